@@ -1,0 +1,55 @@
+/* program.h: a graph compiled to a flat program, and its run.
+ *
+ * plan.c picks a kernel for each node, asks for its workspace, weighs (memory.h) and packs (pack.h):
+ * everything that `ebb plan` prints, without weights. compile.c adds one arena and pointers; run.c
+ * walks the calls: decides, looks up and allocates nothing.
+ */
+#ifndef EBB_EXEC_PROGRAM_H
+#define EBB_EXEC_PROGRAM_H
+
+#include "exec/memory.h"
+#include "exec/pack.h"
+#include "kernels/kernels.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct ebb_plan {
+    const ebb_graph *g;
+    ebb_node *order;      /* nodes by position */
+    ebb_call *calls;      /* by position; data pointers not yet set */
+    uint32_t count;
+    ebb_memory memory;
+    ebb_interval *intervals; /* by tensor of `memory` */
+    ebb_packing packing;     /* height = planned arena bytes */
+    double flops, recompute_flops;
+    double planned_ns; /* roofline estimate: flops and bytes against the rates in plan.c */
+} ebb_plan;
+
+/* Arena memory. EBB_UNSUPPORTED lists every node without a kernel, not only the first. */
+ebb_status ebb_plan_make(ebb_plan *plan, ebb_arena *arena, const ebb_graph *g,
+                         const ebb_backend *const *backends, uint64_t seed);
+void ebb_plan_release(ebb_plan *plan); /* the kernels' states */
+
+struct ebb_program {
+    ebb_arena arena;
+    ebb_model *model;
+    ebb_plan plan;
+    void *block;            /* the one block: planned arena bytes */
+    uint64_t touched_bytes; /* highest end handed out: what is measured */
+    struct ebb_carry {      /* state <- next where they do not share memory */
+        void *to;
+        const void *from;
+        size_t bytes;
+    } *carries;
+    size_t carry_count;
+    uint64_t seed, steps;
+    int64_t step_ns;
+    int64_t *node_ns; /* by position, summed; NULL: no profile */
+};
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,195 @@
+/* ebb.h: the public API of libebb, to be read top to bottom as a manual.
+ *
+ * ebb takes an exported ONNX model, makes its training graph, rewrites it to need less memory, weighs
+ * it, and runs it. Five verbs do everything:
+ *
+ *     ebb_open(&m, "model.onnx");
+ *     ebb_rewrite(m, "inline,fold,fuse,train-mode,loss:cross-entropy,gradient,optimizer:adamw", NULL, NULL);
+ *     ebb_save(m, "step.onnx");
+ *     ebb_program_compile(&p, m, NULL);
+ *     while (next(&batch)) ebb_program_step(p, &batch);
+ *
+ * Errors: each call returns NULL, or a status: a sentence and a code. It needs no freeing; it is good
+ * until 64 later errors. The library never prints and never exits.
+ * Ownership: what a _read, _new or _compile gives is yours and goes with its _free; everything else
+ * returned is borrowed from the thing that you asked. A model must outlive its programs.
+ * Threads: a model or program may be used by one thread at a time.
+ */
+#ifndef EBB_H
+#define EBB_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#if defined(__GNUC__)
+#define EBB_API __attribute__((visibility("default")))
+#else
+#define EBB_API
+#endif
+
+#define EBB_VERSION "0.1.0"
+EBB_API const char *ebb_version(void);
+
+/* ---- status ---- */
+
+typedef enum ebb_code { /* also the exit codes of the command */
+    EBB_OK = 0,
+    EBB_RUNTIME = 1,     /* a run failed */
+    EBB_USAGE = 2,       /* called wrongly: unknown option, pass, verb */
+    EBB_NO_PLAN = 3,     /* no plan fits the budget */
+    EBB_VERIFY = 4,      /* verification failed */
+    EBB_UNSUPPORTED = 5, /* operator or gradient not supported */
+    EBB_REJECTED = 6,    /* the model is malformed or unsafe */
+    EBB_DEVICE = 7,      /* no such device */
+    EBB_IO = 8,          /* reading or writing failed */
+} ebb_code;
+
+typedef const struct ebb_error *ebb_status; /* NULL: success */
+
+EBB_API ebb_code ebb_status_code(ebb_status status);
+EBB_API const char *ebb_status_text(ebb_status status); /* sentence, then trail, newline-separated */
+
+/* ---- models ---- */
+
+typedef struct ebb_model ebb_model;
+
+EBB_API ebb_status ebb_open(ebb_model **model, const char *path);
+EBB_API void ebb_close(ebb_model *model); /* NULL is fine */
+EBB_API ebb_status ebb_save(const ebb_model *model, const char *path);
+
+/* Sizes for symbolic dims ("batch"), and whole shapes for inputs. */
+EBB_API ebb_status ebb_set_dim(ebb_model *model, const char *symbol, int64_t size);
+EBB_API ebb_status ebb_set_shape(ebb_model *model, const char *input, const int64_t *dims, int rank);
+
+/* Runs a pipeline: "name:option=value,option=value,name,...". A report of it as JSON, if json is not
+ * NULL: memory to release with ebb_release. trace: called after each pass with its name and the graph
+ * as text where print_after is that pass's name or "all". */
+typedef struct ebb_rewrite_options {
+    bool strict;             /* a requested pass that applies nowhere is an error */
+    bool verify_each;        /* check every rule of a legal graph after each pass */
+    const char *print_after; /* NULL, a pass's name, or "all" */
+    void (*print)(void *context, const char *pass, const char *text);
+    void *context;
+} ebb_rewrite_options;
+
+EBB_API ebb_status ebb_rewrite(ebb_model *model, const char *pipeline,
+                               const ebb_rewrite_options *options, char **json);
+EBB_API void ebb_release(void *memory);
+
+/* ---- looking: each gives one JSON object, to release with ebb_release ---- */
+
+EBB_API ebb_status ebb_inspect_json(const ebb_model *model, char **json);
+EBB_API ebb_status ebb_inspect_text(const ebb_model *model, char **text); /* ONNX text syntax */
+EBB_API ebb_status ebb_inspect_node(const ebb_model *model, const char *node, char **text);
+EBB_API ebb_status ebb_check_json(const ebb_model *model, char **json);
+EBB_API ebb_status ebb_ops_json(const ebb_model *model, char **json); /* NULL model: the table */
+EBB_API ebb_status ebb_passes_json(char **json);
+
+/* ---- weighing ---- */
+
+typedef struct ebb_plan_options {
+    const char *backend; /* "cpu" (default) or "plain" */
+    bool run;            /* also run one step on random data and report what was measured */
+    uint64_t seed;
+} ebb_plan_options;
+
+EBB_API ebb_status ebb_plan_json(ebb_model *model, const ebb_plan_options *options, char **json);
+EBB_API ebb_status ebb_diff_json(ebb_model *before, ebb_model *after,
+                                 const ebb_plan_options *options, char **json);
+
+/* ---- weights ---- */
+
+/* Draws values for initializers by the model's own initialization graph. A seed of 0 keeps its own. */
+EBB_API ebb_status ebb_init_weights(ebb_model *model, uint64_t seed);
+/* From a safetensors file, by name. Missing names are an error naming them; others are ignored. */
+EBB_API ebb_status ebb_load_weights(ebb_model *model, const char *path);
+
+/* ---- running ---- */
+
+typedef struct ebb_named { /* a named array, row-major */
+    const char *name;
+    int dtype; /* ONNX TensorProto.DataType */
+    int rank;
+    const int64_t *dims;
+    const void *data;
+} ebb_named;
+
+typedef struct ebb_batch { /* the inputs of a step, by name */
+    const ebb_named *tensors;
+    size_t count;
+} ebb_batch;
+
+typedef struct ebb_program ebb_program;
+
+typedef struct ebb_compile_options {
+    const char *backend; /* NULL: "cpu" */
+    uint64_t seed;       /* for operators that draw without a key in the file */
+    int threads;         /* 0: as many as processors */
+    bool profile;        /* time each node */
+} ebb_compile_options;
+
+EBB_API ebb_status ebb_program_compile(ebb_program **program, ebb_model *model,
+                                       const ebb_compile_options *options);
+EBB_API void ebb_program_free(ebb_program *program);
+
+/* One walk over the program, then the update bindings. Inputs are copied in. */
+EBB_API ebb_status ebb_program_step(ebb_program *program, const ebb_batch *batch);
+
+/* A graph output or initializer after the step, in the program's memory. *named is borrowed until the
+ * next step. EBB_USAGE when there is none of that name. */
+EBB_API ebb_status ebb_program_get(ebb_program *program, const char *name, ebb_named *named);
+EBB_API size_t ebb_program_output_count(const ebb_program *program);
+EBB_API const char *ebb_program_output_name(const ebb_program *program, size_t index);
+EBB_API const char *ebb_program_loss_name(const ebb_program *program); /* NULL: no loss */
+EBB_API ebb_status ebb_program_set(ebb_program *program, const ebb_named *named); /* a state */
+
+typedef struct ebb_program_facts {
+    uint64_t arena_bytes, planned_arena_bytes, peak_bytes, measured_arena_bytes;
+    uint64_t steps;
+    int64_t step_ns; /* the last one */
+} ebb_program_facts;
+
+EBB_API ebb_program_facts ebb_program_measure(const ebb_program *program);
+EBB_API ebb_status ebb_program_profile_json(const ebb_program *program, char **json);
+
+/* Copies the program's states (parameters, statistics, optimizer) back into the model, so that
+ * ebb_save writes them; or into `target`, another model with initializers of these names (the user's
+ * own export), changing initializers only. */
+EBB_API ebb_status ebb_program_store(ebb_program *program, ebb_model *target);
+
+/* All states and `extra` (JSON text kept for you) into a safetensors file, atomically; and back. */
+EBB_API ebb_status ebb_checkpoint_save(ebb_program *program, const char *path, const char *extra);
+EBB_API ebb_status ebb_checkpoint_load(ebb_program *program, const char *path, char **extra);
+
+/* ---- data ---- */
+
+typedef struct ebb_data ebb_data; /* named arrays in memory or mapped */
+
+/* .npz, .npy, .safetensors, or a test_data_set_* folder (inputs named by the model). */
+EBB_API ebb_status ebb_data_open(ebb_data **data, const char *path, const ebb_model *model);
+EBB_API void ebb_data_close(ebb_data *data);
+EBB_API size_t ebb_data_count(const ebb_data *data);
+EBB_API const ebb_named *ebb_data_at(const ebb_data *data, size_t index);
+EBB_API const ebb_named *ebb_data_find(const ebb_data *data, const char *name);
+
+/* Rows `index[0..count)` of each named array, gathered into one batch; borrowed until the next call.
+ * map: pairs (array name in the file, input name), NULL-terminated; NULL: names agree. */
+EBB_API ebb_status ebb_data_rows(ebb_data *data, const int64_t *index, size_t count,
+                                 const char *const *map, ebb_batch *batch);
+
+/* A permutation of 0..count-1 by seed and epoch (Fisher-Yates over Philox): the same everywhere. */
+EBB_API void ebb_shuffle(int64_t *order, int64_t count, uint64_t seed, uint64_t epoch);
+
+/* Named tensors into a safetensors file, atomically. */
+EBB_API ebb_status ebb_tensors_save(const char *path, const ebb_named *tensors, size_t count,
+                                    const char *metadata_json);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

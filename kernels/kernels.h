@@ -1,0 +1,84 @@
+/* kernels.h: backend, kernel, call.
+ *
+ * A kernel answers questions at different times: does it take this call (declines), what scratch does
+ * it need (workspace), get ready (prepare), compute (run). Kernels know operators, dtypes, shapes and
+ * attributes; never graphs, names or plans. `plain` is the meaning of every operator and the oracle in
+ * tests; faster back ends stand before it in the list of pick.c.
+ *
+ * Contracts
+ *   - An absent optional operand has dtype EBB_NONE; an output nobody wants too.
+ *   - Outputs may share memory with an input exactly where ops.def's alias column allows it, and
+ *     then are equal in bytes and layout. Else operands do not overlap.
+ *   - workspace() may use shapes and attributes only. run() allocates nothing, keeps nothing.
+ *   - Values read as indices are checked in run(): out of range is a status naming value and bound.
+ *   - Results do not depend on the number of threads or on earlier calls.
+ */
+#ifndef EBB_KERNELS_H
+#define EBB_KERNELS_H
+
+#include "onnx/op.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct ebb_operand {
+    ebb_type type;  /* all dims known */
+    size_t bytes;
+    void *data;     /* NULL until run, except for constants */
+    const ebb_tensor *constant; /* its value where it is known before the run, else NULL */
+} ebb_operand;
+
+typedef struct ebb_call {
+    ebb_op op;
+    int64_t version;      /* opset version of the node's domain */
+    const char *node;     /* label for errors: "Conv 'layer3.conv1'" */
+    ebb_attrs attrs;
+    uint32_t input_count, output_count;
+    ebb_operand *in, *out;
+    const struct ebb_kernel *kernel; /* chosen by ebb_pick */
+    void *workspace;                 /* 64-aligned, workspace_bytes long; contents undefined */
+    size_t workspace_bytes;
+    void *state;          /* what prepare made; release() frees it */
+    uint64_t seed, step;  /* for operators that draw without a key of their own */
+    uint64_t stream;      /* distinct per node: hash of its name */
+} ebb_call;
+
+typedef struct ebb_kernel {
+    const char *name; /* "dnnl.matmul" */
+    ebb_op op;
+    const char *(*declines)(const ebb_call *);              /* NULL result: I take it. Else: why not */
+    ebb_status (*workspace)(const ebb_call *, size_t *bytes); /* NULL: none. Cheap: no code generation */
+    ebb_status (*prepare)(ebb_call *);                      /* NULL: nothing. Once, before the first run */
+    ebb_status (*run)(const ebb_call *);
+    void (*release)(ebb_call *);                            /* NULL: nothing */
+} ebb_kernel;
+
+typedef struct ebb_backend {
+    const char *name; /* "plain", "dnnl" */
+    const ebb_kernel *kernels;
+    size_t count;
+} ebb_backend;
+
+extern const ebb_backend ebb_backend_plain; /* kernels/plain/backend.c */
+extern const ebb_backend ebb_backend_dnnl;  /* kernels/dnnl/backend.c */
+
+/* Backends by the name that users give: "cpu" = dnnl then plain; "plain". NULL-terminated list;
+ * NULL where the name is unknown. */
+const ebb_backend *const *ebb_backends(const char *name);
+
+/* The first kernel that accepts the call; sets call->kernel. EBB_UNSUPPORTED with everyone's reason
+ * when none does. */
+ebb_status ebb_pick(ebb_call *call, const ebb_backend *const *backends);
+
+/* An error of this call: "Gather 'embed': ..." with code EBB_RUNTIME. */
+ebb_status ebb_call_error(const ebb_call *call, const char *format, ...) EBB_PRINTF(2, 3);
+
+/* Threads: one pool, OpenMP's, shared with oneDNN. */
+void ebb_threads_set(int count); /* 0: as many as processors */
+int ebb_threads(void);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

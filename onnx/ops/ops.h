@@ -1,0 +1,22 @@
+/* ops.h: prototypes of the functions that the rows of ops.def name, made from it. */
+#ifndef EBB_ONNX_OPS_OPS_H
+#define EBB_ONNX_OPS_OPS_H
+
+#include "onnx/build.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Several rows share a function: repeated prototypes are harmless. */
+#define EBB_OP(id, domain, name, since, traits, alias, infer, grad, cost)                          \
+    ebb_status ebb_infer_##infer(ebb_infer *c);                                                    \
+    void ebb_grad_##grad(ebb_build *b, ebb_grad *c);                                               \
+    double ebb_cost_##cost(const ebb_infer *c);
+#include "onnx/ops.def"
+#undef EBB_OP
+
+#ifdef __cplusplus
+}
+#endif
+#endif

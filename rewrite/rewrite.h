@@ -1,0 +1,151 @@
+/* rewrite.h: how a graph is changed: pass, rule, edit, report.
+ *
+ * A pass is a file that ends in its descriptor. It gets an edit: the graph, a scratch arena that goes
+ * when the pass returns, its options, and the report. It changes the graph only through edit.c and
+ * build.h, which stamp provenance ("ebb.pass"), and it says for each site that it looked at whether it
+ * was applied or why not. After it returns, the pipeline verifies, sweeps dead nodes and weighs.
+ *
+ * What a pass must preserve: a legal graph; names of graph inputs, outputs and initializers; its
+ * exactness. A second run finds nothing to do.
+ */
+#ifndef EBB_REWRITE_H
+#define EBB_REWRITE_H
+
+#include "onnx/build.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef enum ebb_exactness {
+    EBB_EXACT,    /* bit-equal to the graph before it */
+    EBB_ROUNDING, /* the same mathematics, rounded elsewhere */
+    EBB_LOSSY,    /* an error or bias, stated and measured */
+    EBB_MAKES,    /* changes what is computed by design: loss, gradient, optimizer, train-mode */
+} ebb_exactness;
+
+typedef enum ebb_option_kind {
+    EBB_OPTION_INT,
+    EBB_OPTION_FLOAT,
+    EBB_OPTION_STRING,
+    EBB_OPTION_CHOICE, /* `choices` holds "a|b|c" */
+    EBB_OPTION_BYTES,  /* 6GiB, 512MB, 80% */
+} ebb_option_kind;
+
+typedef struct ebb_option {
+    const char *name;
+    ebb_option_kind kind;
+    const char *otherwise; /* default, as text; NULL: none, the option is required or optional by doc */
+    const char *choices;
+    const char *doc; /* one line */
+} ebb_option;
+
+typedef struct ebb_edit ebb_edit;
+
+typedef struct ebb_pass {
+    const char *name;  /* "sign-mask" */
+    const char *doc;   /* one line */
+    const char *paper; /* the published technique, or NULL */
+    ebb_exactness exactness;
+    const ebb_option *options; /* ends with a NULL name; NULL: none */
+    ebb_status (*run)(ebb_edit *e);
+} ebb_pass;
+
+/* ---- report.c: what happened ---- */
+
+typedef struct ebb_skip {
+    const char *reason; /* a full clause: "the backward reads y for another reason" */
+    size_t count;
+    char **nodes; /* labels of the first few */
+    size_t node_count;
+} ebb_skip;
+
+typedef struct ebb_report { /* one pass's; model lifetime of the pipeline's report arena */
+    const char *pass;
+    ebb_exactness exactness;
+    size_t found, applied;
+    ebb_skip *skips;
+    size_t skip_count, skip_capacity;
+    char **notes; /* sentences for the user: "BatchNormalization 'bn1' set to training mode" */
+    size_t note_count, note_capacity;
+    int64_t saved_bytes;                             /* of the values that backward reads */
+    uint64_t peak_before_bytes, peak_after_bytes;    /* 0: not yet weighable (no static shapes) */
+    int64_t ns;
+    size_t nodes_before, nodes_after;
+} ebb_report;
+
+/* ---- edit.c: the only way a pass changes a graph ---- */
+
+struct ebb_edit {
+    ebb_graph *g;
+    const ebb_pass *pass;
+    const struct ebb_option_value {
+        const char *name, *value;
+    } *options; /* as given; look up with ebb_option_* */
+    size_t option_count;
+    ebb_arena *scratch; /* gone when the pass returns */
+    ebb_arena *keep;    /* the report's */
+    ebb_report *report;
+};
+
+#define EBB_SCRATCH(e, type, count) EBB_NEW((e)->scratch, type, (count))
+
+/* A builder that puts nodes before `before` in the given phase (NONE: that of `before`). */
+ebb_build ebb_edit_build(ebb_edit *e, ebb_node before, ebb_phase phase);
+ebb_status ebb_edit_replace(ebb_edit *e, ebb_value old, ebb_value with); /* also takes over a graph
+                                 output's name; the names of outputs never change */
+void ebb_edit_remove(ebb_edit *e, ebb_node n);
+
+void ebb_found(ebb_edit *e);
+void ebb_applied(ebb_edit *e);
+/* Found and not applied. reason is a literal; sites are counted by it. n may be none. */
+ebb_status ebb_skipped(ebb_edit *e, ebb_node n, const char *reason);
+ebb_status ebb_note(ebb_edit *e, const char *format, ...) EBB_PRINTF(2, 3);
+
+/* Options, given or default. The pipeline has checked names, kinds and choices before the run. */
+int64_t ebb_option_int(const ebb_edit *e, const char *name);
+double ebb_option_float(const ebb_edit *e, const char *name);
+const char *ebb_option_string(const ebb_edit *e, const char *name); /* NULL: not given, no default */
+bool ebb_option_given(const ebb_edit *e, const char *name);
+
+/* Glob with * and ?, as --train and --freeze take them. Several, comma or space separated. */
+bool ebb_glob(const char *pattern, const char *text);
+
+/* ---- match.c and engine.c: rules ---- */
+
+/* A rule: pattern and replacement in ONNX text (node lists; "y = Mul(x, s)"). Names in the pattern
+ * bind values; a commutative op fits either way; a number (0.5) fits a constant of that value within
+ * 1e-6 relative; attributes given must be equal, others may be anything; values inside the pattern
+ * must have no use outside it. `when` may refuse (NULL status and *ok = false, with *reason) or add
+ * attributes to the replacement's node through `b`. The last pattern node's first output is the root. */
+typedef struct ebb_match {
+    ebb_graph *g;
+    const char *const *names; /* bound names ... */
+    const ebb_value *values;  /* ... and what they stand for */
+    size_t count;
+    const ebb_node *nodes; /* the pattern's nodes, in its order */
+    size_t node_count;
+} ebb_match;
+
+ebb_value ebb_match_value(const ebb_match *m, const char *name); /* none: not bound */
+
+typedef struct ebb_rule {
+    const char *name;
+    const char *pattern;
+    const char *replace; /* one node; NULL: `build` makes it */
+    const char *(*declines)(const ebb_match *m); /* NULL or NULL result: go on; else the reason */
+    void (*build)(ebb_build *b, const ebb_match *m, ebb_value *root); /* where replace is NULL */
+} ebb_rule;
+
+/* Applies the rules until quiet, with fuel of (nodes x rules) so that it always stops. */
+ebb_status ebb_rules_apply(ebb_edit *e, const ebb_rule *rules, size_t count);
+
+/* ---- the roll: passes/passes.def ---- */
+
+const ebb_pass *const *ebb_passes(size_t *count);
+const ebb_pass *ebb_pass_find(const char *name);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
