@@ -1,0 +1,160 @@
+/* model.c: open, save, bind dims, rewrite. */
+#include "api/api.h"
+
+#include "onnx/file.h"
+#include "onnx/infer.h"
+#include "passes/pipeline.h"
+
+#include <stdlib.h>
+
+ebb_status ebb_open(ebb_model **model, const char *path)
+{
+    ebb_model *m = NULL;
+    *model = NULL;
+    EBB_TRY(ebb_model_read(&m, path));
+    ebb_status status = ebb_infer_graph(m->graph);
+    if (status == NULL)
+        status = ebb_verify(m->graph);
+    if (status != NULL) {
+        ebb_model_free(m);
+        return ebb_at(status, path);
+    }
+    *model = m;
+    return NULL;
+}
+
+void ebb_close(ebb_model *model)
+{
+    ebb_model_free(model);
+}
+
+ebb_status ebb_save(const ebb_model *model, const char *path)
+{
+    const ebb_write_options options = {0};
+    return ebb_model_write(model, path, &options);
+}
+
+/* The names of the open dims of all inputs, for a message: "batch, seq". */
+static const char *open_symbols(const ebb_graph *g, char *text, size_t size)
+{
+    text[0] = '\0';
+    for (size_t i = 0; i < g->input_count; i++) {
+        const ebb_type *t = &ebb_value_of(g, g->inputs[i])->type;
+        for (int d = 0; d < t->rank; d++) {
+            const char *name = ebb_text(g, t->symbols[d]);
+            size_t used = strlen(text);
+            if (t->dims[d] >= 0 || name[0] == '\0' || strstr(text, name) != NULL ||
+                used + strlen(name) + 3 > size)
+                continue;
+            (void)strcat(strcat(text, used > 0 ? ", " : ""), name);
+        }
+    }
+    return text[0] != '\0' ? text : "none";
+}
+
+ebb_status ebb_set_dim(ebb_model *model, const char *symbol, int64_t size)
+{
+    char open[512];
+    size_t bound = 0;
+    if (size < 0)
+        return ebb_error(EBB_USAGE, "--dim takes NAME=N with a whole number, not '%s'", symbol);
+    EBB_TRY(ebb_bind_dim(model->graph, symbol, size, &bound));
+    if (bound == 0)
+        return ebb_error(EBB_USAGE, "no input has a dimension '%s'; open ones: %s", symbol,
+                         open_symbols(model->graph, open, sizeof open));
+    return ebb_infer_graph(model->graph);
+}
+
+ebb_status ebb_set_shape(ebb_model *model, const char *input, const int64_t *dims, int rank)
+{
+    if (rank < 0)
+        return ebb_error(EBB_USAGE, "--shape takes INPUT:AxBxC, as in x:1x3x224x224; '%s' is not",
+                         input);
+    EBB_TRY(ebb_bind_shape(model->graph, input, dims, rank));
+    return ebb_infer_graph(model->graph);
+}
+
+/* ---- rewriting ---- */
+
+static const char *exactness_name(ebb_exactness exactness)
+{
+    static const char *const names[] = {"exact", "rounding", "lossy", "makes"};
+    return names[exactness];
+}
+
+json_t *ebb_report_to_json(const ebb_report *r)
+{
+    json_t *skipped = json_array(), *notes = json_array();
+    for (size_t i = 0; i < r->skip_count; i++) {
+        json_t *nodes = json_array();
+        for (size_t k = 0; k < r->skips[i].node_count; k++)
+            json_array_append_new(nodes, json_string(r->skips[i].nodes[k]));
+        json_array_append_new(skipped,
+                              json_pack("{s:s, s:I, s:o}", "reason", r->skips[i].reason, "count",
+                                        (json_int_t)r->skips[i].count, "nodes", nodes));
+    }
+    for (size_t i = 0; i < r->note_count; i++)
+        json_array_append_new(notes, json_string(r->notes[i]));
+    return json_pack("{s:s, s:s, s:I, s:I, s:o, s:o, s:I, s:I, s:I, s:I}", "name", r->pass,
+                     "exactness", exactness_name(r->exactness), "found", (json_int_t)r->found,
+                     "applied", (json_int_t)r->applied, "skipped", skipped, "notes", notes,
+                     "saved_bytes", (json_int_t)r->saved_bytes, "peak_before_bytes",
+                     (json_int_t)r->peak_before_bytes, "peak_after_bytes",
+                     (json_int_t)r->peak_after_bytes, "ns", (json_int_t)r->ns);
+}
+
+ebb_status ebb_json_text(char **text, json_t *object)
+{
+    char *dumped = object != NULL ? json_dumps(object, JSON_INDENT(1)) : NULL;
+    json_decref(object);
+    if (dumped == NULL)
+        return ebb_error_memory();
+    *text = dumped;
+    return NULL;
+}
+
+void ebb_release(void *memory)
+{
+    free(memory);
+}
+
+ebb_status ebb_rewrite(ebb_model *model, const char *pipeline, const ebb_rewrite_options *options,
+                       char **json)
+{
+    const ebb_rewrite_options nothing = {0};
+    ebb_arena keep = {0};
+    ebb_report *reports = NULL;
+    size_t count = 0;
+    ebb_status status = ebb_pipeline_run(model, pipeline, options != NULL ? options : &nothing,
+                                         &keep, &reports, &count);
+    if (status == NULL && json != NULL) {
+        json_t *list = json_array();
+        for (size_t i = 0; i < count; i++)
+            json_array_append_new(list, ebb_report_to_json(&reports[i]));
+        status =
+            ebb_json_text(json, json_pack("{s:s, s:o}", "schema", "ebb.rewrite/1", "passes", list));
+    }
+    ebb_arena_fini(&keep);
+    return status;
+}
+
+ebb_status ebb_passes_json(char **json)
+{
+    size_t count;
+    const ebb_pass *const *passes = ebb_passes(&count);
+    json_t *list = json_array();
+    for (size_t i = 0; i < count; i++) {
+        json_t *options = json_array();
+        for (const ebb_option *o = passes[i]->options; o != NULL && o->name != NULL; o++)
+            json_array_append_new(options,
+                                  json_pack("{s:s, s:s, s:s, s:s}", "name", o->name, "default",
+                                            o->otherwise != NULL ? o->otherwise : "", "choices",
+                                            o->choices != NULL ? o->choices : "", "doc", o->doc));
+        json_array_append_new(list, json_pack("{s:s, s:s, s:s, s:s, s:o}", "name", passes[i]->name,
+                                              "doc", passes[i]->doc, "paper",
+                                              passes[i]->paper != NULL ? passes[i]->paper : "",
+                                              "exactness", exactness_name(passes[i]->exactness),
+                                              "options", options));
+    }
+    return ebb_json_text(json, json_pack("{s:s, s:o}", "schema", "ebb.passes/1", "passes", list));
+}

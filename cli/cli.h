@@ -1,0 +1,97 @@
+/* cli.h: one descriptor per verb; help, completion and the check of options come from it.
+ *
+ * A verb gets its words as parsed: positional arguments and options in the order given. Data goes
+ * to stdout, everything else to stderr. A verb returns an exit code (ebb_code).
+ */
+#ifndef EBB_CLI_H
+#define EBB_CLI_H
+
+#include <stdio.h>
+#include <string.h>
+
+#include <jansson.h>
+
+#include "ebb.h"
+
+typedef struct cli_option {
+    const char *name;  /* "--dim" */
+    const char *value; /* what its value is, for help: "NAME=N"; NULL: a switch */
+    const char *doc;
+} cli_option;
+
+typedef struct cli_word {
+    const cli_option *option;
+    const char *value;
+} cli_word;
+
+typedef struct cli {
+    const struct cli_verb *verb;
+    const char *files[8];
+    int file_count;
+    cli_word words[128];
+    int word_count;
+} cli;
+
+typedef struct cli_verb {
+    const char *name;
+    const char *arguments; /* for help: "MODEL -o STEP" */
+    const char *doc;       /* one line */
+    int file_least, file_most;
+    const char *const *options; /* names from the table in main.c, NULL-terminated */
+    int (*run)(const cli *c);
+} cli_verb;
+
+extern const cli_verb cli_verbs[];
+extern const int cli_verb_count;
+const cli_option *cli_find_option(const char *name);
+extern const cli_option cli_options[];
+extern const int cli_option_count;
+
+/* ---- words ---- */
+
+bool cli_has(const cli *c, const char *option);
+const char *cli_get(const cli *c, const char *option,
+                    const char *otherwise);                      /* the last one given */
+const char *cli_next(const cli *c, const char *option, int *at); /* each in turn; *at starts at 0 */
+
+/* A whole number, or a sentence on stderr and false. */
+bool cli_number(const cli *c, const char *option, int64_t otherwise, int64_t least, int64_t *out);
+
+/* ---- saying ---- */
+
+int cli_fail(ebb_status status); /* "ebb: ..." on stderr; the status's code */
+int cli_usage(const char *format, ...) __attribute__((format(printf, 1, 2)));
+void cli_note(const char *format, ...) __attribute__((format(printf, 1, 2))); /* stderr */
+const char *cli_bytes(char text[32], double bytes);                           /* "1.25 GiB" */
+const char *cli_time(char text[32], double ns);                               /* "12.3 ms" */
+bool cli_color(FILE *stream);
+
+/* Prints the text as it is under --json, else hands it to `show` as JSON. Releases it. */
+int cli_show(const cli *c, char *json, void (*show)(const json_t *object));
+const char *cli_text(const json_t *object, const char *key);
+double cli_real(const json_t *object, const char *key);
+
+/* show.c: the tables */
+void cli_show_inspect(const json_t *o);
+void cli_show_check(const json_t *o);
+void cli_show_ops(const json_t *o);
+void cli_show_passes(const json_t *o);
+void cli_show_plan(const json_t *o);
+void cli_show_diff(const json_t *o);
+void cli_show_profile(const json_t *o);
+
+/* ---- models ---- */
+
+/* Opens files[0], applies --dim and --shape. */
+ebb_status cli_open(const cli *c, ebb_model **model);
+
+/* The pipeline that makes a step of a model as --loss, --optimizer, --train ... say. */
+ebb_status cli_make_step(const cli *c, ebb_model *model, char **json);
+bool cli_wants_step(const cli *c);                      /* any of those options was given */
+ebb_status cli_weights(const cli *c, ebb_model *model); /* --init, --weights */
+ebb_status cli_rewrite(const cli *c, ebb_model *model, const char *pipeline, char **json);
+ebb_status cli_has_step(const ebb_model *model, bool *step);
+
+int cli_train(const cli *c);
+
+#endif

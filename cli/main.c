@@ -1,0 +1,297 @@
+/* main.c: finds the verb, checks the words against its descriptor, runs it. */
+#include "cli/cli.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+/* ---- words ---- */
+
+const char *cli_next(const cli *c, const char *option, int *at)
+{
+    for (; *at < c->word_count; (*at)++)
+        if (strcmp(c->words[*at].option->name, option) == 0)
+            return c->words[(*at)++].value;
+    return NULL;
+}
+
+const char *cli_get(const cli *c, const char *option, const char *otherwise)
+{
+    for (int i = c->word_count; i-- > 0;)
+        if (strcmp(c->words[i].option->name, option) == 0)
+            return c->words[i].value;
+    return otherwise;
+}
+
+bool cli_has(const cli *c, const char *option)
+{
+    return cli_get(c, option, NULL) != NULL;
+}
+
+bool cli_number(const cli *c, const char *option, int64_t otherwise, int64_t least, int64_t *out)
+{
+    const char *text = cli_get(c, option, NULL);
+    char *end = NULL;
+    *out = otherwise;
+    if (text == NULL)
+        return true;
+    errno = 0;
+    long long n = strtoll(text, &end, 10);
+    if (end == text || *end != '\0' || errno != 0 || n < least) {
+        (void)cli_usage("%s takes a whole number of at least %lld, not '%s'", option,
+                        (long long)least, text);
+        return false;
+    }
+    *out = n;
+    return true;
+}
+
+/* ---- saying ---- */
+
+bool cli_color(FILE *stream)
+{
+    const char *no_color = getenv("NO_COLOR");
+    return (no_color == NULL || no_color[0] == '\0') && isatty(fileno(stream));
+}
+
+static void say(const char *label, const char *text)
+{
+    bool color = cli_color(stderr);
+    fprintf(stderr, "%s%s%s%s\n", color ? "\033[1;31m" : "", label, color ? "\033[0m" : "", text);
+}
+
+int cli_fail(ebb_status status)
+{
+    say("ebb: ", ebb_status_text(status));
+    return (int)ebb_status_code(status);
+}
+
+int cli_usage(const char *format, ...)
+{
+    char text[1024];
+    va_list args;
+    va_start(args, format);
+    (void)vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    say("ebb: ", text);
+    return EBB_USAGE;
+}
+
+void cli_note(const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    (void)vfprintf(stderr, format, args);
+    va_end(args);
+    fputc('\n', stderr);
+}
+
+const char *cli_bytes(char text[32], double bytes)
+{
+    static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+    int unit = 0;
+    for (; (bytes >= 1024.0 || bytes <= -1024.0) && unit < 4; unit++)
+        bytes /= 1024.0;
+    (void)snprintf(text, 32, unit == 0 ? "%.0f %s" : "%.2f %s", bytes, units[unit]);
+    return text;
+}
+
+const char *cli_time(char text[32], double ns)
+{
+    if (ns >= 1e9)
+        (void)snprintf(text, 32, "%.2f s", ns / 1e9);
+    else if (ns >= 1e6)
+        (void)snprintf(text, 32, "%.1f ms", ns / 1e6);
+    else
+        (void)snprintf(text, 32, "%.1f us", ns / 1e3);
+    return text;
+}
+
+/* ---- help ---- */
+
+static void print_option(const cli_option *o)
+{
+    char left[64];
+    (void)snprintf(left, sizeof left, "%s%s%s", o->name, o->value != NULL ? " " : "",
+                   o->value != NULL ? o->value : "");
+    printf("  %-26s %s\n", left, o->doc);
+}
+
+static void print_verb(const cli_verb *v)
+{
+    printf("ebb %s %s\n\n%s\n\n", v->name, v->arguments, v->doc);
+    for (int i = 0; v->options[i] != NULL; i++)
+        print_option(cli_find_option(v->options[i]));
+}
+
+static void print_overview(void)
+{
+    puts("ebb: train an exported ONNX model in less memory\n\nusage: ebb VERB [ARGUMENTS] "
+         "[OPTIONS]\n");
+    for (int i = 0; i < cli_verb_count; i++)
+        printf("  %-9s %s\n", cli_verbs[i].name, cli_verbs[i].doc);
+    puts("\n`ebb help VERB` lists a verb's options; `ebb help passes` lists the passes.\n"
+         "Exit codes: 0 ok, 1 a run failed, 2 usage, 3 no plan fits, 4 verification failed,\n"
+         "5 operator or gradient not supported, 6 model rejected, 7 no such device, 8 I/O.");
+}
+
+static const cli_verb *find_verb(const char *name)
+{
+    for (int i = 0; i < cli_verb_count; i++)
+        if (strcmp(cli_verbs[i].name, name) == 0)
+            return &cli_verbs[i];
+    return NULL;
+}
+
+/* The name that shares the longest beginning with the word: good enough for a hint. */
+static const char *nearest(const char *word, const char *(*name_at)(int), int count)
+{
+    const char *best = NULL;
+    size_t best_score = 0;
+    for (int i = 0; i < count; i++) {
+        const char *name = name_at(i);
+        size_t same = 0, left = 0;
+        for (const char *w = word; *w != '\0'; w++) // letters in common, in order
+            for (size_t j = left; name[j] != '\0'; j++)
+                if (name[j] == *w) {
+                    same++;
+                    left = j + 1;
+                    break;
+                }
+        size_t score = 2 * same * 100 / (strlen(word) + strlen(name));
+        if (score > best_score) {
+            best_score = score;
+            best = name;
+        }
+    }
+    return best_score >= 50 ? best : NULL;
+}
+
+static const char *verb_name(int i)
+{
+    return cli_verbs[i].name;
+}
+
+static const char *option_name(int i)
+{
+    return cli_options[i].name;
+}
+
+static int unknown(const char *what, const char *word, const char *near)
+{
+    if (near != NULL)
+        return cli_usage("unknown %s '%s': did you mean '%s'?", what, word, near);
+    return cli_usage("unknown %s '%s': see `ebb help`", what, word);
+}
+
+static int help(int count, char **words)
+{
+    if (count == 0) {
+        print_overview();
+        return EBB_OK;
+    }
+    if (strcmp(words[0], "passes") == 0) {
+        char *json = NULL;
+        ebb_status status = ebb_passes_json(&json);
+        const cli nothing = {0};
+        return status != NULL ? cli_fail(status) : cli_show(&nothing, json, cli_show_passes);
+    }
+    const cli_verb *verb = find_verb(words[0]);
+    if (verb == NULL)
+        return unknown("verb", words[0], nearest(words[0], verb_name, cli_verb_count));
+    print_verb(verb);
+    return EBB_OK;
+}
+
+/* ---- parsing ---- */
+
+const cli_option *cli_find_option(const char *name)
+{
+    for (int i = 0; i < cli_option_count; i++)
+        if (strcmp(cli_options[i].name, name) == 0)
+            return &cli_options[i];
+    return NULL;
+}
+
+static bool takes(const cli_verb *verb, const cli_option *option)
+{
+    for (int i = 0; verb->options[i] != NULL; i++)
+        if (strcmp(verb->options[i], option->name) == 0)
+            return true;
+    return false;
+}
+
+/* "--name value" and "--name=value". */
+static int parse_option(cli *c, int count, char **words, int *at)
+{
+    char name[64];
+    const char *word = words[*at], *equals = strchr(word, '=');
+    size_t length = equals != NULL ? (size_t)(equals - word) : strlen(word);
+    (void)snprintf(name, sizeof name, "%.*s", (int)(length < 63 ? length : 63), word);
+    const cli_option *option = cli_find_option(name);
+    if (option == NULL)
+        return unknown("option", name, nearest(name, option_name, cli_option_count));
+    if (!takes(c->verb, option))
+        return cli_usage("`ebb %s` takes no option %s: see `ebb help %s`", c->verb->name, name,
+                         c->verb->name);
+    if (c->word_count == (int)(sizeof c->words / sizeof c->words[0]))
+        return cli_usage("too many options");
+    cli_word parsed = {option, ""};
+    if (option->value == NULL && equals != NULL)
+        return cli_usage("%s takes no value", name);
+    if (option->value != NULL && equals != NULL)
+        parsed.value = equals + 1;
+    else if (option->value != NULL && *at + 1 < count)
+        parsed.value = words[++*at];
+    else if (option->value != NULL)
+        return cli_usage("%s needs a value: %s %s", name, name, option->value);
+    c->words[c->word_count++] = parsed;
+    return EBB_OK;
+}
+
+static int parse(cli *c, int count, char **words)
+{
+    for (int i = 0; i < count; i++) {
+        if (words[i][0] == '-' && words[i][1] != '\0') {
+            int code = parse_option(c, count, words, &i);
+            if (code != EBB_OK)
+                return code;
+        } else if (c->file_count == c->verb->file_most) {
+            return cli_usage("`ebb %s %s`: one argument too many: '%s'", c->verb->name,
+                             c->verb->arguments, words[i]);
+        } else {
+            c->files[c->file_count++] = words[i];
+        }
+    }
+    if (c->file_count < c->verb->file_least)
+        return cli_usage("usage: ebb %s %s", c->verb->name, c->verb->arguments);
+    return EBB_OK;
+}
+
+int main(int count, char **words)
+{
+    if (count < 2) {
+        print_overview();
+        return EBB_USAGE;
+    }
+    if (strcmp(words[1], "--help") == 0 || strcmp(words[1], "-h") == 0)
+        return help(0, NULL);
+    if (strcmp(words[1], "help") == 0)
+        return help(count - 2, words + 2);
+    const char *name = strcmp(words[1], "--version") == 0 ? "version" : words[1];
+    cli c = {.verb = find_verb(name)};
+    if (c.verb == NULL)
+        return unknown("verb", name, nearest(name, verb_name, cli_verb_count));
+    for (int i = 2; i < count; i++)
+        if (strcmp(words[i], "--help") == 0 || strcmp(words[i], "-h") == 0) {
+            print_verb(c.verb);
+            return EBB_OK;
+        }
+    int code = parse(&c, count - 2, words + 2);
+    if (code == EBB_OK)
+        code = c.verb->run(&c);
+    if (fflush(stdout) != 0 || ferror(stdout))
+        return code != EBB_OK ? code : EBB_IO;
+    return code;
+}

@@ -1,0 +1,230 @@
+/* show.c: JSON objects as tables. */
+#include "cli/cli.h"
+
+#include <stdlib.h>
+
+const char *cli_text(const json_t *object, const char *key)
+{
+    const char *text = json_string_value(json_object_get(object, key));
+    return text != NULL ? text : "";
+}
+
+double cli_real(const json_t *object, const char *key)
+{
+    return json_number_value(json_object_get(object, key));
+}
+
+int cli_show(const cli *c, char *json, void (*show)(const json_t *object))
+{
+    if (cli_has(c, "--json")) {
+        puts(json);
+    } else {
+        json_error_t error;
+        json_t *o = json_loads(json, 0, &error);
+        if (o != NULL)
+            show(o);
+        json_decref(o);
+    }
+    ebb_release(json);
+    return EBB_OK;
+}
+
+static const char *bytes_of(const json_t *o, const char *key)
+{
+    static char ring[8][32];
+    static unsigned next;
+    return cli_bytes(ring[next++ % 8], cli_real(o, key));
+}
+
+static const char *time_of(const json_t *o, const char *key)
+{
+    static char ring[4][32];
+    static unsigned next;
+    return cli_time(ring[next++ % 4], cli_real(o, key));
+}
+
+static void show_values(const char *title, const json_t *list)
+{
+    size_t i, d;
+    json_t *v, *dim;
+    printf("%s\n", title);
+    json_array_foreach((json_t *)(uintptr_t)list, i, v)
+    {
+        printf("  %-36s %s[", cli_text(v, "name"), cli_text(v, "dtype"));
+        json_array_foreach(json_object_get(v, "dims"), d, dim)
+        {
+            printf("%s", d > 0 ? "," : "");
+            if (json_is_string(dim))
+                printf("%s", json_string_value(dim));
+            else
+                printf("%lld", (long long)json_integer_value(dim));
+        }
+        printf("]\n");
+    }
+}
+
+void cli_show_inspect(const json_t *o)
+{
+    const char *op;
+    json_t *count;
+    printf("%s  IR %lld, opset %lld, %lld nodes%s\n", cli_text(o, "path"),
+           (long long)cli_real(o, "ir_version"), (long long)cli_real(o, "opset"),
+           (long long)cli_real(o, "nodes"),
+           json_is_true(json_object_get(o, "is_step")) ? ", a training step" : "");
+    show_values("inputs", json_object_get(o, "inputs"));
+    show_values("outputs", json_object_get(o, "outputs"));
+    printf("weights\n  %lld initializers, %s, of them %s external, %s missing\n",
+           (long long)cli_real(o, "initializers"), bytes_of(o, "initializer_bytes"),
+           bytes_of(o, "external_bytes"), bytes_of(o, "missing_bytes"));
+    printf("operators\n");
+    json_object_foreach(json_object_get(o, "operators"), op, count)
+        printf("  %6lld  %s\n", (long long)json_integer_value(count), op);
+}
+
+void cli_show_check(const json_t *o)
+{
+    size_t i;
+    json_t *p;
+    json_array_foreach(json_object_get(o, "problems"), i, p)
+        printf("problem  %s: %s\n", cli_text(p, "node"), cli_text(p, "reason"));
+    json_array_foreach(json_object_get(o, "warnings"), i, p)
+        printf("warning  %s\n", json_string_value(p));
+    json_array_foreach(json_object_get(o, "notes"), i, p)
+        printf("note     %s\n", json_string_value(p));
+    if (json_array_size(json_object_get(o, "problems")) == 0)
+        printf("every operator has a kernel and, where one is needed, a gradient\n");
+}
+
+void cli_show_ops(const json_t *o)
+{
+    size_t i;
+    json_t *p;
+    printf("%-44s %5s  %-8s %s\n", "operator", "since", "gradient", "kernel");
+    json_array_foreach(json_object_get(o, "operators"), i, p)
+    {
+        char name[128];
+        const char *domain = cli_text(p, "domain");
+        (void)snprintf(name, sizeof name, "%s%s%s", domain, domain[0] != '\0' ? "." : "",
+                       cli_text(p, "op"));
+        printf("%-44s %5lld  %-8s %s\n", name, (long long)cli_real(p, "since"),
+               cli_text(p, "gradient"), cli_text(p, "kernel"));
+    }
+}
+
+static const char *part(const json_t *o, const char *key, double whole)
+{
+    static char text[16];
+    (void)snprintf(text, sizeof text, "%5.1f %%", whole > 0 ? cli_real(o, key) / whole * 100 : 0);
+    return text;
+}
+
+/* Both the descriptors (help passes) and the reports of a rewrite. */
+void cli_show_passes(const json_t *o)
+{
+    size_t i, k;
+    json_t *p, *s;
+    json_array_foreach(json_object_get(o, "passes"), i, p)
+    {
+        if (json_object_get(p, "doc") != NULL) {
+            printf("%-14s %-9s %s\n", cli_text(p, "name"), cli_text(p, "exactness"),
+                   cli_text(p, "doc"));
+            json_array_foreach(json_object_get(p, "options"), k, s)
+                printf("    %-18s %-12s %s\n", cli_text(s, "name"), cli_text(s, "default"),
+                       cli_text(s, "doc"));
+            continue;
+        }
+        printf("%-13s found %4lld  applied %4lld", cli_text(p, "name"),
+               (long long)cli_real(p, "found"), (long long)cli_real(p, "applied"));
+        if (cli_real(p, "peak_before_bytes") > 0)
+            printf("  peak %s -> %s  saved %s", bytes_of(p, "peak_before_bytes"),
+                   bytes_of(p, "peak_after_bytes"), bytes_of(p, "saved_bytes"));
+        printf("  (%s)\n", time_of(p, "ns"));
+        json_array_foreach(json_object_get(p, "skipped"), k, s) printf(
+            "    skipped %lld: %s (%s)\n", (long long)cli_real(s, "count"), cli_text(s, "reason"),
+            json_string_value(json_array_get(json_object_get(s, "nodes"), 0)));
+        json_array_foreach(json_object_get(p, "notes"), k, s)
+            printf("    %s\n", json_string_value(s));
+    }
+}
+
+static void show_categories(const json_t *plan)
+{
+    const char *name;
+    json_t *bytes;
+    double peak = cli_real(plan, "peak_bytes");
+    json_object_foreach(json_object_get(plan, "categories"), name, bytes)
+    {
+        char text[32];
+        double b = json_number_value(bytes);
+        if (b > 0)
+            printf("  %-16s %12s %5.1f %%\n", name, cli_bytes(text, b), 100 * b / peak);
+    }
+}
+
+void cli_show_plan(const json_t *o)
+{
+    size_t i;
+    json_t *t;
+    printf("peak   %s at %s\n", bytes_of(o, "peak_bytes"), cli_text(o, "peak_node"));
+    printf("arena  %s (%.2f %% above the bound)\n", bytes_of(o, "arena_bytes"),
+           100 * (cli_real(o, "arena_bytes") / cli_real(o, "lower_bound_bytes") - 1));
+    printf("saved  %s kept by forward for backward\n", bytes_of(o, "saved_bytes"));
+    printf("at the peak\n");
+    show_categories(o);
+    json_array_foreach(json_object_get(o, "peak_tensors"), i, t) if (i < 10) printf(
+        "  %12s  %-10s %s\n", bytes_of(t, "bytes"), cli_text(t, "category"), cli_text(t, "name"));
+    printf("%lld nodes, %.3g GFLOP, planned %s a step\n", (long long)cli_real(o, "nodes"),
+           cli_real(o, "flops") / 1e9, time_of(o, "planned_ns"));
+    if (json_object_get(o, "measured_arena_bytes") != NULL)
+        printf("measured arena %s, step %s\n", bytes_of(o, "measured_arena_bytes"),
+               time_of(o, "step_ns"));
+}
+
+void cli_show_diff(const json_t *o)
+{
+    static const struct {
+        const char *label, *key;
+    } rows[] = {{"peak", "peak_bytes"}, {"arena", "arena_bytes"}, {"saved", "saved_bytes"}};
+    const json_t *before = json_object_get(o, "before"), *after = json_object_get(o, "after");
+    size_t i;
+    json_t *p;
+    printf("%-18s %12s %12s %12s\n", "", "before", "after", "less");
+    for (size_t r = 0; r < sizeof rows / sizeof rows[0]; r++) {
+        char less[32];
+        double b = cli_real(before, rows[r].key), a = cli_real(after, rows[r].key);
+        printf("%-18s %12s %12s %12s  %s\n", rows[r].label, bytes_of(before, rows[r].key),
+               bytes_of(after, rows[r].key), cli_bytes(less, b - a), part(after, rows[r].key, b));
+    }
+    const char *name;
+    json_t *bytes;
+    json_object_foreach(json_object_get(before, "categories"), name, bytes)
+    {
+        char less[32];
+        double b = json_number_value(bytes);
+        double a = cli_real(json_object_get(after, "categories"), name);
+        if (a > 0 || b > 0)
+            printf("  %-16s %12s %12s %12s\n", name,
+                   bytes_of(json_object_get(before, "categories"), name),
+                   bytes_of(json_object_get(after, "categories"), name), cli_bytes(less, b - a));
+    }
+    printf("%-18s %12lld %12lld\n", "nodes", (long long)cli_real(before, "nodes"),
+           (long long)cli_real(after, "nodes"));
+    printf("peak at            %s -> %s\n", cli_text(before, "peak_node"),
+           cli_text(after, "peak_node"));
+    json_array_foreach(json_object_get(o, "by_pass"), i, p)
+        printf("  %-16s %12s in order\n", cli_text(p, "name"), bytes_of(p, "in_order_bytes"));
+    if (json_object_get(o, "bit_equal") != NULL)
+        printf("run: %s, largest difference %.3g (relative %.3g)\n",
+               json_is_true(json_object_get(o, "bit_equal")) ? "bit-equal" : "not bit-equal",
+               cli_real(o, "max_abs_error"), cli_real(o, "max_rel_error"));
+}
+
+void cli_show_profile(const json_t *o)
+{
+    size_t i;
+    json_t *p;
+    printf("%-34s %6s %12s %9s %9s\n", "operator", "calls", "time", "GFLOP/s", "GB/s");
+    json_array_foreach(json_object_get(o, "operators"), i, p)
+        printf("%-34s %6lld %12s %9.1f %9.1f\n", cli_text(p, "op"), (long long)cli_real(p, "calls"),
+               time_of(p, "ns"), cli_real(p, "gflops"), cli_real(p, "gbps"));
+}

@@ -1,0 +1,363 @@
+/* train.c: the loop over data.
+ *
+ * Everything that decides the numbers is in the step file (random key, step counter, state) or
+ * follows from (seed, epoch): the order of rows. So a checkpoint needs the states and the count of
+ * steps, and N + M steps equal N, stop, M, byte for byte.
+ */
+#include "cli/cli.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <time.h>
+#include <unistd.h>
+
+typedef struct loop {
+    int64_t rows, batch, per_epoch, steps, done, every;
+    uint64_t seed;
+    bool shuffle, repeat, warn_on_nan, tty;
+    const char *const *map;
+    int64_t *order;
+    double last_loss, epoch_sum;
+} loop;
+
+static double now_ns(void)
+{
+    struct timespec t;
+    (void)clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec * 1e9 + (double)t.tv_nsec;
+}
+
+/* ---- data ---- */
+
+/* "--map label=target" as pairs, NULL-terminated. */
+static const char *const *read_map(const cli *c, char **storage)
+{
+    static const char *pairs[65];
+    int count = 0, at = 0;
+    const char *word;
+    size_t bytes = 0;
+    while ((word = cli_next(c, "--map", &at)) != NULL)
+        bytes += strlen(word) + 1;
+    char *text = *storage = malloc(bytes + 1);
+    for (at = 0; text != NULL && count < 64 && (word = cli_next(c, "--map", &at)) != NULL;) {
+        size_t length = strlen(word) + 1;
+        memcpy(text, word, length);
+        char *equals = strchr(text, '=');
+        if (equals == NULL)
+            return NULL;
+        *equals = '\0';
+        pairs[count++] = text;
+        pairs[count++] = equals + 1;
+        text += length;
+    }
+    pairs[count] = NULL;
+    return pairs;
+}
+
+static const char *array_for(const char *const *map, const char *input)
+{
+    for (int i = 0; map[i] != NULL; i += 2)
+        if (strcmp(map[i + 1], input) == 0)
+            return map[i];
+    return input;
+}
+
+/* Binds the batch: each input that has an array takes its shape, with `batch` rows. */
+static ebb_status bind_inputs(ebb_model *model, const ebb_data *data, loop *l)
+{
+    char *text = NULL;
+    ebb_status status = ebb_inspect_json(model, &text);
+    if (status != NULL)
+        return status;
+    json_t *o = json_loads(text, 0, NULL), *input;
+    size_t i;
+    ebb_release(text);
+    json_array_foreach(json_object_get(o, "inputs"), i, input)
+    {
+        const char *name = cli_text(input, "name");
+        const ebb_named *array = ebb_data_find(data, array_for(l->map, name));
+        if (array == NULL || array->rank < 1 || array->rank > 12 || status != NULL)
+            continue;
+        int64_t dims[12];
+        memcpy(dims, array->dims, (size_t)array->rank * sizeof *dims);
+        dims[0] = l->batch;
+        if (l->rows < 0 || array->dims[0] < l->rows)
+            l->rows = array->dims[0];
+        status = ebb_set_shape(model, name, dims, array->rank);
+    }
+    json_decref(o);
+    return status;
+}
+
+static ebb_status next_batch(ebb_data *data, loop *l, ebb_batch *batch)
+{
+    int64_t epoch = l->done / l->per_epoch, at = l->repeat ? 0 : l->done % l->per_epoch;
+    if (at == 0 || l->done == 0) {
+        for (int64_t i = 0; i < l->rows; i++)
+            l->order[i] = i;
+        if (l->shuffle)
+            ebb_shuffle(l->order, l->rows, l->seed, l->repeat ? 0 : (uint64_t)epoch);
+    }
+    return ebb_data_rows(data, l->order + at * l->batch, (size_t)l->batch, l->map, batch);
+}
+
+/* ---- telling ---- */
+
+static void show_progress(const loop *l, int64_t until, double ns, uint64_t arena)
+{
+    enum { WIDTH = 24 };
+    char bar[WIDTH + 1], time[32], bytes[32];
+    int full = until > 0 ? (int)(l->done * WIDTH / until) : 0;
+    for (int i = 0; i < WIDTH; i++)
+        bar[i] = i < full ? '#' : '.';
+    bar[WIDTH] = '\0';
+    fprintf(stderr, "\r[%s] %lld/%lld  loss %.4f  %s/step  arena %s   ", bar, (long long)l->done,
+            (long long)until, l->last_loss, cli_time(time, ns), cli_bytes(bytes, (double)arena));
+    if (l->done == until)
+        fputc('\n', stderr);
+}
+
+static void show_epoch(const loop *l, int64_t steps)
+{
+    cli_note("epoch %lld: mean loss %.5f", (long long)((l->done + l->per_epoch - 1) / l->per_epoch),
+             l->epoch_sum / (double)steps);
+}
+
+static double read_loss(ebb_program *program, const char *name)
+{
+    ebb_named t;
+    if (name == NULL || ebb_program_get(program, name, &t) != NULL)
+        return 0.0;
+    float f = 0;
+    double d = 0;
+    if (t.dtype == 11)
+        memcpy(&d, t.data, sizeof d);
+    else
+        memcpy(&f, t.data, sizeof f);
+    return t.dtype == 11 ? d : (double)f;
+}
+
+/* ---- checkpoints ---- */
+
+static ebb_status save_checkpoint(const cli *c, ebb_program *program, const loop *l)
+{
+    const char *path = cli_get(c, "--checkpoint", NULL);
+    if (path == NULL)
+        return NULL;
+    json_t *o = json_pack("{s:I, s:I, s:I, s:I, s:b}", "steps", (json_int_t)l->done, "seed",
+                          (json_int_t)l->seed, "batch", (json_int_t)l->batch, "rows",
+                          (json_int_t)l->rows, "shuffle", (int)l->shuffle);
+    char *text = json_dumps(o, JSON_COMPACT | JSON_SORT_KEYS);
+    json_decref(o);
+    ebb_status status = ebb_checkpoint_save(program, path, text);
+    free(text);
+    return status;
+}
+
+/* Goes on where the checkpoint stopped; -1 and a sentence where it belongs to another run. */
+static int resume(const cli *c, ebb_program *program, loop *l)
+{
+    const char *path = cli_get(c, "--resume", NULL);
+    char *text = NULL;
+    if (path == NULL)
+        return EBB_OK;
+    ebb_status status = ebb_checkpoint_load(program, path, &text);
+    if (status != NULL)
+        return cli_fail(status);
+    json_t *o = text != NULL ? json_loads(text, 0, NULL) : NULL;
+    ebb_release(text);
+    int64_t batch = (int64_t)cli_real(o, "batch"), rows = (int64_t)cli_real(o, "rows");
+    int code = EBB_OK;
+    if (o == NULL || batch != l->batch || rows != l->rows)
+        code =
+            cli_usage("%s: made with batch %lld over %lld rows, not %lld over %lld", path,
+                      (long long)batch, (long long)rows, (long long)l->batch, (long long)l->rows);
+    l->done = (int64_t)cli_real(o, "steps");
+    l->seed = (uint64_t)cli_real(o, "seed");
+    l->shuffle = json_is_true(json_object_get(o, "shuffle"));
+    json_decref(o);
+    return code;
+}
+
+/* ---- the loop ---- */
+
+static int train_steps(const cli *c, ebb_program *program, ebb_data *data, loop *l)
+{
+    const char *loss_name = ebb_program_loss_name(program);
+    int64_t in_epoch = 0, until = l->steps;
+    double began = now_ns();
+    for (int64_t first = l->done; l->done < until;) {
+        ebb_batch batch;
+        ebb_status status = next_batch(data, l, &batch);
+        if (status == NULL)
+            status = ebb_program_step(program, &batch);
+        if (status != NULL)
+            return cli_fail(status);
+        l->done++;
+        in_epoch++;
+        l->last_loss = read_loss(program, loss_name);
+        l->epoch_sum += l->last_loss;
+        if (loss_name != NULL && !isfinite(l->last_loss)) {
+            if (!l->warn_on_nan)
+                return cli_usage("step %lld: the loss '%s' is %f; nothing was saved after it "
+                                 "(--on-nan warn goes on)",
+                                 (long long)l->done, loss_name, l->last_loss),
+                       EBB_RUNTIME;
+            cli_note("step %lld: the loss is %f", (long long)l->done, l->last_loss);
+        }
+        if (l->tty)
+            show_progress(l, until, (now_ns() - began) / (double)(l->done - first),
+                          ebb_program_measure(program).arena_bytes);
+        else if (l->repeat)
+            cli_note("step %lld: loss %.6f", (long long)l->done, l->last_loss);
+        if (l->done % l->per_epoch == 0 || l->done == until) {
+            if (!l->tty && !l->repeat)
+                show_epoch(l, in_epoch);
+            l->epoch_sum = 0;
+            in_epoch = 0;
+        }
+        if (l->every > 0 && l->done % l->every == 0 && (status = save_checkpoint(c, program, l)))
+            return cli_fail(status);
+    }
+    return EBB_OK;
+}
+
+static ebb_status save_results(const cli *c, ebb_program *program, const loop *l)
+{
+    ebb_status status = save_checkpoint(c, program, l);
+    const char *path = cli_get(c, "--save-model", NULL);
+    if (status != NULL || path == NULL)
+        return status;
+    ebb_model *original = NULL; // the user's own file, fresh: only its initializers change
+    status = ebb_open(&original, c->files[0]);
+    if (status == NULL)
+        status = ebb_program_store(program, original);
+    if (status == NULL)
+        status = ebb_save(original, path);
+    ebb_close(original);
+    return status;
+}
+
+static void report(const cli *c, ebb_program *program, const loop *l)
+{
+    ebb_program_facts f = ebb_program_measure(program);
+    char arena[32], time[32];
+    if (cli_has(c, "--json"))
+        printf("{\"schema\": \"ebb.train/1\", \"steps\": %lld, \"loss\": %.9g, "
+               "\"arena_bytes\": %llu, \"measured_arena_bytes\": %llu, \"peak_bytes\": %llu, "
+               "\"step_ns\": %lld}\n",
+               (long long)l->done, l->last_loss, (unsigned long long)f.planned_arena_bytes,
+               (unsigned long long)f.measured_arena_bytes, (unsigned long long)f.peak_bytes,
+               (long long)f.step_ns);
+    else
+        printf("%lld steps, loss %.6f, arena %s (planned and measured %s), last step %s\n",
+               (long long)l->done, l->last_loss, cli_bytes(arena, (double)f.arena_bytes),
+               f.planned_arena_bytes == f.measured_arena_bytes ? "equal" : "DIFFER",
+               cli_time(time, (double)f.step_ns));
+}
+
+static int train_program(const cli *c, ebb_model *model, ebb_data *data, loop *l)
+{
+    ebb_program *program = NULL;
+    const ebb_compile_options options = {
+        .backend = cli_get(c, "--backend", NULL),
+        .seed = l->seed,
+        .threads = (int)strtol(cli_get(c, "--threads", "0"), NULL, 10),
+        .profile = cli_has(c, "--profile"),
+    };
+    ebb_status status = ebb_program_compile(&program, model, &options);
+    int code = status != NULL ? cli_fail(status) : resume(c, program, l);
+    if (code == EBB_OK && ebb_program_loss_name(program) == NULL)
+        code = cli_usage("%s has no loss: say which, e.g. --loss cross-entropy", c->files[0]);
+    if (code == EBB_OK)
+        code = train_steps(c, program, data, l);
+    if (code == EBB_OK && (status = save_results(c, program, l)) != NULL)
+        code = cli_fail(status);
+    if (code == EBB_OK)
+        report(c, program, l);
+    char *profile = NULL;
+    if (code == EBB_OK && options.profile &&
+        (status = ebb_program_profile_json(program, &profile)) == NULL)
+        code = cli_show(c, profile, cli_show_profile);
+    ebb_program_free(program);
+    return code;
+}
+
+static ebb_status prepare(const cli *c, ebb_model **model, ebb_data **data, loop *l)
+{
+    bool step = false;
+    char *json = NULL;
+    ebb_status status = cli_open(c, model);
+    if (status == NULL)
+        status = cli_weights(c, *model);
+    if (status == NULL)
+        status = ebb_data_open(data, cli_get(c, "--data", NULL), *model);
+    if (status == NULL)
+        status = bind_inputs(*model, *data, l);
+    if (status == NULL)
+        status = cli_has_step(*model, &step);
+    if (status == NULL && !step) {
+        status = cli_make_step(c, *model, &json);
+        ebb_release(json);
+    }
+    return status;
+}
+
+static bool read_options(const cli *c, loop *l, int64_t *epochs, char **storage)
+{
+    int64_t seed;
+    if (!cli_number(c, "--batch", 32, 1, &l->batch) || !cli_number(c, "--epochs", 1, 1, epochs) ||
+        !cli_number(c, "--steps", 0, 1, &l->steps) || !cli_number(c, "--every", 0, 1, &l->every) ||
+        !cli_number(c, "--seed", 0, 0, &seed))
+        return false;
+    l->seed = (uint64_t)seed;
+    l->rows = -1;
+    l->repeat = cli_has(c, "--repeat-batch");
+    l->shuffle = !cli_has(c, "--no-shuffle");
+    l->tty = isatty(STDERR_FILENO) == 1;
+    const char *on_nan = cli_get(c, "--on-nan", "stop");
+    l->warn_on_nan = strcmp(on_nan, "warn") == 0;
+    if (!l->warn_on_nan && strcmp(on_nan, "stop") != 0)
+        return cli_usage("--on-nan takes stop or warn, not '%s'", on_nan), false;
+    l->map = read_map(c, storage);
+    if (l->map == NULL)
+        return cli_usage("--map takes ARRAY=INPUT"), false;
+    return true;
+}
+
+int cli_train(const cli *c)
+{
+    loop l = {0};
+    int64_t epochs;
+    char *storage = NULL;
+    ebb_model *model = NULL;
+    ebb_data *data = NULL;
+    int code = EBB_USAGE;
+    if (!cli_has(c, "--data"))
+        return cli_usage("say what to train on: --data FILE");
+    if (!read_options(c, &l, &epochs, &storage))
+        goto done;
+    ebb_status status = prepare(c, &model, &data, &l);
+    if (status != NULL) {
+        code = cli_fail(status);
+        goto done;
+    }
+    if (l.rows < l.batch) {
+        code = l.rows < 0 ? cli_usage("%s has no array for any input of %s: name them with --map",
+                                      cli_get(c, "--data", ""), c->files[0])
+                          : cli_usage("%lld rows are fewer than one batch of %lld",
+                                      (long long)l.rows, (long long)l.batch);
+        goto done;
+    }
+    l.per_epoch = l.rows / l.batch;
+    if (l.steps == 0)
+        l.steps = epochs * l.per_epoch;
+    l.order = calloc((size_t)l.rows, sizeof *l.order);
+    code = l.order == NULL ? EBB_RUNTIME : train_program(c, model, data, &l);
+done:
+    free(l.order);
+    free(storage);
+    ebb_data_close(data);
+    ebb_close(model);
+    return code;
+}

@@ -1,0 +1,515 @@
+/* verbs.c: the verbs and their options. Each maps onto one or two calls of ebb.h. */
+#include "cli/cli.h"
+
+#include <stdlib.h>
+
+// clang-format off
+const cli_option cli_options[] = {
+    {"-o", "FILE", "where the result goes"},
+    {"--json", NULL, "one JSON object on stdout instead of tables"},
+    {"--dim", "NAME=N", "size of a symbolic dimension, e.g. batch=8 (repeatable)"},
+    {"--shape", "INPUT:AxBxC", "shape of an input, e.g. x:1x3x224x224 (repeatable)"},
+    {"--pass", "NAME:OPT=V,...", "a pass to run, in this order (repeatable); `ebb help passes`"},
+    {"--loss", "KIND:OPT=V,...", "cross-entropy, mse, l1, bce-logits; or name:OUTPUT for one that is there"},
+    {"--optimizer", "KIND:OPT=V,...", "adamw (default), momentum, sgd, none (gradients stay outputs)"},
+    {"--train", "GLOB", "train the parameters whose names match (repeatable)"},
+    {"--freeze", "GLOB", "do not train those that match (repeatable)"},
+    {"--dropout", "on|off|P", "dropout: as exported (on), removed (off), or this ratio"},
+    {"--batch-norm", "train|frozen", "batch norm by the batch's statistics, or by the running ones"},
+    {"--init", NULL, "draw weights by the model's own initialization graph"},
+    {"--weights", "FILE", "take weights from a safetensors file"},
+    {"--seed", "N", "seed of dropout, shuffling and --init (default 0)"},
+    {"--backend", "NAME", "cpu (default: oneDNN, then plain) or plain"},
+    {"--threads", "N", "threads (default: all processors)"},
+    {"--strict", NULL, "a requested pass that applies nowhere is an error"},
+    {"--dry-run", NULL, "report, and write nothing"},
+    {"--print-after", "PASS", "print the graph after this pass, or after `all`"},
+    {"--verify-each", NULL, "check every rule of a legal graph after each pass"},
+    {"--run", NULL, "also run a step and report what was measured"},
+    {"--data", "FILE", "arrays: .npz, .npy, .safetensors or a test_data_set folder"},
+    {"--map", "ARRAY=INPUT", "which array feeds which input where names differ (repeatable)"},
+    {"--save", "FILE", "write all outputs to a safetensors file"},
+    {"--batch", "N", "rows in a step (default 32)"},
+    {"--epochs", "N", "times through the data (default 1)"},
+    {"--steps", "N", "stop after this many steps"},
+    {"--no-shuffle", NULL, "take rows in the order of the file"},
+    {"--repeat-batch", NULL, "train on the first batch again and again (a check that the loss falls)"},
+    {"--checkpoint", "FILE", "write the state here at the end, atomically"},
+    {"--every", "N", "also write the checkpoint every N steps"},
+    {"--resume", "FILE", "go on from a checkpoint"},
+    {"--save-model", "FILE", "the exported model with trained weights, nothing else changed"},
+    {"--on-nan", "stop|warn", "what to do when the loss is not a number (default stop)"},
+    {"--node", "NAME", "show one node"},
+    {"--text", NULL, "the graph in ONNX text syntax"},
+    {"--profile", NULL, "time spent by operator"},
+};
+const int cli_option_count = (int)(sizeof cli_options / sizeof cli_options[0]);
+
+#define MODEL "--dim", "--shape"
+#define STEP "--loss", "--optimizer", "--train", "--freeze", "--dropout", "--batch-norm", "--pass", \
+             "--strict", "--print-after", "--verify-each", "--seed"
+#define RUN "--backend", "--threads", "--init", "--weights"
+// clang-format on
+
+/* ---- models ---- */
+
+static ebb_status set_shape(ebb_model *model, const char *text)
+{
+    char input[256];
+    const char *colon = strrchr(text, ':');
+    int64_t dims[12];
+    int rank = 0;
+    if (colon == NULL || (size_t)(colon - text) >= sizeof input)
+        return ebb_set_shape(model, text, NULL, -1); // says what was expected
+    (void)snprintf(input, sizeof input, "%.*s", (int)(colon - text), text);
+    for (const char *at = colon + 1; *at != '\0' && rank < 12;) {
+        char *end;
+        dims[rank++] = strtoll(at, &end, 10);
+        if (end == at || (*end != 'x' && *end != '\0'))
+            return ebb_set_shape(model, input, NULL, -1);
+        at = *end == 'x' ? end + 1 : end;
+    }
+    return ebb_set_shape(model, input, dims, rank);
+}
+
+static ebb_status set_dim(ebb_model *model, const char *text)
+{
+    char name[256];
+    const char *equals = strrchr(text, '=');
+    char *end = NULL;
+    if (equals == NULL || (size_t)(equals - text) >= sizeof name)
+        return ebb_set_dim(model, text, -1); // says what was expected
+    (void)snprintf(name, sizeof name, "%.*s", (int)(equals - text), text);
+    long long size = strtoll(equals + 1, &end, 10);
+    return ebb_set_dim(model, name, *end == '\0' && end != equals + 1 ? size : -1);
+}
+
+static ebb_status bind(const cli *c, ebb_model *model)
+{
+    ebb_status status = NULL;
+    const char *text;
+    for (int at = 0; status == NULL && (text = cli_next(c, "--dim", &at)) != NULL;)
+        status = set_dim(model, text);
+    for (int at = 0; status == NULL && (text = cli_next(c, "--shape", &at)) != NULL;)
+        status = set_shape(model, text);
+    return status;
+}
+
+ebb_status cli_open(const cli *c, ebb_model **model)
+{
+    ebb_status status = ebb_open(model, c->files[0]);
+    return status == NULL ? bind(c, *model) : status;
+}
+
+ebb_status cli_weights(const cli *c, ebb_model *model)
+{
+    ebb_status status = NULL;
+    if (cli_has(c, "--init"))
+        status = ebb_init_weights(model, strtoull(cli_get(c, "--seed", "0"), NULL, 10));
+    if (status == NULL && cli_has(c, "--weights"))
+        status = ebb_load_weights(model, cli_get(c, "--weights", NULL));
+    return status;
+}
+
+bool cli_wants_step(const cli *c)
+{
+    static const char *const options[] = {"--loss",   "--optimizer", "--train",
+                                          "--freeze", "--dropout",   "--batch-norm"};
+    for (size_t i = 0; i < sizeof options / sizeof options[0]; i++)
+        if (cli_has(c, options[i]))
+            return true;
+    return false;
+}
+
+/* ---- pipelines: text that grows ---- */
+
+typedef struct pipeline {
+    char text[16384];
+    size_t length;
+} pipeline;
+
+static void add(pipeline *p, const char *format, const char *a, const char *b)
+{
+    int n = snprintf(p->text + p->length, sizeof p->text - p->length, format, a, b);
+    if (n > 0 && p->length + (size_t)n < sizeof p->text)
+        p->length += (size_t)n;
+}
+
+/* "cross-entropy:axis=1" -> "loss:cross-entropy,axis=1" */
+static void add_spec(pipeline *p, const char *pass, const char *spec)
+{
+    char text[4096];
+    (void)snprintf(text, sizeof text, "%s", spec);
+    char *colon = strchr(text, ':');
+    if (colon != NULL)
+        *colon = ',';
+    add(p, ",%s:%s", pass, text);
+}
+
+static void print_graph(void *context, const char *pass, const char *text)
+{
+    (void)context;
+    printf("# after %s\n%s\n", pass, text);
+}
+
+ebb_status cli_rewrite(const cli *c, ebb_model *model, const char *text, char **json)
+{
+    const ebb_rewrite_options options = {.strict = cli_has(c, "--strict"),
+                                         .verify_each = cli_has(c, "--verify-each"),
+                                         .print_after = cli_get(c, "--print-after", NULL),
+                                         .print = print_graph};
+    return ebb_rewrite(model, text, &options, json);
+}
+
+static void add_gradient(const cli *c, pipeline *p)
+{
+    add(p, ",gradient%s%s", "", "");
+    const char *glob;
+    bool any = false;
+    static const char *const names[2] = {"train", "freeze"};
+    static const char *const options[2] = {"--train", "--freeze"};
+    for (int k = 0; k < 2; k++) {
+        bool started = false;
+        for (int at = 0; (glob = cli_next(c, options[k], &at)) != NULL; started = any = true) {
+            if (started)
+                add(p, ";%s%s", glob, "");
+            else
+                add(p, any ? ",%s=%s" : ":%s=%s", names[k], glob);
+        }
+    }
+}
+
+ebb_status cli_make_step(const cli *c, ebb_model *model, char **json)
+{
+    pipeline p = {.length = 0};
+    add(&p, "inline,fold,train-mode:seed=%s,batch-norm=%s", cli_get(c, "--seed", "0"),
+        cli_get(c, "--batch-norm", "train"));
+    add(&p, ",dropout=%s%s", cli_get(c, "--dropout", "on"), ",fold,fuse");
+    if (cli_has(c, "--loss"))
+        add_spec(&p, "loss", cli_get(c, "--loss", NULL));
+    add_gradient(c, &p);
+    add_spec(&p, "optimizer", cli_get(c, "--optimizer", "adamw"));
+    const char *pass;
+    for (int at = 0; (pass = cli_next(c, "--pass", &at)) != NULL;)
+        add(&p, ",%s%s", pass, "");
+    add(&p, ",drop-saves,alias%s%s", "", "");
+    return cli_rewrite(c, model, p.text, json);
+}
+
+ebb_status cli_has_step(const ebb_model *model, bool *step)
+{
+    char *text = NULL;
+    ebb_status status = ebb_inspect_json(model, &text);
+    if (status != NULL)
+        return status;
+    json_t *o = json_loads(text, 0, NULL);
+    *step = json_is_true(json_object_get(o, "is_step"));
+    json_decref(o);
+    ebb_release(text);
+    return NULL;
+}
+
+/* ---- verbs ---- */
+
+static int finish(const cli *c, ebb_model *model, ebb_status status, char *json,
+                  void (*show)(const json_t *))
+{
+    int code = status != NULL ? cli_fail(status) : json != NULL ? cli_show(c, json, show) : EBB_OK;
+    ebb_close(model);
+    return code;
+}
+
+static int inspect(const cli *c)
+{
+    ebb_model *model = NULL;
+    char *text = NULL;
+    ebb_status status = cli_open(c, &model);
+    bool plain_text = cli_has(c, "--text") || cli_has(c, "--node");
+    if (status == NULL && cli_has(c, "--node"))
+        status = ebb_inspect_node(model, cli_get(c, "--node", NULL), &text);
+    else if (status == NULL && plain_text)
+        status = ebb_inspect_text(model, &text);
+    else if (status == NULL)
+        status = ebb_inspect_json(model, &text);
+    if (status == NULL && plain_text) {
+        puts(text);
+        ebb_release(text);
+        text = NULL;
+    }
+    return finish(c, model, status, text, cli_show_inspect);
+}
+
+static int check(const cli *c)
+{
+    ebb_model *model = NULL;
+    char *json = NULL;
+    ebb_status status = cli_open(c, &model);
+    if (status == NULL)
+        status = ebb_check_json(model, &json);
+    bool problems = false;
+    if (status == NULL) {
+        json_t *o = json_loads(json, 0, NULL);
+        problems = json_array_size(json_object_get(o, "problems")) > 0;
+        json_decref(o);
+    }
+    int code = finish(c, model, status, json, cli_show_check);
+    return code == EBB_OK && problems ? EBB_UNSUPPORTED : code;
+}
+
+static int ops(const cli *c)
+{
+    ebb_model *model = NULL;
+    char *json = NULL;
+    ebb_status status = c->file_count > 0 ? cli_open(c, &model) : NULL;
+    if (status == NULL)
+        status = ebb_ops_json(model, &json);
+    return finish(c, model, status, json, cli_show_ops);
+}
+
+/* Writes the model, unless --dry-run says not to. */
+static ebb_status write_result(const cli *c, const ebb_model *model)
+{
+    const char *path = cli_get(c, "-o", NULL);
+    if (cli_has(c, "--dry-run") || path == NULL)
+        return NULL;
+    ebb_status status = ebb_save(model, path);
+    if (status == NULL && !cli_has(c, "--json"))
+        cli_note("wrote %s", path);
+    return status;
+}
+
+static int needs_output(const cli *c)
+{
+    if (cli_has(c, "-o") || cli_has(c, "--dry-run") || cli_has(c, "--print-after"))
+        return EBB_OK;
+    return cli_usage("say where the result goes: -o FILE (or --dry-run)");
+}
+
+static int grad(const cli *c)
+{
+    ebb_model *model = NULL;
+    char *json = NULL;
+    int code = needs_output(c);
+    if (code != EBB_OK)
+        return code;
+    ebb_status status = cli_open(c, &model);
+    if (status == NULL)
+        status = cli_weights(c, model);
+    if (status == NULL)
+        status = cli_make_step(c, model, &json);
+    if (status == NULL)
+        status = write_result(c, model);
+    return finish(c, model, status, json, cli_show_passes);
+}
+
+static int rewrite(const cli *c)
+{
+    ebb_model *model = NULL;
+    char *json = NULL;
+    int code = needs_output(c);
+    if (code != EBB_OK)
+        return code;
+    pipeline p = {.length = 0};
+    const char *pass;
+    for (int at = 0; (pass = cli_next(c, "--pass", &at)) != NULL;)
+        add(&p, p.length > 0 ? ",%s%s" : "%s%s", pass, "");
+    if (p.length == 0)
+        return cli_usage("say what to do: --pass NAME (see `ebb help passes`)");
+    ebb_status status = cli_open(c, &model);
+    if (status == NULL)
+        status = cli_weights(c, model);
+    if (status == NULL)
+        status = cli_rewrite(c, model, p.text, &json);
+    if (status == NULL)
+        status = write_result(c, model);
+    return finish(c, model, status, json, cli_show_passes);
+}
+
+static ebb_plan_options plan_options(const cli *c)
+{
+    return (ebb_plan_options){.backend = cli_get(c, "--backend", NULL),
+                              .run = cli_has(c, "--run"),
+                              .seed = strtoull(cli_get(c, "--seed", "0"), NULL, 10)};
+}
+
+static int plan(const cli *c)
+{
+    ebb_model *model = NULL;
+    char *json = NULL, *report = NULL;
+    ebb_status status = cli_open(c, &model);
+    if (status == NULL)
+        status = cli_weights(c, model);
+    if (status == NULL && cli_wants_step(c))
+        status = cli_make_step(c, model, &report);
+    ebb_plan_options options = plan_options(c);
+    if (status == NULL)
+        status = ebb_plan_json(model, &options, &json);
+    ebb_release(report);
+    return finish(c, model, status, json, cli_show_plan);
+}
+
+static int diff(const cli *c)
+{
+    ebb_model *before = NULL, *after = NULL;
+    char *json = NULL;
+    ebb_status status = cli_open(c, &before);
+    if (status == NULL)
+        status = ebb_open(&after, c->files[1]);
+    if (status == NULL)
+        status = bind(c, after);
+    ebb_plan_options options = plan_options(c);
+    if (status == NULL)
+        status = ebb_diff_json(before, after, &options, &json);
+    ebb_close(after);
+    return finish(c, before, status, json, cli_show_diff);
+}
+
+/* Gives inputs with open dims the shapes of the arrays that feed them. */
+static ebb_status shapes_from_data(ebb_model *model, const ebb_data *data)
+{
+    char *text = NULL;
+    ebb_status status = ebb_inspect_json(model, &text);
+    if (status != NULL)
+        return status;
+    json_t *o = json_loads(text, 0, NULL), *input;
+    size_t i;
+    ebb_release(text);
+    json_array_foreach(json_object_get(o, "inputs"), i, input)
+    {
+        const char *name = cli_text(input, "name");
+        const ebb_named *array = ebb_data_find(data, name);
+        if (status == NULL && array != NULL)
+            status = ebb_set_shape(model, name, array->dims, array->rank);
+    }
+    json_decref(o);
+    return status;
+}
+
+static ebb_status save_outputs(ebb_program *program, const char *path)
+{
+    size_t count = ebb_program_output_count(program);
+    ebb_named *list = calloc(count + 1, sizeof *list);
+    ebb_status status = NULL;
+    for (size_t i = 0; i < count && list != NULL && status == NULL; i++)
+        status = ebb_program_get(program, ebb_program_output_name(program, i), &list[i]);
+    if (status == NULL && list != NULL)
+        status = ebb_tensors_save(path, list, count, NULL);
+    free(list);
+    return status;
+}
+
+static void print_outputs(ebb_program *program)
+{
+    static const char *const dtypes[] = {
+        [1] = "float32", [6] = "int32", [7] = "int64", [9] = "bool", [11] = "float64"};
+    for (size_t i = 0; i < ebb_program_output_count(program); i++) {
+        ebb_named t;
+        if (ebb_program_get(program, ebb_program_output_name(program, i), &t) != NULL)
+            continue;
+        const char *dtype =
+            (size_t)t.dtype < sizeof dtypes / sizeof dtypes[0] ? dtypes[t.dtype] : NULL;
+        printf("%-40s %s[", t.name, dtype != NULL ? dtype : "?");
+        for (int d = 0; d < t.rank; d++)
+            printf("%s%lld", d > 0 ? "," : "", (long long)t.dims[d]);
+        printf("]");
+        if (t.rank == 0 && t.dtype == 1) {
+            float f;
+            memcpy(&f, t.data, sizeof f);
+            printf(" = %.7g", (double)f);
+        }
+        printf("\n");
+    }
+}
+
+static ebb_status run_once(const cli *c, ebb_model *model, ebb_data *data)
+{
+    ebb_program *program = NULL;
+    char *report = NULL, *profile = NULL;
+    bool step = false;
+    ebb_status status = shapes_from_data(model, data);
+    if (status == NULL)
+        status = cli_has_step(model, &step);
+    if (status == NULL && !step) // a step file is the plan: it is run as it stands
+        status = ebb_rewrite(model, "inline,fold", NULL, &report);
+    ebb_release(report);
+    const ebb_compile_options options = {
+        .backend = cli_get(c, "--backend", NULL),
+        .seed = strtoull(cli_get(c, "--seed", "0"), NULL, 10),
+        .threads = (int)strtol(cli_get(c, "--threads", "0"), NULL, 10),
+        .profile = cli_has(c, "--profile"),
+    };
+    if (status == NULL)
+        status = ebb_program_compile(&program, model, &options);
+    size_t count = ebb_data_count(data);
+    ebb_named *list = calloc(count + 1, sizeof *list);
+    ebb_batch batch = {list, count};
+    for (size_t i = 0; i < count && list != NULL; i++)
+        list[i] = *ebb_data_at(data, i);
+    if (status == NULL)
+        status = ebb_program_step(program, &batch);
+    free(list);
+    if (status == NULL && cli_has(c, "--save"))
+        status = save_outputs(program, cli_get(c, "--save", NULL));
+    if (status == NULL)
+        print_outputs(program);
+    if (status == NULL && options.profile)
+        status = ebb_program_profile_json(program, &profile);
+    if (status == NULL && profile != NULL)
+        (void)cli_show(c, profile, cli_show_profile);
+    ebb_program_free(program);
+    return status;
+}
+
+static int run(const cli *c)
+{
+    ebb_model *model = NULL;
+    ebb_data *data = NULL;
+    if (!cli_has(c, "--data"))
+        return cli_usage("say what to run it on: --data FILE");
+    ebb_status status = cli_open(c, &model);
+    if (status == NULL)
+        status = cli_weights(c, model);
+    if (status == NULL)
+        status = ebb_data_open(&data, cli_get(c, "--data", NULL), model);
+    if (status == NULL)
+        status = run_once(c, model, data);
+    ebb_data_close(data);
+    return finish(c, model, status, NULL, NULL);
+}
+
+static int version(const cli *c)
+{
+    if (cli_has(c, "--json"))
+        printf("{\"schema\": \"ebb.version/1\", \"version\": \"%s\"}\n", ebb_version());
+    else
+        printf("ebb %s\n", ebb_version());
+    return EBB_OK;
+}
+
+// clang-format off
+const cli_verb cli_verbs[] = {
+    {"inspect", "MODEL", "what is in a model: inputs, outputs, operators, weights", 1, 1,
+     (const char *const[]){MODEL, "--json", "--node", "--text", NULL}, inspect},
+    {"check", "MODEL", "what would keep it from being trained, and what its exporter lost", 1, 1,
+     (const char *const[]){MODEL, "--json", NULL}, check},
+    {"ops", "[MODEL]", "operators: kernel, gradient; of a model or all", 0, 1,
+     (const char *const[]){"--json", NULL}, ops},
+    {"grad", "MODEL -o STEP", "make the training step: loss, gradient, optimizer, memory passes", 1, 1,
+     (const char *const[]){"-o", MODEL, STEP, "--init", "--weights", "--dry-run", "--json", NULL}, grad},
+    {"rewrite", "MODEL -o MODEL --pass NAME", "run passes over a model or step", 1, 1,
+     (const char *const[]){"-o", MODEL, "--pass", "--strict", "--print-after", "--verify-each", "--init",
+                           "--weights", "--seed", "--dry-run", "--json", NULL}, rewrite},
+    {"plan", "STEP", "what it will need: peak, arena, categories, who pins the peak", 1, 1,
+     (const char *const[]){MODEL, STEP, "--init", "--weights", "--backend", "--run", "--json", NULL}, plan},
+    {"run", "MODEL --data FILE", "evaluate a graph once", 1, 1,
+     (const char *const[]){MODEL, RUN, "--data", "--save", "--seed", "--profile", "--json", NULL}, run},
+    {"train", "MODEL --data FILE", "train: an exported model, or a step made by `ebb grad`", 1, 1,
+     (const char *const[]){MODEL, STEP, RUN, "--data", "--map", "--batch", "--epochs", "--steps", "--no-shuffle",
+                           "--repeat-batch", "--checkpoint", "--every", "--resume", "--save-model", "--on-nan",
+                           "--profile", "--json", NULL}, cli_train},
+    {"diff", "BEFORE AFTER", "two files, counted byte by byte", 2, 2,
+     (const char *const[]){MODEL, "--run", "--seed", "--backend", "--json", NULL}, diff},
+    {"version", "", "the version", 0, 0, (const char *const[]){"--json", NULL}, version},
+};
+// clang-format on
+const int cli_verb_count = (int)(sizeof cli_verbs / sizeof cli_verbs[0]);
