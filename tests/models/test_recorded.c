@@ -1,0 +1,294 @@
+/* test_recorded.c: whole training steps against numbers recorded from PyTorch (float64).
+ *
+ * For each small model and exporter: loss, every gradient, running statistics, and parameters after
+ * three steps of SGD with momentum and three of AdamW, in one table. The models and their numbers
+ * are not part of the repository: without ../shared/models this test skips. samples/digits has its
+ * own.
+ *
+ * Bounds. Gradients: 2e-5 max|ref| + 1e-7, or 4x PyTorch's own float32 noise where that is larger.
+ * Parameters after three steps: 10x that noise. A noise is relative to the largest magnitude in the
+ * tensor, or to a thousandth of the largest in its group where that is larger.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+#include <jansson.h>
+
+#include "ebb.h"
+
+#define SHARED EBB_SOURCE_DIR "/../shared/models/"
+
+static const char *const models[] = {"mlp_digits",     "cnn_digits",        "resnet20_cifar",
+                                     "mobilenet_tiny", "bert_tiny",         "gpt2_tiny",
+                                     "lstm_char",      "gelu_block_dropout"};
+static const char *const exporters[] = {"ts.onnx", "dynamo.onnx"};
+
+typedef struct recorded {
+    const char *model, *file;
+    json_t *manifest, *facts; /* of this file */
+    ebb_data *reference;
+    int failures;
+} recorded;
+
+#define MUST(call)                                                                 \
+    do {                                                                           \
+        ebb_status must_ = (call);                                                 \
+        if (must_ != NULL) {                                                       \
+            print_error("%s/%s: %s\n", r->model, r->file, ebb_status_text(must_)); \
+            r->failures++;                                                         \
+            goto done;                                                             \
+        }                                                                          \
+    } while (0)
+
+static double number(const json_t *o, const char *a, const char *b)
+{
+    return json_number_value(json_object_get(json_object_get(o, a), b));
+}
+
+/* ---- comparing ---- */
+
+static size_t elements(const ebb_named *t)
+{
+    size_t n = 1;
+    for (int i = 0; i < t->rank; i++)
+        n *= (size_t)t->dims[i];
+    return n;
+}
+
+static double largest(const ebb_named *t)
+{
+    const float *f = t->data;
+    double most = 0;
+    for (size_t i = 0, n = elements(t); i < n; i++)
+        most = fmax(most, fabs((double)f[i]));
+    return most;
+}
+
+static double group_largest(const recorded *r, const char *group)
+{
+    double most = 0;
+    for (size_t i = 0; i < ebb_data_count(r->reference); i++) {
+        const ebb_named *t = ebb_data_at(r->reference, i);
+        if (strncmp(t->name, group, strlen(group)) == 0)
+            most = fmax(most, largest(t));
+    }
+    return most;
+}
+
+static double difference(const ebb_named *got, const ebb_named *want)
+{
+    const float *a = got->data, *b = want->data;
+    double most = 0;
+    if (got->rank != want->rank || elements(got) != elements(want))
+        return INFINITY;
+    for (size_t i = 0, n = elements(got); i < n; i++) {
+        double d = fabs((double)a[i] - (double)b[i]);
+        most = d > most || isnan(d) ? d : most;
+        if (isnan(d))
+            return INFINITY;
+    }
+    return most;
+}
+
+/* The initializer of this file that holds a parameter of the state_dict. */
+static const char *name_in_file(const recorded *r, const char *parameter)
+{
+    const json_t *to = json_object_get(json_object_get(r->facts, "parameters_renamed"), parameter);
+    return json_is_string(to) ? json_string_value(to) : parameter;
+}
+
+static bool is_near_zero(const recorded *r, const char *parameter)
+{
+    size_t i;
+    json_t *p,
+        *list = json_object_get(json_object_get(r->manifest, "near_zero_grads"), "parameters");
+    json_array_foreach(list, i, p) if (strcmp(json_string_value(p), parameter) == 0) return true;
+    return false;
+}
+
+typedef struct verdict {
+    double worst; /* largest difference over its bound */
+    char name[128];
+    int count;
+} verdict;
+
+/* Compares every "GROUP/NAME" of the reference with the program's value of NAME + suffix. */
+static verdict compare(recorded *r, ebb_program *program, const char *group, const char *suffix,
+                       double noise, double times, double relative, double absolute, bool skip_zero)
+{
+    verdict v = {0};
+    double scale = group_largest(r, group) / 1000.0;
+    for (size_t i = 0; i < ebb_data_count(r->reference); i++) {
+        const ebb_named *want = ebb_data_at(r->reference, i);
+        char name[512];
+        ebb_named got;
+        if (strncmp(want->name, group, strlen(group)) != 0 || want->dtype != 1)
+            continue;
+        const char *parameter = want->name + strlen(group);
+        if (skip_zero && is_near_zero(r, parameter))
+            continue;
+        (void)snprintf(name, sizeof name, "%s%s", name_in_file(r, parameter), suffix);
+        double bound =
+            fmax(relative * largest(want) + absolute, times * noise * fmax(largest(want), scale));
+        double ratio = INFINITY;
+        if (ebb_program_get(program, name, &got) == NULL)
+            ratio = difference(&got, want) / bound;
+        v.count++;
+        if (ratio > v.worst) {
+            v.worst = ratio;
+            (void)snprintf(v.name, sizeof v.name, "%.120s", name);
+        }
+    }
+    if (v.worst > 1.0) {
+        print_error("%s/%s: %s is %.3g times its bound away\n", r->model, r->file, v.name, v.worst);
+        r->failures++;
+    }
+    return v;
+}
+
+/* ---- one step file ---- */
+
+static ebb_status make_program(recorded *r, const char *optimizer, ebb_model **model,
+                               ebb_program **program, ebb_named *inputs, size_t *count)
+{
+    char path[1024], pipeline[1024];
+    const json_t *loss = json_object_get(r->manifest, "loss");
+    *count = 0;
+    (void)snprintf(path, sizeof path, "%s%s/%s", SHARED, r->model, r->file);
+    ebb_status status = ebb_open(model, path);
+    for (size_t i = 0; status == NULL && i < ebb_data_count(r->reference); i++) {
+        const ebb_named *t = ebb_data_at(r->reference, i);
+        bool input = strncmp(t->name, "input/", 6) == 0;
+        if (!input && strcmp(t->name, "target") != 0)
+            continue;
+        inputs[*count] = *t;
+        if (input) {
+            inputs[*count].name = t->name + 6;
+            status = ebb_set_shape(*model, t->name + 6, t->dims, t->rank);
+        }
+        ++*count;
+    }
+    (void)snprintf(pipeline, sizeof pipeline,
+                   "inline,fold,train-mode:dropout=off,fold,fuse,loss:cross-entropy,axis=%d,"
+                   "ignore_index=-100,gradient,optimizer:%s,drop-saves,alias",
+                   (int)json_integer_value(json_object_get(loss, "class_axis")), optimizer);
+    const ebb_rewrite_options options = {.verify_each = true};
+    if (status == NULL)
+        status = ebb_rewrite(*model, pipeline, &options, NULL);
+    if (status == NULL)
+        status = ebb_program_compile(program, *model, NULL);
+    return status;
+}
+
+static void check_arena(recorded *r, ebb_program *program)
+{
+    ebb_program_facts f = ebb_program_measure(program);
+    if (f.planned_arena_bytes == f.measured_arena_bytes && f.planned_arena_bytes >= f.peak_bytes)
+        return;
+    print_error("%s/%s: planned %llu bytes, measured %llu\n", r->model, r->file,
+                (unsigned long long)f.planned_arena_bytes,
+                (unsigned long long)f.measured_arena_bytes);
+    r->failures++;
+}
+
+static void gradients_agree(recorded *r, verdict *loss, verdict *grad, verdict *buffer)
+{
+    ebb_model *model = NULL;
+    ebb_program *program = NULL;
+    ebb_named inputs[16];
+    size_t count;
+    const json_t *noise = json_object_get(r->manifest, "float32_noise");
+    MUST(make_program(r, "none", &model, &program, inputs, &count));
+    const ebb_batch batch = {inputs, count};
+    MUST(ebb_program_step(program, &batch));
+    *loss =
+        compare(r, program, "loss", "loss", number(noise, "loss", "max_rel"), 4, 2e-5, 1e-7, false);
+    *grad = compare(r, program, "grad/", "_grad", number(noise, "grad", "max_rel"), 4, 2e-5, 1e-7,
+                    false);
+    *buffer = compare(r, program, "buffer_after/", "", number(noise, "grad", "max_rel"), 4, 2e-5,
+                      1e-7, false);
+    check_arena(r, program);
+done:
+    ebb_program_free(program);
+    ebb_close(model);
+}
+
+static verdict three_steps_agree(recorded *r, const char *optimizer, const char *group,
+                                 const char *noise_name)
+{
+    verdict v = {0};
+    ebb_model *model = NULL;
+    ebb_program *program = NULL;
+    ebb_named inputs[16];
+    size_t count;
+    double noise = number(json_object_get(r->manifest, "float32_noise"), noise_name, "max_rel");
+    MUST(make_program(r, optimizer, &model, &program, inputs, &count));
+    const ebb_batch batch = {inputs, count};
+    for (int i = 0; i < 3; i++)
+        MUST(ebb_program_step(program, &batch));
+    v = compare(r, program, group, "", noise, 10, 0, 0, true);
+    check_arena(r, program);
+done:
+    ebb_program_free(program);
+    ebb_close(model);
+    return v;
+}
+
+static int check_file(recorded *r)
+{
+    verdict loss = {0}, grad = {0}, buffer = {0};
+    gradients_agree(r, &loss, &grad, &buffer);
+    verdict sgd = three_steps_agree(r, "momentum,lr=0.1,momentum=0.9", "sgd3/", "sgd3");
+    verdict adamw = three_steps_agree(r, "adamw,lr=0.001", "adamw3/", "adamw3");
+    print_message("%-19s %-12s %8.3f %8.3f (%3d) %8.3f (%2d) %8.3f %8.3f   %s\n", r->model, r->file,
+                  loss.worst, grad.worst, grad.count, buffer.worst, buffer.count, sgd.worst,
+                  adamw.worst, r->failures == 0 ? "ok" : "FAILED");
+    return r->failures;
+}
+
+static void every_small_model_agrees_with_pytorch(void **state)
+{
+    (void)state;
+    int failures = 0;
+    print_message("largest difference over its bound (at most 1)\n%-19s %-12s %8s %14s %13s %8s "
+                  "%8s\n",
+                  "model", "file", "loss", "gradients", "statistics", "sgd3", "adamw3");
+    for (size_t m = 0; m < sizeof models / sizeof models[0]; m++)
+        for (size_t e = 0; e < 2; e++) {
+            char path[1024];
+            recorded r = {.model = models[m], .file = exporters[e]};
+            (void)snprintf(path, sizeof path, "%s%s/manifest.json", SHARED, models[m]);
+            r.manifest = json_load_file(path, 0, NULL);
+            if (r.manifest == NULL) {
+                print_message("SKIP: %s is not there\n", path);
+                skip();
+            }
+            r.facts = json_object_get(json_object_get(r.manifest, "files"), exporters[e]);
+            (void)snprintf(path, sizeof path, "%s%s/reference.safetensors", SHARED, models[m]);
+            ebb_status status = ebb_data_open(&r.reference, path, NULL);
+            if (status != NULL) {
+                print_error("%s\n", ebb_status_text(status));
+                failures++;
+            } else {
+                failures += check_file(&r);
+            }
+            ebb_data_close(r.reference);
+            json_decref(r.manifest);
+        }
+    assert_int_equal(failures, 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_small_model_agrees_with_pytorch),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
