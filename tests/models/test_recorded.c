@@ -19,33 +19,7 @@
 #include <string.h>
 
 #include <cmocka.h>
-#include <jansson.h>
-
-#include "ebb.h"
-
-#define SHARED EBB_SOURCE_DIR "/../shared/models/"
-
-static const char *const models[] = {"mlp_digits",     "cnn_digits",        "resnet20_cifar",
-                                     "mobilenet_tiny", "bert_tiny",         "gpt2_tiny",
-                                     "lstm_char",      "gelu_block_dropout"};
-static const char *const exporters[] = {"ts.onnx", "dynamo.onnx"};
-
-typedef struct recorded {
-    const char *model, *file;
-    json_t *manifest, *facts; /* of this file */
-    ebb_data *reference;
-    int failures;
-} recorded;
-
-#define MUST(call)                                                                 \
-    do {                                                                           \
-        ebb_status must_ = (call);                                                 \
-        if (must_ != NULL) {                                                       \
-            print_error("%s/%s: %s\n", r->model, r->file, ebb_status_text(must_)); \
-            r->failures++;                                                         \
-            goto done;                                                             \
-        }                                                                          \
-    } while (0)
+#include "tests/models/models.h"
 
 static double number(const json_t *o, const char *a, const char *b)
 {
@@ -53,14 +27,6 @@ static double number(const json_t *o, const char *a, const char *b)
 }
 
 /* ---- comparing ---- */
-
-static size_t elements(const ebb_named *t)
-{
-    size_t n = 1;
-    for (int i = 0; i < t->rank; i++)
-        n *= (size_t)t->dims[i];
-    return n;
-}
 
 static double largest(const ebb_named *t)
 {
@@ -100,8 +66,12 @@ static double difference(const ebb_named *got, const ebb_named *want)
 /* The initializer of this file that holds a parameter of the state_dict. */
 static const char *name_in_file(const recorded *r, const char *parameter)
 {
-    const json_t *to = json_object_get(json_object_get(r->facts, "parameters_renamed"), parameter);
-    return json_is_string(to) ? json_string_value(to) : parameter;
+    const char *name;
+    json_t *original;
+    json_object_foreach(json_object_get(r->facts, "parameters_renamed"), name,
+                        original) if (strcmp(json_string_value(original), parameter) ==
+                                      0) return name;
+    return parameter;
 }
 
 static bool is_near_zero(const recorded *r, const char *parameter)
@@ -155,38 +125,6 @@ static verdict compare(recorded *r, ebb_program *program, const char *group, con
 
 /* ---- one step file ---- */
 
-static ebb_status make_program(recorded *r, const char *optimizer, ebb_model **model,
-                               ebb_program **program, ebb_named *inputs, size_t *count)
-{
-    char path[1024], pipeline[1024];
-    const json_t *loss = json_object_get(r->manifest, "loss");
-    *count = 0;
-    (void)snprintf(path, sizeof path, "%s%s/%s", SHARED, r->model, r->file);
-    ebb_status status = ebb_open(model, path);
-    for (size_t i = 0; status == NULL && i < ebb_data_count(r->reference); i++) {
-        const ebb_named *t = ebb_data_at(r->reference, i);
-        bool input = strncmp(t->name, "input/", 6) == 0;
-        if (!input && strcmp(t->name, "target") != 0)
-            continue;
-        inputs[*count] = *t;
-        if (input) {
-            inputs[*count].name = t->name + 6;
-            status = ebb_set_shape(*model, t->name + 6, t->dims, t->rank);
-        }
-        ++*count;
-    }
-    (void)snprintf(pipeline, sizeof pipeline,
-                   "inline,fold,train-mode:dropout=off,fold,fuse,loss:cross-entropy,axis=%d,"
-                   "ignore_index=-100,gradient,optimizer:%s,drop-saves,alias",
-                   (int)json_integer_value(json_object_get(loss, "class_axis")), optimizer);
-    const ebb_rewrite_options options = {.verify_each = true};
-    if (status == NULL)
-        status = ebb_rewrite(*model, pipeline, &options, NULL);
-    if (status == NULL)
-        status = ebb_program_compile(program, *model, NULL);
-    return status;
-}
-
 static void check_arena(recorded *r, ebb_program *program)
 {
     ebb_program_facts f = ebb_program_measure(program);
@@ -202,10 +140,10 @@ static void gradients_agree(recorded *r, verdict *loss, verdict *grad, verdict *
 {
     ebb_model *model = NULL;
     ebb_program *program = NULL;
-    ebb_named inputs[16];
+    ebb_named inputs[MOST_INPUTS];
     size_t count;
     const json_t *noise = json_object_get(r->manifest, "float32_noise");
-    MUST(make_program(r, "none", &model, &program, inputs, &count));
+    MUST(recorded_program(r, "off", "none", "", &model, &program, inputs, &count));
     const ebb_batch batch = {inputs, count};
     MUST(ebb_program_step(program, &batch));
     *loss =
@@ -226,10 +164,10 @@ static verdict three_steps_agree(recorded *r, const char *optimizer, const char 
     verdict v = {0};
     ebb_model *model = NULL;
     ebb_program *program = NULL;
-    ebb_named inputs[16];
+    ebb_named inputs[MOST_INPUTS];
     size_t count;
     double noise = number(json_object_get(r->manifest, "float32_noise"), noise_name, "max_rel");
-    MUST(make_program(r, optimizer, &model, &program, inputs, &count));
+    MUST(recorded_program(r, "off", optimizer, "", &model, &program, inputs, &count));
     const ebb_batch batch = {inputs, count};
     for (int i = 0; i < 3; i++)
         MUST(ebb_program_step(program, &batch));
@@ -260,27 +198,15 @@ static void every_small_model_agrees_with_pytorch(void **state)
     print_message("largest difference over its bound (at most 1)\n%-19s %-12s %8s %14s %13s %8s "
                   "%8s\n",
                   "model", "file", "loss", "gradients", "statistics", "sgd3", "adamw3");
-    for (size_t m = 0; m < sizeof models / sizeof models[0]; m++)
+    for (size_t m = 0; m < sizeof small_models / sizeof small_models[0]; m++)
         for (size_t e = 0; e < 2; e++) {
-            char path[1024];
-            recorded r = {.model = models[m], .file = exporters[e]};
-            (void)snprintf(path, sizeof path, "%s%s/manifest.json", SHARED, models[m]);
-            r.manifest = json_load_file(path, 0, NULL);
-            if (r.manifest == NULL) {
-                print_message("SKIP: %s is not there\n", path);
+            recorded r;
+            if (!recorded_open(&r, small_models[m], exporters[e])) {
+                print_message("SKIP: no recorded models beside the repository\n");
                 skip();
             }
-            r.facts = json_object_get(json_object_get(r.manifest, "files"), exporters[e]);
-            (void)snprintf(path, sizeof path, "%s%s/reference.safetensors", SHARED, models[m]);
-            ebb_status status = ebb_data_open(&r.reference, path, NULL);
-            if (status != NULL) {
-                print_error("%s\n", ebb_status_text(status));
-                failures++;
-            } else {
-                failures += check_file(&r);
-            }
-            ebb_data_close(r.reference);
-            json_decref(r.manifest);
+            failures += check_file(&r);
+            recorded_close(&r);
         }
     assert_int_equal(failures, 0);
 }

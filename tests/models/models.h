@@ -1,0 +1,114 @@
+/* models.h: what the tests over whole models share: where they lie, and how a step is made of them.
+ */
+#ifndef EBB_TESTS_MODELS_H
+#define EBB_TESTS_MODELS_H
+
+#include <stdio.h>
+#include <string.h>
+
+#include <jansson.h>
+
+#include "ebb.h"
+
+#define SHARED EBB_SOURCE_DIR "/../shared/models/"
+
+static const char *const small_models[] = {"mlp_digits",     "cnn_digits",        "resnet20_cifar",
+                                           "mobilenet_tiny", "bert_tiny",         "gpt2_tiny",
+                                           "lstm_char",      "gelu_block_dropout"};
+static const char *const full_models[] = {"resnet18", "resnet50",  "mobilenet_v2", "vgg16_bn",
+                                          "vit_b16",  "bert_base", "bert_large",   "gpt2"};
+static const char *const exporters[] = {"ts.onnx", "dynamo.onnx"};
+
+enum { MOST_INPUTS = 16 };
+
+typedef struct recorded {
+    const char *model, *file;
+    json_t *manifest, *facts; /* of this file */
+    ebb_data *reference;      /* small models: what PyTorch computed */
+    int failures;
+} recorded;
+
+/* False where the model is not there: the caller skips, saying so. */
+static inline bool recorded_open(recorded *r, const char *model, const char *file)
+{
+    char path[1024];
+    *r = (recorded){.model = model, .file = file};
+    (void)snprintf(path, sizeof path, "%s%s/manifest.json", SHARED, model);
+    r->manifest = json_load_file(path, 0, NULL);
+    if (r->manifest == NULL)
+        return false;
+    r->facts = json_object_get(json_object_get(r->manifest, "files"), file);
+    (void)snprintf(path, sizeof path, "%s%s/reference.safetensors", SHARED, model);
+    (void)ebb_data_open(&r->reference, path, NULL); /* full-size models have none */
+    return true;
+}
+
+static inline void recorded_close(recorded *r)
+{
+    ebb_data_close(r->reference);
+    json_decref(r->manifest);
+}
+
+/* The step that the reference was recorded from; `memory` are passes to run before drop-saves. */
+static inline ebb_status recorded_rewrite(const recorded *r, ebb_model *model, const char *dropout,
+                                          const char *optimizer, const char *memory)
+{
+    char pipeline[1024];
+    const json_t *loss = json_object_get(r->manifest, "loss");
+    (void)snprintf(pipeline, sizeof pipeline,
+                   "inline,fold,train-mode:dropout=%s,fold,fuse,loss:cross-entropy,axis=%d,"
+                   "ignore_index=-100,gradient,optimizer:%s%s%s,drop-saves,alias",
+                   dropout, (int)json_integer_value(json_object_get(loss, "class_axis")), optimizer,
+                   memory[0] != '\0' ? "," : "", memory);
+    const ebb_rewrite_options options = {.verify_each = true};
+    return ebb_rewrite(model, pipeline, &options, NULL);
+}
+
+/* Opens a small model, binds the shapes of the recorded inputs, makes the step and compiles it. */
+static inline ebb_status recorded_program(const recorded *r, const char *dropout,
+                                          const char *optimizer, const char *memory,
+                                          ebb_model **model, ebb_program **program,
+                                          ebb_named *inputs, size_t *count)
+{
+    char path[1024];
+    *count = 0;
+    (void)snprintf(path, sizeof path, "%s%s/%s", SHARED, r->model, r->file);
+    ebb_status status = ebb_open(model, path);
+    for (size_t i = 0; status == NULL && i < ebb_data_count(r->reference); i++) {
+        const ebb_named *t = ebb_data_at(r->reference, i);
+        bool input = strncmp(t->name, "input/", 6) == 0;
+        if ((!input && strcmp(t->name, "target") != 0) || *count == MOST_INPUTS)
+            continue;
+        inputs[*count] = *t;
+        if (input) {
+            inputs[*count].name = t->name + 6;
+            status = ebb_set_shape(*model, t->name + 6, t->dims, t->rank);
+        }
+        ++*count;
+    }
+    if (status == NULL)
+        status = recorded_rewrite(r, *model, dropout, optimizer, memory);
+    if (status == NULL)
+        status = ebb_program_compile(program, *model, NULL);
+    return status;
+}
+
+static inline size_t elements(const ebb_named *t)
+{
+    size_t n = 1;
+    for (int i = 0; i < t->rank; i++)
+        n *= (size_t)t->dims[i];
+    return n;
+}
+
+#define MUST(call)                                                                 \
+    do {                                                                           \
+        ebb_status must_ = (call);                                                 \
+        if (must_ != NULL) {                                                       \
+            print_error("%s/%s: %s\n", r->model, r->file, ebb_status_text(must_)); \
+            r->failures++;                                                         \
+            goto done;                                                             \
+        }                                                                          \
+    } while (0)
+
+#endif

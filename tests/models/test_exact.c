@@ -1,0 +1,96 @@
+/* test_exact.c: exact memory passes on whole models: every output and state bit-equal, bytes as
+ * planned. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+#include "tests/models/models.h"
+
+static const char *const passes[] = {"sign-mask", "dropout-seed", "sign-mask,dropout-seed"};
+
+/* What differs between two programs of one model, by name; NULL: nothing. */
+static const char *difference(ebb_program *a, ebb_program *b, ebb_data *reference)
+{
+    for (size_t i = 0; i < ebb_program_output_count(a); i++) {
+        const char *name = ebb_program_output_name(a, i);
+        ebb_named x, y;
+        if (ebb_program_get(a, name, &x) != NULL || ebb_program_get(b, name, &y) != NULL)
+            return name;
+        size_t size = x.dtype == 7 || x.dtype == 11 ? 8 : x.dtype == 9 || x.dtype == 2 ? 1 : 4;
+        if (elements(&x) != elements(&y) || memcmp(x.data, y.data, elements(&x) * size) != 0)
+            return name;
+    }
+    for (size_t i = 0; i < ebb_data_count(reference); i++) {
+        const ebb_named *t = ebb_data_at(reference, i);
+        ebb_named x, y;
+        if (strncmp(t->name, "grad/", 5) != 0 || ebb_program_get(a, t->name + 5, &x) != NULL)
+            continue;
+        if (ebb_program_get(b, t->name + 5, &y) != NULL ||
+            memcmp(x.data, y.data, elements(&x) * sizeof(float)) != 0)
+            return t->name;
+    }
+    return NULL;
+}
+
+static void compare(recorded *r, const char *dropout, const char *optimizer, const char *memory)
+{
+    ebb_model *models[2] = {NULL, NULL};
+    ebb_program *programs[2] = {NULL, NULL};
+    for (int k = 0; k < 2; k++) {
+        ebb_named inputs[MOST_INPUTS];
+        size_t count;
+        MUST(recorded_program(r, dropout, optimizer, k == 0 ? "" : memory, &models[k], &programs[k],
+                              inputs, &count));
+        const ebb_batch batch = {inputs, count};
+        for (int step = 0; step < 2; step++)
+            MUST(ebb_program_step(programs[k], &batch));
+        ebb_program_facts f = ebb_program_measure(programs[k]);
+        if (f.planned_arena_bytes != f.measured_arena_bytes) {
+            print_error("%s/%s: planned and measured arena differ\n", r->model, r->file);
+            r->failures++;
+        }
+    }
+    const char *name = difference(programs[0], programs[1], r->reference);
+    if (name != NULL) {
+        print_error("%s/%s: with %s, %s has other bits\n", r->model, r->file, memory, name);
+        r->failures++;
+    }
+done:
+    for (int k = 0; k < 2; k++) {
+        ebb_program_free(programs[k]);
+        ebb_close(models[k]);
+    }
+}
+
+static void exact_passes_change_no_bit_of_any_small_model(void **state)
+{
+    (void)state;
+    int failures = 0;
+    for (size_t m = 0; m < sizeof small_models / sizeof small_models[0]; m++)
+        for (size_t e = 0; e < 2; e++) {
+            recorded r;
+            if (!recorded_open(&r, small_models[m], exporters[e])) {
+                print_message("SKIP: no recorded models beside the repository\n");
+                skip();
+            }
+            for (size_t p = 0; p < sizeof passes / sizeof passes[0]; p++) {
+                compare(&r, "on", "none", passes[p]);
+                compare(&r, "on", "momentum", passes[p]);
+            }
+            failures += r.failures;
+            recorded_close(&r);
+        }
+    assert_int_equal(failures, 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(exact_passes_change_no_bit_of_any_small_model),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
