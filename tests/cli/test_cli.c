@@ -1,0 +1,200 @@
+/* test_cli.c: the command as a user meets it: what it says to mistakes, and that training resumes. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#define EBB EBB_BINARY_DIR "/ebb"
+#define MODEL EBB_SOURCE_DIR "/samples/digits/cnn.onnx"
+#define DATA EBB_SOURCE_DIR "/samples/digits/digits.npz"
+#define TRAIN                                                                                      \
+    "train " MODEL " --data " DATA " --map label=target --batch 32 --loss cross-entropy "          \
+    "--optimizer adamw:lr=0.003 --seed 3 --threads 1 "
+
+static char folder[] = "/tmp/ebb-cli-XXXXXX";
+static char output[65536];
+
+/* Runs the command in the test's folder; exit code, with stderr and stdout in `output`. */
+static int ebb(const char *arguments)
+{
+    char command[4096];
+    (void)snprintf(command, sizeof command, "cd %s && %s %s 2>&1", folder, EBB, arguments);
+    FILE *pipe = popen(command, "r");
+    assert_non_null(pipe);
+    size_t length = fread(output, 1, sizeof output - 1, pipe);
+    output[length] = '\0';
+    int status = pclose(pipe);
+    assert_true(WIFEXITED(status));
+    return WEXITSTATUS(status);
+}
+
+static bool exists(const char *name)
+{
+    char path[1024];
+    struct stat s;
+    (void)snprintf(path, sizeof path, "%s/%s", folder, name);
+    return stat(path, &s) == 0;
+}
+
+static void says(const char *arguments, int code, const char *words)
+{
+    int got = ebb(arguments);
+    if (got == code && strstr(output, words) != NULL)
+        return;
+    print_error("ebb %s\nexit %d, expected %d; said:\n%s\nexpected to read: %s\n", arguments, got,
+                code, output, words);
+    fail();
+}
+
+static void mistakes_get_one_sentence_and_the_right_exit_code(void **state)
+{
+    (void)state;
+    says("trian x", 2, "did you mean 'train'");
+    says("inspect", 2, "usage: ebb inspect");
+    says("inspect nowhere.onnx", 8, "nowhere.onnx");
+    says("inspect " MODEL " --jsno", 2, "did you mean '--json'");
+    says("inspect " MODEL " --loss x", 2, "takes no option --loss");
+    says("plan " MODEL, 6, "--dim batch=");
+    says("plan " MODEL " --dim bacth=8", 2, "bacth");
+    says("plan " MODEL " --dim batch", 2, "NAME=N");
+    says("rewrite " MODEL " -o x.onnx --pass sign-msak", 2, "sign-mask");
+    says("grad " MODEL " --dim batch=4 --loss cross-entrpy -o x.onnx", 2, "cross-entropy");
+    says("grad " MODEL " --dim batch=4 --loss cross-entropy --optimizer adamw:learning=1 -o x.onnx",
+         2, "learning");
+    says("grad " MODEL " --dim batch=4 --loss cross-entropy", 2, "-o FILE");
+    says("grad " MODEL " --dim batch=4 -o x.onnx", 2, "--loss");
+    says("train " MODEL " --data nowhere.npz --loss cross-entropy", 8, "nowhere.npz");
+    says("train " MODEL " --data " DATA " --batch 0", 2, "--batch");
+    says("run " MODEL, 2, "--data");
+    assert_false(exists("x.onnx"));
+}
+
+static void write_text(const char *name, const char *text, size_t size)
+{
+    char path[1024];
+    (void)snprintf(path, sizeof path, "%s/%s", folder, name);
+    FILE *file = fopen(path, "wb");
+    assert_non_null(file);
+    assert_int_equal(fwrite(text, 1, size, file), size);
+    fclose(file);
+}
+
+static void a_file_that_is_no_model_is_rejected_at_a_byte(void **state)
+{
+    (void)state;
+    write_text("text.onnx", "this is not a model", 19);
+    says("inspect text.onnx", 6, "byte");
+    says("rewrite text.onnx -o out.onnx --pass fold", 6, "text.onnx");
+    assert_false(exists("out.onnx"));
+}
+
+static void a_label_out_of_range_is_named(void **state)
+{
+    (void)state;
+    char make[2048];
+    (void)snprintf(make, sizeof make,
+                   "python3 -c \"import numpy\" 2>/dev/null && cd %s && python3 -c \"\n"
+                   "import numpy; d = dict(numpy.load('%s')); d['label'][5] = 17; "
+                   "numpy.savez('bad.npz', **d)\"",
+                   folder, DATA);
+    if (system(make) != 0) {
+        print_message("SKIP: no python3 with numpy to make the data\n");
+        skip();
+    }
+    says("train " MODEL " --data bad.npz --map label=target --batch 32 --loss cross-entropy "
+         "--no-shuffle --checkpoint never.safetensors",
+         1, "label 17");
+    assert_false(exists("never.safetensors"));
+}
+
+static void nothing_is_written_to_a_full_disk(void **state)
+{
+    (void)state;
+    if (access("/dev/full", W_OK) != 0)
+        skip();
+    says("grad " MODEL " --dim batch=4 --loss cross-entropy -o /nonexistent/x.onnx", 8,
+         "/nonexistent/x.onnx");
+}
+
+static void loss_that_is_not_a_number_stops_the_run(void **state)
+{
+    (void)state;
+    says("train " MODEL " --data " DATA " --map label=target --batch 32 --loss cross-entropy "
+         "--optimizer sgd:lr=1e30 --steps 20 --checkpoint nan.safetensors",
+         1, "the loss");
+    assert_false(exists("nan.safetensors"));
+}
+
+static void same_file(const char *a, const char *b)
+{
+    char command[1024];
+    (void)snprintf(command, sizeof command, "cd %s && cmp %s %s", folder, a, b);
+    assert_int_equal(system(command), 0);
+}
+
+static void training_resumes_byte_for_byte(void **state)
+{
+    (void)state;
+    says(TRAIN "--steps 60 --checkpoint whole.st --save-model whole.onnx", 0, "");
+    says(TRAIN "--steps 25 --checkpoint part.st", 0, "");
+    says(TRAIN "--steps 60 --resume part.st --checkpoint joined.st --save-model joined.onnx", 0, "");
+    same_file("whole.st", "joined.st");
+    same_file("whole.onnx", "joined.onnx");
+}
+
+static void a_checkpoint_of_another_run_is_refused(void **state)
+{
+    (void)state;
+    says(TRAIN "--steps 3 --checkpoint three.st", 0, "");
+    says("train " MODEL " --data " DATA " --map label=target --batch 16 --loss cross-entropy "
+         "--optimizer adamw --resume three.st",
+         2, "batch 32");
+    says("train " MODEL " --data " DATA " --map label=target --batch 32 --loss cross-entropy "
+         "--optimizer sgd --resume three.st",
+         6, "three.st");
+}
+
+static void trained_weights_go_back_into_the_export(void **state)
+{
+    (void)state;
+    says(TRAIN "--steps 5 --save-model trained.onnx", 0, "");
+    says("inspect trained.onnx", 0, "IR 8, opset 17, 16 nodes");
+}
+
+static int make_folder(void **state)
+{
+    (void)state;
+    return mkdtemp(folder) == NULL;
+}
+
+static int remove_folder(void **state)
+{
+    (void)state;
+    char command[256];
+    (void)snprintf(command, sizeof command, "rm -rf %s", folder);
+    return system(command);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(mistakes_get_one_sentence_and_the_right_exit_code),
+        cmocka_unit_test(a_file_that_is_no_model_is_rejected_at_a_byte),
+        cmocka_unit_test(a_label_out_of_range_is_named),
+        cmocka_unit_test(nothing_is_written_to_a_full_disk),
+        cmocka_unit_test(loss_that_is_not_a_number_stops_the_run),
+        cmocka_unit_test(training_resumes_byte_for_byte),
+        cmocka_unit_test(a_checkpoint_of_another_run_is_refused),
+        cmocka_unit_test(trained_weights_go_back_into_the_export),
+    };
+    return cmocka_run_group_tests(tests, make_folder, remove_folder);
+}
