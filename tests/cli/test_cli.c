@@ -1,5 +1,7 @@
-/* test_cli.c: the command as a user meets it: what it says to mistakes, and that training resumes. */
+/* test_cli.c: the command as a user meets it: what it says to mistakes, and that training resumes.
+ */
 #include <setjmp.h>
+#include <stdbool.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -16,8 +18,8 @@
 #define EBB EBB_BINARY_DIR "/ebb"
 #define MODEL EBB_SOURCE_DIR "/samples/digits/cnn.onnx"
 #define DATA EBB_SOURCE_DIR "/samples/digits/digits.npz"
-#define TRAIN                                                                                      \
-    "train " MODEL " --data " DATA " --map label=target --batch 32 --loss cross-entropy "          \
+#define TRAIN                                                                             \
+    "train " MODEL " --data " DATA " --map label=target --batch 32 --loss cross-entropy " \
     "--optimizer adamw:lr=0.003 --seed 3 --threads 1 "
 
 static char folder[] = "/tmp/ebb-cli-XXXXXX";
@@ -146,7 +148,8 @@ static void training_resumes_byte_for_byte(void **state)
     (void)state;
     says(TRAIN "--steps 60 --checkpoint whole.st --save-model whole.onnx", 0, "");
     says(TRAIN "--steps 25 --checkpoint part.st", 0, "");
-    says(TRAIN "--steps 60 --resume part.st --checkpoint joined.st --save-model joined.onnx", 0, "");
+    says(TRAIN "--steps 60 --resume part.st --checkpoint joined.st --save-model joined.onnx", 0,
+         "");
     same_file("whole.st", "joined.st");
     same_file("whole.onnx", "joined.onnx");
 }
