@@ -1,0 +1,130 @@
+/* activation_grad: gradients of the activation functions.
+ *
+ * Those that ONNX Runtime has an operator for use it (com.microsoft, dY first); each of them reads
+ * y where y tells all: then x may go, or y may be written over it.
+ */
+#include "onnx/ops/common.h"
+#include "onnx/ops/ops.h"
+
+/* y = max(x, 0).  dx = dy where y > 0, else 0. */
+void ebb_grad_relu(ebb_build *b, ebb_grad *c)
+{
+    c->dx[0] = ebb_emit(b, EBB_OP_RELU_GRAD, c->dy[0], c->y[0]);
+}
+
+/* y = x where x > 0, else a x.  dx = dy or a dy; y has the sign of x unless a is negative. */
+void ebb_grad_leaky_relu(ebb_build *b, ebb_grad *c)
+{
+    double alpha = ebb_attr_float(&c->attrs, "alpha", 0.01);
+    ebb_with_float(b, "alpha", alpha);
+    c->dx[0] = ebb_emit(b, EBB_OP_LEAKY_RELU_GRAD, c->dy[0], alpha >= 0.0 ? c->y[0] : c->x[0]);
+}
+
+/* y = x where x > 0, else a (e^x - 1).  dx = dy or dy (y + a). */
+void ebb_grad_elu(ebb_build *b, ebb_grad *c)
+{
+    double alpha = ebb_attr_float(&c->attrs, "alpha", 1.0);
+    ebb_value side = alpha >= 0.0 ? c->y[0] : c->x[0];
+    ebb_value on = ebb_emit(b, EBB_OP_GREATER, side, ebb_const_like(b, side, 0.0));
+    ebb_value low = ebb_emit(b, EBB_OP_MUL, c->dy[0], ebb_emit_shifted(b, c->y[0], alpha));
+    c->dx[0] = ebb_emit(b, EBB_OP_WHERE, on, c->dy[0], low);
+}
+
+/* y = 1 / (1 + e^-x).  dx = dy y (1 - y). */
+void ebb_grad_sigmoid(ebb_build *b, ebb_grad *c)
+{
+    c->dx[0] = ebb_emit(b, EBB_OP_SIGMOID_GRAD, c->dy[0], c->y[0]);
+}
+
+/* y = tanh x.  dx = dy (1 - y^2). */
+void ebb_grad_tanh(ebb_build *b, ebb_grad *c)
+{
+    c->dx[0] = ebb_emit(b, EBB_OP_TANH_GRAD, c->dy[0], c->y[0]);
+}
+
+/* y = min(max(a x + b, 0), 1).  dx = a dy where 0 < y < 1, else 0. */
+void ebb_grad_hard_sigmoid(ebb_build *b, ebb_grad *c)
+{
+    double alpha = ebb_attr_float(&c->attrs, "alpha", (double)0.2f);
+    ebb_value inside = ebb_emit(b, EBB_OP_CLIP_GRAD, c->dy[0], c->y[0],
+                                ebb_const_like(b, c->y[0], 0.0), ebb_const_like(b, c->y[0], 1.0));
+    c->dx[0] = ebb_emit_scaled(b, inside, alpha);
+}
+
+/* y = x h, h = min(max(x / 6 + 1 / 2, 0), 1).  dx = dy (h + x h'), h' = 1 / 6 where -3 < x < 3. */
+void ebb_grad_hard_swish(ebb_build *b, ebb_grad *c)
+{
+    ebb_value x = c->x[0];
+    ebb_value third = ebb_emit_scaled(b, x, 1.0 / 6.0);
+    ebb_value h = ebb_emit(b, EBB_OP_CLIP, ebb_emit_shifted(b, third, 0.5),
+                           ebb_const_like(b, x, 0.0), ebb_const_like(b, x, 1.0));
+    ebb_value slope = ebb_emit(b, EBB_OP_CLIP_GRAD, third, x, ebb_const_like(b, x, -3.0),
+                               ebb_const_like(b, x, 3.0));
+    c->dx[0] = ebb_emit(b, EBB_OP_MUL, c->dy[0], ebb_emit(b, EBB_OP_ADD, h, slope));
+}
+
+/* y = ln(1 + e^x).  dx = dy sigmoid x.  (1 - e^-y is the same of y, but loses digits for small y.)
+ */
+void ebb_grad_softplus(ebb_build *b, ebb_grad *c)
+{
+    c->dx[0] = ebb_emit(b, EBB_OP_MUL, c->dy[0], ebb_emit(b, EBB_OP_SIGMOID, c->x[0]));
+}
+
+/* y = x / (1 + |x|).  dx = dy / (1 + |x|)^2. */
+void ebb_grad_softsign(ebb_build *b, ebb_grad *c)
+{
+    ebb_value wide = ebb_emit_shifted(b, ebb_emit(b, EBB_OP_ABS, c->x[0]), 1.0);
+    c->dx[0] = ebb_emit(b, EBB_OP_DIV, c->dy[0], ebb_emit(b, EBB_OP_MUL, wide, wide));
+}
+
+/* y = x Phi(x), by erf or by tanh.  Needs x: y takes each value below 0 twice. */
+void ebb_grad_gelu(ebb_build *b, ebb_grad *c)
+{
+    ebb_op op = ebb_node_of(b->g, c->node)->op;
+    bool fast = op == EBB_OP_MS_FAST_GELU ||
+                strcmp(ebb_attr_string(&c->attrs, "approximate", "none"), "tanh") == 0;
+    ebb_value x = c->x[0];
+    bool biased = op == EBB_OP_MS_FAST_GELU && c->input_count > 1 && c->x[1].i != 0;
+    if (biased) // FastGelu(x, bias) is that of the sum
+        x = ebb_emit(b, EBB_OP_ADD, x, c->x[1]);
+    ebb_value dx = ebb_emit(b, fast ? EBB_OP_FAST_GELU_GRAD : EBB_OP_GELU_GRAD, c->dy[0], x);
+    c->dx[0] = dx;
+    if (biased && ebb_grad_wants(c, 1))
+        ebb_grad_give(b, c, 1, dx);
+}
+
+/* y = x sigmoid(a x); a = 1 is SiLU.  dx = dy (s + a x s (1 - s)). */
+void ebb_grad_quick_gelu(ebb_build *b, ebb_grad *c)
+{
+    ebb_with_float(b, "alpha", ebb_attr_float(&c->attrs, "alpha", (double)1.702f));
+    c->dx[0] = ebb_emit(b, EBB_OP_QUICK_GELU_GRAD, c->dy[0], c->x[0]);
+}
+
+/* y = min(max(x, low), high).  dx = dy where low < y < high, else 0. */
+void ebb_grad_clip(ebb_build *b, ebb_grad *c)
+{
+    ebb_value bound[2] = {EBB_NO_VALUE, EBB_NO_VALUE};
+    static const char *const name[2] = {"min", "max"};
+    for (uint32_t i = 0; i < 2; i++) {
+        if (i + 1 < c->input_count)
+            bound[i] = c->x[i + 1];
+        const ebb_attr *attr = ebb_attr_find(&c->attrs, name[i]); // opset 6
+        if (bound[i].i == 0 && attr != NULL)
+            bound[i] = ebb_const_like(b, c->x[0], attr->f);
+    }
+    if (bound[0].i == 0 && bound[1].i == 0)
+        c->dx[0] = c->dy[0];
+    else
+        c->dx[0] = ebb_emit(b, EBB_OP_CLIP_GRAD, c->dy[0], c->y[0], bound[0], bound[1]);
+}
+
+/* y = x where x > 0, else a x.  dx = dy or a dy; da = x dy where x <= 0. */
+void ebb_grad_prelu(ebb_build *b, ebb_grad *c)
+{
+    ebb_value x = c->x[0], slope = c->x[1], dy = c->dy[0], zero = ebb_const_like(b, x, 0.0);
+    ebb_value on = ebb_emit(b, EBB_OP_GREATER, x, zero);
+    if (ebb_grad_wants(c, 0))
+        c->dx[0] = ebb_emit(b, EBB_OP_WHERE, on, dy, ebb_emit(b, EBB_OP_MUL, dy, slope));
+    if (ebb_grad_wants(c, 1))
+        ebb_grad_give(b, c, 1, ebb_emit(b, EBB_OP_WHERE, on, zero, ebb_emit(b, EBB_OP_MUL, dy, x)));
+}

@@ -1,0 +1,65 @@
+/* common.h: what the operator families share: inference by broadcasting, axes, small formulas of
+ * gradient rules. ops/shape.h has the helpers that make types. */
+#ifndef EBB_ONNX_OPS_COMMON_H
+#define EBB_ONNX_OPS_COMMON_H
+
+#include "onnx/build.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---- inference ---- */
+
+/* Input i's type where it is given and a tensor, else NULL. */
+const ebb_type *ebb_infer_type(const ebb_infer *c, uint32_t i);
+
+/* Two shapes by the rules of numpy, into *into; an unknown dim stays unknown where nothing tells
+ * it. The dtype stays. `input` is the number of the input that `with` belongs to, for the message.
+ */
+ebb_status ebb_infer_broadcast_with(const ebb_infer *c, ebb_type *into, const ebb_type *with,
+                                    uint32_t input);
+
+/* Inputs i and j, where both are given and known, have the same dtype / the same shape. */
+ebb_status ebb_infer_same_dtype(const ebb_infer *c, uint32_t i, uint32_t j);
+ebb_status ebb_infer_same_dims(const ebb_infer *c, uint32_t i, uint32_t j);
+
+/* Input i is a vector of `size` elements (either unknown: no complaint); `what` says of what. */
+ebb_status ebb_infer_vector(const ebb_infer *c, uint32_t i, int64_t size, const char *what);
+
+/* The axes of a reduction as a set: attribute "axes" or input 1, negative ones counted from the
+ * end, none given: all, or none at all with noop_with_empty_axes. *known is false where they are
+ * not known. */
+ebb_status ebb_infer_axes(const ebb_infer *c, int rank, bool reduced[EBB_MAX_RANK], bool *known);
+
+/* Elements of a type as a double; 0 where unknown. */
+double ebb_type_count(const ebb_type *type);
+
+/* ---- gradient rules ---- */
+
+/* Whether input i of the rule's node is there and its gradient is asked for. */
+bool ebb_grad_wants(const ebb_grad *c, uint32_t i);
+
+/* dx[i] = dx, summed over the axes along which input i was broadcast. */
+void ebb_grad_give(ebb_build *b, ebb_grad *c, uint32_t i, ebb_value dx);
+
+/* The node has no gradient that we know, for this reason: EBB_UNSUPPORTED. */
+void ebb_grad_fail(ebb_build *b, const ebb_grad *c, const char *reason);
+
+/* x * k and x + k for a number k of x's dtype. */
+ebb_value ebb_emit_scaled(ebb_build *b, ebb_value x, double k);
+ebb_value ebb_emit_shifted(ebb_build *b, ebb_value x, double k);
+
+/* x in another dtype; x itself where it has that one. */
+ebb_value ebb_emit_cast(ebb_build *b, ebb_value x, ebb_dtype dtype);
+
+/* x broadcast to the shape of `like`; x itself where it has that one. */
+ebb_value ebb_emit_expand_like(ebb_build *b, ebb_value x, ebb_value like);
+
+/* The value of a constant scalar; false where it is not one. */
+bool ebb_constant_scalar(const ebb_graph *g, ebb_value v, double *x);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,163 @@
+/* loss: softmax, and the losses over class scores [N, C, d...] and labels [N, d...]. */
+#include "onnx/ops/common.h"
+#include "onnx/ops/ops.h"
+#include "onnx/ops/shape.h"
+
+/* ---- inference ---- */
+
+/* The labels' type fits the scores'; weights are one a class. */
+static ebb_status check_classes(const ebb_infer *c, uint32_t scores, uint32_t labels,
+                                uint32_t weights)
+{
+    const ebb_type *x = c->in[scores], *t = c->in[labels];
+    if (t->dtype != EBB_NONE && t->dtype != EBB_I64 && t->dtype != EBB_I32)
+        return ebb_infer_error(c, "labels are %s, not int64 or int32",
+                               ebb_dtype_name((ebb_dtype)t->dtype));
+    if (x->rank < 0)
+        return NULL;
+    if (x->rank < 2)
+        return ebb_infer_error(c, "scores have rank %d, at least [N, C] is expected", (int)x->rank);
+    if (t->rank >= 0 && t->rank != x->rank - 1)
+        return ebb_infer_error(c, "scores have rank %d, so labels need rank %d and have %d",
+                               (int)x->rank, (int)x->rank - 1, (int)t->rank);
+    for (int i = 0; i < t->rank; i++) {
+        int at = i == 0 ? 0 : i + 1;
+        if (t->dims[i] >= 0 && x->dims[at] >= 0 && t->dims[i] != x->dims[at])
+            return ebb_infer_error(c, "dim %d of the labels is %lld, that of the scores %lld", i,
+                                   (long long)t->dims[i], (long long)x->dims[at]);
+    }
+    const ebb_type *w = ebb_infer_type(c, weights);
+    if (w != NULL && w->rank >= 0 &&
+        (w->rank != 1 || (w->dims[0] >= 0 && x->dims[1] >= 0 && w->dims[0] != x->dims[1])))
+        return ebb_infer_error(c, "weights are not one for each of the %lld classes",
+                               (long long)x->dims[1]);
+    return NULL;
+}
+
+static ebb_status loss_type(const ebb_infer *c, ebb_type *out)
+{
+    const char *reduction = ebb_attr_string(&c->attrs, "reduction", "mean");
+    bool none = strcmp(reduction, "none") == 0;
+    if (!none && strcmp(reduction, "mean") != 0 && strcmp(reduction, "sum") != 0)
+        return ebb_infer_error(c, "reduction '%s' is not none, mean or sum", reduction);
+    *out = none ? *c->in[1] : ebb_type_tensor(EBB_NONE, 0, NULL);
+    out->dtype = c->in[0]->dtype;
+    return NULL;
+}
+
+/* (scores, labels, weights?) -> loss, log_prob?. */
+ebb_status ebb_infer_cross_entropy(ebb_infer *c)
+{
+    EBB_TRY(ebb_infer_nll_loss(c));
+    if (c->output_count > 1)
+        c->out[1] = *c->in[0];
+    return NULL;
+}
+
+/* (dY, log_prob, label, weight?) -> dscores. */
+ebb_status ebb_infer_cross_entropy_grad(ebb_infer *c)
+{
+    EBB_TRY(ebb_infer_need(c, 3));
+    EBB_TRY(check_classes(c, 1, 2, 3));
+    c->out[0] = *c->in[1];
+    return NULL;
+}
+
+/* (log_prob, labels, weights?) -> loss. */
+ebb_status ebb_infer_nll_loss(ebb_infer *c)
+{
+    EBB_TRY(ebb_infer_need(c, 2));
+    EBB_TRY(check_classes(c, 0, 1, 2));
+    return loss_type(c, &c->out[0]);
+}
+
+/* ---- gradients ---- */
+
+/* y = e^x / sum e^x.  dx = y (dy - sum dy y). */
+void ebb_grad_softmax(ebb_build *b, ebb_grad *c)
+{
+    ebb_with_int(b, "axis", ebb_attr_int(&c->attrs, "axis", -1));
+    c->dx[0] = ebb_emit(b, EBB_OP_SOFTMAX_GRAD, c->dy[0], c->y[0]);
+}
+
+/* y = x - ln sum e^x.  dx = dy - e^y sum dy. */
+void ebb_grad_log_softmax(ebb_build *b, ebb_grad *c)
+{
+    ebb_with_int(b, "axis", ebb_attr_int(&c->attrs, "axis", -1));
+    c->dx[0] = ebb_emit(b, EBB_OP_LOG_SOFTMAX_GRAD, c->dy[0], c->y[0]);
+}
+
+/* p = log softmax x, y = -sum w_t p_t (/ sum w_t).  dx = (e^p - [class is t]) w_t dy (/ sum w_t),
+ * 0 where t is the ignored class; what arrives at p itself is added. Needs p, not x. */
+void ebb_grad_cross_entropy(ebb_build *b, ebb_grad *c)
+{
+    ebb_value log_prob = ebb_grad_need_output(b, c, 1, "log_prob");
+    ebb_value dx = EBB_NO_VALUE;
+    if (c->dy[0].i != 0) {
+        ebb_with_string(b, "reduction", ebb_attr_string(&c->attrs, "reduction", "mean"));
+        if (ebb_attr_find(&c->attrs, "ignore_index") != NULL)
+            ebb_with_int(b, "ignore_index", ebb_attr_int(&c->attrs, "ignore_index", 0));
+        dx = ebb_emit(b, EBB_OP_SOFTMAX_CROSS_ENTROPY_LOSS_GRAD, c->dy[0], log_prob, c->x[1],
+                      c->input_count > 2 ? c->x[2] : EBB_NO_VALUE);
+    }
+    if (c->output_count > 1 && c->dy[1].i != 0) {
+        ebb_with_int(b, "axis", 1);
+        ebb_value more = ebb_emit(b, EBB_OP_LOG_SOFTMAX_GRAD, c->dy[1], log_prob);
+        dx = dx.i != 0 ? ebb_emit(b, EBB_OP_ADD, dx, more) : more;
+    }
+    c->dx[0] = dx;
+}
+
+/* y = -sum w_t p_t (/ sum w_t).  dp_t = -w_t dy (/ sum w_t) at the label's place, 0 elsewhere and
+ * where the label is the ignored class. */
+void ebb_grad_nll_loss(ebb_build *b, ebb_grad *c)
+{
+    if (b->status != NULL)
+        return;
+    ebb_value label = c->x[1], p = c->x[0];
+    ebb_type labels = *ebb_build_type(b, label);
+    if (!ebb_type_is_static(&labels)) {
+        ebb_grad_fail(b, c, "the shape of its labels is not known");
+        return;
+    }
+    ebb_value counts = EBB_NO_VALUE, zero = ebb_const_like(b, p, 0.0);
+    if (ebb_attr_find(&c->attrs, "ignore_index") != NULL) {
+        double ignored = (double)ebb_attr_int(&c->attrs, "ignore_index", 0);
+        ebb_value out = ebb_emit(b, EBB_OP_EQUAL, label, ebb_const_like(b, label, ignored));
+        label = ebb_emit(b, EBB_OP_WHERE, out, ebb_const_like(b, label, 0.0), label);
+        counts = ebb_emit(b, EBB_OP_NOT, out);
+    }
+    // w: the weight of each label, of the labels' shape
+    ebb_value w;
+    if (c->input_count > 2 && c->x[2].i != 0) {
+        ebb_with_int(b, "axis", 0);
+        w = ebb_emit(b, EBB_OP_GATHER, c->x[2], label);
+    } else {
+        ebb_value shape = ebb_const_shape(b, label);
+        w = ebb_emit(b, EBB_OP_EXPAND, ebb_const_like(b, p, 1.0), shape);
+    }
+    if (counts.i != 0)
+        w = ebb_emit(b, EBB_OP_WHERE, counts, w, zero);
+    ebb_value dy = c->dy[0];
+    if (strcmp(ebb_attr_string(&c->attrs, "reduction", "mean"), "mean") == 0) {
+        int64_t axes[EBB_MAX_RANK];
+        for (int i = 0; i < labels.rank; i++)
+            axes[i] = i;
+        ebb_value sum =
+            ebb_emit_reduce(b, EBB_OP_REDUCE_SUM, w, axes, (uint32_t)labels.rank, false);
+        dy = ebb_emit(b, EBB_OP_DIV, dy, sum);
+    }
+    ebb_value at = ebb_emit(b, EBB_OP_NEG, ebb_emit(b, EBB_OP_MUL, w, dy));
+    int64_t dims[EBB_MAX_RANK]; // [N, d...] as [N, 1, d...]
+    if (labels.rank >= EBB_MAX_RANK) {
+        ebb_grad_fail(b, c, "its rank is above the limit");
+        return;
+    }
+    for (int i = 0; i <= labels.rank; i++)
+        dims[i] = i == 1 ? 1 : labels.dims[i == 0 ? 0 : i - 1];
+    at = ebb_emit_reshape(b, at, dims, labels.rank + 1);
+    label = ebb_emit_reshape(b, label, dims, labels.rank + 1);
+    ebb_value none = ebb_emit_zeros_like(b, p);
+    ebb_with_int(b, "axis", 1);
+    c->dx[0] = ebb_emit(b, EBB_OP_SCATTER_ELEMENTS, none, label, at);
+}

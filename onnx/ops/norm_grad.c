@@ -1,0 +1,160 @@
+/* norm_grad: gradients of the normalizations. */
+#include "onnx/ops/common.h"
+#include "onnx/ops/ops.h"
+
+/* ---- batch norm ---- */
+
+/* All axes of x but 1. */
+static uint32_t other_axes(const ebb_type *x, int64_t axes[EBB_MAX_RANK])
+{
+    uint32_t count = 0;
+    for (int i = 0; i < x->rank; i++)
+        if (i != 1)
+            axes[count++] = i;
+    return count;
+}
+
+/* A vector [C] as [C, 1, ...], which broadcasts over [N, C, ...]. */
+static ebb_value along_channels(ebb_build *b, ebb_value v, const ebb_type *x)
+{
+    int64_t dims[EBB_MAX_RANK];
+    for (int i = 0; i < x->rank - 1; i++)
+        dims[i] = i == 0 ? x->dims[1] : 1;
+    return ebb_emit_reshape(b, v, dims, x->rank - 1);
+}
+
+/* 1 / sqrt(v + epsilon). */
+static ebb_value inverse_root(ebb_build *b, ebb_value v, double epsilon)
+{
+    ebb_value root = ebb_emit(b, EBB_OP_SQRT, ebb_emit_shifted(b, v, epsilon));
+    return ebb_emit(b, EBB_OP_RECIPROCAL, root);
+}
+
+/* y = (x - m) r s + t with the batch's own mean m and r = 1 / sqrt(variance + epsilon):
+ * dt = sum dy, ds = sum dy (x - m) r, dx = s r (dy - (dt + (x - m) r ds) / n). */
+static void trained(ebb_build *b, ebb_grad *c, ebb_value mean, ebb_value inv_std)
+{
+    ebb_value d[3];
+    ebb_with_float(b, "epsilon", ebb_attr_float(&c->attrs, "epsilon", (double)1e-5f));
+    ebb_emit_node(b, EBB_OP_BATCH_NORM_GRAD,
+                  (const ebb_value[]){c->dy[0], c->x[0], c->x[1], mean, inv_std}, 5, d, 3, 7);
+    for (uint32_t i = 0; i < 3; i++)
+        c->dx[i] = d[i];
+}
+
+void ebb_grad_batch_norm_training(ebb_build *b, ebb_grad *c)
+{
+    ebb_value mean = ebb_grad_need_output(b, c, 3, "mean");
+    ebb_value inv_std = ebb_grad_need_output(b, c, 4, "inv_std");
+    trained(b, c, mean, inv_std);
+}
+
+/* Inference: y = (x - m) r s + t with m and r constant.
+ * dx = dy s r, ds = r sum dy (x - m), dt = sum dy.
+ * In training mode the standard operator keeps no batch statistics, so they are computed again. */
+void ebb_grad_batch_norm(ebb_build *b, ebb_grad *c)
+{
+    ebb_value x = c->x[0], dy = c->dy[0];
+    double epsilon = ebb_attr_float(&c->attrs, "epsilon", (double)1e-5f);
+    ebb_type type = *ebb_build_type(b, x);
+    int64_t axes[EBB_MAX_RANK];
+    if (!ebb_type_is_static(&type) || type.rank < 2) {
+        ebb_grad_fail(b, c, "the shape of its input is not known");
+        return;
+    }
+    uint32_t count = other_axes(&type, axes);
+    if (ebb_attr_int(&c->attrs, "training_mode", 0) != 0 || c->output_count > 3) {
+        ebb_value mean = ebb_emit_reduce(b, EBB_OP_REDUCE_MEAN, x, axes, count, false);
+        ebb_value off = ebb_emit(b, EBB_OP_SUB, x, along_channels(b, mean, &type));
+        ebb_value square = ebb_emit(b, EBB_OP_MUL, off, off);
+        ebb_value var = ebb_emit_reduce(b, EBB_OP_REDUCE_MEAN, square, axes, count, false);
+        trained(b, c, mean, inverse_root(b, var, epsilon));
+        return;
+    }
+    ebb_value r = inverse_root(b, c->x[4], epsilon);
+    if (ebb_grad_wants(c, 0)) {
+        ebb_value slope = along_channels(b, ebb_emit(b, EBB_OP_MUL, c->x[1], r), &type);
+        c->dx[0] = ebb_emit(b, EBB_OP_MUL, dy, slope);
+    }
+    if (ebb_grad_wants(c, 1)) {
+        ebb_value off = ebb_emit(b, EBB_OP_SUB, x, along_channels(b, c->x[3], &type));
+        ebb_value product = ebb_emit(b, EBB_OP_MUL, dy, off);
+        ebb_value sum = ebb_emit_reduce(b, EBB_OP_REDUCE_SUM, product, axes, count, false);
+        c->dx[1] = ebb_emit(b, EBB_OP_MUL, sum, r);
+    }
+    if (ebb_grad_wants(c, 2))
+        c->dx[2] = ebb_emit_reduce(b, EBB_OP_REDUCE_SUM, dy, axes, count, false);
+}
+
+/* ---- row by row ---- */
+
+/* Scale over all normalized axes: the gradient operators take it so. `axis` is made not negative.
+ */
+static ebb_value full_scale(ebb_build *b, ebb_grad *c, int64_t *axis)
+{
+    if (b->status != NULL)
+        return EBB_NO_VALUE;
+    ebb_type x = *ebb_build_type(b, c->x[0]);
+    if (!ebb_type_is_static(&x)) {
+        ebb_grad_fail(b, c, "the shape of its input is not known");
+        return EBB_NO_VALUE;
+    }
+    *axis = ebb_attr_int(&c->attrs, "axis", -1);
+    if (*axis < 0)
+        *axis += x.rank;
+    ebb_type full = ebb_type_tensor((ebb_dtype)x.dtype, x.rank - (int)*axis, x.dims + *axis);
+    const ebb_type *scale = ebb_build_type(b, c->x[1]);
+    if (scale->rank > full.rank) {
+        ebb_grad_fail(b, c, "its scale has more axes than are normalized");
+        return EBB_NO_VALUE;
+    }
+    if (ebb_type_same_shape(scale, &full))
+        return c->x[1];
+    return ebb_emit(b, EBB_OP_EXPAND, c->x[1], ebb_const_ints(b, full.dims, (uint32_t)full.rank));
+}
+
+/* y = n s + t, n = (x - m) r over each row: with g = dy s,
+ * dx = r (g - mean g - n mean(g n)), ds = sum over rows of dy n, dt = sum over rows of dy. */
+void ebb_grad_layer_norm(ebb_build *b, ebb_grad *c)
+{
+    int64_t axis = 0;
+    ebb_value scale = full_scale(b, c, &axis);
+    ebb_value mean = ebb_grad_need_output(b, c, 1, "mean");
+    ebb_value inv_std = ebb_grad_need_output(b, c, 2, "inv_std");
+    ebb_value d[3];
+    ebb_with_int(b, "axis", axis);
+    ebb_emit_node(b, EBB_OP_LAYER_NORM_GRAD,
+                  (const ebb_value[]){c->dy[0], c->x[0], scale, mean, inv_std}, 5, d, 3, 7);
+    c->dx[0] = d[0];
+    for (uint32_t i = 1; i < 3; i++)
+        if (ebb_grad_wants(c, i))
+            ebb_grad_give(b, c, i, d[i]);
+}
+
+/* y = n s, n = x r, r = 1 / sqrt(mean x^2 + epsilon) over each row: with g = dy s,
+ * dx = r (g - n mean(g n)), ds = sum over rows of dy n.
+ * RmsNorm keeps r; the standard operator does not, so there it is computed again. */
+void ebb_grad_rms_norm(ebb_build *b, ebb_grad *c)
+{
+    int64_t axis = 0;
+    ebb_value scale = full_scale(b, c, &axis), r, d[2];
+    if (b->status != NULL)
+        return;
+    if (ebb_node_of(b->g, c->node)->op == EBB_OP_RMS_NORM) {
+        r = ebb_grad_need_output(b, c, 1, "inv_std");
+    } else {
+        int64_t axes[EBB_MAX_RANK];
+        uint32_t count = 0;
+        for (int i = (int)axis; i < ebb_build_type(b, c->x[0])->rank; i++)
+            axes[count++] = i;
+        ebb_value square = ebb_emit(b, EBB_OP_MUL, c->x[0], c->x[0]);
+        ebb_value mean = ebb_emit_reduce(b, EBB_OP_REDUCE_MEAN, square, axes, count, true);
+        r = inverse_root(b, mean, ebb_attr_float(&c->attrs, "epsilon", (double)1e-5f));
+    }
+    ebb_with_int(b, "axis", axis);
+    ebb_emit_node(b, EBB_OP_RMS_NORM_GRAD, (const ebb_value[]){c->dy[0], c->x[0], scale, r}, 4, d,
+                  2, 3);
+    c->dx[0] = d[0];
+    if (ebb_grad_wants(c, 1))
+        ebb_grad_give(b, c, 1, d[1]);
+}

@@ -1,0 +1,88 @@
+/* pointwise: operators whose element i needs element i of the (broadcast) inputs alone: their
+ * types. Gradients: pointwise_grad.c, activation_grad.c. */
+#include "onnx/ops/common.h"
+#include "onnx/ops/ops.h"
+#include "onnx/ops/shape.h"
+
+/* out[0] = the dtype given, the shape of all inputs from `first` on broadcast together. */
+static ebb_status broadcast_all(ebb_infer *c, uint32_t first, ebb_dtype dtype)
+{
+    EBB_TRY(ebb_infer_need(c, first + 1));
+    ebb_type out = ebb_type_tensor(EBB_NONE, 0, NULL);
+    for (uint32_t i = first; i < c->input_count; i++) {
+        if (c->in[i] == NULL)
+            return ebb_infer_error(c, "input %u is required and absent", (unsigned)i);
+        const ebb_type *t = ebb_infer_type(c, i);
+        ebb_type unknown = ebb_type_unranked(EBB_NONE);
+        EBB_TRY(ebb_infer_broadcast_with(c, &out, t != NULL ? t : &unknown, i));
+    }
+    out.dtype = (uint8_t)dtype;
+    c->out[0] = out;
+    return NULL;
+}
+
+/* Element by element over broadcast inputs of one dtype. */
+ebb_status ebb_infer_broadcast(ebb_infer *c)
+{
+    EBB_TRY(ebb_infer_need(c, 1));
+    if (c->op != EBB_OP_POW) // the exponent may be of another dtype
+        for (uint32_t i = 1; i < c->input_count; i++)
+            EBB_TRY(ebb_infer_same_dtype(c, 0, i));
+    return broadcast_all(c, 0, (ebb_dtype)c->in[0]->dtype);
+}
+
+/* The same with a boolean result. */
+ebb_status ebb_infer_compare(ebb_infer *c)
+{
+    EBB_TRY(ebb_infer_need(c, 2));
+    EBB_TRY(ebb_infer_same_dtype(c, 0, 1));
+    return broadcast_all(c, 0, EBB_BOOL);
+}
+
+/* out[0] has the type of in[0]. */
+ebb_status ebb_infer_same(ebb_infer *c)
+{
+    EBB_TRY(ebb_infer_need(c, 1));
+    c->out[0] = *c->in[0];
+    return NULL;
+}
+
+ebb_status ebb_infer_same_bool(ebb_infer *c)
+{
+    EBB_TRY(ebb_infer_same(c));
+    c->out[0].kind = EBB_KIND_TENSOR;
+    c->out[0].dtype = EBB_BOOL;
+    return NULL;
+}
+
+/* (condition, a, b): the condition is boolean and broadcasts too. */
+ebb_status ebb_infer_where(ebb_infer *c)
+{
+    EBB_TRY(ebb_infer_need(c, 3));
+    const ebb_type *condition = ebb_infer_type(c, 0);
+    if (condition != NULL && condition->dtype != EBB_BOOL && condition->dtype != EBB_NONE)
+        return ebb_infer_error(c, "the condition is %s, not bool",
+                               ebb_dtype_name((ebb_dtype)condition->dtype));
+    EBB_TRY(ebb_infer_same_dtype(c, 1, 2));
+    ebb_dtype dtype = (ebb_dtype)c->in[1]->dtype;
+    return broadcast_all(c, 0, dtype != EBB_NONE ? dtype : (ebb_dtype)c->in[2]->dtype);
+}
+
+ebb_status ebb_infer_cast(ebb_infer *c)
+{
+    EBB_TRY(ebb_infer_same(c));
+    int64_t to = ebb_attr_int(&c->attrs, "to", EBB_NONE);
+    if (to <= EBB_NONE || to >= EBB_DTYPE_COUNT)
+        return ebb_infer_error(c, "attribute 'to' is %lld, which is no dtype", (long long)to);
+    c->out[0].kind = EBB_KIND_TENSOR;
+    c->out[0].dtype = (uint8_t)to;
+    return NULL;
+}
+
+ebb_status ebb_infer_cast_like(ebb_infer *c)
+{
+    EBB_TRY(ebb_infer_need(c, 2));
+    EBB_TRY(ebb_infer_same(c));
+    c->out[0].dtype = c->in[1]->dtype;
+    return NULL;
+}

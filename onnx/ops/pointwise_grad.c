@@ -1,0 +1,232 @@
+/* pointwise_grad: gradients of arithmetic: sums, products, powers, roots, selection. Activations
+ * are in activation_grad.c.
+ *
+ * Each rule states its algebra; sums over broadcast axes are left to ebb_grad_give. Where the
+ * output serves as well as the input it is the output that is read, since the next node keeps it
+ * anyway.
+ */
+#include "onnx/ops/common.h"
+#include "onnx/ops/ops.h"
+
+static const double two_over_root_pi = 1.12837916709551257390;
+
+/* y = a + b.  da = dy, db = dy. */
+void ebb_grad_add(ebb_build *b, ebb_grad *c)
+{
+    for (uint32_t i = 0; i < c->input_count; i++)
+        if (ebb_grad_wants(c, i))
+            ebb_grad_give(b, c, i, c->dy[0]);
+}
+
+/* y = a + b + ...  Each gets dy. */
+void ebb_grad_sum(ebb_build *b, ebb_grad *c)
+{
+    ebb_grad_add(b, c);
+}
+
+/* y = (a + b + ...) / n.  Each gets dy / n. */
+void ebb_grad_mean(ebb_build *b, ebb_grad *c)
+{
+    ebb_value share = c->dy[0];
+    if (c->input_count > 1)
+        share = ebb_emit(b, EBB_OP_DIV, share, ebb_const_like(b, share, c->input_count));
+    for (uint32_t i = 0; i < c->input_count; i++)
+        if (ebb_grad_wants(c, i))
+            ebb_grad_give(b, c, i, share);
+}
+
+/* y = a - b.  da = dy, db = -dy, negated after the sum over broadcast axes: it is smaller there. */
+void ebb_grad_sub(ebb_build *b, ebb_grad *c)
+{
+    if (ebb_grad_wants(c, 0))
+        ebb_grad_give(b, c, 0, c->dy[0]);
+    if (ebb_grad_wants(c, 1))
+        c->dx[1] = ebb_emit(b, EBB_OP_NEG, ebb_emit_unbroadcast(b, c->dy[0], c->x[1]));
+}
+
+/* y = a b.  da = dy b, db = dy a. */
+void ebb_grad_mul(ebb_build *b, ebb_grad *c)
+{
+    for (uint32_t i = 0; i < 2; i++)
+        if (ebb_grad_wants(c, i))
+            ebb_grad_give(b, c, i, ebb_emit(b, EBB_OP_MUL, c->dy[0], c->x[1 - i]));
+}
+
+/* y = a / b.  da = dy / b, db = -dy a / b^2 = -(dy / b) y.  Needs b and, for db, y; never a. */
+void ebb_grad_div(ebb_build *b, ebb_grad *c)
+{
+    ebb_value da = ebb_emit(b, EBB_OP_DIV, c->dy[0], c->x[1]);
+    if (ebb_grad_wants(c, 0))
+        ebb_grad_give(b, c, 0, da);
+    if (ebb_grad_wants(c, 1)) {
+        ebb_value db = ebb_emit(b, EBB_OP_MUL, da, c->y[0]);
+        c->dx[1] = ebb_emit(b, EBB_OP_NEG, ebb_emit_unbroadcast(b, db, c->x[1]));
+    }
+}
+
+/* y = x^p.  dx = dy p x^(p-1), without a power for the exponents that models use: 1, 2, 1/2.
+ *           dp = dy y ln x where x > 0, else 0. */
+void ebb_grad_pow(ebb_build *b, ebb_grad *c)
+{
+    ebb_value x = c->x[0], p = c->x[1], y = c->y[0], dy = c->dy[0];
+    ebb_dtype dtype = (ebb_dtype)ebb_build_type(b, x)->dtype;
+    double exponent = 0.0;
+    if (ebb_grad_wants(c, 0)) {
+        ebb_value dx;
+        if (!ebb_constant_scalar(b->g, p, &exponent)) {
+            ebb_value less = ebb_emit(b, EBB_OP_SUB, p, ebb_const_like(b, p, 1.0));
+            ebb_value slope = ebb_emit(b, EBB_OP_MUL, ebb_emit_cast(b, p, dtype),
+                                       ebb_emit(b, EBB_OP_POW, x, less));
+            // x^(p-1) is infinite at x = 0 = p, where the slope of the constant 1 is 0
+            ebb_value flat = ebb_emit(b, EBB_OP_EQUAL, p, ebb_const_like(b, p, 0.0));
+            slope = ebb_emit(b, EBB_OP_WHERE, flat, ebb_const_like(b, x, 0.0), slope);
+            dx = ebb_emit(b, EBB_OP_MUL, dy, slope);
+        } else if (exponent == 0.0) {
+            dx = EBB_NO_VALUE;
+        } else if (exponent == 1.0) {
+            dx = dy;
+        } else if (exponent == 2.0) {
+            dx = ebb_emit(b, EBB_OP_MUL, dy, ebb_emit_scaled(b, x, 2.0));
+        } else if (exponent == 0.5) {
+            dx = ebb_emit(b, EBB_OP_DIV, ebb_emit_scaled(b, dy, 0.5), y);
+        } else {
+            ebb_value less = ebb_const_like(b, x, exponent - 1.0);
+            ebb_value slope = ebb_emit_scaled(b, ebb_emit(b, EBB_OP_POW, x, less), exponent);
+            dx = ebb_emit(b, EBB_OP_MUL, dy, slope);
+        }
+        if (dx.i != 0)
+            ebb_grad_give(b, c, 0, dx);
+    }
+    if (ebb_grad_wants(c, 1)) {
+        ebb_value zero = ebb_const_like(b, x, 0.0);
+        ebb_value slope = ebb_emit(b, EBB_OP_MUL, y, ebb_emit(b, EBB_OP_LOG, x));
+        slope = ebb_emit(b, EBB_OP_WHERE, ebb_emit(b, EBB_OP_GREATER, x, zero), slope, zero);
+        ebb_value dp = ebb_emit_unbroadcast(b, ebb_emit(b, EBB_OP_MUL, dy, slope), p);
+        if (b->status == NULL)
+            c->dx[1] = ebb_emit_cast(b, dp, (ebb_dtype)ebb_build_type(b, p)->dtype);
+    }
+}
+
+/* y = max(a, b, ...), or min.  dy goes where y came from; among equals it is split evenly. */
+static void grad_extremum(ebb_build *b, ebb_grad *c)
+{
+    if (c->input_count == 1) {
+        c->dx[0] = c->dy[0];
+        return;
+    }
+    ebb_dtype dtype = (ebb_dtype)ebb_build_type(b, c->y[0])->dtype;
+    ebb_value *hit = EBB_NEW(&b->g->model->arena, ebb_value, c->input_count);
+    if (hit == NULL) {
+        ebb_build_fail(b, ebb_error_memory());
+        return;
+    }
+    ebb_value hits = EBB_NO_VALUE;
+    for (uint32_t i = 0; i < c->input_count; i++) {
+        hit[i] = ebb_emit_cast(b, ebb_emit(b, EBB_OP_EQUAL, c->x[i], c->y[0]), dtype);
+        hits = i == 0 ? hit[0] : ebb_emit(b, EBB_OP_ADD, hits, hit[i]);
+    }
+    ebb_value share = ebb_emit(b, EBB_OP_DIV, c->dy[0], hits);
+    for (uint32_t i = 0; i < c->input_count; i++)
+        if (ebb_grad_wants(c, i))
+            ebb_grad_give(b, c, i, ebb_emit(b, EBB_OP_MUL, share, hit[i]));
+}
+
+void ebb_grad_max(ebb_build *b, ebb_grad *c)
+{
+    grad_extremum(b, c);
+}
+
+void ebb_grad_min(ebb_build *b, ebb_grad *c)
+{
+    grad_extremum(b, c);
+}
+
+/* y = -x.  dx = -dy. */
+void ebb_grad_neg(ebb_build *b, ebb_grad *c)
+{
+    c->dx[0] = ebb_emit(b, EBB_OP_NEG, c->dy[0]);
+}
+
+/* y = |x|.  dx = dy sign x. */
+void ebb_grad_abs(ebb_build *b, ebb_grad *c)
+{
+    c->dx[0] = ebb_emit(b, EBB_OP_MUL, c->dy[0], ebb_emit(b, EBB_OP_SIGN, c->x[0]));
+}
+
+/* y = e^x.  dx = dy y. */
+void ebb_grad_exp(ebb_build *b, ebb_grad *c)
+{
+    c->dx[0] = ebb_emit(b, EBB_OP_MUL, c->dy[0], c->y[0]);
+}
+
+/* y = ln x.  dx = dy / x. */
+void ebb_grad_log(ebb_build *b, ebb_grad *c)
+{
+    c->dx[0] = ebb_emit(b, EBB_OP_DIV, c->dy[0], c->x[0]);
+}
+
+/* y = sqrt x.  dx = dy / (2 y). */
+void ebb_grad_sqrt(ebb_build *b, ebb_grad *c)
+{
+    c->dx[0] = ebb_emit(b, EBB_OP_DIV, ebb_emit_scaled(b, c->dy[0], 0.5), c->y[0]);
+}
+
+/* y = 1 / x.  dx = -dy y^2. */
+void ebb_grad_reciprocal(ebb_build *b, ebb_grad *c)
+{
+    ebb_value slope = ebb_emit(b, EBB_OP_MUL, c->y[0], c->y[0]);
+    c->dx[0] = ebb_emit(b, EBB_OP_NEG, ebb_emit(b, EBB_OP_MUL, c->dy[0], slope));
+}
+
+/* y = erf x.  dx = dy (2 / sqrt pi) e^(-x^2). */
+void ebb_grad_erf(ebb_build *b, ebb_grad *c)
+{
+    ebb_value square = ebb_emit(b, EBB_OP_MUL, c->x[0], c->x[0]);
+    ebb_value bell = ebb_emit(b, EBB_OP_EXP, ebb_emit(b, EBB_OP_NEG, square));
+    c->dx[0] = ebb_emit(b, EBB_OP_MUL, c->dy[0], ebb_emit_scaled(b, bell, two_over_root_pi));
+}
+
+/* y = sin x.  dx = dy cos x. */
+void ebb_grad_sin(ebb_build *b, ebb_grad *c)
+{
+    c->dx[0] = ebb_emit(b, EBB_OP_MUL, c->dy[0], ebb_emit(b, EBB_OP_COS, c->x[0]));
+}
+
+/* y = cos x.  dx = -dy sin x. */
+void ebb_grad_cos(ebb_build *b, ebb_grad *c)
+{
+    ebb_value slope = ebb_emit(b, EBB_OP_NEG, ebb_emit(b, EBB_OP_SIN, c->x[0]));
+    c->dx[0] = ebb_emit(b, EBB_OP_MUL, c->dy[0], slope);
+}
+
+/* y = tan x.  dx = dy (1 + y^2). */
+void ebb_grad_tan(ebb_build *b, ebb_grad *c)
+{
+    ebb_value slope = ebb_emit_shifted(b, ebb_emit(b, EBB_OP_MUL, c->y[0], c->y[0]), 1.0);
+    c->dx[0] = ebb_emit(b, EBB_OP_MUL, c->dy[0], slope);
+}
+
+/* y = arctan x.  dx = dy / (1 + x^2). */
+void ebb_grad_atan(ebb_build *b, ebb_grad *c)
+{
+    ebb_value slope = ebb_emit_shifted(b, ebb_emit(b, EBB_OP_MUL, c->x[0], c->x[0]), 1.0);
+    c->dx[0] = ebb_emit(b, EBB_OP_DIV, c->dy[0], slope);
+}
+
+/* y = condition ? u : v.  du = condition ? dy : 0, dv = condition ? 0 : dy. */
+void ebb_grad_where(ebb_build *b, ebb_grad *c)
+{
+    ebb_value zero = ebb_const_like(b, c->dy[0], 0.0);
+    if (ebb_grad_wants(c, 1))
+        ebb_grad_give(b, c, 1, ebb_emit(b, EBB_OP_WHERE, c->x[0], c->dy[0], zero));
+    if (ebb_grad_wants(c, 2))
+        ebb_grad_give(b, c, 2, ebb_emit(b, EBB_OP_WHERE, c->x[0], zero, c->dy[0]));
+}
+
+/* y = x in another dtype.  dx = dy in x's; nothing flows through integers. */
+void ebb_grad_cast(ebb_build *b, ebb_grad *c)
+{
+    ebb_dtype dtype = (ebb_dtype)ebb_build_type(b, c->x[0])->dtype;
+    if (ebb_dtype_is_float(dtype))
+        c->dx[0] = ebb_emit_cast(b, c->dy[0], dtype);
+}
