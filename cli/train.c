@@ -18,6 +18,7 @@ typedef struct loop {
     const char *const *map;
     int64_t *order;
     double last_loss, epoch_sum;
+    json_t *times; /* ns of each step, under --json */
 } loop;
 
 static double now_ns(void)
@@ -195,6 +196,8 @@ static int train_steps(const cli *c, ebb_program *program, ebb_data *data, loop 
             return cli_fail(status);
         l->done++;
         in_epoch++;
+        json_array_append_new(l->times,
+                              json_integer((json_int_t)ebb_program_measure(program).step_ns));
         l->last_loss = read_loss(program, loss_name);
         l->epoch_sum += l->last_loss;
         if (loss_name != NULL && !isfinite(l->last_loss)) {
@@ -242,18 +245,21 @@ static void report(const cli *c, ebb_program *program, const loop *l)
 {
     ebb_program_facts f = ebb_program_measure(program);
     char arena[32], time[32];
-    if (cli_has(c, "--json"))
-        printf("{\"schema\": \"ebb.train/1\", \"steps\": %lld, \"loss\": %.9g, "
-               "\"arena_bytes\": %llu, \"measured_arena_bytes\": %llu, \"peak_bytes\": %llu, "
-               "\"step_ns\": %lld}\n",
-               (long long)l->done, l->last_loss, (unsigned long long)f.planned_arena_bytes,
-               (unsigned long long)f.measured_arena_bytes, (unsigned long long)f.peak_bytes,
-               (long long)f.step_ns);
-    else
-        printf("%lld steps, loss %.6f, arena %s (planned and measured %s), last step %s\n",
-               (long long)l->done, l->last_loss, cli_bytes(arena, (double)f.arena_bytes),
-               f.planned_arena_bytes == f.measured_arena_bytes ? "equal" : "DIFFER",
-               cli_time(time, (double)f.step_ns));
+    if (cli_has(c, "--json")) {
+        json_t *o = json_pack("{s:s, s:I, s:f, s:I, s:I, s:I, s:O}", "schema", "ebb.train/1",
+                              "steps", (json_int_t)l->done, "loss", l->last_loss, "arena_bytes",
+                              (json_int_t)f.planned_arena_bytes, "measured_arena_bytes",
+                              (json_int_t)f.measured_arena_bytes, "peak_bytes",
+                              (json_int_t)f.peak_bytes, "step_ns", l->times);
+        json_dumpf(o, stdout, JSON_COMPACT);
+        putchar('\n');
+        json_decref(o);
+        return;
+    }
+    printf("%lld steps, loss %.6f, arena %s (planned and measured %s), last step %s\n",
+           (long long)l->done, l->last_loss, cli_bytes(arena, (double)f.arena_bytes),
+           f.planned_arena_bytes == f.measured_arena_bytes ? "equal" : "DIFFER",
+           cli_time(time, (double)f.step_ns));
 }
 
 static int train_program(const cli *c, ebb_model *model, ebb_data *data, loop *l)
@@ -327,7 +333,7 @@ static bool read_options(const cli *c, loop *l, int64_t *epochs, char **storage)
 
 int cli_train(const cli *c)
 {
-    loop l = {0};
+    loop l = {.times = json_array()};
     int64_t epochs;
     char *storage = NULL;
     ebb_model *model = NULL;
@@ -355,6 +361,7 @@ int cli_train(const cli *c)
     l.order = calloc((size_t)l.rows, sizeof *l.order);
     code = l.order == NULL ? EBB_RUNTIME : train_program(c, model, data, &l);
 done:
+    json_decref(l.times);
     free(l.order);
     free(storage);
     ebb_data_close(data);
