@@ -1,0 +1,115 @@
+/* common.c: what several passes ask of a graph. */
+#include "passes/common.h"
+
+bool ebb_is_backward(const ebb_graph *g, ebb_node n)
+{
+    uint8_t phase = ebb_node_of(g, n)->phase;
+    return phase == EBB_BACKWARD || phase == EBB_UPDATE;
+}
+
+ebb_node ebb_first_update(const ebb_graph *g)
+{
+    EBB_EACH_NODE(g, n)
+    if (ebb_node_of(g, n)->phase == EBB_UPDATE)
+        return n;
+    return EBB_NO_NODE;
+}
+
+static void mark_kept(ebb_saves *s, const ebb_graph *g)
+{
+    EBB_EACH_VALUE(g, v)
+    {
+        uint16_t stays = EBB_IS_INITIALIZER | EBB_IS_OUTPUT;
+        if (!ebb_value_of(g, v)->dead && (ebb_value_of(g, v)->flags & stays) != 0)
+            s->kept[s->root[v.i].i] = true;
+    }
+    for (size_t i = 0; i < g->binding_count; i++)
+        s->kept[s->root[g->bindings[i].next.i].i] = true;
+}
+
+ebb_status ebb_saves_find(ebb_saves *s, const ebb_graph *g, ebb_arena *scratch)
+{
+    s->value_count = g->value_count;
+    s->root = EBB_NEW(scratch, ebb_value, g->value_count);
+    s->reads = EBB_NEW(scratch, uint32_t, g->value_count);
+    s->kept = EBB_NEW(scratch, bool, g->value_count);
+    s->forward = EBB_NEW(scratch, bool, g->value_count);
+    if (s->root == NULL || s->reads == NULL || s->kept == NULL || s->forward == NULL)
+        return ebb_error_memory();
+    EBB_EACH_VALUE(g, v)
+    {
+        s->root[v.i] = v;
+        ebb_node maker = ebb_value_of(g, v)->producer;
+        s->forward[v.i] = maker.i == 0 || !ebb_is_backward(g, maker);
+    }
+    EBB_EACH_NODE(g, n)
+    { // in order: the root of an input is final when its view is met
+        const ebb_node_info *info = ebb_node_of(g, n);
+        bool view = ebb_op_has(info->op, EBB_VIEW) && info->out_count > 0 && info->in_count > 0;
+        if (view && info->in[0].i != 0 && info->out[0].i != 0)
+            s->root[info->out[0].i] = s->root[info->in[0].i];
+        if (!ebb_is_backward(g, n))
+            continue;
+        for (uint32_t i = 0; i < info->in_count; i++) {
+            bool unread = i == 0 && (view || ebb_op_has(info->op, EBB_SHAPE_OF_0));
+            if (info->in[i].i != 0 && !unread)
+                s->reads[s->root[info->in[i].i].i]++;
+        }
+    }
+    mark_kept(s, g);
+    return NULL;
+}
+
+bool ebb_scalar_of(const ebb_graph *g, ebb_value v, double *x)
+{
+    const ebb_tensor *t = ebb_value_constant(g, v);
+    int64_t count;
+    if (t == NULL || !ebb_type_elements(&t->type, &count) || count != 1)
+        return false;
+    ebb_dtype dtype = (ebb_dtype)t->type.dtype;
+    if (ebb_dtype_is_float(dtype))
+        *x = ebb_tensor_double(t, 0);
+    else if (ebb_dtype_is_integer(dtype) || dtype == EBB_BOOL)
+        *x = (double)ebb_tensor_int(t, 0);
+    else
+        return false;
+    return true;
+}
+
+bool ebb_ints_of(const ebb_graph *g, ebb_value v, ebb_arena *scratch, const int64_t **list,
+                 uint32_t *count)
+{
+    const ebb_tensor *t = ebb_value_constant(g, v);
+    int64_t elements;
+    if (t == NULL || t->type.rank > 1 || !ebb_dtype_is_integer((ebb_dtype)t->type.dtype) ||
+        !ebb_type_elements(&t->type, &elements) || elements > UINT16_MAX)
+        return false;
+    int64_t *copy = EBB_NEW(scratch, int64_t, (size_t)elements + 1);
+    if (copy == NULL)
+        return false;
+    for (int64_t i = 0; i < elements; i++)
+        copy[i] = ebb_tensor_int(t, i);
+    *list = copy;
+    *count = (uint32_t)elements;
+    return true;
+}
+
+ebb_node ebb_only_user(const ebb_graph *g, ebb_value v)
+{
+    const ebb_value_info *info = ebb_value_of(g, v);
+    if (info->use_count != 1 || (info->flags & EBB_IS_OUTPUT) != 0)
+        return EBB_NO_NODE;
+    for (size_t i = 0; i < g->binding_count; i++)
+        if (ebb_same_value(g->bindings[i].next, v))
+            return EBB_NO_NODE;
+    return info->uses[0].node;
+}
+
+uint32_t ebb_hash31(const char *text)
+{
+    uint32_t h = 2166136261u;
+    for (; *text != '\0'; text++)
+        h = (h ^ (unsigned char)*text) * 16777619u;
+    h &= 0x7fffffffu;
+    return h == 0 ? 1 : h;
+}

@@ -1,0 +1,47 @@
+/* common.h: what several passes ask of a graph. */
+#ifndef EBB_PASSES_COMMON_H
+#define EBB_PASSES_COMMON_H
+
+#include "rewrite/rewrite.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Who reads what in the backward, with views seen through: a Reshape of y is y. All by value id. */
+typedef struct ebb_saves {
+    size_t value_count; /* values when this was made: later ones are not in it */
+    ebb_value *root;    /* the value whose bytes this one shows */
+    uint32_t *reads;    /* by root: operands of backward and update nodes that read its bytes */
+    bool *kept;         /* by root: alive to the end whoever reads it: initializers, outputs */
+    bool *forward;      /* by root: an input, or made by the forward or the loss */
+} ebb_saves;
+
+ebb_status ebb_saves_find(ebb_saves *saves, const ebb_graph *g, ebb_arena *scratch);
+
+static inline ebb_value ebb_saves_root(const ebb_saves *saves, ebb_value v)
+{
+    return v.i < saves->value_count ? saves->root[v.i] : v;
+}
+
+bool ebb_is_backward(const ebb_graph *g, ebb_node n); /* of the backward or the update */
+
+/* The first node of the update phase, or none: where the backward ends. */
+ebb_node ebb_first_update(const ebb_graph *g);
+
+/* The one element of a constant, as a double; false where v is no constant of one element. */
+bool ebb_scalar_of(const ebb_graph *g, ebb_value v, double *x);
+/* The elements of an integer constant of rank at most 1, into scratch; false where it is none. */
+bool ebb_ints_of(const ebb_graph *g, ebb_value v, ebb_arena *scratch, const int64_t **list,
+                 uint32_t *count);
+
+/* The node that alone reads v, where v is neither an output nor bound; else none. */
+ebb_node ebb_only_user(const ebb_graph *g, ebb_value v);
+
+/* A positive 31-bit number from text, the same everywhere (FNV-1a). */
+uint32_t ebb_hash31(const char *text);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

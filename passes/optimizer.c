@@ -1,0 +1,211 @@
+/* optimizer: one update node for each parameter that has a gradient.
+ *
+ *   before   ... w_grad (an output)
+ *   after    ... w_grad,  w_next = Sgd(ebb.lr, w, w_grad)            w is replaced by w_next
+ *
+ *   sgd        w' = w - lr (g + weight-decay w)                        ai.ebb.Sgd
+ *   momentum   v' = momentum v + g + weight-decay w,  w' = w - lr v'
+ * ai.onnx.preview.training.Momentum adamw      PyTorch's AdamW: decoupled decay, bias correction
+ * ai.ebb.AdamW none       leaves the gradients as outputs
+ *
+ * The states (w.momentum; w.exp_avg and w.exp_avg_sq) start at zero; ebb.step counts the steps
+ * done; ebb.lr is an initializer, so that it can be set between steps. The gradients stop being
+ * outputs.
+ */
+#include "passes/common.h"
+#include "passes/passes.h"
+
+typedef struct recipe {
+    ebb_edit *e;
+    ebb_build *b;
+    const char *kind;
+    double momentum, beta1, beta2, epsilon, weight_decay;
+    ebb_value lr, step; /* step: none for sgd */
+} recipe;
+
+/* All zeros, of like's type. */
+static ebb_status zero_state(ebb_edit *e, ebb_value like, const char *suffix, ebb_value *state)
+{
+    ebb_graph *g = e->g;
+    ebb_type type = ebb_value_of(g, like)->type;
+    type.layout = (ebb_layout){0};
+    size_t bytes;
+    char *name = ebb_arena_printf(e->scratch, "%s.%s", ebb_value_name(g, like), suffix);
+    if (name == NULL)
+        return ebb_error_memory();
+    if (!ebb_type_bytes(&type, &bytes))
+        return ebb_error(EBB_REJECTED, "parameter '%s' has no size", ebb_value_name(g, like));
+    void *zeros = ebb_arena_zeroed(e->scratch, bytes, 1);
+    if (zeros == NULL)
+        return ebb_error_memory();
+    return ebb_graph_add_initializer(g, state, name, &type, zeros, EBB_ROLE_OPTIMIZER);
+}
+
+static void options_of_momentum(recipe *r)
+{
+    ebb_with_float(r->b, "alpha", r->momentum);
+    ebb_with_float(r->b, "beta", 1);
+    ebb_with_string(r->b, "mode", "standard");
+    ebb_with_float(r->b, "norm_coefficient", r->weight_decay);
+}
+
+static void options_of_adamw(recipe *r)
+{
+    ebb_with_float(r->b, "alpha", r->beta1);
+    ebb_with_float(r->b, "beta", r->beta2);
+    ebb_with_float(r->b, "epsilon", r->epsilon);
+    ebb_with_float(r->b, "weight_decay", r->weight_decay);
+}
+
+static ebb_status update(recipe *r, ebb_value w, ebb_value grad)
+{
+    ebb_graph *g = r->e->g;
+    ebb_value out[3] = {0}, state[2] = {0};
+    uint32_t states = 0;
+    const char *name = ebb_value_name(g, w);
+    char *next = ebb_arena_printf(r->e->scratch, "%s_next", name);
+    if (next == NULL)
+        return ebb_error_memory();
+    if (strcmp(r->kind, "sgd") == 0) {
+        ebb_with_float(r->b, "weight_decay", r->weight_decay);
+        r->b->name = name;
+        ebb_with_name(r->b, next);
+        ebb_emit_node(r->b, EBB_OP_SGD, (ebb_value[]){r->lr, w, grad}, 3, out, 1, 1);
+    } else if (strcmp(r->kind, "momentum") == 0) {
+        states = 1;
+        EBB_TRY(zero_state(r->e, w, "momentum", &state[0]));
+        options_of_momentum(r);
+        r->b->name = name;
+        ebb_with_name(r->b, next);
+        ebb_emit_node(r->b, EBB_OP_MOMENTUM, (ebb_value[]){r->lr, r->step, w, grad, state[0]}, 5,
+                      out, 2, 3);
+    } else {
+        states = 2;
+        EBB_TRY(zero_state(r->e, w, "exp_avg", &state[0]));
+        EBB_TRY(zero_state(r->e, w, "exp_avg_sq", &state[1]));
+        options_of_adamw(r);
+        r->b->name = name;
+        ebb_with_name(r->b, next);
+        ebb_emit_node(r->b, EBB_OP_ADAMW,
+                      (ebb_value[]){r->lr, r->step, w, grad, state[0], state[1]}, 6, out, 3, 7);
+    }
+    EBB_TRY(r->b->status);
+    EBB_TRY(ebb_graph_bind(g, w, out[0]));
+    for (uint32_t i = 0; i < states; i++)
+        EBB_TRY(ebb_graph_bind(g, state[i], out[i + 1]));
+    ebb_graph_remove_output(g, grad);
+    ebb_applied(r->e);
+    return NULL;
+}
+
+static ebb_status add_scalars(recipe *r)
+{
+    ebb_graph *g = r->e->g;
+    double rate = ebb_option_given(r->e, "lr")    ? ebb_option_float(r->e, "lr")
+                  : strcmp(r->kind, "adamw") == 0 ? 1e-3
+                                                  : 0.1;
+    float lr = (float)rate;
+    ebb_type type = ebb_type_tensor(EBB_F32, 0, NULL);
+    r->lr = ebb_value_find(g, "ebb.lr");
+    if (r->lr.i == 0)
+        EBB_TRY(ebb_graph_add_initializer(g, &r->lr, "ebb.lr", &type, &lr, EBB_ROLE_OPTIMIZER));
+    if (strcmp(r->kind, "sgd") == 0)
+        return NULL;
+    int64_t zero = 0;
+    type = ebb_type_tensor(EBB_I64, 0, NULL);
+    r->step = ebb_value_find(g, "ebb.step");
+    if (r->step.i == 0)
+        EBB_TRY(
+            ebb_graph_add_initializer(g, &r->step, "ebb.step", &type, &zero, EBB_ROLE_OPTIMIZER));
+    return NULL;
+}
+
+static ebb_status count_steps(recipe *r)
+{
+    if (r->step.i == 0 || ebb_graph_bound(r->e->g, r->step).i != 0)
+        return NULL;
+    r->b->name = "ebb.step";
+    ebb_with_name(r->b, "ebb.step_next");
+    ebb_value next = ebb_emit(r->b, EBB_OP_ADD, r->step, ebb_const_scalar(r->b, EBB_I64, 1));
+    EBB_TRY(r->b->status);
+    return ebb_graph_bind(r->e->g, r->step, next);
+}
+
+/* "w_grad" where that is a value of the graph and w a parameter without an update, else none. */
+static ebb_status gradient_of(ebb_edit *e, ebb_value w, ebb_value *grad)
+{
+    const ebb_graph *g = e->g;
+    char *name = ebb_arena_printf(e->scratch, "%s_grad", ebb_value_name(g, w));
+    if (name == NULL)
+        return ebb_error_memory();
+    *grad = ebb_value_find(g, name);
+    return NULL;
+}
+
+static ebb_status run(ebb_edit *e)
+{
+    ebb_graph *g = e->g;
+    ebb_build b = ebb_edit_build(e, EBB_NO_NODE, EBB_UPDATE);
+    b.phase = EBB_UPDATE;
+    recipe r = {.e = e,
+                .b = &b,
+                .kind = ebb_option_string(e, "kind"),
+                .momentum = ebb_option_float(e, "momentum"),
+                .beta1 = ebb_option_float(e, "beta1"),
+                .beta2 = ebb_option_float(e, "beta2"),
+                .epsilon = ebb_option_float(e, "epsilon")};
+    r.weight_decay = ebb_option_given(e, "weight-decay") ? ebb_option_float(e, "weight-decay")
+                     : strcmp(r.kind, "adamw") == 0      ? 0.01
+                                                         : 0;
+    size_t count = g->initializer_count, parameters = 0;
+    bool none = strcmp(r.kind, "none") == 0;
+    for (size_t i = 0; i < count; i++) {
+        ebb_value w = g->initializers[i], grad;
+        if (ebb_value_of(g, w)->role != EBB_ROLE_PARAMETER)
+            continue;
+        parameters++;
+        EBB_TRY(gradient_of(e, w, &grad));
+        if (ebb_graph_bound(g, w).i != 0) {
+            EBB_TRY(ebb_skipped(e, EBB_NO_NODE, "the parameter has an update already"));
+            continue;
+        }
+        if (grad.i == 0) {
+            EBB_TRY(ebb_skipped(e, EBB_NO_NODE, "the parameter has no gradient"));
+            continue;
+        }
+        ebb_found(e);
+        if (none) {
+            ebb_applied(e);
+            continue;
+        }
+        if (r.lr.i == 0)
+            EBB_TRY(add_scalars(&r));
+        EBB_TRY(update(&r, w, grad));
+    }
+    if (parameters == 0)
+        return ebb_hint(
+            ebb_error(EBB_USAGE, "optimizer: the graph has no parameters with gradients"),
+            "run the gradient pass first");
+    return count_steps(&r);
+}
+
+// clang-format off
+static const ebb_option options[] = {
+    {"kind",         EBB_OPTION_CHOICE, "sgd",  "sgd|momentum|adamw|none", "which optimizer"},
+    {"lr",           EBB_OPTION_FLOAT,  NULL,   NULL, "learning rate; default 0.1, for adamw 0.001"},
+    {"momentum",     EBB_OPTION_FLOAT,  "0.9",  NULL, "momentum: how much of the last step stays"},
+    {"beta1",        EBB_OPTION_FLOAT,  "0.9",  NULL, "adamw: decay of the first moment"},
+    {"beta2",        EBB_OPTION_FLOAT,  "0.999", NULL, "adamw: decay of the second moment"},
+    {"epsilon",      EBB_OPTION_FLOAT,  "1e-8", NULL, "adamw: added to the root of the second moment"},
+    {"weight-decay", EBB_OPTION_FLOAT,  NULL,   NULL, "default 0, for adamw 0.01 (decoupled)"},
+    {0},
+};
+// clang-format on
+
+const ebb_pass ebb_pass_optimizer = {
+    .name = "optimizer",
+    .doc = "append the optimizer's update of each parameter",
+    .exactness = EBB_MAKES,
+    .options = options,
+    .run = run,
+};

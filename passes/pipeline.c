@@ -1,0 +1,426 @@
+/* pipeline.c: a list of passes, run over a model one by one; and the roll of passes. */
+#include "passes/pipeline.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+
+#include "exec/memory.h"
+#include "onnx/file.h"
+#include "onnx/infer.h"
+#include "passes/passes.h"
+
+/* ---- the roll ---- */
+
+static const ebb_pass *const roll[] = {
+#define EBB_PASS(name) &ebb_pass_##name,
+#include "passes/passes.def"
+#undef EBB_PASS
+};
+
+enum { ROLL = sizeof roll / sizeof *roll };
+
+const ebb_pass *const *ebb_passes(size_t *count)
+{
+    *count = ROLL;
+    return roll;
+}
+
+const ebb_pass *ebb_pass_find(const char *name)
+{
+    for (size_t i = 0; i < ROLL; i++)
+        if (strcmp(roll[i]->name, name) == 0)
+            return roll[i];
+    return NULL;
+}
+
+static const struct {
+    const char *name, *stands_for;
+} presets[] = {
+    {"normalise", "inline,fold,fuse"},
+    {"default", "drop-saves,alias"},
+};
+
+/* ---- the text ---- */
+
+typedef struct stage {
+    const ebb_pass *pass;
+    struct ebb_option_value *options;
+    size_t option_count, option_capacity;
+} stage;
+
+typedef struct plan {
+    ebb_arena *arena;
+    stage *stages;
+    size_t count, capacity;
+} plan;
+
+static ebb_status unknown_pass(const char *name)
+{
+    const char *names[ROLL];
+    for (size_t i = 0; i < ROLL; i++)
+        names[i] = roll[i]->name;
+    const char *near = ebb_nearest(name, names, ROLL);
+    ebb_status status = ebb_error(EBB_USAGE, "there is no pass '%s'", name);
+    return near != NULL ? ebb_hint(status, "did you mean '%s'?", near) : status;
+}
+
+/* The choices are "a|b|c". */
+static bool is_choice(const char *choices, const char *value)
+{
+    size_t length = strlen(value);
+    for (const char *c = choices; length > 0 && *c != '\0';) {
+        size_t n = strcspn(c, "|");
+        if (n == length && strncmp(c, value, n) == 0)
+            return true;
+        c += n + (c[n] == '|');
+    }
+    return false;
+}
+
+static ebb_status check_value(const ebb_pass *pass, const ebb_option *o, const char *value)
+{
+    char *end = NULL;
+    bool right = true;
+    const char *kind = "";
+    switch (o->kind) {
+    case EBB_OPTION_INT:
+        (void)strtoll(value, &end, 10);
+        right = *value != '\0' && *end == '\0';
+        kind = "an integer";
+        break;
+    case EBB_OPTION_FLOAT:
+        (void)strtod(value, &end);
+        right = *value != '\0' && *end == '\0';
+        kind = "a number";
+        break;
+    case EBB_OPTION_CHOICE:
+        right = is_choice(o->choices, value);
+        kind = o->choices;
+        break;
+    case EBB_OPTION_BYTES:
+        right = strtod(value, &end) >= 0 && end != value;
+        kind = "a number of bytes, such as 6GiB";
+        break;
+    case EBB_OPTION_STRING:
+        break;
+    }
+    if (right)
+        return NULL;
+    return ebb_error(EBB_USAGE, "pass %s: option %s=%s should be %s", pass->name, o->name, value,
+                     kind);
+}
+
+static ebb_status add_option(plan *p, stage *s, const char *name, const char *value)
+{
+    const char *names[32];
+    size_t count = 0;
+    const ebb_option *found = NULL;
+    for (const ebb_option *o = s->pass->options; o != NULL && o->name != NULL; o++) {
+        if (count < 32)
+            names[count++] = o->name;
+        if (strcmp(o->name, name) == 0)
+            found = o;
+    }
+    if (found == NULL) {
+        const char *near = ebb_nearest(name, names, count);
+        ebb_status status = ebb_error(EBB_USAGE, "pass %s has no option '%s'", s->pass->name, name);
+        return near != NULL ? ebb_hint(status, "did you mean '%s'?", near) : status;
+    }
+    EBB_TRY(check_value(s->pass, found, value));
+    if (!ebb_arena_grow(p->arena, &s->options, s->option_count, &s->option_capacity,
+                        sizeof *s->options))
+        return ebb_error_memory();
+    s->options[s->option_count++] = (struct ebb_option_value){found->name, value};
+    return NULL;
+}
+
+static ebb_status parse(plan *p, const char *text);
+
+static ebb_status add_stage(plan *p, const char *name)
+{
+    for (size_t i = 0; i < sizeof presets / sizeof *presets; i++)
+        if (strcmp(presets[i].name, name) == 0)
+            return parse(p, presets[i].stands_for);
+    const ebb_pass *pass = ebb_pass_find(name);
+    if (pass == NULL)
+        return unknown_pass(name);
+    if (!ebb_arena_grow(p->arena, &p->stages, p->count, &p->capacity, sizeof *p->stages))
+        return ebb_error_memory();
+    p->stages[p->count++] = (stage){.pass = pass};
+    return NULL;
+}
+
+/* One option of the present stage: "name=value", or the first option's value alone. */
+static ebb_status parse_option(plan *p, char *word)
+{
+    if (p->count == 0)
+        return ebb_error(EBB_USAGE, "option '%s' stands before any pass", word);
+    stage *s = &p->stages[p->count - 1];
+    char *equals = strchr(word, '=');
+    if (equals != NULL) {
+        *equals = '\0';
+        return add_option(p, s, word, equals + 1);
+    }
+    if (s->pass->options == NULL)
+        return ebb_error(EBB_USAGE, "pass %s has no options, so '%s' means nothing", s->pass->name,
+                         word);
+    return add_option(p, s, s->pass->options[0].name, word);
+}
+
+static ebb_status parse_word(plan *p, char *word)
+{
+    char *colon = strchr(word, ':'), *equals = strchr(word, '=');
+    if (word[0] == '\0')
+        return NULL;
+    if (equals != NULL && (colon == NULL || equals < colon))
+        return parse_option(p, word);
+    if (colon != NULL)
+        *colon = '\0';
+    EBB_TRY(add_stage(p, word));
+    return colon != NULL && colon[1] != '\0' ? parse_option(p, colon + 1) : NULL;
+}
+
+static ebb_status parse(plan *p, const char *text)
+{
+    char *words = ebb_arena_strdup(p->arena, text);
+    if (words == NULL)
+        return ebb_error_memory();
+    for (char *next; words != NULL; words = next) {
+        next = strchr(words, ',');
+        if (next != NULL)
+            *next++ = '\0';
+        EBB_TRY(parse_word(p, words));
+    }
+    return NULL;
+}
+
+/* ---- weighing ---- */
+
+typedef struct weight {
+    uint64_t peak_bytes, saved_bytes;
+} weight;
+
+/* Zeros where a size is not known yet. */
+static weight weigh(const ebb_graph *g)
+{
+    ebb_arena scratch = {0};
+    ebb_memory memory;
+    weight w = {0};
+    if (ebb_require_static(g) == NULL && ebb_memory_weigh(&memory, &scratch, g, NULL) == NULL)
+        w = (weight){memory.peak_bytes, memory.saved_bytes};
+    ebb_arena_fini(&scratch);
+    return w;
+}
+
+static int64_t now_ns(void)
+{
+    struct timespec t;
+    (void)clock_gettime(CLOCK_MONOTONIC, &t);
+    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+static size_t count_nodes(const ebb_graph *g)
+{
+    size_t count = 0;
+    EBB_EACH_NODE(g, n)
+    count++;
+    return count;
+}
+
+/* ---- marks of shared memory ---- */
+
+static bool has_marks(const ebb_graph *g)
+{
+    EBB_EACH_NODE(g, n)
+    {
+        const ebb_node_info *info = ebb_node_of(g, n);
+        for (uint32_t k = 0; info->over != NULL && k < info->out_count; k++)
+            if (info->over[k] != 0)
+                return true;
+    }
+    return false;
+}
+
+static void take_marks_off(ebb_graph *g)
+{
+    EBB_EACH_NODE(g, n)
+    ebb_node_of(g, n)->over = NULL;
+}
+
+static ebb_status run_pass(ebb_graph *g, const stage *s, ebb_arena *keep, ebb_report *report)
+{
+    ebb_arena scratch = {0};
+    ebb_edit edit = {.g = g,
+                     .pass = s->pass,
+                     .options = s->options,
+                     .option_count = s->option_count,
+                     .scratch = &scratch,
+                     .keep = keep,
+                     .report = report};
+    ebb_status status = s->pass->run(&edit);
+    ebb_arena_fini(&scratch);
+    return status;
+}
+
+static ebb_status put_marks_back(ebb_graph *g)
+{
+    ebb_arena keep = {0};
+    ebb_report unread = {0};
+    const stage alias = {.pass = &ebb_pass_alias};
+    ebb_status status = run_pass(g, &alias, &keep, &unread);
+    ebb_arena_fini(&keep);
+    return status;
+}
+
+/* ---- one stage ---- */
+
+static bool is_housekeeping(const ebb_pass *pass)
+{
+    static const ebb_pass *const list[] = {&ebb_pass_inline, &ebb_pass_fold, &ebb_pass_fuse,
+                                           &ebb_pass_drop_saves, &ebb_pass_alias};
+    for (size_t i = 0; i < sizeof list / sizeof *list; i++)
+        if (list[i] == pass)
+            return true;
+    return false;
+}
+
+/* Under `strict`, a technique that was asked for and changed nothing is an error. What makes a step
+ * or tidies it is no technique. */
+static ebb_status check_applied(const stage *s, const ebb_report *r, ebb_arena *scratch)
+{
+    if (r->applied > 0 || s->pass->exactness == EBB_MAKES || is_housekeeping(s->pass))
+        return NULL;
+    if (r->found == 0)
+        return ebb_error(EBB_USAGE, "pass %s found nothing to apply to", s->pass->name);
+    const char *reasons = "";
+    for (size_t i = 0; i < r->skip_count && reasons != NULL; i++)
+        reasons = ebb_arena_printf(scratch, "%s%s%s (%zu)", reasons, i > 0 ? "; " : "",
+                                   r->skips[i].reason, r->skips[i].count);
+    return ebb_error(EBB_USAGE, "pass %s applied to none of %zu sites: %s", s->pass->name, r->found,
+                     reasons != NULL ? reasons : "");
+}
+
+static ebb_status verify(const ebb_graph *g, const ebb_pass *pass)
+{
+    ebb_status status = ebb_verify(g);
+    if (status == NULL || ebb_status_code(status) == EBB_VERIFY)
+        return ebb_while(status, "after pass %s", pass->name);
+    return ebb_error(EBB_VERIFY, "pass %s left an illegal graph: %s", pass->name,
+                     ebb_status_text(status));
+}
+
+static ebb_status show(const ebb_graph *g, const ebb_pass *pass, const ebb_rewrite_options *options)
+{
+    bool wanted =
+        options->print != NULL && options->print_after != NULL &&
+        (strcmp(options->print_after, "all") == 0 || strcmp(options->print_after, pass->name) == 0);
+    if (!wanted)
+        return NULL;
+    char *text;
+    EBB_TRY(ebb_text_print(&text, g));
+    options->print(options->context, pass->name, text);
+    ebb_free(text);
+    return NULL;
+}
+
+static ebb_status run_stage(ebb_graph *g, const stage *s, const ebb_rewrite_options *options,
+                            bool *marked, weight *before, ebb_arena *keep, ebb_report *report)
+{
+    int64_t start = now_ns();
+    bool is_alias = s->pass == &ebb_pass_alias;
+    *report = (ebb_report){.pass = s->pass->name,
+                           .exactness = s->pass->exactness,
+                           .nodes_before = count_nodes(g),
+                           .peak_before_bytes = before->peak_bytes};
+    if (!is_alias)
+        take_marks_off(g);
+    EBB_TRY(run_pass(g, s, keep, report));
+    (void)ebb_graph_sweep(g);
+    EBB_TRY(ebb_while(ebb_infer_graph(g), "after pass %s", s->pass->name));
+    *marked = *marked || is_alias;
+    if (*marked && !is_alias)
+        EBB_TRY(put_marks_back(g));
+#ifndef NDEBUG
+    EBB_TRY(verify(g, s->pass));
+#else
+    if (options->verify_each)
+        EBB_TRY(verify(g, s->pass));
+#endif
+    report->ns = now_ns() - start;
+    weight after = weigh(g);
+    report->peak_after_bytes = after.peak_bytes;
+    if (before->peak_bytes > 0 && after.peak_bytes > 0)
+        report->saved_bytes = (int64_t)before->saved_bytes - (int64_t)after.saved_bytes;
+    report->nodes_after = count_nodes(g);
+    *before = after;
+    EBB_TRY(show(g, s->pass, options));
+    return options->strict ? check_applied(s, report, keep) : NULL;
+}
+
+/* ---- what the file remembers ---- */
+
+static ebb_status remember(ebb_model *model, const ebb_report *reports, size_t count,
+                           ebb_arena *scratch)
+{
+    const char *known = ebb_props_get(model->graph, &model->props, "ebb.passes");
+    size_t length = known != NULL ? strlen(known) : 0;
+    char *text = NULL;
+    if (length > 2 && known[0] == '[' && known[length - 1] == ']') {
+        text = ebb_arena_strdup(scratch, known);
+        if (text != NULL)
+            text[length - 1] = '\0';
+    } else {
+        text = ebb_arena_strdup(scratch, "[");
+    }
+    for (size_t i = 0; i < count && text != NULL; i++) {
+        const ebb_report *r = &reports[i];
+        text = ebb_arena_printf(
+            scratch,
+            "%s%s{\"name\":\"%s\",\"found\":%zu,\"applied\":%zu,\"saved_bytes\":%lld,"
+            "\"peak_before_bytes\":%llu,\"peak_after_bytes\":%llu}",
+            text, text[1] != '\0' ? "," : "", r->pass, r->found, r->applied,
+            (long long)r->saved_bytes, (unsigned long long)r->peak_before_bytes,
+            (unsigned long long)r->peak_after_bytes);
+    }
+    if (text != NULL)
+        text = ebb_arena_printf(scratch, "%s]", text);
+    if (text == NULL)
+        return ebb_error_memory();
+    return ebb_props_set(model->graph, &model->props, "ebb.passes", text);
+}
+
+static ebb_status run_all(ebb_model *model, const plan *p, const ebb_rewrite_options *options,
+                          ebb_arena *keep, ebb_report *reports, size_t *count)
+{
+    ebb_graph *g = model->graph;
+    EBB_TRY(ebb_infer_graph(g));
+    bool marked = has_marks(g);
+    weight before = weigh(g);
+    for (size_t i = 0; i < p->count; i++) {
+        EBB_TRY(run_stage(g, &p->stages[i], options, &marked, &before, keep, &reports[i]));
+        (*count)++;
+    }
+    return NULL;
+}
+
+ebb_status ebb_pipeline_run(ebb_model *model, const char *pipeline,
+                            const ebb_rewrite_options *options, ebb_arena *keep,
+                            ebb_report **reports, size_t *count)
+{
+    ebb_arena scratch = {0};
+    plan p = {.arena = &scratch};
+    *reports = NULL;
+    *count = 0;
+    ebb_status status = parse(&p, pipeline);
+    if (status == NULL) {
+        *reports = EBB_NEW(keep, ebb_report, p.count + 1);
+        status = *reports == NULL ? ebb_error_memory() : NULL;
+    }
+    if (status == NULL)
+        status = run_all(model, &p, options, keep, *reports, count);
+    if (status == NULL)
+        status = remember(model, *reports, *count, &scratch);
+    ebb_arena_fini(&scratch);
+    return status;
+}

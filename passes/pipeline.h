@@ -1,0 +1,31 @@
+/* pipeline.h: a list of passes, run over a model one by one.
+ *
+ * Text: "name:option=value,option=value,name,...". What has no '=' is the next pass; right after
+ * the colon it is the value of the pass's first option ("optimizer:adamw,lr=0.01"). Presets stand
+ * for lists: "normalise" is inline,fold,fuse; "default" is drop-saves,alias.
+ *
+ * After each pass dead nodes are swept, types inferred, rules checked (verify_each), and the graph
+ * is weighed where all sizes are known. Marks of memory shared in place hold for one graph only:
+ * they are taken off before any pass that edits, and put back after it where the graph had them.
+ */
+#ifndef EBB_PASSES_PIPELINE_H
+#define EBB_PASSES_PIPELINE_H
+
+#include "rewrite/rewrite.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Reports, one a pass, in keep's memory. The whole text is checked before anything runs
+ * (EBB_USAGE); if a pass fails, those before it have changed the model. Appends to model metadata
+ * "ebb.passes": a JSON list of {name, found, applied, saved_bytes, peak_before_bytes,
+ * peak_after_bytes}. */
+ebb_status ebb_pipeline_run(ebb_model *model, const char *pipeline,
+                            const ebb_rewrite_options *options, ebb_arena *keep,
+                            ebb_report **reports, size_t *count);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,143 @@
+/* trainable.c: which initializers are parameters. ONNX has no flag for it; three sources in order.
+ */
+#include "passes/trainable.h"
+
+#include <ctype.h>
+
+bool ebb_name_is_anonymous(const char *name)
+{
+    if (strncmp(name, "onnx::", 6) == 0 || strstr(name, "Constant") != NULL ||
+        strncmp(name, "_to_copy", 8) == 0)
+        return true;
+    if (strncmp(name, "val_", 4) != 0)
+        return false;
+    for (const char *c = name + 4; *c != '\0'; c++)
+        if (!isdigit((unsigned char)*c) && *c != '_')
+            return false;
+    return true;
+}
+
+static bool is_statistic(const ebb_graph *g, ebb_value v)
+{
+    const ebb_value_info *info = ebb_value_of(g, v);
+    if (info->role == EBB_ROLE_STATISTIC)
+        return true;
+    for (size_t i = 0; i < info->use_count; i++) {
+        ebb_op op = ebb_node_of(g, info->uses[i].node)->op;
+        bool slot = info->uses[i].slot == 3 || info->uses[i].slot == 4;
+        if (slot && ebb_op_has(op, EBB_STATISTICS))
+            return true;
+    }
+    return false;
+}
+
+bool ebb_trainable_candidate(const ebb_graph *g, ebb_value v)
+{
+    const ebb_value_info *info = ebb_value_of(g, v);
+    if (info->dead || info->tensor == NULL || (info->flags & EBB_IS_INITIALIZER) == 0 ||
+        !ebb_dtype_is_float((ebb_dtype)info->type.dtype))
+        return false;
+    bool ours = info->role == EBB_ROLE_CONSTANT || info->role == EBB_ROLE_OPTIMIZER ||
+                info->role == EBB_ROLE_RANDOM;
+    return !ours && !is_statistic(g, v);
+}
+
+static bool moves_data(ebb_op op)
+{
+    return ebb_op_has(op, EBB_VIEW) || op == EBB_OP_TRANSPOSE || op == EBB_OP_SLICE ||
+           op == EBB_OP_CONCAT || op == EBB_OP_CAST || op == EBB_OP_CAST_LIKE;
+}
+
+static bool is_weight_slot(ebb_op op, uint32_t slot)
+{
+    switch (op) {
+    case EBB_OP_MATMUL:
+    case EBB_OP_FUSED_MATMUL:
+        return slot <= 1;
+    case EBB_OP_GATHER:
+        return slot == 0;
+    case EBB_OP_GEMM:
+        return slot <= 2;
+    case EBB_OP_CONV:
+    case EBB_OP_CONV_TRANSPOSE:
+    case EBB_OP_BATCH_NORMALIZATION:
+    case EBB_OP_BATCH_NORM_TRAINING:
+    case EBB_OP_LAYER_NORMALIZATION:
+        return slot == 1 || slot == 2;
+    case EBB_OP_RMS_NORM:
+    case EBB_OP_RMS_NORMALIZATION:
+    case EBB_OP_PRELU:
+        return slot == 1;
+    case EBB_OP_LSTM:
+    case EBB_OP_LSTM_TRAINING:
+        return slot >= 1 && slot <= 3;
+    default:
+        return false;
+    }
+}
+
+bool ebb_feeds_weight_slot(const ebb_graph *g, ebb_value v)
+{
+    enum { FAR = 6 }; // an exported LSTM weight goes Slice, Concat, Unsqueeze; nothing goes further
+    ebb_value here[64] = {v};
+    size_t count = 1, done = 0;
+    for (int step = 0; step < FAR && done < count; step++) {
+        for (size_t end = count; done < end; done++) {
+            const ebb_value_info *info = ebb_value_of(g, here[done]);
+            for (size_t i = 0; i < info->use_count; i++) {
+                ebb_node n = info->uses[i].node;
+                ebb_op op = ebb_node_of(g, n)->op;
+                if (is_weight_slot(op, info->uses[i].slot))
+                    return true;
+                if (moves_data(op) && count < 64 && ebb_out(g, n, 0).i != 0)
+                    here[count++] = ebb_out(g, n, 0);
+            }
+        }
+    }
+    return false;
+}
+
+/* Arithmetic takes parameters too (a bias, a layer scale), but a lone number there is a constant.
+ */
+static bool looks_like_a_weight(const ebb_graph *g, ebb_value v)
+{
+    const ebb_value_info *info = ebb_value_of(g, v);
+    int64_t elements;
+    if (ebb_feeds_weight_slot(g, v))
+        return true;
+    if (ebb_name_is_anonymous(ebb_value_name(g, v)) || info->type.rank == 0)
+        return false;
+    return ebb_type_elements(&info->type, &elements) && elements > 1 && info->use_count > 0;
+}
+
+static bool is_marked(const ebb_graph *g, ebb_value v, const char *as)
+{
+    const char *kind = ebb_props_get(g, &ebb_value_of(g, v)->props,
+                                     "pkg.torch.export.graph_signature.InputSpec.kind");
+    return kind != NULL && strstr(kind, as) != NULL;
+}
+
+ebb_status ebb_trainable_find(bool *trains, ebb_trainable_source *source, const ebb_graph *g)
+{
+    size_t bound = 0, marked = 0;
+    for (size_t i = 0; i < g->initializer_count; i++) {
+        ebb_value v = g->initializers[i];
+        if (!ebb_trainable_candidate(g, v))
+            continue;
+        bound += (ebb_value_of(g, v)->flags & EBB_IS_STATE) != 0;
+        marked += is_marked(g, v, "PARAMETER");
+    }
+    *source = bound > 0    ? EBB_TRAINABLE_BINDINGS
+              : marked > 0 ? EBB_TRAINABLE_METADATA
+                           : EBB_TRAINABLE_SLOTS;
+    for (size_t i = 0; i < g->initializer_count; i++) {
+        ebb_value v = g->initializers[i];
+        if (!ebb_trainable_candidate(g, v) || ebb_value_of(g, v)->role == EBB_ROLE_FROZEN)
+            continue;
+        trains[v.i] = *source == EBB_TRAINABLE_BINDINGS
+                          ? (ebb_value_of(g, v)->flags & EBB_IS_STATE) != 0
+                      : *source == EBB_TRAINABLE_METADATA ? is_marked(g, v, "PARAMETER")
+                                                          : looks_like_a_weight(g, v);
+    }
+    return NULL;
+}
