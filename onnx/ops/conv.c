@@ -1,0 +1,409 @@
+/* conv: Conv, ConvTranspose and the gradient of their weight.
+ *
+ *   X: [N, C, d...]   W: [M, C/group, k...]   Y: [N, M, o...],  o = (d + pads - (k-1)*dilation -
+ * 1)/stride + 1
+ *
+ * The three are one bilinear form: ConvTranspose(dY, W) is Conv's gradient by X, ConvWeightGrad(dY,
+ * X) the one by W; and ConvTranspose's own gradients are the same with the roles of X and dY
+ * exchanged.
+ */
+#include "onnx/ops/ops.h"
+#include "onnx/ops/shape.h"
+#include "onnx/ops/window.h"
+
+#define SIZE_LIMIT (INT64_C(1) << 40) // of one axis; keeps the arithmetic below from overflowing
+
+/* ---- window.h ---- */
+
+static const char *take_list(int64_t *to, const ebb_attrs *attrs, const char *name, int rank,
+                             int64_t otherwise)
+{
+    uint32_t count;
+    const int64_t *list = ebb_attr_ints(attrs, name, &count);
+    if (count != 0 && count != (uint32_t)rank)
+        return "an attribute does not have one entry for each spatial axis";
+    for (int i = 0; i < rank; i++) {
+        to[i] = count != 0 ? list[i] : otherwise;
+        if (to[i] < otherwise || to[i] > SIZE_LIMIT)
+            return "kernel_shape, strides, dilations or output_padding is out of range";
+    }
+    return NULL;
+}
+
+/* The attributes that all windows have; pads from the attribute, 0 where auto_pad decides. */
+static const char *take_attributes(ebb_window *w, const ebb_attrs *attrs, int rank,
+                                   const int64_t *kernel)
+{
+    *w = (ebb_window){.rank = rank};
+    uint32_t count;
+    const int64_t *shape = ebb_attr_ints(attrs, "kernel_shape", &count);
+    if (count != 0 && count != (uint32_t)rank)
+        return "kernel_shape does not have one entry for each spatial axis";
+    if (count == 0 && kernel == NULL)
+        return "kernel_shape is missing";
+    for (int i = 0; i < rank; i++) {
+        w->kernel[i] = count != 0 ? shape[i] : kernel[i];
+        if (count != 0 && kernel != NULL && kernel[i] >= 0 && kernel[i] != shape[i])
+            return "kernel_shape and the weight disagree";
+        if (w->kernel[i] > SIZE_LIMIT || w->kernel[i] == 0 || w->kernel[i] < -1 ||
+            (count != 0 && w->kernel[i] < 0))
+            return "kernel_shape is out of range";
+    }
+    const char *wrong = take_list(w->stride, attrs, "strides", rank, 1);
+    if (wrong == NULL)
+        wrong = take_list(w->dilation, attrs, "dilations", rank, 1);
+    if (wrong == NULL)
+        wrong = take_list(w->output_padding, attrs, "output_padding", rank, 0);
+    if (wrong != NULL)
+        return wrong;
+    for (int i = 0; i < rank; i++)
+        if (w->kernel[i] > 0 && w->kernel[i] > SIZE_LIMIT / w->dilation[i])
+            return "the dilated kernel is out of range";
+    const int64_t *pads = ebb_attr_ints(attrs, "pads", &count);
+    const char *automatic = ebb_attr_string(attrs, "auto_pad", "NOTSET");
+    if (count == 0 || strcmp(automatic, "NOTSET") != 0)
+        return NULL;
+    if (count != 2 * (uint32_t)rank)
+        return "pads does not have two entries for each spatial axis";
+    for (int i = 0; i < rank; i++) {
+        w->begin[i] = pads[i];
+        w->end[i] = pads[i + rank];
+        if (pads[i] < -SIZE_LIMIT || pads[i] > SIZE_LIMIT || pads[i + rank] < -SIZE_LIMIT ||
+            pads[i + rank] > SIZE_LIMIT)
+            return "pads are out of range";
+    }
+    return NULL;
+}
+
+static bool same_upper(const ebb_attrs *attrs)
+{
+    return strcmp(ebb_attr_string(attrs, "auto_pad", "NOTSET"), "SAME_UPPER") == 0;
+}
+
+static bool same_lower(const ebb_attrs *attrs)
+{
+    return strcmp(ebb_attr_string(attrs, "auto_pad", "NOTSET"), "SAME_LOWER") == 0;
+}
+
+const char *ebb_window_resolve(ebb_window *w, const ebb_attrs *attrs, int rank, const int64_t *dims,
+                               const int64_t *kernel, bool ceil_mode)
+{
+    const char *wrong = take_attributes(w, attrs, rank, kernel);
+    if (wrong != NULL)
+        return wrong;
+    bool upper = same_upper(attrs), same = upper || same_lower(attrs);
+    for (int i = 0; i < rank; i++) {
+        int64_t stride = w->stride[i];
+        w->out[i] = -1;
+        if (dims[i] < 0 || w->kernel[i] < 0)
+            continue;
+        if (dims[i] > SIZE_LIMIT)
+            return "the input is too large";
+        int64_t reach = (w->kernel[i] - 1) * w->dilation[i] + 1;
+        if (same) {
+            w->out[i] = (dims[i] + stride - 1) / stride;
+            int64_t total = (w->out[i] - 1) * stride + reach - dims[i];
+            total = total > 0 ? total : 0;
+            w->begin[i] = upper ? total / 2 : total - total / 2;
+            w->end[i] = total - w->begin[i];
+            continue;
+        }
+        int64_t room = dims[i] + w->begin[i] + w->end[i] - reach;
+        if (room < 0)
+            return "the kernel is larger than the padded input";
+        w->out[i] = (room + (ceil_mode ? stride - 1 : 0)) / stride + 1;
+        if (ceil_mode && (w->out[i] - 1) * stride >= dims[i] + w->begin[i])
+            w->out[i]--; // a window that would start in the end padding does not count
+    }
+    return NULL;
+}
+
+const char *ebb_window_resolve_transposed(ebb_window *w, const ebb_attrs *attrs, int rank,
+                                          const int64_t *dims, const int64_t *kernel)
+{
+    const char *wrong = take_attributes(w, attrs, rank, kernel);
+    if (wrong != NULL)
+        return wrong;
+    bool upper = same_upper(attrs), same = upper || same_lower(attrs);
+    uint32_t count;
+    const int64_t *asked = ebb_attr_ints(attrs, "output_shape", &count);
+    // Some exporters write the batch and channel dims too.
+    if (count == (uint32_t)rank + 2)
+        asked += 2;
+    else if (count != 0 && count != (uint32_t)rank)
+        return "output_shape does not have one entry for each spatial axis";
+    for (int i = 0; i < rank; i++) {
+        w->out[i] = -1;
+        if (dims[i] < 0 || w->kernel[i] < 0)
+            continue;
+        if (dims[i] > SIZE_LIMIT / w->stride[i])
+            return "the output is too large";
+        int64_t reach = (w->kernel[i] - 1) * w->dilation[i] + 1;
+        int64_t full = w->stride[i] * (dims[i] - 1) + w->output_padding[i] + reach;
+        if (count != 0 || same) {
+            w->out[i] = count != 0 ? asked[i] : dims[i] * w->stride[i];
+            int64_t total = full - w->out[i];
+            if (w->out[i] < 0 || total < 0) {
+                w->output_padding[i] -= total; // more than the windows cover: zeros behind
+                total = 0;
+            }
+            w->begin[i] = upper ? total / 2 : total - total / 2;
+            w->end[i] = total - w->begin[i];
+        } else {
+            w->out[i] = full - w->begin[i] - w->end[i];
+        }
+        if (w->out[i] < 0)
+            return "the pads are larger than the output";
+    }
+    return NULL;
+}
+
+/* ---- types ---- */
+
+/* Ranks of X and W, and W's kernel dims. *known is false where a rank is not. */
+static ebb_status look(const ebb_infer *c, const ebb_type *x, const ebb_type *weight, bool *known)
+{
+    *known = x->rank >= 0 && weight->rank >= 0;
+    if (!*known)
+        return NULL;
+    if (x->rank < 3)
+        return ebb_infer_error(c, "the input has rank %d; at least 3 is needed", (int)x->rank);
+    if (x->rank != weight->rank)
+        return ebb_infer_error(c, "the input has rank %d and the weight %d", (int)x->rank,
+                               (int)weight->rank);
+    if (ebb_attr_int(&c->attrs, "group", 1) < 1)
+        return ebb_infer_error(c, "group is %lld", (long long)ebb_attr_int(&c->attrs, "group", 1));
+    return NULL;
+}
+
+ebb_status ebb_infer_conv(ebb_infer *c)
+{
+    EBB_TRY(ebb_infer_need(c, 2));
+    const ebb_type *x = c->in[0], *weight = c->in[1];
+    int64_t group = ebb_attr_int(&c->attrs, "group", 1);
+    bool known;
+    EBB_TRY(look(c, x, weight, &known));
+    c->out[0] = x->rank >= 0 ? ebb_type_ranked((ebb_dtype)x->dtype, x->rank)
+                             : ebb_type_unranked((ebb_dtype)x->dtype);
+    if (!known)
+        return NULL;
+    int64_t channels;
+    if (weight->dims[1] >= 0 && x->dims[1] >= 0 &&
+        (__builtin_mul_overflow(weight->dims[1], group, &channels) || channels != x->dims[1]))
+        return ebb_infer_error(
+            c, "weight expects %lld input channels in %lld groups, the input has %lld",
+            (long long)weight->dims[1], (long long)group, (long long)x->dims[1]);
+    if (weight->dims[0] >= 0 && weight->dims[0] % group != 0)
+        return ebb_infer_error(c, "%lld output channels do not divide into %lld groups",
+                               (long long)weight->dims[0], (long long)group);
+    ebb_window w;
+    const char *wrong =
+        ebb_window_resolve(&w, &c->attrs, x->rank - 2, x->dims + 2, weight->dims + 2, false);
+    if (wrong != NULL)
+        return ebb_infer_error(c, "%s", wrong);
+    ebb_type_put_dim(&c->out[0], 0, x, 0);
+    ebb_type_set_dim(&c->out[0], 1, weight->dims[0]);
+    for (int i = 0; i < w.rank; i++)
+        ebb_type_set_dim(&c->out[0], i + 2, w.out[i]);
+    return NULL;
+}
+
+ebb_status ebb_infer_conv_transpose(ebb_infer *c)
+{
+    EBB_TRY(ebb_infer_need(c, 2));
+    const ebb_type *x = c->in[0], *weight = c->in[1];
+    int64_t group = ebb_attr_int(&c->attrs, "group", 1), channels = -1;
+    bool known;
+    EBB_TRY(look(c, x, weight, &known));
+    c->out[0] = x->rank >= 0 ? ebb_type_ranked((ebb_dtype)x->dtype, x->rank)
+                             : ebb_type_unranked((ebb_dtype)x->dtype);
+    if (!known)
+        return NULL;
+    if (weight->dims[0] >= 0 && x->dims[1] >= 0 && weight->dims[0] != x->dims[1])
+        return ebb_infer_error(c, "weight expects %lld input channels, the input has %lld",
+                               (long long)weight->dims[0], (long long)x->dims[1]);
+    if (weight->dims[0] >= 0 && weight->dims[0] % group != 0)
+        return ebb_infer_error(c, "%lld input channels do not divide into %lld groups",
+                               (long long)weight->dims[0], (long long)group);
+    if (weight->dims[1] >= 0 && __builtin_mul_overflow(weight->dims[1], group, &channels))
+        return ebb_infer_error(c, "the output has too many channels");
+    ebb_window w;
+    const char *wrong =
+        ebb_window_resolve_transposed(&w, &c->attrs, x->rank - 2, x->dims + 2, weight->dims + 2);
+    if (wrong != NULL)
+        return ebb_infer_error(c, "%s", wrong);
+    ebb_type_put_dim(&c->out[0], 0, x, 0);
+    ebb_type_set_dim(&c->out[0], 1, channels);
+    for (int i = 0; i < w.rank; i++)
+        ebb_type_set_dim(&c->out[0], i + 2, w.out[i]);
+    return NULL;
+}
+
+/* ConvWeightGrad(dY [N, M, o...], X [N, C, d...]) -> dW [M, C/group, k...]. */
+ebb_status ebb_infer_conv_weight_grad(ebb_infer *c)
+{
+    EBB_TRY(ebb_infer_need(c, 2));
+    const ebb_type *dy = c->in[0], *x = c->in[1];
+    uint32_t count;
+    const int64_t *kernel = ebb_attr_ints(&c->attrs, "kernel_shape", &count);
+    int64_t group = ebb_attr_int(&c->attrs, "group", 1);
+    if (count == 0 || count > EBB_MAX_RANK - 2)
+        return ebb_infer_error(c, "kernel_shape is missing");
+    if (group < 1)
+        return ebb_infer_error(c, "group is %lld", (long long)group);
+    ebb_type out = ebb_type_ranked((ebb_dtype)dy->dtype, (int)count + 2);
+    if ((dy->rank >= 0 && dy->rank != out.rank) || (x->rank >= 0 && x->rank != out.rank))
+        return ebb_infer_error(c, "inputs of rank %d and %d do not fit %u kernel dims",
+                               (int)dy->rank, (int)x->rank, (unsigned)count);
+    if (dy->rank >= 0)
+        ebb_type_set_dim(&out, 0, dy->dims[1]);
+    if (x->rank >= 0 && x->dims[1] >= 0)
+        ebb_type_set_dim(&out, 1, x->dims[1] / group);
+    for (uint32_t i = 0; i < count; i++)
+        ebb_type_set_dim(&out, (int)i + 2, kernel[i]);
+    c->out[0] = out;
+    return NULL;
+}
+
+/* ---- cost ---- */
+
+static double elements(const ebb_type *type)
+{
+    int64_t n;
+    return type != NULL && ebb_type_elements(type, &n) ? (double)n : 0;
+}
+
+/* A multiply and an add for each (output element, input channel of its group, tap). */
+double ebb_cost_conv(const ebb_infer *c)
+{
+    if (c->input_count < 2 || c->in[0] == NULL || c->in[1] == NULL)
+        return 0;
+    // The side on which each element meets every tap, and the weight.
+    const ebb_type *weight = c->op == EBB_OP_CONV_WEIGHT_GRAD ? &c->out[0] : c->in[1];
+    const ebb_type *side = c->op == EBB_OP_CONV ? &c->out[0] : c->in[0];
+    if (weight->rank < 3 || weight->dims[0] <= 0)
+        return 0;
+    return 2 * elements(side) * (elements(weight) / (double)weight->dims[0]);
+}
+
+/* ---- gradients ---- */
+
+static void put_window(ebb_build *b, const ebb_window *w, int64_t group, bool output_padding)
+{
+    int64_t pads[2 * EBB_MAX_RANK];
+    uint32_t rank = (uint32_t)w->rank;
+    for (uint32_t i = 0; i < rank; i++) {
+        pads[i] = w->begin[i];
+        pads[i + rank] = w->end[i];
+    }
+    ebb_with_ints(b, "dilations", w->dilation, rank);
+    ebb_with_int(b, "group", group);
+    ebb_with_ints(b, "kernel_shape", w->kernel, rank);
+    if (output_padding)
+        ebb_with_ints(b, "output_padding", w->output_padding, rank);
+    ebb_with_ints(b, "pads", pads, 2 * rank);
+    ebb_with_ints(b, "strides", w->stride, rank);
+}
+
+/* db = sum of dy over all axes but the channels'. */
+static ebb_value bias_grad(ebb_build *b, ebb_value dy)
+{
+    int64_t axes[EBB_MAX_RANK];
+    uint32_t count = 0;
+    int rank = ebb_build_type(b, dy)->rank;
+    for (int i = 0; i < rank; i++)
+        if (i != 1)
+            axes[count++] = i;
+    return ebb_emit_reduce(b, EBB_OP_REDUCE_SUM, dy, axes, count, false);
+}
+
+static bool sound(ebb_build *b, const ebb_grad *c, const char *wrong)
+{
+    if (wrong != NULL)
+        ebb_build_fail(b, ebb_error(EBB_REJECTED, "%s: %s", ebb_node_label(b->g, c->node), wrong));
+    return wrong == NULL;
+}
+
+/* y = Conv(x, w, bias).  dx = ConvTranspose(dy, w), output_padding = what the stride left over;
+ * dw = ConvWeightGrad(dy, x).  Needs w for dx, x for dw. */
+void ebb_grad_conv(ebb_build *b, ebb_grad *c)
+{
+    if (b->status != NULL)
+        return;
+    ebb_type x = *ebb_build_type(b, c->x[0]), weight = *ebb_build_type(b, c->x[1]);
+    int64_t group = ebb_attr_int(&c->attrs, "group", 1);
+    ebb_window w;
+    if (!ebb_type_is_static(&x) || !ebb_type_is_static(&weight)) {
+        sound(b, c, "its shapes are not known");
+        return;
+    }
+    if (!sound(b, c,
+               ebb_window_resolve(&w, &c->attrs, x.rank - 2, x.dims + 2, weight.dims + 2, false)))
+        return;
+    for (int i = 0; i < w.rank; i++) {
+        int64_t reach = (w.kernel[i] - 1) * w.dilation[i] + 1;
+        // floor() in the forward leaves less than a stride, so it is a legal output_padding
+        w.output_padding[i] = (x.dims[i + 2] + w.begin[i] + w.end[i] - reach) % w.stride[i];
+    }
+    if (c->wants[0]) {
+        put_window(b, &w, group, true);
+        c->dx[0] = ebb_emit(b, EBB_OP_CONV_TRANSPOSE, c->dy[0], c->x[1]);
+    }
+    if (c->wants[1]) {
+        put_window(b, &w, group, false);
+        c->dx[1] = ebb_emit(b, EBB_OP_CONV_WEIGHT_GRAD, c->dy[0], c->x[0]);
+    }
+    if (c->input_count > 2 && c->wants[2])
+        c->dx[2] = bias_grad(b, c->dy[0]);
+}
+
+/* An output_padding of a stride or more gives rows of y that no window of x met, and would give
+ * Conv one window too many: dy without them. */
+static ebb_value rows_met(ebb_build *b, ebb_value dy, const ebb_window *w)
+{
+    int64_t starts[EBB_MAX_RANK], ends[EBB_MAX_RANK], axes[EBB_MAX_RANK];
+    ebb_type t = *ebb_build_type(b, dy);
+    uint32_t count = 0;
+    for (int i = 0; i < w->rank; i++) {
+        int64_t extra = w->output_padding[i] / w->stride[i] * w->stride[i];
+        if (extra == 0)
+            continue;
+        starts[count] = 0;
+        ends[count] = t.dims[i + 2] - extra;
+        axes[count++] = i + 2;
+    }
+    if (count == 0)
+        return dy;
+    ebb_value first = ebb_const_ints(b, starts, count), end = ebb_const_ints(b, ends, count);
+    return ebb_emit(b, EBB_OP_SLICE, dy, first, end, ebb_const_ints(b, axes, count));
+}
+
+/* y = ConvTranspose(x, w, bias).  dx = Conv(dy, w); dw = ConvWeightGrad(x, dy): x plays the part of
+ * the output's gradient, dy that of the input. */
+void ebb_grad_conv_transpose(ebb_build *b, ebb_grad *c)
+{
+    if (b->status != NULL)
+        return;
+    ebb_type x = *ebb_build_type(b, c->x[0]), weight = *ebb_build_type(b, c->x[1]);
+    int64_t group = ebb_attr_int(&c->attrs, "group", 1);
+    ebb_window w;
+    if (!ebb_type_is_static(&x) || !ebb_type_is_static(&weight)) {
+        sound(b, c, "its shapes are not known");
+        return;
+    }
+    if (!sound(
+            b, c,
+            ebb_window_resolve_transposed(&w, &c->attrs, x.rank - 2, x.dims + 2, weight.dims + 2)))
+        return;
+    ebb_value met = rows_met(b, c->dy[0], &w);
+    if (c->wants[0]) {
+        put_window(b, &w, group, false);
+        c->dx[0] = ebb_emit(b, EBB_OP_CONV, met, c->x[1]);
+    }
+    if (c->wants[1]) {
+        put_window(b, &w, group, false);
+        c->dx[1] = ebb_emit(b, EBB_OP_CONV_WEIGHT_GRAD, c->x[0], met);
+    }
+    if (c->input_count > 2 && c->wants[2])
+        c->dx[2] = bias_grad(b, c->dy[0]);
+}

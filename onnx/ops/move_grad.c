@@ -1,0 +1,400 @@
+/* move, gradients: what went somewhere comes back from there.
+ *
+ * None of them needs the values of the data: shapes, axes and indices alone.
+ */
+#include "onnx/ops/ops.h"
+#include "onnx/ops/shape.h"
+
+/* The type of a value whose shape the rule needs; stops the builder where it is not known. */
+static bool shape_of(ebb_build *b, const ebb_grad *c, ebb_value v, ebb_type *type)
+{
+    if (b->status != NULL)
+        return false;
+    *type = *ebb_build_type(b, v);
+    if (ebb_type_is_static(type))
+        return true;
+    ebb_build_fail(b, ebb_error(EBB_REJECTED, "%s: the shape of '%s' is not known",
+                                ebb_node_label(b->g, c->node), ebb_value_name(b->g, v)));
+    return false;
+}
+
+static void refuse(ebb_build *b, const ebb_grad *c, const char *why)
+{
+    ebb_build_fail(
+        b, ebb_error(EBB_UNSUPPORTED, "%s: no gradient %s", ebb_node_label(b->g, c->node), why));
+}
+
+/* Axis attribute, made positive. */
+static int axis_of(const ebb_grad *c, int64_t otherwise, int rank)
+{
+    int64_t axis = ebb_attr_int(&c->attrs, "axis", otherwise);
+    return (int)(axis < 0 ? axis + rank : axis);
+}
+
+static bool wants(const ebb_grad *c, uint32_t i)
+{
+    return i < c->input_count && c->wants[i];
+}
+
+/* The integers of a constant input. False where it is absent or not constant. */
+static bool integers(const ebb_build *b, const ebb_grad *c, uint32_t i, int64_t *list, int *count)
+{
+    const ebb_tensor *t =
+        i < c->input_count && c->x[i].i != 0 ? ebb_value_constant(b->g, c->x[i]) : NULL;
+    int64_t n;
+    if (t == NULL || t->data == NULL || !ebb_type_elements(&t->type, &n) || n > 2 * EBB_MAX_RANK)
+        return false;
+    for (int64_t k = 0; k < n; k++)
+        list[k] = ebb_tensor_int(t, k);
+    *count = (int)n;
+    return true;
+}
+
+static bool given(const ebb_grad *c, uint32_t i)
+{
+    return i < c->input_count && c->x[i].i != 0;
+}
+
+/* ---- views and permutations ---- */
+
+void ebb_grad_identity(ebb_build *b, ebb_grad *c)
+{
+    (void)b;
+    c->dx[0] = c->dy[0];
+}
+
+/* Reshape, Flatten, Squeeze, Unsqueeze. */
+void ebb_grad_reshape(ebb_build *b, ebb_grad *c)
+{
+    c->dx[0] = ebb_emit_reshape_like(b, c->dy[0], c->x[0]);
+}
+
+void ebb_grad_transpose(ebb_build *b, ebb_grad *c)
+{
+    if (b->status != NULL)
+        return;
+    int rank = ebb_build_type(b, c->x[0])->rank;
+    uint32_t count;
+    const int64_t *perm = ebb_attr_ints(&c->attrs, "perm", &count);
+    int64_t back[EBB_MAX_RANK];
+    for (int i = 0; i < rank; i++)
+        back[count != 0 ? perm[i] : rank - 1 - i] = i;
+    c->dx[0] = ebb_emit_transpose(b, c->dy[0], back, rank);
+}
+
+/* Elements [from, from + size) of x along one axis. */
+static ebb_value part_of(ebb_build *b, ebb_value x, int axis, int64_t from, int64_t size)
+{
+    int64_t end = from + size, along = axis;
+    ebb_value start = ebb_const_ints(b, &from, 1), stop = ebb_const_ints(b, &end, 1);
+    return ebb_emit(b, EBB_OP_SLICE, x, start, stop, ebb_const_ints(b, &along, 1));
+}
+
+/* y = Concat(x0, x1, ...).  One Split where all parts are wanted, else a Slice for each. */
+void ebb_grad_concat(ebb_build *b, ebb_grad *c)
+{
+    ebb_type x;
+    if (!shape_of(b, c, c->x[0], &x))
+        return;
+    int axis = axis_of(c, 1, x.rank);
+    int64_t sizes[EBB_BUILD_OUTPUTS], from = 0;
+    bool all = c->input_count > 1 && c->input_count <= EBB_BUILD_OUTPUTS &&
+               ebb_model_opset(b->g->model, EBB_DOMAIN_ONNX) >= 13;
+    for (uint32_t i = 0; i < c->input_count; i++) {
+        if (!shape_of(b, c, c->x[i], &x))
+            return;
+        all = all && c->wants[i];
+        if (i < EBB_BUILD_OUTPUTS)
+            sizes[i] = x.dims[axis];
+    }
+    if (all) {
+        ebb_value in[2] = {c->dy[0], ebb_const_ints(b, sizes, c->input_count)};
+        ebb_with_int(b, "axis", axis);
+        ebb_emit_node(b, EBB_OP_SPLIT, in, 2, c->dx, c->input_count,
+                      (UINT32_C(1) << c->input_count) - 1);
+        return;
+    }
+    for (uint32_t i = 0; i < c->input_count; i++) {
+        int64_t size = ebb_build_type(b, c->x[i])->dims[axis];
+        if (c->wants[i])
+            c->dx[i] = c->input_count == 1 ? c->dy[0] : part_of(b, c->dy[0], axis, from, size);
+        from += size;
+    }
+}
+
+/* y0, y1, ... = Split(x).  Concat of all dy, zeros where none arrives. */
+void ebb_grad_split(ebb_build *b, ebb_grad *c)
+{
+    ebb_type x;
+    if (!shape_of(b, c, c->x[0], &x))
+        return;
+    int axis = axis_of(c, 0, x.rank);
+    ebb_value *parts = EBB_NEW(&b->g->model->arena, ebb_value, c->output_count);
+    if (parts == NULL) {
+        ebb_build_fail(b, ebb_error_memory());
+        return;
+    }
+    // Neighbours without a gradient become one block of zeros. An output nobody named has no type,
+    // so block sizes come from what the split leaves between those that have one.
+    const int64_t *sizes = NULL;
+    int64_t list[2 * EBB_MAX_RANK], each = 0;
+    int count = 0;
+    uint32_t attr_count;
+    if (integers(b, c, 1, list, &count))
+        sizes = list;
+    else if ((sizes = ebb_attr_ints(&c->attrs, "split", &attr_count)) != NULL)
+        count = (int)attr_count;
+    else
+        each = (x.dims[axis] + (int64_t)c->output_count - 1) / (int64_t)c->output_count;
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < c->output_count; i++) {
+        if (c->dy[i].i != 0) {
+            parts[n++] = c->dy[i];
+            continue;
+        }
+        ebb_type zeros = x;
+        int64_t left = x.dims[axis] - each * (int64_t)i;
+        if (c->y[i].i != 0 && ebb_type_is_static(ebb_build_type(b, c->y[i])))
+            zeros.dims[axis] = ebb_build_type(b, c->y[i])->dims[axis];
+        else
+            zeros.dims[axis] = sizes != NULL && (int)i < count ? sizes[i]
+                               : left < each                   ? left
+                                                               : each;
+        ebb_value shape = ebb_const_ints(b, zeros.dims, (uint32_t)zeros.rank);
+        parts[n++] = ebb_emit(b, EBB_OP_EXPAND, ebb_const_like(b, c->x[0], 0.0), shape);
+    }
+    ebb_with_int(b, "axis", axis);
+    c->dx[0] = n == 1 ? parts[0] : ebb_emit_list(b, EBB_OP_CONCAT, parts, n);
+    if (n == 1)
+        b->pending_count = 0;
+}
+
+/* ---- parts and frames ---- */
+
+/* y = Slice(x).  Where steps are 1, dy is padded with zeros; else SliceGrad puts it in place. */
+void ebb_grad_slice(ebb_build *b, ebb_grad *c)
+{
+    ebb_type x;
+    if (!shape_of(b, c, c->x[0], &x))
+        return;
+    int64_t starts[2 * EBB_MAX_RANK], ends[2 * EBB_MAX_RANK];
+    int64_t axes[2 * EBB_MAX_RANK], steps[2 * EBB_MAX_RANK], pads[2 * EBB_MAX_RANK] = {0};
+    int count = 0, end_count = 0, axis_count, step_count;
+    bool known = integers(b, c, 1, starts, &count) && integers(b, c, 2, ends, &end_count) &&
+                 count == end_count && count <= x.rank;
+    for (int i = 0; known && i < count; i++) {
+        axes[i] = i;
+        steps[i] = 1;
+    }
+    if (given(c, 3))
+        known = known && integers(b, c, 3, axes, &axis_count) && axis_count == count;
+    if (given(c, 4))
+        known = known && integers(b, c, 4, steps, &step_count) && step_count == count;
+    for (int i = 0; known && i < count; i++)
+        known = steps[i] == 1;
+    if (!known) {
+        ebb_value in[6] = {c->dy[0], ebb_const_shape(b, c->x[0]), c->x[1], c->x[2]};
+        in[4] = given(c, 3) ? c->x[3] : EBB_NO_VALUE;
+        in[5] = given(c, 4) ? c->x[4] : EBB_NO_VALUE;
+        c->dx[0] = ebb_emit_list(b, EBB_OP_SLICE_GRAD, in, 6);
+        return;
+    }
+    for (int i = 0; i < count; i++) {
+        int axis = (int)(axes[i] < 0 ? axes[i] + x.rank : axes[i]);
+        int64_t size, first = ebb_slice_bounds(x.dims[axis], starts[i], ends[i], 1, &size);
+        pads[axis] = first;
+        pads[axis + x.rank] = x.dims[axis] - first - size;
+    }
+    ebb_value frame = ebb_const_ints(b, pads, 2 * (uint32_t)x.rank);
+    c->dx[0] = ebb_emit(b, EBB_OP_PAD, c->dy[0], frame);
+}
+
+/* y = Pad(x, pads), constant mode.  The frame is cut off; where pads were negative it is put on. */
+void ebb_grad_pad(ebb_build *b, ebb_grad *c)
+{
+    ebb_type x;
+    if (!shape_of(b, c, c->x[0], &x))
+        return;
+    const char *mode = ebb_attr_string(&c->attrs, "mode", "constant");
+    int64_t pads[2 * EBB_MAX_RANK], axes[2 * EBB_MAX_RANK];
+    int pad_count, count = x.rank;
+    if (strcmp(mode, "constant") != 0) {
+        refuse(b, c, "for a mode other than constant");
+        return;
+    }
+    if (!integers(b, c, 1, pads, &pad_count) || (given(c, 3) && !integers(b, c, 3, axes, &count))) {
+        refuse(b, c, "where the pads are not constant");
+        return;
+    }
+    int64_t starts[EBB_MAX_RANK], ends[EBB_MAX_RANK], along[EBB_MAX_RANK];
+    int64_t frame[2 * EBB_MAX_RANK] = {0};
+    uint32_t cut = 0;
+    bool framed = false;
+    for (int i = 0; i < count; i++) {
+        int64_t axis = given(c, 3) ? axes[i] < 0 ? axes[i] + x.rank : axes[i] : i;
+        int64_t begin = pads[i], end = pads[i + count];
+        frame[axis] = begin < 0 ? -begin : 0;
+        frame[axis + x.rank] = end < 0 ? -end : 0;
+        framed = framed || begin < 0 || end < 0;
+        if (begin > 0 || end > 0) {
+            int64_t out = x.dims[axis] + begin + end;
+            starts[cut] = begin > 0 ? begin : 0;
+            ends[cut] = end > 0 ? out - end : out;
+            along[cut++] = axis;
+        }
+    }
+    ebb_value dx = c->dy[0];
+    if (cut > 0) {
+        ebb_value first = ebb_const_ints(b, starts, cut), last = ebb_const_ints(b, ends, cut);
+        dx = ebb_emit(b, EBB_OP_SLICE, dx, first, last, ebb_const_ints(b, along, cut));
+    }
+    if (framed) {
+        ebb_value shape = ebb_const_ints(b, frame, 2 * (uint32_t)x.rank);
+        dx = ebb_emit(b, EBB_OP_PAD, dx, shape);
+    }
+    c->dx[0] = dx;
+}
+
+void ebb_grad_expand(ebb_build *b, ebb_grad *c)
+{
+    c->dx[0] = ebb_emit_unbroadcast(b, c->dy[0], c->x[0]);
+}
+
+/* y = Tile(x, r).  dy as [r0, d0, r1, d1, ...], summed over the r. */
+void ebb_grad_tile(ebb_build *b, ebb_grad *c)
+{
+    ebb_type x, y;
+    if (!shape_of(b, c, c->x[0], &x) || !shape_of(b, c, c->y[0], &y))
+        return;
+    int64_t dims[2 * EBB_MAX_RANK], axes[EBB_MAX_RANK];
+    int rank = 0;
+    uint32_t count = 0;
+    for (int i = 0; i < x.rank; i++) {
+        int64_t repeat = x.dims[i] > 0 ? y.dims[i] / x.dims[i] : 1;
+        if (repeat != 1) {
+            axes[count++] = rank;
+            dims[rank++] = repeat;
+        }
+        dims[rank++] = x.dims[i];
+    }
+    if (rank > EBB_MAX_RANK) {
+        refuse(b, c, "for so many repeated axes");
+        return;
+    }
+    ebb_value dy = ebb_emit_reshape(b, c->dy[0], dims, rank);
+    c->dx[0] = count == 0 ? dy : ebb_emit_reduce(b, EBB_OP_REDUCE_SUM, dy, axes, count, false);
+}
+
+void ebb_grad_trilu(ebb_build *b, ebb_grad *c)
+{
+    ebb_value k = given(c, 1) ? c->x[1] : EBB_NO_VALUE;
+    ebb_with_attrs_of(b, c->node);
+    c->dx[0] = ebb_emit(b, EBB_OP_TRILU, c->dy[0], k);
+}
+
+/* ---- by index ---- */
+
+void ebb_grad_gather(ebb_build *b, ebb_grad *c)
+{
+    ebb_value shape = ebb_const_shape(b, c->x[0]);
+    ebb_with_int(b, "axis", ebb_attr_int(&c->attrs, "axis", 0));
+    c->dx[0] = ebb_emit(b, EBB_OP_GATHER_GRAD, shape, c->x[1], c->dy[0]);
+}
+
+void ebb_grad_gather_elements(ebb_build *b, ebb_grad *c)
+{
+    ebb_value shape = ebb_const_shape(b, c->x[0]);
+    ebb_with_int(b, "axis", ebb_attr_int(&c->attrs, "axis", 0));
+    c->dx[0] = ebb_emit(b, EBB_OP_GATHER_ELEMENTS_GRAD, c->dy[0], shape, c->x[1]);
+}
+
+/* dy is added up where it came from: ScatterND with reduction = add, which opset 16 has first. */
+void ebb_grad_gather_nd(ebb_build *b, ebb_grad *c)
+{
+    if (b->status != NULL)
+        return;
+    if (ebb_attr_int(&c->attrs, "batch_dims", 0) != 0) {
+        refuse(b, c, "for batch_dims");
+        return;
+    }
+    if (ebb_model_opset(b->g->model, EBB_DOMAIN_ONNX) < 16) {
+        refuse(b, c, "before opset 16, where ScatterND cannot add");
+        return;
+    }
+    ebb_value zeros = ebb_emit_zeros_like(b, c->x[0]);
+    ebb_with_string(b, "reduction", "add");
+    c->dx[0] = ebb_emit(b, EBB_OP_SCATTER_ND, zeros, c->x[1], c->dy[0]);
+}
+
+/* y = Scatter(x, indices, u).  Without reduction, what was overwritten gets no gradient; with add,
+ * all of it does. u's is gathered from where it went. */
+static void scatter(ebb_build *b, ebb_grad *c, ebb_op scatter_op, ebb_op gather_op)
+{
+    const char *reduction = ebb_attr_string(&c->attrs, "reduction", "none");
+    bool adds = strcmp(reduction, "add") == 0, elements = scatter_op == EBB_OP_SCATTER_ELEMENTS;
+    if (!adds && strcmp(reduction, "none") != 0) {
+        refuse(b, c, "for this reduction");
+        return;
+    }
+    if (wants(c, 0)) {
+        c->dx[0] = c->dy[0];
+        if (!adds) {
+            ebb_value zeros = ebb_emit_zeros_like(b, c->x[2]);
+            ebb_with_attrs_of(b, c->node);
+            c->dx[0] = ebb_emit(b, scatter_op, c->dy[0], c->x[1], zeros);
+        }
+    }
+    if (wants(c, 2)) {
+        if (elements)
+            ebb_with_int(b, "axis", ebb_attr_int(&c->attrs, "axis", 0));
+        c->dx[2] = ebb_emit(b, gather_op, c->dy[0], c->x[1]);
+    }
+}
+
+void ebb_grad_scatter_elements(ebb_build *b, ebb_grad *c)
+{
+    scatter(b, c, EBB_OP_SCATTER_ELEMENTS, EBB_OP_GATHER_ELEMENTS);
+}
+
+void ebb_grad_scatter_nd(ebb_build *b, ebb_grad *c)
+{
+    scatter(b, c, EBB_OP_SCATTER_ND, EBB_OP_GATHER_ND);
+}
+
+void ebb_grad_top_k(ebb_build *b, ebb_grad *c)
+{
+    ebb_value indices = ebb_grad_need_output(b, c, 1, "indices");
+    ebb_value shape = ebb_const_shape(b, c->x[0]);
+    ebb_with_int(b, "axis", ebb_attr_int(&c->attrs, "axis", -1));
+    c->dx[0] = ebb_emit(b, EBB_OP_GATHER_ELEMENTS_GRAD, c->dy[0], shape, indices);
+}
+
+/* ---- blocks of channels ---- */
+
+/* Depth is ordered (block row, block column, channel) in mode DCR, which is what SpaceToDepth
+ * makes; in mode CRD it is (channel, row, column), undone by hand. */
+void ebb_grad_depth_to_space(ebb_build *b, ebb_grad *c)
+{
+    ebb_type x;
+    if (!shape_of(b, c, c->x[0], &x))
+        return;
+    int64_t block = ebb_attr_int(&c->attrs, "blocksize", 1);
+    if (strcmp(ebb_attr_string(&c->attrs, "mode", "DCR"), "CRD") != 0) {
+        ebb_with_int(b, "blocksize", block);
+        c->dx[0] = ebb_emit(b, EBB_OP_SPACE_TO_DEPTH, c->dy[0]);
+        return;
+    }
+    const int64_t apart[6] = {x.dims[0], x.dims[1] / (block * block), x.dims[2], block, x.dims[3],
+                              block};
+    static const int64_t perm[6] = {0, 1, 3, 5, 2, 4};
+    ebb_value dy = ebb_emit_reshape(b, c->dy[0], apart, 6);
+    dy = ebb_emit_transpose(b, dy, perm, 6);
+    c->dx[0] = ebb_emit_reshape(b, dy, x.dims, 4);
+}
+
+void ebb_grad_space_to_depth(ebb_build *b, ebb_grad *c)
+{
+    ebb_with_int(b, "blocksize", ebb_attr_int(&c->attrs, "blocksize", 1));
+    ebb_with_string(b, "mode", "DCR");
+    c->dx[0] = ebb_emit(b, EBB_OP_DEPTH_TO_SPACE, c->dy[0]);
+}
