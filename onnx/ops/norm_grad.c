@@ -118,6 +118,10 @@ static ebb_value full_scale(ebb_build *b, ebb_grad *c, int64_t *axis)
 void ebb_grad_layer_norm(ebb_build *b, ebb_grad *c)
 {
     int64_t axis = 0;
+    if ((c->output_count > 1 && c->dy[1].i != 0) || (c->output_count > 2 && c->dy[2].i != 0)) {
+        ebb_grad_fail(b, c, "its mean or deviation is used as a value");
+        return;
+    }
     ebb_value scale = full_scale(b, c, &axis);
     ebb_value mean = ebb_grad_need_output(b, c, 1, "mean");
     ebb_value inv_std = ebb_grad_need_output(b, c, 2, "inv_std");
