@@ -62,7 +62,8 @@ ebb_status ebb_external_open(ebb_mapping **list, const ebb_mapping **mapping, co
     }
     if (there && !lies_inside(resolved, inside))
         return ebb_error(EBB_REJECTED,
-                         "external data location '%.100s' leads out of the model's folder", location);
+                         "external data location '%.100s' leads out of the model's folder",
+                         location);
     EBB_TRY(there ? ebb_mapping_open(list, resolved) : add_absent(list));
     (*list)->name = location;
     *mapping = *list;

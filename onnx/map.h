@@ -1,7 +1,7 @@
 /* map.h: files mapped read-only, in a list that the model owns; and where external weights lie.
  *
- * A mapping stays until ebb_mappings_free. Renaming a new file over a mapped one is safe: the mapping
- * keeps the old bytes.
+ * A mapping stays until ebb_mappings_free. Renaming a new file over a mapped one is safe: the
+ * mapping keeps the old bytes.
  */
 #ifndef EBB_ONNX_MAP_H
 #define EBB_ONNX_MAP_H
@@ -14,7 +14,7 @@ extern "C" {
 
 typedef struct ebb_mapping {
     struct ebb_mapping *older;
-    const char *name; /* external: location as the file spells it; else NULL */
+    const char *name;          /* external: location as the file spells it; else NULL */
     const unsigned char *data; /* NULL for an empty or an absent file */
     size_t bytes;
     bool absent;
@@ -25,8 +25,8 @@ ebb_status ebb_mapping_open(ebb_mapping **list, const char *path);
 void ebb_mappings_free(ebb_mapping *list); /* NULL is fine */
 
 /* external.c: the file `location` beside the model, mapped once and kept in the list. A name that
- * could lead out of the folder, by text or by symbolic link, is EBB_REJECTED. A file that is not there
- * gives a mapping with `absent` set. */
+ * could lead out of the folder, by text or by symbolic link, is EBB_REJECTED. A file that is not
+ * there gives a mapping with `absent` set. */
 ebb_status ebb_external_open(ebb_mapping **list, const ebb_mapping **mapping, const char *folder,
                              const char *location);
 

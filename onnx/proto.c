@@ -9,7 +9,7 @@
 #include "onnx/wire.h"
 
 const char *const ebb_phase_spelling[EBB_PHASE_COUNT] = {
-    [EBB_PHASE_NONE] = "",         [EBB_FORWARD] = "forward", [EBB_LOSS] = "loss",
+    [EBB_PHASE_NONE] = "",       [EBB_FORWARD] = "forward", [EBB_LOSS] = "loss",
     [EBB_BACKWARD] = "backward", [EBB_UPDATE] = "update",
 };
 
@@ -90,8 +90,8 @@ ebb_status ebb_proto_type(ebb_type *type, ebb_names *names, const Onnx__TypeProt
 
 /* ---- tensors: what a typed list holds ---- */
 
-/* In which list a dtype's elements stand when they are not raw, and how many bytes of the tensor one
- * entry of it makes. */
+/* In which list a dtype's elements stand when they are not raw, and how many bytes of the tensor
+ * one entry of it makes. */
 typedef struct typed_list {
     const void *data;
     size_t count, entry_bytes;
@@ -182,7 +182,8 @@ static ebb_status read_external(ebb_tensor *tensor, const ebb_proto_files *files
     EBB_TRY(read_number(&tensor->offset, entry_of(proto, "offset"), "offset"));
     EBB_TRY(read_number(&tensor->length, entry_of(proto, "length"), "length"));
     if (entry_of(proto, "length") != NULL && tensor->length != tensor->bytes)
-        return ebb_error(EBB_REJECTED, "external data has %" PRIu64 " bytes where its shape wants %zu",
+        return ebb_error(EBB_REJECTED,
+                         "external data has %" PRIu64 " bytes where its shape wants %zu",
                          tensor->length, tensor->bytes);
     const ebb_mapping *m;
     EBB_TRY(ebb_external_open(files->mappings, &m, files->folder, tensor->location));
@@ -190,7 +191,8 @@ static ebb_status read_external(ebb_tensor *tensor, const ebb_proto_files *files
         return NULL;
     if (tensor->offset > m->bytes || tensor->bytes > m->bytes - tensor->offset)
         return ebb_error(EBB_REJECTED,
-                         "external data at %" PRIu64 " with %zu bytes runs past the end of '%.100s' "
+                         "external data at %" PRIu64
+                         " with %zu bytes runs past the end of '%.100s' "
                          "(%zu bytes)",
                          tensor->offset, tensor->bytes, tensor->location, m->bytes);
     tensor->data = m->data != NULL ? m->data + tensor->offset : (const void *)"";
@@ -252,8 +254,8 @@ static ebb_status read_tensor(ebb_tensor *tensor, const char **name, ebb_arena *
     ebb_mapping *none = NULL;
     const ebb_proto_files nowhere = {&none, NULL};
     ProtobufCMessage *message;
-    EBB_TRY(ebb_wire_parse(&message, arena, &onnx__tensor_proto__descriptor, file->data,
-                           file->bytes));
+    EBB_TRY(
+        ebb_wire_parse(&message, arena, &onnx__tensor_proto__descriptor, file->data, file->bytes));
     const Onnx__TensorProto *proto = (const Onnx__TensorProto *)(const void *)message;
     ebb_status status = ebb_proto_tensor(tensor, arena, &nowhere, proto);
     ebb_mappings_free(none);

@@ -1,8 +1,9 @@
 /* read.c: a parsed model message into a graph.
  *
  * Per graph: inputs, initializers, all outputs of all nodes as values; then the nodes, whose inputs
- * must be among those values (or among those of the graph outside); then outputs and types. So nodes may
- * come in any order that has no cycle. Each record keeps its message as `origin`, for the writer.
+ * must be among those values (or among those of the graph outside); then outputs and types. So
+ * nodes may come in any order that has no cycle. Each record keeps its message as `origin`, for the
+ * writer.
  */
 #include "onnx/file.h"
 
@@ -114,8 +115,8 @@ static bool append_value(reader *r, ebb_value **list, size_t *count, size_t *cap
 
 /* ---- values ---- */
 
-/* The value of a name, here or outside. A value of the graph outside gets a stand-in in each graph on
- * the way. None when there is none. */
+/* The value of a name, here or outside. A value of the graph outside gets a stand-in in each graph
+ * on the way. None when there is none. */
 static ebb_status find_value(reader *r, ebb_graph *g, ebb_value *value, const char *name)
 {
     *value = ebb_value_find(g, name);
@@ -206,7 +207,8 @@ static ebb_status read_initializers(reader *r, ebb_graph *g, const Onnx__GraphPr
     return NULL;
 }
 
-/* A sparse initializer is a constant whose bytes we do not spell out; the writer keeps its message. */
+/* A sparse initializer is a constant whose bytes we do not spell out; the writer keeps its message.
+ */
 static ebb_status read_sparse(reader *r, ebb_graph *g, const Onnx__GraphProto *proto)
 {
     for (size_t i = 0; i < proto->n_sparse_initializer; i++) {
@@ -241,17 +243,17 @@ static ebb_status read_sparse(reader *r, ebb_graph *g, const Onnx__GraphProto *p
 static ebb_attr_type guessed_type(const Onnx__AttributeProto *a)
 {
     // The first version of the format had no type field.
-    return a->has_f            ? EBB_ATTR_FLOAT
-           : a->has_i          ? EBB_ATTR_INT
-           : a->has_s          ? EBB_ATTR_STRING
-           : a->t != NULL      ? EBB_ATTR_TENSOR
-           : a->g != NULL      ? EBB_ATTR_GRAPH
-           : a->n_floats > 0   ? EBB_ATTR_FLOATS
-           : a->n_ints > 0     ? EBB_ATTR_INTS
-           : a->n_strings > 0  ? EBB_ATTR_STRINGS
-           : a->n_tensors > 0  ? EBB_ATTR_TENSORS
-           : a->n_graphs > 0   ? EBB_ATTR_GRAPHS
-                               : EBB_ATTR_UNDEFINED;
+    return a->has_f           ? EBB_ATTR_FLOAT
+           : a->has_i         ? EBB_ATTR_INT
+           : a->has_s         ? EBB_ATTR_STRING
+           : a->t != NULL     ? EBB_ATTR_TENSOR
+           : a->g != NULL     ? EBB_ATTR_GRAPH
+           : a->n_floats > 0  ? EBB_ATTR_FLOATS
+           : a->n_ints > 0    ? EBB_ATTR_INTS
+           : a->n_strings > 0 ? EBB_ATTR_STRINGS
+           : a->n_tensors > 0 ? EBB_ATTR_TENSORS
+           : a->n_graphs > 0  ? EBB_ATTR_GRAPHS
+                              : EBB_ATTR_UNDEFINED;
 }
 
 static char *terminated(reader *r, const ProtobufCBinaryData *bytes)
@@ -413,8 +415,9 @@ static ebb_status read_in_place(ebb_graph *g, ebb_node n, const char *text)
         text = rest + strspn(rest, " ");
     }
     return *text == '\0' ? NULL
-                         : ebb_error(EBB_REJECTED, "%s: metadata ebb.inplace is not a list of "
-                                                   "output:input",
+                         : ebb_error(EBB_REJECTED,
+                                     "%s: metadata ebb.inplace is not a list of "
+                                     "output:input",
                                      ebb_node_label(g, n));
 }
 
@@ -424,9 +427,8 @@ static ebb_status read_node_props(reader *r, ebb_graph *g, ebb_node n, const Onn
         const Onnx__StringStringEntryProto *entry = proto->metadata_props[i];
         ebb_node_info *info = ebb_node_of(g, n);
         const char *value = or_blank(entry->value);
-        uint8_t phase = has_key(entry, "ebb.phase")
-                            ? number_of(value, ebb_phase_spelling, EBB_PHASE_COUNT)
-                            : 0;
+        uint8_t phase =
+            has_key(entry, "ebb.phase") ? number_of(value, ebb_phase_spelling, EBB_PHASE_COUNT) : 0;
         if (phase != 0)
             info->phase = phase;
         else if (has_key(entry, "ebb.inplace"))
@@ -447,8 +449,7 @@ static ebb_status find_slots(reader *r, ebb_graph *g, const Onnx__NodeProto *nod
     if (!ebb_arena_grow(&r->scratch, &r->slots, count, &r->slot_capacity, sizeof *r->slots))
         return ebb_error_memory();
     for (size_t i = 0; i < count; i++) {
-        const char *name =
-            i < node->n_input ? node->input[i] : node->output[i - node->n_input];
+        const char *name = i < node->n_input ? node->input[i] : node->output[i - node->n_input];
         r->slots[i] = EBB_NO_VALUE;
         if (name[0] == '\0')
             continue;
@@ -490,10 +491,10 @@ static ebb_status read_node(reader *r, ebb_graph *g, const Onnx__NodeProto *prot
 /* Whether some node reads a value before it is made. Ids are in the file's order. */
 static bool out_of_order(const ebb_graph *g)
 {
-    EBB_EACH_NODE (g, n)
-        for (uint32_t i = 0; i < ebb_node_of(g, n)->in_count; i++)
-            if (ebb_value_of(g, ebb_in(g, n, i))->producer.i >= n.i)
-                return true;
+    EBB_EACH_NODE(g, n)
+    for (uint32_t i = 0; i < ebb_node_of(g, n)->in_count; i++)
+        if (ebb_value_of(g, ebb_in(g, n, i))->producer.i >= n.i)
+            return true;
     return false;
 }
 
@@ -501,11 +502,13 @@ static bool out_of_order(const ebb_graph *g)
 static ebb_status check_captures(const ebb_graph *g, const uint8_t *made, ebb_node n,
                                  const ebb_graph *inner)
 {
-    EBB_EACH_VALUE (inner, v) {
+    EBB_EACH_VALUE(inner, v)
+    {
         const ebb_value_info *info = ebb_value_of(inner, v);
         if ((info->flags & EBB_IS_OUTER) == 0)
             continue;
-        ebb_node producer = ebb_value_of(g, ebb_value_find(g, ebb_text(inner, info->name)))->producer;
+        ebb_node producer =
+            ebb_value_of(g, ebb_value_find(g, ebb_text(inner, info->name)))->producer;
         if (producer.i != 0 && !made[producer.i])
             return ebb_error(EBB_REJECTED, "%s reads '%.100s' in a subgraph before it is made",
                              ebb_node_label(g, n), ebb_text(inner, info->name));
@@ -518,7 +521,8 @@ static ebb_status check_all_captures(reader *r, const ebb_graph *g)
     uint8_t *made = EBB_NEW(&r->scratch, uint8_t, g->node_count);
     if (made == NULL)
         return ebb_error_memory();
-    EBB_EACH_NODE (g, n) {
+    EBB_EACH_NODE(g, n)
+    {
         const ebb_node_info *info = ebb_node_of(g, n);
         for (uint32_t a = 0; a < info->attr_count; a++)
             for (uint32_t k = 0; info->attr[a].graphs != NULL && k < info->attr[a].count; k++)
@@ -596,8 +600,8 @@ static ebb_status read_graph(reader *r, ebb_graph *g, const Onnx__GraphProto *pr
     EBB_TRY(read_infos(r, g, proto->value_info, proto->n_value_info));
     for (size_t i = 0; i < proto->n_metadata_props; i++) {
         const Onnx__StringStringEntryProto *entry = proto->metadata_props[i];
-        ebb_value loss = has_key(entry, "ebb.loss") ? ebb_value_find(g, or_blank(entry->value))
-                                                    : EBB_NO_VALUE;
+        ebb_value loss =
+            has_key(entry, "ebb.loss") ? ebb_value_find(g, or_blank(entry->value)) : EBB_NO_VALUE;
         if (loss.i != 0)
             g->loss = loss;
         else
@@ -625,7 +629,8 @@ static ebb_status read_imports(reader *r, ebb_import **list, size_t *list_count,
 /* A function's operators follow its own imports, not the model's. */
 static void find_ops_again(const ebb_model *model, const ebb_function *f, ebb_graph *g)
 {
-    EBB_EACH_NODE (g, n) {
+    EBB_EACH_NODE(g, n)
+    {
         ebb_node_info *info = ebb_node_of(g, n);
         const char *domain = ebb_text(g, info->domain);
         for (size_t i = 0; i < f->import_count; i++) {
@@ -668,8 +673,8 @@ static ebb_status read_function(reader *r, ebb_function *f, const Onnx__Function
     EBB_TRY(read_name(r, &f->domain, proto->domain));
     EBB_TRY(read_name(r, &f->name, proto->name));
     EBB_TRY(read_name(r, &f->overload, proto->overload));
-    EBB_TRY(read_imports(r, &f->imports, &f->import_count, proto->opset_import,
-                         proto->n_opset_import));
+    EBB_TRY(
+        read_imports(r, &f->imports, &f->import_count, proto->opset_import, proto->n_opset_import));
     f->attrs = EBB_NEW(r->arena, ebb_str, proto->n_attribute);
     if (f->attrs == NULL)
         return ebb_error_memory();
@@ -728,8 +733,8 @@ static ebb_status read_initialization(reader *r, const Onnx__TrainingInfoProto *
     return NULL;
 }
 
-/* With an algorithm graph of its own the bindings speak of that graph's values, and the writer keeps
- * them as they are; those that speak of the main graph's are bound all the same. */
+/* With an algorithm graph of its own the bindings speak of that graph's values, and the writer
+ * keeps them as they are; those that speak of the main graph's are bound all the same. */
 static ebb_status read_bindings(reader *r, const Onnx__TrainingInfoProto *info)
 {
     ebb_graph *g = r->model->graph;
@@ -830,8 +835,8 @@ ebb_status ebb_model_read_memory(ebb_model **model, const void *bytes, size_t si
     ebb_model *m;
     EBB_TRY(ebb_model_new(&m, 0));
     m->folder = folder != NULL ? ebb_arena_strdup(&m->arena, folder) : NULL;
-    ebb_status status = folder != NULL && m->folder == NULL ? ebb_error_memory()
-                                                            : read_bytes(m, bytes, size);
+    ebb_status status =
+        folder != NULL && m->folder == NULL ? ebb_error_memory() : read_bytes(m, bytes, size);
     if (m->folder == NULL)
         m->folder = "";
     if (status == NULL)

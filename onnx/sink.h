@@ -1,5 +1,5 @@
-/* sink.h: a file being written, or memory, as a protobuf-c buffer. A file appears under its name when
- * it is complete and on disk, or not at all. */
+/* sink.h: a file being written, or memory, as a protobuf-c buffer. A file appears under its name
+ * when it is complete and on disk, or not at all. */
 #ifndef EBB_ONNX_SINK_H
 #define EBB_ONNX_SINK_H
 
@@ -30,7 +30,8 @@ ebb_status ebb_sink_memory(ebb_sink *sink, size_t bytes);
 void ebb_sink_write(ebb_sink *sink, const void *bytes, size_t count); /* failure is kept */
 void ebb_sink_zeros(ebb_sink *sink, uint64_t until);                  /* up to that offset */
 
-ebb_status ebb_sink_finish(ebb_sink *sink); /* flush, fsync; the file is still under its other name */
+ebb_status
+ebb_sink_finish(ebb_sink *sink); /* flush, fsync; the file is still under its other name */
 ebb_status ebb_sink_rename(ebb_sink *sink); /* now it appears */
 void ebb_sink_close(ebb_sink *sink);        /* removes what was not renamed; memory is freed */
 

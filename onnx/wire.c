@@ -1,8 +1,8 @@
 /* wire.c: walk protobuf bytes against descriptors, slim them, hand them to protobuf-c.
  *
- * One stack of frames, one for each message that is open. The slim copy is the input with every tag and
- * length rewritten: the length of a message is kept open as five bytes until the message ends (a padded
- * varint is legal, and protobuf-c reads up to five).
+ * One stack of frames, one for each message that is open. The slim copy is the input with every tag
+ * and length rewritten: the length of a message is kept open as five bytes until the message ends
+ * (a padded varint is legal, and protobuf-c reads up to five).
  */
 #include "onnx/wire.h"
 
@@ -19,11 +19,11 @@ enum { WIRE_VARINT = 0, WIRE_8_BYTES = 1, WIRE_LENGTH = 2, WIRE_4_BYTES = 5 };
 
 typedef struct frame {
     const ProtobufCMessageDescriptor *type;
-    size_t end;           /* of this message in the input */
-    size_t length_at;     /* where the slim copy holds its length */
+    size_t end;       /* of this message in the input */
+    size_t length_at; /* where the slim copy holds its length */
     unsigned member_count;
-    unsigned field;       /* being read, as an index into type->fields; UINT_MAX: unknown */
-    uint32_t number;      /* of that field */
+    unsigned field;             /* being read, as an index into type->fields; UINT_MAX: unknown */
+    uint32_t number;            /* of that field */
     uint32_t seen[FIELDS_MOST]; /* how often each field was there */
 } frame;
 
@@ -32,8 +32,8 @@ typedef struct walk {
     size_t at, size;
     uint8_t *slim; /* from ebb_alloc */
     size_t slim_bytes, slim_capacity;
-    size_t raw_bytes;    /* of raw_data left out so far */
-    uint64_t cost;       /* bytes that the parse will allocate, estimated from above */
+    size_t raw_bytes; /* of raw_data left out so far */
+    uint64_t cost;    /* bytes that the parse will allocate, estimated from above */
     int depth;
     frame stack[EBB_WIRE_DEPTH];
 } walk;
@@ -201,7 +201,8 @@ static ebb_status push(walk *w, const ProtobufCMessageDescriptor *type, size_t l
         return refuse(w, w->at, "messages are nested too deeply");
     assert(type->n_fields <= FIELDS_MOST);
     frame *f = &w->stack[w->depth];
-    *f = (frame){.type = type, .end = w->at + length, .length_at = w->slim_bytes, .field = UINT_MAX};
+    *f =
+        (frame){.type = type, .end = w->at + length, .length_at = w->slim_bytes, .field = UINT_MAX};
     w->depth++;
     return charge(w, grain(type->sizeof_message) + 16);
 }
@@ -275,7 +276,8 @@ static ebb_status walk_field(walk *w)
         return refuse(w, start, "no such wire type");
     if (field != NULL && wire != wire_type_of(field->type) && !(repeated && wire == WIRE_LENGTH))
         return refuse(w, start, "the wire type is not this field's");
-    if (field != NULL && field->type == PROTOBUF_C_TYPE_MESSAGE && !repeated && f->seen[f->field] > 1)
+    if (field != NULL && field->type == PROTOBUF_C_TYPE_MESSAGE && !repeated &&
+        f->seen[f->field] > 1)
         return refuse(w, start, "is given twice");
     EBB_TRY(charge_member(w, f));
     if (repeated)
