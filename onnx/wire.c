@@ -255,7 +255,7 @@ static ebb_status walk_blob(walk *w, const ProtobufCFieldDescriptor *field, size
 static ebb_status walk_field(walk *w)
 {
     frame *f = &w->stack[w->depth - 1];
-    size_t start = w->at, length;
+    size_t start = w->at, length = 0;
     uint64_t tag, x;
     f->field = UINT_MAX;
     f->number = 0;
