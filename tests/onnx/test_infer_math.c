@@ -1,0 +1,257 @@
+/* test_infer_math.c: output types of arithmetic, reductions, products, norms, losses, optimizers;
+ * and what is said about wrong ones.
+ *
+ * A row is written as a signature: input types, attributes, then the outputs' types as
+ * ebb_type_print writes them, or, after a "!", a part of the error. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <ctype.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "onnx/ops/ops.h"
+
+/* Inputs, space-separated: DTYPE[dims], "?" an unknown dim; DTYPE alone: unknown rank; "-" absent;
+ * int64{1,2}: a constant. */
+typedef struct infer_case {
+    ebb_op op;
+    const char *inputs, *attrs, *expect;
+} infer_case;
+
+// clang-format off
+static const infer_case cases[] = {
+    {EBB_OP_ADD, "float32[2,3] float32[3]", "", "float32[2,3]"},
+    {EBB_OP_ADD, "float32[2,1,3] float32[4,1]", "", "float32[2,4,3]"},
+    {EBB_OP_ADD, "float32[?,3] float32[3]", "", "float32[?,3]"},
+    {EBB_OP_ADD, "float32[?,3] float32[5,1]", "", "float32[5,3]"},
+    {EBB_OP_ADD, "float32[?,3] float32[?,3]", "", "float32[?,3]"},
+    {EBB_OP_ADD, "float32[?] float32[1]", "", "float32[?]"},
+    {EBB_OP_ADD, "float32 float32[3]", "", "float32"},
+    {EBB_OP_ADD, "float32[] float32[]", "", "float32[]"},
+    {EBB_OP_ADD, "float32[0,3] float32[1,3]", "", "float32[0,3]"},
+    {EBB_OP_ADD, "float32[2,3] float32[4]", "", "!input 1 is float32[4] and cannot be broadcast together with [2,3] (4 against 3)"},
+    {EBB_OP_ADD, "float32[2] int64[2]", "", "!input 0 is float32, input 1 is int64"},
+    {EBB_OP_ADD, "float32[2] -", "", "!input 1 is required and absent"},
+    {EBB_OP_POW, "float32[2] int64[]", "", "float32[2]"},
+    {EBB_OP_MAX, "float32[2] float32[3,1] float32[]", "", "float32[3,2]"},
+    {EBB_OP_GREATER, "float32[2] float32[3,1]", "", "bool[3,2]"},
+    {EBB_OP_IS_NAN, "float32[2,?]", "", "bool[2,?]"},
+    {EBB_OP_WHERE, "bool[2,1] float32[] float32[3]", "", "float32[2,3]"},
+    {EBB_OP_WHERE, "float32[2] float32[] float32[3]", "", "!the condition is float32, not bool"},
+    {EBB_OP_CAST, "float32[2,?]", "to=7", "int64[2,?]"},
+    {EBB_OP_CAST, "float32[2]", "", "!attribute 'to' is 0"},
+    {EBB_OP_CAST_LIKE, "float32[2] float64[5]", "", "float64[2]"},
+
+    {EBB_OP_REDUCE_SUM, "float32[2,3,4] int64{1}", "", "float32[2,1,4]"},
+    {EBB_OP_REDUCE_SUM, "float32[2,3,4] int64{-1,0}", "keepdims=0", "float32[3]"},
+    {EBB_OP_REDUCE_SUM, "float32[2,3,4]", "keepdims=0", "float32[]"},
+    {EBB_OP_REDUCE_SUM, "float32[2,?]", "noop_with_empty_axes=1", "float32[2,?]"},
+    {EBB_OP_REDUCE_SUM, "float32[2,3,4] int64[1]", "keepdims=0", "float32[?,?]"},
+    {EBB_OP_REDUCE_SUM, "float32[2,3,4] int64[2]", "", "float32[?,?,?]"},
+    {EBB_OP_REDUCE_MEAN, "float32[2,3,4]", "axes=[1,2]", "float32[2,1,1]"},
+    {EBB_OP_REDUCE_MEAN, "float32[2,3]", "axes=[2]", "!axis 2 lies outside of rank 2"},
+    {EBB_OP_REDUCE_MEAN, "float32[2,3]", "axes=[1,-1]", "!axis 1 is named twice"},
+    {EBB_OP_ARG_MAX, "float32[2,3]", "axis=1 keepdims=0", "int64[2]"},
+
+    {EBB_OP_MATMUL, "float32[2,3] float32[3,4]", "", "float32[2,4]"},
+    {EBB_OP_MATMUL, "float32[3] float32[3,4]", "", "float32[4]"},
+    {EBB_OP_MATMUL, "float32[5,2,3] float32[3]", "", "float32[5,2]"},
+    {EBB_OP_MATMUL, "float32[3] float32[3]", "", "float32[]"},
+    {EBB_OP_MATMUL, "float32[?,1,2,3] float32[5,3,4]", "", "float32[?,5,2,4]"},
+    {EBB_OP_MATMUL, "float32[2,3] float32[4,3]", "", "!input 0 has 3 columns, input 1 has 4 rows"},
+    {EBB_OP_FUSED_MATMUL, "float32[5,3,2] float32[4,3]", "transA=1 transB=1", "float32[5,2,4]"},
+    {EBB_OP_GEMM, "float32[3,2] float32[4,3] float32[4]", "transA=1 transB=1", "float32[2,4]"},
+    {EBB_OP_GEMM, "float32[?,3] float32[3,4]", "", "float32[?,4]"},
+    {EBB_OP_GEMM, "float32[2,3] float32[3,4] float32[3]", "", "!input 2 is float32[3] and cannot be broadcast"},
+    {EBB_OP_GEMM, "float32[1,3] float32[3,4] float32[2,4]", "", "!input 2 does not broadcast to the product's shape"},
+    {EBB_OP_GEMM, "float32[1,2,3] float32[3,4]", "", "!input 0 has rank 3, not 2"},
+
+    {EBB_OP_BATCH_NORMALIZATION, "float32[?,3,8,8] float32[3] float32[3] float32[3] float32[3]", "training_mode=1", "float32[?,3,8,8] float32[3] float32[3]"},
+    {EBB_OP_BATCH_NORMALIZATION, "float32[2,3,8] float32[3] float32[4] float32[3] float32[3]", "", "!the input has 3 channels, input 2 has 4 elements"},
+    {EBB_OP_BATCH_NORM_TRAINING, "float32[2,3] float32[3] float32[3] float32[3] float32[3]", "", "float32[2,3] float32[3] float32[3] float32[3] float32[3]"},
+    {EBB_OP_BATCH_NORM_GRAD, "float32[2,3] float32[2,3] float32[3] float32[3] float32[3]", "", "float32[2,3] float32[3] float32[3]"},
+    {EBB_OP_LAYER_NORMALIZATION, "float16[2,?,4] float16[4]", "", "float16[2,?,4] float32[2,?,1] float32[2,?,1]"},
+    {EBB_OP_LAYER_NORMALIZATION, "float32[2,3,4] float32[3,4]", "axis=1", "float32[2,3,4] float32[2,1,1] float32[2,1,1]"},
+    {EBB_OP_LAYER_NORMALIZATION, "float32[2,3,4] float32[5]", "", "!input 1 is float32[5] and does not broadcast to the input, float32[2,3,4]"},
+    {EBB_OP_RMS_NORM, "float32[2,3,4] float32[4]", "", "float32[2,3,4] float32[2,3,1]"},
+    {EBB_OP_RMS_NORM_GRAD, "float32[2,4] float32[2,4] float32[4] float32[2,1]", "", "float32[2,4] float32[4]"},
+
+    {EBB_OP_SOFTMAX_CROSS_ENTROPY_LOSS, "float32[?,10] int64[?]", "", "float32[] float32[?,10]"},
+    {EBB_OP_SOFTMAX_CROSS_ENTROPY_LOSS, "float32[2,10,5] int64[2,5]", "reduction=none", "float32[2,5] float32[2,10,5]"},
+    {EBB_OP_SOFTMAX_CROSS_ENTROPY_LOSS, "float32[2,10] int64[2,10]", "", "!scores have rank 2, so labels need rank 1 and have 2"},
+    {EBB_OP_SOFTMAX_CROSS_ENTROPY_LOSS, "float32[2,10] int64[3]", "", "!dim 0 of the labels is 3, that of the scores 2"},
+    {EBB_OP_SOFTMAX_CROSS_ENTROPY_LOSS, "float32[2,10] float32[2]", "", "!labels are float32"},
+    {EBB_OP_SOFTMAX_CROSS_ENTROPY_LOSS, "float32[2,10] int64[2] float32[9]", "", "!one for each of the 10 classes"},
+    {EBB_OP_NEGATIVE_LOG_LIKELIHOOD_LOSS, "float32[2,10] int64[2]", "reduction=max", "!reduction 'max' is not none, mean or sum"},
+
+    {EBB_OP_DROPOUT, "float32[2,?] float32[] bool[]", "", "float32[2,?] bool[2,?]"},
+    {EBB_OP_EBB_DROPOUT, "float32[2] int64[2]", "ratio=0.5", "float32[2] bool[2]"},
+    {EBB_OP_EBB_DROPOUT, "float32[2] int64[3]", "ratio=0.5", "!the key is not int64[2]"},
+    {EBB_OP_EBB_DROPOUT, "float32[2] int64[2]", "ratio=1.0", "!ratio is missing or outside of [0, 1)"},
+    {EBB_OP_RANDOM_NORMAL, "", "shape=[2,3]", "float32[2,3]"},
+    {EBB_OP_RANDOM_NORMAL, "", "", "!attribute 'shape' is missing"},
+    {EBB_OP_RANDOM_UNIFORM_LIKE, "float64[2,?]", "dtype=1", "float32[2,?]"},
+    {EBB_OP_SGD, "float32[] float32[2,3] float32[2,3]", "", "float32[2,3]"},
+    {EBB_OP_SGD, "float32[] float32[2,3] float32[3,2]", "", "!input 1 is float32[2,3], input 2 is float32[3,2]"},
+    {EBB_OP_MOMENTUM, "float32[] int64[] float32[2] float32[2] float32[2]", "", "float32[2] float32[2]"},
+    {EBB_OP_MOMENTUM, "float32[] int64[] float32[2] float32[2]", "", "!4 inputs are not R, T and groups"},
+    {EBB_OP_ADAMW, "float32[] int64[] float32[2] float32[2] float32[2] float32[2]", "", "float32[2] float32[2] float32[2]"},
+    {EBB_OP_ADAMW, "float32[4] int64[] float32[2] float32[2] float32[2] float32[2]", "", "!the learning rate is not a scalar"},
+    {EBB_OP_PACK_SIGN, "float32[3,3]", "", "uint8[2]"},
+    {EBB_OP_PACK_SIGN, "float32[?,3]", "", "uint8[?]"},
+    {EBB_OP_MASK_GRAD, "float32[3,3] uint8[2]", "", "float32[3,3]"},
+};
+// clang-format on
+enum { CASES = sizeof cases / sizeof cases[0], INPUTS = 8, ATTRS = 4 };
+
+static int read_list(const char *at, char close, int64_t *list)
+{
+    int count = 0;
+    for (at++; *at != close;) {
+        char *end = NULL;
+        list[count] = *at == '?' ? -1 : strtoll(at, &end, 10);
+        at = *at == '?' ? at + 1 : end;
+        count++;
+        if (*at == ',')
+            at++;
+    }
+    return count;
+}
+
+/* False: absent. */
+static bool read_input(char *word, ebb_type *type, ebb_tensor *value, int64_t *list)
+{
+    if (strcmp(word, "-") == 0)
+        return false;
+    char *shape = strpbrk(word, "[{");
+    int64_t dims[EBB_MAX_RANK];
+    char open = shape != NULL ? *shape : '\0';
+    if (shape != NULL)
+        *shape = '\0';
+    ebb_dtype dtype = ebb_dtype_of_name(word);
+    assert_int_not_equal(dtype, EBB_NONE);
+    *value = (ebb_tensor){0};
+    *type = ebb_type_none();
+    type->kind = EBB_KIND_TENSOR;
+    type->dtype = (uint8_t)dtype;
+    type->rank = -1;
+    if (open == '[') {
+        int rank = read_list(shape, ']', dims);
+        *type = ebb_type_tensor(dtype, rank, dims);
+    } else if (open == '{') {
+        const int64_t count = read_list(shape, '}', list);
+        *type = ebb_type_tensor(dtype, 1, &count);
+        *value = (ebb_tensor){.type = *type, .data = list, .bytes = (size_t)count * 8};
+    }
+    return true;
+}
+
+static void read_attr(char *word, ebb_attr *attr, int64_t *list)
+{
+    char *value = strchr(word, '=');
+    *value++ = '\0';
+    *attr = (ebb_attr){.name = word};
+    if (*value == '[') {
+        attr->type = EBB_ATTR_INTS;
+        attr->count = (uint32_t)read_list(value, ']', list);
+        attr->ints = list;
+    } else if (isalpha((unsigned char)*value)) {
+        attr->type = EBB_ATTR_STRING;
+        attr->s = value;
+        attr->s_bytes = strlen(value);
+    } else if (strchr(value, '.') != NULL) {
+        attr->type = EBB_ATTR_FLOAT;
+        attr->f = strtod(value, NULL);
+    } else {
+        attr->type = EBB_ATTR_INT;
+        attr->i = strtoll(value, NULL, 10);
+    }
+}
+
+static uint32_t words_of(const char *text)
+{
+    uint32_t count = *text != '\0';
+    for (; *text != '\0'; text++)
+        count += *text == ' ';
+    return count;
+}
+
+/* What came out, in the notation of `expect`. */
+static ebb_status infer(const infer_case *c, char *text, size_t size)
+{
+    char inputs[256], attrs[128], *save = NULL;
+    ebb_type types[INPUTS], out[INPUTS];
+    ebb_tensor values[INPUTS];
+    const ebb_type *in[INPUTS] = {NULL};
+    const ebb_tensor *constant[INPUTS] = {NULL};
+    int64_t lists[INPUTS][16], attr_lists[ATTRS][16];
+    ebb_attr list[ATTRS];
+    ebb_arena scratch = {0};
+    ebb_infer call = {.op = c->op,
+                      .version = 20,
+                      .node = "Node 'n'",
+                      .in = in,
+                      .constant = constant,
+                      .out = out,
+                      .scratch = &scratch};
+    (void)snprintf(inputs, sizeof inputs, "%s", c->inputs);
+    (void)snprintf(attrs, sizeof attrs, "%s", c->attrs);
+    for (char *w = strtok_r(inputs, " ", &save); w != NULL; w = strtok_r(NULL, " ", &save)) {
+        uint32_t i = call.input_count++;
+        if (read_input(w, &types[i], &values[i], lists[i]))
+            in[i] = &types[i];
+        constant[i] = in[i] != NULL && values[i].data != NULL ? &values[i] : NULL;
+    }
+    for (char *w = strtok_r(attrs, " ", &save); w != NULL; w = strtok_r(NULL, " ", &save)) {
+        read_attr(w, &list[call.attrs.count], attr_lists[call.attrs.count]);
+        call.attrs.count++;
+    }
+    call.attrs.list = list;
+    call.output_count = c->expect[0] == '!' ? 1 : words_of(c->expect);
+    for (uint32_t k = 0; k < call.output_count; k++) {
+        out[k] = ebb_type_none();
+        call.out_wanted[k] = true;
+    }
+    ebb_status status = ebb_op_row_of(c->op)->infer(&call);
+    size_t at = 0;
+    for (uint32_t k = 0; status == NULL && k < call.output_count; k++) {
+        char one[128];
+        at += (size_t)snprintf(text + at, size - at, "%s%s", k > 0 ? " " : "",
+                               ebb_type_print(one, sizeof one, &out[k], NULL));
+    }
+    ebb_arena_fini(&scratch);
+    return status;
+}
+
+static void types_come_out_as_the_operators_say(void **state)
+{
+    (void)state;
+    int bad = 0;
+    for (size_t k = 0; k < CASES; k++) {
+        const infer_case *c = &cases[k];
+        char text[512] = "";
+        ebb_status status = infer(c, text, sizeof text);
+        const char *said = status != NULL ? ebb_status_text(status) : text;
+        bool good = c->expect[0] == '!' ? status != NULL && strstr(said, c->expect + 1) != NULL &&
+                                              strstr(said, "Node 'n'") != NULL
+                                        : status == NULL && strcmp(text, c->expect) == 0;
+        if (!good) {
+            print_error("%s(%s) {%s}: %s, not %s\n", ebb_op_row_of(c->op)->name, c->inputs,
+                        c->attrs, said, c->expect);
+            bad++;
+        }
+    }
+    assert_int_equal(bad, 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(types_come_out_as_the_operators_say),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
