@@ -105,6 +105,13 @@ ebb_node ebb_only_user(const ebb_graph *g, ebb_value v)
     return info->uses[0].node;
 }
 
+void ebb_keep_name(ebb_graph *g, ebb_node made, ebb_node of)
+{
+    ebb_str name = ebb_node_of(g, of)->name;
+    if (ebb_text(g, name)[0] != '\0')
+        ebb_node_of(g, made)->name = name;
+}
+
 uint32_t ebb_hash31(const char *text)
 {
     uint32_t h = 2166136261u;

@@ -38,6 +38,9 @@ bool ebb_ints_of(const ebb_graph *g, ebb_value v, ebb_arena *scratch, const int6
 /* The node that alone reads v, where v is neither an output nor bound; else none. */
 ebb_node ebb_only_user(const ebb_graph *g, ebb_value v);
 
+/* Gives the new node the name of the one that it stands for, where that has one. */
+void ebb_keep_name(ebb_graph *g, ebb_node made, ebb_node of);
+
 /* A positive 31-bit number from text, the same everywhere (FNV-1a). */
 uint32_t ebb_hash31(const char *text);
 

@@ -199,6 +199,7 @@ static ebb_status emit_product(ebb_edit *e, ebb_node last, const product *p)
         ebb_with_int(&b, "transB", 1);
     ebb_value y = ebb_emit(&b, EBB_OP_FUSED_MATMUL, p->a, p->b);
     EBB_TRY(b.status);
+    ebb_keep_name(g, b.last, last);
     ebb_value old = ebb_out(g, last, 0);
     EBB_TRY(ebb_edit_replace(e, old, y));
     ebb_edit_remove(e, last);
@@ -271,6 +272,7 @@ static ebb_status fuse_bias(ebb_edit *e, ebb_node n)
             ebb_with_int(&b, "transB", 1);
         ebb_value out = ebb_emit(&b, EBB_OP_GEMM, p.a, p.b, bias);
         EBB_TRY(b.status);
+        ebb_keep_name(g, b.last, n);
         ebb_value old = ebb_out(g, n, 0);
         EBB_TRY(ebb_edit_replace(e, old, out));
         ebb_edit_remove(e, n);

@@ -91,8 +91,14 @@ static ebb_status update(recipe *r, ebb_value w, ebb_value grad)
     }
     EBB_TRY(r->b->status);
     EBB_TRY(ebb_graph_bind(g, w, out[0]));
-    for (uint32_t i = 0; i < states; i++)
+    for (uint32_t i = 0; i < states; i++) {
+        char *text = ebb_arena_printf(r->e->scratch, "%s_next", ebb_value_name(g, state[i]));
+        if (text == NULL)
+            return ebb_error_memory();
+        if (ebb_value_find(g, text).i == 0)
+            EBB_TRY(ebb_value_rename(g, out[i + 1], text));
         EBB_TRY(ebb_graph_bind(g, state[i], out[i + 1]));
+    }
     ebb_graph_remove_output(g, grad);
     ebb_applied(r->e);
     return NULL;

@@ -115,6 +115,14 @@ static ebb_status own_statistic(ebb_edit *e, ebb_node n, uint32_t slot, ebb_valu
     return NULL;
 }
 
+static ebb_status name_next(ebb_edit *e, ebb_value state, ebb_value next)
+{
+    char *name = ebb_arena_printf(e->scratch, "%s_next", ebb_value_name(e->g, state));
+    if (name == NULL)
+        return ebb_error_memory();
+    return ebb_value_find(e->g, name).i == 0 ? ebb_value_rename(e->g, next, name) : NULL;
+}
+
 static ebb_status train_batch_norm(ebb_edit *e, ebb_node n)
 {
     ebb_graph *g = e->g;
@@ -141,6 +149,9 @@ static ebb_status train_batch_norm(ebb_edit *e, ebb_node n)
                   (ebb_value[]){ebb_in(g, n, 0), ebb_in(g, n, 1), ebb_in(g, n, 2), mean, var}, 5,
                   out, 3, 7);
     EBB_TRY(b.status);
+    ebb_keep_name(g, b.last, n);
+    EBB_TRY(name_next(e, mean, out[1]));
+    EBB_TRY(name_next(e, var, out[2]));
     EBB_TRY(ebb_graph_bind(g, mean, out[1]));
     EBB_TRY(ebb_graph_bind(g, var, out[2]));
     EBB_TRY(ebb_note(e, "%s normalises by the batch, and its running statistics are kept%s",
@@ -245,6 +256,7 @@ static ebb_status set_dropout(ebb_edit *e, ebb_node n, bool on)
     ebb_with_int(&b, "stream", stream_of(g, n));
     y = ebb_emit(&b, EBB_OP_EBB_DROPOUT, ebb_in(g, n, 0), key);
     EBB_TRY(b.status);
+    ebb_keep_name(g, b.last, n);
     EBB_TRY(ebb_note(e, "%s drops with ratio %g%s", ebb_node_label(g, n), ratio,
                      flagged ? "" : "; the export had it inactive"));
     ebb_value old = ebb_out(g, n, 0);

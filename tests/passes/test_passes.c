@@ -1,0 +1,422 @@
+/* test_passes.c: what golden texts cannot show: errors, reports, options, marks. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "onnx/file.h"
+#include "onnx/infer.h"
+#include "passes/common.h"
+#include "passes/lost.h"
+#include "passes/pipeline.h"
+#include "passes/trainable.h"
+
+#define HEADER "<ir_version: 10, opset_import: [\"\" : 20]> "
+#define WEIGHT "float[4,4] w = {1,0,0,0, 0,1,0,0, 0,0,1,0, 0,0,0,1}"
+#define VECTOR " = {0,0,0,0}"
+
+static ebb_arena keep;
+static ebb_report *reports;
+static size_t report_count;
+
+static ebb_model *parse(const char *text)
+{
+    ebb_model *model;
+    ebb_status status = ebb_text_parse_model(&model, text);
+    if (status != NULL)
+        fail_msg("%s", ebb_status_text(status));
+    return model;
+}
+
+static ebb_status run(ebb_model *model, const char *pipeline, bool strict)
+{
+    const ebb_rewrite_options options = {.verify_each = true, .strict = strict};
+    return ebb_pipeline_run(model, pipeline, &options, &keep, &reports, &report_count);
+}
+
+static ebb_model *step(const char *text, const char *pipeline)
+{
+    ebb_model *model = parse(text);
+    ebb_status status = run(model, pipeline, false);
+    if (status != NULL)
+        fail_msg("%s", ebb_status_text(status));
+    return model;
+}
+
+static const char linear[] =
+    HEADER "g (float[4,4] x) => (float[4,4] y) <" WEIGHT "> { [fc] y = MatMul (x, w) }";
+
+static size_t count_ops(const ebb_graph *g, ebb_op op)
+{
+    size_t count = 0;
+    EBB_EACH_NODE(g, n)
+    count += ebb_node_of(g, n)->op == op;
+    return count;
+}
+
+/* ---- pipeline ---- */
+
+static void says(const char *pipeline, ebb_code code, const char *what)
+{
+    ebb_model *model = parse(linear);
+    ebb_status status = run(model, pipeline, false);
+    assert_non_null(status);
+    assert_int_equal(ebb_status_code(status), code);
+    if (strstr(ebb_status_text(status), what) == NULL)
+        fail_msg("'%s' does not say '%s'", ebb_status_text(status), what);
+    ebb_model_free(model);
+}
+
+static void a_mistyped_pipeline_says_what_is_meant(void **state)
+{
+    (void)state;
+    says("sign-mosk", EBB_USAGE, "did you mean 'sign-mask'");
+    says("loss:cross-entropi", EBB_USAGE, "kind=cross-entropi");
+    says("loss:mse,reductin=sum", EBB_USAGE, "did you mean 'reduction'");
+    says("optimizer:sgd,lr=fast", EBB_USAGE, "should be a number");
+    says("train-mode:seed=1.5", EBB_USAGE, "should be an integer");
+    says("axis=1,loss:mse", EBB_USAGE, "before any pass");
+    says("alias:now", EBB_USAGE, "has no options");
+}
+
+static void a_wrong_pass_late_in_the_list_runs_nothing(void **state)
+{
+    (void)state;
+    ebb_model *model = parse(linear);
+    assert_non_null(run(model, "loss:mse,no-such-pass", false));
+    assert_int_equal(model->graph->loss.i, 0);
+    ebb_model_free(model);
+}
+
+static void presets_stand_for_lists(void **state)
+{
+    (void)state;
+    ebb_model *model = step(linear, "normalise,default");
+    assert_int_equal(report_count, 5);
+    assert_string_equal(reports[0].pass, "inline");
+    assert_string_equal(reports[4].pass, "alias");
+    ebb_model_free(model);
+}
+
+static void a_model_remembers_its_passes(void **state)
+{
+    (void)state;
+    ebb_model *model = step(linear, "loss:mse");
+    assert_null(run(model, "gradient", false));
+    const char *text = ebb_props_get(model->graph, &model->props, "ebb.passes");
+    assert_non_null(text);
+    assert_ptr_equal(strstr(text, "[{\"name\":\"loss\",\"found\":1,\"applied\":1"), text);
+    assert_non_null(strstr(text, "},{\"name\":\"gradient\""));
+    assert_int_equal(text[strlen(text) - 1], ']');
+    ebb_model_free(model);
+}
+
+static void strict_refuses_a_technique_that_applies_nowhere(void **state)
+{
+    (void)state;
+    ebb_model *model = parse(linear);
+    assert_null(run(model, "inline,fold,fuse,loss:mse,gradient,drop-saves", true));
+    ebb_status status = run(model, "sign-mask", true);
+    assert_int_equal(ebb_status_code(status), EBB_USAGE);
+    assert_non_null(strstr(ebb_status_text(status), "found nothing"));
+    ebb_model_free(model);
+}
+
+static void an_edit_takes_marks_off_and_they_come_back(void **state)
+{
+    (void)state;
+    ebb_model *model = step(linear, "loss:mse,gradient,optimizer:sgd,alias");
+    uint64_t peak = reports[3].peak_after_bytes;
+    assert_null(run(model, "drop-saves", false));
+    size_t marks = 0;
+    EBB_EACH_NODE(model->graph, n)
+    marks += ebb_node_of(model->graph, n)->over != NULL;
+    assert_true(marks > 0);
+    assert_true(reports[0].peak_after_bytes > 0 && reports[0].peak_after_bytes <= peak);
+    ebb_model_free(model);
+}
+
+/* ---- loss ---- */
+
+static void a_cross_entropy_of_rank_3_asks_for_the_axis(void **state)
+{
+    (void)state;
+    ebb_model *model = parse(HEADER "g (float[2,3,4] x) => (float[2,3,4] y) { y = Neg (x) }");
+    ebb_status status = run(model, "loss:cross-entropy", false);
+    assert_int_equal(ebb_status_code(status), EBB_USAGE);
+    assert_non_null(strstr(ebb_status_text(status), "axis=-1"));
+    ebb_model_free(model);
+}
+
+static void an_unknown_output_is_named(void **state)
+{
+    (void)state;
+    says("loss:mse,output=nowhere", EBB_USAGE, "'nowhere'");
+    says("loss:name=y", EBB_USAGE, "not a single");
+    says("gradient", EBB_USAGE, "no loss");
+    says("loss:mse,optimizer:sgd", EBB_USAGE, "no parameters");
+}
+
+static void classes_in_the_middle_are_moved_last(void **state)
+{
+    (void)state;
+    ebb_model *model = step(HEADER "g (float[2,3,4,5] x) => (float[2,3,4,5] y) { y = Neg (x) }",
+                            "loss:cross-entropy,axis=2");
+    ebb_graph *g = model->graph;
+    ebb_value target = ebb_value_find(g, "target");
+    const ebb_type *type = &ebb_value_of(g, target)->type;
+    assert_int_equal(type->rank, 3);
+    assert_int_equal(type->dims[2], 5);
+    assert_int_equal(type->dtype, EBB_I64);
+    assert_int_equal(count_ops(g, EBB_OP_TRANSPOSE), 1);
+    ebb_model_free(model);
+}
+
+/* ---- gradient ---- */
+
+static void all_nodes_without_a_rule_are_named_at_once(void **state)
+{
+    (void)state;
+    ebb_model *model =
+        parse(HEADER "g (float[4,4] x) => (float[4,4] y) <" WEIGHT ">"
+                     "{ h = MatMul (x, w) [one] r = my.Strange (h) [two] q = my.Odd (h) "
+                     "s = Add (r, q) y = Add (s, h) }");
+    ebb_status status = run(model, "loss:mse", false);
+    if (status == NULL) {
+        ebb_type type = ebb_value_of(model->graph, ebb_value_find(model->graph, "h"))->type;
+        ebb_value_of(model->graph, ebb_value_find(model->graph, "r"))->type = type;
+        ebb_value_of(model->graph, ebb_value_find(model->graph, "q"))->type = type;
+        status = run(model, "gradient", false);
+    }
+    assert_int_equal(ebb_status_code(status), EBB_UNSUPPORTED);
+    assert_non_null(strstr(ebb_status_text(status), "Strange 'one'"));
+    assert_non_null(strstr(ebb_status_text(status), "Odd 'two'"));
+    ebb_model_free(model);
+}
+
+static void patterns_choose_what_is_trained(void **state)
+{
+    (void)state;
+    const char *text = HEADER "g (float[4,4] x) => (float[4,4] y) <" WEIGHT ", float[4] b" VECTOR
+                              "> { [fc] y = Gemm (x, w, b) }";
+    ebb_model *model = step(text, "loss:mse,gradient:train=b*");
+    ebb_graph *g = model->graph;
+    assert_int_equal(ebb_value_find(g, "w_grad").i, 0);
+    assert_int_not_equal(ebb_value_find(g, "b_grad").i, 0);
+    assert_int_equal(ebb_value_of(g, ebb_value_find(g, "w"))->role, EBB_ROLE_FROZEN);
+    ebb_model_free(model);
+    model = parse(text);
+    ebb_status status = run(model, "loss:mse,gradient:freeze=c*", false);
+    assert_non_null(strstr(ebb_status_text(status), "freeze=c*"));
+    ebb_model_free(model);
+}
+
+static void a_gradient_passed_on_unchanged_still_has_the_weights_name(void **state)
+{
+    (void)state;
+    ebb_model *model = step(HEADER "g (float[4,4] x) => (float[4,4] y) <" WEIGHT ", float[4,4] v = "
+                                   "{0,0,0,0, 0,0,0,0, 0,0,0,0, 0,0,0,0}> { y = Add (w, v) }",
+                            "loss:mse,gradient");
+    assert_int_not_equal(ebb_value_find(model->graph, "w_grad").i, 0);
+    assert_int_not_equal(ebb_value_find(model->graph, "v_grad").i, 0);
+    ebb_model_free(model);
+}
+
+static void an_unbound_batch_is_named(void **state)
+{
+    (void)state;
+    ebb_model *model = parse(HEADER "g (float[batch,4] x) => (float[batch,4] y) <" WEIGHT
+                                    "> { y = MatMul (x, w) }");
+    ebb_status status = run(model, "loss:mse,gradient", false);
+    assert_non_null(status);
+    assert_non_null(strstr(ebb_status_text(status), "batch"));
+    ebb_model_free(model);
+}
+
+static void statistics_and_lone_numbers_are_not_parameters(void **state)
+{
+    (void)state;
+    ebb_model *model = parse(HEADER "g (float[2,4,2,2] x) => (float[2,4,2,2] y) <float[4] s" VECTOR
+                                    ", float[4] b" VECTOR ", float[4] m" VECTOR
+                                    ", float[4] v = {1,1,1,1}, float half = {0.5}>"
+                                    "{ n = BatchNormalization (x, s, b, m, v) y = Mul (n, half) }");
+    ebb_graph *g = model->graph;
+    bool trains[64] = {false};
+    ebb_trainable_source source;
+    assert_true(g->value_count < 64);
+    assert_null(ebb_trainable_find(trains, &source, g));
+    assert_int_equal(source, EBB_TRAINABLE_SLOTS);
+    assert_true(trains[ebb_value_find(g, "s").i] && trains[ebb_value_find(g, "b").i]);
+    assert_false(trains[ebb_value_find(g, "m").i] || trains[ebb_value_find(g, "v").i]);
+    assert_false(trains[ebb_value_find(g, "half").i]);
+    ebb_model_free(model);
+}
+
+static void made_up_names_are_known(void **state)
+{
+    (void)state;
+    assert_true(ebb_name_is_anonymous("val_12"));
+    assert_true(ebb_name_is_anonymous("onnx::MatMul_123"));
+    assert_true(ebb_name_is_anonymous("/fc/Constant_output_0"));
+    assert_false(ebb_name_is_anonymous("value.weight"));
+    assert_false(ebb_name_is_anonymous("val_net.weight"));
+}
+
+/* ---- alias ---- */
+
+static const uint8_t *marks_of(const ebb_graph *g, const char *value)
+{
+    return ebb_node_of(g, ebb_value_of(g, ebb_value_find(g, value))->producer)->over;
+}
+
+static void a_view_keeps_its_source_from_being_overwritten(void **state)
+{
+    (void)state;
+    ebb_model *model =
+        step(HEADER "g (float[4,4] x) => (float[4,4] z) <int64[1] all = {-1}>"
+                    "{ a = Neg (x) flat = Reshape (a, all) b = Relu (a) e = Exp (flat) "
+                    "s = Shape (b) back = Reshape (e, s) z = Add (b, back) }",
+             "alias");
+    const ebb_graph *g = model->graph;
+    assert_non_null(marks_of(g, "flat"));
+    assert_null(marks_of(g, "b"));     // flat is read later
+    assert_non_null(marks_of(g, "e")); // a and flat have been read
+    ebb_model_free(model);
+}
+
+static void constants_and_weights_are_never_overwritten(void **state)
+{
+    (void)state;
+    ebb_model *model = step(HEADER "g () => (float[4,4] y) <" WEIGHT "> { y = Relu (w) }", "alias");
+    assert_null(marks_of(model->graph, "y"));
+    ebb_model_free(model);
+}
+
+static void a_weight_is_overwritten_by_its_own_update_alone(void **state)
+{
+    (void)state;
+    ebb_model *model = step(linear, "loss:mse,gradient,optimizer:momentum,alias");
+    const ebb_graph *g = model->graph;
+    const uint8_t *over = marks_of(g, "w_next");
+    assert_non_null(over);
+    assert_int_equal(over[0], 3); // its input 2 is w
+    assert_int_equal(over[1], 5); // its input 4 is w.momentum
+    ebb_model_free(model);
+}
+
+static void an_operand_read_twice_is_not_overwritten(void **state)
+{
+    (void)state;
+    ebb_model *model =
+        step(HEADER "g (float[4,4] x) => (float[4,4] y) { a = Neg (x) y = Mul (a, a) }", "alias");
+    assert_null(marks_of(model->graph, "y"));
+    ebb_model_free(model);
+}
+
+/* ---- what exporters lose ---- */
+
+static void folded_merged_and_nameless_parameters_are_noticed(void **state)
+{
+    (void)state;
+    ebb_model *model = parse(
+        HEADER
+        "g (float[1,4,2,2] x) => (float[1,4] y) <float[4,4,1,1] k = {1,0,0,0, 0,1,0,0, 0,0,1,0, "
+        "0,0,0,1}, float[4] b" VECTOR ", float[4,4] val_3 = {1,0,0,0, 0,1,0,0, 0,0,1,0, 0,0,0,1}>"
+        "{ c = Conv (x, k, b) r = Relu (c) c2 = Conv (r, k, b) p = GlobalAveragePool (c2) "
+        "f = Flatten (p) y = MatMul (f, val_3) }");
+    ebb_arena scratch = {0};
+    ebb_lost *list;
+    size_t count;
+    bool seen[EBB_LOST_KIND_COUNT] = {false};
+    assert_null(ebb_infer_graph(model->graph));
+    assert_null(ebb_lost_list(&list, &count, model->graph, &scratch));
+    for (size_t i = 0; i < count; i++)
+        seen[list[i].kind] = true;
+    assert_true(seen[EBB_LOST_BATCH_NORM] && seen[EBB_LOST_SHARING] && seen[EBB_LOST_NAME]);
+    ebb_arena_fini(&scratch);
+    ebb_model_free(model);
+}
+
+static void streams_of_dropout_are_positive_and_differ(void **state)
+{
+    (void)state;
+    assert_true(ebb_hash31("drop1") > 0 && ebb_hash31("drop1") <= INT32_MAX);
+    assert_int_not_equal(ebb_hash31("drop1"), ebb_hash31("drop2"));
+    ebb_model *model = step(HEADER "g (float[4,4] x) => (float[4,4] y) <float p = {0.5}>"
+                                   "{ [d] a = Dropout (x, p) [d] y = Dropout (a, p) }",
+                            "train-mode");
+    int64_t stream[2] = {0};
+    size_t count = 0;
+    EBB_EACH_NODE(model->graph, n)
+    {
+        if (ebb_node_of(model->graph, n)->op != EBB_OP_EBB_DROPOUT)
+            continue;
+        ebb_attrs attrs = ebb_node_attrs(model->graph, n);
+        stream[count++ % 2] = ebb_attr_int(&attrs, "stream", 0);
+    }
+    assert_int_equal(count, 2);
+    assert_true(stream[0] != stream[1]);
+    ebb_model_free(model);
+}
+
+/* ---- out of memory ---- */
+
+static void running_out_of_memory_anywhere_is_an_error_and_no_crash(void **state)
+{
+    (void)state;
+    bool done = false;
+    for (long n = 1; !done && n < 4000; n++) {
+        ebb_model *model = parse(linear);
+        ebb_arena own = {0};
+        const ebb_rewrite_options options = {0};
+        ebb_alloc_fail_after(n);
+        ebb_status status = ebb_pipeline_run(
+            model, "fuse,train-mode,loss:mse,gradient,optimizer:adamw,drop-saves,sign-mask,alias",
+            &options, &own, &reports, &report_count);
+        ebb_alloc_fail_after(0);
+        done = status == NULL;
+        ebb_arena_fini(&own);
+        ebb_model_free(model);
+    }
+    assert_true(done);
+}
+
+static int release(void **state)
+{
+    (void)state;
+    ebb_arena_fini(&keep);
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_mistyped_pipeline_says_what_is_meant),
+        cmocka_unit_test(a_wrong_pass_late_in_the_list_runs_nothing),
+        cmocka_unit_test(presets_stand_for_lists),
+        cmocka_unit_test(a_model_remembers_its_passes),
+        cmocka_unit_test(strict_refuses_a_technique_that_applies_nowhere),
+        cmocka_unit_test(an_edit_takes_marks_off_and_they_come_back),
+        cmocka_unit_test(a_cross_entropy_of_rank_3_asks_for_the_axis),
+        cmocka_unit_test(an_unknown_output_is_named),
+        cmocka_unit_test(classes_in_the_middle_are_moved_last),
+        cmocka_unit_test(all_nodes_without_a_rule_are_named_at_once),
+        cmocka_unit_test(patterns_choose_what_is_trained),
+        cmocka_unit_test(a_gradient_passed_on_unchanged_still_has_the_weights_name),
+        cmocka_unit_test(an_unbound_batch_is_named),
+        cmocka_unit_test(statistics_and_lone_numbers_are_not_parameters),
+        cmocka_unit_test(made_up_names_are_known),
+        cmocka_unit_test(a_view_keeps_its_source_from_being_overwritten),
+        cmocka_unit_test(constants_and_weights_are_never_overwritten),
+        cmocka_unit_test(a_weight_is_overwritten_by_its_own_update_alone),
+        cmocka_unit_test(an_operand_read_twice_is_not_overwritten),
+        cmocka_unit_test(folded_merged_and_nameless_parameters_are_noticed),
+        cmocka_unit_test(streams_of_dropout_are_positive_and_differ),
+        cmocka_unit_test(running_out_of_memory_anywhere_is_an_error_and_no_crash),
+    };
+    return cmocka_run_group_tests(tests, NULL, release);
+}
