@@ -63,8 +63,11 @@ ebb_status ebb_saves_find(ebb_saves *s, const ebb_graph *g, ebb_arena *scratch)
 bool ebb_scalar_of(const ebb_graph *g, ebb_value v, double *x)
 {
     const ebb_tensor *t = ebb_value_constant(g, v);
+    const char *kind = ebb_props_get(g, &ebb_value_of(g, v)->props,
+                                     "pkg.torch.export.graph_signature.InputSpec.kind");
     int64_t count;
-    if (t == NULL || !ebb_type_elements(&t->type, &count) || count != 1)
+    if (t == NULL || (kind != NULL && strstr(kind, "PARAMETER") != NULL) ||
+        !ebb_type_elements(&t->type, &count) || count != 1)
         return false;
     ebb_dtype dtype = (ebb_dtype)t->type.dtype;
     if (ebb_dtype_is_float(dtype))

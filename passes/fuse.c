@@ -11,7 +11,6 @@
  *
  * Rounding: the same mathematics, rounded inside one kernel instead of after each node.
  */
-#include "onnx/infer.h"
 #include "passes/common.h"
 #include "passes/fuse_norm.h"
 #include "passes/passes.h"
@@ -282,82 +281,6 @@ static ebb_status fuse_bias(ebb_edit *e, ebb_node n)
     return NULL;
 }
 
-/* ---- split ---- */
-
-/* How many parts SplitToSequence n makes of which size; false where that is not known. */
-static bool parts_of(ebb_edit *e, ebb_node n, int64_t axis, const int64_t **sizes, uint32_t *count)
-{
-    const ebb_graph *g = e->g;
-    const ebb_type *type = &ebb_value_of(g, ebb_in(g, n, 0))->type;
-    if (axis < 0 || axis >= type->rank || type->dims[axis] <= 0 || ebb_in(g, n, 1).i == 0 ||
-        !ebb_ints_of(g, ebb_in(g, n, 1), e->scratch, sizes, count))
-        return false;
-    int64_t whole = type->dims[axis];
-    if (rank_of(g, ebb_in(g, n, 1)) == 1)
-        return *count > 0;
-    int64_t part = (*sizes)[0];
-    if (part <= 0 || whole / part > 1000)
-        return false;
-    *count = (uint32_t)((whole + part - 1) / part);
-    int64_t *list = EBB_SCRATCH(e, int64_t, *count);
-    if (list == NULL)
-        return false;
-    for (uint32_t k = 0; k < *count; k++)
-        list[k] = k + 1 < *count ? part : whole - part * (int64_t)k;
-    *sizes = list;
-    return true;
-}
-
-/* SplitToSequence read by SequenceAt at constant places alone: Split. */
-static ebb_status fuse_split(ebb_edit *e, ebb_node n)
-{
-    ebb_graph *g = e->g;
-    ebb_value sequence = ebb_out(g, n, 0), x = ebb_in(g, n, 0);
-    ebb_attrs attrs = ebb_node_attrs(g, n);
-    int64_t axis = ebb_attr_int(&attrs, "axis", 0);
-    const int64_t *sizes;
-    uint32_t count;
-    if (axis < 0)
-        axis += rank_of(g, x);
-    if (ebb_attr_int(&attrs, "keepdims", 1) != 1 && ebb_in(g, n, 1).i == 0)
-        return ebb_skipped(e, n, "it drops the axis that it splits");
-    if (!parts_of(e, n, axis, &sizes, &count) || count > EBB_BUILD_OUTPUTS)
-        return ebb_skipped(e, n, "the sizes of its parts are not known");
-    const ebb_value_info *info = ebb_value_of(g, sequence);
-    for (size_t i = 0; i < info->use_count; i++) {
-        ebb_node at = info->uses[i].node;
-        double place;
-        if (ebb_node_of(g, at)->op != EBB_OP_SEQUENCE_AT ||
-            !ebb_scalar_of(g, ebb_in(g, at, 1), &place) || place < -(double)count ||
-            place >= (double)count)
-            return ebb_skipped(e, n, "its sequence is read by more than SequenceAt");
-    }
-    ebb_found(e);
-    ebb_value out[EBB_BUILD_OUTPUTS];
-    ebb_build b = ebb_edit_build(e, n, EBB_PHASE_NONE);
-    b.name = name_of(g, n);
-    ebb_with_int(&b, "axis", axis);
-    if (ebb_model_opset(g->model, "") >= 13) {
-        ebb_value split = ebb_const_ints(&b, sizes, count);
-        ebb_emit_node(&b, EBB_OP_SPLIT, (ebb_value[]){x, split}, 2, out, count, (1u << count) - 1u);
-    } else {
-        ebb_with_ints(&b, "split", sizes, count);
-        ebb_emit_node(&b, EBB_OP_SPLIT, &x, 1, out, count, (1u << count) - 1u);
-    }
-    EBB_TRY(b.status);
-    while (ebb_value_of(g, sequence)->use_count > 0) {
-        ebb_node at = ebb_value_of(g, sequence)->uses[0].node;
-        ebb_value part = ebb_out(g, at, 0);
-        double place = 0;
-        (void)ebb_scalar_of(g, ebb_in(g, at, 1), &place);
-        EBB_TRY(ebb_edit_replace(e, part, out[(size_t)(place < 0 ? place + count : place)]));
-        ebb_edit_remove(e, at);
-    }
-    ebb_edit_remove(e, n);
-    ebb_applied(e);
-    return NULL;
-}
-
 /* ---- the pass ---- */
 
 static ebb_status fuse_node(ebb_edit *e, ebb_node n)
@@ -382,17 +305,6 @@ static ebb_status fuse_node(ebb_edit *e, ebb_node n)
 
 static ebb_status run(ebb_edit *e)
 {
-    ebb_node next;
-    for (ebb_node n = ebb_first(e->g); n.i != 0; n = next) { // the readers of a sequence go with it
-        next = ebb_next(e->g, n);
-        if (ebb_node_of(e->g, n)->op != EBB_OP_SPLIT_TO_SEQUENCE)
-            continue;
-        while (next.i != 0 && ebb_node_of(e->g, next)->op == EBB_OP_SEQUENCE_AT)
-            next = ebb_next(e->g, next);
-        EBB_TRY(fuse_split(e, n));
-    }
-    if (e->report->applied > 0) // what a sequence hid has types now, and the rest may use them
-        EBB_TRY(ebb_infer_graph(e->g));
     EBB_TRY(ebb_rules_apply(e, rules, sizeof rules / sizeof *rules));
     EBB_EACH_NODE(e->g, n)
     EBB_TRY(fuse_node(e, n));
