@@ -120,12 +120,12 @@ static ebb_status emit_node(ebb_build *b, ebb_op op, const ebb_value *in, uint32
         if (k == 0 && b->output_name != NULL)
             (void)snprintf(name, sizeof name, "%.500s", b->output_name);
         else
-            (void)snprintf(name, sizeof name, "%.400s/%.90s_%u",
-                           b->name != NULL ? b->name : "ebb", row->name, (unsigned)k);
+            (void)snprintf(name, sizeof name, "%.400s/%.90s_%u", b->name != NULL ? b->name : "ebb",
+                           row->name, (unsigned)k);
         EBB_TRY(ebb_value_add(b->g, &out[k], name, NULL));
     }
-    EBB_TRY(ebb_node_add(b->g, &b->last, b->before, row->domain, row->name, in, count, out,
-                         out_count));
+    EBB_TRY(
+        ebb_node_add(b->g, &b->last, b->before, row->domain, row->name, in, count, out, out_count));
     ebb_node_of(b->g, b->last)->op = op; // exactly this row, whatever the file imports
     EBB_TRY(stamp(b, b->last, row->name));
     for (uint32_t i = 0; i < b->pending_count; i++)
@@ -186,8 +186,8 @@ ebb_value ebb_const_tensor(ebb_build *b, const ebb_type *type, const void *data)
     }
     v = find_constant(b->g, type, data, bytes);
     if (v.i == 0)
-        ebb_build_fail(b, ebb_graph_add_initializer(b->g, &v, "ebb/const", type, data,
-                                                    EBB_ROLE_CONSTANT));
+        ebb_build_fail(
+            b, ebb_graph_add_initializer(b->g, &v, "ebb/const", type, data, EBB_ROLE_CONSTANT));
     return v;
 }
 
@@ -256,8 +256,8 @@ static bool needs_static(ebb_build *b, ebb_value v)
         return false;
     if (ebb_type_is_static(ebb_build_type(b, v)))
         return true;
-    ebb_build_fail(b, ebb_error(EBB_REJECTED, "the shape of '%s' is not known",
-                                ebb_value_name(b->g, v)));
+    ebb_build_fail(
+        b, ebb_error(EBB_REJECTED, "the shape of '%s' is not known", ebb_value_name(b->g, v)));
     return false;
 }
 

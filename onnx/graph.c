@@ -4,7 +4,7 @@
 #include <assert.h>
 #include <stdio.h>
 
-#define GROW(g, array, count, capacity)                                                            \
+#define GROW(g, array, count, capacity) \
     ebb_arena_grow(&(g)->model->arena, &(array), (count), &(capacity), sizeof *(array))
 
 /* ---- look ---- */
@@ -19,9 +19,9 @@ ebb_node ebb_node_find(const ebb_graph *g, const char *name)
 {
     ebb_str s = ebb_names_find(&g->model->names, name);
     if (s.i != 0)
-        EBB_EACH_NODE (g, n)
-            if (ebb_node_of(g, n)->name.i == s.i)
-                return n;
+        EBB_EACH_NODE(g, n)
+    if (ebb_node_of(g, n)->name.i == s.i)
+        return n;
     return EBB_NO_NODE;
 }
 
@@ -54,8 +54,8 @@ const ebb_tensor *ebb_value_constant(const ebb_graph *g, ebb_value v)
     if (v.i == 0)
         return NULL;
     if (info->tensor != NULL) {
-        bool changes = (info->flags & (EBB_IS_STATE | EBB_IS_INPUT)) != 0 ||
-                       info->role == EBB_ROLE_PARAMETER;
+        bool changes =
+            (info->flags & (EBB_IS_STATE | EBB_IS_INPUT)) != 0 || info->role == EBB_ROLE_PARAMETER;
         return changes || info->tensor->data == NULL ? NULL : info->tensor;
     }
     if (ebb_producer_op(g, v) != EBB_OP_CONSTANT)
@@ -169,7 +169,7 @@ static void drop_use(ebb_graph *g, ebb_value v, ebb_node n, uint32_t slot)
 static bool is_wanted(const ebb_graph *g, ebb_value v)
 {
     const ebb_value_info *info = ebb_value_of(g, v);
-    if (info->use_count > 0 || (info->flags & EBB_IS_OUTPUT) != 0)
+    if (info->use_count > 0 || (info->flags & (EBB_IS_OUTPUT | EBB_IS_CAPTURED)) != 0)
         return true;
     for (size_t i = 0; i < g->binding_count; i++)
         if (ebb_same_value(g->bindings[i].next, v))
@@ -363,7 +363,8 @@ ebb_status ebb_node_set_over(ebb_graph *g, ebb_node n, uint32_t output, uint32_t
     return NULL;
 }
 
-static bool put_on_list(ebb_graph *g, ebb_value **list, size_t *count, size_t *capacity, ebb_value v)
+static bool put_on_list(ebb_graph *g, ebb_value **list, size_t *count, size_t *capacity,
+                        ebb_value v)
 {
     if (!ebb_arena_grow(&g->model->arena, list, *count, capacity, sizeof **list))
         return false;
@@ -460,8 +461,8 @@ ebb_status ebb_node_set_ints(ebb_graph *g, ebb_node n, const char *name, const i
         return ebb_error_memory();
     if (count > 0)
         memcpy(copy, list, count * sizeof *list);
-    return set_attr(
-        g, n, (ebb_attr){.name = name, .type = EBB_ATTR_INTS, .ints = copy, .count = count});
+    return set_attr(g, n,
+                    (ebb_attr){.name = name, .type = EBB_ATTR_INTS, .ints = copy, .count = count});
 }
 
 static ebb_tensor *copy_tensor(ebb_graph *g, const ebb_tensor *t)
@@ -636,8 +637,8 @@ uint32_t *ebb_graph_positions(const ebb_graph *g, ebb_arena *scratch)
         return NULL;
     for (size_t i = 0; i < g->node_count; i++)
         at[i] = UINT32_MAX;
-    EBB_EACH_NODE (g, n)
-        at[n.i] = p++;
+    EBB_EACH_NODE(g, n)
+    at[n.i] = p++;
     return at;
 }
 
@@ -656,7 +657,8 @@ ebb_status ebb_graph_sort(ebb_graph *g)
         status = ebb_error_memory();
         goto done;
     }
-    EBB_EACH_NODE (g, root) {
+    EBB_EACH_NODE(g, root)
+    {
         if (mark[root.i] != UNSEEN)
             continue;
         mark[root.i] = OPEN;

@@ -98,7 +98,7 @@ static void *copied(ebb_arena *arena, const void *from, size_t count, size_t siz
     return to;
 }
 
-#define COPY(arena, field, count, failed)                                                          \
+#define COPY(arena, field, count, failed) \
     (field) = copied((arena), (field), (count), sizeof *(field), (failed))
 
 static void copy_props(ebb_arena *arena, ebb_props *props, bool *failed)

@@ -23,9 +23,16 @@ enum {
 
 static const ebb_op_row rows[EBB_OP_COUNT] = {
     [EBB_OP_UNKNOWN] = {"", "", 0, 0, 0, NULL, NULL, NULL, "UNKNOWN"},
-#define EBB_OP(id, domain, name, since, traits, alias, infer, grad, cost)                          \
-    [EBB_OP_##id] = {DOMAIN_##domain,    name,           since,           (uint32_t)(traits),      \
-                     (uint64_t)(alias),  ebb_infer_##infer, ebb_grad_##grad, ebb_cost_##cost, #id},
+#define EBB_OP(id, domain, name, since, traits, alias, infer, grad, cost) \
+    [EBB_OP_##id] = {DOMAIN_##domain,                                     \
+                     name,                                                \
+                     since,                                               \
+                     (uint32_t)(traits),                                  \
+                     (uint64_t)(alias),                                   \
+                     ebb_infer_##infer,                                   \
+                     ebb_grad_##grad,                                     \
+                     ebb_cost_##cost,                                     \
+                     #id},
 #include "onnx/ops.def"
 #undef EBB_OP
 };

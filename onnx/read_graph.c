@@ -105,6 +105,7 @@ static ebb_status find_value(ebb_reader *r, ebb_graph *g, ebb_value *value, cons
     ebb_type type = ebb_value_of(g->outer, outside)->type;
     EBB_TRY(ebb_value_add(g, value, name, &type));
     ebb_value_of(g, *value)->flags |= EBB_IS_OUTER;
+    ebb_value_of(g->outer, outside)->flags |= EBB_IS_CAPTURED;
     return NULL;
 }
 

@@ -56,19 +56,28 @@ ebb_status ebb_error_io(const char *path, const char *what)
     return ebb_error(EBB_IO, "%s: %s: %s", path, what, strerror(errno));
 }
 
+/* Appends to text[TEXT_BYTES] at `at`; cut where it is full. Returns the new end. */
+static size_t put(char *text, size_t at, const char *format, const char *word)
+{
+    int n = snprintf(text + at, TEXT_BYTES - at, format, word);
+    size_t end = n < 0 ? at : at + (size_t)n;
+    return end < TEXT_BYTES ? end : TEXT_BYTES - 1;
+}
+
 /* A longer version of the same error, in a record of its own, so that a status stays as it was. */
 static ebb_status extended(ebb_status status, const char *before, const char *label,
                            const char *format, va_list args)
 {
-    char line[TEXT_BYTES / 4];
-    line[0] = '\0';
-    if (format != NULL)
-        (void)vsnprintf(line, sizeof line, format, args);
     struct ebb_error *error = next_record(status->code);
+    const char *text = status->text;
+    size_t at = 0;
     if (before != NULL)
-        (void)snprintf(error->text, TEXT_BYTES, "%s: %s", before, status->text);
-    else
-        (void)snprintf(error->text, TEXT_BYTES, "%s\n  %s%s", status->text, label, line);
+        at = put(error->text, at, "%s: ", before);
+    at = put(error->text, at, "%s", text);
+    if (format == NULL)
+        return error;
+    at = put(error->text, at, "\n  %s", label);
+    (void)vsnprintf(error->text + at, TEXT_BYTES - at, format, args);
     return error;
 }
 

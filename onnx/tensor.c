@@ -156,10 +156,10 @@ const char *ebb_type_print(char *text, size_t size, const ebb_type *type, const 
 {
     static const char *const kinds[] = {"unknown", "", "seq ", "optional ", "other"};
     size_t at = 0;
-#define PUT(...)                                                                                   \
-    do {                                                                                           \
-        int put_ = snprintf(text + at, size - at, __VA_ARGS__);                                    \
-        at += put_ < 0 ? 0 : (size_t)put_ < size - at ? (size_t)put_ : size - at - 1;              \
+#define PUT(...)                                                                      \
+    do {                                                                              \
+        int put_ = snprintf(text + at, size - at, __VA_ARGS__);                       \
+        at += put_ < 0 ? 0 : (size_t)put_ < size - at ? (size_t)put_ : size - at - 1; \
     } while (0)
     text[0] = '\0';
     PUT("%s%s", kinds[type->kind <= EBB_KIND_OTHER ? type->kind : 0],
@@ -197,12 +197,12 @@ void ebb_strides(int64_t *strides, int rank, const int64_t *dims)
 
 /* ---- elements ---- */
 
-#define READ(type)                                                                                 \
-    do {                                                                                           \
-        type read_;                                                                                \
-        memcpy(&read_, (const unsigned char *)tensor->data + (size_t)i * sizeof read_,             \
-               sizeof read_);                                                                      \
-        return read_;                                                                              \
+#define READ(type)                                                                     \
+    do {                                                                               \
+        type read_;                                                                    \
+        memcpy(&read_, (const unsigned char *)tensor->data + (size_t)i * sizeof read_, \
+               sizeof read_);                                                          \
+        return read_;                                                                  \
     } while (0)
 
 int64_t ebb_tensor_int(const ebb_tensor *tensor, int64_t i)

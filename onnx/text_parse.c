@@ -206,6 +206,7 @@ static ebb_status settle(const ebb_text_reader *at, ebb_graph *g, ebb_value v)
     ebb_value outside; // which the outer graph may itself still have to find
     EBB_TRY(value_named(g->outer, &outside, ebb_value_name(g, v)));
     info->flags |= EBB_IS_OUTER;
+    ebb_value_of(g->outer, outside)->flags |= EBB_IS_CAPTURED;
     info->type = ebb_value_of(g->outer, outside)->type;
     return NULL;
 }

@@ -17,10 +17,13 @@ static const struct {
     const char *may[10];
 } arrows[] = {
     {"onnx", {"onnx/", "ebb.h"}},
-    {"kernels", {"kernels/", "onnx/op.h", "onnx/attr.h", "onnx/tensor.h", "onnx/arena.h", "onnx/status.h", "ebb.h"}},
+    {"kernels",
+     {"kernels/", "onnx/op.h", "onnx/attr.h", "onnx/tensor.h", "onnx/arena.h", "onnx/status.h",
+      "ebb.h"}},
     {"rewrite", {"rewrite/", "onnx/", "ebb.h"}},
     {"exec", {"exec/", "kernels/", "onnx/", "ebb.h"}},
-    {"passes", {"passes/", "rewrite/", "onnx/", "exec/memory.h", "exec/pack.h", "exec/eval.h", "ebb.h"}},
+    {"passes",
+     {"passes/", "rewrite/", "onnx/", "exec/memory.h", "exec/pack.h", "exec/eval.h", "ebb.h"}},
     {"api", {"api/", "passes/", "rewrite/", "exec/", "kernels/", "onnx/", "ebb.h"}},
     {"cli", {"cli/", "ebb.h"}},
 };
