@@ -108,7 +108,7 @@ double ebb_option_float(const ebb_edit *e, const char *name);
 const char *ebb_option_string(const ebb_edit *e, const char *name); /* NULL: not given, no default */
 bool ebb_option_given(const ebb_edit *e, const char *name);
 
-/* Glob with * and ?, as --train and --freeze take them. Several, comma or space separated. */
+/* Glob with * and ?, as --train and --freeze take them; several are separated by , ; or space. */
 bool ebb_glob(const char *pattern, const char *text);
 
 /* ---- match.c and engine.c: rules ---- */

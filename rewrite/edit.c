@@ -1,0 +1,48 @@
+/* edit.c: the only way a pass changes a graph; stamps provenance. */
+#include "rewrite/rewrite.h"
+
+#include <stdio.h>
+
+ebb_build ebb_edit_build(ebb_edit *e, ebb_node before, ebb_phase phase)
+{
+    if (phase == EBB_PHASE_NONE && before.i != 0)
+        phase = (ebb_phase)ebb_node_of(e->g, before)->phase;
+    return ebb_build_at(e->g, before, phase, e->pass->name);
+}
+
+/* A name that nobody uses, so that an output's name is free for what takes its place. */
+static ebb_status step_aside(ebb_graph *g, ebb_value v)
+{
+    char name[512];
+    (void)snprintf(name, sizeof name, "%.480s_before", ebb_value_name(g, v));
+    ebb_str fresh = ebb_graph_fresh(g, name);
+    if (fresh.i == 0)
+        return ebb_error_memory();
+    return ebb_value_rename(g, v, ebb_text(g, fresh));
+}
+
+ebb_status ebb_edit_replace(ebb_edit *e, ebb_value old, ebb_value with)
+{
+    ebb_graph *g = e->g;
+    bool output = (ebb_value_of(g, old)->flags & EBB_IS_OUTPUT) != 0;
+    const uint16_t fixed = EBB_IS_INPUT | EBB_IS_INITIALIZER | EBB_IS_OUTPUT;
+    if (!output)
+        return ebb_value_replace(g, old, with);
+    if ((ebb_value_of(g, with)->flags & fixed) != 0) { // its own name must stay: keep the output apart
+        ebb_node maker = ebb_value_of(g, old)->producer;
+        if (maker.i == 0)
+            return NULL;
+        ebb_build b = ebb_edit_build(e, maker, EBB_PHASE_NONE);
+        with = ebb_emit(&b, EBB_OP_IDENTITY, with);
+        EBB_TRY(b.status);
+    }
+    const char *name = ebb_value_name(g, old);
+    EBB_TRY(step_aside(g, old));
+    EBB_TRY(ebb_value_rename(g, with, name));
+    return ebb_value_replace(g, old, with);
+}
+
+void ebb_edit_remove(ebb_edit *e, ebb_node n)
+{
+    ebb_node_remove(e->g, n);
+}
