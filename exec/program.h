@@ -30,6 +30,11 @@ typedef struct ebb_plan {
 /* Arena memory. EBB_UNSUPPORTED lists every node without a kernel, not only the first. */
 ebb_status ebb_plan_make(ebb_plan *plan, ebb_arena *arena, const ebb_graph *g,
                          const ebb_backend *const *backends, uint64_t seed);
+/* The same where kernels may be missing: what cannot run is still weighed (without workspace), its
+ * call has no kernel, and *missing tells what is missing, as text; NULL: nothing. */
+ebb_status ebb_plan_estimate(ebb_plan *plan, ebb_arena *arena, const ebb_graph *g,
+                             const ebb_backend *const *backends, uint64_t seed,
+                             const char **missing);
 void ebb_plan_release(ebb_plan *plan); /* the kernels' states */
 
 struct ebb_program {
@@ -47,7 +52,19 @@ struct ebb_program {
     uint64_t seed, steps;
     int64_t step_ns;
     int64_t *node_ns; /* by position, summed; NULL: no profile */
+    bool *filled;     /* by value id: the initializer's bytes are in place */
+    bool ready;       /* initializers in place and kernels prepared */
 };
+
+/* As ebb_program_compile, for a graph that need not be the model's own (its initialization). */
+ebb_status ebb_program_compile_graph(ebb_program **program, ebb_model *model, const ebb_graph *g,
+                                     const ebb_compile_options *options);
+/* Initializers' bytes into place. EBB_RUNTIME naming those whose bytes are missing. */
+ebb_status ebb_program_fill(ebb_program *program);
+/* Where the value lies in the block; NULL where it takes no memory. */
+void *ebb_program_pointer(const ebb_program *program, ebb_value v);
+/* What a checkpoint holds: bound initializers, and those whose role says that a step changes them. */
+bool ebb_program_is_state(const ebb_program *program, ebb_value v);
 
 #ifdef __cplusplus
 }
