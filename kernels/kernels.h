@@ -54,10 +54,16 @@ typedef struct ebb_kernel {
     void (*release)(ebb_call *);                            /* NULL: nothing */
 } ebb_kernel;
 
+typedef struct ebb_family { /* the kernels of one file */
+    const ebb_kernel *kernels;
+    const size_t *count;
+} ebb_family;
+
 typedef struct ebb_backend {
     const char *name; /* "plain", "dnnl" */
     const ebb_kernel *kernels;
     size_t count;
+    const ebb_family *families; /* more kernels, ended by a NULL row; NULL: none */
 } ebb_backend;
 
 extern const ebb_backend ebb_backend_plain; /* kernels/plain/backend.c */
@@ -72,7 +78,8 @@ const ebb_backend *const *ebb_backends(const char *name);
 ebb_status ebb_pick(ebb_call *call, const ebb_backend *const *backends);
 
 /* An error of this call: "Gather 'embed': ..." with code EBB_RUNTIME. */
-ebb_status ebb_call_error(const ebb_call *call, const char *format, ...) EBB_PRINTF(2, 3);
+ebb_status ebb_call_error(const ebb_call *call, const char *format, ...)
+    EBB_PRINTF(2, 3) EBB_NEVER_NULL;
 
 /* Threads: one pool, OpenMP's, shared with oneDNN. */
 void ebb_threads_set(int count); /* 0: as many as processors */

@@ -105,7 +105,8 @@ typedef struct ebb_infer {
 } ebb_infer;
 
 /* An error of this node: "Conv 'c1': ..." with code EBB_REJECTED. */
-ebb_status ebb_infer_error(const ebb_infer *c, const char *format, ...) EBB_PRINTF(2, 3);
+ebb_status ebb_infer_error(const ebb_infer *c, const char *format, ...)
+    EBB_PRINTF(2, 3) EBB_NEVER_NULL;
 
 /* Integers given by attribute (old opsets) or by constant input (new ones). *known is false where the
  * input is there but its value is not known; count is 0 where neither is given. Arena memory. */

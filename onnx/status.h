@@ -25,9 +25,11 @@ extern "C" {
 #if defined(__GNUC__)
 #define EBB_PRINTF(text, first) __attribute__((format(printf, text, first)))
 #define EBB_MUST_USE __attribute__((warn_unused_result))
+#define EBB_NEVER_NULL __attribute__((returns_nonnull)) /* an error is never success */
 #else
 #define EBB_PRINTF(text, first)
 #define EBB_MUST_USE
+#define EBB_NEVER_NULL
 #endif
 
 /* Pass a failure up. The caller adds a line with ebb_while() only when it knows something new. */
@@ -39,13 +41,13 @@ extern "C" {
     } while (0)
 
 /* Makes an error. The sentence names the place and says what is wrong; no full stop, no newline. */
-ebb_status ebb_error(ebb_code code, const char *format, ...) EBB_PRINTF(2, 3);
+ebb_status ebb_error(ebb_code code, const char *format, ...) EBB_PRINTF(2, 3) EBB_NEVER_NULL;
 
 /* "Out of memory" needs no memory: one static record. */
-ebb_status ebb_error_memory(void);
+ebb_status ebb_error_memory(void) EBB_NEVER_NULL;
 
 /* The same with errno's text: "PATH: WHAT: No such file or directory". Code is EBB_IO. */
-ebb_status ebb_error_io(const char *path, const char *what);
+ebb_status ebb_error_io(const char *path, const char *what) EBB_NEVER_NULL;
 
 /* Adds "  while ..." or "  hint: ..." below the sentence. Each returns its argument. */
 ebb_status ebb_while(ebb_status status, const char *format, ...) EBB_PRINTF(2, 3);
