@@ -20,10 +20,25 @@ static ebb_fact_item known(int64_t value)
     return (ebb_fact_item){.value = value, .known = true};
 }
 
+/* Room for values that came after the start. False: no memory, and a hint less. */
+static bool reach(ebb_facts *facts, ebb_value v)
+{
+    if (v.i < facts->count)
+        return true;
+    size_t count = facts->g->value_count + facts->count;
+    ebb_fact *longer = EBB_NEW(facts->arena, ebb_fact, count);
+    if (longer == NULL)
+        return false;
+    memcpy(longer, facts->list, facts->count * sizeof *longer);
+    facts->list = longer;
+    facts->count = count;
+    return true;
+}
+
 /* The fact about v; constants of the graph become one when they are first asked for. NULL: none. */
 static const ebb_fact *fact_of(ebb_facts *facts, ebb_value v)
 {
-    if (v.i == 0 || v.i >= facts->count)
+    if (v.i == 0 || !reach(facts, v))
         return NULL;
     ebb_fact *fact = &facts->list[v.i];
     if (fact->items != NULL)
@@ -74,7 +89,7 @@ static ebb_status keep(ebb_facts *facts, ebb_value v, const learned *l)
     bool fits = type->kind == EBB_KIND_TENSOR && followed((ebb_dtype)type->dtype) &&
                 type->rank >= 0 && type->rank <= 1 &&
                 (type->rank == 0 ? l->count == 1 : type->dims[0] < 0 || type->dims[0] == l->count);
-    if (!fits || v.i >= facts->count)
+    if (!fits || !reach(facts, v))
         return NULL;
     ebb_fact *fact = &facts->list[v.i];
     fact->items = EBB_NEW(facts->arena, ebb_fact_item, (size_t)l->count + 1);
@@ -355,6 +370,29 @@ static bool from_constant(ebb_facts *facts, ebb_node n, learned *l)
     return one != NULL || (many != NULL && many->count <= EBB_FACT_MAX);
 }
 
+/* Cast and CastLike to an integer; exporters write CastLike(0.0, n). keep() refuses other targets. */
+static bool from_cast(ebb_facts *facts, ebb_node n, learned *l)
+{
+    const double limit = 9007199254740992.0; // beyond, a double is no exact integer
+    ebb_value x = ebb_in(facts->g, n, 0);
+    const ebb_tensor *t = x.i != 0 ? ebb_value_constant(facts->g, x) : NULL;
+    int64_t count;
+    if (copy_all(l, input_fact(facts, n, 0)))
+        return ebb_value_of(facts->g, ebb_out(facts->g, n, 0))->type.dtype != EBB_BOOL ||
+               ebb_value_of(facts->g, x)->type.dtype == EBB_BOOL;
+    if (t == NULL || t->data == NULL || !ebb_dtype_is_float((ebb_dtype)t->type.dtype) ||
+        !ebb_type_elements(&t->type, &count) || count > EBB_FACT_MAX ||
+        ebb_value_of(facts->g, ebb_out(facts->g, n, 0))->type.dtype == EBB_BOOL)
+        return false;
+    for (int64_t i = 0; i < count; i++) {
+        double value = ebb_tensor_double(t, i);
+        if (!(value > -limit && value < limit))
+            return false;
+        l->items[l->count++] = known((int64_t)value);
+    }
+    return true;
+}
+
 ebb_status ebb_facts_learn(ebb_facts *facts, ebb_node n)
 {
     ebb_value out = ebb_out(facts->g, n, 0);
@@ -386,9 +424,11 @@ ebb_status ebb_facts_learn(ebb_facts *facts, ebb_node n)
     case EBB_OP_RESHAPE:
     case EBB_OP_SQUEEZE:
     case EBB_OP_UNSQUEEZE:
-    case EBB_OP_CAST:
-    case EBB_OP_CAST_LIKE: // keep() refuses targets other than the followed dtypes
         any = copy_all(&l, input_fact(facts, n, 0));
+        break;
+    case EBB_OP_CAST:
+    case EBB_OP_CAST_LIKE:
+        any = from_cast(facts, n, &l);
         break;
     case EBB_OP_ADD:
     case EBB_OP_SUB:

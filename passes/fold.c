@@ -1,0 +1,499 @@
+/* fold: what is constant is computed now; what does nothing goes.
+ *
+ *   before   s = Shape(x)  b = Gather(s, 0)  t = Concat(b, -1)  y = Reshape(x, t)
+ *   after    y = Reshape(x, t)                                   t is an initializer
+ *
+ * Exporters write shapes as arithmetic: four fifths of a transformer's nodes. Once the batch is
+ * bound all of it is constant, and even before, whatever does not depend on it.
+ *
+ * Never through a weight: a float initializer may be trained, so Transpose(weight) stays a node.
+ * What folds is made of integers, of lone numbers, and of what the file computes from them.
+ *
+ * Also here, because they are exact and every later pass is simpler for them:
+ *   Identity, Cast to the same dtype, Reshape/Expand/Slice/Transpose/Pad/Tile/Concat that change
+ * nothing x * 1, x / 1, x - 0;  And(x, true), Or(x, false);  Where by a constant condition; Dropout
+ * of 0 CastLike(x, t) -> Cast(x) SplitToSequence, SequenceAt(constant) -> Split Conv with a bias of
+ * constant zeros (dynamo writes one) -> Conv without
+ */
+#include "exec/eval.h"
+#include "onnx/facts.h"
+#include "onnx/infer.h"
+#include "passes/passes.h"
+
+enum { RESULT_LIMIT = 64 << 20 }; // bytes; what is larger is better made in each step than stored
+
+/* ---- what may be folded through ---- */
+
+/* A lone number is no weight, unless the exporter says so. */
+static bool is_number(const ebb_graph *g, ebb_value v)
+{
+    const ebb_value_info *info = ebb_value_of(g, v);
+    const char *kind =
+        ebb_props_get(g, &info->props, "pkg.torch.export.graph_signature.InputSpec.kind");
+    return info->type.rank == 0 && (kind == NULL || strstr(kind, "PARAMETER") == NULL);
+}
+
+static const ebb_tensor *foldable(const ebb_graph *g, ebb_value v)
+{
+    const ebb_tensor *t = v.i != 0 ? ebb_value_constant(g, v) : NULL;
+    if (t == NULL || t->data == NULL)
+        return NULL;
+    const ebb_value_info *info = ebb_value_of(g, v);
+    bool weight = (info->flags & EBB_IS_INITIALIZER) != 0 && info->role != EBB_ROLE_CONSTANT &&
+                  ebb_dtype_is_float((ebb_dtype)t->type.dtype) && !is_number(g, v);
+    return weight || info->role == EBB_ROLE_RANDOM ? NULL : t;
+}
+
+/* The node computes from constants alone, and its results are worth keeping. */
+static bool all_constant(const ebb_graph *g, ebb_node n)
+{
+    const ebb_node_info *info = ebb_node_of(g, n);
+    if (!ebb_op_has(info->op, EBB_FOLDS) || ebb_op_has(info->op, EBB_RANDOM) ||
+        info->op == EBB_OP_CONSTANT)
+        return false;
+    for (uint32_t i = 0; i < info->in_count; i++)
+        if (info->in[i].i != 0 && foldable(g, info->in[i]) == NULL)
+            return false;
+    return info->in_count > 0;
+}
+
+static bool makes_graph_output(const ebb_graph *g, ebb_node n)
+{
+    const ebb_node_info *info = ebb_node_of(g, n);
+    for (uint32_t k = 0; k < info->out_count; k++)
+        if (info->out[k].i != 0 && (ebb_value_of(g, info->out[k])->flags & EBB_IS_OUTPUT) != 0)
+            return true;
+    return false;
+}
+
+/* ---- constants ---- */
+
+/* y, output of n, becomes an initializer of the same name; n is to be removed by the caller. */
+static ebb_status hold(ebb_edit *e, ebb_value y, const ebb_tensor *t, ebb_value *made)
+{
+    EBB_TRY(ebb_graph_add_initializer(e->g, made, NULL, &t->type, t->data, EBB_ROLE_CONSTANT));
+    return ebb_edit_replace(e, y, *made);
+}
+
+/* The node's outputs are these tensors. */
+static ebb_status replace_by(ebb_edit *e, ebb_node n, const ebb_tensor *t, uint32_t count)
+{
+    ebb_graph *g = e->g;
+    ebb_value *made = EBB_SCRATCH(e, ebb_value, count);
+    const char **names = EBB_SCRATCH(e, const char *, count);
+    if (made == NULL || names == NULL)
+        return ebb_error_memory();
+    for (uint32_t k = 0; k < count; k++) {
+        ebb_value y = ebb_out(g, n, k);
+        if (y.i == 0 || ebb_value_of(g, y)->use_count == 0)
+            continue;
+        names[k] = ebb_value_name(g, y);
+        EBB_TRY(hold(e, y, &t[k], &made[k]));
+    }
+    ebb_edit_remove(e, n);
+    for (uint32_t k = 0; k < count; k++)
+        if (made[k].i != 0)
+            EBB_TRY(ebb_value_rename(g, made[k], names[k]));
+    ebb_found(e);
+    ebb_applied(e);
+    return NULL;
+}
+
+/* A Constant node's value, whichever attribute holds it. False: strings, sparse, bytes missing. */
+static bool constant_value(ebb_edit *e, ebb_node n, ebb_tensor *t)
+{
+    ebb_attrs attrs = ebb_node_attrs(e->g, n);
+    const ebb_attr *a;
+    int64_t dims[1];
+    *t = (ebb_tensor){0};
+    if ((a = ebb_attr_find(&attrs, "value")) != NULL && a->tensor != NULL) {
+        *t = *a->tensor;
+    } else if ((a = ebb_attr_find(&attrs, "value_int")) != NULL) {
+        t->type = ebb_type_tensor(EBB_I64, 0, NULL);
+        t->data = &a->i;
+    } else if ((a = ebb_attr_find(&attrs, "value_ints")) != NULL) {
+        dims[0] = a->count;
+        t->type = ebb_type_tensor(EBB_I64, 1, dims);
+        t->data = a->count > 0 ? (const void *)a->ints : (const void *)a;
+    } else if ((a = ebb_attr_find(&attrs, "value_floats")) != NULL) {
+        dims[0] = a->count;
+        t->type = ebb_type_tensor(EBB_F32, 1, dims);
+        t->data = a->count > 0 ? (const void *)a->floats : (const void *)a;
+    } else if ((a = ebb_attr_find(&attrs, "value_float")) != NULL) {
+        float *x = EBB_SCRATCH(e, float, 1);
+        if (x != NULL)
+            *x = (float)a->f;
+        t->type = ebb_type_tensor(EBB_F32, 0, NULL);
+        t->data = x;
+    }
+    return t->data != NULL && ebb_type_bytes(&t->type, &t->bytes);
+}
+
+static ebb_status fold_node(ebb_edit *e, ebb_node n, ebb_facts *facts, bool *done)
+{
+    ebb_graph *g = e->g;
+    const ebb_node_info *info = ebb_node_of(g, n);
+    ebb_value y = ebb_out(g, n, 0);
+    ebb_tensor value;
+    *done = false;
+    if (y.i == 0 || makes_graph_output(g, n))
+        return NULL;
+    if (info->op == EBB_OP_CONSTANT) {
+        if (!constant_value(e, n, &value))
+            return NULL;
+        *done = true;
+        return replace_by(e, n, &value, 1);
+    }
+    const ebb_tensor *fact = facts->list[y.i < facts->count ? y.i : 0].tensor;
+    if (fact != NULL && info->out_count == 1) {
+        *done = true;
+        return replace_by(e, n, fact, 1);
+    }
+    if (!all_constant(g, n))
+        return NULL;
+    ebb_tensor *out = EBB_SCRATCH(e, ebb_tensor, info->out_count);
+    if (out == NULL)
+        return ebb_error_memory();
+    // Inputs that were folded just now may have said what the inference could not.
+    EBB_TRY(ebb_infer_node(g, n));
+    for (uint32_t k = 0; k < info->out_count; k++) {
+        size_t bytes;
+        const ebb_value_info *v = ebb_value_of(g, info->out[k]);
+        if (info->out[k].i == 0)
+            continue;
+        if (!ebb_type_is_static(&v->type) || !ebb_type_bytes(&v->type, &bytes))
+            return ebb_skipped(e, n, "the shape of its result depends on values");
+        if (bytes > RESULT_LIMIT)
+            return ebb_skipped(e, n, "its result is too large to be stored");
+    }
+    ebb_status status = ebb_eval_node(g, n, out, info->out_count, RESULT_LIMIT, e->scratch);
+    if (status != NULL && status == ebb_error_memory())
+        return status;
+    if (status != NULL)
+        return ebb_skipped(e, n, "there is no kernel that computes it");
+    *done = true;
+    return replace_by(e, n, out, info->out_count);
+}
+
+/* ---- nodes that do nothing ---- */
+
+static const ebb_type *type_of(const ebb_graph *g, ebb_value v)
+{
+    return &ebb_value_of(g, v)->type;
+}
+
+/* All elements of a foldable constant are x. */
+static bool is_all(const ebb_graph *g, ebb_value v, double x)
+{
+    const ebb_tensor *t = foldable(g, v);
+    int64_t count;
+    if (t == NULL || !ebb_type_elements(&t->type, &count) || count == 0)
+        return false;
+    bool real = ebb_dtype_is_float((ebb_dtype)t->type.dtype);
+    if (!real && !ebb_dtype_is_integer((ebb_dtype)t->type.dtype) && t->type.dtype != EBB_BOOL)
+        return false;
+    for (int64_t i = 0; i < count; i++)
+        if ((real ? ebb_tensor_double(t, i) : (double)ebb_tensor_int(t, i)) != x)
+            return false;
+    return true;
+}
+
+static bool is_whole_slice(const ebb_graph *g, ebb_node n)
+{
+    ebb_value steps = ebb_in(g, n, 4);
+    if (steps.i == 0)
+        return true;
+    const ebb_tensor *t = ebb_value_constant(g, steps);
+    int64_t count;
+    if (t == NULL || t->data == NULL || !ebb_type_elements(&t->type, &count))
+        return false;
+    for (int64_t i = 0; i < count; i++)
+        if (ebb_tensor_int(t, i) < 0) // as long as the input, but backwards
+            return false;
+    return true;
+}
+
+static bool is_unmoved(const ebb_graph *g, ebb_node n)
+{
+    ebb_attrs attrs = ebb_node_attrs(g, n);
+    uint32_t count;
+    const int64_t *perm = ebb_attr_ints(&attrs, "perm", &count);
+    for (uint32_t i = 0; i < count; i++)
+        if (perm[i] != (int64_t)i)
+            return false;
+    return count > 0 ||
+           (type_of(g, ebb_in(g, n, 0))->rank >= 0 && type_of(g, ebb_in(g, n, 0))->rank <= 1);
+}
+
+/* The input that output 0 equals, or none. */
+static ebb_value equal_input(const ebb_graph *g, ebb_node n)
+{
+    const ebb_node_info *info = ebb_node_of(g, n);
+    ebb_value x = ebb_in(g, n, 0), other = ebb_in(g, n, 1), y = ebb_out(g, n, 0);
+    if (x.i == 0 || y.i == 0)
+        return EBB_NO_VALUE;
+    const ebb_type *tx = type_of(g, x), *ty = type_of(g, y);
+    bool alike = tx->dtype == ty->dtype && ebb_type_same_shape(tx, ty);
+    bool other_alike = other.i != 0 && type_of(g, other)->dtype == ty->dtype &&
+                       ebb_type_same_shape(type_of(g, other), ty);
+    switch (info->op) {
+    case EBB_OP_IDENTITY:
+        return x;
+    case EBB_OP_CAST:
+    case EBB_OP_CAST_LIKE:
+        return tx->dtype != EBB_NONE && tx->dtype == ty->dtype ? x : EBB_NO_VALUE;
+    case EBB_OP_RESHAPE:
+    case EBB_OP_FLATTEN:
+    case EBB_OP_SQUEEZE:
+    case EBB_OP_UNSQUEEZE:
+    case EBB_OP_EXPAND:
+    case EBB_OP_TILE:
+        return alike ? x : EBB_NO_VALUE;
+    case EBB_OP_SLICE:
+        return alike && is_whole_slice(g, n) ? x : EBB_NO_VALUE;
+    case EBB_OP_TRANSPOSE:
+        return is_unmoved(g, n) ? x : EBB_NO_VALUE;
+    case EBB_OP_PAD:
+        return is_all(g, other, 0) ? x : EBB_NO_VALUE;
+    case EBB_OP_CONCAT:
+        return info->in_count == 1 ? x : EBB_NO_VALUE;
+    case EBB_OP_SPLIT:
+        return info->out_count == 1 && alike ? x : EBB_NO_VALUE;
+    case EBB_OP_MUL:
+        if (alike && is_all(g, other, 1))
+            return x;
+        return other_alike && is_all(g, x, 1) ? other : EBB_NO_VALUE;
+    case EBB_OP_DIV:
+        return alike && is_all(g, other, 1) ? x : EBB_NO_VALUE;
+    case EBB_OP_SUB:
+        return alike && is_all(g, other, 0) ? x : EBB_NO_VALUE;
+    case EBB_OP_AND:
+    case EBB_OP_OR:
+        if (alike && is_all(g, other, info->op == EBB_OP_AND))
+            return x;
+        return other_alike && is_all(g, x, info->op == EBB_OP_AND) ? other : EBB_NO_VALUE;
+    case EBB_OP_WHERE: {
+        ebb_value third = ebb_in(g, n, 2);
+        if (other_alike && is_all(g, x, 1))
+            return other;
+        bool third_alike = third.i != 0 && ebb_type_same_shape(type_of(g, third), ty);
+        return third_alike && is_all(g, x, 0) ? third : EBB_NO_VALUE;
+    }
+    case EBB_OP_DROPOUT: {
+        ebb_value mask = ebb_out(g, n, 1);
+        bool mask_read = mask.i != 0 && (ebb_value_of(g, mask)->use_count > 0 ||
+                                         (ebb_value_of(g, mask)->flags & EBB_IS_OUTPUT) != 0);
+        return !mask_read && is_all(g, other, 0) ? x : EBB_NO_VALUE;
+    }
+    default:
+        return EBB_NO_VALUE;
+    }
+}
+
+static ebb_status drop_idle(ebb_edit *e, ebb_node n, bool *done)
+{
+    ebb_graph *g = e->g;
+    ebb_value x = equal_input(g, n), y = ebb_out(g, n, 0);
+    *done = false;
+    if (x.i == 0)
+        return NULL;
+    const ebb_value_info *from = ebb_value_of(g, x), *to = ebb_value_of(g, y);
+    // A graph output must stay a value of its own: it cannot take over an input's name.
+    bool fixed = from->producer.i == 0 || (from->flags & EBB_IS_OUTPUT) != 0;
+    if ((to->flags & EBB_IS_OUTPUT) != 0 && fixed)
+        return NULL;
+    for (size_t i = 0; i < g->binding_count; i++)
+        if (ebb_same_value(g->bindings[i].next, y) && fixed)
+            return NULL;
+    EBB_TRY(ebb_edit_replace(e, y, x));
+    ebb_edit_remove(e, n);
+    ebb_found(e);
+    ebb_applied(e);
+    *done = true;
+    return NULL;
+}
+
+/* ---- other forms ---- */
+
+static ebb_status cast_like_is_cast(ebb_edit *e, ebb_node n)
+{
+    ebb_graph *g = e->g;
+    ebb_dtype dtype = (ebb_dtype)type_of(g, ebb_out(g, n, 0))->dtype;
+    if (dtype == EBB_NONE)
+        return NULL;
+    ebb_build b = ebb_edit_build(e, n, EBB_PHASE_NONE);
+    ebb_value y = ebb_out(g, n, 0);
+    b.name = ebb_text(g, ebb_node_of(g, n)->name);
+    ebb_with_int(&b, "to", dtype);
+    ebb_value cast = ebb_emit(&b, EBB_OP_CAST, ebb_in(g, n, 0));
+    EBB_TRY(b.status);
+    EBB_TRY(ebb_edit_replace(e, y, cast));
+    ebb_edit_remove(e, n);
+    ebb_found(e);
+    ebb_applied(e);
+    return NULL;
+}
+
+static ebb_status drop_zero_bias(ebb_edit *e, ebb_node n)
+{
+    ebb_graph *g = e->g;
+    ebb_value bias = ebb_in(g, n, 2);
+    if (bias.i == 0 || ebb_value_of(g, bias)->role != EBB_ROLE_CONSTANT || !is_all(g, bias, 0))
+        return NULL;
+    EBB_TRY(ebb_node_set_input(g, n, 2, EBB_NO_VALUE));
+    ebb_node_of(g, n)->in_count = 2;
+    ebb_found(e);
+    ebb_applied(e);
+    return NULL;
+}
+
+enum { PARTS_LIMIT = EBB_BUILD_OUTPUTS };
+
+/* The sizes of a SplitToSequence's parts; 0 where they are not known or too many. */
+static uint32_t part_sizes(const ebb_graph *g, ebb_node n, int axis, int64_t sizes[])
+{
+    int64_t whole = type_of(g, ebb_in(g, n, 0))->dims[axis], count = 0, each = 1;
+    if (ebb_in(g, n, 1).i != 0) {
+        const ebb_tensor *t = ebb_value_constant(g, ebb_in(g, n, 1));
+        if (t == NULL || t->data == NULL || !ebb_type_elements(&t->type, &count) || count < 1)
+            return 0;
+        each = ebb_tensor_int(t, 0);
+        if (t->type.rank == 1) {
+            for (int64_t i = 0; i < count && i < PARTS_LIMIT; i++)
+                sizes[i] = ebb_tensor_int(t, i);
+            return count <= PARTS_LIMIT ? (uint32_t)count : 0;
+        }
+    }
+    if (whole < 1 || each < 1 || (whole - 1) / each >= PARTS_LIMIT)
+        return 0;
+    count = (whole - 1) / each + 1;
+    for (int64_t i = 0; i < count; i++)
+        sizes[i] = whole - i * each < each ? whole - i * each : each;
+    return (uint32_t)count;
+}
+
+/* Every reader takes one part at a constant place. */
+static bool parts_are_taken(const ebb_graph *g, ebb_value sequence, uint32_t count)
+{
+    const ebb_value_info *info = ebb_value_of(g, sequence);
+    for (size_t i = 0; i < info->use_count; i++) {
+        ebb_node at = info->uses[i].node;
+        const ebb_tensor *t = ebb_value_constant(g, ebb_in(g, at, 1));
+        if (ebb_node_of(g, at)->op != EBB_OP_SEQUENCE_AT || t == NULL || t->data == NULL)
+            return false;
+        int64_t place = ebb_tensor_int(t, 0);
+        if (place < -(int64_t)count || place >= (int64_t)count)
+            return false;
+    }
+    return (info->flags & EBB_IS_OUTPUT) == 0;
+}
+
+/* SplitToSequence(x, sizes) read by SequenceAt(constant) -> Split(x, sizes). */
+static ebb_status sequence_is_split(ebb_edit *e, ebb_node n)
+{
+    ebb_graph *g = e->g;
+    ebb_value x = ebb_in(g, n, 0), sequence = ebb_out(g, n, 0), out[PARTS_LIMIT];
+    ebb_attrs attrs = ebb_node_attrs(g, n);
+    int rank = type_of(g, x)->rank;
+    int64_t axis = ebb_attr_int(&attrs, "axis", 0), sizes[PARTS_LIMIT];
+    if (rank < 1)
+        return ebb_skipped(e, n, "the rank of its input is not known");
+    axis = axis < 0 ? axis + rank : axis;
+    uint32_t count = part_sizes(g, n, (int)axis, sizes);
+    if (count == 0)
+        return ebb_skipped(e, n, "the sizes of its parts are not known, or too many");
+    if (!parts_are_taken(g, sequence, count))
+        return ebb_skipped(e, n, "its parts are not all taken at constant places");
+    bool squeeze = ebb_in(g, n, 1).i == 0 && ebb_attr_int(&attrs, "keepdims", 1) == 0;
+    bool as_input = ebb_model_opset(g->model, EBB_DOMAIN_ONNX) >= 13;
+    ebb_build b = ebb_edit_build(e, n, EBB_PHASE_NONE);
+    b.name = ebb_text(g, ebb_node_of(g, n)->name);
+    ebb_value in[2] = {x, as_input ? ebb_const_ints(&b, sizes, count) : EBB_NO_VALUE};
+    ebb_with_int(&b, "axis", axis);
+    if (!as_input)
+        ebb_with_ints(&b, "split", sizes, count);
+    ebb_emit_node(&b, EBB_OP_SPLIT, in, 2, out, count, (UINT32_C(1) << count) - 1);
+    for (uint32_t k = 0; squeeze && k < count; k++) {
+        ebb_type t = b.status == NULL ? *type_of(g, out[k]) : ebb_type_none();
+        for (int i = (int)axis; i + 1 < t.rank; i++)
+            t.dims[i] = t.dims[i + 1];
+        out[k] = ebb_emit_reshape(&b, out[k], t.dims, t.rank - 1);
+    }
+    EBB_TRY(b.status);
+    while (ebb_value_of(g, sequence)->use_count > 0) {
+        ebb_node at = ebb_value_of(g, sequence)->uses[0].node;
+        ebb_value y = ebb_out(g, at, 0);
+        int64_t place = ebb_tensor_int(ebb_value_constant(g, ebb_in(g, at, 1)), 0);
+        ebb_value part = out[place < 0 ? place + (int64_t)count : place];
+        if ((ebb_value_of(g, y)->flags & EBB_IS_OUTPUT) != 0) { // a part may be wanted twice
+            part = ebb_emit(&b, EBB_OP_IDENTITY, part);
+            EBB_TRY(b.status);
+        }
+        EBB_TRY(ebb_edit_replace(e, y, part));
+        ebb_edit_remove(e, at);
+    }
+    ebb_edit_remove(e, n);
+    ebb_found(e);
+    ebb_applied(e);
+    return NULL;
+}
+
+/* ---- the pass ---- */
+
+/* In a walk of their own: the split stands before the places of its parts, which fold first. */
+static ebb_status splits(ebb_edit *e)
+{
+    EBB_EACH_NODE(e->g, n)
+    if (ebb_node_of(e->g, n)->op == EBB_OP_SPLIT_TO_SEQUENCE)
+        EBB_TRY(sequence_is_split(e, n));
+    return NULL;
+}
+
+static ebb_status walk(ebb_edit *e, bool *changed)
+{
+    ebb_facts facts;
+    ebb_graph *g = e->g;
+    size_t before = e->report->applied;
+    EBB_TRY(ebb_facts_init(&facts, g, e->scratch));
+    for (ebb_node n = ebb_first(g), next; n.i != 0; n = next) {
+        next = ebb_next(g, n);
+        ebb_op op = ebb_node_of(g, n)->op;
+        bool done;
+        if (op == EBB_OP_UNKNOWN)
+            continue;
+        EBB_TRY(ebb_facts_learn(&facts, n));
+        EBB_TRY(fold_node(e, n, &facts, &done));
+        if (!done)
+            EBB_TRY(drop_idle(e, n, &done));
+        if (!done && op == EBB_OP_CAST_LIKE)
+            EBB_TRY(cast_like_is_cast(e, n));
+        if (!done && op == EBB_OP_CONV)
+            EBB_TRY(drop_zero_bias(e, n));
+    }
+    *changed = e->report->applied != before;
+    return NULL;
+}
+
+static ebb_status run(ebb_edit *e)
+{
+    enum { ROUNDS = 4 }; // a second walk finds what better shapes allow; more has not been seen
+    bool changed = true;
+    for (int round = 0; round < ROUNDS && changed; round++) {
+        e->report->skip_count = 0; // what was skipped may fold this time
+        e->report->found = e->report->applied;
+        EBB_TRY(ebb_infer_graph(e->g));
+        EBB_TRY(walk(e, &changed));
+        size_t before = e->report->applied;
+        EBB_TRY(splits(e));
+        changed = changed || e->report->applied != before;
+        (void)ebb_graph_sweep(e->g);
+    }
+    return NULL;
+}
+
+const ebb_pass ebb_pass_fold = {
+    .name = "fold",
+    .doc = "compute what is constant, drop what does nothing",
+    .exactness = EBB_EXACT,
+    .run = run,
+};

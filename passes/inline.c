@@ -1,0 +1,311 @@
+/* inline: calls of the model's own functions become their bodies.
+ *
+ *   before   y = local.Block <alpha = 0.1> (x)      local.Block (a) => (b) { t = LeakyRelu <alpha: float = @alpha> (a) ... }
+ *   after    y/t = LeakyRelu <alpha = 0.1> (x) ...  the function is gone
+ *
+ * Functions may call functions: what a body brings is looked at in turn. A body's attribute that stands
+ * for one of the function's gets the call's value, else the function's default, else it is left out, so
+ * that the operator's own default holds. Functions of domain ai.ebb that the operator table knows stay
+ * calls: they are our operators, and their bodies are for other runtimes.
+ *
+ * Exact: the same operators on the same operands.
+ *
+ * Declines where the body holds control flow, whose subgraphs would see the function's names, and where
+ * the body's opset gives one of its operators another meaning than the model's does.
+ */
+#include "passes/passes.h"
+
+enum { NODES_LIMIT = 1 << 20 }; // of all bodies together: a few small functions can nest to any size
+
+/* ---- which function ---- */
+
+static bool same_domain(const char *a, const char *b)
+{
+    const char *plain_a = strcmp(a, "ai.onnx") == 0 ? "" : a;
+    const char *plain_b = strcmp(b, "ai.onnx") == 0 ? "" : b;
+    return strcmp(plain_a, plain_b) == 0;
+}
+
+/* Index + 1 of the function that a node calls; 0: none. */
+static size_t called(const ebb_graph *g, const ebb_node_info *info)
+{
+    const ebb_model *m = g->model;
+    for (size_t i = 0; i < m->function_count; i++) {
+        const ebb_function *f = &m->functions[i];
+        if (ebb_same_str(f->name, info->op_name) &&
+            same_domain(ebb_text(g, f->domain), ebb_text(g, info->domain)) &&
+            strcmp(ebb_text(g, f->overload), ebb_text(g, info->overload)) == 0)
+            return i + 1;
+    }
+    return 0;
+}
+
+/* Our own operators stay. */
+static bool is_operator(const ebb_graph *g, const ebb_function *f)
+{
+    const char *domain = ebb_text(g, f->domain);
+    return strcmp(domain, EBB_DOMAIN_EBB) == 0 &&
+           ebb_op_find(domain, ebb_text(g, f->name), 1) != EBB_OP_UNKNOWN;
+}
+
+/* Functions are flat when all that they call is flat; what never becomes flat calls itself. */
+static ebb_status no_recursion(const ebb_edit *e)
+{
+    const ebb_model *m = e->g->model;
+    bool *flat = EBB_SCRATCH(e, bool, m->function_count + 1), progress = true;
+    if (flat == NULL)
+        return ebb_error_memory();
+    while (progress) {
+        progress = false;
+        for (size_t i = 0; i < m->function_count; i++) {
+            bool all = !flat[i];
+            for (ebb_node n = ebb_first(m->functions[i].body); all && n.i != 0;
+                 n = ebb_next(m->functions[i].body, n)) {
+                size_t to = called(e->g, ebb_node_of(m->functions[i].body, n));
+                all = to == 0 || flat[to - 1];
+            }
+            if (all)
+                flat[i] = progress = true;
+        }
+    }
+    for (size_t i = 0; i < m->function_count; i++)
+        if (!flat[i])
+            return ebb_error(EBB_REJECTED, "function '%s' calls itself",
+                             ebb_text(e->g, m->functions[i].name));
+    return NULL;
+}
+
+/* ---- whether its body fits here ---- */
+
+static int64_t imported(const ebb_graph *g, const ebb_function *f, const char *domain)
+{
+    for (size_t i = 0; i < f->import_count; i++)
+        if (same_domain(ebb_text(g, f->imports[i].domain), domain))
+            return f->imports[i].version;
+    return 0;
+}
+
+static const char *declines(const ebb_graph *g, const ebb_function *f)
+{
+    EBB_EACH_NODE(f->body, n)
+    {
+        const ebb_node_info *info = ebb_node_of(f->body, n);
+        for (uint32_t i = 0; i < info->attr_count; i++)
+            if (info->attr[i].type == EBB_ATTR_GRAPH || info->attr[i].type == EBB_ATTR_GRAPHS)
+                return "its body holds control flow";
+        const char *domain = ebb_text(g, info->domain), *name = ebb_text(g, info->op_name);
+        int64_t theirs = imported(g, f, domain), ours = ebb_model_opset(g->model, domain);
+        if (theirs > 0 && ours > 0 && theirs != ours &&
+            ebb_op_find(domain, name, theirs) != ebb_op_find(domain, name, ours))
+            return "its body is written for another opset";
+    }
+    return NULL;
+}
+
+/* ---- putting it in ---- */
+
+/* What a reference to the function's attribute stands for in this call; NULL: nothing. */
+static const ebb_attr *referred(const ebb_attrs *call, const ebb_function *f, const char *name)
+{
+    const ebb_attr *given = ebb_attr_find(call, name);
+    for (size_t i = 0; given == NULL && i < f->default_count; i++)
+        if (strcmp(f->defaults[i].name, name) == 0)
+            given = &f->defaults[i];
+    return given;
+}
+
+static ebb_status copy_attributes(ebb_graph *g, ebb_node to, const ebb_node_info *from,
+                                  const ebb_attrs *call, const ebb_function *f)
+{
+    for (uint32_t i = 0; i < from->attr_count; i++) {
+        ebb_attr attr = from->attr[i];
+        if (attr.ref != NULL) {
+            const ebb_attr *given = referred(call, f, attr.ref);
+            if (given == NULL)
+                continue;
+            const char *name = attr.name;
+            attr = *given;
+            attr.name = name;
+            attr.origin = NULL; // the writer would write it under the old name
+        }
+        EBB_TRY(ebb_node_set_attr(g, to, &attr));
+    }
+    return NULL;
+}
+
+/* One node of the body, before the call. map: the body's values here. */
+static ebb_status put_node(ebb_edit *e, const ebb_function *f, ebb_node call, ebb_node n,
+                           ebb_value *map, ebb_node *put)
+{
+    ebb_graph *g = e->g;
+    const ebb_graph *body = f->body;
+    const ebb_node_info from = *ebb_node_of(body, n);
+    const char *domain = ebb_text(g, from.domain);
+    const char *place = ebb_node_of(g, call)->name.i != 0 ? ebb_text(g, ebb_node_of(g, call)->name)
+                                                          : ebb_text(g, f->name);
+    ebb_value *in = EBB_SCRATCH(e, ebb_value, from.in_count);
+    ebb_value *out = EBB_SCRATCH(e, ebb_value, from.out_count);
+    if (in == NULL || out == NULL)
+        return ebb_error_memory();
+    for (uint32_t i = 0; i < from.in_count; i++)
+        in[i] = from.in[i].i != 0 ? map[from.in[i].i] : EBB_NO_VALUE;
+    for (uint32_t k = 0; k < from.out_count; k++) {
+        if (from.out[k].i == 0)
+            continue;
+        const char *name =
+            ebb_arena_printf(e->scratch, "%s/%s", place, ebb_value_name(body, from.out[k]));
+        if (name == NULL)
+            return ebb_error_memory();
+        EBB_TRY(ebb_value_add(g, &out[k], name, &ebb_value_of(body, from.out[k])->type));
+        map[from.out[k].i] = out[k];
+    }
+    int64_t version = imported(g, f, domain);
+    EBB_TRY(ebb_model_import(g->model, domain, version > 0 ? version : 1));
+    EBB_TRY(ebb_node_add(g, put, call, domain, ebb_text(g, from.op_name), in, from.in_count, out,
+                         from.out_count));
+    ebb_attrs attrs = ebb_node_attrs(g, call);
+    EBB_TRY(copy_attributes(g, *put, &from, &attrs, f));
+    ebb_node_info *to = ebb_node_of(g, *put), *caller = ebb_node_of(g, call);
+    to->overload = from.overload;
+    to->doc = caller->doc;
+    to->phase = caller->phase;
+    if (from.name.i != 0) {
+        const char *name = ebb_arena_printf(e->scratch, "%s/%s", place, ebb_text(g, from.name));
+        to->name = name != NULL ? ebb_graph_intern(g, name) : (ebb_str){0};
+        if (to->name.i == 0)
+            return ebb_error_memory();
+    }
+    for (size_t i = 0; i < caller->props.count; i++) {
+        ebb_prop prop = ebb_node_of(g, call)->props.list[i];
+        EBB_TRY(ebb_props_set(g, &ebb_node_of(g, *put)->props, ebb_text(g, prop.key),
+                              ebb_text(g, prop.value)));
+    }
+    return NULL;
+}
+
+/* The value that stands for output k of the call. What the function merely hands through needs a node
+ * to be a value of its own. */
+static ebb_status give_output(ebb_edit *e, ebb_node call, uint32_t k, ebb_value inner)
+{
+    ebb_graph *g = e->g;
+    ebb_value y = ebb_out(g, call, k);
+    if (y.i == 0)
+        return NULL;
+    if (inner.i == 0)
+        return ebb_error(EBB_REJECTED, "%s: its function does not make output %u",
+                         ebb_node_label(g, call), (unsigned)k);
+    ebb_node maker = ebb_value_of(g, inner)->producer;
+    bool taken = (ebb_value_of(g, inner)->flags & EBB_IS_OUTPUT) != 0;
+    if (maker.i == 0 || taken) {
+        ebb_build b = ebb_edit_build(e, call, EBB_PHASE_NONE);
+        inner = ebb_emit(&b, EBB_OP_IDENTITY, inner);
+        EBB_TRY(b.status);
+    }
+    return ebb_edit_replace(e, y, inner);
+}
+
+/* *first: the body's first node here, or what followed the call where the body is empty. */
+static ebb_status put_body(ebb_edit *e, const ebb_function *f, ebb_node call, size_t *nodes,
+                           ebb_node *first)
+{
+    ebb_graph *g = e->g;
+    const ebb_graph *body = f->body;
+    ebb_value *map = EBB_SCRATCH(e, ebb_value, body->value_count);
+    if (map == NULL)
+        return ebb_error_memory();
+    if (ebb_node_of(g, call)->in_count > body->input_count ||
+        ebb_node_of(g, call)->out_count > body->output_count)
+        return ebb_error(EBB_REJECTED, "%s has more inputs or outputs than its function",
+                         ebb_node_label(g, call));
+    for (size_t i = 0; i < body->input_count; i++)
+        map[body->inputs[i].i] = ebb_in(g, call, (uint32_t)i);
+    *first = EBB_NO_NODE;
+    EBB_EACH_NODE(body, n)
+    {
+        ebb_node put;
+        if (++*nodes > NODES_LIMIT)
+            return ebb_error(EBB_REJECTED, "its functions unfold to more than %d nodes",
+                             (int)NODES_LIMIT);
+        EBB_TRY(put_node(e, f, call, n, map, &put));
+        if (first->i == 0)
+            *first = put;
+    }
+    const ebb_node_info *info = ebb_node_of(g, call);
+    uint32_t count = info->out_count;
+    const char **names = EBB_SCRATCH(e, const char *, count);
+    ebb_value *given = EBB_SCRATCH(e, ebb_value, count);
+    if (names == NULL || given == NULL)
+        return ebb_error_memory();
+    for (uint32_t k = 0; k < count; k++) {
+        ebb_value y = ebb_out(g, call, k);
+        ebb_value inner = map[body->outputs[k].i];
+        bool output = y.i != 0 && (ebb_value_of(g, y)->flags & EBB_IS_OUTPUT) != 0;
+        EBB_TRY(give_output(e, call, k, inner));
+        if (y.i != 0 && !output && inner.i != 0 && ebb_value_of(g, inner)->producer.i != 0) {
+            names[k] = ebb_value_name(g, y);
+            given[k] = inner;
+        }
+    }
+    ebb_node after = ebb_next(g, call);
+    ebb_edit_remove(e, call);
+    // The caller's names are those that users know.
+    for (uint32_t k = 0; k < count; k++) {
+        bool ours = given[k].i != 0 && ebb_value_find(g, names[k]).i == 0;
+        for (uint32_t j = 0; ours && j < k; j++)
+            ours = !ebb_same_value(given[j], given[k]);
+        // a value that was there before the call keeps its name
+        for (size_t i = 0; ours && i < body->input_count; i++)
+            ours = !ebb_same_value(given[k], map[body->inputs[i].i]);
+        if (ours)
+            EBB_TRY(ebb_value_rename(g, given[k], names[k]));
+    }
+    if (first->i == 0)
+        *first = after;
+    return NULL;
+}
+
+/* ---- the pass ---- */
+
+static ebb_status run(ebb_edit *e)
+{
+    ebb_graph *g = e->g;
+    ebb_model *m = g->model;
+    if (m->function_count == 0)
+        return NULL;
+    EBB_TRY(no_recursion(e));
+    const char **refused = EBB_SCRATCH(e, const char *, m->function_count);
+    size_t nodes = 0;
+    bool all = true;
+    if (refused == NULL)
+        return ebb_error_memory();
+    for (size_t i = 0; i < m->function_count; i++)
+        refused[i] = declines(g, &m->functions[i]);
+    for (ebb_node n = ebb_first(g), next; n.i != 0; n = next) {
+        next = ebb_next(g, n);
+        size_t f = called(g, ebb_node_of(g, n));
+        if (f == 0 || is_operator(g, &m->functions[f - 1]))
+            continue;
+        if (refused[f - 1] != NULL) {
+            EBB_TRY(ebb_skipped(e, n, refused[f - 1]));
+            all = false;
+            continue;
+        }
+        ebb_found(e);
+        EBB_TRY(put_body(e, &m->functions[f - 1], n, &nodes, &next));
+        ebb_applied(e);
+    }
+    size_t kept = 0;
+    for (size_t i = 0; all && i < m->function_count; i++)
+        if (is_operator(g, &m->functions[i]))
+            m->functions[kept++] = m->functions[i];
+    if (all)
+        m->function_count = kept;
+    return NULL;
+}
+
+const ebb_pass ebb_pass_inline = {
+    .name = "inline",
+    .doc = "put the bodies of the model's own functions where they are called",
+    .exactness = EBB_EXACT,
+    .run = run,
+};
