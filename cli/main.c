@@ -194,8 +194,11 @@ static int help(int count, char **words)
     if (strcmp(words[0], "passes") == 0) {
         char *json = NULL;
         ebb_status status = ebb_passes_json(&json);
-        const cli nothing = {0};
-        return status != NULL ? cli_fail(status) : cli_show(&nothing, json, cli_show_passes);
+        const cli nothing = {0},
+                  as_json = {.words = {{cli_find_option("--json"), ""}}, .word_count = 1};
+        bool wanted = count > 1 && strcmp(words[1], "--json") == 0;
+        return status != NULL ? cli_fail(status)
+                              : cli_show(wanted ? &as_json : &nothing, json, cli_show_passes);
     }
     const cli_verb *verb = find_verb(words[0]);
     if (verb == NULL)

@@ -121,7 +121,7 @@ static ebb_value as_matrix(spot *s, int axis)
 
 static ebb_status cross_entropy(spot *s, ebb_value *target, ebb_value *loss)
 {
-    int axis;
+    int axis = 0;
     EBB_TRY(class_axis(s, &axis));
     s->target = s->type;
     s->target.dtype = EBB_I64;
