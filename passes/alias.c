@@ -196,7 +196,7 @@ static ebb_status place(ebb_edit *e, sharing *s, ebb_node n, uint32_t k, uint8_t
         }
         return NULL;
     }
-    return reason == NULL ? NULL : ebb_skipped(e, n, reason);
+    return reason == NULL ? NULL : ebb_declined(e, n, reason);
 }
 
 static ebb_status run(ebb_edit *e)

@@ -7,6 +7,20 @@ bool ebb_is_backward(const ebb_graph *g, ebb_node n)
     return phase == EBB_BACKWARD || phase == EBB_UPDATE;
 }
 
+ebb_status ebb_draw_also(ebb_model *model, ebb_str state, ebb_value drawn)
+{
+    size_t count = model->init_binding_count;
+    struct ebb_init_binding *longer = EBB_NEW(&model->arena, struct ebb_init_binding, count + 1);
+    if (longer == NULL)
+        return ebb_error_memory();
+    if (count > 0)
+        memcpy(longer, model->init_bindings, count * sizeof *longer);
+    longer[count] = (struct ebb_init_binding){state, drawn};
+    model->init_bindings = longer;
+    model->init_binding_count = count + 1;
+    return NULL;
+}
+
 ebb_node ebb_first_update(const ebb_graph *g)
 {
     EBB_EACH_NODE(g, n)

@@ -26,6 +26,16 @@ static inline ebb_value ebb_saves_root(const ebb_saves *saves, ebb_value v)
 
 bool ebb_is_backward(const ebb_graph *g, ebb_node n); /* of the backward or the update */
 
+/* A site that was found and is left alone, for this reason. */
+static inline ebb_status ebb_declined(ebb_edit *e, ebb_node n, const char *reason)
+{
+    ebb_found(e);
+    return ebb_skipped(e, n, reason);
+}
+
+/* The model's initialization graph draws initializer `state` by its value `drawn`, too. */
+ebb_status ebb_draw_also(ebb_model *model, ebb_str state, ebb_value drawn);
+
 /* The first node of the update phase, or none: where the backward ends. */
 ebb_node ebb_first_update(const ebb_graph *g);
 

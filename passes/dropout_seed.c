@@ -42,7 +42,7 @@ static ebb_status run(ebb_edit *e)
             continue;
         ebb_node forward = ebb_value_of(e->g, ebb_in(e->g, n, 1))->producer;
         if (forward.i == 0 || ebb_node_of(e->g, forward)->op != EBB_OP_EBB_DROPOUT) {
-            EBB_TRY(ebb_skipped(e, n, "its mask was drawn without a key"));
+            EBB_TRY(ebb_declined(e, n, "its mask was drawn without a key"));
             continue;
         }
         ebb_found(e);

@@ -159,7 +159,7 @@ ebb_status ebb_fuse_layer_norm(ebb_edit *e, ebb_node n, bool *done)
         return NULL;
     *done = true;
     if (ebb_model_opset(g->model, "") < 17)
-        return ebb_skipped(e, n, "LayerNormalization needs opset 17");
+        return ebb_declined(e, n, "LayerNormalization needs opset 17");
     ebb_found(e);
     ebb_build b = ebb_edit_build(e, n, EBB_PHASE_NONE);
     b.name = base_name(g, n);

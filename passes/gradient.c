@@ -296,7 +296,7 @@ static ebb_status visit(reverse *r, ebb_node n)
             r->b.status = NULL;
             memset(dx, 0, in_count * sizeof *dx);
         }
-        EBB_TRY(ebb_while(r->b.status, "while making the gradient of %s", ebb_node_label(g, n)));
+        EBB_TRY(ebb_while(r->b.status, "making the gradient of %s", ebb_node_label(g, n)));
     }
     for (uint32_t i = 0; i < in_count; i++) {
         if (!wants[i] || dx[i].i == 0)
@@ -374,7 +374,7 @@ static ebb_status run(ebb_edit *e)
                         "append one with --loss cross-entropy, or name an output: loss:name=NAME");
     EBB_EACH_NODE(g, n)
     if (ebb_node_of(g, n)->phase == EBB_BACKWARD)
-        return ebb_skipped(e, n, "the graph has a backward already");
+        return ebb_declined(e, n, "the graph has a backward already");
     EBB_TRY(ebb_require_static(g));
     EBB_TRY(prepare(&r));
     EBB_TRY(choose_parameters(&r));

@@ -208,7 +208,7 @@ static ebb_status run(ebb_edit *e)
         return ebb_error(EBB_USAGE,
                          "loss: say which: cross-entropy, mse, l1, bce-logits, or name=OUTPUT");
     if (e->g->loss.i != 0)
-        return ebb_skipped(e, EBB_NO_NODE, "the graph has a loss already");
+        return ebb_declined(e, EBB_NO_NODE, "the graph has a loss already");
     EBB_TRY(find_output(e, ebb_option_string(e, "output"), &output));
     ebb_found(e);
     return append(e, output);

@@ -21,24 +21,54 @@ typedef struct recipe {
     const char *kind;
     double momentum, beta1, beta2, epsilon, weight_decay;
     ebb_value lr, step; /* step: none for sgd */
+    const void *zeros;  /* what states start with */
 } recipe;
 
-/* All zeros, of like's type. */
-static ebb_status zero_state(ebb_edit *e, ebb_value like, const char *suffix, ebb_value *state)
+/* The zeros that all states start with: one block, as large as the largest parameter with bytes. */
+static ebb_status make_zeros(recipe *r)
 {
-    ebb_graph *g = e->g;
-    ebb_type type = ebb_value_of(g, like)->type;
+    const ebb_graph *g = r->e->g;
+    size_t most = 0;
+    for (size_t i = 0; i < g->initializer_count; i++) {
+        const ebb_tensor *t = ebb_value_of(g, g->initializers[i])->tensor;
+        if (ebb_value_of(g, g->initializers[i])->role == EBB_ROLE_PARAMETER && t->data != NULL &&
+            t->bytes > most)
+            most = t->bytes;
+    }
+    r->zeros = ebb_arena_zeroed(&r->e->g->model->arena, most + 1, 1);
+    return r->zeros == NULL ? ebb_error_memory() : NULL;
+}
+
+/* A skeleton's states have no bytes either: its initialization graph makes the zeros. */
+static ebb_status draw_zeros(ebb_model *m, const char *name, const ebb_type *type, ebb_str state)
+{
+    if (m->initialization == NULL || type->dtype != EBB_F32) // ConstantOfShape's default is float
+        return NULL;
+    ebb_build b = ebb_build_at(m->initialization, EBB_NO_NODE, EBB_PHASE_NONE, NULL);
+    b.name = name;
+    ebb_with_name(&b, name);
+    ebb_value shape = ebb_const_ints(&b, type->dims, (uint32_t)type->rank);
+    ebb_value zeros = ebb_emit(&b, EBB_OP_CONSTANT_OF_SHAPE, shape);
+    EBB_TRY(b.status);
+    EBB_TRY(ebb_graph_add_output(m->initialization, zeros));
+    return ebb_draw_also(m, state, zeros);
+}
+
+/* All zeros, of w's type. */
+static ebb_status zero_state(recipe *r, ebb_value w, const char *suffix, ebb_value *state)
+{
+    ebb_graph *g = r->e->g;
+    ebb_type type = ebb_value_of(g, w)->type;
+    bool bare = ebb_value_of(g, w)->tensor->data == NULL;
     type.layout = (ebb_layout){0};
-    size_t bytes;
-    char *name = ebb_arena_printf(e->scratch, "%s.%s", ebb_value_name(g, like), suffix);
+    char *name = ebb_arena_printf(r->e->scratch, "%s.%s", ebb_value_name(g, w), suffix);
     if (name == NULL)
         return ebb_error_memory();
-    if (!ebb_type_bytes(&type, &bytes))
-        return ebb_error(EBB_REJECTED, "parameter '%s' has no size", ebb_value_name(g, like));
-    void *zeros = ebb_arena_zeroed(e->scratch, bytes, 1);
-    if (zeros == NULL)
-        return ebb_error_memory();
-    return ebb_graph_add_initializer(g, state, name, &type, zeros, EBB_ROLE_OPTIMIZER);
+    EBB_TRY(ebb_graph_add_initializer(g, state, name, &type, NULL, EBB_ROLE_OPTIMIZER));
+    if (bare)
+        return draw_zeros(g->model, name, &type, ebb_value_of(g, *state)->name);
+    ebb_value_of(g, *state)->tensor->data = r->zeros;
+    return NULL;
 }
 
 static void options_of_momentum(recipe *r)
@@ -73,7 +103,7 @@ static ebb_status update(recipe *r, ebb_value w, ebb_value grad)
         ebb_emit_node(r->b, EBB_OP_SGD, (ebb_value[]){r->lr, w, grad}, 3, out, 1, 1);
     } else if (strcmp(r->kind, "momentum") == 0) {
         states = 1;
-        EBB_TRY(zero_state(r->e, w, "momentum", &state[0]));
+        EBB_TRY(zero_state(r, w, "momentum", &state[0]));
         options_of_momentum(r);
         r->b->name = name;
         ebb_with_name(r->b, next);
@@ -81,8 +111,8 @@ static ebb_status update(recipe *r, ebb_value w, ebb_value grad)
                       out, 2, 3);
     } else {
         states = 2;
-        EBB_TRY(zero_state(r->e, w, "exp_avg", &state[0]));
-        EBB_TRY(zero_state(r->e, w, "exp_avg_sq", &state[1]));
+        EBB_TRY(zero_state(r, w, "exp_avg", &state[0]));
+        EBB_TRY(zero_state(r, w, "exp_avg_sq", &state[1]));
         options_of_adamw(r);
         r->b->name = name;
         ebb_with_name(r->b, next);
@@ -172,11 +202,11 @@ static ebb_status run(ebb_edit *e)
         parameters++;
         EBB_TRY(gradient_of(e, w, &grad));
         if (ebb_graph_bound(g, w).i != 0) {
-            EBB_TRY(ebb_skipped(e, EBB_NO_NODE, "the parameter has an update already"));
+            EBB_TRY(ebb_declined(e, EBB_NO_NODE, "the parameter has an update already"));
             continue;
         }
         if (grad.i == 0) {
-            EBB_TRY(ebb_skipped(e, EBB_NO_NODE, "the parameter has no gradient"));
+            EBB_TRY(ebb_declined(e, EBB_NO_NODE, "the parameter has no gradient"));
             continue;
         }
         ebb_found(e);
@@ -184,8 +214,10 @@ static ebb_status run(ebb_edit *e)
             ebb_applied(e);
             continue;
         }
-        if (r.lr.i == 0)
+        if (r.lr.i == 0) {
             EBB_TRY(add_scalars(&r));
+            EBB_TRY(make_zeros(&r));
+        }
         EBB_TRY(update(&r, w, grad));
     }
     if (parameters == 0)

@@ -305,7 +305,7 @@ static ebb_status verify(const ebb_graph *g, const ebb_pass *pass)
 {
     ebb_status status = ebb_verify(g);
     if (status == NULL || ebb_status_code(status) == EBB_VERIFY)
-        return ebb_while(status, "after pass %s", pass->name);
+        return ebb_while(status, "checking the graph after pass %s", pass->name);
     return ebb_error(EBB_VERIFY, "pass %s left an illegal graph: %s", pass->name,
                      ebb_status_text(status));
 }
@@ -337,7 +337,7 @@ static ebb_status run_stage(ebb_graph *g, const stage *s, const ebb_rewrite_opti
         take_marks_off(g);
     EBB_TRY(run_pass(g, s, keep, report));
     (void)ebb_graph_sweep(g);
-    EBB_TRY(ebb_while(ebb_infer_graph(g), "after pass %s", s->pass->name));
+    EBB_TRY(ebb_while(ebb_infer_graph(g), "inferring types after pass %s", s->pass->name));
     *marked = *marked || is_alias;
     if (*marked && !is_alias)
         EBB_TRY(put_marks_back(g));

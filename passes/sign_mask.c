@@ -144,7 +144,7 @@ static ebb_status run(ebb_edit *e)
             continue;
         const char *reason = declines(e->g, &saves, &q, questions);
         if (reason != NULL) {
-            EBB_TRY(ebb_skipped(e, n, reason));
+            EBB_TRY(ebb_declined(e, n, reason));
             continue;
         }
         ebb_found(e);

@@ -26,20 +26,9 @@ static ebb_status copy_draw(ebb_graph *g, ebb_value from, ebb_value to)
 {
     ebb_model *m = g->model;
     ebb_str name = ebb_value_of(g, from)->name;
-    for (size_t i = 0; i < m->init_binding_count; i++) {
-        if (m->init_bindings[i].state.i != name.i)
-            continue;
-        struct ebb_init_binding *longer =
-            EBB_NEW(&m->arena, struct ebb_init_binding, m->init_binding_count + 1);
-        if (longer == NULL)
-            return ebb_error_memory();
-        memcpy(longer, m->init_bindings, m->init_binding_count * sizeof *longer);
-        longer[m->init_binding_count] =
-            (struct ebb_init_binding){ebb_value_of(g, to)->name, longer[i].value};
-        m->init_bindings = longer;
-        m->init_binding_count++;
-        return NULL;
-    }
+    for (size_t i = 0; i < m->init_binding_count; i++)
+        if (m->init_bindings[i].state.i == name.i)
+            return ebb_draw_also(m, ebb_value_of(g, to)->name, m->init_bindings[i].value);
     return NULL;
 }
 
@@ -131,11 +120,11 @@ static ebb_status train_batch_norm(ebb_edit *e, ebb_node n)
     bool pytorch = strcmp(ebb_option_string(e, "statistics"), "pytorch") == 0;
     ebb_value mean, var, out[3];
     if (!is_own_initializer(g, ebb_in(g, n, 3)) || !is_own_initializer(g, ebb_in(g, n, 4)))
-        return ebb_skipped(e, n, "its running statistics are not initializers");
+        return ebb_declined(e, n, "its running statistics are not initializers");
     for (uint32_t k = 1; k < ebb_node_of(g, n)->out_count; k++)
         if (ebb_out(g, n, k).i != 0 && (ebb_value_of(g, ebb_out(g, n, k))->use_count > 0 ||
                                         (ebb_value_of(g, ebb_out(g, n, k))->flags & EBB_IS_OUTPUT)))
-            return ebb_skipped(e, n, "its new statistics are read elsewhere");
+            return ebb_declined(e, n, "its new statistics are read elsewhere");
     ebb_found(e);
     EBB_TRY(own_statistic(e, n, 3, &mean));
     EBB_TRY(own_statistic(e, n, 4, &var));
@@ -237,9 +226,9 @@ static ebb_status set_dropout(ebb_edit *e, ebb_node n, bool on)
     ebb_value mask = ebb_out(g, n, 1), key, y;
     if (mask.i != 0 && (ebb_value_of(g, mask)->use_count > 0 ||
                         (ebb_value_of(g, mask)->flags & EBB_IS_OUTPUT) != 0))
-        return ebb_skipped(e, n, "its mask is read elsewhere");
+        return ebb_declined(e, n, "its mask is read elsewhere");
     if (ebb_in(g, n, 1).i != 0 && !ebb_scalar_of(g, ebb_in(g, n, 1), &ratio))
-        return ebb_skipped(e, n, "its ratio is not constant");
+        return ebb_declined(e, n, "its ratio is not constant");
     bool flagged = ebb_in(g, n, 2).i != 0 && ebb_scalar_of(g, ebb_in(g, n, 2), &flag) && flag != 0;
     ebb_found(e);
     if (ebb_option_given(e, "ratio"))
