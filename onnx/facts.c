@@ -230,6 +230,11 @@ static ebb_fact_item combine(ebb_op op, ebb_fact_item a, ebb_fact_item b)
             sound = b.value != 0 && !(a.value == INT64_MIN && b.value == -1);
             r = sound ? a.value / b.value : 0;
             break;
+        case EBB_OP_MOD: // with the divisor's sign
+            sound = b.value != 0 && b.value != -1;
+            r = sound ? a.value % b.value : 0;
+            r = r != 0 && (r < 0) != (b.value < 0) ? r + b.value : r;
+            break;
         case EBB_OP_MAX:
             r = a.value > b.value ? a.value : b.value;
             break;
@@ -430,6 +435,11 @@ ebb_status ebb_facts_learn(ebb_facts *facts, ebb_node n)
     case EBB_OP_CAST_LIKE:
         any = from_cast(facts, n, &l);
         break;
+    case EBB_OP_MOD: {
+        ebb_attrs attrs = ebb_node_attrs(facts->g, n);
+        any = ebb_attr_int(&attrs, "fmod", 0) == 0 && from_binary(facts, n, &l);
+        break;
+    }
     case EBB_OP_ADD:
     case EBB_OP_SUB:
     case EBB_OP_MUL:

@@ -303,7 +303,7 @@ static void the_exporters_types_are_found_again(void **state)
             fail_msg("%s: %s", path, ebb_status_text(status));
         wrong += compare(told->graph, found->graph, &open);
         if (open > 0)
-            print_message("  %s/%s: %zu values stay open\n", names[i / 2], files[i % 2], open);
+            fail_msg("%s: %zu values stay open", path, open);
         assert_null(ebb_verify(found->graph));
         ebb_model_free(told);
         ebb_model_free(found);

@@ -1,0 +1,210 @@
+/* test_verify.c: each rule of a legal graph, broken once. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include "onnx/file.h"
+#include "onnx/infer.h"
+
+/* x -> Relu -> h -> Add(h, w) -> y, with w a state that the step replaces by y. */
+static const char text[] = "<ir_version: 10, opset_import: [\"\" : 20]>\n"
+                           "g (float[2,3] x) => (float[2,3] y) <float[2,3] w>\n"
+                           "{ [one] h = Relu(x) [two] y = Add(h, w) }";
+
+static int set_up(void **state)
+{
+    ebb_model *m = NULL;
+    if (ebb_text_parse_model(&m, text) != NULL)
+        return 1;
+    ebb_graph *g = m->graph;
+    *state = m;
+    return ebb_infer_graph(g) != NULL ||
+           ebb_graph_bind(g, ebb_value_find(g, "w"), ebb_value_find(g, "y")) != NULL;
+}
+
+static int tear_down(void **state)
+{
+    ebb_model_free(*state);
+    return 0;
+}
+
+static ebb_graph *graph_of(void **state)
+{
+    return ((ebb_model *)*state)->graph;
+}
+
+static ebb_value_info *value(ebb_graph *g, const char *name)
+{
+    return ebb_value_of(g, ebb_value_find(g, name));
+}
+
+static ebb_node_info *node(ebb_graph *g, const char *name)
+{
+    return ebb_node_of(g, ebb_node_find(g, name));
+}
+
+static void is_refused(const ebb_graph *g, const char *why)
+{
+    ebb_status status = ebb_verify(g);
+    assert_non_null(status);
+    assert_int_equal(ebb_status_code(status), EBB_VERIFY);
+    if (strstr(ebb_status_text(status), why) == NULL)
+        fail_msg("'%s' is expected, it says '%s'", why, ebb_status_text(status));
+}
+
+static void a_legal_graph_passes(void **state)
+{
+    assert_null(ebb_verify(graph_of(state)));
+}
+
+static void a_use_before_the_producer_is_refused(void **state)
+{
+    ebb_graph *g = graph_of(state);
+    ebb_node_move(g, ebb_node_find(g, "one"), EBB_NO_NODE);
+    is_refused(g, "Add 'two' reads 'h' before it is made");
+}
+
+static void an_input_that_nothing_makes_is_refused(void **state)
+{
+    ebb_graph *g = graph_of(state);
+    ebb_value loose;
+    assert_null(ebb_value_add(g, &loose, "loose", NULL));
+    assert_null(ebb_node_set_input(g, ebb_node_find(g, "two"), 0, loose));
+    is_refused(g, "Add 'two': nothing makes its input 'loose'");
+}
+
+static void two_producers_are_refused(void **state)
+{
+    ebb_graph *g = graph_of(state);
+    node(g, "one")->out[0] = ebb_value_find(g, "y");
+    is_refused(g, "Relu 'one': output 'y' has another producer");
+}
+
+static void an_output_that_is_an_initializer_is_refused(void **state)
+{
+    ebb_graph *g = graph_of(state);
+    value(g, "h")->flags |= EBB_IS_INITIALIZER;
+    is_refused(g, "output 'h' is also an input or initializer");
+}
+
+static void a_producer_that_does_not_make_it_is_refused(void **state)
+{
+    ebb_graph *g = graph_of(state);
+    value(g, "x")->producer = ebb_node_find(g, "one");
+    is_refused(g, "'x'");
+}
+
+static void a_use_that_is_not_listed_is_refused(void **state)
+{
+    ebb_graph *g = graph_of(state);
+    value(g, "h")->use_count = 0;
+    is_refused(g, "2 uses are listed, nodes read 3");
+    value(g, "h")->use_count = 1;
+    assert_null(ebb_verify(g));
+}
+
+static void a_use_that_is_none_is_refused(void **state)
+{
+    ebb_graph *g = graph_of(state);
+    value(g, "h")->uses[0].slot = 1;
+    is_refused(g, "'h' lists a use that is none");
+}
+
+static void a_name_used_twice_is_refused(void **state)
+{
+    ebb_graph *g = graph_of(state);
+    value(g, "h")->name = value(g, "y")->name;
+    is_refused(g, "the name 'y' is used twice");
+}
+
+static void a_removed_node_in_the_list_is_refused(void **state)
+{
+    ebb_graph *g = graph_of(state);
+    node(g, "one")->dead = true;
+    is_refused(g, "was removed and stands in the list");
+}
+
+static void a_broken_list_is_refused(void **state)
+{
+    ebb_graph *g = graph_of(state);
+    node(g, "two")->prev = EBB_NO_NODE;
+    is_refused(g, "the list does not lead back");
+}
+
+static void a_circle_in_the_list_is_refused(void **state)
+{
+    ebb_graph *g = graph_of(state);
+    node(g, "two")->next = ebb_node_find(g, "one");
+    is_refused(g, "stands in the list twice");
+}
+
+static void a_binding_of_another_type_is_refused(void **state)
+{
+    ebb_graph *g = graph_of(state);
+    value(g, "w")->type.dims[0] = 4;
+    is_refused(g, "cannot be replaced by 'y'");
+}
+
+static void a_binding_of_what_is_no_state_is_refused(void **state)
+{
+    ebb_graph *g = graph_of(state);
+    value(g, "w")->flags &= (uint16_t)~EBB_IS_STATE;
+    is_refused(g, "'w' is bound and is no state");
+}
+
+static void an_output_written_over_nothing_is_refused(void **state)
+{
+    ebb_graph *g = graph_of(state);
+    assert_null(ebb_node_set_over(g, ebb_node_find(g, "one"), 0, 0));
+    assert_null(ebb_verify(g));
+    value(g, "h")->type.dims[0] = 5;
+    is_refused(g, "'h' is written over 'x', which has other bytes");
+}
+
+static void an_unmarked_graph_output_is_refused(void **state)
+{
+    ebb_graph *g = graph_of(state);
+    value(g, "y")->flags &= (uint16_t)~EBB_IS_OUTPUT;
+    is_refused(g, "'y' is listed as output and not marked so");
+}
+
+static void running_out_of_memory_is_said(void **state)
+{
+    for (long n = 1; n < 100; n++) {
+        ebb_alloc_fail_after(n);
+        ebb_status status = ebb_verify(graph_of(state));
+        ebb_alloc_fail_after(0);
+        if (status == NULL)
+            return;
+        assert_int_equal(ebb_status_code(status), ebb_status_code(ebb_error_memory()));
+    }
+    fail();
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(a_legal_graph_passes),
+        TEST(a_use_before_the_producer_is_refused),
+        TEST(an_input_that_nothing_makes_is_refused),
+        TEST(two_producers_are_refused),
+        TEST(an_output_that_is_an_initializer_is_refused),
+        TEST(a_producer_that_does_not_make_it_is_refused),
+        TEST(a_use_that_is_not_listed_is_refused),
+        TEST(a_use_that_is_none_is_refused),
+        TEST(a_name_used_twice_is_refused),
+        TEST(a_removed_node_in_the_list_is_refused),
+        TEST(a_broken_list_is_refused),
+        TEST(a_circle_in_the_list_is_refused),
+        TEST(a_binding_of_another_type_is_refused),
+        TEST(a_binding_of_what_is_no_state_is_refused),
+        TEST(an_output_written_over_nothing_is_refused),
+        TEST(an_unmarked_graph_output_is_refused),
+        TEST(running_out_of_memory_is_said),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
