@@ -1,0 +1,108 @@
+/* packed.c: PackSign, one bit an element, and MaskGrad, which reads the bits.
+ *
+ * Bit i % 8 of byte i / 8 belongs to element i, the least significant bit first.
+ */
+#include "kernels/plain/plain.h"
+
+#include <math.h>
+#include <string.h>
+
+enum { BLOCK = 1024 }; /* elements a job: flags in bytes first, so that comparing is vector code */
+
+static int64_t least(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+/* Eight bytes of 0 or 1 into one: the product brings byte i to bit 56 + i. */
+static uint8_t pack_eight(const uint8_t *flag)
+{
+    uint64_t eight;
+    memcpy(&eight, flag, sizeof eight);
+    return (uint8_t)((eight * UINT64_C(0x0102040810204080)) >> 56);
+}
+
+/* No upper bound where high is infinite: +inf itself is then inside. */
+#define DEFINE_PACKED(T)                                                                   \
+    static void pack_##T(uint8_t *bits, const T *y, int64_t n, T low, T high)              \
+    {                                                                                      \
+        const uint8_t open = isinf(high) && high > 0;                                      \
+        EBB_PARALLEL_FOR(n)                                                                \
+        for (int64_t first = 0; first < n; first += BLOCK) {                               \
+            uint8_t flag[BLOCK];                                                           \
+            int64_t count = least(n - first, BLOCK);                                       \
+            const T *x = y + first;                                                        \
+            EBB_SIMD                                                                       \
+            for (int64_t i = 0; i < count; i++)                                            \
+                flag[i] = (uint8_t)((x[i] > low) & ((x[i] < high) | open));                \
+            for (int64_t i = count; i % 8 != 0; i++)                                       \
+                flag[i] = 0;                                                               \
+            for (int64_t i = 0; i < count; i += 8)                                         \
+                bits[(first + i) / 8] = pack_eight(flag + i);                              \
+        }                                                                                  \
+    }                                                                                      \
+                                                                                           \
+    static void mask_grad_##T(T *dx, const T *dy, const uint8_t *bits, int64_t n, T alpha) \
+    {                                                                                      \
+        int64_t whole = n / 8;                                                             \
+        EBB_PARALLEL_FOR(n)                                                                \
+        for (int64_t b = 0; b < whole; b++) {                                              \
+            uint32_t m = bits[b];                                                          \
+            EBB_SIMD                                                                       \
+            for (uint32_t j = 0; j < 8; j++) {                                             \
+                T g = dy[b * 8 + j], low = alpha == 0 ? 0 : alpha * g;                     \
+                dx[b * 8 + j] = (m >> j & 1u) != 0 ? g : low;                              \
+            }                                                                              \
+        }                                                                                  \
+        for (int64_t i = whole * 8; i < n; i++) {                                          \
+            T g = dy[i], low = alpha == 0 ? 0 : alpha * g;                                 \
+            dx[i] = (bits[whole] >> (i % 8) & 1) != 0 ? g : low;                           \
+        }                                                                                  \
+    }
+
+DEFINE_PACKED(float)
+DEFINE_PACKED(double)
+
+/* (Y) {low = 0, high = +inf} -> uint8[ceil(n / 8)]. */
+static ebb_status run_pack_sign(const ebb_call *c)
+{
+    double low = ebb_attr_float(&c->attrs, "low", 0.0);
+    double high = ebb_attr_float(&c->attrs, "high", (double)INFINITY);
+    int64_t n = ebb_plain_elements(&c->in[0].type);
+    if (c->in[0].type.dtype == EBB_F64)
+        pack_double(c->out[0].data, c->in[0].data, n, low, high);
+    else
+        pack_float(c->out[0].data, c->in[0].data, n, (float)low, (float)high);
+    return NULL;
+}
+
+/* (dY, mask) {alpha = 0} -> dX: dY where the bit is set, else alpha * dY. dX may be dY. */
+static ebb_status run_mask_grad(const ebb_call *c)
+{
+    double alpha = ebb_attr_float(&c->attrs, "alpha", 0.0);
+    int64_t n = ebb_plain_elements(&c->in[0].type);
+    if (c->in[0].type.dtype == EBB_F64)
+        mask_grad_double(c->out[0].data, c->in[0].data, c->in[1].data, n, alpha);
+    else
+        mask_grad_float(c->out[0].data, c->in[0].data, c->in[1].data, n, (float)alpha);
+    return NULL;
+}
+
+static const char *declines(const ebb_call *c)
+{
+    const char *why = ebb_plain_floats(c);
+    if (why != NULL)
+        return why;
+    const ebb_type *bits = c->op == EBB_OP_PACK_SIGN ? &c->out[0].type : &c->in[1].type;
+    if (bits->dtype != EBB_U8)
+        return "the mask is not uint8";
+    if (ebb_plain_elements(bits) != (ebb_plain_elements(&c->in[0].type) + 7) / 8)
+        return "the mask has the wrong length";
+    return NULL;
+}
+
+const ebb_kernel ebb_plain_packed[] = {
+    {.name = "plain.pack_sign", .op = EBB_OP_PACK_SIGN, .declines = declines, .run = run_pack_sign},
+    {.name = "plain.mask_grad", .op = EBB_OP_MASK_GRAD, .declines = declines, .run = run_mask_grad},
+};
+EBB_PLAIN_COUNT(packed)
