@@ -1,0 +1,202 @@
+/* optim.c: the optimizers' steps, each one pass over weight, gradient and states.
+ *
+ * Scalars (rates, corrections) are worked out in double; elements in the weight's own type.
+ */
+#include "kernels/plain/plain.h"
+
+#include <math.h>
+#include <string.h>
+
+enum { PIECE = 8192 }; /* elements a job */
+
+static int64_t least(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+#define FOR_PIECES(n)   \
+    EBB_PARALLEL_FOR(n) \
+    for (int64_t first = 0; first < (n); first += PIECE)
+
+typedef struct momentum {
+    double rate, alpha, beta, decay;
+    bool nesterov;
+} momentum;
+
+typedef struct adamw {
+    double keep; /* 1 - lr * weight_decay */
+    double alpha, beta, epsilon;
+    double step;  /* lr / (1 - alpha^t) */
+    double scale; /* 1 / sqrt(1 - beta^t) */
+} adamw;
+
+#define DEFINE_OPTIM(T, ROOT)                                                                   \
+    static void sgd_##T(T *out, const T *w, const T *g, int64_t n, T rate, T decay)             \
+    {                                                                                           \
+        FOR_PIECES(n)                                                                           \
+        {                                                                                       \
+            int64_t end = least(n, first + PIECE);                                              \
+            EBB_SIMD                                                                            \
+            for (int64_t i = first; i < end; i++)                                               \
+                out[i] = w[i] - rate * (g[i] + decay * w[i]);                                   \
+        }                                                                                       \
+    }                                                                                           \
+                                                                                                \
+    static void momentum_##T(T *w_out, T *v_out, const T *w, const T *g, const T *v, int64_t n, \
+                             const momentum *m)                                                 \
+    {                                                                                           \
+        T rate = (T)m->rate, alpha = (T)m->alpha, beta = (T)m->beta, decay = (T)m->decay;       \
+        /* What moves the weight: velocity, and for Nesterov a look ahead along it. */          \
+        T ahead = m->nesterov ? alpha : 1, direct = m->nesterov ? 1 : 0;                        \
+        FOR_PIECES(n)                                                                           \
+        {                                                                                       \
+            int64_t end = least(n, first + PIECE);                                              \
+            EBB_SIMD                                                                            \
+            for (int64_t i = first; i < end; i++) {                                             \
+                T d = g[i] + decay * w[i];                                                      \
+                T now = alpha * v[i] + beta * d;                                                \
+                w_out[i] = w[i] - rate * (direct * d + ahead * now);                            \
+                v_out[i] = now;                                                                 \
+            }                                                                                   \
+        }                                                                                       \
+    }                                                                                           \
+                                                                                                \
+    static void adamw_##T(T *w_out, T *m_out, T *v_out, const T *w, const T *g, const T *m,     \
+                          const T *v, int64_t n, const adamw *a)                                \
+    {                                                                                           \
+        T keep = (T)a->keep, beta = (T)a->beta, epsilon = (T)a->epsilon, step = (T)a->step;     \
+        T scale = (T)a->scale, new_m = (T)(1.0 - a->alpha), new_v = (T)(1.0 - a->beta);         \
+        FOR_PIECES(n)                                                                           \
+        {                                                                                       \
+            int64_t end = least(n, first + PIECE);                                              \
+            EBB_SIMD                                                                            \
+            for (int64_t i = first; i < end; i++) {                                             \
+                T now_m = m[i] + new_m * (g[i] - m[i]);                                         \
+                T now_v = beta * v[i] + new_v * (g[i] * g[i]);                                  \
+                w_out[i] = keep * w[i] - step * (now_m / (ROOT(now_v) * scale + epsilon));      \
+                m_out[i] = now_m;                                                               \
+                v_out[i] = now_v;                                                               \
+            }                                                                                   \
+        }                                                                                       \
+    }
+
+DEFINE_OPTIM(float, sqrtf)
+DEFINE_OPTIM(double, sqrt)
+
+/* (lr, W, G) {weight_decay = 0} -> W'. W' may be W. */
+static ebb_status run_sgd(const ebb_call *c)
+{
+    double rate = ebb_plain_scalar(&c->in[0]);
+    double decay = ebb_attr_float(&c->attrs, "weight_decay", 0.0);
+    const ebb_operand *w = &c->in[1], *g = &c->in[2];
+    int64_t n = ebb_plain_elements(&w->type);
+    if (w->type.dtype == EBB_F64)
+        sgd_double(c->out[0].data, w->data, g->data, n, rate, decay);
+    else
+        sgd_float(c->out[0].data, w->data, g->data, n, (float)rate, (float)decay);
+    return NULL;
+}
+
+/* (R, T, X..., G..., V...) {alpha, beta, mode, norm_coefficient} -> X'..., V'.... X' may be X, V'
+ * V. Groups go one after the other: an output may lie over an input of an earlier group. */
+static ebb_status run_momentum(const ebb_call *c)
+{
+    momentum m = {.rate = ebb_plain_scalar(&c->in[0]),
+                  .alpha = ebb_attr_float(&c->attrs, "alpha", 0.0),
+                  .decay = ebb_attr_float(&c->attrs, "norm_coefficient", 0.0)};
+    m.beta = ebb_plain_scalar(&c->in[1]) > 0.0 ? ebb_attr_float(&c->attrs, "beta", 1.0) : 1.0;
+    const char *mode = ebb_attr_string(&c->attrs, "mode", "standard");
+    m.nesterov = strcmp(mode, "nesterov") == 0;
+    if (!m.nesterov && strcmp(mode, "standard") != 0)
+        return ebb_call_error(c, "mode '%s' is neither standard nor nesterov", mode);
+    uint32_t groups = (c->input_count - 2) / 3;
+    for (uint32_t i = 0; i < groups; i++) {
+        const ebb_operand *x = &c->in[2 + i], *g = x + groups, *v = g + groups;
+        ebb_operand *x_out = &c->out[i], *v_out = x_out + groups;
+        int64_t n = ebb_plain_elements(&x->type);
+        if (x->type.dtype == EBB_F64)
+            momentum_double(x_out->data, v_out->data, x->data, g->data, v->data, n, &m);
+        else
+            momentum_float(x_out->data, v_out->data, x->data, g->data, v->data, n, &m);
+    }
+    return NULL;
+}
+
+/* (lr, T, W, G, M, V) -> W', M', V': T steps have been done, this one is step T + 1. */
+static ebb_status run_adamw(const ebb_call *c)
+{
+    double rate = ebb_plain_scalar(&c->in[0]), t = ebb_plain_scalar(&c->in[1]) + 1.0;
+    adamw a = {.alpha = ebb_attr_float(&c->attrs, "alpha", (double)0.9f),
+               .beta = ebb_attr_float(&c->attrs, "beta", (double)0.999f),
+               .epsilon = ebb_attr_float(&c->attrs, "epsilon", (double)1e-8f)};
+    a.keep = 1.0 - rate * ebb_attr_float(&c->attrs, "weight_decay", (double)0.01f);
+    a.step = rate / (1.0 - pow(a.alpha, t));
+    a.scale = 1.0 / sqrt(1.0 - pow(a.beta, t));
+    const ebb_operand *w = &c->in[2], *g = &c->in[3], *m = &c->in[4], *v = &c->in[5];
+    ebb_operand *out = c->out;
+    int64_t n = ebb_plain_elements(&w->type);
+    if (w->type.dtype == EBB_F64)
+        adamw_double(out[0].data, out[1].data, out[2].data, w->data, g->data, m->data, v->data, n,
+                     &a);
+    else
+        adamw_float(out[0].data, out[1].data, out[2].data, w->data, g->data, m->data, v->data, n,
+                    &a);
+    return NULL;
+}
+
+/* Inputs from `first` on and all outputs are there, floats of one dtype, and the state's shapes. */
+static const char *declines_state(const ebb_call *c, uint32_t first, uint32_t groups)
+{
+    const char *why = ebb_plain_any(c);
+    if (why != NULL)
+        return why;
+    uint8_t dtype = c->in[first].type.dtype;
+    if (dtype != EBB_F32 && dtype != EBB_F64)
+        return "computes in float32 and float64 only";
+    for (uint32_t i = 0; i < first; i++)
+        if (ebb_plain_elements(&c->in[i].type) != 1)
+            return "the rate or the step count is not a scalar";
+    for (uint32_t i = first; i < c->input_count; i++) {
+        const ebb_type *like = &c->in[first + (i - first) % groups].type;
+        if (c->in[i].type.dtype != dtype || !ebb_type_same_shape(&c->in[i].type, like))
+            return "weight, gradient and states differ in type";
+    }
+    for (uint32_t o = 0; o < c->output_count; o++) {
+        const ebb_type *like = &c->in[first + o % groups].type;
+        if (c->out[o].type.dtype != dtype || !ebb_type_same_shape(&c->out[o].type, like))
+            return "an output is missing or differs in type";
+    }
+    return NULL;
+}
+
+static const char *declines_sgd(const ebb_call *c)
+{
+    if (c->input_count != 3 || c->output_count != 1)
+        return "wrong number of operands";
+    return declines_state(c, 1, 1);
+}
+
+static const char *declines_momentum(const ebb_call *c)
+{
+    uint32_t groups = c->input_count < 5 ? 0 : (c->input_count - 2) / 3;
+    if (groups == 0 || c->input_count != 2 + 3 * groups || c->output_count != 2 * groups)
+        return "wrong number of operands";
+    return declines_state(c, 2, groups);
+}
+
+static const char *declines_adamw(const ebb_call *c)
+{
+    if (c->input_count != 6 || c->output_count != 3)
+        return "wrong number of operands";
+    return declines_state(c, 2, 1);
+}
+
+const ebb_kernel ebb_plain_optim[] = {
+    {.name = "plain.sgd", .op = EBB_OP_SGD, .declines = declines_sgd, .run = run_sgd},
+    {.name = "plain.momentum",
+     .op = EBB_OP_MOMENTUM,
+     .declines = declines_momentum,
+     .run = run_momentum},
+    {.name = "plain.adamw", .op = EBB_OP_ADAMW, .declines = declines_adamw, .run = run_adamw},
+};
+EBB_PLAIN_COUNT(optim)
