@@ -1,0 +1,313 @@
+/* test_data.c: arrays in and out of .npy, .npz and .safetensors, and files that lie. */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <zip.h>
+
+#include "exec/data.h"
+
+static char folder[] = "/tmp/ebb_test_data_XXXXXX";
+static char path_text[8][256];
+
+static const char *path_of(const char *name)
+{
+    static unsigned next;
+    char *text = path_text[next++ % 8];
+    (void)snprintf(text, sizeof path_text[0], "%s/%s", folder, name);
+    return text;
+}
+
+static int make_folder(void **state)
+{
+    (void)state;
+    return mkdtemp(folder) == NULL;
+}
+
+static int remove_folder(void **state)
+{
+    (void)state;
+    const char *const names[] = {"a.npz", "a.safetensors", "x.npy", "bad.npz", "bad.safetensors"};
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+        (void)unlink(path_of(names[i]));
+    return rmdir(folder);
+}
+
+/* An .npy with this header text and these bytes. */
+static size_t npy(unsigned char *out, const char *header, const void *data, size_t bytes)
+{
+    size_t length = strlen(header), total = (10 + length + 1 + 63) / 64 * 64;
+    memcpy(out, "\x93NUMPY\x01\x00", 8);
+    out[8] = (unsigned char)(total - 10);
+    out[9] = (unsigned char)((total - 10) >> 8);
+    memcpy(out + 10, header, length);
+    memset(out + 10 + length, ' ', total - 10 - length);
+    out[total - 1] = '\n';
+    memcpy(out + total, data, bytes);
+    return total + bytes;
+}
+
+static void write_file(const char *path, const void *bytes, size_t size)
+{
+    FILE *f = fopen(path, "wb");
+    assert_non_null(f);
+    assert_int_equal(fwrite(bytes, 1, size, f), size);
+    assert_int_equal(fclose(f), 0);
+}
+
+static const float six[6] = {1, 2, 3, 4, 5, 6};
+static const int64_t three[3] = {7, 8, 9};
+
+static void write_npz(const char *path)
+{
+    static unsigned char a[512], b[512];
+    size_t na =
+        npy(a, "{'descr': '<f4', 'fortran_order': False, 'shape': (3, 2), }", six, sizeof six);
+    size_t nb =
+        npy(b, "{'descr': '<i8', 'fortran_order': False, 'shape': (3,), }", three, sizeof three);
+    zip_t *zip = zip_open(path, ZIP_CREATE | ZIP_TRUNCATE, NULL);
+    assert_non_null(zip);
+    zip_int64_t i = zip_file_add(zip, "x.npy", zip_source_buffer(zip, a, na, 0), 0);
+    assert_int_equal(zip_set_file_compression(zip, (zip_uint64_t)i, ZIP_CM_DEFLATE, 9), 0);
+    i = zip_file_add(zip, "label.npy", zip_source_buffer(zip, b, nb, 0), 0);
+    assert_int_equal(zip_set_file_compression(zip, (zip_uint64_t)i, ZIP_CM_STORE, 0), 0);
+    assert_int_equal(zip_close(zip), 0);
+}
+
+static void npz_arrays_come_in_by_name(void **state)
+{
+    (void)state;
+    ebb_data *data = NULL;
+    write_npz(path_of("a.npz"));
+    assert_null(ebb_data_open(&data, path_of("a.npz"), NULL));
+    assert_int_equal(ebb_data_count(data), 2);
+    const ebb_named *x = ebb_data_find(data, "x"), *label = ebb_data_find(data, "label");
+    assert_non_null(x);
+    assert_non_null(label);
+    assert_int_equal(x->dtype, EBB_F32);
+    assert_int_equal(x->rank, 2);
+    assert_int_equal(x->dims[0], 3);
+    assert_memory_equal(x->data, six, sizeof six);
+    assert_memory_equal(label->data, three, sizeof three);
+    assert_null(ebb_data_find(data, "y"));
+    ebb_data_close(data);
+}
+
+static void rows_are_gathered_under_the_inputs_names(void **state)
+{
+    (void)state;
+    ebb_data *data = NULL;
+    ebb_batch batch;
+    write_npz(path_of("a.npz"));
+    assert_null(ebb_data_open(&data, path_of("a.npz"), NULL));
+    const int64_t rows[] = {2, 0};
+    const char *const map[] = {"x", "image", NULL, NULL};
+    assert_null(ebb_data_rows(data, rows, 2, map, &batch));
+    assert_int_equal(batch.count, 1);
+    assert_string_equal(batch.tensors[0].name, "image");
+    assert_int_equal(batch.tensors[0].dims[0], 2);
+    const float expect[] = {5, 6, 1, 2};
+    assert_memory_equal(batch.tensors[0].data, expect, sizeof expect);
+    assert_null(ebb_data_rows(data, rows, 1, NULL, &batch));
+    assert_int_equal(batch.count, 2);
+    const int64_t outside[] = {3};
+    assert_int_equal(ebb_status_code(ebb_data_rows(data, outside, 1, NULL, &batch)), EBB_USAGE);
+    ebb_data_close(data);
+}
+
+static void an_npy_is_named_after_its_file(void **state)
+{
+    (void)state;
+    static unsigned char a[512];
+    ebb_data *data = NULL;
+    size_t n = npy(a, "{'descr': '<f4', 'fortran_order': False, 'shape': (), }", six, 4);
+    write_file(path_of("x.npy"), a, n);
+    assert_null(ebb_data_open(&data, path_of("x.npy"), NULL));
+    assert_string_equal(ebb_data_at(data, 0)->name, "x");
+    assert_int_equal(ebb_data_at(data, 0)->rank, 0);
+    ebb_data_close(data);
+}
+
+static void headers_of_npy_that_lie_are_refused(void **state)
+{
+    (void)state;
+    static const char *const headers[] = {
+        "{'descr': '<f4', 'fortran_order': False, 'shape': (3, 3), }",
+        "{'descr': '<f4', 'fortran_order': True, 'shape': (3, 2), }",
+        "{'descr': '>f4', 'fortran_order': False, 'shape': (3, 2), }",
+        "{'descr': '|O', 'fortran_order': False, 'shape': (3, 2), }",
+        "{'descr': '<f4', 'fortran_order': False, 'shape': (4294967296, 4294967296, 6), }",
+        "{'descr': '<f4', 'fortran_order': False, 'shape': (99999999999999999999,), }",
+        "{'descr': '<f4', 'fortran_order': False, 'shape': (-3, 2), }",
+        "{'descr': '<f4', 'shape': (3, 2), }",
+        "{'descr': '<f4', 'fortran_order': False, 'shape': (3, 2",
+        "{'descr': '<f4",
+        "{'shape': (3, 2), 'shape': (3, 2), 'descr': '<f4', 'fortran_order': False}",
+        "(1,1,1,1,1,1,1,1,1,1,1,1,1,1,1)",
+    };
+    static unsigned char a[1024];
+    for (size_t i = 0; i < sizeof headers / sizeof headers[0]; i++) {
+        ebb_data data;
+        assert_null(ebb_data_init(&data, "test"));
+        size_t n = npy(a, headers[i], six, sizeof six);
+        ebb_status status = ebb_npy_parse(&data, "x", 1, a, n);
+        if (ebb_status_code(status) != EBB_REJECTED)
+            fail_msg("taken: %s", headers[i]);
+        ebb_data_fini(&data);
+    }
+    size_t n =
+        npy(a, "{'descr': '<f4', 'fortran_order': False, 'shape': (3, 2), }", six, sizeof six);
+    for (size_t cut = 0; cut < n; cut++) {
+        ebb_data data;
+        assert_null(ebb_data_init(&data, "test"));
+        unsigned char *exact = malloc(cut + 1); /* so that a sanitizer sees a read beyond */
+        assert_non_null(exact);
+        memcpy(exact, a, cut);
+        assert_non_null(ebb_npy_parse(&data, "x", 1, exact, cut));
+        free(exact);
+        ebb_data_fini(&data);
+    }
+}
+
+static void a_damaged_archive_is_refused(void **state)
+{
+    (void)state;
+    static unsigned char bytes[4096];
+    write_npz(path_of("a.npz"));
+    FILE *f = fopen(path_of("a.npz"), "rb");
+    assert_non_null(f);
+    size_t size = fread(bytes, 1, sizeof bytes, f);
+    assert_int_equal(fclose(f), 0);
+    for (size_t i = 0; i < size; i++) { /* each byte in turn: never a crash, never other numbers */
+        bytes[i] ^= 0x5A;
+        write_file(path_of("bad.npz"), bytes, size);
+        ebb_data *data = NULL;
+        if (ebb_data_open(&data, path_of("bad.npz"), NULL) == NULL) {
+            const ebb_named *x = ebb_data_find(data, "x");
+            if (x != NULL && x->dtype == EBB_F32)
+                assert_memory_equal(x->data, six, sizeof six);
+        }
+        ebb_data_close(data);
+        bytes[i] ^= 0x5A;
+    }
+}
+
+static void safetensors_come_back_as_they_went(void **state)
+{
+    (void)state;
+    const int64_t dims[] = {3, 2}, one[] = {3}, none[] = {0, 4};
+    const uint16_t half[3] = {0x3C00, 0x4000, 0x4200};
+    const ebb_named list[] = {{"w", EBB_F32, 2, dims, six},
+                              {"idx", EBB_I64, 1, one, three},
+                              {"h", EBB_BF16, 1, one, half},
+                              {"scalar", EBB_F32, 0, NULL, six},
+                              {"empty", EBB_F32, 2, none, NULL}};
+    assert_null(ebb_tensors_save(path_of("a.safetensors"), list, 5, "{\"n\": 3, \"s\": \"t\"}"));
+    ebb_data *data = NULL;
+    assert_null(ebb_data_open(&data, path_of("a.safetensors"), NULL));
+    assert_int_equal(ebb_data_count(data), 5);
+    assert_memory_equal(ebb_data_find(data, "w")->data, six, sizeof six);
+    assert_memory_equal(ebb_data_find(data, "idx")->data, three, sizeof three);
+    assert_memory_equal(ebb_data_find(data, "h")->data, half, sizeof half);
+    assert_int_equal(ebb_data_find(data, "scalar")->rank, 0);
+    assert_int_equal(ebb_data_find(data, "empty")->dims[1], 4);
+    assert_non_null(strstr(data->metadata, "\"n\":\"3\""));
+    ebb_data_close(data);
+}
+
+static void nothing_is_left_where_writing_fails(void **state)
+{
+    (void)state;
+    const int64_t dims[] = {3, 2};
+    const ebb_named list[] = {{"w", EBB_F32, 2, dims, six}};
+    ebb_status status = ebb_tensors_save(path_of("none/a.safetensors"), list, 1, NULL);
+    assert_int_equal(ebb_status_code(status), EBB_IO);
+    const ebb_named twice[] = {list[0], list[0]};
+    status = ebb_tensors_save(path_of("twice.safetensors"), twice, 2, NULL);
+    assert_int_equal(ebb_status_code(status), EBB_USAGE);
+    assert_int_not_equal(access(path_of("twice.safetensors"), F_OK), 0);
+}
+
+static void headers_of_safetensors_that_lie_are_refused(void **state)
+{
+    (void)state;
+    static const char *const headers[] = {
+        "",
+        "[]",
+        "{",
+        "nul",
+        "{\"w\": 3}",
+        "{\"w\":{\"dtype\":\"F32\",\"shape\":[6],\"data_offsets\":[0,25]}}",
+        "{\"w\":{\"dtype\":\"F32\",\"shape\":[6],\"data_offsets\":[24,0]}}",
+        "{\"w\":{\"dtype\":\"F32\",\"shape\":[6],\"data_offsets\":[-8,16]}}",
+        "{\"w\":{\"dtype\":\"F32\",\"shape\":[5],\"data_offsets\":[0,24]}}",
+        "{\"w\":{\"dtype\":\"F32\",\"shape\":[-6],\"data_offsets\":[0,24]}}",
+        "{\"w\":{\"dtype\":\"F32\",\"shape\":[4294967296,4294967296,4294967296,6],"
+        "\"data_offsets\":[0,24]}}",
+        "{\"w\":{\"dtype\":\"F32\",\"shape\":[1,1,1,1,1,1,1,1,1,1,1,1,1,1,6],"
+        "\"data_offsets\":[0,24]}}",
+        "{\"w\":{\"dtype\":\"F32\",\"shape\":[6],\"data_offsets\":[0,9223372036854775807]}}",
+        "{\"w\":{\"dtype\":\"Q9\",\"shape\":[6],\"data_offsets\":[0,24]}}",
+        "{\"w\":{\"dtype\":\"F32\",\"shape\":[6],\"data_offsets\":[0,24]},"
+        "\"w\":{\"dtype\":\"F32\",\"shape\":[6],\"data_offsets\":[0,24]}}",
+    };
+    static unsigned char file[1024];
+    for (size_t i = 0; i < sizeof headers / sizeof headers[0]; i++) {
+        size_t length = strlen(headers[i]);
+        memset(file, 0, 8);
+        file[0] = (unsigned char)length;
+        file[1] = (unsigned char)(length >> 8);
+        memcpy(file + 8, headers[i], length);
+        memcpy(file + 8 + length, six, sizeof six);
+        ebb_data data;
+        assert_null(ebb_data_init(&data, "test"));
+        ebb_status status = ebb_safetensors_parse(&data, file, 8 + length + sizeof six);
+        if (ebb_status_code(status) != EBB_REJECTED)
+            fail_msg("taken: %s", headers[i]);
+        ebb_data_fini(&data);
+    }
+    memset(file, 0xFF, 16); /* a header of 2^64 - 1 bytes */
+    ebb_data data;
+    assert_null(ebb_data_init(&data, "test"));
+    assert_non_null(ebb_safetensors_parse(&data, file, 16));
+    assert_non_null(ebb_safetensors_parse(&data, file, 3));
+    ebb_data_fini(&data);
+}
+
+static void a_shuffle_is_a_permutation_and_repeatable(void **state)
+{
+    (void)state;
+    int64_t a[257], b[257], seen[257] = {0};
+    ebb_shuffle(a, 257, 1, 0);
+    ebb_shuffle(b, 257, 1, 0);
+    assert_memory_equal(a, b, sizeof a);
+    for (int i = 0; i < 257; i++)
+        seen[a[i]]++;
+    for (int i = 0; i < 257; i++)
+        assert_int_equal(seen[i], 1);
+    ebb_shuffle(b, 257, 1, 1);
+    assert_memory_not_equal(a, b, sizeof a);
+    ebb_shuffle(b, 0, 1, 1);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(npz_arrays_come_in_by_name),
+        cmocka_unit_test(rows_are_gathered_under_the_inputs_names),
+        cmocka_unit_test(an_npy_is_named_after_its_file),
+        cmocka_unit_test(headers_of_npy_that_lie_are_refused),
+        cmocka_unit_test(a_damaged_archive_is_refused),
+        cmocka_unit_test(safetensors_come_back_as_they_went),
+        cmocka_unit_test(nothing_is_left_where_writing_fails),
+        cmocka_unit_test(headers_of_safetensors_that_lie_are_refused),
+        cmocka_unit_test(a_shuffle_is_a_permutation_and_repeatable),
+    };
+    return cmocka_run_group_tests(tests, make_folder, remove_folder);
+}
