@@ -1,0 +1,116 @@
+/* conv.c: Conv, ConvTranspose and ConvWeightGrad, one multiplication at a time.
+ *
+ * All three are one bilinear form in (wide, narrow, weight), see window.h: Conv computes narrow,
+ * ConvTranspose (the input gradient of Conv) wide, ConvWeightGrad weight. Sums are in double: this
+ * is what the fast kernels are tested against.
+ */
+#include "kernels/plain/plain.h"
+#include "kernels/window.h"
+
+/* Where window o starts in the wide tensor, negative in the padding. */
+static void window_start(int64_t at[EBB_AXES], const ebb_window *w, int64_t o)
+{
+    for (int axis = EBB_AXES - 1; axis >= 0; axis--) {
+        at[axis] = o % w->narrow[axis] * w->stride[axis] - w->pad_begin[axis];
+        o /= w->narrow[axis];
+    }
+}
+
+/* The offset within a channel of tap k of the window that starts at `at`; -1 in the padding. */
+static int64_t place_of_tap(const ebb_window *w, const int64_t at[EBB_AXES], int64_t k)
+{
+    int64_t k2 = k % w->kernel[2], k1 = k / w->kernel[2] % w->kernel[1];
+    int64_t i0 = at[0] + k / (w->kernel[2] * w->kernel[1]) * w->dilation[0];
+    int64_t i1 = at[1] + k1 * w->dilation[1], i2 = at[2] + k2 * w->dilation[2];
+    if (i0 < 0 || i0 >= w->wide[0] || i1 < 0 || i1 >= w->wide[1] || i2 < 0 || i2 >= w->wide[2])
+        return -1;
+    return (i0 * w->wide[1] + i1) * w->wide[2] + i2;
+}
+
+/* The window whose tap k lies on element i of the wide tensor; -1 where there is none. */
+static int64_t window_of_tap(const ebb_window *w, int64_t i, int64_t k)
+{
+    int64_t o[EBB_AXES];
+    for (int axis = EBB_AXES - 1; axis >= 0; axis--) {
+        int64_t start =
+            i % w->wide[axis] + w->pad_begin[axis] - k % w->kernel[axis] * w->dilation[axis];
+        i /= w->wide[axis];
+        k /= w->kernel[axis];
+        o[axis] = start / w->stride[axis];
+        if (start < 0 || start % w->stride[axis] != 0 || o[axis] >= w->narrow[axis])
+            return -1;
+    }
+    return (o[0] * w->narrow[1] + o[1]) * w->narrow[2] + o[2];
+}
+
+#define REAL float
+#define NAMED(x) x##_f32
+#include "kernels/plain/conv_loops.h"
+#undef REAL
+#undef NAMED
+#define REAL double
+#define NAMED(x) x##_f64
+#include "kernels/plain/conv_loops.h"
+#undef REAL
+#undef NAMED
+
+static const char *read_call(ebb_window *w, const ebb_call *call)
+{
+    const ebb_operand *in = call->in, *out = call->out;
+    if (call->op == EBB_OP_CONV_TRANSPOSE)
+        return ebb_window_read(w, &call->attrs, &out[0].type, &in[0].type, &in[1].type, true);
+    if (call->op == EBB_OP_CONV_WEIGHT_GRAD)
+        return ebb_window_read(w, &call->attrs, &in[1].type, &in[0].type, &out[0].type, false);
+    return ebb_window_read(w, &call->attrs, &in[0].type, &out[0].type, &in[1].type, false);
+}
+
+static const char *declines(const ebb_call *call)
+{
+    const char *mixed = ebb_plain_floats(call);
+    if (mixed != NULL)
+        return mixed;
+    ebb_window w;
+    const char *why = read_call(&w, call);
+    if (why != NULL || call->op == EBB_OP_CONV_WEIGHT_GRAD || !ebb_plain_has(call, 2))
+        return why;
+    int64_t channels = call->op == EBB_OP_CONV ? w.narrow_channels : w.wide_channels;
+    if (call->in[2].type.rank != 1 || call->in[2].type.dims[0] != channels)
+        return "the bias has the wrong shape";
+    return NULL;
+}
+
+static ebb_status run(const ebb_call *call)
+{
+    ebb_window w;
+    const char *why = read_call(&w, call);
+    if (why != NULL)
+        return ebb_call_error(call, "%s", why);
+    const void *first = call->in[0].data, *second = call->in[1].data;
+    const void *bias = call->input_count > 2 ? call->in[2].data : NULL;
+    void *out = call->out[0].data;
+    bool wide = call->out[0].type.dtype == EBB_F64;
+    switch (call->op) {
+    case EBB_OP_CONV:
+        wide ? convolve_f64(&w, out, first, second, bias)
+             : convolve_f32(&w, out, first, second, bias);
+        break;
+    case EBB_OP_CONV_TRANSPOSE:
+        wide ? deconvolve_f64(&w, out, first, second, bias)
+             : deconvolve_f32(&w, out, first, second, bias);
+        break;
+    default:
+        wide ? weight_grad_f64(&w, out, first, second) : weight_grad_f32(&w, out, first, second);
+        break;
+    }
+    return NULL;
+}
+
+const ebb_kernel ebb_plain_conv[] = {
+    {.name = "plain.conv", .op = EBB_OP_CONV, .declines = declines, .run = run},
+    {.name = "plain.conv_transpose", .op = EBB_OP_CONV_TRANSPOSE, .declines = declines, .run = run},
+    {.name = "plain.conv_weight_grad",
+     .op = EBB_OP_CONV_WEIGHT_GRAD,
+     .declines = declines,
+     .run = run},
+};
+EBB_PLAIN_COUNT(conv)

@@ -1,0 +1,151 @@
+/* pool.c: MaxPool with Indices, AveragePool, the global pools, and the gradients.
+ *
+ * MaxPoolGrad has no Indices: it looks for the maxima again, in the same order, so that ties go the
+ * same way (the first one wins, as in PyTorch). A window's divisor in AveragePool counts its taps
+ * inside the tensor, with count_include_pad also those on the padding, but never those that
+ * ceil_mode lets run beyond it.
+ */
+#include "kernels/plain/plain.h"
+#include "kernels/window.h"
+
+#include <math.h>
+
+/* The taps of one window that lie inside the tensor: first, first + dilation, ... below end. */
+typedef struct tap_range {
+    int64_t first[EBB_AXES], end[EBB_AXES];
+    int64_t count, padded_count;
+} tap_range;
+
+static int64_t taps_below(int64_t first, int64_t end, int64_t step)
+{
+    return end <= first ? 0 : (end - first + step - 1) / step;
+}
+
+static void window_taps(tap_range *r, const ebb_window *w, int64_t o)
+{
+    r->count = r->padded_count = 1;
+    for (int axis = EBB_AXES - 1; axis >= 0; axis--) {
+        int64_t step = w->dilation[axis];
+        int64_t start = o % w->narrow[axis] * w->stride[axis] - w->pad_begin[axis];
+        int64_t end = start + (w->kernel[axis] - 1) * step + 1;
+        int64_t padded_end = w->wide[axis] + w->pad_end[axis];
+        r->first[axis] = start >= 0 ? start : start + (-start + step - 1) / step * step;
+        r->end[axis] = end < w->wide[axis] ? end : w->wide[axis];
+        r->count *= taps_below(r->first[axis], r->end[axis], step);
+        r->padded_count *= taps_below(start, end < padded_end ? end : padded_end, step);
+        o /= w->narrow[axis];
+    }
+}
+
+/* The offset of the same element if the last axis varied slowest (storage_order 1). */
+static int64_t by_columns(const ebb_window *w, int64_t at)
+{
+    int64_t k = at % w->wide[2], j = at / w->wide[2] % w->wide[1], i = at / w->wide[2] / w->wide[1];
+    return i + w->wide[0] * (j + w->wide[1] * k);
+}
+
+#define REAL float
+#define NAMED(x) x##_f32
+#include "kernels/plain/pool_loops.h"
+#undef REAL
+#undef NAMED
+#define REAL double
+#define NAMED(x) x##_f64
+#include "kernels/plain/pool_loops.h"
+#undef REAL
+#undef NAMED
+
+/* Which tensor the windows slide over, and which has an element a window. */
+static const char *read_call(ebb_window *w, const ebb_call *call)
+{
+    const ebb_type *first = &call->in[0].type, *out = &call->out[0].type;
+    bool backward = call->op == EBB_OP_MAX_POOL_GRAD || call->op == EBB_OP_AVERAGE_POOL_GRAD;
+    const char *why = ebb_window_read(w, &call->attrs, backward ? out : first,
+                                      backward ? first : out, NULL, false);
+    if (why == NULL && call->op == EBB_OP_MAX_POOL_GRAD &&
+        !ebb_type_same_shape(&call->in[1].type, out))
+        why = "the shapes of X and of its gradient differ";
+    return why;
+}
+
+static const char *declines(const ebb_call *call)
+{
+    const char *why = ebb_plain_floats(call);
+    ebb_window w;
+    if (why != NULL)
+        return why;
+    if (ebb_plain_wants(call, 1) && call->out[1].type.dtype != EBB_I64)
+        return "Indices are not int64";
+    return read_call(&w, call);
+}
+
+static const char *declines_global(const ebb_call *call)
+{
+    const char *why = ebb_plain_floats(call);
+    if (why != NULL)
+        return why;
+    if (call->in[0].type.rank < 2)
+        return "no channels";
+    return ebb_plain_elements(&call->out[0].type) ==
+                   call->in[0].type.dims[0] * call->in[0].type.dims[1]
+               ? NULL
+               : "the output does not have one element a channel";
+}
+
+static ebb_status run(const ebb_call *call)
+{
+    ebb_window w;
+    const char *why = read_call(&w, call);
+    if (why != NULL)
+        return ebb_call_error(call, "%s", why);
+    bool count_pad = ebb_attr_int(&call->attrs, "count_include_pad", 0) != 0;
+    bool columns = ebb_attr_int(&call->attrs, "storage_order", 0) != 0;
+    int64_t *indices = ebb_plain_wants(call, 1) ? call->out[1].data : NULL;
+    const void *first = call->in[0].data;
+    void *out = call->out[0].data;
+    bool wide = call->out[0].type.dtype == EBB_F64;
+    switch (call->op) {
+    case EBB_OP_MAX_POOL:
+        wide ? max_pool_f64(&w, out, indices, first, columns)
+             : max_pool_f32(&w, out, indices, first, columns);
+        break;
+    case EBB_OP_AVERAGE_POOL:
+        wide ? average_pool_f64(&w, out, first, count_pad)
+             : average_pool_f32(&w, out, first, count_pad);
+        break;
+    case EBB_OP_MAX_POOL_GRAD:
+        wide ? max_pool_grad_f64(&w, out, first, call->in[1].data)
+             : max_pool_grad_f32(&w, out, first, call->in[1].data);
+        break;
+    default:
+        wide ? average_pool_grad_f64(&w, out, first, count_pad)
+             : average_pool_grad_f32(&w, out, first, count_pad);
+        break;
+    }
+    return NULL;
+}
+
+static ebb_status run_global(const ebb_call *call)
+{
+    const ebb_type *type = &call->in[0].type;
+    int64_t images = type->dims[0] * type->dims[1];
+    int64_t volume = images == 0 ? 0 : ebb_plain_elements(type) / images;
+    bool average = call->op == EBB_OP_GLOBAL_AVERAGE_POOL;
+    if (type->dtype == EBB_F64)
+        global_pool_f64(call->out[0].data, call->in[0].data, images, volume, average);
+    else
+        global_pool_f32(call->out[0].data, call->in[0].data, images, volume, average);
+    return NULL;
+}
+
+// clang-format off
+const ebb_kernel ebb_plain_pool[] = {
+    {.name = "plain.max_pool",            .op = EBB_OP_MAX_POOL,            .declines = declines,        .run = run},
+    {.name = "plain.average_pool",        .op = EBB_OP_AVERAGE_POOL,        .declines = declines,        .run = run},
+    {.name = "plain.max_pool_grad",       .op = EBB_OP_MAX_POOL_GRAD,       .declines = declines,        .run = run},
+    {.name = "plain.average_pool_grad",   .op = EBB_OP_AVERAGE_POOL_GRAD,   .declines = declines,        .run = run},
+    {.name = "plain.global_average_pool", .op = EBB_OP_GLOBAL_AVERAGE_POOL, .declines = declines_global, .run = run_global},
+    {.name = "plain.global_max_pool",     .op = EBB_OP_GLOBAL_MAX_POOL,     .declines = declines_global, .run = run_global},
+};
+// clang-format on
+EBB_PLAIN_COUNT(pool)

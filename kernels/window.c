@@ -1,0 +1,113 @@
+/* window.c: strides, pads and their friends, checked against the shapes. */
+#include "kernels/window.h"
+
+int64_t ebb_window_volume(const int64_t size[EBB_AXES])
+{
+    return size[0] * size[1] * size[2];
+}
+
+/* Fills the last `spatial` of three entries from a list attribute. */
+static bool read_axes(int64_t into[EBB_AXES], const ebb_attrs *attrs, const char *name, int spatial,
+                      int64_t otherwise)
+{
+    uint32_t count = 0;
+    const int64_t *list = ebb_attr_ints(attrs, name, &count);
+    for (int axis = 0; axis < EBB_AXES; axis++)
+        into[axis] = otherwise;
+    if (list == NULL)
+        return true;
+    if (count != (uint32_t)spatial)
+        return false;
+    for (int axis = 0; axis < spatial; axis++)
+        into[EBB_AXES - spatial + axis] = list[axis];
+    return true;
+}
+
+static const char *read_pads(ebb_window *w, const ebb_attrs *attrs, bool transposed)
+{
+    const char *mode = ebb_attr_string(attrs, "auto_pad", "NOTSET");
+    uint32_t count = 0, shape_count = 0;
+    const int64_t *pads = ebb_attr_ints(attrs, "pads", &count);
+    ebb_attr_ints(attrs, "output_shape", &shape_count);
+    bool same = strcmp(mode, "SAME_UPPER") == 0 || strcmp(mode, "SAME_LOWER") == 0;
+    for (int axis = 0; axis < EBB_AXES; axis++)
+        w->pad_begin[axis] = w->pad_end[axis] = 0;
+    if (!same && !(transposed && shape_count != 0)) {
+        if (strcmp(mode, "VALID") == 0 || pads == NULL)
+            return NULL;
+        if (count != 2u * (uint32_t)w->spatial)
+            return "pads does not hold two numbers an axis";
+        for (int axis = 0; axis < w->spatial; axis++) {
+            w->pad_begin[EBB_AXES - w->spatial + axis] = pads[axis];
+            w->pad_end[EBB_AXES - w->spatial + axis] = pads[w->spatial + axis];
+        }
+        return NULL;
+    }
+    int64_t extra[EBB_AXES];
+    if (!read_axes(extra, attrs, "output_padding", w->spatial, 0))
+        return "output_padding does not hold one number an axis";
+    for (int axis = EBB_AXES - w->spatial; axis < EBB_AXES; axis++) {
+        int64_t reach =
+            (w->narrow[axis] - 1) * w->stride[axis] + (w->kernel[axis] - 1) * w->dilation[axis] + 1;
+        int64_t total = reach + (transposed ? extra[axis] : 0) - w->wide[axis];
+        if (total < 0)
+            total = 0;
+        // Without auto_pad, output_shape puts the odd element first, as the standard has it.
+        bool upper = strcmp(mode, "SAME_UPPER") == 0;
+        w->pad_begin[axis] = upper ? total / 2 : total - total / 2;
+        w->pad_end[axis] = total - w->pad_begin[axis];
+    }
+    return NULL;
+}
+
+const char *ebb_window_read(ebb_window *w, const ebb_attrs *attrs, const ebb_type *wide,
+                            const ebb_type *narrow, const ebb_type *weight, bool transposed)
+{
+    enum { LIMIT = 1 << 24 }; // far beyond any model; keeps every product below from overflowing
+    int spatial = wide->rank - 2;
+    if (spatial < 1 || spatial > EBB_AXES || narrow->rank != wide->rank)
+        return "only one to three spatial axes";
+    *w = (ebb_window){.spatial = spatial, .batch = wide->dims[0]};
+    w->wide_channels = wide->dims[1];
+    w->narrow_channels = narrow->dims[1];
+    w->groups = weight == NULL ? 1 : ebb_attr_int(attrs, "group", 1);
+    if (narrow->dims[0] != w->batch)
+        return "batch sizes differ";
+    if (!read_axes(w->kernel, attrs, "kernel_shape", spatial, 1) ||
+        !read_axes(w->stride, attrs, "strides", spatial, 1) ||
+        !read_axes(w->dilation, attrs, "dilations", spatial, 1))
+        return "kernel_shape, strides or dilations do not hold one number an axis";
+    if (weight == NULL && ebb_attr_find(attrs, "kernel_shape") == NULL)
+        return "no kernel_shape";
+    for (int axis = 0; axis < EBB_AXES; axis++) {
+        int from = axis - (EBB_AXES - spatial);
+        w->wide[axis] = from < 0 ? 1 : wide->dims[2 + from];
+        w->narrow[axis] = from < 0 ? 1 : narrow->dims[2 + from];
+    }
+    if (weight != NULL) {
+        if (weight->rank != wide->rank)
+            return "the weight's rank differs from the input's";
+        for (int axis = 0; axis < spatial; axis++)
+            w->kernel[EBB_AXES - spatial + axis] = weight->dims[2 + axis];
+        if (w->groups < 1 || w->wide_channels % w->groups != 0 ||
+            w->narrow_channels % w->groups != 0 || weight->dims[0] != w->narrow_channels ||
+            weight->dims[1] != w->wide_channels / w->groups)
+            return "channels of input, weight and output disagree";
+    } else if (w->wide_channels != w->narrow_channels) {
+        return "channels of input and output disagree";
+    }
+    for (int axis = 0; axis < EBB_AXES; axis++)
+        if (w->kernel[axis] < 1 || w->stride[axis] < 1 || w->dilation[axis] < 1 ||
+            w->wide[axis] < 0 || w->narrow[axis] < 0 || w->kernel[axis] > LIMIT ||
+            w->stride[axis] > LIMIT || w->dilation[axis] > LIMIT || w->wide[axis] > INT32_MAX ||
+            w->narrow[axis] > INT32_MAX)
+            return "a size, stride or dilation is out of range";
+    const char *why = read_pads(w, attrs, transposed);
+    if (why != NULL)
+        return why;
+    for (int axis = 0; axis < EBB_AXES; axis++)
+        if (w->pad_begin[axis] < 0 || w->pad_end[axis] < 0 || w->pad_begin[axis] > LIMIT ||
+            w->pad_end[axis] > LIMIT)
+            return "negative or huge pads";
+    return NULL;
+}
