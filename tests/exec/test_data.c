@@ -5,9 +5,11 @@
 #include <stdint.h>
 #include <cmocka.h>
 
+#include <dirent.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <sys/stat.h>
+#include <sys/resource.h>
 #include <unistd.h>
 #include <zip.h>
 
@@ -234,6 +236,28 @@ static void nothing_is_left_where_writing_fails(void **state)
     assert_int_not_equal(access(path_of("twice.safetensors"), F_OK), 0);
 }
 
+/* A limit on file sizes fails a write half way, as a full disk does. */
+static void a_full_disk_leaves_nothing_behind(void **state)
+{
+    (void)state;
+    static float many[1 << 16];
+    const int64_t dims[] = {1 << 16};
+    const ebb_named list[] = {{"w", EBB_F32, 1, dims, many}};
+    struct rlimit before, small = {4096, 4096};
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
+    small.rlim_max = before.rlim_max;
+    (void)signal(SIGXFSZ, SIG_IGN);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &small), 0);
+    ebb_status status = ebb_tensors_save(path_of("full.safetensors"), list, 1, NULL);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
+    assert_int_equal(ebb_status_code(status), EBB_IO);
+    DIR *files = opendir(folder);
+    assert_non_null(files);
+    for (const struct dirent *f; (f = readdir(files)) != NULL;)
+        assert_null(strstr(f->d_name, "full"));
+    assert_int_equal(closedir(files), 0);
+}
+
 static void headers_of_safetensors_that_lie_are_refused(void **state)
 {
     (void)state;
@@ -306,6 +330,7 @@ int main(void)
         cmocka_unit_test(a_damaged_archive_is_refused),
         cmocka_unit_test(safetensors_come_back_as_they_went),
         cmocka_unit_test(nothing_is_left_where_writing_fails),
+        cmocka_unit_test(a_full_disk_leaves_nothing_behind),
         cmocka_unit_test(headers_of_safetensors_that_lie_are_refused),
         cmocka_unit_test(a_shuffle_is_a_permutation_and_repeatable),
     };
