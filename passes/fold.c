@@ -225,6 +225,18 @@ static bool is_unmoved(const ebb_graph *g, ebb_node n)
            (type_of(g, ebb_in(g, n, 0))->rank >= 0 && type_of(g, ebb_in(g, n, 0))->rank <= 1);
 }
 
+/* The same dtype and dims; a dim that is only named is equal to itself. */
+static bool same_type(const ebb_type *a, const ebb_type *b)
+{
+    bool same = a->kind == EBB_KIND_TENSOR && b->kind == EBB_KIND_TENSOR && a->rank >= 0 &&
+                a->rank == b->rank && a->dtype == b->dtype;
+    for (int i = 0; same && i < a->rank; i++)
+        same = a->dims[i] == b->dims[i] &&
+               (a->dims[i] >= 0 ||
+                (a->symbols[i].i != 0 && ebb_same_str(a->symbols[i], b->symbols[i])));
+    return same;
+}
+
 /* The input that output 0 equals, or none. */
 static ebb_value equal_input(const ebb_graph *g, ebb_node n)
 {
@@ -233,9 +245,8 @@ static ebb_value equal_input(const ebb_graph *g, ebb_node n)
     if (x.i == 0 || y.i == 0)
         return EBB_NO_VALUE;
     const ebb_type *tx = type_of(g, x), *ty = type_of(g, y);
-    bool alike = tx->dtype == ty->dtype && ebb_type_same_shape(tx, ty);
-    bool other_alike = other.i != 0 && type_of(g, other)->dtype == ty->dtype &&
-                       ebb_type_same_shape(type_of(g, other), ty);
+    bool alike = same_type(tx, ty);
+    bool other_alike = other.i != 0 && same_type(type_of(g, other), ty);
     switch (info->op) {
     case EBB_OP_IDENTITY:
         return x;
@@ -276,7 +287,7 @@ static ebb_value equal_input(const ebb_graph *g, ebb_node n)
         ebb_value third = ebb_in(g, n, 2);
         if (other_alike && is_all(g, x, 1))
             return other;
-        bool third_alike = third.i != 0 && ebb_type_same_shape(type_of(g, third), ty);
+        bool third_alike = third.i != 0 && same_type(type_of(g, third), ty);
         return third_alike && is_all(g, x, 0) ? third : EBB_NO_VALUE;
     }
     case EBB_OP_DROPOUT: {
@@ -315,20 +326,17 @@ static ebb_status drop_idle(ebb_edit *e, ebb_node n, bool *done)
 
 /* ---- other forms ---- */
 
+/* The dtype is known by now, and the value that it was taken from is often a weight. */
 static ebb_status cast_like_is_cast(ebb_edit *e, ebb_node n)
 {
     ebb_graph *g = e->g;
     ebb_dtype dtype = (ebb_dtype)type_of(g, ebb_out(g, n, 0))->dtype;
     if (dtype == EBB_NONE)
         return NULL;
-    ebb_build b = ebb_edit_build(e, n, EBB_PHASE_NONE);
-    ebb_value y = ebb_out(g, n, 0);
-    b.name = ebb_text(g, ebb_node_of(g, n)->name);
-    ebb_with_int(&b, "to", dtype);
-    ebb_value cast = ebb_emit(&b, EBB_OP_CAST, ebb_in(g, n, 0));
-    EBB_TRY(b.status);
-    EBB_TRY(ebb_edit_replace(e, y, cast));
-    ebb_edit_remove(e, n);
+    EBB_TRY(ebb_node_set_input(g, n, 1, EBB_NO_VALUE));
+    ebb_node_of(g, n)->in_count = 1;
+    EBB_TRY(ebb_node_set_op(g, n, EBB_OP_CAST));
+    EBB_TRY(ebb_node_set_int(g, n, "to", dtype));
     ebb_found(e);
     ebb_applied(e);
     return NULL;
@@ -407,7 +415,8 @@ static ebb_status sequence_is_split(ebb_edit *e, ebb_node n)
     bool squeeze = ebb_in(g, n, 1).i == 0 && ebb_attr_int(&attrs, "keepdims", 1) == 0;
     bool as_input = ebb_model_opset(g->model, EBB_DOMAIN_ONNX) >= 13;
     ebb_build b = ebb_edit_build(e, n, EBB_PHASE_NONE);
-    b.name = ebb_text(g, ebb_node_of(g, n)->name);
+    b.name = ebb_node_of(g, n)->name.i != 0 ? ebb_text(g, ebb_node_of(g, n)->name)
+                                            : ebb_value_name(g, sequence);
     ebb_value in[2] = {x, as_input ? ebb_const_ints(&b, sizes, count) : EBB_NO_VALUE};
     ebb_with_int(&b, "axis", axis);
     if (!as_input)
@@ -462,11 +471,11 @@ static ebb_status walk(ebb_edit *e, bool *changed)
         if (op == EBB_OP_UNKNOWN)
             continue;
         EBB_TRY(ebb_facts_learn(&facts, n));
+        if (op == EBB_OP_CAST_LIKE)
+            EBB_TRY(cast_like_is_cast(e, n));
         EBB_TRY(fold_node(e, n, &facts, &done));
         if (!done)
             EBB_TRY(drop_idle(e, n, &done));
-        if (!done && op == EBB_OP_CAST_LIKE)
-            EBB_TRY(cast_like_is_cast(e, n));
         if (!done && op == EBB_OP_CONV)
             EBB_TRY(drop_zero_bias(e, n));
     }

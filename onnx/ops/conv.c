@@ -141,9 +141,11 @@ const char *ebb_window_resolve_transposed(ebb_window *w, const ebb_attrs *attrs,
         int64_t reach = (w->kernel[i] - 1) * w->dilation[i] + 1;
         int64_t full = w->stride[i] * (dims[i] - 1) + w->output_padding[i] + reach;
         if (count != 0 || same) {
+            if (count != 0 && (asked[i] < 0 || asked[i] > SIZE_LIMIT))
+                return "output_shape is out of range";
             w->out[i] = count != 0 ? asked[i] : dims[i] * w->stride[i];
             int64_t total = full - w->out[i];
-            if (w->out[i] < 0 || total < 0) {
+            if (total < 0) {
                 w->output_padding[i] -= total; // more than the windows cover: zeros behind
                 total = 0;
             }
@@ -259,8 +261,11 @@ ebb_status ebb_infer_conv_weight_grad(ebb_infer *c)
         ebb_type_set_dim(&out, 0, dy->dims[1]);
     if (x->rank >= 0 && x->dims[1] >= 0)
         ebb_type_set_dim(&out, 1, x->dims[1] / group);
-    for (uint32_t i = 0; i < count; i++)
+    for (uint32_t i = 0; i < count; i++) {
+        if (kernel[i] < 1)
+            return ebb_infer_error(c, "kernel_shape is out of range");
         ebb_type_set_dim(&out, (int)i + 2, kernel[i]);
+    }
     c->out[0] = out;
     return NULL;
 }

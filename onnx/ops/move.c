@@ -430,11 +430,13 @@ ebb_status ebb_infer_split(ebb_infer *c)
         if (whole % (int64_t)parts != 0 && ebb_attr_find(&c->attrs, "num_outputs") == NULL)
             return ebb_infer_error(c, "%lld elements do not split into %u equal parts",
                                    (long long)whole, (unsigned)parts);
-        each = (whole + (int64_t)parts - 1) / (int64_t)parts;
+        each = whole / (int64_t)parts + (whole % (int64_t)parts != 0);
     }
     for (uint32_t i = 0; i < parts; i++) {
         c->out[i] = *x;
-        int64_t left = each < 0 ? -1 : whole - each * (int64_t)i;
+        int64_t before, left = -1;
+        if (each >= 0 && !__builtin_mul_overflow(each, (int64_t)i, &before))
+            left = whole - before;
         int64_t size = listed ? sizes[i] : each < 0 ? -1 : left < each ? left : each;
         if (each >= 0 && size < 0)
             return ebb_infer_error(c, "%lld elements do not give %u parts", (long long)whole,

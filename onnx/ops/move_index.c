@@ -197,8 +197,14 @@ ebb_status ebb_infer_one_hot(ebb_infer *c)
         if (i != axis)
             ebb_type_put_dim(&out, i, index, from++);
     const ebb_tensor *depth = c->constant[1];
-    if (depth != NULL && depth->data != NULL && ebb_type_elements(&depth->type, &n) && n == 1)
-        ebb_type_set_dim(&out, axis, (int64_t)ebb_tensor_double(depth, 0));
+    if (depth != NULL && depth->data != NULL && ebb_type_elements(&depth->type, &n) && n == 1) {
+        double size = ebb_dtype_is_float((ebb_dtype)depth->type.dtype)
+                          ? ebb_tensor_double(depth, 0)
+                          : (double)ebb_tensor_int(depth, 0);
+        if (!(size >= 0 && size < 9e15))
+            return ebb_infer_error(c, "the depth is %g", size);
+        ebb_type_set_dim(&out, axis, (int64_t)size);
+    }
     c->out[0] = out;
     return NULL;
 }

@@ -28,7 +28,7 @@ ebb_status ebb_infer_lstm(ebb_infer *c)
         return ebb_infer_error(c, "X, W and R must have rank 3; they have %d, %d and %d",
                                (int)x->rank, (int)w->rank, (int)r->rank);
     int64_t hidden = ebb_attr_int(&c->attrs, "hidden_size", r->rank == 3 ? r->dims[2] : -1);
-    if (hidden > INT32_MAX)
+    if (hidden > INT32_MAX || hidden < -1)
         return ebb_infer_error(c, "hidden_size is %lld", (long long)hidden);
     if (r->rank == 3 && r->dims[2] >= 0 && (r->dims[2] != hidden))
         return ebb_infer_error(c, "hidden_size is %lld, R has %lld", (long long)hidden,
@@ -70,7 +70,7 @@ ebb_status ebb_infer_lstm_grad(ebb_infer *c)
     ebb_dtype dtype = (ebb_dtype)x->dtype;
     int64_t dirs = directions(&c->attrs);
     int64_t hidden = ebb_attr_int(&c->attrs, "hidden_size", r->rank == 3 ? r->dims[2] : -1);
-    if (hidden > INT32_MAX)
+    if (hidden > INT32_MAX || hidden < -1)
         return ebb_infer_error(c, "hidden_size is %lld", (long long)hidden);
     ebb_type state = ebb_type_ranked(dtype, 3), flat = ebb_type_ranked(dtype, 2);
     ebb_type_set_dim(&state, 0, dirs);
