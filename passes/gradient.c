@@ -257,6 +257,50 @@ static ebb_status finish(reverse *r, ebb_value x)
     return ebb_graph_add_output(r->g, grad);
 }
 
+/* ---- padding ---- */
+
+/* The one row of zeros in an embedding, or -1. PyTorch's padding_idx makes such a row and never
+ * trains it; ONNX has no word for it, so the zeros are all that tells. */
+static int64_t padding_row(const ebb_graph *g, ebb_value w)
+{
+    const ebb_tensor *t = ebb_value_of(g, w)->tensor;
+    if (t == NULL || t->data == NULL || t->type.rank != 2 || t->type.dtype != EBB_F32)
+        return -1;
+    size_t columns = (size_t)t->type.dims[1] * sizeof(float);
+    const unsigned char *rows = t->data;
+    int64_t found = -1;
+    for (int64_t i = 0; i < t->type.dims[0] && columns > 0; i++) {
+        const unsigned char *row = rows + (size_t)i * columns;
+        if (row[0] != 0 || memcmp(row, row + 1, columns - 1) != 0)
+            continue;
+        if (found >= 0)
+            return -1; // several: weights that start at zero, not padding
+        found = i;
+    }
+    return t->type.dims[0] > 1 ? found : -1;
+}
+
+/* Zeroes that row of a Gather's contribution. */
+static ebb_status leave_padding(reverse *r, ebb_node n, ebb_value w, ebb_value *dw)
+{
+    ebb_graph *g = r->g;
+    ebb_attrs attrs = ebb_node_attrs(g, n);
+    int64_t row = ebb_attr_int(&attrs, "axis", 0) == 0 ? padding_row(g, w) : -1;
+    if (row < 0 || !r->trains[w.i] || strcmp(ebb_option_string(r->e, "padding"), "keep") != 0)
+        return NULL;
+    int64_t dims[2] = {ebb_value_of(g, w)->type.dims[0], 1};
+    ebb_type type = ebb_type_tensor(EBB_F32, 2, dims);
+    float *ones = EBB_SCRATCH(r->e, float, (size_t)dims[0]);
+    if (ones == NULL)
+        return ebb_error_memory();
+    for (int64_t i = 0; i < dims[0]; i++)
+        ones[i] = i == row ? 0.0f : 1.0f;
+    *dw = ebb_emit(&r->b, EBB_OP_MUL, *dw, ebb_const_tensor(&r->b, &type, ones));
+    EBB_TRY(r->b.status);
+    return ebb_note(r->e, "row %lld of '%s' is zero as a padding row is, and stays so",
+                    (long long)row, ebb_value_name(g, w));
+}
+
 /* ---- one node ---- */
 
 static ebb_status visit(reverse *r, ebb_node n)
@@ -302,6 +346,8 @@ static ebb_status visit(reverse *r, ebb_node n)
         if (!wants[i] || dx[i].i == 0)
             continue;
         EBB_TRY(check_shape(r, n, x[i], dx[i]));
+        if (i == 0 && ebb_node_of(r->g, n)->op == EBB_OP_GATHER)
+            EBB_TRY(leave_padding(r, n, x[i], &dx[i]));
         EBB_TRY(contribute(r, x[i], dx[i]));
     }
     for (uint32_t i = 0; i < in_count; i++) // twice in one node counts twice
@@ -411,6 +457,7 @@ static ebb_status run(ebb_edit *e)
 static const ebb_option options[] = {
     {"train",  EBB_OPTION_STRING, NULL, NULL, "patterns of the weights to train, separated by ; or space"},
     {"freeze", EBB_OPTION_STRING, NULL, NULL, "patterns of the weights not to train"},
+    {"padding", EBB_OPTION_CHOICE, "keep", "keep|train", "an embedding's one row of zeros: keep it zero, or train it"},
     {0},
 };
 // clang-format on

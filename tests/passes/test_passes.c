@@ -226,6 +226,22 @@ static void a_gradient_passed_on_unchanged_still_has_the_weights_name(void **sta
     ebb_model_free(model);
 }
 
+static void an_embeddings_row_of_zeros_is_a_padding_row(void **state)
+{
+    (void)state;
+    static const char text[] =
+        HEADER "g (int64[4] x) => (float[4,2] y) <float[3,2] e = {0,0, 1,2, 3,4}>"
+               "{ y = Gather (e, x) }";
+    ebb_model *model = step(text, "loss:mse,gradient");
+    ebb_value grad = ebb_value_find(model->graph, "e_grad");
+    assert_int_equal(ebb_producer_op(model->graph, grad), EBB_OP_MUL);
+    ebb_model_free(model);
+    model = step(text, "loss:mse,gradient:padding=train");
+    grad = ebb_value_find(model->graph, "e_grad");
+    assert_int_equal(ebb_producer_op(model->graph, grad), EBB_OP_GATHER_GRAD);
+    ebb_model_free(model);
+}
+
 static void an_unbound_batch_is_named(void **state)
 {
     (void)state;
@@ -407,6 +423,7 @@ int main(void)
         cmocka_unit_test(all_nodes_without_a_rule_are_named_at_once),
         cmocka_unit_test(patterns_choose_what_is_trained),
         cmocka_unit_test(a_gradient_passed_on_unchanged_still_has_the_weights_name),
+        cmocka_unit_test(an_embeddings_row_of_zeros_is_a_padding_row),
         cmocka_unit_test(an_unbound_batch_is_named),
         cmocka_unit_test(statistics_and_lone_numbers_are_not_parameters),
         cmocka_unit_test(made_up_names_are_known),
