@@ -138,7 +138,7 @@ ebb_status ebb_infer_graph(ebb_graph *g)
             status = ebb_facts_learn(&facts, n);
     }
     ebb_arena_fini(&scratch);
-    return ebb_while(status, "while inferring shapes");
+    return ebb_while(status, "inferring shapes");
 }
 
 /* ---- sizes that the user gives ---- */

@@ -270,7 +270,7 @@ static ebb_status bodies_are_legal(const check *c, ebb_node n)
         if (a->type != EBB_ATTR_GRAPH && a->type != EBB_ATTR_GRAPHS)
             continue;
         for (uint32_t k = 0; a->graphs != NULL && k < a->count; k++)
-            EBB_TRY(ebb_while(ebb_verify(a->graphs[k]), "in attribute '%s' of %s", a->name,
+            EBB_TRY(ebb_while(ebb_verify(a->graphs[k]), "checking attribute '%s' of %s", a->name,
                               ebb_node_label(c->g, n)));
     }
     return NULL;
