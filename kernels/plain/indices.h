@@ -1,0 +1,66 @@
+/* indices.h: index tensors: are they all within bounds, and where along an axis does each lead? */
+#ifndef EBB_KERNELS_PLAIN_INDICES_H
+#define EBB_KERNELS_PLAIN_INDICES_H
+
+#include "kernels/plain/plain.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+static inline bool ebb_indices_are(const ebb_operand *o)
+{
+    return o->type.dtype == EBB_I64 || o->type.dtype == EBB_I32;
+}
+
+/* Index i of an index tensor, counted from the front of an axis of n. */
+static inline int64_t ebb_index_at(const ebb_operand *o, int64_t i, int64_t n)
+{
+    int64_t at = o->type.dtype == EBB_I64 ? ((const int64_t *)o->data)[i]
+                                          : (int64_t)((const int32_t *)o->data)[i];
+    return at < 0 ? at + n : at;
+}
+
+/* All indices are within low..high (inclusive; high < low: none is). An error names `what`
+ * ("index", "label"), its value, its position in the flattened tensor, and the bounds. */
+static inline ebb_status ebb_indices_check(const ebb_call *c, const ebb_operand *o,
+                                           const char *what, int64_t low, int64_t high)
+{
+    int64_t count = ebb_plain_elements(&o->type);
+    int64_t bad = 0;
+    if (o->type.dtype == EBB_I64) {
+        const int64_t *x = o->data;
+        EBB_SIMD_SUM(bad)
+        for (int64_t i = 0; i < count; i++)
+            bad += (x[i] < low) | (x[i] > high);
+    } else {
+        const int32_t *x = o->data;
+        EBB_SIMD_SUM(bad)
+        for (int64_t i = 0; i < count; i++)
+            bad += (x[i] < low) | (x[i] > high);
+    }
+    if (bad == 0)
+        return NULL;
+    for (int64_t i = 0; i < count; i++) {
+        int64_t x = ebb_plain_int(o, i);
+        if (x >= low && x <= high)
+            continue;
+        if (high < low)
+            return ebb_call_error(c, "%s %lld at position %lld leads into an axis of length 0",
+                                  what, (long long)x, (long long)i);
+        return ebb_call_error(c, "%s %lld at position %lld is outside %lld..%lld", what,
+                              (long long)x, (long long)i, (long long)low, (long long)high);
+    }
+    return NULL;
+}
+
+/* Indices into an axis of n, negative ones from its end. */
+static inline ebb_status ebb_indices_check_axis(const ebb_call *c, const ebb_operand *o, int64_t n)
+{
+    return ebb_indices_check(c, o, "index", -n, n - 1);
+}
+
+#ifdef __cplusplus
+}
+#endif
+#endif
