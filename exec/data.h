@@ -35,8 +35,9 @@ struct ebb_data {
 ebb_status ebb_data_init(ebb_data *data, const char *path);
 void ebb_data_fini(ebb_data *data);
 
-/* An array of this type whose bytes are data[0..bytes): copied only where elements would be unaligned.
- * EBB_REJECTED for a name given twice or a type that does not need exactly these bytes. */
+/* An array of this type whose bytes are data[0..bytes): copied only where elements would be
+ * unaligned. EBB_REJECTED for a name given twice or a type that does not need exactly these bytes.
+ */
 ebb_status ebb_data_add(ebb_data *data, const char *name, size_t name_length, ebb_dtype dtype,
                         int rank, const int64_t *dims, const void *bytes, size_t size);
 

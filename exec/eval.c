@@ -64,7 +64,7 @@ static ebb_status evaluate(const ebb_graph *g, ebb_node n, ebb_tensor *out, uint
         call.workspace = workspace;
     }
     ebb_status status = compute(&call);
-    if (call.kernel->release != NULL)
+    if (call.kernel->release != NULL && call.state != NULL)
         call.kernel->release(&call);
     ebb_free_aligned(workspace);
     for (uint32_t i = 0; status == NULL && i < out_count; i++) {

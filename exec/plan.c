@@ -189,8 +189,10 @@ ebb_status ebb_plan_make(ebb_plan *plan, ebb_arena *arena, const ebb_graph *g,
 
 void ebb_plan_release(ebb_plan *plan)
 {
-    for (uint32_t p = 0; p < plan->count; p++)
-        if (plan->calls[p].kernel != NULL && plan->calls[p].kernel->release != NULL)
-            plan->calls[p].kernel->release(&plan->calls[p]);
+    for (uint32_t p = 0; p < plan->count; p++) {
+        ebb_call *call = &plan->calls[p];
+        if (call->kernel != NULL && call->kernel->release != NULL && call->state != NULL)
+            call->kernel->release(call);
+    }
     plan->count = 0;
 }

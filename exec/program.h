@@ -1,8 +1,8 @@
 /* program.h: a graph compiled to a flat program, and its run.
  *
- * plan.c picks a kernel for each node, asks for its workspace, weighs (memory.h) and packs (pack.h):
- * everything that `ebb plan` prints, without weights. compile.c adds one arena and pointers; run.c
- * walks the calls: decides, looks up and allocates nothing.
+ * plan.c picks a kernel for each node, asks for its workspace, weighs (memory.h) and packs
+ * (pack.h): everything that `ebb plan` prints, without weights. compile.c adds one arena and
+ * pointers; run.c walks the calls: decides, looks up and allocates nothing.
  */
 #ifndef EBB_EXEC_PROGRAM_H
 #define EBB_EXEC_PROGRAM_H
@@ -17,8 +17,8 @@ extern "C" {
 
 typedef struct ebb_plan {
     const ebb_graph *g;
-    ebb_node *order;      /* nodes by position */
-    ebb_call *calls;      /* by position; data pointers not yet set */
+    ebb_node *order; /* nodes by position */
+    ebb_call *calls; /* by position; data pointers not yet set */
     uint32_t count;
     ebb_memory memory;
     ebb_interval *intervals; /* by tensor of `memory` */
@@ -47,13 +47,14 @@ struct ebb_program {
         void *to;
         const void *from;
         size_t bytes;
-    } *carries;
+    } * carries;
     size_t carry_count;
     uint64_t seed, steps;
     int64_t step_ns;
-    int64_t *node_ns; /* by position, summed; NULL: no profile */
-    bool *filled;     /* by value id: the initializer's bytes are in place */
-    bool ready;       /* initializers in place and kernels prepared */
+    int64_t *node_ns;  /* by position, summed; NULL: no profile */
+    bool *filled;      /* by value id: the initializer's bytes are in place */
+    uint32_t prepared; /* calls whose kernels are prepared */
+    bool ready;        /* initializers in place and all kernels prepared */
 };
 
 /* As ebb_program_compile, for a graph that need not be the model's own (its initialization). */
@@ -63,7 +64,8 @@ ebb_status ebb_program_compile_graph(ebb_program **program, ebb_model *model, co
 ebb_status ebb_program_fill(ebb_program *program);
 /* Where the value lies in the block; NULL where it takes no memory. */
 void *ebb_program_pointer(const ebb_program *program, ebb_value v);
-/* What a checkpoint holds: bound initializers, and those whose role says that a step changes them. */
+/* What a checkpoint holds: bound initializers, and those whose role says that a step changes them.
+ */
 bool ebb_program_is_state(const ebb_program *program, ebb_value v);
 
 #ifdef __cplusplus

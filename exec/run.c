@@ -144,8 +144,8 @@ ebb_status ebb_program_fill(ebb_program *p)
 static ebb_status get_ready(ebb_program *p)
 {
     EBB_TRY(ebb_program_fill(p));
-    for (uint32_t k = 0; k < p->plan.count; k++) {
-        ebb_call *call = &p->plan.calls[k];
+    for (; p->prepared < p->plan.count; p->prepared++) {
+        ebb_call *call = &p->plan.calls[p->prepared];
         if (call->kernel->prepare != NULL)
             EBB_TRY(call->kernel->prepare(call));
     }

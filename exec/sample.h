@@ -8,9 +8,9 @@
 extern "C" {
 #endif
 
-/* An array for each input that is no initializer, in arena memory: floats from a normal distribution,
- * integers and booleans 0 or 1 (valid as class, token and index nearly everywhere). The numbers depend
- * on seed, the input's name and the place of the element alone. */
+/* An array for each input that is no initializer, in arena memory: floats from a normal
+ * distribution, integers and booleans 0 or 1 (valid as class, token and index nearly everywhere).
+ * The numbers depend on seed, the input's name and the place of the element alone. */
 ebb_status ebb_sample_batch(ebb_batch *batch, const ebb_graph *g, uint64_t seed, ebb_arena *arena);
 
 #ifdef __cplusplus

@@ -258,6 +258,29 @@ static void a_full_disk_leaves_nothing_behind(void **state)
     assert_int_equal(closedir(files), 0);
 }
 
+static void running_out_of_memory_is_a_status(void **state)
+{
+    (void)state;
+    const int64_t dims[] = {3, 2};
+    const ebb_named list[] = {{"w", EBB_F32, 2, dims, six}};
+    for (long n = 1;; n++) {
+        ebb_data *data = NULL, *zipped = NULL;
+        ebb_alloc_fail_after(n);
+        ebb_status status = ebb_tensors_save(path_of("a.safetensors"), list, 1, NULL);
+        if (status == NULL)
+            status = ebb_data_open(&data, path_of("a.safetensors"), NULL);
+        if (status == NULL)
+            status = ebb_data_open(&zipped, path_of("a.npz"), NULL);
+        ebb_alloc_fail_after(0);
+        ebb_data_close(data);
+        ebb_data_close(zipped);
+        if (status == NULL)
+            break;
+        assert_int_equal(ebb_status_code(status), EBB_RUNTIME);
+        assert_true(n < 200);
+    }
+}
+
 static void headers_of_safetensors_that_lie_are_refused(void **state)
 {
     (void)state;
@@ -331,6 +354,7 @@ int main(void)
         cmocka_unit_test(safetensors_come_back_as_they_went),
         cmocka_unit_test(nothing_is_left_where_writing_fails),
         cmocka_unit_test(a_full_disk_leaves_nothing_behind),
+        cmocka_unit_test(running_out_of_memory_is_a_status),
         cmocka_unit_test(headers_of_safetensors_that_lie_are_refused),
         cmocka_unit_test(a_shuffle_is_a_permutation_and_repeatable),
     };

@@ -1,0 +1,177 @@
+/* test_weights.c: weights drawn by a skeleton's own initialization, or read from a file; and inputs
+ * from a test_data_set folder. */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "exec/program.h"
+#include "onnx/file.h"
+#include "onnx/infer.h"
+
+#define HEAD "<ir_version: 10, opset_import: [\"\" : 20]>\n"
+
+static void good(ebb_status status)
+{
+    if (status != NULL)
+        fail_msg("%s", ebb_status_text(status));
+}
+
+static ebb_model *model_of(const char *text)
+{
+    ebb_model *m = NULL;
+    good(ebb_text_parse_model(&m, text));
+    good(ebb_infer_graph(m->graph));
+    return m;
+}
+
+static const ebb_tensor *tensor_of(const ebb_model *m, const char *name)
+{
+    ebb_value v = ebb_value_find(m->graph, name);
+    assert_true(v.i != 0);
+    return ebb_value_of(m->graph, v)->tensor;
+}
+
+/* A model whose w has no bytes, and whose initialization draws it with mean 3 and deviation 2. */
+static ebb_model *skeleton(void)
+{
+    ebb_model *m = model_of(HEAD "g (float[4096] x) => (float[4096] y) { y = Add(x, x) }");
+    ebb_value w;
+    const int64_t dims[] = {4096};
+    ebb_type type = ebb_type_tensor(EBB_F32, 1, dims);
+    good(ebb_graph_add_initializer(m->graph, &w, "weight", &type, NULL, EBB_ROLE_PARAMETER));
+    ebb_node add = ebb_first(m->graph);
+    good(ebb_node_set_input(m->graph, add, 1, w));
+
+    ebb_graph *g = NULL;
+    ebb_value drawn;
+    ebb_node n;
+    good(ebb_graph_new(&g, m, NULL));
+    good(ebb_value_add(g, &drawn, "drawn", &type));
+    good(ebb_node_add(g, &n, EBB_NO_NODE, "", "RandomNormal", NULL, 0, &drawn, 1));
+    good(ebb_node_set_ints(g, n, "shape", dims, 1));
+    good(ebb_node_set_float(g, n, "mean", 3));
+    good(ebb_node_set_float(g, n, "scale", 2));
+    good(ebb_node_set_float(g, n, "seed", 17));
+    good(ebb_graph_add_output(g, drawn));
+    m->initialization = g;
+    m->init_bindings = EBB_NEW(&m->arena, struct ebb_init_binding, 1);
+    assert_non_null(m->init_bindings);
+    m->init_bindings[0].state = ebb_graph_intern(m->graph, "weight");
+    m->init_bindings[0].value = drawn;
+    m->init_binding_count = 1;
+    return m;
+}
+
+static void a_skeleton_draws_its_weights_by_seed(void **state)
+{
+    (void)state;
+    float first[4096];
+    ebb_model *m = skeleton();
+    assert_null(tensor_of(m, "weight")->data);
+    good(ebb_init_weights(m, 0));
+    memcpy(first, tensor_of(m, "weight")->data, sizeof first);
+    double sum = 0, square = 0;
+    for (int i = 0; i < 4096; i++) {
+        sum += first[i];
+        square += (first[i] - 3.0) * (first[i] - 3.0);
+    }
+    assert_true(fabs(sum / 4096 - 3) < 0.15);
+    assert_true(fabs(sqrt(square / 4096) - 2) < 0.15);
+    good(ebb_init_weights(m, 0));
+    assert_memory_equal(tensor_of(m, "weight")->data, first, sizeof first);
+    good(ebb_init_weights(m, 1));
+    assert_memory_not_equal(tensor_of(m, "weight")->data, first, sizeof first);
+    ebb_node n = ebb_first(m->initialization);
+    ebb_attrs attrs = ebb_node_attrs(m->initialization, n);
+    assert_true(ebb_attr_float(&attrs, "seed", 0) == 17); /* the model's own seed stays */
+    ebb_model_free(m);
+}
+
+static void a_model_without_initialization_says_so(void **state)
+{
+    (void)state;
+    ebb_model *m = model_of(HEAD "g (float[4] x) => (float[4] y) { y = Relu(x) }");
+    assert_int_equal(ebb_status_code(ebb_init_weights(m, 0)), EBB_USAGE);
+    ebb_model_free(m);
+}
+
+static void weights_come_from_a_file_by_name(void **state)
+{
+    (void)state;
+    char path[] = "/tmp/ebb_weights_XXXXXX";
+    int fd = mkstemp(path);
+    assert_true(fd >= 0);
+    assert_int_equal(close(fd), 0);
+    static float values[4096];
+    for (int i = 0; i < 4096; i++)
+        values[i] = (float)i;
+    const int64_t dims[] = {4096}, other[] = {64, 64};
+    ebb_model *m = skeleton();
+    const ebb_named elsewhere = {"bias", EBB_F32, 1, dims, values};
+    good(ebb_tensors_save(path, &elsewhere, 1, NULL));
+    ebb_status status = ebb_load_weights(m, path);
+    assert_int_equal(ebb_status_code(status), EBB_REJECTED);
+    assert_non_null(strstr(ebb_status_text(status), "'weight'"));
+    const ebb_named shaped = {"weight", EBB_F32, 2, other, values};
+    good(ebb_tensors_save(path, &shaped, 1, NULL));
+    status = ebb_load_weights(m, path);
+    assert_non_null(strstr(ebb_status_text(status), "float32[64,64]"));
+    assert_null(tensor_of(m, "weight")->data);
+    const ebb_named right[] = {{"weight", EBB_F32, 1, dims, values}, elsewhere};
+    good(ebb_tensors_save(path, right, 2, NULL));
+    good(ebb_load_weights(m, path));
+    assert_memory_equal(tensor_of(m, "weight")->data, values, sizeof values);
+    ebb_model_free(m);
+    assert_int_equal(unlink(path), 0);
+}
+
+static void a_test_data_set_names_its_inputs_by_the_model(void **state)
+{
+    (void)state;
+    /* TensorProto: dims 2, FLOAT, raw_data 1.0 2.0; no name */
+    static const unsigned char tensor[] = {0x08, 2,    0x10, 1, 0x4A, 8, 0,
+                                           0,    0x80, 0x3F, 0, 0,    0, 0x40};
+    char folder[] = "/tmp/ebb_set_XXXXXX", file[64];
+    assert_non_null(mkdtemp(folder));
+    for (int k = 0; k < 2; k++) {
+        (void)snprintf(file, sizeof file, "%s/input_%d.pb", folder, k);
+        FILE *f = fopen(file, "wb");
+        assert_non_null(f);
+        assert_int_equal(fwrite(tensor, 1, sizeof tensor, f), sizeof tensor);
+        assert_int_equal(fclose(f), 0);
+    }
+    ebb_model *m = model_of(HEAD "g (float[2] w, float[2] a, float[2] b) => (float[2] y) "
+                                 "<float[2] w = {1, 2}> { c = Add(a, b) y = Add(c, w) }");
+    ebb_data *data = NULL;
+    good(ebb_data_open(&data, folder, m));
+    assert_int_equal(ebb_data_count(data), 2);
+    const float two[] = {1, 2};
+    assert_memory_equal(ebb_data_find(data, "a")->data, two, sizeof two);
+    assert_memory_equal(ebb_data_find(data, "b")->data, two, sizeof two);
+    ebb_data_close(data);
+    ebb_model_free(m);
+    for (int k = 0; k < 2; k++) {
+        (void)snprintf(file, sizeof file, "%s/input_%d.pb", folder, k);
+        assert_int_equal(unlink(file), 0);
+    }
+    assert_int_equal(rmdir(folder), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_skeleton_draws_its_weights_by_seed),
+        cmocka_unit_test(a_model_without_initialization_says_so),
+        cmocka_unit_test(weights_come_from_a_file_by_name),
+        cmocka_unit_test(a_test_data_set_names_its_inputs_by_the_model),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
