@@ -1,0 +1,123 @@
+/* norm_rows.c: LayerNormalization and RMS norm, forward and backward. */
+#include "kernels/plain/plain.h"
+
+#include <math.h>
+
+enum { BLOCKS = 16 }; // of rows in backward: fixed, so that sums do not depend on the threads
+
+typedef struct rows { /* x: [m, n] */
+    int64_t m, n;
+    double epsilon;
+    bool centred; /* LayerNorm; RMSNorm takes no mean away */
+} rows;
+
+static void put_statistic(const ebb_call *c, uint32_t slot, int64_t i, double value)
+{
+    if (!ebb_plain_wants(c, slot))
+        return;
+    if (c->out[slot].type.dtype == EBB_F64)
+        ((double *)c->out[slot].data)[i] = value;
+    else
+        ((float *)c->out[slot].data)[i] = (float)value;
+}
+
+static double get_statistic(const ebb_call *c, uint32_t slot, int64_t i)
+{
+    if (c->in[slot].type.dtype == EBB_F64)
+        return ((const double *)c->in[slot].data)[i];
+    return (double)((const float *)c->in[slot].data)[i];
+}
+
+#define REAL float
+#define NAMED(x) x##_f32
+#include "kernels/plain/norm_rows_loops.h"
+#undef REAL
+#undef NAMED
+#define REAL double
+#define NAMED(x) x##_f64
+#include "kernels/plain/norm_rows_loops.h"
+#undef REAL
+#undef NAMED
+
+static ebb_status read_rows(rows *r, const ebb_call *c, const ebb_type *x)
+{
+    int axis = 0;
+    EBB_TRY(ebb_plain_axis(c, ebb_attr_int(&c->attrs, "axis", -1), x->rank, &axis));
+    *r = (rows){.m = 1, .n = 1};
+    for (int d = 0; d < x->rank; d++)
+        *(d < axis ? &r->m : &r->n) *= x->dims[d];
+    r->epsilon = ebb_attr_float(&c->attrs, "epsilon", 1e-5);
+    r->centred = c->op == EBB_OP_LAYER_NORMALIZATION || c->op == EBB_OP_LAYER_NORM_GRAD;
+    return NULL;
+}
+
+static ebb_status run_forward(const ebb_call *c)
+{
+    rows r;
+    EBB_TRY(read_rows(&r, c, &c->in[0].type));
+    if (r.m * r.n == 0)
+        return NULL;
+    if (c->in[0].type.dtype == EBB_F32)
+        forward_f32(&r, c);
+    else
+        forward_f64(&r, c);
+    return NULL;
+}
+
+static ebb_status workspace(const ebb_call *c, size_t *bytes)
+{
+    rows r;
+    EBB_TRY(read_rows(&r, c, &c->in[1].type));
+    if (!ebb_size_mul(bytes, (size_t)r.n, (size_t)BLOCKS * 2 * sizeof(double)))
+        return ebb_call_error(c, "the rows are too long");
+    return NULL;
+}
+
+static ebb_status run_backward(const ebb_call *c)
+{
+    rows r;
+    EBB_TRY(read_rows(&r, c, &c->in[1].type));
+    if (c->in[1].type.dtype == EBB_F32)
+        backward_f32(&r, c);
+    else
+        backward_f64(&r, c);
+    return NULL;
+}
+
+/* One dtype for x, scale and bias; statistics may be float32 beside float64. */
+static const char *forward_declines(const ebb_call *c)
+{
+    uint8_t t = c->in[0].type.dtype;
+    rows r;
+    if (t != EBB_F32 && t != EBB_F64)
+        return "the dtype is not float32 or float64";
+    if (c->in[1].type.dtype != t || (ebb_plain_has(c, 2) && c->in[2].type.dtype != t))
+        return "scale or bias has another dtype than the input";
+    if (read_rows(&r, c, &c->in[0].type) != NULL || ebb_plain_elements(&c->in[1].type) != r.n)
+        return "the scale does not cover the normalised axes";
+    return ebb_plain_any(c);
+}
+
+static const char *backward_declines(const ebb_call *c)
+{
+    uint8_t t = c->in[1].type.dtype;
+    rows r;
+    if (t != EBB_F32 && t != EBB_F64)
+        return "the dtype is not float32 or float64";
+    if (c->in[0].type.dtype != t || c->in[2].type.dtype != t)
+        return "dY or scale has another dtype than the input";
+    if (read_rows(&r, c, &c->in[1].type) != NULL || ebb_plain_elements(&c->in[2].type) != r.n)
+        return "the scale does not cover the normalised axes";
+    return ebb_plain_any(c);
+}
+
+// clang-format off
+const ebb_kernel ebb_plain_norm_rows[] = {
+    {"plain.layer_normalization", EBB_OP_LAYER_NORMALIZATION, forward_declines,  NULL,      NULL, run_forward,  NULL},
+    {"plain.layer_norm_grad",     EBB_OP_LAYER_NORM_GRAD,     backward_declines, workspace, NULL, run_backward, NULL},
+    {"plain.rms_normalization",   EBB_OP_RMS_NORMALIZATION,   forward_declines,  NULL,      NULL, run_forward,  NULL},
+    {"plain.rms_norm",            EBB_OP_RMS_NORM,            forward_declines,  NULL,      NULL, run_forward,  NULL},
+    {"plain.rms_norm_grad",       EBB_OP_RMS_NORM_GRAD,       backward_declines, workspace, NULL, run_backward, NULL},
+};
+// clang-format on
+EBB_PLAIN_COUNT(norm_rows)

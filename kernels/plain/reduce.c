@@ -1,0 +1,384 @@
+/* reduce.c: reductions over axes, arg-max, running sums.
+ *
+ * Axes that are neighbours are one axis; what is left between them is brought together by a strided
+ * copy into the workspace, so that each reduction is of [outer, n, inner]. One thread makes one
+ * output (or one block of neighbours), so the order of additions is fixed.
+ */
+#include "kernels/plain/plain.h"
+
+#include <math.h>
+
+typedef struct reduction {
+    ebb_op op;
+    int64_t outer, n, inner;
+} reduction;
+
+/* ---- floats: sums in double ---- */
+
+static double start_real(ebb_op op)
+{
+    return op == EBB_OP_REDUCE_PROD ? 1.0 : op == EBB_OP_REDUCE_LOG_SUM_EXP ? -INFINITY : 0.0;
+}
+
+/* log(exp(a) + exp(b)) without overflow. */
+static double log_add(double a, double b)
+{
+    double most = a > b ? a : b, least = a > b ? b : a;
+    return isinf(most) ? most : most + log1p(exp(least - most));
+}
+
+static double step_real(ebb_op op, double sum, double x)
+{
+    switch (op) {
+    case EBB_OP_REDUCE_PROD:
+        return sum * x;
+    case EBB_OP_REDUCE_L2:
+    case EBB_OP_REDUCE_SUM_SQUARE:
+        return sum + x * x;
+    case EBB_OP_REDUCE_LOG_SUM_EXP:
+        return log_add(sum, x);
+    default:
+        return sum + x;
+    }
+}
+
+static double finish_real(const reduction *r, double sum)
+{
+    if (r->op == EBB_OP_REDUCE_MEAN)
+        return sum / (double)r->n;
+    return r->op == EBB_OP_REDUCE_L2 ? sqrt(sum) : sum;
+}
+
+#define FLOAT_PARTS(T, suffix)                                   \
+    static T better_##suffix(ebb_op op, T a, T b)                \
+    {                                                            \
+        if (a != a || b != b)                                    \
+            return a != a ? a : b;                               \
+        return (op == EBB_OP_REDUCE_MAX) == (a > b) ? a : b;     \
+    }                                                            \
+    static double start_##suffix(ebb_op op)                      \
+    {                                                            \
+        return start_real(op);                                   \
+    }                                                            \
+    static double step_##suffix(ebb_op op, double sum, double x) \
+    {                                                            \
+        return step_real(op, sum, x);                            \
+    }                                                            \
+    static T finish_##suffix(const reduction *r, double sum)     \
+    {                                                            \
+        return (T)finish_real(r, sum);                           \
+    }
+
+/* ---- integers: sums in wrapping 64 bits ---- */
+
+#define INTEGER_PARTS(T, suffix)                                                \
+    static T better_##suffix(ebb_op op, T a, T b)                               \
+    {                                                                           \
+        return (op == EBB_OP_REDUCE_MAX) == (a > b) ? a : b;                    \
+    }                                                                           \
+    static uint64_t start_##suffix(ebb_op op)                                   \
+    {                                                                           \
+        return op == EBB_OP_REDUCE_PROD ? 1 : 0;                                \
+    }                                                                           \
+    static uint64_t step_##suffix(ebb_op op, uint64_t sum, uint64_t x)          \
+    {                                                                           \
+        return op == EBB_OP_REDUCE_PROD         ? sum * x                       \
+               : op == EBB_OP_REDUCE_SUM_SQUARE ? sum + x * x                   \
+                                                : sum + x;                      \
+    }                                                                           \
+    static T finish_##suffix(const reduction *r, uint64_t sum)                  \
+    {                                                                           \
+        return r->op == EBB_OP_REDUCE_MEAN ? (T)((int64_t)sum / r->n) : (T)sum; \
+    }
+
+FLOAT_PARTS(float, f32)
+FLOAT_PARTS(double, f64)
+INTEGER_PARTS(int32_t, i32)
+INTEGER_PARTS(int64_t, i64)
+INTEGER_PARTS(uint8_t, u8)
+INTEGER_PARTS(int8_t, i8)
+
+#define T float
+#define REAL double
+#define NAMED(x) x##_f32
+#include "kernels/plain/reduce_loops.h"
+#undef T
+#undef NAMED
+#define T double
+#define NAMED(x) x##_f64
+#include "kernels/plain/reduce_loops.h"
+#undef T
+#undef NAMED
+#undef REAL
+#define REAL uint64_t
+#define T int32_t
+#define NAMED(x) x##_i32
+#include "kernels/plain/reduce_loops.h"
+#undef T
+#undef NAMED
+#define T int64_t
+#define NAMED(x) x##_i64
+#include "kernels/plain/reduce_loops.h"
+#undef T
+#undef NAMED
+#define T uint8_t
+#define NAMED(x) x##_u8
+#include "kernels/plain/reduce_loops.h"
+#undef T
+#undef NAMED
+#define T int8_t
+#define NAMED(x) x##_i8
+#include "kernels/plain/reduce_loops.h"
+#undef T
+#undef NAMED
+#undef REAL
+
+/* ---- which axes ---- */
+
+typedef struct axes {
+    bool reduced[EBB_MAX_RANK];
+    bool none;     /* noop_with_empty_axes: y is x (squared and so on, element by element) */
+    bool together; /* the reduced axes are neighbours (axes of size 1 aside) */
+    int64_t outer, n, inner;
+} axes;
+
+static ebb_status read_axes(axes *a, const ebb_call *c)
+{
+    const ebb_type *x = &c->in[0].type;
+    int64_t list[EBB_MAX_RANK];
+    uint32_t count;
+    *a = (axes){.together = true, .outer = 1, .n = 1, .inner = 1};
+    EBB_TRY(ebb_plain_ints(c, "axes", 1, list, EBB_MAX_RANK, &count));
+    a->none = count == 0 && ebb_attr_int(&c->attrs, "noop_with_empty_axes", 0) != 0;
+    for (int d = 0; d < x->rank; d++)
+        a->reduced[d] = count == 0 && !a->none;
+    for (uint32_t i = 0; i < count; i++) {
+        int axis = 0;
+        EBB_TRY(ebb_plain_axis(c, list[i], x->rank, &axis));
+        a->reduced[axis] = true;
+    }
+    int stage = 0; // 0: before the reduced ones, 1: among, 2: behind
+    for (int d = 0; d < x->rank; d++) {
+        if (x->dims[d] == 1)
+            continue;
+        if (a->reduced[d]) {
+            a->together = a->together && stage < 2;
+            stage = stage == 0 ? 1 : stage;
+            a->n *= x->dims[d];
+        } else {
+            stage = stage == 1 ? 2 : stage;
+            *(stage == 0 ? &a->outer : &a->inner) *= x->dims[d];
+        }
+    }
+    return NULL;
+}
+
+/* The types of x with an input of axes known only at run time are given room for the worst. */
+static ebb_status workspace(const ebb_call *c, size_t *bytes)
+{
+    axes a;
+    bool late = ebb_plain_has(c, 1) && c->in[1].constant == NULL;
+    *bytes = 0;
+    if (late) {
+        *bytes = c->in[0].bytes;
+        return NULL;
+    }
+    ebb_operand in[2] = {c->in[0], {.type = ebb_type_none()}};
+    if (ebb_plain_has(c, 1)) {
+        union {
+            const void *from;
+            void *to;
+        } constant = {.from = c->in[1].constant->data}; // read only
+        in[1] = c->in[1];
+        in[1].data = constant.to;
+    }
+    ebb_call peek = *c;
+    peek.in = in;
+    EBB_TRY(read_axes(&a, &peek));
+    *bytes = a.together ? 0 : c->in[0].bytes;
+    return NULL;
+}
+
+/* x with the reduced axes moved to the end, in the workspace. */
+static const void *gathered(const ebb_call *c, const axes *a)
+{
+    const ebb_type *x = &c->in[0].type;
+    int64_t from[EBB_MAX_RANK], dims[EBB_MAX_RANK], from_stride[EBB_MAX_RANK], to[EBB_MAX_RANK];
+    int rank = 0;
+    ebb_strides(from, x->rank, x->dims);
+    for (int pass = 0; pass < 2; pass++)
+        for (int d = 0; d < x->rank; d++)
+            if (a->reduced[d] == (pass == 1)) {
+                dims[rank] = x->dims[d];
+                from_stride[rank++] = from[d];
+            }
+    ebb_strides(to, rank, dims);
+    ebb_plain_copy(c->workspace, to, c->in[0].data, from_stride, rank, dims, ebb_plain_size(x));
+    return c->workspace;
+}
+
+static ebb_status run_reduce(const ebb_call *c)
+{
+    axes a;
+    EBB_TRY(read_axes(&a, c));
+    const void *x = c->in[0].data;
+    void *y = c->out[0].data;
+    reduction r = {c->op, a.outer, a.n, a.inner};
+    if (ebb_plain_elements(&c->out[0].type) == 0)
+        return NULL;
+    if (a.n == 0 && (c->op == EBB_OP_REDUCE_MAX || c->op == EBB_OP_REDUCE_MIN))
+        return ebb_call_error(c, "an empty axis has no largest or smallest element");
+    if (!a.together) {
+        x = gathered(c, &a);
+        r = (reduction){c->op, a.outer * a.inner, a.n, 1};
+    }
+#define RUN(T, suffix)                              \
+    if (r.inner == 1)                               \
+        rows_##suffix(&r, (T *)y, (const T *)x);    \
+    else                                            \
+        columns_##suffix(&r, (T *)y, (const T *)x); \
+    break
+    switch (c->in[0].type.dtype) {
+    case EBB_F32:
+        RUN(float, f32);
+    case EBB_F64:
+        RUN(double, f64);
+    case EBB_I32:
+        RUN(int32_t, i32);
+    case EBB_I64:
+        RUN(int64_t, i64);
+    case EBB_U8:
+    case EBB_BOOL:
+        RUN(uint8_t, u8);
+    default:
+        RUN(int8_t, i8);
+    }
+#undef RUN
+    return NULL;
+}
+
+static const char *reduce_declines(const ebb_call *c)
+{
+    switch (c->in[0].type.dtype) {
+    case EBB_F32:
+    case EBB_F64:
+        return ebb_plain_any(c);
+    case EBB_I32:
+    case EBB_I64:
+    case EBB_U8:
+    case EBB_I8:
+    case EBB_BOOL:
+        return c->op == EBB_OP_REDUCE_L2 || c->op == EBB_OP_REDUCE_LOG_SUM_EXP
+                   ? "integers have no root or logarithm here"
+                   : ebb_plain_any(c);
+    default:
+        return "the dtype is not one of float32, float64, int32, int64, uint8, int8, bool";
+    }
+}
+
+/* ---- arg-max, running sums ---- */
+
+static double at(const ebb_operand *x, int64_t i)
+{
+    switch (x->type.dtype) {
+    case EBB_F32:
+        return (double)((const float *)x->data)[i];
+    case EBB_F64:
+        return ((const double *)x->data)[i];
+    case EBB_I32:
+        return (double)((const int32_t *)x->data)[i];
+    default:
+        return (double)((const int64_t *)x->data)[i];
+    }
+}
+
+static const char *numbers_declines(const ebb_call *c)
+{
+    uint8_t t = c->in[0].type.dtype;
+    bool right = t == EBB_F32 || t == EBB_F64 || t == EBB_I32 || t == EBB_I64;
+    return right ? ebb_plain_any(c) : "the dtype is not one of float32, float64, int32, int64";
+}
+
+static ebb_status run_arg(const ebb_call *c)
+{
+    int axis = 0;
+    EBB_TRY(ebb_plain_axis(c, ebb_attr_int(&c->attrs, "axis", 0), c->in[0].type.rank, &axis));
+    ebb_span s = ebb_plain_span(&c->in[0].type, axis);
+    bool last = ebb_attr_int(&c->attrs, "select_last_index", 0) != 0;
+    double sign = c->op == EBB_OP_ARG_MAX ? 1 : -1;
+    int64_t *y = c->out[0].data;
+    if (s.n == 0 && s.outer * s.inner > 0)
+        return ebb_call_error(c, "an empty axis has no largest or smallest element");
+    for (int64_t o = 0; o < s.outer; o++)
+        for (int64_t j = 0; j < s.inner; j++) {
+            int64_t best = 0;
+            for (int64_t i = 1; i < s.n; i++) {
+                double a = sign * at(&c->in[0], (o * s.n + i) * s.inner + j);
+                double b = sign * at(&c->in[0], (o * s.n + best) * s.inner + j);
+                if (a > b || (last && a == b))
+                    best = i;
+            }
+            y[o * s.inner + j] = best;
+        }
+    return NULL;
+}
+
+static void add_up(const ebb_operand *y, int64_t to, const ebb_operand *x, int64_t from,
+                   double *run, uint64_t *whole, bool exclusive)
+{
+    if (y->type.dtype == EBB_I64 || y->type.dtype == EBB_I32) {
+        uint64_t before = *whole;
+        *whole += (uint64_t)(int64_t)(y->type.dtype == EBB_I64 ? ((const int64_t *)x->data)[from]
+                                                               : ((const int32_t *)x->data)[from]);
+        uint64_t out = exclusive ? before : *whole;
+        if (y->type.dtype == EBB_I64)
+            ((int64_t *)y->data)[to] = (int64_t)out;
+        else
+            ((int32_t *)y->data)[to] = (int32_t)out;
+        return;
+    }
+    double before = *run;
+    *run += at(x, from);
+    double out = exclusive ? before : *run;
+    if (y->type.dtype == EBB_F32)
+        ((float *)y->data)[to] = (float)out;
+    else
+        ((double *)y->data)[to] = out;
+}
+
+static ebb_status run_cum_sum(const ebb_call *c)
+{
+    int axis = 0;
+    EBB_TRY(ebb_plain_axis(c, ebb_plain_int(&c->in[1], 0), c->in[0].type.rank, &axis));
+    ebb_span s = ebb_plain_span(&c->in[0].type, axis);
+    bool exclusive = ebb_attr_int(&c->attrs, "exclusive", 0) != 0;
+    bool reverse = ebb_attr_int(&c->attrs, "reverse", 0) != 0;
+    for (int64_t o = 0; o < s.outer; o++)
+        for (int64_t j = 0; j < s.inner; j++) {
+            double run = 0;
+            uint64_t whole = 0;
+            for (int64_t i = 0; i < s.n; i++) {
+                int64_t k = (o * s.n + (reverse ? s.n - 1 - i : i)) * s.inner + j;
+                add_up(&c->out[0], k, &c->in[0], k, &run, &whole, exclusive);
+            }
+        }
+    return NULL;
+}
+
+// clang-format off
+#define REDUCE(name, id) {"plain." name, id, reduce_declines, workspace, NULL, run_reduce, NULL}
+const ebb_kernel ebb_plain_reduce[] = {
+    REDUCE("reduce_sum",         EBB_OP_REDUCE_SUM),
+    REDUCE("reduce_mean",        EBB_OP_REDUCE_MEAN),
+    REDUCE("reduce_max",         EBB_OP_REDUCE_MAX),
+    REDUCE("reduce_min",         EBB_OP_REDUCE_MIN),
+    REDUCE("reduce_prod",        EBB_OP_REDUCE_PROD),
+    REDUCE("reduce_l2",          EBB_OP_REDUCE_L2),
+    REDUCE("reduce_sum_square",  EBB_OP_REDUCE_SUM_SQUARE),
+    REDUCE("reduce_log_sum_exp", EBB_OP_REDUCE_LOG_SUM_EXP),
+    {"plain.arg_max", EBB_OP_ARG_MAX, numbers_declines, NULL, NULL, run_arg,     NULL},
+    {"plain.arg_min", EBB_OP_ARG_MIN, numbers_declines, NULL, NULL, run_arg,     NULL},
+    {"plain.cum_sum", EBB_OP_CUM_SUM, numbers_declines, NULL, NULL, run_cum_sum, NULL},
+};
+// clang-format on
+EBB_PLAIN_COUNT(reduce)
