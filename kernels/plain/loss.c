@@ -1,66 +1,96 @@
-/* loss.c: softmax and log-softmax along one axis, forward and backward. */
+/* loss.c: Softmax and LogSoftmax along any axis, and their gradients from the output.
+ *
+ * A job is a dense row, or up to 64 neighbouring lines where the axis is not the last one.
+ */
 #include "kernels/plain/plain.h"
+#include "kernels/plain/vmath.h"
 
 #include <math.h>
 
-#include "kernels/plain/vmath.h"
-
 #define REAL float
 #define NAMED(x) x##_f32
-#define EXP ebb_exp
+#define EXP(x) ebb_exp(x)
+#include "kernels/plain/softmax_loops.h"
 #include "kernels/plain/loss_loops.h"
 #undef REAL
 #undef NAMED
 #undef EXP
 #define REAL double
 #define NAMED(x) x##_f64
-#define EXP exp
+#define EXP(x) exp(x)
+#include "kernels/plain/softmax_loops.h"
 #include "kernels/plain/loss_loops.h"
 #undef REAL
 #undef NAMED
 #undef EXP
 
+/* The axis; before opset 13 all axes from it on count as one. */
 static ebb_status span_of(const ebb_call *c, ebb_span *s)
 {
+    const ebb_type *t = &c->in[0].type;
+    bool old = (c->op == EBB_OP_SOFTMAX || c->op == EBB_OP_LOG_SOFTMAX) && c->version < 13;
     int axis = 0;
-    const ebb_type *x = &c->in[0].type;
-    EBB_TRY(ebb_plain_axis(c, ebb_attr_int(&c->attrs, "axis", -1), x->rank, &axis));
-    *s = ebb_plain_span(x, axis);
-    return NULL;
-}
-
-static ebb_status run_forward(const ebb_call *c)
-{
-    ebb_span s;
-    EBB_TRY(span_of(c, &s));
-    if (s.n == 0)
+    *s = (ebb_span){1, 1, 1};
+    if (t->rank == 0)
         return NULL;
-    bool logarithm = c->op == EBB_OP_LOG_SOFTMAX;
-    if (c->in[0].type.dtype == EBB_F32)
-        forward_f32(&s, logarithm, c->out[0].data, c->in[0].data);
-    else
-        forward_f64(&s, logarithm, c->out[0].data, c->in[0].data);
+    EBB_TRY(ebb_plain_axis(c, ebb_attr_int(&c->attrs, "axis", old ? 1 : -1), t->rank, &axis));
+    *s = ebb_plain_span(t, axis);
+    if (old) {
+        s->n *= s->inner;
+        s->inner = 1;
+    }
     return NULL;
 }
 
-static ebb_status run_backward(const ebb_call *c)
+/* (X) {axis = -1} -> Y. Y may be X. */
+static ebb_status run_softmax(const ebb_call *c)
 {
     ebb_span s;
     EBB_TRY(span_of(c, &s));
-    bool logarithm = c->op == EBB_OP_LOG_SOFTMAX_GRAD;
-    if (c->in[0].type.dtype == EBB_F32)
-        backward_f32(&s, logarithm, c->out[0].data, c->in[0].data, c->in[1].data);
+    bool wide = c->in[0].type.dtype == EBB_F64;
+    const void *x = c->in[0].data;
+    void *y = c->out[0].data;
+    if (ebb_plain_elements(&c->in[0].type) == 0)
+        return NULL;
+    if (c->op == EBB_OP_SOFTMAX)
+        wide ? softmax_f64(y, x, s) : softmax_f32(y, x, s);
     else
-        backward_f64(&s, logarithm, c->out[0].data, c->in[0].data, c->in[1].data);
+        wide ? log_softmax_f64(y, x, s) : log_softmax_f32(y, x, s);
+    return NULL;
+}
+
+/* (dY, Y) {axis = -1} -> dX. dX may be dY or Y. */
+static ebb_status run_softmax_grad(const ebb_call *c)
+{
+    ebb_span s;
+    EBB_TRY(span_of(c, &s));
+    const void *dy = c->in[0].data, *y = c->in[1].data;
+    bool logarithm = c->op == EBB_OP_LOG_SOFTMAX_GRAD;
+    if (ebb_plain_elements(&c->in[0].type) == 0)
+        return NULL;
+    if (c->in[0].type.dtype == EBB_F64)
+        softmax_grad_f64(c->out[0].data, dy, y, s, logarithm);
+    else
+        softmax_grad_f32(c->out[0].data, dy, y, s, logarithm);
+    return NULL;
+}
+
+static const char *declines(const ebb_call *c)
+{
+    const char *why = ebb_plain_floats(c);
+    if (why != NULL)
+        return why;
+    if (c->input_count > 1 && !ebb_type_same_shape(&c->in[0].type, &c->in[1].type))
+        return "inputs differ in shape";
     return NULL;
 }
 
 // clang-format off
 const ebb_kernel ebb_plain_loss[] = {
-    {"plain.softmax",          EBB_OP_SOFTMAX,          ebb_plain_floats, NULL, NULL, run_forward,  NULL},
-    {"plain.log_softmax",      EBB_OP_LOG_SOFTMAX,      ebb_plain_floats, NULL, NULL, run_forward,  NULL},
-    {"plain.softmax_grad",     EBB_OP_SOFTMAX_GRAD,     ebb_plain_floats, NULL, NULL, run_backward, NULL},
-    {"plain.log_softmax_grad", EBB_OP_LOG_SOFTMAX_GRAD, ebb_plain_floats, NULL, NULL, run_backward, NULL},
+    {.name = "plain.softmax",          .op = EBB_OP_SOFTMAX,          .declines = declines, .run = run_softmax},
+    {.name = "plain.log_softmax",      .op = EBB_OP_LOG_SOFTMAX,      .declines = declines, .run = run_softmax},
+    {.name = "plain.softmax_grad",     .op = EBB_OP_SOFTMAX_GRAD,     .declines = declines, .run = run_softmax_grad},
+    {.name = "plain.log_softmax_grad", .op = EBB_OP_LOG_SOFTMAX_GRAD, .declines = declines, .run = run_softmax_grad},
 };
 // clang-format on
 EBB_PLAIN_COUNT(loss)

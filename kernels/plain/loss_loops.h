@@ -1,74 +1,135 @@
-/* loss_loops.h: softmax and log-softmax for one floating type; included by loss.c with REAL, NAMED
- * and EXP set. x: [outer, n, inner]; a row is n elements `inner` apart.
- */
+/* loss_loops.h: softmax and log-softmax and their gradients, for one type; see loss.c. */
 
-static void NAMED(forward)(const ebb_span *s, bool logarithm, REAL *y, const REAL *x)
+/* y = e^(x - max) / sum. */
+static void NAMED(softmax)(REAL *y, const REAL *x, ebb_span s)
 {
-    EBB_PARALLEL_FOR(s->outer * s->n * s->inner)
-    for (int64_t row = 0; row < s->outer * s->inner; row++) {
-        int64_t first = row / s->inner * s->n * s->inner + row % s->inner, step = s->inner;
-        const REAL *from = x + first;
-        REAL *to = y + first, most = from[0];
-        for (int64_t i = 1; i < s->n; i++)
-            most = from[i * step] > most ? from[i * step] : most;
-        double sum = 0;
-        if (logarithm) {
-            EBB_SIMD_SUM(sum)
-            for (int64_t i = 0; i < s->n; i++)
-                sum += (double)EXP(from[i * step] - most);
-            REAL norm = (REAL)log(sum);
+    int64_t chunks = (s.inner + EBB_LANES - 1) / EBB_LANES;
+    EBB_PARALLEL_FOR(s.outer * s.n * s.inner * 4)
+    for (int64_t job = 0; job < s.outer * chunks; job++) {
+        int64_t first = job % chunks * EBB_LANES, at = job / chunks * s.n * s.inner + first;
+        if (s.inner == 1) {
+            double sum = NAMED(row_exp)(y + at, x + at, s.n, NAMED(row_max)(x + at, s.n));
+            REAL scale = (REAL)(1.0 / sum), *row = y + at;
             EBB_SIMD
-            for (int64_t i = 0; i < s->n; i++)
-                to[i * step] = from[i * step] - most - norm;
+            for (int64_t k = 0; k < s.n; k++)
+                row[k] *= scale;
             continue;
         }
-        if (step == 1) {
-            EBB_SIMD_SUM(sum)
-            for (int64_t i = 0; i < s->n; i++) {
-                REAL e = EXP(from[i] - most);
-                to[i] = e;
-                sum += (double)e;
-            }
-        } else {
-            for (int64_t i = 0; i < s->n; i++) {
-                REAL e = EXP(from[i * step] - most);
-                to[i * step] = e;
-                sum += (double)e;
-            }
+        int64_t width = s.inner - first < EBB_LANES ? s.inner - first : EBB_LANES;
+        REAL most[EBB_LANES], scale[EBB_LANES];
+        double sum[EBB_LANES];
+        NAMED(lanes_max_sum)(x + at, s.n, s.inner, width, most, sum);
+        for (int64_t j = 0; j < width; j++)
+            scale[j] = (REAL)(1.0 / sum[j]);
+        for (int64_t k = 0; k < s.n; k++) {
+            const REAL *from = x + at + k * s.inner;
+            REAL *to = y + at + k * s.inner;
+            EBB_SIMD
+            for (int64_t j = 0; j < width; j++)
+                to[j] = EXP(from[j] - most[j]) * scale[j];
         }
-        REAL scale = (REAL)(1.0 / sum);
-        EBB_SIMD
-        for (int64_t i = 0; i < s->n; i++)
-            to[i * step] *= scale;
     }
 }
 
-/* Softmax: dx = y (dy - sum(dy y)). Log-softmax: dx = dy - exp(y) sum(dy). */
-static void NAMED(backward)(const ebb_span *s, bool logarithm, REAL *dx, const REAL *dy,
-                            const REAL *y)
+/* y = (x - max) - log sum. */
+static void NAMED(log_softmax)(REAL *y, const REAL *x, ebb_span s)
 {
-    EBB_PARALLEL_FOR(s->outer * s->n * s->inner)
-    for (int64_t row = 0; row < s->outer * s->inner; row++) {
-        int64_t first = row / s->inner * s->n * s->inner + row % s->inner, step = s->inner;
-        const REAL *g = dy + first, *p = y + first;
-        REAL *to = dx + first;
-        double sum = 0;
-        if (logarithm) {
-            EBB_SIMD_SUM(sum)
-            for (int64_t i = 0; i < s->n; i++)
-                sum += (double)g[i * step];
-            REAL whole = (REAL)sum;
+    int64_t chunks = (s.inner + EBB_LANES - 1) / EBB_LANES;
+    EBB_PARALLEL_FOR(s.outer * s.n * s.inner * 4)
+    for (int64_t job = 0; job < s.outer * chunks; job++) {
+        int64_t first = job % chunks * EBB_LANES, at = job / chunks * s.n * s.inner + first;
+        if (s.inner == 1) {
+            const REAL *from = x + at;
+            REAL most = NAMED(row_max)(from, s.n), *to = y + at;
+            REAL shift = (REAL)log(NAMED(row_exp_sum)(from, s.n, most));
             EBB_SIMD
-            for (int64_t i = 0; i < s->n; i++)
-                to[i * step] = g[i * step] - EXP(p[i * step]) * whole;
+            for (int64_t k = 0; k < s.n; k++)
+                to[k] = (from[k] - most) - shift;
             continue;
         }
-        EBB_SIMD_SUM(sum)
-        for (int64_t i = 0; i < s->n; i++)
-            sum += (double)(g[i * step] * p[i * step]);
-        REAL mean = (REAL)sum;
-        EBB_SIMD
-        for (int64_t i = 0; i < s->n; i++)
-            to[i * step] = p[i * step] * (g[i * step] - mean);
+        int64_t width = s.inner - first < EBB_LANES ? s.inner - first : EBB_LANES;
+        REAL most[EBB_LANES], shift[EBB_LANES];
+        double sum[EBB_LANES];
+        NAMED(lanes_max_sum)(x + at, s.n, s.inner, width, most, sum);
+        for (int64_t j = 0; j < width; j++)
+            shift[j] = (REAL)log(sum[j]);
+        for (int64_t k = 0; k < s.n; k++) {
+            const REAL *from = x + at + k * s.inner;
+            REAL *to = y + at + k * s.inner;
+            EBB_SIMD
+            for (int64_t j = 0; j < width; j++)
+                to[j] = (from[j] - most[j]) - shift[j];
+        }
+    }
+}
+
+/* sum of a times b, or of a alone where b is NULL. */
+static double NAMED(row_dot)(const REAL *a, const REAL *b, int64_t n)
+{
+    double total = 0;
+    for (int64_t i = 0; i < n; i += EBB_RUN) {
+        int64_t end = n - i < EBB_RUN ? n : i + EBB_RUN;
+        REAL sum = 0;
+        if (b != NULL) {
+            EBB_SIMD_SUM(sum)
+            for (int64_t k = i; k < end; k++)
+                sum += a[k] * b[k];
+        } else {
+            EBB_SIMD_SUM(sum)
+            for (int64_t k = i; k < end; k++)
+                sum += a[k];
+        }
+        total += (double)sum;
+    }
+    return total;
+}
+
+/* Softmax: dx = y (dy - sum dy y). Its logarithm: dx = dy - e^y sum dy. dx may be dy or y. */
+static void NAMED(softmax_grad)(REAL *dx, const REAL *dy, const REAL *y, ebb_span s, bool logarithm)
+{
+    int64_t chunks = (s.inner + EBB_LANES - 1) / EBB_LANES;
+    EBB_PARALLEL_FOR(s.outer * s.n * s.inner * 2)
+    for (int64_t job = 0; job < s.outer * chunks; job++) {
+        int64_t first = job % chunks * EBB_LANES, at = job / chunks * s.n * s.inner + first;
+        int64_t width = s.inner - first < EBB_LANES ? s.inner - first : EBB_LANES;
+        if (s.inner == 1) {
+            const REAL *g = dy + at, *p = y + at;
+            REAL *to = dx + at, sum = (REAL)NAMED(row_dot)(g, logarithm ? NULL : p, s.n);
+            if (logarithm) {
+                EBB_SIMD
+                for (int64_t k = 0; k < s.n; k++)
+                    to[k] = g[k] - EXP(p[k]) * sum;
+            } else {
+                EBB_SIMD
+                for (int64_t k = 0; k < s.n; k++)
+                    to[k] = p[k] * (g[k] - sum);
+            }
+            continue;
+        }
+        double total[EBB_LANES];
+        REAL sum[EBB_LANES];
+        for (int64_t j = 0; j < width; j++)
+            total[j] = 0;
+        for (int64_t k = 0; k < s.n; k++) {
+            const REAL *g = dy + at + k * s.inner, *p = y + at + k * s.inner;
+            EBB_SIMD
+            for (int64_t j = 0; j < width; j++)
+                total[j] += (double)(logarithm ? g[j] : g[j] * p[j]);
+        }
+        for (int64_t j = 0; j < width; j++)
+            sum[j] = (REAL)total[j];
+        for (int64_t k = 0; k < s.n; k++) {
+            const REAL *g = dy + at + k * s.inner, *p = y + at + k * s.inner;
+            REAL *to = dx + at + k * s.inner;
+            if (logarithm) {
+                EBB_SIMD
+                for (int64_t j = 0; j < width; j++)
+                    to[j] = g[j] - EXP(p[j]) * sum[j];
+            } else {
+                EBB_SIMD
+                for (int64_t j = 0; j < width; j++)
+                    to[j] = p[j] * (g[j] - sum[j]);
+            }
+        }
     }
 }

@@ -494,7 +494,7 @@ static const char *declines_blocks(const ebb_call *c)
         return why;
     const ebb_type *x = &c->in[0].type, *y = &c->out[0].type;
     int64_t b = ebb_attr_int(&c->attrs, "blocksize", 0);
-    if (x->rank != 4 || y->rank != 4 || b <= 0 || b > INT32_MAX)
+    if (x->rank != 4 || y->rank != 4 || b <= 0 || b > 65536)
         return "no blocks of a tensor of rank 4";
     const ebb_type *deep = c->op == EBB_OP_DEPTH_TO_SPACE ? x : y, *flat = deep == x ? y : x;
     if (deep->dims[0] != flat->dims[0] || deep->dims[1] != flat->dims[1] * b * b ||
