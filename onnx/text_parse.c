@@ -6,7 +6,7 @@
  */
 #include "onnx/file.h"
 
-#include <stdio.h>
+#include <assert.h>
 
 #include "onnx/text.h"
 
@@ -93,7 +93,13 @@ static ebb_status read_value(ebb_text_reader *r, ebb_graph *g, ebb_value *v, boo
 
 typedef enum value_list { INPUTS, OUTPUTS, INFOS } value_list;
 
-static ebb_status read_values(ebb_text_reader *r, ebb_graph *g, value_list kind)
+/* The values of a list in its order. `seen` may be NULL. */
+typedef struct value_order {
+    ebb_value *list;
+    size_t count, capacity;
+} value_order;
+
+static ebb_status read_values(ebb_text_reader *r, ebb_graph *g, value_list kind, value_order *seen)
 {
     char close = kind == INFOS ? '>' : ')';
     const char *where = kind == INPUTS    ? "after the inputs"
@@ -112,6 +118,11 @@ static ebb_status read_values(ebb_text_reader *r, ebb_graph *g, value_list kind)
             EBB_TRY(ebb_graph_add_input(g, v));
         if (kind == OUTPUTS)
             EBB_TRY(ebb_graph_add_output(g, v));
+        if (seen != NULL) {
+            if (!ebb_arena_grow(r->arena, &seen->list, seen->count, &seen->capacity, sizeof v))
+                return ebb_error_memory();
+            seen->list[seen->count++] = v;
+        }
         if (!ebb_text_is(r, ','))
             break;
         EBB_TRY(ebb_text_next(r));
@@ -229,17 +240,40 @@ static ebb_status read_nodes(ebb_text_reader *r, ebb_graph *g)
     return ebb_text_next(r);
 }
 
+/* As listed: weights without bytes are known as such only after the nodes, and come last till then.
+ */
+static ebb_status order_initializers(ebb_text_reader *r, ebb_graph *g, const value_order *infos)
+{
+    size_t count = 0, most = g->initializer_count;
+    bool *put = EBB_NEW(r->arena, bool, g->value_count);
+    ebb_value *list = EBB_NEW(r->arena, ebb_value, most);
+    if (put == NULL || list == NULL)
+        return ebb_error_memory();
+    for (size_t i = 0; i < infos->count + most; i++) {
+        ebb_value v = i < infos->count ? infos->list[i] : g->initializers[i - infos->count];
+        if ((ebb_value_of(g, v)->flags & EBB_IS_INITIALIZER) == 0 || put[v.i])
+            continue;
+        put[v.i] = true;
+        list[count++] = v;
+    }
+    assert(count == most);
+    memcpy(g->initializers, list, count * sizeof *list);
+    return NULL;
+}
+
 /* "(inputs) => (outputs) <values> { nodes }", the name read. */
 static ebb_status read_body(ebb_text_reader *r, ebb_graph *g)
 {
-    EBB_TRY(read_values(r, g, INPUTS));
+    value_order infos = {0};
+    EBB_TRY(read_values(r, g, INPUTS, NULL));
     if (r->token != EBB_TOKEN_ARROW)
         return ebb_text_expected(r, "'=>' after the inputs");
     EBB_TRY(ebb_text_next(r));
-    EBB_TRY(read_values(r, g, OUTPUTS));
+    EBB_TRY(read_values(r, g, OUTPUTS, NULL));
     if (ebb_text_is(r, '<'))
-        EBB_TRY(read_values(r, g, INFOS));
-    return read_nodes(r, g);
+        EBB_TRY(read_values(r, g, INFOS, &infos));
+    EBB_TRY(read_nodes(r, g));
+    return g->initializer_count > 0 ? order_initializers(r, g, &infos) : NULL;
 }
 
 ebb_status ebb_text_graph_read(ebb_text_reader *r, ebb_graph **graph)

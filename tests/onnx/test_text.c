@@ -200,6 +200,15 @@ static void large_weights_are_left_out_and_read_back_as_missing(void **state)
     ebb_model_free(model);
 }
 
+static void initializers_keep_their_order_with_and_without_bytes(void **state)
+{
+    (void)state;
+    stays(HEAD "g (float[80] x) => (y)\n"
+               "<\n   float[80] a,  # 320 bytes, missing\n   float b = {1},\n"
+               "   float[80] c  # 320 bytes, missing\n>\n"
+               "{\n   h = Add (x, a)\n   i = Mul (h, b)\n   y = Add (i, c)\n}\n");
+}
+
 static void provenance_is_a_comment(void **state)
 {
     (void)state;
@@ -349,6 +358,7 @@ int main(void)
         cmocka_unit_test(a_function_looks_its_operators_up_by_its_own_imports),
         cmocka_unit_test(metadata_of_the_model_stays),
         cmocka_unit_test(large_weights_are_left_out_and_read_back_as_missing),
+        cmocka_unit_test(initializers_keep_their_order_with_and_without_bytes),
         cmocka_unit_test(provenance_is_a_comment),
         cmocka_unit_test(the_body_of_each_operator_of_ours_reads_and_prints),
         cmocka_unit_test(hostile_text_is_refused_by_line_and_column),
