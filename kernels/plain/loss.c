@@ -24,21 +24,15 @@
 #undef NAMED
 #undef EXP
 
-/* The axis; before opset 13 all axes from it on count as one. */
 static ebb_status span_of(const ebb_call *c, ebb_span *s)
 {
     const ebb_type *t = &c->in[0].type;
-    bool old = (c->op == EBB_OP_SOFTMAX || c->op == EBB_OP_LOG_SOFTMAX) && c->version < 13;
     int axis = 0;
     *s = (ebb_span){1, 1, 1};
     if (t->rank == 0)
         return NULL;
-    EBB_TRY(ebb_plain_axis(c, ebb_attr_int(&c->attrs, "axis", old ? 1 : -1), t->rank, &axis));
+    EBB_TRY(ebb_plain_axis(c, ebb_attr_int(&c->attrs, "axis", -1), t->rank, &axis));
     *s = ebb_plain_span(t, axis);
-    if (old) {
-        s->n *= s->inner;
-        s->inner = 1;
-    }
     return NULL;
 }
 
