@@ -12,15 +12,12 @@ static const char *kernel_names(ebb_op op, char *text, size_t size)
 {
     const ebb_backend *const *backends = ebb_backends("cpu");
     text[0] = '\0';
-    for (; op != EBB_OP_UNKNOWN && *backends != NULL; backends++)
-        for (size_t i = 0; i < (*backends)->count; i++) {
-            if ((*backends)->kernels[i].op != op)
-                continue;
-            size_t used = strlen(text);
+    for (; op != EBB_OP_UNKNOWN && *backends != NULL; backends++) {
+        size_t used = strlen(text);
+        if (ebb_backend_find(*backends, op) != NULL)
             (void)snprintf(text + used, size - used, "%s%s", used > 0 ? " " : "",
                            (*backends)->name);
-            break;
-        }
+    }
     return text;
 }
 

@@ -73,6 +73,9 @@ extern const ebb_backend ebb_backend_dnnl;  /* kernels/dnnl/backend.c */
  * NULL where the name is unknown. */
 const ebb_backend *const *ebb_backends(const char *name);
 
+/* The back end's first kernel for an operator, or NULL: whether it has one at all. */
+const ebb_kernel *ebb_backend_find(const ebb_backend *backend, ebb_op op);
+
 /* The first kernel that accepts the call; sets call->kernel. EBB_UNSUPPORTED with everyone's reason
  * when none does. */
 ebb_status ebb_pick(ebb_call *call, const ebb_backend *const *backends);

@@ -1,0 +1,119 @@
+/* pick.c: backends by name, and the first kernel that takes a call. */
+#include "kernels/kernels.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+
+#if defined(_OPENMP)
+#include <omp.h>
+#endif
+
+static const ebb_backend *const cpu[] = {&ebb_backend_dnnl, &ebb_backend_plain, NULL};
+static const ebb_backend *const plain[] = {&ebb_backend_plain, NULL};
+
+const ebb_backend *const *ebb_backends(const char *name)
+{
+    if (name == NULL || strcmp(name, "cpu") == 0)
+        return cpu;
+    if (strcmp(name, "plain") == 0)
+        return plain;
+    return NULL;
+}
+
+static const ebb_kernel *find_among(const ebb_kernel *kernels, size_t count, ebb_op op)
+{
+    for (size_t i = 0; i < count; i++)
+        if (kernels[i].op == op)
+            return &kernels[i];
+    return NULL;
+}
+
+const ebb_kernel *ebb_backend_find(const ebb_backend *backend, ebb_op op)
+{
+    const ebb_kernel *found = find_among(backend->kernels, backend->count, op);
+    for (const ebb_family *f = backend->families; found == NULL && f != NULL && f->kernels; f++)
+        found = find_among(f->kernels, *f->count, op);
+    return found;
+}
+
+/* Collects "dnnl.relu: why; plain.relu: why". */
+typedef struct reasons {
+    char text[400];
+    size_t length;
+} reasons;
+
+static void add_reason(reasons *r, const char *kernel, const char *why)
+{
+    int n = snprintf(r->text + r->length, sizeof r->text - r->length, "%s%s: %s",
+                     r->length > 0 ? "; " : "", kernel, why);
+    if (n > 0)
+        r->length += (size_t)n;
+    if (r->length >= sizeof r->text)
+        r->length = sizeof r->text - 1;
+}
+
+static bool pick_among(ebb_call *call, const ebb_kernel *kernels, size_t count, reasons *r)
+{
+    for (size_t i = 0; i < count; i++) {
+        if (kernels[i].op != call->op)
+            continue;
+        const char *why = kernels[i].declines != NULL ? kernels[i].declines(call) : NULL;
+        if (why == NULL) {
+            call->kernel = &kernels[i];
+            return true;
+        }
+        add_reason(r, kernels[i].name, why);
+    }
+    return false;
+}
+
+ebb_status ebb_pick(ebb_call *call, const ebb_backend *const *backends)
+{
+    reasons r = {"", 0};
+    call->kernel = NULL;
+    for (; *backends != NULL; backends++) {
+        if (pick_among(call, (*backends)->kernels, (*backends)->count, &r))
+            return NULL;
+        const ebb_family *f = (*backends)->families;
+        for (; f != NULL && f->kernels != NULL; f++)
+            if (pick_among(call, f->kernels, *f->count, &r))
+                return NULL;
+    }
+    const char *node = call->node != NULL ? call->node : ebb_op_row_of(call->op)->name;
+    if (r.length == 0)
+        return ebb_error(EBB_UNSUPPORTED, "%s: no kernel computes this operator", node);
+    return ebb_error(EBB_UNSUPPORTED, "%s: no kernel takes it (%s)", node, r.text);
+}
+
+ebb_status ebb_call_error(const ebb_call *call, const char *format, ...)
+{
+    char text[512];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    return ebb_error(EBB_RUNTIME, "%s: %s",
+                     call->node != NULL ? call->node : ebb_op_row_of(call->op)->name, text);
+}
+
+#if defined(_OPENMP)
+void ebb_threads_set(int count)
+{
+    omp_set_num_threads(count > 0 ? count : omp_get_num_procs());
+}
+
+int ebb_threads(void)
+{
+    return omp_get_max_threads();
+}
+#else
+void ebb_threads_set(int count)
+{
+    (void)count;
+}
+
+int ebb_threads(void)
+{
+    return 1;
+}
+#endif

@@ -1,0 +1,124 @@
+/* plain.h: what the plain kernels share: rows of broadcast operands, strided copies, axes, indices.
+ *
+ * Each file of this folder is a family: it ends in an array of kernels, and backend.c lists the
+ * arrays. To add a kernel: a function and a row in its file's array.
+ */
+#ifndef EBB_KERNELS_PLAIN_PLAIN_H
+#define EBB_KERNELS_PLAIN_PLAIN_H
+
+#include "kernels/kernels.h"
+#include "kernels/parallel.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---- families ---- */
+
+#define EBB_PLAIN_FAMILIES(X)                                                                      \
+    X(pointwise) X(unary) X(pointwise_grad) X(cast) X(reduce) X(matmul) X(conv) X(pool) X(norm)    \
+    X(norm_rows) X(loss) X(cross_entropy) X(move) X(move_shape) X(move_index) X(scatter)           \
+    X(recurrent) X(random) X(optim) X(packed)
+
+#define EBB_PLAIN_DECLARE(name)                                                                    \
+    extern const ebb_kernel ebb_plain_##name[];                                                    \
+    extern const size_t ebb_plain_##name##_count;
+EBB_PLAIN_FAMILIES(EBB_PLAIN_DECLARE)
+
+/* Closes a family's file: the count of `ebb_plain_NAME`. */
+#define EBB_PLAIN_COUNT(name)                                                                      \
+    const size_t ebb_plain_##name##_count = sizeof ebb_plain_##name / sizeof ebb_plain_##name[0];
+
+/* ---- operands ---- */
+
+static inline bool ebb_plain_has(const ebb_call *c, uint32_t i)
+{
+    return i < c->input_count && c->in[i].type.dtype != EBB_NONE;
+}
+
+static inline bool ebb_plain_wants(const ebb_call *c, uint32_t o)
+{
+    return o < c->output_count && c->out[o].type.dtype != EBB_NONE;
+}
+
+/* Elements of a static type: the plan has proved that the product does not overflow. */
+static inline int64_t ebb_plain_elements(const ebb_type *t)
+{
+    int64_t n = 1;
+    for (int d = 0; d < t->rank; d++)
+        n *= t->dims[d];
+    return n;
+}
+
+/* Bytes of one element; 0 for dtypes that are packed below a byte or have no size. */
+static inline size_t ebb_plain_size(const ebb_type *t)
+{
+    unsigned bits = ebb_dtype_bits((ebb_dtype)t->dtype);
+    return bits % 8 == 0 ? bits / 8 : 0;
+}
+
+/* Integer i of an int32 or int64 operand (others: 0, which declines() keeps away). */
+static inline int64_t ebb_plain_int(const ebb_operand *o, int64_t i)
+{
+    if (o->type.dtype == EBB_I64)
+        return ((const int64_t *)o->data)[i];
+    if (o->type.dtype == EBB_I32)
+        return ((const int32_t *)o->data)[i];
+    return 0;
+}
+
+/* A scalar of any plain numeric type as a double. */
+double ebb_plain_scalar(const ebb_operand *o);
+
+/* A tensor seen along one axis: [outer, n, inner]. */
+typedef struct ebb_span {
+    int64_t outer, n, inner;
+} ebb_span;
+
+ebb_span ebb_plain_span(const ebb_type *t, int axis);
+
+/* axis (may be negative) into *normal; an error naming it where it is outside -rank..rank-1. */
+ebb_status ebb_plain_axis(const ebb_call *c, int64_t axis, int rank, int *normal);
+
+/* The list of input `input` where it is there, else of attribute `attr`, else count 0. */
+ebb_status ebb_plain_ints(const ebb_call *c, const char *attr, uint32_t input, int64_t *list,
+                          uint32_t capacity, uint32_t *count);
+
+/* ---- declines ---- */
+
+/* Every operand there is: row-major, whole bytes an element. */
+const char *ebb_plain_any(const ebb_call *c);
+/* And input 0 is float32 or float64, and so are all float operands: one dtype for all of them. */
+const char *ebb_plain_floats(const ebb_call *c);
+/* And input 0 is a float as above or an integer. */
+const char *ebb_plain_numbers(const ebb_call *c);
+
+/* ---- rows ---- */
+
+/* Computes n elements of an output row: out is dense, input k advances by step[k] (0 or 1) elements.
+ * out may be the same memory as an input whose step is 1. */
+typedef void (*ebb_row_fn)(void *out, const void *const *in, const int64_t *step, int64_t n,
+                           const void *arg);
+
+enum { EBB_ROW_INPUTS = 4 };
+
+/* Calls fn over all of out, inputs broadcast to it. Rows are as long as the shapes allow. */
+void ebb_plain_rows(const ebb_operand *out, const ebb_operand *const *in, int count, ebb_row_fn fn,
+                    const void *arg);
+
+/* ---- copies ---- */
+
+/* For every index of dims: to[index . to_stride] = from[index . from_stride]; strides in elements and
+ * of any sign, from 0 too. The two do not overlap. */
+void ebb_plain_copy(void *to, const int64_t *to_stride, const void *from,
+                    const int64_t *from_stride, int rank, const int64_t *dims, size_t size);
+
+/* count elements of `size` bytes, each equal to *value. */
+void ebb_plain_fill(void *to, const void *value, int64_t count, size_t size);
+
+void ebb_plain_memcpy(void *to, const void *from, size_t bytes); /* by threads; the same: nothing */
+
+#ifdef __cplusplus
+}
+#endif
+#endif
