@@ -36,7 +36,8 @@ ebb_status ebb_model_write_memory(const ebb_model *model, void **bytes, size_t *
  * alone, which is what patterns and bodies are written in. Errors name line and column. */
 ebb_status ebb_text_parse_model(ebb_model **model, const char *text);
 ebb_status ebb_text_parse_function(ebb_model *model, ebb_function *function, const char *text);
-/* Into the model's... no: into memory from malloc, to be released with ebb_free. */
+/* Into memory from malloc, to be released with ebb_free. Tensors of more than 64 elements are left out
+ * and read back without bytes. Reading infers no types: ebb_infer_graph does. */
 ebb_status ebb_text_print(char **text, const ebb_graph *g);
 ebb_status ebb_text_print_model(char **text, const ebb_model *model);
 

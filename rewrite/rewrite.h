@@ -116,8 +116,8 @@ bool ebb_glob(const char *pattern, const char *text);
 /* A rule: pattern and replacement in ONNX text (node lists; "y = Mul(x, s)"). Names in the pattern
  * bind values; a commutative op fits either way; a number (0.5) fits a constant of that value within
  * 1e-6 relative; attributes given must be equal, others may be anything; values inside the pattern
- * must have no use outside it. `when` may refuse (NULL status and *ok = false, with *reason) or add
- * attributes to the replacement's node through `b`. The last pattern node's first output is the root. */
+ * must have no use outside it. Each node stands before its users, and the last one's first output is
+ * the root. Inputs beyond those of the pattern may be there, unless the op commutes. */
 typedef struct ebb_match {
     ebb_graph *g;
     const char *const *names; /* bound names ... */
