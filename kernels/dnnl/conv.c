@@ -1,9 +1,10 @@
-/* conv.c: Conv, ConvTranspose as oneDNN's backward-by-data, ConvWeightGrad as its backward-by-weights.
+/* conv.c: Conv, ConvTranspose as oneDNN's backward-by-data, ConvWeightGrad as its
+ * backward-by-weights.
  *
- * See kernels/geometry.h for the wide and the narrow tensor. oneDNN is told the layouts that the tensors
- * have where they are not row-major, and otherwise chooses: its kernels for blocks of 16 channels win
- * back more than the reorders cost. A 1x1 convolution of stride 1 is a matrix product of row-major
- * tensors, without any copies:
+ * See kernels/geometry.h for the wide and the narrow tensor. oneDNN is told the layouts that the
+ * tensors have where they are not row-major, and otherwise chooses: its kernels for blocks of 16
+ * channels win back more than the reorders cost. A 1x1 convolution of stride 1 is a matrix product
+ * of row-major tensors, without any copies:
  *
  *     Y[n] = W X[n]      dX[n] = W' dY[n]      X[n]: [C, HW], W: [M, C]
  */
@@ -102,8 +103,8 @@ static const char *read_axes(axes *a, const ebb_geometry *w)
         a->dilation[i] = w->dilation[from] - 1;
         a->begin[i] = w->pad_begin[from];
         // oneDNN wants the number of windows to follow from the sizes: what no window meets goes.
-        int64_t reach = (w->narrow[from] - 1) * w->stride[from] +
-                        (w->kernel[from] - 1) * w->dilation[from] + 1;
+        int64_t reach =
+            (w->narrow[from] - 1) * w->stride[from] + (w->kernel[from] - 1) * w->dilation[from] + 1;
         int64_t slack = w->wide[from] + w->pad_begin[from] + w->pad_end[from] - reach;
         a->end[i] = slack >= w->stride[from] ? w->pad_end[from] - slack : w->pad_end[from];
         if (a->end[i] < 0)
@@ -137,13 +138,12 @@ static const char *describe_backward(ebb_dnnl_plan *plan, const axes *a, bool by
     if (why != NULL)
         return why;
     dnnl_convolution_desc_t operation;
-    dnnl_status_t got =
-        by_data ? dnnl_dilated_convolution_backward_data_desc_init(
-                      &operation, dnnl_convolution_direct, wide, weight, narrow, a->stride,
-                      a->dilation, a->begin, a->end)
-                : dnnl_dilated_convolution_backward_weights_desc_init(
-                      &operation, dnnl_convolution_direct, wide, weight, NULL, narrow, a->stride,
-                      a->dilation, a->begin, a->end);
+    dnnl_status_t got = by_data ? dnnl_dilated_convolution_backward_data_desc_init(
+                                      &operation, dnnl_convolution_direct, wide, weight, narrow,
+                                      a->stride, a->dilation, a->begin, a->end)
+                                : dnnl_dilated_convolution_backward_weights_desc_init(
+                                      &operation, dnnl_convolution_direct, wide, weight, NULL,
+                                      narrow, a->stride, a->dilation, a->begin, a->end);
     if (got == dnnl_success)
         why = ebb_dnnl_describe(plan, &operation, ebb_dnnl_attr(1.0f), forward.descriptor);
     else

@@ -135,8 +135,8 @@ dnnl_primitive_attr_t ebb_dnnl_attr(float scale)
     dnnl_primitive_attr_t attr = NULL;
     if (dnnl_primitive_attr_create(&attr) != dnnl_success)
         return NULL;
-    bool fine = dnnl_primitive_attr_set_scratchpad_mode(attr, dnnl_scratchpad_mode_user) ==
-                dnnl_success;
+    bool fine =
+        dnnl_primitive_attr_set_scratchpad_mode(attr, dnnl_scratchpad_mode_user) == dnnl_success;
     if (fine && scale != 1.0f)
         fine = dnnl_primitive_attr_set_output_scales(attr, 1, 0, &scale) == dnnl_success;
     if (fine)
@@ -193,8 +193,8 @@ static dnnl_primitive_desc_t reorder_of(const ebb_dnnl_port *port)
         return NULL;
     const dnnl_memory_desc_t *from = port->output ? &port->inner : &port->outer;
     const dnnl_memory_desc_t *to = port->output ? &port->outer : &port->inner;
-    if (dnnl_reorder_primitive_desc_create(&reorder, from, ebb_dnnl_engine(), to,
-                                           ebb_dnnl_engine(), attr) != dnnl_success)
+    if (dnnl_reorder_primitive_desc_create(&reorder, from, ebb_dnnl_engine(), to, ebb_dnnl_engine(),
+                                           attr) != dnnl_success)
         reorder = NULL;
     dnnl_primitive_attr_destroy(attr);
     return reorder;
@@ -333,8 +333,9 @@ ebb_status ebb_dnnl_prepare(ebb_call *call, ebb_dnnl_make make)
     ebb_status status = NULL;
     ready *r = plan.bytes <= call->workspace_bytes ? ebb_alloc(sizeof *r) : NULL;
     if (plan.bytes > call->workspace_bytes) {
-        status = ebb_call_error(call, "needs %zu bytes of workspace and has %zu; was the number of "
-                                      "threads changed after planning?",
+        status = ebb_call_error(call,
+                                "needs %zu bytes of workspace and has %zu; was the number of "
+                                "threads changed after planning?",
                                 plan.bytes, call->workspace_bytes);
     } else if (r == NULL) {
         status = ebb_error_memory();

@@ -1,9 +1,10 @@
 /* dnnl_util.h: what stands between a call and oneDNN: descriptors, plans, their memory.
  *
- * A kernel of this folder is one function that makes a plan: the primitive's descriptor, and for each
- * operand the layout that the tensor has (outer) and the one that the primitive likes (inner). Where
- * they differ, a copy in the inner layout lives in the call's workspace and a reorder fills or empties
- * it; scratch memory of the primitives lives there too, so that the planned bytes are the true ones.
+ * A kernel of this folder is one function that makes a plan: the primitive's descriptor, and for
+ * each operand the layout that the tensor has (outer) and the one that the primitive likes (inner).
+ * Where they differ, a copy in the inner layout lives in the call's workspace and a reorder fills
+ * or empties it; scratch memory of the primitives lives there too, so that the planned bytes are
+ * the true ones.
  *
  *     workspace() = make the plan, say its bytes, drop it      no code is generated
  *     prepare()   = make the plan, create primitives and memory handles, drop the plan
@@ -74,7 +75,8 @@ const char *ebb_dnnl_add(ebb_dnnl_plan *plan, int arg, bool output, uint32_t ind
  * with strides; and leaving the layout to the primitive. */
 const char *ebb_dnnl_of_type(dnnl_memory_desc_t *md, const ebb_type *type);
 void ebb_dnnl_plain(dnnl_memory_desc_t *md, int rank, const int64_t *dims);
-void ebb_dnnl_strided(dnnl_memory_desc_t *md, int rank, const int64_t *dims, const int64_t *strides);
+void ebb_dnnl_strided(dnnl_memory_desc_t *md, int rank, const int64_t *dims,
+                      const int64_t *strides);
 void ebb_dnnl_any(dnnl_memory_desc_t *md, int rank, const int64_t *dims);
 
 /* Every operand there is: float32, static, of at least one element. */
@@ -96,27 +98,27 @@ static inline bool ebb_dnnl_wants(const ebb_call *call, uint32_t o)
 
 #define EBB_DNNL_FAMILIES(X) X(matmul) X(conv) X(pool)
 
-#define EBB_DNNL_DECLARE(name)                                                                     \
-    extern const ebb_kernel ebb_dnnl_##name[];                                                     \
+#define EBB_DNNL_DECLARE(name)                 \
+    extern const ebb_kernel ebb_dnnl_##name[]; \
     extern const size_t ebb_dnnl_##name##_count;
 EBB_DNNL_FAMILIES(EBB_DNNL_DECLARE)
 
-#define EBB_DNNL_COUNT(name)                                                                       \
+#define EBB_DNNL_COUNT(name) \
     const size_t ebb_dnnl_##name##_count = sizeof ebb_dnnl_##name / sizeof ebb_dnnl_##name[0];
 
 /* The phases of a file whose make function is `make`. */
-#define EBB_DNNL_PHASES(make)                                                                      \
-    static const char *declines(const ebb_call *call)                                              \
-    {                                                                                              \
-        return ebb_dnnl_declines(call, make);                                                      \
-    }                                                                                              \
-    static ebb_status workspace(const ebb_call *call, size_t *bytes)                               \
-    {                                                                                              \
-        return ebb_dnnl_workspace(call, bytes, make);                                              \
-    }                                                                                              \
-    static ebb_status prepare(ebb_call *call)                                                      \
-    {                                                                                              \
-        return ebb_dnnl_prepare(call, make);                                                       \
+#define EBB_DNNL_PHASES(make)                                        \
+    static const char *declines(const ebb_call *call)                \
+    {                                                                \
+        return ebb_dnnl_declines(call, make);                        \
+    }                                                                \
+    static ebb_status workspace(const ebb_call *call, size_t *bytes) \
+    {                                                                \
+        return ebb_dnnl_workspace(call, bytes, make);                \
+    }                                                                \
+    static ebb_status prepare(ebb_call *call)                        \
+    {                                                                \
+        return ebb_dnnl_prepare(call, make);                         \
     }
 
 #ifdef __cplusplus

@@ -1,14 +1,14 @@
 /* conv.c: Conv, ConvTranspose and ConvWeightGrad, one multiplication at a time.
  *
- * All three are one bilinear form in (wide, narrow, weight), see window.h: Conv computes narrow,
+ * All three are one bilinear form in (wide, narrow, weight), see geometry.h: Conv computes narrow,
  * ConvTranspose (the input gradient of Conv) wide, ConvWeightGrad weight. Sums are in double: this
  * is what the fast kernels are tested against.
  */
 #include "kernels/plain/plain.h"
-#include "kernels/window.h"
+#include "kernels/geometry.h"
 
 /* Where window o starts in the wide tensor, negative in the padding. */
-static void window_start(int64_t at[EBB_AXES], const ebb_window *w, int64_t o)
+static void window_start(int64_t at[EBB_AXES], const ebb_geometry *w, int64_t o)
 {
     for (int axis = EBB_AXES - 1; axis >= 0; axis--) {
         at[axis] = o % w->narrow[axis] * w->stride[axis] - w->pad_begin[axis];
@@ -17,7 +17,7 @@ static void window_start(int64_t at[EBB_AXES], const ebb_window *w, int64_t o)
 }
 
 /* The offset within a channel of tap k of the window that starts at `at`; -1 in the padding. */
-static int64_t place_of_tap(const ebb_window *w, const int64_t at[EBB_AXES], int64_t k)
+static int64_t place_of_tap(const ebb_geometry *w, const int64_t at[EBB_AXES], int64_t k)
 {
     int64_t k2 = k % w->kernel[2], k1 = k / w->kernel[2] % w->kernel[1];
     int64_t i0 = at[0] + k / (w->kernel[2] * w->kernel[1]) * w->dilation[0];
@@ -28,7 +28,7 @@ static int64_t place_of_tap(const ebb_window *w, const int64_t at[EBB_AXES], int
 }
 
 /* The window whose tap k lies on element i of the wide tensor; -1 where there is none. */
-static int64_t window_of_tap(const ebb_window *w, int64_t i, int64_t k)
+static int64_t window_of_tap(const ebb_geometry *w, int64_t i, int64_t k)
 {
     int64_t o[EBB_AXES];
     for (int axis = EBB_AXES - 1; axis >= 0; axis--) {
@@ -54,14 +54,14 @@ static int64_t window_of_tap(const ebb_window *w, int64_t i, int64_t k)
 #undef REAL
 #undef NAMED
 
-static const char *read_call(ebb_window *w, const ebb_call *call)
+static const char *read_call(ebb_geometry *w, const ebb_call *call)
 {
     const ebb_operand *in = call->in, *out = call->out;
     if (call->op == EBB_OP_CONV_TRANSPOSE)
-        return ebb_window_read(w, &call->attrs, &out[0].type, &in[0].type, &in[1].type, true);
+        return ebb_geometry_read(w, &call->attrs, &out[0].type, &in[0].type, &in[1].type, true);
     if (call->op == EBB_OP_CONV_WEIGHT_GRAD)
-        return ebb_window_read(w, &call->attrs, &in[1].type, &in[0].type, &out[0].type, false);
-    return ebb_window_read(w, &call->attrs, &in[0].type, &out[0].type, &in[1].type, false);
+        return ebb_geometry_read(w, &call->attrs, &in[1].type, &in[0].type, &out[0].type, false);
+    return ebb_geometry_read(w, &call->attrs, &in[0].type, &out[0].type, &in[1].type, false);
 }
 
 static const char *declines(const ebb_call *call)
@@ -69,7 +69,7 @@ static const char *declines(const ebb_call *call)
     const char *mixed = ebb_plain_floats(call);
     if (mixed != NULL)
         return mixed;
-    ebb_window w;
+    ebb_geometry w;
     const char *why = read_call(&w, call);
     if (why != NULL || call->op == EBB_OP_CONV_WEIGHT_GRAD || !ebb_plain_has(call, 2))
         return why;
@@ -81,7 +81,7 @@ static const char *declines(const ebb_call *call)
 
 static ebb_status run(const ebb_call *call)
 {
-    ebb_window w;
+    ebb_geometry w;
     const char *why = read_call(&w, call);
     if (why != NULL)
         return ebb_call_error(call, "%s", why);

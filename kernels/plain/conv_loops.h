@@ -3,12 +3,12 @@
 
 /* narrow[n,m,o] = bias[m] + sum over c, k of wide[n, c of m's group, o*stride + k*dilation - pad] *
  * weight[m,c,k] */
-static void NAMED(convolve)(const ebb_window *w, REAL *narrow, const REAL *wide, const REAL *weight,
-                            const REAL *bias)
+static void NAMED(convolve)(const ebb_geometry *w, REAL *narrow, const REAL *wide,
+                            const REAL *weight, const REAL *bias)
 {
     int64_t channels = w->wide_channels / w->groups, each = w->narrow_channels / w->groups;
-    int64_t wide_volume = ebb_window_volume(w->wide), volume = ebb_window_volume(w->narrow);
-    int64_t taps = ebb_window_volume(w->kernel), images = w->batch * w->narrow_channels;
+    int64_t wide_volume = ebb_geometry_volume(w->wide), volume = ebb_geometry_volume(w->narrow);
+    int64_t taps = ebb_geometry_volume(w->kernel), images = w->batch * w->narrow_channels;
     int64_t work = images * volume * taps * channels;
     EBB_PARALLEL_FOR(work)
     for (int64_t image = 0; image < images; image++) {
@@ -34,12 +34,12 @@ static void NAMED(convolve)(const ebb_window *w, REAL *narrow, const REAL *wide,
 /* The transpose of the above: wide[n,c,i] = bias[c] + sum over the m, o, k that convolve() would
  * have multiplied with wide[n,c,i]. Gathers, so that each output has one owner and one order of
  * addition. */
-static void NAMED(deconvolve)(const ebb_window *w, REAL *wide, const REAL *narrow,
+static void NAMED(deconvolve)(const ebb_geometry *w, REAL *wide, const REAL *narrow,
                               const REAL *weight, const REAL *bias)
 {
     int64_t channels = w->wide_channels / w->groups, each = w->narrow_channels / w->groups;
-    int64_t wide_volume = ebb_window_volume(w->wide), volume = ebb_window_volume(w->narrow);
-    int64_t taps = ebb_window_volume(w->kernel), images = w->batch * w->wide_channels;
+    int64_t wide_volume = ebb_geometry_volume(w->wide), volume = ebb_geometry_volume(w->narrow);
+    int64_t taps = ebb_geometry_volume(w->kernel), images = w->batch * w->wide_channels;
     int64_t work = images * wide_volume * taps * each;
     EBB_PARALLEL_FOR(work)
     for (int64_t image = 0; image < images; image++) {
@@ -61,12 +61,12 @@ static void NAMED(deconvolve)(const ebb_window *w, REAL *wide, const REAL *narro
 }
 
 /* weight_grad[m,c,k] = sum over n, o of narrow[n,m,o] * wide[n, c, o*stride + k*dilation - pad] */
-static void NAMED(weight_grad)(const ebb_window *w, REAL *grad, const REAL *narrow,
+static void NAMED(weight_grad)(const ebb_geometry *w, REAL *grad, const REAL *narrow,
                                const REAL *wide)
 {
     int64_t channels = w->wide_channels / w->groups, each = w->narrow_channels / w->groups;
-    int64_t wide_volume = ebb_window_volume(w->wide), volume = ebb_window_volume(w->narrow);
-    int64_t taps = ebb_window_volume(w->kernel), filters = w->narrow_channels * channels;
+    int64_t wide_volume = ebb_geometry_volume(w->wide), volume = ebb_geometry_volume(w->narrow);
+    int64_t taps = ebb_geometry_volume(w->kernel), filters = w->narrow_channels * channels;
     int64_t work = filters * taps * w->batch * volume;
     EBB_PARALLEL_FOR(work)
     for (int64_t filter = 0; filter < filters; filter++) {

@@ -6,7 +6,7 @@
  * ceil_mode lets run beyond it.
  */
 #include "kernels/plain/plain.h"
-#include "kernels/window.h"
+#include "kernels/geometry.h"
 
 #include <math.h>
 
@@ -21,7 +21,7 @@ static int64_t taps_below(int64_t first, int64_t end, int64_t step)
     return end <= first ? 0 : (end - first + step - 1) / step;
 }
 
-static void window_taps(tap_range *r, const ebb_window *w, int64_t o)
+static void window_taps(tap_range *r, const ebb_geometry *w, int64_t o)
 {
     r->count = r->padded_count = 1;
     for (int axis = EBB_AXES - 1; axis >= 0; axis--) {
@@ -38,7 +38,7 @@ static void window_taps(tap_range *r, const ebb_window *w, int64_t o)
 }
 
 /* The offset of the same element if the last axis varied slowest (storage_order 1). */
-static int64_t by_columns(const ebb_window *w, int64_t at)
+static int64_t by_columns(const ebb_geometry *w, int64_t at)
 {
     int64_t k = at % w->wide[2], j = at / w->wide[2] % w->wide[1], i = at / w->wide[2] / w->wide[1];
     return i + w->wide[0] * (j + w->wide[1] * k);
@@ -56,12 +56,12 @@ static int64_t by_columns(const ebb_window *w, int64_t at)
 #undef NAMED
 
 /* Which tensor the windows slide over, and which has an element a window. */
-static const char *read_call(ebb_window *w, const ebb_call *call)
+static const char *read_call(ebb_geometry *w, const ebb_call *call)
 {
     const ebb_type *first = &call->in[0].type, *out = &call->out[0].type;
     bool backward = call->op == EBB_OP_MAX_POOL_GRAD || call->op == EBB_OP_AVERAGE_POOL_GRAD;
-    const char *why = ebb_window_read(w, &call->attrs, backward ? out : first,
-                                      backward ? first : out, NULL, false);
+    const char *why = ebb_geometry_read(w, &call->attrs, backward ? out : first,
+                                        backward ? first : out, NULL, false);
     if (why == NULL && call->op == EBB_OP_MAX_POOL_GRAD &&
         !ebb_type_same_shape(&call->in[1].type, out))
         why = "the shapes of X and of its gradient differ";
@@ -71,7 +71,7 @@ static const char *read_call(ebb_window *w, const ebb_call *call)
 static const char *declines(const ebb_call *call)
 {
     const char *why = ebb_plain_floats(call);
-    ebb_window w;
+    ebb_geometry w;
     if (why != NULL)
         return why;
     if (ebb_plain_wants(call, 1) && call->out[1].type.dtype != EBB_I64)
@@ -94,7 +94,7 @@ static const char *declines_global(const ebb_call *call)
 
 static ebb_status run(const ebb_call *call)
 {
-    ebb_window w;
+    ebb_geometry w;
     const char *why = read_call(&w, call);
     if (why != NULL)
         return ebb_call_error(call, "%s", why);

@@ -3,7 +3,7 @@
 
 /* The tap of window o with the first maximum in row-major order, as an offset in the channel; -1
  * for a window that lies in the padding altogether. A NaN is greater than everything. */
-static int64_t NAMED(first_maximum)(const ebb_window *w, const REAL *x, int64_t o)
+static int64_t NAMED(first_maximum)(const ebb_geometry *w, const REAL *x, int64_t o)
 {
     tap_range r;
     window_taps(&r, w, o);
@@ -21,12 +21,12 @@ static int64_t NAMED(first_maximum)(const ebb_window *w, const REAL *x, int64_t 
     return best;
 }
 
-static void NAMED(max_pool)(const ebb_window *w, REAL *y, int64_t *indices, const REAL *x,
+static void NAMED(max_pool)(const ebb_geometry *w, REAL *y, int64_t *indices, const REAL *x,
                             bool column_major)
 {
-    int64_t images = w->batch * w->wide_channels, wide = ebb_window_volume(w->wide);
-    int64_t volume = ebb_window_volume(w->narrow);
-    EBB_PARALLEL_FOR(images * volume * ebb_window_volume(w->kernel))
+    int64_t images = w->batch * w->wide_channels, wide = ebb_geometry_volume(w->wide);
+    int64_t volume = ebb_geometry_volume(w->narrow);
+    EBB_PARALLEL_FOR(images * volume * ebb_geometry_volume(w->kernel))
     for (int64_t image = 0; image < images; image++)
         for (int64_t o = 0; o < volume; o++) {
             int64_t at = NAMED(first_maximum)(w, x + image * wide, o);
@@ -37,11 +37,11 @@ static void NAMED(max_pool)(const ebb_window *w, REAL *y, int64_t *indices, cons
         }
 }
 
-static void NAMED(max_pool_grad)(const ebb_window *w, REAL *dx, const REAL *dy, const REAL *x)
+static void NAMED(max_pool_grad)(const ebb_geometry *w, REAL *dx, const REAL *dy, const REAL *x)
 {
-    int64_t images = w->batch * w->wide_channels, wide = ebb_window_volume(w->wide);
-    int64_t volume = ebb_window_volume(w->narrow);
-    EBB_PARALLEL_FOR(images * volume * ebb_window_volume(w->kernel))
+    int64_t images = w->batch * w->wide_channels, wide = ebb_geometry_volume(w->wide);
+    int64_t volume = ebb_geometry_volume(w->narrow);
+    EBB_PARALLEL_FOR(images * volume * ebb_geometry_volume(w->kernel))
     for (int64_t image = 0; image < images; image++) {
         for (int64_t i = 0; i < wide; i++)
             dx[image * wide + i] = 0;
@@ -53,11 +53,11 @@ static void NAMED(max_pool_grad)(const ebb_window *w, REAL *dx, const REAL *dy, 
     }
 }
 
-static void NAMED(average_pool)(const ebb_window *w, REAL *y, const REAL *x, bool count_pad)
+static void NAMED(average_pool)(const ebb_geometry *w, REAL *y, const REAL *x, bool count_pad)
 {
-    int64_t images = w->batch * w->wide_channels, wide = ebb_window_volume(w->wide);
-    int64_t volume = ebb_window_volume(w->narrow);
-    EBB_PARALLEL_FOR(images * volume * ebb_window_volume(w->kernel))
+    int64_t images = w->batch * w->wide_channels, wide = ebb_geometry_volume(w->wide);
+    int64_t volume = ebb_geometry_volume(w->narrow);
+    EBB_PARALLEL_FOR(images * volume * ebb_geometry_volume(w->kernel))
     for (int64_t image = 0; image < images; image++) {
         const REAL *from = x + image * wide;
         for (int64_t o = 0; o < volume; o++) {
@@ -74,11 +74,12 @@ static void NAMED(average_pool)(const ebb_window *w, REAL *y, const REAL *x, boo
     }
 }
 
-static void NAMED(average_pool_grad)(const ebb_window *w, REAL *dx, const REAL *dy, bool count_pad)
+static void NAMED(average_pool_grad)(const ebb_geometry *w, REAL *dx, const REAL *dy,
+                                     bool count_pad)
 {
-    int64_t images = w->batch * w->wide_channels, wide = ebb_window_volume(w->wide);
-    int64_t volume = ebb_window_volume(w->narrow);
-    EBB_PARALLEL_FOR(images * volume * ebb_window_volume(w->kernel))
+    int64_t images = w->batch * w->wide_channels, wide = ebb_geometry_volume(w->wide);
+    int64_t volume = ebb_geometry_volume(w->narrow);
+    EBB_PARALLEL_FOR(images * volume * ebb_geometry_volume(w->kernel))
     for (int64_t image = 0; image < images; image++) {
         REAL *to = dx + image * wide;
         for (int64_t i = 0; i < wide; i++)

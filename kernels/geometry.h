@@ -1,10 +1,10 @@
-/* window.h: the geometry of convolution and pooling, read from attributes once for all back ends.
+/* geometry.h: the geometry of convolution and pooling, read from attributes once for all back ends.
  *
  * One, two or three spatial axes are written as three: missing leading axes have size 1, kernel 1,
  * stride 1, no padding. That is the same computation, and the loops need no cases.
  */
-#ifndef EBB_KERNELS_WINDOW_H
-#define EBB_KERNELS_WINDOW_H
+#ifndef EBB_KERNELS_GEOMETRY_H
+#define EBB_KERNELS_GEOMETRY_H
 
 #include "kernels/kernels.h"
 
@@ -14,7 +14,7 @@ extern "C" {
 
 enum { EBB_AXES = 3 };
 
-typedef struct ebb_window {
+typedef struct ebb_geometry {
     int spatial;                            /* spatial axes that the tensors really have: 1..3 */
     int64_t batch;                          /* N */
     int64_t groups;                         /* 1 for pooling */
@@ -24,18 +24,18 @@ typedef struct ebb_window {
     int64_t wide[EBB_AXES], narrow[EBB_AXES];
     int64_t kernel[EBB_AXES], stride[EBB_AXES], dilation[EBB_AXES];
     int64_t pad_begin[EBB_AXES], pad_end[EBB_AXES];
-} ebb_window;
+} ebb_geometry;
 
 /* Reads strides, dilations, pads, auto_pad and group. weight: [.., .., k...] or NULL, where the
  * attribute kernel_shape gives the kernel. transposed: pads as ConvTranspose means them (the pads
  * of auto_pad and of output_shape follow from the sizes). Returns NULL, or why this is no window
  * that we can run: shapes that contradict each other are found here, so loops may trust the result.
  */
-const char *ebb_window_read(ebb_window *window, const ebb_attrs *attrs, const ebb_type *wide,
-                            const ebb_type *narrow, const ebb_type *weight, bool transposed);
+const char *ebb_geometry_read(ebb_geometry *window, const ebb_attrs *attrs, const ebb_type *wide,
+                              const ebb_type *narrow, const ebb_type *weight, bool transposed);
 
 /* Products over the three axes. */
-int64_t ebb_window_volume(const int64_t size[EBB_AXES]);
+int64_t ebb_geometry_volume(const int64_t size[EBB_AXES]);
 
 #ifdef __cplusplus
 }

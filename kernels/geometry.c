@@ -1,7 +1,7 @@
-/* window.c: strides, pads and their friends, checked against the shapes. */
-#include "kernels/window.h"
+/* geometry.c: strides, pads and their friends, checked against the shapes. */
+#include "kernels/geometry.h"
 
-int64_t ebb_window_volume(const int64_t size[EBB_AXES])
+int64_t ebb_geometry_volume(const int64_t size[EBB_AXES])
 {
     return size[0] * size[1] * size[2];
 }
@@ -23,7 +23,7 @@ static bool read_axes(int64_t into[EBB_AXES], const ebb_attrs *attrs, const char
     return true;
 }
 
-static const char *read_pads(ebb_window *w, const ebb_attrs *attrs, bool transposed)
+static const char *read_pads(ebb_geometry *w, const ebb_attrs *attrs, bool transposed)
 {
     const char *mode = ebb_attr_string(attrs, "auto_pad", "NOTSET");
     uint32_t count = 0, shape_count = 0;
@@ -60,14 +60,14 @@ static const char *read_pads(ebb_window *w, const ebb_attrs *attrs, bool transpo
     return NULL;
 }
 
-const char *ebb_window_read(ebb_window *w, const ebb_attrs *attrs, const ebb_type *wide,
-                            const ebb_type *narrow, const ebb_type *weight, bool transposed)
+const char *ebb_geometry_read(ebb_geometry *w, const ebb_attrs *attrs, const ebb_type *wide,
+                              const ebb_type *narrow, const ebb_type *weight, bool transposed)
 {
     enum { LIMIT = 1 << 24 }; // far beyond any model; keeps every product below from overflowing
     int spatial = wide->rank - 2;
     if (spatial < 1 || spatial > EBB_AXES || narrow->rank != wide->rank)
         return "only one to three spatial axes";
-    *w = (ebb_window){.spatial = spatial, .batch = wide->dims[0]};
+    *w = (ebb_geometry){.spatial = spatial, .batch = wide->dims[0]};
     w->wide_channels = wide->dims[1];
     w->narrow_channels = narrow->dims[1];
     w->groups = weight == NULL ? 1 : ebb_attr_int(attrs, "group", 1);
