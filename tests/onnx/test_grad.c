@@ -171,7 +171,7 @@ static const grad_case cases[] = {
     {EBB_OP_LAYER_NORMALIZATION, "d[2,3,4] d[4] d[4]", "stash_type=11", "1", 0},
     {EBB_OP_LAYER_NORMALIZATION, "d[2,3,4] d[4]", "stash_type=11 epsilon=0.01", "1", 0},
     {EBB_OP_LAYER_NORMALIZATION, "d[2,3,4] d[3,4] d[3,4]", "stash_type=11 axis=1", "1", 0},
-    {EBB_OP_LAYER_NORMALIZATION, "d[2,3,4] d[4] d[3,1]", "stash_type=11 axis=-2", "1", 0},
+    {EBB_OP_LAYER_NORMALIZATION, "d[2,3,4] d[4] d[4]", "stash_type=11 axis=-2", "1", 0},
     {EBB_OP_RMS_NORMALIZATION, "d[2,3,4] d[4]", "stash_type=11", "1", 23},
     {EBB_OP_RMS_NORMALIZATION, "d[2,3,4] d[4]", "stash_type=11 axis=1", "1", 23},
     {EBB_OP_RMS_NORM, "d[2,3,4] d[4]", "", "1", 0},
