@@ -1,0 +1,291 @@
+/* call.h: calls of kernels for tests: operands with guard bytes around them, attributes, all
+ * phases.
+ *
+ *     testing t;
+ *     begin(&t, EBB_OP_CONV);
+ *     put_ints(&t, "strides", 2, (int64_t[]){2, 2});
+ *     put_in(&t, EBB_F32, 4, (int64_t[]){1, 3, 8, 8});     random values
+ *     put_out(&t, EBB_F32, 4, (int64_t[]){1, 4, 4, 4});
+ *     run_with(&t, "plain.conv");                          asserts that no guard was touched
+ *     end(&t);
+ */
+#ifndef EBB_TESTS_KERNELS_CALL_H
+#define EBB_TESTS_KERNELS_CALL_H
+
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "kernels/kernels.h"
+
+enum { GUARD = 64, GUARD_BYTE = 0xA5 };
+
+typedef struct testing {
+    ebb_call call;
+    ebb_operand in[16], out[8];
+    ebb_attr attr[16];
+    int64_t ints[16][8];
+    uint64_t draws;
+} testing;
+
+static inline void begin(testing *t, ebb_op op)
+{
+    memset(t, 0, sizeof *t);
+    t->call.op = op;
+    t->call.version = 20;
+    t->call.node = "the test's node";
+    t->call.in = t->in;
+    t->call.out = t->out;
+    t->call.attrs.list = t->attr;
+    t->draws = 1;
+}
+
+static inline ebb_attr *next_attr(testing *t, const char *name, ebb_attr_type type)
+{
+    ebb_attr *a = &t->attr[t->call.attrs.count++];
+    a->name = name;
+    a->type = type;
+    return a;
+}
+
+static inline void put_int(testing *t, const char *name, int64_t value)
+{
+    next_attr(t, name, EBB_ATTR_INT)->i = value;
+}
+
+static inline void put_float(testing *t, const char *name, double value)
+{
+    next_attr(t, name, EBB_ATTR_FLOAT)->f = value;
+}
+
+static inline void put_string(testing *t, const char *name, const char *value)
+{
+    ebb_attr *a = next_attr(t, name, EBB_ATTR_STRING);
+    a->s = value;
+    a->s_bytes = strlen(value);
+}
+
+static inline void put_ints(testing *t, const char *name, uint32_t count, const int64_t *list)
+{
+    int64_t *keep = t->ints[t->call.attrs.count];
+    ebb_attr *a = next_attr(t, name, EBB_ATTR_INTS);
+    memcpy(keep, list, count * sizeof *keep);
+    a->ints = keep;
+    a->count = count;
+}
+
+/* bytes between two guards; 64-aligned. */
+static inline void *guarded(size_t bytes)
+{
+    unsigned char *block = aligned_alloc(64, (bytes + 2 * GUARD + 63) / 64 * 64);
+    assert_non_null(block);
+    memset(block, GUARD_BYTE, bytes + 2 * GUARD);
+    return block + GUARD;
+}
+
+static inline void check_guards(const void *data, size_t bytes, const char *what)
+{
+    const unsigned char *p = data;
+    for (size_t i = 0; i < GUARD; i++)
+        if (p[bytes + i] != GUARD_BYTE || *(p - 1 - i) != GUARD_BYTE)
+            fail_msg("%s: a byte %zu beyond its end or before its start was written", what, i);
+}
+
+static inline void unguard(void *data)
+{
+    if (data != NULL)
+        free((unsigned char *)data - GUARD);
+}
+
+/* In [-1, 1); a fixed sequence for each test. */
+static inline double draw(testing *t)
+{
+    t->draws = t->draws * 6364136223846793005u + 1442695040888963407u;
+    return (double)(t->draws >> 40) / 8388608.0 - 1.0;
+}
+
+static inline size_t count_of(const ebb_operand *o)
+{
+    int64_t n = 1;
+    for (int i = 0; i < o->type.rank; i++)
+        n *= o->type.dims[i];
+    return (size_t)n;
+}
+
+static inline double value_of(const ebb_operand *o, size_t i)
+{
+    switch (o->type.dtype) {
+    case EBB_F32:
+        return (double)((const float *)o->data)[i];
+    case EBB_F64:
+        return ((const double *)o->data)[i];
+    case EBB_I64:
+        return (double)((const int64_t *)o->data)[i];
+    case EBB_I32:
+        return (double)((const int32_t *)o->data)[i];
+    default:
+        fail_msg("a dtype that this test does not read");
+        return 0;
+    }
+}
+
+static inline void set_value(ebb_operand *o, size_t i, double value)
+{
+    if (o->type.dtype == EBB_F32)
+        ((float *)o->data)[i] = (float)value;
+    else if (o->type.dtype == EBB_F64)
+        ((double *)o->data)[i] = value;
+    else
+        ((int64_t *)o->data)[i] = (int64_t)value;
+}
+
+static inline void make_operand(ebb_operand *o, ebb_dtype dtype, int rank, const int64_t *dims)
+{
+    o->type = ebb_type_tensor(dtype, rank, dims);
+    o->bytes = count_of(o) * ebb_dtype_bits(dtype) / 8;
+    o->data = guarded(o->bytes);
+}
+
+static inline ebb_operand *put_in(testing *t, ebb_dtype dtype, int rank, const int64_t *dims)
+{
+    ebb_operand *o = &t->in[t->call.input_count++];
+    make_operand(o, dtype, rank, dims);
+    for (size_t i = 0; i < count_of(o); i++)
+        set_value(o, i, draw(t));
+    return o;
+}
+
+static inline ebb_operand *put_values(testing *t, int rank, const int64_t *dims,
+                                      const double *values)
+{
+    ebb_operand *o = put_in(t, EBB_F64, rank, dims);
+    for (size_t i = 0; i < count_of(o); i++)
+        set_value(o, i, values[i]);
+    return o;
+}
+
+static inline void put_absent(testing *t)
+{
+    t->in[t->call.input_count++].type = ebb_type_none();
+}
+
+static inline ebb_operand *put_out(testing *t, ebb_dtype dtype, int rank, const int64_t *dims)
+{
+    ebb_operand *o = &t->out[t->call.output_count++];
+    make_operand(o, dtype, rank, dims);
+    return o;
+}
+
+static inline void end(testing *t)
+{
+    for (uint32_t i = 0; i < t->call.input_count; i++)
+        unguard(t->in[i].data);
+    for (uint32_t o = 0; o < t->call.output_count; o++)
+        unguard(t->out[o].data);
+}
+
+static inline const ebb_kernel *kernel_named(const char *name)
+{
+    static const ebb_backend *const all[] = {&ebb_backend_plain, &ebb_backend_dnnl};
+    for (size_t b = 0; b < 2; b++)
+        for (const ebb_family *f = all[b]->families; f->kernels != NULL; f++)
+            for (size_t k = 0; k < *f->count; k++)
+                if (strcmp(f->kernels[k].name, name) == 0)
+                    return &f->kernels[k];
+    fail_msg("no kernel is called %s", name);
+    return NULL;
+}
+
+static inline const char *declined_by(testing *t, const char *name)
+{
+    const ebb_kernel *k = kernel_named(name);
+    return k->declines == NULL ? NULL : k->declines(&t->call);
+}
+
+static inline void check_status(ebb_status status, const char *kernel)
+{
+    if (status != NULL)
+        fail_msg("%s: %s", kernel, ebb_status_text(status));
+}
+
+/* All phases. Workspace holds garbage, and its guards are checked like the operands'. */
+static inline void run_with(testing *t, const char *name)
+{
+    const ebb_kernel *k = kernel_named(name);
+    const char *why = declined_by(t, name);
+    if (why != NULL)
+        fail_msg("%s declines: %s", name, why);
+    ebb_call *c = &t->call;
+    c->kernel = k;
+    c->workspace_bytes = 0;
+    if (k->workspace != NULL)
+        check_status(k->workspace(c, &c->workspace_bytes), name);
+    c->workspace = guarded(c->workspace_bytes);
+    memset(c->workspace, 0xFF, c->workspace_bytes); // NaN as float32 and float64
+    for (uint32_t o = 0; o < c->output_count; o++)
+        if (t->out[o].data != NULL)
+            memset(t->out[o].data, 0xFF, t->out[o].bytes);
+    if (k->prepare != NULL)
+        check_status(k->prepare(c), name);
+    check_status(k->run(c), name);
+    if (k->release != NULL)
+        k->release(c);
+    check_guards(c->workspace, c->workspace_bytes, "workspace");
+    for (uint32_t i = 0; i < c->input_count; i++)
+        if (t->in[i].data != NULL)
+            check_guards(t->in[i].data, t->in[i].bytes, "an input");
+    for (uint32_t o = 0; o < c->output_count; o++)
+        if (t->out[o].data != NULL)
+            check_guards(t->out[o].data, t->out[o].bytes, "an output");
+    unguard(c->workspace);
+    c->workspace = NULL;
+}
+
+/* Each |a - b| <= tolerance * (1 + largest |b|). */
+static inline void check_close(const ebb_operand *o, const double *expected, double tolerance,
+                               const char *what)
+{
+    double largest = 0;
+    for (size_t i = 0; i < count_of(o); i++)
+        largest = fmax(largest, isfinite(expected[i]) ? fabs(expected[i]) : 0);
+    for (size_t i = 0; i < count_of(o); i++) {
+        double got = value_of(o, i);
+        if (got == expected[i])
+            continue;
+        if (!(fabs(got - expected[i]) <= tolerance * (1 + largest)))
+            fail_msg("%s: element %zu is %.9g, expected %.9g", what, i, got, expected[i]);
+    }
+}
+
+static inline double *values_of(const ebb_operand *o)
+{
+    double *v = malloc((count_of(o) + 1) * sizeof *v);
+    assert_non_null(v);
+    for (size_t i = 0; i < count_of(o); i++)
+        v[i] = value_of(o, i);
+    return v;
+}
+
+/* One kernel against another, all outputs. */
+static inline void check_agree(testing *t, const char *kernel, const char *oracle, double tolerance)
+{
+    double *expected[8] = {NULL};
+    run_with(t, oracle);
+    for (uint32_t o = 0; o < t->call.output_count; o++)
+        expected[o] = t->out[o].data == NULL ? NULL : values_of(&t->out[o]);
+    run_with(t, kernel);
+    for (uint32_t o = 0; o < t->call.output_count; o++) {
+        if (expected[o] != NULL)
+            check_close(&t->out[o], expected[o], tolerance, kernel);
+        free(expected[o]);
+    }
+}
+
+#endif

@@ -1,0 +1,496 @@
+/* test_dnnl.c: every kernel of kernels/dnnl against the plain one, on shapes that are not round.
+ *
+ * float32 sums of up to a few thousand terms in another order: 2e-5 of the largest result.
+ */
+#include "tests/kernels/call.h"
+
+static const double TOLERANCE = 2e-5;
+
+typedef struct shape { /* a convolution or pool; dims of X, W and the attributes */
+    const char *what;
+    int spatial;
+    int64_t n, c, m, groups;
+    int64_t size[3], kernel[3], stride[3], dilation[3], pads[6];
+} shape;
+
+// clang-format off
+static const shape shapes[] = {
+    {"one pixel",               2, 1,  3,  5, 1, {1, 1},    {1, 1},    {1, 1},    {1, 1},    {0}},
+    {"one row",                 2, 2, 16, 16, 1, {1, 9},    {1, 3},    {1, 1},    {1, 1},    {0, 1, 0, 1}},
+    {"3x3, not 16 channels",    2, 2,  7, 19, 1, {9, 11},   {3, 3},    {1, 1},    {1, 1},    {1, 1, 1, 1}},
+    {"3x3, 16 channels",        2, 2, 16, 32, 1, {8, 8},    {3, 3},    {1, 1},    {1, 1},    {1, 1, 1, 1}},
+    {"3x3, stride 2",           2, 2, 16, 32, 1, {9, 10},   {3, 3},    {2, 2},    {1, 1},    {1, 1, 1, 1}},
+    {"stride leaves a rest",    2, 1,  4,  6, 1, {10, 12},  {3, 3},    {3, 3},    {1, 1},    {0, 0, 0, 0}},
+    {"asymmetric pads",         2, 2,  5,  8, 1, {7, 9},    {3, 4},    {1, 2},    {1, 1},    {0, 1, 2, 2}},
+    {"dilated",                 2, 2,  6, 10, 1, {13, 12},  {3, 3},    {1, 1},    {2, 3},    {2, 3, 2, 3}},
+    {"the stem",                2, 2,  3, 64, 1, {32, 32},  {7, 7},    {2, 2},    {1, 1},    {3, 3, 3, 3}},
+    {"1x1",                     2, 3, 24, 40, 1, {7, 5},    {1, 1},    {1, 1},    {1, 1},    {0}},
+    {"1x1, stride 2",           2, 2, 32, 16, 1, {8, 7},    {1, 1},    {2, 2},    {1, 1},    {0}},
+    {"1x1, batch 1",            2, 1, 64, 48, 1, {14, 14},  {1, 1},    {1, 1},    {1, 1},    {0}},
+    {"groups",                  2, 2, 12, 18, 3, {8, 9},    {3, 3},    {1, 1},    {1, 1},    {1, 1, 1, 1}},
+    {"depthwise",               2, 2, 32, 32, 32, {9, 9},   {3, 3},    {1, 1},    {1, 1},    {1, 1, 1, 1}},
+    {"depthwise, stride 2",     2, 2, 19, 19, 19, {11, 8},  {3, 3},    {2, 2},    {1, 1},    {1, 1, 1, 1}},
+    {"depthwise, large",        2, 1, 10, 10, 10, {37, 75}, {3, 3},    {1, 1},    {1, 1},    {1, 1, 1, 1}},
+    {"depthwise, 5x5",          2, 2,  6,  6,  6, {12, 40}, {5, 5},    {2, 2},    {1, 1},    {2, 2, 2, 2}},
+    {"depthwise, dilated",      2, 2,  6,  6,  6, {12, 15}, {3, 3},    {1, 1},    {2, 2},    {2, 2, 2, 2}},
+    {"depthwise, multiplier 2", 2, 2,  8, 16,  8, {9, 9},   {3, 3},    {1, 1},    {1, 1},    {1, 1, 1, 1}},
+    {"padding beyond the row",  2, 2,  4,  4,  4, {2, 2},   {5, 5},    {1, 1},    {1, 1},    {2, 2, 2, 2}},
+    {"one axis",                1, 3,  5,  9, 1, {21},      {4},       {2},       {1},       {1, 2}},
+    {"three axes",              3, 2,  3,  6, 1, {5, 6, 7}, {2, 3, 3}, {1, 2, 1}, {1, 1, 1}, {0, 1, 1, 1, 1, 1}},
+    {"patches",                 2, 2,  3, 32, 1, {16, 16},  {4, 4},    {4, 4},    {1, 1},    {0}},
+    {"kernel as large as X",    2, 3,  5,  7, 1, {6, 6},    {6, 6},    {1, 1},    {1, 1},    {0}},
+};
+// clang-format on
+enum { SHAPES = sizeof shapes / sizeof shapes[0] };
+
+typedef struct dims {
+    int rank;
+    int64_t x[5], w[5], y[5];
+} dims;
+
+static dims dims_of(const shape *s)
+{
+    dims d = {.rank = s->spatial + 2};
+    d.x[0] = d.y[0] = s->n;
+    d.x[1] = s->c;
+    d.y[1] = d.w[0] = s->m;
+    d.w[1] = s->c / s->groups;
+    for (int i = 0; i < s->spatial; i++) {
+        int64_t reach = (s->kernel[i] - 1) * s->dilation[i] + 1;
+        d.x[2 + i] = s->size[i];
+        d.w[2 + i] = s->kernel[i];
+        d.y[2 + i] = (s->size[i] + s->pads[i] + s->pads[s->spatial + i] - reach) / s->stride[i] + 1;
+    }
+    return d;
+}
+
+static void put_window(testing *t, const shape *s)
+{
+    put_ints(t, "strides", (uint32_t)s->spatial, s->stride);
+    put_ints(t, "dilations", (uint32_t)s->spatial, s->dilation);
+    put_ints(t, "pads", 2 * (uint32_t)s->spatial, s->pads);
+    put_ints(t, "kernel_shape", (uint32_t)s->spatial, s->kernel);
+}
+
+static void conv_agrees(bool biased)
+{
+    for (size_t i = 0; i < SHAPES; i++) {
+        const shape *s = &shapes[i];
+        dims d = dims_of(s);
+        testing t;
+        begin(&t, EBB_OP_CONV);
+        t.call.node = s->what;
+        put_window(&t, s);
+        put_int(&t, "group", s->groups);
+        put_in(&t, EBB_F32, d.rank, d.x);
+        put_in(&t, EBB_F32, d.rank, d.w);
+        if (biased)
+            put_in(&t, EBB_F32, 1, d.w);
+        put_out(&t, EBB_F32, d.rank, d.y);
+        check_agree(&t, "dnnl.conv", "plain.conv", TOLERANCE);
+        end(&t);
+    }
+}
+
+static void conv_agrees_with_the_plain_one(void **state)
+{
+    (void)state;
+    conv_agrees(false);
+}
+
+static void conv_with_a_bias_agrees_with_the_plain_one(void **state)
+{
+    (void)state;
+    conv_agrees(true);
+}
+
+static void conv_transpose_as_input_gradient_agrees(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < SHAPES; i++) {
+        const shape *s = &shapes[i];
+        dims d = dims_of(s);
+        for (int biased = 0; biased < 2; biased++) {
+            int64_t extra[3];
+            for (int a = 0; a < s->spatial; a++) {
+                int64_t reach = (s->kernel[a] - 1) * s->dilation[a] + 1;
+                extra[a] =
+                    (s->size[a] + s->pads[a] + s->pads[s->spatial + a] - reach) % s->stride[a];
+            }
+            testing t;
+            begin(&t, EBB_OP_CONV_TRANSPOSE);
+            t.call.node = s->what;
+            put_window(&t, s);
+            put_int(&t, "group", s->groups);
+            put_ints(&t, "output_padding", (uint32_t)s->spatial, extra);
+            put_in(&t, EBB_F32, d.rank, d.y);
+            put_in(&t, EBB_F32, d.rank, d.w);
+            if (biased)
+                put_in(&t, EBB_F32, 1, &d.x[1]);
+            put_out(&t, EBB_F32, d.rank, d.x);
+            check_agree(&t, "dnnl.conv_transpose", "plain.conv_transpose", TOLERANCE);
+            end(&t);
+        }
+    }
+}
+
+static void conv_weight_grad_agrees_with_the_plain_one(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < SHAPES; i++) {
+        const shape *s = &shapes[i];
+        dims d = dims_of(s);
+        testing t;
+        begin(&t, EBB_OP_CONV_WEIGHT_GRAD);
+        t.call.node = s->what;
+        put_window(&t, s);
+        put_int(&t, "group", s->groups);
+        put_in(&t, EBB_F32, d.rank, d.y);
+        put_in(&t, EBB_F32, d.rank, d.x);
+        put_out(&t, EBB_F32, d.rank, d.w);
+        check_agree(&t, "dnnl.conv_weight_grad", "plain.conv_weight_grad", TOLERANCE);
+        end(&t);
+    }
+}
+
+/* ---- other layouts: the same numbers elsewhere ---- */
+
+static void to_channels_last(ebb_operand *o)
+{
+    double *v = values_of(o);
+    int64_t channels = o->type.dims[1], volume = 1;
+    for (int i = 2; i < o->type.rank; i++)
+        volume *= o->type.dims[i];
+    for (int64_t n = 0; n < o->type.dims[0]; n++)
+        for (int64_t c = 0; c < channels; c++)
+            for (int64_t s = 0; s < volume; s++)
+                set_value(o, (size_t)((n * volume + s) * channels + c),
+                          v[(n * channels + c) * volume + s]);
+    o->type.layout.kind = EBB_LAYOUT_CHANNELS_LAST;
+    free(v);
+}
+
+static void conv_takes_channels_last(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < SHAPES; i++) {
+        const shape *s = &shapes[i];
+        dims d = dims_of(s);
+        testing t;
+        begin(&t, EBB_OP_CONV);
+        put_window(&t, s);
+        put_int(&t, "group", s->groups);
+        put_in(&t, EBB_F32, d.rank, d.x);
+        put_in(&t, EBB_F32, d.rank, d.w);
+        put_out(&t, EBB_F32, d.rank, d.y);
+        run_with(&t, "plain.conv");
+        to_channels_last(&t.in[0]);
+        to_channels_last(&t.out[0]);
+        double *expected = values_of(&t.out[0]);
+        run_with(&t, "dnnl.conv");
+        check_close(&t.out[0], expected, TOLERANCE, s->what);
+        free(expected);
+        end(&t);
+    }
+}
+
+/* ---- pools ---- */
+
+static int64_t pooled(const shape *s, int i, bool ceiling)
+{
+    int64_t room =
+        s->size[i] + s->pads[i] + s->pads[s->spatial + i] - (s->kernel[i] - 1) * s->dilation[i] - 1;
+    int64_t out = (ceiling ? room + s->stride[i] - 1 : room) / s->stride[i] + 1;
+    if (ceiling && (out - 1) * s->stride[i] >= s->size[i] + s->pads[i])
+        out--;
+    return out;
+}
+
+static void put_pool(testing *t, const shape *s, ebb_op op, bool ceiling, bool padded, dims *d)
+{
+    *d = dims_of(s);
+    begin(t, op);
+    t->call.node = s->what;
+    put_window(t, s);
+    put_int(t, "ceil_mode", ceiling);
+    put_int(t, "count_include_pad", padded);
+    d->y[1] = s->c;
+    for (int i = 0; i < s->spatial; i++)
+        d->y[2 + i] = pooled(s, i, ceiling);
+}
+
+static void pools_agree(ebb_op op, const char *kernel, const char *oracle, bool indices)
+{
+    for (size_t i = 0; i < SHAPES; i++)
+        for (int mode = 0; mode < 4; mode++) {
+            testing t;
+            dims d;
+            put_pool(&t, &shapes[i], op, mode & 1, mode & 2, &d);
+            bool backward = op == EBB_OP_MAX_POOL_GRAD || op == EBB_OP_AVERAGE_POOL_GRAD;
+            put_in(&t, EBB_F32, d.rank, backward ? d.y : d.x);
+            if (op == EBB_OP_MAX_POOL_GRAD)
+                put_in(&t, EBB_F32, d.rank, d.x);
+            put_out(&t, EBB_F32, d.rank, backward ? d.x : d.y);
+            if (indices)
+                put_out(&t, EBB_I64, d.rank, d.y);
+            check_agree(&t, kernel, oracle, op == EBB_OP_MAX_POOL ? 0 : 1e-6);
+            end(&t);
+        }
+}
+
+static void pools_by_rows_agree_with_the_plain_ones(void **state)
+{
+    (void)state;
+    pools_agree(EBB_OP_MAX_POOL, "rows.max_pool", "plain.max_pool", false);
+    pools_agree(EBB_OP_MAX_POOL, "rows.max_pool", "plain.max_pool", true);
+    pools_agree(EBB_OP_AVERAGE_POOL, "rows.average_pool", "plain.average_pool", false);
+    pools_agree(EBB_OP_MAX_POOL_GRAD, "rows.max_pool_grad", "plain.max_pool_grad", false);
+    pools_agree(EBB_OP_AVERAGE_POOL_GRAD, "rows.average_pool_grad", "plain.average_pool_grad",
+                false);
+}
+
+static void ties_and_nans_go_the_same_way(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < SHAPES; i++) {
+        testing t;
+        dims d;
+        put_pool(&t, &shapes[i], EBB_OP_MAX_POOL, false, false, &d);
+        ebb_operand *x = put_in(&t, EBB_F32, d.rank, d.x);
+        for (size_t e = 0; e < count_of(x); e++)
+            set_value(x, e, e % 29 == 3 ? -(double)INFINITY : floor(2 * draw(&t)));
+        put_out(&t, EBB_F32, d.rank, d.y);
+        put_out(&t, EBB_I64, d.rank, d.y);
+        check_agree(&t, "rows.max_pool", "plain.max_pool", 0);
+        // NaN values differ from themselves, so compare only where they were found
+        for (size_t e = 0; e < count_of(x); e += 7)
+            set_value(x, e, (double)NAN);
+        run_with(&t, "plain.max_pool");
+        double *expected = values_of(&t.out[1]);
+        run_with(&t, "rows.max_pool");
+        check_close(&t.out[1], expected, 0, "indices beside NaN");
+        free(expected);
+        end(&t);
+    }
+}
+
+static void pools_take_channels_last(void **state)
+{
+    (void)state;
+    static const ebb_op ops[] = {EBB_OP_MAX_POOL, EBB_OP_AVERAGE_POOL};
+    static const char *const names[][2] = {{"dnnl.max_pool", "plain.max_pool"},
+                                           {"dnnl.average_pool", "plain.average_pool"}};
+    size_t taken = 0;
+    for (size_t i = 0; i < SHAPES; i++)
+        for (int mode = 0; mode < 8; mode++) {
+            testing t;
+            dims d;
+            put_pool(&t, &shapes[i], ops[mode & 1], mode & 2, mode & 4, &d);
+            put_in(&t, EBB_F32, d.rank, d.x);
+            put_out(&t, EBB_F32, d.rank, d.y);
+            run_with(&t, names[mode & 1][1]);
+            to_channels_last(&t.in[0]);
+            to_channels_last(&t.out[0]);
+            if (declined_by(&t, names[mode & 1][0]) == NULL) {
+                double *expected = values_of(&t.out[0]);
+                run_with(&t, names[mode & 1][0]);
+                check_close(&t.out[0], expected, 1e-6, shapes[i].what);
+                free(expected);
+                taken++;
+            }
+            end(&t);
+        }
+    assert_true(taken > 4 * SHAPES);
+}
+
+/* ---- products ---- */
+
+static void fused(const int64_t *a, int ra, const int64_t *b, int rb, const int64_t *y, int ry,
+                  bool left, bool right, double alpha)
+{
+    testing t;
+    begin(&t, EBB_OP_FUSED_MATMUL);
+    put_int(&t, "transA", left);
+    put_int(&t, "transB", right);
+    put_float(&t, "alpha", alpha);
+    put_in(&t, EBB_F32, ra, a);
+    put_in(&t, EBB_F32, rb, b);
+    put_out(&t, EBB_F32, ry, y);
+    check_agree(&t, "dnnl.fused_matmul", "plain.fused_matmul", TOLERANCE);
+    end(&t);
+}
+
+#define D(...)        \
+    (const int64_t[]) \
+    {                 \
+        __VA_ARGS__   \
+    }
+
+static void fused_matmul_agrees_with_the_plain_one(void **state)
+{
+    (void)state;
+    fused(D(5, 7), 2, D(7, 9), 2, D(5, 9), 2, false, false, 1);
+    fused(D(7, 5), 2, D(7, 9), 2, D(5, 9), 2, true, false, 1);
+    fused(D(5, 7), 2, D(9, 7), 2, D(5, 9), 2, false, true, 1);
+    fused(D(70, 33), 2, D(65, 70), 2, D(33, 65), 2, true, true, 0.125);
+    fused(D(1, 1), 2, D(1, 1), 2, D(1, 1), 2, false, true, -2);
+    fused(D(2, 3, 16, 8), 4, D(2, 3, 16, 8), 4, D(2, 3, 16, 16), 4, false, true, 0.5);
+    fused(D(2, 3, 16, 8), 4, D(2, 3, 16, 8), 4, D(2, 3, 8, 8), 4, true, false, 1);
+    fused(D(4, 17, 31), 3, D(31, 19), 2, D(4, 17, 19), 3, false, false, 1);
+    fused(D(4, 17, 31), 3, D(19, 31), 2, D(4, 17, 19), 3, false, true, 3);
+    fused(D(4, 31, 17), 3, D(31, 19), 2, D(4, 17, 19), 3, true, false, 1);
+    fused(D(17, 31), 2, D(4, 31, 19), 3, D(4, 17, 19), 3, false, false, 1);
+    fused(D(1, 3, 5, 6), 4, D(2, 1, 6, 7), 4, D(2, 3, 5, 7), 4, false, false, 1);
+    fused(D(2, 1, 3, 5, 6), 5, D(4, 1, 6, 7), 4, D(2, 4, 3, 5, 7), 5, false, false, 1);
+    fused(D(2, 4, 3, 5, 6), 5, D(4, 1, 7, 6), 4, D(2, 4, 3, 5, 7), 5, false, true, 1);
+}
+
+static void matmul_takes_vectors_and_batches(void **state)
+{
+    (void)state;
+    static const struct {
+        int ra, rb, ry;
+        int64_t a[3], b[3], y[3];
+    } cases[] = {
+        {1, 1, 0, {9}, {9}, {0}},
+        {1, 2, 1, {9}, {9, 4}, {4}},
+        {2, 1, 1, {5, 9}, {9}, {5}},
+        {3, 1, 2, {2, 5, 9}, {9}, {2, 5}},
+        {1, 3, 2, {9}, {2, 9, 4}, {2, 4}},
+        {3, 3, 3, {2, 5, 9}, {2, 9, 4}, {2, 5, 4}},
+        {2, 2, 2, {1, 64}, {64, 1}, {1, 1}},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        testing t;
+        begin(&t, EBB_OP_MATMUL);
+        put_in(&t, EBB_F32, cases[i].ra, cases[i].a);
+        put_in(&t, EBB_F32, cases[i].rb, cases[i].b);
+        put_out(&t, EBB_F32, cases[i].ry, cases[i].y);
+        check_agree(&t, "dnnl.matmul", "plain.matmul", TOLERANCE);
+        end(&t);
+    }
+}
+
+static void gemm_agrees_with_the_plain_one(void **state)
+{
+    (void)state;
+    static const struct {
+        int rank;
+        int64_t dims[2];
+    } c[] = {{-1, {0}}, {1, {21}}, {2, {1, 21}}, {2, {13, 1}}, {2, {13, 21}}, {0, {0}}, {1, {1}}};
+    for (int transposed = 0; transposed < 4; transposed++)
+        for (size_t i = 0; i < sizeof c / sizeof c[0]; i++) {
+            testing t;
+            begin(&t, EBB_OP_GEMM);
+            put_int(&t, "transA", transposed & 1);
+            put_int(&t, "transB", transposed >> 1);
+            put_in(&t, EBB_F32, 2, transposed & 1 ? D(34, 13) : D(13, 34));
+            put_in(&t, EBB_F32, 2, transposed & 2 ? D(21, 34) : D(34, 21));
+            if (c[i].rank >= 0)
+                put_in(&t, EBB_F32, c[i].rank, c[i].dims);
+            else
+                put_float(&t, "alpha", 0.5);
+            put_out(&t, EBB_F32, 2, D(13, 21));
+            check_agree(&t, "dnnl.gemm", "plain.gemm", TOLERANCE);
+            end(&t);
+        }
+}
+
+/* ---- manners ---- */
+
+static void what_oneDNN_cannot_is_declined_with_a_reason(void **state)
+{
+    (void)state;
+    testing t;
+    begin(&t, EBB_OP_MATMUL);
+    put_in(&t, EBB_F64, 2, D(2, 3));
+    put_in(&t, EBB_F64, 2, D(3, 2));
+    put_out(&t, EBB_F64, 2, D(2, 2));
+    assert_non_null(declined_by(&t, "dnnl.matmul"));
+    end(&t);
+    begin(&t, EBB_OP_MATMUL);
+    put_in(&t, EBB_F32, 2, D(2, 0));
+    put_in(&t, EBB_F32, 2, D(0, 2));
+    put_out(&t, EBB_F32, 2, D(2, 2));
+    assert_non_null(declined_by(&t, "dnnl.matmul"));
+    end(&t);
+    begin(&t, EBB_OP_GEMM);
+    put_float(&t, "beta", 0.5);
+    put_in(&t, EBB_F32, 2, D(2, 3));
+    put_in(&t, EBB_F32, 2, D(3, 2));
+    put_in(&t, EBB_F32, 2, D(2, 2));
+    put_out(&t, EBB_F32, 2, D(2, 2));
+    assert_non_null(declined_by(&t, "dnnl.gemm"));
+    end(&t);
+}
+
+static void two_runs_give_the_same_bits(void **state)
+{
+    (void)state;
+    const shape *s = &shapes[3];
+    dims d = dims_of(s);
+    testing t;
+    begin(&t, EBB_OP_CONV_WEIGHT_GRAD);
+    put_window(&t, s);
+    put_in(&t, EBB_F32, d.rank, d.y);
+    put_in(&t, EBB_F32, d.rank, d.x);
+    put_out(&t, EBB_F32, d.rank, d.w);
+    run_with(&t, "dnnl.conv_weight_grad");
+    void *first = malloc(t.out[0].bytes);
+    assert_non_null(first);
+    memcpy(first, t.out[0].data, t.out[0].bytes);
+    for (int i = 0; i < 20; i++) {
+        run_with(&t, "dnnl.conv_weight_grad");
+        assert_memory_equal(first, t.out[0].data, t.out[0].bytes);
+    }
+    free(first);
+    end(&t);
+}
+
+static void too_little_workspace_is_an_error(void **state)
+{
+    (void)state;
+    const shape *s = &shapes[3];
+    dims d = dims_of(s);
+    testing t;
+    begin(&t, EBB_OP_CONV);
+    put_window(&t, s);
+    put_in(&t, EBB_F32, d.rank, d.x);
+    put_in(&t, EBB_F32, d.rank, d.w);
+    put_out(&t, EBB_F32, d.rank, d.y);
+    const ebb_kernel *k = kernel_named("dnnl.conv");
+    size_t bytes = 0;
+    assert_null(k->workspace(&t.call, &bytes));
+    assert_true(bytes > 0);
+    assert_true(bytes <= 2 * (t.in[0].bytes + t.in[1].bytes + t.out[0].bytes));
+    t.call.workspace_bytes = bytes - 1;
+    assert_non_null(k->prepare(&t.call));
+    assert_null(t.call.state);
+    t.call.workspace_bytes = bytes;
+    ebb_alloc_fail_after(1);
+    ebb_status status = k->prepare(&t.call);
+    ebb_alloc_fail_after(0);
+    assert_non_null(status);
+    end(&t);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(conv_agrees_with_the_plain_one),
+        cmocka_unit_test(conv_with_a_bias_agrees_with_the_plain_one),
+        cmocka_unit_test(conv_transpose_as_input_gradient_agrees),
+        cmocka_unit_test(conv_weight_grad_agrees_with_the_plain_one),
+        cmocka_unit_test(conv_takes_channels_last),
+        cmocka_unit_test(pools_by_rows_agree_with_the_plain_ones),
+        cmocka_unit_test(ties_and_nans_go_the_same_way),
+        cmocka_unit_test(pools_take_channels_last),
+        cmocka_unit_test(fused_matmul_agrees_with_the_plain_one),
+        cmocka_unit_test(matmul_takes_vectors_and_batches),
+        cmocka_unit_test(gemm_agrees_with_the_plain_one),
+        cmocka_unit_test(what_oneDNN_cannot_is_declined_with_a_reason),
+        cmocka_unit_test(two_runs_give_the_same_bits),
+        cmocka_unit_test(too_little_workspace_is_an_error),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
