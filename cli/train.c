@@ -14,8 +14,10 @@
 typedef struct loop {
     int64_t rows, batch, per_epoch, steps, done, every;
     uint64_t seed;
-    bool shuffle, repeat, warn_on_nan, tty;
-    const char *const *map;
+    bool shuffle, ordered, repeat, warn_on_nan, tty;
+    const char *const *map; /* --map: array, input, array, input ... NULL */
+    json_t *names;          /* keeps the strings of `feeds` */
+    const char **feeds;     /* the same for every input that has an array */
     int64_t *order;
     double last_loss, epoch_sum;
     json_t *times; /* ns of each step, under --json */
@@ -90,16 +92,40 @@ static ebb_status bind_inputs(ebb_model *model, const ebb_data *data, loop *l)
     return status;
 }
 
+/* Which array feeds which input of the finished step. */
+static ebb_status find_feeds(const ebb_model *model, const ebb_data *data, loop *l)
+{
+    char *text = NULL;
+    ebb_status status = ebb_inspect_json(model, &text);
+    if (status != NULL)
+        return status;
+    l->names = json_loads(text, 0, NULL);
+    ebb_release(text);
+    json_t *inputs = json_object_get(l->names, "inputs"), *input;
+    size_t i, count = 0;
+    l->feeds = calloc(2 * json_array_size(inputs) + 1, sizeof *l->feeds);
+    json_array_foreach(inputs, i, input)
+    {
+        const char *name = cli_text(input, "name"), *array = array_for(l->map, name);
+        if (l->feeds == NULL || ebb_data_find(data, array) == NULL)
+            continue;
+        l->feeds[count++] = array;
+        l->feeds[count++] = name;
+    }
+    return NULL;
+}
+
 static ebb_status next_batch(ebb_data *data, loop *l, ebb_batch *batch)
 {
     int64_t epoch = l->done / l->per_epoch, at = l->repeat ? 0 : l->done % l->per_epoch;
-    if (at == 0 || l->done == 0) {
+    if (at == 0 || !l->ordered) { // a resumed run starts in the middle of an epoch
+        l->ordered = true;
         for (int64_t i = 0; i < l->rows; i++)
             l->order[i] = i;
         if (l->shuffle)
             ebb_shuffle(l->order, l->rows, l->seed, l->repeat ? 0 : (uint64_t)epoch);
     }
-    return ebb_data_rows(data, l->order + at * l->batch, (size_t)l->batch, l->map, batch);
+    return ebb_data_rows(data, l->order + at * l->batch, (size_t)l->batch, l->feeds, batch);
 }
 
 /* ---- telling ---- */
@@ -306,6 +332,8 @@ static ebb_status prepare(const cli *c, ebb_model **model, ebb_data **data, loop
         status = cli_make_step(c, *model, &json);
         ebb_release(json);
     }
+    if (status == NULL)
+        status = find_feeds(*model, *data, l);
     return status;
 }
 
@@ -362,6 +390,8 @@ int cli_train(const cli *c)
     code = l.order == NULL ? EBB_RUNTIME : train_program(c, model, data, &l);
 done:
     json_decref(l.times);
+    json_decref(l.names);
+    free(l.feeds);
     free(l.order);
     free(storage);
     ebb_data_close(data);

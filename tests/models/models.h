@@ -4,6 +4,7 @@
 #define EBB_TESTS_MODELS_H
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <jansson.h>
@@ -64,7 +65,8 @@ static inline ebb_status recorded_rewrite(const recorded *r, ebb_model *model, c
     return ebb_rewrite(model, pipeline, &options, NULL);
 }
 
-/* Opens a small model, binds the shapes of the recorded inputs, makes the step and compiles it. */
+/* Opens a small model, binds the shapes of the recorded inputs, makes the step and compiles it for the
+ * back end that the environment names in EBB_TEST_BACKEND. */
 static inline ebb_status recorded_program(const recorded *r, const char *dropout,
                                           const char *optimizer, const char *memory,
                                           ebb_model **model, ebb_program **program,
@@ -88,8 +90,9 @@ static inline ebb_status recorded_program(const recorded *r, const char *dropout
     }
     if (status == NULL)
         status = recorded_rewrite(r, *model, dropout, optimizer, memory);
+    const ebb_compile_options options = {.backend = getenv("EBB_TEST_BACKEND")};
     if (status == NULL)
-        status = ebb_program_compile(program, *model, NULL);
+        status = ebb_program_compile(program, *model, &options);
     return status;
 }
 
