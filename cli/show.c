@@ -226,5 +226,5 @@ void cli_show_profile(const json_t *o)
     printf("%-34s %6s %12s %9s %9s\n", "operator", "calls", "time", "GFLOP/s", "GB/s");
     json_array_foreach(json_object_get(o, "operators"), i, p)
         printf("%-34s %6lld %12s %9.1f %9.1f\n", cli_text(p, "op"), (long long)cli_real(p, "calls"),
-               time_of(p, "ns"), cli_real(p, "gflops"), cli_real(p, "gbps"));
+               time_of(p, "ns"), cli_real(p, "gflops_per_s"), cli_real(p, "gb_per_s"));
 }

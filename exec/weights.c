@@ -2,6 +2,7 @@
  * from a program.
  */
 #include "exec/data.h"
+#include "onnx/infer.h"
 #include "exec/program.h"
 
 /* ---- into the model ---- */
@@ -102,7 +103,9 @@ EBB_API ebb_status ebb_init_weights(ebb_model *model, uint64_t seed)
             "give them with --weights FILE.safetensors");
     ebb_compile_options options = {.backend = "cpu", .seed = seed};
     ebb_program *p = NULL;
-    ebb_status status = ebb_program_compile_graph(&p, model, model->initialization, &options);
+    ebb_status status = ebb_infer_graph(model->initialization);
+    if (status == NULL)
+        status = ebb_program_compile_graph(&p, model, model->initialization, &options);
     if (status == NULL && seed != 0)
         status = reseed(p, seed);
     if (status == NULL)
@@ -110,7 +113,7 @@ EBB_API ebb_status ebb_init_weights(ebb_model *model, uint64_t seed)
     if (status == NULL)
         status = keep_drawn(model, p);
     ebb_program_free(p);
-    return ebb_while(status, "while drawing weights by the model's initialization graph");
+    return ebb_while(status, "drawing weights by the model's initialization graph");
 }
 
 /* ---- from a file ---- */
