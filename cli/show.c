@@ -211,7 +211,7 @@ void cli_show_diff(const json_t *o)
            (long long)cli_real(after, "nodes"));
     printf("peak at            %s -> %s\n", cli_text(before, "peak_node"),
            cli_text(after, "peak_node"));
-    json_array_foreach(json_object_get(o, "by_pass"), i, p)
+    json_array_foreach(json_object_get(o, "by_pass"), i, p) if (cli_real(p, "in_order_bytes") != 0)
         printf("  %-16s %12s in order\n", cli_text(p, "name"), bytes_of(p, "in_order_bytes"));
     if (json_object_get(o, "bit_equal") != NULL)
         printf("run: %s, largest difference %.3g (relative %.3g)\n",

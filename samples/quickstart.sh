@@ -13,14 +13,14 @@ model=samples/digits/cnn.onnx data=samples/digits/digits.npz
 mkdir -p out
 
 say "--- the training step of $model, as it comes and with memory passes"
-step="--dim batch=32 --loss cross-entropy --optimizer adamw:lr=0.003"
+step="--dim batch=64 --loss cross-entropy --optimizer adamw:lr=0.003"
 # shellcheck disable=SC2086
-$ebb grad $model -o out/before.onnx $step
+$ebb grad $model -o out/before.onnx $step >/dev/null
 # shellcheck disable=SC2086
 $ebb grad $model -o out/after.onnx $step --pass sign-mask --pass dropout-seed
 
 say "--- training on 1,437 handwritten digits"
-$ebb train out/after.onnx --data $data --map image=image --map label=target --batch 32 --epochs 4 \
+$ebb train out/after.onnx --data $data --map image=image --map label=target --batch 64 --epochs 8 \
     --seed 1 --checkpoint out/digits.safetensors
 
 say "--- before and after, counted byte by byte and run side by side"

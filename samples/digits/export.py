@@ -22,6 +22,7 @@ def block(inputs, outputs):
         torch.nn.Conv2d(inputs, outputs, 3, padding=1, bias=False),
         torch.nn.BatchNorm2d(outputs),
         torch.nn.ReLU(),
+        torch.nn.Dropout(0.1),
     ]
 
 
@@ -29,8 +30,7 @@ def main():
     torch.manual_seed(0)
     model = torch.nn.Sequential(
         *block(1, 16), *block(16, 32), torch.nn.MaxPool2d(2), *block(32, 64),
-        torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten(), torch.nn.Dropout(0.1),
-        torch.nn.Linear(64, 10),
+        torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten(), torch.nn.Linear(64, 10),
     )
     before = {k: v.clone() for k, v in model.state_dict().items()}
     with torch.no_grad():
