@@ -1,7 +1,7 @@
 /* pack.h: intervals in, offsets out; pure arithmetic.
  *
- * Offline dynamic storage allocation: place each interval so that no two alive together overlap, with
- * the highest end as low as can be. First-fit over several orders; the best is kept.
+ * Offline dynamic storage allocation: place each interval so that no two alive together overlap,
+ * with the highest end as low as can be. First-fit over several orders; the best is kept.
  */
 #ifndef EBB_EXEC_PACK_H
 #define EBB_EXEC_PACK_H

@@ -1,19 +1,18 @@
 /* ebb.h: the public API of libebb, to be read top to bottom as a manual.
  *
- * ebb takes an exported ONNX model, makes its training graph, rewrites it to need less memory, weighs
- * it, and runs it. Five verbs do everything:
+ * ebb takes an exported ONNX model, makes its training graph, rewrites it to need less memory,
+ * weighs it, and runs it. Five verbs do everything:
  *
  *     ebb_open(&m, "model.onnx");
- *     ebb_rewrite(m, "inline,fold,fuse,train-mode,loss:cross-entropy,gradient,optimizer:adamw", NULL, NULL);
- *     ebb_save(m, "step.onnx");
- *     ebb_program_compile(&p, m, NULL);
- *     while (next(&batch)) ebb_program_step(p, &batch);
+ *     ebb_rewrite(m, "inline,fold,fuse,train-mode,loss:cross-entropy,gradient,optimizer:adamw",
+ * NULL, NULL); ebb_save(m, "step.onnx"); ebb_program_compile(&p, m, NULL); while (next(&batch))
+ * ebb_program_step(p, &batch);
  *
- * Errors: each call returns NULL, or a status: a sentence and a code. It needs no freeing; it is good
- * until 64 later errors. The library never prints and never exits.
- * Ownership: what a _read, _new or _compile gives is yours and goes with its _free; everything else
- * returned is borrowed from the thing that you asked. A model must outlive its programs.
- * Threads: a model or program may be used by one thread at a time.
+ * Errors: each call returns NULL, or a status: a sentence and a code. It needs no freeing; it is
+ * good until 64 later errors. The library never prints and never exits. Ownership: what a _read,
+ * _new or _compile gives is yours and goes with its _free; everything else returned is borrowed
+ * from the thing that you asked. A model must outlive its programs. Threads: a model or program may
+ * be used by one thread at a time.
  */
 #ifndef EBB_H
 #define EBB_H
@@ -38,21 +37,22 @@ EBB_API const char *ebb_version(void);
 /* ---- status ---- */
 
 typedef enum ebb_code { /* also the exit codes of the command */
-    EBB_OK = 0,
-    EBB_RUNTIME = 1,     /* a run failed */
-    EBB_USAGE = 2,       /* called wrongly: unknown option, pass, verb */
-    EBB_NO_PLAN = 3,     /* no plan fits the budget */
-    EBB_VERIFY = 4,      /* verification failed */
-    EBB_UNSUPPORTED = 5, /* operator or gradient not supported */
-    EBB_REJECTED = 6,    /* the model is malformed or unsafe */
-    EBB_DEVICE = 7,      /* no such device */
-    EBB_IO = 8,          /* reading or writing failed */
+                        EBB_OK = 0,
+                        EBB_RUNTIME = 1,     /* a run failed */
+                        EBB_USAGE = 2,       /* called wrongly: unknown option, pass, verb */
+                        EBB_NO_PLAN = 3,     /* no plan fits the budget */
+                        EBB_VERIFY = 4,      /* verification failed */
+                        EBB_UNSUPPORTED = 5, /* operator or gradient not supported */
+                        EBB_REJECTED = 6,    /* the model is malformed or unsafe */
+                        EBB_DEVICE = 7,      /* no such device */
+                        EBB_IO = 8,          /* reading or writing failed */
 } ebb_code;
 
 typedef const struct ebb_error *ebb_status; /* NULL: success */
 
 EBB_API ebb_code ebb_status_code(ebb_status status);
-EBB_API const char *ebb_status_text(ebb_status status); /* sentence, then trail, newline-separated */
+EBB_API const char *
+ebb_status_text(ebb_status status); /* sentence, then trail, newline-separated */
 
 /* ---- models ---- */
 
@@ -64,11 +64,12 @@ EBB_API ebb_status ebb_save(const ebb_model *model, const char *path);
 
 /* Sizes for symbolic dims ("batch"), and whole shapes for inputs. */
 EBB_API ebb_status ebb_set_dim(ebb_model *model, const char *symbol, int64_t size);
-EBB_API ebb_status ebb_set_shape(ebb_model *model, const char *input, const int64_t *dims, int rank);
+EBB_API ebb_status ebb_set_shape(ebb_model *model, const char *input, const int64_t *dims,
+                                 int rank);
 
-/* Runs a pipeline: "name:option=value,option=value,name,...". A report of it as JSON, if json is not
- * NULL: memory to release with ebb_release. trace: called after each pass with its name and the graph
- * as text where print_after is that pass's name or "all". */
+/* Runs a pipeline: "name:option=value,option=value,name,...". A report of it as JSON, if json is
+ * not NULL: memory to release with ebb_release. trace: called after each pass with its name and the
+ * graph as text where print_after is that pass's name or "all". */
 typedef struct ebb_rewrite_options {
     bool strict;             /* a requested pass that applies nowhere is an error */
     bool verify_each;        /* check every rule of a legal graph after each pass */
@@ -104,7 +105,8 @@ EBB_API ebb_status ebb_diff_json(ebb_model *before, ebb_model *after,
 
 /* ---- weights ---- */
 
-/* Draws values for initializers by the model's own initialization graph. A seed of 0 keeps its own. */
+/* Draws values for initializers by the model's own initialization graph. A seed of 0 keeps its own.
+ */
 EBB_API ebb_status ebb_init_weights(ebb_model *model, uint64_t seed);
 /* From a safetensors file, by name. Missing names are an error naming them; others are ignored. */
 EBB_API ebb_status ebb_load_weights(ebb_model *model, const char *path);
@@ -140,8 +142,8 @@ EBB_API void ebb_program_free(ebb_program *program);
 /* One walk over the program, then the update bindings. Inputs are copied in. */
 EBB_API ebb_status ebb_program_step(ebb_program *program, const ebb_batch *batch);
 
-/* A graph output or initializer after the step, in the program's memory. *named is borrowed until the
- * next step. EBB_USAGE when there is none of that name. */
+/* A graph output or initializer after the step, in the program's memory. *named is borrowed until
+ * the next step. EBB_USAGE when there is none of that name. */
 EBB_API ebb_status ebb_program_get(ebb_program *program, const char *name, ebb_named *named);
 EBB_API size_t ebb_program_output_count(const ebb_program *program);
 EBB_API const char *ebb_program_output_name(const ebb_program *program, size_t index);
@@ -158,8 +160,8 @@ EBB_API ebb_program_facts ebb_program_measure(const ebb_program *program);
 EBB_API ebb_status ebb_program_profile_json(const ebb_program *program, char **json);
 
 /* Copies the program's states (parameters, statistics, optimizer) back into the model, so that
- * ebb_save writes them; or into `target`, another model with initializers of these names (the user's
- * own export), changing initializers only. */
+ * ebb_save writes them; or into `target`, another model with initializers of these names (the
+ * user's own export), changing initializers only. */
 EBB_API ebb_status ebb_program_store(ebb_program *program, ebb_model *target);
 
 /* All states and `extra` (JSON text kept for you) into a safetensors file, atomically; and back. */
@@ -177,8 +179,8 @@ EBB_API size_t ebb_data_count(const ebb_data *data);
 EBB_API const ebb_named *ebb_data_at(const ebb_data *data, size_t index);
 EBB_API const ebb_named *ebb_data_find(const ebb_data *data, const char *name);
 
-/* Rows `index[0..count)` of each named array, gathered into one batch; borrowed until the next call.
- * map: pairs (array name in the file, input name), NULL-terminated; NULL: names agree. */
+/* Rows `index[0..count)` of each named array, gathered into one batch; borrowed until the next
+ * call. map: pairs (array name in the file, input name), NULL-terminated; NULL: names agree. */
 EBB_API ebb_status ebb_data_rows(ebb_data *data, const int64_t *index, size_t count,
                                  const char *const *map, ebb_batch *batch);
 

@@ -1,9 +1,9 @@
 /* kernels.h: backend, kernel, call.
  *
- * A kernel answers questions at different times: does it take this call (declines), what scratch does
- * it need (workspace), get ready (prepare), compute (run). Kernels know operators, dtypes, shapes and
- * attributes; never graphs, names or plans. `plain` is the meaning of every operator and the oracle in
- * tests; faster back ends stand before it in the list of pick.c.
+ * A kernel answers questions at different times: does it take this call (declines), what scratch
+ * does it need (workspace), get ready (prepare), compute (run). Kernels know operators, dtypes,
+ * shapes and attributes; never graphs, names or plans. `plain` is the meaning of every operator and
+ * the oracle in tests; faster back ends stand before it in the list of pick.c.
  *
  * Contracts
  *   - An absent optional operand has dtype EBB_NONE; an output nobody wants too.
@@ -23,35 +23,36 @@ extern "C" {
 #endif
 
 typedef struct ebb_operand {
-    ebb_type type;  /* all dims known */
+    ebb_type type; /* all dims known */
     size_t bytes;
-    void *data;     /* NULL until run, except for constants */
+    void *data;                 /* NULL until run, except for constants */
     const ebb_tensor *constant; /* its value where it is known before the run, else NULL */
 } ebb_operand;
 
 typedef struct ebb_call {
     ebb_op op;
-    int64_t version;      /* opset version of the node's domain */
-    const char *node;     /* label for errors: "Conv 'layer3.conv1'" */
+    int64_t version;  /* opset version of the node's domain */
+    const char *node; /* label for errors: "Conv 'layer3.conv1'" */
     ebb_attrs attrs;
     uint32_t input_count, output_count;
     ebb_operand *in, *out;
     const struct ebb_kernel *kernel; /* chosen by ebb_pick */
     void *workspace;                 /* 64-aligned, workspace_bytes long; contents undefined */
     size_t workspace_bytes;
-    void *state;          /* what prepare made; release() frees it */
-    uint64_t seed, step;  /* for operators that draw without a key of their own */
-    uint64_t stream;      /* distinct per node: hash of its name */
+    void *state;         /* what prepare made; release() frees it */
+    uint64_t seed, step; /* for operators that draw without a key of their own */
+    uint64_t stream;     /* distinct per node: hash of its name */
 } ebb_call;
 
 typedef struct ebb_kernel {
     const char *name; /* "dnnl.matmul" */
     ebb_op op;
-    const char *(*declines)(const ebb_call *);              /* NULL result: I take it. Else: why not */
-    ebb_status (*workspace)(const ebb_call *, size_t *bytes); /* NULL: none. Cheap: no code generation */
-    ebb_status (*prepare)(ebb_call *);                      /* NULL: nothing. Once, before the first run */
+    const char *(*declines)(const ebb_call *); /* NULL result: I take it. Else: why not */
+    ebb_status (*workspace)(const ebb_call *,
+                            size_t *bytes); /* NULL: none. Cheap: no code generation */
+    ebb_status (*prepare)(ebb_call *);      /* NULL: nothing. Once, before the first run */
     ebb_status (*run)(const ebb_call *);
-    void (*release)(ebb_call *);                            /* NULL: nothing */
+    void (*release)(ebb_call *); /* NULL: nothing */
 } ebb_kernel;
 
 typedef struct ebb_family { /* the kernels of one file */

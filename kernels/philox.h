@@ -19,7 +19,8 @@ typedef struct ebb_philox {
     uint32_t word[4];
 } ebb_philox;
 
-EBB_PHILOX ebb_philox ebb_philox_block(uint64_t seed, uint64_t step, uint32_t stream, uint64_t block)
+EBB_PHILOX ebb_philox ebb_philox_block(uint64_t seed, uint64_t step, uint32_t stream,
+                                       uint64_t block)
 {
     /* 38 bits of block are enough for 2^40 elements; its upper part shares a word with the step. */
     uint32_t c0 = (uint32_t)block, c1 = (uint32_t)(block >> 32) ^ (uint32_t)(step >> 32);

@@ -1,8 +1,8 @@
 /* arena.h: memory, in the three lifetimes that there are.
  *
  * Everything that lives as long as a graph, a pass or a program is bump-allocated from an arena and
- * goes with it; nothing is freed one by one, so an early return leaks nothing. All allocation of the
- * library goes through ebb_alloc(), where tests make the n-th one fail.
+ * goes with it; nothing is freed one by one, so an early return leaks nothing. All allocation of
+ * the library goes through ebb_alloc(), where tests make the n-th one fail.
  *
  * Also here, because everyone needs them: growing arrays, interned names, checked size arithmetic.
  */
@@ -41,7 +41,8 @@ typedef struct ebb_arena {
 
 void ebb_arena_fini(ebb_arena *arena);
 
-/* Aligned to 16 and not cleared / cleared. NULL when out of memory or when count * size overflows. */
+/* Aligned to 16 and not cleared / cleared. NULL when out of memory or when count * size overflows.
+ */
 void *ebb_arena_alloc(ebb_arena *arena, size_t bytes);
 void *ebb_arena_zeroed(ebb_arena *arena, size_t count, size_t size);
 char *ebb_arena_strdup(ebb_arena *arena, const char *text);

@@ -42,9 +42,9 @@ typedef struct ebb_attr {
     const float *floats;
     const int64_t *ints;
     const char *const *strings;
-    const ebb_tensor *tensor;         /* TENSOR */
-    struct ebb_graph *const *graphs;  /* GRAPH (count 1), GRAPHS */
-    const void *origin;               /* the AttributeProto, for the writer and the rarer types */
+    const ebb_tensor *tensor;        /* TENSOR */
+    struct ebb_graph *const *graphs; /* GRAPH (count 1), GRAPHS */
+    const void *origin;              /* the AttributeProto, for the writer and the rarer types */
 } ebb_attr;
 
 typedef struct ebb_attrs {

@@ -21,12 +21,13 @@ enum { EBB_BUILD_ATTRS = 16, EBB_BUILD_OUTPUTS = 8 };
 
 typedef struct ebb_build {
     ebb_graph *g;
-    ebb_node before;  /* where nodes go; none: at the end */
+    ebb_node before; /* where nodes go; none: at the end */
     ebb_phase phase;
     const char *pass; /* metadata "ebb.pass"; NULL: none */
-    const char *name; /* base for names of what is emitted, e.g. "conv1_Grad"; NULL: the op's name */
+    const char
+        *name; /* base for names of what is emitted, e.g. "conv1_Grad"; NULL: the op's name */
     ebb_status status;
-    ebb_node last;    /* the node emitted last */
+    ebb_node last; /* the node emitted last */
     ebb_attr pending[EBB_BUILD_ATTRS];
     uint32_t pending_count;
     const char *output_name; /* name for output 0 of the next node (ebb_with_name) */
@@ -39,7 +40,7 @@ void ebb_with_float(ebb_build *b, const char *name, double f);
 void ebb_with_string(ebb_build *b, const char *name, const char *s);
 void ebb_with_ints(ebb_build *b, const char *name, const int64_t *list, uint32_t count);
 void ebb_with_name(ebb_build *b, const char *output_name); /* fresh if taken */
-void ebb_with_attrs_of(ebb_build *b, ebb_node n);          /* all of that node's, for ConvGrad etc. */
+void ebb_with_attrs_of(ebb_build *b, ebb_node n); /* all of that node's, for ConvGrad etc. */
 
 /* One node with `count` inputs and `out_count` outputs into out[]. Absent inputs are EBB_NO_VALUE;
  * trailing ones are dropped. wanted: bit k set where output k is to exist. */
@@ -48,8 +49,8 @@ void ebb_emit_node(ebb_build *b, ebb_op op, const ebb_value *in, uint32_t count,
 
 /* One node with one output. */
 ebb_value ebb_emit_list(ebb_build *b, ebb_op op, const ebb_value *in, uint32_t count);
-#define ebb_emit(b, op, ...)                                                                       \
-    ebb_emit_list((b), (op), (const ebb_value[]){__VA_ARGS__},                                     \
+#define ebb_emit(b, op, ...)                                   \
+    ebb_emit_list((b), (op), (const ebb_value[]){__VA_ARGS__}, \
                   (uint32_t)(sizeof((const ebb_value[]){__VA_ARGS__}) / sizeof(ebb_value)))
 
 /* Constants, as initializers (shared where bytes and type are equal). */
@@ -85,7 +86,8 @@ typedef struct ebb_grad {
     ebb_attrs attrs;
 } ebb_grad;
 
-/* Makes sure that the forward node has output `slot` (LayerNormalization's mean, say), and returns it. */
+/* Makes sure that the forward node has output `slot` (LayerNormalization's mean, say), and returns
+ * it. */
 ebb_value ebb_grad_need_output(ebb_build *b, ebb_grad *c, uint32_t slot, const char *suffix);
 
 #ifdef __cplusplus

@@ -375,7 +375,8 @@ static bool from_constant(ebb_facts *facts, ebb_node n, learned *l)
     return one != NULL || (many != NULL && many->count <= EBB_FACT_MAX);
 }
 
-/* Cast and CastLike to an integer; exporters write CastLike(0.0, n). keep() refuses other targets. */
+/* Cast and CastLike to an integer; exporters write CastLike(0.0, n). keep() refuses other targets.
+ */
 static bool from_cast(ebb_facts *facts, ebb_node n, learned *l)
 {
     const double limit = 9007199254740992.0; // beyond, a double is no exact integer

@@ -22,8 +22,8 @@ ebb_status ebb_model_read_memory(ebb_model **model, const void *bytes, size_t si
                                  const char *folder);
 
 typedef struct ebb_write_options {
-    size_t external_above_bytes; /* initializers of this size or more go to PATH.data; 0: as they are,
-                                    unless the file would pass 2 GiB */
+    size_t external_above_bytes; /* initializers of this size or more go to PATH.data; 0: as they
+                                    are, unless the file would pass 2 GiB */
     bool no_bodies;              /* leave out the function bodies of ai.ebb operators */
 } ebb_write_options;
 
@@ -32,12 +32,12 @@ ebb_status ebb_model_write(const ebb_model *model, const char *path, const ebb_w
 /* Into memory from malloc, to be released with ebb_free. */
 ebb_status ebb_model_write_memory(const ebb_model *model, void **bytes, size_t *size);
 
-/* ONNX textual syntax (the dialect of onnx.parser and onnx.printer). Whole models, and the node list
- * alone, which is what patterns and bodies are written in. Errors name line and column. */
+/* ONNX textual syntax (the dialect of onnx.parser and onnx.printer). Whole models, and the node
+ * list alone, which is what patterns and bodies are written in. Errors name line and column. */
 ebb_status ebb_text_parse_model(ebb_model **model, const char *text);
 ebb_status ebb_text_parse_function(ebb_model *model, ebb_function *function, const char *text);
-/* Into memory from malloc, to be released with ebb_free. Tensors of more than 64 elements are left out
- * and read back without bytes. Reading infers no types: ebb_infer_graph does. */
+/* Into memory from malloc, to be released with ebb_free. Tensors of more than 64 elements are left
+ * out and read back without bytes. Reading infers no types: ebb_infer_graph does. */
 ebb_status ebb_text_print(char **text, const ebb_graph *g);
 ebb_status ebb_text_print_model(char **text, const ebb_model *model);
 

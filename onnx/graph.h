@@ -1,14 +1,17 @@
 /* graph.h: what a graph is: nodes, values, attributes, initializers; add, replace, move, remove.
  *
  * Plain data. Nodes and values are records in arrays, named by dense ids; 0 is "none". Arrays may
- * move when something is added, so keep ids, never pointers, across a call that adds. Ids of removed
- * nodes and values are not reused while the graph lives, so side tables indexed by id stay valid.
+ * move when something is added, so keep ids, never pointers, across a call that adds. Ids of
+ * removed nodes and values are not reused while the graph lives, so side tables indexed by id stay
+ * valid.
  *
  * NODE ORDER IS EXECUTION ORDER: a doubly linked list. Nothing else decides when a node runs.
  *
- * The graph is not a blackboard: what a pass needs to remember lives in its own scratch, indexed by id.
+ * The graph is not a blackboard: what a pass needs to remember lives in its own scratch, indexed by
+ * id.
  *
- * Lifetimes: everything hangs on the model (ebb_model) and goes with it. Read next: build.h, infer.h.
+ * Lifetimes: everything hangs on the model (ebb_model) and goes with it. Read next: build.h,
+ * infer.h.
  */
 #ifndef EBB_ONNX_GRAPH_H
 #define EBB_ONNX_GRAPH_H
@@ -30,17 +33,26 @@ typedef struct {
 #define EBB_NO_NODE ((ebb_node){0})
 #define EBB_NO_VALUE ((ebb_value){0})
 
-static inline bool ebb_same_node(ebb_node a, ebb_node b) { return a.i == b.i; }
-static inline bool ebb_same_value(ebb_value a, ebb_value b) { return a.i == b.i; }
-static inline bool ebb_same_str(ebb_str a, ebb_str b) { return a.i == b.i; }
+static inline bool ebb_same_node(ebb_node a, ebb_node b)
+{
+    return a.i == b.i;
+}
+static inline bool ebb_same_value(ebb_value a, ebb_value b)
+{
+    return a.i == b.i;
+}
+static inline bool ebb_same_str(ebb_str a, ebb_str b)
+{
+    return a.i == b.i;
+}
 
 typedef enum ebb_phase { /* node metadata "ebb.phase" */
-    EBB_PHASE_NONE = 0,
-    EBB_FORWARD,
-    EBB_LOSS,
-    EBB_BACKWARD,
-    EBB_UPDATE,
-    EBB_PHASE_COUNT
+                         EBB_PHASE_NONE = 0,
+                         EBB_FORWARD,
+                         EBB_LOSS,
+                         EBB_BACKWARD,
+                         EBB_UPDATE,
+                         EBB_PHASE_COUNT
 } ebb_phase;
 
 typedef struct ebb_prop { /* one metadata_props entry */
@@ -69,29 +81,29 @@ typedef struct ebb_node_info {
     /* In place: out k is written over in over[k]-1; 0: out k has memory of its own. NULL: none.
      * Metadata "ebb.inplace" = "k:i k:i". Set by the alias pass, obeyed by the ruler. */
     uint8_t *over;
-    ebb_props props;    /* metadata other than the above */
+    ebb_props props; /* metadata other than the above */
     ebb_node prev, next;
     const void *origin; /* NodeProto */
 } ebb_node_info;
 
-enum { /* ebb_value_info.flags */
-    EBB_IS_INPUT = 1 << 0,       /* graph input */
-    EBB_IS_OUTPUT = 1 << 1,      /* graph output */
-    EBB_IS_INITIALIZER = 1 << 2, /* has a tensor (which may be without bytes) */
-    EBB_IS_STATE = 1 << 3,       /* key of an update binding: the step replaces it */
-    EBB_IS_OUTER = 1 << 4,       /* subgraph: stands for a value of the graph outside */
-    EBB_IS_CAPTURED = 1 << 5,    /* a subgraph reads it: it has uses that no list shows */
+enum {                              /* ebb_value_info.flags */
+       EBB_IS_INPUT = 1 << 0,       /* graph input */
+       EBB_IS_OUTPUT = 1 << 1,      /* graph output */
+       EBB_IS_INITIALIZER = 1 << 2, /* has a tensor (which may be without bytes) */
+       EBB_IS_STATE = 1 << 3,       /* key of an update binding: the step replaces it */
+       EBB_IS_OUTER = 1 << 4,       /* subgraph: stands for a value of the graph outside */
+       EBB_IS_CAPTURED = 1 << 5,    /* a subgraph reads it: it has uses that no list shows */
 };
 
 typedef enum ebb_role { /* what an initializer is for; metadata "ebb.role" */
-    EBB_ROLE_NONE = 0,
-    EBB_ROLE_PARAMETER,  /* trained */
-    EBB_ROLE_FROZEN,     /* a float weight that is not trained */
-    EBB_ROLE_STATISTIC,  /* running mean and variance */
-    EBB_ROLE_OPTIMIZER,  /* momentum, Adam moments, step counter */
-    EBB_ROLE_RANDOM,     /* the random key: int64[2] {seed, step} */
-    EBB_ROLE_CONSTANT,
-    EBB_ROLE_COUNT
+                        EBB_ROLE_NONE = 0,
+                        EBB_ROLE_PARAMETER, /* trained */
+                        EBB_ROLE_FROZEN,    /* a float weight that is not trained */
+                        EBB_ROLE_STATISTIC, /* running mean and variance */
+                        EBB_ROLE_OPTIMIZER, /* momentum, Adam moments, step counter */
+                        EBB_ROLE_RANDOM,    /* the random key: int64[2] {seed, step} */
+                        EBB_ROLE_CONSTANT,
+                        EBB_ROLE_COUNT
 } ebb_role;
 
 typedef struct ebb_value_info {
@@ -117,7 +129,7 @@ typedef struct ebb_graph {
     struct ebb_model *model;
     struct ebb_graph *outer; /* of a subgraph, else NULL */
     ebb_str name, doc;
-    ebb_node_info *nodes; /* [0] is the list's head: next = first, prev = last */
+    ebb_node_info *nodes;             /* [0] is the list's head: next = first, prev = last */
     size_t node_count, node_capacity; /* ids in use, [0] included */
     ebb_value_info *values;           /* [0] is "none" */
     size_t value_count, value_capacity;
@@ -129,7 +141,7 @@ typedef struct ebb_graph {
     size_t by_name_count;
     ebb_binding *bindings;
     size_t binding_count, binding_capacity;
-    ebb_value loss;     /* of a training graph: metadata "ebb.loss"; else none */
+    ebb_value loss; /* of a training graph: metadata "ebb.loss"; else none */
     ebb_props props;
     const void *origin; /* GraphProto */
 } ebb_graph;
@@ -165,7 +177,7 @@ struct ebb_model { /* ebb_model in ebb.h */
     struct ebb_init_binding { /* initializer name <- output of `initialization` */
         ebb_str state;
         ebb_value value;
-    } *init_bindings;
+    } * init_bindings;
     size_t init_binding_count;
     ebb_props props;
     const char *path, *folder; /* of the file, for external data and messages; "" when made here */
@@ -181,10 +193,11 @@ void ebb_model_free(ebb_model *model);
 ebb_status ebb_graph_new(ebb_graph **graph, ebb_model *model, ebb_graph *outer); /* model's arena */
 
 int64_t ebb_model_opset(const ebb_model *model, const char *domain); /* 0: not imported */
-ebb_status ebb_model_import(ebb_model *model, const char *domain, int64_t version); /* add if absent */
+ebb_status ebb_model_import(ebb_model *model, const char *domain,
+                            int64_t version); /* add if absent */
 
-/* A deep copy: nothing of it shares memory with the original but mapped and constant bytes, for which
- * the original must outlive it. */
+/* A deep copy: nothing of it shares memory with the original but mapped and constant bytes, for
+ * which the original must outlive it. */
 ebb_status ebb_model_copy(ebb_model **copy, const ebb_model *model);
 
 static inline const char *ebb_text(const ebb_graph *g, ebb_str s)
@@ -195,19 +208,34 @@ ebb_str ebb_graph_intern(ebb_graph *g, const char *text); /* 0: out of memory */
 
 /* ---- look ---- */
 
-static inline ebb_node_info *ebb_node_of(const ebb_graph *g, ebb_node n) { return &g->nodes[n.i]; }
+static inline ebb_node_info *ebb_node_of(const ebb_graph *g, ebb_node n)
+{
+    return &g->nodes[n.i];
+}
 static inline ebb_value_info *ebb_value_of(const ebb_graph *g, ebb_value v)
 {
     return &g->values[v.i];
 }
-static inline ebb_node ebb_first(const ebb_graph *g) { return g->nodes[0].next; }
-static inline ebb_node ebb_next(const ebb_graph *g, ebb_node n) { return g->nodes[n.i].next; }
-static inline ebb_node ebb_last(const ebb_graph *g) { return g->nodes[0].prev; }
-static inline ebb_node ebb_prev(const ebb_graph *g, ebb_node n) { return g->nodes[n.i].prev; }
+static inline ebb_node ebb_first(const ebb_graph *g)
+{
+    return g->nodes[0].next;
+}
+static inline ebb_node ebb_next(const ebb_graph *g, ebb_node n)
+{
+    return g->nodes[n.i].next;
+}
+static inline ebb_node ebb_last(const ebb_graph *g)
+{
+    return g->nodes[0].prev;
+}
+static inline ebb_node ebb_prev(const ebb_graph *g, ebb_node n)
+{
+    return g->nodes[n.i].prev;
+}
 
-/* In execution order. Removing the current node inside EBB_EACH_NODE is allowed (its links stay). */
-#define EBB_EACH_NODE(g, n)                                                                        \
-    for (ebb_node n = ebb_first(g); n.i != 0; n = ebb_next((g), n))
+/* In execution order. Removing the current node inside EBB_EACH_NODE is allowed (its links stay).
+ */
+#define EBB_EACH_NODE(g, n) for (ebb_node n = ebb_first(g); n.i != 0; n = ebb_next((g), n))
 #define EBB_EACH_VALUE(g, v) for (ebb_value v = {1}; v.i < (g)->value_count; v.i++)
 
 ebb_value ebb_value_find(const ebb_graph *g, const char *name); /* none when absent */
@@ -220,15 +248,15 @@ ebb_value ebb_out(const ebb_graph *g, ebb_node n, uint32_t i);
 /* The op of the producing node, EBB_OP_UNKNOWN when none. */
 ebb_op ebb_producer_op(const ebb_graph *g, ebb_value v);
 
-/* The value as a constant: an initializer that no binding replaces and no role trains, or a Constant
- * node's. NULL where it is not constant or its bytes are missing. */
+/* The value as a constant: an initializer that no binding replaces and no role trains, or a
+ * Constant node's. NULL where it is not constant or its bytes are missing. */
 const ebb_tensor *ebb_value_constant(const ebb_graph *g, ebb_value v);
 
 ebb_attrs ebb_node_attrs(const ebb_graph *g, ebb_node n);
 const char *ebb_value_name(const ebb_graph *g, ebb_value v);
 
-/* "Conv 'layer3.conv1'" for messages; where a node has no name, its first output's. Ring of buffers:
- * good until eight later calls. */
+/* "Conv 'layer3.conv1'" for messages; where a node has no name, its first output's. Ring of
+ * buffers: good until eight later calls. */
 const char *ebb_node_label(const ebb_graph *g, ebb_node n);
 
 /* ---- change: NULL status or out of memory, unless said otherwise ---- */
@@ -248,13 +276,15 @@ void ebb_node_move(ebb_graph *g, ebb_node n, ebb_node before); /* none: to the e
 /* Unlinks it, drops its uses, leaves its outputs without producer (and dead when unused). */
 void ebb_node_remove(ebb_graph *g, ebb_node n);
 
-ebb_status ebb_node_set_input(ebb_graph *g, ebb_node n, uint32_t slot, ebb_value v); /* may extend */
-ebb_status ebb_node_set_output(ebb_graph *g, ebb_node n, uint32_t slot, ebb_value v); /* may extend */
+ebb_status ebb_node_set_input(ebb_graph *g, ebb_node n, uint32_t slot,
+                              ebb_value v); /* may extend */
+ebb_status ebb_node_set_output(ebb_graph *g, ebb_node n, uint32_t slot,
+                               ebb_value v);                     /* may extend */
 ebb_status ebb_node_set_op(ebb_graph *g, ebb_node n, ebb_op op); /* name, domain and op at once */
 ebb_status ebb_node_set_over(ebb_graph *g, ebb_node n, uint32_t output, uint32_t input);
 
-/* Every use of `old`, graph outputs and bindings included, becomes `with`. Names stay where they are:
- * a graph output keeps its name only if the caller renames. */
+/* Every use of `old`, graph outputs and bindings included, becomes `with`. Names stay where they
+ * are: a graph output keeps its name only if the caller renames. */
 ebb_status ebb_value_replace(ebb_graph *g, ebb_value old, ebb_value with);
 
 /* Attributes: set or replace. Data is copied into the model's arena. */
@@ -282,11 +312,12 @@ void ebb_graph_remove_initializer(ebb_graph *g, ebb_value v); /* it must be unus
 ebb_status ebb_graph_bind(ebb_graph *g, ebb_value state, ebb_value next);
 ebb_value ebb_graph_bound(const ebb_graph *g, ebb_value state); /* its `next`, or none */
 
-/* Removes nodes whose outputs nobody uses, then initializers and inputs... not inputs: those are the
- * user's. Returns how many nodes went. */
+/* Removes nodes whose outputs nobody uses, then initializers and inputs... not inputs: those are
+ * the user's. Returns how many nodes went. */
 size_t ebb_graph_sweep(ebb_graph *g);
 
-/* Position of each node in execution order, by id (dead: UINT32_MAX); scratch memory, NULL: none left. */
+/* Position of each node in execution order, by id (dead: UINT32_MAX); scratch memory, NULL: none
+ * left. */
 uint32_t *ebb_graph_positions(const ebb_graph *g, ebb_arena *scratch);
 
 /* Orders the nodes topologically, keeping the present order where it is legal (stable). A cycle is

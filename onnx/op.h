@@ -1,7 +1,7 @@
 /* op.h: the operator table.
  *
- * ops.def holds one row an operator; each layer reads its own columns. The functions that a row names
- * live in ops/FAMILY.c: a missing one fails the build by its name.
+ * ops.def holds one row an operator; each layer reads its own columns. The functions that a row
+ * names live in ops/FAMILY.c: a missing one fails the build by its name.
  *
  *   infer  output types from input types, attributes and constant inputs
  *   grad   emits the backward (graph.h, build.h); `none`: nothing flows; `missing`: no rule
@@ -26,20 +26,20 @@ typedef enum ebb_op {
 } ebb_op;
 
 enum {
-    EBB_POINTWISE = 1 << 0, /* output element i needs element i of the (broadcast) inputs alone */
-    EBB_COMMUTES = 1 << 1,  /* inputs 0 and 1 may be exchanged, bit for bit */
-    EBB_VIEW = 1 << 2,      /* output 0 is the bytes of input 0 under another shape */
-    EBB_RANDOM = 1 << 3,    /* draws; run twice it must be given the same key */
-    EBB_FOLDS = 1 << 4,     /* worth evaluating when all inputs are constant */
+    EBB_POINTWISE = 1 << 0,  /* output element i needs element i of the (broadcast) inputs alone */
+    EBB_COMMUTES = 1 << 1,   /* inputs 0 and 1 may be exchanged, bit for bit */
+    EBB_VIEW = 1 << 2,       /* output 0 is the bytes of input 0 under another shape */
+    EBB_RANDOM = 1 << 3,     /* draws; run twice it must be given the same key */
+    EBB_FOLDS = 1 << 4,      /* worth evaluating when all inputs are constant */
     EBB_SHAPE_OF_0 = 1 << 5, /* reads only the shape of input 0, never its bytes */
-    EBB_ROWWISE = 1 << 6,   /* works row by row along an axis: softmax, layer norm */
-    EBB_UPDATES = 1 << 7,   /* an optimizer's step: outputs replace state */
+    EBB_ROWWISE = 1 << 6,    /* works row by row along an axis: softmax, layer norm */
+    EBB_UPDATES = 1 << 7,    /* an optimizer's step: outputs replace state */
     EBB_STATISTICS = 1 << 8, /* carries running statistics (batch norm) */
 };
 
 /* Output o may be written over input i, element by element or because the kernel says so.
  * A column holds the OR of such pairs (o, i < 8). Bytes and layout must be equal too. */
-#define EBB_OVER(o, i) (UINT64_C(1) << ((o) * 8 + (i)))
+#define EBB_OVER(o, i) (UINT64_C(1) << ((o)*8 + (i)))
 bool ebb_op_may_alias(ebb_op op, uint32_t output, uint32_t input);
 
 struct ebb_infer;
@@ -93,14 +93,14 @@ enum { EBB_INFER_MAX = 64 };
 
 typedef struct ebb_infer {
     ebb_op op;
-    int64_t version; /* opset version of the node's domain in the file */
+    int64_t version;  /* opset version of the node's domain in the file */
     const char *node; /* for messages: "Conv 'layer3.conv1'" */
     ebb_attrs attrs;
     uint32_t input_count, output_count;
-    const ebb_type *const *in;           /* NULL: absent */
-    const ebb_tensor *const *constant;   /* the input's value where it is known, else NULL */
-    ebb_type *out;                       /* to fill; starts as ebb_type_none() */
-    bool out_wanted[EBB_INFER_MAX];      /* output has a name in the file */
+    const ebb_type *const *in;         /* NULL: absent */
+    const ebb_tensor *const *constant; /* the input's value where it is known, else NULL */
+    ebb_type *out;                     /* to fill; starts as ebb_type_none() */
+    bool out_wanted[EBB_INFER_MAX];    /* output has a name in the file */
     ebb_arena *scratch;
 } ebb_infer;
 
@@ -108,10 +108,11 @@ typedef struct ebb_infer {
 ebb_status ebb_infer_error(const ebb_infer *c, const char *format, ...)
     EBB_PRINTF(2, 3) EBB_NEVER_NULL;
 
-/* Integers given by attribute (old opsets) or by constant input (new ones). *known is false where the
- * input is there but its value is not known; count is 0 where neither is given. Arena memory. */
-ebb_status ebb_infer_ints(const ebb_infer *c, const char *attr, uint32_t input, const int64_t **list,
-                          uint32_t *count, bool *known);
+/* Integers given by attribute (old opsets) or by constant input (new ones). *known is false where
+ * the input is there but its value is not known; count is 0 where neither is given. Arena memory.
+ */
+ebb_status ebb_infer_ints(const ebb_infer *c, const char *attr, uint32_t input,
+                          const int64_t **list, uint32_t *count, bool *known);
 
 #ifdef __cplusplus
 }

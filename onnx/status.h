@@ -1,8 +1,8 @@
 /* status.h: the error value.
  *
  * A status is NULL for success, else a record from a fixed pool: code, one sentence, and a trail of
- * what was being done. It needs no freeing, so any layer may drop it, and "out of memory" can be said
- * without memory. The pool is a ring: a status is good until 64 later errors have been made.
+ * what was being done. It needs no freeing, so any layer may drop it, and "out of memory" can be
+ * said without memory. The pool is a ring: a status is good until 64 later errors have been made.
  *
  *     model.onnx: Conv 'layer3.conv1': weight expects 64 input channels, input 'relu_7' has 32
  *       while inferring shapes; opset 17
@@ -33,11 +33,11 @@ extern "C" {
 #endif
 
 /* Pass a failure up. The caller adds a line with ebb_while() only when it knows something new. */
-#define EBB_TRY(call)                                                                              \
-    do {                                                                                           \
-        ebb_status ebb_try_status_ = (call);                                                       \
-        if (ebb_try_status_ != NULL)                                                               \
-            return ebb_try_status_;                                                                \
+#define EBB_TRY(call)                        \
+    do {                                     \
+        ebb_status ebb_try_status_ = (call); \
+        if (ebb_try_status_ != NULL)         \
+            return ebb_try_status_;          \
     } while (0)
 
 /* Makes an error. The sentence names the place and says what is wrong; no full stop, no newline. */

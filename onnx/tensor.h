@@ -46,12 +46,12 @@ typedef enum ebb_dtype {
     EBB_DTYPE_COUNT
 } ebb_dtype;
 
-const char *ebb_dtype_name(ebb_dtype dtype);       /* "float32"; "?" when out of range */
-const char *ebb_dtype_onnx_name(ebb_dtype dtype);  /* "float", as the ONNX text syntax spells it */
-unsigned ebb_dtype_bits(ebb_dtype dtype);          /* 0 for STRING and NONE */
-bool ebb_dtype_is_float(ebb_dtype dtype);          /* f64 f32 f16 bf16: what gradients flow through */
-bool ebb_dtype_is_integer(ebb_dtype dtype);        /* signed and unsigned, not bool */
-ebb_dtype ebb_dtype_of_name(const char *name);     /* either spelling; EBB_NONE when unknown */
+const char *ebb_dtype_name(ebb_dtype dtype);      /* "float32"; "?" when out of range */
+const char *ebb_dtype_onnx_name(ebb_dtype dtype); /* "float", as the ONNX text syntax spells it */
+unsigned ebb_dtype_bits(ebb_dtype dtype);         /* 0 for STRING and NONE */
+bool ebb_dtype_is_float(ebb_dtype dtype);      /* f64 f32 f16 bf16: what gradients flow through */
+bool ebb_dtype_is_integer(ebb_dtype dtype);    /* signed and unsigned, not bool */
+ebb_dtype ebb_dtype_of_name(const char *name); /* either spelling; EBB_NONE when unknown */
 
 /* How elements lie in memory. PLAIN is row-major over dims. The dims of a type are always the
  * logical ones (N, C, spatial...); a layout only says where element (n, c, ...) is. */
@@ -67,11 +67,13 @@ typedef struct ebb_layout {
 } ebb_layout;
 
 typedef enum ebb_kind { /* what a value is */
-    EBB_KIND_UNKNOWN = 0,
-    EBB_KIND_TENSOR,
-    EBB_KIND_SEQUENCE, /* of tensors of this dtype (dims: of the elements, where they agree) */
-    EBB_KIND_OPTIONAL,
-    EBB_KIND_OTHER, /* maps, sparse tensors, opaque: kept as the file has them */
+                        EBB_KIND_UNKNOWN = 0,
+                        EBB_KIND_TENSOR,
+                        EBB_KIND_SEQUENCE, /* of tensors of this dtype (dims: of the elements, where
+                                              they agree) */
+                        EBB_KIND_OPTIONAL,
+                        EBB_KIND_OTHER, /* maps, sparse tensors, opaque: kept as the file has them
+                                         */
 } ebb_kind;
 
 typedef struct ebb_type {
@@ -79,14 +81,14 @@ typedef struct ebb_type {
     uint8_t dtype; /* ebb_dtype */
     int8_t rank;   /* -1: unknown */
     ebb_layout layout;
-    int64_t dims[EBB_MAX_RANK];     /* -1: unknown */
-    ebb_str symbols[EBB_MAX_RANK];  /* name of an unknown dim, where it has one */
+    int64_t dims[EBB_MAX_RANK];    /* -1: unknown */
+    ebb_str symbols[EBB_MAX_RANK]; /* name of an unknown dim, where it has one */
 } ebb_type;
 
 ebb_type ebb_type_none(void);
 ebb_type ebb_type_tensor(ebb_dtype dtype, int rank, const int64_t *dims); /* PLAIN */
 bool ebb_type_same_shape(const ebb_type *a, const ebb_type *b);           /* both known and equal */
-bool ebb_type_is_static(const ebb_type *type);                            /* tensor, all dims known */
+bool ebb_type_is_static(const ebb_type *type); /* tensor, all dims known */
 
 /* Product of the dims; false when a dim is unknown or the product overflows int64. */
 EBB_MUST_USE bool ebb_type_elements(const ebb_type *type, int64_t *count);
@@ -105,15 +107,16 @@ void ebb_strides(int64_t *strides, int rank, const int64_t *dims);
  * little-endian, exactly as raw_data; they are borrowed from the mapped file or from an arena. */
 typedef struct ebb_tensor {
     ebb_type type;
-    const void *data;   /* NULL: the bytes are missing (a skeleton's weights) or strings */
-    size_t bytes;       /* by type, also when data is NULL */
-    bool external;      /* the file keeps it in an external file */
-    const char *location; /* external: file name relative to the model's folder */
+    const void *data;        /* NULL: the bytes are missing (a skeleton's weights) or strings */
+    size_t bytes;            /* by type, also when data is NULL */
+    bool external;           /* the file keeps it in an external file */
+    const char *location;    /* external: file name relative to the model's folder */
     uint64_t offset, length; /* external: where in that file; length 0 = to its end */
-    const void *origin; /* the TensorProto it came from, for the writer; NULL when made here */
+    const void *origin;      /* the TensorProto it came from, for the writer; NULL when made here */
 } ebb_tensor;
 
-/* Reads element i of any integer, bool or float tensor. Index and dtype must be right (asserted). */
+/* Reads element i of any integer, bool or float tensor. Index and dtype must be right (asserted).
+ */
 int64_t ebb_tensor_int(const ebb_tensor *tensor, int64_t i);
 double ebb_tensor_double(const ebb_tensor *tensor, int64_t i);
 

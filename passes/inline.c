@@ -1,21 +1,23 @@
 /* inline: calls of the model's own functions become their bodies.
  *
- *   before   y = local.Block <alpha = 0.1> (x)      local.Block (a) => (b) { t = LeakyRelu <alpha: float = @alpha> (a) ... }
- *   after    y/t = LeakyRelu <alpha = 0.1> (x) ...  the function is gone
+ *   before   y = local.Block <alpha = 0.1> (x)      local.Block (a) => (b) { t = LeakyRelu <alpha:
+ * float = @alpha> (a) ... } after    y/t = LeakyRelu <alpha = 0.1> (x) ...  the function is gone
  *
- * Functions may call functions: what a body brings is looked at in turn. A body's attribute that stands
- * for one of the function's gets the call's value, else the function's default, else it is left out, so
- * that the operator's own default holds. Functions of domain ai.ebb that the operator table knows stay
- * calls: they are our operators, and their bodies are for other runtimes.
+ * Functions may call functions: what a body brings is looked at in turn. A body's attribute that
+ * stands for one of the function's gets the call's value, else the function's default, else it is
+ * left out, so that the operator's own default holds. Functions of domain ai.ebb that the operator
+ * table knows stay calls: they are our operators, and their bodies are for other runtimes.
  *
  * Exact: the same operators on the same operands.
  *
- * Declines where the body holds control flow, whose subgraphs would see the function's names, and where
- * the body's opset gives one of its operators another meaning than the model's does.
+ * Declines where the body holds control flow, whose subgraphs would see the function's names, and
+ * where the body's opset gives one of its operators another meaning than the model's does.
  */
 #include "passes/passes.h"
 
-enum { NODES_LIMIT = 1 << 20 }; // of all bodies together: a few small functions can nest to any size
+enum {
+    NODES_LIMIT = 1 << 20
+}; // of all bodies together: a few small functions can nest to any size
 
 /* ---- which function ---- */
 
@@ -183,8 +185,8 @@ static ebb_status put_node(ebb_edit *e, const ebb_function *f, ebb_node call, eb
     return NULL;
 }
 
-/* The value that stands for output k of the call. What the function merely hands through needs a node
- * to be a value of its own. */
+/* The value that stands for output k of the call. What the function merely hands through needs a
+ * node to be a value of its own. */
 static ebb_status give_output(ebb_edit *e, ebb_node call, uint32_t k, ebb_value inner)
 {
     ebb_graph *g = e->g;

@@ -28,7 +28,8 @@ ebb_status ebb_edit_replace(ebb_edit *e, ebb_value old, ebb_value with)
     const uint16_t fixed = EBB_IS_INPUT | EBB_IS_INITIALIZER | EBB_IS_OUTPUT;
     if (!output)
         return ebb_value_replace(g, old, with);
-    if ((ebb_value_of(g, with)->flags & fixed) != 0) { // its own name must stay: keep the output apart
+    if ((ebb_value_of(g, with)->flags & fixed) !=
+        0) { // its own name must stay: keep the output apart
         ebb_node maker = ebb_value_of(g, old)->producer;
         if (maker.i == 0)
             return NULL;

@@ -1,9 +1,10 @@
 /* rewrite.h: how a graph is changed: pass, rule, edit, report.
  *
- * A pass is a file that ends in its descriptor. It gets an edit: the graph, a scratch arena that goes
- * when the pass returns, its options, and the report. It changes the graph only through edit.c and
- * build.h, which stamp provenance ("ebb.pass"), and it says for each site that it looked at whether it
- * was applied or why not. After it returns, the pipeline verifies, sweeps dead nodes and weighs.
+ * A pass is a file that ends in its descriptor. It gets an edit: the graph, a scratch arena that
+ * goes when the pass returns, its options, and the report. It changes the graph only through edit.c
+ * and build.h, which stamp provenance ("ebb.pass"), and it says for each site that it looked at
+ * whether it was applied or why not. After it returns, the pipeline verifies, sweeps dead nodes and
+ * weighs.
  *
  * What a pass must preserve: a legal graph; names of graph inputs, outputs and initializers; its
  * exactness. A second run finds nothing to do.
@@ -35,7 +36,8 @@ typedef enum ebb_option_kind {
 typedef struct ebb_option {
     const char *name;
     ebb_option_kind kind;
-    const char *otherwise; /* default, as text; NULL: none, the option is required or optional by doc */
+    const char
+        *otherwise; /* default, as text; NULL: none, the option is required or optional by doc */
     const char *choices;
     const char *doc; /* one line */
 } ebb_option;
@@ -68,8 +70,8 @@ typedef struct ebb_report { /* one pass's; model lifetime of the pipeline's repo
     size_t skip_count, skip_capacity;
     char **notes; /* sentences for the user: "BatchNormalization 'bn1' set to training mode" */
     size_t note_count, note_capacity;
-    int64_t saved_bytes;                             /* of the values that backward reads */
-    uint64_t peak_before_bytes, peak_after_bytes;    /* 0: not yet weighable (no static shapes) */
+    int64_t saved_bytes;                          /* of the values that backward reads */
+    uint64_t peak_before_bytes, peak_after_bytes; /* 0: not yet weighable (no static shapes) */
     int64_t ns;
     size_t nodes_before, nodes_after;
 } ebb_report;
@@ -81,7 +83,7 @@ struct ebb_edit {
     const ebb_pass *pass;
     const struct ebb_option_value {
         const char *name, *value;
-    } *options; /* as given; look up with ebb_option_* */
+    } * options; /* as given; look up with ebb_option_* */
     size_t option_count;
     ebb_arena *scratch; /* gone when the pass returns */
     ebb_arena *keep;    /* the report's */
@@ -105,7 +107,8 @@ ebb_status ebb_note(ebb_edit *e, const char *format, ...) EBB_PRINTF(2, 3);
 /* Options, given or default. The pipeline has checked names, kinds and choices before the run. */
 int64_t ebb_option_int(const ebb_edit *e, const char *name);
 double ebb_option_float(const ebb_edit *e, const char *name);
-const char *ebb_option_string(const ebb_edit *e, const char *name); /* NULL: not given, no default */
+const char *ebb_option_string(const ebb_edit *e,
+                              const char *name); /* NULL: not given, no default */
 bool ebb_option_given(const ebb_edit *e, const char *name);
 
 /* Glob with * and ?, as --train and --freeze take them; several are separated by , ; or space. */
@@ -114,10 +117,10 @@ bool ebb_glob(const char *pattern, const char *text);
 /* ---- match.c and engine.c: rules ---- */
 
 /* A rule: pattern and replacement in ONNX text (node lists; "y = Mul(x, s)"). Names in the pattern
- * bind values; a commutative op fits either way; a number (0.5) fits a constant of that value within
- * 1e-6 relative; attributes given must be equal, others may be anything; values inside the pattern
- * must have no use outside it. Each node stands before its users, and the last one's first output is
- * the root. Inputs beyond those of the pattern may be there, unless the op commutes. */
+ * bind values; a commutative op fits either way; a number (0.5) fits a constant of that value
+ * within 1e-6 relative; attributes given must be equal, others may be anything; values inside the
+ * pattern must have no use outside it. Each node stands before its users, and the last one's first
+ * output is the root. Inputs beyond those of the pattern may be there, unless the op commutes. */
 typedef struct ebb_match {
     ebb_graph *g;
     const char *const *names; /* bound names ... */
@@ -132,7 +135,7 @@ ebb_value ebb_match_value(const ebb_match *m, const char *name); /* none: not bo
 typedef struct ebb_rule {
     const char *name;
     const char *pattern;
-    const char *replace; /* one node; NULL: `build` makes it */
+    const char *replace;                         /* one node; NULL: `build` makes it */
     const char *(*declines)(const ebb_match *m); /* NULL or NULL result: go on; else the reason */
     void (*build)(ebb_build *b, const ebb_match *m, ebb_value *root); /* where replace is NULL */
 } ebb_rule;

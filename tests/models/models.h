@@ -65,8 +65,8 @@ static inline ebb_status recorded_rewrite(const recorded *r, ebb_model *model, c
     return ebb_rewrite(model, pipeline, &options, NULL);
 }
 
-/* Opens a small model, binds the shapes of the recorded inputs, makes the step and compiles it for the
- * back end that the environment names in EBB_TEST_BACKEND. */
+/* Opens a small model, binds the shapes of the recorded inputs, makes the step and compiles it for
+ * the back end that the environment names in EBB_TEST_BACKEND. */
 static inline ebb_status recorded_program(const recorded *r, const char *dropout,
                                           const char *optimizer, const char *memory,
                                           ebb_model **model, ebb_program **program,
