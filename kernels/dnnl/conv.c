@@ -56,14 +56,16 @@ static const char *free_choice(dnnl_memory_desc_t *md, const ebb_type *type)
     return NULL;
 }
 
-/* 1x1, stride 1, no padding, one group, all row-major: a matrix product. */
+/* 1x1, stride 1, no padding, one group, all row-major: a matrix product. Small images leave too little
+ * in each product: at 7x7 it is half as fast as the direct kernels (bench_kernels "resnet50 4"). */
 static bool is_product(const ebb_geometry *w, const form *f)
 {
     for (int axis = 0; axis < EBB_AXES; axis++)
         if (w->kernel[axis] != 1 || w->stride[axis] != 1 || w->pad_begin[axis] != 0 ||
             w->pad_end[axis] != 0)
             return false;
-    return w->groups == 1 && is_plain(f->wide) && is_plain(f->narrow);
+    return ebb_geometry_volume(w->wide) >= 128 && w->groups == 1 && is_plain(f->wide) &&
+           is_plain(f->narrow);
 }
 
 static const char *make_product(ebb_dnnl_plan *plan, const ebb_call *call, const ebb_geometry *w)
