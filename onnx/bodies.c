@@ -1,5 +1,7 @@
-/* bodies.c: the function bodies of bodies.def, by operator. */
+/* bodies.c: the function bodies of bodies.def, by operator and opset. */
 #include "onnx/op.h"
+
+#include <string.h>
 
 /* A compiler need take string literals of 4095 bytes only, and those with ten rounds of Philox are
  * longer; ours take them. */
@@ -7,15 +9,41 @@
 #pragma GCC diagnostic ignored "-Woverlength-strings"
 #endif
 
+static const struct body {
+    ebb_op op;
+    int64_t before; // serves models whose ai.onnx is below this
+    const char *text;
+} bodies[] = {
+#define EBB_BODY(id, text) {EBB_OP_##id, INT64_MAX, text},
+#define EBB_BODY_BEFORE(id, opset, text) {EBB_OP_##id, opset, text},
+#include "onnx/bodies.def"
+#include "onnx/bodies_ms.def"
+#undef EBB_BODY
+#undef EBB_BODY_BEFORE
+};
+
+const char *ebb_op_body_at(ebb_op op, int64_t opset)
+{
+    for (size_t i = 0; i < sizeof bodies / sizeof bodies[0]; i++)
+        if (bodies[i].op == op && opset < bodies[i].before)
+            return bodies[i].text;
+    return NULL;
+}
+
 const char *ebb_op_body(ebb_op op)
 {
-    switch (op) {
-#define EBB_BODY(id, text)                                                                         \
-    case EBB_OP_##id:                                                                              \
-        return text;
-#include "onnx/bodies.def"
-#undef EBB_BODY
-    default:
-        return NULL;
-    }
+    return ebb_op_body_at(op, INT64_MAX - 1);
+}
+
+/* The names between "=> (" and ")" in the body's first lines. */
+uint32_t ebb_op_body_outputs(ebb_op op)
+{
+    const char *text = ebb_op_body(op);
+    const char *at = text != NULL ? strstr(text, "=> (") : NULL;
+    if (at == NULL)
+        return 0;
+    uint32_t count = 1;
+    for (; *at != ')'; at++)
+        count += *at == ',';
+    return count;
 }

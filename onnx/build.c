@@ -86,13 +86,26 @@ void ebb_with_attrs_of(ebb_build *b, ebb_node n)
 
 /* ---- nodes ---- */
 
+enum { COUNTED_NAMES = 10 };
+
+/* "base/Op", or with a number behind it: ONNX Runtime takes no model in which two nodes share a
+ * name. Texts that nothing in the model uses are free, whatever else they could name. */
+static ebb_str node_name(ebb_build *b, ebb_node n, const char *op_name)
+{
+    char name[512];
+    const char *base = b->name != NULL ? b->name : "ebb";
+    (void)snprintf(name, sizeof name, "%.400s/%.80s", base, op_name);
+    for (uint32_t i = 1; ebb_names_find(&b->g->model->names, name).i != 0; i++)
+        (void)snprintf(name, sizeof name, "%.400s/%.80s_%u", base, op_name,
+                       (unsigned)(i < COUNTED_NAMES ? i : i + n.i)); // ids are not used twice
+    return ebb_graph_intern(b->g, name);
+}
+
 static ebb_status stamp(ebb_build *b, ebb_node n, const char *op_name)
 {
     ebb_node_info *info = ebb_node_of(b->g, n);
-    char name[512];
     info->phase = (uint8_t)b->phase;
-    (void)snprintf(name, sizeof name, "%.400s/%.90s", b->name != NULL ? b->name : "ebb", op_name);
-    info->name = ebb_graph_intern(b->g, name);
+    info->name = node_name(b, n, op_name);
     if (info->name.i == 0)
         return ebb_error_memory();
     if (b->phase == EBB_BACKWARD) { // the mark by which ONNX Runtime's tools tell backward nodes

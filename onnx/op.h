@@ -77,9 +77,13 @@ static inline bool ebb_op_has(ebb_op op, uint32_t trait)
 bool ebb_op_has_grad(ebb_op op);   /* a rule, or the knowledge that nothing flows */
 bool ebb_op_stops_grad(ebb_op op); /* that knowledge: Shape, Equal, Range ... */
 
-/* The function body of an ai.ebb operator in ONNX text, or NULL: what other runtimes run, and what
- * our kernel is tested against. See bodies.def. */
+/* The function body of an operator in ONNX text, or NULL: what other runtimes run, and what our
+ * kernel is tested against. All ai.ebb operators have one, and those of others that a runtime for
+ * inference lacks. See bodies.def. _at: for a model with ai.onnx at this opset; else: at the
+ * newest. */
 const char *ebb_op_body(ebb_op op);
+const char *ebb_op_body_at(ebb_op op, int64_t opset);
+uint32_t ebb_op_body_outputs(ebb_op op); /* how many outputs it declares; 0: no body */
 
 /* The domains that we emit into and the versions that we import. */
 #define EBB_DOMAIN_ONNX ""

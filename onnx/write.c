@@ -137,17 +137,31 @@ static Onnx__FunctionProto *make_function(ebb_writer *w, const ebb_function *f)
     return proto;
 }
 
-static bool has_function(const ebb_model *m, const char *name)
+static bool has_function(const ebb_model *m, const ebb_op_row *row)
 {
     for (size_t i = 0; i < m->function_count; i++)
-        if (strcmp(ebb_names_text(&m->names, m->functions[i].domain), EBB_DOMAIN_EBB) == 0 &&
-            strcmp(ebb_names_text(&m->names, m->functions[i].name), name) == 0)
+        if (strcmp(ebb_names_text(&m->names, m->functions[i].domain), row->domain) == 0 &&
+            strcmp(ebb_names_text(&m->names, m->functions[i].name), row->name) == 0)
             return true;
     return false;
 }
 
-/* Bodies of the ai.ebb operators in use, and of those that these use. `host` owns what is parsed.
- */
+/* A body as it is for the model: bodies mean the same from the opset that their text says on, and
+ * checkers and runtimes want a function's opset to be that of the model. */
+static ebb_status read_body(ebb_writer *w, ebb_model *host, ebb_op op, ebb_function *f)
+{
+    int64_t opset = ebb_model_opset(w->model, EBB_DOMAIN_ONNX);
+    EBB_TRY(ebb_while(ebb_text_parse_function(host, f, ebb_op_body_at(op, opset)),
+                      "making the body of %s.%s", ebb_op_row_of(op)->domain,
+                      ebb_op_row_of(op)->name));
+    f->origin = NULL;
+    for (size_t i = 0; i < f->import_count; i++)
+        if (f->imports[i].version < opset && ebb_text(f->body, f->imports[i].domain)[0] == '\0')
+            f->imports[i].version = opset;
+    return NULL;
+}
+
+/* Bodies of the operators in use, and of those that these use. `host` owns what is parsed. */
 static ebb_status add_bodies(ebb_writer *w, ebb_model *host, Onnx__FunctionProto **list,
                              size_t *count)
 {
@@ -155,18 +169,15 @@ static ebb_status add_bodies(ebb_writer *w, ebb_model *host, Onnx__FunctionProto
     while (again) {
         again = false;
         for (int op = 1; op < EBB_OP_COUNT; op++) {
-            if (!w->bodies[op] || done[op])
+            if (!w->bodies[op] || w->bodies_wrong[op] || done[op])
                 continue;
             done[op] = again = true;
-            const char *text = ebb_op_body((ebb_op)op);
-            if (text == NULL || has_function(w->model, ebb_op_row_of((ebb_op)op)->name))
+            if (has_function(w->model, ebb_op_row_of((ebb_op)op)))
                 continue;
             ebb_function *f = EBB_NEW(&host->arena, ebb_function, 1);
             if (f == NULL)
                 return ebb_error_memory();
-            EBB_TRY(ebb_while(ebb_text_parse_function(host, f, text),
-                              "making the body of ai.ebb.%s", ebb_op_row_of((ebb_op)op)->name));
-            f->origin = NULL;
+            EBB_TRY(read_body(w, host, (ebb_op)op, f));
             list[*count] = make_function(w, f);
             if (list[(*count)++] == NULL)
                 return ebb_error_memory();
@@ -175,8 +186,7 @@ static ebb_status add_bodies(ebb_writer *w, ebb_model *host, Onnx__FunctionProto
     return NULL;
 }
 
-static ebb_status set_functions(ebb_writer *w, Onnx__ModelProto *proto, ebb_model *host,
-                                bool no_bodies)
+static ebb_status set_functions(ebb_writer *w, Onnx__ModelProto *proto, ebb_model *host)
 {
     const ebb_model *m = w->model;
     size_t count = 0;
@@ -187,8 +197,7 @@ static ebb_status set_functions(ebb_writer *w, Onnx__ModelProto *proto, ebb_mode
     for (size_t i = 0; i < m->function_count; i++)
         if ((list[count++] = make_function(w, &m->functions[i])) == NULL)
             return ebb_error_memory();
-    if (!no_bodies)
-        EBB_TRY(add_bodies(w, host, list, &count));
+    EBB_TRY(add_bodies(w, host, list, &count));
     proto->functions = list;
     proto->n_functions = count;
     return NULL;
@@ -289,8 +298,7 @@ static void set_model_props(ebb_writer *w, Onnx__ModelProto *proto)
     proto->n_metadata_props = now.count;
 }
 
-static ebb_status make_model(ebb_writer *w, Onnx__ModelProto **model, ebb_model *host,
-                             bool no_bodies)
+static ebb_status make_model(ebb_writer *w, Onnx__ModelProto **model, ebb_model *host)
 {
     const ebb_model *m = w->model;
     Onnx__ModelProto *proto = COPY_MESSAGE(w, Onnx__ModelProto, ONNX__MODEL_PROTO, m->origin);
@@ -300,7 +308,7 @@ static ebb_status make_model(ebb_writer *w, Onnx__ModelProto **model, ebb_model 
     proto->graph = ebb_writer_graph(w, m->graph);
     if (proto->graph == NULL)
         return ebb_error_memory();
-    EBB_TRY(set_functions(w, proto, host, no_bodies));
+    EBB_TRY(set_functions(w, proto, host));
     set_training(w, proto);
     set_imports(w, proto);
     set_model_props(w, proto);
@@ -408,6 +416,7 @@ static void forget(ebb_writer *w)
     w->moved_count = 0;
     w->domain_count = 0;
     memset(w->bodies, 0, sizeof w->bodies);
+    memset(w->bodies_wrong, 0, sizeof w->bodies_wrong);
 }
 
 static ebb_status write_to(ebb_writer *w, ebb_model *host, const char *path,
@@ -415,14 +424,14 @@ static ebb_status write_to(ebb_writer *w, ebb_model *host, const char *path,
 {
     const char *data_path;
     Onnx__ModelProto *proto;
-    bool no_bodies = o != NULL && o->no_bodies;
+    w->no_bodies = o != NULL && o->no_bodies;
     EBB_TRY(look_around(w, path, &data_path));
     w->external_above = o != NULL ? o->external_above_bytes : 0;
-    EBB_TRY(make_model(w, &proto, host, no_bodies));
+    EBB_TRY(make_model(w, &proto, host));
     if (protobuf_c_message_get_packed_size(&proto->base) > INT32_MAX) {
         forget(w);
         w->external_above = LARGE_TENSOR_BYTES;
-        EBB_TRY(make_model(w, &proto, host, no_bodies));
+        EBB_TRY(make_model(w, &proto, host));
         if (protobuf_c_message_get_packed_size(&proto->base) > INT32_MAX)
             return ebb_error(EBB_IO, "%s: would be larger than 2 GiB without its weights", path);
     }
@@ -435,7 +444,7 @@ static ebb_status write_memory(ebb_writer *w, ebb_model *host, void **bytes, siz
     ebb_sink sink;
     w->keeps_external = true;
     w->absent_name = "weights.absent";
-    EBB_TRY(make_model(w, &proto, host, false));
+    EBB_TRY(make_model(w, &proto, host));
     size_t packed = protobuf_c_message_get_packed_size(&proto->base);
     if (packed > INT32_MAX)
         return ebb_error(EBB_IO, "the model is larger than 2 GiB");

@@ -497,11 +497,34 @@ Onnx__AttributeProto *ebb_writer_attr(ebb_writer *w, const ebb_graph *g, const e
 
 /* ---- nodes ---- */
 
-static void note_operator(ebb_writer *w, const ebb_graph *g, const ebb_node_info *info)
+/* Whether the node's operator is to have its body in the file. Operators of ours always; others',
+ * where the node or the graph is not as the file had it. */
+static bool wants_body(const ebb_writer *w, const ebb_graph *g, const ebb_node_info *info)
 {
+    if (w->no_bodies || ebb_op_body(info->op) == NULL)
+        return false;
     const char *domain = ebb_text(g, info->domain);
-    if (info->op != EBB_OP_UNKNOWN && strcmp(domain, EBB_DOMAIN_EBB) == 0)
+    return w->changed || info->origin == NULL || strcmp(domain, EBB_DOMAIN_EBB) == 0;
+}
+
+/* What MOMENTUM's body says holds for one tensor in standard mode only. */
+static bool body_is_wrong(const ebb_graph *g, ebb_node n)
+{
+    const ebb_node_info *info = ebb_node_of(g, n);
+    const ebb_attrs attrs = ebb_node_attrs(g, n);
+    return info->op == EBB_OP_MOMENTUM &&
+           (info->in_count != 5 ||
+            strcmp(ebb_attr_string(&attrs, "mode", "standard"), "standard") != 0);
+}
+
+static void note_operator(ebb_writer *w, const ebb_graph *g, ebb_node n)
+{
+    const ebb_node_info *info = ebb_node_of(g, n);
+    const char *domain = ebb_text(g, info->domain);
+    if (wants_body(w, g, info)) {
         w->bodies[info->op] = true;
+        w->bodies_wrong[info->op] |= body_is_wrong(g, n);
+    }
     if (w->in_function || ebb_model_opset(w->model, domain) != 0 ||
         (info->origin != NULL && !w->changed)) // a file that forgot an import is left as it is
         return;
@@ -515,11 +538,29 @@ static void note_operator(ebb_writer *w, const ebb_graph *g, const ebb_node_info
         w->failed = true;
 }
 
-static char **value_names(ebb_writer *w, const ebb_graph *g, const ebb_value *list, uint32_t count)
+/* How many outputs the function that a node calls declares; 0: it calls none. Some runtimes want a
+ * call to name them all, be it by "". */
+static uint32_t declared_outputs(const ebb_writer *w, const ebb_graph *g, const ebb_node_info *info)
 {
-    char **names = EBB_WRITER_NEW(w, char *, count);
+    const ebb_model *m = w->model;
+    if (ebb_op_body(info->op) == NULL)
+        return 0;
+    for (size_t i = 0; i < m->function_count; i++)
+        if (ebb_same_str(m->functions[i].name, info->op_name) &&
+            ebb_same_str(m->functions[i].domain, info->domain))
+            return (uint32_t)m->functions[i].body->output_count;
+    return wants_body(w, g, info) ? ebb_op_body_outputs(info->op) : 0;
+}
+
+/* The first `count` of `list`, then "" up to `least`. */
+static char **value_names(ebb_writer *w, const ebb_graph *g, const ebb_value *list, uint32_t count,
+                          uint32_t least)
+{
+    char **names = EBB_WRITER_NEW(w, char *, count > least ? count : least);
     for (uint32_t i = 0; names != NULL && i < count; i++)
         names[i] = ebb_writer_loan(ebb_value_name(g, list[i]));
+    for (uint32_t i = count; names != NULL && i < least; i++)
+        names[i] = ebb_writer_loan("");
     return names;
 }
 
@@ -550,11 +591,12 @@ static Onnx__NodeProto *make_node(ebb_writer *w, const ebb_graph *g, ebb_node n)
     Onnx__NodeProto *node = MESSAGE(w, Onnx__NodeProto, ONNX__NODE_PROTO, info->origin);
     if (node == NULL)
         return NULL;
-    note_operator(w, g, info);
+    note_operator(w, g, n);
+    uint32_t declared = declared_outputs(w, g, info);
     node->n_input = info->in_count;
-    node->input = value_names(w, g, info->in, info->in_count);
-    node->n_output = info->out_count;
-    node->output = value_names(w, g, info->out, info->out_count);
+    node->input = value_names(w, g, info->in, info->in_count, 0);
+    node->n_output = info->out_count > declared ? info->out_count : declared;
+    node->output = value_names(w, g, info->out, info->out_count, declared);
     node->name = ebb_writer_text(g, info->name);
     node->op_type = ebb_writer_text(g, info->op_name);
     node->domain = ebb_writer_text(g, info->domain);

@@ -35,8 +35,10 @@ typedef struct ebb_writer {
     bool in_function;     /* nodes follow the function's imports, not the model's */
     const char **domains; /* used by nodes and not imported */
     size_t domain_count, domain_capacity;
-    bool bodies[EBB_OP_COUNT]; /* ai.ebb operators in use */
-    bool failed;               /* out of memory: asked once, at the end */
+    bool no_bodies;
+    bool bodies[EBB_OP_COUNT]; /* operators in use that are to have their bodies in the file */
+    bool bodies_wrong[EBB_OP_COUNT]; /* of these: a node uses it otherwise than the body says */
+    bool failed;                     /* out of memory: asked once, at the end */
 } ebb_writer;
 
 /* Scratch memory, cleared; NULL sets `failed`. */

@@ -42,12 +42,11 @@ static size_t called(const ebb_graph *g, const ebb_node_info *info)
     return 0;
 }
 
-/* Our own operators stay. */
+/* Operators whose bodies the writer adds stay. */
 static bool is_operator(const ebb_graph *g, const ebb_function *f)
 {
-    const char *domain = ebb_text(g, f->domain);
-    return strcmp(domain, EBB_DOMAIN_EBB) == 0 &&
-           ebb_op_find(domain, ebb_text(g, f->name), 1) != EBB_OP_UNKNOWN;
+    ebb_op op = ebb_op_find(ebb_text(g, f->domain), ebb_text(g, f->name), 1);
+    return ebb_op_body(op) != NULL;
 }
 
 /* Functions are flat when all that they call is flat; what never becomes flat calls itself. */

@@ -233,12 +233,10 @@ static void the_body_of_each_operator_of_ours_reads_and_prints(void **state)
     for (int op = 1; op < EBB_OP_COUNT; op++) {
         const ebb_op_row *row = ebb_op_row_of((ebb_op)op);
         const char *body = ebb_op_body((ebb_op)op);
-        if (strcmp(row->domain, EBB_DOMAIN_EBB) != 0) {
-            assert_null(body);
-            continue;
-        }
-        if (body == NULL)
+        if (strcmp(row->domain, EBB_DOMAIN_EBB) == 0 && body == NULL)
             fail_msg("%s has no body", row->name);
+        if (body == NULL)
+            continue;
         ebb_model *model;
         ebb_function f;
         assert_null(ebb_model_new(&model, 20));
