@@ -20,7 +20,7 @@
 #include <stdlib.h>
 
 static const uint64_t order_steps = 250u * 1000 * 1000;  /* for all orders: about half a second */
-static const uint64_t search_steps = 150u * 1000 * 1000; /* for local search */
+static const uint64_t search_steps = 300u * 1000 * 1000; /* for local search */
 
 typedef struct piece {
     uint32_t lower, upper;
@@ -160,6 +160,8 @@ static const struct {
     {"area, best fit", by_area, true}, {"birth, best fit", by_birth, true},
 };
 
+enum { ORDERS = sizeof orders / sizeof orders[0] };
+
 /* Merge sort of order[] by compare, then by index: qsort has no context and is not stable. */
 static void sort_order(const packer *p, uint32_t *order, uint32_t *spare, uint32_t count,
                        piece_order compare)
@@ -203,10 +205,10 @@ static void promote(uint32_t *order, uint32_t from, uint32_t to)
 
 /* Improves order (in place) and best offsets until the bound or the steps are reached. */
 static uint64_t search(packer *p, uint32_t *order, uint32_t *trial, uint64_t *best_offsets,
-                       uint64_t height, uint64_t bound, bool best_fit)
+                       uint64_t height, uint64_t bound, bool best_fit, uint64_t steps)
 {
     uint64_t random = 0x656262; /* fixed: the same offsets every time */
-    uint64_t until = p->steps + search_steps;
+    uint64_t until = p->steps + steps;
     while (height > bound && p->steps < until) {
         /* One of those at the top, by reservoir sampling, and now and then one at random. */
         uint32_t from = 0, seen = 0;
@@ -327,16 +329,17 @@ static ebb_status pack(ebb_packing *packing, ebb_interval *intervals, size_t cou
     p.slabs = EBB_NEW(scratch, slab, (size_t)p.count + 1);
     p.offsets = EBB_NEW(scratch, uint64_t, p.count);
     uint64_t *best_offsets = EBB_NEW(scratch, uint64_t, p.count);
+    uint64_t *offsets = EBB_NEW(scratch, uint64_t, p.count);
     uint32_t *order = EBB_NEW(scratch, uint32_t, p.count);
     uint32_t *spare = EBB_NEW(scratch, uint32_t, p.count);
     uint32_t *best_order = EBB_NEW(scratch, uint32_t, p.count);
     event *events = EBB_NEW(scratch, event, 2 * (size_t)p.count);
-    if (p.slabs == NULL || p.offsets == NULL || best_offsets == NULL || order == NULL ||
-        spare == NULL || best_order == NULL || events == NULL)
+    if (p.slabs == NULL || p.offsets == NULL || best_offsets == NULL || offsets == NULL ||
+        order == NULL || spare == NULL || best_order == NULL || events == NULL)
         return ebb_error_memory();
     uint64_t bound = most_alive(&p, events), best = UINT64_MAX;
     bool best_fit = false;
-    for (size_t k = 0; k < sizeof orders / sizeof orders[0] && best > bound; k++) {
+    for (size_t k = 0; k < ORDERS && best > bound; k++) {
         if (k > 0 && p.steps > order_steps)
             break;
         for (uint32_t i = 0; i < p.count; i++)
@@ -351,7 +354,22 @@ static ebb_status pack(ebb_packing *packing, ebb_interval *intervals, size_t cou
             memcpy(best_order, order, p.count * sizeof *best_order);
         }
     }
-    best = search(&p, best_order, order, best_offsets, best, bound, best_fit);
+    best = search(&p, best_order, order, best_offsets, best, bound, best_fit, search_steps / 2);
+    /* The winner's neighbourhood may be a poor one: a shorter search from each of the others. */
+    for (size_t k = 0; k < ORDERS && best > bound; k++) {
+        for (uint32_t i = 0; i < p.count; i++)
+            best_order[i] = i;
+        sort_order(&p, best_order, spare, p.count, orders[k].compare);
+        uint64_t height = place(&p, best_order, orders[k].best_fit, UINT64_MAX);
+        memcpy(offsets, p.offsets, p.count * sizeof *offsets);
+        height = search(&p, best_order, order, offsets, height, bound, orders[k].best_fit,
+                        search_steps / 2 / ORDERS);
+        if (height >= best)
+            continue;
+        best = height;
+        packing->order = orders[k].name;
+        memcpy(best_offsets, offsets, p.count * sizeof *offsets);
+    }
     for (uint32_t i = 0; i < p.count; i++)
         intervals[p.pieces[i].index].offset = base + best_offsets[i];
     packing->height = base + best;
