@@ -45,12 +45,12 @@ static int64_t window_of_tap(const ebb_geometry *w, int64_t i, int64_t k)
 
 #define REAL float
 #define NAMED(x) x##_f32
-#include "kernels/plain/conv_loops.h"
+#include "kernels/plain/conv_loops.inc"
 #undef REAL
 #undef NAMED
 #define REAL double
 #define NAMED(x) x##_f64
-#include "kernels/plain/conv_loops.h"
+#include "kernels/plain/conv_loops.inc"
 #undef REAL
 #undef NAMED
 

@@ -21,16 +21,16 @@ static int64_t label_at(const labels *l, int64_t i)
 #define REAL float
 #define NAMED(x) x##_f32
 #define EXP(x) ebb_exp(x)
-#include "kernels/plain/softmax_loops.h"
-#include "kernels/plain/cross_entropy_loops.h"
+#include "kernels/plain/softmax_loops.inc"
+#include "kernels/plain/cross_entropy_loops.inc"
 #undef REAL
 #undef NAMED
 #undef EXP
 #define REAL double
 #define NAMED(x) x##_f64
 #define EXP(x) exp(x)
-#include "kernels/plain/softmax_loops.h"
-#include "kernels/plain/cross_entropy_loops.h"
+#include "kernels/plain/softmax_loops.inc"
+#include "kernels/plain/cross_entropy_loops.inc"
 #undef REAL
 #undef NAMED
 #undef EXP

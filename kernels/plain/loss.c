@@ -10,16 +10,16 @@
 #define REAL float
 #define NAMED(x) x##_f32
 #define EXP(x) ebb_exp(x)
-#include "kernels/plain/softmax_loops.h"
-#include "kernels/plain/loss_loops.h"
+#include "kernels/plain/softmax_loops.inc"
+#include "kernels/plain/loss_loops.inc"
 #undef REAL
 #undef NAMED
 #undef EXP
 #define REAL double
 #define NAMED(x) x##_f64
 #define EXP(x) exp(x)
-#include "kernels/plain/softmax_loops.h"
-#include "kernels/plain/loss_loops.h"
+#include "kernels/plain/softmax_loops.inc"
+#include "kernels/plain/loss_loops.inc"
 #undef REAL
 #undef NAMED
 #undef EXP

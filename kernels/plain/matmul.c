@@ -9,12 +9,12 @@ typedef struct product { /* [m, k] x [k, n] */
 
 #define REAL float
 #define NAMED(x) x##_f32
-#include "kernels/plain/matmul_loops.h"
+#include "kernels/plain/matmul_loops.inc"
 #undef REAL
 #undef NAMED
 #define REAL double
 #define NAMED(x) x##_f64
-#include "kernels/plain/matmul_loops.h"
+#include "kernels/plain/matmul_loops.inc"
 #undef REAL
 #undef NAMED
 

@@ -23,12 +23,12 @@ static batch read_batch(const ebb_call *call, const ebb_type *x)
 
 #define REAL float
 #define NAMED(x) x##_f32
-#include "kernels/plain/norm_loops.h"
+#include "kernels/plain/norm_loops.inc"
 #undef REAL
 #undef NAMED
 #define REAL double
 #define NAMED(x) x##_f64
-#include "kernels/plain/norm_loops.h"
+#include "kernels/plain/norm_loops.inc"
 #undef REAL
 #undef NAMED
 

@@ -30,12 +30,12 @@ static double get_statistic(const ebb_call *c, uint32_t slot, int64_t i)
 
 #define REAL float
 #define NAMED(x) x##_f32
-#include "kernels/plain/norm_rows_loops.h"
+#include "kernels/plain/norm_rows_loops.inc"
 #undef REAL
 #undef NAMED
 #define REAL double
 #define NAMED(x) x##_f64
-#include "kernels/plain/norm_rows_loops.h"
+#include "kernels/plain/norm_rows_loops.inc"
 #undef REAL
 #undef NAMED
 

@@ -46,12 +46,12 @@ static int64_t by_columns(const ebb_geometry *w, int64_t at)
 
 #define REAL float
 #define NAMED(x) x##_f32
-#include "kernels/plain/pool_loops.h"
+#include "kernels/plain/pool_loops.inc"
 #undef REAL
 #undef NAMED
 #define REAL double
 #define NAMED(x) x##_f64
-#include "kernels/plain/pool_loops.h"
+#include "kernels/plain/pool_loops.inc"
 #undef REAL
 #undef NAMED
 

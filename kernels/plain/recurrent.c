@@ -40,12 +40,12 @@ static void *output_data(const ebb_call *call, uint32_t o)
 
 #define REAL float
 #define NAMED(x) x##_f32
-#include "kernels/plain/recurrent_loops.h"
+#include "kernels/plain/recurrent_loops.inc"
 #undef REAL
 #undef NAMED
 #define REAL double
 #define NAMED(x) x##_f64
-#include "kernels/plain/recurrent_loops.h"
+#include "kernels/plain/recurrent_loops.inc"
 #undef REAL
 #undef NAMED
 

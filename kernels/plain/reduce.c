@@ -101,34 +101,34 @@ INTEGER_PARTS(int8_t, i8)
 #define T float
 #define REAL double
 #define NAMED(x) x##_f32
-#include "kernels/plain/reduce_loops.h"
+#include "kernels/plain/reduce_loops.inc"
 #undef T
 #undef NAMED
 #define T double
 #define NAMED(x) x##_f64
-#include "kernels/plain/reduce_loops.h"
+#include "kernels/plain/reduce_loops.inc"
 #undef T
 #undef NAMED
 #undef REAL
 #define REAL uint64_t
 #define T int32_t
 #define NAMED(x) x##_i32
-#include "kernels/plain/reduce_loops.h"
+#include "kernels/plain/reduce_loops.inc"
 #undef T
 #undef NAMED
 #define T int64_t
 #define NAMED(x) x##_i64
-#include "kernels/plain/reduce_loops.h"
+#include "kernels/plain/reduce_loops.inc"
 #undef T
 #undef NAMED
 #define T uint8_t
 #define NAMED(x) x##_u8
-#include "kernels/plain/reduce_loops.h"
+#include "kernels/plain/reduce_loops.inc"
 #undef T
 #undef NAMED
 #define T int8_t
 #define NAMED(x) x##_i8
-#include "kernels/plain/reduce_loops.h"
+#include "kernels/plain/reduce_loops.inc"
 #undef T
 #undef NAMED
 #undef REAL
@@ -217,6 +217,41 @@ static const void *gathered(const ebb_call *c, const axes *a)
     return c->workspace;
 }
 
+/* The largest of nothing is the least value of the type, the smallest the greatest: what numpy's
+ * `initial` would be, and ONNX since opset 20. */
+static void fill_of_nothing(const ebb_operand *y, bool largest)
+{
+    union {
+        float f;
+        double d;
+        int64_t i64;
+        int32_t i32;
+        int8_t i8;
+        uint8_t u8;
+    } v;
+    switch (y->type.dtype) {
+    case EBB_F32:
+        v.f = largest ? -INFINITY : INFINITY;
+        break;
+    case EBB_F64:
+        v.d = largest ? -(double)INFINITY : (double)INFINITY;
+        break;
+    case EBB_I64:
+        v.i64 = largest ? INT64_MIN : INT64_MAX;
+        break;
+    case EBB_I32:
+        v.i32 = largest ? INT32_MIN : INT32_MAX;
+        break;
+    case EBB_I8:
+        v.i8 = largest ? INT8_MIN : INT8_MAX;
+        break;
+    default:
+        v.u8 = largest ? 0 : y->type.dtype == EBB_BOOL ? 1 : UINT8_MAX;
+        break;
+    }
+    ebb_plain_fill(y->data, &v, ebb_plain_elements(&y->type), ebb_plain_size(&y->type));
+}
+
 static ebb_status run_reduce(const ebb_call *c)
 {
     axes a;
@@ -226,8 +261,10 @@ static ebb_status run_reduce(const ebb_call *c)
     reduction r = {c->op, a.outer, a.n, a.inner};
     if (ebb_plain_elements(&c->out[0].type) == 0)
         return NULL;
-    if (a.n == 0 && (c->op == EBB_OP_REDUCE_MAX || c->op == EBB_OP_REDUCE_MIN))
-        return ebb_call_error(c, "an empty axis has no largest or smallest element");
+    if (a.n == 0 && (c->op == EBB_OP_REDUCE_MAX || c->op == EBB_OP_REDUCE_MIN)) {
+        fill_of_nothing(&c->out[0], c->op == EBB_OP_REDUCE_MAX);
+        return NULL;
+    }
     if (!a.together) {
         x = gathered(c, &a);
         r = (reduction){c->op, a.outer * a.inner, a.n, 1};
