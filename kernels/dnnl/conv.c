@@ -6,7 +6,8 @@
  * channels win back more than the reorders cost. A 1x1 convolution of stride 1 is a matrix product
  * of row-major tensors, without any copies:
  *
- *     Y[n] = W X[n]      dX[n] = W' dY[n]      X[n]: [C, HW], W: [M, C]
+ *     Y[n] = W X[n]      dX[n] = W' dY[n]      dW = sum over n of dY[n] X[n]'
+ *                                              X[n]: [C, HW], Y[n]: [M, HW], W: [M, C]
  */
 #include "kernels/dnnl/dnnl_util.h"
 
@@ -56,8 +57,9 @@ static const char *free_choice(dnnl_memory_desc_t *md, const ebb_type *type)
     return NULL;
 }
 
-/* 1x1, stride 1, no padding, one group, all row-major: a matrix product. Small images leave too little
- * in each product: at 7x7 it is half as fast as the direct kernels (bench_kernels "resnet50 4"). */
+/* 1x1, stride 1, no padding, one group, all row-major: a matrix product. Small images leave too
+ * little in each product: at 7x7 it is half as fast as the direct kernels (bench_kernels "resnet50
+ * 4"). */
 static bool is_product(const ebb_geometry *w, const form *f)
 {
     for (int axis = 0; axis < EBB_AXES; axis++)
@@ -90,6 +92,33 @@ static const char *make_product(ebb_dnnl_plan *plan, const ebb_call *call, const
     if (why == NULL)
         why = ebb_dnnl_add(plan, DNNL_ARG_DST, true, 0, &result);
     return why;
+}
+
+/* dW, one image after the other into the same matrix. */
+static const char *make_sum_of_products(ebb_dnnl_plan *plan, const ebb_geometry *w)
+{
+    int64_t C = w->wide_channels, M = w->narrow_channels, V = ebb_geometry_volume(w->wide);
+    const int64_t left[] = {M, V}, right[] = {V, C}, to[] = {M, C}, turned[] = {1, V};
+    dnnl_memory_desc_t source, weight, result;
+    ebb_dnnl_plain(&source, 2, left);
+    ebb_dnnl_strided(&weight, 2, right, turned);
+    ebb_dnnl_plain(&result, 2, to);
+    dnnl_matmul_desc_t operation;
+    if (dnnl_matmul_desc_init(&operation, &source, &weight, NULL, &result) != dnnl_success)
+        return "shapes that oneDNN does not multiply";
+    const char *why = ebb_dnnl_describe(plan, &operation, ebb_dnnl_attr_adding(), NULL);
+    if (why == NULL)
+        why = ebb_dnnl_add(plan, DNNL_ARG_SRC, false, 0, &source);
+    if (why == NULL)
+        why = ebb_dnnl_add(plan, DNNL_ARG_WEIGHTS, false, 1, &weight);
+    if (why == NULL)
+        why = ebb_dnnl_add(plan, DNNL_ARG_DST, true, 0, &result);
+    if (why != NULL)
+        return why;
+    plan->repeat = w->batch;
+    plan->port[0].step = (size_t)(M * V) * sizeof(float);
+    plan->port[1].step = (size_t)(C * V) * sizeof(float);
+    return NULL;
 }
 
 typedef struct axes { /* as oneDNN wants them: spatial axes only, dilation from 0 */
@@ -225,6 +254,8 @@ static const char *make(ebb_dnnl_plan *plan, const ebb_call *call)
         (!is_plain(f.wide) || call->in[2].type.rank != 1 ||
          call->in[2].type.dims[0] != w.wide_channels))
         return "a bias beside a layout that is not row-major, or of the wrong shape";
+    if (call->op == EBB_OP_CONV_WEIGHT_GRAD && is_product(&w, &f))
+        return make_sum_of_products(plan, &w);
     if (call->op != EBB_OP_CONV_WEIGHT_GRAD && is_product(&w, &f) &&
         !(biased && call->op == EBB_OP_CONV))
         return make_product(plan, call, &w);

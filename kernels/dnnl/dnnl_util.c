@@ -145,6 +145,23 @@ dnnl_primitive_attr_t ebb_dnnl_attr(float scale)
     return NULL;
 }
 
+dnnl_primitive_attr_t ebb_dnnl_attr_adding(void)
+{
+    dnnl_primitive_attr_t attr = ebb_dnnl_attr(1.0f);
+    dnnl_post_ops_t sum = NULL;
+    if (attr == NULL || dnnl_post_ops_create(&sum) != dnnl_success) {
+        dnnl_primitive_attr_destroy(attr);
+        return NULL;
+    }
+    bool fine = dnnl_post_ops_append_sum(sum, 1.0f) == dnnl_success &&
+                dnnl_primitive_attr_set_post_ops(attr, sum) == dnnl_success;
+    dnnl_post_ops_destroy(sum);
+    if (fine)
+        return attr;
+    dnnl_primitive_attr_destroy(attr);
+    return NULL;
+}
+
 const char *ebb_dnnl_describe(ebb_dnnl_plan *plan, const void *operation,
                               dnnl_primitive_attr_t attr, dnnl_primitive_desc_t hint)
 {
@@ -270,7 +287,7 @@ typedef struct move { /* an operand at run time */
     int arg;
     bool output;
     uint32_t index;
-    size_t offset;
+    size_t offset, step;
     dnnl_memory_t outer, inner; /* inner NULL: not copied */
     dnnl_primitive_t reorder;
 } move;
@@ -281,6 +298,7 @@ typedef struct ready {
     move move[EBB_DNNL_PORTS];
     dnnl_memory_t scratch;
     size_t scratch_offset;
+    int64_t repeat;
 } ready;
 
 static bool make_memory(dnnl_memory_t *memory, const dnnl_memory_desc_t *md)
@@ -294,6 +312,7 @@ static bool make_move(move *m, const ebb_dnnl_port *port)
     m->output = port->output;
     m->index = port->index;
     m->offset = port->offset;
+    m->step = port->step;
     if (!make_memory(&m->outer, &port->outer))
         return false;
     if (!port->copied)
@@ -312,6 +331,7 @@ static bool make_ready(ready *r, const ebb_dnnl_plan *plan)
     dnnl_dims_t scratch = {(dnnl_dim_t)plan->scratch_bytes};
     dnnl_memory_desc_t md;
     r->scratch_offset = plan->scratch_offset;
+    r->repeat = plan->repeat;
     if (dnnl_primitive_create(&r->primitive, plan->descriptor) != dnnl_success)
         return false;
     for (uint32_t p = 0; p < plan->count; p++, r->count++)
@@ -380,6 +400,26 @@ static dnnl_status_t reorder(const ready *r, const move *m)
     return dnnl_primitive_execute(m->reorder, the_stream, r->scratch == NULL ? 2 : 3, args);
 }
 
+/* Adds up: the primitive once for each part of the operands, in order. */
+static dnnl_status_t run_repeated(const ready *r, const ebb_call *call, int count,
+                                  const dnnl_exec_arg_t *args)
+{
+    dnnl_status_t got = dnnl_success;
+    for (uint32_t p = 0; p < r->count; p++)
+        if (r->move[p].output)
+            memset(call->out[r->move[p].index].data, 0, call->out[r->move[p].index].bytes);
+    for (int64_t i = 0; got == dnnl_success && i < r->repeat; i++) {
+        for (uint32_t p = 0; got == dnnl_success && p < r->count; p++) {
+            const move *m = &r->move[p];
+            char *data = (m->output ? call->out : call->in)[m->index].data;
+            got = dnnl_memory_set_data_handle(m->outer, data + (size_t)i * m->step);
+        }
+        if (got == dnnl_success)
+            got = dnnl_primitive_execute(r->primitive, the_stream, count, args);
+    }
+    return got;
+}
+
 ebb_status ebb_dnnl_run(const ebb_call *call)
 {
     const ready *r = call->state;
@@ -402,7 +442,9 @@ ebb_status ebb_dnnl_run(const ebb_call *call)
         if (got == dnnl_success && !m->output)
             got = reorder(r, m);
     }
-    if (got == dnnl_success)
+    if (got == dnnl_success && r->repeat > 0)
+        got = run_repeated(r, call, count, args);
+    else if (got == dnnl_success)
         got = dnnl_primitive_execute(r->primitive, the_stream, count, args);
     for (uint32_t p = 0; got == dnnl_success && p < r->count; p++)
         if (r->move[p].output && r->move[p].inner != NULL)

@@ -36,6 +36,7 @@ typedef struct ebb_dnnl_port { /* one operand of the primitive */
     dnnl_memory_desc_t outer, inner;
     bool copied;
     size_t offset; /* of the copy in the workspace */
+    size_t step;   /* of a repeated primitive: bytes from one time to the next */
 } ebb_dnnl_port;
 
 typedef struct ebb_dnnl_plan {
@@ -43,7 +44,8 @@ typedef struct ebb_dnnl_plan {
     uint32_t count;
     ebb_dnnl_port port[EBB_DNNL_PORTS];
     size_t scratch_offset, scratch_bytes;
-    size_t bytes; /* all of the workspace */
+    size_t bytes;   /* all of the workspace */
+    int64_t repeat; /* > 0: add up so many runs into a result that starts as 0; nothing is copied */
 } ebb_dnnl_plan;
 
 /* Makes a plan of a call, or returns why it cannot; *plan is zeroed before. */
@@ -60,8 +62,10 @@ void ebb_dnnl_release(ebb_call *call);
 
 dnnl_engine_t ebb_dnnl_engine(void); /* NULL: oneDNN could not start */
 
-/* Attributes with scratch memory from the user and one scale for the result; NULL: no memory. */
+/* Attributes with scratch memory from the user and one scale for the result; or with the result
+ * added to what is there. NULL: no memory. */
 dnnl_primitive_attr_t ebb_dnnl_attr(float scale);
+dnnl_primitive_attr_t ebb_dnnl_attr_adding(void);
 
 /* Sets plan->descriptor from an operation's descriptor. Consumes attr. */
 const char *ebb_dnnl_describe(ebb_dnnl_plan *plan, const void *operation,
@@ -96,7 +100,7 @@ static inline bool ebb_dnnl_wants(const ebb_call *call, uint32_t o)
 
 /* ---- families: each file ends in its array ---- */
 
-#define EBB_DNNL_FAMILIES(X) X(matmul) X(conv) X(pool)
+#define EBB_DNNL_FAMILIES(X) X(matmul) X(depthwise) X(conv) X(pool)
 
 #define EBB_DNNL_DECLARE(name)                 \
     extern const ebb_kernel ebb_dnnl_##name[]; \

@@ -153,6 +153,56 @@ static void conv_weight_grad_agrees_with_the_plain_one(void **state)
     }
 }
 
+/* Rows of 3x3 filters, one a channel: every border, both strides, all three directions. */
+static void depthwise_by_rows_agrees_with_the_plain_one(void **state)
+{
+    (void)state;
+    static const ebb_op ops[] = {EBB_OP_CONV, EBB_OP_CONV_TRANSPOSE, EBB_OP_CONV_WEIGHT_GRAD};
+    static const char *const names[][2] = {{"rows.conv", "plain.conv"},
+                                           {"rows.conv_transpose", "plain.conv_transpose"},
+                                           {"rows.conv_weight_grad", "plain.conv_weight_grad"}};
+    size_t taken = 0;
+    for (int64_t size = 1; size < 70; size += size < 40 ? 1 : 13)
+        for (int64_t mode = 0; mode < 18; mode++) {
+            shape s = {"depthwise rows",
+                       2,
+                       2,
+                       3,
+                       3,
+                       3,
+                       {size % 5 + 1, size},
+                       {3, 3},
+                       {0},
+                       {1, 1},
+                       {1, mode % 3, 1, mode / 3 % 3}};
+            s.stride[0] = s.stride[1] = mode / 9 + 1;
+            int64_t rest[2], room = size + s.pads[1] + s.pads[3] - 3;
+            if (room < 0)
+                continue;
+            rest[0] = (s.size[0] - 1) % s.stride[0];
+            rest[1] = room % s.stride[1];
+            dims d = dims_of(&s);
+            for (int o = 0; o < 3; o++) {
+                testing t;
+                begin(&t, ops[o]);
+                put_window(&t, &s);
+                put_int(&t, "group", 3);
+                put_ints(&t, "output_padding", 2, rest);
+                put_in(&t, EBB_F32, 4, o == 0 ? d.x : d.y);
+                put_in(&t, EBB_F32, 4, o == 2 ? d.x : d.w);
+                if (o < 2 && size % 2 == 0)
+                    put_in(&t, EBB_F32, 1, d.w);
+                put_out(&t, EBB_F32, 4, o == 0 ? d.y : o == 1 ? d.x : d.w);
+                if (declined_by(&t, names[o][0]) == NULL) {
+                    check_agree(&t, names[o][0], names[o][1], TOLERANCE);
+                    taken++;
+                }
+                end(&t);
+            }
+        }
+    assert_true(taken > 200);
+}
+
 /* ---- other layouts: the same numbers elsewhere ---- */
 
 static void to_channels_last(ebb_operand *o)
@@ -481,6 +531,7 @@ int main(void)
         cmocka_unit_test(conv_with_a_bias_agrees_with_the_plain_one),
         cmocka_unit_test(conv_transpose_as_input_gradient_agrees),
         cmocka_unit_test(conv_weight_grad_agrees_with_the_plain_one),
+        cmocka_unit_test(depthwise_by_rows_agrees_with_the_plain_one),
         cmocka_unit_test(conv_takes_channels_last),
         cmocka_unit_test(pools_by_rows_agree_with_the_plain_ones),
         cmocka_unit_test(ties_and_nans_go_the_same_way),
