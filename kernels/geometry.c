@@ -111,3 +111,25 @@ const char *ebb_geometry_read(ebb_geometry *w, const ebb_attrs *attrs, const ebb
             return "negative or huge pads";
     return NULL;
 }
+
+const char *ebb_geometry_of_conv(ebb_geometry *w, const ebb_call *call)
+{
+    const ebb_operand *in = call->in, *out = call->out;
+    if (call->op == EBB_OP_CONV_TRANSPOSE)
+        return ebb_geometry_read(w, &call->attrs, &out[0].type, &in[0].type, &in[1].type, true);
+    if (call->op == EBB_OP_CONV_WEIGHT_GRAD)
+        return ebb_geometry_read(w, &call->attrs, &in[1].type, &in[0].type, &out[0].type, false);
+    return ebb_geometry_read(w, &call->attrs, &in[0].type, &out[0].type, &in[1].type, false);
+}
+
+const char *ebb_geometry_of_pool(ebb_geometry *w, const ebb_call *call)
+{
+    const ebb_type *first = &call->in[0].type, *out = &call->out[0].type;
+    bool backward = call->op == EBB_OP_MAX_POOL_GRAD || call->op == EBB_OP_AVERAGE_POOL_GRAD;
+    const char *why = ebb_geometry_read(w, &call->attrs, backward ? out : first,
+                                        backward ? first : out, NULL, false);
+    if (why == NULL && call->op == EBB_OP_MAX_POOL_GRAD &&
+        !ebb_type_same_shape(&call->in[1].type, out))
+        why = "the shapes of X and of its gradient differ";
+    return why;
+}

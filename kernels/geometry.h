@@ -34,6 +34,11 @@ typedef struct ebb_geometry {
 const char *ebb_geometry_read(ebb_geometry *window, const ebb_attrs *attrs, const ebb_type *wide,
                               const ebb_type *narrow, const ebb_type *weight, bool transposed);
 
+/* The same for a whole call: Conv, ConvTranspose, ConvWeightGrad; and the pools and their gradients
+ * (not the global ones). */
+const char *ebb_geometry_of_conv(ebb_geometry *geometry, const ebb_call *call);
+const char *ebb_geometry_of_pool(ebb_geometry *geometry, const ebb_call *call);
+
 /* Products over the three axes. */
 int64_t ebb_geometry_volume(const int64_t size[EBB_AXES]);
 

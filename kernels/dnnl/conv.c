@@ -11,16 +11,6 @@
  */
 #include "kernels/dnnl/dnnl_util.h"
 
-static const char *read_call(ebb_geometry *w, const ebb_call *call)
-{
-    const ebb_operand *in = call->in, *out = call->out;
-    if (call->op == EBB_OP_CONV_TRANSPOSE)
-        return ebb_geometry_read(w, &call->attrs, &out[0].type, &in[0].type, &in[1].type, true);
-    if (call->op == EBB_OP_CONV_WEIGHT_GRAD)
-        return ebb_geometry_read(w, &call->attrs, &in[1].type, &in[0].type, &out[0].type, false);
-    return ebb_geometry_read(w, &call->attrs, &in[0].type, &out[0].type, &in[1].type, false);
-}
-
 /* The three tensors of the form, and the dims that oneDNN wants for them. */
 typedef struct form {
     const ebb_type *wide, *narrow, *weight;
@@ -243,7 +233,7 @@ static const char *make(ebb_dnnl_plan *plan, const ebb_call *call)
     form f;
     const char *why = ebb_dnnl_floats(call);
     if (why == NULL)
-        why = read_call(&w, call);
+        why = ebb_geometry_of_conv(&w, call);
     if (why != NULL)
         return why;
     read_form(&f, call, &w);

@@ -196,22 +196,12 @@ static void gather_weights(double *sum, const plane *dy, const plane *x, int64_t
             sum[t] += (double)lane[t][l];
 }
 
-static const char *read_call(ebb_geometry *w, const ebb_call *call)
-{
-    const ebb_operand *in = call->in, *out = call->out;
-    if (call->op == EBB_OP_CONV_TRANSPOSE)
-        return ebb_geometry_read(w, &call->attrs, &out[0].type, &in[0].type, &in[1].type, true);
-    if (call->op == EBB_OP_CONV_WEIGHT_GRAD)
-        return ebb_geometry_read(w, &call->attrs, &in[1].type, &in[0].type, &out[0].type, false);
-    return ebb_geometry_read(w, &call->attrs, &in[0].type, &out[0].type, &in[1].type, false);
-}
-
 static const char *declines(const ebb_call *call)
 {
     ebb_geometry w;
     const char *why = ebb_dnnl_plain_floats(call);
     if (why == NULL)
-        why = read_call(&w, call);
+        why = ebb_geometry_of_conv(&w, call);
     if (why != NULL)
         return why;
     if (w.spatial != 2 || w.groups != w.wide_channels || w.groups != w.narrow_channels)
@@ -232,7 +222,7 @@ static const char *declines(const ebb_call *call)
 static ebb_status run(const ebb_call *call)
 {
     ebb_geometry w;
-    const char *why = read_call(&w, call);
+    const char *why = ebb_geometry_of_conv(&w, call);
     if (why != NULL)
         return ebb_call_error(call, "%s", why);
     const float *weight = call->in[1].data, *from = call->in[0].data;
@@ -266,7 +256,7 @@ static ebb_status run(const ebb_call *call)
 static ebb_status run_weights(const ebb_call *call)
 {
     ebb_geometry w;
-    const char *why = read_call(&w, call);
+    const char *why = ebb_geometry_of_conv(&w, call);
     if (why != NULL)
         return ebb_call_error(call, "%s", why);
     int64_t wide = ebb_geometry_volume(w.wide), narrow = ebb_geometry_volume(w.narrow);

@@ -183,22 +183,10 @@ static void pool_row(const pool *p, int64_t image, int64_t o0, int64_t o1, int64
     }
 }
 
-static const char *read_call(ebb_geometry *w, const ebb_call *call)
-{
-    const ebb_type *first = &call->in[0].type, *out = &call->out[0].type;
-    bool backward = call->op == EBB_OP_MAX_POOL_GRAD || call->op == EBB_OP_AVERAGE_POOL_GRAD;
-    const char *why = ebb_geometry_read(w, &call->attrs, backward ? out : first,
-                                        backward ? first : out, NULL, false);
-    if (why == NULL && call->op == EBB_OP_MAX_POOL_GRAD &&
-        !ebb_type_same_shape(&call->in[1].type, out))
-        why = "the shapes of X and of its gradient differ";
-    return why;
-}
-
 static ebb_status run_rows(const ebb_call *call)
 {
     pool p = {.op = call->op, .first = call->in[0].data, .out = call->out[0].data};
-    const char *why = read_call(&p.w, call);
+    const char *why = ebb_geometry_of_pool(&p.w, call);
     if (why != NULL)
         return ebb_call_error(call, "%s", why);
     const ebb_geometry *w = &p.w;
@@ -235,7 +223,7 @@ static const char *declines_rows(const ebb_call *call)
     ebb_geometry w;
     const char *why = declines_types(call);
     if (why == NULL)
-        why = read_call(&w, call);
+        why = ebb_geometry_of_pool(&w, call);
     if (why != NULL)
         return why;
     if (ebb_geometry_volume(w.wide) > INT32_MAX)
@@ -252,7 +240,7 @@ static const char *make(ebb_dnnl_plan *plan, const ebb_call *call)
     ebb_geometry w;
     const char *why = ebb_dnnl_wants(call, 1) ? "no Indices" : ebb_dnnl_floats(call);
     if (why == NULL)
-        why = read_call(&w, call);
+        why = ebb_geometry_of_pool(&w, call);
     if (why != NULL)
         return why;
     bool most = call->op == EBB_OP_MAX_POOL;

@@ -54,23 +54,13 @@ static int64_t window_of_tap(const ebb_geometry *w, int64_t i, int64_t k)
 #undef REAL
 #undef NAMED
 
-static const char *read_call(ebb_geometry *w, const ebb_call *call)
-{
-    const ebb_operand *in = call->in, *out = call->out;
-    if (call->op == EBB_OP_CONV_TRANSPOSE)
-        return ebb_geometry_read(w, &call->attrs, &out[0].type, &in[0].type, &in[1].type, true);
-    if (call->op == EBB_OP_CONV_WEIGHT_GRAD)
-        return ebb_geometry_read(w, &call->attrs, &in[1].type, &in[0].type, &out[0].type, false);
-    return ebb_geometry_read(w, &call->attrs, &in[0].type, &out[0].type, &in[1].type, false);
-}
-
 static const char *declines(const ebb_call *call)
 {
     const char *mixed = ebb_plain_floats(call);
     if (mixed != NULL)
         return mixed;
     ebb_geometry w;
-    const char *why = read_call(&w, call);
+    const char *why = ebb_geometry_of_conv(&w, call);
     if (why != NULL || call->op == EBB_OP_CONV_WEIGHT_GRAD || !ebb_plain_has(call, 2))
         return why;
     int64_t channels = call->op == EBB_OP_CONV ? w.narrow_channels : w.wide_channels;
@@ -82,7 +72,7 @@ static const char *declines(const ebb_call *call)
 static ebb_status run(const ebb_call *call)
 {
     ebb_geometry w;
-    const char *why = read_call(&w, call);
+    const char *why = ebb_geometry_of_conv(&w, call);
     if (why != NULL)
         return ebb_call_error(call, "%s", why);
     const void *first = call->in[0].data, *second = call->in[1].data;

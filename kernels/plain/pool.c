@@ -55,19 +55,6 @@ static int64_t by_columns(const ebb_geometry *w, int64_t at)
 #undef REAL
 #undef NAMED
 
-/* Which tensor the windows slide over, and which has an element a window. */
-static const char *read_call(ebb_geometry *w, const ebb_call *call)
-{
-    const ebb_type *first = &call->in[0].type, *out = &call->out[0].type;
-    bool backward = call->op == EBB_OP_MAX_POOL_GRAD || call->op == EBB_OP_AVERAGE_POOL_GRAD;
-    const char *why = ebb_geometry_read(w, &call->attrs, backward ? out : first,
-                                        backward ? first : out, NULL, false);
-    if (why == NULL && call->op == EBB_OP_MAX_POOL_GRAD &&
-        !ebb_type_same_shape(&call->in[1].type, out))
-        why = "the shapes of X and of its gradient differ";
-    return why;
-}
-
 static const char *declines(const ebb_call *call)
 {
     const char *why = ebb_plain_floats(call);
@@ -76,7 +63,7 @@ static const char *declines(const ebb_call *call)
         return why;
     if (ebb_plain_wants(call, 1) && call->out[1].type.dtype != EBB_I64)
         return "Indices are not int64";
-    return read_call(&w, call);
+    return ebb_geometry_of_pool(&w, call);
 }
 
 static const char *declines_global(const ebb_call *call)
@@ -95,7 +82,7 @@ static const char *declines_global(const ebb_call *call)
 static ebb_status run(const ebb_call *call)
 {
     ebb_geometry w;
-    const char *why = read_call(&w, call);
+    const char *why = ebb_geometry_of_pool(&w, call);
     if (why != NULL)
         return ebb_call_error(call, "%s", why);
     bool count_pad = ebb_attr_int(&call->attrs, "count_include_pad", 0) != 0;
