@@ -71,24 +71,26 @@ static double finish_real(const reduction *r, double sum)
 
 /* ---- integers: sums in wrapping 64 bits ---- */
 
-#define INTEGER_PARTS(T, suffix)                                                \
-    static T better_##suffix(ebb_op op, T a, T b)                               \
-    {                                                                           \
-        return (op == EBB_OP_REDUCE_MAX) == (a > b) ? a : b;                    \
-    }                                                                           \
-    static uint64_t start_##suffix(ebb_op op)                                   \
-    {                                                                           \
-        return op == EBB_OP_REDUCE_PROD ? 1 : 0;                                \
-    }                                                                           \
-    static uint64_t step_##suffix(ebb_op op, uint64_t sum, uint64_t x)          \
-    {                                                                           \
-        return op == EBB_OP_REDUCE_PROD         ? sum * x                       \
-               : op == EBB_OP_REDUCE_SUM_SQUARE ? sum + x * x                   \
-                                                : sum + x;                      \
-    }                                                                           \
-    static T finish_##suffix(const reduction *r, uint64_t sum)                  \
-    {                                                                           \
-        return r->op == EBB_OP_REDUCE_MEAN ? (T)((int64_t)sum / r->n) : (T)sum; \
+#define INTEGER_PARTS(T, suffix)                                       \
+    static T better_##suffix(ebb_op op, T a, T b)                      \
+    {                                                                  \
+        return (op == EBB_OP_REDUCE_MAX) == (a > b) ? a : b;           \
+    }                                                                  \
+    static uint64_t start_##suffix(ebb_op op)                          \
+    {                                                                  \
+        return op == EBB_OP_REDUCE_PROD ? 1 : 0;                       \
+    }                                                                  \
+    static uint64_t step_##suffix(ebb_op op, uint64_t sum, uint64_t x) \
+    {                                                                  \
+        return op == EBB_OP_REDUCE_PROD         ? sum * x              \
+               : op == EBB_OP_REDUCE_SUM_SQUARE ? sum + x * x          \
+                                                : sum + x;             \
+    }                                                                  \
+    static T finish_##suffix(const reduction *r, uint64_t sum)         \
+    {                                                                  \
+        if (r->op == EBB_OP_REDUCE_MEAN)                               \
+            sum = r->n > 0 ? (uint64_t)((int64_t)sum / r->n) : 0;      \
+        return (T)sum;                                                 \
     }
 
 FLOAT_PARTS(float, f32)

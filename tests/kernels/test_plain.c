@@ -1,0 +1,742 @@
+/* test_plain.c: the plain kernels against literals from PyTorch 2.11 (float64) and loops written
+ * out here; odd shapes, empty tensors, wrong indices, results over inputs, any number of threads.
+ * Convolution, pooling and LSTM: test_conv_pool.c. The standard's own cases: onnx/test_backend.c.
+ */
+#include "call.h"
+
+#include "kernels/philox.h"
+#include "kernels/plain/vmath.h"
+
+#define DIMS(...) ((int64_t[]){__VA_ARGS__})
+#define LIST(...) ((const double[]){__VA_ARGS__})
+
+/* An input of any dtype, with these bytes. */
+static ebb_operand *put_data(testing *t, ebb_dtype dtype, int rank, const int64_t *dims,
+                             const void *data)
+{
+    ebb_operand *o = &t->in[t->call.input_count++];
+    make_operand(o, dtype, rank, dims);
+    memcpy(o->data, data, o->bytes);
+    return o;
+}
+
+/* Runs again what run_with has run, with output 0 written over input `input`. Leaves it there. */
+static void run_over(testing *t, uint32_t input)
+{
+    ebb_call *c = &t->call;
+    c->workspace = guarded(c->workspace_bytes);
+    unguard(t->out[0].data);
+    t->out[0].data = t->in[input].data;
+    assert_null(c->kernel->run(c));
+    unguard(c->workspace);
+}
+
+/* What run says, where it must refuse. */
+static const char *refusal_of(testing *t, const char *name)
+{
+    const ebb_kernel *k = kernel_named(name);
+    assert_null(declined_by(t, name));
+    ebb_status status = k->run(&t->call);
+    assert_non_null(status);
+    assert_int_equal(ebb_status_code(status), EBB_RUNTIME);
+    return ebb_status_text(status);
+}
+
+static void close_to(const ebb_operand *o, const double *expected, const char *what)
+{
+    check_close(o, expected, 1e-7, what);
+}
+
+/* ---- elementary functions ---- */
+
+static double ulps(float got, double exact)
+{
+    float near = (float)exact;
+    double gap = (double)(nextafterf(fabsf(near), INFINITY) - fabsf(near));
+    return fabs((double)got - exact) / gap;
+}
+
+static void polynomials_keep_their_bounds(void **state)
+{
+    (void)state;
+    double worst_exp = 0, worst_tanh = 0, worst_erf = 0, worst_sigmoid = 0, worst_tail = 0;
+    for (int i = -200000; i <= 200000; i++) {
+        float x = (float)i * 0.0005f;
+        if (x > -87.0f && x < 88.0f)
+            worst_exp = fmax(worst_exp, ulps(ebb_exp(x), exp((double)x)));
+        worst_tanh = fmax(worst_tanh, ulps(ebb_tanh(x), tanh((double)x)));
+        worst_erf = fmax(worst_erf, ulps(ebb_erf(x), erf((double)x)));
+        if (x > -80.0f)
+            worst_sigmoid = fmax(worst_sigmoid, ulps(ebb_sigmoid(x), 1 / (1 + exp(-(double)x))));
+        if (x > -5.0f && x < 5.0f) {
+            double exact = 0.5 * erfc((double)x * -0.70710678118654752);
+            worst_tail = fmax(worst_tail, fabs((double)ebb_normal_cdf(x) - exact) / exact);
+        }
+    }
+    print_message("ulp: exp %.2f, tanh %.2f, erf %.2f, sigmoid %.2f; normal tail %.1e\n", worst_exp,
+                  worst_tanh, worst_erf, worst_sigmoid, worst_tail);
+    assert_true(worst_exp < 2 && worst_tanh < 2.5 && worst_erf < 2.5 && worst_sigmoid < 3);
+    assert_true(worst_tail < 3e-6);
+    assert_true(isinf(ebb_exp(INFINITY)) && ebb_exp(-INFINITY) == 0.0f && isnan(ebb_exp(NAN)));
+    assert_true(isnan(ebb_tanh(NAN)) && isnan(ebb_erf(NAN)));
+    assert_true(ebb_tanh(INFINITY) == 1.0f && ebb_erf(-INFINITY) == -1.0f);
+}
+
+static const double z[] = {-3, -1, -0.1, 0, 0.7, 2.5};
+
+static void check_activation(ebb_op forward, const char *name, ebb_op backward,
+                             const char *grad_name, const double *y, const double *dx)
+{
+    for (int single = 0; single < 2; single++) {
+        testing t;
+        ebb_dtype dtype = single != 0 ? EBB_F32 : EBB_F64;
+        begin(&t, forward);
+        put_float(&t, "alpha", 1.0);
+        ebb_operand *x = put_in(&t, dtype, 1, DIMS(6));
+        for (size_t i = 0; i < 6; i++)
+            set_value(x, i, z[i]);
+        put_out(&t, dtype, 1, DIMS(6));
+        run_with(&t, name);
+        close_to(&t.out[0], y, name);
+        end(&t);
+        begin(&t, backward);
+        put_float(&t, "alpha", 1.0);
+        ebb_operand *dy = put_in(&t, dtype, 1, DIMS(6));
+        x = put_in(&t, dtype, 1, DIMS(6));
+        for (size_t i = 0; i < 6; i++) {
+            set_value(dy, i, 1);
+            set_value(x, i, z[i]);
+        }
+        put_out(&t, dtype, 1, DIMS(6));
+        run_with(&t, grad_name);
+        close_to(&t.out[0], dx, grad_name);
+        end(&t);
+    }
+}
+
+static void gelu_in_its_three_forms_agrees_with_pytorch(void **state)
+{
+    (void)state;
+    check_activation(EBB_OP_MS_GELU, "plain.gelu", EBB_OP_GELU_GRAD, "plain.gelu_grad",
+                     LIST(-0.00404969409, -0.158655254, -0.0460172163, 0, 0.530625443, 2.48447584),
+                     LIST(-0.0119456472, -0.0833154706, 0.420476908, 0.5, 0.976614101, 1.03761109));
+    check_activation(EBB_OP_MS_FAST_GELU, "plain.fast_gelu", EBB_OP_FAST_GELU_GRAD,
+                     "plain.fast_gelu_grad",
+                     LIST(-0.00363739208, -0.158808009, -0.046017249, 0, 0.530570135, 2.48491573),
+                     LIST(-0.0115841666, -0.0829640838, 0.420478211, 0.5, 0.976357219, 1.03795158));
+    check_activation(EBB_OP_MS_QUICK_GELU, "plain.quick_gelu", EBB_OP_QUICK_GELU_GRAD,
+                     "plain.quick_gelu_grad",
+                     LIST(-0.14227762, -0.268941421, -0.0475020813, 0, 0.467731441, 2.31035455),
+                     LIST(-0.088104106, 0.0723294881, 0.450083209, 0.5, 0.823386783, 1.09940111));
+}
+
+/* ---- broadcasting and integers ---- */
+
+static void shapes_broadcast_up_to_twelve_dims(void **state)
+{
+    (void)state;
+    testing t;
+    begin(&t, EBB_OP_SUB);
+    const ebb_operand *a = put_in(&t, EBB_F32, 4, DIMS(2, 1, 5, 3));
+    const ebb_operand *b = put_in(&t, EBB_F32, 3, DIMS(4, 1, 3));
+    put_out(&t, EBB_F32, 4, DIMS(2, 4, 5, 3));
+    run_with(&t, "plain.sub");
+    for (size_t i = 0; i < 120; i++) {
+        size_t l = i % 3, k = i / 3 % 5, j = i / 15 % 4, n = i / 60;
+        float expected =
+            ((const float *)a->data)[n * 15 + k * 3 + l] - ((const float *)b->data)[j * 3 + l];
+        assert_true(((const float *)t.out[0].data)[i] == expected);
+    }
+    end(&t);
+    begin(&t, EBB_OP_ADD);
+    a = put_in(&t, EBB_F64, 12, DIMS(1, 2, 1, 2, 1, 2, 1, 2, 1, 2, 1, 2));
+    b = put_in(&t, EBB_F64, 12, DIMS(2, 1, 2, 1, 2, 1, 2, 1, 2, 1, 2, 1));
+    put_out(&t, EBB_F64, 12, DIMS(2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2));
+    run_with(&t, "plain.add");
+    for (size_t i = 0; i < 4096; i++) {
+        size_t ia = 0, ib = 0;
+        for (size_t d = 0; d < 12; d += 2) { // bit 11 - d of i is the index on dim d
+            ib = ib * 2 + (i >> (11 - d) & 1);
+            ia = ia * 2 + (i >> (10 - d) & 1);
+        }
+        assert_true(value_of(&t.out[0], i) == value_of(a, ia) + value_of(b, ib));
+    }
+    end(&t);
+}
+
+static void empty_tensors_and_scalars_are_tensors(void **state)
+{
+    (void)state;
+    testing t;
+    begin(&t, EBB_OP_MUL);
+    put_in(&t, EBB_F32, 2, DIMS(0, 3));
+    put_in(&t, EBB_F32, 0, NULL);
+    put_out(&t, EBB_F32, 2, DIMS(0, 3));
+    run_with(&t, "plain.mul");
+    end(&t);
+    begin(&t, EBB_OP_NEG);
+    put_values(&t, 0, NULL, LIST(2.5));
+    put_out(&t, EBB_F64, 0, NULL);
+    run_with(&t, "plain.neg");
+    assert_true(value_of(&t.out[0], 0) == -2.5);
+    end(&t);
+    begin(&t, EBB_OP_REDUCE_SUM);
+    put_in(&t, EBB_F32, 2, DIMS(3, 0));
+    put_ints(&t, "axes", 1, DIMS(1));
+    put_out(&t, EBB_F32, 2, DIMS(3, 1));
+    run_with(&t, "plain.reduce_sum");
+    close_to(&t.out[0], LIST(0, 0, 0), "sum of nothing");
+    end(&t);
+    begin(&t, EBB_OP_REDUCE_MAX);
+    put_in(&t, EBB_F32, 2, DIMS(2, 0));
+    put_ints(&t, "axes", 1, DIMS(1));
+    put_out(&t, EBB_F32, 2, DIMS(2, 1));
+    run_with(&t, "plain.reduce_max");
+    assert_true(value_of(&t.out[0], 1) == -INFINITY);
+    end(&t);
+    begin(&t, EBB_OP_REDUCE_MEAN);
+    put_in(&t, EBB_I64, 2, DIMS(2, 0));
+    put_ints(&t, "axes", 1, DIMS(1));
+    put_out(&t, EBB_I64, 2, DIMS(2, 1));
+    run_with(&t, "plain.reduce_mean");
+    check_close(&t.out[0], LIST(0, 0), 0, "integer mean of nothing");
+    end(&t);
+    begin(&t, EBB_OP_SOFTMAX);
+    put_in(&t, EBB_F32, 2, DIMS(0, 4));
+    put_out(&t, EBB_F32, 2, DIMS(0, 4));
+    run_with(&t, "plain.softmax");
+    end(&t);
+}
+
+static void integer_division_is_defined_everywhere(void **state)
+{
+    (void)state;
+    const int32_t a[] = {INT32_MIN, 7, -7, 7}, b[] = {-1, 2, 2, -2};
+    testing t;
+    begin(&t, EBB_OP_DIV);
+    put_data(&t, EBB_I32, 1, DIMS(4), a);
+    ebb_operand *divisor = put_data(&t, EBB_I32, 1, DIMS(4), b);
+    put_out(&t, EBB_I32, 1, DIMS(4));
+    run_with(&t, "plain.div");
+    check_close(&t.out[0], LIST(INT32_MIN, 3, -3, -3), 0, "quotients are truncated");
+    t.call.op = EBB_OP_MOD;
+    run_with(&t, "plain.mod");
+    check_close(&t.out[0], LIST(0, 1, 1, -1), 0, "rests have the divisor's sign");
+    ((int32_t *)divisor->data)[2] = 0;
+    t.call.op = EBB_OP_DIV;
+    assert_non_null(strstr(refusal_of(&t, "plain.div"), "zero"));
+    end(&t);
+}
+
+static void casts_saturate_and_nan_becomes_zero(void **state)
+{
+    (void)state;
+    const float x[] = {1e10f, -1e10f, NAN, -3.7f, 255.9f, INFINITY};
+    testing t;
+    begin(&t, EBB_OP_CAST);
+    put_data(&t, EBB_F32, 1, DIMS(6), x);
+    put_out(&t, EBB_I32, 1, DIMS(6));
+    run_with(&t, "plain.cast");
+    check_close(&t.out[0], LIST(INT32_MAX, INT32_MIN, 0, -3, 255, INT32_MAX), 0, "to int32");
+    end(&t);
+    begin(&t, EBB_OP_CAST);
+    put_data(&t, EBB_F32, 1, DIMS(6), x);
+    put_out(&t, EBB_F16, 1, DIMS(6));
+    run_with(&t, "plain.cast");
+    const uint16_t *half = t.out[0].data;
+    assert_int_equal(half[0], 0x7C00);
+    assert_int_equal(half[1], 0xFC00);
+    assert_true((half[2] & 0x7FFF) > 0x7C00);
+    assert_int_equal(half[3], ebb_float_to_half(-3.7f));
+    end(&t);
+}
+
+/* ---- norms ---- */
+
+static const double ln_x[] = {0.5, -1.25, 2, 0.75, -0.5, 1.5, 0.25, -2, -0.125, 3};
+static const double ln_scale[] = {1, 0.5, -1.5, 2, 0.25}, ln_bias[] = {0.1, -0.2, 0.3, 0, 1};
+static const double ln_dy[] = {0.3, -0.7, 1.1, 0.2, -0.4, -1, 0.6, 0.05, 0.9, -0.35};
+
+static void layer_norm_and_its_gradient_agree_with_pytorch(void **state)
+{
+    (void)state;
+    testing t, back;
+    begin(&t, EBB_OP_LAYER_NORMALIZATION);
+    put_values(&t, 2, DIMS(2, 5), ln_x);
+    put_values(&t, 1, DIMS(5), ln_scale);
+    put_values(&t, 1, DIMS(5), ln_bias);
+    put_out(&t, EBB_F64, 2, DIMS(2, 5));
+    put_out(&t, EBB_F64, 2, DIMS(2, 1));
+    put_out(&t, EBB_F64, 2, DIMS(2, 1));
+    run_with(&t, "plain.layer_normalization");
+    close_to(&t.out[0],
+             LIST(0.27996778, -0.897375146, -1.99458919, 0.809855008, 0.82003222, 0.683716186,
+                  -0.282318949, 2.56751287, -0.778288247, 1.37043527),
+             "y");
+    begin(&back, EBB_OP_LAYER_NORM_GRAD);
+    put_values(&back, 2, DIMS(2, 5), ln_dy);
+    put_values(&back, 2, DIMS(2, 5), ln_x);
+    put_values(&back, 1, DIMS(5), ln_scale);
+    put_values(&back, 2, DIMS(2, 1), t.out[1].data);
+    put_values(&back, 2, DIMS(2, 1), t.out[2].data);
+    put_out(&back, EBB_F64, 2, DIMS(2, 5));
+    put_out(&back, EBB_F64, 1, DIMS(5));
+    put_out(&back, EBB_F64, 1, DIMS(5));
+    run_with(&back, "plain.layer_norm_grad");
+    const double dx[] = {0.578519449,  -0.501738602, -0.751569745, 0.739269448, -0.064480549,
+                         -0.616592805, 0.0407421413, -0.401480026, 0.902481052, 0.0748496378};
+    close_to(&back.out[0], dx, "dx");
+    close_to(&back.out[1], LIST(-0.529725852, 0.877542466, 1.60711498, -0.26924421, -0.230660933),
+             "dscale");
+    close_to(&back.out[2], LIST(-0.7, -0.1, 1.15, 1.1, -0.75), "dbias");
+    /* The same with dX over X: what the alias column allows. */
+    run_over(&back, 1);
+    close_to(&back.out[0], dx, "dx over x");
+    back.out[0].data = NULL; // it is the input's
+    end(&t);
+    end(&back);
+}
+
+static void batch_norm_in_training_agrees_with_pytorch(void **state)
+{
+    (void)state;
+    const double x[] = {1, 2, 3, -1, 0.5, 4, 0.25, -3, 2, 1.5, -0.5, 0};
+    const double dy[] = {.1, -.2, .3, .4, .5, -.6, -.7, .8, .9, 1, -1.1, .2};
+    testing t, back;
+    begin(&t, EBB_OP_BATCH_NORM_TRAINING);
+    put_values(&t, 3, DIMS(2, 2, 3), x);
+    put_values(&t, 1, DIMS(2), LIST(1.5, -0.5));
+    put_values(&t, 1, DIMS(2), LIST(0.25, 1));
+    put_values(&t, 1, DIMS(2), LIST(0.5, -1));
+    put_values(&t, 1, DIMS(2), LIST(2, 0.75));
+    put_out(&t, EBB_F64, 3, DIMS(2, 2, 3));
+    for (int i = 0; i < 4; i++)
+        put_out(&t, EBB_F64, 1, DIMS(2));
+    run_with(&t, "plain.batch_norm_training");
+    close_to(&t.out[0],
+             LIST(0.346891764, 1.12202587, 1.89715998, 1.52965397, 1.07566485, 0.0163569211,
+                  -0.234458819, -2.75364467, 1.12202587, 0.773005443, 1.37832426, 1.22699456),
+             "y");
+    close_to(&t.out[1], LIST(0.5375, -0.825), "running mean");
+    close_to(&t.out[2], LIST(2.249375, 1.0025), "running variance");
+    begin(&back, EBB_OP_BATCH_NORM_GRAD);
+    put_values(&back, 3, DIMS(2, 2, 3), dy);
+    put_values(&back, 3, DIMS(2, 2, 3), x);
+    put_values(&back, 1, DIMS(2), LIST(1.5, -0.5));
+    put_values(&back, 1, DIMS(2), t.out[3].data);
+    put_values(&back, 1, DIMS(2), t.out[4].data);
+    put_out(&back, EBB_F64, 3, DIMS(2, 2, 3));
+    put_out(&back, EBB_F64, 1, DIMS(2));
+    put_out(&back, EBB_F64, 1, DIMS(2));
+    run_with(&back, "plain.batch_norm_grad");
+    close_to(&back.out[0],
+             LIST(-0.0722308699, -0.262510775, 0.167316608, -0.0750103402, -0.127455821, 0.15371727,
+                  -0.724033404, 0.301321694, 0.590136746, -0.293571885, 0.371585593, -0.0292648181),
+             "dx");
+    close_to(&back.out[1], LIST(-0.63302619, -0.484255054), "dscale");
+    close_to(&back.out[2], LIST(1.2, 0.4), "dbias");
+    end(&t);
+    end(&back);
+}
+
+/* ---- losses ---- */
+
+static void softmax_and_its_gradient_agree_with_pytorch(void **state)
+{
+    (void)state;
+    const double y[] = {0.136848181, 0.023780648,  0.613310996,   0.175716542,  0.0503436323,
+                        0.166797243, 0.0477882103, 0.00503684031, 0.0328443246, 0.747533382};
+    testing t;
+    begin(&t, EBB_OP_SOFTMAX);
+    put_values(&t, 2, DIMS(2, 5), ln_x);
+    put_out(&t, EBB_F64, 2, DIMS(2, 5));
+    run_with(&t, "plain.softmax");
+    close_to(&t.out[0], y, "softmax");
+    run_over(&t, 0);
+    close_to(&t.out[0], y, "softmax over its input");
+    t.out[0].data = NULL; // it is the input's
+    end(&t);
+    begin(&t, EBB_OP_SOFTMAX_GRAD);
+    put_values(&t, 2, DIMS(2, 5), ln_dy);
+    put_values(&t, 2, DIMS(2, 5), y);
+    put_out(&t, EBB_F64, 2, DIMS(2, 5));
+    run_with(&t, "plain.softmax_grad");
+    close_to(&t.out[0],
+             LIST(-0.0566628038, -0.0336271669, 0.236703728, -0.0903281345, -0.0560856232,
+                  -0.105090725, 0.0463521395, 0.00211521739, 0.0417106259, 0.0149127426),
+             "gradient");
+    end(&t);
+}
+
+static void cross_entropy_with_weights_agrees_with_pytorch(void **state)
+{
+    (void)state;
+    const int64_t labels[] = {2, 4};
+    const double weights[] = {1, 2, 0.5, 1, 3};
+    testing t, back;
+    begin(&t, EBB_OP_SOFTMAX_CROSS_ENTROPY_LOSS);
+    put_values(&t, 2, DIMS(2, 5), ln_x);
+    put_data(&t, EBB_I64, 1, DIMS(2), labels);
+    put_values(&t, 1, DIMS(5), weights);
+    put_out(&t, EBB_F64, 0, NULL);
+    put_out(&t, EBB_F64, 2, DIMS(2, 5));
+    run_with(&t, "plain.softmax_cross_entropy_loss");
+    close_to(&t.out[0], LIST(0.31924872), "loss");
+    begin(&back, EBB_OP_SOFTMAX_CROSS_ENTROPY_LOSS_GRAD);
+    put_values(&back, 0, NULL, LIST(1));
+    put_values(&back, 2, DIMS(2, 5), t.out[1].data);
+    put_data(&back, EBB_I64, 1, DIMS(2), labels);
+    put_values(&back, 1, DIMS(5), weights);
+    put_out(&back, EBB_F64, 2, DIMS(2, 5));
+    run_with(&back, "plain.softmax_cross_entropy_loss_grad");
+    close_to(&back.out[0],
+             LIST(0.0195497401, 0.00339723543, -0.0552412862, 0.0251023632, 0.00719194747,
+                  0.142969066, 0.0409613231, 0.00431729169, 0.0281522782, -0.216399959),
+             "gradient");
+    end(&t);
+    end(&back);
+}
+
+static void a_label_outside_the_classes_is_named(void **state)
+{
+    (void)state;
+    const int64_t labels[] = {0, -100, 9, 17};
+    testing t;
+    begin(&t, EBB_OP_SOFTMAX_CROSS_ENTROPY_LOSS);
+    put_int(&t, "ignore_index", -100);
+    put_in(&t, EBB_F32, 2, DIMS(4, 10));
+    put_data(&t, EBB_I64, 1, DIMS(4), labels);
+    put_out(&t, EBB_F32, 0, NULL);
+    assert_non_null(strstr(refusal_of(&t, "plain.softmax_cross_entropy_loss"),
+                           "label 17 at position 3 is outside 0..9"));
+    end(&t);
+}
+
+/* ---- moves and indices ---- */
+
+static void transposes_of_every_order_move_each_element(void **state)
+{
+    (void)state;
+    const int64_t dims[4] = {3, 5, 17, 6};
+    for (int code = 0; code < 256; code++) {
+        int64_t perm[4] = {code & 3, code >> 2 & 3, code >> 4 & 3, code >> 6};
+        if ((1 << perm[0] | 1 << perm[1] | 1 << perm[2] | 1 << perm[3]) != 15)
+            continue; // not a permutation
+        testing t;
+        begin(&t, EBB_OP_TRANSPOSE);
+        put_ints(&t, "perm", 4, perm);
+        put_in(&t, EBB_F32, 4, dims);
+        put_out(&t, EBB_F32, 4, DIMS(dims[perm[0]], dims[perm[1]], dims[perm[2]], dims[perm[3]]));
+        run_with(&t, "plain.transpose");
+        int64_t stride[4], at[4];
+        ebb_strides(stride, 4, dims);
+        for (size_t i = 0; i < 3 * 5 * 17 * 6; i++) {
+            int64_t rest = (int64_t)i, from = 0;
+            for (int d = 3; d >= 0; d--) {
+                at[d] = rest % dims[perm[d]];
+                rest /= dims[perm[d]];
+                from += at[d] * stride[perm[d]];
+            }
+            assert_true(value_of(&t.out[0], i) == value_of(&t.in[0], (size_t)from));
+        }
+        end(&t);
+    }
+}
+
+static void an_index_outside_the_table_is_named(void **state)
+{
+    (void)state;
+    const int64_t index[] = {0, -4, 4};
+    testing t;
+    begin(&t, EBB_OP_GATHER);
+    put_in(&t, EBB_F32, 2, DIMS(4, 2));
+    put_data(&t, EBB_I64, 1, DIMS(3), index);
+    put_out(&t, EBB_F32, 2, DIMS(3, 2));
+    const char *text = refusal_of(&t, "plain.gather");
+    assert_non_null(strstr(text, "the test's node"));
+    assert_non_null(strstr(text, "4"));
+    end(&t);
+}
+
+static void the_gradient_of_a_gather_adds_what_meets(void **state)
+{
+    (void)state;
+    const int64_t shape[] = {20, 3}, index[] = {4, -1, 4, 4, 0};
+    testing t;
+    begin(&t, EBB_OP_GATHER_GRAD);
+    put_data(&t, EBB_I64, 1, DIMS(2), shape);
+    put_data(&t, EBB_I64, 1, DIMS(5), index);
+    const ebb_operand *dy = put_in(&t, EBB_F64, 2, DIMS(5, 3));
+    put_out(&t, EBB_F64, 2, DIMS(20, 3));
+    run_with(&t, "plain.gather_grad");
+    double expected[60] = {0};
+    for (size_t i = 0; i < 5; i++)
+        for (size_t j = 0; j < 3; j++)
+            expected[(size_t)(index[i] < 0 ? index[i] + 20 : index[i]) * 3 + j] +=
+                value_of(dy, i * 3 + j);
+    check_close(&t.out[0], expected, 1e-15, "dx");
+    end(&t);
+}
+
+/* ---- optimizers ---- */
+
+/* PyTorch with the rates rounded to float32, as an attribute holds them. */
+static void three_steps_of_adamw_agree_with_pytorch(void **state)
+{
+    (void)state;
+    testing t;
+    begin(&t, EBB_OP_ADAMW);
+    put_values(&t, 0, NULL, LIST(0.1));
+    int64_t steps = 0;
+    put_data(&t, EBB_I64, 0, NULL, &steps);
+    put_values(&t, 1, DIMS(3), LIST(1, -2, 0.5));
+    put_values(&t, 1, DIMS(3), LIST(0, 0, 0));
+    put_values(&t, 1, DIMS(3), LIST(0, 0, 0));
+    put_values(&t, 1, DIMS(3), LIST(0, 0, 0));
+    for (int o = 0; o < 3; o++)
+        put_out(&t, EBB_F64, 1, DIMS(3));
+    for (int step = 0; step < 3; step++) {
+        *(int64_t *)t.in[1].data = step;
+        for (size_t i = 0; i < 3; i++)
+            set_value(&t.in[3], i, LIST(0.5, -0.25, 1)[i] * (step + 1));
+        run_with(&t, "plain.adamw");
+        memcpy(t.in[2].data, t.out[0].data, t.out[0].bytes);
+        memcpy(t.in[4].data, t.out[1].data, t.out[1].bytes);
+        memcpy(t.in[5].data, t.out[2].data, t.out[2].bytes);
+    }
+    close_to(&t.out[0], LIST(0.7049810946, -1.701984098, 0.206479593), "w");
+    close_to(&t.out[1], LIST(0.2805000623, -0.1402500312, 0.5610001247), "m");
+    close_to(&t.out[2], LIST(0.003498455228, 0.0008746138069, 0.01399382091), "v");
+    end(&t);
+}
+
+static void three_steps_of_momentum_agree_with_pytorch(void **state)
+{
+    (void)state;
+    testing t;
+    begin(&t, EBB_OP_MOMENTUM);
+    put_float(&t, "alpha", 0.9);
+    put_float(&t, "beta", 1);
+    put_float(&t, "norm_coefficient", 0.01);
+    put_string(&t, "mode", "standard");
+    put_values(&t, 0, NULL, LIST(0.1));
+    int64_t steps = 0;
+    put_data(&t, EBB_I64, 0, NULL, &steps);
+    put_values(&t, 1, DIMS(3), LIST(1, -2, 0.5));
+    put_values(&t, 1, DIMS(3), LIST(0, 0, 0));
+    put_values(&t, 1, DIMS(3), LIST(0, 0, 0));
+    put_out(&t, EBB_F64, 1, DIMS(3));
+    put_out(&t, EBB_F64, 1, DIMS(3));
+    for (int step = 0; step < 3; step++) {
+        *(int64_t *)t.in[1].data = step;
+        for (size_t i = 0; i < 3; i++)
+            set_value(&t.in[3], i, LIST(0.5, -0.25, 1)[i] * (step + 1));
+        run_with(&t, "plain.momentum");
+        memcpy(t.in[2].data, t.out[0].data, t.out[0].bytes);
+        memcpy(t.in[4].data, t.out[1].data, t.out[1].bytes);
+    }
+    close_to(&t.out[0], LIST(0.519184749, -1.75118457, -0.453222701), "w");
+    close_to(&t.out[1], LIST(2.82966251, -1.45542427, 5.61873201), "v");
+    end(&t);
+}
+
+/* ---- draws and masks ---- */
+
+static void dropout_draws_the_same_mask_in_the_backward(void **state)
+{
+    (void)state;
+    const int64_t key[] = {42, 7}, n = 4099;
+    testing t, back;
+    begin(&t, EBB_OP_EBB_DROPOUT);
+    put_float(&t, "ratio", 0.25);
+    put_int(&t, "stream", 3);
+    ebb_operand *x = put_in(&t, EBB_F32, 1, &n);
+    put_data(&t, EBB_I64, 1, DIMS(2), key);
+    put_out(&t, EBB_F32, 1, &n);
+    begin(&back, EBB_OP_EBB_DROPOUT_SEED_GRAD);
+    put_float(&back, "ratio", 0.25);
+    put_int(&back, "stream", 3);
+    ebb_operand *dy = put_in(&back, EBB_F32, 1, &n);
+    put_data(&back, EBB_I64, 1, DIMS(2), key);
+    put_out(&back, EBB_F32, 1, &n);
+    for (size_t i = 0; i < (size_t)n; i++) {
+        set_value(x, i, 1);
+        set_value(dy, i, 1);
+    }
+    run_with(&t, "plain.keyed_dropout");
+    run_with(&back, "plain.dropout_seed_grad");
+    assert_memory_equal(t.out[0].data, back.out[0].data, t.out[0].bytes);
+    int kept = 0;
+    for (size_t i = 0; i < (size_t)n; i++) {
+        uint32_t word = ebb_philox_block(42, 7, 3, i / 4).word[i % 4];
+        bool keep = word >= ebb_dropout_threshold(0.25);
+        assert_true(value_of(&t.out[0], i) == (keep ? (double)(float)(1 / 0.75) : 0.0));
+        kept += keep;
+    }
+    assert_true(kept > 2900 && kept < 3250);
+    end(&t);
+    end(&back);
+}
+
+static void a_bit_an_element_is_enough_for_relu(void **state)
+{
+    (void)state;
+    const double y[] = {1, 0, -2, 3, INFINITY, 0, 0.5, 0, 0, 4, 1e-30};
+    const uint8_t expected[] = {0x59, 0x06};
+    testing t;
+    begin(&t, EBB_OP_PACK_SIGN);
+    put_values(&t, 1, DIMS(11), y);
+    put_out(&t, EBB_U8, 1, DIMS(2));
+    run_with(&t, "plain.pack_sign");
+    assert_memory_equal(t.out[0].data, expected, 2);
+    end(&t);
+    begin(&t, EBB_OP_MASK_GRAD);
+    put_float(&t, "alpha", 0.5);
+    const ebb_operand *dy = put_in(&t, EBB_F64, 1, DIMS(11));
+    put_data(&t, EBB_U8, 1, DIMS(2), expected);
+    put_out(&t, EBB_F64, 1, DIMS(11));
+    run_with(&t, "plain.mask_grad");
+    for (size_t i = 0; i < 11; i++)
+        assert_true(value_of(&t.out[0], i) == value_of(dy, i) * (y[i] > 0 ? 1 : 0.5));
+    end(&t);
+}
+
+/* ---- threads and accuracy ---- */
+
+/* The bytes of output 0 with one thread and with three. */
+static void same_for_any_threads(testing *t, const char *name)
+{
+    ebb_threads_set(1);
+    run_with(t, name);
+    void *one = malloc(t->out[0].bytes);
+    assert_non_null(one);
+    memcpy(one, t->out[0].data, t->out[0].bytes);
+    ebb_threads_set(3);
+    run_with(t, name);
+    ebb_threads_set(0);
+    if (memcmp(one, t->out[0].data, t->out[0].bytes) != 0)
+        fail_msg("%s depends on the number of threads", name);
+    free(one);
+}
+
+static void results_do_not_depend_on_the_number_of_threads(void **state)
+{
+    (void)state;
+    testing t;
+    begin(&t, EBB_OP_REDUCE_SUM);
+    put_ints(&t, "axes", 3, DIMS(0, 2, 3));
+    const ebb_operand *x = put_in(&t, EBB_F32, 4, DIMS(8, 5, 40, 41));
+    put_out(&t, EBB_F32, 4, DIMS(1, 5, 1, 1));
+    same_for_any_threads(&t, "plain.reduce_sum");
+    double expected[5] = {0};
+    for (size_t i = 0; i < count_of(x); i++)
+        expected[i / 1640 % 5] += value_of(x, i);
+    check_close(&t.out[0], expected, 2e-7, "sums over all axes but 1");
+    end(&t);
+    begin(&t, EBB_OP_REDUCE_SUM);
+    put_in(&t, EBB_F32, 1, DIMS(1000003));
+    put_out(&t, EBB_F32, 1, DIMS(1));
+    same_for_any_threads(&t, "plain.reduce_sum");
+    end(&t);
+    begin(&t, EBB_OP_RANDOM_NORMAL);
+    put_float(&t, "seed", 5);
+    put_out(&t, EBB_F32, 1, DIMS(50001));
+    same_for_any_threads(&t, "plain.random_normal");
+    double mean = 0, square = 0;
+    for (size_t i = 0; i < 50001; i++) {
+        mean += value_of(&t.out[0], i) / 50001;
+        square += value_of(&t.out[0], i) * value_of(&t.out[0], i) / 50001;
+    }
+    assert_true(fabs(mean) < 0.02 && fabs(square - 1) < 0.03);
+    end(&t);
+    begin(&t, EBB_OP_LAYER_NORM_GRAD);
+    put_in(&t, EBB_F32, 2, DIMS(300, 130));
+    put_in(&t, EBB_F32, 2, DIMS(300, 130));
+    put_in(&t, EBB_F32, 1, DIMS(130));
+    put_in(&t, EBB_F32, 2, DIMS(300, 1));
+    put_in(&t, EBB_F32, 2, DIMS(300, 1));
+    put_out(&t, EBB_F32, 2, DIMS(300, 130));
+    put_out(&t, EBB_F32, 1, DIMS(130));
+    put_out(&t, EBB_F32, 1, DIMS(130));
+    same_for_any_threads(&t, "plain.layer_norm_grad");
+    end(&t);
+}
+
+/* The statistics of rows far from zero: where float32 sums would lose everything. */
+static void layer_norm_in_float32_is_near_float64(void **state)
+{
+    (void)state;
+    testing t;
+    begin(&t, EBB_OP_LAYER_NORMALIZATION);
+    ebb_operand *x = put_in(&t, EBB_F32, 2, DIMS(3, 1000));
+    ebb_operand *scale = put_in(&t, EBB_F32, 1, DIMS(1000));
+    for (size_t i = 0; i < 3000; i++)
+        set_value(x, i, 100 + value_of(x, i));
+    for (size_t i = 0; i < 1000; i++)
+        set_value(scale, i, 1);
+    put_out(&t, EBB_F32, 2, DIMS(3, 1000));
+    run_with(&t, "plain.layer_normalization");
+    double expected[3000];
+    for (size_t r = 0; r < 3; r++) {
+        double mean = 0, var = 0;
+        for (size_t i = 0; i < 1000; i++)
+            mean += value_of(x, r * 1000 + i) / 1000;
+        for (size_t i = 0; i < 1000; i++)
+            var += pow(value_of(x, r * 1000 + i) - mean, 2) / 1000;
+        for (size_t i = 0; i < 1000; i++)
+            expected[r * 1000 + i] = (value_of(x, r * 1000 + i) - mean) / sqrt(var + 1e-5);
+    }
+    check_close(&t.out[0], expected, 5e-6, "y");
+    end(&t);
+}
+
+static void matmul_broadcasts_and_transposes(void **state)
+{
+    (void)state;
+    testing t;
+    begin(&t, EBB_OP_FUSED_MATMUL);
+    put_int(&t, "transA", 1);
+    put_float(&t, "alpha", 0.5);
+    const ebb_operand *a = put_in(&t, EBB_F64, 4, DIMS(2, 1, 7, 3));
+    const ebb_operand *b = put_in(&t, EBB_F64, 3, DIMS(4, 7, 5));
+    put_out(&t, EBB_F64, 4, DIMS(2, 4, 3, 5));
+    run_with(&t, "plain.fused_matmul");
+    double expected[120];
+    for (size_t i = 0; i < 120; i++) {
+        size_t column = i % 5, row = i / 5 % 3, m = i / 15 % 4, n = i / 60;
+        expected[i] = 0;
+        for (size_t k = 0; k < 7; k++)
+            expected[i] +=
+                0.5 * value_of(a, n * 21 + k * 3 + row) * value_of(b, m * 35 + k * 5 + column);
+    }
+    check_close(&t.out[0], expected, 1e-14, "y");
+    end(&t);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(polynomials_keep_their_bounds),
+        cmocka_unit_test(gelu_in_its_three_forms_agrees_with_pytorch),
+        cmocka_unit_test(shapes_broadcast_up_to_twelve_dims),
+        cmocka_unit_test(empty_tensors_and_scalars_are_tensors),
+        cmocka_unit_test(integer_division_is_defined_everywhere),
+        cmocka_unit_test(casts_saturate_and_nan_becomes_zero),
+        cmocka_unit_test(layer_norm_and_its_gradient_agree_with_pytorch),
+        cmocka_unit_test(batch_norm_in_training_agrees_with_pytorch),
+        cmocka_unit_test(softmax_and_its_gradient_agree_with_pytorch),
+        cmocka_unit_test(cross_entropy_with_weights_agrees_with_pytorch),
+        cmocka_unit_test(a_label_outside_the_classes_is_named),
+        cmocka_unit_test(transposes_of_every_order_move_each_element),
+        cmocka_unit_test(an_index_outside_the_table_is_named),
+        cmocka_unit_test(the_gradient_of_a_gather_adds_what_meets),
+        cmocka_unit_test(three_steps_of_adamw_agree_with_pytorch),
+        cmocka_unit_test(three_steps_of_momentum_agree_with_pytorch),
+        cmocka_unit_test(dropout_draws_the_same_mask_in_the_backward),
+        cmocka_unit_test(a_bit_an_element_is_enough_for_relu),
+        cmocka_unit_test(results_do_not_depend_on_the_number_of_threads),
+        cmocka_unit_test(layer_norm_in_float32_is_near_float64),
+        cmocka_unit_test(matmul_broadcasts_and_transposes),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

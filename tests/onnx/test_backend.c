@@ -1,0 +1,338 @@
+/* test_backend.c: the ONNX project's own node tests, on our kernels.
+ *
+ * Each folder holds a model and data sets: inputs and the outputs to expect. Inputs become
+ * constants, so that inference sees what it would fold; then node by node: types, kernel, run. A
+ * test counts as passed         every output agrees failed         an output differs, or something
+ * broke on the way though a kernel took the node not supported  an operator without a row, a kernel
+ * that declines, a type that is no plain tensor random         draws by our own generator, so there
+ * is nothing to compare
+ *
+ * The folder: $EBB_ONNX_TESTS, or .oracles/onnx-1.22.0/onnx/backend/test/data (tests/run.sh).
+ * $EBB_ONNX_SHOW=1 prints the reason of each test that is not supported; =NAME runs that one only.
+ */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <dirent.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "exec/call.h"
+#include "onnx/file.h"
+#include "onnx/infer.h"
+
+#define DEFAULT_FOLDER EBB_SOURCE_DIR "/.oracles/onnx-1.22.0/onnx/backend/test/data"
+
+typedef enum verdict { PASSED, FAILED, NOT_SUPPORTED, RANDOM, VERDICTS } verdict;
+
+typedef struct trial { /* one data set of one model */
+    ebb_model *model;
+    const char *folder;
+    char why[1024];
+} trial;
+
+static bool in_table(const ebb_graph *g)
+{
+    EBB_EACH_NODE(g, n)
+    if (ebb_node_of(g, n)->op == EBB_OP_UNKNOWN)
+        return false;
+    return true;
+}
+
+static verdict say(trial *t, verdict v, const char *text)
+{
+    (void)snprintf(t->why, sizeof t->why, "%s", text);
+    for (char *p = t->why; *p != '\0'; p++)
+        if (*p == '\n')
+            *p = ' ';
+    return v;
+}
+
+static verdict of_status(trial *t, ebb_status status)
+{
+    return say(t, ebb_status_code(status) == EBB_UNSUPPORTED ? NOT_SUPPORTED : FAILED,
+               ebb_status_text(status));
+}
+
+static const char *data_path(char *path, size_t size, const trial *t, const char *kind, size_t i)
+{
+    (void)snprintf(path, size, "%s/%s_%zu.pb", t->folder, kind, i);
+    return path;
+}
+
+/* The value holds this tensor from now on. */
+static ebb_status hold(ebb_model *m, ebb_value v, const ebb_tensor *tensor)
+{
+    ebb_tensor *own = ebb_arena_alloc(&m->arena, sizeof *own);
+    if (own == NULL)
+        return ebb_error_memory();
+    *own = *tensor;
+    ebb_value_info *info = ebb_value_of(m->graph, v);
+    info->tensor = own;
+    info->type = own->type;
+    info->flags = (uint16_t)((info->flags & ~EBB_IS_INPUT) | EBB_IS_INITIALIZER);
+    return NULL;
+}
+
+static bool is_plain(const ebb_type *type)
+{
+    return ebb_dtype_bits((ebb_dtype)type->dtype) >= 8;
+}
+
+static verdict give_inputs(trial *t)
+{
+    ebb_graph *g = t->model->graph;
+    for (size_t i = 0; i < g->input_count; i++) {
+        char path[2200];
+        ebb_tensor tensor;
+        const char *name = NULL;
+        const ebb_type *type = &ebb_value_of(g, g->inputs[i])->type;
+        if (type->kind != EBB_KIND_TENSOR || !is_plain(type))
+            return say(t, NOT_SUPPORTED, "an input is no plain tensor");
+        if (access(data_path(path, sizeof path, t, "input", i), R_OK) != 0)
+            continue;
+        ebb_status status = ebb_tensor_read_pb(&tensor, &name, &t->model->arena, path);
+        if (status == NULL && tensor.data == NULL && tensor.bytes != 0)
+            return say(t, NOT_SUPPORTED, "an input is no plain tensor");
+        if (status == NULL)
+            status = hold(t->model, g->inputs[i], &tensor);
+        if (status != NULL)
+            return of_status(t, status);
+    }
+    return PASSED;
+}
+
+static ebb_status compute(ebb_call *c)
+{
+    if (c->kernel->workspace != NULL)
+        EBB_TRY(c->kernel->workspace(c, &c->workspace_bytes));
+    c->workspace = ebb_alloc_aligned(64, c->workspace_bytes + 64);
+    if (c->workspace == NULL)
+        return ebb_error_memory();
+    ebb_status status = c->kernel->prepare != NULL ? c->kernel->prepare(c) : NULL;
+    if (status == NULL)
+        status = c->kernel->run(c);
+    if (c->kernel->release != NULL && c->state != NULL)
+        c->kernel->release(c);
+    ebb_free_aligned(c->workspace);
+    return status;
+}
+
+/* Operands get memory of exactly their size, so that a sanitizer sees the first byte too far. */
+static ebb_status run_node(trial *t, ebb_node n, const char *backend)
+{
+    ebb_model *m = t->model;
+    const ebb_graph *g = m->graph;
+    ebb_call c;
+    EBB_TRY(ebb_call_make(&c, &m->arena, g, n, 0));
+    EBB_TRY(ebb_pick(&c, ebb_backends(backend)));
+    ebb_status status = NULL;
+    for (uint32_t i = 0; i < c.input_count; i++) {
+        if (c.in[i].type.dtype == EBB_NONE)
+            continue;
+        const ebb_tensor *tensor = ebb_value_of(g, ebb_in(g, n, i))->tensor;
+        c.in[i].data = malloc(c.in[i].bytes + (c.in[i].bytes == 0));
+        assert_non_null(c.in[i].data);
+        if (tensor == NULL || tensor->bytes != c.in[i].bytes)
+            status = ebb_call_error(&c, "input %u has no value", i);
+        else if (tensor->bytes != 0)
+            memcpy(c.in[i].data, tensor->data, tensor->bytes);
+    }
+    for (uint32_t o = 0; o < c.output_count; o++) {
+        if (c.out[o].type.dtype == EBB_NONE)
+            continue;
+        c.out[o].data = malloc(c.out[o].bytes + (c.out[o].bytes == 0));
+        assert_non_null(c.out[o].data);
+        memset(c.out[o].data, 0xFF, c.out[o].bytes);
+    }
+    if (status == NULL)
+        status = compute(&c);
+    for (uint32_t o = 0; o < c.output_count; o++) {
+        if (c.out[o].type.dtype == EBB_NONE)
+            continue;
+        void *keep = ebb_arena_alloc(&m->arena, c.out[o].bytes + 1);
+        assert_non_null(keep);
+        memcpy(keep, c.out[o].data, c.out[o].bytes);
+        ebb_tensor made = {.type = c.out[o].type, .data = keep, .bytes = c.out[o].bytes};
+        if (status == NULL)
+            status = hold(m, ebb_out(g, n, o), &made);
+        free(c.out[o].data);
+    }
+    for (uint32_t i = 0; i < c.input_count; i++)
+        free(c.in[i].data);
+    return status;
+}
+
+/* The tolerance of ONNX's own runner: 1e-3 relative, 1e-7 absolute; 16-bit floats 1e-2. */
+static verdict compare(trial *t, const ebb_tensor *got, const ebb_tensor *expected, size_t output)
+{
+    char text[256], a[100], b[100];
+    if (got == NULL || got->type.dtype != expected->type.dtype ||
+        !ebb_type_same_shape(&got->type, &expected->type)) {
+        (void)snprintf(text, sizeof text, "output %zu is %s, expected %s", output,
+                       got == NULL ? "missing" : ebb_type_print(a, sizeof a, &got->type, NULL),
+                       ebb_type_print(b, sizeof b, &expected->type, NULL));
+        return say(t, FAILED, text);
+    }
+    bool real = ebb_dtype_is_float((ebb_dtype)expected->type.dtype);
+    double relative = ebb_dtype_bits((ebb_dtype)expected->type.dtype) == 16 ? 1e-2 : 1e-3;
+    int64_t count = 0;
+    if (!ebb_type_elements(&expected->type, &count))
+        return say(t, FAILED, "an expected output has no size");
+    for (int64_t i = 0; i < count; i++) {
+        double x = real ? ebb_tensor_double(got, i) : (double)ebb_tensor_int(got, i);
+        double y = real ? ebb_tensor_double(expected, i) : (double)ebb_tensor_int(expected, i);
+        bool same =
+            x == y || (isnan(x) && isnan(y)) || (real && fabs(x - y) <= 1e-7 + relative * fabs(y));
+        if (same)
+            continue;
+        (void)snprintf(text, sizeof text, "output %zu, element %lld is %.9g, expected %.9g", output,
+                       (long long)i, x, y);
+        return say(t, FAILED, text);
+    }
+    return PASSED;
+}
+
+static verdict run_trial(trial *t, const char *backend)
+{
+    ebb_graph *g = t->model->graph;
+    bool random = false;
+    if (!in_table(g))
+        return say(t, NOT_SUPPORTED, "an operator has no row in the table");
+    for (size_t i = 0; i < g->output_count; i++)
+        if (ebb_value_of(g, g->outputs[i])->type.kind != EBB_KIND_TENSOR ||
+            !is_plain(&ebb_value_of(g, g->outputs[i])->type))
+            return say(t, NOT_SUPPORTED, "an output is no plain tensor");
+    verdict v = give_inputs(t);
+    if (v != PASSED)
+        return v;
+    EBB_EACH_NODE(g, n)
+    {
+        if (ebb_op_has(ebb_node_of(g, n)->op, EBB_RANDOM))
+            random = random || strstr(t->folder, "training") != NULL ||
+                     ebb_node_of(g, n)->op != EBB_OP_DROPOUT;
+        ebb_status status = ebb_infer_node(g, n);
+        if (status == NULL)
+            status = run_node(t, n, backend);
+        if (status != NULL)
+            return of_status(t, status);
+    }
+    for (size_t i = 0; i < g->output_count; i++) {
+        char path[2200];
+        ebb_tensor expected;
+        const char *name = NULL;
+        ebb_status status = ebb_tensor_read_pb(&expected, &name, &t->model->arena,
+                                               data_path(path, sizeof path, t, "output", i));
+        if (status != NULL)
+            return of_status(t, status);
+        v = random ? RANDOM : compare(t, ebb_value_of(g, g->outputs[i])->tensor, &expected, i);
+        if (v != PASSED)
+            return v;
+    }
+    return PASSED;
+}
+
+/* Each data set of the folder, with a fresh model; the worst verdict. */
+static verdict run_folder(const char *folder, const char *backend, char *why, size_t size)
+{
+    char path[2048], data[2048];
+    (void)snprintf(path, sizeof path, "%s/model.onnx", folder);
+    for (int set = 0;; set++) {
+        (void)snprintf(data, sizeof data, "%s/test_data_set_%d", folder, set);
+        if (access(data, R_OK) != 0)
+            return set > 0 ? PASSED : NOT_SUPPORTED;
+        trial t = {.folder = data};
+        ebb_status status = ebb_model_read(&t.model, path);
+        verdict v = status != NULL ? of_status(&t, status) : run_trial(&t, backend);
+        (void)snprintf(why, size, "%s", t.why);
+        ebb_model_free(t.model);
+        if (v != PASSED)
+            return v;
+    }
+}
+
+static int by_name(const struct dirent **a, const struct dirent **b)
+{
+    return strcmp((*a)->d_name, (*b)->d_name);
+}
+
+static int is_test(const struct dirent *entry)
+{
+    return strncmp(entry->d_name, "test_", 5) == 0;
+}
+
+static int run_all(const char *folder, const char *backend, int counts[VERDICTS])
+{
+    struct dirent **list = NULL;
+    const char *show = getenv("EBB_ONNX_SHOW");
+    int count = scandir(folder, &list, is_test, by_name);
+    for (int i = 0; i < count; i++) {
+        char path[2000], why[1024] = "";
+        const char *name = list[i]->d_name;
+        (void)snprintf(path, sizeof path, "%s/%s", folder, name);
+        if (show == NULL || strcmp(show, "1") == 0 || strcmp(show, name) == 0) {
+            verdict v = run_folder(path, backend, why, sizeof why);
+            counts[v]++;
+            if (v == FAILED)
+                print_message("FAILED %s (%s): %s\n", name, backend, why);
+            else if (v == NOT_SUPPORTED && show != NULL)
+                print_message("not supported: %s: %s\n", name, why);
+        }
+        free(list[i]);
+    }
+    free(list);
+    return count;
+}
+
+static const char *tests_folder(void)
+{
+    const char *given = getenv("EBB_ONNX_TESTS");
+    return given != NULL ? given : DEFAULT_FOLDER;
+}
+
+static void check_backend(const char *backend)
+{
+    static const char *const kinds[] = {"node", "simple"};
+    int counts[VERDICTS] = {0}, found = 0;
+    for (size_t k = 0; k < 2; k++) {
+        char folder[1500];
+        (void)snprintf(folder, sizeof folder, "%s/%s", tests_folder(), kinds[k]);
+        int n = run_all(folder, backend, counts);
+        found += n > 0 ? n : 0;
+    }
+    print_message("%s: %d passed, %d failed, %d not supported, %d random\n", backend,
+                  counts[PASSED], counts[FAILED], counts[NOT_SUPPORTED], counts[RANDOM]);
+    assert_true(found > 0);
+    assert_int_equal(counts[FAILED], 0);
+}
+
+static void onnx_node_tests_agree_with_the_plain_kernels(void **state)
+{
+    (void)state;
+    check_backend("plain");
+}
+
+static void onnx_node_tests_agree_with_the_fast_kernels(void **state)
+{
+    (void)state;
+    check_backend("cpu");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(onnx_node_tests_agree_with_the_plain_kernels),
+        cmocka_unit_test(onnx_node_tests_agree_with_the_fast_kernels),
+    };
+    if (access(tests_folder(), R_OK) != 0) {
+        printf("SKIP: no ONNX node tests at %s\n", tests_folder());
+        return 77;
+    }
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
