@@ -7,6 +7,8 @@ enum { BLOCKS = 16 }; // of rows in backward: fixed, so that sums do not depend 
 
 typedef struct rows { /* x: [m, n] */
     int64_t m, n;
+    int64_t
+        period; /* elements of the scale, which may be broadcast over the leading ones of n axes */
     double epsilon;
     bool centred; /* LayerNorm; RMSNorm takes no mean away */
 } rows;
@@ -39,7 +41,7 @@ static double get_statistic(const ebb_call *c, uint32_t slot, int64_t i)
 #undef REAL
 #undef NAMED
 
-static ebb_status read_rows(rows *r, const ebb_call *c, const ebb_type *x)
+static ebb_status read_rows(rows *r, const ebb_call *c, const ebb_type *x, const ebb_type *scale)
 {
     int axis = 0;
     EBB_TRY(ebb_plain_axis(c, ebb_attr_int(&c->attrs, "axis", -1), x->rank, &axis));
@@ -47,6 +49,7 @@ static ebb_status read_rows(rows *r, const ebb_call *c, const ebb_type *x)
     for (int d = 0; d < x->rank; d++)
         *(d < axis ? &r->m : &r->n) *= x->dims[d];
     r->epsilon = ebb_attr_float(&c->attrs, "epsilon", 1e-5);
+    r->period = ebb_plain_elements(scale);
     r->centred = c->op == EBB_OP_LAYER_NORMALIZATION || c->op == EBB_OP_LAYER_NORM_GRAD;
     return NULL;
 }
@@ -54,7 +57,7 @@ static ebb_status read_rows(rows *r, const ebb_call *c, const ebb_type *x)
 static ebb_status run_forward(const ebb_call *c)
 {
     rows r;
-    EBB_TRY(read_rows(&r, c, &c->in[0].type));
+    EBB_TRY(read_rows(&r, c, &c->in[0].type, &c->in[1].type));
     if (r.m * r.n == 0)
         return NULL;
     if (c->in[0].type.dtype == EBB_F32)
@@ -67,7 +70,7 @@ static ebb_status run_forward(const ebb_call *c)
 static ebb_status workspace(const ebb_call *c, size_t *bytes)
 {
     rows r;
-    EBB_TRY(read_rows(&r, c, &c->in[1].type));
+    EBB_TRY(read_rows(&r, c, &c->in[1].type, &c->in[2].type));
     if (!ebb_size_mul(bytes, (size_t)r.n, (size_t)BLOCKS * 2 * sizeof(double)))
         return ebb_call_error(c, "the rows are too long");
     return NULL;
@@ -76,12 +79,21 @@ static ebb_status workspace(const ebb_call *c, size_t *bytes)
 static ebb_status run_backward(const ebb_call *c)
 {
     rows r;
-    EBB_TRY(read_rows(&r, c, &c->in[1].type));
+    EBB_TRY(read_rows(&r, c, &c->in[1].type, &c->in[2].type));
     if (c->in[1].type.dtype == EBB_F32)
         backward_f32(&r, c);
     else
         backward_f64(&r, c);
     return NULL;
+}
+
+/* The scale is the last axes of x, whole; those before, within n, it is repeated over. */
+static bool covers(const rows *r, const ebb_type *x, const ebb_type *scale)
+{
+    for (int d = 1; d <= scale->rank; d++)
+        if (d > x->rank || scale->dims[scale->rank - d] != x->dims[x->rank - d])
+            return false;
+    return r->period > 0 && r->n % r->period == 0 && r->period <= r->n;
 }
 
 /* One dtype for x, scale and bias; statistics may be float32 beside float64. */
@@ -93,8 +105,11 @@ static const char *forward_declines(const ebb_call *c)
         return "the dtype is not float32 or float64";
     if (c->in[1].type.dtype != t || (ebb_plain_has(c, 2) && c->in[2].type.dtype != t))
         return "scale or bias has another dtype than the input";
-    if (read_rows(&r, c, &c->in[0].type) != NULL || ebb_plain_elements(&c->in[1].type) != r.n)
+    if (read_rows(&r, c, &c->in[0].type, &c->in[1].type) != NULL ||
+        !covers(&r, &c->in[0].type, &c->in[1].type))
         return "the scale does not cover the normalised axes";
+    if (ebb_plain_has(c, 2) && ebb_plain_elements(&c->in[2].type) != r.period)
+        return "bias and scale differ in shape";
     return ebb_plain_any(c);
 }
 
@@ -106,7 +121,8 @@ static const char *backward_declines(const ebb_call *c)
         return "the dtype is not float32 or float64";
     if (c->in[0].type.dtype != t || c->in[2].type.dtype != t)
         return "dY or scale has another dtype than the input";
-    if (read_rows(&r, c, &c->in[1].type) != NULL || ebb_plain_elements(&c->in[2].type) != r.n)
+    if (read_rows(&r, c, &c->in[1].type, &c->in[2].type) != NULL ||
+        !covers(&r, &c->in[1].type, &c->in[2].type))
         return "the scale does not cover the normalised axes";
     return ebb_plain_any(c);
 }
