@@ -1,0 +1,347 @@
+/* test_bodies.c: plain kernels against the function bodies that files carry.
+ *
+ * A case is a call in ONNX text. Its kernel runs on it, and its body does, node by node, in plain
+ * kernels too; at several opsets, which bodies differ by. An operator that has a body and no case
+ * fails.
+ */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "exec/call.h"
+#include "onnx/file.h"
+#include "onnx/infer.h"
+
+typedef struct body_case {
+    ebb_op op;
+    double tolerance;   /* of 1 + the largest magnitude; 0: bit for bit */
+    const char *inputs; /* drawn from [-1, 1) where no value is given; "pos..." from [0.5, 1.5) */
+    const char *constants;
+    const char *call;
+} body_case;
+
+#define NEAR 2e-6
+#define KEY "int64[2] key = {81985529216486895, 7}"
+#define POOL "kernel_shape = [3, 3], strides = [2, 2]"
+
+// clang-format off
+static const body_case cases[] = {
+    {EBB_OP_CLIP_GRAD, 0, "float[3,7] d, float[3,7] x", "float low = {-0.5}, float high = {0.25}", "y = ai.ebb.ClipGrad (d, x, low, high)"},
+    {EBB_OP_CLIP_GRAD, 0, "float[3,7] d, float[3,7] x", "float low = {-0.5}", "y = ai.ebb.ClipGrad (d, x, low)"},
+    {EBB_OP_CLIP_GRAD, 0, "float[3,7] d, float[3,7] x", "float high = {0.25}", "y = ai.ebb.ClipGrad (d, x, \"\", high)"},
+    {EBB_OP_CLIP_GRAD, 0, "double[5] d, double[5] x", "double low = {0}", "y = ai.ebb.ClipGrad (d, x, low)"},
+
+    {EBB_OP_CONV_WEIGHT_GRAD, NEAR, "float[2,4,6,5] d, float[2,3,6,5] x", "", "w = ai.ebb.ConvWeightGrad <kernel_shape = [3, 3], pads = [1, 1, 1, 1]> (d, x)"},
+    {EBB_OP_CONV_WEIGHT_GRAD, NEAR, "float[2,4,3,3] d, float[2,4,8,7] x", "", "w = ai.ebb.ConvWeightGrad <kernel_shape = [3, 2], strides = [2, 2], group = 2> (d, x)"},
+    {EBB_OP_CONV_WEIGHT_GRAD, NEAR, "float[2,4,4,4] d, float[2,4,8,8] x", "", "w = ai.ebb.ConvWeightGrad <kernel_shape = [3, 3], dilations = [2, 2], group = 4> (d, x)"},
+    {EBB_OP_CONV_WEIGHT_GRAD, NEAR, "float[3,2,4] d, float[3,5,9] x", "", "w = ai.ebb.ConvWeightGrad <kernel_shape = [3], strides = [2]> (d, x)"},
+
+    {EBB_OP_MAX_POOL_GRAD, NEAR, "float[2,3,3,3] d, float[2,3,7,7] x", "", "y = ai.ebb.MaxPoolGrad <" POOL "> (d, x)"},
+    {EBB_OP_MAX_POOL_GRAD, NEAR, "float[2,3,4,4] d, float[2,3,7,7] x", "", "y = ai.ebb.MaxPoolGrad <" POOL ", pads = [1, 1, 1, 1]> (d, x)"},
+    {EBB_OP_MAX_POOL_GRAD, NEAR, "float[2,2,4,3] d, float[2,2,8,6] x", "", "y = ai.ebb.MaxPoolGrad <kernel_shape = [2, 2], strides = [2, 2]> (d, x)"},
+    {EBB_OP_MAX_POOL_GRAD, NEAR, "float[1,1,3] d", "float[1,1,5] x = {1, 1, 1, 2, 2}", "y = ai.ebb.MaxPoolGrad <kernel_shape = [3]> (d, x)"},
+
+    {EBB_OP_AVERAGE_POOL_GRAD, NEAR, "float[2,3,3,3] d", "", "y = ai.ebb.AveragePoolGrad <" POOL ", input_shape = [2, 3, 7, 7]> (d)"},
+    {EBB_OP_AVERAGE_POOL_GRAD, NEAR, "float[2,3,4,4] d", "", "y = ai.ebb.AveragePoolGrad <" POOL ", pads = [1, 1, 1, 1], input_shape = [2, 3, 7, 7]> (d)"},
+    {EBB_OP_AVERAGE_POOL_GRAD, NEAR, "float[2,3,4,4] d", "", "y = ai.ebb.AveragePoolGrad <" POOL ", pads = [1, 1, 1, 1], count_include_pad = 1, input_shape = [2, 3, 7, 7]> (d)"},
+
+    {EBB_OP_BATCH_NORM_TRAINING, NEAR, "float[4,3,5,2] x, float[3] s, float[3] b, float[3] m, float[3] pos", "", "y, rm, rv, sm, si = ai.ebb.BatchNormTraining <momentum = 0.75> (x, s, b, m, pos)"},
+    {EBB_OP_BATCH_NORM_TRAINING, NEAR, "float[6,3] x, float[3] s, float[3] b, float[3] m, float[3] pos", "", "y, rm, rv, sm, si = ai.ebb.BatchNormTraining <epsilon = 0.01, unbiased = 0> (x, s, b, m, pos)"},
+    {EBB_OP_BATCH_NORM_GRAD, NEAR, "float[4,3,5,2] d, float[4,3,5,2] x, float[3] s, float[3] m, float[3] pos", "", "dx, ds, db = com.microsoft.BatchNormalizationGrad <epsilon = 0.00001> (d, x, s, m, pos)"},
+    {EBB_OP_BATCH_NORM_GRAD, NEAR, "float[6,3] d, float[6,3] x, float[3] s, float[3] m, float[3] pos", "", "dx, ds, db = com.microsoft.BatchNormalizationGrad <epsilon = 0.00001> (d, x, s, m, pos)"},
+
+    {EBB_OP_LAYER_NORM_GRAD, NEAR, "float[2,4,8] d, float[2,4,8] x, float[8] s, float[2,4,1] m, float[2,4,1] pos", "", "dx, ds, db = com.microsoft.LayerNormalizationGrad (d, x, s, m, pos)"},
+    {EBB_OP_LAYER_NORM_GRAD, NEAR, "float[2,4,8] d, float[2,4,8] x, float[4,8] s, float[2,1,1] m, float[2,1,1] pos", "", "dx, ds, db = com.microsoft.LayerNormalizationGrad <axis = 1> (d, x, s, m, pos)"},
+    {EBB_OP_LAYER_NORM_GRAD, NEAR, "float[3,8] d, float[3,8] x, float[3,8] s, float[1,1] m, float[1,1] pos", "", "dx, ds, db = com.microsoft.LayerNormalizationGrad <axis = 0> (d, x, s, m, pos)"},
+    {EBB_OP_RMS_NORM, NEAR, "float[2,4,8] x, float[8] s", "", "y, r = ai.ebb.RmsNorm (x, s)"},
+    {EBB_OP_RMS_NORM, NEAR, "float[2,4,8] x, float[4,8] s", "", "y, r = ai.ebb.RmsNorm <axis = 1, epsilon = 0.01> (x, s)"},
+    {EBB_OP_RMS_NORM_GRAD, NEAR, "float[2,4,8] d, float[2,4,8] x, float[8] s, float[2,4,1] pos", "", "dx, ds = ai.ebb.RmsNormGrad (d, x, s, pos)"},
+    {EBB_OP_RMS_NORM_GRAD, NEAR, "float[2,4,8] d, float[2,4,8] x, float[4,8] s, float[2,1,1] pos", "", "dx, ds = ai.ebb.RmsNormGrad <axis = 1> (d, x, s, pos)"},
+
+    {EBB_OP_EBB_DROPOUT, 0, "float[3,11] x", KEY, "y, m = ai.ebb.Dropout <ratio = 0.3, stream = 5> (x, key)"},
+    {EBB_OP_EBB_DROPOUT, 0, "float[64,3] x", "int64[2] key = {-3, 4294967299}", "y, m = ai.ebb.Dropout <ratio = 0.5, stream = -1> (x, key)"},
+    {EBB_OP_EBB_DROPOUT, 0, "double[9] x", KEY, "y, m = ai.ebb.Dropout <ratio = 0.1, stream = 4294967301> (x, key)"},
+    {EBB_OP_EBB_DROPOUT, 0, "float[2] x", KEY, "y, m = ai.ebb.Dropout <ratio = 0.0, stream = 1> (x, key)"},
+    {EBB_OP_EBB_DROPOUT_SEED_GRAD, 0, "float[3,11] d", KEY, "y = ai.ebb.DropoutSeedGrad <ratio = 0.3, stream = 5> (d, key)"},
+    {EBB_OP_EBB_DROPOUT_SEED_GRAD, 0, "float[130] d", KEY, "y = ai.ebb.DropoutSeedGrad <ratio = 0.9, stream = 0> (d, key)"},
+    {EBB_OP_DROPOUT_GRAD, 0, "float[4] d", "bool[4] m = {1, 0, 0, 1}, float r = {0.3}, bool t = {1}", "y = com.microsoft.DropoutGrad (d, m, r, t)"},
+    {EBB_OP_DROPOUT_GRAD, 0, "float[4] d", "bool[4] m = {1, 0, 0, 1}, float r = {0.3}, bool t = {0}", "y = com.microsoft.DropoutGrad (d, m, r, t)"},
+
+    {EBB_OP_PACK_SIGN, 0, "float[3,7] x", "", "b = ai.ebb.PackSign (x)"},
+    {EBB_OP_PACK_SIGN, 0, "float[2,8] x", "", "b = ai.ebb.PackSign <low = -0.25, high = 0.5> (x)"},
+    {EBB_OP_PACK_SIGN, 0, "float[1] x", "", "b = ai.ebb.PackSign (x)"},
+    {EBB_OP_MASK_GRAD, 0, "float[3,7] d", "uint8[3] b = {165, 60, 9}", "y = ai.ebb.MaskGrad (d, b)"},
+    {EBB_OP_MASK_GRAD, 0, "float[16] d", "uint8[2] b = {255, 18}", "y = ai.ebb.MaskGrad <alpha = 0.125> (d, b)"},
+
+    {EBB_OP_SGD, NEAR, "float lr, float[3,5] w, float[3,5] g", "", "n = ai.ebb.Sgd <weight_decay = 0.1> (lr, w, g)"},
+    {EBB_OP_SGD, NEAR, "float lr, float[7] w, float[7] g", "", "n = ai.ebb.Sgd (lr, w, g)"},
+    {EBB_OP_MOMENTUM, NEAR, "float lr, float[3,5] w, float[3,5] g, float[3,5] v", "int64 t = {0}", "n, vn = ai.onnx.preview.training.Momentum <alpha = 0.9, beta = 0.5, norm_coefficient = 0.1, mode = \"standard\"> (lr, t, w, g, v)"},
+    {EBB_OP_MOMENTUM, NEAR, "float lr, float[5] w, float[5] g, float[5] v", "int64 t = {3}", "n, vn = ai.onnx.preview.training.Momentum <alpha = 0.9, beta = 0.5, norm_coefficient = 0.0, mode = \"standard\"> (lr, t, w, g, v)"},
+    {EBB_OP_ADAMW, NEAR, "float lr, float[3,5] w, float[3,5] g, float[3,5] m, float[3,5] pos", "int64 t = {0}", "n, mn, vn = ai.ebb.AdamW (lr, t, w, g, m, pos)"},
+    {EBB_OP_ADAMW, NEAR, "float lr, float[9] w, float[9] g, float[9] m, float[9] pos", "int64 t = {41}", "n, mn, vn = ai.ebb.AdamW <alpha = 0.8, beta = 0.99, epsilon = 0.001, weight_decay = 0.2> (lr, t, w, g, m, pos)"},
+
+    {EBB_OP_RELU_GRAD, 0, "float[3,7] d, float[3,7] x", "", "y = com.microsoft.ReluGrad (d, x)"},
+    {EBB_OP_LEAKY_RELU_GRAD, 0, "float[3,7] d, float[3,7] x", "", "y = com.microsoft.LeakyReluGrad <alpha = 0.2> (d, x)"},
+    {EBB_OP_LEAKY_RELU_GRAD, 0, "double[3,7] d, double[3,7] x", "", "y = com.microsoft.LeakyReluGrad <alpha = 0.25> (d, x)"},
+    {EBB_OP_SIGMOID_GRAD, NEAR, "float[3,7] d, float[3,7] x", "", "y = com.microsoft.SigmoidGrad (d, x)"},
+    {EBB_OP_TANH_GRAD, NEAR, "float[3,7] d, float[3,7] x", "", "y = com.microsoft.TanhGrad (d, x)"},
+    {EBB_OP_GELU_GRAD, NEAR, "float[3,7] d, float[3,7] x", "", "y = com.microsoft.GeluGrad (d, x)"},
+    {EBB_OP_GELU_GRAD, 1e-12, "double[3,7] d, double[3,7] x", "", "y = com.microsoft.GeluGrad (d, x)"},
+    {EBB_OP_FAST_GELU_GRAD, NEAR, "float[3,7] d, float[3,7] x", "", "y = com.microsoft.FastGeluGrad (d, x)"},
+    {EBB_OP_FAST_GELU_GRAD, 1e-12, "double[3,7] d, double[3,7] x", "", "y = com.microsoft.FastGeluGrad (d, x)"},
+    {EBB_OP_QUICK_GELU_GRAD, NEAR, "float[3,7] d, float[3,7] x", "", "y = com.microsoft.QuickGeluGrad (d, x)"},
+    {EBB_OP_QUICK_GELU_GRAD, NEAR, "float[3,7] d, float[3,7] x", "", "y = com.microsoft.QuickGeluGrad <alpha = 1.0> (d, x)"},
+
+    {EBB_OP_SOFTMAX_GRAD, NEAR, "float[3,7] d, float[3,7] y", "", "x = com.microsoft.SoftmaxGrad_13 (d, y)"},
+    {EBB_OP_SOFTMAX_GRAD, NEAR, "float[3,7,2] d, float[3,7,2] y", "", "x = com.microsoft.SoftmaxGrad_13 <axis = 1> (d, y)"},
+    {EBB_OP_LOG_SOFTMAX_GRAD, NEAR, "float[3,7] d, float[3,7] y", "", "x = com.microsoft.LogSoftmaxGrad_13 (d, y)"},
+    {EBB_OP_LOG_SOFTMAX_GRAD, NEAR, "float[3,7,2] d, float[3,7,2] y", "", "x = com.microsoft.LogSoftmaxGrad_13 <axis = 0> (d, y)"},
+    {EBB_OP_SOFTMAX_CROSS_ENTROPY_LOSS_GRAD, NEAR, "float d, float[4,3] p", "int64[4] t = {2, 0, 1, 1}", "x = com.microsoft.SoftmaxCrossEntropyLossGrad (d, p, t)"},
+    {EBB_OP_SOFTMAX_CROSS_ENTROPY_LOSS_GRAD, NEAR, "float d, float[4,3] p", "int64[4] t = {2, -100, 1, 1}", "x = com.microsoft.SoftmaxCrossEntropyLossGrad <ignore_index = -100> (d, p, t)"},
+    {EBB_OP_SOFTMAX_CROSS_ENTROPY_LOSS_GRAD, NEAR, "float d, float[4,3] p", "int64[4] t = {-1, -1, -1, -1}", "x = com.microsoft.SoftmaxCrossEntropyLossGrad <ignore_index = -1> (d, p, t)"},
+    {EBB_OP_SOFTMAX_CROSS_ENTROPY_LOSS_GRAD, NEAR, "float d, float[4,3] p, float[3] pos", "int64[4] t = {2, 0, 1, 1}", "x = com.microsoft.SoftmaxCrossEntropyLossGrad <ignore_index = 0> (d, p, t, pos)"},
+    {EBB_OP_SOFTMAX_CROSS_ENTROPY_LOSS_GRAD, NEAR, "float d, float[4,3] p", "int64[4] t = {2, 0, 1, 1}", "x = com.microsoft.SoftmaxCrossEntropyLossGrad <reduction = \"sum\", ignore_index = 1> (d, p, t)"},
+    {EBB_OP_SOFTMAX_CROSS_ENTROPY_LOSS_GRAD, NEAR, "float[4] d, float[4,3] p, float[3] pos", "int64[4] t = {2, 0, 1, 1}", "x = com.microsoft.SoftmaxCrossEntropyLossGrad <reduction = \"none\", ignore_index = 1> (d, p, t, pos)"},
+    {EBB_OP_SOFTMAX_CROSS_ENTROPY_LOSS_GRAD, NEAR, "float d, float[2,3,2] p, float[3] pos", "int32[2,2] t = {2, 0, 1, 1}", "x = com.microsoft.SoftmaxCrossEntropyLossGrad <reduction = \"mean\"> (d, p, t, pos)"},
+
+    {EBB_OP_SLICE_GRAD, 0, "float[2,3] d", "int64[2] shape = {5, 6}, int64[2] s = {1, 0}, int64[2] e = {5, 6}, int64[2] a = {0, 1}, int64[2] k = {2, 2}", "x = com.microsoft.SliceGrad (d, shape, s, e, a, k)"},
+    {EBB_OP_SLICE_GRAD, 0, "float[2,3] d", "int64[2] shape = {5, 6}, int64[2] s = {1, 3}, int64[2] e = {3, 6}", "x = com.microsoft.SliceGrad (d, shape, s, e)"},
+    {EBB_OP_SLICE_GRAD, 0, "float[5,3] d", "int64[2] shape = {5, 6}, int64[1] s = {-1}, int64[1] e = {-7}, int64[1] a = {-1}, int64[1] k = {-2}", "x = com.microsoft.SliceGrad (d, shape, s, e, a, k)"},
+    {EBB_OP_GATHER_GRAD, NEAR, "float[2,3,4] d", "int64[2] shape = {5, 4}, int64[2,3] i = {0, 3, 3, -1, 0, 3}", "x = com.microsoft.GatherGrad (shape, i, d)"},
+    {EBB_OP_GATHER_GRAD, NEAR, "float[4,3] d", "int64[2] shape = {4, 5}, int64[3] i = {2, 2, 0}", "x = com.microsoft.GatherGrad <axis = 1> (shape, i, d)"},
+    {EBB_OP_GATHER_GRAD, NEAR, "float[4] d", "int64[2] shape = {5, 4}, int64 i = {3}", "x = com.microsoft.GatherGrad (shape, i, d)"},
+    {EBB_OP_GATHER_ELEMENTS_GRAD, NEAR, "float[2,3] d", "int64[2] shape = {4, 3}, int64[2,3] i = {0, 3, 1, 0, 2, -1}", "x = com.microsoft.GatherElementsGrad (d, shape, i)"},
+    {EBB_OP_GATHER_ELEMENTS_GRAD, NEAR, "float[2,3] d", "int64[2] shape = {2, 5}, int64[2,3] i = {0, 4, 4, 1, 1, 1}", "x = com.microsoft.GatherElementsGrad <axis = -1> (d, shape, i)"},
+};
+// clang-format on
+
+static const char *label; // of the present case, for messages
+
+static void ok(ebb_status status, const char *what)
+{
+    if (status != NULL)
+        fail_msg("%s: %s: %s", label, what, ebb_status_text(status));
+}
+
+/* ---- one node ---- */
+
+static void give(ebb_graph *g, ebb_value v, const ebb_tensor *t)
+{
+    ebb_value_info *info = ebb_value_of(g, v);
+    ebb_tensor *copy = ebb_arena_zeroed(&g->model->arena, 1, sizeof *copy);
+    assert_non_null(copy);
+    *copy = *t;
+    info->tensor = copy;
+    info->type = t->type;
+    info->flags = EBB_IS_INITIALIZER;
+}
+
+/* Its outputs become constants, which is what the next node's shapes may depend on. */
+static void compute(ebb_graph *g, ebb_node n)
+{
+    static const ebb_backend *const plain[] = {&ebb_backend_plain, NULL};
+    ebb_arena *arena = &g->model->arena;
+    ebb_call call;
+    ok(ebb_infer_node(g, n), "types");
+    ok(ebb_call_make(&call, arena, g, n, 0), "call");
+    for (uint32_t i = 0; i < call.input_count; i++) {
+        const ebb_tensor *t = ebb_value_constant(g, ebb_in(g, n, i));
+        call.in[i].constant = t;
+        if (t == NULL)
+            continue;
+        call.in[i].data = ebb_arena_zeroed(arena, t->bytes + 1, 1); // aligned, as kernels want it
+        assert_non_null(call.in[i].data);
+        memcpy(call.in[i].data, t->data, t->bytes);
+    }
+    ok(ebb_pick(&call, plain), "kernel");
+    if (call.kernel->workspace != NULL)
+        ok(call.kernel->workspace(&call, &call.workspace_bytes), "workspace");
+    call.workspace = ebb_arena_zeroed(arena, call.workspace_bytes + 64, 1);
+    for (uint32_t o = 0; o < call.output_count; o++)
+        if (call.out[o].type.dtype != EBB_NONE)
+            call.out[o].data = ebb_arena_zeroed(arena, call.out[o].bytes + 1, 1);
+    if (call.kernel->prepare != NULL)
+        ok(call.kernel->prepare(&call), "prepare");
+    ok(call.kernel->run(&call), "run");
+    if (call.kernel->release != NULL && call.state != NULL)
+        call.kernel->release(&call);
+    for (uint32_t o = 0; o < call.output_count; o++)
+        if (call.out[o].type.dtype != EBB_NONE)
+            give(g, ebb_out(g, n, o),
+                 &(ebb_tensor){.type = call.out[o].type,
+                               .data = call.out[o].data,
+                               .bytes = call.out[o].bytes});
+}
+
+/* ---- a body ---- */
+
+static const ebb_attr *meant(const ebb_attrs *call, const ebb_function *f, const char *name)
+{
+    const ebb_attr *given = ebb_attr_find(call, name);
+    for (size_t i = 0; given == NULL && i < f->default_count; i++)
+        if (strcmp(f->defaults[i].name, name) == 0)
+            given = &f->defaults[i];
+    return given;
+}
+
+/* References to the function's attributes become the call's values, or go. */
+static void resolve(ebb_graph *g, ebb_node n, const ebb_attrs *call, const ebb_function *f)
+{
+    ebb_node_info *info = ebb_node_of(g, n);
+    for (uint32_t i = 0; i < info->attr_count;) {
+        if (info->attr[i].ref == NULL) {
+            i++;
+            continue;
+        }
+        const char *name = info->attr[i].name;
+        const ebb_attr *value = meant(call, f, info->attr[i].ref);
+        if (value == NULL) {
+            ebb_node_drop_attr(g, n, name);
+            continue;
+        }
+        info->attr[i] = *value;
+        info->attr[i++].name = name;
+    }
+}
+
+static void run_body(ebb_model *model, ebb_function *f, ebb_graph *caller, ebb_node call)
+{
+    ebb_op op = ebb_node_of(caller, call)->op;
+    ok(ebb_text_parse_function(model, f,
+                               ebb_op_body_at(op, ebb_model_opset(model, EBB_DOMAIN_ONNX))),
+       "the body's text");
+    ebb_attrs attrs = ebb_node_attrs(caller, call);
+    ebb_graph *g = f->body;
+    for (size_t i = 0; i < g->input_count; i++) {
+        const ebb_tensor *t = ebb_value_constant(caller, ebb_in(caller, call, (uint32_t)i));
+        if (t != NULL)
+            give(g, g->inputs[i], t);
+    }
+    EBB_EACH_NODE(g, n)
+    {
+        for (uint32_t i = 0; i < ebb_node_of(g, n)->in_count; i++) {
+            ebb_value v = ebb_in(g, n, i);
+            bool absent =
+                (ebb_value_of(g, v)->flags & EBB_IS_INPUT) != 0; // given ones are no more inputs
+            if (v.i != 0 && absent)
+                ok(ebb_node_set_input(g, n, i, EBB_NO_VALUE), "an input that is not there");
+        }
+        resolve(g, n, &attrs, f);
+        compute(g, n);
+    }
+}
+
+/* ---- a case ---- */
+
+static void draw_inputs(ebb_graph *g)
+{
+    uint64_t state = 1;
+    for (size_t i = 0; i < g->input_count; i++) {
+        ebb_value_info *info = ebb_value_of(g, g->inputs[i]);
+        size_t bytes;
+        int64_t count;
+        assert_true(ebb_type_bytes(&info->type, &bytes));
+        assert_true(ebb_type_elements(&info->type, &count));
+        void *data = ebb_arena_zeroed(&g->model->arena, bytes + 1, 1);
+        bool positive = strncmp(ebb_value_name(g, g->inputs[i]), "pos", 3) == 0;
+        for (int64_t e = 0; e < count; e++) {
+            state = state * 6364136223846793005u + 1442695040888963407u;
+            double x = (double)(state >> 40) / 8388608.0 - 1.0;
+            x = positive ? 1.0 + x / 2 : x;
+            if (info->type.dtype == EBB_F64)
+                ((double *)data)[e] = x;
+            else
+                ((float *)data)[e] = (float)x;
+        }
+        give(g, g->inputs[i], &(ebb_tensor){.type = info->type, .data = data, .bytes = bytes});
+    }
+}
+
+static void compare(const ebb_tensor *kernel, const ebb_tensor *body, double tolerance, uint32_t o)
+{
+    int64_t count;
+    assert_non_null(body);
+    assert_int_equal(kernel->type.dtype, body->type.dtype);
+    if (!ebb_type_same_shape(&kernel->type, &body->type))
+        fail_msg("%s: output %u has another shape in the body", label, o);
+    assert_true(ebb_type_elements(&kernel->type, &count));
+    double largest = 0;
+    for (int64_t i = 0; i < count; i++)
+        largest = fmax(largest, fabs(ebb_tensor_double(kernel, i)));
+    for (int64_t i = 0; i < count; i++) {
+        double a = ebb_tensor_double(kernel, i), b = ebb_tensor_double(body, i);
+        if (!(fabs(a - b) <= tolerance * (1 + largest)))
+            fail_msg("%s: element %lld of output %u is %.9g, the body gives %.9g", label,
+                     (long long)i, o, a, b);
+    }
+}
+
+static void run_case(const body_case *c, int64_t opset)
+{
+    char text[2048], place[512];
+    (void)snprintf(place, sizeof place, "opset %lld, %s", (long long)opset, c->call);
+    label = place;
+    char outputs[64];
+    (void)snprintf(outputs, sizeof outputs, "%.*s", (int)(strchr(c->call, '=') - c->call - 1),
+                   c->call);
+    (void)snprintf(text, sizeof text,
+                   "<ir_version: 8, opset_import: [\"\" : %lld, \"ai.ebb\" : 1, "
+                   "\"com.microsoft\" : 1, \"ai.onnx.preview.training\" : 1]>\n"
+                   "g (%s) => (%s) <%s> { %s }",
+                   (long long)opset, c->inputs, outputs, c->constants, c->call);
+    ebb_model *model;
+    ok(ebb_text_parse_model(&model, text), text);
+    ebb_graph *g = model->graph;
+    draw_inputs(g);
+    ebb_node call = ebb_first(g);
+    if (ebb_node_of(g, call)->op != c->op)
+        fail_msg("%s: calls another operator than the case says", label);
+    compute(g, call);
+    ebb_function f = {0};
+    run_body(model, &f, g, call);
+    const ebb_node_info *info = ebb_node_of(g, call);
+    assert_int_equal(f.body->output_count, ebb_op_body_outputs(c->op));
+    assert_true(info->out_count <= f.body->output_count);
+    for (uint32_t o = 0; o < info->out_count; o++)
+        compare(ebb_value_of(g, info->out[o])->tensor,
+                ebb_value_of(f.body, f.body->outputs[o])->tensor, c->tolerance, o);
+    ebb_model_free(model);
+}
+
+/* ---- tests ---- */
+
+static void kernels_compute_what_the_bodies_say(void **state)
+{
+    (void)state;
+    static const int64_t opsets[] = {17, 18, 20};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
+        for (size_t k = 0; k < sizeof opsets / sizeof opsets[0]; k++)
+            run_case(&cases[i], opsets[k]);
+}
+
+static void every_body_has_a_case(void **state)
+{
+    (void)state;
+    for (int op = 1; op < EBB_OP_COUNT; op++) {
+        bool found = ebb_op_body((ebb_op)op) == NULL;
+        for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
+            found |= cases[i].op == (ebb_op)op;
+        if (!found)
+            fail_msg("%s has a body and no case here", ebb_op_row_of((ebb_op)op)->name);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(kernels_compute_what_the_bodies_say),
+        cmocka_unit_test(every_body_has_a_case),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
