@@ -13,6 +13,10 @@ typedef struct reduction {
     int64_t outer, n, inner;
 } reduction;
 
+typedef struct sandwich { /* reduced, kept, reduced */
+    int64_t before, kept, behind;
+} sandwich;
+
 /* ---- floats: sums in double ---- */
 
 static double start_real(ebb_op op)
@@ -139,9 +143,11 @@ INTEGER_PARTS(int8_t, i8)
 
 typedef struct axes {
     bool reduced[EBB_MAX_RANK];
-    bool none;     /* noop_with_empty_axes: y is x (squared and so on, element by element) */
-    bool together; /* the reduced axes are neighbours (axes of size 1 aside) */
+    bool none;       /* noop_with_empty_axes: y is x (squared and so on, element by element) */
+    bool together;   /* the reduced axes are neighbours (axes of size 1 aside) */
+    bool sandwiched; /* they lie on both sides of what is kept */
     int64_t outer, n, inner;
+    sandwich layers;
 } axes;
 
 static ebb_status read_axes(axes *a, const ebb_call *c)
@@ -149,7 +155,7 @@ static ebb_status read_axes(axes *a, const ebb_call *c)
     const ebb_type *x = &c->in[0].type;
     int64_t list[EBB_MAX_RANK];
     uint32_t count;
-    *a = (axes){.together = true, .outer = 1, .n = 1, .inner = 1};
+    *a = (axes){.outer = 1, .n = 1, .inner = 1, .layers.behind = 1};
     EBB_TRY(ebb_plain_ints(c, "axes", 1, list, EBB_MAX_RANK, &count));
     a->none = count == 0 && ebb_attr_int(&c->attrs, "noop_with_empty_axes", 0) != 0;
     for (int d = 0; d < x->rank; d++)
@@ -159,19 +165,25 @@ static ebb_status read_axes(axes *a, const ebb_call *c)
         EBB_TRY(ebb_plain_axis(c, list[i], x->rank, &axis));
         a->reduced[axis] = true;
     }
-    int stage = 0; // 0: before the reduced ones, 1: among, 2: behind
+    /* 0: kept in front, 1: reduced, 2: kept behind, 3: reduced again, 4: and kept again */
+    int stage = 0;
     for (int d = 0; d < x->rank; d++) {
         if (x->dims[d] == 1)
             continue;
-        if (a->reduced[d]) {
-            a->together = a->together && stage < 2;
-            stage = stage == 0 ? 1 : stage;
+        if (a->reduced[d] != (stage % 2 == 1))
+            stage++;
+        if (a->reduced[d])
             a->n *= x->dims[d];
-        } else {
-            stage = stage == 1 ? 2 : stage;
+        else
             *(stage == 0 ? &a->outer : &a->inner) *= x->dims[d];
-        }
+        if (stage == 3)
+            a->layers.behind *= x->dims[d];
     }
+    a->together = stage < 3;
+    a->sandwiched =
+        stage == 3 && a->outer == 1 && c->op != EBB_OP_REDUCE_MAX && c->op != EBB_OP_REDUCE_MIN;
+    a->layers.kept = a->inner;
+    a->layers.before = a->layers.behind > 0 ? a->n / a->layers.behind : 0;
     return NULL;
 }
 
@@ -197,7 +209,7 @@ static ebb_status workspace(const ebb_call *c, size_t *bytes)
     ebb_call peek = *c;
     peek.in = in;
     EBB_TRY(read_axes(&a, &peek));
-    *bytes = a.together ? 0 : c->in[0].bytes;
+    *bytes = a.together || a.sandwiched ? 0 : c->in[0].bytes;
     return NULL;
 }
 
@@ -267,15 +279,17 @@ static ebb_status run_reduce(const ebb_call *c)
         fill_of_nothing(&c->out[0], c->op == EBB_OP_REDUCE_MAX);
         return NULL;
     }
-    if (!a.together) {
+    if (!a.together && !a.sandwiched) {
         x = gathered(c, &a);
         r = (reduction){c->op, a.outer * a.inner, a.n, 1};
     }
-#define RUN(T, suffix)                              \
-    if (r.inner == 1)                               \
-        rows_##suffix(&r, (T *)y, (const T *)x);    \
-    else                                            \
-        columns_##suffix(&r, (T *)y, (const T *)x); \
+#define RUN(T, suffix)                                          \
+    if (a.sandwiched)                                           \
+        sandwich_##suffix(&r, &a.layers, (T *)y, (const T *)x); \
+    else if (r.inner == 1)                                      \
+        rows_##suffix(&r, (T *)y, (const T *)x);                \
+    else                                                        \
+        columns_##suffix(&r, (T *)y, (const T *)x);             \
     break
     switch (c->in[0].type.dtype) {
     case EBB_F32:
