@@ -116,8 +116,7 @@ const char *ebb_plain_floats(const ebb_call *c)
     const char *why = ebb_plain_any(c);
     if (why != NULL)
         return why;
-    if (c->input_count == 0 ||
-        (c->in[0].type.dtype != EBB_F32 && c->in[0].type.dtype != EBB_F64))
+    if (c->input_count == 0 || (c->in[0].type.dtype != EBB_F32 && c->in[0].type.dtype != EBB_F64))
         return "computes in float32 and float64 only";
     return one_float_dtype(c, c->in[0].type.dtype);
 }
@@ -206,8 +205,8 @@ void ebb_plain_rows(const ebb_operand *out, const ebb_operand *const *in, int co
         int64_t row = job / pieces, first = job % pieces * PIECE;
         const void *from[EBB_ROW_INPUTS];
         for (int k = 0; k < count; k++)
-            from[k] = (const char *)in[k]->data +
-                      (row_offset(&w, k, row) + first * step[k]) * width[k];
+            from[k] =
+                (const char *)in[k]->data + (row_offset(&w, k, row) + first * step[k]) * width[k];
         fn((char *)out->data + (row * n + first) * size, from, step,
            n - first < PIECE ? n - first : PIECE, arg);
     }
@@ -226,15 +225,15 @@ void ebb_plain_memcpy(void *to, const void *from, size_t bytes)
         memcpy((char *)to + i, (const char *)from + i, (size_t)(n - i < piece ? n - i : piece));
 }
 
-#define FILL(T)                                                                                    \
-    {                                                                                              \
-        T v;                                                                                       \
-        memcpy(&v, value, sizeof v);                                                               \
-        T *y = to;                                                                                 \
-        EBB_PARALLEL_FOR(count)                                                                    \
-        for (int64_t i = 0; i < count; i++)                                                        \
-            y[i] = v;                                                                              \
-        return;                                                                                    \
+#define FILL(T)                             \
+    {                                       \
+        T v;                                \
+        memcpy(&v, value, sizeof v);        \
+        T *y = to;                          \
+        EBB_PARALLEL_FOR(count)             \
+        for (int64_t i = 0; i < count; i++) \
+            y[i] = v;                       \
+        return;                             \
     }
 
 void ebb_plain_fill(void *to, const void *value, int64_t count, size_t size)
@@ -255,14 +254,14 @@ void ebb_plain_fill(void *to, const void *value, int64_t count, size_t size)
 }
 
 /* One line: n elements with strides in elements. */
-#define LINE(T)                                                                                    \
-    {                                                                                              \
-        T *y = to;                                                                                 \
-        const T *x = from;                                                                         \
-        EBB_SIMD                                                                                   \
-        for (int64_t i = 0; i < n; i++)                                                            \
-            y[i * ty] = x[i * fx];                                                                 \
-        return;                                                                                    \
+#define LINE(T)                         \
+    {                                   \
+        T *y = to;                      \
+        const T *x = from;              \
+        EBB_SIMD                        \
+        for (int64_t i = 0; i < n; i++) \
+            y[i * ty] = x[i * fx];      \
+        return;                         \
     }
 
 static void copy_line(void *to, int64_t ty, const void *from, int64_t fx, int64_t n, size_t size)
@@ -290,18 +289,18 @@ static void copy_line(void *to, int64_t ty, const void *from, int64_t fx, int64_
 enum { TILE = 16 }; /* a tile of 16 x 16 floats: 16 cache lines on each side */
 
 /* n x m elements where `to` is dense along m and `from` along n. */
-#define TILES(T)                                                                                   \
-    {                                                                                              \
-        T *y = to;                                                                                 \
-        const T *x = from;                                                                         \
-        for (int64_t i0 = 0; i0 < n; i0 += TILE)                                                   \
-            for (int64_t j0 = 0; j0 < m; j0 += TILE) {                                             \
-                int64_t i1 = i0 + TILE < n ? i0 + TILE : n, j1 = j0 + TILE < m ? j0 + TILE : m;    \
-                for (int64_t i = i0; i < i1; i++)                                                  \
-                    for (int64_t j = j0; j < j1; j++)                                              \
-                        y[i * ty + j] = x[j * fx + i];                                             \
-            }                                                                                      \
-        return;                                                                                    \
+#define TILES(T)                                                                                \
+    {                                                                                           \
+        T *y = to;                                                                              \
+        const T *x = from;                                                                      \
+        for (int64_t i0 = 0; i0 < n; i0 += TILE)                                                \
+            for (int64_t j0 = 0; j0 < m; j0 += TILE) {                                          \
+                int64_t i1 = i0 + TILE < n ? i0 + TILE : n, j1 = j0 + TILE < m ? j0 + TILE : m; \
+                for (int64_t i = i0; i < i1; i++)                                               \
+                    for (int64_t j = j0; j < j1; j++)                                           \
+                        y[i * ty + j] = x[j * fx + i];                                          \
+            }                                                                                   \
+        return;                                                                                 \
     }
 
 static void copy_tiles(void *to, int64_t ty, const void *from, int64_t fx, int64_t n, int64_t m,

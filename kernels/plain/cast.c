@@ -1,7 +1,7 @@
 /* cast.c: Cast and CastLike among floats (64, 32, 16 bits, bfloat16), integers and bool.
  *
- * A piece is read into int64 or double and written from there, so that there are 2 x 13 loops and not
- * 13 x 13. Float to integer truncates; what does not fit takes the nearest end, NaN becomes 0.
+ * A piece is read into int64 or double and written from there, so that there are 2 x 13 loops and
+ * not 13 x 13. Float to integer truncates; what does not fit takes the nearest end, NaN becomes 0.
  * Integer to integer keeps the low bits. To bool: everything but zero is true.
  */
 #include "kernels/plain/plain.h"
@@ -17,12 +17,12 @@ typedef union piece {
     double d[PIECE];
 } piece;
 
-#define READ(d_, T, member)                                                                        \
-    case d_: {                                                                                     \
-        const T *x = from;                                                                         \
-        for (int64_t i = 0; i < n; i++)                                                            \
-            p->member[i] = (T)x[i * step];                                                         \
-        break;                                                                                     \
+#define READ(d_, T, member)                \
+    case d_: {                             \
+        const T *x = from;                 \
+        for (int64_t i = 0; i < n; i++)    \
+            p->member[i] = (T)x[i * step]; \
+        break;                             \
     }
 
 /* The whole types of C, as they are. A uint64 goes through with its bits. */
@@ -63,14 +63,14 @@ static void read_piece(piece *p, const void *from, int64_t step, int64_t n, ebb_
 }
 
 /* low and high as doubles: high is the first that does not fit. */
-#define WRITE_INT_OF_FLOAT(d_, T, low, high, most)                                                 \
-    case d_: {                                                                                     \
-        T *y = to;                                                                                 \
-        for (int64_t i = 0; i < n; i++) {                                                          \
-            double v = p->d[i];                                                                    \
-            y[i] = v != v ? 0 : v <= (low) ? (T)(low) : v >= (high) ? (most) : (T)v;               \
-        }                                                                                          \
-        break;                                                                                     \
+#define WRITE_INT_OF_FLOAT(d_, T, low, high, most)                                   \
+    case d_: {                                                                       \
+        T *y = to;                                                                   \
+        for (int64_t i = 0; i < n; i++) {                                            \
+            double v = p->d[i];                                                      \
+            y[i] = v != v ? 0 : v <= (low) ? (T)(low) : v >= (high) ? (most) : (T)v; \
+        }                                                                            \
+        break;                                                                       \
     }
 
 static void write_floats(void *to, const piece *p, int64_t n, ebb_dtype dtype)
@@ -116,14 +116,14 @@ static void write_floats(void *to, const piece *p, int64_t n, ebb_dtype dtype)
     }
 }
 
-#define WRITE(d_, T, EXPR)                                                                         \
-    case d_: {                                                                                     \
-        T *y = to;                                                                                 \
-        for (int64_t i = 0; i < n; i++) {                                                          \
-            int64_t v = p->i[i];                                                                   \
-            y[i] = (T)(EXPR);                                                                      \
-        }                                                                                          \
-        break;                                                                                     \
+#define WRITE(d_, T, EXPR)                \
+    case d_: {                            \
+        T *y = to;                        \
+        for (int64_t i = 0; i < n; i++) { \
+            int64_t v = p->i[i];          \
+            y[i] = (T)(EXPR);             \
+        }                                 \
+        break;                            \
     }
 
 static void write_ints(void *to, const piece *p, int64_t n, const casting *c)
@@ -157,7 +157,8 @@ static void cast_row(void *out, const void *const *in, const int64_t *step, int6
         piece p;
         int64_t m = n - i < PIECE ? n - i : PIECE;
         char *to = (char *)out + (size_t)i * to_size;
-        read_piece(&p, (const char *)in[0] + (size_t)(i * step[0]) * from_size, step[0], m, c->from);
+        read_piece(&p, (const char *)in[0] + (size_t)(i * step[0]) * from_size, step[0], m,
+                   c->from);
         if (ebb_dtype_is_float(c->from))
             write_floats(to, &p, m, c->to);
         else

@@ -15,18 +15,19 @@ extern "C" {
 
 /* ---- families ---- */
 
-#define EBB_PLAIN_FAMILIES(X)                                                                      \
-    X(pointwise) X(unary) X(pointwise_grad) X(cast) X(reduce) X(matmul) X(conv) X(pool) X(norm)    \
-    X(norm_rows) X(loss) X(cross_entropy) X(move) X(move_shape) X(move_index) X(scatter)           \
-    X(recurrent) X(random) X(optim) X(packed)
+#define EBB_PLAIN_FAMILIES(X)                                                                   \
+    X(pointwise)                                                                                \
+    X(unary) X(pointwise_grad) X(cast) X(reduce) X(matmul) X(conv) X(pool) X(norm) X(norm_rows) \
+        X(loss) X(cross_entropy) X(move) X(move_shape) X(move_index) X(scatter) X(recurrent)    \
+            X(random) X(optim) X(packed)
 
-#define EBB_PLAIN_DECLARE(name)                                                                    \
-    extern const ebb_kernel ebb_plain_##name[];                                                    \
+#define EBB_PLAIN_DECLARE(name)                 \
+    extern const ebb_kernel ebb_plain_##name[]; \
     extern const size_t ebb_plain_##name##_count;
 EBB_PLAIN_FAMILIES(EBB_PLAIN_DECLARE)
 
 /* Closes a family's file: the count of `ebb_plain_NAME`. */
-#define EBB_PLAIN_COUNT(name)                                                                      \
+#define EBB_PLAIN_COUNT(name) \
     const size_t ebb_plain_##name##_count = sizeof ebb_plain_##name / sizeof ebb_plain_##name[0];
 
 /* ---- operands ---- */
@@ -95,8 +96,8 @@ const char *ebb_plain_numbers(const ebb_call *c);
 
 /* ---- rows ---- */
 
-/* Computes n elements of an output row: out is dense, input k advances by step[k] (0 or 1) elements.
- * out may be the same memory as an input whose step is 1. */
+/* Computes n elements of an output row: out is dense, input k advances by step[k] (0 or 1)
+ * elements. out may be the same memory as an input whose step is 1. */
 typedef void (*ebb_row_fn)(void *out, const void *const *in, const int64_t *step, int64_t n,
                            const void *arg);
 
@@ -108,8 +109,8 @@ void ebb_plain_rows(const ebb_operand *out, const ebb_operand *const *in, int co
 
 /* ---- copies ---- */
 
-/* For every index of dims: to[index . to_stride] = from[index . from_stride]; strides in elements and
- * of any sign, from 0 too. The two do not overlap. */
+/* For every index of dims: to[index . to_stride] = from[index . from_stride]; strides in elements
+ * and of any sign, from 0 too. The two do not overlap. */
 void ebb_plain_copy(void *to, const int64_t *to_stride, const void *from,
                     const int64_t *from_stride, int rank, const int64_t *dims, size_t size);
 

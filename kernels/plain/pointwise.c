@@ -1,7 +1,8 @@
-/* pointwise.c: operators of two and more inputs, broadcast: arithmetic, comparison, logic, bits, Where.
+/* pointwise.c: operators of two and more inputs, broadcast: arithmetic, comparison, logic, bits,
+ * Where.
  *
- * One row function per operator and dtype, made by macro; ebb_plain_rows walks the broadcast. Integers
- * wrap around: they are computed unsigned, where C defines it.
+ * One row function per operator and dtype, made by macro; ebb_plain_rows walks the broadcast.
+ * Integers wrap around: they are computed unsigned, where C defines it.
  */
 #include "kernels/plain/plain.h"
 
@@ -9,61 +10,62 @@
 #include <math.h>
 
 /* X(dtype, type, unsigned type at least as wide as unsigned, suffix) */
-#define FLOATS(X, ...) X(EBB_F32, float, float, f32, __VA_ARGS__) X(EBB_F64, double, double, f64, __VA_ARGS__)
-#define UNSIGNED(X, ...)                                                                           \
-    X(EBB_U8, uint8_t, uint32_t, u8, __VA_ARGS__)                                                  \
-    X(EBB_U16, uint16_t, uint32_t, u16, __VA_ARGS__)                                               \
-    X(EBB_U32, uint32_t, uint32_t, u32, __VA_ARGS__)                                               \
+#define FLOATS(X, ...) \
+    X(EBB_F32, float, float, f32, __VA_ARGS__) X(EBB_F64, double, double, f64, __VA_ARGS__)
+#define UNSIGNED(X, ...)                             \
+    X(EBB_U8, uint8_t, uint32_t, u8, __VA_ARGS__)    \
+    X(EBB_U16, uint16_t, uint32_t, u16, __VA_ARGS__) \
+    X(EBB_U32, uint32_t, uint32_t, u32, __VA_ARGS__) \
     X(EBB_U64, uint64_t, uint64_t, u64, __VA_ARGS__)
-#define SIGNED(X, ...)                                                                             \
-    X(EBB_I8, int8_t, uint32_t, i8, __VA_ARGS__)                                                   \
-    X(EBB_I16, int16_t, uint32_t, i16, __VA_ARGS__)                                                \
-    X(EBB_I32, int32_t, uint32_t, i32, __VA_ARGS__)                                                \
+#define SIGNED(X, ...)                              \
+    X(EBB_I8, int8_t, uint32_t, i8, __VA_ARGS__)    \
+    X(EBB_I16, int16_t, uint32_t, i16, __VA_ARGS__) \
+    X(EBB_I32, int32_t, uint32_t, i32, __VA_ARGS__) \
     X(EBB_I64, int64_t, uint64_t, i64, __VA_ARGS__)
 #define INTS(X, ...) UNSIGNED(X, __VA_ARGS__) SIGNED(X, __VA_ARGS__)
 #define BOOLS(X, ...) X(EBB_BOOL, uint8_t, uint32_t, flag, __VA_ARGS__)
 
-#define LOOP(T, R, EXPR)                                                                           \
-    {                                                                                              \
-        (void)arg;                                                                                 \
-        R *y = out;                                                                                \
-        const T *p = in[0], *q = in[1];                                                            \
-        if (step[0] != 0 && step[1] != 0) {                                                        \
-            EBB_SIMD                                                                               \
-            for (int64_t i = 0; i < n; i++) {                                                      \
-                T a = p[i], b = q[i];                                                              \
-                y[i] = (R)(EXPR);                                                                  \
-            }                                                                                      \
-        } else if (step[0] != 0) {                                                                 \
-            T b = q[0];                                                                            \
-            EBB_SIMD                                                                               \
-            for (int64_t i = 0; i < n; i++) {                                                      \
-                T a = p[i];                                                                        \
-                y[i] = (R)(EXPR);                                                                  \
-            }                                                                                      \
-        } else if (step[1] != 0) {                                                                 \
-            T a = p[0];                                                                            \
-            EBB_SIMD                                                                               \
-            for (int64_t i = 0; i < n; i++) {                                                      \
-                T b = q[i];                                                                        \
-                y[i] = (R)(EXPR);                                                                  \
-            }                                                                                      \
-        } else {                                                                                   \
-            T a = p[0], b = q[0];                                                                  \
-            R v = (R)(EXPR);                                                                       \
-            for (int64_t i = 0; i < n; i++)                                                        \
-                y[i] = v;                                                                          \
-        }                                                                                          \
+#define LOOP(T, R, EXPR)                      \
+    {                                         \
+        (void)arg;                            \
+        R *y = out;                           \
+        const T *p = in[0], *q = in[1];       \
+        if (step[0] != 0 && step[1] != 0) {   \
+            EBB_SIMD                          \
+            for (int64_t i = 0; i < n; i++) { \
+                T a = p[i], b = q[i];         \
+                y[i] = (R)(EXPR);             \
+            }                                 \
+        } else if (step[0] != 0) {            \
+            T b = q[0];                       \
+            EBB_SIMD                          \
+            for (int64_t i = 0; i < n; i++) { \
+                T a = p[i];                   \
+                y[i] = (R)(EXPR);             \
+            }                                 \
+        } else if (step[1] != 0) {            \
+            T a = p[0];                       \
+            EBB_SIMD                          \
+            for (int64_t i = 0; i < n; i++) { \
+                T b = q[i];                   \
+                y[i] = (R)(EXPR);             \
+            }                                 \
+        } else {                              \
+            T a = p[0], b = q[0];             \
+            R v = (R)(EXPR);                  \
+            for (int64_t i = 0; i < n; i++)   \
+                y[i] = v;                     \
+        }                                     \
     }
 
-#define ROW(dtype, T, U, suffix, name, R, EXPR)                                                    \
-    static void name##_##suffix(void *out, const void *const *in, const int64_t *step, int64_t n,  \
+#define ROW(dtype, T, U, suffix, name, R, EXPR)                                                   \
+    static void name##_##suffix(void *out, const void *const *in, const int64_t *step, int64_t n, \
                                 const void *arg) LOOP(T, R, EXPR)
 #define ENTRY(dtype, T, U, suffix, name) [dtype] = name##_##suffix,
 
 /* The result has the operands' type / is a bool. */
 #define ROW_SAME(dtype, T, U, suffix, name, EXPR) ROW(dtype, T, U, suffix, name, T, EXPR)
-#define ROW_UNSIGNED(dtype, T, U, suffix, name, OP)                                                \
+#define ROW_UNSIGNED(dtype, T, U, suffix, name, OP) \
     ROW(dtype, T, U, suffix, name, T, (U)((U)a OP(U) b))
 #define ROW_BOOL(dtype, T, U, suffix, name, EXPR) ROW(dtype, T, U, suffix, name, uint8_t, EXPR)
 
@@ -134,10 +136,11 @@ FLOATS(ROW_SAME, mod, floor_fmod((double)a, (double)b))
 UNSIGNED(ROW_SAME, mod, a % b)
 SIGNED(ROW_SAME, mod, floor_rest(a, b))
 
-#define NUMBER_TABLE(name)                                                                         \
+#define NUMBER_TABLE(name) \
     static const ebb_row_fn name##_rows[EBB_DTYPE_COUNT] = {FLOATS(ENTRY, name) INTS(ENTRY, name)};
 #define INT_TABLE(name) static const ebb_row_fn name##_rows[EBB_DTYPE_COUNT] = {INTS(ENTRY, name)};
-#define BOOL_TABLE(name) static const ebb_row_fn name##_rows[EBB_DTYPE_COUNT] = {BOOLS(ENTRY, name)};
+#define BOOL_TABLE(name) \
+    static const ebb_row_fn name##_rows[EBB_DTYPE_COUNT] = {BOOLS(ENTRY, name)};
 
 NUMBER_TABLE(add)
 NUMBER_TABLE(sub)
@@ -151,8 +154,8 @@ NUMBER_TABLE(greater)
 NUMBER_TABLE(greater_equal)
 NUMBER_TABLE(less)
 NUMBER_TABLE(less_equal)
-static const ebb_row_fn equal_rows[EBB_DTYPE_COUNT] = {
-    FLOATS(ENTRY, equal) INTS(ENTRY, equal) BOOLS(ENTRY, equal)};
+static const ebb_row_fn equal_rows[EBB_DTYPE_COUNT] = {FLOATS(ENTRY, equal) INTS(ENTRY, equal)
+                                                           BOOLS(ENTRY, equal)};
 INT_TABLE(bit_and)
 INT_TABLE(bit_or)
 INT_TABLE(bit_xor)
@@ -171,10 +174,10 @@ static ebb_status run_rows(const ebb_call *c, const ebb_row_fn *rows)
     return NULL;
 }
 
-#define RUN_TWO(name)                                                                              \
-    static ebb_status run_##name(const ebb_call *c)                                                \
-    {                                                                                              \
-        return run_rows(c, name##_rows);                                                           \
+#define RUN_TWO(name)                               \
+    static ebb_status run_##name(const ebb_call *c) \
+    {                                               \
+        return run_rows(c, name##_rows);            \
     }
 RUN_TWO(add)
 RUN_TWO(sub)
@@ -230,8 +233,8 @@ static ebb_status run_bit_shift(const ebb_call *c)
 /* Base and exponent may differ in dtype; the result has the base's. arg: the exponent's dtype. */
 static double exponent_at(const void *p, int64_t i, ebb_dtype dtype)
 {
-#define LOAD(d, T, U, suffix, ...)                                                                 \
-    case d:                                                                                        \
+#define LOAD(d, T, U, suffix, ...) \
+    case d:                        \
         return (double)((const T *)p)[i];
     switch (dtype) {
         FLOATS(LOAD, )
@@ -252,44 +255,44 @@ static int64_t integer_power(int64_t base, int64_t exponent)
     return (int64_t)result;
 }
 
-#define EACH(EXPR)                                                                                 \
-    {                                                                                              \
-        EBB_SIMD                                                                                   \
-        for (int64_t i = 0; i < n; i++)                                                            \
-            y[i] = EXPR;                                                                           \
-        return;                                                                                    \
+#define EACH(EXPR)                      \
+    {                                   \
+        EBB_SIMD                        \
+        for (int64_t i = 0; i < n; i++) \
+            y[i] = EXPR;                \
+        return;                         \
     }
 
-#define POW_FLOAT(T, suffix, power, root)                                                          \
-    static void pow_##suffix(void *out, const void *const *in, const int64_t *step, int64_t n,     \
-                             const void *arg)                                                      \
-    {                                                                                              \
-        T *y = out;                                                                                \
-        const T *x = in[0];                                                                        \
-        ebb_dtype dtype = *(const ebb_dtype *)arg;                                                 \
-        if (step[1] == 0 && step[0] != 0) {                                                        \
-            double e = exponent_at(in[1], 0, dtype);                                               \
-            if (e == 2.0)                                                                          \
-                EACH(x[i] * x[i])                                                                  \
-            if (e == 3.0)                                                                          \
-                EACH(x[i] * x[i] * x[i])                                                           \
-            if (e == 1.0)                                                                          \
-                EACH(x[i])                                                                         \
-            if (e == -1.0)                                                                         \
-                EACH((T)1 / x[i])                                                                  \
-            if (e == 0.5)                                                                          \
-                EACH(root(x[i]))                                                                   \
-        }                                                                                          \
-        for (int64_t i = 0; i < n; i++)                                                            \
-            y[i] = power(x[i * step[0]], (T)exponent_at(in[1], i * step[1], dtype));               \
+#define POW_FLOAT(T, suffix, power, root)                                                      \
+    static void pow_##suffix(void *out, const void *const *in, const int64_t *step, int64_t n, \
+                             const void *arg)                                                  \
+    {                                                                                          \
+        T *y = out;                                                                            \
+        const T *x = in[0];                                                                    \
+        ebb_dtype dtype = *(const ebb_dtype *)arg;                                             \
+        if (step[1] == 0 && step[0] != 0) {                                                    \
+            double e = exponent_at(in[1], 0, dtype);                                           \
+            if (e == 2.0)                                                                      \
+                EACH(x[i] * x[i])                                                              \
+            if (e == 3.0)                                                                      \
+                EACH(x[i] * x[i] * x[i])                                                       \
+            if (e == 1.0)                                                                      \
+                EACH(x[i])                                                                     \
+            if (e == -1.0)                                                                     \
+                EACH((T)1 / x[i])                                                              \
+            if (e == 0.5)                                                                      \
+                EACH(root(x[i]))                                                               \
+        }                                                                                      \
+        for (int64_t i = 0; i < n; i++)                                                        \
+            y[i] = power(x[i * step[0]], (T)exponent_at(in[1], i * step[1], dtype));           \
     }
 POW_FLOAT(float, f32, powf, sqrtf)
 POW_FLOAT(double, f64, pow, sqrt)
 
 static int64_t integer_at(const void *p, int64_t i, ebb_dtype dtype)
 {
-#define LOAD_INT(d, T, U, suffix, ...)                                                             \
-    case d:                                                                                        \
+#define LOAD_INT(d, T, U, suffix, ...) \
+    case d:                            \
         return (int64_t)((const T *)p)[i];
     switch (dtype) {
         INTS(LOAD_INT, )
@@ -305,20 +308,20 @@ static int64_t rounded_power(double base, double exponent)
     return v != v ? 0 : v >= 9.2e18 ? INT64_MAX : v <= -9.2e18 ? INT64_MIN : (int64_t)v;
 }
 
-#define POW_INT(d, T, U, suffix, ...)                                                              \
-    static void pow_##suffix(void *out, const void *const *in, const int64_t *step, int64_t n,     \
-                             const void *arg)                                                      \
-    {                                                                                              \
-        T *y = out;                                                                                \
-        const T *x = in[0];                                                                        \
-        ebb_dtype dtype = *(const ebb_dtype *)arg;                                                 \
-        bool whole = ebb_dtype_is_integer(dtype);                                                  \
-        for (int64_t i = 0; i < n; i++) {                                                          \
-            int64_t at = i * step[1];                                                              \
-            T base = x[i * step[0]];                                                               \
-            y[i] = (T)(whole ? integer_power((int64_t)base, integer_at(in[1], at, dtype))          \
-                             : rounded_power((double)base, exponent_at(in[1], at, dtype)));        \
-        }                                                                                          \
+#define POW_INT(d, T, U, suffix, ...)                                                          \
+    static void pow_##suffix(void *out, const void *const *in, const int64_t *step, int64_t n, \
+                             const void *arg)                                                  \
+    {                                                                                          \
+        T *y = out;                                                                            \
+        const T *x = in[0];                                                                    \
+        ebb_dtype dtype = *(const ebb_dtype *)arg;                                             \
+        bool whole = ebb_dtype_is_integer(dtype);                                              \
+        for (int64_t i = 0; i < n; i++) {                                                      \
+            int64_t at = i * step[1];                                                          \
+            T base = x[i * step[0]];                                                           \
+            y[i] = (T)(whole ? integer_power((int64_t)base, integer_at(in[1], at, dtype))      \
+                             : rounded_power((double)base, exponent_at(in[1], at, dtype)));    \
+        }                                                                                      \
     }
 INTS(POW_INT, )
 
@@ -394,38 +397,38 @@ static ebb_status run_mean(const ebb_call *c)
 
 /* ---- Where ---- */
 
-#define WHERE(T, suffix)                                                                           \
-    static void where_##suffix(void *out, const void *const *in, const int64_t *step, int64_t n,   \
-                               const void *arg)                                                    \
-    {                                                                                              \
-        (void)arg;                                                                                 \
-        T *y = out;                                                                                \
-        const uint8_t *p = in[0];                                                                  \
-        const T *a = in[1], *b = in[2];                                                            \
-        if (step[0] != 0 && step[1] != 0 && step[2] != 0) {                                        \
-            EBB_SIMD                                                                               \
-            for (int64_t i = 0; i < n; i++) {                                                      \
-                T u = a[i], v = b[i];                                                              \
-                y[i] = p[i] != 0 ? u : v;                                                          \
-            }                                                                                      \
-        } else if (step[0] != 0 && step[1] != 0) {                                                 \
-            T v = b[0];                                                                            \
-            EBB_SIMD                                                                               \
-            for (int64_t i = 0; i < n; i++) {                                                      \
-                T u = a[i];                                                                        \
-                y[i] = p[i] != 0 ? u : v;                                                          \
-            }                                                                                      \
-        } else if (step[0] != 0 && step[2] != 0) {                                                 \
-            T u = a[0];                                                                            \
-            EBB_SIMD                                                                               \
-            for (int64_t i = 0; i < n; i++) {                                                      \
-                T v = b[i];                                                                        \
-                y[i] = p[i] != 0 ? u : v;                                                          \
-            }                                                                                      \
-        } else {                                                                                   \
-            for (int64_t i = 0; i < n; i++)                                                        \
-                y[i] = p[i * step[0]] != 0 ? a[i * step[1]] : b[i * step[2]];                      \
-        }                                                                                          \
+#define WHERE(T, suffix)                                                                         \
+    static void where_##suffix(void *out, const void *const *in, const int64_t *step, int64_t n, \
+                               const void *arg)                                                  \
+    {                                                                                            \
+        (void)arg;                                                                               \
+        T *y = out;                                                                              \
+        const uint8_t *p = in[0];                                                                \
+        const T *a = in[1], *b = in[2];                                                          \
+        if (step[0] != 0 && step[1] != 0 && step[2] != 0) {                                      \
+            EBB_SIMD                                                                             \
+            for (int64_t i = 0; i < n; i++) {                                                    \
+                T u = a[i], v = b[i];                                                            \
+                y[i] = p[i] != 0 ? u : v;                                                        \
+            }                                                                                    \
+        } else if (step[0] != 0 && step[1] != 0) {                                               \
+            T v = b[0];                                                                          \
+            EBB_SIMD                                                                             \
+            for (int64_t i = 0; i < n; i++) {                                                    \
+                T u = a[i];                                                                      \
+                y[i] = p[i] != 0 ? u : v;                                                        \
+            }                                                                                    \
+        } else if (step[0] != 0 && step[2] != 0) {                                               \
+            T u = a[0];                                                                          \
+            EBB_SIMD                                                                             \
+            for (int64_t i = 0; i < n; i++) {                                                    \
+                T v = b[i];                                                                      \
+                y[i] = p[i] != 0 ? u : v;                                                        \
+            }                                                                                    \
+        } else {                                                                                 \
+            for (int64_t i = 0; i < n; i++)                                                      \
+                y[i] = p[i * step[0]] != 0 ? a[i * step[1]] : b[i * step[2]];                    \
+        }                                                                                        \
     }
 WHERE(uint8_t, 1)
 WHERE(uint16_t, 2)
@@ -448,7 +451,9 @@ static ebb_status run_where(const ebb_call *c)
 static const char *declines_where(const ebb_call *c)
 {
     const char *why = ebb_plain_any(c);
-    return why != NULL ? why : ebb_plain_size(&c->out[0].type) > 8 ? "elements are wider than 8 bytes" : NULL;
+    return why != NULL                           ? why
+           : ebb_plain_size(&c->out[0].type) > 8 ? "elements are wider than 8 bytes"
+                                                 : NULL;
 }
 
 /* ---- declines ---- */
@@ -468,10 +473,10 @@ static const char *declines_but(const ebb_call *c, const ebb_row_fn *rows)
     return NULL;
 }
 
-#define DECLINES(what, table)                                                                      \
-    static const char *declines_##what(const ebb_call *c)                                          \
-    {                                                                                              \
-        return declines_but(c, table##_rows);                                                      \
+#define DECLINES(what, table)                             \
+    static const char *declines_##what(const ebb_call *c) \
+    {                                                     \
+        return declines_but(c, table##_rows);             \
     }
 DECLINES(arithmetic, add)
 DECLINES(equal, equal)
@@ -483,7 +488,10 @@ static const char *declines_mean(const ebb_call *c)
     return ebb_plain_floats(c);
 }
 
-#define KERNEL(op, name, declines) {"plain." #name, EBB_OP_##op, declines, NULL, NULL, run_##name, NULL}
+#define KERNEL(op, name, declines)                                          \
+    {                                                                       \
+        "plain." #name, EBB_OP_##op, declines, NULL, NULL, run_##name, NULL \
+    }
 
 // clang-format off
 const ebb_kernel ebb_plain_pointwise[] = {

@@ -1,28 +1,29 @@
-/* pointwise_grad.c: gradients of activations, dY first. Both inputs and the result have one shape, so
- * the result may be written over either. */
+/* pointwise_grad.c: gradients of activations, dY first. Both inputs and the result have one shape,
+ * so the result may be written over either. */
 #include "kernels/plain/plain.h"
 #include "kernels/plain/vmath.h"
 
-/* d: an element of dY; x: of the other input (the operator's input or output, as it says); p: arg. */
-#define ROW(name, T, EXPR)                                                                         \
-    static void name(void *out, const void *const *in, const int64_t *step, int64_t n,             \
-                     const void *arg)                                                              \
-    {                                                                                              \
-        static const double none[2];                                                               \
-        (void)step;                                                                                \
-        const double *given = arg != NULL ? arg : none;                                            \
-        const T p[2] = {(T)given[0], (T)given[1]};                                                 \
-        (void)p;                                                                                   \
-        T *y = out;                                                                                \
-        const T *a = in[0], *b = in[1];                                                            \
-        EBB_SIMD                                                                                   \
-        for (int64_t i = 0; i < n; i++) {                                                          \
-            T d = a[i], x = b[i];                                                                  \
-            y[i] = (T)(EXPR);                                                                      \
-        }                                                                                          \
+/* d: an element of dY; x: of the other input (the operator's input or output, as it says); p: arg.
+ */
+#define ROW(name, T, EXPR)                                                             \
+    static void name(void *out, const void *const *in, const int64_t *step, int64_t n, \
+                     const void *arg)                                                  \
+    {                                                                                  \
+        static const double none[2];                                                   \
+        (void)step;                                                                    \
+        const double *given = arg != NULL ? arg : none;                                \
+        const T p[2] = {(T)given[0], (T)given[1]};                                     \
+        (void)p;                                                                       \
+        T *y = out;                                                                    \
+        const T *a = in[0], *b = in[1];                                                \
+        EBB_SIMD                                                                       \
+        for (int64_t i = 0; i < n; i++) {                                              \
+            T d = a[i], x = b[i];                                                      \
+            y[i] = (T)(EXPR);                                                          \
+        }                                                                              \
     }
-#define FLOATS(name, EXPR32, EXPR64)                                                               \
-    ROW(name##_f32, float, EXPR32)                                                                 \
+#define FLOATS(name, EXPR32, EXPR64) \
+    ROW(name##_f32, float, EXPR32)   \
     ROW(name##_f64, double, EXPR64)
 
 /* d/dx x cdf(x) = cdf(x) + x pdf(x) */
@@ -77,10 +78,10 @@ static ebb_status run(const ebb_call *c, ebb_row_fn single, ebb_row_fn twice, co
     return NULL;
 }
 
-#define SIMPLE(name)                                                                               \
-    static ebb_status run_##name(const ebb_call *c)                                                \
-    {                                                                                              \
-        return run(c, name##_f32, name##_f64, NULL);                                               \
+#define SIMPLE(name)                                 \
+    static ebb_status run_##name(const ebb_call *c)  \
+    {                                                \
+        return run(c, name##_f32, name##_f64, NULL); \
     }
 SIMPLE(relu_grad)
 SIMPLE(sigmoid_grad)
@@ -118,7 +119,8 @@ static const char *declines(const ebb_call *c)
     const char *why = ebb_plain_floats(c);
     if (why != NULL)
         return why;
-    return ebb_type_same_shape(&c->in[0].type, &c->in[1].type) ? NULL : "the inputs differ in shape";
+    return ebb_type_same_shape(&c->in[0].type, &c->in[1].type) ? NULL
+                                                               : "the inputs differ in shape";
 }
 
 static const char *declines_no_bias(const ebb_call *c)
@@ -126,7 +128,10 @@ static const char *declines_no_bias(const ebb_call *c)
     return ebb_plain_has(c, 2) ? "takes no bias" : declines(c);
 }
 
-#define KERNEL(op, name, no) {"plain." #name, EBB_OP_##op, no, NULL, NULL, run_##name, NULL}
+#define KERNEL(op, name, no)                                          \
+    {                                                                 \
+        "plain." #name, EBB_OP_##op, no, NULL, NULL, run_##name, NULL \
+    }
 
 // clang-format off
 const ebb_kernel ebb_plain_pointwise_grad[] = {

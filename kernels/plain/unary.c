@@ -3,27 +3,27 @@
 #include "kernels/plain/vmath.h"
 
 /* A row function whose expression reads x and the parameters p[0], p[1], which arg points to. */
-#define ROW(name, T, R, EXPR)                                                                      \
-    static void name(void *out, const void *const *in, const int64_t *step, int64_t n,             \
-                     const void *arg)                                                              \
-    {                                                                                              \
-        static const double none[2];                                                               \
-        (void)step;                                                                                \
-        const double *given = arg != NULL ? arg : none;                                            \
-        const T p[2] = {(T)given[0], (T)given[1]};                                                 \
-        (void)p;                                                                                   \
-        R *y = out;                                                                                \
-        const T *from = in[0];                                                                     \
-        EBB_SIMD                                                                                   \
-        for (int64_t i = 0; i < n; i++) {                                                          \
-            T x = from[i];                                                                         \
-            y[i] = (R)(EXPR);                                                                      \
-        }                                                                                          \
+#define ROW(name, T, R, EXPR)                                                          \
+    static void name(void *out, const void *const *in, const int64_t *step, int64_t n, \
+                     const void *arg)                                                  \
+    {                                                                                  \
+        static const double none[2];                                                   \
+        (void)step;                                                                    \
+        const double *given = arg != NULL ? arg : none;                                \
+        const T p[2] = {(T)given[0], (T)given[1]};                                     \
+        (void)p;                                                                       \
+        R *y = out;                                                                    \
+        const T *from = in[0];                                                         \
+        EBB_SIMD                                                                       \
+        for (int64_t i = 0; i < n; i++) {                                              \
+            T x = from[i];                                                             \
+            y[i] = (R)(EXPR);                                                          \
+        }                                                                              \
     }
 
 /* The same expression in both float types, with m(...) the single or double function. */
-#define FLOATS(name, EXPR32, EXPR64)                                                               \
-    ROW(name##_f32, float, float, EXPR32)                                                          \
+#define FLOATS(name, EXPR32, EXPR64)      \
+    ROW(name##_f32, float, float, EXPR32) \
     ROW(name##_f64, double, double, EXPR64)
 
 static ebb_status run(const ebb_call *c, ebb_row_fn single, ebb_row_fn twice, const double *p)
@@ -33,11 +33,11 @@ static ebb_status run(const ebb_call *c, ebb_row_fn single, ebb_row_fn twice, co
     return NULL;
 }
 
-#define SIMPLE(name, EXPR32, EXPR64)                                                               \
-    FLOATS(name, EXPR32, EXPR64)                                                                   \
-    static ebb_status run_##name(const ebb_call *c)                                                \
-    {                                                                                              \
-        return run(c, name##_f32, name##_f64, NULL);                                               \
+#define SIMPLE(name, EXPR32, EXPR64)                 \
+    FLOATS(name, EXPR32, EXPR64)                     \
+    static ebb_status run_##name(const ebb_call *c)  \
+    {                                                \
+        return run(c, name##_f32, name##_f64, NULL); \
     }
 
 SIMPLE(exp, ebb_exp(x), exp(x))
@@ -64,7 +64,8 @@ SIMPLE(hard_swish, x *fminf(fmaxf(x / 6.0f + 0.5f, 0.0f), 1.0f),
 
 FLOATS(leaky_relu, x < 0 ? p[0] * x : x, x < 0 ? p[0] * x : x)
 FLOATS(elu, x < 0 ? p[0] * expm1f(x) : x, x < 0 ? p[0] * expm1(x) : x)
-FLOATS(hard_sigmoid, fminf(fmaxf(p[0] * x + p[1], 0.0f), 1.0f), fmin(fmax(p[0] * x + p[1], 0.0), 1.0))
+FLOATS(hard_sigmoid, fminf(fmaxf(p[0] * x + p[1], 0.0f), 1.0f),
+       fmin(fmax(p[0] * x + p[1], 0.0), 1.0))
 FLOATS(gelu, x *ebb_normal_cdf(x), x *ebb_normal_cdf64(x))
 /* 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))) = x sigmoid(2 sqrt(2/pi) (...)) */
 FLOATS(fast_gelu, x *ebb_sigmoid(1.59576912f * (x + 0.044715f * x * x * x)),
@@ -115,17 +116,17 @@ static ebb_status run_quick_gelu(const ebb_call *c)
 
 /* ---- floats and integers ---- */
 
-#define UNSIGNED(X, ...)                                                                           \
-    X(EBB_U8, uint8_t, uint32_t, u8, __VA_ARGS__)                                                  \
-    X(EBB_U16, uint16_t, uint32_t, u16, __VA_ARGS__)                                               \
-    X(EBB_U32, uint32_t, uint32_t, u32, __VA_ARGS__)                                               \
+#define UNSIGNED(X, ...)                             \
+    X(EBB_U8, uint8_t, uint32_t, u8, __VA_ARGS__)    \
+    X(EBB_U16, uint16_t, uint32_t, u16, __VA_ARGS__) \
+    X(EBB_U32, uint32_t, uint32_t, u32, __VA_ARGS__) \
     X(EBB_U64, uint64_t, uint64_t, u64, __VA_ARGS__)
-#define SIGNED(X, ...)                                                                             \
-    X(EBB_I8, int8_t, uint32_t, i8, __VA_ARGS__)                                                   \
-    X(EBB_I16, int16_t, uint32_t, i16, __VA_ARGS__)                                                \
-    X(EBB_I32, int32_t, uint32_t, i32, __VA_ARGS__)                                                \
+#define SIGNED(X, ...)                              \
+    X(EBB_I8, int8_t, uint32_t, i8, __VA_ARGS__)    \
+    X(EBB_I16, int16_t, uint32_t, i16, __VA_ARGS__) \
+    X(EBB_I32, int32_t, uint32_t, i32, __VA_ARGS__) \
     X(EBB_I64, int64_t, uint64_t, i64, __VA_ARGS__)
-#define REALS(X, ...)                                                                              \
+#define REALS(X, ...) \
     X(EBB_F32, float, float, f32, __VA_ARGS__) X(EBB_F64, double, double, f64, __VA_ARGS__)
 
 #define ROW_OF(dtype, T, U, suffix, name, EXPR) ROW(name##_##suffix, T, T, EXPR)
@@ -133,8 +134,8 @@ static ebb_status run_quick_gelu(const ebb_call *c)
 #define ROW_NEG(dtype, T, U, suffix, name) ROW(name##_##suffix, T, T, (U)0 - (U)x)
 #define ROW_ABS(dtype, T, U, suffix, name) ROW(name##_##suffix, T, T, x < 0 ? (U)0 - (U)x : (U)x)
 #define ENTRY(dtype, T, U, suffix, name) [dtype] = name##_##suffix,
-#define TABLE(name)                                                                                \
-    static const ebb_row_fn name##_rows[EBB_DTYPE_COUNT] = {                                       \
+#define TABLE(name)                                          \
+    static const ebb_row_fn name##_rows[EBB_DTYPE_COUNT] = { \
         REALS(ENTRY, name) UNSIGNED(ENTRY, name) SIGNED(ENTRY, name)};
 
 REALS(ROW_OF, neg, -x)
@@ -173,10 +174,10 @@ static ebb_status run_table(const ebb_call *c, const ebb_row_fn *rows)
     return NULL;
 }
 
-#define RUN_TABLE(name)                                                                            \
-    static ebb_status run_##name(const ebb_call *c)                                                \
-    {                                                                                              \
-        return run_table(c, name##_rows);                                                          \
+#define RUN_TABLE(name)                             \
+    static ebb_status run_##name(const ebb_call *c) \
+    {                                               \
+        return run_table(c, name##_rows);           \
     }
 RUN_TABLE(neg)
 RUN_TABLE(abs)
@@ -204,42 +205,42 @@ static ebb_status run_is_inf(const ebb_call *c)
 /* ---- Clip: bounds by input (opset 11) or attribute; either may be absent ---- */
 
 /* arg points to two elements of the data's type. min above max gives max, as numpy does. */
-#define ROW_CLIP(dtype, T, U, suffix, name)                                                        \
-    static void clip_##suffix(void *out, const void *const *in, const int64_t *step, int64_t n,    \
-                              const void *arg)                                                     \
-    {                                                                                              \
-        (void)step;                                                                                \
-        const T low = ((const T *)arg)[0], high = ((const T *)arg)[1];                             \
-        T *y = out;                                                                                \
-        const T *x = in[0];                                                                        \
-        EBB_SIMD                                                                                   \
-        for (int64_t i = 0; i < n; i++) {                                                          \
-            T v = x[i] < low ? low : x[i];                                                         \
-            y[i] = v > high ? high : v;                                                            \
-        }                                                                                          \
+#define ROW_CLIP(dtype, T, U, suffix, name)                                                     \
+    static void clip_##suffix(void *out, const void *const *in, const int64_t *step, int64_t n, \
+                              const void *arg)                                                  \
+    {                                                                                           \
+        (void)step;                                                                             \
+        const T low = ((const T *)arg)[0], high = ((const T *)arg)[1];                          \
+        T *y = out;                                                                             \
+        const T *x = in[0];                                                                     \
+        EBB_SIMD                                                                                \
+        for (int64_t i = 0; i < n; i++) {                                                       \
+            T v = x[i] < low ? low : x[i];                                                      \
+            y[i] = v > high ? high : v;                                                         \
+        }                                                                                       \
     }
 REALS(ROW_CLIP, clip)
 UNSIGNED(ROW_CLIP, clip)
 SIGNED(ROW_CLIP, clip)
 TABLE(clip)
 
-#define OPEN_REAL(d, T, U, suffix, name)                                                           \
-    case d: {                                                                                      \
-        T open[2] = {-(T)INFINITY, (T)INFINITY};                                                   \
-        memcpy(bounds, open, sizeof open);                                                         \
-        break;                                                                                     \
+#define OPEN_REAL(d, T, U, suffix, name)         \
+    case d: {                                    \
+        T open[2] = {-(T)INFINITY, (T)INFINITY}; \
+        memcpy(bounds, open, sizeof open);       \
+        break;                                   \
     }
-#define OPEN_UNSIGNED(d, T, U, suffix, name)                                                       \
-    case d: {                                                                                      \
-        T open[2] = {0, (T)-1};                                                                    \
-        memcpy(bounds, open, sizeof open);                                                         \
-        break;                                                                                     \
+#define OPEN_UNSIGNED(d, T, U, suffix, name) \
+    case d: {                                \
+        T open[2] = {0, (T)-1};              \
+        memcpy(bounds, open, sizeof open);   \
+        break;                               \
     }
-#define OPEN_SIGNED(d, T, U, suffix, name)                                                         \
-    case d: {                                                                                      \
-        T high = (T)(((U)1 << (sizeof(T) * 8 - 1)) - 1), open[2] = {(T)(-high - 1), high};         \
-        memcpy(bounds, open, sizeof open);                                                         \
-        break;                                                                                     \
+#define OPEN_SIGNED(d, T, U, suffix, name)                                                 \
+    case d: {                                                                              \
+        T high = (T)(((U)1 << (sizeof(T) * 8 - 1)) - 1), open[2] = {(T)(-high - 1), high}; \
+        memcpy(bounds, open, sizeof open);                                                 \
+        break;                                                                             \
     }
 
 static ebb_status run_clip(const ebb_call *c)
@@ -276,24 +277,24 @@ static ebb_status run_clip(const ebb_call *c)
 
 /* ---- PRelu: slope broadcast to x ---- */
 
-#define ROW_PRELU(dtype, T, U, suffix, name)                                                       \
-    static void prelu_##suffix(void *out, const void *const *in, const int64_t *step, int64_t n,   \
-                               const void *arg)                                                    \
-    {                                                                                              \
-        (void)arg;                                                                                 \
-        T *y = out;                                                                                \
-        const T *x = in[0], *slope = in[1];                                                        \
-        if (step[0] != 0 && step[1] == 0) {                                                        \
-            T s = slope[0];                                                                        \
-            EBB_SIMD                                                                               \
-            for (int64_t i = 0; i < n; i++)                                                        \
-                y[i] = (T)(x[i] < 0 ? (T)((U)s * (U)x[i]) : x[i]);                                 \
-        } else {                                                                                   \
-            EBB_SIMD                                                                               \
-            for (int64_t i = 0; i < n; i++)                                                        \
-                y[i] = (T)(x[i * step[0]] < 0 ? (T)((U)slope[i * step[1]] * (U)x[i * step[0]])     \
-                                              : x[i * step[0]]);                                   \
-        }                                                                                          \
+#define ROW_PRELU(dtype, T, U, suffix, name)                                                     \
+    static void prelu_##suffix(void *out, const void *const *in, const int64_t *step, int64_t n, \
+                               const void *arg)                                                  \
+    {                                                                                            \
+        (void)arg;                                                                               \
+        T *y = out;                                                                              \
+        const T *x = in[0], *slope = in[1];                                                      \
+        if (step[0] != 0 && step[1] == 0) {                                                      \
+            T s = slope[0];                                                                      \
+            EBB_SIMD                                                                             \
+            for (int64_t i = 0; i < n; i++)                                                      \
+                y[i] = (T)(x[i] < 0 ? (T)((U)s * (U)x[i]) : x[i]);                               \
+        } else {                                                                                 \
+            EBB_SIMD                                                                             \
+            for (int64_t i = 0; i < n; i++)                                                      \
+                y[i] = (T)(x[i * step[0]] < 0 ? (T)((U)slope[i * step[1]] * (U)x[i * step[0]])   \
+                                              : x[i * step[0]]);                                 \
+        }                                                                                        \
     }
 REALS(ROW_PRELU, prelu)
 SIGNED(ROW_PRELU, prelu)
@@ -324,7 +325,10 @@ static const char *declines_not(const ebb_call *c)
     return c->in[0].type.dtype == EBB_BOOL ? ebb_plain_any(c) : "works on bool only";
 }
 
-#define KERNEL(op, name, declines) {"plain." #name, EBB_OP_##op, declines, NULL, NULL, run_##name, NULL}
+#define KERNEL(op, name, declines)                                          \
+    {                                                                       \
+        "plain." #name, EBB_OP_##op, declines, NULL, NULL, run_##name, NULL \
+    }
 
 // clang-format off
 const ebb_kernel ebb_plain_unary[] = {

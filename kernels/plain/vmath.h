@@ -51,9 +51,11 @@ static inline float ebb_exp(float x)
     q = EBB_FMA(q, r, 1.666652069e-1f);
     q = EBB_FMA(q, r, 4.999999345e-1f);
     float p = EBB_FMA(q, r * r, r) + 1.0f;
-    uint32_t whole = ebb_float_bits(t) - 0x4B400000u + 512u; /* n + 512, so that halving is a shift */
+    uint32_t whole =
+        ebb_float_bits(t) - 0x4B400000u + 512u; /* n + 512, so that halving is a shift */
     uint32_t half = whole >> 1, rest = whole - half;
-    float a = ebb_bits_float((half - 256u + 127u) << 23), b = ebb_bits_float((rest - 256u + 127u) << 23);
+    float a = ebb_bits_float((half - 256u + 127u) << 23),
+          b = ebb_bits_float((rest - 256u + 127u) << 23);
     return p * a * b;
 }
 
