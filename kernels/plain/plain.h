@@ -15,11 +15,12 @@ extern "C" {
 
 /* ---- families ---- */
 
-#define EBB_PLAIN_FAMILIES(X)                                                                   \
-    X(pointwise)                                                                                \
-    X(unary) X(pointwise_grad) X(cast) X(reduce) X(matmul) X(conv) X(pool) X(norm) X(norm_rows) \
-        X(loss) X(cross_entropy) X(move) X(move_shape) X(move_index) X(scatter) X(recurrent)    \
-            X(random) X(optim) X(packed)
+// clang-format off
+#define EBB_PLAIN_FAMILIES(X)                                                                      \
+    X(pointwise) X(unary) X(pointwise_grad) X(cast) X(reduce) X(matmul) X(conv) X(pool) X(norm)    \
+    X(norm_rows) X(loss) X(cross_entropy) X(move) X(move_shape) X(move_index) X(scatter)           \
+    X(recurrent) X(random) X(optim) X(packed)
+// clang-format on
 
 #define EBB_PLAIN_DECLARE(name)                 \
     extern const ebb_kernel ebb_plain_##name[]; \
