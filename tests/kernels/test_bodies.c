@@ -110,6 +110,13 @@ static const body_case cases[] = {
     {EBB_OP_SOFTMAX_CROSS_ENTROPY_LOSS_GRAD, NEAR, "float[4] d, float[4,3] p, float[3] pos", "int64[4] t = {2, 0, 1, 1}", "x = com.microsoft.SoftmaxCrossEntropyLossGrad <reduction = \"none\", ignore_index = 1> (d, p, t, pos)"},
     {EBB_OP_SOFTMAX_CROSS_ENTROPY_LOSS_GRAD, NEAR, "float d, float[2,3,2] p, float[3] pos", "int32[2,2] t = {2, 0, 1, 1}", "x = com.microsoft.SoftmaxCrossEntropyLossGrad <reduction = \"mean\"> (d, p, t, pos)"},
 
+    {EBB_OP_LSTM_TRAINING, NEAR, "float[5,2,3] x, float[1,16,3] w, float[1,16,4] r, float[1,32] b, float[1,2,4] h, float[1,2,4] c", "", "ha, he, ce, ca, gs = com.microsoft.LSTMTraining <hidden_size = 4> (x, w, r, b, \"\", h, c)"},
+    {EBB_OP_LSTM_TRAINING, NEAR, "float[5,2,3] x, float[1,16,3] w, float[1,16,4] r", "", "ha, he, ce, ca, gs = com.microsoft.LSTMTraining <hidden_size = 4, direction = \"reverse\"> (x, w, r)"},
+    {EBB_OP_LSTM_TRAINING, NEAR, "float[5,2,3] x, float[2,16,3] w, float[2,16,4] r, float[2,32] b", "", "ha, he, ce, ca, gs = com.microsoft.LSTMTraining <hidden_size = 4, direction = \"bidirectional\"> (x, w, r, b)"},
+    {EBB_OP_LSTM_GRAD, NEAR, "float[5,2,3] x, float[1,16,3] w, float[1,16,4] r, float[1,2,4] h, float[1,2,4] c, float[5,1,2,4] ha, float[5,1,2,4] ca, float[5,1,2,16] gs, float[5,1,2,4] da, float[1,2,4] dh, float[1,2,4] dc", "", "dx, dw, dr, db, dh0, dc0 = com.microsoft.LSTMGrad <hidden_size = 4> (x, w, r, \"\", h, c, ha, ca, gs, da, dh, dc)"},
+    {EBB_OP_LSTM_GRAD, NEAR, "float[5,2,3] x, float[1,16,3] w, float[1,16,4] r, float[5,1,2,4] ha, float[5,1,2,4] ca, float[5,1,2,16] gs, float[1,2,4] dh", "", "dx, dw, dr, db, dh0, dc0 = com.microsoft.LSTMGrad <hidden_size = 4, direction = \"reverse\"> (x, w, r, \"\", \"\", \"\", ha, ca, gs, \"\", dh)"},
+    {EBB_OP_LSTM_GRAD, NEAR, "float[5,2,3] x, float[2,16,3] w, float[2,16,4] r, float[2,2,4] h, float[2,2,4] c, float[5,2,2,4] ha, float[5,2,2,4] ca, float[5,2,2,16] gs, float[5,2,2,4] da", "", "dx, dw, dr, db = com.microsoft.LSTMGrad <hidden_size = 4, direction = \"bidirectional\"> (x, w, r, \"\", h, c, ha, ca, gs, da)"},
+
     {EBB_OP_SLICE_GRAD, 0, "float[2,3] d", "int64[2] shape = {5, 6}, int64[2] s = {1, 0}, int64[2] e = {5, 6}, int64[2] a = {0, 1}, int64[2] k = {2, 2}", "x = com.microsoft.SliceGrad (d, shape, s, e, a, k)"},
     {EBB_OP_SLICE_GRAD, 0, "float[2,3] d", "int64[2] shape = {5, 6}, int64[2] s = {1, 3}, int64[2] e = {3, 6}", "x = com.microsoft.SliceGrad (d, shape, s, e)"},
     {EBB_OP_SLICE_GRAD, 0, "float[5,3] d", "int64[2] shape = {5, 6}, int64[1] s = {-1}, int64[1] e = {-7}, int64[1] a = {-1}, int64[1] k = {-2}", "x = com.microsoft.SliceGrad (d, shape, s, e, a, k)"},
@@ -210,6 +217,74 @@ static void resolve(ebb_graph *g, ebb_node n, const ebb_attrs *call, const ebb_f
     }
 }
 
+/* ---- Scan, which no kernel of ours does ---- */
+
+static ebb_tensor row_of(const ebb_tensor *t, int64_t row)
+{
+    ebb_tensor one = {
+        .type = ebb_type_tensor((ebb_dtype)t->type.dtype, t->type.rank - 1, t->type.dims + 1),
+        .bytes = t->bytes / (size_t)t->type.dims[0]};
+    one.data = (const char *)t->data + (size_t)row * one.bytes;
+    return one;
+}
+
+static void put_row(ebb_graph *g, ebb_tensor *all, const ebb_tensor *one, int64_t row, int64_t rows)
+{
+    if (all->data == NULL) {
+        int64_t dims[EBB_MAX_RANK] = {rows};
+        for (int i = 0; i < one->type.rank; i++)
+            dims[i + 1] = one->type.dims[i];
+        all->type = ebb_type_tensor((ebb_dtype)one->type.dtype, one->type.rank + 1, dims);
+        all->bytes = one->bytes * (size_t)rows;
+        all->data = ebb_arena_zeroed(&g->model->arena, all->bytes + 1, 1);
+        assert_non_null(all->data);
+    }
+    memcpy((char *)(uintptr_t)all->data + (size_t)row * one->bytes, one->data, one->bytes);
+}
+
+static bool is_set(const ebb_attrs *attrs, const char *name)
+{
+    uint32_t count;
+    const int64_t *list = ebb_attr_ints(attrs, name, &count);
+    return list != NULL && list[0] != 0;
+}
+
+/* As bodies have it: all scanned inputs one way, all scanned outputs one way, along axis 0. */
+static void scan(ebb_graph *g, ebb_node n)
+{
+    ebb_attrs attrs = ebb_node_attrs(g, n);
+    const ebb_attr *body = ebb_attr_find(&attrs, "body");
+    assert_non_null(body);
+    ebb_graph *step = body->graphs[0];
+    size_t scanned = (size_t)ebb_attr_int(&attrs, "num_scan_inputs", 0);
+    size_t states = step->input_count - scanned, outputs = step->output_count;
+    bool in_back = is_set(&attrs, "scan_input_directions");
+    bool out_back = is_set(&attrs, "scan_output_directions");
+    ebb_tensor result[16] = {{.bytes = 0}};
+    int64_t rows = ebb_value_constant(g, ebb_in(g, n, (uint32_t)states))->type.dims[0];
+    assert_true(outputs <= 16);
+    for (size_t i = 0; i < states; i++)
+        result[i] = *ebb_value_constant(g, ebb_in(g, n, (uint32_t)i));
+    for (int64_t row = 0; row < rows; row++) {
+        for (size_t i = 0; i < step->input_count; i++) {
+            const ebb_tensor *t = ebb_value_constant(g, ebb_in(g, n, (uint32_t)i));
+            ebb_tensor now = i < states ? result[i] : row_of(t, in_back ? rows - 1 - row : row);
+            give(step, step->inputs[i], &now);
+        }
+        EBB_EACH_NODE(step, s)
+        compute(step, s);
+        for (size_t i = 0; i < outputs; i++) {
+            const ebb_tensor *t = ebb_value_of(step, step->outputs[i])->tensor;
+            if (i < states)
+                result[i] = *t;
+            else
+                put_row(g, &result[i], t, out_back ? rows - 1 - row : row, rows);
+        }
+    }
+    for (size_t i = 0; i < outputs; i++)
+        give(g, ebb_out(g, n, (uint32_t)i), &result[i]);
+}
+
 static void run_body(ebb_model *model, ebb_function *f, ebb_graph *caller, ebb_node call)
 {
     ebb_op op = ebb_node_of(caller, call)->op;
@@ -233,7 +308,10 @@ static void run_body(ebb_model *model, ebb_function *f, ebb_graph *caller, ebb_n
                 ok(ebb_node_set_input(g, n, i, EBB_NO_VALUE), "an input that is not there");
         }
         resolve(g, n, &attrs, f);
-        compute(g, n);
+        if (strcmp(ebb_text(g, ebb_node_of(g, n)->op_name), "Scan") == 0)
+            scan(g, n);
+        else
+            compute(g, n);
     }
 }
 

@@ -14,6 +14,8 @@ ONNX Runtime lacks run by the function bodies that the file carries.
     --pass NAME          as for ebb grad (repeatable)
     --dropout on|off     as for ebb grad; the default is off, and on with the pass dropout-seed, without
                          which each runtime draws its own
+    --seed N             of the batch; where a kink (ReLU6, say) lies within rounding of a value, gradients
+                         differ for no fault of either, and another seed tells
     --tolerance E        of the largest magnitude in a tensor (default 1e-5); see compare()
 
 Needs numpy, onnx, onnxruntime and safetensors. It is no part of the test suite.

@@ -15,6 +15,7 @@
 #include <cmocka.h>
 
 #include "onnx/file.h"
+#include "onnx/infer.h"
 #include "onnx/map.h"
 #include "tests/onnx/bytes.h"
 
@@ -564,6 +565,33 @@ static void an_operator_of_ours_brings_its_body(void **state)
     ebb_model_free(model);
 }
 
+/* ONNX Runtime wants it; and what is written once is written so again. */
+static void a_call_of_an_operator_with_a_body_names_all_outputs(void **state)
+{
+    (void)state;
+    ebb_model *model, *copy;
+    OK(ebb_text_parse_model(
+        &model, "<ir_version: 8, opset_import: [\"\" : 17, \"ai.ebb\" : 1]>\n"
+                "g (float[4,8] x, float[8] s) => (float[4,8] y) { y = ai.ebb.RmsNorm (x, s) }"));
+    void *first, *second;
+    size_t first_size, second_size;
+    OK(ebb_model_write_memory(model, &first, &first_size));
+    OK(ebb_model_read_memory(&copy, first, first_size, NULL));
+    const ebb_node_info *call = ebb_node_of(copy->graph, ebb_first(copy->graph));
+    assert_int_equal(call->out_count, 2);
+    assert_int_equal(call->out[1].i, 0);
+    assert_null(ebb_verify(copy->graph));
+    // a function's opset is the model's
+    assert_int_equal(copy->functions[0].imports[0].version, 17);
+    OK(ebb_model_write_memory(copy, &second, &second_size));
+    assert_int_equal(first_size, second_size);
+    assert_memory_equal(first, second, first_size);
+    ebb_model_free(copy);
+    ebb_model_free(model);
+    ebb_free(first);
+    ebb_free(second);
+}
+
 /* ---- external data ---- */
 
 static void external_model(bytes *b)
@@ -744,6 +772,7 @@ int main(void)
         cmocka_unit_test(phases_roles_loss_and_places_are_written),
         cmocka_unit_test(metadata_that_a_pass_changes_stays_in_its_place),
         cmocka_unit_test(an_operator_of_ours_brings_its_body),
+        cmocka_unit_test(a_call_of_an_operator_with_a_body_names_all_outputs),
         cmocka_unit_test(a_skeleton_stays_a_skeleton),
         cmocka_unit_test(external_weights_stay_in_their_folder_and_are_copied_to_another),
         cmocka_unit_test(large_weights_go_outside_when_asked),
