@@ -20,7 +20,7 @@
 #include <stdlib.h>
 
 static const uint64_t order_steps = 250u * 1000 * 1000;  /* for all orders: about half a second */
-static const uint64_t search_steps = 300u * 1000 * 1000; /* for local search */
+static const uint64_t search_steps = 240u * 1000 * 1000; /* for local search */
 
 typedef struct piece {
     uint32_t lower, upper;
@@ -203,7 +203,8 @@ static void promote(uint32_t *order, uint32_t from, uint32_t to)
     order[to] = moved;
 }
 
-/* Improves order (in place) and best offsets until the bound or the steps are reached. */
+/* Improves order (in place) and best offsets until the bound or the steps are reached. The bound
+ * may be one that is merely low enough. */
 static uint64_t search(packer *p, uint32_t *order, uint32_t *trial, uint64_t *best_offsets,
                        uint64_t height, uint64_t bound, bool best_fit, uint64_t steps)
 {
@@ -354,15 +355,17 @@ static ebb_status pack(ebb_packing *packing, ebb_interval *intervals, size_t cou
             memcpy(best_order, order, p.count * sizeof *best_order);
         }
     }
-    best = search(&p, best_order, order, best_offsets, best, bound, best_fit, search_steps / 2);
+    /* Half a thousandth above the bound is not worth a user's second. */
+    uint64_t enough = bound + (base + bound) / 2000;
+    best = search(&p, best_order, order, best_offsets, best, enough, best_fit, search_steps / 2);
     /* The winner's neighbourhood may be a poor one: a shorter search from each of the others. */
-    for (size_t k = 0; k < ORDERS && best > bound; k++) {
+    for (size_t k = 0; k < ORDERS && best > enough; k++) {
         for (uint32_t i = 0; i < p.count; i++)
             best_order[i] = i;
         sort_order(&p, best_order, spare, p.count, orders[k].compare);
         uint64_t height = place(&p, best_order, orders[k].best_fit, UINT64_MAX);
         memcpy(offsets, p.offsets, p.count * sizeof *offsets);
-        height = search(&p, best_order, order, offsets, height, bound, orders[k].best_fit,
+        height = search(&p, best_order, order, offsets, height, enough, orders[k].best_fit,
                         search_steps / 2 / ORDERS);
         if (height >= best)
             continue;
