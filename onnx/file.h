@@ -24,7 +24,7 @@ ebb_status ebb_model_read_memory(ebb_model **model, const void *bytes, size_t si
 typedef struct ebb_write_options {
     size_t external_above_bytes; /* initializers of this size or more go to PATH.data; 0: as they
                                     are, unless the file would pass 2 GiB */
-    bool no_bodies;              /* leave out the function bodies of ai.ebb operators */
+    bool no_bodies;              /* leave out the function bodies of operators */
 } ebb_write_options;
 
 /* Atomically: a temporary file beside it, renamed when complete. Nothing is left on failure. */
