@@ -214,7 +214,13 @@ ebb_status cli_has_step(const ebb_model *model, bool *step)
 static int finish(const cli *c, ebb_model *model, ebb_status status, char *json,
                   void (*show)(const json_t *))
 {
-    int code = status != NULL ? cli_fail(status) : json != NULL ? cli_show(c, json, show) : EBB_OK;
+    int code = EBB_OK;
+    if (status == NULL && json != NULL) {
+        code = cli_show(c, json, show); // which releases it
+    } else {
+        ebb_release(json);
+        code = status != NULL ? cli_fail(status) : EBB_OK;
+    }
     ebb_close(model);
     return code;
 }
