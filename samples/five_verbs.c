@@ -7,13 +7,13 @@
 
 #include "ebb.h"
 
-#define TRY(call)                                                                                  \
-    do {                                                                                           \
-        ebb_status status_ = (call);                                                               \
-        if (status_ != NULL) {                                                                     \
-            fprintf(stderr, "%s\n", ebb_status_text(status_));                                     \
-            return ebb_status_code(status_);                                                       \
-        }                                                                                          \
+#define TRY(call)                                              \
+    do {                                                       \
+        ebb_status status_ = (call);                           \
+        if (status_ != NULL) {                                 \
+            fprintf(stderr, "%s\n", ebb_status_text(status_)); \
+            return ebb_status_code(status_);                   \
+        }                                                      \
     } while (0)
 
 enum { BATCH = 32, EPOCHS = 3, ROWS = 1437 };
