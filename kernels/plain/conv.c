@@ -43,16 +43,8 @@ static int64_t window_of_tap(const ebb_geometry *w, int64_t i, int64_t k)
     return (o[0] * w->narrow[1] + o[1]) * w->narrow[2] + o[2];
 }
 
-#define REAL float
-#define NAMED(x) x##_f32
-#include "kernels/plain/conv_loops.inc"
-#undef REAL
-#undef NAMED
-#define REAL double
-#define NAMED(x) x##_f64
-#include "kernels/plain/conv_loops.inc"
-#undef REAL
-#undef NAMED
+#define LOOPS "kernels/plain/conv_loops.inc"
+#include "kernels/plain/both_floats.inc"
 
 static const char *declines(const ebb_call *call)
 {

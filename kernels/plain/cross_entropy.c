@@ -18,22 +18,8 @@ static int64_t label_at(const labels *l, int64_t i)
     return ebb_plain_int(l->operand, i);
 }
 
-#define REAL float
-#define NAMED(x) x##_f32
-#define EXP(x) ebb_exp(x)
-#include "kernels/plain/softmax_loops.inc"
-#include "kernels/plain/cross_entropy_loops.inc"
-#undef REAL
-#undef NAMED
-#undef EXP
-#define REAL double
-#define NAMED(x) x##_f64
-#define EXP(x) exp(x)
-#include "kernels/plain/softmax_loops.inc"
-#include "kernels/plain/cross_entropy_loops.inc"
-#undef REAL
-#undef NAMED
-#undef EXP
+#define LOOPS "kernels/plain/cross_entropy_loops.inc"
+#include "kernels/plain/both_floats.inc"
 
 /* Which inputs are what: the gradient has dY before the others. */
 static uint32_t first_of(const ebb_call *c)

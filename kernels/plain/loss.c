@@ -7,22 +7,8 @@
 
 #include <math.h>
 
-#define REAL float
-#define NAMED(x) x##_f32
-#define EXP(x) ebb_exp(x)
-#include "kernels/plain/softmax_loops.inc"
-#include "kernels/plain/loss_loops.inc"
-#undef REAL
-#undef NAMED
-#undef EXP
-#define REAL double
-#define NAMED(x) x##_f64
-#define EXP(x) exp(x)
-#include "kernels/plain/softmax_loops.inc"
-#include "kernels/plain/loss_loops.inc"
-#undef REAL
-#undef NAMED
-#undef EXP
+#define LOOPS "kernels/plain/loss_loops.inc"
+#include "kernels/plain/both_floats.inc"
 
 static ebb_status span_of(const ebb_call *c, ebb_span *s)
 {

@@ -7,16 +7,8 @@ typedef struct product { /* [m, k] x [k, n] */
     double alpha;
 } product;
 
-#define REAL float
-#define NAMED(x) x##_f32
-#include "kernels/plain/matmul_loops.inc"
-#undef REAL
-#undef NAMED
-#define REAL double
-#define NAMED(x) x##_f64
-#include "kernels/plain/matmul_loops.inc"
-#undef REAL
-#undef NAMED
+#define LOOPS "kernels/plain/matmul_loops.inc"
+#include "kernels/plain/both_floats.inc"
 
 /* The matrices are the last two axes; a vector is a row on the left and a column on the right. */
 static product read_product(const ebb_call *call)

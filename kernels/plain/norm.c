@@ -21,16 +21,8 @@ static batch read_batch(const ebb_call *call, const ebb_type *x)
     return b;
 }
 
-#define REAL float
-#define NAMED(x) x##_f32
-#include "kernels/plain/norm_loops.inc"
-#undef REAL
-#undef NAMED
-#define REAL double
-#define NAMED(x) x##_f64
-#include "kernels/plain/norm_loops.inc"
-#undef REAL
-#undef NAMED
+#define LOOPS "kernels/plain/norm_loops.inc"
+#include "kernels/plain/both_floats.inc"
 
 static ebb_status run_forward(const ebb_call *c)
 {

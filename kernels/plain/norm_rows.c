@@ -30,16 +30,8 @@ static double get_statistic(const ebb_call *c, uint32_t slot, int64_t i)
     return (double)((const float *)c->in[slot].data)[i];
 }
 
-#define REAL float
-#define NAMED(x) x##_f32
-#include "kernels/plain/norm_rows_loops.inc"
-#undef REAL
-#undef NAMED
-#define REAL double
-#define NAMED(x) x##_f64
-#include "kernels/plain/norm_rows_loops.inc"
-#undef REAL
-#undef NAMED
+#define LOOPS "kernels/plain/norm_rows_loops.inc"
+#include "kernels/plain/both_floats.inc"
 
 static ebb_status read_rows(rows *r, const ebb_call *c, const ebb_type *x, const ebb_type *scale)
 {

@@ -44,16 +44,8 @@ static int64_t by_columns(const ebb_geometry *w, int64_t at)
     return i + w->wide[0] * (j + w->wide[1] * k);
 }
 
-#define REAL float
-#define NAMED(x) x##_f32
-#include "kernels/plain/pool_loops.inc"
-#undef REAL
-#undef NAMED
-#define REAL double
-#define NAMED(x) x##_f64
-#include "kernels/plain/pool_loops.inc"
-#undef REAL
-#undef NAMED
+#define LOOPS "kernels/plain/pool_loops.inc"
+#include "kernels/plain/both_floats.inc"
 
 static const char *declines(const ebb_call *call)
 {

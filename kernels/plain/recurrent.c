@@ -38,16 +38,8 @@ static void *output_data(const ebb_call *call, uint32_t o)
     return ebb_plain_wants(call, o) ? call->out[o].data : NULL;
 }
 
-#define REAL float
-#define NAMED(x) x##_f32
-#include "kernels/plain/recurrent_loops.inc"
-#undef REAL
-#undef NAMED
-#define REAL double
-#define NAMED(x) x##_f64
-#include "kernels/plain/recurrent_loops.inc"
-#undef REAL
-#undef NAMED
+#define LOOPS "kernels/plain/recurrent_loops.inc"
+#include "kernels/plain/both_floats.inc"
 
 static bool has_shape(const ebb_type *type, int rank, int64_t a, int64_t b, int64_t c, int64_t d)
 {
