@@ -90,6 +90,7 @@ ebb_status cli_make_step(const cli *c, ebb_model *model, char **json);
 bool cli_wants_step(const cli *c);                      /* any of those options was given */
 ebb_status cli_weights(const cli *c, ebb_model *model); /* --init, --weights */
 ebb_status cli_rewrite(const cli *c, ebb_model *model, const char *pipeline, char **json);
+ebb_status cli_inspect(const ebb_model *model, json_t **object); /* for json_decref */
 ebb_status cli_has_step(const ebb_model *model, bool *step);
 
 int cli_train(const cli *c);

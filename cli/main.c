@@ -144,45 +144,32 @@ static const cli_verb *find_verb(const char *name)
     return NULL;
 }
 
-/* The name that shares the longest beginning with the word: good enough for a hint. */
-static const char *nearest(const char *word, const char *(*name_at)(int), int count)
+static int unknown(const char *what, const char *word, const char *const *names, int count)
 {
-    const char *best = NULL;
-    size_t best_score = 0;
-    for (int i = 0; i < count; i++) {
-        const char *name = name_at(i);
-        size_t same = 0, left = 0;
-        for (const char *w = word; *w != '\0'; w++) // letters in common, in order
-            for (size_t j = left; name[j] != '\0'; j++)
-                if (name[j] == *w) {
-                    same++;
-                    left = j + 1;
-                    break;
-                }
-        size_t score = 2 * same * 100 / (strlen(word) + strlen(name));
-        if (score > best_score) {
-            best_score = score;
-            best = name;
-        }
-    }
-    return best_score >= 50 ? best : NULL;
-}
-
-static const char *verb_name(int i)
-{
-    return cli_verbs[i].name;
-}
-
-static const char *option_name(int i)
-{
-    return cli_options[i].name;
-}
-
-static int unknown(const char *what, const char *word, const char *near)
-{
+    const char *near = ebb_nearest(word, names, (size_t)count);
     if (near != NULL)
         return cli_usage("unknown %s '%s': did you mean '%s'?", what, word, near);
     return cli_usage("unknown %s '%s': see `ebb help`", what, word);
+}
+
+enum { MOST_NAMES = 64 };
+
+static int unknown_verb(const char *word)
+{
+    const char *names[MOST_NAMES];
+    int count = 0;
+    for (; count < cli_verb_count && count < MOST_NAMES; count++)
+        names[count] = cli_verbs[count].name;
+    return unknown("verb", word, names, count);
+}
+
+static int unknown_option(const char *word)
+{
+    const char *names[MOST_NAMES];
+    int count = 0;
+    for (; count < cli_option_count && count < MOST_NAMES; count++)
+        names[count] = cli_options[count].name;
+    return unknown("option", word, names, count);
 }
 
 static int help(int count, char **words)
@@ -202,7 +189,7 @@ static int help(int count, char **words)
     }
     const cli_verb *verb = find_verb(words[0]);
     if (verb == NULL)
-        return unknown("verb", words[0], nearest(words[0], verb_name, cli_verb_count));
+        return unknown_verb(words[0]);
     print_verb(verb);
     return EBB_OK;
 }
@@ -234,7 +221,7 @@ static int parse_option(cli *c, int count, char **words, int *at)
     (void)snprintf(name, sizeof name, "%.*s", (int)(length < 63 ? length : 63), word);
     const cli_option *option = cli_find_option(name);
     if (option == NULL)
-        return unknown("option", name, nearest(name, option_name, cli_option_count));
+        return unknown_option(name);
     if (!takes(c->verb, option))
         return cli_usage("`ebb %s` takes no option %s: see `ebb help %s`", c->verb->name, name,
                          c->verb->name);
@@ -285,7 +272,7 @@ int main(int count, char **words)
     const char *name = strcmp(words[1], "--version") == 0 ? "version" : words[1];
     cli c = {.verb = find_verb(name)};
     if (c.verb == NULL)
-        return unknown("verb", name, nearest(name, verb_name, cli_verb_count));
+        return unknown_verb(name);
     for (int i = 2; i < count; i++)
         if (strcmp(words[i], "--help") == 0 || strcmp(words[i], "-h") == 0) {
             print_verb(c.verb);

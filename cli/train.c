@@ -68,13 +68,9 @@ static const char *array_for(const char *const *map, const char *input)
 /* Binds the batch: each input that has an array takes its shape, with `batch` rows. */
 static ebb_status bind_inputs(ebb_model *model, const ebb_data *data, loop *l)
 {
-    char *text = NULL;
-    ebb_status status = ebb_inspect_json(model, &text);
-    if (status != NULL)
-        return status;
-    json_t *o = json_loads(text, 0, NULL), *input;
+    json_t *o, *input;
     size_t i;
-    ebb_release(text);
+    ebb_status status = cli_inspect(model, &o);
     json_array_foreach(json_object_get(o, "inputs"), i, input)
     {
         const char *name = cli_text(input, "name");
@@ -95,12 +91,9 @@ static ebb_status bind_inputs(ebb_model *model, const ebb_data *data, loop *l)
 /* Which array feeds which input of the finished step. */
 static ebb_status find_feeds(const ebb_model *model, const ebb_data *data, loop *l)
 {
-    char *text = NULL;
-    ebb_status status = ebb_inspect_json(model, &text);
+    ebb_status status = cli_inspect(model, &l->names);
     if (status != NULL)
         return status;
-    l->names = json_loads(text, 0, NULL);
-    ebb_release(text);
     json_t *inputs = json_object_get(l->names, "inputs"), *input;
     size_t i, count = 0;
     l->feeds = calloc(2 * json_array_size(inputs) + 1, sizeof *l->feeds);

@@ -196,17 +196,24 @@ ebb_status cli_make_step(const cli *c, ebb_model *model, char **json)
     return cli_rewrite(c, model, p.text, json);
 }
 
-ebb_status cli_has_step(const ebb_model *model, bool *step)
+ebb_status cli_inspect(const ebb_model *model, json_t **object)
 {
     char *text = NULL;
+    *object = NULL;
     ebb_status status = ebb_inspect_json(model, &text);
-    if (status != NULL)
-        return status;
-    json_t *o = json_loads(text, 0, NULL);
+    if (status == NULL)
+        *object = json_loads(text, 0, NULL);
+    ebb_release(text);
+    return status;
+}
+
+ebb_status cli_has_step(const ebb_model *model, bool *step)
+{
+    json_t *o;
+    ebb_status status = cli_inspect(model, &o);
     *step = json_is_true(json_object_get(o, "is_step"));
     json_decref(o);
-    ebb_release(text);
-    return NULL;
+    return status;
 }
 
 /* ---- verbs ---- */
@@ -373,13 +380,9 @@ static int diff(const cli *c)
 /* Gives inputs with open dims the shapes of the arrays that feed them. */
 static ebb_status shapes_from_data(ebb_model *model, const ebb_data *data)
 {
-    char *text = NULL;
-    ebb_status status = ebb_inspect_json(model, &text);
-    if (status != NULL)
-        return status;
-    json_t *o = json_loads(text, 0, NULL), *input;
+    json_t *o, *input;
     size_t i;
-    ebb_release(text);
+    ebb_status status = cli_inspect(model, &o);
     json_array_foreach(json_object_get(o, "inputs"), i, input)
     {
         const char *name = cli_text(input, "name");

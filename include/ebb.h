@@ -54,6 +54,10 @@ EBB_API ebb_code ebb_status_code(ebb_status status);
 EBB_API const char *
 ebb_status_text(ebb_status status); /* sentence, then trail, newline-separated */
 
+/* The entry of names[] nearest to word by edit distance, or NULL where none is near: for "did you
+ * mean". */
+EBB_API const char *ebb_nearest(const char *word, const char *const *names, size_t count);
+
 /* ---- models ---- */
 
 typedef struct ebb_model ebb_model;

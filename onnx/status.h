@@ -56,9 +56,6 @@ ebb_status ebb_hint(ebb_status status, const char *format, ...) EBB_PRINTF(2, 3)
 /* Puts "PLACE: " before the sentence, as a reader does with the file's name. */
 ebb_status ebb_at(ebb_status status, const char *place);
 
-/* The entry of names[] nearest to word by edit distance, or NULL where none is near (for hints). */
-const char *ebb_nearest(const char *word, const char *const *names, size_t count);
-
 #ifdef __cplusplus
 }
 #endif
