@@ -482,14 +482,6 @@ static ebb_tensor *copy_tensor(ebb_graph *g, const ebb_tensor *t)
     return copy;
 }
 
-ebb_status ebb_node_set_tensor(ebb_graph *g, ebb_node n, const char *name, const ebb_tensor *t)
-{
-    ebb_tensor *copy = copy_tensor(g, t);
-    if (copy == NULL)
-        return ebb_error_memory();
-    return set_attr(g, n, (ebb_attr){.name = name, .type = EBB_ATTR_TENSOR, .tensor = copy});
-}
-
 void ebb_node_drop_attr(ebb_graph *g, ebb_node n, const char *name)
 {
     ebb_node_info *info = ebb_node_of(g, n);

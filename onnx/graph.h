@@ -293,7 +293,6 @@ ebb_status ebb_node_set_float(ebb_graph *g, ebb_node n, const char *name, double
 ebb_status ebb_node_set_string(ebb_graph *g, ebb_node n, const char *name, const char *s);
 ebb_status ebb_node_set_ints(ebb_graph *g, ebb_node n, const char *name, const int64_t *list,
                              uint32_t count);
-ebb_status ebb_node_set_tensor(ebb_graph *g, ebb_node n, const char *name, const ebb_tensor *t);
 ebb_status ebb_node_set_attr(ebb_graph *g, ebb_node n, const ebb_attr *attr); /* shallow copy */
 void ebb_node_drop_attr(ebb_graph *g, ebb_node n, const char *name);
 
