@@ -3,16 +3,10 @@
 #include "exec/program.h"
 
 #include "exec/call.h"
+#include "exec/estimate.h"
 #include "onnx/infer.h"
 
 #include <stdio.h>
-
-/* The roofline of planned_ns: one core of a present-day server processor. A node takes the longer
- * of its arithmetic and its traffic, and a fixed cost. An estimate to compare plans by, not a
- * promise. */
-static const double flops_per_ns = 50.0;
-static const double bytes_per_ns = 10.0;
-static const double ns_per_node = 1000.0;
 
 /* ---- what has no kernel ---- */
 
@@ -84,21 +78,16 @@ static const char *describe_gaps(const gaps *all, ebb_arena *arena)
 /* Recomputed nodes bear the mark of what they repeat. */
 static bool is_recompute(const ebb_graph *g, ebb_node n)
 {
-    return ebb_props_get(g, &ebb_node_of(g, n)->props, "ebb.copy_of") != NULL;
+    return ebb_props_get(g, &ebb_node_of(g, n)->props, "ebb.copied_from") != NULL;
 }
 
-static void add_cost(ebb_plan *plan, ebb_node n, const ebb_call *call)
+static void add_cost(ebb_plan *plan, ebb_node n)
 {
-    double flops = ebb_node_flops(plan->g, n), bytes = 0;
-    for (uint32_t i = 0; i < call->input_count; i++)
-        bytes += (double)call->in[i].bytes;
-    for (uint32_t i = 0; i < call->output_count; i++)
-        bytes += (double)call->out[i].bytes;
-    double arithmetic = flops / flops_per_ns, traffic = bytes / bytes_per_ns;
+    double flops = ebb_node_flops(plan->g, n);
     plan->flops += flops;
     if (is_recompute(plan->g, n))
         plan->recompute_flops += flops;
-    plan->planned_ns += (arithmetic > traffic ? arithmetic : traffic) + ns_per_node;
+    plan->planned_ns += ebb_node_ns(plan->g, n);
 }
 
 static ebb_status make_calls(ebb_plan *plan, ebb_arena *arena, ebb_arena *scratch,
@@ -110,7 +99,7 @@ static ebb_status make_calls(ebb_plan *plan, ebb_arena *arena, ebb_arena *scratc
         ebb_call *call = &plan->calls[plan->count];
         EBB_TRY(ebb_call_make(call, arena, plan->g, n, seed));
         plan->order[plan->count++] = n;
-        add_cost(plan, n, call);
+        add_cost(plan, n);
         ebb_status why = ebb_pick(call, backends);
         if (why != NULL && ebb_status_code(why) != EBB_UNSUPPORTED)
             return why;

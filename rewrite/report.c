@@ -48,6 +48,14 @@ ebb_status ebb_skipped(ebb_edit *e, ebb_node n, const char *reason)
     return NULL;
 }
 
+bool ebb_offered(ebb_edit *e, ebb_node site, const ebb_offer *offer)
+{
+    if (e->decides == NULL || e->decides(e->context, e->pass, site, offer))
+        return true;
+    (void)ebb_skipped(e, site, "the plan does without it"); // a lost count is no reason to stop
+    return false;
+}
+
 ebb_status ebb_note(ebb_edit *e, const char *format, ...)
 {
     ebb_report *r = e->report;

@@ -44,6 +44,15 @@ typedef struct ebb_option {
 
 typedef struct ebb_edit ebb_edit;
 
+/* What a site of a pass would change, for the joint planner. Bytes of one step. */
+typedef struct ebb_offer {
+    ebb_value value; /* the stored tensor that it shrinks or drops; none: it saves within nodes */
+    int64_t saved_bytes;     /* less to keep between forward and backward; <= 0 is worth nothing */
+    int64_t transient_bytes; /* more alive while it encodes or decodes */
+    double added_ns;         /* longer step (ebb_roofline_ns); negative: shorter */
+    double error;            /* bound on the relative error of a gradient; 0: exact or rounding */
+} ebb_offer;
+
 typedef struct ebb_pass {
     const char *name;  /* "sign-mask" */
     const char *doc;   /* one line */
@@ -51,6 +60,7 @@ typedef struct ebb_pass {
     ebb_exactness exactness;
     const ebb_option *options; /* ends with a NULL name; NULL: none */
     ebb_status (*run)(ebb_edit *e);
+    bool offers; /* asks ebb_offered at each site: the joint planner may choose among them */
 } ebb_pass;
 
 /* ---- report.c: what happened ---- */
@@ -88,6 +98,9 @@ struct ebb_edit {
     ebb_arena *scratch; /* gone when the pass returns */
     ebb_arena *keep;    /* the report's */
     ebb_report *report;
+    /* Who decides about offers; NULL: all are taken. */
+    bool (*decides)(void *context, const ebb_pass *pass, ebb_node site, const ebb_offer *offer);
+    void *context;
 };
 
 #define EBB_SCRATCH(e, type, count) EBB_NEW((e)->scratch, type, (count))
@@ -100,6 +113,11 @@ void ebb_edit_remove(ebb_edit *e, ebb_node n);
 
 void ebb_found(ebb_edit *e);
 void ebb_applied(ebb_edit *e);
+/* Leave to apply at a site that was found and could be rewritten. An ordinary run always gives it.
+ * The joint planner runs a pass twice: first it listens, takes the offers down and refuses all;
+ * then it lets through those that it chose. A refused site is reported as skipped, and must be left
+ * as it is. Ask exactly once a site, in the same order in every run on the same graph. */
+bool ebb_offered(ebb_edit *e, ebb_node site, const ebb_offer *offer);
 /* Found and not applied. reason is a literal; sites are counted by it. n may be none. */
 ebb_status ebb_skipped(ebb_edit *e, ebb_node n, const char *reason);
 ebb_status ebb_note(ebb_edit *e, const char *format, ...) EBB_PRINTF(2, 3);

@@ -23,7 +23,8 @@ static const struct {
     {"rewrite", {"rewrite/", "onnx/", "ebb.h"}},
     {"exec", {"exec/", "kernels/", "onnx/", "ebb.h"}},
     {"passes",
-     {"passes/", "rewrite/", "onnx/", "exec/memory.h", "exec/pack.h", "exec/eval.h", "ebb.h"}},
+     {"passes/", "rewrite/", "onnx/", "exec/memory.h", "exec/pack.h", "exec/eval.h",
+      "exec/estimate.h", "ebb.h"}},
     {"api", {"api/", "passes/", "rewrite/", "exec/", "kernels/", "onnx/", "ebb.h"}},
     {"cli", {"cli/", "ebb.h"}},
 };
