@@ -96,14 +96,6 @@ uint64_t ebb_remat_floor(const ebb_remat_problem *problem);
 ebb_status ebb_remat_prune(ebb_remat_schedule *schedule, const ebb_remat_problem *problem,
                            const ebb_remat_schedule *from, ebb_arena *arena);
 
-/* For planners that decide only what is kept: kept[v] says that the value stays from its making to
- * its last read. Executes the operators in list order; before one of the backward, makes again, as
- * late as possible and recursively, what it reads and is not there. A copy made again lives until
- * the last reader that follows without ... its next making: `hold` keeps it to its last read, else
- * it goes when the operator it was made for is done. Operators with `once` keep what they make. */
-ebb_status ebb_remat_from_kept(ebb_remat_schedule *schedule, const ebb_remat_problem *problem,
-                               const bool *kept, bool hold, ebb_arena *arena);
-
 /* ---- the roll: planners.def ---- */
 
 typedef struct ebb_planner {
