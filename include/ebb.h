@@ -58,6 +58,18 @@ ebb_status_text(ebb_status status); /* sentence, then trail, newline-separated *
  * mean". */
 EBB_API const char *ebb_nearest(const char *word, const char *const *names, size_t count);
 
+/* An amount of memory as it is written: "6GiB", "1.5G" (the same unit), "512MB" (powers of 1000),
+ * "1000" (bytes), or a share of something: "80%". More than zero; upper and lower case are one.
+ * EBB_USAGE, with the accepted forms, for anything else. */
+typedef struct ebb_amount {
+    uint64_t bytes; /* 0: a share is given */
+    double percent; /* 0: bytes are given */
+} ebb_amount;
+
+EBB_API ebb_status ebb_amount_parse(ebb_amount *amount, const char *text);
+/* In bytes, rounded down; whole: what a share is of. At most INT64_MAX. */
+EBB_API uint64_t ebb_amount_of(const ebb_amount *amount, uint64_t whole);
+
 /* ---- models ---- */
 
 typedef struct ebb_model ebb_model;

@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <time.h>
 
+#include <jansson.h>
+
 #include "exec/memory.h"
 #include "onnx/file.h"
 #include "onnx/infer.h"
@@ -99,9 +101,8 @@ static ebb_status check_value(const ebb_pass *pass, const ebb_option *o, const c
         kind = o->choices;
         break;
     case EBB_OPTION_BYTES:
-        right = strtod(value, &end) >= 0 && end != value;
-        kind = "a number of bytes, such as 6GiB";
-        break;
+        return ebb_while(ebb_amount_parse(&(ebb_amount){0}, value), "reading option %s of pass %s",
+                         o->name, pass->name);
     case EBB_OPTION_STRING:
         break;
     }
@@ -360,34 +361,51 @@ static ebb_status run_stage(ebb_graph *g, const stage *s, const ebb_rewrite_opti
 
 /* ---- what the file remembers ---- */
 
-static ebb_status remember(ebb_model *model, const ebb_report *reports, size_t count,
-                           ebb_arena *scratch)
+/* The options as given, in the pipeline's own syntax: "kind=adamw,lr=0.01". */
+static const char *options_text(const stage *s, ebb_arena *scratch)
+{
+    const char *text = "";
+    for (size_t i = 0; i < s->option_count && text != NULL; i++)
+        text = ebb_arena_printf(scratch, "%s%s%s=%s", text, i > 0 ? "," : "", s->options[i].name,
+                                s->options[i].value);
+    return text;
+}
+
+/* The list that the model's metadata holds, or an empty one: a file may say anything. */
+static json_t *remembered(const ebb_model *model)
 {
     const char *known = ebb_props_get(model->graph, &model->props, "ebb.passes");
-    size_t length = known != NULL ? strlen(known) : 0;
-    char *text = NULL;
-    if (length > 2 && known[0] == '[' && known[length - 1] == ']') {
-        text = ebb_arena_strdup(scratch, known);
-        if (text != NULL)
-            text[length - 1] = '\0';
-    } else {
-        text = ebb_arena_strdup(scratch, "[");
-    }
-    for (size_t i = 0; i < count && text != NULL; i++) {
+    json_t *list = known != NULL ? json_loads(known, 0, NULL) : NULL;
+    if (json_is_array(list))
+        return list;
+    json_decref(list);
+    return json_array();
+}
+
+static ebb_status remember(ebb_model *model, const plan *p, const ebb_report *reports, size_t count,
+                           ebb_arena *scratch)
+{
+    json_t *list = remembered(model);
+    bool complete = list != NULL;
+    for (size_t i = 0; i < count && complete; i++) {
         const ebb_report *r = &reports[i];
-        text = ebb_arena_printf(
-            scratch,
-            "%s%s{\"name\":\"%s\",\"found\":%zu,\"applied\":%zu,\"saved_bytes\":%lld,"
-            "\"peak_before_bytes\":%llu,\"peak_after_bytes\":%llu}",
-            text, text[1] != '\0' ? "," : "", r->pass, r->found, r->applied,
-            (long long)r->saved_bytes, (unsigned long long)r->peak_before_bytes,
-            (unsigned long long)r->peak_after_bytes);
+        const char *options = options_text(&p->stages[i], scratch);
+        complete =
+            options != NULL &&
+            json_array_append_new(
+                list, json_pack("{s:s, s:s, s:I, s:I, s:I, s:I, s:I}", "name", r->pass, "options",
+                                options, "found", (json_int_t)r->found, "applied",
+                                (json_int_t)r->applied, "saved_bytes", (json_int_t)r->saved_bytes,
+                                "peak_before_bytes", (json_int_t)r->peak_before_bytes,
+                                "peak_after_bytes", (json_int_t)r->peak_after_bytes)) == 0;
     }
-    if (text != NULL)
-        text = ebb_arena_printf(scratch, "%s]", text);
+    char *text = complete ? json_dumps(list, JSON_COMPACT) : NULL;
+    json_decref(list);
     if (text == NULL)
         return ebb_error_memory();
-    return ebb_props_set(model->graph, &model->props, "ebb.passes", text);
+    ebb_status status = ebb_props_set(model->graph, &model->props, "ebb.passes", text);
+    free(text);
+    return status;
 }
 
 static ebb_status run_all(ebb_model *model, const plan *p, const ebb_rewrite_options *options,
@@ -420,7 +438,7 @@ ebb_status ebb_pipeline_run(ebb_model *model, const char *pipeline,
     if (status == NULL)
         status = run_all(model, &p, options, keep, *reports, count);
     if (status == NULL)
-        status = remember(model, *reports, *count, &scratch);
+        status = remember(model, &p, *reports, *count, &scratch);
     ebb_arena_fini(&scratch);
     return status;
 }

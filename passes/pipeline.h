@@ -19,8 +19,8 @@ extern "C" {
 
 /* Reports, one a pass, in keep's memory. The whole text is checked before anything runs
  * (EBB_USAGE); if a pass fails, those before it have changed the model. Appends to model metadata
- * "ebb.passes": a JSON list of {name, found, applied, saved_bytes, peak_before_bytes,
- * peak_after_bytes}. */
+ * "ebb.passes": a JSON list of {name, options, found, applied, saved_bytes, peak_before_bytes,
+ * peak_after_bytes}; options as given, in this text's syntax, so that a pass can be run again. */
 ebb_status ebb_pipeline_run(ebb_model *model, const char *pipeline,
                             const ebb_rewrite_options *options, ebb_arena *keep,
                             ebb_report **reports, size_t *count);

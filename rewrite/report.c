@@ -107,6 +107,18 @@ double ebb_option_float(const ebb_edit *e, const char *name)
     return text == NULL ? 0.0 : strtod(text, NULL);
 }
 
+ebb_status ebb_option_bytes(const ebb_edit *e, const char *name, uint64_t whole, uint64_t *bytes)
+{
+    const char *text = ebb_option_string(e, name);
+    ebb_amount amount = {0};
+    *bytes = 0;
+    if (text == NULL)
+        return NULL;
+    EBB_TRY(ebb_amount_parse(&amount, text));
+    *bytes = ebb_amount_of(&amount, whole);
+    return NULL;
+}
+
 /* ---- globs ---- */
 
 /* One pattern of `length` characters. The last star is where a mismatch goes back to. */

@@ -30,7 +30,7 @@ typedef enum ebb_option_kind {
     EBB_OPTION_FLOAT,
     EBB_OPTION_STRING,
     EBB_OPTION_CHOICE, /* `choices` holds "a|b|c" */
-    EBB_OPTION_BYTES,  /* 6GiB, 512MB, 80% */
+    EBB_OPTION_BYTES,  /* 6GiB, 512MB, 80%: what ebb_amount_parse takes */
 } ebb_option_kind;
 
 typedef struct ebb_option {
@@ -128,6 +128,8 @@ double ebb_option_float(const ebb_edit *e, const char *name);
 const char *ebb_option_string(const ebb_edit *e,
                               const char *name); /* NULL: not given, no default */
 bool ebb_option_given(const ebb_edit *e, const char *name);
+/* An amount in bytes, a share being of `whole`; 0: not given, no default. */
+ebb_status ebb_option_bytes(const ebb_edit *e, const char *name, uint64_t whole, uint64_t *bytes);
 
 /* Glob with * and ?, as --train and --freeze take them; several are separated by , ; or space. */
 bool ebb_glob(const char *pattern, const char *text);

@@ -109,9 +109,24 @@ static void a_model_remembers_its_passes(void **state)
     assert_null(run(model, "gradient", false));
     const char *text = ebb_props_get(model->graph, &model->props, "ebb.passes");
     assert_non_null(text);
-    assert_ptr_equal(strstr(text, "[{\"name\":\"loss\",\"found\":1,\"applied\":1"), text);
+    assert_ptr_equal(
+        strstr(text, "[{\"name\":\"loss\",\"options\":\"kind=mse\",\"found\":1,\"applied\":1"),
+        text);
     assert_non_null(strstr(text, "},{\"name\":\"gradient\""));
     assert_int_equal(text[strlen(text) - 1], ']');
+    ebb_model_free(model);
+}
+
+static void what_a_file_remembers_wrongly_is_begun_anew(void **state)
+{
+    (void)state;
+    ebb_model *model = step(linear, "loss:mse");
+    assert_null(ebb_props_set(model->graph, &model->props, "ebb.passes", "[{\"name\": nonsense]"));
+    assert_null(run(model, "train-mode:batch-norm=frozen,seed=7", false));
+    const char *text = ebb_props_get(model->graph, &model->props, "ebb.passes");
+    assert_ptr_equal(strstr(text, "[{\"name\":\"train-mode\",\"options\":"
+                                  "\"batch-norm=frozen,seed=7\""),
+                     text);
     ebb_model_free(model);
 }
 
@@ -415,6 +430,7 @@ int main(void)
         cmocka_unit_test(a_wrong_pass_late_in_the_list_runs_nothing),
         cmocka_unit_test(presets_stand_for_lists),
         cmocka_unit_test(a_model_remembers_its_passes),
+        cmocka_unit_test(what_a_file_remembers_wrongly_is_begun_anew),
         cmocka_unit_test(strict_refuses_a_technique_that_applies_nowhere),
         cmocka_unit_test(an_edit_takes_marks_off_and_they_come_back),
         cmocka_unit_test(a_cross_entropy_of_rank_3_asks_for_the_axis),
