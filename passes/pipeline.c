@@ -11,6 +11,7 @@
 #include "onnx/file.h"
 #include "onnx/infer.h"
 #include "passes/passes.h"
+#include "passes/planners/planner.h"
 
 /* ---- the roll ---- */
 
@@ -143,6 +144,9 @@ static ebb_status add_stage(plan *p, const char *name)
     for (size_t i = 0; i < sizeof presets / sizeof *presets; i++)
         if (strcmp(presets[i].name, name) == 0)
             return parse(p, presets[i].stands_for);
+    const ebb_planner *planner = ebb_planner_find(name); // "dtr" is "recompute:dtr"
+    if (planner != NULL)
+        return parse(p, ebb_arena_printf(p->arena, "recompute:%s", planner->name));
     const ebb_pass *pass = ebb_pass_find(name);
     if (pass == NULL)
         return unknown_pass(name);
@@ -184,7 +188,7 @@ static ebb_status parse_word(plan *p, char *word)
 
 static ebb_status parse(plan *p, const char *text)
 {
-    char *words = ebb_arena_strdup(p->arena, text);
+    char *words = text != NULL ? ebb_arena_strdup(p->arena, text) : NULL;
     if (words == NULL)
         return ebb_error_memory();
     for (char *next; words != NULL; words = next) {
@@ -243,13 +247,14 @@ static bool has_marks(const ebb_graph *g)
     return false;
 }
 
-static void take_marks_off(ebb_graph *g)
+void ebb_pipeline_unmark(ebb_graph *g)
 {
     EBB_EACH_NODE(g, n)
     ebb_node_of(g, n)->over = NULL;
 }
 
-static ebb_status run_pass(ebb_graph *g, const stage *s, ebb_arena *keep, ebb_report *report)
+static ebb_status run_pass(ebb_graph *g, const stage *s, ebb_decides decides, void *context,
+                           ebb_arena *keep, ebb_report *report)
 {
     ebb_arena scratch = {0};
     ebb_edit edit = {.g = g,
@@ -258,20 +263,32 @@ static ebb_status run_pass(ebb_graph *g, const stage *s, ebb_arena *keep, ebb_re
                      .option_count = s->option_count,
                      .scratch = &scratch,
                      .keep = keep,
-                     .report = report};
+                     .report = report,
+                     .decides = decides,
+                     .context = context};
     ebb_status status = s->pass->run(&edit);
     ebb_arena_fini(&scratch);
     return status;
 }
 
-static ebb_status put_marks_back(ebb_graph *g)
+ebb_status ebb_pipeline_mark(ebb_graph *g)
 {
     ebb_arena keep = {0};
     ebb_report unread = {0};
     const stage alias = {.pass = &ebb_pass_alias};
-    ebb_status status = run_pass(g, &alias, &keep, &unread);
+    ebb_status status = run_pass(g, &alias, NULL, NULL, &keep, &unread);
     ebb_arena_fini(&keep);
     return status;
+}
+
+ebb_status ebb_pipeline_one(ebb_graph *g, const ebb_pass *pass, ebb_decides decides, void *context,
+                            ebb_arena *keep, ebb_report *report)
+{
+    const stage s = {.pass = pass};
+    *report = (ebb_report){.pass = pass->name, .exactness = pass->exactness};
+    EBB_TRY(run_pass(g, &s, decides, context, keep, report));
+    (void)ebb_graph_sweep(g);
+    return ebb_while(ebb_infer_graph(g), "inferring types after pass %s", pass->name);
 }
 
 /* ---- one stage ---- */
@@ -335,13 +352,13 @@ static ebb_status run_stage(ebb_graph *g, const stage *s, const ebb_rewrite_opti
                            .nodes_before = count_nodes(g),
                            .peak_before_bytes = before->peak_bytes};
     if (!is_alias)
-        take_marks_off(g);
-    EBB_TRY(run_pass(g, s, keep, report));
+        ebb_pipeline_unmark(g);
+    EBB_TRY(run_pass(g, s, NULL, NULL, keep, report));
     (void)ebb_graph_sweep(g);
     EBB_TRY(ebb_while(ebb_infer_graph(g), "inferring types after pass %s", s->pass->name));
     *marked = *marked || is_alias;
     if (*marked && !is_alias)
-        EBB_TRY(put_marks_back(g));
+        EBB_TRY(ebb_pipeline_mark(g));
 #ifndef NDEBUG
     EBB_TRY(verify(g, s->pass));
 #else

@@ -25,6 +25,20 @@ ebb_status ebb_pipeline_run(ebb_model *model, const char *pipeline,
                             const ebb_rewrite_options *options, ebb_arena *keep,
                             ebb_report **reports, size_t *count);
 
+/* ---- for passes that try other passes before they decide ---- */
+
+/* Who decides about a pass's offers, as in ebb_edit. */
+typedef bool (*ebb_decides)(void *context, const ebb_pass *pass, ebb_node site,
+                            const ebb_offer *offer);
+
+/* One pass with its default options on g, then the sweep and inference that follow any pass. Marks
+ * of shared memory must be off. The report is in keep's memory. */
+ebb_status ebb_pipeline_one(ebb_graph *g, const ebb_pass *pass, ebb_decides decides, void *context,
+                            ebb_arena *keep, ebb_report *report);
+/* Marks of shared memory, as the alias pass puts them; and none. */
+ebb_status ebb_pipeline_mark(ebb_graph *g);
+void ebb_pipeline_unmark(ebb_graph *g);
+
 #ifdef __cplusplus
 }
 #endif
