@@ -1,0 +1,576 @@
+/* search: local search over the true peak, level by level.
+ *
+ * A state is a set of executions (slots.h). Four moves:
+ *
+ *   evict    at the fullest slot, take a value that waits there and make it again where it is read
+ *            next, with all that this needs and is not there; the best ratio of time to bytes over
+ *            the budget goes first
+ *   drop     take an execution away: readers use the copy before it, which lives longer
+ *   ruin     drop a few executions at random, and evict anew until the budget holds
+ *   seed     start from another planner's schedule where that is cheaper
+ *
+ * The budget is lowered a hundredth at a time, each level starting from the one above; at the end
+ * the levels are walked upwards, since a schedule for less is one for more that may have slack.
+ *
+ * Random numbers come from a fixed seed and work is counted, so the result is the same everywhere.
+ */
+#include "passes/planners/search.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+#include "passes/planners/slots.h"
+
+enum { SHORTLIST = 24, TRIED = 6, TABU = 64, LEVELS = 100 };
+
+typedef struct candidate {
+    uint32_t op, from, slot; /* make op's copy, unread since slot `from`, again in `slot` */
+    double benefit, score;   /* bytes over the budget, summed over slots; time per such byte */
+} candidate;
+
+typedef struct repeat {
+    uint32_t op, slot;
+    double cost_ns;
+} repeat;
+
+typedef struct searcher {
+    const ebb_remat_problem *p;
+    ebb_arena *arena;
+    ebb_slots s;
+    int64_t budget;
+    int64_t *peaks;       /* by slot */
+    double *over;         /* prefix sums of bytes over the budget */
+    uint32_t *over_count; /* prefix counts of slots over the budget */
+    double rate; /* what a byte over the budget in a slot costs to get rid of, by experience */
+    uint32_t *mark, stamp;
+    uint32_t *closure, closure_count;
+    ebb_slots_change tabu[TABU]; /* executions not to be added again in this repair */
+    uint32_t tabu_count;
+    repeat *repeats; /* those that are there, listed anew when asked */
+    size_t repeat_count, repeat_capacity;
+    uint64_t random;
+} searcher;
+
+static uint64_t draw(searcher *f) /* splitmix64 */
+{
+    uint64_t x = f->random += UINT64_C(0x9E3779B97F4A7C15);
+    x = (x ^ (x >> 30)) * UINT64_C(0xBF58476D1CE4E5B9);
+    x = (x ^ (x >> 27)) * UINT64_C(0x94D049BB133111EB);
+    return x ^ (x >> 31);
+}
+
+static uint32_t draw_below(searcher *f, size_t n)
+{
+    return (uint32_t)(draw(f) % n);
+}
+
+/* ---- how far over the budget ---- */
+
+static double refresh(searcher *f)
+{
+    ebb_slots_profile(&f->s, f->peaks);
+    f->s.work += f->s.slot_count / 32 + 1;
+    for (uint32_t t = 0; t < f->s.slot_count; t++) {
+        int64_t over = f->peaks[t] - f->budget;
+        f->over[t + 1] = f->over[t] + (over > 0 ? (double)over : 0);
+        f->over_count[t + 1] = f->over_count[t] + (over > 0);
+    }
+    return f->over[f->s.slot_count];
+}
+
+/* Of `bytes` taken out of slots first .. last, those that were over the budget. */
+static double relief(const searcher *f, uint64_t bytes, uint32_t first, uint32_t last)
+{
+    if (first > last)
+        return 0;
+    double all = (double)bytes * (f->over_count[last + 1] - f->over_count[first]);
+    double there = f->over[last + 1] - f->over[first];
+    return all < there ? all : there;
+}
+
+/* ---- what making a value again needs ---- */
+
+/* Copies that live on to `slot` take bytes on the way: what that is worth in time. */
+static double burden(searcher *f, uint64_t bytes, uint32_t first, uint32_t last)
+{
+    int64_t most = ebb_slots_most(&f->s, first, last) + (int64_t)bytes - f->budget;
+    f->s.work += 2;
+    if (most <= 0)
+        return 0;
+    double more = (double)bytes * (f->over_count[last + 1] - f->over_count[first]);
+    return f->rate * (more + (double)most);
+}
+
+/* Fills closure[]: op and what must run with it in this slot. Returns the time that it takes and
+ * what it burdens others with; INFINITY where it cannot be. */
+static double close_over(searcher *f, uint32_t op, uint32_t slot)
+{
+    const ebb_remat_problem *p = f->p;
+    double price = 0;
+    f->stamp++;
+    f->closure_count = 0;
+    f->closure[f->closure_count++] = op;
+    f->mark[op] = f->stamp;
+    for (uint32_t i = 0; i < f->closure_count; i++) {
+        const ebb_remat_op *o = &p->ops[f->closure[i]];
+        price += o->cost_ns;
+        f->s.work += 1 + o->in_count;
+        for (uint32_t k = 0; k < o->in_count; k++) {
+            uint32_t v = o->in[k], maker = p->values[v].op;
+            uint32_t death = ebb_slots_death(&f->s, v, slot);
+            if (death >= slot || (maker != EBB_REMAT_NONE && f->mark[maker] == f->stamp))
+                continue;
+            uint32_t last = slot < f->s.slot_count ? slot : f->s.slot_count - 1;
+            double wait = burden(f, p->values[v].bytes, death + 1, last);
+            if (wait <= 0)
+                continue;
+            if (maker == EBB_REMAT_NONE || !ebb_slots_may(&f->s, maker, slot) ||
+                wait <= p->ops[maker].cost_ns) {
+                price += wait;
+                continue;
+            }
+            f->mark[maker] = f->stamp;
+            f->closure[f->closure_count++] = maker;
+        }
+    }
+    return price;
+}
+
+static int by_number(const void *a, const void *b)
+{
+    uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
+    return (x > y) - (x < y);
+}
+
+static void add_closure(searcher *f, uint32_t slot)
+{
+    qsort(f->closure, f->closure_count, sizeof *f->closure, by_number);
+    for (uint32_t i = 0; i < f->closure_count; i++) {
+        uint32_t op = f->closure[i];
+        if (f->s.runs[op].slot[ebb_slots_run_at(&f->s, op, slot)] != slot)
+            ebb_slots_add(&f->s, op, slot);
+    }
+}
+
+/* ---- evict ---- */
+
+static bool is_tabu(const searcher *f, uint32_t op, uint32_t slot)
+{
+    for (uint32_t i = 0; i < f->tabu_count; i++)
+        if (f->tabu[i].op == op && f->tabu[i].slot == slot)
+            return true;
+    return false;
+}
+
+static void shortlist(candidate *list, uint32_t *count, candidate c)
+{
+    uint32_t at = *count;
+    if (at == SHORTLIST && list[at - 1].score <= c.score)
+        return;
+    if (at < SHORTLIST)
+        (*count)++;
+    else
+        at--;
+    for (; at > 0 && list[at - 1].score > c.score; at--)
+        list[at] = list[at - 1];
+    list[at] = c;
+}
+
+/* Values that wait through the slot, unread in it. */
+static uint32_t find_candidates(searcher *f, uint32_t slot, double noise, candidate *list)
+{
+    const ebb_remat_problem *p = f->p;
+    uint32_t count = 0;
+    for (uint32_t u = 0; u < slot && u < p->op_count; u++) {
+        const ebb_remat_op *o = &p->ops[u];
+        uint32_t run = f->s.runs[u].count == 1 ? 0 : ebb_slots_run_at(&f->s, u, slot);
+        if (o->once || f->s.runs[u].slot[run] >= slot)
+            continue;
+        uint32_t next = UINT32_MAX, from = 0;
+        uint64_t bytes = 0;
+        for (uint32_t k = 0; k < o->out_count; k++) {
+            uint32_t v = o->out[k];
+            if (f->s.runs[u].death[(size_t)run * o->out_count + k] < slot)
+                continue;
+            uint32_t read = ebb_slots_next_read(&f->s, v, run, slot - 1);
+            if (read == slot) { // an output that is needed here keeps nobody from leaving
+                continue;
+            }
+            uint32_t last = ebb_slots_last_read(&f->s, v, run, slot);
+            bytes += p->values[v].bytes;
+            next = read < next ? read : next;
+            from = last > from ? last : from;
+        }
+        f->s.work += 1;
+        if (bytes == 0 || next == UINT32_MAX || !ebb_slots_may(&f->s, u, next) ||
+            is_tabu(f, u, next))
+            continue;
+        candidate c = {.op = u, .from = from, .slot = next};
+        c.benefit = relief(f, bytes, from + 1, next - 1);
+        if (!(c.benefit > 0))
+            continue;
+        bool moves = run > 0 && from == f->s.runs[u].slot[run]; // nobody has read this repeat yet
+        c.score = (moves ? 0 : o->cost_ns) / c.benefit;
+        if (noise > 0)
+            c.score *= 1 + noise * (double)(draw(f) >> 40) / (double)(1 << 24);
+        shortlist(list, &count, c);
+    }
+    return count;
+}
+
+static void drop_if_unread(searcher *f, uint32_t op, uint32_t before)
+{
+    const ebb_remat_op *o = &f->p->ops[op];
+    uint32_t run = ebb_slots_run_at(&f->s, op, before - 1);
+    if (run == 0)
+        return;
+    for (uint32_t k = 0; k < o->out_count; k++)
+        if (ebb_slots_next_read(&f->s, o->out[k], run, f->s.runs[op].slot[run] - 1) != UINT32_MAX)
+            return;
+    ebb_slots_drop(&f->s, op, f->s.runs[op].slot[run]);
+}
+
+/* One eviction at the fullest slot. *over: before and after. False: nothing helps. */
+static bool evict(searcher *f, double noise, double *over, uint32_t *uphill)
+{
+    candidate list[SHORTLIST];
+    uint32_t slot = ebb_slots_peak_slot(&f->s);
+    uint32_t count = find_candidates(f, slot, noise, list);
+    double bound = INFINITY;
+    uint32_t kept = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        if (list[i].score > bound && i > 2) // the list is sorted by a lower bound of the score
+            break;
+        if (f->rate <= 0)
+            f->rate = list[i].score;
+        double own = list[i].score * list[i].benefit;
+        double price =
+            close_over(f, list[i].op, list[i].slot) - f->p->ops[list[i].op].cost_ns + own;
+        list[i].score = price / list[i].benefit;
+        bound = list[i].score < bound ? list[i].score : bound;
+        kept = i + 1;
+    }
+    double best_over = INFINITY;
+    candidate best = {0};
+    for (uint32_t tried = 0; tried < TRIED && tried < kept; tried++) {
+        uint32_t at = tried;
+        for (uint32_t i = tried + 1; i < kept; i++)
+            if (list[i].score < list[at].score)
+                at = i;
+        candidate c = list[at];
+        list[at] = list[tried];
+        size_t log = f->s.log_count;
+        (void)close_over(f, c.op, c.slot);
+        add_closure(f, c.slot);
+        drop_if_unread(f, c.op, c.slot);
+        double now = refresh(f);
+        if (now < *over * (1 - 1e-12) - 0.5) {
+            f->rate = f->rate > 0 ? 0.8 * f->rate + 0.2 * c.score : c.score;
+            *over = now;
+            return true;
+        }
+        ebb_slots_undo(&f->s, log);
+        (void)refresh(f);
+        if (now < best_over) {
+            best_over = now;
+            best = c;
+        }
+    }
+    if (best_over == INFINITY || *uphill == 0 || best_over > 2 * *over + 1)
+        return false;
+    (*uphill)--;
+    (void)close_over(f, best.op, best.slot);
+    add_closure(f, best.slot);
+    drop_if_unread(f, best.op, best.slot);
+    *over = refresh(f);
+    if (f->tabu_count < TABU) // it must not be the answer to itself
+        f->tabu[f->tabu_count++] = (ebb_slots_change){best.op, best.slot, true};
+    return true;
+}
+
+/* Evicts until the budget holds. */
+static bool repair(searcher *f, double noise, double cost_limit)
+{
+    double over = refresh(f);
+    uint32_t uphill = 12;
+    while (over > 0 && !f->s.failed) {
+        if (f->s.cost_ns > cost_limit || !evict(f, noise, &over, &uphill))
+            return false;
+    }
+    return !f->s.failed;
+}
+
+/* ---- drop ---- */
+
+static bool list_repeats(searcher *f)
+{
+    f->repeat_count = 0;
+    for (uint32_t t = 0; t < f->s.slot_count; t++)
+        for (uint32_t i = 0; i < f->s.lists[t].count; i++) {
+            uint32_t op = f->s.lists[t].op[i];
+            if (op == t)
+                continue;
+            if (!ebb_arena_grow(f->arena, &f->repeats, f->repeat_count, &f->repeat_capacity,
+                                sizeof *f->repeats))
+                return false;
+            f->repeats[f->repeat_count++] = (repeat){op, t, f->p->ops[op].cost_ns};
+        }
+    return true;
+}
+
+static bool is_there(const searcher *f, repeat c)
+{
+    uint32_t run = ebb_slots_run_at(&f->s, c.op, c.slot);
+    return run > 0 && f->s.runs[c.op].slot[run] == c.slot;
+}
+
+static bool try_drop(searcher *f, repeat c)
+{
+    size_t log = f->s.log_count;
+    if (!is_there(f, c))
+        return false;
+    ebb_slots_drop(&f->s, c.op, c.slot);
+    if (ebb_slots_peak(&f->s) <= f->budget)
+        return true;
+    ebb_slots_undo(&f->s, log);
+    return false;
+}
+
+static int dearest_first(const void *a, const void *b)
+{
+    const repeat *x = a, *y = b;
+    if (x->cost_ns != y->cost_ns)
+        return x->cost_ns > y->cost_ns ? -1 : 1;
+    if (x->slot != y->slot)
+        return x->slot > y->slot ? 1 : -1;
+    return (x->op > y->op) - (x->op < y->op);
+}
+
+/* Takes away what the budget has room for, dearest first, until nothing more goes. */
+static void polish(searcher *f)
+{
+    for (int round = 0; round < 4; round++) {
+        (void)ebb_slots_prune(&f->s);
+        size_t gone = 0;
+        if (!list_repeats(f))
+            return;
+        qsort(f->repeats, f->repeat_count, sizeof *f->repeats, dearest_first);
+        for (size_t i = 0; i < f->repeat_count; i++)
+            gone += try_drop(f, f->repeats[i]);
+        if (gone == 0)
+            return;
+    }
+}
+
+/* ---- ruin ---- */
+
+/* Drops one execution and a few of its neighbours in slot or operator; they may not simply return.
+ */
+static void ruin(searcher *f)
+{
+    repeat c = f->repeats[draw_below(f, f->repeat_count)];
+    uint32_t wanted = 1 + draw_below(f, 4), dropped = 0;
+    uint32_t near = draw_below(f, 3); // same slot, same operator, or around both
+    for (size_t i = 0; i < f->repeat_count && dropped < wanted; i++) {
+        repeat r = f->repeats[(i + c.op) % f->repeat_count];
+        bool close = near == 0 ? r.slot == c.slot
+                     : near == 1
+                         ? r.op == c.op
+                         : abs((int)r.slot - (int)c.slot) < 8 && abs((int)r.op - (int)c.op) < 8;
+        if (i == 0)
+            r = c;
+        else if (!close)
+            continue;
+        if (!is_there(f, r))
+            continue;
+        ebb_slots_drop(&f->s, r.op, r.slot);
+        if (f->tabu_count < TABU && draw_below(f, 4) != 0)
+            f->tabu[f->tabu_count++] = (ebb_slots_change){r.op, r.slot, true};
+        dropped++;
+    }
+}
+
+/* Ruins and repairs until the work is used up; keeps what is not dearer. */
+static void improve(searcher *f, uint64_t work)
+{
+    uint64_t until = f->s.work + work;
+    if (!list_repeats(f))
+        return;
+    while (f->s.work < until && f->repeat_count > 0 && !f->s.failed) {
+        double cost = f->s.cost_ns;
+        size_t log = f->s.log_count;
+        f->tabu_count = 0;
+        ruin(f);
+        bool fits = repair(f, 0.5, cost * (1 + 1e-9) + f->p->ops[0].cost_ns + cost * 0.02);
+        f->tabu_count = 0;
+        if (fits) {
+            (void)ebb_slots_prune(&f->s);
+            for (int i = 0; i < 12; i++)
+                (void)try_drop(f, f->repeats[draw_below(f, f->repeat_count)]);
+            for (size_t i = f->s.log_count; i-- > log;) { // what was put in may not be needed
+                ebb_slots_change c = f->s.log[i];
+                if (c.added)
+                    (void)try_drop(f, (repeat){c.op, c.slot, 0});
+            }
+        }
+        if (!fits || f->s.cost_ns > cost * (1 + 1e-12)) {
+            ebb_slots_undo(&f->s, log);
+            continue;
+        }
+        f->s.log_count = 0;
+        if (!list_repeats(f))
+            return;
+    }
+    (void)ebb_slots_prune(&f->s);
+}
+
+/* ---- levels ---- */
+
+typedef struct level {
+    int64_t budget;
+    ebb_remat_point point; /* schedule.ops NULL: none found */
+} level;
+
+static ebb_status start(searcher *f)
+{
+    f->s.log_count = 0;
+    return ebb_slots_make(&f->s, f->p, f->arena);
+}
+
+static ebb_status make_searcher(searcher *f, const ebb_remat_problem *p, ebb_arena *arena)
+{
+    *f = (searcher){.p = p, .arena = arena, .random = 1};
+    size_t slots = (size_t)p->op_count + 1;
+    f->peaks = EBB_NEW(arena, int64_t, slots);
+    f->over = EBB_NEW(arena, double, slots + 1);
+    f->over_count = EBB_NEW(arena, uint32_t, slots + 1);
+    f->mark = EBB_NEW(arena, uint32_t, slots);
+    f->closure = EBB_NEW(arena, uint32_t, slots);
+    if (f->peaks == NULL || f->over == NULL || f->over_count == NULL || f->mark == NULL ||
+        f->closure == NULL)
+        return ebb_error_memory();
+    return start(f);
+}
+
+/* Writes the state down as the level's point, if it fits and is cheaper than what is there. */
+static ebb_status keep_point(searcher *f, level *l)
+{
+    int64_t peak = ebb_slots_peak(&f->s);
+    if (f->s.failed)
+        return ebb_error_memory();
+    if (peak > l->budget || (l->point.schedule.ops != NULL && l->point.cost_ns <= f->s.cost_ns))
+        return NULL;
+    l->point.peak_bytes = (uint64_t)peak;
+    l->point.cost_ns = f->s.cost_ns;
+    return ebb_slots_schedule(&f->s, &l->point.schedule, f->arena);
+}
+
+static ebb_status load(searcher *f, const ebb_remat_schedule *schedule)
+{
+    EBB_TRY(start(f));
+    (void)ebb_slots_load(&f->s, schedule);
+    f->s.log_count = 0;
+    return f->s.failed ? ebb_error_memory() : NULL;
+}
+
+static ebb_status go_down(searcher *f, level *levels, uint32_t count, uint64_t steps,
+                          uint32_t *reached)
+{
+    uint64_t share = steps / count;
+    *reached = 0;
+    for (uint32_t k = 0; k < count; k++) {
+        f->budget = levels[k].budget;
+        if (!repair(f, 0, INFINITY)) {
+            EBB_TRY(load(f, &levels[*reached].point.schedule)); // as it was before the attempt
+            break;
+        }
+        polish(f);
+        improve(f, share);
+        polish(f);
+        f->s.log_count = 0;
+        EBB_TRY(keep_point(f, &levels[k]));
+        *reached = k;
+    }
+    return NULL;
+}
+
+static ebb_status go_up(searcher *f, level *levels, uint32_t from, uint64_t steps)
+{
+    uint64_t share = steps / (from + 1);
+    EBB_TRY(load(f, &levels[from].point.schedule));
+    for (uint32_t k = from; k-- > 1;) {
+        f->budget = levels[k].budget;
+        polish(f);
+        if (f->s.cost_ns > levels[k].point.cost_ns)
+            EBB_TRY(load(f, &levels[k].point.schedule));
+        improve(f, share);
+        f->s.log_count = 0;
+        EBB_TRY(keep_point(f, &levels[k]));
+    }
+    return NULL;
+}
+
+/* Only points that are cheaper than all lower ones are worth having. */
+static ebb_status collect(ebb_remat_frontier *frontier, const level *levels, uint32_t count,
+                          ebb_arena *arena)
+{
+    ebb_remat_point *points = EBB_NEW(arena, ebb_remat_point, (size_t)count + 1);
+    size_t kept = 0;
+    if (points == NULL)
+        return ebb_error_memory();
+    double least = INFINITY;
+    for (uint32_t k = count; k-- > 0;) {
+        const ebb_remat_point *p = &levels[k].point;
+        if (p->schedule.ops == NULL || p->cost_ns >= least)
+            continue;
+        least = p->cost_ns;
+        points[kept++] = *p;
+    }
+    for (size_t i = 0; i < kept / 2; i++) {
+        ebb_remat_point swap = points[i];
+        points[i] = points[kept - 1 - i];
+        points[kept - 1 - i] = swap;
+    }
+    *frontier = (ebb_remat_frontier){points, kept};
+    return NULL;
+}
+
+ebb_status ebb_remat_frontier_find(ebb_remat_frontier *frontier, const ebb_remat_problem *problem,
+                                   uint64_t steps, ebb_arena *arena)
+{
+    searcher f;
+    *frontier = (ebb_remat_frontier){NULL, 0};
+    EBB_TRY(make_searcher(&f, problem, arena));
+    level *levels = EBB_NEW(arena, level, LEVELS);
+    if (levels == NULL)
+        return ebb_error_memory();
+    int64_t peak = ebb_slots_peak(&f.s);
+    for (int k = 0; k < LEVELS; k++)
+        levels[k].budget = peak - peak / LEVELS * k - peak % LEVELS * k / LEVELS;
+    uint32_t reached;
+    EBB_TRY(go_down(&f, levels, LEVELS, steps * 10 / 2, &reached));
+    EBB_TRY(go_up(&f, levels, reached, steps * 10 / 2));
+    return collect(frontier, levels, reached + 1, arena);
+}
+
+/* ---- the planner ---- */
+
+static ebb_status plan(ebb_remat_schedule *schedule, const ebb_remat_problem *problem,
+                       uint64_t budget, uint64_t steps, ebb_arena *arena)
+{
+    ebb_remat_frontier frontier;
+    EBB_TRY(ebb_remat_frontier_find(&frontier, problem, steps, arena));
+    if (frontier.count == 0)
+        return ebb_remat_keep_all(schedule, problem, arena);
+    const ebb_remat_point *best = &frontier.points[frontier.count - 1];
+    for (size_t i = frontier.count; i-- > 0;)
+        if (frontier.points[i].peak_bytes <= budget)
+            best = &frontier.points[i];
+    return ebb_remat_prune(schedule, problem, &best->schedule, arena);
+}
+
+const ebb_planner ebb_planner_search = {
+    .name = "search",
+    .doc = "local search over the true peak: several copies of a value, made as late as possible",
+    .plan = plan,
+};
