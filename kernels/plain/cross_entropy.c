@@ -7,17 +7,6 @@
 #include <math.h>
 #include <string.h>
 
-typedef struct labels {
-    const ebb_operand *operand;
-    bool ignores; /* samples of the label `ignored` do not count */
-    int64_t ignored;
-} labels;
-
-static int64_t label_at(const labels *l, int64_t i)
-{
-    return ebb_plain_int(l->operand, i);
-}
-
 #define LOOPS "kernels/plain/cross_entropy_loops.inc"
 #include "kernels/plain/both_floats.inc"
 
@@ -27,23 +16,9 @@ static uint32_t first_of(const ebb_call *c)
     return c->op == EBB_OP_SOFTMAX_CROSS_ENTROPY_LOSS_GRAD ? 1 : 0;
 }
 
-/* The labels of the call, all of them classes or the ignored one. */
-static ebb_status read_labels(const ebb_call *c, int64_t classes, labels *l)
+static ebb_status read_labels(const ebb_call *c, int64_t classes, ebb_labels *l)
 {
-    const ebb_attr *ignored = ebb_attr_find(&c->attrs, "ignore_index");
-    *l = (labels){.operand = &c->in[first_of(c) + 1]};
-    l->ignores = ignored != NULL && ignored->type == EBB_ATTR_INT;
-    if (!l->ignores)
-        return ebb_indices_check(c, l->operand, "label", 0, classes - 1);
-    l->ignored = ignored->i;
-    int64_t count = ebb_plain_elements(&l->operand->type);
-    for (int64_t i = 0; i < count; i++) {
-        int64_t label = label_at(l, i);
-        if (label != l->ignored && (label < 0 || label >= classes))
-            return ebb_call_error(c, "label %lld at position %lld is outside 0..%lld",
-                                  (long long)label, (long long)i, (long long)classes - 1);
-    }
-    return NULL;
+    return ebb_labels_read(c, &c->in[first_of(c) + 1], classes, l);
 }
 
 static ebb_status workspace(const ebb_call *c, size_t *bytes)
@@ -57,7 +32,7 @@ static ebb_status workspace(const ebb_call *c, size_t *bytes)
  * (log_prob, labels, weights?) -> loss, for NegativeLogLikelihoodLoss. */
 static ebb_status run_loss(const ebb_call *c)
 {
-    labels l;
+    ebb_labels l;
     ebb_span s = ebb_plain_span(&c->in[0].type, 1);
     EBB_TRY(read_labels(c, s.n, &l));
     const char *reduction = ebb_attr_string(&c->attrs, "reduction", "mean");
@@ -81,7 +56,7 @@ static ebb_status run_loss(const ebb_call *c)
 /* (dY, log_prob, labels, weights?) {reduction, ignore_index?} -> dX. dX may be log_prob. */
 static ebb_status run_grad(const ebb_call *c)
 {
-    labels l;
+    ebb_labels l;
     ebb_span s = ebb_plain_span(&c->in[1].type, 1);
     EBB_TRY(read_labels(c, s.n, &l));
     const char *reduction = ebb_attr_string(&c->attrs, "reduction", "mean");

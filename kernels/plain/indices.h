@@ -1,4 +1,5 @@
-/* indices.h: index tensors: are they all within bounds, and where along an axis does each lead? */
+/* indices.h: index tensors: are they all within bounds, and where along an axis does each lead?
+ * And labels: the classes that losses are told. */
 #ifndef EBB_KERNELS_PLAIN_INDICES_H
 #define EBB_KERNELS_PLAIN_INDICES_H
 
@@ -58,6 +59,44 @@ static inline ebb_status ebb_indices_check(const ebb_call *c, const ebb_operand 
 static inline ebb_status ebb_indices_check_axis(const ebb_call *c, const ebb_operand *o, int64_t n)
 {
     return ebb_indices_check(c, o, "index", -n, n - 1);
+}
+
+/* ---- labels ---- */
+
+typedef struct ebb_labels {
+    const ebb_operand *operand;
+    bool ignores; /* samples of the label `ignored` do not count */
+    int64_t ignored;
+} ebb_labels;
+
+static inline int64_t ebb_label_at(const ebb_labels *l, int64_t i)
+{
+    return ebb_plain_int(l->operand, i);
+}
+
+static inline bool ebb_label_counts(const ebb_labels *l, int64_t label)
+{
+    return !l->ignores || label != l->ignored;
+}
+
+/* The labels of a call with the attribute ignore_index, all of them classes or the ignored one. */
+static inline ebb_status ebb_labels_read(const ebb_call *c, const ebb_operand *operand,
+                                         int64_t classes, ebb_labels *l)
+{
+    const ebb_attr *ignored = ebb_attr_find(&c->attrs, "ignore_index");
+    *l = (ebb_labels){.operand = operand};
+    l->ignores = ignored != NULL && ignored->type == EBB_ATTR_INT;
+    if (!l->ignores)
+        return ebb_indices_check(c, operand, "label", 0, classes - 1);
+    l->ignored = ignored->i;
+    int64_t count = ebb_plain_elements(&operand->type);
+    for (int64_t i = 0; i < count; i++) {
+        int64_t label = ebb_label_at(l, i);
+        if (ebb_label_counts(l, label) && (label < 0 || label >= classes))
+            return ebb_call_error(c, "label %lld at position %lld is outside 0..%lld",
+                                  (long long)label, (long long)i, (long long)classes - 1);
+    }
+    return NULL;
 }
 
 #ifdef __cplusplus

@@ -71,6 +71,65 @@ ebb_status ebb_infer_nll_loss(ebb_infer *c)
     return loss_type(c, &c->out[0]);
 }
 
+/* (x [..., K], w [K, C] or with transB [C, K], bias? [C], target, weights? [C]) -> loss, dx?, dw?,
+ * dbias?. */
+ebb_status ebb_infer_linear_cross_entropy(ebb_infer *c)
+{
+    EBB_TRY(ebb_infer_need(c, 2));
+    const ebb_type *x = c->in[0], *w = c->in[1], *target = ebb_infer_type(c, 3);
+    bool turned = ebb_attr_int(&c->attrs, "transB", 0) != 0;
+    if (target == NULL)
+        return ebb_infer_error(c, "it has no target");
+    if (target->dtype != EBB_NONE && target->dtype != EBB_I64 && target->dtype != EBB_I32)
+        return ebb_infer_error(c, "labels are %s, not int64 or int32",
+                               ebb_dtype_name((ebb_dtype)target->dtype));
+    if (strcmp(ebb_attr_string(&c->attrs, "reduction", "mean"), "none") == 0)
+        return ebb_infer_error(c, "reduction 'none' is not mean or sum");
+    if ((x->rank >= 0 && x->rank < 2) || (w->rank >= 0 && w->rank != 2))
+        return ebb_infer_error(c,
+                               "inputs have ranks %d and %d, rows [..., K] and a matrix are "
+                               "expected",
+                               (int)x->rank, (int)w->rank);
+    EBB_TRY(ebb_infer_same_dtype(c, 0, 1));
+    EBB_TRY(ebb_infer_same_dtype(c, 0, 2));
+    EBB_TRY(ebb_infer_same_dtype(c, 0, 4));
+    int64_t classes = w->rank == 2 ? w->dims[turned ? 0 : 1] : -1, rows, labels;
+    int64_t inner = w->rank == 2 ? w->dims[turned ? 1 : 0] : -1;
+    EBB_TRY(ebb_infer_vector(c, 2, classes, "classes"));
+    EBB_TRY(ebb_infer_vector(c, 4, classes, "classes"));
+    if (x->rank >= 2 && inner >= 0 && x->dims[x->rank - 1] >= 0 && x->dims[x->rank - 1] != inner)
+        return ebb_infer_error(c, "input 0 has %lld columns, input 1 has %lld rows",
+                               (long long)x->dims[x->rank - 1], (long long)inner);
+    if (ebb_type_elements(x, &rows) && inner > 0 && ebb_type_elements(target, &labels) &&
+        labels != rows / inner)
+        return ebb_infer_error(c, "there are %lld labels for %lld rows", (long long)labels,
+                               (long long)(rows / inner));
+    EBB_TRY(loss_type(c, &c->out[0]));
+    for (uint32_t k = 1; k < c->output_count && k < 3; k++)
+        c->out[k] = *c->in[k - 1];
+    if (c->output_count > 3) {
+        c->out[3] = ebb_type_tensor((ebb_dtype)x->dtype, 1, &classes);
+        if (w->rank == 2)
+            ebb_type_put_dim(&c->out[3], 0, w, turned ? 0 : 1);
+    }
+    return NULL;
+}
+
+/* A product of 2 K operations for each score, and one more for dx and for dw; softmax and its
+ * gradient as a norm. */
+double ebb_cost_linear_loss(const ebb_infer *c)
+{
+    const ebb_type *x = ebb_infer_type(c, 0), *w = ebb_infer_type(c, 1);
+    if (x == NULL || w == NULL || x->rank < 2 || w->rank != 2 || x->dims[x->rank - 1] < 1)
+        return 0.0;
+    double rows = ebb_type_count(x) / (double)x->dims[x->rank - 1];
+    double classes = ebb_type_count(w) / (double)x->dims[x->rank - 1];
+    int products = 1;
+    for (uint32_t k = 1; k < c->output_count && k < 3; k++)
+        products += c->out_wanted[k];
+    return (double)products * 2.0 * rows * ebb_type_count(w) + 8.0 * rows * classes;
+}
+
 /* ---- gradients ---- */
 
 /* y = e^x / sum e^x.  dx = y (dy - sum dy y). */

@@ -86,6 +86,13 @@ static const infer_case cases[] = {
     {EBB_OP_SOFTMAX_CROSS_ENTROPY_LOSS, "float32[2,10] int64[3]", "", "!dim 0 of the labels is 3, that of the scores 2"},
     {EBB_OP_SOFTMAX_CROSS_ENTROPY_LOSS, "float32[2,10] float32[2]", "", "!labels are float32"},
     {EBB_OP_SOFTMAX_CROSS_ENTROPY_LOSS, "float32[2,10] int64[2] float32[9]", "", "!one for each of the 10 classes"},
+    {EBB_OP_LINEAR_CROSS_ENTROPY, "float32[2,5,8] float32[8,10] - int64[2,5]", "", "float32[] float32[2,5,8] float32[8,10] float32[10]"},
+    {EBB_OP_LINEAR_CROSS_ENTROPY, "float32[?,8] float32[10,8] float32[10] int32[?] float32[10]", "transB=1", "float32[] float32[?,8] float32[10,8] float32[10]"},
+    {EBB_OP_LINEAR_CROSS_ENTROPY, "float32[4,8] float32[10,8] - int64[4]", "", "!input 0 has 8 columns, input 1 has 10 rows"},
+    {EBB_OP_LINEAR_CROSS_ENTROPY, "float32[4,8] float32[8,10] - int64[5]", "", "!there are 5 labels for 4 rows"},
+    {EBB_OP_LINEAR_CROSS_ENTROPY, "float32[4,8] float32[8,10] float32[8] int64[4]", "", "!input 0 has 10 classes, input 2 has 8 elements"},
+    {EBB_OP_LINEAR_CROSS_ENTROPY, "float32[4,8] float32[8,10]", "", "!it has no target"},
+    {EBB_OP_LINEAR_CROSS_ENTROPY, "float32[4,8] float32[8,10] - int64[4]", "reduction=none", "!reduction 'none'"},
     {EBB_OP_NEGATIVE_LOG_LIKELIHOOD_LOSS, "float32[2,10] int64[2]", "reduction=max", "!reduction 'max' is not none, mean or sum"},
 
     {EBB_OP_DROPOUT, "float32[2,?] float32[] bool[]", "", "float32[2,?] bool[2,?]"},

@@ -1,0 +1,278 @@
+/* test_parts.c: passes that compute in parts, on small graphs that run: loss and gradients are
+ * those of the step as it was, within rounding.
+ *
+ * Weights and inputs are drawn; labels are class numbers, some of them -100 where the loss ignores
+ * that.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "ebb.h"
+#include "onnx/file.h"
+#include "passes/pipeline.h"
+
+#define HEAD "<ir_version: 10, opset_import: [\"\" : 20]>\n"
+
+typedef struct part_case {
+    const char *what, *graph, *before, *pass;
+    int classes;
+} part_case;
+
+// clang-format off
+static const part_case chunks[] = {
+    {"a tied weight, read as it lies", HEAD
+     "g (int64[2,3] ids) => (float[2,3,5] logits) <float[5,2] w, float[2,2] v> {"
+     " h = Gather (w, ids) r = MatMul (h, v) s = Tanh (r) t = Transpose <perm = [1, 0]> (w) logits = MatMul (s, t) }",
+     "fuse,loss:cross-entropy,axis=-1,gradient", "chunk-loss:rows=2", 5},
+    {"Gemm with everything", HEAD
+     "g (float[7,2] x, int64[7] t) => (float loss) <float[2,3] v, float[4,3] w, float[4] b, float[4] weights = {1, 2, 0.5, 0}> {"
+     " h = MatMul (x, v) logits = Gemm <transB = 1, alpha = 0.5> (h, w, b)"
+     " loss = SoftmaxCrossEntropyLoss <ignore_index = -100> (logits, t, weights) }",
+     "loss:name=loss,gradient", "chunk-loss:rows=3", 4},
+    {"sums", HEAD
+     "g (float[7,2] x, int64[7] t) => (float loss) <float[2,3] v, float[3,4] w, float[1,4] b> {"
+     " h = MatMul (x, v) y = MatMul (h, w) logits = Add (b, y)"
+     " loss = SoftmaxCrossEntropyLoss <ignore_index = -100, reduction = \"sum\"> (logits, t) }",
+     "loss:name=loss,gradient", "chunk-loss:rows=3", 4},
+    {"the last position is sliced away", HEAD
+     "g (float[2,4,2] x, int64[6] t) => (float loss) <float[2,3] v, float[3,5] w, float[5] b, int64[1] from = {0}, int64[1] to = {-1}, int64[1] axis = {1}, int64[2] matrix = {-1, 5}> {"
+     " h = MatMul (x, v) y = MatMul (h, w) logits = Add (y, b) shifted = Slice (logits, from, to, axis)"
+     " rows = Reshape (shifted, matrix) loss = SoftmaxCrossEntropyLoss <ignore_index = -100> (rows, t) }",
+     "loss:name=loss,gradient", "chunk-loss:rows=2", 5},
+    {"every second position of the later batch", HEAD
+     "g (float[3,6,2] x, int64[6] t) => (float loss) <float[2,3] v, float[3,5] w, int64[2] from = {5, 1}, int64[2] to = {-100, 3}, int64[2] axis = {1, 0}, int64[2] step = {-2, 1}, int64[2] matrix = {-1, 5}> {"
+     " h = MatMul (x, v) y = MatMul (h, w) shifted = Slice (y, from, to, axis, step)"
+     " rows = Reshape (shifted, matrix) loss = SoftmaxCrossEntropyLoss (rows, t) }",
+     "loss:name=loss,gradient", "chunk-loss:rows=2", 5},
+    {"classes first, then sliced", HEAD
+     "g (float[2,4,2] x, int64[2,2] t) => (float loss) <float[2,3] v, float[3,5] w, float[5,1] b, int64[1] from = {1}, int64[1] to = {3}, int64[1] axis = {2}> {"
+     " h = MatMul (x, v) y = MatMul (h, w) turned = Transpose <perm = [0, 2, 1]> (y) logits = Add (turned, b)"
+     " shifted = Slice (logits, from, to, axis) loss = SoftmaxCrossEntropyLoss (shifted, t) }",
+     "loss:name=loss,gradient", "chunk-loss:rows=3", 5},
+    {"two losses, scaled", HEAD
+     "g (float[5,2] x, int64[5] t, int64[5] t2) => (float loss) <float[2,3] v, float[3,4] w, float[3,4] w2, float k = {0.25}> {"
+     " h = MatMul (x, v) y = MatMul (h, w) y2 = MatMul (h, w2) a = SoftmaxCrossEntropyLoss (y, t)"
+     " b = SoftmaxCrossEntropyLoss (y2, t2) c = Mul (b, k) d = Mul (a, a) loss = Add (d, c) }",
+     "loss:name=loss,gradient", "chunk-loss:rows=2", 4},
+    {"as many rows as classes", HEAD
+     "g (float[4,2] x, int64[4] t) => (float loss) <float[2,4] v, float[4,4] w, float[4] b> {"
+     " h = MatMul (x, v) logits = Gemm (h, w, b) loss = SoftmaxCrossEntropyLoss (logits, t) }",
+     "loss:name=loss,gradient", "chunk-loss:rows=2", 4},
+};
+// clang-format on
+
+typedef struct drawn { /* the same numbers for each program of a case */
+    uint64_t state;
+} drawn;
+
+static double draw(drawn *d)
+{
+    d->state = d->state * 6364136223846793005u + 1442695040888963407u;
+    return (double)(d->state >> 40) / 8388608.0 - 1.0;
+}
+
+static void ok(ebb_status status, const char *what)
+{
+    if (status != NULL)
+        fail_msg("%s: %s", what, ebb_status_text(status));
+}
+
+/* Initializers that the text leaves without bytes are drawn. */
+static void draw_weights(ebb_model *model, drawn *d)
+{
+    ebb_graph *g = model->graph;
+    for (size_t i = 0; i < g->initializer_count; i++) {
+        ebb_tensor *t = ebb_value_of(g, g->initializers[i])->tensor;
+        if (t->data != NULL)
+            continue;
+        assert_int_equal(t->type.dtype, EBB_F32);
+        assert_true(ebb_type_bytes(&t->type, &t->bytes));
+        float *data = ebb_arena_zeroed(&model->arena, t->bytes, 1);
+        assert_non_null(data);
+        for (size_t k = 0; k < t->bytes / sizeof *data; k++)
+            data[k] = (float)draw(d);
+        t->data = data;
+    }
+}
+
+enum { MOST = 8, ROOM = 512 };
+
+static size_t draw_inputs(const ebb_model *model, const part_case *c, drawn *d, ebb_named *inputs,
+                          double room[MOST][ROOM])
+{
+    const ebb_graph *g = model->graph;
+    bool ignores = strstr(c->graph, "ignore_index") != NULL || strstr(c->before, "cross") != NULL;
+    size_t count = 0;
+    for (size_t i = 0; i < g->input_count; i++) {
+        const ebb_type *t = &ebb_value_of(g, g->inputs[i])->type;
+        ebb_named *in = &inputs[count];
+        int64_t elements;
+        if ((ebb_value_of(g, g->inputs[i])->flags & EBB_IS_INITIALIZER) != 0)
+            continue;
+        assert_true(ebb_type_elements(t, &elements) && elements <= ROOM && count < MOST);
+        *in = (ebb_named){.name = ebb_value_name(g, g->inputs[i]),
+                          .dtype = t->dtype,
+                          .rank = t->rank,
+                          .dims = t->dims,
+                          .data = room[count++]};
+        float *f = (float *)(uintptr_t)in->data;
+        int64_t *n = (int64_t *)(uintptr_t)in->data;
+        for (int64_t k = 0; k < elements; k++) {
+            double x = draw(d);
+            if (t->dtype == EBB_F32)
+                f[k] = (float)x;
+            else
+                n[k] = ignores && in->name[0] == 't' && k % 4 == 1
+                           ? -100
+                           : (int64_t)((x + 1) / 2 * c->classes);
+        }
+    }
+    return count;
+}
+
+static ebb_program *run_once(ebb_model **model, const part_case *c, const char *pass,
+                             const char *backend)
+{
+    static double room[MOST][ROOM];
+    char pipeline[512];
+    drawn d = {7};
+    ebb_named inputs[MOST];
+    ebb_program *program = NULL;
+    (void)snprintf(pipeline, sizeof pipeline, "%s%s%s", c->before, pass != NULL ? "," : "",
+                   pass != NULL ? pass : "");
+    ok(ebb_text_parse_model(model, c->graph), c->what);
+    draw_weights(*model, &d);
+    const ebb_rewrite_options options = {.verify_each = true, .strict = true};
+    ok(ebb_rewrite(*model, pipeline, &options, NULL), c->what);
+    const ebb_compile_options compile = {.backend = backend};
+    ok(ebb_program_compile(&program, *model, &compile), c->what);
+    const ebb_batch batch = {inputs, draw_inputs(*model, c, &d, inputs, room)};
+    ok(ebb_program_step(program, &batch), c->what);
+    return program;
+}
+
+static void compare(const part_case *c, ebb_program *whole, ebb_program *parts)
+{
+    size_t outputs = ebb_program_output_count(whole);
+    assert_true(outputs > 1 && outputs == ebb_program_output_count(parts));
+    for (size_t i = 0; i < outputs; i++) {
+        const char *name = ebb_program_output_name(whole, i);
+        ebb_named x, y;
+        ok(ebb_program_get(whole, name, &x), name);
+        ok(ebb_program_get(parts, name, &y), name);
+        assert_int_equal(x.rank, y.rank);
+        size_t elements = 1;
+        for (int d = 0; d < x.rank; d++) {
+            assert_true(x.dims[d] == y.dims[d]);
+            elements *= (size_t)x.dims[d];
+        }
+        const float *a = x.data, *b = y.data;
+        double largest = 0;
+        for (size_t k = 0; k < elements; k++)
+            largest = fmax(largest, fabs((double)a[k]));
+        assert_true(largest > 0);
+        for (size_t k = 0; k < elements; k++)
+            if (!(fabs((double)a[k] - (double)b[k]) <= 2e-6 * largest))
+                fail_msg("%s: element %zu of %s is %.9g, by parts %.9g", c->what, k, name,
+                         (double)a[k], (double)b[k]);
+    }
+}
+
+static void check(const part_case *c)
+{
+    static const char *const backends[] = {"plain", "cpu"};
+    for (size_t k = 0; k < 2; k++) {
+        ebb_model *models[2];
+        ebb_program *whole = run_once(&models[0], c, NULL, backends[k]);
+        ebb_program *parts = run_once(&models[1], c, c->pass, backends[k]);
+        compare(c, whole, parts);
+        ebb_program_free(whole);
+        ebb_program_free(parts);
+        ebb_close(models[0]);
+        ebb_close(models[1]);
+    }
+}
+
+static void losses_by_blocks_are_those_of_the_whole(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof chunks / sizeof chunks[0]; i++)
+        check(&chunks[i]);
+}
+
+/* ---- what is left alone, and why ---- */
+
+typedef struct refusal {
+    const char *graph, *before, *pass, *reason;
+} refusal;
+
+// clang-format off
+static const refusal refusals[] = {
+    {"g (float[8,2] x) => (float[8,3] y) <float[2,3] w> { y = MatMul (x, w) }",
+     "loss:cross-entropy,keep-output=1,gradient", "chunk-loss:rows=2", "its scores are read by something else"},
+    {"g (float[8,2] x, int64[8] t) => (float loss, float[8,3] p) <float[2,3] w> { y = MatMul (x, w) loss, p = SoftmaxCrossEntropyLoss (y, t) }",
+     "loss:name=loss,gradient", "chunk-loss:rows=2", "its log-probabilities are read by something else"},
+    {"g (float[8,2] x, int64[8] t) => (float loss) <float[2,3] w> { y = MatMul (x, w) loss = SoftmaxCrossEntropyLoss (y, t) }",
+     "loss:name=loss", "chunk-loss:rows=2", "nothing is trained through it"},
+    {"g (float[8,2] x, int64[8] t) => (float loss) <float[2,3] w> { y = MatMul (x, w) z = Neg (y) loss = SoftmaxCrossEntropyLoss (z, t) }",
+     "loss:name=loss,gradient", "chunk-loss:rows=2", "its scores are not made by a linear layer"},
+    {"g (float[8,2] x, float[8,3] b, int64[8] t) => (float loss) <float[2,3] w> { y = MatMul (x, w) z = Add (y, b) loss = SoftmaxCrossEntropyLoss (z, t) }",
+     "loss:name=loss,gradient", "chunk-loss:rows=2", "what is added to its scores is not one number a class"},
+    {"g (float[8,2] x, int64[8] t) => (float loss) <float[2,5] w, int64[1] from = {1}, int64[1] to = {4}, int64[1] axis = {1}> { y = MatMul (x, w) z = Slice (y, from, to, axis) loss = SoftmaxCrossEntropyLoss (z, t) }",
+     "loss:name=loss,gradient", "chunk-loss:rows=2", "some of its classes are sliced away"},
+    {"g (float[8,2] x, int64[6] t) => (float loss) <float[2,3] w, int64[2] shape = {6, 4}> { y = MatMul (x, w) z = Reshape (y, shape) loss = SoftmaxCrossEntropyLoss (z, t) }",
+     "loss:name=loss,gradient", "chunk-loss:rows=2", "the rows of its scores are rearranged"},
+    {"g (float[2,4,2] x, int64[8] t) => (float loss) <float[2,3] w, int64[2] shape = {8, 3}> { y = MatMul (x, w) u = Transpose <perm = [1, 0, 2]> (y) z = Reshape (u, shape) loss = SoftmaxCrossEntropyLoss (z, t) }",
+     "loss:name=loss,gradient", "chunk-loss:rows=2", "the rows of its scores are rearranged"},
+    {"g (float[8,2] x, int64[8] t) => (float loss) <float[2,3] w> { y = MatMul (x, w) each = SoftmaxCrossEntropyLoss <reduction = \"none\"> (y, t) loss = ReduceSum <keepdims = 0> (each) }",
+     "loss:name=loss,gradient", "chunk-loss:rows=2", "its losses are not added up"},
+    {"g (float[8,2] x, int64[8] t) => (float loss) <float[2,3] w> { y = MatMul (x, w) loss = SoftmaxCrossEntropyLoss (y, t) }",
+     "loss:name=loss,gradient", "chunk-loss:rows=8", "one block would hold all rows"},
+    {"g (float[2,8] x, int64[8] t) => (float loss) <float[2,3] w> { y = Gemm <transA = 1> (x, w) loss = SoftmaxCrossEntropyLoss (y, t) }",
+     "loss:name=loss,gradient", "chunk-loss:rows=2", "the input of its layer is transposed"},
+};
+// clang-format on
+
+static void what_does_not_fit_is_left_with_a_reason(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof refusals / sizeof refusals[0]; i++) {
+        const refusal *r = &refusals[i];
+        ebb_model *model;
+        ebb_arena keep = {0};
+        ebb_report *reports;
+        size_t count;
+        char text[2048], pipeline[256];
+        (void)snprintf(text, sizeof text, HEAD "%s", r->graph);
+        ok(ebb_text_parse_model(&model, text), r->reason);
+        drawn d = {7};
+        draw_weights(model, &d);
+        (void)snprintf(pipeline, sizeof pipeline, "%s,%s", r->before, r->pass);
+        const ebb_rewrite_options options = {.verify_each = true};
+        ok(ebb_pipeline_run(model, pipeline, &options, &keep, &reports, &count), r->reason);
+        const ebb_report *last = &reports[count - 1];
+        if (last->applied != 0 || last->skip_count != 1 ||
+            strcmp(last->skips[0].reason, r->reason) != 0)
+            fail_msg("case %zu: applied %zu, '%s' instead of '%s'", i, last->applied,
+                     last->skip_count > 0 ? last->skips[0].reason : "nothing skipped", r->reason);
+        ebb_arena_fini(&keep);
+        ebb_model_free(model);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(losses_by_blocks_are_those_of_the_whole),
+        cmocka_unit_test(what_does_not_fit_is_left_with_a_reason),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
