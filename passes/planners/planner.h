@@ -51,6 +51,10 @@ typedef struct ebb_remat_op {
     /* It must not be executed after this operator's first execution, which overwrites a state that
      * it reads. EBB_REMAT_NONE: no such operator. */
     uint32_t before;
+    /* For those who change the order of first executions: all such operators (`before` is the one
+     * that list order runs first). */
+    const uint32_t *befores;
+    uint32_t before_count;
 } ebb_remat_op;
 
 /* Operators are numbered in list order, which is an order that runs: inputs come first. */
@@ -95,6 +99,14 @@ uint64_t ebb_remat_floor(const ebb_remat_problem *problem);
 /* A schedule without the executions whose copies nobody reads (repeated until none is left). */
 ebb_status ebb_remat_prune(ebb_remat_schedule *schedule, const ebb_remat_problem *problem,
                            const ebb_remat_schedule *from, ebb_arena *arena);
+
+/* ---- order.c: no operator is repeated, but each may run elsewhere ---- */
+
+/* Every operator once, in an order with as low a peak as can be found, never above that of list
+ * order; among equal peaks, one with fewer bytes alive in sum over the positions. An order with a
+ * lower peak, put in as a list order, gets no lower. steps: as in a planner. */
+ebb_status ebb_remat_order(ebb_remat_schedule *order, const ebb_remat_problem *problem,
+                           uint64_t steps, ebb_arena *arena);
 
 /* ---- the roll: planners.def ---- */
 

@@ -285,9 +285,17 @@ static ebb_status constrain_all(maker *m)
         if (m->at[n.i] == 0)
             continue;
         ebb_remat_op *op = &m->ops[m->at[n.i] - 1];
+        uint32_t *befores = NULL;
         for (uint32_t i = 0; i < node->in_count; i++) {
             uint32_t by = node->in[i].i == 0 ? 0 : written[m->s->root[node->in[i].i].i];
-            if (by != 0 && by != m->at[n.i] && by - 1 < op->before)
+            if (by == 0 || by == m->at[n.i])
+                continue;
+            if (befores == NULL)
+                op->befores = befores = EBB_NEW(m->arena, uint32_t, node->in_count);
+            if (befores == NULL)
+                return ebb_error_memory();
+            add_once(befores, &op->before_count, by - 1);
+            if (by - 1 < op->before)
                 op->before = by - 1;
         }
     }

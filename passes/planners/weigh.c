@@ -53,6 +53,9 @@ static ebb_status resolve(referee *r, ebb_arena *scratch)
             return mistake("repeats what must not be repeated", u, i);
         if (op->before != EBB_REMAT_NONE && done[op->before])
             return mistake("reads a state after it was overwritten", u, i);
+        for (uint32_t k = 0; k < op->before_count; k++)
+            if (done[op->befores[k]])
+                return mistake("reads a state after it was overwritten", u, i);
         done[u] = true;
         for (uint32_t k = 0; k < op->in_count; k++) {
             uint32_t copy = r->latest[op->in[k]];
