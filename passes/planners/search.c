@@ -25,7 +25,8 @@ enum { SHORTLIST = 24, TRIED = 6, TABU = 64, LEVELS = 100 };
 
 typedef struct candidate {
     uint32_t op, from, slot; /* make op's copy, unread since slot `from`, again in `slot` */
-    double benefit, score;   /* bytes over the budget, summed over slots; time per such byte */
+    double cost, benefit;    /* its own time; bytes over the budget, summed over slots */
+    double score;            /* time per such byte, with all that must run with it */
 } candidate;
 
 typedef struct repeat {
@@ -41,7 +42,6 @@ typedef struct searcher {
     int64_t *peaks;       /* by slot */
     double *over;         /* prefix sums of bytes over the budget */
     uint32_t *over_count; /* prefix counts of slots over the budget */
-    double rate; /* what a byte over the budget in a slot costs to get rid of, by experience */
     uint32_t *mark, stamp;
     uint32_t *closure, closure_count;
     ebb_slots_change tabu[TABU]; /* executions not to be added again in this repair */
@@ -90,7 +90,7 @@ static double relief(const searcher *f, uint64_t bytes, uint32_t first, uint32_t
 
 /* ---- what making a value again needs ---- */
 
-/* Copies that live on to `slot` take bytes on the way: what that is worth in time. */
+/* What is added over the budget, summed over slots, if so many bytes live through them. */
 static double burden(searcher *f, uint64_t bytes, uint32_t first, uint32_t last)
 {
     int64_t most = ebb_slots_most(&f->s, first, last) + (int64_t)bytes - f->budget;
@@ -98,42 +98,44 @@ static double burden(searcher *f, uint64_t bytes, uint32_t first, uint32_t last)
     if (most <= 0)
         return 0;
     double more = (double)bytes * (f->over_count[last + 1] - f->over_count[first]);
-    return f->rate * (more + (double)most);
+    return more > (double)most ? more : (double)most;
 }
 
-/* Fills closure[]: op and what must run with it in this slot. Returns the time that it takes and
- * what it burdens others with; INFINITY where it cannot be. */
-static double close_over(searcher *f, uint32_t op, uint32_t slot)
+/* Fills closure[]: op and what must run with it in this slot. An input that is gone by then either
+ * lives on, which takes from the benefit, or is made again, which takes time: whichever leaves the
+ * better ratio. Returns time by byte; INFINITY where nothing is gained. */
+static double close_over(searcher *f, uint32_t op, uint32_t slot, double benefit, double cost)
 {
     const ebb_remat_problem *p = f->p;
-    double price = 0;
     f->stamp++;
     f->closure_count = 0;
     f->closure[f->closure_count++] = op;
     f->mark[op] = f->stamp;
     for (uint32_t i = 0; i < f->closure_count; i++) {
         const ebb_remat_op *o = &p->ops[f->closure[i]];
-        price += o->cost_ns;
         f->s.work += 1 + o->in_count;
         for (uint32_t k = 0; k < o->in_count; k++) {
             uint32_t v = o->in[k], maker = p->values[v].op;
             uint32_t death = ebb_slots_death(&f->s, v, slot);
             if (death >= slot || (maker != EBB_REMAT_NONE && f->mark[maker] == f->stamp))
                 continue;
-            uint32_t last = slot < f->s.slot_count ? slot : f->s.slot_count - 1;
-            double wait = burden(f, p->values[v].bytes, death + 1, last);
-            if (wait <= 0)
+            double more = burden(f, p->values[v].bytes, death + 1, slot);
+            if (more <= 0)
                 continue;
-            if (maker == EBB_REMAT_NONE || !ebb_slots_may(&f->s, maker, slot) ||
-                wait <= p->ops[maker].cost_ns) {
-                price += wait;
+            bool may = maker != EBB_REMAT_NONE && ebb_slots_may(&f->s, maker, slot);
+            double price = may ? p->ops[maker].cost_ns : INFINITY;
+            if (more < benefit && (!may || cost * benefit <= (cost + price) * (benefit - more))) {
+                benefit -= more;
                 continue;
             }
+            if (!may)
+                return (double)INFINITY;
+            cost += price;
             f->mark[maker] = f->stamp;
             f->closure[f->closure_count++] = maker;
         }
     }
-    return price;
+    return cost / benefit;
 }
 
 static int by_number(const void *a, const void *b)
@@ -176,41 +178,40 @@ static void shortlist(candidate *list, uint32_t *count, candidate c)
     list[at] = c;
 }
 
-/* Values that wait through the slot, unread in it. */
+/* Makes a candidate of what this operator made last, if that waits in the slot for a later read. */
+static bool waits(searcher *f, uint32_t u, uint32_t slot, candidate *c)
+{
+    const ebb_remat_op *o = &f->p->ops[u];
+    uint32_t run = f->s.runs[u].count == 1 ? 0 : ebb_slots_run_at(&f->s, u, slot);
+    uint64_t bytes = 0;
+    f->s.work += 1;
+    *c = (candidate){.op = u, .slot = UINT32_MAX};
+    for (uint32_t k = 0; k < o->out_count; k++) {
+        uint32_t v = o->out[k];
+        if (f->s.runs[u].death[(size_t)run * o->out_count + k] <= slot)
+            continue;
+        uint32_t next = ebb_slots_next_read(&f->s, v, run, slot);
+        uint32_t last = ebb_slots_last_read(&f->s, v, run, slot + 1);
+        bytes += f->p->values[v].bytes;
+        c->slot = next < c->slot ? next : c->slot;
+        c->from = last > c->from ? last : c->from;
+    }
+    if (bytes == 0 || c->slot == UINT32_MAX || !ebb_slots_may(&f->s, u, c->slot))
+        return false;
+    c->benefit = relief(f, bytes, c->from < slot ? c->from + 1 : slot, c->slot - 1);
+    bool moves = run > 0 && c->from == f->s.runs[u].slot[run] && c->from < slot;
+    c->cost = moves ? 0 : o->cost_ns; // a repeat that nobody has read yet is only put off
+    c->score = c->cost / c->benefit;
+    return c->benefit > 0;
+}
+
 static uint32_t find_candidates(searcher *f, uint32_t slot, double noise, candidate *list)
 {
-    const ebb_remat_problem *p = f->p;
     uint32_t count = 0;
-    for (uint32_t u = 0; u < slot && u < p->op_count; u++) {
-        const ebb_remat_op *o = &p->ops[u];
-        uint32_t run = f->s.runs[u].count == 1 ? 0 : ebb_slots_run_at(&f->s, u, slot);
-        if (o->once || f->s.runs[u].slot[run] >= slot)
+    candidate c;
+    for (uint32_t u = 0; u < slot; u++) {
+        if (f->p->ops[u].once || !waits(f, u, slot, &c) || is_tabu(f, u, c.slot))
             continue;
-        uint32_t next = UINT32_MAX, from = 0;
-        uint64_t bytes = 0;
-        for (uint32_t k = 0; k < o->out_count; k++) {
-            uint32_t v = o->out[k];
-            if (f->s.runs[u].death[(size_t)run * o->out_count + k] < slot)
-                continue;
-            uint32_t read = ebb_slots_next_read(&f->s, v, run, slot - 1);
-            if (read == slot) { // an output that is needed here keeps nobody from leaving
-                continue;
-            }
-            uint32_t last = ebb_slots_last_read(&f->s, v, run, slot);
-            bytes += p->values[v].bytes;
-            next = read < next ? read : next;
-            from = last > from ? last : from;
-        }
-        f->s.work += 1;
-        if (bytes == 0 || next == UINT32_MAX || !ebb_slots_may(&f->s, u, next) ||
-            is_tabu(f, u, next))
-            continue;
-        candidate c = {.op = u, .from = from, .slot = next};
-        c.benefit = relief(f, bytes, from + 1, next - 1);
-        if (!(c.benefit > 0))
-            continue;
-        bool moves = run > 0 && from == f->s.runs[u].slot[run]; // nobody has read this repeat yet
-        c.score = (moves ? 0 : o->cost_ns) / c.benefit;
         if (noise > 0)
             c.score *= 1 + noise * (double)(draw(f) >> 40) / (double)(1 << 24);
         shortlist(list, &count, c);
@@ -218,10 +219,10 @@ static uint32_t find_candidates(searcher *f, uint32_t slot, double noise, candid
     return count;
 }
 
-static void drop_if_unread(searcher *f, uint32_t op, uint32_t before)
+static void drop_if_unread(searcher *f, uint32_t op, uint32_t slot)
 {
     const ebb_remat_op *o = &f->p->ops[op];
-    uint32_t run = ebb_slots_run_at(&f->s, op, before - 1);
+    uint32_t run = ebb_slots_run_at(&f->s, op, slot);
     if (run == 0)
         return;
     for (uint32_t k = 0; k < o->out_count; k++)
@@ -230,42 +231,89 @@ static void drop_if_unread(searcher *f, uint32_t op, uint32_t before)
     ebb_slots_drop(&f->s, op, f->s.runs[op].slot[run]);
 }
 
-/* One eviction at the fullest slot. *over: before and after. False: nothing helps. */
-static bool evict(searcher *f, double noise, double *over, uint32_t *uphill)
+static bool take(searcher *f, const candidate *c)
 {
-    candidate list[SHORTLIST];
-    uint32_t slot = ebb_slots_peak_slot(&f->s);
-    uint32_t count = find_candidates(f, slot, noise, list);
-    double bound = INFINITY;
-    uint32_t kept = 0;
-    for (uint32_t i = 0; i < count; i++) {
-        if (list[i].score > bound && i > 2) // the list is sorted by a lower bound of the score
-            break;
-        if (f->rate <= 0)
-            f->rate = list[i].score;
-        double own = list[i].score * list[i].benefit;
-        double price =
-            close_over(f, list[i].op, list[i].slot) - f->p->ops[list[i].op].cost_ns + own;
-        list[i].score = price / list[i].benefit;
-        bound = list[i].score < bound ? list[i].score : bound;
-        kept = i + 1;
-    }
-    double best_over = INFINITY;
-    candidate best = {0};
-    for (uint32_t tried = 0; tried < TRIED && tried < kept; tried++) {
-        uint32_t at = tried;
-        for (uint32_t i = tried + 1; i < kept; i++)
-            if (list[i].score < list[at].score)
-                at = i;
-        candidate c = list[at];
-        list[at] = list[tried];
+    if (close_over(f, c->op, c->slot, c->benefit, c->cost) == (double)INFINITY)
+        return false;
+    add_closure(f, c->slot);
+    drop_if_unread(f, c->op, c->slot - 1);
+    return true;
+}
+
+/* ---- uproot: where the repeats of a slot themselves are too much ---- */
+
+/* Drops the repeat of op in this slot, and what was repeated for it alone. */
+static void uproot_one(searcher *f, uint32_t op, uint32_t slot)
+{
+    ebb_slots_drop(&f->s, op, slot);
+    for (uint32_t i = f->s.lists[slot].count; i-- > 0;)
+        if (i < f->s.lists[slot].count && f->s.lists[slot].op[i] != slot)
+            drop_if_unread(f, f->s.lists[slot].op[i], slot);
+}
+
+/* Which repeat in the slot is best left to live on from before? UINT32_MAX: there is none. */
+static uint32_t find_root(searcher *f, uint32_t slot, double *over)
+{
+    uint32_t count = f->s.lists[slot].count, best = UINT32_MAX;
+    uint32_t stride = count / SHORTLIST + 1;
+    *over = INFINITY;
+    for (uint32_t i = draw_below(f, stride); i < count; i += stride) {
+        uint32_t op = f->s.lists[slot].op[i];
+        if (op == slot)
+            continue;
         size_t log = f->s.log_count;
-        (void)close_over(f, c.op, c.slot);
-        add_closure(f, c.slot);
-        drop_if_unread(f, c.op, c.slot);
+        uproot_one(f, op, slot);
+        double now = refresh(f);
+        ebb_slots_undo(&f->s, log);
+        if (now < *over && !is_tabu(f, op, slot)) {
+            *over = now;
+            best = op;
+        }
+    }
+    (void)refresh(f);
+    return best;
+}
+
+/* ---- one step towards the budget ---- */
+
+static void forbid(searcher *f, uint32_t op, uint32_t slot)
+{
+    if (f->tabu_count < TABU)
+        f->tabu[f->tabu_count++] = (ebb_slots_change){op, slot, true};
+}
+
+/* The best of the short list by what it costs with all that it needs, best first. */
+static uint32_t price_candidates(searcher *f, candidate *list, uint32_t count)
+{
+    double bound = INFINITY;
+    uint32_t priced = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        if (list[i].score > bound && i > 2) // what follows costs more even before it is priced
+            break;
+        candidate c = list[i];
+        c.score = close_over(f, c.op, c.slot, c.benefit, c.cost);
+        bound = c.score < bound ? c.score : bound;
+        uint32_t at = priced++;
+        for (; at > 0 && list[at - 1].score > c.score; at--)
+            list[at] = list[at - 1];
+        list[at] = c;
+    }
+    return priced;
+}
+
+/* Evicts at the fullest slot, or uproots there. *over: before and after. False: nothing helps. */
+static bool step(searcher *f, double noise, double *over, uint32_t *uphill)
+{
+    candidate list[SHORTLIST], best = {0};
+    uint32_t slot = ebb_slots_peak_slot(&f->s);
+    uint32_t count = price_candidates(f, list, find_candidates(f, slot, noise, list));
+    double best_over = INFINITY, root_over;
+    for (uint32_t i = 0; i < count && i < TRIED; i++) {
+        size_t log = f->s.log_count;
+        if (!take(f, &list[i]))
+            continue;
         double now = refresh(f);
         if (now < *over * (1 - 1e-12) - 0.5) {
-            f->rate = f->rate > 0 ? 0.8 * f->rate + 0.2 * c.score : c.score;
             *over = now;
             return true;
         }
@@ -273,18 +321,22 @@ static bool evict(searcher *f, double noise, double *over, uint32_t *uphill)
         (void)refresh(f);
         if (now < best_over) {
             best_over = now;
-            best = c;
+            best = list[i];
         }
     }
-    if (best_over == INFINITY || *uphill == 0 || best_over > 2 * *over + 1)
+    uint32_t root = find_root(f, slot, &root_over);
+    bool down = root_over < *over * (1 - 1e-12) - 0.5;
+    if (!down && (*uphill == 0 || (root_over > 3 * *over && best_over > 3 * *over)))
         return false;
-    (*uphill)--;
-    (void)close_over(f, best.op, best.slot);
-    add_closure(f, best.slot);
-    drop_if_unread(f, best.op, best.slot);
+    *uphill -= !down;
+    if (root_over <= best_over) { // forbidding the way back
+        uproot_one(f, root, slot);
+        forbid(f, root, slot);
+    } else {
+        (void)take(f, &best);
+        forbid(f, best.op, best.slot);
+    }
     *over = refresh(f);
-    if (f->tabu_count < TABU) // it must not be the answer to itself
-        f->tabu[f->tabu_count++] = (ebb_slots_change){best.op, best.slot, true};
     return true;
 }
 
@@ -292,9 +344,9 @@ static bool evict(searcher *f, double noise, double *over, uint32_t *uphill)
 static bool repair(searcher *f, double noise, double cost_limit)
 {
     double over = refresh(f);
-    uint32_t uphill = 12;
+    uint32_t uphill = 24;
     while (over > 0 && !f->s.failed) {
-        if (f->s.cost_ns > cost_limit || !evict(f, noise, &over, &uphill))
+        if (f->s.cost_ns > cost_limit || !step(f, noise, &over, &uphill))
             return false;
     }
     return !f->s.failed;
@@ -384,8 +436,8 @@ static void ruin(searcher *f)
         if (!is_there(f, r))
             continue;
         ebb_slots_drop(&f->s, r.op, r.slot);
-        if (f->tabu_count < TABU && draw_below(f, 4) != 0)
-            f->tabu[f->tabu_count++] = (ebb_slots_change){r.op, r.slot, true};
+        if (draw_below(f, 4) != 0)
+            forbid(f, r.op, r.slot);
         dropped++;
     }
 }
@@ -478,12 +530,19 @@ static ebb_status go_down(searcher *f, level *levels, uint32_t count, uint64_t s
 {
     uint64_t share = steps / count;
     *reached = 0;
+    f->s.log_count = 0;
     for (uint32_t k = 0; k < count; k++) {
         f->budget = levels[k].budget;
-        if (!repair(f, 0, INFINITY)) {
-            EBB_TRY(load(f, &levels[*reached].point.schedule)); // as it was before the attempt
-            break;
+        bool fits = false;
+        for (int attempt = 0; attempt < 4 && !fits; attempt++) {
+            f->tabu_count = 0;
+            fits = repair(f, attempt * 0.7, INFINITY);
+            if (!fits)
+                ebb_slots_undo(&f->s, 0);
         }
+        f->tabu_count = 0;
+        if (!fits)
+            break;
         polish(f);
         improve(f, share);
         polish(f);
@@ -559,6 +618,10 @@ static ebb_status plan(ebb_remat_schedule *schedule, const ebb_remat_problem *pr
                        uint64_t budget, uint64_t steps, ebb_arena *arena)
 {
     ebb_remat_frontier frontier;
+    bool proven;
+    EBB_TRY(ebb_remat_exact(schedule, &proven, problem, budget, steps, arena));
+    if (schedule->ops != NULL)
+        return NULL;
     EBB_TRY(ebb_remat_frontier_find(&frontier, problem, steps, arena));
     if (frontier.count == 0)
         return ebb_remat_keep_all(schedule, problem, arena);

@@ -1,0 +1,309 @@
+/* fit: the joint planner. Keeps a step within a budget, at the least time it can find.
+ *
+ *   before   every value that the backward reads waits in the arena
+ *   after    some wait, some are made again, some wait in a smaller form that another pass offers
+ *
+ * 1. Variants. Passes make offers (ebb_offered): here are so many bytes less, for so much time. The
+ *    step as it is, the step with the offers that cost next to nothing, and the step with all of
+ *    them, are variants. `allow` says how exact an offer must be.
+ * 2. Frontiers. For each variant the search planner finds what each budget costs, in recomputation
+ *    (planners/search.h), on the list as it stands and on a list in a better order.
+ * 3. Choice. Of all points, the cheapest whose arena, tried on a copy as the executor would lay it
+ *    out, keeps to the budget. The points do not depend on the budget: so a smaller one never gives
+ *    a larger arena, and a larger one never a slower step.
+ *
+ * A budget that no point meets changes nothing: the error names the least that was reached, its
+ * price, and the tensors that pin it.
+ *
+ * Exact as long as `allow` is exact.
+ */
+#include <math.h>
+#include <stdlib.h>
+
+#include "passes/common.h"
+#include "passes/passes.h"
+#include "passes/planners/search.h"
+#include "passes/trial.h"
+
+enum { VARIANTS = 3, PINNED = 4 };
+
+/* Offers below this price count as next to nothing: it is what copying a byte twice costs. */
+static const double cheap_ns_per_byte = 0.2;
+
+typedef struct wish { /* how a variant decides */
+    double most_ns_per_byte;
+    size_t heard, taken;
+    uint64_t saved_bytes;
+} wish;
+
+typedef struct variant {
+    wish wish;
+    ebb_model *model;
+    ebb_trial trial;
+    ebb_remat_frontier frontier;
+} variant;
+
+typedef struct choice {
+    const variant *v;
+    const ebb_remat_point *point;
+    uint64_t bytes; /* of the arena; 0: not tried yet */
+    double ns;
+} choice;
+
+typedef struct joint {
+    ebb_edit *e;
+    const char *backend;
+    ebb_exactness allowed;
+    uint64_t steps;
+    variant variants[VARIANTS];
+    size_t variant_count;
+    choice *choices; /* cheapest first */
+    size_t choice_count;
+} joint;
+
+/* ---- variants ---- */
+
+static bool decide(void *context, const ebb_pass *pass, ebb_node site, const ebb_offer *offer)
+{
+    wish *w = context;
+    (void)pass;
+    (void)site;
+    w->heard++;
+    if (offer->saved_bytes <= 0 ||
+        offer->added_ns > w->most_ns_per_byte * (double)offer->saved_bytes)
+        return false;
+    w->taken++;
+    w->saved_bytes += (uint64_t)offer->saved_bytes;
+    return true;
+}
+
+/* Lets every pass that makes offers work on g, as the wish decides. */
+static ebb_status take_offers(joint *j, ebb_graph *g, wish *w)
+{
+    size_t count;
+    const ebb_pass *const *roll = ebb_passes(&count);
+    w->heard = w->taken = 0;
+    w->saved_bytes = 0;
+    for (size_t i = 0; i < count; i++) {
+        ebb_report report;
+        if (!roll[i]->offers || roll[i]->exactness > j->allowed)
+            continue;
+        EBB_TRY(ebb_pipeline_one(g, roll[i], decide, w, j->e->scratch, &report));
+    }
+    ebb_report report;
+    return ebb_pipeline_one(g, &ebb_pass_drop_saves, NULL, NULL, j->e->scratch, &report);
+}
+
+static ebb_status make_variant(joint *j, double most_ns_per_byte)
+{
+    variant *v = &j->variants[j->variant_count];
+    *v = (variant){.wish = {.most_ns_per_byte = most_ns_per_byte}};
+    j->variant_count++;
+    EBB_TRY(ebb_model_copy(&v->model, j->e->g->model));
+    ebb_graph *g = v->model->graph;
+    EBB_TRY(take_offers(j, g, &v->wish));
+    for (size_t i = 0; i + 1 < j->variant_count; i++)
+        if (j->variants[i].wish.taken == v->wish.taken) { // the same decisions, the same graph
+            ebb_model_free(v->model);
+            j->variant_count--;
+            return NULL;
+        }
+    EBB_TRY(ebb_trial_weigh(&v->trial, j->e->scratch, g, j->backend));
+    return ebb_remat_frontier_find(&v->frontier, &v->trial.source.problem, j->steps, j->e->scratch);
+}
+
+static ebb_status make_variants(joint *j)
+{
+    EBB_TRY(make_variant(j, -INFINITY));
+    EBB_TRY(make_variant(j, cheap_ns_per_byte));
+    return make_variant(j, INFINITY);
+}
+
+/* ---- choices ---- */
+
+static int cheapest_first(const void *a, const void *b)
+{
+    const choice *x = a, *y = b;
+    if (x->point->cost_ns != y->point->cost_ns)
+        return x->point->cost_ns < y->point->cost_ns ? -1 : 1;
+    return (x->point->peak_bytes > y->point->peak_bytes) -
+           (x->point->peak_bytes < y->point->peak_bytes);
+}
+
+static ebb_status list_choices(joint *j)
+{
+    size_t total = 0;
+    for (size_t i = 0; i < j->variant_count; i++)
+        total += j->variants[i].frontier.count;
+    j->choices = EBB_SCRATCH(j->e, choice, total + 1);
+    if (j->choices == NULL)
+        return ebb_error_memory();
+    for (size_t i = 0; i < j->variant_count; i++)
+        for (size_t k = 0; k < j->variants[i].frontier.count; k++)
+            j->choices[j->choice_count++] =
+                (choice){.v = &j->variants[i], .point = &j->variants[i].frontier.points[k]};
+    qsort(j->choices, j->choice_count, sizeof *j->choices, cheapest_first);
+    return NULL;
+}
+
+static ebb_status try_choice(const joint *j, choice *c)
+{
+    if (c->bytes != 0)
+        return NULL;
+    return ebb_trial_schedule(&c->bytes, &c->ns, &c->v->trial, c->v->model->graph,
+                              &c->point->schedule, j->backend);
+}
+
+/* The cheapest point whose arena keeps to the budget; NULL: none does. */
+static ebb_status choose(const joint *j, uint64_t budget, choice **chosen)
+{
+    *chosen = NULL;
+    for (size_t i = 0; i < j->choice_count && *chosen == NULL; i++) {
+        choice *c = &j->choices[i];
+        if (c->point->peak_bytes > budget)
+            continue;
+        EBB_TRY(try_choice(j, c));
+        if (c->bytes <= budget)
+            *chosen = c;
+    }
+    return NULL;
+}
+
+/* ---- a budget that cannot be met ---- */
+
+/* The largest tensors alive where the lowest schedule is fullest, as text. */
+static const char *what_pins(joint *j, const choice *c)
+{
+    const ebb_remat_problem *p = &c->v->trial.source.problem;
+    const ebb_remat_schedule *s = &c->point->schedule;
+    ebb_arena *scratch = j->e->scratch;
+    ebb_remat_weight w;
+    if (ebb_remat_weigh(&w, NULL, p, s, scratch) != NULL || s->count == 0)
+        return "";
+    const ebb_remat_op *op = &p->ops[s->ops[w.peak_at]];
+    const char *text = ebb_arena_printf(
+        scratch, "; it is fullest at %s",
+        ebb_node_label(c->v->model->graph, c->v->trial.source.node[s->ops[w.peak_at]]));
+    for (int pass = 0; pass < 2; pass++) { // inputs, then outputs, of the operator there
+        const uint32_t *list = pass == 0 ? op->in : op->out;
+        uint32_t count = pass == 0 ? op->in_count : op->out_count;
+        for (uint32_t k = 0; k < count && k < PINNED && text != NULL; k++)
+            text = ebb_arena_printf(
+                scratch, "%s%s'%s' (%llu)", text, pass == 0 && k == 0 ? ", with " : ", ",
+                ebb_value_name(c->v->model->graph, c->v->trial.source.value[list[k]]),
+                (unsigned long long)p->values[list[k]].bytes);
+    }
+    return text != NULL ? text : "";
+}
+
+static ebb_status refuse(joint *j, const ebb_trial *before, uint64_t budget)
+{
+    choice *least = NULL;
+    for (size_t i = 0; i < j->variant_count; i++) { // the lowest points of each variant
+        size_t tried = 0;
+        for (size_t k = j->choice_count; k-- > 0 && tried < 3;) {
+            choice *c = &j->choices[k];
+            if (c->v != &j->variants[i])
+                continue;
+            tried++;
+            EBB_TRY(try_choice(j, c));
+            if (least == NULL || c->bytes < least->bytes)
+                least = c;
+        }
+    }
+    if (least == NULL)
+        return ebb_error(EBB_NO_PLAN, "nothing in this step can be made smaller");
+    uint64_t floor = UINT64_MAX;
+    for (size_t i = 0; i < j->variant_count; i++) {
+        uint64_t f = ebb_remat_floor(&j->variants[i].trial.source.problem);
+        floor = f < floor ? f : floor;
+    }
+    double slower = before->estimate.ns > 0 ? least->ns / before->estimate.ns : 1;
+    return ebb_hint(
+        ebb_error(EBB_NO_PLAN,
+                  "no plan keeps to %llu bytes: the least reached is %llu bytes, at %.2f times the "
+                  "step time%s; no plan at all can be below %llu",
+                  (unsigned long long)budget, (unsigned long long)least->bytes, slower,
+                  what_pins(j, least), (unsigned long long)floor),
+        "give a budget of at least %llu%s", (unsigned long long)least->bytes,
+        j->allowed == EBB_EXACT ? ", or allow=rounding" : "");
+}
+
+/* ---- the change ---- */
+
+static ebb_status apply(joint *j, const choice *c, const ebb_trial *before)
+{
+    ebb_edit *e = j->e;
+    wish w = c->v->wish;
+    ebb_trial now;
+    size_t copies;
+    EBB_TRY(take_offers(j, e->g, &w));
+    EBB_TRY(ebb_trial_weigh(&now, e->scratch, e->g, j->backend));
+    if (now.source.problem.op_count != c->v->trial.source.problem.op_count)
+        return ebb_error(EBB_VERIFY, "the offers taken on the graph are not those on its copy");
+    EBB_TRY(ebb_remat_apply(e, &now.source, &c->point->schedule, &copies));
+    for (size_t i = 0; i < copies + w.taken; i++) {
+        ebb_found(e);
+        ebb_applied(e);
+    }
+    EBB_TRY(ebb_note(e,
+                     "%llu -> %llu bytes, estimated time %.3f times: %zu nodes run again, %zu of "
+                     "%zu offers taken",
+                     (unsigned long long)before->bytes, (unsigned long long)c->bytes,
+                     before->estimate.ns > 0 ? c->ns / before->estimate.ns : 1.0, copies, w.taken,
+                     w.heard));
+    return NULL;
+}
+
+static void release(joint *j)
+{
+    for (size_t i = 0; i < j->variant_count; i++)
+        ebb_model_free(j->variants[i].model);
+}
+
+static ebb_status plan_and_apply(joint *j, const ebb_trial *before, uint64_t budget)
+{
+    choice *chosen;
+    EBB_TRY(make_variants(j));
+    EBB_TRY(list_choices(j));
+    EBB_TRY(choose(j, budget, &chosen));
+    return chosen != NULL ? apply(j, chosen, before) : refuse(j, before, budget);
+}
+
+static ebb_status run(ebb_edit *e)
+{
+    joint j = {.e = e,
+               .backend = ebb_option_string(e, "backend"),
+               .steps = (uint64_t)(fmax(0.01, ebb_option_float(e, "time")) * 1e6)};
+    const char *allow = ebb_option_string(e, "allow");
+    j.allowed = strcmp(allow, "lossy") == 0      ? EBB_LOSSY
+                : strcmp(allow, "rounding") == 0 ? EBB_ROUNDING
+                                                 : EBB_EXACT;
+    ebb_trial before;
+    uint64_t budget;
+    EBB_TRY(ebb_trial_weigh(&before, e->scratch, e->g, j.backend));
+    EBB_TRY(ebb_option_bytes(e, "budget", before.bytes, &budget));
+    if (budget >= before.bytes)
+        return ebb_note(e, "nothing to do: the step takes %llu bytes, within the budget of %llu",
+                        (unsigned long long)before.bytes, (unsigned long long)budget);
+    ebb_status status = plan_and_apply(&j, &before, budget);
+    release(&j);
+    return status;
+}
+
+static const ebb_option options[] = {
+    {"budget", EBB_OPTION_BYTES, NULL, NULL, "bytes that the step may take: 6GiB, 512MB, 80%"},
+    {"allow", EBB_OPTION_CHOICE, "exact", "exact|rounding|lossy",
+     "how exact the passes must be whose offers are taken"},
+    {"time", EBB_OPTION_FLOAT, "4", NULL, "work to spend on planning, in seconds of one core"},
+    {"backend", EBB_OPTION_CHOICE, "cpu", "cpu|plain", "whose kernels' scratch counts"},
+    {NULL, EBB_OPTION_INT, NULL, NULL, NULL},
+};
+
+const ebb_pass ebb_pass_fit = {
+    .name = "fit",
+    .doc = "keep the step within a budget of bytes, at the least time",
+    .exactness = EBB_EXACT,
+    .options = options,
+    .run = run,
+};
