@@ -24,7 +24,8 @@ typedef struct ebb_order_weight {
     uint64_t peak;
     uint32_t at;    /* the first position with the peak */
     uint32_t times; /* how many positions have it */
-    double area;    /* bytes alive, summed over the positions */
+    double area;    /* bytes alive, summed over the operators that make any: so an update, which
+                     * makes none, does not count as worse for running while much is alive */
 } ebb_order_weight;
 
 typedef struct ebb_order_flow ebb_order_flow; /* order_cut.c */
@@ -35,6 +36,7 @@ typedef struct ebb_order {
     /* Who must run before and after operator u: pred[pred_from[u]] ... pred[pred_from[u + 1] - 1].
      */
     uint32_t *pred_from, *pred, *succ_from, *succ;
+    uint64_t *made; /* by operator: bytes of its outputs */
     /* Of the order weighed last. */
     uint32_t *position; /* by operator */
     uint32_t *last;     /* by value: position of its last read; UINT32_MAX: to the end */

@@ -10,8 +10,10 @@
  *     free   = all others                r --never--> p        in D; r is in D only with its p
  *
  * In a training step nearly all operators are tied to u one way or the other, so the network is
- * small: gradients of weights and updates of other layers, branches. Minimum cuts are closed under
- * union and intersection: there is a smallest and a largest one.
+ * small: gradients of weights and updates of other layers, branches. There may be many minimum
+ * cuts. Each operator that changes sides adds a fraction of a byte, so that it is one close to the
+ * order as it stands; these are closed under union and intersection: there is a smallest and a
+ * largest one.
  *
  * Maximum flow by Dinic's method.
  */
@@ -36,7 +38,20 @@ struct ebb_order_flow {
     uint64_t *left;      /* by edge: capacity that is left */
     bool *seen;          /* by value; all false between uses */
     uint32_t op_count, node_count, edge_count;
+    uint32_t shift; /* capacities are bytes << shift */
 };
+
+/* Bytes are counted in fractions small enough for all operators, where there is room. */
+static uint32_t fraction(const ebb_order *o)
+{
+    uint64_t most = 1;
+    uint32_t shift = 0;
+    for (uint32_t v = 0; v < o->p->value_count; v++)
+        most += o->p->values[v].bytes < never ? o->p->values[v].bytes / 2 : never / 2;
+    while (shift < 20 && (o->n >> shift) != 0 && most < never >> (shift + 2))
+        shift++;
+    return shift;
+}
 
 static ebb_status make_flow(ebb_order *o)
 {
@@ -63,6 +78,7 @@ static ebb_status make_flow(ebb_order *o)
         f->level == NULL || f->queue == NULL || f->path == NULL || f->next == NULL ||
         f->to == NULL || f->left == NULL || f->seen == NULL)
         return ebb_error_memory();
+    f->shift = fraction(o);
     o->flow = f;
     return NULL;
 }
@@ -137,24 +153,28 @@ static void link_value(ebb_order *o, ebb_order_flow *f, uint32_t v)
     if (maker == SINK || (stays && maker == SOURCE))
         return; // dead, or alive, in any case
     if (stays) {
-        link(f, maker, SINK, value->bytes);
+        link(f, maker, SINK, value->bytes << f->shift);
     } else if (readers == 1) {
-        link(f, maker, one, value->bytes);
+        link(f, maker, one, value->bytes << f->shift);
     } else if (readers > 1) {
         uint32_t node = f->node_count++;
         f->head[node] = NOWHERE;
-        link(f, maker, node, value->bytes);
+        link(f, maker, node, value->bytes << f->shift);
         for (uint32_t k = 0; k < value->reader_count; k++)
             if (f->node[value->readers[k]] >= FREE)
                 link(f, node, f->node[value->readers[k]], never);
     }
 }
 
-static void link_all(ebb_order *o, ebb_order_flow *f)
+static void link_all(ebb_order *o, ebb_order_flow *f, uint32_t at)
 {
     for (uint32_t i = 0; i < f->op_count; i++) {
         uint32_t u = f->ops[i];
         const ebb_remat_op *op = &o->p->ops[u];
+        if (o->position[u] < at)
+            link(f, SOURCE, f->node[u], 1);
+        else
+            link(f, f->node[u], SINK, 1);
         for (uint32_t k = o->pred_from[u]; k < o->pred_from[u + 1]; k++)
             if (f->node[o->pred[k]] >= FREE)
                 link(f, f->node[u], f->node[o->pred[k]], never);
@@ -243,7 +263,7 @@ ebb_status ebb_order_cut(ebb_order *o, const uint32_t *seq, uint32_t at, uint32_
     ebb_order_flow *f = o->flow;
     if (!take_sides(o, f, seq, at, reach))
         return NULL;
-    link_all(o, f);
+    link_all(o, f, at);
     uint64_t limit = o->limit, most = o->work + (o->limit - o->work) / 8;
     o->limit = o->work < o->limit ? most : o->limit; // no single cut takes all that is left
     for (walk(o, f, SOURCE, true); f->level[SINK] != 0 && !ebb_order_spent(o);

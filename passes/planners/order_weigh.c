@@ -72,6 +72,7 @@ ebb_status ebb_order_init(ebb_order *o, const ebb_remat_problem *problem, ebb_ar
 {
     *o = (ebb_order){.p = problem, .n = problem->op_count, .arena = arena};
     size_t n = (size_t)o->n + 1, values = (size_t)problem->value_count + 1;
+    o->made = EBB_NEW(arena, uint64_t, n);
     o->position = EBB_NEW(arena, uint32_t, n);
     o->last = EBB_NEW(arena, uint32_t, values);
     o->state = EBB_NEW(arena, uint64_t, n);
@@ -80,9 +81,13 @@ ebb_status ebb_order_init(ebb_order *o, const ebb_remat_problem *problem, ebb_ar
     o->anchor = EBB_NEW(arena, uint32_t, n + 1);
     o->bucket = EBB_NEW(arena, uint32_t, n + 1);
     o->local = EBB_NEW(arena, uint32_t, values);
-    if (o->position == NULL || o->last == NULL || o->state == NULL || o->live == NULL ||
-        o->dying == NULL || o->anchor == NULL || o->bucket == NULL || o->local == NULL)
+    if (o->made == NULL || o->position == NULL || o->last == NULL || o->state == NULL ||
+        o->live == NULL || o->dying == NULL || o->anchor == NULL || o->bucket == NULL ||
+        o->local == NULL)
         return ebb_error_memory();
+    for (uint32_t u = 0; u < o->n; u++)
+        for (uint32_t k = 0; k < problem->ops[u].out_count; k++)
+            o->made[u] += problem->values[problem->ops[u].out[k]].bytes;
     return find_pairs(o);
 }
 
@@ -139,11 +144,10 @@ ebb_order_weight ebb_order_weigh(ebb_order *o, const uint32_t *seq)
     for (uint32_t i = 0; i < o->n; i++) {
         const ebb_remat_op *op = &o->p->ops[seq[i]];
         o->state[i] = live;
-        for (uint32_t k = 0; k < op->out_count; k++)
-            live += o->p->values[op->out[k]].bytes;
+        live += o->made[seq[i]];
         uint64_t here = live + op->workspace - taken_over(o, op, i);
         o->live[i] = here;
-        w.area += (double)here;
+        w.area += o->made[seq[i]] > 0 ? (double)here : 0;
         if (here > w.peak || (here == w.peak && w.times == 0))
             w = (ebb_order_weight){here, i, 1, w.area};
         else if (here == w.peak)

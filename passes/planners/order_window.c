@@ -146,7 +146,7 @@ static set run_after(const stretch *s, const set *before, uint32_t k)
         dead += dies(s, op->in[i], after.members) ? s->o->p->values[op->in[i]].bytes : 0;
     uint64_t here = live + op->workspace - taken_over(s, op, after.members);
     after.peak = here > before->peak ? here : before->peak;
-    after.area = before->area + (double)here;
+    after.area = before->area + (s->o->made[s->ops[k]] > 0 ? (double)here : 0);
     after.live = live - dead;
     s->o->work += 2 * (uint64_t)(op->in_count + op->out_count) + 2;
     return after;
