@@ -79,17 +79,26 @@ void cli_show_passes(const json_t *o);
 void cli_show_plan(const json_t *o);
 void cli_show_diff(const json_t *o);
 void cli_show_profile(const json_t *o);
+void cli_show_bench(const json_t *o);
+/* curve.c: of a plan */
+void cli_show_curve(const json_t *plan);
+void cli_show_neighbourhood(const json_t *plan);
 
 /* ---- models ---- */
 
 /* Opens files[0], applies --dim and --shape. */
 ebb_status cli_open(const cli *c, ebb_model **model);
+ebb_status cli_open_at(const cli *c, ebb_model **model, int file);
+ebb_status cli_bind(const cli *c, ebb_model *model); /* --dim and --shape alone */
 
 /* The pipeline that makes a step of a model as --loss, --optimizer, --train ... say. */
 ebb_status cli_make_step(const cli *c, ebb_model *model, char **json);
 bool cli_wants_step(const cli *c);                      /* any of those options was given */
 ebb_status cli_weights(const cli *c, ebb_model *model); /* --init, --weights */
-ebb_status cli_rewrite(const cli *c, ebb_model *model, const char *pipeline, char **json);
+/* --costs, --pass and --budget on a graph as it stands; *json stays NULL where none is given. */
+ebb_status cli_change_step(const cli *c, ebb_model *model, char **json);
+/* --costs, --budget and --plan-time, before anything is opened: a sentence and an exit code. */
+int cli_check_planning(const cli *c);
 ebb_status cli_inspect(const ebb_model *model, json_t **object); /* for json_decref */
 ebb_status cli_has_step(const ebb_model *model, bool *step);
 

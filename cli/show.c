@@ -161,10 +161,23 @@ static void show_categories(const json_t *plan)
     }
 }
 
+/* What passes that plan had to say: fit, recompute, cost. */
+static void show_notes(const json_t *o)
+{
+    size_t i, k;
+    json_t *p, *note;
+    json_array_foreach(json_object_get(o, "passes"), i, p)
+    {
+        json_array_foreach(json_object_get(p, "notes"), k, note)
+            printf("%-6s %s\n", cli_text(p, "name"), json_string_value(note));
+    }
+}
+
 void cli_show_plan(const json_t *o)
 {
     size_t i;
     json_t *t;
+    show_notes(o);
     printf("peak   %s at %s\n", bytes_of(o, "peak_bytes"), cli_text(o, "peak_node"));
     printf("arena  %s (%.2f %% above the bound)\n", bytes_of(o, "arena_bytes"),
            100 * (cli_real(o, "arena_bytes") / cli_real(o, "lower_bound_bytes") - 1));
@@ -173,6 +186,8 @@ void cli_show_plan(const json_t *o)
     show_categories(o);
     json_array_foreach(json_object_get(o, "peak_tensors"), i, t) if (i < 10) printf(
         "  %12s  %-10s %s\n", bytes_of(t, "bytes"), cli_text(t, "category"), cli_text(t, "name"));
+    cli_show_curve(o);
+    cli_show_neighbourhood(o);
     printf("%lld nodes, %.3g GFLOP, planned %s a step\n", (long long)cli_real(o, "nodes"),
            cli_real(o, "flops") / 1e9, time_of(o, "planned_ns"));
     if (json_object_get(o, "measured_arena_bytes") != NULL)
@@ -227,4 +242,31 @@ void cli_show_profile(const json_t *o)
     json_array_foreach(json_object_get(o, "operators"), i, p)
         printf("%-34s %6lld %12s %9.1f %9.1f\n", cli_text(p, "op"), (long long)cli_real(p, "calls"),
                time_of(p, "ns"), cli_real(p, "gflops_per_s"), cli_real(p, "gb_per_s"));
+}
+
+/* The share of the step that the medians of its nodes add up to shows how quiet the machine was. */
+void cli_show_bench(const json_t *o)
+{
+    size_t i;
+    json_t *p;
+    printf("%-40s %6s %6s %12s %10s\n", "step", "nodes", "steps", "time", "in nodes");
+    json_array_foreach(json_object_get(o, "steps"), i, p)
+    {
+        double step = cli_real(p, "step_ns");
+        printf("%-40s %6lld %6lld %12s %8.1f %%\n", cli_text(p, "model"),
+               (long long)cli_real(p, "nodes"), (long long)cli_real(p, "steps"),
+               time_of(p, "step_ns"), step > 0 ? 100 * cli_real(p, "nodes_ns") / step : 0);
+    }
+    printf("%-40s %8s %9s %9s %9s %8s\n", "operator", "measured", "fixed us", "GFLOP/s", "GB/s",
+           "off by");
+    json_array_foreach(json_object_get(o, "rates"), i, p)
+    {
+        double flop = cli_real(p, "ns_per_flop"), byte = cli_real(p, "ns_per_byte");
+        printf("%-40s %8lld %9.1f %9.1f %9.1f %6.1f %%\n", cli_text(p, "family"),
+               (long long)cli_real(p, "entries"), cli_real(p, "fixed_ns") / 1e3,
+               flop > 0 ? 1 / flop : 0, byte > 0 ? 1 / byte : 0, 100 * cli_real(p, "error"));
+    }
+    printf("%lld signatures, %zu operators, %lld threads: %s\n", (long long)cli_real(o, "entries"),
+           json_array_size(json_object_get(o, "rates")), (long long)cli_real(o, "threads"),
+           cli_text(o, "path"));
 }

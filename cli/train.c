@@ -321,10 +321,9 @@ static ebb_status prepare(const cli *c, ebb_model **model, ebb_data **data, loop
         status = bind_inputs(*model, *data, l);
     if (status == NULL)
         status = cli_has_step(*model, &step);
-    if (status == NULL && !step) {
-        status = cli_make_step(c, *model, &json);
-        ebb_release(json);
-    }
+    if (status == NULL)
+        status = step ? cli_change_step(c, *model, &json) : cli_make_step(c, *model, &json);
+    ebb_release(json);
     if (status == NULL)
         status = find_feeds(*model, *data, l);
     return status;
@@ -362,6 +361,8 @@ int cli_train(const cli *c)
     int code = EBB_USAGE;
     if (!cli_has(c, "--data"))
         return cli_usage("say what to train on: --data FILE");
+    if (cli_check_planning(c) != EBB_OK)
+        return EBB_USAGE;
     if (!read_options(c, &l, &epochs, &storage))
         goto done;
     ebb_status status = prepare(c, &model, &data, &l);

@@ -25,13 +25,17 @@ const cli_option cli_options[] = {
     {"--dry-run", NULL, "report, and write nothing"},
     {"--print-after", "PASS", "print the graph after this pass, or after `all`"},
     {"--verify-each", NULL, "check every rule of a legal graph after each pass"},
+    {"--costs", "FILE", "plan by measured times: what `ebb bench --calibrate` wrote"},
+    {"--budget", "6GiB|80%|none", "make the step fit: bytes, or a share of what it needs now"},
+    {"--plan-time", "SECONDS", "how long to look for a plan (with --budget)"},
+    {"--calibrate", NULL, "measure operators; write their times to -o FILE"},
     {"--run", NULL, "also run a step and report what was measured"},
     {"--data", "FILE", "arrays: .npz, .npy, .safetensors or a test_data_set folder"},
     {"--map", "ARRAY=INPUT", "which array feeds which input where names differ (repeatable)"},
     {"--save", "FILE", "write all outputs to a safetensors file"},
     {"--batch", "N", "rows in a step (default 32)"},
     {"--epochs", "N", "times through the data (default 1)"},
-    {"--steps", "N", "stop after this many steps"},
+    {"--steps", "N", "stop after this many steps; bench: how many to time (default 7)"},
     {"--no-shuffle", NULL, "take rows in the order of the file"},
     {"--repeat-batch", NULL, "train on the first batch again and again (a check that the loss falls)"},
     {"--checkpoint", "FILE", "write the state here at the end, atomically"},
@@ -48,173 +52,9 @@ const int cli_option_count = (int)(sizeof cli_options / sizeof cli_options[0]);
 #define MODEL "--dim", "--shape"
 #define STEP "--loss", "--optimizer", "--train", "--freeze", "--dropout", "--batch-norm", "--pass", \
              "--strict", "--print-after", "--verify-each", "--seed"
+#define PLANNING "--costs", "--budget", "--plan-time"
 #define RUN "--backend", "--threads", "--init", "--weights"
 // clang-format on
-
-/* ---- models ---- */
-
-static ebb_status set_shape(ebb_model *model, const char *text)
-{
-    char input[256];
-    const char *colon = strrchr(text, ':');
-    int64_t dims[12];
-    int rank = 0;
-    if (colon == NULL || (size_t)(colon - text) >= sizeof input)
-        return ebb_set_shape(model, text, NULL, -1); // says what was expected
-    (void)snprintf(input, sizeof input, "%.*s", (int)(colon - text), text);
-    for (const char *at = colon + 1; *at != '\0' && rank < 12;) {
-        char *end;
-        dims[rank++] = strtoll(at, &end, 10);
-        if (end == at || (*end != 'x' && *end != '\0'))
-            return ebb_set_shape(model, input, NULL, -1);
-        at = *end == 'x' ? end + 1 : end;
-    }
-    return ebb_set_shape(model, input, dims, rank);
-}
-
-static ebb_status set_dim(ebb_model *model, const char *text)
-{
-    char name[256];
-    const char *equals = strrchr(text, '=');
-    char *end = NULL;
-    if (equals == NULL || (size_t)(equals - text) >= sizeof name)
-        return ebb_set_dim(model, text, -1); // says what was expected
-    (void)snprintf(name, sizeof name, "%.*s", (int)(equals - text), text);
-    long long size = strtoll(equals + 1, &end, 10);
-    return ebb_set_dim(model, name, *end == '\0' && end != equals + 1 ? size : -1);
-}
-
-static ebb_status bind(const cli *c, ebb_model *model)
-{
-    ebb_status status = NULL;
-    const char *text;
-    for (int at = 0; status == NULL && (text = cli_next(c, "--dim", &at)) != NULL;)
-        status = set_dim(model, text);
-    for (int at = 0; status == NULL && (text = cli_next(c, "--shape", &at)) != NULL;)
-        status = set_shape(model, text);
-    return status;
-}
-
-ebb_status cli_open(const cli *c, ebb_model **model)
-{
-    ebb_status status = ebb_open(model, c->files[0]);
-    return status == NULL ? bind(c, *model) : status;
-}
-
-ebb_status cli_weights(const cli *c, ebb_model *model)
-{
-    ebb_status status = NULL;
-    if (cli_has(c, "--init"))
-        status = ebb_init_weights(model, strtoull(cli_get(c, "--seed", "0"), NULL, 10));
-    if (status == NULL && cli_has(c, "--weights"))
-        status = ebb_load_weights(model, cli_get(c, "--weights", NULL));
-    return status;
-}
-
-bool cli_wants_step(const cli *c)
-{
-    static const char *const options[] = {"--loss",   "--optimizer", "--train",
-                                          "--freeze", "--dropout",   "--batch-norm"};
-    for (size_t i = 0; i < sizeof options / sizeof options[0]; i++)
-        if (cli_has(c, options[i]))
-            return true;
-    return false;
-}
-
-/* ---- pipelines: text that grows ---- */
-
-typedef struct pipeline {
-    char text[16384];
-    size_t length;
-} pipeline;
-
-static void add(pipeline *p, const char *format, const char *a, const char *b)
-{
-    int n = snprintf(p->text + p->length, sizeof p->text - p->length, format, a, b);
-    if (n > 0 && p->length + (size_t)n < sizeof p->text)
-        p->length += (size_t)n;
-}
-
-/* "cross-entropy:axis=1" -> "loss:cross-entropy,axis=1" */
-static void add_spec(pipeline *p, const char *pass, const char *spec)
-{
-    char text[4096];
-    (void)snprintf(text, sizeof text, "%s", spec);
-    char *colon = strchr(text, ':');
-    if (colon != NULL)
-        *colon = ',';
-    add(p, ",%s:%s", pass, text);
-}
-
-static void print_graph(void *context, const char *pass, const char *text)
-{
-    (void)context;
-    printf("# after %s\n%s\n", pass, text);
-}
-
-ebb_status cli_rewrite(const cli *c, ebb_model *model, const char *text, char **json)
-{
-    const ebb_rewrite_options options = {.strict = cli_has(c, "--strict"),
-                                         .verify_each = cli_has(c, "--verify-each"),
-                                         .print_after = cli_get(c, "--print-after", NULL),
-                                         .print = print_graph};
-    return ebb_rewrite(model, text, &options, json);
-}
-
-static void add_gradient(const cli *c, pipeline *p)
-{
-    add(p, ",gradient%s%s", "", "");
-    const char *glob;
-    bool any = false;
-    static const char *const names[2] = {"train", "freeze"};
-    static const char *const options[2] = {"--train", "--freeze"};
-    for (int k = 0; k < 2; k++) {
-        bool started = false;
-        for (int at = 0; (glob = cli_next(c, options[k], &at)) != NULL; started = any = true) {
-            if (started)
-                add(p, ";%s%s", glob, "");
-            else
-                add(p, any ? ",%s=%s" : ":%s=%s", names[k], glob);
-        }
-    }
-}
-
-ebb_status cli_make_step(const cli *c, ebb_model *model, char **json)
-{
-    pipeline p = {.length = 0};
-    add(&p, "inline,fold,train-mode:seed=%s,batch-norm=%s", cli_get(c, "--seed", "0"),
-        cli_get(c, "--batch-norm", "train"));
-    add(&p, ",dropout=%s%s", cli_get(c, "--dropout", "on"), ",fold,fuse");
-    if (cli_has(c, "--loss"))
-        add_spec(&p, "loss", cli_get(c, "--loss", NULL));
-    add_gradient(c, &p);
-    add_spec(&p, "optimizer", cli_get(c, "--optimizer", "adamw"));
-    const char *pass;
-    for (int at = 0; (pass = cli_next(c, "--pass", &at)) != NULL;)
-        add(&p, ",%s%s", pass, "");
-    add(&p, ",drop-saves,alias%s%s", "", "");
-    return cli_rewrite(c, model, p.text, json);
-}
-
-ebb_status cli_inspect(const ebb_model *model, json_t **object)
-{
-    char *text = NULL;
-    *object = NULL;
-    ebb_status status = ebb_inspect_json(model, &text);
-    if (status == NULL)
-        *object = json_loads(text, 0, NULL);
-    ebb_release(text);
-    return status;
-}
-
-ebb_status cli_has_step(const ebb_model *model, bool *step)
-{
-    json_t *o;
-    ebb_status status = cli_inspect(model, &o);
-    *step = json_is_true(json_object_get(o, "is_step"));
-    json_decref(o);
-    return status;
-}
 
 /* ---- verbs ---- */
 
@@ -303,6 +143,8 @@ static int grad(const cli *c)
     ebb_model *model = NULL;
     char *json = NULL;
     int code = needs_output(c);
+    if (code == EBB_OK)
+        code = cli_check_planning(c);
     if (code != EBB_OK)
         return code;
     ebb_status status = cli_open(c, &model);
@@ -320,19 +162,17 @@ static int rewrite(const cli *c)
     ebb_model *model = NULL;
     char *json = NULL;
     int code = needs_output(c);
+    if (code == EBB_OK)
+        code = cli_check_planning(c);
     if (code != EBB_OK)
         return code;
-    pipeline p = {.length = 0};
-    const char *pass;
-    for (int at = 0; (pass = cli_next(c, "--pass", &at)) != NULL;)
-        add(&p, p.length > 0 ? ",%s%s" : "%s%s", pass, "");
-    if (p.length == 0)
+    if (!cli_has(c, "--pass") && !cli_has(c, "--costs"))
         return cli_usage("say what to do: --pass NAME (see `ebb help passes`)");
     ebb_status status = cli_open(c, &model);
     if (status == NULL)
         status = cli_weights(c, model);
     if (status == NULL)
-        status = cli_rewrite(c, model, p.text, &json);
+        status = cli_change_step(c, model, &json);
     if (status == NULL)
         status = write_result(c, model);
     return finish(c, model, status, json, cli_show_passes);
@@ -345,20 +185,47 @@ static ebb_plan_options plan_options(const cli *c)
                               .seed = strtoull(cli_get(c, "--seed", "0"), NULL, 10)};
 }
 
+/* What the passes said, beside what came of it. */
+static int show_plan(const cli *c, char *json, char *report)
+{
+    json_t *o = json_loads(json, 0, NULL),
+           *passes = report != NULL ? json_loads(report, 0, NULL) : NULL;
+    ebb_release(json);
+    ebb_release(report);
+    if (passes != NULL)
+        (void)json_object_set(o, "passes", json_object_get(passes, "passes"));
+    json_decref(passes);
+    if (cli_has(c, "--json")) {
+        json_dumpf(o, stdout, JSON_INDENT(2));
+        putchar('\n');
+    } else {
+        cli_show_plan(o);
+    }
+    json_decref(o);
+    return EBB_OK;
+}
+
 static int plan(const cli *c)
 {
     ebb_model *model = NULL;
     char *json = NULL, *report = NULL;
+    int code = cli_check_planning(c);
+    if (code != EBB_OK)
+        return code;
     ebb_status status = cli_open(c, &model);
     if (status == NULL)
         status = cli_weights(c, model);
-    if (status == NULL && cli_wants_step(c))
-        status = cli_make_step(c, model, &report);
+    if (status == NULL)
+        status = cli_wants_step(c) ? cli_make_step(c, model, &report)
+                                   : cli_change_step(c, model, &report);
     ebb_plan_options options = plan_options(c);
     if (status == NULL)
         status = ebb_plan_json(model, &options, &json);
-    ebb_release(report);
-    return finish(c, model, status, json, cli_show_plan);
+    if (status == NULL)
+        code = show_plan(c, json, report);
+    else
+        ebb_release(report);
+    return status == NULL ? (ebb_close(model), code) : finish(c, model, status, NULL, NULL);
 }
 
 static int diff(const cli *c)
@@ -369,7 +236,7 @@ static int diff(const cli *c)
     if (status == NULL)
         status = ebb_open(&after, c->files[1]);
     if (status == NULL)
-        status = bind(c, after);
+        status = cli_bind(c, after);
     ebb_plan_options options = plan_options(c);
     if (status == NULL)
         status = ebb_diff_json(before, after, &options, &json);
@@ -486,6 +353,54 @@ static int run(const cli *c)
     return finish(c, model, status, NULL, NULL);
 }
 
+/* The model as it will run: a step is made or left as it is, another graph is tidied. */
+static ebb_status open_to_time(const cli *c, ebb_model **model, int file)
+{
+    bool step = false;
+    char *report = NULL;
+    ebb_status status = cli_open_at(c, model, file);
+    if (status == NULL)
+        status = cli_weights(c, *model);
+    if (status == NULL)
+        status = cli_has_step(*model, &step);
+    if (status == NULL && cli_wants_step(c))
+        status = cli_make_step(c, *model, &report);
+    else if (status == NULL && cli_has(c, "--pass"))
+        status = cli_change_step(c, *model, &report);
+    else if (status == NULL && !step)
+        status = ebb_rewrite(*model, "inline,fold", NULL, &report);
+    ebb_release(report);
+    return status;
+}
+
+static int bench(const cli *c)
+{
+    ebb_model *models[8] = {NULL};
+    char *json = NULL;
+    int64_t threads, steps;
+    if (!cli_has(c, "--calibrate"))
+        return cli_usage("say what to measure: --calibrate times operators");
+    if (!cli_has(c, "-o"))
+        return cli_usage("say where the times go: -o FILE");
+    if (!cli_number(c, "--threads", 0, 0, &threads) || !cli_number(c, "--steps", 0, 1, &steps))
+        return EBB_USAGE;
+    if (threads > 4096 || steps > 1000000)
+        return cli_usage("--threads is at most 4096, --steps at most 1000000");
+    ebb_status status = NULL;
+    for (int i = 0; i < c->file_count && status == NULL; i++)
+        status = open_to_time(c, &models[i], i);
+    const ebb_calibrate_options options = {.backend = cli_get(c, "--backend", NULL),
+                                           .seed = strtoull(cli_get(c, "--seed", "0"), NULL, 10),
+                                           .threads = (int)threads,
+                                           .steps = (int)steps};
+    if (status == NULL)
+        status =
+            ebb_calibrate(models, (size_t)c->file_count, &options, cli_get(c, "-o", NULL), &json);
+    for (int i = 1; i < c->file_count; i++)
+        ebb_close(models[i]);
+    return finish(c, models[0], status, json, cli_show_bench);
+}
+
 static int version(const cli *c)
 {
     if (cli_has(c, "--json"))
@@ -504,20 +419,22 @@ const cli_verb cli_verbs[] = {
     {"ops", "[MODEL]", "operators: kernel, gradient; of a model or all", 0, 1,
      (const char *const[]){"--json", NULL}, ops},
     {"grad", "MODEL -o STEP", "make the training step: loss, gradient, optimizer, memory passes", 1, 1,
-     (const char *const[]){"-o", MODEL, STEP, "--init", "--weights", "--dry-run", "--json", NULL}, grad},
+     (const char *const[]){"-o", MODEL, STEP, PLANNING, "--init", "--weights", "--dry-run", "--json", NULL}, grad},
     {"rewrite", "MODEL -o MODEL --pass NAME", "run passes over a model or step", 1, 1,
-     (const char *const[]){"-o", MODEL, "--pass", "--strict", "--print-after", "--verify-each", "--init",
+     (const char *const[]){"-o", MODEL, "--pass", "--costs", "--strict", "--print-after", "--verify-each", "--init",
                            "--weights", "--seed", "--dry-run", "--json", NULL}, rewrite},
     {"plan", "STEP", "what it will need: peak, arena, categories, who pins the peak", 1, 1,
-     (const char *const[]){MODEL, STEP, "--init", "--weights", "--backend", "--run", "--json", NULL}, plan},
+     (const char *const[]){MODEL, STEP, PLANNING, "--init", "--weights", "--backend", "--run", "--json", NULL}, plan},
     {"run", "MODEL --data FILE", "evaluate a graph once", 1, 1,
      (const char *const[]){MODEL, RUN, "--data", "--save", "--seed", "--profile", "--json", NULL}, run},
     {"train", "MODEL --data FILE", "train: an exported model, or a step made by `ebb grad`", 1, 1,
-     (const char *const[]){MODEL, STEP, RUN, "--data", "--map", "--batch", "--epochs", "--steps", "--no-shuffle",
+     (const char *const[]){MODEL, STEP, PLANNING, RUN, "--data", "--map", "--batch", "--epochs", "--steps", "--no-shuffle",
                            "--repeat-batch", "--checkpoint", "--every", "--resume", "--save-model", "--on-nan",
                            "--profile", "--json", NULL}, cli_train},
     {"diff", "BEFORE AFTER", "two files, counted byte by byte", 2, 2,
      (const char *const[]){MODEL, "--run", "--seed", "--backend", "--json", NULL}, diff},
+    {"bench", "[MODEL...] --calibrate -o COSTS", "measure what operators cost on this machine", 0, 8,
+     (const char *const[]){"-o", "--calibrate", MODEL, STEP, RUN, "--steps", "--json", NULL}, bench},
     {"version", "", "the version", 0, 0, (const char *const[]){"--json", NULL}, version},
 };
 // clang-format on

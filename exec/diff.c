@@ -7,6 +7,7 @@
 #include "exec/json.h"
 #include "exec/program.h"
 #include "exec/sample.h"
+#include "exec/timeline.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -91,7 +92,7 @@ static ebb_status plan_to_json(const ebb_plan *plan, const char *missing, json_t
         (void)json_object_set_new(o, "unsupported", json_string(missing));
     ebb_arena_fini(&scratch);
     *out = o;
-    return o != NULL ? NULL : ebb_error_memory();
+    return ebb_timeline_json(o, plan);
 }
 
 /* Weighs without running. What has no kernel is weighed by its bytes and named. */
@@ -115,23 +116,9 @@ static ebb_status estimate(ebb_model *model, const ebb_plan_options *o, json_t *
 
 /* ---- with a run ---- */
 
-static bool lacks_bytes(const ebb_model *model)
-{
-    const ebb_graph *g = model->graph;
-    for (size_t i = 0; i < g->initializer_count; i++) {
-        const ebb_value_info *info = ebb_value_of(g, g->initializers[i]);
-        size_t bytes = 0;
-        if (!info->dead && (info->tensor == NULL || info->tensor->data == NULL) &&
-            ebb_type_bytes(&info->type, &bytes) && bytes != 0)
-            return true;
-    }
-    return false;
-}
-
 static ebb_status compile(ebb_program **p, ebb_model *model, const ebb_plan_options *o)
 {
-    if (lacks_bytes(model) && model->initialization != NULL)
-        EBB_TRY(ebb_init_weights(model, o->seed));
+    EBB_TRY(ebb_sample_weights(model, o->seed));
     ebb_compile_options options = {.backend = o->backend, .seed = o->seed};
     return ebb_program_compile(p, model, &options);
 }
@@ -175,7 +162,7 @@ EBB_API ebb_status ebb_plan_json(ebb_model *model, const ebb_plan_options *optio
     } else {
         ebb_program *p = NULL;
         status = compile(&p, model, o);
-        if (status == NULL)
+        for (int i = 0; i < 2 && status == NULL; i++) /* the first also prepares and touches */
             status = step(p, o->seed);
         if (status == NULL)
             status = measured(p, &root);

@@ -26,6 +26,17 @@ static double bytes_of(const ebb_graph *g, ebb_value v)
     return (double)bytes;
 }
 
+double ebb_node_bytes(const ebb_graph *g, ebb_node n)
+{
+    const ebb_node_info *node = ebb_node_of(g, n);
+    double bytes = 0;
+    for (uint32_t i = 0; i < node->in_count; i++)
+        bytes += bytes_of(g, node->in[i]);
+    for (uint32_t k = 0; k < node->out_count; k++)
+        bytes += bytes_of(g, node->out[k]);
+    return bytes;
+}
+
 double ebb_node_ns(const ebb_graph *g, ebb_node n)
 {
     const ebb_node_info *node = ebb_node_of(g, n);
@@ -34,14 +45,9 @@ double ebb_node_ns(const ebb_graph *g, ebb_node n)
         double ns = strtod(measured, NULL);
         return ns >= 0 && ns < 1e18 ? ns : 0; // a file may say anything
     }
-    double bytes = 0;
     if (ebb_op_has(node->op, EBB_VIEW))
         return 0;
-    for (uint32_t i = 0; i < node->in_count; i++)
-        bytes += bytes_of(g, node->in[i]);
-    for (uint32_t k = 0; k < node->out_count; k++)
-        bytes += bytes_of(g, node->out[k]);
-    return ebb_roofline_ns(ebb_node_flops(g, n), bytes);
+    return ebb_roofline_ns(ebb_node_flops(g, n), ebb_node_bytes(g, n));
 }
 
 ebb_status ebb_estimate_make(ebb_estimate *estimate, ebb_arena *arena, const ebb_graph *g,

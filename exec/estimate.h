@@ -13,6 +13,7 @@ extern "C" {
 #endif
 
 double ebb_node_ns(const ebb_graph *g, ebb_node n);
+double ebb_node_bytes(const ebb_graph *g, ebb_node n); /* of its operands; unknown ones count 0 */
 
 /* What a machine of the roofline's kind needs to do and to move so much. */
 double ebb_roofline_ns(double flops, double bytes);

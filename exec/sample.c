@@ -78,3 +78,22 @@ ebb_status ebb_sample_batch(ebb_batch *batch, const ebb_graph *g, uint64_t seed,
     *batch = (ebb_batch){list, count};
     return NULL;
 }
+
+static bool lacks_bytes(const ebb_model *model)
+{
+    const ebb_graph *g = model->graph;
+    for (size_t i = 0; i < g->initializer_count; i++) {
+        const ebb_value_info *info = ebb_value_of(g, g->initializers[i]);
+        size_t bytes = 0;
+        if (!info->dead && (info->tensor == NULL || info->tensor->data == NULL) &&
+            ebb_type_bytes(&info->type, &bytes) && bytes != 0)
+            return true;
+    }
+    return false;
+}
+
+ebb_status ebb_sample_weights(ebb_model *model, uint64_t seed)
+{
+    return lacks_bytes(model) && model->initialization != NULL ? ebb_init_weights(model, seed)
+                                                               : NULL;
+}

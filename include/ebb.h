@@ -119,6 +119,22 @@ EBB_API ebb_status ebb_plan_json(ebb_model *model, const ebb_plan_options *optio
 EBB_API ebb_status ebb_diff_json(ebb_model *before, ebb_model *after,
                                  const ebb_plan_options *options, char **json);
 
+/* ---- costs ---- */
+
+typedef struct ebb_calibrate_options {
+    const char *backend; /* NULL: "cpu" */
+    uint64_t seed;
+    int threads; /* 0: as many as processors */
+    int steps;   /* timed for each model; 0: 7, fewer where they take long */
+} ebb_calibrate_options;
+
+/* Times every node of these models within steps of theirs (random data) and writes to `path` what
+ * operators cost on this machine, for the pass `cost`. count 0: steps of its own, over operators
+ * and sizes. json: what was measured; or NULL. */
+EBB_API ebb_status ebb_calibrate(ebb_model *const *models, size_t count,
+                                 const ebb_calibrate_options *options, const char *path,
+                                 char **json);
+
 /* ---- weights ---- */
 
 /* Draws values for initializers by the model's own initialization graph. A seed of 0 keeps its own.

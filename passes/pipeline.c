@@ -295,8 +295,8 @@ ebb_status ebb_pipeline_one(ebb_graph *g, const ebb_pass *pass, ebb_decides deci
 
 static bool is_housekeeping(const ebb_pass *pass)
 {
-    static const ebb_pass *const list[] = {&ebb_pass_inline, &ebb_pass_fold, &ebb_pass_fuse,
-                                           &ebb_pass_drop_saves, &ebb_pass_alias};
+    static const ebb_pass *const list[] = {&ebb_pass_inline,     &ebb_pass_fold,  &ebb_pass_fuse,
+                                           &ebb_pass_drop_saves, &ebb_pass_alias, &ebb_pass_cost};
     for (size_t i = 0; i < sizeof list / sizeof *list; i++)
         if (list[i] == pass)
             return true;

@@ -24,7 +24,7 @@ static const struct {
     {"exec", {"exec/", "kernels/", "onnx/", "ebb.h"}},
     {"passes",
      {"passes/", "rewrite/", "onnx/", "exec/memory.h", "exec/pack.h", "exec/eval.h",
-      "exec/estimate.h", "ebb.h"}},
+      "exec/estimate.h", "exec/costs.h", "ebb.h"}},
     {"api", {"api/", "passes/", "rewrite/", "exec/", "kernels/", "onnx/", "ebb.h"}},
     {"cli", {"cli/", "ebb.h"}},
 };

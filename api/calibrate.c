@@ -1,0 +1,79 @@
+/* calibrate.c: what operators cost here, measured within steps and written to a file. */
+#include "api/api.h"
+
+#include "api/sweep.h"
+#include "exec/costs.h"
+
+static json_t *timed_json(const char *name, const ebb_timed *t)
+{
+    return json_pack("{s:s, s:I, s:I, s:I, s:I}", "model", name, "nodes", (json_int_t)t->nodes,
+                     "steps", (json_int_t)t->steps, "step_ns", (json_int_t)t->step_ns, "nodes_ns",
+                     (json_int_t)t->nodes_ns);
+}
+
+static ebb_status time_models(ebb_costs *costs, ebb_model *const *models, size_t count,
+                              const ebb_timing *timing, json_t *list)
+{
+    for (size_t i = 0; i < count; i++) {
+        ebb_timed timed;
+        EBB_TRY(ebb_at(ebb_costs_time(costs, &timed, models[i], timing), models[i]->path));
+        (void)json_array_append_new(list, timed_json(models[i]->path, &timed));
+    }
+    return NULL;
+}
+
+static ebb_status time_sweep(ebb_costs *costs, ebb_timing timing, json_t *list)
+{
+    timing.sweep = true;
+    for (size_t i = 0; i < ebb_sweep_count(); i++) {
+        ebb_model *model;
+        ebb_timed timed;
+        EBB_TRY(ebb_sweep_make(&model, i));
+        ebb_status status = ebb_costs_time(costs, &timed, model, &timing);
+        ebb_model_free(model);
+        EBB_TRY(ebb_while(status, "timing the step '%s'", ebb_sweep_name(i)));
+        (void)json_array_append_new(list, timed_json(ebb_sweep_name(i), &timed));
+    }
+    return NULL;
+}
+
+static ebb_status summary(const ebb_costs *c, const char *path, json_t *steps, char **json)
+{
+    json_t *rates = json_array();
+    for (size_t i = 0; i < c->rate_count; i++)
+        (void)json_array_append_new(
+            rates, json_pack("{s:s, s:I, s:f, s:f, s:f, s:f}", "family", c->rates[i].family,
+                             "entries", (json_int_t)c->rates[i].entries, "fixed_ns",
+                             c->rates[i].fixed_ns, "ns_per_flop", c->rates[i].ns_per_flop,
+                             "ns_per_byte", c->rates[i].ns_per_byte, "error", c->rates[i].error));
+    return ebb_json_text(json,
+                         json_pack("{s:s, s:s, s:s, s:i, s:s, s:I, s:o, s:O}", "schema",
+                                   "ebb.bench/1", "path", path, "processor", c->processor,
+                                   "threads", c->threads, "backend", c->backend, "entries",
+                                   (json_int_t)c->entry_count, "rates", rates, "steps", steps));
+}
+
+ebb_status ebb_calibrate(ebb_model *const *models, size_t count,
+                         const ebb_calibrate_options *options, const char *path, char **json)
+{
+    const ebb_calibrate_options nothing = {0}, *o = options != NULL ? options : &nothing;
+    const ebb_timing timing = {.backend = o->backend != NULL ? o->backend : "cpu",
+                               .seed = o->seed,
+                               .threads = o->threads,
+                               .steps = o->steps};
+    json_t *steps = json_array();
+    ebb_costs *costs = NULL;
+    ebb_status status = ebb_costs_new(&costs, timing.backend, timing.threads);
+    if (status == NULL)
+        status = count > 0 ? time_models(costs, models, count, &timing, steps)
+                           : time_sweep(costs, timing, steps);
+    if (status == NULL)
+        status = ebb_costs_fit(costs);
+    if (status == NULL)
+        status = ebb_costs_write(costs, path);
+    if (status == NULL && json != NULL)
+        status = summary(costs, path, steps, json);
+    json_decref(steps);
+    ebb_costs_free(costs);
+    return status;
+}

@@ -1,0 +1,251 @@
+/* step.c: from a file and the command's words to a model: sizes, weights, and the pipeline of
+ * passes that makes its step or changes one.
+ */
+#include "cli/cli.h"
+
+#include <stdlib.h>
+
+/* ---- models ---- */
+
+static ebb_status set_shape(ebb_model *model, const char *text)
+{
+    char input[256];
+    const char *colon = strrchr(text, ':');
+    int64_t dims[12];
+    int rank = 0;
+    if (colon == NULL || (size_t)(colon - text) >= sizeof input)
+        return ebb_set_shape(model, text, NULL, -1); // says what was expected
+    (void)snprintf(input, sizeof input, "%.*s", (int)(colon - text), text);
+    for (const char *at = colon + 1; *at != '\0' && rank < 12;) {
+        char *end;
+        dims[rank++] = strtoll(at, &end, 10);
+        if (end == at || (*end != 'x' && *end != '\0'))
+            return ebb_set_shape(model, input, NULL, -1);
+        at = *end == 'x' ? end + 1 : end;
+    }
+    return ebb_set_shape(model, input, dims, rank);
+}
+
+static ebb_status set_dim(ebb_model *model, const char *text)
+{
+    char name[256];
+    const char *equals = strrchr(text, '=');
+    char *end = NULL;
+    if (equals == NULL || (size_t)(equals - text) >= sizeof name)
+        return ebb_set_dim(model, text, -1); // says what was expected
+    (void)snprintf(name, sizeof name, "%.*s", (int)(equals - text), text);
+    long long size = strtoll(equals + 1, &end, 10);
+    return ebb_set_dim(model, name, *end == '\0' && end != equals + 1 ? size : -1);
+}
+
+ebb_status cli_bind(const cli *c, ebb_model *model)
+{
+    ebb_status status = NULL;
+    const char *text;
+    for (int at = 0; status == NULL && (text = cli_next(c, "--dim", &at)) != NULL;)
+        status = set_dim(model, text);
+    for (int at = 0; status == NULL && (text = cli_next(c, "--shape", &at)) != NULL;)
+        status = set_shape(model, text);
+    return status;
+}
+
+ebb_status cli_open_at(const cli *c, ebb_model **model, int file)
+{
+    ebb_status status = ebb_open(model, c->files[file]);
+    return status == NULL ? cli_bind(c, *model) : status;
+}
+
+ebb_status cli_open(const cli *c, ebb_model **model)
+{
+    return cli_open_at(c, model, 0);
+}
+
+ebb_status cli_weights(const cli *c, ebb_model *model)
+{
+    ebb_status status = NULL;
+    if (cli_has(c, "--init"))
+        status = ebb_init_weights(model, strtoull(cli_get(c, "--seed", "0"), NULL, 10));
+    if (status == NULL && cli_has(c, "--weights"))
+        status = ebb_load_weights(model, cli_get(c, "--weights", NULL));
+    return status;
+}
+
+bool cli_wants_step(const cli *c)
+{
+    static const char *const options[] = {"--loss",   "--optimizer", "--train",
+                                          "--freeze", "--dropout",   "--batch-norm"};
+    for (size_t i = 0; i < sizeof options / sizeof options[0]; i++)
+        if (cli_has(c, options[i]))
+            return true;
+    return false;
+}
+
+/* ---- pipelines: text that grows ---- */
+
+typedef struct pipeline {
+    char *text; /* complete when `run` has closed it */
+    size_t size;
+    FILE *out;
+    bool begun;
+} pipeline;
+
+static void add(pipeline *p, const char *format, const char *a, const char *b)
+{
+    if (p->out == NULL)
+        p->out = open_memstream(&p->text, &p->size);
+    if (p->out != NULL)
+        (void)fprintf(p->out, format, a, b);
+    p->begun = true;
+}
+
+/* The next pass, after a comma where one stands before it. */
+static void add_pass(pipeline *p, const char *name, const char *rest)
+{
+    add(p, p->begun ? ",%s%s" : "%s%s", name, rest);
+}
+
+/* "cross-entropy:axis=1" -> "loss:cross-entropy,axis=1" */
+static void add_spec(pipeline *p, const char *pass, const char *spec)
+{
+    char text[4096];
+    (void)snprintf(text, sizeof text, "%s", spec);
+    char *colon = strchr(text, ':');
+    if (colon != NULL)
+        *colon = ',';
+    add(p, ",%s:%s", pass, text);
+}
+
+static void print_graph(void *context, const char *pass, const char *text)
+{
+    (void)context;
+    printf("# after %s\n%s\n", pass, text);
+}
+
+static ebb_status run(const cli *c, ebb_model *model, const pipeline *p, char **json)
+{
+    const ebb_rewrite_options options = {.strict = cli_has(c, "--strict"),
+                                         .verify_each = cli_has(c, "--verify-each"),
+                                         .print_after = cli_get(c, "--print-after", NULL),
+                                         .print = print_graph};
+    bool written = p->out != NULL && fclose(p->out) == 0;
+    ebb_status status = ebb_rewrite(model, written ? p->text : "", &options, json);
+    free(p->text);
+    return status;
+}
+
+static void add_gradient(const cli *c, pipeline *p)
+{
+    add(p, ",gradient%s%s", "", "");
+    const char *glob;
+    bool any = false;
+    static const char *const names[2] = {"train", "freeze"};
+    static const char *const options[2] = {"--train", "--freeze"};
+    for (int k = 0; k < 2; k++) {
+        bool started = false;
+        for (int at = 0; (glob = cli_next(c, options[k], &at)) != NULL; started = any = true) {
+            if (started)
+                add(p, ";%s%s", glob, "");
+            else
+                add(p, any ? ",%s=%s" : ":%s=%s", names[k], glob);
+        }
+    }
+}
+
+/* ---- costs and budget ---- */
+
+static const char *budget_of(const cli *c)
+{
+    const char *budget = cli_get(c, "--budget", NULL);
+    return budget != NULL && strcmp(budget, "none") != 0 ? budget : NULL;
+}
+
+int cli_check_planning(const cli *c)
+{
+    const char *budget = budget_of(c), *costs = cli_get(c, "--costs", NULL);
+    const char *time = cli_get(c, "--plan-time", NULL);
+    ebb_amount amount;
+    char *end = NULL;
+    ebb_status status = budget != NULL ? ebb_amount_parse(&amount, budget) : NULL;
+    if (status != NULL) {
+        int code = cli_fail(status);
+        cli_note("  for --budget; `--budget none` asks for no plan");
+        return code;
+    }
+    double seconds = time != NULL ? strtod(time, &end) : 1;
+    if (time != NULL && (end == time || *end != '\0' || !(seconds > 0) || seconds > 1e6))
+        return cli_usage("--plan-time takes a number of seconds above 0, not '%s'", time);
+    if (time != NULL && budget == NULL)
+        return cli_usage("--plan-time is the time to find a plan in: it needs a --budget");
+    if (costs != NULL && (costs[0] == '\0' || strchr(costs, ',') != NULL))
+        return cli_usage("--costs takes a file whose name has no comma, not '%s'", costs);
+    return EBB_OK;
+}
+
+static void add_costs(const cli *c, pipeline *p)
+{
+    if (cli_has(c, "--costs"))
+        add_pass(p, "cost:file=", cli_get(c, "--costs", ""));
+}
+
+/* Those asked for, then the plan for the budget. */
+static void add_passes(const cli *c, pipeline *p)
+{
+    const char *pass;
+    for (int at = 0; (pass = cli_next(c, "--pass", &at)) != NULL;)
+        add_pass(p, pass, "");
+    if (budget_of(c) == NULL)
+        return;
+    add_pass(p, "fit:budget=", budget_of(c));
+    if (cli_has(c, "--plan-time"))
+        add_pass(p, "time=", cli_get(c, "--plan-time", ""));
+}
+
+/* ---- the step ---- */
+
+ebb_status cli_make_step(const cli *c, ebb_model *model, char **json)
+{
+    pipeline p = {0};
+    add(&p, "inline,fold,train-mode:seed=%s,batch-norm=%s", cli_get(c, "--seed", "0"),
+        cli_get(c, "--batch-norm", "train"));
+    add(&p, ",dropout=%s%s", cli_get(c, "--dropout", "on"), ",fold,fuse");
+    if (cli_has(c, "--loss"))
+        add_spec(&p, "loss", cli_get(c, "--loss", NULL));
+    add_gradient(c, &p);
+    add_spec(&p, "optimizer", cli_get(c, "--optimizer", "adamw"));
+    add_costs(c, &p);
+    add_passes(c, &p);
+    add_pass(&p, "drop-saves,alias", "");
+    add_costs(c, &p); // what came in between has none
+    return run(c, model, &p, json);
+}
+
+ebb_status cli_change_step(const cli *c, ebb_model *model, char **json)
+{
+    pipeline p = {0};
+    bool changes = cli_has(c, "--pass") || budget_of(c) != NULL;
+    add_costs(c, &p);
+    add_passes(c, &p);
+    if (changes)
+        add_costs(c, &p);
+    return p.begun ? run(c, model, &p, json) : NULL;
+}
+
+ebb_status cli_inspect(const ebb_model *model, json_t **object)
+{
+    char *text = NULL;
+    *object = NULL;
+    ebb_status status = ebb_inspect_json(model, &text);
+    if (status == NULL)
+        *object = json_loads(text, 0, NULL);
+    ebb_release(text);
+    return status;
+}
+
+ebb_status cli_has_step(const ebb_model *model, bool *step)
+{
+    json_t *o;
+    ebb_status status = cli_inspect(model, &o);
+    *step = json_is_true(json_object_get(o, "is_step"));
+    json_decref(o);
+    return status;
+}
