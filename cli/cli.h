@@ -77,9 +77,10 @@ void cli_show_check(const json_t *o);
 void cli_show_ops(const json_t *o);
 void cli_show_passes(const json_t *o);
 void cli_show_plan(const json_t *o);
-void cli_show_diff(const json_t *o);
 void cli_show_profile(const json_t *o);
 void cli_show_bench(const json_t *o);
+/* diff.c */
+void cli_show_diff(const json_t *o);
 /* curve.c: of a plan */
 void cli_show_curve(const json_t *plan);
 void cli_show_neighbourhood(const json_t *plan);

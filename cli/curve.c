@@ -109,7 +109,10 @@ static void show_tensors(const char *sign, const json_t *list, double bytes)
         return;
     printf("%48s%s %s:", "", sign, cli_bytes(text, bytes));
     json_array_foreach((json_t *)(uintptr_t)list, i, t)
-        printf("%s %s", i > 0 ? "," : "", cli_text(t, "name"));
+    {
+        if (cli_real(t, "bytes") * 20 >= bytes) /* not the small change beside it */
+            printf("%s %s", i > 0 ? "," : "", cli_text(t, "name"));
+    }
     printf("\n");
 }
 

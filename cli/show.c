@@ -111,13 +111,6 @@ void cli_show_ops(const json_t *o)
     }
 }
 
-static const char *part(const json_t *o, const char *key, double whole)
-{
-    static char text[16];
-    (void)snprintf(text, sizeof text, "%5.1f %%", whole > 0 ? cli_real(o, key) / whole * 100 : 0);
-    return text;
-}
-
 /* Both the descriptors (help passes) and the reports of a rewrite. */
 void cli_show_passes(const json_t *o)
 {
@@ -193,45 +186,6 @@ void cli_show_plan(const json_t *o)
     if (json_object_get(o, "measured_arena_bytes") != NULL)
         printf("measured arena %s, step %s\n", bytes_of(o, "measured_arena_bytes"),
                time_of(o, "step_ns"));
-}
-
-void cli_show_diff(const json_t *o)
-{
-    static const struct {
-        const char *label, *key;
-    } rows[] = {{"peak", "peak_bytes"}, {"arena", "arena_bytes"}, {"saved", "saved_bytes"}};
-    const json_t *before = json_object_get(o, "before"), *after = json_object_get(o, "after");
-    size_t i;
-    json_t *p;
-    printf("%-18s %12s %12s %12s\n", "", "before", "after", "less");
-    for (size_t r = 0; r < sizeof rows / sizeof rows[0]; r++) {
-        char less[32];
-        double b = cli_real(before, rows[r].key), a = cli_real(after, rows[r].key);
-        printf("%-18s %12s %12s %12s  %s\n", rows[r].label, bytes_of(before, rows[r].key),
-               bytes_of(after, rows[r].key), cli_bytes(less, b - a), part(after, rows[r].key, b));
-    }
-    const char *name;
-    json_t *bytes;
-    json_object_foreach(json_object_get(before, "categories"), name, bytes)
-    {
-        char less[32];
-        double b = json_number_value(bytes);
-        double a = cli_real(json_object_get(after, "categories"), name);
-        if (a > 0 || b > 0)
-            printf("  %-16s %12s %12s %12s\n", name,
-                   bytes_of(json_object_get(before, "categories"), name),
-                   bytes_of(json_object_get(after, "categories"), name), cli_bytes(less, b - a));
-    }
-    printf("%-18s %12lld %12lld\n", "nodes", (long long)cli_real(before, "nodes"),
-           (long long)cli_real(after, "nodes"));
-    printf("peak at            %s -> %s\n", cli_text(before, "peak_node"),
-           cli_text(after, "peak_node"));
-    json_array_foreach(json_object_get(o, "by_pass"), i, p) if (cli_real(p, "in_order_bytes") != 0)
-        printf("  %-16s %12s in order\n", cli_text(p, "name"), bytes_of(p, "in_order_bytes"));
-    if (json_object_get(o, "bit_equal") != NULL)
-        printf("run: %s, largest difference %.3g (relative %.3g)\n",
-               json_is_true(json_object_get(o, "bit_equal")) ? "bit-equal" : "not bit-equal",
-               cli_real(o, "max_abs_error"), cli_real(o, "max_rel_error"));
 }
 
 void cli_show_profile(const json_t *o)

@@ -1,10 +1,11 @@
 /* diff.c: what a model weighs, and what changed between two, as JSON; with a run, in numbers too.
  *
  * plan   one model: peak, arena, categories at the peak, who is alive there
- * diff   two: both plans, bytes by pass, and after one step on the same random batch with the same
- *        weights the largest deviation of every output and state that they have in common
+ * diff   two: both plans, and after one step on the same random batch with the same weights the
+ *        largest deviation of every output and state that they have in common
  */
-#include "exec/json.h"
+#include "exec/diff.h"
+
 #include "exec/program.h"
 #include "exec/sample.h"
 #include "exec/timeline.h"
@@ -173,63 +174,6 @@ EBB_API ebb_status ebb_plan_json(ebb_model *model, const ebb_plan_options *optio
     return finish(status, root, json);
 }
 
-/* ---- who saved what ---- */
-
-static json_t *passes_of(const ebb_model *model)
-{
-    const char *text = ebb_props_get(model->graph, &model->props, "ebb.passes");
-    json_t *list = text != NULL ? json_loads(text, 0, NULL) : NULL;
-    if (!json_is_array(list)) {
-        json_decref(list);
-        list = json_array();
-    }
-    return list;
-}
-
-static json_t *either(const json_t *object, const char *a, const char *b)
-{
-    json_t *value = json_object_get(object, a);
-    return value != NULL ? value : json_object_get(object, b);
-}
-
-/* The passes that `after` has seen and `before` has not, by the reports that the pipeline leaves in
- * the model's metadata. What each would save alone or last needs other runs of the pipeline. */
-static json_t *by_pass(const ebb_model *before, const ebb_model *after)
-{
-    json_t *old = passes_of(before), *new = passes_of(after), *out = json_array();
-    size_t first = 0;
-    while (first < json_array_size(old) && first < json_array_size(new)) {
-        const char *a = json_string_value(json_object_get(json_array_get(old, first), "name"));
-        const char *b = json_string_value(json_object_get(json_array_get(new, first), "name"));
-        if (a == NULL || b == NULL || strcmp(a, b) != 0)
-            break;
-        first++;
-    }
-    if (first < json_array_size(old))
-        first = 0; /* not a continuation: show all */
-    for (size_t i = first; i < json_array_size(new); i++) {
-        const json_t *report = json_array_get(new, i);
-        json_t *entry = json_object();
-        (void)json_object_set(entry, "name", json_object_get(report, "name"));
-        json_t *from = either(report, "peak_before_bytes", "peak_before");
-        json_t *to = either(report, "peak_after_bytes", "peak_after");
-        bool known = json_integer_value(from) > 0 && json_integer_value(to) > 0;
-        json_t *bytes =
-            known ? json_integer(json_integer_value(from) - json_integer_value(to)) : json_null();
-        (void)json_object_set_new(entry, "in_order_bytes", bytes);
-        (void)json_object_set_new(entry, "alone_bytes", json_null());
-        (void)json_object_set_new(entry, "last_in_bytes", json_null());
-        const char *const kept[] = {"found", "applied", "saved_bytes"};
-        for (size_t k = 0; k < sizeof kept / sizeof kept[0]; k++)
-            if (json_object_get(report, kept[k]) != NULL)
-                (void)json_object_set(entry, kept[k], json_object_get(report, kept[k]));
-        (void)json_array_append_new(out, entry);
-    }
-    json_decref(old);
-    json_decref(new);
-    return out;
-}
-
 /* ---- numbers ---- */
 
 typedef struct deviation {
@@ -375,26 +319,21 @@ static ebb_status weigh_both(ebb_model *before, ebb_model *after, const ebb_plan
     return NULL;
 }
 
-EBB_API ebb_status ebb_diff_json(ebb_model *before, ebb_model *after,
-                                 const ebb_plan_options *options, char **json)
+ebb_status ebb_diff_measure(json_t *root, ebb_model *before, ebb_model *after,
+                            const ebb_plan_options *options)
 {
-    const ebb_plan_options *o = options != NULL ? options : &no_options;
-    *json = NULL;
-    json_t *root = json_object();
-    (void)json_object_set_new(root, "schema", json_string("ebb.diff/1"));
     ebb_status status = NULL;
-    if (o->run) {
+    if (options->run) {
         ebb_program *p = NULL, *q = NULL;
-        status = run_both(before, after, o, &p, &q, root);
+        status = run_both(before, after, options, &p, &q, root);
         ebb_program_free(p);
         ebb_program_free(q);
     } else {
-        status = weigh_both(before, after, o, root);
+        status = weigh_both(before, after, options, root);
     }
     const json_t *a = json_object_get(json_object_get(root, "before"), "peak_bytes");
     const json_t *b = json_object_get(json_object_get(root, "after"), "peak_bytes");
     json_int_t saved = json_integer_value(a) - json_integer_value(b);
     (void)json_object_set_new(root, "peak_saved_bytes", json_integer(saved));
-    (void)json_object_set_new(root, "by_pass", by_pass(before, after));
-    return finish(status, root, json);
+    return status;
 }

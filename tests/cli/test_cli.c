@@ -80,6 +80,94 @@ static void mistakes_get_one_sentence_and_the_right_exit_code(void **state)
     assert_false(exists("x.onnx"));
 }
 
+static void write_text(const char *name, const char *text, size_t size);
+
+#define STEP MODEL " --dim batch=8 --loss cross-entropy "
+
+static void a_budget_is_read_before_anything_is_done(void **state)
+{
+    (void)state;
+    static const char *const wrong[] = {"0",   "0%",    "-6GiB", "-1",  "6XB", "abc",
+                                        "1e9", "6GiB,", "inf",   "0x8", "",    "80%%"};
+    static const char *const verbs[] = {"grad " STEP "-o budget.onnx", "plan " STEP,
+                                        "train " STEP "--data " DATA " --checkpoint budget.st"};
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
+        for (size_t k = 0; k < sizeof verbs / sizeof *verbs; k++) {
+            char words[1024];
+            (void)snprintf(words, sizeof words, "%s '--budget=%s'", verbs[k], wrong[i]);
+            says(words, 2, "6GiB, 1.5G, 512MB, 1000 (bytes) or 80%");
+        }
+    says("plan nowhere.onnx --budget 6XB", 2, "its unit is not known");
+    says("plan " STEP "--plan-time 5", 2, "needs a --budget");
+    says("plan " STEP "--budget 1GiB --plan-time soon", 2, "number of seconds");
+    says("plan " STEP "--budget 1GiB --plan-time 0", 2, "number of seconds");
+    says("plan " STEP "--budget none", 0, "live bytes over the step");
+    says("inspect " MODEL " --budget 1GiB", 2, "takes no option --budget");
+    assert_false(exists("budget.onnx"));
+    assert_false(exists("budget.st"));
+}
+
+static void a_plan_shows_the_curve_and_where_the_peak_is(void **state)
+{
+    (void)state;
+    says("plan " STEP, 0, "live bytes over the step");
+    assert_non_null(strstr(output, "forward"));
+    assert_non_null(strstr(output, "around the peak"));
+    const char *peak = strstr(output, "\n> ");
+    assert_non_null(peak);
+    int rows = 0;
+    for (const char *at = output; (at = strstr(at, "|\n")) != NULL; at++)
+        rows++;
+    assert_int_equal(rows, 10);
+    says("plan " STEP "--json", 0, "\"neighbourhood\"");
+}
+
+static void operators_are_measured_and_planned_by(void **state)
+{
+    (void)state;
+    says("bench", 2, "--calibrate");
+    says("bench --calibrate", 2, "-o FILE");
+    says("bench --calibrate -o costs.json --threads many", 2, "--threads");
+    says("bench nowhere.onnx --calibrate -o costs.json", 8, "nowhere.onnx");
+    assert_false(exists("costs.json"));
+    says("bench " STEP "--calibrate -o costs.json --steps 3 --threads 1", 0, "signatures");
+    assert_true(exists("costs.json"));
+    says("plan " STEP "--costs costs.json", 0, "52 nodes as measured, 0 by the rates");
+    says("grad " STEP "-o step.onnx --costs costs.json --pass sign-mask", 0, "as measured");
+    says("inspect step.onnx --text", 0, "Conv");
+    says("plan step.onnx --costs costs.json", 0, "as measured");
+    says("rewrite step.onnx -o again.onnx --costs costs.json", 0, "as measured");
+    says("plan " STEP "--costs nowhere.json", 8, "nowhere.json");
+    write_text("wrong.json", "{\"schema\": 1}", 13);
+    says("grad " STEP "-o wrong.onnx --costs wrong.json", 6, "wrong.json");
+    says("grad " STEP "-o wrong.onnx --costs a,b.json", 2, "no comma");
+    assert_false(exists("wrong.onnx"));
+}
+
+static void a_plan_of_a_finished_step_runs_the_passes_asked_for(void **state)
+{
+    (void)state;
+    says("grad " STEP "-o plain.onnx", 0, "");
+    says("plan plain.onnx --pass sign-msak", 2, "sign-mask");
+    says("plan plain.onnx --json", 0, "\"peak_bytes\"");
+    char before[64], after[64];
+    assert_int_equal(sscanf(strstr(output, "\"saved_bytes\""), "%63[^,]", before), 1);
+    says("plan plain.onnx --pass sign-mask --json", 0, "\"sign-mask\"");
+    assert_int_equal(sscanf(strstr(output, "\"saved_bytes\""), "%63[^,]", after), 1);
+    assert_string_not_equal(before, after);
+}
+
+static void a_difference_says_who_saved_what(void **state)
+{
+    (void)state;
+    says("grad " STEP "-o one.onnx", 0, "");
+    says("grad " STEP "-o two.onnx --pass sign-mask --pass dropout-seed", 0, "");
+    says("diff one.onnx two.onnx", 0, "alone      last in");
+    assert_non_null(strstr(output, "  sign-mask "));
+    assert_non_null(strstr(output, "peak before at"));
+    assert_non_null(strstr(output, "after: live bytes"));
+}
+
 static void write_text(const char *name, const char *text, size_t size)
 {
     char path[1024];
@@ -206,6 +294,11 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(mistakes_get_one_sentence_and_the_right_exit_code),
+        cmocka_unit_test(a_budget_is_read_before_anything_is_done),
+        cmocka_unit_test(a_plan_shows_the_curve_and_where_the_peak_is),
+        cmocka_unit_test(operators_are_measured_and_planned_by),
+        cmocka_unit_test(a_plan_of_a_finished_step_runs_the_passes_asked_for),
+        cmocka_unit_test(a_difference_says_who_saved_what),
         cmocka_unit_test(a_file_that_is_no_model_is_rejected_at_a_byte),
         cmocka_unit_test(a_label_out_of_range_is_named),
         cmocka_unit_test(nothing_is_left_on_a_full_disk),

@@ -1,0 +1,103 @@
+/* diff.c: two plans side by side: bytes, categories, curves, who saved what, who pins the peaks. */
+#include "cli/cli.h"
+
+#include <stdlib.h>
+
+static const char *bytes_of(const json_t *o, const char *key)
+{
+    static char ring[8][32];
+    static unsigned next;
+    return cli_bytes(ring[next++ % 8], cli_real(o, key));
+}
+
+static void show_totals(const json_t *before, const json_t *after)
+{
+    static const struct {
+        const char *label, *key;
+    } rows[] = {{"peak", "peak_bytes"}, {"arena", "arena_bytes"}, {"saved", "saved_bytes"}};
+    printf("%-18s %12s %12s %12s\n", "", "before", "after", "less");
+    for (size_t r = 0; r < sizeof rows / sizeof rows[0]; r++) {
+        char less[32];
+        double b = cli_real(before, rows[r].key), a = cli_real(after, rows[r].key);
+        printf("%-18s %12s %12s %12s  %5.1f %%\n", rows[r].label, bytes_of(before, rows[r].key),
+               bytes_of(after, rows[r].key), cli_bytes(less, b - a), b > 0 ? a / b * 100 : 0);
+    }
+}
+
+static void show_categories(const json_t *before, const json_t *after)
+{
+    const char *name;
+    json_t *bytes;
+    const json_t *b = json_object_get(before, "categories"),
+                 *a = json_object_get(after, "categories");
+    json_object_foreach((json_t *)(uintptr_t)b, name, bytes)
+    {
+        char less[32];
+        if (cli_real(a, name) > 0 || cli_real(b, name) > 0)
+            printf("  %-16s %12s %12s %12s\n", name, bytes_of(b, name), bytes_of(a, name),
+                   cli_bytes(less, cli_real(b, name) - cli_real(a, name)));
+    }
+}
+
+static const char *bytes_or_dash(const json_t *o, const char *key)
+{
+    return json_is_integer(json_object_get(o, key)) ? bytes_of(o, key) : "-";
+}
+
+/* Passes that moved no byte at the peak are left out, unless there is a reason not to know. */
+static void show_passes(const json_t *list)
+{
+    static const char *const keys[] = {"in_order_bytes", "alone_bytes", "last_in_bytes"};
+    size_t i;
+    json_t *p;
+    bool begun = false;
+    json_array_foreach((json_t *)(uintptr_t)list, i, p)
+    {
+        bool moved = false;
+        for (int k = 0; k < 3; k++)
+            moved |= cli_real(p, keys[k]) != 0;
+        if (!moved)
+            continue;
+        if (!begun)
+            printf("%-18s %12s %12s %12s\n", "peak saved by", "in order", "alone", "last in");
+        begun = true;
+        printf("  %-16s %12s %12s %12s\n", cli_text(p, "name"), bytes_or_dash(p, keys[0]),
+               bytes_or_dash(p, keys[1]), bytes_or_dash(p, keys[2]));
+        if (json_object_get(p, "reason") != NULL)
+            printf("    %s\n", cli_text(p, "reason"));
+    }
+}
+
+static void show_peak_tensors(const char *title, const json_t *plan)
+{
+    enum { SHOWN = 8 };
+    size_t i;
+    json_t *t;
+    printf("peak %s at %s\n", title, cli_text(plan, "peak_node"));
+    json_array_foreach(json_object_get(plan, "peak_tensors"), i, t)
+    {
+        if (i < SHOWN)
+            printf("  %12s  %-10s %s\n", bytes_of(t, "bytes"), cli_text(t, "category"),
+                   cli_text(t, "name"));
+    }
+}
+
+void cli_show_diff(const json_t *o)
+{
+    const json_t *before = json_object_get(o, "before"), *after = json_object_get(o, "after");
+    show_totals(before, after);
+    show_categories(before, after);
+    printf("%-18s %12lld %12lld\n", "nodes", (long long)cli_real(before, "nodes"),
+           (long long)cli_real(after, "nodes"));
+    show_passes(json_object_get(o, "by_pass"));
+    show_peak_tensors("before", before);
+    show_peak_tensors("after", after);
+    printf("before: ");
+    cli_show_curve(before);
+    printf("after: ");
+    cli_show_curve(after);
+    if (json_object_get(o, "bit_equal") != NULL)
+        printf("run: %s, largest difference %.3g (relative %.3g)\n",
+               json_is_true(json_object_get(o, "bit_equal")) ? "bit-equal" : "not bit-equal",
+               cli_real(o, "max_abs_error"), cli_real(o, "max_rel_error"));
+}

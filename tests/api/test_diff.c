@@ -1,0 +1,284 @@
+/* test_diff.c: who saved what, held against running the passes by hand; the curve of live bytes. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+#include <jansson.h>
+
+#include "onnx/file.h"
+#include "onnx/infer.h"
+
+#define MODEL EBB_SOURCE_DIR "/samples/digits/cnn.onnx"
+#define STEP                                                               \
+    "inline,fold,train-mode:seed=0,batch-norm=train,dropout=on,fold,fuse," \
+    "loss:cross-entropy,gradient,optimizer:adamw,"
+
+static void good(ebb_status status)
+{
+    if (status != NULL)
+        fail_msg("%s", ebb_status_text(status));
+}
+
+static ebb_model *make(const char *passes)
+{
+    ebb_model *m;
+    char pipeline[512];
+    good(ebb_open(&m, MODEL));
+    good(ebb_set_dim(m, "batch", 64));
+    (void)snprintf(pipeline, sizeof pipeline, STEP "%sdrop-saves,alias", passes);
+    good(ebb_rewrite(m, pipeline, NULL, NULL));
+    return m;
+}
+
+static json_t *plan_of(ebb_model *m)
+{
+    char *text;
+    good(ebb_plan_json(m, NULL, &text));
+    json_t *o = json_loads(text, 0, NULL);
+    ebb_release(text);
+    assert_non_null(o);
+    return o;
+}
+
+static json_int_t integer(const json_t *o, const char *key)
+{
+    const json_t *value = json_object_get(o, key);
+    if (!json_is_integer(value))
+        fail_msg("'%s' is no integer", key);
+    return json_integer_value(value);
+}
+
+static json_int_t peak_after(ebb_model *before, const char *passes)
+{
+    ebb_model *copy;
+    good(ebb_model_copy(&copy, before));
+    if (passes[0] != '\0')
+        good(ebb_rewrite(copy, passes, NULL, NULL));
+    json_t *o = plan_of(copy);
+    json_int_t peak = integer(o, "peak_bytes");
+    json_decref(o);
+    ebb_close(copy);
+    return peak;
+}
+
+static json_t *diff(ebb_model *before, ebb_model *after)
+{
+    char *text;
+    good(ebb_diff_json(before, after, NULL, &text));
+    json_t *o = json_loads(text, 0, NULL);
+    ebb_release(text);
+    assert_non_null(o);
+    return o;
+}
+
+/* ---- who saved what ---- */
+
+static void check_by_pass(ebb_model *before, ebb_model *after)
+{
+    json_t *o = diff(before, after), *list = json_object_get(o, "by_pass");
+    assert_int_equal(json_array_size(list), 2);
+    const json_t *sign = json_array_get(list, 0), *seed = json_array_get(list, 1);
+    assert_string_equal(json_string_value(json_object_get(sign, "name")), "sign-mask");
+    assert_string_equal(json_string_value(json_object_get(seed, "name")), "dropout-seed");
+    json_int_t none = peak_after(before, ""), with_sign = peak_after(before, "sign-mask"),
+               with_seed = peak_after(before, "dropout-seed"),
+               with_both = peak_after(before, "sign-mask,dropout-seed"),
+               other_way = peak_after(before, "dropout-seed,sign-mask");
+    assert_true(none > with_sign && none > with_seed);
+    assert_int_equal(integer(sign, "alone_bytes"), none - with_sign);
+    assert_int_equal(integer(seed, "alone_bytes"), none - with_seed);
+    assert_int_equal(integer(sign, "in_order_bytes"), none - with_sign);
+    assert_int_equal(integer(seed, "in_order_bytes"), with_sign - with_both);
+    assert_int_equal(integer(sign, "last_in_bytes"), with_seed - other_way);
+    assert_int_equal(integer(seed, "last_in_bytes"), with_sign - with_both);
+    json_decref(o);
+}
+
+static void savings_are_those_of_running_the_passes_by_hand(void **state)
+{
+    (void)state;
+    ebb_model *before = make(""), *after;
+    good(ebb_model_copy(&after, before));
+    good(ebb_rewrite(after, "sign-mask,dropout-seed", NULL, NULL));
+    check_by_pass(before, after);
+    json_t *o = diff(before, after);
+    json_int_t sum = 0;
+    for (size_t i = 0; i < 2; i++)
+        sum += integer(json_array_get(json_object_get(o, "by_pass"), i), "in_order_bytes");
+    assert_int_equal(sum, integer(o, "peak_saved_bytes"));
+    json_decref(o);
+    ebb_close(after);
+    ebb_close(before);
+}
+
+static void steps_made_with_and_without_passes_are_told_apart(void **state)
+{
+    (void)state;
+    ebb_model *before = make(""), *after = make("sign-mask,dropout-seed,");
+    check_by_pass(before, after);
+    ebb_close(after);
+    ebb_close(before);
+}
+
+static const char *reason_of(ebb_model *before, ebb_model *after, size_t i)
+{
+    static char reason[512];
+    json_t *o = diff(before, after);
+    const json_t *entry = json_array_get(json_object_get(o, "by_pass"), i);
+    const char *text = json_string_value(json_object_get(entry, "reason"));
+    assert_true(json_is_null(json_object_get(entry, "alone_bytes")));
+    assert_true(json_is_null(json_object_get(entry, "last_in_bytes")));
+    (void)snprintf(reason, sizeof reason, "%s", text != NULL ? text : "");
+    json_decref(o);
+    return reason;
+}
+
+static void says(ebb_model *before, const char *passes, const char *words)
+{
+    ebb_model *after;
+    good(ebb_model_copy(&after, before));
+    good(ebb_props_set(after->graph, &after->props, "ebb.passes", passes));
+    const char *reason = reason_of(before, after, 0);
+    if (strstr(reason, words) == NULL)
+        fail_msg("%s: '%s' does not say '%s'", passes, reason, words);
+    ebb_close(after);
+}
+
+static void what_cannot_be_run_again_says_why(void **state)
+{
+    (void)state;
+    ebb_model *before = make("");
+    good(ebb_props_set(before->graph, &before->props, "ebb.passes", "[]"));
+    says(before, "[{\"name\":\"no-such-pass\",\"options\":\"\"}]", "no pass of this name");
+    says(before, "[{\"name\":7,\"options\":\"\"}]", "no pass of this name");
+    says(before, "[{\"name\":\"fold\"}]", "does not say with which options");
+    /* A hostile file must not choose what else is run, or read. */
+    says(before, "[{\"name\":\"fold\",\"options\":\"x,cost:file=/etc/hostname\"}]",
+         "are not options");
+    says(before, "[{\"name\":\"fold\",\"options\":\"cost:file=/etc/hostname\"}]",
+         "are not options");
+    says(before, "[{\"name\":\"cost\",\"options\":\"file=/etc/hostname\"}]", "read a file");
+    char many[4096] = "[";
+    for (int i = 0; i < 40; i++)
+        (void)strcat(strcat(many, i > 0 ? "," : ""), "{\"name\":\"fold\",\"options\":\"\"}");
+    says(before, strcat(many, "]"), "too many");
+    ebb_model *other = make("sign-mask,");
+    good(ebb_props_set(before->graph, &before->props, "ebb.passes",
+                       "[{\"name\":\"dropout-seed\",\"options\":\"\"}]"));
+    assert_non_null(strstr(reason_of(before, other, 0), "has seen passes"));
+    ebb_close(other);
+    ebb_close(before);
+    good(ebb_open(&before, MODEL)); // no step yet
+    good(ebb_set_dim(before, "batch", 64));
+    says(before, "[{\"name\":\"loss\",\"options\":\"kind=mse,output=nothing\"}]",
+         "alone: loss: the graph has no output 'nothing'");
+    ebb_close(before);
+}
+
+/* ---- the curve ---- */
+
+static void check_curve(const json_t *plan)
+{
+    const json_t *curve = json_object_get(plan, "curve");
+    json_int_t most = 0, nodes = integer(plan, "nodes"), last = -1;
+    size_t points = json_array_size(curve);
+    assert_int_equal(points, nodes < 512 ? nodes : 512);
+    for (size_t i = 0; i < points; i++) {
+        const json_t *point = json_array_get(curve, i);
+        json_int_t live = integer(point, "live_bytes");
+        assert_true(integer(point, "position") > last);
+        last = integer(point, "position");
+        most = live > most ? live : most;
+    }
+    assert_true(last < nodes);
+    assert_int_equal(most, integer(plan, "peak_bytes"));
+}
+
+/* From one position to the next, what dies goes and what is born comes. */
+static void check_neighbourhood(const json_t *plan)
+{
+    const json_t *rows = json_object_get(plan, "neighbourhood");
+    json_int_t peak = integer(plan, "peak_position");
+    bool met = false;
+    assert_true(json_array_size(rows) > 5);
+    for (size_t i = 0; i < json_array_size(rows); i++) {
+        const json_t *row = json_array_get(rows, i), *next = json_array_get(rows, i + 1);
+        if (integer(row, "position") == peak) {
+            met = true;
+            assert_int_equal(integer(row, "live_bytes"), integer(plan, "peak_bytes"));
+            assert_string_equal(json_string_value(json_object_get(row, "node")),
+                                json_string_value(json_object_get(plan, "peak_node")));
+        }
+        if (next == NULL)
+            continue;
+        assert_int_equal(integer(next, "position"), integer(row, "position") + 1);
+        assert_int_equal(integer(next, "live_bytes"), integer(row, "live_bytes") -
+                                                          integer(row, "dies_bytes") +
+                                                          integer(next, "born_bytes"));
+    }
+    assert_true(met);
+}
+
+static void curve_and_neighbourhood_agree_with_the_peak(void **state)
+{
+    (void)state;
+    ebb_model *m = make("sign-mask,");
+    json_t *o = plan_of(m);
+    check_curve(o);
+    check_neighbourhood(o);
+    const json_t *phases = json_object_get(o, "phases");
+    static const char *const names[] = {"forward", "loss", "backward", "update"};
+    json_int_t nodes = 0;
+    assert_int_equal(json_array_size(phases), 4);
+    for (size_t i = 0; i < 4; i++) {
+        const json_t *phase = json_array_get(phases, i);
+        assert_string_equal(json_string_value(json_object_get(phase, "phase")), names[i]);
+        nodes += integer(phase, "nodes");
+    }
+    assert_int_equal(nodes, integer(o, "nodes"));
+    json_decref(o);
+    ebb_close(m);
+}
+
+/* A chain with one wide place; the curve of so many nodes keeps it. */
+static void a_long_curve_is_thinned_and_keeps_the_peak(void **state)
+{
+    (void)state;
+    enum { LONG = 1500 };
+    char *text = malloc(200 * (size_t)LONG);
+    assert_non_null(text);
+    int n = sprintf(text, "<ir_version: 10, opset_import: [\"\" : 20]> g (float[64] x) => "
+                          "(float[64] y) { v0 = Relu (x)");
+    for (int i = 1; i < LONG; i++)
+        n += i == 777 ? sprintf(text + n, " wide = Concat <axis = 0> (v776, v776, v776) "
+                                          "v777, b, c = Split <axis = 0, num_outputs = 3> (wide)")
+                      : sprintf(text + n, " v%d = Relu (v%d)", i, i - 1);
+    (void)sprintf(text + n, " y = Relu (v%d) }", LONG - 1);
+    ebb_model *m;
+    good(ebb_text_parse_model(&m, text));
+    good(ebb_infer_graph(m->graph));
+    json_t *o = plan_of(m);
+    assert_true(integer(o, "nodes") > LONG);
+    check_curve(o);
+    check_neighbourhood(o);
+    json_decref(o);
+    ebb_close(m);
+    free(text);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(savings_are_those_of_running_the_passes_by_hand),
+        cmocka_unit_test(steps_made_with_and_without_passes_are_told_apart),
+        cmocka_unit_test(what_cannot_be_run_again_says_why),
+        cmocka_unit_test(curve_and_neighbourhood_agree_with_the_peak),
+        cmocka_unit_test(a_long_curve_is_thinned_and_keeps_the_peak),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,328 @@
+/* test_costs.c: measured costs: fits, signatures, files (also broken ones), and a timed model. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <math.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "exec/costs.h"
+#include "onnx/file.h"
+#include "onnx/infer.h"
+
+static char folder[] = "/tmp/ebb-costs-XXXXXX";
+
+static void good(ebb_status status)
+{
+    if (status != NULL)
+        fail_msg("%s", ebb_status_text(status));
+}
+
+static ebb_model *parse(const char *text)
+{
+    ebb_model *m;
+    good(ebb_text_parse_model(&m, text));
+    good(ebb_infer_graph(m->graph));
+    return m;
+}
+
+static const char *path_of(const char *name)
+{
+    static char path[256];
+    (void)snprintf(path, sizeof path, "%s/%s", folder, name);
+    return path;
+}
+
+static void write_text(const char *name, const char *text)
+{
+    FILE *file = fopen(path_of(name), "wb");
+    assert_non_null(file);
+    assert_int_equal(fwrite(text, 1, strlen(text), file), strlen(text));
+    assert_int_equal(fclose(file), 0);
+}
+
+/* ---- fits ---- */
+
+static void within(double a, double b, double part)
+{
+    if (fabs(a - b) > part * fabs(b) + 1e-12)
+        fail_msg("%g should be %g", a, b);
+}
+
+static void near(double a, double b)
+{
+    within(a, b, 1e-6);
+}
+
+static void a_fit_finds_the_three_rates_in_spite_of_outliers(void **state)
+{
+    (void)state;
+    ebb_cost_sample samples[40];
+    ebb_cost_rate rate;
+    for (int i = 0; i < 40; i++) {
+        double flops = 1e3 * pow(1.6, i % 20), bytes = 4e2 * pow(1.5, (i * 7) % 20);
+        samples[i] = (ebb_cost_sample){700 + 0.02 * flops + 0.3 * bytes, flops, bytes};
+        if (i % 8 == 0)
+            samples[i].ns *= 5; // another program had the processor
+    }
+    assert_true(ebb_rate_fit(&rate, samples, 40));
+    within(rate.fixed_ns, 700, 0.005);
+    within(rate.ns_per_flop, 0.02, 0.005);
+    within(rate.ns_per_byte, 0.3, 0.005);
+    within(ebb_rate_ns(&rate, 1e6, 1e4), 700 + 2e4 + 3e3, 0.005);
+    assert_int_equal(rate.entries, 40);
+    assert_true(rate.error < 1e-3);
+}
+
+static void no_rate_is_ever_negative(void **state)
+{
+    (void)state;
+    static const ebb_cost_sample falling[] = {{900, 10, 100}, {500, 20, 200}, {100, 30, 300}};
+    ebb_cost_rate rate;
+    assert_true(ebb_rate_fit(&rate, falling, 3));
+    assert_true(rate.fixed_ns >= 0 && rate.ns_per_flop >= 0 && rate.ns_per_byte >= 0);
+    assert_true(ebb_rate_ns(&rate, 20, 200) > 0);
+    assert_false(ebb_rate_fit(&rate, falling, 0));
+}
+
+static void one_sample_is_charged_to_what_it_is_busy_with(void **state)
+{
+    (void)state;
+    ebb_cost_rate rate;
+    assert_true(ebb_rate_fit(&rate, &(ebb_cost_sample){1000, 50000, 300}, 1));
+    near(rate.ns_per_flop, 0.02);
+    near(rate.ns_per_byte + rate.fixed_ns, 0);
+    assert_true(ebb_rate_fit(&rate, &(ebb_cost_sample){1000, 100, 4000}, 1));
+    near(rate.ns_per_byte, 0.25);
+    assert_true(ebb_rate_fit(&rate, &(ebb_cost_sample){1000, 0, 0}, 1));
+    near(rate.fixed_ns, 1000);
+}
+
+/* ---- signatures ---- */
+
+#define HEADER "<ir_version: 10, opset_import: [\"\" : 20, \"ai.ebb\" : 1]> "
+
+static const char *signature(const char *text)
+{
+    static char ring[4][EBB_SIGNATURE_BYTES];
+    static unsigned next;
+    ebb_model *m = parse(text);
+    char *at = ring[next++ % 4];
+    (void)ebb_cost_signature(at, m->graph, ebb_last(m->graph));
+    ebb_model_free(m);
+    return at;
+}
+
+static void a_signature_holds_what_decides_the_time(void **state)
+{
+    (void)state;
+    assert_string_equal(signature(HEADER
+                                  "g (float[1,2,8,8] x, float[3,2,3,3] w) => (float[1,3,8,8] y) "
+                                  "{ y = Conv <pads = [1,1,1,1], kernel_shape = [3,3]> (x, w) }"),
+                        "Conv(float32[1,2,8,8],float32[3,2,3,3])->(float32[1,3,8,8])"
+                        "{kernel_shape=3,3,pads=1,1,1,1}");
+    /* The order of attributes, names, and what chooses random numbers, do not. */
+    assert_string_equal(signature(HEADER "g (float[4] a, int64[2] k) => (float[4] b) "
+                                         "{ b = ai.ebb.Dropout <stream = 5, ratio = 0.5> (a, k) }"),
+                        signature(HEADER
+                                  "g (float[4] x, int64[2] k) => (float[4] y) "
+                                  "{ y = ai.ebb.Dropout <ratio = 0.5, stream = 9> (x, k) }"));
+    /* Axes do, where the shapes would be the same. */
+    const char *first = signature(HEADER "g (float[4,4] x) => (float[4] y) <int64[1] a = {0}> "
+                                         "{ y = ReduceSum <keepdims = 0> (x, a) }");
+    const char *second = signature(HEADER "g (float[4,4] x) => (float[4] y) <int64[1] a = {1}> "
+                                          "{ y = ReduceSum <keepdims = 0> (x, a) }");
+    assert_non_null(strstr(first, "int64[1]=0)"));
+    assert_non_null(strstr(second, "int64[1]=1)"));
+}
+
+static void a_long_or_odd_signature_is_cut_and_stays_apart(void **state)
+{
+    (void)state;
+    char texts[2][4096], kept[2][EBB_SIGNATURE_BYTES];
+    for (int k = 0; k < 2; k++) {
+        int n = snprintf(texts[k], sizeof texts[k],
+                         HEADER "g (float[4] x) => (float[4] y) { y = Concat <axis = 0> (x");
+        for (int i = 0; i < 200; i++)
+            n += snprintf(texts[k] + n, sizeof texts[k] - (size_t)n, ", x");
+        (void)snprintf(texts[k] + n, sizeof texts[k] - (size_t)n, "%s) }", k == 1 ? ", x" : "");
+        ebb_model *m;
+        good(ebb_text_parse_model(&m, texts[k]));
+        (void)ebb_cost_signature(kept[k], m->graph, ebb_last(m->graph));
+        assert_int_equal(strlen(kept[k]), EBB_SIGNATURE_BYTES - 1);
+        ebb_model_free(m);
+    }
+    assert_string_not_equal(kept[0], kept[1]);
+    const char *odd = signature(HEADER "g (float[4] x) => (float[4] y) "
+                                       "{ y = Relu <note = \"caf\xc3\xa9\n\"> (x) }");
+    assert_non_null(strstr(odd, "note=caf???"));
+}
+
+/* ---- look-up and file ---- */
+
+static const char two_relus[] =
+    HEADER "g (float[64] x, float[128] z) => (float[64] y, float[128] w, "
+           "float[64] s) { y = Relu (x) w = Relu (z) s = Softmax (x) }";
+
+static void a_file_gives_back_what_was_measured(void **state)
+{
+    (void)state;
+    ebb_model *m = parse(two_relus);
+    ebb_graph *g = m->graph;
+    ebb_node relu = ebb_first(g), wide = ebb_next(g, relu), softmax = ebb_last(g);
+    ebb_costs *costs, *read;
+    double ns = 0;
+    good(ebb_costs_new(&costs, "cpu", 2));
+    good(ebb_costs_add(costs, g, relu, 500));
+    good(ebb_costs_add(costs, g, relu, 700)); // the mean of both
+    good(ebb_costs_fit(costs));
+    good(ebb_costs_write(costs, path_of("costs.json")));
+    good(ebb_costs_read(&read, path_of("costs.json")));
+    assert_string_equal(read->processor, costs->processor);
+    assert_int_equal(read->threads, 2);
+    assert_int_equal(read->entry_count, 1);
+    assert_int_equal(read->entries[0].nodes, 2);
+    assert_int_equal(ebb_costs_of(read, g, relu, &ns), EBB_COST_MEASURED);
+    near(ns, 600);
+    assert_int_equal(ebb_costs_of(read, g, wide, &ns), EBB_COST_RATE);
+    near(ns, 1200); // one measurement: all of it goes to the bytes
+    assert_int_equal(ebb_costs_of(read, g, softmax, &ns), EBB_COST_UNKNOWN);
+    ebb_costs_free(read);
+    ebb_costs_free(costs);
+    ebb_model_free(m);
+}
+
+#define ENTRY                                                                                      \
+    "{\"signature\": \"s\", \"family\": \"f\", \"ns\": 1, \"flops\": 1, \"bytes\": 1, \"nodes\": " \
+    "1}"
+#define RATE                                                                                     \
+    "{\"family\": \"f\", \"fixed_ns\": 1, \"ns_per_flop\": 0, \"ns_per_byte\": 0, \"entries\": " \
+    "1, \"error\": 0}"
+#define FILE_OF(entries, rates)                                                               \
+    "{\"schema\": \"ebb.costs/1\", \"processor\": \"p\", \"processors\": 2, \"threads\": 2, " \
+    "\"backend\": \"cpu\", \"entries\": [" entries "], \"rates\": [" rates "]}"
+
+static void a_broken_file_is_refused_at_its_place(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text, *says;
+    } broken[] = {
+        {"", "it is empty"},
+        {"{", "it is not JSON"},
+        {"{\"schema\": \"ebb.costs/1\", \"schema\": 1}", "it is not JSON"},
+        {"[]", "'schema' should be 'ebb.costs/1'"},
+        {"{\"schema\": \"ebb.costs/2\"}", "'schema' should be 'ebb.costs/1'"},
+        {"{\"schema\": \"ebb.costs/1\"}", "should be lists"},
+        {FILE_OF("", ""), "no measurement"},
+        {FILE_OF("7", ""), "entry 0: 'signature'"},
+        {FILE_OF(ENTRY "," ENTRY, ""), "entry 1: the signature 's' is there twice"},
+        {FILE_OF("{\"signature\": \"\"}", ""), "entry 0: 'signature'"},
+        {FILE_OF("{\"signature\": \"s\", \"family\": \"f\", \"ns\": -1}", ""), "entry 0: 'ns'"},
+        {FILE_OF("{\"signature\": \"s\", \"family\": \"f\", \"ns\": 1e300}", ""), "entry 0: 'ns'"},
+        {FILE_OF("{\"signature\": \"s\", \"family\": \"f\", \"ns\": \"5\"}", ""), "entry 0: 'ns'"},
+        {FILE_OF(ENTRY, RATE "," RATE), "rate 1: 'f' is there twice"},
+        {FILE_OF("", "{\"family\": \"f\", \"fixed_ns\": -5}"), "rate 0: 'fixed_ns'"},
+    };
+    for (size_t i = 0; i < sizeof broken / sizeof *broken; i++) {
+        ebb_costs *costs;
+        write_text("broken.json", broken[i].text);
+        ebb_status status = ebb_costs_read(&costs, path_of("broken.json"));
+        assert_non_null(status);
+        assert_null(costs);
+        assert_int_equal(ebb_status_code(status), EBB_REJECTED);
+        if (strstr(ebb_status_text(status), broken[i].says) == NULL ||
+            strstr(ebb_status_text(status), "broken.json") == NULL)
+            fail_msg("%s: '%s' does not say '%s'", broken[i].text, ebb_status_text(status),
+                     broken[i].says);
+    }
+    ebb_costs *costs;
+    assert_int_equal(ebb_status_code(ebb_costs_read(&costs, path_of("nowhere.json"))), EBB_IO);
+    write_text("whole.json", FILE_OF(ENTRY, RATE));
+    good(ebb_costs_read(&costs, path_of("whole.json")));
+    ebb_costs_free(costs);
+}
+
+/* Deep nesting and cut files must not do more than fail. */
+static void a_file_cut_anywhere_is_refused(void **state)
+{
+    (void)state;
+    static const char whole[] = FILE_OF(ENTRY, RATE);
+    char cut[sizeof whole];
+    ebb_costs *costs;
+    for (size_t n = 0; n + 1 < sizeof whole; n++) {
+        memcpy(cut, whole, n);
+        cut[n] = '\0';
+        write_text("cut.json", cut);
+        assert_non_null(ebb_costs_read(&costs, path_of("cut.json")));
+    }
+    char *deep = malloc(100001);
+    assert_non_null(deep);
+    memset(deep, '[', 100000);
+    deep[100000] = '\0';
+    write_text("deep.json", deep);
+    free(deep);
+    assert_non_null(ebb_costs_read(&costs, path_of("deep.json")));
+}
+
+/* ---- measuring ---- */
+
+static void what_is_added_adds_up_to_the_step(void **state)
+{
+    (void)state;
+    ebb_model *m = parse(HEADER "g (float[64,64] x) => (float[64,64] y) { a = MatMul (x, x) "
+                                "b = Relu (a) c = MatMul (b, b) d = Softmax (c) y = Add (d, b) }");
+    ebb_costs *costs;
+    ebb_timed timed;
+    double sum = 0, ns = 0;
+    good(ebb_costs_new(&costs, "cpu", 1));
+    good(ebb_costs_time(costs, &timed, m, &(ebb_timing){.threads = 1, .steps = 9}));
+    assert_int_equal(timed.nodes, 5);
+    assert_int_equal(timed.steps, 9);
+    assert_int_equal(costs->entry_count, 4); // both products are of one signature
+    EBB_EACH_NODE(m->graph, n)
+    {
+        assert_int_equal(ebb_costs_of(costs, m->graph, n, &ns), EBB_COST_MEASURED);
+        assert_true(ns > 0);
+        sum += ns;
+    }
+    near(sum, timed.step_ns);
+    ebb_costs_free(costs);
+    ebb_model_free(m);
+}
+
+static int make_folder(void **state)
+{
+    (void)state;
+    return mkdtemp(folder) == NULL;
+}
+
+static int remove_folder(void **state)
+{
+    (void)state;
+    char command[256];
+    (void)snprintf(command, sizeof command, "rm -rf %s", folder);
+    return system(command);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_fit_finds_the_three_rates_in_spite_of_outliers),
+        cmocka_unit_test(no_rate_is_ever_negative),
+        cmocka_unit_test(one_sample_is_charged_to_what_it_is_busy_with),
+        cmocka_unit_test(a_signature_holds_what_decides_the_time),
+        cmocka_unit_test(a_long_or_odd_signature_is_cut_and_stays_apart),
+        cmocka_unit_test(a_file_gives_back_what_was_measured),
+        cmocka_unit_test(a_broken_file_is_refused_at_its_place),
+        cmocka_unit_test(a_file_cut_anywhere_is_refused),
+        cmocka_unit_test(what_is_added_adds_up_to_the_step),
+    };
+    return cmocka_run_group_tests(tests, make_folder, remove_folder);
+}

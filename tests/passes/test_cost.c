@@ -1,0 +1,159 @@
+/* test_cost.c: nodes bear the times of a calibration file, and nothing else changes. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "exec/costs.h"
+#include "exec/estimate.h"
+#include "onnx/file.h"
+#include "onnx/infer.h"
+#include "passes/pipeline.h"
+
+static char path[] = "/tmp/ebb-cost-XXXXXX", pipeline[64];
+
+static const char text[] =
+    "<ir_version: 10, opset_import: [\"\" : 20]> g (float[64] x) => (float[64] y, float[32] z) { "
+    "a = Relu (x) b, c = Split <axis = 0, num_outputs = 2> (a) z = Relu (b) y = Sigmoid (a) }";
+
+static ebb_arena keep;
+static ebb_report *reports;
+static size_t count;
+
+static void good(ebb_status status)
+{
+    if (status != NULL)
+        fail_msg("%s", ebb_status_text(status));
+}
+
+static ebb_model *parse(void)
+{
+    ebb_model *m;
+    good(ebb_text_parse_model(&m, text));
+    good(ebb_infer_graph(m->graph));
+    return m;
+}
+
+static ebb_status run(ebb_model *m, const char *passes, bool strict)
+{
+    const ebb_rewrite_options options = {.verify_each = true, .strict = strict};
+    return ebb_pipeline_run(m, passes, &options, &keep, &reports, &count);
+}
+
+/* The first Relu was measured, its family then has a rate; Sigmoid and Split are not known. */
+static int write_file(void **state)
+{
+    (void)state;
+    int fd = mkstemp(path);
+    if (fd < 0 || close(fd) != 0)
+        return 1;
+    (void)snprintf(pipeline, sizeof pipeline, "cost:file=%s", path);
+    ebb_model *m = parse();
+    ebb_costs *costs;
+    good(ebb_costs_new(&costs, "cpu", 2));
+    good(ebb_costs_add(costs, m->graph, ebb_first(m->graph), 5120));
+    good(ebb_costs_fit(costs));
+    good(ebb_costs_write(costs, path));
+    ebb_costs_free(costs);
+    ebb_model_free(m);
+    return 0;
+}
+
+static int remove_file(void **state)
+{
+    (void)state;
+    ebb_arena_fini(&keep);
+    return unlink(path);
+}
+
+static ebb_node node_of(const ebb_graph *g, const char *output)
+{
+    return ebb_value_of(g, ebb_value_find(g, output))->producer;
+}
+
+static void nodes_take_the_measured_time_else_the_rate_else_the_estimate(void **state)
+{
+    (void)state;
+    ebb_model *m = parse();
+    const ebb_graph *g = m->graph;
+    double estimated = ebb_node_ns(g, node_of(g, "y"));
+    good(run(m, pipeline, false));
+    assert_true(ebb_node_ns(g, node_of(g, "a")) == 5120.0);
+    assert_true(ebb_node_ns(g, node_of(g, "z")) == 2560.0); // half the bytes
+    assert_true(ebb_node_ns(g, node_of(g, "y")) == estimated);
+    assert_string_equal(ebb_props_get(g, &ebb_node_of(g, node_of(g, "a"))->props, "ebb.cost_ns"),
+                        "5120");
+    assert_int_equal(reports[0].applied, 2);
+    assert_int_equal(reports[0].skip_count, 1);
+    assert_int_equal(reports[0].skips[0].count, 2);
+    assert_non_null(strstr(reports[0].notes[0], "1 nodes as measured, 1 by the rates"));
+    ebb_model_free(m);
+}
+
+static void a_second_run_changes_nothing_and_a_wrong_time_is_overwritten(void **state)
+{
+    (void)state;
+    ebb_model *m = parse();
+    const ebb_graph *g = m->graph;
+    good(run(m, pipeline, false));
+    good(run(m, pipeline, true)); // also where asked for strictly
+    assert_int_equal(reports[0].applied, 0);
+    good(ebb_props_set(m->graph, &ebb_node_of(g, node_of(g, "a"))->props, "ebb.cost_ns", "1"));
+    good(ebb_props_set(m->graph, &ebb_node_of(g, node_of(g, "y"))->props, "ebb.cost_ns", "77"));
+    good(run(m, pipeline, false));
+    assert_int_equal(reports[0].applied, 1);
+    assert_true(ebb_node_ns(g, node_of(g, "a")) == 5120.0);
+    assert_true(ebb_node_ns(g, node_of(g, "y")) == 77.0); // the file knows nothing better
+    ebb_model_free(m);
+}
+
+static void marks_of_shared_memory_stay(void **state)
+{
+    (void)state;
+    ebb_model *m = parse();
+    char *before = NULL, *after = NULL;
+    good(run(m, "alias", false));
+    good(ebb_text_print(&before, m->graph));
+    good(run(m, pipeline, false));
+    good(ebb_text_print(&after, m->graph));
+    assert_string_equal(before, after);
+    ebb_free(before);
+    ebb_free(after);
+    ebb_model_free(m);
+}
+
+static void says(const char *passes, ebb_code code, const char *words)
+{
+    ebb_model *m = parse();
+    ebb_status status = run(m, passes, false);
+    assert_non_null(status);
+    assert_int_equal(ebb_status_code(status), code);
+    if (strstr(ebb_status_text(status), words) == NULL)
+        fail_msg("'%s' does not say '%s'", ebb_status_text(status), words);
+    ebb_model_free(m);
+}
+
+static void without_a_file_it_says_how_one_is_made(void **state)
+{
+    (void)state;
+    says("cost", EBB_USAGE, "ebb bench --calibrate");
+    says("cost:file=/nonexistent/costs.json", EBB_IO, "/nonexistent/costs.json");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(nodes_take_the_measured_time_else_the_rate_else_the_estimate),
+        cmocka_unit_test(a_second_run_changes_nothing_and_a_wrong_time_is_overwritten),
+        cmocka_unit_test(marks_of_shared_memory_stay),
+        cmocka_unit_test(without_a_file_it_says_how_one_is_made),
+    };
+    return cmocka_run_group_tests(tests, write_file, remove_file);
+}
