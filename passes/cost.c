@@ -41,7 +41,7 @@ static ebb_status stamp(ebb_edit *e, ebb_node n, double ns)
 static ebb_status describe(ebb_edit *e, const ebb_costs *costs, const size_t *from)
 {
     char here[128];
-    EBB_TRY(ebb_note(e, "%zu nodes as measured, %zu by the rates of their operator, %zu estimated",
+    EBB_TRY(ebb_note(e, "nodes: %zu as measured, %zu by the rates of their operator, %zu estimated",
                      from[EBB_COST_MEASURED], from[EBB_COST_RATE], from[EBB_COST_UNKNOWN]));
     if (strcmp(costs->processor, ebb_processor_name(here)) == 0)
         return ebb_note(e, "measured with %d threads, back end %s", costs->threads, costs->backend);

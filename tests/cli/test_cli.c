@@ -132,7 +132,7 @@ static void operators_are_measured_and_planned_by(void **state)
     assert_false(exists("costs.json"));
     says("bench " STEP "--calibrate -o costs.json --steps 3 --threads 1", 0, "signatures");
     assert_true(exists("costs.json"));
-    says("plan " STEP "--costs costs.json", 0, "52 nodes as measured, 0 by the rates");
+    says("plan " STEP "--costs costs.json", 0, "nodes: 52 as measured, 0 by the rates");
     says("grad " STEP "-o step.onnx --costs costs.json --pass sign-mask", 0, "as measured");
     says("inspect step.onnx --text", 0, "Conv");
     says("plan step.onnx --costs costs.json", 0, "as measured");

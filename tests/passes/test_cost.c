@@ -93,7 +93,7 @@ static void nodes_take_the_measured_time_else_the_rate_else_the_estimate(void **
     assert_int_equal(reports[0].applied, 2);
     assert_int_equal(reports[0].skip_count, 1);
     assert_int_equal(reports[0].skips[0].count, 2);
-    assert_non_null(strstr(reports[0].notes[0], "1 nodes as measured, 1 by the rates"));
+    assert_non_null(strstr(reports[0].notes[0], "1 as measured, 1 by the rates"));
     ebb_model_free(m);
 }
 
