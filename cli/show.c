@@ -154,13 +154,15 @@ static void show_categories(const json_t *plan)
     }
 }
 
-/* What passes that plan had to say: fit, recompute, cost. */
+/* What the passes had to say, without those that make the step. */
 static void show_notes(const json_t *o)
 {
     size_t i, k;
     json_t *p, *note;
     json_array_foreach(json_object_get(o, "passes"), i, p)
     {
+        if (strcmp(cli_text(p, "exactness"), "makes") == 0)
+            continue;
         json_array_foreach(json_object_get(p, "notes"), k, note)
             printf("%-6s %s\n", cli_text(p, "name"), json_string_value(note));
     }

@@ -194,6 +194,10 @@ static int show_plan(const cli *c, char *json, char *report)
     ebb_release(report);
     if (passes != NULL)
         (void)json_object_set(o, "passes", json_object_get(passes, "passes"));
+    ebb_amount budget = {0};
+    if (cli_has(c, "--budget") && ebb_amount_parse(&budget, cli_get(c, "--budget", "")) == NULL &&
+        budget.bytes != 0) // a share is of what the pass weighed: the model tells
+        (void)json_object_set_new(o, "budget_bytes", json_integer((json_int_t)budget.bytes));
     json_decref(passes);
     if (cli_has(c, "--json")) {
         json_dumpf(o, stdout, JSON_INDENT(2));

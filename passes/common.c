@@ -1,6 +1,8 @@
 /* common.c: what several passes ask of a graph. */
 #include "passes/common.h"
 
+#include <stdio.h>
+
 bool ebb_is_backward(const ebb_graph *g, ebb_node n)
 {
     uint8_t phase = ebb_node_of(g, n)->phase;
@@ -136,4 +138,11 @@ uint32_t ebb_hash31(const char *text)
         h = (h ^ (unsigned char)*text) * 16777619u;
     h &= 0x7fffffffu;
     return h == 0 ? 1 : h;
+}
+
+ebb_status ebb_remember_budget(ebb_edit *e, uint64_t bytes)
+{
+    char text[32];
+    (void)snprintf(text, sizeof text, "%llu", (unsigned long long)bytes);
+    return ebb_props_set(e->g, &e->g->model->props, "ebb.budget_bytes", text);
 }

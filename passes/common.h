@@ -51,6 +51,9 @@ ebb_node ebb_only_user(const ebb_graph *g, ebb_value v);
 /* Gives the new node the name of the one that it stands for, where that has one. */
 void ebb_keep_name(ebb_graph *g, ebb_node made, ebb_node of);
 
+/* What the step was made to fit, for `ebb plan` to draw: model metadata "ebb.budget_bytes". */
+ebb_status ebb_remember_budget(ebb_edit *e, uint64_t bytes);
+
 /* A positive 31-bit number from text, the same everywhere (FNV-1a). */
 uint32_t ebb_hash31(const char *text);
 

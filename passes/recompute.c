@@ -15,6 +15,7 @@
  */
 #include <stdlib.h>
 
+#include "passes/common.h"
 #include "passes/passes.h"
 #include "passes/trial.h"
 
@@ -81,8 +82,10 @@ static ebb_status run(ebb_edit *e)
         EBB_TRY(planner->plan(&schedule, &before.source.problem, aim, work, e->scratch));
         EBB_TRY(ebb_remat_weigh(&weight, NULL, &before.source.problem, &schedule, e->scratch));
         EBB_TRY(ebb_trial_schedule(&bytes, &ns, &before, e->g, &schedule, backend));
-        if (bytes <= budget)
+        if (bytes <= budget) {
+            EBB_TRY(ebb_remember_budget(e, budget));
             return apply(e, &before, &schedule, bytes, ns);
+        }
         if (bytes < least) {
             least = bytes;
             slower = before.estimate.ns > 0 ? ns / before.estimate.ns : 1;

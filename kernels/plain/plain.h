@@ -59,14 +59,20 @@ static inline size_t ebb_plain_size(const ebb_type *t)
     return bits % 8 == 0 ? bits / 8 : 0;
 }
 
-/* Integer i of an int32 or int64 operand (others: 0, which declines() keeps away). */
+/* Integer i of an int32 or int64 operand (others: 0, which declines() keeps away). Copied out,
+ * since the bytes of a constant lie in the mapped file wherever they happen to. */
 static inline int64_t ebb_plain_int(const ebb_operand *o, int64_t i)
 {
-    if (o->type.dtype == EBB_I64)
-        return ((const int64_t *)o->data)[i];
+    const unsigned char *bytes = o->data;
+    int64_t wide = 0;
+    int32_t narrow = 0;
+    if (o->type.dtype == EBB_I64) {
+        memcpy(&wide, bytes + (size_t)i * sizeof wide, sizeof wide);
+        return wide;
+    }
     if (o->type.dtype == EBB_I32)
-        return ((const int32_t *)o->data)[i];
-    return 0;
+        memcpy(&narrow, bytes + (size_t)i * sizeof narrow, sizeof narrow);
+    return narrow;
 }
 
 /* A scalar of any plain numeric type as a double. */
