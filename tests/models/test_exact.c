@@ -10,8 +10,7 @@
 
 #include "tests/models/models.h"
 
-static const char *const passes[] = {"sign-mask", "dropout-seed", "sign-mask,dropout-seed",
-                                     "release,reorder"};
+static const char *const passes[] = {"sign-mask", "dropout-seed", "sign-mask,dropout-seed"};
 
 /* What differs between two programs of one model, by name; NULL: nothing. */
 static const char *difference(ebb_program *a, ebb_program *b, ebb_data *reference)
