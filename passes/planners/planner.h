@@ -108,6 +108,11 @@ ebb_status ebb_remat_prune(ebb_remat_schedule *schedule, const ebb_remat_problem
 ebb_status ebb_remat_order(ebb_remat_schedule *order, const ebb_remat_problem *problem,
                            uint64_t steps, ebb_arena *arena);
 
+/* permute.c: the same problem with its operators numbered in another order that runs. A schedule of
+ * it names order->ops[i] by i. */
+ebb_status ebb_remat_permute(ebb_remat_problem *permuted, const ebb_remat_problem *problem,
+                             const ebb_remat_schedule *order, ebb_arena *arena);
+
 /* ---- the roll: planners.def ---- */
 
 typedef struct ebb_planner {

@@ -21,7 +21,10 @@
 
 #include "passes/planners/slots.h"
 
-enum { SHORTLIST = 24, TRIED = 6, TABU = 64, LEVELS = 100 };
+/* Work units of slots.h in a microsecond, measured. */
+static const uint64_t units_per_step = 40;
+
+enum { SHORTLIST = 24, TRIED = 6, TABU = 64, ROOTS = 8, LEVELS = 100 };
 
 typedef struct candidate {
     uint32_t op, from, slot; /* make op's copy, unread since slot `from`, again in `slot` */
@@ -69,7 +72,7 @@ static uint32_t draw_below(searcher *f, size_t n)
 static double refresh(searcher *f)
 {
     ebb_slots_profile(&f->s, f->peaks);
-    f->s.work += f->s.slot_count / 32 + 1;
+    f->s.work += f->s.slot_count / 8 + 1;
     for (uint32_t t = 0; t < f->s.slot_count; t++) {
         int64_t over = f->peaks[t] - f->budget;
         f->over[t + 1] = f->over[t] + (over > 0 ? (double)over : 0);
@@ -255,7 +258,7 @@ static void uproot_one(searcher *f, uint32_t op, uint32_t slot)
 static uint32_t find_root(searcher *f, uint32_t slot, double *over)
 {
     uint32_t count = f->s.lists[slot].count, best = UINT32_MAX;
-    uint32_t stride = count / SHORTLIST + 1;
+    uint32_t stride = count / ROOTS + 1;
     *over = INFINITY;
     for (uint32_t i = draw_below(f, stride); i < count; i += stride) {
         uint32_t op = f->s.lists[slot].op[i];
@@ -341,12 +344,12 @@ static bool step(searcher *f, double noise, double *over, uint32_t *uphill)
 }
 
 /* Evicts until the budget holds. */
-static bool repair(searcher *f, double noise, double cost_limit)
+static bool repair(searcher *f, double noise, double cost_limit, uint64_t work, uint32_t uphill)
 {
     double over = refresh(f);
-    uint32_t uphill = 24;
+    uint64_t until = f->s.work + work;
     while (over > 0 && !f->s.failed) {
-        if (f->s.cost_ns > cost_limit || !step(f, noise, &over, &uphill))
+        if (f->s.cost_ns > cost_limit || f->s.work > until || !step(f, noise, &over, &uphill))
             return false;
     }
     return !f->s.failed;
@@ -453,7 +456,7 @@ static void improve(searcher *f, uint64_t work)
         size_t log = f->s.log_count;
         f->tabu_count = 0;
         ruin(f);
-        bool fits = repair(f, 0.5, cost * (1 + 1e-9) + f->p->ops[0].cost_ns + cost * 0.02);
+        bool fits = repair(f, 0.5, cost * 1.02, work / 20 + 1000, 2);
         f->tabu_count = 0;
         if (fits) {
             (void)ebb_slots_prune(&f->s);
@@ -534,9 +537,9 @@ static ebb_status go_down(searcher *f, level *levels, uint32_t count, uint64_t s
     for (uint32_t k = 0; k < count; k++) {
         f->budget = levels[k].budget;
         bool fits = false;
-        for (int attempt = 0; attempt < 4 && !fits; attempt++) {
+        for (int attempt = 0; attempt < 3 && !fits; attempt++) {
             f->tabu_count = 0;
-            fits = repair(f, attempt * 0.7, INFINITY);
+            fits = repair(f, attempt * 0.7, INFINITY, 8 * share + 100000, 24);
             if (!fits)
                 ebb_slots_undo(&f->s, 0);
         }
@@ -569,22 +572,29 @@ static ebb_status go_up(searcher *f, level *levels, uint32_t from, uint64_t step
     return NULL;
 }
 
-/* Only points that are cheaper than all lower ones are worth having. */
+static int lowest_first(const void *a, const void *b)
+{
+    const ebb_remat_point *x = a, *y = b;
+    if (x->peak_bytes != y->peak_bytes)
+        return x->peak_bytes < y->peak_bytes ? -1 : 1;
+    return (x->cost_ns > y->cost_ns) - (x->cost_ns < y->cost_ns);
+}
+
+/* Only points that are cheaper than all lower ones are worth having; the highest comes first. */
 static ebb_status collect(ebb_remat_frontier *frontier, const level *levels, uint32_t count,
                           ebb_arena *arena)
 {
     ebb_remat_point *points = EBB_NEW(arena, ebb_remat_point, (size_t)count + 1);
-    size_t kept = 0;
+    size_t found = 0, kept = 0;
     if (points == NULL)
         return ebb_error_memory();
-    double least = INFINITY;
-    for (uint32_t k = count; k-- > 0;) {
-        const ebb_remat_point *p = &levels[k].point;
-        if (p->schedule.ops == NULL || p->cost_ns >= least)
-            continue;
-        least = p->cost_ns;
-        points[kept++] = *p;
-    }
+    for (uint32_t k = 0; k < count; k++)
+        if (levels[k].point.schedule.ops != NULL)
+            points[found++] = levels[k].point;
+    qsort(points, found, sizeof *points, lowest_first);
+    for (size_t i = 0; i < found; i++)
+        if (kept == 0 || points[i].cost_ns < points[kept - 1].cost_ns)
+            points[kept++] = points[i];
     for (size_t i = 0; i < kept / 2; i++) {
         ebb_remat_point swap = points[i];
         points[i] = points[kept - 1 - i];
@@ -594,22 +604,57 @@ static ebb_status collect(ebb_remat_frontier *frontier, const level *levels, uin
     return NULL;
 }
 
+/* Points of one order of the operators, at `levels` of its own. */
+static ebb_status find_levels(level *levels, int64_t peak, const ebb_remat_problem *problem,
+                              uint64_t steps, ebb_arena *arena)
+{
+    searcher f;
+    uint32_t reached;
+    EBB_TRY(make_searcher(&f, problem, arena));
+    for (int k = 0; k < LEVELS; k++)
+        levels[k] = (level){.budget = peak - peak / LEVELS * k - peak % LEVELS * k / LEVELS};
+    EBB_TRY(go_down(&f, levels, LEVELS, steps / 2, &reached));
+    return levels[0].point.schedule.ops == NULL ? NULL : go_up(&f, levels, reached, steps / 2);
+}
+
+/* Schedules of a permuted problem, in the numbers of the problem itself. */
+static ebb_status rename_points(level *levels, const ebb_remat_schedule *order, ebb_arena *arena)
+{
+    for (int k = 0; k < LEVELS; k++) {
+        ebb_remat_schedule *s = &levels[k].point.schedule;
+        uint32_t *ops = s->ops == NULL ? NULL : EBB_NEW(arena, uint32_t, s->count + 1);
+        if (s->ops != NULL && ops == NULL)
+            return ebb_error_memory();
+        for (size_t i = 0; i < s->count; i++)
+            ops[i] = order->ops[s->ops[i]];
+        s->ops = ops;
+    }
+    return NULL;
+}
+
 ebb_status ebb_remat_frontier_find(ebb_remat_frontier *frontier, const ebb_remat_problem *problem,
                                    uint64_t steps, ebb_arena *arena)
 {
-    searcher f;
+    level *levels = EBB_NEW(arena, level, 2 * LEVELS);
+    ebb_remat_schedule as_listed, order;
+    ebb_remat_weight weight, ordered;
+    ebb_remat_problem permuted;
     *frontier = (ebb_remat_frontier){NULL, 0};
-    EBB_TRY(make_searcher(&f, problem, arena));
-    level *levels = EBB_NEW(arena, level, LEVELS);
     if (levels == NULL)
         return ebb_error_memory();
-    int64_t peak = ebb_slots_peak(&f.s);
-    for (int k = 0; k < LEVELS; k++)
-        levels[k].budget = peak - peak / LEVELS * k - peak % LEVELS * k / LEVELS;
-    uint32_t reached;
-    EBB_TRY(go_down(&f, levels, LEVELS, steps * 10 / 2, &reached));
-    EBB_TRY(go_up(&f, levels, reached, steps * 10 / 2));
-    return collect(frontier, levels, reached + 1, arena);
+    EBB_TRY(ebb_remat_keep_all(&as_listed, problem, arena));
+    EBB_TRY(ebb_remat_weigh(&weight, NULL, problem, &as_listed, arena));
+    EBB_TRY(ebb_remat_order(&order, problem, steps / 4, arena));
+    EBB_TRY(ebb_remat_weigh(&ordered, NULL, problem, &order, arena));
+    int64_t peak = (int64_t)weight.peak_bytes;
+    bool same = memcmp(order.ops, as_listed.ops, order.count * sizeof *order.ops) == 0;
+    EBB_TRY(find_levels(levels, peak, problem, (same ? steps : steps / 2) * units_per_step, arena));
+    if (!same) {
+        EBB_TRY(ebb_remat_permute(&permuted, problem, &order, arena));
+        EBB_TRY(find_levels(levels + LEVELS, peak, &permuted, steps / 2 * units_per_step, arena));
+        EBB_TRY(rename_points(levels + LEVELS, &order, arena));
+    }
+    return collect(frontier, levels, 2 * LEVELS, arena);
 }
 
 /* ---- the planner ---- */

@@ -10,7 +10,8 @@
 
 #include "tests/models/models.h"
 
-static const char *const passes[] = {"sign-mask", "dropout-seed", "sign-mask,dropout-seed"};
+static const char *const passes[] = {"sign-mask", "dropout-seed", "sign-mask,dropout-seed",
+                                     "release,reorder"};
 
 /* What differs between two programs of one model, by name; NULL: nothing. */
 static const char *difference(ebb_program *a, ebb_program *b, ebb_data *reference)
