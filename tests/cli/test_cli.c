@@ -107,6 +107,38 @@ static void a_budget_is_read_before_anything_is_done(void **state)
     assert_false(exists("budget.st"));
 }
 
+static long long number_after(const char *key)
+{
+    const char *at = strstr(output, key);
+    long long n = -1;
+    if (at == NULL || sscanf(at + strlen(key), ": %lld", &n) != 1)
+        fail_msg("no number '%s' in:\n%s", key, output);
+    return n;
+}
+
+static void a_step_is_made_to_fit(void **state)
+{
+    (void)state;
+    says("plan " STEP "--json", 0, "arena_bytes");
+    long long whole = number_after("\"arena_bytes\"");
+    says("plan " STEP "--budget 80% --plan-time 1 --json", 0, "\"fit\"");
+    assert_true(number_after("\"arena_bytes\"") <= whole * 8 / 10);
+    says("plan " STEP "--budget 100GiB", 0, "nothing to do");
+    says("plan " STEP "--budget 1KiB --plan-time 1", 3, "1024 bytes");
+    says("grad " STEP "-o fits.onnx --budget 1KiB --plan-time 1", 3, "1024 bytes");
+    says("train " STEP "--data " DATA " --map label=target --batch 8 --steps 1 --budget 1KiB "
+         "--plan-time 1 --checkpoint fits.st",
+         3, "1024 bytes");
+    assert_false(exists("fits.onnx"));
+    assert_false(exists("fits.st"));
+    says("grad " STEP "-o fits.onnx --budget 80% --plan-time 1", 0, "fit ");
+    says("plan fits.onnx --json", 0, "arena_bytes");
+    assert_true(number_after("\"arena_bytes\"") <= whole * 8 / 10);
+    says("grad " STEP "-o whole.onnx", 0, "");
+    says("plan whole.onnx --budget 80% --plan-time 1 --json", 0, "\"fit\"");
+    assert_true(number_after("\"arena_bytes\"") <= whole * 8 / 10);
+}
+
 static void a_plan_shows_the_curve_and_where_the_peak_is(void **state)
 {
     (void)state;
@@ -295,6 +327,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(mistakes_get_one_sentence_and_the_right_exit_code),
         cmocka_unit_test(a_budget_is_read_before_anything_is_done),
+        cmocka_unit_test(a_step_is_made_to_fit),
         cmocka_unit_test(a_plan_shows_the_curve_and_where_the_peak_is),
         cmocka_unit_test(operators_are_measured_and_planned_by),
         cmocka_unit_test(a_plan_of_a_finished_step_runs_the_passes_asked_for),
