@@ -24,8 +24,17 @@ ebb_status ebb_remat_permute(ebb_remat_problem *permuted, const ebb_remat_proble
         place[order->ops[i]] = i;
     for (uint32_t i = 0; i < n; i++) {
         ops[i] = problem->ops[order->ops[i]];
-        if (ops[i].before != EBB_REMAT_NONE)
+        uint32_t *befores = EBB_NEW(arena, uint32_t, (size_t)ops[i].before_count + 1);
+        if (befores == NULL)
+            return ebb_error_memory();
+        if (ops[i].before != EBB_REMAT_NONE) // in tests it may stand without the list
             ops[i].before = place[ops[i].before];
+        for (uint32_t k = 0; k < ops[i].before_count; k++) {
+            befores[k] = place[ops[i].befores[k]];
+            if (befores[k] < ops[i].before)
+                ops[i].before = befores[k];
+        }
+        ops[i].befores = befores;
     }
     for (uint32_t v = 0; v < problem->value_count; v++) {
         values[v] = problem->values[v];

@@ -24,7 +24,7 @@
 /* Work units of slots.h in a microsecond, measured. */
 static const uint64_t units_per_step = 40;
 
-enum { SHORTLIST = 24, TRIED = 6, TABU = 64, ROOTS = 8, LEVELS = 100 };
+enum { SHORTLIST = 24, TRIED = 6, TABU = 64, ROOTS = 8, SEED_EVERY = 5, LEVELS = 100 };
 
 typedef struct candidate {
     uint32_t op, from, slot; /* make op's copy, unread since slot `from`, again in `slot` */
@@ -40,6 +40,7 @@ typedef struct repeat {
 typedef struct searcher {
     const ebb_remat_problem *p;
     ebb_arena *arena;
+    ebb_arena state; /* the slots' */
     ebb_slots s;
     int64_t budget;
     int64_t *peaks;       /* by slot */
@@ -488,8 +489,11 @@ typedef struct level {
 
 static ebb_status start(searcher *f)
 {
-    f->s.log_count = 0;
-    return ebb_slots_make(&f->s, f->p, f->arena);
+    uint64_t work = f->s.work;
+    ebb_arena_fini(&f->state);
+    EBB_TRY(ebb_slots_make(&f->s, f->p, &f->state));
+    f->s.work += work;
+    return NULL;
 }
 
 static ebb_status make_searcher(searcher *f, const ebb_remat_problem *p, ebb_arena *arena)
@@ -528,25 +532,80 @@ static ebb_status load(searcher *f, const ebb_remat_schedule *schedule)
     return f->s.failed ? ebb_error_memory() : NULL;
 }
 
-static ebb_status go_down(searcher *f, level *levels, uint32_t count, uint64_t steps,
+/* ---- seeds: what other planners find ---- */
+
+/* Takes up a planner's schedule, if it fits, or can be made to, and is cheaper than `best`. */
+static ebb_status try_seed(searcher *f, const ebb_planner *planner, uint64_t steps, double *best,
+                           ebb_remat_schedule *kept)
+{
+    ebb_arena scratch = {0};
+    ebb_remat_schedule schedule;
+    ebb_remat_weight weight;
+    ebb_status status = planner->plan(&schedule, f->p, (uint64_t)f->budget, steps, &scratch);
+    if (status == NULL)
+        status = ebb_remat_weigh(&weight, NULL, f->p, &schedule, &scratch);
+    if (status == NULL && weight.peak_bytes <= (uint64_t)f->budget &&
+        weight.cost_ns < *best * 1.15) {
+        status = load(f, &schedule);
+        bool fits = status == NULL && repair(f, 0, *best * 1.15, 200000, 8);
+        if (fits)
+            polish(f);
+        if (fits && f->s.cost_ns < *best) {
+            *best = f->s.cost_ns;
+            status = ebb_slots_schedule(&f->s, kept, f->arena);
+        }
+    }
+    ebb_arena_fini(&scratch);
+    return status;
+}
+
+/* The state becomes the cheapest of what it is (if it fits) and the seeds. False: nothing fits. */
+static ebb_status try_seeds(searcher *f, bool fits, uint64_t steps, bool *fitted)
+{
+    ebb_remat_schedule kept = {NULL, 0};
+    double best = fits ? f->s.cost_ns : INFINITY;
+    size_t count;
+    const ebb_planner *const *roll = ebb_planners(&count);
+    *fitted = fits;
+    EBB_TRY(ebb_slots_schedule(&f->s, &kept, f->arena));
+    for (size_t i = 0; i < count; i++)
+        if (roll[i]->seeds)
+            EBB_TRY(try_seed(f, roll[i], steps, &best, &kept));
+    *fitted = best < (double)INFINITY;
+    return load(f, &kept);
+}
+
+/* ---- down, and up again ---- */
+
+static bool reach_level(searcher *f, uint64_t share)
+{
+    bool fits = false;
+    f->s.log_count = 0;
+    for (int attempt = 0; attempt < 3 && !fits; attempt++) {
+        f->tabu_count = 0;
+        fits = repair(f, attempt * 0.7, INFINITY, 8 * share + 100000, 24);
+        if (!fits)
+            ebb_slots_undo(&f->s, 0);
+    }
+    f->tabu_count = 0;
+    f->s.log_count = 0;
+    if (fits)
+        polish(f);
+    return fits;
+}
+
+static ebb_status go_down(searcher *f, level *levels, uint32_t count, uint64_t work,
                           uint32_t *reached)
 {
-    uint64_t share = steps / count;
+    uint64_t share = work / count;
     *reached = 0;
-    f->s.log_count = 0;
     for (uint32_t k = 0; k < count; k++) {
         f->budget = levels[k].budget;
-        bool fits = false;
-        for (int attempt = 0; attempt < 3 && !fits; attempt++) {
-            f->tabu_count = 0;
-            fits = repair(f, attempt * 0.7, INFINITY, 8 * share + 100000, 24);
-            if (!fits)
-                ebb_slots_undo(&f->s, 0);
-        }
-        f->tabu_count = 0;
+        bool fits = reach_level(f, share);
+        if (!fits || k % SEED_EVERY == 0)
+            EBB_TRY(try_seeds(f, fits, share / units_per_step, &fits));
         if (!fits)
             break;
-        polish(f);
         improve(f, share);
         polish(f);
         f->s.log_count = 0;
@@ -606,15 +665,19 @@ static ebb_status collect(ebb_remat_frontier *frontier, const level *levels, uin
 
 /* Points of one order of the operators, at `levels` of its own. */
 static ebb_status find_levels(level *levels, int64_t peak, const ebb_remat_problem *problem,
-                              uint64_t steps, ebb_arena *arena)
+                              uint64_t work, ebb_arena *arena)
 {
     searcher f;
     uint32_t reached;
-    EBB_TRY(make_searcher(&f, problem, arena));
     for (int k = 0; k < LEVELS; k++)
         levels[k] = (level){.budget = peak - peak / LEVELS * k - peak % LEVELS * k / LEVELS};
-    EBB_TRY(go_down(&f, levels, LEVELS, steps / 2, &reached));
-    return levels[0].point.schedule.ops == NULL ? NULL : go_up(&f, levels, reached, steps / 2);
+    ebb_status status = make_searcher(&f, problem, arena);
+    if (status == NULL)
+        status = go_down(&f, levels, LEVELS, work / 2, &reached);
+    if (status == NULL && levels[0].point.schedule.ops != NULL)
+        status = go_up(&f, levels, reached, work / 2);
+    ebb_arena_fini(&f.state);
+    return status;
 }
 
 /* Schedules of a permuted problem, in the numbers of the problem itself. */
