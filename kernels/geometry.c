@@ -125,11 +125,30 @@ const char *ebb_geometry_of_conv(ebb_geometry *w, const ebb_call *call)
 const char *ebb_geometry_of_pool(ebb_geometry *w, const ebb_call *call)
 {
     const ebb_type *first = &call->in[0].type, *out = &call->out[0].type;
-    bool backward = call->op == EBB_OP_MAX_POOL_GRAD || call->op == EBB_OP_AVERAGE_POOL_GRAD;
+    bool backward = call->op == EBB_OP_MAX_POOL_GRAD || call->op == EBB_OP_AVERAGE_POOL_GRAD ||
+                    call->op == EBB_OP_MAX_POOL_PACKED_GRAD;
     const char *why = ebb_geometry_read(w, &call->attrs, backward ? out : first,
                                         backward ? first : out, NULL, false);
     if (why == NULL && call->op == EBB_OP_MAX_POOL_GRAD &&
         !ebb_type_same_shape(&call->in[1].type, out))
         why = "the shapes of X and of its gradient differ";
     return why;
+}
+
+const char *ebb_geometry_taps(const ebb_geometry *w, const ebb_call *call)
+{
+    bool backward = call->op == EBB_OP_MAX_POOL_PACKED_GRAD;
+    const ebb_operand *taps = backward ? &call->in[1] : &call->out[1];
+    int64_t bits = ebb_attr_int(&call->attrs, "bits", 8);
+    int64_t count = w->batch * w->wide_channels * ebb_geometry_volume(w->narrow);
+    if (bits != 1 && bits != 2 && bits != 4 && bits != 8 && bits != 16)
+        return "bits is not 1, 2, 4, 8 or 16";
+    int64_t room = INT64_C(1) << bits;
+    for (int axis = 0; axis < EBB_AXES; axis++)
+        room /= w->kernel[axis];
+    if (room == 0)
+        return "the window has more taps than a code can name";
+    if (taps->type.dtype != EBB_U8 || taps->bytes != (size_t)(count * bits + 7) / 8)
+        return "the taps are not a code for each window";
+    return NULL;
 }

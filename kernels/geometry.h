@@ -39,6 +39,9 @@ const char *ebb_geometry_read(ebb_geometry *window, const ebb_attrs *attrs, cons
 const char *ebb_geometry_of_conv(ebb_geometry *geometry, const ebb_call *call);
 const char *ebb_geometry_of_pool(ebb_geometry *geometry, const ebb_call *call);
 
+/* Why the taps of MaxPoolPacked or MaxPoolPackedGrad are not what its windows need, or NULL. */
+const char *ebb_geometry_taps(const ebb_geometry *geometry, const ebb_call *call);
+
 /* Products over the three axes. */
 int64_t ebb_geometry_volume(const int64_t size[EBB_AXES]);
 

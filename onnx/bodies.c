@@ -17,6 +17,7 @@ static const struct body {
 #define EBB_BODY(id, text) {EBB_OP_##id, INT64_MAX, text},
 #define EBB_BODY_BEFORE(id, opset, text) {EBB_OP_##id, opset, text},
 #include "onnx/bodies.def"
+#include "onnx/bodies_bits.def"
 #include "onnx/bodies_ms.def"
 #undef EBB_BODY
 #undef EBB_BODY_BEFORE

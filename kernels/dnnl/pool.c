@@ -5,6 +5,7 @@
  * and fills the vector lanes. Maxima of row-major tensors stay here, where a NaN comes through.
  */
 #include "kernels/dnnl/dnnl_util.h"
+#include "kernels/codes.h"
 
 #include <math.h>
 
@@ -26,6 +27,9 @@ typedef struct pool { /* one call, whatever its operator */
     const float *first, *x; /* X or dY; X of MaxPoolGrad */
     float *out;
     int64_t *indices;
+    uint8_t *taps_out;      /* MaxPoolPacked's codes */
+    const uint8_t *taps_in; /* MaxPoolPackedGrad's */
+    unsigned bits;          /* of a code */
     int64_t count;
     tap taps[MOST_TAPS];
 } pool;
@@ -79,16 +83,18 @@ static void max_of_row(float *restrict y, const float *restrict x, const pool *p
         EBB_SIMD
         for (int64_t o = r.lo; o < r.hi; o++) {
             float v = x[r.base + o * step], now = y[o - from];
-            y[o - from] = (v > now) | (v != v) ? v : now;
+            y[o - from] = (v > now) | ((v != v) & (now == now)) ? v : now;
         }
     }
 }
 
-/* The same, and in at[] where it is: the first one in row-major order; -1: nowhere. */
+/* The same, and in at[] where it is: the first one in row-major order; -1: nowhere. An offset in
+ * the channel, or for MaxPoolPacked the tap of the window. */
 static void first_max_of_row(float *restrict y, int32_t *restrict at, const float *restrict x,
                              const pool *p, int64_t o0, int64_t o1, int64_t from, int64_t end)
 {
     int64_t step = p->w.stride[2];
+    bool packed = p->op == EBB_OP_MAX_POOL_PACKED;
     reach r;
     for (int64_t o = from; o < end; o++) {
         y[o - from] = -INFINITY;
@@ -97,14 +103,29 @@ static void first_max_of_row(float *restrict y, int32_t *restrict at, const floa
     for (int64_t t = 0; t < p->count; t++) {
         if (!reaches(&r, p, t, o0, o1, from, end))
             continue;
+        const int64_t place = packed ? t : r.base, next = packed ? 0 : step;
         EBB_SIMD
         for (int64_t o = r.lo; o < r.hi; o++) {
             float v = x[r.base + o * step], now = y[o - from];
             int32_t was = at[o - from];
             int better = (v > now) | (was < 0) | ((v != v) & (now == now));
             y[o - from] = better ? v : now;
-            at[o - from] = better ? (int32_t)(r.base + o * step) : was;
+            at[o - from] = better ? (int32_t)(place + o * next) : was;
         }
+    }
+}
+
+/* dx at the tap that each window's code names += dy. */
+static void scatter_row(float *restrict dx, const float *restrict dy, const pool *p, int64_t row,
+                        int64_t o0, int64_t o1, int64_t from, int64_t end)
+{
+    const ebb_geometry *w = &p->w;
+    for (int64_t o = from; o < end; o++) {
+        int64_t code = ebb_code_get(p->taps_in, p->bits, row + o - from);
+        const tap *at = &p->taps[code % p->count];
+        int64_t i = o0 * w->stride[0] + at->i, j = o1 * w->stride[1] + at->j;
+        if (i >= 0 && i < w->wide[0] && j >= 0 && j < w->wide[1] && o >= at->first && o < at->last)
+            dx[(i * w->wide[1] + j) * w->wide[2] + o * w->stride[2] + at->shift] += dy[o - from];
     }
 }
 
@@ -179,6 +200,14 @@ static void pool_row(const pool *p, int64_t image, int64_t o0, int64_t o1, int64
         for (int64_t o = 0; o < end - from; o++)
             p->indices[row + o] = at[o] < 0 ? -1 : wide + at[o];
         break;
+    case EBB_OP_MAX_POOL_PACKED:
+        first_max_of_row(p->out + row, at, p->first + wide, p, o0, o1, from, end);
+        for (int64_t o = 0; o < end - from; o++)
+            ebb_code_put(p->taps_out, p->bits, row + o, at[o] < 0 ? 0 : (uint32_t)at[o]);
+        break;
+    case EBB_OP_MAX_POOL_PACKED_GRAD:
+        scatter_row(p->out + wide, p->first + row, p, row, o0, o1, from, end);
+        break;
     case EBB_OP_MAX_POOL_GRAD:
         first_max_of_row(value, at, p->x + wide, p, o0, o1, from, end);
         for (int64_t o = 0; o < end - from; o++)
@@ -203,22 +232,30 @@ static ebb_status run_rows(const ebb_call *call)
     if (why != NULL)
         return ebb_call_error(call, "%s", why);
     const ebb_geometry *w = &p.w;
-    bool backward = call->op == EBB_OP_MAX_POOL_GRAD || call->op == EBB_OP_AVERAGE_POOL_GRAD;
+    bool packed = call->op == EBB_OP_MAX_POOL_PACKED;
+    bool unpacked = call->op == EBB_OP_MAX_POOL_PACKED_GRAD;
+    bool backward =
+        unpacked || call->op == EBB_OP_MAX_POOL_GRAD || call->op == EBB_OP_AVERAGE_POOL_GRAD;
     p.padded = ebb_attr_int(&call->attrs, "count_include_pad", 0) != 0;
     find_taps(&p);
     p.x = call->op == EBB_OP_MAX_POOL_GRAD ? call->in[1].data : NULL;
-    p.indices = ebb_dnnl_wants(call, 1) ? call->out[1].data : NULL;
-    int64_t volume = ebb_geometry_volume(w->wide);
-    EBB_PARALLEL_FOR(w->batch * w->wide_channels * volume)
-    for (int64_t image = 0; image < w->batch * w->wide_channels; image++) {
-        if (backward)
-            memset(p.out + image * volume, 0, (size_t)volume * sizeof(float));
-        for (int64_t o0 = 0; o0 < w->narrow[0]; o0++)
-            for (int64_t o1 = 0; o1 < w->narrow[1]; o1++)
-                for (int64_t from = 0; from < w->narrow[2]; from += ROW)
-                    pool_row(&p, image, o0, o1, from,
-                             from + ROW < w->narrow[2] ? from + ROW : w->narrow[2]);
-    }
+    p.indices = !packed && ebb_dnnl_wants(call, 1) ? call->out[1].data : NULL;
+    p.taps_out = packed ? call->out[1].data : NULL;
+    p.taps_in = unpacked ? call->in[1].data : NULL;
+    p.bits = (unsigned)ebb_attr_int(&call->attrs, "bits", 8);
+    int64_t volume = ebb_geometry_volume(w->wide), images = w->batch * w->wide_channels;
+    int64_t together = packed ? EBB_CODES_WHOLE : 1; // channels of one thread
+    EBB_PARALLEL_FOR(images * volume)
+    for (int64_t first = 0; first < images; first += together)
+        for (int64_t image = first; image < images && image < first + together; image++) {
+            if (backward)
+                memset(p.out + image * volume, 0, (size_t)volume * sizeof(float));
+            for (int64_t o0 = 0; o0 < w->narrow[0]; o0++)
+                for (int64_t o1 = 0; o1 < w->narrow[1]; o1++)
+                    for (int64_t from = 0; from < w->narrow[2]; from += ROW)
+                        pool_row(&p, image, o0, o1, from,
+                                 from + ROW < w->narrow[2] ? from + ROW : w->narrow[2]);
+        }
     return NULL;
 }
 
@@ -247,6 +284,25 @@ static const char *declines_rows(const ebb_call *call)
     if (ebb_dnnl_wants(call, 1) && ebb_attr_int(&call->attrs, "storage_order", 0) != 0)
         return "only row-major Indices";
     return NULL;
+}
+
+/* Taps are codes in bytes, everything else float32. */
+static const char *declines_packed(const ebb_call *call)
+{
+    ebb_geometry w;
+    bool backward = call->op == EBB_OP_MAX_POOL_PACKED_GRAD;
+    ebb_call floats = *call;
+    floats.input_count = floats.output_count = 1;
+    const char *why = ebb_dnnl_plain_floats(&floats);
+    if (why == NULL && (backward ? call->input_count < 2 : !ebb_dnnl_wants(call, 1)))
+        why = "no taps";
+    if (why == NULL)
+        why = ebb_geometry_of_pool(&w, call);
+    if (why == NULL)
+        why = ebb_geometry_taps(&w, call);
+    if (why == NULL && ebb_geometry_volume(w.kernel) > MOST_TAPS)
+        why = "a very large window";
+    return why;
 }
 
 /* ---- oneDNN ---- */
@@ -303,6 +359,8 @@ const ebb_kernel ebb_dnnl_pool[] = {
     {"rows.max_pool",          EBB_OP_MAX_POOL,          declines_rows, NULL,      NULL,    run_rows,     NULL},
     {"rows.average_pool",      EBB_OP_AVERAGE_POOL,      declines_rows, NULL,      NULL,    run_rows,     NULL},
     {"rows.max_pool_grad",     EBB_OP_MAX_POOL_GRAD,     declines_rows, NULL,      NULL,    run_rows,     NULL},
+    {"rows.max_pool_packed",   EBB_OP_MAX_POOL_PACKED,   declines_packed, NULL,    NULL,    run_rows,     NULL},
+    {"rows.max_pool_packed_grad", EBB_OP_MAX_POOL_PACKED_GRAD, declines_packed, NULL, NULL, run_rows,    NULL},
     {"rows.average_pool_grad", EBB_OP_AVERAGE_POOL_GRAD, declines_rows, NULL,      NULL,    run_rows,     NULL},
     {"dnnl.max_pool",          EBB_OP_MAX_POOL,          declines,      workspace, prepare, ebb_dnnl_run, ebb_dnnl_release},
 };

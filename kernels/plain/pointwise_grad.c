@@ -69,7 +69,9 @@ FLOATS(tanh_grad, d *(1.0f - x * x), d *(1.0 - x * x))
 FLOATS(gelu_grad, d *gelu_slope(x), d *gelu_slope64(x))
 FLOATS(fast_gelu_grad, d *fast_gelu_slope(x), d *fast_gelu_slope64(x))
 FLOATS(quick_gelu_grad, d *quick_gelu_slope(x, p[0]), d *quick_gelu_slope64(x, p[0]))
-FLOATS(clip_grad, x > p[0] && x < p[1] ? d : 0, x > p[0] && x < p[1] ? d : 0)
+/* An infinite bound is none. */
+#define WITHIN ((x > p[0]) | (p[0] == -INFINITY)) & ((x < p[1]) | (p[1] == INFINITY))
+FLOATS(clip_grad, (WITHIN) ? d : 0, (WITHIN) ? d : 0)
 
 static ebb_status run(const ebb_call *c, ebb_row_fn single, ebb_row_fn twice, const double *p)
 {

@@ -1,11 +1,13 @@
 /* pool.c: MaxPool with Indices, AveragePool, the global pools, and the gradients.
  *
  * MaxPoolGrad has no Indices: it looks for the maxima again, in the same order, so that ties go the
- * same way (the first one wins, as in PyTorch). A window's divisor in AveragePool counts its taps
- * inside the tensor, with count_include_pad also those on the padding, but never those that
- * ceil_mode lets run beyond it.
+ * same way (the first one wins, as in PyTorch). MaxPoolPacked notes which tap of the window it was,
+ * in a few bits, and MaxPoolPackedGrad goes there without looking. A window's divisor in
+ * AveragePool counts its taps inside the tensor, with count_include_pad also those on the padding,
+ * but never those that ceil_mode lets run beyond it.
  */
 #include "kernels/plain/plain.h"
+#include "kernels/codes.h"
 #include "kernels/geometry.h"
 
 #include <math.h>
@@ -44,6 +46,37 @@ static int64_t by_columns(const ebb_geometry *w, int64_t at)
     return i + w->wide[0] * (j + w->wide[1] * k);
 }
 
+/* The tap of window o at offset `at` of the channel, counted in row-major order. */
+static uint32_t tap_at(const ebb_geometry *w, int64_t o, int64_t at)
+{
+    int64_t tap = 0, place = 1;
+    for (int axis = EBB_AXES - 1; axis >= 0; axis--) {
+        int64_t start = o % w->narrow[axis] * w->stride[axis] - w->pad_begin[axis];
+        tap += (at % w->wide[axis] - start) / w->dilation[axis] * place;
+        place *= w->kernel[axis];
+        o /= w->narrow[axis];
+        at /= w->wide[axis];
+    }
+    return (uint32_t)tap;
+}
+
+/* The other way round; -1 where that tap is outside of the channel. */
+static int64_t offset_of(const ebb_geometry *w, int64_t o, int64_t tap)
+{
+    int64_t offset = 0, place = 1;
+    for (int axis = EBB_AXES - 1; axis >= 0; axis--) {
+        int64_t at = o % w->narrow[axis] * w->stride[axis] - w->pad_begin[axis] +
+                     tap % w->kernel[axis] * w->dilation[axis];
+        if (at < 0 || at >= w->wide[axis])
+            return -1;
+        offset += at * place;
+        place *= w->wide[axis];
+        tap /= w->kernel[axis];
+        o /= w->narrow[axis];
+    }
+    return offset;
+}
+
 #define LOOPS "kernels/plain/pool_loops.inc"
 #include "kernels/plain/both_floats.inc"
 
@@ -56,6 +89,18 @@ static const char *declines(const ebb_call *call)
     if (ebb_plain_wants(call, 1) && call->out[1].type.dtype != EBB_I64)
         return "Indices are not int64";
     return ebb_geometry_of_pool(&w, call);
+}
+
+static const char *declines_packed(const ebb_call *call)
+{
+    ebb_geometry w;
+    bool backward = call->op == EBB_OP_MAX_POOL_PACKED_GRAD;
+    const char *why = ebb_plain_floats(call);
+    if (why == NULL && (backward ? !ebb_plain_has(call, 1) : !ebb_plain_wants(call, 1)))
+        why = "no taps";
+    if (why == NULL)
+        why = ebb_geometry_of_pool(&w, call);
+    return why != NULL ? why : ebb_geometry_taps(&w, call);
 }
 
 static const char *declines_global(const ebb_call *call)
@@ -79,7 +124,9 @@ static ebb_status run(const ebb_call *call)
         return ebb_call_error(call, "%s", why);
     bool count_pad = ebb_attr_int(&call->attrs, "count_include_pad", 0) != 0;
     bool columns = ebb_attr_int(&call->attrs, "storage_order", 0) != 0;
-    int64_t *indices = ebb_plain_wants(call, 1) ? call->out[1].data : NULL;
+    unsigned bits = (unsigned)ebb_attr_int(&call->attrs, "bits", 8);
+    int64_t *indices =
+        call->op == EBB_OP_MAX_POOL && ebb_plain_wants(call, 1) ? call->out[1].data : NULL;
     const void *first = call->in[0].data;
     void *out = call->out[0].data;
     bool wide = call->out[0].type.dtype == EBB_F64;
@@ -91,6 +138,14 @@ static ebb_status run(const ebb_call *call)
     case EBB_OP_AVERAGE_POOL:
         wide ? average_pool_f64(&w, out, first, count_pad)
              : average_pool_f32(&w, out, first, count_pad);
+        break;
+    case EBB_OP_MAX_POOL_PACKED:
+        wide ? max_pool_packed_f64(&w, out, call->out[1].data, bits, first)
+             : max_pool_packed_f32(&w, out, call->out[1].data, bits, first);
+        break;
+    case EBB_OP_MAX_POOL_PACKED_GRAD:
+        wide ? max_pool_packed_grad_f64(&w, out, first, call->in[1].data, bits)
+             : max_pool_packed_grad_f32(&w, out, first, call->in[1].data, bits);
         break;
     case EBB_OP_MAX_POOL_GRAD:
         wide ? max_pool_grad_f64(&w, out, first, call->in[1].data)
@@ -122,6 +177,8 @@ const ebb_kernel ebb_plain_pool[] = {
     {.name = "plain.max_pool",            .op = EBB_OP_MAX_POOL,            .declines = declines,        .run = run},
     {.name = "plain.average_pool",        .op = EBB_OP_AVERAGE_POOL,        .declines = declines,        .run = run},
     {.name = "plain.max_pool_grad",       .op = EBB_OP_MAX_POOL_GRAD,       .declines = declines,        .run = run},
+    {.name = "plain.max_pool_packed",     .op = EBB_OP_MAX_POOL_PACKED,     .declines = declines_packed, .run = run},
+    {.name = "plain.max_pool_packed_grad", .op = EBB_OP_MAX_POOL_PACKED_GRAD, .declines = declines_packed, .run = run},
     {.name = "plain.average_pool_grad",   .op = EBB_OP_AVERAGE_POOL_GRAD,   .declines = declines,        .run = run},
     {.name = "plain.global_average_pool", .op = EBB_OP_GLOBAL_AVERAGE_POOL, .declines = declines_global, .run = run_global},
     {.name = "plain.global_max_pool",     .op = EBB_OP_GLOBAL_MAX_POOL,     .declines = declines_global, .run = run_global},

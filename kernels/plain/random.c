@@ -38,10 +38,21 @@ static void draw(uint32_t words[PIECE], const source *s, int64_t first)
 
 /* ---- dropout ---- */
 
-/* mask may be NULL; y may be x. */
+/* n flags of 0 or 1 as bits, the lowest first. */
+static void pack(uint8_t *bits, const uint32_t *words, uint32_t threshold, int64_t n)
+{
+    for (int64_t first = 0; first < n; first += 8) {
+        uint32_t byte = 0;
+        for (int64_t i = first; i < n && i < first + 8; i++)
+            byte |= (uint32_t)(words[i] >= threshold) << (i - first);
+        bits[first / 8] = (uint8_t)byte;
+    }
+}
+
+/* mask, a byte an element, and bits may be NULL; y may be x. */
 #define DEFINE_DROPOUT(T)                                                                     \
-    static void dropout_##T(T *y, uint8_t *mask, const T *x, int64_t n, const source *s,      \
-                            uint32_t threshold, T scale)                                      \
+    static void dropout_##T(T *y, uint8_t *mask, uint8_t *bits, const T *x, int64_t n,        \
+                            const source *s, uint32_t threshold, T scale)                     \
     {                                                                                         \
         EBB_PARALLEL_FOR(n)                                                                   \
         for (int64_t first = 0; first < n; first += PIECE) {                                  \
@@ -51,6 +62,8 @@ static void draw(uint32_t words[PIECE], const source *s, int64_t first)
             EBB_SIMD                                                                          \
             for (int64_t i = 0; i < count; i++)                                               \
                 y[first + i] = words[i] >= threshold ? x[first + i] * scale : 0;              \
+            if (bits != NULL)                                                                 \
+                pack(bits + first / 8, words, threshold, count);                              \
             if (mask == NULL)                                                                 \
                 continue;                                                                     \
             EBB_SIMD                                                                          \
@@ -77,13 +90,15 @@ static ebb_status drop(const ebb_call *c, const source *s, double ratio, bool wa
 {
     const ebb_operand *x = &c->in[0];
     int64_t n = ebb_plain_elements(&x->type);
-    uint8_t *mask = wants_mask ? c->out[1].data : NULL;
+    bool packed = c->op == EBB_OP_EBB_DROPOUT_PACKED;
+    uint8_t *mask = wants_mask && !packed ? c->out[1].data : NULL;
+    uint8_t *bits = wants_mask && packed ? c->out[1].data : NULL;
     float scale = (float)(1.0 / (1.0 - ratio));
     uint32_t threshold = ebb_dropout_threshold(ratio);
     if (x->type.dtype == EBB_F64)
-        dropout_double(c->out[0].data, mask, x->data, n, s, threshold, (double)scale);
+        dropout_double(c->out[0].data, mask, bits, x->data, n, s, threshold, (double)scale);
     else
-        dropout_float(c->out[0].data, mask, x->data, n, s, threshold, scale);
+        dropout_float(c->out[0].data, mask, bits, x->data, n, s, threshold, scale);
     return NULL;
 }
 
@@ -163,7 +178,7 @@ static ebb_status run_keyed(const ebb_call *c)
     double ratio = ebb_attr_float(&c->attrs, "ratio", 0.0);
     EBB_TRY(check_ratio(c, ratio));
     source s = source_of_key(c);
-    return drop(c, &s, ratio, c->op == EBB_OP_EBB_DROPOUT && ebb_plain_wants(c, 1));
+    return drop(c, &s, ratio, c->op != EBB_OP_EBB_DROPOUT_SEED_GRAD && ebb_plain_wants(c, 1));
 }
 
 static const char *declines_dropout(const ebb_call *c)
@@ -176,10 +191,13 @@ static const char *declines_dropout(const ebb_call *c)
     if (c->out[0].type.dtype != c->in[0].type.dtype)
         return "float outputs differ in dtype from the inputs";
     int64_t n = ebb_plain_elements(&c->in[0].type);
+    bool packed = c->op == EBB_OP_EBB_DROPOUT_PACKED;
     if (ebb_plain_wants(c, 1) &&
-        (c->out[1].type.dtype != EBB_BOOL || ebb_plain_elements(&c->out[1].type) != n))
-        return "the mask is not one bool an element";
-    bool keyed = c->op == EBB_OP_EBB_DROPOUT || c->op == EBB_OP_EBB_DROPOUT_SEED_GRAD;
+        (c->out[1].type.dtype != (packed ? EBB_U8 : EBB_BOOL) ||
+         ebb_plain_elements(&c->out[1].type) != (packed ? (n + 7) / 8 : n)))
+        return packed ? "the mask is not one bit an element"
+                      : "the mask is not one bool an element";
+    bool keyed = packed || c->op == EBB_OP_EBB_DROPOUT || c->op == EBB_OP_EBB_DROPOUT_SEED_GRAD;
     if (keyed && (!ebb_plain_has(c, 1) || c->in[1].type.dtype != EBB_I64 ||
                   ebb_plain_elements(&c->in[1].type) != 2))
         return "the key is not int64[2]";
@@ -256,6 +274,7 @@ const ebb_kernel ebb_plain_random[] = {
     {.name = "plain.dropout",             .op = EBB_OP_DROPOUT,               .declines = declines_dropout, .run = run_dropout},
     {.name = "plain.dropout_grad",        .op = EBB_OP_DROPOUT_GRAD,          .declines = declines_dropout, .run = run_dropout_grad},
     {.name = "plain.keyed_dropout",       .op = EBB_OP_EBB_DROPOUT,           .declines = declines_dropout, .run = run_keyed},
+    {.name = "plain.dropout_packed",      .op = EBB_OP_EBB_DROPOUT_PACKED,    .declines = declines_dropout, .run = run_keyed},
     {.name = "plain.dropout_seed_grad",   .op = EBB_OP_EBB_DROPOUT_SEED_GRAD, .declines = declines_dropout, .run = run_keyed},
     {.name = "plain.random_normal",       .op = EBB_OP_RANDOM_NORMAL,         .declines = declines_random,  .run = run_random},
     {.name = "plain.random_uniform",      .op = EBB_OP_RANDOM_UNIFORM,        .declines = declines_random,  .run = run_random},

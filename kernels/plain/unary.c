@@ -62,6 +62,7 @@ SIMPLE(hard_swish, x *fminf(fmaxf(x / 6.0f + 0.5f, 0.0f), 1.0f),
 
 /* ---- with attributes ---- */
 
+FLOATS(thresholded_relu, x > p[0] ? x : 0, x > p[0] ? x : 0)
 FLOATS(leaky_relu, x < 0 ? p[0] * x : x, x < 0 ? p[0] * x : x)
 FLOATS(elu, x < 0 ? p[0] * expm1f(x) : x, x < 0 ? p[0] * expm1(x) : x)
 FLOATS(hard_sigmoid, fminf(fmaxf(p[0] * x + p[1], 0.0f), 1.0f),
@@ -71,6 +72,12 @@ FLOATS(gelu, x *ebb_normal_cdf(x), x *ebb_normal_cdf64(x))
 FLOATS(fast_gelu, x *ebb_sigmoid(1.59576912f * (x + 0.044715f * x * x * x)),
        x / (1.0 + exp(-1.5957691216057308 * (x + 0.044715 * x * x * x))))
 FLOATS(quick_gelu, x *ebb_sigmoid(p[0] * x), x / (1.0 + exp(-p[0] * x)))
+
+static ebb_status run_thresholded_relu(const ebb_call *c)
+{
+    const double p[2] = {ebb_attr_float(&c->attrs, "alpha", 1.0), 0.0};
+    return run(c, thresholded_relu_f32, thresholded_relu_f64, p);
+}
 
 static ebb_status run_leaky_relu(const ebb_call *c)
 {
@@ -353,6 +360,7 @@ const ebb_kernel ebb_plain_unary[] = {
     KERNEL(CEIL,          ceil,         ebb_plain_floats),
     KERNEL(ROUND,         round,        ebb_plain_floats),
     KERNEL(LEAKY_RELU,    leaky_relu,   ebb_plain_floats),
+    KERNEL(THRESHOLDED_RELU, thresholded_relu, ebb_plain_floats),
     KERNEL(ELU,           elu,          ebb_plain_floats),
     KERNEL(SIGMOID,       sigmoid,      ebb_plain_floats),
     KERNEL(TANH,          tanh,         ebb_plain_floats),

@@ -30,6 +30,14 @@ void ebb_grad_elu(ebb_build *b, ebb_grad *c)
     c->dx[0] = ebb_emit(b, EBB_OP_WHERE, on, c->dy[0], low);
 }
 
+/* y = x where x > a, else 0.  dx = dy where x > a, which is y > a unless a is negative. */
+void ebb_grad_thresholded_relu(ebb_build *b, ebb_grad *c)
+{
+    double alpha = ebb_attr_float(&c->attrs, "alpha", 1.0);
+    ebb_value side = alpha >= 0.0 ? c->y[0] : c->x[0];
+    c->dx[0] = ebb_emit(b, EBB_OP_CLIP_GRAD, c->dy[0], side, ebb_const_like(b, side, alpha));
+}
+
 /* y = 1 / (1 + e^-x).  dx = dy y (1 - y). */
 void ebb_grad_sigmoid(ebb_build *b, ebb_grad *c)
 {

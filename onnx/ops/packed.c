@@ -1,15 +1,34 @@
-/* packed: bits in place of floats. PackSign keeps one bit an element; MaskGrad reads them. */
+/* packed: bits in place of floats and bools. PackSign and PackBits keep one bit an element;
+ * MaskGrad and UnpackBits read them. */
 #include "onnx/ops/common.h"
 #include "onnx/ops/ops.h"
 #include "onnx/ops/shape.h"
 
-/* (Y) -> uint8[ceil(n / 8)]. */
-ebb_status ebb_infer_pack_sign(ebb_infer *c)
+/* (Y or B) -> uint8[ceil(n / 8)]. */
+ebb_status ebb_infer_pack_bits(ebb_infer *c)
 {
     int64_t elements;
     EBB_TRY(ebb_infer_need(c, 1));
     c->out[0] = ebb_type_ranked(EBB_U8, 1);
     if (ebb_type_elements(c->in[0], &elements))
         ebb_type_set_dim(&c->out[0], 0, elements / 8 + (elements % 8 != 0));
+    return NULL;
+}
+
+/* (bits) {shape} -> bool of that shape. */
+ebb_status ebb_infer_unpack_bits(ebb_infer *c)
+{
+    uint32_t rank;
+    int64_t elements;
+    EBB_TRY(ebb_infer_need(c, 1));
+    const int64_t *dims = ebb_attr_ints(&c->attrs, "shape", &rank);
+    if (ebb_attr_find(&c->attrs, "shape") == NULL || rank > EBB_MAX_RANK)
+        return ebb_infer_error(c, "shape is missing, or has a rank above %d", EBB_MAX_RANK);
+    for (uint32_t i = 0; i < rank; i++)
+        if (dims[i] < 0)
+            return ebb_infer_error(c, "shape has a negative dim");
+    c->out[0] = ebb_type_tensor(EBB_BOOL, (int)rank, dims);
+    if (!ebb_type_elements(&c->out[0], &elements))
+        return ebb_infer_error(c, "shape has too many elements");
     return NULL;
 }

@@ -1,10 +1,29 @@
 /* pool: windows that take a maximum or an average, and the pools over all of space.
  *
- *   X: [N, C, d...] -> Y: [N, C, o...];  MaxPool's second output: indices of the maxima, int64.
+ *   X: [N, C, d...] -> Y: [N, C, o...];  MaxPool's second output: indices of the maxima, int64;
+ *   MaxPoolPacked's: their places in the windows, a few bits each.
  */
 #include "onnx/ops/ops.h"
 #include "onnx/ops/shape.h"
 #include "onnx/ops/window.h"
+
+/* MaxPoolPacked's windows are spelled out, and its second output is uint8[ceil(n * bits / 8)]. */
+static ebb_status with_taps(ebb_infer *c)
+{
+    static const char *const needed[] = {"kernel_shape", "strides", "dilations", "pads"};
+    int64_t n, bits = ebb_attr_int(&c->attrs, "bits", 8);
+    for (size_t i = 0; i < sizeof needed / sizeof needed[0]; i++)
+        if (ebb_attr_find(&c->attrs, needed[i]) == NULL)
+            return ebb_infer_error(c, "%s is missing", needed[i]);
+    if (bits != 1 && bits != 2 && bits != 4 && bits != 8 && bits != 16)
+        return ebb_infer_error(c, "bits is %lld; 1, 2, 4, 8 or 16 is expected", (long long)bits);
+    if (c->output_count < 2)
+        return NULL;
+    c->out[1] = ebb_type_ranked(EBB_U8, 1);
+    if (ebb_type_elements(&c->out[0], &n) && n <= INT64_MAX / 16)
+        ebb_type_set_dim(&c->out[1], 0, (n * bits + 7) / 8);
+    return NULL;
+}
 
 ebb_status ebb_infer_pool(ebb_infer *c)
 {
@@ -24,6 +43,8 @@ ebb_status ebb_infer_pool(ebb_infer *c)
             ebb_type_set_dim(&out, i + 2, w.out[i]);
     }
     c->out[0] = out;
+    if (c->op == EBB_OP_MAX_POOL_PACKED)
+        return with_taps(c);
     if (c->output_count > 1) {
         c->out[1] = out;
         c->out[1].dtype = EBB_I64;
@@ -51,8 +72,9 @@ ebb_status ebb_infer_max_pool_grad(ebb_infer *c)
     return NULL;
 }
 
-/* ai.ebb AveragePoolGrad(dY){input_shape} -> dX. */
-ebb_status ebb_infer_average_pool_grad(ebb_infer *c)
+/* ai.ebb AveragePoolGrad(dY) {input_shape} -> dX, MaxPoolPackedGrad(dY, taps) {input_shape} -> dX.
+ */
+ebb_status ebb_infer_pool_grad(ebb_infer *c)
 {
     EBB_TRY(ebb_infer_need(c, 1));
     uint32_t rank;
@@ -69,7 +91,8 @@ ebb_status ebb_infer_average_pool_grad(ebb_infer *c)
 /* One operation for each (element of the small side, tap). */
 double ebb_cost_pool(const ebb_infer *c)
 {
-    bool forward = c->op == EBB_OP_MAX_POOL || c->op == EBB_OP_AVERAGE_POOL;
+    bool forward =
+        c->op == EBB_OP_MAX_POOL || c->op == EBB_OP_MAX_POOL_PACKED || c->op == EBB_OP_AVERAGE_POOL;
     const ebb_type *side = forward ? &c->out[0] : c->input_count > 0 ? c->in[0] : NULL;
     int64_t n;
     if (side == NULL || !ebb_type_elements(side, &n))

@@ -34,7 +34,7 @@ ebb_status ebb_infer_dropout(ebb_infer *c)
     return NULL;
 }
 
-/* (X, key int64[2]) {ratio, stream} -> Y, mask?. */
+/* (X, key int64[2]) {ratio, stream} -> Y, mask?; DropoutPacked's mask is uint8[ceil(n / 8)]. */
 ebb_status ebb_infer_ebb_dropout(ebb_infer *c)
 {
     EBB_TRY(ebb_infer_need(c, 2));
@@ -47,6 +47,12 @@ ebb_status ebb_infer_ebb_dropout(ebb_infer *c)
     if (!(ratio >= 0.0 && ratio < 1.0))
         return ebb_infer_error(c, "ratio is missing or outside of [0, 1)");
     with_mask(c);
+    int64_t elements;
+    if (c->op == EBB_OP_EBB_DROPOUT_PACKED && c->output_count > 1) {
+        c->out[1] = ebb_type_ranked(EBB_U8, 1);
+        if (ebb_type_elements(c->in[0], &elements))
+            ebb_type_set_dim(&c->out[1], 0, elements / 8 + (elements % 8 != 0));
+    }
     return NULL;
 }
 

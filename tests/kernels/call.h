@@ -142,6 +142,8 @@ static inline void set_value(ebb_operand *o, size_t i, double value)
         ((float *)o->data)[i] = (float)value;
     else if (o->type.dtype == EBB_F64)
         ((double *)o->data)[i] = value;
+    else if (o->type.dtype == EBB_U8)
+        ((uint8_t *)o->data)[i] = (uint8_t)(127.0 * value + 128.0);
     else
         ((int64_t *)o->data)[i] = (int64_t)value;
 }

@@ -110,10 +110,23 @@ static const infer_case cases[] = {
     {EBB_OP_ADAMW, "float32[4] int64[] float32[2] float32[2] float32[2] float32[2]", "", "!the learning rate is not a scalar"},
     {EBB_OP_PACK_SIGN, "float32[3,3]", "", "uint8[2]"},
     {EBB_OP_PACK_SIGN, "float32[?,3]", "", "uint8[?]"},
+    {EBB_OP_PACK_BITS, "bool[3,3]", "", "uint8[2]"},
+    {EBB_OP_UNPACK_BITS, "uint8[2]", "shape=[3,3]", "bool[3,3]"},
+    {EBB_OP_UNPACK_BITS, "uint8[2]", "", "!shape is missing"},
+    {EBB_OP_UNPACK_BITS, "uint8[2]", "shape=[3,-3]", "!shape has a negative dim"},
     {EBB_OP_MASK_GRAD, "float32[3,3] uint8[2]", "", "float32[3,3]"},
+    {EBB_OP_EBB_DROPOUT_PACKED, "float32[3,3] int64[2]", "ratio=0.5", "float32[3,3] uint8[2]"},
+    {EBB_OP_EBB_DROPOUT_PACKED, "float32[?] int64[2]", "ratio=0.5", "float32[?] uint8[?]"},
+    {EBB_OP_MAX_POOL_PACKED, "float32[1,3,6,6]", "kernel_shape=[2,2] strides=[2,2] dilations=[1,1] pads=[0,0,0,0] bits=2", "float32[1,3,3,3] uint8[7]"},
+    {EBB_OP_MAX_POOL_PACKED, "float32[?,3,6,6]", "kernel_shape=[2,2] strides=[2,2] dilations=[1,1] pads=[0,0,0,0] bits=2", "float32[?,3,3,3] uint8[?]"},
+    {EBB_OP_MAX_POOL_PACKED, "float32[1,3,6,6]", "kernel_shape=[2,2] strides=[2,2] dilations=[1,1] pads=[0,0,0,0] bits=3", "!bits is 3; 1, 2, 4, 8 or 16 is expected"},
+    {EBB_OP_MAX_POOL_PACKED, "float32[1,3,6,6]", "kernel_shape=[2,2] strides=[2,2] pads=[0,0,0,0] bits=2", "!dilations is missing"},
+    {EBB_OP_MAX_POOL_PACKED_GRAD, "float32[1,3,3,3] uint8[7]", "input_shape=[1,3,6,6]", "float32[1,3,6,6]"},
+    {EBB_OP_MAX_POOL_PACKED_GRAD, "float32[1,3,3,3] uint8[7]", "", "!input_shape is missing"},
+    {EBB_OP_THRESHOLDED_RELU, "float32[2,?]", "alpha=0.5", "float32[2,?]"},
 };
 // clang-format on
-enum { CASES = sizeof cases / sizeof cases[0], INPUTS = 8, ATTRS = 4 };
+enum { CASES = sizeof cases / sizeof cases[0], INPUTS = 8, ATTRS = 5 };
 
 static int read_list(const char *at, char close, int64_t *list)
 {
