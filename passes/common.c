@@ -1,7 +1,23 @@
 /* common.c: what several passes ask of a graph. */
 #include "passes/common.h"
 
+#include "exec/memory.h"
+
 #include <stdio.h>
+
+int64_t ebb_stored_bytes(const ebb_graph *g, ebb_value v)
+{
+    size_t bytes;
+    if (!ebb_type_bytes(&ebb_value_of(g, v)->type, &bytes) || bytes > INT64_MAX / 2)
+        return 0;
+    return ((int64_t)bytes + EBB_ALIGN - 1) / EBB_ALIGN * EBB_ALIGN;
+}
+
+int64_t ebb_stored_bits(int64_t n, unsigned bits)
+{
+    int64_t bytes = n / 8 * bits + (n % 8 * bits + 7) / 8;
+    return (bytes + EBB_ALIGN - 1) / EBB_ALIGN * EBB_ALIGN;
+}
 
 bool ebb_is_backward(const ebb_graph *g, ebb_node n)
 {
@@ -74,6 +90,36 @@ ebb_status ebb_saves_find(ebb_saves *s, const ebb_graph *g, ebb_arena *scratch)
     }
     mark_kept(s, g);
     return NULL;
+}
+
+ebb_value ebb_sign_twin(const ebb_graph *g, ebb_node n)
+{
+    ebb_value v = ebb_in(g, n, 1);
+    ebb_op grad = ebb_node_of(g, n)->op;
+    ebb_op forward = grad == EBB_OP_RELU_GRAD         ? EBB_OP_RELU
+                     : grad == EBB_OP_CLIP_GRAD       ? EBB_OP_CLIP
+                     : grad == EBB_OP_LEAKY_RELU_GRAD ? EBB_OP_LEAKY_RELU
+                                                      : EBB_OP_UNKNOWN;
+    if (forward == EBB_OP_UNKNOWN || v.i == 0)
+        return EBB_NO_VALUE;
+    if (forward == EBB_OP_LEAKY_RELU) {
+        ebb_attrs attrs = ebb_node_attrs(g, n);
+        if (!(ebb_attr_float(&attrs, "alpha", 0.01) > 0))
+            return EBB_NO_VALUE;
+    }
+    ebb_node maker = ebb_value_of(g, v)->producer;
+    if (maker.i != 0 && ebb_node_of(g, maker)->op == forward)
+        return ebb_in(g, maker, 0);
+    const ebb_value_info *info = ebb_value_of(g, v);
+    for (size_t i = 0; i < info->use_count; i++) {
+        ebb_use use = info->uses[i];
+        bool same_bounds =
+            forward != EBB_OP_CLIP || (ebb_same_value(ebb_in(g, use.node, 1), ebb_in(g, n, 2)) &&
+                                       ebb_same_value(ebb_in(g, use.node, 2), ebb_in(g, n, 3)));
+        if (ebb_node_of(g, use.node)->op == forward && use.slot == 0 && same_bounds)
+            return ebb_out(g, use.node, 0);
+    }
+    return EBB_NO_VALUE;
 }
 
 bool ebb_scalar_of(const ebb_graph *g, ebb_value v, double *x)

@@ -26,6 +26,15 @@ static inline ebb_value ebb_saves_root(const ebb_saves *saves, ebb_value v)
 
 bool ebb_is_backward(const ebb_graph *g, ebb_node n); /* of the backward or the update */
 
+/* The other side of the activation whose gradient n reads one side, x for y or y for x, where both
+ * answer its question alike (ReluGrad, ClipGrad, LeakyReluGrad); else none. */
+ebb_value ebb_sign_twin(const ebb_graph *g, ebb_node n);
+
+/* What v takes in the arena; 0 where its size is not known. _bits: what n codes of so many bits
+ * take. */
+int64_t ebb_stored_bytes(const ebb_graph *g, ebb_value v);
+int64_t ebb_stored_bits(int64_t n, unsigned bits);
+
 /* A site that was found and is left alone, for this reason. */
 static inline ebb_status ebb_declined(ebb_edit *e, ebb_node n, const char *reason)
 {

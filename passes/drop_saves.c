@@ -66,39 +66,9 @@ static ebb_status drop_outputs(ebb_edit *e, ebb_node n)
     return NULL;
 }
 
-/* The other side of the activation whose gradient n reads `v`: x for y, y for x. */
-static ebb_value equally_good(const ebb_graph *g, ebb_node n, ebb_value v)
-{
-    ebb_op grad = ebb_node_of(g, n)->op;
-    ebb_op forward = grad == EBB_OP_RELU_GRAD         ? EBB_OP_RELU
-                     : grad == EBB_OP_CLIP_GRAD       ? EBB_OP_CLIP
-                     : grad == EBB_OP_LEAKY_RELU_GRAD ? EBB_OP_LEAKY_RELU
-                                                      : EBB_OP_UNKNOWN;
-    if (forward == EBB_OP_UNKNOWN || v.i == 0)
-        return EBB_NO_VALUE;
-    if (forward == EBB_OP_LEAKY_RELU) {
-        ebb_attrs attrs = ebb_node_attrs(g, n);
-        if (!(ebb_attr_float(&attrs, "alpha", 0.01) > 0))
-            return EBB_NO_VALUE;
-    }
-    ebb_node maker = ebb_value_of(g, v)->producer;
-    if (maker.i != 0 && ebb_node_of(g, maker)->op == forward)
-        return ebb_in(g, maker, 0);
-    const ebb_value_info *info = ebb_value_of(g, v);
-    for (size_t i = 0; i < info->use_count; i++) {
-        ebb_use use = info->uses[i];
-        bool same_bounds =
-            forward != EBB_OP_CLIP || (ebb_same_value(ebb_in(g, use.node, 1), ebb_in(g, n, 2)) &&
-                                       ebb_same_value(ebb_in(g, use.node, 2), ebb_in(g, n, 3)));
-        if (ebb_node_of(g, use.node)->op == forward && use.slot == 0 && same_bounds)
-            return ebb_out(g, use.node, 0);
-    }
-    return EBB_NO_VALUE;
-}
-
 static ebb_status read_what_is_kept(ebb_edit *e, ebb_saves *s, ebb_node n)
 {
-    ebb_value v = ebb_in(e->g, n, 1), other = equally_good(e->g, n, v);
+    ebb_value v = ebb_in(e->g, n, 1), other = ebb_sign_twin(e->g, n);
     if (other.i == 0)
         return NULL;
     ebb_value mine = ebb_saves_root(s, v), theirs = ebb_saves_root(s, other);

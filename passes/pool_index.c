@@ -120,14 +120,6 @@ static site look(const ebb_graph *g, ebb_node n)
     return s;
 }
 
-static int64_t weight(const ebb_graph *g, ebb_value v)
-{
-    size_t bytes = 0;
-    if (!ebb_type_bytes(&ebb_value_of(g, v)->type, &bytes) || bytes > INT64_MAX - EBB_ALIGN)
-        return 0;
-    return (int64_t)((bytes + EBB_ALIGN - 1) / EBB_ALIGN * EBB_ALIGN);
-}
-
 static int64_t elements_of(const ebb_graph *g, ebb_value v)
 {
     int64_t n = 0;
@@ -146,9 +138,9 @@ static void add_site(ebb_offer *offer, const state *s, const site *p)
 {
     const ebb_graph *g = s->e->g;
     ebb_value x = ebb_in(g, p->grad, 1), y = ebb_out(g, p->forward, 0);
-    double wide = (double)weight(g, x), narrow = (double)weight(g, y);
-    int64_t codes = elements_of(g, y) / 8 * p->bits + EBB_ALIGN;
-    offer->saved_bytes -= codes / EBB_ALIGN * EBB_ALIGN;
+    double wide = (double)ebb_stored_bytes(g, x), narrow = (double)ebb_stored_bytes(g, y);
+    int64_t codes = ebb_stored_bits(elements_of(g, y), p->bits);
+    offer->saved_bytes -= codes;
     offer->added_ns += ebb_roofline_ns(0, wide + narrow + (double)codes);
     offer->added_ns -= ebb_node_ns(g, p->grad);
     offer->added_ns +=
@@ -164,7 +156,7 @@ static void add_site(ebb_offer *offer, const state *s, const site *p)
 static const char *ask(state *s, ebb_node n, ebb_value root)
 {
     const ebb_graph *g = s->e->g;
-    ebb_offer offer = {.value = root, .saved_bytes = weight(g, root)};
+    ebb_offer offer = {.value = root, .saved_bytes = ebb_stored_bytes(g, root)};
     if (s->saves.kept[root.i])
         return "its input stays to the end of the step anyway";
     if (s->saves.reads[root.i] > s->answered[root.i])

@@ -1,81 +1,162 @@
 /* sign-mask: the backward of a ReLU asks only "was it positive?", so keep that bit.
  *
- *   before   y = Relu(x)                     dx = ReluGrad(dy, y)      y is kept: 32 bits an
- * element after    y = Relu(x), m = PackSign(y)    dx = MaskGrad(dy, m)      m is kept:  1 bit
+ *   before   y = Relu(x)                      dx = ReluGrad(dy, y)     y is kept: 32 bits an
+ * element after    y = Relu(x), m = PackSign(y)     dx = MaskGrad(dy, m)     m is kept:  1 bit
  *
- * The same for Clip (was it strictly inside the bounds?) and LeakyRelu (dx = dy or alpha dy).
- * Gradients that read the same value with the same bounds share one mask.
+ *   before   y = PRelu(x, a)                  on = Greater(x, 0)  dx = Where(on, dy, dy a)
+ *   after    y = PRelu(x, a), m = PackSign(x) on = UnpackBits(m)  dx = Where(on, dy, dy a)
  *
- * Exact: the comparison is made on the same numbers, only earlier.
+ * The same for Clip (was it strictly inside the bounds?), LeakyRelu (dx = dy or alpha dy) and
+ * ThresholdedRelu, and for any comparison of a value of the forward with a constant that the
+ * backward makes. Gradients that read the same value with the same bounds share one mask.
+ *
+ *   before   dx = ReluGrad(dy, y)             y is kept for this alone, x is kept anyway
+ *   after    dx = ReluGrad(dy, x)             no bit at all
+ *
+ * Exact: the comparison is made on the same numbers, only earlier; and x > 0 where Relu(x) > 0.
  *
  * Declines where the backward reads the value, or a view of it, for another reason, or where it
- * stays to the end of the step anyway: it would live on, and the mask would be pure cost.
+ * stays to the end of the step anyway: it would live on, and the mask would be pure cost. So the
+ * slope of a PRelu must not be trained: its gradient needs x itself.
  *
  * Paper: Jain et al., "Gist: efficient data encoding for deep neural network training", ISCA 2018.
  */
 #include <math.h>
 
+#include "exec/estimate.h"
 #include "passes/common.h"
 #include "passes/passes.h"
 
-typedef struct question { /* dx = low < v < high ? dy : alpha dy */
+typedef struct question {
+    ebb_node node;
     ebb_value v;
-    double low, high; /* high: INFINITY where there is none */
-    double alpha;
+    double low, high; /* is low < v < high? Infinite: no bound */
+    double alpha;     /* dx = dy where it is so, else alpha dy */
+    bool compares;    /* the answer is wanted as bools */
     const char *refused;
 } question;
 
-/* What gradient node n asks of its saved value; v is none where n is no such gradient. */
+typedef struct state {
+    ebb_edit *e;
+    ebb_saves saves;
+    question *list;
+    size_t count;
+    uint32_t *asked; /* by root: questions about it */
+    int8_t *taken;   /* by root: 1: they get masks, -1: not, 0: not yet decided */
+} state;
+
+static void ask_bounds(question *q, const ebb_graph *g, ebb_value low, ebb_value high)
+{
+    if ((low.i != 0 && !ebb_scalar_of(g, low, &q->low)) ||
+        (high.i != 0 && !ebb_scalar_of(g, high, &q->high)))
+        q->refused = "a bound of the Clip is not constant";
+    else if (q->low != (double)(float)q->low || q->high != (double)(float)q->high)
+        q->refused = "a bound has more digits than an attribute holds";
+}
+
+/* Greater or Less of a value of the forward and a constant, in either order. */
+static void ask_comparison(question *q, const ebb_graph *g, ebb_node n, bool greater)
+{
+    ebb_value a = ebb_in(g, n, 0), b = ebb_in(g, n, 1), out = ebb_out(g, n, 0);
+    double x;
+    bool swapped = ebb_scalar_of(g, a, &x);
+    if (!swapped && !ebb_scalar_of(g, b, &x))
+        return;
+    ebb_value v = swapped ? b : a;
+    ebb_dtype dtype = (ebb_dtype)ebb_value_of(g, v)->type.dtype;
+    if ((dtype != EBB_F32 && dtype != EBB_F64) ||
+        !ebb_type_same_shape(&ebb_value_of(g, v)->type, &ebb_value_of(g, out)->type) || isinf(x) ||
+        x != (double)(float)x)
+        return;
+    q->v = v;
+    q->compares = true;
+    if (greater != swapped)
+        q->low = x;
+    else
+        q->high = x;
+}
+
+/* What node n of the backward asks of a value; v is none where it asks nothing of this kind. */
 static question asked_by(const ebb_graph *g, ebb_node n)
 {
-    question q = {.v = ebb_in(g, n, 1), .high = (double)INFINITY};
+    const double infinity = (double)INFINITY;
+    question q = {.node = n, .low = -infinity, .high = infinity};
     ebb_attrs attrs = ebb_node_attrs(g, n);
     switch (ebb_node_of(g, n)->op) {
     case EBB_OP_RELU_GRAD:
-        return q;
+        q.low = 0;
+        q.v = ebb_in(g, n, 1);
+        break;
     case EBB_OP_LEAKY_RELU_GRAD:
+        q.low = 0;
+        q.v = ebb_in(g, n, 1);
         q.alpha = ebb_attr_float(&attrs, "alpha", 0.01);
-        if (!(q.alpha > 0))
-            q.refused = "the slope is not positive, so the output does not tell the sign";
-        return q;
+        if (q.alpha == 0 || isnan(q.alpha))
+            q.refused = "its slope is 0 or no number";
+        break;
     case EBB_OP_CLIP_GRAD:
-        q.low = -(double)INFINITY;
-        if (ebb_in(g, n, 2).i != 0 && !ebb_scalar_of(g, ebb_in(g, n, 2), &q.low))
-            q.refused = "a bound of the Clip is not constant";
-        if (ebb_in(g, n, 3).i != 0 && !ebb_scalar_of(g, ebb_in(g, n, 3), &q.high))
-            q.refused = "a bound of the Clip is not constant";
-        return q;
+        q.v = ebb_in(g, n, 1);
+        ask_bounds(&q, g, ebb_in(g, n, 2), ebb_in(g, n, 3));
+        break;
+    case EBB_OP_GREATER:
+    case EBB_OP_LESS:
+        ask_comparison(&q, g, n, ebb_node_of(g, n)->op == EBB_OP_GREATER);
+        break;
     default:
-        return (question){.v = EBB_NO_VALUE};
+        break;
     }
+    return q;
 }
 
-static size_t rounded_bytes(size_t bytes)
+/* Bytes of v and of its mask; 0 where its size is not known. */
+static void sizes(const ebb_graph *g, ebb_value v, int64_t *bytes, int64_t *mask)
 {
-    enum { ALIGN = 64 }; // what the arena rounds to
-    return (bytes + ALIGN - 1) / ALIGN * ALIGN;
+    int64_t elements = 0;
+    *bytes = ebb_stored_bytes(g, v);
+    *mask =
+        ebb_type_elements(&ebb_value_of(g, v)->type, &elements) ? ebb_stored_bits(elements, 1) : 0;
 }
 
-static const char *declines(const ebb_graph *g, const ebb_saves *s, const question *q,
-                            const uint32_t *questions)
+static bool same_mask(const question *a, const question *b)
 {
-    ebb_value root = ebb_saves_root(s, q->v);
-    int64_t elements;
-    size_t bytes;
-    if (q->refused != NULL)
-        return q->refused;
-    if (q->v.i >= s->value_count || !s->forward[root.i])
-        return "it reads a value that the backward makes";
-    if (s->kept[root.i])
-        return "its value stays to the end of the step anyway";
-    if (s->reads[root.i] > questions[root.i])
-        return "the backward reads its value for another reason";
-    if (!ebb_type_elements(&ebb_value_of(g, q->v)->type, &elements) ||
-        !ebb_type_bytes(&ebb_value_of(g, q->v)->type, &bytes))
-        return "the size of its value is not known";
-    if (rounded_bytes((size_t)(elements / 8) + 1) >= rounded_bytes(bytes))
-        return "its value is so small that a mask would not be smaller";
-    return NULL;
+    return ebb_same_value(a->v, b->v) && a->low == b->low && a->high == b->high;
+}
+
+/* What masks for all questions about `root` would change. False where a size is not known. */
+static bool weigh(ebb_offer *offer, const state *s, ebb_value root)
+{
+    const ebb_graph *g = s->e->g;
+    int64_t bytes, mask;
+    sizes(g, root, &bytes, &mask);
+    if (bytes == 0)
+        return false;
+    *offer = (ebb_offer){.value = root, .saved_bytes = bytes};
+    for (size_t i = 0; i < s->count; i++) {
+        const question *q = &s->list[i];
+        if (!ebb_same_value(ebb_saves_root(&s->saves, q->v), root) || q->refused != NULL)
+            continue;
+        bool first = true;
+        for (size_t j = 0; j < i && first; j++)
+            first = s->list[j].refused != NULL || !same_mask(&s->list[j], q);
+        if (first) {
+            offer->saved_bytes -= mask;
+            offer->added_ns += ebb_roofline_ns(0, (double)(bytes + mask));
+        }
+        double out = (double)ebb_stored_bytes(g, ebb_out(g, q->node, 0));
+        offer->added_ns += ebb_roofline_ns(0, (q->compares ? 1.0 : 2.0) * out + (double)mask) -
+                           ebb_node_ns(g, q->node);
+    }
+    return true;
+}
+
+/* Another value that answers the question and is kept whatever this pass does, or none. */
+static ebb_value kept_twin(const state *s, const question *q)
+{
+    ebb_value twin = q->compares ? EBB_NO_VALUE : ebb_sign_twin(s->e->g, q->node);
+    ebb_value root = ebb_saves_root(&s->saves, twin);
+    if (twin.i == 0 || root.i >= s->saves.value_count || !s->saves.forward[root.i])
+        return EBB_NO_VALUE;
+    return s->saves.kept[root.i] || s->saves.reads[root.i] > s->asked[root.i] ? twin : EBB_NO_VALUE;
 }
 
 /* The mask that an earlier question about v has made with the same bounds, or none. */
@@ -86,18 +167,18 @@ static ebb_value existing_mask(const ebb_graph *g, const question *q)
         ebb_node n = info->uses[i].node;
         ebb_attrs attrs = ebb_node_attrs(g, n);
         if (ebb_node_of(g, n)->op == EBB_OP_PACK_SIGN && !ebb_is_backward(g, n) &&
-            ebb_attr_float(&attrs, "low", 0) == (double)(float)q->low &&
-            ebb_attr_float(&attrs, "high", (double)INFINITY) == (double)(float)q->high)
+            ebb_attr_float(&attrs, "low", 0) == q->low &&
+            ebb_attr_float(&attrs, "high", (double)INFINITY) == q->high)
             return ebb_out(g, n, 0);
     }
     return EBB_NO_VALUE;
 }
 
-static ebb_status mask(ebb_edit *e, ebb_node n, const question *q)
+static ebb_status mask(ebb_edit *e, const question *q)
 {
     ebb_graph *g = e->g;
     ebb_node maker = ebb_value_of(g, q->v)->producer;
-    ebb_value m = existing_mask(g, q);
+    ebb_value m = existing_mask(g, q), old = ebb_out(g, q->node, 0), made;
     if (m.i == 0) {
         ebb_node after = maker.i != 0 ? ebb_next(g, maker) : ebb_first(g);
         ebb_build b = ebb_edit_build(e, after, EBB_FORWARD);
@@ -109,54 +190,126 @@ static ebb_status mask(ebb_edit *e, ebb_node n, const question *q)
         m = ebb_emit(&b, EBB_OP_PACK_SIGN, q->v);
         EBB_TRY(b.status);
     }
-    ebb_build b = ebb_edit_build(e, n, EBB_PHASE_NONE);
-    b.name = ebb_text(g, ebb_node_of(g, n)->name);
-    if (q->alpha != 0)
-        ebb_with_float(&b, "alpha", q->alpha);
-    ebb_value dx = ebb_emit(&b, EBB_OP_MASK_GRAD, ebb_in(g, n, 0), m);
+    ebb_build b = ebb_edit_build(e, q->node, EBB_PHASE_NONE);
+    b.name = ebb_text(g, ebb_node_of(g, q->node)->name);
+    if (q->compares) {
+        ebb_type type = ebb_value_of(g, old)->type;
+        ebb_with_ints(&b, "shape", type.dims, (uint32_t)type.rank);
+        made = ebb_emit(&b, EBB_OP_UNPACK_BITS, m);
+    } else {
+        if (q->alpha != 0)
+            ebb_with_float(&b, "alpha", q->alpha);
+        made = ebb_emit(&b, EBB_OP_MASK_GRAD, ebb_in(g, q->node, 0), m);
+    }
     EBB_TRY(b.status);
-    ebb_value old = ebb_out(g, n, 0);
-    EBB_TRY(ebb_edit_replace(e, old, dx));
-    ebb_edit_remove(e, n);
+    EBB_TRY(ebb_edit_replace(e, old, made));
+    ebb_edit_remove(e, q->node);
     ebb_applied(e);
+    return NULL;
+}
+
+/* All questions about one value stand or fall together: it is let go only if none reads it. */
+static const char *decide(state *s, const question *q, ebb_value root)
+{
+    ebb_offer offer;
+    if (q->v.i >= s->saves.value_count || !s->saves.forward[root.i])
+        return "it reads a value that the backward makes";
+    if (s->saves.kept[root.i])
+        return "its value stays to the end of the step anyway";
+    if (s->saves.reads[root.i] > s->asked[root.i])
+        return "the backward reads its value for another reason";
+    if (s->taken[root.i] != 0)
+        return s->taken[root.i] > 0 ? NULL : "the plan does without it";
+    if (!weigh(&offer, s, root))
+        return "the size of its value is not known";
+    if (offer.saved_bytes <= 0)
+        return "its value is so small that a mask would not be smaller";
+    s->taken[root.i] = ebb_offered(s->e, q->node, &offer) ? 1 : -1;
+    return NULL;
+}
+
+static ebb_status answer(state *s, const question *q)
+{
+    ebb_value root = ebb_saves_root(&s->saves, q->v);
+    ebb_found(s->e);
+    if (q->refused != NULL)
+        return ebb_skipped(s->e, q->node, q->refused);
+    const char *reason = decide(s, q, root);
+    if (reason != NULL)
+        return ebb_skipped(s->e, q->node, reason);
+    if (s->taken[root.i] < 0) // just now, and ebb_offered has counted it
+        return NULL;
+    return mask(s->e, q);
+}
+
+/* Reads what is kept anyway, where v is kept for this question alone. */
+static ebb_status read_twin(state *s, question *q, bool *done)
+{
+    ebb_value root = ebb_saves_root(&s->saves, q->v), twin = kept_twin(s, q);
+    *done = false;
+    if (q->refused != NULL || twin.i == 0 || q->v.i >= s->saves.value_count ||
+        s->saves.kept[root.i] || s->saves.reads[root.i] != 1 || s->asked[root.i] != 1)
+        return NULL;
+    *done = true;
+    ebb_found(s->e);
+    ebb_offer offer = {.value = root, .saved_bytes = ebb_stored_bytes(s->e->g, root)};
+    if (!ebb_offered(s->e, q->node, &offer))
+        return NULL;
+    EBB_TRY(ebb_node_set_input(s->e->g, q->node, 1, twin));
+    s->asked[root.i] = s->saves.reads[root.i] = 0;
+    s->saves.reads[ebb_saves_root(&s->saves, twin).i]++;
+    ebb_applied(s->e);
+    return NULL;
+}
+
+static ebb_status collect(state *s)
+{
+    const ebb_graph *g = s->e->g;
+    s->list = EBB_SCRATCH(s->e, question, g->node_count);
+    s->asked = EBB_SCRATCH(s->e, uint32_t, s->saves.value_count);
+    s->taken = EBB_SCRATCH(s->e, int8_t, s->saves.value_count);
+    if (s->list == NULL || s->asked == NULL || s->taken == NULL)
+        return ebb_error_memory();
+    EBB_EACH_NODE(g, n)
+    {
+        if (!ebb_is_backward(g, n))
+            continue;
+        question q = asked_by(g, n);
+        if (q.v.i == 0)
+            continue;
+        ebb_value root = ebb_saves_root(&s->saves, q.v);
+        if (q.compares && (root.i >= s->saves.value_count || !s->saves.forward[root.i]))
+            continue; // a comparison within the backward is no save at all
+        s->list[s->count++] = q;
+        s->asked[root.i] += q.refused == NULL;
+    }
     return NULL;
 }
 
 static ebb_status run(ebb_edit *e)
 {
-    ebb_saves saves;
-    EBB_TRY(ebb_saves_find(&saves, e->g, e->scratch));
-    uint32_t *questions = EBB_SCRATCH(e, uint32_t, saves.value_count);
-    if (questions == NULL)
-        return ebb_error_memory();
-    EBB_EACH_NODE(e->g, n)
-    {
-        question q = asked_by(e->g, n);
-        if (q.v.i != 0 && q.refused == NULL && ebb_is_backward(e->g, n))
-            questions[ebb_saves_root(&saves, q.v).i]++;
+    state s = {.e = e};
+    EBB_TRY(ebb_saves_find(&s.saves, e->g, e->scratch));
+    EBB_TRY(collect(&s));
+    for (size_t i = 0; i < s.count; i++) {
+        bool done;
+        EBB_TRY(read_twin(&s, &s.list[i], &done));
+        if (done)
+            s.list[i].v = EBB_NO_VALUE;
     }
-    EBB_EACH_NODE(e->g, n)
-    {
-        if (!ebb_is_backward(e->g, n))
-            continue;
-        question q = asked_by(e->g, n);
-        if (q.v.i == 0)
-            continue;
-        const char *reason = declines(e->g, &saves, &q, questions);
-        if (reason != NULL) {
-            EBB_TRY(ebb_declined(e, n, reason));
-            continue;
-        }
-        ebb_found(e);
-        EBB_TRY(mask(e, n, &q));
-    }
+    for (size_t i = 0; i < s.count; i++)
+        if (s.list[i].v.i != 0)
+            EBB_TRY(answer(&s, &s.list[i]));
     return NULL;
 }
 
+// clang-format off
 const ebb_pass ebb_pass_sign_mask = {
     .name = "sign-mask",
-    .doc = "keep one bit per element of ReLU, LeakyReLU and Clip for the backward",
+    .doc = "keep one bit per element of ReLU, LeakyReLU, PReLU, ThresholdedReLU and Clip for the backward",
     .paper = "Jain et al., Gist, ISCA 2018",
     .exactness = EBB_EXACT,
     .run = run,
+    .offers = true,
 };
+// clang-format on
