@@ -24,6 +24,7 @@ static uint32_t optional_outputs(ebb_op op)
     switch (op) {
     case EBB_OP_DROPOUT:
     case EBB_OP_EBB_DROPOUT:
+    case EBB_OP_EBB_DROPOUT_PACKED:
     case EBB_OP_MAX_POOL:
     case EBB_OP_SOFTMAX_CROSS_ENTROPY_LOSS:
     case EBB_OP_RMS_NORM:

@@ -197,7 +197,8 @@ static int64_t stream_of(const ebb_graph *g, ebb_node of)
         taken = false;
         EBB_EACH_NODE(g, n)
         {
-            if (ebb_node_of(g, n)->op != EBB_OP_EBB_DROPOUT)
+            if (ebb_node_of(g, n)->op != EBB_OP_EBB_DROPOUT &&
+                ebb_node_of(g, n)->op != EBB_OP_EBB_DROPOUT_PACKED)
                 continue;
             ebb_attrs attrs = ebb_node_attrs(g, n);
             if (ebb_attr_int(&attrs, "stream", 0) != stream)
