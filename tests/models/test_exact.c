@@ -10,8 +10,13 @@
 
 #include "tests/models/models.h"
 
-static const char *const passes[] = {"sign-mask", "dropout-seed", "sign-mask,dropout-seed",
-                                     "release,reorder"};
+/* Alone with the gradients as outputs; together with an optimizer, whose states pile up
+ * differences. */
+static const char *const alone[] = {"sign-mask", "pool-index", "dropout-mask", "dropout-seed",
+                                    "release,reorder"};
+static const char *const together[] = {
+    "sign-mask,dropout-seed", "pool-index,sign-mask,dropout-mask",
+    "sign-mask,pool-index,dropout-seed,sign-mask,release,reorder"};
 
 /* What differs between two programs of one model, by name; NULL: nothing. */
 static const char *difference(ebb_program *a, ebb_program *b, ebb_data *reference)
@@ -37,28 +42,43 @@ static const char *difference(ebb_program *a, ebb_program *b, ebb_data *referenc
     return NULL;
 }
 
-static void compare(recorded *r, const char *dropout, const char *optimizer, const char *memory)
+/* Two steps; the program after them. */
+static ebb_status run(recorded *r, const char *optimizer, const char *memory, ebb_model **model,
+                      ebb_program **program)
+{
+    ebb_named inputs[MOST_INPUTS];
+    size_t count;
+    ebb_status status =
+        recorded_program(r, "on", optimizer, memory, model, program, inputs, &count);
+    const ebb_batch batch = {inputs, count};
+    for (int step = 0; status == NULL && step < 2; step++)
+        status = ebb_program_step(*program, &batch);
+    return status;
+}
+
+/* Each of these against the step without memory passes. */
+static void compare(recorded *r, const char *optimizer, const char *const *passes, size_t count)
 {
     ebb_model *models[2] = {NULL, NULL};
     ebb_program *programs[2] = {NULL, NULL};
-    for (int k = 0; k < 2; k++) {
-        ebb_named inputs[MOST_INPUTS];
-        size_t count;
-        MUST(recorded_program(r, dropout, optimizer, k == 0 ? "" : memory, &models[k], &programs[k],
-                              inputs, &count));
-        const ebb_batch batch = {inputs, count};
-        for (int step = 0; step < 2; step++)
-            MUST(ebb_program_step(programs[k], &batch));
-        ebb_program_facts f = ebb_program_measure(programs[k]);
+    MUST(run(r, optimizer, "", &models[0], &programs[0]));
+    for (size_t p = 0; p < count; p++) {
+        MUST(run(r, optimizer, passes[p], &models[1], &programs[1]));
+        ebb_program_facts f = ebb_program_measure(programs[1]);
         if (f.planned_arena_bytes != f.measured_arena_bytes) {
-            print_error("%s/%s: planned and measured arena differ\n", r->model, r->file);
+            print_error("%s/%s: with %s, planned and measured arena differ\n", r->model, r->file,
+                        passes[p]);
             r->failures++;
         }
-    }
-    const char *name = difference(programs[0], programs[1], r->reference);
-    if (name != NULL) {
-        print_error("%s/%s: with %s, %s has other bits\n", r->model, r->file, memory, name);
-        r->failures++;
+        const char *name = difference(programs[0], programs[1], r->reference);
+        if (name != NULL) {
+            print_error("%s/%s: with %s, %s has other bits\n", r->model, r->file, passes[p], name);
+            r->failures++;
+        }
+        ebb_program_free(programs[1]);
+        ebb_close(models[1]);
+        programs[1] = NULL;
+        models[1] = NULL;
     }
 done:
     for (int k = 0; k < 2; k++) {
@@ -78,10 +98,8 @@ static void exact_passes_change_no_bit_of_any_small_model(void **state)
                 print_message("SKIP: no recorded models beside the repository\n");
                 skip();
             }
-            for (size_t p = 0; p < sizeof passes / sizeof passes[0]; p++) {
-                compare(&r, "on", "none", passes[p]);
-                compare(&r, "on", "momentum", passes[p]);
-            }
+            compare(&r, "none", alone, sizeof alone / sizeof alone[0]);
+            compare(&r, "momentum", together, sizeof together / sizeof together[0]);
             failures += r.failures;
             recorded_close(&r);
         }
