@@ -115,12 +115,20 @@ static void losses_by_blocks_are_those_of_the_whole(void **state)
     on_every_small_model("chunk-loss:rows=3");
 }
 
+static void gradients_of_parts_of_the_batch_add_up_to_those_of_the_whole(void **state)
+{
+    (void)state;
+    on_every_small_model("micro-batch:2");
+    on_every_small_model("micro-batch:4");
+}
+
 int main(void)
 {
     if (models_are_missing())
         return SKIPPED;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(losses_by_blocks_are_those_of_the_whole),
+        cmocka_unit_test(gradients_of_parts_of_the_batch_add_up_to_those_of_the_whole),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

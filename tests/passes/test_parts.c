@@ -67,6 +67,66 @@ static const part_case chunks[] = {
      " h = MatMul (x, v) logits = Gemm (h, w, b) loss = SoftmaxCrossEntropyLoss (logits, t) }",
      "loss:name=loss,gradient", "chunk-loss:rows=2", 4},
 };
+
+#define MLP "h = MatMul (x, v) r = Relu (h) y = MatMul (r, w) "
+
+static const part_case micro_batches[] = {
+    {"ignored labels, more in one part than in the other", HEAD
+     "g (float[8,2] x, int64[8] t) => (float loss) <float[2,3] v, float[3,5] w> {" MLP
+     " loss = SoftmaxCrossEntropyLoss <ignore_index = -100> (y, t) }",
+     "loss:name=loss,gradient", "micro-batch:4", 5},
+    {"class weights and ignored labels", HEAD
+     "g (float[8,2] x, int64[8] t) => (float loss) <float[2,3] v, float[3,4] w, float[4] weights = {1, 2, 0.5, 3}> {" MLP
+     " loss = SoftmaxCrossEntropyLoss <ignore_index = -100> (y, t, weights) }",
+     "loss:name=loss,gradient", "micro-batch:2", 4},
+    {"class weights alone, by blocks of rows first", HEAD
+     "g (float[8,2] x, int64[8] t) => (float loss) <float[2,3] v, float[3,4] w, float[4] weights = {1, 2, 0.5, 3}> {" MLP
+     " loss = SoftmaxCrossEntropyLoss (y, t, weights) }",
+     "loss:name=loss,gradient,chunk-loss:rows=2", "micro-batch:2", 4},
+    {"a mean of squares, whose gradient has the batch size in it", HEAD
+     "g (float[6,2] x) => (float[6,3] y) <float[2,3] v, float[3,3] w> {" MLP "}",
+     "loss:mse,keep-output=1,gradient", "micro-batch:3", 1},
+    {"a sum, scaled, of two losses", HEAD
+     "g (float[6,2] x, int64[6] t, float[6,3] u) => (float loss) <float[2,3] v, float[3,3] w, float k = {0.25}> {" MLP
+     " a = SoftmaxCrossEntropyLoss <reduction = \"sum\"> (y, t) d = Sub (y, u) q = Mul (d, d) m = ReduceMean <keepdims = 0> (q)"
+     " c = Mul (m, k) loss = Add (a, c) }",
+     "loss:name=loss,gradient", "micro-batch:2", 3},
+    {"an embedding that is the last layer too", HEAD
+     "g (int64[4,3] ids) => (float[4,3,5] logits) <float[5,2] w, float[2,2] v> {"
+     " h = Gather (w, ids) r = MatMul (h, v) s = Tanh (r) t = Transpose <perm = [1, 0]> (w) logits = MatMul (s, t) }",
+     "fuse,loss:cross-entropy,axis=-1,gradient", "micro-batch:2", 5},
+    {"blocks of rows within parts", HEAD
+     "g (int64[4,3] ids) => (float[4,3,5] logits) <float[5,2] w, float[2,2] v> {"
+     " h = Gather (w, ids) r = MatMul (h, v) s = Tanh (r) t = Transpose <perm = [1, 0]> (w) logits = MatMul (s, t) }",
+     "fuse,loss:cross-entropy,axis=-1,gradient", "micro-batch:2,chunk-loss:rows=2", 5},
+    {"the batch behind the positions", HEAD
+     "g (float[4,3,2] x) => (float[4,3,2] y) <float[2,2] v, float[2,2] w, int64[2] flat = {12, 2}, int64[3] deep = {3, 4, 2}> {"
+     " turned = Transpose <perm = [1, 0, 2]> (x) rows = Reshape (turned, flat) h = MatMul (rows, v) r = Tanh (h)"
+     " k = MatMul (r, w) back = Reshape (k, deep) y = Transpose <perm = [1, 0, 2]> (back) }",
+     "loss:mse,keep-output=1,gradient", "micro-batch:2", 1},
+    {"a convolution", HEAD
+     "g (float[4,2,5,5] x, int64[4] t) => (float loss) <float[3,2,3,3] v, float[3] b, float[3,4] w> {"
+     " c = Conv <pads = [1, 1, 1, 1]> (x, v, b) r = Relu (c) p = MaxPool <kernel_shape = [2, 2]> (r)"
+     " a = AveragePool <kernel_shape = [2, 2]> (p) m = GlobalAveragePool (a) f = Flatten (m) y = MatMul (f, w)"
+     " loss = SoftmaxCrossEntropyLoss (y, t) }",
+     "loss:name=loss,gradient", "micro-batch:2", 4},
+    {"attention with a mask and positions", HEAD
+     "g (float[4,3,4] x, int64[4,3] mask) => (float[4,3,4] y) <float[4,4] q, float[4,4] k, float[4,4] v, float[1,3,4] place, float lowest = {-1000}, float zero = {0}, int64 one = {1}, int64[1] ax = {1}, int64[4] heads = {4, 3, 2, 2}, int64[3] all = {4, 3, 4}> {"
+     " h = Add (x, place) qa = MatMul (h, q) ka = MatMul (h, k) va = MatMul (h, v) qb = Reshape (qa, heads) kb = Reshape (ka, heads)"
+     " vb = Reshape (va, heads) qc = Transpose <perm = [0, 2, 1, 3]> (qb) kc = Transpose <perm = [0, 2, 3, 1]> (kb)"
+     " vc = Transpose <perm = [0, 2, 1, 3]> (vb) s = MatMul (qc, kc) on = Equal (mask, one) wide = Unsqueeze (on, ax)"
+     " wider = Unsqueeze (wide, ax) bias = Where (wider, zero, lowest) sb = Add (s, bias) p = Softmax (sb) o = MatMul (p, vc)"
+     " ot = Transpose <perm = [0, 2, 1, 3]> (o) y = Reshape (ot, all) }",
+     "loss:mse,keep-output=1,gradient", "micro-batch:4", 2},
+    {"norms", HEAD
+     "g (float[4,3,4] x) => (float[4,3,4] y) <float[4,4] v, float[4] s, float[4] b> {"
+     " h = MatMul (x, v) n = LayerNormalization (h, s, b) r = Sigmoid (n) y = Mul (r, h) }",
+     "loss:l1,keep-output=1,gradient", "micro-batch:2", 1},
+    {"indices that count over the whole batch", HEAD
+     "g (float[4,3] x, int64[4,3] mask) => (float[4,3] y) <float[3,3] w, int64[1] flat = {-1}, int64[4,3] at = {0, 2, 1, 3, 5, 4, 6, 8, 7, 9, 11, 10}, int64 one = {1}, float big = {2}, float small = {0.5}> {"
+     " f = Reshape (mask, flat) m = Gather (f, at) on = Equal (m, one) k = Where (on, big, small) h = MatMul (x, w) y = Mul (h, k) }",
+     "loss:mse,keep-output=1,gradient", "micro-batch:2", 2},
+};
 // clang-format on
 
 typedef struct drawn { /* the same numbers for each program of a case */
@@ -208,6 +268,13 @@ static void losses_by_blocks_are_those_of_the_whole(void **state)
         check(&chunks[i]);
 }
 
+static void gradients_of_parts_of_the_batch_add_up_to_those_of_the_whole(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof micro_batches / sizeof micro_batches[0]; i++)
+        check(&micro_batches[i]);
+}
+
 /* ---- what is left alone, and why ---- */
 
 typedef struct refusal {
@@ -238,6 +305,20 @@ static const refusal refusals[] = {
      "loss:name=loss,gradient", "chunk-loss:rows=8", "one block would hold all rows"},
     {"g (float[2,8] x, int64[8] t) => (float loss) <float[2,3] w> { y = Gemm <transA = 1> (x, w) loss = SoftmaxCrossEntropyLoss (y, t) }",
      "loss:name=loss,gradient", "chunk-loss:rows=2", "the input of its layer is transposed"},
+
+    {"g (float[6,2] x) => (float[6,3] y) <float[2,3] w> { y = MatMul (x, w) }",
+     "loss:mse,gradient", "micro-batch:4", "the batch is not divisible by the number of parts"},
+    {"g (float k) => (float y) <float[3] w> { p = Mul (w, k) y = ReduceSum <keepdims = 0> (p) }",
+     "loss:name=y,gradient", "micro-batch:2", "no input has a batch axis"},
+    {"g (float[4,3,5,5] x) => (float[4,3,5,5] y) <float[3] s, float[3] b, float[3] m, float[3] var = {1, 1, 1}> { y = BatchNormalization (x, s, b, m, var) }",
+     "train-mode,loss:mse,gradient", "micro-batch:2",
+     "batch norm takes its statistics over the whole batch; batch-norm=per-part allows those of each part"},
+    {"g (float[4,3] x) => (float[4,3] y) <float[3,3] w> { h = MatMul (x, w) y = Softmax <axis = 0> (h) }",
+     "loss:mse,gradient", "micro-batch:2", "it mixes the samples of the batch"},
+    {"g (float[4,3] x) => (float loss) <float[3,3] w> { h = MatMul (x, w) r = Tanh (h) a = ReduceMean <keepdims = 0> (r) loss = Mul (a, a) }",
+     "loss:name=loss,gradient", "micro-batch:2", "it needs a result of the whole batch"},
+    {"g (float[4,4] x) => (float[4,4] y) <float[4,4] w> { h = MatMul (x, w) t = Transpose <perm = [1, 0]> (h) y = Add (h, t) }",
+     "loss:mse,gradient", "micro-batch:2", "its inputs are split along different axes"},
 };
 // clang-format on
 
@@ -272,6 +353,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(losses_by_blocks_are_those_of_the_whole),
+        cmocka_unit_test(gradients_of_parts_of_the_batch_add_up_to_those_of_the_whole),
         cmocka_unit_test(what_does_not_fit_is_left_with_a_reason),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
