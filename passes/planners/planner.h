@@ -113,6 +113,11 @@ ebb_status ebb_remat_order(ebb_remat_schedule *order, const ebb_remat_problem *p
 ebb_status ebb_remat_permute(ebb_remat_problem *permuted, const ebb_remat_problem *problem,
                              const ebb_remat_schedule *order, ebb_arena *arena);
 
+/* relist.c: the same executions, repeats included, in an order with a lower peak; the schedule
+ * itself where none is found. */
+ebb_status ebb_remat_relist(ebb_remat_schedule *better, const ebb_remat_problem *problem,
+                            const ebb_remat_schedule *schedule, uint64_t steps, ebb_arena *arena);
+
 /* ---- the roll: planners.def ---- */
 
 typedef struct ebb_planner {

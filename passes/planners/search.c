@@ -38,7 +38,11 @@ typedef struct repeat {
 } repeat;
 
 typedef struct searcher {
-    const ebb_remat_problem *p;
+    const ebb_remat_problem *whole; /* as it was given */
+    ebb_remat_problem permuted;     /* the same, numbered in the order of first executions */
+    const ebb_remat_problem *p;     /* &permuted */
+    uint32_t *original;             /* its operators in the numbers of `whole` */
+    uint32_t *place;                /* and back */
     ebb_arena *arena;
     ebb_arena state; /* the slots' */
     ebb_slots s;
@@ -496,19 +500,74 @@ static ebb_status start(searcher *f)
     return NULL;
 }
 
-static ebb_status make_searcher(searcher *f, const ebb_remat_problem *p, ebb_arena *arena)
+/* First executions stand in this order from now on; keeps everything. */
+static ebb_status set_order(searcher *f, const uint32_t *order)
 {
-    *f = (searcher){.p = p, .arena = arena, .random = 1};
-    size_t slots = (size_t)p->op_count + 1;
+    ebb_remat_schedule as_list = {order, f->whole->op_count};
+    for (uint32_t i = 0; i < f->whole->op_count; i++) {
+        f->original[i] = order[i];
+        f->place[order[i]] = i;
+    }
+    EBB_TRY(ebb_remat_permute(&f->permuted, f->whole, &as_list, f->arena));
+    return start(f);
+}
+
+static ebb_status make_searcher(searcher *f, const ebb_remat_problem *whole,
+                                const ebb_remat_schedule *order, ebb_arena *arena)
+{
+    *f = (searcher){.whole = whole, .arena = arena, .random = 1};
+    f->p = &f->permuted;
+    size_t slots = (size_t)whole->op_count + 1;
     f->peaks = EBB_NEW(arena, int64_t, slots);
     f->over = EBB_NEW(arena, double, slots + 1);
     f->over_count = EBB_NEW(arena, uint32_t, slots + 1);
     f->mark = EBB_NEW(arena, uint32_t, slots);
     f->closure = EBB_NEW(arena, uint32_t, slots);
+    f->original = EBB_NEW(arena, uint32_t, slots);
+    f->place = EBB_NEW(arena, uint32_t, slots);
     if (f->peaks == NULL || f->over == NULL || f->over_count == NULL || f->mark == NULL ||
-        f->closure == NULL)
+        f->closure == NULL || f->original == NULL || f->place == NULL)
         return ebb_error_memory();
-    return start(f);
+    return set_order(f, order->ops);
+}
+
+/* The state as a schedule of the whole problem. */
+static ebb_status write_down(searcher *f, ebb_remat_schedule *schedule)
+{
+    EBB_TRY(ebb_slots_schedule(&f->s, schedule, f->arena));
+    uint32_t *ops = EBB_NEW(f->arena, uint32_t, schedule->count + 1);
+    if (ops == NULL)
+        return ebb_error_memory();
+    for (size_t i = 0; i < schedule->count; i++)
+        ops[i] = f->original[schedule->ops[i]];
+    schedule->ops = ops;
+    return NULL;
+}
+
+/* The state becomes this schedule of the whole problem, in its order of first executions. */
+static ebb_status load(searcher *f, const ebb_remat_schedule *schedule)
+{
+    uint32_t *order = EBB_NEW(f->arena, uint32_t, (size_t)f->whole->op_count + 1);
+    bool *seen = EBB_NEW(f->arena, bool, (size_t)f->whole->op_count + 1);
+    uint32_t *ops = EBB_NEW(f->arena, uint32_t, schedule->count + 1);
+    uint32_t count = 0;
+    if (order == NULL || seen == NULL || ops == NULL)
+        return ebb_error_memory();
+    for (size_t i = 0; i < schedule->count; i++) {
+        uint32_t u = schedule->ops[i];
+        if (!seen[u])
+            order[count++] = u;
+        seen[u] = true;
+    }
+    if (count < f->whole->op_count) // it does without some operators; here they stay
+        return start(f);
+    bool same = memcmp(order, f->original, count * sizeof *order) == 0;
+    EBB_TRY(same ? start(f) : set_order(f, order));
+    for (size_t i = 0; i < schedule->count; i++)
+        ops[i] = f->place[schedule->ops[i]];
+    (void)ebb_slots_load(&f->s, &(ebb_remat_schedule){ops, schedule->count});
+    f->s.log_count = 0;
+    return f->s.failed ? ebb_error_memory() : NULL;
 }
 
 /* Writes the state down as the level's point, if it fits and is cheaper than what is there. */
@@ -521,15 +580,7 @@ static ebb_status keep_point(searcher *f, level *l)
         return NULL;
     l->point.peak_bytes = (uint64_t)peak;
     l->point.cost_ns = f->s.cost_ns;
-    return ebb_slots_schedule(&f->s, &l->point.schedule, f->arena);
-}
-
-static ebb_status load(searcher *f, const ebb_remat_schedule *schedule)
-{
-    EBB_TRY(start(f));
-    (void)ebb_slots_load(&f->s, schedule);
-    f->s.log_count = 0;
-    return f->s.failed ? ebb_error_memory() : NULL;
+    return write_down(f, &l->point.schedule);
 }
 
 /* ---- seeds: what other planners find ---- */
@@ -541,9 +592,9 @@ static ebb_status try_seed(searcher *f, const ebb_planner *planner, uint64_t ste
     ebb_arena scratch = {0};
     ebb_remat_schedule schedule;
     ebb_remat_weight weight;
-    ebb_status status = planner->plan(&schedule, f->p, (uint64_t)f->budget, steps, &scratch);
+    ebb_status status = planner->plan(&schedule, f->whole, (uint64_t)f->budget, steps, &scratch);
     if (status == NULL)
-        status = ebb_remat_weigh(&weight, NULL, f->p, &schedule, &scratch);
+        status = ebb_remat_weigh(&weight, NULL, f->whole, &schedule, &scratch);
     if (status == NULL && weight.peak_bytes <= (uint64_t)f->budget &&
         weight.cost_ns < *best * 1.15) {
         status = load(f, &schedule);
@@ -552,7 +603,7 @@ static ebb_status try_seed(searcher *f, const ebb_planner *planner, uint64_t ste
             polish(f);
         if (fits && f->s.cost_ns < *best) {
             *best = f->s.cost_ns;
-            status = ebb_slots_schedule(&f->s, kept, f->arena);
+            status = write_down(f, kept);
         }
     }
     ebb_arena_fini(&scratch);
@@ -567,7 +618,7 @@ static ebb_status try_seeds(searcher *f, bool fits, uint64_t steps, bool *fitted
     size_t count;
     const ebb_planner *const *roll = ebb_planners(&count);
     *fitted = fits;
-    EBB_TRY(ebb_slots_schedule(&f->s, &kept, f->arena));
+    EBB_TRY(write_down(f, &kept));
     for (size_t i = 0; i < count; i++)
         if (roll[i]->seeds)
             EBB_TRY(try_seed(f, roll[i], steps, &best, &kept));
@@ -594,6 +645,24 @@ static bool reach_level(searcher *f, uint64_t share)
     return fits;
 }
 
+/* Puts the executions into an order of less memory, where there is one. */
+static ebb_status relist(searcher *f, uint64_t steps)
+{
+    ebb_arena scratch = {0};
+    ebb_remat_schedule now, better;
+    ebb_status status = write_down(f, &now);
+    if (status == NULL)
+        status = ebb_remat_relist(&better, f->whole, &now, steps, &scratch);
+    if (status == NULL && better.ops != now.ops) {
+        int64_t peak = ebb_slots_peak(&f->s);
+        status = load(f, &better);
+        if (status == NULL && ebb_slots_peak(&f->s) >= peak)
+            status = load(f, &now);
+    }
+    ebb_arena_fini(&scratch);
+    return status;
+}
+
 static ebb_status go_down(searcher *f, level *levels, uint32_t count, uint64_t work,
                           uint32_t *reached)
 {
@@ -602,6 +671,10 @@ static ebb_status go_down(searcher *f, level *levels, uint32_t count, uint64_t w
     for (uint32_t k = 0; k < count; k++) {
         f->budget = levels[k].budget;
         bool fits = reach_level(f, share);
+        if (!fits) {
+            EBB_TRY(relist(f, work / units_per_step / 50));
+            fits = reach_level(f, share);
+        }
         if (!fits || k % SEED_EVERY == 0)
             EBB_TRY(try_seeds(f, fits, share / units_per_step, &fits));
         if (!fits)
@@ -665,13 +738,13 @@ static ebb_status collect(ebb_remat_frontier *frontier, const level *levels, uin
 
 /* Points of one order of the operators, at `levels` of its own. */
 static ebb_status find_levels(level *levels, int64_t peak, const ebb_remat_problem *problem,
-                              uint64_t work, ebb_arena *arena)
+                              const ebb_remat_schedule *order, uint64_t work, ebb_arena *arena)
 {
     searcher f;
     uint32_t reached;
     for (int k = 0; k < LEVELS; k++)
         levels[k] = (level){.budget = peak - peak / LEVELS * k - peak % LEVELS * k / LEVELS};
-    ebb_status status = make_searcher(&f, problem, arena);
+    ebb_status status = make_searcher(&f, problem, order, arena);
     if (status == NULL)
         status = go_down(&f, levels, LEVELS, work / 2, &reached);
     if (status == NULL && levels[0].point.schedule.ops != NULL)
@@ -680,28 +753,12 @@ static ebb_status find_levels(level *levels, int64_t peak, const ebb_remat_probl
     return status;
 }
 
-/* Schedules of a permuted problem, in the numbers of the problem itself. */
-static ebb_status rename_points(level *levels, const ebb_remat_schedule *order, ebb_arena *arena)
-{
-    for (int k = 0; k < LEVELS; k++) {
-        ebb_remat_schedule *s = &levels[k].point.schedule;
-        uint32_t *ops = s->ops == NULL ? NULL : EBB_NEW(arena, uint32_t, s->count + 1);
-        if (s->ops != NULL && ops == NULL)
-            return ebb_error_memory();
-        for (size_t i = 0; i < s->count; i++)
-            ops[i] = order->ops[s->ops[i]];
-        s->ops = ops;
-    }
-    return NULL;
-}
-
 ebb_status ebb_remat_frontier_find(ebb_remat_frontier *frontier, const ebb_remat_problem *problem,
                                    uint64_t steps, ebb_arena *arena)
 {
     level *levels = EBB_NEW(arena, level, 2 * LEVELS);
     ebb_remat_schedule as_listed, order;
     ebb_remat_weight weight, ordered;
-    ebb_remat_problem permuted;
     *frontier = (ebb_remat_frontier){NULL, 0};
     if (levels == NULL)
         return ebb_error_memory();
@@ -711,12 +768,10 @@ ebb_status ebb_remat_frontier_find(ebb_remat_frontier *frontier, const ebb_remat
     EBB_TRY(ebb_remat_weigh(&ordered, NULL, problem, &order, arena));
     int64_t peak = (int64_t)weight.peak_bytes;
     bool same = memcmp(order.ops, as_listed.ops, order.count * sizeof *order.ops) == 0;
-    EBB_TRY(find_levels(levels, peak, problem, (same ? steps : steps / 2) * units_per_step, arena));
-    if (!same) {
-        EBB_TRY(ebb_remat_permute(&permuted, problem, &order, arena));
-        EBB_TRY(find_levels(levels + LEVELS, peak, &permuted, steps / 2 * units_per_step, arena));
-        EBB_TRY(rename_points(levels + LEVELS, &order, arena));
-    }
+    uint64_t work = (same ? steps : steps / 2) * units_per_step;
+    EBB_TRY(find_levels(levels, peak, problem, &as_listed, work, arena));
+    if (!same)
+        EBB_TRY(find_levels(levels + LEVELS, peak, problem, &order, work, arena));
     return collect(frontier, levels, 2 * LEVELS, arena);
 }
 
