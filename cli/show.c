@@ -200,7 +200,7 @@ void cli_show_profile(const json_t *o)
                time_of(p, "ns"), cli_real(p, "gflops_per_s"), cli_real(p, "gb_per_s"));
 }
 
-/* The share of the step that the medians of its nodes add up to shows how quiet the machine was. */
+/* The share of the step that the quick times of its nodes add up to shows how quiet it was. */
 void cli_show_bench(const json_t *o)
 {
     size_t i;

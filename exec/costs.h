@@ -102,16 +102,14 @@ typedef struct ebb_timing {
 
 typedef struct ebb_timed {
     uint64_t nodes, steps;
-    double step_ns;  /* median over the steps */
-    double nodes_ns; /* sum over the nodes of the median of each */
+    double step_ns;  /* lower quartile over the steps */
+    double nodes_ns; /* sum over the nodes of the lower quartile of each */
 } ebb_timed;
 
-/* Runs steps of the model on random data and adds every node.
- *
- * Of a user's model a node gets the median of its times. Medians of parts add up to less than the
- * median of the whole where now and then a node is disturbed, so each is scaled by step_ns /
- * nodes_ns: what is added adds up to the step. Of a sweep, whose steps stand for nobody's, a node
- * gets the lower quartile of its times, which other programs on the machine disturb least. */
+/* Runs steps of the model on random data and adds every node with the lower quartile of its times.
+ * Quartiles of parts add up to less than that of the whole where now and then a node is disturbed,
+ * so those of a user's model are scaled by step_ns / nodes_ns: what is added adds up to the step. A
+ * sweep's steps stand for nobody's, and are left as they are. */
 ebb_status ebb_costs_time(ebb_costs *costs, ebb_timed *timed, ebb_model *model,
                           const ebb_timing *options);
 
