@@ -182,7 +182,8 @@ static ebb_plan_options plan_options(const cli *c)
 {
     return (ebb_plan_options){.backend = cli_get(c, "--backend", NULL),
                               .run = cli_has(c, "--run"),
-                              .seed = strtoull(cli_get(c, "--seed", "0"), NULL, 10)};
+                              .seed = strtoull(cli_get(c, "--seed", "0"), NULL, 10),
+                              .threads = (int)strtol(cli_get(c, "--threads", "0"), NULL, 10)};
 }
 
 /* What the passes said, beside what came of it. */
@@ -428,7 +429,7 @@ const cli_verb cli_verbs[] = {
      (const char *const[]){"-o", MODEL, "--pass", "--costs", "--strict", "--print-after", "--verify-each", "--init",
                            "--weights", "--seed", "--dry-run", "--json", NULL}, rewrite},
     {"plan", "STEP", "what it will need: peak, arena, categories, who pins the peak", 1, 1,
-     (const char *const[]){MODEL, STEP, PLANNING, "--init", "--weights", "--backend", "--run", "--json", NULL}, plan},
+     (const char *const[]){MODEL, STEP, PLANNING, "--init", "--weights", "--backend", "--threads", "--run", "--json", NULL}, plan},
     {"run", "MODEL --data FILE", "evaluate a graph once", 1, 1,
      (const char *const[]){MODEL, RUN, "--data", "--save", "--seed", "--profile", "--json", NULL}, run},
     {"train", "MODEL --data FILE", "train: an exported model, or a step made by `ebb grad`", 1, 1,
@@ -436,7 +437,7 @@ const cli_verb cli_verbs[] = {
                            "--repeat-batch", "--checkpoint", "--every", "--resume", "--save-model", "--on-nan",
                            "--profile", "--json", NULL}, cli_train},
     {"diff", "BEFORE AFTER", "two files, counted byte by byte", 2, 2,
-     (const char *const[]){MODEL, "--run", "--seed", "--backend", "--json", NULL}, diff},
+     (const char *const[]){MODEL, "--run", "--seed", "--backend", "--threads", "--json", NULL}, diff},
     {"bench", "[MODEL...] --calibrate -o COSTS", "measure what operators cost on this machine", 0, 8,
      (const char *const[]){"-o", "--calibrate", MODEL, STEP, RUN, "--steps", "--json", NULL}, bench},
     {"version", "", "the version", 0, 0, (const char *const[]){"--json", NULL}, version},

@@ -120,7 +120,7 @@ static ebb_status estimate(ebb_model *model, const ebb_plan_options *o, json_t *
 static ebb_status compile(ebb_program **p, ebb_model *model, const ebb_plan_options *o)
 {
     EBB_TRY(ebb_sample_weights(model, o->seed));
-    ebb_compile_options options = {.backend = o->backend, .seed = o->seed};
+    ebb_compile_options options = {.backend = o->backend, .seed = o->seed, .threads = o->threads};
     return ebb_program_compile(p, model, &options);
 }
 

@@ -111,8 +111,9 @@ EBB_API ebb_status ebb_passes_json(char **json);
 
 typedef struct ebb_plan_options {
     const char *backend; /* "cpu" (default) or "plain" */
-    bool run;            /* also run one step on random data and report what was measured */
+    bool run;            /* also run a step on random data and report what was measured */
     uint64_t seed;
+    int threads; /* of the run; 0: as many as processors */
 } ebb_plan_options;
 
 EBB_API ebb_status ebb_plan_json(ebb_model *model, const ebb_plan_options *options, char **json);
