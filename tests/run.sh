@@ -6,7 +6,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 . cmake/setup.sh
 # shellcheck disable=SC2086
-install_packages $packages libcmocka-dev
+install_packages $packages $optional_packages libcmocka-dev
 install_packages clang-format-14 python3 python3-pip || say "no clang-format or pip: what needs them is skipped"
 
 # The ONNX backend tests, from the wheel.
