@@ -52,13 +52,14 @@ static uint8_t pack_eight(const uint8_t *flag)
             uint32_t m = bits[b];                                                          \
             EBB_SIMD                                                                       \
             for (uint32_t j = 0; j < 8; j++) {                                             \
-                T g = dy[b * 8 + j], low = alpha == 0 ? 0 : alpha * g;                     \
-                dx[b * 8 + j] = (m >> j & 1u) != 0 ? scale * g : low;                      \
+                T g = dy[b * 8 + j];                                                       \
+                T factor = (m >> j & 1u) != 0 ? scale : alpha;                             \
+                dx[b * 8 + j] = factor == 0 ? 0 : factor * g;                              \
             }                                                                              \
         }                                                                                  \
         for (int64_t i = whole * 8; i < n; i++) {                                          \
-            T g = dy[i], low = alpha == 0 ? 0 : alpha * g;                                 \
-            dx[i] = (bits[whole] >> (i % 8) & 1) != 0 ? scale * g : low;                   \
+            T factor = (bits[whole] >> (i % 8) & 1) != 0 ? scale : alpha;                  \
+            dx[i] = factor == 0 ? 0 : factor * dy[i];                                      \
         }                                                                                  \
     }
 

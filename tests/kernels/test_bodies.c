@@ -100,6 +100,7 @@ static const body_case cases[] = {
     {EBB_OP_UNPACK_BITS, 0, "", "uint8[2] x = {165, 7}", "b = ai.ebb.UnpackBits <shape = [11]> (x)"},
     {EBB_OP_UNPACK_BITS, 0, "", "uint8[2] x = {165, 44}", "b = ai.ebb.UnpackBits <shape = [2, 1, 8]> (x)"},
     {EBB_OP_MASK_GRAD, 0, "", "float[4] d = {inf, nan, -inf, -1}, uint8[1] b = {1}", "y = ai.ebb.MaskGrad (d, b)"},
+    {EBB_OP_MASK_GRAD, 0, "", "float[4] d = {inf, nan, -inf, -1}, uint8[1] b = {6}", "y = ai.ebb.MaskGrad <scale = 0.0, alpha = 1.0> (d, b)"},
     {EBB_OP_MASK_GRAD, 0, "float[11] d", "uint8[2] b = {255, 18}", "y = ai.ebb.MaskGrad <scale = 1.25> (d, b)"},
     {EBB_OP_MASK_GRAD, 0, "double[11] d", "uint8[2] b = {255, 18}", "y = ai.ebb.MaskGrad <scale = 1.1, alpha = -0.3> (d, b)"},
     {EBB_OP_MASK_GRAD, 0, "float[3,7] d", "uint8[3] b = {165, 60, 9}", "y = ai.ebb.MaskGrad (d, b)"},
