@@ -242,6 +242,15 @@ static const grad_case cases[] = {
     {EBB_OP_DROPOUT, "d[4,8] f(0.25) t(0)", "", "1", 0},
     {EBB_OP_DROPOUT, "d[4,8] f(0.25)", "", "1w", 0},
     {EBB_OP_EBB_DROPOUT, "d[4,8] i{7,3}", "ratio=0.3 stream=5", "1", 0},
+
+    {EBB_OP_EBB_ATTENTION, "d[2,2,3,4] d[2,2,5,4] d[2,2,5,3] t(1) s(0)", "k_perm=[0,1,3,2] scale=0.5", "1", 0},
+    {EBB_OP_EBB_ATTENTION, "d[2,4,3] d[2,3,4] d[2,4,2] t(1) s(0)", "k_perm=[0,1,2] causal=1", "1", 0},
+    {EBB_OP_EBB_ATTENTION, "d[2,4,3] d[2,3,5] d[2,5,2] b[4,5] c[2,4,5]", "k_perm=[0,1,2] fill=-0.75", "1", 0},
+    {EBB_OP_EBB_ATTENTION, "d[2,4,3] d[2,3,4] d[2,4,2] b[2,1,4] c[4,1]", "k_perm=[0,1,2] causal=1 replace=1 fill=-0.75", "1", 0},
+    {EBB_OP_EBB_ATTENTION, "d[3,2] d[4,2] d[4,2] t(0) s(0)", "k_perm=[1,0] guard=1", "1", 0},
+    {EBB_OP_EBB_ATTENTION, "c[3,2] d[4,2] c[4,2] t(1) s(0)", "k_perm=[1,0]", "1", 0},
+    {EBB_OP_EBB_ATTENTION_DROPOUT, "d[2,2,3,4] d[2,2,5,4] d[2,2,5,3] t(1) s(0) i{7,3}", "k_perm=[0,1,3,2] ratio=0.3 stream=5", "1", 0},
+    {EBB_OP_EBB_ATTENTION_DROPOUT, "d[2,3,4] d[2,4,3] d[2,3,3] b[3] s(0) i{7,3}", "k_perm=[0,1,2] causal=1 fill=-9.0 ratio=0.5", "1", 0},
 };
 // clang-format on
 enum { CASES = sizeof cases / sizeof cases[0], INPUTS = 8, OUTPUTS = 8, TEXT = 256 };

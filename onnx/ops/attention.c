@@ -1,0 +1,203 @@
+/* attention: Y = softmax(scale Q K^T + mask) V as one operator, whose rows' statistics are kept
+ * instead of its probabilities; and its gradient, which computes them again.
+ *
+ * Signatures and meaning stand above the bodies, in bodies_attention.def.
+ */
+#include "onnx/ops/common.h"
+#include "onnx/ops/ops.h"
+#include "onnx/ops/shape.h"
+
+enum { Q, K, V, KEEP, BIAS };
+
+static bool draws(ebb_op op)
+{
+    return op == EBB_OP_EBB_ATTENTION_DROPOUT || op == EBB_OP_EBB_ATTENTION_DROPOUT_GRAD;
+}
+
+/* Whether K is [..., t, d] and must be turned for the product; k_perm says so as Transpose would.
+ */
+static ebb_status read_turn(const ebb_infer *c, int rank, bool *turned)
+{
+    uint32_t count = 0;
+    const int64_t *perm = ebb_attr_ints(&c->attrs, "k_perm", &count);
+    if (perm == NULL || count != (uint32_t)rank)
+        return ebb_infer_error(c, "k_perm has %u entries, K has rank %d", (unsigned)count, rank);
+    *turned = perm[rank - 1] == rank - 2;
+    for (int i = 0; i < rank; i++) {
+        int want = *turned && i >= rank - 2 ? 2 * rank - 3 - i : i;
+        if (perm[i] != want)
+            return ebb_infer_error(c, "k_perm does more than exchange the last two axes");
+    }
+    return NULL;
+}
+
+static bool differs(int64_t a, int64_t b)
+{
+    return a >= 0 && b >= 0 && a != b;
+}
+
+static ebb_status check_mask(const ebb_infer *c, uint32_t i, const ebb_type *scores)
+{
+    const ebb_type *mask = ebb_infer_type(c, i);
+    if (mask == NULL || mask->rank < 0)
+        return NULL;
+    if (mask->rank > scores->rank)
+        return ebb_infer_error(c, "input %u has more axes than the scores", (unsigned)i);
+    for (int a = 0; a < mask->rank; a++) {
+        int64_t have = mask->dims[a], want = scores->dims[scores->rank - mask->rank + a];
+        if (have != 1 && differs(have, want))
+            return ebb_infer_error(c, "input %u does not broadcast to the scores", (unsigned)i);
+    }
+    return NULL;
+}
+
+static ebb_status check_dtypes(const ebb_infer *c, uint32_t q)
+{
+    EBB_TRY(ebb_infer_same_dtype(c, q + Q, q + K));
+    EBB_TRY(ebb_infer_same_dtype(c, q + Q, q + V));
+    EBB_TRY(ebb_infer_same_dtype(c, q + Q, q + BIAS));
+    const ebb_type *keep = ebb_infer_type(c, q + KEEP);
+    if (keep != NULL && keep->dtype != EBB_NONE && keep->dtype != EBB_BOOL)
+        return ebb_infer_error(c, "input %u is not bool", (unsigned)(q + KEEP));
+    if (!draws(c->op))
+        return NULL;
+    const ebb_type *key = ebb_infer_type(c, c->input_count - 1);
+    if (key != NULL && ((key->dtype != EBB_NONE && key->dtype != EBB_I64) || key->rank > 1 ||
+                        (key->rank == 1 && differs(key->dims[0], 2))))
+        return ebb_infer_error(c, "the key is not int64[2]");
+    double ratio = ebb_attr_float(&c->attrs, "ratio", -1.0);
+    if (!(ratio >= 0.0 && ratio < 1.0))
+        return ebb_infer_error(c, "ratio is missing or outside of [0, 1)");
+    return NULL;
+}
+
+/* Checks Q, K, V, keep and bias, which begin at input q; scores is [..., s, t]. Of rank -1 where
+ * the rank is not known. */
+static ebb_status check_operands(const ebb_infer *c, uint32_t q, ebb_type *scores)
+{
+    const ebb_type *t[3] = {c->in[q + Q], c->in[q + K], c->in[q + V]};
+    bool turned = false;
+    EBB_TRY(check_dtypes(c, q));
+    *scores = ebb_type_unranked((ebb_dtype)t[Q]->dtype);
+    if (t[Q]->rank < 0 || t[K]->rank < 0 || t[V]->rank < 0)
+        return NULL;
+    int rank = t[Q]->rank;
+    if (rank < 2 || t[K]->rank != rank || t[V]->rank != rank)
+        return ebb_infer_error(c, "Q, K and V have ranks %d, %d and %d; one of at least 2 is "
+                                  "expected",
+                               rank, (int)t[K]->rank, (int)t[V]->rank);
+    EBB_TRY(read_turn(c, rank, &turned));
+    int features = turned ? rank - 1 : rank - 2, keys = turned ? rank - 2 : rank - 1;
+    for (int i = 0; i < rank - 2; i++)
+        if (differs(t[Q]->dims[i], t[K]->dims[i]) || differs(t[Q]->dims[i], t[V]->dims[i]))
+            return ebb_infer_error(c, "axis %d of Q, K and V differs", i);
+    if (differs(t[Q]->dims[rank - 1], t[K]->dims[features]))
+        return ebb_infer_error(c, "Q has %lld features, K %lld",
+                               (long long)t[Q]->dims[rank - 1], (long long)t[K]->dims[features]);
+    if (differs(t[K]->dims[keys], t[V]->dims[rank - 2]))
+        return ebb_infer_error(c, "K has %lld rows, V %lld", (long long)t[K]->dims[keys],
+                               (long long)t[V]->dims[rank - 2]);
+    *scores = *t[Q];
+    ebb_type_put_dim(scores, rank - 1, t[K], keys);
+    EBB_TRY(check_mask(c, q + KEEP, scores));
+    return check_mask(c, q + BIAS, scores);
+}
+
+/* (Q, K, V, keep, bias, key?) -> Y, max, sum. */
+ebb_status ebb_infer_attention(ebb_infer *c)
+{
+    ebb_type scores;
+    EBB_TRY(ebb_infer_need(c, draws(c->op) ? 6 : 5));
+    EBB_TRY(check_operands(c, 0, &scores));
+    c->out[0] = ebb_type_unranked((ebb_dtype)c->in[Q]->dtype);
+    for (uint32_t o = 1; o < c->output_count && o < 3; o++)
+        c->out[o] = c->out[0];
+    if (scores.rank < 0)
+        return NULL;
+    c->out[0] = *c->in[Q];
+    ebb_type_put_dim(&c->out[0], scores.rank - 1, c->in[V], scores.rank - 1);
+    for (uint32_t o = 1; o < c->output_count && o < 3; o++) {
+        c->out[o] = scores;
+        ebb_type_set_dim(&c->out[o], scores.rank - 1, 1);
+    }
+    return NULL;
+}
+
+/* (dY, Q, K, V, keep, bias, max, sum, key?) -> dQ, dK, dV. */
+ebb_status ebb_infer_attention_grad(ebb_infer *c)
+{
+    ebb_type scores;
+    EBB_TRY(ebb_infer_need(c, draws(c->op) ? 9 : 8));
+    EBB_TRY(check_operands(c, 1, &scores));
+    EBB_TRY(ebb_infer_same_dtype(c, 0, 1));
+    const ebb_type *dy = c->in[0], *v = c->in[1 + V];
+    if (scores.rank >= 0 && dy->rank >= 0) {
+        if (dy->rank != scores.rank || differs(dy->dims[dy->rank - 1], v->dims[v->rank - 1]))
+            return ebb_infer_error(c, "dY has not the shape of the result");
+        for (int i = 0; i < dy->rank - 1; i++)
+            if (differs(dy->dims[i], c->in[1]->dims[i]))
+                return ebb_infer_error(c, "dY has not the shape of the result");
+    }
+    for (uint32_t i = 6; i < 8 && scores.rank >= 0; i++) {
+        ebb_type row = scores;
+        ebb_type_set_dim(&row, scores.rank - 1, 1);
+        const ebb_type *given = c->in[i];
+        if (given->rank < 0)
+            continue;
+        bool wrong = given->rank != row.rank;
+        for (int a = 0; !wrong && a < row.rank; a++)
+            wrong = differs(given->dims[a], row.dims[a]);
+        if (wrong)
+            return ebb_infer_error(c, "input %u is not one number a row", (unsigned)i);
+    }
+    for (uint32_t o = 0; o < c->output_count && o < 3; o++)
+        c->out[o] = *c->in[1 + o];
+    return NULL;
+}
+
+/* s t d products a pair of factors: forward two, backward five. */
+static double product_cost(const ebb_infer *c, uint32_t q, double with_keys, double with_values)
+{
+    const ebb_type *queries = ebb_infer_type(c, q + Q), *v = ebb_infer_type(c, q + V);
+    if (queries == NULL || v == NULL || queries->rank < 2 || v->rank != queries->rank)
+        return 0.0;
+    int64_t width = queries->dims[queries->rank - 1], values = v->dims[v->rank - 1];
+    int64_t t = v->dims[v->rank - 2];
+    if (width <= 0 || values < 0 || t < 0)
+        return 0.0;
+    double scores = ebb_type_count(queries) / (double)width * (double)t;
+    return 2.0 * scores * (with_keys * (double)width + with_values * (double)values);
+}
+
+double ebb_cost_attention(const ebb_infer *c)
+{
+    return product_cost(c, 0, 1.0, 1.0);
+}
+
+double ebb_cost_attention_grad(const ebb_infer *c)
+{
+    return product_cost(c, 1, 3.0, 2.0);
+}
+
+void ebb_grad_attention(ebb_build *b, ebb_grad *c)
+{
+    bool keyed = draws(ebb_node_of(b->g, c->node)->op);
+    if (ebb_grad_wants(c, BIAS)) {
+        ebb_grad_fail(b, c, "its bias is trained, which needs the gradient of all scores");
+        return;
+    }
+    if ((c->output_count > 1 && c->dy[1].i != 0) || (c->output_count > 2 && c->dy[2].i != 0)) {
+        ebb_grad_fail(b, c, "its rows' statistics are used as values");
+        return;
+    }
+    ebb_value max = ebb_grad_need_output(b, c, 1, "max");
+    ebb_value sum = ebb_grad_need_output(b, c, 2, "sum");
+    const ebb_value in[9] = {c->dy[0],   c->x[Q], c->x[K], c->x[V], c->x[KEEP],
+                             c->x[BIAS], max,     sum,     keyed ? c->x[5] : EBB_NO_VALUE};
+    uint32_t wanted = 0;
+    for (uint32_t i = 0; i < 3; i++)
+        wanted |= ebb_grad_wants(c, i) ? UINT32_C(1) << i : 0;
+    ebb_with_attrs_of(b, c->node);
+    ebb_emit_node(b, keyed ? EBB_OP_EBB_ATTENTION_DROPOUT_GRAD : EBB_OP_EBB_ATTENTION_GRAD, in,
+                  keyed ? 9 : 8, c->dx, 3, wanted);
+}
