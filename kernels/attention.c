@@ -133,8 +133,7 @@ const char *ebb_attention_read(ebb_attention *a, const ebb_call *call)
     if (dtype != EBB_F32 && dtype != EBB_F64)
         return "computes in float32 and float64 only";
     if (call->in[first + K].type.dtype != dtype || call->in[first + V].type.dtype != dtype ||
-        call->in[first + BIAS].type.dtype != dtype ||
-        call->in[first + KEEP].type.dtype != EBB_BOOL)
+        call->in[first + BIAS].type.dtype != dtype || call->in[first + KEEP].type.dtype != EBB_BOOL)
         return "the dtypes of its operands disagree";
     const char *why = read_shapes(a, call, first);
     if (why != NULL)

@@ -22,13 +22,13 @@ typedef struct ebb_attention_mask { /* broadcast over [heads..., s, t] */
 } ebb_attention_mask;
 
 typedef struct ebb_attention {
-    int rank;                          /* of the scores, [heads..., s, t] */
-    int64_t dims[EBB_MAX_RANK];        /* theirs */
-    int64_t heads, s, t, d, e;         /* Q: [s, d], K: [t, d] or [d, t], V: [t, e] in each head */
+    int rank;                           /* of the scores, [heads..., s, t] */
+    int64_t dims[EBB_MAX_RANK];         /* theirs */
+    int64_t heads, s, t, d, e;          /* Q: [s, d], K: [t, d] or [d, t], V: [t, e] in each head */
     int64_t key_stride, feature_stride; /* of K within a head */
     double scale, fill, ratio;
     bool causal, replace, guard, drops;
-    uint32_t threshold, stream, key;   /* of dropout; key: the input that is it */
+    uint32_t threshold, stream, key; /* of dropout; key: the input that is it */
     ebb_attention_mask keep, bias;
 } ebb_attention;
 

@@ -27,8 +27,7 @@ static int64_t slots_of(const ebb_attention *a)
 static masks masks_of(const ebb_attention *a, const ebb_call *c, int64_t head, int64_t i)
 {
     uint32_t first = ebb_attention_first(c->op);
-    return (masks){(const uint8_t *)c->in[first + 3].data +
-                       ebb_attention_row(a, &a->keep, head, i),
+    return (masks){(const uint8_t *)c->in[first + 3].data + ebb_attention_row(a, &a->keep, head, i),
                    a->keep.stride[a->rank - 1], ebb_attention_row(a, &a->bias, head, i)};
 }
 

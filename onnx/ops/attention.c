@@ -83,8 +83,9 @@ static ebb_status check_operands(const ebb_infer *c, uint32_t q, ebb_type *score
         return NULL;
     int rank = t[Q]->rank;
     if (rank < 2 || t[K]->rank != rank || t[V]->rank != rank)
-        return ebb_infer_error(c, "Q, K and V have ranks %d, %d and %d; one of at least 2 is "
-                                  "expected",
+        return ebb_infer_error(c,
+                               "Q, K and V have ranks %d, %d and %d; one of at least 2 is "
+                               "expected",
                                rank, (int)t[K]->rank, (int)t[V]->rank);
     EBB_TRY(read_turn(c, rank, &turned));
     int features = turned ? rank - 1 : rank - 2, keys = turned ? rank - 2 : rank - 1;
@@ -92,8 +93,8 @@ static ebb_status check_operands(const ebb_infer *c, uint32_t q, ebb_type *score
         if (differs(t[Q]->dims[i], t[K]->dims[i]) || differs(t[Q]->dims[i], t[V]->dims[i]))
             return ebb_infer_error(c, "axis %d of Q, K and V differs", i);
     if (differs(t[Q]->dims[rank - 1], t[K]->dims[features]))
-        return ebb_infer_error(c, "Q has %lld features, K %lld",
-                               (long long)t[Q]->dims[rank - 1], (long long)t[K]->dims[features]);
+        return ebb_infer_error(c, "Q has %lld features, K %lld", (long long)t[Q]->dims[rank - 1],
+                               (long long)t[K]->dims[features]);
     if (differs(t[K]->dims[keys], t[V]->dims[rank - 2]))
         return ebb_infer_error(c, "K has %lld rows, V %lld", (long long)t[K]->dims[keys],
                                (long long)t[V]->dims[rank - 2]);
@@ -192,8 +193,9 @@ void ebb_grad_attention(ebb_build *b, ebb_grad *c)
     }
     ebb_value max = ebb_grad_need_output(b, c, 1, "max");
     ebb_value sum = ebb_grad_need_output(b, c, 2, "sum");
-    const ebb_value in[9] = {c->dy[0],   c->x[Q], c->x[K], c->x[V], c->x[KEEP],
-                             c->x[BIAS], max,     sum,     keyed ? c->x[5] : EBB_NO_VALUE};
+    const ebb_value in[9] = {c->dy[0], c->x[Q],    c->x[K],
+                             c->x[V],  c->x[KEEP], c->x[BIAS],
+                             max,      sum,        keyed ? c->x[5] : EBB_NO_VALUE};
     uint32_t wanted = 0;
     for (uint32_t i = 0; i < 3; i++)
         wanted |= ebb_grad_wants(c, i) ? UINT32_C(1) << i : 0;
