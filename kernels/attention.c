@@ -176,19 +176,20 @@ void ebb_attention_kept(uint8_t *kept, const ebb_attention *a, const int64_t *ke
     const uint64_t seed = (uint64_t)key[0], step = (uint64_t)key[1];
     const uint32_t stream = a->stream, threshold = a->threshold;
     for (int64_t from = first / 4 * 4; from < first + count; from += BLOCKS * 4) {
-        uint8_t flags[BLOCKS * 4];
+        uint32_t words[BLOCKS * 4];
         const uint64_t block = (uint64_t)from / 4;
         EBB_SIMD
         for (uint32_t b = 0; b < BLOCKS; b++) {
             ebb_philox p = ebb_philox_block(seed, step, stream, block + b);
-            flags[b * 4] = p.word[0] >= threshold;
-            flags[b * 4 + 1] = p.word[1] >= threshold;
-            flags[b * 4 + 2] = p.word[2] >= threshold;
-            flags[b * 4 + 3] = p.word[3] >= threshold;
+            words[b * 4] = p.word[0];
+            words[b * 4 + 1] = p.word[1];
+            words[b * 4 + 2] = p.word[2];
+            words[b * 4 + 3] = p.word[3];
         }
         int64_t begin = from < first ? first : from;
         int64_t end = from + BLOCKS * 4 < first + count ? from + BLOCKS * 4 : first + count;
+        EBB_SIMD
         for (int64_t i = begin; i < end; i++)
-            kept[i - first] = flags[i - from];
+            kept[i - first] = words[i - from] >= threshold;
     }
 }
