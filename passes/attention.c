@@ -233,7 +233,7 @@ static bool find_product(site *s, const ebb_graph *g, const char **why)
     ebb_op op = count == 1 ? ebb_node_of(g, reader[0])->op : EBB_OP_UNKNOWN;
     if (op == EBB_OP_DROPOUT)
         *why = "its dropout has no key: run train-mode first";
-    if (op == EBB_OP_DROPOUT || op == EBB_OP_EBB_DROPOUT) {
+    if (op == EBB_OP_DROPOUT || op == EBB_OP_EBB_DROPOUT || op == EBB_OP_EBB_DROPOUT_PACKED) {
         s->dropout = reader[0];
         v = ebb_out(g, s->dropout, 0);
         count = forward_readers(g, v, reader);
@@ -285,6 +285,31 @@ static ebb_node backward_reader(const ebb_graph *g, ebb_value v, ebb_op op, uint
     return found;
 }
 
+/* Whether n is the gradient of the site's dropout: with its mask, its bits or its key, and scaled
+ * as it scales. */
+static bool undoes_dropout(const site *s, const ebb_graph *g, ebb_node n)
+{
+    if (n.i == 0)
+        return false;
+    ebb_attrs forward = ebb_node_attrs(g, s->dropout), backward = ebb_node_attrs(g, n);
+    double ratio = ebb_attr_float(&forward, "ratio", 0.0), other = -1.0, on = 0.0;
+    bool masked = ebb_same_value(ebb_in(g, n, 1), ebb_out(g, s->dropout, 1));
+    switch (ebb_node_of(g, n)->op) {
+    case EBB_OP_DROPOUT_GRAD:
+        return masked && ebb_scalar_of(g, ebb_in(g, n, 2), &other) &&
+               (float)other == (float)ratio && ebb_scalar_of(g, ebb_in(g, n, 3), &on) && on != 0.0;
+    case EBB_OP_MASK_GRAD:
+        return masked && ebb_attr_float(&backward, "alpha", 0.0) == 0.0 &&
+               (float)ebb_attr_float(&backward, "scale", 1.0) == (float)(1.0 / (1.0 - ratio));
+    case EBB_OP_EBB_DROPOUT_SEED_GRAD:
+        return ebb_same_value(ebb_in(g, n, 1), ebb_in(g, s->dropout, 1)) &&
+               ebb_attr_float(&backward, "ratio", -1.0) == ratio &&
+               ebb_attr_int(&backward, "stream", 0) == ebb_attr_int(&forward, "stream", 0);
+    default:
+        return false;
+    }
+}
+
 /* From the gradient of the probabilities back to the product dy v^T. */
 static bool climb_to_dy(site *s, const ebb_graph *g, ebb_value d)
 {
@@ -300,11 +325,7 @@ static bool climb_to_dy(site *s, const ebb_graph *g, ebb_value d)
         n = ebb_value_of(g, d)->producer;
     }
     if (s->dropout.i != 0) {
-        ebb_op op = ebb_producer_op(g, d);
-        ebb_value mask = ebb_out(g, s->dropout, 1), key = ebb_in(g, s->dropout, 1);
-        bool kept = op == EBB_OP_DROPOUT_GRAD && ebb_same_value(ebb_in(g, n, 1), mask);
-        bool drawn = op == EBB_OP_EBB_DROPOUT_SEED_GRAD && ebb_same_value(ebb_in(g, n, 1), key);
-        if ((!kept && !drawn) || !add_node(s, n))
+        if (!undoes_dropout(s, g, n) || !add_node(s, n))
             return false;
         d = ebb_in(g, n, 0);
         n = ebb_value_of(g, d)->producer;

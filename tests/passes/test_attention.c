@@ -198,10 +198,11 @@ static void a_step_with_attention_in_one_node_computes_the_same(void **state)
         }
 }
 
-static void masks_that_are_drawn_again_are_found_too(void **state)
+static void masks_that_are_drawn_again_or_packed_are_found_too(void **state)
 {
     (void)state;
     check(&spellings[1], "0.3", BEFORE AFTER, BEFORE "dropout-seed,attention," AFTER, "cpu");
+    check(&spellings[1], "0.3", BEFORE AFTER, BEFORE "dropout-mask,attention," AFTER, "cpu");
 }
 
 /* The pass before the gradient: the operator's own rule makes the backward. */
@@ -276,7 +277,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_step_with_attention_in_one_node_computes_the_same),
-        cmocka_unit_test(masks_that_are_drawn_again_are_found_too),
+        cmocka_unit_test(masks_that_are_drawn_again_or_packed_are_found_too),
         cmocka_unit_test(the_rule_of_the_operator_makes_the_same_backward),
         cmocka_unit_test(an_offer_says_what_is_saved_and_may_be_refused),
     };
