@@ -64,7 +64,9 @@ static bool linear(node *b)
 int ebb_batch_axis_through(const ebb_type *to, int64_t *outer, const ebb_type *from, int axis,
                            int64_t parts)
 {
-    int64_t before = *outer, so_far = 1;
+    int64_t before = *outer, so_far = 1, elements = 0;
+    if (!ebb_type_elements(from, &elements) || elements == 0)
+        return -1;
     for (int d = 0; d < axis; d++)
         before *= from->dims[d];
     for (int d = 0; d < to->rank && before % so_far == 0; so_far *= to->dims[d++]) {
@@ -244,6 +246,8 @@ static const char *reduce(node *b)
         return NULL;
     }
     b->mean = op_of(b) == EBB_OP_REDUCE_MEAN;
+    if (b->mean && !ebb_dtype_is_float((ebb_dtype)out_type(b, 0)->dtype))
+        return ebb_batch_mixes;
     if (!b->mean && op_of(b) != EBB_OP_REDUCE_SUM && op_of(b) != EBB_OP_REDUCE_SUM_SQUARE)
         return ebb_batch_mixes;
     b->out[0] = (form){.where = EBB_BATCH_SUM};
@@ -340,7 +344,7 @@ static const char *rule_of(node *b)
 static bool is_divided(const ebb_type *t, form f, int64_t parts)
 {
     return f.axis >= 0 && f.axis < t->rank && f.outer > 0 && t->dims[f.axis] % f.outer == 0 &&
-           t->dims[f.axis] / f.outer % parts == 0;
+           t->dims[f.axis] / f.outer % parts == 0 && (f.outer == 1 || t->rank < EBB_MAX_RANK);
 }
 
 /* Whether the split axes of what a rule has decided can be divided. */

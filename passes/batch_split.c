@@ -220,6 +220,8 @@ static ebb_status mark(splitting *s, ebb_node n, ebb_node made, int64_t i)
         name = ebb_value_name(g, ebb_out(g, n, 0));
     for (size_t k = 0; k < ebb_node_of(g, n)->props.count; k++) {
         ebb_prop prop = ebb_node_of(g, n)->props.list[k];
+        if (strcmp(ebb_text(g, prop.key), "ebb.cost_ns") == 0)
+            continue; // measured with the whole batch
         EBB_TRY(ebb_props_set(g, &ebb_node_of(g, made)->props, ebb_text(g, prop.key),
                               ebb_text(g, prop.value)));
     }

@@ -359,9 +359,9 @@ static bool is_rows_of_x(const site *s, ebb_value v)
     return true;
 }
 
-static bool take(ebb_value *place, ebb_value v)
+static bool take(const site *s, ebb_value *place, ebb_value v)
 {
-    if (place->i != 0)
+    if (place->i != 0 || (ebb_value_of(s->g, v)->flags & EBB_IS_CAPTURED) != 0)
         return false;
     *place = v;
     return true;
@@ -383,12 +383,12 @@ static bool take_product(site *s, ebb_node n, const spot *at)
         (op == EBB_OP_GEMM && ebb_in(g, n, 2).i != 0))
         return false;
     if (ebb_same_value(a, at->v) && !turn_a && ebb_same_value(b, s->w) && turn_b == !s->turned)
-        return take(&s->dx, out);
+        return take(s, &s->dx, out);
     if (rank != 2 || turn_b || !turn_a)
         return false;
     if (s->turned ? ebb_same_value(a, at->v) && is_rows_of_x(s, b)
                   : ebb_same_value(b, at->v) && is_rows_of_x(s, a))
-        return take(&s->dw, out);
+        return take(s, &s->dw, out);
     return false;
 }
 
@@ -412,7 +412,7 @@ static bool take_sum(site *s, ebb_node n, const spot *at)
     for (int d = 0; d < t->rank; d++)
         if (reduced[d] == (d == at->axis) && (d == at->axis || t->dims[d] != 1))
             return false;
-    return take(&s->dbias, ebb_out(s->g, n, 0));
+    return take(s, &s->dbias, ebb_out(s->g, n, 0));
 }
 
 /* Where one reader of the gradient leads: a further spot (*next), or an end. */
@@ -462,7 +462,7 @@ static const char *find_gradients(site *s)
     spot spots[MOST] = {{ebb_out(s->g, s->grad, 0), 1, 0}};
     for (int i = 0, count = 1; i < count; i++) {
         const ebb_value_info *info = ebb_value_of(s->g, spots[i].v);
-        if (is_bound(s->g, spots[i].v))
+        if (is_bound(s->g, spots[i].v) || (info->flags & EBB_IS_CAPTURED) != 0)
             return grad_elsewhere;
         for (size_t u = 0; u < info->use_count; u++) {
             spot next;

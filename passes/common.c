@@ -162,7 +162,7 @@ bool ebb_ints_of(const ebb_graph *g, ebb_value v, ebb_arena *scratch, const int6
 ebb_node ebb_only_user(const ebb_graph *g, ebb_value v)
 {
     const ebb_value_info *info = ebb_value_of(g, v);
-    if (info->use_count != 1 || (info->flags & EBB_IS_OUTPUT) != 0)
+    if (info->use_count != 1 || (info->flags & (EBB_IS_OUTPUT | EBB_IS_CAPTURED)) != 0)
         return EBB_NO_NODE;
     for (size_t i = 0; i < g->binding_count; i++)
         if (ebb_same_value(g->bindings[i].next, v))

@@ -54,7 +54,8 @@ bool ebb_scalar_of(const ebb_graph *g, ebb_value v, double *x);
 bool ebb_ints_of(const ebb_graph *g, ebb_value v, ebb_arena *scratch, const int64_t **list,
                  uint32_t *count);
 
-/* The node that alone reads v, where v is neither an output nor bound; else none. */
+/* The node that alone reads v, where v is neither an output nor bound nor read by a subgraph; else
+ * none. */
 ebb_node ebb_only_user(const ebb_graph *g, ebb_value v);
 
 /* Gives the new node the name of the one that it stands for, where that has one. */

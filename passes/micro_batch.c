@@ -186,6 +186,9 @@ static int64_t find_batch(splitting *s)
 static const char *check_ends(splitting *s)
 {
     const ebb_graph *g = s->g;
+    EBB_EACH_VALUE(g, v)
+    if ((ebb_value_of(g, v)->flags & EBB_IS_CAPTURED) != 0 && s->form[v.i].where != EBB_BATCH_WHOLE)
+        return "a subgraph reads a value of the batch";
     for (size_t i = 0; i < g->binding_count; i++) {
         ebb_batch_where where = s->form[g->bindings[i].next.i].where;
         s->needed[g->bindings[i].next.i] = true;
@@ -306,6 +309,13 @@ static bool is_split(const ebb_edit *e)
     return false;
 }
 
+static bool is_known(const ebb_graph *g, ebb_value v)
+{
+    const ebb_type *t = &ebb_value_of(g, v)->type;
+    int64_t elements;
+    return v.i == 0 || (ebb_type_is_static(t) && ebb_type_elements(t, &elements));
+}
+
 /* Why the step cannot be split, and at which node. */
 static ebb_status analyse(splitting *s, const char **why, ebb_node *at)
 {
@@ -320,11 +330,9 @@ static ebb_status analyse(splitting *s, const char **why, ebb_node *at)
     bool any = false;
     EBB_EACH_NODE(s->g, n)
     {
-        for (uint32_t k = 0; k < ebb_node_of(s->g, n)->out_count; k++) {
-            ebb_value v = ebb_out(s->g, n, k);
-            if (v.i != 0 && !ebb_type_is_static(&ebb_value_of(s->g, v)->type))
+        for (uint32_t k = 0; k < ebb_node_of(s->g, n)->out_count; k++)
+            if (!is_known(s->g, ebb_out(s->g, n, k)))
                 *why = "the shape of its output is not known";
-        }
         if (*why == NULL)
             EBB_TRY(classify(s, n, why));
         *at = n;
