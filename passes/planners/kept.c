@@ -3,7 +3,10 @@
 
 #include <stdlib.h>
 
-enum { MOST_REPEATS = 16 }; /* times the list, when copies are released */
+enum {
+    MOST_REPEATS = 16, /* times the list, when copies are released */
+    BELOW = 8,         /* settings below the largest that fits */
+};
 
 typedef struct player {
     const ebb_remat_problem *p;
@@ -259,6 +262,24 @@ ebb_status ebb_remat_late(ebb_remat_schedule *schedule, const ebb_remat_problem 
     return status;
 }
 
+ebb_status ebb_remat_settle(ebb_remat_schedule *schedule, ebb_remat_weight *weight,
+                            const ebb_remat_problem *problem, const ebb_remat_schedule *from,
+                            ebb_arena *arena)
+{
+    ebb_remat_schedule moved;
+    ebb_remat_weight w;
+    EBB_TRY(ebb_remat_prune(schedule, problem, from, arena));
+    EBB_TRY(ebb_remat_weigh(weight, NULL, problem, schedule, arena));
+    EBB_TRY(ebb_remat_late(&moved, problem, schedule, arena));
+    EBB_TRY(ebb_remat_prune(&moved, problem, &moved, arena));
+    EBB_TRY(ebb_remat_weigh(&w, NULL, problem, &moved, arena));
+    if (w.peak_bytes <= weight->peak_bytes) {
+        *schedule = moved;
+        *weight = w;
+    }
+    return NULL;
+}
+
 /* ---- the best of several ---- */
 
 static bool better(const ebb_remat_best *best, const ebb_remat_weight *w)
@@ -288,16 +309,12 @@ static ebb_status take(ebb_remat_best *best, const ebb_remat_schedule *s, const 
 static ebb_status offer(ebb_remat_best *best, const ebb_remat_schedule *candidate,
                         ebb_remat_weight *weight, ebb_arena *scratch)
 {
-    ebb_remat_schedule early, moved;
-    ebb_remat_weight w[2];
-    EBB_TRY(ebb_remat_prune(&early, best->problem, candidate, scratch));
-    EBB_TRY(ebb_remat_weigh(&w[0], NULL, best->problem, &early, scratch));
-    EBB_TRY(ebb_remat_late(&moved, best->problem, &early, scratch));
-    EBB_TRY(ebb_remat_prune(&moved, best->problem, &moved, scratch));
-    EBB_TRY(ebb_remat_weigh(&w[1], NULL, best->problem, &moved, scratch));
-    bool as_it_is = w[0].peak_bytes <= w[1].peak_bytes;
-    *weight = as_it_is ? w[0] : w[1];
-    return better(best, weight) ? take(best, as_it_is ? &early : &moved, weight) : NULL;
+    ebb_remat_schedule settled;
+    EBB_TRY(ebb_remat_settle(&settled, weight, best->problem, candidate, scratch));
+    ebb_remat_weight filled = *weight;
+    if (weight->peak_bytes <= best->budget)
+        EBB_TRY(ebb_remat_refill(&settled, &filled, best->problem, best->budget, scratch));
+    return better(best, &filled) ? take(best, &settled, &filled) : NULL;
 }
 
 ebb_status ebb_remat_best_offer(ebb_remat_best *best, const ebb_remat_schedule *candidate,
@@ -366,11 +383,13 @@ ebb_status ebb_remat_best_turn(ebb_remat_best *best, uint64_t low, uint64_t high
         low = here ? middle : low;
         high = here ? high : middle;
     }
+    for (uint32_t i = 1; i <= BELOW; i++) // refilled, a lower one may end cheaper
+        EBB_TRY(offer_setting(best, lowest + (low - lowest) * i / (BELOW + 1), dial, self, &fits));
     return NULL;
 }
 
 uint32_t ebb_remat_tries(const ebb_remat_problem *problem, uint64_t steps, uint32_t most)
 {
-    uint64_t tries = steps / (problem->op_count + (uint64_t)1);
+    uint64_t tries = steps / (4 * (uint64_t)problem->op_count + 1);
     return tries < 4 ? 4 : tries > most ? most : (uint32_t)tries;
 }

@@ -37,6 +37,16 @@ ebb_status ebb_remat_from_kept(ebb_remat_schedule *schedule, const ebb_remat_pro
 ebb_status ebb_remat_late(ebb_remat_schedule *schedule, const ebb_remat_problem *problem,
                           const ebb_remat_schedule *from, ebb_arena *arena);
 
+/* Without what nobody reads, and with repeats late unless the peak is lower so; and its weight. */
+ebb_status ebb_remat_settle(ebb_remat_schedule *schedule, ebb_remat_weight *weight,
+                            const ebb_remat_problem *problem, const ebb_remat_schedule *from,
+                            ebb_arena *arena);
+
+/* refill.c: what a schedule that fits leaves of the budget is used to keep values after all, those
+ * first that cost most for their bytes to make again. weight: of the schedule; both are renewed. */
+ebb_status ebb_remat_refill(ebb_remat_schedule *schedule, ebb_remat_weight *weight,
+                            const ebb_remat_problem *problem, uint64_t budget, ebb_arena *arena);
+
 /* ---- the best of several ---- */
 
 /* Fits first; among those that fit the cheapest, among those that do not the lowest. */
@@ -53,8 +63,8 @@ typedef struct ebb_remat_best {
 ebb_status ebb_remat_best_start(ebb_remat_best *best, const ebb_remat_problem *problem,
                                 uint64_t budget, ebb_arena *arena);
 
-/* Weighs a candidate, as it is and with its repeats late, and takes it if it is better.
- * weight: NULL, or what the candidate weighs. */
+/* Weighs a candidate, as it is and with its repeats late; fills what it leaves of the budget; and
+ * takes it if it is better. weight: NULL, or what the candidate weighed before it was refilled. */
 ebb_status ebb_remat_best_offer(ebb_remat_best *best, const ebb_remat_schedule *candidate,
                                 ebb_remat_weight *weight);
 
