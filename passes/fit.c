@@ -267,6 +267,7 @@ static ebb_status plan_and_apply(joint *j, const ebb_trial *before, uint64_t bud
     EBB_TRY(make_variants(j));
     EBB_TRY(list_choices(j));
     EBB_TRY(choose(j, budget, &chosen));
+    EBB_TRY(chosen != NULL ? ebb_remember_budget(j->e, budget) : NULL);
     return chosen != NULL ? apply(j, chosen, before) : refuse(j, before, budget);
 }
 

@@ -12,7 +12,7 @@
 
 #include "passes/planners/moves.h"
 
-enum { SEED_EVERY = 5, LEVELS = 100 };
+enum { SEED_EVERY = 10, LEVELS = 100 };
 
 typedef struct searcher {
     const ebb_remat_problem *whole; /* as it was given */
@@ -119,44 +119,69 @@ static ebb_status keep_point(searcher *f, level *l)
 
 /* ---- seeds: what other planners find ---- */
 
-/* Takes up a planner's schedule, if it fits, or can be made to, and is cheaper than `best`. */
-static ebb_status try_seed(searcher *f, const ebb_planner *planner, uint64_t steps, double *best,
-                           ebb_remat_schedule *kept)
-{
-    ebb_arena scratch = {0};
-    ebb_remat_schedule schedule;
-    ebb_remat_weight weight;
-    ebb_status status = planner->plan(&schedule, f->whole, (uint64_t)f->m.budget, steps, &scratch);
-    if (status == NULL)
-        status = ebb_remat_weigh(&weight, NULL, f->whole, &schedule, &scratch);
-    if (status == NULL && weight.peak_bytes <= (uint64_t)f->m.budget &&
-        weight.cost_ns < *best * 1.15) {
-        status = load(f, &schedule);
-        bool fits = status == NULL && ebb_moves_repair(&f->m, 0, *best * 1.15, 200000, 8);
-        if (fits)
-            ebb_moves_polish(&f->m);
-        if (fits && f->m.s.cost_ns < *best) {
-            *best = f->m.s.cost_ns;
-            status = write_down(f, kept);
-        }
-    }
-    ebb_arena_fini(&scratch);
-    return status;
-}
+typedef struct seed {
+    uint32_t level; /* whose budget it was made for */
+    ebb_remat_point point;
+} seed;
 
-/* The state becomes the cheapest of what it is (if it fits) and the seeds. False: nothing fits. */
-static ebb_status try_seeds(searcher *f, bool fits, uint64_t steps, bool *fitted)
+typedef struct seeds {
+    seed *list;
+    size_t count, capacity;
+} seeds;
+
+/* Schedules of other planners at every tenth level; steps: for all of them. */
+static ebb_status sow(seeds *all, const level *levels, const ebb_remat_problem *problem,
+                      uint64_t steps, ebb_arena *arena)
 {
-    ebb_remat_schedule kept = {NULL, 0};
-    double best = fits ? f->m.s.cost_ns : INFINITY;
     size_t count;
     const ebb_planner *const *roll = ebb_planners(&count);
-    *fitted = fits;
+    uint64_t share = steps / (LEVELS / SEED_EVERY) / (count + 1);
+    for (uint32_t k = SEED_EVERY; k < LEVELS; k += SEED_EVERY) {
+        for (size_t i = 0; i < count; i++) {
+            ebb_remat_schedule schedule;
+            ebb_remat_weight weight;
+            uint64_t budget = (uint64_t)levels[k].budget;
+            if (!roll[i]->seeds)
+                continue;
+            EBB_TRY(roll[i]->plan(&schedule, problem, budget, share, arena));
+            EBB_TRY(ebb_remat_weigh(&weight, NULL, problem, &schedule, arena));
+            if (weight.peak_bytes > budget)
+                continue;
+            if (!ebb_arena_grow(arena, &all->list, all->count, &all->capacity, sizeof *all->list))
+                return ebb_error_memory();
+            all->list[all->count++] = (seed){k, {weight.peak_bytes, weight.cost_ns, schedule}};
+        }
+    }
+    return NULL;
+}
+
+/* Takes up a seed if, made to fit, it is cheaper than `best`. */
+static ebb_status try_seed(searcher *f, const seed *s, double *best, ebb_remat_schedule *kept)
+{
+    if (s->point.cost_ns > *best * 1.15)
+        return NULL;
+    EBB_TRY(load(f, &s->point.schedule));
+    if (!ebb_moves_repair(&f->m, 0, *best * 1.15, 200000, 8))
+        return NULL;
+    ebb_moves_polish(&f->m);
+    if (f->m.s.cost_ns >= *best)
+        return NULL;
+    *best = f->m.s.cost_ns;
+    return write_down(f, kept);
+}
+
+/* The state becomes the cheapest of what it is (if it fits) and the seeds of this level; where
+ * nothing fits, of all lower ones. *fits: something does. */
+static ebb_status try_seeds(searcher *f, const seeds *all, uint32_t at, bool *fits)
+{
+    ebb_remat_schedule kept;
+    double best = *fits ? f->m.s.cost_ns : INFINITY;
+    bool any = *fits;
     EBB_TRY(write_down(f, &kept));
-    for (size_t i = 0; i < count; i++)
-        if (roll[i]->seeds)
-            EBB_TRY(try_seed(f, roll[i], steps, &best, &kept));
-    *fitted = best < (double)INFINITY;
+    for (size_t i = 0; i < all->count; i++)
+        if (all->list[i].level == at || (!any && all->list[i].level > at))
+            EBB_TRY(try_seed(f, &all->list[i], &best, &kept));
+    *fits = best < (double)INFINITY;
     return load(f, &kept);
 }
 
@@ -197,8 +222,8 @@ static ebb_status relist(searcher *f, uint64_t steps)
     return status;
 }
 
-static ebb_status go_down(searcher *f, level *levels, uint32_t count, uint64_t work,
-                          uint32_t *reached)
+static ebb_status go_down(searcher *f, level *levels, uint32_t count, const seeds *all,
+                          uint64_t work, uint32_t *reached)
 {
     uint64_t share = work / count;
     *reached = 0;
@@ -210,7 +235,7 @@ static ebb_status go_down(searcher *f, level *levels, uint32_t count, uint64_t w
             fits = reach_level(f, share);
         }
         if (!fits || k % SEED_EVERY == 0)
-            EBB_TRY(try_seeds(f, fits, share / ebb_moves_units, &fits));
+            EBB_TRY(try_seeds(f, all, k, &fits));
         if (!fits)
             break;
         ebb_moves_improve(&f->m, share);
@@ -270,17 +295,23 @@ static ebb_status collect(ebb_remat_frontier *frontier, const level *levels, uin
     return NULL;
 }
 
+static void set_budgets(level *levels, int64_t peak)
+{
+    for (int k = 0; k < LEVELS; k++)
+        levels[k] = (level){.budget = peak - peak / LEVELS * k - peak % LEVELS * k / LEVELS};
+}
+
 /* Points of one order of the operators, at `levels` of its own. */
 static ebb_status find_levels(level *levels, int64_t peak, const ebb_remat_problem *problem,
-                              const ebb_remat_schedule *order, uint64_t work, ebb_arena *arena)
+                              const ebb_remat_schedule *order, const seeds *all, uint64_t work,
+                              ebb_arena *arena)
 {
     searcher f;
     uint32_t reached;
-    for (int k = 0; k < LEVELS; k++)
-        levels[k] = (level){.budget = peak - peak / LEVELS * k - peak % LEVELS * k / LEVELS};
+    set_budgets(levels, peak);
     ebb_status status = make_searcher(&f, problem, order, arena);
     if (status == NULL)
-        status = go_down(&f, levels, LEVELS, work / 2, &reached);
+        status = go_down(&f, levels, LEVELS, all, work / 2, &reached);
     if (status == NULL && levels[0].point.schedule.ops != NULL)
         status = go_up(&f, levels, reached, work / 2);
     ebb_arena_fini(&f.state);
@@ -290,23 +321,28 @@ static ebb_status find_levels(level *levels, int64_t peak, const ebb_remat_probl
 ebb_status ebb_remat_frontier_find(ebb_remat_frontier *frontier, const ebb_remat_problem *problem,
                                    uint64_t steps, ebb_arena *arena)
 {
-    level *levels = EBB_NEW(arena, level, 2 * LEVELS);
     ebb_remat_schedule as_listed, order;
-    ebb_remat_weight weight, ordered;
+    ebb_remat_weight weight;
+    seeds all = {0};
     *frontier = (ebb_remat_frontier){NULL, 0};
-    if (levels == NULL)
-        return ebb_error_memory();
     EBB_TRY(ebb_remat_keep_all(&as_listed, problem, arena));
     EBB_TRY(ebb_remat_weigh(&weight, NULL, problem, &as_listed, arena));
-    EBB_TRY(ebb_remat_order(&order, problem, steps / 4, arena));
-    EBB_TRY(ebb_remat_weigh(&ordered, NULL, problem, &order, arena));
+    EBB_TRY(ebb_remat_order(&order, problem, steps / 8, arena));
     int64_t peak = (int64_t)weight.peak_bytes;
+    level budgets[LEVELS];
+    set_budgets(budgets, peak);
+    EBB_TRY(sow(&all, budgets, problem, steps / 4, arena));
+    level *levels = EBB_NEW(arena, level, 2 * LEVELS + all.count);
+    if (levels == NULL)
+        return ebb_error_memory();
+    for (size_t i = 0; i < all.count; i++)
+        levels[2 * LEVELS + i].point = all.list[i].point;
     bool same = memcmp(order.ops, as_listed.ops, order.count * sizeof *order.ops) == 0;
-    uint64_t work = (same ? steps : steps / 2) * ebb_moves_units;
-    EBB_TRY(find_levels(levels, peak, problem, &as_listed, work, arena));
+    uint64_t work = (same ? steps / 2 : steps / 4) * ebb_moves_units;
+    EBB_TRY(find_levels(levels, peak, problem, &as_listed, &all, work, arena));
     if (!same)
-        EBB_TRY(find_levels(levels + LEVELS, peak, problem, &order, work, arena));
-    return collect(frontier, levels, 2 * LEVELS, arena);
+        EBB_TRY(find_levels(levels + LEVELS, peak, problem, &order, &all, work, arena));
+    return collect(frontier, levels, 2 * LEVELS + (uint32_t)all.count, arena);
 }
 
 /* ---- the planner ---- */
