@@ -26,7 +26,7 @@ typedef struct ebb_dtr_variant {
 
 enum {
     EBB_DTR_NEAR = 64,        /* values around a value that are looked at */
-    EBB_DTR_EVALUATIONS = 32, /* of the price, in a microsecond */
+    EBB_DTR_EVALUATIONS = 20, /* of the price, in a microsecond */
 };
 
 typedef struct ebb_dtr_frame { /* an operator that waits for its inputs */

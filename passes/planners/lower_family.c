@@ -4,8 +4,10 @@
 #include "passes/planners/lower_set.h"
 
 enum {
-    MOST_SETS = 256,     // of the family, the empty and the whole one included
-    MOST_CLOSURES = 2048 // operators whose ancestors are looked at
+    MOST_SETS = 256,                 // of the family, the empty and the whole one included
+    FEWEST_SETS = 64,                // ... however long the list
+    MOST_VISITS = 150 * 1000 * 1000, // of operators, to weigh the steps between sets
+    MOST_CLOSURES = 2048             // operators whose ancestors are looked at
 };
 
 typedef struct family {
@@ -180,7 +182,10 @@ static void put_members(family *f, uint64_t *set, const candidate *c)
 
 static ebb_status choose_sets(family *f)
 {
-    uint32_t stride = f->n / MOST_CLOSURES + 1, closures = 0, half = (MOST_SETS - 2) / 2;
+    uint32_t stride = f->n / MOST_CLOSURES + 1, closures = 0, most = MOST_SETS;
+    while (most > FEWEST_SETS && (uint64_t)most * most / 6 * f->n > MOST_VISITS)
+        most -= 2;
+    uint32_t half = (most - 2) / 2;
     candidate *prefixes = EBB_NEW(f->arena, candidate, (size_t)f->n + 1);
     candidate *others = EBB_NEW(f->arena, candidate, (size_t)f->n / stride + 2);
     candidate chosen[MOST_SETS];
@@ -298,6 +303,7 @@ static ebb_status weigh_steps(family *f)
                 step_between(f, f->members + from * s->words, set, crossing, to == s->count - 1);
     }
     s->steps = f->steps;
+    s->work = (uint64_t)s->count * s->count / 6 * f->n / 100;
     s->least = (double)f->p->base_bytes;
     s->most = f->steps[(size_t)(s->count - 1) * (s->count - 2) / 2].peak[EBB_LOWER_HIGH];
     return NULL;

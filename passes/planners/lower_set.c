@@ -203,7 +203,7 @@ static ebb_status weigh_kept(best *b, bool late, ebb_remat_weight *weight)
         b->rung.late = late;
         b->rung.cost = weight->cost_ns;
     }
-    uint64_t work = b->p->op_count / 8 + 1;
+    uint64_t work = b->p->op_count / 4 + 1;
     b->steps -= work < b->steps ? work : b->steps;
     ebb_arena_fini(&scratch);
     return status;
@@ -351,6 +351,7 @@ static ebb_status plan(ebb_remat_schedule *schedule, const ebb_remat_problem *pr
     if (b.kept == NULL || b.rung.kept == NULL || b.dear == NULL || b.block == NULL ||
         b.rung.block == NULL)
         return ebb_error_memory();
+    b.steps -= sets->work < steps ? sets->work : steps;
     EBB_TRY(search(&b, sets, EBB_LOWER_HIGH));
     EBB_TRY(search(&b, sets, EBB_LOWER_LOW));
     if (b.count > 0)

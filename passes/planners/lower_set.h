@@ -25,6 +25,7 @@ typedef struct ebb_lower_sets {
     const ebb_remat_problem *problem;
     uint32_t forward; /* operators of the forward: the list's first */
     uint32_t count;   /* [0] is empty, the last holds the forward */
+    uint64_t work;    /* microseconds, as steps are counted */
     size_t words;
     const uint64_t *members;     /* set -> words of bits, by operator */
     const ebb_lower_step *steps; /* to * (to - 1) / 2 + from */
