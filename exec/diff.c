@@ -74,7 +74,7 @@ static ebb_status plan_to_json(const ebb_plan *plan, const char *missing, json_t
     double bound = plan->packing.lower_bound != 0 ? (double)plan->packing.lower_bound : 1.0;
     double ratio = plan->packing.lower_bound != 0 ? (double)plan->packing.height / bound : 1.0;
     (void)json_object_set_new(o, "packing_ratio", json_real(ratio));
-    (void)json_object_set_new(o, "packing_order", json_string(plan->packing.order));
+    (void)json_object_set_new(o, "packing_order", json_string(plan->packing.method));
     (void)json_object_set_new(o, "categories", categories);
     set_int(o, "saved_bytes", m->saved_bytes);
     set_int(o, "total_bytes", m->total_bytes);

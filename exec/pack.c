@@ -1,253 +1,163 @@
-/* pack.c: the packer. First-fit and best-fit over several orders, then local search on the winner.
+/* pack.c: the packer's means, in turn: orders, local search, exact search, bisection with it.
  *
- * Intervals that are alive throughout go to the bottom, where they are in nobody's way. The others
- * are placed one after another in the order given: those placed are kept sorted by offset, so one
- * walk over them sees the gaps between the neighbours in time from the bottom up.
- *
- *   offset                      placing z: neighbours in time are a and c
- *     ^      +--- c ---+        the gap between them is tried before the top of c
- *     |   . . z . .
- *     |   +-- a --+  +- b -+
- *     +---------------------> position
- *
- * Local search: take one of the intervals that touch the top, give it an earlier turn, place again;
- * keep what is not higher. Work is bounded by counted steps and never by a clock, so that the same
- * input gives the same offsets everywhere.
+ * Intervals that are alive throughout go to the bottom, where they are in nobody's way; the others
+ * are packed above them. Orders alone do for most training steps. Where something is left to gain,
+ * local search and, up to about a thousand intervals, exact search get shares of a budget: counted
+ * steps, so that the same input gives the same offsets everywhere, or the caller's seconds.
  */
 #include "exec/pack.h"
 
-#include <assert.h>
+#include "exec/pack/exact.h"
+#include "exec/pack/greedy.h"
+
 #include <stdlib.h>
+#include <time.h>
 
 static const uint64_t order_steps = 250u * 1000 * 1000;  /* for all orders: about half a second */
-static const uint64_t search_steps = 240u * 1000 * 1000; /* for local search */
+static const uint64_t search_steps = 200u * 1000 * 1000; /* for local and exact search together */
+static const uint64_t first_steps = 20u * 1000 * 1000;   /* for local search before exact search */
 
-typedef struct piece {
-    uint32_t lower, upper;
-    uint64_t size;
-    uint32_t index; /* into the caller's intervals */
-} piece;
+uint64_t ebb_divisor(uint64_t a, uint64_t b)
+{
+    while (b != 0) {
+        uint64_t c = a % b;
+        a = b;
+        b = c;
+    }
+    return a;
+}
 
-typedef struct slab { /* a piece that has its place */
-    uint64_t offset, end;
-    uint32_t lower, upper;
-} slab;
+/* ---- budgets ---- */
+
+int64_t ebb_now_ns(void)
+{
+    struct timespec now;
+    (void)clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
+bool ebb_budget_spent(const ebb_budget *budget)
+{
+    return budget->steps >= budget->most ||
+           (budget->deadline_ns != 0 && ebb_now_ns() >= budget->deadline_ns);
+}
+
+ebb_budget ebb_budget_part(const ebb_budget *budget, double share)
+{
+    ebb_budget part = *budget;
+    if (budget->most != UINT64_MAX && budget->steps < budget->most)
+        part.most = budget->steps + (uint64_t)((double)(budget->most - budget->steps) * share);
+    if (budget->deadline_ns != 0) {
+        int64_t now = ebb_now_ns(), left = budget->deadline_ns - now;
+        part.deadline_ns = now + (left > 0 ? (int64_t)((double)left * share) : 0);
+    }
+    return part;
+}
+
+/* ---- reading the intervals ---- */
 
 typedef struct packer {
-    piece *pieces;
-    uint32_t count;
-    slab *slabs;       /* placed so far, by offset */
-    uint64_t *offsets; /* of this trial, by piece */
-    uint64_t steps;
+    ebb_interval *intervals;
+    size_t count;
+    ebb_pack_options options;
+    ebb_arena *scratch;
+    uint32_t first, last; /* positions */
+    bool any_fixed;
+    ebb_piece *pieces; /* what is not at the bottom */
+    uint32_t piece_count;
+    uint64_t base;  /* the bottom's height */
+    uint64_t bound; /* most bytes alive, above the base */
+    uint64_t step;  /* heights above the base are multiples of this */
+    ebb_budget budget;
+    ebb_greedy *greedy;
+    uint64_t least; /* above the base */
+    uint64_t height;
+    uint64_t *offsets; /* by piece */
+    const char *method;
 } packer;
 
-/* Places all pieces in the given turn order; the height, or `limit` as soon as it is reached. */
-static uint64_t place(packer *p, const uint32_t *order, bool best_fit, uint64_t limit)
+static bool is_fixed(const packer *p, size_t i)
 {
-    uint64_t height = 0;
-    for (uint32_t k = 0; k < p->count; k++) {
-        const piece *z = &p->pieces[order[k]];
-        uint64_t top = 0, found = UINT64_MAX, smallest = UINT64_MAX;
-        uint32_t i = 0;
-        for (; i < k; i++) {
-            const slab *s = &p->slabs[i];
-            if (s->lower >= z->upper || s->upper <= z->lower)
-                continue;
-            if (s->offset >= top + z->size) {
-                uint64_t gap = s->offset - top;
-                if (gap < smallest) {
-                    smallest = gap;
-                    found = top;
-                }
-                if (!best_fit || gap == z->size)
-                    break;
-            }
-            if (s->end > top)
-                top = s->end;
+    return p->options.fixed != NULL && p->options.fixed[i];
+}
+
+static bool is_empty(const ebb_interval *v)
+{
+    return v->lower == v->upper || v->size == 0;
+}
+
+/* No sum of sizes, rounded up, may overflow. */
+static ebb_status check(packer *p)
+{
+    uint64_t total = 0, alignment = p->options.alignment;
+    p->first = UINT32_MAX;
+    if (p->count >= UINT32_MAX)
+        return ebb_error(EBB_REJECTED, "%zu intervals are too many to pack", p->count);
+    for (size_t i = 0; i < p->count; i++) {
+        const ebb_interval *v = &p->intervals[i];
+        if (v->lower > v->upper)
+            return ebb_error(EBB_REJECTED,
+                             "interval %zu is reversed: it ends at %u and begins at %u", i,
+                             v->upper, v->lower);
+        uint64_t size;
+        if (__builtin_add_overflow(v->size, alignment - 1, &size) ||
+            __builtin_add_overflow(total, size, &total) || total > UINT64_MAX / 8)
+            return ebb_error(EBB_REJECTED, "interval %zu: the sizes together overflow", i);
+        if (is_fixed(p, i)) {
+            if (v->offset % alignment != 0)
+                return ebb_error(EBB_REJECTED,
+                                 "interval %zu: its fixed offset %llu is no multiple of the "
+                                 "alignment %llu",
+                                 i, (unsigned long long)v->offset, (unsigned long long)alignment);
+            if (v->offset > UINT64_MAX / 8)
+                return ebb_error(EBB_REJECTED, "interval %zu: its fixed offset is too large", i);
+            p->any_fixed = true;
         }
-        p->steps += i + 1;
-        uint64_t offset = found != UINT64_MAX ? found : top;
-        uint64_t end = offset + z->size;
-        if (end > height) {
-            height = end;
-            if (height >= limit)
-                return limit;
-        }
-        p->offsets[order[k]] = offset;
-        uint32_t low = 0, high = k; /* first slab above offset */
-        while (low < high) {
-            uint32_t middle = low + (high - low) / 2;
-            if (p->slabs[middle].offset <= offset)
-                low = middle + 1;
-            else
-                high = middle;
-        }
-        memmove(&p->slabs[low + 1], &p->slabs[low], (k - low) * sizeof *p->slabs);
-        p->slabs[low] = (slab){offset, end, z->lower, z->upper};
+        if (is_empty(v))
+            continue;
+        p->first = v->lower < p->first ? v->lower : p->first;
+        p->last = v->upper > p->last ? v->upper : p->last;
     }
-    return height;
+    return NULL;
 }
 
-/* ---- orders ---- */
-
-static int compare_u64(uint64_t a, uint64_t b)
+/* Fills pieces; what lives throughout goes to the bottom, unless a fixed one may be there. */
+static ebb_status sort_out(packer *p)
 {
-    return a < b ? -1 : a > b;
-}
-
-/* size x lifetime, capped: the order needs no more. */
-static uint64_t area(const piece *a)
-{
-    uint64_t product;
-    return __builtin_mul_overflow(a->size, (uint64_t)(a->upper - a->lower), &product) ? UINT64_MAX
-                                                                                      : product;
-}
-
-static int by_index(const piece *a, const piece *b)
-{
-    return compare_u64(a->index, b->index);
-}
-
-static int by_size(const piece *a, const piece *b)
-{
-    int c = compare_u64(b->size, a->size);
-    return c ? c : compare_u64(b->upper - b->lower, a->upper - a->lower);
-}
-
-static int by_life(const piece *a, const piece *b)
-{
-    int c = compare_u64(b->upper - b->lower, a->upper - a->lower);
-    return c ? c : compare_u64(b->size, a->size);
-}
-
-static int by_area(const piece *a, const piece *b)
-{
-    int c = compare_u64(area(b), area(a));
-    return c ? c : compare_u64(b->size, a->size);
-}
-
-static int by_birth(const piece *a, const piece *b)
-{
-    int c = compare_u64(a->lower, b->lower);
-    return c ? c : compare_u64(b->upper, a->upper);
-}
-
-static int by_death(const piece *a, const piece *b)
-{
-    int c = compare_u64(b->upper, a->upper);
-    return c ? c : compare_u64(a->lower, b->lower);
-}
-
-/* Powers of four of size first, long lives first within: the middle way between size and life. */
-static int by_class(const piece *a, const piece *b)
-{
-    int x = (64 - __builtin_clzll(a->size | 1)) / 2, y = (64 - __builtin_clzll(b->size | 1)) / 2;
-    int c = y - x;
-    return c ? c : by_life(a, b);
-}
-
-typedef int (*piece_order)(const piece *, const piece *);
-
-static const struct {
-    const char *name;
-    piece_order compare;
-    bool best_fit;
-} orders[] = {
-    {"life", by_life, false},          {"size", by_size, false},
-    {"area", by_area, false},          {"class", by_class, false},
-    {"birth", by_birth, false},        {"death", by_death, false},
-    {"life, best fit", by_life, true}, {"size, best fit", by_size, true},
-    {"area, best fit", by_area, true}, {"birth, best fit", by_birth, true},
-};
-
-enum { ORDERS = sizeof orders / sizeof orders[0] };
-
-/* Merge sort of order[] by compare, then by index: qsort has no context and is not stable. */
-static void sort_order(const packer *p, uint32_t *order, uint32_t *spare, uint32_t count,
-                       piece_order compare)
-{
-    if (count < 2)
-        return;
-    uint32_t half = count / 2, a = 0, b = half, out = 0;
-    sort_order(p, order, spare, half, compare);
-    sort_order(p, order + half, spare, count - half, compare);
-    while (a < half && b < count) {
-        const piece *x = &p->pieces[order[a]], *y = &p->pieces[order[b]];
-        int c = compare(x, y);
-        if (c == 0)
-            c = by_index(x, y);
-        spare[out++] = c <= 0 ? order[a++] : order[b++];
+    uint64_t alignment = p->options.alignment;
+    p->pieces = EBB_NEW(p->scratch, ebb_piece, p->count + 1);
+    if (p->pieces == NULL)
+        return ebb_error_memory();
+    for (size_t i = 0; i < p->count; i++) {
+        ebb_interval *v = &p->intervals[i];
+        uint64_t size = (v->size + alignment - 1) / alignment * alignment;
+        bool fixed = is_fixed(p, i);
+        if (!fixed)
+            v->offset = 0;
+        if (is_empty(v))
+            continue;
+        if (v->lower == p->first && v->upper == p->last && !p->any_fixed && size == v->size) {
+            v->offset = p->base;
+            p->base += size;
+            continue;
+        }
+        p->pieces[p->piece_count++] = (ebb_piece){.lower = v->lower,
+                                                  .upper = v->upper,
+                                                  .size = size,
+                                                  .bytes = v->size,
+                                                  .at = v->offset,
+                                                  .index = (uint32_t)i,
+                                                  .fixed = fixed};
+        p->step = ebb_divisor(p->step, size != v->size ? 1 : size);
+        if (fixed)
+            p->step = ebb_divisor(p->step, v->offset);
     }
-    while (a < half)
-        spare[out++] = order[a++];
-    while (b < count)
-        spare[out++] = order[b++];
-    memcpy(order, spare, count * sizeof *order);
+    return NULL;
 }
-
-/* ---- local search ---- */
-
-static uint64_t next_random(uint64_t *state) /* splitmix64 */
-{
-    uint64_t z = (*state += 0x9E3779B97F4A7C15u);
-    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
-    z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
-    return z ^ (z >> 31);
-}
-
-/* Takes the entry at `from` to the earlier place `to`. */
-static void promote(uint32_t *order, uint32_t from, uint32_t to)
-{
-    uint32_t moved = order[from];
-    memmove(&order[to + 1], &order[to], (from - to) * sizeof *order);
-    order[to] = moved;
-}
-
-/* Improves order (in place) and best offsets until the bound or the steps are reached. The bound
- * may be one that is merely low enough. */
-static uint64_t search(packer *p, uint32_t *order, uint32_t *trial, uint64_t *best_offsets,
-                       uint64_t height, uint64_t bound, bool best_fit, uint64_t steps)
-{
-    uint64_t random = 0x656262; /* fixed: the same offsets every time */
-    uint64_t until = p->steps + steps;
-    while (height > bound && p->steps < until) {
-        /* One of those at the top, by reservoir sampling, and now and then one at random. */
-        uint32_t from = 0, seen = 0;
-        uint64_t slack = (height - bound) / 2;
-        for (uint32_t k = 0; k < p->count; k++) {
-            uint64_t end = best_offsets[order[k]] + p->pieces[order[k]].size;
-            if (end + slack >= height && next_random(&random) % ++seen == 0)
-                from = k;
-        }
-        p->steps += p->count;
-        if (next_random(&random) % 8 == 0)
-            from = (uint32_t)(next_random(&random) % p->count);
-        memcpy(trial, order, p->count * sizeof *trial);
-        uint32_t to = from == 0 ? 0 : (uint32_t)(next_random(&random) % from);
-        if (next_random(&random) % 3 == 0) {
-            uint32_t other = (uint32_t)(next_random(&random) % p->count);
-            uint32_t keep = trial[from];
-            trial[from] = trial[other];
-            trial[other] = keep;
-        } else if (from != to) {
-            promote(trial, from, to);
-        }
-        uint64_t reached = place(p, trial, best_fit, height + 1);
-        if (reached <= height) {
-            memcpy(order, trial, p->count * sizeof *trial);
-            memcpy(best_offsets, p->offsets, p->count * sizeof *best_offsets);
-            height = reached;
-        }
-    }
-    return height;
-}
-
-/* ---- the whole ---- */
 
 typedef struct event {
-    uint32_t position;
+    uint32_t position, piece;
     bool birth;
-    uint64_t size;
 } event;
 
 static int compare_events(const void *a, const void *b)
@@ -258,132 +168,217 @@ static int compare_events(const void *a, const void *b)
     return (int)x->birth - (int)y->birth; /* deaths first */
 }
 
-/* The most bytes alive at one position. */
-static uint64_t most_alive(const packer *p, event *events)
+/* The most bytes alive at one position. The topmost there needs no padding, whichever it is: with
+ * padding the bound is lower by the largest that any piece has. */
+static ebb_status find_bound(packer *p)
 {
-    for (uint32_t i = 0; i < p->count; i++) {
-        events[2 * (size_t)i] = (event){p->pieces[i].lower, true, p->pieces[i].size};
-        events[2 * (size_t)i + 1] = (event){p->pieces[i].upper, false, p->pieces[i].size};
+    event *events = EBB_NEW(p->scratch, event, 2 * (size_t)p->piece_count + 1);
+    uint64_t live = 0, most = 0, padding = 0, end = 0;
+    if (events == NULL)
+        return ebb_error_memory();
+    for (uint32_t i = 0; i < p->piece_count; i++) {
+        const ebb_piece *z = &p->pieces[i];
+        events[2 * (size_t)i] = (event){z->lower, i, true};
+        events[2 * (size_t)i + 1] = (event){z->upper, i, false};
+        padding = z->size - z->bytes > padding ? z->size - z->bytes : padding;
+        if (z->fixed && z->at + z->bytes > end)
+            end = z->at + z->bytes;
+        end = z->bytes > end ? z->bytes : end;
     }
-    qsort(events, 2 * (size_t)p->count, sizeof *events, compare_events);
-    uint64_t live = 0, most = 0;
-    for (size_t i = 0; i < 2 * (size_t)p->count; i++) {
-        live = events[i].birth ? live + events[i].size : live - events[i].size;
-        if (live > most)
-            most = live;
+    qsort(events, 2 * (size_t)p->piece_count, sizeof *events, compare_events);
+    for (size_t e = 0; e < 2 * (size_t)p->piece_count; e++) {
+        uint64_t size = p->pieces[events[e].piece].size;
+        live = events[e].birth ? live + size : live - size;
+        most = live > most ? live : most;
     }
-    return most;
-}
-
-/* Sizes rounded up; no sum of them may overflow. */
-static ebb_status check(const ebb_interval *intervals, size_t count, uint64_t alignment,
-                        uint32_t *first, uint32_t *last)
-{
-    uint64_t total = 0;
-    if (count >= UINT32_MAX)
-        return ebb_error(EBB_REJECTED, "%zu intervals are too many to pack", count);
-    for (size_t i = 0; i < count; i++) {
-        const ebb_interval *v = &intervals[i];
-        if (v->lower > v->upper)
-            return ebb_error(EBB_REJECTED,
-                             "interval %zu is reversed: it ends at %u and begins at %u", i,
-                             v->upper, v->lower);
-        uint64_t size;
-        if (__builtin_add_overflow(v->size, alignment - 1, &size) ||
-            __builtin_add_overflow(total, size, &total) || total > UINT64_MAX / 4)
-            return ebb_error(EBB_REJECTED, "interval %zu: the sizes together overflow", i);
-        if (v->lower == v->upper || v->size == 0)
-            continue;
-        *first = v->lower < *first ? v->lower : *first;
-        *last = v->upper > *last ? v->upper : *last;
-    }
+    most = most > padding ? most - padding : 0;
+    p->bound = p->least = most > end ? most : end;
     return NULL;
 }
 
-static ebb_status pack(ebb_packing *packing, ebb_interval *intervals, size_t count,
-                       uint64_t alignment, ebb_arena *scratch)
+static int compare_places(const void *a, const void *b)
 {
-    uint32_t first = UINT32_MAX, last = 0;
-    EBB_TRY(check(intervals, count, alignment, &first, &last));
-    packer p = {.pieces = EBB_NEW(scratch, piece, count + 1)};
-    if (p.pieces == NULL)
+    const ebb_piece *x = a, *y = b;
+    return x->at != y->at ? (x->at < y->at ? -1 : 1) : x->index < y->index ? -1 : 1;
+}
+
+/* Two fixed ones that overlap are a contradiction in the input. */
+static ebb_status check_fixed(const packer *p)
+{
+    ebb_piece *list = EBB_NEW(p->scratch, ebb_piece, p->piece_count + 1);
+    size_t count = 0;
+    if (list == NULL)
         return ebb_error_memory();
-    uint64_t base = 0;
-    for (size_t i = 0; i < count; i++) {
-        ebb_interval *v = &intervals[i];
-        uint64_t size = (v->size + alignment - 1) / alignment * alignment;
-        v->offset = 0;
-        if (v->lower == v->upper || size == 0)
-            continue;
-        if (v->lower == first && v->upper == last) {
-            v->offset = base;
-            base += size;
-        } else {
-            p.pieces[p.count++] = (piece){v->lower, v->upper, size, (uint32_t)i};
-        }
+    for (uint32_t i = 0; i < p->piece_count; i++)
+        if (p->pieces[i].fixed)
+            list[count++] = p->pieces[i];
+    qsort(list, count, sizeof *list, compare_places);
+    for (size_t i = 0; i < count; i++)
+        for (size_t k = i + 1; k < count && list[k].at < list[i].at + list[i].bytes; k++)
+            if (list[k].lower < list[i].upper && list[i].lower < list[k].upper) {
+                bool in_order = list[i].index < list[k].index;
+                return ebb_error(EBB_REJECTED,
+                                 "intervals %u and %u are alive together and their fixed offsets "
+                                 "overlap",
+                                 in_order ? list[i].index : list[k].index,
+                                 in_order ? list[k].index : list[i].index);
+            }
+    return NULL;
+}
+
+/* ---- exact search ---- */
+
+/* Is there a packing within `capacity`? Takes it, or raises what is known to be least. */
+static ebb_status ask(packer *p, uint64_t capacity, double share, ebb_verdict *verdict)
+{
+    ebb_budget part = ebb_budget_part(&p->budget, share);
+    uint64_t *offsets = EBB_NEW(p->scratch, uint64_t, p->piece_count);
+    if (offsets == NULL)
+        return ebb_error_memory();
+    EBB_TRY(ebb_pack_exact(verdict, offsets, p->pieces, p->piece_count, p->options.alignment,
+                           capacity, &part));
+    p->budget.steps = part.steps;
+    if (*verdict == EBB_IMPOSSIBLE) {
+        uint64_t above = capacity / p->step * p->step + p->step;
+        p->least = above > p->least ? above : p->least;
     }
-    packing->order = "bottom";
-    packing->height = packing->lower_bound = base;
-    if (p.count == 0)
+    if (*verdict != EBB_FOUND)
         return NULL;
-
-    p.slabs = EBB_NEW(scratch, slab, (size_t)p.count + 1);
-    p.offsets = EBB_NEW(scratch, uint64_t, p.count);
-    uint64_t *best_offsets = EBB_NEW(scratch, uint64_t, p.count);
-    uint64_t *offsets = EBB_NEW(scratch, uint64_t, p.count);
-    uint32_t *order = EBB_NEW(scratch, uint32_t, p.count);
-    uint32_t *spare = EBB_NEW(scratch, uint32_t, p.count);
-    uint32_t *best_order = EBB_NEW(scratch, uint32_t, p.count);
-    event *events = EBB_NEW(scratch, event, 2 * (size_t)p.count);
-    if (p.slabs == NULL || p.offsets == NULL || best_offsets == NULL || offsets == NULL ||
-        order == NULL || spare == NULL || best_order == NULL || events == NULL)
-        return ebb_error_memory();
-    uint64_t bound = most_alive(&p, events), best = UINT64_MAX;
-    bool best_fit = false;
-    for (size_t k = 0; k < ORDERS && best > bound; k++) {
-        if (k > 0 && p.steps > order_steps)
-            break;
-        for (uint32_t i = 0; i < p.count; i++)
-            order[i] = i;
-        sort_order(&p, order, spare, p.count, orders[k].compare);
-        uint64_t height = place(&p, order, orders[k].best_fit, best);
-        if (height < best) {
-            best = height;
-            best_fit = orders[k].best_fit;
-            packing->order = orders[k].name;
-            memcpy(best_offsets, p.offsets, p.count * sizeof *best_offsets);
-            memcpy(best_order, order, p.count * sizeof *best_order);
-        }
+    p->height = 0;
+    for (uint32_t i = 0; i < p->piece_count; i++) {
+        uint64_t end = offsets[i] + p->pieces[i].bytes;
+        p->height = end > p->height ? end : p->height;
     }
-    /* Half a thousandth above the bound is not worth a user's second. */
-    uint64_t enough = bound + (base + bound) / 2000;
-    best = search(&p, best_order, order, best_offsets, best, enough, best_fit, search_steps / 2);
-    /* The winner's neighbourhood may be a poor one: a shorter search from each of the others. */
-    for (size_t k = 0; k < ORDERS && best > enough; k++) {
-        for (uint32_t i = 0; i < p.count; i++)
-            best_order[i] = i;
-        sort_order(&p, best_order, spare, p.count, orders[k].compare);
-        uint64_t height = place(&p, best_order, orders[k].best_fit, UINT64_MAX);
-        memcpy(offsets, p.offsets, p.count * sizeof *offsets);
-        height = search(&p, best_order, order, offsets, height, enough, orders[k].best_fit,
-                        search_steps / 2 / ORDERS);
-        if (height >= best)
-            continue;
-        best = height;
-        packing->order = orders[k].name;
-        memcpy(best_offsets, offsets, p.count * sizeof *offsets);
-    }
-    for (uint32_t i = 0; i < p.count; i++)
-        intervals[p.pieces[i].index].offset = base + best_offsets[i];
-    packing->height = base + best;
-    packing->lower_bound = base + bound;
+    p->offsets = offsets;
+    p->method = "exact search";
     return NULL;
 }
 
-ebb_status ebb_pack(ebb_packing *packing, ebb_interval *intervals, size_t count, uint64_t alignment,
-                    ebb_arena *scratch)
+/* First the bound itself, which is often met; then bisection between what is not known to be
+ * reachable and what has been reached. */
+static ebb_status bisect(packer *p, uint64_t enough)
 {
-    assert(alignment > 0);
-    *packing = (ebb_packing){.order = "bottom"};
-    return pack(packing, intervals, count, alignment, scratch);
+    ebb_verdict verdict;
+    uint64_t low = p->least;
+    EBB_TRY(ask(p, low, 0.4, &verdict));
+    while (p->height > enough && p->height > low && !ebb_budget_spent(&p->budget)) {
+        uint64_t middle = low + (p->height - low) / 2;
+        if (middle >= p->height)
+            break;
+        EBB_TRY(ask(p, middle, 0.25, &verdict));
+        if (verdict == EBB_GAVE_UP)
+            low = middle + 1; /* perhaps; nothing is proven */
+        else if (verdict == EBB_IMPOSSIBLE)
+            low = p->least;
+    }
+    return NULL;
+}
+
+/* ---- the whole ---- */
+
+static void take_greedy(packer *p)
+{
+    if (p->offsets != NULL && p->height <= ebb_greedy_height(p->greedy))
+        return;
+    p->height = ebb_greedy_height(p->greedy);
+    p->method = ebb_greedy_method(p->greedy);
+    uint64_t *offsets = EBB_NEW(p->scratch, uint64_t, p->piece_count);
+    if (offsets != NULL)
+        memcpy(offsets, ebb_greedy_offsets(p->greedy), p->piece_count * sizeof *offsets);
+    p->offsets = offsets;
+}
+
+static void search_locally(packer *p, uint64_t enough, uint64_t most_steps)
+{
+    ebb_budget part = p->budget;
+    if (part.most - part.steps > most_steps)
+        part.most = part.steps + most_steps;
+    ebb_greedy_search(p->greedy, enough, &part);
+    p->budget.steps = part.steps;
+    take_greedy(p);
+}
+
+/* Height that we are content with, above the base: the capacity, or near the bound. */
+static uint64_t find_enough(const packer *p)
+{
+    if (p->options.capacity != 0)
+        return p->options.capacity > p->base ? p->options.capacity - p->base : 0;
+    if (p->options.time_ns != 0)
+        return p->bound;
+    return p->bound + (p->base + p->bound) / 2000; /* half a thousandth is not worth a second */
+}
+
+static ebb_status improve(packer *p, uint64_t enough)
+{
+    bool exact = p->piece_count <= EBB_EXACT_MOST;
+    if (p->height <= enough || enough < p->bound)
+        return NULL; /* done, or no search can do it */
+    if (p->options.time_ns == 0) {
+        if (ebb_budget_spent(&p->budget))
+            return NULL; /* where the orders alone take so long, no search gets anywhere */
+        p->budget.steps = 0;
+        p->budget.most = search_steps;
+    }
+    search_locally(p, enough, exact ? first_steps : UINT64_MAX);
+    if (exact && p->height > enough && p->options.capacity != 0) {
+        ebb_verdict verdict;
+        EBB_TRY(ask(p, enough, 0.8, &verdict));
+        if (verdict == EBB_IMPOSSIBLE)
+            return NULL;
+    } else if (exact && p->height > enough) {
+        ebb_budget all = p->budget;
+        p->budget = ebb_budget_part(&all, 0.7);
+        EBB_TRY(bisect(p, enough));
+        all.steps = p->budget.steps;
+        p->budget = all;
+    }
+    if (p->height > enough && p->height > p->least && exact)
+        search_locally(p, enough, UINT64_MAX);
+    return p->offsets != NULL ? NULL : ebb_error_memory();
+}
+
+static ebb_status pack(ebb_packing *packing, packer *p)
+{
+    EBB_TRY(check(p));
+    EBB_TRY(sort_out(p));
+    EBB_TRY(find_bound(p));
+    if (p->any_fixed)
+        EBB_TRY(check_fixed(p));
+    p->method = "bottom";
+    if (p->piece_count > 0) {
+        uint64_t enough = find_enough(p);
+        p->greedy = ebb_greedy_new(p->pieces, p->piece_count, p->scratch);
+        if (p->greedy == NULL)
+            return ebb_error_memory();
+        p->budget = (ebb_budget){.most = order_steps};
+        if (p->options.time_ns != 0)
+            p->budget = (ebb_budget){UINT64_C(0), UINT64_MAX, ebb_now_ns() + p->options.time_ns};
+        uint64_t stop = p->options.capacity != 0 && enough > p->bound ? enough : p->bound;
+        ebb_greedy_orders(p->greedy, stop, &p->budget);
+        take_greedy(p);
+        if (p->offsets == NULL)
+            return ebb_error_memory();
+        EBB_TRY(improve(p, enough));
+    }
+    for (uint32_t i = 0; i < p->piece_count; i++)
+        p->intervals[p->pieces[i].index].offset = p->base + p->offsets[i];
+    packing->height = p->base + p->height;
+    packing->lower_bound = p->base + p->bound;
+    packing->least = p->base + p->least;
+    packing->method = p->method;
+    packing->proven = packing->height <= packing->least;
+    packing->fits = p->options.capacity == 0 || packing->height <= p->options.capacity;
+    return NULL;
+}
+
+ebb_status ebb_pack(ebb_packing *packing, ebb_interval *intervals, size_t count,
+                    const ebb_pack_options *options, ebb_arena *scratch)
+{
+    packer p = {.intervals = intervals, .count = count, .scratch = scratch};
+    if (options != NULL)
+        p.options = *options;
+    if (p.options.alignment == 0)
+        p.options.alignment = 1;
+    *packing = (ebb_packing){.method = "bottom"};
+    return pack(packing, &p);
 }

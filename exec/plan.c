@@ -124,7 +124,8 @@ static ebb_status pack_tensors(ebb_plan *plan, ebb_arena *arena, ebb_arena *scra
         const ebb_memory_tensor *t = &m->tensors[i];
         plan->intervals[i] = (ebb_interval){t->birth, t->death + 1, t->bytes, 0};
     }
-    return ebb_pack(&plan->packing, plan->intervals, m->tensor_count, EBB_ALIGN, scratch);
+    const ebb_pack_options options = {.alignment = EBB_ALIGN};
+    return ebb_pack(&plan->packing, plan->intervals, m->tensor_count, &options, scratch);
 }
 
 static ebb_status estimate(ebb_plan *plan, ebb_arena *arena, ebb_arena *scratch,

@@ -10,6 +10,7 @@
 
 #include "exec/pack.h"
 
+static const ebb_pack_options by_64 = {.alignment = 64};
 static uint64_t random_state;
 
 static uint32_t draw(uint32_t below)
@@ -41,7 +42,7 @@ static ebb_packing pack(ebb_interval *v, size_t count, uint64_t align)
 {
     ebb_arena arena = {0};
     ebb_packing p;
-    ebb_status status = ebb_pack(&p, v, count, align, &arena);
+    ebb_status status = ebb_pack(&p, v, count, &(ebb_pack_options){.alignment = align}, &arena);
     ebb_arena_fini(&arena);
     if (status != NULL)
         fail_msg("%s", ebb_status_text(status));
@@ -130,7 +131,7 @@ static void ten_thousand_intervals_are_quick(void **state)
         v[i] = (ebb_interval){lower, lower + 1 + draw(200), draw(100000), 0};
     }
     clock_t begin = clock();
-    assert_null(ebb_pack(&p, v, 10000, 64, &arena));
+    assert_null(ebb_pack(&p, v, 10000, &by_64, &arena));
     assert_true((double)(clock() - begin) / CLOCKS_PER_SEC < 10.0); /* ten times what it takes */
     ebb_arena_fini(&arena);
 }
@@ -143,10 +144,10 @@ static void wrong_intervals_are_refused(void **state)
     ebb_interval reversed[] = {{0, 4, 8, 0}, {5, 3, 8, 0}};
     ebb_interval large[] = {{0, 4, UINT64_MAX - 3, 0}};
     ebb_interval sum[] = {{0, 4, UINT64_MAX / 2, 0}, {1, 2, UINT64_MAX / 2, 0}, {0, 9, 5, 0}};
-    assert_int_equal(ebb_status_code(ebb_pack(&p, reversed, 2, 1, &arena)), EBB_REJECTED);
-    assert_int_equal(ebb_status_code(ebb_pack(&p, large, 1, 64, &arena)), EBB_REJECTED);
-    assert_int_equal(ebb_status_code(ebb_pack(&p, sum, 3, 1, &arena)), EBB_REJECTED);
-    assert_null(ebb_pack(&p, NULL, 0, 64, &arena));
+    assert_int_equal(ebb_status_code(ebb_pack(&p, reversed, 2, NULL, &arena)), EBB_REJECTED);
+    assert_int_equal(ebb_status_code(ebb_pack(&p, large, 1, &by_64, &arena)), EBB_REJECTED);
+    assert_int_equal(ebb_status_code(ebb_pack(&p, sum, 3, NULL, &arena)), EBB_REJECTED);
+    assert_null(ebb_pack(&p, NULL, 0, &by_64, &arena));
     assert_int_equal(p.height, 0);
     ebb_arena_fini(&arena);
 }
