@@ -84,6 +84,7 @@ void cli_show_diff(const json_t *o);
 /* curve.c: of a plan */
 void cli_show_curve(const json_t *plan);
 void cli_show_neighbourhood(const json_t *plan);
+void cli_show_pack(const json_t *o);
 
 /* ---- models ---- */
 

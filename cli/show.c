@@ -226,3 +226,19 @@ void cli_show_bench(const json_t *o)
            json_array_size(json_object_get(o, "rates")), (long long)cli_real(o, "threads"),
            cli_text(o, "path"));
 }
+
+void cli_show_pack(const json_t *o)
+{
+    double height = cli_real(o, "height_bytes"), least = cli_real(o, "least_bytes");
+    printf("height %.0f bytes (%s), %lld intervals\n", height, bytes_of(o, "height_bytes"),
+           (long long)cli_real(o, "intervals"));
+    printf("bound  %.0f bytes alive at once: ratio %.4f\n", cli_real(o, "lower_bound_bytes"),
+           cli_real(o, "ratio"));
+    if (json_is_true(json_object_get(o, "proven")))
+        printf("proven: no packing is lower\n");
+    else if (least > cli_real(o, "lower_bound_bytes"))
+        printf("not proven to be the lowest: none is below %.0f\n", least);
+    else
+        printf("not proven to be the lowest\n");
+    printf("by     %s, in %s\n", cli_text(o, "method"), time_of(o, "ns"));
+}

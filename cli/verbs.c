@@ -46,6 +46,9 @@ const cli_option cli_options[] = {
     {"--node", "NAME", "show one node"},
     {"--text", NULL, "the graph in ONNX text syntax"},
     {"--profile", NULL, "time spent by operator"},
+    {"--capacity", "BYTES", "what must not be exceeded; without it: as low as can be"},
+    {"--time", "SECONDS", "search at most so long (default 5)"},
+    {"--align", "BYTES", "offsets are multiples of this (default 1)"},
 };
 const int cli_option_count = (int)(sizeof cli_options / sizeof cli_options[0]);
 
@@ -406,6 +409,28 @@ static int bench(const cli *c)
     return finish(c, models[0], status, json, cli_show_bench);
 }
 
+static int pack(const cli *c)
+{
+    int64_t capacity, alignment;
+    char *json = NULL, *end;
+    const char *time = cli_get(c, "--time", "5");
+    int code = needs_output(c);
+    if (code != EBB_OK)
+        return code;
+    double seconds = strtod(time, &end);
+    if (end == time || *end != '\0' || !(seconds > 0) || seconds > 1e9)
+        return cli_usage("--time takes seconds above 0, not '%s'", time);
+    if (!cli_number(c, "--capacity", 0, 1, &capacity) ||
+        !cli_number(c, "--align", 1, 1, &alignment))
+        return EBB_USAGE;
+    const ebb_pack_csv_options options = {.alignment = (uint64_t)alignment,
+                                          .capacity = (uint64_t)capacity,
+                                          .time_ns = (int64_t)(seconds * 1e9) + 1};
+    const char *out = cli_has(c, "--dry-run") ? NULL : cli_get(c, "-o", NULL);
+    ebb_status status = ebb_pack_csv(c->files[0], out, &options, &json);
+    return finish(c, NULL, status, json, cli_show_pack);
+}
+
 static int version(const cli *c)
 {
     if (cli_has(c, "--json"))
@@ -440,6 +465,8 @@ const cli_verb cli_verbs[] = {
      (const char *const[]){MODEL, "--run", "--seed", "--backend", "--threads", "--json", NULL}, diff},
     {"bench", "[MODEL...] --calibrate -o COSTS", "measure what operators cost on this machine", 0, 8,
      (const char *const[]){"-o", "--calibrate", MODEL, STEP, RUN, "--steps", "--json", NULL}, bench},
+    {"pack", "INTERVALS.csv -o PACKED.csv", "give intervals offsets: columns id, lower, upper, size and perhaps offset", 1, 1,
+     (const char *const[]){"-o", "--capacity", "--time", "--align", "--dry-run", "--json", NULL}, pack},
     {"version", "", "the version", 0, 0, (const char *const[]){"--json", NULL}, version},
 };
 // clang-format on

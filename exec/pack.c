@@ -10,6 +10,7 @@
 #include "exec/pack/exact.h"
 #include "exec/pack/greedy.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
 
@@ -81,6 +82,14 @@ static bool is_fixed(const packer *p, size_t i)
     return p->options.fixed != NULL && p->options.fixed[i];
 }
 
+/* What to call it in an error. */
+static const char *name_of(const packer *p, size_t i, char text[48])
+{
+    bool line = p->options.lines != NULL;
+    (void)snprintf(text, 48, line ? "line %zu" : "interval %zu", line ? p->options.lines[i] : i);
+    return text;
+}
+
 static bool is_empty(const ebb_interval *v)
 {
     return v->lower == v->upper || v->size == 0;
@@ -90,27 +99,28 @@ static bool is_empty(const ebb_interval *v)
 static ebb_status check(packer *p)
 {
     uint64_t total = 0, alignment = p->options.alignment;
+    char name[48];
     p->first = UINT32_MAX;
     if (p->count >= UINT32_MAX)
         return ebb_error(EBB_REJECTED, "%zu intervals are too many to pack", p->count);
     for (size_t i = 0; i < p->count; i++) {
         const ebb_interval *v = &p->intervals[i];
         if (v->lower > v->upper)
-            return ebb_error(EBB_REJECTED,
-                             "interval %zu is reversed: it ends at %u and begins at %u", i,
-                             v->upper, v->lower);
+            return ebb_error(EBB_REJECTED, "%s is reversed: it ends at %u and begins at %u",
+                             name_of(p, i, name), v->upper, v->lower);
         uint64_t size;
         if (__builtin_add_overflow(v->size, alignment - 1, &size) ||
             __builtin_add_overflow(total, size, &total) || total > UINT64_MAX / 8)
-            return ebb_error(EBB_REJECTED, "interval %zu: the sizes together overflow", i);
+            return ebb_error(EBB_REJECTED, "%s: the sizes together overflow", name_of(p, i, name));
         if (is_fixed(p, i)) {
             if (v->offset % alignment != 0)
                 return ebb_error(EBB_REJECTED,
-                                 "interval %zu: its fixed offset %llu is no multiple of the "
-                                 "alignment %llu",
-                                 i, (unsigned long long)v->offset, (unsigned long long)alignment);
+                                 "%s: its fixed offset %llu is no multiple of the alignment %llu",
+                                 name_of(p, i, name), (unsigned long long)v->offset,
+                                 (unsigned long long)alignment);
             if (v->offset > UINT64_MAX / 8)
-                return ebb_error(EBB_REJECTED, "interval %zu: its fixed offset is too large", i);
+                return ebb_error(EBB_REJECTED, "%s: its fixed offset is too large",
+                                 name_of(p, i, name));
             p->any_fixed = true;
         }
         if (is_empty(v))
@@ -216,12 +226,13 @@ static ebb_status check_fixed(const packer *p)
     for (size_t i = 0; i < count; i++)
         for (size_t k = i + 1; k < count && list[k].at < list[i].at + list[i].bytes; k++)
             if (list[k].lower < list[i].upper && list[i].lower < list[k].upper) {
-                bool in_order = list[i].index < list[k].index;
+                uint32_t one = list[i].index, other = list[k].index;
+                char a[48], b[48];
                 return ebb_error(EBB_REJECTED,
-                                 "intervals %u and %u are alive together and their fixed offsets "
-                                 "overlap",
-                                 in_order ? list[i].index : list[k].index,
-                                 in_order ? list[k].index : list[i].index);
+                                 "%s: its fixed offset overlaps that of %s, and both are alive "
+                                 "together",
+                                 name_of(p, one > other ? one : other, a),
+                                 name_of(p, one > other ? other : one, b));
             }
     return NULL;
 }
@@ -255,21 +266,21 @@ static ebb_status ask(packer *p, uint64_t capacity, double share, ebb_verdict *v
 }
 
 /* First the bound itself, which is often met; then bisection between what is not known to be
- * reachable and what has been reached. */
+ * reachable and what has been reached; again with what is left of the budget. */
 static ebb_status bisect(packer *p, uint64_t enough)
 {
     ebb_verdict verdict;
-    uint64_t low = p->least;
-    EBB_TRY(ask(p, low, 0.4, &verdict));
-    while (p->height > enough && p->height > low && !ebb_budget_spent(&p->budget)) {
-        uint64_t middle = low + (p->height - low) / 2;
-        if (middle >= p->height)
-            break;
-        EBB_TRY(ask(p, middle, 0.25, &verdict));
-        if (verdict == EBB_GAVE_UP)
-            low = middle + 1; /* perhaps; nothing is proven */
-        else if (verdict == EBB_IMPOSSIBLE)
-            low = p->least;
+    while (p->height > enough && p->height > p->least && !ebb_budget_spent(&p->budget)) {
+        uint64_t low = p->least;
+        EBB_TRY(ask(p, low, 0.5, &verdict));
+        while (p->height > enough && p->height > low && !ebb_budget_spent(&p->budget)) {
+            uint64_t middle = low + (p->height - low) / 2;
+            EBB_TRY(ask(p, middle, 0.25, &verdict));
+            if (verdict == EBB_GAVE_UP)
+                low = middle + 1; /* perhaps; nothing is proven */
+            else if (verdict == EBB_IMPOSSIBLE)
+                low = p->least;
+        }
     }
     return NULL;
 }
@@ -288,6 +299,7 @@ static void take_greedy(packer *p)
     p->offsets = offsets;
 }
 
+/* Within so many steps, whatever is left. */
 static void search_locally(packer *p, uint64_t enough, uint64_t most_steps)
 {
     ebb_budget part = p->budget;
@@ -308,11 +320,30 @@ static uint64_t find_enough(const packer *p)
     return p->bound + (p->base + p->bound) / 2000; /* half a thousandth is not worth a second */
 }
 
+static ebb_status search_exactly(packer *p, uint64_t enough)
+{
+    if (p->options.capacity != 0 && enough >= p->least) {
+        ebb_verdict verdict;
+        EBB_TRY(ask(p, enough, 0.8, &verdict));
+        if (verdict != EBB_IMPOSSIBLE)
+            return NULL;
+        enough = p->least; /* then let us say how low it can be */
+    }
+    ebb_budget all = p->budget;
+    p->budget = ebb_budget_part(&all, 0.85);
+    ebb_status status = bisect(p, enough);
+    all.steps = p->budget.steps;
+    p->budget = all;
+    return status;
+}
+
 static ebb_status improve(packer *p, uint64_t enough)
 {
     bool exact = p->piece_count <= EBB_EXACT_MOST;
-    if (p->height <= enough || enough < p->bound)
-        return NULL; /* done, or no search can do it */
+    if (p->height <= enough)
+        return NULL;
+    if (enough < p->bound)
+        enough = p->bound; /* no search gets lower, and the lowest is worth knowing */
     if (p->options.time_ns == 0) {
         if (ebb_budget_spent(&p->budget))
             return NULL; /* where the orders alone take so long, no search gets anywhere */
@@ -320,19 +351,9 @@ static ebb_status improve(packer *p, uint64_t enough)
         p->budget.most = search_steps;
     }
     search_locally(p, enough, exact ? first_steps : UINT64_MAX);
-    if (exact && p->height > enough && p->options.capacity != 0) {
-        ebb_verdict verdict;
-        EBB_TRY(ask(p, enough, 0.8, &verdict));
-        if (verdict == EBB_IMPOSSIBLE)
-            return NULL;
-    } else if (exact && p->height > enough) {
-        ebb_budget all = p->budget;
-        p->budget = ebb_budget_part(&all, 0.7);
-        EBB_TRY(bisect(p, enough));
-        all.steps = p->budget.steps;
-        p->budget = all;
-    }
-    if (p->height > enough && p->height > p->least && exact)
+    if (exact && p->height > enough)
+        EBB_TRY(search_exactly(p, p->options.capacity != 0 ? find_enough(p) : enough));
+    if (exact && p->height > enough && p->height > p->least)
         search_locally(p, enough, UINT64_MAX);
     return p->offsets != NULL ? NULL : ebb_error_memory();
 }

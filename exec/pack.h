@@ -35,11 +35,12 @@ typedef struct ebb_packing {
 } ebb_packing;
 
 typedef struct ebb_pack_options {
-    uint64_t alignment; /* of offsets; 0: 1 */
-    uint64_t capacity;  /* stop as soon as it is met; 0: as low as can be */
-    const bool *fixed;  /* by interval: its offset is given and stays; NULL: none */
-    int64_t time_ns;    /* search so long by the clock; 0: by counted steps, so that the same
-                           input gives the same offsets everywhere, in a fraction of a second */
+    uint64_t alignment;  /* of offsets; 0: 1 */
+    uint64_t capacity;   /* stop as soon as it is met; 0: as low as can be */
+    const bool *fixed;   /* by interval: its offset is given and stays; NULL: none */
+    const size_t *lines; /* by interval: its line in a file, for errors; NULL: its index is said */
+    int64_t time_ns;     /* search so long by the clock; 0: by counted steps, so that the same
+                            input gives the same offsets everywhere, in a fraction of a second */
 } ebb_pack_options;
 
 /* Fills offsets, multiples of the alignment; those of empty intervals are 0. EBB_REJECTED for a

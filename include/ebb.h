@@ -136,6 +136,24 @@ EBB_API ebb_status ebb_calibrate(ebb_model *const *models, size_t count,
                                  const ebb_calibrate_options *options, const char *path,
                                  char **json);
 
+/* ---- packing: intervals in, offsets out, as the arena is packed ---- */
+
+typedef struct ebb_pack_csv_options {
+    uint64_t alignment; /* of offsets, in bytes; 0: 1 */
+    uint64_t capacity;  /* bytes; stop as soon as it is met; 0: as low as can be */
+    int64_t time_ns;    /* search at most so long; 0: a fraction of a second of counted steps, with
+                           the same result on every machine */
+} ebb_pack_csv_options;
+
+/* Reads the CSV file `in` with the columns id, lower, upper, size and perhaps offset, found by name
+ * in its first line: an interval of `size` bytes is alive at positions lower .. upper - 1; where an
+ * offset is given it is kept. Writes `out` (NULL: nothing), whole or not at all: the same rows, all
+ * with offsets such that no two alive together overlap. options: NULL for all zero. A report as
+ * JSON if json is not NULL. EBB_REJECTED names the line of what is wrong; EBB_NO_PLAN: the capacity
+ * was not met, and whether it is proven that it cannot be. */
+EBB_API ebb_status ebb_pack_csv(const char *in, const char *out,
+                                const ebb_pack_csv_options *options, char **json);
+
 /* ---- weights ---- */
 
 /* Draws values for initializers by the model's own initialization graph. A seed of 0 keeps its own.

@@ -308,6 +308,30 @@ static void trained_weights_go_back_into_the_export(void **state)
     says("inspect trained.onnx", 0, "IR 8, opset 17, 22 nodes");
 }
 
+static void intervals_are_packed(void **state)
+{
+    (void)state;
+    static const char intervals[] = "id,lower,upper,size\na,0,4,100\nb,2,6,50\n";
+    static const char reversed[] = "id,lower,upper,size\na,0,4,100\nb,6,2,50\n";
+    write_text("in.csv", intervals, sizeof intervals - 1);
+    write_text("reversed.csv", reversed, sizeof reversed - 1);
+    says("pack in.csv -o packed.csv", 0, "proven: no packing is lower");
+    assert_true(exists("packed.csv"));
+    says("pack packed.csv -o again.csv --capacity 150", 0, "height 150 bytes");
+    same_file("packed.csv", "again.csv");
+    says("pack in.csv --dry-run --json --align 64", 0, "\"height_bytes\": 164");
+    says("pack in.csv", 2, "-o FILE");
+    says("pack in.csv -o x.csv --capacity 1.5", 2, "--capacity takes a whole number");
+    says("pack in.csv -o x.csv --capacity -3", 2, "--capacity takes a whole number");
+    says("pack in.csv -o x.csv --align 0", 2, "--align takes a whole number");
+    says("pack in.csv -o x.csv --time soon", 2, "--time takes seconds");
+    says("pack in.csv -o x.csv --time 0", 2, "--time takes seconds");
+    says("pack in.csv -o x.csv --capacity 149", 3, "the lowest found takes 150");
+    says("pack reversed.csv -o x.csv", 6, "reversed.csv: line 3: the interval is reversed");
+    says("pack nowhere.csv -o x.csv", 8, "nowhere.csv");
+    assert_false(exists("x.csv"));
+}
+
 static int make_folder(void **state)
 {
     (void)state;
@@ -339,6 +363,7 @@ int main(void)
         cmocka_unit_test(training_resumes_byte_for_byte),
         cmocka_unit_test(a_checkpoint_of_another_run_is_refused),
         cmocka_unit_test(trained_weights_go_back_into_the_export),
+        cmocka_unit_test(intervals_are_packed),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }

@@ -9,6 +9,7 @@
 #include <time.h>
 
 #include "exec/pack.h"
+#include "exec/pack/exact.h"
 
 static const ebb_pack_options by_64 = {.alignment = 64};
 static uint64_t random_state;
@@ -136,6 +137,246 @@ static void ten_thousand_intervals_are_quick(void **state)
     ebb_arena_fini(&arena);
 }
 
+/* ---- against brute force ---- */
+
+enum { TINY = 7 };
+
+typedef struct tiny {
+    ebb_piece pieces[TINY];
+    uint64_t offsets[TINY];
+    bool placed[TINY];
+    int count;
+    uint64_t alignment, best;
+} tiny;
+
+static bool collide(const tiny *t, int i, uint64_t offset, int j)
+{
+    const ebb_piece *x = &t->pieces[i], *y = &t->pieces[j];
+    uint64_t other = y->fixed ? y->at : t->offsets[j];
+    return x->lower < y->upper && y->lower < x->upper && offset < other + y->bytes &&
+           other < offset + x->bytes;
+}
+
+/* Every order of placing each at its lowest place: the lowest packing is among them. */
+static void try_every_order(tiny *t, int done, uint64_t height)
+{
+    if (height >= t->best)
+        return;
+    if (done == t->count) {
+        t->best = height;
+        return;
+    }
+    for (int i = 0; i < t->count; i++) {
+        uint64_t offset = t->pieces[i].fixed ? t->pieces[i].at : 0;
+        if (t->placed[i])
+            continue;
+        for (int j = 0; j < t->count && !t->pieces[i].fixed; j++)
+            if (j != i && (t->placed[j] || t->pieces[j].fixed) && collide(t, i, offset, j)) {
+                offset += t->alignment;
+                j = -1; /* all of them again, one step higher */
+            }
+        uint64_t end = offset + t->pieces[i].bytes;
+        t->placed[i] = true;
+        t->offsets[i] = offset;
+        try_every_order(t, done + 1, end > height ? end : height);
+        t->placed[i] = false;
+        if (t->pieces[i].fixed)
+            return; /* its turn makes no difference */
+    }
+}
+
+static void draw_tiny(tiny *t)
+{
+    static const uint64_t alignments[] = {1, 1, 2, 4};
+    *t = (tiny){.count = 1 + (int)draw(TINY), .alignment = alignments[draw(4)], .best = 1000};
+    uint32_t positions = 3 + draw(8), sizes = 1 + draw(9);
+    bool with_fixed = draw(3) == 0;
+    for (int i = 0; i < t->count; i++) {
+        uint32_t lower = draw(positions);
+        uint64_t bytes = 1 + draw(sizes);
+        ebb_piece *z = &t->pieces[i];
+        *z = (ebb_piece){.lower = lower,
+                         .upper = lower + 1 + draw(positions),
+                         .size = (bytes + t->alignment - 1) / t->alignment * t->alignment,
+                         .bytes = bytes,
+                         .index = (uint32_t)i};
+        if (!with_fixed || draw(3) != 0)
+            continue;
+        z->at = draw(12) * t->alignment;
+        z->fixed = true;
+        for (int j = 0; j < i; j++)
+            if (t->pieces[j].fixed && collide(t, i, z->at, j))
+                z->fixed = false;
+        z->at = z->fixed ? z->at : 0;
+    }
+    try_every_order(t, 0, 0);
+}
+
+static void check_tiny(const tiny *t, const uint64_t *offsets, uint64_t capacity)
+{
+    for (int i = 0; i < t->count; i++) {
+        const ebb_piece *x = &t->pieces[i];
+        assert_true(offsets[i] + x->bytes <= capacity);
+        assert_int_equal(offsets[i] % t->alignment, 0);
+        assert_true(!x->fixed || offsets[i] == x->at);
+        for (int j = 0; j < i; j++) {
+            const ebb_piece *y = &t->pieces[j];
+            if (x->lower < y->upper && y->lower < x->upper)
+                assert_true(offsets[i] >= offsets[j] + y->bytes ||
+                            offsets[j] >= offsets[i] + x->bytes);
+        }
+    }
+}
+
+static void exact_search_agrees_with_brute_force(void **state)
+{
+    (void)state;
+    random_state = 11;
+    for (int round = 0; round < 3000; round++) {
+        tiny t;
+        draw_tiny(&t);
+        for (uint64_t capacity = t.best - 1; capacity <= t.best + 1; capacity++) {
+            uint64_t offsets[TINY];
+            ebb_budget budget = {.most = UINT64_MAX};
+            ebb_verdict verdict;
+            assert_null(ebb_pack_exact(&verdict, offsets, t.pieces, (uint32_t)t.count, t.alignment,
+                                       capacity, &budget));
+            assert_int_equal(verdict, capacity < t.best ? EBB_IMPOSSIBLE : EBB_FOUND);
+            if (verdict == EBB_FOUND)
+                check_tiny(&t, offsets, capacity);
+        }
+    }
+}
+
+static void small_instances_are_packed_as_low_as_can_be(void **state)
+{
+    (void)state;
+    random_state = 12;
+    for (int round = 0; round < 1000; round++) {
+        tiny t;
+        ebb_interval v[TINY];
+        bool fixed[TINY];
+        uint64_t offsets[TINY];
+        ebb_arena arena = {0};
+        ebb_packing p;
+        draw_tiny(&t);
+        for (int i = 0; i < t.count; i++) {
+            const ebb_piece *z = &t.pieces[i];
+            v[i] = (ebb_interval){z->lower, z->upper, z->bytes, z->at};
+            fixed[i] = z->fixed;
+        }
+        ebb_pack_options options = {.alignment = t.alignment, .fixed = fixed};
+        assert_null(ebb_pack(&p, v, (size_t)t.count, &options, &arena));
+        assert_int_equal(p.height, t.best);
+        assert_true(p.proven && p.least == t.best && p.lower_bound <= t.best && p.fits);
+        for (int i = 0; i < t.count; i++)
+            offsets[i] = v[i].offset;
+        check_tiny(&t, offsets, p.height);
+        options.capacity = t.best - 1; /* 0 would mean none */
+        if (options.capacity != 0) {
+            assert_null(ebb_pack(&p, v, (size_t)t.count, &options, &arena));
+            assert_true(!p.fits && p.least > options.capacity);
+        }
+        ebb_arena_fini(&arena);
+    }
+}
+
+/* A rectangle of positions x bytes is cut at random: the bound can be met, and no order meets it.
+ */
+static size_t cut_rectangle(ebb_interval *v, size_t count, uint32_t positions, uint64_t bytes)
+{
+    size_t n = 1;
+    v[0] = (ebb_interval){0, positions, bytes, 0};
+    while (n < count) {
+        size_t i = draw((uint32_t)n);
+        ebb_interval *a = &v[i], b = *a;
+        if (draw(2) == 0 && a->upper - a->lower > 1) {
+            a->upper = b.lower = a->lower + 1 + draw(a->upper - a->lower - 1);
+            v[n++] = b;
+        } else if (a->size > 1) {
+            a->size = 1 + draw((uint32_t)a->size - 1);
+            b.size -= a->size;
+            v[n++] = b;
+        }
+    }
+    return n;
+}
+
+static void what_orders_miss_is_found_by_exact_search(void **state)
+{
+    (void)state;
+    int exact = 0;
+    random_state = 21;
+    for (int round = 0; round < 8; round++) {
+        ebb_interval v[80];
+        size_t count = cut_rectangle(v, 80, 120, 1024);
+        ebb_packing p = pack(v, count, 1);
+        assert_int_equal(p.lower_bound, 1024);
+        assert_int_equal(p.height, 1024);
+        assert_true(p.proven);
+        exact += strcmp(p.method, "exact search") == 0;
+    }
+    assert_true(exact >= 4);
+}
+
+static void a_capacity_is_met_or_said_to_be_missed(void **state)
+{
+    (void)state;
+    static ebb_interval v[300];
+    ebb_arena arena = {0};
+    ebb_packing p;
+    random_state = 5;
+    for (size_t i = 0; i < 300; i++) {
+        uint32_t lower = draw(100);
+        v[i] = (ebb_interval){lower, lower + 1 + draw(30), 64 * (1 + (uint64_t)draw(1000)), 0};
+    }
+    ebb_pack_options options = {.alignment = 64};
+    assert_null(ebb_pack(&p, v, 300, &options, &arena));
+    uint64_t bound = p.lower_bound;
+    options.capacity = bound * 3;
+    assert_null(ebb_pack(&p, v, 300, &options, &arena));
+    assert_true(p.fits && p.height <= options.capacity);
+    check_places(v, 300, &p, 64);
+    options.capacity = bound - 64;
+    assert_null(ebb_pack(&p, v, 300, &options, &arena));
+    assert_true(!p.fits && p.least > options.capacity);
+    check_places(v, 300, &p, 64);
+    ebb_arena_fini(&arena);
+}
+
+static void sizes_beyond_32_bits_are_packed(void **state)
+{
+    (void)state;
+    ebb_interval v[40];
+    random_state = 31;
+    size_t count = cut_rectangle(v, 40, 60, 1024);
+    for (size_t i = 0; i < count; i++)
+        v[i].size = (v[i].size << 44) + i; /* no common divisor, 2^54 in all */
+    ebb_packing p = pack(v, count, 1);
+    assert_true((double)p.height <= 1.001 * (double)p.lower_bound);
+}
+
+static void a_lack_of_memory_is_said(void **state)
+{
+    (void)state;
+    int failed = 0;
+    for (long n = 1;; n++) {
+        static ebb_interval v[1000]; /* enough to ask for memory more than once */
+        ebb_arena arena = {0};
+        ebb_packing p;
+        random_state = 21;
+        size_t count = cut_rectangle(v, 1000, 4000, 1 << 20);
+        ebb_alloc_fail_after(n);
+        ebb_status status = ebb_pack(&p, v, count, NULL, &arena);
+        ebb_alloc_fail_after(0);
+        ebb_arena_fini(&arena);
+        if (status == NULL)
+            break;
+        failed++;
+    }
+    assert_true(failed > 1);
+}
+
 static void wrong_intervals_are_refused(void **state)
 {
     (void)state;
@@ -152,6 +393,31 @@ static void wrong_intervals_are_refused(void **state)
     ebb_arena_fini(&arena);
 }
 
+static void refused(ebb_interval a, ebb_interval b, const char *words)
+{
+    static const bool fixed[] = {true, true};
+    static const size_t lines[] = {2, 5};
+    const ebb_pack_options options = {.alignment = 64, .fixed = fixed, .lines = lines};
+    ebb_interval v[] = {a, b};
+    ebb_arena arena = {0};
+    ebb_packing p;
+    ebb_status status = ebb_pack(&p, v, 2, &options, &arena);
+    assert_int_equal(ebb_status_code(status), EBB_REJECTED);
+    if (strstr(ebb_status_text(status), words) == NULL)
+        fail_msg("'%s' does not say '%s'", ebb_status_text(status), words);
+    ebb_arena_fini(&arena);
+}
+
+static void wrong_fixed_offsets_are_refused(void **state)
+{
+    (void)state;
+    const ebb_interval a = {0, 4, 100, 0};
+    refused(a, (ebb_interval){3, 5, 10, 64}, "line 5: its fixed offset overlaps that of line 2");
+    refused((ebb_interval){3, 5, 10, 64}, a, "line 5: its fixed offset overlaps that of line 2");
+    refused(a, (ebb_interval){5, 6, 10, 100}, "line 5: its fixed offset 100 is no multiple");
+    refused(a, (ebb_interval){5, 6, 10, UINT64_MAX - 63}, "line 5: its fixed offset is too large");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -160,7 +426,14 @@ int main(void)
         cmocka_unit_test(training_steps_come_within_one_percent),
         cmocka_unit_test(the_same_input_gives_the_same_offsets),
         cmocka_unit_test(ten_thousand_intervals_are_quick),
+        cmocka_unit_test(exact_search_agrees_with_brute_force),
+        cmocka_unit_test(small_instances_are_packed_as_low_as_can_be),
+        cmocka_unit_test(what_orders_miss_is_found_by_exact_search),
+        cmocka_unit_test(a_capacity_is_met_or_said_to_be_missed),
+        cmocka_unit_test(sizes_beyond_32_bits_are_packed),
+        cmocka_unit_test(a_lack_of_memory_is_said),
         cmocka_unit_test(wrong_intervals_are_refused),
+        cmocka_unit_test(wrong_fixed_offsets_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
