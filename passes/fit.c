@@ -5,7 +5,8 @@
  *
  * 1. Variants. Passes make offers (ebb_offered): here are so many bytes less, for so much time. The
  *    step as it is, the step with the offers that cost next to nothing, and the step with all of
- *    them, are variants. `allow` says how exact an offer must be.
+ *    them, are variants; so is, where rounding is allowed, the step in parts of its batch. `allow`
+ *    says how exact an offer must be.
  * 2. Frontiers. For each variant the search planner finds what each budget costs, in recomputation
  *    (planners/search.h), on the list as it stands and on a list in a better order.
  * 3. Choice. Of all points, the cheapest whose arena, tried on a copy as the executor would lay it
@@ -18,6 +19,7 @@
  * Exact as long as `allow` is exact.
  */
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "passes/common.h"
@@ -25,12 +27,10 @@
 #include "passes/planners/search.h"
 #include "passes/trial.h"
 
-enum { VARIANTS = 3, PINNED = 4 };
+enum { VARIANTS = 8, PINNED = 4 };
 
-/* Offers below this price count as next to nothing: it is what copying a byte twice costs. */
-static const double cheap_ns_per_byte = 0.2;
-
-typedef struct wish { /* how a variant decides */
+typedef struct wish { /* how a variant is made */
+    int parts;
     double most_ns_per_byte;
     size_t heard, taken;
     uint64_t saved_bytes;
@@ -63,6 +63,16 @@ typedef struct joint {
 
 /* ---- variants ---- */
 
+/* The offers that a variant takes, and in how many parts it computes the batch. */
+static const struct recipe {
+    int parts;
+    double most_ns_per_byte;
+} recipes[] = {
+    {1, -INFINITY}, {1, 0.2 /* copying a byte twice */},
+    {1, INFINITY},  {2, INFINITY},
+    {4, INFINITY},  {8, INFINITY},
+};
+
 static bool decide(void *context, const ebb_pass *pass, ebb_node site, const ebb_offer *offer)
 {
     wish *w = context;
@@ -77,46 +87,61 @@ static bool decide(void *context, const ebb_pass *pass, ebb_node site, const ebb
     return true;
 }
 
-/* Lets every pass that makes offers work on g, as the wish decides. */
-static ebb_status take_offers(joint *j, ebb_graph *g, wish *w)
+/* Makes g as the wish says: in parts, then every pass that makes offers. *fits: false where the
+ * batch cannot be divided so. */
+static ebb_status take_offers(joint *j, ebb_graph *g, wish *w, bool *made)
 {
     size_t count;
     const ebb_pass *const *roll = ebb_passes(&count);
+    ebb_report report;
+    char parts[16];
+    (void)snprintf(parts, sizeof parts, "%d", w->parts);
+    const struct ebb_option_value in_parts[] = {{"parts", parts}, {NULL, NULL}};
     w->heard = w->taken = 0;
     w->saved_bytes = 0;
-    for (size_t i = 0; i < count; i++) {
-        ebb_report report;
-        if (!roll[i]->offers || roll[i]->exactness > j->allowed)
-            continue;
-        EBB_TRY(ebb_pipeline_one(g, roll[i], decide, w, j->e->scratch, &report));
+    *made = true;
+    if (w->parts > 1) {
+        EBB_TRY(ebb_pipeline_one(g, &ebb_pass_micro_batch, in_parts, NULL, NULL, j->e->scratch,
+                                 &report));
+        *made = report.applied > 0;
     }
-    ebb_report report;
-    return ebb_pipeline_one(g, &ebb_pass_drop_saves, NULL, NULL, j->e->scratch, &report);
+    for (size_t i = 0; i < count && *made; i++)
+        if (roll[i]->offers && roll[i]->exactness <= j->allowed)
+            EBB_TRY(ebb_pipeline_one(g, roll[i], NULL, decide, w, j->e->scratch, &report));
+    return ebb_pipeline_one(g, &ebb_pass_drop_saves, NULL, NULL, NULL, j->e->scratch, &report);
 }
 
-static ebb_status make_variant(joint *j, double most_ns_per_byte)
+static bool is_new(const joint *j, const variant *v)
+{
+    for (const variant *other = j->variants; other != v; other++)
+        if (other->wish.taken == v->wish.taken && other->wish.parts == v->wish.parts)
+            return false; // the same decisions, the same graph
+    return true;
+}
+
+static ebb_status make_variant(joint *j, const struct recipe *r, uint64_t steps)
 {
     variant *v = &j->variants[j->variant_count];
-    *v = (variant){.wish = {.most_ns_per_byte = most_ns_per_byte}};
-    j->variant_count++;
+    bool made;
+    *v = (variant){.wish = {.parts = r->parts, .most_ns_per_byte = r->most_ns_per_byte}};
     EBB_TRY(ebb_model_copy(&v->model, j->e->g->model));
-    ebb_graph *g = v->model->graph;
-    EBB_TRY(take_offers(j, g, &v->wish));
-    for (size_t i = 0; i + 1 < j->variant_count; i++)
-        if (j->variants[i].wish.taken == v->wish.taken) { // the same decisions, the same graph
-            ebb_model_free(v->model);
-            j->variant_count--;
-            return NULL;
-        }
-    EBB_TRY(ebb_trial_weigh(&v->trial, j->e->scratch, g, j->backend));
-    return ebb_remat_frontier_find(&v->frontier, &v->trial.source.problem, j->steps, j->e->scratch);
+    ebb_status status = take_offers(j, v->model->graph, &v->wish, &made);
+    if (status != NULL || !made || !is_new(j, v)) {
+        ebb_model_free(v->model);
+        return status;
+    }
+    j->variant_count++;
+    EBB_TRY(ebb_trial_weigh(&v->trial, j->e->scratch, v->model->graph, j->backend));
+    return ebb_remat_frontier_find(&v->frontier, &v->trial.source.problem, steps, j->e->scratch);
 }
 
 static ebb_status make_variants(joint *j)
 {
-    EBB_TRY(make_variant(j, -INFINITY));
-    EBB_TRY(make_variant(j, cheap_ns_per_byte));
-    return make_variant(j, INFINITY);
+    size_t count = sizeof recipes / sizeof *recipes;
+    for (size_t i = 0; i < count; i++)
+        if (recipes[i].parts == 1 || j->allowed >= EBB_ROUNDING)
+            EBB_TRY(make_variant(j, &recipes[i], j->steps / 4));
+    return NULL;
 }
 
 /* ---- choices ---- */
@@ -237,7 +262,8 @@ static ebb_status apply(joint *j, const choice *c, const ebb_trial *before)
     wish w = c->v->wish;
     ebb_trial now;
     size_t copies;
-    EBB_TRY(take_offers(j, e->g, &w));
+    bool made;
+    EBB_TRY(take_offers(j, e->g, &w, &made));
     EBB_TRY(ebb_trial_weigh(&now, e->scratch, e->g, j->backend));
     if (now.source.problem.op_count != c->v->trial.source.problem.op_count)
         return ebb_error(EBB_VERIFY, "the offers taken on the graph are not those on its copy");
@@ -246,6 +272,8 @@ static ebb_status apply(joint *j, const choice *c, const ebb_trial *before)
         ebb_found(e);
         ebb_applied(e);
     }
+    if (w.parts > 1)
+        EBB_TRY(ebb_note(e, "the batch is computed in %d parts", w.parts));
     EBB_TRY(ebb_note(e,
                      "%llu -> %llu bytes, estimated time %.3f times: %zu nodes run again, %zu of "
                      "%zu offers taken",

@@ -281,10 +281,19 @@ ebb_status ebb_pipeline_mark(ebb_graph *g)
     return status;
 }
 
-ebb_status ebb_pipeline_one(ebb_graph *g, const ebb_pass *pass, ebb_decides decides, void *context,
-                            ebb_arena *keep, ebb_report *report)
+ebb_status ebb_pipeline_one(ebb_graph *g, const ebb_pass *pass,
+                            const struct ebb_option_value *options, ebb_decides decides,
+                            void *context, ebb_arena *keep, ebb_report *report)
 {
-    const stage s = {.pass = pass};
+    stage s = {.pass = pass};
+    for (; options != NULL && options[s.option_count].name != NULL; s.option_count++)
+        ;
+    struct ebb_option_value *list = EBB_NEW(keep, struct ebb_option_value, s.option_count + 1);
+    if (list == NULL)
+        return ebb_error_memory();
+    if (s.option_count > 0)
+        memcpy(list, options, s.option_count * sizeof *list);
+    s.options = list;
     *report = (ebb_report){.pass = pass->name, .exactness = pass->exactness};
     EBB_TRY(run_pass(g, &s, decides, context, keep, report));
     (void)ebb_graph_sweep(g);

@@ -31,10 +31,11 @@ ebb_status ebb_pipeline_run(ebb_model *model, const char *pipeline,
 typedef bool (*ebb_decides)(void *context, const ebb_pass *pass, ebb_node site,
                             const ebb_offer *offer);
 
-/* One pass with its default options on g, then the sweep and inference that follow any pass. Marks
- * of shared memory must be off. The report is in keep's memory. */
-ebb_status ebb_pipeline_one(ebb_graph *g, const ebb_pass *pass, ebb_decides decides, void *context,
-                            ebb_arena *keep, ebb_report *report);
+/* One pass on g, then the sweep and inference that follow any pass. options: ends with a NULL name;
+ * NULL: the defaults. Marks of shared memory must be off. The report is in keep's memory. */
+ebb_status ebb_pipeline_one(ebb_graph *g, const ebb_pass *pass,
+                            const struct ebb_option_value *options, ebb_decides decides,
+                            void *context, ebb_arena *keep, ebb_report *report);
 /* Marks of shared memory, as the alias pass puts them; and none. */
 ebb_status ebb_pipeline_mark(ebb_graph *g);
 void ebb_pipeline_unmark(ebb_graph *g);

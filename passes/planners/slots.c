@@ -215,19 +215,27 @@ uint32_t ebb_slots_death(const ebb_slots *s, uint32_t v, uint32_t slot)
 
 /* ---- the inside of a slot ---- */
 
-/* Is position i of the list the last in the slot that reads v, and does v's copy die in it? */
-static bool dies_at(const ebb_slots *s, uint32_t v, uint32_t slot, const ebb_slots_list *list,
-                    uint32_t i)
+/* Fills read_last for the values read in this list. */
+static void find_last_reads(ebb_slots *s, const ebb_slots_list *list)
 {
-    if (ebb_slots_death(s, v, slot) != slot || (s->p->values[v].stays && slot + 1 == s->slot_count))
-        return false;
-    for (uint32_t j = i + 1; j < list->count; j++) {
-        const ebb_remat_op *o = &s->p->ops[list->op[j]];
-        for (uint32_t k = 0; k < o->in_count; k++)
-            if (o->in[k] == v)
-                return false;
+    s->stamp++;
+    for (uint32_t i = 0; i < list->count; i++) {
+        const ebb_remat_op *o = &s->p->ops[list->op[i]];
+        s->work += 1 + o->in_count + o->out_count;
+        for (uint32_t k = 0; k < o->in_count; k++) {
+            s->read_stamp[o->in[k]] = s->stamp;
+            s->read_last[o->in[k]] = i;
+        }
     }
-    return true;
+}
+
+/* Does v's copy die in this slot, with nothing after position i of the list that reads it? */
+static bool dies_at(const ebb_slots *s, uint32_t v, uint32_t slot, uint32_t i)
+{
+    if (s->read_stamp[v] == s->stamp && s->read_last[v] > i)
+        return false;
+    return ebb_slots_death(s, v, slot) == slot &&
+           !(s->p->values[v].stays && slot + 1 == s->slot_count);
 }
 
 static int64_t taken_over(const ebb_slots *s, uint32_t slot, const ebb_slots_list *list, uint32_t i)
@@ -241,7 +249,7 @@ static int64_t taken_over(const ebb_slots *s, uint32_t slot, const ebb_slots_lis
             if ((taken >> j & 1) != 0 &&
                 (o->over[j].out == o->over[k].out || o->over[j].in == o->over[k].in))
                 free = false;
-        if (!free || !dies_at(s, o->over[k].in, slot, list, i))
+        if (!free || !dies_at(s, o->over[k].in, slot, i))
             continue;
         taken |= UINT64_C(1) << k;
         bytes += (int64_t)s->p->values[o->over[k].out].bytes;
@@ -253,17 +261,17 @@ static int64_t walk(ebb_slots *s, uint32_t slot)
 {
     const ebb_slots_list *list = &s->lists[slot];
     int64_t now = 0, most = 0;
-    s->work += list->count * (list->count > 8 ? 4u : 1u);
+    find_last_reads(s, list);
     for (uint32_t i = 0; i < list->count; i++) {
         const ebb_remat_op *o = &s->p->ops[list->op[i]];
         for (uint32_t k = 0; k < o->out_count; k++)
             now += (int64_t)s->p->values[o->out[k]].bytes;
         most = larger(most, now + (int64_t)o->workspace - taken_over(s, slot, list, i));
         for (uint32_t k = 0; k < o->in_count; k++)
-            if (dies_at(s, o->in[k], slot, list, i))
+            if (dies_at(s, o->in[k], slot, i))
                 now -= (int64_t)s->p->values[o->in[k]].bytes;
         for (uint32_t k = 0; k < o->out_count; k++)
-            if (dies_at(s, o->out[k], slot, list, i))
+            if (dies_at(s, o->out[k], slot, i))
                 now -= (int64_t)s->p->values[o->out[k]].bytes;
     }
     return most;
@@ -441,8 +449,11 @@ ebb_status ebb_slots_make(ebb_slots *s, const ebb_remat_problem *problem, ebb_ar
     s->more = EBB_NEW(arena, int64_t, 2 * (size_t)s->leaves);
     s->dirty = EBB_NEW(arena, uint32_t, s->slot_count);
     s->is_dirty = EBB_NEW(arena, bool, s->slot_count);
+    s->read_last = EBB_NEW(arena, uint32_t, (size_t)values + 1);
+    s->read_stamp = EBB_NEW(arena, uint32_t, (size_t)values + 1);
     if (s->runs == NULL || s->lists == NULL || s->input_death == NULL || s->inside == NULL ||
-        s->most == NULL || s->more == NULL || s->dirty == NULL || s->is_dirty == NULL)
+        s->most == NULL || s->more == NULL || s->dirty == NULL || s->is_dirty == NULL ||
+        s->read_last == NULL || s->read_stamp == NULL)
         return ebb_error_memory();
     /* Leaves beyond the last slot are never the fullest. */
     for (uint32_t leaf = s->leaves; leaf-- > 1;)

@@ -53,6 +53,7 @@ typedef struct ebb_slots {
     uint32_t *dirty; /* slots whose inside is to be walked through again */
     uint32_t dirty_count;
     bool *is_dirty;
+    uint32_t *read_last, *read_stamp, stamp; /* by value: in the walk, the last that reads it */
     ebb_slots_change *log;
     size_t log_count, log_capacity;
     uint64_t work; /* counts what was done, in tenths of a microsecond or so */
