@@ -105,6 +105,7 @@ static const char *make_sum_of_products(ebb_dnnl_plan *plan, const ebb_geometry 
     if (why != NULL)
         return why;
     plan->repeat = w->batch;
+    plan->port[2].adds = true;
     plan->port[0].step = (size_t)(M * V) * sizeof(float);
     plan->port[1].step = (size_t)(C * V) * sizeof(float);
     return NULL;
@@ -181,6 +182,18 @@ static const char *bias_of(dnnl_memory_desc_t *md, const ebb_call *call, int64_t
     return NULL;
 }
 
+/* The threads divide images, blocks of 16 channels and, except for dW, rows among themselves. A dW
+ * of few blocks wants an image for each thread that is left over. */
+static int64_t least_images(const ebb_call *call, const ebb_geometry *w)
+{
+    if (call->op != EBB_OP_CONV_WEIGHT_GRAD)
+        return 1;
+    int64_t blocks = (w->wide_channels / w->groups + 15) / 16;
+    blocks *= (w->narrow_channels / w->groups + 15) / 16;
+    blocks *= w->groups; // a channel count below its type's limit: no overflow
+    return (ebb_threads() + blocks - 1) / blocks;
+}
+
 static const char *make_direct(ebb_dnnl_plan *plan, const ebb_call *call, const ebb_geometry *w,
                                const form *f)
 {
@@ -202,27 +215,28 @@ static const char *make_direct(ebb_dnnl_plan *plan, const ebb_call *call, const 
         return why;
     ebb_dnnl_any(&weight, f->weight_rank, f->weight_dims);
     ebb_dnnl_plain(&weight_outer, f->weight_rank, f->weight_dims);
+    plan->least_images = least_images(call, w);
     if (call->op == EBB_OP_CONV) {
         why = describe_forward(plan, &a, &wide, &weight, biased ? &bias : NULL, &narrow);
         if (why == NULL)
-            why = ebb_dnnl_add(plan, DNNL_ARG_SRC, false, 0, &wide_outer);
+            why = ebb_dnnl_add_images(plan, DNNL_ARG_SRC, false, 0, &wide_outer);
         if (why == NULL)
             why = ebb_dnnl_add(plan, DNNL_ARG_WEIGHTS, false, 1, &weight_outer);
         if (why == NULL && biased)
             why = ebb_dnnl_add(plan, DNNL_ARG_BIAS, false, 2, &bias);
-        return why != NULL ? why : ebb_dnnl_add(plan, DNNL_ARG_DST, true, 0, &narrow_outer);
+        return why != NULL ? why : ebb_dnnl_add_images(plan, DNNL_ARG_DST, true, 0, &narrow_outer);
     }
     bool by_data = call->op == EBB_OP_CONV_TRANSPOSE;
     why = describe_backward(plan, &a, by_data, &wide, &weight, &narrow);
     if (why == NULL)
-        why = ebb_dnnl_add(plan, DNNL_ARG_DIFF_DST, false, 0, &narrow_outer);
+        why = ebb_dnnl_add_images(plan, DNNL_ARG_DIFF_DST, false, 0, &narrow_outer);
     if (why == NULL && by_data)
         why = ebb_dnnl_add(plan, DNNL_ARG_WEIGHTS, false, 1, &weight_outer);
     if (why == NULL && !by_data)
-        why = ebb_dnnl_add(plan, DNNL_ARG_SRC, false, 1, &wide_outer);
+        why = ebb_dnnl_add_images(plan, DNNL_ARG_SRC, false, 1, &wide_outer);
     if (why != NULL)
         return why;
-    return by_data ? ebb_dnnl_add(plan, DNNL_ARG_DIFF_SRC, true, 0, &wide_outer)
+    return by_data ? ebb_dnnl_add_images(plan, DNNL_ARG_DIFF_SRC, true, 0, &wide_outer)
                    : ebb_dnnl_add(plan, DNNL_ARG_DIFF_WEIGHTS, true, 0, &weight_outer);
 }
 

@@ -201,10 +201,19 @@ const char *ebb_dnnl_add(ebb_dnnl_plan *plan, int arg, bool output, uint32_t ind
     return NULL;
 }
 
+const char *ebb_dnnl_add_images(ebb_dnnl_plan *plan, int arg, bool output, uint32_t index,
+                                const dnnl_memory_desc_t *outer)
+{
+    const char *why = ebb_dnnl_add(plan, arg, output, index, outer);
+    if (why == NULL)
+        plan->port[plan->count - 1].images = true;
+    return why;
+}
+
 /* The reorder that a copied operand needs; NULL where oneDNN refuses. */
 static dnnl_primitive_desc_t reorder_of(const ebb_dnnl_port *port)
 {
-    dnnl_primitive_attr_t attr = ebb_dnnl_attr(1.0f);
+    dnnl_primitive_attr_t attr = port->adds ? ebb_dnnl_attr_adding() : ebb_dnnl_attr(1.0f);
     dnnl_primitive_desc_t reorder = NULL;
     if (attr == NULL)
         return NULL;
@@ -251,14 +260,123 @@ static void drop(ebb_dnnl_plan *plan)
     plan->descriptor = NULL;
 }
 
-static const char *make_plan(ebb_dnnl_plan *plan, const ebb_call *call, ebb_dnnl_make make)
+/* ---- parts ---- */
+
+/* Copies of more bytes than this are made part by part. On the shapes of VGG-16 and ResNet-50, 16,
+ * 32 and 64 MiB all take as long as whole operands within 1 %; smaller parts mean more waits of the
+ * threads for each other. */
+static const size_t PART_BYTES = (size_t)32 << 20;
+
+/* A part has so many times the bytes of a result that is added up: adding 8 MiB of 1x1 weights took
+ * a sixth of the time that 16 images needed. */
+enum { TIMES_THE_SUM = 6 };
+
+typedef struct plans { /* of one call, one after the other in the same workspace */
+    uint32_t count;
+    ebb_dnnl_plan part[EBB_DNNL_PARTS];
+    size_t bytes;
+} plans;
+
+static void drop_plans(plans *all)
 {
-    memset(plan, 0, sizeof *plan);
+    for (uint32_t i = 0; i < EBB_DNNL_PARTS; i++)
+        drop(&all->part[i]);
+}
+
+/* The plan of a call, or of `images` images of it from the first-th on, repeat times. */
+static const char *make_part(ebb_dnnl_plan *plan, const ebb_call *call, ebb_dnnl_make make,
+                             int64_t first, int64_t images, int64_t repeat)
+{
     const char *why = make(plan, call);
+    for (uint32_t p = 0; why == NULL && repeat > 0 && p < plan->count; p++) {
+        ebb_dnnl_port *port = &plan->port[p];
+        size_t image = (size_t)port->outer.format_desc.blocking.strides[0] * sizeof(float);
+        if (port->images) {
+            port->start = (size_t)first * image;
+            port->step = (size_t)images * image;
+        } else if (port->output) {
+            port->adds = true;
+            if (!port->copied &&
+                !take(plan, dnnl_memory_desc_get_size(&port->inner), &port->offset))
+                why = "the scratch memory is too large to address";
+            port->copied = true;
+        }
+    }
+    if (repeat > 0)
+        plan->repeat = repeat;
+    return why != NULL ? why : place_scratch(plan);
+}
+
+/* The call with fewer images, where the plan's ports have any; in and out are its operands. */
+static bool cut(ebb_call *less, ebb_operand *in, ebb_operand *out, const ebb_call *call,
+                const ebb_dnnl_plan *whole, int64_t images)
+{
+    if (call->input_count > EBB_DNNL_PORTS || call->output_count > EBB_DNNL_PORTS)
+        return false;
+    *less = *call;
+    memcpy(in, call->in, call->input_count * sizeof *in);
+    memcpy(out, call->out, call->output_count * sizeof *out);
+    less->in = in;
+    less->out = out;
+    for (uint32_t p = 0; p < whole->count; p++)
+        if (whole->port[p].images)
+            (whole->port[p].output ? out : in)[whole->port[p].index].type.dims[0] = images;
+    return true;
+}
+
+/* How many images a run of the plan should take, and of how many; 0: all. A divisor of their number
+ * is preferred where one is near: it saves a primitive for the rest. */
+static int64_t images_of_part(const ebb_dnnl_plan *whole, int64_t *batch)
+{
+    size_t copies = 0, most = PART_BYTES;
+    for (uint32_t p = 0; p < whole->count; p++) {
+        const ebb_dnnl_port *port = &whole->port[p];
+        size_t bytes = dnnl_memory_desc_get_size(&port->inner);
+        if (port->images)
+            *batch = port->outer.dims[0];
+        if (port->images && port->copied)
+            copies += bytes;
+        else if (!port->images && port->output && bytes > most / TIMES_THE_SUM)
+            most = bytes * TIMES_THE_SUM;
+    }
+    if (copies <= most || *batch == 0)
+        return 0;
+    int64_t images = (int64_t)(most / (copies / (size_t)*batch + 1));
+    images = images < whole->least_images ? whole->least_images : images;
+    images = images < 1 ? 1 : images;
+    for (int64_t near = images; near >= whole->least_images && near > images / 2; near--)
+        if (*batch % near == 0)
+            return near;
+    return images;
+}
+
+static const char *make_plans(plans *all, const ebb_call *call, ebb_dnnl_make make)
+{
+    memset(all, 0, sizeof *all);
+    all->count = 1;
+    int64_t batch = 0, images = 0;
+    const char *why = make_part(&all->part[0], call, make, 0, 0, 0);
     if (why == NULL)
-        why = place_scratch(plan);
+        images = images_of_part(&all->part[0], &batch);
+    ebb_dnnl_plan whole = all->part[0];
+    if (images > 0 && images < batch) {
+        ebb_call less;
+        ebb_operand in[EBB_DNNL_PORTS], out[EBB_DNNL_PORTS];
+        int64_t rest = batch % images, first = batch - rest;
+        drop_plans(all);
+        memset(all->part, 0, sizeof all->part);
+        if (!cut(&less, in, out, call, &whole, images))
+            return "more operands than a convolution has";
+        why = make_part(&all->part[0], &less, make, 0, images, batch / images);
+        if (why == NULL && rest > 0 && cut(&less, in, out, call, &whole, rest)) {
+            all->count = 2;
+            why = make_part(&all->part[1], &less, make, first, rest, 1);
+        }
+    }
+    for (uint32_t i = 0; i < all->count; i++)
+        all->bytes = all->part[i].bytes > all->bytes ? all->part[i].bytes : all->bytes;
     if (why != NULL)
-        drop(plan);
+        drop_plans(all);
     return why;
 }
 
@@ -266,33 +384,30 @@ static const char *make_plan(ebb_dnnl_plan *plan, const ebb_call *call, ebb_dnnl
 
 const char *ebb_dnnl_declines(const ebb_call *call, ebb_dnnl_make make)
 {
-    ebb_dnnl_plan plan;
-    const char *why = make_plan(&plan, call, make);
-    drop(&plan);
+    plans all;
+    const char *why = make_plans(&all, call, make);
+    drop_plans(&all);
     return why;
 }
 
 ebb_status ebb_dnnl_workspace(const ebb_call *call, size_t *bytes, ebb_dnnl_make make)
 {
-    ebb_dnnl_plan plan;
-    const char *why = make_plan(&plan, call, make);
+    plans all;
+    const char *why = make_plans(&all, call, make);
     if (why != NULL)
         return ebb_call_error(call, "%s", why);
-    *bytes = plan.bytes;
-    drop(&plan);
+    *bytes = all.bytes;
+    drop_plans(&all);
     return NULL;
 }
 
 typedef struct move { /* an operand at run time */
-    int arg;
-    bool output;
-    uint32_t index;
-    size_t offset, step;
+    ebb_dnnl_port port;
     dnnl_memory_t outer, inner; /* inner NULL: not copied */
     dnnl_primitive_t reorder;
 } move;
 
-typedef struct ready {
+typedef struct ready { /* a plan at run time */
     dnnl_primitive_t primitive;
     uint32_t count;
     move move[EBB_DNNL_PORTS];
@@ -308,11 +423,7 @@ static bool make_memory(dnnl_memory_t *memory, const dnnl_memory_desc_t *md)
 
 static bool make_move(move *m, const ebb_dnnl_port *port)
 {
-    m->arg = port->arg;
-    m->output = port->output;
-    m->index = port->index;
-    m->offset = port->offset;
-    m->step = port->step;
+    m->port = *port;
     if (!make_memory(&m->outer, &port->outer))
         return false;
     if (!port->copied)
@@ -331,7 +442,7 @@ static bool make_ready(ready *r, const ebb_dnnl_plan *plan)
     dnnl_dims_t scratch = {(dnnl_dim_t)plan->scratch_bytes};
     dnnl_memory_desc_t md;
     r->scratch_offset = plan->scratch_offset;
-    r->repeat = plan->repeat;
+    r->repeat = plan->repeat > 0 ? plan->repeat : 1;
     if (dnnl_primitive_create(&r->primitive, plan->descriptor) != dnnl_success)
         return false;
     for (uint32_t p = 0; p < plan->count; p++, r->count++)
@@ -346,36 +457,37 @@ static bool make_ready(ready *r, const ebb_dnnl_plan *plan)
 
 ebb_status ebb_dnnl_prepare(ebb_call *call, ebb_dnnl_make make)
 {
-    ebb_dnnl_plan plan;
-    const char *why = make_plan(&plan, call, make);
+    plans all;
+    const char *why = make_plans(&all, call, make);
     if (why != NULL)
         return ebb_call_error(call, "%s", why);
     ebb_status status = NULL;
-    ready *r = plan.bytes <= call->workspace_bytes ? ebb_alloc(sizeof *r) : NULL;
-    if (plan.bytes > call->workspace_bytes) {
+    bool fits = all.bytes <= call->workspace_bytes;
+    ready *parts = fits ? ebb_alloc(EBB_DNNL_PARTS * sizeof *parts) : NULL;
+    if (!fits) {
         status = ebb_call_error(call,
                                 "needs %zu bytes of workspace and has %zu; was the number of "
                                 "threads changed after planning?",
-                                plan.bytes, call->workspace_bytes);
-    } else if (r == NULL) {
+                                all.bytes, call->workspace_bytes);
+    } else if (parts == NULL) {
         status = ebb_error_memory();
     } else {
-        memset(r, 0, sizeof *r);
-        call->state = r;
-        if (!make_ready(r, &plan)) {
+        memset(parts, 0, EBB_DNNL_PARTS * sizeof *parts);
+        call->state = parts;
+        bool fine = true;
+        for (uint32_t i = 0; fine && i < all.count; i++)
+            fine = make_ready(&parts[i], &all.part[i]);
+        if (!fine) {
             status = ebb_call_error(call, "oneDNN could not create the primitive");
             ebb_dnnl_release(call);
         }
     }
-    drop(&plan);
+    drop_plans(&all);
     return status;
 }
 
-void ebb_dnnl_release(ebb_call *call)
+static void release(ready *r)
 {
-    ready *r = call->state;
-    if (r == NULL)
-        return;
     for (uint32_t p = 0; p < r->count; p++) {
         if (r->move[p].outer != NULL)
             dnnl_memory_destroy(r->move[p].outer);
@@ -388,67 +500,85 @@ void ebb_dnnl_release(ebb_call *call)
         dnnl_memory_destroy(r->scratch);
     if (r->primitive != NULL)
         dnnl_primitive_destroy(r->primitive);
-    ebb_free(r);
+}
+
+void ebb_dnnl_release(ebb_call *call)
+{
+    ready *parts = call->state;
+    for (uint32_t i = 0; parts != NULL && i < EBB_DNNL_PARTS; i++)
+        release(&parts[i]);
+    ebb_free(parts);
     call->state = NULL;
 }
 
 static dnnl_status_t reorder(const ready *r, const move *m)
 {
-    dnnl_exec_arg_t args[] = {{DNNL_ARG_FROM, m->output ? m->inner : m->outer},
-                              {DNNL_ARG_TO, m->output ? m->outer : m->inner},
+    bool back = m->port.output;
+    dnnl_exec_arg_t args[] = {{DNNL_ARG_FROM, back ? m->inner : m->outer},
+                              {DNNL_ARG_TO, back ? m->outer : m->inner},
                               {DNNL_ARG_SCRATCHPAD, r->scratch}};
     return dnnl_primitive_execute(m->reorder, the_stream, r->scratch == NULL ? 2 : 3, args);
 }
 
-/* Adds up: the primitive once for each part of the operands, in order. */
-static dnnl_status_t run_repeated(const ready *r, const ebb_call *call, int count,
-                                  const dnnl_exec_arg_t *args)
+static const ebb_operand *operand_of(const ebb_call *call, const ebb_dnnl_port *port)
 {
+    return &(port->output ? call->out : call->in)[port->index];
+}
+
+/* Points the handles at memory, once; what moves from run to run is set again by run_once(). */
+static dnnl_status_t bind(const ready *r, const ebb_call *call)
+{
+    char *workspace = call->workspace;
     dnnl_status_t got = dnnl_success;
-    for (uint32_t p = 0; p < r->count; p++)
-        if (r->move[p].output)
-            memset(call->out[r->move[p].index].data, 0, call->out[r->move[p].index].bytes);
-    for (int64_t i = 0; got == dnnl_success && i < r->repeat; i++) {
-        for (uint32_t p = 0; got == dnnl_success && p < r->count; p++) {
-            const move *m = &r->move[p];
-            char *data = (m->output ? call->out : call->in)[m->index].data;
-            got = dnnl_memory_set_data_handle(m->outer, data + (size_t)i * m->step);
-        }
-        if (got == dnnl_success)
-            got = dnnl_primitive_execute(r->primitive, the_stream, count, args);
+    if (r->scratch != NULL)
+        got = dnnl_memory_set_data_handle(r->scratch, workspace + r->scratch_offset);
+    for (uint32_t p = 0; got == dnnl_success && p < r->count; p++)
+        if (r->move[p].inner != NULL)
+            got = dnnl_memory_set_data_handle(r->move[p].inner, workspace + r->move[p].port.offset);
+    return got;
+}
+
+static dnnl_status_t run_once(const ready *r, const ebb_call *call, int64_t i)
+{
+    dnnl_exec_arg_t args[EBB_DNNL_PORTS + 1];
+    dnnl_status_t got = dnnl_success;
+    int count = 0;
+    if (r->scratch != NULL)
+        args[count++] = (dnnl_exec_arg_t){DNNL_ARG_SCRATCHPAD, r->scratch};
+    for (uint32_t p = 0; got == dnnl_success && p < r->count; p++) {
+        const move *m = &r->move[p];
+        const ebb_dnnl_port *port = &m->port;
+        char *data = operand_of(call, port)->data;
+        args[count++] = (dnnl_exec_arg_t){port->arg, m->inner != NULL ? m->inner : m->outer};
+        if (i > 0 && port->step == 0)
+            continue;
+        got = dnnl_memory_set_data_handle(m->outer, data + port->start + (size_t)i * port->step);
+        if (got == dnnl_success && m->inner != NULL && !port->output)
+            got = reorder(r, m);
     }
+    if (got == dnnl_success)
+        got = dnnl_primitive_execute(r->primitive, the_stream, count, args);
+    for (uint32_t p = 0; got == dnnl_success && p < r->count; p++)
+        if (r->move[p].port.output && r->move[p].inner != NULL)
+            got = reorder(r, &r->move[p]);
     return got;
 }
 
 ebb_status ebb_dnnl_run(const ebb_call *call)
 {
-    const ready *r = call->state;
-    dnnl_exec_arg_t args[EBB_DNNL_PORTS + 1];
+    const ready *parts = call->state;
     dnnl_status_t got = dnnl_success;
-    char *workspace = call->workspace;
-    int count = 0;
-    if (r->scratch != NULL) {
-        got = dnnl_memory_set_data_handle(r->scratch, workspace + r->scratch_offset);
-        args[count++] = (dnnl_exec_arg_t){DNNL_ARG_SCRATCHPAD, r->scratch};
+    for (uint32_t p = 0; p < parts[0].count; p++)
+        if (parts[0].move[p].port.adds) {
+            const ebb_operand *sum = operand_of(call, &parts[0].move[p].port);
+            memset(sum->data, 0, sum->bytes);
+        }
+    for (uint32_t k = 0; k < EBB_DNNL_PARTS && parts[k].primitive != NULL; k++) {
+        if (got == dnnl_success)
+            got = bind(&parts[k], call);
+        for (int64_t i = 0; got == dnnl_success && i < parts[k].repeat; i++)
+            got = run_once(&parts[k], call, i);
     }
-    for (uint32_t p = 0; got == dnnl_success && p < r->count; p++) {
-        const move *m = &r->move[p];
-        void *data = (m->output ? call->out : call->in)[m->index].data;
-        got = dnnl_memory_set_data_handle(m->outer, data);
-        args[count++] = (dnnl_exec_arg_t){m->arg, m->inner != NULL ? m->inner : m->outer};
-        if (m->inner == NULL || got != dnnl_success)
-            continue;
-        got = dnnl_memory_set_data_handle(m->inner, workspace + m->offset);
-        if (got == dnnl_success && !m->output)
-            got = reorder(r, m);
-    }
-    if (got == dnnl_success && r->repeat > 0)
-        got = run_repeated(r, call, count, args);
-    else if (got == dnnl_success)
-        got = dnnl_primitive_execute(r->primitive, the_stream, count, args);
-    for (uint32_t p = 0; got == dnnl_success && p < r->count; p++)
-        if (r->move[p].output && r->move[p].inner != NULL)
-            got = reorder(r, &r->move[p]);
     if (got == dnnl_success)
         got = dnnl_stream_wait(the_stream);
     if (got == dnnl_success)

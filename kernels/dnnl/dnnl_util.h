@@ -12,6 +12,15 @@
  *
  *     workspace:  | copy of X | copy of W | copy of Y | scratch |    each aligned to 64
  *
+ * Where the copies of whole operands would be large, the batch goes through in parts of a few
+ * images, and the copies are those of one part; operands without images (weights) are copied once.
+ * A result without images (dW) is the sum of the parts', added in their order:
+ *
+ *     X [32, ...] -> 10 parts of 3 images with one primitive, 1 part of 2 images with another
+ *
+ * The parts follow from shapes and the number of threads alone, so a node that is run again gives
+ * the same bits.
+ *
  * oneDNN 2.6 and 2.7; what version 3 names differently is in dnnl_util.c and the make functions.
  */
 #ifndef EBB_KERNELS_DNNL_UTIL_H
@@ -27,16 +36,18 @@
 extern "C" {
 #endif
 
-enum { EBB_DNNL_PORTS = 4 };
+enum { EBB_DNNL_PORTS = 4, EBB_DNNL_PARTS = 2 };
 
 typedef struct ebb_dnnl_port { /* one operand of the primitive */
     int arg;                   /* DNNL_ARG_... */
     bool output;
     uint32_t index; /* of the call's in or out */
     dnnl_memory_desc_t outer, inner;
+    bool images; /* dim 0 counts images that do not know of each other */
+    bool adds;   /* an output that starts as 0, and each run adds to it */
     bool copied;
-    size_t offset; /* of the copy in the workspace */
-    size_t step;   /* of a repeated primitive: bytes from one time to the next */
+    size_t offset;      /* of the copy in the workspace */
+    size_t start, step; /* of a repeated primitive: byte of the first run, bytes to the next */
 } ebb_dnnl_port;
 
 typedef struct ebb_dnnl_plan {
@@ -44,8 +55,9 @@ typedef struct ebb_dnnl_plan {
     uint32_t count;
     ebb_dnnl_port port[EBB_DNNL_PORTS];
     size_t scratch_offset, scratch_bytes;
-    size_t bytes;   /* all of the workspace */
-    int64_t repeat; /* > 0: add up so many runs into a result that starts as 0; nothing is copied */
+    size_t bytes;         /* all of the workspace */
+    int64_t repeat;       /* how often it runs; 0 is once */
+    int64_t least_images; /* of one run: fewer would leave threads idle */
 } ebb_dnnl_plan;
 
 /* Makes a plan of a call, or returns why it cannot; *plan is zeroed before. */
@@ -71,9 +83,12 @@ dnnl_primitive_attr_t ebb_dnnl_attr_adding(void);
 const char *ebb_dnnl_describe(ebb_dnnl_plan *plan, const void *operation,
                               dnnl_primitive_attr_t attr, dnnl_primitive_desc_t hint);
 
-/* Adds an operand, whose inner layout is what the primitive answers for arg. */
+/* Adds an operand, whose inner layout is what the primitive answers for arg. The second is for one
+ * that has images along dim 0: where there are such, make may be asked again for fewer of them. */
 const char *ebb_dnnl_add(ebb_dnnl_plan *plan, int arg, bool output, uint32_t index,
                          const dnnl_memory_desc_t *outer);
+const char *ebb_dnnl_add_images(ebb_dnnl_plan *plan, int arg, bool output, uint32_t index,
+                                const dnnl_memory_desc_t *outer);
 
 /* Descriptors of a float32 tensor: as its layout says; row-major with other dims of the same count;
  * with strides; and leaving the layout to the primitive. */
