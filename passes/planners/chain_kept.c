@@ -170,5 +170,5 @@ const ebb_planner ebb_planner_chain_linear = {
     .doc = "least peak on a chain, kept outputs counted until their last use; O(n log n)",
     .paper = "Hong, Tsai, Wang, Liu, Wu, arXiv 2502.12499",
     .plan = plan_linear,
-    .seeds = true,
+    .seeds = 20000,
 };

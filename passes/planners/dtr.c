@@ -161,5 +161,5 @@ const ebb_planner ebb_planner_dtr = {
     .doc = "evict what is cheapest to miss when memory runs out, make it again when it is read",
     .paper = "Kirisame et al., \"Dynamic tensor rematerialization\", ICLR 2021",
     .plan = plan,
-    .seeds = true,
+    .seeds = 4000,
 };

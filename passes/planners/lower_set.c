@@ -365,5 +365,5 @@ const ebb_planner ebb_planner_lower_set = {
     .paper = "Kusumoto et al., \"A graph theoretic framework of recomputation algorithms for "
              "memory-efficient backpropagation\", NeurIPS 2019",
     .plan = plan,
-    .seeds = true,
+    .seeds = 1500,
 };

@@ -4,7 +4,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-enum { SHORTLIST = 24, TRIED = 6, ROOTS = 8 };
+enum { SHORTLIST = 32, TRIED = 6, ROOTS = 8, LONG = 5000 };
 
 typedef struct candidate {
     uint32_t op, from, slot; /* make op's copy, unread since slot `from`, again in `slot` */
@@ -108,11 +108,13 @@ static int by_number(const void *a, const void *b)
 static void add_closure(ebb_moves *f, uint32_t slot)
 {
     qsort(f->closure, f->closure_count, sizeof *f->closure, by_number);
+    ebb_slots_hold(&f->s);
     for (uint32_t i = 0; i < f->closure_count; i++) {
         uint32_t op = f->closure[i];
         if (f->s.runs[op].slot[ebb_slots_run_at(&f->s, op, slot)] != slot)
             ebb_slots_add(&f->s, op, slot);
     }
+    ebb_slots_settle(&f->s);
 }
 
 /* ---- evict ---- */
@@ -206,10 +208,12 @@ static bool take(ebb_moves *f, const candidate *c)
 /* Drops the repeat of op in this slot, and what was repeated for it alone. */
 static void uproot_one(ebb_moves *f, uint32_t op, uint32_t slot)
 {
+    ebb_slots_hold(&f->s);
     ebb_slots_drop(&f->s, op, slot);
     for (uint32_t i = f->s.lists[slot].count; i-- > 0;)
         if (i < f->s.lists[slot].count && f->s.lists[slot].op[i] != slot)
             drop_if_unread(f, f->s.lists[slot].op[i], slot);
+    ebb_slots_settle(&f->s);
 }
 
 /* Which repeat in the slot is best left to live on from before? UINT32_MAX: there is none. */
@@ -249,7 +253,8 @@ static uint32_t price_candidates(ebb_moves *f, candidate *list, uint32_t count)
     double bound = INFINITY;
     uint32_t priced = 0;
     for (uint32_t i = 0; i < count; i++) {
-        if (list[i].score > bound && i > 2) // what follows costs more even before it is priced
+        if (list[i].score > bound && i > 2 &&
+            f->p->op_count <= LONG) // the rest costs more unpriced
             break;
         candidate c = list[i];
         c.score = close_over(f, c.op, c.slot, c.benefit, c.cost);
@@ -262,6 +267,27 @@ static uint32_t price_candidates(ebb_moves *f, candidate *list, uint32_t count)
     return priced;
 }
 
+/* In long lists all of the short list at once: looking at every slot after each would take most of
+ * the time. What is too much is dropped again when the level is polished. */
+static bool take_all(ebb_moves *f, const candidate *list, uint32_t count, double *over)
+{
+    size_t log = f->s.log_count;
+    for (uint32_t i = 0; i < count; i++) { // but not what has become dearer by those before it
+        const candidate *c = &list[i];
+        if (close_over(f, c->op, c->slot, c->benefit, c->cost) <= 1.1 * c->score &&
+            c->score <= 4 * list[0].score)
+            (void)take(f, c);
+    }
+    double now = refresh(f);
+    if (now < *over * (1 - 1e-12) - 0.5) {
+        *over = now;
+        return true;
+    }
+    ebb_slots_undo(&f->s, log);
+    (void)refresh(f);
+    return false;
+}
+
 /* Evicts at the fullest slot, or uproots there. *over: before and after. False: nothing helps. */
 static bool step(ebb_moves *f, double noise, double *over, uint32_t *uphill)
 {
@@ -269,6 +295,8 @@ static bool step(ebb_moves *f, double noise, double *over, uint32_t *uphill)
     uint32_t slot = ebb_slots_peak_slot(&f->s);
     uint32_t count = price_candidates(f, list, find_candidates(f, slot, noise, list));
     double best_over = INFINITY, root_over;
+    if (f->p->op_count > LONG && count > 1 && take_all(f, list, count, over))
+        return true;
     for (uint32_t i = 0; i < count && i < TRIED; i++) {
         size_t log = f->s.log_count;
         if (!take(f, &list[i]))
@@ -360,17 +388,18 @@ static int dearest_first(const void *a, const void *b)
 }
 
 /* Takes away what the budget has room for, dearest first, until nothing more goes. */
-void ebb_moves_polish(ebb_moves *f)
+void ebb_moves_polish(ebb_moves *f, uint64_t work)
 {
+    uint64_t until = f->s.work + work;
     for (int round = 0; round < 4; round++) {
         (void)ebb_slots_prune(&f->s);
         size_t gone = 0;
         if (!list_repeats(f))
             return;
         qsort(f->repeats, f->repeat_count, sizeof *f->repeats, dearest_first);
-        for (size_t i = 0; i < f->repeat_count; i++)
+        for (size_t i = 0; i < f->repeat_count && f->s.work < until; i++)
             gone += try_drop(f, f->repeats[i]);
-        if (gone == 0)
+        if (gone == 0 || f->s.work >= until)
             return;
     }
 }

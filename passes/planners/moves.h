@@ -54,8 +54,9 @@ ebb_status ebb_moves_make(ebb_moves *f, uint32_t op_count, ebb_arena *arena);
  * so many steps uphill. noise: 0, or how much the order of choice is shaken. */
 bool ebb_moves_repair(ebb_moves *f, double noise, double cost_limit, uint64_t work,
                       uint32_t uphill);
-/* Drops what the budget has room for, dearest first, until nothing more goes. */
-void ebb_moves_polish(ebb_moves *f);
+/* Drops what the budget has room for, dearest first, until nothing more goes or the work is used
+ * up. */
+void ebb_moves_polish(ebb_moves *f, uint64_t work);
 /* Ruins and repairs until the work is used up; keeps what is not dearer. */
 void ebb_moves_improve(ebb_moves *f, uint64_t work);
 

@@ -129,7 +129,9 @@ typedef struct ebb_planner {
      * problem gives the same schedule everywhere. */
     ebb_status (*plan)(ebb_remat_schedule *schedule, const ebb_remat_problem *problem,
                        uint64_t budget, uint64_t steps, ebb_arena *arena);
-    bool seeds; /* fast enough that `search` may start from what it finds, at many budgets */
+    /* Fast enough on problems of so many operators that `search` starts from what it finds, at many
+     * budgets; 0: never. */
+    uint32_t seeds;
 } ebb_planner;
 
 const ebb_planner *const *ebb_planners(size_t *count);

@@ -346,5 +346,5 @@ const ebb_planner ebb_planner_rotor = {
     .doc = "for each stage drop, keep the input or keep all, by dynamic programming over bytes",
     .paper = "Beaumont, Eyraud-Dubois, Herrmann, Joly, Shilova, arXiv 1911.13214",
     .plan = plan,
-    .seeds = true,
+    .seeds = 4000,
 };

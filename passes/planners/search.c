@@ -12,7 +12,7 @@
 
 #include "passes/planners/moves.h"
 
-enum { SEED_EVERY = 10, LEVELS = 100 };
+enum { SEED_EVERY = 10, LEVELS = 100, LONG = 20000 };
 
 typedef struct searcher {
     const ebb_remat_problem *whole; /* as it was given */
@@ -20,6 +20,7 @@ typedef struct searcher {
     uint32_t *original;             /* its operators in the numbers of `whole` */
     uint32_t *place;                /* and back */
     ebb_arena *arena, state;        /* state: the slots' */
+    uint64_t polish_work;           /* for each polish */
     ebb_moves m;
 } searcher;
 
@@ -104,6 +105,11 @@ static ebb_status load(searcher *f, const ebb_remat_schedule *schedule)
     return f->m.s.failed ? ebb_error_memory() : NULL;
 }
 
+static void polish(searcher *f)
+{
+    ebb_moves_polish(&f->m, f->polish_work);
+}
+
 /* Writes the state down as the level's point, if it fits and is cheaper than what is there. */
 static ebb_status keep_point(searcher *f, level *l)
 {
@@ -141,7 +147,7 @@ static ebb_status sow(seeds *all, const level *levels, const ebb_remat_problem *
             ebb_remat_schedule schedule;
             ebb_remat_weight weight;
             uint64_t budget = (uint64_t)levels[k].budget;
-            if (!roll[i]->seeds)
+            if (roll[i]->seeds < problem->op_count)
                 continue;
             EBB_TRY(roll[i]->plan(&schedule, problem, budget, share, arena));
             EBB_TRY(ebb_remat_weigh(&weight, NULL, problem, &schedule, arena));
@@ -163,7 +169,7 @@ static ebb_status try_seed(searcher *f, const seed *s, double *best, ebb_remat_s
     EBB_TRY(load(f, &s->point.schedule));
     if (!ebb_moves_repair(&f->m, 0, *best * 1.15, 200000, 8))
         return NULL;
-    ebb_moves_polish(&f->m);
+    polish(f);
     if (f->m.s.cost_ns >= *best)
         return NULL;
     *best = f->m.s.cost_ns;
@@ -193,14 +199,15 @@ static bool reach_level(searcher *f, uint64_t share)
     f->m.s.log_count = 0;
     for (int attempt = 0; attempt < 3 && !fits; attempt++) {
         f->m.tabu_count = 0;
-        fits = ebb_moves_repair(&f->m, attempt * 0.7, INFINITY, 8 * share + 100000, 24);
+        fits = ebb_moves_repair(&f->m, attempt * 0.7, INFINITY,
+                                8 * share + 100000 + 1500 * (uint64_t)f->m.p->op_count, 24);
         if (!fits)
             ebb_slots_undo(&f->m.s, 0);
     }
     f->m.tabu_count = 0;
     f->m.s.log_count = 0;
     if (fits)
-        ebb_moves_polish(&f->m);
+        polish(f);
     return fits;
 }
 
@@ -225,9 +232,10 @@ static ebb_status relist(searcher *f, uint64_t steps)
 static ebb_status go_down(searcher *f, level *levels, uint32_t count, const seeds *all,
                           uint64_t work, uint32_t *reached)
 {
-    uint64_t share = work / count;
+    uint32_t stride = f->whole->op_count > LONG ? 5 : 1; // levels that are reached one by one
+    uint64_t share = work / count * stride;
     *reached = 0;
-    for (uint32_t k = 0; k < count; k++) {
+    for (uint32_t k = 0; k < count; k += stride) {
         f->m.budget = levels[k].budget;
         bool fits = reach_level(f, share);
         if (!fits) {
@@ -239,7 +247,7 @@ static ebb_status go_down(searcher *f, level *levels, uint32_t count, const seed
         if (!fits)
             break;
         ebb_moves_improve(&f->m, share);
-        ebb_moves_polish(&f->m);
+        polish(f);
         f->m.s.log_count = 0;
         EBB_TRY(keep_point(f, &levels[k]));
         *reached = k;
@@ -252,8 +260,10 @@ static ebb_status go_up(searcher *f, level *levels, uint32_t from, uint64_t step
     uint64_t share = steps / (from + 1);
     EBB_TRY(load(f, &levels[from].point.schedule));
     for (uint32_t k = from; k-- > 1;) {
+        if (levels[k].point.schedule.ops == NULL) // a level between those that were reached
+            continue;
         f->m.budget = levels[k].budget;
-        ebb_moves_polish(&f->m);
+        polish(f);
         if (f->m.s.cost_ns > levels[k].point.cost_ns)
             EBB_TRY(load(f, &levels[k].point.schedule));
         ebb_moves_improve(&f->m, share);
@@ -310,6 +320,7 @@ static ebb_status find_levels(level *levels, int64_t peak, const ebb_remat_probl
     uint32_t reached;
     set_budgets(levels, peak);
     ebb_status status = make_searcher(&f, problem, order, arena);
+    f.polish_work = work / LEVELS * 2 + 200000 + 50 * (uint64_t)problem->op_count;
     if (status == NULL)
         status = go_down(&f, levels, LEVELS, all, work / 2, &reached);
     if (status == NULL && levels[0].point.schedule.ops != NULL)

@@ -95,10 +95,15 @@ void ebb_slots_profile(const ebb_slots *s, int64_t *peaks)
 uint32_t ebb_slots_run_at(const ebb_slots *s, uint32_t op, uint32_t slot)
 {
     const ebb_slots_runs *r = &s->runs[op];
-    uint32_t at = r->count - 1;
-    while (at > 0 && r->slot[at] > slot)
-        at--;
-    return at;
+    uint32_t low = 0, high = r->count; // the answer is in low .. high - 1
+    while (high - low > 1) {
+        uint32_t middle = low + (high - low) / 2;
+        if (r->slot[middle] > slot)
+            high = middle;
+        else
+            low = middle;
+    }
+    return low;
 }
 
 static uint32_t end_of_run(const ebb_slots *s, uint32_t op, uint32_t run)
@@ -279,7 +284,7 @@ static int64_t walk(ebb_slots *s, uint32_t slot)
 
 static void clean(ebb_slots *s)
 {
-    while (s->dirty_count > 0) {
+    while (s->dirty_count > 0 && !s->held) {
         uint32_t slot = s->dirty[--s->dirty_count];
         int64_t inside = walk(s, slot);
         s->is_dirty[slot] = false;
@@ -416,8 +421,20 @@ void ebb_slots_drop(ebb_slots *s, uint32_t op, uint32_t slot)
     note(s, op, slot, false);
 }
 
+void ebb_slots_hold(ebb_slots *s)
+{
+    s->held = true;
+}
+
+void ebb_slots_settle(ebb_slots *s)
+{
+    s->held = false;
+    clean(s);
+}
+
 void ebb_slots_undo(ebb_slots *s, size_t log_count)
 {
+    ebb_slots_hold(s);
     while (s->log_count > log_count && !s->failed) {
         ebb_slots_change c = s->log[--s->log_count];
         if (c.added)
@@ -425,6 +442,7 @@ void ebb_slots_undo(ebb_slots *s, size_t log_count)
         else
             do_add(s, c.op, c.slot);
     }
+    ebb_slots_settle(s);
 }
 
 bool ebb_slots_may(const ebb_slots *s, uint32_t op, uint32_t slot)
@@ -488,6 +506,7 @@ ebb_status ebb_slots_make(ebb_slots *s, const ebb_remat_problem *problem, ebb_ar
 size_t ebb_slots_prune(ebb_slots *s)
 {
     size_t gone = 0;
+    ebb_slots_hold(s);
     for (uint32_t u = s->p->op_count; u-- > 0;) { /* readers come after what they read */
         const ebb_remat_op *o = &s->p->ops[u];
         for (uint32_t run = s->runs[u].count; run-- > 1;) {
@@ -502,6 +521,7 @@ size_t ebb_slots_prune(ebb_slots *s)
             gone++;
         }
     }
+    ebb_slots_settle(s);
     return gone;
 }
 
@@ -521,14 +541,14 @@ ebb_status ebb_slots_schedule(const ebb_slots *s, ebb_remat_schedule *schedule, 
 bool ebb_slots_load(ebb_slots *s, const ebb_remat_schedule *schedule)
 {
     uint32_t next = 0;
-    for (size_t i = 0; i < schedule->count; i++) {
+    ebb_slots_hold(s);
+    for (size_t i = 0; i < schedule->count && schedule->ops[i] <= next; i++) {
         uint32_t u = schedule->ops[i];
         if (u == next)
             next++;
-        else if (u > next)
-            return false;
         else if (s->runs[u].slot[ebb_slots_run_at(s, u, next)] != next && ebb_slots_may(s, u, next))
             ebb_slots_add(s, u, next);
     }
+    ebb_slots_settle(s);
     return next == s->p->op_count;
 }

@@ -57,6 +57,7 @@ typedef struct ebb_slots {
     ebb_slots_change *log;
     size_t log_count, log_capacity;
     uint64_t work; /* counts what was done, in tenths of a microsecond or so */
+    bool held;     /* see ebb_slots_hold */
     bool failed;   /* out of memory: results mean nothing */
 } ebb_slots;
 
@@ -66,6 +67,10 @@ ebb_status ebb_slots_make(ebb_slots *s, const ebb_remat_problem *problem, ebb_ar
 /* Runs op in this slot, too; it must not do so yet. / No longer; not its own slot. */
 void ebb_slots_add(ebb_slots *s, uint32_t op, uint32_t slot);
 void ebb_slots_drop(ebb_slots *s, uint32_t op, uint32_t slot);
+/* Between these two, slots are not walked through: for several changes at a time. Bytes may be
+ * asked for only after ebb_slots_settle. Pairs do not nest. */
+void ebb_slots_hold(ebb_slots *s);
+void ebb_slots_settle(ebb_slots *s);
 /* Back to what it was when the log had this length. */
 void ebb_slots_undo(ebb_slots *s, size_t log_count);
 
