@@ -198,6 +198,10 @@ static void add_passes(const cli *c, pipeline *p)
     add_pass(p, "fit:budget=", budget_of(c));
     if (cli_has(c, "--plan-time"))
         add_pass(p, "time=", cli_get(c, "--plan-time", ""));
+    if (cli_has(c, "--allow"))
+        add_pass(p, "allow=", cli_get(c, "--allow", ""));
+    if (cli_has(c, "--costs"))
+        add_pass(p, "costs=", cli_get(c, "--costs", ""));
 }
 
 /* ---- the step ---- */

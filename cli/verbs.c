@@ -27,6 +27,7 @@ const cli_option cli_options[] = {
     {"--verify-each", NULL, "check every rule of a legal graph after each pass"},
     {"--costs", "FILE", "plan by measured times: what `ebb bench --calibrate` wrote"},
     {"--budget", "6GiB|80%|none", "make the step fit: bytes, or a share of what it needs now"},
+    {"--allow", "exact|rounding|lossy", "how exact the passes must be that a budget may bring in (default exact)"},
     {"--plan-time", "SECONDS", "how long to look for a plan (with --budget)"},
     {"--calibrate", NULL, "measure operators; write their times to -o FILE"},
     {"--run", NULL, "also run a step and report what was measured"},
@@ -55,7 +56,7 @@ const int cli_option_count = (int)(sizeof cli_options / sizeof cli_options[0]);
 #define MODEL "--dim", "--shape"
 #define STEP "--loss", "--optimizer", "--train", "--freeze", "--dropout", "--batch-norm", "--pass", \
              "--strict", "--print-after", "--verify-each", "--seed"
-#define PLANNING "--costs", "--budget", "--plan-time"
+#define PLANNING "--costs", "--budget", "--plan-time", "--allow"
 #define RUN "--backend", "--threads", "--init", "--weights"
 // clang-format on
 

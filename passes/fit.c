@@ -41,6 +41,8 @@ typedef struct variant {
     ebb_model *model;
     ebb_trial trial;
     ebb_remat_frontier frontier;
+    ebb_remat_point optimum; /* for the budget at hand, where the variant is small enough */
+    bool proven;             /* and whether that was decided */
 } variant;
 
 typedef struct choice {
@@ -54,6 +56,7 @@ typedef struct joint {
     ebb_edit *e;
     const char *backend;
     ebb_exactness allowed;
+    const char *costs; /* measured times, for nodes that the offers make; NULL: none */
     uint64_t steps;
     variant variants[VARIANTS];
     size_t variant_count;
@@ -108,7 +111,11 @@ static ebb_status take_offers(joint *j, ebb_graph *g, wish *w, bool *made)
     for (size_t i = 0; i < count && *made; i++)
         if (roll[i]->offers && roll[i]->exactness <= j->allowed)
             EBB_TRY(ebb_pipeline_one(g, roll[i], NULL, decide, w, j->e->scratch, &report));
-    return ebb_pipeline_one(g, &ebb_pass_drop_saves, NULL, NULL, NULL, j->e->scratch, &report);
+    EBB_TRY(ebb_pipeline_one(g, &ebb_pass_drop_saves, NULL, NULL, NULL, j->e->scratch, &report));
+    const struct ebb_option_value from[] = {{"file", j->costs}, {NULL, NULL}};
+    if (j->costs == NULL)
+        return NULL;
+    return ebb_pipeline_one(g, &ebb_pass_cost, from, NULL, NULL, j->e->scratch, &report);
 }
 
 static bool is_new(const joint *j, const variant *v)
@@ -155,9 +162,24 @@ static int cheapest_first(const void *a, const void *b)
            (x->point->peak_bytes < y->point->peak_bytes);
 }
 
-static ebb_status list_choices(joint *j)
+/* Where a variant is small, the very optimum for this budget; and whether none exists. */
+static ebb_status add_optimum(joint *j, variant *v, uint64_t budget)
 {
-    size_t total = 0;
+    ebb_remat_schedule schedule;
+    ebb_remat_weight weight;
+    const ebb_remat_problem *p = &v->trial.source.problem;
+    EBB_TRY(ebb_remat_exact(&schedule, &v->proven, p, budget, j->steps, j->e->scratch));
+    if (schedule.ops == NULL)
+        return NULL;
+    EBB_TRY(ebb_remat_weigh(&weight, NULL, p, &schedule, j->e->scratch));
+    v->optimum = (ebb_remat_point){weight.peak_bytes, weight.cost_ns, schedule};
+    j->choices[j->choice_count++] = (choice){.v = v, .point = &v->optimum};
+    return NULL;
+}
+
+static ebb_status list_choices(joint *j, uint64_t budget)
+{
+    size_t total = j->variant_count;
     for (size_t i = 0; i < j->variant_count; i++)
         total += j->variants[i].frontier.count;
     j->choices = EBB_SCRATCH(j->e, choice, total + 1);
@@ -167,6 +189,8 @@ static ebb_status list_choices(joint *j)
         for (size_t k = 0; k < j->variants[i].frontier.count; k++)
             j->choices[j->choice_count++] =
                 (choice){.v = &j->variants[i], .point = &j->variants[i].frontier.points[k]};
+    for (size_t i = 0; i < j->variant_count; i++)
+        EBB_TRY(add_optimum(j, &j->variants[i], budget));
     qsort(j->choices, j->choice_count, sizeof *j->choices, cheapest_first);
     return NULL;
 }
@@ -221,6 +245,28 @@ static const char *what_pins(joint *j, const choice *c)
     return text != NULL ? text : "";
 }
 
+/* The least budget for which there is a schedule, by bisection between what cannot be and `high`,
+ * which can; *proven: every answer on the way was decided. */
+static ebb_status find_least(joint *j, const variant *v, uint64_t *high, bool *proven)
+{
+    uint64_t low = ebb_remat_floor(&v->trial.source.problem);
+    *proven = true;
+    while (low < *high && *proven) {
+        ebb_remat_schedule schedule;
+        ebb_remat_weight weight;
+        uint64_t middle = low + (*high - low) / 2;
+        EBB_TRY(ebb_remat_exact(&schedule, proven, &v->trial.source.problem, middle, j->steps,
+                                j->e->scratch));
+        if (schedule.ops == NULL) {
+            low = middle + 1;
+            continue;
+        }
+        EBB_TRY(ebb_remat_weigh(&weight, NULL, &v->trial.source.problem, &schedule, j->e->scratch));
+        *high = weight.peak_bytes;
+    }
+    return NULL;
+}
+
 static ebb_status refuse(joint *j, const ebb_trial *before, uint64_t budget)
 {
     choice *least = NULL;
@@ -243,6 +289,18 @@ static ebb_status refuse(joint *j, const ebb_trial *before, uint64_t budget)
         uint64_t f = ebb_remat_floor(&j->variants[i].trial.source.problem);
         floor = f < floor ? f : floor;
     }
+    uint64_t true_least = least->bytes;
+    bool proven = least->v->proven && j->variant_count == 1 && !before->estimate.runs;
+    if (proven)
+        EBB_TRY(find_least(j, least->v, &true_least, &proven));
+    if (proven)
+        return ebb_hint(
+            ebb_error(EBB_NO_PLAN,
+                      "no plan keeps to %llu bytes, and none exists: the least that any "
+                      "order and any recomputation can reach is %llu bytes%s",
+                      (unsigned long long)budget, (unsigned long long)true_least,
+                      what_pins(j, least)),
+            "give a budget of at least %llu", (unsigned long long)true_least);
     double slower = before->estimate.ns > 0 ? least->ns / before->estimate.ns : 1;
     return ebb_hint(
         ebb_error(EBB_NO_PLAN,
@@ -255,6 +313,22 @@ static ebb_status refuse(joint *j, const ebb_trial *before, uint64_t budget)
 }
 
 /* ---- the change ---- */
+
+/* How far above what no plan of these variants can undercut: each runs its operators once. */
+static double gap_to_bound(const joint *j, const choice *c)
+{
+    double bound = INFINITY;
+    if (c->point == &c->v->optimum && c->v->proven && j->variant_count == 1)
+        return 0;
+    for (size_t i = 0; i < j->variant_count; i++) {
+        const ebb_remat_problem *p = &j->variants[i].trial.source.problem;
+        double once = 0;
+        for (uint32_t u = 0; u < p->op_count; u++)
+            once += p->ops[u].cost_ns;
+        bound = once < bound ? once : bound;
+    }
+    return bound > 0 ? c->point->cost_ns / bound - 1 : 0;
+}
 
 static ebb_status apply(joint *j, const choice *c, const ebb_trial *before)
 {
@@ -274,12 +348,13 @@ static ebb_status apply(joint *j, const choice *c, const ebb_trial *before)
     }
     if (w.parts > 1)
         EBB_TRY(ebb_note(e, "the batch is computed in %d parts", w.parts));
-    EBB_TRY(ebb_note(e,
-                     "%llu -> %llu bytes, estimated time %.3f times: %zu nodes run again, %zu of "
-                     "%zu offers taken",
-                     (unsigned long long)before->bytes, (unsigned long long)c->bytes,
-                     before->estimate.ns > 0 ? c->ns / before->estimate.ns : 1.0, copies, w.taken,
-                     w.heard));
+    EBB_TRY(
+        ebb_note(e,
+                 "%llu -> %llu bytes, estimated time %.3f times (at most %.1f %% above the best "
+                 "plan): %zu nodes run again, %zu of %zu offers taken",
+                 (unsigned long long)before->bytes, (unsigned long long)c->bytes,
+                 before->estimate.ns > 0 ? c->ns / before->estimate.ns : 1.0,
+                 100 * gap_to_bound(j, c), copies, w.taken, w.heard));
     return NULL;
 }
 
@@ -293,7 +368,7 @@ static ebb_status plan_and_apply(joint *j, const ebb_trial *before, uint64_t bud
 {
     choice *chosen;
     EBB_TRY(make_variants(j));
-    EBB_TRY(list_choices(j));
+    EBB_TRY(list_choices(j, budget));
     EBB_TRY(choose(j, budget, &chosen));
     EBB_TRY(chosen != NULL ? ebb_remember_budget(j->e, budget) : NULL);
     return chosen != NULL ? apply(j, chosen, before) : refuse(j, before, budget);
@@ -303,6 +378,7 @@ static ebb_status run(ebb_edit *e)
 {
     joint j = {.e = e,
                .backend = ebb_option_string(e, "backend"),
+               .costs = ebb_option_string(e, "costs"),
                .steps = (uint64_t)(fmax(0.01, ebb_option_float(e, "time")) * 1e6)};
     const char *allow = ebb_option_string(e, "allow");
     j.allowed = strcmp(allow, "lossy") == 0      ? EBB_LOSSY
@@ -324,6 +400,8 @@ static const ebb_option options[] = {
     {"budget", EBB_OPTION_BYTES, NULL, NULL, "bytes that the step may take: 6GiB, 512MB, 80%"},
     {"allow", EBB_OPTION_CHOICE, "exact", "exact|rounding|lossy",
      "how exact the passes must be whose offers are taken"},
+    {"costs", EBB_OPTION_STRING, NULL, NULL,
+     "measured times (`ebb bench --calibrate`), for what offers add"},
     {"time", EBB_OPTION_FLOAT, "4", NULL, "work to spend on planning, in seconds of one core"},
     {"backend", EBB_OPTION_CHOICE, "cpu", "cpu|plain", "whose kernels' scratch counts"},
     {NULL, EBB_OPTION_INT, NULL, NULL, NULL},
