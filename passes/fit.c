@@ -126,7 +126,7 @@ static bool is_new(const joint *j, const variant *v)
     return true;
 }
 
-static ebb_status make_variant(joint *j, const struct recipe *r, uint64_t steps)
+static ebb_status make_variant(joint *j, const struct recipe *r)
 {
     variant *v = &j->variants[j->variant_count];
     bool made;
@@ -138,8 +138,7 @@ static ebb_status make_variant(joint *j, const struct recipe *r, uint64_t steps)
         return status;
     }
     j->variant_count++;
-    EBB_TRY(ebb_trial_weigh(&v->trial, j->e->scratch, v->model->graph, j->backend));
-    return ebb_remat_frontier_find(&v->frontier, &v->trial.source.problem, steps, j->e->scratch);
+    return ebb_trial_weigh(&v->trial, j->e->scratch, v->model->graph, j->backend);
 }
 
 static ebb_status make_variants(joint *j)
@@ -147,7 +146,11 @@ static ebb_status make_variants(joint *j)
     size_t count = sizeof recipes / sizeof *recipes;
     for (size_t i = 0; i < count; i++)
         if (recipes[i].parts == 1 || j->allowed >= EBB_ROUNDING)
-            EBB_TRY(make_variant(j, &recipes[i], j->steps / 4));
+            EBB_TRY(make_variant(j, &recipes[i]));
+    for (variant *v = j->variants; v < j->variants + j->variant_count; v++)
+        EBB_TRY(ebb_remat_frontier_find(&v->frontier, &v->trial.source.problem,
+                                        j->steps / j->variant_count / (v->wish.parts > 1 ? 2 : 1),
+                                        j->e->scratch));
     return NULL;
 }
 
@@ -402,7 +405,7 @@ static const ebb_option options[] = {
      "how exact the passes must be whose offers are taken"},
     {"costs", EBB_OPTION_STRING, NULL, NULL,
      "measured times (`ebb bench --calibrate`), for what offers add"},
-    {"time", EBB_OPTION_FLOAT, "4", NULL, "work to spend on planning, in seconds of one core"},
+    {"time", EBB_OPTION_FLOAT, "10", NULL, "work to spend on planning, in seconds of one core"},
     {"backend", EBB_OPTION_CHOICE, "cpu", "cpu|plain", "whose kernels' scratch counts"},
     {NULL, EBB_OPTION_INT, NULL, NULL, NULL},
 };
