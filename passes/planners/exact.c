@@ -24,6 +24,13 @@ typedef struct state {
     bool done;
 } state;
 
+/* In the heap a state stands by what it cost when it was put there: reached for less, it is put
+ * there again, and the older entry is passed over. */
+typedef struct entry {
+    double sum, left;
+    uint32_t at;
+} entry;
+
 typedef struct solver {
     const ebb_remat_problem *p;
     uint64_t budget, stays;
@@ -33,7 +40,8 @@ typedef struct solver {
     uint32_t count, capacity;
     uint32_t *table; /* state + 1 by hash; 0: empty */
     uint32_t table_mask;
-    uint32_t *heap, heap_count;
+    entry *heap;
+    uint32_t heap_count;
     size_t heap_capacity;
     ebb_arena *arena;
 } solver;
@@ -65,41 +73,42 @@ static uint64_t bytes_of(const solver *s, uint64_t set)
 
 /* ---- the open states: a heap by sum, then by what is left ---- */
 
-static bool before(const solver *s, uint32_t a, uint32_t b)
+static bool before(entry x, entry y)
 {
-    const state *x = &s->states[a], *y = &s->states[b];
-    double fx = x->paid + x->left, fy = y->paid + y->left;
-    if (fx != fy)
-        return fx < fy;
-    return x->left != y->left ? x->left < y->left : a < b;
+    if (x.sum != y.sum)
+        return x.sum < y.sum;
+    return x.left != y.left ? x.left < y.left : x.at < y.at;
 }
 
 static bool push(solver *s, uint32_t at)
 {
+    const state *reached = &s->states[at];
+    entry new = {reached->paid + reached->left, reached->left, at};
     if (!ebb_arena_grow(s->arena, &s->heap, s->heap_count, &s->heap_capacity, sizeof *s->heap))
         return false;
     uint32_t i = s->heap_count++;
-    for (; i > 0 && before(s, at, s->heap[(i - 1) / 2]); i = (i - 1) / 2)
+    for (; i > 0 && before(new, s->heap[(i - 1) / 2]); i = (i - 1) / 2)
         s->heap[i] = s->heap[(i - 1) / 2];
-    s->heap[i] = at;
+    s->heap[i] = new;
     return true;
 }
 
 static uint32_t pop(solver *s)
 {
-    uint32_t top = s->heap[0], at = s->heap[--s->heap_count], i = 0;
+    uint32_t top = s->heap[0].at, i = 0;
+    entry last = s->heap[--s->heap_count];
     for (;;) {
         uint32_t child = 2 * i + 1;
         if (child >= s->heap_count)
             break;
-        if (child + 1 < s->heap_count && before(s, s->heap[child + 1], s->heap[child]))
+        if (child + 1 < s->heap_count && before(s->heap[child + 1], s->heap[child]))
             child++;
-        if (!before(s, s->heap[child], at))
+        if (!before(s->heap[child], last))
             break;
         s->heap[i] = s->heap[child];
         i = child;
     }
-    s->heap[i] = at;
+    s->heap[i] = last;
     return top;
 }
 
@@ -217,6 +226,8 @@ static ebb_status make_solver(solver *s, const ebb_remat_problem *p, uint64_t st
 {
     *s = (solver){.p = p, .arena = arena, .most = 1e300};
     uint64_t room = steps < 3000000 ? steps : 3000000;
+    if (p->value_count < 20 && room > UINT64_C(1) << p->value_count) /* no more sets than that */
+        room = UINT64_C(1) << p->value_count;
     s->capacity = (uint32_t)room + 1;
     for (s->table_mask = 1; s->table_mask < 2 * s->capacity; s->table_mask *= 2)
         ;

@@ -93,7 +93,8 @@ ebb_status ebb_remat_weigh(ebb_remat_weight *weight, uint64_t *live,
 ebb_status ebb_remat_keep_all(ebb_remat_schedule *schedule, const ebb_remat_problem *problem,
                               ebb_arena *arena);
 
-/* No schedule can need less: the operator with the most operands, and all that stays together. */
+/* No schedule that executes every operator can need less: the operator with the most operands, and
+ * all that stays together. */
 uint64_t ebb_remat_floor(const ebb_remat_problem *problem);
 
 /* A schedule without the executions whose copies nobody reads (repeated until none is left). */

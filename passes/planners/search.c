@@ -147,7 +147,7 @@ static ebb_status sow(seeds *all, const level *levels, const ebb_remat_problem *
             ebb_remat_schedule schedule;
             ebb_remat_weight weight;
             uint64_t budget = (uint64_t)levels[k].budget;
-            if (roll[i]->seeds < problem->op_count)
+            if (roll[i]->seeds == 0 || roll[i]->seeds < problem->op_count)
                 continue;
             EBB_TRY(roll[i]->plan(&schedule, problem, budget, share, arena));
             EBB_TRY(ebb_remat_weigh(&weight, NULL, problem, &schedule, arena));

@@ -83,17 +83,16 @@ static ebb_status resolve(referee *r, ebb_arena *scratch)
 static uint64_t taken_over(const referee *r, const uint32_t *latest, uint32_t i)
 {
     const ebb_remat_op *op = &r->p->ops[r->s->ops[i]];
-    uint64_t bytes = 0;
-    for (uint32_t k = 0; k < op->over_count; k++) {
+    uint64_t bytes = 0, taken = 0; /* taken: pairs that share memory, among the first 64 */
+    for (uint32_t k = 0; k < op->over_count && k < 64; k++) {
         const ebb_remat_over *o = &op->over[k];
-        if (r->last[latest[o->in] - 1] != i)
+        bool free = r->last[latest[o->in] - 1] == i;
+        for (uint32_t j = 0; j < k && free; j++) /* each once, in order of preference */
+            free = (taken >> j & 1) == 0 || (op->over[j].out != o->out && op->over[j].in != o->in);
+        if (!free)
             continue;
-        bool taken = false; /* each output and each input once, in order of preference */
-        for (uint32_t j = 0; j < k && !taken; j++)
-            taken = (op->over[j].out == o->out || op->over[j].in == o->in) &&
-                    r->last[latest[op->over[j].in] - 1] == i;
-        if (!taken)
-            bytes += r->p->values[o->out].bytes;
+        taken |= UINT64_C(1) << k;
+        bytes += r->p->values[o->out].bytes;
     }
     return bytes;
 }
