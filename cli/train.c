@@ -353,7 +353,7 @@ static bool read_options(const cli *c, loop *l, int64_t *epochs, char **storage)
 
 int cli_train(const cli *c)
 {
-    loop l = {.times = json_array()};
+    loop l = {0};
     int64_t epochs;
     char *storage = NULL;
     ebb_model *model = NULL;
@@ -363,6 +363,7 @@ int cli_train(const cli *c)
         return cli_usage("say what to train on: --data FILE");
     if (cli_check_planning(c) != EBB_OK)
         return EBB_USAGE;
+    l.times = json_array();
     if (!read_options(c, &l, &epochs, &storage))
         goto done;
     ebb_status status = prepare(c, &model, &data, &l);

@@ -396,7 +396,8 @@ void ebb_moves_polish(ebb_moves *f, uint64_t work)
         size_t gone = 0;
         if (!list_repeats(f))
             return;
-        qsort(f->repeats, f->repeat_count, sizeof *f->repeats, dearest_first);
+        if (f->repeat_count > 0)
+            qsort(f->repeats, f->repeat_count, sizeof *f->repeats, dearest_first);
         for (size_t i = 0; i < f->repeat_count && f->s.work < until; i++)
             gone += try_drop(f, f->repeats[i]);
         if (gone == 0 || f->s.work >= until)
