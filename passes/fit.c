@@ -221,6 +221,27 @@ static ebb_status choose(const joint *j, uint64_t budget, choice **chosen)
     return NULL;
 }
 
+/* The smallest arena among the lowest points of each variant; NULL: there are none. What is alive
+ * in the numbers can be more than the arena takes, so this may keep to a budget below its peak. */
+static ebb_status find_lowest(joint *j, choice **lowest)
+{
+    choice *least = NULL;
+    for (size_t i = 0; i < j->variant_count; i++) { // the lowest points of each variant
+        size_t tried = 0;
+        for (size_t k = j->choice_count; k-- > 0 && tried < 3;) {
+            choice *c = &j->choices[k];
+            if (c->v != &j->variants[i])
+                continue;
+            tried++;
+            EBB_TRY(try_choice(j, c));
+            if (least == NULL || c->bytes < least->bytes)
+                least = c;
+        }
+    }
+    *lowest = least;
+    return NULL;
+}
+
 /* ---- a budget that cannot be met ---- */
 
 /* The largest tensors alive where the lowest schedule is fullest, as text. */
@@ -270,21 +291,8 @@ static ebb_status find_least(joint *j, const variant *v, uint64_t *high, bool *p
     return NULL;
 }
 
-static ebb_status refuse(joint *j, const ebb_trial *before, uint64_t budget)
+static ebb_status refuse(joint *j, const ebb_trial *before, uint64_t budget, const choice *least)
 {
-    choice *least = NULL;
-    for (size_t i = 0; i < j->variant_count; i++) { // the lowest points of each variant
-        size_t tried = 0;
-        for (size_t k = j->choice_count; k-- > 0 && tried < 3;) {
-            choice *c = &j->choices[k];
-            if (c->v != &j->variants[i])
-                continue;
-            tried++;
-            EBB_TRY(try_choice(j, c));
-            if (least == NULL || c->bytes < least->bytes)
-                least = c;
-        }
-    }
     if (least == NULL)
         return ebb_error(EBB_NO_PLAN, "nothing in this step can be made smaller");
     uint64_t floor = UINT64_MAX;
@@ -373,8 +381,13 @@ static ebb_status plan_and_apply(joint *j, const ebb_trial *before, uint64_t bud
     EBB_TRY(make_variants(j));
     EBB_TRY(list_choices(j, budget));
     EBB_TRY(choose(j, budget, &chosen));
-    EBB_TRY(chosen != NULL ? ebb_remember_budget(j->e, budget) : NULL);
-    return chosen != NULL ? apply(j, chosen, before) : refuse(j, before, budget);
+    if (chosen == NULL) {
+        EBB_TRY(find_lowest(j, &chosen));
+        if (chosen == NULL || chosen->bytes > budget)
+            return refuse(j, before, budget, chosen);
+    }
+    EBB_TRY(ebb_remember_budget(j->e, budget));
+    return apply(j, chosen, before);
 }
 
 static ebb_status run(ebb_edit *e)
