@@ -139,6 +139,27 @@ static void a_step_is_made_to_fit(void **state)
     assert_true(number_after("\"arena_bytes\"") <= whole * 8 / 10);
 }
 
+static void the_least_that_a_hopeless_budget_names_is_a_budget_that_fits(void **state)
+{
+    (void)state;
+    static const char *const optimizers[] = {"sgd", "momentum", "adamw"};
+    for (size_t i = 0; i < sizeof optimizers / sizeof *optimizers; i++) {
+        char words[1024];
+        long long least = 0;
+        (void)snprintf(words, sizeof words, "grad " STEP "--optimizer %s --pass release -o s.onnx",
+                       optimizers[i]);
+        says(words, 0, "");
+        says("rewrite s.onnx -o least.onnx --pass fit:budget=1KiB,time=1", 3, "at least ");
+        if (sscanf(strstr(output, "at least "), "at least %lld", &least) != 1)
+            fail_msg("no number of bytes in:\n%s", output);
+        (void)snprintf(words, sizeof words,
+                       "rewrite s.onnx -o least.onnx --pass fit:budget=%lld,time=1", least);
+        says(words, 0, "fit");
+        says("plan least.onnx --json", 0, "arena_bytes");
+        assert_true(number_after("\"arena_bytes\"") <= least);
+    }
+}
+
 static void a_plan_shows_the_curve_and_where_the_peak_is(void **state)
 {
     (void)state;
@@ -352,6 +373,7 @@ int main(void)
         cmocka_unit_test(mistakes_get_one_sentence_and_the_right_exit_code),
         cmocka_unit_test(a_budget_is_read_before_anything_is_done),
         cmocka_unit_test(a_step_is_made_to_fit),
+        cmocka_unit_test(the_least_that_a_hopeless_budget_names_is_a_budget_that_fits),
         cmocka_unit_test(a_plan_shows_the_curve_and_where_the_peak_is),
         cmocka_unit_test(operators_are_measured_and_planned_by),
         cmocka_unit_test(a_plan_of_a_finished_step_runs_the_passes_asked_for),
