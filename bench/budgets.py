@@ -99,11 +99,13 @@ class Model:
             found = re.search(pattern, notes)
             return found.group(1) if found else default
 
-        base = plan["flops"] - plan["recompute_flops"]
+        once = plan["flops"] - plan["recompute_flops"]
         answer.update(
             arena=plan["arena_bytes"], time=plan["planned_ns"] / self.step["planned_ns"],
             again=said(r"(\d+) nodes run again"), parts=said(r"in (\d+) parts", "1"),
-            offers=said(r"(\d+ of \d+) offers", "-"), flops=plan["flops"] / base)
+            offers=said(r"(\d+ of \d+) offers", "-"))
+        # Parts of the batch bear the mark of a repeat too, so their FLOPs do not tell.
+        answer["flops"] = f"{plan['flops'] / once:.3f}" if answer["parts"] == "1" else "-"
         return answer
 
     def least(self, allow):
@@ -149,7 +151,7 @@ def plans(models):
                 if a["arena"] is None:
                     print(head + "| none | | | | | " + tail)
                 else:
-                    print(head + f"| {mib(a['arena'])} | {a['time']:.3f} | {a['flops']:.3f} | {a['again']} "
+                    print(head + f"| {mib(a['arena'])} | {a['time']:.3f} | {a['flops']} | {a['again']} "
                           f"| {a['parts']} | {a['offers']} " + tail)
 
 
@@ -161,7 +163,7 @@ def beside_checkpointing(models):
         for allow in ALLOW:
             a = m.fit.get((allow, "checkpointing"))
             made = a is not None and a["arena"] is not None
-            cells += [ratio(a) if a else "-", f"{a['flops']:.3f}" if made else "-"]
+            cells += [ratio(a) if a else "-", a["flops"] if made else "-"]
         for allow in ALLOW:
             a = m.fit[allow, "least"]
             cells.append(mib(a["arena"]) if a["arena"] is not None else "none")
