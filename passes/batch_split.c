@@ -226,7 +226,7 @@ static ebb_status mark(splitting *s, ebb_node n, ebb_node made, int64_t i)
                               ebb_text(g, prop.value)));
     }
     (void)snprintf(text, sizeof text, "%.500s", name);
-    EBB_TRY(ebb_props_set(g, &ebb_node_of(g, made)->props, "ebb.copied_from", text));
+    EBB_TRY(ebb_props_set(g, &ebb_node_of(g, made)->props, "ebb.part_of", text));
     EBB_TRY(ebb_props_set(g, &ebb_node_of(g, made)->props, "ebb.pass", s->e->pass->name));
     (void)snprintf(text, sizeof text, "%.500s/part_%lld", name, (long long)i);
     ebb_str own = ebb_graph_intern(g, text);
