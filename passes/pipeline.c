@@ -362,7 +362,10 @@ static ebb_status run_stage(ebb_graph *g, const stage *s, const ebb_rewrite_opti
                            .peak_before_bytes = before->peak_bytes};
     if (!is_alias)
         ebb_pipeline_unmark(g);
-    EBB_TRY(run_pass(g, s, NULL, NULL, keep, report));
+    ebb_status status = run_pass(g, s, NULL, NULL, keep, report);
+    if (status != NULL && *marked) // a pass that refuses changes nothing, the marks included
+        (void)ebb_pipeline_mark(g);
+    EBB_TRY(status);
     (void)ebb_graph_sweep(g);
     EBB_TRY(ebb_while(ebb_infer_graph(g), "inferring types after pass %s", s->pass->name));
     *marked = *marked || is_alias;

@@ -69,6 +69,10 @@ static ebb_status run(ebb_edit *e)
         return unknown_planner(name);
     EBB_TRY(ebb_trial_weigh(&before, e->scratch, e->g, backend));
     EBB_TRY(ebb_option_bytes(e, "budget", before.bytes, &budget));
+    if (budget == 0)
+        return ebb_hint(
+            ebb_error(EBB_USAGE, "pass recompute needs a budget of more than zero bytes"),
+            "say budget=6GiB or budget=80%%");
     if (budget >= before.bytes)
         return ebb_note(e, "nothing to do: the step takes %llu bytes, within the budget of %llu",
                         (unsigned long long)before.bytes, (unsigned long long)budget);

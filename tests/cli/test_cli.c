@@ -160,6 +160,41 @@ static void the_least_that_a_hopeless_budget_names_is_a_budget_that_fits(void **
     }
 }
 
+static void a_pass_with_a_budget_says_what_is_wrong_and_writes_nothing(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *pass;
+        int code;
+        const char *words;
+    } wrong[] = {
+        {"fit", 2, "needs a budget"},
+        {"recompute:planner=dtr", 2, "needs a budget"},
+        {"fit:budget=0", 2, "more than zero"},
+        {"fit:budget=-5", 2, "below zero"},
+        {"fit:budget=6XB", 2, "its unit is not known"},
+        {"fit:budgt=1MB", 2, "did you mean 'budget'"},
+        {"fit:budget=1MB,time=soon", 2, "time=soon"},
+        {"fit:budget=1MB,allow=never", 2, "exact|rounding|lossy"},
+        {"recompute:budget=1KiB,planner=serch", 2, "did you mean 'search'"},
+        {"recompute:budget=0,planner=dtr", 2, "more than zero"},
+        {"recompute:budget=1KiB,planner=dtr", 3, "the least that it reaches is"},
+        {"fit:budget=1KiB,time=0.1", 3, "the least reached is"},
+    };
+    char words[1024];
+    says("grad " STEP "-o whole.onnx", 0, "");
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        (void)snprintf(words, sizeof words, "rewrite whole.onnx -o never.onnx --pass '%s'",
+                       wrong[i].pass);
+        says(words, wrong[i].code, wrong[i].words);
+        assert_false(exists("never.onnx"));
+        (void)snprintf(words, sizeof words, "plan whole.onnx --pass '%s'", wrong[i].pass);
+        says(words, wrong[i].code, wrong[i].words);
+    }
+    says("rewrite whole.onnx -o idle.onnx --pass fit:budget=100GiB", 0, "nothing to do");
+    says("plan whole.onnx --pass recompute:budget=100GiB", 0, "nothing to do");
+}
+
 static void a_plan_shows_the_curve_and_where_the_peak_is(void **state)
 {
     (void)state;
@@ -374,6 +409,7 @@ int main(void)
         cmocka_unit_test(a_budget_is_read_before_anything_is_done),
         cmocka_unit_test(a_step_is_made_to_fit),
         cmocka_unit_test(the_least_that_a_hopeless_budget_names_is_a_budget_that_fits),
+        cmocka_unit_test(a_pass_with_a_budget_says_what_is_wrong_and_writes_nothing),
         cmocka_unit_test(a_plan_shows_the_curve_and_where_the_peak_is),
         cmocka_unit_test(operators_are_measured_and_planned_by),
         cmocka_unit_test(a_plan_of_a_finished_step_runs_the_passes_asked_for),
