@@ -1,0 +1,283 @@
+/* test_fit.c: steps made to fit, on whole models: either nothing is changed and the error says so,
+ * or the arena keeps to the budget, is as planned when run, and every bit of loss, gradients and
+ * states is that of the step as it was. Less memory is never asked for in vain: budgets are
+ * monotone.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+#include "exec/estimate.h"
+#include "onnx/graph.h"
+#include "tests/models/models.h"
+
+enum { BUDGETS = 16, HIGHEST = 95, LOWEST = 20, STEP = 5 }; /* in percent of the step's arena */
+
+/* A step before any memory pass, and what it computes. */
+typedef struct whole {
+    const char *optimizer;
+    ebb_named inputs[MOST_INPUTS];
+    size_t count;
+    ebb_model *model;
+    ebb_program *program;
+    uint64_t bytes;
+} whole;
+
+/* What a plan takes, as estimated. */
+typedef struct taken {
+    uint64_t bytes;
+    double ns;
+    bool fits;
+} taken;
+
+static ebb_status step(ebb_program *program, const whole *w)
+{
+    const ebb_batch batch = {w->inputs, w->count};
+    ebb_status status = NULL;
+    for (int i = 0; status == NULL && i < 2; i++)
+        status = ebb_program_step(program, &batch);
+    return status;
+}
+
+static ebb_status whole_open(whole *w, recorded *r, const char *optimizer)
+{
+    *w = (whole){.optimizer = optimizer};
+    ebb_status status =
+        recorded_program(r, "on", optimizer, "", &w->model, &w->program, w->inputs, &w->count);
+    if (status == NULL)
+        status = step(w->program, w);
+    if (status == NULL)
+        w->bytes = ebb_program_measure(w->program).planned_arena_bytes;
+    return status;
+}
+
+static void whole_close(whole *w)
+{
+    ebb_program_free(w->program);
+    ebb_close(w->model);
+}
+
+/* The step again, for a pass to work on. */
+static ebb_status model_again(recorded *r, const whole *w, ebb_model **model)
+{
+    char path[1024];
+    (void)snprintf(path, sizeof path, "%s%s/%s", SHARED, r->model, r->file);
+    ebb_status status = ebb_open(model, path);
+    for (size_t i = 0; status == NULL && i < w->count; i++)
+        if (strcmp(w->inputs[i].name, "target") != 0)
+            status = ebb_set_shape(*model, w->inputs[i].name, w->inputs[i].dims, w->inputs[i].rank);
+    if (status == NULL)
+        status = recorded_rewrite(r, *model, "on", w->optimizer, "");
+    /* Any pass takes the marks of `alias` off. */
+    return status != NULL ? status : ebb_rewrite(*model, "drop-saves", NULL, NULL);
+}
+
+/* ---- the same bits ---- */
+
+static bool same_bits(ebb_program *a, ebb_program *b, const char *name)
+{
+    ebb_named x, y;
+    if (ebb_program_get(a, name, &x) != NULL || ebb_program_get(b, name, &y) != NULL)
+        return false;
+    size_t size = x.dtype == 7 || x.dtype == 11 ? 8 : x.dtype == 9 || x.dtype == 2 ? 1 : 4;
+    return elements(&x) == elements(&y) && memcmp(x.data, y.data, elements(&x) * size) == 0;
+}
+
+/* What differs between two programs of one model, by name; NULL: nothing. */
+static const char *difference(ebb_program *a, ebb_program *b, ebb_data *reference)
+{
+    ebb_named x;
+    if (ebb_program_output_count(a) != ebb_program_output_count(b))
+        return "(the number of outputs)";
+    for (size_t i = 0; i < ebb_program_output_count(a); i++)
+        if (!same_bits(a, b, ebb_program_output_name(a, i)))
+            return ebb_program_output_name(a, i);
+    for (size_t i = 0; i < ebb_data_count(reference); i++) {
+        const ebb_named *t = ebb_data_at(reference, i);
+        if (strncmp(t->name, "grad/", 5) == 0 && ebb_program_get(a, t->name + 5, &x) == NULL &&
+            !same_bits(a, b, t->name + 5))
+            return t->name + 5;
+    }
+    return NULL;
+}
+
+static void complain(recorded *r, const whole *w, const char *pass, const char *what)
+{
+    print_error("%s/%s, optimizer %s, %s of %llu bytes: %s\n", r->model, r->file, w->optimizer,
+                pass, (unsigned long long)w->bytes, what);
+    r->failures++;
+}
+
+static void check_run(recorded *r, const whole *w, const char *pass, uint64_t budget,
+                      ebb_model *model)
+{
+    ebb_program *program = NULL;
+    char text[256];
+    const ebb_compile_options options = {.backend = getenv("EBB_TEST_BACKEND")};
+    MUST(ebb_program_compile(&program, model, &options));
+    MUST(step(program, w));
+    ebb_program_facts f = ebb_program_measure(program);
+    (void)snprintf(text, sizeof text, "planned %llu, measured %llu",
+                   (unsigned long long)f.planned_arena_bytes,
+                   (unsigned long long)f.measured_arena_bytes);
+    if (f.planned_arena_bytes > budget || f.measured_arena_bytes != f.planned_arena_bytes)
+        complain(r, w, pass, text);
+    const char *name = difference(w->program, program, r->reference);
+    (void)snprintf(text, sizeof text, "%.200s has other bits", name == NULL ? "" : name);
+    if (name != NULL)
+        complain(r, w, pass, text);
+done:
+    ebb_program_free(program);
+}
+
+/* The step under this budget, by fit (planner NULL) or a planner; run: also runs it. */
+static taken fit(recorded *r, const whole *w, const char *planner, int percent, bool run)
+{
+    char pass[128], text[256], *before = NULL, *after = NULL;
+    ebb_model *model = NULL;
+    ebb_arena arena = {0};
+    ebb_estimate estimate;
+    taken t = {0};
+    uint64_t budget = w->bytes * (uint64_t)percent / 100;
+    MUST(model_again(r, w, &model));
+    MUST(ebb_inspect_text(model, &before));
+    if (planner != NULL)
+        (void)snprintf(pass, sizeof pass, "recompute:planner=%s,budget=%llu", planner,
+                       (unsigned long long)budget);
+    else
+        (void)snprintf(pass, sizeof pass, "fit:budget=%llu,time=0.05", (unsigned long long)budget);
+    const ebb_rewrite_options options = {.verify_each = true};
+    ebb_status status = ebb_rewrite(model, pass, &options, NULL);
+    if (status != NULL && ebb_status_code(status) == EBB_NO_PLAN) {
+        MUST(ebb_inspect_text(model, &after));
+        if (strcmp(before, after) != 0)
+            complain(r, w, pass, "refused, but changed the graph");
+        goto done;
+    }
+    MUST(status);
+    MUST(ebb_rewrite(model, "alias", &options, NULL));
+    MUST(ebb_estimate_make(&estimate, &arena, model->graph, "cpu"));
+    t = (taken){estimate.arena_bytes, estimate.ns, true};
+    (void)snprintf(text, sizeof text, "the plan is above the budget: %llu bytes",
+                   (unsigned long long)t.bytes);
+    if (t.bytes > budget)
+        complain(r, w, pass, text);
+    if (run)
+        check_run(r, w, pass, budget, model);
+done:
+    ebb_release(before);
+    ebb_release(after);
+    ebb_arena_fini(&arena);
+    ebb_close(model);
+    return t;
+}
+
+/* ---- fit ---- */
+
+/* Choices are ordered by what their operators cost; the whole step may differ by a little. */
+static void check_monotone(recorded *r, const whole *w, const taken *t, int percent)
+{
+    char text[256];
+    const taken *more = t - 1; /* what a larger budget got */
+    (void)snprintf(text, sizeof text,
+                   "at %d %%: %llu bytes, %.0f ns; with more: %llu bytes, %.0f ns", percent,
+                   (unsigned long long)t->bytes, t->ns, (unsigned long long)more->bytes, more->ns);
+    if (!more->fits)
+        complain(r, w, "fit", "fits, though a larger budget did not");
+    else if (t->bytes > more->bytes || t->ns < more->ns * 0.99)
+        complain(r, w, "fit", text);
+}
+
+/* Where packing takes long, and for the second exporter, a few budgets must do. */
+static int stride_of(const recorded *r)
+{
+    bool large = strstr(r->model, "net") != NULL || strstr(r->model, "lstm") != NULL;
+    bool first = strcmp(r->file, exporters[0]) == 0;
+    return large ? (first ? 8 : 16) : first ? 1 : 5;
+}
+
+static void check_fit(recorded *r)
+{
+    whole w;
+    taken t[BUDGETS] = {{0}};
+    int fitted = 0, tried = 0, stride = stride_of(r);
+    MUST(whole_open(&w, r, "none"));
+    for (int percent = HIGHEST; percent >= LOWEST; percent -= STEP * stride) {
+        t[tried] = fit(r, &w, NULL, percent, percent % 10 == 0 || stride > 1);
+        fitted += t[tried].fits;
+        if (tried > 0 && t[tried].fits)
+            check_monotone(r, &w, &t[tried], percent);
+        tried++;
+    }
+    whole_close(&w);
+    MUST(whole_open(&w, r, "adamw"));
+    (void)fit(r, &w, NULL, 70, true);
+    print_message("%-19s %-12s %2d of %2d budgets met, %llu bytes\n", r->model, r->file, fitted,
+                  tried, (unsigned long long)w.bytes);
+done:
+    whole_close(&w);
+}
+
+static void check_planners(recorded *r)
+{
+    static const char *const planners[] = {"sqrt",  "chain-dp",  "chain-linear", "revolve",
+                                           "rotor", "lower-set", "dtr"};
+    whole w = {0};
+    if (stride_of(r) > 1)
+        return;
+    MUST(whole_open(&w, r, "none"));
+    for (size_t i = 0; i < sizeof planners / sizeof *planners; i++) {
+        bool high = fit(r, &w, planners[i], 70, true).fits;
+        bool low = fit(r, &w, planners[i], 40, true).fits;
+        print_message("%-19s %-12s %-12s %s\n", r->model, r->file, planners[i],
+                      low    ? "40 %"
+                      : high ? "70 %"
+                             : "neither");
+    }
+done:
+    whole_close(&w);
+}
+
+static void on_every_small_model(void (*check)(recorded *), size_t exporter_count)
+{
+    int failures = 0;
+    for (size_t m = 0; m < sizeof small_models / sizeof small_models[0]; m++)
+        for (size_t e = 0; e < exporter_count; e++) {
+            recorded r;
+            if (!recorded_open(&r, small_models[m], exporters[e])) {
+                print_message("SKIP: no recorded models beside the repository\n");
+                skip();
+            }
+            check(&r);
+            failures += r.failures;
+            recorded_close(&r);
+        }
+    assert_int_equal(failures, 0);
+}
+
+static void a_budget_is_kept_and_no_bit_changes(void **state)
+{
+    (void)state;
+    on_every_small_model(check_fit, 2);
+}
+
+static void every_planner_keeps_a_budget_and_changes_no_bit(void **state)
+{
+    (void)state;
+    on_every_small_model(check_planners, 1);
+}
+
+int main(void)
+{
+    if (models_are_missing())
+        return SKIPPED;
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_budget_is_kept_and_no_bit_changes),
+        cmocka_unit_test(every_planner_keeps_a_budget_and_changes_no_bit),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
