@@ -187,12 +187,15 @@ static void add_costs(const cli *c, pipeline *p)
         add_pass(p, "cost:file=", cli_get(c, "--costs", ""));
 }
 
-/* Those asked for, then the plan for the budget. */
-static void add_passes(const cli *c, pipeline *p)
+/* Those asked for; then `tidy`, if any; then the plan for the budget, which nothing may follow that
+ * changes what is stored. */
+static void add_passes(const cli *c, pipeline *p, const char *tidy)
 {
     const char *pass;
     for (int at = 0; (pass = cli_next(c, "--pass", &at)) != NULL;)
         add_pass(p, pass, "");
+    if (tidy != NULL)
+        add_pass(p, tidy, "");
     if (budget_of(c) == NULL)
         return;
     add_pass(p, "fit:budget=", budget_of(c));
@@ -217,8 +220,8 @@ ebb_status cli_make_step(const cli *c, ebb_model *model, char **json)
     add_gradient(c, &p);
     add_spec(&p, "optimizer", cli_get(c, "--optimizer", "adamw"));
     add_costs(c, &p);
-    add_passes(c, &p);
-    add_pass(&p, "drop-saves,alias", "");
+    add_passes(c, &p, "drop-saves");
+    add_pass(&p, "alias", "");
     add_costs(c, &p); // what came in between has none
     return run(c, model, &p, json);
 }
@@ -228,7 +231,7 @@ ebb_status cli_change_step(const cli *c, ebb_model *model, char **json)
     pipeline p = {0};
     bool changes = cli_has(c, "--pass") || budget_of(c) != NULL;
     add_costs(c, &p);
-    add_passes(c, &p);
+    add_passes(c, &p, NULL);
     if (changes)
         add_costs(c, &p);
     return p.begun ? run(c, model, &p, json) : NULL;

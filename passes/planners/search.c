@@ -282,8 +282,8 @@ static int lowest_first(const void *a, const void *b)
 }
 
 /* Only points that are cheaper than all lower ones are worth having; the highest comes first. */
-static ebb_status collect(ebb_remat_frontier *frontier, const level *levels, uint32_t count,
-                          ebb_arena *arena)
+static ebb_status collect(ebb_remat_frontier *frontier, const ebb_remat_problem *problem,
+                          const level *levels, uint32_t count, ebb_arena *arena)
 {
     ebb_remat_point *points = EBB_NEW(arena, ebb_remat_point, (size_t)count + 1);
     size_t found = 0, kept = 0;
@@ -292,6 +292,13 @@ static ebb_status collect(ebb_remat_frontier *frontier, const level *levels, uin
     for (uint32_t k = 0; k < count; k++)
         if (levels[k].point.schedule.ops != NULL)
             points[found++] = levels[k].point;
+    for (size_t i = 0; i < found; i++) { // what nobody reads is left out, and they are as weighed
+        ebb_remat_weight weight;
+        EBB_TRY(ebb_remat_prune(&points[i].schedule, problem, &points[i].schedule, arena));
+        EBB_TRY(ebb_remat_weigh(&weight, NULL, problem, &points[i].schedule, arena));
+        points[i].peak_bytes = weight.peak_bytes;
+        points[i].cost_ns = weight.cost_ns;
+    }
     qsort(points, found, sizeof *points, lowest_first);
     for (size_t i = 0; i < found; i++)
         if (kept == 0 || points[i].cost_ns < points[kept - 1].cost_ns)
@@ -355,7 +362,7 @@ ebb_status ebb_remat_frontier_find(ebb_remat_frontier *frontier, const ebb_remat
     EBB_TRY(find_levels(levels, peak, problem, &as_listed, &all, work, arena));
     if (!same)
         EBB_TRY(find_levels(levels + LEVELS, peak, problem, &order, &all, work, arena));
-    return collect(frontier, levels, 2 * LEVELS + (uint32_t)all.count, arena);
+    return collect(frontier, problem, levels, 2 * LEVELS + (uint32_t)all.count, arena);
 }
 
 /* ---- the planner ---- */

@@ -178,7 +178,7 @@ done:
 
 /* ---- fit ---- */
 
-/* Choices are ordered by what their operators cost; the whole step may differ by a little. */
+/* Times are sums of the same terms in another order. */
 static void check_monotone(recorded *r, const whole *w, const taken *t, int percent)
 {
     char text[256];
@@ -188,7 +188,7 @@ static void check_monotone(recorded *r, const whole *w, const taken *t, int perc
                    (unsigned long long)t->bytes, t->ns, (unsigned long long)more->bytes, more->ns);
     if (!more->fits)
         complain(r, w, "fit", "fits, though a larger budget did not");
-    else if (t->bytes > more->bytes || t->ns < more->ns * 0.99)
+    else if (t->bytes > more->bytes || t->ns < more->ns * (1 - 1e-9))
         complain(r, w, "fit", text);
 }
 
