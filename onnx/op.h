@@ -35,6 +35,7 @@ enum {
     EBB_ROWWISE = 1 << 6,    /* works row by row along an axis: softmax, layer norm */
     EBB_UPDATES = 1 << 7,    /* an optimizer's step: outputs replace state */
     EBB_STATISTICS = 1 << 8, /* carries running statistics (batch norm) */
+    EBB_DECODES = 1 << 9,    /* codes in, the whole tensor out; rows of axis 0 one by one */
 };
 
 /* Output o may be written over input i, element by element or because the kernel says so.
