@@ -63,11 +63,33 @@ static inline void recorded_close(recorded *r)
     json_decref(r->manifest);
 }
 
-/* The step that the reference was recorded from; `memory` are passes to run before drop-saves. */
-static inline ebb_status recorded_rewrite(const recorded *r, ebb_model *model, const char *dropout,
-                                          const char *optimizer, const char *memory)
+/* The initializer of this file that holds a parameter of the state_dict. */
+static inline const char *name_in_file(const recorded *r, const char *parameter)
 {
-    char pipeline[1024];
+    const char *name;
+    json_t *original;
+    json_object_foreach(json_object_get(r->facts, "parameters_renamed"), name,
+                        original) if (strcmp(json_string_value(original), parameter) ==
+                                      0) return name;
+    return parameter;
+}
+
+/* Is the gradient of this parameter of the state_dict zero in mathematics, and noise in floats? */
+static inline bool is_near_zero(const recorded *r, const char *parameter)
+{
+    size_t i;
+    json_t *p,
+        *list = json_object_get(json_object_get(r->manifest, "near_zero_grads"), "parameters");
+    json_array_foreach(list, i, p) if (strcmp(json_string_value(p), parameter) == 0) return true;
+    return false;
+}
+
+/* The step that the reference was recorded from; `memory` are passes to run before drop-saves; json
+ * as ebb_rewrite gives it. */
+static inline ebb_status recorded_report(const recorded *r, ebb_model *model, const char *dropout,
+                                         const char *optimizer, const char *memory, char **json)
+{
+    char pipeline[2048];
     const json_t *loss = json_object_get(r->manifest, "loss");
     (void)snprintf(pipeline, sizeof pipeline,
                    "inline,fold,train-mode:dropout=%s,fold,fuse,loss:cross-entropy,axis=%d,"
@@ -75,15 +97,21 @@ static inline ebb_status recorded_rewrite(const recorded *r, ebb_model *model, c
                    dropout, (int)json_integer_value(json_object_get(loss, "class_axis")), optimizer,
                    memory[0] != '\0' ? "," : "", memory);
     const ebb_rewrite_options options = {.verify_each = true};
-    return ebb_rewrite(model, pipeline, &options, NULL);
+    return ebb_rewrite(model, pipeline, &options, json);
+}
+
+static inline ebb_status recorded_rewrite(const recorded *r, ebb_model *model, const char *dropout,
+                                          const char *optimizer, const char *memory)
+{
+    return recorded_report(r, model, dropout, optimizer, memory, NULL);
 }
 
 /* Opens a small model, binds the shapes of the recorded inputs, makes the step and compiles it for
- * the back end that the environment names in EBB_TEST_BACKEND. */
-static inline ebb_status recorded_program(const recorded *r, const char *dropout,
-                                          const char *optimizer, const char *memory,
-                                          ebb_model **model, ebb_program **program,
-                                          ebb_named *inputs, size_t *count)
+ * the back end that the environment names in EBB_TEST_BACKEND. json: the report, or NULL. */
+static inline ebb_status recorded_program_report(const recorded *r, const char *dropout,
+                                                 const char *optimizer, const char *memory,
+                                                 ebb_model **model, ebb_program **program,
+                                                 ebb_named *inputs, size_t *count, char **json)
 {
     char path[1024];
     *count = 0;
@@ -102,11 +130,20 @@ static inline ebb_status recorded_program(const recorded *r, const char *dropout
         ++*count;
     }
     if (status == NULL)
-        status = recorded_rewrite(r, *model, dropout, optimizer, memory);
+        status = recorded_report(r, *model, dropout, optimizer, memory, json);
     const ebb_compile_options options = {.backend = getenv("EBB_TEST_BACKEND")};
     if (status == NULL)
         status = ebb_program_compile(program, *model, &options);
     return status;
+}
+
+static inline ebb_status recorded_program(const recorded *r, const char *dropout,
+                                          const char *optimizer, const char *memory,
+                                          ebb_model **model, ebb_program **program,
+                                          ebb_named *inputs, size_t *count)
+{
+    return recorded_program_report(r, dropout, optimizer, memory, model, program, inputs, count,
+                                   NULL);
 }
 
 static inline size_t elements(const ebb_named *t)

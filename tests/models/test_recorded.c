@@ -64,26 +64,6 @@ static double difference(const ebb_named *got, const ebb_named *want)
     return most;
 }
 
-/* The initializer of this file that holds a parameter of the state_dict. */
-static const char *name_in_file(const recorded *r, const char *parameter)
-{
-    const char *name;
-    json_t *original;
-    json_object_foreach(json_object_get(r->facts, "parameters_renamed"), name,
-                        original) if (strcmp(json_string_value(original), parameter) ==
-                                      0) return name;
-    return parameter;
-}
-
-static bool is_near_zero(const recorded *r, const char *parameter)
-{
-    size_t i;
-    json_t *p,
-        *list = json_object_get(json_object_get(r->manifest, "near_zero_grads"), "parameters");
-    json_array_foreach(list, i, p) if (strcmp(json_string_value(p), parameter) == 0) return true;
-    return false;
-}
-
 typedef struct verdict {
     double worst; /* largest difference over its bound */
     char name[128];
