@@ -345,6 +345,38 @@ static void training_resumes_byte_for_byte(void **state)
     same_file("whole.onnx", "joined.onnx");
 }
 
+/* Each sample learns more than how often each class comes, which is a loss of ln 10 = 2.303 for the
+ * digits and of 3.11 for the letters of the text. */
+static void the_samples_learn(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *arguments;
+        double below; /* nats */
+    } samples[] = {
+        {"digits/cnn.onnx --data " DATA " --map label=target --loss cross-entropy --epochs 2", 1.0},
+        {"digits/mlp.onnx --data " DATA " --map label=target --loss cross-entropy --epochs 2", 0.5},
+        {"digits/transformer.onnx --data " DATA " --map label=target --loss cross-entropy "
+         "--epochs 3",
+         2.0},
+        {"text/char.onnx --data " EBB_SOURCE_DIR "/samples/text/text.npz --batch 16 --steps 65 "
+         "--loss cross-entropy:axis=-1",
+         2.85},
+    };
+    for (size_t i = 0; i < sizeof samples / sizeof *samples; i++) {
+        char words[1024];
+        (void)snprintf(words, sizeof words,
+                       "train " EBB_SOURCE_DIR "/samples/%s --optimizer adamw:lr=0.003",
+                       samples[i].arguments);
+        says(words, 0, "planned and measured equal");
+        const char *at = strstr(output, "steps, loss ");
+        assert_non_null(at);
+        double loss = strtod(at + strlen("steps, loss "), NULL);
+        if (!(loss < samples[i].below))
+            fail_msg("%s: loss %g, not below %g", samples[i].arguments, loss, samples[i].below);
+    }
+}
+
 static void a_checkpoint_of_another_run_is_refused(void **state)
 {
     (void)state;
@@ -418,6 +450,7 @@ int main(void)
         cmocka_unit_test(a_label_out_of_range_is_named),
         cmocka_unit_test(nothing_is_left_on_a_full_disk),
         cmocka_unit_test(loss_that_is_not_a_number_stops_the_run),
+        cmocka_unit_test(the_samples_learn),
         cmocka_unit_test(training_resumes_byte_for_byte),
         cmocka_unit_test(a_checkpoint_of_another_run_is_refused),
         cmocka_unit_test(trained_weights_go_back_into_the_export),
