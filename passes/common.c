@@ -192,3 +192,38 @@ ebb_status ebb_remember_budget(ebb_edit *e, uint64_t bytes)
     (void)snprintf(text, sizeof text, "%llu", (unsigned long long)bytes);
     return ebb_props_set(e->g, &e->g->model->props, "ebb.budget_bytes", text);
 }
+
+ebb_status ebb_random_key(ebb_edit *e, ebb_value *key)
+{
+    ebb_graph *g = e->g;
+    *key = ebb_value_find(g, "ebb.key");
+    if (key->i != 0)
+        return NULL;
+    int64_t seed = ebb_option_string(e, "seed") != NULL ? ebb_option_int(e, "seed") : 1;
+    int64_t start[2] = {seed, 0}, count[2] = {0, 1}, dims[1] = {2};
+    ebb_type type = ebb_type_tensor(EBB_I64, 1, dims);
+    EBB_TRY(ebb_graph_add_initializer(g, key, "ebb.key", &type, start, EBB_ROLE_RANDOM));
+    ebb_build b = ebb_edit_build(e, EBB_NO_NODE, EBB_UPDATE);
+    b.name = "ebb.key";
+    ebb_with_name(&b, "ebb.key_next");
+    ebb_value next = ebb_emit(&b, EBB_OP_ADD, *key, ebb_const_ints(&b, count, 2));
+    EBB_TRY(b.status);
+    return ebb_graph_bind(g, *key, next);
+}
+
+int64_t ebb_random_stream(const ebb_graph *g, const char *name)
+{
+    int64_t stream = ebb_hash31(name);
+    for (bool taken = true; taken;) {
+        taken = false;
+        EBB_EACH_NODE(g, n)
+        {
+            ebb_attrs attrs = ebb_node_attrs(g, n);
+            if (ebb_attr_int(&attrs, "stream", -1) != stream)
+                continue;
+            stream = stream == INT32_MAX ? 1 : stream + 1;
+            taken = true;
+        }
+    }
+    return stream;
+}

@@ -64,6 +64,13 @@ void ebb_keep_name(ebb_graph *g, ebb_node made, ebb_node of);
 /* What the step was made to fit, for `ebb plan` to draw: model metadata "ebb.budget_bytes". */
 ebb_status ebb_remember_budget(ebb_edit *e, uint64_t bytes);
 
+/* The model's random key "ebb.key", int64[2] {seed, step}, which the step counts on; made where
+ * there is none, with the pass's option `seed` (1 where it has no such option). */
+ebb_status ebb_random_key(ebb_edit *e, ebb_value *key);
+/* A stream of random numbers that no node of the graph draws from yet: the hash of name, or the
+ * next one that is free. */
+int64_t ebb_random_stream(const ebb_graph *g, const char *name);
+
 /* A positive 31-bit number from text, the same everywhere (FNV-1a). */
 uint32_t ebb_hash31(const char *text);
 

@@ -13,7 +13,6 @@
  * same numbers come back in every run, device and recompute. Two batch norms that an optimiser made
  * share their statistics get their own again. What an exporter lost for good is noted (lost.h).
  */
-#include <stdio.h>
 
 #include "passes/common.h"
 #include "passes/lost.h"
@@ -171,45 +170,6 @@ static ebb_status freeze_batch_norm(ebb_edit *e, ebb_node n)
 
 /* ---- dropout ---- */
 
-static ebb_status random_key(ebb_edit *e, ebb_value *key)
-{
-    ebb_graph *g = e->g;
-    *key = ebb_value_find(g, "ebb.key");
-    if (key->i != 0)
-        return NULL;
-    int64_t start[2] = {ebb_option_int(e, "seed"), 0}, count[2] = {0, 1}, dims[1] = {2};
-    ebb_type type = ebb_type_tensor(EBB_I64, 1, dims);
-    EBB_TRY(ebb_graph_add_initializer(g, key, "ebb.key", &type, start, EBB_ROLE_RANDOM));
-    ebb_build b = ebb_edit_build(e, EBB_NO_NODE, EBB_UPDATE);
-    b.phase = EBB_UPDATE;
-    b.name = "ebb.key";
-    ebb_with_name(&b, "ebb.key_next");
-    ebb_value next = ebb_emit(&b, EBB_OP_ADD, *key, ebb_const_ints(&b, count, 2));
-    EBB_TRY(b.status);
-    return ebb_graph_bind(g, *key, next);
-}
-
-/* A hash of the node's name; the next number where two names collide. */
-static int64_t stream_of(const ebb_graph *g, ebb_node of)
-{
-    int64_t stream = ebb_hash31(name_of(g, of));
-    for (bool taken = true; taken;) {
-        taken = false;
-        EBB_EACH_NODE(g, n)
-        {
-            if (ebb_node_of(g, n)->op != EBB_OP_EBB_DROPOUT &&
-                ebb_node_of(g, n)->op != EBB_OP_EBB_DROPOUT_PACKED)
-                continue;
-            ebb_attrs attrs = ebb_node_attrs(g, n);
-            if (ebb_attr_int(&attrs, "stream", 0) != stream)
-                continue;
-            stream = stream == INT32_MAX ? 1 : stream + 1;
-            taken = true;
-        }
-    }
-    return stream;
-}
-
 static ebb_status remove_dropout(ebb_edit *e, ebb_node n)
 {
     ebb_value y = ebb_out(e->g, n, 0), x = ebb_in(e->g, n, 0);
@@ -239,11 +199,11 @@ static ebb_status set_dropout(ebb_edit *e, ebb_node n, bool on)
                          ebb_node_label(g, n), ratio);
     if (!on || ratio == 0)
         return remove_dropout(e, n);
-    EBB_TRY(random_key(e, &key));
+    EBB_TRY(ebb_random_key(e, &key));
     ebb_build b = ebb_edit_build(e, n, EBB_FORWARD);
     b.name = name_of(g, n);
     ebb_with_float(&b, "ratio", ratio);
-    ebb_with_int(&b, "stream", stream_of(g, n));
+    ebb_with_int(&b, "stream", ebb_random_stream(g, name_of(g, n)));
     y = ebb_emit(&b, EBB_OP_EBB_DROPOUT, ebb_in(g, n, 0), key);
     EBB_TRY(b.status);
     ebb_keep_name(g, b.last, n);
