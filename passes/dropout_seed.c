@@ -36,10 +36,6 @@ static ebb_status reseed(ebb_edit *e, ebb_node n, ebb_node forward)
     return NULL;
 }
 
-/* What one word of Philox4x32-10 takes in operations of the roofline's machine: 2.5 ns on one core,
- * measured; its multiplications are of integers. */
-static const double flops_per_draw = 125;
-
 static ebb_offer offer_of(const ebb_graph *g, ebb_node n)
 {
     ebb_value mask = ebb_in(g, n, 1);
@@ -49,7 +45,7 @@ static ebb_offer offer_of(const ebb_graph *g, ebb_node n)
         elements = 0;
     return (ebb_offer){.value = mask,
                        .saved_bytes = ebb_stored_bytes(g, mask),
-                       .added_ns = ebb_roofline_ns(flops_per_draw * (double)elements, 2 * dy) -
+                       .added_ns = ebb_roofline_ns(EBB_FLOPS_PER_DRAW * (double)elements, 2 * dy) -
                                    ebb_node_ns(g, n)};
 }
 

@@ -19,10 +19,12 @@ enum { EXPORTERS = 2 };
 
 /* Alone with the gradients as outputs; together with an optimizer, whose states pile up
  * differences. */
-static const char *const alone[] = {"sign-mask",    "pool-index",   "pack-bools",
-                                    "dropout-mask", "dropout-seed", "release,reorder"};
+static const char *const alone[] = {"sign-mask",      "pool-index",   "pack-bools",
+                                    "dropout-mask",   "dropout-seed", "dropout-recompute",
+                                    "release,reorder"};
 static const char *const together[] = {
-    "sign-mask,dropout-seed", "pool-index,sign-mask,pack-bools,dropout-mask",
+    "sign-mask,dropout-seed,dropout-recompute",
+    "pool-index,sign-mask,pack-bools,dropout-recompute,dropout-mask",
     "sign-mask,pool-index,dropout-seed,sign-mask,release,reorder"};
 
 /* What differs between two programs of one model, by name; NULL: nothing. */
