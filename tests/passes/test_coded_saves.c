@@ -60,6 +60,14 @@ static const coded cases[] = {
     {"dropout in bits", "y = Dropout (h, rate, on)", NULL, "", "dropout-mask"},
     {"dropout again",   "y = Dropout (h, rate, on)", NULL, "", "dropout-seed"},
     {"dropout, no key", "y = Dropout (h, rate, on)", NULL, "keep", "dropout-mask"},
+    {"dropped again, bytes", "t = Tanh (h) d = Dropout (t, rate, on) y = Mul (d, d)", NULL, "", "dropout-recompute"},
+    {"dropped again, bits",  "t = Tanh (h) d = Dropout (t, rate, on) y = Mul (d, d)", NULL, "", "dropout-mask,dropout-recompute"},
+    {"dropped again, seed",  "t = Tanh (h) d = Dropout (t, rate, on) y = Mul (d, d)", NULL, "", "dropout-seed,dropout-recompute"},
+    {"then to bits",         "t = Tanh (h) d = Dropout (t, rate, on) y = Mul (d, d)", NULL, "", "dropout-recompute,dropout-mask"},
+    {"then to the seed",     "t = Tanh (h) d = Dropout (t, rate, on) y = Mul (d, d)", NULL, "", "dropout-recompute,dropout-seed"},
+    {"dropped again, no key", "t = Tanh (h) d = Dropout (t, rate, on) y = Mul (d, d)", NULL, "keep", "dropout-recompute"},
+    {"no key, bits",         "t = Tanh (h) d = Dropout (t, rate, on) y = Mul (d, d)", NULL, "keep", "dropout-mask,dropout-recompute"},
+    {"dropped twice",        "t = Tanh (h) c = Dropout (t, rate, on) d = Dropout (c, rate, on) e = Mul (c, d) y = Mul (d, e)", NULL, "", "dropout-recompute"},
 };
 // clang-format on
 
