@@ -221,6 +221,7 @@ ebb_status cli_make_step(const cli *c, ebb_model *model, char **json)
     add_spec(&p, "optimizer", cli_get(c, "--optimizer", "adamw"));
     add_costs(c, &p);
     add_passes(c, &p, "drop-saves");
+    add_pass(&p, "stream", "");
     add_pass(&p, "alias", "");
     add_costs(c, &p); // what came in between has none
     return run(c, model, &p, json);

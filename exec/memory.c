@@ -5,6 +5,8 @@
  */
 #include "exec/memory.h"
 
+#include "onnx/stream.h"
+
 #include <assert.h>
 
 const char *ebb_category_name(ebb_category category)
@@ -146,6 +148,18 @@ static ebb_status touch_captured(ruler *r, const ebb_graph *inner, uint32_t p)
     return NULL;
 }
 
+/* What is never whole takes no memory; its codes are read where it is. */
+static ebb_status touch_read(ruler *r, ebb_value v, uint32_t p)
+{
+    ebb_node source = ebb_stream_source(r->g, v);
+    if (source.i == 0)
+        return touch(r, v, p);
+    const ebb_node_info *decode = ebb_node_of(r->g, source);
+    for (uint32_t i = 0; i < decode->in_count; i++)
+        EBB_TRY(touch(r, decode->in[i], p));
+    return NULL;
+}
+
 static ebb_status touch_nodes(ruler *r)
 {
     const ebb_graph *g = r->g;
@@ -156,10 +170,10 @@ static ebb_status touch_nodes(ruler *r)
         for (uint32_t i = 0; i < node->in_count; i++) {
             if (node->in[i].i == 0)
                 continue;
-            EBB_TRY(touch(r, node->in[i], p));
+            EBB_TRY(touch_read(r, node->in[i], p));
             note_read(r, node->in[i], (ebb_phase)node->phase);
         }
-        for (uint32_t i = 0; i < node->out_count; i++)
+        for (uint32_t i = 0; i < node->out_count && node->tile_rows == 0; i++)
             EBB_TRY(touch(r, node->out[i], p));
         for (uint32_t a = 0; a < node->attr_count; a++) {
             if (node->attr[a].type != EBB_ATTR_GRAPH && node->attr[a].type != EBB_ATTR_GRAPHS)

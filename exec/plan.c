@@ -5,6 +5,7 @@
 #include "exec/call.h"
 #include "exec/estimate.h"
 #include "onnx/infer.h"
+#include "onnx/stream.h"
 
 #include <stdio.h>
 
@@ -90,14 +91,42 @@ static void add_cost(ebb_plan *plan, ebb_node n)
     plan->planned_ns += ebb_node_ns(plan->g, n);
 }
 
+/* Operands that are never whole point at the call that decodes them. */
+static ebb_status find_sources(ebb_plan *plan, ebb_call *call, ebb_node n, const uint32_t *at)
+{
+    const ebb_graph *g = plan->g;
+    const ebb_node_info *info = ebb_node_of(g, n);
+    ebb_use reader;
+    if (info->tile_rows != 0) {
+        const char *refused = ebb_stream_refuses(g, n, &reader);
+        if (refused != NULL)
+            return ebb_error(EBB_REJECTED, "%s: it cannot be read in tiles: %s", call->node,
+                             refused);
+        call->streamed = true;
+    }
+    for (uint32_t i = 0; i < info->in_count; i++) {
+        ebb_node source = ebb_stream_source(g, info->in[i]);
+        if (source.i == 0)
+            continue;
+        call->in[i].source = &plan->calls[at[source.i]];
+        call->in[i].tile_rows = ebb_node_of(g, source)->tile_rows;
+    }
+    return NULL;
+}
+
 static ebb_status make_calls(ebb_plan *plan, ebb_arena *arena, ebb_arena *scratch,
                              const ebb_backend *const *backends, uint64_t seed, gaps *missing,
                              size_t *workspace_bytes)
 {
+    uint32_t *at = EBB_NEW(scratch, uint32_t, plan->g->node_count + 1);
+    if (at == NULL)
+        return ebb_error_memory();
     EBB_EACH_NODE(plan->g, n)
     {
         ebb_call *call = &plan->calls[plan->count];
         EBB_TRY(ebb_call_make(call, arena, plan->g, n, seed));
+        at[n.i] = plan->count;
+        EBB_TRY(find_sources(plan, call, n, at));
         plan->order[plan->count++] = n;
         add_cost(plan, n);
         ebb_status why = ebb_pick(call, backends);

@@ -29,6 +29,9 @@ typedef struct ebb_operand {
     size_t bytes;
     void *data;                 /* NULL until run, except for constants */
     const ebb_tensor *constant; /* its value where it is known before the run, else NULL */
+    const struct ebb_call
+        *source;       /* not NULL: it is never whole, this call decodes its tiles ... */
+    int64_t tile_rows; /* ... of so many rows of axis 0; see onnx/tile.h */
 } ebb_operand;
 
 typedef struct ebb_call {
@@ -38,8 +41,10 @@ typedef struct ebb_call {
     ebb_attrs attrs;
     uint32_t input_count, output_count;
     ebb_operand *in, *out;
-    const struct ebb_kernel *kernel; /* chosen by ebb_pick */
-    void *workspace;                 /* 64-aligned, workspace_bytes long; contents undefined */
+    const struct ebb_kernel *kernel; /* chosen by ebb_pick, among these: */
+    const struct ebb_backend *const *backends;
+    bool streamed;   /* it decodes, and its reader asks for its tiles: nothing runs here */
+    void *workspace; /* 64-aligned, workspace_bytes long; contents undefined */
     size_t workspace_bytes;
     void *state;         /* what prepare made; release() frees it */
     uint64_t seed, step; /* for operators that draw without a key of their own */
@@ -80,7 +85,8 @@ const ebb_backend *const *ebb_backends(const char *name);
 const ebb_kernel *ebb_backend_find(const ebb_backend *backend, ebb_op op);
 
 /* The first kernel that accepts the call; sets call->kernel. EBB_UNSUPPORTED with everyone's reason
- * when none does. */
+ * when none does. A call that reads a source gets stream.c's kernel, which picks among the back
+ * ends for the tiles. */
 ebb_status ebb_pick(ebb_call *call, const ebb_backend *const *backends);
 
 /* An error of this call: "Gather 'embed': ..." with code EBB_RUNTIME. */

@@ -1,5 +1,5 @@
 /* pick.c: backends by name, and the first kernel that takes a call. */
-#include "kernels/kernels.h"
+#include "kernels/stream.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -55,7 +55,7 @@ static void add_reason(reasons *r, const char *kernel, const char *why)
 static bool pick_among(ebb_call *call, const ebb_kernel *kernels, size_t count, reasons *r)
 {
     for (size_t i = 0; i < count; i++) {
-        if (kernels[i].op != call->op)
+        if (kernels[i].op != call->op && kernels[i].op != EBB_OP_UNKNOWN)
             continue;
         const char *why = kernels[i].declines != NULL ? kernels[i].declines(call) : NULL;
         if (why == NULL) {
@@ -67,10 +67,23 @@ static bool pick_among(ebb_call *call, const ebb_kernel *kernels, size_t count, 
     return false;
 }
 
+static ebb_status no_kernel(const ebb_call *call, const reasons *r)
+{
+    const char *node = call->node != NULL ? call->node : ebb_op_row_of(call->op)->name;
+    if (r->length == 0)
+        return ebb_error(EBB_UNSUPPORTED, "%s: no kernel computes this operator", node);
+    return ebb_error(EBB_UNSUPPORTED, "%s: no kernel takes it (%s)", node, r->text);
+}
+
 ebb_status ebb_pick(ebb_call *call, const ebb_backend *const *backends)
 {
     reasons r = {"", 0};
     call->kernel = NULL;
+    call->backends = backends;
+    if (call->streamed || ebb_reads_stream(call)) {
+        (void)pick_among(call, call->streamed ? &ebb_kernel_decoder : &ebb_kernel_stream, 1, &r);
+        return call->kernel != NULL ? NULL : no_kernel(call, &r);
+    }
     for (; *backends != NULL; backends++) {
         if (pick_among(call, (*backends)->kernels, (*backends)->count, &r))
             return NULL;
@@ -79,10 +92,7 @@ ebb_status ebb_pick(ebb_call *call, const ebb_backend *const *backends)
             if (pick_among(call, f->kernels, *f->count, &r))
                 return NULL;
     }
-    const char *node = call->node != NULL ? call->node : ebb_op_row_of(call->op)->name;
-    if (r.length == 0)
-        return ebb_error(EBB_UNSUPPORTED, "%s: no kernel computes this operator", node);
-    return ebb_error(EBB_UNSUPPORTED, "%s: no kernel takes it (%s)", node, r.text);
+    return no_kernel(call, &r);
 }
 
 ebb_status ebb_call_error(const ebb_call *call, const char *format, ...)

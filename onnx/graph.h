@@ -81,6 +81,10 @@ typedef struct ebb_node_info {
     /* In place: out k is written over in over[k]-1; 0: out k has memory of its own. NULL: none.
      * Metadata "ebb.inplace" = "k:i k:i". Set by the alias pass, obeyed by the ruler. */
     uint8_t *over;
+    /* Its output is never whole: its one reader decodes so many rows at a time (onnx/stream.h). 0:
+     * whole. Metadata "ebb.stream" = "rows". Set by the stream pass, obeyed by ruler and executor.
+     */
+    int64_t tile_rows;
     ebb_props props; /* metadata other than the above */
     ebb_node prev, next;
     const void *origin; /* NodeProto */

@@ -398,6 +398,17 @@ static ebb_status read_in_place(ebb_graph *g, ebb_node n, const char *text)
                                      ebb_node_label(g, n));
 }
 
+static ebb_status read_tile_rows(ebb_graph *g, ebb_node n, const char *text)
+{
+    char *rest;
+    long long rows = strtoll(text, &rest, 10);
+    if (rest == text || *rest != '\0' || rows <= 0 || rows == LLONG_MAX)
+        return ebb_error(EBB_REJECTED, "%s: metadata ebb.stream is not a number of rows",
+                         ebb_node_label(g, n));
+    ebb_node_of(g, n)->tile_rows = rows;
+    return NULL;
+}
+
 static ebb_status read_node_props(ebb_reader *r, ebb_graph *g, ebb_node n,
                                   const Onnx__NodeProto *proto)
 {
@@ -411,6 +422,8 @@ static ebb_status read_node_props(ebb_reader *r, ebb_graph *g, ebb_node n,
             info->phase = phase;
         else if (has_key(entry, "ebb.inplace"))
             EBB_TRY(read_in_place(g, n, value));
+        else if (has_key(entry, "ebb.stream"))
+            EBB_TRY(read_tile_rows(g, n, value));
         else
             EBB_TRY(ebb_reader_prop(r, &info->props, entry));
     }

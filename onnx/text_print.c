@@ -378,6 +378,10 @@ static void put_node_comment(writer *w, const ebb_graph *g, const ebb_node_info 
             putf(w, "%soutput %" PRIu32 " over input %d", comma, i, n->over[i] - 1);
             comma = "; ";
         }
+    if (n->tile_rows != 0) {
+        putf(w, "%sread by %lld rows", comma, (long long)n->tile_rows);
+        comma = "; ";
+    }
     for (uint32_t i = 0; i < n->attr_count; i++) {
         const ebb_attr *a = &n->attr[i];
         if (!attr_has_text(a)) {

@@ -3,6 +3,7 @@
  * arrays.
  */
 #include "onnx/infer.h"
+#include "onnx/stream.h"
 
 typedef struct check {
     const ebb_graph *g;
@@ -119,6 +120,18 @@ static ebb_status overwrites_fit(const check *c, ebb_node n)
                              ebb_node_label(g, n), name_of(g, y), name_of(g, x));
     }
     return NULL;
+}
+
+/* What is never whole is decoded for one reader that can take tiles. */
+static ebb_status streams_fit(const check *c, ebb_node n)
+{
+    ebb_use reader;
+    if (ebb_node_of(c->g, n)->tile_rows == 0)
+        return NULL;
+    const char *refused = ebb_stream_refuses(c->g, n, &reader);
+    return refused == NULL ? NULL
+                           : ebb_error(EBB_VERIFY, "%s: it cannot be read in tiles: %s",
+                                       ebb_node_label(c->g, n), refused);
 }
 
 /* A producer that values name has them as outputs. */
@@ -288,6 +301,7 @@ static ebb_status check_all(check *c)
         EBB_TRY(outputs_are_its_own(c, n));
         EBB_TRY(inputs_come_first(c, n));
         EBB_TRY(overwrites_fit(c, n));
+        EBB_TRY(streams_fit(c, n));
         EBB_TRY(bodies_are_legal(c, n));
     }
     EBB_EACH_VALUE(g, v)

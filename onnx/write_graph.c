@@ -596,6 +596,15 @@ static const char *in_place(ebb_writer *w, const ebb_node_info *info)
     return text;
 }
 
+static const char *tile_rows(ebb_writer *w, const ebb_node_info *info)
+{
+    if (info->tile_rows == 0)
+        return NULL;
+    const char *text = ebb_arena_printf(&w->arena, "%lld", (long long)info->tile_rows);
+    w->failed |= text == NULL;
+    return text;
+}
+
 /* ONNX Runtime marks gradient nodes by doc_string alone; such a node keeps to that. */
 static bool marked_by_doc(const ebb_graph *g, const ebb_node_info *info, ebb_entries was)
 {
@@ -630,8 +639,9 @@ static Onnx__NodeProto *make_node(ebb_writer *w, const ebb_graph *g, ebb_node n)
     ebb_entries was = {node->metadata_props, node->n_metadata_props}, none = {NULL, 0};
     bool plain = info->phase == EBB_PHASE_NONE || marked_by_doc(g, info, was);
     const ebb_owned owned[] = {{"ebb.phase", plain ? NULL : ebb_phase_spelling[info->phase]},
-                               {"ebb.inplace", in_place(w, info)}};
-    ebb_entries now = ebb_writer_props(w, g, &info->props, was, none, owned, 2);
+                               {"ebb.inplace", in_place(w, info)},
+                               {"ebb.stream", tile_rows(w, info)}};
+    ebb_entries now = ebb_writer_props(w, g, &info->props, was, none, owned, 3);
     node->metadata_props = now.list;
     node->n_metadata_props = now.count;
     return node;

@@ -14,6 +14,7 @@
  * Declines where the input or a view of it is read again later, stays to the end of the step, or is
  * a constant; where the node reads the same memory through another operand; where the sizes differ.
  */
+#include "onnx/stream.h"
 #include "passes/common.h"
 #include "passes/passes.h"
 
@@ -67,6 +68,17 @@ static void read_by_subgraphs(sharing *s, ebb_node n)
     }
 }
 
+/* Of what is read in tiles, the codes are read. */
+static void read_by_node(sharing *s, ebb_value v, ebb_node n)
+{
+    ebb_node source = ebb_stream_source(s->g, v);
+    if (v.i != 0)
+        read_until(s, v, s->at[n.i]);
+    for (uint32_t i = 0; source.i != 0 && i < ebb_node_of(s->g, source)->in_count; i++)
+        if (ebb_in(s->g, source, i).i != 0)
+            read_until(s, ebb_in(s->g, source, i), s->at[n.i]);
+}
+
 static ebb_status find_lifetimes(sharing *s, ebb_arena *scratch)
 {
     const ebb_graph *g = s->g;
@@ -95,8 +107,7 @@ static ebb_status find_lifetimes(sharing *s, ebb_arena *scratch)
     {
         const ebb_node_info *info = ebb_node_of(g, n);
         for (uint32_t i = 0; i < info->in_count; i++)
-            if (info->in[i].i != 0)
-                read_until(s, info->in[i], s->at[n.i]);
+            read_by_node(s, info->in[i], n);
         for (uint32_t k = 0; k < info->out_count; k++)
             if (info->out[k].i != 0)
                 read_until(s, info->out[k], s->at[n.i]);
@@ -180,7 +191,9 @@ static ebb_status place(ebb_edit *e, sharing *s, ebb_node n, uint32_t k, uint8_t
     const char *reason = NULL;
     bool view = k == 0 && ebb_op_has(info->op, EBB_VIEW);
     for (uint32_t i = 0; i < info->in_count && i < 8 && k < 8; i++) {
-        if (info->in[i].i == 0 || (view ? i != 0 : !ebb_op_may_alias(info->op, k, i)))
+        if (info->in[i].i == 0 || info->tile_rows != 0 ||
+            ebb_stream_source(e->g, info->in[i]).i != 0 ||
+            (view ? i != 0 : !ebb_op_may_alias(info->op, k, i)))
             continue;
         const char *refused =
             view ? refuses_view(s, info->out[k], info->in[i]) : refuses_write(s, n, k, i);

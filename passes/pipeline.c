@@ -41,7 +41,7 @@ static const struct {
     const char *name, *stands_for;
 } presets[] = {
     {"normalise", "inline,fold,fuse"},
-    {"default", "drop-saves,alias"},
+    {"default", "drop-saves,stream,alias"},
 };
 
 /* ---- the text ---- */
@@ -235,22 +235,35 @@ static size_t count_nodes(const ebb_graph *g)
 
 /* ---- marks of shared memory ---- */
 
-static bool has_marks(const ebb_graph *g)
+static const ebb_pass *const marking[] = {&ebb_pass_stream, &ebb_pass_alias}; // in this order
+
+enum { STREAMED = 1, SHARED = 2 }; /* bits by place in marking[] */
+
+static unsigned marks_by(const ebb_pass *pass)
 {
+    return pass == marking[0] ? STREAMED : pass == marking[1] ? SHARED : 0;
+}
+
+static unsigned marks_of(const ebb_graph *g)
+{
+    unsigned found = 0;
     EBB_EACH_NODE(g, n)
     {
         const ebb_node_info *info = ebb_node_of(g, n);
+        found |= info->tile_rows != 0 ? STREAMED : 0;
         for (uint32_t k = 0; info->over != NULL && k < info->out_count; k++)
-            if (info->over[k] != 0)
-                return true;
+            found |= info->over[k] != 0 ? SHARED : 0;
     }
-    return false;
+    return found;
 }
 
 void ebb_pipeline_unmark(ebb_graph *g)
 {
     EBB_EACH_NODE(g, n)
-    ebb_node_of(g, n)->over = NULL;
+    {
+        ebb_node_of(g, n)->over = NULL;
+        ebb_node_of(g, n)->tile_rows = 0;
+    }
 }
 
 static ebb_status run_pass(ebb_graph *g, const stage *s, ebb_decides decides, void *context,
@@ -271,14 +284,23 @@ static ebb_status run_pass(ebb_graph *g, const stage *s, ebb_decides decides, vo
     return status;
 }
 
-ebb_status ebb_pipeline_mark(ebb_graph *g)
+static ebb_status put_marks(ebb_graph *g, unsigned which)
 {
     ebb_arena keep = {0};
-    ebb_report unread = {0};
-    const stage alias = {.pass = &ebb_pass_alias};
-    ebb_status status = run_pass(g, &alias, NULL, NULL, &keep, &unread);
+    ebb_status status = NULL;
+    for (size_t i = 0; i < sizeof marking / sizeof *marking && status == NULL; i++) {
+        ebb_report unread = {0};
+        const stage s = {.pass = marking[i]};
+        if ((which & marks_by(s.pass)) != 0)
+            status = run_pass(g, &s, NULL, NULL, &keep, &unread);
+    }
     ebb_arena_fini(&keep);
     return status;
+}
+
+ebb_status ebb_pipeline_mark(ebb_graph *g)
+{
+    return put_marks(g, STREAMED | SHARED);
 }
 
 ebb_status ebb_pipeline_one(ebb_graph *g, const ebb_pass *pass,
@@ -304,8 +326,9 @@ ebb_status ebb_pipeline_one(ebb_graph *g, const ebb_pass *pass,
 
 static bool is_housekeeping(const ebb_pass *pass)
 {
-    static const ebb_pass *const list[] = {&ebb_pass_inline,     &ebb_pass_fold,  &ebb_pass_fuse,
-                                           &ebb_pass_drop_saves, &ebb_pass_alias, &ebb_pass_cost};
+    static const ebb_pass *const list[] = {&ebb_pass_inline,     &ebb_pass_fold,   &ebb_pass_fuse,
+                                           &ebb_pass_drop_saves, &ebb_pass_stream, &ebb_pass_alias,
+                                           &ebb_pass_cost};
     for (size_t i = 0; i < sizeof list / sizeof *list; i++)
         if (list[i] == pass)
             return true;
@@ -352,25 +375,24 @@ static ebb_status show(const ebb_graph *g, const ebb_pass *pass, const ebb_rewri
 }
 
 static ebb_status run_stage(ebb_graph *g, const stage *s, const ebb_rewrite_options *options,
-                            bool *marked, weight *before, ebb_arena *keep, ebb_report *report)
+                            unsigned *marked, weight *before, ebb_arena *keep, ebb_report *report)
 {
     int64_t start = now_ns();
-    bool is_alias = s->pass == &ebb_pass_alias;
+    unsigned own = marks_by(s->pass);
     *report = (ebb_report){.pass = s->pass->name,
                            .exactness = s->pass->exactness,
                            .nodes_before = count_nodes(g),
                            .peak_before_bytes = before->peak_bytes};
-    if (!is_alias)
+    if (own == 0)
         ebb_pipeline_unmark(g);
     ebb_status status = run_pass(g, s, NULL, NULL, keep, report);
-    if (status != NULL && *marked) // a pass that refuses changes nothing, the marks included
-        (void)ebb_pipeline_mark(g);
+    if (status != NULL) // a pass that refuses changes nothing, the marks included
+        (void)put_marks(g, *marked);
     EBB_TRY(status);
     (void)ebb_graph_sweep(g);
     EBB_TRY(ebb_while(ebb_infer_graph(g), "inferring types after pass %s", s->pass->name));
-    *marked = *marked || is_alias;
-    if (*marked && !is_alias)
-        EBB_TRY(ebb_pipeline_mark(g));
+    *marked |= own;
+    EBB_TRY(put_marks(g, *marked & ~own)); // what is shared depends on what is read in tiles
 #ifndef NDEBUG
     EBB_TRY(verify(g, s->pass));
 #else
@@ -442,7 +464,7 @@ static ebb_status run_all(ebb_model *model, const plan *p, const ebb_rewrite_opt
 {
     ebb_graph *g = model->graph;
     EBB_TRY(ebb_infer_graph(g));
-    bool marked = has_marks(g);
+    unsigned marked = marks_of(g);
     weight before = weigh(g);
     for (size_t i = 0; i < p->count; i++) {
         EBB_TRY(run_stage(g, &p->stages[i], options, &marked, &before, keep, &reports[i]));

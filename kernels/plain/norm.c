@@ -51,6 +51,16 @@ static ebb_status run_gradient(const ebb_call *c)
     return NULL;
 }
 
+void ebb_plain_batch_norm_rows(const ebb_call *tile, const ebb_call *whole, void *dx)
+{
+    batch b = read_batch(tile, &tile->in[1].type);
+    double count = (double)(whole->in[1].type.dims[0] * b.s);
+    if (tile->in[1].type.dtype == EBB_F32)
+        gradient_rows_f32(&b, tile, whole, count, dx);
+    else
+        gradient_rows_f64(&b, tile, whole, count, dx);
+}
+
 // clang-format off
 const ebb_kernel ebb_plain_norm[] = {
     {"plain.batch_norm",          EBB_OP_BATCH_NORMALIZATION, ebb_plain_floats, NULL, NULL, run_forward,  NULL},

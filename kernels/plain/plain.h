@@ -31,6 +31,12 @@ EBB_PLAIN_FAMILIES(EBB_PLAIN_DECLARE)
 #define EBB_PLAIN_COUNT(name) \
     const size_t ebb_plain_##name##_count = sizeof ebb_plain_##name / sizeof ebb_plain_##name[0];
 
+/* ---- for operands read in tiles (kernels/stream.c) ---- */
+
+/* Of a BatchNormalizationGrad: dx of the tile's rows, when the sums of the whole are in its outputs
+ * 1 and 2. */
+void ebb_plain_batch_norm_rows(const ebb_call *tile, const ebb_call *whole, void *dx);
+
 /* ---- operands ---- */
 
 static inline bool ebb_plain_has(const ebb_call *c, uint32_t i)

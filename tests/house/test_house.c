@@ -18,8 +18,8 @@ static const struct {
 } arrows[] = {
     {"onnx", {"onnx/", "ebb.h"}},
     {"kernels",
-     {"kernels/", "onnx/op.h", "onnx/attr.h", "onnx/tensor.h", "onnx/arena.h", "onnx/status.h",
-      "ebb.h"}},
+     {"kernels/", "onnx/op.h", "onnx/tile.h", "onnx/attr.h", "onnx/tensor.h", "onnx/arena.h",
+      "onnx/status.h", "ebb.h"}},
     {"rewrite", {"rewrite/", "onnx/", "ebb.h"}},
     {"exec", {"exec/", "kernels/", "onnx/", "ebb.h"}},
     {"passes",

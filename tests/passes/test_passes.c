@@ -96,9 +96,10 @@ static void presets_stand_for_lists(void **state)
 {
     (void)state;
     ebb_model *model = step(linear, "normalise,default");
-    assert_int_equal(report_count, 5);
+    assert_int_equal(report_count, 6);
     assert_string_equal(reports[0].pass, "inline");
-    assert_string_equal(reports[4].pass, "alias");
+    assert_string_equal(reports[4].pass, "stream");
+    assert_string_equal(reports[5].pass, "alias");
     ebb_model_free(model);
 }
 

@@ -1,0 +1,171 @@
+/* test_stream.c: operators that take an operand tile by tile against the same operators on the
+ * whole. The decoder is an Identity, which shows that rows come from where they should.
+ */
+#include "call.h"
+
+#include "kernels/stream.h"
+#include "onnx/tile.h"
+
+#define DIMS(...) ((int64_t[]){__VA_ARGS__})
+
+typedef struct shape {
+    int rank;
+    int64_t dims[4];
+} shape;
+
+typedef struct sample {
+    const char *what;
+    ebb_op op;
+    shape in[5], out[3]; /* rank 0: absent, after the last */
+    uint32_t slot;
+    int64_t code_rows; /* rows of the code; its other axes have what is left */
+    const char *flag;  /* an attribute of value 1, or NULL */
+    bool is_conv;
+    bool exact; /* nothing adds up over the rows */
+} sample;
+
+// clang-format off
+static const sample samples[] = {
+    {"a product with the streamed operand on the left", EBB_OP_FUSED_MATMUL,
+        {{2, {60, 8}}, {2, {8, 5}}}, {{2, {60, 5}}}, 0, 60, NULL, false, true},
+    {"a weight gradient, x streamed", EBB_OP_FUSED_MATMUL,
+        {{2, {60, 8}}, {2, {60, 5}}}, {{2, {8, 5}}}, 0, 60, "transA", false, false},
+    {"a weight gradient, x streamed, a code row for six rows", EBB_OP_FUSED_MATMUL,
+        {{2, {60, 8}}, {2, {60, 5}}}, {{2, {8, 5}}}, 0, 10, "transA", false, false},
+    {"a weight gradient, x on the right, three code rows a row", EBB_OP_GEMM,
+        {{2, {60, 8}}, {2, {60, 6}}}, {{2, {8, 6}}}, 1, 180, "transA", false, false},
+    {"matrices of a batch", EBB_OP_FUSED_MATMUL,
+        {{3, {7, 4, 8}}, {3, {7, 5, 8}}}, {{3, {7, 4, 5}}}, 1, 7, "transB", false, true},
+    {"a convolution's weight gradient", EBB_OP_CONV_WEIGHT_GRAD,
+        {{4, {7, 6, 5, 5}}, {4, {7, 4, 5, 5}}}, {{4, {6, 4, 3, 3}}}, 1, 7, NULL, true, false},
+    {"layer norm's backward", EBB_OP_LAYER_NORM_GRAD,
+        {{3, {7, 3, 16}}, {3, {7, 3, 16}}, {1, {16}}, {3, {7, 3, 1}}, {3, {7, 3, 1}}},
+        {{3, {7, 3, 16}}, {1, {16}}, {1, {16}}}, 1, 21, NULL, false, false},
+    {"batch norm's backward", EBB_OP_BATCH_NORM_GRAD,
+        {{4, {7, 6, 5, 5}}, {4, {7, 6, 5, 5}}, {1, {6}}, {1, {6}}, {1, {6}}},
+        {{4, {7, 6, 5, 5}}, {1, {6}}, {1, {6}}}, 1, 7, NULL, false, false},
+    {"an activation's backward", EBB_OP_GELU_GRAD,
+        {{2, {60, 8}}, {2, {60, 8}}}, {{2, {60, 8}}}, 1, 20, NULL, false, true},
+    {"a product of elements with a row", EBB_OP_MUL,
+        {{2, {60, 8}}, {2, {1, 8}}}, {{2, {60, 8}}}, 0, 60, NULL, false, true},
+    {"softmax's backward", EBB_OP_SOFTMAX_GRAD,
+        {{3, {7, 4, 8}}, {3, {7, 4, 8}}}, {{3, {7, 4, 8}}}, 1, 7, NULL, false, true},
+};
+// clang-format on
+
+enum { SAMPLES = sizeof samples / sizeof samples[0] };
+
+static void make(testing *t, const sample *s)
+{
+    begin(t, s->op);
+    if (s->flag != NULL)
+        put_int(t, s->flag, 1);
+    if (s->is_conv) {
+        put_ints(t, "kernel_shape", 2, DIMS(3, 3));
+        put_ints(t, "pads", 4, DIMS(1, 1, 1, 1));
+        put_ints(t, "strides", 2, DIMS(1, 1));
+        put_ints(t, "dilations", 2, DIMS(1, 1));
+        put_int(t, "group", 1);
+    }
+    for (int i = 0; i < 5 && s->in[i].rank > 0; i++)
+        put_in(t, EBB_F32, s->in[i].rank, s->in[i].dims);
+    for (int i = 0; i < 3 && s->out[i].rank > 0; i++)
+        put_out(t, EBB_F32, s->out[i].rank, s->out[i].dims);
+}
+
+/* All phases by whatever is picked; outputs begin as NaN, the workspace is guarded. */
+static void compute(testing *t, const char *backend, const char *what)
+{
+    ebb_call *c = &t->call;
+    check_status(ebb_pick(c, ebb_backends(backend)), what);
+    c->workspace_bytes = 0;
+    if (c->kernel->workspace != NULL)
+        check_status(c->kernel->workspace(c, &c->workspace_bytes), what);
+    c->workspace = guarded(c->workspace_bytes);
+    memset(c->workspace, 0xFF, c->workspace_bytes);
+    for (uint32_t k = 0; k < c->output_count; k++)
+        memset(t->out[k].data, 0xFF, t->out[k].bytes);
+    if (c->kernel->prepare != NULL)
+        check_status(c->kernel->prepare(c), what);
+    check_status(c->kernel->run(c), what);
+    if (c->kernel->release != NULL && c->state != NULL)
+        c->kernel->release(c);
+    check_guards(c->workspace, c->workspace_bytes, what);
+    for (uint32_t k = 0; k < c->output_count; k++)
+        check_guards(t->out[k].data, t->out[k].bytes, what);
+    unguard(c->workspace);
+    c->workspace = NULL;
+    c->state = NULL;
+}
+
+static void compare(const sample *s, const char *backend, int64_t tile_rows)
+{
+    testing whole, tiled, code;
+    make(&whole, s);
+    make(&tiled, s);
+    compute(&whole, backend, s->what);
+
+    begin(&code, EBB_OP_IDENTITY);
+    ebb_operand *x = &tiled.in[s->slot];
+    put_in(&code, EBB_F32, 2, DIMS(s->code_rows, (int64_t)count_of(x) / s->code_rows));
+    for (size_t i = 0; i < count_of(x); i++)
+        set_value(&code.in[0], i, value_of(x, i));
+    code.call.output_count = 1;
+    code.out[0] = *x;
+    memset(x->data, 0xFF, x->bytes); // nobody may read the whole
+    x->source = &code.call;
+    x->tile_rows = tile_rows;
+    compute(&tiled, backend, s->what);
+    for (uint32_t k = 0; k < whole.call.output_count; k++)
+        for (size_t i = 0; i < count_of(&whole.out[k]); i++) {
+            double a = value_of(&whole.out[k], i), b = value_of(&tiled.out[k], i);
+            if (s->exact ? a != b : !(fabs(a - b) <= 2e-5 * (1 + fabs(a))))
+                fail_msg("%s (%s, tiles of %d rows): output %u[%zu] is %g, whole it is %g", s->what,
+                         backend, (int)tile_rows, (unsigned)k, i, b, a);
+        }
+    code.call.output_count = 0;
+    end(&code);
+    end(&tiled);
+    end(&whole);
+}
+
+static void tiles_give_what_the_whole_gives(void **state)
+{
+    (void)state;
+    static const int64_t rows[] = {1, 2, 3, 12, 59, 1000};
+    for (size_t i = 0; i < SAMPLES; i++)
+        for (size_t k = 0; k < sizeof rows / sizeof rows[0]; k++) {
+            compare(&samples[i], "plain", rows[k]);
+            compare(&samples[i], "cpu", rows[k]);
+        }
+}
+
+/* Rows that depend on each other, or that the operand does not have. */
+static void what_needs_all_rows_says_so(void **state)
+{
+    (void)state;
+    const ebb_type square = ebb_type_tensor(EBB_F32, 2, DIMS(8, 8)),
+                   row = ebb_type_tensor(EBB_F32, 1, DIMS(8));
+    const ebb_type *two[] = {&square, &square}, *one[] = {&square};
+    const ebb_type *rows[] = {&row, &square};
+    const ebb_attr along_rows = {.name = "axis", .type = EBB_ATTR_INT, .i = 0};
+    const ebb_attrs none = {0}, axis_0 = {.list = &along_rows, .count = 1};
+    ebb_tiling t;
+    assert_non_null(ebb_tiling_find(&t, EBB_OP_SOFTMAX_GRAD, &axis_0, two, 2, one, 1, 1));
+    assert_null(ebb_tiling_find(&t, EBB_OP_SOFTMAX_GRAD, &none, two, 2, one, 1, 1));
+    assert_non_null(ebb_tiling_find(&t, EBB_OP_MATMUL, &none, two, 2, one, 1, 1));
+    assert_null(ebb_tiling_find(&t, EBB_OP_MATMUL, &none, two, 2, one, 1, 0));
+    assert_non_null(ebb_tiling_find(&t, EBB_OP_CUM_SUM, &none, two, 2, one, 1, 0));
+    assert_non_null(
+        ebb_tiling_find(&t, EBB_OP_ADD, &none, rows, 2, one, 1, 0)); // broadcast: no rows
+    assert_non_null(ebb_tiling_find(&t, EBB_OP_ADD, &none, two, 2, one, 1, 2)); // no such input
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(tiles_give_what_the_whole_gives),
+        cmocka_unit_test(what_needs_all_rows_says_so),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
