@@ -311,7 +311,7 @@ ebb_status ebb_diff_json(ebb_model *before, ebb_model *after, const ebb_plan_opt
     *json = NULL;
     (void)json_object_set_new(root, "schema", json_string("ebb.diff/1"));
     ebb_status status = ebb_diff_measure(root, before, after, s.options);
-    if (status == NULL)
+    if (status == NULL && !s.options->brief)
         status = by_pass(root, &s, old, new);
     if (status == NULL)
         status = ebb_json_dump(root, json);

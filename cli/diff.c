@@ -82,6 +82,39 @@ static void show_peak_tensors(const char *title, const json_t *plan)
     }
 }
 
+/* "-" where a number is not finite. */
+static const char *real_or_dash(char text[32], const char *format, const json_t *o, const char *key)
+{
+    (void)snprintf(text, 32, "-");
+    if (json_is_number(json_object_get(o, key))) {
+        if (strcmp(format, "e") == 0)
+            (void)snprintf(text, 32, "%.3g", cli_real(o, key));
+        else
+            (void)snprintf(text, 32, "%.7f", cli_real(o, key));
+    }
+    return text;
+}
+
+/* Of all parameters together, and of those that are farthest. */
+static void show_gradients(const json_t *g)
+{
+    size_t i;
+    json_t *p;
+    char cosine[32], l2[32];
+    if (g == NULL)
+        return;
+    printf("%-44s %10s  %10s\n", cli_text(g, "of"), "cosine", "relative L2");
+    printf("  %-42s %10s  %10s\n", "all", real_or_dash(cosine, "f", g, "cosine"),
+           real_or_dash(l2, "e", g, "relative_l2"));
+    json_array_foreach(json_object_get(g, "worst"), i,
+                       p) if (cli_real(p, "relative_l2") != 0 || cli_real(p, "cosine") != 1)
+        printf("  %-42s %10s  %10s\n", cli_text(p, "name"), real_or_dash(cosine, "f", p, "cosine"),
+               real_or_dash(l2, "e", p, "relative_l2"));
+    if (cli_real(g, "negligible") > 0)
+        printf("  of %.0f parameters, %.0f that are next to zero are not ranked\n",
+               cli_real(g, "count"), cli_real(g, "negligible"));
+}
+
 void cli_show_diff(const json_t *o)
 {
     const json_t *before = json_object_get(o, "before"), *after = json_object_get(o, "after");
@@ -96,8 +129,17 @@ void cli_show_diff(const json_t *o)
     cli_show_curve(before);
     printf("after: ");
     cli_show_curve(after);
-    if (json_object_get(o, "bit_equal") != NULL)
-        printf("run: %s, largest difference %.3g (relative %.3g)\n",
-               json_is_true(json_object_get(o, "bit_equal")) ? "bit-equal" : "not bit-equal",
-               cli_real(o, "max_abs_error"), cli_real(o, "max_rel_error"));
+    if (json_object_get(o, "bit_equal") == NULL)
+        return;
+    show_gradients(json_object_get(o, "gradients"));
+    if (json_object_get(o, "time_ratio") != NULL) {
+        char first[32], second[32];
+        printf("step: %s before, %s after, ratio %.3f (median of %.0f in turns)\n",
+               cli_time(first, cli_real(before, "step_ns")),
+               cli_time(second, cli_real(after, "step_ns")), cli_real(o, "time_ratio"),
+               cli_real(o, "timed_steps"));
+    }
+    printf("run: %s, largest difference %.3g (relative %.3g)\n",
+           json_is_true(json_object_get(o, "bit_equal")) ? "bit-equal" : "not bit-equal",
+           cli_real(o, "max_abs_error"), cli_real(o, "max_rel_error"));
 }

@@ -36,7 +36,7 @@ const cli_option cli_options[] = {
     {"--save", "FILE", "write all outputs to a safetensors file"},
     {"--batch", "N", "rows in a step (default 32)"},
     {"--epochs", "N", "times through the data (default 1)"},
-    {"--steps", "N", "stop after this many steps; bench: how many to time (default 7)"},
+    {"--steps", "N", "stop after this many steps; bench, diff: how many to time"},
     {"--no-shuffle", NULL, "take rows in the order of the file"},
     {"--repeat-batch", NULL, "train on the first batch again and again (a check that the loss falls)"},
     {"--checkpoint", "FILE", "write the state here at the end, atomically"},
@@ -241,12 +241,18 @@ static int diff(const cli *c)
 {
     ebb_model *before = NULL, *after = NULL;
     char *json = NULL;
+    int64_t steps;
+    if (!cli_number(c, "--steps", 0, 1, &steps))
+        return EBB_USAGE;
+    if (steps > 1000000)
+        return cli_usage("--steps is at most 1000000");
     ebb_status status = cli_open(c, &before);
     if (status == NULL)
         status = ebb_open(&after, c->files[1]);
     if (status == NULL)
         status = cli_bind(c, after);
     ebb_plan_options options = plan_options(c);
+    options.steps = (int)steps;
     if (status == NULL)
         status = ebb_diff_json(before, after, &options, &json);
     ebb_close(after);
@@ -463,7 +469,7 @@ const cli_verb cli_verbs[] = {
                            "--repeat-batch", "--checkpoint", "--every", "--resume", "--save-model", "--on-nan",
                            "--profile", "--json", NULL}, cli_train},
     {"diff", "BEFORE AFTER", "two files, counted byte by byte", 2, 2,
-     (const char *const[]){MODEL, "--run", "--seed", "--backend", "--threads", "--json", NULL}, diff},
+     (const char *const[]){MODEL, "--run", "--steps", "--seed", "--backend", "--threads", "--json", NULL}, diff},
     {"bench", "[MODEL...] --calibrate -o COSTS", "measure what operators cost on this machine", 0, 8,
      (const char *const[]){"-o", "--calibrate", MODEL, STEP, RUN, "--steps", "--json", NULL}, bench},
     {"pack", "INTERVALS.csv -o PACKED.csv", "give intervals offsets: columns id, lower, upper, size and perhaps offset", 1, 1,

@@ -1,11 +1,12 @@
 /* diff.c: what a model weighs, and what changed between two, as JSON; with a run, in numbers too.
  *
  * plan   one model: peak, arena, categories at the peak, who is alive there
- * diff   two: both plans, and after one step on the same random batch with the same weights the
- *        largest deviation of every output and state that they have in common
+ * diff   two: both plans, and after one step on the same batch with the same weights how far every
+ *        output, state and gradient that they have in common is apart (deviation.h)
  */
 #include "exec/diff.h"
 
+#include "exec/deviation.h"
 #include "exec/program.h"
 #include "exec/sample.h"
 #include "exec/timeline.h"
@@ -174,63 +175,7 @@ EBB_API ebb_status ebb_plan_json(ebb_model *model, const ebb_plan_options *optio
     return finish(status, root, json);
 }
 
-/* ---- numbers ---- */
-
-typedef struct deviation {
-    double max_abs, max_rel; /* max_rel: by the largest magnitude in the tensor */
-    double cosine;
-    bool bit_equal;
-} deviation;
-
-static deviation compare(const ebb_named *a, const ebb_named *b)
-{
-    ebb_type type = ebb_type_tensor((ebb_dtype)a->dtype, a->rank, a->dims);
-    deviation d = {.cosine = 1.0, .bit_equal = true};
-    int64_t count = 0;
-    size_t bytes = 0;
-    if (!ebb_type_elements(&type, &count) || !ebb_type_bytes(&type, &bytes) || bytes == 0)
-        return d;
-    ebb_tensor x = {.type = type, .data = a->data, .bytes = bytes};
-    ebb_tensor y = {.type = type, .data = b->data, .bytes = bytes};
-    d.bit_equal = memcmp(a->data, b->data, bytes) == 0;
-    double xx = 0, yy = 0, xy = 0, largest = 0;
-    bool broken = false;
-    for (int64_t i = 0; i < count; i++) {
-        double u = ebb_tensor_double(&x, i), v = ebb_tensor_double(&y, i);
-        if (isnan(u) && isnan(v))
-            continue;
-        double error = u == v ? 0.0 : fabs(u - v);
-        broken |= !isfinite(error);
-        d.max_abs = error > d.max_abs ? error : d.max_abs;
-        largest = fabs(u) > largest ? fabs(u) : largest;
-        xx += u * u;
-        yy += v * v;
-        xy += u * v;
-    }
-    if (xx > 0 && yy > 0)
-        d.cosine = xy / (sqrt(xx) * sqrt(yy));
-    else if (xx > 0 || yy > 0)
-        d.cosine = 0.0;
-    d.max_rel = d.max_abs == 0 ? 0.0 : d.max_abs / largest;
-    if (broken)
-        d.max_abs = d.max_rel = d.cosine = NAN;
-    return d;
-}
-
-/* JSON has no NaN and no infinity: null says that the numbers are not finite. */
-static json_t *number(double x)
-{
-    return isfinite(x) ? json_real(x) : json_null();
-}
-
-static bool same_type(const ebb_named *a, const ebb_named *b)
-{
-    bool same = a->dtype == b->dtype && a->rank == b->rank;
-    for (int i = 0; same && i < a->rank; i++)
-        same = a->dims[i] == b->dims[i];
-    return same && ebb_dtype_bits((ebb_dtype)a->dtype) >= 8 && a->dtype != EBB_C64 &&
-           a->dtype != EBB_C128;
-}
+/* ---- both ---- */
 
 /* The initializers that make up the weights: after's become before's. */
 static ebb_status share_weights(ebb_program *before, ebb_program *after)
@@ -252,60 +197,65 @@ static ebb_status share_weights(ebb_program *before, ebb_program *after)
     return NULL;
 }
 
-static ebb_status compare_programs(ebb_program *before, ebb_program *after, json_t *root)
+static int ascending(const void *a, const void *b)
 {
-    const ebb_graph *g = before->plan.g;
-    double max_abs = 0, max_rel = 0;
-    bool equal = true;
-    json_t *values = json_array(), *cosine = json_object();
-    (void)json_object_set_new(root, "values", values);
-    for (uint32_t i = 1; i < g->value_count; i++) {
-        ebb_value v = {i};
-        const ebb_value_info *info = ebb_value_of(g, v);
-        bool output = (info->flags & EBB_IS_OUTPUT) != 0;
-        if (info->dead || !(output || (info->flags & EBB_IS_STATE)))
-            continue;
-        const char *name = ebb_value_name(g, v);
-        ebb_named a, b;
-        if (ebb_program_get(before, name, &a) != NULL || ebb_program_get(after, name, &b) != NULL ||
-            !same_type(&a, &b))
-            continue;
-        deviation d = compare(&a, &b);
-        equal &= d.bit_equal;
-        max_abs = d.max_abs > max_abs || isnan(d.max_abs) ? d.max_abs : max_abs;
-        max_rel = d.max_rel > max_rel || isnan(d.max_rel) ? d.max_rel : max_rel;
-        json_t *entry = json_object();
-        (void)json_object_set_new(entry, "name", json_string(name));
-        (void)json_object_set_new(entry, "kind", json_string(output ? "output" : "state"));
-        (void)json_object_set_new(entry, "max_abs_error", number(d.max_abs));
-        (void)json_object_set_new(entry, "max_rel_error", number(d.max_rel));
-        (void)json_object_set_new(entry, "cosine", number(d.cosine));
-        (void)json_object_set_new(entry, "bit_equal", json_boolean(d.bit_equal));
-        (void)json_array_append_new(values, entry);
-        (void)json_object_set_new(cosine, name, number(d.cosine));
+    double x = *(const double *)a, y = *(const double *)b;
+    return x < y ? -1 : x > y;
+}
+
+static double median(double *list, int count)
+{
+    qsort(list, (size_t)count, sizeof *list, ascending);
+    return count % 2 == 1 ? list[count / 2] : (list[count / 2 - 1] + list[count / 2]) / 2;
+}
+
+/* Steps of both in turns, so that what else the machine does touches both alike. */
+static ebb_status time_both(ebb_program *p, ebb_program *q, const ebb_plan_options *o,
+                            const ebb_batch *batch, ebb_arena *scratch, json_t *root)
+{
+    double *times[3]; /* before, after, after by before */
+    ebb_program *programs[2] = {p, q};
+    static const char *const sides[2] = {"before", "after"};
+    for (int k = 0; k < 3; k++)
+        if ((times[k] = EBB_NEW(scratch, double, (size_t)o->steps)) == NULL)
+            return ebb_error_memory();
+    for (int i = 0; i < o->steps; i++) {
+        for (int k = 0; k < 2; k++) {
+            int side = (k + i) % 2;
+            EBB_TRY(ebb_program_step(programs[side], batch));
+            times[side][i] = (double)ebb_program_measure(programs[side]).step_ns;
+        }
+        times[2][i] = times[1][i] / fmax(times[0][i], 1);
     }
-    (void)json_object_set_new(root, "max_abs_error", number(max_abs));
-    (void)json_object_set_new(root, "max_rel_error", number(max_rel));
-    (void)json_object_set_new(root, "cosine", cosine);
-    (void)json_object_set_new(root, "bit_equal", json_boolean(equal));
+    for (int k = 0; k < 2; k++)
+        set_int(json_object_get(root, sides[k]), "step_ns", (uint64_t)median(times[k], o->steps));
+    (void)json_object_set_new(root, "time_ratio", json_real(median(times[2], o->steps)));
+    (void)json_object_set_new(root, "timed_steps", json_integer(o->steps));
     return NULL;
 }
 
 static ebb_status run_both(ebb_model *before, ebb_model *after, const ebb_plan_options *o,
-                           ebb_program **p, ebb_program **q, json_t *root)
+                           ebb_program **p, ebb_program **q, ebb_arena *scratch, json_t *root)
 {
     json_t *first = NULL, *second = NULL;
+    ebb_batch random;
+    ebb_kept_states kept;
     EBB_TRY(ebb_while(compile(p, before, o), "in the model before"));
     EBB_TRY(ebb_while(compile(q, after, o), "in the model after"));
     EBB_TRY(ebb_while(ebb_program_fill(*p), "in the model before"));
     EBB_TRY(share_weights(*p, *q));
-    EBB_TRY(ebb_while(step(*p, o->seed), "in the model before"));
-    EBB_TRY(ebb_while(step(*q, o->seed), "in the model after"));
+    EBB_TRY(ebb_keep_states(&kept, *p, scratch));
+    if (o->batch == NULL)
+        EBB_TRY(ebb_sample_batch(&random, (*p)->plan.g, o->seed, scratch));
+    const ebb_batch *batch = o->batch != NULL ? o->batch : &random;
+    EBB_TRY(ebb_while(ebb_program_step(*p, batch), "in the model before"));
+    EBB_TRY(ebb_while(ebb_program_step(*q, batch), "in the model after"));
     EBB_TRY(measured(*p, &first));
     (void)json_object_set_new(root, "before", first);
     EBB_TRY(measured(*q, &second));
     (void)json_object_set_new(root, "after", second);
-    return compare_programs(*p, *q, root);
+    EBB_TRY(ebb_deviation_json(root, *p, *q, &kept, scratch));
+    return o->steps > 0 ? time_both(*p, *q, o, batch, scratch, root) : NULL;
 }
 
 static ebb_status weigh_both(ebb_model *before, ebb_model *after, const ebb_plan_options *o,
@@ -325,7 +275,9 @@ ebb_status ebb_diff_measure(json_t *root, ebb_model *before, ebb_model *after,
     ebb_status status = NULL;
     if (options->run) {
         ebb_program *p = NULL, *q = NULL;
-        status = run_both(before, after, options, &p, &q, root);
+        ebb_arena scratch = {0};
+        status = run_both(before, after, options, &p, &q, &scratch, root);
+        ebb_arena_fini(&scratch);
         ebb_program_free(p);
         ebb_program_free(q);
     } else {

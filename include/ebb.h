@@ -109,14 +109,23 @@ EBB_API ebb_status ebb_passes_json(char **json);
 
 /* ---- weighing ---- */
 
+typedef struct ebb_batch ebb_batch; /* below: the inputs of a step */
+
 typedef struct ebb_plan_options {
     const char *backend; /* "cpu" (default) or "plain" */
-    bool run;            /* also run a step on random data and report what was measured */
+    bool run;            /* also run a step and report what was measured */
     uint64_t seed;
     int threads; /* of the run; 0: as many as processors */
+    /* Of ebb_diff_json alone: */
+    const ebb_batch *batch; /* what both run on; NULL: random numbers */
+    int steps;              /* then time so many more, in turns; 0: none */
+    bool brief;             /* do not find out which pass saved what */
 } ebb_plan_options;
 
 EBB_API ebb_status ebb_plan_json(ebb_model *model, const ebb_plan_options *options, char **json);
+/* Both plans; with a run also how far apart every output, state and parameter's gradient is after
+ * one step of both from the same weights on the same batch: largest differences, cosine, and
+ * relative L2 (the length of the difference by that of the one before). */
 EBB_API ebb_status ebb_diff_json(ebb_model *before, ebb_model *after,
                                  const ebb_plan_options *options, char **json);
 
@@ -172,10 +181,10 @@ typedef struct ebb_named { /* a named array, row-major */
     const void *data;
 } ebb_named;
 
-typedef struct ebb_batch { /* the inputs of a step, by name */
+struct ebb_batch { /* the inputs of a step, by name */
     const ebb_named *tensors;
     size_t count;
-} ebb_batch;
+};
 
 typedef struct ebb_program ebb_program;
 

@@ -1,8 +1,10 @@
-/* test_diff.c: who saved what, held against running the passes by hand; the curve of live bytes. */
+/* test_diff.c: who saved what, held against running the passes by hand; how far gradients are
+ * apart; the curve of live bytes. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -180,6 +182,132 @@ static void what_cannot_be_run_again_says_why(void **state)
     ebb_close(before);
 }
 
+/* ---- gradients ---- */
+
+static ebb_model *make_with(const char *loss, const char *optimizer, const char *dropout)
+{
+    ebb_model *m;
+    char pipeline[512];
+    good(ebb_open(&m, MODEL));
+    good(ebb_set_dim(m, "batch", 8));
+    (void)snprintf(pipeline, sizeof pipeline,
+                   "inline,fold,train-mode:seed=3,dropout=%s,fold,fuse,loss:%s,gradient,"
+                   "optimizer:%s,drop-saves,alias",
+                   dropout, loss, optimizer);
+    good(ebb_rewrite(m, pipeline, NULL, NULL));
+    return m;
+}
+
+static json_t *run_diff(ebb_model *before, ebb_model *after, const ebb_batch *batch)
+{
+    char *text;
+    const ebb_plan_options options = {.run = true, .batch = batch, .steps = 3, .brief = true};
+    good(ebb_diff_json(before, after, &options, &text));
+    json_t *o = json_loads(text, 0, NULL);
+    ebb_release(text);
+    assert_non_null(o);
+    assert_null(json_object_get(o, "by_pass"));
+    assert_int_equal(integer(o, "timed_steps"), 3);
+    assert_true(json_real_value(json_object_get(o, "time_ratio")) > 0);
+    return o;
+}
+
+static double real(const json_t *o, const char *key)
+{
+    const json_t *value = json_object_get(o, key);
+    if (!json_is_number(value))
+        fail_msg("'%s' is no number", key);
+    return json_number_value(value);
+}
+
+/* The sum of the losses of 8 rows has 8 times the gradient of their mean: 7 lengths away. */
+static void gradients_are_compared_whatever_the_optimizer(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *optimizer, *of;
+    } cases[] = {{"none", "gradients"},
+                 {"adamw", "first moments"},
+                 {"momentum", "momenta"},
+                 {"sgd", "updates"}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        ebb_model *mean = make_with("cross-entropy", cases[i].optimizer, "off");
+        ebb_model *sum = make_with("cross-entropy,reduction=sum", cases[i].optimizer, "off");
+        json_t *o = run_diff(mean, sum, NULL);
+        const json_t *g = json_object_get(o, "gradients");
+        assert_string_equal(json_string_value(json_object_get(g, "of")), cases[i].of);
+        assert_int_equal(integer(g, "count"), 11);
+        assert_true(fabs(real(g, "relative_l2") - 7) < 1e-3);
+        assert_true(fabs(real(g, "largest_relative_l2") - 7) < 1e-2);
+        assert_true(fabs(real(g, "cosine") - 1) < 1e-6);
+        json_decref(o);
+        o = run_diff(mean, mean, NULL);
+        g = json_object_get(o, "gradients");
+        assert_true(real(g, "relative_l2") == 0 && real(g, "largest_relative_l2") == 0);
+        json_decref(o);
+        ebb_close(sum);
+        ebb_close(mean);
+    }
+}
+
+static ebb_program *stepped(ebb_model *model, const ebb_batch *batch)
+{
+    ebb_program *p;
+    good(ebb_program_compile(&p, model, NULL));
+    good(ebb_program_step(p, batch));
+    return p;
+}
+
+/* With and without dropout, on a batch of ours, against sums made here. */
+static void the_distance_of_a_gradient_is_what_one_computes_by_hand(void **state)
+{
+    (void)state;
+    float image[8 * 64];
+    int64_t target[8], image_dims[4] = {8, 1, 8, 8}, target_dims[1] = {8};
+    for (int i = 0; i < 8 * 64; i++)
+        image[i] = (float)(i * 37 % 64) / 64;
+    for (int i = 0; i < 8; i++)
+        target[i] = i;
+    const ebb_named inputs[] = {{"image", 1, 4, image_dims, image},
+                                {"target", 7, 1, target_dims, target}};
+    const ebb_batch batch = {inputs, 2};
+    ebb_model *off = make_with("cross-entropy", "none", "off"),
+              *on = make_with("cross-entropy", "none", "on");
+    ebb_program *p = stepped(off, &batch), *q = stepped(on, &batch);
+    json_t *o = run_diff(off, on, &batch), *entry;
+    size_t i, seen = 0;
+    json_array_foreach(json_object_get(json_object_get(o, "gradients"), "worst"), i, entry)
+    {
+        char name[256];
+        ebb_named a, b;
+        double aa = 0, bb = 0, ab = 0, apart = 0;
+        (void)snprintf(name, sizeof name, "%s_grad",
+                       json_string_value(json_object_get(entry, "name")));
+        good(ebb_program_get(p, name, &a));
+        good(ebb_program_get(q, name, &b));
+        size_t n = 1;
+        for (int d = 0; d < a.rank; d++)
+            n *= (size_t)a.dims[d];
+        for (size_t k = 0; k < n; k++) {
+            double x = (double)((const float *)a.data)[k], y = (double)((const float *)b.data)[k];
+            aa += x * x;
+            bb += y * y;
+            ab += x * y;
+            apart += (x - y) * (x - y);
+        }
+        assert_true(fabs(real(entry, "cosine") - ab / sqrt(aa * bb)) < 1e-6);
+        assert_true(fabs(real(entry, "relative_l2") - sqrt(apart / aa)) < 1e-5);
+        assert_true(real(entry, "relative_l2") > 1e-3);
+        seen++;
+    }
+    assert_true(seen > 5);
+    json_decref(o);
+    ebb_program_free(p);
+    ebb_program_free(q);
+    ebb_close(off);
+    ebb_close(on);
+}
+
 /* ---- the curve ---- */
 
 static void check_curve(const json_t *plan)
@@ -277,6 +405,8 @@ int main(void)
         cmocka_unit_test(savings_are_those_of_running_the_passes_by_hand),
         cmocka_unit_test(steps_made_with_and_without_passes_are_told_apart),
         cmocka_unit_test(what_cannot_be_run_again_says_why),
+        cmocka_unit_test(gradients_are_compared_whatever_the_optimizer),
+        cmocka_unit_test(the_distance_of_a_gradient_is_what_one_computes_by_hand),
         cmocka_unit_test(curve_and_neighbourhood_agree_with_the_peak),
         cmocka_unit_test(a_long_curve_is_thinned_and_keeps_the_peak),
     };
