@@ -19,6 +19,7 @@ static const struct body {
 #include "onnx/bodies.def"
 #include "onnx/bodies_bits.def"
 #include "onnx/bodies_ms.def"
+#include "onnx/bodies_norm.def"
 #undef EBB_BODY
 #undef EBB_BODY_BEFORE
 };

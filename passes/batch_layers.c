@@ -115,6 +115,18 @@ static const char *row_norm(node *b, uint32_t data, uint32_t rows, bool gradient
     return NULL;
 }
 
+/* Images are normalised one by one; the inputs of `images` (a bit each) have something of each. */
+static const char *group_norm(node *b, uint32_t images, bool gradient)
+{
+    for (uint32_t i = 0; i < in_count(b); i++)
+        if ((images >> i & 1u) != 0 ? !ask(b, i, 0) : !is_whole(b, i))
+            return ebb_batch_crossed;
+    for (uint32_t k = 0; k < out_count(b); k++)
+        b->out[k] = gradient && k > 0 ? (form){.where = EBB_BATCH_SUM}
+                                      : (form){EBB_BATCH_PARTS, 0, b->outer};
+    return NULL;
+}
+
 static const char *softmax(node *b)
 {
     int along = normal(int_attr(b, "axis", -1), in_type(b, 0)->rank);
@@ -142,12 +154,15 @@ static const char *batch_norm(node *b)
     return why;
 }
 
-/* (dY, X, scale, mean, inverse deviation) -> dX, dscale, dbias. */
-static const char *batch_norm_grad(node *b)
+/* (dY, X, scale, mean or bias, inverse deviation) -> dX, dscale, dbias. The inputs of `own` (a bit
+ * each) are statistics of the part. */
+static const char *batch_norm_grad(node *b, uint32_t own)
 {
-    if (!ask(b, 0, 0) || !ask(b, 1, 0) || !is_whole(b, 2) || b->in[3].where != EBB_BATCH_OWN ||
-        b->in[4].where != EBB_BATCH_OWN)
+    if (!ask(b, 0, 0) || !ask(b, 1, 0))
         return ebb_batch_crossed;
+    for (uint32_t i = 2; i < in_count(b); i++)
+        if ((own >> i & 1u) != 0 ? b->in[i].where != EBB_BATCH_OWN : !is_whole(b, i))
+            return ebb_batch_crossed;
     give(b, 0, 0);
     for (uint32_t k = 1; k < out_count(b); k++)
         b->out[k] = (form){.where = EBB_BATCH_SUM};
@@ -257,12 +272,25 @@ const char *ebb_batch_layer_rule(ebb_batch_node *b, bool *known)
     case EBB_OP_LAYER_NORM_GRAD:
         return row_norm(b, 1, 1u | 1u << 1 | 1u << 3 | 1u << 4, true);
     case EBB_OP_RMS_NORM_GRAD:
+    case EBB_OP_RMS_NORM_GRAD_FROM_OUTPUT:
         return row_norm(b, 1, 1u | 1u << 1 | 1u << 3, true);
+    case EBB_OP_LAYER_NORM_GRAD_FROM_OUTPUT:
+        return row_norm(b, 1, 1u | 1u << 1 | 1u << 4, true);
+    case EBB_OP_INSTANCE_NORMALIZATION:
+    case EBB_OP_GROUP_NORMALIZATION:
+    case EBB_OP_GROUP_NORM:
+        return group_norm(b, 1u, false);
+    case EBB_OP_GROUP_NORM_GRAD:
+        return group_norm(b, 1u | 1u << 1 | 1u << 3 | 1u << 4, true);
+    case EBB_OP_GROUP_NORM_GRAD_FROM_OUTPUT:
+        return group_norm(b, 1u | 1u << 1 | 1u << 4, true);
     case EBB_OP_BATCH_NORMALIZATION:
     case EBB_OP_BATCH_NORM_TRAINING:
         return batch_norm(b);
     case EBB_OP_BATCH_NORM_GRAD:
-        return batch_norm_grad(b);
+        return batch_norm_grad(b, 3u << 3);
+    case EBB_OP_BATCH_NORM_GRAD_FROM_OUTPUT:
+        return batch_norm_grad(b, 1u << 4);
     case EBB_OP_SOFTMAX:
     case EBB_OP_LOG_SOFTMAX:
     case EBB_OP_SOFTMAX_GRAD:

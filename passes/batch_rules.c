@@ -373,7 +373,8 @@ const char *ebb_batch_rule(ebb_batch_node *b)
         if (has_in(b, i) && (b->in[i].where == EBB_BATCH_SUM || b->in[i].where > EBB_BATCH_OWN))
             return "it needs a result of the whole batch";
     for (uint32_t i = 0; i < in_count(b); i++) {
-        bool mine = op_of(b) == EBB_OP_BATCH_NORM_GRAD && i >= 3;
+        bool mine = (op_of(b) == EBB_OP_BATCH_NORM_GRAD && i >= 3) ||
+                    (op_of(b) == EBB_OP_BATCH_NORM_GRAD_FROM_OUTPUT && i == 4);
         if (has_in(b, i) && b->in[i].where == EBB_BATCH_OWN && !mine)
             return ebb_batch_mixes;
     }

@@ -30,6 +30,7 @@ static uint32_t optional_outputs(ebb_op op)
     case EBB_OP_RMS_NORM:
         return 1u << 1;
     case EBB_OP_LAYER_NORMALIZATION:
+    case EBB_OP_GROUP_NORM:
         return 3u << 1;
     case EBB_OP_BATCH_NORM_TRAINING:
         return 3u << 3;

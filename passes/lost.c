@@ -83,6 +83,9 @@ bool ebb_is_own_slot(const ebb_graph *g, ebb_use use)
     case EBB_OP_BATCH_NORM_TRAINING:
         return use.slot >= 1 && use.slot <= 4;
     case EBB_OP_LAYER_NORMALIZATION:
+    case EBB_OP_INSTANCE_NORMALIZATION:
+    case EBB_OP_GROUP_NORMALIZATION:
+    case EBB_OP_GROUP_NORM:
         return use.slot == 1 || use.slot == 2;
     case EBB_OP_RMS_NORM:
     case EBB_OP_RMS_NORMALIZATION:

@@ -63,6 +63,9 @@ static bool is_weight_slot(ebb_op op, uint32_t slot)
     case EBB_OP_BATCH_NORMALIZATION:
     case EBB_OP_BATCH_NORM_TRAINING:
     case EBB_OP_LAYER_NORMALIZATION:
+    case EBB_OP_INSTANCE_NORMALIZATION:
+    case EBB_OP_GROUP_NORMALIZATION:
+    case EBB_OP_GROUP_NORM:
         return slot == 1 || slot == 2;
     case EBB_OP_RMS_NORM:
     case EBB_OP_RMS_NORMALIZATION:

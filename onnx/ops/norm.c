@@ -71,6 +71,121 @@ ebb_status ebb_infer_batch_norm_grad(ebb_infer *c)
     return NULL;
 }
 
+/* The activation whose output is kept tells its input. */
+static ebb_status check_traceable(const ebb_infer *c)
+{
+    double slope = ebb_attr_float(&c->attrs, "slope", 1.0);
+    double elu = ebb_attr_float(&c->attrs, "elu", 0.0);
+    if (!(slope > 0))
+        return ebb_infer_error(c, "its slope is %g, which no output can be traced back through",
+                               slope);
+    if (!(elu >= 0))
+        return ebb_infer_error(c, "its elu is %g, which no output can be traced back through", elu);
+    return NULL;
+}
+
+/* (dZ, Z, scale, B, inv_std) -> dX, dscale, dB. */
+ebb_status ebb_infer_batch_norm_grad_from_output(ebb_infer *c)
+{
+    EBB_TRY(check_traceable(c));
+    return ebb_infer_batch_norm_grad(c);
+}
+
+/* ---- group norm: [N, C, ...], the channels in groups of neighbours, one mean an image and group
+ */
+
+/* One element a channel for scale and bias. */
+ebb_status ebb_infer_instance_norm(ebb_infer *c)
+{
+    EBB_TRY(ebb_infer_need(c, 3));
+    EBB_TRY(check_channels(c, 1, 2, c->in[0]));
+    c->out[0] = *c->in[0];
+    return NULL;
+}
+
+/* Scale and bias have one element a channel or, in the standard operator before 21 always, one a
+ * group. Ours takes either. */
+static ebb_status check_groups(const ebb_infer *c, const ebb_type *x, int64_t groups)
+{
+    bool standard = c->op == EBB_OP_GROUP_NORMALIZATION;
+    bool by_group = standard && c->version < 21, by_channel = standard && !by_group;
+    int64_t all = channels(x);
+    if (x->rank == 0 || x->rank == 1)
+        return ebb_infer_error(c, "its input has rank %d, at least 2 is expected", (int)x->rank);
+    if (groups <= 0)
+        return ebb_infer_error(c, "num_groups is %lld, at least 1 is expected", (long long)groups);
+    if (all >= 0 && all % groups != 0)
+        return ebb_infer_error(c, "%lld channels cannot be parted into %lld groups", (long long)all,
+                               (long long)groups);
+    for (uint32_t i = 1; i <= 2; i++) {
+        const ebb_type *t = ebb_infer_type(c, i);
+        if (t == NULL || t->rank < 0)
+            continue;
+        if (t->rank != 1)
+            return ebb_infer_error(c, "input %u has rank %d, a vector is expected", (unsigned)i,
+                                   (int)t->rank);
+        int64_t size = t->dims[0];
+        bool fits = (!by_channel && size == groups) || (!by_group && size == all) ||
+                    (!by_group && all < 0) || size < 0;
+        if (!fits)
+            return ebb_infer_error(c,
+                                   "%lld channels in %lld groups do not go with input %u of "
+                                   "%lld elements",
+                                   (long long)all, (long long)groups, (unsigned)i, (long long)size);
+    }
+    return ebb_infer_same_dims(c, 1, 2);
+}
+
+/* Y; ours also mean? and inv_std?, [N, groups]. */
+ebb_status ebb_infer_group_norm(ebb_infer *c)
+{
+    EBB_TRY(ebb_infer_need(c, 3));
+    int64_t groups = ebb_attr_int(&c->attrs, "num_groups", 0);
+    const ebb_type *x = c->in[0];
+    EBB_TRY(check_groups(c, x, groups));
+    c->out[0] = *x;
+    for (uint32_t k = 1; k < c->output_count && k < 3; k++) {
+        c->out[k] = ebb_type_ranked((ebb_dtype)x->dtype, 2);
+        if (x->rank > 0)
+            ebb_type_put_dim(&c->out[k], 0, x, 0);
+        ebb_type_set_dim(&c->out[k], 1, groups);
+    }
+    return NULL;
+}
+
+/* (dY, X, scale, mean, inv_std) or (dZ, Z, scale, B, inv_std) -> dX, dscale, dB. The groups are
+ * those of inv_std, [N, groups]. */
+ebb_status ebb_infer_group_norm_grad(ebb_infer *c)
+{
+    bool from_output = c->op == EBB_OP_GROUP_NORM_GRAD_FROM_OUTPUT;
+    EBB_TRY(ebb_infer_need(c, 5));
+    EBB_TRY(ebb_infer_same_dims(c, 0, 1));
+    EBB_TRY(ebb_infer_same_dims(c, from_output ? 2 : 4, 3));
+    const ebb_type *x = c->in[1], *scale = c->in[2], *inv_std = c->in[4];
+    if (x->rank == 0 || x->rank == 1 || (scale->rank >= 0 && scale->rank != 1) ||
+        (inv_std->rank >= 0 && inv_std->rank != 2))
+        return ebb_infer_error(c,
+                               "the ranks of input, scale and deviation are %d, %d and %d; at "
+                               "least 2, 1 and 2 are expected",
+                               (int)x->rank, (int)scale->rank, (int)inv_std->rank);
+    if (ebb_type_is_static(x) && ebb_type_is_static(scale) && ebb_type_is_static(inv_std)) {
+        int64_t all = x->dims[1], size = scale->dims[0], groups = inv_std->dims[1];
+        if (inv_std->dims[0] != x->dims[0] || groups <= 0 || all % groups != 0 ||
+            (size != all && size != groups))
+            return ebb_infer_error(c,
+                                   "%lld images of %lld channels do not go with %lld scales and "
+                                   "deviations for %lld images of %lld groups",
+                                   (long long)x->dims[0], (long long)all, (long long)size,
+                                   (long long)inv_std->dims[0], (long long)groups);
+    }
+    if (from_output)
+        EBB_TRY(check_traceable(c));
+    c->out[0] = *x;
+    for (uint32_t k = 1; k < c->output_count && k < 3; k++)
+        c->out[k] = *scale;
+    return NULL;
+}
+
 /* ---- layer norm and RMS norm: over the axes from `axis` on ---- */
 
 /* X's type with 1 on the normalized axes: one mean a row. */

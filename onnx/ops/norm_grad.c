@@ -86,6 +86,51 @@ void ebb_grad_batch_norm(ebb_build *b, ebb_grad *c)
         c->dx[2] = ebb_emit_reduce(b, EBB_OP_REDUCE_SUM, dy, axes, count, false);
 }
 
+/* ---- group by group ---- */
+
+/* Makes of a standard operator ours, which keeps its statistics; `stash_type` says of which dtype
+ * they would be inside. */
+static void keep_statistics(ebb_build *b, ebb_node n, ebb_op ours)
+{
+    if (b->status != NULL)
+        return;
+    const ebb_op_row *row = ebb_op_row_of(ours);
+    ebb_build_fail(b, ebb_model_import(b->g->model, row->domain, row->since));
+    if (b->status == NULL)
+        ebb_build_fail(b, ebb_node_set_op(b->g, n, ours));
+    ebb_node_drop_attr(b->g, n, "stash_type");
+}
+
+/* y = n s + t, n = (x - m) r for each image and group: with g = dy s,
+ * dx = r (g - mean g - n mean(g n)), ds = sum of dy n over images and the places that share s,
+ * dt = sum of dy. Instance norm is that of groups of one channel. */
+void ebb_grad_group_norm(ebb_build *b, ebb_grad *c)
+{
+    ebb_op op = ebb_node_of(b->g, c->node)->op;
+    ebb_value x = c->x[0], scale = c->x[1], d[3];
+    if ((c->output_count > 1 && c->dy[1].i != 0) || (c->output_count > 2 && c->dy[2].i != 0)) {
+        ebb_grad_fail(b, c, "its mean or deviation is used as a value");
+        return;
+    }
+    if (b->status != NULL)
+        return;
+    const ebb_type *type = ebb_build_type(b, x);
+    if (type->rank < 2 || type->dims[1] < 0) {
+        ebb_grad_fail(b, c, "the number of channels of its input is not known");
+        return;
+    }
+    if (op == EBB_OP_INSTANCE_NORMALIZATION)
+        ebb_build_fail(b, ebb_node_set_int(b->g, c->node, "num_groups", type->dims[1]));
+    if (op != EBB_OP_GROUP_NORM)
+        keep_statistics(b, c->node, EBB_OP_GROUP_NORM);
+    ebb_value mean = ebb_grad_need_output(b, c, 1, "mean");
+    ebb_value inv_std = ebb_grad_need_output(b, c, 2, "inv_std");
+    ebb_emit_node(b, EBB_OP_GROUP_NORM_GRAD, (const ebb_value[]){c->dy[0], x, scale, mean, inv_std},
+                  5, d, 3, 7);
+    for (uint32_t i = 0; i < 3; i++)
+        c->dx[i] = d[i];
+}
+
 /* ---- row by row ---- */
 
 /* Scale over all normalized axes: the gradient operators take it so. `axis` is made not negative.
@@ -136,25 +181,16 @@ void ebb_grad_layer_norm(ebb_build *b, ebb_grad *c)
 }
 
 /* y = n s, n = x r, r = 1 / sqrt(mean x^2 + epsilon) over each row: with g = dy s,
- * dx = r (g - n mean(g n)), ds = sum over rows of dy n.
- * RmsNorm keeps r; the standard operator does not, so there it is computed again. */
+ * dx = r (g - n mean(g n)), ds = sum over rows of dy n. */
 void ebb_grad_rms_norm(ebb_build *b, ebb_grad *c)
 {
     int64_t axis = 0;
-    ebb_value scale = full_scale(b, c, &axis), r, d[2];
+    ebb_value scale = full_scale(b, c, &axis), d[2];
     if (b->status != NULL)
         return;
-    if (ebb_node_of(b->g, c->node)->op == EBB_OP_RMS_NORM) {
-        r = ebb_grad_need_output(b, c, 1, "inv_std");
-    } else {
-        int64_t axes[EBB_MAX_RANK];
-        uint32_t count = 0;
-        for (int i = (int)axis; i < ebb_build_type(b, c->x[0])->rank; i++)
-            axes[count++] = i;
-        ebb_value square = ebb_emit(b, EBB_OP_MUL, c->x[0], c->x[0]);
-        ebb_value mean = ebb_emit_reduce(b, EBB_OP_REDUCE_MEAN, square, axes, count, true);
-        r = inverse_root(b, mean, ebb_attr_float(&c->attrs, "epsilon", (double)1e-5f));
-    }
+    if (ebb_node_of(b->g, c->node)->op != EBB_OP_RMS_NORM)
+        keep_statistics(b, c->node, EBB_OP_RMS_NORM);
+    ebb_value r = ebb_grad_need_output(b, c, 1, "inv_std");
     ebb_with_int(b, "axis", axis);
     ebb_emit_node(b, EBB_OP_RMS_NORM_GRAD, (const ebb_value[]){c->dy[0], c->x[0], scale, r}, 4, d,
                   2, 3);

@@ -122,6 +122,11 @@ static const part_case micro_batches[] = {
      "g (float[4,3,4] x) => (float[4,3,4] y) <float[4,4] v, float[4] s, float[4] b> {"
      " h = MatMul (x, v) n = LayerNormalization (h, s, b) r = Sigmoid (n) y = Mul (r, h) }",
      "loss:l1,keep-output=1,gradient", "micro-batch:2", 1},
+    {"group norms", HEAD
+     "g (float[4,6,4] x) => (float[4,6,4] y) <float[4,4] v, float[3] s, float[3] b, float[6] si, float[6] bi> {"
+     " h = MatMul (x, v) n = GroupNormalization <num_groups = 3> (h, s, b) r = Sigmoid (n)"
+     " i = InstanceNormalization (r, si, bi) y = Mul (i, h) }",
+     "loss:l1,keep-output=1,gradient", "micro-batch:2", 1},
     {"indices that count over the whole batch", HEAD
      "g (float[4,3] x, int64[4,3] mask) => (float[4,3] y) <float[3,3] w, int64[1] flat = {-1}, int64[4,3] at = {0, 2, 1, 3, 5, 4, 6, 8, 7, 9, 11, 10}, int64 one = {1}, float big = {2}, float small = {0.5}> {"
      " f = Reshape (mask, flat) m = Gather (f, at) on = Equal (m, one) k = Where (on, big, small) h = MatMul (x, w) y = Mul (h, k) }",
