@@ -59,14 +59,12 @@ static const char *softmax_grad(node *n)
     return refused != NULL ? refused : pointwise(n);
 }
 
-/* Outputs 1 and 2 are gradients of scale and bias; statistics, if any, have a row each. */
-static const char *row_norm_grad(node *n, uint32_t scale)
+/* Inputs of `whole` (a bit each) are scale and bias, outputs 1 and 2 their gradients; statistics
+ * have a row each. */
+static const char *norm_grad(node *n, uint32_t whole)
 {
-    const char *refused = rowwise(n, "axis", -1);
-    if (refused != NULL)
-        return refused;
     for (uint32_t i = 0; i < n->in_count; i++)
-        if (i != scale && n->in[i] != NULL) {
+        if ((whole >> i & 1u) == 0 && n->in[i] != NULL) {
             if (!has_rows(n, n->in[i]))
                 return "its reader's operands have other rows";
             n->t->in[i] = EBB_TILE_ROWS;
@@ -74,6 +72,12 @@ static const char *row_norm_grad(node *n, uint32_t scale)
     n->t->out[0] = EBB_TILE_ROWS;
     n->t->out[1] = n->t->out[2] = EBB_TILE_SUM;
     return NULL;
+}
+
+static const char *row_norm_grad(node *n, uint32_t whole)
+{
+    const char *refused = rowwise(n, "axis", -1);
+    return refused != NULL ? refused : norm_grad(n, whole);
 }
 
 static const char *batch_norm_grad(node *n)
@@ -140,8 +144,16 @@ static const char *roles(node *n)
         return softmax_grad(n);
     case EBB_OP_LAYER_NORM_GRAD:
     case EBB_OP_RMS_NORM_GRAD:
-        return row_norm_grad(n, 2);
+    case EBB_OP_RMS_NORM_GRAD_FROM_OUTPUT:
+        return row_norm_grad(n, 1u << 2);
+    case EBB_OP_LAYER_NORM_GRAD_FROM_OUTPUT:
+        return row_norm_grad(n, 3u << 2);
+    case EBB_OP_GROUP_NORM_GRAD:
+        return norm_grad(n, 1u << 2);
+    case EBB_OP_GROUP_NORM_GRAD_FROM_OUTPUT:
+        return norm_grad(n, 3u << 2);
     case EBB_OP_BATCH_NORM_GRAD:
+    case EBB_OP_BATCH_NORM_GRAD_FROM_OUTPUT:
         return batch_norm_grad(n);
     default:
         return ebb_op_has(n->op, EBB_POINTWISE) && n->op != EBB_OP_CAST_LIKE

@@ -1,6 +1,5 @@
 /* norm.c: batch norm: by the batch's statistics, by the running ones, and backward: from its input,
- * from its output, or from the output of the activation behind it. norm.h tells of the backward's
- * two passes. */
+ * from its output, or from the output of the activation behind it. */
 #include "kernels/plain/norm.h"
 
 #include <math.h>
@@ -57,7 +56,7 @@ void ebb_norm_read_kept(const ebb_call *call, ebb_norm_kept *kept, double *slope
     *kept = *elu > 0 ? EBB_NORM_ELU : *slope == 1.0 ? EBB_NORM_PLAIN : EBB_NORM_LEAKY;
 }
 
-ebb_norm_channels ebb_norm_channels_of(const ebb_call *call)
+static ebb_norm_channels read_channels(const ebb_call *call)
 {
     batch b = read_batch(call, &call->in[1].type);
     ebb_norm_channels c = {.call = call, .n = b.n, .c = b.c, .s = b.s, .slope = 1};
@@ -66,47 +65,10 @@ ebb_norm_channels ebb_norm_channels_of(const ebb_call *call)
     return c;
 }
 
-static bool is_single(const ebb_norm_channels *b)
-{
-    return b->call->in[1].type.dtype == EBB_F32;
-}
-
-void ebb_norm_channel_sums(const ebb_norm_channels *b, const void *dy, const void *x,
-                           int64_t images, double *sums)
-{
-    EBB_PARALLEL_FOR(images * b->c * b->s)
-    for (int64_t k = 0; k < b->c; k++)
-        if (is_single(b))
-            channel_sums_f32(b, k, dy, x, images, sums + 2 * k);
-        else
-            channel_sums_f64(b, k, dy, x, images, sums + 2 * k);
-}
-
-void ebb_norm_channel_ends(const ebb_norm_channels *b, const double *sums, void *dscale,
-                           void *dbias)
-{
-    for (int64_t k = 0; k < b->c; k++)
-        if (is_single(b))
-            channel_ends_f32(b, k, sums + 2 * k, dscale, dbias);
-        else
-            channel_ends_f64(b, k, sums + 2 * k, dscale, dbias);
-}
-
-void ebb_norm_channel_grads(const ebb_norm_channels *b, const double *sums, const void *dy,
-                            const void *x, int64_t images, void *dx)
-{
-    EBB_PARALLEL_FOR(images * b->c * b->s)
-    for (int64_t k = 0; k < b->c; k++)
-        if (is_single(b))
-            channel_grads_f32(b, k, sums + 2 * k, dy, x, images, dx);
-        else
-            channel_grads_f64(b, k, sums + 2 * k, dy, x, images, dx);
-}
-
 static ebb_status run_gradient(const ebb_call *c)
 {
-    ebb_norm_channels b = ebb_norm_channels_of(c);
-    if (is_single(&b))
+    ebb_norm_channels b = read_channels(c);
+    if (c->in[1].type.dtype == EBB_F32)
         gradient_f32(&b);
     else
         gradient_f64(&b);
@@ -115,12 +77,12 @@ static ebb_status run_gradient(const ebb_call *c)
 
 void ebb_plain_batch_norm_rows(const ebb_call *tile, const ebb_call *whole, void *dx)
 {
-    batch b = read_batch(tile, &tile->in[1].type);
+    ebb_norm_channels b = read_channels(tile);
     double count = (double)(whole->in[1].type.dims[0] * b.s);
     if (tile->in[1].type.dtype == EBB_F32)
-        gradient_rows_f32(&b, tile, whole, count, dx);
+        gradient_rows_f32(&b, whole, count, dx);
     else
-        gradient_rows_f64(&b, tile, whole, count, dx);
+        gradient_rows_f64(&b, whole, count, dx);
 }
 
 // clang-format off

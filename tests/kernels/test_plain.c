@@ -60,12 +60,17 @@ static void polynomials_keep_their_bounds(void **state)
 {
     (void)state;
     double worst_exp = 0, worst_tanh = 0, worst_erf = 0, worst_sigmoid = 0, worst_tail = 0;
+    double worst_log = 0;
     for (int i = -200000; i <= 200000; i++) {
         float x = (float)i * 0.0005f;
         if (x > -87.0f && x < 88.0f)
             worst_exp = fmax(worst_exp, ulps(ebb_exp(x), exp((double)x)));
         worst_tanh = fmax(worst_tanh, ulps(ebb_tanh(x), tanh((double)x)));
         worst_erf = fmax(worst_erf, ulps(ebb_erf(x), erf((double)x)));
+        if (x > 0.0f && x != 1.0f) {
+            worst_log = fmax(worst_log, ulps(ebb_log(x), log((double)x)));
+            worst_log = fmax(worst_log, ulps(ebb_log(x * 1e-6f), log((double)(x * 1e-6f))));
+        }
         if (x > -80.0f)
             worst_sigmoid = fmax(worst_sigmoid, ulps(ebb_sigmoid(x), 1 / (1 + exp(-(double)x))));
         if (x > -5.0f && x < 5.0f) {
@@ -75,6 +80,8 @@ static void polynomials_keep_their_bounds(void **state)
     }
     print_message("ulp: exp %.2f, tanh %.2f, erf %.2f, sigmoid %.2f; normal tail %.1e\n", worst_exp,
                   worst_tanh, worst_erf, worst_sigmoid, worst_tail);
+    assert_true(worst_log < 1);
+    assert_true(ebb_log(1.0f) == 0.0f);
     assert_true(worst_exp < 2 && worst_tanh < 2.5 && worst_erf < 2.5 && worst_sigmoid < 3);
     assert_true(worst_tail < 3e-6);
     assert_true(isinf(ebb_exp(INFINITY)) && ebb_exp(-INFINITY) == 0.0f && isnan(ebb_exp(NAN)));

@@ -44,6 +44,24 @@ static const sample samples[] = {
     {"batch norm's backward", EBB_OP_BATCH_NORM_GRAD,
         {{4, {7, 6, 5, 5}}, {4, {7, 6, 5, 5}}, {1, {6}}, {1, {6}}, {1, {6}}},
         {{4, {7, 6, 5, 5}}, {1, {6}}, {1, {6}}}, 1, 7, NULL, false, false},
+    {"batch norm's backward from its output", EBB_OP_BATCH_NORM_GRAD_FROM_OUTPUT,
+        {{4, {7, 6, 5, 5}}, {4, {7, 6, 5, 5}}, {1, {6}}, {1, {6}}, {1, {6}}},
+        {{4, {7, 6, 5, 5}}, {1, {6}}, {1, {6}}}, 1, 7, NULL, false, false},
+    {"batch norm's and ELU's backward", EBB_OP_BATCH_NORM_GRAD_FROM_OUTPUT,
+        {{4, {7, 6, 5, 5}}, {4, {7, 6, 5, 5}}, {1, {6}}, {1, {6}}, {1, {6}}},
+        {{4, {7, 6, 5, 5}}, {1, {6}}, {1, {6}}}, 1, 7, "elu", false, false},
+    {"layer norm's backward from its output", EBB_OP_LAYER_NORM_GRAD_FROM_OUTPUT,
+        {{3, {7, 3, 16}}, {3, {7, 3, 16}}, {1, {16}}, {1, {16}}, {3, {7, 3, 1}}},
+        {{3, {7, 3, 16}}, {1, {16}}, {1, {16}}}, 1, 21, NULL, false, false},
+    {"RMS norm's backward from its output", EBB_OP_RMS_NORM_GRAD_FROM_OUTPUT,
+        {{3, {7, 3, 16}}, {3, {7, 3, 16}}, {1, {16}}, {3, {7, 3, 1}}},
+        {{3, {7, 3, 16}}, {1, {16}}}, 1, 21, NULL, false, false},
+    {"group norm's backward", EBB_OP_GROUP_NORM_GRAD,
+        {{3, {7, 6, 8}}, {3, {7, 6, 8}}, {1, {6}}, {2, {7, 3}}, {2, {7, 3}}},
+        {{3, {7, 6, 8}}, {1, {6}}, {1, {6}}}, 1, 7, NULL, false, false},
+    {"group norm's backward from its output", EBB_OP_GROUP_NORM_GRAD_FROM_OUTPUT,
+        {{3, {7, 6, 8}}, {3, {7, 6, 8}}, {1, {6}}, {1, {6}}, {2, {7, 3}}},
+        {{3, {7, 6, 8}}, {1, {6}}, {1, {6}}}, 1, 7, NULL, false, false},
     {"an activation's backward", EBB_OP_GELU_GRAD,
         {{2, {60, 8}}, {2, {60, 8}}}, {{2, {60, 8}}}, 1, 20, NULL, false, true},
     {"a product of elements with a row", EBB_OP_MUL,
@@ -58,7 +76,9 @@ enum { SAMPLES = sizeof samples / sizeof samples[0] };
 static void make(testing *t, const sample *s)
 {
     begin(t, s->op);
-    if (s->flag != NULL)
+    if (s->flag != NULL && strcmp(s->flag, "elu") == 0)
+        put_float(t, s->flag, 1);
+    else if (s->flag != NULL)
         put_int(t, s->flag, 1);
     if (s->is_conv) {
         put_ints(t, "kernel_shape", 2, DIMS(3, 3));
