@@ -76,7 +76,8 @@ static const struct recipe {
     {4, INFINITY},  {8, INFINITY},
 };
 
-static bool decide(void *context, const ebb_pass *pass, ebb_node site, const ebb_offer *offer)
+static const char *decide(void *context, const ebb_pass *pass, ebb_node site,
+                          const ebb_offer *offer)
 {
     wish *w = context;
     (void)pass;
@@ -84,10 +85,10 @@ static bool decide(void *context, const ebb_pass *pass, ebb_node site, const ebb
     w->heard++;
     if (offer->saved_bytes <= 0 ||
         offer->added_ns > w->most_ns_per_byte * (double)offer->saved_bytes)
-        return false;
+        return "the plan does without it";
     w->taken++;
     w->saved_bytes += (uint64_t)offer->saved_bytes;
-    return true;
+    return NULL;
 }
 
 /* Makes g as the wish says: in parts, then every pass that makes offers. *fits: false where the

@@ -10,6 +10,7 @@
 #include "exec/memory.h"
 #include "onnx/file.h"
 #include "onnx/infer.h"
+#include "passes/contest.h"
 #include "passes/passes.h"
 #include "passes/planners/planner.h"
 
@@ -375,7 +376,8 @@ static ebb_status show(const ebb_graph *g, const ebb_pass *pass, const ebb_rewri
 }
 
 static ebb_status run_stage(ebb_graph *g, const stage *s, const ebb_rewrite_options *options,
-                            unsigned *marked, weight *before, ebb_arena *keep, ebb_report *report)
+                            ebb_contest *contest, unsigned *marked, weight *before, ebb_arena *keep,
+                            ebb_report *report)
 {
     int64_t start = now_ns();
     unsigned own = marks_by(s->pass);
@@ -385,7 +387,8 @@ static ebb_status run_stage(ebb_graph *g, const stage *s, const ebb_rewrite_opti
                            .peak_before_bytes = before->peak_bytes};
     if (own == 0)
         ebb_pipeline_unmark(g);
-    ebb_status status = run_pass(g, s, NULL, NULL, keep, report);
+    ebb_status status =
+        run_pass(g, s, contest != NULL ? ebb_contest_judge : NULL, contest, keep, report);
     if (status != NULL) // a pass that refuses changes nothing, the marks included
         (void)put_marks(g, *marked);
     EBB_TRY(status);
@@ -459,6 +462,71 @@ static ebb_status remember(ebb_model *model, const plan *p, const ebb_report *re
     return status;
 }
 
+/* ---- passes that want the same ---- */
+
+/* How many stages from the i-th on make offers. */
+static size_t side_by_side(const plan *p, size_t i)
+{
+    size_t count = 0;
+    while (i + count < p->count && p->stages[i + count].pass->offers)
+        count++;
+    return count;
+}
+
+/* What each of these stages would take, heard on a copy. */
+static ebb_status hear(ebb_contest *contest, const ebb_graph *g, const stage *stages, size_t count,
+                       ebb_arena *keep)
+{
+    ebb_model *copy;
+    const ebb_pass **entrants =
+        (const ebb_pass **)ebb_arena_zeroed(keep, count + 1, sizeof *entrants);
+    if (entrants == NULL)
+        return ebb_error_memory();
+    for (size_t i = 0; i < count; i++)
+        entrants[i] = stages[i].pass;
+    EBB_TRY(ebb_contest_init(contest, g, entrants, count, keep));
+    EBB_TRY(ebb_model_copy(&copy, g->model));
+    ebb_pipeline_unmark(copy->graph);
+    ebb_status status = NULL;
+    for (size_t i = 0; i < count && status == NULL; i++) {
+        ebb_report unread = {0};
+        contest->now = i;
+        status = run_pass(copy->graph, &stages[i], ebb_contest_hear, contest, keep, &unread);
+    }
+    ebb_model_free(copy);
+    return status;
+}
+
+/* Stages side by side. One that was refused a tensor is run again at the end: what the winner left
+ * after all is not lost. */
+static ebb_status run_contest(ebb_graph *g, const stage *stages, size_t count,
+                              const ebb_rewrite_options *options, unsigned *marked, weight *before,
+                              ebb_arena *keep, ebb_report *reports)
+{
+    ebb_contest contest;
+    size_t *refused = EBB_NEW(keep, size_t, count + 1);
+    if (refused == NULL)
+        return ebb_error_memory();
+    EBB_TRY(hear(&contest, g, stages, count, keep));
+    for (size_t i = 0; i < count; i++) {
+        contest.now = i;
+        contest.refused = 0;
+        EBB_TRY(run_stage(g, &stages[i], options, &contest, marked, before, keep, &reports[i]));
+        refused[i] = contest.refused;
+    }
+    for (size_t i = 0; i < count; i++) {
+        ebb_report again;
+        if (refused[i] == 0)
+            continue;
+        ebb_rewrite_options quiet = *options;
+        quiet.strict = false;
+        EBB_TRY(run_stage(g, &stages[i], &quiet, NULL, marked, before, keep, &again));
+        reports[i].applied += again.applied;
+        reports[i].saved_bytes += again.saved_bytes;
+    }
+    return NULL;
+}
+
 static ebb_status run_all(ebb_model *model, const plan *p, const ebb_rewrite_options *options,
                           ebb_arena *keep, ebb_report *reports, size_t *count)
 {
@@ -466,9 +534,17 @@ static ebb_status run_all(ebb_model *model, const plan *p, const ebb_rewrite_opt
     EBB_TRY(ebb_infer_graph(g));
     unsigned marked = marks_of(g);
     weight before = weigh(g);
-    for (size_t i = 0; i < p->count; i++) {
-        EBB_TRY(run_stage(g, &p->stages[i], options, &marked, &before, keep, &reports[i]));
-        (*count)++;
+    for (size_t i = 0; i < p->count; i = *count) {
+        size_t offering = side_by_side(p, i);
+        if (offering > 1) {
+            EBB_TRY(run_contest(g, &p->stages[i], offering, options, &marked, &before, keep,
+                                &reports[i]));
+            *count += offering;
+        } else {
+            EBB_TRY(
+                run_stage(g, &p->stages[i], options, NULL, &marked, &before, keep, &reports[i]));
+            ++*count;
+        }
     }
     return NULL;
 }

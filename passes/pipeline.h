@@ -4,6 +4,8 @@
  * the colon it is the value of the pass's first option ("optimizer:adamw,lr=0.01"). Presets stand
  * for lists: "normalise" is inline,fold,fuse; "default" is drop-saves,alias.
  *
+ * Passes side by side that make offers hold a contest for what several of them want (contest.h).
+ *
  * After each pass dead nodes are swept, types inferred, rules checked (verify_each), and the graph
  * is weighed where all sizes are known. Marks of memory shared in place hold for one graph only:
  * they are taken off before any pass that edits, and put back after it where the graph had them.
@@ -28,8 +30,8 @@ ebb_status ebb_pipeline_run(ebb_model *model, const char *pipeline,
 /* ---- for passes that try other passes before they decide ---- */
 
 /* Who decides about a pass's offers, as in ebb_edit. */
-typedef bool (*ebb_decides)(void *context, const ebb_pass *pass, ebb_node site,
-                            const ebb_offer *offer);
+typedef const char *(*ebb_decides)(void *context, const ebb_pass *pass, ebb_node site,
+                                   const ebb_offer *offer);
 
 /* One pass on g, then the sweep and inference that follow any pass. options: ends with a NULL name;
  * NULL: the defaults. Marks of shared memory must be off. The report is in keep's memory. */

@@ -50,9 +50,10 @@ ebb_status ebb_skipped(ebb_edit *e, ebb_node n, const char *reason)
 
 bool ebb_offered(ebb_edit *e, ebb_node site, const ebb_offer *offer)
 {
-    if (e->decides == NULL || e->decides(e->context, e->pass, site, offer))
+    const char *refused = e->decides == NULL ? NULL : e->decides(e->context, e->pass, site, offer);
+    if (refused == NULL)
         return true;
-    (void)ebb_skipped(e, site, "the plan does without it"); // a lost count is no reason to stop
+    (void)ebb_skipped(e, site, refused); // a lost count is no reason to stop
     return false;
 }
 

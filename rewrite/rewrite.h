@@ -98,8 +98,10 @@ struct ebb_edit {
     ebb_arena *scratch; /* gone when the pass returns */
     ebb_arena *keep;    /* the report's */
     ebb_report *report;
-    /* Who decides about offers; NULL: all are taken. */
-    bool (*decides)(void *context, const ebb_pass *pass, ebb_node site, const ebb_offer *offer);
+    /* Who decides about offers; NULL: all are taken. The answer: NULL, or why not, a full clause
+     * that outlives the report. */
+    const char *(*decides)(void *context, const ebb_pass *pass, ebb_node site,
+                           const ebb_offer *offer);
     void *context;
 };
 

@@ -229,12 +229,13 @@ static void the_rule_of_the_operator_makes_the_same_backward(void **state)
 }
 
 /* The planner for all passes: it may refuse a site, which then stays as it is. */
-static bool refuse(void *context, const ebb_pass *pass, ebb_node site, const ebb_offer *offer)
+static const char *refuse(void *context, const ebb_pass *pass, ebb_node site,
+                          const ebb_offer *offer)
 {
     (void)pass;
     (void)site;
     *(ebb_offer *)context = *offer;
-    return false;
+    return "refused";
 }
 
 static void an_offer_says_what_is_saved_and_may_be_refused(void **state)
