@@ -104,6 +104,27 @@ int cli_check_planning(const cli *c);
 ebb_status cli_inspect(const ebb_model *model, json_t **object); /* for json_decref */
 ebb_status cli_has_step(const ebb_model *model, bool *step);
 
+/* ---- data.c: from arrays to inputs ---- */
+
+typedef struct cli_map {
+    const char *pairs[66]; /* array, input, array, input ... as --map says */
+    int count;
+    const char **feeds; /* the same for every input that has an array, NULL at the end */
+    char *text;         /* keeps the strings of `pairs` ... */
+    json_t *names;      /* ... and of `feeds` */
+} cli_map;
+
+/* "--map label=target"; or a sentence on stderr and false. Goes with cli_free_map either way. */
+bool cli_read_map(const cli *c, const char *option, cli_map *map);
+void cli_free_map(cli_map *map);
+/* Each input that has an array takes its shape, with `batch` rows. *rows: of the shortest array; -1
+ * where there is none. */
+ebb_status cli_bind_rows(ebb_model *model, const ebb_data *data, const cli_map *map, int64_t batch,
+                         int64_t *rows);
+/* Fills map->feeds for the inputs of the finished step. */
+ebb_status cli_find_feeds(const ebb_model *model, const ebb_data *data, cli_map *map);
+
 int cli_train(const cli *c);
+int cli_sweep(const cli *c);
 
 #endif

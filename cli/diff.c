@@ -134,7 +134,7 @@ void cli_show_diff(const json_t *o)
     show_gradients(json_object_get(o, "gradients"));
     if (json_object_get(o, "time_ratio") != NULL) {
         char first[32], second[32];
-        printf("step: %s before, %s after, ratio %.3f (median of %.0f in turns)\n",
+        printf("step: %s before, %s after, ratio %.3f (lower quartiles of %.0f, in turns)\n",
                cli_time(first, cli_real(before, "step_ns")),
                cli_time(second, cli_real(after, "step_ns")), cli_real(o, "time_ratio"),
                cli_real(o, "timed_steps"));

@@ -15,9 +15,7 @@ typedef struct loop {
     int64_t rows, batch, per_epoch, steps, done, every;
     uint64_t seed;
     bool shuffle, ordered, repeat, warn_on_nan, tty;
-    const char *const *map; /* --map: array, input, array, input ... NULL */
-    json_t *names;          /* keeps the strings of `feeds` */
-    const char **feeds;     /* the same for every input that has an array */
+    cli_map map;
     int64_t *order;
     double last_loss, epoch_sum;
     json_t *times; /* ns of each step, under --json */
@@ -32,82 +30,6 @@ static double now_ns(void)
 
 /* ---- data ---- */
 
-/* "--map label=target" as pairs, NULL-terminated. */
-static const char *const *read_map(const cli *c, char **storage)
-{
-    static const char *pairs[65];
-    int count = 0, at = 0;
-    const char *word;
-    size_t bytes = 0;
-    while ((word = cli_next(c, "--map", &at)) != NULL)
-        bytes += strlen(word) + 1;
-    char *text = *storage = malloc(bytes + 1);
-    for (at = 0; text != NULL && count < 64 && (word = cli_next(c, "--map", &at)) != NULL;) {
-        size_t length = strlen(word) + 1;
-        memcpy(text, word, length);
-        char *equals = strchr(text, '=');
-        if (equals == NULL)
-            return NULL;
-        *equals = '\0';
-        pairs[count++] = text;
-        pairs[count++] = equals + 1;
-        text += length;
-    }
-    pairs[count] = NULL;
-    return pairs;
-}
-
-static const char *array_for(const char *const *map, const char *input)
-{
-    for (int i = 0; map[i] != NULL; i += 2)
-        if (strcmp(map[i + 1], input) == 0)
-            return map[i];
-    return input;
-}
-
-/* Binds the batch: each input that has an array takes its shape, with `batch` rows. */
-static ebb_status bind_inputs(ebb_model *model, const ebb_data *data, loop *l)
-{
-    json_t *o, *input;
-    size_t i;
-    ebb_status status = cli_inspect(model, &o);
-    json_array_foreach(json_object_get(o, "inputs"), i, input)
-    {
-        const char *name = cli_text(input, "name");
-        const ebb_named *array = ebb_data_find(data, array_for(l->map, name));
-        if (array == NULL || array->rank < 1 || array->rank > 12 || status != NULL)
-            continue;
-        int64_t dims[12];
-        memcpy(dims, array->dims, (size_t)array->rank * sizeof *dims);
-        dims[0] = l->batch;
-        if (l->rows < 0 || array->dims[0] < l->rows)
-            l->rows = array->dims[0];
-        status = ebb_set_shape(model, name, dims, array->rank);
-    }
-    json_decref(o);
-    return status;
-}
-
-/* Which array feeds which input of the finished step. */
-static ebb_status find_feeds(const ebb_model *model, const ebb_data *data, loop *l)
-{
-    ebb_status status = cli_inspect(model, &l->names);
-    if (status != NULL)
-        return status;
-    json_t *inputs = json_object_get(l->names, "inputs"), *input;
-    size_t i, count = 0;
-    l->feeds = calloc(2 * json_array_size(inputs) + 1, sizeof *l->feeds);
-    json_array_foreach(inputs, i, input)
-    {
-        const char *name = cli_text(input, "name"), *array = array_for(l->map, name);
-        if (l->feeds == NULL || ebb_data_find(data, array) == NULL)
-            continue;
-        l->feeds[count++] = array;
-        l->feeds[count++] = name;
-    }
-    return NULL;
-}
-
 static ebb_status next_batch(ebb_data *data, loop *l, ebb_batch *batch)
 {
     int64_t epoch = l->done / l->per_epoch, at = l->repeat ? 0 : l->done % l->per_epoch;
@@ -118,7 +40,7 @@ static ebb_status next_batch(ebb_data *data, loop *l, ebb_batch *batch)
         if (l->shuffle)
             ebb_shuffle(l->order, l->rows, l->seed, l->repeat ? 0 : (uint64_t)epoch);
     }
-    return ebb_data_rows(data, l->order + at * l->batch, (size_t)l->batch, l->feeds, batch);
+    return ebb_data_rows(data, l->order + at * l->batch, (size_t)l->batch, l->map.feeds, batch);
 }
 
 /* ---- telling ---- */
@@ -318,18 +240,18 @@ static ebb_status prepare(const cli *c, ebb_model **model, ebb_data **data, loop
     if (status == NULL)
         status = ebb_data_open(data, cli_get(c, "--data", NULL), *model);
     if (status == NULL)
-        status = bind_inputs(*model, *data, l);
+        status = cli_bind_rows(*model, *data, &l->map, l->batch, &l->rows);
     if (status == NULL)
         status = cli_has_step(*model, &step);
     if (status == NULL)
         status = step ? cli_change_step(c, *model, &json) : cli_make_step(c, *model, &json);
     ebb_release(json);
     if (status == NULL)
-        status = find_feeds(*model, *data, l);
+        status = cli_find_feeds(*model, *data, &l->map);
     return status;
 }
 
-static bool read_options(const cli *c, loop *l, int64_t *epochs, char **storage)
+static bool read_options(const cli *c, loop *l, int64_t *epochs)
 {
     int64_t seed;
     if (!cli_number(c, "--batch", 32, 1, &l->batch) || !cli_number(c, "--epochs", 1, 1, epochs) ||
@@ -337,7 +259,6 @@ static bool read_options(const cli *c, loop *l, int64_t *epochs, char **storage)
         !cli_number(c, "--seed", 0, 0, &seed))
         return false;
     l->seed = (uint64_t)seed;
-    l->rows = -1;
     l->repeat = cli_has(c, "--repeat-batch");
     l->shuffle = !cli_has(c, "--no-shuffle");
     l->tty = isatty(STDERR_FILENO) == 1;
@@ -345,17 +266,13 @@ static bool read_options(const cli *c, loop *l, int64_t *epochs, char **storage)
     l->warn_on_nan = strcmp(on_nan, "warn") == 0;
     if (!l->warn_on_nan && strcmp(on_nan, "stop") != 0)
         return cli_usage("--on-nan takes stop or warn, not '%s'", on_nan), false;
-    l->map = read_map(c, storage);
-    if (l->map == NULL)
-        return cli_usage("--map takes ARRAY=INPUT"), false;
-    return true;
+    return cli_read_map(c, "--map", &l->map);
 }
 
 int cli_train(const cli *c)
 {
     loop l = {0};
     int64_t epochs;
-    char *storage = NULL;
     ebb_model *model = NULL;
     ebb_data *data = NULL;
     int code = EBB_USAGE;
@@ -364,7 +281,7 @@ int cli_train(const cli *c)
     if (cli_check_planning(c) != EBB_OK)
         return EBB_USAGE;
     l.times = json_array();
-    if (!read_options(c, &l, &epochs, &storage))
+    if (!read_options(c, &l, &epochs))
         goto done;
     ebb_status status = prepare(c, &model, &data, &l);
     if (status != NULL) {
@@ -385,10 +302,8 @@ int cli_train(const cli *c)
     code = l.order == NULL ? EBB_RUNTIME : train_program(c, model, data, &l);
 done:
     json_decref(l.times);
-    json_decref(l.names);
-    free(l.feeds);
+    cli_free_map(&l.map);
     free(l.order);
-    free(storage);
     ebb_data_close(data);
     ebb_close(model);
     return code;

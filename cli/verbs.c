@@ -30,6 +30,8 @@ const cli_option cli_options[] = {
     {"--allow", "exact|rounding|lossy", "how exact the passes must be that a budget may bring in (default exact)"},
     {"--plan-time", "SECONDS", "how long to look for a plan (with --budget)"},
     {"--calibrate", NULL, "measure operators; write their times to -o FILE"},
+    {"--sweep", "FILE", "compare models x passes as this JSON file lists them, one line each to -o FILE"},
+    {"--passes", "LIST", "compare the step with these passes to the one without (repeatable)"},
     {"--run", NULL, "also run a step and report what was measured"},
     {"--data", "FILE", "arrays: .npz, .npy, .safetensors or a test_data_set folder"},
     {"--map", "ARRAY=INPUT", "which array feeds which input where names differ (repeatable)"},
@@ -393,8 +395,11 @@ static int bench(const cli *c)
     ebb_model *models[8] = {NULL};
     char *json = NULL;
     int64_t threads, steps;
+    if (cli_has(c, "--sweep") || cli_has(c, "--passes"))
+        return cli_sweep(c);
     if (!cli_has(c, "--calibrate"))
-        return cli_usage("say what to measure: --calibrate times operators");
+        return cli_usage("say what to measure: --calibrate times operators, --sweep or --passes "
+                         "compares steps");
     if (!cli_has(c, "-o"))
         return cli_usage("say where the times go: -o FILE");
     if (!cli_number(c, "--threads", 0, 0, &threads) || !cli_number(c, "--steps", 0, 1, &steps))
@@ -470,8 +475,10 @@ const cli_verb cli_verbs[] = {
                            "--profile", "--json", NULL}, cli_train},
     {"diff", "BEFORE AFTER", "two files, counted byte by byte", 2, 2,
      (const char *const[]){MODEL, "--run", "--steps", "--seed", "--backend", "--threads", "--json", NULL}, diff},
-    {"bench", "[MODEL...] --calibrate -o COSTS", "measure what operators cost on this machine", 0, 8,
-     (const char *const[]){"-o", "--calibrate", MODEL, STEP, RUN, "--steps", "--json", NULL}, bench},
+    {"bench", "[MODEL...] --calibrate -o COSTS | --sweep FILE -o LINES | --passes LIST -o LINES",
+     "measure what operators cost on this machine, or what passes save, cost and change", 0, 8,
+     (const char *const[]){"-o", "--calibrate", "--sweep", "--passes", MODEL, STEP, PLANNING, RUN, "--run", "--data", "--map",
+                           "--batch", "--steps", "--json", NULL}, bench},
     {"pack", "INTERVALS.csv -o PACKED.csv", "give intervals offsets: columns id, lower, upper, size and perhaps offset", 1, 1,
      (const char *const[]){"-o", "--capacity", "--time", "--align", "--dry-run", "--json", NULL}, pack},
     {"version", "", "the version", 0, 0, (const char *const[]){"--json", NULL}, version},

@@ -420,6 +420,76 @@ static void intervals_are_packed(void **state)
     assert_false(exists("x.csv"));
 }
 
+static int lines_of(const char *name)
+{
+    char path[1024];
+    int count = 0, c;
+    (void)snprintf(path, sizeof path, "%s/%s", folder, name);
+    FILE *file = fopen(path, "r");
+    assert_non_null(file);
+    while ((c = fgetc(file)) != EOF)
+        count += c == '\n';
+    fclose(file);
+    return count;
+}
+
+#define COMPARE                                                                            \
+    "bench " MODEL " --run --data " DATA " --map label=target --batch 8 --steps 1 --loss " \
+    "cross-entropy -o lines.jsonl "
+
+static void a_sweep_goes_on_where_it_stopped(void **state)
+{
+    (void)state;
+    char path[1024];
+    says("bench --passes sign-mask", 2, "-o FILE");
+    says("bench --passes sign-mask -o lines.jsonl", 2, "a list of \"models\"");
+    says("bench " MODEL " --sweep x.json -o lines.jsonl", 2, "names models and passes itself");
+    says("bench --sweep nowhere.json -o lines.jsonl", 2, "nowhere.json");
+    write_text("other.txt", "not\na sweep", 11);
+    says("bench " MODEL " --passes sign-mask -o other.txt", 2, "no file of a sweep");
+    says(COMPARE "--passes sign-mask --passes attention --passes nothing-such", 0,
+         "3 lines added to lines.jsonl, 0 were there");
+    assert_non_null(strstr(output, "1.000000 0"));
+    assert_non_null(strstr(output, "found nothing"));
+    assert_non_null(strstr(output, "failed: there is no pass 'nothing-such'"));
+    assert_int_equal(lines_of("lines.jsonl"), 3);
+    says(COMPARE "--passes sign-mask --passes dropout-seed", 0, "1 lines added to lines.jsonl, 1");
+    (void)snprintf(path, sizeof path, "%s/lines.jsonl", folder);
+    FILE *file = fopen(path, "a"); // stopped in the middle of a line
+    assert_non_null(file);
+    (void)fputs("{\"schema\": \"ebb.sw", file);
+    fclose(file);
+    says(COMPARE "--passes dropout-seed --passes pool-index", 0, "1 lines added to lines.jsonl, 1");
+    assert_int_equal(lines_of("lines.jsonl"), 5);
+    file = fopen(path, "r");
+    assert_non_null(file);
+    output[fread(output, 1, sizeof output - 1, file)] = '\0';
+    fclose(file);
+    assert_null(strstr(output, "ebb.sw{"));
+    assert_non_null(strstr(output, "\"outcome\":\"measured\""));
+    assert_non_null(strstr(output, "\"measured_arena_bytes\""));
+}
+
+static void a_sweep_file_lists_models_and_passes(void **state)
+{
+    (void)state;
+    static const char right[] =
+        "{\"models\": [{\"name\": \"one\", \"model\": \"" MODEL
+        "\", \"loss\": \"cross-entropy\", \"dim\": [\"batch=8\"]}],"
+        " \"passes\": [\"sign-mask\", {\"passes\": \"\", \"budget\": \"80%\", \"plan-time\": 1},"
+        " {\"passes\": \"pool-index\", \"models\": [\"two\"]}]}";
+    static const char wrong[] = "{\"models\": [{\"model\": \"" MODEL
+                                "\", \"colour\": \"red\"}], \"passes\": [\"sign-mask\"]}";
+    static const char nameless[] = "{\"models\": [{\"name\": \"one\"}], \"passes\": [7]}";
+    write_text("right.json", right, sizeof right - 1);
+    write_text("wrong.json", wrong, sizeof wrong - 1);
+    write_text("nameless.json", nameless, sizeof nameless - 1);
+    says("bench --sweep right.json -o planned.jsonl", 0, "2 lines added to planned.jsonl");
+    says("bench --sweep right.json -o planned.jsonl --json", 0, "\"there\": 2");
+    says("bench --sweep wrong.json -o x.jsonl", 2, "'colour' is no option of `ebb bench`");
+    says("bench --sweep nameless.json -o x.jsonl", 2, "\"model\": FILE");
+}
+
 static int make_folder(void **state)
 {
     (void)state;
@@ -454,6 +524,8 @@ int main(void)
         cmocka_unit_test(training_resumes_byte_for_byte),
         cmocka_unit_test(a_checkpoint_of_another_run_is_refused),
         cmocka_unit_test(trained_weights_go_back_into_the_export),
+        cmocka_unit_test(a_sweep_goes_on_where_it_stopped),
+        cmocka_unit_test(a_sweep_file_lists_models_and_passes),
         cmocka_unit_test(intervals_are_packed),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
