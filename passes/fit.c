@@ -5,8 +5,9 @@
  *
  * 1. Variants. Passes make offers (ebb_offered): here are so many bytes less, for so much time. The
  *    step as it is, the step with the offers that cost next to nothing, and the step with all of
- *    them, are variants; so is, where rounding is allowed, the step in parts of its batch. `allow`
- *    says how exact an offer must be.
+ *    them, are variants; so is, where rounding is allowed, the step in parts of its batch, and,
+ *    where loss is, the step with the offers of small error. `allow` and `error` say how exact an
+ *    offer must be.
  * 2. Frontiers. For each variant the search planner finds what each budget costs, in recomputation
  *    (planners/search.h), on the list as it stands and on a list in a better order.
  * 3. Choice. Of all points, the cheapest whose arena, tried on a copy as the executor would lay it
@@ -31,7 +32,7 @@ enum { VARIANTS = 8, PINNED = 4 };
 
 typedef struct wish { /* how a variant is made */
     int parts;
-    double most_ns_per_byte;
+    double most_ns_per_byte, most_error;
     size_t heard, taken;
     uint64_t saved_bytes;
 } wish;
@@ -56,6 +57,7 @@ typedef struct joint {
     ebb_edit *e;
     const char *backend;
     ebb_exactness allowed;
+    double most_error;
     const char *costs; /* measured times, for nodes that the offers make; NULL: none */
     uint64_t steps;
     variant variants[VARIANTS];
@@ -70,10 +72,12 @@ typedef struct joint {
 static const struct recipe {
     int parts;
     double most_ns_per_byte;
+    double most_error; /* of the gradient; of the bound that `error` gives where that is less */
 } recipes[] = {
-    {1, -INFINITY}, {1, 0.2 /* copying a byte twice */},
-    {1, INFINITY},  {2, INFINITY},
-    {4, INFINITY},  {8, INFINITY},
+    {1, -INFINITY, 0},       {1, 0.2 /* copying a byte twice */, 0},
+    {1, INFINITY, 0},        {1, INFINITY, 0.01},
+    {1, INFINITY, INFINITY}, {2, INFINITY, INFINITY},
+    {4, INFINITY, INFINITY}, {8, INFINITY, INFINITY},
 };
 
 static const char *decide(void *context, const ebb_pass *pass, ebb_node site,
@@ -83,6 +87,8 @@ static const char *decide(void *context, const ebb_pass *pass, ebb_node site,
     (void)pass;
     (void)site;
     w->heard++;
+    if (!(offer->error <= w->most_error))
+        return "its error is above what the plan allows";
     if (offer->saved_bytes <= 0 ||
         offer->added_ns > w->most_ns_per_byte * (double)offer->saved_bytes)
         return "the plan does without it";
@@ -131,7 +137,9 @@ static ebb_status make_variant(joint *j, const struct recipe *r)
 {
     variant *v = &j->variants[j->variant_count];
     bool made;
-    *v = (variant){.wish = {.parts = r->parts, .most_ns_per_byte = r->most_ns_per_byte}};
+    *v = (variant){.wish = {.parts = r->parts,
+                            .most_ns_per_byte = r->most_ns_per_byte,
+                            .most_error = fmin(r->most_error, j->most_error)}};
     EBB_TRY(ebb_model_copy(&v->model, j->e->g->model));
     ebb_status status = take_offers(j, v->model->graph, &v->wish, &made);
     if (status != NULL || !made || !is_new(j, v)) {
@@ -396,6 +404,7 @@ static ebb_status run(ebb_edit *e)
     joint j = {.e = e,
                .backend = ebb_option_string(e, "backend"),
                .costs = ebb_option_string(e, "costs"),
+               .most_error = ebb_option_float(e, "error"),
                .steps = (uint64_t)(fmax(0.01, ebb_option_float(e, "time")) * 1e6)};
     const char *allow = ebb_option_string(e, "allow");
     j.allowed = strcmp(allow, "lossy") == 0      ? EBB_LOSSY
@@ -420,6 +429,8 @@ static const ebb_option options[] = {
     {"budget", EBB_OPTION_BYTES, NULL, NULL, "bytes that the step may take: 6GiB, 512MB, 80%"},
     {"allow", EBB_OPTION_CHOICE, "exact", "exact|rounding|lossy",
      "how exact the passes must be whose offers are taken"},
+    {"error", EBB_OPTION_FLOAT, "0.2", NULL,
+     "allow=lossy: the largest error that an offer may state, relative to the gradient"},
     {"costs", EBB_OPTION_STRING, NULL, NULL,
      "measured times (`ebb bench --calibrate`), for what offers add"},
     {"time", EBB_OPTION_FLOAT, "10", NULL, "work to spend on planning, in seconds of one core"},
