@@ -23,5 +23,8 @@
     EBB_PRAGMA(omp parallel for schedule(static) if ((work) > EBB_PARALLEL_WORTH))
 #define EBB_SIMD EBB_PRAGMA(omp simd)
 #define EBB_SIMD_SUM(x) EBB_PRAGMA(omp simd reduction(+ : x))
+/* The least into l, the largest into h, a sum into x. */
+#define EBB_SIMD_RANGE(l, h, x) \
+    EBB_PRAGMA(omp simd reduction(min : l) reduction(max : h) reduction(+ : x))
 
 #endif

@@ -199,7 +199,10 @@ ebb_status ebb_random_key(ebb_edit *e, ebb_value *key)
     *key = ebb_value_find(g, "ebb.key");
     if (key->i != 0)
         return NULL;
-    int64_t seed = ebb_option_string(e, "seed") != NULL ? ebb_option_int(e, "seed") : 1;
+    int64_t seed = 1;
+    for (const ebb_option *o = e->pass->options; o != NULL && o->name != NULL; o++)
+        if (strcmp(o->name, "seed") == 0)
+            seed = ebb_option_int(e, "seed");
     int64_t start[2] = {seed, 0}, count[2] = {0, 1}, dims[1] = {2};
     ebb_type type = ebb_type_tensor(EBB_I64, 1, dims);
     EBB_TRY(ebb_graph_add_initializer(g, key, "ebb.key", &type, start, EBB_ROLE_RANDOM));

@@ -13,7 +13,6 @@
  * same numbers come back in every run, device and recompute. Two batch norms that an optimiser made
  * share their statistics get their own again. What an exporter lost for good is noted (lost.h).
  */
-
 #include "passes/common.h"
 #include "passes/lost.h"
 #include "passes/passes.h"

@@ -1,0 +1,256 @@
+/* codes.c: a tensor as codes of 1, 2, 4 or 8 bits, rounded at random, and the tensor again.
+ *
+ * Each group of a row has a range {low, step} in bfloat16. low is rounded down and step up, and the
+ * rounded ones encode, so that every element lies inside and the code of x, rounded up with the
+ * chance that its place between two codes says, decodes to x on average:
+ *
+ *     place = (x - low) / step        in 65536ths, to the nearest
+ *     code  = (place + h) / 65536     h: 16 random bits; rounded down
+ *
+ * The bias is that of rounding the place: at most 2^-17 of a step, and what float32 does to it.
+ * Groups are jobs of their own: they begin and end with a byte, and draw from a counter.
+ */
+#include "kernels/philox.h"
+#include "kernels/plain/plain.h"
+
+#include <math.h>
+#include <string.h>
+
+enum { PIECE = 256, LANES = PIECE / 8, WHOLE = 65536 };
+
+typedef struct source {
+    uint64_t seed, step;
+    uint32_t stream;
+} source;
+
+typedef struct view { /* how a tensor is cut */
+    int64_t rows, inner, group, groups, row_bytes;
+    unsigned bits;
+} view;
+
+static int64_t least(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+/* Sixteen bits for each of 8 * lanes elements, from block on: Philox, a round at a time for all. */
+static void draw(uint16_t half[PIECE], const source *s, uint64_t block, uint32_t lanes)
+{
+    uint32_t c0[LANES], c1[LANES], c2[LANES], c3[LANES];
+    uint32_t k0 = (uint32_t)s->seed, k1 = (uint32_t)(s->seed >> 32);
+    for (uint32_t i = 0; i < lanes; i++) {
+        uint64_t at = block + i;
+        c0[i] = (uint32_t)at;
+        c1[i] = (uint32_t)(at >> 32) ^ (uint32_t)(s->step >> 32);
+        c2[i] = s->stream;
+        c3[i] = (uint32_t)s->step;
+    }
+    for (int round = 0; round < 10; round++) {
+        EBB_SIMD
+        for (uint32_t i = 0; i < lanes; i++) {
+            uint64_t p0 = (uint64_t)0xD2511F53u * c0[i], p1 = (uint64_t)0xCD9E8D57u * c2[i];
+            uint32_t n0 = (uint32_t)(p1 >> 32) ^ c1[i] ^ k0, n2 = (uint32_t)(p0 >> 32) ^ c3[i] ^ k1;
+            c1[i] = (uint32_t)p1;
+            c3[i] = (uint32_t)p0;
+            c0[i] = n0;
+            c2[i] = n2;
+        }
+        k0 += 0x9E3779B9u;
+        k1 += 0xBB67AE85u;
+    }
+    EBB_SIMD
+    for (uint32_t i = 0; i < lanes; i++) {
+        half[8 * i] = (uint16_t)c0[i];
+        half[8 * i + 1] = (uint16_t)(c0[i] >> 16);
+        half[8 * i + 2] = (uint16_t)c1[i];
+        half[8 * i + 3] = (uint16_t)(c1[i] >> 16);
+        half[8 * i + 4] = (uint16_t)c2[i];
+        half[8 * i + 5] = (uint16_t)(c2[i] >> 16);
+        half[8 * i + 6] = (uint16_t)c3[i];
+        half[8 * i + 7] = (uint16_t)(c3[i] >> 16);
+    }
+}
+
+/* PIECE codes, a byte each, into PIECE * bits / 8 bytes, the lowest bits first. */
+static void pack(uint8_t *to, const uint8_t code[PIECE], unsigned bits)
+{
+    if (bits == 8)
+        memcpy(to, code, PIECE);
+    else if (bits == 4) {
+        EBB_SIMD
+        for (int i = 0; i < PIECE / 2; i++)
+            to[i] = (uint8_t)(code[2 * i] | code[2 * i + 1] << 4);
+    } else if (bits == 2) {
+        EBB_SIMD
+        for (int i = 0; i < PIECE / 4; i++)
+            to[i] = (uint8_t)(code[4 * i] | code[4 * i + 1] << 2 | code[4 * i + 2] << 4 |
+                              code[4 * i + 3] << 6);
+    } else
+        for (int i = 0; i < PIECE / 8; i++) {
+            uint64_t eight;
+            memcpy(&eight, code + 8 * i, sizeof eight);
+            to[i] = (uint8_t)(eight * UINT64_C(0x0102040810204080) >> 56);
+        }
+}
+
+static void unpack(uint8_t code[PIECE], const uint8_t *from, unsigned bits)
+{
+    if (bits == 8)
+        memcpy(code, from, PIECE);
+    else if (bits == 4) {
+        EBB_SIMD
+        for (int i = 0; i < PIECE / 2; i++) {
+            code[2 * i] = from[i] & 15;
+            code[2 * i + 1] = from[i] >> 4;
+        }
+    } else if (bits == 2) {
+        EBB_SIMD
+        for (int i = 0; i < PIECE / 4; i++) {
+            code[4 * i] = from[i] & 3;
+            code[4 * i + 1] = from[i] >> 2 & 3;
+            code[4 * i + 2] = from[i] >> 4 & 3;
+            code[4 * i + 3] = from[i] >> 6;
+        }
+    } else {
+        EBB_SIMD
+        for (int i = 0; i < PIECE; i++)
+            code[i] = (uint8_t)(from[i / 8] >> (i % 8) & 1);
+    }
+}
+
+static int64_t bytes_of(int64_t codes, unsigned bits)
+{
+    return (codes * (int64_t)bits + 7) / 8;
+}
+
+#define LOOPS "kernels/plain/codes_loops.inc"
+#include "kernels/plain/both_floats.inc"
+
+/* ---- calls ---- */
+
+static int64_t product(const int64_t *dims, int64_t count)
+{
+    int64_t n = 1;
+    for (int64_t d = 0; d < count; d++)
+        n *= dims[d];
+    return n;
+}
+
+static view cut(const ebb_call *c, int64_t rows, int64_t elements)
+{
+    view v = {.rows = rows, .inner = rows > 0 ? elements / rows : 0};
+    v.bits = (unsigned)ebb_attr_int(&c->attrs, "bits", 8);
+    v.group = ebb_attr_int(&c->attrs, "group", 256);
+    v.groups = (v.inner + v.group - 1) / v.group;
+    v.row_bytes = bytes_of(v.inner, v.bits);
+    return v;
+}
+
+static view encoded(const ebb_call *c)
+{
+    const ebb_type *x = &c->in[0].type;
+    int64_t axis = ebb_attr_int(&c->attrs, "axis", 1);
+    return cut(c, product(x->dims, axis), ebb_plain_elements(x));
+}
+
+static source source_of(const ebb_operand *o, const ebb_call *c)
+{
+    const int64_t *key = o->data;
+    return (source){(uint64_t)key[0], (uint64_t)key[1],
+                    (uint32_t)ebb_attr_int(&c->attrs, "stream", 0)};
+}
+
+/* (X, key) {bits, group, axis, stream} -> codes, range. */
+static ebb_status run_quantize(const ebb_call *c)
+{
+    view v = encoded(c);
+    source s = source_of(&c->in[1], c);
+    if (c->in[0].type.dtype == EBB_F64)
+        quantize_f64(c->out[0].data, c->out[1].data, c->in[0].data, &v, &s);
+    else
+        quantize_f32(c->out[0].data, c->out[1].data, c->in[0].data, &v, &s);
+    return NULL;
+}
+
+/* (codes, range) {bits, group} -> Y, whose sizes are those of the operands: some rows will do. */
+static ebb_status run_dequantize(const ebb_call *c)
+{
+    view v = cut(c, c->in[0].type.dims[0], ebb_plain_elements(&c->out[0].type));
+    if (c->out[0].type.dtype == EBB_F64)
+        dequantize_f64(c->out[0].data, c->in[0].data, c->in[1].data, &v);
+    else
+        dequantize_f32(c->out[0].data, c->in[0].data, c->in[1].data, &v);
+    return NULL;
+}
+
+static const char *wrong_attributes(const ebb_call *c)
+{
+    int64_t bits = ebb_attr_int(&c->attrs, "bits", 8);
+    int64_t group = ebb_attr_int(&c->attrs, "group", 256);
+    if (bits != 1 && bits != 2 && bits != 4 && bits != 8)
+        return "bits is not 1, 2, 4 or 8";
+    return group < 8 || group % 8 != 0 || group > INT32_MAX ? "group is not a multiple of 8" : NULL;
+}
+
+static const char *wrong_codes(const ebb_operand *codes, const ebb_operand *range, const view *v)
+{
+    const ebb_type *k = &codes->type, *r = &range->type;
+    if (k->dtype != EBB_U8 || k->rank != 2 || k->dims[0] != v->rows || k->dims[1] != v->row_bytes)
+        return "the codes are not rows of bytes of the tensor's size";
+    if (r->dtype != EBB_BF16 || r->rank != 3 || r->dims[0] != v->rows || r->dims[1] != v->groups ||
+        r->dims[2] != 2)
+        return "the range is not a low and a step in bfloat16 for each group";
+    return NULL;
+}
+
+static bool is_float(const ebb_operand *o)
+{
+    return o->type.dtype == EBB_F32 || o->type.dtype == EBB_F64;
+}
+
+static const char *declines_quantize(const ebb_call *c)
+{
+    const char *why = ebb_plain_any(c);
+    if (why == NULL)
+        why = wrong_attributes(c);
+    if (why != NULL)
+        return why;
+    if (!is_float(&c->in[0]))
+        return "computes in float32 and float64 only";
+    if (!ebb_plain_has(c, 1) || c->in[1].type.dtype != EBB_I64 ||
+        ebb_plain_elements(&c->in[1].type) != 2)
+        return "the key is not int64[2]";
+    if (!ebb_plain_wants(c, 0) || !ebb_plain_wants(c, 1))
+        return "makes codes and range together";
+    int64_t axis = ebb_attr_int(&c->attrs, "axis", 1);
+    if (axis < 0 || axis > c->in[0].type.rank)
+        return "axis is outside of the input's rank";
+    view v = encoded(c);
+    return wrong_codes(&c->out[0], &c->out[1], &v);
+}
+
+static const char *declines_dequantize(const ebb_call *c)
+{
+    const char *why = ebb_plain_any(c);
+    if (why == NULL)
+        why = wrong_attributes(c);
+    if (why != NULL)
+        return why;
+    if (!is_float(&c->out[0]))
+        return "computes in float32 and float64 only";
+    if (!ebb_plain_has(c, 1) || c->in[0].type.rank != 2)
+        return "codes and range are two operands";
+    int64_t rows = c->in[0].type.dims[0], elements = ebb_plain_elements(&c->out[0].type);
+    if (rows == 0 ? elements != 0 : elements % rows != 0)
+        return "the output's elements are not as many in every row";
+    view v = cut(c, rows, elements);
+    return wrong_codes(&c->in[0], &c->in[1], &v);
+}
+
+// clang-format off
+const ebb_kernel ebb_plain_codes[] = {
+    {.name = "plain.quantize",   .op = EBB_OP_QUANTIZE,   .declines = declines_quantize,   .run = run_quantize},
+    {.name = "plain.dequantize", .op = EBB_OP_DEQUANTIZE, .declines = declines_dequantize, .run = run_dequantize},
+};
+// clang-format on
+EBB_PLAIN_COUNT(codes)
