@@ -124,6 +124,12 @@ ebb_status cli_bind_rows(ebb_model *model, const ebb_data *data, const cli_map *
 /* Fills map->feeds for the inputs of the finished step. */
 ebb_status cli_find_feeds(const ebb_model *model, const ebb_data *data, cli_map *map);
 
+/* ---- training and comparing ---- */
+
+double cli_loss(ebb_program *program, const char *name); /* after a step; 0: no such output */
+/* What --eval says of the trained parameters: {rows, counted, loss, accuracy}, the last for
+ * cross-entropy alone; *result stays NULL without --eval. An exit code. */
+int cli_evaluate(const cli *c, ebb_program *trained, int64_t batch, json_t **result);
 int cli_train(const cli *c);
 int cli_sweep(const cli *c);
 

@@ -19,6 +19,7 @@ typedef struct loop {
     int64_t *order;
     double last_loss, epoch_sum;
     json_t *times; /* ns of each step, under --json */
+    json_t *eval;  /* what --eval gave, or NULL */
 } loop;
 
 static double now_ns(void)
@@ -65,7 +66,7 @@ static void show_epoch(const loop *l, int64_t steps)
              l->epoch_sum / (double)steps);
 }
 
-static double read_loss(ebb_program *program, const char *name)
+double cli_loss(ebb_program *program, const char *name)
 {
     ebb_named t;
     if (name == NULL || ebb_program_get(program, name, &t) != NULL)
@@ -139,7 +140,7 @@ static int train_steps(const cli *c, ebb_program *program, ebb_data *data, loop 
         in_epoch++;
         json_array_append_new(l->times,
                               json_integer((json_int_t)ebb_program_measure(program).step_ns));
-        l->last_loss = read_loss(program, loss_name);
+        l->last_loss = cli_loss(program, loss_name);
         l->epoch_sum += l->last_loss;
         if (loss_name != NULL && !isfinite(l->last_loss)) {
             if (!l->warn_on_nan)
@@ -192,6 +193,8 @@ static void report(const cli *c, ebb_program *program, const loop *l)
                               (json_int_t)f.planned_arena_bytes, "measured_arena_bytes",
                               (json_int_t)f.measured_arena_bytes, "peak_bytes",
                               (json_int_t)f.peak_bytes, "step_ns", l->times);
+        if (l->eval != NULL)
+            (void)json_object_set(o, "eval", l->eval);
         json_dumpf(o, stdout, JSON_COMPACT);
         putchar('\n');
         json_decref(o);
@@ -201,6 +204,13 @@ static void report(const cli *c, ebb_program *program, const loop *l)
            (long long)l->done, l->last_loss, cli_bytes(arena, (double)f.arena_bytes),
            f.planned_arena_bytes == f.measured_arena_bytes ? "equal" : "DIFFER",
            cli_time(time, (double)f.step_ns));
+    if (l->eval == NULL)
+        return;
+    printf("%s: loss %.6f", cli_get(c, "--eval", ""), cli_real(l->eval, "loss"));
+    if (json_object_get(l->eval, "accuracy") != NULL)
+        printf(", accuracy %.2f %% of %.0f", 100 * cli_real(l->eval, "accuracy"),
+               cli_real(l->eval, "counted"));
+    putchar('\n');
 }
 
 static int train_program(const cli *c, ebb_model *model, ebb_data *data, loop *l)
@@ -220,6 +230,8 @@ static int train_program(const cli *c, ebb_model *model, ebb_data *data, loop *l
         code = train_steps(c, program, data, l);
     if (code == EBB_OK && (status = save_results(c, program, l)) != NULL)
         code = cli_fail(status);
+    if (code == EBB_OK)
+        code = cli_evaluate(c, program, l->batch, &l->eval);
     if (code == EBB_OK)
         report(c, program, l);
     char *profile = NULL;
@@ -280,6 +292,8 @@ int cli_train(const cli *c)
         return cli_usage("say what to train on: --data FILE");
     if (cli_check_planning(c) != EBB_OK)
         return EBB_USAGE;
+    if (cli_has(c, "--eval") && !cli_has(c, "--loss"))
+        return cli_usage("--eval runs the exported model forward: give that, and its --loss");
     l.times = json_array();
     if (!read_options(c, &l, &epochs))
         goto done;
@@ -302,6 +316,7 @@ int cli_train(const cli *c)
     code = l.order == NULL ? EBB_RUNTIME : train_program(c, model, data, &l);
 done:
     json_decref(l.times);
+    json_decref(l.eval);
     cli_free_map(&l.map);
     free(l.order);
     ebb_data_close(data);

@@ -420,6 +420,44 @@ static void intervals_are_packed(void **state)
     assert_false(exists("x.csv"));
 }
 
+#define EVAL "--eval " DATA " --eval-map test_image=image --eval-map test_label=target "
+
+static double loss_after(const char *words)
+{
+    const char *at = strstr(output, words);
+    if (at == NULL)
+        fail_msg("no '%s' in:\n%s", words, output);
+    return strtod(at + strlen(words), NULL);
+}
+
+/* 360 rows are five batches of 64 and one of 40; a step that changes nothing, over all of them with
+ * dropout off and running statistics, has the same loss. */
+static void a_trained_model_is_held_against_a_test_set(void **state)
+{
+    (void)state;
+    says("train " MODEL " --data " DATA " --map label=target --batch 64 --loss cross-entropy "
+         "--optimizer adamw:lr=0.003 --epochs 3 --seed 3 --save-model tested.onnx " EVAL,
+         0, "of 360");
+    double loss = loss_after("digits.npz: loss ");
+    assert_true(loss_after("accuracy ") > 85);
+    says("train tested.onnx --data " DATA " --map test_image=image --map test_label=target "
+         "--batch 360 --steps 1 --loss cross-entropy --optimizer sgd:lr=0 --dropout off "
+         "--batch-norm frozen",
+         0, "steps, loss ");
+    double other = loss_after("steps, loss ");
+    if (!(loss > other - 2e-5 && loss < other + 2e-5))
+        fail_msg("%g is not %g", loss, other);
+    says("train " MODEL " --data " DATA " --map label=target --loss cross-entropy --steps 1 "
+         "--eval nowhere.npz",
+         8, "nowhere.npz");
+    says("train " MODEL " --data " DATA " --map label=target --loss cross-entropy --steps 1 "
+         "--eval " DATA " --eval-map test_image",
+         2, "ARRAY=INPUT");
+    says("grad " STEP "-o plain.onnx", 0, "");
+    says("train plain.onnx --data " DATA " --map label=target --batch 8 --steps 1 " EVAL, 2,
+         "--eval runs the exported model");
+}
+
 static int lines_of(const char *name)
 {
     char path[1024];
@@ -524,6 +562,7 @@ int main(void)
         cmocka_unit_test(training_resumes_byte_for_byte),
         cmocka_unit_test(a_checkpoint_of_another_run_is_refused),
         cmocka_unit_test(trained_weights_go_back_into_the_export),
+        cmocka_unit_test(a_trained_model_is_held_against_a_test_set),
         cmocka_unit_test(a_sweep_goes_on_where_it_stopped),
         cmocka_unit_test(a_sweep_file_lists_models_and_passes),
         cmocka_unit_test(intervals_are_packed),
