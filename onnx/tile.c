@@ -43,6 +43,23 @@ static const char *pointwise(node *n)
     return NULL;
 }
 
+/* Element by element, beside one packed bit for each: rows end where bytes end. */
+static const char *with_bits(node *n, uint32_t bits)
+{
+    const ebb_type *packed = in_of(n, bits), *x = n->in[n->slot];
+    int64_t elements;
+    if (n->slot == bits || packed == NULL || packed->rank != 1 ||
+        !ebb_type_elements(x, &elements) || packed->dims[0] * 8 != elements)
+        return "its rows do not end where the bytes of a mask do";
+    for (uint32_t i = 0; i < n->in_count; i++)
+        if (i != bits && !has_rows(n, in_of(n, i)))
+            return "its reader's operands have other rows";
+    n->t->out[0] = EBB_TILE_ROWS;
+    for (uint32_t i = 0; i < n->in_count; i++)
+        n->t->in[i] = EBB_TILE_ROWS;
+    return NULL;
+}
+
 /* Axis 0 is not what each row is normalised along. */
 static const char *rowwise(node *n, const char *attr, int64_t otherwise)
 {
@@ -139,6 +156,8 @@ static const char *roles(node *n)
         return product(n, flag(n, "transA"), flag(n, "transB"));
     case EBB_OP_CONV_WEIGHT_GRAD:
         return conv_weight_grad(n);
+    case EBB_OP_MASK_GRAD:
+        return with_bits(n, 1);
     case EBB_OP_SOFTMAX_GRAD:
     case EBB_OP_LOG_SOFTMAX_GRAD:
         return softmax_grad(n);
