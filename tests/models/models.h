@@ -93,7 +93,8 @@ static inline ebb_status recorded_report(const recorded *r, ebb_model *model, co
     const json_t *loss = json_object_get(r->manifest, "loss");
     (void)snprintf(pipeline, sizeof pipeline,
                    "inline,fold,train-mode:dropout=%s,fold,fuse,loss:cross-entropy,axis=%d,"
-                   "ignore_index=-100,gradient,optimizer:%s%s%s,drop-saves,alias",
+                   "ignore_index=-100,gradient,optimizer:%s%s%s,drop-saves,"
+                   "stream:tile=8KiB,alias",
                    dropout, (int)json_integer_value(json_object_get(loss, "class_axis")), optimizer,
                    memory[0] != '\0' ? "," : "", memory);
     const ebb_rewrite_options options = {.verify_each = true};
