@@ -39,6 +39,9 @@ typedef struct state {
     bool *wants;                    /* by value id: depends on a parameter */
     bool *taken;                    /* by node id: of a chain that was decided on */
     uint32_t *at;                   /* by node id: its place in the list */
+    ebb_saves saves;                /* of the graph as it is now */
+    uint32_t *met;                  /* by root: the last chain whose values were counted */
+    uint32_t serial;
 } state;
 
 typedef struct choice {
@@ -59,8 +62,10 @@ static ebb_status find_wants(state *s)
     s->wants = EBB_SCRATCH(s->e, bool, g->value_count);
     s->taken = EBB_SCRATCH(s->e, bool, g->node_count);
     s->at = ebb_graph_positions(g, s->e->scratch);
-    if (s->wants == NULL || s->taken == NULL || s->at == NULL)
+    s->met = EBB_SCRATCH(s->e, uint32_t, g->value_count);
+    if (s->wants == NULL || s->taken == NULL || s->at == NULL || s->met == NULL)
         return ebb_error_memory();
+    EBB_TRY(ebb_saves_find(&s->saves, g, s->e->scratch));
     for (size_t i = 0; i < g->initializer_count; i++)
         s->wants[g->initializers[i].i] =
             ebb_value_of(g, g->initializers[i])->role == EBB_ROLE_PARAMETER;
@@ -157,56 +162,85 @@ static size_t latest(const state *s, const chain *c)
     return best;
 }
 
+/* How many values of y's shape the backward reads that link n makes or reads and no link met before
+ * did: what its derivatives may need. */
+static size_t count_read(state *s, const chain *c, ebb_node n)
+{
+    const ebb_graph *g = s->e->g;
+    const ebb_node_info *info = ebb_node_of(g, n);
+    const ebb_type *type = &ebb_value_of(g, c->y)->type;
+    size_t count = 0;
+    for (uint32_t i = 0; i < info->in_count + info->out_count; i++) {
+        ebb_value v = i < info->in_count ? info->in[i] : info->out[i - info->in_count];
+        ebb_value root = ebb_saves_root(&s->saves, v);
+        if (root.i == 0 || root.i >= s->value_count || s->met[root.i] == s->serial)
+            continue;
+        s->met[root.i] = s->serial;
+        const ebb_value_info *of = ebb_value_of(g, root);
+        count += s->saves.reads[root.i] > 0 && of->producer.i != 0 &&
+                 of->type.dtype == type->dtype && ebb_type_same_shape(&of->type, type);
+    }
+    return count;
+}
+
 /* ---- one chain ---- */
 
-static ebb_status judge(state *s, const chain *c, choice *best)
+/* Puts the chain's nodes into the order of the list. */
+static void sort(const state *s, chain *c)
+{
+    for (size_t i = 1; i < c->count; i++)
+        for (size_t k = i; k > 0 && s->at[c->nodes[k].i] < s->at[c->nodes[k - 1].i]; k--) {
+            ebb_node swap = c->nodes[k];
+            c->nodes[k] = c->nodes[k - 1];
+            c->nodes[k - 1] = swap;
+        }
+}
+
+/* *known: the chain's gradient is found, so that a shorter chain cannot do better. */
+static ebb_status judge(state *s, const chain *c, choice *best, bool *known)
 {
     ebb_edit *e = s->e;
-    ebb_saves saves;
-    ebb_piece_grad grad;
     ebb_piece_saves gain;
-    ebb_node order[MOST_NODES];
     const ebb_type *x = &ebb_value_of(e->g, c->x)->type, *y = &ebb_value_of(e->g, c->y)->type;
+    *known = false;
     if (x->dtype != y->dtype || !ebb_type_same_shape(x, y))
         return NULL;
-    for (size_t k = 0; k < c->count; k++)
-        order[k] = c->nodes[k];
-    for (size_t i = 1; i < c->count; i++) // by place in the list
-        for (size_t k = i; k > 0 && s->at[order[k].i] < s->at[order[k - 1].i]; k--) {
-            ebb_node swap = order[k];
-            order[k] = order[k - 1];
-            order[k - 1] = swap;
-        }
-    const ebb_piece piece = {order, c->count, c->x, c->y};
-    EBB_TRY(ebb_saves_find(&saves, e->g, e->scratch));
-    EBB_TRY(ebb_piece_grad_find(&grad, e, &piece));
-    if (!grad.found)
+    *best = (choice){.c = *c};
+    sort(s, &best->c);
+    const ebb_piece piece = {best->c.nodes, best->c.count, c->x, c->y};
+    EBB_TRY(ebb_piece_grad_find(&best->grad, e, &piece));
+    *known = best->grad.found;
+    if (!*known)
         return NULL;
-    EBB_TRY(ebb_piece_grad_saves(&gain, &grad, e, &saves, c->y, EBB_NO_VALUE));
-    if (gain.full < 2)
-        return NULL;
-    int64_t saved = gain.bytes - ebb_stored_bytes(e->g, c->y);
-    if (best->site && saved <= best->saved)
-        return NULL;
-    *best = (choice){.c = *c, .grad = grad, .saved = saved, .site = true};
-    memcpy(best->c.nodes, order, c->count * sizeof *order);
-    if (saved <= 0)
+    EBB_TRY(ebb_piece_grad_saves(&gain, &best->grad, e, &s->saves, c->y, EBB_NO_VALUE));
+    best->saved = gain.bytes - ebb_stored_bytes(e->g, c->y);
+    best->site = gain.full >= 2;
+    if (best->saved <= 0)
         best->reason = "what its backward reads stays for other readers, or is no more than the "
                        "derivative would be";
     return NULL;
 }
 
-/* All chains that end in n, the shortest first: whenever a single value is open it is an x. */
-static ebb_status judge_all(state *s, ebb_node n, choice *best)
+/* The chain that ends in n: as long as can be. Whenever a single value is open it is an x. */
+static ebb_status judge_longest(state *s, ebb_node n, choice *best)
 {
+    enum { MOST_TRIES = 8 };
     chain c = {.y = ebb_out(s->e->g, n, 0)};
+    struct {
+        size_t count;
+        ebb_value x;
+    } cut[MOST_NODES];
+    size_t read = 0, cuts = 0;
+    bool known = false;
     *best = (choice){.saved = 0};
+    s->serial++;
     if (!open_up(s, &c, n))
         return NULL;
     while (c.open_count > 0) {
+        read += count_read(s, &c, c.nodes[c.count - 1]);
         if (c.open_count == 1 && c.count >= 2) {
-            c.x = c.open[0];
-            EBB_TRY(judge(s, &c, best));
+            cut[cuts].count = c.count;
+            cut[cuts++].x = c.open[0];
         }
         size_t k = latest(s, &c);
         ebb_value v = c.open[k];
@@ -215,6 +249,11 @@ static ebb_status judge_all(state *s, ebb_node n, choice *best)
         c.open[k] = c.open[--c.open_count];
         if (!open_up(s, &c, ebb_value_of(s->e->g, v)->producer))
             break;
+    }
+    for (size_t tries = 0; read >= 2 && cuts > 0 && !known && tries < MOST_TRIES; tries++) {
+        c.count = cut[--cuts].count;
+        c.x = cut[cuts].x;
+        EBB_TRY(judge(s, &c, best, &known));
     }
     return NULL;
 }
@@ -307,7 +346,7 @@ static ebb_status rewrite(state *s, const choice *best)
     EBB_TRY(b.status);
     EBB_TRY(ebb_piece_grad_replace(e, &best->grad, dx));
     ebb_applied(e);
-    return NULL;
+    return ebb_saves_find(&s->saves, e->g, e->scratch);
 }
 
 /* ---- the pass ---- */
@@ -326,7 +365,7 @@ static ebb_status visit(state *s, ebb_node n)
 {
     ebb_edit *e = s->e;
     choice best;
-    EBB_TRY(judge_all(s, n, &best));
+    EBB_TRY(judge_longest(s, n, &best));
     if (!best.site)
         return NULL;
     ebb_found(e);

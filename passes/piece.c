@@ -557,7 +557,8 @@ ebb_status ebb_piece_grad_replace(ebb_edit *e, const ebb_piece_grad *grad, ebb_v
     for (size_t k = 0; k < grad->sum_count; k++) {
         ebb_node n = grad->sums[k].node;
         EBB_TRY(ebb_edit_replace(e, ebb_out(g, n, 0), ebb_in(g, n, grad->sums[k].slot)));
-        ebb_edit_remove(e, n);
     }
+    for (size_t k = 0; k < grad->dead_count; k++) // the readers stand first
+        ebb_edit_remove(e, grad->dead[k]);
     return NULL;
 }

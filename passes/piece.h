@@ -49,7 +49,7 @@ ebb_status ebb_piece_grad_saves(ebb_piece_saves *result, const ebb_piece_grad *g
 
 /* A builder for dx, in the backward, behind dy. */
 ebb_build ebb_piece_grad_build(ebb_edit *e, const ebb_piece_grad *grad);
-/* dx in place of all parts. The dead nodes are left to the sweep. */
+/* dx in place of all parts; the dead nodes go. */
 ebb_status ebb_piece_grad_replace(ebb_edit *e, const ebb_piece_grad *grad, ebb_value dx);
 
 #ifdef __cplusplus

@@ -249,33 +249,30 @@ static ebb_status rewrite(ebb_edit *e, const chain *c, const ebb_piece_grad *gra
     return NULL;
 }
 
-/* A chain that its last node n ends; *rewritten where its gradient now reads y. */
-static ebb_status visit(ebb_edit *e, ebb_node n, chain *c, bool *rewritten)
+/* A chain that n ends. */
+static ebb_status visit(ebb_edit *e, ebb_saves *saves, ebb_node n, const chain *c)
 {
     ebb_graph *g = e->g;
-    ebb_saves saves;
     ebb_piece_grad grad;
     ebb_piece_saves gain;
     ebb_node order[MOST_NODES];
-    *rewritten = false;
     ebb_found(e);
     if (reads_output(g, c->y))
         return ebb_skipped(e, n, "its backward reads its output already");
     for (size_t k = 0; k < c->count; k++) // they were put down last first
         order[k] = c->nodes[c->count - 1 - k];
     const ebb_piece piece = {order, c->count, c->x, c->y};
-    EBB_TRY(ebb_saves_find(&saves, g, e->scratch));
     EBB_TRY(ebb_piece_grad_find(&grad, e, &piece));
     if (!grad.found)
         return ebb_skipped(e, n, "its backward is not the one that the rules make, or has none");
-    EBB_TRY(ebb_piece_grad_saves(&gain, &grad, e, &saves, c->y, c->y));
+    EBB_TRY(ebb_piece_grad_saves(&gain, &grad, e, saves, c->y, c->y));
     if (gain.bytes <= 0)
         return ebb_skipped(e, n, "what its backward reads stays for another reason");
     ebb_offer offer = offer_of(g, c, &grad, gain.bytes);
     if (!ebb_offered(e, n, &offer))
         return NULL;
-    *rewritten = true;
-    return rewrite(e, c, &grad);
+    EBB_TRY(rewrite(e, c, &grad));
+    return ebb_saves_find(saves, g, e->scratch);
 }
 
 static ebb_status run(ebb_edit *e)
@@ -284,16 +281,17 @@ static ebb_status run(ebb_edit *e)
     const ebb_node_info *info;
     bool *seen = EBB_SCRATCH(e, bool, g->value_count);
     size_t values = g->value_count;
+    ebb_saves saves;
     if (seen == NULL)
         return ebb_error_memory();
+    EBB_TRY(ebb_saves_find(&saves, g, e->scratch));
     for (ebb_node n = ebb_last(g); n.i != 0; n = ebb_prev(g, n)) { // the longer chain first
         chain c;
-        bool rewritten;
         ebb_value y = ebb_out(g, n, 0);
         if (ebb_is_backward(g, n) || y.i == 0 || y.i >= values || seen[y.i] ||
             !find_chain(&c, g, n, e->scratch))
             continue;
-        EBB_TRY(visit(e, n, &c, &rewritten));
+        EBB_TRY(visit(e, &saves, n, &c));
         for (size_t k = 0; k < c.count; k++) {
             info = ebb_node_of(g, c.nodes[k]);
             for (uint32_t o = 0; o < info->out_count; o++)
