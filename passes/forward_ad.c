@@ -48,6 +48,7 @@ typedef struct choice {
     chain c;
     ebb_piece_grad grad;
     int64_t saved;
+    ebb_value largest;  /* of what the backward reads no more */
     const char *reason; /* why nothing is gained; NULL where something is */
     bool site;
 } choice;
@@ -214,6 +215,7 @@ static ebb_status judge(state *s, const chain *c, choice *best, bool *known)
         return NULL;
     EBB_TRY(ebb_piece_grad_saves(&gain, &best->grad, e, &s->saves, c->y, EBB_NO_VALUE));
     best->saved = gain.bytes - ebb_stored_bytes(e->g, c->y);
+    best->largest = gain.largest;
     best->site = gain.full >= 2;
     if (best->saved <= 0)
         best->reason = "what its backward reads stays for other readers, or is no more than the "
@@ -355,7 +357,7 @@ static ebb_status rewrite(state *s, const choice *best)
 static ebb_offer offer_of(const ebb_graph *g, const choice *best)
 {
     double bytes = (double)ebb_stored_bytes(g, best->c.y);
-    return (ebb_offer){.value = best->c.x,
+    return (ebb_offer){.value = best->largest,
                        .saved_bytes = best->saved,
                        .transient_bytes = ebb_stored_bytes(g, best->c.y),
                        .added_ns = ebb_roofline_ns(bytes, 4 * bytes)};

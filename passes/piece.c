@@ -526,14 +526,20 @@ ebb_status ebb_piece_grad_saves(ebb_piece_saves *result, const ebb_piece_grad *g
         }
     }
     const ebb_type *type = &ebb_value_of(g, like)->type;
+    int64_t most = 0;
     for (size_t i = 1; i < saves->value_count; i++) {
         const ebb_value_info *info = &g->values[i];
         if (reads[i] == 0 || !saves->forward[i] || info->producer.i == 0)
             continue;
         result->full += info->type.dtype == type->dtype && ebb_type_same_shape(&info->type, type);
         bool again = read_again.i != 0 && ebb_saves_root(saves, read_again).i == i;
-        if (reads[i] == saves->reads[i] && !saves->kept[i] && !again)
-            result->bytes += ebb_stored_bytes(g, (ebb_value){(uint32_t)i});
+        if (reads[i] != saves->reads[i] || saves->kept[i] || again)
+            continue;
+        int64_t bytes = ebb_stored_bytes(g, (ebb_value){(uint32_t)i});
+        result->bytes += bytes;
+        if (bytes > most)
+            result->largest = (ebb_value){(uint32_t)i};
+        most = bytes > most ? bytes : most;
     }
     ebb_value root = ebb_saves_root(saves, read_again);
     if (read_again.i != 0 && saves->reads[root.i] == 0 && !saves->kept[root.i])

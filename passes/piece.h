@@ -42,7 +42,8 @@ ebb_status ebb_piece_grad_find(ebb_piece_grad *grad, ebb_edit *e, const ebb_piec
  * of y's shape those nodes read. But for `y`, which is read again (none: nothing is). */
 typedef struct ebb_piece_saves {
     int64_t bytes;
-    size_t full; /* forward values of y's shape and dtype that the dead nodes read */
+    ebb_value largest; /* of what goes */
+    size_t full;       /* forward values of y's shape and dtype that the dead nodes read */
 } ebb_piece_saves;
 ebb_status ebb_piece_grad_saves(ebb_piece_saves *result, const ebb_piece_grad *grad, ebb_edit *e,
                                 const ebb_saves *saves, ebb_value like, ebb_value read_again);

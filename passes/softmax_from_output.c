@@ -228,13 +228,13 @@ static bool reads_output(const ebb_graph *g, ebb_value y)
 }
 
 static ebb_offer offer_of(const ebb_graph *g, const chain *c, const ebb_piece_grad *grad,
-                          int64_t saved)
+                          const ebb_piece_saves *gain)
 {
     double bytes = (double)ebb_stored_bytes(g, c->y), before = 0;
     for (size_t k = 0; k < grad->dead_count; k++)
         before += ebb_node_ns(g, grad->dead[k]);
-    return (ebb_offer){.value = c->x,
-                       .saved_bytes = saved,
+    return (ebb_offer){.value = gain->largest,
+                       .saved_bytes = gain->bytes,
                        .added_ns = ebb_roofline_ns(bytes, 3 * bytes) - before};
 }
 
@@ -268,7 +268,7 @@ static ebb_status visit(ebb_edit *e, ebb_saves *saves, ebb_node n, const chain *
     EBB_TRY(ebb_piece_grad_saves(&gain, &grad, e, saves, c->y, c->y));
     if (gain.bytes <= 0)
         return ebb_skipped(e, n, "what its backward reads stays for another reason");
-    ebb_offer offer = offer_of(g, c, &grad, gain.bytes);
+    ebb_offer offer = offer_of(g, c, &grad, &gain);
     if (!ebb_offered(e, n, &offer))
         return NULL;
     EBB_TRY(rewrite(e, c, &grad));
