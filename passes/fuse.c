@@ -6,8 +6,9 @@
  *   before   t = Transpose(w)  p = MatMul(x, t)
  *   after    p = FusedMatMul(x, w) {transB = 1}     no copy of w, neither here nor in the backward
  *
- * Also: GELU by tanh, SiLU, LayerNorm, RMSNorm, LogSoftmax with NLL loss, a constant factor around
- * a MatMul, MatMul and bias on matrices (Gemm), SplitToSequence with SequenceAt (Split).
+ * Also: GELU by tanh, SiLU, quick-GELU, Mish, LayerNorm, RMSNorm, LogSoftmax with NLL loss, a
+ * constant factor around a MatMul, MatMul and bias on matrices (Gemm), SplitToSequence with
+ * SequenceAt (Split).
  *
  * Rounding: the same mathematics, rounded inside one kernel instead of after each node.
  */
@@ -42,6 +43,22 @@ static void silu(ebb_build *b, const ebb_match *m, ebb_value *root)
 {
     ebb_with_float(b, "alpha", 1);
     *root = ebb_emit(b, EBB_OP_MS_QUICK_GELU, ebb_match_value(m, "x"));
+}
+
+static void quick_gelu(ebb_build *b, const ebb_match *m, ebb_value *root)
+{
+    ebb_with_float(b, "alpha", 1.702);
+    *root = ebb_emit(b, EBB_OP_MS_QUICK_GELU, ebb_match_value(m, "x"));
+}
+
+static void mish(ebb_build *b, const ebb_match *m, ebb_value *root)
+{
+    *root = ebb_emit(b, EBB_OP_MISH, ebb_match_value(m, "x"));
+}
+
+static const char *has_no_mish(const ebb_match *m)
+{
+    return ebb_model_opset(m->g->model, "") >= 18 ? NULL : "the model's opset is below 18: no Mish";
 }
 
 static void cross_entropy(ebb_build *b, const ebb_match *m, ebb_value *root)
@@ -88,6 +105,8 @@ static const ebb_rule rules[] = {
     {"gelu-tanh-mul-half-first",   TANH_MUL HALF_FIRST,   NULL, NULL, gelu_tanh},
     {"gelu-tanh-mul-half-between", TANH_MUL HALF_BETWEEN, NULL, NULL, gelu_tanh},
     {"silu", "s = Sigmoid(x)  y = Mul(x, s)", NULL, NULL, silu},
+    {"quick-gelu", "u = Mul(x, 1.702)  s = Sigmoid(u)  y = Mul(x, s)", NULL, NULL, quick_gelu},
+    {"mish", "s = Softplus(x)  t = Tanh(s)  y = Mul(x, t)", NULL, has_no_mish, mish},
     {"cross-entropy", "p = LogSoftmax(x)  y = NegativeLogLikelihoodLoss(p, t)", NULL, not_over_classes, cross_entropy},
 };
 // clang-format on

@@ -62,6 +62,21 @@ static inline double quick_gelu_slope64(double x, double alpha)
     return s + alpha * x * s * (1.0 - s);
 }
 
+/* y = x n / (n + 2), n = e (e + 2), e = e^x: dy/dx = n / (n + 2) + 4 x e (e + 1) / (n + 2)^2 */
+static inline float mish_slope(float x)
+{
+    float near = x > 20.0f ? 20.0f : x;
+    float e = ebb_exp(near), n = e * (e + 2.0f), per = 1.0f / (n + 2.0f);
+    return (n + near * (4.0f * e * (e + 1.0f) * per)) * per;
+}
+
+static inline double mish_slope64(double x)
+{
+    double near = x > 20.0 ? 20.0 : x;
+    double e = exp(near), n = e * (e + 2.0), per = 1.0 / (n + 2.0);
+    return (n + near * (4.0 * e * (e + 1.0) * per)) * per;
+}
+
 FLOATS(relu_grad, x > 0 ? d : 0, x > 0 ? d : 0)
 FLOATS(leaky_relu_grad, x > 0 ? d : p[0] * d, x > 0 ? d : p[0] * d)
 FLOATS(sigmoid_grad, d *x *(1.0f - x), d *x *(1.0 - x))
@@ -69,6 +84,7 @@ FLOATS(tanh_grad, d *(1.0f - x * x), d *(1.0 - x * x))
 FLOATS(gelu_grad, d *gelu_slope(x), d *gelu_slope64(x))
 FLOATS(fast_gelu_grad, d *fast_gelu_slope(x), d *fast_gelu_slope64(x))
 FLOATS(quick_gelu_grad, d *quick_gelu_slope(x, p[0]), d *quick_gelu_slope64(x, p[0]))
+FLOATS(mish_grad, d *mish_slope(x), d *mish_slope64(x))
 /* An infinite bound is none. */
 #define WITHIN ((x > p[0]) | (p[0] == -INFINITY)) & ((x < p[1]) | (p[1] == INFINITY))
 FLOATS(clip_grad, (WITHIN) ? d : 0, (WITHIN) ? d : 0)
@@ -90,6 +106,7 @@ SIMPLE(sigmoid_grad)
 SIMPLE(tanh_grad)
 SIMPLE(gelu_grad)
 SIMPLE(fast_gelu_grad)
+SIMPLE(mish_grad)
 
 static ebb_status run_leaky_relu_grad(const ebb_call *c)
 {
@@ -144,6 +161,7 @@ const ebb_kernel ebb_plain_pointwise_grad[] = {
     KERNEL(GELU_GRAD,       gelu_grad,       declines_no_bias),
     KERNEL(FAST_GELU_GRAD,  fast_gelu_grad,  declines_no_bias),
     KERNEL(QUICK_GELU_GRAD, quick_gelu_grad, declines),
+    KERNEL(MISH_GRAD,       mish_grad,       declines),
     KERNEL(CLIP_GRAD,       clip_grad,       declines),
 };
 // clang-format on

@@ -60,6 +60,22 @@ SIMPLE(softplus, (x > 0 ? x : 0) + log1pf(expf(-fabsf(x))), (x > 0 ? x : 0) + lo
 SIMPLE(hard_swish, x *fminf(fmaxf(x / 6.0f + 0.5f, 0.0f), 1.0f),
        x *fmin(fmax(x / 6.0 + 0.5, 0.0), 1.0))
 
+/* x tanh(ln(1 + e^x)): with e = e^x and n = e (e + 2) the tanh is n / (n + 2). From x = 20 on it is
+ * 1 in both types, before e^2 overflows. */
+static inline float mish(float x)
+{
+    float e = ebb_exp(x > 20.0f ? 20.0f : x), n = e * (e + 2.0f);
+    return x * (n / (n + 2.0f));
+}
+
+static inline double mish64(double x)
+{
+    double e = exp(x > 20.0 ? 20.0 : x), n = e * (e + 2.0);
+    return x * (n / (n + 2.0));
+}
+
+SIMPLE(mish, mish(x), mish64(x))
+
 /* ---- with attributes ---- */
 
 FLOATS(thresholded_relu, x > p[0] ? x : 0, x > p[0] ? x : 0)
@@ -369,6 +385,7 @@ const ebb_kernel ebb_plain_unary[] = {
     KERNEL(SOFTPLUS,      softplus,     ebb_plain_floats),
     KERNEL(SOFTSIGN,      softsign,     ebb_plain_floats),
     KERNEL(GELU,          gelu,         ebb_plain_floats),
+    KERNEL(MISH,          mish,         ebb_plain_floats),
     KERNEL(IS_NAN,        is_nan,       ebb_plain_floats),
     KERNEL(IS_INF,        is_inf,       ebb_plain_floats),
     KERNEL(MS_GELU,       gelu,         ebb_plain_floats),

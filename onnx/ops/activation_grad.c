@@ -108,6 +108,12 @@ void ebb_grad_quick_gelu(ebb_build *b, ebb_grad *c)
     c->dx[0] = ebb_emit(b, EBB_OP_QUICK_GELU_GRAD, c->dy[0], c->x[0]);
 }
 
+/* y = x tanh(ln(1 + e^x)).  Needs x: y takes each value below 0 twice. */
+void ebb_grad_mish(ebb_build *b, ebb_grad *c)
+{
+    c->dx[0] = ebb_emit(b, EBB_OP_MISH_GRAD, c->dy[0], c->x[0]);
+}
+
 /* y = min(max(x, low), high).  dx = dy where low < y < high, else 0. */
 void ebb_grad_clip(ebb_build *b, ebb_grad *c)
 {

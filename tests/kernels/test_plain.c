@@ -137,6 +137,14 @@ static void gelu_in_its_three_forms_agrees_with_pytorch(void **state)
                      LIST(-0.088104106, 0.0723294881, 0.450083209, 0.5, 0.823386783, 1.09940111));
 }
 
+static void mish_agrees_with_pytorch(void **state)
+{
+    (void)state;
+    check_activation(EBB_OP_MISH, "plain.mish", EBB_OP_MISH_GRAD, "plain.mish_grad",
+                     LIST(-0.145647461, -0.303401461, -0.0567885752, 0, 0.561148378, 2.4713923),
+                     LIST(-0.0933931145, 0.0592167559, 0.535702818, 0.6, 0.968794868, 1.04112953));
+}
+
 /* ---- broadcasting and integers ---- */
 
 static void shapes_broadcast_up_to_twelve_dims(void **state)
@@ -725,6 +733,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(polynomials_keep_their_bounds),
         cmocka_unit_test(gelu_in_its_three_forms_agrees_with_pytorch),
+        cmocka_unit_test(mish_agrees_with_pytorch),
         cmocka_unit_test(shapes_broadcast_up_to_twelve_dims),
         cmocka_unit_test(empty_tensors_and_scalars_are_tensors),
         cmocka_unit_test(integer_division_is_defined_everywhere),

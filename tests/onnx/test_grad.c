@@ -94,6 +94,7 @@ static const grad_case cases[] = {
     {EBB_OP_SOFTSIGN, "d[3,4]", "", "1", 0},
     {EBB_OP_GELU, "d[3,4]", "", "1", 0},
     {EBB_OP_GELU, "d[3,4]", "approximate=tanh", "1", 0},
+    {EBB_OP_MISH, "d[3,4]", "", "1", 0},
     {EBB_OP_CLIP, "d[3,4] s(-0.5) s(0.75)", "", "1", 0},
     {EBB_OP_CLIP, "d[3,4] - s(0.5)", "", "1", 0},
     {EBB_OP_CLIP, "d[3,4] s(0)", "", "1", 0},
