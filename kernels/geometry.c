@@ -122,6 +122,33 @@ const char *ebb_geometry_of_conv(ebb_geometry *w, const ebb_call *call)
     return ebb_geometry_read(w, &call->attrs, &in[0].type, &out[0].type, &in[1].type, false);
 }
 
+const char *ebb_geometry_of_pooled(ebb_geometry *w, int64_t side[EBB_AXES], int64_t cells[EBB_AXES],
+                                   const ebb_call *call)
+{
+    const ebb_type *dy = &call->in[0].type, *m = &call->in[1].type;
+    uint32_t rank;
+    const int64_t *dims = ebb_attr_ints(&call->attrs, "input_shape", &rank);
+    int64_t p = ebb_attr_int(&call->attrs, "p", 2), n;
+    if (rank != (uint32_t)m->rank || rank > EBB_MAX_RANK)
+        return "input_shape does not have one entry for each axis of M";
+    ebb_type wide = ebb_type_tensor((ebb_dtype)m->dtype, m->rank, dims);
+    if (p < 1 || p > INT32_MAX || !ebb_type_elements(&wide, &n))
+        return "p or input_shape is out of range";
+    const char *why = ebb_geometry_read(w, &call->attrs, &wide, dy, &call->out[0].type, false);
+    if (why != NULL)
+        return why;
+    if (m->dims[0] != w->batch || m->dims[1] != w->wide_channels)
+        return "M does not have the images and channels of input_shape";
+    for (int axis = 0; axis < EBB_AXES; axis++) {
+        int from = axis - (EBB_AXES - w->spatial);
+        side[axis] = from < 0 ? 1 : p;
+        cells[axis] = (w->wide[axis] + side[axis] - 1) / side[axis];
+        if (from >= 0 && m->dims[2 + from] != cells[axis])
+            return "M does not have the cells that input_shape and p make";
+    }
+    return NULL;
+}
+
 const char *ebb_geometry_of_pool(ebb_geometry *w, const ebb_call *call)
 {
     const ebb_type *first = &call->in[0].type, *out = &call->out[0].type;

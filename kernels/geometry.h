@@ -39,6 +39,12 @@ const char *ebb_geometry_read(ebb_geometry *window, const ebb_attrs *attrs, cons
 const char *ebb_geometry_of_conv(ebb_geometry *geometry, const ebb_call *call);
 const char *ebb_geometry_of_pool(ebb_geometry *geometry, const ebb_call *call);
 
+/* The same for ConvWeightGradPooled: wide is X, as the attribute input_shape has it, of which the
+ * call has the averages over cells. side: elements of a cell along each axis, 1 for missing ones;
+ * cells: how many there are. */
+const char *ebb_geometry_of_pooled(ebb_geometry *geometry, int64_t side[EBB_AXES],
+                                   int64_t cells[EBB_AXES], const ebb_call *call);
+
 /* Why the taps of MaxPoolPacked or MaxPoolPackedGrad are not what its windows need, or NULL. */
 const char *ebb_geometry_taps(const ebb_geometry *geometry, const ebb_call *call);
 

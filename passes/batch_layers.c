@@ -257,6 +257,7 @@ const char *ebb_batch_layer_rule(ebb_batch_node *b, bool *known)
     case EBB_OP_SPACE_TO_DEPTH:
         return conv(b);
     case EBB_OP_CONV_WEIGHT_GRAD:
+    case EBB_OP_CONV_WEIGHT_GRAD_POOLED:
         return conv_weight_grad(b);
     case EBB_OP_MAX_POOL:
     case EBB_OP_AVERAGE_POOL:

@@ -195,7 +195,8 @@ static ebb_status fit_attributes(splitting *s, ebb_node n, ebb_node made, int64_
         return ebb_node_set_float(
             g, made, "seed",
             (double)stream_of((int64_t)(ebb_attr_float(&attrs, "seed", 0) * 1024), i));
-    case EBB_OP_AVERAGE_POOL_GRAD: {
+    case EBB_OP_AVERAGE_POOL_GRAD:
+    case EBB_OP_CONV_WEIGHT_GRAD_POOLED: {
         uint32_t count;
         const int64_t *shape = ebb_attr_ints(&attrs, "input_shape", &count);
         if (shape == NULL || count == 0 || count > EBB_MAX_RANK)

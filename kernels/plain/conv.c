@@ -1,4 +1,5 @@
-/* conv.c: Conv, ConvTranspose and ConvWeightGrad, one multiplication at a time.
+/* conv.c: Conv, ConvTranspose, ConvWeightGrad and ConvWeightGradPooled, one multiplication at a
+ * time.
  *
  * All three are one bilinear form in (wide, narrow, weight), see geometry.h: Conv computes narrow,
  * ConvTranspose (the input gradient of Conv) wide, ConvWeightGrad weight. Sums are in double: this
@@ -43,6 +44,22 @@ static int64_t window_of_tap(const ebb_geometry *w, int64_t i, int64_t k)
     return (o[0] * w->narrow[1] + o[1]) * w->narrow[2] + o[2];
 }
 
+typedef struct pooled { /* cells of ConvWeightGradPooled */
+    int64_t side[EBB_AXES], cells[EBB_AXES];
+} pooled;
+
+/* The cell of element i of the wide tensor's channel. */
+static int64_t cell_of(const ebb_geometry *w, const pooled *p, int64_t i)
+{
+    int64_t cell = 0, place = 1;
+    for (int axis = EBB_AXES - 1; axis >= 0; axis--) {
+        cell += i % w->wide[axis] / p->side[axis] * place;
+        place *= p->cells[axis];
+        i /= w->wide[axis];
+    }
+    return cell;
+}
+
 #define LOOPS "kernels/plain/conv_loops.inc"
 #include "kernels/plain/both_floats.inc"
 
@@ -52,6 +69,9 @@ static const char *declines(const ebb_call *call)
     if (mixed != NULL)
         return mixed;
     ebb_geometry w;
+    pooled p;
+    if (call->op == EBB_OP_CONV_WEIGHT_GRAD_POOLED)
+        return ebb_geometry_of_pooled(&w, p.side, p.cells, call);
     const char *why = ebb_geometry_of_conv(&w, call);
     if (why != NULL || call->op == EBB_OP_CONV_WEIGHT_GRAD || !ebb_plain_has(call, 2))
         return why;
@@ -81,9 +101,24 @@ static ebb_status run(const ebb_call *call)
              : deconvolve_f32(&w, out, first, second, bias);
         break;
     default:
-        wide ? weight_grad_f64(&w, out, first, second) : weight_grad_f32(&w, out, first, second);
+        wide ? weight_grad_f64(&w, NULL, out, first, second)
+             : weight_grad_f32(&w, NULL, out, first, second);
         break;
     }
+    return NULL;
+}
+
+static ebb_status run_pooled(const ebb_call *call)
+{
+    ebb_geometry w;
+    pooled p;
+    const char *why = ebb_geometry_of_pooled(&w, p.side, p.cells, call);
+    if (why != NULL)
+        return ebb_call_error(call, "%s", why);
+    if (call->out[0].type.dtype == EBB_F64)
+        weight_grad_f64(&w, &p, call->out[0].data, call->in[0].data, call->in[1].data);
+    else
+        weight_grad_f32(&w, &p, call->out[0].data, call->in[0].data, call->in[1].data);
     return NULL;
 }
 
@@ -94,5 +129,9 @@ const ebb_kernel ebb_plain_conv[] = {
      .op = EBB_OP_CONV_WEIGHT_GRAD,
      .declines = declines,
      .run = run},
+    {.name = "plain.conv_weight_grad_pooled",
+     .op = EBB_OP_CONV_WEIGHT_GRAD_POOLED,
+     .declines = declines,
+     .run = run_pooled},
 };
 EBB_PLAIN_COUNT(conv)

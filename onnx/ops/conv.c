@@ -270,6 +270,31 @@ ebb_status ebb_infer_conv_weight_grad(ebb_infer *c)
     return NULL;
 }
 
+/* ConvWeightGradPooled(dY, M) {p, input_shape}: M has a cell for each p elements of an axis of X.
+ */
+ebb_status ebb_infer_conv_weight_grad_pooled(ebb_infer *c)
+{
+    EBB_TRY(ebb_infer_conv_weight_grad(c));
+    const ebb_type *m = c->in[1];
+    uint32_t rank;
+    const int64_t *dims = ebb_attr_ints(&c->attrs, "input_shape", &rank);
+    int64_t p = ebb_attr_int(&c->attrs, "p", 2);
+    if (rank != (uint32_t)c->out[0].rank)
+        return ebb_infer_error(c, "input_shape does not have one entry for each axis of M");
+    if (p < 1 || p > SIZE_LIMIT)
+        return ebb_infer_error(c, "p is %lld", (long long)p);
+    for (uint32_t i = 0; i < rank; i++) {
+        if (dims[i] < 0 || dims[i] > SIZE_LIMIT)
+            return ebb_infer_error(c, "dim %u of input_shape is %lld", (unsigned)i,
+                                   (long long)dims[i]);
+        int64_t cells = i < 2 ? dims[i] : (dims[i] + p - 1) / p;
+        if (m->rank >= 0 && m->dims[i] >= 0 && m->dims[i] != cells)
+            return ebb_infer_error(c, "dim %u of M is %lld, where input_shape and p make it %lld",
+                                   (unsigned)i, (long long)m->dims[i], (long long)cells);
+    }
+    return NULL;
+}
+
 /* ---- cost ---- */
 
 static double elements(const ebb_type *type)
@@ -284,10 +309,14 @@ double ebb_cost_conv(const ebb_infer *c)
     if (c->input_count < 2 || c->in[0] == NULL || c->in[1] == NULL)
         return 0;
     // The side on which each element meets every tap, and the weight.
-    const ebb_type *weight = c->op == EBB_OP_CONV_WEIGHT_GRAD ? &c->out[0] : c->in[1];
+    bool pooled = c->op == EBB_OP_CONV_WEIGHT_GRAD_POOLED;
+    bool backward = pooled || c->op == EBB_OP_CONV_WEIGHT_GRAD;
+    const ebb_type *weight = backward ? &c->out[0] : c->in[1];
     const ebb_type *side = c->op == EBB_OP_CONV ? &c->out[0] : c->in[0];
     if (weight->rank < 3 || weight->dims[0] <= 0)
         return 0;
+    if (pooled && c->in[1]->rank >= 3 && c->in[1]->dims[1] > 0) // a cell, not an element, meets it
+        return 2 * elements(c->in[1]) * (elements(weight) / (double)c->in[1]->dims[1]);
     return 2 * elements(side) * (elements(weight) / (double)weight->dims[0]);
 }
 

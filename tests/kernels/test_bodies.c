@@ -45,6 +45,12 @@ static const body_case cases[] = {
     {EBB_OP_CONV_WEIGHT_GRAD, NEAR, "float[2,4,4,4] d, float[2,4,8,8] x", "", "w = ai.ebb.ConvWeightGrad <kernel_shape = [3, 3], dilations = [2, 2], group = 4> (d, x)"},
     {EBB_OP_CONV_WEIGHT_GRAD, NEAR, "float[3,2,4] d, float[3,5,9] x", "", "w = ai.ebb.ConvWeightGrad <kernel_shape = [3], strides = [2]> (d, x)"},
 
+    {EBB_OP_CONV_WEIGHT_GRAD_POOLED, NEAR, "float[2,4,6,5] d, float[2,3,3,3] m", "", "w = ai.ebb.ConvWeightGradPooled <kernel_shape = [3, 3], pads = [1, 1, 1, 1], p = 2, input_shape = [2, 3, 6, 5]> (d, m)"},
+    {EBB_OP_CONV_WEIGHT_GRAD_POOLED, NEAR, "float[2,4,3,3] d, float[2,4,2,2] m", "", "w = ai.ebb.ConvWeightGradPooled <kernel_shape = [3, 2], strides = [2, 2], group = 2, p = 4, input_shape = [2, 4, 8, 7]> (d, m)"},
+    {EBB_OP_CONV_WEIGHT_GRAD_POOLED, 1e-12, "double[2,4,4,4] d, double[2,4,4,4] m", "", "w = ai.ebb.ConvWeightGradPooled <kernel_shape = [3, 3], dilations = [2, 2], group = 4, p = 2, input_shape = [2, 4, 8, 8]> (d, m)"},
+    {EBB_OP_CONV_WEIGHT_GRAD_POOLED, NEAR, "float[3,2,4] d, float[3,5,5] m", "", "w = ai.ebb.ConvWeightGradPooled <kernel_shape = [3], strides = [2], p = 2, input_shape = [3, 5, 9]> (d, m)"},
+    {EBB_OP_CONV_WEIGHT_GRAD_POOLED, NEAR, "float[1,2,3,4,5] d, float[1,3,1,2,2] m", "", "w = ai.ebb.ConvWeightGradPooled <kernel_shape = [2, 2, 2], p = 4, input_shape = [1, 3, 4, 5, 6]> (d, m)"},
+
     {EBB_OP_MAX_POOL_GRAD, NEAR, "float[2,3,3,3] d, float[2,3,7,7] x", "", "y = ai.ebb.MaxPoolGrad <" POOL "> (d, x)"},
     {EBB_OP_MAX_POOL_GRAD, NEAR, "float[2,3,4,4] d, float[2,3,7,7] x", "", "y = ai.ebb.MaxPoolGrad <" POOL ", pads = [1, 1, 1, 1]> (d, x)"},
     {EBB_OP_MAX_POOL_GRAD, NEAR, "float[2,2,4,3] d, float[2,2,8,6] x", "", "y = ai.ebb.MaxPoolGrad <kernel_shape = [2, 2], strides = [2, 2]> (d, x)"},

@@ -1,0 +1,163 @@
+/* test_conv_pooled.c: ConvWeightGradPooled is ConvWeightGrad of X made of its cells' averages: with
+ * that X in memory in float64; and oneDNN's products against the plain loops in float32.
+ */
+#include "tests/kernels/call.h"
+
+static const double TOLERANCE = 2e-5; /* of the largest: sums of up to some thousand terms */
+
+typedef struct shape {
+    const char *what;
+    int spatial;
+    int64_t n, c, m, groups;
+    int64_t size[3], kernel[3], stride[3], dilation[3], pads[6];
+} shape;
+
+// clang-format off
+static const shape shapes[] = {
+    {"3x3",                    2, 2,  7, 19, 1, {8, 12},   {3, 3},    {1, 1},    {1, 1},    {1, 1, 1, 1}},
+    {"odd sizes",              2, 3,  5,  4, 1, {9, 11},   {3, 3},    {1, 1},    {1, 1},    {1, 1, 1, 1}},
+    {"smaller than a cell",    2, 2,  3,  4, 1, {2, 3},    {3, 3},    {1, 1},    {1, 1},    {1, 1, 1, 1}},
+    {"stride 2",               2, 2, 16, 32, 1, {9, 10},   {3, 3},    {2, 2},    {1, 1},    {1, 1, 1, 1}},
+    {"stride 3",               2, 1,  4,  6, 1, {10, 13},  {3, 3},    {3, 3},    {1, 1},    {0, 0, 0, 0}},
+    {"stride beyond the cell", 2, 2,  4,  6, 1, {17, 19},  {2, 5},    {5, 4},    {1, 1},    {0, 2, 0, 2}},
+    {"asymmetric pads",        2, 2,  5,  8, 1, {7, 9},    {3, 4},    {1, 2},    {1, 1},    {0, 1, 2, 2}},
+    {"dilated",                2, 2,  6, 10, 1, {13, 12},  {3, 3},    {1, 1},    {2, 3},    {2, 3, 2, 3}},
+    {"the stem",               2, 2,  3, 64, 1, {34, 32},  {7, 7},    {2, 2},    {1, 1},    {3, 3, 3, 3}},
+    {"1x1",                    2, 3, 24, 40, 1, {7, 5},    {1, 1},    {1, 1},    {1, 1},    {0}},
+    {"1x1, stride 2",          2, 2, 32, 16, 1, {8, 7},    {1, 1},    {2, 2},    {1, 1},    {0}},
+    {"blocks of images",       2, 50, 3,  5, 1, {7, 6},    {3, 3},    {1, 1},    {1, 1},    {1, 1, 1, 1}},
+    {"blocks of filters",      2, 9, 48, 300, 1, {16, 16}, {3, 3},    {1, 1},    {1, 1},    {1, 1, 1, 1}},
+    {"groups",                 2, 2, 12, 18, 3, {8, 9},    {3, 3},    {1, 1},    {1, 1},    {1, 1, 1, 1}},
+    {"wide groups",            2, 2, 12, 18, 2, {8, 9},    {3, 3},    {1, 1},    {1, 1},    {1, 1, 1, 1}},
+    {"depthwise",              2, 2, 32, 32, 32, {19, 9},  {3, 3},    {1, 1},    {1, 1},    {1, 1, 1, 1}},
+    {"depthwise, stride 2",    2, 12, 9,  9, 9, {11, 8},   {3, 3},    {2, 2},    {1, 1},    {1, 1, 1, 1}},
+    {"depthwise, 2 filters",   2, 2,  8, 16, 8, {9, 9},    {3, 3},    {1, 1},    {1, 1},    {1, 1, 1, 1}},
+    {"padding beyond the row", 2, 2,  4,  4, 4, {2, 2},    {5, 5},    {1, 1},    {1, 1},    {2, 2, 2, 2}},
+    {"one axis",               1, 3,  5,  9, 1, {21},      {4},       {2},       {1},       {1, 2}},
+    {"three axes",             3, 2,  3,  6, 1, {5, 6, 7}, {2, 3, 3}, {1, 2, 1}, {1, 1, 1}, {0, 1, 1, 1, 1, 1}},
+    {"three axes, groups",     3, 2,  8,  8, 2, {4, 9, 5}, {3, 1, 2}, {2, 1, 1}, {1, 1, 2}, {1, 0, 0, 1, 0, 0}},
+};
+// clang-format on
+enum { SHAPES = sizeof shapes / sizeof shapes[0] };
+
+typedef struct dims {
+    int rank;
+    int64_t x[5], w[5], y[5], m[5];
+} dims;
+
+static dims dims_of(const shape *s, int64_t p)
+{
+    dims d = {.rank = s->spatial + 2};
+    d.x[0] = d.y[0] = d.m[0] = s->n;
+    d.x[1] = d.m[1] = s->c;
+    d.y[1] = d.w[0] = s->m;
+    d.w[1] = s->c / s->groups;
+    for (int i = 0; i < s->spatial; i++) {
+        int64_t reach = (s->kernel[i] - 1) * s->dilation[i] + 1;
+        d.x[2 + i] = s->size[i];
+        d.w[2 + i] = s->kernel[i];
+        d.y[2 + i] = (s->size[i] + s->pads[i] + s->pads[s->spatial + i] - reach) / s->stride[i] + 1;
+        d.m[2 + i] = (s->size[i] + p - 1) / p;
+    }
+    return d;
+}
+
+/* Everything but M or X, which is `second`. */
+static void put(testing *t, ebb_op op, const shape *s, const dims *d, int64_t p, ebb_dtype dtype,
+                const int64_t *second)
+{
+    begin(t, op);
+    t->call.node = s->what;
+    put_ints(t, "strides", (uint32_t)s->spatial, s->stride);
+    put_ints(t, "dilations", (uint32_t)s->spatial, s->dilation);
+    put_ints(t, "pads", 2 * (uint32_t)s->spatial, s->pads);
+    put_ints(t, "kernel_shape", (uint32_t)s->spatial, s->kernel);
+    put_int(t, "group", s->groups);
+    if (op == EBB_OP_CONV_WEIGHT_GRAD_POOLED) {
+        put_int(t, "p", p);
+        put_ints(t, "input_shape", (uint32_t)d->rank, d->x);
+    }
+    put_in(t, dtype, d->rank, d->y);
+    put_in(t, dtype, d->rank, second);
+    put_out(t, dtype, d->rank, d->w);
+}
+
+/* The cell in which element i of X lies. */
+static size_t cell_of(const dims *d, int64_t p, size_t i)
+{
+    size_t cell = 0, place = 1;
+    for (int axis = d->rank - 1; axis >= 0; axis--) {
+        size_t size = (size_t)d->x[axis], side = axis < 2 ? 1 : (size_t)p;
+        cell += i % size / side * place;
+        place *= (size_t)d->m[axis];
+        i /= size;
+    }
+    return cell;
+}
+
+static void it_is_the_gradient_by_the_averages_in_float64(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < SHAPES; i++)
+        for (int64_t p = 2; p <= 4; p++) {
+            dims d = dims_of(&shapes[i], p);
+            testing whole, cells;
+            put(&cells, EBB_OP_CONV_WEIGHT_GRAD_POOLED, &shapes[i], &d, p, EBB_F64, d.m);
+            put(&whole, EBB_OP_CONV_WEIGHT_GRAD, &shapes[i], &d, p, EBB_F64, d.x);
+            double *m = values_of(&cells.in[1]);
+            for (size_t e = 0; e < count_of(&whole.in[1]); e++)
+                set_value(&whole.in[1], e, m[cell_of(&d, p, e)]);
+            run_with(&whole, "plain.conv_weight_grad");
+            run_with(&cells, "plain.conv_weight_grad_pooled");
+            double *expected = values_of(&whole.out[0]);
+            check_close(&cells.out[0], expected, 1e-12, shapes[i].what);
+            free(expected);
+            free(m);
+            end(&whole);
+            end(&cells);
+        }
+}
+
+static void products_agree_with_the_plain_loops(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < SHAPES; i++)
+        for (int64_t p = 1; p <= 4; p++) {
+            dims d = dims_of(&shapes[i], p);
+            testing t;
+            put(&t, EBB_OP_CONV_WEIGHT_GRAD_POOLED, &shapes[i], &d, p, EBB_F32, d.m);
+            check_agree(&t, "dnnl.conv_weight_grad_pooled", "plain.conv_weight_grad_pooled",
+                        TOLERANCE);
+            end(&t);
+        }
+}
+
+static void contradictions_are_declined(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"dnnl.conv_weight_grad_pooled",
+                                        "plain.conv_weight_grad_pooled"};
+    for (int wrong = 0; wrong < 5; wrong++)
+        for (int k = 0; k < 2; k++) {
+            dims d = dims_of(&shapes[0], 2);
+            int64_t p = wrong == 0 ? 0 : wrong == 1 ? INT64_MAX : 2;
+            d.m[2] += wrong == 2;
+            d.m[1] -= wrong == 3;
+            testing t;
+            put(&t, EBB_OP_CONV_WEIGHT_GRAD_POOLED, &shapes[0], &d, p, EBB_F32, d.m);
+            if (wrong == 4)
+                t.call.attrs.count--; // input_shape
+            assert_non_null(declined_by(&t, names[k]));
+            end(&t);
+        }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(it_is_the_gradient_by_the_averages_in_float64),
+        cmocka_unit_test(products_agree_with_the_plain_loops),
+        cmocka_unit_test(contradictions_are_declined),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
