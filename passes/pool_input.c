@@ -4,6 +4,11 @@
  *   after    y = Conv(x, w)  m = AveragePool(x)      dw = ai.ebb.ConvWeightGradPooled(dy, m)
  *            m: x's averages over cells of p x p, those at the edges over what is there
  *
+ * Mostly x is a ReLU's output, and the gradient of that ReLU asks for its sign: that is kept as a
+ * bit an element, as sign-mask would, which does not while the convolution reads x:
+ *
+ *   before   dh = ReluGrad(dx, x)                    after    b = PackSign(x)  dh = MaskGrad(dx, b)
+ *
  * The forward, dx and dbias use x and w as before and stay exact. dw is what it would be if x were
  * even within each cell: it loses what varies there, which is a bias and no noise. Convolutions
  * that read the same x share m.
@@ -14,8 +19,7 @@
  * where x was white noise around zero.
  *
  * Declines where the backward reads x, or a view of it, for another reason too, where x stays to
- * the end of the step anyway, and where an axis is shorter than a cell. A ReLU's output that its
- * own gradient asks for its sign is freed by sign-mask, which should come first.
+ * the end of the step anyway, and where an axis is shorter than a cell.
  *
  * Paper: Barley and Froening, "Less memory means smaller GPUs: backpropagation with compressed
  * activations", 2024.
@@ -23,13 +27,14 @@
 #include "exec/estimate.h"
 #include "passes/common.h"
 #include "passes/passes.h"
+#include "passes/sign.h"
 
 typedef struct state {
     ebb_edit *e;
     ebb_saves saves;
     int64_t p;
     uint32_t *answered; /* by root: reads of the backward that m could serve */
-    uint32_t *signs;    /* by root: reads that ask for its sign alone */
+    uint32_t *signs;    /* by root: reads that a bit an element could answer */
     int8_t *taken; /* by root: 1: its sites are rewritten, -1: they are not, 0: not yet asked */
 } state;
 
@@ -110,46 +115,77 @@ static double pooled_ns(const state *s, ebb_node n)
                            bytes * (elements_of(&m) + elements_of(dw) + elements_of(dy)));
 }
 
-/* Adds what the sites of `root` change. Views of it in other shapes are pooled one by one. */
-static void weigh(ebb_offer *offer, const state *s, ebb_value root)
+/* What n asks about the sign of a value of the forward that bits can answer; else v is none. */
+static ebb_sign_question sign_asked(const state *s, ebb_node n)
+{
+    ebb_sign_question q = {.node = n};
+    if (!ebb_is_backward(s->e->g, n))
+        return q;
+    q = ebb_sign_asked(s->e->g, n);
+    if (q.refused != NULL || !of_forward(s, q.v))
+        q.v = EBB_NO_VALUE;
+    return q;
+}
+
+/* Adds what a mask for use `i` of v changes, unless an earlier use has it. */
+static void weigh_sign(ebb_offer *offer, const state *s, ebb_value v, size_t i)
 {
     const ebb_graph *g = s->e->g;
-    EBB_EACH_VALUE(g, v)
-    {
-        bool pooled = false;
-        if (ebb_value_of(g, v)->dead || !ebb_same_value(root_of(s, v), root))
-            continue;
-        for (size_t i = 0; i < ebb_value_of(g, v)->use_count; i++) {
-            ebb_use use = ebb_value_of(g, v)->uses[i];
-            if (use.slot != 1 || !is_site(g, use.node) || refused(s, use.node) != NULL)
-                continue;
-            offer->added_ns += pooled_ns(s, use.node) - ebb_node_ns(g, use.node);
-            pooled = true;
-        }
-        if (!pooled)
-            continue;
-        ebb_type m = pooled_type(&ebb_value_of(g, v)->type, s->p);
-        size_t bytes;
-        if (!ebb_type_bytes(&m, &bytes))
-            bytes = 0; // cannot be: m is not larger than x
-        offer->saved_bytes -= ((int64_t)bytes + EBB_ALIGN - 1) / EBB_ALIGN * EBB_ALIGN;
-        offer->added_ns += ebb_roofline_ns(elements_of(&ebb_value_of(g, v)->type),
-                                           (double)(ebb_stored_bytes(g, v) + (int64_t)bytes));
+    const ebb_value_info *info = ebb_value_of(g, v);
+    ebb_sign_question q = sign_asked(s, info->uses[i].node);
+    if (!ebb_same_value(q.v, v))
+        return;
+    int64_t bits = ebb_stored_bits((int64_t)elements_of(&info->type), 1);
+    double out = (double)ebb_stored_bytes(g, ebb_out(g, q.node, 0));
+    offer->added_ns += ebb_roofline_ns(0, 2 * out + (double)bits) - ebb_node_ns(g, q.node);
+    for (size_t k = 0; k < i; k++) {
+        ebb_sign_question earlier = sign_asked(s, info->uses[k].node);
+        if (ebb_same_value(earlier.v, v) && ebb_sign_same(&earlier, &q))
+            return;
     }
+    offer->saved_bytes -= bits;
+    offer->added_ns += ebb_roofline_ns(0, (double)(ebb_stored_bytes(g, v) + bits));
+}
+
+/* Adds what averages of v change, if a site reads it. */
+static void weigh_averages(ebb_offer *offer, const state *s, ebb_value v)
+{
+    const ebb_graph *g = s->e->g;
+    const ebb_value_info *info = ebb_value_of(g, v);
+    bool pooled = false;
+    size_t bytes;
+    for (size_t i = 0; i < info->use_count; i++) {
+        ebb_use use = info->uses[i];
+        if (use.slot != 1 || !is_site(g, use.node) || refused(s, use.node) != NULL)
+            continue;
+        offer->added_ns += pooled_ns(s, use.node) - ebb_node_ns(g, use.node);
+        pooled = true;
+    }
+    ebb_type m = pooled_type(&info->type, s->p);
+    if (!pooled || !ebb_type_bytes(&m, &bytes))
+        return;
+    offer->saved_bytes -= ((int64_t)bytes + EBB_ALIGN - 1) / EBB_ALIGN * EBB_ALIGN;
+    offer->added_ns +=
+        ebb_roofline_ns(elements_of(&info->type), (double)ebb_stored_bytes(g, v) + (double)bytes);
 }
 
 /* All sites of one input stand or fall together: it is let go only if none reads it. */
 static const char *decide(state *s, ebb_node n, ebb_value root)
 {
-    ebb_offer offer = {.value = root, .saved_bytes = ebb_stored_bytes(s->e->g, root), .error = 1};
-    uint32_t others = s->saves.reads[root.i] - s->answered[root.i];
+    const ebb_graph *g = s->e->g;
+    ebb_offer offer = {.value = root, .saved_bytes = ebb_stored_bytes(g, root), .error = 1};
     if (s->saves.kept[root.i])
         return "its input stays to the end of the step anyway";
-    if (others > 0 && others == s->signs[root.i])
-        return "the backward asks its input for its sign, too: run sign-mask before";
-    if (others > 0)
+    if (s->saves.reads[root.i] > s->answered[root.i] + s->signs[root.i])
         return "the backward reads its input for another reason";
-    weigh(&offer, s, root);
+    EBB_EACH_VALUE(g, v)
+    {
+        if (ebb_value_of(g, v)->dead || !ebb_same_value(root_of(s, v), root))
+            continue;
+        weigh_averages(&offer, s, v);
+        for (size_t i = 0; i < ebb_value_of(g, v)->use_count; i++)
+            weigh_sign(&offer, s, v, i);
+    }
     if (offer.saved_bytes <= 0)
         return "its input is so small that the averages would not be smaller";
     s->taken[root.i] = ebb_offered(s->e, n, &offer) ? 1 : -1;
@@ -221,6 +257,18 @@ static ebb_status rewrite(state *s, ebb_node n)
     return NULL;
 }
 
+/* Bits for all who ask for the sign of `root`, so that nobody reads it any more. */
+static ebb_status answer_signs(state *s, ebb_value root)
+{
+    EBB_EACH_NODE(s->e->g, n)
+    {
+        ebb_sign_question q = sign_asked(s, n);
+        if (q.v.i != 0 && ebb_same_value(root_of(s, q.v), root))
+            EBB_TRY(ebb_sign_mask(s->e, &q));
+    }
+    return NULL;
+}
+
 static ebb_status visit(state *s, ebb_node n)
 {
     const char *reason = refused(s, n);
@@ -233,6 +281,8 @@ static ebb_status visit(state *s, ebb_node n)
         reason = decide(s, n, root);
     if (reason != NULL)
         return ebb_skipped(s->e, n, reason);
+    if (asked && s->taken[root.i] > 0)
+        EBB_TRY(answer_signs(s, root));
     if (s->taken[root.i] < 0) // ebb_offered has counted the one that was asked for
         return asked ? NULL : ebb_skipped(s->e, n, "the plan does without it");
     return rewrite(s, n);
@@ -243,15 +293,11 @@ static void count_reads(state *s)
     const ebb_graph *g = s->e->g;
     EBB_EACH_NODE(g, n)
     {
-        ebb_op op = ebb_node_of(g, n)->op;
-        if (!ebb_is_backward(g, n))
-            continue;
+        ebb_sign_question q = sign_asked(s, n);
+        if (q.v.i != 0)
+            s->signs[root_of(s, q.v).i]++;
         if (is_site(g, n) && refused(s, n) == NULL)
             s->answered[root_of(s, ebb_in(g, n, 1)).i]++;
-        bool sign =
-            op == EBB_OP_RELU_GRAD || op == EBB_OP_CLIP_GRAD || op == EBB_OP_LEAKY_RELU_GRAD;
-        if (sign && of_forward(s, ebb_in(g, n, 1)))
-            s->signs[root_of(s, ebb_in(g, n, 1)).i]++;
     }
 }
 

@@ -21,20 +21,12 @@
  *
  * Paper: Jain et al., "Gist: efficient data encoding for deep neural network training", ISCA 2018.
  */
-#include <math.h>
-
 #include "exec/estimate.h"
 #include "passes/common.h"
 #include "passes/passes.h"
+#include "passes/sign.h"
 
-typedef struct question {
-    ebb_node node;
-    ebb_value v;
-    double low, high; /* is low < v < high? Infinite: no bound */
-    double alpha;     /* dx = dy where it is so, else alpha dy */
-    bool compares;    /* the answer is wanted as bools */
-    const char *refused;
-} question;
+typedef ebb_sign_question question;
 
 typedef struct state {
     ebb_edit *e;
@@ -45,69 +37,6 @@ typedef struct state {
     int8_t *taken;   /* by root: 1: they get masks, -1: not, 0: not yet decided */
 } state;
 
-static void ask_bounds(question *q, const ebb_graph *g, ebb_value low, ebb_value high)
-{
-    if ((low.i != 0 && !ebb_scalar_of(g, low, &q->low)) ||
-        (high.i != 0 && !ebb_scalar_of(g, high, &q->high)))
-        q->refused = "a bound of the Clip is not constant";
-    else if (q->low != (double)(float)q->low || q->high != (double)(float)q->high)
-        q->refused = "a bound has more digits than an attribute holds";
-}
-
-/* Greater or Less of a value of the forward and a constant, in either order. */
-static void ask_comparison(question *q, const ebb_graph *g, ebb_node n, bool greater)
-{
-    ebb_value a = ebb_in(g, n, 0), b = ebb_in(g, n, 1), out = ebb_out(g, n, 0);
-    double x;
-    bool swapped = ebb_scalar_of(g, a, &x);
-    if (!swapped && !ebb_scalar_of(g, b, &x))
-        return;
-    ebb_value v = swapped ? b : a;
-    ebb_dtype dtype = (ebb_dtype)ebb_value_of(g, v)->type.dtype;
-    if ((dtype != EBB_F32 && dtype != EBB_F64) ||
-        !ebb_type_same_shape(&ebb_value_of(g, v)->type, &ebb_value_of(g, out)->type) || isinf(x) ||
-        x != (double)(float)x)
-        return;
-    q->v = v;
-    q->compares = true;
-    if (greater != swapped)
-        q->low = x;
-    else
-        q->high = x;
-}
-
-/* What node n of the backward asks of a value; v is none where it asks nothing of this kind. */
-static question asked_by(const ebb_graph *g, ebb_node n)
-{
-    const double infinity = (double)INFINITY;
-    question q = {.node = n, .low = -infinity, .high = infinity};
-    ebb_attrs attrs = ebb_node_attrs(g, n);
-    switch (ebb_node_of(g, n)->op) {
-    case EBB_OP_RELU_GRAD:
-        q.low = 0;
-        q.v = ebb_in(g, n, 1);
-        break;
-    case EBB_OP_LEAKY_RELU_GRAD:
-        q.low = 0;
-        q.v = ebb_in(g, n, 1);
-        q.alpha = ebb_attr_float(&attrs, "alpha", 0.01);
-        if (q.alpha == 0 || isnan(q.alpha))
-            q.refused = "its slope is 0 or no number";
-        break;
-    case EBB_OP_CLIP_GRAD:
-        q.v = ebb_in(g, n, 1);
-        ask_bounds(&q, g, ebb_in(g, n, 2), ebb_in(g, n, 3));
-        break;
-    case EBB_OP_GREATER:
-    case EBB_OP_LESS:
-        ask_comparison(&q, g, n, ebb_node_of(g, n)->op == EBB_OP_GREATER);
-        break;
-    default:
-        break;
-    }
-    return q;
-}
-
 /* Bytes of v and of its mask; 0 where its size is not known. */
 static void sizes(const ebb_graph *g, ebb_value v, int64_t *bytes, int64_t *mask)
 {
@@ -115,11 +44,6 @@ static void sizes(const ebb_graph *g, ebb_value v, int64_t *bytes, int64_t *mask
     *bytes = ebb_stored_bytes(g, v);
     *mask =
         ebb_type_elements(&ebb_value_of(g, v)->type, &elements) ? ebb_stored_bits(elements, 1) : 0;
-}
-
-static bool same_mask(const question *a, const question *b)
-{
-    return ebb_same_value(a->v, b->v) && a->low == b->low && a->high == b->high;
 }
 
 /* What masks for all questions about `root` would change. False where a size is not known. */
@@ -137,7 +61,7 @@ static bool weigh(ebb_offer *offer, const state *s, ebb_value root)
             continue;
         bool first = true;
         for (size_t j = 0; j < i && first; j++)
-            first = s->list[j].refused != NULL || !same_mask(&s->list[j], q);
+            first = s->list[j].refused != NULL || !ebb_sign_same(&s->list[j], q);
         if (first) {
             offer->saved_bytes -= mask;
             offer->added_ns += ebb_roofline_ns(0, (double)(bytes + mask));
@@ -157,55 +81,6 @@ static ebb_value kept_twin(const state *s, const question *q)
     if (twin.i == 0 || root.i >= s->saves.value_count || !s->saves.forward[root.i])
         return EBB_NO_VALUE;
     return s->saves.kept[root.i] || s->saves.reads[root.i] > s->asked[root.i] ? twin : EBB_NO_VALUE;
-}
-
-/* The mask that an earlier question about v has made with the same bounds, or none. */
-static ebb_value existing_mask(const ebb_graph *g, const question *q)
-{
-    const ebb_value_info *info = ebb_value_of(g, q->v);
-    for (size_t i = 0; i < info->use_count; i++) {
-        ebb_node n = info->uses[i].node;
-        ebb_attrs attrs = ebb_node_attrs(g, n);
-        if (ebb_node_of(g, n)->op == EBB_OP_PACK_SIGN && !ebb_is_backward(g, n) &&
-            ebb_attr_float(&attrs, "low", 0) == q->low &&
-            ebb_attr_float(&attrs, "high", (double)INFINITY) == q->high)
-            return ebb_out(g, n, 0);
-    }
-    return EBB_NO_VALUE;
-}
-
-static ebb_status mask(ebb_edit *e, const question *q)
-{
-    ebb_graph *g = e->g;
-    ebb_node maker = ebb_value_of(g, q->v)->producer;
-    ebb_value m = existing_mask(g, q), old = ebb_out(g, q->node, 0), made;
-    if (m.i == 0) {
-        ebb_node after = maker.i != 0 ? ebb_next(g, maker) : ebb_first(g);
-        ebb_build b = ebb_edit_build(e, after, EBB_FORWARD);
-        b.name = ebb_value_name(g, q->v);
-        if (q->low != 0)
-            ebb_with_float(&b, "low", q->low);
-        if (!isinf(q->high))
-            ebb_with_float(&b, "high", q->high);
-        m = ebb_emit(&b, EBB_OP_PACK_SIGN, q->v);
-        EBB_TRY(b.status);
-    }
-    ebb_build b = ebb_edit_build(e, q->node, EBB_PHASE_NONE);
-    b.name = ebb_text(g, ebb_node_of(g, q->node)->name);
-    if (q->compares) {
-        ebb_type type = ebb_value_of(g, old)->type;
-        ebb_with_ints(&b, "shape", type.dims, (uint32_t)type.rank);
-        made = ebb_emit(&b, EBB_OP_UNPACK_BITS, m);
-    } else {
-        if (q->alpha != 0)
-            ebb_with_float(&b, "alpha", q->alpha);
-        made = ebb_emit(&b, EBB_OP_MASK_GRAD, ebb_in(g, q->node, 0), m);
-    }
-    EBB_TRY(b.status);
-    EBB_TRY(ebb_edit_replace(e, old, made));
-    ebb_edit_remove(e, q->node);
-    ebb_applied(e);
-    return NULL;
 }
 
 /* All questions about one value stand or fall together: it is let go only if none reads it. */
@@ -239,7 +114,9 @@ static ebb_status answer(state *s, const question *q)
         return ebb_skipped(s->e, q->node, reason);
     if (s->taken[root.i] < 0) // just now, and ebb_offered has counted it
         return NULL;
-    return mask(s->e, q);
+    EBB_TRY(ebb_sign_mask(s->e, q));
+    ebb_applied(s->e);
+    return NULL;
 }
 
 /* Reads what is kept anyway, where v is kept for this question alone. */
@@ -274,7 +151,7 @@ static ebb_status collect(state *s)
     {
         if (!ebb_is_backward(g, n))
             continue;
-        question q = asked_by(g, n);
+        question q = ebb_sign_asked(g, n);
         if (q.v.i == 0)
             continue;
         ebb_value root = ebb_saves_root(&s->saves, q.v);
