@@ -10,9 +10,12 @@
  *
  *     dY [rows, columns] -> by v: [rows, cells] -> by (u, v): [cells, cells]
  *
+ * Taps that meet the same windows in every cell have one S: with stride 2 and cells of 2, a kernel
+ * of 7 x 7 has 4 x 4 kinds of taps, and the products are a third.
+ *
  * S is made for a block of output channels at a time, and of images where an image has few cells:
- * never more than a few MiB. Depthwise filters are dot products of rows of S and M. What sgemm
- * packs its operands into is its own, not the workspace's.
+ * never more than a few MiB. Filters of few channels are dot products of rows of S and M. What
+ * sgemm packs its operands into is its own, not the workspace's.
  */
 #include "kernels/dnnl/dnnl_util.h"
 
@@ -34,16 +37,19 @@ typedef struct even { /* cells [first, last) of a tap have `each` windows, one a
 typedef struct pooled { /* one call */
     ebb_geometry w;
     int64_t side[EBB_AXES], cells[EBB_AXES];
-    int64_t taps, volume, out_volume; /* of kernel, of cells, of dY */
+    int64_t kinds[EBB_AXES];          /* of taps along each axis: alike ones share S */
+    int64_t taps, volume, out_volume; /* kinds in all; cells; elements of dY */
     int64_t channels, each;           /* of a group: of X and of dY */
     int64_t images, filters;          /* of a block of S */
     int64_t row;                      /* images * volume: length of a row of S */
     bool dots;
-    int64_t ranges, evens, packed, sums, result, slot, slot_size; /* offsets, in elements */
+    int64_t ranges, evens, kind_of_tap, packed, sums, result, slot,
+        slot_size; /* offsets, in elements */
     const float *dy, *m;
     float *dw, *memory;
-    const range *range[EBB_AXES];
-    const even *even;
+    const range *range[EBB_AXES];  /* by kind and cell */
+    const even *even;              /* by kind of the last axis */
+    const int64_t *kind[EBB_AXES]; /* by tap */
 } pooled;
 
 static int64_t least(int64_t a, int64_t b)
@@ -54,6 +60,39 @@ static int64_t least(int64_t a, int64_t b)
 static int64_t ceiling(int64_t a, int64_t b) /* b > 0 */
 {
     return a >= 0 ? (a + b - 1) / b : -(-a / b);
+}
+
+/* ---- which windows meet which cell ---- */
+
+static range meets(const pooled *p, int axis, int64_t tap, int64_t cell)
+{
+    const ebb_geometry *w = &p->w;
+    int64_t shift = w->pad_begin[axis] - tap * w->dilation[axis];
+    int64_t end = least((cell + 1) * p->side[axis], w->wide[axis]);
+    range r = {ceiling(cell * p->side[axis] + shift, w->stride[axis]),
+               ceiling(end + shift, w->stride[axis])};
+    r.lo = r.lo < 0 ? 0 : least(r.lo, w->narrow[axis]);
+    r.hi = r.hi < r.lo ? r.lo : least(r.hi, w->narrow[axis]);
+    return r;
+}
+
+/* Whether tap + 1 meets in every cell what tap does: with a stride of p every other one. */
+static bool same_as_next(const pooled *p, int axis, int64_t tap)
+{
+    for (int64_t cell = 0; cell < p->cells[axis]; cell++) {
+        range a = meets(p, axis, tap, cell), b = meets(p, axis, tap + 1, cell);
+        if (a.lo != b.lo || a.hi != b.hi)
+            return false;
+    }
+    return true;
+}
+
+static int64_t kinds_of(const pooled *p, int axis)
+{
+    int64_t kinds = 1;
+    for (int64_t tap = 0; tap + 1 < p->w.kernel[axis]; tap++)
+        kinds += !same_as_next(p, axis, tap);
+    return kinds;
 }
 
 /* ---- sizes ---- */
@@ -69,11 +108,16 @@ static bool grow(int64_t *at, int64_t count, int64_t each)
 /* A thread's: sums along the last axis; with three axes along the last two. */
 static bool slot_size(int64_t *size, const pooled *p)
 {
-    const int64_t *k = p->w.kernel, *narrow = p->w.narrow;
+    const int64_t *k = p->kinds, *narrow = p->w.narrow;
     *size = 0;
     if (!grow(size, k[2] * p->cells[2], narrow[0] * narrow[1]))
         return false;
     return p->w.spatial < 3 || grow(size, k[1] * p->cells[1] * k[2], p->cells[2] * narrow[0]);
+}
+
+static bool in_place(const pooled *p) /* the product is dW itself */
+{
+    return ebb_geometry_volume(p->w.kernel) == 1;
 }
 
 /* Offsets into the workspace, and its size without the slots of the threads. */
@@ -84,10 +128,14 @@ static const char *lay_out(pooled *p, int64_t *size)
     p->ranges = 0;
     const int64_t words = sizeof(range) / sizeof(float);
     for (int axis = 0; axis < EBB_AXES; axis++)
-        if (!grow(size, p->w.kernel[axis] * words, p->cells[axis]))
+        if (!grow(size, p->kinds[axis] * words, p->cells[axis]))
             return too_large;
     p->evens = *size;
-    if (!grow(size, p->w.kernel[2], sizeof(even) / sizeof(float)))
+    if (!grow(size, p->kinds[2], sizeof(even) / sizeof(float)))
+        return too_large;
+    p->kind_of_tap = *size;
+    if (!grow(size, p->w.kernel[0] + p->w.kernel[1] + p->w.kernel[2],
+              sizeof(int64_t) / sizeof(float)))
         return too_large;
     p->packed = *size;
     if (p->images > 1 && !grow(size, p->w.wide_channels, p->row))
@@ -96,7 +144,7 @@ static const char *lay_out(pooled *p, int64_t *size)
     if (!grow(size, p->filters * p->taps, p->row))
         return too_large;
     p->result = *size;
-    if (p->taps > 1 && !grow(size, p->w.narrow_channels * p->taps, p->channels))
+    if (!in_place(p) && !grow(size, p->w.narrow_channels * p->taps, p->channels))
         return too_large;
     p->slot = *size;
     return slot_size(&p->slot_size, p) ? NULL : too_large;
@@ -119,10 +167,12 @@ static const char *read(pooled *p, const ebb_call *call, int64_t *size)
         return "no cells, or very many";
     p->volume = ebb_geometry_volume(p->cells);
     p->out_volume = ebb_geometry_volume(p->w.narrow);
-    p->taps = ebb_geometry_volume(p->w.kernel);
+    for (int axis = 0; axis < EBB_AXES; axis++)
+        p->kinds[axis] = kinds_of(p, axis);
+    p->taps = ebb_geometry_volume(p->kinds);
     p->channels = p->w.wide_channels / p->w.groups;
     p->each = p->w.narrow_channels / p->w.groups;
-    p->dots = p->w.groups > 1 && p->channels < FEW_CHANNELS;
+    p->dots = p->channels < FEW_CHANNELS;
     p->images = least(p->w.batch, (ENOUGH_CELLS + p->volume - 1) / p->volume);
     p->row = p->images * p->volume;
     double most = (double)MOST_ELEMENTS / ((double)p->taps * (double)p->row);
@@ -130,19 +180,7 @@ static const char *read(pooled *p, const ebb_call *call, int64_t *size)
     return lay_out(p, size);
 }
 
-/* ---- which windows meet which cell ---- */
-
-static range meets(const pooled *p, int axis, int64_t tap, int64_t cell)
-{
-    const ebb_geometry *w = &p->w;
-    int64_t shift = w->pad_begin[axis] - tap * w->dilation[axis];
-    int64_t end = least((cell + 1) * p->side[axis], w->wide[axis]);
-    range r = {ceiling(cell * p->side[axis] + shift, w->stride[axis]),
-               ceiling(end + shift, w->stride[axis])};
-    r.lo = r.lo < 0 ? 0 : least(r.lo, w->narrow[axis]);
-    r.hi = r.hi < r.lo ? r.lo : least(r.hi, w->narrow[axis]);
-    return r;
-}
+/* ---- tables ---- */
 
 /* The run of cells that a vector loop can take, where the stride divides the cell. */
 static even even_cells(const range *r, int64_t cells, int64_t side, int64_t stride)
@@ -159,24 +197,28 @@ static even even_cells(const range *r, int64_t cells, int64_t side, int64_t stri
     return e;
 }
 
-static void find_ranges(pooled *p)
+static void make_tables(pooled *p)
 {
-    range *to = (range *)(void *)(p->memory + p->ranges);
+    range *ranges = (range *)(void *)(p->memory + p->ranges);
     even *evens = (even *)(void *)(p->memory + p->evens);
-    int64_t at = 0;
+    int64_t *kinds = (int64_t *)(void *)(p->memory + p->kind_of_tap), at = 0;
     for (int axis = 0; axis < EBB_AXES; axis++) {
-        p->range[axis] = to + at / (int64_t)(sizeof(range) / sizeof(float));
-        range *r = to + at / (int64_t)(sizeof(range) / sizeof(float));
-        for (int64_t tap = 0; tap < p->w.kernel[axis]; tap++)
-            for (int64_t cell = 0; cell < p->cells[axis]; cell++)
-                *r++ = meets(p, axis, tap, cell);
-        (void)grow(&at, p->w.kernel[axis] * (int64_t)(sizeof(range) / sizeof(float)),
-                   p->cells[axis]);
+        int64_t cells = p->cells[axis], kind = 0;
+        range *r = ranges + at / (int64_t)(sizeof(range) / sizeof(float));
+        for (int64_t tap = 0; tap < p->w.kernel[axis]; tap++) {
+            kind += tap > 0 && !same_as_next(p, axis, tap - 1);
+            kinds[tap] = kind;
+            for (int64_t cell = 0; cell < cells; cell++)
+                r[kind * cells + cell] = meets(p, axis, tap, cell);
+        }
+        for (int64_t k = 0; axis == EBB_AXES - 1 && k <= kind; k++)
+            evens[k] = even_cells(r + k * cells, cells, p->side[axis], p->w.stride[axis]);
+        p->range[axis] = r;
+        p->kind[axis] = kinds;
+        kinds += p->w.kernel[axis];
+        (void)grow(&at, p->kinds[axis] * (int64_t)(sizeof(range) / sizeof(float)), cells);
     }
     p->even = evens;
-    for (int64_t tap = 0; tap < p->w.kernel[2]; tap++)
-        evens[tap] =
-            even_cells(p->range[2] + tap * p->cells[2], p->cells[2], p->side[2], p->w.stride[2]);
 }
 
 /* ---- S ---- */
@@ -192,7 +234,7 @@ static void sum_cells(float *restrict to, const float *restrict from, const rang
     }
 }
 
-/* to[cell] = sum of a row's windows in the cell, for one tap of the last axis. */
+/* to[cell] = sum of a row's windows in the cell, for one kind of tap of the last axis. */
 static void sum_row(float *restrict to, const float *restrict from, const pooled *p, int64_t tap)
 {
     const range *r = p->range[2] + tap * p->cells[2];
@@ -237,18 +279,18 @@ static void sum_rows(float *restrict to, const float *restrict from, range r, in
     }
 }
 
-/* All taps of one plane of dY: rows `step` apart from `to` on. by_column: scratch. */
+/* All kinds of taps of one plane of dY: rows `step` apart from `to` on. by_column: scratch. */
 static void sum_plane(float *to, int64_t step, const float *dy, float *by_column, const pooled *p)
 {
     const ebb_geometry *w = &p->w;
     int64_t columns = p->cells[2], plane = w->narrow[1] * columns;
-    for (int64_t v = 0; v < w->kernel[2]; v++)
+    for (int64_t v = 0; v < p->kinds[2]; v++)
         for (int64_t i = 0; i < w->narrow[1]; i++)
             sum_row(by_column + v * plane + i * columns, dy + i * w->narrow[2], p, v);
-    for (int64_t u = 0; u < w->kernel[1]; u++)
-        for (int64_t v = 0; v < w->kernel[2]; v++)
+    for (int64_t u = 0; u < p->kinds[1]; u++)
+        for (int64_t v = 0; v < p->kinds[2]; v++)
             for (int64_t c = 0; c < p->cells[1]; c++)
-                sum_rows(to + (u * w->kernel[2] + v) * step + c * columns, by_column + v * plane,
+                sum_rows(to + (u * p->kinds[2] + v) * step + c * columns, by_column + v * plane,
                          p->range[1][u * p->cells[1] + c], columns);
 }
 
@@ -260,12 +302,12 @@ static void sum_channel(float *to, const float *dy, float *scratch, const pooled
         sum_plane(to, p->row, dy, scratch, p);
         return;
     }
-    int64_t flat = w->kernel[1] * w->kernel[2], cells = p->cells[1] * p->cells[2];
+    int64_t flat = p->kinds[1] * p->kinds[2], cells = p->cells[1] * p->cells[2];
     int64_t plane = w->narrow[1] * w->narrow[2];
     float *by_plane = scratch + p->slot_size - w->narrow[0] * flat * cells;
     for (int64_t i = 0; i < w->narrow[0]; i++)
         sum_plane(by_plane + i * cells, w->narrow[0] * cells, dy + i * plane, scratch, p);
-    for (int64_t u = 0; u < w->kernel[0]; u++)
+    for (int64_t u = 0; u < p->kinds[0]; u++)
         for (int64_t t = 0; t < flat; t++)
             for (int64_t c = 0; c < p->cells[0]; c++)
                 sum_rows(to + (u * flat + t) * p->row + c * cells,
@@ -349,15 +391,22 @@ static ebb_status multiply(const ebb_call *call, const pooled *p, float *result,
                           (long long)p->channels);
 }
 
-/* [O, taps, C] as [O, C, taps]. */
+/* [O, kinds, C] as [O, C, taps]. */
 static void turn(const pooled *p, const float *result)
 {
+    const int64_t *kernel = p->w.kernel, *kinds = p->kinds;
     EBB_PARALLEL_FOR(p->w.narrow_channels * p->taps * p->channels)
-    for (int64_t o = 0; o < p->w.narrow_channels; o++)
+    for (int64_t o = 0; o < p->w.narrow_channels; o++) {
+        float *to = p->dw + o * p->channels * ebb_geometry_volume(kernel);
         for (int64_t c = 0; c < p->channels; c++)
-            for (int64_t t = 0; t < p->taps; t++)
-                p->dw[(o * p->channels + c) * p->taps + t] =
-                    result[(o * p->taps + t) * p->channels + c];
+            for (int64_t i = 0; i < kernel[0]; i++)
+                for (int64_t j = 0; j < kernel[1]; j++)
+                    for (int64_t k = 0; k < kernel[2]; k++) {
+                        int64_t row =
+                            (p->kind[0][i] * kinds[1] + p->kind[1][j]) * kinds[2] + p->kind[2][k];
+                        *to++ = result[(o * p->taps + row) * p->channels + c];
+                    }
+    }
 }
 
 /* ---- the kernel ---- */
@@ -393,8 +442,8 @@ static ebb_status run(const ebb_call *call)
     p.dw = call->out[0].data;
     p.memory = call->workspace;
     int64_t slots = ((int64_t)(call->workspace_bytes / sizeof(float)) - size) / p.slot_size;
-    float *result = p.taps > 1 ? p.memory + p.result : p.dw;
-    find_ranges(&p);
+    float *result = in_place(&p) ? p.dw : p.memory + p.result;
+    make_tables(&p);
     for (int64_t image = 0; image < p.w.batch; image += p.images) {
         int64_t images = least(p.images, p.w.batch - image), step;
         const float *m = pack(&p, image, images);
@@ -406,7 +455,7 @@ static ebb_status run(const ebb_call *call)
             EBB_TRY(multiply(call, &p, result, m, filter, step, images * p.volume, image > 0));
         }
     }
-    if (p.taps > 1)
+    if (!in_place(&p))
         turn(&p, result);
     return NULL;
 }
