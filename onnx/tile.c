@@ -158,6 +158,11 @@ static const char *roles(node *n)
         return conv_weight_grad(n);
     case EBB_OP_MASK_GRAD:
         return with_bits(n, 1);
+    case EBB_OP_GELU_GRAD_FROM_OUTPUT:
+    case EBB_OP_FAST_GELU_GRAD_FROM_OUTPUT:
+    case EBB_OP_QUICK_GELU_GRAD_FROM_OUTPUT:
+    case EBB_OP_MISH_GRAD_FROM_OUTPUT:
+        return with_bits(n, 2);
     case EBB_OP_SOFTMAX_GRAD:
     case EBB_OP_LOG_SOFTMAX_GRAD:
         return softmax_grad(n);

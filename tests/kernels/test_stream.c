@@ -70,12 +70,20 @@ static const sample samples[] = {
         {{2, {60, 24}}, {1, {180}}}, {{2, {60, 24}}}, 0, 20, NULL, false, true},
     {"bits applied, three rows to three bytes", EBB_OP_MASK_GRAD,
         {{2, {60, 8}}, {1, {60}}}, {{2, {60, 8}}}, 0, 20, NULL, false, true},
+    {"an activation's backward from its output and bits", EBB_OP_GELU_GRAD_FROM_OUTPUT,
+        {{2, {60, 8}}, {2, {60, 8}}, {1, {60}}}, {{2, {60, 8}}}, 1, 20, NULL, false, true},
     {"softmax's backward", EBB_OP_SOFTMAX_GRAD,
         {{3, {7, 4, 8}}, {3, {7, 4, 8}}}, {{3, {7, 4, 8}}}, 1, 7, NULL, false, true},
 };
 // clang-format on
 
 enum { SAMPLES = sizeof samples / sizeof samples[0] };
+
+static bool is_mask(const sample *s, int i)
+{
+    return (s->op == EBB_OP_MASK_GRAD && i == 1) ||
+           (s->op == EBB_OP_GELU_GRAD_FROM_OUTPUT && i == 2);
+}
 
 static void make(testing *t, const sample *s)
 {
@@ -92,8 +100,7 @@ static void make(testing *t, const sample *s)
         put_int(t, "group", 1);
     }
     for (int i = 0; i < 5 && s->in[i].rank > 0; i++)
-        put_in(t, s->op == EBB_OP_MASK_GRAD && i == 1 ? EBB_U8 : EBB_F32, s->in[i].rank,
-               s->in[i].dims);
+        put_in(t, is_mask(s, i) ? EBB_U8 : EBB_F32, s->in[i].rank, s->in[i].dims);
     for (int i = 0; i < 3 && s->out[i].rank > 0; i++)
         put_out(t, EBB_F32, s->out[i].rank, s->out[i].dims);
 }
