@@ -1,0 +1,362 @@
+/* test_codes.c: Quantize and Dequantize: every byte against one element at a time, bias and
+ * variance over thousands of draws, ranges, what is no number, rows alone, and wrong operands.
+ */
+#include "kernels/codes.h"
+#include "kernels/philox.h"
+#include "tests/kernels/call.h"
+
+typedef struct tensor { /* rows of inner elements, as Quantize sees them */
+    int64_t rows, inner, group;
+    int bits;
+} tensor;
+
+static int64_t groups_of(const tensor *k)
+{
+    return (k->inner + k->group - 1) / k->group;
+}
+
+static const int64_t stream = 77;
+
+/* Operands of a Quantize; its input in x's place is set by the caller. */
+static void put_quantize(testing *t, const tensor *k, ebb_dtype dtype)
+{
+    begin(t, EBB_OP_QUANTIZE);
+    put_int(t, "bits", k->bits);
+    put_int(t, "group", k->group);
+    put_int(t, "stream", stream);
+    put_in(t, dtype, 2, (int64_t[]){k->rows, k->inner});
+    ebb_operand *key = put_in(t, EBB_I64, 1, (int64_t[]){2});
+    ((int64_t *)key->data)[0] = 81985529216486895;
+    ((int64_t *)key->data)[1] = 0;
+    put_out(t, EBB_U8, 2, (int64_t[]){k->rows, (k->inner * k->bits + 7) / 8});
+    put_out(t, EBB_BF16, 3, (int64_t[]){k->rows, groups_of(k), 2});
+}
+
+/* A Dequantize of rows [from, to) of what q made. */
+static void put_dequantize(testing *t, const testing *q, const tensor *k, int64_t from, int64_t to)
+{
+    const ebb_operand *made = q->out;
+    begin(t, EBB_OP_DEQUANTIZE);
+    put_int(t, "bits", k->bits);
+    put_int(t, "group", k->group);
+    for (int i = 0; i < 2; i++) {
+        ebb_type type = made[i].type;
+        size_t row = made[i].bytes / (size_t)k->rows;
+        type.dims[0] = to - from;
+        make_operand(&t->in[t->call.input_count++], (ebb_dtype)type.dtype, type.rank, type.dims);
+        memcpy(t->in[i].data, (const char *)made[i].data + row * (size_t)from, t->in[i].bytes);
+    }
+    put_out(t, (ebb_dtype)q->in[0].type.dtype, 2, (int64_t[]){to - from, k->inner});
+}
+
+static double range_at(const testing *q, const tensor *k, int64_t row, int64_t i, int which)
+{
+    const uint16_t *range = q->out[1].data;
+    return (double)ebb_bf16_to_float(range[2 * (row * groups_of(k) + i / k->group) + which]);
+}
+
+static uint32_t code_at(const testing *q, const tensor *k, int64_t row, int64_t i)
+{
+    const uint8_t *codes = q->out[0].data;
+    return ebb_code_get(codes + row * ((k->inner * k->bits + 7) / 8), (unsigned)k->bits, i);
+}
+
+/* The sixteen bits of an element. */
+static uint32_t half_of(const testing *q, const tensor *k, int64_t row, int64_t i)
+{
+    const int64_t *key = q->in[1].data;
+    uint64_t at = (uint64_t)((row * groups_of(k) + i / k->group) * k->group + i % k->group);
+    ebb_philox p = ebb_philox_block((uint64_t)key[0], (uint64_t)key[1], (uint32_t)stream, at / 8);
+    return p.word[at % 8 / 2] >> (at % 2 * 16) & 65535u;
+}
+
+static const tensor tensors[] = {
+    {3, 1000, 256, 8}, {3, 1000, 256, 4}, {3, 1000, 256, 2}, {3, 1000, 256, 1},  {5, 13, 8, 1},
+    {5, 13, 8, 2},     {7, 29, 16, 4},    {2, 600, 1024, 2}, {40, 3, 256, 1},    {1, 1, 8, 8},
+    {2, 1543, 768, 4}, {9, 515, 64, 2},   {64, 512, 256, 1}, {1, 40000, 256, 4},
+};
+enum { TENSORS = sizeof tensors / sizeof *tensors };
+
+static void every_code_is_its_place_rounded_by_its_bits(void **state)
+{
+    (void)state;
+    for (size_t n = 0; n < TENSORS; n++) {
+        const tensor *k = &tensors[n];
+        testing t;
+        put_quantize(&t, k, EBB_F32);
+        run_with(&t, "plain.quantize");
+        const float *x = t.in[0].data;
+        for (int64_t row = 0; row < k->rows; row++)
+            for (int64_t i = 0; i < k->inner; i++) {
+                float low = (float)range_at(&t, k, row, i, 0);
+                float scale = 65536.0f / (float)range_at(&t, k, row, i, 1);
+                float place = (x[row * k->inner + i] - low) * scale;
+                uint32_t code = ((uint32_t)(place + 0.5f) + half_of(&t, k, row, i)) >> 16;
+                if (code_at(&t, k, row, i) != code)
+                    fail_msg("bits %d, row %lld, element %lld: code %u, expected %u", k->bits,
+                             (long long)row, (long long)i, code_at(&t, k, row, i), code);
+            }
+        const uint8_t *codes = t.out[0].data;
+        int64_t bytes = (k->inner * k->bits + 7) / 8, used = k->inner * k->bits % 8;
+        for (int64_t row = 0; used != 0 && row < k->rows; row++)
+            assert_int_equal(codes[(row + 1) * bytes - 1] >> used, 0);
+        end(&t);
+    }
+}
+
+static void ranges_hold_every_element(void **state)
+{
+    (void)state;
+    static const double means[] = {0, 20, -1e6, 1e-20}, widths[] = {1, 1, 3, 1e-22};
+    for (size_t n = 0; n < TENSORS; n++)
+        for (int m = 0; m < 4; m++) {
+            const tensor *k = &tensors[n];
+            testing t;
+            put_quantize(&t, k, EBB_F64);
+            double *x = t.in[0].data;
+            for (size_t i = 0; i < count_of(&t.in[0]); i++)
+                x[i] = means[m] + widths[m] * x[i];
+            run_with(&t, "plain.quantize");
+            for (int64_t row = 0; row < k->rows; row++)
+                for (int64_t i = 0; i < k->inner; i++) {
+                    double low = range_at(&t, k, row, i, 0), step = range_at(&t, k, row, i, 1);
+                    double high = low + ((1 << k->bits) - 1) * step, v = x[row * k->inner + i];
+                    if (!(low <= v && v <= high + 1e-15 * fabs(high)))
+                        fail_msg("%g is outside of %g .. %g", v, low, high);
+                }
+            end(&t);
+        }
+}
+
+/* ---- over draws ---- */
+
+enum { DRAWS = 2000 };
+
+typedef struct kind {
+    const char *name;
+    double mean, width;
+    bool positive; /* negative ones are 0, as after a ReLU */
+} kind;
+
+static const kind kinds[] = {
+    {"centred", 0, 1, false},
+    {"of large mean", 20, 1, false},
+    {"of very large mean", -3000, 1, false},
+    {"rectified", 0.2, 1, true},
+    {"small", 1e-12, 1e-12, false},
+};
+
+static void fill(ebb_operand *x, testing *t, const kind *k)
+{
+    for (size_t i = 0; i < count_of(x); i++) { // about normal
+        double sum = 0;
+        for (int j = 0; j < 12; j++)
+            sum += draw(t) / 2;
+        double v = k->mean + k->width * sum;
+        set_value(x, i, k->positive && v < 0 ? 0 : v);
+    }
+}
+
+/* Means over draws are those of the elements, by the z of each and of their sum; no draw is further
+ * off than a step, and the variance is at most D^2 / 4. */
+static void check_draws(const tensor *k, const kind *what, ebb_dtype dtype)
+{
+    testing q, d;
+    size_t n = (size_t)(k->rows * k->inner);
+    double *sum = calloc(n, sizeof *sum), *squares = calloc(n, sizeof *squares);
+    assert_non_null(sum);
+    assert_non_null(squares);
+    put_quantize(&q, k, dtype);
+    fill(&q.in[0], &q, what);
+    for (int i = 0; i < DRAWS; i++) {
+        ((int64_t *)q.in[1].data)[1] = i;
+        run_with(&q, "plain.quantize");
+        put_dequantize(&d, &q, k, 0, k->rows);
+        run_with(&d, "plain.dequantize");
+        for (size_t e = 0; e < n; e++) {
+            double error = value_of(&d.out[0], e) - value_of(&q.in[0], e);
+            sum[e] += error;
+            squares[e] += error * error;
+        }
+        end(&d);
+    }
+    double all = 0, all_variance = 0;
+    for (size_t e = 0; e < n; e++) {
+        int64_t row = (int64_t)e / k->inner, i = (int64_t)e % k->inner;
+        double step = range_at(&q, k, row, i, 1), place;
+        place = (value_of(&q.in[0], e) - range_at(&q, k, row, i, 0)) / step;
+        double f = place - floor(place), variance = f * (1 - f) * step * step * DRAWS;
+        double known =
+            DRAWS * step * (ldexp(1, -17) + (dtype == EBB_F32 ? ldexp(1, k->bits - 23) : 0));
+        all += sum[e];
+        all_variance += variance;
+        if (fabs(sum[e]) >
+            5.5 * sqrt(variance) + known + 12 * step) // 12: so few draws are not normal
+            fail_msg("%d bits, %s: element %zu is off by %g steps on average", k->bits, what->name,
+                     e, sum[e] / step / DRAWS);
+        if (squares[e] / DRAWS > step * step / 4 * (1 + 6 / sqrt(DRAWS)))
+            fail_msg("%d bits, %s: variance %g steps^2", k->bits, what->name,
+                     squares[e] / DRAWS / step / step);
+    }
+    if (fabs(all) > 4.5 * sqrt(all_variance))
+        fail_msg("%d bits, %s: z = %g over all", k->bits, what->name, all / sqrt(all_variance));
+    end(&q);
+    free(sum);
+    free(squares);
+}
+
+static void rounding_is_unbiased_and_within_its_variance(void **state)
+{
+    (void)state;
+    static const int bits[] = {1, 2, 4, 8};
+    for (size_t w = 0; w < sizeof kinds / sizeof *kinds; w++)
+        for (int b = 0; b < 4; b++) {
+            const tensor k = {2, 100, 64, bits[b]};
+            check_draws(&k, &kinds[w], EBB_F64);
+            if (w < 2)
+                check_draws(&k, &kinds[w], EBB_F32);
+        }
+}
+
+/* ---- single groups ---- */
+
+static void decode_all(testing *d, const testing *q, const tensor *k)
+{
+    put_dequantize(d, q, k, 0, k->rows);
+    run_with(d, "plain.dequantize");
+}
+
+static void equal_elements_come_back_exactly(void **state)
+{
+    (void)state;
+    static const float values[] = {0, 1, -1, 0.15625f, -1024, 3e38f, 1e-30f};
+    for (size_t v = 0; v < sizeof values / sizeof *values; v++) {
+        const tensor k = {1, 20, 8, 2};
+        const float bf16 = ebb_bf16_to_float(ebb_float_to_bf16(values[v]));
+        testing q, d;
+        put_quantize(&q, &k, EBB_F32);
+        for (int i = 0; i < 20; i++)
+            ((float *)q.in[0].data)[i] = bf16;
+        run_with(&q, "plain.quantize");
+        decode_all(&d, &q, &k);
+        for (int64_t i = 0; i < 20; i++) {
+            assert_true(range_at(&q, &k, 0, i, 1) == 0);
+            assert_true(((const float *)d.out[0].data)[i] == bf16);
+        }
+        end(&q);
+        end(&d);
+    }
+}
+
+static void levels_that_are_numbers_of_the_range_come_back_exactly(void **state)
+{
+    (void)state;
+    const tensor k = {1, 16, 16, 2};
+    testing q, d;
+    put_quantize(&q, &k, EBB_F32);
+    for (int i = 0; i < 16; i++)
+        ((float *)q.in[0].data)[i] = -2.5f + 0.5f * (float)(i % 4);
+    run_with(&q, "plain.quantize");
+    decode_all(&d, &q, &k);
+    assert_memory_equal(d.out[0].data, q.in[0].data, 64);
+    end(&q);
+    end(&d);
+}
+
+static void a_group_with_no_number_decodes_to_none(void **state)
+{
+    (void)state;
+    static const double bad[] = {(double)NAN, (double)INFINITY, -(double)INFINITY};
+    for (int b = 0; b < 3; b++)
+        for (int bits = 1; bits <= 8; bits *= 2) {
+            const tensor k = {2, 40, 16, bits};
+            testing q, d;
+            put_quantize(&q, &k, b % 2 == 0 ? EBB_F32 : EBB_F64);
+            set_value(&q.in[0], 17, bad[b]); // row 0, group 1
+            run_with(&q, "plain.quantize");
+            decode_all(&d, &q, &k);
+            for (size_t i = 0; i < 80; i++)
+                assert_int_equal(!isfinite(value_of(&d.out[0], i)), i >= 16 && i < 32);
+            end(&q);
+            end(&d);
+        }
+}
+
+static void rows_decode_alone(void **state)
+{
+    (void)state;
+    for (size_t n = 0; n < TENSORS; n++) {
+        const tensor *k = &tensors[n];
+        testing q, all, some;
+        put_quantize(&q, k, EBB_F32);
+        run_with(&q, "plain.quantize");
+        decode_all(&all, &q, k);
+        int64_t from = k->rows / 3, to = k->rows - k->rows / 4;
+        put_dequantize(&some, &q, k, from, to);
+        run_with(&some, "plain.dequantize");
+        assert_memory_equal(some.out[0].data, (const float *)all.out[0].data + from * k->inner,
+                            some.out[0].bytes);
+        end(&q);
+        end(&all);
+        end(&some);
+    }
+}
+
+static void operands_of_wrong_sizes_are_declined(void **state)
+{
+    (void)state;
+    const tensor k = {3, 20, 8, 2};
+    for (int wrong = 0; wrong < 7; wrong++) {
+        testing q, d;
+        put_quantize(&q, &k, EBB_F32);
+        run_with(&q, "plain.quantize");
+        decode_all(&d, &q, &k);
+        switch (wrong) {
+        case 0:
+            q.out[0].type.dims[1]--;
+            d.in[0].type.dims[1]--;
+            break;
+        case 1:
+            q.out[1].type.dims[1]--;
+            d.in[1].type.dims[1]--;
+            break;
+        case 2:
+            q.out[1].type.dtype = EBB_F16;
+            d.in[1].type.dtype = EBB_F16;
+            break;
+        case 3:
+            q.attr[0].i = d.attr[0].i = 3;
+            break;
+        case 4:
+            q.attr[1].i = d.attr[1].i = 0;
+            break;
+        case 5:
+            q.in[0].type.dims[1]++;
+            d.out[0].type.dims[1]++;
+            d.out[0].type.dims[0]--;
+            break;
+        default:
+            q.in[1].type.dims[0] = 1;
+            d.in[0].type.dims[0] = 0;
+        }
+        assert_non_null(declined_by(&q, "plain.quantize"));
+        assert_non_null(declined_by(&d, "plain.dequantize"));
+        end(&q);
+        end(&d);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_code_is_its_place_rounded_by_its_bits),
+        cmocka_unit_test(ranges_hold_every_element),
+        cmocka_unit_test(rounding_is_unbiased_and_within_its_variance),
+        cmocka_unit_test(equal_elements_come_back_exactly),
+        cmocka_unit_test(levels_that_are_numbers_of_the_range_come_back_exactly),
+        cmocka_unit_test(a_group_with_no_number_decodes_to_none),
+        cmocka_unit_test(rows_decode_alone),
+        cmocka_unit_test(operands_of_wrong_sizes_are_declined),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
