@@ -18,229 +18,88 @@
  * (MaxPoolGrad compares elements; a divisor may become 0); where the codes would not be smaller;
  * and for what the loss keeps. Statistics of norms are no tensors to code.
  *
+ * scheme=mesa keeps 8 bits, and a range for each head of attention or group of channels that
+ * follows those of the steps before: range <- 0.9 range + 0.1 (that of this step), the first step
+ * takes its own. It is a state of the step, {low, width}, by which the codes are made and read
+ * again. What lies outside is kept as the nearest end: biased there.
+ *
  * Papers: Chen et al., "ActNN: reducing training memory footprint via 2-bit activation compressed
  * training", ICML 2021; Liu et al., "GACT: activation compressed training for generic network
  * architectures", ICML 2022; Pan et al., "Mesa: a memory-saving training framework for
  * transformers", 2021.
  */
 #include <math.h>
+#include <stdio.h>
 
-#include "exec/estimate.h"
 #include "passes/bits.h"
-#include "passes/decode.h"
+#include "passes/code_sites.h"
 #include "passes/passes.h"
 
-typedef enum reading { /* how a reader takes an error of what it reads */
-                       READS_LINEAR,
-                       READS_SMOOTH,   /* through a bounded function */
-                       READS_EXPONENT, /* scores of attention: few bits would blow up */
-                       READS_SIGN,
-                       READS_EXACTLY, /* does not bear any */
-} reading;
-
-typedef struct site {
-    ebb_value root;
-    ebb_node node; /* for reports */
-    const ebb_use *reads;
-    uint32_t count;
-    int64_t rows, inner, bytes, masks;
+typedef struct grouping { /* of a tensor's elements, and which groups have a range in common */
     int axis;
-    ebb_bits_item bits;
-    const char *refused;
-} site;
+    int64_t rows, size, classes;
+} grouping;
 
 typedef struct state {
     ebb_edit *e;
-    ebb_reads reads;
-    site *sites;
-    size_t count;
+    ebb_code_sites sites;
+    ebb_bits_item *bits; /* of each site */
     int64_t group;
-    const char *scheme;
-    ebb_value key;
+    bool mesa, gact;
 } state;
 
-/* ---- readers ---- */
+/* ---- groups ---- */
 
-static reading by_slot(uint32_t slot, uint32_t saved, reading how)
+static bool reads_channels(const ebb_graph *g, const ebb_code_site *p)
 {
-    return slot == saved ? how : READS_EXACTLY;
-}
-
-static reading reading_of(const ebb_graph *g, ebb_use use)
-{
-    ebb_sign_question q;
-    switch (ebb_node_of(g, use.node)->op) {
-    case EBB_OP_MATMUL:
-    case EBB_OP_FUSED_MATMUL:
-    case EBB_OP_GEMM:
-    case EBB_OP_CONV:
-    case EBB_OP_CONV_TRANSPOSE:
-    case EBB_OP_CONV_WEIGHT_GRAD:
-    case EBB_OP_ADD:
-    case EBB_OP_SUB:
-    case EBB_OP_SUM:
-    case EBB_OP_MUL:
-    case EBB_OP_NEG:
-    case EBB_OP_REDUCE_SUM:
-    case EBB_OP_REDUCE_MEAN:
-    case EBB_OP_TRANSPOSE:
-    case EBB_OP_CONCAT:
-    case EBB_OP_SPLIT:
-    case EBB_OP_SLICE:
-    case EBB_OP_EXPAND:
-        return READS_LINEAR;
-    case EBB_OP_DIV:
-    case EBB_OP_GATHER:
-        return by_slot(use.slot, 0, READS_LINEAR);
-    case EBB_OP_WHERE:
-        return use.slot == 0 ? READS_EXACTLY : READS_LINEAR;
-    case EBB_OP_BATCH_NORM_GRAD:
-    case EBB_OP_LAYER_NORM_GRAD:
-    case EBB_OP_RMS_NORM_GRAD:
-    case EBB_OP_SOFTMAX_GRAD:
-    case EBB_OP_GELU_GRAD:
-    case EBB_OP_FAST_GELU_GRAD:
-    case EBB_OP_QUICK_GELU_GRAD:
-    case EBB_OP_SIGMOID_GRAD:
-    case EBB_OP_TANH_GRAD:
-        return by_slot(use.slot, 1, READS_SMOOTH);
-    case EBB_OP_ERF:
-    case EBB_OP_EXP:
-    case EBB_OP_SIGMOID:
-    case EBB_OP_TANH:
-    case EBB_OP_SIN:
-    case EBB_OP_COS:
-        return READS_SMOOTH;
-    case EBB_OP_EBB_ATTENTION_GRAD:
-    case EBB_OP_EBB_ATTENTION_DROPOUT_GRAD:
-        return use.slot == 3                    ? READS_LINEAR
-               : use.slot == 1 || use.slot == 2 ? READS_EXPONENT
-                                                : READS_EXACTLY;
-    default:
-        return ebb_asks_sign(g, use, &q) ? READS_SIGN : READS_EXACTLY;
-    }
-}
-
-/* ---- sites ---- */
-
-/* Means, variances, normalisers: few numbers on which many depend. */
-static bool is_statistic(const ebb_graph *g, ebb_value v)
-{
-    ebb_node maker = ebb_value_of(g, v)->producer;
-    if (maker.i == 0 || ebb_value_of(g, v)->producer_slot == 0)
-        return false;
-    ebb_op op = ebb_node_of(g, maker)->op;
-    return op != EBB_OP_SPLIT && op != EBB_OP_LSTM && op != EBB_OP_LSTM_TRAINING;
-}
-
-static bool is_of_loss(const ebb_graph *g, ebb_value v)
-{
-    ebb_node maker = ebb_value_of(g, v)->producer;
-    return maker.i != 0 && ebb_node_of(g, maker)->phase == EBB_LOSS;
-}
-
-/* Rows: the first dims whose product is more than one. */
-static bool measure(site *s, const ebb_graph *g)
-{
-    const ebb_type *type = &ebb_value_of(g, s->root)->type;
-    int64_t elements;
-    s->bytes = ebb_stored_bytes(g, s->root);
-    if (s->bytes == 0 || type->kind != EBB_KIND_TENSOR || !ebb_type_elements(type, &elements))
-        return false;
-    s->rows = 1;
-    while (s->axis < type->rank && s->rows == 1)
-        s->rows = type->dims[s->axis++];
-    if (s->axis == type->rank && type->rank > 0) { // of nothing but rows: one row
-        s->axis = 0;
-        s->rows = 1;
-    }
-    s->inner = elements / s->rows;
-    return true;
-}
-
-static int64_t coded_bytes(const state *s, const site *p, unsigned bits)
-{
-    int64_t codes = p->rows * ((p->inner * (int64_t)bits + 7) / 8);
-    int64_t ranges = p->rows * ((p->inner + s->group - 1) / s->group) * 4;
-    return ebb_stored_bits(codes, 8) + ebb_stored_bits(ranges, 8) + p->masks;
-}
-
-/* Readers, bytes of masks, and what the bits weigh. */
-static void look(state *s, site *p)
-{
-    const ebb_graph *g = s->e->g;
-    uint32_t signs = 0;
-    ebb_sign_question q, seen[2];
-    uint32_t masks = 0;
-    p->bits.least = 1;
     for (uint32_t i = 0; i < p->count; i++) {
-        reading how = reading_of(g, p->reads[i]);
-        if (how == READS_EXACTLY)
-            p->refused = "the backward reads it in a way that bears no error";
-        if (how == READS_EXPONENT)
-            p->bits.least = 8;
-        if (how != READS_SIGN)
-            continue;
-        signs++;
-        (void)ebb_asks_sign(g, p->reads[i], &q);
-        bool known = false;
-        for (uint32_t k = 0; k < masks && k < 2; k++)
-            known = known || (seen[k].low == q.low && seen[k].high == q.high);
-        if (!known && masks < 2)
-            seen[masks] = q;
-        masks += !known;
+        ebb_op op = ebb_node_of(g, p->reads[i].node)->op;
+        if (op == EBB_OP_CONV_WEIGHT_GRAD || op == EBB_OP_BATCH_NORM_GRAD)
+            return true;
     }
-    if (p->refused == NULL && signs == p->count)
-        p->refused = "the backward asks only its sign, for which sign-mask keeps a bit";
-    p->masks = (int64_t)masks * ebb_stored_bits(p->rows * p->inner, 1);
+    return false;
 }
 
-static bool is_wanted(const state *s, ebb_value v)
+enum { MOST_CLASSES = 16 };
+
+/* Mesa's: along axis 1 (heads, channels of images), else along the last (channels of tokens): as
+ * many classes as divide it, up to 16, if each run of one is at least a group long. */
+static grouping shared_ranges(const state *s, const ebb_code_site *p)
 {
-    const char *only = ebb_option_string(s->e, "only");
-    return only == NULL || ebb_glob(only, ebb_value_name(s->e->g, v));
+    const ebb_type *type = &ebb_value_of(s->e->g, p->root)->type;
+    bool second = type->rank >= 4 || (type->rank == 3 && reads_channels(s->e->g, p));
+    grouping m = {.rows = 1, .size = p->elements, .classes = 1};
+    if (type->rank < 2)
+        return m;
+    int along = second ? 1 : type->rank - 1;
+    int64_t run = 1;
+    for (int d = along; d < type->rank; d++)
+        run *= type->dims[d];
+    m = (grouping){.axis = 1, .rows = type->dims[0], .size = run, .classes = 1};
+    for (int64_t k = MOST_CLASSES; k > 1 && m.classes == 1; k--)
+        if (type->dims[along] % k == 0 && run / k >= s->group) {
+            m.classes = k;
+            m.size = run / k;
+        }
+    return m;
 }
 
-static ebb_status add_site(state *s, ebb_value v)
+static grouping groups_of(const state *s, const ebb_code_site *p)
 {
-    const ebb_graph *g = s->e->g;
-    ebb_dtype dtype = (ebb_dtype)ebb_value_of(g, v)->type.dtype;
-    site p = {.root = v};
-    p.reads = ebb_reads_of(&s->reads, v, &p.count);
-    if (!ebb_same_value(s->reads.saves.root[v.i], v) || !s->reads.saves.forward[v.i] ||
-        p.count == 0 || (dtype != EBB_F32 && dtype != EBB_F64) || is_statistic(g, v) ||
-        (ebb_value_of(g, v)->flags & EBB_IS_INITIALIZER) != 0 || ebb_value_constant(g, v) != NULL ||
-        !is_wanted(s, v))
-        return NULL;
-    ebb_node maker = ebb_value_of(g, v)->producer;
-    p.node = maker.i != 0 ? maker : p.reads[0].node;
-    p.refused = ebb_must_stay(&s->reads, v);
-    if (p.refused == NULL && is_of_loss(g, v))
-        p.refused = "it is the loss's own";
-    if (p.refused == NULL && !measure(&p, g))
-        p.refused = "its size is not known";
-    if (p.refused == NULL)
-        look(s, &p);
-    p.bits.name = ebb_value_name(g, v);
-    p.bits.weight = (double)(p.rows * p.inner);
-    s->sites[s->count++] = p;
-    return NULL;
+    grouping m = {.size = s->group};
+    if (s->mesa)
+        return shared_ranges(s, p);
+    (void)ebb_code_rows(&ebb_value_of(s->e->g, p->root)->type, &m.axis, &m.rows);
+    return m;
 }
 
-static ebb_status find_sites(state *s)
+static int64_t coded_bytes(const state *s, const ebb_code_site *p, int bits)
 {
-    const ebb_graph *g = s->e->g;
-    EBB_TRY(ebb_reads_find(&s->reads, g, s->e->scratch));
-    s->sites = EBB_SCRATCH(s->e, site, g->value_count);
-    if (s->sites == NULL)
-        return ebb_error_memory();
-    for (size_t i = 0; i < g->input_count; i++)
-        EBB_TRY(add_site(s, g->inputs[i]));
-    EBB_EACH_NODE(g, n)
-    for (uint32_t k = 0; k < ebb_node_of(g, n)->out_count; k++)
-        if (ebb_out(g, n, k).i != 0)
-            EBB_TRY(add_site(s, ebb_out(g, n, k)));
-    return NULL;
+    grouping m = groups_of(s, p);
+    int64_t inner = p->elements / m.rows;
+    int64_t codes = m.rows * ((inner * bits + 7) / 8);
+    int64_t ranges = m.rows * ((inner + m.size - 1) / m.size) * 4;
+    return ebb_stored_bits(codes, 8) + ebb_stored_bits(ranges, 8) + p->masks;
 }
 
 /* ---- one site ---- */
@@ -261,71 +120,73 @@ static ebb_value decode(void *context, ebb_build *b, const ebb_type *shape)
     return ebb_emit(b, EBB_OP_DEQUANTIZE, c->codes, c->range);
 }
 
-static ebb_status rewrite(state *s, site *p)
+/* {low, width} for each class; a negative width: none has been seen. */
+static ebb_status running_range(ebb_edit *e, const ebb_code_site *p, int64_t classes,
+                                ebb_value *range)
+{
+    static const float none[2 * MOST_CLASSES] = {0,  -1, 0,  -1, 0,  -1, 0,  -1, 0,  -1, 0,
+                                                 -1, 0,  -1, 0,  -1, 0,  -1, 0,  -1, 0,  -1,
+                                                 0,  -1, 0,  -1, 0,  -1, 0,  -1, 0,  -1};
+    const int64_t dims[2] = {classes, 2};
+    ebb_type type = ebb_type_tensor(EBB_F32, 2, dims);
+    char *name = ebb_arena_printf(e->scratch, "%s.range", ebb_value_name(e->g, p->root));
+    if (name == NULL)
+        return ebb_error_memory();
+    return ebb_graph_add_initializer(e->g, range, name, &type, none, EBB_ROLE_STATISTIC);
+}
+
+static ebb_status rewrite(state *s, const ebb_code_site *p, int bits)
 {
     ebb_graph *g = s->e->g;
-    ebb_value out[2];
-    EBB_TRY(ebb_random_key(s->e, &s->key));
+    grouping m = groups_of(s, p);
+    ebb_value key, range = EBB_NO_VALUE, out[3];
+    EBB_TRY(ebb_random_key(s->e, &key));
+    if (s->mesa)
+        EBB_TRY(running_range(s->e, p, m.classes, &range));
     ebb_build b = ebb_encode_after(s->e, p->root);
-    ebb_with_int(&b, "bits", p->bits.bits);
-    ebb_with_int(&b, "group", s->group);
-    if (p->axis != 1)
-        ebb_with_int(&b, "axis", p->axis);
+    ebb_with_int(&b, "bits", bits);
+    ebb_with_int(&b, "group", m.size);
+    if (m.axis != 1)
+        ebb_with_int(&b, "axis", m.axis);
     ebb_with_int(&b, "stream", ebb_random_stream(g, b.name));
-    ebb_emit_node(&b, EBB_OP_QUANTIZE, (ebb_value[]){p->root, s->key}, 2, out, 2, 3);
+    if (s->mesa)
+        ebb_emit_node(&b, EBB_OP_QUANTIZE_RUNNING, (ebb_value[]){p->root, key, range}, 3, out, 3,
+                      7);
+    else
+        ebb_emit_node(&b, EBB_OP_QUANTIZE, (ebb_value[]){p->root, key}, 2, out, 2, 3);
     EBB_TRY(b.status);
-    coded c = {out[0], out[1], p->bits.bits, s->group, ebb_value_of(g, p->root)->type.dtype};
-    for (uint32_t i = 0; i < p->count; i++) {
-        ebb_sign_question q;
-        ebb_value read = ebb_in(g, p->reads[i].node, p->reads[i].slot);
-        if (reading_of(g, p->reads[i]) == READS_SIGN) {
-            (void)ebb_asks_sign(g, p->reads[i], &q);
-            EBB_TRY(ebb_answer_sign(s->e, p->reads[i], p->root, &q));
-        } else if (ebb_producer_op(g, read) != EBB_OP_DEQUANTIZE) // not the other operand's
-            EBB_TRY(ebb_decode_before(s->e, p->reads[i], decode, &c));
-    }
-    ebb_applied(s->e);
-    return NULL;
+    if (s->mesa)
+        EBB_TRY(ebb_graph_bind(g, range, out[2]));
+    coded c = {out[0], out[1], bits, m.size, ebb_value_of(g, p->root)->type.dtype};
+    return ebb_code_site_decode(s->e, p, decode, &c);
 }
 
-/* Of a normal distribution in groups of 256, whose range is 5.66 sigma on average: the root mean
- * square of the error, f (1 - f) D^2 with f spread evenly, by sigma. */
-static double error_of(int bits)
-{
-    return 5.66 / ((double)((1 << bits) - 1) * sqrt(6.0));
-}
-
-/* Sixteen bits a draw, eight for each element of a vector of 32 lanes: measured beside the
- * roofline's machine; encoding reads the value twice. */
-static const double flops_per_code = 20;
-
-static ebb_status visit(state *s, site *p)
+static ebb_status visit(state *s, const ebb_code_site *p, int bits)
 {
     ebb_found(s->e);
     if (p->refused != NULL)
         return ebb_skipped(s->e, p->node, p->refused);
-    if (p->bits.bits < p->bits.least)
-        return ebb_skipped(s->e, p->node,
-                           "its readers take exponents of it: less than 8 bits would blow up");
-    if (p->bits.bits == EBB_BITS_LEAVE)
+    if (p->exponent && bits < 8)
+        return ebb_skipped(
+            s->e, p->node,
+            "its readers take exponents of it, which fewer than 8 bits would blow up");
+    if (bits == EBB_BITS_LEAVE)
         return ebb_skipped(s->e, p->node, "the bits that there are on average leave it as it is");
-    int64_t codes = coded_bytes(s, p, (unsigned)p->bits.bits);
+    int64_t codes = coded_bytes(s, p, bits);
     if (codes >= p->bytes)
         return ebb_skipped(s->e, p->node, "its codes and ranges would not be smaller");
-    double elements = p->bits.weight, bytes = (double)p->bytes;
-    ebb_offer offer = {.value = p->root,
-                       .saved_bytes = p->bytes - codes,
-                       .transient_bytes = codes,
-                       .error = error_of(p->bits.bits)};
-    offer.added_ns = ebb_roofline_ns(flops_per_code * elements, bytes + (double)codes) +
-                     p->count * ebb_roofline_ns(2 * elements, bytes + (double)codes);
-    return ebb_offered(s->e, p->node, &offer) ? rewrite(s, p) : NULL;
+    const ebb_offer offer = {.value = p->root,
+                             .saved_bytes = p->bytes - codes,
+                             .transient_bytes = codes,
+                             .added_ns = ebb_code_ns(p->elements, p->bytes, codes, p->count),
+                             .error = ebb_code_error(bits)};
+    return ebb_offered(s->e, p->node, &offer) ? rewrite(s, p, bits) : NULL;
 }
 
 /* ---- bits for all ---- */
 
 /* Positions of the kernel / 4 / groups, of a convolution's input; else 1. */
-static double dimension_factor(const ebb_graph *g, const site *p)
+static double dimension_factor(const ebb_graph *g, const ebb_code_site *p)
 {
     double most = 0;
     for (uint32_t i = 0; i < p->count; i++) {
@@ -345,40 +206,41 @@ static double dimension_factor(const ebb_graph *g, const site *p)
 static ebb_status share_bits(state *s)
 {
     const char *file = ebb_option_string(s->e, "measured");
-    bool gact = strcmp(s->scheme, "gact") == 0;
     size_t count = 0, missing = 0;
-    ebb_bits_item **items = EBB_SCRATCH(s->e, ebb_bits_item *, s->count + 1);
+    ebb_bits_item **items = EBB_SCRATCH(s->e, ebb_bits_item *, s->sites.count + 1);
     if (items == NULL)
         return ebb_error_memory();
-    for (size_t i = 0; i < s->count; i++) {
-        site *p = &s->sites[i];
+    for (size_t i = 0; i < s->sites.count; i++) {
+        const ebb_code_site *p = &s->sites.list[i];
         if (p->refused != NULL || coded_bytes(s, p, 1) >= p->bytes)
             continue;
-        p->bits.cost = gact ? 1 : dimension_factor(s->e->g, p);
-        items[count++] = &p->bits;
+        s->bits[i] = (ebb_bits_item){.name = ebb_value_name(s->e->g, p->root),
+                                     .weight = (double)p->elements,
+                                     .cost = s->gact ? 1 : dimension_factor(s->e->g, p),
+                                     .least = p->exponent ? 8 : 1};
+        items[count++] = &s->bits[i];
     }
     if (file == NULL && count > 0)
         EBB_TRY(ebb_note(s->e, "no measurements are given (measured=FILE, which `ebb bench "
                                "--sensitivity` makes): the bits are shared by shapes alone"));
-    if (file != NULL) {
-        EBB_TRY(ebb_bits_measured(items, count, file, gact, &missing));
-        if (missing > 0)
-            EBB_TRY(ebb_note(s->e,
-                             "of %zu tensors, %zu are not in %s: they count as the mean of the "
-                             "others",
-                             count, missing, file));
-    }
-    ebb_bits_share(items, count, gact ? EBB_BITS_LEAVE : 8, ebb_option_float(s->e, "average"));
+    if (file != NULL)
+        EBB_TRY(ebb_bits_measured(items, count, file, s->gact, &missing));
+    if (missing > 0)
+        EBB_TRY(ebb_note(s->e, "of %zu tensors, %zu are not in %s: they count as the others' mean",
+                         count, missing, file));
+    ebb_bits_share(items, count, s->gact ? EBB_BITS_LEAVE : 8, ebb_option_float(s->e, "average"));
     return NULL;
 }
 
 static ebb_status choose_bits(state *s)
 {
-    const char *bits = ebb_option_string(s->e, "bits");
-    if (strcmp(bits, "mixed") == 0)
+    s->bits = EBB_SCRATCH(s->e, ebb_bits_item, s->sites.count + 1);
+    if (s->bits == NULL)
+        return ebb_error_memory();
+    if (strcmp(ebb_option_string(s->e, "bits"), "mixed") == 0)
         return share_bits(s);
-    for (size_t i = 0; i < s->count; i++)
-        s->sites[i].bits.bits = (int)ebb_option_int(s->e, "bits");
+    for (size_t i = 0; i < s->sites.count; i++)
+        s->bits[i].bits = (int)ebb_option_int(s->e, "bits");
     return NULL;
 }
 
@@ -386,9 +248,11 @@ static ebb_status choose_bits(state *s)
 
 static ebb_status check_options(state *s)
 {
-    bool mixed = strcmp(ebb_option_string(s->e, "bits"), "mixed") == 0;
+    const char *bits = ebb_option_string(s->e, "bits"), *scheme = ebb_option_string(s->e, "scheme");
     double average = ebb_option_float(s->e, "average");
-    s->scheme = ebb_option_string(s->e, "scheme");
+    bool mixed = strcmp(bits, "mixed") == 0;
+    s->mesa = strcmp(scheme, "mesa") == 0;
+    s->gact = strcmp(scheme, "gact") == 0;
     s->group = ebb_option_int(s->e, "group");
     if (s->group < 8 || s->group > 1 << 20 || s->group % 8 != 0)
         return ebb_error(EBB_USAGE,
@@ -399,6 +263,8 @@ static ebb_status check_options(state *s)
                          "pass quantise: average=%g is not a number of bits from 1 to 32", average);
     if (!mixed && (ebb_option_given(s->e, "average") || ebb_option_given(s->e, "measured")))
         return ebb_error(EBB_USAGE, "pass quantise: average and measured are for bits=mixed");
+    if (s->mesa && strcmp(bits, "8") != 0)
+        return ebb_error(EBB_USAGE, "pass quantise: scheme=mesa keeps bits=8, not %s", bits);
     return NULL;
 }
 
@@ -406,10 +272,10 @@ static ebb_status run(ebb_edit *e)
 {
     state s = {.e = e};
     EBB_TRY(check_options(&s));
-    EBB_TRY(find_sites(&s));
+    EBB_TRY(ebb_code_sites_find(&s.sites, e, ebb_option_string(e, "only")));
     EBB_TRY(choose_bits(&s));
-    for (size_t i = 0; i < s.count; i++)
-        EBB_TRY(visit(&s, &s.sites[i]));
+    for (size_t i = 0; i < s.sites.count; i++)
+        EBB_TRY(visit(&s, &s.sites.list[i], s.bits[i].bits));
     return NULL;
 }
 
@@ -417,7 +283,7 @@ static ebb_status run(ebb_edit *e)
 static const ebb_option options[] = {
     {"bits",     EBB_OPTION_CHOICE, "8",     "1|2|4|8|mixed", "of each code; mixed: shared out, so that they are `average` on average"},
     {"group",    EBB_OPTION_INT,    "256",   NULL,            "elements with a range in common, within a row: a multiple of 8"},
-    {"scheme",   EBB_OPTION_CHOICE, "actnn", "actnn|gact",    "what mixed bits go by: ranges and gradients (actnn), or measured changes of the gradient (gact)"},
+    {"scheme",   EBB_OPTION_CHOICE, "actnn", "actnn|mesa|gact", "actnn, gact: a range for each group, mixed bits by ranges and gradients, or by changes of the gradient that were measured; mesa: running ranges"},
     {"only",     EBB_OPTION_STRING, NULL,    NULL,            "names of tensors, with * and ?; others are left as they are"},
     {"measured", EBB_OPTION_STRING, NULL,    NULL,            "a file of sensitivities, for mixed bits"},
     {"average",  EBB_OPTION_FLOAT,  "2",     NULL,            "bits for each element, of mixed bits"},

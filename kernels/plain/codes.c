@@ -28,6 +28,11 @@ typedef struct view { /* how a tensor is cut */
     unsigned bits;
 } view;
 
+typedef struct plane { /* of an image, with means of blocks */
+    int64_t height, width, block, low_height, low_width, bytes, count;
+    unsigned bits;
+} plane;
+
 static int64_t least(int64_t a, int64_t b)
 {
     return a < b ? a : b;
@@ -172,6 +177,24 @@ static ebb_status run_quantize(const ebb_call *c)
     return NULL;
 }
 
+/* (X, key, state) {bits, group, axis, decay, stream} -> codes, range, next. next may be state. */
+static ebb_status run_running(const ebb_call *c)
+{
+    view v = encoded(c);
+    source s = source_of(&c->in[1], c);
+    int64_t classes = c->in[2].type.dims[0];
+    float rate = 1.0f - (float)ebb_attr_float(&c->attrs, "decay", 0.9);
+    if (v.rows == 0 || v.groups == 0)
+        ebb_plain_memcpy(c->out[2].data, c->in[2].data, c->in[2].bytes);
+    else if (c->in[0].type.dtype == EBB_F64)
+        quantize_running_f64(c->out[0].data, c->out[1].data, c->out[2].data, c->in[2].data,
+                             c->in[0].data, &v, classes, rate, &s);
+    else
+        quantize_running_f32(c->out[0].data, c->out[1].data, c->out[2].data, c->in[2].data,
+                             c->in[0].data, &v, classes, rate, &s);
+    return NULL;
+}
+
 /* (codes, range) {bits, group} -> Y, whose sizes are those of the operands: some rows will do. */
 static ebb_status run_dequantize(const ebb_call *c)
 {
@@ -189,7 +212,9 @@ static const char *wrong_attributes(const ebb_call *c)
     int64_t group = ebb_attr_int(&c->attrs, "group", 256);
     if (bits != 1 && bits != 2 && bits != 4 && bits != 8)
         return "bits is not 1, 2, 4 or 8";
-    return group < 8 || group % 8 != 0 || group > INT32_MAX ? "group is not a multiple of 8" : NULL;
+    return group < 1 || group > INT32_MAX || group * bits % 8 != 0
+               ? "a group does not fill whole bytes"
+               : NULL;
 }
 
 static const char *wrong_codes(const ebb_operand *codes, const ebb_operand *range, const view *v)
@@ -247,9 +272,112 @@ static const char *declines_dequantize(const ebb_call *c)
     return wrong_codes(&c->in[0], &c->in[1], &v);
 }
 
+static const char *declines_running(const ebb_call *c)
+{
+    const char *why = declines_quantize(c);
+    if (why != NULL)
+        return why;
+    view v = encoded(c);
+    const ebb_type *state = &c->in[2].type;
+    double decay = ebb_attr_float(&c->attrs, "decay", 0.9);
+    if (!ebb_plain_has(c, 2) || state->dtype != EBB_F32 || state->rank != 2 ||
+        state->dims[1] != 2 || !ebb_plain_wants(c, 2) || c->out[2].type.dtype != EBB_F32 ||
+        !ebb_type_same_shape(state, &c->out[2].type))
+        return "the state is no low and width in float32 for each class";
+    if (v.inner % v.group != 0 || state->dims[0] < 1 || v.groups % state->dims[0] != 0)
+        return "classes do not divide groups, or groups a row";
+    return decay >= 0 && decay < 1 ? NULL : "decay is outside of [0, 1)";
+}
+
+/* ---- split-frequency ---- */
+
+static plane plane_of(const ebb_call *c, const ebb_type *x)
+{
+    plane p = {.height = x->dims[2], .width = x->dims[3], .count = x->dims[0] * x->dims[1]};
+    p.block = ebb_attr_int(&c->attrs, "block", 8);
+    p.bits = (unsigned)ebb_attr_int(&c->attrs, "bits", 8);
+    p.low_height = (p.height + p.block - 1) / p.block;
+    p.low_width = (p.width + p.block - 1) / p.block;
+    p.bytes = bytes_of(p.height * p.width, p.bits);
+    return p;
+}
+
+/* (X, key) {block, bits, stream} -> low, codes, range. */
+static ebb_status run_split(const ebb_call *c)
+{
+    plane p = plane_of(c, &c->in[0].type);
+    source s = source_of(&c->in[1], c);
+    if (p.count * p.height * p.width == 0)
+        return NULL;
+    if (c->in[0].type.dtype == EBB_F64)
+        split_frequency_f64(c->out[0].data, c->out[1].data, c->out[2].data, c->in[0].data, &p, &s);
+    else
+        split_frequency_f32(c->out[0].data, c->out[1].data, c->out[2].data, c->in[0].data, &p, &s);
+    return NULL;
+}
+
+/* (low, codes, range) {block, bits} -> Y. */
+static ebb_status run_split_decode(const ebb_call *c)
+{
+    plane p = plane_of(c, &c->out[0].type);
+    if (p.count * p.height * p.width == 0)
+        return NULL;
+    if (c->out[0].type.dtype == EBB_F64)
+        split_decode_f64(c->out[0].data, c->in[0].data, c->in[1].data, c->in[2].data, &p);
+    else
+        split_decode_f32(c->out[0].data, c->in[0].data, c->in[1].data, c->in[2].data, &p);
+    return NULL;
+}
+
+static const char *wrong_planes(const ebb_call *c, const ebb_operand *x, const ebb_operand *coded)
+{
+    int64_t bits = ebb_attr_int(&c->attrs, "bits", 8), block = ebb_attr_int(&c->attrs, "block", 8);
+    if (bits != 1 && bits != 2 && bits != 4 && bits != 8)
+        return "bits is not 1, 2, 4 or 8";
+    if (block < 1 || block > 1024)
+        return "block is not 1 to 1024";
+    if (!is_float(x) || x->type.rank != 4)
+        return "computes on images in float32 and float64 only";
+    plane p = plane_of(c, &x->type);
+    const int64_t n = x->type.dims[0], k = x->type.dims[1];
+    const int64_t dims[3][4] = {{n, k, p.low_height, p.low_width}, {n, k, p.bytes}, {n, k, 2}};
+    static const ebb_dtype dtypes[3] = {EBB_BF16, EBB_U8, EBB_BF16};
+    for (int i = 0; i < 3; i++) {
+        ebb_type wanted = ebb_type_tensor(dtypes[i], i == 0 ? 4 : 3, dims[i]);
+        if (coded[i].type.dtype != dtypes[i] || !ebb_type_same_shape(&coded[i].type, &wanted))
+            return "means, codes or range are not of the image's size";
+    }
+    return NULL;
+}
+
+static const char *declines_split(const ebb_call *c)
+{
+    const char *why = ebb_plain_any(c);
+    if (why != NULL)
+        return why;
+    if (!ebb_plain_has(c, 1) || c->in[1].type.dtype != EBB_I64 ||
+        ebb_plain_elements(&c->in[1].type) != 2)
+        return "the key is not int64[2]";
+    if (c->output_count < 3)
+        return "makes means, codes and range together";
+    return wrong_planes(c, &c->in[0], c->out);
+}
+
+static const char *declines_split_decode(const ebb_call *c)
+{
+    const char *why = ebb_plain_any(c);
+    if (why != NULL)
+        return why;
+    return c->input_count < 3 ? "means, codes and range are three operands"
+                              : wrong_planes(c, &c->out[0], c->in);
+}
+
 // clang-format off
 const ebb_kernel ebb_plain_codes[] = {
     {.name = "plain.quantize",   .op = EBB_OP_QUANTIZE,   .declines = declines_quantize,   .run = run_quantize},
+    {.name = "plain.quantize_running", .op = EBB_OP_QUANTIZE_RUNNING, .declines = declines_running, .run = run_running},
+    {.name = "plain.split_frequency", .op = EBB_OP_SPLIT_FREQUENCY, .declines = declines_split, .run = run_split},
+    {.name = "plain.split_frequency_decode", .op = EBB_OP_SPLIT_FREQUENCY_DECODE, .declines = declines_split_decode, .run = run_split_decode},
     {.name = "plain.dequantize", .op = EBB_OP_DEQUANTIZE, .declines = declines_dequantize, .run = run_dequantize},
 };
 // clang-format on

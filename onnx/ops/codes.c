@@ -16,11 +16,13 @@ static ebb_status read_bits(const ebb_infer *c, int64_t *bits)
     return NULL;
 }
 
-static ebb_status read_group(const ebb_infer *c, int64_t *group)
+/* A group of codes fills whole bytes. */
+static ebb_status read_group(const ebb_infer *c, int64_t bits, int64_t *group)
 {
     *group = ebb_attr_int(&c->attrs, "group", 256);
-    if (*group < 8 || *group % 8 != 0 || *group > INT32_MAX)
-        return ebb_infer_error(c, "group is %lld; a multiple of 8 is expected", (long long)*group);
+    if (*group < 1 || *group > INT32_MAX || *group * bits % 8 != 0)
+        return ebb_infer_error(c, "group is %lld; of %lld bits each, it does not fill whole bytes",
+                               (long long)*group, (long long)bits);
     return NULL;
 }
 
@@ -62,6 +64,20 @@ static ebb_status check_key(const ebb_infer *c, uint32_t input)
     return NULL;
 }
 
+/* Input i is of this dtype and rank, as far as is known. */
+static ebb_status check_input(const ebb_infer *c, uint32_t i, ebb_dtype dtype, int rank)
+{
+    const ebb_type *t = ebb_infer_type(c, i);
+    if (t == NULL)
+        return NULL;
+    if (t->dtype != EBB_NONE && t->dtype != dtype)
+        return ebb_infer_error(c, "input %u is %s, not %s", (unsigned)i,
+                               ebb_dtype_name((ebb_dtype)t->dtype), ebb_dtype_name(dtype));
+    if (t->rank >= 0 && t->rank != rank)
+        return ebb_infer_error(c, "input %u has rank %d, not %d", (unsigned)i, (int)t->rank, rank);
+    return NULL;
+}
+
 /* (X, key int64[2]) {bits, group, axis, stream} -> codes uint8[R, ceil(inner bits / 8)],
  * range bfloat16[R, ceil(inner / group), 2]. */
 ebb_status ebb_infer_quantize(ebb_infer *c)
@@ -69,7 +85,7 @@ ebb_status ebb_infer_quantize(ebb_infer *c)
     int64_t bits, group, rows, inner;
     EBB_TRY(ebb_infer_need(c, 2));
     EBB_TRY(read_bits(c, &bits));
-    EBB_TRY(read_group(c, &group));
+    EBB_TRY(read_group(c, bits, &group));
     EBB_TRY(check_key(c, 1));
     EBB_TRY(split(c, ebb_attr_int(&c->attrs, "axis", 1), &rows, &inner));
     c->out[0] = ebb_type_ranked(EBB_U8, 2);
@@ -101,27 +117,13 @@ static ebb_status decoded(ebb_infer *c, int64_t *elements)
     return NULL;
 }
 
-/* Input i is of this dtype and rank, as far as is known. */
-static ebb_status check_input(const ebb_infer *c, uint32_t i, ebb_dtype dtype, int rank)
-{
-    const ebb_type *t = ebb_infer_type(c, i);
-    if (t == NULL)
-        return NULL;
-    if (t->dtype != EBB_NONE && t->dtype != dtype)
-        return ebb_infer_error(c, "input %u is %s, not %s", (unsigned)i,
-                               ebb_dtype_name((ebb_dtype)t->dtype), ebb_dtype_name(dtype));
-    if (t->rank >= 0 && t->rank != rank)
-        return ebb_infer_error(c, "input %u has rank %d, not %d", (unsigned)i, (int)t->rank, rank);
-    return NULL;
-}
-
 /* (codes, range) {bits, group, shape, to} -> Y of that shape. */
 ebb_status ebb_infer_dequantize(ebb_infer *c)
 {
     int64_t bits, group, elements;
     EBB_TRY(ebb_infer_need(c, 2));
     EBB_TRY(read_bits(c, &bits));
-    EBB_TRY(read_group(c, &group));
+    EBB_TRY(read_group(c, bits, &group));
     EBB_TRY(check_input(c, 0, EBB_U8, 2));
     EBB_TRY(check_input(c, 1, EBB_BF16, 3));
     EBB_TRY(decoded(c, &elements));
@@ -137,5 +139,104 @@ ebb_status ebb_infer_dequantize(ebb_infer *c)
                         range->dims[1] != up(elements / rows, group))
         return ebb_infer_error(c, "codes and range do not hold the %lld elements of shape",
                                (long long)elements);
+    return NULL;
+}
+
+/* (X, key, state float32[classes, 2]) {bits, group, axis, decay, stream} -> codes, range, next.
+ * Groups divide a row, and classes the groups of it. */
+ebb_status ebb_infer_quantize_running(ebb_infer *c)
+{
+    int64_t bits, group, rows, inner;
+    double decay = ebb_attr_float(&c->attrs, "decay", 0.9);
+    EBB_TRY(ebb_infer_need(c, 3));
+    EBB_TRY(ebb_infer_quantize(c));
+    EBB_TRY(read_bits(c, &bits));
+    EBB_TRY(read_group(c, bits, &group));
+    EBB_TRY(split(c, ebb_attr_int(&c->attrs, "axis", 1), &rows, &inner));
+    EBB_TRY(check_input(c, 2, EBB_F32, 2));
+    if (!(decay >= 0 && decay < 1))
+        return ebb_infer_error(c, "decay is %g, outside of [0, 1)", decay);
+    const ebb_type *state = ebb_infer_type(c, 2);
+    int64_t classes = state != NULL && state->rank == 2 ? state->dims[0] : -1;
+    if (state != NULL && state->rank == 2 && state->dims[1] >= 0 && state->dims[1] != 2)
+        return ebb_infer_error(c, "the state is no low and width for each class");
+    if (inner >= 0 && inner % group != 0)
+        return ebb_infer_error(c, "groups of %lld do not divide a row of %lld", (long long)group,
+                               (long long)inner);
+    if (classes == 0 || (classes > 0 && inner >= 0 && inner / group % classes != 0))
+        return ebb_infer_error(c, "%lld classes do not divide the groups of a row",
+                               (long long)classes);
+    if (c->output_count > 2)
+        c->out[2] = *c->in[2];
+    return NULL;
+}
+
+/* ---- split-frequency ---- */
+
+static ebb_status read_block(const ebb_infer *c, int64_t *block)
+{
+    *block = ebb_attr_int(&c->attrs, "block", 8);
+    if (*block < 1 || *block > 1024)
+        return ebb_infer_error(c, "block is %lld; 1 to 1024 is expected", (long long)*block);
+    return NULL;
+}
+
+/* Of X[N, C, H, W]: low bfloat16[N, C, ceil(H / block), ceil(W / block)], codes uint8[N, C,
+ * ceil(H W bits / 8)], range bfloat16[N, C, 2]. */
+static void split_types(ebb_type t[3], const ebb_type *x, int64_t block, int64_t bits)
+{
+    int64_t plane = 0;
+    int64_t n = x->dims[0], k = x->dims[1], h = x->dims[2], w = x->dims[3];
+    const int64_t hw[2] = {h, w},
+                  low[4] = {n, k, h < 0 ? -1 : up(h, block), w < 0 ? -1 : up(w, block)};
+    ebb_type flat = ebb_type_tensor(EBB_U8, 2, hw);
+    if (!ebb_type_elements(&flat, &plane))
+        plane = -1;
+    const int64_t codes[3] = {n, k, plane < 0 ? -1 : bytes_of(plane, bits)}, range[3] = {n, k, 2};
+    t[0] = ebb_type_tensor(EBB_BF16, 4, low);
+    t[1] = ebb_type_tensor(EBB_U8, 3, codes);
+    t[2] = ebb_type_tensor(EBB_BF16, 3, range);
+}
+
+/* (X, key) {block, bits, stream} -> low, codes, range. */
+ebb_status ebb_infer_split_frequency(ebb_infer *c)
+{
+    int64_t bits, block;
+    ebb_type t[3];
+    EBB_TRY(ebb_infer_need(c, 2));
+    EBB_TRY(read_bits(c, &bits));
+    EBB_TRY(read_block(c, &block));
+    EBB_TRY(check_key(c, 1));
+    const ebb_type *x = ebb_infer_type(c, 0);
+    if (x != NULL && x->rank >= 0 && x->rank != 4)
+        return ebb_infer_error(c, "input 0 has rank %d, not 4", (int)x->rank);
+    ebb_type unknown = ebb_type_ranked(EBB_F32, 4);
+    split_types(t, x != NULL && x->rank == 4 ? x : &unknown, block, bits);
+    for (uint32_t o = 0; o < 3 && o < c->output_count; o++)
+        c->out[o] = t[o];
+    return NULL;
+}
+
+/* (low, codes, range) {block, bits, shape, to} -> Y of that shape. */
+ebb_status ebb_infer_split_frequency_decode(ebb_infer *c)
+{
+    static const ebb_dtype dtypes[3] = {EBB_BF16, EBB_U8, EBB_BF16};
+    static const int ranks[3] = {4, 3, 3};
+    int64_t bits, block, elements;
+    ebb_type t[3];
+    EBB_TRY(ebb_infer_need(c, 3));
+    EBB_TRY(read_bits(c, &bits));
+    EBB_TRY(read_block(c, &block));
+    EBB_TRY(decoded(c, &elements));
+    if (c->out[0].rank != 4)
+        return ebb_infer_error(c, "shape has rank %d, not 4", (int)c->out[0].rank);
+    split_types(t, &c->out[0], block, bits);
+    for (uint32_t i = 0; i < 3; i++) {
+        const ebb_type *in = ebb_infer_type(c, i);
+        EBB_TRY(check_input(c, i, dtypes[i], ranks[i]));
+        if (in != NULL && ebb_type_is_static(in) && !ebb_type_same_shape(in, &t[i]))
+            return ebb_infer_error(c, "input %u is not of the size that shape asks for",
+                                   (unsigned)i);
+    }
     return NULL;
 }
