@@ -138,6 +138,12 @@ ebb_status ebb_rewrite(ebb_model *model, const char *pipeline, const ebb_rewrite
     return status;
 }
 
+static const char *option_kind_name(ebb_option_kind kind)
+{
+    static const char *const names[] = {"integer", "number", "text", "choice", "bytes"};
+    return names[kind];
+}
+
 ebb_status ebb_passes_json(char **json)
 {
     size_t count;
@@ -147,7 +153,8 @@ ebb_status ebb_passes_json(char **json)
         json_t *options = json_array();
         for (const ebb_option *o = passes[i]->options; o != NULL && o->name != NULL; o++)
             json_array_append_new(options,
-                                  json_pack("{s:s, s:s, s:s, s:s}", "name", o->name, "default",
+                                  json_pack("{s:s, s:s, s:s, s:s, s:s}", "name", o->name, "kind",
+                                            option_kind_name(o->kind), "default",
                                             o->otherwise != NULL ? o->otherwise : "", "choices",
                                             o->choices != NULL ? o->choices : "", "doc", o->doc));
         json_array_append_new(list, json_pack("{s:s, s:s, s:s, s:s, s:o}", "name", passes[i]->name,

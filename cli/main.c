@@ -133,7 +133,8 @@ static void print_overview(void)
         printf("  %-9s %s\n", cli_verbs[i].name, cli_verbs[i].doc);
     puts("\n`ebb help VERB` lists a verb's options; `ebb help passes` lists the passes.\n"
          "Exit codes: 0 ok, 1 a run failed, 2 usage, 3 no plan fits, 4 verification failed,\n"
-         "5 operator or gradient not supported, 6 model rejected, 7 no such device, 8 I/O.");
+         "5 operator or gradient not supported, or a pass found nothing under --strict, 6 model "
+         "rejected, 7 no such device, 8 I/O.");
 }
 
 static const cli_verb *find_verb(const char *name)

@@ -21,7 +21,7 @@ const cli_option cli_options[] = {
     {"--seed", "N", "seed of dropout, shuffling and --init (default 0)"},
     {"--backend", "NAME", "cpu (default: oneDNN, then plain) or plain"},
     {"--threads", "N", "threads (default: all processors)"},
-    {"--strict", NULL, "a requested pass that applies nowhere is an error"},
+    {"--strict", NULL, "a requested pass that applies nowhere is an error (exit 5)"},
     {"--dry-run", NULL, "report, and write nothing"},
     {"--print-after", "PASS", "print the graph after this pass, or after `all`"},
     {"--verify-each", NULL, "check every rule of a legal graph after each pass"},

@@ -38,14 +38,15 @@ EBB_API const char *ebb_version(void);
 
 typedef enum ebb_code { /* also the exit codes of the command */
                         EBB_OK = 0,
-                        EBB_RUNTIME = 1,     /* a run failed */
-                        EBB_USAGE = 2,       /* called wrongly: unknown option, pass, verb */
-                        EBB_NO_PLAN = 3,     /* no plan fits the budget */
-                        EBB_VERIFY = 4,      /* verification failed */
-                        EBB_UNSUPPORTED = 5, /* operator or gradient not supported */
-                        EBB_REJECTED = 6,    /* the model is malformed or unsafe */
-                        EBB_DEVICE = 7,      /* no such device */
-                        EBB_IO = 8,          /* reading or writing failed */
+                        EBB_RUNTIME = 1, /* a run failed */
+                        EBB_USAGE = 2,   /* called wrongly: unknown option, pass, verb */
+                        EBB_NO_PLAN = 3, /* no plan fits the budget */
+                        EBB_VERIFY = 4,  /* verification failed */
+                        EBB_UNSUPPORTED =
+                            5, /* operator, gradient or, under `strict`, a pass: not here */
+                        EBB_REJECTED = 6, /* the model is malformed or unsafe */
+                        EBB_DEVICE = 7,   /* no such device */
+                        EBB_IO = 8,       /* reading or writing failed */
 } ebb_code;
 
 typedef const struct ebb_error *ebb_status; /* NULL: success */
@@ -87,7 +88,7 @@ EBB_API ebb_status ebb_set_shape(ebb_model *model, const char *input, const int6
  * not NULL: memory to release with ebb_release. trace: called after each pass with its name and the
  * graph as text where print_after is that pass's name or "all". */
 typedef struct ebb_rewrite_options {
-    bool strict;             /* a requested pass that applies nowhere is an error */
+    bool strict;             /* a requested pass that applies nowhere is EBB_UNSUPPORTED */
     bool verify_each;        /* check every rule of a legal graph after each pass */
     const char *print_after; /* NULL, a pass's name, or "all" */
     void (*print)(void *context, const char *pass, const char *text);

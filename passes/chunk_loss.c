@@ -668,6 +668,9 @@ static ebb_status visit(ebb_edit *e, ebb_node n)
 
 static ebb_status run(ebb_edit *e)
 {
+    if (ebb_option_int(e, "rows") < 0)
+        return ebb_error(EBB_USAGE, "pass chunk-loss: rows=%s is not 0 or more",
+                         ebb_option_string(e, "rows"));
     EBB_EACH_NODE(e->g, n)
     if (ebb_node_of(e->g, n)->op == EBB_OP_SOFTMAX_CROSS_ENTROPY_LOSS)
         EBB_TRY(visit(e, n));

@@ -343,13 +343,13 @@ static ebb_status check_applied(const stage *s, const ebb_report *r, ebb_arena *
     if (r->applied > 0 || s->pass->exactness == EBB_MAKES || is_housekeeping(s->pass))
         return NULL;
     if (r->found == 0)
-        return ebb_error(EBB_USAGE, "pass %s found nothing to apply to", s->pass->name);
+        return ebb_error(EBB_UNSUPPORTED, "pass %s found nothing to apply to", s->pass->name);
     const char *reasons = "";
     for (size_t i = 0; i < r->skip_count && reasons != NULL; i++)
         reasons = ebb_arena_printf(scratch, "%s%s%s (%zu)", reasons, i > 0 ? "; " : "",
                                    r->skips[i].reason, r->skips[i].count);
-    return ebb_error(EBB_USAGE, "pass %s applied to none of %zu sites: %s", s->pass->name, r->found,
-                     reasons != NULL ? reasons : "");
+    return ebb_error(EBB_UNSUPPORTED, "pass %s applied to none of %zu sites: %s", s->pass->name,
+                     r->found, reasons != NULL ? reasons : "");
 }
 
 static ebb_status verify(const ebb_graph *g, const ebb_pass *pass)

@@ -137,7 +137,7 @@ static void strict_refuses_a_technique_that_applies_nowhere(void **state)
     ebb_model *model = parse(linear);
     assert_null(run(model, "inline,fold,fuse,loss:mse,gradient,drop-saves", true));
     ebb_status status = run(model, "sign-mask", true);
-    assert_int_equal(ebb_status_code(status), EBB_USAGE);
+    assert_int_equal(ebb_status_code(status), EBB_UNSUPPORTED);
     assert_non_null(strstr(ebb_status_text(status), "found nothing"));
     ebb_model_free(model);
 }
