@@ -114,7 +114,12 @@ static void values_out_of_range_are_refused_and_the_legal_ones_named(void **stat
         {"quantise:group=-8", "a multiple of 8 from 8"},
         {"quantise:bits=mixed,average=0", "from 1 to 32"},
         {"quantise:average=3", "are for bits=mixed"},
-        {"quantise:scheme=alphabet", "actnn|gact"},
+        {"quantise:scheme=mesa,bits=4", "mesa keeps bits=8"},
+        {"pool-input:p=0", "2|4"},
+        {"pool-input:p=3", "2|4"},
+        {"split-frequency:block=0", "from 2 to 64"},
+        {"split-frequency:block=65", "from 2 to 64"},
+        {"split-frequency:bits=3", "1|2|4|8"},
     };
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
         refuses(wrong[i].pass, wrong[i].words);
