@@ -18,7 +18,7 @@ static batch read_batch(const ebb_call *call, const ebb_type *x)
     batch b = {.n = x->dims[0], .c = x->rank > 1 ? x->dims[1] : 1, .s = 1};
     for (int d = 2; d < x->rank; d++)
         b.s *= x->dims[d];
-    b.epsilon = ebb_attr_float(&call->attrs, "epsilon", 1e-5);
+    b.epsilon = ebb_attr_float(&call->attrs, "epsilon", (double)1e-5f);
     b.momentum = ebb_attr_float(&call->attrs, "momentum", 0.9);
     b.unbiased =
         call->op == EBB_OP_BATCH_NORM_TRAINING && ebb_attr_int(&call->attrs, "unbiased", 1) != 0;

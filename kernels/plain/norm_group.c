@@ -36,7 +36,7 @@ static bool read_forward(groups *r, const ebb_call *c)
     if (c->op == EBB_OP_INSTANCE_NORMALIZATION)
         count = x->rank > 1 ? x->dims[1] : 0;
     bool fits = read_groups(r, x, count, &c->in[1].type);
-    r->epsilon = ebb_attr_float(&c->attrs, "epsilon", 1e-5);
+    r->epsilon = ebb_attr_float(&c->attrs, "epsilon", (double)1e-5f);
     return fits;
 }
 

@@ -43,7 +43,7 @@ static ebb_status read_rows(rows *r, const ebb_call *c, const ebb_type *x, const
     *r = (rows){.m = 1, .n = 1};
     for (int d = 0; d < x->rank; d++)
         *(d < axis ? &r->m : &r->n) *= x->dims[d];
-    r->epsilon = ebb_attr_float(&c->attrs, "epsilon", 1e-5);
+    r->epsilon = ebb_attr_float(&c->attrs, "epsilon", (double)1e-5f);
     r->period = ebb_plain_elements(scale);
     r->from_output =
         c->op == EBB_OP_LAYER_NORM_GRAD_FROM_OUTPUT || c->op == EBB_OP_RMS_NORM_GRAD_FROM_OUTPUT;

@@ -110,7 +110,7 @@ SIMPLE(mish_grad)
 
 static ebb_status run_leaky_relu_grad(const ebb_call *c)
 {
-    const double p[2] = {ebb_attr_float(&c->attrs, "alpha", 0.01), 0.0};
+    const double p[2] = {ebb_attr_float(&c->attrs, "alpha", (double)0.01f), 0.0};
     return run(c, leaky_relu_grad_f32, leaky_relu_grad_f64, p);
 }
 

@@ -97,7 +97,7 @@ static ebb_status run_thresholded_relu(const ebb_call *c)
 
 static ebb_status run_leaky_relu(const ebb_call *c)
 {
-    const double p[2] = {ebb_attr_float(&c->attrs, "alpha", 0.01), 0.0};
+    const double p[2] = {ebb_attr_float(&c->attrs, "alpha", (double)0.01f), 0.0};
     return run(c, leaky_relu_f32, leaky_relu_f64, p);
 }
 

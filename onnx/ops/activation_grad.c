@@ -15,7 +15,7 @@ void ebb_grad_relu(ebb_build *b, ebb_grad *c)
 /* y = x where x > 0, else a x.  dx = dy or a dy; y has the sign of x unless a is negative. */
 void ebb_grad_leaky_relu(ebb_build *b, ebb_grad *c)
 {
-    double alpha = ebb_attr_float(&c->attrs, "alpha", 0.01);
+    double alpha = ebb_attr_float(&c->attrs, "alpha", (double)0.01f);
     ebb_with_float(b, "alpha", alpha);
     c->dx[0] = ebb_emit(b, EBB_OP_LEAKY_RELU_GRAD, c->dy[0], alpha >= 0.0 ? c->y[0] : c->x[0]);
 }

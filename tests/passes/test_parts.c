@@ -127,6 +127,11 @@ static const part_case micro_batches[] = {
      " h = MatMul (x, v) n = GroupNormalization <num_groups = 3> (h, s, b) r = Sigmoid (n)"
      " i = InstanceNormalization (r, si, bi) y = Mul (i, h) }",
      "loss:l1,keep-output=1,gradient", "micro-batch:2", 1},
+    {"norms that read what they made", HEAD
+     "g (float[4,6,4] x) => (float[4,6,4] y) <float[4,4] v, float[4,4] w, float[4] sl = {1, -2, 0.5, 1}, float[4] bl = {0, 1, 0.5, -1}, float[3] s = {1, -1, 2}, float[3] b = {0, 0.5, -0.5}> {"
+     " h = MatMul (x, v) n = LayerNormalization (h, sl, bl) k = MatMul (n, w)"
+     " i = GroupNormalization <num_groups = 3> (k, s, b) r = LeakyRelu (i) y = MatMul (r, v) }",
+     "loss:l1,keep-output=1,gradient,norm-from-output,inplace-abn", "micro-batch:2", 1},
     {"indices that count over the whole batch", HEAD
      "g (float[4,3] x, int64[4,3] mask) => (float[4,3] y) <float[3,3] w, int64[1] flat = {-1}, int64[4,3] at = {0, 2, 1, 3, 5, 4, 6, 8, 7, 9, 11, 10}, int64 one = {1}, float big = {2}, float small = {0.5}> {"
      " f = Reshape (mask, flat) m = Gather (f, at) on = Equal (m, one) k = Where (on, big, small) h = MatMul (x, w) y = Mul (h, k) }",

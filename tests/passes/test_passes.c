@@ -80,6 +80,8 @@ static void a_mistyped_pipeline_says_what_is_meant(void **state)
     says("optimizer:sgd,lr=fast", EBB_USAGE, "should be a number");
     says("train-mode:seed=1.5", EBB_USAGE, "should be an integer");
     says("axis=1,loss:mse", EBB_USAGE, "before any pass");
+    says("norm-from-output:amplify=0.5", EBB_USAGE, "at least 1");
+    says("inplace-abn:amplify=0", EBB_USAGE, "at least 1");
     says("alias:now", EBB_USAGE, "has no options");
 }
 
