@@ -8,7 +8,7 @@
  *
  * Every other key of a model or of passes is an option of `ebb bench` without its dashes. Paths are
  * relative to the file. A line is written when it is complete, and what has a line is not done
- * again: a sweep that was stopped goes on where it was.
+ * again, unless it failed: a sweep that was stopped goes on where it was.
  */
 #include "cli/cli.h"
 
@@ -506,15 +506,14 @@ static json_t *plan_of_words(const cli *c)
     return json_pack("{s:o, s:o}", "models", models, "passes", passes);
 }
 
-/* Takes the keys of the lines that are there; *whole: where the last complete one ends. False where
- * this is no file of a sweep: nothing of it is touched then. An unfinished line is one that was
- * being written when the sweep stopped. */
-static bool read_lines(sweep *s, FILE *file, long *whole)
+/* Takes the keys of the lines that are there, and into `lines` those that stay: not one that was
+ * being written when the sweep stopped, and none that failed, which is tried again. False where
+ * this is no file of a sweep. */
+static bool read_lines(sweep *s, FILE *file, json_t *lines)
 {
     char *text = NULL;
     size_t room = 0;
     bool fine = true;
-    *whole = 0;
     for (ssize_t n; fine && (n = getline(&text, &room, file)) > 0;) {
         if (text[n - 1] != '\n') {
             fine = text[0] == '{';
@@ -523,29 +522,52 @@ static bool read_lines(sweep *s, FILE *file, long *whole)
         json_t *line = json_loads(text, 0, NULL);
         char *key = key_of(line);
         fine = key != NULL;
-        if (fine)
+        if (fine && strcmp(cli_text(line, "outcome"), "failed") != 0) {
             (void)json_object_set_new(s->done, key, json_true());
+            (void)json_array_append_new(lines, json_stringn(text, (size_t)n));
+        }
         free(key);
         json_decref(line);
-        *whole = ftell(file);
     }
     free(text);
     return fine;
 }
 
+/* The file with these lines, open at its end; whole or as it was. */
+static FILE *write_again(const char *path, const json_t *lines)
+{
+    char beside[4096];
+    size_t i;
+    json_t *line;
+    if (snprintf(beside, sizeof beside, "%s.part", path) >= (int)sizeof beside)
+        return NULL;
+    FILE *out = fopen(beside, "w");
+    bool written = out != NULL;
+    json_array_foreach((json_t *)(uintptr_t)lines, i, line) written =
+        written && fputs(json_string_value(line), out) >= 0;
+    written = written && fflush(out) == 0 && rename(beside, path) == 0;
+    if (!written && out != NULL) {
+        int why = errno;
+        fclose(out);
+        (void)remove(beside);
+        errno = why;
+    }
+    return written ? out : NULL;
+}
+
 static int open_lines(sweep *s)
 {
     const char *path = cli_get(s->c, "-o", NULL);
-    long whole = 0;
+    json_t *lines = json_array();
     FILE *file = fopen(path, "r");
-    bool there = file != NULL, fine = !there || read_lines(s, file, &whole);
-    if (there)
+    bool fine = file == NULL || read_lines(s, file, lines);
+    if (file != NULL)
         fclose(file);
+    s->out = fine ? write_again(path, lines) : NULL;
+    json_decref(lines);
     if (!fine)
         return cli_usage("%s is there and is no file of a sweep", path);
-    if ((there && truncate(path, whole) != 0) || (s->out = fopen(path, "a")) == NULL)
-        return cli_usage("%s: %s", path, strerror(errno)), EBB_IO;
-    return EBB_OK;
+    return s->out != NULL ? EBB_OK : (cli_usage("%s: %s", path, strerror(errno)), EBB_IO);
 }
 
 static int run_all(sweep *s)
