@@ -346,6 +346,194 @@ static void operands_of_wrong_sizes_are_declined(void **state)
     }
 }
 
+/* ---- running ranges ---- */
+
+/* rows of 4 groups of 16 in 2 classes, codes of 8 bits; x is set by the caller. */
+static void put_running(testing *t, const tensor *k, const float state[4])
+{
+    put_quantize(t, k, EBB_F32);
+    t->call.op = EBB_OP_QUANTIZE_RUNNING;
+    make_operand(&t->in[t->call.input_count++], EBB_F32, 2, (int64_t[]){2, 2});
+    memcpy(t->in[2].data, state, 4 * sizeof *state);
+    put_out(t, EBB_F32, 2, (int64_t[]){2, 2});
+}
+
+static void the_first_range_is_that_of_the_step_and_later_ones_move_a_tenth(void **state)
+{
+    (void)state;
+    const tensor k = {3, 64, 16, 8};
+    const float before[4] = {0, -1, 10, 4};
+    testing t;
+    put_running(&t, &k, before);
+    float low[2] = {9, 9}, high[2] = {-9, -9};
+    for (int i = 0; i < 3 * 64; i++) {
+        float v = ((const float *)t.in[0].data)[i];
+        int c = i / 16 % 2;
+        low[c] = fminf(low[c], v);
+        high[c] = fmaxf(high[c], v);
+    }
+    run_with(&t, "plain.quantize_running");
+    const float *next = t.out[2].data;
+    assert_true(next[0] == low[0]);
+    assert_true(next[1] == high[0] - low[0]);
+    assert_true(fabsf(next[2] - (0.9f * 10 + 0.1f * low[1])) < 1e-5f);
+    assert_true(fabsf(next[3] - (0.9f * 4 + 0.1f * (high[1] - low[1]))) < 1e-5f);
+    end(&t);
+}
+
+/* Where Mesa's own kernel wraps around, to the other end of the range. */
+static void what_lies_outside_a_running_range_takes_the_nearest_end(void **state)
+{
+    (void)state;
+    const tensor k = {3, 64, 16, 8};
+    const float before[4] = {-0.25, 0.5, -0.125, 0.25};
+    for (int over = 0; over < 2; over++) { // next may be written over the state
+        testing t, d;
+        put_running(&t, &k, before);
+        void *own = t.out[2].data;
+        if (over == 1)
+            t.out[2].data = t.in[2].data;
+        const ebb_kernel *kernel = kernel_named("plain.quantize_running");
+        assert_null(kernel->run(&t.call));
+        put_dequantize(&d, &t, &k, 0, k.rows);
+        run_with(&d, "plain.dequantize");
+        int outside = 0;
+        for (int64_t i = 0; i < 3 * 64; i++) {
+            double low = range_at(&t, &k, i / 64, i % 64, 0);
+            double step = range_at(&t, &k, i / 64, i % 64, 1), high = low + 255 * step;
+            double x = value_of(&t.in[0], (size_t)i), y = value_of(&d.out[0], (size_t)i);
+            double nearest = fmin(fmax(x, low), high);
+            outside += nearest != x;
+            assert_true(fabs(y - nearest) <= step * 1.0001);
+        }
+        assert_true(outside > 50);
+        t.out[2].data = own;
+        end(&t);
+        end(&d);
+    }
+}
+
+static void what_is_no_number_does_not_reach_the_running_range(void **state)
+{
+    (void)state;
+    const tensor k = {3, 64, 16, 8};
+    const float before[4] = {-1, 2, 0, -1};
+    testing t, d;
+    put_running(&t, &k, before);
+    ((float *)t.in[0].data)[5] = (float)NAN;       // class 0
+    ((float *)t.in[0].data)[20] = (float)INFINITY; // class 1, of which nothing has been seen
+    run_with(&t, "plain.quantize_running");
+    assert_memory_equal(t.out[2].data, before, sizeof before);
+    put_dequantize(&d, &t, &k, 0, k.rows);
+    run_with(&d, "plain.dequantize");
+    for (size_t i = 0; i < 3 * 64; i++)
+        assert_int_equal(isnan(value_of(&d.out[0], i)) != 0, i / 16 % 2 == 1);
+    end(&t);
+    end(&d);
+}
+
+/* ---- split-frequency ---- */
+
+static void put_split(testing *t, const int64_t dims[4], int64_t block, int64_t bits)
+{
+    begin(t, EBB_OP_SPLIT_FREQUENCY);
+    put_int(t, "block", block);
+    put_int(t, "bits", bits);
+    put_int(t, "stream", stream);
+    put_in(t, EBB_F32, 4, dims);
+    ebb_operand *key = put_in(t, EBB_I64, 1, (int64_t[]){2});
+    ((int64_t *)key->data)[0] = 5;
+    put_out(t, EBB_BF16, 4,
+            (int64_t[]){dims[0], dims[1], (dims[2] + block - 1) / block,
+                        (dims[3] + block - 1) / block});
+    put_out(t, EBB_U8, 3, (int64_t[]){dims[0], dims[1], (dims[2] * dims[3] * bits + 7) / 8});
+    put_out(t, EBB_BF16, 3, (int64_t[]){dims[0], dims[1], 2});
+}
+
+static void put_split_decode(testing *d, const testing *t, const int64_t dims[4])
+{
+    begin(d, EBB_OP_SPLIT_FREQUENCY_DECODE);
+    d->attr[0] = t->attr[0];
+    d->attr[1] = t->attr[1];
+    d->call.attrs.count = 2;
+    for (int i = 0; i < 3; i++) {
+        const ebb_type *type = &t->out[i].type;
+        make_operand(&d->in[d->call.input_count++], (ebb_dtype)type->dtype, type->rank, type->dims);
+        memcpy(d->in[i].data, t->out[i].data, t->out[i].bytes);
+    }
+    put_out(d, EBB_F32, 4, dims);
+}
+
+static void split_images_come_back_without_bias(void **state)
+{
+    (void)state;
+    static const int64_t shapes[][4] = {{2, 3, 16, 24}, {1, 2, 11, 13}, {3, 1, 7, 7}};
+    for (int shape = 0; shape < 3; shape++)
+        for (int64_t bits = 1; bits <= 8; bits *= 2) {
+            const int64_t *dims = shapes[shape], plane = dims[2] * dims[3];
+            testing t, d;
+            put_split(&t, dims, 8, bits);
+            size_t n = count_of(&t.in[0]);
+            double *sum = calloc(n, sizeof *sum), all = 0, bound = 0;
+            assert_non_null(sum);
+            enum { TIMES = 1000 };
+            for (int i = 0; i < TIMES; i++) {
+                ((int64_t *)t.in[1].data)[1] = i;
+                run_with(&t, "plain.split_frequency");
+                put_split_decode(&d, &t, dims);
+                run_with(&d, "plain.split_frequency_decode");
+                for (size_t e = 0; e < n; e++) {
+                    const uint16_t *range = t.out[2].data;
+                    double step = (double)ebb_bf16_to_float(range[2 * ((int64_t)e / plane) + 1]);
+                    double error = value_of(&d.out[0], e) - value_of(&t.in[0], e);
+                    if (fabs(error) > step * (1 + 1e-4))
+                        fail_msg("an element is off by %g steps", error / step);
+                    sum[e] += error / step;
+                }
+                end(&d);
+            }
+            for (size_t e = 0; e < n; e++) {
+                all += sum[e];
+                bound += 0.25 * TIMES;
+                assert_true(fabs(sum[e]) <= 5.5 * sqrt(0.25 * TIMES));
+            }
+            assert_true(fabs(all) <= 4.5 * sqrt(bound));
+            free(sum);
+            end(&t);
+        }
+}
+
+/* What the means are for. */
+static void smooth_images_lose_less_than_by_codes_alone(void **state)
+{
+    (void)state;
+    const int64_t dims[4] = {2, 3, 32, 32};
+    const tensor k = {2, 3 * 32 * 32, 1024, 2};
+    testing t, d, q, c;
+    double split_error = 0, code_error = 0;
+    put_split(&t, dims, 8, 2);
+    put_quantize(&q, &k, EBB_F32);
+    for (size_t i = 0; i < count_of(&t.in[0]); i++) {
+        double x = (double)(i % 32) / 32, y = (double)(i / 32 % 32) / 32;
+        set_value(&t.in[0], i, 5 * sin(4 * x) + 3 * y * y + 0.1 * draw(&t));
+        set_value(&q.in[0], i, value_of(&t.in[0], i));
+    }
+    run_with(&t, "plain.split_frequency");
+    put_split_decode(&d, &t, dims);
+    run_with(&d, "plain.split_frequency_decode");
+    run_with(&q, "plain.quantize");
+    decode_all(&c, &q, &k);
+    for (size_t i = 0; i < count_of(&t.in[0]); i++) {
+        split_error += pow(value_of(&d.out[0], i) - value_of(&t.in[0], i), 2);
+        code_error += pow(value_of(&c.out[0], i) - value_of(&t.in[0], i), 2);
+    }
+    assert_true(split_error < code_error / 4);
+    end(&t);
+    end(&d);
+    end(&q);
+    end(&c);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -357,6 +545,11 @@ int main(void)
         cmocka_unit_test(a_group_with_no_number_decodes_to_none),
         cmocka_unit_test(rows_decode_alone),
         cmocka_unit_test(operands_of_wrong_sizes_are_declined),
+        cmocka_unit_test(the_first_range_is_that_of_the_step_and_later_ones_move_a_tenth),
+        cmocka_unit_test(what_lies_outside_a_running_range_takes_the_nearest_end),
+        cmocka_unit_test(what_is_no_number_does_not_reach_the_running_range),
+        cmocka_unit_test(split_images_come_back_without_bias),
+        cmocka_unit_test(smooth_images_lose_less_than_by_codes_alone),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
