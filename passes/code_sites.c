@@ -30,6 +30,7 @@ static reading reading_of(const ebb_graph *g, ebb_use use)
     case EBB_OP_CONV:
     case EBB_OP_CONV_TRANSPOSE:
     case EBB_OP_CONV_WEIGHT_GRAD:
+    case EBB_OP_CONV_WEIGHT_GRAD_POOLED:
     case EBB_OP_ADD:
     case EBB_OP_SUB:
     case EBB_OP_SUM:
@@ -45,12 +46,24 @@ static reading reading_of(const ebb_graph *g, ebb_use use)
         return READS_LINEAR;
     case EBB_OP_DIV:
     case EBB_OP_GATHER:
+    case EBB_OP_MASK_GRAD:
+    case EBB_OP_EBB_DROPOUT:
         return by_slot(use.slot, 0, READS_LINEAR);
     case EBB_OP_WHERE:
         return use.slot == 0 ? READS_EXACTLY : READS_LINEAR;
     case EBB_OP_BATCH_NORM_GRAD:
     case EBB_OP_LAYER_NORM_GRAD:
     case EBB_OP_RMS_NORM_GRAD:
+    case EBB_OP_BATCH_NORM_GRAD_FROM_OUTPUT:
+    case EBB_OP_GROUP_NORM_GRAD:
+    case EBB_OP_GROUP_NORM_GRAD_FROM_OUTPUT:
+    case EBB_OP_LAYER_NORM_GRAD_FROM_OUTPUT:
+    case EBB_OP_RMS_NORM_GRAD_FROM_OUTPUT:
+    case EBB_OP_GELU_GRAD_FROM_OUTPUT:
+    case EBB_OP_FAST_GELU_GRAD_FROM_OUTPUT:
+    case EBB_OP_QUICK_GELU_GRAD_FROM_OUTPUT:
+    case EBB_OP_MISH_GRAD_FROM_OUTPUT:
+    case EBB_OP_MISH_GRAD:
     case EBB_OP_SOFTMAX_GRAD:
     case EBB_OP_GELU_GRAD:
     case EBB_OP_FAST_GELU_GRAD:
