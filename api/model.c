@@ -163,5 +163,12 @@ ebb_status ebb_passes_json(char **json)
                                               "exactness", exactness_name(passes[i]->exactness),
                                               "options", options));
     }
-    return ebb_json_text(json, json_pack("{s:s, s:o}", "schema", "ebb.passes/1", "passes", list));
+    json_t *short_names = json_array();
+    const ebb_preset *presets = ebb_presets(&count);
+    for (size_t i = 0; i < count; i++)
+        json_array_append_new(short_names,
+                              json_pack("{s:s, s:s, s:s}", "name", presets[i].name, "stands_for",
+                                        presets[i].stands_for, "doc", presets[i].doc));
+    return ebb_json_text(json, json_pack("{s:s, s:o, s:o}", "schema", "ebb.passes/1", "passes",
+                                         list, "presets", short_names));
 }

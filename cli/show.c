@@ -138,6 +138,9 @@ void cli_show_passes(const json_t *o)
         json_array_foreach(json_object_get(p, "notes"), k, s)
             printf("    %s\n", json_string_value(s));
     }
+    json_array_foreach(json_object_get(o, "presets"), i, p)
+        printf("%-14s preset    %s\n    %s\n", cli_text(p, "name"), cli_text(p, "doc"),
+               cli_text(p, "stands_for"));
 }
 
 static void show_categories(const json_t *plan)

@@ -28,7 +28,13 @@ def operators():
 def passes():
     yield "# Passes\n"
     yield "Generated from the descriptors in `passes/` by `docs/generate.py`.\n"
-    for p in ask("help", "passes", "--json")["passes"]:
+    known = ask("help", "passes", "--json")
+    yield "A preset stands for a list of passes:\n"
+    yield "| preset | stands for | |\n|---|---|---|"
+    for p in known["presets"]:
+        yield f"| `{p['name']}` | `{p['stands_for']}` | {p['doc']} |"
+    yield ""
+    for p in known["passes"]:
         yield f"## {p['name']} ({p['exactness']})\n\n{p['doc']}" + (f"\n\n{p['paper']}" if p["paper"] else "")
         if p["options"]:
             yield "\n| option | default | choices | |\n|---|---|---|---|"

@@ -38,12 +38,21 @@ const ebb_pass *ebb_pass_find(const char *name)
     return NULL;
 }
 
-static const struct {
-    const char *name, *stands_for;
-} presets[] = {
-    {"normalise", "inline,fold,fuse"},
-    {"default", "drop-saves,stream,alias"},
+static const ebb_preset presets[] = {
+    {"normalise", "inline,fold,fuse", "what exporters took apart, put together again"},
+    {"default", "drop-saves,stream,alias", "what every step ends with"},
+    {"tempo", "invert,norm-from-output,softmax-from-output,dropout-mask,dropout-recompute",
+     "transformers: activations and norms from their outputs, dropouts from bits (or, after "
+     "dropout-seed, from the key)"},
 };
+
+enum { PRESETS = sizeof presets / sizeof *presets };
+
+const ebb_preset *ebb_presets(size_t *count)
+{
+    *count = PRESETS;
+    return presets;
+}
 
 /* ---- the text ---- */
 
@@ -61,10 +70,10 @@ typedef struct plan {
 
 static ebb_status unknown_pass(const char *name)
 {
-    const char *names[ROLL];
-    for (size_t i = 0; i < ROLL; i++)
-        names[i] = roll[i]->name;
-    const char *near = ebb_nearest(name, names, ROLL);
+    const char *names[ROLL + PRESETS];
+    for (size_t i = 0; i < ROLL + PRESETS; i++)
+        names[i] = i < ROLL ? roll[i]->name : presets[i - ROLL].name;
+    const char *near = ebb_nearest(name, names, ROLL + PRESETS);
     ebb_status status = ebb_error(EBB_USAGE, "there is no pass '%s'", name);
     return near != NULL ? ebb_hint(status, "did you mean '%s'?", near) : status;
 }
@@ -142,7 +151,7 @@ static ebb_status parse(plan *p, const char *text);
 
 static ebb_status add_stage(plan *p, const char *name)
 {
-    for (size_t i = 0; i < sizeof presets / sizeof *presets; i++)
+    for (size_t i = 0; i < PRESETS; i++)
         if (strcmp(presets[i].name, name) == 0)
             return parse(p, presets[i].stands_for);
     const ebb_planner *planner = ebb_planner_find(name); // "dtr" is "recompute:dtr"

@@ -2,7 +2,7 @@
  *
  * Text: "name:option=value,option=value,name,...". What has no '=' is the next pass; right after
  * the colon it is the value of the pass's first option ("optimizer:adamw,lr=0.01"). Presets stand
- * for lists: "normalise" is inline,fold,fuse; "default" is drop-saves,alias.
+ * for lists, with options where they need some: "normalise" is inline,fold,fuse (ebb_presets).
  *
  * Passes side by side that make offers hold a contest for what several of them want (contest.h).
  *
@@ -26,6 +26,11 @@ extern "C" {
 ebb_status ebb_pipeline_run(ebb_model *model, const char *pipeline,
                             const ebb_rewrite_options *options, ebb_arena *keep,
                             ebb_report **reports, size_t *count);
+
+typedef struct ebb_preset {
+    const char *name, *stands_for, *doc;
+} ebb_preset;
+const ebb_preset *ebb_presets(size_t *count);
 
 /* ---- for passes that try other passes before they decide ---- */
 

@@ -2,10 +2,13 @@
  *
  * B sequences of S tokens, hidden size H, A heads; each of the L layers keeps less, in float32:
  *
+ *   the input of its GELU, but for a bit each   4 B S H (4 - 1/8)
+ *   the inputs of its two norms and their means 2 (4 B S H + 4 B S)
  *   what a dropout makes of the probabilities   4 A B S^2
  *   the masks of its three dropouts in bits     (A B S^2 + 2 B S H) (1 - 1/8)
  *
- * and the dropouts of the embeddings and of the pooled output once.
+ * and the dropouts of the embeddings and of the pooled output once. The last norm's output is read
+ * by the pooler alone, and only where a sequence begins: that norm keeps its input.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -55,7 +58,20 @@ static int64_t masks(int64_t b)
            stored(pooled / 8);
 }
 
+static int64_t inputs_of_gelu(int64_t b)
+{
+    int64_t inner = b * S * 4 * H;
+    return L * (4 * inner - inner / 8);
+}
+
+static int64_t inputs_of_norms(int64_t b)
+{
+    return (2 * L - 1) * (4 * b * S * H + 4 * b * S);
+}
+
 static const part parts[] = {
+    {"invert", inputs_of_gelu},
+    {"norm-from-output", inputs_of_norms},
     {"dropout-mask", masks},
     {"dropout-recompute", dropped_probabilities},
 };
@@ -71,7 +87,7 @@ static void plan(recorded *r, int64_t batch)
     MUST(ebb_set_dim(model, "batch", batch));
     MUST(ebb_rewrite(model,
                      "inline,fold,train-mode,fold,fuse,loss:cross-entropy,gradient,optimizer,"
-                     "dropout-mask,dropout-recompute,drop-saves,alias",
+                     "tempo,drop-saves,alias",
                      NULL, &text));
     report = json_loads(text, 0, NULL);
     for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++) {
