@@ -60,12 +60,14 @@ typedef struct stage {
     const ebb_pass *pass;
     struct ebb_option_value *options;
     size_t option_count, option_capacity;
+    size_t preset; /* counts presets: the one that it is of; 0: it was asked for by name */
 } stage;
 
 typedef struct plan {
     ebb_arena *arena;
     stage *stages;
     size_t count, capacity;
+    size_t preset, preset_count; /* being parsed; so far */
 } plan;
 
 static ebb_status unknown_pass(const char *name)
@@ -152,8 +154,12 @@ static ebb_status parse(plan *p, const char *text);
 static ebb_status add_stage(plan *p, const char *name)
 {
     for (size_t i = 0; i < PRESETS; i++)
-        if (strcmp(presets[i].name, name) == 0)
-            return parse(p, presets[i].stands_for);
+        if (strcmp(presets[i].name, name) == 0) {
+            p->preset = ++p->preset_count;
+            ebb_status status = parse(p, presets[i].stands_for);
+            p->preset = 0;
+            return status;
+        }
     const ebb_planner *planner = ebb_planner_find(name); // "dtr" is "recompute:dtr"
     if (planner != NULL)
         return parse(p, ebb_arena_printf(p->arena, "recompute:%s", planner->name));
@@ -162,7 +168,7 @@ static ebb_status add_stage(plan *p, const char *name)
         return unknown_pass(name);
     if (!ebb_arena_grow(p->arena, &p->stages, p->count, &p->capacity, sizeof *p->stages))
         return ebb_error_memory();
-    p->stages[p->count++] = (stage){.pass = pass};
+    p->stages[p->count++] = (stage){.pass = pass, .preset = p->preset};
     return NULL;
 }
 
@@ -361,6 +367,26 @@ static ebb_status check_applied(const stage *s, const ebb_report *r, ebb_arena *
                      r->found, reasons != NULL ? reasons : "");
 }
 
+/* Of a preset it is enough that one of its techniques applied. */
+static ebb_status check_presets(const plan *p, const ebb_report *reports)
+{
+    for (size_t i = 0; i < p->count; i++) {
+        size_t applied = 0, techniques = 0, k = i;
+        for (; p->stages[i].preset != 0 && k < p->count; k++) {
+            if (p->stages[k].preset != p->stages[i].preset)
+                break;
+            techniques += !is_housekeeping(p->stages[k].pass);
+            applied += reports[k].applied;
+        }
+        if (techniques > 0 && applied == 0)
+            return ebb_error(EBB_UNSUPPORTED,
+                             "no pass of the preset found anything to apply to, from %s to %s",
+                             p->stages[i].pass->name, p->stages[k - 1].pass->name);
+        i = k > i ? k - 1 : i;
+    }
+    return NULL;
+}
+
 static ebb_status verify(const ebb_graph *g, const ebb_pass *pass)
 {
     ebb_status status = ebb_verify(g);
@@ -419,7 +445,7 @@ static ebb_status run_stage(ebb_graph *g, const stage *s, const ebb_rewrite_opti
     report->nodes_after = count_nodes(g);
     *before = after;
     EBB_TRY(show(g, s->pass, options));
-    return options->strict ? check_applied(s, report, keep) : NULL;
+    return options->strict && s->preset == 0 ? check_applied(s, report, keep) : NULL;
 }
 
 /* ---- what the file remembers ---- */
@@ -555,7 +581,7 @@ static ebb_status run_all(ebb_model *model, const plan *p, const ebb_rewrite_opt
             ++*count;
         }
     }
-    return NULL;
+    return options->strict ? check_presets(p, reports) : NULL;
 }
 
 ebb_status ebb_pipeline_run(ebb_model *model, const char *pipeline,
