@@ -116,7 +116,7 @@ static inline bool ebb_dnnl_wants(const ebb_call *call, uint32_t o)
 /* ---- families: each file ends in its array ---- */
 
 #define EBB_DNNL_FAMILIES(X) \
-    X(matmul) X(depthwise) X(conv) X(conv_pooled) X(pool) X(attention) X(linear_loss)
+    X(matmul) X(depthwise) X(conv) X(conv_pooled) X(pool) X(attention) X(linear_loss) X(sketch)
 
 #define EBB_DNNL_DECLARE(name)                 \
     extern const ebb_kernel ebb_dnnl_##name[]; \

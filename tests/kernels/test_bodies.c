@@ -115,6 +115,14 @@ static const body_case cases[] = {
     {EBB_OP_DROPOUT_GRAD, 0, "float[4] d", "bool[4] m = {1, 0, 0, 1}, float r = {0.3}, bool t = {1}", "y = com.microsoft.DropoutGrad (d, m, r, t)"},
     {EBB_OP_DROPOUT_GRAD, 0, "float[4] d", "bool[4] m = {1, 0, 0, 1}, float r = {0.3}, bool t = {0}", "y = com.microsoft.DropoutGrad (d, m, r, t)"},
 
+    {EBB_OP_SAMPLE_ROWS, 0, "float[9,4] h, float[9] pos", KEY, "r, w = ai.ebb.SampleRows <k = 4, stream = 5> (h, pos, key)"},
+    {EBB_OP_SAMPLE_ROWS, 0, "float[3,1] h", "float[3] n = {0, 0, 0}, " KEY, "r, w = ai.ebb.SampleRows <k = 3, stream = 5> (h, n, key)"},
+    {EBB_OP_SAMPLE_ROWS, 0, "", "float[5,1] h = {0, 9, 0, 4, 0}, float[5] n = {1, 1, 0, 1, 7}, " KEY, "r, w = ai.ebb.SampleRows <k = 4, stream = 5> (h, n, key)"},
+    {EBB_OP_SAMPLE_ROWS, 0, "", "float[3,1] h = {0, 0, 0}, float[3] n = {1, 1, 0}, " KEY, "r, w = ai.ebb.SampleRows <k = 2, stream = 5> (h, n, key)"},
+    {EBB_OP_SAMPLE_ROWS, 1e-14, "double[40,3] h, double[40] pos", KEY, "r, w = ai.ebb.SampleRows <k = 13, stream = -5> (h, pos, key)"},
+    {EBB_OP_RANDOM_SKETCH, NEAR, "float[70,5] x", KEY, "y = ai.ebb.RandomSketch <rows = 7, stream = 5> (x, key)"},
+    {EBB_OP_RANDOM_SKETCH, 1e-14, "double[31,3] x", KEY, "y = ai.ebb.RandomSketch <rows = 1, stream = 9> (x, key)"},
+
     {EBB_OP_PACK_SIGN, 0, "float[3,7] x", "", "b = ai.ebb.PackSign (x)"},
     {EBB_OP_PACK_SIGN, 0, "float[2,8] x", "", "b = ai.ebb.PackSign <low = -0.25, high = 0.5> (x)"},
     {EBB_OP_PACK_SIGN, 0, "float[1] x", "", "b = ai.ebb.PackSign (x)"},
