@@ -23,7 +23,8 @@ static ebb_status fill_operand(ebb_operand *operand, const ebb_graph *g, ebb_nod
                          ebb_node_label(g, n), ebb_value_name(g, v), text);
     }
     operand->type = info->type;
-    operand->constant = constants ? ebb_value_constant(g, v) : NULL;
+    operand->constant =
+        constants || info->role == EBB_ROLE_CONSTANT ? ebb_value_constant(g, v) : NULL;
     return NULL;
 }
 
@@ -45,7 +46,8 @@ ebb_status ebb_call_make(ebb_call *call, ebb_arena *arena, const ebb_graph *g, e
     for (uint32_t k = 0; name[0] == '\0' && k < node->out_count; k++)
         name = ebb_value_name(g, node->out[k]);
     call->stream = hash_of(name);
-    /* An optimizer's learning rate may be set between steps, so its value is not known before. */
+    /* An optimizer's learning rate may be set between steps, so its value is not known before; what
+     * is a constant by its role stays one. */
     bool constants = !ebb_op_has(node->op, EBB_UPDATES);
     for (uint32_t i = 0; i < node->in_count; i++)
         EBB_TRY(fill_operand(&call->in[i], g, n, node->in[i], constants));

@@ -588,6 +588,16 @@ ebb_status ebb_graph_bind(ebb_graph *g, ebb_value state, ebb_value next)
     return NULL;
 }
 
+void ebb_graph_unbind(ebb_graph *g, ebb_value state)
+{
+    size_t kept = 0;
+    for (size_t i = 0; i < g->binding_count; i++)
+        if (!ebb_same_value(g->bindings[i].state, state))
+            g->bindings[kept++] = g->bindings[i];
+    g->binding_count = kept;
+    ebb_value_of(g, state)->flags &= (uint16_t)~EBB_IS_STATE;
+}
+
 ebb_value ebb_graph_bound(const ebb_graph *g, ebb_value state)
 {
     for (size_t i = 0; i < g->binding_count; i++)

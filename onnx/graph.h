@@ -313,6 +313,7 @@ ebb_status ebb_graph_add_initializer(ebb_graph *g, ebb_value *value, const char 
                                      const ebb_type *type, const void *data, ebb_role role);
 void ebb_graph_remove_initializer(ebb_graph *g, ebb_value v); /* it must be unused */
 ebb_status ebb_graph_bind(ebb_graph *g, ebb_value state, ebb_value next);
+void ebb_graph_unbind(ebb_graph *g, ebb_value state);           /* the step replaces it no more */
 ebb_value ebb_graph_bound(const ebb_graph *g, ebb_value state); /* its `next`, or none */
 
 /* Removes nodes whose outputs nobody uses, then initializers and inputs... not inputs: those are

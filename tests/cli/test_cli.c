@@ -345,6 +345,34 @@ static void training_resumes_byte_for_byte(void **state)
     same_file("whole.onnx", "joined.onnx");
 }
 
+static void training_with_states_in_codes_resumes_byte_for_byte(void **state)
+{
+    (void)state;
+    static const char *const passes[] = {"low-bit-state:least=128",
+                                         "low-bit-state:least=128,bits=4,rounding=stochastic"};
+    for (int i = 0; i < 2; i++) {
+        char words[1024];
+        const char *const runs[] = {
+            "--steps 30 --checkpoint whole_codes.st", "--steps 13 --checkpoint part_codes.st",
+            "--steps 30 --resume part_codes.st --checkpoint joined_codes.st"};
+        for (int k = 0; k < 3; k++) {
+            (void)snprintf(words, sizeof words, TRAIN "--strict --pass %s %s", passes[i], runs[k]);
+            says(words, 0, "planned and measured equal");
+        }
+        same_file("whole_codes.st", "joined_codes.st");
+        (void)snprintf(words, sizeof words, TRAIN "--steps 40 --resume part_codes.st");
+        says(words, 6, "exp_avg"); // codes are no state of a run without the pass
+    }
+    says("grad " STEP "-o codes.onnx --pass low-bit-state:bits=3", 2, "8|4");
+    says("grad " STEP "-o codes.onnx --pass low-bit-state:block=48", 2,
+         "multiple of 32 from 32 to 4096");
+    says("grad " STEP "-o codes.onnx --pass low-bit-state:rounding=up", 2, "dynamic|stochastic");
+    says("grad " STEP "-o codes.onnx --pass low-bit-state:least=0", 2, "at least 1 element");
+    says("grad " STEP "-o codes.onnx --optimizer sgd --strict --pass low-bit-state", 5,
+         "low-bit-state");
+    assert_false(exists("codes.onnx"));
+}
+
 /* Each sample learns more than how often each class comes, which is a loss of ln 10 = 2.303 for the
  * digits and of 3.11 for the letters of the text. */
 static void the_samples_learn(void **state)
@@ -561,6 +589,7 @@ int main(void)
         cmocka_unit_test(loss_that_is_not_a_number_stops_the_run),
         cmocka_unit_test(the_samples_learn),
         cmocka_unit_test(training_resumes_byte_for_byte),
+        cmocka_unit_test(training_with_states_in_codes_resumes_byte_for_byte),
         cmocka_unit_test(a_checkpoint_of_another_run_is_refused),
         cmocka_unit_test(trained_weights_go_back_into_the_export),
         cmocka_unit_test(a_trained_model_is_held_against_a_test_set),

@@ -31,6 +31,33 @@ typedef struct body_case {
 #define OPEN "bool keep = {1}, float bias = {0}"
 #define POOL "kernel_shape = [3, 3], strides = [2, 2]"
 
+/* Maps of states in codes, which do not decrease: 256 levels from -0.128 to 0.127 and from 0.001 to
+ * 0.256, and 16 of each kind. Ten numbers up and down: */
+#define UP(p) p "0," p "1," p "2," p "3," p "4," p "5," p "6," p "7," p "8," p "9,"
+#define DOWN(p) p "9," p "8," p "7," p "6," p "5," p "4," p "3," p "2," p "1," p "0,"
+#define UP_12(p) \
+    UP(p "0")    \
+    UP(p "1") UP(p "2") UP(p "3") UP(p "4") UP(p "5") UP(p "6") UP(p "7") UP(p "8") UP(p "9")
+#define SIGNED_256(type)                                                                           \
+    type "[256] mm = {-0.128,-0.127,-0.126,-0.125,-0.124,-0.123,-0.122,-0.121,-0.120," DOWN(       \
+        "-0.11") DOWN("-0.10") DOWN("-0.09") DOWN("-0.08") DOWN("-0.07") DOWN("-0.06")             \
+        DOWN("-0.05") DOWN("-0.04") DOWN("-0.03") DOWN("-0.02")                                    \
+            DOWN("-0.01") "-0.009,-0.008,-0.007,-0.006,-0.005,-0.004,-0.003,-0.002,-0.001," UP_12( \
+                "0.0") UP("0.10") UP("0.11") "0.120,0.121,0.122,0.123,0.124,0.125,0.126,0.127}"
+#define POSITIVE_256(type)                                                                      \
+    type "[256] vm = {0.001,0.002,0.003,0.004,0.005,0.006,0.007,0.008,0.009," UP("0.01")        \
+        UP("0.02") UP("0.03") UP("0.04") UP("0.05") UP("0.06") UP("0.07") UP("0.08") UP("0.09") \
+            UP_12("0.1") UP("0.20") UP("0.21") UP("0.22") UP("0.23")                            \
+                UP("0.24") "0.250,0.251,0.252,0.253,0.254,0.255,1}"
+#define SIGNED_16 \
+    "float[16] mm = {-1,-1,-0.7,-0.4,-0.3,-0.1,-0.05,-0.01,0,0.01,0.05,0.1,0.3,0.4,0.7,1}"
+#define POSITIVE_16 \
+    "float[16] vm = {0.004,0.015,0.035,0.06,0.1,0.14,0.2,0.25,0.3,0.4,0.5,0.55,0.65,0.75,0.85,1}"
+#define BYTES_20 "{0,255,16,240,15,8,136,119,200,1,2,77,88,99,254,127,128,129,64,3}"
+#define BYTES_40                                                                              \
+    "{0,255,16,240,15,8,136,119,200,1,2,77,88,99,254,127,128,129,64,3,0,0,7,9,11,13,130,131," \
+    "33,44,55,66,250,251,252,253,254,255,100,101}"
+
 // clang-format off
 static const body_case cases[] = {
     {EBB_OP_CLIP_GRAD, 0, "float[3,7] d, float[3,7] x", "float low = {-0.5}, float high = {0.25}", "y = ai.ebb.ClipGrad (d, x, low, high)"},
@@ -145,6 +172,17 @@ static const body_case cases[] = {
     {EBB_OP_MOMENTUM, NEAR, "float lr, float[5] w, float[5] g, float[5] v", "int64 t = {3}", "n, vn = ai.onnx.preview.training.Momentum <alpha = 0.9, beta = 0.5, norm_coefficient = 0.0, mode = \"standard\"> (lr, t, w, g, v)"},
     {EBB_OP_ADAMW, NEAR, "float lr, float[3,5] w, float[3,5] g, float[3,5] m, float[3,5] pos", "int64 t = {0}", "n, mn, vn = ai.ebb.AdamW (lr, t, w, g, m, pos)"},
     {EBB_OP_ADAMW, NEAR, "float lr, float[9] w, float[9] g, float[9] m, float[9] pos", "int64 t = {41}", "n, mn, vn = ai.ebb.AdamW <alpha = 0.8, beta = 0.99, epsilon = 0.001, weight_decay = 0.2> (lr, t, w, g, m, pos)"},
+
+    {EBB_OP_ADAMW_LOW_BIT, 0, "float lr, float[5,8] w, float[5,8] g, float[2] pos", "int64 t = {0}, uint8[40] m = " BYTES_40 ", float[2] ms = {0.5, 0}, uint8[40] v = " BYTES_40 ", " SIGNED_256("float") ", " POSITIVE_256("float"), "n, mn, msn, vn, vsn = ai.ebb.AdamWLowBit <bits = 8, block = 32> (lr, t, w, g, m, ms, v, pos, mm, vm)"},
+    {EBB_OP_ADAMW_LOW_BIT, 0, "float lr, float[39] w, float[39] g, float[2] pos", "int64 t = {41}, uint8[20] m = " BYTES_20 ", float[2] ms = {0.5, 2}, uint8[20] v = " BYTES_20 ", " SIGNED_16 ", " POSITIVE_16, "n, mn, msn, vn, vsn = ai.ebb.AdamWLowBit <alpha = 0.8, beta = 0.99, epsilon = 0.001, weight_decay = 0.2, bits = 4, block = 32> (lr, t, w, g, m, ms, v, pos, mm, vm)"},
+    {EBB_OP_ADAMW_LOW_BIT, 0, "double lr, double[40] w, double[40] g, double[2] pos", "int64 t = {3}, uint8[40] m = " BYTES_40 ", double[2] ms = {0.5, 2}, uint8[40] v = " BYTES_40 ", " SIGNED_256("double") ", " POSITIVE_256("double"), "n, mn, msn, vn, vsn = ai.ebb.AdamWLowBit <bits = 8, block = 32> (lr, t, w, g, m, ms, v, pos, mm, vm)"},
+    {EBB_OP_ADAMW_LOW_BIT, 0, "float lr", "int64 t = {0}, float[3] w = {1, 2, 3}, float[3] g = {0, 0, 0}, uint8[2] m = {0, 255}, float[1] ms = {0}, uint8[2] v = {9, 9}, float[1] vs = {0}, " SIGNED_16 ", " POSITIVE_16, "n, mn, msn, vn, vsn = ai.ebb.AdamWLowBit <bits = 4, block = 64> (lr, t, w, g, m, ms, v, vs, mm, vm)"},
+    {EBB_OP_ADAMW_LOW_BIT_STOCHASTIC, 0, "float lr, float[5,8] w, float[5,8] g, float[2] pos", KEY ", int64 t = {0}, uint8[40] m = " BYTES_40 ", float[2] ms = {0.5, 0}, uint8[40] v = " BYTES_40 ", " SIGNED_256("float") ", " POSITIVE_256("float"), "n, mn, msn, vn, vsn = ai.ebb.AdamWLowBitStochastic <bits = 8, block = 32, stream = 5> (lr, t, w, g, m, ms, v, pos, mm, vm, key)"},
+    {EBB_OP_ADAMW_LOW_BIT_STOCHASTIC, 0, "float lr, float[39] w, float[39] g, float[2] pos", KEY ", int64 t = {41}, uint8[20] m = " BYTES_20 ", float[2] ms = {0.5, 2}, uint8[20] v = " BYTES_20 ", " SIGNED_16 ", " POSITIVE_16, "n, mn, msn, vn, vsn = ai.ebb.AdamWLowBitStochastic <alpha = 0.8, beta = 0.99, epsilon = 0.001, weight_decay = 0.2, bits = 4, block = 32, stream = -1> (lr, t, w, g, m, ms, v, pos, mm, vm, key)"},
+    {EBB_OP_ADAMW_LOW_BIT_STOCHASTIC, 0, "double lr, double[40] w, double[40] g, double[2] pos", KEY ", int64 t = {3}, uint8[40] m = " BYTES_40 ", double[2] ms = {0.5, 2}, uint8[40] v = " BYTES_40 ", " SIGNED_256("double") ", " POSITIVE_256("double"), "n, mn, msn, vn, vsn = ai.ebb.AdamWLowBitStochastic <bits = 8, block = 32> (lr, t, w, g, m, ms, v, pos, mm, vm, key)"},
+    {EBB_OP_MOMENTUM_LOW_BIT, 0, "float lr, float[5,8] w, float[5,8] g", "int64 t = {0}, uint8[40] v = " BYTES_40 ", float[2] vs = {0.5, 2}, " SIGNED_256("float"), "n, vn, vsn = ai.ebb.MomentumLowBit <alpha = 0.9, beta = 0.5, norm_coefficient = 0.1, bits = 8, block = 32> (lr, t, w, g, v, vs, mm)"},
+    {EBB_OP_MOMENTUM_LOW_BIT, 0, "float lr, float[39] w, float[39] g", "int64 t = {2}, uint8[20] v = " BYTES_20 ", float[1] vs = {0.5}, " SIGNED_16, "n, vn, vsn = ai.ebb.MomentumLowBit <alpha = 0.9, beta = 0.5, bits = 4, block = 64> (lr, t, w, g, v, vs, mm)"},
+    {EBB_OP_MOMENTUM_LOW_BIT_STOCHASTIC, 0, "float lr, float[39] w, float[39] g", KEY ", int64 t = {2}, uint8[20] v = " BYTES_20 ", float[1] vs = {0.5}, " SIGNED_16, "n, vn, vsn = ai.ebb.MomentumLowBitStochastic <alpha = 0.9, beta = 0.5, norm_coefficient = 0.1, bits = 4, block = 64, stream = 3> (lr, t, w, g, v, vs, mm, key)"},
 
     {EBB_OP_RELU_GRAD, 0, "float[3,7] d, float[3,7] x", "", "y = com.microsoft.ReluGrad (d, x)"},
     {EBB_OP_LEAKY_RELU_GRAD, 0, "float[3,7] d, float[3,7] x", "", "y = com.microsoft.LeakyReluGrad <alpha = 0.2> (d, x)"},
@@ -497,7 +535,7 @@ static void compare(const ebb_tensor *kernel, const ebb_tensor *body, double tol
 
 static void run_case(const body_case *c, int64_t opset)
 {
-    char text[2048], place[512];
+    char text[8192], place[512];
     (void)snprintf(place, sizeof place, "opset %lld, %s", (long long)opset, c->call);
     label = place;
     char outputs[64];

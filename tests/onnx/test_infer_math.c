@@ -123,6 +123,14 @@ static const infer_case cases[] = {
     {EBB_OP_MOMENTUM, "float32[] int64[] float32[2] float32[2]", "", "!4 inputs are not R, T and groups"},
     {EBB_OP_ADAMW, "float32[] int64[] float32[2] float32[2] float32[2] float32[2]", "", "float32[2] float32[2] float32[2]"},
     {EBB_OP_ADAMW, "float32[4] int64[] float32[2] float32[2] float32[2] float32[2]", "", "!the learning rate is not a scalar"},
+    {EBB_OP_MOMENTUM_LOW_BIT, "float32[] int64[] float32[3,11] float32[3,11] uint8[17] float32[2] float32[16]", "bits=4 block=32", "float32[3,11] uint8[17] float32[2]"},
+    {EBB_OP_MOMENTUM_LOW_BIT, "float32[] int64[] float32[3,11] float32[3,11] uint8[16] float32[2] float32[16]", "bits=4 block=32", "!input 4, the codes, has 16 elements; 17 are expected"},
+    {EBB_OP_MOMENTUM_LOW_BIT, "float32[] int64[] float32[3,11] float32[3,11] uint8[33] float32[2] float32[16]", "bits=8 block=32", "!input 6, the map, has 16 elements; 256 are expected"},
+    {EBB_OP_MOMENTUM_LOW_BIT, "float32[] int64[] float32[3,11] float32[3,11] uint8[33] float32[2] float32[256]", "bits=3 block=32", "!bits is 3; 4 or 8 is expected"},
+    {EBB_OP_MOMENTUM_LOW_BIT, "float32[] int64[] float32[3,11] float32[3,11] uint8[33] float32[2] float32[256]", "bits=8 block=8192", "!block is 8192; a multiple of 32 up to 4096 is expected"},
+    {EBB_OP_MOMENTUM_LOW_BIT_STOCHASTIC, "float32[] int64[] float32[33] float32[33] uint8[33] float32[2] float32[256] int64[3]", "bits=8 block=32", "!input 7, the key, has 3 elements; 2 are expected"},
+    {EBB_OP_ADAMW_LOW_BIT, "float64[] int64[] float64[?] float64[?] uint8[?] float64[?] uint8[?] float64[?] float64[256] float64[256]", "bits=8 block=256", "float64[?] uint8[?] float64[?] uint8[?] float64[?]"},
+    {EBB_OP_ADAMW_LOW_BIT, "float32[] int64[] float32[9] float32[9] float32[9] float32[1] uint8[9] float32[1] float32[256] float32[256]", "bits=8 block=256", "!input 4 are no codes of uint8"},
     {EBB_OP_PACK_SIGN, "float32[3,3]", "", "uint8[2]"},
     {EBB_OP_PACK_SIGN, "float32[?,3]", "", "uint8[?]"},
     {EBB_OP_PACK_BITS, "bool[3,3]", "", "uint8[2]"},
@@ -173,7 +181,7 @@ static const infer_case cases[] = {
     {EBB_OP_THRESHOLDED_RELU, "float32[2,?]", "alpha=0.5", "float32[2,?]"},
 };
 // clang-format on
-enum { CASES = sizeof cases / sizeof cases[0], INPUTS = 8, ATTRS = 5 };
+enum { CASES = sizeof cases / sizeof cases[0], INPUTS = 10, ATTRS = 5 };
 
 static int read_list(const char *at, char close, int64_t *list)
 {
