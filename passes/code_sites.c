@@ -20,6 +20,14 @@ static reading by_slot(uint32_t slot, uint32_t saved, reading how)
     return slot == saved ? how : READS_EXACTLY;
 }
 
+/* A leaky ReLU that is undone asks for the sign of each element, too, and an ELU for a logarithm,
+ * of 0 where a code rounds down to its least value. */
+static bool undoes_activation(const ebb_graph *g, ebb_node n)
+{
+    ebb_attrs attrs = ebb_node_attrs(g, n);
+    return ebb_attr_float(&attrs, "slope", 1) != 1 || ebb_attr_float(&attrs, "elu", 0) != 0;
+}
+
 static reading reading_of(const ebb_graph *g, ebb_use use)
 {
     ebb_sign_question q;
@@ -54,9 +62,7 @@ static reading reading_of(const ebb_graph *g, ebb_use use)
     case EBB_OP_BATCH_NORM_GRAD:
     case EBB_OP_LAYER_NORM_GRAD:
     case EBB_OP_RMS_NORM_GRAD:
-    case EBB_OP_BATCH_NORM_GRAD_FROM_OUTPUT:
     case EBB_OP_GROUP_NORM_GRAD:
-    case EBB_OP_GROUP_NORM_GRAD_FROM_OUTPUT:
     case EBB_OP_LAYER_NORM_GRAD_FROM_OUTPUT:
     case EBB_OP_RMS_NORM_GRAD_FROM_OUTPUT:
     case EBB_OP_GELU_GRAD_FROM_OUTPUT:
@@ -71,6 +77,9 @@ static reading reading_of(const ebb_graph *g, ebb_use use)
     case EBB_OP_SIGMOID_GRAD:
     case EBB_OP_TANH_GRAD:
         return by_slot(use.slot, 1, READS_SMOOTH);
+    case EBB_OP_BATCH_NORM_GRAD_FROM_OUTPUT:
+    case EBB_OP_GROUP_NORM_GRAD_FROM_OUTPUT:
+        return by_slot(use.slot, 1, undoes_activation(g, use.node) ? READS_EXACTLY : READS_SMOOTH);
     case EBB_OP_ERF:
     case EBB_OP_EXP:
     case EBB_OP_SIGMOID:
