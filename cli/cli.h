@@ -131,6 +131,7 @@ double cli_loss(ebb_program *program, const char *name); /* after a step; 0: no 
  * cross-entropy alone; *result stays NULL without --eval. An exit code. */
 int cli_evaluate(const cli *c, ebb_program *trained, int64_t batch, json_t **result);
 int cli_train(const cli *c);
+int cli_few_bit(const cli *c);
 int cli_sweep(const cli *c);
 
 #endif

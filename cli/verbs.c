@@ -53,6 +53,10 @@ const cli_option cli_options[] = {
     {"--profile", NULL, "time spent by operator"},
     {"--capacity", "BYTES", "what must not be exceeded; without it: as low as can be"},
     {"--time", "SECONDS", "search at most so long (default 5)"},
+    {"--function", "NAME", "gelu, gelu-tanh, silu, mish, hardswish, softplus, softsign, erf, atan, elu, tanh, sigmoid"},
+    {"--alpha", "A", "of silu, x sigmoid(A x), and elu (default 1)"},
+    {"--bits", "N", "1 to 4 (default 3)"},
+    {"--weight", "flat|normal", "best on the whole line (default), or where x is N(0, 1)"},
     {"--align", "BYTES", "offsets are multiples of this (default 1)"},
 };
 const int cli_option_count = (int)(sizeof cli_options / sizeof cli_options[0]);
@@ -483,6 +487,8 @@ const cli_verb cli_verbs[] = {
                            "--batch", "--steps", "--json", NULL}, bench},
     {"pack", "INTERVALS.csv -o PACKED.csv", "give intervals offsets: columns id, lower, upper, size and perhaps offset", 1, 1,
      (const char *const[]){"-o", "--capacity", "--time", "--align", "--dry-run", "--json", NULL}, pack},
+    {"few-bit", "--function NAME", "levels for the derivative of an activation, as pass few-bit has them", 0, 0,
+     (const char *const[]){"--function", "--alpha", "--bits", "--weight", "--json", NULL}, cli_few_bit},
     {"version", "", "the version", 0, 0, (const char *const[]){"--json", NULL}, version},
 };
 // clang-format on

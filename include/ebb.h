@@ -108,6 +108,12 @@ EBB_API ebb_status ebb_check_json(const ebb_model *model, char **json);
 EBB_API ebb_status ebb_ops_json(const ebb_model *model, char **json); /* NULL model: the table */
 EBB_API ebb_status ebb_passes_json(char **json);
 
+/* The best borders and levels of 2^bits pieces for the derivative of an activation, as the pass
+ * few-bit uses them, and their errors. function: gelu, gelu-tanh, silu, ... ; alpha: of silu, which
+ * is x sigmoid(alpha x), and elu; bits: 1 to 4; normal: for N(0, 1), else over the whole line. */
+EBB_API ebb_status ebb_few_bit_json(const char *function, double alpha, unsigned bits, bool normal,
+                                    char **json);
+
 /* ---- weighing ---- */
 
 typedef struct ebb_batch ebb_batch; /* below: the inputs of a step */

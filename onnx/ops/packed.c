@@ -1,5 +1,5 @@
 /* packed: bits in place of floats and bools. PackSign and PackBits keep one bit an element;
- * MaskGrad and UnpackBits read them. */
+ * MaskGrad and UnpackBits read them. FewBit keeps one to four, FewBitGrad reads them. */
 #include "onnx/ops/common.h"
 #include "onnx/ops/ops.h"
 #include "onnx/ops/shape.h"
@@ -12,6 +12,20 @@ ebb_status ebb_infer_pack_bits(ebb_infer *c)
     c->out[0] = ebb_type_ranked(EBB_U8, 1);
     if (ebb_type_elements(c->in[0], &elements))
         ebb_type_set_dim(&c->out[0], 0, elements / 8 + (elements % 8 != 0));
+    return NULL;
+}
+
+/* (X, borders) {bits} -> uint8[ceil(n / 8) * bits]. */
+ebb_status ebb_infer_few_bit(ebb_infer *c)
+{
+    int64_t elements, bits = ebb_attr_int(&c->attrs, "bits", 1);
+    EBB_TRY(ebb_infer_need(c, 2));
+    if (bits < 1 || bits > 4)
+        return ebb_infer_error(c, "bits is not 1, 2, 3 or 4");
+    EBB_TRY(ebb_infer_vector(c, 1, (INT64_C(1) << bits) - 1, "borders"));
+    c->out[0] = ebb_type_ranked(EBB_U8, 1);
+    if (ebb_type_elements(c->in[0], &elements))
+        ebb_type_set_dim(&c->out[0], 0, (elements / 8 + (elements % 8 != 0)) * bits);
     return NULL;
 }
 

@@ -424,6 +424,19 @@ static void trained_weights_go_back_into_the_export(void **state)
     says("inspect trained.onnx", 0, "IR 8, opset 17, 22 nodes");
 }
 
+static void tables_of_few_bits_are_made(void **state)
+{
+    (void)state;
+    says("few-bit --function gelu --bits 3", 0, "up to     2.416946");
+    says("few-bit --function silu --bits 1 --weight normal --json", 0, "\"weight\": \"normal\"");
+    says("few-bit", 2, "--function gelu");
+    says("few-bit --function relu", 2, "there is no table for 'relu'");
+    says("few-bit --function gelu --bits 5", 2, "--bits is 1, 2, 3 or 4");
+    says("few-bit --function gelu --weight heavy", 2, "flat or normal");
+    says("few-bit --function silu --alpha x", 2, "--alpha takes a positive number");
+    says("few-bit --function silu --alpha -1", 2, "alpha=-1 is not a positive number");
+}
+
 static void intervals_are_packed(void **state)
 {
     (void)state;
@@ -595,6 +608,7 @@ int main(void)
         cmocka_unit_test(a_trained_model_is_held_against_a_test_set),
         cmocka_unit_test(a_sweep_goes_on_where_it_stopped),
         cmocka_unit_test(a_sweep_file_lists_models_and_passes),
+        cmocka_unit_test(tables_of_few_bits_are_made),
         cmocka_unit_test(intervals_are_packed),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);

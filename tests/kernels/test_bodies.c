@@ -166,6 +166,16 @@ static const body_case cases[] = {
     {EBB_OP_MASK_GRAD, 0, "float[3,7] d", "uint8[3] b = {165, 60, 9}", "y = ai.ebb.MaskGrad (d, b)"},
     {EBB_OP_MASK_GRAD, 0, "float[16] d", "uint8[2] b = {255, 18}", "y = ai.ebb.MaskGrad <alpha = 0.125> (d, b)"},
 
+    {EBB_OP_FEW_BIT, 0, "float[3,7] x", "float[7] b = {-0.8, -0.5, -0.2, 0, 0.2, 0.5, 0.8}", "c = ai.ebb.FewBit <bits = 3> (x, b)"},
+    {EBB_OP_FEW_BIT, 0, "float[64] x", "float[1] b = {0.1}", "c = ai.ebb.FewBit (x, b)"},
+    {EBB_OP_FEW_BIT, 0, "double[2,3,2] x", "double[3] b = {-0.5, 0, 0.5}", "c = ai.ebb.FewBit <bits = 2> (x, b)"},
+    {EBB_OP_FEW_BIT, 0, "double[601] x", "double[15] b = {-0.8, -0.7, -0.6, -0.5, -0.4, -0.3, -0.2, 0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7}", "c = ai.ebb.FewBit <bits = 4> (x, b)"},
+    {EBB_OP_FEW_BIT, 0, "", "float[7] x = {inf, -inf, 0, 0.5, -0.5, 0.50001, nan}, float[3] b = {-0.5, 0, 0.5}", "c = ai.ebb.FewBit <bits = 2> (x, b)"},
+    {EBB_OP_FEW_BIT_GRAD, 0, "float[3,3] d", "uint8[6] c = {1, 35, 69, 103, 129, 24}, float[8] l = {0, -0.1, 0.1, 0.4, 0.6, 0.9, 1.1, 1}", "x = ai.ebb.FewBitGrad <bits = 3> (d, c, l)"},
+    {EBB_OP_FEW_BIT_GRAD, 0, "float[11] d", "uint8[2] c = {165, 3}, float[2] l = {0, 1}", "x = ai.ebb.FewBitGrad (d, c, l)"},
+    {EBB_OP_FEW_BIT_GRAD, 0, "double[2,8] d", "uint8[4] c = {228, 27, 177, 78}, double[4] l = {0, 0.25, 0.75, 1}", "x = ai.ebb.FewBitGrad <bits = 2> (d, c, l)"},
+    {EBB_OP_FEW_BIT_GRAD, 0, "double[5] d", "uint8[4] c = {228, 27, 177, 255}, double[16] l = {0, 0.25, 0.75, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13}", "x = ai.ebb.FewBitGrad <bits = 4> (d, c, l)"},
+
     {EBB_OP_SGD, NEAR, "float lr, float[3,5] w, float[3,5] g", "", "n = ai.ebb.Sgd <weight_decay = 0.1> (lr, w, g)"},
     {EBB_OP_SGD, NEAR, "float lr, float[7] w, float[7] g", "", "n = ai.ebb.Sgd (lr, w, g)"},
     {EBB_OP_MOMENTUM, NEAR, "float lr, float[3,5] w, float[3,5] g, float[3,5] v", "int64 t = {0}", "n, vn = ai.onnx.preview.training.Momentum <alpha = 0.9, beta = 0.5, norm_coefficient = 0.1, mode = \"standard\"> (lr, t, w, g, v)"},
