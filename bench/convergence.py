@@ -26,7 +26,7 @@ TEXT = ["--data", "samples/text/text.npz", "--eval", "samples/text/text.npz", "-
 TASKS = {
     "digits-cnn": ["samples/digits/cnn.onnx", *DIGITS, "--epochs", "6"],
     "digits-mlp": ["samples/digits/mlp.onnx", *DIGITS, "--epochs", "6"],
-    "digits-transformer": ["samples/digits/transformer.onnx", *DIGITS, "--epochs", "20"],
+    "digits-transformer": ["samples/digits/transformer.onnx", *DIGITS, "--epochs", "40"],
     "char": ["samples/text/char.onnx", *TEXT, "--epochs", "12"],
 }
 
@@ -39,7 +39,8 @@ def machine():
 
 def known_passes(ebb):
     text = subprocess.run([ebb, "help", "passes", "--json"], check=True, capture_output=True).stdout
-    return {p["name"] for p in json.loads(text)["passes"]}
+    tables = json.loads(text)
+    return {p["name"] for p in tables["passes"] + tables.get("presets", [])}
 
 
 def names(passes):
@@ -95,7 +96,7 @@ def main():
     ebb = str(pathlib.Path(options.ebb).resolve())
     path = pathlib.Path(options.o)
     done = {key(json.loads(line)) for line in path.read_text().splitlines()} if path.exists() else set()
-    known = known_passes(ebb) | {"tempo"}
+    known = known_passes(ebb)
     settings = [""] + [p if isinstance(p, str) else p["passes"]
                        for p in json.loads((ROOT / "bench/sweep.json").read_text())["passes"]]
     wanted = []

@@ -37,6 +37,9 @@ def names(passes):
 sweep = lines("sweep.jsonl") + lines("sweep_models.jsonl")
 training = lines("convergence.jsonl")
 settings = [p if isinstance(p, str) else p["passes"] for p in json.loads((root / "bench/sweep.json").read_text())["passes"]]
+known = ask("help", "passes", "--json")
+known = {p["name"] for p in known["passes"]} | {p["name"] for p in known.get("presets", [])}
+settings = [s for s in settings if all(n in known for n in names(s))]
 tasks = list(dict.fromkeys(line["task"] for line in training))
 
 
@@ -177,8 +180,8 @@ def document():
         yield from options(p)
         yield from measured(mine)
         yield from convergence(mine)
-    known = {p["name"] for p in ask("help", "passes", "--json")["passes"]}
-    rest = [s for s in settings if len(names(s)) > 1 or names(s)[0] not in known]
+    single = {p["name"] for p in ask("help", "passes", "--json")["passes"]}
+    rest = [s for s in settings if len(names(s)) > 1 or names(s)[0] not in single]
     yield "\n## Combinations and presets"
     yield from measured(rest)
     yield from convergence(rest)

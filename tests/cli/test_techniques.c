@@ -121,6 +121,8 @@ static void values_out_of_range_are_refused_and_the_legal_ones_named(void **stat
         {"sample-matmul:ratio=1.5", "above 0 and below 1"},
         {"sparsify:ratio=1", "above 0 and below 1"},
         {"sparsify:ratio=-0.2", "above 0 and below 1"},
+        {"norm-from-output:amplify=0", "at least 1"},
+        {"inplace-abn:amplify=0.5", "at least 1"},
         {"split-frequency:block=0", "from 2 to 64"},
         {"split-frequency:block=65", "from 2 to 64"},
         {"split-frequency:bits=3", "1|2|4|8"},
