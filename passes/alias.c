@@ -22,6 +22,7 @@ enum { NEVER_DIES = UINT32_MAX };
 
 typedef struct sharing {
     const ebb_graph *g;
+    bool views_only;
     uint32_t *at;        /* node id -> position */
     uint32_t *group;     /* value id -> another of its group, union-find */
     uint32_t *last;      /* by root: position of the last read or write of any member */
@@ -191,7 +192,7 @@ static ebb_status place(ebb_edit *e, sharing *s, ebb_node n, uint32_t k, uint8_t
     const char *reason = NULL;
     bool view = k == 0 && ebb_op_has(info->op, EBB_VIEW);
     for (uint32_t i = 0; i < info->in_count && i < 8 && k < 8; i++) {
-        if (info->in[i].i == 0 || info->tile_rows != 0 ||
+        if ((s->views_only && !view) || info->in[i].i == 0 || info->tile_rows != 0 ||
             ebb_stream_source(e->g, info->in[i]).i != 0 ||
             (view ? i != 0 : !ebb_op_may_alias(info->op, k, i)))
             continue;
@@ -214,7 +215,7 @@ static ebb_status place(ebb_edit *e, sharing *s, ebb_node n, uint32_t k, uint8_t
 
 static ebb_status run(ebb_edit *e)
 {
-    sharing s = {.g = e->g};
+    sharing s = {.g = e->g, .views_only = strcmp(ebb_option_string(e, "what"), "views") == 0};
     EBB_TRY(find_lifetimes(&s, e->scratch));
     EBB_EACH_NODE(e->g, n)
     {
@@ -228,9 +229,16 @@ static ebb_status run(ebb_edit *e)
     return NULL;
 }
 
+static const ebb_option options[] = {
+    {"what", EBB_OPTION_CHOICE, "all", "all|views",
+     "all: views and outputs written over inputs; views: Reshape and its like alone"},
+    {NULL, EBB_OPTION_INT, NULL, NULL, NULL},
+};
+
 const ebb_pass ebb_pass_alias = {
     .name = "alias",
     .doc = "compute in place and share memory between a value and its views",
     .exactness = EBB_EXACT,
+    .options = options,
     .run = run,
 };

@@ -17,7 +17,8 @@
  * A budget that no point meets changes nothing: the error names the least that was reached, its
  * price, and the tensors that pin it.
  *
- * Exact as long as `allow` is exact.
+ * Exact as long as `allow` is exact; else the report says how exact the passes were whose offers
+ * were taken.
  */
 #include <math.h>
 #include <stdio.h>
@@ -35,6 +36,7 @@ typedef struct wish { /* how a variant is made */
     double most_ns_per_byte, most_error;
     size_t heard, taken;
     uint64_t saved_bytes;
+    ebb_exactness exactness; /* of the least exact that was taken */
 } wish;
 
 typedef struct variant {
@@ -84,7 +86,6 @@ static const char *decide(void *context, const ebb_pass *pass, ebb_node site,
                           const ebb_offer *offer)
 {
     wish *w = context;
-    (void)pass;
     (void)site;
     w->heard++;
     if (!(offer->error <= w->most_error))
@@ -93,6 +94,7 @@ static const char *decide(void *context, const ebb_pass *pass, ebb_node site,
         offer->added_ns > w->most_ns_per_byte * (double)offer->saved_bytes)
         return "the plan does without it";
     w->taken++;
+    w->exactness = pass->exactness > w->exactness ? pass->exactness : w->exactness;
     w->saved_bytes += (uint64_t)offer->saved_bytes;
     return NULL;
 }
@@ -109,6 +111,7 @@ static ebb_status take_offers(joint *j, ebb_graph *g, wish *w, bool *made)
     const struct ebb_option_value in_parts[] = {{"parts", parts}, {NULL, NULL}};
     w->heard = w->taken = 0;
     w->saved_bytes = 0;
+    w->exactness = w->parts > 1 ? EBB_ROUNDING : EBB_EXACT;
     *made = true;
     if (w->parts > 1) {
         EBB_TRY(ebb_pipeline_one(g, &ebb_pass_micro_batch, in_parts, NULL, NULL, j->e->scratch,
@@ -362,6 +365,7 @@ static ebb_status apply(joint *j, const choice *c, const ebb_trial *before)
     if (now.source.problem.op_count != c->v->trial.source.problem.op_count)
         return ebb_error(EBB_VERIFY, "the offers taken on the graph are not those on its copy");
     EBB_TRY(ebb_remat_apply(e, &now.source, &c->point->schedule, &copies));
+    e->report->exactness = w.exactness;
     for (size_t i = 0; i < copies + w.taken; i++) {
         ebb_found(e);
         ebb_applied(e);

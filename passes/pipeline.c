@@ -223,7 +223,7 @@ typedef struct weight {
 } weight;
 
 /* Zeros where a size is not known yet. */
-static weight weigh(const ebb_graph *g)
+static weight weigh_as_marked(const ebb_graph *g)
 {
     ebb_arena scratch = {0};
     ebb_memory memory;
@@ -336,6 +336,25 @@ ebb_status ebb_pipeline_one(ebb_graph *g, const ebb_pass *pass,
     EBB_TRY(run_pass(g, &s, decides, context, keep, report));
     (void)ebb_graph_sweep(g);
     return ebb_while(ebb_infer_graph(g), "inferring types after pass %s", pass->name);
+}
+
+/* A view is no copy, whether the alias pass has said so yet or not: else a pass that lets the
+ * backward read a view of what is kept would seem to add to it. */
+static weight weigh(ebb_graph *g)
+{
+    if ((marks_of(g) & SHARED) != 0)
+        return weigh_as_marked(g);
+    ebb_arena keep = {0};
+    ebb_report unread = {0};
+    struct ebb_option_value views = {"what", "views"};
+    const stage s = {.pass = &ebb_pass_alias, .options = &views, .option_count = 1};
+    weight w = {0};
+    if (run_pass(g, &s, NULL, NULL, &keep, &unread) == NULL)
+        w = weigh_as_marked(g);
+    EBB_EACH_NODE(g, n)
+    ebb_node_of(g, n)->over = NULL;
+    ebb_arena_fini(&keep);
+    return w;
 }
 
 /* ---- one stage ---- */

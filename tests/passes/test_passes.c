@@ -82,7 +82,8 @@ static void a_mistyped_pipeline_says_what_is_meant(void **state)
     says("axis=1,loss:mse", EBB_USAGE, "before any pass");
     says("norm-from-output:amplify=0.5", EBB_USAGE, "at least 1");
     says("inplace-abn:amplify=0", EBB_USAGE, "at least 1");
-    says("alias:now", EBB_USAGE, "has no options");
+    says("drop-saves:now", EBB_USAGE, "has no options");
+    says("alias:now", EBB_USAGE, "all|views");
 }
 
 static void a_wrong_pass_late_in_the_list_runs_nothing(void **state)
