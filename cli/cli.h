@@ -133,5 +133,6 @@ int cli_evaluate(const cli *c, ebb_program *trained, int64_t batch, json_t **res
 int cli_train(const cli *c);
 int cli_few_bit(const cli *c);
 int cli_sweep(const cli *c);
+int cli_sensitivity(const cli *c);
 
 #endif

@@ -31,6 +31,7 @@ const cli_option cli_options[] = {
     {"--plan-time", "SECONDS", "how long to look for a plan (with --budget)"},
     {"--calibrate", NULL, "measure operators; write their times to -o FILE"},
     {"--sweep", "FILE", "compare models x passes as this JSON file lists them, one line each to -o FILE"},
+    {"--sensitivity", NULL, "measure how much each saved tensor of a step bears to be coded, for quantise:bits=mixed,measured=FILE"},
     {"--passes", "LIST", "compare the step with these passes to the one without (repeatable)"},
     {"--run", NULL, "also run a step and report what was measured"},
     {"--data", "FILE", "arrays: .npz, .npy, .safetensors or a test_data_set folder"},
@@ -403,9 +404,11 @@ static int bench(const cli *c)
     int64_t threads, steps;
     if (cli_has(c, "--sweep") || cli_has(c, "--passes"))
         return cli_sweep(c);
+    if (cli_has(c, "--sensitivity"))
+        return cli_sensitivity(c);
     if (!cli_has(c, "--calibrate"))
         return cli_usage("say what to measure: --calibrate times operators, --sweep or --passes "
-                         "compares steps");
+                         "compares steps, --sensitivity codes their tensors one by one");
     if (!cli_has(c, "-o"))
         return cli_usage("say where the times go: -o FILE");
     if (!cli_number(c, "--threads", 0, 0, &threads) || !cli_number(c, "--steps", 0, 1, &steps))
@@ -481,9 +484,9 @@ const cli_verb cli_verbs[] = {
                            "--profile", "--json", NULL}, cli_train},
     {"diff", "BEFORE AFTER", "two files, counted byte by byte", 2, 2,
      (const char *const[]){MODEL, "--run", "--steps", "--seed", "--backend", "--threads", "--json", NULL}, diff},
-    {"bench", "[MODEL...] --calibrate -o COSTS | --sweep FILE -o LINES | --passes LIST -o LINES",
+    {"bench", "[MODEL...] --calibrate -o COSTS | --sweep FILE -o LINES | --passes LIST -o LINES | --sensitivity --data FILE -o FILE",
      "measure what operators cost on this machine, or what passes save, cost and change", 0, 8,
-     (const char *const[]){"-o", "--calibrate", "--sweep", "--passes", MODEL, STEP, PLANNING, RUN, "--run", "--data", "--map",
+     (const char *const[]){"-o", "--calibrate", "--sweep", "--passes", "--sensitivity", MODEL, STEP, PLANNING, RUN, "--run", "--data", "--map",
                            "--batch", "--steps", "--json", NULL}, bench},
     {"pack", "INTERVALS.csv -o PACKED.csv", "give intervals offsets: columns id, lower, upper, size and perhaps offset", 1, 1,
      (const char *const[]){"-o", "--capacity", "--time", "--align", "--dry-run", "--json", NULL}, pack},

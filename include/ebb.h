@@ -152,6 +152,26 @@ EBB_API ebb_status ebb_calibrate(ebb_model *const *models, size_t count,
                                  const ebb_calibrate_options *options, const char *path,
                                  char **json);
 
+/* ---- sensitivities ---- */
+
+typedef struct ebb_sensitivity_options {
+    const ebb_batch *batch; /* what the step runs on: needed */
+    const char *backend;    /* NULL: "cpu" */
+    uint64_t seed;
+    int threads; /* 0: as many as processors */
+    /* Before each tensor, and with tensor NULL at the end; or NULL. */
+    void (*progress)(void *context, size_t done, size_t count, const char *tensor);
+    void *context;
+} ebb_sensitivity_options;
+
+/* Measures on one batch how much each saved tensor of a training step bears to be coded, with three
+ * runs of the step for each at most, and writes to `path` (NULL: nowhere) what
+ * `quantise:bits=mixed,measured=FILE` reads: {"schema": "ebb.sensitivity/1", "model", "gradients",
+ * "tensors": [{"name", "bytes", "range2", "grad2", "sensitivity"}], "skipped": [{"reason",
+ * "count"}]}. The model stays as it is. json: the same text; or NULL. EBB_USAGE: it is no step. */
+EBB_API ebb_status ebb_sensitivity(const ebb_model *model, const ebb_sensitivity_options *options,
+                                   const char *path, char **json);
+
 /* ---- packing: intervals in, offsets out, as the arena is packed ---- */
 
 typedef struct ebb_pack_csv_options {

@@ -18,6 +18,11 @@
  * (MaxPoolGrad compares elements; a divisor may become 0); where the codes would not be smaller;
  * and for what the loss keeps. Statistics of norms are no tensors to code.
  *
+ * bits=mixed gives each tensor bits by what it bears, so that the variance of the gradient is small
+ * for so many on average. Shapes tell little of that; measured=FILE, which `ebb bench
+ * --sensitivity` writes, tells ranges and gradients (ActNN) or how the gradient changes with each
+ * code (gact).
+ *
  * scheme=mesa keeps 8 bits, and a range for each head of attention or group of channels that
  * follows those of the steps before: range <- 0.9 range + 0.1 (that of this step), the first step
  * takes its own. It is a state of the step, {low, width}, by which the codes are made and read
@@ -285,7 +290,7 @@ static const ebb_option options[] = {
     {"group",    EBB_OPTION_INT,    "256",   NULL,            "elements with a range in common, within a row: a multiple of 8"},
     {"scheme",   EBB_OPTION_CHOICE, "actnn", "actnn|mesa|gact", "actnn, gact: a range for each group, mixed bits by ranges and gradients, or by changes of the gradient that were measured; mesa: running ranges"},
     {"only",     EBB_OPTION_STRING, NULL,    NULL,            "names of tensors, with * and ?; others are left as they are"},
-    {"measured", EBB_OPTION_STRING, NULL,    NULL,            "a file of sensitivities, for mixed bits"},
+    {"measured", EBB_OPTION_STRING, NULL,    NULL,            "for mixed bits: what `ebb bench --sensitivity -o FILE` wrote; without, shapes decide"},
     {"average",  EBB_OPTION_FLOAT,  "2",     NULL,            "bits for each element, of mixed bits"},
     {"seed",     EBB_OPTION_INT,    "1",     NULL,            "of the random key, where the model has none"},
     {NULL, 0, NULL, NULL, NULL},

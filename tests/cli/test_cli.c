@@ -570,6 +570,32 @@ static void a_sweep_file_lists_models_and_passes(void **state)
     says("bench --sweep nameless.json -o x.jsonl", 2, "\"model\": FILE");
 }
 
+#define MEASURE "bench " MODEL " --sensitivity --loss cross-entropy "
+
+static void saved_tensors_are_measured_for_their_bits(void **state)
+{
+    (void)state;
+    says("bench --sensitivity", 2, "takes one model, not 0");
+    says("bench " MODEL " " MODEL " --sensitivity", 2, "takes one model, not 2");
+    says(MEASURE "-o s.json", 2, "--data FILE");
+    says(MEASURE "--data " DATA, 2, "-o FILE");
+    says(MEASURE "-o s.json --data nowhere.npz", 8, "nowhere.npz");
+    says(MEASURE "-o s.json --data " DATA " --batch none", 2, "--batch takes a whole number");
+    says(MEASURE "-o s.json --data " DATA " --batch 100000 --map label=target", 2,
+         "rows are fewer than one batch");
+    says(MEASURE "-o s.json --data " DATA " --map label", 2, "ARRAY=INPUT");
+    says("bench " MODEL " --sensitivity --data " DATA " -o s.json", 2, "is no training step");
+    assert_false(exists("s.json"));
+    says(MEASURE "-o s.json --data " DATA " --map label=target --batch 8", 0,
+         "7 tensors by the gradients of 11 parameters");
+    assert_non_null(strstr(output, "7 of 7: /13/GlobalAveragePool_output_0"));
+    says("grad " STEP "-o step.onnx --pass quantise:bits=mixed,measured=s.json", 0, "applied    7");
+    says("grad " STEP "-o step.onnx", 0, "");
+    says("bench step.onnx --sensitivity --data " DATA " --map label=target --json -o t.json", 0,
+         "\"ebb.sensitivity/1\"");
+    assert_true(exists("t.json"));
+}
+
 static int make_folder(void **state)
 {
     (void)state;
@@ -609,6 +635,7 @@ int main(void)
         cmocka_unit_test(a_sweep_goes_on_where_it_stopped),
         cmocka_unit_test(a_sweep_file_lists_models_and_passes),
         cmocka_unit_test(tables_of_few_bits_are_made),
+        cmocka_unit_test(saved_tensors_are_measured_for_their_bits),
         cmocka_unit_test(intervals_are_packed),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);

@@ -1,0 +1,182 @@
+/* sensitivity.c: bench --sensitivity: a step, one batch of data, and what ebb_sensitivity says. */
+#include "cli/cli.h"
+
+#include <stdlib.h>
+#include <unistd.h>
+
+typedef struct job {
+    const cli *c;
+    ebb_model *model;
+    ebb_data *data;
+    cli_map map;
+    int64_t batch, rows; /* batch 0: as many rows as the step was made for */
+    int64_t *index;
+    char *report;
+    bool tty;
+} job;
+
+/* ---- the step ---- */
+
+/* The first dim of the first input that an array feeds, where it is fixed; else 0. */
+static ebb_status rows_of_step(const job *j, int64_t *rows)
+{
+    json_t *o, *input;
+    size_t i;
+    ebb_status status = cli_inspect(j->model, &o);
+    *rows = 0;
+    json_array_foreach(json_object_get(o, "inputs"), i, input)
+    {
+        const json_t *dim = json_array_get(json_object_get(input, "dims"), 0);
+        for (size_t k = 0; j->map.feeds[k] != NULL && *rows == 0; k += 2)
+            if (strcmp(j->map.feeds[k + 1], cli_text(input, "name")) == 0)
+                *rows = (int64_t)json_integer_value(dim);
+    }
+    json_decref(o);
+    return status;
+}
+
+/* A step keeps its own number of rows unless --batch says another. */
+static ebb_status bind(job *j, bool is_step)
+{
+    int64_t own = 0;
+    ebb_status status = cli_find_feeds(j->model, j->data, &j->map);
+    if (status == NULL && is_step && j->batch == 0)
+        status = rows_of_step(j, &own);
+    j->batch = j->batch > 0 ? j->batch : own > 0 ? own : 32;
+    return status == NULL ? cli_bind_rows(j->model, j->data, &j->map, j->batch, &j->rows) : status;
+}
+
+/* A step that keeps its gradients as outputs replaces no state, but it has its loss. */
+static ebb_status find_step(const job *j, bool *is_step)
+{
+    json_t *o;
+    ebb_status status = cli_inspect(j->model, &o);
+    *is_step = json_is_true(json_object_get(o, "is_step")) ||
+               (status == NULL && cli_text(o, "loss")[0] != '\0');
+    json_decref(o);
+    return status;
+}
+
+static ebb_status prepare(job *j, bool *is_step)
+{
+    const cli *c = j->c;
+    ebb_status status = cli_open(c, &j->model);
+    if (status == NULL)
+        status = cli_weights(c, j->model);
+    if (status == NULL)
+        status = find_step(j, is_step);
+    if (status != NULL || (!*is_step && !cli_has(c, "--loss")))
+        return status;
+    status = ebb_data_open(&j->data, cli_get(c, "--data", NULL), j->model);
+    if (status == NULL)
+        status = bind(j, *is_step);
+    if (status == NULL)
+        status = *is_step ? cli_change_step(c, j->model, &j->report)
+                          : cli_make_step(c, j->model, &j->report);
+    return status == NULL ? cli_find_feeds(j->model, j->data, &j->map) : status;
+}
+
+/* ---- telling ---- */
+
+static void progress(void *context, size_t done, size_t count, const char *tensor)
+{
+    const job *j = context;
+    if (j->tty && tensor == NULL)
+        fprintf(stderr, "\r%zu of %zu tensors%-48s\n", done, count, "");
+    else if (j->tty)
+        fprintf(stderr, "\r%zu of %zu tensors: %-46.46s", done, count, tensor);
+    else if (tensor != NULL)
+        cli_note("%zu of %zu: %s", done + 1, count, tensor);
+}
+
+static void show(const json_t *o)
+{
+    char bytes[32];
+    size_t i;
+    json_t *t;
+    printf("%-48s %12s %12s %12s %12s\n", "tensor", "bytes", "range^2", "gradient^2",
+           "sensitivity");
+    json_array_foreach(json_object_get(o, "tensors"), i, t)
+        printf("%-48s %12s %12.4g %12.4g %12.4g\n", cli_text(t, "name"),
+               cli_bytes(bytes, cli_real(t, "bytes")), cli_real(t, "range2"), cli_real(t, "grad2"),
+               cli_real(t, "sensitivity"));
+    printf("%zu tensors by the gradients of %lld parameters\n",
+           json_array_size(json_object_get(o, "tensors")), (long long)cli_real(o, "gradients"));
+    json_array_foreach(json_object_get(o, "skipped"), i, t)
+        printf("skipped %lld: %s\n", (long long)cli_real(t, "count"), cli_text(t, "reason"));
+}
+
+/* ---- all ---- */
+
+static int measure(job *j)
+{
+    const cli *c = j->c;
+    ebb_batch batch = {0};
+    char *json = NULL;
+    int64_t threads;
+    if (j->rows < 0)
+        return cli_usage("%s has no array for any input of %s: name them with --map",
+                         cli_get(c, "--data", ""), c->files[0]);
+    if (j->rows < j->batch)
+        return cli_usage("%lld rows are fewer than one batch of %lld", (long long)j->rows,
+                         (long long)j->batch);
+    if (!cli_number(c, "--threads", 0, 0, &threads))
+        return EBB_USAGE;
+    j->index = calloc((size_t)j->batch, sizeof *j->index);
+    if (j->index == NULL)
+        return EBB_RUNTIME;
+    for (int64_t i = 0; i < j->batch; i++)
+        j->index[i] = i;
+    ebb_status status = ebb_data_rows(j->data, j->index, (size_t)j->batch, j->map.feeds, &batch);
+    const ebb_sensitivity_options options = {.batch = &batch,
+                                             .backend = cli_get(c, "--backend", NULL),
+                                             .seed = strtoull(cli_get(c, "--seed", "0"), NULL, 10),
+                                             .threads = (int)threads,
+                                             .progress = progress,
+                                             .context = j};
+    if (status == NULL)
+        status = ebb_sensitivity(j->model, &options, cli_get(c, "-o", NULL), &json);
+    return status == NULL ? cli_show(c, json, show) : cli_fail(status);
+}
+
+static int check_words(job *j)
+{
+    const cli *c = j->c;
+    int64_t threads;
+    if (c->file_count != 1)
+        return cli_usage("--sensitivity takes one model, not %d", c->file_count);
+    if (!cli_has(c, "--data"))
+        return cli_usage("say what to measure it on: --data FILE");
+    if (!cli_has(c, "-o"))
+        return cli_usage("say where the sensitivities go: -o FILE");
+    if (!cli_number(c, "--batch", 0, 1, &j->batch) || !cli_number(c, "--threads", 0, 0, &threads))
+        return EBB_USAGE;
+    if (threads > 4096)
+        return cli_usage("--threads is at most 4096");
+    int code = cli_check_planning(c);
+    return code == EBB_OK && !cli_read_map(c, "--map", &j->map) ? EBB_USAGE : code;
+}
+
+int cli_sensitivity(const cli *c)
+{
+    job j = {.c = c, .tty = isatty(STDERR_FILENO) == 1};
+    bool is_step = false;
+    int code = check_words(&j);
+    if (code == EBB_OK) {
+        ebb_status status = prepare(&j, &is_step);
+        if (status != NULL)
+            code = cli_fail(status);
+        else if (!is_step && !cli_has(c, "--loss"))
+            code = cli_usage("%s is no training step: give its --loss, or a step that `ebb grad` "
+                             "wrote",
+                             c->files[0]);
+        else
+            code = measure(&j);
+    }
+    ebb_release(j.report);
+    free(j.index);
+    cli_free_map(&j.map);
+    ebb_data_close(j.data);
+    ebb_close(j.model);
+    return code;
+}
