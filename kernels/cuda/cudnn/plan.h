@@ -21,6 +21,12 @@
 extern "C" {
 #endif
 
+/* Whether kernels that are compiled when a plan is made can be planned for a described device. They
+ * need the driver's library, or the toolkit's stub of it, which has its name and does nothing:
+ * where there is no libcuda.so.1, the file in $EBB_CUDA_STUB or the stub of a toolkit in its usual
+ * place is opened instead. False: only what is compiled already can be planned. */
+bool ebb_cudnn_compiles(void);
+
 typedef struct ebb_cudnn_target {
     void *handle;                   /* the present device, or NULL */
     const ebb_cudnn_device *device; /* a described one, where handle is NULL */
@@ -29,6 +35,7 @@ typedef struct ebb_cudnn_target {
 
 typedef struct ebb_cudnn_rules {
     bool tf32;             /* float32 may be rounded to ten bits before it is multiplied */
+    bool transforms;       /* Winograd, FFT: float32 with errors some ten times larger */
     bool nondeterministic; /* sums may be in an order that changes from run to run */
     bool precompiled_only; /* nothing that is compiled when the plan is made */
     bool graph_only;       /* only what cudnnBackendPopulateCudaGraph() takes; capture takes all */

@@ -119,15 +119,16 @@ typedef struct ebb_cudnn_attention_sizes {
     bool causal;
     bool bias; /* reads BIAS [bias_batch, bias_heads, bias_rows, keys], of the graph's dtype */
     int64_t bias_batch, bias_heads, bias_rows; /* 1, or as many as there are */
-    double dropout; /* 0: off. cuDNN's own random numbers by SEED and OFFSET */
+    double dropout;     /* 0: off. cuDNN's own random numbers by SEED and OFFSET */
+    bool deterministic; /* backward: DQ in one order of summation, and no DQ_SUMS */
 } ebb_cudnn_attention_sizes;
 
 /* Q, K, V (BIAS, SEED, OFFSET) -> O, and STATS where stats is true: [B, H, S] float32. */
 ebb_status ebb_cudnn_attention_forward(ebb_cudnn_graph **graph,
                                        const ebb_cudnn_attention_sizes *sizes, bool stats);
-/* Q, K, V, O, DO, STATS -> DQ, DK, DV. Needs two scratch tensors of float32 besides the workspace:
- * ROW_SUMS [B, H, S] and DQ_SUMS [B, H, S, D], row-major, whose bytes are in *scratch_bytes (sum,
- * each rounded up to 256; ROW_SUMS first). DQ_SUMS must be zero before each run. */
+/* Q, K, V, O, DO, STATS (BIAS, SEED, OFFSET) -> DQ, DK, DV. Needs scratch tensors of float32 beside
+ * the workspace: ROW_SUMS [B, H, S], and unless deterministic DQ_SUMS [B, H, S, D], both row-major;
+ * nothing need be in them before. *scratch_bytes: their sum, each rounded up to 256. */
 ebb_status ebb_cudnn_attention_backward(ebb_cudnn_graph **graph,
                                         const ebb_cudnn_attention_sizes *sizes,
                                         int64_t *scratch_bytes);

@@ -1,0 +1,354 @@
+/* test_cudnn_graph.c: the layer over cuDNN's graphs, on a described device: builder, rules, plans
+ * as text, the cache. Nothing runs. Without cuDNN the tests are skipped, and say so. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "kernels/cuda/cudnn/cache.h"
+#include "kernels/cuda/cudnn/shapes.h"
+#include "onnx/arena.h"
+
+/* The notes' bits as cuDNN's header numbers them. */
+enum { TENSOR_CORE = 1, DOWN_CONVERT = 2, NONDETERMINISTIC = 16, WINOGRAD = 32 | 64 | 128 | 256 };
+
+static ebb_cudnn_device h100;
+static const ebb_cudnn_target target = {.device = &h100};
+
+#define OK(call)                                             \
+    do {                                                     \
+        ebb_status ok_ = (call);                             \
+        if (ok_ != NULL)                                     \
+            fail_msg("%s: %s", #call, ebb_status_text(ok_)); \
+    } while (0)
+
+static ebb_cudnn_conv_sizes convolution(ebb_dtype dtype)
+{
+    return (ebb_cudnn_conv_sizes){
+        .dtype = dtype,
+        .channels_last = dtype != EBB_F32,
+        .batch = 8,
+        .channels = 64,
+        .filters = 64,
+        .groups = 1,
+        .in = {28, 28},
+        .kernel = {3, 3},
+        .window = {
+            .spatial = 2, .stride = {1, 1}, .dilation = {1, 1}, .before = {1, 1}, .after = {1, 1}}};
+}
+
+/* ---- devices ---- */
+
+static void devices_are_found_by_name_in_either_case(void **state)
+{
+    (void)state;
+    ebb_cudnn_device d;
+    size_t count = 0;
+    for (const char *const *name = ebb_cudnn_device_names(); *name != NULL; name++, count++)
+        OK(ebb_cudnn_device_find(&d, *name));
+    assert_true(count >= 4);
+    OK(ebb_cudnn_device_find(&d, "RTX4090"));
+    assert_string_equal(d.name, "rtx4090");
+    assert_int_equal(d.capability, 89);
+    assert_int_equal(d.multiprocessors, 128);
+    OK(ebb_cudnn_device_find(&d, "a100"));
+    assert_int_equal(d.shared_bytes, 163 * 1024); /* CUDA's table for compute capability 8.0 */
+    ebb_status status = ebb_cudnn_device_find(&d, "h10");
+    assert_int_equal(ebb_status_code(status), EBB_DEVICE);
+    assert_non_null(strstr(ebb_status_text(status), "a100, h100, l4, rtx4090"));
+}
+
+static void a_device_without_a_field_is_refused(void **state)
+{
+    (void)state;
+    ebb_cudnn_device d;
+    assert_int_equal(ebb_status_code(ebb_cudnn_device_read(&d, "x", "{")), EBB_DEVICE);
+    assert_int_equal(ebb_status_code(ebb_cudnn_device_read(&d, "x", "[]")), EBB_DEVICE);
+    ebb_status status =
+        ebb_cudnn_device_read(&d, "x", "{\"deviceName\": \"X\", \"deviceVer\": -900}");
+    assert_non_null(strstr(ebb_status_text(status), "deviceVer"));
+}
+
+/* ---- the builder ---- */
+
+static void layouts_have_the_strides_that_the_memory_has(void **state)
+{
+    (void)state;
+    const int64_t dims[4] = {2, 3, 5, 7};
+    const int64_t rows[4] = {105, 35, 7, 1}, last[4] = {105, 1, 21, 3};
+    ebb_cudnn_tensor t = ebb_cudnn_rows(EBB_F32, 4, dims);
+    assert_memory_equal(t.strides, rows, sizeof rows);
+    t = ebb_cudnn_channels_last(EBB_F32, 4, dims);
+    assert_memory_equal(t.strides, last, sizeof last);
+}
+
+static void the_first_error_of_a_graph_stays(void **state)
+{
+    (void)state;
+    const int64_t good[2] = {4, 4}, bad[2] = {0, 4};
+    ebb_cudnn_graph *g = ebb_cudnn_graph_new("a test");
+    ebb_cudnn_tensor a = ebb_cudnn_rows(EBB_F32, 2, good), b = ebb_cudnn_rows(EBB_F32, 2, bad);
+    assert_int_equal(ebb_cudnn_real(g, EBB_CUDNN_X, &a), EBB_CUDNN_X);
+    assert_int_equal(ebb_cudnn_real(g, EBB_CUDNN_W, &b), 0);
+    assert_int_equal(ebb_cudnn_real(g, EBB_CUDNN_Y, &a), 0); /* nothing after an error */
+    ebb_cudnn_unary(g, EBB_CUDNN_RELU, EBB_CUDNN_X, EBB_CUDNN_Y);
+    ebb_status status = ebb_cudnn_graph_end(g);
+    assert_int_equal(ebb_status_code(status), EBB_UNSUPPORTED);
+    assert_non_null(strstr(ebb_status_text(status), "a test: dim 0 of tensor w"));
+    ebb_cudnn_graph_free(g);
+}
+
+static void a_tensor_that_is_not_there_is_named(void **state)
+{
+    (void)state;
+    const int64_t dims[2] = {4, 4};
+    ebb_cudnn_tensor a = ebb_cudnn_rows(EBB_F32, 2, dims);
+    ebb_cudnn_graph *g = ebb_cudnn_graph_new("a test");
+    (void)ebb_cudnn_real(g, EBB_CUDNN_X, &a);
+    ebb_cudnn_unary(g, EBB_CUDNN_RELU, EBB_CUDNN_X, EBB_CUDNN_Y);
+    assert_non_null(strstr(ebb_status_text(ebb_cudnn_graph_end(g)), "(y)"));
+    ebb_cudnn_graph_free(g);
+}
+
+static void equal_graphs_have_equal_texts_and_others_have_not(void **state)
+{
+    (void)state;
+    ebb_cudnn_graph *a, *b, *c;
+    ebb_cudnn_conv_sizes sizes = convolution(EBB_BF16);
+    OK(ebb_cudnn_conv_forward(&a, &sizes, 0));
+    OK(ebb_cudnn_conv_forward(&b, &sizes, 0));
+    sizes.window.after[1] = 2;
+    OK(ebb_cudnn_conv_forward(&c, &sizes, 0));
+    assert_string_equal(ebb_cudnn_graph_text(a), ebb_cudnn_graph_text(b));
+    assert_string_not_equal(ebb_cudnn_graph_text(a), ebb_cudnn_graph_text(c));
+    ebb_cudnn_graph_free(a);
+    ebb_cudnn_graph_free(b);
+    ebb_cudnn_graph_free(c);
+}
+
+static void sizes_that_contradict_each_other_are_refused(void **state)
+{
+    (void)state;
+    ebb_cudnn_graph *g;
+    ebb_cudnn_conv_sizes sizes = convolution(EBB_F32);
+    sizes.groups = 3;
+    assert_int_equal(ebb_status_code(ebb_cudnn_conv_forward(&g, &sizes, 0)), EBB_REJECTED);
+    assert_null(g);
+    sizes = convolution(EBB_F32);
+    sizes.kernel[0] = INT64_MAX;
+    assert_int_equal(ebb_status_code(ebb_cudnn_conv_forward(&g, &sizes, 0)), EBB_REJECTED);
+    sizes = convolution(EBB_F32);
+    sizes.batch = sizes.channels = sizes.filters = sizes.in[0] = sizes.in[1] = INT32_MAX;
+    assert_non_null(ebb_cudnn_conv_forward(&g, &sizes, 0)); /* its bytes fit no 63 bits */
+    assert_null(g);
+}
+
+static void a_convolution_has_the_sizes_that_onnx_says(void **state)
+{
+    (void)state;
+    int64_t out[EBB_CUDNN_AXES];
+    ebb_cudnn_conv_sizes s = convolution(EBB_F32);
+    s.in[0] = s.in[1] = 224;
+    s.kernel[0] = s.kernel[1] = 7;
+    s.window.stride[0] = s.window.stride[1] = 2;
+    s.window.before[0] = s.window.before[1] = s.window.after[0] = s.window.after[1] = 3;
+    OK(ebb_cudnn_conv_out(&s, out));
+    assert_int_equal(out[0], 112); /* ResNet's first layer */
+    s.window.dilation[1] = 3;      /* floor((224 + 6 - 18 - 1) / 2) + 1 */
+    OK(ebb_cudnn_conv_out(&s, out));
+    assert_int_equal(out[1], 106);
+}
+
+/* ---- plans ---- */
+
+static void float32_stays_float32_unless_tf32_is_allowed(void **state)
+{
+    (void)state;
+    ebb_cudnn_graph *g;
+    ebb_cudnn_plan *plans[16];
+    int made = 0, rounded = 0;
+    ebb_cudnn_conv_sizes sizes = convolution(EBB_F32);
+    ebb_cudnn_rules rules = EBB_CUDNN_EXACT;
+    OK(ebb_cudnn_conv_forward(&g, &sizes, 0));
+    OK(ebb_cudnn_plans_make(plans, 16, &made, g, &target, &rules));
+    for (int i = 0; i < made; i++) {
+        uint32_t numeric = ebb_cudnn_plan_choice(plans[i])->numeric;
+        assert_int_equal(numeric & (TENSOR_CORE | DOWN_CONVERT | NONDETERMINISTIC | WINOGRAD), 0);
+        ebb_cudnn_plan_free(plans[i]);
+    }
+    rules.tf32 = true;
+    OK(ebb_cudnn_plans_make(plans, 16, &made, g, &target, &rules));
+    for (int i = 0; i < made; i++) {
+        rounded += (ebb_cudnn_plan_choice(plans[i])->numeric & TENSOR_CORE) != 0;
+        ebb_cudnn_plan_free(plans[i]);
+    }
+    assert_true(rounded > 0); /* or the rule above had nothing to refuse */
+    ebb_cudnn_graph_free(g);
+}
+
+static void a_bound_on_the_workspace_is_kept(void **state)
+{
+    (void)state;
+    ebb_cudnn_graph *g;
+    ebb_cudnn_plan *plan;
+    int made = 0;
+    ebb_cudnn_conv_sizes sizes = convolution(EBB_BF16);
+    sizes.channels_last = false; /* which cuDNN transposes in its workspace */
+    ebb_cudnn_rules rules = EBB_CUDNN_EXACT;
+    OK(ebb_cudnn_conv_forward(&g, &sizes, 0));
+    OK(ebb_cudnn_plans_make(&plan, 1, &made, g, &target, &rules));
+    int64_t free_choice = ebb_cudnn_plan_choice(plan)->workspace_bytes;
+    assert_true(free_choice > 0);
+    ebb_cudnn_plan_free(plan);
+    rules.workspace_bytes = free_choice - 1;
+    ebb_status status = ebb_cudnn_plans_make(&plan, 1, &made, g, &target, &rules);
+    if (status == NULL) {
+        assert_true(ebb_cudnn_plan_choice(plan)->workspace_bytes < free_choice);
+        ebb_cudnn_plan_free(plan);
+    } else {
+        assert_non_null(strstr(ebb_status_text(status), "needs more workspace"));
+    }
+    ebb_cudnn_graph_free(g);
+}
+
+static void a_plan_survives_its_graph_and_text(void **state)
+{
+    (void)state;
+    ebb_cudnn_graph *g, *other;
+    ebb_cudnn_plan *plan, *again;
+    char *text;
+    int made = 0;
+    ebb_cudnn_conv_sizes sizes = convolution(EBB_BF16);
+    const ebb_cudnn_rules rules = EBB_CUDNN_EXACT;
+    OK(ebb_cudnn_conv_backward_filter(&g, &sizes, 0));
+    OK(ebb_cudnn_conv_backward_data(&other, &sizes, 0));
+    OK(ebb_cudnn_plans_make(&plan, 1, &made, g, &target, &rules));
+    OK(ebb_cudnn_plan_write(plan, &text));
+    OK(ebb_cudnn_plan_read(&again, g, &target, text));
+    assert_memory_equal(ebb_cudnn_plan_choice(again)->value, ebb_cudnn_plan_choice(plan)->value,
+                        sizeof ebb_cudnn_plan_choice(plan)->value);
+    assert_int_equal(ebb_cudnn_plan_choice(again)->engine, ebb_cudnn_plan_choice(plan)->engine);
+    ebb_cudnn_plan_free(again);
+    assert_int_equal(ebb_status_code(ebb_cudnn_plan_read(&again, other, &target, text)),
+                     EBB_REJECTED);
+    OK(ebb_cudnn_plan_of(&again, g, &target, ebb_cudnn_plan_choice(plan)));
+    assert_int_equal(ebb_cudnn_plan_choice(again)->workspace_bytes,
+                     ebb_cudnn_plan_choice(plan)->workspace_bytes);
+    ebb_cudnn_graph_free(g);
+    ebb_cudnn_graph_free(other);
+    assert_non_null(strstr(text, "engine"));
+    ebb_cudnn_plan_free(again);
+    ebb_cudnn_plan_free(plan);
+    ebb_free(text);
+}
+
+static void a_plan_for_a_described_device_does_not_run(void **state)
+{
+    (void)state;
+    ebb_cudnn_graph *g;
+    ebb_cudnn_plan *plan;
+    bool cached;
+    ebb_cudnn_conv_sizes sizes = convolution(EBB_BF16);
+    const ebb_cudnn_rules rules = EBB_CUDNN_EXACT;
+    OK(ebb_cudnn_conv_forward(&g, &sizes, 0));
+    OK(ebb_cudnn_plan_cached(&plan, g, &target, &rules, &cached));
+    ebb_cudnn_plan_free(plan);
+    OK(ebb_cudnn_plan_cached(&plan, g, &target, &rules, &cached));
+    assert_true(cached);
+    assert_non_null(ebb_cudnn_plan_run(plan, NULL, 0, NULL, NULL, NULL));
+    ebb_cudnn_plan_free(plan);
+    ebb_cudnn_graph_free(g);
+}
+
+/* ---- the cache ---- */
+
+static void a_damaged_file_is_as_if_it_were_not_there(void **state)
+{
+    (void)state;
+    static const char *const damage[] = {"", "{", "{\"ebb\": 1}", "[1, 2]", "\xff\xfe"};
+    ebb_cudnn_graph *g;
+    ebb_cudnn_plan *plan;
+    char path[4096];
+    bool cached;
+    ebb_cudnn_conv_sizes sizes = convolution(EBB_BF16);
+    const ebb_cudnn_rules rules = EBB_CUDNN_EXACT;
+    sizes.batch = 3;
+    OK(ebb_cudnn_conv_forward(&g, &sizes, EBB_CUDNN_WITH_BIAS | EBB_CUDNN_WITH_RELU));
+    OK(ebb_cudnn_cache_path(path, sizeof path, g, &target, &rules));
+    assert_non_null(strstr(path, "/h100/"));
+    for (size_t i = 0; i < sizeof damage / sizeof damage[0]; i++) {
+        (void)unlink(path);
+        OK(ebb_cudnn_plan_cached(&plan, g, &target, &rules, &cached));
+        assert_false(cached);
+        int64_t engine = ebb_cudnn_plan_choice(plan)->engine;
+        ebb_cudnn_plan_free(plan);
+        FILE *file = fopen(path, "wb"); /* it was written, or this does not open */
+        assert_non_null(file);
+        assert_true(fputs(damage[i], file) >= 0);
+        assert_int_equal(fclose(file), 0);
+        OK(ebb_cudnn_plan_cached(&plan, g, &target, &rules, &cached));
+        assert_false(cached);
+        assert_int_equal(ebb_cudnn_plan_choice(plan)->engine, engine);
+        ebb_cudnn_plan_free(plan);
+        OK(ebb_cudnn_plan_cached(&plan, g, &target, &rules, &cached));
+        assert_true(cached); /* the damaged file was replaced */
+        ebb_cudnn_plan_free(plan);
+    }
+    ebb_cudnn_graph_free(g);
+}
+
+static void rules_and_devices_have_files_of_their_own(void **state)
+{
+    (void)state;
+    ebb_cudnn_graph *g;
+    char a[4096], b[4096];
+    ebb_cudnn_conv_sizes sizes = convolution(EBB_BF16);
+    ebb_cudnn_rules rules = EBB_CUDNN_EXACT;
+    const ebb_cudnn_target hostile = {.handle = &rules, .key = "../..//etc"};
+    OK(ebb_cudnn_conv_forward(&g, &sizes, 0));
+    OK(ebb_cudnn_cache_path(a, sizeof a, g, &target, &rules));
+    rules.tf32 = true;
+    OK(ebb_cudnn_cache_path(b, sizeof b, g, &target, &rules));
+    assert_string_not_equal(a, b);
+    OK(ebb_cudnn_cache_path(b, sizeof b, g, &hostile, &rules));
+    assert_null(strstr(b, "/.."));
+    assert_non_null(ebb_cudnn_cache_path(b, 8, g, &target, &rules));
+    ebb_cudnn_graph_free(g);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(devices_are_found_by_name_in_either_case),
+        cmocka_unit_test(a_device_without_a_field_is_refused),
+        cmocka_unit_test(layouts_have_the_strides_that_the_memory_has),
+        cmocka_unit_test(the_first_error_of_a_graph_stays),
+        cmocka_unit_test(a_tensor_that_is_not_there_is_named),
+        cmocka_unit_test(equal_graphs_have_equal_texts_and_others_have_not),
+        cmocka_unit_test(sizes_that_contradict_each_other_are_refused),
+        cmocka_unit_test(a_convolution_has_the_sizes_that_onnx_says),
+        cmocka_unit_test(float32_stays_float32_unless_tf32_is_allowed),
+        cmocka_unit_test(a_bound_on_the_workspace_is_kept),
+        cmocka_unit_test(a_plan_survives_its_graph_and_text),
+        cmocka_unit_test(a_plan_for_a_described_device_does_not_run),
+        cmocka_unit_test(a_damaged_file_is_as_if_it_were_not_there),
+        cmocka_unit_test(rules_and_devices_have_files_of_their_own),
+    };
+    ebb_status status = ebb_cudnn_open();
+    if (status != NULL) {
+        printf("SKIP: all %zu tests: %s\n", sizeof tests / sizeof tests[0],
+               ebb_status_text(status));
+        return 77;
+    }
+    if (ebb_cudnn_device_find(&h100, "h100") != NULL ||
+        setenv("EBB_CACHE", EBB_BINARY_DIR "/cudnn_cache_of_tests", 1) != 0)
+        return 1;
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
