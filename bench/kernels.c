@@ -220,7 +220,10 @@ static void measure(ebb_call *call, const char *name, double gflop, double best)
         o->data = memory(o->bytes);
         operands += o->bytes;
     }
-    ebb_status status = ebb_pick(call, ebb_backends("cpu"));
+    const ebb_backend *const *backends;
+    ebb_status status = ebb_backends("cpu", &backends);
+    if (status == NULL)
+        status = ebb_pick(call, backends);
     if (status == NULL && call->kernel->workspace != NULL)
         status = call->kernel->workspace(call, &call->workspace_bytes);
     call->workspace = memory(call->workspace_bytes);

@@ -37,6 +37,8 @@ static void set_pointers(ebb_program *p)
     for (uint32_t k = 0; k < p->plan.count; k++) {
         ebb_call *call = &p->plan.calls[k];
         const ebb_node_info *node = ebb_node_of(g, p->plan.order[k]);
+        call->queue = p->queue;
+        call->position = k;
         for (uint32_t i = 0; i < call->input_count; i++)
             if (node->in[i].i != 0)
                 call->in[i].data = hand_out(p, m->tensor_of[node->in[i].i], call->in[i].bytes);
@@ -130,22 +132,20 @@ static ebb_status make_carries(ebb_program *p, ebb_arena *scratch)
 
 static ebb_status compile(ebb_program *p, const ebb_graph *g, const ebb_compile_options *o)
 {
-    const char *name = o->backend != NULL ? o->backend : "cpu";
-    const ebb_backend *const *backends = ebb_backends(name);
-    if (backends == NULL)
-        return ebb_hint(ebb_error(EBB_USAGE, "there is no backend '%s'", name),
-                        "the backends are cpu and plain");
+    const ebb_backend *const *backends;
+    EBB_TRY(ebb_backends(o->backend, &backends));
     ebb_threads_set(o->threads);
+    p->device = backends[0]->device;
+    EBB_TRY(p->device->open(&p->queue));
     p->seed = o->seed;
     EBB_TRY(ebb_plan_make(&p->plan, &p->arena, g, backends, o->seed));
     if (p->plan.packing.height > SIZE_MAX - EBB_ALIGN)
         return ebb_error_memory();
     size_t bytes = (size_t)p->plan.packing.height;
-    p->block = ebb_alloc_aligned(EBB_ALIGN, bytes != 0 ? bytes : EBB_ALIGN);
-    if (p->block == NULL)
-        return ebb_error(EBB_RUNTIME, "a step needs %zu bytes, which cannot be allocated", bytes);
+    EBB_TRY(p->device->allocate(p->queue, bytes != 0 ? bytes : EBB_ALIGN, &p->block));
     p->filled = EBB_NEW(&p->arena, bool, g->value_count + 1);
-    if (p->filled == NULL)
+    p->seen = EBB_NEW(&p->arena, void *, g->value_count + 1);
+    if (p->filled == NULL || p->seen == NULL)
         return ebb_error_memory();
     if (o->profile) {
         p->node_ns = EBB_NEW(&p->arena, int64_t, p->plan.count + (size_t)1);
@@ -188,7 +188,10 @@ EBB_API void ebb_program_free(ebb_program *program)
     if (program == NULL)
         return;
     ebb_plan_release(&program->plan);
-    ebb_free_aligned(program->block);
+    if (program->block != NULL)
+        program->device->release(program->queue, program->block);
+    if (program->device != NULL)
+        program->device->close(program->queue);
     ebb_arena_fini(&program->arena);
     ebb_free(program);
 }

@@ -100,11 +100,9 @@ static ebb_status plan_to_json(const ebb_plan *plan, const char *missing, json_t
 /* Weighs without running. What has no kernel is weighed by its bytes and named. */
 static ebb_status estimate(ebb_model *model, const ebb_plan_options *o, json_t **out)
 {
-    const char *name = o->backend != NULL ? o->backend : "cpu", *missing = NULL;
-    const ebb_backend *const *backends = ebb_backends(name);
-    if (backends == NULL)
-        return ebb_hint(ebb_error(EBB_USAGE, "there is no backend '%s'", name),
-                        "the backends are cpu and plain");
+    const char *missing = NULL;
+    const ebb_backend *const *backends;
+    EBB_TRY(ebb_backends(o->backend, &backends));
     ebb_arena arena = {0};
     ebb_plan plan;
     ebb_status status = ebb_plan_estimate(&plan, &arena, model->graph, backends, o->seed, &missing);

@@ -54,11 +54,9 @@ ebb_status ebb_estimate_make(ebb_estimate *estimate, ebb_arena *arena, const ebb
                              const char *backend)
 {
     const char *missing = NULL;
-    const ebb_backend *const *backends = ebb_backends(backend != NULL ? backend : "cpu");
+    const ebb_backend *const *backends;
     *estimate = (ebb_estimate){0};
-    if (backends == NULL)
-        return ebb_hint(ebb_error(EBB_USAGE, "there is no backend '%s'", backend),
-                        "the backends are cpu and plain");
+    EBB_TRY(ebb_backends(backend, &backends));
     ebb_plan plan;
     EBB_TRY(ebb_plan_estimate(&plan, arena, g, backends, 0, &missing));
     estimate->workspace_bytes = EBB_NEW(arena, size_t, g->node_count + 1);

@@ -143,7 +143,7 @@ static ebb_status make_calls(ebb_plan *plan, ebb_arena *arena, ebb_arena *scratc
     return NULL;
 }
 
-static ebb_status pack_tensors(ebb_plan *plan, ebb_arena *arena, ebb_arena *scratch)
+static ebb_status pack_tensors(ebb_plan *plan, ebb_arena *arena, ebb_arena *scratch, uint32_t align)
 {
     const ebb_memory *m = &plan->memory;
     plan->intervals = EBB_NEW(arena, ebb_interval, m->tensor_count + 1);
@@ -153,7 +153,7 @@ static ebb_status pack_tensors(ebb_plan *plan, ebb_arena *arena, ebb_arena *scra
         const ebb_memory_tensor *t = &m->tensors[i];
         plan->intervals[i] = (ebb_interval){t->birth, t->death + 1, t->bytes, 0};
     }
-    const ebb_pack_options options = {.alignment = EBB_ALIGN};
+    const ebb_pack_options options = {.alignment = align};
     return ebb_pack(&plan->packing, plan->intervals, m->tensor_count, &options, scratch);
 }
 
@@ -176,7 +176,7 @@ static ebb_status estimate(ebb_plan *plan, ebb_arena *arena, ebb_arena *scratch,
             return ebb_error_memory();
     }
     EBB_TRY(ebb_memory_weigh(&plan->memory, arena, g, workspace_bytes));
-    return pack_tensors(plan, arena, scratch);
+    return pack_tensors(plan, arena, scratch, backends[0]->device->align);
 }
 
 ebb_status ebb_plan_estimate(ebb_plan *plan, ebb_arena *arena, const ebb_graph *g,

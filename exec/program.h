@@ -41,9 +41,12 @@ struct ebb_program {
     ebb_arena arena;
     ebb_model *model;
     ebb_plan plan;
-    void *block;            /* the one block: planned arena bytes */
-    uint64_t touched_bytes; /* highest end handed out: what is measured */
-    struct ebb_carry {      /* state <- next where they do not share memory */
+    const ebb_device *device; /* where the block lies */
+    void *queue;              /* of the device */
+    void *block;              /* the one block: planned arena bytes */
+    void **seen;              /* by value id: a copy on the host, where the device is another */
+    uint64_t touched_bytes;   /* highest end handed out: what is measured */
+    struct ebb_carry {        /* state <- next where they do not share memory */
         void *to;
         const void *from;
         size_t bytes;
@@ -62,7 +65,7 @@ ebb_status ebb_program_compile_graph(ebb_program **program, ebb_model *model, co
                                      const ebb_compile_options *options);
 /* Initializers' bytes into place. EBB_RUNTIME naming those whose bytes are missing. */
 ebb_status ebb_program_fill(ebb_program *program);
-/* Where the value lies in the block; NULL where it takes no memory. */
+/* Where the value lies in the block, on the program's device; NULL where it takes no memory. */
 void *ebb_program_pointer(const ebb_program *program, ebb_value v);
 /* What a checkpoint holds: bound initializers, and those whose role says that a step changes them.
  */

@@ -45,12 +45,13 @@ static ebb_status check_named(const ebb_graph *g, ebb_value v, const char *what,
     return ebb_error(EBB_USAGE, "%s '%s' has no data", what, named->name);
 }
 
-static void copy_in(ebb_program *p, ebb_value v, const void *data)
+static ebb_status copy_in(ebb_program *p, ebb_value v, const void *data)
 {
     size_t bytes = 0;
     void *to = ebb_program_pointer(p, v);
-    if (to != NULL && data != NULL && ebb_type_bytes(&ebb_value_of(p->plan.g, v)->type, &bytes))
-        memcpy(to, data, bytes);
+    if (to == NULL || data == NULL || !ebb_type_bytes(&ebb_value_of(p->plan.g, v)->type, &bytes))
+        return NULL;
+    return p->device->write(p->queue, to, data, bytes);
 }
 
 static bool is_initializer(const ebb_graph *g, ebb_value v)
@@ -96,7 +97,7 @@ static ebb_status take_inputs(ebb_program *p, const ebb_batch *batch)
     }
     for (size_t i = 0; i < count; i++) {
         ebb_value v = ebb_value_find(g, batch->tensors[i].name);
-        copy_in(p, v, batch->tensors[i].data);
+        EBB_TRY(copy_in(p, v, batch->tensors[i].data));
         if (is_initializer(g, v))
             p->filled[v.i] = true;
     }
@@ -127,7 +128,7 @@ ebb_status ebb_program_fill(ebb_program *p)
             return ebb_error(EBB_REJECTED, "initializer '%s' has %zu bytes, its type needs %zu",
                              ebb_value_name(g, v), info->tensor->bytes, bytes);
         if (bytes != 0)
-            copy_in(p, v, info->tensor->data);
+            EBB_TRY(copy_in(p, v, info->tensor->data));
         p->filled[v.i] = true;
     }
     if (missing_count == 0)
@@ -155,31 +156,77 @@ static ebb_status get_ready(ebb_program *p)
 
 /* ---- a step ---- */
 
-EBB_API ebb_status ebb_program_step(ebb_program *program, const ebb_batch *batch)
+/* All calls, then the carries. Times by the clock on the host, by the device's marks elsewhere. */
+static ebb_status walk(ebb_program *p, int64_t last)
 {
-    ebb_program *p = program;
-    EBB_TRY(take_inputs(p, batch));
-    if (!p->ready)
-        EBB_TRY(get_ready(p));
-    int64_t begin = now_ns(), last = begin;
+    bool marks = p->node_ns != NULL && p->device->mark != NULL;
+    if (marks)
+        EBB_TRY(p->device->mark(p->queue));
     for (uint32_t k = 0; k < p->plan.count; k++) {
         ebb_call *call = &p->plan.calls[k];
         call->step = p->steps;
         EBB_TRY(call->kernel->run(call));
-        if (p->node_ns != NULL) {
+        if (marks) {
+            EBB_TRY(p->device->mark(p->queue));
+        } else if (p->node_ns != NULL) {
             int64_t now = now_ns();
             p->node_ns[k] += now - last;
             last = now;
         }
     }
     for (size_t k = 0; k < p->carry_count; k++)
-        memcpy(p->carries[k].to, p->carries[k].from, p->carries[k].bytes);
+        EBB_TRY(
+            p->device->copy(p->queue, p->carries[k].to, p->carries[k].from, p->carries[k].bytes));
+    return NULL;
+}
+
+static ebb_status fault_error(const ebb_program *p, const ebb_fault *f)
+{
+    const char *node = f->position < p->plan.count ? p->plan.calls[f->position].node : "a node";
+    return ebb_error(EBB_RUNTIME, "%s: index %lld is outside %lld..%lld", node, (long long)f->value,
+                     (long long)f->low, (long long)f->high - 1);
+}
+
+EBB_API ebb_status ebb_program_step(ebb_program *program, const ebb_batch *batch)
+{
+    ebb_program *p = program;
+    EBB_TRY(take_inputs(p, batch));
+    if (!p->ready)
+        EBB_TRY(get_ready(p));
+    int64_t begin = now_ns();
+    bool replays;
+    EBB_TRY(p->device->begin(p->queue, p->steps, &replays));
+    ebb_status status = replays ? NULL : walk(p, begin);
+    ebb_fault fault;
+    ebb_status ended = p->device->end(p->queue, &fault);
+    EBB_TRY(status);
+    EBB_TRY(ended);
+    if (fault.there)
+        return fault_error(p, &fault);
+    if (p->node_ns != NULL && p->device->mark != NULL)
+        for (uint32_t k = 0; k < p->plan.count; k++)
+            p->node_ns[k] += p->device->between(p->queue, k);
     p->step_ns = now_ns() - begin;
     p->steps++;
     return NULL;
 }
 
 /* ---- looking and setting ---- */
+
+/* A copy on the host, for as long as the program lives. */
+static ebb_status show(ebb_program *p, ebb_value v, void **data)
+{
+    size_t bytes = 0;
+    if (!ebb_type_bytes(&ebb_value_of(p->plan.g, v)->type, &bytes))
+        return ebb_error_memory();
+    if (p->seen[v.i] == NULL)
+        p->seen[v.i] = ebb_arena_alloc(&p->arena, bytes + 1);
+    if (p->seen[v.i] == NULL)
+        return ebb_error_memory();
+    EBB_TRY(p->device->read(p->queue, p->seen[v.i], *data, bytes));
+    *data = p->seen[v.i];
+    return NULL;
+}
 
 EBB_API ebb_status ebb_program_get(ebb_program *program, const char *name, ebb_named *named)
 {
@@ -194,6 +241,8 @@ EBB_API ebb_status ebb_program_get(ebb_program *program, const char *name, ebb_n
             return status;
     }
     void *data = ebb_program_pointer(program, v);
+    if (data != NULL && !program->device->is_host)
+        EBB_TRY(show(program, v, &data));
     *named = (ebb_named){.name = ebb_value_name(g, v),
                          .dtype = info->type.dtype,
                          .rank = info->type.rank,
@@ -226,7 +275,7 @@ EBB_API ebb_status ebb_program_set(ebb_program *program, const ebb_named *named)
     if (v.i == 0 || !is_initializer(g, v))
         return ebb_error(EBB_USAGE, "the program has no initializer '%s'", named->name);
     EBB_TRY(check_named(g, v, "initializer", named));
-    copy_in(program, v, named->data);
+    EBB_TRY(copy_in(program, v, named->data));
     program->filled[v.i] = true;
     return NULL;
 }

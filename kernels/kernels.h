@@ -18,6 +18,7 @@
 #ifndef EBB_KERNELS_H
 #define EBB_KERNELS_H
 
+#include "kernels/device.h"
 #include "onnx/op.h"
 
 #ifdef __cplusplus
@@ -49,6 +50,8 @@ typedef struct ebb_call {
     void *state;         /* what prepare made; release() frees it */
     uint64_t seed, step; /* for operators that draw without a key of their own */
     uint64_t stream;     /* distinct per node: hash of its name */
+    void *queue;         /* of the device (device.h) */
+    uint32_t position;   /* in the program: names the call in a fault */
 } ebb_call;
 
 typedef struct ebb_kernel {
@@ -67,19 +70,31 @@ typedef struct ebb_family { /* the kernels of one file */
     const size_t *count;
 } ebb_family;
 
+/* What stream.c needs of a back end beside its kernels. */
+typedef struct ebb_tile_parts {
+    /* to += from over n elements of float32 or float64. */
+    ebb_status (*add)(const ebb_call *call, ebb_dtype dtype, int64_t n, void *to, const void *from);
+    /* Of a BatchNormalizationGrad or BatchNormGradFromOutput: dx of the tile's rows, when the sums
+     * of the whole are in its outputs 1 and 2. */
+    ebb_status (*batch_norm_rows)(const ebb_call *tile, const ebb_call *whole, void *dx);
+} ebb_tile_parts;
+
 typedef struct ebb_backend {
-    const char *name; /* "plain", "dnnl" */
+    const char *name; /* "plain", "dnnl", "cuda" */
     const ebb_kernel *kernels;
     size_t count;
-    const ebb_family *families; /* more kernels, ended by a NULL row; NULL: none */
+    const ebb_family *families;  /* more kernels, ended by a NULL row; NULL: none */
+    const ebb_device *device;    /* where its operands lie */
+    const ebb_tile_parts *parts; /* NULL: the next back end's in the list */
 } ebb_backend;
 
 extern const ebb_backend ebb_backend_plain; /* kernels/plain/backend.c */
 extern const ebb_backend ebb_backend_dnnl;  /* kernels/dnnl/backend.c */
 
-/* Backends by the name that users give: "cpu" = dnnl then plain; "plain". NULL-terminated list;
- * NULL where the name is unknown. */
-const ebb_backend *const *ebb_backends(const char *name);
+/* Backends by the name that users give: NULL or "cpu" = dnnl then plain; "plain"; "cuda". A
+ * NULL-terminated list, all on one device. EBB_USAGE for an unknown name, EBB_DEVICE where its
+ * shared object cannot be opened; that there is a GPU is first asked when its queue is opened. */
+ebb_status ebb_backends(const char *name, const ebb_backend *const **list);
 
 /* The back end's first kernel for an operator, or NULL: whether it has one at all. */
 const ebb_kernel *ebb_backend_find(const ebb_backend *backend, ebb_op op);

@@ -1,7 +1,7 @@
 /* pick.c: backends by name, and the first kernel that takes a call. */
+#include "kernels/plugin.h"
 #include "kernels/stream.h"
 
-#include <stdarg.h>
 #include <stdio.h>
 
 #if defined(_OPENMP)
@@ -11,13 +11,29 @@
 static const ebb_backend *const cpu[] = {&ebb_backend_dnnl, &ebb_backend_plain, NULL};
 static const ebb_backend *const plain[] = {&ebb_backend_plain, NULL};
 
-const ebb_backend *const *ebb_backends(const char *name)
+static ebb_status cuda_backends(const ebb_backend *const **list)
 {
-    if (name == NULL || strcmp(name, "cpu") == 0)
-        return cpu;
-    if (strcmp(name, "plain") == 0)
-        return plain;
+    static const ebb_backend *cuda[2]; // the same two words, whoever writes them
+    const ebb_plugin *plugin;
+    EBB_TRY(ebb_plugin_cuda(&plugin));
+    cuda[0] = plugin->backend;
+    *list = cuda;
     return NULL;
+}
+
+ebb_status ebb_backends(const char *name, const ebb_backend *const **list)
+{
+    *list = NULL;
+    if (name == NULL || strcmp(name, "cpu") == 0)
+        *list = cpu;
+    else if (strcmp(name, "plain") == 0)
+        *list = plain;
+    else if (strcmp(name, "cuda") == 0)
+        return cuda_backends(list);
+    if (*list != NULL)
+        return NULL;
+    return ebb_hint(ebb_error(EBB_USAGE, "there is no backend '%s'", name),
+                    "the backends are cpu, plain and cuda");
 }
 
 static const ebb_kernel *find_among(const ebb_kernel *kernels, size_t count, ebb_op op)
@@ -93,17 +109,6 @@ ebb_status ebb_pick(ebb_call *call, const ebb_backend *const *backends)
                 return NULL;
     }
     return no_kernel(call, &r);
-}
-
-ebb_status ebb_call_error(const ebb_call *call, const char *format, ...)
-{
-    char text[512];
-    va_list args;
-    va_start(args, format);
-    vsnprintf(text, sizeof text, format, args);
-    va_end(args);
-    return ebb_error(EBB_RUNTIME, "%s: %s",
-                     call->node != NULL ? call->node : ebb_op_row_of(call->op)->name, text);
 }
 
 #if defined(_OPENMP)

@@ -12,7 +12,6 @@
  */
 #include "kernels/stream.h"
 
-#include "kernels/parallel.h"
 #include "kernels/plain/plain.h"
 #include "onnx/tile.h"
 
@@ -253,26 +252,21 @@ static ebb_status prepare(ebb_call *c)
 
 /* ---- a walk ---- */
 
+static const ebb_tile_parts *parts_of(const ebb_call *c)
+{
+    const ebb_backend *const *b = c->backends;
+    while (b[0]->parts == NULL && b[1] != NULL)
+        b++;
+    return b[0]->parts;
+}
+
 /* to += from, element by element. */
 static ebb_status add(const ebb_call *c, const ebb_operand *to, const void *from)
 {
-    int64_t n = ebb_plain_elements(&to->type);
-    if (to->type.dtype == EBB_F32) {
-        float *sum = to->data;
-        const float *more = from;
-        EBB_PARALLEL_FOR(n)
-        for (int64_t i = 0; i < n; i++)
-            sum[i] += more[i];
-    } else if (to->type.dtype == EBB_F64) {
-        double *sum = to->data;
-        const double *more = from;
-        EBB_PARALLEL_FOR(n)
-        for (int64_t i = 0; i < n; i++)
-            sum[i] += more[i];
-    } else {
+    ebb_dtype dtype = (ebb_dtype)to->type.dtype;
+    if (dtype != EBB_F32 && dtype != EBB_F64)
         return ebb_call_error(c, "sums of tiles are float or double");
-    }
-    return NULL;
+    return parts_of(c)->add(c, dtype, ebb_plain_elements(&to->type), to->data, from);
 }
 
 static void *rows_from(const ebb_operand *whole, int64_t unit, int64_t units)
@@ -297,6 +291,8 @@ static ebb_status fetch(const stream *s, piece *p, const ebb_call *c, int64_t un
             decode->in[k].data = rows_from(&source->in[k], unit, s->units);
         in->data = decode->out[0].data = (char *)c->workspace + s->tile_at[i];
         decode->workspace = scratch;
+        decode->queue = c->queue;
+        decode->position = c->position;
         EBB_TRY(decode->kernel->run(decode));
     }
     for (uint32_t i = 0; i < c->output_count; i++)
@@ -307,6 +303,8 @@ static ebb_status fetch(const stream *s, piece *p, const ebb_call *c, int64_t un
     p->call.workspace = scratch;
     p->call.seed = c->seed;
     p->call.step = c->step;
+    p->call.queue = c->queue;
+    p->call.position = c->position;
     return NULL;
 }
 
@@ -333,7 +331,8 @@ static ebb_status run(const ebb_call *c)
                 EBB_TRY(compute(s, p, c, unit));
             } else if (c->out[0].type.dtype != EBB_NONE) {
                 EBB_TRY(fetch(s, p, c, unit));
-                ebb_plain_batch_norm_rows(&p->call, c, rows_from(&c->out[0], unit, s->units));
+                EBB_TRY(parts_of(c)->batch_norm_rows(&p->call, c,
+                                                     rows_from(&c->out[0], unit, s->units)));
             }
         }
     return NULL;

@@ -5,4 +5,5 @@
 
 static const ebb_family families[] = {EBB_DNNL_FAMILIES(FAMILY){NULL, NULL}};
 
-const ebb_backend ebb_backend_dnnl = {"dnnl", NULL, 0, families};
+const ebb_backend ebb_backend_dnnl = {
+    .name = "dnnl", .families = families, .device = &ebb_device_host};

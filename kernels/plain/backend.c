@@ -7,7 +7,30 @@
 
 static const ebb_family families[] = {EBB_PLAIN_FAMILIES(FAMILY){NULL, NULL}};
 
-const ebb_backend ebb_backend_plain = {"plain", NULL, 0, families};
+static ebb_status add_tile(const ebb_call *c, ebb_dtype dtype, int64_t n, void *to,
+                           const void *from)
+{
+    (void)c;
+    if (dtype == EBB_F32) {
+        float *sum = to;
+        const float *more = from;
+        EBB_PARALLEL_FOR(n)
+        for (int64_t i = 0; i < n; i++)
+            sum[i] += more[i];
+    } else {
+        double *sum = to;
+        const double *more = from;
+        EBB_PARALLEL_FOR(n)
+        for (int64_t i = 0; i < n; i++)
+            sum[i] += more[i];
+    }
+    return NULL;
+}
+
+static const ebb_tile_parts parts = {add_tile, ebb_plain_batch_norm_rows};
+
+const ebb_backend ebb_backend_plain = {
+    .name = "plain", .families = families, .device = &ebb_device_host, .parts = &parts};
 
 /* ---- operands ---- */
 

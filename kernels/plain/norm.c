@@ -75,7 +75,7 @@ static ebb_status run_gradient(const ebb_call *c)
     return NULL;
 }
 
-void ebb_plain_batch_norm_rows(const ebb_call *tile, const ebb_call *whole, void *dx)
+ebb_status ebb_plain_batch_norm_rows(const ebb_call *tile, const ebb_call *whole, void *dx)
 {
     ebb_norm_channels b = read_channels(tile);
     double count = (double)(whole->in[1].type.dims[0] * b.s);
@@ -83,6 +83,7 @@ void ebb_plain_batch_norm_rows(const ebb_call *tile, const ebb_call *whole, void
         gradient_rows_f32(&b, whole, count, dx);
     else
         gradient_rows_f64(&b, whole, count, dx);
+    return NULL;
 }
 
 // clang-format off

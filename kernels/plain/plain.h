@@ -33,9 +33,8 @@ EBB_PLAIN_FAMILIES(EBB_PLAIN_DECLARE)
 
 /* ---- for operands read in tiles (kernels/stream.c) ---- */
 
-/* Of a BatchNormalizationGrad or BatchNormGradFromOutput: dx of the tile's rows, when the sums of
- * the whole are in its outputs 1 and 2. */
-void ebb_plain_batch_norm_rows(const ebb_call *tile, const ebb_call *whole, void *dx);
+/* ebb_tile_parts.batch_norm_rows. */
+ebb_status ebb_plain_batch_norm_rows(const ebb_call *tile, const ebb_call *whole, void *dx);
 
 /* ---- operands ---- */
 

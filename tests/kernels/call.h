@@ -193,10 +193,14 @@ static inline void end(testing *t)
         unguard(t->out[o].data);
 }
 
+/* A back end that is not linked into every test, and its queue. */
+static const ebb_backend *more_backend;
+static void *more_queue;
+
 static inline const ebb_kernel *kernel_named(const char *name)
 {
-    static const ebb_backend *const all[] = {&ebb_backend_plain, &ebb_backend_dnnl};
-    for (size_t b = 0; b < 2; b++)
+    const ebb_backend *const all[] = {&ebb_backend_plain, &ebb_backend_dnnl, more_backend};
+    for (size_t b = 0; b < 3 && all[b] != NULL; b++)
         for (const ebb_family *f = all[b]->families; f->kernels != NULL; f++)
             for (size_t k = 0; k < *f->count; k++)
                 if (strcmp(f->kernels[k].name, name) == 0)
@@ -226,6 +230,7 @@ static inline void run_with(testing *t, const char *name)
         fail_msg("%s declines: %s", name, why);
     ebb_call *c = &t->call;
     c->kernel = k;
+    c->queue = more_queue;
     c->workspace_bytes = 0;
     if (k->workspace != NULL)
         check_status(k->workspace(c, &c->workspace_bytes), name);

@@ -109,7 +109,9 @@ static void make(testing *t, const sample *s)
 static void compute(testing *t, const char *backend, const char *what)
 {
     ebb_call *c = &t->call;
-    check_status(ebb_pick(c, ebb_backends(backend)), what);
+    const ebb_backend *const *backends;
+    check_status(ebb_backends(backend, &backends), what);
+    check_status(ebb_pick(c, backends), what);
     c->workspace_bytes = 0;
     if (c->kernel->workspace != NULL)
         check_status(c->kernel->workspace(c, &c->workspace_bytes), what);

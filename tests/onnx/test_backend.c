@@ -131,7 +131,9 @@ static ebb_status run_node(trial *t, ebb_node n, const char *backend)
     const ebb_graph *g = m->graph;
     ebb_call c;
     EBB_TRY(ebb_call_make(&c, &m->arena, g, n, 0));
-    EBB_TRY(ebb_pick(&c, ebb_backends(backend)));
+    const ebb_backend *const *backends;
+    EBB_TRY(ebb_backends(backend, &backends));
+    EBB_TRY(ebb_pick(&c, backends));
     ebb_status status = NULL;
     for (uint32_t i = 0; i < c.input_count; i++) {
         if (c.in[i].type.dtype == EBB_NONE)

@@ -1,0 +1,353 @@
+/* backend.cu: the CUDA back end: its families, its device, the table that libebb asks for. */
+#include "kernels/cuda/cuda.h"
+#include "kernels/plugin.h"
+
+#include <stdio.h>
+
+/* ---- the queue ---- */
+
+static void close_queue(void *opened)
+{
+    ebb_cuda_queue *q = (ebb_cuda_queue *)opened;
+    if (q == NULL)
+        return;
+    ebb_gpu_forget(q->record);
+    for (uint32_t k = 0; k < q->mark_capacity; k++)
+        ebb_gpu_unmark(q->marks[k]);
+    ebb_free(q->marks);
+    if (q->step != NULL)
+        ebb_gpu_release(q->step);
+    ebb_gpu_close(q->stream);
+    ebb_free(q);
+}
+
+static ebb_status open_queue(void **opened)
+{
+    *opened = NULL;
+    ebb_cuda_queue *q = (ebb_cuda_queue *)ebb_alloc(sizeof *q);
+    if (q == NULL)
+        return ebb_error_memory();
+    memset(q, 0, sizeof *q);
+    ebb_status status = ebb_gpu_open(&q->stream);
+    void *step = NULL;
+    if (status == NULL)
+        status = ebb_gpu_allocate(sizeof *q->step, &step);
+    q->step = (ebb_cuda_step *)step;
+    if (status != NULL) {
+        close_queue(q);
+        return status;
+    }
+    *opened = q;
+    return NULL;
+}
+
+static ebb_status allocate(void *opened, size_t bytes, void **block)
+{
+    ebb_cuda_queue *q = (ebb_cuda_queue *)opened;
+    EBB_TRY(ebb_gpu_allocate(bytes, block));
+    q->allocated_bytes += bytes;
+    return NULL;
+}
+
+static void release(void *opened, void *block)
+{
+    (void)opened;
+    ebb_gpu_release(block);
+}
+
+static ebb_status write_bytes(void *opened, void *to, const void *from, size_t bytes)
+{
+    return ebb_gpu_copy(((ebb_cuda_queue *)opened)->stream, to, from, bytes, EBB_TO_DEVICE);
+}
+
+static ebb_status read_bytes(void *opened, void *to, const void *from, size_t bytes)
+{
+    return ebb_gpu_copy(((ebb_cuda_queue *)opened)->stream, to, from, bytes, EBB_TO_HOST);
+}
+
+static ebb_status copy(void *opened, void *to, const void *from, size_t bytes)
+{
+    return ebb_gpu_copy(((ebb_cuda_queue *)opened)->stream, to, from, bytes, EBB_ON_DEVICE);
+}
+
+/* ---- a step ---- */
+
+/* Step 0 runs call by call: modules load, libraries settle. Step 1 is recorded. */
+static ebb_status begin(void *opened, uint64_t step, bool *replays)
+{
+    ebb_cuda_queue *q = (ebb_cuda_queue *)opened;
+    const uint64_t head[2] = {step, ~(uint64_t)0};
+    *replays = q->record != NULL && !q->profiles;
+    q->mark_count = 0;
+    EBB_TRY(ebb_gpu_copy(q->stream, q->step, head, sizeof head, EBB_TO_DEVICE));
+    q->records = !*replays && !q->profiles && step > 0;
+    return q->records ? ebb_gpu_record(q->stream) : NULL;
+}
+
+static ebb_status read_fault(ebb_cuda_queue *q, ebb_fault *fault)
+{
+    ebb_cuda_step step;
+    memset(fault, 0, sizeof *fault);
+    EBB_TRY(ebb_gpu_copy(q->stream, &step.fault, &q->step->fault, sizeof step.fault, EBB_TO_HOST));
+    if (step.fault == ~(uint64_t)0)
+        return NULL;
+    EBB_TRY(ebb_gpu_copy(q->stream, &step, q->step, sizeof step, EBB_TO_HOST));
+    fault->there = true;
+    fault->position = (uint32_t)(step.fault >> 32);
+    fault->value = step.value[fault->position % 64];
+    fault->low = step.low[fault->position % 64];
+    fault->high = step.high[fault->position % 64];
+    return NULL;
+}
+
+static ebb_status end(void *opened, ebb_fault *fault)
+{
+    ebb_cuda_queue *q = (ebb_cuda_queue *)opened;
+    memset(fault, 0, sizeof *fault);
+    if (q->records) {
+        q->records = false;
+        EBB_TRY(ebb_gpu_recorded(q->stream, &q->record));
+    }
+    if (q->record != NULL && !q->profiles)
+        EBB_TRY(ebb_gpu_replay(q->stream, q->record));
+    EBB_TRY(ebb_gpu_wait(q->stream));
+    return read_fault(q, fault);
+}
+
+static ebb_status mark(void *opened)
+{
+    ebb_cuda_queue *q = (ebb_cuda_queue *)opened;
+    q->profiles = true;
+    if (q->mark_count == q->mark_capacity) {
+        uint32_t capacity = q->mark_capacity > 0 ? 2 * q->mark_capacity : 256;
+        void **more = (void **)ebb_alloc(capacity * sizeof *more);
+        if (more == NULL)
+            return ebb_error_memory();
+        memset(more, 0, capacity * sizeof *more);
+        if (q->mark_capacity > 0)
+            memcpy(more, q->marks, q->mark_capacity * sizeof *more);
+        ebb_free(q->marks);
+        q->marks = more;
+        q->mark_capacity = capacity;
+    }
+    return ebb_gpu_mark(q->stream, &q->marks[q->mark_count++]);
+}
+
+static int64_t between(void *opened, uint32_t k)
+{
+    const ebb_cuda_queue *q = (const ebb_cuda_queue *)opened;
+    return k + 1 < q->mark_count ? ebb_gpu_between(q->marks[k], q->marks[k + 1]) : 0;
+}
+
+static ebb_status facts(void *opened, ebb_device_facts *f)
+{
+    memset(f, 0, sizeof *f);
+    EBB_TRY(ebb_gpu_facts(f));
+    f->allocated_bytes = opened != NULL ? ((ebb_cuda_queue *)opened)->allocated_bytes : 0;
+    return NULL;
+}
+
+static const ebb_device device = {
+    .name = "cuda",
+    .align = 256,
+    .open = open_queue,
+    .close = close_queue,
+    .allocate = allocate,
+    .release = release,
+    .write = write_bytes,
+    .read = read_bytes,
+    .copy = copy,
+    .begin = begin,
+    .end = end,
+    .mark = mark,
+    .between = between,
+    .facts = facts,
+    .is_host = false,
+};
+
+/* ---- operands ---- */
+
+ebb_cuda_span ebb_cuda_span_of(const ebb_type *t, int axis)
+{
+    ebb_cuda_span s = {1, 1, 1};
+    for (int d = 0; d < t->rank; d++)
+        *(d < axis ? &s.outer : d == axis ? &s.n : &s.inner) *= t->dims[d];
+    return s;
+}
+
+ebb_status ebb_cuda_axis(const ebb_call *c, int64_t axis, int rank, int *normal)
+{
+    if (axis < -rank || axis >= rank)
+        return ebb_call_error(c, "axis %lld is outside -%d..%d", (long long)axis, rank, rank - 1);
+    *normal = (int)(axis < 0 ? axis + rank : axis);
+    return NULL;
+}
+
+ebb_status ebb_cuda_ints(const ebb_call *c, const char *attr, uint32_t input, int64_t *list,
+                         uint32_t capacity, uint32_t *count)
+{
+    uint32_t n = 0;
+    *count = 0;
+    if (!ebb_cuda_has(c, input)) {
+        const int64_t *given = attr != NULL ? ebb_attr_ints(&c->attrs, attr, &n) : NULL;
+        if (n > capacity)
+            return ebb_call_error(c, "attribute '%s' has %u entries, at most %u make sense", attr,
+                                  n, capacity);
+        if (n > 0)
+            memcpy(list, given, n * sizeof *list);
+        *count = n;
+        return NULL;
+    }
+    const ebb_tensor *t = c->in[input].constant;
+    if (t == NULL || !ebb_dtype_is_integer((ebb_dtype)t->type.dtype))
+        return ebb_call_error(c, "input %u is not a constant list of integers", input);
+    int64_t given = ebb_cuda_elements(&t->type);
+    if (given > (int64_t)capacity)
+        return ebb_call_error(c, "input %u has %lld entries, at most %u make sense", input,
+                              (long long)given, capacity);
+    for (int64_t i = 0; i < given; i++)
+        list[i] = ebb_tensor_int(t, i);
+    *count = (uint32_t)given;
+    return NULL;
+}
+
+double ebb_cuda_scalar(const ebb_call *c, uint32_t input, double otherwise)
+{
+    const ebb_tensor *t = ebb_cuda_has(c, input) ? c->in[input].constant : NULL;
+    return t != NULL && t->data != NULL && ebb_cuda_elements(&t->type) > 0 ? ebb_tensor_double(t, 0)
+                                                                           : otherwise;
+}
+
+/* ---- declines ---- */
+
+static const char *declines_operand(const ebb_operand *o)
+{
+    if (o->type.dtype == EBB_NONE)
+        return NULL;
+    if (o->type.kind != EBB_KIND_TENSOR)
+        return "works on tensors only";
+    if (!ebb_type_is_static(&o->type))
+        return "a dim is not known";
+    if (o->type.layout.kind != EBB_LAYOUT_PLAIN)
+        return "works on row-major tensors only";
+    if (ebb_cuda_size(&o->type) == 0)
+        return "elements are not whole bytes";
+    return NULL;
+}
+
+const char *ebb_cuda_any(const ebb_call *c)
+{
+    for (uint32_t i = 0; i < c->input_count; i++)
+        if (declines_operand(&c->in[i]) != NULL)
+            return declines_operand(&c->in[i]);
+    for (uint32_t o = 0; o < c->output_count; o++)
+        if (declines_operand(&c->out[o]) != NULL)
+            return declines_operand(&c->out[o]);
+    return NULL;
+}
+
+const char *ebb_cuda_floats(const ebb_call *c)
+{
+    const char *why = ebb_cuda_any(c);
+    if (why != NULL)
+        return why;
+    uint8_t dtype = c->input_count > 0 ? c->in[0].type.dtype : (uint8_t)EBB_NONE;
+    if (!ebb_dtype_is_float((ebb_dtype)dtype))
+        return "computes in float16, bfloat16, float32 and float64 only";
+    for (uint32_t i = 0; i < c->input_count; i++)
+        if (ebb_dtype_is_float((ebb_dtype)c->in[i].type.dtype) && c->in[i].type.dtype != dtype)
+            return "float inputs differ in dtype";
+    for (uint32_t o = 0; o < c->output_count; o++)
+        if (ebb_dtype_is_float((ebb_dtype)c->out[o].type.dtype) && c->out[o].type.dtype != dtype)
+            return "float outputs differ in dtype from the inputs";
+    return NULL;
+}
+
+const char *ebb_cuda_numbers(const ebb_call *c)
+{
+    ebb_dtype dtype = c->input_count > 0 ? (ebb_dtype)c->in[0].type.dtype : EBB_NONE;
+    return ebb_dtype_is_integer(dtype) || dtype == EBB_BOOL ? ebb_cuda_any(c) : ebb_cuda_floats(c);
+}
+
+const char *ebb_cuda_constant(const ebb_call *c, uint32_t i)
+{
+    if (!ebb_cuda_has(c, i) || (c->in[i].constant != NULL && c->in[i].constant->data != NULL))
+        return NULL;
+    return "an operand that says how to compute is not known before the run";
+}
+
+/* ---- broadcast ---- */
+
+void ebb_cuda_walk_make(ebb_cuda_walk *w, const ebb_type *out, const ebb_type *const *in, int count)
+{
+    int64_t dense[EBB_CUDA_INPUTS] = {1, 1, 1, 1};
+    memset(w, 0, sizeof *w);
+    for (int d = out->rank - 1; d >= 0; d--) {
+        int64_t n = out->dims[d], step[EBB_CUDA_INPUTS];
+        bool merges = w->rank > 0;
+        for (int k = 0; k < count; k++) {
+            int e = d - (out->rank - in[k]->rank);
+            int64_t m = e >= 0 ? in[k]->dims[e] : 1;
+            step[k] = m == 1 && n != 1 ? 0 : dense[k];
+            dense[k] *= m;
+        }
+        if (n == 1)
+            continue;
+        for (int k = 0; merges && k < count; k++) {
+            int64_t last = w->stride[k][w->rank - 1];
+            merges = last == 0 ? step[k] == 0 : step[k] == last * w->dims[w->rank - 1];
+        }
+        if (merges) {
+            w->dims[w->rank - 1] *= n;
+            continue;
+        }
+        w->dims[w->rank] = n;
+        for (int k = 0; k < count; k++)
+            w->stride[k][w->rank] = step[k];
+        w->rank++;
+    }
+}
+
+/* ---- the table ---- */
+
+#define FAMILY(name) {ebb_cuda_##name, &ebb_cuda_##name##_count},
+
+static const ebb_family families[] = {EBB_CUDA_FAMILIES(FAMILY){NULL, NULL}};
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+extern const ebb_backend ebb_backend_cuda;
+extern const ebb_plugin ebb_plugin_table;
+#ifdef __cplusplus
+}
+#endif
+
+const ebb_backend ebb_backend_cuda = {
+    .name = "cuda",
+    .kernels = NULL,
+    .count = 0,
+    .families = families,
+    .device = &device,
+    .parts = NULL,
+};
+
+static void libraries(char *text, size_t size)
+{
+    (void)snprintf(text, size, "none");
+}
+
+static ebb_status describe(const char *name)
+{
+    if (name == NULL)
+        return NULL;
+    return ebb_error(EBB_USAGE, "there is no description of a device '%s'", name);
+}
+
+__attribute__((visibility("default"))) const ebb_plugin ebb_plugin_table = {
+    .version = EBB_PLUGIN_VERSION,
+    .op_count = EBB_OP_COUNT,
+    .backend = &ebb_backend_cuda,
+    .libraries = libraries,
+    .describe = describe,
+};

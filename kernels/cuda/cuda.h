@@ -1,0 +1,194 @@
+/* cuda.h: what the families of CUDA kernels share: the queue, grids, broadcasts, faults.
+ *
+ * Each family is a file of this folder and ends in an array of kernels; backend.cu lists the
+ * arrays. The operands of a call lie on the device: run() reads none of them. What a launcher must
+ * know (axes, shapes, ratios given as inputs) is in operand.constant, or the kernel declines.
+ */
+#ifndef EBB_KERNELS_CUDA_CUDA_H
+#define EBB_KERNELS_CUDA_CUDA_H
+
+#include "kernels/cuda/gpu.h"
+#include "kernels/cuda/runtime.h"
+#include "kernels/kernels.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+// clang-format off
+#define EBB_CUDA_FAMILIES(X) X(pointwise)
+// clang-format on
+
+#define EBB_CUDA_DECLARE(name)                 \
+    extern const ebb_kernel ebb_cuda_##name[]; \
+    extern const size_t ebb_cuda_##name##_count;
+EBB_CUDA_FAMILIES(EBB_CUDA_DECLARE)
+
+/* Closes a family's file: the count of `ebb_cuda_NAME`. */
+#define EBB_CUDA_COUNT(name) \
+    const size_t ebb_cuda_##name##_count = sizeof ebb_cuda_##name / sizeof ebb_cuda_##name[0];
+
+/* ---- the queue ---- */
+
+/* In device memory, one a queue: what changes from step to step, and the first fault. */
+typedef struct ebb_cuda_step {
+    uint64_t step;
+    uint64_t fault; /* position << 32 | slot + 1 of the least; all ones: none */
+    int64_t value[64], low[64], high[64]; /* by position % 64 */
+} ebb_cuda_step;
+
+typedef struct ebb_cuda_queue {
+    void *stream;
+    ebb_cuda_step *step; /* on the device */
+    void *record;
+    bool records; /* this step */
+    bool profiles;
+    void **marks;
+    uint32_t mark_count, mark_capacity;
+    uint64_t allocated_bytes;
+    void *cublas, *cudnn; /* handles of the libraries, made when first asked for */
+} ebb_cuda_queue;
+
+static inline ebb_cuda_queue *ebb_cuda_queue_of(const ebb_call *c)
+{
+    return (ebb_cuda_queue *)c->queue;
+}
+
+/* ---- launches ---- */
+
+enum { EBB_CUDA_BLOCK = 256 };
+
+/* Blocks for n elements, one a thread, at most 2048: kernels loop over the rest. */
+static inline ebb_gpu_grid ebb_cuda_grid(int64_t n)
+{
+    int64_t blocks = (n + EBB_CUDA_BLOCK - 1) / EBB_CUDA_BLOCK;
+    ebb_gpu_grid grid = {(uint32_t)(blocks < 2048 ? blocks : 2048), 1, 1};
+    return grid;
+}
+
+/* One block for each of n rows or tiles. */
+static inline ebb_gpu_grid ebb_cuda_blocks(int64_t n)
+{
+    ebb_gpu_grid grid = {(uint32_t)(n < 0x7FFFFFFF ? n : 0x7FFFFFFF), 1, 1};
+    return grid;
+}
+
+/* An ebb_status. kernel: an EBB_GLOBAL; args: a variable of its struct. */
+#define EBB_LAUNCH(call, kernel, grid, threads, shared_bytes, args)                              \
+    ebb_gpu_launch(ebb_cuda_queue_of(call)->stream, (ebb_gpu_kernel)(kernel), (grid), (threads), \
+                   (shared_bytes), &(args), sizeof(args))
+
+/* ---- operands ---- */
+
+static inline bool ebb_cuda_has(const ebb_call *c, uint32_t i)
+{
+    return i < c->input_count && c->in[i].type.dtype != EBB_NONE;
+}
+
+static inline bool ebb_cuda_wants(const ebb_call *c, uint32_t o)
+{
+    return o < c->output_count && c->out[o].type.dtype != EBB_NONE;
+}
+
+static inline int64_t ebb_cuda_elements(const ebb_type *t)
+{
+    int64_t n = 1;
+    for (int d = 0; d < t->rank; d++)
+        n *= t->dims[d];
+    return n;
+}
+
+/* Bytes of one element; 0 below a byte. */
+static inline size_t ebb_cuda_size(const ebb_type *t)
+{
+    unsigned bits = ebb_dtype_bits((ebb_dtype)t->dtype);
+    return bits % 8 == 0 ? bits / 8 : 0;
+}
+
+typedef struct ebb_cuda_span { /* a tensor seen along one axis: [outer, n, inner] */
+    int64_t outer, n, inner;
+} ebb_cuda_span;
+
+ebb_cuda_span ebb_cuda_span_of(const ebb_type *t, int axis);
+/* axis (may be negative) made 0..rank-1; an error naming it where it is outside. */
+ebb_status ebb_cuda_axis(const ebb_call *c, int64_t axis, int rank, int *normal);
+
+/* The list of constant input `input` where it is there, else of attribute `attr`, else count 0. */
+ebb_status ebb_cuda_ints(const ebb_call *c, const char *attr, uint32_t input, int64_t *list,
+                         uint32_t capacity, uint32_t *count);
+/* A constant scalar input; `otherwise` where it is absent. */
+double ebb_cuda_scalar(const ebb_call *c, uint32_t input, double otherwise);
+
+/* Rows of a table of kernels by float dtype, as all_floats.inc makes them. */
+static inline int ebb_cuda_float_row(uint8_t dtype)
+{
+    return dtype == EBB_F32 ? 0 : dtype == EBB_F64 ? 1 : dtype == EBB_F16 ? 2 : 3;
+}
+
+#define EBB_CUDA_FLOATS(name)                                                                \
+    {                                                                                        \
+        (ebb_gpu_kernel) name##_f32, (ebb_gpu_kernel)name##_f64, (ebb_gpu_kernel)name##_f16, \
+            (ebb_gpu_kernel)name##_bf16                                                      \
+    }
+
+/* ---- declines ---- */
+
+const char *ebb_cuda_any(const ebb_call *c); /* row-major, static, whole bytes an element */
+/* And input 0 is f32, f64, f16 or bf16, and so are all float operands: one dtype for all. */
+const char *ebb_cuda_floats(const ebb_call *c);
+const char *ebb_cuda_numbers(const ebb_call *c); /* ... or input 0 is an integer or bool */
+/* NULL where input i is absent or known before the run; else why not. */
+const char *ebb_cuda_constant(const ebb_call *c, uint32_t i);
+
+/* ---- broadcast ---- */
+
+enum { EBB_CUDA_INPUTS = 4 };
+
+/* Output element i, read as an index over dims (innermost first), lies in input k at the sum of
+ * index * stride. Dims that walk alike are merged; a dense input has strides 1, n0, n0 * n1 ... */
+typedef struct ebb_cuda_walk {
+    int32_t rank;
+    int64_t dims[EBB_MAX_RANK];
+    int64_t stride[EBB_CUDA_INPUTS][EBB_MAX_RANK];
+} ebb_cuda_walk;
+
+/* Inputs broadcast to out, by ONNX's rule. */
+void ebb_cuda_walk_make(ebb_cuda_walk *w, const ebb_type *out, const ebb_type *const *in,
+                        int count);
+
+EBB_GPU_INLINE int64_t ebb_cuda_at(const ebb_cuda_walk *w, int k, int64_t i)
+{
+    int64_t at = 0;
+    if (w->rank <= 1)
+        return i * w->stride[k][0];
+    for (int d = 0; d < w->rank; d++) {
+        int64_t next = i / w->dims[d];
+        at += (i - next * w->dims[d]) * w->stride[k][d];
+        i = next;
+    }
+    return at;
+}
+
+/* ---- faults ---- */
+
+/* Is low <= value < high? If not, the call's fault is told, once, and the kernel must not read
+ * there. `step` and `position` come from the launcher: ebb_cuda_queue_of(c)->step, c->position. */
+EBB_GPU_INLINE bool ebb_cuda_inside(ebb_cuda_step *step, uint32_t position, int64_t value,
+                                    int64_t low, int64_t high)
+{
+    if (value >= low && value < high)
+        return true;
+    uint64_t mine = (uint64_t)position << 32;
+    uint64_t before = ebb_atomic_min_u64(&step->fault, mine);
+    if (mine < before) { // several threads of one launch may write: any of their values will do
+        step->value[position % 64] = value;
+        step->low[position % 64] = low;
+        step->high[position % 64] = high;
+    }
+    return false;
+}
+
+#ifdef __cplusplus
+}
+#endif
+#endif

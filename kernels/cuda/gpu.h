@@ -1,0 +1,80 @@
+/* gpu.h: the words in which kernels are written, for two compilers.
+ *
+ * A .cu file is compiled by nvcc for the GPU, and by gcc as C11 for the host, where host/runtime.c
+ * plays blocks, threads, barriers and warps: so the tests run these very kernels without a GPU.
+ * Hence the subset: no templates, no references, casts of void pointers written out, and a kernel
+ * takes one struct by value.
+ *
+ *     typedef struct scale_args { float *y; const float *x; int64_t n; float by; } scale_args;
+ *
+ *     EBB_GLOBAL(scale, scale_args)
+ *     {
+ *         EBB_GRID_LOOP(i, a.n)
+ *         a.y[i] = a.x[i] * a.by;
+ *     }
+ *
+ *     scale_args a = {...};
+ *     return EBB_LAUNCH(call, scale, ebb_cuda_grid(n), EBB_CUDA_BLOCK, 0, a);
+ *
+ * Barriers: every thread of a block must come to the same ones. Warp words: every lane of a warp
+ * must come to them; blocks are multiples of 32 threads wide and one-dimensional. No atomics on
+ * floats: sums must come out the same each time.
+ */
+#ifndef EBB_KERNELS_CUDA_GPU_H
+#define EBB_KERNELS_CUDA_GPU_H
+
+#include <math.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <string.h>
+
+enum { EBB_WARP = 32 };
+
+#if defined(__CUDACC__)
+
+#include <cuda_runtime.h>
+
+#define EBB_GLOBAL(name, args) EBB_GLOBAL_(name, args)
+#define EBB_GLOBAL_(name, args) static __global__ void name(const args a)
+#define EBB_GPU_INLINE static __device__ inline
+#define EBB_SHARED(type, name)                                        \
+    extern __shared__ __align__(16) unsigned char ebb_shared_bytes[]; \
+    type *name = (type *)ebb_shared_bytes
+
+#define EBB_THREAD threadIdx.x
+#define EBB_THREADS blockDim.x
+#define EBB_BLOCK blockIdx.x
+#define EBB_BLOCKS gridDim.x
+#define EBB_BLOCK_Y blockIdx.y
+#define EBB_BLOCK_Z blockIdx.z
+
+#define ebb_barrier() __syncthreads()
+#define ebb_lane_xor(v, lanes) __shfl_xor_sync(0xFFFFFFFFu, (v), (lanes))
+#define ebb_lane_xor_f64(v, lanes) __shfl_xor_sync(0xFFFFFFFFu, (v), (lanes))
+#define ebb_lane_xor_u32(v, lanes) __shfl_xor_sync(0xFFFFFFFFu, (v), (lanes))
+#define ebb_lane_from_u32(v, lane) __shfl_sync(0xFFFFFFFFu, (v), (lane))
+#define ebb_ballot(flag) __ballot_sync(0xFFFFFFFFu, (flag))
+#define ebb_atomic_add_u32(p, v) atomicAdd((p), (v))
+#define ebb_atomic_or_u32(p, v) atomicOr((p), (v))
+#define ebb_atomic_min_u64(p, v) \
+    ((uint64_t)atomicMin((unsigned long long *)(p), (unsigned long long)(v)))
+
+#define ebb_popcount(v) __popc(v)
+#define ebb_bits_of_f32(v) __float_as_uint(v)
+#define ebb_f32_of_bits(v) __uint_as_float(v)
+
+#else
+
+#include "kernels/cuda/host/words.h"
+
+#endif
+
+/* i over 0 .. n-1, dealt out to all threads of the grid. */
+#define EBB_GRID_LOOP(i, n)                                                                       \
+    for (int64_t i = (int64_t)EBB_BLOCK * EBB_THREADS + EBB_THREAD, ebb_end_ = (n); i < ebb_end_; \
+         i += (int64_t)EBB_BLOCKS * EBB_THREADS)
+/* i over 0 .. n-1, dealt out to the threads of the block. */
+#define EBB_BLOCK_LOOP(i, n) \
+    for (int64_t i = EBB_THREAD, ebb_end_ = (n); i < ebb_end_; i += EBB_THREADS)
+
+#endif

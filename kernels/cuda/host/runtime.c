@@ -1,0 +1,452 @@
+/* runtime.c: runtime.h on the host: threads of a block as fibers, one block after another.
+ *
+ *     scheduler <-> fiber 0   threads 0, 1, 2, ...   one after another while none has to wait
+ *               <-> fiber 1   begins when fiber 0 waits at a barrier, with the next thread
+ *               <-> ...
+ *
+ * A kernel without barriers thus runs on one fiber at the speed of a loop; one with barriers takes
+ * as many fibers as threads. Threads that never meet at a barrier, or memory that is read before it
+ * is written, show: shared memory begins as NaNs, and $EBB_CUDA_ORDER=reverse starts the threads
+ * from the last, which must change nothing.
+ *
+ * It is for tests: no device is faster than none.
+ */
+#define _GNU_SOURCE // MAP_ANONYMOUS
+#include "kernels/cuda/runtime.h"
+
+#include "kernels/cuda/host/words.h"
+#include "onnx/arena.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+
+#if defined(__SANITIZE_ADDRESS__)
+#include <sanitizer/common_interface_defs.h>
+#define STARTS(keep, to, size) __sanitizer_start_switch_fiber((keep), (to), (size))
+#define ENDS(keep, from, size) __sanitizer_finish_switch_fiber((keep), (from), (size))
+#else
+#define STARTS(keep, to, size) ((void)0)
+#define ENDS(keep, from, size) ((void)0)
+#endif
+
+enum { MAX_THREADS = 1024, WARP = 32, STACK = 128 * 1024, SHARED = 228 * 1024 };
+
+typedef enum waiting { RUNS, AT_BARRIER, AT_WARP, READY, IDLE } waiting;
+
+typedef struct fiber {
+    void *sp;
+    unsigned char *stack;
+    uint32_t thread;
+    waiting waits;
+    void *fake; /* the sanitizer's */
+} fiber;
+
+typedef struct noted { /* a launch or a copy, kept in a record */
+    struct noted *next;
+    ebb_gpu_kernel kernel; /* NULL: a copy; to with from NULL: a clear */
+    ebb_gpu_grid blocks;
+    uint32_t threads, shared_bytes;
+    void *to;
+    const void *from;
+    size_t bytes; /* of args or of the copy */
+    _Alignas(16) unsigned char args[];
+} noted;
+
+typedef struct stream {
+    bool records;
+    noted *first, **last;
+} stream;
+
+ebb_host_where ebb_host;
+
+static struct {
+    fiber fibers[MAX_THREADS];
+    uint32_t made;
+    void *sp; /* the scheduler's */
+    void *fake;
+    const void *stack_bottom; /* the scheduler's, as the sanitizer tells it */
+    size_t stack_size;
+    fiber *running;
+    ebb_gpu_kernel kernel;
+    const void *args;
+    uint32_t started, finished, at_barrier;
+    uint32_t at_warp[MAX_THREADS / WARP], round[MAX_THREADS / WARP];
+    uint64_t slots[2][MAX_THREADS];
+    bool reverse;
+    _Alignas(16) unsigned char shared[SHARED];
+} host;
+
+/* ---- fibers ---- */
+
+#if defined(__x86_64__)
+void ebb_host_switch(void **from, void *to);
+__asm__(".text\n.globl ebb_host_switch\n.hidden ebb_host_switch\n"
+        ".type ebb_host_switch, @function\nebb_host_switch:\n"
+        "push %rbp\npush %rbx\npush %r12\npush %r13\npush %r14\npush %r15\n"
+        "mov %rsp, (%rdi)\nmov %rsi, %rsp\n"
+        "pop %r15\npop %r14\npop %r13\npop %r12\npop %rbx\npop %rbp\nret\n"
+        ".size ebb_host_switch, .-ebb_host_switch\n");
+enum { SAVED = 6 };
+#elif defined(__aarch64__)
+void ebb_host_switch(void **from, void *to);
+__asm__(".text\n.globl ebb_host_switch\n.hidden ebb_host_switch\n"
+        ".type ebb_host_switch, %function\nebb_host_switch:\n"
+        "sub sp, sp, #160\nstp x19, x20, [sp]\nstp x21, x22, [sp, #16]\nstp x23, x24, [sp, #32]\n"
+        "stp x25, x26, [sp, #48]\nstp x27, x28, [sp, #64]\nstp x29, x30, [sp, #80]\n"
+        "stp d8, d9, [sp, #96]\nstp d10, d11, [sp, #112]\nstp d12, d13, [sp, #128]\n"
+        "stp d14, d15, [sp, #144]\nmov x9, sp\nstr x9, [x0]\nmov sp, x1\n"
+        "ldp x19, x20, [sp]\nldp x21, x22, [sp, #16]\nldp x23, x24, [sp, #32]\n"
+        "ldp x25, x26, [sp, #48]\nldp x27, x28, [sp, #64]\nldp x29, x30, [sp, #80]\n"
+        "ldp d8, d9, [sp, #96]\nldp d10, d11, [sp, #112]\nldp d12, d13, [sp, #128]\n"
+        "ldp d14, d15, [sp, #144]\nadd sp, sp, #160\nret\n"
+        ".size ebb_host_switch, .-ebb_host_switch\n");
+#else
+#error "host/runtime.c switches stacks on x86-64 and aarch64 only: configure with EBB_CUDA_HOST=OFF"
+#endif
+
+static void to_scheduler(waiting why)
+{
+    fiber *f = host.running;
+    f->waits = why;
+    STARTS(&f->fake, host.stack_bottom, host.stack_size);
+    ebb_host_switch(&f->sp, host.sp);
+    ENDS(f->fake, &host.stack_bottom, &host.stack_size);
+}
+
+static void resume(fiber *f)
+{
+    host.running = f;
+    f->waits = RUNS;
+    ebb_host.thread = f->thread;
+    STARTS(&host.fake, f->stack, STACK);
+    ebb_host_switch(&host.sp, f->sp);
+    ENDS(host.fake, NULL, NULL);
+}
+
+/* A fiber's whole life: threads as long as there are some, then idle until the next block. */
+static void live(void)
+{
+    ENDS(NULL, &host.stack_bottom, &host.stack_size);
+    for (;;) {
+        while (host.started < ebb_host.threads) {
+            uint32_t t = host.started++;
+            fiber *f = host.running;
+            f->thread = ebb_host.thread = host.reverse ? ebb_host.threads - 1 - t : t;
+            ((void (*)(const void *))host.kernel)(host.args);
+            host.finished++;
+        }
+        to_scheduler(IDLE);
+    }
+}
+
+static fiber *idle_fiber(void)
+{
+    for (uint32_t i = 0; i < host.made; i++)
+        if (host.fibers[i].waits == IDLE)
+            return &host.fibers[i];
+    if (host.made == MAX_THREADS)
+        return NULL;
+    void *stack = mmap(NULL, STACK, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (stack == MAP_FAILED)
+        return NULL;
+    fiber *f = &host.fibers[host.made++];
+    f->stack = stack;
+#if defined(__x86_64__)
+    void **top = (void **)(void *)(f->stack + STACK) - 2;
+    top[0] = (void *)(uintptr_t)live;
+    top[1] = NULL; // live() has no one to return to
+    f->sp = memset(top - SAVED, 0, SAVED * sizeof *top);
+#else
+    void **top = (void **)(void *)(f->stack + STACK) - 20;
+    memset(top, 0, 20 * sizeof *top);
+    top[11] = (void *)(uintptr_t)live;
+    f->sp = top;
+#endif
+    return f;
+}
+
+/* ---- words ---- */
+
+void *ebb_host_shared(void)
+{
+    return host.shared;
+}
+
+void ebb_barrier(void)
+{
+    host.at_barrier++;
+    to_scheduler(AT_BARRIER);
+}
+
+uint64_t ebb_host_exchange(uint64_t mine, uint32_t lane)
+{
+    uint32_t warp = ebb_host.thread / WARP, turn = host.round[warp] & 1;
+    host.slots[turn][ebb_host.thread] = mine;
+    host.at_warp[warp]++;
+    to_scheduler(AT_WARP);
+    return host.slots[turn][warp * WARP + lane % WARP];
+}
+
+uint32_t ebb_ballot(int flag)
+{
+    uint32_t warp = ebb_host.thread / WARP, turn = host.round[warp] & 1, bits = 0;
+    (void)ebb_host_exchange(flag != 0, 0);
+    for (uint32_t lane = 0; lane < WARP; lane++)
+        bits |= (uint32_t)host.slots[turn][warp * WARP + lane] << lane;
+    return bits;
+}
+
+/* ---- blocks ---- */
+
+/* Lets through those whose barrier or warp is complete. */
+static void open_barriers(void)
+{
+    bool all = host.at_barrier == ebb_host.threads;
+    if (all)
+        host.at_barrier = 0;
+    for (uint32_t i = 0; i < host.made; i++) {
+        fiber *f = &host.fibers[i];
+        if ((f->waits == AT_BARRIER && all) ||
+            (f->waits == AT_WARP && host.at_warp[f->thread / WARP] == WARP))
+            f->waits = READY;
+    }
+    for (uint32_t w = 0; w < ebb_host.threads / WARP; w++)
+        if (host.at_warp[w] == WARP) {
+            host.at_warp[w] = 0;
+            host.round[w]++;
+        }
+}
+
+static ebb_status run_block(void)
+{
+    host.started = host.finished = host.at_barrier = 0;
+    memset(host.at_warp, 0, sizeof host.at_warp);
+    while (host.finished < ebb_host.threads) {
+        bool moved = false;
+        if (host.started < ebb_host.threads) {
+            fiber *f = idle_fiber();
+            if (f == NULL)
+                return ebb_error_memory();
+            resume(f);
+            moved = true;
+        }
+        open_barriers();
+        for (uint32_t i = 0; i < host.made; i++)
+            if (host.fibers[i].waits == READY) {
+                resume(&host.fibers[i]);
+                moved = true;
+            }
+        if (!moved) {
+            host.made = 0; // those that wait are given up, with their stacks
+            return ebb_error(EBB_RUNTIME,
+                             "a kernel's threads wait for each other: %u of %u have "
+                             "ended, %u are at a barrier",
+                             host.finished, ebb_host.threads, host.at_barrier);
+        }
+    }
+    return NULL;
+}
+
+static ebb_status run_kernel(ebb_gpu_kernel kernel, ebb_gpu_grid blocks, uint32_t threads,
+                             uint32_t shared_bytes, const void *args)
+{
+    const char *order = getenv("EBB_CUDA_ORDER");
+    host.reverse = order != NULL && strcmp(order, "reverse") == 0;
+    host.kernel = kernel;
+    host.args = args;
+    ebb_host.threads = threads;
+    ebb_host.blocks = blocks.x;
+    for (ebb_host.block_z = 0; ebb_host.block_z < blocks.z; ebb_host.block_z++)
+        for (ebb_host.block_y = 0; ebb_host.block_y < blocks.y; ebb_host.block_y++)
+            for (uint32_t x = 0; x < blocks.x; x++) {
+                ebb_host.block = host.reverse ? blocks.x - 1 - x : x;
+                memset(host.shared, 0xFF, shared_bytes);
+                EBB_TRY(run_block());
+            }
+    return NULL;
+}
+
+/* ---- runtime.h ---- */
+
+/* $EBB_CUDA_ABSENT: what a machine without a device says, for tests. */
+static ebb_status present(void)
+{
+    if (getenv("EBB_CUDA_ABSENT") == NULL)
+        return NULL;
+    return ebb_hint(ebb_error(EBB_DEVICE, "there is no CUDA device on this machine"),
+                    "--backend cpu needs none");
+}
+
+ebb_status ebb_gpu_open(void **opened)
+{
+    EBB_TRY(present());
+    stream *s = ebb_alloc(sizeof *s);
+    if (s == NULL)
+        return ebb_error_memory();
+    *s = (stream){0};
+    *opened = s;
+    return NULL;
+}
+
+void ebb_gpu_close(void *s)
+{
+    ebb_free(s);
+}
+
+ebb_status ebb_gpu_allocate(size_t bytes, void **memory)
+{
+    const char *limit = getenv("EBB_CUDA_HOST_BYTES");
+    *memory = NULL;
+    if (limit == NULL || bytes <= strtoull(limit, NULL, 10))
+        *memory = ebb_alloc_aligned(256, bytes);
+    if (*memory != NULL)
+        return NULL;
+    return ebb_hint(ebb_error(EBB_RUNTIME, "%zu bytes of device memory cannot be had: %s are free",
+                              bytes, limit != NULL ? limit : "fewer"),
+                    "plan with a smaller --budget, or see what else is on the device");
+}
+
+void ebb_gpu_release(void *memory)
+{
+    ebb_free_aligned(memory);
+}
+
+static ebb_status note(stream *s, const noted *what, const void *args)
+{
+    size_t bytes = what->kernel != NULL ? what->bytes : 0;
+    noted *n = ebb_alloc_aligned(16, (sizeof *n + bytes + 15) / 16 * 16);
+    if (n == NULL)
+        return ebb_error_memory();
+    memcpy(n, what, sizeof *n);
+    if (args != NULL)
+        memcpy(n->args, args, bytes);
+    n->next = NULL;
+    *s->last = n;
+    s->last = &n->next;
+    return NULL;
+}
+
+static ebb_status move(void *opened, void *to, const void *from, size_t bytes)
+{
+    stream *s = opened;
+    if (s->records) {
+        noted n = {.to = to, .from = from, .bytes = bytes};
+        return note(s, &n, NULL);
+    }
+    if (from == NULL)
+        memset(to, 0, bytes);
+    else if (bytes > 0)
+        memmove(to, from, bytes);
+    return NULL;
+}
+
+ebb_status ebb_gpu_copy(void *opened, void *to, const void *from, size_t bytes, ebb_gpu_way way)
+{
+    const stream *s = opened;
+    if (s->records && way != EBB_ON_DEVICE)
+        return ebb_error(EBB_RUNTIME, "a step that is recorded copies to or from the host");
+    return move(opened, to, from, bytes);
+}
+
+ebb_status ebb_gpu_clear(void *opened, void *to, size_t bytes)
+{
+    return move(opened, to, NULL, bytes);
+}
+
+ebb_status ebb_gpu_wait(void *opened)
+{
+    const stream *s = opened;
+    return s->records ? ebb_error(EBB_RUNTIME, "a step that is recorded waits for the device")
+                      : NULL;
+}
+
+ebb_status ebb_gpu_launch(void *opened, ebb_gpu_kernel kernel, ebb_gpu_grid blocks,
+                          uint32_t threads, uint32_t shared_bytes, const void *args, size_t bytes)
+{
+    stream *s = opened;
+    if (threads == 0 || threads > MAX_THREADS || threads % WARP != 0 || shared_bytes > SHARED ||
+        blocks.y > 65535 || blocks.z > 65535 || blocks.x > 0x7FFFFFFF)
+        return ebb_error(EBB_RUNTIME,
+                         "CUDA: launching a kernel: invalid configuration: %u x %u x "
+                         "%u blocks of %u threads with %u bytes",
+                         blocks.x, blocks.y, blocks.z, threads, shared_bytes);
+    if (!s->records)
+        return run_kernel(kernel, blocks, threads, shared_bytes, args);
+    noted n = {.kernel = kernel,
+               .blocks = blocks,
+               .threads = threads,
+               .shared_bytes = shared_bytes,
+               .bytes = bytes};
+    return note(s, &n, args);
+}
+
+ebb_status ebb_gpu_record(void *opened)
+{
+    stream *s = opened;
+    s->records = true;
+    s->first = NULL;
+    s->last = &s->first;
+    return NULL;
+}
+
+ebb_status ebb_gpu_recorded(void *opened, void **record)
+{
+    stream *s = opened;
+    s->records = false;
+    *record = s->first;
+    s->first = NULL;
+    return NULL;
+}
+
+ebb_status ebb_gpu_replay(void *opened, void *record)
+{
+    for (const noted *n = record; n != NULL; n = n->next)
+        EBB_TRY(n->kernel != NULL
+                    ? run_kernel(n->kernel, n->blocks, n->threads, n->shared_bytes, n->args)
+                    : move(opened, n->to, n->from, n->bytes));
+    return NULL;
+}
+
+void ebb_gpu_forget(void *record)
+{
+    for (noted *n = record, *next; n != NULL; n = next) {
+        next = n->next;
+        ebb_free_aligned(n);
+    }
+}
+
+typedef struct mark {
+    int64_t ns;
+} mark;
+
+ebb_status ebb_gpu_mark(void *opened, void **made)
+{
+    (void)opened;
+    struct timespec t;
+    if (*made == NULL && (*made = ebb_alloc(sizeof(mark))) == NULL)
+        return ebb_error_memory();
+    (void)clock_gettime(CLOCK_MONOTONIC, &t);
+    ((mark *)*made)->ns = (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+    return NULL;
+}
+
+int64_t ebb_gpu_between(void *earlier, void *later)
+{
+    return ((mark *)later)->ns - ((mark *)earlier)->ns;
+}
+
+void ebb_gpu_unmark(void *made)
+{
+    ebb_free(made);
+}
+
+ebb_status ebb_gpu_facts(ebb_device_facts *facts)
+{
+    EBB_TRY(present());
+    *facts = (ebb_device_facts){
+        .name = "the CPU in place of a GPU", .total_bytes = 1u << 30, .free_bytes = 1u << 30};
+    return NULL;
+}

@@ -1,0 +1,196 @@
+/* runtime.cu: runtime.h by the CUDA runtime. */
+#include "kernels/cuda/runtime.h"
+
+#include <cuda_runtime.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+static ebb_status failed(cudaError_t error, const char *what)
+{
+    if (error == cudaSuccess)
+        return NULL;
+    return ebb_error(EBB_RUNTIME, "CUDA: %s: %s (%s)", what, cudaGetErrorString(error),
+                     cudaGetErrorName(error));
+}
+
+/* ---- open and close ---- */
+
+static ebb_status no_device(cudaError_t error, int count)
+{
+    if (error == cudaErrorInsufficientDriver) {
+        int driver = 0, runtime = 0;
+        (void)cudaDriverGetVersion(&driver);
+        (void)cudaRuntimeGetVersion(&runtime);
+        if (driver == 0)
+            return ebb_hint(ebb_error(EBB_DEVICE, "there is no NVIDIA driver on this machine"),
+                            "--backend cpu needs none");
+        return ebb_hint(
+            ebb_error(EBB_DEVICE, "the NVIDIA driver is for CUDA %d.%d, this needs %d.%d",
+                      driver / 1000, driver % 1000 / 10, runtime / 1000, runtime % 1000 / 10),
+            "install a newer driver, or use --backend cpu");
+    }
+    if (error == cudaErrorNoDevice || (error == cudaSuccess && count == 0))
+        return ebb_hint(ebb_error(EBB_DEVICE, "there is no CUDA device on this machine"),
+                        "--backend cpu needs none");
+    if (error != cudaSuccess)
+        return ebb_error(EBB_DEVICE, "the CUDA device cannot be used: %s (%s)",
+                         cudaGetErrorString(error), cudaGetErrorName(error));
+    return NULL;
+}
+
+extern "C" ebb_status ebb_gpu_open(void **stream)
+{
+    int count = 0;
+    cudaStream_t made;
+    *stream = NULL;
+    EBB_TRY(no_device(cudaGetDeviceCount(&count), count));
+    EBB_TRY(no_device(cudaStreamCreateWithFlags(&made, cudaStreamNonBlocking), 1));
+    *stream = made;
+    return NULL;
+}
+
+extern "C" void ebb_gpu_close(void *stream)
+{
+    if (stream != NULL)
+        (void)cudaStreamDestroy((cudaStream_t)stream);
+}
+
+/* ---- memory ---- */
+
+extern "C" ebb_status ebb_gpu_allocate(size_t bytes, void **memory)
+{
+    cudaError_t error = cudaMalloc(memory, bytes);
+    if (error == cudaErrorMemoryAllocation) {
+        size_t unused = 0, total = 0;
+        (void)cudaGetLastError();
+        (void)cudaMemGetInfo(&unused, &total);
+        return ebb_hint(ebb_error(EBB_RUNTIME,
+                                  "%zu bytes of device memory cannot be had: %zu of %zu are free",
+                                  bytes, unused, total),
+                        "plan with a smaller --budget, or see what else is on the device");
+    }
+    return failed(error, "allocating device memory");
+}
+
+extern "C" void ebb_gpu_release(void *memory)
+{
+    (void)cudaFree(memory);
+}
+
+/* From pageable memory the copy is staged before the call returns, so `from` is free at once. */
+extern "C" ebb_status ebb_gpu_copy(void *stream, void *to, const void *from, size_t bytes,
+                                   ebb_gpu_way way)
+{
+    static const cudaMemcpyKind kinds[] = {cudaMemcpyHostToDevice, cudaMemcpyDeviceToHost,
+                                           cudaMemcpyDeviceToDevice};
+    EBB_TRY(failed(cudaMemcpyAsync(to, from, bytes, kinds[way], (cudaStream_t)stream), "copying"));
+    return way == EBB_ON_DEVICE ? NULL : ebb_gpu_wait(stream);
+}
+
+extern "C" ebb_status ebb_gpu_clear(void *stream, void *to, size_t bytes)
+{
+    return failed(cudaMemsetAsync(to, 0, bytes, (cudaStream_t)stream), "clearing memory");
+}
+
+extern "C" ebb_status ebb_gpu_wait(void *stream)
+{
+    return failed(cudaStreamSynchronize((cudaStream_t)stream), "a kernel failed");
+}
+
+/* ---- launches ---- */
+
+extern "C" ebb_status ebb_gpu_launch(void *stream, ebb_gpu_kernel kernel, ebb_gpu_grid blocks,
+                                     uint32_t threads, uint32_t shared_bytes, const void *args,
+                                     size_t bytes)
+{
+    (void)bytes;
+    if (blocks.x == 0 || blocks.y == 0 || blocks.z == 0)
+        return NULL;
+    void *list[1] = {(void *)args};
+    if (shared_bytes > 48 * 1024)
+        EBB_TRY(failed(cudaFuncSetAttribute((const void *)kernel,
+                                            cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                            (int)shared_bytes),
+                       "asking for shared memory"));
+    return failed(cudaLaunchKernel((const void *)kernel, dim3(blocks.x, blocks.y, blocks.z),
+                                   dim3(threads, 1, 1), list, shared_bytes, (cudaStream_t)stream),
+                  "launching a kernel");
+}
+
+/* ---- records ---- */
+
+extern "C" ebb_status ebb_gpu_record(void *stream)
+{
+    return failed(cudaStreamBeginCapture((cudaStream_t)stream, cudaStreamCaptureModeThreadLocal),
+                  "recording the step");
+}
+
+extern "C" ebb_status ebb_gpu_recorded(void *stream, void **record)
+{
+    cudaGraph_t graph = NULL;
+    cudaGraphExec_t exec = NULL;
+    *record = NULL;
+    EBB_TRY(failed(cudaStreamEndCapture((cudaStream_t)stream, &graph), "recording the step"));
+    cudaError_t error = cudaGraphInstantiate(&exec, graph, 0);
+    (void)cudaGraphDestroy(graph);
+    EBB_TRY(failed(error, "preparing the recorded step"));
+    *record = exec;
+    return failed(cudaGraphUpload(exec, (cudaStream_t)stream), "preparing the recorded step");
+}
+
+extern "C" ebb_status ebb_gpu_replay(void *stream, void *record)
+{
+    return failed(cudaGraphLaunch((cudaGraphExec_t)record, (cudaStream_t)stream),
+                  "running the recorded step");
+}
+
+extern "C" void ebb_gpu_forget(void *record)
+{
+    if (record != NULL)
+        (void)cudaGraphExecDestroy((cudaGraphExec_t)record);
+}
+
+/* ---- times ---- */
+
+extern "C" ebb_status ebb_gpu_mark(void *stream, void **mark)
+{
+    if (*mark == NULL) {
+        cudaEvent_t event;
+        EBB_TRY(failed(cudaEventCreate(&event), "making an event"));
+        *mark = event;
+    }
+    return failed(cudaEventRecord((cudaEvent_t)*mark, (cudaStream_t)stream), "recording an event");
+}
+
+extern "C" int64_t ebb_gpu_between(void *mark, void *later)
+{
+    float ms = 0;
+    (void)cudaEventElapsedTime(&ms, (cudaEvent_t)mark, (cudaEvent_t)later);
+    return (int64_t)((double)ms * 1e6);
+}
+
+extern "C" void ebb_gpu_unmark(void *mark)
+{
+    if (mark != NULL)
+        (void)cudaEventDestroy((cudaEvent_t)mark);
+}
+
+/* ---- facts ---- */
+
+extern "C" ebb_status ebb_gpu_facts(ebb_device_facts *facts)
+{
+    int count = 0, device = 0;
+    cudaDeviceProp p;
+    size_t unused = 0, total = 0;
+    (void)cudaDriverGetVersion(&facts->driver);
+    (void)cudaRuntimeGetVersion(&facts->runtime);
+    EBB_TRY(no_device(cudaGetDeviceCount(&count), count));
+    EBB_TRY(failed(cudaGetDevice(&device), "asking for the device"));
+    EBB_TRY(failed(cudaGetDeviceProperties(&p, device), "asking about the device"));
+    EBB_TRY(failed(cudaMemGetInfo(&unused, &total), "asking for free memory"));
+    (void)snprintf(facts->name, sizeof facts->name, "%s", p.name);
+    facts->version = p.major * 100 + p.minor * 10;
+    facts->total_bytes = total;
+    facts->free_bytes = unused;
+    return NULL;
+}

@@ -1,0 +1,51 @@
+/* runtime.h: what the back end asks of the CUDA runtime: runtime.cu; and what answers in its place
+ * where the kernels are compiled for the host: host/runtime.c.
+ *
+ * A stream does work in order. Between record() and recorded() launches and copies on the device
+ * are noted, not done; replay() does them with the arguments of then. Errors name CUDA's own.
+ */
+#ifndef EBB_KERNELS_CUDA_RUNTIME_H
+#define EBB_KERNELS_CUDA_RUNTIME_H
+
+#include "kernels/device.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef enum ebb_gpu_way { EBB_TO_DEVICE, EBB_TO_HOST, EBB_ON_DEVICE } ebb_gpu_way;
+
+typedef struct ebb_gpu_grid { /* blocks */
+    uint32_t x, y, z;
+} ebb_gpu_grid;
+
+/* EBB_DEVICE: no device, no driver, driver too old: what CUDA says and what would help. */
+ebb_status ebb_gpu_open(void **stream);
+void ebb_gpu_close(void *stream);
+ebb_status ebb_gpu_allocate(size_t bytes, void **memory); /* EBB_RUNTIME: how many are free */
+void ebb_gpu_release(void *memory);
+/* TO_HOST waits for the bytes; TO_DEVICE until `from` may be changed again. */
+ebb_status ebb_gpu_copy(void *stream, void *to, const void *from, size_t bytes, ebb_gpu_way way);
+ebb_status ebb_gpu_clear(void *stream, void *to, size_t bytes); /* zeros */
+ebb_status ebb_gpu_wait(void *stream);
+
+/* kernel: an EBB_GLOBAL; args: its struct, copied. threads: a multiple of 32, at most 1024. */
+typedef void (*ebb_gpu_kernel)(void);
+ebb_status ebb_gpu_launch(void *stream, ebb_gpu_kernel kernel, ebb_gpu_grid blocks,
+                          uint32_t threads, uint32_t shared_bytes, const void *args, size_t bytes);
+
+ebb_status ebb_gpu_record(void *stream);
+ebb_status ebb_gpu_recorded(void *stream, void **record);
+ebb_status ebb_gpu_replay(void *stream, void *record);
+void ebb_gpu_forget(void *record);
+
+ebb_status ebb_gpu_mark(void *stream, void **mark); /* *mark NULL: makes one; else used again */
+int64_t ebb_gpu_between(void *mark, void *later);   /* ns; after wait */
+void ebb_gpu_unmark(void *mark);
+
+ebb_status ebb_gpu_facts(ebb_device_facts *facts); /* allocated_bytes is left alone */
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,79 @@
+/* device.c: the host as a device: everything at once, nothing recorded. */
+#include "kernels/device.h"
+
+#include "onnx/arena.h"
+
+#include <string.h>
+
+enum { ALIGN = 64 };
+
+static ebb_status open_queue(void **queue)
+{
+    *queue = NULL;
+    return NULL;
+}
+
+static void close_queue(void *queue)
+{
+    (void)queue;
+}
+
+static ebb_status allocate(void *queue, size_t bytes, void **block)
+{
+    (void)queue;
+    *block = ebb_alloc_aligned(ALIGN, bytes);
+    if (*block != NULL)
+        return NULL;
+    return ebb_error(EBB_RUNTIME, "a step needs %zu bytes, which cannot be allocated", bytes);
+}
+
+static void release(void *queue, void *block)
+{
+    (void)queue;
+    ebb_free_aligned(block);
+}
+
+static ebb_status copy(void *queue, void *to, const void *from, size_t bytes)
+{
+    (void)queue;
+    memcpy(to, from, bytes);
+    return NULL;
+}
+
+static ebb_status begin(void *queue, uint64_t step, bool *replays)
+{
+    (void)queue;
+    (void)step;
+    *replays = false;
+    return NULL;
+}
+
+static ebb_status end(void *queue, ebb_fault *fault)
+{
+    (void)queue;
+    *fault = (ebb_fault){0};
+    return NULL;
+}
+
+static ebb_status facts(void *queue, ebb_device_facts *f)
+{
+    (void)queue;
+    *f = (ebb_device_facts){.name = "host"};
+    return NULL;
+}
+
+const ebb_device ebb_device_host = {
+    .name = "host",
+    .align = ALIGN,
+    .open = open_queue,
+    .close = close_queue,
+    .allocate = allocate,
+    .release = release,
+    .write = copy,
+    .read = copy,
+    .copy = copy,
+    .begin = begin,
+    .end = end,
+    .facts = facts,
+    .is_host = true,
+};

@@ -1,0 +1,69 @@
+/* device.h: where the bytes of a program lie and who does its work, as exec sees it.
+ *
+ * A program opens a queue: work goes in, is done in order, and is waited for once a step. On the
+ * host every function does its work at once; on a GPU only read() and end() wait.
+ *
+ *     open -> allocate -> write ... -> { begin -> run of each call -> end } -> read ... -> close
+ *
+ * A device that can record runs the calls one by one in the first step, records them in the second
+ * and replays that record from then on: so a kernel may not keep a value in its arguments that
+ * changes from step to step. What changes lies in device memory (ebb_call.step is for the host).
+ */
+#ifndef EBB_KERNELS_DEVICE_H
+#define EBB_KERNELS_DEVICE_H
+
+#include "onnx/status.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* What a kernel that cannot return a status says of an index: the call at `position` read `value`
+ * where low <= value < high is right. The least position wins, so that the report does not depend
+ * on the order of threads. */
+typedef struct ebb_fault {
+    bool there;
+    uint32_t position;
+    int64_t value, low, high;
+} ebb_fault;
+
+typedef struct ebb_device_facts {
+    char name[256];
+    int version;                      /* 900: sm_90; 0 for the host */
+    int driver, runtime;              /* as CUDA numbers them: 13000 */
+    uint64_t total_bytes, free_bytes; /* of device memory, now */
+    uint64_t allocated_bytes;         /* by this queue */
+} ebb_device_facts;
+
+typedef struct ebb_device {
+    const char *name; /* "host", "cuda" */
+    uint32_t align;   /* bytes: each tensor of a block begins so */
+    /* EBB_DEVICE: there is none, and why; what to do. */
+    ebb_status (*open)(void **queue);
+    void (*close)(void *queue); /* NULL is fine */
+    /* EBB_RUNTIME: so many bytes cannot be had; says how many are free. */
+    ebb_status (*allocate)(void *queue, size_t bytes, void **block);
+    void (*release)(void *queue, void *block);
+    ebb_status (*write)(void *queue, void *to, const void *from, size_t bytes); /* from the host */
+    ebb_status (*read)(void *queue, void *to, const void *from, size_t bytes);  /* to it: waits */
+    ebb_status (*copy)(void *queue, void *to, const void *from, size_t bytes);
+    /* Before the calls of step number `step`. *replays: a record will do them, do not run them. */
+    ebb_status (*begin)(void *queue, uint64_t step, bool *replays);
+    ebb_status (*end)(void *queue, ebb_fault *fault); /* after them: waits */
+    /* Profiling: never record; a mark before the first call and after each. between: ns from mark
+     * k to mark k + 1, after end(). NULL on the host, where a clock does. */
+    ebb_status (*mark)(void *queue);
+    int64_t (*between)(void *queue, uint32_t k);
+    ebb_status (*facts)(void *queue, ebb_device_facts *facts); /* queue NULL: before open */
+    bool is_host; /* pointers into a block may be read and written directly */
+} ebb_device;
+
+extern const ebb_device ebb_device_host; /* device.c */
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,120 @@
+/* plugin.c: finds and opens libebb_cuda.so, and with it the libraries that it needs. */
+#define _GNU_SOURCE // dladdr
+#include "kernels/plugin.h"
+
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+static const char *const object = "libebb_cuda.so";
+
+/* In the order in which the loader wants them: those that others need come first. */
+static const char *const libraries[] = {"libnvrtc.so.13", "libcublasLt.so.13", "libcudnn.so.9",
+                                        "libcudnn_graph.so.9"};
+enum { LIBRARIES = sizeof libraries / sizeof libraries[0] };
+
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+static const ebb_plugin *opened;
+static char reason[512];
+
+/* ---- libraries ---- */
+
+/* Opened by path, they satisfy by their sonames what the object asks for. */
+static void try_folder(const char *folder, size_t length)
+{
+    char path[1024];
+    for (size_t i = 0; i < LIBRARIES; i++) {
+        int n = snprintf(path, sizeof path, "%.*s/%s", (int)length, folder, libraries[i]);
+        if (n > 0 && (size_t)n < sizeof path)
+            (void)dlopen(path, RTLD_NOW | RTLD_GLOBAL);
+    }
+}
+
+static void open_libraries(void)
+{
+    const char *folders = getenv("EBB_CUDA_LIBS"), *venv = getenv("VIRTUAL_ENV");
+    while (folders != NULL && *folders != '\0') {
+        size_t length = strcspn(folders, ":");
+        if (length > 0)
+            try_folder(folders, length);
+        folders += length + (folders[length] == ':');
+    }
+    static const char *const wheels[] = {"cu13/lib", "cuda_nvrtc/lib", "cublas/lib", "cudnn/lib"};
+    for (int minor = 9; venv != NULL && minor < 16; minor++)
+        for (size_t i = 0; i < sizeof wheels / sizeof wheels[0]; i++) {
+            char path[1024];
+            int n = snprintf(path, sizeof path, "%s/lib/python3.%d/site-packages/nvidia/%s", venv,
+                             minor, wheels[i]);
+            if (n > 0 && (size_t)n < sizeof path)
+                try_folder(path, (size_t)n);
+        }
+}
+
+/* ---- the object ---- */
+
+static void *open_beside(const char *below)
+{
+    Dl_info self;
+    char path[1024];
+    if (dladdr(&opened, &self) == 0 || self.dli_fname == NULL)
+        return NULL;
+    const char *slash = strrchr(self.dli_fname, '/');
+    int folder = slash != NULL ? (int)(slash - self.dli_fname) : 1;
+    const char *from = slash != NULL ? self.dli_fname : ".";
+    int n = snprintf(path, sizeof path, "%.*s/%s%s", folder, from, below, object);
+    return n > 0 && (size_t)n < sizeof path ? dlopen(path, RTLD_NOW | RTLD_LOCAL) : NULL;
+}
+
+/* The loader's words for each place tried are kept where the file was there but would not open:
+ * "no such file" of the last place says nothing. */
+static void *open_object(void)
+{
+    static const char *const places[] = {"", "../lib/", "kernels/cuda/"};
+    const char *named = getenv("EBB_CUDA_PLUGIN");
+    if (named != NULL && *named != '\0')
+        return dlopen(named, RTLD_NOW | RTLD_LOCAL);
+    for (size_t i = 0; i < sizeof places / sizeof places[0]; i++) {
+        void *handle = open_beside(places[i]);
+        const char *why = handle == NULL ? dlerror() : NULL;
+        if (handle != NULL)
+            return handle;
+        if (why != NULL && (reason[0] == '\0' || strstr(why, object) == NULL))
+            (void)snprintf(reason, sizeof reason, "%s", why);
+    }
+    return NULL;
+}
+
+static void open_plugin(void)
+{
+    void *handle = open_object();
+    if (handle == NULL) { // perhaps for want of a library
+        reason[0] = '\0';
+        open_libraries();
+        (void)dlerror();
+        handle = open_object();
+        const char *why = dlerror();
+        if (handle == NULL && reason[0] == '\0')
+            (void)snprintf(reason, sizeof reason, "%s", why != NULL ? why : "it is not there");
+        if (handle == NULL)
+            return;
+    }
+    void *symbol = dlsym(handle, "ebb_plugin_table");
+    const ebb_plugin *plugin = symbol;
+    if (plugin == NULL)
+        (void)snprintf(reason, sizeof reason, "it is no back end of ebb");
+    else if (plugin->version != EBB_PLUGIN_VERSION || plugin->op_count != EBB_OP_COUNT)
+        (void)snprintf(reason, sizeof reason, "it was built from another version of ebb");
+    else
+        opened = plugin;
+}
+
+ebb_status ebb_plugin_cuda(const ebb_plugin **plugin)
+{
+    (void)pthread_once(&once, open_plugin);
+    *plugin = opened;
+    if (opened != NULL)
+        return NULL;
+    return ebb_hint(ebb_error(EBB_DEVICE, "the CUDA back end cannot be opened: %s", reason),
+                    "`ebb devices` tells what was looked for; --backend cpu needs none of it");
+}

@@ -1,0 +1,41 @@
+/* cuda.h: the kernels of kernels/cuda, compiled for the host, against the plain ones.
+ *
+ *     with_cuda();                                     in main: kernels "cuda.NAME" are found
+ *     agrees(&t, "cuda.add", "plain.add", 1e-6);       forwards and with the threads in reverse:
+ *                                                      both the same bits, both near the oracle
+ */
+#ifndef EBB_TESTS_CUDA_CUDA_H
+#define EBB_TESTS_CUDA_CUDA_H
+
+#include "tests/kernels/call.h"
+
+extern const ebb_backend ebb_backend_cuda;
+
+static inline void with_cuda(void)
+{
+    more_backend = &ebb_backend_cuda;
+    if (ebb_backend_cuda.device->open(&more_queue) != NULL)
+        abort();
+}
+
+static inline void agrees(testing *t, const char *kernel, const char *oracle, double tolerance)
+{
+    unsigned char *first[8] = {NULL};
+    (void)setenv("EBB_CUDA_ORDER", "reverse", 1);
+    run_with(t, kernel);
+    (void)unsetenv("EBB_CUDA_ORDER");
+    for (uint32_t o = 0; o < t->call.output_count; o++)
+        if (t->out[o].data != NULL) {
+            first[o] = malloc(t->out[o].bytes + 1);
+            assert_non_null(first[o]);
+            memcpy(first[o], t->out[o].data, t->out[o].bytes);
+        }
+    check_agree(t, kernel, oracle, tolerance);
+    for (uint32_t o = 0; o < t->call.output_count; o++) {
+        if (first[o] != NULL && memcmp(first[o], t->out[o].data, t->out[o].bytes) != 0)
+            fail_msg("%s: output %u depends on the order of threads", kernel, o);
+        free(first[o]);
+    }
+}
+
+#endif
