@@ -112,9 +112,56 @@ const char *ebb_geometry_read(ebb_geometry *w, const ebb_attrs *attrs, const ebb
     return NULL;
 }
 
+ebb_op ebb_channels_first_op(ebb_op op)
+{
+    switch (op) {
+    case EBB_OP_CONV_NHWC:
+        return EBB_OP_CONV;
+    case EBB_OP_CONV_TRANSPOSE_NHWC:
+        return EBB_OP_CONV_TRANSPOSE;
+    case EBB_OP_CONV_WEIGHT_GRAD_NHWC:
+        return EBB_OP_CONV_WEIGHT_GRAD;
+    default:
+        return EBB_OP_UNKNOWN;
+    }
+}
+
+static bool turn(ebb_operand *o)
+{
+    ebb_type *t = &o->type;
+    if (t->dtype == EBB_NONE || t->rank != 4 || t->layout.kind != EBB_LAYOUT_PLAIN)
+        return false;
+    int64_t channels = t->dims[3];
+    memmove(t->dims + 2, t->dims + 1, 2 * sizeof *t->dims);
+    t->dims[1] = channels;
+    t->layout.kind = EBB_LAYOUT_CHANNELS_LAST;
+    return true;
+}
+
+const char *ebb_channels_first(ebb_channels_view *view, const ebb_call *call)
+{
+    view->call = *call;
+    view->call.op = ebb_channels_first_op(call->op);
+    view->call.in = view->in;
+    view->call.out = view->out;
+    if (view->call.op == EBB_OP_UNKNOWN || call->input_count < 2 || call->input_count > 3 ||
+        call->output_count != 1)
+        return "it does not have the operands of a convolution";
+    memcpy(view->in, call->in, call->input_count * sizeof *call->in);
+    view->out[0] = call->out[0];
+    if (!turn(&view->in[0]) || !turn(&view->in[1]) || !turn(&view->out[0]))
+        return "only row-major tensors with two spatial axes";
+    return NULL;
+}
+
 const char *ebb_geometry_of_conv(ebb_geometry *w, const ebb_call *call)
 {
     const ebb_operand *in = call->in, *out = call->out;
+    if (ebb_channels_first_op(call->op) != EBB_OP_UNKNOWN) {
+        ebb_channels_view view;
+        const char *why = ebb_channels_first(&view, call);
+        return why != NULL ? why : ebb_geometry_of_conv(w, &view.call);
+    }
     if (call->op == EBB_OP_CONV_TRANSPOSE)
         return ebb_geometry_read(w, &call->attrs, &out[0].type, &in[0].type, &in[1].type, true);
     if (call->op == EBB_OP_CONV_WEIGHT_GRAD)

@@ -34,8 +34,20 @@ typedef struct ebb_geometry {
 const char *ebb_geometry_read(ebb_geometry *window, const ebb_attrs *attrs, const ebb_type *wide,
                               const ebb_type *narrow, const ebb_type *weight, bool transposed);
 
-/* The same for a whole call: Conv, ConvTranspose, ConvWeightGrad; and the pools and their gradients
- * (not the global ones). */
+/* A convolution with channels last, seen as its namesake: dims in the order N, C, spatial, and
+ * layout EBB_LAYOUT_CHANNELS_LAST, of input, weight and output. The bytes are the same. */
+typedef struct ebb_channels_view {
+    ebb_call call; /* its operands are the view's: it is not to be moved */
+    ebb_operand in[3], out[1];
+} ebb_channels_view;
+
+/* Conv of ConvNhwc, and so on; EBB_OP_UNKNOWN of any other. */
+ebb_op ebb_channels_first_op(ebb_op op);
+/* NULL, or why the call cannot be seen so. */
+const char *ebb_channels_first(ebb_channels_view *view, const ebb_call *call);
+
+/* The same for a whole call: Conv, ConvTranspose, ConvWeightGrad, channels first or last; and the
+ * pools and their gradients (not the global ones). */
 const char *ebb_geometry_of_conv(ebb_geometry *geometry, const ebb_call *call);
 const char *ebb_geometry_of_pool(ebb_geometry *geometry, const ebb_call *call);
 

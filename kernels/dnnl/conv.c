@@ -1,5 +1,5 @@
 /* conv.c: Conv, ConvTranspose as oneDNN's backward-by-data, ConvWeightGrad as its
- * backward-by-weights.
+ * backward-by-weights; the same with channels last, which are the same to oneDNN with strides.
  *
  * See kernels/geometry.h for the wide and the narrow tensor. oneDNN is told the layouts that the
  * tensors have where they are not row-major, and otherwise chooses: its kernels for blocks of 16
@@ -41,9 +41,9 @@ static bool is_plain(const ebb_type *type)
     return type->layout.kind == EBB_LAYOUT_PLAIN;
 }
 
-static const char *free_choice(dnnl_memory_desc_t *md, const ebb_type *type)
+static const char *free_choice(dnnl_memory_desc_t *md, const ebb_type *type, bool freely)
 {
-    if (!is_plain(type))
+    if (!is_plain(type) && !freely)
         return ebb_dnnl_of_type(md, type);
     ebb_dnnl_any(md, type->rank, type->dims);
     return NULL;
@@ -194,17 +194,38 @@ static int64_t least_images(const ebb_call *call, const ebb_geometry *w)
     return (ebb_threads() + blocks - 1) / blocks;
 }
 
+/* Row-major, or with the channels of a group innermost. */
+static void weight_as_it_lies(dnnl_memory_desc_t *md, const form *f)
+{
+    int64_t strides[EBB_MAX_RANK], step = 1;
+    int channels = f->weight_rank - f->weight->rank + 1;
+    if (is_plain(f->weight)) {
+        ebb_dnnl_plain(md, f->weight_rank, f->weight_dims);
+        return;
+    }
+    strides[channels] = 1;
+    step = f->weight_dims[channels];
+    for (int i = f->weight_rank - 1; i >= 0; i--) {
+        if (i == channels)
+            continue;
+        strides[i] = step;
+        step *= f->weight_dims[i];
+    }
+    ebb_dnnl_strided(md, f->weight_rank, f->weight_dims, strides);
+}
+
+/* freely: oneDNN chooses the layouts of the tensors, whatever they have. */
 static const char *make_direct(ebb_dnnl_plan *plan, const ebb_call *call, const ebb_geometry *w,
-                               const form *f)
+                               const form *f, bool freely)
 {
     dnnl_memory_desc_t wide, narrow, weight, bias, wide_outer, narrow_outer, weight_outer;
     axes a;
     bool biased = call->op == EBB_OP_CONV && ebb_dnnl_has(call, 2);
     const char *why = read_axes(&a, w);
     if (why == NULL)
-        why = free_choice(&wide, f->wide);
+        why = free_choice(&wide, f->wide, freely);
     if (why == NULL)
-        why = free_choice(&narrow, f->narrow);
+        why = free_choice(&narrow, f->narrow, freely);
     if (why == NULL)
         why = ebb_dnnl_of_type(&wide_outer, f->wide);
     if (why == NULL)
@@ -214,7 +235,7 @@ static const char *make_direct(ebb_dnnl_plan *plan, const ebb_call *call, const 
     if (why != NULL)
         return why;
     ebb_dnnl_any(&weight, f->weight_rank, f->weight_dims);
-    ebb_dnnl_plain(&weight_outer, f->weight_rank, f->weight_dims);
+    weight_as_it_lies(&weight_outer, f);
     plan->least_images = least_images(call, w);
     if (call->op == EBB_OP_CONV) {
         why = describe_forward(plan, &a, &wide, &weight, biased ? &bias : NULL, &narrow);
@@ -240,30 +261,58 @@ static const char *make_direct(ebb_dnnl_plan *plan, const ebb_call *call, const 
                    : ebb_dnnl_add(plan, DNNL_ARG_DIFF_WEIGHTS, true, 0, &weight_outer);
 }
 
+/* Some layouts have none but oneDNN's reference loops, which are slower than any copy. */
+static bool is_slow(const ebb_dnnl_plan *plan)
+{
+    const char *name = NULL;
+    return dnnl_primitive_desc_query(plan->descriptor, dnnl_query_impl_info_str, 0, &name) ==
+               dnnl_success &&
+           name != NULL && strncmp(name, "ref", 3) == 0;
+}
+
+static const char *make_nhwc(ebb_dnnl_plan *plan, const ebb_call *call, const ebb_geometry *w,
+                             const form *f)
+{
+    const char *why = make_direct(plan, call, w, f, false);
+    if (why == NULL && !is_slow(plan))
+        return NULL;
+    dnnl_primitive_desc_destroy(plan->descriptor);
+    *plan = (ebb_dnnl_plan){.descriptor = NULL};
+    return make_direct(plan, call, w, f, true);
+}
+
 static const char *make(ebb_dnnl_plan *plan, const ebb_call *call)
 {
     ebb_geometry w;
     form f;
-    const char *why = ebb_dnnl_floats(call);
+    ebb_channels_view view;
+    bool nhwc = ebb_channels_first_op(call->op) != EBB_OP_UNKNOWN;
+    const char *why = nhwc ? ebb_channels_first(&view, call) : NULL;
+    if (why == NULL && nhwc)
+        call = &view.call;
+    if (why == NULL)
+        why = ebb_dnnl_floats(call);
     if (why == NULL)
         why = ebb_geometry_of_conv(&w, call);
     if (why != NULL)
         return why;
     read_form(&f, call, &w);
     bool biased = call->op != EBB_OP_CONV_WEIGHT_GRAD && ebb_dnnl_has(call, 2);
-    if (!is_plain(f.weight) || (biased && !is_plain(&call->in[2].type)))
+    if ((!nhwc && !is_plain(f.weight)) || (biased && !is_plain(&call->in[2].type)))
         return "weights that are not row-major";
     if (biased && call->op == EBB_OP_CONV_TRANSPOSE &&
         (!is_plain(f.wide) || call->in[2].type.rank != 1 ||
          call->in[2].type.dims[0] != w.wide_channels))
         return "a bias beside a layout that is not row-major, or of the wrong shape";
+    if (nhwc)
+        return make_nhwc(plan, call, &w, &f);
     if (call->op == EBB_OP_CONV_WEIGHT_GRAD && is_product(&w, &f))
         return make_sum_of_products(plan, &w);
     // At 7x7 the product took 1.3 times as long as the direct kernels with their copies.
     if (call->op != EBB_OP_CONV_WEIGHT_GRAD && is_product(&w, &f) &&
         ebb_geometry_volume(w.wide) >= SMALL_IMAGE && !(biased && call->op == EBB_OP_CONV))
         return make_product(plan, call, &w);
-    return make_direct(plan, call, &w, &f);
+    return make_direct(plan, call, &w, &f, false);
 }
 
 EBB_DNNL_PHASES(make)
@@ -294,6 +343,9 @@ const ebb_kernel ebb_dnnl_conv[] = {
     {"dnnl.conv",             EBB_OP_CONV,             declines, workspace, prepare, ebb_dnnl_run,  ebb_dnnl_release},
     {"dnnl.conv_transpose",   EBB_OP_CONV_TRANSPOSE,   declines, workspace, prepare, run_transpose, ebb_dnnl_release},
     {"dnnl.conv_weight_grad", EBB_OP_CONV_WEIGHT_GRAD, declines, workspace, prepare, ebb_dnnl_run,  ebb_dnnl_release},
+    {"dnnl.conv_nhwc",             EBB_OP_CONV_NHWC,             declines, workspace, prepare, ebb_dnnl_run, ebb_dnnl_release},
+    {"dnnl.conv_transpose_nhwc",   EBB_OP_CONV_TRANSPOSE_NHWC,   declines, workspace, prepare, ebb_dnnl_run, ebb_dnnl_release},
+    {"dnnl.conv_weight_grad_nhwc", EBB_OP_CONV_WEIGHT_GRAD_NHWC, declines, workspace, prepare, ebb_dnnl_run, ebb_dnnl_release},
 };
 // clang-format on
 EBB_DNNL_COUNT(conv)

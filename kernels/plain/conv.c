@@ -1,5 +1,5 @@
-/* conv.c: Conv, ConvTranspose, ConvWeightGrad and ConvWeightGradPooled, one multiplication at a
- * time.
+/* conv.c: Conv, ConvTranspose, ConvWeightGrad, with channels first or last, and
+ * ConvWeightGradPooled, one multiplication at a time.
  *
  * All three are one bilinear form in (wide, narrow, weight), see geometry.h: Conv computes narrow,
  * ConvTranspose (the input gradient of Conv) wide, ConvWeightGrad weight. Sums are in double: this
@@ -60,12 +60,31 @@ static int64_t cell_of(const ebb_geometry *w, const pooled *p, int64_t i)
     return cell;
 }
 
+/* Elements from one channel to the next, and from one place to the next; of the weight, from one
+ * input channel and from one tap to the next. */
+typedef struct steps {
+    int64_t wide_channel, wide_place, narrow_channel, narrow_place, channel, tap;
+} steps;
+
+static steps steps_of(const ebb_geometry *w, bool last)
+{
+    if (last)
+        return (steps){1, w->wide_channels, 1, w->narrow_channels, 1, w->wide_channels / w->groups};
+    return (steps){ebb_geometry_volume(w->wide),   1, ebb_geometry_volume(w->narrow), 1,
+                   ebb_geometry_volume(w->kernel), 1};
+}
+
 #define LOOPS "kernels/plain/conv_loops.inc"
 #include "kernels/plain/both_floats.inc"
 
 static const char *declines(const ebb_call *call)
 {
     const char *mixed = ebb_plain_floats(call);
+    ebb_channels_view view;
+    if (mixed == NULL && ebb_channels_first_op(call->op) != EBB_OP_UNKNOWN) {
+        mixed = ebb_channels_first(&view, call);
+        call = &view.call;
+    }
     if (mixed != NULL)
         return mixed;
     ebb_geometry w;
@@ -91,18 +110,20 @@ static ebb_status run(const ebb_call *call)
     const void *bias = call->input_count > 2 ? call->in[2].data : NULL;
     void *out = call->out[0].data;
     bool wide = call->out[0].type.dtype == EBB_F64;
-    switch (call->op) {
+    ebb_op op = ebb_channels_first_op(call->op);
+    bool last = op != EBB_OP_UNKNOWN;
+    switch (last ? op : call->op) {
     case EBB_OP_CONV:
-        wide ? convolve_f64(&w, out, first, second, bias)
-             : convolve_f32(&w, out, first, second, bias);
+        wide ? convolve_f64(&w, out, first, second, bias, last)
+             : convolve_f32(&w, out, first, second, bias, last);
         break;
     case EBB_OP_CONV_TRANSPOSE:
-        wide ? deconvolve_f64(&w, out, first, second, bias)
-             : deconvolve_f32(&w, out, first, second, bias);
+        wide ? deconvolve_f64(&w, out, first, second, bias, last)
+             : deconvolve_f32(&w, out, first, second, bias, last);
         break;
     default:
-        wide ? weight_grad_f64(&w, NULL, out, first, second)
-             : weight_grad_f32(&w, NULL, out, first, second);
+        wide ? weight_grad_f64(&w, NULL, out, first, second, last)
+             : weight_grad_f32(&w, NULL, out, first, second, last);
         break;
     }
     return NULL;
@@ -116,12 +137,13 @@ static ebb_status run_pooled(const ebb_call *call)
     if (why != NULL)
         return ebb_call_error(call, "%s", why);
     if (call->out[0].type.dtype == EBB_F64)
-        weight_grad_f64(&w, &p, call->out[0].data, call->in[0].data, call->in[1].data);
+        weight_grad_f64(&w, &p, call->out[0].data, call->in[0].data, call->in[1].data, false);
     else
-        weight_grad_f32(&w, &p, call->out[0].data, call->in[0].data, call->in[1].data);
+        weight_grad_f32(&w, &p, call->out[0].data, call->in[0].data, call->in[1].data, false);
     return NULL;
 }
 
+// clang-format off
 const ebb_kernel ebb_plain_conv[] = {
     {.name = "plain.conv", .op = EBB_OP_CONV, .declines = declines, .run = run},
     {.name = "plain.conv_transpose", .op = EBB_OP_CONV_TRANSPOSE, .declines = declines, .run = run},
@@ -129,9 +151,13 @@ const ebb_kernel ebb_plain_conv[] = {
      .op = EBB_OP_CONV_WEIGHT_GRAD,
      .declines = declines,
      .run = run},
+    {.name = "plain.conv_nhwc", .op = EBB_OP_CONV_NHWC, .declines = declines, .run = run},
+    {.name = "plain.conv_transpose_nhwc", .op = EBB_OP_CONV_TRANSPOSE_NHWC, .declines = declines, .run = run},
+    {.name = "plain.conv_weight_grad_nhwc", .op = EBB_OP_CONV_WEIGHT_GRAD_NHWC, .declines = declines, .run = run},
     {.name = "plain.conv_weight_grad_pooled",
      .op = EBB_OP_CONV_WEIGHT_GRAD_POOLED,
      .declines = declines,
      .run = run_pooled},
 };
+// clang-format on
 EBB_PLAIN_COUNT(conv)

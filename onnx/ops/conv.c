@@ -6,6 +6,8 @@
  * The three are one bilinear form: ConvTranspose(dY, W) is Conv's gradient by X, ConvWeightGrad(dY,
  * X) the one by W; and ConvTranspose's own gradients are the same with the roles of X and dY
  * exchanged.
+ *
+ * Those with channels last (Nhwc) have all their tensors, the weight included, with dim 1 last.
  */
 #include "onnx/ops/ops.h"
 #include "onnx/ops/shape.h"
@@ -295,6 +297,59 @@ ebb_status ebb_infer_conv_weight_grad_pooled(ebb_infer *c)
     return NULL;
 }
 
+/* ---- channels last ---- */
+
+/* The same tensor with its last dim second, or the other way round. */
+static ebb_type turned(const ebb_type *type, bool last_second)
+{
+    ebb_type t = *type;
+    for (int i = 1; i < t.rank; i++) {
+        int from = last_second ? (i == 1 ? t.rank - 1 : i - 1) : (i == t.rank - 1 ? 1 : i + 1);
+        t.dims[i] = type->dims[from];
+        t.symbols[i] = type->symbols[from];
+    }
+    return t;
+}
+
+/* By the rule of the operator with channels first. */
+static ebb_status infer_nhwc(ebb_infer *c, ebb_infer_fn rule)
+{
+    ebb_type types[2], out = c->out[0];
+    const ebb_type *in[3] = {NULL};
+    ebb_infer first = *c;
+    for (uint32_t i = 0; i < c->input_count && i < 3; i++) {
+        in[i] = c->in[i];
+        if (i > 1 || in[i] == NULL || in[i]->rank < 0)
+            continue;
+        if (in[i]->rank != 4)
+            return ebb_infer_error(c, "input %u has rank %d, and needs two spatial axes", i,
+                                   (int)in[i]->rank);
+        types[i] = turned(in[i], true);
+        in[i] = &types[i];
+    }
+    first.in = in;
+    first.out = &out;
+    first.input_count = c->input_count < 3 ? c->input_count : 3;
+    EBB_TRY(rule(&first));
+    c->out[0] = turned(&out, false);
+    return NULL;
+}
+
+ebb_status ebb_infer_conv_nhwc(ebb_infer *c)
+{
+    return infer_nhwc(c, ebb_infer_conv);
+}
+
+ebb_status ebb_infer_conv_transpose_nhwc(ebb_infer *c)
+{
+    return infer_nhwc(c, ebb_infer_conv_transpose);
+}
+
+ebb_status ebb_infer_conv_weight_grad_nhwc(ebb_infer *c)
+{
+    return infer_nhwc(c, ebb_infer_conv_weight_grad);
+}
+
 /* ---- cost ---- */
 
 static double elements(const ebb_type *type)
@@ -310,9 +365,11 @@ double ebb_cost_conv(const ebb_infer *c)
         return 0;
     // The side on which each element meets every tap, and the weight.
     bool pooled = c->op == EBB_OP_CONV_WEIGHT_GRAD_POOLED;
-    bool backward = pooled || c->op == EBB_OP_CONV_WEIGHT_GRAD;
+    bool backward =
+        pooled || c->op == EBB_OP_CONV_WEIGHT_GRAD || c->op == EBB_OP_CONV_WEIGHT_GRAD_NHWC;
+    bool forward = c->op == EBB_OP_CONV || c->op == EBB_OP_CONV_NHWC;
     const ebb_type *weight = backward ? &c->out[0] : c->in[1];
-    const ebb_type *side = c->op == EBB_OP_CONV ? &c->out[0] : c->in[0];
+    const ebb_type *side = forward ? &c->out[0] : c->in[0];
     if (weight->rank < 3 || weight->dims[0] <= 0)
         return 0;
     if (pooled && c->in[1]->rank >= 3 && c->in[1]->dims[1] > 0) // a cell, not an element, meets it
@@ -339,14 +396,32 @@ static void put_window(ebb_build *b, const ebb_window *w, int64_t group, bool ou
     ebb_with_ints(b, "strides", w->stride, rank);
 }
 
+/* The operators of one layout: where the channels are, and which read and make them. */
+typedef struct layout {
+    bool last;
+    ebb_op conv, transpose, weight_grad;
+} layout;
+
+static const layout channels_first = {false, EBB_OP_CONV, EBB_OP_CONV_TRANSPOSE,
+                                      EBB_OP_CONV_WEIGHT_GRAD};
+static const layout channels_last = {true, EBB_OP_CONV_NHWC, EBB_OP_CONV_TRANSPOSE_NHWC,
+                                     EBB_OP_CONV_WEIGHT_GRAD_NHWC};
+
+/* A value's type with channels first, whatever its layout. */
+static ebb_type type_of(const ebb_build *b, ebb_value v, const layout *as)
+{
+    const ebb_type *type = ebb_build_type(b, v);
+    return as->last ? turned(type, true) : *type;
+}
+
 /* db = sum of dy over all axes but the channels'. */
-static ebb_value bias_grad(ebb_build *b, ebb_value dy)
+static ebb_value bias_grad(ebb_build *b, ebb_value dy, const layout *as)
 {
     int64_t axes[EBB_MAX_RANK];
     uint32_t count = 0;
     int rank = ebb_build_type(b, dy)->rank;
     for (int i = 0; i < rank; i++)
-        if (i != 1)
+        if (i != (as->last ? rank - 1 : 1))
             axes[count++] = i;
     return ebb_emit_reduce(b, EBB_OP_REDUCE_SUM, dy, axes, count, false);
 }
@@ -360,11 +435,11 @@ static bool sound(ebb_build *b, const ebb_grad *c, const char *wrong)
 
 /* y = Conv(x, w, bias).  dx = ConvTranspose(dy, w), output_padding = what the stride left over;
  * dw = ConvWeightGrad(dy, x).  Needs w for dx, x for dw. */
-void ebb_grad_conv(ebb_build *b, ebb_grad *c)
+static void grad_conv(ebb_build *b, ebb_grad *c, const layout *as)
 {
     if (b->status != NULL)
         return;
-    ebb_type x = *ebb_build_type(b, c->x[0]), weight = *ebb_build_type(b, c->x[1]);
+    ebb_type x = type_of(b, c->x[0], as), weight = type_of(b, c->x[1], as);
     int64_t group = ebb_attr_int(&c->attrs, "group", 1);
     ebb_window w;
     if (!ebb_type_is_static(&x) || !ebb_type_is_static(&weight)) {
@@ -381,44 +456,45 @@ void ebb_grad_conv(ebb_build *b, ebb_grad *c)
     }
     if (c->wants[0]) {
         put_window(b, &w, group, true);
-        c->dx[0] = ebb_emit(b, EBB_OP_CONV_TRANSPOSE, c->dy[0], c->x[1]);
+        c->dx[0] = ebb_emit(b, as->transpose, c->dy[0], c->x[1]);
     }
     if (c->wants[1]) {
         put_window(b, &w, group, false);
-        c->dx[1] = ebb_emit(b, EBB_OP_CONV_WEIGHT_GRAD, c->dy[0], c->x[0]);
+        c->dx[1] = ebb_emit(b, as->weight_grad, c->dy[0], c->x[0]);
     }
     if (c->input_count > 2 && c->wants[2])
-        c->dx[2] = bias_grad(b, c->dy[0]);
+        c->dx[2] = bias_grad(b, c->dy[0], as);
 }
 
 /* An output_padding of a stride or more gives rows of y that no window of x met, and would give
  * Conv one window too many: dy without them. */
-static ebb_value rows_met(ebb_build *b, ebb_value dy, const ebb_window *w)
+static ebb_value rows_met(ebb_build *b, ebb_value dy, const ebb_window *w, const layout *as)
 {
     int64_t starts[EBB_MAX_RANK], ends[EBB_MAX_RANK], axes[EBB_MAX_RANK];
     ebb_type t = *ebb_build_type(b, dy);
     uint32_t count = 0;
+    int first = as->last ? 1 : 2;
     for (int i = 0; i < w->rank; i++) {
         int64_t extra = w->output_padding[i] / w->stride[i] * w->stride[i];
         if (extra == 0)
             continue;
         starts[count] = 0;
-        ends[count] = t.dims[i + 2] - extra;
-        axes[count++] = i + 2;
+        ends[count] = t.dims[i + first] - extra;
+        axes[count++] = i + first;
     }
     if (count == 0)
         return dy;
-    ebb_value first = ebb_const_ints(b, starts, count), end = ebb_const_ints(b, ends, count);
-    return ebb_emit(b, EBB_OP_SLICE, dy, first, end, ebb_const_ints(b, axes, count));
+    ebb_value start = ebb_const_ints(b, starts, count), end = ebb_const_ints(b, ends, count);
+    return ebb_emit(b, EBB_OP_SLICE, dy, start, end, ebb_const_ints(b, axes, count));
 }
 
 /* y = ConvTranspose(x, w, bias).  dx = Conv(dy, w); dw = ConvWeightGrad(x, dy): x plays the part of
  * the output's gradient, dy that of the input. */
-void ebb_grad_conv_transpose(ebb_build *b, ebb_grad *c)
+static void grad_conv_transpose(ebb_build *b, ebb_grad *c, const layout *as)
 {
     if (b->status != NULL)
         return;
-    ebb_type x = *ebb_build_type(b, c->x[0]), weight = *ebb_build_type(b, c->x[1]);
+    ebb_type x = type_of(b, c->x[0], as), weight = type_of(b, c->x[1], as);
     int64_t group = ebb_attr_int(&c->attrs, "group", 1);
     ebb_window w;
     if (!ebb_type_is_static(&x) || !ebb_type_is_static(&weight)) {
@@ -429,15 +505,35 @@ void ebb_grad_conv_transpose(ebb_build *b, ebb_grad *c)
             b, c,
             ebb_window_resolve_transposed(&w, &c->attrs, x.rank - 2, x.dims + 2, weight.dims + 2)))
         return;
-    ebb_value met = rows_met(b, c->dy[0], &w);
+    ebb_value met = rows_met(b, c->dy[0], &w, as);
     if (c->wants[0]) {
         put_window(b, &w, group, false);
-        c->dx[0] = ebb_emit(b, EBB_OP_CONV, met, c->x[1]);
+        c->dx[0] = ebb_emit(b, as->conv, met, c->x[1]);
     }
     if (c->wants[1]) {
         put_window(b, &w, group, false);
-        c->dx[1] = ebb_emit(b, EBB_OP_CONV_WEIGHT_GRAD, c->x[0], met);
+        c->dx[1] = ebb_emit(b, as->weight_grad, c->x[0], met);
     }
     if (c->input_count > 2 && c->wants[2])
-        c->dx[2] = bias_grad(b, c->dy[0]);
+        c->dx[2] = bias_grad(b, c->dy[0], as);
+}
+
+void ebb_grad_conv(ebb_build *b, ebb_grad *c)
+{
+    grad_conv(b, c, &channels_first);
+}
+
+void ebb_grad_conv_transpose(ebb_build *b, ebb_grad *c)
+{
+    grad_conv_transpose(b, c, &channels_first);
+}
+
+void ebb_grad_conv_nhwc(ebb_build *b, ebb_grad *c)
+{
+    grad_conv(b, c, &channels_last);
+}
+
+void ebb_grad_conv_transpose_nhwc(ebb_build *b, ebb_grad *c)
+{
+    grad_conv_transpose(b, c, &channels_last);
 }

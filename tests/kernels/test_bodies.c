@@ -72,6 +72,14 @@ static const body_case cases[] = {
     {EBB_OP_CONV_WEIGHT_GRAD, NEAR, "float[2,4,4,4] d, float[2,4,8,8] x", "", "w = ai.ebb.ConvWeightGrad <kernel_shape = [3, 3], dilations = [2, 2], group = 4> (d, x)"},
     {EBB_OP_CONV_WEIGHT_GRAD, NEAR, "float[3,2,4] d, float[3,5,9] x", "", "w = ai.ebb.ConvWeightGrad <kernel_shape = [3], strides = [2]> (d, x)"},
 
+    {EBB_OP_CONV_NHWC, NEAR, "float[2,6,5,3] x, float[4,3,3,3] w, float[4] b", "", "y = ai.ebb.ConvNhwc <kernel_shape = [3, 3], pads = [1, 1, 1, 1], strides = [1, 1], dilations = [1, 1]> (x, w, b)"},
+    {EBB_OP_CONV_NHWC, NEAR, "float[2,8,7,4] x, float[6,3,2,2] w", "", "y = ai.ebb.ConvNhwc <kernel_shape = [3, 2], pads = [0, 1, 2, 0], strides = [2, 1], dilations = [1, 2], group = 2> (x, w)"},
+    {EBB_OP_CONV_NHWC, 1e-12, "double[2,8,8,4] x, double[4,3,3,1] w", "", "y = ai.ebb.ConvNhwc <kernel_shape = [3, 3], pads = [1, 1, 1, 1], strides = [2, 2], dilations = [1, 1], group = 4> (x, w)"},
+    {EBB_OP_CONV_TRANSPOSE_NHWC, NEAR, "float[2,3,3,4] x, float[4,3,3,5] w, float[5] b", "", "y = ai.ebb.ConvTransposeNhwc <kernel_shape = [3, 3], pads = [1, 1, 1, 1], strides = [2, 2], dilations = [1, 1], output_padding = [1, 0]> (x, w, b)"},
+    {EBB_OP_CONV_TRANSPOSE_NHWC, 1e-12, "double[2,4,3,6] x, double[6,2,3,2] w", "", "y = ai.ebb.ConvTransposeNhwc <kernel_shape = [2, 3], pads = [0, 0, 0, 0], strides = [1, 2], dilations = [2, 1], output_padding = [0, 0], group = 2> (x, w)"},
+    {EBB_OP_CONV_WEIGHT_GRAD_NHWC, NEAR, "float[2,6,5,4] d, float[2,6,5,3] x", "", "w = ai.ebb.ConvWeightGradNhwc <kernel_shape = [3, 3], pads = [1, 1, 1, 1], strides = [1, 1], dilations = [1, 1]> (d, x)"},
+    {EBB_OP_CONV_WEIGHT_GRAD_NHWC, 1e-12, "double[2,3,3,4] d, double[2,8,7,4] x", "", "w = ai.ebb.ConvWeightGradNhwc <kernel_shape = [3, 2], pads = [0, 0, 0, 0], strides = [2, 2], dilations = [1, 1], group = 2> (d, x)"},
+
     {EBB_OP_CONV_WEIGHT_GRAD_POOLED, NEAR, "float[2,4,6,5] d, float[2,3,3,3] m", "", "w = ai.ebb.ConvWeightGradPooled <kernel_shape = [3, 3], pads = [1, 1, 1, 1], p = 2, input_shape = [2, 3, 6, 5]> (d, m)"},
     {EBB_OP_CONV_WEIGHT_GRAD_POOLED, NEAR, "float[2,4,3,3] d, float[2,4,2,2] m", "", "w = ai.ebb.ConvWeightGradPooled <kernel_shape = [3, 2], strides = [2, 2], group = 2, p = 4, input_shape = [2, 4, 8, 7]> (d, m)"},
     {EBB_OP_CONV_WEIGHT_GRAD_POOLED, 1e-12, "double[2,4,4,4] d, double[2,4,4,4] m", "", "w = ai.ebb.ConvWeightGradPooled <kernel_shape = [3, 3], dilations = [2, 2], group = 4, p = 2, input_shape = [2, 4, 8, 8]> (d, m)"},
