@@ -77,6 +77,8 @@ bool ebb_is_own_slot(const ebb_graph *g, ebb_use use)
     switch (ebb_node_of(g, use.node)->op) {
     case EBB_OP_CONV:
     case EBB_OP_CONV_TRANSPOSE:
+    case EBB_OP_CONV_NHWC:
+    case EBB_OP_CONV_TRANSPOSE_NHWC:
     case EBB_OP_GEMM:
         return use.slot == 2;
     case EBB_OP_BATCH_NORMALIZATION:

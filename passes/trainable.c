@@ -45,7 +45,7 @@ bool ebb_trainable_candidate(const ebb_graph *g, ebb_value v)
 static bool moves_data(ebb_op op)
 {
     return ebb_op_has(op, EBB_VIEW) || op == EBB_OP_TRANSPOSE || op == EBB_OP_SLICE ||
-           op == EBB_OP_CONCAT || op == EBB_OP_CAST || op == EBB_OP_CAST_LIKE;
+           op == EBB_OP_CONCAT || op == EBB_OP_PAD || op == EBB_OP_CAST || op == EBB_OP_CAST_LIKE;
 }
 
 static bool is_weight_slot(ebb_op op, uint32_t slot)
@@ -60,6 +60,8 @@ static bool is_weight_slot(ebb_op op, uint32_t slot)
         return slot <= 2;
     case EBB_OP_CONV:
     case EBB_OP_CONV_TRANSPOSE:
+    case EBB_OP_CONV_NHWC:
+    case EBB_OP_CONV_TRANSPOSE_NHWC:
     case EBB_OP_BATCH_NORMALIZATION:
     case EBB_OP_BATCH_NORM_TRAINING:
     case EBB_OP_LAYER_NORMALIZATION:

@@ -1,0 +1,161 @@
+/* test_layout.c: the step with channels last against the step as it was, on every small model with
+ * convolutions: loss, outputs, gradients and states within what another order of sums does. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+#include <math.h>
+
+#include "tests/models/models.h"
+
+static const char *const models[] = {"cnn_digits", "resnet20_cifar", "mobilenet_tiny"};
+
+/* How far a value may be off, of the largest magnitude in its tensor: some ten times what PyTorch's
+ * own float32 differs from float64 by (float32_noise in the manifests). */
+static double bound_of(const char *model)
+{
+    return strcmp(model, "mobilenet_tiny") == 0 ? 5e-4 : 3e-5;
+}
+
+typedef struct step {
+    ebb_model *model;
+    ebb_program *program;
+} step;
+
+static void step_free(step *s)
+{
+    ebb_program_free(s->program);
+    ebb_close(s->model);
+    *s = (step){NULL, NULL};
+}
+
+/* One step, of which `layout` (with its comma, or "") stands before `gradient` and `memory` behind
+ * it. report: NULL, or what the passes said. */
+static ebb_status run_step(step *s, const recorded *r, const char *backend, const char *layout,
+                           const char *memory, char **report)
+{
+    char path[1024], pipeline[1024];
+    ebb_named inputs[MOST_INPUTS];
+    size_t count = 0;
+    const json_t *loss = json_object_get(r->manifest, "loss");
+    (void)snprintf(path, sizeof path, "%s%s/%s", SHARED, r->model, r->file);
+    (void)snprintf(pipeline, sizeof pipeline,
+                   "inline,fold,train-mode:dropout=off,fold,fuse,loss:cross-entropy,axis=%d,%s"
+                   "gradient,optimizer:none,%sdrop-saves,stream:tile=8KiB,alias",
+                   (int)json_integer_value(json_object_get(loss, "class_axis")), layout, memory);
+    ebb_status status = ebb_open(&s->model, path);
+    for (size_t i = 0; status == NULL && i < ebb_data_count(r->reference); i++) {
+        const ebb_named *t = ebb_data_at(r->reference, i);
+        bool input = strncmp(t->name, "input/", 6) == 0;
+        if (!input && strcmp(t->name, "target") != 0)
+            continue;
+        assert_true(count < MOST_INPUTS);
+        inputs[count] = *t;
+        if (input) {
+            inputs[count].name = t->name + 6;
+            status = ebb_set_shape(s->model, t->name + 6, t->dims, t->rank);
+        }
+        count++;
+    }
+    const ebb_rewrite_options options = {.verify_each = true};
+    if (status == NULL)
+        status = ebb_rewrite(s->model, pipeline, &options, report);
+    const ebb_compile_options how = {.backend = backend};
+    if (status == NULL)
+        status = ebb_program_compile(&s->program, s->model, &how);
+    const ebb_batch batch = {inputs, count};
+    return status != NULL ? status : ebb_program_step(s->program, &batch);
+}
+
+/* The largest difference of two float tensors, of the largest magnitude; NaN counts. */
+static double distance(const ebb_named *x, const ebb_named *y)
+{
+    const float *a = x->data, *b = y->data;
+    double most = 0, size = 1e-3;
+    if (elements(x) != elements(y))
+        return INFINITY;
+    for (size_t i = 0; i < elements(x); i++) {
+        double d = fabs((double)a[i] - (double)b[i]);
+        most = !(d <= most) ? d : most;
+        size = fmax(size, fabs((double)a[i]));
+    }
+    return most / size;
+}
+
+/* Every output, gradients among them; and every running statistic. */
+static void compare(recorded *r, const step *a, const step *b, double bound)
+{
+    size_t compared = 0;
+    for (size_t i = 0; i < ebb_program_output_count(a->program); i++) {
+        const char *name = ebb_program_output_name(a->program, i);
+        ebb_named x, y;
+        MUST(ebb_program_get(a->program, name, &x));
+        MUST(ebb_program_get(b->program, name, &y));
+        if (x.dtype != 1)
+            continue;
+        compared++;
+        double d = distance(&x, &y);
+        if (d <= bound)
+            continue;
+        print_error("%s/%s: '%s' differs by %.2g of its magnitude, more than %.2g\n", r->model,
+                    r->file, name, d, bound);
+        r->failures++;
+    }
+    if (compared < 5) {
+        print_error("%s/%s: %zu outputs were compared\n", r->model, r->file, compared);
+        r->failures++;
+    }
+done:
+    return;
+}
+
+/* `layout` and `memory` against neither. */
+static int against_the_step_as_it_was(const char *backend, const char *layout, const char *memory,
+                                      double bound)
+{
+    int failures = 0;
+    for (size_t m = 0; m < sizeof models / sizeof models[0]; m++)
+        for (size_t e = 0; e < 2; e++) {
+            recorded opened, *r = &opened;
+            step plain = {NULL, NULL}, rewritten = {NULL, NULL};
+            if (!recorded_open(r, models[m], exporters[e]))
+                skip();
+            MUST(run_step(&plain, r, backend, "", "", NULL));
+            MUST(run_step(&rewritten, r, backend, layout, memory, NULL));
+            compare(r, &plain, &rewritten, bound > 0 ? bound : bound_of(r->model));
+        done:
+            step_free(&plain);
+            step_free(&rewritten);
+            failures += r->failures;
+            recorded_close(r);
+        }
+    return failures;
+}
+
+static void channels_last_change_no_gradient_but_for_rounding(void **state)
+{
+    (void)state;
+    assert_int_equal(against_the_step_as_it_was("cpu", "layout:nhwc,", "", 0), 0);
+    assert_int_equal(against_the_step_as_it_was("cpu", "layout:nhwc,pad=1,", "", 0), 0);
+}
+
+static void plain_kernels_agree(void **state)
+{
+    (void)state;
+    assert_int_equal(against_the_step_as_it_was("plain", "layout:nhwc,", "", 0), 0);
+}
+
+int main(void)
+{
+    if (models_are_missing())
+        return SKIPPED;
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(channels_last_change_no_gradient_but_for_rounding),
+        cmocka_unit_test(plain_kernels_agree),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
