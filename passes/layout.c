@@ -151,12 +151,16 @@ static const char *convolve(ebb_images *s, ebb_build *b, ebb_node n)
     int64_t group = ebb_attr_int(&attrs, "group", 1), channels = ebb_value_of(g, x)->type.dims[1];
     // The input channels of ConvTranspose are the first dim of its weight: left as they are.
     int64_t extra = group == 1 && !transposed ? (s->pad - channels % s->pad) % s->pad : 0;
-    ebb_value in[] = {padded(s, b, x, extra), padded(s, b, weight, extra), ebb_in(g, n, 2)};
+    ebb_value bias = ebb_in(g, n, 2), made;
+    ebb_value in[] = {padded(s, b, x, extra), padded(s, b, weight, extra), bias};
     with_window(b, &w, group, transposed);
-    ebb_emit_node(b, transposed ? EBB_OP_CONV_TRANSPOSE_NHWC : EBB_OP_CONV_NHWC, in, 3,
-                  &ebb_image_of(s, y)->last, 1, 1);
+    ebb_emit_node(b, transposed ? EBB_OP_CONV_TRANSPOSE_NHWC : EBB_OP_CONV_NHWC, in,
+                  transposed ? 2 : 3, &made, 1, 1);
     if (b->status == NULL)
         ebb_keep_name(g, b->last, n);
+    // Libraries know ConvTranspose as a gradient, which has no bias; here it adds without a view.
+    bool adds = transposed && bias.i != 0;
+    ebb_image_of(s, y)->last = adds ? ebb_emit(b, EBB_OP_ADD, made, bias) : made;
     return NULL;
 }
 

@@ -218,6 +218,12 @@ static const char *reduce(ebb_images *s, ebb_build *b, ebb_node n)
     uint32_t count;
     bool gone[4] = {false}, keep = ebb_attr_int(&attrs, "keepdims", 1) != 0;
     ebb_value x = ebb_in(g, n, 0), y = ebb_out(g, n, 0);
+    if (!keep && ebb_attr_find(&attrs, "axes") == NULL && ebb_in(g, n, 1).i == 0 &&
+        ebb_attr_int(&attrs, "noop_with_empty_axes", 0) == 0) { // all axes, in whatever order
+        ebb_with_attrs_of(b, n);
+        ebb_image_of(s, y)->instead = ebb_emit(b, ebb_node_of(g, n)->op, ebb_image_last(s, b, x));
+        return NULL;
+    }
     if (!list_of(s, n, "axes", 1, &axes, &count) || count > 4)
         return "its axes are not known";
     for (uint32_t i = 0; i < count; i++) {

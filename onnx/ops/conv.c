@@ -466,9 +466,10 @@ static void grad_conv(ebb_build *b, ebb_grad *c, const layout *as)
         c->dx[2] = bias_grad(b, c->dy[0], as);
 }
 
-/* An output_padding of a stride or more gives rows of y that no window of x met, and would give
- * Conv one window too many: dy without them. */
-static ebb_value rows_met(ebb_build *b, ebb_value dy, const ebb_window *w, const layout *as)
+/* An output_padding of a stride or more would give Conv a window too many. Its rows are first those
+ * of y that pads cut off, so that Conv pads less; the others no window of x met: dy without them.
+ */
+static ebb_value rows_met(ebb_build *b, ebb_value dy, ebb_window *w, const layout *as)
 {
     int64_t starts[EBB_MAX_RANK], ends[EBB_MAX_RANK], axes[EBB_MAX_RANK];
     ebb_type t = *ebb_build_type(b, dy);
@@ -476,6 +477,11 @@ static ebb_value rows_met(ebb_build *b, ebb_value dy, const ebb_window *w, const
     int first = as->last ? 1 : 2;
     for (int i = 0; i < w->rank; i++) {
         int64_t extra = w->output_padding[i] / w->stride[i] * w->stride[i];
+        int64_t met = w->end[i] < extra ? w->end[i] : extra; // what pads cut off, it put back
+        if (met > 0) {
+            w->end[i] -= met;
+            extra -= met;
+        }
         if (extra == 0)
             continue;
         starts[count] = 0;
