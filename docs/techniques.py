@@ -176,7 +176,7 @@ def document():
         mine = [s for s in settings if names(s) == [p["name"]]]
         if not mine:
             continue
-        yield f"\n## {p['name']}\n\nTo {p['doc']}. {exactness[p['exactness']]}." + (f" {p['paper']}." if p["paper"] else "")
+        yield f"\n## {p['name']}\n\n{p['doc'][0].upper() + p['doc'][1:]}. {exactness[p['exactness']]}." + (f" {p['paper']}." if p["paper"] else "")
         yield from options(p)
         yield from measured(mine)
         yield from convergence(mine)
