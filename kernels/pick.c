@@ -1,6 +1,7 @@
 /* pick.c: backends by name, and the first kernel that takes a call. */
 #include "kernels/plugin.h"
 #include "kernels/stream.h"
+#include "kernels/widen.h"
 
 #include <stdio.h>
 
@@ -100,6 +101,7 @@ ebb_status ebb_pick(ebb_call *call, const ebb_backend *const *backends)
         (void)pick_among(call, call->streamed ? &ebb_kernel_decoder : &ebb_kernel_stream, 1, &r);
         return call->kernel != NULL ? NULL : no_kernel(call, &r);
     }
+    bool host = (*backends)->device->is_host; // widen.c reads and writes the operands itself
     for (; *backends != NULL; backends++) {
         if (pick_among(call, (*backends)->kernels, (*backends)->count, &r))
             return NULL;
@@ -108,7 +110,7 @@ ebb_status ebb_pick(ebb_call *call, const ebb_backend *const *backends)
             if (pick_among(call, f->kernels, *f->count, &r))
                 return NULL;
     }
-    return no_kernel(call, &r);
+    return host && ebb_can_widen(call) ? ebb_pick_widened(call) : no_kernel(call, &r);
 }
 
 #if defined(_OPENMP)

@@ -1,0 +1,374 @@
+/* test_widen.c: operators on float16 and bfloat16 against the same operators on float32.
+ *
+ * Inputs are numbers that 16 bits hold. The expected output is that of float32, rounded here by
+ * arithmetic on its value, not on its bits. Equal to the bit: what an operator means in 16 bits is
+ * one rounding of what it means in 32.
+ */
+#include "call.h"
+
+#include "kernels/widen.h"
+
+#define DIMS(...) ((int64_t[]){__VA_ARGS__})
+
+/* ---- rounding, by value ---- */
+
+typedef struct format {
+    ebb_dtype dtype;
+    int digits, least; /* of the mantissa with its leading one; exponent of the least subnormal */
+    double largest;
+} format;
+
+static const format formats[] = {{EBB_F16, 11, -24, 65504.0}, {EBB_BF16, 8, -133, 0x1.FEp127}};
+
+static double round_to(double x, const format *f)
+{
+    int exponent;
+    if (x == 0 || !isfinite(x))
+        return x;
+    (void)frexp(x, &exponent);
+    int quantum = exponent - f->digits > f->least ? exponent - f->digits : f->least;
+    double y = ldexp(nearbyint(ldexp(x, -quantum)), quantum);
+    return fabs(y) > f->largest ? copysign(INFINITY, y) : y;
+}
+
+/* The number that 16 bits stand for. */
+static double number_of(uint16_t bits, const format *f)
+{
+    int mantissa_bits = f->digits - 1, exponent_bits = 15 - mantissa_bits;
+    int exponent = bits >> mantissa_bits & ((1 << exponent_bits) - 1);
+    double mantissa = bits & ((1 << mantissa_bits) - 1);
+    double sign = bits >> 15 ? -1 : 1;
+    if (exponent == (1 << exponent_bits) - 1)
+        return mantissa > 0 ? (double)NAN : sign * (double)INFINITY;
+    if (exponent == 0)
+        return sign * ldexp(mantissa, f->least);
+    return sign * ldexp(mantissa + (1 << mantissa_bits), f->least + exponent - 1);
+}
+
+static void all_numbers_of_16_bits_are_widened_and_come_back(void **state)
+{
+    (void)state;
+    static uint16_t all[65536], back[65536];
+    static float wide[65536];
+    for (size_t i = 0; i < 65536; i++)
+        all[i] = (uint16_t)i;
+    for (size_t k = 0; k < 2; k++) {
+        ebb_widen(wide, all, formats[k].dtype, 65536);
+        ebb_narrow(back, wide, formats[k].dtype, 65536);
+        for (size_t i = 0; i < 65536; i++) {
+            double expected = number_of(all[i], &formats[k]);
+            if (isnan(expected) ? !isnan(wide[i]) : (double)wide[i] != expected)
+                fail_msg("0x%04zx is widened to %g, not %g", i, (double)wide[i], expected);
+            if (isnan(expected) ? !isnan(number_of(back[i], &formats[k])) : back[i] != all[i])
+                fail_msg("0x%04zx comes back as 0x%04x", i, back[i]);
+        }
+    }
+}
+
+static void numbers_between_go_to_the_nearest_and_ties_to_even(void **state)
+{
+    (void)state;
+    testing t;
+    begin(&t, EBB_OP_ADD);
+    for (size_t k = 0; k < 2; k++)
+        for (int i = 0; i < 200000; i++) {
+            float x = ldexpf((float)draw(&t), i % 60 - 40);
+            if (i % 3 == 0) // a tie
+                x = (float)(round_to(x, &formats[k]) * (1 + ldexp(1, -formats[k].digits)));
+            uint16_t bits;
+            ebb_narrow(&bits, &x, formats[k].dtype, 1);
+            double got = number_of(bits, &formats[k]), expected = round_to(x, &formats[k]);
+            if (got != expected)
+                fail_msg("%.9g became %.9g, not %.9g", (double)x, got, expected);
+        }
+}
+
+/* ---- operators ---- */
+
+/* An operand: its kind and its dims. n: 16 bits; f: float32; i, k: int64 below 5, or a key; b:
+ * bytes; r: bfloat16 always; o: bool; m: 16 bits and positive. */
+typedef struct shape {
+    char kind; /* 0: after the last; '-': absent */
+    int64_t dims[5];
+} shape;
+
+typedef struct sample {
+    const char *what;
+    ebb_op op;
+    shape in[9], out[4];
+    const char *ints; /* "name=1 name=2,3": attributes; those of a single number are scalars */
+    const char *floats;
+} sample;
+
+#define CONV "kernel_shape=3,3 pads=1,1,1,1 strides=1,1 dilations=1,1"
+#define POOL "kernel_shape=2,2 strides=2,2 pads=0,0,0,0 dilations=1,1"
+
+// clang-format off
+static const sample samples[] = {
+    {"a sum", EBB_OP_ADD, {{'n', {3, 7}}, {'n', {3, 7}}}, {{'n', {3, 7}}}, NULL, NULL},
+    {"a sum of many elements, piece by piece", EBB_OP_ADD,
+        {{'n', {3, 50001}}, {'n', {3, 50001}}}, {{'n', {3, 50001}}}, NULL, NULL},
+    {"a product with a row, piece by piece", EBB_OP_MUL,
+        {{'n', {301, 517}}, {'n', {517}}}, {{'n', {301, 517}}}, NULL, NULL},
+    {"a product with a column", EBB_OP_MUL,
+        {{'n', {301, 517}}, {'n', {301, 1}}}, {{'n', {301, 517}}}, NULL, NULL},
+    {"a product with a single number", EBB_OP_MUL,
+        {{'n', {131, 517}}, {'n', {1}}}, {{'n', {131, 517}}}, NULL, NULL},
+    {"a broadcast of both sides", EBB_OP_SUB, {{'n', {5, 1, 3}}, {'n', {7, 1}}}, {{'n', {5, 7, 3}}}, NULL, NULL},
+    {"numbers with a scalar's shape", EBB_OP_DIV, {{'n', {1}}, {'m', {1}}}, {{'n', {1}}}, NULL, NULL},
+    {"a comparison", EBB_OP_GREATER, {{'n', {300, 500}}, {'n', {300, 500}}}, {{'o', {300, 500}}}, NULL, NULL},
+    {"a choice", EBB_OP_WHERE, {{'o', {200, 500}}, {'n', {200, 500}}, {'n', {1}}}, {{'n', {200, 500}}}, NULL, NULL},
+    {"an activation", EBB_OP_GELU, {{'n', {3, 50001}}}, {{'n', {3, 50001}}}, NULL, NULL},
+    {"a logistic function", EBB_OP_SIGMOID, {{'n', {13, 11}}}, {{'n', {13, 11}}}, NULL, NULL},
+    {"a clip by numbers", EBB_OP_CLIP, {{'n', {70, 1001}}, {'-', {0}}, {'m', {1}}}, {{'n', {70, 1001}}}, NULL, NULL},
+    {"slopes", EBB_OP_PRELU, {{'n', {5, 4, 3}}, {'n', {4, 1}}}, {{'n', {5, 4, 3}}}, NULL, NULL},
+    {"an activation's backward", EBB_OP_GELU_GRAD, {{'n', {300, 501}}, {'n', {300, 501}}}, {{'n', {300, 501}}}, NULL, NULL},
+    {"a sum over an axis", EBB_OP_REDUCE_SUM, {{'n', {5, 301}}, {'i', {1}}}, {{'n', {301}}}, "keepdims=0", NULL},
+    {"a mean of all", EBB_OP_REDUCE_MEAN, {{'n', {5, 301}}}, {{'n', {1, 1}}}, "keepdims=1", NULL},
+    {"a place of the largest", EBB_OP_ARG_MAX, {{'n', {5, 301}}}, {{'i', {5, 1}}}, "axis=1 keepdims=1", NULL},
+    {"a matrix product", EBB_OP_MATMUL, {{'n', {3, 7, 65}}, {'n', {65, 5}}}, {{'n', {3, 7, 5}}}, NULL, NULL},
+    {"a matrix product into float32", EBB_OP_MATMUL, {{'n', {7, 65}}, {'n', {65, 5}}}, {{'f', {7, 5}}}, NULL, NULL},
+    {"a weight's gradient", EBB_OP_FUSED_MATMUL, {{'n', {65, 7}}, {'n', {65, 5}}}, {{'n', {7, 5}}}, "transA=1", NULL},
+    {"a linear layer", EBB_OP_GEMM, {{'n', {3, 65}}, {'n', {5, 65}}, {'n', {5}}}, {{'n', {3, 5}}}, "transB=1", NULL},
+    {"a convolution", EBB_OP_CONV, {{'n', {2, 3, 7, 5}}, {'n', {4, 3, 3, 3}}, {'n', {4}}}, {{'n', {2, 4, 7, 5}}}, CONV " group=1", NULL},
+    {"a convolution's backward", EBB_OP_CONV_TRANSPOSE, {{'n', {2, 4, 7, 5}}, {'n', {4, 3, 3, 3}}}, {{'n', {2, 3, 7, 5}}}, CONV " group=1", NULL},
+    {"a convolution's weight gradient", EBB_OP_CONV_WEIGHT_GRAD, {{'n', {2, 4, 7, 5}}, {'n', {2, 3, 7, 5}}}, {{'n', {4, 3, 3, 3}}}, CONV " group=1", NULL},
+    {"a max pool", EBB_OP_MAX_POOL, {{'n', {2, 3, 8, 6}}}, {{'n', {2, 3, 4, 3}}}, POOL, NULL},
+    {"a max pool's backward", EBB_OP_MAX_POOL_GRAD, {{'n', {2, 3, 4, 3}}, {'n', {2, 3, 8, 6}}}, {{'n', {2, 3, 8, 6}}}, POOL, NULL},
+    {"an average pool", EBB_OP_AVERAGE_POOL, {{'n', {2, 3, 8, 6}}}, {{'n', {2, 3, 4, 3}}}, POOL, NULL},
+    {"a mean over space", EBB_OP_GLOBAL_AVERAGE_POOL, {{'n', {2, 3, 8, 6}}}, {{'n', {2, 3, 1, 1}}}, NULL, NULL},
+    {"batch norm with float32 beside it", EBB_OP_BATCH_NORM_TRAINING,
+        {{'n', {5, 3, 7}}, {'f', {3}}, {'f', {3}}, {'f', {3}}, {'f', {3}}}, {{'n', {5, 3, 7}}, {'f', {3}}, {'f', {3}}}, NULL, "epsilon=0.00001 momentum=0.9"},
+    {"batch norm's backward", EBB_OP_BATCH_NORM_GRAD,
+        {{'n', {5, 3, 7}}, {'n', {5, 3, 7}}, {'f', {3}}, {'f', {3}}, {'f', {3}}}, {{'n', {5, 3, 7}}, {'f', {3}}, {'f', {3}}}, NULL, NULL},
+    {"layer norm with float32 statistics", EBB_OP_LAYER_NORMALIZATION,
+        {{'n', {5, 65}}, {'n', {65}}, {'n', {65}}}, {{'n', {5, 65}}, {'f', {5, 1}}, {'f', {5, 1}}}, "axis=-1", "epsilon=0.00001"},
+    {"layer norm's backward", EBB_OP_LAYER_NORM_GRAD,
+        {{'n', {5, 65}}, {'n', {5, 65}}, {'n', {65}}, {'f', {5, 1}}, {'f', {5, 1}}}, {{'n', {5, 65}}, {'n', {65}}, {'n', {65}}}, "axis=-1", NULL},
+    {"RMS norm", EBB_OP_RMS_NORM, {{'n', {5, 65}}, {'f', {65}}}, {{'n', {5, 65}}, {'f', {5, 1}}}, "axis=-1", "epsilon=0.00001"},
+    {"group norm", EBB_OP_GROUP_NORM, {{'n', {5, 6, 7}}, {'n', {6}}, {'n', {6}}}, {{'n', {5, 6, 7}}, {'f', {5, 3}}, {'f', {5, 3}}}, "num_groups=3", "epsilon=0.00001"},
+    {"softmax", EBB_OP_SOFTMAX, {{'n', {5, 7, 65}}}, {{'n', {5, 7, 65}}}, "axis=-1", NULL},
+    {"softmax's backward", EBB_OP_SOFTMAX_GRAD, {{'n', {5, 65}}, {'n', {5, 65}}}, {{'n', {5, 65}}}, "axis=-1", NULL},
+    {"cross entropy", EBB_OP_SOFTMAX_CROSS_ENTROPY_LOSS, {{'n', {7, 5}}, {'i', {7}}}, {{'n', {1}}, {'n', {7, 5}}}, NULL, NULL},
+    {"a turned matrix", EBB_OP_TRANSPOSE, {{'n', {5, 65}}}, {{'n', {65, 5}}}, "perm=1,0", NULL},
+    {"chosen rows", EBB_OP_GATHER, {{'n', {5, 65}}, {'i', {3}}}, {{'n', {3, 65}}}, "axis=0", NULL},
+    {"an LSTM", EBB_OP_LSTM, {{'n', {4, 3, 5}}, {'n', {1, 8, 5}}, {'n', {1, 8, 2}}, {'n', {1, 16}}}, {{'n', {4, 1, 3, 2}}, {'n', {1, 3, 2}}, {'n', {1, 3, 2}}}, "hidden_size=2", NULL},
+    {"a dropout", EBB_OP_EBB_DROPOUT, {{'n', {300, 501}}, {'k', {2}}}, {{'n', {300, 501}}}, "stream=7", "ratio=0.3"},
+    {"a dropout's backward from the key", EBB_OP_EBB_DROPOUT_SEED_GRAD, {{'n', {300, 501}}, {'k', {2}}}, {{'n', {300, 501}}}, "stream=7", "ratio=0.3"},
+    {"attention", EBB_OP_EBB_ATTENTION, {{'n', {2, 3, 7, 5}}, {'n', {2, 3, 9, 5}}, {'n', {2, 3, 9, 5}}, {'o', {7, 9}}, {'n', {7, 9}}}, {{'n', {2, 3, 7, 5}}, {'f', {2, 3, 7, 1}}, {'f', {2, 3, 7, 1}}}, "k_perm=0,1,3,2", "scale=0.4"},
+    {"a step of SGD with a gradient of 16 bits", EBB_OP_SGD, {{'f', {1}}, {'f', {5, 7}}, {'n', {5, 7}}}, {{'f', {5, 7}}}, NULL, "weight_decay=0.1"},
+    {"signs", EBB_OP_PACK_SIGN, {{'n', {5, 7}}}, {{'b', {5}}}, NULL, NULL},
+    {"signs applied", EBB_OP_MASK_GRAD, {{'n', {5, 7}}, {'b', {5}}}, {{'n', {5, 7}}}, NULL, NULL},
+    {"codes", EBB_OP_QUANTIZE, {{'n', {6, 32}}, {'k', {2}}}, {{'b', {6, 16}}, {'r', {6, 1, 2}}}, "bits=4 group=32 stream=3", NULL},
+    {"what codes stand for", EBB_OP_DEQUANTIZE, {{'b', {6, 16}}, {'r', {6, 1, 2}}}, {{'n', {6, 32}}}, "bits=4 group=32 shape=6,32", NULL},
+};
+// clang-format on
+
+enum { SAMPLES = sizeof samples / sizeof samples[0] };
+
+static void put_attributes(testing *t, const char *text, bool real)
+{
+    static char names[64][24]; // of all attributes of one sample
+    static size_t used;
+    for (const char *at = text; at != NULL && *at != '\0';) {
+        char *name = names[used++ % 64];
+        int64_t list[8];
+        uint32_t count = 0;
+        size_t length = strcspn(at, "=");
+        assert_true(length < 24);
+        memcpy(name, at, length);
+        name[length] = '\0';
+        char *end;
+        at += length + 1;
+        if (real) {
+            put_float(t, name, strtod(at, &end));
+        } else {
+            for (end = NULL; end == NULL || *end == ','; at = *end == ',' ? end + 1 : end)
+                list[count++] = strtoll(at, &end, 10);
+            if (count > 1 || strcmp(name, "perm") == 0)
+                put_ints(t, name, count, list);
+            else
+                put_int(t, name, list[0]);
+        }
+        at = *end == ' ' ? end + 1 : end;
+    }
+}
+
+static ebb_dtype dtype_of(char kind, ebb_dtype narrow)
+{
+    return kind == 'n' || kind == 'm'   ? narrow
+           : kind == 'f'                ? EBB_F32
+           : kind == 'r'                ? EBB_BF16
+           : kind == 'b'                ? EBB_U8
+           : kind == 'o'                ? EBB_BOOL
+           : kind == 'i' || kind == 'k' ? EBB_I64
+                                        : EBB_NONE;
+}
+
+static void fill(testing *t, ebb_operand *o, char kind, const format *f)
+{
+    for (size_t i = 0; i < count_of(o); i++) {
+        double x = draw(t);
+        if (kind == 'b')
+            ((uint8_t *)o->data)[i] = (uint8_t)(127 * x + 128);
+        else if (kind == 'o')
+            ((uint8_t *)o->data)[i] = x > 0;
+        else if (kind == 'i')
+            ((int64_t *)o->data)[i] = o->type.dims[0] == 1 ? 0 : (int64_t)(fabs(x) * 5);
+        else if (kind == 'k')
+            ((int64_t *)o->data)[i] = (int64_t)(fabs(x) * 1000);
+        else if (kind == 'f')
+            ((float *)o->data)[i] = (float)(fabs(x) + 0.125);
+        else {
+            x = round_to(kind == 'm' ? fabs(x) + 0.5 : 3 * x, f);
+            if (o->type.dtype == EBB_F32)
+                ((float *)o->data)[i] = (float)x;
+            else if (o->type.dtype == EBB_F16)
+                ((uint16_t *)o->data)[i] = ebb_float_to_half((float)x);
+            else
+                ((uint16_t *)o->data)[i] = ebb_float_to_bf16((float)x);
+        }
+    }
+}
+
+static int rank_of(const shape *s)
+{
+    int rank = 0;
+    while (rank < 5 && s->dims[rank] > 0)
+        rank++;
+    return rank;
+}
+
+static void make(testing *t, const sample *s, const format *f, ebb_dtype narrow)
+{
+    begin(t, s->op);
+    t->call.version = s->op == EBB_OP_CLIP || s->op == EBB_OP_REDUCE_SUM ? 18 : 22;
+    put_attributes(t, s->ints, false);
+    put_attributes(t, s->floats, true);
+    for (int i = 0; i < 9 && s->in[i].kind != 0; i++) {
+        if (s->in[i].kind == '-') {
+            put_absent(t);
+            continue;
+        }
+        ebb_operand *o = &t->in[t->call.input_count++];
+        make_operand(o, dtype_of(s->in[i].kind, narrow), rank_of(&s->in[i]), s->in[i].dims);
+        fill(t, o, s->in[i].kind, f);
+    }
+    for (int i = 0; i < 4 && s->out[i].kind != 0; i++)
+        put_out(t, dtype_of(s->out[i].kind, narrow), rank_of(&s->out[i]), s->out[i].dims);
+}
+
+static void pick(testing *t, const char *backend, const char *what)
+{
+    const ebb_backend *const *backends;
+    check_status(ebb_backends(backend, &backends), what);
+    check_status(ebb_pick(&t->call, backends), what);
+}
+
+static void compute(testing *t, const char *backend, const char *what)
+{
+    ebb_call *c = &t->call;
+    pick(t, backend, what);
+    c->workspace_bytes = 0;
+    if (c->kernel->workspace != NULL)
+        check_status(c->kernel->workspace(c, &c->workspace_bytes), what);
+    c->workspace = guarded(c->workspace_bytes);
+    memset(c->workspace, 0xFF, c->workspace_bytes);
+    for (uint32_t k = 0; k < c->output_count; k++)
+        memset(t->out[k].data, 0xFF, t->out[k].bytes);
+    if (c->kernel->prepare != NULL)
+        check_status(c->kernel->prepare(c), what);
+    check_status(c->kernel->run(c), what);
+    if (c->kernel->release != NULL && c->state != NULL)
+        c->kernel->release(c);
+    check_guards(c->workspace, c->workspace_bytes, what);
+    for (uint32_t k = 0; k < c->output_count; k++)
+        check_guards(t->out[k].data, t->out[k].bytes, what);
+    unguard(c->workspace);
+    c->workspace = NULL;
+    c->state = NULL;
+}
+
+static void compare(const sample *s, const format *f, const char *backend)
+{
+    testing wide, narrow;
+    make(&wide, s, f, EBB_F32);
+    make(&narrow, s, f, f->dtype);
+    compute(&wide, backend, s->what);
+    compute(&narrow, backend, s->what);
+    for (uint32_t k = 0; k < wide.call.output_count; k++) {
+        const ebb_operand *a = &wide.out[k], *b = &narrow.out[k];
+        if (a->type.dtype == b->type.dtype) {
+            if (memcmp(a->data, b->data, a->bytes) != 0)
+                fail_msg("%s (%s): output %u is not that of float32", s->what, backend,
+                         (unsigned)k);
+            continue;
+        }
+        for (size_t i = 0; i < count_of(a); i++) {
+            double expected = round_to((double)((const float *)a->data)[i], f);
+            double got = number_of(((const uint16_t *)b->data)[i], f);
+            if (got != expected && !(isnan(got) && isnan(expected)))
+                fail_msg("%s (%s, %s): output %u[%zu] is %.9g, expected %.9g", s->what, backend,
+                         ebb_dtype_name(f->dtype), (unsigned)k, i, got, expected);
+        }
+    }
+    end(&narrow);
+    end(&wide);
+}
+
+static void operators_in_16_bits_are_those_of_float32_rounded(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < SAMPLES; i++)
+        for (size_t k = 0; k < 2; k++) {
+            compare(&samples[i], &formats[k], "plain");
+            compare(&samples[i], &formats[k], "cpu");
+        }
+}
+
+static void a_sum_piece_by_piece_takes_little_workspace(void **state)
+{
+    (void)state;
+    const int64_t dims[] = {1000, 1000};
+    testing t;
+    size_t bytes = 0;
+    begin(&t, EBB_OP_ADD);
+    put_out(&t, EBB_BF16, 2, dims);
+    for (int i = 0; i < 2; i++) {
+        ebb_operand *o = &t.in[t.call.input_count++];
+        make_operand(o, EBB_BF16, 2, dims);
+    }
+    pick(&t, "plain", "Add");
+    check_status(t.call.kernel->workspace(&t.call, &bytes), "Add");
+    assert_true(bytes > 0 && bytes <= 1000 * 1000);
+    end(&t);
+}
+
+static void what_no_kernel_takes_in_float32_is_refused_by_name(void **state)
+{
+    (void)state;
+    testing t;
+    begin(&t, EBB_OP_ADD);
+    ebb_operand *a = &t.in[t.call.input_count++], *b = &t.in[t.call.input_count++];
+    make_operand(a, EBB_BF16, 1, DIMS(3));
+    make_operand(b, EBB_F64, 1, DIMS(3));
+    put_out(&t, EBB_BF16, 1, DIMS(3));
+    const ebb_backend *const *backends;
+    check_status(ebb_backends("cpu", &backends), "cpu");
+    ebb_status status = ebb_pick(&t.call, backends);
+    assert_int_equal(ebb_status_code(status), EBB_UNSUPPORTED);
+    assert_non_null(strstr(ebb_status_text(status), "the test's node"));
+    end(&t);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(all_numbers_of_16_bits_are_widened_and_come_back),
+        cmocka_unit_test(numbers_between_go_to_the_nearest_and_ties_to_even),
+        cmocka_unit_test(operators_in_16_bits_are_those_of_float32_rounded),
+        cmocka_unit_test(a_sum_piece_by_piece_takes_little_workspace),
+        cmocka_unit_test(what_no_kernel_takes_in_float32_is_refused_by_name),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
