@@ -187,13 +187,29 @@ static void add_costs(const cli *c, pipeline *p)
         add_pass(p, "cost:file=", cli_get(c, "--costs", ""));
 }
 
-/* Those asked for; then `tidy`, if any; then the plan for the budget, which nothing may follow that
- * changes what is stored. */
+/* What changes the forward so that its gradient follows: such a pass goes before `gradient`. */
+static bool goes_first(const char *pass)
+{
+    size_t length = strcspn(pass, ":");
+    return length == strlen("layout") && strncmp(pass, "layout", length) == 0;
+}
+
+static void add_first_passes(const cli *c, pipeline *p)
+{
+    const char *pass;
+    for (int at = 0; (pass = cli_next(c, "--pass", &at)) != NULL;)
+        if (goes_first(pass))
+            add_pass(p, pass, "");
+}
+
+/* Those asked for, except what has gone first; then `tidy`, if any; then the plan for the budget,
+ * which nothing may follow that changes what is stored. */
 static void add_passes(const cli *c, pipeline *p, const char *tidy)
 {
     const char *pass;
     for (int at = 0; (pass = cli_next(c, "--pass", &at)) != NULL;)
-        add_pass(p, pass, "");
+        if (tidy == NULL || !goes_first(pass))
+            add_pass(p, pass, "");
     if (tidy != NULL)
         add_pass(p, tidy, "");
     if (budget_of(c) == NULL)
@@ -217,6 +233,7 @@ ebb_status cli_make_step(const cli *c, ebb_model *model, char **json)
     add(&p, ",dropout=%s%s", cli_get(c, "--dropout", "on"), ",fold,fuse");
     if (cli_has(c, "--loss"))
         add_spec(&p, "loss", cli_get(c, "--loss", NULL));
+    add_first_passes(c, &p);
     add_gradient(c, &p);
     add_spec(&p, "optimizer", cli_get(c, "--optimizer", "adamw"));
     add_costs(c, &p);

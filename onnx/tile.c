@@ -155,6 +155,7 @@ static const char *roles(node *n)
     case EBB_OP_GEMM:
         return product(n, flag(n, "transA"), flag(n, "transB"));
     case EBB_OP_CONV_WEIGHT_GRAD:
+    case EBB_OP_CONV_WEIGHT_GRAD_NHWC:
         return conv_weight_grad(n);
     case EBB_OP_MASK_GRAD:
         return with_bits(n, 1);

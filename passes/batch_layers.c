@@ -253,10 +253,13 @@ const char *ebb_batch_layer_rule(ebb_batch_node *b, bool *known)
         return gemm(b);
     case EBB_OP_CONV:
     case EBB_OP_CONV_TRANSPOSE:
+    case EBB_OP_CONV_NHWC:
+    case EBB_OP_CONV_TRANSPOSE_NHWC:
     case EBB_OP_DEPTH_TO_SPACE:
     case EBB_OP_SPACE_TO_DEPTH:
         return conv(b);
     case EBB_OP_CONV_WEIGHT_GRAD:
+    case EBB_OP_CONV_WEIGHT_GRAD_NHWC:
     case EBB_OP_CONV_WEIGHT_GRAD_POOLED:
         return conv_weight_grad(b);
     case EBB_OP_MAX_POOL:

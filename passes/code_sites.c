@@ -39,6 +39,9 @@ static reading reading_of(const ebb_graph *g, ebb_use use)
     case EBB_OP_CONV_TRANSPOSE:
     case EBB_OP_CONV_WEIGHT_GRAD:
     case EBB_OP_CONV_WEIGHT_GRAD_POOLED:
+    case EBB_OP_CONV_NHWC:
+    case EBB_OP_CONV_TRANSPOSE_NHWC:
+    case EBB_OP_CONV_WEIGHT_GRAD_NHWC:
     case EBB_OP_ADD:
     case EBB_OP_SUB:
     case EBB_OP_SUM:
@@ -141,6 +144,19 @@ static void look(ebb_code_site *p, const ebb_graph *g)
     p->masks = (int64_t)masks * ebb_stored_bits(p->elements, 1);
 }
 
+/* A parameter in another order or with zeros beside it. */
+static bool is_weight(const ebb_graph *g, ebb_value v)
+{
+    ebb_node n = ebb_value_of(g, v)->producer;
+    while (n.i != 0 &&
+           (ebb_op_has(ebb_node_of(g, n)->op, EBB_VIEW) ||
+            ebb_node_of(g, n)->op == EBB_OP_TRANSPOSE || ebb_node_of(g, n)->op == EBB_OP_PAD)) {
+        v = ebb_in(g, n, 0);
+        n = ebb_value_of(g, v)->producer;
+    }
+    return (ebb_value_of(g, v)->flags & EBB_IS_INITIALIZER) != 0;
+}
+
 static bool is_saved_float(const ebb_code_sites *s, const ebb_graph *g, ebb_value v)
 {
     const ebb_value_info *info = ebb_value_of(g, v);
@@ -148,7 +164,8 @@ static bool is_saved_float(const ebb_code_sites *s, const ebb_graph *g, ebb_valu
     (void)ebb_reads_of(&s->reads, v, &count);
     return count > 0 && ebb_same_value(s->reads.saves.root[v.i], v) &&
            s->reads.saves.forward[v.i] && (info->flags & EBB_IS_INITIALIZER) == 0 &&
-           ebb_value_constant(g, v) == NULL && info->type.kind == EBB_KIND_TENSOR &&
+           ebb_value_constant(g, v) == NULL && !is_weight(g, v) &&
+           info->type.kind == EBB_KIND_TENSOR &&
            (info->type.dtype == EBB_F32 || info->type.dtype == EBB_F64) && !is_statistic(g, v);
 }
 

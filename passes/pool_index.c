@@ -8,7 +8,8 @@
  *   after    x = Relu(h)  y, taps = ...            dh = MaxPoolPackedGrad(ReluGrad(dy, y), taps)
  *
  * In the second picture x would be kept for its sign alone. But where dy goes x is y, so y tells
- * the sign, and y is smaller and mostly kept by the operator that follows. The same for Clip.
+ * the sign, and y is smaller and mostly kept by the operator that follows. The same for Clip, and
+ * where views stand between the two gradients.
  *
  * Exact: the forward notes the tap that MaxPoolGrad would find again: the first maximum in
  * row-major order, NaN above all. Each element of dx adds the same numbers in the same order; where
@@ -79,6 +80,17 @@ static bool is_sign(const ebb_graph *g, ebb_node n)
     return op == EBB_OP_RELU_GRAD || op == EBB_OP_CLIP_GRAD;
 }
 
+/* What a view shows, seen through views. */
+static ebb_value unviewed(const ebb_graph *g, ebb_value v)
+{
+    ebb_node n = ebb_value_of(g, v)->producer;
+    while (n.i != 0 && ebb_op_has(ebb_node_of(g, n)->op, EBB_VIEW) && ebb_in(g, n, 0).i != 0) {
+        v = ebb_in(g, n, 0);
+        n = ebb_value_of(g, v)->producer;
+    }
+    return v;
+}
+
 /* As many bits as the taps of a window need; 0: more than a code has. */
 static unsigned bits_for(double taps)
 {
@@ -92,7 +104,13 @@ static site look(const ebb_graph *g, ebb_node n)
 {
     site s = {.grad = n, .forward = forward_of(g, n), .taps = 1};
     ebb_value x = ebb_in(g, n, 1);
-    ebb_node user = ebb_only_user(g, ebb_out(g, n, 0));
+    ebb_value dx = ebb_out(g, n, 0);
+    ebb_node user = ebb_only_user(g, dx);
+    while (user.i != 0 && ebb_op_has(ebb_node_of(g, user)->op, EBB_VIEW) &&
+           ebb_same_value(ebb_in(g, user, 0), dx)) {
+        dx = ebb_out(g, user, 0);
+        user = ebb_only_user(g, dx);
+    }
     ebb_type type = ebb_value_of(g, x)->type;
     ebb_attrs attrs = ebb_node_attrs(g, n);
     size_t bytes;
@@ -101,8 +119,8 @@ static site look(const ebb_graph *g, ebb_node n)
         return s;
     }
     ebb_value indices = ebb_out(g, s.forward, 1);
-    if (is_sign(g, user) && ebb_same_value(ebb_in(g, user, 0), ebb_out(g, n, 0)) &&
-        ebb_same_value(ebb_in(g, user, 1), x))
+    if (is_sign(g, user) && ebb_same_value(ebb_in(g, user, 0), dx) &&
+        ebb_same_value(unviewed(g, ebb_in(g, user, 1)), unviewed(g, x)))
         s.sign = user;
     if (!ebb_type_bytes(&type, &bytes) || type.rank < 3 || type.rank > 5)
         s.refused = "its input's shape is not known, or has more than three spatial axes";
@@ -196,7 +214,6 @@ static ebb_status rewrite(ebb_edit *e, const site *p)
 {
     ebb_graph *g = e->g;
     ebb_value x = ebb_in(g, p->grad, 1), dy = ebb_in(g, p->grad, 0), made[2];
-    ebb_value old = ebb_out(g, p->sign.i != 0 ? p->sign : p->grad, 0);
     ebb_type type = ebb_value_of(g, x)->type;
     ebb_attrs attrs = ebb_node_attrs(g, p->forward);
     bool ceiling = ebb_attr_int(&attrs, "ceil_mode", 0) != 0;
@@ -216,9 +233,11 @@ static ebb_status rewrite(ebb_edit *e, const site *p)
     ebb_with_ints(&b, "input_shape", type.dims, (uint32_t)type.rank);
     ebb_value dx = ebb_emit(&b, EBB_OP_MAX_POOL_PACKED_GRAD, dy, made[1]);
     EBB_TRY(b.status);
-    EBB_TRY(ebb_edit_replace(e, old, dx));
-    if (p->sign.i != 0)
+    if (p->sign.i != 0) { // it has had its say: views between the two stay
+        EBB_TRY(ebb_edit_replace(e, ebb_out(g, p->sign, 0), ebb_in(g, p->sign, 0)));
         ebb_edit_remove(e, p->sign);
+    }
+    EBB_TRY(ebb_edit_replace(e, ebb_out(g, p->grad, 0), dx));
     ebb_edit_remove(e, p->grad);
     ebb_value y = ebb_out(g, p->forward, 0);
     EBB_TRY(ebb_edit_replace(e, y, made[0]));

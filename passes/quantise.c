@@ -196,12 +196,13 @@ static double dimension_factor(const ebb_graph *g, const ebb_code_site *p)
     double most = 0;
     for (uint32_t i = 0; i < p->count; i++) {
         ebb_node n = p->reads[i].node;
-        if (ebb_node_of(g, n)->op != EBB_OP_CONV_WEIGHT_GRAD)
+        bool last = ebb_node_of(g, n)->op == EBB_OP_CONV_WEIGHT_GRAD_NHWC;
+        if (ebb_node_of(g, n)->op != EBB_OP_CONV_WEIGHT_GRAD && !last)
             continue;
         ebb_attrs attrs = ebb_node_attrs(g, n);
         const ebb_type *w = &ebb_value_of(g, ebb_out(g, n, 0))->type;
         double positions = 1, groups = (double)ebb_attr_int(&attrs, "group", 1);
-        for (int d = 2; d < w->rank; d++)
+        for (int d = last ? 1 : 2; d < w->rank - last; d++)
             positions *= (double)w->dims[d];
         most = fmax(most, positions / 4 / fmax(groups, 1));
     }

@@ -7,6 +7,8 @@
 #include "kernels/plain/plain.h"
 #include "kernels/plain/vmath.h"
 
+enum { TOGETHER = 16 }; // neighbouring channels of one thread, where they are innermost
+
 typedef struct batch { /* x: [n, c, s] */
     int64_t n, c, s;
     double epsilon, momentum;
