@@ -76,6 +76,21 @@ static void a_device_without_a_field_is_refused(void **state)
     assert_non_null(strstr(ebb_status_text(status), "deviceVer"));
 }
 
+static void what_cudnn_knows_of_a_device_describes_it_again(void **state)
+{
+    (void)state;
+    ebb_cudnn_device again;
+    char *text;
+    OK(ebb_cudnn_device_dump(&target, &text));
+    OK(ebb_cudnn_device_read(&again, "h100", text));
+    assert_string_equal(again.product, h100.product);
+    assert_int_equal(again.multiprocessors, h100.multiprocessors);
+    assert_int_equal(again.shared_bytes, h100.shared_bytes);
+    assert_int_equal(again.memory_bytes, h100.memory_bytes);
+    assert_int_equal(again.l2_bytes, h100.l2_bytes);
+    ebb_free(text);
+}
+
 /* ---- the builder ---- */
 
 static void layouts_have_the_strides_that_the_memory_has(void **state)
@@ -131,6 +146,30 @@ static void equal_graphs_have_equal_texts_and_others_have_not(void **state)
     ebb_cudnn_graph_free(a);
     ebb_cudnn_graph_free(b);
     ebb_cudnn_graph_free(c);
+}
+
+static void a_mask_takes_a_bit_and_an_index_a_byte_an_element(void **state)
+{
+    (void)state;
+    ebb_cudnn_graph *g;
+    ebb_cudnn_conv_sizes sizes = convolution(EBB_BF16);
+    const int64_t elements = 8 * 64 * 28 * 28;
+    OK(ebb_cudnn_conv_forward(&g, &sizes,
+                              EBB_CUDNN_WITH_BIAS | EBB_CUDNN_WITH_RELU | EBB_CUDNN_WITH_MASK));
+    assert_int_equal(ebb_cudnn_role_bytes(g, EBB_CUDNN_Y), 2 * elements);
+    assert_int_equal(ebb_cudnn_role_bytes(g, EBB_CUDNN_MASK), elements / 8);
+    assert_int_equal(ebb_cudnn_role_bytes(g, EBB_CUDNN_BIAS), 2 * 64);
+    assert_int_equal(ebb_cudnn_role_bytes(g, EBB_CUDNN_DX), 0);
+    ebb_cudnn_graph_free(g);
+    const ebb_cudnn_pool_sizes pool = {.dtype = EBB_F32,
+                                       .batch = 2,
+                                       .channels = 8,
+                                       .in = {4, 4},
+                                       .out = {2, 2},
+                                       .window = {.spatial = 2, .size = {2, 2}, .stride = {2, 2}}};
+    OK(ebb_cudnn_pool_forward(&g, &pool, true));
+    assert_int_equal(ebb_cudnn_role_bytes(g, EBB_CUDNN_INDEX), 2 * 8 * 2 * 2);
+    ebb_cudnn_graph_free(g);
 }
 
 static void sizes_that_contradict_each_other_are_refused(void **state)
@@ -328,10 +367,12 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(devices_are_found_by_name_in_either_case),
         cmocka_unit_test(a_device_without_a_field_is_refused),
+        cmocka_unit_test(what_cudnn_knows_of_a_device_describes_it_again),
         cmocka_unit_test(layouts_have_the_strides_that_the_memory_has),
         cmocka_unit_test(the_first_error_of_a_graph_stays),
         cmocka_unit_test(a_tensor_that_is_not_there_is_named),
         cmocka_unit_test(equal_graphs_have_equal_texts_and_others_have_not),
+        cmocka_unit_test(a_mask_takes_a_bit_and_an_index_a_byte_an_element),
         cmocka_unit_test(sizes_that_contradict_each_other_are_refused),
         cmocka_unit_test(a_convolution_has_the_sizes_that_onnx_says),
         cmocka_unit_test(float32_stays_float32_unless_tf32_is_allowed),

@@ -298,8 +298,11 @@ static ebb_status check_tensor(const ebb_cudnn_graph *graph, int number,
     if (tensor->rank < 1 || tensor->rank > EBB_CUDNN_RANK)
         return ebb_error(EBB_UNSUPPORTED, "%s: tensor %s has %d dims: cuDNN takes 1 to %d",
                          graph->label, ebb_cudnn_role_name(number), tensor->rank, EBB_CUDNN_RANK);
+    int64_t last = 0, step = 0;
     for (int i = 0; i < tensor->rank; i++)
-        if (tensor->dims[i] <= 0 || tensor->strides[i] <= 0)
+        if (tensor->dims[i] <= 0 || tensor->strides[i] <= 0 ||
+            __builtin_mul_overflow(tensor->dims[i], tensor->strides[i], &step) ||
+            __builtin_add_overflow(last, step, &last) || last > INT64_MAX / 8)
             return ebb_error(EBB_UNSUPPORTED,
                              "%s: dim %d of tensor %s is %lld with stride %lld: both must be "
                              "positive and the bytes must fit 63 bits",
@@ -345,6 +348,18 @@ static int add_tensor(ebb_cudnn_graph *graph, int number, const ebb_cudnn_tensor
 int ebb_cudnn_real(ebb_cudnn_graph *graph, ebb_cudnn_role role, const ebb_cudnn_tensor *tensor)
 {
     return add_tensor(graph, (int)role, tensor, false, false);
+}
+
+int64_t ebb_cudnn_role_bytes(const ebb_cudnn_graph *graph, ebb_cudnn_role role)
+{
+    const ebb_cudnn_tensor *t = &graph->shape[role];
+    int64_t last = 0; /* check_tensor() saw that this fits */
+    if (graph->tensor[role] == NULL)
+        return 0;
+    for (int i = 0; i < t->rank; i++)
+        last += (t->dims[i] - 1) * t->strides[i];
+    return t->dtype == EBB_BOOL ? last / 8 + 1
+                                : (last + 1) * (int64_t)(ebb_dtype_bits(t->dtype) / 8);
 }
 
 int ebb_cudnn_virtual(ebb_cudnn_graph *graph, const ebb_cudnn_tensor *tensor)

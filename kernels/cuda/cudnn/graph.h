@@ -116,6 +116,9 @@ void ebb_cudnn_graph_free(ebb_cudnn_graph *graph);
 /* What the graph is, in text, one line a tensor or operation: equal texts are equal graphs. */
 const char *ebb_cudnn_graph_text(const ebb_cudnn_graph *graph);
 
+/* Bytes that a tensor in memory spans; 0 where the graph has no such role. */
+int64_t ebb_cudnn_role_bytes(const ebb_cudnn_graph *graph, ebb_cudnn_role role);
+
 int ebb_cudnn_real(ebb_cudnn_graph *graph, ebb_cudnn_role role, const ebb_cudnn_tensor *tensor);
 int ebb_cudnn_virtual(ebb_cudnn_graph *graph, const ebb_cudnn_tensor *tensor);
 /* A number that the kernels get by value, as a float32 tensor of dims 1. */

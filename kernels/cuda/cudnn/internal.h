@@ -55,6 +55,7 @@ struct ebb_cudnn_graph {
     cudnnBackendDescriptor_t operation[EBB_CUDNN_OPERATIONS]; /* the graph's, in order */
     cudnnBackendDescriptor_t detail[EBB_CUDNN_OPERATIONS];    /* what operations refer to */
     int operations, details;
+    bool products;                    /* it multiplies matrices or convolves */
     int number_of[EBB_CUDNN_NUMBERS]; /* tensors by value */
     float number[EBB_CUDNN_NUMBERS];
     int numbers;

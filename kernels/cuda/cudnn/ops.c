@@ -64,6 +64,7 @@ void ebb_cudnn_convolution(ebb_cudnn_graph *graph, ebb_cudnn_direction direction
     float one = 1, zero = 0;
     if (graph == NULL)
         return;
+    graph->products = true;
     cudnnBackendDescriptor_t slide = window_of(graph, window);
     cudnnBackendDescriptor_t d = ebb_cudnn_operation(graph, directions[direction].type);
     ebb_cudnn_set_descriptor(graph, d, directions[direction].window, slide);
@@ -283,6 +284,7 @@ void ebb_cudnn_matmul(ebb_cudnn_graph *graph, int a, int b, int c)
 {
     if (graph == NULL)
         return;
+    graph->products = true;
     cudnnBackendDescriptor_t d = ebb_cudnn_detail(graph, CUDNN_BACKEND_MATMUL_DESCRIPTOR);
     SET(MATMUL_COMP_TYPE, DATA_TYPE, &precise);
     ebb_cudnn_finalize(graph, d, "the product's precision");

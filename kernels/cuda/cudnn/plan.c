@@ -27,9 +27,8 @@ static uint32_t note_bits(cudnnBackendDescriptor_t engine, cudnnBackendAttribute
     return bits;
 }
 
-/* The described device of a target, as cuDNN has it; NULL, and no error, for the present one. */
-static ebb_status describe(cudnnBackendDescriptor_t *made, const char *label,
-                           const ebb_cudnn_target *target)
+ebb_status ebb_cudnn_describe(cudnnBackendDescriptor_t *made, const char *label,
+                              const ebb_cudnn_target *target)
 {
     *made = NULL;
     if (target->handle != NULL || target->device == NULL)
@@ -123,12 +122,14 @@ static const char *refuse(const ebb_cudnn_choice *choice, const ebb_cudnn_rules 
     return NULL;
 }
 
-static bool reads_floats(const ebb_cudnn_graph *graph)
+/* Whether a kernel of tensor cores would round float32. What multiplies nothing (a pool) is
+ * computed in float32 though its engine has the note. */
+static bool may_round(const ebb_cudnn_graph *graph)
 {
     /* By what operands of products are: X and W, or Q and K; statistics are float32 always. */
     static const int operands[] = {EBB_CUDNN_X, EBB_CUDNN_W, EBB_CUDNN_DY, EBB_CUDNN_Q,
                                    EBB_CUDNN_K, EBB_CUDNN_V, EBB_CUDNN_DO};
-    for (size_t i = 0; i < sizeof operands / sizeof operands[0]; i++)
+    for (size_t i = 0; graph->products && i < sizeof operands / sizeof operands[0]; i++)
         if (graph->tensor[operands[i]] != NULL && graph->shape[operands[i]].dtype == EBB_F32)
             return true;
     return false;
@@ -178,7 +179,7 @@ static ebb_status aim(ebb_cudnn_plan *plan, const ebb_cudnn_target *target)
     cudnnBackendDescriptor_t device = NULL;
     cudnnHandle_t handle = (cudnnHandle_t)target->handle;
     cudnnStatus_t code = CUDNN_STATUS_SUCCESS;
-    EBB_TRY(describe(&device, plan->graph->label, target));
+    EBB_TRY(ebb_cudnn_describe(&device, plan->graph->label, target));
     if (device != NULL)
         code = ebb_cudnn.set(plan->plan, CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP,
                              CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &device);
@@ -308,7 +309,7 @@ static ebb_status ask(search *s, cudnnBackendHeurMode_t mode)
         }
     }
     int64_t i = 0;
-    for (; i < count && status == NULL && s->made < s->wanted; i++)
+    for (; i < count && i < made && status == NULL && s->made < s->wanted; i++)
         status = try_configuration(s, configs[i], mode == CUDNN_HEUR_MODE_FALLBACK);
     for (; i < made; i++)
         (void)ebb_cudnn.drop(configs[i]);
@@ -348,11 +349,11 @@ ebb_status ebb_cudnn_plans_make(ebb_cudnn_plan **plans, int count, int *made,
                 .rules = rules,
                 .plans = plans,
                 .wanted = count,
-                .floats = reads_floats(graph)};
+                .floats = may_round(graph)};
     *made = 0;
     if (graph->graph == NULL || graph->broken != NULL)
         return ebb_error(EBB_RUNTIME, "%s: the graph was not ended", graph->label);
-    EBB_TRY(describe(&s.device, graph->label, target));
+    EBB_TRY(ebb_cudnn_describe(&s.device, graph->label, target));
     if (target->handle == NULL)
         (void)ebb_cudnn_compiles(); /* before the first question */
     ebb_status status = ask(&s, CUDNN_HEUR_MODE_A);
@@ -373,7 +374,7 @@ static ebb_status configure(ebb_cudnn_plan *plan, const ebb_cudnn_target *target
     const ebb_cudnn_choice *choice = &plan->choice;
     cudnnBackendDescriptor_t device = NULL;
     const char *label = plan->graph->label;
-    EBB_TRY(describe(&device, label, target));
+    EBB_TRY(ebb_cudnn_describe(&device, label, target));
     cudnnStatus_t code = ebb_cudnn.make(CUDNN_BACKEND_ENGINE_DESCRIPTOR, &plan->engine);
     if (code == CUDNN_STATUS_SUCCESS)
         code = ebb_cudnn.set(plan->engine, CUDNN_ATTR_ENGINE_OPERATION_GRAPH,

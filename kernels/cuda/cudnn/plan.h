@@ -33,6 +33,10 @@ typedef struct ebb_cudnn_target {
     const char *key; /* of the present device in the cache: product and driver; unread otherwise */
 } ebb_cudnn_target;
 
+/* What cuDNN knows of a target, in the JSON that ebb_cudnn_device_read() takes: from a real device,
+ * a file for devices/. Allocated by ebb_alloc(). */
+ebb_status ebb_cudnn_device_dump(const ebb_cudnn_target *target, char **text);
+
 typedef struct ebb_cudnn_rules {
     bool tf32;             /* float32 may be rounded to ten bits before it is multiplied */
     bool transforms;       /* Winograd, FFT: float32 with errors some ten times larger */

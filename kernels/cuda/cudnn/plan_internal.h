@@ -17,6 +17,10 @@ struct ebb_cudnn_plan {
     cudnnBackendDescriptor_t engine, knob[EBB_CUDNN_KNOBS];
 };
 
+/* The described device of a target, as cuDNN has it; NULL, and no error, for the present one. */
+ebb_status ebb_cudnn_describe(cudnnBackendDescriptor_t *made, const char *label,
+                              const ebb_cudnn_target *target);
+
 /* An empty plan of a graph; and the finalised one, from its configuration or from cuDNN's text. */
 ebb_status ebb_cudnn_plan_begin(ebb_cudnn_plan **plan, const ebb_cudnn_graph *graph);
 ebb_status ebb_cudnn_plan_finish(ebb_cudnn_plan *plan, const ebb_cudnn_target *target,

@@ -10,21 +10,17 @@
 
 #include "kernels/cuda/cudnn/plan_internal.h"
 
-/* cuDNN's own text of a plan, ebb_alloc()ed; NULL where it gives none. */
-static char *own_text(const ebb_cudnn_plan *plan)
+/* An attribute that is text, ebb_alloc()ed; NULL where there is none. */
+static char *text_of(cudnnBackendDescriptor_t of, cudnnBackendAttributeName_t name)
 {
     int64_t length = 0, count = 0;
-    const cudnnBackendAttributeName_t name = CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION;
-    if (!plan->choice.runs ||
-        ebb_cudnn.get(plan->plan, name, CUDNN_TYPE_CHAR, 0, &length, NULL) !=
-            CUDNN_STATUS_SUCCESS ||
+    if (ebb_cudnn.get(of, name, CUDNN_TYPE_CHAR, 0, &length, NULL) != CUDNN_STATUS_SUCCESS ||
         length <= 0 || length > (1 << 24))
         return NULL;
     char *text = ebb_alloc((size_t)length + 1);
     if (text == NULL)
         return NULL;
-    if (ebb_cudnn.get(plan->plan, name, CUDNN_TYPE_CHAR, length, &count, text) !=
-            CUDNN_STATUS_SUCCESS ||
+    if (ebb_cudnn.get(of, name, CUDNN_TYPE_CHAR, length, &count, text) != CUDNN_STATUS_SUCCESS ||
         count > length) {
         ebb_free(text);
         return NULL;
@@ -33,10 +29,38 @@ static char *own_text(const ebb_cudnn_plan *plan)
     return text;
 }
 
+ebb_status ebb_cudnn_device_dump(const ebb_cudnn_target *target, char **text)
+{
+    static const char label[] = "the device";
+    cudnnBackendDescriptor_t device = NULL;
+    cudnnHandle_t handle = (cudnnHandle_t)target->handle;
+    *text = NULL;
+    EBB_TRY(ebb_cudnn_open());
+    EBB_TRY(ebb_cudnn_describe(&device, label, target));
+    cudnnStatus_t code = CUDNN_STATUS_SUCCESS;
+    if (device == NULL) {
+        code = ebb_cudnn.make(CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR, &device);
+        if (code == CUDNN_STATUS_SUCCESS)
+            code =
+                ebb_cudnn.set(device, CUDNN_ATTR_DEVICEPROP_HANDLE, CUDNN_TYPE_HANDLE, 1, &handle);
+        if (code == CUDNN_STATUS_SUCCESS)
+            code = ebb_cudnn.finalize(device);
+    }
+    ebb_status status = ebb_cudnn_check(code, label, "its properties");
+    if (status == NULL) {
+        *text = text_of(device, CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION);
+        if (*text == NULL)
+            status = ebb_error(EBB_RUNTIME, "cuDNN gives no text of the device");
+    }
+    if (device != NULL)
+        (void)ebb_cudnn.drop(device);
+    return status;
+}
+
 ebb_status ebb_cudnn_plan_write(const ebb_cudnn_plan *plan, char **text)
 {
     const ebb_cudnn_choice *c = &plan->choice;
-    char *own = own_text(plan);
+    char *own = c->runs ? text_of(plan->plan, CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION) : NULL;
     json_t *knobs = json_array();
     *text = NULL;
     for (int i = 0; i < c->knobs; i++)

@@ -48,7 +48,7 @@ ebb_status ebb_cudnn_conv_forward(ebb_cudnn_graph **graph, const ebb_cudnn_conv_
 /* DY, W -> DX; with MASK: dx = mask * ..., the mask of x as what made x wrote it. */
 ebb_status ebb_cudnn_conv_backward_data(ebb_cudnn_graph **graph, const ebb_cudnn_conv_sizes *sizes,
                                         unsigned with);
-/* X, DY -> DW; with FLOAT. */
+/* X, DY -> DW; with FLOAT, which cuDNN has not for depthwise convolutions (groups = channels). */
 ebb_status ebb_cudnn_conv_backward_filter(ebb_cudnn_graph **graph,
                                           const ebb_cudnn_conv_sizes *sizes, unsigned with);
 

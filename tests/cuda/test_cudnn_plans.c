@@ -1,0 +1,358 @@
+/* test_cudnn_plans.c: every convolution, pool, batch norm and attention layer of the public models
+ * has kernels of cuDNN on the described devices, forward and backward.
+ *
+ *     test_cudnn_plans [DEVICE]       all of them without
+ *
+ * layers.txt has each distinct layer once. What a device cannot do is a line `refused ...` there:
+ * one that is missing fails the test, and so does one that is no longer true. Plans are kept in the
+ * build folder, so that only the first run compiles kernels; a table of them, with workspaces, is
+ * written beside it.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "kernels/cuda/cudnn/cache.h"
+#include "kernels/cuda/cudnn/shapes.h"
+
+enum { NUMBERS = 20, LINE = 512, REFUSED = 512 };
+
+typedef struct layer {
+    char op[32], row[LINE], word[32]; /* row: the line without the models; word: its last */
+    int64_t n[NUMBERS];
+    int count;
+} layer;
+
+static char refused[REFUSED][LINE];
+static bool met[REFUSED];
+static int refusals;
+
+static struct {
+    ebb_cudnn_device device;
+    FILE *table;
+    int plans, compiled, cached, refused, broken;
+    int64_t most_bytes;
+} at;
+
+/* ---- the table ---- */
+
+/* "conv 32 64 ... 0 resnet50*3" -> op, numbers, row. False: nothing to plan. */
+static bool read_layer(layer *l, const char *line)
+{
+    char text[LINE], *rest = text;
+    memset(l, 0, sizeof *l);
+    (void)snprintf(text, sizeof text, "%s", line);
+    char *models = strrchr(text, ' ');
+    if (line[0] == '#' || models == NULL || strncmp(line, "refused ", 8) == 0)
+        return false;
+    *models = 0;
+    (void)snprintf(l->row, sizeof l->row, "%s", text);
+    for (char *word = strtok_r(text, " ", &rest); word != NULL; word = strtok_r(NULL, " ", &rest)) {
+        char *end = word;
+        long long number = strtoll(word, &end, 10);
+        if (*end == 0 && l->count < NUMBERS)
+            l->n[l->count++] = number;
+        else
+            (void)snprintf(l->op[0] == 0 ? l->op : l->word, sizeof l->op, "%s", word);
+    }
+    return true;
+}
+
+/* "refused DEVICE GRAPH ROW: reason"; DEVICE may be *. */
+static void read_refusal(const char *line)
+{
+    const char *reason = strstr(line, ": ");
+    assert_true(refusals < REFUSED && reason != NULL);
+    (void)snprintf(refused[refusals++], LINE, "%.*s", (int)(reason - line - 8), line + 8);
+}
+
+static bool is_refused(const char *graph, const char *row)
+{
+    char one[2 * LINE], any[2 * LINE];
+    bool found = false;
+    (void)snprintf(one, sizeof one, "%s %s %s", at.device.name, graph, row);
+    (void)snprintf(any, sizeof any, "* %s %s", graph, row);
+    for (int i = 0; i < refusals; i++)
+        if (strcmp(refused[i], one) == 0 || strcmp(refused[i], any) == 0)
+            found = met[i] = true;
+    return found;
+}
+
+/* ---- one graph ---- */
+
+static void plan(const char *name, const layer *l, ebb_status built, ebb_cudnn_graph *graph)
+{
+    const ebb_cudnn_target target = {.device = &at.device};
+    const ebb_cudnn_rules rules = EBB_CUDNN_EXACT;
+    ebb_cudnn_plan *made = NULL;
+    bool cached = false, expected = is_refused(name, l->row);
+    ebb_status status =
+        built != NULL ? built : ebb_cudnn_plan_cached(&made, graph, &target, &rules, &cached);
+    if (status != NULL) {
+        at.refused += expected;
+        at.broken += !expected;
+        if (!expected)
+            print_error("refused %s %s %s: %s\n", at.device.name, name, l->row,
+                        ebb_status_text(status));
+    } else {
+        const ebb_cudnn_choice *c = ebb_cudnn_plan_choice(made);
+        at.plans++;
+        at.cached += cached;
+        at.compiled += (c->behaviour & 1) != 0;
+        at.most_bytes = c->workspace_bytes > at.most_bytes ? c->workspace_bytes : at.most_bytes;
+        if (at.table != NULL)
+            (void)fprintf(at.table, "%12lld  engine %2lld  %s  %s  %s\n",
+                          (long long)c->workspace_bytes, (long long)c->engine,
+                          c->behaviour & 1 ? "compiled" : "ready   ", name, l->row);
+        if (expected) {
+            at.broken++;
+            print_error("%s %s %s: has a plan now: take its line `refused` away\n", at.device.name,
+                        name, l->row);
+        }
+    }
+    ebb_cudnn_plan_free(made);
+    ebb_cudnn_graph_free(graph);
+}
+
+/* As the pass `layout` does. */
+static int64_t padded(int64_t channels)
+{
+    return (channels + 7) / 8 * 8;
+}
+
+/* ---- the operators ---- */
+
+static void conv(const layer *l, bool wide)
+{
+    const int64_t *n = l->n;
+    ebb_cudnn_graph *g;
+    ebb_cudnn_conv_sizes s = {.dtype = wide ? EBB_F32 : EBB_BF16,
+                              .channels_last = !wide,
+                              .batch = n[0],
+                              .channels = n[1],
+                              .filters = n[2],
+                              .groups = n[3],
+                              .window = {.spatial = 2}};
+    assert_int_equal(l->count, 17);
+    for (int i = 0; i < 2; i++) {
+        s.in[i] = n[4 + i];
+        s.kernel[i] = n[6 + i];
+        s.window.stride[i] = n[8 + i];
+        s.window.dilation[i] = n[10 + i];
+        s.window.before[i] = n[12 + i];
+        s.window.after[i] = n[14 + i];
+    }
+    if (!wide && s.groups == 1) {
+        s.channels = padded(s.channels);
+        s.filters = padded(s.filters);
+    }
+    unsigned bias = n[16] != 0 ? EBB_CUDNN_WITH_BIAS : 0;
+    ebb_status status = ebb_cudnn_conv_forward(&g, &s, bias);
+    plan(wide ? "f32_forward" : "bf16_forward", l, status, g);
+    status = ebb_cudnn_conv_backward_filter(&g, &s, EBB_CUDNN_WITH_FLOAT);
+    plan(wide ? "f32_filter" : "bf16_filter", l, status, g);
+    if (s.groups > 1 && !wide) { /* for which there is no float32 gradient */
+        status = ebb_cudnn_conv_backward_filter(&g, &s, 0);
+        plan("bf16_filter_narrow", l, status, g);
+    }
+    if (n[1] <= 3) /* the gradient of the model's input is not asked for */
+        return;
+    status = ebb_cudnn_conv_backward_data(&g, &s, 0);
+    plan(wide ? "f32_data" : "bf16_data", l, status, g);
+}
+
+static void pool(const layer *l, bool wide)
+{
+    const int64_t *n = l->n;
+    ebb_cudnn_graph *g;
+    bool most = strcmp(l->op, "max_pool") == 0;
+    ebb_cudnn_pool_sizes s = {.dtype = wide ? EBB_F32 : EBB_BF16,
+                              .channels_last = true,
+                              .kind = most ? EBB_CUDNN_MAX_POOL
+                                      : strcmp(l->op, "average_pool") == 0
+                                          ? EBB_CUDNN_AVERAGE_POOL
+                                          : EBB_CUDNN_AVERAGE_POOL_INSIDE,
+                              .batch = n[0],
+                              .channels = wide ? n[1] : padded(n[1]),
+                              .window = {.spatial = 2}};
+    assert_int_equal(l->count, 14);
+    for (int i = 0; i < 2; i++) {
+        s.in[i] = n[2 + i];
+        s.out[i] = n[4 + i];
+        s.window.size[i] = n[6 + i];
+        s.window.stride[i] = n[8 + i];
+        s.window.before[i] = n[10 + i];
+        s.window.after[i] = n[12 + i];
+    }
+    ebb_status status = ebb_cudnn_pool_forward(&g, &s, most);
+    plan(wide ? "f32_forward" : "bf16_forward", l, status, g);
+    status = ebb_cudnn_pool_gradient(&g, &s);
+    plan(wide ? "f32_gradient" : "bf16_gradient", l, status, g);
+}
+
+static void batch_norm(const layer *l, bool wide)
+{
+    const int64_t *n = l->n;
+    ebb_cudnn_graph *g;
+    ebb_cudnn_batch_norm_sizes s = {.dtype = wide ? EBB_F32 : EBB_BF16,
+                                    .channels_last = !wide,
+                                    .spatial = 2,
+                                    .batch = n[0],
+                                    .channels = wide ? n[1] : padded(n[1]),
+                                    .in = {n[2], n[3]},
+                                    .epsilon = 1e-5F,
+                                    .momentum = 0.1F};
+    assert_int_equal(l->count, 4);
+    if (wide) { /* as the model has it: nothing is fused */
+        ebb_status plain = ebb_cudnn_batch_norm_forward(&g, &s, 0);
+        plan("f32_forward", l, plain, g);
+        plain = ebb_cudnn_batch_norm_backward(&g, &s, 0);
+        plan("f32_backward", l, plain, g);
+        return;
+    }
+    bool add = strcmp(l->word, "add_relu") == 0, relu = strcmp(l->word, "none") != 0;
+    unsigned relu_bits = relu ? EBB_CUDNN_WITH_RELU | EBB_CUDNN_WITH_MASK : 0;
+    unsigned add_bit = add ? EBB_CUDNN_WITH_ADD : 0;
+    ebb_status status = ebb_cudnn_batch_norm_forward(&g, &s, relu_bits | add_bit);
+    plan("bf16_forward", l, status, g);
+    status = ebb_cudnn_batch_norm_backward(
+        &g, &s, (relu ? EBB_CUDNN_WITH_MASK : 0U) | (add ? EBB_CUDNN_WITH_ADDED : 0U));
+    plan("bf16_backward", l, status, g);
+}
+
+static void attention(const layer *l, bool wide)
+{
+    const int64_t *n = l->n;
+    int64_t scratch = 0;
+    ebb_cudnn_graph *g;
+    bool bias = strcmp(l->word, "bias") == 0;
+    if (wide) /* cuDNN has none of float32: it is kernels of our own there */
+        return;
+    assert_int_equal(l->count, 5);
+    ebb_cudnn_attention_sizes s = {.dtype = EBB_BF16,
+                                   .batch = n[0],
+                                   .heads = n[1],
+                                   .kv_heads = n[1],
+                                   .queries = n[2],
+                                   .keys = n[3],
+                                   .width = n[4],
+                                   .value_width = n[4],
+                                   .scale = 0.125F,
+                                   .causal = strcmp(l->word, "causal") == 0,
+                                   .bias = bias,
+                                   .bias_batch = bias ? n[0] : 0,
+                                   .bias_heads = 1,
+                                   .bias_rows = n[2]};
+    s.q = s.o = ebb_cudnn_heads_inside(n[1], n[2], n[4]);
+    s.k = s.v = ebb_cudnn_heads_inside(n[1], n[3], n[4]);
+    ebb_status status = ebb_cudnn_attention_forward(&g, &s, true);
+    plan("bf16_forward", l, status, g);
+    status = ebb_cudnn_attention_backward(&g, &s, &scratch);
+    plan("bf16_backward", l, status, g);
+    s.deterministic = true;
+    status = ebb_cudnn_attention_backward(&g, &s, &scratch);
+    plan("bf16_backward_deterministic", l, status, g);
+}
+
+static const struct {
+    const char *op;
+    void (*plans)(const layer *l, bool wide);
+} operators[] = {{"conv", conv},
+                 {"max_pool", pool},
+                 {"average_pool", pool},
+                 {"average_pool_inside", pool},
+                 {"batch_norm", batch_norm},
+                 {"attention", attention}};
+
+static void plan_layer(const layer *l)
+{
+    for (size_t i = 0; i < sizeof operators / sizeof operators[0]; i++)
+        if (strcmp(l->op, operators[i].op) == 0) {
+            operators[i].plans(l, false);
+            operators[i].plans(l, true);
+            return;
+        }
+    fail_msg("layers.txt: no such operator: %s", l->row);
+}
+
+static void walk(void (*each)(const char *line))
+{
+    char line[LINE];
+    FILE *file = fopen(EBB_SOURCE_DIR "/tests/cuda/layers.txt", "r");
+    assert_non_null(file);
+    while (fgets(line, sizeof line, file) != NULL) {
+        line[strcspn(line, "\n")] = 0;
+        each(line);
+    }
+    (void)fclose(file);
+}
+
+static void refusal_line(const char *line)
+{
+    if (strncmp(line, "refused ", 8) == 0)
+        read_refusal(line);
+}
+
+static void layer_line(const char *line)
+{
+    layer l;
+    if (read_layer(&l, line))
+        plan_layer(&l);
+}
+
+static void every_layer_has_plans_on_a_described_device(void **state)
+{
+    char path[1024];
+    ebb_status status = ebb_cudnn_device_find(&at.device, *state);
+    assert_null(status);
+    (void)snprintf(path, sizeof path, "%s/cudnn_plans_%s.txt", EBB_BINARY_DIR, at.device.name);
+    at.table = fopen(path, "w");
+    at.plans = at.compiled = at.cached = at.refused = at.broken = 0;
+    at.most_bytes = 0;
+    refusals = 0;
+    memset(met, 0, sizeof met);
+    walk(refusal_line);
+    walk(layer_line);
+    if (at.table != NULL)
+        (void)fclose(at.table);
+    for (int i = 0; i < refusals; i++)
+        if (!met[i] && (refused[i][0] == '*' ||
+                        strncmp(refused[i], at.device.name, strlen(at.device.name)) == 0)) {
+            at.broken++;
+            print_error("refused %s: no layer has this graph\n", refused[i]);
+        }
+    print_message("%s: %d plans (%d of kernels compiled at run time; %d found in the cache), "
+                  "%d refused as expected, most workspace %.1f MiB\n",
+                  at.device.name, at.plans, at.compiled, at.cached, at.refused,
+                  (double)at.most_bytes / (1 << 20));
+    assert_true(at.plans > 100); /* the table was read */
+    assert_int_equal(at.broken, 0);
+}
+
+int main(int argc, char **argv)
+{
+    struct CMUnitTest tests[16];
+    size_t count = 0;
+    ebb_status status = ebb_cudnn_open();
+    if (status != NULL || !ebb_cudnn_compiles()) {
+        printf("SKIP: no layer is planned: %s\n",
+               status != NULL ? ebb_status_text(status)
+                              : "no libcuda.so.1 and no stub of it (EBB_CUDA_STUB)");
+        return 77;
+    }
+    if (setenv("EBB_CACHE", EBB_BINARY_DIR "/cudnn_plans", 1) != 0)
+        return 1;
+    for (const char *const *name = ebb_cudnn_device_names(); *name != NULL && count < 16; name++)
+        if (argc < 2 || strcmp(argv[1], *name) == 0)
+            tests[count++] =
+                (struct CMUnitTest){.name = *name,
+                                    .test_func = every_layer_has_plans_on_a_described_device,
+                                    .initial_state = (void *)(uintptr_t)*name};
+    return count > 0 ? _cmocka_run_group_tests("layers", tests, count, NULL, NULL) : 1;
+}
