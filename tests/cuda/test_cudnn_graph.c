@@ -362,6 +362,45 @@ static void rules_and_devices_have_files_of_their_own(void **state)
     ebb_cudnn_graph_free(g);
 }
 
+/* ---- memory ---- */
+
+static ebb_status plan_once(void)
+{
+    ebb_cudnn_graph *g = NULL;
+    ebb_cudnn_plan *plan = NULL;
+    char *text = NULL;
+    ebb_cudnn_conv_sizes sizes = convolution(EBB_BF16);
+    const ebb_cudnn_rules rules = EBB_CUDNN_EXACT;
+    ebb_status status = ebb_cudnn_conv_forward(&g, &sizes, 0);
+    if (status == NULL)
+        status = ebb_cudnn_plan_cached(&plan, g, &target, &rules, NULL);
+    if (status == NULL)
+        status = ebb_cudnn_plan_write(plan, &text);
+    ebb_free(text);
+    ebb_cudnn_plan_free(plan);
+    ebb_cudnn_graph_free(g);
+    return status;
+}
+
+static void memory_may_end_anywhere(void **state)
+{
+    (void)state;
+    OK(plan_once()); /* so that it is in the cache, and each run below does the same */
+    long before = ebb_alloc_count();
+    OK(plan_once());
+    long count = ebb_alloc_count() - before;
+    int failed = 0;
+    assert_true(count > 3);
+    for (long n = 1; n <= count; n++) {
+        ebb_alloc_fail_after(n);
+        ebb_status status = plan_once();
+        ebb_alloc_fail_after(0);
+        failed += status != NULL;
+    }
+    assert_int_equal(failed, count); /* none of them was one to do without */
+    OK(plan_once());
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -381,6 +420,7 @@ int main(void)
         cmocka_unit_test(a_plan_for_a_described_device_does_not_run),
         cmocka_unit_test(a_damaged_file_is_as_if_it_were_not_there),
         cmocka_unit_test(rules_and_devices_have_files_of_their_own),
+        cmocka_unit_test(memory_may_end_anywhere),
     };
     ebb_status status = ebb_cudnn_open();
     if (status != NULL) {

@@ -1,0 +1,198 @@
+/* test_cudnn_fusions.c: which operations come in one kernel with their neighbours, on every
+ * described device: the passes and the CUDA back end count on this table. A row is true or false on
+ * all of them; a false one says where the limit is, so that it is seen when a new cuDNN moves it.
+ *
+ * Nothing runs. Plans are kept in the build folder. Skipped, visibly, without cuDNN.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "kernels/cuda/cudnn/cache.h"
+#include "kernels/cuda/cudnn/shapes.h"
+
+enum {
+    BIAS = EBB_CUDNN_WITH_BIAS,
+    ADD = EBB_CUDNN_WITH_ADD,
+    RELU = EBB_CUDNN_WITH_RELU,
+    MASK = EBB_CUDNN_WITH_MASK,
+    FLOAT = EBB_CUDNN_WITH_FLOAT,
+    RUNNING = EBB_CUDNN_WITH_RUNNING,
+    ADDED = EBB_CUDNN_WITH_ADDED
+};
+
+typedef enum kind {
+    CONV,
+    CONV_DATA,
+    CONV_FILTER,
+    NORM,
+    NORM_BACK,
+    ROWS,
+    ROWS_BACK,
+    ATTENTION,
+    ATTENTION_BACK
+} kind;
+
+/* special: C of a batch norm, parameters' dtype of rows, heads of K and V of an attention. */
+static const struct {
+    const char *what;
+    kind kind;
+    ebb_dtype dtype;
+    unsigned with;
+    int64_t special;
+    bool plans;
+} fusions[] = {
+    {"conv + bias", CONV, EBB_BF16, BIAS, 0, true},
+    {"conv + bias + ReLU", CONV, EBB_BF16, BIAS | RELU, 0, true},
+    {"conv + bias + add + ReLU", CONV, EBB_BF16, BIAS | ADD | RELU, 0, true},
+    {"conv + bias + ReLU + mask", CONV, EBB_BF16, BIAS | RELU | MASK, 0, true},
+    {"conv + bias + ReLU in float32", CONV, EBB_F32, BIAS | RELU, 0, true},
+    {"conv + bias + ReLU + mask in float32", CONV, EBB_F32, BIAS | RELU | MASK, 0, false},
+    {"gradient of x, masked", CONV_DATA, EBB_BF16, MASK, 0, true},
+    {"gradient of x, masked, in float32", CONV_DATA, EBB_F32, MASK, 0, false},
+    {"float32 gradient of w", CONV_FILTER, EBB_BF16, FLOAT, 0, true},
+    {"batch norm + running statistics", NORM, EBB_BF16, RUNNING, 64, true},
+    {"batch norm + ReLU + mask", NORM, EBB_BF16, RELU | MASK, 64, true},
+    {"batch norm + add + ReLU + mask", NORM, EBB_BF16, ADD | RELU | MASK, 64, true},
+    {"batch norm + add + ReLU + mask in float32", NORM, EBB_F32, ADD | RELU | MASK, 64, true},
+    {"batch norm of 63 channels", NORM, EBB_BF16, 0, 63, false},
+    {"batch norm backward, masked", NORM_BACK, EBB_BF16, MASK, 64, true},
+    {"batch norm backward, masked, + dy of the sum", NORM_BACK, EBB_BF16, MASK | ADDED, 64, true},
+    {"batch norm backward, ReLU found again", NORM_BACK, EBB_BF16, RELU, 64, true},
+    {"batch norm backward, ReLU found again, float32", NORM_BACK, EBB_F32, RELU, 64, true},
+    {"layer norm, float32 scale", ROWS, EBB_BF16, 0, EBB_F32, true},
+    {"add + layer norm, bfloat16 scale", ROWS, EBB_BF16, ADD, EBB_BF16, true},
+    {"add + layer norm, float32 scale", ROWS, EBB_BF16, ADD, EBB_F32, false},
+    {"layer norm backward", ROWS_BACK, EBB_BF16, 0, EBB_F32, true},
+    {"attention", ATTENTION, EBB_BF16, 0, 12, true},
+    {"attention of shared K and V", ATTENTION, EBB_BF16, 0, 4, true},
+    {"attention with dropout", ATTENTION, EBB_BF16, RUNNING, 12, true},
+    {"attention backward", ATTENTION_BACK, EBB_F16, 0, 12, true},
+    {"attention backward of shared K and V", ATTENTION_BACK, EBB_BF16, 0, 4, true},
+    {"attention backward with dropout", ATTENTION_BACK, EBB_BF16, RUNNING, 12, true},
+    {"attention in float32", ATTENTION, EBB_F32, 0, 12, false},
+};
+enum { FUSIONS = sizeof fusions / sizeof fusions[0] };
+
+static ebb_status convolution(ebb_cudnn_graph **g, size_t i)
+{
+    const ebb_cudnn_conv_sizes s = {
+        .dtype = fusions[i].dtype,
+        .channels_last = true,
+        .batch = 32,
+        .channels = 64,
+        .filters = 64,
+        .groups = 1,
+        .in = {56, 56},
+        .kernel = {3, 3},
+        .window = {
+            .spatial = 2, .stride = {1, 1}, .dilation = {1, 1}, .before = {1, 1}, .after = {1, 1}}};
+    return fusions[i].kind == CONV        ? ebb_cudnn_conv_forward(g, &s, fusions[i].with)
+           : fusions[i].kind == CONV_DATA ? ebb_cudnn_conv_backward_data(g, &s, fusions[i].with)
+                                          : ebb_cudnn_conv_backward_filter(g, &s, fusions[i].with);
+}
+
+static ebb_status normalisation(ebb_cudnn_graph **g, size_t i)
+{
+    const ebb_cudnn_batch_norm_sizes s = {.dtype = fusions[i].dtype,
+                                          .channels_last = true,
+                                          .spatial = 2,
+                                          .batch = 32,
+                                          .channels = fusions[i].special,
+                                          .in = {56, 56},
+                                          .epsilon = 1e-5F,
+                                          .momentum = 0.1F};
+    return fusions[i].kind == NORM ? ebb_cudnn_batch_norm_forward(g, &s, fusions[i].with)
+                                   : ebb_cudnn_batch_norm_backward(g, &s, fusions[i].with);
+}
+
+static ebb_status rows(ebb_cudnn_graph **g, size_t i)
+{
+    const ebb_cudnn_rows_norm_sizes s = {.dtype = fusions[i].dtype,
+                                         .parameters = (ebb_dtype)fusions[i].special,
+                                         .rows = 4096,
+                                         .columns = 768,
+                                         .epsilon = 1e-5F};
+    return fusions[i].kind == ROWS ? ebb_cudnn_rows_norm_forward(g, &s, fusions[i].with)
+                                   : ebb_cudnn_rows_norm_backward(g, &s);
+}
+
+static ebb_status attention(ebb_cudnn_graph **g, size_t i)
+{
+    int64_t scratch = 0;
+    ebb_cudnn_attention_sizes s = {.dtype = fusions[i].dtype,
+                                   .batch = 4,
+                                   .heads = 12,
+                                   .kv_heads = fusions[i].special,
+                                   .queries = 384,
+                                   .keys = 384,
+                                   .width = 64,
+                                   .value_width = 64,
+                                   .scale = 0.125F,
+                                   .causal = true,
+                                   .dropout = fusions[i].with != 0 ? 0.1 : 0};
+    s.q = s.o = ebb_cudnn_heads_first(12, 384, 64);
+    s.k = s.v = ebb_cudnn_heads_inside(s.kv_heads, 384, 64);
+    if (fusions[i].kind == ATTENTION)
+        return ebb_cudnn_attention_forward(g, &s, true);
+    ebb_status status = ebb_cudnn_attention_backward(g, &s, &scratch);
+    if (status == NULL) /* what the caller must have is what the graph has in memory */
+        assert_int_equal(scratch, ebb_cudnn_role_bytes(*g, EBB_CUDNN_ROW_SUMS) +
+                                      ebb_cudnn_role_bytes(*g, EBB_CUDNN_DQ_SUMS));
+    return status;
+}
+
+static void the_table_holds_on_a_described_device(void **state)
+{
+    ebb_cudnn_device device;
+    const ebb_cudnn_target target = {.device = &device};
+    const ebb_cudnn_rules rules = EBB_CUDNN_EXACT;
+    int wrong = 0;
+    assert_null(ebb_cudnn_device_find(&device, *state));
+    for (size_t i = 0; i < FUSIONS; i++) {
+        ebb_cudnn_graph *g = NULL;
+        ebb_cudnn_plan *plan = NULL;
+        ebb_status status = fusions[i].kind <= CONV_FILTER ? convolution(&g, i)
+                            : fusions[i].kind <= NORM_BACK ? normalisation(&g, i)
+                            : fusions[i].kind <= ROWS_BACK ? rows(&g, i)
+                                                           : attention(&g, i);
+        if (status == NULL)
+            status = ebb_cudnn_plan_cached(&plan, g, &target, &rules, NULL);
+        if (status != NULL)
+            assert_int_equal(ebb_status_code(status), EBB_UNSUPPORTED);
+        if ((status == NULL) != fusions[i].plans) {
+            print_error("%s: %s: %s\n", device.name, fusions[i].what,
+                        status == NULL ? "plans now" : ebb_status_text(status));
+            wrong++;
+        }
+        ebb_cudnn_plan_free(plan);
+        ebb_cudnn_graph_free(g);
+    }
+    assert_int_equal(wrong, 0);
+}
+
+int main(void)
+{
+    struct CMUnitTest tests[16];
+    size_t count = 0;
+    ebb_status status = ebb_cudnn_open();
+    if (status != NULL || !ebb_cudnn_compiles()) {
+        printf("SKIP: no fusion is planned: %s\n",
+               status != NULL ? ebb_status_text(status)
+                              : "no libcuda.so.1 and no stub of it (EBB_CUDA_STUB)");
+        return 77;
+    }
+    if (setenv("EBB_CACHE", EBB_BINARY_DIR "/cudnn_plans", 1) != 0)
+        return 1;
+    for (const char *const *name = ebb_cudnn_device_names(); *name != NULL && count < 16; name++)
+        tests[count++] = (struct CMUnitTest){.name = *name,
+                                             .test_func = the_table_holds_on_a_described_device,
+                                             .initial_state = (void *)(uintptr_t)*name};
+    return _cmocka_run_group_tests("fusions", tests, count, NULL, NULL);
+}
