@@ -57,6 +57,10 @@ const char *cli_next(const cli *c, const char *option, int *at); /* each in turn
 /* A whole number, or a sentence on stderr and false. */
 bool cli_number(const cli *c, const char *option, int64_t otherwise, int64_t least, int64_t *out);
 
+/* --backend, --device and --tf32 as one word for the library, or NULL: "cuda:h100+tf32". Good until
+ * the next call. */
+const char *cli_backend(const cli *c);
+
 /* ---- saying ---- */
 
 int cli_fail(ebb_status status); /* "ebb: ..." on stderr; the status's code */
@@ -134,5 +138,6 @@ int cli_train(const cli *c);
 int cli_few_bit(const cli *c);
 int cli_sweep(const cli *c);
 int cli_sensitivity(const cli *c);
+int cli_devices(const cli *c);
 
 #endif

@@ -129,7 +129,7 @@ static int measure(job *j)
         j->index[i] = i;
     ebb_status status = ebb_data_rows(j->data, j->index, (size_t)j->batch, j->map.feeds, &batch);
     const ebb_sensitivity_options options = {.batch = &batch,
-                                             .backend = cli_get(c, "--backend", NULL),
+                                             .backend = cli_backend(c),
                                              .seed = strtoull(cli_get(c, "--seed", "0"), NULL, 10),
                                              .threads = (int)threads,
                                              .progress = progress,

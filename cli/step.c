@@ -221,6 +221,8 @@ static void add_passes(const cli *c, pipeline *p, const char *tidy)
         add_pass(p, "allow=", cli_get(c, "--allow", ""));
     if (cli_has(c, "--costs"))
         add_pass(p, "costs=", cli_get(c, "--costs", ""));
+    if (cli_backend(c) != NULL)
+        add_pass(p, "backend=", cli_backend(c));
 }
 
 /* ---- the step ---- */

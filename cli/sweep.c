@@ -254,7 +254,7 @@ static ebb_status compare(const sweep *s, pair *p, json_t *line)
         status = cli_find_feeds(p->after, p->data, &p->map);
     if (status == NULL && feed && index != NULL)
         status = ebb_data_rows(p->data, index, (size_t)rows, p->map.feeds, &batch);
-    const ebb_plan_options options = {.backend = cli_get(c, "--backend", NULL),
+    const ebb_plan_options options = {.backend = cli_backend(c),
                                       .run = cli_has(c, "--run"),
                                       .seed = strtoull(cli_get(c, "--seed", "0"), NULL, 10),
                                       .threads =

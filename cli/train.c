@@ -217,7 +217,7 @@ static int train_program(const cli *c, ebb_model *model, ebb_data *data, loop *l
 {
     ebb_program *program = NULL;
     const ebb_compile_options options = {
-        .backend = cli_get(c, "--backend", NULL),
+        .backend = cli_backend(c),
         .seed = l->seed,
         .threads = (int)strtol(cli_get(c, "--threads", "0"), NULL, 10),
         .profile = cli_has(c, "--profile"),

@@ -19,7 +19,9 @@ const cli_option cli_options[] = {
     {"--init", NULL, "draw weights by the model's own initialization graph"},
     {"--weights", "FILE", "take weights from a safetensors file"},
     {"--seed", "N", "seed of dropout, shuffling and --init (default 0)"},
-    {"--backend", "NAME", "cpu (default: oneDNN, then plain) or plain"},
+    {"--backend", "NAME", "cpu (default: oneDNN, then plain), plain, or cuda"},
+    {"--device", "NAME", "plan for a described device that need not be here: h100, a100 ...; `ebb devices`"},
+    {"--tf32", NULL, "let the GPU compute float32 products by TF32 (10 bits of fraction)"},
     {"--threads", "N", "threads (default: all processors)"},
     {"--strict", NULL, "a requested pass that applies nowhere is an error (exit 5)"},
     {"--dry-run", NULL, "report, and write nothing"},
@@ -63,10 +65,11 @@ const cli_option cli_options[] = {
 const int cli_option_count = (int)(sizeof cli_options / sizeof cli_options[0]);
 
 #define MODEL "--dim", "--shape"
+#define BACKEND "--backend", "--device", "--tf32"
 #define STEP "--loss", "--optimizer", "--train", "--freeze", "--dropout", "--batch-norm", "--pass", \
              "--strict", "--print-after", "--verify-each", "--seed"
-#define PLANNING "--costs", "--budget", "--plan-time", "--allow"
-#define RUN "--backend", "--threads", "--init", "--weights"
+#define PLANNING BACKEND, "--costs", "--budget", "--plan-time", "--allow"
+#define RUN "--threads", "--init", "--weights"
 // clang-format on
 
 /* ---- verbs ---- */
@@ -193,7 +196,7 @@ static int rewrite(const cli *c)
 
 static ebb_plan_options plan_options(const cli *c)
 {
-    return (ebb_plan_options){.backend = cli_get(c, "--backend", NULL),
+    return (ebb_plan_options){.backend = cli_backend(c),
                               .run = cli_has(c, "--run"),
                               .seed = strtoull(cli_get(c, "--seed", "0"), NULL, 10),
                               .threads = (int)strtol(cli_get(c, "--threads", "0"), NULL, 10)};
@@ -333,7 +336,7 @@ static ebb_status run_once(const cli *c, ebb_model *model, ebb_data *data)
         status = ebb_rewrite(model, "inline,fold", NULL, &report);
     ebb_release(report);
     const ebb_compile_options options = {
-        .backend = cli_get(c, "--backend", NULL),
+        .backend = cli_backend(c),
         .seed = strtoull(cli_get(c, "--seed", "0"), NULL, 10),
         .threads = (int)strtol(cli_get(c, "--threads", "0"), NULL, 10),
         .profile = cli_has(c, "--profile"),
@@ -418,7 +421,7 @@ static int bench(const cli *c)
     ebb_status status = NULL;
     for (int i = 0; i < c->file_count && status == NULL; i++)
         status = open_to_time(c, &models[i], i);
-    const ebb_calibrate_options options = {.backend = cli_get(c, "--backend", NULL),
+    const ebb_calibrate_options options = {.backend = cli_backend(c),
                                            .seed = strtoull(cli_get(c, "--seed", "0"), NULL, 10),
                                            .threads = (int)threads,
                                            .steps = (int)steps};
@@ -475,15 +478,15 @@ const cli_verb cli_verbs[] = {
      (const char *const[]){"-o", MODEL, "--pass", "--costs", "--strict", "--print-after", "--verify-each", "--init",
                            "--weights", "--seed", "--dry-run", "--json", NULL}, rewrite},
     {"plan", "STEP", "what it will need: peak, arena, categories, who pins the peak", 1, 1,
-     (const char *const[]){MODEL, STEP, PLANNING, "--init", "--weights", "--backend", "--threads", "--run", "--json", NULL}, plan},
+     (const char *const[]){MODEL, STEP, PLANNING, "--init", "--weights", "--threads", "--run", "--json", NULL}, plan},
     {"run", "MODEL --data FILE", "evaluate a graph once", 1, 1,
-     (const char *const[]){MODEL, RUN, "--data", "--save", "--seed", "--profile", "--json", NULL}, run},
+     (const char *const[]){MODEL, BACKEND, RUN, "--data", "--save", "--seed", "--profile", "--json", NULL}, run},
     {"train", "MODEL --data FILE", "train: an exported model, or a step made by `ebb grad`", 1, 1,
      (const char *const[]){MODEL, STEP, PLANNING, RUN, "--data", "--map", "--batch", "--epochs", "--steps", "--no-shuffle",
                            "--repeat-batch", "--checkpoint", "--every", "--resume", "--save-model", "--eval", "--eval-map", "--on-nan",
                            "--profile", "--json", NULL}, cli_train},
     {"diff", "BEFORE AFTER", "two files, counted byte by byte", 2, 2,
-     (const char *const[]){MODEL, "--run", "--steps", "--seed", "--backend", "--threads", "--json", NULL}, diff},
+     (const char *const[]){MODEL, "--run", "--steps", "--seed", BACKEND, "--threads", "--json", NULL}, diff},
     {"bench", "[MODEL...] --calibrate -o COSTS | --sweep FILE -o LINES | --passes LIST -o LINES | --sensitivity --data FILE -o FILE",
      "measure what operators cost on this machine, or what passes save, cost and change", 0, 8,
      (const char *const[]){"-o", "--calibrate", "--sweep", "--passes", "--sensitivity", MODEL, STEP, PLANNING, RUN, "--run", "--data", "--map",
@@ -492,6 +495,7 @@ const cli_verb cli_verbs[] = {
      (const char *const[]){"-o", "--capacity", "--time", "--align", "--dry-run", "--json", NULL}, pack},
     {"few-bit", "--function NAME", "levels for the derivative of an activation, as pass few-bit has them", 0, 0,
      (const char *const[]){"--function", "--alpha", "--bits", "--weight", "--json", NULL}, cli_few_bit},
+    {"devices", "", "what can run a step here, and what can be planned for", 0, 0, (const char *const[]){"--json", NULL}, cli_devices},
     {"version", "", "the version", 0, 0, (const char *const[]){"--json", NULL}, version},
 };
 // clang-format on

@@ -107,6 +107,10 @@ EBB_API ebb_status ebb_inspect_node(const ebb_model *model, const char *node, ch
 EBB_API ebb_status ebb_check_json(const ebb_model *model, char **json);
 EBB_API ebb_status ebb_ops_json(const ebb_model *model, char **json); /* NULL model: the table */
 EBB_API ebb_status ebb_passes_json(char **json);
+/* What can run a step here and why not: {"schema": "ebb.devices/1", "devices": [{"backend",
+ * "available", "reason", "name", "libraries", "driver", "runtime", "version", "total_bytes",
+ * "free_bytes"}], "described": [names]}. That there is no GPU is no error. */
+EBB_API ebb_status ebb_devices_json(char **json);
 
 /* The best borders and levels of 2^bits pieces for the derivative of an activation, as the pass
  * few-bit uses them, and their errors. function: gelu, gelu-tanh, silu, ... ; alpha: of silu, which
@@ -119,7 +123,7 @@ EBB_API ebb_status ebb_few_bit_json(const char *function, double alpha, unsigned
 typedef struct ebb_batch ebb_batch; /* below: the inputs of a step */
 
 typedef struct ebb_plan_options {
-    const char *backend; /* "cpu" (default) or "plain" */
+    const char *backend; /* "cpu" (default), "plain", "cuda"; of a described device: "cuda:h100" */
     bool run;            /* also run a step and report what was measured */
     uint64_t seed;
     int threads; /* of the run; 0: as many as processors */

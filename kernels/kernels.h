@@ -91,9 +91,10 @@ typedef struct ebb_backend {
 extern const ebb_backend ebb_backend_plain; /* kernels/plain/backend.c */
 extern const ebb_backend ebb_backend_dnnl;  /* kernels/dnnl/backend.c */
 
-/* Backends by the name that users give: NULL or "cpu" = dnnl then plain; "plain"; "cuda". A
- * NULL-terminated list, all on one device. EBB_USAGE for an unknown name, EBB_DEVICE where its
- * shared object cannot be opened; that there is a GPU is first asked when its queue is opened. */
+/* Backends by the name that users give: NULL or "cpu" = dnnl then plain; "plain"; "cuda", or
+ * with words as plugin.h has them. A NULL-terminated list, all on one device. EBB_USAGE for an
+ * unknown name, EBB_DEVICE where its shared object cannot be opened; that there is a GPU is first
+ * asked when its queue is opened. */
 ebb_status ebb_backends(const char *name, const ebb_backend *const **list);
 
 /* The back end's first kernel for an operator, or NULL: whether it has one at all. */

@@ -12,12 +12,10 @@
 static const ebb_backend *const cpu[] = {&ebb_backend_dnnl, &ebb_backend_plain, NULL};
 static const ebb_backend *const plain[] = {&ebb_backend_plain, NULL};
 
-static ebb_status cuda_backends(const ebb_backend *const **list)
+static ebb_status cuda_backends(const char *words, const ebb_backend *const **list)
 {
     static const ebb_backend *cuda[2]; // the same two words, whoever writes them
-    const ebb_plugin *plugin;
-    EBB_TRY(ebb_plugin_cuda(&plugin));
-    cuda[0] = plugin->backend;
+    EBB_TRY(ebb_plugin_backend(&cuda[0], words));
     *list = cuda;
     return NULL;
 }
@@ -29,8 +27,8 @@ ebb_status ebb_backends(const char *name, const ebb_backend *const **list)
         *list = cpu;
     else if (strcmp(name, "plain") == 0)
         *list = plain;
-    else if (strcmp(name, "cuda") == 0)
-        return cuda_backends(list);
+    else if (strncmp(name, "cuda", 4) == 0 && (name[4] == '\0' || name[4] == ':'))
+        return cuda_backends(name[4] == ':' ? name + 5 : NULL, list);
     if (*list != NULL)
         return NULL;
     return ebb_hint(ebb_error(EBB_USAGE, "there is no backend '%s'", name),

@@ -109,6 +109,25 @@ static void open_plugin(void)
         opened = plugin;
 }
 
+ebb_status ebb_plugin_backend(const ebb_backend **backend, const char *words)
+{
+    const ebb_plugin *plugin;
+    char device[64] = "";
+    bool tf32 = false;
+    EBB_TRY(ebb_plugin_cuda(&plugin));
+    while (words != NULL && *words != '\0') {
+        size_t length = strcspn(words, "+");
+        if (length == 4 && strncmp(words, "tf32", 4) == 0)
+            tf32 = true;
+        else
+            (void)snprintf(device, sizeof device, "%.*s", (int)length, words);
+        words += length + (words[length] == '+');
+    }
+    plugin->allow_tf32(tf32);
+    *backend = plugin->backend;
+    return plugin->describe(device[0] != '\0' ? device : NULL);
+}
+
 ebb_status ebb_plugin_cuda(const ebb_plugin **plugin)
 {
     (void)pthread_once(&once, open_plugin);

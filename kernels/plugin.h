@@ -27,7 +27,13 @@ typedef struct ebb_plugin {
     /* Workspaces and kernels from now on are those of a described device ("h100"), which need not
      * be here: for plans. NULL: of the one that is here. EBB_USAGE lists the known names. */
     ebb_status (*describe)(const char *device);
+    const char *const *described;   /* their names, ended by NULL */
+    void (*allow_tf32)(bool allow); /* float32 by tensor cores, with 10 bits of fraction */
 } ebb_plugin;
+
+/* The back end that "cuda", "cuda:h100", "cuda:tf32" or "cuda:h100+tf32" asks for; words: what
+ * stands behind the colon, or NULL. The words hold for the whole process until the next call. */
+ebb_status ebb_plugin_backend(const ebb_backend **backend, const char *words);
 
 /* Opens it once a process; later calls answer the same. EBB_DEVICE says what is missing. */
 ebb_status ebb_plugin_cuda(const ebb_plugin **plugin);

@@ -438,7 +438,8 @@ static const ebb_option options[] = {
     {"costs", EBB_OPTION_STRING, NULL, NULL,
      "measured times (`ebb bench --calibrate`), for what offers add"},
     {"time", EBB_OPTION_FLOAT, "10", NULL, "work to spend on planning, in seconds of one core"},
-    {"backend", EBB_OPTION_CHOICE, "cpu", "cpu|plain", "whose kernels' scratch counts"},
+    {"backend", EBB_OPTION_STRING, "cpu", NULL,
+     "whose kernels' scratch counts: cpu, plain, cuda, cuda:h100"},
     {NULL, EBB_OPTION_INT, NULL, NULL, NULL},
 };
 

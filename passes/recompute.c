@@ -108,7 +108,8 @@ static const ebb_option options[] = {
     {"planner", EBB_OPTION_STRING, "search", NULL,
      "which planner decides; `ebb help passes` lists them"},
     {"budget", EBB_OPTION_BYTES, NULL, NULL, "bytes that the step may take: 6GiB, 512MB, 80%"},
-    {"backend", EBB_OPTION_CHOICE, "cpu", "cpu|plain", "whose kernels' scratch counts"},
+    {"backend", EBB_OPTION_STRING, "cpu", NULL,
+     "whose kernels' scratch counts: cpu, plain, cuda, cuda:h100"},
     {NULL, EBB_OPTION_INT, NULL, NULL, NULL},
 };
 

@@ -87,7 +87,8 @@ static ebb_status run(ebb_edit *e)
 }
 
 static const ebb_option options[] = {
-    {"backend", EBB_OPTION_CHOICE, "cpu", "cpu|plain", "whose kernels' scratch counts"},
+    {"backend", EBB_OPTION_STRING, "cpu", NULL,
+     "whose kernels' scratch counts: cpu, plain, cuda, cuda:h100"},
     {NULL, EBB_OPTION_INT, NULL, NULL, NULL},
 };
 

@@ -332,9 +332,18 @@ const ebb_backend ebb_backend_cuda = {
     .parts = NULL,
 };
 
+static const char *const described[] = {NULL};
+
 static void libraries(char *text, size_t size)
 {
     (void)snprintf(text, size, "none");
+}
+
+bool ebb_cuda_tf32;
+
+static void allow_tf32(bool allow)
+{
+    ebb_cuda_tf32 = allow;
 }
 
 static ebb_status describe(const char *name)
@@ -350,4 +359,6 @@ __attribute__((visibility("default"))) const ebb_plugin ebb_plugin_table = {
     .backend = &ebb_backend_cuda,
     .libraries = libraries,
     .describe = describe,
+    .described = described,
+    .allow_tf32 = allow_tf32,
 };

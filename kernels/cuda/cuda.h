@@ -54,6 +54,8 @@ static inline ebb_cuda_queue *ebb_cuda_queue_of(const ebb_call *c)
     return (ebb_cuda_queue *)c->queue;
 }
 
+extern bool ebb_cuda_tf32; /* may float32 products be made of TF32 ones? */
+
 /* ---- launches ---- */
 
 enum { EBB_CUDA_BLOCK = 256 };

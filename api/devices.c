@@ -1,0 +1,59 @@
+/* devices.c: what can run a step on this machine, what cannot and why. */
+#include "api/api.h"
+
+#include "kernels/plugin.h"
+
+#include <unistd.h>
+
+static json_t *cpu_row(void)
+{
+    return json_pack("{s:s, s:b, s:s, s:s, s:I}", "backend", "cpu", "available", 1, "name",
+                     "the processor", "libraries", "oneDNN, plain", "threads",
+                     (json_int_t)ebb_threads());
+}
+
+/* First line of an error: its hint stands behind it in the table. */
+static void set_reason(json_t *row, ebb_status why)
+{
+    const char *text = ebb_status_text(why);
+    (void)json_object_set_new(row, "available", json_false());
+    (void)json_object_set_new(row, "reason", json_stringn(text, strcspn(text, "\n")));
+}
+
+static json_t *cuda_row(const ebb_plugin *plugin, ebb_status why)
+{
+    json_t *row = json_pack("{s:s, s:b}", "backend", "cuda", "available", 1);
+    char text[256] = "";
+    ebb_device_facts f;
+    if (row == NULL || why != NULL) {
+        if (row != NULL)
+            set_reason(row, why);
+        return row;
+    }
+    plugin->libraries(text, sizeof text);
+    (void)json_object_set_new(row, "libraries", json_string(text));
+    why = plugin->backend->device->facts(NULL, &f);
+    if (why != NULL)
+        set_reason(row, why);
+    (void)json_object_set_new(row, "driver", json_integer(f.driver));
+    (void)json_object_set_new(row, "runtime", json_integer(f.runtime));
+    if (why != NULL)
+        return row;
+    (void)json_object_set_new(row, "name", json_string(f.name));
+    (void)json_object_set_new(row, "version", json_integer(f.version));
+    (void)json_object_set_new(row, "total_bytes", json_integer((json_int_t)f.total_bytes));
+    (void)json_object_set_new(row, "free_bytes", json_integer((json_int_t)f.free_bytes));
+    return row;
+}
+
+EBB_API ebb_status ebb_devices_json(char **json)
+{
+    const ebb_plugin *plugin = NULL;
+    ebb_status why = ebb_plugin_cuda(&plugin);
+    json_t *names = json_array();
+    for (size_t i = 0; plugin != NULL && plugin->described[i] != NULL; i++)
+        (void)json_array_append_new(names, json_string(plugin->described[i]));
+    return ebb_json_text(json,
+                         json_pack("{s:s, s:[o, o], s:o}", "schema", "ebb.devices/1", "devices",
+                                   cpu_row(), cuda_row(plugin, why), "described", names));
+}
