@@ -12,7 +12,10 @@
 
 #include <cmocka.h>
 
+#include <jansson.h>
+
 #include "kernels/cuda/cudnn/cache.h"
+#include "kernels/cuda/cudnn/plan_internal.h"
 #include "kernels/cuda/cudnn/shapes.h"
 #include "onnx/arena.h"
 
@@ -288,6 +291,32 @@ static void a_plan_survives_its_graph_and_text(void **state)
     ebb_free(text);
 }
 
+static void cudnns_own_text_of_a_plan_makes_it_again(void **state)
+{
+    (void)state;
+    ebb_cudnn_graph *g;
+    ebb_cudnn_plan *plan, *again;
+    char *text;
+    int made = 0;
+    ebb_cudnn_conv_sizes sizes = convolution(EBB_BF16);
+    const ebb_cudnn_rules rules = EBB_CUDNN_EXACT;
+    OK(ebb_cudnn_conv_backward_filter(&g, &sizes, 0));
+    OK(ebb_cudnn_plans_make(&plan, 1, &made, g, &target, &rules));
+    OK(ebb_cudnn_plan_write(plan, &text));
+    json_t *root = json_loads(text, 0, NULL);
+    const char *own = json_string_value(json_object_get(root, "plan"));
+    assert_non_null(own); /* a kernel that is compiled already */
+    OK(ebb_cudnn_plan_begin(&again, g));
+    OK(ebb_cudnn_plan_finish(again, &target, own));
+    assert_true(again->choice.runs);
+    assert_int_equal(again->choice.workspace_bytes, ebb_cudnn_plan_choice(plan)->workspace_bytes);
+    json_decref(root);
+    ebb_free(text);
+    ebb_cudnn_plan_free(again);
+    ebb_cudnn_plan_free(plan);
+    ebb_cudnn_graph_free(g);
+}
+
 static void a_plan_for_a_described_device_does_not_run(void **state)
 {
     (void)state;
@@ -417,6 +446,7 @@ int main(void)
         cmocka_unit_test(float32_stays_float32_unless_tf32_is_allowed),
         cmocka_unit_test(a_bound_on_the_workspace_is_kept),
         cmocka_unit_test(a_plan_survives_its_graph_and_text),
+        cmocka_unit_test(cudnns_own_text_of_a_plan_makes_it_again),
         cmocka_unit_test(a_plan_for_a_described_device_does_not_run),
         cmocka_unit_test(a_damaged_file_is_as_if_it_were_not_there),
         cmocka_unit_test(rules_and_devices_have_files_of_their_own),

@@ -197,7 +197,6 @@ ebb_status ebb_cudnn_plan_finish(ebb_cudnn_plan *plan, const ebb_cudnn_target *t
     const char *label = plan->graph->label;
     EBB_TRY(ebb_cudnn_check(ebb_cudnn.make(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR, &plan->plan),
                             label, "a plan"));
-    EBB_TRY(aim(plan, target));
     if (json != NULL)
         EBB_TRY(
             ebb_cudnn_check(ebb_cudnn.set(plan->plan, CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION,
@@ -207,6 +206,7 @@ ebb_status ebb_cudnn_plan_finish(ebb_cudnn_plan *plan, const ebb_cudnn_target *t
         EBB_TRY(ebb_cudnn_check(ebb_cudnn.set(plan->plan, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG,
                                               CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &plan->config),
                                 label, "the plan's configuration"));
+    EBB_TRY(aim(plan, target));
     cudnnStatus_t code = ebb_cudnn.finalize(plan->plan);
     plan->choice.runs = code == CUDNN_STATUS_SUCCESS;
     if (code == CUDNN_STATUS_SUCCESS)
