@@ -5,6 +5,8 @@
 #include "onnx/infer.h"
 #include "exec/program.h"
 
+#include <stdlib.h>
+
 /* ---- into the model ---- */
 
 /* The initializer gets its own copy of the bytes. What the file said of its form (data type,
@@ -33,6 +35,37 @@ static bool same_type(const ebb_type *type, const ebb_named *named)
     for (int i = 0; same && i < named->rank; i++)
         same = named->dims[i] == type->dims[i];
     return same;
+}
+
+/* A weight that pass layout stores with channels last (metadata "ebb.turned") has other dims than
+ * what goes by its name elsewhere: [a, c, d, b] here, [a, b, c, d] there. */
+static bool is_turned(const ebb_graph *g, ebb_value v, const ebb_named *other)
+{
+    const ebb_value_info *info = ebb_value_of(g, v);
+    const char *mark = ebb_props_get(g, &info->props, "ebb.turned");
+    const int64_t *d = info->type.dims;
+    return mark != NULL && strcmp(mark, "0,2,3,1") == 0 && info->type.rank == 4 &&
+           other->rank == 4 && other->dtype == (int)info->type.dtype && other->dims[0] == d[0] &&
+           other->dims[1] == d[3] && other->dims[2] == d[1] && other->dims[3] == d[2];
+}
+
+/* Elements of `first`, [a, b, c, d], into those of `last`, [a, c, d, b], or back; a new array. */
+static void *turned(const ebb_type *last, const void *from, bool back)
+{
+    size_t bytes, size = ebb_dtype_bits((ebb_dtype)last->dtype) / 8;
+    if (size == 0 || !ebb_type_bytes(last, &bytes))
+        return NULL;
+    unsigned char *to = malloc(bytes + 1);
+    int64_t plane = last->dims[1] * last->dims[2], channels = last->dims[3];
+    for (int64_t a = 0; to != NULL && a < last->dims[0]; a++)
+        for (int64_t i = 0; i < plane; i++)
+            for (int64_t c = 0; c < channels; c++) {
+                size_t first_at = (size_t)((a * channels + c) * plane + i) * size;
+                size_t last_at = (size_t)((a * plane + i) * channels + c) * size;
+                memcpy(to + (back ? first_at : last_at),
+                       (const unsigned char *)from + (back ? last_at : first_at), size);
+            }
+    return to;
 }
 
 static ebb_status differs(const char *name, const ebb_type *need, const ebb_named *given)
@@ -130,7 +163,7 @@ static ebb_status take_weights(ebb_graph *g, const ebb_data *data)
         size_t bytes = 0;
         if (info->dead)
             continue;
-        if (named != NULL && !same_type(&info->type, named))
+        if (named != NULL && !same_type(&info->type, named) && !is_turned(g, v, named))
             return differs(ebb_value_name(g, v), &info->type, named);
         bool absent = named == NULL && (info->tensor == NULL || info->tensor->data == NULL) &&
                       ebb_type_bytes(&info->type, &bytes) && bytes != 0;
@@ -147,9 +180,16 @@ static ebb_status take_weights(ebb_graph *g, const ebb_data *data)
         ebb_value v = g->initializers[i];
         const ebb_named *named = ebb_data_find(data, ebb_value_name(g, v));
         size_t bytes = 0;
-        if (named != NULL && !ebb_value_of(g, v)->dead &&
-            ebb_type_bytes(&ebb_value_of(g, v)->type, &bytes))
-            EBB_TRY(give_bytes(g, v, named->data, bytes));
+        if (named == NULL || ebb_value_of(g, v)->dead ||
+            !ebb_type_bytes(&ebb_value_of(g, v)->type, &bytes))
+            continue;
+        void *copy =
+            is_turned(g, v, named) ? turned(&ebb_value_of(g, v)->type, named->data, false) : NULL;
+        if (copy == NULL && is_turned(g, v, named))
+            return ebb_error_memory();
+        ebb_status status = give_bytes(g, v, copy != NULL ? copy : named->data, bytes);
+        free(copy);
+        EBB_TRY(status);
     }
     return NULL;
 }
@@ -184,11 +224,21 @@ EBB_API ebb_status ebb_program_store(ebb_program *program, ebb_model *target)
             ebb_named named;
             size_t bytes = 0;
             EBB_TRY(ebb_program_get(program, name, &named));
-            if (!same_type(&ebb_value_of(to, v)->type, &named))
-                return differs(name, &ebb_value_of(to, v)->type, &named);
-            if (pass == 0 || !ebb_type_bytes(&ebb_value_of(to, v)->type, &bytes))
+            const ebb_type *into = &ebb_value_of(to, v)->type;
+            const ebb_named wanted = {name, into->dtype, into->rank, into->dims, NULL};
+            bool turns = is_turned(g, g->initializers[i], &wanted) &&
+                         ebb_props_get(to, &ebb_value_of(to, v)->props, "ebb.turned") == NULL;
+            if (!turns && !same_type(into, &named))
+                return differs(name, into, &named);
+            if (pass == 0 || !ebb_type_bytes(into, &bytes))
                 continue;
-            EBB_TRY(give_bytes(to, v, named.data, bytes));
+            void *copy =
+                turns ? turned(&ebb_value_of(g, g->initializers[i])->type, named.data, true) : NULL;
+            if (turns && copy == NULL)
+                return ebb_error_memory();
+            ebb_status status = give_bytes(to, v, turns ? copy : named.data, bytes);
+            free(copy);
+            EBB_TRY(status);
             stored++;
         }
     }

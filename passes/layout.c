@@ -13,10 +13,14 @@
  * It runs before `gradient`: gradients of all that it emits are known, so those of images have
  * channels last too, without a rule for any gradient operator; and optimizers do not see it.
  *
- * Parameters keep their shapes and names, and with them checkpoints and optimizer states. The
+ * Parameters keep their shapes and names, and with them optimizer states and files of weights. The
  * Transpose of a weight takes its bytes once more (none for 1 x 1 and depthwise kernels, where it
- * is a Reshape), as a value that recomputation may drop. Where a convolution of one group reads
- * channels that are no multiple of `pad`, zeros are added to its image and its weight: exact.
+ * is a Reshape), as a value that recomputation may drop. With weights=stored it is the initializer
+ * that is turned, its initial draw too, so nothing is transposed in a step; the mark "ebb.turned"
+ * tells who loads and stores weights by name (exec/weights.c).
+ *
+ * Where a convolution of one group reads channels that are no multiple of `pad`, zeros are added to
+ * its image and its weight: exact.
  *
  * Dropout keeps its order, in which its mask is drawn. So does all that is not in layout_rules.c:
  * transposes appear around it.
@@ -138,6 +142,11 @@ static void with_window(ebb_build *b, const ebb_window *w, int64_t group, bool t
         ebb_with_ints(b, "output_padding", w->output_padding, 2);
 }
 
+static bool image_is_same(const ebb_graph *g, ebb_value v)
+{
+    return is_same_bytes(&ebb_value_of(g, v)->type);
+}
+
 static const char *convolve(ebb_images *s, ebb_build *b, ebb_node n)
 {
     ebb_graph *g = b->g;
@@ -149,6 +158,8 @@ static const char *convolve(ebb_images *s, ebb_build *b, ebb_node n)
     ebb_attrs attrs = ebb_node_attrs(g, n);
     ebb_value x = ebb_in(g, n, 0), weight = ebb_in(g, n, 1), y = ebb_out(g, n, 0);
     int64_t group = ebb_attr_int(&attrs, "group", 1), channels = ebb_value_of(g, x)->type.dims[1];
+    if (s->stored && !image_is_same(g, weight) && ebb_image_of(s, weight)->last.i == 0)
+        ebb_build_fail(b, ebb_weight_stored(s, weight, &ebb_image_of(s, weight)->last));
     // The input channels of ConvTranspose are the first dim of its weight: left as they are.
     int64_t extra = group == 1 && !transposed ? (s->pad - channels % s->pad) % s->pad : 0;
     ebb_value bias = ebb_in(g, n, 2), made;
@@ -253,6 +264,7 @@ static ebb_status run(ebb_edit *e)
 {
     ebb_graph *g = e->g;
     ebb_images s = {.e = e, .count = g->value_count, .pad = ebb_option_int(e, "pad")};
+    s.stored = strcmp(ebb_option_string(e, "weights"), "stored") == 0;
     s.of = EBB_SCRATCH(e, ebb_image, g->value_count);
     ebb_node *replaced = EBB_SCRATCH(e, ebb_node, g->node_count);
     size_t count = 0, transposes = 0;
@@ -273,6 +285,7 @@ static ebb_status run(ebb_edit *e)
     }
     for (size_t i = count; i-- > 0;) // readers before what they read
         EBB_TRY(retire(&s, replaced[i], &transposes));
+    EBB_TRY(ebb_weights_settle(&s));
     if (transposes > 0)
         EBB_TRY(ebb_note(e, "%zu image%s transposed back for operators that want channels first",
                          transposes, transposes == 1 ? " is" : "s are"));
@@ -283,6 +296,9 @@ static const ebb_option options[] = {
     {"order", EBB_OPTION_CHOICE, "nhwc", "nhwc", "nhwc: channels last"},
     {"pad", EBB_OPTION_INT, "8", NULL,
      "convolutions read a multiple of so many channels; 1: as is"},
+    {"weights", EBB_OPTION_CHOICE, "kept", "kept|stored",
+     "kept: weights keep their shapes, and Transpose nodes turn them; stored: they are kept "
+     "turned"},
     {0},
 };
 

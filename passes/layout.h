@@ -18,6 +18,7 @@ typedef struct ebb_image { /* what there is of a value; none: not made */
     ebb_value padded;  /* last, with zeros for channels up to a multiple */
     ebb_value operand; /* of a value of lower rank: shaped to be broadcast to images */
     ebb_value instead; /* equal to the value itself: takes its place */
+    bool stored;       /* last is an initializer that is to have the value's name */
 } ebb_image;
 
 typedef struct ebb_images {
@@ -25,10 +26,17 @@ typedef struct ebb_images {
     ebb_image *of; /* by value id */
     size_t count;  /* values when the pass began: only these have entries */
     int64_t pad;
+    bool stored; /* weights are */
 } ebb_images;
 
 /* Four dims, of which all but the first are known and positive. */
 bool ebb_is_image(const ebb_graph *g, ebb_value v);
+
+/* layout_weights.c: v, a weight that only convolutions read, with channels last from now on: an
+ * initializer of its own, which takes over v's name when v has gone (ebb_weights_settle). *stored
+ * is none where v has other readers, or is no initializer. */
+ebb_status ebb_weight_stored(ebb_images *s, ebb_value v, ebb_value *stored);
+ebb_status ebb_weights_settle(ebb_images *s);
 
 /* The image of v: an entry to read and write. */
 ebb_image *ebb_image_of(ebb_images *s, ebb_value v);

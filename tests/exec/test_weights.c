@@ -133,6 +133,95 @@ static void weights_come_from_a_file_by_name(void **state)
     assert_int_equal(unlink(path), 0);
 }
 
+/* A convolution whose weight has no bytes. */
+static ebb_model *convolution(void)
+{
+    return model_of(HEAD "g (float[1,3,4,4] x) => (float[1,2,4,3] y) <float[2,3,1,2] w> "
+                         "{ y = Conv(x, w) }");
+}
+
+/* In a file [M, C, h, w], in the step [M, h, w, C]; and back into a model of the first order. */
+static void a_weight_stored_with_channels_last_is_turned_on_its_way(void **state)
+{
+    (void)state;
+    char path[] = "/tmp/ebb_weights_XXXXXX";
+    int fd = mkstemp(path);
+    assert_true(fd >= 0);
+    assert_int_equal(close(fd), 0);
+    static const float first[12] = {0, 1, 10, 11, 20, 21, 100, 101, 110, 111, 120, 121};
+    static const float last[12] = {0, 10, 20, 1, 11, 21, 100, 110, 120, 101, 111, 121};
+    const int64_t dims[] = {2, 3, 1, 2}, turned[] = {2, 1, 2, 3};
+    ebb_model *m = convolution(), *into = convolution();
+    const ebb_rewrite_options options = {.verify_each = true};
+    good(ebb_rewrite(m, "loss:mse,layout:nhwc,weights=stored,gradient,optimizer:sgd,lr=0", &options,
+                     NULL));
+    const ebb_named weight = {"w", EBB_F32, 4, dims, first};
+    good(ebb_tensors_save(path, &weight, 1, NULL));
+    good(ebb_load_weights(m, path));
+    assert_memory_equal(tensor_of(m, "w")->data, last, sizeof last);
+    const ebb_named own = {"w", EBB_F32, 4, turned, last}; // what such a step saved itself
+    good(ebb_tensors_save(path, &own, 1, NULL));
+    good(ebb_load_weights(m, path));
+    assert_memory_equal(tensor_of(m, "w")->data, last, sizeof last);
+
+    ebb_program *p = NULL;
+    const ebb_compile_options how = {.backend = "cpu"};
+    good(ebb_program_compile(&p, m, &how));
+    static const float image[48], target[24];
+    const int64_t x_dims[] = {1, 3, 4, 4}, y_dims[] = {1, 2, 4, 3};
+    const ebb_named inputs[] = {{"x", EBB_F32, 4, x_dims, image},
+                                {"target", EBB_F32, 4, y_dims, target}};
+    const ebb_batch batch = {inputs, 2};
+    good(ebb_program_step(p, &batch));
+    good(ebb_program_store(p, into));
+    assert_memory_equal(tensor_of(into, "w")->data, first, sizeof first);
+    good(ebb_program_store(p, m));
+    assert_memory_equal(tensor_of(m, "w")->data, last, sizeof last);
+    ebb_program_free(p);
+    ebb_model_free(m);
+    ebb_model_free(into);
+    assert_int_equal(unlink(path), 0);
+}
+
+static void a_skeleton_draws_the_same_weight_in_either_order(void **state)
+{
+    (void)state;
+    ebb_model *models[2];
+    for (int k = 0; k < 2; k++) {
+        models[k] = skeleton();
+        ebb_model *m = models[k];
+        ebb_value w = ebb_value_find(m->graph, "weight"), x, y;
+        const int64_t dims[] = {4, 64, 4, 4}, image[] = {1, 64, 8, 8};
+        ebb_type type = ebb_type_tensor(EBB_F32, 4, dims);
+        ebb_type in = ebb_type_tensor(EBB_F32, 4, image);
+        ebb_node n;
+        good(ebb_node_set_ints(m->initialization, ebb_first(m->initialization), "shape", dims, 4));
+        ebb_value_of(m->initialization, m->init_bindings[0].value)->type = type;
+        ebb_node_remove(m->graph, ebb_first(m->graph));
+        ebb_graph_remove_output(m->graph, m->graph->outputs[0]);
+        ebb_graph_remove_initializer(m->graph, w);
+        good(ebb_graph_add_initializer(m->graph, &w, "weight", &type, NULL, EBB_ROLE_PARAMETER));
+        good(ebb_value_add(m->graph, &x, "image", &in));
+        good(ebb_graph_add_input(m->graph, x));
+        good(ebb_value_add(m->graph, &y, "out", NULL));
+        good(ebb_node_add(m->graph, &n, EBB_NO_NODE, "", "Conv", (const ebb_value[]){x, w}, 2, &y,
+                          1));
+        good(ebb_graph_add_output(m->graph, y));
+        good(ebb_infer_graph(m->graph));
+    }
+    good(ebb_rewrite(models[1], "layout:nhwc,weights=stored", NULL, NULL));
+    for (int k = 0; k < 2; k++)
+        good(ebb_init_weights(models[k], 5));
+    const float *a = tensor_of(models[0], "weight")->data,
+                *b = tensor_of(models[1], "weight")->data;
+    for (int m = 0; m < 4; m++)
+        for (int c = 0; c < 64; c++)
+            for (int i = 0; i < 16; i++)
+                assert_true(a[(m * 64 + c) * 16 + i] == b[(m * 16 + i) * 64 + c]);
+    ebb_model_free(models[0]);
+    ebb_model_free(models[1]);
+}
+
 static void a_test_data_set_names_its_inputs_by_the_model(void **state)
 {
     (void)state;
@@ -171,6 +260,8 @@ int main(void)
         cmocka_unit_test(a_skeleton_draws_its_weights_by_seed),
         cmocka_unit_test(a_model_without_initialization_says_so),
         cmocka_unit_test(weights_come_from_a_file_by_name),
+        cmocka_unit_test(a_weight_stored_with_channels_last_is_turned_on_its_way),
+        cmocka_unit_test(a_skeleton_draws_the_same_weight_in_either_order),
         cmocka_unit_test(a_test_data_set_names_its_inputs_by_the_model),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
