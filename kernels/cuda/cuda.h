@@ -16,7 +16,7 @@ extern "C" {
 #endif
 
 // clang-format off
-#define EBB_CUDA_FAMILIES(X) X(pointwise)
+#define EBB_CUDA_FAMILIES(X) X(pointwise) X(conv) X(pool) X(recurrent)
 // clang-format on
 
 #define EBB_CUDA_DECLARE(name)                 \
