@@ -72,8 +72,8 @@ ebb_status cli_weights(const cli *c, ebb_model *model)
 
 bool cli_wants_step(const cli *c)
 {
-    static const char *const options[] = {"--loss",   "--optimizer", "--train",
-                                          "--freeze", "--dropout",   "--batch-norm"};
+    static const char *const options[] = {"--loss",    "--optimizer",  "--train",    "--freeze",
+                                          "--dropout", "--batch-norm", "--precision"};
     for (size_t i = 0; i < sizeof options / sizeof options[0]; i++)
         if (cli_has(c, options[i]))
             return true;
@@ -187,19 +187,40 @@ static void add_costs(const cli *c, pipeline *p)
         add_pass(p, "cost:file=", cli_get(c, "--costs", ""));
 }
 
-/* What changes the forward so that its gradient follows: such a pass goes before `gradient`. */
-static bool goes_first(const char *pass)
+/* How much of a --pass goes before `gradient`: a pass that changes the forward so that its gradient
+ * follows, with its options, which end where the next pass begins (a word without '='). 0: none. */
+static size_t before_gradient(const char *pass)
 {
-    size_t length = strcspn(pass, ":");
-    return length == strlen("layout") && strncmp(pass, "layout", length) == 0;
+    size_t end = strcspn(pass, ":,");
+    if (!(end == 6 && strncmp(pass, "layout", end) == 0) &&
+        !(end == 9 && strncmp(pass, "precision", end) == 0))
+        return 0;
+    for (end += strcspn(pass + end, ","); pass[end] == ',';) {
+        size_t word = strcspn(pass + end + 1, ",");
+        if (memchr(pass + end + 1, '=', word) == NULL)
+            break;
+        const char *colon = memchr(pass + end + 1, ':', word);
+        if (colon != NULL && colon < strchr(pass + end + 1, '='))
+            break;
+        end += 1 + word;
+    }
+    return end;
 }
 
 static void add_first_passes(const cli *c, pipeline *p)
 {
     const char *pass;
-    for (int at = 0; (pass = cli_next(c, "--pass", &at)) != NULL;)
-        if (goes_first(pass))
-            add_pass(p, pass, "");
+    if (cli_has(c, "--precision"))
+        add_pass(p, "precision:", cli_get(c, "--precision", ""));
+    for (int at = 0; (pass = cli_next(c, "--pass", &at)) != NULL;) {
+        char text[4096];
+        size_t length = before_gradient(pass);
+        if (length == 0 || length >= sizeof text)
+            continue;
+        memcpy(text, pass, length);
+        text[length] = '\0';
+        add_pass(p, text, "");
+    }
 }
 
 /* Those asked for, except what has gone first; then `tidy`, if any; then the plan for the budget,
@@ -207,9 +228,12 @@ static void add_first_passes(const cli *c, pipeline *p)
 static void add_passes(const cli *c, pipeline *p, const char *tidy)
 {
     const char *pass;
-    for (int at = 0; (pass = cli_next(c, "--pass", &at)) != NULL;)
-        if (tidy == NULL || !goes_first(pass))
+    for (int at = 0; (pass = cli_next(c, "--pass", &at)) != NULL;) {
+        pass += tidy != NULL ? before_gradient(pass) : 0; // where a step is made
+        pass += pass[0] == ',';
+        if (pass[0] != '\0')
             add_pass(p, pass, "");
+    }
     if (tidy != NULL)
         add_pass(p, tidy, "");
     if (budget_of(c) == NULL)

@@ -15,6 +15,7 @@ const cli_option cli_options[] = {
     {"--train", "GLOB", "train the parameters whose names match (repeatable)"},
     {"--freeze", "GLOB", "do not train those that match (repeatable)"},
     {"--dropout", "on|off|P", "dropout: as exported (on), removed (off), or this ratio"},
+    {"--precision", "bf16|fp16", "compute in 16 bits, parameters in float32: the pass precision"},
     {"--batch-norm", "train|frozen", "batch norm by the batch's statistics, or by the running ones"},
     {"--init", NULL, "draw weights by the model's own initialization graph"},
     {"--weights", "FILE", "take weights from a safetensors file"},
@@ -66,7 +67,7 @@ const int cli_option_count = (int)(sizeof cli_options / sizeof cli_options[0]);
 
 #define MODEL "--dim", "--shape"
 #define BACKEND "--backend", "--device", "--tf32"
-#define STEP "--loss", "--optimizer", "--train", "--freeze", "--dropout", "--batch-norm", "--pass", \
+#define STEP "--loss", "--optimizer", "--train", "--freeze", "--dropout", "--batch-norm", "--precision", "--pass", \
              "--strict", "--print-after", "--verify-each", "--seed"
 #define PLANNING BACKEND, "--costs", "--budget", "--plan-time", "--allow"
 #define RUN "--threads", "--init", "--weights"

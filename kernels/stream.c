@@ -13,6 +13,7 @@
 #include "kernels/stream.h"
 
 #include "kernels/plain/plain.h"
+#include "kernels/widen.h"
 #include "onnx/tile.h"
 
 typedef struct piece { /* the calls of some rows */
@@ -28,7 +29,16 @@ typedef struct stream {
     int64_t per_tile; /* units of a whole tile */
     piece whole, rest;
     size_t tile_at[EBB_TILE_OPERANDS], sum_at[EBB_TILE_OPERANDS], scratch_at, bytes;
+    /* Of 16-bit operands in float32: the sums so far, and for the second walk the tile. */
+    size_t total_at[EBB_TILE_OPERANDS], wide_at[EBB_TILE_OPERANDS], wide_rows_at;
 } stream;
+
+/* Sums of 16-bit outputs grow in float32 and are rounded once. */
+static bool grows_wide(const stream *s, const ebb_call *c, uint32_t o)
+{
+    return s->tiling.out[o] == EBB_TILE_SUM && ebb_is_narrow(&c->out[o].type) &&
+           c->backends[0]->device->is_host;
+}
 
 /* ---- the shape of the walk ---- */
 
@@ -146,8 +156,12 @@ static ebb_status cut(stream *s, piece *p, const ebb_call *c, int64_t units)
         EBB_TRY(pick(s, decode, c));
     }
     for (uint32_t i = 0; i < c->output_count; i++)
-        if (s->tiling.out[i] == EBB_TILE_ROWS)
+        if (s->tiling.out[i] == EBB_TILE_ROWS) {
             cut_operand(&p->call.out[i], units, s->units);
+        } else if (grows_wide(s, c, i)) {
+            p->call.out[i].type.dtype = EBB_F32;
+            p->call.out[i].bytes *= 2;
+        }
     if (s->tiling.two_walks) // the first walk wants the sums alone
         p->call.out[0].type.dtype = EBB_NONE;
     return pick(s, &p->call, c);
@@ -171,7 +185,15 @@ static ebb_status lay_out(stream *s, const ebb_call *c)
             fits = fits && room(&s->tile_at[i], &s->bytes, s->whole.decode[i].out[0].bytes);
     for (uint32_t i = 0; i < c->output_count && s->units > s->per_tile; i++)
         if (s->tiling.out[i] == EBB_TILE_SUM && c->out[i].type.dtype != EBB_NONE)
-            fits = fits && room(&s->sum_at[i], &s->bytes, c->out[i].bytes);
+            fits = fits && room(&s->sum_at[i], &s->bytes, s->whole.call.out[i].bytes);
+    for (uint32_t i = 0; i < c->output_count; i++)
+        if (grows_wide(s, c, i))
+            fits = fits && room(&s->total_at[i], &s->bytes, s->whole.call.out[i].bytes);
+    for (uint32_t i = 0; i < c->input_count && s->tiling.two_walks; i++)
+        if (ebb_is_narrow(&c->in[i].type))
+            fits = fits && room(&s->wide_at[i], &s->bytes, 2 * s->whole.call.in[i].bytes);
+    if (s->tiling.two_walks && ebb_is_narrow(&c->out[0].type))
+        fits = fits && room(&s->wide_rows_at, &s->bytes, 2 * s->whole.call.out[0].bytes);
     fits = fits && room(&s->scratch_at, &s->bytes, scratch);
     return fits ? NULL : ebb_call_error(c, "its tiles pass what memory can be");
 }
@@ -261,12 +283,12 @@ static const ebb_tile_parts *parts_of(const ebb_call *c)
 }
 
 /* to += from, element by element. */
-static ebb_status add(const ebb_call *c, const ebb_operand *to, const void *from)
+static ebb_status add(const ebb_call *c, const ebb_operand *like, void *to, const void *from)
 {
-    ebb_dtype dtype = (ebb_dtype)to->type.dtype;
+    ebb_dtype dtype = (ebb_dtype)like->type.dtype;
     if (dtype != EBB_F32 && dtype != EBB_F64)
         return ebb_call_error(c, "sums of tiles are float or double");
-    return parts_of(c)->add(c, dtype, ebb_plain_elements(&to->type), to->data, from);
+    return parts_of(c)->add(c, dtype, ebb_plain_elements(&like->type), to, from);
 }
 
 static void *rows_from(const ebb_operand *whole, int64_t unit, int64_t units)
@@ -299,7 +321,8 @@ static ebb_status fetch(const stream *s, piece *p, const ebb_call *c, int64_t un
         if (c->out[i].type.dtype != EBB_NONE)
             p->call.out[i].data = s->tiling.out[i] == EBB_TILE_ROWS
                                       ? rows_from(&c->out[i], unit, s->units)
-                                      : c->out[i].data;
+                                  : grows_wide(s, c, i) ? (char *)c->workspace + s->total_at[i]
+                                                        : c->out[i].data;
     p->call.workspace = scratch;
     p->call.seed = c->seed;
     p->call.step = c->step;
@@ -317,7 +340,38 @@ static ebb_status compute(const stream *s, piece *p, const ebb_call *c, int64_t 
     EBB_TRY(p->call.kernel->run(&p->call));
     for (uint32_t i = 0; unit > 0 && i < c->output_count; i++)
         if (s->tiling.out[i] == EBB_TILE_SUM && c->out[i].type.dtype != EBB_NONE)
-            EBB_TRY(add(c, &c->out[i], p->call.out[i].data));
+            EBB_TRY(
+                add(c, &p->call.out[i],
+                    grows_wide(s, c, i) ? (char *)c->workspace + s->total_at[i] : c->out[i].data,
+                    p->call.out[i].data));
+    return NULL;
+}
+
+/* The rows of the second walk, where some operand has 16 bits: all in float32, dx rounded. */
+static ebb_status second_walk(const stream *s, const piece *p, const ebb_call *c, void *dx)
+{
+    ebb_operand in[EBB_TILE_OPERANDS], out[EBB_TILE_OPERANDS];
+    ebb_call tile = p->call, whole = *c;
+    memcpy(in, tile.in, tile.input_count * sizeof *in);
+    memcpy(out, c->out, c->output_count * sizeof *out);
+    tile.in = in;
+    whole.out = out;
+    for (uint32_t i = 0; i < tile.input_count; i++) {
+        if (!ebb_is_narrow(&in[i].type))
+            continue;
+        float *wide = (float *)((char *)c->workspace + s->wide_at[i]);
+        ebb_widen(wide, in[i].data, (ebb_dtype)in[i].type.dtype, ebb_plain_elements(&in[i].type));
+        in[i].data = wide;
+        in[i].type.dtype = EBB_F32;
+    }
+    for (uint32_t o = 1; o < c->output_count; o++)
+        if (grows_wide(s, c, o))
+            out[o].data = (char *)c->workspace + s->total_at[o];
+    bool narrow = ebb_is_narrow(&c->out[0].type);
+    float *rows = (float *)((char *)c->workspace + s->wide_rows_at);
+    EBB_TRY(parts_of(c)->batch_norm_rows(&tile, &whole, narrow ? (void *)rows : dx));
+    if (narrow)
+        ebb_narrow(dx, rows, (ebb_dtype)c->out[0].type.dtype, ebb_plain_elements(&in[1].type));
     return NULL;
 }
 
@@ -331,10 +385,16 @@ static ebb_status run(const ebb_call *c)
                 EBB_TRY(compute(s, p, c, unit));
             } else if (c->out[0].type.dtype != EBB_NONE) {
                 EBB_TRY(fetch(s, p, c, unit));
-                EBB_TRY(parts_of(c)->batch_norm_rows(&p->call, c,
-                                                     rows_from(&c->out[0], unit, s->units)));
+                void *dx = rows_from(&c->out[0], unit, s->units);
+                bool host = c->backends[0]->device->is_host;
+                EBB_TRY(host && ebb_can_widen(c) ? second_walk(s, p, c, dx)
+                                                 : parts_of(c)->batch_norm_rows(&p->call, c, dx));
             }
         }
+    for (uint32_t i = 0; i < c->output_count; i++)
+        if (grows_wide(s, c, i))
+            ebb_narrow(c->out[i].data, (const float *)((char *)c->workspace + s->total_at[i]),
+                       (ebb_dtype)c->out[i].type.dtype, ebb_plain_elements(&c->out[i].type));
     return NULL;
 }
 

@@ -144,13 +144,14 @@ static void look(ebb_code_site *p, const ebb_graph *g)
     p->masks = (int64_t)masks * ebb_stored_bits(p->elements, 1);
 }
 
-/* A parameter in another order or with zeros beside it. */
+/* A parameter in another order, in another dtype, or with zeros beside it. */
 static bool is_weight(const ebb_graph *g, ebb_value v)
 {
     ebb_node n = ebb_value_of(g, v)->producer;
     while (n.i != 0 &&
            (ebb_op_has(ebb_node_of(g, n)->op, EBB_VIEW) ||
-            ebb_node_of(g, n)->op == EBB_OP_TRANSPOSE || ebb_node_of(g, n)->op == EBB_OP_PAD)) {
+            ebb_node_of(g, n)->op == EBB_OP_TRANSPOSE || ebb_node_of(g, n)->op == EBB_OP_PAD ||
+            ebb_node_of(g, n)->op == EBB_OP_CAST)) {
         v = ebb_in(g, n, 0);
         n = ebb_value_of(g, v)->producer;
     }
@@ -165,8 +166,8 @@ static bool is_saved_float(const ebb_code_sites *s, const ebb_graph *g, ebb_valu
     return count > 0 && ebb_same_value(s->reads.saves.root[v.i], v) &&
            s->reads.saves.forward[v.i] && (info->flags & EBB_IS_INITIALIZER) == 0 &&
            ebb_value_constant(g, v) == NULL && !is_weight(g, v) &&
-           info->type.kind == EBB_KIND_TENSOR &&
-           (info->type.dtype == EBB_F32 || info->type.dtype == EBB_F64) && !is_statistic(g, v);
+           info->type.kind == EBB_KIND_TENSOR && ebb_dtype_is_float((ebb_dtype)info->type.dtype) &&
+           !is_statistic(g, v);
 }
 
 static void add_site(ebb_code_sites *s, const ebb_graph *g, ebb_value v, const char *only)

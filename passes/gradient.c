@@ -8,9 +8,13 @@
  * is read several times, contributions are added as they come, so that only one sum is alive. Names
  * and marks are those of ONNX Runtime's training graphs: x_grad, x_grad_0 ..., doc "Backward pass".
  *
+ * With metadata ebb.loss_scale (pass precision, float16) loss_grad is a state of that name instead
+ * of 1, and the gradients of parameters are divided by it, in float32, before they are outputs.
+ *
  * All operators without a rule are named in one error. Shapes must be static.
  */
 #include <stdio.h>
+#include <stdlib.h>
 
 #include "onnx/infer.h"
 #include "passes/common.h"
@@ -27,6 +31,7 @@ typedef struct reverse {
     bool *counts;       /* the loss depends on it */
     ebb_value *grad;    /* the sum so far */
     uint32_t *parts;    /* contributions so far */
+    ebb_value unscale;  /* 1 / ebb.loss_scale; none: the loss is not scaled */
     uint32_t *left;     /* uses on the way whose nodes have not been visited yet */
     ebb_node *order;    /* the forward's nodes, as they were */
     size_t node_count;
@@ -236,6 +241,21 @@ static ebb_status contribute(reverse *r, ebb_value x, ebb_value dx)
     return r->b.status;
 }
 
+/* The loss was scaled, and so is every gradient; the parameter's own shall be what it is. */
+static ebb_status undo_scale(reverse *r, ebb_value *grad, ebb_value x, const char *name)
+{
+    char scaled[520];
+    (void)snprintf(scaled, sizeof scaled, "%s.scaled", name);
+    if (strcmp(ebb_value_name(r->g, *grad), name) == 0)
+        EBB_TRY(ebb_value_rename(r->g, *grad, ebb_text(r->g, ebb_graph_fresh(r->g, scaled))));
+    r->b.name = ebb_value_name(r->g, x);
+    ebb_with_name(&r->b, name);
+    *grad = ebb_emit(&r->b, EBB_OP_MUL, *grad, r->unscale);
+    r->b.name = NULL;
+    r->grad[x.i] = *grad;
+    return r->b.status;
+}
+
 /* All contributions are in: a parameter's gradient becomes an output. */
 static ebb_status finish(reverse *r, ebb_value x)
 {
@@ -247,6 +267,8 @@ static ebb_status finish(reverse *r, ebb_value x)
         return NULL;
     char name[512];
     (void)snprintf(name, sizeof name, "%.500s_grad", ebb_value_name(r->g, x));
+    if (r->unscale.i != 0)
+        EBB_TRY(undo_scale(r, &grad, x, name));
     if (strcmp(ebb_value_name(r->g, grad), name) != 0) { // it is another value's gradient too
         ebb_with_name(&r->b, name);
         grad = ebb_emit(&r->b, EBB_OP_IDENTITY, grad);
@@ -356,11 +378,33 @@ static ebb_status visit(reverse *r, ebb_node n)
     return NULL;
 }
 
+/* What pass precision asks for in float16, as a state that the optimizer replaces. */
+static ebb_status loss_scale(reverse *r, ebb_value *scale)
+{
+    ebb_graph *g = r->g;
+    const char *text = ebb_props_get(g, &g->model->props, "ebb.loss_scale");
+    float start = text != NULL ? strtof(text, NULL) : 0;
+    ebb_type type = ebb_type_tensor(EBB_F32, 0, NULL);
+    if (text == NULL)
+        return NULL;
+    if (!(start >= 1 && start <= 0x1p24f)) // a file may say anything
+        return ebb_error(EBB_REJECTED, "gradient: the model's ebb.loss_scale is '%.40s'", text);
+    return ebb_graph_add_initializer(g, scale, "ebb.loss_scale", &type, &start, EBB_ROLE_OPTIMIZER);
+}
+
 static ebb_status seed(reverse *r)
 {
     ebb_graph *g = r->g;
     const ebb_type *type = &ebb_value_of(g, g->loss)->type;
-    ebb_value one = ebb_const_like(&r->b, g->loss, 1.0);
+    ebb_value one = EBB_NO_VALUE;
+    EBB_TRY(loss_scale(r, &one));
+    if (one.i != 0) {
+        r->b.name = "ebb.loss_scale";
+        r->unscale = ebb_emit(&r->b, EBB_OP_RECIPROCAL, one);
+        r->b.name = NULL;
+    } else {
+        one = ebb_const_like(&r->b, g->loss, 1.0);
+    }
     if (type->rank > 0)
         one = ebb_emit_reshape(&r->b, one, type->dims, type->rank);
     EBB_TRY(r->b.status);

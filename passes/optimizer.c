@@ -11,7 +11,15 @@
  * The states (w.momentum; w.exp_avg and w.exp_avg_sq) start at zero; ebb.step counts the steps
  * done; ebb.lr is an initializer, so that it can be set between steps. The gradients stop being
  * outputs.
+ *
+ * With a state ebb.loss_scale (pass precision, float16), where a gradient is not finite the step
+ * does nothing but halve that scale; after 2000 steps without such a one it doubles:
+ *
+ *   good = sum of the squares of all gradients < infinity
+ *   w_next = Where(good, the update, w), and so each state
  */
+#include <math.h>
+
 #include "passes/common.h"
 #include "passes/passes.h"
 
@@ -21,6 +29,7 @@ typedef struct recipe {
     const char *kind;
     double momentum, beta1, beta2, epsilon, weight_decay;
     ebb_value lr, step; /* step: none for sgd */
+    ebb_value good;     /* whether every gradient is finite; none: nobody asks */
     const void *zeros;  /* what states start with */
 } recipe;
 
@@ -87,6 +96,28 @@ static void options_of_adamw(recipe *r)
     ebb_with_float(r->b, "weight_decay", r->weight_decay);
 }
 
+/* The update's output, or the state as it was where a gradient is not finite; bound to the state.
+ */
+static ebb_status bind(recipe *r, ebb_value state, ebb_value next)
+{
+    ebb_graph *g = r->e->g;
+    char *name = ebb_arena_printf(r->e->scratch, "%s_next", ebb_value_name(g, state));
+    if (name == NULL)
+        return ebb_error_memory();
+    if (r->good.i != 0) {
+        char *tried = ebb_arena_printf(r->e->scratch, "%s_tried", ebb_value_name(g, state));
+        if (tried == NULL)
+            return ebb_error_memory();
+        EBB_TRY(ebb_value_rename(g, next, ebb_text(g, ebb_graph_fresh(g, tried))));
+        r->b->name = ebb_value_name(g, state);
+        next = ebb_emit(r->b, EBB_OP_WHERE, r->good, next, state);
+        EBB_TRY(r->b->status);
+    }
+    if (ebb_value_find(g, name).i == 0)
+        EBB_TRY(ebb_value_rename(g, next, name));
+    return ebb_graph_bind(g, state, next);
+}
+
 static ebb_status update(recipe *r, ebb_value w, ebb_value grad)
 {
     ebb_graph *g = r->e->g;
@@ -120,15 +151,9 @@ static ebb_status update(recipe *r, ebb_value w, ebb_value grad)
                       (ebb_value[]){r->lr, r->step, w, grad, state[0], state[1]}, 6, out, 3, 7);
     }
     EBB_TRY(r->b->status);
-    EBB_TRY(ebb_graph_bind(g, w, out[0]));
-    for (uint32_t i = 0; i < states; i++) {
-        char *text = ebb_arena_printf(r->e->scratch, "%s_next", ebb_value_name(g, state[i]));
-        if (text == NULL)
-            return ebb_error_memory();
-        if (ebb_value_find(g, text).i == 0)
-            EBB_TRY(ebb_value_rename(g, out[i + 1], text));
-        EBB_TRY(ebb_graph_bind(g, state[i], out[i + 1]));
-    }
+    EBB_TRY(bind(r, w, out[0]));
+    for (uint32_t i = 0; i < states; i++)
+        EBB_TRY(bind(r, state[i], out[i + 1]));
     ebb_graph_remove_output(g, grad);
     ebb_applied(r->e);
     return NULL;
@@ -161,8 +186,15 @@ static ebb_status count_steps(recipe *r)
     if (r->step.i == 0 || ebb_graph_bound(r->e->g, r->step).i != 0)
         return NULL;
     r->b->name = "ebb.step";
-    ebb_with_name(r->b, "ebb.step_next");
-    ebb_value next = ebb_emit(r->b, EBB_OP_ADD, r->step, ebb_const_scalar(r->b, EBB_I64, 1));
+    if (r->good.i == 0)
+        ebb_with_name(r->b, "ebb.step_next");
+    ebb_value one = ebb_const_scalar(r->b, EBB_I64, 1);
+    if (r->good.i != 0) {
+        ebb_with_int(r->b, "to", EBB_I64);
+        one = ebb_emit(r->b, EBB_OP_CAST, r->good);
+        ebb_with_name(r->b, "ebb.step_next");
+    }
+    ebb_value next = ebb_emit(r->b, EBB_OP_ADD, r->step, one);
     EBB_TRY(r->b->status);
     return ebb_graph_bind(r->e->g, r->step, next);
 }
@@ -176,6 +208,66 @@ static ebb_status gradient_of(ebb_edit *e, ebb_value w, ebb_value *grad)
         return ebb_error_memory();
     *grad = ebb_value_find(g, name);
     return NULL;
+}
+
+/* ---- a scaled loss ---- */
+
+/* One number of all gradients, which is infinite or NaN where one of theirs is. */
+static ebb_status find_good(recipe *r)
+{
+    ebb_graph *g = r->e->g;
+    ebb_value sum = EBB_NO_VALUE;
+    r->b->name = "ebb.good";
+    for (size_t i = 0; i < g->initializer_count; i++) {
+        ebb_value w = g->initializers[i], grad = EBB_NO_VALUE;
+        if (ebb_value_of(g, w)->role != EBB_ROLE_PARAMETER || ebb_graph_bound(g, w).i != 0)
+            continue;
+        EBB_TRY(gradient_of(r->e, w, &grad));
+        if (grad.i == 0)
+            continue;
+        ebb_with_int(r->b, "keepdims", 0);
+        ebb_value square = ebb_emit(r->b, EBB_OP_REDUCE_SUM_SQUARE, grad);
+        sum = sum.i == 0 ? square : ebb_emit(r->b, EBB_OP_ADD, sum, square);
+        EBB_TRY(r->b->status);
+    }
+    if (sum.i == 0)
+        return NULL;
+    r->good = ebb_emit(r->b, EBB_OP_LESS, sum, ebb_const_scalar(r->b, EBB_F32, (double)INFINITY));
+    return r->b->status;
+}
+
+/* Halved after an overflow, doubled after 2000 good steps, within 1 .. 2^24. */
+static ebb_status follow_scale(recipe *r)
+{
+    ebb_graph *g = r->e->g;
+    ebb_build *b = r->b;
+    ebb_value scale = ebb_value_find(g, "ebb.loss_scale"), steps;
+    if (r->good.i == 0)
+        return NULL;
+    int64_t zero = 0;
+    ebb_type type = ebb_type_tensor(EBB_I64, 0, NULL);
+    EBB_TRY(
+        ebb_graph_add_initializer(g, &steps, "ebb.good_steps", &type, &zero, EBB_ROLE_OPTIMIZER));
+    b->name = "ebb.good_steps";
+    ebb_value none = ebb_const_scalar(b, EBB_I64, 0);
+    ebb_value more = ebb_emit(b, EBB_OP_ADD, steps, ebb_const_scalar(b, EBB_I64, 1));
+    ebb_value count = ebb_emit(b, EBB_OP_WHERE, r->good, more, none);
+    ebb_value many = ebb_emit(b, EBB_OP_EQUAL, count, ebb_const_scalar(b, EBB_I64, 2000));
+    ebb_with_name(b, "ebb.good_steps_next");
+    ebb_value next = ebb_emit(b, EBB_OP_WHERE, many, none, count);
+    EBB_TRY(b->status);
+    EBB_TRY(ebb_graph_bind(g, steps, next));
+    b->name = "ebb.loss_scale";
+    ebb_value two = ebb_const_scalar(b, EBB_F32, 2), one = ebb_const_scalar(b, EBB_F32, 1);
+    ebb_value half = ebb_const_scalar(b, EBB_F32, 0.5);
+    ebb_value up = ebb_emit(b, EBB_OP_WHERE, many, two, one);
+    ebb_value factor = ebb_emit(b, EBB_OP_WHERE, r->good, up, half);
+    ebb_value wanted = ebb_emit(b, EBB_OP_MUL, scale, factor);
+    ebb_value least = ebb_emit(b, EBB_OP_MAX, wanted, one);
+    ebb_with_name(b, "ebb.loss_scale_next");
+    next = ebb_emit(b, EBB_OP_MIN, least, ebb_const_scalar(b, EBB_F32, 0x1p24));
+    EBB_TRY(b->status);
+    return ebb_graph_bind(g, scale, next);
 }
 
 static ebb_status run(ebb_edit *e)
@@ -217,6 +309,8 @@ static ebb_status run(ebb_edit *e)
         if (r.lr.i == 0) {
             EBB_TRY(add_scalars(&r));
             EBB_TRY(make_zeros(&r));
+            if (ebb_value_find(g, "ebb.loss_scale").i != 0)
+                EBB_TRY(find_good(&r));
         }
         EBB_TRY(update(&r, w, grad));
     }
@@ -224,6 +318,7 @@ static ebb_status run(ebb_edit *e)
         return ebb_hint(
             ebb_error(EBB_USAGE, "optimizer: the graph has no parameters with gradients"),
             "run the gradient pass first");
+    EBB_TRY(follow_scale(&r));
     return count_steps(&r);
 }
 

@@ -157,7 +157,7 @@ static bool is_mask(const ebb_graph *g, ebb_node n, ebb_value v, uint32_t *dy_sl
         double zero;
         const ebb_value_info *dy = ebb_value_of(g, ebb_in(g, n, i));
         if (!ebb_scalar_of(g, ebb_in(g, n, 3 - i), &zero) || zero != 0 || signbit(zero) ||
-            (dy->type.dtype != EBB_F32 && dy->type.dtype != EBB_F64))
+            !ebb_dtype_is_float((ebb_dtype)dy->type.dtype))
             continue;
         *dy_slot = i;
         return ebb_type_same_shape(&dy->type, type) &&

@@ -384,6 +384,12 @@ static void the_samples_learn(void **state)
     } samples[] = {
         {"digits/cnn.onnx --data " DATA " --map label=target --loss cross-entropy --epochs 2", 1.0},
         {"digits/mlp.onnx --data " DATA " --map label=target --loss cross-entropy --epochs 2", 0.5},
+        {"digits/cnn.onnx --data " DATA " --map label=target --loss cross-entropy --epochs 2 "
+         "--precision bf16",
+         1.0},
+        {"digits/mlp.onnx --data " DATA " --map label=target --loss cross-entropy --epochs 2 "
+         "--pass precision:fp16",
+         0.5},
         {"digits/transformer.onnx --data " DATA " --map label=target --loss cross-entropy "
          "--epochs 3",
          2.0},

@@ -84,19 +84,23 @@ static inline bool is_near_zero(const recorded *r, const char *parameter)
     return false;
 }
 
-/* The step that the reference was recorded from; `memory` are passes to run before drop-saves; json
- * as ebb_rewrite gives it. */
+/* The step that the reference was recorded from; `memory` are passes to run before drop-saves, but
+ * for a first one that is precision: it stands before the gradient. json as ebb_rewrite gives it.
+ */
 static inline ebb_status recorded_report(const recorded *r, ebb_model *model, const char *dropout,
                                          const char *optimizer, const char *memory, char **json)
 {
     char pipeline[2048];
     const json_t *loss = json_object_get(r->manifest, "loss");
+    int before = strncmp(memory, "precision", 9) == 0 ? (int)strcspn(memory, ",") : 0;
+    const char *after = memory + before + (memory[before] == ',');
     (void)snprintf(pipeline, sizeof pipeline,
                    "inline,fold,train-mode:dropout=%s,fold,fuse,loss:cross-entropy,axis=%d,"
-                   "ignore_index=-100,gradient,optimizer:%s%s%s,drop-saves,"
+                   "ignore_index=-100%s%.*s,gradient,optimizer:%s%s%s,drop-saves,"
                    "stream:tile=8KiB,alias",
-                   dropout, (int)json_integer_value(json_object_get(loss, "class_axis")), optimizer,
-                   memory[0] != '\0' ? "," : "", memory);
+                   dropout, (int)json_integer_value(json_object_get(loss, "class_axis")),
+                   before > 0 ? "," : "", before, memory, optimizer, after[0] != '\0' ? "," : "",
+                   after);
     const ebb_rewrite_options options = {.verify_each = true};
     return ebb_rewrite(model, pipeline, &options, json);
 }

@@ -83,7 +83,7 @@ typedef struct said {
     const char *exactness; /* of the least exact */
 } said;
 
-/* Of those that stand between the optimizer and drop-saves. */
+/* Of those that stand between the optimizer and drop-saves, and precision. */
 static said read_report(json_t *report)
 {
     static const char *const order[] = {"exact", "rounding", "lossy"};
@@ -97,7 +97,7 @@ static said read_report(json_t *report)
         const char *exactness = json_string_value(json_object_get(p, "exactness"));
         if (strcmp(name, "drop-saves") == 0)
             break;
-        if (inside) {
+        if (inside || strcmp(name, "precision") == 0) {
             s.passes++;
             s.applied += (size_t)json_integer_value(json_object_get(p, "applied"));
             for (int k = 1; k < 3; k++)
