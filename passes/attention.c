@@ -260,9 +260,8 @@ static const char *check_types(const site *s, const ebb_graph *g)
     for (int i = 0; i < q->rank - 2; i++)
         if (k->dims[i] != q->dims[i] || v->dims[i] != q->dims[i])
             return "its queries, keys and values differ in heads";
-    if ((q->dtype != EBB_F32 && q->dtype != EBB_F64) || k->dtype != q->dtype ||
-        v->dtype != q->dtype)
-        return "it is not computed in float32 or float64";
+    if (!ebb_dtype_is_float((ebb_dtype)q->dtype) || k->dtype != q->dtype || v->dtype != q->dtype)
+        return "its queries, keys and values are not of one float dtype";
     return NULL;
 }
 

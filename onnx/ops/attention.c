@@ -119,6 +119,8 @@ ebb_status ebb_infer_attention(ebb_infer *c)
     ebb_type_put_dim(&c->out[0], scores.rank - 1, c->in[V], scores.rank - 1);
     for (uint32_t o = 1; o < c->output_count && o < 3; o++) {
         c->out[o] = scores;
+        if (ebb_dtype_bits((ebb_dtype)scores.dtype) == 16)
+            c->out[o].dtype = EBB_F32;
         ebb_type_set_dim(&c->out[o], scores.rank - 1, 1);
     }
     return NULL;
