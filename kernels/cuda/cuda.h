@@ -16,7 +16,9 @@ extern "C" {
 #endif
 
 // clang-format off
-#define EBB_CUDA_FAMILIES(X) X(pointwise) X(conv) X(pool) X(recurrent)
+#define EBB_CUDA_FAMILIES(X) \
+    X(pointwise) X(conv) X(pool) X(recurrent) \
+    X(move) X(move_shape) X(move_index) X(top_k) X(scatter) X(packed)
 // clang-format on
 
 #define EBB_CUDA_DECLARE(name)                 \

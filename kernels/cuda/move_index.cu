@@ -1,0 +1,367 @@
+/* move_index.cu: Gather and kin, OneHot, NonZero, TopK.
+ *
+ * Indices are checked by the thread that would read there; negative ones count from the end of
+ * their axis.
+ */
+#include "kernels/cuda/floats.h"
+#include "kernels/cuda/move.h"
+#include "kernels/cuda/order.h"
+
+typedef struct rows_args {
+    void *y;
+    const void *x;
+    ebb_cuda_indices index;
+    int64_t rows, count, table, inner; /* rows of y in all; a table of x; rows of x in a table */
+    int32_t lanes, depth, shared;      /* shared: all tables have the same indices */
+    int64_t dims[EBB_MAX_RANK];        /* of the coordinates */
+} rows_args;
+
+typedef struct elements_args {
+    void *y;
+    const void *x;
+    ebb_cuda_indices index;
+    int64_t count, n, stride; /* of the axis */
+    ebb_cuda_path path;       /* from: into x, but for the axis */
+} elements_args;
+
+typedef struct one_hot_args {
+    void *y;
+    const void *index, *values;
+    int64_t count, n, inner;
+    int32_t dtype;
+} one_hot_args;
+
+/* Class i of a tensor of numbers, counted from the front of n; -1 where it is outside. */
+EBB_GPU_INLINE int64_t class_at(const void *p, int32_t dtype, int64_t i, int64_t n)
+{
+    double v;
+    int64_t at;
+    switch (dtype) {
+    case EBB_I64:
+        at = ((const int64_t *)p)[i];
+        return at < -n || at >= n ? -1 : at < 0 ? at + n : at;
+    case EBB_I32:
+        v = (double)((const int32_t *)p)[i];
+        break;
+    case EBB_I16:
+        v = (double)((const int16_t *)p)[i];
+        break;
+    case EBB_I8:
+        v = (double)((const int8_t *)p)[i];
+        break;
+    case EBB_U64:
+        v = (double)((const uint64_t *)p)[i];
+        break;
+    case EBB_U32:
+        v = (double)((const uint32_t *)p)[i];
+        break;
+    case EBB_U16:
+        v = (double)((const uint16_t *)p)[i];
+        break;
+    case EBB_U8:
+        v = (double)((const uint8_t *)p)[i];
+        break;
+    case EBB_F64:
+        v = ((const double *)p)[i];
+        break;
+    case EBB_F16:
+        v = (double)ebb_from_f16(((const ebb_f16 *)p)[i]);
+        break;
+    case EBB_BF16:
+        v = (double)ebb_from_bf16(((const ebb_bf16 *)p)[i]);
+        break;
+    default:
+        v = (double)((const float *)p)[i];
+        break;
+    }
+    if (!(v >= (double)-n && v < (double)n))
+        return -1;
+    at = (int64_t)v;
+    return at < 0 ? at + n : at;
+}
+
+#define KERNELS "kernels/cuda/move_index_kernels.inc"
+#include "kernels/cuda/all_sizes.inc"
+
+/* ---- Gather ---- */
+
+/* Rows of a.inner elements of `size` bytes, as wide as they can be moved. */
+static ebb_status launch_rows(const ebb_call *c, rows_args *a, size_t size)
+{
+    static const ebb_gpu_kernel kernels[] = EBB_CUDA_SIZES(take_rows);
+    int64_t bytes = a->inner * (int64_t)size;
+    if (a->rows == 0 || bytes == 0)
+        return NULL;
+    size_t wide = ebb_cuda_widest(a->y, a->x, size, bytes);
+    a->inner = bytes / (int64_t)wide;
+    a->lanes = ebb_cuda_lanes(a->rows, a->inner);
+    return EBB_LAUNCH(c, kernels[ebb_cuda_size_row(wide)], ebb_cuda_grid(a->rows << a->lanes),
+                      EBB_CUDA_BLOCK, 0, *a);
+}
+
+/* (data, indices) {axis} -> Y: data [outer, n, inner], Y [outer, count, inner]. */
+static ebb_status run_gather(const ebb_call *c)
+{
+    const ebb_operand *data = &c->in[0];
+    int axis;
+    rows_args a;
+    memset(&a, 0, sizeof a);
+    EBB_TRY(ebb_cuda_axis(c, ebb_attr_int(&c->attrs, "axis", 0), data->type.rank, &axis));
+    ebb_cuda_span s = ebb_cuda_span_of(&data->type, axis);
+    a.y = c->out[0].data;
+    a.x = data->data;
+    a.index = ebb_cuda_indices_of(c, 1);
+    a.count = ebb_cuda_elements(&c->in[1].type);
+    a.rows = s.outer * a.count;
+    a.table = a.dims[0] = s.n;
+    a.inner = s.inner;
+    a.depth = a.shared = 1;
+    return launch_rows(c, &a, ebb_cuda_size(&data->type));
+}
+
+static const char *declines_gather(const ebb_call *c)
+{
+    const char *why = ebb_cuda_any(c);
+    if (why != NULL)
+        return why;
+    if (!ebb_cuda_indices_are(&c->in[1]))
+        return "indices are neither int32 nor int64";
+    if (c->in[0].type.dtype != c->out[0].type.dtype)
+        return "operands differ in dtype";
+    return NULL;
+}
+
+/* (data, indices) {axis} -> Y: Y[.., i, ..] = data[.., indices[.., i, ..], ..]. */
+static ebb_status run_gather_elements(const ebb_call *c)
+{
+    static const ebb_gpu_kernel kernels[] = EBB_CUDA_SIZES(take_elements);
+    const ebb_type *data = &c->in[0].type, *t = &c->in[1].type;
+    int64_t to[EBB_MAX_RANK] = {0}, from[EBB_MAX_RANK] = {0};
+    int axis;
+    elements_args a;
+    memset(&a, 0, sizeof a);
+    EBB_TRY(ebb_cuda_axis(c, ebb_attr_int(&c->attrs, "axis", 0), data->rank, &axis));
+    a.count = ebb_cuda_elements(t);
+    if (a.count == 0)
+        return NULL;
+    ebb_strides(to, t->rank, t->dims);
+    ebb_strides(from, data->rank, data->dims);
+    a.y = c->out[0].data;
+    a.x = c->in[0].data;
+    a.index = ebb_cuda_indices_of(c, 1);
+    a.n = data->dims[axis];
+    a.stride = from[axis];
+    from[axis] = 0;
+    ebb_cuda_path_make(&a.path, t->rank, t->dims, to, from);
+    return EBB_LAUNCH(c, kernels[ebb_cuda_size_row(ebb_cuda_size(data))], ebb_cuda_grid(a.count),
+                      EBB_CUDA_BLOCK, 0, a);
+}
+
+static const char *declines_gather_elements(const ebb_call *c)
+{
+    const char *why = declines_gather(c);
+    if (why != NULL)
+        return why;
+    const ebb_type *data = &c->in[0].type, *index = &c->in[1].type;
+    if (data->rank == 0 || index->rank != data->rank ||
+        !ebb_type_same_shape(index, &c->out[0].type))
+        return "indices do not fit the data";
+    int64_t axis = ebb_attr_int(&c->attrs, "axis", 0);
+    axis += axis < 0 ? data->rank : 0;
+    for (int d = 0; d < data->rank; d++)
+        if (d != axis && index->dims[d] > data->dims[d])
+            return "indices do not fit the data";
+    return NULL;
+}
+
+/* (data, indices) {batch_dims} -> Y: data [batch, n..., inner], indices [batch, count, depth]. */
+static ebb_status run_gather_nd(const ebb_call *c)
+{
+    const ebb_type *data = &c->in[0].type, *t = &c->in[1].type;
+    int batched = (int)ebb_attr_int(&c->attrs, "batch_dims", 0);
+    rows_args a;
+    memset(&a, 0, sizeof a);
+    a.y = c->out[0].data;
+    a.x = c->in[0].data;
+    a.index = ebb_cuda_indices_of(c, 1);
+    a.depth = (int32_t)t->dims[t->rank - 1];
+    a.rows = a.count = a.table = a.inner = 1;
+    for (int d = 0; d < t->rank - 1; d++) {
+        a.rows *= t->dims[d];
+        a.count *= d < batched ? 1 : t->dims[d];
+    }
+    for (int d = batched; d < data->rank; d++) {
+        if (d < batched + a.depth)
+            a.dims[d - batched] = data->dims[d];
+        *(d < batched + a.depth ? &a.table : &a.inner) *= data->dims[d];
+    }
+    return launch_rows(c, &a, ebb_cuda_size(data));
+}
+
+static const char *declines_gather_nd(const ebb_call *c)
+{
+    const char *why = declines_gather(c);
+    if (why != NULL)
+        return why;
+    const ebb_type *data = &c->in[0].type, *t = &c->in[1].type;
+    int64_t batched = ebb_attr_int(&c->attrs, "batch_dims", 0);
+    if (t->rank < 1 || batched < 0 || batched >= t->rank || batched > data->rank ||
+        t->dims[t->rank - 1] > data->rank - batched)
+        return "indices do not fit the data";
+    for (int d = 0; d < batched; d++)
+        if (t->dims[d] != data->dims[d])
+            return "indices do not fit the data";
+    return NULL;
+}
+
+/* ---- OneHot ---- */
+
+/* (indices, depth, values [off, on]) {axis = -1} -> Y. What is outside of the depth is all off. */
+static ebb_status run_one_hot(const ebb_call *c)
+{
+    static const ebb_gpu_kernel kernels[] = EBB_CUDA_SIZES(one_hot);
+    const ebb_type *out = &c->out[0].type;
+    int axis;
+    EBB_TRY(ebb_cuda_axis(c, ebb_attr_int(&c->attrs, "axis", -1), out->rank, &axis));
+    ebb_cuda_span s = ebb_cuda_span_of(out, axis);
+    one_hot_args a = {c->out[0].data,          c->in[0].data, c->in[2].data,
+                      s.outer * s.n * s.inner, s.n,           s.inner,
+                      c->in[0].type.dtype};
+    return EBB_LAUNCH(c, kernels[ebb_cuda_size_row(ebb_cuda_size(out))], ebb_cuda_grid(a.count),
+                      EBB_CUDA_BLOCK, 0, a);
+}
+
+static const char *declines_one_hot(const ebb_call *c)
+{
+    const char *why = ebb_cuda_any(c);
+    if (why != NULL)
+        return why;
+    if (ebb_cuda_elements(&c->in[2].type) != 2 || c->in[2].type.dtype != c->out[0].type.dtype)
+        return "values are not two of the output's dtype";
+    if (c->out[0].type.rank != c->in[0].type.rank + 1)
+        return "the output does not fit the indices";
+    if (!ebb_dtype_is_integer((ebb_dtype)c->in[0].type.dtype) &&
+        !ebb_dtype_is_float((ebb_dtype)c->in[0].type.dtype))
+        return "indices are not numbers";
+    return NULL;
+}
+
+/* ---- NonZero ---- */
+
+enum { CHUNK = 8 * EBB_CUDA_BLOCK };
+
+typedef struct non_zero_args {
+    int64_t *y;
+    const uint8_t *x;
+    uint32_t *counts; /* of each chunk; then of those before it; the last: of all */
+    ebb_cuda_step *step;
+    int64_t n, chunks, columns;
+    uint32_t position;
+    int32_t size, is_float, rank;
+    int64_t dims[EBB_MAX_RANK];
+} non_zero_args;
+
+EBB_GPU_INLINE bool is_set(const uint8_t *element, int32_t size, bool is_float)
+{
+    uint32_t bits = 0;
+    for (int32_t b = 0; b < size; b++) // -0 is zero: the sign bit is in the last byte
+        bits |= is_float && b == size - 1 ? element[b] & 0x7Fu : element[b];
+    return bits != 0;
+}
+
+EBB_GLOBAL(count_set, non_zero_args)
+{
+    EBB_SHARED(uint32_t, shared);
+    for (int64_t chunk = EBB_BLOCK; chunk < a.chunks; chunk += EBB_BLOCKS) {
+        int64_t end = (chunk + 1) * CHUNK < a.n ? (chunk + 1) * CHUNK : a.n;
+        uint32_t mine = 0, all;
+        for (int64_t i = chunk * CHUNK + EBB_THREAD; i < end; i += EBB_THREADS)
+            mine += is_set(a.x + i * a.size, a.size, a.is_float != 0);
+        (void)ebb_block_before(mine, shared, &all);
+        if (EBB_THREAD == 0)
+            a.counts[chunk] = all;
+    }
+}
+
+EBB_GLOBAL(list_set, non_zero_args)
+{
+    EBB_SHARED(uint32_t, shared);
+    if (EBB_BLOCK == 0 && EBB_THREAD == 0)
+        (void)ebb_cuda_inside(a.step, a.position, a.counts[a.chunks], a.columns, a.columns + 1);
+    for (int64_t chunk = EBB_BLOCK; chunk < a.chunks; chunk += EBB_BLOCKS) {
+        int64_t found = a.counts[chunk];
+        for (int64_t first = chunk * CHUNK; first < (chunk + 1) * CHUNK; first += EBB_THREADS) {
+            int64_t i = first + EBB_THREAD, rest = i;
+            uint32_t all, set = i < a.n && is_set(a.x + i * a.size, a.size, a.is_float != 0);
+            int64_t at = found + ebb_block_before(set, shared, &all);
+            found += all;
+            if (!set || at >= a.columns)
+                continue;
+            for (int d = a.rank - 1; d >= 0; d--) {
+                int64_t next = ebb_cuda_quotient(rest, a.dims[d]);
+                a.y[d * a.columns + at] = rest - next * a.dims[d];
+                rest = next;
+            }
+        }
+    }
+}
+
+static int64_t chunks_of(const ebb_call *c)
+{
+    return (ebb_cuda_elements(&c->in[0].type) + CHUNK - 1) / CHUNK;
+}
+
+static ebb_status non_zero_workspace(const ebb_call *c, size_t *bytes)
+{
+    *bytes = ((size_t)chunks_of(c) + 1) * sizeof(uint32_t);
+    return NULL;
+}
+
+/* (X) -> int64[rank, count]: the places of what is not 0, one column each, in row-major order. A
+ * count that was not planned is told as a fault. */
+static ebb_status run_non_zero(const ebb_call *c)
+{
+    const ebb_type *t = &c->in[0].type;
+    non_zero_args a;
+    memset(&a, 0, sizeof a);
+    a.y = (int64_t *)c->out[0].data;
+    a.x = (const uint8_t *)c->in[0].data;
+    a.counts = (uint32_t *)c->workspace;
+    a.step = ebb_cuda_queue_of(c)->step;
+    a.n = ebb_cuda_elements(t);
+    a.chunks = chunks_of(c);
+    a.columns = c->out[0].type.dims[1];
+    a.position = c->position;
+    a.size = (int32_t)ebb_cuda_size(t);
+    a.is_float = ebb_dtype_is_float((ebb_dtype)t->dtype);
+    a.rank = t->rank;
+    for (int d = 0; d < t->rank; d++)
+        a.dims[d] = t->dims[d];
+    uint32_t shared = EBB_WARP * sizeof(uint32_t);
+    EBB_TRY(EBB_LAUNCH(c, count_set, ebb_cuda_blocks(a.chunks), EBB_CUDA_BLOCK, shared, a));
+    EBB_TRY(ebb_cuda_sum_before(c, a.counts, a.chunks));
+    return EBB_LAUNCH(c, list_set, ebb_cuda_blocks(a.chunks > 0 ? a.chunks : 1), EBB_CUDA_BLOCK,
+                      shared, a);
+}
+
+static const char *declines_non_zero(const ebb_call *c)
+{
+    const char *why = ebb_cuda_any(c);
+    if (why != NULL)
+        return why;
+    if (c->out[0].type.dtype != EBB_I64 || c->out[0].type.rank != 2 ||
+        c->out[0].type.dims[0] != c->in[0].type.rank)
+        return "the output is not int64[rank, count]";
+    return ebb_cuda_elements(&c->in[0].type) > 0x7FFFFFFF ? "more than 2^31 elements" : NULL;
+}
+
+// clang-format off
+const ebb_kernel ebb_cuda_move_index[] = {
+    {"cuda.gather",          EBB_OP_GATHER,          declines_gather,          NULL,               NULL, run_gather,          NULL},
+    {"cuda.gather_elements", EBB_OP_GATHER_ELEMENTS, declines_gather_elements, NULL,               NULL, run_gather_elements, NULL},
+    {"cuda.gather_nd",       EBB_OP_GATHER_ND,       declines_gather_nd,       NULL,               NULL, run_gather_nd,       NULL},
+    {"cuda.one_hot",         EBB_OP_ONE_HOT,         declines_one_hot,         NULL,               NULL, run_one_hot,         NULL},
+    {"cuda.non_zero",        EBB_OP_NON_ZERO,        declines_non_zero,        non_zero_workspace, NULL, run_non_zero,        NULL},
+};
+// clang-format on
+EBB_CUDA_COUNT(move_index)

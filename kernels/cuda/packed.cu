@@ -1,0 +1,143 @@
+/* packed.cu: PackSign and PackBits, one bit an element; MaskGrad and UnpackBits, which read the
+ * bits.
+ *
+ * Bit i % 8 of byte i / 8 belongs to element i, the least significant bit first.
+ */
+#include "kernels/cuda/cuda.h"
+#include "kernels/cuda/floats.h"
+
+typedef struct packed_args {
+    void *y;
+    const void *x;
+    uint8_t *bits;
+    int64_t n;
+    double low, high;    /* or scale and alpha */
+    int32_t bottom, top; /* an infinite bound is none: the infinity itself is then inside */
+} packed_args;
+
+#define KERNELS "kernels/cuda/packed_kernels.inc"
+#include "kernels/cuda/all_floats.inc"
+
+typedef struct bits_args {
+    uint8_t *flags, *bits;
+    int64_t n;
+} bits_args;
+
+/* Eight bytes at once: a flag is any byte but 0. */
+EBB_GLOBAL(pack_bits, bits_args)
+{
+    EBB_GRID_LOOP(b, (a.n + 7) / 8)
+    {
+        uint64_t eight = 0;
+        uint32_t bits = 0;
+        if (a.n - b * 8 >= 8)
+            eight = ((const uint64_t *)(const void *)a.flags)[b];
+        else
+            for (int64_t i = b * 8; i < a.n; i++)
+                eight |= (uint64_t)a.flags[i] << (i & 7) * 8;
+        for (uint32_t i = 0; i < 8; i++)
+            bits |= (uint32_t)((eight >> i * 8 & 255) != 0) << i;
+        a.bits[b] = (uint8_t)bits;
+    }
+}
+
+EBB_GLOBAL(unpack_bits, bits_args)
+{
+    EBB_GRID_LOOP(b, (a.n + 7) / 8)
+    {
+        uint64_t eight = 0, bits = a.bits[b];
+        for (uint32_t i = 0; i < 8; i++)
+            eight |= (bits >> i & 1) << i * 8;
+        if (a.n - b * 8 >= 8)
+            ((uint64_t *)(void *)a.flags)[b] = eight;
+        else
+            for (int64_t i = b * 8; i < a.n; i++)
+                a.flags[i] = (uint8_t)(eight >> (i & 7) * 8);
+    }
+}
+
+static ebb_status launch(const ebb_call *c, const ebb_gpu_kernel *kernels, packed_args *a)
+{
+    a->n = ebb_cuda_elements(&c->in[0].type);
+    return EBB_LAUNCH(c, kernels[ebb_cuda_float_row(c->in[0].type.dtype)],
+                      ebb_cuda_grid((a->n + 7) / 8), EBB_CUDA_BLOCK, 0, *a);
+}
+
+/* (Y) {low = 0, high = +inf} -> uint8[ceil(n / 8)]. */
+static ebb_status run_pack_sign(const ebb_call *c)
+{
+    static const ebb_gpu_kernel kernels[] = EBB_CUDA_FLOATS(pack_sign);
+    packed_args a = {NULL, c->in[0].data, (uint8_t *)c->out[0].data, 0, 0, 0, 0, 0};
+    a.low = ebb_attr_float(&c->attrs, "low", 0.0);
+    a.high = ebb_attr_float(&c->attrs, "high", (double)INFINITY);
+    bool wide = c->in[0].type.dtype == EBB_F64;
+    double low = wide ? a.low : (double)(float)a.low, high = wide ? a.high : (double)(float)a.high;
+    a.bottom = isinf(low) && low < 0;
+    a.top = isinf(high) && high > 0;
+    return launch(c, kernels, &a);
+}
+
+/* (dY, mask) {scale = 1, alpha = 0} -> dX: scale * dY where the bit is set, else alpha * dY. dX may
+ * be dY. */
+static ebb_status run_mask_grad(const ebb_call *c)
+{
+    static const ebb_gpu_kernel kernels[] = EBB_CUDA_FLOATS(mask_grad);
+    packed_args a = {c->out[0].data, c->in[0].data, (uint8_t *)c->in[1].data, 0, 0, 0, 0, 0};
+    a.low = ebb_attr_float(&c->attrs, "scale", 1.0);
+    a.high = ebb_attr_float(&c->attrs, "alpha", 0.0);
+    return launch(c, kernels, &a);
+}
+
+/* (B) -> uint8[ceil(n / 8)]. */
+static ebb_status run_pack_bits(const ebb_call *c)
+{
+    bits_args a = {(uint8_t *)c->in[0].data, (uint8_t *)c->out[0].data,
+                   ebb_cuda_elements(&c->in[0].type)};
+    return EBB_LAUNCH(c, pack_bits, ebb_cuda_grid((a.n + 7) / 8), EBB_CUDA_BLOCK, 0, a);
+}
+
+/* (bits) {shape} -> B. */
+static ebb_status run_unpack_bits(const ebb_call *c)
+{
+    bits_args a = {(uint8_t *)c->out[0].data, (uint8_t *)c->in[0].data,
+                   ebb_cuda_elements(&c->out[0].type)};
+    return EBB_LAUNCH(c, unpack_bits, ebb_cuda_grid((a.n + 7) / 8), EBB_CUDA_BLOCK, 0, a);
+}
+
+static const char *declines_bits(const ebb_call *c)
+{
+    bool packs = c->op == EBB_OP_PACK_BITS;
+    const ebb_type *flags = packs ? &c->in[0].type : &c->out[0].type;
+    const ebb_type *bits = packs ? &c->out[0].type : &c->in[0].type;
+    const char *why = ebb_cuda_any(c);
+    if (why != NULL)
+        return why;
+    if (flags->dtype != EBB_BOOL || bits->dtype != EBB_U8)
+        return "bools into uint8, and back, alone";
+    return ebb_cuda_elements(bits) == (ebb_cuda_elements(flags) + 7) / 8
+               ? NULL
+               : "the bits have the wrong length";
+}
+
+static const char *declines(const ebb_call *c)
+{
+    const char *why = ebb_cuda_floats(c);
+    if (why != NULL)
+        return why;
+    const ebb_type *bits = c->op == EBB_OP_PACK_SIGN ? &c->out[0].type : &c->in[1].type;
+    if (bits->dtype != EBB_U8)
+        return "the mask is not uint8";
+    if (ebb_cuda_elements(bits) != (ebb_cuda_elements(&c->in[0].type) + 7) / 8)
+        return "the mask has the wrong length";
+    return NULL;
+}
+
+// clang-format off
+const ebb_kernel ebb_cuda_packed[] = {
+    {"cuda.pack_sign",   EBB_OP_PACK_SIGN,   declines,      NULL, NULL, run_pack_sign,   NULL},
+    {"cuda.mask_grad",   EBB_OP_MASK_GRAD,   declines,      NULL, NULL, run_mask_grad,   NULL},
+    {"cuda.pack_bits",   EBB_OP_PACK_BITS,   declines_bits, NULL, NULL, run_pack_bits,   NULL},
+    {"cuda.unpack_bits", EBB_OP_UNPACK_BITS, declines_bits, NULL, NULL, run_unpack_bits, NULL},
+};
+// clang-format on
+EBB_CUDA_COUNT(packed)
