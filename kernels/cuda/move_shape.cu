@@ -162,7 +162,7 @@ static ebb_status carry_all(const ebb_call *c, void *to, const void *from, size_
     for (size_t at = 0; at < bytes; at += CARRIED) {
         ebb_gpu_grid one = {1, 1, 1};
         a.to = (uint8_t *)to + at;
-        a.n = (int64_t)(bytes - at < CARRIED ? bytes - at : CARRIED);
+        a.n = (int64_t)(bytes - at < sizeof a.bytes ? bytes - at : sizeof a.bytes);
         memcpy(a.bytes, (const uint8_t *)from + at, (size_t)a.n);
         EBB_TRY(EBB_LAUNCH(c, carry, one, EBB_CUDA_BLOCK, 0, a));
     }

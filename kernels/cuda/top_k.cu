@@ -134,7 +134,8 @@ static ebb_gpu_kernel kernel_of(uint8_t dtype)
     }
 }
 
-enum { BLOCKS = 528 }; /* at most so many lines are worked on at once */
+/* At most so many lines are worked on at once. */
+static const int64_t most_blocks = 528;
 
 static ebb_status shape_of(const ebb_call *c, top_args *a)
 {
@@ -156,7 +157,7 @@ static ebb_status shape_of(const ebb_call *c, top_args *a)
 
 static size_t rooms_of(const top_args *a)
 {
-    return (size_t)(a->lines < BLOCKS ? a->lines : BLOCKS) * (size_t)a->room;
+    return (size_t)(a->lines < most_blocks ? a->lines : most_blocks) * (size_t)a->room;
 }
 
 static ebb_status top_k_workspace(const ebb_call *c, size_t *bytes)
@@ -181,7 +182,8 @@ static ebb_status run_top_k(const ebb_call *c)
     a.room_places = (int64_t *)(a.keys + rooms_of(&a));
     if (ebb_attr_int(&c->attrs, "largest", 1) != 0)
         a.flip = dtype == EBB_F64 || dtype == EBB_I64 ? ~(uint64_t)0 : 0xFFFFFFFFu;
-    return EBB_LAUNCH(c, kernel_of(dtype), ebb_cuda_blocks(a.lines < BLOCKS ? a.lines : BLOCKS),
+    return EBB_LAUNCH(c, kernel_of(dtype),
+                      ebb_cuda_blocks(a.lines < most_blocks ? a.lines : most_blocks),
                       EBB_CUDA_BLOCK, 256 * sizeof(uint32_t), a);
 }
 

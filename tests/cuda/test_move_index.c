@@ -1,0 +1,292 @@
+/* test_move_index.c: what moves by index, on the GPU's kernels against the plain ones, bit for bit;
+ * and what an index out of range is answered with. */
+#include "tests/cuda/bits.h"
+
+#include "kernels/cuda/floats.h"
+
+static const ebb_dtype sizes[] = {EBB_U8, EBB_BF16, EBB_F32, EBB_F64, EBB_C128};
+enum { SIZES = 5 };
+
+/* ---- Gather ---- */
+
+typedef struct gathered {
+    int axis, rank, rank_index, rank_out;
+    int64_t data[3], index[2], out[4];
+} gathered;
+
+static const gathered gathers[] = {
+    {0, 2, 2, 3, {7, 5}, {3, 4}, {3, 4, 5}},       {1, 3, 1, 3, {2, 6, 8}, {9}, {2, 9, 8}},
+    {-1, 2, 1, 2, {300, 4}, {3}, {300, 3}},        {0, 1, 0, 0, {5}, {0}, {0}},
+    {0, 2, 1, 2, {4, 640}, {3}, {3, 640}},         {0, 2, 1, 2, {4, 3}, {0}, {0, 3}},
+    {1, 3, 2, 4, {3, 5, 7}, {2, 2}, {3, 2, 2, 7}}, {0, 2, 1, 2, {9, 2}, {4500}, {4500, 2}},
+};
+
+static void rows_are_gathered_as_in_plain(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof gathers / sizeof gathers[0]; i++)
+        for (int s = 0; s < SIZES; s++) {
+            const gathered *g = &gathers[i];
+            int axis = g->axis < 0 ? g->axis + g->rank : g->axis;
+            testing t;
+            begin(&t, EBB_OP_GATHER);
+            put_int(&t, "axis", g->axis);
+            put_raw(&t, sizes[s], g->rank, g->data);
+            put_indices(&t, s % 2 ? EBB_I32 : EBB_I64, g->rank_index, g->index, g->data[axis]);
+            put_out(&t, sizes[s], g->rank_out, g->out);
+            same_bits(&t, "cuda.gather", "plain.gather");
+            end(&t);
+        }
+}
+
+static void elements_are_gathered_as_in_plain(void **state)
+{
+    (void)state;
+    for (int axis = -3; axis < 3; axis++)
+        for (int s = 0; s < SIZES; s++)
+            for (int64_t n = 0; n < 12; n += 11) {
+                int64_t data[3] = {4, 5, 6}, index[3] = {3, 5, 4};
+                int at = (axis + 3) % 3;
+                index[at] = n;
+                testing t;
+                begin(&t, EBB_OP_GATHER_ELEMENTS);
+                put_int(&t, "axis", axis);
+                put_raw(&t, sizes[s], 3, data);
+                put_indices(&t, s % 2 ? EBB_I32 : EBB_I64, 3, index, data[at]);
+                put_out(&t, sizes[s], 3, index);
+                same_bits(&t, "cuda.gather_elements", "plain.gather_elements");
+                end(&t);
+            }
+}
+
+static void cells_are_gathered_as_in_plain(void **state)
+{
+    (void)state;
+    static const struct {
+        int batch, rank, rank_index, rank_out;
+        int64_t data[4], index[3], out[4];
+    } cases[] = {
+        {0, 3, 2, 2, {3, 3, 8}, {5, 2}, {5, 8}},
+        {1, 3, 3, 3, {2, 4, 6}, {2, 5, 1}, {2, 5, 6}},
+        {2, 4, 3, 3, {2, 3, 4, 5}, {2, 3, 1}, {2, 3, 5}},
+        {0, 2, 2, 1, {4, 4}, {700, 2}, {700}},
+        {0, 2, 2, 3, {3, 4}, {2, 0}, {2, 3, 4}},
+        {0, 2, 2, 2, {3, 4}, {0, 1}, {0, 4}},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
+        for (int s = 0; s < SIZES; s++) {
+            int64_t least = 4;
+            for (int d = 0; d < cases[i].rank; d++)
+                least = cases[i].data[d] < least ? cases[i].data[d] : least;
+            testing t;
+            begin(&t, EBB_OP_GATHER_ND);
+            put_int(&t, "batch_dims", cases[i].batch);
+            put_raw(&t, sizes[s], cases[i].rank, cases[i].data);
+            put_indices(&t, EBB_I64, cases[i].rank_index, cases[i].index, least);
+            put_out(&t, sizes[s], cases[i].rank_out, cases[i].out);
+            same_bits(&t, "cuda.gather_nd", "plain.gather_nd");
+            end(&t);
+        }
+}
+
+/* Indices that lead far outside of all memory are not followed. */
+static void an_index_out_of_range_is_a_fault_and_is_not_read(void **state)
+{
+    (void)state;
+    static const ebb_op ops[] = {EBB_OP_GATHER, EBB_OP_GATHER_ELEMENTS, EBB_OP_GATHER_ND};
+    static const char *const names[] = {"cuda.gather", "cuda.gather_elements", "cuda.gather_nd"};
+    static const int64_t bad[] = {7, -8, INT64_MAX, INT64_MIN, (int64_t)1 << 45};
+    for (int i = 0; i < 3; i++)
+        for (int b = 0; b < 5; b++) {
+            testing t;
+            begin(&t, ops[i]);
+            put_raw(&t, EBB_F32, 2, DIMS(7, 1));
+            int64_t *index = put_indices(&t, EBB_I64, 2, DIMS(9, 1), 7)->data;
+            if (i == 1)
+                put_out(&t, EBB_F32, 2, DIMS(9, 1));
+            else
+                put_out(&t, EBB_F32, i == 0 ? 3 : 2, DIMS(9, 1, 1));
+            assert_false(fault_of(&t, names[i], 3).there);
+            index[4] = bad[b];
+            check_fault(&t, names[i], bad[b], 7);
+            end(&t);
+        }
+}
+
+/* ---- OneHot, NonZero ---- */
+
+static void classes_become_vectors_of_one(void **state)
+{
+    (void)state;
+    static const ebb_dtype kinds[] = {EBB_I64, EBB_I32, EBB_F32, EBB_F64, EBB_U8, EBB_I8, EBB_U64};
+    for (int k = 0; k < 7; k++)
+        for (int axis = -3; axis < 3; axis++)
+            for (int s = 0; s < SIZES; s++) {
+                int64_t out[3] = {3, 4, 0}, at = (axis + 3) % 3;
+                out[2] = at == 2 ? 5 : 4;
+                out[1] = at == 2 ? 4 : at == 1 ? 5 : 3;
+                out[0] = at == 0 ? 5 : 3;
+                testing t;
+                begin(&t, EBB_OP_ONE_HOT);
+                put_int(&t, "axis", axis);
+                ebb_operand *index = put_raw(&t, kinds[k], 2, DIMS(3, 4));
+                for (size_t i = 0; i < 12; i++) { /* -7 .. 6: some outside */
+                    double v = floor(draw(&t) * 7);
+                    if (kinds[k] == EBB_I32)
+                        ((int32_t *)index->data)[i] = (int32_t)v;
+                    else if (kinds[k] == EBB_I8 || kinds[k] == EBB_U8)
+                        ((int8_t *)index->data)[i] = (int8_t)v;
+                    else
+                        set_value(index, i, v);
+                }
+                put_raw(&t, EBB_I64, 0, NULL);
+                put_raw(&t, sizes[s], 1, DIMS(2));
+                put_out(&t, sizes[s], 3, out);
+                same_bits(&t, "cuda.one_hot", "plain.one_hot");
+                end(&t);
+            }
+}
+
+static size_t sparse(testing *t, ebb_operand *x)
+{
+    size_t size = x->bytes / (count_of(x) > 0 ? count_of(x) : 1), set = 0;
+    memset(x->data, 0, x->bytes);
+    for (size_t i = 0; i < count_of(x); i++) {
+        double d = draw(t);
+        if (d > 0.5)
+            ((uint8_t *)x->data)[i * size + (i % size == size - 1 ? 0 : i % size)] = 1;
+        else if (d < -0.9 && ebb_dtype_is_float((ebb_dtype)x->type.dtype))
+            ((uint8_t *)x->data)[i * size + size - 1] = 0x80; /* -0 */
+        set += d > 0.5;
+    }
+    return set;
+}
+
+static void what_is_not_zero_is_listed_in_order(void **state)
+{
+    (void)state;
+    static const int64_t shapes[][3] = {{3, 5, 7}, {1, 1, 1}, {3, 41, 50}, {2, 0, 3}, {1, 2048, 1}};
+    for (int i = 0; i < 5; i++)
+        for (int s = 0; s < SIZES; s++) {
+            testing t;
+            begin(&t, EBB_OP_NON_ZERO);
+            int64_t found = (int64_t)sparse(&t, put_raw(&t, sizes[s], 3, shapes[i]));
+            put_out(&t, EBB_I64, 2, DIMS(3, found));
+            same_bits(&t, "cuda.non_zero", "plain.non_zero");
+            assert_false(fault_of(&t, "cuda.non_zero", 3).there);
+            end(&t);
+        }
+}
+
+static void another_count_than_the_planned_is_a_fault(void **state)
+{
+    (void)state;
+    for (int64_t planned = 2; planned < 5; planned++) {
+        testing t;
+        begin(&t, EBB_OP_NON_ZERO);
+        int32_t *x = put_raw(&t, EBB_I32, 1, DIMS(6))->data;
+        for (int i = 0; i < 6; i++)
+            x[i] = i % 2;
+        put_out(&t, EBB_I64, 2, DIMS(1, planned));
+        ebb_fault fault = fault_of(&t, "cuda.non_zero", 9);
+        assert_int_equal(fault.there, planned != 3);
+        if (fault.there) {
+            assert_int_equal(fault.value, 3);
+            assert_int_equal(fault.low, planned);
+        }
+        end(&t);
+    }
+}
+
+/* ---- TopK ---- */
+
+/* Many equals, both zeros, infinities and NaN. */
+static void put_varied(testing *t, ebb_dtype dtype, const int64_t *dims, bool coarse)
+{
+    ebb_operand *x = put_raw(t, dtype, 3, dims);
+    for (size_t i = 0; i < count_of(x); i++) {
+        static const double odd[] = {0.0, -0.0, NAN, INFINITY, -INFINITY};
+        double v = coarse ? floor(draw(t) * 4) : draw(t) * 1000;
+        if (ebb_dtype_is_float((ebb_dtype)dtype) && draw(t) > 0.7)
+            v = odd[(size_t)((draw(t) + 1) * 2.4)];
+        if (dtype == EBB_I32)
+            ((int32_t *)x->data)[i] = (int32_t)v;
+        else
+            set_value(x, i, v);
+    }
+}
+
+static void the_first_k_are_those_of_plain(void **state)
+{
+    (void)state;
+    static const struct {
+        int axis;
+        int64_t dims[3], k;
+    } cases[] = {
+        {2, {2, 3, 40}, 5},   {1, {2, 70, 3}, 70}, {0, {9, 1, 2}, 1},
+        {2, {1, 1, 900}, 33}, {2, {2, 2, 5}, 0},   {2, {0, 2, 5}, 3},
+    };
+    static const ebb_dtype dtypes[] = {EBB_F32, EBB_F64, EBB_I32, EBB_I64};
+    for (int i = 0; i < 6; i++)
+        for (int d = 0; d < 4; d++)
+            for (int how = 0; how < 4; how++) {
+                int64_t out[3] = {cases[i].dims[0], cases[i].dims[1], cases[i].dims[2]};
+                out[cases[i].axis] = cases[i].k;
+                testing t;
+                begin(&t, EBB_OP_TOP_K);
+                put_int(&t, "axis", cases[i].axis);
+                put_int(&t, "largest", how % 2);
+                put_varied(&t, dtypes[d], cases[i].dims, how / 2 == 0);
+                put_list(&t, 1, &cases[i].k);
+                put_out(&t, dtypes[d], 3, out);
+                put_out(&t, EBB_I64, 3, out);
+                same_bits(&t, "cuda.top_k", "plain.top_k");
+                end(&t);
+            }
+}
+
+/* Every half is a float32, in the same order. */
+static void the_first_k_halves_are_those_of_float32(void **state)
+{
+    (void)state;
+    for (int brain = 0; brain < 2; brain++) {
+        testing t, wide;
+        begin(&t, EBB_OP_TOP_K);
+        begin(&wide, EBB_OP_TOP_K);
+        uint16_t *x = put_raw(&t, brain ? EBB_BF16 : EBB_F16, 2, DIMS(3, 300))->data;
+        float *v = put_raw(&wide, EBB_F32, 2, DIMS(3, 300))->data;
+        for (int i = 0; i < 900; i++)
+            v[i] = brain ? ebb_from_bf16((ebb_bf16){x[i]}) : ebb_from_f16((ebb_f16){x[i]});
+        put_list(&t, 1, DIMS(20));
+        put_list(&wide, 1, DIMS(20));
+        put_out(&t, brain ? EBB_BF16 : EBB_F16, 2, DIMS(3, 20));
+        put_out(&wide, EBB_F32, 2, DIMS(3, 20));
+        put_out(&t, EBB_I64, 2, DIMS(3, 20));
+        put_out(&wide, EBB_I64, 2, DIMS(3, 20));
+        run_with(&wide, "plain.top_k");
+        run_with(&t, "cuda.top_k");
+        const int64_t *at = t.out[1].data;
+        assert_memory_equal(at, wide.out[1].data, t.out[1].bytes);
+        for (int i = 0; i < 60; i++)
+            assert_int_equal(((uint16_t *)t.out[0].data)[i], x[i / 20 * 300 + at[i]]);
+        end(&t);
+        end(&wide);
+    }
+}
+
+int main(void)
+{
+    with_cuda();
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(rows_are_gathered_as_in_plain),
+        cmocka_unit_test(elements_are_gathered_as_in_plain),
+        cmocka_unit_test(cells_are_gathered_as_in_plain),
+        cmocka_unit_test(an_index_out_of_range_is_a_fault_and_is_not_read),
+        cmocka_unit_test(classes_become_vectors_of_one),
+        cmocka_unit_test(what_is_not_zero_is_listed_in_order),
+        cmocka_unit_test(another_count_than_the_planned_is_a_fault),
+        cmocka_unit_test(the_first_k_are_those_of_plain),
+        cmocka_unit_test(the_first_k_halves_are_those_of_float32),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,127 @@
+/* test_packed.c: masks of one bit an element: the bits of plain, and halves as float32 has them. */
+#include "tests/cuda/bits.h"
+
+#include "kernels/cuda/floats.h"
+
+static const int64_t lengths[] = {0, 1, 7, 8, 9, 64, 1000, 600001};
+enum { LENGTHS = 8 };
+
+static void signs_are_packed_as_in_plain(void **state)
+{
+    (void)state;
+    for (int i = 0; i < LENGTHS; i++)
+        for (int wide = 0; wide < 2; wide++)
+            for (int bounds = 0; bounds < 3; bounds++) {
+                int64_t n = lengths[i], bytes = (n + 7) / 8;
+                testing t;
+                begin(&t, EBB_OP_PACK_SIGN);
+                ebb_operand *x = put_in(&t, wide ? EBB_F64 : EBB_F32, 1, &n);
+                for (size_t k = 0; k + 5 < (size_t)n; k += 97) {
+                    static const double odd[] = {0.0, -0.0, NAN, INFINITY, -INFINITY};
+                    for (size_t o = 0; o < 5; o++)
+                        set_value(x, k + o, odd[o]);
+                }
+                if (bounds > 0)
+                    put_float(&t, "low", bounds == 1 ? -0.25 : -(double)INFINITY);
+                if (bounds > 0)
+                    put_float(&t, "high", 0.5);
+                put_out(&t, EBB_U8, 1, &bytes);
+                same_bits(&t, "cuda.pack_sign", "plain.pack_sign");
+                end(&t);
+            }
+}
+
+static void masks_meet_gradients_as_in_plain(void **state)
+{
+    (void)state;
+    for (int i = 0; i < LENGTHS; i++)
+        for (int wide = 0; wide < 2; wide++)
+            for (int leaky = 0; leaky < 2; leaky++) {
+                int64_t n = lengths[i], bytes = (n + 7) / 8;
+                testing t;
+                begin(&t, EBB_OP_MASK_GRAD);
+                put_float(&t, "scale", 1.1);
+                if (leaky)
+                    put_float(&t, "alpha", 0.3);
+                ebb_operand *x = put_in(&t, wide ? EBB_F64 : EBB_F32, 1, &n);
+                if (n > 8)
+                    set_value(x, 3, NAN); /* what is masked is 0 all the same */
+                put_raw(&t, EBB_U8, 1, &bytes);
+                put_out(&t, wide ? EBB_F64 : EBB_F32, 1, &n);
+                same_bits(&t, "cuda.mask_grad", "plain.mask_grad");
+                end(&t);
+            }
+}
+
+/* The kernel of a half, against that of float32 on the same values, rounded. */
+static void halves_are_masked_as_float32_is(void **state)
+{
+    (void)state;
+    const int64_t n = 1003, bytes = 126;
+    for (int brain = 0; brain < 2; brain++)
+        for (int back = 0; back < 2; back++) {
+            ebb_dtype half = brain ? EBB_BF16 : EBB_F16;
+            testing t, wide;
+            begin(&t, back ? EBB_OP_MASK_GRAD : EBB_OP_PACK_SIGN);
+            begin(&wide, back ? EBB_OP_MASK_GRAD : EBB_OP_PACK_SIGN);
+            uint16_t *x = put_raw(&t, half, 1, &n)->data;
+            float *v = put_in(&wide, EBB_F32, 1, &n)->data;
+            for (int64_t i = 0; i < n; i++) {
+                x[i] = brain ? ebb_to_bf16(v[i]).bits : ebb_to_f16(v[i]).bits;
+                v[i] = brain ? ebb_from_bf16((ebb_bf16){x[i]}) : ebb_from_f16((ebb_f16){x[i]});
+            }
+            if (back) {
+                put_float(&t, "alpha", 0.3);
+                put_float(&wide, "alpha", 0.3);
+                ebb_operand *mask = put_raw(&t, EBB_U8, 1, &bytes);
+                memcpy(put_raw(&wide, EBB_U8, 1, &bytes)->data, mask->data, mask->bytes);
+            }
+            put_out(&t, back ? half : EBB_U8, 1, back ? &n : &bytes);
+            put_out(&wide, back ? EBB_F32 : EBB_U8, 1, back ? &n : &bytes);
+            const char *name = back ? "cuda.mask_grad" : "cuda.pack_sign";
+            same_bits(&t, name, name);
+            run_with(&wide, name);
+            if (!back)
+                assert_memory_equal(t.out[0].data, wide.out[0].data, (size_t)bytes);
+            for (int64_t i = 0; back && i < n; i++) {
+                float f = ((float *)wide.out[0].data)[i];
+                assert_int_equal(((uint16_t *)t.out[0].data)[i],
+                                 brain ? ebb_to_bf16(f).bits : ebb_to_f16(f).bits);
+            }
+            end(&t);
+            end(&wide);
+        }
+}
+
+static void flags_are_packed_and_unpacked(void **state)
+{
+    (void)state;
+    for (int i = 0; i < LENGTHS; i++) {
+        int64_t n = lengths[i], bytes = (n + 7) / 8;
+        testing t;
+        begin(&t, EBB_OP_PACK_BITS);
+        ebb_operand *flags = put_raw(&t, EBB_BOOL, 1, &n);
+        for (int64_t k = 0; k < n; k += 3)
+            ((uint8_t *)flags->data)[k] = 0;
+        put_out(&t, EBB_U8, 1, &bytes);
+        same_bits(&t, "cuda.pack_bits", "plain.pack_bits");
+        end(&t);
+        begin(&t, EBB_OP_UNPACK_BITS);
+        put_raw(&t, EBB_U8, 1, &bytes);
+        put_out(&t, EBB_BOOL, 1, &n);
+        same_bits(&t, "cuda.unpack_bits", "plain.unpack_bits");
+        end(&t);
+    }
+}
+
+int main(void)
+{
+    with_cuda();
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(signs_are_packed_as_in_plain),
+        cmocka_unit_test(masks_meet_gradients_as_in_plain),
+        cmocka_unit_test(halves_are_masked_as_float32_is),
+        cmocka_unit_test(flags_are_packed_and_unpacked),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,297 @@
+/* test_scatter.c: what is written by index. Rows that a chunk of updates holds whole are summed in
+ * plain's order and have its bits; longer ones are summed chunk by chunk, another order. */
+#include "tests/cuda/bits.h"
+
+#include "kernels/cuda/floats.h"
+
+static const char *const reductions[] = {"none", "add", "mul", "max", "min"};
+static const ebb_dtype numbers[] = {EBB_F32, EBB_F64, EBB_I32, EBB_I64};
+
+/* Random numbers; near 1 for products, so that they stay in range. */
+static ebb_operand *put_numbers(testing *t, ebb_dtype dtype, int rank, const int64_t *dims)
+{
+    ebb_operand *o = put_raw(t, dtype, rank, dims);
+    for (size_t i = 0; i < count_of(o); i++)
+        if (ebb_dtype_is_float((ebb_dtype)dtype))
+            set_value(o, i, 1 + 0.1 * draw(t));
+    return o;
+}
+
+/* ---- GatherGrad ---- */
+
+typedef struct gradient {
+    int axis, rank;
+    int64_t out[3], indices;
+    bool whole; /* no row has updates in two chunks */
+} gradient;
+
+static const gradient gradients[] = {
+    {0, 2, {50, 7}, 40, true},    {1, 3, {3, 11, 5}, 64, true},   {-1, 2, {20, 9}, 30, true},
+    {0, 2, {3, 33}, 500, false},  {1, 3, {2, 2, 40}, 300, false}, {0, 1, {70000}, 5000, false},
+    {0, 2, {1, 300}, 200, false}, {0, 2, {5, 4}, 0, true},        {0, 2, {5, 0}, 3, true},
+    {0, 2, {300, 513}, 20, true}, {0, 1, {2}, 4500, false},
+};
+
+static void gradients_of_gathered_rows_are_those_of_plain(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof gradients / sizeof gradients[0]; i++)
+        for (int d = 0; d < 4; d++) {
+            const gradient *g = &gradients[i];
+            int axis = g->axis < 0 ? g->axis + g->rank : g->axis;
+            int64_t dy[3] = {g->out[0], g->out[1], g->out[2]};
+            dy[axis] = g->indices;
+            testing t;
+            begin(&t, EBB_OP_GATHER_GRAD);
+            put_int(&t, "axis", g->axis);
+            put_list(&t, g->rank, g->out);
+            put_indices(&t, d % 2 ? EBB_I32 : EBB_I64, 1, &g->indices, g->out[axis]);
+            put_numbers(&t, numbers[d], g->rank, dy);
+            put_out(&t, numbers[d], g->rank, g->out);
+            if (g->whole || d > 1)
+                same_bits(&t, "cuda.gather_grad", "plain.gather_grad");
+            else
+                agrees(&t, "cuda.gather_grad", "plain.gather_grad", d == 0 ? 2e-5 : 1e-13);
+            end(&t);
+        }
+}
+
+/* Sums of halves are float32 until they are stored. */
+static void halves_are_summed_as_float32_and_rounded_once(void **state)
+{
+    (void)state;
+    const int64_t n = 300, rows = 4, inner = 6;
+    for (int brain = 0; brain < 2; brain++)
+        for (int elements = 0; elements < 2; elements++) {
+            ebb_op op = elements ? EBB_OP_GATHER_ELEMENTS_GRAD : EBB_OP_GATHER_GRAD;
+            const char *name = elements ? "cuda.gather_elements_grad" : "cuda.gather_grad";
+            ebb_dtype half = brain ? EBB_BF16 : EBB_F16;
+            testing t[2];
+            for (int wide = 0; wide < 2; wide++) {
+                begin(&t[wide], op);
+                for (int i = 0; i < 3; i++) {
+                    bool dy = i == (elements ? 0 : 2), shape = i == (elements ? 1 : 0);
+                    if (dy)
+                        put_raw(&t[wide], wide ? EBB_F32 : half, 2, DIMS(n, inner));
+                    else if (shape)
+                        put_list(&t[wide], 2, DIMS(rows, inner));
+                    else
+                        put_indices(&t[wide], EBB_I64, elements ? 2 : 1, DIMS(n, inner), rows);
+                }
+                put_out(&t[wide], wide ? EBB_F32 : half, 2, DIMS(rows, inner));
+            }
+            int update = elements ? 0 : 2, index = elements ? 2 : 1;
+            memcpy(t[1].in[index].data, t[0].in[index].data, t[0].in[index].bytes);
+            uint16_t *x = t[0].in[update].data;
+            float *v = t[1].in[update].data;
+            for (int64_t i = 0; i < n * inner; i++) {
+                float drawn = (float)draw(&t[0]);
+                x[i] = brain ? ebb_to_bf16(drawn).bits : ebb_to_f16(drawn).bits;
+                v[i] = brain ? ebb_from_bf16((ebb_bf16){x[i]}) : ebb_from_f16((ebb_f16){x[i]});
+            }
+            same_bits(&t[0], name, name);
+            run_with(&t[1], name);
+            for (int64_t i = 0; i < rows * inner; i++) {
+                float sum = ((float *)t[1].out[0].data)[i];
+                float got = brain ? ebb_from_bf16(((ebb_bf16 *)t[0].out[0].data)[i])
+                                  : ebb_from_f16(((ebb_f16 *)t[0].out[0].data)[i]);
+                double ulp = ldexp(fabs((double)sum), brain ? -8 : -11);
+                if (!(fabs((double)got - (double)sum) <= ulp + 2e-5))
+                    fail_msg("%s: %g instead of %g", name, (double)got, (double)sum);
+            }
+            end(&t[0]);
+            end(&t[1]);
+        }
+}
+
+/* ---- ScatterND ---- */
+
+static void rows_are_scattered_with_each_reduction(void **state)
+{
+    (void)state;
+    static const struct {
+        int rank, rank_index, rank_update;
+        int64_t data[3], index[3], update[4];
+    } cases[] = {
+        {2, 2, 2, {40, 6}, {30, 1}, {30, 6}},    {3, 2, 2, {3, 3, 8}, {40, 2}, {40, 8}},
+        {3, 3, 2, {4, 4, 4}, {5, 7, 3}, {5, 7}}, {2, 2, 2, {3, 5}, {0, 1}, {0, 5}},
+        {2, 2, 3, {3, 5}, {2, 0}, {2, 3, 5}},    {1, 2, 1, {3}, {200, 1}, {200}},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
+        for (int d = 0; d < 4; d++)
+            for (int r = 0; r < 5; r++) {
+                int64_t least = 4;
+                for (int k = 0; k < cases[i].rank; k++)
+                    least = cases[i].data[k] < least ? cases[i].data[k] : least;
+                testing t;
+                begin(&t, EBB_OP_SCATTER_ND);
+                put_string(&t, "reduction", reductions[r]);
+                put_numbers(&t, numbers[d], cases[i].rank, cases[i].data);
+                put_indices(&t, EBB_I64, cases[i].rank_index, cases[i].index, least);
+                put_numbers(&t, numbers[d], cases[i].rank_update, cases[i].update);
+                put_out(&t, numbers[d], cases[i].rank, cases[i].data);
+                if (i < 5 || d > 1 || r == 0 || r > 2)
+                    same_bits(&t, "cuda.scatter_nd", "plain.scatter_nd");
+                else
+                    agrees(&t, "cuda.scatter_nd", "plain.scatter_nd", d == 0 ? 2e-5 : 1e-13);
+                end(&t);
+            }
+}
+
+static void rows_of_any_size_are_replaced_by_the_last_update(void **state)
+{
+    (void)state;
+    static const ebb_dtype sizes[] = {EBB_U8, EBB_BF16, EBB_F32, EBB_F64, EBB_C128};
+    for (int s = 0; s < 5; s++)
+        for (int64_t inner = 1; inner < 40; inner += 31) {
+            testing t;
+            begin(&t, EBB_OP_SCATTER_ND);
+            put_raw(&t, sizes[s], 2, DIMS(20, inner));
+            put_indices(&t, EBB_I32, 2, DIMS(90, 1), 15);
+            put_raw(&t, sizes[s], 2, DIMS(90, inner));
+            put_out(&t, sizes[s], 2, DIMS(20, inner));
+            same_bits(&t, "cuda.scatter_nd", "plain.scatter_nd");
+            end(&t);
+        }
+}
+
+/* ---- elements ---- */
+
+static void elements_are_scattered_with_each_reduction(void **state)
+{
+    (void)state;
+    /* Short lines, many lines, and few long ones, which are ordered instead. */
+    static const struct {
+        int axis;
+        int64_t data[3], index[3];
+    } cases[] = {
+        {1, {4, 5, 6}, {3, 9, 6}},   {-1, {2, 3, 30}, {2, 3, 20}}, {0, {40, 60, 40}, {50, 60, 40}},
+        {2, {2, 3, 9}, {2, 2, 150}}, {0, {9, 2, 3}, {150, 1, 3}},  {1, {4, 5, 6}, {3, 0, 6}},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
+        for (int d = 0; d < 4; d++)
+            for (int r = 0; r < 6; r++) { /* 5: the gradient */
+                int axis = cases[i].axis < 0 ? cases[i].axis + 3 : cases[i].axis;
+                bool rounds = d < 2 && (r == 1 || r == 2 || r == 5);
+                testing t;
+                begin(&t, r < 5 ? EBB_OP_SCATTER_ELEMENTS : EBB_OP_GATHER_ELEMENTS_GRAD);
+                put_int(&t, "axis", cases[i].axis);
+                if (r < 5)
+                    put_string(&t, "reduction", reductions[r]);
+                put_numbers(&t, numbers[d], 3, r < 5 ? cases[i].data : cases[i].index);
+                if (r == 5)
+                    put_list(&t, 3, cases[i].data);
+                put_indices(&t, d % 2 ? EBB_I32 : EBB_I64, 3, cases[i].index, cases[i].data[axis]);
+                if (r < 5)
+                    put_numbers(&t, numbers[d], 3, cases[i].index);
+                put_out(&t, numbers[d], 3, cases[i].data);
+                const char *name = r < 5 ? "cuda.scatter_elements" : "cuda.gather_elements_grad";
+                const char *plain = r < 5 ? "plain.scatter_elements" : "plain.gather_elements_grad";
+                if (!rounds || i < 3)
+                    same_bits(&t, name, plain);
+                else
+                    agrees(&t, name, plain, d == 0 ? 2e-5 : 1e-13);
+                end(&t);
+            }
+}
+
+static void nan_and_zeros_meet_as_in_plain(void **state)
+{
+    (void)state;
+    for (int r = 3; r < 5; r++) {
+        testing t;
+        begin(&t, EBB_OP_SCATTER_ND);
+        put_string(&t, "reduction", reductions[r]);
+        static const double odd[] = {0.0, -0.0, NAN, INFINITY, -INFINITY};
+        ebb_operand *data = put_in(&t, EBB_F32, 1, DIMS(20));
+        put_indices(&t, EBB_I64, 2, DIMS(100, 1), 20);
+        ebb_operand *update = put_in(&t, EBB_F32, 1, DIMS(100));
+        for (size_t i = 0; i < 20; i++)
+            set_value(data, i, odd[i % 2]);
+        for (size_t i = 0; i < 100; i++)
+            set_value(update, i, odd[i < 90 ? i % 2 : (size_t)((draw(&t) + 1) * 2.4)]);
+        put_out(&t, EBB_F32, 1, DIMS(20));
+        same_bits(&t, "cuda.scatter_nd", "plain.scatter_nd");
+        end(&t);
+    }
+}
+
+/* What is scattered over the data itself leaves the rest of it as it was. */
+static void updates_may_go_into_the_data_itself(void **state)
+{
+    (void)state;
+    for (int elements = 0; elements < 2; elements++)
+        for (int r = 0; r < 2; r++) {
+            testing t, alone;
+            testing *both[] = {&t, &alone};
+            const char *name = elements ? "cuda.scatter_elements" : "cuda.scatter_nd";
+            for (int k = 0; k < 2; k++) {
+                begin(both[k], elements ? EBB_OP_SCATTER_ELEMENTS : EBB_OP_SCATTER_ND);
+                put_string(both[k], "reduction", reductions[r]);
+                put_raw(both[k], EBB_I32, 2, DIMS(30, 4));
+                put_indices(both[k], EBB_I64, 2, elements ? DIMS(25, 3) : DIMS(25, 1), 30);
+                put_raw(both[k], EBB_I32, 2, elements ? DIMS(25, 3) : DIMS(25, 4));
+                put_out(both[k], EBB_I32, 2, DIMS(30, 4));
+            }
+            run_with(&alone, name);
+            ebb_call *c = &t.call;
+            const ebb_kernel *kernel = kernel_named(name);
+            unguard(t.out[0].data);
+            t.out[0].data = t.in[0].data;
+            c->queue = more_queue;
+            check_status(kernel->workspace(c, &c->workspace_bytes), name);
+            c->workspace = guarded(c->workspace_bytes);
+            check_status(kernel->run(c), name);
+            unguard(c->workspace);
+            assert_memory_equal(t.in[0].data, alone.out[0].data, alone.out[0].bytes);
+            t.out[0].data = NULL;
+            end(&t);
+            end(&alone);
+        }
+}
+
+static void an_index_out_of_range_is_a_fault_and_is_not_written(void **state)
+{
+    (void)state;
+    static const int64_t bad[] = {7, -8, INT64_MAX, INT64_MIN, (int64_t)1 << 32};
+    for (int how = 0; how < 5;
+         how++) /* GatherGrad, ND set and add, elements by line and by order */
+        for (int b = 0; b < 5; b++) {
+            static const char *const names[] = {"cuda.gather_grad", "cuda.scatter_nd",
+                                                "cuda.scatter_elements"};
+            const char *name = names[how == 0 ? 0 : how < 3 ? 1 : 2];
+            int64_t n = how == 4 ? 100 : 9;
+            testing t;
+            begin(&t, how == 0  ? EBB_OP_GATHER_GRAD
+                      : how < 3 ? EBB_OP_SCATTER_ND
+                                : EBB_OP_SCATTER_ELEMENTS);
+            put_string(&t, "reduction", how == 2 ? "add" : "none");
+            if (how == 0)
+                put_list(&t, 2, DIMS(7, 1));
+            else
+                put_in(&t, EBB_F32, 2, DIMS(7, 1));
+            int64_t *index = put_indices(&t, EBB_I64, 2, DIMS(n, 1), 7)->data;
+            put_in(&t, EBB_F32, 2, DIMS(n, 1));
+            put_out(&t, EBB_F32, 2, DIMS(7, 1));
+            assert_false(fault_of(&t, name, 3).there);
+            index[4] = bad[b];
+            check_fault(&t, name, bad[b], 7);
+            end(&t);
+        }
+}
+
+int main(void)
+{
+    with_cuda();
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(gradients_of_gathered_rows_are_those_of_plain),
+        cmocka_unit_test(halves_are_summed_as_float32_and_rounded_once),
+        cmocka_unit_test(rows_are_scattered_with_each_reduction),
+        cmocka_unit_test(rows_of_any_size_are_replaced_by_the_last_update),
+        cmocka_unit_test(elements_are_scattered_with_each_reduction),
+        cmocka_unit_test(nan_and_zeros_meet_as_in_plain),
+        cmocka_unit_test(updates_may_go_into_the_data_itself),
+        cmocka_unit_test(an_index_out_of_range_is_a_fault_and_is_not_written),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
