@@ -16,9 +16,8 @@ extern "C" {
 #endif
 
 // clang-format off
-#define EBB_CUDA_FAMILIES(X) \
-    X(pointwise) X(conv) X(pool) X(recurrent) \
-    X(move) X(move_shape) X(move_index) X(top_k) X(scatter) X(packed)
+#define EBB_CUDA_FAMILIES(X) X(pointwise) X(conv) X(pool) X(recurrent) X(move) X(move_shape) \
+    X(move_index) X(top_k) X(scatter) X(packed) X(optim) X(random)
 // clang-format on
 
 #define EBB_CUDA_DECLARE(name)                 \
@@ -171,6 +170,37 @@ EBB_GPU_INLINE int64_t ebb_cuda_at(const ebb_cuda_walk *w, int k, int64_t i)
         i = next;
     }
     return at;
+}
+
+/* ---- scalars that a kernel reads ---- */
+
+/* A number that changes from step to step (a rate, a count of steps): where it lies, and its type.
+ */
+typedef struct ebb_cuda_number {
+    const void *at;
+    int32_t dtype;
+} ebb_cuda_number;
+
+static inline ebb_cuda_number ebb_cuda_number_of(const ebb_operand *o)
+{
+    ebb_cuda_number n = {o->data, o->type.dtype};
+    return n;
+}
+
+EBB_GPU_INLINE double ebb_cuda_read(ebb_cuda_number n)
+{
+    switch (n.dtype) {
+    case EBB_F32:
+        return (double)*(const float *)n.at;
+    case EBB_F64:
+        return *(const double *)n.at;
+    case EBB_I64:
+        return (double)*(const int64_t *)n.at;
+    case EBB_I32:
+        return (double)*(const int32_t *)n.at;
+    default:
+        return (double)*(const uint8_t *)n.at;
+    }
 }
 
 /* ---- faults ---- */

@@ -1,0 +1,228 @@
+/* random.cu: dropout and the operators that draw: the bits of the plain kernels (kernels/philox.h).
+ *
+ * A thread draws two blocks of four words, for eight elements: one byte of a packed mask. Keys and
+ * the number of the step are read from device memory, so that a recorded step draws anew.
+ */
+#include "kernels/cuda/cuda.h"
+#include "kernels/cuda/floats.h"
+#include "kernels/philox.h"
+
+enum { LOT = 8 }; /* elements a thread */
+
+typedef struct source {
+    const int64_t *key;        /* {seed, step}; or NULL: */
+    const ebb_cuda_step *step; /* the queue's, with: */
+    uint64_t seed;
+    uint32_t stream;
+} source;
+
+typedef struct dropout_args {
+    void *y;
+    uint8_t *mask, *bits; /* or NULL */
+    const void *x;
+    int64_t n;
+    source from;
+    uint32_t threshold;
+    double scale;
+    int32_t all; /* 1: every element is kept, unscaled; -1: none is; 0: drawn */
+} dropout_args;
+
+typedef struct dropout_grad_args {
+    void *dx;
+    const void *dy;
+    const uint8_t *mask; /* NULL: every element as it is */
+    int64_t n;
+    double scale;
+} dropout_grad_args;
+
+typedef struct draw_args {
+    void *y;
+    int64_t n;
+    source from;
+    double base, width;
+    int32_t normal;
+} draw_args;
+
+/* The words of elements first .. first + 7. */
+EBB_GPU_INLINE void draw(uint32_t words[LOT], const source *s, int64_t first)
+{
+    uint64_t seed = s->key != NULL ? (uint64_t)s->key[0] : s->seed;
+    uint64_t step = s->key != NULL ? (uint64_t)s->key[1] : s->step->step;
+    for (int b = 0; b < 2; b++) {
+        ebb_philox p = ebb_philox_block(seed, step, s->stream, (uint64_t)first / 4 + (uint64_t)b);
+        for (int i = 0; i < 4; i++)
+            words[4 * b + i] = p.word[i];
+    }
+}
+
+/* Two words make a pair of normals (Box and Muller). */
+EBB_GPU_INLINE double normal(const uint32_t words[LOT], int i)
+{
+    const double unit = 1.0 / 4294967296.0, turn = 6.283185307179586476925287;
+    double r = sqrt(-2.0 * log(((double)words[i & ~1] + 1.0) * unit));
+    double t = turn * ((double)words[i | 1] * unit);
+    return i % 2 == 0 ? r * cos(t) : r * sin(t);
+}
+
+#define KERNELS "kernels/cuda/random_kernels.inc"
+#include "kernels/cuda/all_floats.inc"
+
+static const ebb_gpu_kernel dropout[] = EBB_CUDA_FLOATS(dropout);
+static const ebb_gpu_kernel dropout_grad[] = EBB_CUDA_FLOATS(dropout_grad);
+static const ebb_gpu_kernel drawn[] = EBB_CUDA_FLOATS(drawn);
+
+static ebb_gpu_grid grid_of(int64_t n)
+{
+    return ebb_cuda_grid((n + LOT - 1) / LOT);
+}
+
+/* ---- dropout ---- */
+
+static ebb_status check_ratio(const ebb_call *c, double ratio)
+{
+    if (!(ratio >= 0.0 && ratio < 1.0))
+        return ebb_call_error(c, "ratio %g is outside of [0, 1)", ratio);
+    return NULL;
+}
+
+/* The call's own source: a seed attribute, where there is one, takes the seed's place. */
+static source source_of(const ebb_call *c)
+{
+    source s = {NULL, ebb_cuda_queue_of(c)->step, c->seed,
+                (uint32_t)(c->stream ^ (c->stream >> 32))};
+    const ebb_attr *seed = ebb_attr_find(&c->attrs, "seed");
+    if (seed != NULL && seed->type == EBB_ATTR_INT)
+        s.seed = (uint64_t)seed->i;
+    else if (seed != NULL && seed->type == EBB_ATTR_FLOAT)
+        memcpy(&s.seed, &seed->f, sizeof s.seed);
+    return s;
+}
+
+static ebb_status drop(const ebb_call *c, source from, double ratio, int32_t all, bool wants_mask)
+{
+    bool packed = c->op == EBB_OP_EBB_DROPOUT_PACKED;
+    uint8_t *mask = wants_mask ? (uint8_t *)c->out[1].data : NULL;
+    dropout_args a;
+    memset(&a, 0, sizeof a);
+    a.y = c->out[0].data;
+    a.mask = packed ? NULL : mask;
+    a.bits = packed ? mask : NULL;
+    a.x = c->in[0].data;
+    a.n = ebb_cuda_elements(&c->in[0].type);
+    a.from = from;
+    a.threshold = ebb_dropout_threshold(ratio);
+    a.scale = (double)(float)(1.0 / (1.0 - ratio));
+    a.all = all;
+    return EBB_LAUNCH(c, dropout[ebb_cuda_float_row(c->in[0].type.dtype)], grid_of(a.n),
+                      EBB_CUDA_BLOCK, 0, a);
+}
+
+/* (X, ratio?, training_mode?) {seed?} -> Y, mask?. Y may be X. */
+static ebb_status run_dropout(const ebb_call *c)
+{
+    double ratio = ebb_cuda_scalar(c, 1, 0.5);
+    bool training = ebb_cuda_scalar(c, 2, 0.0) != 0.0, mask = ebb_cuda_wants(c, 1);
+    if (!training || ratio == 0.0)
+        return drop(c, source_of(c), 0.0, 1, mask);
+    if (ratio == 1.0) // allowed by PyTorch: nothing is kept
+        return drop(c, source_of(c), 0.0, -1, mask);
+    EBB_TRY(check_ratio(c, ratio));
+    return drop(c, source_of(c), ratio, 0, mask);
+}
+
+/* (dY, mask, ratio?, training_mode?) -> dX. dX may be dY. */
+static ebb_status run_dropout_grad(const ebb_call *c)
+{
+    double ratio = ebb_cuda_scalar(c, 2, 0.5);
+    bool training = ebb_cuda_scalar(c, 3, 1.0) != 0.0;
+    if (training && ratio != 1.0)
+        EBB_TRY(check_ratio(c, ratio));
+    dropout_grad_args a = {c->out[0].data, c->in[0].data,
+                           training ? (const uint8_t *)c->in[1].data : NULL,
+                           ebb_cuda_elements(&c->in[0].type),
+                           ratio == 1.0 ? 0.0 : (double)(float)(1.0 / (1.0 - ratio))};
+    return EBB_LAUNCH(c, dropout_grad[ebb_cuda_float_row(c->in[0].type.dtype)], ebb_cuda_grid(a.n),
+                      EBB_CUDA_BLOCK, 0, a);
+}
+
+/* (X, key) {ratio, stream} -> Y, mask?; and (dY, key) {ratio, stream} -> dX, the same draw. */
+static ebb_status run_keyed(const ebb_call *c)
+{
+    double ratio = ebb_attr_float(&c->attrs, "ratio", 0.0);
+    source s = {(const int64_t *)c->in[1].data, NULL, 0,
+                (uint32_t)ebb_attr_int(&c->attrs, "stream", 0)};
+    EBB_TRY(check_ratio(c, ratio));
+    return drop(c, s, ratio, 0, c->op != EBB_OP_EBB_DROPOUT_SEED_GRAD && ebb_cuda_wants(c, 1));
+}
+
+static const char *declines_dropout(const ebb_call *c)
+{
+    const char *why = ebb_cuda_floats(c);
+    bool packed = c->op == EBB_OP_EBB_DROPOUT_PACKED;
+    bool keyed = packed || c->op == EBB_OP_EBB_DROPOUT || c->op == EBB_OP_EBB_DROPOUT_SEED_GRAD;
+    for (uint32_t i = 1; why != NULL && !keyed && i < c->input_count; i++)
+        if (ebb_dtype_is_float((ebb_dtype)c->in[i].type.dtype)) // a ratio has its own dtype
+            why = ebb_cuda_any(c);
+    if (why != NULL)
+        return why;
+    if (!ebb_dtype_is_float((ebb_dtype)c->in[0].type.dtype) ||
+        c->out[0].type.dtype != c->in[0].type.dtype)
+        return "float outputs differ in dtype from the inputs";
+    int64_t n = ebb_cuda_elements(&c->in[0].type);
+    if (ebb_cuda_wants(c, 1) && (c->out[1].type.dtype != (packed ? EBB_U8 : EBB_BOOL) ||
+                                 ebb_cuda_elements(&c->out[1].type) != (packed ? (n + 7) / 8 : n)))
+        return packed ? "the mask is not one bit an element"
+                      : "the mask is not one bool an element";
+    if (keyed && (!ebb_cuda_has(c, 1) || c->in[1].type.dtype != EBB_I64 ||
+                  ebb_cuda_elements(&c->in[1].type) != 2))
+        return "the key is not int64[2]";
+    if (c->op == EBB_OP_DROPOUT_GRAD && (!ebb_cuda_has(c, 1) || c->in[1].type.dtype != EBB_BOOL ||
+                                         ebb_cuda_elements(&c->in[1].type) != n))
+        return "the mask is not one bool an element";
+    for (uint32_t i = c->op == EBB_OP_DROPOUT_GRAD ? 2 : 1; !keyed && i < c->input_count; i++) {
+        if (ebb_cuda_constant(c, i) != NULL)
+            return ebb_cuda_constant(c, i);
+        if (ebb_cuda_has(c, i) && ebb_cuda_elements(&c->in[i].type) != 1)
+            return "the ratio or the training mode is not a scalar";
+    }
+    return NULL;
+}
+
+/* ---- normal and uniform ---- */
+
+/* {mean, scale} or {low, high} -> Y. */
+static ebb_status run_random(const ebb_call *c)
+{
+    bool is_normal = c->op == EBB_OP_RANDOM_NORMAL || c->op == EBB_OP_RANDOM_NORMAL_LIKE;
+    double base = ebb_attr_float(&c->attrs, is_normal ? "mean" : "low", 0.0);
+    double width = ebb_attr_float(&c->attrs, is_normal ? "scale" : "high", 1.0);
+    draw_args a = {c->out[0].data, ebb_cuda_elements(&c->out[0].type), source_of(c),
+                   base,           is_normal ? width : width - base,   is_normal};
+    return EBB_LAUNCH(c, drawn[ebb_cuda_float_row(c->out[0].type.dtype)], grid_of(a.n),
+                      EBB_CUDA_BLOCK, 0, a);
+}
+
+static const char *declines_random(const ebb_call *c)
+{
+    const char *why = ebb_cuda_any(c);
+    if (why != NULL)
+        return why;
+    return ebb_dtype_is_float((ebb_dtype)c->out[0].type.dtype)
+               ? NULL
+               : "computes in float16, bfloat16, float32 and float64 only";
+}
+
+// clang-format off
+const ebb_kernel ebb_cuda_random[] = {
+    {"cuda.dropout",             EBB_OP_DROPOUT,               declines_dropout, NULL, NULL, run_dropout, NULL},
+    {"cuda.dropout_grad",        EBB_OP_DROPOUT_GRAD,          declines_dropout, NULL, NULL, run_dropout_grad, NULL},
+    {"cuda.keyed_dropout",       EBB_OP_EBB_DROPOUT,           declines_dropout, NULL, NULL, run_keyed, NULL},
+    {"cuda.dropout_packed",      EBB_OP_EBB_DROPOUT_PACKED,    declines_dropout, NULL, NULL, run_keyed, NULL},
+    {"cuda.dropout_seed_grad",   EBB_OP_EBB_DROPOUT_SEED_GRAD, declines_dropout, NULL, NULL, run_keyed, NULL},
+    {"cuda.random_normal",       EBB_OP_RANDOM_NORMAL,         declines_random,  NULL, NULL, run_random, NULL},
+    {"cuda.random_uniform",      EBB_OP_RANDOM_UNIFORM,        declines_random,  NULL, NULL, run_random, NULL},
+    {"cuda.random_normal_like",  EBB_OP_RANDOM_NORMAL_LIKE,    declines_random,  NULL, NULL, run_random, NULL},
+    {"cuda.random_uniform_like", EBB_OP_RANDOM_UNIFORM_LIKE,   declines_random,  NULL, NULL, run_random, NULL},
+};
+// clang-format on
+EBB_CUDA_COUNT(random)

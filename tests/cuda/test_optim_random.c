@@ -1,0 +1,213 @@
+/* test_optim_random.c: optimizers' steps and draws on the device: the plain kernels' numbers, and
+ * for draws their bits. */
+#include "tests/cuda/cuda.h"
+
+static const int64_t sizes[] = {0, 1, 7, 8, 9, 257, 5003};
+enum { SIZES = sizeof sizes / sizeof sizes[0] };
+
+static void put_scalar(testing *t, ebb_dtype dtype, double value)
+{
+    ebb_operand *o = put_in(t, dtype, 0, NULL);
+    set_value(o, 0, value);
+}
+
+static void positive(ebb_operand *o)
+{
+    for (size_t i = 0; i < count_of(o); i++)
+        set_value(o, i, fabs(value_of(o, i)));
+}
+
+static void sgd_steps_as_on_the_cpu(void **state)
+{
+    (void)state;
+    for (int i = 0; i < SIZES; i++)
+        for (int wide = 0; wide < 2; wide++) {
+            ebb_dtype dtype = wide ? EBB_F64 : EBB_F32;
+            testing t;
+            begin(&t, EBB_OP_SGD);
+            put_float(&t, "weight_decay", 0.1);
+            put_scalar(&t, EBB_F32, 0.25);
+            put_in(&t, dtype, 1, &sizes[i]);
+            put_in(&t, dtype, 1, &sizes[i]);
+            put_out(&t, dtype, 1, &sizes[i]);
+            agrees(&t, "cuda.sgd", "plain.sgd", wide ? 1e-15 : 2e-7);
+            end(&t);
+        }
+}
+
+static void momentum_steps_in_every_mode(void **state)
+{
+    (void)state;
+    for (int i = 0; i < SIZES; i++)
+        for (int mode = 0; mode < 4; mode++) {
+            ebb_dtype dtype = mode % 2 ? EBB_F64 : EBB_F32;
+            const int64_t other = 3;
+            testing t;
+            begin(&t, EBB_OP_MOMENTUM);
+            put_float(&t, "alpha", 0.9);
+            put_float(&t, "beta", 0.5);
+            put_float(&t, "norm_coefficient", 0.01);
+            put_string(&t, "mode", mode < 2 ? "standard" : "nesterov");
+            put_scalar(&t, EBB_F32, 0.1);
+            put_scalar(&t, EBB_I64, mode % 3);
+            for (int k = 0; k < 3; k++) {
+                put_in(&t, dtype, 1, &sizes[i]);
+                put_in(&t, dtype, 1, &other);
+            }
+            for (int k = 0; k < 2; k++) {
+                put_out(&t, dtype, 1, &sizes[i]);
+                put_out(&t, dtype, 1, &other);
+            }
+            agrees(&t, "cuda.momentum", "plain.momentum", mode % 2 ? 1e-15 : 2e-7);
+            end(&t);
+        }
+}
+
+static void adamw_corrects_by_the_count_that_it_reads(void **state)
+{
+    (void)state;
+    for (int i = 0; i < SIZES; i++)
+        for (int steps = 0; steps < 3; steps++) {
+            ebb_dtype dtype = steps == 1 ? EBB_F64 : EBB_F32;
+            testing t;
+            begin(&t, EBB_OP_ADAMW);
+            put_float(&t, "weight_decay", 0.05);
+            put_scalar(&t, EBB_F32, 0.01);
+            put_scalar(&t, EBB_I64, 10.0 * steps);
+            for (int k = 0; k < 3; k++)
+                put_in(&t, dtype, 1, &sizes[i]);
+            positive(put_in(&t, dtype, 1, &sizes[i]));
+            for (int k = 0; k < 3; k++)
+                put_out(&t, dtype, 1, &sizes[i]);
+            agrees(&t, "cuda.adamw", "plain.adamw", steps == 1 ? 1e-14 : 1e-6);
+            end(&t);
+        }
+}
+
+/* Draws are those of the CPU, bit for bit: tolerance 0, masks and packed masks too. */
+static void dropout_draws_the_same_bits(void **state)
+{
+    (void)state;
+    static const struct {
+        ebb_op op;
+        const char *kernel, *oracle;
+        int mask; /* 0: none; 1: bools; 2: bits */
+    } forms[] = {
+        {EBB_OP_EBB_DROPOUT, "cuda.keyed_dropout", "plain.keyed_dropout", 0},
+        {EBB_OP_EBB_DROPOUT, "cuda.keyed_dropout", "plain.keyed_dropout", 1},
+        {EBB_OP_EBB_DROPOUT_PACKED, "cuda.dropout_packed", "plain.dropout_packed", 2},
+        {EBB_OP_EBB_DROPOUT_SEED_GRAD, "cuda.dropout_seed_grad", "plain.dropout_seed_grad", 0},
+    };
+    for (int i = 0; i < SIZES; i++)
+        for (size_t f = 0; f < sizeof forms / sizeof forms[0]; f++)
+            for (int wide = 0; wide < 2; wide++) {
+                ebb_dtype dtype = wide ? EBB_F64 : EBB_F32;
+                const int64_t two = 2, bytes = (sizes[i] + 7) / 8;
+                unsigned char *masks[2];
+                testing t;
+                begin(&t, forms[f].op);
+                put_float(&t, "ratio", 0.3);
+                put_int(&t, "stream", 77);
+                put_in(&t, dtype, 1, &sizes[i]);
+                ebb_operand *key = put_in(&t, EBB_I64, 1, &two);
+                ((int64_t *)key->data)[0] = 123456789012345;
+                ((int64_t *)key->data)[1] = 42;
+                put_out(&t, dtype, 1, &sizes[i]);
+                ebb_operand *mask = forms[f].mask == 0   ? NULL
+                                    : forms[f].mask == 1 ? put_out(&t, EBB_BOOL, 1, &sizes[i])
+                                                         : put_out(&t, EBB_U8, 1, &bytes);
+                t.call.output_count = 1 + (mask != NULL);
+                for (int k = 0; k < 2; k++) {
+                    run_with(&t, k == 0 ? forms[f].kernel : forms[f].oracle);
+                    size_t y = t.out[0].bytes, m = mask != NULL ? mask->bytes : 0;
+                    masks[k] = malloc(y + m + 1);
+                    memcpy(masks[k], t.out[0].data, y);
+                    if (mask != NULL)
+                        memcpy(masks[k] + y, mask->data, m);
+                    if (k == 1 && memcmp(masks[0], masks[1], y + m) != 0)
+                        fail_msg("%s of %lld elements differs", forms[f].kernel,
+                                 (long long)sizes[i]);
+                }
+                free(masks[0]);
+                free(masks[1]);
+                end(&t);
+            }
+}
+
+/* The step's number is read on the device: another step, another draw; the same step, the same. */
+static void draws_without_a_key_follow_the_step(void **state)
+{
+    (void)state;
+    const int64_t n = 1000;
+    double sums[3];
+    for (int k = 0; k < 3; k++) {
+        bool replays;
+        ebb_fault fault;
+        testing t;
+        begin(&t, EBB_OP_RANDOM_NORMAL);
+        put_out(&t, EBB_F32, 1, &n);
+        t.call.seed = 5;
+        t.call.stream = 99;
+        t.call.step = (uint64_t)(k % 2);
+        check_status(ebb_backend_cuda.device->begin(more_queue, 0, &replays), "begin");
+        check_status(ebb_backend_cuda.device->end(more_queue, &fault), "end");
+        if (k % 2 == 1) { // step 1 is recorded: write its number alone
+            check_status(ebb_backend_cuda.device->begin(more_queue, 1, &replays), "begin");
+            t.call.queue = more_queue;
+            const ebb_kernel *kernel = kernel_named("cuda.random_normal");
+            check_status(kernel->run(&t.call), "run");
+            check_status(ebb_backend_cuda.device->end(more_queue, &fault), "end");
+            double *cuda = values_of(&t.out[0]);
+            run_with(&t, "plain.random_normal");
+            check_close(&t.out[0], cuda, 1e-6, "cuda.random_normal");
+            free(cuda);
+        } else {
+            agrees(&t, "cuda.random_normal", "plain.random_normal", 1e-6);
+        }
+        sums[k] = 0;
+        for (size_t i = 0; i < count_of(&t.out[0]); i++)
+            sums[k] += value_of(&t.out[0], i);
+        end(&t);
+    }
+    assert_true(sums[0] == sums[2]);
+    assert_true(sums[0] != sums[1]);
+}
+
+static void uniform_numbers_are_those_of_the_cpu(void **state)
+{
+    (void)state;
+    for (int i = 0; i < SIZES; i++) {
+        testing t;
+        begin(&t, EBB_OP_RANDOM_UNIFORM);
+        put_float(&t, "low", -2);
+        put_float(&t, "high", 3);
+        put_int(&t, "seed", 11);
+        put_out(&t, EBB_F64, 1, &sizes[i]);
+        agrees(&t, "cuda.random_uniform", "plain.random_uniform", 1e-15);
+        end(&t);
+    }
+}
+
+static int settle(void **state)
+{
+    (void)state;
+    bool replays;
+    ebb_fault fault;
+    check_status(ebb_backend_cuda.device->begin(more_queue, 0, &replays), "begin");
+    check_status(ebb_backend_cuda.device->end(more_queue, &fault), "end");
+    return 0;
+}
+
+int main(void)
+{
+    with_cuda();
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(sgd_steps_as_on_the_cpu),
+        cmocka_unit_test(momentum_steps_in_every_mode),
+        cmocka_unit_test(adamw_corrects_by_the_count_that_it_reads),
+        cmocka_unit_test(dropout_draws_the_same_bits),
+        cmocka_unit_test(uniform_numbers_are_those_of_the_cpu),
+        cmocka_unit_test(draws_without_a_key_follow_the_step),
+    };
+    return cmocka_run_group_tests(tests, settle, NULL);
+}
