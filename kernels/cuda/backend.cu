@@ -1,5 +1,6 @@
 /* backend.cu: the CUDA back end: its families, its device, the table that libebb asks for. */
 #include "kernels/cuda/cuda.h"
+#include "kernels/cuda/norm.h"
 #include "kernels/plugin.h"
 
 #include <stdio.h>
@@ -282,7 +283,6 @@ void ebb_cuda_walk_make(ebb_cuda_walk *w, const ebb_type *out, const ebb_type *c
 {
     int64_t dense[EBB_CUDA_INPUTS] = {1, 1, 1, 1};
     memset(w, 0, sizeof *w);
-    w->narrow = ebb_cuda_elements(out) <= INT32_MAX;
     for (int d = out->rank - 1; d >= 0; d--) {
         int64_t n = out->dims[d], step[EBB_CUDA_INPUTS];
         bool merges = w->rank > 0;
@@ -324,13 +324,15 @@ extern const ebb_plugin ebb_plugin_table;
 }
 #endif
 
+static const ebb_tile_parts parts = {ebb_cuda_add_tile, ebb_cuda_batch_norm_rows};
+
 const ebb_backend ebb_backend_cuda = {
     .name = "cuda",
     .kernels = NULL,
     .count = 0,
     .families = families,
     .device = &device,
-    .parts = NULL,
+    .parts = &parts,
 };
 
 static const char *const described[] = {NULL};
