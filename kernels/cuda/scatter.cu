@@ -201,7 +201,7 @@ static void finish_rows(job *j, size_t real)
     for (m->chunk = CHUNK; (int64_t)1 << 2 * m->chunk < m->n;)
         m->chunk++;
     m->parts = (m->n + ((int64_t)1 << m->chunk) - 1) >> m->chunk;
-    m->lanes = ebb_cuda_lanes(m->n * m->outer, m->inner);
+    m->lanes = ebb_cuda_lanes(0, m->inner); // a block a row: each column walks the list anew
     j->keys.n = m->n;
     j->keys.rows = m->rows;
     j->order_bytes = (ebb_cuda_order_bytes(m->n) + 63) / 64 * 64;

@@ -280,6 +280,52 @@ static void an_index_out_of_range_is_a_fault_and_is_not_written(void **state)
         }
 }
 
+/* A step is recorded once and done again with other indices and other updates. */
+static void a_recorded_gradient_follows_its_operands(void **state)
+{
+    (void)state;
+    const ebb_device *device = ebb_backend_cuda.device;
+    const ebb_kernel *kernel = kernel_named("cuda.gather_grad");
+    testing t;
+    begin(&t, EBB_OP_GATHER_GRAD);
+    put_list(&t, 2, DIMS(12, 33));
+    int64_t *index = put_indices(&t, EBB_I64, 1, DIMS(150), 12)->data;
+    ebb_operand *dy = put_numbers(&t, EBB_I32, 2, DIMS(150, 33));
+    put_out(&t, EBB_I32, 2, DIMS(12, 33));
+    ebb_call *c = &t.call;
+    void *queue, *mine = t.out[0].data, *other = guarded(t.out[0].bytes);
+    size_t bytes;
+    check_status(device->open(&queue), "open");
+    check_status(kernel->workspace(c, &bytes), "workspace");
+    void *workspace = guarded(bytes);
+    for (uint64_t step = 0; step < 4; step++) {
+        ebb_fault fault;
+        bool replays;
+        for (size_t i = 0; i < 150; i++)
+            index[i] = (int64_t)(draw(&t) * 12);
+        for (size_t i = 0; i < 150 * 33; i++)
+            ((int32_t *)dy->data)[i] = (int32_t)(draw(&t) * 1000);
+        c->queue = queue;
+        c->workspace = workspace;
+        t.out[0].data = mine;
+        memset(workspace, 0xFF, bytes);
+        check_status(device->begin(queue, step, &replays), "begin");
+        assert_int_equal(replays, step > 1);
+        if (!replays)
+            check_status(kernel->run(c), "run");
+        check_status(device->end(queue, &fault), "end");
+        assert_false(fault.there);
+        t.out[0].data = other;
+        run_with(&t, "plain.gather_grad");
+        assert_memory_equal(mine, other, t.out[0].bytes);
+    }
+    check_guards(workspace, bytes, "workspace");
+    device->close(queue);
+    unguard(workspace);
+    unguard(mine);
+    end(&t);
+}
+
 int main(void)
 {
     with_cuda();
@@ -291,6 +337,7 @@ int main(void)
         cmocka_unit_test(elements_are_scattered_with_each_reduction),
         cmocka_unit_test(nan_and_zeros_meet_as_in_plain),
         cmocka_unit_test(updates_may_go_into_the_data_itself),
+        cmocka_unit_test(a_recorded_gradient_follows_its_operands),
         cmocka_unit_test(an_index_out_of_range_is_a_fault_and_is_not_written),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
