@@ -82,6 +82,8 @@ void cli_show_ops(const json_t *o);
 void cli_show_passes(const json_t *o);
 void cli_show_plan(const json_t *o);
 void cli_show_profile(const json_t *o);
+/* Bytes of device memory: planned, allocated, of the process. Nothing where allocated is 0. */
+void cli_show_device(double planned, double allocated, double process);
 void cli_show_bench(const json_t *o);
 /* diff.c */
 void cli_show_diff(const json_t *o);

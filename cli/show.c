@@ -191,6 +191,21 @@ void cli_show_plan(const json_t *o)
     if (json_object_get(o, "measured_arena_bytes") != NULL)
         printf("measured arena %s, step %s\n", bytes_of(o, "measured_arena_bytes"),
                time_of(o, "step_ns"));
+    cli_show_device(cli_real(o, "arena_bytes"), cli_real(o, "device_bytes"),
+                    cli_real(o, "process_bytes"));
+}
+
+void cli_show_device(double planned, double allocated, double process)
+{
+    char a[32], b[32], c[32], d[32];
+    if (allocated == 0)
+        return;
+    printf("on the device: planned %s, allocated %s", cli_bytes(a, planned),
+           cli_bytes(b, allocated));
+    if (process > 0)
+        printf(", the process %s, of it unaccounted %s", cli_bytes(c, process),
+               cli_bytes(d, process - allocated));
+    printf("\n");
 }
 
 void cli_show_profile(const json_t *o)

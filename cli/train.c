@@ -193,6 +193,11 @@ static void report(const cli *c, ebb_program *program, const loop *l)
                               (json_int_t)f.planned_arena_bytes, "measured_arena_bytes",
                               (json_int_t)f.measured_arena_bytes, "peak_bytes",
                               (json_int_t)f.peak_bytes, "step_ns", l->times);
+        if (f.device_bytes != 0) {
+            (void)json_object_set_new(o, "device_bytes", json_integer((json_int_t)f.device_bytes));
+            (void)json_object_set_new(o, "process_bytes",
+                                      json_integer((json_int_t)f.process_bytes));
+        }
         if (l->eval != NULL)
             (void)json_object_set(o, "eval", l->eval);
         json_dumpf(o, stdout, JSON_COMPACT);
@@ -204,6 +209,7 @@ static void report(const cli *c, ebb_program *program, const loop *l)
            (long long)l->done, l->last_loss, cli_bytes(arena, (double)f.arena_bytes),
            f.planned_arena_bytes == f.measured_arena_bytes ? "equal" : "DIFFER",
            cli_time(time, (double)f.step_ns));
+    cli_show_device((double)f.planned_arena_bytes, (double)f.device_bytes, (double)f.process_bytes);
     if (l->eval == NULL)
         return;
     printf("%s: loss %.6f", cli_get(c, "--eval", ""), cli_real(l->eval, "loss"));

@@ -139,6 +139,10 @@ static ebb_status measured(const ebb_program *p, json_t **out)
     ebb_program_facts facts = ebb_program_measure(p);
     EBB_TRY(plan_to_json(&p->plan, NULL, out));
     set_int(*out, "measured_arena_bytes", facts.measured_arena_bytes);
+    if (facts.device_bytes != 0) {
+        set_int(*out, "device_bytes", facts.device_bytes);
+        set_int(*out, "process_bytes", facts.process_bytes);
+    }
     set_int(*out, "step_ns", (uint64_t)facts.step_ns);
     return NULL;
 }

@@ -292,7 +292,12 @@ bool ebb_program_is_state(const ebb_program *program, ebb_value v)
 
 EBB_API ebb_program_facts ebb_program_measure(const ebb_program *program)
 {
+    ebb_device_facts device = {0};
+    if (!program->device->is_host && program->device->facts(program->queue, &device) != NULL)
+        device = (ebb_device_facts){0};
     return (ebb_program_facts){
+        .device_bytes = device.allocated_bytes,
+        .process_bytes = device.process_bytes,
         .arena_bytes = program->plan.packing.height,
         .planned_arena_bytes = program->plan.packing.height,
         .peak_bytes = program->plan.memory.peak_bytes,

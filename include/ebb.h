@@ -243,6 +243,10 @@ EBB_API ebb_status ebb_program_set(ebb_program *program, const ebb_named *named)
 
 typedef struct ebb_program_facts {
     uint64_t arena_bytes, planned_arena_bytes, peak_bytes, measured_arena_bytes;
+    /* Of device memory; 0 on the host: what the program allocated, arena included, and what the
+     * driver says that the process holds (0: it does not say). The difference is the driver's
+     * context, its libraries and their kernels. */
+    uint64_t device_bytes, process_bytes;
     uint64_t steps;
     int64_t step_ns; /* the last one */
 } ebb_program_facts;

@@ -35,6 +35,7 @@ typedef struct ebb_device_facts {
     int version;                      /* 900: sm_90; 0 for the host */
     int driver, runtime;              /* as CUDA numbers them: 13000 */
     uint64_t total_bytes, free_bytes; /* of device memory, now */
+    uint64_t process_bytes;           /* of it, what this process holds; 0: not known */
     uint64_t allocated_bytes;         /* by this queue */
 } ebb_device_facts;
 

@@ -2,8 +2,10 @@
 #include "kernels/cuda/runtime.h"
 
 #include <cuda_runtime.h>
+#include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 static ebb_status failed(cudaError_t error, const char *what)
 {
@@ -177,6 +179,43 @@ extern "C" void ebb_gpu_unmark(void *mark)
 
 /* ---- facts ---- */
 
+/* What the driver's own library says that this process holds, context and modules included; 0 where
+ * it is not there or does not know. Declared here: its header is not in every toolkit. */
+static uint64_t process_bytes(int device)
+{
+    typedef struct process {
+        unsigned pid;
+        unsigned long long used;
+        unsigned gpu_instance, compute_instance;
+    } process;
+    enum { MOST = 256 };
+    void *library = dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL);
+    if (library == NULL)
+        return 0;
+    int (*init)(void) = (int (*)(void))dlsym(library, "nvmlInit_v2");
+    int (*shutdown)(void) = (int (*)(void))dlsym(library, "nvmlShutdown");
+    int (*handle_of)(const char *, void **) =
+        (int (*)(const char *, void **))dlsym(library, "nvmlDeviceGetHandleByPciBusId_v2");
+    int (*list)(void *, unsigned *, process *) = (int (*)(void *, unsigned *, process *))dlsym(
+        library, "nvmlDeviceGetComputeRunningProcesses_v3");
+    uint64_t bytes = 0;
+    char bus[32];
+    void *handle = NULL;
+    unsigned count = MOST;
+    process *all = (process *)calloc(MOST, sizeof *all);
+    if (all != NULL && init != NULL && shutdown != NULL && handle_of != NULL && list != NULL &&
+        cudaDeviceGetPCIBusId(bus, sizeof bus, device) == cudaSuccess && init() == 0) {
+        if (handle_of(bus, &handle) == 0 && list(handle, &count, all) == 0)
+            for (unsigned i = 0; i < count && i < MOST; i++)
+                if (all[i].pid == (unsigned)getpid() && all[i].used != ~0ull)
+                    bytes = all[i].used;
+        (void)shutdown();
+    }
+    free(all);
+    (void)dlclose(library);
+    return bytes;
+}
+
 extern "C" ebb_status ebb_gpu_facts(ebb_device_facts *facts)
 {
     int count = 0, device = 0;
@@ -192,5 +231,6 @@ extern "C" ebb_status ebb_gpu_facts(ebb_device_facts *facts)
     facts->version = p.major * 100 + p.minor * 10;
     facts->total_bytes = total;
     facts->free_bytes = unused;
+    facts->process_bytes = process_bytes(device);
     return NULL;
 }
