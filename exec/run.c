@@ -183,6 +183,9 @@ static ebb_status walk(ebb_program *p, int64_t last)
 static ebb_status fault_error(const ebb_program *p, const ebb_fault *f)
 {
     const char *node = f->position < p->plan.count ? p->plan.calls[f->position].node : "a node";
+    if (f->low > f->high)
+        return ebb_error(EBB_RUNTIME, "%s: integer division by zero: divisor at position %lld",
+                         node, (long long)f->value);
     return ebb_error(EBB_RUNTIME, "%s: index %lld is outside %lld..%lld", node, (long long)f->value,
                      (long long)f->low, (long long)f->high - 1);
 }

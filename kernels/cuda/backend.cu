@@ -283,6 +283,7 @@ void ebb_cuda_walk_make(ebb_cuda_walk *w, const ebb_type *out, const ebb_type *c
 {
     int64_t dense[EBB_CUDA_INPUTS] = {1, 1, 1, 1};
     memset(w, 0, sizeof *w);
+    w->narrow = ebb_cuda_elements(out) <= INT32_MAX;
     for (int d = out->rank - 1; d >= 0; d--) {
         int64_t n = out->dims[d], step[EBB_CUDA_INPUTS];
         bool merges = w->rank > 0;

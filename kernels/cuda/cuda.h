@@ -17,8 +17,8 @@ extern "C" {
 
 // clang-format off
 #define EBB_CUDA_FAMILIES(X) X(pointwise) X(conv) X(pool) X(recurrent) X(move) X(move_shape) \
-    X(move_index) X(top_k) X(scatter) X(packed) X(optim) X(random) X(norm) X(norm_group) \
-    X(norm_rows)
+    X(move_index) X(top_k) X(scatter) X(packed) X(optim) X(random)                           \
+    X(unary) X(pointwise_grad) X(cast) X(invert) X(few_bit) X(norm) X(norm_group) X(norm_rows)
 // clang-format on
 
 #define EBB_CUDA_DECLARE(name)                 \
@@ -152,6 +152,7 @@ enum { EBB_CUDA_INPUTS = 4 };
  * index * stride. Dims that walk alike are merged; a dense input has strides 1, n0, n0 * n1 ... */
 typedef struct ebb_cuda_walk {
     int32_t rank;
+    bool narrow; /* fewer than 2^31 elements: divided in 32 bits, which is far cheaper */
     int64_t dims[EBB_MAX_RANK];
     int64_t stride[EBB_CUDA_INPUTS][EBB_MAX_RANK];
 } ebb_cuda_walk;
@@ -165,6 +166,15 @@ EBB_GPU_INLINE int64_t ebb_cuda_at(const ebb_cuda_walk *w, int k, int64_t i)
     int64_t at = 0;
     if (w->rank <= 1)
         return i * w->stride[k][0];
+    if (w->narrow) {
+        uint32_t rest = (uint32_t)i;
+        for (int d = 0; d < w->rank; d++) {
+            uint32_t n = (uint32_t)w->dims[d], next = rest / n;
+            at += (int64_t)(rest - next * n) * w->stride[k][d];
+            rest = next;
+        }
+        return at;
+    }
     for (int d = 0; d < w->rank; d++) {
         int64_t next = i / w->dims[d];
         at += (i - next * w->dims[d]) * w->stride[k][d];
@@ -205,6 +215,9 @@ EBB_GPU_INLINE double ebb_cuda_read(ebb_cuda_number n)
 }
 
 /* ---- faults ---- */
+
+/* What a launcher gives for low and high to say that the divisor at position `value` is zero. */
+enum { EBB_CUDA_ZERO_LOW = 1, EBB_CUDA_ZERO_HIGH = 0 };
 
 /* Is low <= value < high? If not, the call's fault is told, once, and the kernel must not read
  * there. `step` and `position` come from the launcher: ebb_cuda_queue_of(c)->step, c->position. */

@@ -30,16 +30,21 @@
 
 enum { EBB_WARP = 32 };
 
+#define EBB_ALIGN(bytes) __attribute__((aligned(bytes))) /* after the } of a struct */
+
 #if defined(__CUDACC__)
 
 #include <cuda_runtime.h>
 
 #define EBB_GLOBAL(name, args) EBB_GLOBAL_(name, args)
-#define EBB_GLOBAL_(name, args) static __global__ void name(const args a)
+/* __grid_constant__: a's arrays may be indexed without a copy of a in each thread. */
+#define EBB_GLOBAL_(name, args) static __global__ void name(const __grid_constant__ args a)
 #define EBB_GPU_INLINE static __device__ inline
 #define EBB_SHARED(type, name)                                        \
     extern __shared__ __align__(16) unsigned char ebb_shared_bytes[]; \
     type *name = (type *)ebb_shared_bytes
+
+#define EBB_UNROLL _Pragma("unroll")
 
 #define EBB_THREAD threadIdx.x
 #define EBB_THREADS blockDim.x

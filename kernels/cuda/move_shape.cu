@@ -185,7 +185,8 @@ EBB_GLOBAL(fill, fill_args)
             wide[i] = a.value;
         } else {
             for (int64_t b = i * 16; b < a.n; b++)
-                bytes[b] = (uint8_t)(a.value.half[(b & 15) >> 3] >> (b & 7) * 8);
+                bytes[b] =
+                    (uint8_t)(((b & 8) != 0 ? a.value.half[1] : a.value.half[0]) >> (b & 7) * 8);
         }
     }
 }

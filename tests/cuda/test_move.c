@@ -2,8 +2,36 @@
  * bit. */
 #include "tests/cuda/bits.h"
 
+#include "kernels/cuda/move.h"
+
 static const ebb_dtype sizes[] = {EBB_U8, EBB_BF16, EBB_F32, EBB_F64, EBB_C128};
 enum { SIZES = 5 };
+
+/* ---- places ---- */
+
+/* What no test can afford to move: places beyond 2^32, where indices need all of their bits. */
+static void places_of_large_tensors_are_not_cut_off(void **state)
+{
+    (void)state;
+    const int64_t big = 3000000000, dims[3] = {7, big, 5};
+    const int64_t to[3] = {1, 7, 7 * big}, from[3] = {5 * big, 5, 1};
+    ebb_cuda_path p;
+    ebb_cuda_path_make(&p, 3, dims, to, from);
+    assert_int_equal(p.rank, 3);
+    static const int64_t places[][3] = {
+        {0, 0, 4}, {6, 2999999999, 4}, {1, 0, 0}, {0, 858993459, 1}, {3, 1431655765, 2},
+    };
+    for (size_t i = 0; i < sizeof places / sizeof places[0]; i++) {
+        const int64_t *at = places[i];
+        int64_t t, f, step = (at[0] * big + at[1]) * 5 + at[2];
+        ebb_cuda_step_of(&p, step, &t, &f);
+        assert_int_equal(t, at[0] + 7 * at[1] + 7 * big * at[2]);
+        assert_int_equal(f, step);
+    }
+    assert_int_equal(ebb_cuda_quotient(0xFFFFFFFF, 1), 0xFFFFFFFF);
+    assert_int_equal(ebb_cuda_quotient((int64_t)1 << 40, 3), 366503875925);
+    assert_int_equal(ebb_cuda_quotient(5, (int64_t)1 << 33), 0);
+}
 
 /* ---- Transpose ---- */
 
@@ -406,6 +434,7 @@ int main(void)
 {
     with_cuda();
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(places_of_large_tensors_are_not_cut_off),
         cmocka_unit_test(transposes_are_those_of_plain),
         cmocka_unit_test(a_transpose_without_perm_reverses_the_dims),
         cmocka_unit_test(more_elements_than_threads_are_all_moved),

@@ -32,6 +32,8 @@ extern ebb_host_where ebb_host; /* of the running thread */
 #define EBB_GPU_INLINE static inline __attribute__((unused))
 #define EBB_SHARED(type, name) type *name = (type *)ebb_host_shared()
 
+#define EBB_UNROLL
+
 #define EBB_THREAD (ebb_host.thread)
 #define EBB_THREADS (ebb_host.threads)
 #define EBB_BLOCK (ebb_host.block)

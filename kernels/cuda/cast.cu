@@ -1,0 +1,120 @@
+/* cast.cu: Cast and CastLike among floats (64, 32, 16 bits, bfloat16), integers and bool.
+ *
+ * Among the floats of training, eight elements a thread; the other pairs of types share a kernel
+ * that looks at both types as it runs.
+ */
+#include "kernels/cuda/cuda.h"
+#include "kernels/cuda/elements.h"
+
+typedef struct cast_args {
+    void *out;
+    const void *in;
+    int64_t n, packed; /* the first so many elements in eights */
+    uint8_t from, to;
+} cast_args;
+
+EBB_GLOBAL(cast_any, cast_args)
+{
+    EBB_GRID_LOOP(i, a.n)
+    {
+        if (a.from == EBB_F32 || a.from == EBB_F64 || a.from == EBB_F16 || a.from == EBB_BF16)
+            ebb_store_real(a.out, i, a.to, ebb_load_real(a.in, i, a.from));
+        else
+            ebb_store_whole(a.out, i, a.to, ebb_load_whole(a.in, i, a.from), a.from == EBB_U64);
+    }
+}
+
+#define SAME(v) (v)
+
+#define EIGHT(T, name)    \
+    typedef struct name { \
+        T v[8];           \
+    } EBB_ALIGN(16) name;
+EIGHT(float, eight_f32)
+EIGHT(ebb_f16, eight_f16)
+EIGHT(ebb_bf16, eight_bf16)
+
+#define CAST(from, from_t, read, to, to_t, write)                               \
+    EBB_GLOBAL(cast_##from##_##to, cast_args)                                   \
+    {                                                                           \
+        const from_t *in = (const from_t *)a.in;                                \
+        to_t *out = (to_t *)a.out;                                              \
+        EBB_GRID_LOOP(g, a.packed / 8)                                          \
+        {                                                                       \
+            eight_##from x = *(const eight_##from *)(const void *)(in + g * 8); \
+            eight_##to y;                                                       \
+            EBB_UNROLL                                                          \
+            for (int l = 0; l < 8; l++)                                         \
+                y.v[l] = write(read(x.v[l]));                                   \
+            *(eight_##to *)(void *)(out + g * 8) = y;                           \
+        }                                                                       \
+        EBB_GRID_LOOP(j, a.n - a.packed)                                        \
+        out[a.packed + j] = write(read(in[a.packed + j]));                      \
+    }
+CAST(f32, float, SAME, f16, ebb_f16, ebb_to_f16)
+CAST(f32, float, SAME, bf16, ebb_bf16, ebb_to_bf16)
+CAST(f16, ebb_f16, ebb_from_f16, f32, float, SAME)
+CAST(bf16, ebb_bf16, ebb_from_bf16, f32, float, SAME)
+CAST(f16, ebb_f16, ebb_from_f16, bf16, ebb_bf16, ebb_to_bf16)
+CAST(bf16, ebb_bf16, ebb_from_bf16, f16, ebb_f16, ebb_to_f16)
+
+static const struct pair {
+    uint8_t from, to;
+    ebb_gpu_kernel kernel;
+} pairs[] = {
+    {EBB_F32, EBB_F16, (ebb_gpu_kernel)cast_f32_f16},
+    {EBB_F32, EBB_BF16, (ebb_gpu_kernel)cast_f32_bf16},
+    {EBB_F16, EBB_F32, (ebb_gpu_kernel)cast_f16_f32},
+    {EBB_BF16, EBB_F32, (ebb_gpu_kernel)cast_bf16_f32},
+    {EBB_F16, EBB_BF16, (ebb_gpu_kernel)cast_f16_bf16},
+    {EBB_BF16, EBB_F16, (ebb_gpu_kernel)cast_bf16_f16},
+};
+
+static ebb_status run_cast(const ebb_call *c)
+{
+    cast_args a;
+    memset(&a, 0, sizeof a);
+    a.out = c->out[0].data;
+    a.in = c->in[0].data;
+    a.n = ebb_cuda_elements(&c->out[0].type);
+    a.from = c->in[0].type.dtype;
+    a.to = c->out[0].type.dtype;
+    if (a.from == a.to)
+        return a.out == a.in || a.n == 0 ? NULL
+                                         : ebb_gpu_copy(ebb_cuda_queue_of(c)->stream, a.out, a.in,
+                                                        c->out[0].bytes, EBB_ON_DEVICE);
+    for (size_t k = 0; k < sizeof pairs / sizeof pairs[0]; k++)
+        if (pairs[k].from == a.from && pairs[k].to == a.to) {
+            bool aligned = (uintptr_t)a.out % 16 == 0 && (uintptr_t)a.in % 16 == 0;
+            a.packed = aligned ? a.n / 8 * 8 : 0;
+            return EBB_LAUNCH(c, pairs[k].kernel, ebb_cuda_grid(aligned ? (a.n + 7) / 8 : a.n),
+                              EBB_CUDA_BLOCK, 0, a);
+        }
+    return EBB_LAUNCH(c, cast_any, ebb_cuda_grid(a.n), EBB_CUDA_BLOCK, 0, a);
+}
+
+static bool can(ebb_dtype dtype)
+{
+    return dtype == EBB_BOOL || ebb_dtype_is_float(dtype) ||
+           (ebb_dtype_is_integer(dtype) && ebb_dtype_bits(dtype) >= 8);
+}
+
+static const char *declines(const ebb_call *c)
+{
+    if (!can((ebb_dtype)c->in[0].type.dtype) || !can((ebb_dtype)c->out[0].type.dtype))
+        return "casts among 8 to 64 bit integers, bool, and 16 to 64 bit floats only";
+    return ebb_cuda_any(c);
+}
+
+static const char *declines_like(const ebb_call *c) // the second input lends its dtype only
+{
+    ebb_call one = *c;
+    one.input_count = 1;
+    return declines(&one);
+}
+
+const ebb_kernel ebb_cuda_cast[] = {
+    {"cuda.cast", EBB_OP_CAST, declines, NULL, NULL, run_cast, NULL},
+    {"cuda.cast_like", EBB_OP_CAST_LIKE, declines_like, NULL, NULL, run_cast, NULL},
+};
+EBB_CUDA_COUNT(cast)

@@ -1,0 +1,99 @@
+/* few_bit.cu: a derivative in a few levels: FewBit notes which, FewBitGrad multiplies with it.
+ *
+ * Eight codes in a row make `bits` bytes, the number sum of code_i << (bits i) with its lowest byte
+ * first: 3 bits an element are 3 bits, not 4.
+ */
+#include "kernels/cuda/cuda.h"
+#include "kernels/cuda/floats.h"
+
+enum { MOST_BITS = 4 };
+
+typedef struct few_bit_args {
+    void *out;         /* dx */
+    const void *real;  /* x or dy */
+    const void *table; /* borders or levels */
+    uint8_t *codes;
+    int64_t n;
+    int32_t bits;
+    bool aligned; /* out and real, to 16 bytes */
+} few_bit_args;
+
+EBB_GPU_INLINE void put_codes(uint8_t *codes, int64_t g, int32_t bits, uint32_t all)
+{
+    for (int k = 0; k < bits; k++)
+        codes[g * bits + k] = (uint8_t)(all >> (8 * k));
+}
+
+EBB_GPU_INLINE uint32_t get_codes(const uint8_t *codes, int64_t g, int32_t bits)
+{
+    uint32_t all = 0;
+    for (int k = 0; k < bits; k++)
+        all |= (uint32_t)codes[g * bits + k] << (8 * k);
+    return all;
+}
+
+#define KERNELS "kernels/cuda/few_bit_kernels.inc"
+#include "kernels/cuda/all_floats.inc"
+
+static const ebb_gpu_kernel encodes[4] = EBB_CUDA_FLOATS(encode);
+static const ebb_gpu_kernel multiplies[4] = EBB_CUDA_FLOATS(multiply);
+
+static ebb_status run(const ebb_call *c, few_bit_args *given, const ebb_gpu_kernel kernels[4])
+{
+    few_bit_args a = *given;
+    a.real = c->in[0].data;
+    a.n = ebb_cuda_elements(&c->in[0].type);
+    a.bits = (int32_t)ebb_attr_int(&c->attrs, "bits", 1);
+    a.aligned = (uintptr_t)a.real % 16 == 0 && (uintptr_t)a.out % 16 == 0;
+    return EBB_LAUNCH(c, kernels[ebb_cuda_float_row(c->in[0].type.dtype)],
+                      ebb_cuda_grid((a.n + 7) / 8), EBB_CUDA_BLOCK, 0, a);
+}
+
+/* (X, borders) {bits} -> codes: uint8[ceil(n / 8) * bits] */
+static ebb_status run_encode(const ebb_call *c)
+{
+    few_bit_args a;
+    memset(&a, 0, sizeof a);
+    a.table = c->in[1].data;
+    a.codes = (uint8_t *)c->out[0].data;
+    return run(c, &a, encodes);
+}
+
+/* (dY, codes, levels) {bits} -> dX; dx may be dy */
+static ebb_status run_grad(const ebb_call *c)
+{
+    few_bit_args a;
+    memset(&a, 0, sizeof a);
+    a.out = c->out[0].data;
+    a.codes = (uint8_t *)c->in[1].data;
+    a.table = c->in[2].data;
+    return run(c, &a, multiplies);
+}
+
+static const char *declines(const ebb_call *c)
+{
+    const char *why = ebb_cuda_floats(c);
+    bool encodes_it = c->op == EBB_OP_FEW_BIT;
+    int64_t bits = ebb_attr_int(&c->attrs, "bits", 1);
+    if (why != NULL)
+        return why;
+    if (bits < 1 || bits > MOST_BITS)
+        return "bits is not 1, 2, 3 or 4";
+    if (!ebb_cuda_has(c, encodes_it ? 1 : 2))
+        return "an input is missing";
+    const ebb_operand *codes = encodes_it ? &c->out[0] : &c->in[1];
+    const ebb_operand *entries = encodes_it ? &c->in[1] : &c->in[2];
+    if (codes->type.dtype != EBB_U8 || entries->type.dtype != c->in[0].type.dtype)
+        return "the codes are not uint8, or the table is of another type";
+    if (ebb_cuda_elements(&entries->type) != (INT64_C(1) << bits) - (encodes_it ? 1 : 0))
+        return encodes_it ? "there must be 2^bits - 1 borders" : "there must be 2^bits levels";
+    return ebb_cuda_elements(&codes->type) == (ebb_cuda_elements(&c->in[0].type) + 7) / 8 * bits
+               ? NULL
+               : "the codes have the wrong length";
+}
+
+const ebb_kernel ebb_cuda_few_bit[] = {
+    {"cuda.few_bit", EBB_OP_FEW_BIT, declines, NULL, NULL, run_encode, NULL},
+    {"cuda.few_bit_grad", EBB_OP_FEW_BIT_GRAD, declines, NULL, NULL, run_grad, NULL},
+};
+EBB_CUDA_COUNT(few_bit)

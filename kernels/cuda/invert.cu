@@ -1,0 +1,98 @@
+/* invert.cu: gradients of GELU, SiLU and Mish from their output and one bit an element.
+ *
+ *     GeluGrad(dY, X)   ->   GeluGradFromOutput(dY, Y, bits)       bit: x lies right of the minimum
+ *
+ * The numbers and the method are those of kernels/plain/invert.c: one polynomial out of three, of
+ * the square root of the distance from the minimum. dx may be dy or y; NaN stays NaN.
+ */
+#include "kernels/cuda/cuda.h"
+#include "kernels/cuda/floats.h"
+#include "kernels/invert_fit.h"
+
+typedef struct invert_args {
+    void *dx;
+    const void *dy, *y;
+    const uint8_t *bits;
+    int64_t n, packed; /* the first so many elements in packs of 16 bytes */
+    double alpha, per_y0, per_root;
+    ebb_invert_fit fit;
+} invert_args;
+
+#define KERNELS "kernels/cuda/invert_kernels.inc"
+#include "kernels/cuda/all_floats.inc"
+
+static const ebb_gpu_kernel kernels[4] = EBB_CUDA_FLOATS(from_output);
+
+/* (dY, Y, bits) {alpha} -> dX */
+static ebb_status run(const ebb_call *c, const ebb_invert_fit *k, double alpha)
+{
+    invert_args a;
+    memset(&a, 0, sizeof a);
+    a.dx = c->out[0].data;
+    a.dy = c->in[0].data;
+    a.y = c->in[1].data;
+    a.bits = (const uint8_t *)c->in[2].data;
+    a.n = ebb_cuda_elements(&c->out[0].type);
+    a.alpha = alpha;
+    a.fit = *k;
+    a.per_y0 = 1.0 / k->y0;
+    a.per_root = 1.0 / sqrt(-k->y0);
+    int64_t lanes = (int64_t)(16 / ebb_cuda_size(&c->in[0].type));
+    if ((uintptr_t)a.dx % 16 == 0 && (uintptr_t)a.dy % 16 == 0 && (uintptr_t)a.y % 16 == 0)
+        a.packed = a.n / lanes * lanes;
+    int64_t pieces = a.packed / lanes > a.n - a.packed ? a.packed / lanes : a.n - a.packed;
+    return EBB_LAUNCH(c, kernels[ebb_cuda_float_row(c->in[0].type.dtype)], ebb_cuda_grid(pieces),
+                      EBB_CUDA_BLOCK, 0, a);
+}
+
+static ebb_status run_gelu(const ebb_call *c)
+{
+    return run(c, &ebb_invert_gelu, 1.0);
+}
+
+static ebb_status run_fast_gelu(const ebb_call *c)
+{
+    return run(c, &ebb_invert_gelu_tanh, 1.0);
+}
+
+/* x sigmoid(alpha x) is SiLU of alpha x, over alpha: its derivative is SiLU's where that is
+ * alpha y. */
+static ebb_status run_quick_gelu(const ebb_call *c)
+{
+    return run(c, &ebb_invert_silu, ebb_attr_float(&c->attrs, "alpha", (double)1.702f));
+}
+
+static ebb_status run_mish(const ebb_call *c)
+{
+    return run(c, &ebb_invert_mish, 1.0);
+}
+
+static const char *declines(const ebb_call *c)
+{
+    const char *why = ebb_cuda_floats(c);
+    if (why != NULL)
+        return why;
+    if (!ebb_type_same_shape(&c->in[0].type, &c->in[1].type))
+        return "the inputs differ in shape";
+    if (!ebb_cuda_has(c, 2) || c->in[2].type.dtype != EBB_U8)
+        return "the bits are not uint8";
+    return ebb_cuda_elements(&c->in[2].type) == (ebb_cuda_elements(&c->in[0].type) + 7) / 8
+               ? NULL
+               : "the bits have the wrong length";
+}
+
+#define KERNEL(op, name)                                                                         \
+    {                                                                                            \
+        "cuda." #name "_grad_from_output", EBB_OP_##op##_GRAD_FROM_OUTPUT, declines, NULL, NULL, \
+            run_##name, NULL                                                                     \
+    }
+
+// clang-format off
+const ebb_kernel ebb_cuda_invert[] = {
+    KERNEL(GELU,       gelu),
+    KERNEL(FAST_GELU,  fast_gelu),
+    KERNEL(QUICK_GELU, quick_gelu),
+    KERNEL(MISH,       mish),
+};
+// clang-format on
+EBB_CUDA_COUNT(invert)

@@ -1,0 +1,110 @@
+/* test_cast.c: every pair of types, bit for bit. */
+#include "tests/cuda/numbers.h"
+
+static const ebb_dtype dtypes[] = {EBB_F32, EBB_F64, EBB_F16, EBB_BF16, EBB_I8,  EBB_I16, EBB_I32,
+                                   EBB_I64, EBB_U8,  EBB_U16, EBB_U32,  EBB_U64, EBB_BOOL};
+enum { DTYPES = sizeof dtypes / sizeof dtypes[0] };
+
+/* Numbers at which rounding or range decides, beside random ones. */
+static void fill(testing *t, ebb_operand *o)
+{
+    static const double edges[] = {
+        0.0,     -0.0,    0.5,      -0.5,      1.5,       2.5,         -1.0,       127.5,
+        128.0,   -129.0,  255.9,    256.0,     32767.5,   32768.0,     65504.0,    65519.9,
+        65520.0, 65536.0, 0x1p31,   -0x1p31,   0x1p32,    0x1p63,      -0x1p63,    0x1p64,
+        1e30,    -1e30,   0x1p-14,  0x1.8p-25, 0x1p-25,   0x1p-26,     0x1.01p0,   0x1.03p0,
+        1e300,   -1e300,  INFINITY, -INFINITY, 0x1.FFp15, 0x1.FFFFp15, 0x1.ffffp0, 0x1p-149};
+    if (!is_real(o)) {
+        put_bits(t, o);
+        if (o->type.dtype == EBB_BOOL)
+            for (size_t i = 0; i < o->bytes; i++)
+                ((uint8_t *)o->data)[i] &= 1;
+        return;
+    }
+    for (size_t i = 0; i < count_of(o); i++) {
+        bool edge = i % 3 == 0;
+        double v = edge ? edges[i / 3 % (sizeof edges / sizeof edges[0])]
+                        : ldexp(draw(t), (int)(draw(t) * 40));
+        put_real(o, i, i % 31 == 30 ? (double)NAN : v);
+    }
+}
+
+static void every_pair_of_types_is_cast_as_the_plain_kernel_casts(void **state)
+{
+    (void)state;
+    static const int64_t sizes[] = {0, 1, 7, 1031};
+    for (size_t from = 0; from < DTYPES; from++)
+        for (size_t to = 0; to < DTYPES; to++)
+            for (size_t s = 0; s < 4; s++)
+                for (int like = 0; like < 2; like++) {
+                    testing t;
+                    begin(&t, like ? EBB_OP_CAST_LIKE : EBB_OP_CAST);
+                    ebb_operand *x = &t.in[t.call.input_count++];
+                    make_operand(x, dtypes[from], 1, &sizes[s]);
+                    fill(&t, x);
+                    if (like)
+                        put_numbers(&t, dtypes[to], 0, NULL, 0, 1);
+                    put_out(&t, dtypes[to], 1, &sizes[s]);
+                    const char *oracle = like ? "plain.cast_like" : "plain.cast";
+                    const char *kernel = like ? "cuda.cast_like" : "cuda.cast";
+                    run_with(&t, oracle);
+                    void *expected = bytes_of(&t.out[0]);
+                    run_both_orders(&t, kernel);
+                    if (memcmp(expected, t.out[0].data, t.out[0].bytes) != 0)
+                        fail_msg("%s to %s: bits differ", ebb_dtype_name(dtypes[from]),
+                                 ebb_dtype_name(dtypes[to]));
+                    free(expected);
+                    end(&t);
+                }
+}
+
+/* The numbers of 16 bits are few enough to try all of them. */
+static void all_numbers_of_16_bits_are_cast(void **state)
+{
+    (void)state;
+    static const ebb_dtype narrow[] = {EBB_F16, EBB_BF16}, others[] = {EBB_F32, EBB_F64, EBB_I32};
+    for (size_t from = 0; from < 2; from++)
+        for (size_t to = 0; to < 4; to++) {
+            ebb_dtype out = to < 3 ? others[to] : narrow[1 - from];
+            testing t;
+            begin(&t, EBB_OP_CAST);
+            ebb_operand *x = &t.in[t.call.input_count++];
+            make_operand(x, narrow[from], 1, (int64_t[]){65536});
+            for (uint32_t i = 0; i < 65536; i++)
+                ((uint16_t *)x->data)[i] = (uint16_t)i;
+            put_out(&t, out, 1, (int64_t[]){65536});
+            same_as(&t, "cuda.cast", "plain.cast", 0, 0);
+            end(&t);
+        }
+}
+
+static void operands_that_begin_anywhere_are_cast(void **state)
+{
+    (void)state;
+    testing t;
+    begin(&t, EBB_OP_CAST);
+    put_numbers(&t, EBB_F32, 1, (int64_t[]){78}, -9, 9);
+    put_out(&t, EBB_BF16, 1, (int64_t[]){77});
+    float *whole = t.in[0].data;
+    t.in[0].type.dims[0] = 77;
+    t.in[0].data = whole + 1;
+    t.call.queue = more_queue;
+    check_status(kernel_named("cuda.cast")->run(&t.call), "cuda.cast");
+    void *got = bytes_of(&t.out[0]);
+    check_status(kernel_named("plain.cast")->run(&t.call), "plain.cast");
+    assert_memory_equal(got, t.out[0].data, t.out[0].bytes);
+    free(got);
+    t.in[0].data = whole;
+    end(&t);
+}
+
+int main(void)
+{
+    with_cuda();
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_pair_of_types_is_cast_as_the_plain_kernel_casts),
+        cmocka_unit_test(all_numbers_of_16_bits_are_cast),
+        cmocka_unit_test(operands_that_begin_anywhere_are_cast),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
