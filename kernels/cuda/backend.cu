@@ -1,5 +1,8 @@
 /* backend.cu: the CUDA back end: its families, its device, the table that libebb asks for. */
 #include "kernels/cuda/cuda.h"
+#if defined(EBB_CUDA_CUDNN)
+#include "kernels/cuda/cudnn_plans.h"
+#endif
 #include "kernels/cuda/norm.h"
 #include "kernels/plugin.h"
 
@@ -16,6 +19,8 @@ static void close_queue(void *opened)
     for (uint32_t k = 0; k < q->mark_capacity; k++)
         ebb_gpu_unmark(q->marks[k]);
     ebb_free(q->marks);
+    if (q->cudnn != NULL)
+        q->free_cudnn(q->cudnn);
     if (q->step != NULL)
         ebb_gpu_release(q->step);
     ebb_gpu_close(q->stream);
@@ -310,11 +315,57 @@ void ebb_cuda_walk_make(ebb_cuda_walk *w, const ebb_type *out, const ebb_type *c
     }
 }
 
+/* ---- libraries ---- */
+
+#if defined(EBB_CUDA_CUDNN)
+#define LIBRARY_FAMILIES(X) X(cudnn_conv)
+#define DESCRIBED ebb_cudnn_described_names
+
+extern "C" {
+LIBRARY_FAMILIES(EBB_CUDA_DECLARE)
+}
+
+static ebb_status describe(const char *name)
+{
+    return ebb_cuda_cudnn_describe(name);
+}
+
+static void add_cudnn(char *text, size_t size)
+{
+    ebb_cuda_cudnn_library(text, size);
+}
+#else
+#define LIBRARY_FAMILIES(X)
+#define DESCRIBED none_described
+
+static const char *const none_described[] = {NULL};
+
+static ebb_status describe(const char *name)
+{
+    if (name == NULL)
+        return NULL;
+    return ebb_error(EBB_USAGE, "there is no description of a device '%s'", name);
+}
+
+static void add_cudnn(char *text, size_t size)
+{
+    (void)snprintf(text, size, "none");
+}
+#endif
+
+static void libraries(char *text, size_t size)
+{
+    text[0] = '\0';
+    add_cudnn(text, size);
+}
+
 /* ---- the table ---- */
 
 #define FAMILY(name) {ebb_cuda_##name, &ebb_cuda_##name##_count},
 
-static const ebb_family families[] = {EBB_CUDA_FAMILIES(FAMILY){NULL, NULL}};
+/* Those of libraries first: the own ones take what they decline. */
+static const ebb_family families[] = {LIBRARY_FAMILIES(FAMILY)
+                                          EBB_CUDA_FAMILIES(FAMILY){NULL, NULL}};
 
 #ifdef __cplusplus
 extern "C" {
@@ -336,25 +387,11 @@ const ebb_backend ebb_backend_cuda = {
     .parts = &parts,
 };
 
-static const char *const described[] = {NULL};
-
-static void libraries(char *text, size_t size)
-{
-    (void)snprintf(text, size, "none");
-}
-
 bool ebb_cuda_tf32;
 
 static void allow_tf32(bool allow)
 {
     ebb_cuda_tf32 = allow;
-}
-
-static ebb_status describe(const char *name)
-{
-    if (name == NULL)
-        return NULL;
-    return ebb_error(EBB_USAGE, "there is no description of a device '%s'", name);
 }
 
 __attribute__((visibility("default"))) const ebb_plugin ebb_plugin_table = {
@@ -363,6 +400,6 @@ __attribute__((visibility("default"))) const ebb_plugin ebb_plugin_table = {
     .backend = &ebb_backend_cuda,
     .libraries = libraries,
     .describe = describe,
-    .described = described,
+    .described = DESCRIBED,
     .allow_tf32 = allow_tf32,
 };

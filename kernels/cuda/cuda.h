@@ -49,6 +49,7 @@ typedef struct ebb_cuda_queue {
     uint32_t mark_count, mark_capacity;
     uint64_t allocated_bytes;
     void *cublas, *cudnn; /* handles of the libraries, made when first asked for */
+    void (*free_cudnn)(void *handle);
 } ebb_cuda_queue;
 
 static inline ebb_cuda_queue *ebb_cuda_queue_of(const ebb_call *c)

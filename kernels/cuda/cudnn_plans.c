@@ -1,0 +1,181 @@
+/* cudnn_plans.c: which device, and the plans of this process. */
+#include "kernels/cuda/cudnn_plans.h"
+
+#include "kernels/cuda/cuda.h"
+#include "kernels/cuda/cudnn/cache.h"
+
+#include <pthread.h>
+#include <stdio.h>
+
+enum { ROOM = 64 << 20 }; /* bytes of workspace that any convolution may have */
+
+typedef struct made { /* a plan, or why there is none */
+    struct made *next;
+    ebb_cuda_cudnn_ask ask;
+    const char *device; /* a described one's name; NULL: the one that is here */
+    bool tf32;
+    ebb_cudnn_plan *plan;
+    char why[240];
+} made;
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static made *all;
+static ebb_cudnn_device described;
+static bool describes;
+
+static struct {
+    bool asked;
+    ebb_cudnn_target target;
+    char key[320], why[240];
+} present;
+
+/* The first line: hints are for whom the error reaches. */
+static void keep_reason(char *why, size_t size, ebb_status status)
+{
+    const char *text = ebb_status_text(status);
+    (void)snprintf(why, size, "%.*s", (int)strcspn(text, "\n"), text);
+}
+
+/* ---- devices ---- */
+
+ebb_status ebb_cuda_cudnn_describe(const char *name)
+{
+    ebb_cudnn_device found;
+    ebb_status status = name != NULL ? ebb_cudnn_device_find(&found, name) : NULL;
+    if (status != NULL)
+        return ebb_error(EBB_USAGE, "%s", ebb_status_text(status));
+    (void)pthread_mutex_lock(&lock);
+    describes = name != NULL;
+    if (describes)
+        described = found;
+    (void)pthread_mutex_unlock(&lock);
+    return NULL;
+}
+
+bool ebb_cuda_cudnn_described(void)
+{
+    (void)pthread_mutex_lock(&lock);
+    bool so = describes;
+    (void)pthread_mutex_unlock(&lock);
+    return so;
+}
+
+/* A handle to plan with. Those that run belong to queues. */
+static void find_present(void)
+{
+    ebb_device_facts f;
+    memset(&f, 0, sizeof f);
+    present.asked = true;
+    ebb_status status = ebb_cudnn_open();
+    if (status == NULL)
+        status = ebb_gpu_facts(&f);
+    if (status == NULL)
+        status = ebb_cudnn_handle_new(&present.target.handle);
+    if (status != NULL) {
+        keep_reason(present.why, sizeof present.why, status);
+        return;
+    }
+    (void)snprintf(present.key, sizeof present.key, "%s-%d", f.name, f.driver);
+    present.target.key = present.key;
+}
+
+/* NULL, or why there is no device to plan for. */
+static const char *find_target(ebb_cudnn_target *target)
+{
+    memset(target, 0, sizeof *target);
+    if (describes) {
+        target->device = &described;
+        return NULL;
+    }
+    if (!present.asked)
+        find_present();
+    *target = present.target;
+    return target->handle != NULL ? NULL : present.why;
+}
+
+void ebb_cuda_cudnn_library(char *text, size_t size)
+{
+    size_t used = strlen(text);
+    int64_t v = ebb_cudnn_version();
+    const char *comma = used > 0 ? ", " : "";
+    if (v > 0)
+        (void)snprintf(text + used, size - used, "%scuDNN %d.%d.%d", comma, (int)(v / 10000),
+                       (int)(v / 100 % 100), (int)(v % 100));
+    else
+        (void)snprintf(text + used, size - used, "%sno cuDNN 9", comma);
+}
+
+/* ---- plans ---- */
+
+static ebb_status build(ebb_cudnn_graph **graph, const ebb_cuda_cudnn_ask *ask)
+{
+    switch (ask->way) {
+    case EBB_CUDNN_FORWARD:
+        return ebb_cudnn_conv_forward(graph, &ask->sizes, ask->with);
+    case EBB_CUDNN_BACKWARD_DATA:
+        return ebb_cudnn_conv_backward_data(graph, &ask->sizes, ask->with);
+    default:
+        return ebb_cudnn_conv_backward_filter(graph, &ask->sizes, ask->with);
+    }
+}
+
+/* Copies of the operands in another layout, and some room: what takes more is not worth it here. */
+static int64_t most_bytes(const ebb_cudnn_graph *graph)
+{
+    int64_t sum = ROOM;
+    for (int role = 1; role < EBB_CUDNN_ROLES; role++)
+        sum += ebb_cudnn_role_bytes(graph, (ebb_cudnn_role)role);
+    return sum;
+}
+
+static void make(made *m, const ebb_cudnn_target *target)
+{
+    ebb_cudnn_graph *graph = NULL;
+    ebb_cudnn_rules rules = EBB_CUDNN_EXACT;
+    rules.tf32 = m->tf32;
+    ebb_status status = ebb_cudnn_open();
+    if (status == NULL)
+        status = build(&graph, &m->ask);
+    if (status == NULL) {
+        rules.workspace_bytes = most_bytes(graph);
+        status = ebb_cudnn_plan_cached(&m->plan, graph, target, &rules, NULL);
+    }
+    if (status != NULL)
+        keep_reason(m->why, sizeof m->why, status);
+    ebb_cudnn_graph_free(graph);
+}
+
+static made *find(const ebb_cuda_cudnn_ask *ask, const ebb_cudnn_target *target)
+{
+    const char *device = target->device != NULL ? target->device->name : NULL;
+    for (made *m = all; m != NULL; m = m->next)
+        if (m->tf32 == ebb_cuda_tf32 && m->device == device &&
+            memcmp(&m->ask, ask, sizeof *ask) == 0)
+            return m;
+    made *m = (made *)ebb_alloc(sizeof *m);
+    if (m == NULL)
+        return NULL;
+    memset(m, 0, sizeof *m);
+    m->ask = *ask;
+    m->device = device;
+    m->tf32 = ebb_cuda_tf32;
+    make(m, target);
+    m->next = all;
+    all = m;
+    return m;
+}
+
+const ebb_cudnn_plan *ebb_cuda_cudnn_plan(const char **why, const ebb_cuda_cudnn_ask *ask)
+{
+    const ebb_cudnn_plan *plan = NULL;
+    ebb_cudnn_target target;
+    (void)pthread_mutex_lock(&lock);
+    *why = find_target(&target);
+    if (*why == NULL) {
+        const made *m = find(ask, &target);
+        plan = m != NULL ? m->plan : NULL;
+        *why = m == NULL ? "out of memory" : plan == NULL ? m->why : NULL;
+    }
+    (void)pthread_mutex_unlock(&lock);
+    return plan;
+}

@@ -1,0 +1,335 @@
+/* test_cudnn_conv.c: calls of convolutions as cuDNN's layer is asked for them, and the plans that
+ * described devices have for them. Nothing runs. */
+#include "tests/kernels/call.h"
+
+#include "kernels/cuda/cuda.h"
+#include "kernels/cuda/cudnn/cache.h"
+#include "kernels/cuda/cudnn_plans.h"
+
+#include <sys/wait.h>
+#include <unistd.h>
+
+extern const ebb_kernel ebb_cuda_cudnn_conv[];
+
+#define D(...)        \
+    (const int64_t[]) \
+    {                 \
+        __VA_ARGS__   \
+    }
+
+/* The notes' bits as cuDNN's header numbers them. */
+enum { TENSOR_CORE = 1, DOWN_CONVERT = 2, NONDETERMINISTIC = 16 };
+
+static const ebb_kernel *kernel_of(ebb_op op)
+{
+    const ebb_kernel *k = ebb_cuda_cudnn_conv;
+    while (k->op != op)
+        k++;
+    return k;
+}
+
+/* Types only: a plan needs no bytes. */
+static void type_in(testing *t, ebb_dtype dtype, int rank, const int64_t *dims)
+{
+    t->in[t->call.input_count++].type = ebb_type_tensor(dtype, rank, dims);
+}
+
+static void type_out(testing *t, ebb_dtype dtype, int rank, const int64_t *dims)
+{
+    t->out[t->call.output_count++].type = ebb_type_tensor(dtype, rank, dims);
+}
+
+/* [8, 28, 28, 64] by 128 filters of 3 x 3, stride 2: one of a residual network. */
+static void put_layer(testing *t, ebb_op op, ebb_dtype dtype)
+{
+    const int64_t *x = D(8, 28, 28, 64), *w = D(128, 3, 3, 64), *y = D(8, 14, 14, 128);
+    const bool forward = op == EBB_OP_CONV_NHWC, weight = op == EBB_OP_CONV_WEIGHT_GRAD_NHWC;
+    begin(t, op);
+    put_ints(t, "strides", 2, D(2, 2));
+    put_ints(t, "pads", 4, D(1, 1, 1, 1));
+    put_ints(t, "output_padding", 2, D(1, 1));
+    type_in(t, dtype, 4, forward ? x : y);
+    type_in(t, dtype, 4, weight ? x : w);
+    type_out(t, dtype, 4, forward ? y : weight ? w : x);
+}
+
+static const ebb_op layers[] = {EBB_OP_CONV_NHWC, EBB_OP_CONV_TRANSPOSE_NHWC,
+                                EBB_OP_CONV_WEIGHT_GRAD_NHWC};
+
+/* ---- what is asked ---- */
+
+static void three_ways_of_one_layer_have_the_same_sizes(void **state)
+{
+    (void)state;
+    static const ebb_cudnn_direction ways[] = {EBB_CUDNN_FORWARD, EBB_CUDNN_BACKWARD_DATA,
+                                               EBB_CUDNN_BACKWARD_FILTER};
+    for (int i = 0; i < 3; i++) {
+        ebb_cuda_cudnn_ask ask;
+        const ebb_cudnn_conv_sizes *s = &ask.sizes;
+        testing t;
+        put_layer(&t, layers[i], EBB_BF16);
+        assert_null(ebb_cuda_cudnn_ask_of(&ask, &t.call));
+        assert_int_equal(ask.way, ways[i]);
+        assert_int_equal(ask.with, 0);
+        assert_int_equal(s->dtype, EBB_BF16);
+        assert_true(s->channels_last);
+        assert_int_equal(s->batch, 8);
+        assert_int_equal(s->channels, 64);
+        assert_int_equal(s->filters, 128);
+        assert_int_equal(s->groups, 1);
+        assert_int_equal(s->window.spatial, 2);
+        for (int axis = 0; axis < 2; axis++) {
+            assert_int_equal(s->in[axis], 28);
+            assert_int_equal(s->kernel[axis], 3);
+            assert_int_equal(s->window.stride[axis], 2);
+            assert_int_equal(s->window.dilation[axis], 1);
+            assert_int_equal(s->window.before[axis], 1);
+            assert_int_equal(s->window.after[axis], 1);
+        }
+    }
+}
+
+static void one_and_three_axes_begin_at_the_first_entry(void **state)
+{
+    (void)state;
+    ebb_cuda_cudnn_ask ask;
+    testing t;
+    begin(&t, EBB_OP_CONV);
+    put_ints(&t, "strides", 1, D(3));
+    put_ints(&t, "dilations", 1, D(2));
+    put_ints(&t, "pads", 2, D(4, 5));
+    put_int(&t, "group", 2);
+    type_in(&t, EBB_F32, 3, D(2, 6, 41));
+    type_in(&t, EBB_F32, 3, D(10, 3, 5));
+    type_in(&t, EBB_F32, 1, D(10));
+    type_out(&t, EBB_F32, 3, D(2, 10, 14));
+    assert_null(ebb_cuda_cudnn_ask_of(&ask, &t.call));
+    assert_int_equal(ask.with, EBB_CUDNN_WITH_BIAS);
+    assert_false(ask.sizes.channels_last);
+    assert_int_equal(ask.sizes.groups, 2);
+    assert_int_equal(ask.sizes.window.spatial, 1);
+    assert_int_equal(ask.sizes.in[0], 41);
+    assert_int_equal(ask.sizes.kernel[0], 5);
+    assert_int_equal(ask.sizes.window.stride[0], 3);
+    assert_int_equal(ask.sizes.window.dilation[0], 2);
+    assert_int_equal(ask.sizes.window.before[0], 4);
+    assert_int_equal(ask.sizes.window.after[0], 5);
+    begin(&t, EBB_OP_CONV);
+    put_ints(&t, "strides", 3, D(1, 2, 3));
+    type_in(&t, EBB_F16, 5, D(2, 6, 7, 8, 9));
+    type_in(&t, EBB_F16, 5, D(4, 6, 1, 2, 3));
+    type_out(&t, EBB_F16, 5, D(2, 4, 7, 4, 3));
+    assert_null(ebb_cuda_cudnn_ask_of(&ask, &t.call));
+    for (int axis = 0; axis < 3; axis++) {
+        assert_int_equal(ask.sizes.in[axis], 7 + axis);
+        assert_int_equal(ask.sizes.kernel[axis], 1 + axis);
+        assert_int_equal(ask.sizes.window.stride[axis], 1 + axis);
+    }
+}
+
+/* Equal calls must be equal bytes, whatever was in the struct: it is a key. */
+static void equal_calls_ask_for_equal_bytes(void **state)
+{
+    (void)state;
+    ebb_cuda_cudnn_ask a, b;
+    testing t;
+    memset(&a, 0xFF, sizeof a);
+    memset(&b, 0x11, sizeof b);
+    put_layer(&t, EBB_OP_CONV_NHWC, EBB_BF16);
+    assert_null(ebb_cuda_cudnn_ask_of(&a, &t.call));
+    assert_null(ebb_cuda_cudnn_ask_of(&b, &t.call));
+    assert_memory_equal(&a, &b, sizeof a);
+    put_layer(&t, EBB_OP_CONV_NHWC, EBB_F16);
+    assert_null(ebb_cuda_cudnn_ask_of(&b, &t.call));
+    assert_memory_not_equal(&a, &b, sizeof a);
+}
+
+static void what_cudnn_has_not_is_left_to_the_own_kernels(void **state)
+{
+    (void)state;
+    ebb_cuda_cudnn_ask ask;
+    testing t;
+    put_layer(&t, EBB_OP_CONV_NHWC, EBB_F64);
+    assert_non_null(ebb_cuda_cudnn_ask_of(&ask, &t.call));
+    put_layer(&t, EBB_OP_CONV_NHWC, EBB_F32);
+    t.in[0].type.dims[0] = t.out[0].type.dims[0] = 0; // no images
+    assert_non_null(ebb_cuda_cudnn_ask_of(&ask, &t.call));
+    put_layer(&t, EBB_OP_CONV_TRANSPOSE_NHWC, EBB_F32);
+    type_in(&t, EBB_F32, 1, D(64)); // its bias
+    assert_non_null(ebb_cuda_cudnn_ask_of(&ask, &t.call));
+    put_layer(&t, EBB_OP_CONV_TRANSPOSE_NHWC, EBB_F32);
+    t.out[0].type.dims[1] = 31; // more output_padding than a stride: a window would be lost
+    assert_non_null(ebb_cuda_cudnn_ask_of(&ask, &t.call));
+    put_layer(&t, EBB_OP_CONV_NHWC, EBB_F32);
+    type_in(&t, EBB_F32, 1, D(127));
+    assert_non_null(ebb_cuda_cudnn_ask_of(&ask, &t.call));
+    t.in[2].type.dims[0] = 128;
+    assert_null(ebb_cuda_cudnn_ask_of(&ask, &t.call));
+}
+
+/* ---- plans ---- */
+
+static void a_described_device_is_found_or_the_known_ones_are_named(void **state)
+{
+    (void)state;
+    ebb_status status = ebb_cuda_cudnn_describe("h10");
+    assert_int_equal(ebb_status_code(status), EBB_USAGE);
+    assert_non_null(strstr(ebb_status_text(status), "h100"));
+    check_status(ebb_cuda_cudnn_describe("H100"), "describe");
+    check_status(ebb_cuda_cudnn_describe(NULL), "describe");
+}
+
+/* The workspace is that of a plan which is made here once more, past the kernels. */
+static void workspaces_are_those_of_the_described_device(void **state)
+{
+    (void)state;
+    const ebb_dtype dtypes[] = {EBB_BF16, EBB_F32};
+    for (int d = 0; d < 2; d++)
+        for (int i = 0; i < 3; i++) {
+            ebb_cuda_cudnn_ask ask;
+            const char *why;
+            size_t bytes = SIZE_MAX;
+            testing t;
+            put_layer(&t, layers[i], dtypes[d]);
+            check_status(ebb_cuda_cudnn_describe("h100"), "describe");
+            why = kernel_of(layers[i])->declines(&t.call);
+            if (why != NULL)
+                fail_msg("%s", why);
+            check_status(kernel_of(layers[i])->workspace(&t.call, &bytes), "workspace");
+            assert_null(ebb_cuda_cudnn_ask_of(&ask, &t.call));
+
+            ebb_cudnn_device h100;
+            ebb_cudnn_graph *graph = NULL;
+            ebb_cudnn_plan *plan = NULL;
+            const ebb_cudnn_target target = {.device = &h100};
+            const ebb_cudnn_rules rules = EBB_CUDNN_EXACT;
+            int made = 0;
+            check_status(ebb_cudnn_device_find(&h100, "h100"), "device");
+            check_status(i == 0   ? ebb_cudnn_conv_forward(&graph, &ask.sizes, 0)
+                         : i == 1 ? ebb_cudnn_conv_backward_data(&graph, &ask.sizes, 0)
+                                  : ebb_cudnn_conv_backward_filter(&graph, &ask.sizes, 0),
+                         "graph");
+            check_status(ebb_cudnn_plans_make(&plan, 1, &made, graph, &target, &rules), "plan");
+            const ebb_cudnn_choice *c = ebb_cudnn_plan_choice(plan);
+            assert_int_equal(bytes, c->workspace_bytes);
+            assert_int_equal(c->numeric & NONDETERMINISTIC, 0);
+            assert_true(d == 0 || (c->numeric & (TENSOR_CORE | DOWN_CONVERT)) == 0);
+            ebb_cudnn_plan_free(plan);
+            ebb_cudnn_graph_free(graph);
+        }
+}
+
+static void tf32_is_used_where_it_is_allowed_only(void **state)
+{
+    (void)state;
+    const char *why;
+    ebb_cuda_cudnn_ask ask;
+    testing t;
+    put_layer(&t, EBB_OP_CONV_NHWC, EBB_F32);
+    check_status(ebb_cuda_cudnn_describe("h100"), "describe");
+    assert_null(ebb_cuda_cudnn_ask_of(&ask, &t.call));
+    const ebb_cudnn_plan *exact = ebb_cuda_cudnn_plan(&why, &ask);
+    ebb_cuda_tf32 = true;
+    const ebb_cudnn_plan *fast = ebb_cuda_cudnn_plan(&why, &ask);
+    ebb_cuda_tf32 = false;
+    assert_non_null(exact);
+    assert_non_null(fast);
+    assert_ptr_equal(ebb_cuda_cudnn_plan(&why, &ask), exact); // made once
+    assert_int_equal(ebb_cudnn_plan_choice(exact)->numeric & TENSOR_CORE, 0);
+    assert_int_not_equal(ebb_cudnn_plan_choice(fast)->numeric & TENSOR_CORE, 0);
+}
+
+/* Its first two phases are a plan's; the others need the device. */
+static void a_plan_for_a_described_device_does_not_run(void **state)
+{
+    (void)state;
+    const ebb_kernel *k = kernel_of(EBB_OP_CONV_NHWC);
+    ebb_cuda_queue queue;
+    testing t;
+    put_layer(&t, EBB_OP_CONV_NHWC, EBB_BF16);
+    memset(&queue, 0, sizeof queue);
+    t.call.queue = &queue;
+    check_status(ebb_cuda_cudnn_describe("h100"), "describe");
+    check_status(k->workspace(&t.call, &t.call.workspace_bytes), "workspace");
+    check_status(k->prepare(&t.call), "prepare");
+    ebb_status status = k->run(&t.call);
+    assert_non_null(strstr(ebb_status_text(status), "planned for a described device"));
+    k->release(&t.call);
+    assert_null(t.call.state);
+}
+
+/* In a process of its own, since a library is opened once. */
+static int in_a_child(bool (*question)(void))
+{
+    int code = 0;
+    (void)fflush(NULL);
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0)
+        _exit(question() ? 0 : 1);
+    assert_int_equal(waitpid(child, &code, 0), child);
+    return code;
+}
+
+static bool declines_without_cudnn(void)
+{
+    testing t;
+    char text[64] = "";
+    put_layer(&t, EBB_OP_CONV_NHWC, EBB_BF16);
+    (void)setenv("EBB_CUDNN", "/nowhere/libcudnn.so.9", 1);
+    const char *here = kernel_of(EBB_OP_CONV_NHWC)->declines(&t.call);
+    if (ebb_cuda_cudnn_describe("h100") != NULL)
+        return false;
+    const char *described = kernel_of(EBB_OP_CONV_NHWC)->declines(&t.call);
+    ebb_cuda_cudnn_library(text, sizeof text);
+    return here != NULL && strstr(here, "cuDNN 9 cannot be opened") != NULL && described != NULL &&
+           strstr(described, "cuDNN 9 cannot be opened") != NULL && strcmp(text, "no cuDNN 9") == 0;
+}
+
+static bool declines_without_a_device(void)
+{
+    testing t;
+    put_layer(&t, EBB_OP_CONV_NHWC, EBB_BF16);
+    (void)setenv("EBB_CUDA_ABSENT", "1", 1);
+    const char *why = kernel_of(EBB_OP_CONV_NHWC)->declines(&t.call);
+    return why != NULL && strstr(why, "no CUDA device") != NULL;
+}
+
+static void without_cudnn_the_kernels_say_so(void **state)
+{
+    (void)state;
+    assert_int_equal(in_a_child(declines_without_cudnn), 0);
+}
+
+static void without_a_device_the_kernels_say_so(void **state)
+{
+    (void)state;
+    assert_int_equal(in_a_child(declines_without_a_device), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest first[] = {
+        cmocka_unit_test(without_cudnn_the_kernels_say_so),
+        cmocka_unit_test(three_ways_of_one_layer_have_the_same_sizes),
+        cmocka_unit_test(one_and_three_axes_begin_at_the_first_entry),
+        cmocka_unit_test(equal_calls_ask_for_equal_bytes),
+        cmocka_unit_test(what_cudnn_has_not_is_left_to_the_own_kernels),
+        cmocka_unit_test(a_described_device_is_found_or_the_known_ones_are_named),
+    };
+    const struct CMUnitTest plans[] = {
+        cmocka_unit_test(without_a_device_the_kernels_say_so),
+        cmocka_unit_test(workspaces_are_those_of_the_described_device),
+        cmocka_unit_test(tf32_is_used_where_it_is_allowed_only),
+        cmocka_unit_test(a_plan_for_a_described_device_does_not_run),
+    };
+    if (setenv("EBB_CACHE", EBB_BINARY_DIR "/cudnn_cache_of_tests", 1) != 0)
+        return 1;
+    int failed = cmocka_run_group_tests(first, NULL, NULL);
+    ebb_status status = ebb_cudnn_open();
+    if (status == NULL)
+        return failed + cmocka_run_group_tests(plans, NULL, NULL);
+    printf("SKIP: %zu tests of plans: %s\n", sizeof plans / sizeof plans[0],
+           ebb_status_text(status));
+    return failed != 0 ? failed : 77;
+}
