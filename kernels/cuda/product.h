@@ -1,0 +1,50 @@
+/* product.h: matrix products on the device, for MatMul, Gemm and whatever has a product inside.
+ *
+ *     y[i, j] = alpha sum over k of a[i, k] b[k, j]  +  beta c[i, j]
+ *
+ * Transposition and broadcast are strides. A product of few tiles and a long k is cut along k, so
+ * that there is work for the whole device; the parts are added in their order, always the same:
+ *
+ *           k                 workspace              y
+ *     +--+--+--+--+     part 0 + part 1 + ...  ->  +---+
+ *     |  |  |  |  |                                +---+
+ *     +--+--+--+--+
+ */
+#ifndef EBB_KERNELS_CUDA_PRODUCT_H
+#define EBB_KERNELS_CUDA_PRODUCT_H
+
+#include "kernels/cuda/cuda.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct ebb_cuda_product {
+    void *y; /* [batches, m, n], dense */
+    const void *a, *b, *c;
+    int64_t m, n, k, batches;
+    int64_t a_row, a_column, b_row, b_column, c_row, c_column; /* strides in elements; c: or 0 */
+    int64_t a_matrix, b_matrix;                                /* elements of one of them */
+    double alpha, beta;
+    ebb_cuda_walk walk;   /* from a batch number to the number of a matrix of a (0) and b (1) */
+    int64_t splits, each; /* parts that k is cut into, and how long one is */
+    void *parts;          /* [splits, batches, m, n] in the registers' dtype, where splits > 1 */
+} ebb_cuda_product;
+
+/* Sizes, strides and factors of a MatMul, FusedMatMul or Gemm, and how it is split. No pointers. A
+ * batch that only a has is folded into m. */
+void ebb_cuda_product_read(ebb_cuda_product *p, const ebb_call *c);
+/* One product of dense matrices, its operands' strides to be set by the caller, who then splits. */
+void ebb_cuda_product_plain(ebb_cuda_product *p, int64_t m, int64_t n, int64_t k);
+void ebb_cuda_product_split(ebb_cuda_product *p);
+/* Bytes of p->parts; 0 where it is not split. */
+size_t ebb_cuda_product_bytes(const ebb_cuda_product *p, uint8_t dtype);
+/* All operands are of the dtype. y may be c, else none is another. */
+ebb_status ebb_cuda_product_run(const ebb_call *c, const ebb_cuda_product *p, uint8_t dtype);
+/* y[i, j] = c[i, j]: where a library adds a product to what is there. */
+ebb_status ebb_cuda_product_fill(const ebb_call *c, const ebb_cuda_product *p, uint8_t dtype);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,158 @@
+/* test_matmul.c: the products of kernels/cuda against the plain ones, whose sums are in double:
+ * matrices that fill no tile, vectors, batches broadcast in every way, long sums cut into parts.
+ */
+#include "tests/cuda/halves.h"
+
+static const double SINGLE = 2e-6, DOUBLE = 1e-14;
+
+typedef struct shapes {
+    int rank_a, rank_b, rank;
+    int64_t a[4], b[4], y[4];
+} shapes;
+
+// clang-format off
+static const shapes products[] = {
+    {2, 2, 2, {1, 1},           {1, 1},          {1, 1}},
+    {2, 2, 2, {7, 5},           {5, 3},          {7, 3}},
+    {2, 2, 2, {65, 17},         {17, 67},        {65, 67}},
+    {2, 2, 2, {130, 33},        {33, 70},        {130, 70}},
+    {2, 2, 2, {3, 1100},        {1100, 5},       {3, 5}},
+    {3, 3, 3, {2, 3, 2000},     {2, 2000, 4},    {2, 3, 4}},
+    {1, 1, 0, {600},            {600},           {0}},
+    {1, 2, 1, {5},              {5, 4},          {4}},
+    {2, 1, 1, {4, 5},           {5},             {4}},
+    {1, 3, 2, {5},              {3, 5, 4},       {3, 4}},
+    {4, 1, 3, {2, 3, 4, 5},     {5},             {2, 3, 4}},
+    {3, 2, 3, {3, 20, 9},       {9, 11},         {3, 20, 11}},
+    {4, 4, 4, {2, 1, 4, 5},     {1, 3, 5, 6},    {2, 3, 4, 6}},
+    {4, 3, 4, {2, 3, 4, 5},     {3, 5, 6},       {2, 3, 4, 6}},
+    {3, 4, 4, {1, 4, 5},        {2, 3, 5, 6},    {2, 3, 4, 6}},
+    {2, 2, 2, {0, 4},           {4, 3},          {0, 3}},
+    {2, 2, 2, {3, 0},           {0, 2},          {3, 2}},
+    {3, 3, 3, {0, 3, 4},        {1, 4, 2},       {0, 3, 2}},
+};
+// clang-format on
+
+static void products_broadcast_as_the_plain_ones_do(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof products / sizeof products[0]; i++)
+        for (int wide = 0; wide < 2; wide++) {
+            const shapes *s = &products[i];
+            ebb_dtype dtype = wide ? EBB_F64 : EBB_F32;
+            testing t;
+            begin(&t, EBB_OP_MATMUL);
+            put_in(&t, dtype, s->rank_a, s->a);
+            put_in(&t, dtype, s->rank_b, s->b);
+            put_out(&t, dtype, s->rank, s->y);
+            agrees(&t, "cuda.matmul", "plain.matmul", wide ? DOUBLE : SINGLE);
+            if (!wide)
+                agrees_in_halves(&t, "cuda.matmul", 0);
+            end(&t);
+        }
+}
+
+static void both_sides_may_be_turned(void **state)
+{
+    (void)state;
+    for (int turn = 0; turn < 4; turn++) {
+        const bool left = turn % 2 != 0, right = turn / 2 != 0;
+        const int64_t a[] = {2, left ? 21 : 70, left ? 70 : 21};
+        const int64_t b[] = {1, right ? 66 : 21, right ? 21 : 66}, y[] = {2, 70, 66};
+        testing t;
+        begin(&t, EBB_OP_FUSED_MATMUL);
+        put_int(&t, "transA", left);
+        put_int(&t, "transB", right);
+        put_float(&t, "alpha", -0.75);
+        put_in(&t, EBB_F32, 3, a);
+        put_in(&t, EBB_F32, 3, b);
+        put_out(&t, EBB_F32, 3, y);
+        agrees(&t, "cuda.fused_matmul", "plain.fused_matmul", SINGLE);
+        agrees_in_halves(&t, "cuda.fused_matmul", 0);
+        end(&t);
+    }
+}
+
+static void gemm_adds_its_third_operand_however_it_broadcasts(void **state)
+{
+    (void)state;
+    static const struct {
+        int rank;
+        int64_t dims[2];
+    } thirds[] = {{-1, {0}},    {0, {0}},     {1, {1}},      {1, {66}},
+                  {2, {1, 66}}, {2, {35, 1}}, {2, {35, 66}}, {2, {1, 1}}};
+    for (size_t i = 0; i < sizeof thirds / sizeof thirds[0]; i++)
+        for (int turn = 0; turn < 4; turn++) {
+            const bool left = turn % 2 != 0, right = turn / 2 != 0;
+            const int64_t k = turn == 3 ? 700 : 19; // 700: cut into parts
+            const int64_t a[] = {left ? k : 35, left ? 35 : k},
+                          b[] = {right ? 66 : k, right ? k : 66};
+            const int64_t y[] = {35, 66};
+            ebb_dtype dtype = i % 2 == 0 ? EBB_F32 : EBB_F64;
+            testing t;
+            begin(&t, EBB_OP_GEMM);
+            put_int(&t, "transA", left);
+            put_int(&t, "transB", right);
+            put_float(&t, "alpha", 0.5);
+            put_float(&t, "beta", turn == 0 ? 1 : -2);
+            put_in(&t, dtype, 2, a);
+            put_in(&t, dtype, 2, b);
+            if (thirds[i].rank >= 0)
+                put_in(&t, dtype, thirds[i].rank, thirds[i].dims);
+            put_out(&t, dtype, 2, y);
+            agrees(&t, "cuda.gemm", "plain.gemm", i % 2 == 0 ? SINGLE : DOUBLE);
+            if (dtype == EBB_F32)
+                agrees_in_halves(&t, "cuda.gemm", 0);
+            end(&t);
+        }
+}
+
+static void only_long_sums_take_workspace(void **state)
+{
+    (void)state;
+    testing t;
+    begin(&t, EBB_OP_MATMUL);
+    put_in(&t, EBB_F32, 2, (const int64_t[]){64, 4000});
+    put_in(&t, EBB_F32, 2, (const int64_t[]){4000, 64});
+    put_out(&t, EBB_F32, 2, (const int64_t[]){64, 64});
+    agrees(&t, "cuda.matmul", "plain.matmul", SINGLE);
+    assert_int_equal(t.call.workspace_bytes, 15 * 64 * 64 * sizeof(float));
+    t.in[0].type.dims[1] = t.in[1].type.dims[0] = 300;
+    agrees(&t, "cuda.matmul", "plain.matmul", SINGLE);
+    assert_int_equal(t.call.workspace_bytes, 0);
+    t.in[0].type.dims[1] = t.in[1].type.dims[0] = 4000;
+    end(&t);
+}
+
+static void other_dtypes_and_scalars_are_declined(void **state)
+{
+    (void)state;
+    testing t;
+    begin(&t, EBB_OP_MATMUL);
+    put_in(&t, EBB_F32, 2, (const int64_t[]){2, 3});
+    put_in(&t, EBB_F32, 2, (const int64_t[]){3, 2});
+    put_out(&t, EBB_F32, 2, (const int64_t[]){2, 2});
+    assert_null(declined_by(&t, "cuda.matmul"));
+    t.in[1].type.dtype = EBB_F64;
+    assert_non_null(declined_by(&t, "cuda.matmul"));
+    t.in[1].type.dtype = EBB_F32;
+    t.in[0].type.rank = 0;
+    assert_non_null(declined_by(&t, "cuda.matmul"));
+    t.in[0].type.rank = 2;
+    t.in[0].type.dtype = t.in[1].type.dtype = t.out[0].type.dtype = EBB_I64;
+    assert_non_null(declined_by(&t, "cuda.matmul"));
+    end(&t);
+}
+
+int main(void)
+{
+    with_cuda();
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(products_broadcast_as_the_plain_ones_do),
+        cmocka_unit_test(both_sides_may_be_turned),
+        cmocka_unit_test(gemm_adds_its_third_operand_however_it_broadcasts),
+        cmocka_unit_test(only_long_sums_take_workspace),
+        cmocka_unit_test(other_dtypes_and_scalars_are_declined),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
