@@ -96,19 +96,20 @@ static bool fits(const ebb_operand *o, ebb_dtype dtype, int64_t n)
 static const char *check_rest(const ebb_attention *a, const ebb_call *call)
 {
     ebb_dtype dtype = (ebb_dtype)call->in[ebb_attention_first(call->op)].type.dtype;
+    const ebb_dtype kept = ebb_dtype_bits(dtype) == 16 ? EBB_F32 : dtype; // of the statistics
     const int64_t rows = a->heads * a->s, keys = a->heads * a->t;
     if (!ebb_attention_is_grad(call->op)) {
         if (!fits(&call->out[0], dtype, rows * a->e))
             return "the result has another shape";
         for (uint32_t o = 1; o < call->output_count; o++)
-            if (!fits(&call->out[o], dtype, rows))
+            if (!fits(&call->out[o], kept, rows))
                 return "the statistics are not one number a row";
         return NULL;
     }
     if (!fits(&call->in[0], dtype, rows * a->e) || call->in[0].type.dtype == EBB_NONE)
         return "dY has another shape";
     for (uint32_t i = 6; i < 8; i++)
-        if (!fits(&call->in[i], dtype, rows) || call->in[i].type.dtype == EBB_NONE)
+        if (!fits(&call->in[i], kept, rows) || call->in[i].type.dtype == EBB_NONE)
             return "the statistics are not one number a row";
     const int64_t sizes[3] = {rows * a->d, keys * a->d, keys * a->e};
     for (uint32_t o = 0; o < call->output_count && o < 3; o++)
@@ -130,8 +131,8 @@ const char *ebb_attention_read(ebb_attention *a, const ebb_call *call)
         if (!is_row_major(&call->in[i]))
             return "an operand is not row-major";
     ebb_dtype dtype = (ebb_dtype)call->in[first + Q].type.dtype;
-    if (dtype != EBB_F32 && dtype != EBB_F64)
-        return "computes in float32 and float64 only";
+    if (!ebb_dtype_is_float(dtype))
+        return "computes in float16, bfloat16, float32 and float64 only";
     if (call->in[first + K].type.dtype != dtype || call->in[first + V].type.dtype != dtype ||
         call->in[first + BIAS].type.dtype != dtype || call->in[first + KEEP].type.dtype != EBB_BOOL)
         return "the dtypes of its operands disagree";

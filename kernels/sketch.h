@@ -6,6 +6,7 @@
 #define EBB_KERNELS_SKETCH_H
 
 #include <math.h>
+#include <string.h>
 
 #include "kernels/kernels.h"
 #include "kernels/philox.h"
@@ -29,7 +30,9 @@ static inline const char *ebb_sketch_read(ebb_sketch *s, const ebb_call *c)
         return "its operands are no matrices";
     if (c->in[1].type.dtype != EBB_I64 || c->in[1].type.rank != 1 || c->in[1].type.dims[0] != 2)
         return "the key is not int64[2]";
-    *s = (ebb_sketch){.n = c->in[0].type.dims[0], .d = c->in[0].type.dims[1]};
+    memset(s, 0, sizeof *s);
+    s->n = c->in[0].type.dims[0];
+    s->d = c->in[0].type.dims[1];
     s->rows = ebb_attr_int(&c->attrs, "rows", 1);
     s->width = (s->n + 31) / 32;
     if (s->rows < 1 || c->out[0].type.dims[0] != s->rows || c->out[0].type.dims[1] != s->d)
@@ -43,12 +46,12 @@ static inline const char *ebb_sketch_read(ebb_sketch *s, const ebb_call *c)
 
 static inline void ebb_sketch_key(ebb_sketch *s, const ebb_call *c)
 {
-    const int64_t *key = c->in[1].data;
+    const int64_t *key = (const int64_t *)c->in[1].data;
     s->seed = (uint64_t)key[0];
     s->step = (uint64_t)key[1];
 }
 
-static inline uint32_t ebb_sketch_word(const ebb_sketch *s, int64_t row, int64_t i)
+EBB_PHILOX uint32_t ebb_sketch_word(const ebb_sketch *s, int64_t row, int64_t i)
 {
     uint64_t at = (uint64_t)(row * s->width + i);
     return ebb_philox_block(s->seed, s->step, s->stream, at / 4).word[at % 4];

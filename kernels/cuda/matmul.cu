@@ -46,7 +46,7 @@ void ebb_cuda_product_split(ebb_cuda_product *p)
     enum { BLOCKS = 128, LEAST = 256, MOST = 64 }; // about an SM each; k of a part; parts
     int64_t tiles = tiles_of(p), splits = tiles > 0 ? BLOCKS / tiles : 1;
     splits = splits < p->k / LEAST ? splits : p->k / LEAST;
-    splits = splits < MOST ? splits : MOST;
+    splits = splits < MOST ? splits : (int64_t)MOST;
     p->splits = splits > 1 ? splits : 1;
     p->each = (p->k + p->splits - 1) / p->splits;
     p->each = (p->each + DEEP - 1) / DEEP * DEEP;

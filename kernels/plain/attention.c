@@ -42,7 +42,11 @@ static inline bool is_on(const ebb_attention *a, const masks *m, int64_t i, int6
 static const char *declines(const ebb_call *c)
 {
     ebb_attention a;
-    return ebb_attention_read(&a, c);
+    const char *why = ebb_attention_read(&a, c);
+    if (why != NULL)
+        return why;
+    uint8_t dtype = c->in[ebb_attention_first(c->op)].type.dtype;
+    return dtype == EBB_F32 || dtype == EBB_F64 ? NULL : "computes in float32 and float64 only";
 }
 
 static ebb_status workspace(const ebb_call *c, size_t *bytes)

@@ -1,0 +1,226 @@
+/* test_attention.c: attention on the device, which goes by tiles and keeps max and sum as it goes,
+ * against the plain one, which goes by rows: masks of every kind, dropout, rows that see no key.
+ */
+#include "tests/cuda/halves.h"
+#include "tests/kernels/attention_problems.h"
+
+static const double SINGLE = 2e-5, DOUBLE = 1e-12;
+
+/* The rows of these fill several tiles; keys that do not matter are left out. */
+// clang-format off
+static const problem more[] = {
+    {1, 2, 130, 130,   5, 140, false, true, false, OPEN,   -INFINITY,              0, 0, 0},
+    {1, 1, 130,  70, 150, 150, true,  true, false, OPEN,   -3.4028234663852886e38, 0, 0, 0.3},
+    {2, 1,  70, 130,   8,   8, true,  true, false, PADDED, -INFINITY,              0, 1, 0.1},
+    {2, 1,  70, 130,   8,   8, true,  true, true,  EACH,   -3.4028234663852886e38, 1, 0, 0},
+};
+// clang-format on
+
+static void put_forward(testing *t, const problem *p, ebb_dtype dtype)
+{
+    const int64_t y[] = {p->b, p->h, p->s, p->e}, row[] = {p->b, p->h, p->s, 1};
+    begin(t, p->ratio > 0 ? EBB_OP_EBB_ATTENTION_DROPOUT : EBB_OP_EBB_ATTENTION);
+    put_attributes(t, p);
+    put_operands(t, p, dtype);
+    put_key(t, p);
+    put_out(t, dtype, 4, y);
+    put_out(t, dtype, 4, row);
+    put_out(t, dtype, 4, row);
+}
+
+/* With the statistics that the forward has just made; wanted: a bit for each of dQ, dK, dV. */
+static void put_backward(testing *t, const problem *p, const testing *forward, uint32_t wanted)
+{
+    const int64_t y[] = {p->b, p->h, p->s, p->e}, row[] = {p->b, p->h, p->s, 1};
+    ebb_dtype dtype = (ebb_dtype)forward->in[0].type.dtype;
+    begin(t, p->ratio > 0 ? EBB_OP_EBB_ATTENTION_DROPOUT_GRAD : EBB_OP_EBB_ATTENTION_GRAD);
+    put_attributes(t, p);
+    put_in(t, dtype, 4, y);
+    t->draws = 1; // the operands of the forward
+    put_operands(t, p, dtype);
+    for (int i = 1; i < 3; i++) {
+        ebb_operand *o = put_in(t, dtype, 4, row);
+        memcpy(o->data, forward->out[i].data, o->bytes);
+    }
+    put_key(t, p);
+    for (uint32_t i = 0; i < 3; i++) {
+        if ((wanted >> i & 1) != 0)
+            put_out(t, dtype, 4, t->in[1 + i].type.dims);
+        else
+            t->out[t->call.output_count++].type = ebb_type_none();
+    }
+}
+
+static const char *named(const testing *t, bool cuda)
+{
+    switch (t->call.op) {
+    case EBB_OP_EBB_ATTENTION:
+        return cuda ? "cuda.attention" : "plain.attention";
+    case EBB_OP_EBB_ATTENTION_DROPOUT:
+        return cuda ? "cuda.attention_dropout" : "plain.attention_dropout";
+    case EBB_OP_EBB_ATTENTION_GRAD:
+        return cuda ? "cuda.attention_grad" : "plain.attention_grad";
+    default:
+        return cuda ? "cuda.attention_dropout_grad" : "plain.attention_dropout_grad";
+    }
+}
+
+/* Nothing equals a NaN: where the plain one has one, the other must have one, and both count as 0
+ * then. */
+static void agrees_with_nans(testing *t, double tolerance)
+{
+    double *expected[3] = {NULL};
+    run_with(t, named(t, false));
+    for (uint32_t o = 0; o < t->call.output_count; o++)
+        expected[o] = t->out[o].data == NULL ? NULL : values_of(&t->out[o]);
+    run_with(t, named(t, true));
+    for (uint32_t o = 0; o < t->call.output_count; o++) {
+        for (size_t i = 0; expected[o] != NULL && i < count_of(&t->out[o]); i++)
+            if (isnan(expected[o][i]) && isnan(value_of(&t->out[o], i))) {
+                expected[o][i] = 0;
+                set_value(&t->out[o], i, 0);
+            }
+        if (expected[o] != NULL)
+            check_close(&t->out[o], expected[o], tolerance, named(t, true));
+        free(expected[o]);
+    }
+}
+
+static void check(const problem *p, ebb_dtype dtype, bool few)
+{
+    const double tolerance = dtype == EBB_F32 ? SINGLE : DOUBLE;
+    testing t, g;
+    put_forward(&t, p, dtype);
+    if (p->guard)
+        agrees_with_nans(&t, tolerance);
+    else
+        agrees(&t, named(&t, true), named(&t, false), tolerance);
+    run_with(&t, named(&t, false));
+    for (uint32_t wanted = few ? 7 : 1; wanted < 8; wanted++) {
+        put_backward(&g, p, &t, wanted);
+        agrees(&g, named(&g, true), named(&g, false), tolerance);
+        end(&g);
+    }
+    end(&t);
+}
+
+static void tiles_agree_with_rows(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof problems / sizeof problems[0]; i++) {
+        problem p = problems[i];
+        p.b = p.s > 100 ? 1 : p.b; // threads of the host are slow
+        p.t = p.t > 1000 ? p.t / 4 : p.t;
+        check(&p, EBB_F32, i != 1 && i != 6);
+        check(&p, EBB_F64, true);
+    }
+    for (size_t i = 0; i < sizeof more / sizeof more[0]; i++) {
+        check(&more[i], EBB_F32, true);
+        check(&more[i], EBB_F64, true);
+    }
+}
+
+/* A call in a half: all operands but the statistics, which stay float32. */
+static void check_half(testing *t, ebb_dtype half)
+{
+    const bool grad = t->call.in[0].type.dtype == EBB_F32 && t->call.input_count > 6;
+    testing h = *t;
+    h.call.in = h.in;
+    h.call.out = h.out;
+    h.call.attrs.list = h.attr;
+    for (uint32_t i = 0; i < t->call.input_count; i++) {
+        const ebb_operand *from = &t->in[i];
+        if (from->type.dtype != EBB_F32 || (grad && (i == 6 || i == 7)))
+            continue;
+        make_operand(&h.in[i], half, from->type.rank, from->type.dims);
+        for (size_t e = 0; e < count_of(from); e++) {
+            float *v = (float *)from->data + e;
+            ((uint16_t *)h.in[i].data)[e] = half_of(half, *v);
+            *v = (float)of_half(half, half_of(half, *v));
+        }
+    }
+    for (uint32_t o = 0; o < t->call.output_count; o++)
+        make_operand(&h.out[o], grad || o == 0 ? half : EBB_F32, t->out[o].type.rank,
+                     t->out[o].type.dims);
+    run_with(t, named(t, true));
+    run_with(&h, named(t, true));
+    for (uint32_t o = 0; o < t->call.output_count; o++) {
+        if (grad || o == 0)
+            same_halves(&h.out[o], &t->out[o], 0, named(t, true));
+        else
+            assert_memory_equal(h.out[o].data, t->out[o].data, t->out[o].bytes);
+        unguard(h.out[o].data);
+    }
+    for (uint32_t i = 0; i < t->call.input_count; i++)
+        if (h.in[i].data != t->in[i].data)
+            unguard(h.in[i].data);
+}
+
+static void halves_are_float32_rounded_once(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof problems / sizeof problems[0]; i++) {
+        testing t, g;
+        if (problems[i].s * problems[i].t > 5000)
+            continue;
+        put_forward(&t, &problems[i], EBB_F32);
+        check_half(&t, EBB_BF16);
+        check_half(&t, EBB_F16);
+        put_backward(&g, &problems[i], &t, 7);
+        check_half(&g, EBB_F16);
+        check_half(&g, EBB_BF16);
+        end(&g);
+        end(&t);
+    }
+}
+
+static void a_row_that_sees_no_key_is_no_number(void **state)
+{
+    (void)state;
+    const problem p = {2, 1, 3, 4, 2, 2, true, false, false, SHUT, -INFINITY, 0, 0, 0};
+    testing t;
+    put_forward(&t, &p, EBB_F32);
+    ((uint8_t *)t.in[3].data)[3] = 1; // the first of the batch sees one key
+    run_with(&t, "cuda.attention");
+    for (size_t i = 0; i < count_of(&t.out[0]); i++)
+        assert_true(isnan(value_of(&t.out[0], i)) == (i >= count_of(&t.out[0]) / 2));
+    end(&t);
+}
+
+/* dQ may lie over dY or over Q, in one chunk of features and in two. */
+static void a_gradient_may_be_written_over_an_input(void **state)
+{
+    (void)state;
+    for (uint32_t input = 0; input < 2; input++)
+        for (int64_t d = 12; d < 200; d += 140) {
+            const problem p = {1, 2, 70, 66, d, d, true, true, false, OPEN, -1e4, 0, 0, 0.1};
+            testing t, g;
+            put_forward(&t, &p, EBB_F32);
+            run_with(&t, named(&t, false));
+            put_backward(&g, &p, &t, 7);
+            run_with(&g, named(&g, true));
+            double *expected = values_of(&g.out[0]);
+            void *own = g.out[0].data;
+            g.out[0].data = g.in[input].data;
+            g.call.workspace = guarded(g.call.workspace_bytes);
+            check_status(g.call.kernel->run(&g.call), named(&g, true));
+            unguard(g.call.workspace);
+            check_close(&g.out[0], expected, 0, "over an input");
+            g.out[0].data = own;
+            free(expected);
+            end(&g);
+            end(&t);
+        }
+}
+
+int main(void)
+{
+    with_cuda();
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(tiles_agree_with_rows),
+        cmocka_unit_test(halves_are_float32_rounded_once),
+        cmocka_unit_test(a_row_that_sees_no_key_is_no_number),
+        cmocka_unit_test(a_gradient_may_be_written_over_an_input),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
