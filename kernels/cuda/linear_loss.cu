@@ -1,0 +1,307 @@
+/* linear_loss.cu: LinearCrossEntropy: a linear layer, softmax cross-entropy and the gradients of
+ * both, by blocks of rows.
+ *
+ *     workspace:  | facts | loss of each row [block] | parts of products | scores [block, C] |
+ *
+ *     for each block of rows:  scores = alpha x w + bias
+ *                              scores -> their gradient, in place; losses
+ *                              dbias += its columns;  dw += its product with x;  dx = that with w
+ *
+ * Scores and the gradients that are added to are kept in the operands' dtype: in 16 bits each block
+ * of rows rounds dw and dbias once more. What the mean divides by is counted first.
+ */
+#include "kernels/cuda/floats.h"
+#include "kernels/cuda/product.h"
+
+typedef struct loss_facts { /* made on the device */
+    double divisor, loss;
+} loss_facts;
+
+typedef struct loss_args {
+    int64_t rows, inner, classes, block;
+    int64_t first, count; /* rows of this block */
+    bool turned, mean, ignores, wide;
+    int64_t ignored;
+    double alpha;
+    const void *x, *w, *bias, *labels, *weights; /* bias, weights: NULL where absent */
+    void *loss, *dx, *dw, *dbias;                /* NULL where nobody wants them */
+    void *scores, *parts;
+    double *each;
+    loss_facts *facts;
+    ebb_cuda_step *step;
+    uint32_t position;
+} loss_args;
+
+EBB_GPU_INLINE int64_t label_at(const loss_args *a, int64_t i)
+{
+    return a->wide ? ((const int64_t *)a->labels)[i] : (int64_t)((const int32_t *)a->labels)[i];
+}
+
+/* Every thread of the block gets the sum; part: a double a thread. */
+EBB_GPU_INLINE double block_sum(double *part, double v)
+{
+    part[EBB_THREAD] = v;
+    ebb_barrier();
+    for (uint32_t half = EBB_THREADS / 2; half > 0; half /= 2) {
+        if (EBB_THREAD < half)
+            part[EBB_THREAD] += part[EBB_THREAD + half];
+        ebb_barrier();
+    }
+    v = part[0];
+    ebb_barrier();
+    return v;
+}
+
+EBB_GPU_INLINE double block_max(double *part, double v)
+{
+    part[EBB_THREAD] = v;
+    ebb_barrier();
+    for (uint32_t half = EBB_THREADS / 2; half > 0; half /= 2) {
+        if (EBB_THREAD < half && part[EBB_THREAD + half] > part[EBB_THREAD])
+            part[EBB_THREAD] = part[EBB_THREAD + half];
+        ebb_barrier();
+    }
+    v = part[0];
+    ebb_barrier();
+    return v;
+}
+
+#define KERNELS "kernels/cuda/linear_loss_kernels.inc"
+#include "kernels/cuda/all_floats.inc"
+
+static const ebb_gpu_kernel divisors[] = EBB_CUDA_FLOATS(find_divisor);
+static const ebb_gpu_kernel gradients[] = EBB_CUDA_FLOATS(to_gradient);
+static const ebb_gpu_kernel columns[] = EBB_CUDA_FLOATS(add_columns);
+static const ebb_gpu_kernel losses[] = EBB_CUDA_FLOATS(add_losses);
+
+enum { X, W, BIAS, TARGET, WEIGHTS };
+enum { LOSS, DX, DW, DBIAS };
+
+/* ---- sizes ---- */
+
+static void read_sizes(const ebb_call *c, loss_args *a)
+{
+    const ebb_type *x = &c->in[X].type, *w = &c->in[W].type;
+    memset(a, 0, sizeof *a);
+    a->turned = ebb_attr_int(&c->attrs, "transB", 0) != 0;
+    a->inner = w->dims[a->turned ? 1 : 0];
+    a->classes = w->dims[a->turned ? 0 : 1];
+    a->rows = 1;
+    for (int d = 0; d + 1 < x->rank; d++)
+        a->rows *= x->dims[d];
+    const int64_t block = ebb_attr_int(&c->attrs, "rows", 0);
+    a->block = block > 0 && block < a->rows ? block : a->rows;
+    a->alpha = ebb_attr_float(&c->attrs, "alpha", 1.0);
+    a->mean = strcmp(ebb_attr_string(&c->attrs, "reduction", "mean"), "mean") == 0;
+    const ebb_attr *ignored = ebb_attr_find(&c->attrs, "ignore_index");
+    a->ignores = ignored != NULL && ignored->type == EBB_ATTR_INT;
+    a->ignored = a->ignores ? ignored->i : 0;
+}
+
+static bool is_vector(const ebb_type *t, int64_t size)
+{
+    return t->rank == 1 && t->dims[0] == size;
+}
+
+static const char *declines_outputs(const ebb_call *c, const loss_args *a)
+{
+    if ((ebb_cuda_wants(c, LOSS) && ebb_cuda_elements(&c->out[LOSS].type) != 1) ||
+        (ebb_cuda_wants(c, DX) && !ebb_type_same_shape(&c->out[DX].type, &c->in[X].type)) ||
+        (ebb_cuda_wants(c, DW) && !ebb_type_same_shape(&c->out[DW].type, &c->in[W].type)) ||
+        (ebb_cuda_wants(c, DBIAS) && !is_vector(&c->out[DBIAS].type, a->classes)))
+        return "an output has the wrong shape";
+    return NULL;
+}
+
+static const char *declines(const ebb_call *c)
+{
+    const char *why = ebb_cuda_floats(c);
+    if (why != NULL)
+        return why;
+    const char *reduction = ebb_attr_string(&c->attrs, "reduction", "mean");
+    if (strcmp(reduction, "mean") != 0 && strcmp(reduction, "sum") != 0)
+        return "the reduction is neither mean nor sum";
+    if (!ebb_cuda_has(c, W) || !ebb_cuda_has(c, TARGET) ||
+        (c->in[TARGET].type.dtype != EBB_I64 && c->in[TARGET].type.dtype != EBB_I32))
+        return "labels are neither int32 nor int64";
+    if (c->in[X].type.rank < 2 || c->in[W].type.rank != 2)
+        return "the operands are no matrices";
+    loss_args a;
+    read_sizes(c, &a);
+    if (c->in[X].type.dims[c->in[X].type.rank - 1] != a.inner)
+        return "the shapes of the operands disagree";
+    if (ebb_cuda_elements(&c->in[TARGET].type) != a.rows)
+        return "labels are not one a row";
+    if (ebb_cuda_has(c, BIAS) && !is_vector(&c->in[BIAS].type, a.classes))
+        return "the bias is not one a class";
+    if (ebb_cuda_has(c, WEIGHTS) && !is_vector(&c->in[WEIGHTS].type, a.classes))
+        return "weights are not one a class";
+    return declines_outputs(c, &a);
+}
+
+/* ---- products ---- */
+
+/* Of n rows: scores = alpha x w + bias. */
+static ebb_cuda_product to_scores(const loss_args *a, int64_t n)
+{
+    ebb_cuda_product p;
+    ebb_cuda_product_plain(&p, n, a->classes, a->inner);
+    p.a_row = a->inner;
+    p.a_column = 1;
+    p.b_row = a->turned ? 1 : a->classes;
+    p.b_column = a->turned ? a->inner : 1;
+    p.c_column = 1;
+    p.alpha = a->alpha;
+    ebb_cuda_product_split(&p);
+    return p;
+}
+
+/* dx = alpha g w'. */
+static ebb_cuda_product to_inputs(const loss_args *a, int64_t n)
+{
+    ebb_cuda_product p;
+    ebb_cuda_product_plain(&p, n, a->inner, a->classes);
+    p.a_row = a->classes;
+    p.a_column = 1;
+    p.b_row = a->turned ? a->inner : 1;
+    p.b_column = a->turned ? 1 : a->classes;
+    p.alpha = a->alpha;
+    ebb_cuda_product_split(&p);
+    return p;
+}
+
+/* dw: g' x [C, K] where w is turned, x' g [K, C] else; added to what the blocks before it gave. */
+static ebb_cuda_product to_weights(const loss_args *a, int64_t n)
+{
+    ebb_cuda_product p;
+    const int64_t m = a->turned ? a->classes : a->inner,
+                  columns_of = a->turned ? a->inner : a->classes;
+    ebb_cuda_product_plain(&p, m, columns_of, n);
+    p.a_row = 1;
+    p.a_column = m;
+    p.b_row = columns_of;
+    p.b_column = 1;
+    p.c_row = columns_of;
+    p.c_column = 1;
+    p.alpha = a->alpha;
+    ebb_cuda_product_split(&p);
+    return p;
+}
+
+/* Bytes for the parts of any of them, of whole and of last blocks. */
+static size_t parts_bytes(const ebb_call *c, const loss_args *a)
+{
+    const uint8_t dtype = c->in[X].type.dtype;
+    const int64_t rest = a->block > 0 ? a->rows % a->block : 0;
+    size_t most = 0;
+    for (int last = 0; last < 2; last++) {
+        const int64_t n = last ? rest : a->block;
+        const ebb_cuda_product all[3] = {to_scores(a, n), to_inputs(a, n), to_weights(a, n)};
+        for (int i = 0; i < 3; i++) {
+            const size_t bytes = ebb_cuda_product_bytes(&all[i], dtype);
+            most = bytes > most ? bytes : most;
+        }
+    }
+    return (most + 63) / 64 * 64;
+}
+
+static size_t each_bytes(const loss_args *a)
+{
+    return (sizeof(loss_facts) + (size_t)a->block * sizeof(double) + 63) / 64 * 64;
+}
+
+static ebb_status workspace(const ebb_call *c, size_t *bytes)
+{
+    loss_args a;
+    size_t elements;
+    read_sizes(c, &a);
+    if (!ebb_size_mul(&elements, (size_t)a.block, (size_t)a.classes) ||
+        !ebb_size_mul(bytes, elements, ebb_cuda_size(&c->in[X].type)) ||
+        !ebb_size_add(bytes, *bytes, each_bytes(&a) + parts_bytes(c, &a)))
+        return ebb_call_error(c, "a block of its scores is too large");
+    return NULL;
+}
+
+/* ---- the sweep ---- */
+
+static void read_operands(const ebb_call *c, loss_args *a)
+{
+    read_sizes(c, a);
+    a->x = c->in[X].data;
+    a->w = c->in[W].data;
+    a->bias = ebb_cuda_has(c, BIAS) ? c->in[BIAS].data : NULL;
+    a->labels = c->in[TARGET].data;
+    a->wide = c->in[TARGET].type.dtype == EBB_I64;
+    a->weights = ebb_cuda_has(c, WEIGHTS) ? c->in[WEIGHTS].data : NULL;
+    a->loss = ebb_cuda_wants(c, LOSS) ? c->out[LOSS].data : NULL;
+    a->dx = ebb_cuda_wants(c, DX) ? c->out[DX].data : NULL;
+    a->dw = ebb_cuda_wants(c, DW) ? c->out[DW].data : NULL;
+    a->dbias = ebb_cuda_wants(c, DBIAS) ? c->out[DBIAS].data : NULL;
+    a->facts = (loss_facts *)c->workspace;
+    a->each = (double *)(a->facts + 1);
+    a->parts = (unsigned char *)c->workspace + each_bytes(a);
+    a->scores = (unsigned char *)a->parts + parts_bytes(c, a);
+    a->step = ebb_cuda_queue_of(c)->step;
+    a->position = c->position;
+}
+
+static ebb_status run_product(const ebb_call *c, const loss_args *a, ebb_cuda_product p, void *y,
+                              const void *left, const void *right, const void *added)
+{
+    p.y = y;
+    p.a = left;
+    p.b = right;
+    p.c = added;
+    p.parts = a->parts;
+    return ebb_cuda_product_run(c, &p, c->in[X].type.dtype);
+}
+
+static ebb_status run_block(const ebb_call *c, const loss_args *a)
+{
+    const int row = ebb_cuda_float_row(c->in[X].type.dtype);
+    const size_t size = ebb_cuda_size(&c->in[X].type), at = (size_t)(a->first * a->inner) * size;
+    const uint32_t shared = EBB_CUDA_BLOCK * sizeof(double);
+    const unsigned char *x = (const unsigned char *)a->x + at;
+    EBB_TRY(run_product(c, a, to_scores(a, a->count), a->scores, x, a->w, a->bias));
+    EBB_TRY(EBB_LAUNCH(c, gradients[row], ebb_cuda_blocks(a->count), EBB_CUDA_BLOCK, shared, *a));
+    EBB_TRY(EBB_LAUNCH(c, losses[row], ebb_cuda_blocks(1), EBB_CUDA_BLOCK, shared, *a));
+    if (a->dbias != NULL)
+        EBB_TRY(EBB_LAUNCH(c, columns[row], ebb_cuda_blocks((a->classes + EBB_WARP - 1) / EBB_WARP),
+                           EBB_CUDA_BLOCK, shared, *a));
+    if (a->dw != NULL)
+        EBB_TRY(run_product(c, a, to_weights(a, a->count), a->dw,
+                            a->turned ? a->scores : (const void *)x,
+                            a->turned ? (const void *)x : a->scores, a->first > 0 ? a->dw : NULL));
+    if (a->dx == NULL) // last: dx may be x
+        return NULL;
+    return run_product(c, a, to_inputs(a, a->count), (unsigned char *)a->dx + at, a->scores, a->w,
+                       NULL);
+}
+
+static ebb_status run(const ebb_call *c)
+{
+    loss_args a;
+    read_operands(c, &a);
+    const int row = ebb_cuda_float_row(c->in[X].type.dtype);
+    const uint32_t shared = EBB_CUDA_BLOCK * sizeof(double);
+    EBB_TRY(EBB_LAUNCH(c, divisors[row], ebb_cuda_blocks(1), EBB_CUDA_BLOCK, shared, a));
+    for (a.first = 0; a.first < a.rows; a.first += a.block) {
+        a.count = a.rows - a.first < a.block ? a.rows - a.first : a.block;
+        EBB_TRY(run_block(c, &a));
+    }
+    if (a.rows > 0)
+        return NULL;
+    // what no block has reached
+    void *stream = ebb_cuda_queue_of(c)->stream;
+    if (a.dw != NULL)
+        EBB_TRY(ebb_gpu_clear(stream, a.dw, c->out[DW].bytes));
+    if (a.dbias != NULL)
+        EBB_TRY(ebb_gpu_clear(stream, a.dbias, c->out[DBIAS].bytes));
+    return EBB_LAUNCH(c, losses[row], ebb_cuda_blocks(1), EBB_CUDA_BLOCK, shared, a);
+}
+
+const ebb_kernel ebb_cuda_linear_loss[] = {
+    {"cuda.linear_cross_entropy", EBB_OP_LINEAR_CROSS_ENTROPY, declines, workspace, NULL, run,
+     NULL},
+};
+EBB_CUDA_COUNT(linear_loss)

@@ -1,0 +1,178 @@
+/* test_linear_loss.c: LinearCrossEntropy on the device against the plain one: any blocks of rows,
+ * any outputs, labels that do not count and labels that are no class.
+ */
+#include "tests/cuda/halves.h"
+#include "tests/kernels/linear_loss_layers.h"
+
+#define CUDA "cuda.linear_cross_entropy"
+#define PLAIN "plain.linear_cross_entropy"
+
+static void losses_and_gradients_agree_with_the_plain_ones(void **state)
+{
+    (void)state;
+    for (size_t k = 0; k < LAYERS; k++)
+        for (int wide = 0; wide < 2; wide++) {
+            testing t;
+            make(&t, &layers[k], wide ? EBB_F64 : EBB_F32);
+            agrees(&t, CUDA, PLAIN, wide ? 1e-13 : 2e-6);
+            end(&t);
+        }
+}
+
+/* In between, scores are rounded to the half, and each block's addition to dw and dbias is. */
+static void halves_agree_with_float32(void **state)
+{
+    (void)state;
+    for (size_t k = 0; k < LAYERS; k++) {
+        testing t;
+        make(&t, &layers[k], EBB_F32);
+        agrees_in_halves(&t, CUDA, 0.02);
+        end(&t);
+    }
+}
+
+static void any_block_of_rows_gives_the_same_but_for_rounding(void **state)
+{
+    (void)state;
+    layer y = {50, 24, 90, 0, true, true, false, true, false, 0};
+    for (; y.block < 60; y.block += 9) {
+        testing t;
+        make(&t, &y, EBB_F32);
+        agrees(&t, CUDA, PLAIN, 2e-6);
+        end(&t);
+    }
+}
+
+static void outputs_that_nobody_wants_are_left_out(void **state)
+{
+    (void)state;
+    for (uint32_t absent = 1; absent < 16; absent++) {
+        testing t;
+        make(&t, &layers[1], EBB_F32);
+        for (uint32_t o = 0; o < 4; o++) {
+            if ((absent >> o & 1) == 0)
+                continue;
+            unguard(t.out[o].data);
+            t.out[o] = (ebb_operand){.type = ebb_type_none()};
+        }
+        agrees(&t, CUDA, PLAIN, 2e-6);
+        end(&t);
+    }
+}
+
+static void dx_may_be_written_over_x(void **state)
+{
+    (void)state;
+    testing t;
+    make(&t, &layers[1], EBB_F32);
+    run_with(&t, CUDA);
+    double *expected[4];
+    for (uint32_t o = 0; o < 4; o++)
+        expected[o] = values_of(&t.out[o]);
+    void *own = t.out[1].data;
+    t.out[1].data = t.in[0].data;
+    t.call.workspace = guarded(t.call.workspace_bytes);
+    check_status(t.call.kernel->run(&t.call), CUDA);
+    unguard(t.call.workspace);
+    for (uint32_t o = 0; o < 4; o++) {
+        check_close(&t.out[o], expected[o], 0, CUDA);
+        free(expected[o]);
+    }
+    t.out[1].data = own;
+    end(&t);
+}
+
+static void without_a_label_that_counts_the_mean_is_no_number_and_gradients_are_zero(void **state)
+{
+    (void)state;
+    testing t;
+    make(&t, &layers[1], EBB_F32);
+    for (int64_t i = 0; i < layers[1].rows; i++)
+        ((int64_t *)t.in[3].data)[i] = -100;
+    run_with(&t, CUDA);
+    assert_true(isnan(value_of(&t.out[0], 0)));
+    for (uint32_t o = 1; o < 4; o++)
+        for (size_t i = 0; i < count_of(&t.out[o]); i++)
+            assert_true(value_of(&t.out[o], i) == 0);
+    end(&t);
+}
+
+static void without_rows_gradients_are_zero(void **state)
+{
+    (void)state;
+    const layer y = {0, 3, 5, 0, true, true, false, false, true, 0};
+    testing t;
+    make(&t, &y, EBB_F32);
+    agrees(&t, CUDA, PLAIN, 0);
+    assert_true(value_of(&t.out[0], 0) == 0);
+    end(&t);
+}
+
+/* The fault names the first position of the program that met one; nothing is read for such a label.
+ */
+static void a_label_outside_the_classes_is_a_fault(void **state)
+{
+    (void)state;
+    static const int64_t bad[] = {29, -1, 4611686018427387904};
+    for (size_t k = 0; k < 3; k++)
+        for (int narrow = 0; narrow < 2; narrow++) {
+            testing t;
+            bool replays;
+            ebb_fault fault;
+            make(&t, &layers[1], EBB_F32);
+            t.call.position = 7;
+            ((int64_t *)t.in[3].data)[20] = narrow ? bad[k] % 1000 : bad[k];
+            if (narrow) {
+                for (int64_t i = 0; i < layers[1].rows; i++)
+                    ((int32_t *)t.in[3].data)[i] = (int32_t)((int64_t *)t.in[3].data)[i];
+                t.in[3].type.dtype = EBB_I32;
+            }
+            check_status(ebb_backend_cuda.device->begin(more_queue, 0, &replays), "begin");
+            run_with(&t, CUDA);
+            check_status(ebb_backend_cuda.device->end(more_queue, &fault), "end");
+            assert_true(fault.there);
+            assert_int_equal(fault.position, 7);
+            assert_true(fault.value == (narrow ? bad[k] % 1000 : bad[k]));
+            assert_int_equal(fault.low, 0);
+            assert_int_equal(fault.high, 29);
+            end(&t);
+        }
+}
+
+static void what_does_not_fit_is_declined(void **state)
+{
+    (void)state;
+    testing t;
+    make(&t, &layers[1], EBB_F32);
+    assert_null(declined_by(&t, CUDA));
+    t.in[3].type.dims[0]--;
+    assert_string_equal(declined_by(&t, CUDA), "labels are not one a row");
+    t.in[3].type.dims[0]++;
+    t.in[2].type.dims[0]--;
+    assert_string_equal(declined_by(&t, CUDA), "the bias is not one a class");
+    t.in[2].type.dims[0]++;
+    t.in[1].type.dims[1]--;
+    assert_string_equal(declined_by(&t, CUDA), "the shapes of the operands disagree");
+    t.in[1].type.dims[1]++;
+    t.out[2].type.dims[0]--;
+    assert_string_equal(declined_by(&t, CUDA), "an output has the wrong shape");
+    t.out[2].type.dims[0]++;
+    end(&t);
+}
+
+int main(void)
+{
+    with_cuda();
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(losses_and_gradients_agree_with_the_plain_ones),
+        cmocka_unit_test(halves_agree_with_float32),
+        cmocka_unit_test(any_block_of_rows_gives_the_same_but_for_rounding),
+        cmocka_unit_test(outputs_that_nobody_wants_are_left_out),
+        cmocka_unit_test(dx_may_be_written_over_x),
+        cmocka_unit_test(without_a_label_that_counts_the_mean_is_no_number_and_gradients_are_zero),
+        cmocka_unit_test(without_rows_gradients_are_zero),
+        cmocka_unit_test(a_label_outside_the_classes_is_a_fault),
+        cmocka_unit_test(what_does_not_fit_is_declined),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
