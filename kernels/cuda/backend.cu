@@ -284,14 +284,16 @@ const char *ebb_cuda_constant(const ebb_call *c, uint32_t i)
 
 /* ---- broadcast ---- */
 
-void ebb_cuda_walk_make(ebb_cuda_walk *w, const ebb_type *out, const ebb_type *const *in, int count)
+int ebb_cuda_walk_merge(const ebb_type *out, const ebb_type *const *in, int count, int64_t *dims,
+                        int64_t (*strides)[EBB_MAX_RANK])
 {
-    int64_t dense[EBB_CUDA_INPUTS] = {1, 1, 1, 1};
-    memset(w, 0, sizeof *w);
-    w->narrow = ebb_cuda_elements(out) <= INT32_MAX;
+    int64_t dense[EBB_CUDA_MERGED];
+    int rank = 0;
+    for (int k = 0; k < count; k++)
+        dense[k] = 1;
     for (int d = out->rank - 1; d >= 0; d--) {
-        int64_t n = out->dims[d], step[EBB_CUDA_INPUTS];
-        bool merges = w->rank > 0;
+        int64_t n = out->dims[d], step[EBB_CUDA_MERGED];
+        bool merges = rank > 0;
         for (int k = 0; k < count; k++) {
             int e = d - (out->rank - in[k]->rank);
             int64_t m = e >= 0 ? in[k]->dims[e] : 1;
@@ -301,18 +303,26 @@ void ebb_cuda_walk_make(ebb_cuda_walk *w, const ebb_type *out, const ebb_type *c
         if (n == 1)
             continue;
         for (int k = 0; merges && k < count; k++) {
-            int64_t last = w->stride[k][w->rank - 1];
-            merges = last == 0 ? step[k] == 0 : step[k] == last * w->dims[w->rank - 1];
+            int64_t last = strides[k][rank - 1];
+            merges = last == 0 ? step[k] == 0 : step[k] == last * dims[rank - 1];
         }
         if (merges) {
-            w->dims[w->rank - 1] *= n;
+            dims[rank - 1] *= n;
             continue;
         }
-        w->dims[w->rank] = n;
+        dims[rank] = n;
         for (int k = 0; k < count; k++)
-            w->stride[k][w->rank] = step[k];
-        w->rank++;
+            strides[k][rank] = step[k];
+        rank++;
     }
+    return rank;
+}
+
+void ebb_cuda_walk_make(ebb_cuda_walk *w, const ebb_type *out, const ebb_type *const *in, int count)
+{
+    memset(w, 0, sizeof *w);
+    w->narrow = ebb_cuda_elements(out) <= INT32_MAX;
+    w->rank = ebb_cuda_walk_merge(out, in, count, w->dims, w->stride);
 }
 
 /* ---- libraries ---- */

@@ -159,7 +159,11 @@ typedef struct ebb_cuda_walk {
     int64_t stride[EBB_CUDA_INPUTS][EBB_MAX_RANK];
 } ebb_cuda_walk;
 
-/* Inputs broadcast to out, by ONNX's rule. */
+/* Inputs broadcast to out, by ONNX's rule; count at most EBB_CUDA_MERGED. strides: a row of
+ * EBB_MAX_RANK for each input. The rank of what is left. */
+enum { EBB_CUDA_MERGED = 16 };
+int ebb_cuda_walk_merge(const ebb_type *out, const ebb_type *const *in, int count, int64_t *dims,
+                        int64_t (*strides)[EBB_MAX_RANK]);
 void ebb_cuda_walk_make(ebb_cuda_walk *w, const ebb_type *out, const ebb_type *const *in,
                         int count);
 

@@ -23,10 +23,22 @@
 #ifndef EBB_KERNELS_CUDA_GPU_H
 #define EBB_KERNELS_CUDA_GPU_H
 
+#if defined(__CUDACC_RTC__) // chains are compiled at run time, where there are no headers
+typedef signed char int8_t;
+typedef unsigned char uint8_t;
+typedef short int16_t;
+typedef unsigned short uint16_t;
+typedef int int32_t;
+typedef unsigned int uint32_t;
+typedef long long int64_t;
+typedef unsigned long long uint64_t;
+#define INFINITY __int_as_float(0x7F800000)
+#else
 #include <math.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <string.h>
+#endif
 
 enum { EBB_WARP = 32 };
 
@@ -34,11 +46,15 @@ enum { EBB_WARP = 32 };
 
 #if defined(__CUDACC__)
 
+#if !defined(__CUDACC_RTC__)
 #include <cuda_runtime.h>
+#endif
 
 #define EBB_GLOBAL(name, args) EBB_GLOBAL_(name, args)
 /* __grid_constant__: a's arrays may be indexed without a copy of a in each thread. */
 #define EBB_GLOBAL_(name, args) static __global__ void name(const __grid_constant__ args a)
+/* Found by its name in what was compiled at run time. */
+#define EBB_NAMED_GLOBAL(name, args) extern "C" __global__ void name(const __grid_constant__ args a)
 #define EBB_GPU_INLINE static __device__ inline
 #define EBB_SHARED(type, name)                                        \
     extern __shared__ __align__(16) unsigned char ebb_shared_bytes[]; \

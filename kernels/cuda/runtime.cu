@@ -1,6 +1,8 @@
 /* runtime.cu: runtime.h by the CUDA runtime. */
 #include "kernels/cuda/runtime.h"
 
+#include "kernels/cuda/compile.h"
+
 #include <cuda_runtime.h>
 #include <dlfcn.h>
 #include <stdio.h>
@@ -117,6 +119,36 @@ extern "C" ebb_status ebb_gpu_launch(void *stream, ebb_gpu_kernel kernel, ebb_gp
     return failed(cudaLaunchKernel((const void *)kernel, dim3(blocks.x, blocks.y, blocks.z),
                                    dim3(threads, 1, 1), list, shared_bytes, (cudaStream_t)stream),
                   "launching a kernel");
+}
+
+extern "C" ebb_status ebb_gpu_compile(const char *source, int version, void **image, size_t *bytes)
+{
+    return ebb_nvrtc_compile(source, version, image, bytes, NULL);
+}
+
+extern "C" ebb_status ebb_gpu_load(const void *image, size_t bytes, const char *name, void **module,
+                                   ebb_gpu_kernel *kernel)
+{
+    cudaLibrary_t library = NULL;
+    cudaKernel_t found = NULL;
+    (void)bytes; // a CUBIN knows how long it is
+    *module = NULL;
+    *kernel = NULL;
+    EBB_TRY(failed(cudaLibraryLoadData(&library, image, NULL, NULL, 0, NULL, NULL, 0),
+                   "loading a compiled chain"));
+    cudaError_t error = cudaLibraryGetKernel(&found, library, name);
+    if (error != cudaSuccess)
+        (void)cudaLibraryUnload(library);
+    EBB_TRY(failed(error, "finding the kernel of a compiled chain"));
+    *module = library;
+    *kernel = (ebb_gpu_kernel)found; // cudaLaunchKernel takes it as it takes a function
+    return NULL;
+}
+
+extern "C" void ebb_gpu_unload(void *module)
+{
+    if (module != NULL)
+        (void)cudaLibraryUnload((cudaLibrary_t)module);
 }
 
 /* ---- records ---- */

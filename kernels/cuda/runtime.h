@@ -34,6 +34,14 @@ typedef void (*ebb_gpu_kernel)(void);
 ebb_status ebb_gpu_launch(void *stream, ebb_gpu_kernel kernel, ebb_gpu_grid blocks,
                           uint32_t threads, uint32_t shared_bytes, const void *args, size_t bytes);
 
+/* The source of a chain (chain.h) compiled for a device of this version, to be ebb_free()d. */
+ebb_status ebb_gpu_compile(const char *source, int version, void **image, size_t *bytes);
+/* The kernel `name` of a compiled image, a CUBIN; for the host, a shared object. *module is
+ * unloaded when no launch of the kernel is under way or recorded any more. */
+ebb_status ebb_gpu_load(const void *image, size_t bytes, const char *name, void **module,
+                        ebb_gpu_kernel *kernel);
+void ebb_gpu_unload(void *module);
+
 ebb_status ebb_gpu_record(void *stream);
 ebb_status ebb_gpu_recorded(void *stream, void **record);
 ebb_status ebb_gpu_replay(void *stream, void *record);

@@ -13,7 +13,12 @@ typedef struct ebb_host_where {
     uint32_t thread, threads, block, block_y, block_z, blocks;
 } ebb_host_where;
 
+#if defined(EBB_HOST_LOADED) // a chain, compiled by itself: who loads it says where
+__attribute__((visibility("default"))) ebb_host_where *ebb_host_place;
+#define ebb_host (*ebb_host_place)
+#else
 extern ebb_host_where ebb_host; /* of the running thread */
+#endif
 
 #define __global__
 #define __device__
@@ -28,6 +33,14 @@ extern ebb_host_where ebb_host; /* of the running thread */
     {                                             \
         ebb_body_##name(*(const args *)ebb_args); \
     }                                             \
+    static void ebb_body_##name(const args a)
+#define EBB_NAMED_GLOBAL(name, args)                                        \
+    static void ebb_body_##name(const args a);                              \
+    __attribute__((visibility("default"))) void name(const void *ebb_args); \
+    __attribute__((visibility("default"))) void name(const void *ebb_args)  \
+    {                                                                       \
+        ebb_body_##name(*(const args *)ebb_args);                           \
+    }                                                                       \
     static void ebb_body_##name(const args a)
 #define EBB_GPU_INLINE static inline __attribute__((unused))
 #define EBB_SHARED(type, name) type *name = (type *)ebb_host_shared()
