@@ -76,12 +76,34 @@ const char *ebb_cuda_cudnn_ask_of(ebb_cuda_cudnn_ask *ask, const ebb_call *c)
 
 /* ---- the kernels ---- */
 
+/* What a call's workspace is aligned to (kernels.h), and what cuDNN wants: the difference is asked
+ * for, and the first bytes that do are handed on. */
+enum { CALL_ALIGN = 64, WORKSPACE_ALIGN = 256 };
+
+/* Tiles of a batch begin where an image does (kernels/stream.c), and cuDNN's tensors at multiples
+ * of 16 bytes. */
+static bool images_are_aligned(const ebb_call *c, ebb_cudnn_direction way)
+{
+    const ebb_operand *images[3] = {&c->in[0], &c->in[1], &c->out[0]};
+    for (int i = 0; i < 3; i++) {
+        const int64_t n = images[i]->type.dims[0];
+        int64_t bytes =
+            ebb_cuda_elements(&images[i]->type) * (int64_t)ebb_cuda_size(&images[i]->type);
+        bool is_weight = i == (way == EBB_CUDNN_BACKWARD_FILTER ? 2 : 1);
+        if (!is_weight && n > 1 && bytes / n % 16 != 0)
+            return false;
+    }
+    return true;
+}
+
 static const ebb_cudnn_plan *plan_of(const char **why, const ebb_call *c)
 {
     ebb_cuda_cudnn_ask ask;
     *why = ebb_cuda_floats(c);
     if (*why == NULL)
         *why = ebb_cuda_cudnn_ask_of(&ask, c);
+    if (*why == NULL && !images_are_aligned(c, ask.way))
+        *why = "an image is not a multiple of 16 bytes";
     return *why == NULL ? ebb_cuda_cudnn_plan(why, &ask) : NULL;
 }
 
@@ -100,6 +122,8 @@ static ebb_status workspace(const ebb_call *c, size_t *bytes)
     if (plan == NULL)
         return ebb_call_error(c, "%s", why);
     *bytes = (size_t)ebb_cudnn_plan_choice(plan)->workspace_bytes;
+    if (*bytes > 0 && !ebb_size_add(bytes, *bytes, WORKSPACE_ALIGN - CALL_ALIGN))
+        return ebb_call_error(c, "the scratch memory is too large to address");
     return NULL;
 }
 
@@ -123,7 +147,9 @@ static ebb_status prepare(ebb_call *c)
     const ebb_cudnn_plan *plan = why == NULL ? ebb_cuda_cudnn_plan(&why, &ask) : NULL;
     if (plan == NULL)
         return ebb_call_error(c, "%s", why);
-    if (ebb_cudnn_plan_choice(plan)->workspace_bytes > (int64_t)c->workspace_bytes)
+    size_t bytes = 0;
+    EBB_TRY(workspace(c, &bytes));
+    if (bytes > c->workspace_bytes)
         return ebb_call_error(c, "it was planned for another device than the one that is here");
     prepared *p = (prepared *)ebb_alloc(sizeof *p);
     if (p == NULL)
@@ -164,7 +190,10 @@ static ebb_status run(const ebb_call *c)
         if ((uintptr_t)pointers[i] % 16 != 0)
             return ebb_call_error(c, "operand %d does not begin at a multiple of 16 bytes", i);
     EBB_TRY(handle_of(q));
-    return ebb_cudnn_plan_run(p->plan, q->cudnn, p->count, p->roles, pointers, c->workspace);
+    uintptr_t past = (uintptr_t)c->workspace % WORKSPACE_ALIGN;
+    char *room = (char *)c->workspace + (past > 0 ? WORKSPACE_ALIGN - past : 0);
+    return ebb_cudnn_plan_run(p->plan, q->cudnn, p->count, p->roles, pointers,
+                              c->workspace_bytes > 0 ? room : NULL);
 }
 
 #define ROW(name, op)                                        \
