@@ -9,6 +9,12 @@
 
 #include <stdint.h>
 
+#if defined(__CUDACC__)
+#define EBB_CODES __host__ __device__ static inline
+#else
+#define EBB_CODES static inline
+#endif
+
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -16,7 +22,7 @@ extern "C" {
 enum { EBB_CODES_WHOLE = 8 }; /* a multiple of so many codes ends with a byte */
 
 /* The first code of a byte clears the rest of it. */
-static inline void ebb_code_put(uint8_t *codes, unsigned bits, int64_t i, uint32_t code)
+EBB_CODES void ebb_code_put(uint8_t *codes, unsigned bits, int64_t i, uint32_t code)
 {
     if (bits >= 8) {
         int64_t at = i * (int64_t)(bits / 8);
@@ -30,7 +36,7 @@ static inline void ebb_code_put(uint8_t *codes, unsigned bits, int64_t i, uint32
     codes[at] = (uint8_t)((shift == 0 ? 0u : codes[at]) | code << shift);
 }
 
-static inline uint32_t ebb_code_get(const uint8_t *codes, unsigned bits, int64_t i)
+EBB_CODES uint32_t ebb_code_get(const uint8_t *codes, unsigned bits, int64_t i)
 {
     if (bits == 16)
         return codes[2 * i] | (uint32_t)codes[2 * i + 1] << 8;
