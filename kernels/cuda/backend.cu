@@ -15,6 +15,9 @@ static void close_queue(void *opened)
     ebb_cuda_queue *q = (ebb_cuda_queue *)opened;
     if (q == NULL)
         return;
+#if defined(EBB_CUBLASLT)
+    ebb_cuda_cublas_close(q->cublas);
+#endif
     ebb_gpu_forget(q->record);
     for (uint32_t k = 0; k < q->mark_capacity; k++)
         ebb_gpu_unmark(q->marks[k]);
@@ -374,7 +377,7 @@ static void libraries(char *text, size_t size)
 #define FAMILY(name) {ebb_cuda_##name, &ebb_cuda_##name##_count},
 
 /* Those of libraries first: the own ones take what they decline. */
-static const ebb_family families[] = {LIBRARY_FAMILIES(FAMILY)
+static const ebb_family families[] = {LIBRARY_FAMILIES(FAMILY) EBB_CUDA_LIBRARIES(FAMILY)
                                           EBB_CUDA_FAMILIES(FAMILY){NULL, NULL}};
 
 #ifdef __cplusplus

@@ -27,6 +27,15 @@ extern "C" {
     extern const size_t ebb_cuda_##name##_count;
 EBB_CUDA_FAMILIES(EBB_CUDA_DECLARE)
 
+/* By libraries that only the GPU's build has; asked before all others. */
+#if defined(EBB_CUBLASLT)
+#define EBB_CUDA_LIBRARIES(X) X(cublas)
+EBB_CUDA_LIBRARIES(EBB_CUDA_DECLARE)
+void ebb_cuda_cublas_close(void *opened); /* ebb_cuda_queue.cublas */
+#else
+#define EBB_CUDA_LIBRARIES(X)
+#endif
+
 /* Closes a family's file: the count of `ebb_cuda_NAME`. */
 #define EBB_CUDA_COUNT(name) \
     const size_t ebb_cuda_##name##_count = sizeof ebb_cuda_##name / sizeof ebb_cuda_##name[0];

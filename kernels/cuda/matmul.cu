@@ -134,7 +134,7 @@ ebb_status ebb_cuda_product_fill(const ebb_call *c, const ebb_cuda_product *p, u
 
 /* ---- kernels ---- */
 
-static const char *declines(const ebb_call *c)
+const char *ebb_cuda_product_declines(const ebb_call *c)
 {
     const char *why = ebb_cuda_floats(c);
     if (why != NULL)
@@ -168,8 +168,9 @@ static ebb_status run(const ebb_call *c)
 }
 
 const ebb_kernel ebb_cuda_matmul[] = {
-    {"cuda.matmul", EBB_OP_MATMUL, declines, workspace, NULL, run, NULL},
-    {"cuda.fused_matmul", EBB_OP_FUSED_MATMUL, declines, workspace, NULL, run, NULL},
-    {"cuda.gemm", EBB_OP_GEMM, declines, workspace, NULL, run, NULL},
+    {"cuda.matmul", EBB_OP_MATMUL, ebb_cuda_product_declines, workspace, NULL, run, NULL},
+    {"cuda.fused_matmul", EBB_OP_FUSED_MATMUL, ebb_cuda_product_declines, workspace, NULL, run,
+     NULL},
+    {"cuda.gemm", EBB_OP_GEMM, ebb_cuda_product_declines, workspace, NULL, run, NULL},
 };
 EBB_CUDA_COUNT(matmul)

@@ -31,6 +31,8 @@ typedef struct ebb_cuda_product {
     void *parts;          /* [splits, batches, m, n] in the registers' dtype, where splits > 1 */
 } ebb_cuda_product;
 
+/* Why a call is no MatMul, FusedMatMul or Gemm that can be read, or NULL. */
+const char *ebb_cuda_product_declines(const ebb_call *c);
 /* Sizes, strides and factors of a MatMul, FusedMatMul or Gemm, and how it is split. No pointers. A
  * batch that only a has is folded into m. */
 void ebb_cuda_product_read(ebb_cuda_product *p, const ebb_call *c);

@@ -3,6 +3,8 @@
  */
 #include "tests/cuda/halves.h"
 
+#include "kernels/cuda/lt_map.h"
+
 static const double SINGLE = 2e-6, DOUBLE = 1e-14;
 
 typedef struct shapes {
@@ -144,6 +146,76 @@ static void other_dtypes_and_scalars_are_declined(void **state)
     end(&t);
 }
 
+/* ---- in columns ---- */
+
+static double in_columns(const ebb_lt_matrix *m, const double *data, int64_t batch, int64_t i,
+                         int64_t j)
+{
+    int64_t row = m->turned != 0 ? j : i, column = m->turned != 0 ? i : j;
+    assert_in_range(row, 0, m->rows - 1);
+    assert_in_range(column, 0, m->columns - 1);
+    assert_true(m->lead >= m->rows);
+    return data[batch * m->next + row + column * m->lead];
+}
+
+/* As a library of column-major matrices defines it. */
+static void multiply_in_columns(testing *t, const ebb_lt_map *map, double alpha)
+{
+    double *y = t->out[0].data;
+    const ebb_lt_matrix *left = &map->left, *result = &map->result;
+    int64_t inner = left->turned != 0 ? left->rows : left->columns;
+    assert_int_equal(result->turned, 0);
+    for (int64_t batch = 0; batch < map->batches; batch++)
+        for (int64_t i = 0; i < result->rows; i++)
+            for (int64_t j = 0; j < result->columns; j++) {
+                double sum = 0;
+                for (int64_t k = 0; k < inner; k++)
+                    sum += in_columns(left, t->in[1].data, batch, i, k) *
+                           in_columns(&map->right, t->in[0].data, batch, k, j);
+                y[batch * result->next + i + j * result->lead] = alpha * sum;
+            }
+}
+
+static void products_in_columns_are_those_in_rows(void **state)
+{
+    (void)state;
+    size_t mapped = 0;
+    for (size_t i = 0; i < sizeof products / sizeof products[0]; i++)
+        for (int turn = 0; turn < 4; turn++) {
+            shapes s = products[i];
+            const bool left = turn % 2 != 0 && s.rank_a > 1, right = turn / 2 != 0 && s.rank_b > 1;
+            int64_t *a = s.a + s.rank_a - 2, *b = s.b + s.rank_b - 2;
+            testing t;
+            ebb_cuda_product p;
+            ebb_lt_map map;
+            if (left)
+                a[0] ^= a[1], a[1] ^= a[0], a[0] ^= a[1];
+            if (right)
+                b[0] ^= b[1], b[1] ^= b[0], b[0] ^= b[1];
+            begin(&t, EBB_OP_FUSED_MATMUL);
+            put_int(&t, "transA", left);
+            put_int(&t, "transB", right);
+            put_float(&t, "alpha", 1.5);
+            put_in(&t, EBB_F64, s.rank_a, s.a);
+            put_in(&t, EBB_F64, s.rank_b, s.b);
+            put_out(&t, EBB_F64, s.rank, s.y);
+            ebb_cuda_product_read(&p, &t.call);
+            if (ebb_lt_map_read(&map, &p) == NULL) {
+                mapped++;
+                run_with(&t, "plain.fused_matmul");
+                double *expected = values_of(&t.out[0]);
+                memset(t.out[0].data, 0xFF, t.out[0].bytes);
+                multiply_in_columns(&t, &map, 1.5);
+                check_close(&t.out[0], expected, DOUBLE, "in columns");
+                free(expected);
+            } else {
+                assert_true(p.walk.rank > 1 || p.m * p.n * p.k * p.batches == 0);
+            }
+            end(&t);
+        }
+    assert_int_equal(mapped, 4 * 13); // but for three empty ones, and two with batches of two axes
+}
+
 int main(void)
 {
     with_cuda();
@@ -152,6 +224,7 @@ int main(void)
         cmocka_unit_test(both_sides_may_be_turned),
         cmocka_unit_test(gemm_adds_its_third_operand_however_it_broadcasts),
         cmocka_unit_test(only_long_sums_take_workspace),
+        cmocka_unit_test(products_in_columns_are_those_in_rows),
         cmocka_unit_test(other_dtypes_and_scalars_are_declined),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

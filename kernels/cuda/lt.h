@@ -1,0 +1,73 @@
+/* lt.h: products by cuBLASLt: descriptors, the algorithms that it proposes, and what it can do to
+ * the result on the way out.
+ *
+ *     EBB_TRY(ebb_lt_plan_new(&plan, &problem));        descriptors: needs no device
+ *     EBB_TRY(ebb_lt_plan_find(plan, handle));          asks for algorithms: at most EBB_LT_PLANS
+ *     EBB_TRY(ebb_lt_plan_run(plan, handle, i, ...));   enqueues number i
+ *
+ * cuBLASLt is opened when first asked for: it has 500 MB, and a plugin that were linked to it could
+ * not be opened on a machine without it.
+ */
+#ifndef EBB_KERNELS_CUDA_LT_H
+#define EBB_KERNELS_CUDA_LT_H
+
+#include "kernels/cuda/lt_map.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum { EBB_LT_PLANS = 8 };
+
+/* Opens libcublasLt.so.13, once a process; the file named by $EBB_CUBLASLT where that is set.
+ * EBB_DEVICE, saying what to install, where there is none. */
+ebb_status ebb_lt_open(void);
+/* For the current device; EBB_DEVICE where there is none. */
+ebb_status ebb_lt_handle_new(void **handle);
+void ebb_lt_handle_free(void *handle);
+
+/* What becomes of alpha a b + beta c. A column of y in rows is a row of it in columns: bias and its
+ * gradient have one element a column of y. */
+typedef enum ebb_lt_after {
+    EBB_LT_NOTHING,
+    EBB_LT_BIAS,          /* + bias */
+    EBB_LT_RELU_BIAS,     /* max(0, + bias) */
+    EBB_LT_RELU_BIAS_AUX, /* and a bit for each element: was it above 0 */
+    EBB_LT_DRELU_BGRAD    /* 0 where the bit is; the columns' sums to bias */
+} ebb_lt_after;
+
+typedef struct ebb_lt_problem { /* compared as bytes: clear it first */
+    ebb_lt_map map;
+    int64_t aux_lead; /* of the bits, in bits: ebb_lt_aux_lead(n); 0 without */
+    uint64_t workspace_bytes;
+    uint32_t dtype, after; /* of all operands; ebb_lt_after */
+    uint32_t tf32, splits; /* float32 by TF32; sums of a product may be cut into parts */
+} ebb_lt_problem;
+
+/* Bits from one row of y to the next in an aux of bits; its bytes for m rows. Only cuBLASLt knows
+ * the order of the bits. */
+int64_t ebb_lt_aux_lead(int64_t n);
+size_t ebb_lt_aux_bytes(int64_t m, int64_t n);
+
+typedef struct ebb_lt_operands {
+    const void *a, *b, *c; /* of the product in rows; c: read where beta is not 0 */
+    void *y, *bias, *aux;  /* 256-aligned, as those of the arena are */
+    double alpha, beta;
+    void *workspace;
+} ebb_lt_operands;
+
+typedef struct ebb_lt_plan ebb_lt_plan;
+
+ebb_status ebb_lt_plan_new(ebb_lt_plan **plan, const ebb_lt_problem *problem);
+void ebb_lt_plan_free(ebb_lt_plan *plan);
+/* EBB_UNSUPPORTED where the library has no algorithm for it. */
+ebb_status ebb_lt_plan_find(ebb_lt_plan *plan, void *handle);
+uint32_t ebb_lt_plan_count(const ebb_lt_plan *plan);
+/* Algorithm number i, the library's best guess first; stream: a cudaStream_t. */
+ebb_status ebb_lt_plan_run(ebb_lt_plan *plan, void *handle, uint32_t i, const ebb_lt_operands *o,
+                           void *stream);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
