@@ -1,0 +1,208 @@
+/* arg.cu: arg-max and arg-min, running sums: along one axis of [outer, n, inner].
+ *
+ * Where inner is 1, arg-max has lanes.h's lanes along a line, else across lines; long lines are
+ * split and a second launch chooses among the parts. A running sum of neighbouring elements is made
+ * by a block, tile after tile; elsewhere by a thread a line.
+ */
+#include "kernels/cuda/lanes.h"
+
+enum { NUMBERS = 6 }; // f32 f64 f16 bf16, i32, i64: rows of a table of kernels
+
+typedef struct best { /* at < 0: none yet */
+    double value;
+    int64_t at;
+} best;
+
+typedef struct arg_args {
+    ebb_lanes lanes, rest;
+    int64_t inner;
+    const void *x;
+    int64_t *y;
+    best *parts; /* [splits, outputs]; NULL: not split */
+    double sign; /* -1: the least */
+    uint32_t last;
+} arg_args;
+
+typedef struct running_args {
+    int64_t outer, n, inner;
+    const void *x;
+    void *y;
+    uint32_t exclusive, reverse;
+} running_args;
+
+/* Of equals the first, or the last. NaN is chosen where it is element 0 alone, as the comparisons
+ * of the plain kernel have it: infinitely far ahead there, passed over elsewhere. */
+EBB_GPU_INLINE best better(best a, best b, uint32_t last)
+{
+    if (a.at < 0 || b.at < 0)
+        return a.at < 0 ? b : a;
+    if (a.value != a.value || b.value != b.value)
+        return a.value != a.value ? a : b;
+    if (a.value == b.value)
+        return (a.at < b.at) == (last == 0) ? a : b;
+    return a.value > b.value ? a : b;
+}
+
+EBB_GPU_INLINE best best_from(best b, uint32_t apart)
+{
+    best other;
+    other.value = ebb_lane_xor_f64(b.value, apart);
+    const uint32_t low = ebb_lane_xor_u32((uint32_t)(uint64_t)b.at, apart);
+    const uint32_t high = ebb_lane_xor_u32((uint32_t)((uint64_t)b.at >> 32), apart);
+    other.at = (int64_t)((uint64_t)high << 32 | low);
+    return other;
+}
+
+/* As ebb_lanes_sum. */
+EBB_GPU_INLINE best best_of_lanes(const ebb_lanes *l, best *shared, best b, uint32_t last)
+{
+    const uint32_t warp = EBB_THREAD / EBB_WARP, lane = EBB_THREAD % EBB_WARP;
+    const bool in_warps = !l->across && l->width > 1;
+    if (l->width == EBB_THREADS)
+        return b;
+    for (uint32_t apart = 16; apart >= (in_warps ? 1 : l->width) && apart > 0; apart /= 2)
+        b = better(b, best_from(b, apart), last);
+    if (in_warps)
+        return b;
+    if (lane < l->width)
+        shared[warp * l->width + lane] = b;
+    ebb_barrier();
+    if (EBB_THREAD < l->width)
+        for (uint32_t w = 1; w < EBB_THREADS / EBB_WARP; w++)
+            b = better(b, shared[w * l->width + lane], last);
+    ebb_barrier();
+    return b;
+}
+
+#define VALUE(v) ((double)(v))
+#define ADD(sum, v) ((sum) + (double)(v))
+#define SUMS double
+#define PUT(p, i, v) STORE(p, i, (REAL)(v))
+#define KERNELS "kernels/cuda/arg_kernels.inc"
+#include "kernels/cuda/all_floats.inc"
+#undef ADD
+#undef SUMS
+#undef PUT
+#define ADD(sum, v) ((sum) + (uint64_t)(int64_t)(v))
+#define SUMS uint64_t
+#define PUT(p, i, v) ((p)[i] = (STORED)(v))
+#define LOAD(p, i) ((p)[i])
+#define STORED int32_t
+#define NAMED(x) x##_i32
+#include "kernels/cuda/arg_kernels.inc"
+#undef STORED
+#undef NAMED
+#define STORED int64_t
+#define NAMED(x) x##_i64
+#include "kernels/cuda/arg_kernels.inc"
+#undef STORED
+#undef NAMED
+
+EBB_GLOBAL(finish_arg, arg_args)
+{
+    EBB_SHARED(best, shared);
+    EBB_LANES_LOOP(round, &a.rest)
+    {
+        const ebb_lane p = ebb_lane_of(&a.rest, round);
+        best b = {0, -1};
+        for (int64_t i = p.first; i < p.end; i += p.step)
+            b = better(b, a.parts[i * a.rest.outputs + p.out], a.last);
+        b = best_of_lanes(&a.rest, shared, b, a.last);
+        if (p.leads)
+            a.y[p.out] = b.at;
+    }
+}
+
+#define EVERY(name)                                                                             \
+    {                                                                                           \
+        (ebb_gpu_kernel) name##_f32, (ebb_gpu_kernel)name##_f64, (ebb_gpu_kernel)name##_f16,    \
+            (ebb_gpu_kernel)name##_bf16, (ebb_gpu_kernel)name##_i32, (ebb_gpu_kernel)name##_i64 \
+    }
+
+static const ebb_gpu_kernel args_of[NUMBERS] = EVERY(arg);
+static const ebb_gpu_kernel lines[NUMBERS] = EVERY(running_lines);
+static const ebb_gpu_kernel tiles[NUMBERS] = EVERY(running_tiles);
+
+static int row_of(uint8_t dtype)
+{
+    return dtype == EBB_I32 ? 4 : dtype == EBB_I64 ? 5 : ebb_cuda_float_row(dtype);
+}
+
+static const char *declines(const ebb_call *c)
+{
+    const uint8_t t = c->in[0].type.dtype;
+    if (!ebb_dtype_is_float((ebb_dtype)t) && t != EBB_I32 && t != EBB_I64)
+        return "the dtype is not one of the floats, int32, int64";
+    return ebb_cuda_any(c);
+}
+
+static const char *running_declines(const ebb_call *c)
+{
+    const char *why = declines(c);
+    return why != NULL ? why : ebb_cuda_constant(c, 1);
+}
+
+static ebb_status read_arg(arg_args *a, const ebb_call *c)
+{
+    int axis = 0;
+    memset(a, 0, sizeof *a);
+    EBB_TRY(ebb_cuda_axis(c, ebb_attr_int(&c->attrs, "axis", 0), c->in[0].type.rank, &axis));
+    const ebb_cuda_span s = ebb_cuda_span_of(&c->in[0].type, axis);
+    a->inner = s.inner;
+    a->lanes = ebb_lanes_of(s.outer * s.inner, s.n, s.inner > 1);
+    a->rest = ebb_lanes_rest(&a->lanes);
+    return NULL;
+}
+
+static ebb_status workspace(const ebb_call *c, size_t *bytes)
+{
+    arg_args a;
+    EBB_TRY(read_arg(&a, c));
+    *bytes = 0;
+    if (a.lanes.splits > 1 && (!ebb_size_mul(bytes, (size_t)a.lanes.outputs, sizeof(best)) ||
+                               !ebb_size_mul(bytes, *bytes, (size_t)a.lanes.splits)))
+        return ebb_call_error(c, "it has too many outputs");
+    return NULL;
+}
+
+static ebb_status run_arg(const ebb_call *c)
+{
+    arg_args a;
+    EBB_TRY(read_arg(&a, c));
+    if (a.lanes.n == 0 && a.lanes.outputs > 0)
+        return ebb_call_error(c, "an empty axis has no largest or smallest element");
+    a.x = c->in[0].data;
+    a.y = (int64_t *)c->out[0].data;
+    a.parts = a.lanes.splits > 1 ? (best *)c->workspace : NULL;
+    a.sign = c->op == EBB_OP_ARG_MAX ? 1 : -1;
+    a.last = ebb_attr_int(&c->attrs, "select_last_index", 0) != 0;
+    EBB_TRY(EBB_LAUNCH(c, args_of[row_of(c->in[0].type.dtype)], ebb_lanes_grid(&a.lanes),
+                       EBB_CUDA_BLOCK, EBB_LANES_SHARED, a));
+    return a.parts == NULL ? NULL
+                           : EBB_LAUNCH(c, finish_arg, ebb_lanes_grid(&a.rest), EBB_CUDA_BLOCK,
+                                        EBB_LANES_SHARED, a);
+}
+
+static ebb_status run_running(const ebb_call *c)
+{
+    int axis = 0;
+    EBB_TRY(ebb_cuda_axis(c, (int64_t)ebb_cuda_scalar(c, 1, 0), c->in[0].type.rank, &axis));
+    const ebb_cuda_span s = ebb_cuda_span_of(&c->in[0].type, axis);
+    const int row = row_of(c->in[0].type.dtype);
+    running_args a = {s.outer, s.n, s.inner, c->in[0].data, c->out[0].data, 0, 0};
+    a.exclusive = ebb_attr_int(&c->attrs, "exclusive", 0) != 0;
+    a.reverse = ebb_attr_int(&c->attrs, "reverse", 0) != 0;
+    if (s.inner == 1 && s.n > EBB_WARP)
+        return EBB_LAUNCH(c, tiles[row], ebb_cuda_blocks(s.outer), EBB_CUDA_BLOCK,
+                          EBB_CUDA_BLOCK * 8, a);
+    return EBB_LAUNCH(c, lines[row], ebb_cuda_grid(s.outer * s.inner), EBB_CUDA_BLOCK, 0, a);
+}
+
+// clang-format off
+const ebb_kernel ebb_cuda_arg[] = {
+    {"cuda.arg_max", EBB_OP_ARG_MAX, declines,         workspace, NULL, run_arg,     NULL},
+    {"cuda.arg_min", EBB_OP_ARG_MIN, declines,         workspace, NULL, run_arg,     NULL},
+    {"cuda.cum_sum", EBB_OP_CUM_SUM, running_declines, NULL,      NULL, run_running, NULL},
+};
+// clang-format on
+EBB_CUDA_COUNT(arg)

@@ -1,0 +1,217 @@
+/* cross_entropy.cu: the losses over class scores [N, C, d...] and labels [N, d...], and the
+ * gradient of the first.
+ *
+ * Scores are [outer, n classes, inner], a sample one of [outer, inner]. Where inner is 1 a sample
+ * is a warp's or a block's, else a thread's. Each block adds up the losses and weights of its
+ * samples; one block of a second launch adds up those. A label that is no class is told as a fault
+ * and counts as ignored.
+ */
+#include "kernels/cuda/lanes.h"
+
+enum { PARTS = 1024 }; // blocks at most
+
+typedef struct entropy_args {
+    int64_t outer, n, inner;
+    const void *x;      /* scores, or log-probabilities */
+    const void *weight; /* [n]; NULL: 1 */
+    const void *labels;
+    const void *dy;
+    void *loss;     /* one a sample; NULL: summed */
+    void *total;    /* the loss summed; NULL: not wanted, or one a sample */
+    void *log_prob; /* or dx */
+    double *parts;  /* [parts_count, 2]: losses and weights; behind them the weights of all */
+    int64_t parts_count;
+    int64_t ignored;
+    ebb_cuda_step *step;
+    uint32_t position;
+    uint32_t lanes; /* of a row */
+    uint32_t ignores, wide_labels, mean;
+} entropy_args;
+
+/* The class of a sample; -1: it does not count. */
+EBB_GPU_INLINE int64_t class_of(const entropy_args *a, int64_t sample)
+{
+    const int64_t label = a->wide_labels ? ((const int64_t *)a->labels)[sample]
+                                         : (int64_t)((const int32_t *)a->labels)[sample];
+    if (a->ignores && label == a->ignored)
+        return -1;
+    return ebb_cuda_inside(a->step, a->position, label, 0, a->n) ? label : -1;
+}
+
+/* The parts of a block, from its threads. */
+EBB_GPU_INLINE void put_parts(const entropy_args *a, double *shared, double loss, double weight)
+{
+    ebb_team t;
+    t.lane = EBB_THREAD;
+    t.lanes = EBB_THREADS;
+    t.row = t.step = 0;
+    ebb_team_sum(&t, shared, &loss, &weight);
+    if (EBB_THREAD == 0) {
+        a->parts[2 * EBB_BLOCK] = loss;
+        a->parts[2 * EBB_BLOCK + 1] = weight;
+    }
+}
+
+/* One block: the parts of all; every thread gets them. */
+EBB_GPU_INLINE void add_parts(const entropy_args *a, double *shared, double *loss, double *weight)
+{
+    ebb_team t;
+    t.lane = EBB_THREAD;
+    t.lanes = EBB_THREADS;
+    t.row = t.step = 0;
+    *loss = *weight = 0;
+    for (int64_t i = EBB_THREAD; i < a->parts_count; i += EBB_THREADS) {
+        *loss += a->parts[2 * i];
+        *weight += a->parts[2 * i + 1];
+    }
+    ebb_team_sum(&t, shared, loss, weight);
+}
+
+#define KERNELS "kernels/cuda/cross_entropy_kernels.inc"
+#include "kernels/cuda/all_floats.inc"
+
+static const ebb_gpu_kernel rows[] = EBB_CUDA_FLOATS(loss_rows);
+static const ebb_gpu_kernel lines[] = EBB_CUDA_FLOATS(loss_lines);
+static const ebb_gpu_kernel picks[] = EBB_CUDA_FLOATS(loss_picks);
+static const ebb_gpu_kernel finishes[] = EBB_CUDA_FLOATS(finish_loss);
+static const ebb_gpu_kernel weighs[] = EBB_CUDA_FLOATS(weigh);
+static const ebb_gpu_kernel weight_sums[] = EBB_CUDA_FLOATS(finish_weights);
+static const ebb_gpu_kernel grad_rows[] = EBB_CUDA_FLOATS(grad_rows);
+static const ebb_gpu_kernel grad_lines[] = EBB_CUDA_FLOATS(grad_lines);
+
+/* ---- operands ---- */
+
+/* Which inputs are what: the gradient has dY before the others. */
+static uint32_t first_of(const ebb_call *c)
+{
+    return c->op == EBB_OP_SOFTMAX_CROSS_ENTROPY_LOSS_GRAD ? 1 : 0;
+}
+
+static bool reduces_by(const ebb_call *c, const char *name)
+{
+    return strcmp(ebb_attr_string(&c->attrs, "reduction", "mean"), name) == 0;
+}
+
+static ebb_gpu_grid fewer(ebb_gpu_grid grid)
+{
+    grid.x = grid.x < (uint32_t)PARTS ? grid.x : (uint32_t)PARTS;
+    return grid;
+}
+
+static entropy_args args_of(const ebb_call *c)
+{
+    const uint32_t first = first_of(c);
+    const ebb_cuda_span s = ebb_cuda_span_of(&c->in[first].type, 1);
+    const ebb_attr *ignored = ebb_attr_find(&c->attrs, "ignore_index");
+    const ebb_cuda_queue *queue = ebb_cuda_queue_of(c);
+    entropy_args a;
+    memset(&a, 0, sizeof a);
+    a.outer = s.outer;
+    a.n = s.n;
+    a.inner = s.inner;
+    a.x = c->in[first].data;
+    a.labels = c->in[first + 1].data;
+    a.wide_labels = c->in[first + 1].type.dtype == EBB_I64;
+    a.weight = ebb_cuda_has(c, first + 2) ? c->in[first + 2].data : NULL;
+    a.ignores = ignored != NULL && ignored->type == EBB_ATTR_INT;
+    a.ignored = a.ignores ? ignored->i : 0;
+    a.mean = reduces_by(c, "mean");
+    a.parts = (double *)c->workspace;
+    a.step = queue != NULL ? queue->step : NULL;
+    a.position = c->position;
+    a.lanes = ebb_team_lanes(s.n);
+    return a;
+}
+
+static ebb_status workspace(const ebb_call *c, size_t *bytes)
+{
+    (void)c;
+    *bytes = (2 * (size_t)PARTS + 2) * sizeof(double);
+    return NULL;
+}
+
+/* ---- runs ---- */
+
+/* (scores, labels, weights?) {reduction, ignore_index?} -> loss, log_prob?. log_prob may be scores.
+ * (log_prob, labels, weights?) -> loss, for NegativeLogLikelihoodLoss. */
+static ebb_status run_loss(const ebb_call *c)
+{
+    entropy_args a = args_of(c);
+    const int row = ebb_cuda_float_row(c->in[0].type.dtype);
+    const int64_t samples = a.outer * a.inner;
+    void *loss = ebb_cuda_wants(c, 0) ? c->out[0].data : NULL;
+    *(reduces_by(c, "none") ? &a.loss : &a.total) = loss;
+    const bool picked = c->op == EBB_OP_NEGATIVE_LOG_LIKELIHOOD_LOSS;
+    const bool by_rows = !picked && a.inner == 1;
+    a.log_prob = !picked && ebb_cuda_wants(c, 1) ? c->out[1].data : NULL;
+    const ebb_gpu_grid grid =
+        fewer(by_rows ? ebb_team_grid(a.outer, a.lanes) : ebb_cuda_grid(samples));
+    a.parts_count = grid.x;
+    EBB_TRY(EBB_LAUNCH(c,
+                       (picked    ? picks
+                        : by_rows ? rows
+                                  : lines)[row],
+                       grid, by_rows ? ebb_team_threads(a.lanes) : (uint32_t)EBB_CUDA_BLOCK,
+                       EBB_TEAM_SHARED, a));
+    if (a.total == NULL)
+        return NULL;
+    const ebb_gpu_grid one = {1, 1, 1};
+    return EBB_LAUNCH(c, finishes[row], one, EBB_CUDA_BLOCK, EBB_TEAM_SHARED, a);
+}
+
+/* (dY, log_prob, labels, weights?) {reduction, ignore_index?} -> dX. dX may be log_prob. */
+static ebb_status run_grad(const ebb_call *c)
+{
+    entropy_args a = args_of(c);
+    const int row = ebb_cuda_float_row(c->in[1].type.dtype);
+    const ebb_gpu_grid grid = fewer(ebb_cuda_grid(a.outer * a.inner)), one = {1, 1, 1};
+    a.dy = c->in[0].data;
+    a.loss = reduces_by(c, "none") ? c->in[0].data : NULL; // each sample has a dy of its own
+    a.log_prob = c->out[0].data;
+    a.parts_count = grid.x;
+    if (a.mean) {
+        EBB_TRY(EBB_LAUNCH(c, weighs[row], grid, EBB_CUDA_BLOCK, EBB_TEAM_SHARED, a));
+        EBB_TRY(EBB_LAUNCH(c, weight_sums[row], one, EBB_CUDA_BLOCK, EBB_TEAM_SHARED, a));
+    }
+    if (a.inner > 1)
+        return EBB_LAUNCH(c, grad_lines[row], ebb_cuda_grid(a.outer * a.inner), EBB_CUDA_BLOCK, 0,
+                          a);
+    return EBB_LAUNCH(c, grad_rows[row], ebb_team_grid(a.outer, a.lanes), ebb_team_threads(a.lanes),
+                      0, a);
+}
+
+static const char *declines(const ebb_call *c)
+{
+    const char *why = ebb_cuda_floats(c);
+    if (why != NULL)
+        return why;
+    const uint32_t first = first_of(c);
+    const ebb_type *x = &c->in[first].type, *t = &c->in[first + 1].type;
+    const bool none = reduces_by(c, "none");
+    if (!none && !reduces_by(c, "mean") && !reduces_by(c, "sum"))
+        return "the reduction is none of none, mean and sum";
+    if (t->dtype != EBB_I32 && t->dtype != EBB_I64)
+        return "labels are neither int32 nor int64";
+    if (x->rank < 2 || t->rank != x->rank - 1)
+        return "labels do not fit the scores";
+    for (int d = 0; d < t->rank; d++)
+        if (t->dims[d] != x->dims[d == 0 ? 0 : d + 1])
+            return "labels do not fit the scores";
+    if (ebb_cuda_has(c, first + 2) && (c->in[first + 2].type.dtype != x->dtype ||
+                                       ebb_cuda_elements(&c->in[first + 2].type) != x->dims[1]))
+        return "weights are not one a class";
+    const int64_t losses = none ? ebb_cuda_elements(t) : 1;
+    const ebb_operand *loss = first == 1 ? &c->in[0] : &c->out[0];
+    if (loss->type.dtype != EBB_NONE && ebb_cuda_elements(&loss->type) != losses)
+        return "the loss has the wrong size";
+    return NULL;
+}
+
+// clang-format off
+const ebb_kernel ebb_cuda_cross_entropy[] = {
+    {"cuda.softmax_cross_entropy_loss",      EBB_OP_SOFTMAX_CROSS_ENTROPY_LOSS,      declines, workspace, NULL, run_loss, NULL},
+    {"cuda.softmax_cross_entropy_loss_grad", EBB_OP_SOFTMAX_CROSS_ENTROPY_LOSS_GRAD, declines, workspace, NULL, run_grad, NULL},
+    {"cuda.negative_log_likelihood_loss",    EBB_OP_NEGATIVE_LOG_LIKELIHOOD_LOSS,    declines, workspace, NULL, run_loss, NULL},
+};
+// clang-format on
+EBB_CUDA_COUNT(cross_entropy)

@@ -1,0 +1,385 @@
+/* reduce.cu: reductions over axes, arg-max and arg-min, running sums.
+ *
+ * Axes that are neighbours and fare alike are one axis. An output's elements are those of a walk
+ * over the reduced axes, from where the walk over the kept ones leads. Where the innermost axis is
+ * reduced the threads of a warp have neighbouring elements, else neighbouring outputs (lanes.h).
+ * Floats are added up in double, integers in wrapping 64 bits.
+ */
+#include "kernels/cuda/lanes.h"
+
+typedef enum way { SUM, SQUARES, PRODUCT, LOG_SUM, MOST, LEAST } way;
+
+typedef struct axes { /* merged, innermost first */
+    int32_t rank;
+    uint32_t narrow; /* indices fit in 32 bits: divisions are cheap */
+    int64_t dims[EBB_MAX_RANK], stride[EBB_MAX_RANK];
+} axes;
+
+typedef struct reduce_args {
+    ebb_lanes lanes, rest;
+    axes kept, reduced;
+    const void *x;
+    void *y, *parts; /* [splits, outputs]; NULL: not split */
+    uint64_t start;  /* neutral: bits of a double, or an integer */
+    uint32_t how, root, mean;
+} reduce_args;
+
+EBB_GPU_INLINE int64_t place_of(const axes *a, int64_t i)
+{
+    int64_t at = 0;
+    if (a->rank <= 1)
+        return i * a->stride[0];
+    if (a->narrow) {
+        uint32_t rest = (uint32_t)i;
+        for (int d = 0; d < a->rank; d++) {
+            const uint32_t next = rest / (uint32_t)a->dims[d];
+            at += (int64_t)(rest - next * (uint32_t)a->dims[d]) * a->stride[d];
+            rest = next;
+        }
+        return at;
+    }
+    for (int d = 0; d < a->rank; d++) {
+        const int64_t next = i / a->dims[d];
+        at += (i - next * a->dims[d]) * a->stride[d];
+        i = next;
+    }
+    return at;
+}
+
+/* ---- floats ---- */
+
+/* log(exp(a) + exp(b)) without overflow. */
+EBB_GPU_INLINE double log_add(double a, double b)
+{
+    const double most = a > b ? a : b, least = a > b ? b : a;
+    if (a != a || b != b)
+        return a + b;
+    return isinf(most) ? most : most + log1p(exp(least - most));
+}
+
+EBB_GPU_INLINE double better_real(bool most, double a, double b)
+{
+    if (a != a || b != b)
+        return a != a ? a : b;
+    return most == (a > b) ? a : b;
+}
+
+/* Of two parts. */
+EBB_GPU_INLINE double join_real(uint32_t how, double a, double b)
+{
+    switch (how) {
+    case PRODUCT:
+        return a * b;
+    case LOG_SUM:
+        return log_add(a, b);
+    case MOST:
+    case LEAST:
+        return better_real(how == MOST, a, b);
+    default:
+        return a + b;
+    }
+}
+
+EBB_GPU_INLINE double lane_xor_real(double v, uint32_t apart)
+{
+    return ebb_lane_xor_f64(v, apart);
+}
+
+EBB_GPU_INLINE double start_real(const reduce_args *a)
+{
+    double v;
+    memcpy(&v, &a->start, sizeof v);
+    return v;
+}
+
+EBB_GPU_INLINE double finish_real(const reduce_args *a, double sum, int64_t n)
+{
+    if (a->mean)
+        return sum / (double)n;
+    return a->root ? sqrt(sum) : sum;
+}
+
+/* ---- integers: signed ones as their bits ---- */
+
+EBB_GPU_INLINE uint64_t join_whole(uint32_t how, uint64_t a, uint64_t b)
+{
+    switch (how) {
+    case PRODUCT:
+        return a * b;
+    case MOST:
+        return (int64_t)a > (int64_t)b ? a : b;
+    case LEAST:
+        return (int64_t)a < (int64_t)b ? a : b;
+    default:
+        return a + b;
+    }
+}
+
+EBB_GPU_INLINE uint64_t log_add_whole(uint64_t a, uint64_t b)
+{
+    return a + b; // declined for integers
+}
+
+EBB_GPU_INLINE uint64_t lane_xor_whole(uint64_t v, uint32_t apart)
+{
+    const uint32_t low = ebb_lane_xor_u32((uint32_t)v, apart);
+    const uint32_t high = ebb_lane_xor_u32((uint32_t)(v >> 32), apart);
+    return (uint64_t)high << 32 | low;
+}
+
+EBB_GPU_INLINE uint64_t start_whole(const reduce_args *a)
+{
+    return a->start;
+}
+
+EBB_GPU_INLINE uint64_t finish_whole(const reduce_args *a, uint64_t sum, int64_t n)
+{
+    if (a->mean)
+        return n > 0 ? (uint64_t)((int64_t)sum / n) : 0;
+    return sum;
+}
+
+/* ---- kernels ---- */
+
+#define ACC double
+#define ACC_NAMED(x) x##_real
+#define VALUE(v) ((double)(v))
+#define PUT(p, i, v) STORE(p, i, (REAL)(v))
+#define JOIN_LOGS log_add
+#define KERNELS "kernels/cuda/reduce_kernels.inc"
+#include "kernels/cuda/all_floats.inc"
+#undef ACC
+#undef ACC_NAMED
+#undef VALUE
+#undef PUT
+#undef JOIN_LOGS
+
+#define ACC uint64_t
+#define ACC_NAMED(x) x##_whole
+#define VALUE(v) ((uint64_t)(int64_t)(v))
+#define PUT(p, i, v) ((p)[i] = (STORED)(v))
+#define JOIN_LOGS log_add_whole
+#define LOAD(p, i) ((p)[i])
+#define STORED int32_t
+#define NAMED(x) x##_i32
+#include "kernels/cuda/reduce_kernels.inc"
+#undef STORED
+#undef NAMED
+#define STORED int64_t
+#define NAMED(x) x##_i64
+#include "kernels/cuda/reduce_kernels.inc"
+#undef STORED
+#undef NAMED
+#define STORED uint8_t
+#define NAMED(x) x##_u8
+#include "kernels/cuda/reduce_kernels.inc"
+#undef STORED
+#undef NAMED
+#define STORED int8_t
+#define NAMED(x) x##_i8
+#include "kernels/cuda/reduce_kernels.inc"
+#undef STORED
+#undef NAMED
+#undef LOAD
+
+#define EVERY(name)                                                                              \
+    {                                                                                            \
+        (ebb_gpu_kernel) name##_f32, (ebb_gpu_kernel)name##_f64, (ebb_gpu_kernel)name##_f16,     \
+            (ebb_gpu_kernel)name##_bf16, (ebb_gpu_kernel)name##_i32, (ebb_gpu_kernel)name##_i64, \
+            (ebb_gpu_kernel)name##_u8, (ebb_gpu_kernel)name##_i8                                 \
+    }
+
+static const ebb_gpu_kernel reduces[] = EVERY(reduce);
+static const ebb_gpu_kernel finishes[] = EVERY(finish);
+
+static int row_of(ebb_dtype dtype)
+{
+    switch (dtype) {
+    case EBB_I32:
+        return 4;
+    case EBB_I64:
+        return 5;
+    case EBB_U8:
+    case EBB_BOOL:
+        return 6;
+    case EBB_I8:
+        return 7;
+    default:
+        return ebb_cuda_float_row((uint8_t)dtype);
+    }
+}
+
+/* ---- which axes ---- */
+
+static void push_axis(axes *a, int64_t n, int64_t stride)
+{
+    if (n == 1)
+        return;
+    if (a->rank > 0 && stride == a->stride[a->rank - 1] * a->dims[a->rank - 1]) {
+        a->dims[a->rank - 1] *= n;
+        return;
+    }
+    a->dims[a->rank] = n;
+    a->stride[a->rank++] = stride;
+}
+
+static int64_t size_of(axes *a)
+{
+    int64_t n = 1;
+    for (int d = 0; d < a->rank; d++)
+        n *= a->dims[d];
+    a->narrow = n <= 0x7FFFFFFF ? 1u : 0u;
+    return n;
+}
+
+static ebb_status read_axes(reduce_args *a, const ebb_call *c)
+{
+    const ebb_type *x = &c->in[0].type;
+    int64_t list[EBB_MAX_RANK], stride = 1;
+    bool reduced[EBB_MAX_RANK];
+    uint32_t count = 0;
+    memset(a, 0, sizeof *a);
+    EBB_TRY(ebb_cuda_ints(c, "axes", 1, list, EBB_MAX_RANK, &count));
+    const bool none = count == 0 && ebb_attr_int(&c->attrs, "noop_with_empty_axes", 0) != 0;
+    for (int d = 0; d < x->rank; d++)
+        reduced[d] = count == 0 && !none;
+    for (uint32_t i = 0; i < count; i++) {
+        int axis = 0;
+        EBB_TRY(ebb_cuda_axis(c, list[i], x->rank, &axis));
+        reduced[axis] = true;
+    }
+    bool along = true, first = true; // the innermost axis decides
+    for (int d = x->rank - 1; d >= 0; d--) {
+        push_axis(reduced[d] ? &a->reduced : &a->kept, x->dims[d], stride);
+        if (x->dims[d] != 1 && first) {
+            along = reduced[d];
+            first = false;
+        }
+        stride *= x->dims[d];
+    }
+    const int64_t outputs = size_of(&a->kept), n = size_of(&a->reduced);
+    a->lanes = ebb_lanes_of(outputs, n, !along);
+    a->rest = ebb_lanes_rest(&a->lanes);
+    return NULL;
+}
+
+/* ---- reductions ---- */
+
+static way way_of(ebb_op op)
+{
+    switch (op) {
+    case EBB_OP_REDUCE_PROD:
+        return PRODUCT;
+    case EBB_OP_REDUCE_L2:
+    case EBB_OP_REDUCE_SUM_SQUARE:
+        return SQUARES;
+    case EBB_OP_REDUCE_LOG_SUM_EXP:
+        return LOG_SUM;
+    case EBB_OP_REDUCE_MAX:
+        return MOST;
+    case EBB_OP_REDUCE_MIN:
+        return LEAST;
+    default:
+        return SUM;
+    }
+}
+
+/* Of nothing: the largest is the least value of the type, the smallest the greatest. */
+static uint64_t start_of(way how, ebb_dtype dtype)
+{
+    const double real = how == PRODUCT                  ? 1.0
+                        : how == LOG_SUM || how == MOST ? -(double)INFINITY
+                        : how == LEAST                  ? (double)INFINITY
+                                                        : 0.0;
+    uint64_t bits;
+    if (ebb_dtype_is_float(dtype)) {
+        memcpy(&bits, &real, sizeof bits);
+        return bits;
+    }
+    if (how != MOST && how != LEAST)
+        return how == PRODUCT ? 1 : 0;
+    switch (dtype) {
+    case EBB_I64:
+        return (uint64_t)(how == MOST ? INT64_MIN : INT64_MAX);
+    case EBB_I32:
+        return (uint64_t)(int64_t)(how == MOST ? INT32_MIN : INT32_MAX);
+    case EBB_I8:
+        return (uint64_t)(int64_t)(how == MOST ? INT8_MIN : INT8_MAX);
+    case EBB_BOOL:
+        return how == MOST ? 0 : 1;
+    default:
+        return how == MOST ? 0 : UINT8_MAX;
+    }
+}
+
+static ebb_status workspace(const ebb_call *c, size_t *bytes)
+{
+    reduce_args a;
+    EBB_TRY(read_axes(&a, c));
+    *bytes = 0;
+    if (a.lanes.splits > 1 && (!ebb_size_mul(bytes, (size_t)a.lanes.outputs, sizeof(double)) ||
+                               !ebb_size_mul(bytes, *bytes, (size_t)a.lanes.splits)))
+        return ebb_call_error(c, "it has too many outputs");
+    return NULL;
+}
+
+static ebb_status run_reduce(const ebb_call *c)
+{
+    reduce_args a;
+    EBB_TRY(read_axes(&a, c));
+    const int row = row_of((ebb_dtype)c->in[0].type.dtype);
+    const way how = way_of(c->op);
+    a.x = c->in[0].data;
+    a.y = c->out[0].data;
+    a.parts = a.lanes.splits > 1 ? c->workspace : NULL;
+    a.how = (uint32_t)how;
+    a.start = start_of(how, (ebb_dtype)c->in[0].type.dtype);
+    a.root = c->op == EBB_OP_REDUCE_L2;
+    a.mean = c->op == EBB_OP_REDUCE_MEAN;
+    EBB_TRY(
+        EBB_LAUNCH(c, reduces[row], ebb_lanes_grid(&a.lanes), EBB_CUDA_BLOCK, EBB_LANES_SHARED, a));
+    return a.parts == NULL ? NULL
+                           : EBB_LAUNCH(c, finishes[row], ebb_lanes_grid(&a.rest), EBB_CUDA_BLOCK,
+                                        EBB_LANES_SHARED, a);
+}
+
+static const char *reduce_declines(const ebb_call *c)
+{
+    const char *why = ebb_cuda_numbers(c);
+    if (why == NULL)
+        why = ebb_cuda_constant(c, 1);
+    if (why != NULL)
+        return why;
+    switch (c->in[0].type.dtype) {
+    case EBB_F32:
+    case EBB_F64:
+    case EBB_F16:
+    case EBB_BF16:
+        return NULL;
+    case EBB_I32:
+    case EBB_I64:
+    case EBB_U8:
+    case EBB_I8:
+    case EBB_BOOL:
+        return c->op == EBB_OP_REDUCE_L2 || c->op == EBB_OP_REDUCE_LOG_SUM_EXP
+                   ? "integers have no root or logarithm here"
+                   : NULL;
+    default:
+        return "the dtype is not one of the floats, int32, int64, uint8, int8, bool";
+    }
+}
+
+// clang-format off
+#define REDUCE(name, id) {"cuda." name, id, reduce_declines, workspace, NULL, run_reduce, NULL}
+const ebb_kernel ebb_cuda_reduce[] = {
+    REDUCE("reduce_sum",         EBB_OP_REDUCE_SUM),
+    REDUCE("reduce_mean",        EBB_OP_REDUCE_MEAN),
+    REDUCE("reduce_max",         EBB_OP_REDUCE_MAX),
+    REDUCE("reduce_min",         EBB_OP_REDUCE_MIN),
+    REDUCE("reduce_prod",        EBB_OP_REDUCE_PROD),
+    REDUCE("reduce_l2",          EBB_OP_REDUCE_L2),
+    REDUCE("reduce_sum_square",  EBB_OP_REDUCE_SUM_SQUARE),
+    REDUCE("reduce_log_sum_exp", EBB_OP_REDUCE_LOG_SUM_EXP),
+};
+// clang-format on
+EBB_CUDA_COUNT(reduce)

@@ -1,0 +1,263 @@
+/* test_loss.c: softmax, cross entropy and their gradients on the GPU against the plain kernels,
+ * which have exponentials of their own (kernels/plain/vmath.h): a few units of the last place. */
+#include "tests/cuda/bits.h"
+#include "tests/cuda/in_place.h"
+#include "tests/cuda/mixed.h"
+
+typedef struct scores {
+    int rank;
+    int64_t dims[4];
+} scores;
+
+static const scores shapes[] = {
+    {2, {7, 33}},  {2, {3, 1500}}, {2, {2, 8300}}, {3, {4, 5, 6}}, {4, {2, 10, 7, 9}},
+    {2, {300, 2}}, {2, {1, 1}},    {3, {3, 1, 5}}, {2, {0, 4}},    {3, {2, 3, 400}},
+};
+static const size_t shape_count = sizeof shapes / sizeof shapes[0];
+
+static double near(ebb_dtype dtype)
+{
+    return dtype == EBB_F32 ? 1e-6 : 1e-14;
+}
+
+static void put_scores(testing *t, const scores *s, ebb_dtype dtype, double scale)
+{
+    ebb_operand *x = put_in(t, dtype, s->rank, s->dims);
+    for (size_t i = 0; i < count_of(x); i++)
+        set_value(x, i, value_of(x, i) * scale);
+}
+
+static const struct {
+    ebb_op op;
+    const char *cuda, *plain;
+    bool backward;
+} softmaxes[] = {
+    {EBB_OP_SOFTMAX, "cuda.softmax", "plain.softmax", false},
+    {EBB_OP_LOG_SOFTMAX, "cuda.log_softmax", "plain.log_softmax", false},
+    {EBB_OP_SOFTMAX_GRAD, "cuda.softmax_grad", "plain.softmax_grad", true},
+    {EBB_OP_LOG_SOFTMAX_GRAD, "cuda.log_softmax_grad", "plain.log_softmax_grad", true},
+};
+
+static void put_softmax(testing *t, size_t k, const scores *s, int axis, ebb_dtype dtype)
+{
+    begin(t, softmaxes[k].op);
+    put_int(t, "axis", axis);
+    put_scores(t, s, dtype, softmaxes[k].backward ? 1 : 20);
+    if (softmaxes[k].backward)
+        put_scores(t, s, dtype, 1);
+    put_out(t, dtype, s->rank, s->dims);
+}
+
+static void softmax_is_as_plain_along_every_axis(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < shape_count; i++)
+        for (int axis = 0; axis < shapes[i].rank; axis++)
+            for (size_t k = 0; k < 4; k++)
+                for (int wide = 0; wide < 2; wide++) {
+                    const ebb_dtype dtype = wide ? EBB_F64 : EBB_F32;
+                    testing t;
+                    put_softmax(&t, k, &shapes[i], axis, dtype);
+                    agrees(&t, softmaxes[k].cuda, softmaxes[k].plain, 4 * near(dtype));
+                    for (uint32_t over = 0; over < t.call.input_count; over++)
+                        agrees_in_place(&t, softmaxes[k].cuda, over);
+                    if (!wide)
+                        agrees_mixed(&t, softmaxes[k].cuda, 0, 4e-6);
+                    end(&t);
+                }
+}
+
+static void what_is_impossible_has_probability_zero(void **state)
+{
+    (void)state;
+    testing t;
+    put_softmax(&t, 0, &shapes[0], -1, EBB_F32);
+    for (size_t j = 0; j < 32; j++)
+        set_value(&t.in[0], j, -(double)INFINITY);
+    run_with(&t, "cuda.softmax");
+    assert_true(value_of(&t.out[0], 0) == 0 && value_of(&t.out[0], 32) == 1);
+    end(&t);
+}
+
+/* ---- cross entropy ---- */
+
+typedef struct entropy {
+    const char *reduction;
+    bool weights, ignores, narrow;
+} entropy;
+
+static const entropy kinds[] = {
+    {"mean", false, false, false}, {"sum", true, false, true},   {"none", true, true, false},
+    {"mean", true, true, true},    {"none", false, false, true}, {"sum", false, true, false},
+};
+enum { KINDS = sizeof kinds / sizeof kinds[0] };
+
+static bool is_none(const entropy *e)
+{
+    return strcmp(e->reduction, "none") == 0;
+}
+
+/* dY is before the others where `op` is the gradient; a loss comes out where it is not. */
+static void put_entropy(testing *t, ebb_op op, const scores *s, const entropy *e, ebb_dtype dtype)
+{
+    int64_t labels[4] = {s->dims[0]};
+    const int64_t classes = s->dims[1];
+    memcpy(labels + 1, s->dims + 2, (size_t)(s->rank - 2) * sizeof *labels);
+    begin(t, op);
+    put_string(t, "reduction", e->reduction);
+    if (e->ignores)
+        put_int(t, "ignore_index", -3);
+    const bool grad = op == EBB_OP_SOFTMAX_CROSS_ENTROPY_LOSS_GRAD;
+    if (grad)
+        put_in(t, dtype, is_none(e) ? s->rank - 1 : 0, labels);
+    put_scores(t, s, dtype, grad ? 2 : 15);
+    ebb_operand *l = put_indices(t, e->narrow ? EBB_I32 : EBB_I64, s->rank - 1, labels, classes);
+    for (size_t i = 0; i < count_of(l); i++) {
+        int64_t v = e->narrow ? ((int32_t *)l->data)[i] : ((int64_t *)l->data)[i];
+        v = e->ignores && i % 5 == 2 ? -3 : v < 0 ? -v : v;
+        if (e->narrow)
+            ((int32_t *)l->data)[i] = (int32_t)v;
+        else
+            ((int64_t *)l->data)[i] = v;
+    }
+    if (e->weights) {
+        put_in(t, dtype, 1, &classes);
+        ebb_operand *w = &t->in[t->call.input_count - 1];
+        for (size_t i = 0; i < count_of(w); i++)
+            set_value(w, i, i == 1 ? 0 : fabs(value_of(w, i)) + 0.5);
+    }
+    if (!grad)
+        put_out(t, dtype, is_none(e) ? s->rank - 1 : 0, labels);
+    if (op != EBB_OP_NEGATIVE_LOG_LIKELIHOOD_LOSS)
+        put_out(t, dtype, s->rank, s->dims);
+}
+
+/* Of no samples the mean is NaN on both sides, which agrees() cannot compare. */
+static bool is_nan_loss(const scores *s, const entropy *e)
+{
+    return s->dims[0] == 0 && strcmp(e->reduction, "mean") == 0;
+}
+
+static void losses_are_as_plain(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < shape_count; i++)
+        for (size_t k = 0; k < KINDS; k++)
+            for (int wide = 0; wide < 2; wide++) {
+                const ebb_dtype dtype = wide ? EBB_F64 : EBB_F32;
+                testing t;
+                if (is_nan_loss(&shapes[i], &kinds[k]))
+                    continue;
+                put_entropy(&t, EBB_OP_SOFTMAX_CROSS_ENTROPY_LOSS, &shapes[i], &kinds[k], dtype);
+                agrees(&t, "cuda.softmax_cross_entropy_loss", "plain.softmax_cross_entropy_loss",
+                       near(dtype));
+                if (!wide)
+                    agrees_mixed(&t, "cuda.softmax_cross_entropy_loss", 0, 4e-6);
+                end(&t);
+                put_entropy(&t, EBB_OP_NEGATIVE_LOG_LIKELIHOOD_LOSS, &shapes[i], &kinds[k], dtype);
+                agrees(&t, "cuda.negative_log_likelihood_loss",
+                       "plain.negative_log_likelihood_loss", near(dtype));
+                end(&t);
+            }
+}
+
+static void gradients_are_as_plain(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < shape_count; i++)
+        for (size_t k = 0; k < KINDS; k++)
+            for (int wide = 0; wide < 2; wide++) {
+                const ebb_dtype dtype = wide ? EBB_F64 : EBB_F32;
+                testing t;
+                put_entropy(&t, EBB_OP_SOFTMAX_CROSS_ENTROPY_LOSS_GRAD, &shapes[i], &kinds[k],
+                            dtype);
+                agrees(&t, "cuda.softmax_cross_entropy_loss_grad",
+                       "plain.softmax_cross_entropy_loss_grad", near(dtype));
+                agrees_in_place(&t, "cuda.softmax_cross_entropy_loss_grad", 1);
+                if (!wide)
+                    agrees_mixed(&t, "cuda.softmax_cross_entropy_loss_grad", 0, 4e-6);
+                end(&t);
+            }
+}
+
+/* log_prob is the second output and may lie over the scores: the class's score is read before. */
+static void log_probabilities_may_lie_over_the_scores(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < 5; i++) {
+        testing t;
+        put_entropy(&t, EBB_OP_SOFTMAX_CROSS_ENTROPY_LOSS, &shapes[i], &kinds[4], EBB_F32);
+        const ebb_operand loss = t.out[0];
+        run_with(&t, "cuda.softmax_cross_entropy_loss");
+        double *expected = values_of(&loss), *log_prob = values_of(&t.out[1]);
+        ebb_operand out[2] = {t.out[0], t.out[1]};
+        out[1].data = t.in[0].data;
+        t.call.out = out;
+        t.call.workspace = guarded(t.call.workspace_bytes);
+        memset(loss.data, 0xFF, loss.bytes);
+        check_status(kernel_named("cuda.softmax_cross_entropy_loss")->run(&t.call), "in place");
+        unguard(t.call.workspace);
+        check_close(&loss, expected, 0, "loss");
+        check_close(&out[1], log_prob, 0, "log_prob");
+        free(expected);
+        free(log_prob);
+        end(&t);
+    }
+}
+
+/* Labels that lead far outside of all memory are told and not followed. */
+static void a_label_that_is_no_class_is_a_fault(void **state)
+{
+    static const int64_t bad[] = {33, -1, INT64_MAX, INT64_MIN, (int64_t)1 << 45};
+    static const ebb_op ops[] = {EBB_OP_SOFTMAX_CROSS_ENTROPY_LOSS,
+                                 EBB_OP_SOFTMAX_CROSS_ENTROPY_LOSS_GRAD,
+                                 EBB_OP_NEGATIVE_LOG_LIKELIHOOD_LOSS};
+    static const char *const names[] = {"cuda.softmax_cross_entropy_loss",
+                                        "cuda.softmax_cross_entropy_loss_grad",
+                                        "cuda.negative_log_likelihood_loss"};
+    (void)state;
+    for (size_t k = 0; k < 3; k++)
+        for (size_t b = 0; b < 5; b++) {
+            testing t;
+            put_entropy(&t, ops[k], &shapes[0], &kinds[2], EBB_F32);
+            int64_t *labels = t.in[k == 1 ? 2 : 1].data;
+            assert_false(fault_of(&t, names[k], 5).there);
+            labels[3] = bad[b];
+            const ebb_fault fault = fault_of(&t, names[k], 5);
+            assert_true(fault.there);
+            assert_int_equal(fault.position, 5);
+            assert_int_equal(fault.value, bad[b]);
+            assert_int_equal(fault.low, 0);
+            assert_int_equal(fault.high, 33);
+            end(&t);
+        }
+}
+
+static void a_mean_over_nothing_is_nan(void **state)
+{
+    (void)state;
+    testing t;
+    put_entropy(&t, EBB_OP_SOFTMAX_CROSS_ENTROPY_LOSS, &shapes[8], &kinds[0], EBB_F32);
+    run_with(&t, "cuda.softmax_cross_entropy_loss");
+    t.call.workspace = guarded(t.call.workspace_bytes);
+    set_value(&t.out[0], 0, 0); // not the NaN that a run begins with
+    check_status(kernel_named("cuda.softmax_cross_entropy_loss")->run(&t.call), "of nothing");
+    unguard(t.call.workspace);
+    assert_true(isnan(value_of(&t.out[0], 0)));
+    end(&t);
+}
+
+int main(void)
+{
+    with_cuda();
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(softmax_is_as_plain_along_every_axis),
+        cmocka_unit_test(what_is_impossible_has_probability_zero),
+        cmocka_unit_test(losses_are_as_plain),
+        cmocka_unit_test(gradients_are_as_plain),
+        cmocka_unit_test(log_probabilities_may_lie_over_the_scores),
+        cmocka_unit_test(a_label_that_is_no_class_is_a_fault),
+        cmocka_unit_test(a_mean_over_nothing_is_nan),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

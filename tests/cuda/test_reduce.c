@@ -1,0 +1,241 @@
+/* test_reduce.c: reductions, arg-max and running sums on the GPU against the plain kernels.
+ * Integers are equal in every bit; floats are added up in double on both sides, in other orders. */
+#include "tests/cuda/bits.h"
+#include "tests/cuda/mixed.h"
+
+typedef struct shape {
+    int rank;
+    int64_t dims[4];
+    int64_t count, axes[4]; /* count 0: all */
+} shape;
+
+static const shape shapes[] = {
+    {2, {7, 33}, 1, {1}},         {2, {7, 33}, 1, {0}},
+    {2, {6000, 3}, 1, {0}},       {2, {3, 6000}, 1, {-1}},
+    {1, {9000}, 0, {0}},          {4, {3, 5, 6, 7}, 3, {0, 2, 3}},
+    {4, {3, 5, 6, 7}, 2, {1, 3}}, {4, {3, 5, 6, 7}, 2, {0, 2}},
+    {3, {40, 3, 70}, 2, {0, 2}},  {2, {300, 5}, 1, {1}},
+    {3, {2, 700, 40}, 1, {1}},    {2, {1, 1}, 1, {0}},
+    {2, {0, 4}, 1, {0}},          {2, {4, 0}, 1, {0}},
+    {3, {5, 1, 3}, 1, {1}},       {0, {0}, 0, {0}},
+};
+static const size_t shape_count = sizeof shapes / sizeof shapes[0];
+
+static const struct {
+    ebb_op op;
+    const char *cuda, *plain;
+    bool whole; /* for integers too */
+} reductions[] = {
+    {EBB_OP_REDUCE_SUM, "cuda.reduce_sum", "plain.reduce_sum", true},
+    {EBB_OP_REDUCE_MEAN, "cuda.reduce_mean", "plain.reduce_mean", true},
+    {EBB_OP_REDUCE_MAX, "cuda.reduce_max", "plain.reduce_max", true},
+    {EBB_OP_REDUCE_MIN, "cuda.reduce_min", "plain.reduce_min", true},
+    {EBB_OP_REDUCE_PROD, "cuda.reduce_prod", "plain.reduce_prod", true},
+    {EBB_OP_REDUCE_L2, "cuda.reduce_l2", "plain.reduce_l2", false},
+    {EBB_OP_REDUCE_SUM_SQUARE, "cuda.reduce_sum_square", "plain.reduce_sum_square", true},
+    {EBB_OP_REDUCE_LOG_SUM_EXP, "cuda.reduce_log_sum_exp", "plain.reduce_log_sum_exp", false},
+};
+enum { REDUCTIONS = sizeof reductions / sizeof reductions[0] };
+
+static void put_reduction(testing *t, const shape *s, ebb_op op, ebb_dtype dtype, bool whole)
+{
+    int64_t dims[4] = {1, 1, 1, 1};
+    bool reduced[4] = {false};
+    int rank = 0;
+    begin(t, op);
+    put_int(t, "keepdims", 0);
+    if (whole)
+        put_raw(t, dtype, s->rank, s->dims);
+    else
+        put_in(t, dtype, s->rank, s->dims);
+    for (size_t i = 0; dtype == EBB_BOOL && i < count_of(&t->in[0]); i++)
+        ((uint8_t *)t->in[0].data)[i] &= 1;
+    if (s->count > 0)
+        put_list(t, s->count, s->axes);
+    for (int64_t i = 0; i < s->count; i++)
+        reduced[s->axes[i] < 0 ? s->axes[i] + s->rank : s->axes[i]] = true;
+    for (int d = 0; d < s->rank; d++)
+        if (s->count > 0 && !reduced[d])
+            dims[rank++] = s->dims[d];
+    put_out(t, dtype, rank, dims);
+}
+
+static void floats_are_as_plain(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < shape_count; i++)
+        for (size_t r = 0; r < REDUCTIONS; r++)
+            for (int wide = 0; wide < 2; wide++) {
+                testing t;
+                put_reduction(&t, &shapes[i], reductions[r].op, wide ? EBB_F64 : EBB_F32, false);
+                if (reductions[r].op == EBB_OP_REDUCE_MEAN && count_of(&t.in[0]) == 0 &&
+                    count_of(&t.out[0]) > 0) { // NaN, which agrees() cannot compare
+                    t.call.queue = more_queue;
+                    memset(t.out[0].data, 0, t.out[0].bytes);
+                    check_status(kernel_named("cuda.reduce_mean")->run(&t.call), "of nothing");
+                    assert_true(isnan(value_of(&t.out[0], 0)));
+                } else {
+                    agrees(&t, reductions[r].cuda, reductions[r].plain, wide ? 1e-13 : 2e-7);
+                }
+                end(&t);
+            }
+}
+
+static void integers_are_as_plain_in_every_bit(void **state)
+{
+    static const ebb_dtype dtypes[] = {EBB_I32, EBB_I64, EBB_U8, EBB_I8, EBB_BOOL};
+    (void)state;
+    for (size_t i = 0; i < shape_count; i++)
+        for (size_t r = 0; r < REDUCTIONS; r++)
+            for (size_t d = 0; d < 5; d++) {
+                testing t;
+                put_reduction(&t, &shapes[i], reductions[r].op, dtypes[d], true);
+                if (reductions[r].whole)
+                    same_bits(&t, reductions[r].cuda, reductions[r].plain);
+                else
+                    assert_non_null(declined_by(&t, reductions[r].cuda));
+                end(&t);
+            }
+}
+
+static void nan_and_infinity_come_through(void **state)
+{
+    const double odd[] = {NAN, INFINITY, -INFINITY};
+    (void)state;
+    for (size_t r = 0; r < REDUCTIONS; r++)
+        for (size_t k = 0; k < 3; k++) {
+            testing t;
+            // a product of many numbers vanishes, before or after it has met the infinite one
+            const bool product = reductions[r].op == EBB_OP_REDUCE_PROD;
+            put_reduction(&t, &shapes[product ? 0 : 3], reductions[r].op, EBB_F32, false);
+            set_value(&t.in[0], product ? 21 : 4321, odd[k]);
+            run_with(&t, reductions[r].plain);
+            const double expected = value_of(&t.out[0], 0);
+            run_with(&t, reductions[r].cuda);
+            const double got = value_of(&t.out[0], 0);
+            if (!(got == expected || (isnan(got) && isnan(expected)) ||
+                  fabs(got - expected) <= 1e-6 * fabs(expected)))
+                fail_msg("%s of %g is %g, expected %g", reductions[r].cuda, odd[k], got, expected);
+            end(&t);
+        }
+}
+
+static void no_axes_may_mean_nothing_is_reduced(void **state)
+{
+    (void)state;
+    testing t;
+    const int64_t dims[2] = {5, 70};
+    begin(&t, EBB_OP_REDUCE_SUM_SQUARE);
+    put_int(&t, "noop_with_empty_axes", 1);
+    put_in(&t, EBB_F32, 2, dims);
+    put_out(&t, EBB_F32, 2, dims);
+    agrees(&t, "cuda.reduce_sum_square", "plain.reduce_sum_square", 2e-7);
+    end(&t);
+}
+
+static void axes_unknown_before_the_run_are_declined(void **state)
+{
+    (void)state;
+    testing t;
+    put_reduction(&t, &shapes[0], EBB_OP_REDUCE_SUM, EBB_F32, false);
+    t.in[1].constant = NULL;
+    assert_non_null(declined_by(&t, "cuda.reduce_sum"));
+    end(&t);
+}
+
+static void halves_round_once(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < 8; i++)
+        for (size_t r = 0; r < REDUCTIONS; r++) {
+            testing t;
+            put_reduction(&t, &shapes[i], reductions[r].op, EBB_F32, false);
+            agrees_mixed(&t, reductions[r].cuda, 0, 1e-6);
+            end(&t);
+        }
+}
+
+/* ---- arg-max, running sums ---- */
+
+static const ebb_dtype numbers[] = {EBB_F32, EBB_F64, EBB_I32, EBB_I64};
+
+static const shape lines[] = {
+    {2, {7, 33}, 1, {1}},      {2, {7, 33}, 1, {0}},     {2, {2, 9000}, 1, {-1}},
+    {3, {2, 5000, 3}, 1, {1}}, {3, {3, 11, 50}, 1, {1}}, {2, {0, 4}, 1, {1}},
+    {2, {300, 5}, 1, {1}},     {2, {1, 1}, 1, {0}},
+};
+
+/* Few different values, so that there are equals; in floats NaN here and there. */
+static void put_line(testing *t, const shape *s, ebb_dtype dtype)
+{
+    ebb_operand *x = put_raw(t, dtype, s->rank, s->dims);
+    for (size_t i = 0; i < count_of(x); i++) {
+        const int v = (int)(draw(t) * 6);
+        if (dtype == EBB_I32)
+            ((int32_t *)x->data)[i] = v;
+        else
+            set_value(x, i, v == 5 && ebb_dtype_is_float(dtype) ? (double)NAN : v);
+    }
+}
+
+static void the_first_or_last_of_equals_is_chosen(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof lines / sizeof lines[0]; i++)
+        for (size_t d = 0; d < 4; d++)
+            for (int last = 0; last < 2; last++)
+                for (int least = 0; least < 2; least++) {
+                    testing t;
+                    int64_t dims[4];
+                    memcpy(dims, lines[i].dims, sizeof dims);
+                    dims[lines[i].axes[0] < 0 ? lines[i].rank - 1 : lines[i].axes[0]] = 1;
+                    begin(&t, least ? EBB_OP_ARG_MIN : EBB_OP_ARG_MAX);
+                    put_int(&t, "axis", lines[i].axes[0]);
+                    put_int(&t, "select_last_index", last);
+                    put_line(&t, &lines[i], numbers[d]);
+                    put_out(&t, EBB_I64, lines[i].rank, dims);
+                    same_bits(&t, least ? "cuda.arg_min" : "cuda.arg_max",
+                              least ? "plain.arg_min" : "plain.arg_max");
+                    end(&t);
+                }
+}
+
+static void sums_run_along_the_axis(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof lines / sizeof lines[0]; i++)
+        for (size_t d = 0; d < 4; d++)
+            for (int way = 0; way < 4; way++) {
+                testing t;
+                begin(&t, EBB_OP_CUM_SUM);
+                put_int(&t, "exclusive", way % 2);
+                put_int(&t, "reverse", way / 2);
+                if (d < 2)
+                    put_in(&t, numbers[d], lines[i].rank, lines[i].dims);
+                else
+                    put_raw(&t, numbers[d], lines[i].rank, lines[i].dims);
+                put_list(&t, 1, lines[i].axes);
+                put_out(&t, numbers[d], lines[i].rank, lines[i].dims);
+                if (d < 2)
+                    agrees(&t, "cuda.cum_sum", "plain.cum_sum", d == 0 ? 1e-6 : 1e-13);
+                else
+                    same_bits(&t, "cuda.cum_sum", "plain.cum_sum");
+                end(&t);
+            }
+}
+
+int main(void)
+{
+    with_cuda();
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(floats_are_as_plain),
+        cmocka_unit_test(integers_are_as_plain_in_every_bit),
+        cmocka_unit_test(nan_and_infinity_come_through),
+        cmocka_unit_test(no_axes_may_mean_nothing_is_reduced),
+        cmocka_unit_test(axes_unknown_before_the_run_are_declined),
+        cmocka_unit_test(halves_round_once),
+        cmocka_unit_test(the_first_or_last_of_equals_is_chosen),
+        cmocka_unit_test(sums_run_along_the_axis),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
