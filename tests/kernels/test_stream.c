@@ -105,6 +105,17 @@ static void make(testing *t, const sample *s)
         put_out(t, EBB_F32, s->out[i].rank, s->out[i].dims);
 }
 
+/* The queue of the GPU's kernels, which are compiled for the host here: see kernels/cuda/host. */
+static void *queue_of(const ebb_backend *backend)
+{
+    static void *opened;
+    if (strcmp(backend->name, "cuda") != 0)
+        return NULL;
+    if (opened == NULL)
+        check_status(backend->device->open(&opened), "opening a queue");
+    return opened;
+}
+
 /* All phases by whatever is picked; outputs begin as NaN, the workspace is guarded. */
 static void compute(testing *t, const char *backend, const char *what)
 {
@@ -112,6 +123,7 @@ static void compute(testing *t, const char *backend, const char *what)
     const ebb_backend *const *backends;
     check_status(ebb_backends(backend, &backends), what);
     check_status(ebb_pick(c, backends), what);
+    c->queue = queue_of(backends[0]);
     c->workspace_bytes = 0;
     if (c->kernel->workspace != NULL)
         check_status(c->kernel->workspace(c, &c->workspace_bytes), what);
@@ -171,6 +183,7 @@ static void tiles_give_what_the_whole_gives(void **state)
         for (size_t k = 0; k < sizeof rows / sizeof rows[0]; k++) {
             compare(&samples[i], "plain", rows[k]);
             compare(&samples[i], "cpu", rows[k]);
+            compare(&samples[i], "cuda", rows[k]);
         }
 }
 
@@ -197,6 +210,7 @@ static void what_needs_all_rows_says_so(void **state)
 
 int main(void)
 {
+    (void)setenv("EBB_CUDA_PLUGIN", EBB_BINARY_DIR "/kernels/cuda/libebb_cuda_host_plugin.so", 0);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(tiles_give_what_the_whole_gives),
         cmocka_unit_test(what_needs_all_rows_says_so),
