@@ -13,11 +13,11 @@
 #include "kernels/codes.h"
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/floats.h"
+#include "kernels/cuda/lots.h"
 #include "kernels/philox.h"
 #include "kernels/quantize.h"
 
 enum {
-    LOT = 8,           /* elements of a lane at a time */
     SHORT = 4096,      /* a longer group is cut among blocks */
     RUN_PIECE = 1024,  /* elements that a warp compares at a time, of one group */
     TILE = 2048,       /* elements that a block decodes at a time, of one row */
@@ -97,22 +97,6 @@ EBB_GPU_INLINE uint16_t half_of(const ebb_philox *drawn, int i)
     return (uint16_t)(drawn->word[i / 2] >> (i % 2 * 16));
 }
 
-/* The bytes of `count` codes, at most eight, which begin with a byte. */
-EBB_GPU_INLINE void put_lot(uint8_t *to, uint64_t lot, uint32_t bits, int64_t count, bool dense)
-{
-    if (dense && count == LOT && bits > 1) {
-        if (bits == 8)
-            *(uint64_t *)(void *)to = lot;
-        else if (bits == 4)
-            *(uint32_t *)(void *)to = (uint32_t)lot;
-        else
-            *(uint16_t *)(void *)to = (uint16_t)lot;
-        return;
-    }
-    for (int64_t bytes = (count * (int64_t)bits + 7) / 8, b = 0; b < bytes; b++)
-        to[b] = (uint8_t)(lot >> 8 * b);
-}
-
 EBB_GPU_INLINE float bf16_mean(const decode_args *a, int64_t row, int64_t at)
 {
     uint32_t i = (uint32_t)at / a->width, j = (uint32_t)at - i * a->width;
@@ -179,17 +163,15 @@ static quantize_args quantize_of(const ebb_call *c, const ebb_groups *cut)
     a.range = (uint16_t *)c->out[1].data;
     a.x = c->in[0].data;
     a.cut = *cut;
-    a.team = 1;
-    while (a.team < EBB_WARP && a.team * LOT < cut->group)
-        a.team *= 2;
-    a.dense = (uintptr_t)a.x % 16 == 0 && (uintptr_t)a.to.codes % 8 == 0 && cut->inner % LOT == 0 &&
-              cut->group % LOT == 0;
+    a.team = ebb_lot_team(cut->group);
+    a.dense = (uintptr_t)a.x % 16 == 0 && (uintptr_t)a.to.codes % 8 == 0 &&
+              cut->inner % EBB_LOT == 0 && cut->group % EBB_LOT == 0;
     return a;
 }
 
 static ebb_status encode_all(const ebb_call *c, quantize_args *a)
 {
-    const int64_t lots = a->cut.rows * a->cut.groups * ((a->cut.group + LOT - 1) / LOT);
+    const int64_t lots = a->cut.rows * a->cut.groups * ((a->cut.group + EBB_LOT - 1) / EBB_LOT);
     return EBB_LAUNCH(c, encodes[ebb_cuda_float_row(c->in[0].type.dtype)], ebb_cuda_grid(lots),
                       EBB_CUDA_BLOCK, 0, *a);
 }
@@ -272,7 +254,8 @@ static ebb_status run_split(const ebb_call *c)
     if (a.p.count * n == 0)
         return NULL;
     return EBB_LAUNCH(c, splits[ebb_cuda_float_row(c->in[0].type.dtype)],
-                      ebb_cuda_blocks(a.p.count), threads_of((n + LOT - 1) / LOT), ENDS_BYTES, a);
+                      ebb_cuda_blocks(a.p.count), threads_of((n + EBB_LOT - 1) / EBB_LOT),
+                      ENDS_BYTES, a);
 }
 
 /* ---- decoders ---- */

@@ -9,6 +9,7 @@
  * bucket, so any table is served. Boundaries lie in the middle between levels, or, where it is
  * drawn up or down, at the levels themselves.
  */
+#include "kernels/low_bit.h"
 #include "kernels/philox.h"
 #include "kernels/plain/plain.h"
 
@@ -16,8 +17,8 @@
 #include <string.h>
 
 enum {
-    MOST = 256,       /* codes */
-    MOST_BLOCK = 4096 /* elements; buffers of so many are on the stack */
+    MOST = EBB_LOW_BIT_CODES,
+    MOST_BLOCK = EBB_LOW_BIT_BLOCK /* buffers of so many are on the stack */
 };
 
 /* Buckets: magnitudes from 2^-31 to 2, 128 to a power of two, negative ones after the others. */
@@ -27,14 +28,6 @@ enum {
     HALF = 32 << 7,
     BUCKETS = 2 * HALF,
 };
-
-typedef struct layout {
-    int64_t n, block, blocks;
-    int64_t bits;
-    uint64_t seed, step;
-    uint32_t stream;
-    bool draws;
-} layout;
 
 typedef struct adamw {
     double keep; /* 1 - lr * weight_decay */
@@ -84,69 +77,21 @@ static void put_codes(uint8_t *codes, const int32_t *code, int64_t n, int64_t bi
         codes[n / 2] = (uint8_t)code[n - 1];
 }
 
+#define FORMULA static inline
 #define LOOPS "kernels/plain/low_bit_loops.inc"
 #include "kernels/plain/both_floats.inc"
 
 /* ---- calls ---- */
 
-static const char *unfit_layout(const ebb_call *c)
-{
-    int64_t bits = ebb_attr_int(&c->attrs, "bits", 8),
-            block = ebb_attr_int(&c->attrs, "block", 256);
-    if (bits != 4 && bits != 8)
-        return "its codes have neither 4 nor 8 bits";
-    if (block < 32 || block > MOST_BLOCK || block % 32 != 0)
-        return "its block is no multiple of 32 up to 4096";
-    return NULL;
-}
-
-static bool is_vector(const ebb_operand *o, uint8_t dtype, int64_t size)
-{
-    return o->type.dtype == dtype && o->type.rank == 1 && o->type.dims[0] == size;
-}
-
-/* states: pairs of codes and scales from input 4 on and from output 1 on; then as many maps; then
- * the key, where one is needed. */
-static const char *declines(const ebb_call *c, uint32_t states, bool draws)
+static const char *declines(const ebb_call *c)
 {
     const char *why = ebb_plain_any(c);
-    if (why != NULL || (why = unfit_layout(c)) != NULL)
+    if (why == NULL)
+        why = ebb_low_bit_unfit(c);
+    if (why != NULL)
         return why;
-    const uint32_t inputs = 4 + 3 * states + (draws ? 1 : 0);
-    if (c->input_count != inputs || c->output_count != 1 + 2 * states)
-        return "wrong number of operands";
-    const ebb_type *w = &c->in[2].type;
-    if (w->dtype != EBB_F32 && w->dtype != EBB_F64)
-        return "computes in float32 and float64 only";
-    for (uint32_t i = 0; i < 2; i++)
-        if (ebb_plain_elements(&c->in[i].type) != 1)
-            return "the rate or the step count is not a scalar";
-    if (c->in[3].type.dtype != w->dtype || !ebb_type_same_shape(&c->in[3].type, w) ||
-        c->out[0].type.dtype != w->dtype || !ebb_type_same_shape(&c->out[0].type, w))
-        return "weight and gradient differ in type";
-    int64_t n = ebb_plain_elements(w), bits = ebb_attr_int(&c->attrs, "bits", 8);
-    int64_t block = ebb_attr_int(&c->attrs, "block", 256), blocks = n / block + (n % block != 0);
-    int64_t bytes = bits == 8 ? n : n / 2 + n % 2;
-    for (uint32_t k = 0; k < states; k++)
-        if (!is_vector(&c->in[4 + 2 * k], EBB_U8, bytes) ||
-            !is_vector(&c->out[1 + 2 * k], EBB_U8, bytes) ||
-            !is_vector(&c->in[5 + 2 * k], w->dtype, blocks) ||
-            !is_vector(&c->out[2 + 2 * k], w->dtype, blocks) ||
-            !is_vector(&c->in[4 + 2 * states + k], w->dtype, (int64_t)1 << bits))
-            return "codes, scales or maps differ from what the weight asks for";
-    if (draws && !is_vector(&c->in[inputs - 1], EBB_I64, 2))
-        return "the key is not int64[2]";
-    return NULL;
-}
-
-static const char *declines_adamw(const ebb_call *c)
-{
-    return declines(c, 2, c->op == EBB_OP_ADAMW_LOW_BIT_STOCHASTIC);
-}
-
-static const char *declines_momentum(const ebb_call *c)
-{
-    return declines(c, 1, c->op == EBB_OP_MOMENTUM_LOW_BIT_STOCHASTIC);
+    const uint8_t dtype = c->in[2].type.dtype;
+    return dtype == EBB_F32 || dtype == EBB_F64 ? NULL : "computes in float32 and float64 only";
 }
 
 static ebb_status workspace(const ebb_call *c, size_t *bytes)
@@ -158,24 +103,21 @@ static ebb_status workspace(const ebb_call *c, size_t *bytes)
 /* Maps that are constants are made ready once. */
 static ebb_status prepare(ebb_call *c)
 {
-    const bool moments = c->op == EBB_OP_ADAMW_LOW_BIT || c->op == EBB_OP_ADAMW_LOW_BIT_STOCHASTIC;
-    const uint32_t states = moments ? 2 : 1;
-    const bool draws = c->input_count > 4 + 3 * states;
-    const ebb_operand *map = &c->in[4 + 2 * states];
-    const int64_t bits = ebb_attr_int(&c->attrs, "bits", 8);
+    const ebb_low_bit l = ebb_low_bit_of(c);
+    const ebb_operand *map = &c->in[4 + 2 * l.states];
     size_t bytes = 0;
-    for (uint32_t k = 0; k < states; k++)
+    for (uint32_t k = 0; k < l.states; k++)
         if (map[k].constant == NULL || map[k].constant->data == NULL)
             return NULL;
     EBB_TRY(workspace(c, &bytes));
     c->state = ebb_alloc(bytes);
     if (c->state == NULL)
         return ebb_error_memory();
-    for (uint32_t k = 0; k < states; k++) {
+    for (uint32_t k = 0; k < l.states; k++) {
         if (map[k].type.dtype == EBB_F64)
-            make_map_f64((map_f64 *)c->state + k, map[k].constant->data, bits, draws);
+            make_map_f64((map_f64 *)c->state + k, map[k].constant->data, l.bits, l.draws);
         else
-            make_map_f32((map_f32 *)c->state + k, map[k].constant->data, bits, draws);
+            make_map_f32((map_f32 *)c->state + k, map[k].constant->data, l.bits, l.draws);
     }
     return NULL;
 }
@@ -183,22 +125,6 @@ static ebb_status prepare(ebb_call *c)
 static void release(ebb_call *c)
 {
     ebb_free(c->state);
-}
-
-static layout layout_of(const ebb_call *c, bool draws)
-{
-    layout l = {.n = ebb_plain_elements(&c->in[2].type),
-                .block = ebb_attr_int(&c->attrs, "block", 256),
-                .bits = ebb_attr_int(&c->attrs, "bits", 8),
-                .draws = draws};
-    l.blocks = l.n / l.block + (l.n % l.block != 0);
-    if (draws) {
-        const int64_t *key = c->in[c->input_count - 1].data;
-        l.seed = (uint64_t)key[0];
-        l.step = (uint64_t)key[1];
-        l.stream = (uint32_t)ebb_attr_int(&c->attrs, "stream", 0);
-    }
-    return l;
 }
 
 /* (lr, T, W, G, M, M_scale, V, V_scale, M_map, V_map, key?) -> W', M', M_scale', V', V_scale'. */
@@ -211,7 +137,7 @@ static ebb_status run_adamw(const ebb_call *c)
     a.keep = 1.0 - rate * ebb_attr_float(&c->attrs, "weight_decay", (double)0.01f);
     a.step = rate / (1.0 - pow(a.alpha, t));
     a.scale = 1.0 / sqrt(1.0 - pow(a.beta, t));
-    const layout l = layout_of(c, c->op == EBB_OP_ADAMW_LOW_BIT_STOCHASTIC);
+    const ebb_low_bit l = ebb_low_bit_of(c);
     if (c->in[2].type.dtype == EBB_F64)
         adamw_f64(c, &l, &a);
     else
@@ -226,7 +152,7 @@ static ebb_status run_momentum(const ebb_call *c)
                   .alpha = ebb_attr_float(&c->attrs, "alpha", 0.0),
                   .decay = ebb_attr_float(&c->attrs, "norm_coefficient", 0.0)};
     m.beta = ebb_plain_scalar(&c->in[1]) > 0.0 ? ebb_attr_float(&c->attrs, "beta", 1.0) : 1.0;
-    const layout l = layout_of(c, c->op == EBB_OP_MOMENTUM_LOW_BIT_STOCHASTIC);
+    const ebb_low_bit l = ebb_low_bit_of(c);
     if (c->in[2].type.dtype == EBB_F64)
         momentum_f64(c, &l, &m);
     else
@@ -234,10 +160,10 @@ static ebb_status run_momentum(const ebb_call *c)
     return NULL;
 }
 
-#define KERNEL(text, id, family)                                                             \
-    {                                                                                        \
-        .name = "plain." text, .op = EBB_OP_##id, .declines = declines_##family,             \
-        .workspace = workspace, .prepare = prepare, .release = release, .run = run_##family, \
+#define KERNEL(text, id, family)                                                                \
+    {                                                                                           \
+        .name = "plain." text, .op = EBB_OP_##id, .declines = declines, .workspace = workspace, \
+        .prepare = prepare, .release = release, .run = run_##family,                            \
     }
 
 const ebb_kernel ebb_plain_low_bit[] = {
