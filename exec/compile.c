@@ -59,6 +59,42 @@ static void set_pointers(ebb_program *p)
             (void)hand_out(p, m->tensor_of[g->inputs[i].i], bytes);
 }
 
+/* ---- who reads last ---- */
+
+/* What a decoder reads is read when its own reader asks for tiles: that counts as outliving. */
+static uint32_t last_read(const ebb_program *p, const uint32_t *at, ebb_value v)
+{
+    const ebb_value_info *info = ebb_value_of(p->plan.g, v);
+    uint32_t last = 0;
+    if ((info->flags & EBB_IS_OUTPUT) != 0)
+        return EBB_OUTLIVES;
+    for (size_t k = 0; k < info->use_count; k++) {
+        uint32_t position = at[info->uses[k].node.i];
+        if (p->plan.calls[position].streamed)
+            return EBB_OUTLIVES;
+        last = position > last ? position : last;
+    }
+    return last;
+}
+
+static ebb_status group_calls(ebb_program *p, const ebb_backend *backend, ebb_arena *scratch)
+{
+    const ebb_graph *g = p->plan.g;
+    uint32_t *at = EBB_NEW(scratch, uint32_t, g->node_count + 1);
+    if (at == NULL)
+        return ebb_error_memory();
+    for (uint32_t k = 0; k < p->plan.count; k++)
+        at[p->plan.order[k].i] = k;
+    for (uint32_t k = 0; k < p->plan.count; k++) {
+        ebb_call *call = &p->plan.calls[k];
+        const ebb_node_info *node = ebb_node_of(g, p->plan.order[k]);
+        for (uint32_t o = 0; o < call->output_count; o++)
+            if (node->out[o].i != 0)
+                call->out[o].last_read = last_read(p, at, node->out[o]);
+    }
+    return backend->group(p->plan.calls, p->plan.count);
+}
+
 /* ---- carries ---- */
 
 /* Orders the copies: one that reads what another overwrites goes first. before[k] is the copy that
@@ -155,6 +191,8 @@ static ebb_status compile(ebb_program *p, const ebb_graph *g, const ebb_compile_
     set_pointers(p);
     ebb_arena scratch = {0};
     ebb_status status = make_carries(p, &scratch);
+    if (status == NULL && backends[0]->group != NULL && !o->profile)
+        status = group_calls(p, backends[0], &scratch);
     ebb_arena_fini(&scratch);
     return status;
 }

@@ -31,9 +31,13 @@ typedef struct ebb_operand {
     void *data;                 /* NULL until run, except for constants */
     const ebb_tensor *constant; /* its value where it is known before the run, else NULL */
     const struct ebb_call
-        *source;       /* not NULL: it is never whole, this call decodes its tiles ... */
-    int64_t tile_rows; /* ... of so many rows of axis 0; see onnx/tile.h */
+        *source;        /* not NULL: it is never whole, this call decodes its tiles ... */
+    int64_t tile_rows;  /* ... of so many rows of axis 0; see onnx/tile.h */
+    uint32_t last_read; /* of an output: position of the last call that reads it; EBB_OUTLIVES
+                           where it is wanted after the step's calls. Set when data is */
 } ebb_operand;
+
+#define EBB_OUTLIVES UINT32_MAX
 
 typedef struct ebb_call {
     ebb_op op;
@@ -86,6 +90,10 @@ typedef struct ebb_backend {
     const ebb_family *families;  /* more kernels, ended by a NULL row; NULL: none */
     const ebb_device *device;    /* where its operands lie */
     const ebb_tile_parts *parts; /* NULL: the next back end's in the list */
+    /* May let one call do the work of several that follow each other, once all have their
+     * pointers: what is computed and kept for later calls must stay the same, bit for bit. Called
+     * once, before prepare; NULL: nothing of the kind. */
+    ebb_status (*group)(ebb_call *calls, uint32_t count);
 } ebb_backend;
 
 extern const ebb_backend ebb_backend_plain; /* kernels/plain/backend.c */

@@ -398,6 +398,7 @@ const ebb_backend ebb_backend_cuda = {
     .families = families,
     .device = &device,
     .parts = &parts,
+    .group = ebb_cuda_group,
 };
 
 bool ebb_cuda_tf32;

@@ -8,8 +8,8 @@
  *     ebb_chain_open(&chain, 900, &kernel);                 source, compiler or cache, module
  *     ebb_chain_run(&chain, &kernel, stream, in, out);      for any operands of these types
  *
- * Formulas are those of formulas.def, so a chain computes what its operators would, but for
- * rounding: between steps float16 and bfloat16 are kept as float32. A Cast does round.
+ * Formulas are those of formulas.def, products and sums are not contracted, and steps of 16 bits
+ * are rounded between: a chain gives the bits that its operators give one by one.
  */
 #ifndef EBB_KERNELS_CUDA_CHAIN_H
 #define EBB_KERNELS_CUDA_CHAIN_H

@@ -207,12 +207,15 @@ static void put_formula(text *t, const ebb_chain_part *p)
     put(t, ")");
 }
 
+/* A step of 16 bits is rounded as if it had been stored, so that a chain gives the bits that its
+ * operators give one by one: what is chained with what must not show in a result. */
 static void put_steps(text *t, const ebb_chain *chain)
 {
     for (int s = 0; s < chain->step_count; s++) {
         const ebb_chain_part *p = &chain->step[s];
         const char *type = computed(p->dtype);
-        put(t, "            const %s y%d = (%s)(", type, s, type);
+        put(t, "            const %s y%d = %s(%s((%s)(", type, s, reader(p->dtype),
+            writer(p->dtype), type);
         if (p->formula) {
             put_formula(t, p);
         } else if (p->op == EBB_OP_WHERE) {
@@ -229,7 +232,7 @@ static void put_steps(text *t, const ebb_chain *chain)
         } else {
             put_logic(t, p);
         }
-        put(t, ");\n");
+        put(t, ")));\n");
     }
 }
 

@@ -95,7 +95,7 @@ static ebb_status complaint(void *program, int version)
 static ebb_status compile(const char *source, int version, void **image, size_t *bytes)
 {
     char arch[64];
-    const char *options[] = {arch, "--std=c++17", "--fmad=true"};
+    const char *options[] = {arch, "--std=c++17", "--fmad=false"};
     void *program = NULL;
     (void)snprintf(arch, sizeof arch, "--gpu-architecture=sm_%d", version / 10);
     if (nvrtc.create(&program, source, "chain.cu", 2, ebb_chain_header_texts,

@@ -70,6 +70,9 @@ static inline ebb_cuda_queue *ebb_cuda_queue_of(const ebb_call *c)
 
 extern bool ebb_cuda_tf32; /* may float32 products be made of TF32 ones? */
 
+/* ebb_backend.group: group.cu. */
+ebb_status ebb_cuda_group(ebb_call *calls, uint32_t count);
+
 /* ---- launches ---- */
 
 enum { EBB_CUDA_BLOCK = 256 };

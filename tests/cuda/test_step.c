@@ -1,0 +1,269 @@
+/* test_step.c: whole steps by --backend cuda where the device is played by the host.
+ *
+ * Four steps each: the first runs call by call, the second is recorded, the others replay the
+ * record: a value that a kernel kept in its arguments would stand still.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+#include <jansson.h>
+
+#include "ebb.h"
+
+enum { STEPS = 4, MOST_INPUTS = 8 };
+
+typedef struct sample { /* a model of the repository, and how its step is made */
+    const char *model, *batch, *loss;
+    const char *inputs[2]; /* then: arrays of the data */
+    const char *data;
+    const char *arrays[2];
+} sample;
+
+static const sample samples[] = {
+    {"digits/cnn.onnx",
+     "batch",
+     "loss:cross-entropy",
+     {"image", "target"},
+     "digits/digits.npz",
+     {"image", "label"}},
+    {"digits/mlp.onnx",
+     "batch",
+     "loss:cross-entropy",
+     {"image", "target"},
+     "digits/digits.npz",
+     {"image", "label"}},
+    {"digits/transformer.onnx",
+     "batch",
+     "loss:cross-entropy",
+     {"image", "target"},
+     "digits/digits.npz",
+     {"image", "label"}},
+    {"text/char.onnx",
+     "batch",
+     "loss:cross-entropy,axis=-1",
+     {"ids", "target"},
+     "text/text.npz",
+     {"ids", "target"}},
+};
+enum { SAMPLES = sizeof samples / sizeof samples[0], ROWS = 2 };
+
+typedef struct running {
+    ebb_model *model;
+    ebb_program *program;
+    ebb_data *data;
+} running;
+
+static void must(ebb_status status)
+{
+    if (status != NULL)
+        fail_msg("%s", ebb_status_text(status));
+}
+
+static ebb_status start(running *r, const sample *s, const char *passes, const char *backend,
+                        bool profile)
+{
+    char path[1024], pipeline[1024];
+    *r = (running){0};
+    (void)snprintf(path, sizeof path, "%s/samples/%s", EBB_SOURCE_DIR, s->model);
+    must(ebb_open(&r->model, path));
+    must(ebb_set_dim(r->model, s->batch, ROWS));
+    (void)snprintf(path, sizeof path, "%s/samples/%s", EBB_SOURCE_DIR, s->data);
+    must(ebb_data_open(&r->data, path, NULL));
+    (void)snprintf(pipeline, sizeof pipeline,
+                   "inline,fold,train-mode,fold,fuse,%s,gradient,optimizer:adamw%s%s,drop-saves,"
+                   "stream:tile=2KiB,alias",
+                   s->loss, passes[0] != '\0' ? "," : "", passes);
+    must(ebb_rewrite(r->model, pipeline, NULL, NULL));
+    const ebb_compile_options options = {.backend = backend, .seed = 7, .profile = profile};
+    return ebb_program_compile(&r->program, r->model, &options);
+}
+
+static void stop(running *r)
+{
+    ebb_program_free(r->program);
+    ebb_data_close(r->data);
+    ebb_close(r->model);
+}
+
+static ebb_status step(running *r, const sample *s, int number)
+{
+    const int64_t rows[ROWS] = {2 * number, 2 * number + 1};
+    const char *feeds[5] = {s->arrays[0], s->inputs[0], s->arrays[1], s->inputs[1], NULL};
+    ebb_batch batch;
+    must(ebb_data_rows(r->data, rows, ROWS, feeds, &batch));
+    return ebb_program_step(r->program, &batch);
+}
+
+static double loss_of(running *r)
+{
+    ebb_named loss;
+    must(ebb_program_get(r->program, ebb_program_loss_name(r->program), &loss));
+    return (double)*(const float *)loss.data;
+}
+
+static void losses_of(double *losses, const sample *s, const char *passes, const char *backend)
+{
+    running r;
+    must(start(&r, s, passes, backend, false));
+    for (int k = 0; k < STEPS; k++) {
+        must(step(&r, s, k));
+        losses[k] = loss_of(&r);
+    }
+    ebb_program_facts facts = ebb_program_measure(r.program);
+    assert_true(facts.measured_arena_bytes == facts.planned_arena_bytes);
+    stop(&r);
+}
+
+static void steps_are_those_of_the_cpu(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < SAMPLES; i++) {
+        double cpu[STEPS], gpu[STEPS];
+        losses_of(cpu, &samples[i], "", "plain");
+        losses_of(gpu, &samples[i], "", "cuda");
+        for (int k = 0; k < STEPS; k++)
+            if (!(fabs(cpu[k] - gpu[k]) <= 2e-4 * fabs(cpu[k])))
+                fail_msg("%s, step %d: loss %.9g, on the CPU %.9g", samples[i].model, k, gpu[k],
+                         cpu[k]);
+    }
+}
+
+/* And a second run of the same gives the same bits, whatever the order of threads. */
+static void exact_passes_change_no_bit(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < SAMPLES; i++) {
+        double plain[STEPS], exact[STEPS];
+        losses_of(plain, &samples[i], "", "cuda");
+        (void)setenv("EBB_CUDA_ORDER", "reverse", 1);
+        losses_of(exact, &samples[i], "sign-mask,pool-index,dropout-seed,recompute:budget=95%",
+                  "cuda");
+        (void)unsetenv("EBB_CUDA_ORDER");
+        assert_memory_equal(plain, exact, sizeof plain);
+    }
+}
+
+/* Those that follow each other in one launch: the same bits, values that are kept for later too. */
+static void chains_change_no_bit(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < SAMPLES; i++) {
+        double alone[STEPS], chained[STEPS];
+        losses_of(alone, &samples[i], "sign-mask", "cuda");
+        (void)setenv("EBB_CUDA_CHAINS", "1", 1);
+        losses_of(chained, &samples[i], "sign-mask", "cuda");
+        (void)unsetenv("EBB_CUDA_CHAINS");
+        assert_memory_equal(alone, chained, sizeof alone);
+    }
+}
+
+static void techniques_run_there_too(void **state)
+{
+    (void)state;
+    static const char *const passes = "attention,invert,norm-from-output,dropout-seed,pool-index,"
+                                      "quantise:bits=4";
+    for (size_t i = 0; i < SAMPLES; i++) {
+        double cpu[STEPS], gpu[STEPS];
+        losses_of(cpu, &samples[i], passes, "plain");
+        losses_of(gpu, &samples[i], passes, "cuda");
+        for (int k = 0; k < STEPS; k++) // draws are the same; what rounding tips over is few
+            if (!(fabs(cpu[k] - gpu[k]) <= 2e-2 * fabs(cpu[k])))
+                fail_msg("%s, step %d: loss %.9g, on the CPU %.9g", samples[i].model, k, gpu[k],
+                         cpu[k]);
+    }
+}
+
+static void a_profile_times_every_node(void **state)
+{
+    (void)state;
+    running r;
+    char *json;
+    must(start(&r, &samples[1], "", "cuda", true));
+    for (int k = 0; k < 3; k++)
+        must(step(&r, &samples[1], k));
+    must(ebb_program_profile_json(r.program, &json));
+    json_t *o = json_loads(json, 0, NULL), *node;
+    size_t i, timed = 0;
+    json_array_foreach(json_object_get(o, "nodes"), i, node)
+    {
+        assert_true(strncmp(json_string_value(json_object_get(node, "kernel")), "cuda.", 5) == 0 ||
+                    strncmp(json_string_value(json_object_get(node, "kernel")), "stream", 6) == 0);
+        timed += json_integer_value(json_object_get(node, "ns")) > 0;
+    }
+    assert_true(timed > i / 2);
+    json_decref(o);
+    ebb_release(json);
+    stop(&r);
+}
+
+static void an_index_out_of_range_is_told_with_its_node(void **state)
+{
+    (void)state;
+    const sample *s = &samples[3];
+    running r;
+    must(start(&r, s, "", "cuda", false));
+    const int64_t rows[ROWS] = {0, 1};
+    const char *feeds[5] = {s->arrays[0], s->inputs[0], s->arrays[1], s->inputs[1], NULL};
+    for (int k = 0; k < 3; k++) { // before, while and after the step is recorded
+        ebb_batch batch;
+        must(ebb_data_rows(r.data, rows, ROWS, feeds, &batch));
+        int64_t *ids = NULL;
+        for (size_t i = 0; i < batch.count; i++)
+            if (strcmp(batch.tensors[i].name, "ids") == 0)
+                ids = (int64_t *)(uintptr_t)batch.tensors[i].data;
+        assert_non_null(ids);
+        int64_t kept = ids[3];
+        ids[3] = 987654;
+        ebb_status status = ebb_program_step(r.program, &batch);
+        ids[3] = kept;
+        assert_non_null(status);
+        assert_int_equal(ebb_status_code(status), EBB_RUNTIME);
+        assert_non_null(strstr(ebb_status_text(status), "index 987654 is outside"));
+        assert_non_null(strstr(ebb_status_text(status), "Gather"));
+    }
+    stop(&r);
+}
+
+static void no_device_and_too_little_memory_are_sentences(void **state)
+{
+    (void)state;
+    running r;
+    (void)setenv("EBB_CUDA_ABSENT", "1", 1);
+    ebb_status status = start(&r, &samples[0], "", "cuda", false);
+    (void)unsetenv("EBB_CUDA_ABSENT");
+    assert_non_null(status);
+    assert_int_equal(ebb_status_code(status), EBB_DEVICE);
+    stop(&r);
+    (void)setenv("EBB_CUDA_HOST_BYTES", "10000", 1);
+    status = start(&r, &samples[0], "", "cuda", false);
+    (void)unsetenv("EBB_CUDA_HOST_BYTES");
+    assert_non_null(status);
+    assert_int_equal(ebb_status_code(status), EBB_RUNTIME);
+    assert_non_null(strstr(ebb_status_text(status), "device memory"));
+    stop(&r);
+    must(start(&r, &samples[0], "", "cpu", false)); // and the CPU is there as before
+    must(step(&r, &samples[0], 0));
+    stop(&r);
+}
+
+int main(void)
+{
+    (void)setenv("EBB_CUDA_PLUGIN", EBB_BINARY_DIR "/kernels/cuda/libebb_cuda_host_plugin.so", 0);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(steps_are_those_of_the_cpu),
+        cmocka_unit_test(exact_passes_change_no_bit),
+        cmocka_unit_test(chains_change_no_bit),
+        cmocka_unit_test(techniques_run_there_too),
+        cmocka_unit_test(a_profile_times_every_node),
+        cmocka_unit_test(an_index_out_of_range_is_told_with_its_node),
+        cmocka_unit_test(no_device_and_too_little_memory_are_sentences),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
