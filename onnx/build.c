@@ -127,7 +127,7 @@ static ebb_status emit_node(ebb_build *b, ebb_op op, const ebb_value *in, uint32
         count--;
     for (uint32_t k = 0; k < out_count; k++) {
         out[k] = EBB_NO_VALUE;
-        if ((wanted >> k & 1u) == 0)
+        if (k < 32 && (wanted >> k & 1u) == 0)
             continue;
         char name[512];
         if (k == 0 && b->output_name != NULL)

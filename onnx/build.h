@@ -43,7 +43,7 @@ void ebb_with_name(ebb_build *b, const char *output_name); /* fresh if taken */
 void ebb_with_attrs_of(ebb_build *b, ebb_node n); /* all of that node's, for ConvGrad etc. */
 
 /* One node with `count` inputs and `out_count` outputs into out[]. Absent inputs are EBB_NO_VALUE;
- * trailing ones are dropped. wanted: bit k set where output k is to exist. */
+ * trailing ones are dropped. wanted: bit k set where output k is to exist; beyond 32 all do. */
 void ebb_emit_node(ebb_build *b, ebb_op op, const ebb_value *in, uint32_t count, ebb_value *out,
                    uint32_t out_count, uint32_t wanted);
 

@@ -138,10 +138,12 @@ ebb_status ebb_value_rename(ebb_graph *g, ebb_value v, const char *name)
     ebb_value_info *info = ebb_value_of(g, v);
     if (!set_by_name(g, s, v))
         return ebb_error_memory();
-    if (info->name.i != s.i)
-        g->by_name[info->name.i] = EBB_NO_VALUE;
+    ebb_str old = info->name;
     info->name = s;
-    return NULL;
+    if (old.i == s.i)
+        return NULL;
+    g->by_name[old.i] = EBB_NO_VALUE;
+    return ebb_captures_rename(g, v, ebb_text(g, old));
 }
 
 static ebb_status add_use(ebb_graph *g, ebb_value v, ebb_node n, uint32_t slot)
@@ -402,7 +404,7 @@ ebb_status ebb_value_replace(ebb_graph *g, ebb_value old, ebb_value with)
             g->bindings[i].next = with;
     if (ebb_same_value(g->loss, old))
         g->loss = with;
-    return NULL;
+    return ebb_captures_replace(g, old, with);
 }
 
 /* ---- attributes ---- */

@@ -203,6 +203,9 @@ ebb_status ebb_model_import(ebb_model *model, const char *domain,
 /* A deep copy: nothing of it shares memory with the original but mapped and constant bytes, for
  * which the original must outlive it. */
 ebb_status ebb_model_copy(ebb_model **copy, const ebb_model *model);
+/* A deep copy of one graph for the same model, as a body of a node of `outer`. Its stand-ins keep
+ * their names. */
+ebb_status ebb_graph_copy(ebb_graph **copy, ebb_graph *outer, const ebb_graph *from);
 
 static inline const char *ebb_text(const ebb_graph *g, ebb_str s)
 {
@@ -290,6 +293,15 @@ ebb_status ebb_node_set_over(ebb_graph *g, ebb_node n, uint32_t output, uint32_t
 /* Every use of `old`, graph outputs and bindings included, becomes `with`. Names stay where they
  * are: a graph output keeps its name only if the caller renames. */
 ebb_status ebb_value_replace(ebb_graph *g, ebb_value old, ebb_value with);
+
+/* capture.c: bodies read v, which was called `from`, by its name now; and `with` instead of `old`.
+ * Renaming and replacing (above) ask for it. */
+ebb_status ebb_captures_rename(ebb_graph *g, ebb_value v, const char *from);
+ebb_status ebb_captures_replace(ebb_graph *g, ebb_value old, ebb_value with);
+/* The body's stand-in named `from` stands for what is called `to` outside. */
+ebb_status ebb_captures_move(ebb_graph *body, const char *from, const char *to);
+/* Marks again which values bodies read: after nodes with bodies have gone, or come. */
+void ebb_captures_mark(ebb_graph *g);
 
 /* Attributes: set or replace. Data is copied into the model's arena. */
 ebb_status ebb_node_set_int(ebb_graph *g, ebb_node n, const char *name, int64_t i);

@@ -174,6 +174,11 @@ static ebb_status copy_graph(ebb_graph **to, ebb_model *model, ebb_graph *outer,
     return failed ? ebb_error_memory() : NULL;
 }
 
+ebb_status ebb_graph_copy(ebb_graph **copy, ebb_graph *outer, const ebb_graph *from)
+{
+    return copy_graph(copy, outer->model, outer, from);
+}
+
 static ebb_status copy_model(ebb_model *m, const ebb_model *from)
 {
     ebb_arena *arena = &m->arena;

@@ -18,6 +18,7 @@
 #include "exec/eval.h"
 #include "onnx/facts.h"
 #include "onnx/infer.h"
+#include "passes/fold.h"
 #include "passes/passes.h"
 
 enum { RESULT_LIMIT = 64 << 20 }; // bytes; what is larger is better made in each step than stored
@@ -85,7 +86,8 @@ static ebb_status replace_by(ebb_edit *e, ebb_node n, const ebb_tensor *t, uint3
         return ebb_error_memory();
     for (uint32_t k = 0; k < count; k++) {
         ebb_value y = ebb_out(g, n, k);
-        if (y.i == 0 || ebb_value_of(g, y)->use_count == 0)
+        if (y.i == 0 || (ebb_value_of(g, y)->use_count == 0 &&
+                         (ebb_value_of(g, y)->flags & EBB_IS_CAPTURED) == 0))
             continue;
         names[k] = ebb_value_name(g, y);
         EBB_TRY(hold(e, y, &t[k], &made[k]));
@@ -480,6 +482,20 @@ static ebb_status walk(ebb_edit *e, bool *changed)
             EBB_TRY(drop_zero_bias(e, n));
     }
     *changed = e->report->applied != before;
+    return NULL;
+}
+
+ebb_status ebb_fold_between(ebb_edit *e, ebb_node after, ebb_node end)
+{
+    ebb_fact nothing = {0};
+    ebb_facts facts = {.g = e->g, .arena = e->scratch, .list = &nothing, .count = 1};
+    ebb_node n = after.i != 0 ? ebb_next(e->g, after) : ebb_first(e->g), next;
+    for (; !ebb_same_node(n, end); n = next) {
+        bool done;
+        next = ebb_next(e->g, n);
+        if (ebb_node_of(e->g, n)->op != EBB_OP_UNKNOWN)
+            EBB_TRY(fold_node(e, n, &facts, &done));
+    }
     return NULL;
 }
 

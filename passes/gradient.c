@@ -189,7 +189,7 @@ static ebb_status say_unsupported(const reverse *r)
     return ebb_hint(ebb_error(EBB_UNSUPPORTED, "no gradient for %zu node%s: %s",
                               r->unsupported_count, r->unsupported_count == 1 ? "" : "s",
                               r->unsupported),
-                    "--freeze what lies before them, or normalise first (inline,fold,fuse)");
+                    "--freeze what lies before them, or normalise first (inline,fold,unroll,fuse)");
 }
 
 /* ---- contributions ---- */

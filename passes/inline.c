@@ -10,9 +10,13 @@
  *
  * Exact: the same operators on the same operands.
  *
- * Declines where the body holds control flow, whose subgraphs would see the function's names, and
- * where the body's opset gives one of its operators another meaning than the model's does.
+ * Bodies of If, Loop and Scan come over with it, and read by new names what they read outside.
+ * Calls within such bodies are seen to as well.
+ *
+ * Declines where such a body asks for the function's attributes, and where the function's opset
+ * gives one of its operators another meaning than the model's does.
  */
+#include "passes/body.h"
 #include "passes/passes.h"
 
 enum {
@@ -49,6 +53,22 @@ static bool is_operator(const ebb_graph *g, const ebb_function *f)
     return ebb_op_body(op) != NULL;
 }
 
+static bool calls_flat(const ebb_graph *g, const ebb_graph *body, const bool *flat)
+{
+    EBB_EACH_NODE(body, n)
+    {
+        const ebb_node_info *info = ebb_node_of(body, n);
+        size_t to = called(g, info);
+        if (to != 0 && !flat[to - 1])
+            return false;
+        for (uint32_t i = 0; i < info->attr_count; i++)
+            for (uint32_t k = 0; info->attr[i].graphs != NULL && k < info->attr[i].count; k++)
+                if (!calls_flat(g, info->attr[i].graphs[k], flat))
+                    return false;
+    }
+    return true;
+}
+
 /* Functions are flat when all that they call is flat; what never becomes flat calls itself. */
 static ebb_status no_recursion(const ebb_edit *e)
 {
@@ -60,11 +80,7 @@ static ebb_status no_recursion(const ebb_edit *e)
         progress = false;
         for (size_t i = 0; i < m->function_count; i++) {
             bool all = !flat[i];
-            for (ebb_node n = ebb_first(m->functions[i].body); all && n.i != 0;
-                 n = ebb_next(m->functions[i].body, n)) {
-                size_t to = called(e->g, ebb_node_of(m->functions[i].body, n));
-                all = to == 0 || flat[to - 1];
-            }
+            all = all && calls_flat(e->g, m->functions[i].body, flat);
             if (all)
                 flat[i] = progress = true;
         }
@@ -86,14 +102,39 @@ static int64_t imported(const ebb_graph *g, const ebb_function *f, const char *d
     return 0;
 }
 
+/* A node in the bodies of n, of any depth, for which `is` holds. */
+static bool within(const ebb_graph *g, ebb_node n,
+                   bool (*is)(const ebb_graph *g, const ebb_node_info *info))
+{
+    const ebb_node_info *info = ebb_node_of(g, n);
+    for (uint32_t i = 0; i < info->attr_count; i++) {
+        const ebb_attr *a = &info->attr[i];
+        for (uint32_t k = 0; a->graphs != NULL && k < a->count; k++) {
+            const ebb_graph *body = a->graphs[k];
+            EBB_EACH_NODE(body, inner)
+            if (is(body, ebb_node_of(body, inner)) || within(body, inner, is))
+                return true;
+        }
+    }
+    return false;
+}
+
+static bool asks_for_attributes(const ebb_graph *g, const ebb_node_info *info)
+{
+    (void)g;
+    for (uint32_t i = 0; i < info->attr_count; i++)
+        if (info->attr[i].ref != NULL)
+            return true;
+    return false;
+}
+
 static const char *declines(const ebb_graph *g, const ebb_function *f)
 {
     EBB_EACH_NODE(f->body, n)
     {
         const ebb_node_info *info = ebb_node_of(f->body, n);
-        for (uint32_t i = 0; i < info->attr_count; i++)
-            if (info->attr[i].type == EBB_ATTR_GRAPH || info->attr[i].type == EBB_ATTR_GRAPHS)
-                return "its body holds control flow";
+        if (within(f->body, n, asks_for_attributes))
+            return "a body of control flow in it asks for its attributes";
         const char *domain = ebb_text(g, info->domain), *name = ebb_text(g, info->op_name);
         int64_t theirs = imported(g, f, domain), ours = ebb_model_opset(g->model, domain);
         if (theirs > 0 && ours > 0 && theirs != ours &&
@@ -115,8 +156,9 @@ static const ebb_attr *referred(const ebb_attrs *call, const ebb_function *f, co
     return given;
 }
 
-static ebb_status copy_attributes(ebb_graph *g, ebb_node to, const ebb_node_info *from,
-                                  const ebb_attrs *call, const ebb_function *f)
+static ebb_status copy_attributes(ebb_edit *e, ebb_node to, const ebb_node_info *from,
+                                  const ebb_attrs *call, const ebb_function *f,
+                                  const ebb_value *map)
 {
     for (uint32_t i = 0; i < from->attr_count; i++) {
         ebb_attr attr = from->attr[i];
@@ -129,7 +171,8 @@ static ebb_status copy_attributes(ebb_graph *g, ebb_node to, const ebb_node_info
             attr.name = name;
             attr.origin = NULL; // the writer would write it under the old name
         }
-        EBB_TRY(ebb_node_set_attr(g, to, &attr));
+        EBB_TRY(ebb_body_copy_graphs(e, &attr, map, f->body));
+        EBB_TRY(ebb_node_set_attr(e->g, to, &attr));
     }
     return NULL;
 }
@@ -165,7 +208,7 @@ static ebb_status put_node(ebb_edit *e, const ebb_function *f, ebb_node call, eb
     EBB_TRY(ebb_node_add(g, put, call, domain, ebb_text(g, from.op_name), in, from.in_count, out,
                          from.out_count));
     ebb_attrs attrs = ebb_node_attrs(g, call);
-    EBB_TRY(copy_attributes(g, *put, &from, &attrs, f));
+    EBB_TRY(copy_attributes(e, *put, &from, &attrs, f, map));
     ebb_node_info *to = ebb_node_of(g, *put), *caller = ebb_node_of(g, call);
     to->overload = from.overload;
     to->doc = caller->doc;
@@ -267,6 +310,47 @@ static ebb_status put_body(ebb_edit *e, const ebb_function *f, ebb_node call, si
 
 /* ---- the pass ---- */
 
+typedef struct calls {
+    const char **refused; // by function: why its calls stay
+    size_t nodes;         // put so far
+    bool all;             // no call stays
+} calls;
+
+static ebb_status run_in(ebb_edit *e, ebb_graph *g, calls *c);
+
+/* The bodies of n are graphs that nodes can be put into like any other. */
+static ebb_status run_within(ebb_edit *e, ebb_graph *g, ebb_node n, calls *c)
+{
+    for (uint32_t i = 0; i < ebb_node_of(g, n)->attr_count; i++) {
+        const ebb_attr a = ebb_node_of(g, n)->attr[i];
+        for (uint32_t k = 0; a.graphs != NULL && k < a.count; k++)
+            EBB_TRY(run_in(e, a.graphs[k], c));
+    }
+    return NULL;
+}
+
+static ebb_status run_in(ebb_edit *e, ebb_graph *g, calls *c)
+{
+    const ebb_model *m = g->model;
+    for (ebb_node n = ebb_first(g), next; n.i != 0; n = next) {
+        next = ebb_next(g, n);
+        EBB_TRY(run_within(e, g, n, c));
+        e->g = g;
+        size_t f = called(g, ebb_node_of(g, n));
+        if (f == 0 || is_operator(g, &m->functions[f - 1]))
+            continue;
+        if (c->refused[f - 1] != NULL) {
+            EBB_TRY(ebb_skipped(e, n, c->refused[f - 1]));
+            c->all = false;
+            continue;
+        }
+        ebb_found(e);
+        EBB_TRY(put_body(e, &m->functions[f - 1], n, &c->nodes, &next));
+        ebb_applied(e);
+    }
+    return NULL;
+}
+
 static ebb_status run(ebb_edit *e)
 {
     ebb_graph *g = e->g;
@@ -274,32 +358,20 @@ static ebb_status run(ebb_edit *e)
     if (m->function_count == 0)
         return NULL;
     EBB_TRY(no_recursion(e));
-    const char **refused = EBB_SCRATCH(e, const char *, m->function_count);
-    size_t nodes = 0;
-    bool all = true;
-    if (refused == NULL)
+    calls c = {.refused = EBB_SCRATCH(e, const char *, m->function_count), .all = true};
+    if (c.refused == NULL)
         return ebb_error_memory();
     for (size_t i = 0; i < m->function_count; i++)
-        refused[i] = declines(g, &m->functions[i]);
-    for (ebb_node n = ebb_first(g), next; n.i != 0; n = next) {
-        next = ebb_next(g, n);
-        size_t f = called(g, ebb_node_of(g, n));
-        if (f == 0 || is_operator(g, &m->functions[f - 1]))
-            continue;
-        if (refused[f - 1] != NULL) {
-            EBB_TRY(ebb_skipped(e, n, refused[f - 1]));
-            all = false;
-            continue;
-        }
-        ebb_found(e);
-        EBB_TRY(put_body(e, &m->functions[f - 1], n, &nodes, &next));
-        ebb_applied(e);
-    }
+        c.refused[i] = declines(g, &m->functions[i]);
+    ebb_status status = run_in(e, g, &c);
+    e->g = g;
+    EBB_TRY(status);
+    ebb_captures_mark(g);
     size_t kept = 0;
-    for (size_t i = 0; all && i < m->function_count; i++)
+    for (size_t i = 0; c.all && i < m->function_count; i++)
         if (is_operator(g, &m->functions[i]))
             m->functions[kept++] = m->functions[i];
-    if (all)
+    if (c.all)
         m->function_count = kept;
     return NULL;
 }
