@@ -121,11 +121,12 @@ static ebb_status run_part(const cli *c, ebb_program *trained, ebb_data *data, c
     int64_t rows;
     const char *spec = cli_get(c, "--loss", "");
     int kind = (int)strcspn(spec, ":");
-    (void)snprintf(
-        pipeline, sizeof pipeline,
-        "inline,fold,unroll,train-mode:dropout=off,batch-norm=frozen,fold,fuse,loss:%.*s%s%s,"
-        "keep-output=1,drop-saves,alias",
-        kind, spec, spec[kind] != '\0' ? "," : "", spec[kind] != '\0' ? spec + kind + 1 : "");
+    (void)snprintf(pipeline, sizeof pipeline,
+                   "differentiate,inline,fold,unroll,train-mode:dropout=off,batch-norm=frozen,fold,"
+                   "fuse,loss:%.*s%s%s,"
+                   "keep-output=1,drop-saves,alias",
+                   kind, spec, spec[kind] != '\0' ? "," : "",
+                   spec[kind] != '\0' ? spec + kind + 1 : "");
     ebb_status status = ebb_open(&model, c->files[0]);
     if (status == NULL)
         status = cli_bind_rows(model, data, map, batch, &rows);

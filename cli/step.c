@@ -254,8 +254,8 @@ static void add_passes(const cli *c, pipeline *p, const char *tidy)
 ebb_status cli_make_step(const cli *c, ebb_model *model, char **json)
 {
     pipeline p = {0};
-    add(&p, "inline,fold,unroll,train-mode:seed=%s,batch-norm=%s", cli_get(c, "--seed", "0"),
-        cli_get(c, "--batch-norm", "train"));
+    add(&p, "differentiate,inline,fold,unroll,train-mode:seed=%s,batch-norm=%s",
+        cli_get(c, "--seed", "0"), cli_get(c, "--batch-norm", "train"));
     add(&p, ",dropout=%s%s", cli_get(c, "--dropout", "on"), ",fold,fuse");
     if (cli_has(c, "--loss"))
         add_spec(&p, "loss", cli_get(c, "--loss", NULL));

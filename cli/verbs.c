@@ -334,7 +334,7 @@ static ebb_status run_once(const cli *c, ebb_model *model, ebb_data *data)
     if (status == NULL)
         status = cli_has_step(model, &step);
     if (status == NULL && !step) // a step file is the plan: it is run as it stands
-        status = ebb_rewrite(model, "inline,fold,unroll", NULL, &report);
+        status = ebb_rewrite(model, "differentiate,inline,fold,unroll", NULL, &report);
     ebb_release(report);
     const ebb_compile_options options = {
         .backend = cli_backend(c),
@@ -396,7 +396,7 @@ static ebb_status open_to_time(const cli *c, ebb_model **model, int file)
     else if (status == NULL && cli_has(c, "--pass"))
         status = cli_change_step(c, *model, &report);
     else if (status == NULL && !step)
-        status = ebb_rewrite(*model, "inline,fold,unroll", NULL, &report);
+        status = ebb_rewrite(*model, "differentiate,inline,fold,unroll", NULL, &report);
     ebb_release(report);
     return status;
 }

@@ -31,6 +31,16 @@ typedef struct sharing {
     ebb_value *replaces; /* value id -> the state that a binding replaces by it */
 } sharing;
 
+/* An optimizer's node for several tensors goes through them one by one: only the first one's new
+ * value may take the place of the old, since what a later one reads must still be there. */
+static bool may_write(const ebb_node_info *info, uint32_t output, uint32_t input)
+{
+    bool several =
+        (info->op == EBB_OP_ADAM && info->in_count > 6) ||
+        ((info->op == EBB_OP_MOMENTUM || info->op == EBB_OP_ADAGRAD) && info->in_count > 5);
+    return ebb_op_may_alias(info->op, output, input) && (!several || output == 0);
+}
+
 static uint32_t group_of(const sharing *s, ebb_value v)
 {
     uint32_t i = v.i;
@@ -193,8 +203,7 @@ static ebb_status place(ebb_edit *e, sharing *s, ebb_node n, uint32_t k, uint8_t
     bool view = k == 0 && ebb_op_has(info->op, EBB_VIEW);
     for (uint32_t i = 0; i < info->in_count && i < 8 && k < 8; i++) {
         if ((s->views_only && !view) || info->in[i].i == 0 || info->tile_rows != 0 ||
-            ebb_stream_source(e->g, info->in[i]).i != 0 ||
-            (view ? i != 0 : !ebb_op_may_alias(info->op, k, i)))
+            ebb_stream_source(e->g, info->in[i]).i != 0 || (view ? i != 0 : !may_write(info, k, i)))
             continue;
         const char *refused =
             view ? refuses_view(s, info->out[k], info->in[i]) : refuses_write(s, n, k, i);

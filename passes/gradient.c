@@ -19,25 +19,8 @@
 #include "onnx/infer.h"
 #include "passes/common.h"
 #include "passes/passes.h"
+#include "passes/reverse.h"
 #include "passes/trainable.h"
-
-typedef struct reverse {
-    ebb_edit *e;
-    ebb_graph *g;
-    ebb_build b;
-    size_t value_count; /* before the backward */
-    bool *trains;       /* by value id: a parameter */
-    bool *wants;        /* depends on a parameter */
-    bool *counts;       /* the loss depends on it */
-    ebb_value *grad;    /* the sum so far */
-    uint32_t *parts;    /* contributions so far */
-    ebb_value unscale;  /* 1 / ebb.loss_scale; none: the loss is not scaled */
-    uint32_t *left;     /* uses on the way whose nodes have not been visited yet */
-    ebb_node *order;    /* the forward's nodes, as they were */
-    size_t node_count;
-    char *unsupported; /* sentences so far, or NULL */
-    size_t unsupported_count;
-} reverse;
 
 /* ---- what is trained ---- */
 
@@ -58,7 +41,7 @@ static bool matches(const char *patterns, const char *name)
     return false;
 }
 
-static ebb_status choose_parameters(reverse *r)
+static ebb_status choose_parameters(ebb_reverse *r)
 {
     ebb_edit *e = r->e;
     ebb_graph *g = r->g;
@@ -97,152 +80,16 @@ static ebb_status choose_parameters(reverse *r)
                     train != NULL ? "matching train=" : how[source]);
 }
 
-/* ---- what lies between a parameter and the loss ---- */
-
-static bool is_float(const ebb_graph *g, ebb_value v)
-{
-    const ebb_type *type = &ebb_value_of(g, v)->type;
-    return type->dtype == EBB_NONE || ebb_dtype_is_float((ebb_dtype)type->dtype);
-}
-
-static bool node_wants(const reverse *r, ebb_node n)
-{
-    const ebb_node_info *info = ebb_node_of(r->g, n);
-    for (uint32_t i = 0; i < info->in_count; i++)
-        if (info->in[i].i != 0 && r->wants[info->in[i].i])
-            return true;
-    return false;
-}
-
-static void mark_forwards(reverse *r)
-{
-    for (size_t k = 0; k < r->node_count; k++) {
-        ebb_node n = r->order[k];
-        const ebb_node_info *info = ebb_node_of(r->g, n);
-        if (ebb_op_stops_grad(info->op) || !node_wants(r, n))
-            continue;
-        for (uint32_t o = 0; o < info->out_count; o++)
-            if (info->out[o].i != 0 && is_float(r->g, info->out[o]))
-                r->wants[info->out[o].i] = true;
-    }
-}
-
-static void mark_backwards(reverse *r)
-{
-    r->counts[r->g->loss.i] = r->wants[r->g->loss.i];
-    for (size_t k = r->node_count; k-- > 0;) {
-        const ebb_node_info *info = ebb_node_of(r->g, r->order[k]);
-        bool reached = false;
-        for (uint32_t o = 0; o < info->out_count; o++)
-            reached = reached || (info->out[o].i != 0 && r->counts[info->out[o].i]);
-        if (!reached)
-            continue;
-        for (uint32_t i = 0; i < info->in_count; i++) {
-            if (info->in[i].i == 0 || !r->wants[info->in[i].i])
-                continue;
-            r->counts[info->in[i].i] = true;
-            r->left[info->in[i].i]++;
-        }
-    }
-}
-
-static bool is_on_the_way(const reverse *r, ebb_node n)
-{
-    const ebb_node_info *info = ebb_node_of(r->g, n);
-    for (uint32_t o = 0; o < info->out_count; o++)
-        if (info->out[o].i != 0 && info->out[o].i < r->value_count && r->counts[info->out[o].i])
-            return node_wants(r, n);
-    return false;
-}
-
-/* ---- what has no rule ---- */
-
-static ebb_status add_unsupported(reverse *r, const char *sentence)
-{
-    enum { NAMED = 40 }; // a message for people
-    r->unsupported_count++;
-    if (r->unsupported_count > NAMED)
-        return NULL;
-    char *longer =
-        ebb_arena_printf(r->e->scratch, "%s%s%s", r->unsupported != NULL ? r->unsupported : "",
-                         r->unsupported != NULL ? "; " : "", sentence);
-    if (longer == NULL)
-        return ebb_error_memory();
-    r->unsupported = longer;
-    return NULL;
-}
-
-static ebb_status find_unsupported(reverse *r)
-{
-    for (size_t k = 0; k < r->node_count; k++) {
-        ebb_node n = r->order[k];
-        if (is_on_the_way(r, n) && !ebb_op_has_grad(ebb_node_of(r->g, n)->op))
-            EBB_TRY(add_unsupported(r, ebb_node_label(r->g, n)));
-    }
-    return NULL;
-}
-
-static ebb_status say_unsupported(const reverse *r)
-{
-    if (r->unsupported_count == 0)
-        return NULL;
-    return ebb_hint(ebb_error(EBB_UNSUPPORTED, "no gradient for %zu node%s: %s",
-                              r->unsupported_count, r->unsupported_count == 1 ? "" : "s",
-                              r->unsupported),
-                    "--freeze what lies before them, or normalise first (inline,fold,unroll,fuse)");
-}
-
 /* ---- contributions ---- */
 
-static ebb_status rename_grad(reverse *r, ebb_value grad, ebb_value of, int part)
+/* 1 / ebb.loss_scale; none: the loss is not scaled. */
+static ebb_value unscale_of(const ebb_reverse *r)
 {
-    char name[512];
-    if (part < 0)
-        (void)snprintf(name, sizeof name, "%.500s_grad", ebb_value_name(r->g, of));
-    else
-        (void)snprintf(name, sizeof name, "%.480s_grad_%d", ebb_value_name(r->g, of), part);
-    // A gradient that is passed on unchanged is one value with one name, that of the later tensor.
-    const char *old = ebb_value_name(r->g, grad);
-    size_t length = strlen(old);
-    bool final = length > 5 && strcmp(old + length - 5, "_grad") == 0;
-    if (final || ebb_value_find(r->g, name).i != 0)
-        return NULL;
-    return ebb_value_rename(r->g, grad, name);
-}
-
-static ebb_status check_shape(reverse *r, ebb_node n, ebb_value x, ebb_value dx)
-{
-    const ebb_type *want = &ebb_value_of(r->g, x)->type, *have = &ebb_value_of(r->g, dx)->type;
-    if (ebb_type_same_shape(want, have) && want->dtype == have->dtype)
-        return NULL;
-    char a[256], b[256];
-    ebb_type_print(a, sizeof a, want, &r->g->model->names);
-    ebb_type_print(b, sizeof b, have, &r->g->model->names);
-    return ebb_error(EBB_VERIFY, "%s: '%s' is %s and its gradient %s", ebb_node_label(r->g, n),
-                     ebb_value_name(r->g, x), a, b);
-}
-
-static ebb_status contribute(reverse *r, ebb_value x, ebb_value dx)
-{
-    if (r->grad[x.i].i == 0) {
-        r->grad[x.i] = dx;
-        r->parts[x.i] = 1;
-        return NULL;
-    }
-    if (r->parts[x.i] == 1)
-        EBB_TRY(rename_grad(r, r->grad[x.i], x, 0));
-    EBB_TRY(rename_grad(r, dx, x, (int)r->parts[x.i]));
-    char name[512];
-    (void)snprintf(name, sizeof name, "AccumulateGrad_%.480s_grad", ebb_value_name(r->g, x));
-    r->b.name = name;
-    r->grad[x.i] = ebb_emit(&r->b, EBB_OP_ADD, r->grad[x.i], dx);
-    r->b.name = NULL;
-    r->parts[x.i]++;
-    return r->b.status;
+    return *(const ebb_value *)r->context;
 }
 
 /* The loss was scaled, and so is every gradient; the parameter's own shall be what it is. */
-static ebb_status undo_scale(reverse *r, ebb_value *grad, ebb_value x, const char *name)
+static ebb_status undo_scale(ebb_reverse *r, ebb_value *grad, ebb_value x, const char *name)
 {
     char scaled[520];
     (void)snprintf(scaled, sizeof scaled, "%s.scaled", name);
@@ -250,24 +97,24 @@ static ebb_status undo_scale(reverse *r, ebb_value *grad, ebb_value x, const cha
         EBB_TRY(ebb_value_rename(r->g, *grad, ebb_text(r->g, ebb_graph_fresh(r->g, scaled))));
     r->b.name = ebb_value_name(r->g, x);
     ebb_with_name(&r->b, name);
-    *grad = ebb_emit(&r->b, EBB_OP_MUL, *grad, r->unscale);
+    *grad = ebb_emit(&r->b, EBB_OP_MUL, *grad, unscale_of(r));
     r->b.name = NULL;
     r->grad[x.i] = *grad;
     return r->b.status;
 }
 
 /* All contributions are in: a parameter's gradient becomes an output. */
-static ebb_status finish(reverse *r, ebb_value x)
+static ebb_status finish(ebb_reverse *r, ebb_value x)
 {
     ebb_value grad = r->grad[x.i];
     if (grad.i == 0)
         return NULL;
-    EBB_TRY(rename_grad(r, grad, x, -1));
+    EBB_TRY(ebb_reverse_name(r, grad, x, -1));
     if (!r->trains[x.i])
         return NULL;
     char name[512];
     (void)snprintf(name, sizeof name, "%.500s_grad", ebb_value_name(r->g, x));
-    if (r->unscale.i != 0)
+    if (unscale_of(r).i != 0)
         EBB_TRY(undo_scale(r, &grad, x, name));
     if (strcmp(ebb_value_name(r->g, grad), name) != 0) { // it is another value's gradient too
         ebb_with_name(&r->b, name);
@@ -303,9 +150,12 @@ static int64_t padding_row(const ebb_graph *g, ebb_value w)
 }
 
 /* Zeroes that row of a Gather's contribution. */
-static ebb_status leave_padding(reverse *r, ebb_node n, ebb_value w, ebb_value *dw)
+static ebb_status leave_padding(ebb_reverse *r, ebb_node n, uint32_t i, ebb_value *dw)
 {
     ebb_graph *g = r->g;
+    ebb_value w = ebb_in(g, n, i);
+    if (i != 0 || ebb_node_of(g, n)->op != EBB_OP_GATHER)
+        return NULL;
     ebb_attrs attrs = ebb_node_attrs(g, n);
     int64_t row = ebb_attr_int(&attrs, "axis", 0) == 0 ? padding_row(g, w) : -1;
     if (row < 0 || !r->trains[w.i] || strcmp(ebb_option_string(r->e, "padding"), "keep") != 0)
@@ -315,71 +165,16 @@ static ebb_status leave_padding(reverse *r, ebb_node n, ebb_value w, ebb_value *
     float *ones = EBB_SCRATCH(r->e, float, (size_t)dims[0]);
     if (ones == NULL)
         return ebb_error_memory();
-    for (int64_t i = 0; i < dims[0]; i++)
-        ones[i] = i == row ? 0.0f : 1.0f;
+    for (int64_t k = 0; k < dims[0]; k++)
+        ones[k] = k == row ? 0.0f : 1.0f;
     *dw = ebb_emit(&r->b, EBB_OP_MUL, *dw, ebb_const_tensor(&r->b, &type, ones));
     EBB_TRY(r->b.status);
     return ebb_note(r->e, "row %lld of '%s' is zero as a padding row is, and stays so",
                     (long long)row, ebb_value_name(g, w));
 }
 
-/* ---- one node ---- */
-
-static ebb_status visit(reverse *r, ebb_node n)
-{
-    ebb_graph *g = r->g;
-    const ebb_node_info *info = ebb_node_of(g, n);
-    uint32_t in_count = info->in_count, out_count = info->out_count;
-    ebb_value *x = EBB_SCRATCH(r->e, ebb_value, in_count + 1u);
-    ebb_value *dx = EBB_SCRATCH(r->e, ebb_value, in_count + 1u);
-    bool *wants = EBB_SCRATCH(r->e, bool, in_count + 1u);
-    ebb_value *y = EBB_SCRATCH(r->e, ebb_value, out_count + 8u);
-    ebb_value *dy = EBB_SCRATCH(r->e, ebb_value, out_count + 8u);
-    if (x == NULL || dx == NULL || wants == NULL || y == NULL || dy == NULL)
-        return ebb_error_memory();
-    bool any = false;
-    for (uint32_t i = 0; i < in_count; i++) {
-        x[i] = info->in[i];
-        wants[i] = x[i].i != 0 && r->wants[x[i].i];
-    }
-    for (uint32_t o = 0; o < out_count; o++) {
-        y[o] = info->out[o];
-        dy[o] = y[o].i != 0 ? r->grad[y[o].i] : EBB_NO_VALUE;
-        any = any || dy[o].i != 0;
-    }
-    if (any) {
-        const char *own = ebb_text(g, info->name);
-        char *name = ebb_arena_printf(r->e->scratch, "%s_Grad",
-                                      own[0] != '\0' ? own : ebb_value_name(g, y[0]));
-        if (name == NULL)
-            return ebb_error_memory();
-        ebb_grad c = {n, in_count, out_count, x, y, dy, wants, dx, ebb_node_attrs(g, n)};
-        r->b.name = name;
-        ebb_op_row_of(info->op)->grad(&r->b, &c);
-        r->b.name = NULL;
-        if (ebb_status_code(r->b.status) == EBB_UNSUPPORTED) { // go on, to name the others too
-            EBB_TRY(add_unsupported(r, ebb_status_text(r->b.status)));
-            r->b.status = NULL;
-            memset(dx, 0, in_count * sizeof *dx);
-        }
-        EBB_TRY(ebb_while(r->b.status, "making the gradient of %s", ebb_node_label(g, n)));
-    }
-    for (uint32_t i = 0; i < in_count; i++) {
-        if (!wants[i] || dx[i].i == 0)
-            continue;
-        EBB_TRY(check_shape(r, n, x[i], dx[i]));
-        if (i == 0 && ebb_node_of(r->g, n)->op == EBB_OP_GATHER)
-            EBB_TRY(leave_padding(r, n, x[i], &dx[i]));
-        EBB_TRY(contribute(r, x[i], dx[i]));
-    }
-    for (uint32_t i = 0; i < in_count; i++) // twice in one node counts twice
-        if (wants[i] && --r->left[x[i].i] == 0)
-            EBB_TRY(finish(r, x[i]));
-    return NULL;
-}
-
 /* What pass precision asks for in float16, as a state that the optimizer replaces. */
-static ebb_status loss_scale(reverse *r, ebb_value *scale)
+static ebb_status loss_scale(ebb_reverse *r, ebb_value *scale)
 {
     ebb_graph *g = r->g;
     const char *text = ebb_props_get(g, &g->model->props, "ebb.loss_scale");
@@ -392,7 +187,7 @@ static ebb_status loss_scale(reverse *r, ebb_value *scale)
     return ebb_graph_add_initializer(g, scale, "ebb.loss_scale", &type, &start, EBB_ROLE_OPTIMIZER);
 }
 
-static ebb_status seed(reverse *r)
+static ebb_status seed(ebb_reverse *r)
 {
     ebb_graph *g = r->g;
     const ebb_type *type = &ebb_value_of(g, g->loss)->type;
@@ -400,7 +195,7 @@ static ebb_status seed(reverse *r)
     EBB_TRY(loss_scale(r, &one));
     if (one.i != 0) {
         r->b.name = "ebb.loss_scale";
-        r->unscale = ebb_emit(&r->b, EBB_OP_RECIPROCAL, one);
+        *(ebb_value *)r->context = ebb_emit(&r->b, EBB_OP_RECIPROCAL, one);
         r->b.name = NULL;
     } else {
         one = ebb_const_like(&r->b, g->loss, 1.0);
@@ -414,33 +209,7 @@ static ebb_status seed(reverse *r)
 
 /* ---- the pass ---- */
 
-static ebb_status prepare(reverse *r)
-{
-    ebb_graph *g = r->g;
-    ebb_arena *scratch = r->e->scratch;
-    r->value_count = g->value_count;
-    r->trains = EBB_NEW(scratch, bool, g->value_count);
-    r->wants = EBB_NEW(scratch, bool, g->value_count);
-    r->counts = EBB_NEW(scratch, bool, g->value_count);
-    r->grad = EBB_NEW(scratch, ebb_value, g->value_count);
-    r->parts = EBB_NEW(scratch, uint32_t, g->value_count);
-    r->left = EBB_NEW(scratch, uint32_t, g->value_count);
-    r->order = EBB_NEW(scratch, ebb_node, g->node_count);
-    if (r->trains == NULL || r->wants == NULL || r->counts == NULL || r->grad == NULL ||
-        r->parts == NULL || r->left == NULL || r->order == NULL)
-        return ebb_error_memory();
-    EBB_EACH_NODE(g, n)
-    {
-        ebb_node_info *info = ebb_node_of(g, n);
-        if (info->phase == EBB_PHASE_NONE)
-            info->phase = EBB_FORWARD;
-        if (info->phase != EBB_UPDATE)
-            r->order[r->node_count++] = n;
-    }
-    return NULL;
-}
-
-static void set_roles(reverse *r)
+static void set_roles(ebb_reverse *r)
 {
     for (size_t i = 0; i < r->g->initializer_count; i++) {
         ebb_value v = r->g->initializers[i];
@@ -458,7 +227,9 @@ static void set_roles(reverse *r)
 static ebb_status run(ebb_edit *e)
 {
     ebb_graph *g = e->g;
-    reverse r = {.e = e, .g = g};
+    ebb_value unscale = EBB_NO_VALUE;
+    ebb_reverse r = {
+        .e = e, .g = g, .adjust = leave_padding, .finish = finish, .context = &unscale};
     if (g->loss.i == 0)
         return ebb_hint(ebb_error(EBB_USAGE, "gradient: the graph has no loss"),
                         "append one with --loss cross-entropy, or name an output: loss:name=NAME");
@@ -466,11 +237,13 @@ static ebb_status run(ebb_edit *e)
     if (ebb_node_of(g, n)->phase == EBB_BACKWARD)
         return ebb_declined(e, n, "the graph has a backward already");
     EBB_TRY(ebb_require_static(g));
-    EBB_TRY(prepare(&r));
+    EBB_EACH_NODE(g, n)
+    if (ebb_node_of(g, n)->phase == EBB_PHASE_NONE)
+        ebb_node_of(g, n)->phase = EBB_FORWARD;
+    EBB_TRY(ebb_reverse_open(&r, EBB_NO_NODE));
+    r.y = g->loss;
     EBB_TRY(choose_parameters(&r));
-    memcpy(r.wants, r.trains, g->value_count * sizeof *r.wants);
-    mark_forwards(&r);
-    mark_backwards(&r);
+    ebb_reverse_mark(&r);
     if (!r.counts[g->loss.i])
         return ebb_error(EBB_USAGE, "gradient: loss '%s' depends on no parameter",
                          ebb_value_name(g, g->loss));
@@ -485,16 +258,13 @@ static ebb_status run(ebb_edit *e)
                              ebb_value_name(g, v)));
         }
     }
-    EBB_TRY(find_unsupported(&r));
-    EBB_TRY(say_unsupported(&r));
+    EBB_TRY(ebb_reverse_find_unsupported(&r));
+    EBB_TRY(ebb_reverse_say_unsupported(&r));
     set_roles(&r); // from here on a weight is no constant, whatever rule asks
     r.b = ebb_edit_build(e, ebb_first_update(g), EBB_BACKWARD);
     r.b.phase = EBB_BACKWARD;
     EBB_TRY(seed(&r));
-    for (size_t k = r.node_count; k-- > 0;)
-        if (is_on_the_way(&r, r.order[k]))
-            EBB_TRY(visit(&r, r.order[k]));
-    return say_unsupported(&r);
+    return ebb_reverse_run(&r);
 }
 
 // clang-format off

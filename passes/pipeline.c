@@ -39,7 +39,8 @@ const ebb_pass *ebb_pass_find(const char *name)
 }
 
 static const ebb_preset presets[] = {
-    {"normalise", "inline,fold,unroll,fuse", "what exporters took apart, put together again"},
+    {"normalise", "differentiate,inline,fold,unroll,fuse",
+     "what exporters took apart, put together again"},
     {"default", "drop-saves,stream,alias", "what every step ends with"},
     {"tempo", "invert,norm-from-output,softmax-from-output,dropout-mask,dropout-recompute",
      "transformers: activations and norms from their outputs, dropouts from bits (or, after "
@@ -361,9 +362,10 @@ static weight weigh(ebb_graph *g)
 
 static bool is_housekeeping(const ebb_pass *pass)
 {
-    static const ebb_pass *const list[] = {&ebb_pass_inline, &ebb_pass_fold,       &ebb_pass_fuse,
-                                           &ebb_pass_unroll, &ebb_pass_drop_saves, &ebb_pass_stream,
-                                           &ebb_pass_alias,  &ebb_pass_cost};
+    static const ebb_pass *const list[] = {
+        &ebb_pass_inline, &ebb_pass_fold,          &ebb_pass_fuse,
+        &ebb_pass_unroll, &ebb_pass_differentiate, &ebb_pass_drop_saves,
+        &ebb_pass_stream, &ebb_pass_alias,         &ebb_pass_cost};
     for (size_t i = 0; i < sizeof list / sizeof *list; i++)
         if (list[i] == pass)
             return true;

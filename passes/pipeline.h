@@ -2,8 +2,8 @@
  *
  * Text: "name:option=value,option=value,name,...". What has no '=' is the next pass; right after
  * the colon it is the value of the pass's first option ("optimizer:adamw,lr=0.01"). Presets stand
- * for lists, with options where they need some: "normalise" is inline,fold,unroll,fuse
- * (ebb_presets).
+ * for lists, with options where they need some: "normalise" is
+ * differentiate,inline,fold,unroll,fuse (ebb_presets).
  *
  * Passes side by side that make offers hold a contest for what several of them want (contest.h).
  *

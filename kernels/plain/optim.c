@@ -30,6 +30,16 @@ typedef struct adamw {
     double scale; /* 1 / sqrt(1 - beta^t) */
 } adamw;
 
+typedef struct adam {
+    double alpha, beta, epsilon, decay;
+    double step; /* the learning rate, corrected */
+    double keep; /* 1 - norm_coefficient_post */
+} adam;
+
+typedef struct adagrad {
+    double rate, epsilon, decay;
+} adagrad;
+
 #define DEFINE_OPTIM(T, ROOT)                                                                   \
     static void sgd_##T(T *out, const T *w, const T *g, int64_t n, T rate, T decay)             \
     {                                                                                           \
@@ -80,8 +90,47 @@ typedef struct adamw {
         }                                                                                       \
     }
 
+#define DEFINE_ADAPTIVE(T, ROOT)                                                               \
+    static void adam_##T(T *w_out, T *v_out, T *h_out, const T *w, const T *g, const T *v,     \
+                         const T *h, int64_t n, const adam *a)                                 \
+    {                                                                                          \
+        T alpha = (T)a->alpha, beta = (T)a->beta, epsilon = (T)a->epsilon, step = (T)a->step;  \
+        T decay = (T)a->decay, keep = (T)a->keep;                                              \
+        T new_v = (T)(1.0 - a->alpha), new_h = (T)(1.0 - a->beta);                             \
+        FOR_PIECES(n)                                                                          \
+        {                                                                                      \
+            int64_t end = least(n, first + PIECE);                                             \
+            EBB_SIMD                                                                           \
+            for (int64_t i = first; i < end; i++) {                                            \
+                T d = decay * w[i] + g[i];                                                     \
+                T now_v = alpha * v[i] + new_v * d, now_h = beta * h[i] + new_h * d * d;       \
+                w_out[i] = keep * (w[i] - step * now_v / (ROOT(now_h) + epsilon));             \
+                v_out[i] = now_v;                                                              \
+                h_out[i] = now_h;                                                              \
+            }                                                                                  \
+        }                                                                                      \
+    }                                                                                          \
+                                                                                               \
+    static void adagrad_##T(T *w_out, T *h_out, const T *w, const T *g, const T *h, int64_t n, \
+                            const adagrad *a)                                                  \
+    {                                                                                          \
+        T rate = (T)a->rate, epsilon = (T)a->epsilon, decay = (T)a->decay;                     \
+        FOR_PIECES(n)                                                                          \
+        {                                                                                      \
+            int64_t end = least(n, first + PIECE);                                             \
+            EBB_SIMD                                                                           \
+            for (int64_t i = first; i < end; i++) {                                            \
+                T d = decay * w[i] + g[i], now = h[i] + d * d;                                 \
+                w_out[i] = w[i] - rate * d / (ROOT(now) + epsilon);                            \
+                h_out[i] = now;                                                                \
+            }                                                                                  \
+        }                                                                                      \
+    }
+
 DEFINE_OPTIM(float, sqrtf)
 DEFINE_OPTIM(double, sqrt)
+DEFINE_ADAPTIVE(float, sqrtf)
+DEFINE_ADAPTIVE(double, sqrt)
 
 /* (lr, W, G) {weight_decay = 0} -> W'. W' may be W. */
 static ebb_status run_sgd(const ebb_call *c)
@@ -118,6 +167,54 @@ static ebb_status run_momentum(const ebb_call *c)
             momentum_double(x_out->data, v_out->data, x->data, g->data, v->data, n, &m);
         else
             momentum_float(x_out->data, v_out->data, x->data, g->data, v->data, n, &m);
+    }
+    return NULL;
+}
+
+/* (R, T, X..., G..., V..., H...) {alpha, beta, epsilon, norm_coefficient, norm_coefficient_post} ->
+ * X'..., V'..., H'.... T: which step this is, from 1; at 0 nothing is corrected. */
+static ebb_status run_adam(const ebb_call *c)
+{
+    double t = ebb_plain_scalar(&c->in[1]);
+    adam a = {.alpha = ebb_attr_float(&c->attrs, "alpha", (double)0.9f),
+              .beta = ebb_attr_float(&c->attrs, "beta", (double)0.999f),
+              .epsilon = ebb_attr_float(&c->attrs, "epsilon", (double)1e-6f),
+              .decay = ebb_attr_float(&c->attrs, "norm_coefficient", 0.0),
+              .step = ebb_plain_scalar(&c->in[0])};
+    a.keep = 1.0 - ebb_attr_float(&c->attrs, "norm_coefficient_post", 0.0);
+    if (t > 0.0)
+        a.step *= sqrt(1.0 - pow(a.beta, t)) / (1.0 - pow(a.alpha, t));
+    uint32_t groups = (c->input_count - 2) / 4;
+    for (uint32_t i = 0; i < groups; i++) {
+        const ebb_operand *x = &c->in[2 + i], *g = x + groups, *v = g + groups, *h = v + groups;
+        ebb_operand *x_out = &c->out[i], *v_out = x_out + groups, *h_out = v_out + groups;
+        int64_t n = ebb_plain_elements(&x->type);
+        if (x->type.dtype == EBB_F64)
+            adam_double(x_out->data, v_out->data, h_out->data, x->data, g->data, v->data, h->data,
+                        n, &a);
+        else
+            adam_float(x_out->data, v_out->data, h_out->data, x->data, g->data, v->data, h->data, n,
+                       &a);
+    }
+    return NULL;
+}
+
+/* (R, T, X..., G..., H...) {decay_factor, epsilon, norm_coefficient} -> X'..., H'.... */
+static ebb_status run_adagrad(const ebb_call *c)
+{
+    double falls = ebb_attr_float(&c->attrs, "decay_factor", 0.0);
+    adagrad a = {.epsilon = ebb_attr_float(&c->attrs, "epsilon", (double)1e-6f),
+                 .decay = ebb_attr_float(&c->attrs, "norm_coefficient", 0.0)};
+    a.rate = ebb_plain_scalar(&c->in[0]) / (1.0 + ebb_plain_scalar(&c->in[1]) * falls);
+    uint32_t groups = (c->input_count - 2) / 3;
+    for (uint32_t i = 0; i < groups; i++) {
+        const ebb_operand *x = &c->in[2 + i], *g = x + groups, *h = g + groups;
+        ebb_operand *x_out = &c->out[i], *h_out = x_out + groups;
+        int64_t n = ebb_plain_elements(&x->type);
+        if (x->type.dtype == EBB_F64)
+            adagrad_double(x_out->data, h_out->data, x->data, g->data, h->data, n, &a);
+        else
+            adagrad_float(x_out->data, h_out->data, x->data, g->data, h->data, n, &a);
     }
     return NULL;
 }
@@ -184,6 +281,14 @@ static const char *declines_momentum(const ebb_call *c)
     return declines_state(c, 2, groups);
 }
 
+static const char *declines_adam(const ebb_call *c)
+{
+    uint32_t groups = c->input_count < 6 ? 0 : (c->input_count - 2) / 4;
+    if (groups == 0 || c->input_count != 2 + 4 * groups || c->output_count != 3 * groups)
+        return "wrong number of operands";
+    return declines_state(c, 2, groups);
+}
+
 static const char *declines_adamw(const ebb_call *c)
 {
     if (c->input_count != 6 || c->output_count != 3)
@@ -197,6 +302,11 @@ const ebb_kernel ebb_plain_optim[] = {
      .op = EBB_OP_MOMENTUM,
      .declines = declines_momentum,
      .run = run_momentum},
+    {.name = "plain.adam", .op = EBB_OP_ADAM, .declines = declines_adam, .run = run_adam},
+    {.name = "plain.adagrad",
+     .op = EBB_OP_ADAGRAD,
+     .declines = declines_momentum,
+     .run = run_adagrad},
     {.name = "plain.adamw", .op = EBB_OP_ADAMW, .declines = declines_adamw, .run = run_adamw},
 };
 EBB_PLAIN_COUNT(optim)

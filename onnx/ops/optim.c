@@ -30,22 +30,36 @@ ebb_status ebb_infer_sgd(ebb_infer *c)
     return replaces(c, 0, 1, 2);
 }
 
-/* (R, T, X..., G..., V...) -> X'..., V'..., in as many groups as there are. */
-ebb_status ebb_infer_optim_momentum(ebb_infer *c)
+/* (R, T, X..., G..., states...) -> X'..., states'..., in as many groups as there are. */
+static ebb_status infer_groups(ebb_infer *c, uint32_t states)
 {
-    uint32_t groups = c->input_count < 5 ? 0 : (c->input_count - 2) / 3;
-    if (groups == 0 || c->input_count != 2 + 3 * groups)
-        return ebb_infer_error(c, "%u inputs are not R, T and groups of X, G, V",
-                               (unsigned)c->input_count);
+    const uint32_t kinds = 2 + states;
+    uint32_t groups = c->input_count < 2 + kinds ? 0 : (c->input_count - 2) / kinds;
+    if (groups == 0 || c->input_count != 2 + kinds * groups)
+        return ebb_infer_error(c, "%u inputs are not R, T and groups of X, G, %s",
+                               (unsigned)c->input_count, states == 2 ? "V, H" : "V");
     EBB_TRY(ebb_infer_need(c, c->input_count));
     EBB_TRY(check_scalar(c, 0, "learning rate"));
     EBB_TRY(check_scalar(c, 1, "step count"));
     for (uint32_t i = 0; i < groups; i++) {
-        uint32_t x = 2 + i, g = x + groups, v = g + groups;
+        uint32_t x = 2 + i, g = x + groups;
         EBB_TRY(replaces(c, i, x, g));
-        EBB_TRY(replaces(c, i + groups, v, g));
+        for (uint32_t k = 1; k <= states; k++)
+            EBB_TRY(replaces(c, i + k * groups, g + k * groups, g));
     }
     return NULL;
+}
+
+/* Momentum and Adagrad: one state, V or H. */
+ebb_status ebb_infer_optim_momentum(ebb_infer *c)
+{
+    return infer_groups(c, 1);
+}
+
+/* Adam: V and H. */
+ebb_status ebb_infer_optim_adam(ebb_infer *c)
+{
+    return infer_groups(c, 2);
 }
 
 /* (lr, T, W, G, M, V) -> W', M', V'. */

@@ -99,11 +99,11 @@ static void presets_stand_for_lists(void **state)
 {
     (void)state;
     ebb_model *model = step(linear, "normalise,default");
-    assert_int_equal(report_count, 7);
-    assert_string_equal(reports[0].pass, "inline");
-    assert_string_equal(reports[2].pass, "unroll");
-    assert_string_equal(reports[5].pass, "stream");
-    assert_string_equal(reports[6].pass, "alias");
+    assert_int_equal(report_count, 8);
+    assert_string_equal(reports[0].pass, "differentiate");
+    assert_string_equal(reports[3].pass, "unroll");
+    assert_string_equal(reports[6].pass, "stream");
+    assert_string_equal(reports[7].pass, "alias");
     ebb_model_free(model);
 }
 

@@ -1,0 +1,250 @@
+/* reverse.c: reverse mode over the operator table, for whoever wants gradients.
+ *
+ * Each node on a way from what is differentiated by to what is differentiated is visited once, last
+ * first, when the gradients of all its outputs are complete; its rule (ebb_grad_*) emits what its
+ * inputs get. Where a value is read several times, contributions are added as they come, so that
+ * only one sum is alive.
+ */
+#include "passes/reverse.h"
+
+#include <stdio.h>
+
+/* ---- what lies between a parameter and the loss ---- */
+
+static bool is_float(const ebb_graph *g, ebb_value v)
+{
+    const ebb_type *type = &ebb_value_of(g, v)->type;
+    return type->dtype == EBB_NONE || ebb_dtype_is_float((ebb_dtype)type->dtype);
+}
+
+static bool node_wants(const ebb_reverse *r, ebb_node n)
+{
+    const ebb_node_info *info = ebb_node_of(r->g, n);
+    for (uint32_t i = 0; i < info->in_count; i++)
+        if (info->in[i].i != 0 && r->wants[info->in[i].i])
+            return true;
+    return false;
+}
+
+static void mark_forwards(ebb_reverse *r)
+{
+    for (size_t k = 0; k < r->node_count; k++) {
+        ebb_node n = r->order[k];
+        const ebb_node_info *info = ebb_node_of(r->g, n);
+        if (ebb_op_stops_grad(info->op) || !node_wants(r, n))
+            continue;
+        for (uint32_t o = 0; o < info->out_count; o++)
+            if (info->out[o].i != 0 && is_float(r->g, info->out[o]) &&
+                !(r->leaf != NULL && r->leaf[info->out[o].i]))
+                r->wants[info->out[o].i] = true;
+    }
+}
+
+static void mark_backwards(ebb_reverse *r)
+{
+    r->counts[r->y.i] = r->wants[r->y.i];
+    for (size_t k = r->node_count; k-- > 0;) {
+        const ebb_node_info *info = ebb_node_of(r->g, r->order[k]);
+        bool reached = false;
+        for (uint32_t o = 0; o < info->out_count; o++)
+            reached = reached || (info->out[o].i != 0 && r->counts[info->out[o].i]);
+        if (!reached)
+            continue;
+        for (uint32_t i = 0; i < info->in_count; i++) {
+            if (info->in[i].i == 0 || !r->wants[info->in[i].i])
+                continue;
+            r->counts[info->in[i].i] = true;
+            r->left[info->in[i].i]++;
+        }
+    }
+}
+
+static bool is_on_the_way(const ebb_reverse *r, ebb_node n)
+{
+    const ebb_node_info *info = ebb_node_of(r->g, n);
+    for (uint32_t o = 0; o < info->out_count; o++)
+        if (info->out[o].i != 0 && info->out[o].i < r->value_count && r->counts[info->out[o].i])
+            return node_wants(r, n);
+    return false;
+}
+
+/* ---- what has no rule ---- */
+
+static ebb_status add_unsupported(ebb_reverse *r, const char *sentence)
+{
+    enum { NAMED = 40 }; // a message for people
+    r->unsupported_count++;
+    if (r->unsupported_count > NAMED)
+        return NULL;
+    char *longer =
+        ebb_arena_printf(r->e->scratch, "%s%s%s", r->unsupported != NULL ? r->unsupported : "",
+                         r->unsupported != NULL ? "; " : "", sentence);
+    if (longer == NULL)
+        return ebb_error_memory();
+    r->unsupported = longer;
+    return NULL;
+}
+
+ebb_status ebb_reverse_find_unsupported(ebb_reverse *r)
+{
+    for (size_t k = 0; k < r->node_count; k++) {
+        ebb_node n = r->order[k];
+        if (is_on_the_way(r, n) && !ebb_op_has_grad(ebb_node_of(r->g, n)->op))
+            EBB_TRY(add_unsupported(r, ebb_node_label(r->g, n)));
+    }
+    return NULL;
+}
+
+ebb_status ebb_reverse_say_unsupported(const ebb_reverse *r)
+{
+    if (r->unsupported_count == 0)
+        return NULL;
+    return ebb_hint(ebb_error(EBB_UNSUPPORTED, "no gradient for %zu node%s: %s",
+                              r->unsupported_count, r->unsupported_count == 1 ? "" : "s",
+                              r->unsupported),
+                    "--freeze what lies before them, or normalise first (inline,fold,unroll,fuse)");
+}
+
+/* ---- contributions ---- */
+
+ebb_status ebb_reverse_name(ebb_reverse *r, ebb_value grad, ebb_value of, int part)
+{
+    char name[512];
+    if (r->nameless)
+        return NULL;
+    if (part < 0)
+        (void)snprintf(name, sizeof name, "%.500s_grad", ebb_value_name(r->g, of));
+    else
+        (void)snprintf(name, sizeof name, "%.480s_grad_%d", ebb_value_name(r->g, of), part);
+    // A gradient that is passed on unchanged is one value with one name, that of the later tensor.
+    const char *old = ebb_value_name(r->g, grad);
+    size_t length = strlen(old);
+    bool final = length > 5 && strcmp(old + length - 5, "_grad") == 0;
+    if (final || ebb_value_find(r->g, name).i != 0)
+        return NULL;
+    return ebb_value_rename(r->g, grad, name);
+}
+
+static ebb_status check_shape(ebb_reverse *r, ebb_node n, ebb_value x, ebb_value dx)
+{
+    const ebb_type *want = &ebb_value_of(r->g, x)->type, *have = &ebb_value_of(r->g, dx)->type;
+    if (ebb_type_same_shape(want, have) && want->dtype == have->dtype)
+        return NULL;
+    char a[256], b[256];
+    ebb_type_print(a, sizeof a, want, &r->g->model->names);
+    ebb_type_print(b, sizeof b, have, &r->g->model->names);
+    return ebb_error(EBB_VERIFY, "%s: '%s' is %s and its gradient %s", ebb_node_label(r->g, n),
+                     ebb_value_name(r->g, x), a, b);
+}
+
+static ebb_status contribute(ebb_reverse *r, ebb_value x, ebb_value dx)
+{
+    if (r->grad[x.i].i == 0) {
+        r->grad[x.i] = dx;
+        r->parts[x.i] = 1;
+        return NULL;
+    }
+    if (r->parts[x.i] == 1)
+        EBB_TRY(ebb_reverse_name(r, r->grad[x.i], x, 0));
+    EBB_TRY(ebb_reverse_name(r, dx, x, (int)r->parts[x.i]));
+    char name[512];
+    (void)snprintf(name, sizeof name, "AccumulateGrad_%.480s_grad", ebb_value_name(r->g, x));
+    r->b.name = name;
+    r->grad[x.i] = ebb_emit(&r->b, EBB_OP_ADD, r->grad[x.i], dx);
+    r->b.name = NULL;
+    r->parts[x.i]++;
+    return r->b.status;
+}
+
+/* ---- one node ---- */
+
+static ebb_status visit(ebb_reverse *r, ebb_node n)
+{
+    ebb_graph *g = r->g;
+    const ebb_node_info *info = ebb_node_of(g, n);
+    uint32_t in_count = info->in_count, out_count = info->out_count;
+    ebb_value *x = EBB_SCRATCH(r->e, ebb_value, in_count + 1u);
+    ebb_value *dx = EBB_SCRATCH(r->e, ebb_value, in_count + 1u);
+    bool *wants = EBB_SCRATCH(r->e, bool, in_count + 1u);
+    ebb_value *y = EBB_SCRATCH(r->e, ebb_value, out_count + 8u);
+    ebb_value *dy = EBB_SCRATCH(r->e, ebb_value, out_count + 8u);
+    if (x == NULL || dx == NULL || wants == NULL || y == NULL || dy == NULL)
+        return ebb_error_memory();
+    bool any = false;
+    for (uint32_t i = 0; i < in_count; i++) {
+        x[i] = info->in[i];
+        wants[i] = x[i].i != 0 && r->wants[x[i].i];
+    }
+    for (uint32_t o = 0; o < out_count; o++) {
+        y[o] = info->out[o];
+        dy[o] = y[o].i != 0 ? r->grad[y[o].i] : EBB_NO_VALUE;
+        any = any || dy[o].i != 0;
+    }
+    if (any) {
+        const char *own = ebb_text(g, info->name);
+        char *name = ebb_arena_printf(r->e->scratch, "%s_Grad",
+                                      own[0] != '\0' ? own : ebb_value_name(g, y[0]));
+        if (name == NULL)
+            return ebb_error_memory();
+        ebb_grad c = {n, in_count, out_count, x, y, dy, wants, dx, ebb_node_attrs(g, n)};
+        r->b.name = name;
+        ebb_op_row_of(info->op)->grad(&r->b, &c);
+        r->b.name = NULL;
+        if (ebb_status_code(r->b.status) == EBB_UNSUPPORTED) { // go on, to name the others too
+            EBB_TRY(add_unsupported(r, ebb_status_text(r->b.status)));
+            r->b.status = NULL;
+            memset(dx, 0, in_count * sizeof *dx);
+        }
+        EBB_TRY(ebb_while(r->b.status, "making the gradient of %s", ebb_node_label(g, n)));
+    }
+    for (uint32_t i = 0; i < in_count; i++) {
+        if (!wants[i] || dx[i].i == 0)
+            continue;
+        EBB_TRY(check_shape(r, n, x[i], dx[i]));
+        if (r->adjust != NULL)
+            EBB_TRY(r->adjust(r, n, i, &dx[i]));
+        EBB_TRY(contribute(r, x[i], dx[i]));
+    }
+    for (uint32_t i = 0; i < in_count; i++) // twice in one node counts twice
+        if (wants[i] && --r->left[x[i].i] == 0 && r->finish != NULL)
+            EBB_TRY(r->finish(r, x[i]));
+    return NULL;
+}
+
+/* ---- all ---- */
+
+ebb_status ebb_reverse_open(ebb_reverse *r, ebb_node end)
+{
+    const ebb_graph *g = r->g;
+    ebb_arena *scratch = r->e->scratch;
+    r->value_count = g->value_count;
+    r->trains = EBB_NEW(scratch, bool, g->value_count);
+    r->wants = EBB_NEW(scratch, bool, g->value_count);
+    r->counts = EBB_NEW(scratch, bool, g->value_count);
+    r->grad = EBB_NEW(scratch, ebb_value, g->value_count);
+    r->parts = EBB_NEW(scratch, uint32_t, g->value_count);
+    r->left = EBB_NEW(scratch, uint32_t, g->value_count);
+    r->order = EBB_NEW(scratch, ebb_node, g->node_count);
+    if (r->trains == NULL || r->wants == NULL || r->counts == NULL || r->grad == NULL ||
+        r->parts == NULL || r->left == NULL || r->order == NULL)
+        return ebb_error_memory();
+    for (ebb_node n = ebb_first(g); n.i != 0 && !ebb_same_node(n, end); n = ebb_next(g, n))
+        if (ebb_node_of(g, n)->phase != EBB_UPDATE)
+            r->order[r->node_count++] = n;
+    return NULL;
+}
+
+void ebb_reverse_mark(ebb_reverse *r)
+{
+    memcpy(r->wants, r->trains, r->value_count * sizeof *r->wants);
+    mark_forwards(r);
+    mark_backwards(r);
+}
+
+ebb_status ebb_reverse_run(ebb_reverse *r)
+{
+    for (size_t k = r->node_count; k-- > 0;)
+        if (is_on_the_way(r, r->order[k]))
+            EBB_TRY(visit(r, r->order[k]));
+    return ebb_reverse_say_unsupported(r);
+}
