@@ -7,7 +7,7 @@ cd "$(dirname "$0")/.."
 # shellcheck disable=SC2086
 install_packages $packages
 cmake_options=(-DEBB_TESTS=OFF)
-build release
+build release ebb_cli
 ebb=build/release/ebb
 model=samples/digits/cnn.onnx data=samples/digits/digits.npz
 mkdir -p out
