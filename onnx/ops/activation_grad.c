@@ -142,3 +142,63 @@ void ebb_grad_prelu(ebb_build *b, ebb_grad *c)
     if (ebb_grad_wants(c, 1))
         ebb_grad_give(b, c, 1, ebb_emit(b, EBB_OP_WHERE, on, zero, ebb_emit(b, EBB_OP_MUL, dy, x)));
 }
+
+/* ---- second order: the gradient of a gradient, which Gradient of a Gradient needs ---- */
+
+/* z = d where y > 0, else 0.  dd = dz where y > 0; a step has no slope. */
+void ebb_grad_relu_grad(ebb_build *b, ebb_grad *c)
+{
+    c->dx[0] = ebb_emit(b, EBB_OP_RELU_GRAD, c->dy[0], c->x[1]);
+}
+
+/* z = d where y > 0, else a d. */
+void ebb_grad_leaky_relu_grad(ebb_build *b, ebb_grad *c)
+{
+    ebb_with_float(b, "alpha", ebb_attr_float(&c->attrs, "alpha", (double)0.01f));
+    c->dx[0] = ebb_emit(b, EBB_OP_LEAKY_RELU_GRAD, c->dy[0], c->x[1]);
+}
+
+/* z = d f(y).  dd = dz f(y), by the same operator; dy = dz d f'(y) with f'(y) = slope y + offset.
+ */
+static void of_output(ebb_build *b, ebb_grad *c, ebb_op op, double slope, double offset)
+{
+    if (ebb_grad_wants(c, 0))
+        c->dx[0] = ebb_emit(b, op, c->dy[0], c->x[1]);
+    if (!ebb_grad_wants(c, 1))
+        return;
+    ebb_value steep = ebb_emit_scaled(b, c->x[1], slope);
+    if (offset != 0.0)
+        steep = ebb_emit_shifted(b, steep, offset);
+    c->dx[1] = ebb_emit(b, EBB_OP_MUL, ebb_emit(b, EBB_OP_MUL, c->dy[0], c->x[0]), steep);
+}
+
+/* f = y (1 - y). */
+void ebb_grad_sigmoid_grad(ebb_build *b, ebb_grad *c)
+{
+    of_output(b, c, EBB_OP_SIGMOID_GRAD, -2.0, 1.0);
+}
+
+/* f = 1 - y^2. */
+void ebb_grad_tanh_grad(ebb_build *b, ebb_grad *c)
+{
+    of_output(b, c, EBB_OP_TANH_GRAD, -2.0, 0.0);
+}
+
+/* z = y (d - sum d y) along an axis.  dd is the same of dz; dy = dz (d - sum d y) - d sum dz y. */
+void ebb_grad_softmax_grad(ebb_build *b, ebb_grad *c)
+{
+    int64_t axis = ebb_attr_int(&c->attrs, "axis", -1);
+    if (ebb_grad_wants(c, 0)) {
+        ebb_with_int(b, "axis", axis);
+        c->dx[0] = ebb_emit(b, EBB_OP_SOFTMAX_GRAD, c->dy[0], c->x[1]);
+    }
+    if (!ebb_grad_wants(c, 1))
+        return;
+    ebb_value dy = ebb_emit(b, EBB_OP_MUL, c->x[0], c->x[1]);
+    ebb_value zy = ebb_emit(b, EBB_OP_MUL, c->dy[0], c->x[1]);
+    dy = ebb_emit_reduce(b, EBB_OP_REDUCE_SUM, dy, &axis, 1, true);
+    zy = ebb_emit_reduce(b, EBB_OP_REDUCE_SUM, zy, &axis, 1, true);
+    ebb_value rest = ebb_emit(b, EBB_OP_SUB, c->x[0], dy);
+    c->dx[1] = ebb_emit(b, EBB_OP_SUB, ebb_emit(b, EBB_OP_MUL, c->dy[0], rest),
+                        ebb_emit(b, EBB_OP_MUL, c->x[0], zy));
+}

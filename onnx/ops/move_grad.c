@@ -2,6 +2,7 @@
  *
  * None of them needs the values of the data: shapes, axes and indices alone.
  */
+#include "onnx/ops/common.h"
 #include "onnx/ops/ops.h"
 #include "onnx/ops/shape.h"
 
@@ -326,14 +327,75 @@ void ebb_grad_gather_nd(ebb_build *b, ebb_grad *c)
     c->dx[0] = ebb_emit(b, EBB_OP_SCATTER_ND, zeros, c->x[1], c->dy[0]);
 }
 
+/* A scatter over the rule's own indices, and its way back. */
+static ebb_value scattered(ebb_build *b, const ebb_grad *c, ebb_value data, ebb_value updates,
+                           const char *reduction)
+{
+    ebb_op op = ebb_node_of(b->g, c->node)->op;
+    if (op == EBB_OP_SCATTER_ELEMENTS)
+        ebb_with_int(b, "axis", ebb_attr_int(&c->attrs, "axis", 0));
+    ebb_with_string(b, "reduction", reduction);
+    return ebb_emit(b, op, data, c->x[1], updates);
+}
+
+static ebb_value gathered(ebb_build *b, const ebb_grad *c, ebb_value v)
+{
+    bool elements = ebb_node_of(b->g, c->node)->op == EBB_OP_SCATTER_ELEMENTS;
+    if (elements)
+        ebb_with_int(b, "axis", ebb_attr_int(&c->attrs, "axis", 0));
+    return ebb_emit(b, elements ? EBB_OP_GATHER_ELEMENTS : EBB_OP_GATHER_ND, v, c->x[1]);
+}
+
+/* y = max of x and of the u that went there, or min.  All that equal y share dy. */
+static void scatter_extreme(ebb_build *b, ebb_grad *c)
+{
+    ebb_dtype dtype = (ebb_dtype)ebb_build_type(b, c->x[0])->dtype;
+    ebb_value x_hit = ebb_emit(b, EBB_OP_EQUAL, c->x[0], c->y[0]);
+    ebb_value u_hit = ebb_emit(b, EBB_OP_EQUAL, c->x[2], gathered(b, c, c->y[0]));
+    ebb_value hits =
+        scattered(b, c, ebb_emit_cast(b, x_hit, dtype), ebb_emit_cast(b, u_hit, dtype), "add");
+    ebb_value share = ebb_emit(b, EBB_OP_DIV, c->dy[0], hits);
+    ebb_value zero = ebb_const_like(b, c->x[0], 0.0);
+    if (wants(c, 0))
+        c->dx[0] = ebb_emit(b, EBB_OP_WHERE, x_hit, share, zero);
+    if (wants(c, 2))
+        c->dx[2] = ebb_emit(b, EBB_OP_WHERE, u_hit, gathered(b, c, share), zero);
+}
+
+/* y = x times the u that went there.  dx = dy times them; du = dy x times the others: what is not
+ * zero is divided out of the product of what is not zero, and where one u is zero, it alone gets
+ * something. */
+static void scatter_product(ebb_build *b, ebb_grad *c)
+{
+    if (wants(c, 0))
+        c->dx[0] = scattered(b, c, c->dy[0], c->x[2], "mul");
+    if (!wants(c, 2))
+        return;
+    ebb_dtype dtype = (ebb_dtype)ebb_build_type(b, c->x[0])->dtype;
+    ebb_value zero = ebb_const_like(b, c->x[2], 0.0), one = ebb_const_like(b, c->x[2], 1.0);
+    ebb_value is_zero = ebb_emit(b, EBB_OP_EQUAL, c->x[2], zero);
+    ebb_value safe = ebb_emit(b, EBB_OP_WHERE, is_zero, one, c->x[2]);
+    ebb_value all = ebb_emit(b, EBB_OP_MUL, scattered(b, c, c->x[0], safe, "mul"), c->dy[0]);
+    ebb_value zeros =
+        scattered(b, c, ebb_emit_zeros_like(b, c->x[0]), ebb_emit_cast(b, is_zero, dtype), "add");
+    ebb_value own = ebb_emit_cast(b, is_zero, dtype);
+    ebb_value others = ebb_emit(b, EBB_OP_EQUAL, gathered(b, c, zeros), own); // none of them is 0
+    ebb_value part = ebb_emit(b, EBB_OP_DIV, gathered(b, c, all), safe);
+    c->dx[2] = ebb_emit(b, EBB_OP_WHERE, others, part, zero);
+}
+
 /* y = Scatter(x, indices, u).  Without reduction, what was overwritten gets no gradient; with add,
  * all of it does. u's is gathered from where it went. */
-static void scatter(ebb_build *b, ebb_grad *c, ebb_op scatter_op, ebb_op gather_op)
+static void scatter(ebb_build *b, ebb_grad *c)
 {
     const char *reduction = ebb_attr_string(&c->attrs, "reduction", "none");
-    bool adds = strcmp(reduction, "add") == 0, elements = scatter_op == EBB_OP_SCATTER_ELEMENTS;
+    bool adds = strcmp(reduction, "add") == 0;
+    if (strcmp(reduction, "mul") == 0) {
+        scatter_product(b, c);
+        return;
+    }
     if (!adds && strcmp(reduction, "none") != 0) {
-        refuse(b, c, "for this reduction");
+        scatter_extreme(b, c);
         return;
     }
     if (wants(c, 0)) {
@@ -341,24 +403,21 @@ static void scatter(ebb_build *b, ebb_grad *c, ebb_op scatter_op, ebb_op gather_
         if (!adds) {
             ebb_value zeros = ebb_emit_zeros_like(b, c->x[2]);
             ebb_with_attrs_of(b, c->node);
-            c->dx[0] = ebb_emit(b, scatter_op, c->dy[0], c->x[1], zeros);
+            c->dx[0] = ebb_emit(b, ebb_node_of(b->g, c->node)->op, c->dy[0], c->x[1], zeros);
         }
     }
-    if (wants(c, 2)) {
-        if (elements)
-            ebb_with_int(b, "axis", ebb_attr_int(&c->attrs, "axis", 0));
-        c->dx[2] = ebb_emit(b, gather_op, c->dy[0], c->x[1]);
-    }
+    if (wants(c, 2))
+        c->dx[2] = gathered(b, c, c->dy[0]);
 }
 
 void ebb_grad_scatter_elements(ebb_build *b, ebb_grad *c)
 {
-    scatter(b, c, EBB_OP_SCATTER_ELEMENTS, EBB_OP_GATHER_ELEMENTS);
+    scatter(b, c);
 }
 
 void ebb_grad_scatter_nd(ebb_build *b, ebb_grad *c)
 {
-    scatter(b, c, EBB_OP_SCATTER_ND, EBB_OP_GATHER_ND);
+    scatter(b, c);
 }
 
 void ebb_grad_top_k(ebb_build *b, ebb_grad *c)

@@ -174,6 +174,27 @@ void ebb_grad_reduce_l2(ebb_build *b, ebb_grad *c)
     c->dx[0] = ebb_emit(b, EBB_OP_MUL, c->x[0], keep(b, &s, unit));
 }
 
+/* y = product of x.  dx_i = dy times all others: x_i divided out of the product of those that are
+ * not zero, where none of the others is zero; else 0. */
+void ebb_grad_reduce_prod(ebb_build *b, ebb_grad *c)
+{
+    span s;
+    if (!look(b, c, &s))
+        return;
+    ebb_value zero = ebb_const_like(b, c->x[0], 0.0), one = ebb_const_like(b, c->x[0], 1.0);
+    ebb_value is_zero = ebb_emit(b, EBB_OP_EQUAL, c->x[0], zero);
+    ebb_value safe = ebb_emit(b, EBB_OP_WHERE, is_zero, one, c->x[0]), all = safe;
+    ebb_value own = ebb_emit_cast(b, is_zero, (ebb_dtype)s.x.dtype), zeros = own;
+    if (s.count > 0) {
+        all = ebb_emit_reduce(b, EBB_OP_REDUCE_PROD, safe, s.axes, s.count, true);
+        zeros = ebb_emit_reduce(b, EBB_OP_REDUCE_SUM, own, s.axes, s.count, true);
+    }
+    ebb_value others = ebb_emit(b, EBB_OP_EQUAL, zeros, own); // none of them is zero
+    ebb_value part = ebb_emit(b, EBB_OP_MUL, all, keep(b, &s, c->dy[0]));
+    part = ebb_emit(b, EBB_OP_DIV, part, safe);
+    c->dx[0] = ebb_emit(b, EBB_OP_WHERE, others, part, zero);
+}
+
 /* y = sum x^2.  dx = 2 x dy. */
 void ebb_grad_reduce_sum_square(ebb_build *b, ebb_grad *c)
 {

@@ -1,0 +1,142 @@
+/* test_recorded.c: losses and gradients of single operators as PyTorch has them, in float64.
+ *
+ * recorded.txt is made by record.py: case, model as text, the loss, and for each trained tensor its
+ * gradient. The step that passes loss and gradient make must give the same numbers.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <math.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "ebb.h"
+#include "onnx/file.h"
+
+#define RECORD EBB_SOURCE_DIR "/tests/gradients/recorded.txt"
+#define HEAD "<ir_version: 10, opset_import: [\"\" : 20, \"ai.ebb\" : 1]>\n"
+
+enum { LINE = 1 << 15, GRADIENTS = 8, CASES_AT_LEAST = 95, OPERATORS_AT_LEAST = 80 };
+
+typedef struct recorded {
+    char name[256], model[LINE], loss[64];
+    char gradients[GRADIENTS][LINE];
+    size_t count;
+} recorded;
+
+static void good(ebb_status status, const char *what)
+{
+    if (status != NULL)
+        fail_msg("%s: %s", what, ebb_status_text(status));
+}
+
+/* "name a b c": the numbers behind the name, beside those of the program. */
+static void compare(ebb_program *p, const char *what, const char *line)
+{
+    char name[64];
+    ebb_named got;
+    int at = 0;
+    assert_int_equal(sscanf(line, "%63s%n", name, &at), 1);
+    good(ebb_program_get(p, name, &got), what);
+    assert_int_equal(got.dtype, 11 /* float64 */);
+    int64_t n = 1, i = 0;
+    for (int d = 0; d < got.rank; d++)
+        n *= got.dims[d];
+    const char *text = line + at;
+    for (char *end; i < n; i++, text = end) {
+        double expected = strtod(text, &end), x = ((const double *)got.data)[i];
+        assert_true(end != text);
+        if (!(fabs(x - expected) <= 1e-11 + 1e-9 * fabs(expected)))
+            fail_msg("%s: %s[%lld] is %.15g; PyTorch's is %.15g", what, name, (long long)i, x,
+                     expected);
+    }
+    assert_int_equal(strspn(text, " \n"), strlen(text));
+}
+
+static bool all_zero(const recorded *c)
+{
+    for (size_t k = 0; k < c->count; k++)
+        for (char *at = strchr(c->gradients[k], ' '), *end; at != NULL; at = strchr(end, ' '))
+            if (strtod(at, &end) != 0.0)
+                return false;
+    return true;
+}
+
+static void check(const recorded *c)
+{
+    static char text[LINE + 128];
+    ebb_model *model = NULL;
+    ebb_program *program = NULL;
+    const ebb_compile_options options = {.backend = "plain"};
+    (void)snprintf(text, sizeof text, HEAD "%s", c->model);
+    good(ebb_text_parse_model(&model, text), c->name);
+    ebb_status status = ebb_rewrite(model, "loss:name=loss,gradient:train=x*", NULL, NULL);
+    bool nothing = status != NULL && strstr(ebb_status_text(status), "depends on no parameter");
+    if (!nothing)
+        good(status, c->name);
+    good(ebb_program_compile(&program, model, &options), c->name);
+    good(ebb_program_step(program, NULL), c->name);
+    compare(program, c->name, c->loss);
+    for (size_t k = 0; k < c->count && !nothing; k++)
+        compare(program, c->name, c->gradients[k]);
+    if (nothing && !all_zero(c))
+        fail_msg("%s: nothing flows, but PyTorch has gradients", c->name);
+    ebb_program_free(program);
+    ebb_close(model);
+}
+
+static bool read_line(FILE *file, char *line, size_t size)
+{
+    if (fgets(line, (int)size, file) == NULL)
+        return false;
+    line[strcspn(line, "\n")] = '\0';
+    return true;
+}
+
+/* The word before '(' or '<' in "y = Op <...> (x)". */
+static void operator_of(const recorded *c, char *op, size_t size)
+{
+    const char *at = strstr(c->name, " = ") + 3;
+    (void)snprintf(op, size, "%.*s", (int)strcspn(at, " <("), at);
+}
+
+static void gradients_are_those_that_pytorch_recorded(void **state)
+{
+    (void)state;
+    static recorded c;
+    static char line[LINE], seen[LINE];
+    size_t cases = 0, operators = 0;
+    FILE *file = fopen(RECORD, "r");
+    assert_non_null(file);
+    bool more = read_line(file, line, sizeof line);
+    while (more) {
+        char op[64], word[80];
+        assert_int_equal(strncmp(line, "case ", 5), 0);
+        (void)snprintf(c.name, sizeof c.name, "%.250s", line + 5);
+        assert_true(read_line(file, c.model, sizeof c.model));
+        assert_true(read_line(file, c.loss, sizeof c.loss));
+        for (c.count = 0; (more = read_line(file, line, sizeof line)) && line[0] == 'x'; c.count++)
+            (void)snprintf(c.gradients[c.count], LINE, "%s", line);
+        check(&c);
+        operator_of(&c, op, sizeof op);
+        (void)snprintf(word, sizeof word, " %s ", op);
+        operators += strstr(seen, word) == NULL;
+        (void)snprintf(seen + strlen(seen), sizeof seen - strlen(seen), "%s", word);
+        cases++;
+    }
+    fclose(file);
+    print_message("%zu cases of %zu operators\n", cases, operators);
+    assert_true(cases >= CASES_AT_LEAST && operators >= OPERATORS_AT_LEAST);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(gradients_are_those_that_pytorch_recorded),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
