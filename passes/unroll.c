@@ -87,8 +87,9 @@ static ebb_build build(const unroll *u, ebb_node n, const char *place)
 }
 
 /* All that was put for n goes. */
-static void undo(const unroll *u, ebb_node n)
+static void undo(unroll *u, ebb_node n, size_t nodes)
 {
+    u->nodes = nodes;
     while (!ebb_same_node(ebb_prev(u->g, n), u->before))
         ebb_edit_remove(u->e, ebb_prev(u->g, n));
 }
@@ -302,6 +303,8 @@ static bool goes_on(unroll *u, loop *l, ebb_value condition, const char **why)
     else if (!known && l->trips > u->most)
         *why = "how often it runs is known in the run alone: a constant trip count of at most "
                "`most` would bound it";
+    else if (u->nodes + l->body.graph->node_count > EBB_BODY_NODES)
+        *why = "its copies would be too many nodes";
     else if (l->copies >= u->most)
         *why = "it would become more copies of its body than option `most` allows";
     return *why == NULL;
@@ -479,6 +482,10 @@ static ebb_status open_scan(unroll *u, scan *s, ebb_node n, const char **why)
         *why = "its sequences have lengths of their own";
     if (*why == NULL && (s->length > u->most || s->batch > u->most / (s->length + 1) + 1))
         *why = "it would become more copies of its body than option `most` allows";
+    const size_t room = EBB_BODY_NODES - (u->nodes < EBB_BODY_NODES ? u->nodes : EBB_BODY_NODES);
+    if (*why == NULL &&
+        (double)s->length * (double)s->batch * (double)s->graph->node_count > (double)room)
+        *why = "its copies would be too many nodes";
     if (*why == NULL && (s->length < 1 || s->batch < 1))
         *why = "it has no steps";
     return ebb_body_open(u->e, &s->body, s->graph);
@@ -606,6 +613,7 @@ static ebb_status unroll_scan(unroll *u, ebb_node n, const char **why)
 static ebb_status unroll_node(unroll *u, ebb_node n, const char **why)
 {
     ebb_op op = control_of(u->g, n);
+    const size_t nodes = u->nodes;
     *why = NULL;
     u->start = u->g->value_count;
     u->before = ebb_prev(u->g, n);
@@ -613,7 +621,7 @@ static ebb_status unroll_node(unroll *u, ebb_node n, const char **why)
                         : op == EBB_OP_LOOP ? unroll_loop(u, n, why)
                                             : unroll_scan(u, n, why);
     if (status == NULL && *why != NULL)
-        undo(u, n);
+        undo(u, n, nodes);
     return status;
 }
 
