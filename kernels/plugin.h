@@ -17,7 +17,7 @@ extern "C" {
 
 /* Raise it when ebb_call, ebb_kernel, ebb_backend or ebb_device change, or ops.def: the object must
  * be built from the same tree. EBB_OP_COUNT is compared too. */
-enum { EBB_PLUGIN_VERSION = 2 };
+enum { EBB_PLUGIN_VERSION = 3 };
 
 typedef struct ebb_plugin {
     uint32_t version, op_count;
@@ -27,7 +27,10 @@ typedef struct ebb_plugin {
     /* Workspaces and kernels from now on are those of a described device ("h100"), which need not
      * be here: for plans. NULL: of the one that is here. EBB_USAGE lists the known names. */
     ebb_status (*describe)(const char *device);
-    const char *const *described;   /* their names, ended by NULL */
+    const char *const *described; /* their names, ended by NULL */
+    /* Memory that host and device both reach, for tests; NULL where there is none. */
+    void *(*shared)(size_t bytes);
+    void (*unshare)(void *memory);
     void (*allow_tf32)(bool allow); /* float32 by tensor cores, with 10 bits of fraction */
 } ebb_plugin;
 

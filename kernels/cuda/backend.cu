@@ -415,5 +415,7 @@ __attribute__((visibility("default"))) const ebb_plugin ebb_plugin_table = {
     .libraries = libraries,
     .describe = describe,
     .described = DESCRIBED,
+    .shared = ebb_gpu_shared,
+    .unshare = ebb_gpu_release,
     .allow_tf32 = allow_tf32,
 };

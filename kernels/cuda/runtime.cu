@@ -76,6 +76,12 @@ extern "C" ebb_status ebb_gpu_allocate(size_t bytes, void **memory)
     return failed(error, "allocating device memory");
 }
 
+extern "C" void *ebb_gpu_shared(size_t bytes)
+{
+    void *memory = NULL;
+    return cudaMallocManaged(&memory, bytes, cudaMemAttachGlobal) == cudaSuccess ? memory : NULL;
+}
+
 extern "C" void ebb_gpu_release(void *memory)
 {
     (void)cudaFree(memory);

@@ -9,6 +9,31 @@
 
 #include "tests/kernels/call.h"
 
+#if defined(EBB_TEST_ON_DEVICE)
+
+/* The same tests on a GPU, by libebb_cuda.so: operands lie where both sides reach them, and
+ * CUDA_LAUNCH_BLOCKING makes each launch wait. */
+#include "kernels/plugin.h"
+
+static const ebb_plugin *on_device;
+#define ebb_backend_cuda (*on_device->backend)
+
+static inline void with_cuda(void)
+{
+    ebb_status status = ebb_plugin_cuda(&on_device);
+    if (status == NULL)
+        status = ebb_backend_cuda.device->open(&more_queue);
+    if (status != NULL) {
+        printf("SKIP: no GPU to run these kernels on: %s\n", ebb_status_text(status));
+        exit(77);
+    }
+    more_backend = &ebb_backend_cuda;
+    more_allocate = on_device->shared;
+    more_free = on_device->unshare;
+}
+
+#else
+
 extern const ebb_backend ebb_backend_cuda;
 
 static inline void with_cuda(void)
@@ -17,6 +42,8 @@ static inline void with_cuda(void)
     if (ebb_backend_cuda.device->open(&more_queue) != NULL)
         abort();
 }
+
+#endif
 
 static inline void agrees(testing *t, const char *kernel, const char *oracle, double tolerance)
 {

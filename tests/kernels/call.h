@@ -81,10 +81,15 @@ static inline void put_ints(testing *t, const char *name, uint32_t count, const 
     a->count = count;
 }
 
+/* Where operands lie, if not where aligned_alloc puts them: on a device that must reach them. */
+static void *(*more_allocate)(size_t bytes);
+static void (*more_free)(void *memory);
+
 /* bytes between two guards; 64-aligned. */
 static inline void *guarded(size_t bytes)
 {
-    unsigned char *block = aligned_alloc(64, (bytes + 2 * GUARD + 63) / 64 * 64);
+    size_t room = (bytes + 2 * GUARD + 63) / 64 * 64;
+    unsigned char *block = more_allocate != NULL ? more_allocate(room) : aligned_alloc(64, room);
     assert_non_null(block);
     memset(block, GUARD_BYTE, bytes + 2 * GUARD);
     return block + GUARD;
@@ -101,7 +106,7 @@ static inline void check_guards(const void *data, size_t bytes, const char *what
 static inline void unguard(void *data)
 {
     if (data != NULL)
-        free((unsigned char *)data - GUARD);
+        (more_free != NULL ? more_free : free)((unsigned char *)data - GUARD);
 }
 
 /* In [-1, 1); a fixed sequence for each test. */

@@ -309,6 +309,11 @@ ebb_status ebb_gpu_allocate(size_t bytes, void **memory)
                     "plan with a smaller --budget, or see what else is on the device");
 }
 
+void *ebb_gpu_shared(size_t bytes)
+{
+    return ebb_alloc_aligned(256, bytes);
+}
+
 void ebb_gpu_release(void *memory)
 {
     ebb_free_aligned(memory);
