@@ -141,9 +141,9 @@ static void values_out_of_range_are_refused_and_the_legal_ones_named(void **stat
 /* Makes a step or tidies one, or needs an option that no one has asked for. */
 static bool is_technique(const json_t *pass)
 {
-    static const char *const others[] = {"inline",     "fold",  "fuse",        "cost",
-                                         "drop-saves", "alias", "micro-batch", "stream",
-                                         "recompute",  "fit"};
+    static const char *const others[] = {"inline",        "fold",   "fuse",       "cost",
+                                         "differentiate", "unroll", "drop-saves", "alias",
+                                         "micro-batch",   "stream", "recompute",  "fit"};
     for (size_t i = 0; i < sizeof others / sizeof *others; i++)
         if (strcmp(others[i], text_of(pass, "name")) == 0)
             return false;
