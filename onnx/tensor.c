@@ -68,6 +68,12 @@ bool ebb_dtype_is_integer(ebb_dtype dtype)
     return facts_of(dtype)->sort == SIGNED || facts_of(dtype)->sort == UNSIGNED;
 }
 
+bool ebb_dtype_is_small_float(ebb_dtype dtype)
+{
+    return (dtype >= EBB_F8E4M3FN && dtype <= EBB_F8E5M2FNUZ) || dtype == EBB_F4E2M1 ||
+           dtype == EBB_F8E8M0;
+}
+
 ebb_dtype ebb_dtype_of_name(const char *name)
 {
     for (int i = 1; i < EBB_DTYPE_COUNT; i++)
@@ -229,6 +235,14 @@ int64_t ebb_tensor_int(const ebb_tensor *tensor, int64_t i)
         memcpy(&u, (const unsigned char *)tensor->data + (size_t)i * sizeof u, sizeof u);
         return u > INT64_MAX ? INT64_MAX : (int64_t)u;
     }
+    case EBB_U4:
+        return ebb_bits_get(tensor->data, i, 4);
+    case EBB_U2:
+        return ebb_bits_get(tensor->data, i, 2);
+    case EBB_I4:
+        return ebb_bits_signed(ebb_bits_get(tensor->data, i, 4), 4);
+    case EBB_I2:
+        return ebb_bits_signed(ebb_bits_get(tensor->data, i, 2), 2);
     default: {
         double d = ebb_tensor_double(tensor, i);
         return d >= 9.2e18 ? INT64_MAX : d <= -9.2e18 ? INT64_MIN : d != d ? 0 : (int64_t)d;
@@ -253,6 +267,15 @@ double ebb_tensor_double(const ebb_tensor *tensor, int64_t i)
         return (double)ebb_half_to_float(half_at(tensor, i));
     case EBB_BF16:
         return (double)ebb_bf16_to_float(half_at(tensor, i));
+    case EBB_F8E4M3FN:
+    case EBB_F8E4M3FNUZ:
+    case EBB_F8E5M2:
+    case EBB_F8E5M2FNUZ:
+    case EBB_F8E8M0:
+    case EBB_F4E2M1: {
+        ebb_dtype dtype = (ebb_dtype)tensor->type.dtype;
+        return ebb_small_to_double(dtype, ebb_bits_get(tensor->data, i, ebb_dtype_bits(dtype)));
+    }
     default:
         assert(ebb_dtype_is_integer((ebb_dtype)tensor->type.dtype) ||
                tensor->type.dtype == EBB_BOOL);

@@ -49,8 +49,10 @@ typedef enum ebb_dtype {
 const char *ebb_dtype_name(ebb_dtype dtype);      /* "float32"; "?" when out of range */
 const char *ebb_dtype_onnx_name(ebb_dtype dtype); /* "float", as the ONNX text syntax spells it */
 unsigned ebb_dtype_bits(ebb_dtype dtype);         /* 0 for STRING and NONE */
-bool ebb_dtype_is_float(ebb_dtype dtype);      /* f64 f32 f16 bf16: what gradients flow through */
-bool ebb_dtype_is_integer(ebb_dtype dtype);    /* signed and unsigned, not bool */
+bool ebb_dtype_is_float(ebb_dtype dtype); /* f64 f32 f16 bf16: what gradients flow through */
+bool ebb_dtype_is_small_float(
+    ebb_dtype dtype);                       /* floats of 8 and 4 bits: storage, never computed in */
+bool ebb_dtype_is_integer(ebb_dtype dtype); /* signed and unsigned, not bool */
 ebb_dtype ebb_dtype_of_name(const char *name); /* either spelling; EBB_NONE when unknown */
 
 /* How elements lie in memory. PLAIN is row-major over dims. The dims of a type are always the
@@ -125,6 +127,33 @@ float ebb_half_to_float(uint16_t half);
 uint16_t ebb_float_to_half(float value);
 float ebb_bf16_to_float(uint16_t bits);
 uint16_t ebb_float_to_bf16(float value);
+
+/* ---- dtypes below 16 bits (small.c) ----
+ *
+ * Floats of 8 and 4 bits as numbers, and elements of 4 and 2 bits in their bytes:
+ *
+ *     byte 0           byte 1
+ *     [ e1  |  e0 ]    [ e3  |  e2 ]      4 bits: the first element in the low half
+ *     [e3|e2|e1|e0]                       2 bits: the first in the lowest quarter
+ */
+
+/* What float8e8m0, which has powers of two only, does with what lies between two. */
+typedef enum ebb_rounding { EBB_ROUND_UP, EBB_ROUND_DOWN, EBB_ROUND_NEAREST } ebb_rounding;
+
+double ebb_small_to_double(ebb_dtype dtype, unsigned bits);
+
+/* To nearest, ties to even (float8e8m0: as `rounding` says, and of the magnitude). What is too
+ * large: the largest number, or where `saturate` is false infinity, or NaN in dtypes without one.
+ * float4e2m1 has neither and always takes the largest; its NaN becomes -0. */
+unsigned ebb_small_of_double(ebb_dtype dtype, double value, bool saturate, ebb_rounding rounding);
+
+/* Element i of elements of 2, 4 or 8 bits; put wants the byte's other elements to be there, since
+ * it keeps them. */
+unsigned ebb_bits_get(const void *data, int64_t i, unsigned bits);
+void ebb_bits_put(void *data, int64_t i, unsigned bits, unsigned value);
+
+/* The number that `bits` low bits of a signed integer stand for. */
+int64_t ebb_bits_signed(unsigned value, unsigned bits);
 
 #ifdef __cplusplus
 }

@@ -93,7 +93,7 @@ ebb_status ebb_plain_ints(const ebb_call *c, const char *attr, uint32_t input, i
 
 /* ---- declines ---- */
 
-static const char *declines_operand(const ebb_operand *o)
+static const char *declines_operand(const ebb_operand *o, bool packed)
 {
     if (o->type.dtype == EBB_NONE)
         return NULL;
@@ -103,24 +103,34 @@ static const char *declines_operand(const ebb_operand *o)
         return "a dim is not known";
     if (o->type.layout.kind != EBB_LAYOUT_PLAIN)
         return "works on row-major tensors only";
-    if (ebb_plain_size(&o->type) == 0)
+    if (!packed && ebb_plain_size(&o->type) == 0)
         return "elements are not whole bytes";
+    return NULL;
+}
+
+static const char *declines_operands(const ebb_call *c, bool packed)
+{
+    for (uint32_t i = 0; i < c->input_count; i++) {
+        const char *why = declines_operand(&c->in[i], packed);
+        if (why != NULL)
+            return why;
+    }
+    for (uint32_t o = 0; o < c->output_count; o++) {
+        const char *why = declines_operand(&c->out[o], packed);
+        if (why != NULL)
+            return why;
+    }
     return NULL;
 }
 
 const char *ebb_plain_any(const ebb_call *c)
 {
-    for (uint32_t i = 0; i < c->input_count; i++) {
-        const char *why = declines_operand(&c->in[i]);
-        if (why != NULL)
-            return why;
-    }
-    for (uint32_t o = 0; o < c->output_count; o++) {
-        const char *why = declines_operand(&c->out[o]);
-        if (why != NULL)
-            return why;
-    }
-    return NULL;
+    return declines_operands(c, false);
+}
+
+const char *ebb_plain_any_bits(const ebb_call *c)
+{
+    return declines_operands(c, true);
 }
 
 static const char *one_float_dtype(const ebb_call *c, uint8_t dtype)

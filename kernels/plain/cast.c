@@ -1,8 +1,10 @@
-/* cast.c: Cast and CastLike among floats (64, 32, 16 bits, bfloat16), integers and bool.
+/* cast.c: Cast and CastLike among floats (64 to 4 bits), integers (64 to 2 bits) and bool.
  *
- * A piece is read into int64 or double and written from there, so that there are 2 x 13 loops and
- * not 13 x 13. Float to integer truncates; what does not fit takes the nearest end, NaN becomes 0.
- * Integer to integer keeps the low bits. To bool: everything but zero is true.
+ * A piece is read into int64 or double and written from there, so that there are 2 x 22 loops and
+ * not 22 x 22. Float to integer truncates; what does not fit takes the nearest end, NaN becomes 0;
+ * but integers of 4 and 2 bits keep the low bits of what float was truncated to, as ONNX has it.
+ * Integer to integer keeps the low bits. To bool: everything but zero is true. Pieces begin at
+ * whole bytes in every dtype.
  */
 #include "kernels/plain/plain.h"
 
@@ -10,6 +12,8 @@ enum { PIECE = 512 };
 
 typedef struct casting {
     ebb_dtype from, to;
+    bool saturate;
+    ebb_rounding rounding;
 } casting;
 
 typedef union piece {
@@ -17,16 +21,34 @@ typedef union piece {
     double d[PIECE];
 } piece;
 
-#define READ(d_, T, member)                \
-    case d_: {                             \
-        const T *x = from;                 \
-        for (int64_t i = 0; i < n; i++)    \
-            p->member[i] = (T)x[i * step]; \
-        break;                             \
+#define READ(d_, T, member)             \
+    case d_: {                          \
+        const T *x = from;              \
+        for (int64_t i = 0; i < n; i++) \
+            p->member[i] = (T)x[i];     \
+        break;                          \
     }
 
+static bool reads_real(ebb_dtype dtype)
+{
+    return ebb_dtype_is_float(dtype) || ebb_dtype_is_small_float(dtype);
+}
+
+/* Floats of 8 and 4 bits, integers of 4 and 2. */
+static void read_small(piece *p, const void *from, int64_t n, ebb_dtype dtype)
+{
+    unsigned bits = ebb_dtype_bits(dtype);
+    for (int64_t i = 0; i < n; i++) {
+        unsigned x = ebb_bits_get(from, i, bits);
+        if (reads_real(dtype))
+            p->d[i] = ebb_small_to_double(dtype, x);
+        else
+            p->i[i] = dtype == EBB_I4 || dtype == EBB_I2 ? ebb_bits_signed(x, bits) : (int64_t)x;
+    }
+}
+
 /* The whole types of C, as they are. A uint64 goes through with its bits. */
-static void read_piece(piece *p, const void *from, int64_t step, int64_t n, ebb_dtype dtype)
+static void read_piece(piece *p, const void *from, int64_t n, ebb_dtype dtype)
 {
     switch (dtype) {
         READ(EBB_F32, float, d)
@@ -42,23 +64,23 @@ static void read_piece(piece *p, const void *from, int64_t step, int64_t n, ebb_
     case EBB_U64: {
         const uint64_t *x = from;
         for (int64_t i = 0; i < n; i++)
-            p->i[i] = (int64_t)x[i * step];
+            p->i[i] = (int64_t)x[i];
         break;
     }
     case EBB_F16: {
         const uint16_t *x = from;
         for (int64_t i = 0; i < n; i++)
-            p->d[i] = (double)ebb_half_to_float(x[i * step]);
+            p->d[i] = (double)ebb_half_to_float(x[i]);
         break;
     }
     case EBB_BF16: {
         const uint16_t *x = from;
         for (int64_t i = 0; i < n; i++)
-            p->d[i] = (double)ebb_bf16_to_float(x[i * step]);
+            p->d[i] = (double)ebb_bf16_to_float(x[i]);
         break;
     }
     default:
-        break;
+        read_small(p, from, n, dtype);
     }
 }
 
@@ -73,9 +95,31 @@ static void read_piece(piece *p, const void *from, int64_t step, int64_t n, ebb_
         break;                                                                       \
     }
 
-static void write_floats(void *to, const piece *p, int64_t n, ebb_dtype dtype)
+static int64_t truncated(double x)
 {
-    switch (dtype) {
+    return x > -0x1p63 && x < 0x1p63 ? (int64_t)x : 0;
+}
+
+static void write_small(void *to, const piece *p, int64_t n, const casting *c)
+{
+    unsigned bits = ebb_dtype_bits(c->to);
+    bool real = reads_real(c->from), big = c->from == EBB_U64;
+    memset(to, 0, (size_t)((n * bits + 7) / 8));
+    for (int64_t i = 0; i < n; i++) {
+        unsigned y;
+        if (ebb_dtype_is_small_float(c->to)) {
+            double x = real ? p->d[i] : big ? (double)(uint64_t)p->i[i] : (double)p->i[i];
+            y = ebb_small_of_double(c->to, x, c->saturate, c->rounding);
+        } else {
+            y = (unsigned)(real ? truncated(p->d[i]) : p->i[i]) & ((1u << bits) - 1);
+        }
+        ebb_bits_put(to, i, bits, y);
+    }
+}
+
+static void write_floats(void *to, const piece *p, int64_t n, const casting *c)
+{
+    switch (c->to) {
         WRITE_INT_OF_FLOAT(EBB_I8, int8_t, -0x1p7, 0x1p7, INT8_MAX)
         WRITE_INT_OF_FLOAT(EBB_I16, int16_t, -0x1p15, 0x1p15, INT16_MAX)
         WRITE_INT_OF_FLOAT(EBB_I32, int32_t, -0x1p31, 0x1p31, INT32_MAX)
@@ -112,7 +156,7 @@ static void write_floats(void *to, const piece *p, int64_t n, ebb_dtype dtype)
         break;
     }
     default:
-        break;
+        write_small(to, p, n, c);
     }
 }
 
@@ -144,51 +188,56 @@ static void write_ints(void *to, const piece *p, int64_t n, const casting *c)
         WRITE(EBB_F16, uint16_t, ebb_float_to_half(big ? (float)(uint64_t)v : (float)v))
         WRITE(EBB_BF16, uint16_t, ebb_float_to_bf16(big ? (float)(uint64_t)v : (float)v))
     default:
-        break;
+        write_small(to, p, n, c);
     }
 }
 
-static void cast_row(void *out, const void *const *in, const int64_t *step, int64_t n,
-                     const void *arg)
+static void cast_piece(const ebb_call *c, const casting *k, int64_t first, int64_t n)
 {
-    const casting *c = arg;
-    size_t from_size = ebb_dtype_bits(c->from) / 8, to_size = ebb_dtype_bits(c->to) / 8;
-    for (int64_t i = 0; i < n; i += PIECE) {
-        piece p;
-        int64_t m = n - i < PIECE ? n - i : PIECE;
-        char *to = (char *)out + (size_t)i * to_size;
-        read_piece(&p, (const char *)in[0] + (size_t)(i * step[0]) * from_size, step[0], m,
-                   c->from);
-        if (ebb_dtype_is_float(c->from))
-            write_floats(to, &p, m, c->to);
-        else
-            write_ints(to, &p, m, c);
-    }
+    piece p;
+    size_t from = (size_t)first * ebb_dtype_bits(k->from) / 8;
+    void *to = (char *)c->out[0].data + (size_t)first * ebb_dtype_bits(k->to) / 8;
+    read_piece(&p, (const char *)c->in[0].data + from, n, k->from);
+    if (reads_real(k->from))
+        write_floats(to, &p, n, k);
+    else
+        write_ints(to, &p, n, k);
 }
 
+static ebb_rounding rounding_of(const ebb_call *c)
+{
+    const char *mode = ebb_attr_string(&c->attrs, "round_mode", "up");
+    return strcmp(mode, "down") == 0      ? EBB_ROUND_DOWN
+           : strcmp(mode, "nearest") == 0 ? EBB_ROUND_NEAREST
+                                          : EBB_ROUND_UP;
+}
+
+/* (X) {to, saturate = 1, round_mode = "up"} -> Y. */
 static ebb_status run_cast(const ebb_call *c)
 {
-    casting k = {(ebb_dtype)c->in[0].type.dtype, (ebb_dtype)c->out[0].type.dtype};
+    const casting k = {(ebb_dtype)c->in[0].type.dtype, (ebb_dtype)c->out[0].type.dtype,
+                       ebb_attr_int(&c->attrs, "saturate", 1) != 0, rounding_of(c)};
     if (k.from == k.to) {
         ebb_plain_memcpy(c->out[0].data, c->in[0].data, c->out[0].bytes);
         return NULL;
     }
-    const ebb_operand *in[1] = {&c->in[0]};
-    ebb_plain_rows(&c->out[0], in, 1, cast_row, &k);
+    int64_t n = ebb_plain_elements(&c->out[0].type);
+    EBB_PARALLEL_FOR(n)
+    for (int64_t i = 0; i < n; i += PIECE)
+        cast_piece(c, &k, i, n - i < PIECE ? n - i : PIECE);
     return NULL;
 }
 
 static bool can(ebb_dtype dtype)
 {
-    return dtype == EBB_BOOL || ebb_dtype_is_float(dtype) ||
-           (ebb_dtype_is_integer(dtype) && ebb_dtype_bits(dtype) >= 8);
+    return dtype == EBB_BOOL || reads_real(dtype) || ebb_dtype_is_integer(dtype);
 }
 
 static const char *declines(const ebb_call *c)
 {
     if (!can((ebb_dtype)c->in[0].type.dtype) || !can((ebb_dtype)c->out[0].type.dtype))
-        return "casts among 8 to 64 bit integers, bool, and 16 to 64 bit floats only";
-    return ebb_plain_any(c);
+        return "casts among numbers and bool only";
+    return ebb_plain_any_bits(c);
 }
 
 static const char *declines_like(const ebb_call *c) /* the second input lends its dtype only */

@@ -101,6 +101,8 @@ ebb_status ebb_plain_ints(const ebb_call *c, const char *attr, uint32_t input, i
 
 /* Every operand there is: row-major, whole bytes an element. */
 const char *ebb_plain_any(const ebb_call *c);
+/* The same, or elements packed below a byte. */
+const char *ebb_plain_any_bits(const ebb_call *c);
 /* And input 0 is float32 or float64, and so are all float operands: one dtype for all of them. */
 const char *ebb_plain_floats(const ebb_call *c);
 /* And input 0 is a float as above or an integer. */
