@@ -29,6 +29,21 @@ static const char *declines_view(const ebb_call *c)
     return NULL;
 }
 
+/* BitCast: the dtype alone differs. */
+static const char *declines_bit_cast(const ebb_call *c)
+{
+    const char *why = ebb_plain_any_bits(c);
+    if (why != NULL)
+        return why;
+    return c->in[0].bytes != c->out[0].bytes ? "the output differs in size" : NULL;
+}
+
+/* Dropout before opset 12 has no training mode here: its Y is X. */
+static const char *declines_old_dropout(const ebb_call *c)
+{
+    return ebb_plain_wants(c, 1) ? "the mask of a Dropout that drops nothing" : declines_view(c);
+}
+
 /* ---- repeated ---- */
 
 /* (X, shape) -> Y: X broadcast. */
@@ -328,6 +343,8 @@ const ebb_kernel ebb_plain_move_shape[] = {
     {.name = "plain.flatten",           .op = EBB_OP_FLATTEN,           .declines = declines_view,              .run = run_view},
     {.name = "plain.squeeze",           .op = EBB_OP_SQUEEZE,           .declines = declines_view,              .run = run_view},
     {.name = "plain.unsqueeze",         .op = EBB_OP_UNSQUEEZE,         .declines = declines_view,              .run = run_view},
+    {.name = "plain.bit_cast",          .op = EBB_OP_BIT_CAST,          .declines = declines_bit_cast,          .run = run_view},
+    {.name = "plain.old_dropout",       .op = EBB_OP_DROPOUT_BEFORE_12, .declines = declines_old_dropout,       .run = run_view},
     {.name = "plain.expand",            .op = EBB_OP_EXPAND,            .declines = declines_expand,            .run = run_expand},
     {.name = "plain.tile",              .op = EBB_OP_TILE,              .declines = declines_tile,              .run = run_tile},
     {.name = "plain.trilu",             .op = EBB_OP_TRILU,             .declines = declines_trilu,             .run = run_trilu},

@@ -41,6 +41,8 @@ static double step_real(ebb_op op, double sum, double x)
         return sum + x * x;
     case EBB_OP_REDUCE_LOG_SUM_EXP:
         return log_add(sum, x);
+    case EBB_OP_REDUCE_L1:
+        return sum + fabs(x);
     default:
         return sum + x;
     }
@@ -50,6 +52,8 @@ static double finish_real(const reduction *r, double sum)
 {
     if (r->op == EBB_OP_REDUCE_MEAN)
         return sum / (double)r->n;
+    if (r->op == EBB_OP_REDUCE_LOG_SUM)
+        return log(sum);
     return r->op == EBB_OP_REDUCE_L2 ? sqrt(sum) : sum;
 }
 
@@ -75,6 +79,12 @@ static double finish_real(const reduction *r, double sum)
 
 /* ---- integers: sums in wrapping 64 bits ---- */
 
+/* The magnitude of a signed number in 64 bits; unsigned ones of 8 bits pass as they are. */
+static uint64_t size_of(uint64_t x)
+{
+    return (int64_t)x < 0 ? 0 - x : x;
+}
+
 #define INTEGER_PARTS(T, suffix)                                       \
     static T better_##suffix(ebb_op op, T a, T b)                      \
     {                                                                  \
@@ -88,7 +98,8 @@ static double finish_real(const reduction *r, double sum)
     {                                                                  \
         return op == EBB_OP_REDUCE_PROD         ? sum * x              \
                : op == EBB_OP_REDUCE_SUM_SQUARE ? sum + x * x          \
-                                                : sum + x;             \
+               : op == EBB_OP_REDUCE_L1         ? sum + size_of(x)     \
+                                                : sum + x;                     \
     }                                                                  \
     static T finish_##suffix(const reduction *r, uint64_t sum)         \
     {                                                                  \
@@ -321,7 +332,8 @@ static const char *reduce_declines(const ebb_call *c)
     case EBB_U8:
     case EBB_I8:
     case EBB_BOOL:
-        return c->op == EBB_OP_REDUCE_L2 || c->op == EBB_OP_REDUCE_LOG_SUM_EXP
+        return c->op == EBB_OP_REDUCE_L2 || c->op == EBB_OP_REDUCE_LOG_SUM_EXP ||
+                       c->op == EBB_OP_REDUCE_LOG_SUM
                    ? "integers have no root or logarithm here"
                    : ebb_plain_any(c);
     default:
@@ -376,44 +388,51 @@ static ebb_status run_arg(const ebb_call *c)
     return NULL;
 }
 
-static void add_up(const ebb_operand *y, int64_t to, const ebb_operand *x, int64_t from,
-                   double *run, uint64_t *whole, bool exclusive)
+/* What a running sum or product has come to. */
+typedef struct running {
+    bool product, exclusive;
+    double real;
+    uint64_t whole;
+} running;
+
+static void add_up(const ebb_operand *y, const ebb_operand *x, int64_t i, running *r)
 {
     if (y->type.dtype == EBB_I64 || y->type.dtype == EBB_I32) {
-        uint64_t before = *whole;
-        *whole += (uint64_t)(int64_t)(y->type.dtype == EBB_I64 ? ((const int64_t *)x->data)[from]
-                                                               : ((const int32_t *)x->data)[from]);
-        uint64_t out = exclusive ? before : *whole;
+        uint64_t before = r->whole;
+        uint64_t next =
+            (uint64_t)(int64_t)(y->type.dtype == EBB_I64 ? ((const int64_t *)x->data)[i]
+                                                         : ((const int32_t *)x->data)[i]);
+        r->whole = r->product ? before * next : before + next;
+        uint64_t out = r->exclusive ? before : r->whole;
         if (y->type.dtype == EBB_I64)
-            ((int64_t *)y->data)[to] = (int64_t)out;
+            ((int64_t *)y->data)[i] = (int64_t)out;
         else
-            ((int32_t *)y->data)[to] = (int32_t)out;
+            ((int32_t *)y->data)[i] = (int32_t)out;
         return;
     }
-    double before = *run;
-    *run += at(x, from);
-    double out = exclusive ? before : *run;
+    double before = r->real;
+    r->real = r->product ? before * at(x, i) : before + at(x, i);
+    double out = r->exclusive ? before : r->real;
     if (y->type.dtype == EBB_F32)
-        ((float *)y->data)[to] = (float)out;
+        ((float *)y->data)[i] = (float)out;
     else
-        ((double *)y->data)[to] = out;
+        ((double *)y->data)[i] = out;
 }
 
-static ebb_status run_cum_sum(const ebb_call *c)
+/* (X, axis) {exclusive, reverse} -> Y: sums or products of what lies before along the axis. */
+static ebb_status run_cumulate(const ebb_call *c)
 {
     int axis = 0;
     EBB_TRY(ebb_plain_axis(c, ebb_plain_int(&c->in[1], 0), c->in[0].type.rank, &axis));
     ebb_span s = ebb_plain_span(&c->in[0].type, axis);
-    bool exclusive = ebb_attr_int(&c->attrs, "exclusive", 0) != 0;
+    bool product = c->op == EBB_OP_CUM_PROD;
     bool reverse = ebb_attr_int(&c->attrs, "reverse", 0) != 0;
     for (int64_t o = 0; o < s.outer; o++)
         for (int64_t j = 0; j < s.inner; j++) {
-            double run = 0;
-            uint64_t whole = 0;
-            for (int64_t i = 0; i < s.n; i++) {
-                int64_t k = (o * s.n + (reverse ? s.n - 1 - i : i)) * s.inner + j;
-                add_up(&c->out[0], k, &c->in[0], k, &run, &whole, exclusive);
-            }
+            running r = {product, ebb_attr_int(&c->attrs, "exclusive", 0) != 0, product, product};
+            for (int64_t i = 0; i < s.n; i++)
+                add_up(&c->out[0], &c->in[0], (o * s.n + (reverse ? s.n - 1 - i : i)) * s.inner + j,
+                       &r);
         }
     return NULL;
 }
@@ -426,12 +445,15 @@ const ebb_kernel ebb_plain_reduce[] = {
     REDUCE("reduce_max",         EBB_OP_REDUCE_MAX),
     REDUCE("reduce_min",         EBB_OP_REDUCE_MIN),
     REDUCE("reduce_prod",        EBB_OP_REDUCE_PROD),
+    REDUCE("reduce_l1",          EBB_OP_REDUCE_L1),
+    REDUCE("reduce_log_sum",     EBB_OP_REDUCE_LOG_SUM),
     REDUCE("reduce_l2",          EBB_OP_REDUCE_L2),
     REDUCE("reduce_sum_square",  EBB_OP_REDUCE_SUM_SQUARE),
     REDUCE("reduce_log_sum_exp", EBB_OP_REDUCE_LOG_SUM_EXP),
     {"plain.arg_max", EBB_OP_ARG_MAX, numbers_declines, NULL, NULL, run_arg,     NULL},
     {"plain.arg_min", EBB_OP_ARG_MIN, numbers_declines, NULL, NULL, run_arg,     NULL},
-    {"plain.cum_sum", EBB_OP_CUM_SUM, numbers_declines, NULL, NULL, run_cum_sum, NULL},
+    {"plain.cum_sum", EBB_OP_CUM_SUM, numbers_declines, NULL, NULL, run_cumulate, NULL},
+    {"plain.cum_prod", EBB_OP_CUM_PROD, numbers_declines, NULL, NULL, run_cumulate, NULL},
 };
 // clang-format on
 EBB_PLAIN_COUNT(reduce)

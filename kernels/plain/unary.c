@@ -49,6 +49,13 @@ SIMPLE(sin, sinf(x), sin(x))
 SIMPLE(cos, cosf(x), cos(x))
 SIMPLE(tan, tanf(x), tan(x))
 SIMPLE(atan, atanf(x), atan(x))
+SIMPLE(asin, asinf(x), asin(x))
+SIMPLE(acos, acosf(x), acos(x))
+SIMPLE(sinh, sinhf(x), sinh(x))
+SIMPLE(cosh, coshf(x), cosh(x))
+SIMPLE(asinh, asinhf(x), asinh(x))
+SIMPLE(acosh, acoshf(x), acosh(x))
+SIMPLE(atanh, atanhf(x), atanh(x))
 SIMPLE(floor, floorf(x), floor(x))
 SIMPLE(ceil, ceilf(x), ceil(x))
 SIMPLE(round, nearbyintf(x), nearbyint(x)) /* half to even: the rounding mode is never changed */
@@ -88,6 +95,39 @@ FLOATS(gelu, x *ebb_normal_cdf(x), x *ebb_normal_cdf64(x))
 FLOATS(fast_gelu, x *ebb_sigmoid(1.59576912f * (x + 0.044715f * x * x * x)),
        x / (1.0 + exp(-1.5957691216057308 * (x + 0.044715 * x * x * x))))
 FLOATS(quick_gelu, x *ebb_sigmoid(p[0] * x), x / (1.0 + exp(-p[0] * x)))
+
+FLOATS(selu, x > 0 ? p[1] * x : p[1] * p[0] * expm1f(x), x > 0 ? p[1] * x : p[1] * p[0] * expm1(x))
+FLOATS(celu, x < 0 ? p[0] * expm1f(x / p[0]) : x, x < 0 ? p[0] * expm1(x / p[0]) : x)
+FLOATS(shrink, x<-p[0] ? x + p[1] : x> p[0] ? x - p[1] : 0,
+       x<-p[0] ? x + p[1] : x> p[0] ? x - p[1] : 0)
+
+/* (X) {alpha, gamma} -> gamma alpha (e^x - 1) below zero, gamma x above. */
+static ebb_status run_selu(const ebb_call *c)
+{
+    const double p[2] = {ebb_attr_float(&c->attrs, "alpha", 1.67326319217681884765625),
+                         ebb_attr_float(&c->attrs, "gamma", 1.05070102214813232421875)};
+    return run(c, selu_f32, selu_f64, p);
+}
+
+static ebb_status run_celu(const ebb_call *c)
+{
+    const double p[2] = {ebb_attr_float(&c->attrs, "alpha", 1.0), 0.0};
+    return run(c, celu_f32, celu_f64, p);
+}
+
+/* (X) {lambd, bias}: zero within [-lambd, lambd], moved by bias towards zero outside. */
+static ebb_status run_shrink(const ebb_call *c)
+{
+    const double p[2] = {ebb_attr_float(&c->attrs, "lambd", 0.5),
+                         ebb_attr_float(&c->attrs, "bias", 0.0)};
+    return run(c, shrink_f32, shrink_f64, p);
+}
+
+static ebb_status run_swish(const ebb_call *c)
+{
+    const double p[2] = {ebb_attr_float(&c->attrs, "alpha", 1.0), 0.0};
+    return run(c, quick_gelu_f32, quick_gelu_f64, p);
+}
 
 static ebb_status run_thresholded_relu(const ebb_call *c)
 {
@@ -372,6 +412,17 @@ const ebb_kernel ebb_plain_unary[] = {
     KERNEL(COS,           cos,          ebb_plain_floats),
     KERNEL(TAN,           tan,          ebb_plain_floats),
     KERNEL(ATAN,          atan,         ebb_plain_floats),
+    KERNEL(ASIN,          asin,         ebb_plain_floats),
+    KERNEL(ACOS,          acos,         ebb_plain_floats),
+    KERNEL(SINH,          sinh,         ebb_plain_floats),
+    KERNEL(COSH,          cosh,         ebb_plain_floats),
+    KERNEL(ASINH,         asinh,        ebb_plain_floats),
+    KERNEL(ACOSH,         acosh,        ebb_plain_floats),
+    KERNEL(ATANH,         atanh,        ebb_plain_floats),
+    KERNEL(SELU,          selu,         ebb_plain_floats),
+    KERNEL(CELU,          celu,         ebb_plain_floats),
+    KERNEL(SHRINK,        shrink,       ebb_plain_floats),
+    KERNEL(SWISH,         swish,        ebb_plain_floats),
     KERNEL(FLOOR,         floor,        ebb_plain_floats),
     KERNEL(CEIL,          ceil,         ebb_plain_floats),
     KERNEL(ROUND,         round,        ebb_plain_floats),

@@ -79,6 +79,17 @@ ebb_status ebb_infer_cast(ebb_infer *c)
     return NULL;
 }
 
+/* The same bits as another dtype of the same width. */
+ebb_status ebb_infer_bit_cast(ebb_infer *c)
+{
+    EBB_TRY(ebb_infer_cast(c));
+    ebb_dtype from = (ebb_dtype)c->in[0]->dtype, to = (ebb_dtype)c->out[0].dtype;
+    if (from != EBB_NONE && ebb_dtype_bits(from) != ebb_dtype_bits(to))
+        return ebb_infer_error(c, "%s and %s differ in width", ebb_dtype_name(from),
+                               ebb_dtype_name(to));
+    return NULL;
+}
+
 ebb_status ebb_infer_cast_like(ebb_infer *c)
 {
     EBB_TRY(ebb_infer_need(c, 2));

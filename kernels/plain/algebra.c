@@ -1,0 +1,276 @@
+/* algebra.c: Einsum by its definition, Det by elimination, TfIdfVectorizer by comparing. */
+#include "onnx/einsum.h"
+#include "kernels/plain/number.h"
+
+#include <math.h>
+
+/* ---- Einsum ---- */
+
+static const char *read_equation(ebb_einsum *e, const ebb_call *c)
+{
+    const ebb_type *types[EBB_EINSUM_INPUTS];
+    if (c->input_count > EBB_EINSUM_INPUTS)
+        return "it has too many inputs";
+    for (uint32_t i = 0; i < c->input_count; i++)
+        types[i] = &c->in[i].type;
+    return ebb_einsum_read(e, ebb_attr_string(&c->attrs, "equation", ""), c->input_count, types);
+}
+
+/* Elements of input i from one value of a label to the next: a label that an input has twice is its
+ * diagonal; a dim of 1 stands still. */
+static void label_strides(int64_t *to, const ebb_einsum *e, const ebb_type *t, uint32_t i)
+{
+    int64_t strides[EBB_MAX_RANK];
+    ebb_strides(strides, t->rank, t->dims);
+    for (int l = 0; l < e->labels; l++)
+        to[l] = 0;
+    for (int d = 0; d < t->rank; d++)
+        if (t->dims[d] != 1)
+            to[e->label[i][d]] += strides[d];
+}
+
+typedef struct summing {
+    ebb_einsum e;
+    int64_t stride[EBB_EINSUM_INPUTS][EBB_EINSUM_LABELS], terms;
+} summing;
+
+static void put_sum(const ebb_call *c, const summing *s, int64_t index)
+{
+    int64_t base[EBB_EINSUM_INPUTS] = {0}, rest = index, exact = 0;
+    bool whole = ebb_dtype_is_integer((ebb_dtype)c->out[0].type.dtype);
+    double sum = 0;
+    for (int l = s->e.out_rank - 1; l >= 0; l--) {
+        for (uint32_t i = 0; i < s->e.inputs; i++)
+            base[i] += rest % s->e.size[l] * s->stride[i][l];
+        rest /= s->e.size[l];
+    }
+    for (int64_t k = 0; k < s->terms; k++) {
+        uint64_t product = 1;
+        double factor = 1;
+        for (uint32_t i = 0; i < s->e.inputs; i++) {
+            int64_t at = base[i];
+            rest = k;
+            for (int l = s->e.labels - 1; l >= s->e.out_rank; l--) {
+                at += rest % s->e.size[l] * s->stride[i][l];
+                rest /= s->e.size[l];
+            }
+            if (whole)
+                product *= (uint64_t)ebb_plain_whole(&c->in[i], at);
+            else
+                factor *= ebb_plain_real(&c->in[i], at);
+        }
+        exact = (int64_t)((uint64_t)exact + product);
+        sum += factor;
+    }
+    if (whole && c->out[0].type.dtype == EBB_I64)
+        ((int64_t *)c->out[0].data)[index] = exact;
+    else
+        ebb_plain_put(&c->out[0], index, whole ? (double)exact : sum);
+}
+
+static ebb_status run_einsum(const ebb_call *c)
+{
+    summing s = {.terms = 1};
+    const char *wrong = read_equation(&s.e, c);
+    if (wrong != NULL)
+        return ebb_call_error(c, "%s", wrong);
+    for (uint32_t i = 0; i < c->input_count; i++)
+        label_strides(s.stride[i], &s.e, &c->in[i].type, i);
+    for (int l = s.e.out_rank; l < s.e.labels; l++)
+        if (__builtin_mul_overflow(s.terms, s.e.size[l], &s.terms))
+            return ebb_call_error(c, "it sums over too much");
+    int64_t n = ebb_plain_elements(&c->out[0].type), work;
+    if (__builtin_mul_overflow(n, s.terms, &work))
+        return ebb_call_error(c, "it sums over too much");
+    EBB_PARALLEL_FOR(work)
+    for (int64_t i = 0; i < n; i++)
+        put_sum(c, &s, i);
+    return NULL;
+}
+
+static const char *declines_einsum(const ebb_call *c)
+{
+    ebb_einsum e;
+    const char *why = ebb_plain_numbers(c);
+    if (why == NULL)
+        why = read_equation(&e, c);
+    if (why == NULL && e.out_rank != c->out[0].type.rank)
+        why = "the output has another rank than the equation";
+    for (int d = 0; why == NULL && d < e.out_rank; d++)
+        if (e.size[d] != c->out[0].type.dims[d])
+            why = "the output has another shape than the equation";
+    return why;
+}
+
+/* ---- Det ---- */
+
+/* Gauss's elimination with the largest pivot of each column. */
+static double determinant(double *m, int64_t n)
+{
+    double product = 1;
+    for (int64_t k = 0; k < n; k++) {
+        int64_t best = k;
+        for (int64_t i = k + 1; i < n; i++)
+            if (fabs(m[i * n + k]) > fabs(m[best * n + k]))
+                best = i;
+        for (int64_t j = k; best != k && j < n; j++) {
+            double swap = m[k * n + j];
+            m[k * n + j] = m[best * n + j];
+            m[best * n + j] = swap;
+        }
+        double pivot = m[k * n + k];
+        product *= best != k ? -pivot : pivot;
+        if (pivot == 0)
+            return 0;
+        for (int64_t i = k + 1; i < n; i++) {
+            double factor = m[i * n + k] / pivot;
+            for (int64_t j = k; j < n; j++)
+                m[i * n + j] -= factor * m[k * n + j];
+        }
+    }
+    return product;
+}
+
+static ebb_status run_det(const ebb_call *c)
+{
+    const ebb_type *x = &c->in[0].type;
+    int64_t n = x->dims[x->rank - 1], count = ebb_plain_elements(&c->out[0].type);
+    double *m = c->workspace;
+    for (int64_t i = 0; i < count; i++) {
+        for (int64_t k = 0; k < n * n; k++)
+            m[k] = ebb_plain_real(&c->in[0], i * n * n + k);
+        ebb_plain_put(&c->out[0], i, determinant(m, n));
+    }
+    return NULL;
+}
+
+static ebb_status det_workspace(const ebb_call *c, size_t *bytes)
+{
+    size_t n = (size_t)c->in[0].type.dims[c->in[0].type.rank - 1];
+    return ebb_size_mul(bytes, n, n) && ebb_size_mul(bytes, *bytes, sizeof(double))
+               ? NULL
+               : ebb_call_error(c, "the matrix is too large");
+}
+
+static const char *declines_det(const ebb_call *c)
+{
+    const ebb_type *x = &c->in[0].type;
+    const char *why = ebb_plain_floats(c);
+    if (why == NULL && (x->rank < 2 || x->dims[x->rank - 1] != x->dims[x->rank - 2]))
+        return "the input is not of square matrices";
+    return why;
+}
+
+/* ---- TfIdfVectorizer ---- */
+
+typedef struct pool { /* n-grams one after the other, those of one length together */
+    const int64_t *starts, *index, *words;
+    const float *weights;
+    uint32_t lengths, grams, size, weight_count;
+    int64_t shortest, longest, skip;
+} pool;
+
+static const char *read_pool(pool *p, const ebb_call *c)
+{
+    const ebb_attr *weights = ebb_attr_find(&c->attrs, "weights");
+    p->starts = ebb_attr_ints(&c->attrs, "ngram_counts", &p->lengths);
+    p->index = ebb_attr_ints(&c->attrs, "ngram_indexes", &p->grams);
+    p->words = ebb_attr_ints(&c->attrs, "pool_int64s", &p->size);
+    p->weights = weights != NULL ? weights->floats : NULL;
+    p->weight_count = weights != NULL ? weights->count : 0;
+    p->shortest = ebb_attr_int(&c->attrs, "min_gram_length", 1);
+    p->longest = ebb_attr_int(&c->attrs, "max_gram_length", 1);
+    p->skip = ebb_attr_int(&c->attrs, "max_skip_count", 0);
+    if (p->words == NULL)
+        return "its pool is of strings; only integers are supported";
+    if (p->shortest < 1 || p->longest < p->shortest || p->skip < 0 || p->skip > INT32_MAX ||
+        p->longest > (int64_t)p->lengths)
+        return "lengths of n-grams are out of range";
+    uint64_t grams = 0;
+    for (uint32_t n = 1; n <= p->lengths; n++) {
+        int64_t from = p->starts[n - 1], to = n < p->lengths ? p->starts[n] : (int64_t)p->size;
+        if (from < 0 || to < from || to > (int64_t)p->size || (to - from) % n != 0)
+            return "ngram_counts does not divide the pool";
+        grams += (uint64_t)(to - from) / n;
+    }
+    if (grams > p->grams || (p->weights != NULL && p->weight_count < p->grams))
+        return "the pool has more n-grams than there are indexes or weights";
+    return NULL;
+}
+
+/* Whether the n words that begin at `at`, `step` apart, are this n-gram. */
+static bool is_gram(const ebb_operand *x, int64_t at, int64_t step, const int64_t *words, int64_t n)
+{
+    for (int64_t k = 0; k < n; k++)
+        if (ebb_plain_whole(x, at + k * step) != words[k])
+            return false;
+    return true;
+}
+
+/* Counts of one row into its outputs. */
+static void count_row(const ebb_call *c, const pool *p, int64_t row, int64_t length, float *y)
+{
+    int64_t gram = 0;
+    for (int64_t n = 1; n <= (int64_t)p->lengths; n++) {
+        int64_t to = n < (int64_t)p->lengths ? p->starts[n] : (int64_t)p->size;
+        for (int64_t from = p->starts[n - 1]; from < to; from += n, gram++) {
+            if (n < p->shortest || n > p->longest)
+                continue;
+            int64_t skips = n == 1 ? 0 : p->skip; /* a single word has nothing between */
+            for (int64_t skip = 0; skip <= skips && skip < length; skip++)
+                for (int64_t at = 0; at + (n - 1) * (skip + 1) < length; at++)
+                    if (is_gram(&c->in[0], row * length + at, skip + 1, p->words + from, n))
+                        y[p->index[gram]] += 1;
+        }
+    }
+}
+
+static ebb_status run_tf_idf(const ebb_call *c)
+{
+    pool p;
+    const char *wrong = read_pool(&p, c);
+    if (wrong != NULL)
+        return ebb_call_error(c, "%s", wrong);
+    const ebb_type *x = &c->in[0].type, *y = &c->out[0].type;
+    const char *mode = ebb_attr_string(&c->attrs, "mode", "TF");
+    int64_t length = x->dims[x->rank - 1], width = y->dims[y->rank - 1];
+    int64_t rows = x->rank == 2 ? x->dims[0] : 1;
+    float *out = c->out[0].data;
+    memset(out, 0, c->out[0].bytes);
+    for (int64_t r = 0; r < rows; r++) {
+        count_row(c, &p, r, length, out + r * width);
+        for (uint32_t g = 0; g < p.grams; g++) {
+            float *v = out + r * width + p.index[g], w = p.weights != NULL ? p.weights[g] : 1;
+            if (strcmp(mode, "IDF") == 0)
+                *v = *v > 0 ? w : 0;
+            else if (strcmp(mode, "TFIDF") == 0)
+                *v *= w;
+        }
+    }
+    return NULL;
+}
+
+static const char *declines_tf_idf(const ebb_call *c)
+{
+    pool p;
+    const char *why = ebb_plain_any(c);
+    if (why == NULL && !ebb_dtype_is_integer((ebb_dtype)c->in[0].type.dtype))
+        why = "works on integers only";
+    if (why == NULL)
+        why = read_pool(&p, c);
+    if (why == NULL && c->in[0].type.rank == 0)
+        why = "the input is a scalar";
+    for (uint32_t i = 0; why == NULL && i < p.grams; i++)
+        if (p.index[i] < 0 || p.index[i] >= c->out[0].type.dims[c->out[0].type.rank - 1])
+            why = "an index is outside of the output";
+    return why;
+}
+
+// clang-format off
+const ebb_kernel ebb_plain_algebra[] = {
+    {.name = "plain.einsum", .op = EBB_OP_EINSUM,            .declines = declines_einsum, .run = run_einsum},
+    {.name = "plain.det",    .op = EBB_OP_DET,               .declines = declines_det,    .workspace = det_workspace, .run = run_det},
+    {.name = "plain.tf_idf", .op = EBB_OP_TF_IDF_VECTORIZER, .declines = declines_tf_idf, .run = run_tf_idf},
+};
+// clang-format on
+EBB_PLAIN_COUNT(algebra)

@@ -1,0 +1,368 @@
+/* linear_codes.c: ONNX's quantisation with a scale, and products of quantised tensors.
+ *
+ *     code = saturate(round(x / scale) + zero)        x = (code - zero) * scale
+ *
+ * Quotients are taken in the dtype of the scale, as ONNX has it. Products are sums of int64, which
+ * no product of 8-bit numbers that fits in memory can leave.
+ */
+#include "kernels/geometry.h"
+#include "kernels/plain/number.h"
+
+#include <math.h>
+
+/* ---- which scale an element has ---- */
+
+typedef struct grid {
+    int64_t n, inner; /* of x, along the axis */
+    int64_t places;   /* of the scale along the axis */
+    int64_t block;    /* elements of x that share one */
+    enum { ONE, AXIS, BLOCKS } kind;
+} grid;
+
+static const char *read_grid(grid *g, const ebb_call *c)
+{
+    const ebb_type *x = &c->in[0].type, *scale = &c->in[1].type;
+    *g = (grid){.kind = ONE};
+    if (ebb_plain_elements(scale) == 1)
+        return NULL;
+    int64_t given = ebb_attr_int(&c->attrs, "axis", 1), axis = given < 0 ? given + x->rank : given;
+    if (axis < 0 || axis >= x->rank)
+        return "the axis lies outside of the input";
+    ebb_span s = ebb_plain_span(x, (int)axis);
+    *g = (grid){s.n, s.inner, s.n, 1, AXIS};
+    if (scale->rank == 1 && scale->dims[0] == s.n &&
+        (x->rank > 1 || ebb_attr_int(&c->attrs, "block_size", 0) <= 1))
+        return NULL;
+    if (scale->rank != x->rank)
+        return "the scale has neither the length of the axis nor the rank of the input";
+    for (int d = 0; d < x->rank; d++)
+        if (d != axis && scale->dims[d] != x->dims[d])
+            return "the scale differs from the input outside of the axis";
+    g->kind = BLOCKS;
+    g->places = scale->dims[axis];
+    if (g->places <= 0)
+        return "the scale is empty";
+    g->block = ebb_attr_int(&c->attrs, "block_size", 0);
+    if (g->block <= 0)
+        g->block = (s.n + g->places - 1) / g->places;
+    if (s.n > 0 && (g->block == 0 || (s.n - 1) / g->block >= g->places))
+        return "the blocks do not cover the axis";
+    return NULL;
+}
+
+static int64_t scale_of(const grid *g, int64_t i)
+{
+    if (g->kind == ONE)
+        return 0;
+    int64_t place = i / g->inner % g->n;
+    if (g->kind == AXIS)
+        return place;
+    return (i / g->inner / g->n * g->places + place / g->block) * g->inner + i % g->inner;
+}
+
+/* ---- QuantizeLinear, DequantizeLinear ---- */
+
+static const char *declines_linear(const ebb_call *c)
+{
+    grid g;
+    const char *why = ebb_plain_any_bits(c);
+    if (why != NULL)
+        return why;
+    const ebb_type *real = c->op == EBB_OP_QUANTIZE_LINEAR ? &c->in[0].type : &c->out[0].type;
+    if (real->dtype != EBB_F32 && real->dtype != EBB_F64 && real->dtype != EBB_I32)
+        return "computes in float32 and float64 only";
+    if (ebb_plain_has(c, 2) &&
+        ebb_plain_elements(&c->in[2].type) != ebb_plain_elements(&c->in[1].type))
+        return "the zero point differs in size from the scale";
+    return read_grid(&g, c);
+}
+
+static double divided(const ebb_operand *scale, double x, double by)
+{
+    return scale->type.dtype == EBB_F64 ? x / by : (double)((float)x / (float)by);
+}
+
+/* (x, scale, zero?) -> codes. Codes that share a byte are set by one thread: this one. */
+static ebb_status run_quantize(const ebb_call *c)
+{
+    grid g;
+    const char *why = read_grid(&g, c);
+    if (why != NULL)
+        return ebb_call_error(c, "%s", why);
+    const ebb_operand *y = &c->out[0], *scale = &c->in[1];
+    bool saturate = ebb_attr_int(&c->attrs, "saturate", 1) != 0;
+    ebb_dtype dtype = (ebb_dtype)y->type.dtype;
+    bool small = ebb_dtype_is_small_float(dtype);
+    unsigned bits = ebb_dtype_bits(dtype);
+    if (bits < 8)
+        memset(y->data, 0, y->bytes);
+    for (int64_t i = 0, n = ebb_plain_elements(&y->type); i < n; i++) {
+        int64_t at = scale_of(&g, i);
+        double quotient = divided(scale, ebb_plain_real(&c->in[0], i), ebb_plain_real(scale, at));
+        double zero = ebb_plain_has(c, 2) ? ebb_plain_real(&c->in[2], at) : 0.0;
+        if (small)
+            ebb_bits_put(y->data, i, bits,
+                         ebb_small_of_double(dtype, quotient + zero, saturate, EBB_ROUND_UP));
+        else
+            ebb_plain_put(y, i, nearbyint(quotient) + zero);
+    }
+    return NULL;
+}
+
+/* (codes, scale, zero?) -> x. */
+static ebb_status run_dequantize(const ebb_call *c)
+{
+    grid g;
+    const char *why = read_grid(&g, c);
+    if (why != NULL)
+        return ebb_call_error(c, "%s", why);
+    const ebb_operand *y = &c->out[0];
+    int64_t n = ebb_plain_elements(&y->type);
+    EBB_PARALLEL_FOR(n)
+    for (int64_t i = 0; i < n; i++) {
+        int64_t at = scale_of(&g, i);
+        double zero = ebb_plain_has(c, 2) ? ebb_plain_real(&c->in[2], at) : 0.0;
+        ebb_plain_put(y, i, (ebb_plain_real(&c->in[0], i) - zero) * ebb_plain_real(&c->in[1], at));
+    }
+    return NULL;
+}
+
+/* (x) -> codes, scale, zero: the range of x, widened to hold 0, in 256 steps. */
+static ebb_status run_dynamic(const ebb_call *c)
+{
+    const float *x = c->in[0].data;
+    uint8_t *y = c->out[0].data, zero;
+    int64_t n = ebb_plain_elements(&c->in[0].type);
+    float least = 0, most = 0;
+    for (int64_t i = 0; i < n; i++) {
+        least = x[i] < least ? x[i] : least;
+        most = x[i] > most ? x[i] : most;
+    }
+    float scale = (most - least) / 255.0f;
+    float at_zero = scale > 0 ? nearbyintf(-least / scale) : 0.0f;
+    zero = (uint8_t)(at_zero < 0 ? 0 : at_zero > 255 ? 255 : at_zero);
+    for (int64_t i = 0; i < n; i++) {
+        float code = (scale > 0 ? nearbyintf(x[i] / scale) : 0.0f) + (float)zero;
+        y[i] = (uint8_t)(code > 0 ? code > 255 ? 255 : code : 0);
+    }
+    if (ebb_plain_wants(c, 1))
+        *(float *)c->out[1].data = scale;
+    if (ebb_plain_wants(c, 2))
+        *(uint8_t *)c->out[2].data = zero;
+    return NULL;
+}
+
+static const char *declines_dynamic(const ebb_call *c)
+{
+    return c->in[0].type.dtype == EBB_F32 ? ebb_plain_any(c) : "quantises float32 only";
+}
+
+/* ---- products ---- */
+
+typedef struct product { /* which input is what; -1: none */
+    int a, a_scale, a_zero, b, b_scale, b_zero, y_scale, y_zero, bias;
+} product;
+
+static product parts_of(const ebb_call *c)
+{
+    if (c->op == EBB_OP_MATMUL_INTEGER || c->op == EBB_OP_CONV_INTEGER)
+        return (product){0, -1, 2, 1, -1, 3, -1, -1, -1};
+    return (product){0, 1, 2, 3, 4, 5, 6, 7, c->op == EBB_OP_QLINEAR_CONV ? 8 : -1};
+}
+
+/* Element `at` of a list that has one entry for all or one for each; 0 where it is not there. */
+static int64_t zero_at(const ebb_call *c, int input, int64_t at)
+{
+    if (input < 0 || !ebb_plain_has(c, (uint32_t)input))
+        return 0;
+    const ebb_operand *o = &c->in[input];
+    return ebb_plain_whole(o, ebb_plain_elements(&o->type) == 1 ? 0 : at);
+}
+
+static double scale_at(const ebb_call *c, int input, int64_t at)
+{
+    const ebb_operand *o = &c->in[input];
+    return ebb_plain_real(o, ebb_plain_elements(&o->type) == 1 ? 0 : at);
+}
+
+/* The sum as int32, or scaled to codes: `row` and `column` choose the scales of a and b. */
+static void put_sum(const ebb_call *c, const product *p, int64_t i, int64_t sum, int64_t row,
+                    int64_t column)
+{
+    if (p->y_scale < 0) {
+        ((int32_t *)c->out[0].data)[i] = (int32_t)(uint32_t)(uint64_t)sum;
+        return;
+    }
+    double scale = scale_at(c, p->a_scale, row) * scale_at(c, p->b_scale, column);
+    double code = (double)(float)((double)sum * scale / scale_at(c, p->y_scale, 0));
+    ebb_plain_put(&c->out[0], i, nearbyint(code) + (double)zero_at(c, p->y_zero, 0));
+}
+
+typedef struct batches { /* of a matrix product: strides of the leading dims, 0 where broadcast */
+    int rank;
+    int64_t dims[EBB_MAX_RANK], a[EBB_MAX_RANK], b[EBB_MAX_RANK], count;
+} batches;
+
+static void leading(int64_t *stride, const batches *w, const ebb_type *t, int64_t matrix)
+{
+    int lead = t->rank > 2 ? t->rank - 2 : 0;
+    for (int d = w->rank - 1; d >= 0; d--) {
+        int e = d - (w->rank - lead);
+        int64_t n = e >= 0 ? t->dims[e] : 1;
+        stride[d] = n == 1 ? 0 : matrix;
+        matrix *= n;
+    }
+}
+
+static ebb_status run_matmul(const ebb_call *c)
+{
+    product p = parts_of(c);
+    const ebb_operand *left = &c->in[p.a], *right = &c->in[p.b];
+    const ebb_type *a = &left->type, *b = &right->type, *y = &c->out[0].type;
+    int64_t k = a->dims[a->rank - 1], m = a->rank > 1 ? a->dims[a->rank - 2] : 1;
+    int64_t n = b->rank > 1 ? b->dims[b->rank - 1] : 1;
+    batches w = {.rank = y->rank - (a->rank > 1) - (b->rank > 1), .count = 1};
+    for (int d = 0; d < w.rank; d++)
+        w.count *= w.dims[d] = y->dims[d];
+    leading(w.a, &w, a, m * k);
+    leading(w.b, &w, b, k * n);
+    for (int64_t i = 0; i < w.count * m * n; i++) {
+        int64_t batch = i / n / m, row = i / n % m, column = i % n, sum = 0;
+        int64_t at_a = row * k, at_b = column;
+        for (int d = w.rank - 1; d >= 0; d--) {
+            at_a += batch % w.dims[d] * w.a[d];
+            at_b += batch % w.dims[d] * w.b[d];
+            batch /= w.dims[d];
+        }
+        int64_t za = zero_at(c, p.a_zero, row), zb = zero_at(c, p.b_zero, column);
+        for (int64_t j = 0; j < k; j++)
+            sum += (ebb_plain_whole(left, at_a + j) - za) *
+                   (ebb_plain_whole(right, at_b + j * n) - zb);
+        put_sum(c, &p, i, sum, row, column);
+    }
+    return NULL;
+}
+
+/* An entry for all or one for each of `count`. */
+static bool fits(const ebb_call *c, int input, int64_t count)
+{
+    if (input < 0 || !ebb_plain_has(c, (uint32_t)input))
+        return true;
+    int64_t n = ebb_plain_elements(&c->in[input].type);
+    return n == 1 || n == count;
+}
+
+static const char *declines_products(const ebb_call *c, const product *p, int64_t rows,
+                                     int64_t columns)
+{
+    uint8_t a = c->in[p->a].type.dtype, b = c->in[p->b].type.dtype;
+    if ((a != EBB_U8 && a != EBB_I8) || (b != EBB_U8 && b != EBB_I8))
+        return "multiplies uint8 and int8 only";
+    if (!fits(c, p->a_zero, rows) || !fits(c, p->a_scale, rows) || !fits(c, p->b_zero, columns) ||
+        !fits(c, p->b_scale, columns) || !fits(c, p->y_scale, 1) || !fits(c, p->y_zero, 1))
+        return "a scale or zero point is neither one number nor one for each row or column";
+    if (p->y_scale < 0)
+        return c->out[0].type.dtype == EBB_I32 ? NULL : "the output is not int32";
+    for (int i = 0; i < 3; i++) {
+        const ebb_type *scale = &c->in[i == 0 ? p->a_scale : i == 1 ? p->b_scale : p->y_scale].type;
+        if (scale->dtype != EBB_F32 && scale->dtype != EBB_F64)
+            return "scales are not float32";
+    }
+    return NULL;
+}
+
+static const char *declines_matmul(const ebb_call *c)
+{
+    product p = parts_of(c);
+    const char *why = ebb_plain_any(c);
+    if (why != NULL)
+        return why;
+    const ebb_type *a = &c->in[p.a].type, *b = &c->in[p.b].type;
+    return declines_products(c, &p, a->rank > 1 ? a->dims[a->rank - 2] : 1,
+                             b->rank > 1 ? b->dims[b->rank - 1] : 1);
+}
+
+/* ---- convolutions ---- */
+
+static const char *read_window(ebb_geometry *w, const ebb_call *c, const product *p)
+{
+    return ebb_geometry_read(w, &c->attrs, &c->in[p->a].type, &c->out[0].type, &c->in[p->b].type,
+                             false);
+}
+
+static const char *declines_conv(const ebb_call *c)
+{
+    product p = parts_of(c);
+    ebb_geometry w;
+    const char *why = ebb_plain_any(c);
+    if (why == NULL)
+        why = read_window(&w, c, &p);
+    if (why == NULL)
+        why = declines_products(c, &p, 1, w.narrow_channels);
+    if (why == NULL && p.bias >= 0 && ebb_plain_has(c, (uint32_t)p.bias) &&
+        ebb_plain_elements(&c->in[p.bias].type) != w.narrow_channels)
+        return "the bias has the wrong shape";
+    return why;
+}
+
+/* The sum at window o of output channel m. What lies in the padding is the zero point: nothing. */
+static int64_t window_sum(const ebb_call *c, const product *p, const ebb_geometry *w, int64_t image,
+                          int64_t m, int64_t o)
+{
+    int64_t channels = w->wide_channels / w->groups, each = w->narrow_channels / w->groups;
+    int64_t taps = ebb_geometry_volume(w->kernel), wide = ebb_geometry_volume(w->wide), sum = 0;
+    int64_t za = zero_at(c, p->a_zero, 0), zb = zero_at(c, p->b_zero, m);
+    for (int64_t k = 0; k < taps; k++) {
+        int64_t place = 0, window = o, tap = k, step = 1;
+        bool inside = true;
+        for (int d = EBB_AXES - 1; d >= 0; d--) {
+            int64_t i = window % w->narrow[d] * w->stride[d] - w->pad_begin[d] +
+                        tap % w->kernel[d] * w->dilation[d];
+            inside = inside && i >= 0 && i < w->wide[d];
+            place += i * step;
+            step *= w->wide[d];
+            window /= w->narrow[d];
+            tap /= w->kernel[d];
+        }
+        if (!inside)
+            continue;
+        for (int64_t j = 0; j < channels; j++) {
+            int64_t x = (image * w->wide_channels + m / each * channels + j) * wide + place;
+            sum += (ebb_plain_whole(&c->in[p->a], x) - za) *
+                   (ebb_plain_whole(&c->in[p->b], (m * channels + j) * taps + k) - zb);
+        }
+    }
+    return sum;
+}
+
+static ebb_status run_conv(const ebb_call *c)
+{
+    product p = parts_of(c);
+    ebb_geometry w;
+    const char *why = read_window(&w, c, &p);
+    if (why != NULL)
+        return ebb_call_error(c, "%s", why);
+    int64_t volume = ebb_geometry_volume(w.narrow), n = w.batch * w.narrow_channels * volume;
+    EBB_PARALLEL_FOR(n)
+    for (int64_t i = 0; i < n; i++) {
+        int64_t m = i / volume % w.narrow_channels;
+        int64_t sum = window_sum(c, &p, &w, i / volume / w.narrow_channels, m, i % volume);
+        if (p.bias >= 0 && ebb_plain_has(c, (uint32_t)p.bias))
+            sum += ebb_plain_whole(&c->in[p.bias], m);
+        put_sum(c, &p, i, sum, 0, m);
+    }
+    return NULL;
+}
+
+// clang-format off
+const ebb_kernel ebb_plain_linear_codes[] = {
+    {.name = "plain.quantize_linear",   .op = EBB_OP_QUANTIZE_LINEAR,         .declines = declines_linear,  .run = run_quantize},
+    {.name = "plain.dequantize_linear", .op = EBB_OP_DEQUANTIZE_LINEAR,       .declines = declines_linear,  .run = run_dequantize},
+    {.name = "plain.dynamic_quantize",  .op = EBB_OP_DYNAMIC_QUANTIZE_LINEAR, .declines = declines_dynamic, .run = run_dynamic},
+    {.name = "plain.matmul_integer",    .op = EBB_OP_MATMUL_INTEGER,          .declines = declines_matmul,  .run = run_matmul},
+    {.name = "plain.qlinear_matmul",    .op = EBB_OP_QLINEAR_MATMUL,          .declines = declines_matmul,  .run = run_matmul},
+    {.name = "plain.conv_integer",      .op = EBB_OP_CONV_INTEGER,            .declines = declines_conv,    .run = run_conv},
+    {.name = "plain.qlinear_conv",      .op = EBB_OP_QLINEAR_CONV,            .declines = declines_conv,    .run = run_conv},
+};
+// clang-format on
+EBB_PLAIN_COUNT(linear_codes)
