@@ -56,6 +56,21 @@ static void turn_rows(char *y, const char *x, const turn *t, size_t size)
     }
 }
 
+/* Elements that share bytes move one by one. */
+static void turn_packed(const ebb_call *c, const turn *t)
+{
+    unsigned bits = ebb_dtype_bits((ebb_dtype)c->in[0].type.dtype);
+    memset(c->out[0].data, 0, c->out[0].bytes);
+    for (int64_t i = 0, n = ebb_plain_elements(&c->out[0].type); i < n; i++) {
+        int64_t from = 0, rest = i;
+        for (int d = t->rank - 1; d >= 0; d--) {
+            from += rest % t->dims[d] * t->from[d];
+            rest /= t->dims[d];
+        }
+        ebb_bits_put(c->out[0].data, i, bits, ebb_bits_get(c->in[0].data, from, bits));
+    }
+}
+
 /* (X) {perm} -> Y. */
 static ebb_status run_transpose(const ebb_call *c)
 {
@@ -67,6 +82,10 @@ static ebb_status run_transpose(const ebb_call *c)
         return NULL;
     if (t.rank < 2) {
         ebb_plain_memcpy(c->out[0].data, c->in[0].data, c->out[0].bytes);
+        return NULL;
+    }
+    if (size == 0) {
+        turn_packed(c, &t);
         return NULL;
     }
     if (t.from[t.rank - 1] == 1) {
@@ -81,7 +100,7 @@ static ebb_status run_transpose(const ebb_call *c)
 
 static const char *declines_transpose(const ebb_call *c)
 {
-    const char *why = ebb_plain_any(c);
+    const char *why = ebb_plain_any_bits(c);
     if (why != NULL)
         return why;
     uint32_t count = 0;

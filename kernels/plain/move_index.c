@@ -360,8 +360,14 @@ enum { HEAPS = 32 }; /* at most so many lines are worked on at once */
 
 DEFINE_TOP_K(float)
 DEFINE_TOP_K(double)
+DEFINE_TOP_K(int8_t)
+DEFINE_TOP_K(uint8_t)
+DEFINE_TOP_K(int16_t)
+DEFINE_TOP_K(uint16_t)
 DEFINE_TOP_K(int32_t)
+DEFINE_TOP_K(uint32_t)
 DEFINE_TOP_K(int64_t)
+DEFINE_TOP_K(uint64_t)
 
 static ebb_span top_k_span(const ebb_call *c, int axis, int64_t *k)
 {
@@ -396,20 +402,25 @@ static ebb_status run_top_k(const ebb_call *c)
     void *value = ebb_plain_wants(c, 0) ? c->out[0].data : NULL;
     int64_t *place = ebb_plain_wants(c, 1) ? c->out[1].data : NULL;
     const void *x = c->in[0].data;
+#define TOP(dtype, T)                                            \
+    case dtype:                                                  \
+        top_k_##T(value, place, x, s, k, largest, c->workspace); \
+        break;
     switch (c->in[0].type.dtype) {
-    case EBB_F64:
-        top_k_double(value, place, x, s, k, largest, c->workspace);
-        break;
-    case EBB_I32:
-        top_k_int32_t(value, place, x, s, k, largest, c->workspace);
-        break;
-    case EBB_I64:
-        top_k_int64_t(value, place, x, s, k, largest, c->workspace);
-        break;
+        TOP(EBB_F64, double)
+        TOP(EBB_I8, int8_t)
+        TOP(EBB_U8, uint8_t)
+        TOP(EBB_I16, int16_t)
+        TOP(EBB_U16, uint16_t)
+        TOP(EBB_I32, int32_t)
+        TOP(EBB_U32, uint32_t)
+        TOP(EBB_I64, int64_t)
+        TOP(EBB_U64, uint64_t)
     default:
         top_k_float(value, place, x, s, k, largest, c->workspace);
         break;
     }
+#undef TOP
     return NULL;
 }
 
@@ -418,9 +429,9 @@ static const char *declines_top_k(const ebb_call *c)
     const char *why = ebb_plain_any(c);
     if (why != NULL)
         return why;
-    uint8_t dtype = c->in[0].type.dtype;
-    if (dtype != EBB_F32 && dtype != EBB_F64 && dtype != EBB_I32 && dtype != EBB_I64)
-        return "only float32, float64, int32 and int64";
+    ebb_dtype dtype = (ebb_dtype)c->in[0].type.dtype;
+    if (dtype != EBB_F32 && dtype != EBB_F64 && !ebb_dtype_is_integer(dtype))
+        return "only float32, float64 and integers";
     if (!ebb_plain_wants(c, 0) && !ebb_plain_wants(c, 1))
         return "no output is wanted";
     if (ebb_plain_wants(c, 1) && c->out[1].type.dtype != EBB_I64)

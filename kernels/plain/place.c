@@ -236,7 +236,7 @@ static const char *declines_col2im(const ebb_call *c)
 
 /* The indices count in the shape that the windows give; where another is asked for, that one lies
  * in its first corner. */
-static void unpooled_dims(const ebb_call *c, int64_t dims[EBB_MAX_RANK])
+static bool unpooled_dims(const ebb_call *c, int64_t dims[EBB_MAX_RANK])
 {
     const ebb_type *x = &c->in[0].type;
     uint32_t count, stride_count, pad_count;
@@ -247,9 +247,15 @@ static void unpooled_dims(const ebb_call *c, int64_t dims[EBB_MAX_RANK])
     dims[1] = x->dims[1];
     for (int d = 2; d < x->rank; d++) {
         uint32_t i = (uint32_t)d - 2;
-        dims[d] = (x->dims[d] - 1) * (stride_count == count ? stride[i] : 1) + kernel[i] -
-                  (pad_count == 2 * count ? pad[i] + pad[count + i] : 0);
+        int64_t step = stride_count == count ? stride[i] : 1, *n = &dims[d];
+        bool padded = pad_count == 2 * count;
+        if (__builtin_mul_overflow(x->dims[d] - 1, step, n) ||
+            __builtin_add_overflow(*n, kernel[i], n) ||
+            (padded && (__builtin_sub_overflow(*n, pad[i], n) ||
+                        __builtin_sub_overflow(*n, pad[count + i], n))))
+            return false;
     }
+    return true;
 }
 
 static ebb_status run_unpool(const ebb_call *c)
@@ -257,7 +263,8 @@ static ebb_status run_unpool(const ebb_call *c)
     const ebb_type *x = &c->in[0].type, *y = &c->out[0].type;
     int64_t dims[EBB_MAX_RANK], stride[EBB_MAX_RANK], count = 1;
     size_t size = ebb_plain_size(x);
-    unpooled_dims(c, dims);
+    if (!unpooled_dims(c, dims))
+        return ebb_call_error(c, "kernel_shape, strides or pads are out of range");
     for (int d = 0; d < x->rank; d++)
         if (dims[d] < 0 || dims[d] > y->dims[d] || __builtin_mul_overflow(count, dims[d], &count))
             return ebb_call_error(c, "axis %d of the windows has %lld places, the output %lld", d,

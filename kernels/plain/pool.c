@@ -6,7 +6,7 @@
  * AveragePool counts its taps inside the tensor, with count_include_pad also those on the padding,
  * but never those that ceil_mode lets run beyond it.
  */
-#include "kernels/plain/plain.h"
+#include "kernels/plain/number.h"
 #include "kernels/codes.h"
 #include "kernels/geometry.h"
 
@@ -159,6 +159,57 @@ static ebb_status run(const ebb_call *call)
     return NULL;
 }
 
+/* The largest of integers of window o of the plane at `plane`; nothing but padding gives the least
+ * number of the dtype. Also where it is, -1: nowhere. */
+static int64_t most_at(const ebb_call *call, const ebb_geometry *w, int64_t plane, int64_t o)
+{
+    tap_range r;
+    int64_t best = -1;
+    window_taps(&r, w, o);
+    for (int64_t i = r.first[0]; i < r.end[0]; i += w->dilation[0])
+        for (int64_t j = r.first[1]; j < r.end[1]; j += w->dilation[1])
+            for (int64_t k = r.first[2]; k < r.end[2]; k += w->dilation[2]) {
+                int64_t at = (i * w->wide[1] + j) * w->wide[2] + k;
+                if (best < 0 || ebb_plain_whole(&call->in[0], plane + at) >
+                                    ebb_plain_whole(&call->in[0], plane + best))
+                    best = at;
+            }
+    return best;
+}
+
+/* MaxPool of int8 and uint8. */
+static ebb_status run_integers(const ebb_call *call)
+{
+    ebb_geometry w;
+    const char *why = ebb_geometry_of_pool(&w, call);
+    if (why != NULL)
+        return ebb_call_error(call, "%s", why);
+    bool columns = ebb_attr_int(&call->attrs, "storage_order", 0) != 0;
+    int64_t *indices = ebb_plain_wants(call, 1) ? call->out[1].data : NULL;
+    int64_t wide = ebb_geometry_volume(w.wide), volume = ebb_geometry_volume(w.narrow);
+    for (int64_t i = 0, n = ebb_plain_elements(&call->out[0].type); i < n; i++) {
+        int64_t plane = i / volume * wide, at = most_at(call, &w, plane, i % volume);
+        ebb_plain_put(&call->out[0], i,
+                      at < 0 ? -INFINITY : (double)ebb_plain_whole(&call->in[0], plane + at));
+        if (indices != NULL)
+            indices[i] = at < 0 ? -1 : plane + (columns ? by_columns(&w, at) : at);
+    }
+    return NULL;
+}
+
+static const char *declines_integers(const ebb_call *call)
+{
+    ebb_geometry w;
+    const char *why = ebb_plain_any(call);
+    if (why != NULL)
+        return why;
+    if (call->in[0].type.dtype != EBB_I8 && call->in[0].type.dtype != EBB_U8)
+        return "of integers it takes int8 and uint8 only";
+    if (ebb_plain_wants(call, 1) && call->out[1].type.dtype != EBB_I64)
+        return "Indices are not int64";
+    return ebb_geometry_of_pool(&w, call);
+}
+
 static ebb_status run_global(const ebb_call *call)
 {
     const ebb_type *type = &call->in[0].type;
@@ -175,6 +226,7 @@ static ebb_status run_global(const ebb_call *call)
 // clang-format off
 const ebb_kernel ebb_plain_pool[] = {
     {.name = "plain.max_pool",            .op = EBB_OP_MAX_POOL,            .declines = declines,        .run = run},
+    {.name = "plain.max_pool_integers",   .op = EBB_OP_MAX_POOL,            .declines = declines_integers, .run = run_integers},
     {.name = "plain.average_pool",        .op = EBB_OP_AVERAGE_POOL,        .declines = declines,        .run = run},
     {.name = "plain.max_pool_grad",       .op = EBB_OP_MAX_POOL_GRAD,       .declines = declines,        .run = run},
     {.name = "plain.max_pool_packed",     .op = EBB_OP_MAX_POOL_PACKED,     .declines = declines_packed, .run = run},

@@ -79,6 +79,11 @@ ebb_status ebb_infer_col2im(ebb_infer *c)
     return NULL;
 }
 
+static bool is_small(int64_t x)
+{
+    return x >= 0 && x <= INT32_MAX;
+}
+
 /* (X, indices, output shape?) {kernel_shape, strides, pads}. */
 ebb_status ebb_infer_max_unpool(ebb_infer *c)
 {
@@ -98,9 +103,11 @@ ebb_status ebb_infer_max_unpool(ebb_infer *c)
         return ebb_infer_error(c, "kernel_shape, strides or pads do not hold one number an axis");
     for (uint32_t i = 0; i < count; i++) {
         int64_t n = x->dims[i + 2], step = stride != NULL ? stride[i] : 1, size = -1;
-        int64_t pads = pad != NULL ? pad[i] + pad[count + i] : 0;
+        int64_t first = pad != NULL ? pad[i] : 0, last = pad != NULL ? pad[count + i] : 0;
+        if (!is_small(step) || !is_small(kernel[i]) || !is_small(first) || !is_small(last))
+            return ebb_infer_error(c, "kernel_shape, strides or pads are out of range");
         if (n > 0 && (__builtin_mul_overflow(n - 1, step, &size) ||
-                      __builtin_add_overflow(size, kernel[i] - pads, &size) || size < 1))
+                      __builtin_add_overflow(size, kernel[i] - first - last, &size) || size < 1))
             return ebb_infer_error(c, "axis %u would have no places", i + 2);
         ebb_type_set_dim(&c->out[0], (int)i + 2, n > 0 ? size : n);
     }

@@ -43,6 +43,8 @@ ebb_status ebb_infer_dft(ebb_infer *c)
     EBB_TRY(ebb_infer_axis(c, given, x->rank, &axis));
     if (axis == x->rank - 1)
         return ebb_infer_error(c, "the axis is that of real and imaginary parts");
+    if (x->dims[axis] > INT64_MAX / 4)
+        return ebb_infer_error(c, "the axis is too long");
     if (!is_given(c, 1))
         n = x->dims[axis] < 0 ? -1 : inverse && onesided ? 2 * (x->dims[axis] - 1) : x->dims[axis];
     else if (constant_number(c, 1, &n) && n < 1)
