@@ -91,6 +91,7 @@ uint32_t ebb_op_body_outputs(ebb_op op); /* how many outputs it declares; 0: no 
 #define EBB_DOMAIN_MS "com.microsoft"
 #define EBB_DOMAIN_EBB "ai.ebb"
 #define EBB_DOMAIN_PREVIEW "ai.onnx.preview.training"
+#define EBB_DOMAIN_EXPERIMENTS "ai.onnx.preview"
 
 /* ---- what infer and cost see: one node's types, without a graph ---- */
 

@@ -119,6 +119,18 @@ static const char *declines_attention(const ebb_call *c)
     return why;
 }
 
+/* FlexAttention, where nothing is done to scores and probabilities. */
+static const char *declines_flex(const ebb_call *c)
+{
+    if (ebb_attr_find(&c->attrs, "score_mod") != NULL ||
+        ebb_attr_find(&c->attrs, "prob_mod") != NULL)
+        return "score_mod and prob_mod are graphs: expand its function body first";
+    for (int i = 0; i < 3; i++)
+        if (c->in[i].type.rank != 4)
+            return "Q, K and V have not rank 4";
+    return declines_attention(c);
+}
+
 /* A row of scores for each head of each of the batch. */
 static ebb_status attention_workspace(const ebb_call *c, size_t *bytes)
 {
@@ -317,6 +329,7 @@ static ebb_status run_rotary(const ebb_call *c)
 // clang-format off
 const ebb_kernel ebb_plain_heads[] = {
     {.name = "plain.onnx_attention",   .op = EBB_OP_ATTENTION,              .declines = declines_attention, .workspace = attention_workspace, .run = run_attention},
+    {.name = "plain.flex_attention",   .op = EBB_OP_FLEX_ATTENTION,         .declines = declines_flex,      .workspace = attention_workspace, .run = run_attention},
     {.name = "plain.linear_attention", .op = EBB_OP_LINEAR_ATTENTION,       .declines = declines_linear,    .workspace = linear_workspace,    .run = run_linear},
     {.name = "plain.causal_conv",      .op = EBB_OP_CAUSAL_CONV_WITH_STATE, .declines = declines_causal,    .run = run_causal},
     {.name = "plain.rotary_embedding", .op = EBB_OP_ROTARY_EMBEDDING,       .declines = declines_rotary,    .run = run_rotary},
