@@ -214,6 +214,77 @@ void ebb_grad_give(ebb_build *b, ebb_grad *c, uint32_t i, ebb_value dx)
         c->dx[i] = ebb_emit_unbroadcast(b, dx, c->x[i]);
 }
 
+bool ebb_grad_shape(ebb_build *b, const ebb_grad *c, ebb_value v, ebb_type *type)
+{
+    if (b->status != NULL)
+        return false;
+    *type = *ebb_build_type(b, v);
+    if (ebb_type_is_static(type))
+        return true;
+    ebb_build_fail(b, ebb_error(EBB_REJECTED, "%s: the shape of '%s' is not known",
+                                ebb_node_label(b->g, c->node), ebb_value_name(b->g, v)));
+    return false;
+}
+
+bool ebb_grad_ints(const ebb_build *b, const ebb_grad *c, uint32_t i, int64_t *list, int *count)
+{
+    const ebb_tensor *t =
+        i < c->input_count && c->x[i].i != 0 ? ebb_value_constant(b->g, c->x[i]) : NULL;
+    int64_t n;
+    if (t == NULL || t->data == NULL || !ebb_type_elements(&t->type, &n) || n > 2 * EBB_MAX_RANK)
+        return false;
+    for (int64_t k = 0; k < n; k++)
+        list[k] = ebb_tensor_int(t, k);
+    *count = (int)n;
+    return true;
+}
+
+ebb_value ebb_emit_part(ebb_build *b, ebb_value x, int axis, int64_t from, int64_t size)
+{
+    int64_t end = from + size, along = axis;
+    ebb_value start = ebb_const_ints(b, &from, 1), stop = ebb_const_ints(b, &end, 1);
+    return ebb_emit(b, EBB_OP_SLICE, x, start, stop, ebb_const_ints(b, &along, 1));
+}
+
+ebb_value ebb_emit_picked(ebb_build *b, ebb_value x, int axis, const int64_t *list, uint32_t count)
+{
+    ebb_value places = ebb_const_ints(b, list, count);
+    ebb_with_int(b, "axis", axis);
+    return ebb_emit(b, EBB_OP_GATHER, x, places);
+}
+
+ebb_value ebb_const_floats(ebb_build *b, ebb_dtype dtype, int rank, const int64_t *dims,
+                           const double *list)
+{
+    ebb_type type = ebb_type_tensor(dtype, rank, dims);
+    int64_t n = 0;
+    size_t bytes;
+    if (b->status != NULL)
+        return EBB_NO_VALUE;
+    if (!ebb_type_elements(&type, &n) || !ebb_type_bytes(&type, &bytes)) {
+        ebb_build_fail(b, ebb_error(EBB_REJECTED, "a constant has no size"));
+        return EBB_NO_VALUE;
+    }
+    unsigned char *data = ebb_alloc(bytes);
+    if (data == NULL) {
+        ebb_build_fail(b, ebb_error_memory());
+        return EBB_NO_VALUE;
+    }
+    for (int64_t i = 0; i < n; i++) {
+        float f32 = (float)list[i];
+        uint16_t u16 = dtype == EBB_F16 ? ebb_float_to_half(f32) : ebb_float_to_bf16(f32);
+        if (dtype == EBB_F64)
+            memcpy(data + (size_t)i * 8, &list[i], 8);
+        else if (dtype == EBB_F32)
+            memcpy(data + (size_t)i * 4, &f32, 4);
+        else
+            memcpy(data + (size_t)i * 2, &u16, 2);
+    }
+    ebb_value v = ebb_const_tensor(b, &type, data);
+    ebb_free(data);
+    return v;
+}
+
 ebb_value ebb_emit_scaled(ebb_build *b, ebb_value x, double k)
 {
     if (b->status != NULL || k == 1.0)

@@ -46,6 +46,24 @@ void ebb_grad_give(ebb_build *b, ebb_grad *c, uint32_t i, ebb_value dx);
 /* The node has no gradient that we know, for this reason: EBB_UNSUPPORTED. */
 void ebb_grad_fail(ebb_build *b, const ebb_grad *c, const char *reason);
 
+/* The type of a value whose shape the rule needs; false, and the builder stops, where it is not
+ * known. */
+bool ebb_grad_shape(ebb_build *b, const ebb_grad *c, ebb_value v, ebb_type *type);
+
+/* The integers of a constant input, at most 2 EBB_MAX_RANK. False where it is absent or not
+ * constant. */
+bool ebb_grad_ints(const ebb_build *b, const ebb_grad *c, uint32_t i, int64_t *list, int *count);
+
+/* Elements [from, from + size) of x along one axis. */
+ebb_value ebb_emit_part(ebb_build *b, ebb_value x, int axis, int64_t from, int64_t size);
+
+/* Elements of x along one axis by a constant list of their places. */
+ebb_value ebb_emit_picked(ebb_build *b, ebb_value x, int axis, const int64_t *list, uint32_t count);
+
+/* Numbers as a constant of a float dtype. */
+ebb_value ebb_const_floats(ebb_build *b, ebb_dtype dtype, int rank, const int64_t *dims,
+                           const double *list);
+
 /* x * k and x + k for a number k of x's dtype. */
 ebb_value ebb_emit_scaled(ebb_build *b, ebb_value x, double k);
 ebb_value ebb_emit_shifted(ebb_build *b, ebb_value x, double k);

@@ -6,19 +6,6 @@
 #include "onnx/ops/ops.h"
 #include "onnx/ops/shape.h"
 
-/* The type of a value whose shape the rule needs; stops the builder where it is not known. */
-static bool shape_of(ebb_build *b, const ebb_grad *c, ebb_value v, ebb_type *type)
-{
-    if (b->status != NULL)
-        return false;
-    *type = *ebb_build_type(b, v);
-    if (ebb_type_is_static(type))
-        return true;
-    ebb_build_fail(b, ebb_error(EBB_REJECTED, "%s: the shape of '%s' is not known",
-                                ebb_node_label(b->g, c->node), ebb_value_name(b->g, v)));
-    return false;
-}
-
 static void refuse(ebb_build *b, const ebb_grad *c, const char *why)
 {
     ebb_build_fail(
@@ -35,20 +22,6 @@ static int axis_of(const ebb_grad *c, int64_t otherwise, int rank)
 static bool wants(const ebb_grad *c, uint32_t i)
 {
     return i < c->input_count && c->wants[i];
-}
-
-/* The integers of a constant input. False where it is absent or not constant. */
-static bool integers(const ebb_build *b, const ebb_grad *c, uint32_t i, int64_t *list, int *count)
-{
-    const ebb_tensor *t =
-        i < c->input_count && c->x[i].i != 0 ? ebb_value_constant(b->g, c->x[i]) : NULL;
-    int64_t n;
-    if (t == NULL || t->data == NULL || !ebb_type_elements(&t->type, &n) || n > 2 * EBB_MAX_RANK)
-        return false;
-    for (int64_t k = 0; k < n; k++)
-        list[k] = ebb_tensor_int(t, k);
-    *count = (int)n;
-    return true;
 }
 
 static bool given(const ebb_grad *c, uint32_t i)
@@ -83,26 +56,18 @@ void ebb_grad_transpose(ebb_build *b, ebb_grad *c)
     c->dx[0] = ebb_emit_transpose(b, c->dy[0], back, rank);
 }
 
-/* Elements [from, from + size) of x along one axis. */
-static ebb_value part_of(ebb_build *b, ebb_value x, int axis, int64_t from, int64_t size)
-{
-    int64_t end = from + size, along = axis;
-    ebb_value start = ebb_const_ints(b, &from, 1), stop = ebb_const_ints(b, &end, 1);
-    return ebb_emit(b, EBB_OP_SLICE, x, start, stop, ebb_const_ints(b, &along, 1));
-}
-
 /* y = Concat(x0, x1, ...).  One Split where all parts are wanted, else a Slice for each. */
 void ebb_grad_concat(ebb_build *b, ebb_grad *c)
 {
     ebb_type x;
-    if (!shape_of(b, c, c->x[0], &x))
+    if (!ebb_grad_shape(b, c, c->x[0], &x))
         return;
     int axis = axis_of(c, 1, x.rank);
     int64_t sizes[EBB_BUILD_OUTPUTS], from = 0;
     bool all = c->input_count > 1 && c->input_count <= EBB_BUILD_OUTPUTS &&
                ebb_model_opset(b->g->model, EBB_DOMAIN_ONNX) >= 13;
     for (uint32_t i = 0; i < c->input_count; i++) {
-        if (!shape_of(b, c, c->x[i], &x))
+        if (!ebb_grad_shape(b, c, c->x[i], &x))
             return;
         all = all && c->wants[i];
         if (i < EBB_BUILD_OUTPUTS)
@@ -118,7 +83,8 @@ void ebb_grad_concat(ebb_build *b, ebb_grad *c)
     for (uint32_t i = 0; i < c->input_count; i++) {
         int64_t size = ebb_build_type(b, c->x[i])->dims[axis];
         if (c->wants[i])
-            c->dx[i] = c->input_count == 1 ? c->dy[0] : part_of(b, c->dy[0], axis, from, size);
+            c->dx[i] =
+                c->input_count == 1 ? c->dy[0] : ebb_emit_part(b, c->dy[0], axis, from, size);
         from += size;
     }
 }
@@ -127,7 +93,7 @@ void ebb_grad_concat(ebb_build *b, ebb_grad *c)
 void ebb_grad_split(ebb_build *b, ebb_grad *c)
 {
     ebb_type x;
-    if (!shape_of(b, c, c->x[0], &x))
+    if (!ebb_grad_shape(b, c, c->x[0], &x))
         return;
     int axis = axis_of(c, 0, x.rank);
     ebb_value *parts = EBB_NEW(&b->g->model->arena, ebb_value, c->output_count);
@@ -141,7 +107,7 @@ void ebb_grad_split(ebb_build *b, ebb_grad *c)
     int64_t list[2 * EBB_MAX_RANK], each = 0;
     int count = 0;
     uint32_t attr_count;
-    if (integers(b, c, 1, list, &count))
+    if (ebb_grad_ints(b, c, 1, list, &count))
         sizes = list;
     else if ((sizes = ebb_attr_ints(&c->attrs, "split", &attr_count)) != NULL)
         count = (int)attr_count;
@@ -176,21 +142,21 @@ void ebb_grad_split(ebb_build *b, ebb_grad *c)
 void ebb_grad_slice(ebb_build *b, ebb_grad *c)
 {
     ebb_type x;
-    if (!shape_of(b, c, c->x[0], &x))
+    if (!ebb_grad_shape(b, c, c->x[0], &x))
         return;
     int64_t starts[2 * EBB_MAX_RANK], ends[2 * EBB_MAX_RANK];
     int64_t axes[2 * EBB_MAX_RANK], steps[2 * EBB_MAX_RANK], pads[2 * EBB_MAX_RANK] = {0};
     int count = 0, end_count = 0, axis_count, step_count;
-    bool known = integers(b, c, 1, starts, &count) && integers(b, c, 2, ends, &end_count) &&
-                 count == end_count && count <= x.rank;
+    bool known = ebb_grad_ints(b, c, 1, starts, &count) &&
+                 ebb_grad_ints(b, c, 2, ends, &end_count) && count == end_count && count <= x.rank;
     for (int i = 0; known && i < count; i++) {
         axes[i] = i;
         steps[i] = 1;
     }
     if (given(c, 3))
-        known = known && integers(b, c, 3, axes, &axis_count) && axis_count == count;
+        known = known && ebb_grad_ints(b, c, 3, axes, &axis_count) && axis_count == count;
     if (given(c, 4))
-        known = known && integers(b, c, 4, steps, &step_count) && step_count == count;
+        known = known && ebb_grad_ints(b, c, 4, steps, &step_count) && step_count == count;
     for (int i = 0; known && i < count; i++)
         known = steps[i] == 1;
     if (!known) {
@@ -214,7 +180,7 @@ void ebb_grad_slice(ebb_build *b, ebb_grad *c)
 void ebb_grad_pad(ebb_build *b, ebb_grad *c)
 {
     ebb_type x;
-    if (!shape_of(b, c, c->x[0], &x))
+    if (!ebb_grad_shape(b, c, c->x[0], &x))
         return;
     const char *mode = ebb_attr_string(&c->attrs, "mode", "constant");
     int64_t pads[2 * EBB_MAX_RANK], axes[2 * EBB_MAX_RANK];
@@ -223,7 +189,8 @@ void ebb_grad_pad(ebb_build *b, ebb_grad *c)
         refuse(b, c, "for a mode other than constant");
         return;
     }
-    if (!integers(b, c, 1, pads, &pad_count) || (given(c, 3) && !integers(b, c, 3, axes, &count))) {
+    if (!ebb_grad_ints(b, c, 1, pads, &pad_count) ||
+        (given(c, 3) && !ebb_grad_ints(b, c, 3, axes, &count))) {
         refuse(b, c, "where the pads are not constant");
         return;
     }
@@ -265,7 +232,7 @@ void ebb_grad_expand(ebb_build *b, ebb_grad *c)
 void ebb_grad_tile(ebb_build *b, ebb_grad *c)
 {
     ebb_type x, y;
-    if (!shape_of(b, c, c->x[0], &x) || !shape_of(b, c, c->y[0], &y))
+    if (!ebb_grad_shape(b, c, c->x[0], &x) || !ebb_grad_shape(b, c, c->y[0], &y))
         return;
     int64_t dims[2 * EBB_MAX_RANK], axes[EBB_MAX_RANK];
     int rank = 0;
@@ -435,7 +402,7 @@ void ebb_grad_top_k(ebb_build *b, ebb_grad *c)
 void ebb_grad_depth_to_space(ebb_build *b, ebb_grad *c)
 {
     ebb_type x;
-    if (!shape_of(b, c, c->x[0], &x))
+    if (!ebb_grad_shape(b, c, c->x[0], &x))
         return;
     int64_t block = ebb_attr_int(&c->attrs, "blocksize", 1);
     if (strcmp(ebb_attr_string(&c->attrs, "mode", "DCR"), "CRD") != 0) {
