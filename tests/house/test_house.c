@@ -19,7 +19,7 @@ static const struct {
     {"onnx", {"onnx/", "ebb.h"}},
     {"kernels",
      {"kernels/", "onnx/op.h", "onnx/tile.h", "onnx/attr.h", "onnx/tensor.h", "onnx/arena.h",
-      "onnx/einsum.h", "onnx/status.h", "ebb.h"}},
+      "onnx/einsum.h", "onnx/resize.h", "onnx/status.h", "ebb.h"}},
     {"rewrite", {"rewrite/", "onnx/", "ebb.h"}},
     {"exec", {"exec/", "kernels/", "onnx/", "ebb.h"}},
     {"passes",

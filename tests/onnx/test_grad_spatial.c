@@ -11,10 +11,54 @@ static void every_rule_agrees_with_the_difference_quotient(void **state)
     all_cases_pass(cases, sizeof cases / sizeof cases[0]);
 }
 
+/* A matrix of shares would have 1,001 * 2,002 elements: they are gathered. x[i] is i, y is linear
+ * in x, so that sum(y) and dx . x are the same number. */
+static void a_long_axis_is_resized_without_a_matrix(void **state)
+{
+    (void)state;
+    enum { IN = 1001, OUT = 2002 };
+    static double x[IN], ones[OUT];
+    const int64_t in[3] = {1, 1, IN}, out[3] = {1, 1, OUT};
+    const ebb_type type = ebb_type_tensor(EBB_F64, 3, in), wide = ebb_type_tensor(EBB_F64, 3, out);
+    static const grad_case what = {EBB_OP_RESIZE, "long", "", "1", 0};
+    bench t = {.what = &what, .in_count = 4, .out_count = 1, .varies = {true}};
+    double sum = 0, along = 0;
+    for (int i = 0; i < OUT; i++) {
+        ones[i] = 1;
+        x[i / 2] = i / 2;
+    }
+    assert_null(ebb_model_new(&t.model, 20));
+    t.g = t.model->graph;
+    t.b = ebb_build_at(t.g, EBB_NO_NODE, EBB_FORWARD, NULL);
+    assert_null(ebb_graph_add_initializer(t.g, &t.x[0], "x", &type, x, EBB_ROLE_PARAMETER));
+    assert_null(ebb_graph_add_initializer(t.g, &t.dy[0], "dy", &wide, ones, EBB_ROLE_PARAMETER));
+    t.x[3] = ebb_const_ints(&t.b, out, 3);
+    ebb_with_string(&t.b, "mode", "linear");
+    ebb_emit_node(&t.b, EBB_OP_RESIZE, t.x, 4, t.y, 1, 1);
+    assert_null(t.b.status);
+    t.node = t.b.last;
+    assert_true(differentiate(&t));
+    EBB_EACH_NODE(t.g, n)
+    {
+        assert_int_not_equal(ebb_node_of(t.g, n)->op, EBB_OP_MATMUL);
+        assert_null(run_node(&t, n));
+    }
+    const ebb_tensor *y = ebb_value_of(t.g, t.y[0])->tensor,
+                     *dx = ebb_value_of(t.g, t.dx[0])->tensor;
+    for (int i = 0; i < OUT; i++)
+        sum += ebb_tensor_double(y, i);
+    for (int i = 0; i < IN; i++)
+        along += ebb_tensor_double(dx, i) * x[i];
+    assert_true(sum > 1e5 && fabs(sum - along) < 1e-6);
+    ebb_model_free(t.model);
+    ebb_arena_fini(&t.arena);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_rule_agrees_with_the_difference_quotient),
+        cmocka_unit_test(a_long_axis_is_resized_without_a_matrix),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
