@@ -169,7 +169,13 @@ def lstm(x, w, r, b):
 case("y = LSTM <hidden_size = 2> (x, x1, x2, x3)", lstm, x=draw(3, 2, 3), x1=draw(1, 8, 3), x2=draw(1, 8, 2), x3=draw(1, 16))
 
 
-def write(file):
+def write(name):
+    """The cases so far into this file beside this one."""
+    with open(pathlib.Path(__file__).with_name(name), "w") as file:
+        write_to(file)
+
+
+def write_to(file):
     for body, function, tensors in cases:
         trained = [n for n in tensors if n.startswith("x")]
         others = [n for n in tensors if not n.startswith("x")]
@@ -190,5 +196,5 @@ def write(file):
                 print(n + "_grad", *[repr(float(v)) for v in g.flatten()], file=file)
 
 
-with open(pathlib.Path(__file__).with_name("recorded.txt"), "w") as out:
-    write(out)
+if __name__ == "__main__":
+    write("recorded.txt")

@@ -1,7 +1,8 @@
 /* test_recorded.c: losses and gradients of single operators as PyTorch has them, in float64.
  *
- * recorded.txt is made by record.py: case, model as text, the loss, and for each trained tensor its
- * gradient. The step that passes loss and gradient make must give the same numbers.
+ * recorded.txt is made by record.py, recorded_spatial.txt by record_spatial.py: case, model as
+ * text, the loss, and for each trained tensor its gradient. The step that passes loss and gradient
+ * make must give the same numbers.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -17,7 +18,7 @@
 #include "ebb.h"
 #include "onnx/file.h"
 
-#define RECORD EBB_SOURCE_DIR "/tests/gradients/recorded.txt"
+#define FOLDER EBB_SOURCE_DIR "/tests/gradients/"
 #define HEAD "<ir_version: 10, opset_import: [\"\" : 20, \"ai.ebb\" : 1]>\n"
 
 enum { LINE = 1 << 15, GRADIENTS = 8, CASES_AT_LEAST = 95, OPERATORS_AT_LEAST = 80 };
@@ -104,13 +105,16 @@ static void operator_of(const recorded *c, char *op, size_t size)
     (void)snprintf(op, size, "%.*s", (int)strcspn(at, " <("), at);
 }
 
-static void gradients_are_those_that_pytorch_recorded(void **state)
+typedef struct tally {
+    size_t cases, operators;
+    char seen[LINE]; /* names of operators */
+} tally;
+
+static void check_file(const char *path, tally *t)
 {
-    (void)state;
     static recorded c;
-    static char line[LINE], seen[LINE];
-    size_t cases = 0, operators = 0;
-    FILE *file = fopen(RECORD, "r");
+    static char line[LINE];
+    FILE *file = fopen(path, "r");
     assert_non_null(file);
     bool more = read_line(file, line, sizeof line);
     while (more) {
@@ -124,13 +128,21 @@ static void gradients_are_those_that_pytorch_recorded(void **state)
         check(&c);
         operator_of(&c, op, sizeof op);
         (void)snprintf(word, sizeof word, " %s ", op);
-        operators += strstr(seen, word) == NULL;
-        (void)snprintf(seen + strlen(seen), sizeof seen - strlen(seen), "%s", word);
-        cases++;
+        t->operators += strstr(t->seen, word) == NULL;
+        (void)snprintf(t->seen + strlen(t->seen), sizeof t->seen - strlen(t->seen), "%s", word);
+        t->cases++;
     }
     fclose(file);
-    print_message("%zu cases of %zu operators\n", cases, operators);
-    assert_true(cases >= CASES_AT_LEAST && operators >= OPERATORS_AT_LEAST);
+}
+
+static void gradients_are_those_that_pytorch_recorded(void **state)
+{
+    (void)state;
+    static tally t;
+    check_file(FOLDER "recorded.txt", &t);
+    check_file(FOLDER "recorded_spatial.txt", &t);
+    print_message("%zu cases of %zu operators\n", t.cases, t.operators);
+    assert_true(t.cases >= CASES_AT_LEAST && t.operators >= OPERATORS_AT_LEAST);
 }
 
 int main(void)

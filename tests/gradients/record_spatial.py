@@ -1,0 +1,46 @@
+"""Writes tests/gradients/recorded_spatial.txt: what record.py does, for operators on images.
+
+    python3 tests/gradients/record_spatial.py        (needs torch and torchvision)
+"""
+import torch
+import torch.nn.functional as F
+
+from record import case, cases, draw, ints, positive, write
+
+cases.clear()
+torch.manual_seed(8)
+
+for mode, attrs, options in [
+        ("nearest", 'mode = "nearest", coordinate_transformation_mode = "asymmetric", nearest_mode = "floor"', {}),
+        ("bilinear", 'mode = "linear"', dict(align_corners=False)),
+        ("bilinear", 'mode = "linear", coordinate_transformation_mode = "align_corners"', dict(align_corners=True)),
+        ("bicubic", 'mode = "cubic"', dict(align_corners=False)),
+        ("bicubic", 'mode = "cubic", coordinate_transformation_mode = "align_corners"', dict(align_corners=True)),
+        ("bilinear", 'mode = "linear", antialias = 1, exclude_outside = 1', dict(align_corners=False, antialias=True)),
+        ("bicubic", 'mode = "cubic", antialias = 1, cubic_coeff_a = -0.5, exclude_outside = 1',
+         dict(align_corners=False, antialias=True))]:
+    for size in [(2, 3), (8, 10), (5, 4)]:
+        case(f"y = Resize <{attrs}> (x, , , s)",
+             lambda x, s, size=size, mode=mode, options=options: F.interpolate(x, size, mode=mode, **options),
+             x=draw(1, 2, 4, 5), s=ints(1, 2, *size))
+case('y = Resize <mode = "linear"> (x, , , s)', lambda x, s: F.interpolate(x, (3, 5, 2), mode="trilinear"),
+     x=draw(1, 1, 2, 3, 4), s=ints(1, 1, 3, 5, 2))
+case('y = Resize <mode = "linear"> (x, , , s)', lambda x, s: F.interpolate(x, 7, mode="linear"), x=draw(2, 2, 4), s=ints(2, 2, 7))
+
+case("y = Col2Im <pads = [1, 0, 1, 0], strides = [2, 1], dilations = [1, 2]> (x, s, k)",
+     lambda x, s, k: F.fold(x, (5, 6), (2, 3), dilation=(1, 2), padding=(1, 0), stride=(2, 1)),
+     x=draw(2, 12, 6), s=ints(5, 6), k=ints(2, 3))
+case("y = CenterCropPad <axes = [2, 3]> (x, s)", lambda x, s: F.pad(x[:, :, 1:4], (1, 2)), x=draw(1, 2, 5, 3), s=ints(3, 6))
+case("y = MaxUnpool <kernel_shape = [2, 2], strides = [2, 2]> (x, i)",
+     lambda x, i: F.max_unpool2d(x, i - torch.tensor([0, 16]).reshape(1, 2, 1, 1), 2),
+     x=draw(1, 2, 2, 2), i=torch.tensor([0, 6, 9, 15, 17, 22, 24, 31]).reshape(1, 2, 2, 2))
+for p in (1, 2, 3, 4):
+    case(f"y = LpPool <kernel_shape = [3, 2], strides = [2, 1], p = {p}> (x)",
+         lambda x, p=p: F.lp_pool2d(x.abs(), p, (3, 2), (2, 1)), x=draw(1, 2, 6, 5))
+    case(f"y = GlobalLpPool <p = {p}> (x)", lambda x, p=p: torch.linalg.vector_norm(x, p, (2, 3), keepdim=True), x=draw(2, 2, 3, 4))
+for size in (1, 3, 5):
+    case(f"y = LRN <size = {size}, alpha = 0.25, beta = 0.75, bias = 1.5> (x)",
+         lambda x, size=size: F.local_response_norm(x, size, 0.25, 0.75, 1.5), x=draw(2, 4, 3, 2))
+
+if __name__ == "__main__":
+    write("recorded_spatial.txt")
