@@ -192,8 +192,11 @@ static void add_costs(const cli *c, pipeline *p)
 static size_t before_gradient(const char *pass)
 {
     size_t end = strcspn(pass, ":,");
-    if (!(end == 6 && strncmp(pass, "layout", end) == 0) &&
-        !(end == 9 && strncmp(pass, "precision", end) == 0))
+    static const char *const first[] = {"lora", "layout", "precision"};
+    bool goes = false;
+    for (size_t i = 0; i < sizeof first / sizeof *first; i++)
+        goes |= strlen(first[i]) == end && strncmp(pass, first[i], end) == 0;
+    if (!goes)
         return 0;
     for (end += strcspn(pass + end, ","); pass[end] == ',';) {
         size_t word = strcspn(pass + end + 1, ",");
@@ -207,20 +210,28 @@ static size_t before_gradient(const char *pass)
     return end;
 }
 
-static void add_first_passes(const cli *c, pipeline *p)
+/* Of the --pass that go before the gradient, those that add adapters, or the others. */
+static void add_early(const cli *c, pipeline *p, bool adapters)
 {
     const char *pass;
-    if (cli_has(c, "--precision"))
-        add_pass(p, "precision:", cli_get(c, "--precision", ""));
     for (int at = 0; (pass = cli_next(c, "--pass", &at)) != NULL;) {
         char text[4096];
         size_t length = before_gradient(pass);
-        if (length == 0 || length >= sizeof text)
+        if (length == 0 || length >= sizeof text || (strncmp(pass, "lora", 4) == 0) != adapters)
             continue;
         memcpy(text, pass, length);
         text[length] = '\0';
         add_pass(p, text, "");
     }
+}
+
+/* Adapters first: they look for weights, of which precision makes casts. */
+static void add_first_passes(const cli *c, pipeline *p)
+{
+    add_early(c, p, true);
+    if (cli_has(c, "--precision"))
+        add_pass(p, "precision:", cli_get(c, "--precision", ""));
+    add_early(c, p, false);
 }
 
 /* Those asked for, except what has gone first; then `tidy`, if any; then the plan for the budget,

@@ -170,7 +170,10 @@ static int train_steps(const cli *c, ebb_program *program, ebb_data *data, loop 
 static ebb_status save_results(const cli *c, ebb_program *program, const loop *l)
 {
     ebb_status status = save_checkpoint(c, program, l);
-    const char *path = cli_get(c, "--save-model", NULL);
+    const char *path = cli_get(c, "--save-adapter", NULL);
+    if (status == NULL && path != NULL)
+        status = ebb_adapters_save(program, path);
+    path = cli_get(c, "--save-model", NULL);
     if (status != NULL || path == NULL)
         return status;
     ebb_model *original = NULL; // the user's own file, fresh: only its initializers change

@@ -150,6 +150,11 @@ EBB_API void ebb_data_close(ebb_data *data)
     ebb_free(data);
 }
 
+EBB_API const char *ebb_data_metadata(const ebb_data *data)
+{
+    return data->metadata;
+}
+
 EBB_API size_t ebb_data_count(const ebb_data *data)
 {
     return data->count;

@@ -3,6 +3,7 @@
  */
 #include "exec/data.h"
 #include "onnx/infer.h"
+#include "exec/adapters.h"
 #include "exec/program.h"
 
 #include <stdlib.h>
@@ -208,6 +209,40 @@ EBB_API ebb_status ebb_load_weights(ebb_model *model, const char *path)
 
 /* ---- back from a program ---- */
 
+/* Adapters that `to` lacks, into the weights that it has. stored counts. */
+static ebb_status store_adapters(ebb_program *program, ebb_graph *to, size_t *stored)
+{
+    const ebb_graph *g = program->plan.g;
+    ebb_adapter adapter;
+    for (size_t i = 0; i < g->initializer_count; i++) {
+        if (!ebb_adapter_of(g, g->initializers[i], &adapter) ||
+            is_initializer(to, ebb_value_find(to, ebb_value_name(g, adapter.b))))
+            continue;
+        const char *name = adapter.weight.i != 0 ? ebb_value_name(g, adapter.weight) : "";
+        ebb_value v = ebb_value_find(to, name);
+        const ebb_type *type = &ebb_value_of(g, adapter.weight)->type;
+        const ebb_named named = {name, type->dtype, type->rank, type->dims, NULL};
+        void *merged;
+        size_t bytes;
+        if (adapter.weight.i == 0 || !is_initializer(to, v))
+            return ebb_hint(
+                ebb_error(EBB_UNSUPPORTED,
+                          "the adapter '%s' cannot be added into a weight: the model has "
+                          "none in floats for it",
+                          ebb_value_name(g, adapter.b)),
+                "save the adapters by themselves instead");
+        if (!same_type(&ebb_value_of(to, v)->type, &named))
+            return differs(name, &ebb_value_of(to, v)->type, &named);
+        EBB_TRY(ebb_adapter_merge(program, &adapter, &merged));
+        ebb_status status =
+            ebb_type_bytes(type, &bytes) ? give_bytes(to, v, merged, bytes) : ebb_error_memory();
+        free(merged);
+        EBB_TRY(status);
+        ++*stored;
+    }
+    return NULL;
+}
+
 EBB_API ebb_status ebb_program_store(ebb_program *program, ebb_model *target)
 {
     const ebb_graph *g = program->plan.g;
@@ -242,6 +277,7 @@ EBB_API ebb_status ebb_program_store(ebb_program *program, ebb_model *target)
             stored++;
         }
     }
+    EBB_TRY(store_adapters(program, to, &stored));
     if (stored == 0)
         return ebb_error(EBB_USAGE, "the model has no initializer with the name of a state");
     return NULL;

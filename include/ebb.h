@@ -256,8 +256,13 @@ EBB_API ebb_status ebb_program_profile_json(const ebb_program *program, char **j
 
 /* Copies the program's states (parameters, statistics, optimizer) back into the model, so that
  * ebb_save writes them; or into `target`, another model with initializers of these names (the
- * user's own export), changing initializers only. */
+ * user's own export), changing initializers only. Adapters that the target lacks are added into the
+ * weights that they stand beside. */
 EBB_API ebb_status ebb_program_store(ebb_program *program, ebb_model *target);
+
+/* The adapters of pass lora, and what else is trained, into a safetensors file as PEFT has it;
+ * EBB_USAGE where there are none. Pass lora starts from such a file by its option `file`. */
+EBB_API ebb_status ebb_adapters_save(ebb_program *program, const char *path);
 
 /* All states and `extra` (JSON text kept for you) into a safetensors file, atomically; and back. */
 EBB_API ebb_status ebb_checkpoint_save(ebb_program *program, const char *path, const char *extra);
@@ -270,6 +275,8 @@ typedef struct ebb_data ebb_data; /* named arrays in memory or mapped */
 /* .npz, .npy, .safetensors, or a test_data_set_* folder (inputs named by the model). */
 EBB_API ebb_status ebb_data_open(ebb_data **data, const char *path, const ebb_model *model);
 EBB_API void ebb_data_close(ebb_data *data);
+EBB_API const char *
+ebb_data_metadata(const ebb_data *data); /* of safetensors: JSON text, or NULL */
 EBB_API size_t ebb_data_count(const ebb_data *data);
 EBB_API const ebb_named *ebb_data_at(const ebb_data *data, size_t index);
 EBB_API const ebb_named *ebb_data_find(const ebb_data *data, const char *name);

@@ -24,23 +24,6 @@
 
 /* ---- what is trained ---- */
 
-/* Patterns come separated by ';' where commas separate options. */
-static bool matches(const char *patterns, const char *name)
-{
-    char one[256];
-    while (*patterns != '\0') {
-        size_t length = strcspn(patterns, "; ,");
-        if (length > 0 && length < sizeof one) {
-            memcpy(one, patterns, length);
-            one[length] = '\0';
-            if (ebb_glob(one, name))
-                return true;
-        }
-        patterns += length + (patterns[length] != '\0');
-    }
-    return false;
-}
-
 static ebb_status choose_parameters(ebb_reverse *r)
 {
     ebb_edit *e = r->e;
@@ -55,10 +38,10 @@ static ebb_status choose_parameters(ebb_reverse *r)
         if (!ebb_trainable_candidate(g, v))
             continue;
         if (train != NULL) {
-            r->trains[v.i] = matches(train, name);
+            r->trains[v.i] = ebb_glob(train, name);
             matched += r->trains[v.i];
         }
-        if (freeze != NULL && matches(freeze, name)) {
+        if (freeze != NULL && ebb_glob(freeze, name)) {
             r->trains[v.i] = false;
             frozen++;
         }
@@ -72,6 +55,7 @@ static ebb_status choose_parameters(ebb_reverse *r)
         return ebb_hint(ebb_error(EBB_USAGE, "gradient: the model has no weights to train"),
                         "name them with --train 'PATTERN'");
     static const char *const how[] = {
+        "chosen by a pass",
         "by the file's update bindings",
         "marked PARAMETER by the exporter",
         "found where operators expect weights",

@@ -156,28 +156,12 @@ static bool is_gather(ebb_op op)
 
 /* ---- what stays as it is ---- */
 
-static bool matches(const char *patterns, const char *name)
-{
-    char one[256];
-    while (patterns != NULL && *patterns != '\0') {
-        size_t length = strcspn(patterns, "; ,");
-        if (length > 0 && length < sizeof one) {
-            memcpy(one, patterns, length);
-            one[length] = '\0';
-            if (ebb_glob(one, name))
-                return true;
-        }
-        patterns += length + (patterns[length] != '\0');
-    }
-    return false;
-}
-
 static bool is_named(const lowering *l, ebb_node n)
 {
     const char *keep = ebb_option_string(l->e, "keep");
     const ebb_node_info *info = ebb_node_of(l->g, n);
-    return matches(keep, ebb_text(l->g, info->name)) ||
-           matches(keep, ebb_text(l->g, info->op_name));
+    return keep != NULL && (ebb_glob(keep, ebb_text(l->g, info->name)) ||
+                            ebb_glob(keep, ebb_text(l->g, info->op_name)));
 }
 
 static bool is_shared_with_subgraph(const ebb_graph *g, ebb_node n)

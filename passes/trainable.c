@@ -1,4 +1,4 @@
-/* trainable.c: which initializers are parameters. ONNX has no flag for it; three sources in order.
+/* trainable.c: which initializers are parameters. ONNX has no flag for it; four sources in order.
  */
 #include "passes/trainable.h"
 
@@ -124,25 +124,28 @@ static bool is_marked(const ebb_graph *g, ebb_value v, const char *as)
 
 ebb_status ebb_trainable_find(bool *trains, ebb_trainable_source *source, const ebb_graph *g)
 {
-    size_t bound = 0, marked = 0;
+    size_t chosen = 0, bound = 0, marked = 0;
     for (size_t i = 0; i < g->initializer_count; i++) {
         ebb_value v = g->initializers[i];
         if (!ebb_trainable_candidate(g, v))
             continue;
+        chosen += ebb_value_of(g, v)->role == EBB_ROLE_PARAMETER;
         bound += (ebb_value_of(g, v)->flags & EBB_IS_STATE) != 0;
         marked += is_marked(g, v, "PARAMETER");
     }
-    *source = bound > 0    ? EBB_TRAINABLE_BINDINGS
+    *source = chosen > 0   ? EBB_TRAINABLE_ROLES
+              : bound > 0  ? EBB_TRAINABLE_BINDINGS
               : marked > 0 ? EBB_TRAINABLE_METADATA
                            : EBB_TRAINABLE_SLOTS;
     for (size_t i = 0; i < g->initializer_count; i++) {
         ebb_value v = g->initializers[i];
         if (!ebb_trainable_candidate(g, v) || ebb_value_of(g, v)->role == EBB_ROLE_FROZEN)
             continue;
-        trains[v.i] = *source == EBB_TRAINABLE_BINDINGS
-                          ? (ebb_value_of(g, v)->flags & EBB_IS_STATE) != 0
-                      : *source == EBB_TRAINABLE_METADATA ? is_marked(g, v, "PARAMETER")
-                                                          : looks_like_a_weight(g, v);
+        trains[v.i] =
+            *source == EBB_TRAINABLE_ROLES      ? ebb_value_of(g, v)->role == EBB_ROLE_PARAMETER
+            : *source == EBB_TRAINABLE_BINDINGS ? (ebb_value_of(g, v)->flags & EBB_IS_STATE) != 0
+            : *source == EBB_TRAINABLE_METADATA ? is_marked(g, v, "PARAMETER")
+                                                : looks_like_a_weight(g, v);
     }
     return NULL;
 }

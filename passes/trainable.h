@@ -10,6 +10,7 @@ extern "C" {
 
 /* How the set was found, for the report. */
 typedef enum ebb_trainable_source {
+    EBB_TRAINABLE_ROLES,    /* a pass has chosen them: lora */
     EBB_TRAINABLE_BINDINGS, /* keys of the file's update bindings */
     EBB_TRAINABLE_METADATA, /* InputSpec.kind of the dynamo exporter */
     EBB_TRAINABLE_SLOTS,    /* float initializers where operators expect weights */

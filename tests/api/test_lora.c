@@ -1,0 +1,281 @@
+/* test_lora.c: adapters beside frozen weights: their gradients held against those of the weights,
+ * merged and saved adapters against the model that was trained with them. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+#include <jansson.h>
+
+#include "ebb.h"
+#include "onnx/file.h"
+
+enum { ROWS = 6, IN = 5, MID = 7, OUT = 3, RANK = 2 };
+
+#define SOURCE                                                                                   \
+    "<ir_version: 10, opset_import: [\"\" : 20]>"                                                \
+    "g (float[6,5] x) => (float[6,3] y) <float[5,7] \"up.weight\", float[3,7] \"down.weight\", " \
+    "float[3] \"down.bias\"> { [up] h = MatMul (x, \"up.weight\") [act] a = Tanh (h) "           \
+    "[down] y = Gemm <transB = 1> (a, \"down.weight\", \"down.bias\") }"
+#define BEFORE "loss:mse,"
+#define AFTER "gradient,optimizer:none,drop-saves,alias"
+
+static float weights[IN * MID + OUT * MID + OUT], inputs[ROWS * IN], targets[ROWS * OUT];
+
+static void good(ebb_status status)
+{
+    if (status != NULL)
+        fail_msg("%s", ebb_status_text(status));
+}
+
+static void draw(float *to, size_t count, unsigned seed)
+{
+    for (size_t i = 0; i < count; i++) {
+        seed = seed * 1664525u + 1013904223u;
+        to[i] = (float)((double)seed / 4294967296.0 * 2 - 1);
+    }
+}
+
+static ebb_model *source(void)
+{
+    ebb_model *m = NULL;
+    good(ebb_text_parse_model(&m, SOURCE));
+    static const char *const names[3] = {"up.weight", "down.weight", "down.bias"};
+    const float *from = weights;
+    for (int k = 0; k < 3; k++) {
+        ebb_tensor *t = ebb_value_of(m->graph, ebb_value_find(m->graph, names[k]))->tensor;
+        size_t bytes;
+        assert_true(ebb_type_bytes(&t->type, &bytes));
+        t->data = from;
+        t->bytes = bytes;
+        from += bytes / sizeof *from;
+    }
+    return m;
+}
+
+static ebb_model *step(const char *first, const char *optimizer)
+{
+    char pipeline[512];
+    ebb_model *m = source();
+    (void)snprintf(pipeline, sizeof pipeline, BEFORE "%sgradient,optimizer:%s,drop-saves,alias",
+                   first, optimizer);
+    good(ebb_rewrite(m, pipeline, NULL, NULL));
+    return m;
+}
+
+static ebb_program *compile(ebb_model *m)
+{
+    ebb_program *p;
+    const ebb_compile_options options = {.backend = "plain"};
+    good(ebb_program_compile(&p, m, &options));
+    return p;
+}
+
+static void run(ebb_program *p)
+{
+    static const int64_t x[2] = {ROWS, IN}, y[2] = {ROWS, OUT};
+    const ebb_named tensors[2] = {{"x", 1, 2, x, inputs}, {"target", 1, 2, y, targets}};
+    const ebb_batch batch = {tensors, 2};
+    good(ebb_program_step(p, &batch));
+}
+
+static const float *get(ebb_program *p, const char *name)
+{
+    ebb_named t;
+    good(ebb_program_get(p, name, &t));
+    return t.data;
+}
+
+static float loss_of(ebb_program *p)
+{
+    return *get(p, ebb_program_loss_name(p));
+}
+
+static void close_to(double a, double b, double tolerance, const char *what)
+{
+    if (!(fabs(a - b) <= tolerance * (1 + fabs(b))))
+        fail_msg("%s: %.9g is not %.9g", what, a, b);
+}
+
+/* With dW the gradient of a whole weight [in, out]: dB = s dW' A', dA = s B' dW'. */
+static void gradients_follow_from_those_of_the_weight(void **state)
+{
+    (void)state;
+    const double scale = 3.0 / RANK;
+    float a[RANK * IN], b[MID * RANK], whole[IN * MID];
+    draw(a, RANK * IN, 5);
+    draw(b, MID * RANK, 6);
+    ebb_model *adapted = step("lora:rank=2,alpha=3,target=up,", "none");
+    ebb_program *p = compile(adapted);
+    static const int64_t of_a[2] = {RANK, IN}, of_b[2] = {MID, RANK};
+    good(ebb_program_set(p, &(ebb_named){"up.lora_A.weight", 1, 2, of_a, a}));
+    good(ebb_program_set(p, &(ebb_named){"up.lora_B.weight", 1, 2, of_b, b}));
+    run(p);
+    /* The same function with one weight, W + s A' B', and its gradient. */
+    ebb_model *plain = step("", "none");
+    ebb_program *q = compile(plain);
+    float merged[IN * MID];
+    for (int i = 0; i < IN; i++)
+        for (int o = 0; o < MID; o++) {
+            double sum = weights[i * MID + o];
+            for (int r = 0; r < RANK; r++)
+                sum += scale * (double)a[r * IN + i] * (double)b[o * RANK + r];
+            merged[i * MID + o] = (float)sum;
+        }
+    static const int64_t of_w[2] = {IN, MID};
+    good(ebb_program_set(q, &(ebb_named){"up.weight", 1, 2, of_w, merged}));
+    run(q);
+    close_to((double)loss_of(p), (double)loss_of(q), 1e-6, "loss");
+    memcpy(whole, get(q, "up.weight_grad"), sizeof whole);
+    const float *da = get(p, "up.lora_A.weight_grad");
+    for (int r = 0; r < RANK; r++)
+        for (int i = 0; i < IN; i++) {
+            double sum = 0;
+            for (int o = 0; o < MID; o++)
+                sum += scale * (double)b[o * RANK + r] * (double)whole[i * MID + o];
+            close_to((double)da[r * IN + i], sum, 1e-5, "dA");
+        }
+    const float *db = get(p, "up.lora_B.weight_grad");
+    for (int o = 0; o < MID; o++)
+        for (int r = 0; r < RANK; r++) {
+            double sum = 0;
+            for (int i = 0; i < IN; i++)
+                sum += scale * (double)whole[i * MID + o] * (double)a[r * IN + i];
+            close_to((double)db[o * RANK + r], sum, 1e-5, "dB");
+        }
+    ebb_program_free(p);
+    ebb_program_free(q);
+    ebb_close(adapted);
+    ebb_close(plain);
+}
+
+static void the_first_step_computes_what_the_model_did(void **state)
+{
+    (void)state;
+    ebb_model *adapted = step("lora:rank=2,", "none"), *plain = step("", "none");
+    ebb_program *p = compile(adapted), *q = compile(plain);
+    run(p);
+    run(q);
+    float loss = loss_of(q);
+    assert_memory_equal(&loss, &(float){loss_of(p)}, sizeof loss);
+    ebb_program_free(p);
+    ebb_program_free(q);
+    ebb_close(adapted);
+    ebb_close(plain);
+}
+
+static void frozen_weights_have_no_gradient_and_what_is_named_is_trained_whole(void **state)
+{
+    (void)state;
+    ebb_model *m = step("lora:rank=2,target=up,also=*.bias,", "none");
+    ebb_graph *g = m->graph;
+    assert_int_equal(ebb_value_find(g, "up.weight_grad").i, 0);
+    assert_int_equal(ebb_value_find(g, "down.weight_grad").i, 0);
+    assert_int_not_equal(ebb_value_find(g, "down.bias_grad").i, 0);
+    assert_int_not_equal(ebb_value_find(g, "up.lora_A.weight_grad").i, 0);
+    assert_int_equal(ebb_value_of(g, ebb_value_find(g, "up.weight"))->role, EBB_ROLE_FROZEN);
+    ebb_close(m);
+}
+
+static float train(ebb_program *p, int steps)
+{
+    for (int i = 0; i < steps; i++)
+        run(p);
+    return loss_of(p);
+}
+
+/* What the model `m` makes of the inputs, as the loss of a step of it. */
+static double loss_with(ebb_model *m, const char *first)
+{
+    char pipeline[512];
+    (void)snprintf(pipeline, sizeof pipeline, BEFORE "%s" AFTER, first);
+    good(ebb_rewrite(m, pipeline, NULL, NULL));
+    ebb_program *p = compile(m);
+    run(p);
+    double loss = (double)loss_of(p);
+    ebb_program_free(p);
+    ebb_close(m);
+    return loss;
+}
+
+static void trained_adapters_are_saved_loaded_and_merged(void **state)
+{
+    (void)state;
+    char path[] = "/tmp/ebb_lora_XXXXXX.safetensors", passes[128];
+    int fd = mkstemps(path, 12);
+    assert_true(fd >= 0);
+    ebb_model *adapted = step("lora:rank=2,alpha=4,", "adamw,lr=0.05");
+    ebb_program *p = compile(adapted);
+    run(p);
+    double first = (double)loss_of(p);
+    (void)train(p, 40);
+    assert_memory_equal(get(p, "up.weight"), weights, sizeof(float) * IN * MID);
+    good(ebb_adapters_save(p, path));
+    ebb_model *merged = source();
+    good(ebb_program_store(p, merged));
+    run(p);
+    double last = (double)loss_of(p);
+    assert_true(last < 0.7 * first);
+    close_to(loss_with(merged, ""), last, 1e-5, "the merged model's loss");
+    (void)snprintf(passes, sizeof passes, "lora:file=%s,", path);
+    close_to(loss_with(source(), passes), last, 0, "the loss with adapters from the file");
+    ebb_data *data;
+    good(ebb_data_open(&data, path, NULL));
+    assert_int_equal(ebb_data_count(data), 4);
+    assert_non_null(ebb_data_find(data, "base_model.model.down.lora_A.weight"));
+    assert_non_null(strstr(ebb_data_metadata(data), "\"lora_alpha\":\"4\""));
+    ebb_data_close(data);
+    ebb_program_free(p);
+    ebb_close(adapted);
+    (void)remove(path);
+}
+
+static void what_matches_nothing_or_fits_nowhere_is_said(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *passes, *says;
+    } cases[] = {
+        {"lora:target=q_proj", "no layer's name matches target=q_proj"},
+        {"lora:rank=0", "rank should be at least 1"},
+        {"lora:alpha=-1", "alpha should be a number above 0"},
+        {"lora:rank=2,also=nothing", "no weight's name matches also=nothing"},
+        {"lora:rank=4,target=down", "none of the 1 layers"},
+        {"lora:rank=2,lora:rank=2", "adapters were added before"},
+        {"loss:mse,gradient,lora", "has a backward already"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        ebb_model *m = source();
+        ebb_status status = ebb_rewrite(m, cases[i].passes, NULL, NULL);
+        if (status == NULL || strstr(ebb_status_text(status), cases[i].says) == NULL)
+            fail_msg("%s: %s", cases[i].passes,
+                     status != NULL ? ebb_status_text(status) : "no error");
+        ebb_close(m);
+    }
+    ebb_model *plain = step("", "none");
+    ebb_program *p = compile(plain);
+    ebb_status status = ebb_adapters_save(p, "/dev/null/adapters");
+    assert_int_equal(ebb_status_code(status), EBB_USAGE);
+    ebb_program_free(p);
+    ebb_close(plain);
+}
+
+int main(void)
+{
+    draw(weights, sizeof weights / sizeof *weights, 1);
+    draw(inputs, ROWS * IN, 2);
+    draw(targets, ROWS * OUT, 3);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(gradients_follow_from_those_of_the_weight),
+        cmocka_unit_test(the_first_step_computes_what_the_model_did),
+        cmocka_unit_test(frozen_weights_have_no_gradient_and_what_is_named_is_trained_whole),
+        cmocka_unit_test(trained_adapters_are_saved_loaded_and_merged),
+        cmocka_unit_test(what_matches_nothing_or_fits_nowhere_is_said),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
