@@ -4,6 +4,7 @@
 """
 import torch
 import torch.nn.functional as F
+import torchvision.ops
 
 from record import case, cases, draw, ints, positive, write
 
@@ -41,6 +42,30 @@ for p in (1, 2, 3, 4):
 for size in (1, 3, 5):
     case(f"y = LRN <size = {size}, alpha = 0.25, beta = 0.75, bias = 1.5> (x)",
          lambda x, size=size: F.local_response_norm(x, size, 0.25, 0.75, 1.5), x=draw(2, 4, 3, 2))
+
+for mode, name in [("nearest", "nearest"), ("bilinear", "linear"), ("bicubic", "cubic")]:
+    for padding in ("zeros", "border", "reflection"):
+        for align in (0, 1):
+            # Beyond the border ONNX moves the place inside before a cubic is laid through its neighbours, PyTorch does not.
+            inside = 0.7 if (name, padding) == ("cubic", "border") else 1.25
+            case(f'y = GridSample <mode = "{name}", padding_mode = "{padding}", align_corners = {align}> (x, x1)',
+                 lambda x, g, mode=mode, padding=padding, align=align:
+                 F.grid_sample(x, g, mode, padding, align_corners=bool(align)),
+                 x=draw(1, 2, 4, 5), x1=draw(1, 2, 3, 2) * inside)
+for padding in ("zeros", "border", "reflection"):
+    case(f'y = GridSample <padding_mode = "{padding}"> (x, x1)',
+         lambda x, g, padding=padding: F.grid_sample(x, g, "bilinear", padding, align_corners=False),
+         x=draw(2, 1, 3, 2, 4), x1=draw(2, 2, 1, 2, 3) * 1.25)
+for align in (0, 1):
+    case(f"y = AffineGrid <align_corners = {align}> (x, s)",
+         lambda x, s, align=align: F.affine_grid(x, (2, 1, 3, 4), bool(align)), x=draw(2, 2, 3), s=ints(2, 1, 3, 4))
+    case(f"y = AffineGrid <align_corners = {align}> (x, s)",
+         lambda x, s, align=align: F.affine_grid(x, (1, 1, 2, 3, 2), bool(align)), x=draw(1, 3, 4), s=ints(1, 1, 2, 3, 2))
+case("y = DeformConv (x, x1, x2)", lambda x, w, o: torchvision.ops.deform_conv2d(x, o, w),
+     x=draw(1, 2, 4, 5), x1=draw(2, 2, 2, 3), x2=draw(1, 12, 3, 3))
+case("y = DeformConv <group = 2, offset_group = 2, strides = [2, 1], pads = [1, 1, 1, 1], dilations = [1, 2]> (x, x1, x2, x3, x4)",
+     lambda x, w, o, b, m: torchvision.ops.deform_conv2d(x, o, w, b, (2, 1), (1, 1), (1, 2), m),
+     x=draw(2, 4, 5, 4), x1=draw(4, 2, 2, 2), x2=draw(2, 16, 3, 4), x3=draw(4), x4=draw(2, 8, 3, 4))
 
 if __name__ == "__main__":
     write("recorded_spatial.txt")
