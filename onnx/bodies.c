@@ -18,6 +18,7 @@ static const struct body {
 #define EBB_BODY_BEFORE(id, opset, text) {EBB_OP_##id, opset, text},
 #include "onnx/bodies.def"
 #include "onnx/bodies_bits.def"
+#include "onnx/bodies_image.def"
 #include "onnx/bodies_ms.def"
 #include "onnx/bodies_norm.def"
 #undef EBB_BODY

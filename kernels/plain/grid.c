@@ -1,4 +1,4 @@
-/* grid.c: images sampled at places that are numbers: GridSample, AffineGrid, RoiAlign, DeformConv.
+/* grid.c: images sampled at places that are numbers: GridSample, AffineGrid, DeformConv.
  */
 #include "kernels/geometry.h"
 #include "kernels/plain/number.h"
@@ -182,123 +182,6 @@ static const char *declines_affine_grid(const ebb_call *c)
     return fits ? NULL : "theta and size do not fit each other";
 }
 
-/* ---- RoiAlign(X, rois, images) ---- */
-
-typedef struct region {
-    double top, left, bin_height, bin_width;
-    int64_t rows, columns; /* samples of a bin */
-    int64_t image;
-} region;
-
-/* Four neighbours and their weights; false outside of the image. */
-static bool neighbours(double y, double x, int64_t height, int64_t width, int64_t at[4],
-                       double weight[4])
-{
-    if (!(y >= -1 && y <= (double)height && x >= -1 && x <= (double)width))
-        return false;
-    y = fmin(fmax(y, 0), (double)(height - 1));
-    x = fmin(fmax(x, 0), (double)(width - 1));
-    int64_t top = (int64_t)y, left = (int64_t)x;
-    int64_t bottom = top + 1 < height ? top + 1 : top, right = left + 1 < width ? left + 1 : left;
-    double down = y - (double)top, over = x - (double)left;
-    const int64_t places[4] = {top * width + left, top * width + right, bottom * width + left,
-                               bottom * width + right};
-    const double weights[4] = {(1 - down) * (1 - over), (1 - down) * over, down * (1 - over),
-                               down * over};
-    memcpy(at, places, sizeof places);
-    memcpy(weight, weights, sizeof weights);
-    return true;
-}
-
-static ebb_status read_region(region *r, const ebb_call *c, int64_t i)
-{
-    const ebb_type *x = &c->in[0].type, *y = &c->out[0].type;
-    double scale = ebb_attr_float(&c->attrs, "spatial_scale", 1.0);
-    const char *mode = ebb_attr_string(&c->attrs, "coordinate_transformation_mode",
-                                       c->version < 16 ? "output_half_pixel" : "half_pixel");
-    bool half = strcmp(mode, "half_pixel") == 0;
-    double p[4], limit = 1e6;
-    for (int k = 0; k < 4; k++)
-        p[k] = ebb_plain_real(&c->in[1], i * 4 + k) * scale - (half ? 0.5 : 0);
-    double width = p[2] - p[0], height = p[3] - p[1];
-    if (!half) {
-        width = fmax(width, 1);
-        height = fmax(height, 1);
-    }
-    r->left = p[0];
-    r->top = p[1];
-    r->bin_height = height / (double)y->dims[2];
-    r->bin_width = width / (double)y->dims[3];
-    r->rows = r->columns = ebb_attr_int(&c->attrs, "sampling_ratio", 0);
-    if (!(fabs(r->bin_height) < limit && fabs(r->bin_width) < limit) || r->rows > (int64_t)limit)
-        return ebb_call_error(c, "region %lld is too large", (long long)i);
-    if (r->rows <= 0) {
-        r->rows = (int64_t)ceil(fmax(r->bin_height, 0));
-        r->columns = (int64_t)ceil(fmax(r->bin_width, 0));
-    }
-    r->image = ebb_plain_whole(&c->in[2], i);
-    if (r->image < 0 || r->image >= x->dims[0])
-        return ebb_call_error(c, "image %lld is outside 0..%lld", (long long)r->image,
-                              (long long)x->dims[0] - 1);
-    return NULL;
-}
-
-static double bin(const ebb_call *c, const region *r, int64_t channel, int64_t row, int64_t column,
-                  bool largest)
-{
-    const ebb_type *x = &c->in[0].type;
-    int64_t height = x->dims[2], width = x->dims[3], count = r->rows * r->columns, seen = 0;
-    int64_t plane = (r->image * x->dims[1] + channel) * height * width;
-    double sum = 0;
-    for (int64_t k = 0; k < count; k++) {
-        int64_t at[4] = {0};
-        double w[4] = {0};
-        double down = ((double)(k / r->columns) + 0.5) / (double)r->rows;
-        double over = ((double)(k % r->columns) + 0.5) / (double)r->columns;
-        bool inside =
-            neighbours(r->top + ((double)row + down) * r->bin_height,
-                       r->left + ((double)column + over) * r->bin_width, height, width, at, w);
-        double most = 0;
-        for (int q = 0; q < 4; q++) {
-            double v = inside ? w[q] * ebb_plain_real(&c->in[0], plane + at[q]) : 0;
-            most = q == 0 || v > most ? v : most;
-            sum += largest ? 0 : v;
-        }
-        if (largest)
-            sum = seen++ == 0 || most > sum ? most : sum;
-    }
-    return largest || count == 0 ? sum : sum / (double)count;
-}
-
-static ebb_status run_roi_align(const ebb_call *c)
-{
-    const ebb_type *y = &c->out[0].type;
-    int64_t area = y->dims[2] * y->dims[3];
-    bool largest = strcmp(ebb_attr_string(&c->attrs, "mode", "avg"), "max") == 0;
-    for (int64_t i = 0; i < y->dims[0]; i++) {
-        region r;
-        EBB_TRY(read_region(&r, c, i));
-        EBB_PARALLEL_FOR(y->dims[1] * area * r.rows * r.columns)
-        for (int64_t k = 0; k < y->dims[1] * area; k++)
-            ebb_plain_put(&c->out[0], i * y->dims[1] * area + k,
-                          bin(c, &r, k / area, k % area / y->dims[3], k % y->dims[3], largest));
-    }
-    return NULL;
-}
-
-static const char *declines_roi_align(const ebb_call *c)
-{
-    const char *why = ebb_plain_any(c);
-    if (why != NULL)
-        return why;
-    const ebb_type *x = &c->in[0].type, *rois = &c->in[1].type;
-    bool fits = x->rank == 4 && rois->rank == 2 && rois->dims[1] == 4 && x->dims[2] > 0 &&
-                x->dims[3] > 0 && ebb_plain_elements(&c->in[2].type) == rois->dims[0] &&
-                ebb_dtype_is_integer((ebb_dtype)c->in[2].type.dtype) &&
-                ebb_dtype_is_float((ebb_dtype)x->dtype);
-    return fits ? NULL : "image, regions and their images do not fit each other";
-}
-
 /* ---- DeformConv(X, W, offsets, bias?, mask?) ---- */
 
 /* Linear between elements of a plane, zero outside. */
@@ -395,7 +278,6 @@ static const char *declines_deform_conv(const ebb_call *c)
 const ebb_kernel ebb_plain_grid[] = {
     {.name = "plain.grid_sample", .op = EBB_OP_GRID_SAMPLE, .declines = declines_grid_sample, .run = run_grid_sample},
     {.name = "plain.affine_grid", .op = EBB_OP_AFFINE_GRID, .declines = declines_affine_grid, .run = run_affine_grid},
-    {.name = "plain.roi_align",   .op = EBB_OP_ROI_ALIGN,   .declines = declines_roi_align,   .run = run_roi_align},
     {.name = "plain.deform_conv", .op = EBB_OP_DEFORM_CONV, .declines = declines_deform_conv, .run = run_deform_conv},
 };
 // clang-format on

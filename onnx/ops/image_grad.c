@@ -153,10 +153,35 @@ void ebb_grad_grid_sample(ebb_build *b, ebb_grad *c)
     give(b, c, 1, ebb_emit_list(b, EBB_OP_CONCAT, parts, (uint32_t)s.rank));
 }
 
+/* ---- RoiAlign ---- */
+
+/* y = RoiAlign(x, rois, images).  Needs the regions and, for maxima, x. How many samples a bin has
+ * can depend on the regions, so this is an operator of its own and no nodes. Nothing flows into the
+ * regions: detectors are trained with them held fast, and PyTorch has no such gradient either. */
+void ebb_grad_roi_align(ebb_build *b, ebb_grad *c)
+{
+    ebb_type x;
+    bool before_16 = ebb_model_opset(b->g->model, EBB_DOMAIN_ONNX) < 16;
+    const char *mode = ebb_attr_string(&c->attrs, "coordinate_transformation_mode",
+                                       before_16 ? "output_half_pixel" : "half_pixel");
+    bool most = strcmp(ebb_attr_string(&c->attrs, "mode", "avg"), "max") == 0;
+    if (!ebb_grad_wants(c, 0) || !ebb_grad_shape(b, c, c->x[0], &x))
+        return;
+    ebb_with_int(b, "half", strcmp(mode, "half_pixel") == 0);
+    ebb_with_int(b, "sampling_ratio", ebb_attr_int(&c->attrs, "sampling_ratio", 0));
+    ebb_with_float(b, "spatial_scale", ebb_attr_float(&c->attrs, "spatial_scale", 1.0));
+    if (most) {
+        c->dx[0] = ebb_emit(b, EBB_OP_ROI_ALIGN_MAX_GRAD, c->dy[0], c->x[0], c->x[1], c->x[2]);
+        return;
+    }
+    ebb_with_ints(b, "input_shape", x.dims, (uint32_t)x.rank);
+    c->dx[0] = ebb_emit(b, EBB_OP_ROI_ALIGN_GRAD, c->dy[0], c->x[1], c->x[2]);
+}
+
 /* ---- DeformConv ---- */
 
-/* y[n, m, o] = bias + sum over channels j and taps k of w[m, j, k] mask[n, k, o] x at (place of tap k
- * in window o, plus its offset). `shares` groups of channels have offsets of their own.
+/* y[n, m, o] = bias + sum over channels j and taps k of w[m, j, k] mask[n, k, o] x at (place of tap
+ * k in window o, plus its offset). `shares` groups of channels have offsets of their own.
  *
  *     value = x sampled           [N shares, C / shares, taps windows]
  *     columns = value mask        [N, groups, C / groups taps, windows]
@@ -283,12 +308,13 @@ static void give_deformed(ebb_build *b, ebb_grad *c, const deformed *f)
     if (got.wants_dx)
         give(b, c, 0, got.dx);
     if (ebb_grad_wants(c, 1))
-        give(b, c, 1, of_weight(b, f, dy, mask.i != 0 ? ebb_emit(b, EBB_OP_MUL, got.value, mask)
-                                                      : got.value));
+        give(b, c, 1,
+             of_weight(b, f, dy,
+                       mask.i != 0 ? ebb_emit(b, EBB_OP_MUL, got.value, mask) : got.value));
     if (ebb_grad_wants(c, 4))
-        give(b, c, 4, ebb_emit_reduce(b, EBB_OP_REDUCE_SUM,
-                                      ebb_emit(b, EBB_OP_MUL, dcolumns, got.value), &channels, 1,
-                                      false));
+        give(b, c, 4,
+             ebb_emit_reduce(b, EBB_OP_REDUCE_SUM, ebb_emit(b, EBB_OP_MUL, dcolumns, got.value),
+                             &channels, 1, false));
     if (!got.wants_places || b->status != NULL)
         return;
     for (int d = 0; d < f->s.rank; d++)

@@ -10,8 +10,8 @@
 
 #include "onnx/ops/common.h"
 
-typedef struct line { /* of one axis; [N, taps, Q] or what broadcasts to it */
-    ebb_value at;     /* elements, int64 */
+typedef struct line {        /* of one axis; [N, taps, Q] or what broadcasts to it */
+    ebb_value at;            /* elements, int64 */
     ebb_value weight, slope; /* slope: dweight / dplace; none: 1, 0 */
 } line;
 
@@ -49,8 +49,8 @@ static ebb_value reflected(ebb_build *b, const ebb_sampling *s, int d, ebb_value
 {
     double n = (double)s->size[d], low = s->align ? 0 : -0.5, span = s->align ? n - 1 : n;
     ebb_value off = ebb_emit(b, EBB_OP_ABS, ebb_emit_shifted(b, x, -low));
-    ebb_value turns = ebb_emit(b, EBB_OP_FLOOR,
-                               ebb_emit(b, EBB_OP_DIV, off, ebb_const_like(b, x, span)));
+    ebb_value turns =
+        ebb_emit(b, EBB_OP_FLOOR, ebb_emit(b, EBB_OP_DIV, off, ebb_const_like(b, x, span)));
     ebb_value rest = ebb_emit(b, EBB_OP_SUB, off, ebb_emit_scaled(b, turns, span));
     ebb_value pairs = ebb_emit(b, EBB_OP_FLOOR, ebb_emit_scaled(b, turns, 0.5));
     ebb_value parity = ebb_emit(b, EBB_OP_SUB, turns, ebb_emit_scaled(b, pairs, 2));
@@ -89,8 +89,8 @@ static void weigh(ebb_build *b, const ebb_sampling *s, ebb_value part, line *l)
 {
     static const double sign[2][4] = {{1, -1}, {1, 1, -1, -1}}, off[2][4] = {{0, 1}, {1, 0, 1, 2}};
     static const double slope[4] = {-1, 1};
-    static const double c[4][4] = {{3, 1, 1, 3}, {-6, 0, 0, -6}, {3.75, -2.25, -2.25, 3.75},
-                                   {-0.75, 1.25, 1.25, -0.75}};
+    static const double c[4][4] = {
+        {3, 1, 1, 3}, {-6, 0, 0, -6}, {3.75, -2.25, -2.25, 3.75}, {-0.75, 1.25, 1.25, -0.75}};
     static const double thrice[4] = {-2.25, 3.75, 3.75, -2.25}, twice[4] = {7.5, -4.5, -4.5, 7.5};
     bool cubic = s->mode == EBB_SAMPLE_CUBIC;
     if (s->mode == EBB_SAMPLE_NEAREST)
@@ -129,8 +129,8 @@ static line read_axis(ebb_build *b, const ebb_sampling *s, int d, ebb_value plac
     ebb_value base = ebb_emit(b, near ? EBB_OP_ROUND : EBB_OP_FLOOR, place);
     if (!near)
         weigh(b, s, ebb_emit(b, EBB_OP_SUB, place, base), &l);
-    ebb_value i = near ? base
-                       : ebb_emit(b, EBB_OP_ADD, base, per_tap(b, s, base, cubic ? step : step + 1));
+    ebb_value i =
+        near ? base : ebb_emit(b, EBB_OP_ADD, base, per_tap(b, s, base, cubic ? step : step + 1));
     if (s->padding == EBB_SAMPLE_ZEROS) {
         ebb_value in = ebb_emit(
             b, EBB_OP_AND, ebb_emit(b, EBB_OP_GREATER_OR_EQUAL, i, ebb_const_like(b, i, 0)),

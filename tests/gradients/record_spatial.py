@@ -67,5 +67,14 @@ case("y = DeformConv <group = 2, offset_group = 2, strides = [2, 1], pads = [1, 
      lambda x, w, o, b, m: torchvision.ops.deform_conv2d(x, o, w, b, (2, 1), (1, 1), (1, 2), m),
      x=draw(2, 4, 5, 4), x1=draw(4, 2, 2, 2), x2=draw(2, 16, 3, 4), x3=draw(4), x4=draw(2, 8, 3, 4))
 
+rois = torch.tensor([[0.5, 1, 4, 5.5], [1, 0, 7, 3], [-3, -2, 2.5, 9]])
+for ratio in (0, 1, 2, 3):
+    for mode, aligned in [("half_pixel", True), ("output_half_pixel", False)]:
+        case(f'y = RoiAlign <output_height = 3, output_width = 2, spatial_scale = 0.75, sampling_ratio = {ratio}, '
+             f'coordinate_transformation_mode = "{mode}"> (x, r, i)',
+             lambda x, r, i, ratio=ratio, aligned=aligned: torchvision.ops.roi_align(
+                 x, torch.cat([i.double()[:, None], r], 1), (3, 2), 0.75, ratio, aligned),
+             x=draw(2, 2, 5, 6), r=rois, i=ints(1, 0, 1))
+
 if __name__ == "__main__":
     write("recorded_spatial.txt")
