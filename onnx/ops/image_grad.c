@@ -214,6 +214,11 @@ static const char *read_deformed(deformed *f, const ebb_grad *c)
         f->taps *= f->w.kernel[d];
         f->windows *= f->w.out[d];
     }
+    int64_t columns; // for each channel of x and of the batch; two taps an axis, and coordinates
+    if (__builtin_mul_overflow(f->taps, f->windows, &columns) ||
+        __builtin_mul_overflow(columns, f->x.dims[0] * f->x.dims[1], &columns) ||
+        columns > INT64_MAX >> 16)
+        return "its taps are too many";
     return NULL;
 }
 

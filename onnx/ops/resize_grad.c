@@ -229,21 +229,29 @@ void ebb_grad_resize(ebb_build *b, ebb_grad *c)
         return;
     ebb_resize_read(&r, &c->attrs, old, &x, &y);
     const char *wrong = read_scales(&r, b, c, old);
-    int64_t elements;
+    int64_t of_x = 0, of_y = 0;
     if (wrong != NULL) {
         ebb_grad_fail(b, c, wrong);
         return;
     }
-    if (!ebb_type_elements(&y, &elements) || elements == 0) {
+    if (!ebb_type_elements(&x, &of_x) || !ebb_type_elements(&y, &of_y) || of_x == 0 || of_y == 0) {
         c->dx[0] = ebb_emit_zeros_like(b, c->x[0]);
         return;
     }
     ebb_value dx = c->dy[0];
     for (int d = r.rank - 1; d >= 0 && b->status == NULL; d--) {
-        int64_t span[3] = {1, y.dims[d], 1};
+        int64_t span[3] = {1, y.dims[d], 1}; // of what is y in the axes before, x in those after
         shares s;
-        for (int k = 0; k < r.rank; k++)
-            span[k < d ? 0 : 2] *= k < d ? y.dims[k] : k > d ? x.dims[k] : 1;
+        for (int k = 0; k < d; k++)
+            span[0] *= y.dims[k];
+        for (int k = d + 1; k < r.rank; k++)
+            span[2] *= x.dims[k];
+        int64_t all;
+        if (__builtin_mul_overflow(span[0], span[1], &all) ||
+            __builtin_mul_overflow(all, span[2], &all)) {
+            ebb_grad_fail(b, c, "its shapes are too large");
+            return;
+        }
         if (read_shares(&s, &r, d, b, c))
             dx = turned(b, dx, span, &s);
         ebb_free(s.list);
