@@ -14,6 +14,13 @@
 #include "onnx/infer.h"
 #include "passes/planners/problem.h"
 
+/* Sanitizers are slow: they see a part of the problems. */
+#if defined(__SANITIZE_ADDRESS__)
+enum { FEWER = 8 };
+#else
+enum { FEWER = 1 };
+#endif
+
 enum { MOST_OPS = 2400, MOST_EDGES = 4, STEPS = 10 * 1000 * 1000 };
 
 /* ---- problems ---- */
@@ -209,7 +216,7 @@ static void every_schedule_of_a_random_step_is_legal(void **state)
     (void)state;
     static const char *const names[] = {"dtr", "lower-set"};
     int fitted[2] = {0, 0};
-    for (uint32_t i = 0; i < 240; i++) {
+    for (uint32_t i = 0; i < 240 / FEWER; i++) {
         ebb_arena arena = {0};
         seed = i;
         ebb_remat_problem p = random_step(&arena, 3 + i % 40, i % 3 == 0);
@@ -225,7 +232,7 @@ static void every_schedule_of_a_random_step_is_legal(void **state)
         }
         ebb_arena_fini(&arena);
     }
-    assert_true(fitted[0] > 120 && fitted[1] > 60);
+    assert_true(fitted[0] > 120 / FEWER && fitted[1] > 60 / FEWER);
 }
 
 static void what_fits_is_not_touched(void **state)
@@ -463,8 +470,8 @@ static void optima_of_checkmate_s_form_are_the_published_ones(void **state)
         if (sscanf(line, "%31[^,],%31[0-9],%*[^,],%*[^,],%*[^,],%31[^,]", graph, budget,
                    expected) != 3)
             continue;
-        solver = row_agrees(graph, strtoull(budget, NULL, 10), expected);
-        rows++;
+        if (rows++ % FEWER == 0)
+            solver = row_agrees(graph, strtoull(budget, NULL, 10), expected);
     }
     (void)fclose(file);
     if (!solver)
