@@ -326,17 +326,35 @@ static void print_outputs(ebb_program *program)
     }
 }
 
+/* A model to be run on these arrays: tidied, and its sizes found from their values where they need
+ * that. */
+static ebb_status settle(ebb_model *model, const ebb_batch *batch)
+{
+    size_t bound = 1;
+    ebb_status status = ebb_rewrite(model, "differentiate,inline,fold,unroll", NULL, NULL);
+    for (int round = 0; status == NULL && bound > 0 && round < 8; round++) {
+        status = ebb_bind_values(model, batch, &bound);
+        if (status == NULL && bound > 0)
+            status = ebb_rewrite(model, "fold,unroll", NULL, NULL);
+    }
+    return status;
+}
+
 static ebb_status run_once(const cli *c, ebb_model *model, ebb_data *data)
 {
     ebb_program *program = NULL;
-    char *report = NULL, *profile = NULL;
+    char *profile = NULL;
     bool step = false;
+    size_t count = ebb_data_count(data);
+    ebb_named *list = calloc(count + 1, sizeof *list);
+    const ebb_batch batch = {list, list != NULL ? count : 0};
+    for (size_t i = 0; i < batch.count; i++)
+        list[i] = *ebb_data_at(data, i);
     ebb_status status = shapes_from_data(model, data);
     if (status == NULL)
         status = cli_has_step(model, &step);
     if (status == NULL && !step) // a step file is the plan: it is run as it stands
-        status = ebb_rewrite(model, "differentiate,inline,fold,unroll", NULL, &report);
-    ebb_release(report);
+        status = settle(model, &batch);
     const ebb_compile_options options = {
         .backend = cli_backend(c),
         .seed = strtoull(cli_get(c, "--seed", "0"), NULL, 10),
@@ -345,11 +363,6 @@ static ebb_status run_once(const cli *c, ebb_model *model, ebb_data *data)
     };
     if (status == NULL)
         status = ebb_program_compile(&program, model, &options);
-    size_t count = ebb_data_count(data);
-    ebb_named *list = calloc(count + 1, sizeof *list);
-    ebb_batch batch = {list, count};
-    for (size_t i = 0; i < count && list != NULL; i++)
-        list[i] = *ebb_data_at(data, i);
     if (status == NULL)
         status = ebb_program_step(program, &batch);
     free(list);

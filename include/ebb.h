@@ -84,6 +84,12 @@ EBB_API ebb_status ebb_set_dim(ebb_model *model, const char *symbol, int64_t siz
 EBB_API ebb_status ebb_set_shape(ebb_model *model, const char *input, const int64_t *dims,
                                  int rank);
 
+struct ebb_batch;
+/* Fixes the inputs that sizes, trip counts and conditions still depend on to their values in the
+ * batch: nodes read constants instead, which pass fold carries on. *count: how many; 0: none is
+ * needed, or none would help. */
+EBB_API ebb_status ebb_bind_values(ebb_model *model, const struct ebb_batch *batch, size_t *count);
+
 /* Runs a pipeline: "name:option=value,option=value,name,...". A report of it as JSON, if json is
  * not NULL: memory to release with ebb_release. trace: called after each pass with its name and the
  * graph as text where print_after is that pass's name or "all". */

@@ -1,0 +1,104 @@
+/* bind.c: inputs whose values decide sizes become constants.
+ *
+ *   n ──> Range ──> Reshape.shape        what is made has no known size while n is an input
+ *   5 ──> Range ──> Reshape.shape        and a size that folding finds once n is 5
+ *
+ * ebb plans memory before it runs, so sizes, trip counts and conditions must be known by then. What
+ * a run is given can be looked at first: the inputs upstream of a node whose outputs have no known
+ * size, or of an If, Loop or Scan that is still there, are fixed to their values.
+ */
+#include "api/api.h"
+
+#include "onnx/graph.h"
+#include "onnx/infer.h"
+
+enum { MOST_ELEMENTS = 4096 }; /* of an input that is bound: sizes are few, and data is not */
+
+static bool is_control(ebb_op op)
+{
+    return op == EBB_OP_IF || op == EBB_OP_LOOP || op == EBB_OP_SCAN;
+}
+
+static bool is_open(const ebb_graph *g, ebb_node n)
+{
+    const ebb_node_info *info = ebb_node_of(g, n);
+    bool open = is_control(info->op);
+    for (uint32_t k = 0; k < info->out_count && !open; k++)
+        open = info->out[k].i != 0 && !ebb_type_is_static(&ebb_value_of(g, info->out[k])->type);
+    return open;
+}
+
+/* By value id: what nodes of unknown size are made of. */
+static void mark_upstream(const ebb_graph *g, bool *marked)
+{
+    for (ebb_node n = g->nodes[0].prev; n.i != 0; n = ebb_node_of(g, n)->prev) {
+        const ebb_node_info *info = ebb_node_of(g, n);
+        bool reached = is_open(g, n);
+        for (uint32_t k = 0; k < info->out_count && !reached; k++)
+            reached = marked[info->out[k].i];
+        for (uint32_t k = 0; reached && k < info->in_count; k++)
+            marked[info->in[k].i] = true;
+    }
+    EBB_EACH_VALUE(g, v)
+    if ((ebb_value_of(g, v)->flags & EBB_IS_CAPTURED) != 0) // by a body that is still there
+        marked[v.i] = true;
+}
+
+static const ebb_named *array_of(const ebb_batch *batch, const char *name)
+{
+    for (size_t i = 0; i < batch->count; i++)
+        if (strcmp(batch->tensors[i].name, name) == 0)
+            return &batch->tensors[i];
+    return NULL;
+}
+
+/* Integers, truth values, and the few floats that scales of a Resize are. */
+static bool decides(const ebb_named *t)
+{
+    int64_t count = 1;
+    for (int d = 0; d < t->rank; d++)
+        if (__builtin_mul_overflow(count, t->dims[d], &count))
+            return false;
+    return t->data != NULL && count <= MOST_ELEMENTS &&
+           (!ebb_dtype_is_float((ebb_dtype)t->dtype) || t->rank <= 1);
+}
+
+/* The input becomes an initializer with these bytes. */
+static ebb_status fix(ebb_graph *g, ebb_value v, const ebb_named *t)
+{
+    size_t bytes;
+    ebb_type type = ebb_type_tensor((ebb_dtype)t->dtype, t->rank, t->dims);
+    const ebb_type *own = &ebb_value_of(g, v)->type;
+    if (own->dtype != type.dtype || !ebb_type_bytes(&type, &bytes))
+        return ebb_error(EBB_USAGE, "input '%s' is given as %s, and the model wants %s",
+                         ebb_value_name(g, v), ebb_dtype_name((ebb_dtype)t->dtype),
+                         ebb_dtype_name((ebb_dtype)own->dtype));
+    ebb_value with;
+    EBB_TRY(ebb_graph_add_initializer(g, &with, NULL, &type, t->data, EBB_ROLE_CONSTANT));
+    EBB_TRY(ebb_value_replace(g, v, with));
+    return NULL;
+}
+
+ebb_status ebb_bind_values(ebb_model *model, const ebb_batch *batch, size_t *count)
+{
+    ebb_graph *g = model->graph;
+    ebb_arena scratch = {0};
+    *count = 0;
+    bool *marked = ebb_arena_zeroed(&scratch, g->value_count + 1, sizeof *marked);
+    if (marked == NULL)
+        return ebb_error_memory();
+    mark_upstream(g, marked);
+    ebb_status status = NULL;
+    for (size_t i = 0; i < g->input_count && status == NULL; i++) {
+        ebb_value v = g->inputs[i];
+        const ebb_named *t = array_of(batch, ebb_value_name(g, v));
+        const ebb_value_info *info = ebb_value_of(g, v);
+        bool read = info->use_count > 0 || (info->flags & EBB_IS_CAPTURED) != 0;
+        if (!marked[v.i] || t == NULL || !decides(t) || !read)
+            continue;
+        status = fix(g, v, t);
+        ++*count;
+    }
+    ebb_arena_fini(&scratch);
+    return status != NULL ? status : ebb_infer_graph(g);
+}

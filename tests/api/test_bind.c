@@ -1,0 +1,108 @@
+/* test_bind.c: what decides sizes may be an input: a run finds them from its values. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "ebb.h"
+#include "onnx/file.h"
+#include "onnx/infer.h"
+
+#define TEXT                                                                                   \
+    "<ir_version: 10, opset_import: [\"\" : 20]> "                                             \
+    "g (float[2,3] x, int64 n, bool k, int64[2] shape) => (float[a,b] y, float[c,d] z, "       \
+    "float[e,f] w) <float two = {2}, int64 one = {1}> {"                                       \
+    "m = Add (n, one) "                                                                        \
+    "y, all = Loop (m, \"\", x) <body = b (int64 i, bool c, float[2,3] v) => (bool c2, "       \
+    "float[2,3] v2, float[2,3] s) { c2 = Identity (c) v2 = Mul (v, two) s = Identity (v2) }> " \
+    "z = If (k) <then_branch = t () => (float[c,d] p) { p = Neg (y) }, else_branch = f () => " \
+    "(float[c,d] q) { q = Transpose (y) }> "                                                   \
+    "w = Reshape (all, shape) }"
+
+static const float inputs[6] = {0, 1, 2, 3, 4, 5};
+
+static void good(ebb_status status)
+{
+    if (status != NULL)
+        fail_msg("%s", ebb_status_text(status));
+}
+
+/* The model run with these values, as `ebb run` does it. */
+static ebb_program *run(ebb_model **model, int64_t n, bool k, const int64_t shape[2], size_t *bound)
+{
+    static const int64_t of_x[2] = {2, 3}, two = 2;
+    const ebb_named list[4] = {{"x", 1, 2, of_x, inputs},
+                               {"n", 7, 0, NULL, &n},
+                               {"k", 9, 0, NULL, &k},
+                               {"shape", 7, 1, &two, shape}};
+    const ebb_batch batch = {list, 4};
+    ebb_program *p;
+    const ebb_compile_options options = {.backend = "plain"};
+    good(ebb_text_parse_model(model, TEXT));
+    good(ebb_infer_graph((*model)->graph));
+    good(ebb_rewrite(*model, "inline,fold,unroll", NULL, NULL));
+    good(ebb_bind_values(*model, &batch, bound));
+    good(ebb_rewrite(*model, "fold,unroll", NULL, NULL));
+    good(ebb_program_compile(&p, *model, &options));
+    good(ebb_program_step(p, &batch));
+    return p;
+}
+
+static void check(ebb_program *p, const char *name, int64_t rows, int64_t columns,
+                  const float *expected)
+{
+    ebb_named t;
+    good(ebb_program_get(p, name, &t));
+    assert_int_equal(t.rank, 2);
+    assert_int_equal(t.dims[0], rows);
+    assert_int_equal(t.dims[1], columns);
+    assert_memory_equal(t.data, expected, (size_t)(rows * columns) * sizeof *expected);
+}
+
+static void trip_counts_conditions_and_shapes_may_be_inputs(void **state)
+{
+    (void)state;
+    ebb_model *model;
+    size_t bound;
+    ebb_program *p = run(&model, 1, false, (int64_t[]){-1, 4}, &bound);
+    assert_int_equal(bound, 3);
+    check(p, "y", 2, 3, (float[]){0, 4, 8, 12, 16, 20});
+    check(p, "z", 3, 2, (float[]){0, 12, 4, 16, 8, 20});
+    check(p, "w", 3, 4, (float[]){0, 2, 4, 6, 8, 10, 0, 4, 8, 12, 16, 20});
+    ebb_program_free(p);
+    ebb_close(model);
+    p = run(&model, 0, true, (int64_t[]){3, 2}, &bound);
+    check(p, "y", 2, 3, (float[]){0, 2, 4, 6, 8, 10});
+    check(p, "z", 2, 3, (float[]){-0.0f, -2, -4, -6, -8, -10});
+    check(p, "w", 3, 2, (float[]){0, 2, 4, 6, 8, 10});
+    ebb_program_free(p);
+    ebb_close(model);
+}
+
+static void inputs_that_decide_nothing_stay(void **state)
+{
+    (void)state;
+    ebb_model *model;
+    size_t bound;
+    const int64_t of_x[1] = {2}, index[2] = {1, 0};
+    const ebb_named list[1] = {{"i", 7, 1, of_x, index}};
+    good(ebb_text_parse_model(&model, "<ir_version: 10, opset_import: [\"\" : 20]> g (int64[2] i) "
+                                      "=> (float[2,1] y) <float[2,1] w = {3, 4}> "
+                                      "{ y = Gather (w, i) }"));
+    good(ebb_infer_graph(model->graph));
+    good(ebb_bind_values(model, &(ebb_batch){list, 1}, &bound));
+    assert_int_equal(bound, 0);
+    ebb_close(model);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(trip_counts_conditions_and_shapes_may_be_inputs),
+        cmocka_unit_test(inputs_that_decide_nothing_stay),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
