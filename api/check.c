@@ -33,6 +33,8 @@ static const char *gradient_word(ebb_op op)
 {
     if (op == EBB_OP_UNKNOWN)
         return "";
+    if (ebb_op_has(op, EBB_STEPS))
+        return "straight-through";
     return ebb_op_stops_grad(op) ? "stops" : ebb_op_has_grad(op) ? "yes" : "no";
 }
 

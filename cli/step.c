@@ -72,8 +72,9 @@ ebb_status cli_weights(const cli *c, ebb_model *model)
 
 bool cli_wants_step(const cli *c)
 {
-    static const char *const options[] = {"--loss",    "--optimizer",  "--train",    "--freeze",
-                                          "--dropout", "--batch-norm", "--precision"};
+    static const char *const options[] = {"--loss",       "--optimizer",        "--train",
+                                          "--freeze",     "--straight-through", "--dropout",
+                                          "--batch-norm", "--precision"};
     for (size_t i = 0; i < sizeof options / sizeof options[0]; i++)
         if (cli_has(c, options[i]))
             return true;
@@ -149,6 +150,8 @@ static void add_gradient(const cli *c, pipeline *p)
                 add(p, any ? ",%s=%s" : ":%s=%s", names[k], glob);
         }
     }
+    if (cli_has(c, "--straight-through"))
+        add(p, "%sstraight-through=on%s", any ? "," : ":", "");
 }
 
 /* ---- costs and budget ---- */

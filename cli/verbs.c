@@ -14,6 +14,7 @@ const cli_option cli_options[] = {
     {"--optimizer", "KIND:OPT=V,...", "adamw (default), momentum, sgd, none (gradients stay outputs)"},
     {"--train", "GLOB", "train the parameters whose names match (repeatable)"},
     {"--freeze", "GLOB", "do not train those that match (repeatable)"},
+    {"--straight-through", NULL, "let gradients pass through Round, Sign, QuantizeLinear ...: train a quantised model"},
     {"--dropout", "on|off|P", "dropout: as exported (on), removed (off), or this ratio"},
     {"--precision", "bf16|fp16", "compute in 16 bits, parameters in float32: the pass precision"},
     {"--batch-norm", "train|frozen", "batch norm by the batch's statistics, or by the running ones"},
@@ -68,7 +69,7 @@ const int cli_option_count = (int)(sizeof cli_options / sizeof cli_options[0]);
 
 #define MODEL "--dim", "--shape"
 #define BACKEND "--backend", "--device", "--tf32"
-#define STEP "--loss", "--optimizer", "--train", "--freeze", "--dropout", "--batch-norm", "--precision", "--pass", \
+#define STEP "--loss", "--optimizer", "--train", "--freeze", "--straight-through", "--dropout", "--batch-norm", "--precision", "--pass", \
              "--strict", "--print-after", "--verify-each", "--seed"
 #define PLANNING BACKEND, "--costs", "--budget", "--plan-time", "--allow"
 #define RUN "--threads", "--init", "--weights"

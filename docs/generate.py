@@ -18,7 +18,8 @@ def ask(*words):
 def operators():
     rows = ask("ops", "--json")["operators"]
     yield "# Operators\n"
-    yield "Generated from `onnx/ops.def` by `docs/generate.py`. `stops`: no gradient flows by nature.\n"
+    yield "Generated from `onnx/ops.def` by `docs/generate.py`. `stops`: no gradient flows by nature. "
+    yield "`straight-through`: the derivative is 0, and stops it unless `gradient:straight-through=on` is asked for.\n"
     yield "| domain | operator | since opset | gradient | kernels |\n|---|---|---|---|---|"
     for r in sorted(rows, key=lambda r: (r["domain"], r["op"])):
         domain = r["domain"] or "ai.onnx"

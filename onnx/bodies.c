@@ -21,6 +21,7 @@ static const struct body {
 #include "onnx/bodies_image.def"
 #include "onnx/bodies_ms.def"
 #include "onnx/bodies_norm.def"
+#include "onnx/bodies_algebra.def"
 #undef EBB_BODY
 #undef EBB_BODY_BEFORE
 };

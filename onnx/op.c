@@ -15,6 +15,7 @@ enum {
     UPDATES = EBB_UPDATES,
     STATISTICS = EBB_STATISTICS,
     DECODES = EBB_DECODES,
+    STEPS = EBB_STEPS,
 };
 #define OVER(o, i) EBB_OVER(o, i)
 #define DOMAIN_ONNX EBB_DOMAIN_ONNX
@@ -73,7 +74,7 @@ bool ebb_op_may_alias(ebb_op op, uint32_t output, uint32_t input)
 
 bool ebb_op_stops_grad(ebb_op op)
 {
-    return ebb_op_row_of(op)->grad == ebb_grad_none;
+    return ebb_op_row_of(op)->grad == ebb_grad_none || ebb_op_has(op, EBB_STEPS);
 }
 
 bool ebb_op_has_grad(ebb_op op)

@@ -36,6 +36,7 @@ enum {
     EBB_UPDATES = 1 << 7,    /* an optimizer's step: outputs replace state */
     EBB_STATISTICS = 1 << 8, /* carries running statistics (batch norm) */
     EBB_DECODES = 1 << 9,    /* codes in, the whole tensor out; rows of axis 0 one by one */
+    EBB_STEPS = 1 << 10,     /* its derivative is 0; its rule is the straight-through one */
 };
 
 /* Output o may be written over input i, element by element or because the kernel says so.
@@ -75,8 +76,9 @@ static inline bool ebb_op_has(ebb_op op, uint32_t trait)
     return (ebb_op_row_of(op)->traits & trait) != 0;
 }
 
-bool ebb_op_has_grad(ebb_op op);   /* a rule, or the knowledge that nothing flows */
-bool ebb_op_stops_grad(ebb_op op); /* that knowledge: Shape, Equal, Range ... */
+bool ebb_op_has_grad(ebb_op op); /* a rule, or the knowledge that nothing flows */
+bool ebb_op_stops_grad(
+    ebb_op op); /* that knowledge: Shape, Equal, Range ...; Round and all STEPS */
 
 /* The function body of an operator in ONNX text, or NULL: what other runtimes run, and what our
  * kernel is tested against. All ai.ebb operators have one, and those of others that a runtime for

@@ -208,9 +208,26 @@ static void set_roles(ebb_reverse *r)
     }
 }
 
+/* Steps between parameters and the loss stop their gradients: that is worth a word. */
+static ebb_status count_steps(ebb_reverse *r, size_t *steps)
+{
+    *steps = 0;
+    for (size_t k = 0; k < r->node_count && !r->straight; k++) {
+        const ebb_node_info *info = ebb_node_of(r->g, r->order[k]);
+        *steps += ebb_op_has(info->op, EBB_STEPS) && info->in_count > 0 && r->wants[info->in[0].i];
+    }
+    if (*steps == 0)
+        return NULL;
+    return ebb_note(r->e,
+                    "%zu step%s (Round, QuantizeLinear ...) stop%s the gradient of what comes "
+                    "before: straight-through=on lets it pass",
+                    *steps, *steps == 1 ? "" : "s", *steps == 1 ? "s" : "");
+}
+
 static ebb_status run(ebb_edit *e)
 {
     ebb_graph *g = e->g;
+    size_t steps;
     ebb_value unscale = EBB_NO_VALUE;
     ebb_reverse r = {
         .e = e, .g = g, .adjust = leave_padding, .finish = finish, .context = &unscale};
@@ -227,10 +244,15 @@ static ebb_status run(ebb_edit *e)
     EBB_TRY(ebb_reverse_open(&r, EBB_NO_NODE));
     r.y = g->loss;
     EBB_TRY(choose_parameters(&r));
+    r.straight = strcmp(ebb_option_string(e, "straight-through"), "on") == 0;
     ebb_reverse_mark(&r);
-    if (!r.counts[g->loss.i])
-        return ebb_error(EBB_USAGE, "gradient: loss '%s' depends on no parameter",
-                         ebb_value_name(g, g->loss));
+    EBB_TRY(count_steps(&r, &steps));
+    if (!r.counts[g->loss.i]) {
+        ebb_status none = ebb_error(EBB_USAGE, "gradient: loss '%s' depends on no parameter",
+                                    ebb_value_name(g, g->loss));
+        return steps == 0 ? none
+                          : ebb_hint(none, "--straight-through lets gradients pass quantisation");
+    }
     for (size_t i = 0; i < g->initializer_count; i++) {
         ebb_value v = g->initializers[i];
         if (!r.trains[v.i])
@@ -256,6 +278,7 @@ static const ebb_option options[] = {
     {"train",  EBB_OPTION_STRING, NULL, NULL, "patterns of the weights to train, separated by ; or space"},
     {"freeze", EBB_OPTION_STRING, NULL, NULL, "patterns of the weights not to train"},
     {"padding", EBB_OPTION_CHOICE, "keep", "keep|train", "an embedding's one row of zeros: keep it zero, or train it"},
+    {"straight-through", EBB_OPTION_CHOICE, "off", "off|on", "pass gradients straight through Round, Floor, Ceil, Sign and QuantizeLinear, whose derivative is 0"},
     {0},
 };
 // clang-format on

@@ -26,17 +26,45 @@ static bool node_wants(const ebb_reverse *r, ebb_node n)
     return false;
 }
 
+/* Straight through a step, to its first output. What has another dtype than x is a code: its
+ * gradient is that of a number, in the float of its readers. */
+static void mark_step(ebb_reverse *r, const ebb_node_info *info)
+{
+    ebb_value x = info->in[0], y = info->out[0];
+    if (y.i == 0 || x.i == 0 || !r->wants[x.i])
+        return;
+    r->wants[y.i] = true;
+    r->codes[y.i] = ebb_value_of(r->g, x)->type.dtype != ebb_value_of(r->g, y)->type.dtype;
+}
+
+/* Codes that are moved are codes still; the rules of these read shapes alone. */
+static bool moves_codes(const ebb_reverse *r, const ebb_node_info *info)
+{
+    bool moves = ebb_op_has(info->op, EBB_VIEW) || info->op == EBB_OP_TRANSPOSE ||
+                 info->op == EBB_OP_SLICE || info->op == EBB_OP_GATHER || info->op == EBB_OP_CONCAT;
+    for (uint32_t i = 0; moves && i < info->in_count; i++)
+        if (info->in[i].i != 0 && r->codes[info->in[i].i])
+            return true;
+    return false;
+}
+
 static void mark_forwards(ebb_reverse *r)
 {
     for (size_t k = 0; k < r->node_count; k++) {
         ebb_node n = r->order[k];
         const ebb_node_info *info = ebb_node_of(r->g, n);
+        if (r->straight && ebb_op_has(info->op, EBB_STEPS))
+            mark_step(r, info);
         if (ebb_op_stops_grad(info->op) || !node_wants(r, n))
             continue;
-        for (uint32_t o = 0; o < info->out_count; o++)
-            if (info->out[o].i != 0 && is_float(r->g, info->out[o]) &&
-                !(r->leaf != NULL && r->leaf[info->out[o].i]))
-                r->wants[info->out[o].i] = true;
+        bool codes = moves_codes(r, info);
+        for (uint32_t o = 0; o < info->out_count; o++) {
+            ebb_value y = info->out[o];
+            if (y.i == 0 || !(is_float(r->g, y) || codes) || (r->leaf != NULL && r->leaf[y.i]))
+                continue;
+            r->wants[y.i] = true;
+            r->codes[y.i] = codes;
+        }
     }
 }
 
@@ -128,7 +156,9 @@ ebb_status ebb_reverse_name(ebb_reverse *r, ebb_value grad, ebb_value of, int pa
 static ebb_status check_shape(ebb_reverse *r, ebb_node n, ebb_value x, ebb_value dx)
 {
     const ebb_type *want = &ebb_value_of(r->g, x)->type, *have = &ebb_value_of(r->g, dx)->type;
-    if (ebb_type_same_shape(want, have) && want->dtype == have->dtype)
+    bool fits =
+        r->codes[x.i] ? ebb_dtype_is_float((ebb_dtype)have->dtype) : want->dtype == have->dtype;
+    if (ebb_type_same_shape(want, have) && fits)
         return NULL;
     char a[256], b[256];
     ebb_type_print(a, sizeof a, want, &r->g->model->names);
@@ -221,12 +251,13 @@ ebb_status ebb_reverse_open(ebb_reverse *r, ebb_node end)
     r->trains = EBB_NEW(scratch, bool, g->value_count);
     r->wants = EBB_NEW(scratch, bool, g->value_count);
     r->counts = EBB_NEW(scratch, bool, g->value_count);
+    r->codes = EBB_NEW(scratch, bool, g->value_count);
     r->grad = EBB_NEW(scratch, ebb_value, g->value_count);
     r->parts = EBB_NEW(scratch, uint32_t, g->value_count);
     r->left = EBB_NEW(scratch, uint32_t, g->value_count);
     r->order = EBB_NEW(scratch, ebb_node, g->node_count);
-    if (r->trains == NULL || r->wants == NULL || r->counts == NULL || r->grad == NULL ||
-        r->parts == NULL || r->left == NULL || r->order == NULL)
+    if (r->trains == NULL || r->wants == NULL || r->counts == NULL || r->codes == NULL ||
+        r->grad == NULL || r->parts == NULL || r->left == NULL || r->order == NULL)
         return ebb_error_memory();
     for (ebb_node n = ebb_first(g); n.i != 0 && !ebb_same_node(n, end); n = ebb_next(g, n))
         if (ebb_node_of(g, n)->phase != EBB_UPDATE)

@@ -19,6 +19,8 @@ typedef struct ebb_reverse {
     bool *leaf;         /* by value id: given, whatever makes it; NULL: none */
     bool *wants;        /* depends on one of those */
     bool *counts;       /* y depends on it */
+    bool straight;      /* gradients go straight through steps (EBB_STEPS), which else stop them */
+    bool *codes;        /* made by a step from numbers of another dtype; wanted like those */
     ebb_value *grad;    /* the sum so far */
     uint32_t *parts;    /* contributions so far */
     uint32_t *left;     /* uses on the way whose nodes have not been visited yet */

@@ -45,7 +45,14 @@ bool ebb_trainable_candidate(const ebb_graph *g, ebb_value v)
 static bool moves_data(ebb_op op)
 {
     return ebb_op_has(op, EBB_VIEW) || op == EBB_OP_TRANSPOSE || op == EBB_OP_SLICE ||
-           op == EBB_OP_CONCAT || op == EBB_OP_PAD || op == EBB_OP_CAST || op == EBB_OP_CAST_LIKE;
+           op == EBB_OP_CONCAT || op == EBB_OP_PAD || op == EBB_OP_CAST || op == EBB_OP_CAST_LIKE ||
+           op == EBB_OP_QUANTIZE_LINEAR || op == EBB_OP_DEQUANTIZE_LINEAR;
+}
+
+/* A scale or a zero point is found by calibration, and is trained where it is named only. */
+static bool is_scale_slot(ebb_op op, uint32_t slot)
+{
+    return (op == EBB_OP_QUANTIZE_LINEAR || op == EBB_OP_DEQUANTIZE_LINEAR) && slot > 0;
 }
 
 static bool is_weight_slot(ebb_op op, uint32_t slot)
@@ -94,7 +101,8 @@ bool ebb_feeds_weight_slot(const ebb_graph *g, ebb_value v)
                 ebb_op op = ebb_node_of(g, n)->op;
                 if (is_weight_slot(op, info->uses[i].slot))
                     return true;
-                if (moves_data(op) && count < 64 && ebb_out(g, n, 0).i != 0)
+                if (moves_data(op) && !is_scale_slot(op, info->uses[i].slot) && count < 64 &&
+                    ebb_out(g, n, 0).i != 0)
                     here[count++] = ebb_out(g, n, 0);
             }
         }
@@ -108,8 +116,13 @@ static bool looks_like_a_weight(const ebb_graph *g, ebb_value v)
 {
     const ebb_value_info *info = ebb_value_of(g, v);
     int64_t elements;
+    bool scale = info->use_count > 0;
     if (ebb_feeds_weight_slot(g, v))
         return true;
+    for (size_t i = 0; scale && i < info->use_count; i++)
+        scale = is_scale_slot(ebb_node_of(g, info->uses[i].node)->op, info->uses[i].slot);
+    if (scale)
+        return false;
     if (ebb_name_is_anonymous(ebb_value_name(g, v)) || info->type.rank == 0)
         return false;
     return ebb_type_elements(&info->type, &elements) && elements > 1 && info->use_count > 0;

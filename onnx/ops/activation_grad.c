@@ -30,6 +30,36 @@ void ebb_grad_elu(ebb_build *b, ebb_grad *c)
     c->dx[0] = ebb_emit(b, EBB_OP_WHERE, on, c->dy[0], low);
 }
 
+/* y = g x where x > 0, else g a (e^x - 1).  dx = g dy or dy (y + g a); y has the sign of x unless a
+ * or g is negative. */
+void ebb_grad_selu(ebb_build *b, ebb_grad *c)
+{
+    double alpha = ebb_attr_float(&c->attrs, "alpha", 1.67326319217681884765625);
+    double gamma = ebb_attr_float(&c->attrs, "gamma", 1.05070102214813232421875);
+    ebb_value side = alpha >= 0.0 && gamma > 0.0 ? c->y[0] : c->x[0];
+    ebb_value on = ebb_emit(b, EBB_OP_GREATER, side, ebb_const_like(b, side, 0.0));
+    ebb_value low = ebb_emit(b, EBB_OP_MUL, c->dy[0], ebb_emit_shifted(b, c->y[0], gamma * alpha));
+    c->dx[0] = ebb_emit(b, EBB_OP_WHERE, on, ebb_emit_scaled(b, c->dy[0], gamma), low);
+}
+
+/* y = x where x > 0, else a (e^(x / a) - 1).  dx = dy or dy (y / a + 1). */
+void ebb_grad_celu(ebb_build *b, ebb_grad *c)
+{
+    double alpha = ebb_attr_float(&c->attrs, "alpha", 1.0);
+    ebb_value on = ebb_emit(b, EBB_OP_GREATER, c->y[0], ebb_const_like(b, c->y[0], 0.0));
+    ebb_value slope = ebb_emit_shifted(b, ebb_emit_scaled(b, c->y[0], 1.0 / alpha), 1.0);
+    ebb_value low = ebb_emit(b, EBB_OP_MUL, c->dy[0], slope);
+    c->dx[0] = ebb_emit(b, EBB_OP_WHERE, on, c->dy[0], low);
+}
+
+/* y = x - b where x > l, x + b where x < -l, else 0.  dx = dy where |x| > l, else 0. */
+void ebb_grad_shrink(ebb_build *b, ebb_grad *c)
+{
+    ebb_value limit = ebb_const_like(b, c->x[0], ebb_attr_float(&c->attrs, "lambd", 0.5));
+    ebb_value on = ebb_emit(b, EBB_OP_GREATER, ebb_emit(b, EBB_OP_ABS, c->x[0]), limit);
+    c->dx[0] = ebb_emit(b, EBB_OP_WHERE, on, c->dy[0], ebb_const_like(b, c->dy[0], 0.0));
+}
+
 /* y = x where x > a, else 0.  dx = dy where x > a, which is y > a unless a is negative. */
 void ebb_grad_thresholded_relu(ebb_build *b, ebb_grad *c)
 {
@@ -105,6 +135,13 @@ void ebb_grad_gelu(ebb_build *b, ebb_grad *c)
 void ebb_grad_quick_gelu(ebb_build *b, ebb_grad *c)
 {
     ebb_with_float(b, "alpha", ebb_attr_float(&c->attrs, "alpha", (double)1.702f));
+    c->dx[0] = ebb_emit(b, EBB_OP_QUICK_GELU_GRAD, c->dy[0], c->x[0]);
+}
+
+/* y = x sigmoid(a x), as QuickGelu under another name and with another a. */
+void ebb_grad_swish(ebb_build *b, ebb_grad *c)
+{
+    ebb_with_float(b, "alpha", ebb_attr_float(&c->attrs, "alpha", 1.0));
     c->dx[0] = ebb_emit(b, EBB_OP_QUICK_GELU_GRAD, c->dy[0], c->x[0]);
 }
 

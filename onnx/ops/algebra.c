@@ -59,6 +59,19 @@ ebb_status ebb_infer_det(ebb_infer *c)
     return NULL;
 }
 
+/* (dY [...], X [..., n, n]) -> dX. */
+ebb_status ebb_infer_det_grad(ebb_infer *c)
+{
+    EBB_TRY(ebb_infer_need(c, 2));
+    const ebb_type *dy = c->in[0], *x = c->in[1];
+    c->out[0] = *x;
+    if (x->rank < 0 || dy->rank < 0)
+        return NULL;
+    if (x->rank != dy->rank + 2)
+        return ebb_infer_error(c, "there is not one number for each matrix");
+    return NULL;
+}
+
 /* (X [C] or [N, C]) -> float32, an entry for each n-gram of the pool. */
 ebb_status ebb_infer_tf_idf(ebb_infer *c)
 {

@@ -124,6 +124,15 @@ ebb_status ebb_infer_linear_attention(ebb_infer *c)
     return NULL;
 }
 
+/* (dY, dState, query, key, value, state, decay, beta) -> their gradients, from the query's on. */
+ebb_status ebb_infer_linear_attention_grad(ebb_infer *c)
+{
+    EBB_TRY(ebb_infer_need(c, 8));
+    for (uint32_t o = 0; o < c->output_count && o < 6; o++)
+        c->out[o] = *c->in[2 + o];
+    return NULL;
+}
+
 /* (X [batch, channels, length], weight [channels, 1, k], bias?, state?) -> Y, state. */
 ebb_status ebb_infer_causal_conv(ebb_infer *c)
 {

@@ -198,3 +198,54 @@ void ebb_grad_rms_norm(ebb_build *b, ebb_grad *c)
     if (ebb_grad_wants(c, 1))
         ebb_grad_give(b, c, 1, d[1]);
 }
+
+/* ---- norms of lines, moments ---- */
+
+/* y = x / n along an axis, n = sum |x| or sqrt(sum x^2); 0 where n = 0.
+ * dx = (dy - s sum(dy y)) / n, s = sign x or y; 0 where n = 0. */
+void ebb_grad_lp_normalization(ebb_build *b, ebb_grad *c)
+{
+    if (b->status != NULL)
+        return;
+    int64_t p = ebb_attr_int(&c->attrs, "p", 2), axis = ebb_attr_int(&c->attrs, "axis", -1);
+    int rank = ebb_build_type(b, c->x[0])->rank;
+    if ((p != 1 && p != 2) || rank < 0) {
+        ebb_grad_fail(b, c, rank < 0 ? "the rank of its input is not known" : "p is not 1 or 2");
+        return;
+    }
+    axis = axis < 0 ? axis + rank : axis;
+    ebb_op norm = p == 1 ? EBB_OP_REDUCE_L1 : EBB_OP_REDUCE_L2;
+    ebb_value n = ebb_emit_reduce(b, norm, c->x[0], &axis, 1, true);
+    ebb_value along = ebb_emit(b, EBB_OP_MUL, c->dy[0], c->y[0]);
+    along = ebb_emit_reduce(b, EBB_OP_REDUCE_SUM, along, &axis, 1, true);
+    ebb_value side = p == 1 ? ebb_emit(b, EBB_OP_SIGN, c->x[0]) : c->y[0];
+    ebb_value rest = ebb_emit(b, EBB_OP_SUB, c->dy[0], ebb_emit(b, EBB_OP_MUL, side, along));
+    ebb_value zero = ebb_const_like(b, n, 0.0), empty = ebb_emit(b, EBB_OP_EQUAL, n, zero);
+    c->dx[0] = ebb_emit(b, EBB_OP_WHERE, empty, zero, ebb_emit(b, EBB_OP_DIV, rest, n));
+}
+
+/* y = (x - m) / (s + e), m and s the mean and the deviation over the axes, e = 1e-9.
+ * dx = (dy - mean dy) / (s + e) - y mean(dy y) / s, the latter 0 where s = 0. */
+void ebb_grad_mean_variance_normalization(ebb_build *b, ebb_grad *c)
+{
+    static const int64_t usual[3] = {0, 2, 3};
+    uint32_t count = 0;
+    const int64_t *axes = ebb_attr_ints(&c->attrs, "axes", &count);
+    if (axes == NULL) {
+        axes = usual;
+        count = 3;
+    }
+    ebb_value mean = ebb_emit_reduce(b, EBB_OP_REDUCE_MEAN, c->x[0], axes, count, true);
+    ebb_value off = ebb_emit(b, EBB_OP_SUB, c->x[0], mean);
+    ebb_value squares = ebb_emit(b, EBB_OP_MUL, off, off);
+    ebb_value variance = ebb_emit_reduce(b, EBB_OP_REDUCE_MEAN, squares, axes, count, true);
+    ebb_value s = ebb_emit(b, EBB_OP_SQRT, variance), zero = ebb_const_like(b, s, 0.0);
+    ebb_value along = ebb_emit(b, EBB_OP_MUL, c->dy[0], c->y[0]);
+    along = ebb_emit_reduce(b, EBB_OP_REDUCE_MEAN, along, axes, count, true);
+    along = ebb_emit(b, EBB_OP_WHERE, ebb_emit(b, EBB_OP_EQUAL, s, zero), zero,
+                     ebb_emit(b, EBB_OP_DIV, along, s));
+    ebb_value level = ebb_emit_reduce(b, EBB_OP_REDUCE_MEAN, c->dy[0], axes, count, true);
+    ebb_value flat = ebb_emit(b, EBB_OP_SUB, c->dy[0], level);
+    flat = ebb_emit(b, EBB_OP_DIV, flat, ebb_emit_shifted(b, s, 1e-9));
+    c->dx[0] = ebb_emit(b, EBB_OP_SUB, flat, ebb_emit(b, EBB_OP_MUL, c->y[0], along));
+}

@@ -213,6 +213,67 @@ void ebb_grad_atan(ebb_build *b, ebb_grad *c)
     c->dx[0] = ebb_emit(b, EBB_OP_DIV, c->dy[0], slope);
 }
 
+/* x^2 + k. */
+static ebb_value square_plus(ebb_build *b, ebb_value x, double k)
+{
+    return ebb_emit_shifted(b, ebb_emit(b, EBB_OP_MUL, x, x), k);
+}
+
+/* 1 - x^2. */
+static ebb_value one_less_square(ebb_build *b, ebb_value x)
+{
+    return ebb_emit(b, EBB_OP_SUB, ebb_const_like(b, x, 1.0), ebb_emit(b, EBB_OP_MUL, x, x));
+}
+
+/* dy / sqrt(s). */
+static ebb_value over_root(ebb_build *b, ebb_value dy, ebb_value s)
+{
+    return ebb_emit(b, EBB_OP_DIV, dy, ebb_emit(b, EBB_OP_SQRT, s));
+}
+
+/* y = arcsin x.  dx = dy / sqrt(1 - x^2). */
+void ebb_grad_asin(ebb_build *b, ebb_grad *c)
+{
+    c->dx[0] = over_root(b, c->dy[0], one_less_square(b, c->x[0]));
+}
+
+/* y = arccos x.  dx = -dy / sqrt(1 - x^2). */
+void ebb_grad_acos(ebb_build *b, ebb_grad *c)
+{
+    ebb_value dx = over_root(b, c->dy[0], one_less_square(b, c->x[0]));
+    c->dx[0] = ebb_emit(b, EBB_OP_NEG, dx);
+}
+
+/* y = sinh x.  dx = dy cosh x. */
+void ebb_grad_sinh(ebb_build *b, ebb_grad *c)
+{
+    c->dx[0] = ebb_emit(b, EBB_OP_MUL, c->dy[0], ebb_emit(b, EBB_OP_COSH, c->x[0]));
+}
+
+/* y = cosh x.  dx = dy sinh x. */
+void ebb_grad_cosh(ebb_build *b, ebb_grad *c)
+{
+    c->dx[0] = ebb_emit(b, EBB_OP_MUL, c->dy[0], ebb_emit(b, EBB_OP_SINH, c->x[0]));
+}
+
+/* y = arsinh x.  dx = dy / sqrt(x^2 + 1). */
+void ebb_grad_asinh(ebb_build *b, ebb_grad *c)
+{
+    c->dx[0] = over_root(b, c->dy[0], square_plus(b, c->x[0], 1.0));
+}
+
+/* y = arcosh x.  dx = dy / sqrt(x^2 - 1). */
+void ebb_grad_acosh(ebb_build *b, ebb_grad *c)
+{
+    c->dx[0] = over_root(b, c->dy[0], square_plus(b, c->x[0], -1.0));
+}
+
+/* y = artanh x.  dx = dy / (1 - x^2). */
+void ebb_grad_atanh(ebb_build *b, ebb_grad *c)
+{
+    c->dx[0] = ebb_emit(b, EBB_OP_DIV, c->dy[0], one_less_square(b, c->x[0]));
+}
+
 /* y = condition ? u : v.  du = condition ? dy : 0, dv = condition ? 0 : dy. */
 void ebb_grad_where(ebb_build *b, ebb_grad *c)
 {

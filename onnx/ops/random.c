@@ -124,3 +124,9 @@ void ebb_grad_ebb_dropout(ebb_build *b, ebb_grad *c)
     ebb_value on = ebb_const_scalar(b, EBB_BOOL, 1.0);
     c->dx[0] = ebb_emit(b, EBB_OP_DROPOUT_GRAD, c->dy[0], mask, ratio, on);
 }
+
+/* Before opset 12 Dropout is for inference: y = x. */
+void ebb_grad_dropout_before_12(ebb_build *b, ebb_grad *c)
+{
+    ebb_grad_identity(b, c);
+}

@@ -162,6 +162,25 @@ void ebb_grad_reduce_max(ebb_build *b, ebb_grad *c)
     c->dx[0] = ebb_emit(b, EBB_OP_WHERE, hit, share, ebb_const_like(b, c->x[0], 0.0));
 }
 
+/* y = sum |x|.  dx = dy sign x. */
+void ebb_grad_reduce_l1(ebb_build *b, ebb_grad *c)
+{
+    span s;
+    if (look(b, c, &s))
+        c->dx[0] =
+            ebb_emit(b, EBB_OP_MUL, ebb_emit(b, EBB_OP_SIGN, c->x[0]), keep(b, &s, c->dy[0]));
+}
+
+/* y = ln sum x.  dx = dy / sum x = dy e^-y, spread. */
+void ebb_grad_reduce_log_sum(ebb_build *b, ebb_grad *c)
+{
+    span s;
+    if (!look(b, c, &s))
+        return;
+    ebb_value share = ebb_emit(b, EBB_OP_EXP, ebb_emit(b, EBB_OP_NEG, c->y[0]));
+    c->dx[0] = spread(b, c, keep(b, &s, ebb_emit(b, EBB_OP_MUL, c->dy[0], share)));
+}
+
 /* y = sqrt(sum x^2).  dx = x dy / y, and 0 where y = 0. */
 void ebb_grad_reduce_l2(ebb_build *b, ebb_grad *c)
 {
@@ -219,4 +238,39 @@ void ebb_grad_cum_sum(ebb_build *b, ebb_grad *c)
     ebb_with_int(b, "exclusive", ebb_attr_int(&c->attrs, "exclusive", 0));
     ebb_with_int(b, "reverse", ebb_attr_int(&c->attrs, "reverse", 0) == 0);
     c->dx[0] = ebb_emit(b, EBB_OP_CUM_SUM, c->dy[0], c->x[1]);
+}
+
+/* CumSum or CumProd with the node's own way of counting; `back`: from the other end. */
+static ebb_value cumulate(ebb_build *b, const ebb_grad *c, ebb_op op, ebb_value x, bool exclusive,
+                          bool back)
+{
+    bool reverse = ebb_attr_int(&c->attrs, "reverse", 0) != 0;
+    ebb_with_int(b, "exclusive", exclusive);
+    ebb_with_int(b, "reverse", reverse != back);
+    return ebb_emit(b, op, x, c->x[1]);
+}
+
+/* y_i = product of x_j up to i.  dx_j = sum over i from j on of dy_i y_i / x_j before the first
+ * zero of the line; at it the same with the products of all others, and behind it 0. */
+void ebb_grad_cum_prod(ebb_build *b, ebb_grad *c)
+{
+    bool exclusive = ebb_attr_int(&c->attrs, "exclusive", 0) != 0;
+    if (b->status != NULL)
+        return;
+    ebb_dtype dtype = (ebb_dtype)ebb_build_type(b, c->x[0])->dtype;
+    ebb_value zero = ebb_const_like(b, c->x[0], 0.0), one = ebb_const_like(b, c->x[0], 1.0);
+    ebb_value is_zero = ebb_emit(b, EBB_OP_EQUAL, c->x[0], zero);
+    ebb_value safe = ebb_emit(b, EBB_OP_WHERE, is_zero, one, c->x[0]);
+    ebb_value zeros = ebb_emit_cast(b, is_zero, dtype);
+    ebb_value before = cumulate(b, c, EBB_OP_CUM_SUM, zeros, false, false); // and here
+    ebb_value none = ebb_emit(b, EBB_OP_EQUAL, before, zero);
+    ebb_value first = ebb_emit(b, EBB_OP_AND, is_zero, ebb_emit(b, EBB_OP_EQUAL, before, one));
+    ebb_value without = ebb_emit(b, EBB_OP_WHERE, first, one, c->x[0]);
+    ebb_value others = cumulate(b, c, EBB_OP_CUM_PROD, without, exclusive, false);
+    ebb_value at_zero = ebb_emit(b, EBB_OP_MUL, c->dy[0], others);
+    ebb_value ahead = ebb_emit(b, EBB_OP_MUL, c->dy[0], c->y[0]);
+    at_zero = cumulate(b, c, EBB_OP_CUM_SUM, at_zero, exclusive, true);
+    ahead = cumulate(b, c, EBB_OP_CUM_SUM, ahead, exclusive, true);
+    ahead = ebb_emit(b, EBB_OP_WHERE, none, ebb_emit(b, EBB_OP_DIV, ahead, safe), zero);
+    c->dx[0] = ebb_emit(b, EBB_OP_WHERE, first, at_zero, ahead);
 }

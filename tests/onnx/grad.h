@@ -7,8 +7,12 @@
  * Inputs, one word each:
  *   d[2,3]  differentiable, magnitude 0.2 to 1.2      c[2,3]  the same, a constant
  *   p[2,3]  differentiable, 0.3 to 1.5                q[2,3]  the same, a constant
- *   n5[2]   int64 below 5    b[2]  bool    i{1,2}  int64 list    i[2,1]{0,1}  with a shape
- *   j(3)    int64 scalar     s(0.5)  float64 scalar    f(0.5)  float32 scalar    t(1)  bool scalar
+ *   u[2,3]  differentiable, -0.9 to 0.9               v[2,3]  differentiable, 1.2 to 2.4
+ *   z[2,3]  differentiable, among them zeros
+ *   n5[2]   int64 below 5    w9[2]   uint8 below 9
+ *   i{1,2}  int64 list    i[2,1]{0,1}  with a shape
+ *   b[2]    bool             b{1,0}  given          t(1)  bool scalar
+ *   j(3)    int64 scalar     s(0.5)  float64 scalar    f(0.5)  float32 scalar
  *   -       absent
  * A size is a sum of products of numbers and capital letters: d[A,2B+1]. A letter is a size from 1
  * to 4, drawn anew for each draw and the same in the whole case.
@@ -58,6 +62,24 @@ static double draw_signed(void)
 {
     double magnitude = 0.2 + draw();
     return draw() < 0.5 ? -magnitude : magnitude;
+}
+
+/* An element of the kinds above. */
+static double draw_kind(char kind)
+{
+    switch (kind) {
+    case 'd':
+    case 'c':
+        return draw_signed();
+    case 'u':
+        return 1.8 * draw() - 0.9;
+    case 'v':
+        return 1.2 + 1.2 * draw();
+    case 'z':
+        return draw() < 0.3 ? 0.0 : draw_signed();
+    default:
+        return 0.3 + 1.2 * draw();
+    }
 }
 
 /* ---- a case as a graph ---- */
@@ -131,13 +153,13 @@ static int read_dims(bench *t, const char **at, char close, int64_t *dims)
 /* One word of the inputs as an initializer. */
 static ebb_status add_input(bench *t, const char *word, ebb_value *v, bool *varies)
 {
-    static const char kinds[] = "dcpqnbijsft";
+    static const char kinds[] = "dcpquvznwbijsft";
     int64_t dims[32], list[64], below = 0, n = 1;
     int rank = 0, given = 0;
     char kind = word[0];
     double scalar = 0.0;
     *v = EBB_NO_VALUE;
-    *varies = kind == 'd' || kind == 'p';
+    *varies = strchr("dpuvz", kind) != NULL;
     if (kind == '-')
         return NULL;
     assert_non_null(strchr(kinds, kind));
@@ -155,6 +177,7 @@ static ebb_status add_input(bench *t, const char *word, ebb_value *v, bool *vari
         scalar = strtod(word + 1, NULL);
     ebb_dtype dtype = strchr("nij", kind) != NULL  ? EBB_I64
                       : strchr("bt", kind) != NULL ? EBB_BOOL
+                      : kind == 'w'                ? EBB_U8
                       : kind == 'f'                ? EBB_F32
                                                    : EBB_F64;
     ebb_type type = ebb_type_tensor(dtype, rank, dims);
@@ -165,15 +188,17 @@ static ebb_status add_input(bench *t, const char *word, ebb_value *v, bool *vari
     const void *data = doubles;
     assert_true(ebb_type_elements(&type, &n) && n <= ELEMENTS);
     for (int64_t i = 0; i < n; i++) {
-        doubles[i] = kind == 's' ? scalar : strchr("dc", kind) ? draw_signed() : 0.3 + 1.2 * draw();
+        doubles[i] = kind == 's' ? scalar : draw_kind(kind);
         longs[i] = given > 0     ? list[i]
                    : kind == 'j' ? (int64_t)scalar
                                  : (int64_t)(draw() * (double)below);
-        bools[i] = kind == 't' ? scalar != 0.0 : draw() < 0.5;
+        bools[i] = given > 0 ? list[i] != 0 : kind == 't' ? scalar != 0.0 : draw() < 0.5;
     }
+    for (int64_t i = 0; kind == 'w' && i < n; i++)
+        bools[i] = (uint8_t)longs[i];
     if (dtype == EBB_I64)
         data = longs;
-    else if (dtype == EBB_BOOL)
+    else if (dtype == EBB_BOOL || dtype == EBB_U8)
         data = bools;
     else if (dtype == EBB_F32)
         data = &single;
@@ -208,7 +233,7 @@ static void add_attr(bench *t, char *word)
         ebb_with_int(&t->b, word, read_size(t, &at));
     } else if (*value == '~') {
         ebb_with_float(&t->b, word, 0.3 + 1.2 * draw());
-    } else if (isalpha((unsigned char)*value)) {
+    } else if (isalpha((unsigned char)*value) || *value == '.') {
         ebb_with_string(&t->b, word, value);
     } else if (strchr(value, '.') != NULL) {
         ebb_with_float(&t->b, word, strtod(value, NULL));

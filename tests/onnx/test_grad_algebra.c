@@ -1,0 +1,21 @@
+/* test_grad_algebra.c: the gradient rules of further functions, sums of products, transforms and
+ * attention. */
+#include "grad.h"
+
+static const grad_case cases[] = {
+#include "grad_algebra.def"
+};
+
+static void every_rule_agrees_with_the_difference_quotient(void **state)
+{
+    (void)state;
+    all_cases_pass(cases, sizeof cases / sizeof cases[0]);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_rule_agrees_with_the_difference_quotient),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
