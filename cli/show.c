@@ -171,6 +171,20 @@ static void show_notes(const json_t *o)
     }
 }
 
+/* What goes over the bus and back, since the device has no kernel for it. */
+static void show_host_work(const json_t *o)
+{
+    const char *op, *before = "the CPU computes what the device has no kernel for: ";
+    json_t *count;
+    json_object_foreach(json_object_get(o, "on_host"), op, count)
+    {
+        printf("%s%s (%lld)", before, op, (long long)json_integer_value(count));
+        before = ", ";
+    }
+    if (json_object_get(o, "on_host") != NULL)
+        printf("\n");
+}
+
 void cli_show_plan(const json_t *o)
 {
     size_t i;
@@ -188,6 +202,7 @@ void cli_show_plan(const json_t *o)
     cli_show_neighbourhood(o);
     printf("%lld nodes, %.3g GFLOP, planned %s a step\n", (long long)cli_real(o, "nodes"),
            cli_real(o, "flops") / 1e9, time_of(o, "planned_ns"));
+    show_host_work(o);
     if (json_object_get(o, "measured_arena_bytes") != NULL)
         printf("measured arena %s, step %s\n", bytes_of(o, "measured_arena_bytes"),
                time_of(o, "step_ns"));

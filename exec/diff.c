@@ -10,6 +10,7 @@
 #include "exec/program.h"
 #include "exec/sample.h"
 #include "exec/timeline.h"
+#include "kernels/on_host.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -58,6 +59,24 @@ static void set_int(json_t *object, const char *key, uint64_t value)
     (void)json_object_set_new(object, key, json_integer((json_int_t)value));
 }
 
+/* How many nodes of each operator the host computes in place of the device; NULL: none. */
+static json_t *host_work(const ebb_plan *plan)
+{
+    json_t *list = json_object();
+    for (uint32_t k = 0; k < plan->count; k++) {
+        const ebb_call *call = &plan->calls[k];
+        if (call->kernel == NULL || !ebb_is_on_host(call))
+            continue;
+        const char *op = ebb_op_row_of(call->op)->name;
+        json_int_t so_far = json_integer_value(json_object_get(list, op));
+        (void)json_object_set_new(list, op, json_integer(so_far + 1));
+    }
+    if (json_object_size(list) > 0)
+        return list;
+    json_decref(list);
+    return NULL;
+}
+
 static ebb_status plan_to_json(const ebb_plan *plan, const char *missing, json_t **out)
 {
     const ebb_memory *m = &plan->memory;
@@ -90,6 +109,9 @@ static ebb_status plan_to_json(const ebb_plan *plan, const char *missing, json_t
     set_int(o, "recompute_flops", (uint64_t)plan->recompute_flops);
     set_int(o, "planned_ns", (uint64_t)plan->planned_ns);
     (void)json_object_set_new(o, "peak_tensors", peak_tensors(plan, &scratch));
+    json_t *on_host = host_work(plan);
+    if (on_host != NULL)
+        (void)json_object_set_new(o, "on_host", on_host);
     if (missing != NULL)
         (void)json_object_set_new(o, "unsupported", json_string(missing));
     ebb_arena_fini(&scratch);

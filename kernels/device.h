@@ -58,6 +58,15 @@ typedef struct ebb_device {
      * k to mark k + 1, after end(). NULL on the host, where a clock does. */
     ebb_status (*mark)(void *queue);
     int64_t (*between)(void *queue, uint32_t k);
+    /* Work for the host in the midst of the device's; NULL where the device is the host. stage:
+     * memory of the host that fetch (to it) and put (from it) copy, in order with all other work
+     * and without waiting. visit: work(context) when all before it is done; what comes after waits.
+     * It may not ask the device; its error is end()'s. All but staging may be recorded. */
+    ebb_status (*stage)(void *queue, size_t bytes, void **memory);
+    void (*unstage)(void *queue, void *memory);
+    ebb_status (*fetch)(void *queue, void *to, const void *from, size_t bytes);
+    ebb_status (*put)(void *queue, void *to, const void *from, size_t bytes);
+    ebb_status (*visit)(void *queue, ebb_status (*work)(void *), void *context);
     ebb_status (*facts)(void *queue, ebb_device_facts *facts); /* queue NULL: before open */
     bool is_host; /* pointers into a block may be read and written directly */
 } ebb_device;

@@ -1,4 +1,5 @@
 /* pick.c: backends by name, and the first kernel that takes a call. */
+#include "kernels/on_host.h"
 #include "kernels/plugin.h"
 #include "kernels/stream.h"
 #include "kernels/widen.h"
@@ -99,7 +100,7 @@ ebb_status ebb_pick(ebb_call *call, const ebb_backend *const *backends)
         (void)pick_among(call, call->streamed ? &ebb_kernel_decoder : &ebb_kernel_stream, 1, &r);
         return call->kernel != NULL ? NULL : no_kernel(call, &r);
     }
-    bool host = (*backends)->device->is_host; // widen.c reads and writes the operands itself
+    const ebb_device *device = (*backends)->device;
     for (; *backends != NULL; backends++) {
         if (pick_among(call, (*backends)->kernels, (*backends)->count, &r))
             return NULL;
@@ -108,7 +109,11 @@ ebb_status ebb_pick(ebb_call *call, const ebb_backend *const *backends)
             if (pick_among(call, f->kernels, *f->count, &r))
                 return NULL;
     }
-    return host && ebb_can_widen(call) ? ebb_pick_widened(call) : no_kernel(call, &r);
+    if (device->is_host) // widen.c reads and writes the operands itself
+        return ebb_can_widen(call) ? ebb_pick_widened(call) : no_kernel(call, &r);
+    ebb_status status = device->visit != NULL ? ebb_pick_on_host(call) : no_kernel(call, &r);
+    bool nobody = status != NULL && ebb_status_code(status) == EBB_UNSUPPORTED;
+    return nobody ? no_kernel(call, &r) : status;
 }
 
 #if defined(_OPENMP)

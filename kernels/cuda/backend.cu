@@ -24,6 +24,10 @@ static void close_queue(void *opened)
     ebb_free(q->marks);
     if (q->cudnn != NULL)
         q->free_cudnn(q->cudnn);
+    for (ebb_cuda_visit *v = q->visits, *next; v != NULL; v = next) {
+        next = v->next;
+        ebb_free(v);
+    }
     if (q->step != NULL)
         ebb_gpu_release(q->step);
     ebb_gpu_close(q->stream);
@@ -120,6 +124,11 @@ static ebb_status end(void *opened, ebb_fault *fault)
     if (q->record != NULL && !q->profiles)
         EBB_TRY(ebb_gpu_replay(q->stream, q->record));
     EBB_TRY(ebb_gpu_wait(q->stream));
+    if (q->visit_error != NULL) {
+        ebb_status status = q->visit_error;
+        q->visit_error = NULL;
+        return status;
+    }
     return read_fault(q, fault);
 }
 
@@ -148,6 +157,57 @@ static int64_t between(void *opened, uint32_t k)
     return k + 1 < q->mark_count ? ebb_gpu_between(q->marks[k], q->marks[k + 1]) : 0;
 }
 
+/* ---- the host in between ---- */
+
+static ebb_status stage(void *opened, size_t bytes, void **memory)
+{
+    (void)opened;
+    return ebb_gpu_stage(bytes, memory);
+}
+
+static void unstage(void *opened, void *memory)
+{
+    (void)opened;
+    ebb_gpu_unstage(memory);
+}
+
+static ebb_status fetch(void *opened, void *to, const void *from, size_t bytes)
+{
+    return ebb_gpu_copy_later(((ebb_cuda_queue *)opened)->stream, to, from, bytes, EBB_TO_HOST);
+}
+
+static ebb_status put(void *opened, void *to, const void *from, size_t bytes)
+{
+    return ebb_gpu_copy_later(((ebb_cuda_queue *)opened)->stream, to, from, bytes, EBB_TO_DEVICE);
+}
+
+static void go(void *context)
+{
+    ebb_cuda_visit *v = (ebb_cuda_visit *)context;
+    ebb_status status = v->queue->visit_error == NULL ? v->work(v->context) : NULL;
+    if (status != NULL)
+        v->queue->visit_error = status;
+}
+
+static ebb_status visit(void *opened, ebb_status (*work)(void *), void *context)
+{
+    ebb_cuda_queue *q = (ebb_cuda_queue *)opened;
+    ebb_cuda_visit *v = q->visits; // each is kept for as long as records may be
+    while (v != NULL && (v->context != context || v->work != work))
+        v = v->next;
+    if (v != NULL)
+        return ebb_gpu_visit(q->stream, go, v);
+    v = (ebb_cuda_visit *)ebb_alloc(sizeof *v);
+    if (v == NULL)
+        return ebb_error_memory();
+    v->next = q->visits;
+    v->queue = q;
+    v->work = work;
+    v->context = context;
+    q->visits = v;
+    return ebb_gpu_visit(q->stream, go, v);
+}
+
 static ebb_status facts(void *opened, ebb_device_facts *f)
 {
     memset(f, 0, sizeof *f);
@@ -170,6 +230,11 @@ static const ebb_device device = {
     .end = end,
     .mark = mark,
     .between = between,
+    .stage = stage,
+    .unstage = unstage,
+    .fetch = fetch,
+    .put = put,
+    .visit = visit,
     .facts = facts,
     .is_host = false,
 };

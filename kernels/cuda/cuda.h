@@ -50,6 +50,13 @@ typedef struct ebb_cuda_step {
     int64_t value[64], low[64], high[64]; /* by position % 64 */
 } ebb_cuda_step;
 
+typedef struct ebb_cuda_visit { /* work of the host, as a record keeps it */
+    struct ebb_cuda_visit *next;
+    struct ebb_cuda_queue *queue;
+    ebb_status (*work)(void *context);
+    void *context;
+} ebb_cuda_visit;
+
 typedef struct ebb_cuda_queue {
     void *stream;
     ebb_cuda_step *step; /* on the device */
@@ -61,6 +68,8 @@ typedef struct ebb_cuda_queue {
     uint64_t allocated_bytes;
     void *cublas, *cudnn; /* handles of the libraries, made when first asked for */
     void (*free_cudnn)(void *handle);
+    ebb_cuda_visit *visits;
+    ebb_status visit_error; /* of this step: the first */
 } ebb_cuda_queue;
 
 static inline ebb_cuda_queue *ebb_cuda_queue_of(const ebb_call *c)

@@ -97,6 +97,30 @@ extern "C" ebb_status ebb_gpu_copy(void *stream, void *to, const void *from, siz
     return way == EBB_ON_DEVICE ? NULL : ebb_gpu_wait(stream);
 }
 
+/* Pinned: a record may hold only such copies. */
+extern "C" ebb_status ebb_gpu_stage(size_t bytes, void **memory)
+{
+    return failed(cudaMallocHost(memory, bytes), "allocating pinned memory of the host");
+}
+
+extern "C" void ebb_gpu_unstage(void *memory)
+{
+    (void)cudaFreeHost(memory);
+}
+
+extern "C" ebb_status ebb_gpu_copy_later(void *stream, void *to, const void *from, size_t bytes,
+                                         ebb_gpu_way way)
+{
+    cudaMemcpyKind kind = way == EBB_TO_HOST ? cudaMemcpyDeviceToHost : cudaMemcpyHostToDevice;
+    return failed(cudaMemcpyAsync(to, from, bytes, kind, (cudaStream_t)stream), "copying");
+}
+
+extern "C" ebb_status ebb_gpu_visit(void *stream, void (*work)(void *), void *context)
+{
+    return failed(cudaLaunchHostFunc((cudaStream_t)stream, work, context),
+                  "giving work to the host");
+}
+
 extern "C" ebb_status ebb_gpu_clear(void *stream, void *to, size_t bytes)
 {
     return failed(cudaMemsetAsync(to, 0, bytes, (cudaStream_t)stream), "clearing memory");

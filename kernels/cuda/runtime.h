@@ -30,6 +30,14 @@ ebb_status ebb_gpu_copy(void *stream, void *to, const void *from, size_t bytes, 
 ebb_status ebb_gpu_clear(void *stream, void *to, size_t bytes); /* zeros */
 ebb_status ebb_gpu_wait(void *stream);
 
+/* Memory of the host, and copies to and from it that nobody waits for. */
+ebb_status ebb_gpu_stage(size_t bytes, void **memory);
+void ebb_gpu_unstage(void *memory);
+ebb_status ebb_gpu_copy_later(void *stream, void *to, const void *from, size_t bytes,
+                              ebb_gpu_way way);
+/* work(context) on the host, in order. */
+ebb_status ebb_gpu_visit(void *stream, void (*work)(void *), void *context);
+
 /* kernel: an EBB_GLOBAL; args: its struct, copied. threads: a multiple of 32, at most 1024. */
 typedef void (*ebb_gpu_kernel)(void);
 ebb_status ebb_gpu_launch(void *stream, ebb_gpu_kernel kernel, ebb_gpu_grid blocks,

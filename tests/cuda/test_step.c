@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include <cmocka.h>
+#include "onnx/file.h"
 #include "tests/models/models.h"
 
 enum { STEPS = 4 };
@@ -230,6 +231,83 @@ static void an_index_out_of_range_is_told_with_its_node(void **state)
     stop(&r);
 }
 
+/* ---- the host in between ---- */
+
+#define VISITING                                                                                  \
+    "<ir_version: 10, opset_import: [\"\" : 20]> g (float[4,3] x, int64[4] lengths, float[4,3] "  \
+    "target) => (float loss) <float[3,3] w = {0.5, -0.25, 0.125, 1, 0.75, -1, 0.25, 0.5, -0.5}> " \
+    "{ h = MatMul (x, w) one = Hardmax (h) "                                                      \
+    "turned = ReverseSequence <batch_axis = 0, time_axis = 1> (x, lengths) "                      \
+    "y = Mul (h, one) z = Add (y, turned) d = Sub (z, target) s = Mul (d, d) "                    \
+    "loss = ReduceMean <keepdims = 0> (s) }"
+
+/* One step; *loss is that of it. */
+static ebb_status visiting_step(ebb_program *p, int64_t length, float *loss)
+{
+    static const int64_t of_x[2] = {4, 3}, four = 4;
+    static const float x[12] = {1, 2, 3, -1, 0.5f, 2, 0, 1, -2, 3, 0.25f, -0.75f}, target[12] = {0};
+    const int64_t lengths[4] = {3, 1, length, 2};
+    const ebb_named list[3] = {
+        {"x", 1, 2, of_x, x}, {"lengths", 7, 1, &four, lengths}, {"target", 1, 2, of_x, target}};
+    ebb_named t;
+    EBB_TRY(ebb_program_step(p, &(ebb_batch){list, 3}));
+    must(ebb_program_get(p, ebb_program_loss_name(p), &t));
+    *loss = *(const float *)t.data;
+    return NULL;
+}
+
+static ebb_program *visiting(ebb_model **model, const char *backend)
+{
+    ebb_program *p;
+    const ebb_compile_options options = {.backend = backend};
+    must(ebb_text_parse_model(model, VISITING));
+    must(ebb_rewrite(*model, "loss:name=loss,gradient,optimizer:sgd,lr=0.1,drop-saves,alias", NULL,
+                     NULL));
+    must(ebb_program_compile(&p, *model, &options));
+    return p;
+}
+
+static void what_the_device_has_no_kernel_for_the_host_computes(void **state)
+{
+    (void)state;
+    ebb_model *here, *there;
+    ebb_program *host = visiting(&here, "plain"), *device = visiting(&there, "cuda");
+    float expected, loss;
+    for (int k = 0; k < STEPS; k++) {
+        must(visiting_step(host, 2, &expected));
+        must(visiting_step(device, 2, &loss));
+        assert_true(fabsf(loss - expected) <= 1e-5f * fabsf(expected));
+    }
+    ebb_program_free(host);
+    ebb_program_free(device);
+    char *json;
+    must(ebb_plan_json(there, &(ebb_plan_options){.backend = "cuda"}, &json));
+    json_t *o = json_loads(json, 0, NULL), *visits = json_object_get(o, "on_host");
+    assert_int_equal(json_integer_value(json_object_get(visits, "Hardmax")), 1);
+    assert_int_equal(json_integer_value(json_object_get(visits, "ReverseSequence")), 1);
+    assert_int_equal(json_object_size(visits), 2);
+    json_decref(o);
+    ebb_release(json);
+    ebb_close(here);
+    ebb_close(there);
+}
+
+static void an_error_of_the_host_ends_the_step(void **state)
+{
+    (void)state;
+    ebb_model *model;
+    ebb_program *p = visiting(&model, "cuda");
+    float loss;
+    for (int k = 0; k < 3; k++) { // before, while and after the step is recorded
+        ebb_status status = visiting_step(p, 9, &loss);
+        if (status == NULL || strstr(ebb_status_text(status), "length 9") == NULL)
+            fail_msg("step %d: %s", k, status != NULL ? ebb_status_text(status) : "no error");
+        must(visiting_step(p, 2, &loss));
+    }
+    ebb_program_free(p);
+    ebb_close(model);
+}
+
 static void no_device_and_too_little_memory_are_sentences(void **state)
 {
     (void)state;
@@ -266,6 +344,8 @@ int main(void)
         cmocka_unit_test(techniques_run_there_too),
         cmocka_unit_test(a_profile_times_every_node),
         cmocka_unit_test(an_index_out_of_range_is_told_with_its_node),
+        cmocka_unit_test(what_the_device_has_no_kernel_for_the_host_computes),
+        cmocka_unit_test(an_error_of_the_host_ends_the_step),
         cmocka_unit_test(no_device_and_too_little_memory_are_sentences),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

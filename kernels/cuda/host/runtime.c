@@ -47,6 +47,7 @@ typedef struct fiber {
 typedef struct noted { /* a launch or a copy, kept in a record */
     struct noted *next;
     ebb_gpu_kernel kernel; /* NULL: a copy; to with from NULL: a clear */
+    void (*work)(void *);  /* NULL, or what the host does with `to` */
     ebb_gpu_grid blocks;
     uint32_t threads, shared_bytes;
     void *to;
@@ -356,6 +357,35 @@ ebb_status ebb_gpu_copy(void *opened, void *to, const void *from, size_t bytes, 
     return move(opened, to, from, bytes);
 }
 
+ebb_status ebb_gpu_stage(size_t bytes, void **memory)
+{
+    *memory = ebb_alloc_aligned(64, bytes);
+    return *memory != NULL ? NULL : ebb_error_memory();
+}
+
+void ebb_gpu_unstage(void *memory)
+{
+    ebb_free_aligned(memory);
+}
+
+ebb_status ebb_gpu_copy_later(void *opened, void *to, const void *from, size_t bytes,
+                              ebb_gpu_way way)
+{
+    (void)way;
+    return move(opened, to, from, bytes);
+}
+
+ebb_status ebb_gpu_visit(void *opened, void (*work)(void *), void *context)
+{
+    stream *s = opened;
+    if (s->records) {
+        noted n = {.to = context, .work = work};
+        return note(s, &n, NULL);
+    }
+    work(context);
+    return NULL;
+}
+
 ebb_status ebb_gpu_clear(void *opened, void *to, size_t bytes)
 {
     return move(opened, to, NULL, bytes);
@@ -409,9 +439,12 @@ ebb_status ebb_gpu_recorded(void *opened, void **record)
 ebb_status ebb_gpu_replay(void *opened, void *record)
 {
     for (const noted *n = record; n != NULL; n = n->next)
-        EBB_TRY(n->kernel != NULL
-                    ? run_kernel(n->kernel, n->blocks, n->threads, n->shared_bytes, n->args)
-                    : move(opened, n->to, n->from, n->bytes));
+        if (n->work != NULL)
+            n->work(n->to);
+        else
+            EBB_TRY(n->kernel != NULL
+                        ? run_kernel(n->kernel, n->blocks, n->threads, n->shared_bytes, n->args)
+                        : move(opened, n->to, n->from, n->bytes));
     return NULL;
 }
 
