@@ -1,10 +1,12 @@
 /* sampled.c: see sampled.h.
  *
- * Taps are an axis of the tensors, so a rule is as many nodes for cubic as for nearest. The
- * elements are gathered as rows of all channels, from x with its channels last:
+ * Taps are an axis of places and weights. The elements are gathered as rows of all channels, from x
+ * with its channels last, some taps at a time:
  *
- *     x [N, C, S] -> [N S, C] -- Gather by at -> [N, T, Q, C] -- times w, summed over T -> value
+ *     x [N, C, S] -> [N S, C] -- Gather by at -> [N, taps, Q, C] -- times w, summed -> value
  *     dx: dy w added up by at (GatherGrad);  dw: the sum over C of dy and what was gathered
+ *
+ * ScatterND could add to the dx of the taps before, but not every runtime adds in one order.
  */
 #include "onnx/ops/sampled.h"
 
@@ -189,11 +191,11 @@ static ebb_value product(ebb_build *b, const ebb_sampling *s, const line *lines,
     return ebb_emit_reshape(b, all, dims, 3);
 }
 
-/* Rows of x's table: [N T Q]. */
-static ebb_value rows_of(ebb_build *b, const ebb_sampling *s, const line *lines, int64_t batch)
+/* Rows of x's table: [N, T, Q]. */
+static ebb_value rows_of(ebb_build *b, const ebb_sampling *s, const line *lines,
+                         const int64_t *dims)
 {
     int64_t stride = 1, first[EBB_MAX_RANK + 2];
-    const int64_t flat = -1;
     ebb_value sum = EBB_NO_VALUE;
     for (int d = s->rank - 1; d >= 0; d--) {
         ebb_value at = in_space(b, s, d, lines[d].at);
@@ -202,27 +204,93 @@ static ebb_value rows_of(ebb_build *b, const ebb_sampling *s, const line *lines,
         sum = sum.i == 0 ? at : ebb_emit(b, EBB_OP_ADD, sum, at);
         stride *= s->size[d];
     }
-    if (batch > 1 && b->status == NULL) {
-        int64_t *starts = EBB_NEW(&b->g->model->arena, int64_t, (size_t)batch);
+    if (dims[0] > 1 && b->status == NULL) {
+        int64_t *starts = EBB_NEW(&b->g->model->arena, int64_t, (size_t)dims[0]);
         if (starts == NULL) {
             ebb_build_fail(b, ebb_error_memory());
             return EBB_NO_VALUE;
         }
-        for (int64_t n = 0; n < batch; n++)
+        for (int64_t n = 0; n < dims[0]; n++)
             starts[n] = n * stride;
         for (int d = 0; d < s->rank + 2; d++)
-            first[d] = d == 0 ? batch : 1;
-        ebb_value start = ebb_const_ints(b, starts, (uint32_t)batch);
+            first[d] = d == 0 ? dims[0] : 1;
+        ebb_value start = ebb_const_ints(b, starts, (uint32_t)dims[0]);
         sum = ebb_emit(b, EBB_OP_ADD, sum, ebb_emit_reshape(b, start, first, s->rank + 2));
     }
-    return ebb_emit_reshape(b, sum, &flat, 1);
+    return ebb_emit_reshape(b, sum, dims, 3);
+}
+
+/* ---- sums over taps ---- */
+
+enum { GROUPS = 16 };
+
+typedef struct taps {
+    int64_t n, c, size, q, count; /* x: [n, c, size]; count: taps of a place */
+    int64_t each;                 /* so many are gathered at once */
+    ebb_value at, weight;         /* [n, count, q]; no weight: 1 */
+    ebb_value rows, dy;           /* x as [n size, c]; dy as [n, 1, q, c] */
+} taps;
+
+/* So many taps at once that what is gathered is about as large as x, or as y if that is larger: all
+ * at once it would be several times that. At most GROUPS groups. */
+static int64_t group_of(const taps *t)
+{
+    int64_t each = t->q > 0 ? t->size / t->q : t->count, least = (t->count + GROUPS - 1) / GROUPS;
+    each = each < least ? least : each;
+    return each > t->count ? t->count : each;
+}
+
+/* Taps first, first + 1, ... of v [n, count, ...]. */
+static ebb_value group(ebb_build *b, const taps *t, ebb_value v, int64_t first, int64_t many)
+{
+    return v.i == 0 || many == t->count ? v : ebb_emit_part(b, v, 1, first, many);
+}
+
+static ebb_value plus(ebb_build *b, ebb_value sum, ebb_value more)
+{
+    return sum.i == 0 ? more : ebb_emit(b, EBB_OP_ADD, sum, more);
+}
+
+/* What the group of taps from `first` on adds to value [n, q, c] and dx [n size, c], and its part
+ * of dw [n, taps, q]. */
+static void add_group(ebb_build *b, const taps *t, int64_t first, ebb_sampled *out, ebb_value *dw)
+{
+    static const int64_t taps_axis = 1, channels_axis = 3;
+    int64_t many = first + t->each > t->count ? t->count - first : t->each;
+    const int64_t flat = -1, all[4] = {t->n, many, t->q, t->c}, rows[2] = {-1, t->c};
+    const int64_t scale[4] = {t->n, many, t->q, 1}, table[2] = {t->n * t->size, t->c};
+    ebb_value at = ebb_emit_reshape(b, group(b, t, t->at, first, many), &flat, 1);
+    ebb_value w = group(b, t, t->weight, first, many), taken = EBB_NO_VALUE;
+    if (w.i != 0)
+        w = ebb_emit_reshape(b, w, scale, 4);
+    if (out->wants_value || dw != NULL) {
+        ebb_with_int(b, "axis", 0);
+        taken = ebb_emit_reshape(b, ebb_emit(b, EBB_OP_GATHER, t->rows, at), all, 4);
+    }
+    if (dw != NULL)
+        *dw = ebb_emit_reduce(b, EBB_OP_REDUCE_SUM, ebb_emit(b, EBB_OP_MUL, taken, t->dy),
+                              &channels_axis, 1, false);
+    if (out->wants_value) {
+        ebb_value sum = w.i != 0 ? ebb_emit(b, EBB_OP_MUL, taken, w) : taken;
+        sum = ebb_emit_reduce(b, EBB_OP_REDUCE_SUM, sum, &taps_axis, 1, false);
+        out->value = plus(b, out->value, sum);
+    }
+    if (out->wants_dx) {
+        ebb_value each = w.i != 0 ? ebb_emit(b, EBB_OP_MUL, t->dy, w) : t->dy;
+        each = ebb_emit_reshape(b, each, rows, 2);
+        ebb_with_int(b, "axis", 0);
+        out->dx = plus(b, out->dx,
+                       ebb_emit(b, EBB_OP_GATHER_GRAD, ebb_const_ints(b, table, 2), at, each));
+    }
 }
 
 void ebb_emit_sampled(ebb_build *b, const ebb_sampling *s, ebb_value x, const ebb_value *places,
                       ebb_value dy, ebb_sampled *out)
 {
-    static const int64_t swap[3] = {0, 2, 1}, taps_axis = 1, channels_axis = 3;
+    static const int64_t swap[3] = {0, 2, 1}, taps_axis = 1;
     line lines[EBB_MAX_RANK];
+    ebb_value parts[GROUPS];
+    uint32_t groups = 0;
     out->value = out->dx = EBB_NO_VALUE;
     for (int d = 0; d < s->rank; d++) {
         out->dplace[d] = EBB_NO_VALUE;
@@ -231,42 +299,38 @@ void ebb_emit_sampled(ebb_build *b, const ebb_sampling *s, ebb_value x, const eb
     if (b->status != NULL)
         return;
     ebb_type type = *ebb_build_type(b, x), place = *ebb_build_type(b, places[0]);
-    int64_t n = type.dims[0], c = type.dims[1], size = type.dims[2], q = place.dims[1], taps = 1;
+    taps t = {
+        .n = type.dims[0], .c = type.dims[1], .size = type.dims[2], .q = place.dims[1], .count = 1};
     for (int d = 0; d < s->rank; d++)
-        taps *= taps_of(s);
-    const int64_t table[2] = {n * size, c}, rows[2] = {n * taps * q, c}, by_tap[3] = {n, taps, q};
-    const int64_t all[4] = {n, taps, q, c}, one[4] = {n, 1, q, c}, scale[4] = {n, taps, q, 1};
-    const int64_t back[3] = {n, size, c};
-    ebb_value at = rows_of(b, s, lines, n), w = product(b, s, lines, -1, by_tap);
-    ebb_value taken = EBB_NO_VALUE, dy_last = EBB_NO_VALUE;
-    if (w.i != 0)
-        w = ebb_emit_reshape(b, ebb_emit_cast(b, w, (ebb_dtype)type.dtype), scale, 4);
-    if (out->wants_value || out->wants_places) {
-        ebb_value last = ebb_emit_reshape(b, ebb_emit_transpose(b, x, swap, 3), table, 2);
-        ebb_with_int(b, "axis", 0);
-        taken = ebb_emit_reshape(b, ebb_emit(b, EBB_OP_GATHER, last, at), all, 4);
-    }
-    if (out->wants_dx || out->wants_places)
-        dy_last = ebb_emit_reshape(b, ebb_emit_transpose(b, dy, swap, 3), one, 4);
-    if (out->wants_value) {
-        ebb_value sum = w.i != 0 ? ebb_emit(b, EBB_OP_MUL, taken, w) : taken;
-        sum = ebb_emit_reduce(b, EBB_OP_REDUCE_SUM, sum, &taps_axis, 1, false);
-        out->value = ebb_emit_transpose(b, sum, swap, 3);
-    }
-    if (out->wants_dx) {
-        ebb_value each = w.i != 0 ? ebb_emit(b, EBB_OP_MUL, dy_last, w) : dy_last;
-        each = ebb_emit_reshape(b, each, rows, 2);
-        ebb_with_int(b, "axis", 0);
-        ebb_value sum = ebb_emit(b, EBB_OP_GATHER_GRAD, ebb_const_ints(b, table, 2), at, each);
-        out->dx = ebb_emit_transpose(b, ebb_emit_reshape(b, sum, back, 3), swap, 3);
-    }
-    if (!out->wants_places || s->mode == EBB_SAMPLE_NEAREST)
+        t.count *= taps_of(s);
+    t.each = group_of(&t);
+    bool by_weight = out->wants_places && s->mode != EBB_SAMPLE_NEAREST;
+    const int64_t dims[3] = {t.n, t.count, t.q}, table[2] = {t.n * t.size, t.c};
+    const int64_t one[4] = {t.n, 1, t.q, t.c}, back[3] = {t.n, t.size, t.c};
+    t.at = rows_of(b, s, lines, dims);
+    t.weight = product(b, s, lines, -1, dims);
+    if (t.weight.i != 0)
+        t.weight = ebb_emit_cast(b, t.weight, (ebb_dtype)type.dtype);
+    if (out->wants_value || by_weight)
+        t.rows = ebb_emit_reshape(b, ebb_emit_transpose(b, x, swap, 3), table, 2);
+    if (out->wants_dx || by_weight)
+        t.dy = ebb_emit_reshape(b, ebb_emit_transpose(b, dy, swap, 3), one, 4);
+    for (int64_t first = 0; first < t.count; first += t.each, groups++)
+        add_group(b, &t, first, out, by_weight ? &parts[groups] : NULL);
+    if (out->wants_value)
+        out->value = ebb_emit_transpose(b, out->value, swap, 3);
+    if (out->wants_dx)
+        out->dx = ebb_emit_transpose(b, ebb_emit_reshape(b, out->dx, back, 3), swap, 3);
+    if (!by_weight || b->status != NULL)
         return;
-    ebb_value dw = ebb_emit(b, EBB_OP_MUL, taken, dy_last);
-    dw = ebb_emit_reduce(b, EBB_OP_REDUCE_SUM, dw, &channels_axis, 1, false);
+    ebb_value dw = parts[0];
+    if (groups > 1) {
+        ebb_with_int(b, "axis", 1);
+        dw = ebb_emit_list(b, EBB_OP_CONCAT, parts, groups);
+    }
     dw = ebb_emit_cast(b, dw, (ebb_dtype)place.dtype);
     for (int d = 0; d < s->rank; d++)
-        out->dplace[d] = ebb_emit_reduce(
-            b, EBB_OP_REDUCE_SUM, ebb_emit(b, EBB_OP_MUL, dw, product(b, s, lines, d, by_tap)),
-            &taps_axis, 1, false);
+        out->dplace[d] = ebb_emit_reduce(b, EBB_OP_REDUCE_SUM,
+                                         ebb_emit(b, EBB_OP_MUL, dw, product(b, s, lines, d, dims)),
+                                         &taps_axis, 1, false);
 }
