@@ -54,11 +54,54 @@ static void a_long_axis_is_resized_without_a_matrix(void **state)
     ebb_arena_fini(&t.arena);
 }
 
+static void a_rule_that_cannot_work_says_why(void **state)
+{
+    (void)state;
+#define CROP "mode=linear coordinate_transformation_mode=tf_crop_and_resize"
+    static const struct {
+        grad_case what;
+        const char *why;
+    } refused[] = {
+        {{EBB_OP_RESIZE, "d[1,1,3,3] q[2] - i{1,1,5,5}", CROP, "1", 0},
+         "two numbers for each axis"},
+        {{EBB_OP_RESIZE, "d[1,1,3,3] p[8] - i{1,1,5,5}", CROP, "1", 0}, "its roi is not constant"},
+        {{EBB_OP_LP_POOL, "d[1,1,4]", "kernel_shape=[2] p=0", "1", 0}, "p is less than 1"},
+        {{EBB_OP_LRN, "d[1,2,3]", "size=0", "1", 0}, "size or rank is out of range"},
+        {{EBB_OP_COL2IM, "d[1,2,2] i{3} i{2}", "pads=[-1,1]", "1", 0}, "out of range"},
+        {{EBB_OP_COL2IM, "d[1,2,3] i{3} i{2}", "", "1", 0}, "rows and columns"},
+        {{EBB_OP_MAX_UNPOOL, "d[1,1,3] i[1,1,3]{0,1,2} i{1,1,2}", "kernel_shape=[2]", "1", 0},
+         "do not fit its output"},
+        {{EBB_OP_DEFORM_CONV, "d[1,3,4,4] d[2,3,2,2] d[1,16,3,3]", "offset_group=2", "1", 0},
+         "do not divide its channels"},
+    };
+    for (size_t k = 0; k < sizeof refused / sizeof refused[0]; k++) {
+        bench t = {.what = &refused[k].what};
+        state_of_draws = k;
+        assert_true(set_up(&t));
+        ebb_grad rule = {.node = t.node,
+                         .input_count = t.in_count,
+                         .output_count = 1,
+                         .x = t.x,
+                         .y = t.y,
+                         .dy = t.dy,
+                         .wants = t.varies,
+                         .dx = t.dx,
+                         .attrs = ebb_node_attrs(t.g, t.node)};
+        ebb_op_row_of(t.what->op)->grad(&t.b, &rule);
+        assert_non_null(t.b.status);
+        if (strstr(ebb_status_text(t.b.status), refused[k].why) == NULL)
+            fail_msg("%s: no word of '%s'", ebb_status_text(t.b.status), refused[k].why);
+        ebb_model_free(t.model);
+        ebb_arena_fini(&t.arena);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_rule_agrees_with_the_difference_quotient),
         cmocka_unit_test(a_long_axis_is_resized_without_a_matrix),
+        cmocka_unit_test(a_rule_that_cannot_work_says_why),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
