@@ -1,5 +1,5 @@
 /* model.c: open, save, bind dims, rewrite. */
-#include "api/api.h"
+#include "api/artifacts.h"
 
 #include "onnx/file.h"
 #include "onnx/infer.h"
@@ -7,17 +7,28 @@
 
 #include <stdlib.h>
 
+static ebb_status open_file(ebb_model *m, const char *file)
+{
+    bool joined;
+    EBB_TRY(ebb_artifacts_join(m, &joined));
+    EBB_TRY(ebb_infer_graph(m->graph));
+    EBB_TRY(ebb_verify(m->graph));
+    return joined ? ebb_artifacts_finish(m, file) : NULL;
+}
+
 ebb_status ebb_open(ebb_model **model, const char *path)
 {
+    ebb_arena scratch = {0};
     ebb_model *m = NULL;
     *model = NULL;
-    EBB_TRY(ebb_model_read(&m, path));
-    ebb_status status = ebb_infer_graph(m->graph);
+    const char *file = ebb_artifacts_file(&scratch, path);
+    ebb_status status = file == NULL ? ebb_error_memory() : ebb_model_read(&m, file);
     if (status == NULL)
-        status = ebb_verify(m->graph);
+        status = ebb_at(open_file(m, file), file);
+    ebb_arena_fini(&scratch);
     if (status != NULL) {
         ebb_model_free(m);
-        return ebb_at(status, path);
+        return status;
     }
     *model = m;
     return NULL;

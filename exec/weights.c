@@ -2,6 +2,7 @@
  * from a program.
  */
 #include "exec/data.h"
+#include "exec/ort_checkpoint.h"
 #include "onnx/infer.h"
 #include "exec/adapters.h"
 #include "exec/program.h"
@@ -195,12 +196,37 @@ static ebb_status take_weights(ebb_graph *g, const ebb_data *data)
     return NULL;
 }
 
+/* ONNX Runtime's artifacts take weights as graph inputs: they become initializers. */
+static ebb_status keep_inputs(ebb_graph *g, const ebb_data *data, size_t trained)
+{
+    for (size_t i = 0; i < data->count; i++) {
+        ebb_value v = ebb_value_find(g, data->list[i].name);
+        if (v.i == 0 || (ebb_value_of(g, v)->flags & EBB_IS_INPUT) == 0 || is_initializer(g, v))
+            continue;
+        if (!same_type(&ebb_value_of(g, v)->type, &data->list[i]))
+            return differs(data->list[i].name, &ebb_value_of(g, v)->type, &data->list[i]);
+        EBB_TRY(ebb_graph_keep_input(g, v, i < trained ? EBB_ROLE_PARAMETER : EBB_ROLE_FROZEN));
+    }
+    return NULL;
+}
+
+/* A safetensors file, or ONNX Runtime's checkpoint: its fourth byte on tells. */
+static ebb_status read_weights(ebb_data *data, ebb_graph *g, const char *path)
+{
+    size_t trained;
+    EBB_TRY(ebb_mapping_open(&data->mappings, path));
+    if (!ebb_ort_checkpoint_is(data->mappings->data, data->mappings->bytes))
+        return ebb_safetensors_read(data, path);
+    EBB_TRY(ebb_ort_checkpoint_read(data, path, &trained));
+    return ebb_at(keep_inputs(g, data, trained), path);
+}
+
 EBB_API ebb_status ebb_load_weights(ebb_model *model, const char *path)
 {
     ebb_data data;
     ebb_status status = ebb_data_init(&data, path);
     if (status == NULL)
-        status = ebb_safetensors_read(&data, path);
+        status = read_weights(&data, model->graph, path);
     if (status == NULL)
         status = ebb_at(take_weights(model->graph, &data), path);
     ebb_data_fini(&data);

@@ -75,6 +75,9 @@ EBB_API uint64_t ebb_amount_of(const ebb_amount *amount, uint64_t whole);
 
 typedef struct ebb_model ebb_model;
 
+/* A .onnx file; or ONNX Runtime's training artifacts, by their folder or their training_model.onnx:
+ * with the checkpoint and the optimizer_model.onnx beside it they are opened as one training step.
+ */
 EBB_API ebb_status ebb_open(ebb_model **model, const char *path);
 EBB_API void ebb_close(ebb_model *model); /* NULL is fine */
 EBB_API ebb_status ebb_save(const ebb_model *model, const char *path);
@@ -205,7 +208,9 @@ EBB_API ebb_status ebb_pack_csv(const char *in, const char *out,
 /* Draws values for initializers by the model's own initialization graph. A seed of 0 keeps its own.
  */
 EBB_API ebb_status ebb_init_weights(ebb_model *model, uint64_t seed);
-/* From a safetensors file, by name. Missing names are an error naming them; others are ignored. */
+/* By name, from a safetensors file or from the `checkpoint` of ONNX Runtime's training artifacts,
+ * whose parameters also become initializers where the model has inputs of their names. Missing
+ * names are an error naming them; others are ignored. */
 EBB_API ebb_status ebb_load_weights(ebb_model *model, const char *path);
 
 /* ---- running ---- */

@@ -545,23 +545,50 @@ void ebb_graph_remove_output(ebb_graph *g, ebb_value v)
     ebb_value_of(g, v)->flags &= (uint16_t)~EBB_IS_OUTPUT;
 }
 
+/* v, which nothing makes, holds these bytes from now on. */
+static ebb_status initialize(ebb_graph *g, ebb_value v, const ebb_tensor *given, ebb_role role)
+{
+    ebb_tensor *tensor = copy_tensor(g, given);
+    if (tensor == NULL ||
+        !put_on_list(g, &g->initializers, &g->initializer_count, &g->initializer_capacity, v))
+        return ebb_error_memory();
+    ebb_value_info *info = ebb_value_of(g, v);
+    info->tensor = tensor;
+    info->role = (uint8_t)role;
+    info->flags |= EBB_IS_INITIALIZER;
+    return NULL;
+}
+
 ebb_status ebb_graph_add_initializer(ebb_graph *g, ebb_value *value, const char *name,
                                      const ebb_type *type, const void *data, ebb_role role)
 {
     ebb_tensor given = {.type = *type, .data = data};
     if (!ebb_type_bytes(type, &given.bytes))
         return ebb_error(EBB_REJECTED, "initializer '%s' has no size", name != NULL ? name : "");
-    ebb_tensor *tensor = copy_tensor(g, &given);
-    if (tensor == NULL)
-        return ebb_error_memory();
     EBB_TRY(ebb_value_add(g, value, name, type));
-    if (!put_on_list(g, &g->initializers, &g->initializer_count, &g->initializer_capacity, *value))
-        return ebb_error_memory();
-    ebb_value_info *info = ebb_value_of(g, *value);
-    info->tensor = tensor;
-    info->role = (uint8_t)role;
-    info->flags |= EBB_IS_INITIALIZER;
+    return initialize(g, *value, &given, role);
+}
+
+ebb_status ebb_graph_keep_input(ebb_graph *g, ebb_value v, ebb_role role)
+{
+    ebb_tensor given = {.type = ebb_value_of(g, v)->type};
+    if (!ebb_type_bytes(&given.type, &given.bytes))
+        return ebb_error(EBB_REJECTED, "input '%s' has no fixed size: it cannot be a weight",
+                         ebb_value_name(g, v));
+    EBB_TRY(initialize(g, v, &given, role));
+    take_off_list(g->inputs, &g->input_count, v);
+    ebb_value_of(g, v)->flags &= (uint16_t)~EBB_IS_INPUT;
     return NULL;
+}
+
+void ebb_graph_remove_input(ebb_graph *g, ebb_value v)
+{
+    ebb_value_info *info = ebb_value_of(g, v);
+    assert(info->use_count == 0);
+    take_off_list(g->inputs, &g->input_count, v);
+    info->flags &= (uint16_t)~EBB_IS_INPUT;
+    if ((info->flags & (EBB_IS_INITIALIZER | EBB_IS_OUTPUT)) == 0)
+        bury_value(g, v);
 }
 
 void ebb_graph_remove_initializer(ebb_graph *g, ebb_value v)
@@ -644,53 +671,4 @@ uint32_t *ebb_graph_positions(const ebb_graph *g, ebb_arena *scratch)
     EBB_EACH_NODE(g, n)
     at[n.i] = p++;
     return at;
-}
-
-/* Depth first from each node in the present order; an explicit stack, since files are hostile. */
-ebb_status ebb_graph_sort(ebb_graph *g)
-{
-    enum { UNSEEN, OPEN, DONE };
-    ebb_arena scratch = {0};
-    ebb_status status = NULL;
-    uint8_t *mark = EBB_NEW(&scratch, uint8_t, g->node_count);
-    uint32_t *slot = EBB_NEW(&scratch, uint32_t, g->node_count);
-    ebb_node *stack = EBB_NEW(&scratch, ebb_node, g->node_count + 1);
-    ebb_node *order = EBB_NEW(&scratch, ebb_node, g->node_count + 1);
-    size_t depth = 0, count = 0;
-    if (mark == NULL || slot == NULL || stack == NULL || order == NULL) {
-        status = ebb_error_memory();
-        goto done;
-    }
-    EBB_EACH_NODE(g, root)
-    {
-        if (mark[root.i] != UNSEEN)
-            continue;
-        mark[root.i] = OPEN;
-        stack[depth++] = root;
-        while (depth > 0) {
-            ebb_node n = stack[depth - 1];
-            const ebb_node_info *info = ebb_node_of(g, n);
-            if (slot[n.i] == info->in_count) {
-                mark[n.i] = DONE;
-                order[count++] = n;
-                depth--;
-                continue;
-            }
-            ebb_node maker = ebb_value_of(g, info->in[slot[n.i]++])->producer;
-            if (maker.i == 0 || mark[maker.i] == DONE)
-                continue;
-            if (mark[maker.i] == OPEN) {
-                status = ebb_error(EBB_REJECTED, "%s lies on a cycle: it needs its own output",
-                                   ebb_node_label(g, maker));
-                goto done;
-            }
-            mark[maker.i] = OPEN;
-            stack[depth++] = maker;
-        }
-    }
-    for (size_t i = 0; i < count; i++)
-        ebb_node_move(g, order[i], EBB_NO_NODE);
-done:
-    ebb_arena_fini(&scratch);
-    return status;
 }

@@ -317,12 +317,15 @@ const char *ebb_props_get(const ebb_graph *g, const ebb_props *props, const char
 ebb_status ebb_props_set(ebb_graph *g, ebb_props *props, const char *key, const char *value);
 
 ebb_status ebb_graph_add_input(ebb_graph *g, ebb_value v);
+void ebb_graph_remove_input(ebb_graph *g, ebb_value v); /* it must be unused */
 ebb_status ebb_graph_add_output(ebb_graph *g, ebb_value v);
 void ebb_graph_remove_output(ebb_graph *g, ebb_value v);
 
 /* An initializer with its own copy of the bytes (data NULL: bytes missing). */
 ebb_status ebb_graph_add_initializer(ebb_graph *g, ebb_value *value, const char *name,
                                      const ebb_type *type, const void *data, ebb_role role);
+/* An input, of static shape, becomes an initializer whose bytes are missing. */
+ebb_status ebb_graph_keep_input(ebb_graph *g, ebb_value v, ebb_role role);
 void ebb_graph_remove_initializer(ebb_graph *g, ebb_value v); /* it must be unused */
 ebb_status ebb_graph_bind(ebb_graph *g, ebb_value state, ebb_value next);
 void ebb_graph_unbind(ebb_graph *g, ebb_value state);           /* the step replaces it no more */

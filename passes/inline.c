@@ -1,4 +1,5 @@
-/* inline: calls of the model's own functions become their bodies.
+/* inline: calls of the model's own functions become their bodies, and operators of other runtimes
+ * what they stand for (passes/dialect).
  *
  *   before   y = local.Block <alpha = 0.1> (x)      local.Block (a) => (b) { t = LeakyRelu <alpha:
  * float = @alpha> (a) ... } after    y/t = LeakyRelu <alpha = 0.1> (x) ...  the function is gone
@@ -15,8 +16,13 @@
  *
  * Declines where such a body asks for the function's attributes, and where the function's opset
  * gives one of its operators another meaning than the model's does.
+ *
+ * What is known of another runtime's operator may hang on shapes that only what stands before it
+ * tells, so that types are inferred on the way, and it is tried again while anything changes.
  */
+#include "onnx/infer.h"
 #include "passes/body.h"
+#include "passes/dialect/dialect.h"
 #include "passes/passes.h"
 
 enum {
@@ -314,6 +320,9 @@ typedef struct calls {
     const char **refused; // by function: why its calls stay
     size_t nodes;         // put so far
     bool all;             // no call stays
+    bool foreign;         // there are operators of other runtimes
+    size_t put;           // of those, how many went in this round
+    bool last;            // nothing more comes: what stays is reported
 } calls;
 
 static ebb_status run_in(ebb_edit *e, ebb_graph *g, calls *c);
@@ -329,6 +338,39 @@ static ebb_status run_within(ebb_edit *e, ebb_graph *g, ebb_node n, calls *c)
     return NULL;
 }
 
+static bool knows(const ebb_graph *g, const ebb_node_info *info)
+{
+    return ebb_dialect_knows(g, (ebb_node){(uint32_t)(info - g->nodes)});
+}
+
+static bool has_foreign(const ebb_graph *g)
+{
+    EBB_EACH_NODE(g, n)
+    if (ebb_dialect_knows(g, n) || within(g, n, knows))
+        return true;
+    return false;
+}
+
+/* An operator of another runtime becomes what it stands for, or is reported. */
+static ebb_status translate(ebb_edit *e, ebb_node n, calls *c)
+{
+    const char *why;
+    bool done;
+    EBB_TRY(ebb_infer_node(e->g, n));
+    if (!ebb_dialect_knows(e->g, n))
+        return NULL;
+    EBB_TRY(ebb_dialect_apply(e, n, &done, &why));
+    if (done) {
+        ebb_found(e);
+        ebb_applied(e);
+        c->put++;
+    } else if (why != NULL && c->last) {
+        ebb_found(e);
+        return ebb_skipped(e, n, why);
+    }
+    return NULL;
+}
+
 static ebb_status run_in(ebb_edit *e, ebb_graph *g, calls *c)
 {
     const ebb_model *m = g->model;
@@ -337,10 +379,14 @@ static ebb_status run_in(ebb_edit *e, ebb_graph *g, calls *c)
         EBB_TRY(run_within(e, g, n, c));
         e->g = g;
         size_t f = called(g, ebb_node_of(g, n));
-        if (f == 0 || is_operator(g, &m->functions[f - 1]))
+        if (f == 0 || is_operator(g, &m->functions[f - 1])) {
+            if (c->foreign)
+                EBB_TRY(translate(e, n, c));
             continue;
+        }
         if (c->refused[f - 1] != NULL) {
-            EBB_TRY(ebb_skipped(e, n, c->refused[f - 1]));
+            if (c->last)
+                EBB_TRY(ebb_skipped(e, n, c->refused[f - 1]));
             c->all = false;
             continue;
         }
@@ -351,19 +397,39 @@ static ebb_status run_in(ebb_edit *e, ebb_graph *g, calls *c)
     return NULL;
 }
 
+/* Rounds over all nodes, the last one of which finds nothing that it could put. */
+static ebb_status run_rounds(ebb_edit *e, ebb_graph *g, calls *c)
+{
+    enum { ROUNDS_MOST = 16 };
+    bool quiet = !c->foreign;
+    for (int round = 1; !c->last; round++) {
+        c->last = quiet || round == ROUNDS_MOST;
+        c->put = 0;
+        EBB_TRY(run_in(e, g, c));
+        e->g = g;
+        if (c->put > 0)
+            EBB_TRY(ebb_infer_graph(g));
+        quiet = c->put == 0;
+    }
+    return NULL;
+}
+
 static ebb_status run(ebb_edit *e)
 {
     ebb_graph *g = e->g;
     ebb_model *m = g->model;
-    if (m->function_count == 0)
+    calls c = {.all = true, .foreign = has_foreign(g)};
+    for (size_t i = 0; i < m->function_count; i++)
+        c.foreign = c.foreign || has_foreign(m->functions[i].body);
+    if (m->function_count == 0 && !c.foreign)
         return NULL;
     EBB_TRY(no_recursion(e));
-    calls c = {.refused = EBB_SCRATCH(e, const char *, m->function_count), .all = true};
+    c.refused = EBB_SCRATCH(e, const char *, m->function_count + 1);
     if (c.refused == NULL)
         return ebb_error_memory();
     for (size_t i = 0; i < m->function_count; i++)
         c.refused[i] = declines(g, &m->functions[i]);
-    ebb_status status = run_in(e, g, &c);
+    ebb_status status = run_rounds(e, g, &c);
     e->g = g;
     EBB_TRY(status);
     ebb_captures_mark(g);
@@ -378,7 +444,8 @@ static ebb_status run(ebb_edit *e)
 
 const ebb_pass ebb_pass_inline = {
     .name = "inline",
-    .doc = "put the bodies of the model's own functions where they are called",
+    .doc =
+        "put in the bodies of the model's functions, and what other runtimes' operators stand for",
     .exactness = EBB_EXACT,
     .run = run,
 };

@@ -8,6 +8,10 @@
  * ai.onnx.preview.training.Momentum adamw      PyTorch's AdamW: decoupled decay, bias correction
  * ai.ebb.AdamW none       leaves the gradients as outputs
  *
+ * With order=transformers, AdamW as that library once had it: epsilon is added to the uncorrected
+ * root, and the decay comes last: ai.onnx.preview.training.Adam, and a product where there is
+ * decay.
+ *
  * The states (w.momentum; w.exp_avg and w.exp_avg_sq) start at zero; ebb.step counts the steps
  * done; ebb.lr is an initializer, so that it can be set between steps. The gradients stop being
  * outputs.
@@ -29,6 +33,9 @@ typedef struct recipe {
     const char *kind;
     double momentum, beta1, beta2, epsilon, weight_decay;
     ebb_value lr, step; /* step: none for sgd */
+    bool transformers;  /* AdamW in that library's order */
+    bool correct;       /* AdamW corrects the bias of young moments */
+    ebb_value count;    /* steps with this one, for Adam; none: not made yet */
     ebb_value good;     /* whether every gradient is finite; none: nobody asks */
     const void *zeros;  /* what states start with */
 } recipe;
@@ -96,6 +103,41 @@ static void options_of_adamw(recipe *r)
     ebb_with_float(r->b, "weight_decay", r->weight_decay);
 }
 
+/* Steps with this one, or 0 where Adam is not to correct its moments. */
+static ebb_value counted(recipe *r)
+{
+    if (r->count.i == 0)
+        r->count = r->correct
+                       ? ebb_emit(r->b, EBB_OP_ADD, r->step, ebb_const_scalar(r->b, EBB_I64, 1))
+                       : ebb_const_scalar(r->b, EBB_I64, 0);
+    return r->count;
+}
+
+/* w (1 - lr decay) */
+static ebb_value decayed(recipe *r, ebb_value w)
+{
+    if (r->weight_decay == 0)
+        return w;
+    ebb_value part =
+        ebb_emit(r->b, EBB_OP_MUL, r->lr, ebb_const_like(r->b, r->lr, r->weight_decay));
+    ebb_value keep = ebb_emit(r->b, EBB_OP_SUB, ebb_const_like(r->b, r->lr, 1), part);
+    return ebb_emit(r->b, EBB_OP_MUL, w, keep);
+}
+
+/* AdamW otherwise than ai.ebb.AdamW has it: the decay apart, before the step or behind it. */
+static void adam_and_decay(recipe *r, ebb_value w, ebb_value grad, const ebb_value state[2],
+                           ebb_value out[3])
+{
+    ebb_value x = r->transformers ? w : decayed(r, w), count = counted(r);
+    ebb_with_float(r->b, "alpha", r->beta1);
+    ebb_with_float(r->b, "beta", r->beta2);
+    ebb_with_float(r->b, "epsilon", r->epsilon);
+    ebb_emit_node(r->b, EBB_OP_ADAM, (ebb_value[]){r->lr, count, x, grad, state[0], state[1]}, 6,
+                  out, 3, 7);
+    if (r->transformers)
+        out[0] = decayed(r, out[0]);
+}
+
 /* The update's output, or the state as it was where a gradient is not finite; bound to the state.
  */
 static ebb_status bind(recipe *r, ebb_value state, ebb_value next)
@@ -144,11 +186,15 @@ static ebb_status update(recipe *r, ebb_value w, ebb_value grad)
         states = 2;
         EBB_TRY(zero_state(r, w, "exp_avg", &state[0]));
         EBB_TRY(zero_state(r, w, "exp_avg_sq", &state[1]));
-        options_of_adamw(r);
         r->b->name = name;
-        ebb_with_name(r->b, next);
-        ebb_emit_node(r->b, EBB_OP_ADAMW,
-                      (ebb_value[]){r->lr, r->step, w, grad, state[0], state[1]}, 6, out, 3, 7);
+        if (r->transformers || !r->correct) {
+            adam_and_decay(r, w, grad, state, out);
+        } else {
+            options_of_adamw(r);
+            ebb_with_name(r->b, next);
+            ebb_emit_node(r->b, EBB_OP_ADAMW,
+                          (ebb_value[]){r->lr, r->step, w, grad, state[0], state[1]}, 6, out, 3, 7);
+        }
     }
     EBB_TRY(r->b->status);
     EBB_TRY(bind(r, w, out[0]));
@@ -281,7 +327,9 @@ static ebb_status run(ebb_edit *e)
                 .momentum = ebb_option_float(e, "momentum"),
                 .beta1 = ebb_option_float(e, "beta1"),
                 .beta2 = ebb_option_float(e, "beta2"),
-                .epsilon = ebb_option_float(e, "epsilon")};
+                .epsilon = ebb_option_float(e, "epsilon"),
+                .transformers = strcmp(ebb_option_string(e, "order"), "transformers") == 0,
+                .correct = ebb_option_int(e, "correct-bias") != 0};
     r.weight_decay = ebb_option_given(e, "weight-decay") ? ebb_option_float(e, "weight-decay")
                      : strcmp(r.kind, "adamw") == 0      ? 0.01
                                                          : 0;
@@ -331,6 +379,8 @@ static const ebb_option options[] = {
     {"beta2",        EBB_OPTION_FLOAT,  "0.999", NULL, "adamw: decay of the second moment"},
     {"epsilon",      EBB_OPTION_FLOAT,  "1e-8", NULL, "adamw: added to the root of the second moment"},
     {"weight-decay", EBB_OPTION_FLOAT,  NULL,   NULL, "default 0, for adamw 0.01 (decoupled)"},
+    {"order",        EBB_OPTION_CHOICE, "pytorch", "pytorch|transformers", "adamw: decay first and epsilon beside the corrected root, or last and beside the uncorrected one"},
+    {"correct-bias", EBB_OPTION_INT,    "1",    NULL, "adamw: 0: moments are taken as they are in the first steps, too"},
     {0},
 };
 // clang-format on

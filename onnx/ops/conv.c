@@ -433,6 +433,15 @@ static bool sound(ebb_build *b, const ebb_grad *c, const char *wrong)
     return wrong == NULL;
 }
 
+/* All dims behind [N, C]: those that decide where windows lie. */
+static bool spatial_is_static(const ebb_type *x)
+{
+    bool all = x->rank > 2;
+    for (int i = 2; i < x->rank; i++)
+        all = all && x->dims[i] >= 0;
+    return all;
+}
+
 /* y = Conv(x, w, bias).  dx = ConvTranspose(dy, w), output_padding = what the stride left over;
  * dw = ConvWeightGrad(dy, x).  Needs w for dx, x for dw. */
 static void grad_conv(ebb_build *b, ebb_grad *c, const layout *as)
@@ -442,7 +451,7 @@ static void grad_conv(ebb_build *b, ebb_grad *c, const layout *as)
     ebb_type x = type_of(b, c->x[0], as), weight = type_of(b, c->x[1], as);
     int64_t group = ebb_attr_int(&c->attrs, "group", 1);
     ebb_window w;
-    if (!ebb_type_is_static(&x) || !ebb_type_is_static(&weight)) {
+    if (!spatial_is_static(&x) || !ebb_type_is_static(&weight)) {
         sound(b, c, "its shapes are not known");
         return;
     }
