@@ -115,12 +115,17 @@ static void join_loss(ebb_graph *g)
             ebb_type_elements(t, &elements) && elements == 1)
             g->loss = g->outputs[i];
     }
+    // Shapes that the backward asks for stand where they are at hand, marked as backward.
+    bool forward = g->loss.i != 0;
     EBB_EACH_NODE(g, n)
     {
         ebb_node_info *info = ebb_node_of(g, n);
-        bool makes = g->loss.i != 0 && ebb_value_of(g, g->loss)->producer.i == n.i;
-        if (info->phase == EBB_PHASE_NONE)
+        bool makes = forward && ebb_value_of(g, g->loss)->producer.i == n.i;
+        if (forward || info->phase == EBB_PHASE_NONE)
             info->phase = makes ? EBB_LOSS : EBB_FORWARD;
+        if (info->phase != EBB_BACKWARD)
+            info->doc = (ebb_str){0};
+        forward = forward && !makes;
     }
 }
 

@@ -284,10 +284,23 @@ ebb_status cli_make_step(const cli *c, ebb_model *model, char **json)
     return run(c, model, &p, json);
 }
 
+/* Whether shapes are still asked for as the step runs: in one that others made, whose batch was
+ * open. */
+static bool asks_for_shapes(const ebb_model *model)
+{
+    json_t *o = NULL;
+    bool asks = cli_inspect(model, &o) == NULL &&
+                json_object_get(json_object_get(o, "operators"), "Shape") != NULL;
+    json_decref(o);
+    return asks;
+}
+
 ebb_status cli_change_step(const cli *c, ebb_model *model, char **json)
 {
     pipeline p = {0};
     bool changes = cli_has(c, "--pass") || budget_of(c) != NULL;
+    if (changes && asks_for_shapes(model))
+        add_pass(&p, "inline,fold", "");
     add_costs(c, &p);
     add_passes(c, &p, NULL);
     if (changes)

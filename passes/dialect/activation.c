@@ -98,14 +98,14 @@ static bool mask_stays_inside(const ebb_graph *g, ebb_node n)
 
 static void drop(ebb_build *b, ebb_foreign *f, ebb_value x, ebb_value ratio, ebb_value training)
 {
-    ebb_value y[2];
+    ebb_value y[2] = {0};
     if (!mask_stays_inside(b->g, f->node)) {
         f->declines = "its bits are read by more than its gradient";
         return;
     }
     ebb_with_foreign(b, f, "seed");
-    ebb_emit_node(b, EBB_OP_DROPOUT, (ebb_value[]){x, ratio, training}, 3, y, 2,
-                  f->wants[1] ? 3 : 1);
+    ebb_emit_node(b, EBB_OP_DROPOUT, (ebb_value[]){x, ratio, training}, 3, y, f->wants[1] ? 2 : 1,
+                  UINT32_MAX);
     f->y[0] = y[0];
     f->y[1] = y[1];
 }

@@ -47,8 +47,11 @@ void ebb_emit_layer_norm(ebb_build *b, ebb_foreign *f, ebb_value x, ebb_value sc
     }
     ebb_with_int(b, "axis", axis);
     ebb_with_float(b, "epsilon", epsilon_of(f));
-    ebb_emit_node(b, EBB_OP_LAYER_NORMALIZATION, (ebb_value[]){x, scale, bias}, 3, y, 3,
-                  1u | (wants[1] ? 2u : 0) | (wants[2] ? 4u : 0));
+    ebb_emit_node(b, EBB_OP_LAYER_NORMALIZATION, (ebb_value[]){x, scale, bias}, 3, y,
+                  wants[2]   ? 3
+                  : wants[1] ? 2
+                             : 1,
+                  UINT32_MAX);
 }
 
 void ebb_emit_rms_norm(ebb_build *b, ebb_foreign *f, ebb_value x, ebb_value scale,
@@ -56,7 +59,7 @@ void ebb_emit_rms_norm(ebb_build *b, ebb_foreign *f, ebb_value x, ebb_value scal
 {
     ebb_with_int(b, "axis", ebb_attr_int(&f->attrs, "axis", -1));
     ebb_with_float(b, "epsilon", epsilon_of(f));
-    ebb_emit_node(b, EBB_OP_RMS_NORM, (ebb_value[]){x, scale}, 2, y, 2, wants[1] ? 3 : 1);
+    ebb_emit_node(b, EBB_OP_RMS_NORM, (ebb_value[]){x, scale}, 2, y, wants[1] ? 2 : 1, UINT32_MAX);
 }
 
 /* LayerNormalization(X, scale, B?) -> Y, mean?, inv_std?, as ONNX Runtime had it before ONNX. */
