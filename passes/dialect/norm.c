@@ -5,9 +5,13 @@
 
 /* ---- the norms themselves ---- */
 
-static double epsilon_of(const ebb_foreign *f)
+/* The default of operators that skip and embed is another. */
+static double epsilon_of(const ebb_build *b, const ebb_foreign *f)
 {
-    return ebb_attr_float(&f->attrs, "epsilon", (double)1e-5f);
+    const char *name = ebb_text(b->g, ebb_node_of(b->g, f->node)->op_name);
+    bool small = strncmp(name, "Skip", 4) == 0 || strncmp(name, "Embed", 5) == 0;
+    small = small && strcmp(name, "SkipGroupNorm") != 0;
+    return ebb_attr_float(&f->attrs, "epsilon", small ? (double)1e-12f : (double)1e-5f);
 }
 
 static uint32_t axes_from(int64_t axis, int rank, int64_t axes[EBB_MAX_RANK])
@@ -28,7 +32,8 @@ static void layer_norm_in_steps(ebb_build *b, ebb_foreign *f, ebb_value x, int64
     ebb_value off = ebb_emit(b, EBB_OP_SUB, x, y[1]);
     ebb_value square = ebb_emit(b, EBB_OP_MUL, off, off);
     ebb_value variance = ebb_emit_reduce(b, EBB_OP_REDUCE_MEAN, square, axes, count, true);
-    ebb_value more = ebb_emit(b, EBB_OP_ADD, variance, ebb_const_like(b, variance, epsilon_of(f)));
+    ebb_value more =
+        ebb_emit(b, EBB_OP_ADD, variance, ebb_const_like(b, variance, epsilon_of(b, f)));
     ebb_value deviation = ebb_emit(b, EBB_OP_SQRT, more);
     y[2] = ebb_emit(b, EBB_OP_RECIPROCAL, deviation);
     y[0] = ebb_emit(b, EBB_OP_DIV, off, deviation);
@@ -46,7 +51,7 @@ void ebb_emit_layer_norm(ebb_build *b, ebb_foreign *f, ebb_value x, ebb_value sc
         return;
     }
     ebb_with_int(b, "axis", axis);
-    ebb_with_float(b, "epsilon", epsilon_of(f));
+    ebb_with_float(b, "epsilon", epsilon_of(b, f));
     ebb_emit_node(b, EBB_OP_LAYER_NORMALIZATION, (ebb_value[]){x, scale, bias}, 3, y,
                   wants[2]   ? 3
                   : wants[1] ? 2
@@ -58,7 +63,7 @@ void ebb_emit_rms_norm(ebb_build *b, ebb_foreign *f, ebb_value x, ebb_value scal
                        const bool wants[2], ebb_value y[2])
 {
     ebb_with_int(b, "axis", ebb_attr_int(&f->attrs, "axis", -1));
-    ebb_with_float(b, "epsilon", epsilon_of(f));
+    ebb_with_float(b, "epsilon", epsilon_of(b, f));
     ebb_emit_node(b, EBB_OP_RMS_NORM, (ebb_value[]){x, scale}, 2, y, wants[1] ? 2 : 1, UINT32_MAX);
 }
 
@@ -200,7 +205,7 @@ void ebb_dialect_group_norm(ebb_build *b, ebb_foreign *f)
         return;
     ebb_dtype dtype = (ebb_dtype)t.dtype;
     ebb_with_int(b, "num_groups", ebb_attr_int(&f->attrs, "groups", 1));
-    ebb_with_float(b, "epsilon", epsilon_of(f));
+    ebb_with_float(b, "epsilon", epsilon_of(b, f));
     ebb_emit_node(
         b, EBB_OP_GROUP_NORM,
         (ebb_value[]){first, ebb_emit_as(b, f->x[1], dtype), ebb_emit_as(b, f->x[2], dtype)}, 3, y,
@@ -220,7 +225,7 @@ void ebb_dialect_batch_norm_internal(ebb_build *b, ebb_foreign *f)
         f->declines = "it is not in training mode";
         return;
     }
-    ebb_with_float(b, "epsilon", epsilon_of(f));
+    ebb_with_float(b, "epsilon", epsilon_of(b, f));
     ebb_with_float(b, "momentum", ebb_attr_float(&f->attrs, "momentum", (double)0.9f));
     ebb_with_int(b, "unbiased", 0); // as ONNX has it
     uint32_t wanted = 7;

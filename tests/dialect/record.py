@@ -1,0 +1,279 @@
+"""Writes tests/dialect/recorded.txt: operators of other runtimes with the outputs that they have there.
+
+    python3 tests/dialect/record.py        (needs onnx, onnxruntime and torch; the tests need only the file)
+
+`case`: what ONNX Runtime's own kernel gives. `formula`: operators for which a build for inference on the
+CPU has no kernel (those of training and of other devices); there PyTorch computes what the operator's
+schema says, gradients by its own differentiation. Both are written down as a model whose inputs are
+initializers, and its outputs.
+"""
+import pathlib
+
+import numpy as np
+import onnx
+import onnxruntime
+import torch
+import torch.nn.functional as F
+from onnx import helper
+
+rng = np.random.default_rng(11)
+torch.manual_seed(11)
+KINDS = {"float32": "float", "int64": "int64", "int32": "int32", "bool": "bool"}
+CODES = {"float": 1, "int32": 6, "int64": 7, "bool": 9}
+lines = []
+
+
+def draw(*dims):
+    return rng.uniform(-1, 1, dims).astype(np.float32)
+
+
+def positive(*dims):
+    return rng.uniform(0.5, 1.5, dims).astype(np.float32)
+
+
+def ints(*values, dtype=np.int64):
+    return np.array(values, dtype)
+
+
+def show(name, x):
+    x = np.asarray(x)
+    dims = "[" + ",".join(str(d) for d in x.shape) + "]" if x.ndim else ""
+    values = ",".join(repr(float(v)) if x.dtype == np.float32 else str(int(v)) for v in x.flatten())
+    return f"{KINDS[x.dtype.name]}{dims} {name} = {{{values}}}"
+
+
+def outputs_of(body):
+    made = [name.strip() for line in body.split("\n") for name in line.split("=")[0].split(",")]
+    return [name for name in made if name.startswith("y")]
+
+
+def text_of(body, tensors, outputs, opset):
+    given = ", ".join(show(name, x) for name, x in tensors.items())
+    def kind(x):
+        return KINDS[x.dtype.name] + ("[" + ",".join(str(d) for d in x.shape) + "]" if x.ndim else "")
+    results = ", ".join(f"{kind(x)} {name}" for name, x in outputs.items())
+    steps = " ".join(body.split("\n"))
+    return (f'<ir_version: 8, opset_import: ["" : {opset}, "com.microsoft" : 1]> '
+            f"g () => ({results}) < {given} > {{ {steps} }}")
+
+
+def put(body, tensors, outputs, opset):
+    lines.append("case " + body.split("\n")[-1].strip())
+    lines.append(text_of(body, tensors, outputs, opset))
+    for name, x in outputs.items():
+        lines.append(f"{name} " + " ".join(repr(float(v)) for v in np.asarray(x, np.float64).flatten()))
+
+
+def run(body, tensors, opset):
+    names = outputs_of(body)
+    header = f'<ir_version: 8, opset_import: ["" : {opset}, "com.microsoft" : 1]>\n'
+    given = ", ".join(show(name, x) for name, x in tensors.items())
+    model = onnx.parser.parse_model(f"{header} g () => () < {given} > {{ {' '.join(body.split(chr(10)))} }}")
+    for name in names:
+        model.graph.output.append(onnx.ValueInfoProto(name=name))
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    session = onnxruntime.InferenceSession(model.SerializeToString(), options, ["CPUExecutionProvider"])
+    return dict(zip(names, session.run(names, {})))
+
+
+def case(body, opset=17, **tensors):
+    put(body, tensors, run(body, tensors, opset), opset)
+
+
+def formula(body, function, opset=17, **tensors):
+    """function: of tensors as PyTorch has them, in the order given; -> outputs in order."""
+    results = function(*[torch.from_numpy(np.asarray(x)) for x in tensors.values()])
+    results = results if isinstance(results, (tuple, list)) else (results,)
+    put(body, tensors, {n: r.detach().numpy() for n, r in zip(outputs_of(body), results)}, opset)
+
+
+def gradients(function, dy, *inputs):
+    xs = [x.clone().requires_grad_() for x in inputs]
+    return torch.autograd.grad(function(*xs), xs, dy)
+
+
+MS = "com.microsoft."
+
+# activations
+case(f"y = {MS}BiasGelu (x, x1)", x=draw(2, 3, 4), x1=draw(4))
+case(f"y = {MS}Gelu (x)", x=draw(2, 3))
+case(f"y = {MS}FastGelu (x)", x=draw(2, 3))
+case(f"y = {MS}FastGelu (x, x1)", x=draw(2, 3, 4), x1=draw(4))
+case(f"y = {MS}QuickGelu <alpha = 1.5> (x)", x=draw(2, 3))
+formula(f"y = {MS}BiasSplitGelu (x, x1)",
+        lambda x, b: (x + b)[..., :4] * F.gelu((x + b)[..., 4:]), x=draw(2, 3, 8), x1=draw(8))
+formula(f"y = {MS}BiasAdd (x, x1, x2)", lambda x, b, s: x + b + s, x=draw(2, 3, 4), x1=draw(4), x2=draw(2, 3, 4))
+formula(f"y = {MS}BiasSoftmax <axis = 3, is_inner_broadcast = 1> (x, x1)", lambda x, b: torch.softmax(x + b, 3),
+        x=draw(2, 2, 3, 4), x1=draw(2, 1, 1, 4))
+formula(f"y = {MS}BiasSoftmax <axis = 1, is_inner_broadcast = 0> (x, x1)",
+        lambda x, b: torch.softmax((x + b).reshape(2, 12), 1).reshape(2, 3, 4), x=draw(2, 3, 4), x1=draw(1, 3, 4))
+formula(f"y = {MS}BiasDropout (x, x1, x2, r, t)", lambda x, b, s, r, t: x + b + s, x=draw(2, 3), x1=draw(3),
+        x2=draw(2, 3), r=np.float32(0.5), t=np.bool_(False))
+
+# products and convolutions
+case(f"y = {MS}FusedMatMul <alpha = 0.5, transA = 1, transB = 1> (x, x1)", x=draw(2, 4, 3), x1=draw(5, 4))
+case(f"y = {MS}FusedMatMul <alpha = 2.0> (x, x1)", x=draw(2, 3, 4), x1=draw(2, 4, 2))
+case(f"y = {MS}TransposeMatMul <transB = 1> (x, x1)", x=draw(2, 3, 4), x1=draw(2, 5, 4))
+for activation in ["\"Relu\"", "\"LeakyRelu\", activation_alpha = 0.25", "\"Tanh\"", "\"Sigmoid\"",
+                   "\"HardSigmoid\", activation_alpha = 0.3, activation_beta = 0.25"]:
+    case(f"y = {MS}FusedGemm <transB = 1, alpha = 0.5, beta = 2.0, activation = {activation}> (x, x1, x2)",
+         x=draw(3, 4), x1=draw(5, 4), x2=draw(5))
+case(f"y = {MS}FusedConv <kernel_shape = [3, 3], pads = [1, 1, 1, 1], activation = \"Relu\"> (x, x1, x2)",
+     x=draw(1, 2, 4, 5), x1=draw(3, 2, 3, 3), x2=draw(3))
+case(f"y = {MS}FusedConv <kernel_shape = [2, 2], strides = [2, 2], group = 2, activation = \"LeakyRelu\", "
+     "activation_params = [0.125]> (x, x1, x2)", x=draw(2, 4, 4, 4), x1=draw(4, 2, 2, 2), x2=draw(4))
+case(f"y = {MS}FusedConv <kernel_shape = [1, 1], activation = \"Clip\", activation_params = [-0.25, 0.5]> (x, x1)",
+     x=draw(1, 2, 3, 3), x1=draw(2, 2, 1, 1))
+case(f"y = {MS}FusedConv <kernel_shape = [1, 1], activation = \"Relu\"> (x, x1, x2, x3)",
+     x=draw(1, 2, 3, 3), x1=draw(2, 2, 1, 1), x2=draw(2), x3=draw(1, 2, 3, 3))
+formula(f"y = {MS}GemmFastGelu (x, x1, x2)", lambda x, w, b: F.gelu(x @ w + b, approximate="tanh"),
+        x=draw(2, 3, 4), x1=draw(4, 5), x2=draw(5))
+
+# normalizations
+case(f"y, m, d, y1 = {MS}SkipLayerNormalization <epsilon = 0.001> (x, x1, x2, x3, x4)",
+     x=draw(2, 3, 4), x1=draw(2, 3, 4), x2=positive(4), x3=draw(4), x4=draw(4))
+case(f"y = {MS}SkipLayerNormalization (x, x1, x2)", x=draw(2, 3, 4), x1=draw(3, 4), x2=positive(4))
+case(f"y = {MS}SkipLayerNormalization (x, x1, x2, x3)", opset=14, x=draw(2, 3, 4), x1=draw(1, 3, 4), x2=positive(4),
+     x3=draw(4))
+case(f"y, m, d, y1 = {MS}SkipSimplifiedLayerNormalization (x, x1, x2, x3)", x=draw(2, 3, 4), x1=draw(2, 3, 4),
+     x2=positive(4), x3=draw(4))
+case("y = SimplifiedLayerNormalization <axis = -1, epsilon = 0.01> (x, x1)", x=draw(2, 3, 4), x1=positive(4))
+case("y, y1, y2 = LayerNormalization <axis = 1, epsilon = 0.01> (x, x1, x2)", opset=15, x=draw(2, 3, 4), x1=positive(3, 4),
+     x2=draw(3, 4))
+tables = dict(word=draw(7, 4), place=draw(5, 4), kind=draw(2, 4), g=positive(4), b=draw(4))
+case(f"y, y1, y2 = {MS}EmbedLayerNormalization <epsilon = 0.001, mask_index_type = 0> "
+     "(ids, segments, word, place, kind, g, b, mask)", ids=ints(1, 3, 6, 0, 2, 5, dtype=np.int32).reshape(2, 3),
+     segments=ints(0, 1, 1, 0, 0, 1, dtype=np.int32).reshape(2, 3), **tables,
+     mask=ints(1, 1, 0, 1, 1, 1, dtype=np.int32).reshape(2, 3))
+case(f"y, l = {MS}EmbedLayerNormalization (ids, \"\", word, place, \"\", g, b, \"\", at)",
+     ids=ints(1, 3, 6, 0, dtype=np.int32).reshape(2, 2), **{k: v for k, v in tables.items() if k != "kind"},
+     at=ints(4, 0, 2, 1, dtype=np.int32).reshape(2, 2))
+for activation in [0, 1]:
+    formula(f"y = {MS}GroupNorm <epsilon = 0.01, groups = 2, activation = {activation}, channels_last = 1> (x, x1, x2)",
+            lambda x, g, b: (F.silu if activation else lambda v: v)(
+                F.group_norm(x.permute(0, 3, 1, 2), 2, g, b, 0.01)).permute(0, 2, 3, 1),
+            x=draw(2, 3, 2, 4), x1=positive(4), x2=draw(4))
+
+# attention
+packed = dict(x=draw(2, 3, 4), x1=draw(4, 12), x2=draw(12))
+case(f"y = {MS}Attention <num_heads = 2> (x, x1, x2)", **packed)
+case(f"y = {MS}Attention <num_heads = 2, unidirectional = 1, scale = 0.3> (x, x1, x2)", **packed)
+case(f"y = {MS}Attention <num_heads = 2> (x, x1, x2, mask)", **packed,
+     mask=ints(1, 1, 0, 1, 1, 1, dtype=np.int32).reshape(2, 3))
+case(f"y = {MS}Attention <num_heads = 2> (x, x1, x2, mask)", **packed, mask=ints(3, 2, dtype=np.int32))
+case(f"y = {MS}Attention <num_heads = 2> (x, x1, x2, mask)", **packed,
+     mask=ints(1, 0, 0, 1, 1, 0, 1, 1, 1, 1, 1, 0, 0, 1, 0, 1, 1, 1, dtype=np.int32).reshape(2, 3, 3))
+case(f"y = {MS}Attention <num_heads = 2> (x, x1, x2, \"\", \"\", x3)", **packed, x3=draw(2, 2, 3, 3))
+case(f"y = {MS}Attention <num_heads = 2, qkv_hidden_sizes = [4, 4, 6]> (x, x1, x2)", x=draw(2, 3, 4), x1=draw(4, 14),
+     x2=draw(14))
+qkv = dict(x=draw(2, 3, 4), x1=draw(2, 5, 4), x2=draw(2, 5, 6))
+case(f"y = {MS}MultiHeadAttention <num_heads = 2> (x, x1, x2)", **qkv)
+case(f"y = {MS}MultiHeadAttention <num_heads = 2> (x, x1, x2, x3)", **qkv, x3=draw(14))
+case(f"y = {MS}MultiHeadAttention <num_heads = 2, scale = 0.25> (x, x1, x2, \"\", mask)", **qkv,
+     mask=ints(1, 1, 0, 1, 1, 1, 1, 1, 1, 0, dtype=np.int32).reshape(2, 5))
+case(f"y = {MS}MultiHeadAttention <num_heads = 2> (x, x1, x2, \"\", \"\", x3)", **qkv, x3=draw(1, 2, 3, 5))
+case(f"y = {MS}MultiHeadAttention <num_heads = 2> (x, x1, x2)", x=draw(2, 3, 4), x1=draw(2, 2, 5, 2), x2=draw(2, 2, 5, 2))
+case(f"y, y1, y2 = {MS}MultiHeadAttention <num_heads = 2, unidirectional = 1> (x, x1, x2)", x=draw(1, 4, 4),
+     x1=draw(1, 4, 4), x2=draw(1, 4, 4))
+def by_heads(q, k, v):
+    q, k, v = (t.permute(0, 2, 1, 3) for t in (q, k, v))
+    return F.scaled_dot_product_attention(q, k, v).permute(0, 2, 1, 3).flatten(2)
+formula(f"y = {MS}MultiHeadAttention <num_heads = 2> (x)", lambda x: by_heads(x[..., 0, :], x[..., 1, :], x[..., 2, :]),
+        x=draw(2, 3, 2, 3, 4))
+formula(f"y = {MS}MultiHeadAttention <num_heads = 2> (x, x1)",
+        lambda x, kv: by_heads(x.reshape(2, 3, 2, 4), kv[..., 0, :], kv[..., 1, :]), x=draw(2, 3, 8), x1=draw(2, 5, 2, 2, 4))
+angle = np.arange(6, dtype=np.float32)[:, None] * np.array([[1.0, 0.3]], np.float32)
+caches = dict(cos=np.cos(angle), sin=np.sin(angle))
+case(f"y = {MS}RotaryEmbedding (x, at, cos, sin)", x=draw(2, 3, 8), at=ints(0, 2, 1, 3, 4, 5).reshape(2, 3), **caches)
+case(f"y = {MS}RotaryEmbedding <interleaved = 1> (x, at, cos, sin)", x=draw(2, 2, 3, 4), at=ints(2), **caches)
+case(f"y = {MS}RotaryEmbedding <num_heads = 2, rotary_embedding_dim = 4> (x, at, cos, sin)", x=draw(1, 3, 12),
+     at=ints(0, 1, 2).reshape(1, 3), **caches)
+groups = dict(x=draw(1, 4, 32), x1=draw(1, 4, 16), x2=draw(1, 4, 16))
+angle = np.arange(6, dtype=np.float32)[:, None] * np.array([[1.0, 0.5, 0.3, 0.2, 0.1, 0.05, 0.02, 0.01]], np.float32)
+ends = dict(l=ints(3, dtype=np.int32), n=np.int32(4))
+case(f"y, y1, y2 = {MS}GroupQueryAttention <num_heads = 2, kv_num_heads = 1> (x, x1, x2, \"\", \"\", l, n)", **groups, **ends)
+case(f"y, k, v = {MS}GroupQueryAttention <num_heads = 2, kv_num_heads = 1, local_window_size = 2, scale = 0.4> "
+     "(x, x1, x2, \"\", \"\", l, n)", **groups, **ends)
+case(f"y, k, v = {MS}GroupQueryAttention <num_heads = 2, kv_num_heads = 1, softcap = 0.5> "
+     "(x, x1, x2, \"\", \"\", l, n)", **groups, **ends)
+case(f"y, y1, v = {MS}GroupQueryAttention <num_heads = 2, kv_num_heads = 1, do_rotary = 1> "
+     "(x, x1, x2, \"\", \"\", l, n, cos, sin)", **groups, **ends,
+     cos=np.cos(angle), sin=np.sin(angle))
+case(f"y, k, v = {MS}GroupQueryAttention <num_heads = 2, kv_num_heads = 1, do_rotary = 1, rotary_interleaved = 1> "
+     "(x, \"\", \"\", \"\", \"\", l, n, cos, sin)", x=draw(1, 4, 64), **ends, cos=np.cos(angle), sin=np.sin(angle))
+
+# training
+conv = dict(pads=1, stride=2)
+formula(f"y, y1, y2 = {MS}ConvGrad <kernel_shape = [3, 3], pads = [1, 1, 1, 1], strides = [2, 2], group = 2> (dy, x, x1)",
+        lambda dy, x, w: gradients(lambda a, c, b: F.conv2d(a, c, b, 2, 1, 1, 2), dy, x, w, torch.zeros(4)),
+        dy=draw(2, 4, 3, 2), x=draw(2, 2, 5, 4), x1=draw(4, 1, 3, 3))
+formula(f"\"\", y1 = {MS}ConvGrad <kernel_shape = [2, 2]> (dy, x, x1)",
+        lambda dy, x, w: gradients(F.conv2d, dy, x, w)[1:], dy=draw(1, 2, 2, 3), x=draw(1, 3, 3, 4), x1=draw(2, 3, 2, 2))
+formula(f"y, y1 = {MS}ConvTransposeGrad <kernel_shape = [2, 2], strides = [2, 2]> (dy, x, x1)",
+        lambda dy, x, w: gradients(lambda a, c: F.conv_transpose2d(a, c, None, 2), dy, x, w),
+        dy=draw(1, 2, 4, 6), x=draw(1, 3, 2, 3), x1=draw(3, 2, 2, 2))
+formula("m, at = MaxPool <kernel_shape = [2, 2], strides = [2, 2]> (x)\n"
+        "y = MaxPoolGrad <kernel_shape = [2, 2], strides = [2, 2]> (dy, at)",
+        lambda x, dy: gradients(lambda a: F.max_pool2d(a, 2), dy, x), x=draw(1, 2, 4, 6), dy=draw(1, 2, 2, 3))
+formula(f"y, y1 = {MS}DivGrad (dy, x, x1)", lambda dy, a, b: gradients(torch.div, dy, a, b), dy=draw(2, 3, 4),
+        x=draw(3, 1), x1=positive(2, 1, 4))
+formula(f"y = {MS}GatherNDGrad (s, at, dy)",
+        lambda s, at, dy: torch.zeros(3, 4).index_put((at[:, 0], at[:, 1]), dy, accumulate=True), s=ints(3, 4),
+        at=ints(0, 1, 2, 3, 0, 1).reshape(3, 2), dy=draw(3))
+formula(f"y = {MS}SoftmaxGrad <axis = 1> (dy, p)",
+        lambda dy, p: (p * (dy - (p * dy).flatten(1).sum(1)[:, None, None])), dy=draw(2, 3, 2), p=positive(2, 3, 2))
+formula(f"y = {MS}LogSoftmaxGrad <axis = 2> (dy, p)", lambda dy, p: dy - p.exp() * dy.sum(2, True), dy=draw(2, 3, 2),
+        p=draw(2, 3, 2))
+formula(f"y = {MS}BiasGeluGrad_dX (dy, x, x1)", lambda dy, x, b: gradients(lambda a: F.gelu(a + b), dy, x), dy=draw(2, 3),
+        x=draw(2, 3), x1=draw(3))
+formula(f"y = {MS}BiasFastGeluGrad_dX (dy, x, x1)",
+        lambda dy, x, b: gradients(lambda a: F.gelu(a + b, approximate="tanh"), dy, x), dy=draw(2, 3), x=draw(2, 3), x1=draw(3))
+labels = ints(1, 3, 0)
+formula(f"y, y1 = {MS}SoftmaxCrossEntropyLossInternal <reduction = \"mean\"> (x, t, x1, i)",
+        lambda x, t, w, i: (F.cross_entropy(x, t, w, ignore_index=3), torch.log_softmax(x, 1)), x=draw(3, 4), t=labels,
+        x1=positive(4), i=np.int64(3))
+formula(f"y = {MS}SoftmaxCrossEntropyLossInternalGrad <reduction = \"sum\"> (dy, p, t, \"\", i, more)",
+        lambda dy, p, t, i, more: gradients(
+            lambda a: F.cross_entropy(a, t, ignore_index=3, reduction="sum"), dy, p)[0] + more,
+        dy=np.float32(0.7), p=torch.log_softmax(torch.from_numpy(draw(3, 4)), 1).numpy(), t=labels, i=np.int64(3),
+        more=draw(3, 4))
+formula(f"y = {MS}NegativeLogLikelihoodLossInternal <reduction = \"mean\"> (x, t, \"\", i)",
+        lambda x, t, i: F.nll_loss(x, t, ignore_index=3), x=draw(3, 4), t=labels, i=np.int64(3))
+formula(f"y = {MS}Scale <scale_down = 1> (x, s)", lambda x, s: x / s, x=draw(2, 3), s=positive(1))
+formula(f"y = {MS}ScaledSum <scale_0 = 0.5, scale_1 = -2.0, scale_2 = 0.25> (x, x1, x2)",
+        lambda a, b, c: 0.5 * a - 2 * b + 0.25 * c, x=draw(2, 3), x1=draw(2, 3), x2=draw(2, 3))
+formula(f"y, y1 = {MS}BatchScale <scale_0 = 0.5, scale_1 = -2.0> (x)", lambda x: (0.5 * x, -2 * x), x=draw(2, 3))
+formula(f"y, y1 = {MS}ConcatTraining <axis = 1> (x, x1)", lambda a, b: (torch.cat([a, b], 1), torch.tensor([3, 2])),
+        x=draw(2, 3), x1=draw(2, 2))
+formula(f"y, y1 = {MS}SplitTraining <axis = 1> (x, s)", lambda x, s: x.split([1, 4], 1), x=draw(2, 5), s=ints(1, 4))
+formula(f"y = {MS}ReduceSumTraining <keepdims = 0> (x, a)", lambda x, a: x.sum(1), x=draw(2, 3, 2), a=ints(1))
+formula(f"y, y1 = {MS}BroadcastGradientArgs (a, c)", lambda a, c: (torch.tensor([0, 2]), torch.tensor([1])), a=ints(3, 1),
+        c=ints(2, 1, 4))
+formula(f"y = {MS}InPlaceAccumulator (x, x1)", lambda a, b: a + b, x=draw(2, 3), x1=draw(2, 3))
+formula(f"y, y1 = {MS}InPlaceAccumulatorV2 (x, x1, o)", lambda a, b, o: (torch.tensor([True]), b), x=draw(2, 3),
+        x1=draw(2, 3), o=np.array([True]))
+formula(f"y = {MS}ReduceAllL2 (x, x1)", lambda a, b: torch.sqrt((a * a).sum() + (b * b).sum()), x=draw(2, 3), x1=draw(4))
+formula(f"y = {MS}FakeQuantGrad (x, m)", lambda x, m: torch.where(m, x, 0.0), x=draw(2, 2), m=np.array([[True, False], [False, True]]))
+formula(f"y = {MS}ShrunkenGather <axis = 1> (x, at)", lambda x, at: x[:, at], x=draw(2, 4), at=ints(3, 0))
+def batch_norm(x, g, b, m, v):
+    mean, var = x.mean((0, 2)), x.var((0, 2), unbiased=False)
+    n = (x - mean[:, None]) / torch.sqrt(var + 0.01)[:, None]
+    return n * g[:, None] + b[:, None], 0.75 * m + 0.25 * mean, 0.75 * v + 0.25 * var, mean, 1 / torch.sqrt(var + 0.01)
+formula(f"y, y1, y2, y3, y4 = {MS}BatchNormInternal <epsilon = 0.01, momentum = 0.75, training_mode = 1> (x, x1, x2, m, v)",
+        batch_norm, x=draw(4, 2, 3), x1=positive(2), x2=draw(2), m=draw(2), v=positive(2))
+def rms(x, g):
+    return x / torch.sqrt((x * x).mean(-1, True) + 0.01) * g
+x, g, dy = draw(2, 3, 4), positive(4), draw(2, 3, 4)
+formula(f"y, y1 = {MS}SimplifiedLayerNormalizationGrad (dy, x, x1, d)", lambda dy, x, g, d: gradients(rms, dy, x, g), dy=dy,
+        x=x, x1=g, d=(1 / np.sqrt((x * x).mean(-1, keepdims=True) + 0.01)).astype(np.float32))
+deviation = (1 / np.sqrt(x.var(-1, keepdims=True) + 0.01)).astype(np.float32)
+bias = draw(4)
+normed = ((x - x.mean(-1, keepdims=True)) * deviation * g + bias).astype(np.float32)
+kept = torch.from_numpy(x)
+formula(f"y, y1, y2 = {MS}InvertibleLayerNormalizationGrad (dy, z, x1, x2, d)",
+        lambda dy, z, g, b, d: gradients(lambda a, s, t: F.layer_norm(a, (4,), s, t, 0.01), dy, kept, g, b), dy=dy, z=normed,
+        x1=g, x2=bias, d=deviation)
+
+pathlib.Path(__file__).with_name("recorded.txt").write_text("\n".join(lines) + "\n")
+print(sum(line.startswith("case ") for line in lines), "cases")
