@@ -5,6 +5,7 @@
 
 #include "kernels/kernels.h"
 #include "onnx/infer.h"
+#include "passes/dialect/dialect.h"
 #include "passes/lost.h"
 
 /* The back ends that have a kernel for the op: "dnnl plain". */
@@ -72,7 +73,7 @@ static json_t *problem_of(const ebb_model *m, const ebb_graph *g, ebb_node n)
     char kernels[64], reason[512];
     const char *domain = ebb_text(g, info->domain), *name = ebb_text(g, info->op_name);
     int64_t opset = ebb_model_opset(m, domain);
-    if (is_local_function(m, g, info) || normalised_away(info->op))
+    if (is_local_function(m, g, info) || normalised_away(info->op) || ebb_dialect_knows(g, n))
         return NULL;
     (void)kernel_names(info->op, kernels, sizeof kernels);
     const char *gradient = gradient_word(info->op);
@@ -147,7 +148,7 @@ ebb_status ebb_ops_json(const ebb_model *model, char **json)
         EBB_EACH_NODE(g, n)
         {
             const ebb_node_info *info = ebb_node_of(g, n);
-            if (info->op == EBB_OP_UNKNOWN)
+            if (info->op == EBB_OP_UNKNOWN && !ebb_dialect_knows(g, n))
                 json_array_append_new(list, row(ebb_node_label(g, n), ebb_text(g, info->domain),
                                                 ebb_text(g, info->op_name), 0, "", "",
                                                 "not known to ebb"));
