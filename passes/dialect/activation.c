@@ -33,8 +33,8 @@ void ebb_dialect_bias_split_gelu(ebb_build *b, ebb_foreign *f)
         return;
     }
     ebb_value sum = ebb_emit_plus(b, f->x[0], f->x[1]);
-    ebb_value left = ebb_emit_part(b, sum, t.rank - 1, 0, size / 2);
-    ebb_value right = ebb_emit_part(b, sum, t.rank - 1, size / 2, size);
+    ebb_value left = ebb_emit_between(b, sum, t.rank - 1, 0, size / 2);
+    ebb_value right = ebb_emit_between(b, sum, t.rank - 1, size / 2, size);
     f->y[0] = ebb_emit(b, EBB_OP_MUL, left, gelu(b, right));
 }
 

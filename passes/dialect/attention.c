@@ -45,7 +45,7 @@ static ebb_value unpacked(ebb_build *b, ebb_value x, int64_t count, int64_t part
 {
     static const int64_t perm[4] = {0, 2, 1, 3};
     const int64_t dims[4] = {0, 0, count, -1};
-    ebb_value one = ebb_emit_part(b, x, 3, part, part + 1);
+    ebb_value one = ebb_emit_between(b, x, 3, part, part + 1);
     return ebb_emit_transpose(b, ebb_emit_shaped(b, one, dims, 4), perm, 4);
 }
 
@@ -98,7 +98,7 @@ static ebb_value bias_of_mask(ebb_build *b, ebb_value mask, int rank, ebb_dtype 
         return EBB_NO_VALUE;
     if (rank == 3)
         dims[3] = ebb_build_type(b, mask)->dims[2];
-    ebb_value x = ebb_emit_as(b, ebb_emit_shaped(b, mask, dims, 4), dtype);
+    ebb_value x = ebb_emit_cast(b, ebb_emit_shaped(b, mask, dims, 4), dtype);
     ebb_value gone = ebb_emit(b, EBB_OP_SUB, ebb_const_like(b, x, 1), x);
     return ebb_emit(b, EBB_OP_MUL, gone, ebb_const_like(b, x, hidden));
 }
@@ -115,7 +115,7 @@ static ebb_value bias_of_lengths(ebb_build *b, ebb_foreign *f, ebb_value lengths
     }
     for (int64_t i = 0; i < t; i++)
         list[i] = i;
-    ebb_value ends = ebb_emit_shaped(b, ebb_emit_as(b, lengths, EBB_I64), column, 2);
+    ebb_value ends = ebb_emit_shaped(b, ebb_emit_cast(b, lengths, EBB_I64), column, 2);
     ebb_value there = ebb_emit(b, EBB_OP_LESS, ebb_const_ints(b, list, (uint32_t)t), ends);
     return bias_of_mask(b, there, 2, dtype, hidden);
 }
@@ -213,9 +213,9 @@ void ebb_dialect_attention(ebb_build *b, ebb_foreign *f)
     }
     ebb_value all = ebb_emit_plus(b, ebb_emit(b, EBB_OP_MATMUL, f->x[0], f->x[1]), f->x[2]);
     h.of_keys = h.count;
-    h.q = apart(b, ebb_emit_part(b, all, 2, 0, q), h.count);
-    h.k = apart(b, ebb_emit_part(b, all, 2, q, q + k), h.count);
-    h.v = apart(b, ebb_emit_part(b, all, 2, q + k, w.dims[1]), h.count);
+    h.q = apart(b, ebb_emit_between(b, all, 2, 0, q), h.count);
+    h.k = apart(b, ebb_emit_between(b, all, 2, q, q + k), h.count);
+    h.v = apart(b, ebb_emit_between(b, all, 2, q + k, w.dims[1]), h.count);
     h.bias = bias_of_keys(b, f, f->x[3], x.dims[1], (ebb_dtype)x.dtype);
     if (f->x[5].i != 0)
         h.bias = ebb_emit_plus(b, f->x[5], h.bias);
@@ -225,7 +225,7 @@ void ebb_dialect_attention(ebb_build *b, ebb_foreign *f)
 /* A part of the bias of Q, K and V, onto [B, S, size]. */
 static ebb_value with_bias(ebb_build *b, ebb_value x, ebb_value bias, int64_t from, int64_t size)
 {
-    return bias.i == 0 ? x : ebb_emit_plus(b, x, ebb_emit_part(b, bias, 0, from, from + size));
+    return bias.i == 0 ? x : ebb_emit_plus(b, x, ebb_emit_between(b, bias, 0, from, from + size));
 }
 
 static int64_t last_dim(const ebb_build *b, ebb_value x)
@@ -304,7 +304,7 @@ static ebb_value rows_of(ebb_build *b, ebb_value table, ebb_value at, int64_t le
     int64_t half = ebb_build_type(b, table)->dims[1];
     const int64_t one[4] = {1, 1, -1, half}, each[4] = {0, 1, -1, half};
     if (at.i == 0)
-        return ebb_emit_shaped(b, ebb_emit_part(b, table, 0, 0, length), one, 4);
+        return ebb_emit_shaped(b, ebb_emit_between(b, table, 0, 0, length), one, 4);
     return ebb_emit_shaped(b, ebb_emit(b, EBB_OP_GATHER, table, at), each, 4);
 }
 
@@ -313,14 +313,14 @@ static ebb_value rotated(ebb_build *b, ebb_value x, ebb_value cos, ebb_value sin
                          bool interleaved)
 {
     int64_t size = last_dim(b, x), pairs[5] = {0, 0, -1, half, 2}, one[4] = {0, 0, -1, half};
-    ebb_value turned = ebb_emit_part(b, x, 3, 0, 2 * half), part[2];
+    ebb_value turned = ebb_emit_between(b, x, 3, 0, 2 * half), part[2];
     if (interleaved) {
         ebb_value five = ebb_emit_shaped(b, turned, pairs, 5);
         for (int64_t i = 0; i < 2; i++)
-            part[i] = ebb_emit_shaped(b, ebb_emit_part(b, five, 4, i, i + 1), one, 4);
+            part[i] = ebb_emit_shaped(b, ebb_emit_between(b, five, 4, i, i + 1), one, 4);
     } else {
         for (int64_t i = 0; i < 2; i++)
-            part[i] = ebb_emit_part(b, turned, 3, i * half, (i + 1) * half);
+            part[i] = ebb_emit_between(b, turned, 3, i * half, (i + 1) * half);
     }
     ebb_value left = ebb_emit(b, EBB_OP_SUB, ebb_emit(b, EBB_OP_MUL, part[0], cos),
                               ebb_emit(b, EBB_OP_MUL, part[1], sin));
@@ -338,7 +338,7 @@ static ebb_value rotated(ebb_build *b, ebb_value x, ebb_value cos, ebb_value sin
     }
     if (2 * half == size)
         return turned;
-    ebb_value rest = ebb_emit_part(b, x, 3, 2 * half, size);
+    ebb_value rest = ebb_emit_between(b, x, 3, 2 * half, size);
     ebb_with_int(b, "axis", 3);
     return ebb_emit(b, EBB_OP_CONCAT, turned, rest);
 }
@@ -369,7 +369,7 @@ void ebb_dialect_rotary_embedding(ebb_build *b, ebb_foreign *f)
     for (uint32_t k = 0; k < 2; k++) {
         ebb_value all = f->x[2 + k];
         if (first > 0)
-            all = ebb_emit_part(b, all, 0, (int64_t)first, (int64_t)first + length);
+            all = ebb_emit_between(b, all, 0, (int64_t)first, (int64_t)first + length);
         table[k] = rows_of(b, all, at.rank < 2 ? EBB_NO_VALUE : f->x[1], length);
     }
     ebb_value y = rotated(b, in, table[0], table[1], half, interleaved);
@@ -395,9 +395,9 @@ static void split_groups(ebb_build *b, ebb_foreign *f, heads *h, int64_t width)
     ebb_value part[3] = {f->x[0], f->x[1], f->x[2]};
     if (f->x[1].i == 0) {
         int64_t size = width / (h->count + 2 * h->of_keys), at = h->count * size;
-        part[0] = ebb_emit_part(b, f->x[0], 2, 0, at);
-        part[1] = ebb_emit_part(b, f->x[0], 2, at, at + h->of_keys * size);
-        part[2] = ebb_emit_part(b, f->x[0], 2, at + h->of_keys * size, width);
+        part[0] = ebb_emit_between(b, f->x[0], 2, 0, at);
+        part[1] = ebb_emit_between(b, f->x[0], 2, at, at + h->of_keys * size);
+        part[2] = ebb_emit_between(b, f->x[0], 2, at + h->of_keys * size, width);
     }
     h->q = apart(b, part[0], h->count);
     h->k = apart(b, part[1], h->of_keys);

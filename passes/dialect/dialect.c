@@ -159,10 +159,9 @@ void ebb_with_foreign(ebb_build *b, const ebb_foreign *f, const char *name)
 
 /* ---- formulas ---- */
 
-ebb_value ebb_emit_part(ebb_build *b, ebb_value x, int64_t axis, int64_t from, int64_t to)
+ebb_value ebb_emit_between(ebb_build *b, ebb_value x, int64_t axis, int64_t from, int64_t to)
 {
-    ebb_value starts = ebb_const_ints(b, &from, 1), ends = ebb_const_ints(b, &to, 1);
-    return ebb_emit(b, EBB_OP_SLICE, x, starts, ends, ebb_const_ints(b, &axis, 1));
+    return ebb_emit_part(b, x, (int)axis, from, to - from);
 }
 
 ebb_value ebb_emit_shaped(ebb_build *b, ebb_value x, const int64_t *dims, uint32_t count)
@@ -173,12 +172,4 @@ ebb_value ebb_emit_shaped(ebb_build *b, ebb_value x, const int64_t *dims, uint32
 ebb_value ebb_emit_plus(ebb_build *b, ebb_value x, ebb_value y)
 {
     return y.i != 0 ? ebb_emit(b, EBB_OP_ADD, x, y) : x;
-}
-
-ebb_value ebb_emit_as(ebb_build *b, ebb_value x, ebb_dtype dtype)
-{
-    if (b->status != NULL || ebb_build_type(b, x)->dtype == dtype)
-        return x;
-    ebb_with_int(b, "to", dtype);
-    return ebb_emit(b, EBB_OP_CAST, x);
 }

@@ -11,6 +11,7 @@
 #ifndef EBB_PASSES_DIALECT_H
 #define EBB_PASSES_DIALECT_H
 
+#include "onnx/ops/common.h"
 #include "rewrite/rewrite.h"
 
 #ifdef __cplusplus
@@ -65,16 +66,13 @@ void ebb_foreign_grad(ebb_build *b, ebb_foreign *f, ebb_op op, ebb_node forward,
 void ebb_with_foreign(ebb_build *b, const ebb_foreign *f, const char *name);
 
 /* x[.., from .. to - 1, ..] along an axis. */
-ebb_value ebb_emit_part(ebb_build *b, ebb_value x, int64_t axis, int64_t from, int64_t to);
+ebb_value ebb_emit_between(ebb_build *b, ebb_value x, int64_t axis, int64_t from, int64_t to);
 
 /* Reshape to a list with 0 (as it is) and -1 (the rest). */
 ebb_value ebb_emit_shaped(ebb_build *b, ebb_value x, const int64_t *dims, uint32_t count);
 
 /* x + y, or x where y is none. */
 ebb_value ebb_emit_plus(ebb_build *b, ebb_value x, ebb_value y);
-
-/* x in another dtype, x itself where it has that one. */
-ebb_value ebb_emit_as(ebb_build *b, ebb_value x, ebb_dtype dtype);
 
 /* y[0] = LayerNorm(x) with scale and bias (or none), and where wanted y[1] its mean and y[2] one by
  * its deviation, over the axes from `axis` on. */

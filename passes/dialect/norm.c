@@ -119,11 +119,11 @@ static ebb_value lengths(ebb_build *b, ebb_value ids, ebb_value mask)
 {
     int64_t one = 1;
     if (mask.i == 0) {
-        ebb_value x = ebb_emit_as(b, ids, EBB_I32);
+        ebb_value x = ebb_emit_cast(b, ids, EBB_I32);
         mask = ebb_emit(b, EBB_OP_SUB, x, x);
     }
     ebb_with_int(b, "keepdims", 0);
-    return ebb_emit(b, EBB_OP_REDUCE_SUM, ebb_emit_as(b, mask, EBB_I32),
+    return ebb_emit(b, EBB_OP_REDUCE_SUM, ebb_emit_cast(b, mask, EBB_I32),
                     ebb_const_ints(b, &one, 1));
 }
 
@@ -208,8 +208,8 @@ void ebb_dialect_group_norm(ebb_build *b, ebb_foreign *f)
     ebb_with_float(b, "epsilon", epsilon_of(b, f));
     ebb_emit_node(
         b, EBB_OP_GROUP_NORM,
-        (ebb_value[]){first, ebb_emit_as(b, f->x[1], dtype), ebb_emit_as(b, f->x[2], dtype)}, 3, y,
-        3, 1);
+        (ebb_value[]){first, ebb_emit_cast(b, f->x[1], dtype), ebb_emit_cast(b, f->x[2], dtype)}, 3,
+        y, 3, 1);
     if (ebb_attr_int(&f->attrs, "activation", 0) == 1)
         y[0] = ebb_emit(b, EBB_OP_MUL, y[0], ebb_emit(b, EBB_OP_SIGMOID, y[0]));
     f->y[0] = last ? turned(b, y[0], true) : y[0];

@@ -98,7 +98,7 @@ void ebb_dialect_gather_nd_grad(ebb_build *b, ebb_foreign *f)
         return;
     }
     ebb_value zeros =
-        ebb_emit_as(b, ebb_emit(b, EBB_OP_CONSTANT_OF_SHAPE, f->x[0]), (ebb_dtype)dy.dtype);
+        ebb_emit_cast(b, ebb_emit(b, EBB_OP_CONSTANT_OF_SHAPE, f->x[0]), (ebb_dtype)dy.dtype);
     ebb_with_string(b, "reduction", "add");
     f->y[0] = ebb_emit(b, EBB_OP_SCATTER_ND, zeros, f->x[1], f->x[2]);
 }
@@ -148,7 +148,7 @@ void ebb_dialect_loss_internal(ebb_build *b, ebb_foreign *f)
     ebb_emit_node(b,
                   softmax ? EBB_OP_SOFTMAX_CROSS_ENTROPY_LOSS : EBB_OP_NEGATIVE_LOG_LIKELIHOOD_LOSS,
                   f->x, 3, y, softmax ? 2 : 1, softmax && f->wants[1] ? 3 : 1);
-    f->y[0] = dtype != 0 ? ebb_emit_as(b, y[0], (ebb_dtype)dtype) : y[0];
+    f->y[0] = dtype != 0 ? ebb_emit_cast(b, y[0], (ebb_dtype)dtype) : y[0];
     f->y[1] = y[1];
 }
 
@@ -159,7 +159,7 @@ void ebb_dialect_loss_internal_grad(ebb_build *b, ebb_foreign *f)
     ebb_type log_prob;
     if (!ebb_foreign_ranked(b, f, 1, &log_prob))
         return;
-    ebb_value dy = ebb_emit_as(b, f->x[0], (ebb_dtype)log_prob.dtype);
+    ebb_value dy = ebb_emit_cast(b, f->x[0], (ebb_dtype)log_prob.dtype);
     ebb_with_foreign(b, f, "reduction");
     if (!with_ignored(b, f, 4))
         return;
@@ -177,7 +177,7 @@ void ebb_dialect_scale(ebb_build *b, ebb_foreign *f)
     if (!ebb_foreign_ranked(b, f, 0, &x))
         return;
     bool down = ebb_attr_int(&f->attrs, "scale_down", 0) != 0;
-    ebb_value scale = ebb_emit_as(b, f->x[1], (ebb_dtype)x.dtype);
+    ebb_value scale = ebb_emit_cast(b, f->x[1], (ebb_dtype)x.dtype);
     f->y[0] = ebb_emit(b, down ? EBB_OP_DIV : EBB_OP_MUL, f->x[0], scale);
 }
 
