@@ -184,6 +184,8 @@ struct ebb_model { /* ebb_model in ebb.h */
     } * init_bindings;
     size_t init_binding_count;
     ebb_props props;
+    bool torchscript; /* PyTorch's TorchScript exporter wrote the file, which marks no parameters:
+                         its initializers with names of their own are the state of a module */
     const char *path, *folder; /* of the file, for external data and messages; "" when made here */
     const void *origin;        /* ModelProto */
     struct ebb_mapping *mappings; /* mapped files, newest first; unmapped by ebb_model_free */

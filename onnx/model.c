@@ -194,6 +194,7 @@ static ebb_status copy_model(ebb_model *m, const ebb_model *from)
     m->path = ebb_arena_strdup(arena, from->path);
     m->folder = ebb_arena_strdup(arena, from->folder);
     m->origin = from->origin;
+    m->torchscript = from->torchscript;
     m->imports = copied(arena, from->imports, from->import_count, sizeof *m->imports, &failed);
     m->import_count = m->import_capacity = from->import_count;
     m->functions =

@@ -170,6 +170,18 @@ static ebb_status read_model_props(ebb_reader *r, const Onnx__ModelProto *proto)
     return NULL;
 }
 
+/* PyTorch's other exporter marks what is a parameter. */
+static bool is_torchscript(const ebb_graph *g, const Onnx__ModelProto *proto)
+{
+    if (strcmp(ebb_reader_text(proto->producer_name), "pytorch") != 0)
+        return false;
+    for (size_t i = 0; i < g->initializer_count; i++)
+        if (ebb_props_get(g, &ebb_value_of(g, g->initializers[i])->props,
+                          "pkg.torch.export.graph_signature.InputSpec.kind") != NULL)
+            return false;
+    return true;
+}
+
 static ebb_status read_model(ebb_reader *r, const Onnx__ModelProto *proto)
 {
     ebb_model *m = r->model;
@@ -182,6 +194,7 @@ static ebb_status read_model(ebb_reader *r, const Onnx__ModelProto *proto)
                                  proto->opset_import[i]->version));
     EBB_TRY(read_functions(r, proto));
     EBB_TRY(ebb_reader_graph(r, m->graph, proto->graph));
+    m->torchscript = is_torchscript(m->graph, proto);
     EBB_TRY(read_model_props(r, proto));
     if (proto->n_training_info == 0)
         return NULL;

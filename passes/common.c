@@ -3,6 +3,7 @@
 
 #include "exec/memory.h"
 
+#include <ctype.h>
 #include <stdio.h>
 
 int64_t ebb_stored_bytes(const ebb_graph *g, ebb_value v)
@@ -122,14 +123,33 @@ ebb_value ebb_sign_twin(const ebb_graph *g, ebb_node n)
     return EBB_NO_VALUE;
 }
 
+static bool is_name_of_state(const char *name)
+{
+    if (!isalpha((unsigned char)name[0]) && name[0] != '_')
+        return false;
+    for (; *name != '\0'; name++)
+        if (!isalnum((unsigned char)*name) && *name != '_' && *name != '.')
+            return false;
+    return true;
+}
+
+bool ebb_is_parameter(const ebb_graph *g, ebb_value v)
+{
+    const ebb_value_info *info = ebb_value_of(g, v);
+    if ((info->flags & EBB_IS_INITIALIZER) == 0 || info->role == EBB_ROLE_CONSTANT ||
+        !ebb_dtype_is_float((ebb_dtype)info->type.dtype))
+        return false;
+    const char *kind =
+        ebb_props_get(g, &info->props, "pkg.torch.export.graph_signature.InputSpec.kind");
+    return kind != NULL ? strstr(kind, "PARAMETER") != NULL
+                        : g->model->torchscript && is_name_of_state(ebb_value_name(g, v));
+}
+
 bool ebb_scalar_of(const ebb_graph *g, ebb_value v, double *x)
 {
     const ebb_tensor *t = ebb_value_constant(g, v);
-    const char *kind = ebb_props_get(g, &ebb_value_of(g, v)->props,
-                                     "pkg.torch.export.graph_signature.InputSpec.kind");
     int64_t count;
-    if (t == NULL || (kind != NULL && strstr(kind, "PARAMETER") != NULL) ||
-        !ebb_type_elements(&t->type, &count) || count != 1)
+    if (t == NULL || ebb_is_parameter(g, v) || !ebb_type_elements(&t->type, &count) || count != 1)
         return false;
     ebb_dtype dtype = (ebb_dtype)t->type.dtype;
     if (ebb_dtype_is_float(dtype))

@@ -48,6 +48,10 @@ ebb_status ebb_draw_also(ebb_model *model, ebb_str state, ebb_value drawn);
 /* The first node of the update phase, or none: where the backward ends. */
 ebb_node ebb_first_update(const ebb_graph *g);
 
+/* Whether the file tells that v, a lone number too, is a parameter of a module: by metadata, or by
+ * its name where the TorchScript exporter wrote it, whose other constants are nodes. */
+bool ebb_is_parameter(const ebb_graph *g, ebb_value v);
+
 /* The one element of a constant, as a double; false where v is no constant of one element. */
 bool ebb_scalar_of(const ebb_graph *g, ebb_value v, double *x);
 /* The elements of an integer constant of rank at most 1, into scratch; false where it is none. */

@@ -18,6 +18,7 @@
 #include "exec/eval.h"
 #include "onnx/facts.h"
 #include "onnx/infer.h"
+#include "passes/common.h"
 #include "passes/fold.h"
 #include "passes/passes.h"
 
@@ -25,13 +26,10 @@ enum { RESULT_LIMIT = 64 << 20 }; // bytes; what is larger is better made in eac
 
 /* ---- what may be folded through ---- */
 
-/* A lone number is no weight, unless the exporter says so. */
+/* A lone number is no weight, unless the file says so. */
 static bool is_number(const ebb_graph *g, ebb_value v)
 {
-    const ebb_value_info *info = ebb_value_of(g, v);
-    const char *kind =
-        ebb_props_get(g, &info->props, "pkg.torch.export.graph_signature.InputSpec.kind");
-    return info->type.rank == 0 && (kind == NULL || strstr(kind, "PARAMETER") == NULL);
+    return ebb_value_of(g, v)->type.rank == 0 && !ebb_is_parameter(g, v);
 }
 
 static const ebb_tensor *foldable(const ebb_graph *g, ebb_value v)

@@ -9,11 +9,15 @@
  *   after    y = ai.ebb.Dropout(x, ebb.key)                     ebb.key = {seed, step}; the step
  * counts
  *
+ * Dropout that an exporter wrote as arithmetic on random numbers is found, too: in place, and of
+ * whole paths (drop_path.h).
+ *
  * Each Dropout gets a stream of random numbers of its own, from a hash of its name, so that the
  * same numbers come back in every run, device and recompute. Two batch norms that an optimiser made
  * share their statistics get their own again. What an exporter lost for good is noted (lost.h).
  */
 #include "passes/common.h"
+#include "passes/drop_path.h"
 #include "passes/lost.h"
 #include "passes/passes.h"
 
@@ -179,6 +183,51 @@ static ebb_status remove_dropout(ebb_edit *e, ebb_node n)
     return NULL;
 }
 
+/* That of the option, where it is given; else the node's own stays. */
+static ebb_status ratio_of(const ebb_edit *e, ebb_node n, double *ratio)
+{
+    if (ebb_option_given(e, "ratio"))
+        *ratio = ebb_option_float(e, "ratio");
+    if (!(*ratio >= 0 && *ratio < 1))
+        return ebb_error(EBB_USAGE, "%s: a dropout ratio of %g is not in [0, 1)",
+                         ebb_node_label(e->g, n), *ratio);
+    return NULL;
+}
+
+/* What drops is one node again, or nothing; a path's mask is one number for each sample. */
+static ebb_status set_drop_path(ebb_edit *e, ebb_node n, const ebb_drop_path *d, bool on)
+{
+    ebb_graph *g = e->g;
+    ebb_value x = d->x, key, y = ebb_out(g, n, 0);
+    double ratio = 1 - d->keep;
+    ebb_found(e);
+    if (d->elements && ebb_option_given(e, "ratio"))
+        EBB_TRY(ratio_of(e, n, &ratio));
+    if (!on || ratio <= 0) {
+        EBB_TRY(ebb_note(e, "the dropout that ends in %s is removed", ebb_node_label(g, n)));
+    } else {
+        EBB_TRY(ebb_random_key(e, &key));
+        ebb_build b = ebb_edit_build(e, n, EBB_FORWARD);
+        b.name = name_of(g, n);
+        ebb_value dropped = x;
+        if (!d->elements)
+            dropped = ebb_emit(&b, EBB_OP_EXPAND, ebb_const_like(&b, x, 1),
+                               ebb_emit(&b, EBB_OP_SHAPE, d->drawn));
+        ebb_with_float(&b, "ratio", ratio);
+        ebb_with_int(&b, "stream", ebb_random_stream(g, name_of(g, n)));
+        dropped = ebb_emit(&b, EBB_OP_EBB_DROPOUT, dropped, key);
+        x = d->elements ? dropped : ebb_emit(&b, EBB_OP_MUL, x, dropped);
+        EBB_TRY(b.status);
+        ebb_keep_name(g, b.last, n);
+        EBB_TRY(ebb_note(e, "%s drops %s with ratio %g", ebb_node_label(g, n),
+                         d->elements ? "elements" : "paths", ratio));
+    }
+    EBB_TRY(ebb_edit_replace(e, y, x));
+    ebb_edit_remove(e, n);
+    ebb_applied(e);
+    return NULL;
+}
+
 static ebb_status set_dropout(ebb_edit *e, ebb_node n, bool on)
 {
     ebb_graph *g = e->g;
@@ -191,11 +240,7 @@ static ebb_status set_dropout(ebb_edit *e, ebb_node n, bool on)
         return ebb_declined(e, n, "its ratio is not constant");
     bool flagged = ebb_in(g, n, 2).i != 0 && ebb_scalar_of(g, ebb_in(g, n, 2), &flag) && flag != 0;
     ebb_found(e);
-    if (ebb_option_given(e, "ratio"))
-        ratio = ebb_option_float(e, "ratio");
-    if (!(ratio >= 0 && ratio < 1))
-        return ebb_error(EBB_USAGE, "%s: a dropout ratio of %g is not in [0, 1)",
-                         ebb_node_label(g, n), ratio);
+    EBB_TRY(ratio_of(e, n, &ratio));
     if (!on || ratio == 0)
         return remove_dropout(e, n);
     EBB_TRY(ebb_random_key(e, &key));
@@ -234,6 +279,7 @@ static ebb_status run(ebb_edit *e)
     bool on = strcmp(dropout, "on") == 0, keep = strcmp(dropout, "keep") == 0;
     if (ebb_option_int(e, "split-shared") != 0)
         EBB_TRY(split_shared(e));
+    ebb_drop_path path;
     EBB_EACH_NODE(e->g, n)
     {
         ebb_op op = ebb_node_of(e->g, n)->op;
@@ -241,6 +287,8 @@ static ebb_status run(ebb_edit *e)
             EBB_TRY(train ? train_batch_norm(e, n) : freeze_batch_norm(e, n));
         if (op == EBB_OP_DROPOUT && !keep)
             EBB_TRY(set_dropout(e, n, on));
+        if (!keep && ebb_drop_path_at(e->g, n, &path))
+            EBB_TRY(set_drop_path(e, n, &path, on));
     }
     return note_what_is_lost(e);
 }

@@ -2,6 +2,8 @@
  */
 #include "passes/trainable.h"
 
+#include "passes/common.h"
+
 #include <ctype.h>
 
 bool ebb_name_is_anonymous(const char *name)
@@ -110,8 +112,8 @@ bool ebb_feeds_weight_slot(const ebb_graph *g, ebb_value v)
     return false;
 }
 
-/* Arithmetic takes parameters too (a bias, a layer scale), but a lone number there is a constant.
- */
+/* Arithmetic takes parameters too (a bias, a layer scale, the temperature of a softmax), but a lone
+ * number there is a constant where the file does not tell. */
 static bool looks_like_a_weight(const ebb_graph *g, ebb_value v)
 {
     const ebb_value_info *info = ebb_value_of(g, v);
@@ -123,9 +125,10 @@ static bool looks_like_a_weight(const ebb_graph *g, ebb_value v)
         scale = is_scale_slot(ebb_node_of(g, info->uses[i].node)->op, info->uses[i].slot);
     if (scale)
         return false;
-    if (ebb_name_is_anonymous(ebb_value_name(g, v)) || info->type.rank == 0)
+    if (ebb_name_is_anonymous(ebb_value_name(g, v)) || info->use_count == 0)
         return false;
-    return ebb_type_elements(&info->type, &elements) && elements > 1 && info->use_count > 0;
+    return ebb_type_elements(&info->type, &elements) &&
+           (elements > 1 || (elements == 1 && ebb_is_parameter(g, v)));
 }
 
 static bool is_marked(const ebb_graph *g, ebb_value v, const char *as)

@@ -16,8 +16,9 @@ typedef enum ebb_trainable_source {
     EBB_TRAINABLE_SLOTS,    /* float initializers where operators expect weights */
 } ebb_trainable_source;
 
-/* trains: by value id. Running statistics, constants and scalars that only feed arithmetic are
- * never in the set. Nothing is changed. */
+/* trains: by value id. Running statistics and constants are never in the set, nor scalars that only
+ * feed arithmetic, unless PyTorch wrote the file: it makes initializers of a module's state alone.
+ * Nothing is changed. */
 ebb_status ebb_trainable_find(bool *trains, ebb_trainable_source *source, const ebb_graph *g);
 
 /* Whether v is a float initializer that training might change: not a statistic, constant or state.

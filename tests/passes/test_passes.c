@@ -292,6 +292,26 @@ static void statistics_and_lone_numbers_are_not_parameters(void **state)
     ebb_model_free(model);
 }
 
+static void a_lone_number_from_pytorch_is_a_parameter(void **state)
+{
+    (void)state;
+    ebb_model *model = parse(HEADER "g (float[2,4] x) => (float[2,4] y) <" WEIGHT
+                                    ", float scale = {0.5}, float \"onnx::Mul_7\" = {2}>"
+                                    "{ p = MatMul (x, w) e = Exp (scale) q = Mul (p, e) "
+                                    "y = Mul (q, \"onnx::Mul_7\") }");
+    const ebb_graph *g = model->graph;
+    for (int exported = 0; exported < 2; exported++) {
+        bool trains[64] = {false};
+        ebb_trainable_source source;
+        model->torchscript = exported;
+        assert_null(ebb_trainable_find(trains, &source, g));
+        assert_true(trains[ebb_value_find(g, "w").i]);
+        assert_int_equal(trains[ebb_value_find(g, "scale").i], exported);
+        assert_false(trains[ebb_value_find(g, "onnx::Mul_7").i]);
+    }
+    ebb_model_free(model);
+}
+
 static void made_up_names_are_known(void **state)
 {
     (void)state;
@@ -447,6 +467,7 @@ int main(void)
         cmocka_unit_test(an_embeddings_row_of_zeros_is_a_padding_row),
         cmocka_unit_test(an_unbound_batch_is_named),
         cmocka_unit_test(statistics_and_lone_numbers_are_not_parameters),
+        cmocka_unit_test(a_lone_number_from_pytorch_is_a_parameter),
         cmocka_unit_test(made_up_names_are_known),
         cmocka_unit_test(a_view_keeps_its_source_from_being_overwritten),
         cmocka_unit_test(constants_and_weights_are_never_overwritten),

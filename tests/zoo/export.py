@@ -2,14 +2,14 @@
 
     python3 tests/zoo/export.py [--to DIR] [--exporter ts|dynamo] [--again] [NAME ...]
 
-Needs torch, torchvision, timm, transformers, onnx and onnxscript; nothing is downloaded. Of each row
+Needs torch, torchvision, timm, transformers, onnx, onnxscript and onnxruntime; nothing is downloaded. Of each row
 of architectures.py this makes, in DIR/NAME (default build/zoo):
 
     ts.onnx, dynamo.onnx    both exporters, in training mode, nothing folded, batch symbolic if it can be
     batch.npz               one batch: the inputs by name, and `target`
     reference.npz           loss, grad/PARAMETER, after/BUFFER: PyTorch's in float64, dropout off
     facts.json              opsets, PyTorch's own rounding in float32, names of shared parameters,
-                            or why an exporter refused
+                            whether ONNX Runtime runs the files, or why an exporter refused
 
 What is random is drawn from the row's name. Every parameter gets noise, as fresh models have equal
 biases, scales of one and layer scales near zero, which would hide mistakes.
@@ -27,6 +27,7 @@ import zlib
 
 import numpy
 import onnx
+import onnxruntime
 import torch
 from onnx import numpy_helper
 from torch.nn import functional
@@ -34,6 +35,7 @@ from torch.nn import functional
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
 import architectures  # noqa: E402
 
+MOST_NOISE = 1e-3  # of PyTorch's float32 gradients: where there is more, the file is exported in float64
 root = pathlib.Path(__file__).resolve().parents[2]
 
 
@@ -101,19 +103,28 @@ def without_dropout():
     def same(x, *_, **__):
         return x
 
-    def certain(query, key, value, attn_mask=None, dropout_p=0.0, **options):
+    def undropped(query, key, value, attn_mask=None, dropout_p=0.0, **options):
         return attention(query, key, value, attn_mask=attn_mask, **options)
 
     for name in names:
         setattr(functional, name, same)
-    functional.scaled_dot_product_attention = certain
-    torch.nn.functional.scaled_dot_product_attention = certain
+    functional.scaled_dot_product_attention = undropped
     try:
         yield
     finally:
         for name, f in kept.items():
             setattr(functional, name, f)
         functional.scaled_dot_product_attention = attention
+
+
+def certain(module):
+    """No path is dropped."""
+    for part in module.modules():
+        if hasattr(part, "drop_prob"):
+            part.drop_prob = 0.0
+        if type(part).__name__ == "StochasticDepth":
+            part.p = 0.0
+    return module
 
 
 def loss_of(row, y, target):
@@ -132,7 +143,7 @@ def target_of(row, y):
 
 def computed(row, module, tensors, target, dtype):
     """Loss, gradients and buffers afterwards, in dtype."""
-    module = copy.deepcopy(module).to(dtype)
+    module = certain(copy.deepcopy(module).to(dtype))
     given = [t.to(dtype) if t.is_floating_point() else t for t in tensors.values()]
     with without_dropout():
         loss = loss_of(row, module(*given), target)
@@ -160,7 +171,7 @@ def relative(got, want):
 def record(row, module, folder):
     tensors = drawn(row)
     with torch.no_grad(), without_dropout():
-        target = target_of(row, copy.deepcopy(module)(*tensors.values()))
+        target = target_of(row, certain(copy.deepcopy(module))(*tensors.values()))
     single = computed(row, module, tensors, target, torch.float32)
     facts = {"reference": "float64"}
     try:
@@ -214,6 +225,20 @@ def restored(path, module):
             "nodes": len(model.graph.node), "functions": len(model.functions)}
 
 
+def refused_by_onnxruntime(path, tensors):
+    """Why ONNX Runtime cannot run the file either, or an empty string."""
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.log_severity_level = 4
+    try:
+        session = onnxruntime.InferenceSession(path, options)
+        wanted = {i.name for i in session.get_inputs()}
+        session.run(None, {k: t.numpy() for k, t in tensors.items() if k in wanted})
+        return ""
+    except Exception as error:  # noqa: BLE001: it has no class of its own
+        return str(error)[:500]
+
+
 def export(row, module, tensors, folder, exporter):
     path = folder / f"{exporter}.onnx"
     path.unlink(missing_ok=True)
@@ -223,8 +248,10 @@ def export(row, module, tensors, folder, exporter):
         try:
             with torch.no_grad():
                 exporters[exporter](row, copy.deepcopy(module), tensors, str(path), symbolic)
-            return {"symbolic": symbolic, "refused": refused,
-                    "seconds": round(time.time() - started, 1)} | restored(path, module)
+            seconds = round(time.time() - started, 1)
+            facts = restored(path, module)
+            return {"symbolic": symbolic, "refused": refused, "seconds": seconds,
+                    "onnxruntime": refused_by_onnxruntime(str(path), tensors)} | facts
         except Exception as error:  # noqa: BLE001: any of an exporter's many; it is recorded
             refused.append(f"{type(error).__name__}: {error}"[:2000])
     return {"error": refused}
@@ -240,6 +267,14 @@ def one(row, to, which, again):
     module = prepared(row)
     recorded, tensors = record(row, module, folder)
     facts = facts | recorded
+    facts["dtype"] = "float32"
+    if facts["noise"]["grad"] > MOST_NOISE and facts["reference"] == "float64":
+        facts["dtype"] = "float64"
+        module = module.double()
+        tensors = {k: t.double() if t.is_floating_point() else t for k, t in tensors.items()}
+        batch = dict(numpy.load(folder / "batch.npz"))
+        numpy.savez(folder / "batch.npz", **{
+            k: v.astype(numpy.float64) if v.dtype == numpy.float32 else v for k, v in batch.items()})
     for exporter in which:
         if exporter in facts:
             continue

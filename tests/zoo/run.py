@@ -80,14 +80,16 @@ def verdict(row, exporter, facts, ebb, folder):
     """One row of the table: {"result": pass|fail|refused, ...}."""
     if "error" in facts[exporter]:
         return {"result": "refused", "why": facts[exporter]["error"][-1]}
+    broken = facts[exporter].get("onnxruntime")
     try:
         with tempfile.TemporaryDirectory() as there:
             batch = dict(numpy.load(folder / "batch.npz"))
             got = stepped(ebb, row, folder / f"{exporter}.onnx", batch, pathlib.Path(there))
         found = compared(got, dict(numpy.load(folder / "reference.npz")), facts["shared"])
     except (Failed, subprocess.TimeoutExpired) as error:
-        return {"result": "fail", "why": str(error)}
-    noise = facts["noise"]
+        result = "refused" if broken else "fail"
+        return {"result": result, "why": str(error) + (f"; ONNX Runtime: {broken}" if broken else "")}
+    noise = facts["noise"] if facts.get("dtype", "float32") == "float32" else {"loss": 0.0, "grad": 0.0}
     if found["missing"]:
         found["why"] = f"{len(found['missing'])} without gradient: {', '.join(found['missing'][:3])}"
     elif not found["loss"] <= max(20 * noise["loss"], 1e-5):
