@@ -48,7 +48,7 @@ def stepped(ebb, row, file, batch, folder):
     command(ebb, "grad", file, "-o", step, "--loss", kind, "--optimizer", "none", "--dropout", "off",
             *shapes)
     numpy.savez(folder / "batch.npz", **batch)
-    command(ebb, "run", step, "--data", folder / "batch.npz", "--save", out)
+    command(ebb, "run", step, "--data", folder / "batch.npz", "--save", out, "--threads", "1")
     return load_file(out)
 
 
