@@ -69,6 +69,24 @@ void ebb_with_ints(ebb_build *b, const char *name, const int64_t *list, uint32_t
                       .count = count});
 }
 
+void ebb_with_floats(ebb_build *b, const char *name, const float *list, uint32_t count)
+{
+    put(b, (ebb_attr){.name = name,
+                      .type = EBB_ATTR_FLOATS,
+                      .floats = hold(b, list, count * sizeof *list),
+                      .count = count});
+}
+
+void ebb_with_strings(ebb_build *b, const char *name, const char *const *list, uint32_t count)
+{
+    const char **own = ebb_arena_alloc(&b->g->model->arena, (count + 1) * sizeof *own);
+    for (uint32_t i = 0; own != NULL && i < count; i++)
+        own[i] = hold(b, list[i], strlen(list[i]) + 1);
+    if (own == NULL)
+        ebb_build_fail(b, ebb_error_memory());
+    put(b, (ebb_attr){.name = name, .type = EBB_ATTR_STRINGS, .strings = own, .count = count});
+}
+
 void ebb_with_name(ebb_build *b, const char *output_name)
 {
     b->output_name = output_name;

@@ -39,6 +39,8 @@ void ebb_with_int(ebb_build *b, const char *name, int64_t i);
 void ebb_with_float(ebb_build *b, const char *name, double f);
 void ebb_with_string(ebb_build *b, const char *name, const char *s);
 void ebb_with_ints(ebb_build *b, const char *name, const int64_t *list, uint32_t count);
+void ebb_with_floats(ebb_build *b, const char *name, const float *list, uint32_t count);
+void ebb_with_strings(ebb_build *b, const char *name, const char *const *list, uint32_t count);
 void ebb_with_name(ebb_build *b, const char *output_name); /* fresh if taken */
 void ebb_with_attrs_of(ebb_build *b, ebb_node n); /* all of that node's, for ConvGrad etc. */
 

@@ -507,41 +507,13 @@ static bool wants_body(const ebb_writer *w, const ebb_graph *g, const ebb_node_i
     return w->changed || info->origin == NULL || strcmp(domain, EBB_DOMAIN_EBB) == 0;
 }
 
-static bool has_input(const ebb_graph *g, ebb_node n, uint32_t i)
-{
-    return ebb_in(g, n, i).i != 0;
-}
-
-/* Bodies cannot see strings and what is left out; what these say holds for Momentum of one tensor
- * in standard mode, and for an LSTM of all time steps with the usual activations and no peepholes.
- */
-static bool body_is_wrong(const ebb_graph *g, ebb_node n)
-{
-    const ebb_node_info *info = ebb_node_of(g, n);
-    const ebb_attrs attrs = ebb_node_attrs(g, n);
-    switch (info->op) {
-    case EBB_OP_MOMENTUM:
-        return info->in_count != 5 ||
-               strcmp(ebb_attr_string(&attrs, "mode", "standard"), "standard") != 0;
-    case EBB_OP_LSTM_TRAINING:
-    case EBB_OP_LSTM_GRAD:
-        if (ebb_attr_find(&attrs, "activations") != NULL || ebb_attr_find(&attrs, "clip") != NULL ||
-            ebb_attr_int(&attrs, "input_forget", 0) != 0 || ebb_attr_int(&attrs, "layout", 0) != 0)
-            return true;
-        return info->op == EBB_OP_LSTM_TRAINING ? has_input(g, n, 4) || has_input(g, n, 7)
-                                                : has_input(g, n, 3) || ebb_out(g, n, 6).i != 0;
-    default:
-        return false;
-    }
-}
-
 static void note_operator(ebb_writer *w, const ebb_graph *g, ebb_node n)
 {
     const ebb_node_info *info = ebb_node_of(g, n);
     const char *domain = ebb_text(g, info->domain);
     if (wants_body(w, g, info)) {
         w->bodies[info->op] = true;
-        w->bodies_wrong[info->op] |= body_is_wrong(g, n);
+        w->bodies_wrong[info->op] |= ebb_body_is_wrong(g, n);
     }
     if (w->in_function || ebb_model_opset(w->model, domain) != 0 ||
         (info->origin != NULL && !w->changed)) // a file that forgot an import is left as it is

@@ -75,6 +75,9 @@ Onnx__GraphProto *ebb_writer_graph(ebb_writer *w, const ebb_graph *g);
 void ebb_writer_nodes(ebb_writer *w, const ebb_graph *g, Onnx__NodeProto ***list, size_t *count);
 Onnx__AttributeProto *ebb_writer_attr(ebb_writer *w, const ebb_graph *g, const ebb_attr *attr);
 
+/* The body that its operator has does not compute what this node does. In bodies.c. */
+bool ebb_body_is_wrong(const ebb_graph *g, ebb_node n);
+
 #ifdef __cplusplus
 }
 #endif

@@ -1,5 +1,5 @@
 /* batch_layers.c: how layers treat parts of a batch: products, convolutions and pools, norms,
- * losses, LSTM. */
+ * losses, RNN, GRU and LSTM. */
 #include "passes/batch_node.h"
 
 typedef ebb_batch_node node;
@@ -213,8 +213,8 @@ static const char *linear_loss(node *b)
 
 /* ---- recurrent ---- */
 
-/* LSTM and LSTMTraining: (X, W, R, B, lengths, h0, c0, P) -> Y, Y_h, Y_c, CAll, iofc. */
-static const char *lstm(node *b)
+/* RNN, GRU, LSTM and LSTMTraining: (X, W, R, B, lengths, h0, c0, P) -> Y, Y_h, Y_c, CAll, iofc. */
+static const char *recurrent(node *b)
 {
     bool first = int_attr(b, "layout", 0) != 0;
     int x = first ? 0 : 1, y = first ? 0 : 2;
@@ -226,19 +226,20 @@ static const char *lstm(node *b)
     return NULL;
 }
 
-/* (X, W, R, lengths, h0, c0, HAll, CAll, iofc, dY, dY_h, dY_c) -> dX, dW, dR, dB, dh0, dc0. */
-static const char *lstm_grad(node *b)
+/* What each input of a gradient is: w whole, l lengths, s state, y one row a step. */
+static const char *recurrent_grad(node *b, const char *inputs)
 {
-    bool first = int_attr(b, "layout", 0) != 0;
-    int x = first ? 0 : 1, y = first ? 0 : 2;
-    bool fits = ask(b, 0, x) && is_whole(b, 1) && is_whole(b, 2) && ask(b, 3, 0);
-    for (uint32_t i = 4; i < 12; i++)
-        fits = fits && ask(b, i, i >= 6 && i <= 9 ? y : x);
+    bool first = int_attr(b, "layout", 0) != 0, fits = ask(b, 0, first ? 0 : 1);
+    int state = first ? 0 : 1, all = first ? 0 : 2;
+    for (uint32_t i = 1; inputs[i] != '\0'; i++)
+        fits = fits && (inputs[i] == 'w'   ? is_whole(b, i)
+                        : inputs[i] == 'l' ? ask(b, i, 0)
+                                           : ask(b, i, inputs[i] == 's' ? state : all));
     if (!fits)
         return ebb_batch_crossed;
-    for (uint32_t k = 0; k < out_count(b); k++)
-        b->out[k] = k >= 1 && k <= 3 ? (form){.where = EBB_BATCH_SUM}
-                                     : (form){EBB_BATCH_PARTS, x, b->outer};
+    for (uint32_t k = 0; k < out_count(b); k++) // dX dW dR dB dh0 dc0 dP
+        b->out[k] = (k >= 1 && k <= 3) || k == 6 ? (form){.where = EBB_BATCH_SUM}
+                                                 : (form){EBB_BATCH_PARTS, state, b->outer};
     return NULL;
 }
 
@@ -307,11 +308,18 @@ const char *ebb_batch_layer_rule(ebb_batch_node *b, bool *known)
         return loss(b, 1, true);
     case EBB_OP_LINEAR_CROSS_ENTROPY:
         return linear_loss(b);
+    case EBB_OP_RNN:
+    case EBB_OP_GRU:
     case EBB_OP_LSTM:
     case EBB_OP_LSTM_TRAINING:
-        return lstm(b);
+        return recurrent(b);
+    case EBB_OP_RNN_GRAD:
+    case EBB_OP_GRU_GRAD:
+        return recurrent_grad(b, "xwwwlsyys");
     case EBB_OP_LSTM_GRAD:
-        return lstm_grad(b);
+        return recurrent_grad(b, "xwwlssyyyyss");
+    case EBB_OP_EBB_LSTM_GRAD:
+        return recurrent_grad(b, "xwwwlsswyyss");
     default:
         *known = false;
         return NULL;

@@ -109,7 +109,8 @@ static bool is_statistic(const ebb_graph *g, ebb_value v)
     if (maker.i == 0 || ebb_value_of(g, v)->producer_slot == 0)
         return false;
     ebb_op op = ebb_node_of(g, maker)->op;
-    return op != EBB_OP_SPLIT && op != EBB_OP_LSTM && op != EBB_OP_LSTM_TRAINING;
+    return op != EBB_OP_SPLIT && op != EBB_OP_RNN && op != EBB_OP_GRU && op != EBB_OP_LSTM &&
+           op != EBB_OP_LSTM_TRAINING;
 }
 
 static bool is_of_loss(const ebb_graph *g, ebb_value v)

@@ -34,6 +34,9 @@ static uint32_t optional_outputs(ebb_op op)
         return 3u << 1;
     case EBB_OP_BATCH_NORM_TRAINING:
         return 3u << 3;
+    case EBB_OP_RNN:
+    case EBB_OP_GRU:
+        return 3u;
     case EBB_OP_LSTM:
         return 7u;
     case EBB_OP_LSTM_TRAINING:

@@ -82,6 +82,8 @@ static bool is_weight_slot(ebb_op op, uint32_t slot)
     case EBB_OP_RMS_NORMALIZATION:
     case EBB_OP_PRELU:
         return slot == 1;
+    case EBB_OP_RNN:
+    case EBB_OP_GRU:
     case EBB_OP_LSTM:
     case EBB_OP_LSTM_TRAINING:
         return slot >= 1 && slot <= 3;

@@ -12,7 +12,7 @@
  */
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/floats.h"
-#include "kernels/lstm.h"
+#include "kernels/recurrent.h"
 
 enum { LSTM_TILE = 32, LSTM_PITCH = 33, LSTM_EACH = 4 };
 
@@ -69,10 +69,12 @@ static const ebb_gpu_kernel bias_grads[4] = EBB_CUDA_FLOATS(lstm_bias_grad);
 
 /* ---- calls ---- */
 
-static const char *read_call(ebb_lstm *s, const ebb_call *c)
+static const char *read_call(ebb_recurrent *s, const ebb_call *c)
 {
     const int64_t most = INT32_MAX / 8;
-    const char *why = ebb_lstm_read(s, c);
+    const char *why = ebb_recurrent_read(s, c);
+    if (why == NULL)
+        why = ebb_recurrent_is_usual_lstm(s, c);
     if (why != NULL)
         return why;
     if (s->hidden > most || s->inputs > most || s->batch > most ||
@@ -83,7 +85,7 @@ static const char *read_call(ebb_lstm *s, const ebb_call *c)
 
 static const char *declines(const ebb_call *c)
 {
-    ebb_lstm s;
+    ebb_recurrent s;
     const char *why = ebb_cuda_floats(c);
     return why != NULL ? why : read_call(&s, c);
 }
@@ -91,7 +93,7 @@ static const char *declines(const ebb_call *c)
 /* As kernels/plain/recurrent.c: two states, and the gates of one step or, backward, of all. */
 static ebb_status workspace(const ebb_call *c, size_t *bytes)
 {
-    ebb_lstm s;
+    ebb_recurrent s;
     const char *why = read_call(&s, c);
     *bytes = 0;
     if (why != NULL)
@@ -107,7 +109,7 @@ static ebb_status workspace(const ebb_call *c, size_t *bytes)
 /* One direction of one call, and where its operands begin. */
 typedef struct lstm_direction {
     const ebb_call *call;
-    ebb_lstm s;
+    ebb_recurrent s;
     int row;                     /* of the tables of kernels */
     size_t stored, real;         /* bytes of an element in memory; in the workspace */
     int64_t d, H, B, I, T, D, n; /* n = B * H */
@@ -154,7 +156,7 @@ static ebb_status end(const lstm_direction *l, void *h, void *c)
 
 static int64_t time_of(const lstm_direction *l, int64_t step)
 {
-    return ebb_lstm_backwards(&l->s, l->d) ? l->T - 1 - step : step;
+    return ebb_recurrent_backwards(&l->s, l->d) ? l->T - 1 - step : step;
 }
 
 /* ---- forward ---- */
@@ -236,7 +238,7 @@ static ebb_status run_step_back(const lstm_direction *l, int64_t step)
 static ebb_status run_weights(const lstm_direction *l)
 {
     const int64_t H = l->H, I = l->I, B = l->B, T = l->T, stride = l->D * B * H;
-    const bool back = ebb_lstm_backwards(&l->s, l->d);
+    const bool back = ebb_recurrent_backwards(&l->s, l->d);
     const size_t row = (size_t)(B * 4 * H) * l->real; /* bytes of da of one step */
     lstm_products_args a;
     memset(&a, 0, sizeof a);

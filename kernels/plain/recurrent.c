@@ -1,27 +1,43 @@
-/* recurrent.c: LSTM, LSTMTraining (which also gives what the backward needs) and LSTMGrad.
+/* recurrent.c: RNN, GRU and LSTM, and their gradients.
  *
- *   X: [T, B, I]   W: [D, 4H, I]   R: [D, 4H, H]   B: [D, 8H]   P: [D, 3H]   gates in the order i o
- * f c i, f = sigmoid(x W' + h R' + b + p * c)   c~ = tanh(x W' + h R' + b)   c <- f c + i c~ o =
- * sigmoid(x W' + h R' + b + p * c)      h <- o tanh(c)
+ *   X: [T, B, I]   W: [D, GH, I]   R: [D, GH, H]   B: [D, 2GH]   P: [D, 3H]   h0, c0: [D, B, H]
+ *   Y: [T, D, B, H]   Y_h, Y_c: [D, B, H]          (layout = 1: batch first in X, Y and states)
  *
- * LSTMTraining's fourth and fifth outputs are all c [T, D, B, H] and all gates after their
- * activations [T, D, B, 4H]. LSTMGrad takes no peepholes, as onnxruntime's does not.
+ *   RNN   h <- f(x W' + h R' + b)
+ *   GRU   z, r = f(x W' + h R' + b)        gates in the order z r n
+ *         n = g(x W' + (r h) R' + b)       linear_before_reset: g(x W' + bw + r (h R' + br))
+ *         h <- (1 - z) n + z h
+ *   LSTM  i, f = f(x W' + h R' + b + p c)  gates in the order i o f n, peepholes i o f
+ *         n = g(x W' + h R' + b)           input_forget: f = 1 - i
+ *         c <- f c + i n
+ *         o = f(x W' + h R' + b + p c)     h <- o h(c)
+ *
+ * Clip bounds what the activations of gates are given. A step beyond its sequence's length leaves
+ * the state as it is and writes zeros, whichever way the direction runs: backwards begins at the
+ * last step that is there. The last state of a sequence of no steps is zero. Where the standard
+ * leaves it open (clip and h(c), no steps), this is what ONNX Runtime does.
+ *
+ * The gradients (ai.ebb.RnnGrad, GruGrad, LstmGrad) read nothing of the forward but Y: with the
+ * states known, what all gates were is one product over all steps, so it is computed again and
+ * nothing but Y is kept.
+ *
+ *   {Rnn,Gru}Grad(X, W, R, B?, lengths?, h0?, Y, dY?, dY_h?)                 -> dX dW dR dB dh0
+ *   LstmGrad(X, W, R, B?, lengths?, h0?, c0?, P?, Y, dY?, dY_h?, dY_c?)      -> ... dc0 dP
+ *
+ * com.microsoft LSTMTraining gives as fourth and fifth output all c [T, D, B, H] and all gates
+ * after their activations [T, D, B, 4H], for LSTMGrad, which takes no peepholes, as onnxruntime's
+ * does not.
  */
-#include "kernels/lstm.h"
+#include "kernels/recurrent.h"
 #include "kernels/plain/plain.h"
 
 #include <math.h>
 
 enum { COLUMNS = 64 }; /* sums held at once; 512 bytes of stack */
 
-static double sigmoid(double x)
+static const void *operand_data(const ebb_call *call, int i)
 {
-    return 1.0 / (1.0 + exp(-x));
-}
-
-static const void *operand_data(const ebb_call *call, uint32_t i)
-{
-    return ebb_plain_has(call, i) ? call->in[i].data : NULL;
+    return i >= 0 && ebb_plain_has(call, (uint32_t)i) ? call->in[i].data : NULL;
 }
 
 static void *output_data(const ebb_call *call, uint32_t o)
@@ -29,58 +45,196 @@ static void *output_data(const ebb_call *call, uint32_t o)
     return ebb_plain_wants(call, o) ? call->out[o].data : NULL;
 }
 
+/* One direction of one call. */
+typedef struct job {
+    const ebb_call *call;
+    ebb_recurrent s;
+    int64_t d;
+    int64_t width; /* of a row of gates: those of the cell; GRU: [z r n s], see *_sums */
+} job;
+
+static int64_t length_of(const job *j, int64_t b)
+{
+    int at = j->s.at.lengths;
+    return at >= 0 && ebb_plain_has(j->call, (uint32_t)at) ? ebb_plain_int(&j->call->in[at], b)
+                                                           : j->s.times;
+}
+
+/* Whether a state can arrive at the end: not behind a sequence that is said to have no steps. */
+static bool has_end(const job *j, int64_t b)
+{
+    return operand_data(j->call, j->s.at.lengths) == NULL || length_of(j, b) > 0;
+}
+
+/* Its step-th step, and the step before that one. */
+static int64_t time_of(const job *j, int64_t step)
+{
+    return ebb_recurrent_backwards(&j->s, j->d) ? j->s.times - 1 - step : step;
+}
+
+static int64_t time_before(const job *j, int64_t t)
+{
+    return ebb_recurrent_backwards(&j->s, j->d) ? t + 1 : t - 1;
+}
+
+/* ---- activations ---- */
+
+typedef struct slope { /* f(x) and f'(x) */
+    double y, d;
+} slope;
+
+static slope sigmoid(double x)
+{
+    double y = 1.0 / (1.0 + exp(-x));
+    return (slope){y, y * (1.0 - y)};
+}
+
+static slope squash(const ebb_activation *f, double x)
+{
+    double a = f->alpha, b = f->beta, y;
+    switch (f->kind) {
+    case EBB_SQUASH_RELU:
+        return x > 0 ? (slope){x, 1} : (slope){0, 0};
+    case EBB_SQUASH_SIGMOID:
+        return sigmoid(x);
+    case EBB_SQUASH_AFFINE:
+        return (slope){a * x + b, a};
+    case EBB_SQUASH_LEAKY_RELU:
+        return x >= 0 ? (slope){x, 1} : (slope){a * x, a};
+    case EBB_SQUASH_THRESHOLDED_RELU:
+        return x > a ? (slope){x, 1} : (slope){0, 0};
+    case EBB_SQUASH_SCALED_TANH:
+        y = tanh(b * x);
+        return (slope){a * y, a * b * (1.0 - y * y)};
+    case EBB_SQUASH_HARD_SIGMOID:
+        y = a * x + b;
+        return y <= 0 ? (slope){0, 0} : y >= 1 ? (slope){1, 0} : (slope){y, a};
+    case EBB_SQUASH_ELU:
+        return x >= 0 ? (slope){x, 1} : (slope){a * expm1(x), a * exp(x)};
+    case EBB_SQUASH_SOFTSIGN:
+        y = 1.0 / (1.0 + fabs(x));
+        return (slope){x * y, y * y};
+    case EBB_SQUASH_SOFTPLUS:
+        return (slope){fmax(x, 0) + log1p(exp(-fabs(x))), sigmoid(x).y};
+    case EBB_SQUASH_TANH:
+    case EBB_SQUASHES:
+        break;
+    }
+    y = tanh(x);
+    return (slope){y, 1.0 - y * y};
+}
+
+/* Function k of the cell, of a sum within the clip. */
+static slope activate(const job *j, int k, double x)
+{
+    slope s = squash(&j->s.activations[j->d][k], fmin(fmax(x, -j->s.clip), j->s.clip));
+    if (fabs(x) > j->s.clip)
+        s.d = 0;
+    return isnan(x) ? (slope){x, x} : s; // fmax and fmin lose it
+}
+
+/* The same for a gate: where the forward's were kept, x is what came out. */
+static slope gate(const job *j, int k, double x)
+{
+    if (!j->s.kept)
+        return activate(j, k, x);
+    return (slope){x, k == 0 ? x * (1.0 - x) : 1.0 - x * x};
+}
+
+typedef struct lstm_step {
+    slope in, out, forget, fresh, squashed;
+    double now;
+} lstm_step;
+
+/* One element of an LSTM: gates in the order i o f n; c before, and c behind where it is known. */
+static lstm_step lstm_element(const job *j, const double g[4], double old, const double *now,
+                              const double peep[3])
+{
+    lstm_step e;
+    e.in = gate(j, 0, g[0] + peep[0] * old);
+    e.forget = gate(j, 0, g[2] + peep[2] * old);
+    if (j->s.input_forget)
+        e.forget = (slope){1.0 - e.in.y, 0};
+    e.fresh = gate(j, 1, g[3]);
+    e.now = now != NULL ? *now : e.forget.y * old + e.in.y * e.fresh.y;
+    e.out = gate(j, 0, g[1] + peep[1] * e.now);
+    e.squashed = squash(&j->s.activations[j->d][2], e.now);
+    return e;
+}
+
 #define LOOPS "kernels/plain/recurrent_loops.inc"
 #include "kernels/plain/both_floats.inc"
+#define LOOPS "kernels/plain/recurrent_grad_loops.inc"
+#include "kernels/plain/both_floats.inc"
+
+/* ---- calls ---- */
 
 static const char *declines(const ebb_call *call)
 {
-    ebb_lstm s;
+    ebb_recurrent s;
     const char *why = ebb_plain_floats(call);
-    return why != NULL ? why : ebb_lstm_read(&s, call);
+    return why != NULL ? why : ebb_recurrent_read(&s, call);
 }
 
-/* Two states, and the gates of one step (forward) or of all steps (backward). */
+static job job_of(const ebb_call *call, const ebb_recurrent *s)
+{
+    return (job){call, *s, 0, (s->cell == EBB_CELL_RNN ? 1 : 4) * s->hidden};
+}
+
+/* In states [B, H]: forward h, c, and the gates of one step. Backward dh, dc and the gates of all
+ * steps; c of all steps where they were not kept. */
 static ebb_status workspace(const ebb_call *call, size_t *bytes)
 {
-    ebb_lstm s;
-    const char *why = ebb_lstm_read(&s, call);
+    ebb_recurrent s;
+    const char *why = ebb_recurrent_read(&s, call);
     if (why != NULL)
         return ebb_call_error(call, "%s", why);
-    size_t state, steps = call->op == EBB_OP_LSTM_GRAD ? (size_t)s.times : 1;
+    size_t state, steps = s.backward ? (size_t)s.times : 1, each = s.cell == EBB_CELL_RNN ? 1 : 4;
+    if (s.backward && !s.kept && s.cell == EBB_CELL_LSTM)
+        each++;
     if (!ebb_size_mul(&state, (size_t)s.batch, (size_t)s.hidden) ||
         !ebb_size_mul(&state, state, ebb_plain_size(&call->in[0].type)) ||
-        !ebb_size_mul(bytes, state, 4 * steps + 2))
+        !ebb_size_mul(&steps, steps, each) || !ebb_size_mul(bytes, state, steps + 2))
         return ebb_call_error(call, "the scratch memory is too large to address");
+    return NULL;
+}
+
+static ebb_status check_lengths(const job *j)
+{
+    for (int64_t b = 0; b < j->s.batch; b++)
+        if (length_of(j, b) < 0 || length_of(j, b) > j->s.times)
+            return ebb_call_error(j->call, "sequence_lens[%lld] is %lld, there are %lld steps",
+                                  (long long)b, (long long)length_of(j, b), (long long)j->s.times);
     return NULL;
 }
 
 static ebb_status run(const ebb_call *call)
 {
-    ebb_lstm s;
-    const char *why = ebb_lstm_read(&s, call);
+    ebb_recurrent s;
+    const char *why = ebb_recurrent_read(&s, call);
     if (why != NULL)
         return ebb_call_error(call, "%s", why);
-    bool backward = call->op == EBB_OP_LSTM_GRAD;
-    int64_t state = s.batch * s.hidden;
-    for (int64_t d = 0; d < s.directions; d++) {
-        if (call->in[0].type.dtype == EBB_F64) {
-            double *h = call->workspace, *c = h + state, *gates = c + state;
-            backward ? lstm_grad_direction_f64(call, &s, d, gates, h, c)
-                     : lstm_direction_f64(call, &s, d, gates, h, c);
-        } else {
-            float *h = call->workspace, *c = h + state, *gates = c + state;
-            backward ? lstm_grad_direction_f32(call, &s, d, gates, h, c)
-                     : lstm_direction_f32(call, &s, d, gates, h, c);
-        }
+    job j = job_of(call, &s);
+    EBB_TRY(check_lengths(&j));
+    for (; j.d < s.directions; j.d++) {
+        if (call->in[0].type.dtype == EBB_F64)
+            s.backward ? grad_direction_f64(&j) : direction_f64(&j);
+        else
+            s.backward ? grad_direction_f32(&j) : direction_f32(&j);
     }
     return NULL;
 }
 
 // clang-format off
 const ebb_kernel ebb_plain_recurrent[] = {
+    {.name = "plain.rnn",           .op = EBB_OP_RNN,           .declines = declines, .workspace = workspace, .run = run},
+    {.name = "plain.gru",           .op = EBB_OP_GRU,           .declines = declines, .workspace = workspace, .run = run},
     {.name = "plain.lstm",          .op = EBB_OP_LSTM,          .declines = declines, .workspace = workspace, .run = run},
     {.name = "plain.lstm_training", .op = EBB_OP_LSTM_TRAINING, .declines = declines, .workspace = workspace, .run = run},
+    {.name = "plain.rnn_grad",      .op = EBB_OP_RNN_GRAD,      .declines = declines, .workspace = workspace, .run = run},
+    {.name = "plain.gru_grad",      .op = EBB_OP_GRU_GRAD,      .declines = declines, .workspace = workspace, .run = run},
     {.name = "plain.lstm_grad",     .op = EBB_OP_LSTM_GRAD,     .declines = declines, .workspace = workspace, .run = run},
+    {.name = "plain.ebb_lstm_grad", .op = EBB_OP_EBB_LSTM_GRAD, .declines = declines, .workspace = workspace, .run = run},
 };
 // clang-format on
 EBB_PLAIN_COUNT(recurrent)

@@ -34,7 +34,7 @@ def case(body, function, **tensors):
 
 
 def show(x):
-    kind = {torch.float64: "double", torch.int64: "int64", torch.bool: "bool"}[x.dtype]
+    kind = {torch.float64: "double", torch.int64: "int64", torch.int32: "int32", torch.bool: "bool"}[x.dtype]
     dims = "[" + ",".join(str(d) for d in x.shape) + "]" if x.dim() else ""
     values = ",".join(repr(float(v)) if kind == "double" else str(int(v)) for v in x.flatten())
     return kind + dims, "{" + values + "}"
@@ -157,16 +157,53 @@ case("y = SpaceToDepth <blocksize = 2> (x)",
      lambda x: x.reshape(1, 2, 1, 2, 2, 2).permute(0, 3, 5, 1, 2, 4).reshape(1, 8, 1, 2), x=draw(1, 2, 2, 4))
 
 
-def lstm(x, w, r, b):
-    """Gates in the order of ONNX: input, output, forget, cell."""
-    order = torch.tensor([0, 2, 3, 1])
-    parts = [t.reshape(4, 2, -1)[order].reshape(8, -1) for t in (w[0], r[0])]
-    biases = [t.reshape(4, 2)[order].reshape(8) for t in b[0].split(8)]
-    zero = torch.zeros(1, x.shape[1], 2)
-    return torch.lstm(x, (zero, zero), parts + biases, True, 1, 0.0, False, False, False)[0][:, None]
+def recurrent(kind, gates, hidden, lengths=None, last=False, bidirectional=False, backwards=False, states=0):
+    """PyTorch's cell with the weights of ONNX, whose gates come in another order."""
+    order = torch.tensor({"RNN": [0], "GRU": [1, 0, 2], "LSTM": [0, 2, 3, 1]}[kind])
+
+    def run(x, w, r, b, *first):
+        of = {"RNN": torch.nn.RNN, "GRU": torch.nn.GRU, "LSTM": torch.nn.LSTM}[kind]
+        cell = of(x.shape[2], hidden, bidirectional=bidirectional)
+        named = {}
+        for d in range(w.shape[0]):
+            end = "_l0" + "_reverse" * d
+            regate = lambda t: t.reshape(gates, hidden, -1)[order].reshape(gates * hidden, -1)
+            named |= {"weight_ih" + end: regate(w[d]), "weight_hh" + end: regate(r[d])}
+            for i, name in enumerate(("bias_ih", "bias_hh")):
+                named[name + end] = regate(b[d].reshape(2, -1)[i]).reshape(-1)
+        first = tuple(first[:states])
+        if backwards:
+            x = x.flip(0)
+        if lengths is not None:
+            x = torch.nn.utils.rnn.pack_padded_sequence(x, torch.tensor(lengths), enforce_sorted=False)
+        y, h = torch.func.functional_call(cell, named, (x, first if kind == "LSTM" and first else first[0] if first else None))
+        if lengths is not None:
+            y = torch.nn.utils.rnn.pad_packed_sequence(y, total_length=max(lengths))[0]
+        if backwards:
+            y = y.flip(0)
+        if last:
+            return h[1] if kind == "LSTM" else h
+        return y.reshape(*y.shape[:2], w.shape[0], hidden).transpose(1, 2)
+
+    return run
 
 
-case("y = LSTM <hidden_size = 2> (x, x1, x2, x3)", lstm, x=draw(3, 2, 3), x1=draw(1, 8, 3), x2=draw(1, 8, 2), x3=draw(1, 16))
+for kind, gates, more in [("RNN", 1, ""), ("GRU", 3, ", linear_before_reset = 1"), ("LSTM", 4, "")]:
+    def weights(d, b=2, states=0):
+        return dict(x=draw(3, b, 3), x1=draw(d, 2 * gates, 3), x2=draw(d, 2 * gates, 2), x3=draw(d, 4 * gates),
+                    **{f"x{4 + i}": draw(d, b, 2) for i in range(states)})
+    names, states = ("x4, x5", 2) if kind == "LSTM" else ("x4", 1)
+    end = "h, " * (kind == "LSTM")
+    case(f"y = {kind} <hidden_size = 2{more}> (x, x1, x2, x3)", recurrent(kind, gates, 2), **weights(1))
+    case(f"y = {kind} <hidden_size = 2, direction = \"reverse\"{more}> (x, x1, x2, x3)",
+         recurrent(kind, gates, 2, backwards=True), **weights(1))
+    case(f"y = {kind} <hidden_size = 2, direction = \"bidirectional\"{more}> (x, x1, x2, x3, \"\", {names})",
+         recurrent(kind, gates, 2, bidirectional=True, states=states), **weights(2, states=states))
+    case(f"all, {end}y = {kind} <hidden_size = 2, direction = \"bidirectional\"{more}> (x, x1, x2, x3, lengths, {names})",
+         recurrent(kind, gates, 2, bidirectional=True, states=states, lengths=[1, 3], last=True),
+         **weights(2, states=states), lengths=torch.tensor([1, 3], dtype=torch.int32))
+    case(f"y = {kind} <hidden_size = 2, direction = \"bidirectional\"{more}> (x, x1, x2, x3, lengths)",
+         recurrent(kind, gates, 2, bidirectional=True, lengths=[3, 2, 1]), **weights(2, b=3), lengths=torch.tensor([3, 2, 1], dtype=torch.int32))
 
 
 def write(name):

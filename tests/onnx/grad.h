@@ -17,7 +17,8 @@
  * A size is a sum of products of numbers and capital letters: d[A,2B+1]. A letter is a size from 1
  * to 4, drawn anew for each draw and the same in the whole case.
  * Attributes: axis=1  alpha=0.5  mode=tanh  pads=[1,A]  num_heads=(2A), a size in parentheses;
- * alpha=~ is a float from 0.3 to 1.5, and axis=0|1|-1 one of the alternatives, drawn.
+ * alpha=~ is a float from 0.3 to 1.5, and axis=0|1|-1 one of the alternatives, drawn. What ends in a
+ * comma is a list: names=Tanh,Relu, of strings, alphas=~,0.5, of floats.
  * Outputs, one letter each: 1 weighed, w there but not weighed, 0 absent.
  */
 #ifndef EBB_TESTS_ONNX_GRAD_H
@@ -218,13 +219,39 @@ static char *choose(char *value)
     return value;
 }
 
+static double read_float(const char *word)
+{
+    return *word == '~' ? 0.3 + 1.2 * draw() : strtod(word, NULL);
+}
+
+/* "Tanh,Relu," or "0.5,~," */
+static void add_list(bench *t, const char *name, char *value)
+{
+    const char *strings[8];
+    float floats[8];
+    uint32_t count = 0;
+    char *save = NULL;
+    bool named = isalpha((unsigned char)*value);
+    for (char *w = strtok_r(value, ",", &save); w != NULL; w = strtok_r(NULL, ",", &save)) {
+        assert_true(count < 8);
+        strings[count] = w;
+        floats[count++] = named ? 0.0F : (float)read_float(w);
+    }
+    if (named)
+        ebb_with_strings(&t->b, name, strings, count);
+    else
+        ebb_with_floats(&t->b, name, floats, count);
+}
+
 static void add_attr(bench *t, char *word)
 {
     char *value = strchr(word, '=');
     *value++ = '\0';
     value = choose(value);
     const char *at = value;
-    if (*value == '[') {
+    if (*value != '\0' && value[strlen(value) - 1] == ',') {
+        add_list(t, word, value);
+    } else if (*value == '[') {
         int64_t list[32];
         int count = read_dims(t, &at, ']', list);
         ebb_with_ints(&t->b, word, list, (uint32_t)count);
@@ -232,7 +259,7 @@ static void add_attr(bench *t, char *word)
         at++;
         ebb_with_int(&t->b, word, read_size(t, &at));
     } else if (*value == '~') {
-        ebb_with_float(&t->b, word, 0.3 + 1.2 * draw());
+        ebb_with_float(&t->b, word, read_float(value));
     } else if (isalpha((unsigned char)*value) || *value == '.') {
         ebb_with_string(&t->b, word, value);
     } else if (strchr(value, '.') != NULL) {

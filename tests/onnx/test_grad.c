@@ -9,6 +9,7 @@ static const grad_case all[] = {
 #include "grad_cases.def"
 #include "grad_spatial.def"
 #include "grad_algebra.def"
+#include "grad_recurrent.def"
 };
 enum { CASES = sizeof cases / sizeof cases[0] };
 
