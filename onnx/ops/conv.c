@@ -442,6 +442,23 @@ static bool spatial_is_static(const ebb_type *x)
     return all;
 }
 
+/* The window of a Conv, with the output_padding of the ConvTranspose that leads back: what the
+ * stride left over. kernel: NULL: the attribute's. */
+static bool read_window(ebb_build *b, const ebb_grad *c, const ebb_type *x, const int64_t *kernel,
+                        ebb_window *w)
+{
+    if (!spatial_is_static(x))
+        return sound(b, c, "its shapes are not known");
+    if (!sound(b, c, ebb_window_resolve(w, &c->attrs, x->rank - 2, x->dims + 2, kernel, false)))
+        return false;
+    for (int i = 0; i < w->rank; i++) {
+        int64_t reach = (w->kernel[i] - 1) * w->dilation[i] + 1;
+        // floor() in the forward leaves less than a stride, so it is a legal output_padding
+        w->output_padding[i] = (x->dims[i + 2] + w->begin[i] + w->end[i] - reach) % w->stride[i];
+    }
+    return true;
+}
+
 /* y = Conv(x, w, bias).  dx = ConvTranspose(dy, w), output_padding = what the stride left over;
  * dw = ConvWeightGrad(dy, x).  Needs w for dx, x for dw. */
 static void grad_conv(ebb_build *b, ebb_grad *c, const layout *as)
@@ -451,18 +468,12 @@ static void grad_conv(ebb_build *b, ebb_grad *c, const layout *as)
     ebb_type x = type_of(b, c->x[0], as), weight = type_of(b, c->x[1], as);
     int64_t group = ebb_attr_int(&c->attrs, "group", 1);
     ebb_window w;
-    if (!spatial_is_static(&x) || !ebb_type_is_static(&weight)) {
+    if (!ebb_type_is_static(&weight)) {
         sound(b, c, "its shapes are not known");
         return;
     }
-    if (!sound(b, c,
-               ebb_window_resolve(&w, &c->attrs, x.rank - 2, x.dims + 2, weight.dims + 2, false)))
+    if (!read_window(b, c, &x, weight.dims + 2, &w))
         return;
-    for (int i = 0; i < w.rank; i++) {
-        int64_t reach = (w.kernel[i] - 1) * w.dilation[i] + 1;
-        // floor() in the forward leaves less than a stride, so it is a legal output_padding
-        w.output_padding[i] = (x.dims[i + 2] + w.begin[i] + w.end[i] - reach) % w.stride[i];
-    }
     if (c->wants[0]) {
         put_window(b, &w, group, true);
         c->dx[0] = ebb_emit(b, as->transpose, c->dy[0], c->x[1]);
@@ -473,6 +484,27 @@ static void grad_conv(ebb_build *b, ebb_grad *c, const layout *as)
     }
     if (c->input_count > 2 && c->wants[2])
         c->dx[2] = bias_grad(b, c->dy[0], as);
+}
+
+/* dw = ConvWeightGrad(dy, x), linear in both: what arrives at dw plays the part of the weight. Into
+ * dy flows Conv(x, dw'), into x ConvTranspose(dy, dw'). */
+static void grad_weight_grad(ebb_build *b, ebb_grad *c, const layout *as)
+{
+    if (b->status != NULL)
+        return;
+    ebb_type x = type_of(b, c->x[1], as);
+    int64_t group = ebb_attr_int(&c->attrs, "group", 1);
+    ebb_window w;
+    if (!read_window(b, c, &x, NULL, &w))
+        return;
+    if (c->wants[0]) {
+        put_window(b, &w, group, false);
+        c->dx[0] = ebb_emit(b, as->conv, c->x[1], c->dy[0]);
+    }
+    if (c->wants[1]) {
+        put_window(b, &w, group, true);
+        c->dx[1] = ebb_emit(b, as->transpose, c->x[0], c->dy[0]);
+    }
 }
 
 /* An output_padding of a stride or more would give Conv a window too many. Its rows are first those
@@ -551,4 +583,14 @@ void ebb_grad_conv_nhwc(ebb_build *b, ebb_grad *c)
 void ebb_grad_conv_transpose_nhwc(ebb_build *b, ebb_grad *c)
 {
     grad_conv_transpose(b, c, &channels_last);
+}
+
+void ebb_grad_conv_weight_grad(ebb_build *b, ebb_grad *c)
+{
+    grad_weight_grad(b, c, &channels_first);
+}
+
+void ebb_grad_conv_weight_grad_nhwc(ebb_build *b, ebb_grad *c)
+{
+    grad_weight_grad(b, c, &channels_last);
 }
