@@ -17,9 +17,9 @@
  * A size is a sum of products of numbers and capital letters: d[A,2B+1]. A letter is a size from 1
  * to 4, drawn anew for each draw and the same in the whole case.
  * Attributes: axis=1  alpha=0.5  mode=tanh  pads=[1,A]  num_heads=(2A), a size in parentheses;
- * alpha=~ is a float from 0.3 to 1.5, and axis=0|1|-1 one of the alternatives, drawn. What ends in a
- * comma is a list: names=Tanh,Relu, of strings, alphas=~,0.5, of floats.
- * Outputs, one letter each: 1 weighed, w there but not weighed, 0 absent.
+ * alpha=~ is a float from 0.3 to 1.5, and axis=0|1|-1 one of the alternatives, drawn. What ends in
+ * a comma is a list: names=Tanh,Relu, of strings, alphas=~,0.5, of floats. Outputs, one letter
+ * each: 1 weighed, w there but not weighed, 0 absent.
  */
 #ifndef EBB_TESTS_ONNX_GRAD_H
 #define EBB_TESTS_ONNX_GRAD_H
