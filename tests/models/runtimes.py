@@ -90,16 +90,22 @@ def role(tensor):
     return {p.key: p.value for p in tensor.metadata_props}.get("ebb.role")
 
 
-def draw_moments(model, rng):
-    """Moments as after some steps, where they are floats. With moments of zero AdamW moves a weight
-    by the learning rate whatever its gradient, so that rounding decides where the gradient is 0 but
-    for that."""
+def draw_state(model, rng):
+    """States as after some steps. With moments of zero AdamW moves a weight by the learning rate whatever
+    its gradient, so that rounding decides where the gradient is 0 but for that. And of vectors of equal
+    numbers, as models begin with, no two elements stay equal: scales of 1 would hide a fault, and rows of
+    one length, as a layer norm with such a scale makes them, leave a choice among rows to rounding."""
     for t in model.graph.initializer:
-        if role(t) != "optimizer":
+        value = numpy_helper.to_array(t)
+        if role(t) == "optimizer" and value.dtype.kind == "f":
+            value = rng.uniform(0.5, 1, value.shape).astype(value.dtype)
+        elif role(t) == "optimizer":
+            value = rng.integers(0, 256, value.shape) if value.dtype == np.uint8 else np.full(value.shape, 3)
+        elif value.dtype == np.float32 and value.ndim == 1 and value.size > 1 and np.ptp(value) == 0:
+            value = value * rng.uniform(0.5, 1.5, value.shape)
+        else:
             continue
-        zeros = numpy_helper.to_array(t)
-        drawn = rng.uniform(0.5, 1, zeros.shape) if zeros.dtype.kind == "f" else 3
-        t.CopyFrom(numpy_helper.from_array(np.full(zeros.shape, drawn, zeros.dtype), t.name))
+        t.CopyFrom(numpy_helper.from_array(value.astype(numpy_helper.to_array(t).dtype), t.name))
 
 
 def by_ebb(ebb, path, batch, folder):
