@@ -238,6 +238,16 @@ static bool same_type(const ebb_graph *g, const ebb_type *type, const Onnx__Type
     return true;
 }
 
+/* An initializer's type is its tensor's; an input or value_info of its name may say less than that,
+ * as it came, but nothing else: constants that were folded are of another dtype than what they
+ * stand for. */
+static bool says_no_more(const ebb_type *type, const Onnx__TypeProto *proto)
+{
+    return proto->value_case == ONNX__TYPE_PROTO__VALUE_TENSOR_TYPE &&
+           (proto->tensor_type->elem_type == EBB_NONE ||
+            proto->tensor_type->elem_type == type->dtype);
+}
+
 /* Of an initializer's metadata, the part that its value_info had; the rest goes with the tensor. */
 static ebb_props props_with_key_in(ebb_writer *w, const ebb_graph *g, const ebb_props *props,
                                    ebb_entries was)
@@ -257,8 +267,8 @@ static Onnx__ValueInfoProto *make_info(ebb_writer *w, const ebb_graph *g, ebb_va
     if (info == NULL)
         return NULL;
     info->name = ebb_writer_text(g, value->name);
-    // An initializer's type is its tensor's; an input of its name may say less.
-    bool keep = origin != NULL && origin->type != NULL && value->tensor != NULL;
+    bool keep = origin != NULL && origin->type != NULL && value->tensor != NULL &&
+                says_no_more(&value->type, origin->type);
     if (!keep && !same_type(g, &value->type, info->type))
         info->type = make_type(w, g, &value->type);
     if (value->origin != (const void *)origin)

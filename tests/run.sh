@@ -9,18 +9,23 @@ cd "$(dirname "$0")/.."
 install_packages $packages $optional_packages libcmocka-dev
 install_packages clang-format-14 python3 python3-pip || say "no clang-format or pip: what needs them is skipped"
 
-# The ONNX backend tests, from the wheel.
-fetch_onnx() {
-    local folder=.oracles/onnx-1.22.0
-    [ -d "$folder/onnx/backend/test/data" ] && return 0
-    mkdir -p .oracles/wheels
-    python3 -m pip download -q --no-deps --only-binary :all: --python-version 3.11 --abi cp311 \
-        --platform manylinux_2_27_x86_64 --platform manylinux_2_28_x86_64 --require-hashes \
+# The ONNX backend tests, from the wheel; and what ONNX Runtime needs, for Python 3.11 on x86-64.
+fetch_oracles() {
+    local onnx=.oracles/onnx-1.22.0 runtime=.oracles/onnxruntime-1.31.1 wheel
+    [ -d "$onnx/onnx/backend/test/data" ] && [ -d "$runtime/onnxruntime" ] && return 0
+    mkdir -p .oracles/wheels "$onnx" "$runtime"
+    python3 -m pip download -q --no-deps --only-binary :all: --implementation cp --python-version 3.11 \
+        --abi cp311 --abi abi3 --abi none --platform manylinux2014_x86_64 --platform manylinux_2_27_x86_64 \
+        --platform manylinux_2_28_x86_64 --platform any --require-hashes \
         -r tests/oracles.txt -d .oracles/wheels || return 1
-    mkdir -p "$folder"
-    python3 -m zipfile -e .oracles/wheels/onnx-1.22.0-*.whl "$folder"
+    for wheel in $(cut -d '=' -f 1 tests/oracles.txt); do
+        case $wheel in
+        onnx) python3 -m zipfile -e .oracles/wheels/onnx-1.22.0-*.whl "$onnx" ;;
+        *) python3 -m zipfile -e .oracles/wheels/"$wheel"-*.whl "$runtime" ;;
+        esac
+    done
 }
-fetch_onnx || say "SKIP: the onnx wheel could not be fetched; the backend tests will skip"
+fetch_oracles || say "SKIP: the wheels of onnx and onnxruntime could not be fetched; what needs them will skip"
 
 run() {
     local preset=$1
