@@ -7,6 +7,8 @@ import pathlib
 import subprocess
 import sys
 
+import tested
+
 here = pathlib.Path(__file__).resolve().parent
 ebb = sys.argv[1] if len(sys.argv) > 1 else str(here.parent / "build/release/ebb")
 
@@ -20,10 +22,16 @@ def operators():
     yield "# Operators\n"
     yield "Generated from `onnx/ops.def` by `docs/generate.py`. `stops`: no gradient flows by nature. "
     yield "`straight-through`: the derivative is 0, and stops it unless `gradient:straight-through=on` is asked for.\n"
-    yield "| domain | operator | since opset | gradient | kernels |\n|---|---|---|---|---|"
+    yield ("Tested by, with the number of cases that name the operator: ONNX's own tests of nodes; gradients by "
+           "differences of random draws, and against PyTorch's; kernels against function bodies, and otherwise; "
+           "kernels for CUDA compiled for the host; passes before and after.\n")
+    words, on_cuda = tested.tested_by()
+    yield "| domain | operator | since opset | gradient | kernels | tested by |\n|---|---|---|---|---|---|"
     for r in sorted(rows, key=lambda r: (r["domain"], r["op"])):
         domain = r["domain"] or "ai.onnx"
-        yield f"| {domain} | {r['op']} | {r['since']} | {r['gradient']} | {r['kernel']} |"
+        row = (r["domain"], r["op"], r["since"])
+        kernels = " ".join(([r["kernel"]] if r["kernel"] else []) + (["cuda"] if row in on_cuda else []))
+        yield f"| {domain} | {r['op']} | {r['since']} | {r['gradient']} | {kernels} | {words[row]} |"
 
 
 def passes():
