@@ -38,18 +38,19 @@ SAMPLES = ["samples/digits/mlp.onnx", "samples/digits/cnn.onnx", "samples/digits
 
 # What exporters leave behind that none of the recorded models has.
 MADE = """<ir_version: 8, opset_import: ["": 17, "made": 1, "ai.onnx.preview.training": 1]>
-made (float[batch, 8] x) => (float[batch, 8] logits)
-<float[8, 8] a = {%s}, float[8, 8] w = {%s}, float[8] b = {1, 2, 3, 4, 5, 6, 7, 8}, bool yes = {1},
+made (float[batch, 64] x) => (float[batch, 64] logits)
+<float[64, 64] a = {%s}, float[64, 64] w = {%s}, float[64] b = {%s}, bool yes = {1},
  int64 three = {3}, float zero = {0}, float ratio = {0.25}>
 {
-    block = made.Block (x, a, b)
-    squares = Mul (x, block)
+    turned = MatMul (x, a)
+    squares = Mul (x, turned)
     energy = ReduceSum <keepdims = 0> (squares)
-    force = ai.onnx.preview.training.Gradient <xs = ["x"], y = "energy"> (x)
-    branch = If (yes) <then_branch = yes_graph () => (float[batch, 8] u) { u = Tanh (block) },
-                       else_branch = no_graph () => (float[batch, 8] v) { v = Neg (block) }>
+    force = %s (x)
+    block = made.Block (x, a, b)
+    branch = If (yes) <then_branch = yes_graph () => (float[batch, 64] u) { u = Tanh (block) },
+                       else_branch = no_graph () => (float[batch, 64] v) { v = Neg (block) }>
     last = Loop (three, yes, branch)
-        <body = turn (int64 i, bool go, float[batch, 8] h) => (bool on, float[batch, 8] next) {
+        <body = turn (int64 i, bool go, float[batch, 64] h) => (bool on, float[batch, 64] next) {
             on = Identity (go)
             product = MatMul (h, w)
             next = Tanh (product)
@@ -69,6 +70,8 @@ made (float[batch, 8] x) => (float[batch, 8] logits)
 <domain: "made", opset_import: ["": 17]>
 Block (x, a, b) => (y) { product = MatMul (x, a)  y = Add (product, b) }
 """
+
+GRADIENT = 'ai.onnx.preview.training.Gradient <xs = ["x"], y = "energy">'
 
 Place = collections.namedtuple("Place", "where optimizer dropout")
 PLACES = [Place("first", "none", "off"), Place("after", "none", "off"), Place("after", "momentum", "off"),
@@ -162,11 +165,11 @@ class Model:
         return Model(os.path.basename(path)[:-len(".onnx")], [path], -1)
 
 
-def made_model(folder):
+def made_model(folder, name, force):
     rng = np.random.default_rng(0)
-    weights = [", ".join(f"{v:.6f}" for v in rng.uniform(-1, 1, 64)) for _ in range(2)]
-    path = os.path.join(folder, "made.onnx")
-    onnx.save(onnx.parser.parse_model(MADE % tuple(weights)), path)
+    weights = [", ".join(f"{v:.6f}" for v in rng.uniform(-0.25, 0.25, n)) for n in (4096, 4096, 64)]
+    path = os.path.join(folder, name + ".onnx")
+    onnx.save(onnx.parser.parse_model(MADE % (*weights, force)), path)
     return Model.at(path)
 
 
@@ -174,7 +177,8 @@ def models_of(paths, folder):
     """The models, and those to turn to with a pass that has nothing to do in any of them."""
     if paths:
         return [Model.at(p) for p in paths], []
-    samples = [Model.at(os.path.join(SOURCE, p)) for p in SAMPLES] + [made_model(folder)]
+    samples = [Model.at(os.path.join(SOURCE, p)) for p in SAMPLES]
+    samples += [made_model(folder, "made", "Tanh"), made_model(folder, "gradient", GRADIENT)]
     if os.path.isdir(SHARED):
         return [Model.beside(name) for name in SMALL], samples
     print("No recorded models beside the repository: those in samples/ serve.")
