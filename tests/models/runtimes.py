@@ -127,7 +127,7 @@ def by_onnxruntime(path, batch, stock):
     return dict(zip(names, session.run(names, batch)))
 
 
-def difference(ours, theirs, tolerance, least=1e-7):
+def difference(ours, theirs, tolerance, least):
     """What is wrong, or None: differences may be `tolerance` of the largest magnitude, and `least`."""
     if ours.shape != theirs.shape:
         return f"shape {ours.shape}, ONNX Runtime's is {theirs.shape}"
