@@ -49,12 +49,44 @@ void ebb_grad_batch_norm_training(ebb_build *b, ebb_grad *c)
     trained(b, c, mean, inv_std);
 }
 
-/* Inference: y = (x - m) r s + t with m and r constant.
- * dx = dy s r, ds = r sum dy (x - m), dt = sum dy.
- * In training mode the standard operator keeps no batch statistics, so they are computed again. */
+/* Inference: y = (x - m) r s + t with r = 1 / sqrt(v + epsilon).
+ * dx = dy s r, ds = r sum dy (x - m), dt = sum dy; where m and v are computed, as in a weight that
+ * an exporter standardises, dm = - s r sum dy, dv = - 1/2 s r^3 sum dy (x - m). */
+static void frozen(ebb_build *b, ebb_grad *c, ebb_value r, const int64_t *axes, uint32_t count)
+{
+    ebb_value x = c->x[0], dy = c->dy[0], scale = c->x[1], sum = EBB_NO_VALUE;
+    ebb_type type = *ebb_build_type(b, x);
+    if (ebb_grad_wants(c, 0)) {
+        ebb_value slope = along_channels(b, ebb_emit(b, EBB_OP_MUL, scale, r), &type);
+        c->dx[0] = ebb_emit(b, EBB_OP_MUL, dy, slope);
+    }
+    if (ebb_grad_wants(c, 1) || ebb_grad_wants(c, 4)) {
+        ebb_value off = ebb_emit(b, EBB_OP_SUB, x, along_channels(b, c->x[3], &type));
+        ebb_value product = ebb_emit(b, EBB_OP_MUL, dy, off);
+        sum = ebb_emit_reduce(b, EBB_OP_REDUCE_SUM, product, axes, count, false);
+        sum = ebb_emit(b, EBB_OP_MUL, sum, r);
+    }
+    if (ebb_grad_wants(c, 1))
+        c->dx[1] = sum;
+    if (ebb_grad_wants(c, 4)) {
+        ebb_value square = ebb_emit(b, EBB_OP_MUL, ebb_emit(b, EBB_OP_MUL, r, r), scale);
+        ebb_value half = ebb_emit(b, EBB_OP_MUL, square, ebb_const_like(b, r, -0.5));
+        c->dx[4] = ebb_emit(b, EBB_OP_MUL, sum, half);
+    }
+    if (ebb_grad_wants(c, 2) || ebb_grad_wants(c, 3))
+        c->dx[2] = ebb_emit_reduce(b, EBB_OP_REDUCE_SUM, dy, axes, count, false);
+    if (ebb_grad_wants(c, 3)) {
+        ebb_value slope = ebb_emit(b, EBB_OP_MUL, scale, r);
+        c->dx[3] = ebb_emit(b, EBB_OP_MUL, ebb_emit(b, EBB_OP_NEG, c->dx[2]), slope);
+    }
+    if (!ebb_grad_wants(c, 2))
+        c->dx[2] = EBB_NO_VALUE;
+}
+
+/* In training mode the standard operator keeps no batch statistics, so they are computed again. */
 void ebb_grad_batch_norm(ebb_build *b, ebb_grad *c)
 {
-    ebb_value x = c->x[0], dy = c->dy[0];
+    ebb_value x = c->x[0];
     double epsilon = ebb_attr_float(&c->attrs, "epsilon", (double)1e-5f);
     ebb_type type = *ebb_build_type(b, x);
     int64_t axes[EBB_MAX_RANK];
@@ -71,19 +103,7 @@ void ebb_grad_batch_norm(ebb_build *b, ebb_grad *c)
         trained(b, c, mean, inverse_root(b, var, epsilon));
         return;
     }
-    ebb_value r = inverse_root(b, c->x[4], epsilon);
-    if (ebb_grad_wants(c, 0)) {
-        ebb_value slope = along_channels(b, ebb_emit(b, EBB_OP_MUL, c->x[1], r), &type);
-        c->dx[0] = ebb_emit(b, EBB_OP_MUL, dy, slope);
-    }
-    if (ebb_grad_wants(c, 1)) {
-        ebb_value off = ebb_emit(b, EBB_OP_SUB, x, along_channels(b, c->x[3], &type));
-        ebb_value product = ebb_emit(b, EBB_OP_MUL, dy, off);
-        ebb_value sum = ebb_emit_reduce(b, EBB_OP_REDUCE_SUM, product, axes, count, false);
-        c->dx[1] = ebb_emit(b, EBB_OP_MUL, sum, r);
-    }
-    if (ebb_grad_wants(c, 2))
-        c->dx[2] = ebb_emit_reduce(b, EBB_OP_REDUCE_SUM, dy, axes, count, false);
+    frozen(b, c, inverse_root(b, c->x[4], epsilon), axes, count);
 }
 
 /* ---- group by group ---- */

@@ -205,6 +205,12 @@ for kind, gates, more in [("RNN", 1, ""), ("GRU", 3, ", linear_before_reset = 1"
     case(f"y = {kind} <hidden_size = 2, direction = \"bidirectional\"{more}> (x, x1, x2, x3, lengths)",
          recurrent(kind, gates, 2, bidirectional=True, lengths=[3, 2, 1]), **weights(2, b=3), lengths=torch.tensor([3, 2, 1], dtype=torch.int32))
 
+# Statistics that are computed, as in a weight that is standardised: PyTorch's operator takes none, so by hand.
+case("m = Neg (x3) v = Exp (x4) y = BatchNormalization <epsilon = 0.0009765625> (x, x1, x2, m, v)",
+     lambda x, s, b, m, v: (x + m[:, None]) / torch.sqrt(torch.exp(v) + 0.0009765625)[:, None] * s[:, None] + b[:, None],
+     x=torch.arange(12.0).reshape(3, 2, 2) / 8 - 0.5, x1=torch.tensor([0.75, -1.5]), x2=torch.tensor([0.25, -0.5]),
+     x3=torch.tensor([0.5, -0.25]), x4=torch.tensor([-0.5, 0.75]))
+
 
 def write(name):
     """The cases so far into this file beside this one."""

@@ -253,6 +253,8 @@ def export(row, module, tensors, folder, exporter):
             return {"symbolic": symbolic, "refused": refused, "seconds": seconds,
                     "onnxruntime": refused_by_onnxruntime(str(path), tensors)} | facts
         except Exception as error:  # noqa: BLE001: any of an exporter's many; it is recorded
+            while error.__cause__ is not None:  # the exporter's advice stands around what happened
+                error = error.__cause__
             refused.append(f"{type(error).__name__}: {error}"[:2000])
     return {"error": refused}
 
@@ -260,7 +262,9 @@ def export(row, module, tensors, folder, exporter):
 def one(row, to, which, again):
     folder = to / row.name
     file = folder / "facts.json"
-    facts = json.loads(file.read_text()) if file.exists() and not again else {}
+    facts = json.loads(file.read_text()) if file.exists() else {}
+    for exporter in which if again else []:
+        facts.pop(exporter, None)
     if all(e in facts for e in which):
         return
     folder.mkdir(parents=True, exist_ok=True)

@@ -9,7 +9,7 @@ Loss: relative difference. Gradients: the largest difference in a tensor by its 
 by 1/1000 of the largest magnitude in all gradients where that is more; the worst tensor counts. And
 one minus the cosine of all gradients as one vector. A file passes if loss and gradients are within
 20 times PyTorch's own rounding (its float32 against its float64), or 1e-5 and 1e-4 where that is
-more, and no parameter that has a gradient in PyTorch lacks one here.
+more, and the same parameters have gradients here and in PyTorch.
 """
 import argparse
 import json
@@ -71,8 +71,10 @@ def compared(got, reference, shared):
         if not error <= worst:
             worst, where = float(error), name
         dots += [(have * want).sum(), (have * have).sum(), (want * want).sum()]
+    known = {*grads, *names}
+    extra = [n[:-5] for n in got if n.endswith("_grad") and n[:-5] not in known]
     loss = float(abs(got["loss"] - reference["loss"]) / abs(reference["loss"]))
-    return {"loss": loss, "grad": worst, "where": where, "missing": missing, "count": len(grads),
+    return {"loss": loss, "grad": worst, "where": where, "missing": missing, "extra": extra, "count": len(grads),
             "angle": float(max(0.0, 1 - dots[0] / numpy.sqrt(dots[1] * dots[2] + 1e-300)))}
 
 
@@ -92,6 +94,8 @@ def verdict(row, exporter, facts, ebb, folder):
     noise = facts["noise"] if facts.get("dtype", "float32") == "float32" else {"loss": 0.0, "grad": 0.0}
     if found["missing"]:
         found["why"] = f"{len(found['missing'])} without gradient: {', '.join(found['missing'][:3])}"
+    elif found["extra"]:
+        found["why"] = f"trains {len(found['extra'])} that are no parameters: {', '.join(found['extra'][:3])}"
     elif not found["loss"] <= max(20 * noise["loss"], 1e-5):
         found["why"] = f"the loss is {found['loss']:.1e} off"
     elif not found["grad"] <= max(20 * noise["grad"], 1e-4):
