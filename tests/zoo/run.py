@@ -2,6 +2,8 @@
 
     python3 tests/zoo/run.py [--ebb build/dev/ebb] [--from DIR] [--write] [NAME ...]
 
+The verdict on DIR/NAME/ts.onnx goes into ts.json beside it, and so on; the table is made of all.
+
 Needs numpy and safetensors. For each file: `ebb grad` makes the step, without optimizer and dropout,
 and `ebb run` runs it on the recorded batch.
 
@@ -14,6 +16,7 @@ more, and the same parameters have gradients here and in PyTorch.
 import argparse
 import json
 import pathlib
+import re
 import subprocess
 import sys
 import tempfile
@@ -103,11 +106,18 @@ def verdict(row, exporter, facts, ebb, folder):
     return {"result": "fail" if "why" in found else "pass"} | found
 
 
+def short(why, onnxruntime):
+    why = re.sub(r"^ebb: \S*: ", "", why.splitlines()[0]).replace("|", "\\|")[:160]
+    return f"ONNX Runtime does not run the file either; {why}" if onnxruntime else why
+
+
 def line(name, row, exporter, v, facts):
     numbers = " | ".join(f"{v[k]:.0e}" if k in v else "" for k in ("loss", "grad", "angle"))
     noise = f"{facts['noise']['grad']:.0e}"
-    why = "" if v["result"] == "pass" else ": " + v["why"].splitlines()[0].replace("|", "\\|")[:160]
     nodes = facts[exporter].get("nodes", "")
+    why = "" if v["result"] == "pass" else ": " + short(v["why"], facts[exporter].get("onnxruntime"))
+    if facts.get("dtype") == "float64":
+        exporter = exporter + " (float64)"
     return f"| {name} | {row.package} | {exporter} | {nodes} | {v['result']}{why} | {numbers} | {noise} |"
 
 
@@ -124,26 +134,37 @@ Made by `tests/zoo/export.py` and `tests/zoo/run.py`, which say how. Models of t
 transformers, small and with random weights, through both of PyTorch's exporters; loss and gradients of
 one training step by ebb against PyTorch's in float64 (float32 where a module cannot be widened), dropout off.
 
-{passed} of {len(runs)} files of {names} architectures pass; {refused} were refused by their exporter. Of those that
-pass the loss is at most {loss:.0e} off and a gradient at most {grad:.0e}.
+{passed} of {len(runs)} files of {names} architectures pass; {refused} more were refused by their exporter, or it wrote a
+file that ONNX Runtime does not run either. Of those that pass the loss is at most {loss:.0e} off and a gradient at most {grad:.0e}.
 
 `loss`: relative difference. `gradients`: largest difference in a tensor by its largest magnitude (or
 1/1000 of the largest in all), of the worst tensor; `1 - cos`: of all gradients as one vector. `noise`: the
-same as `gradients`, for PyTorch in float32.
+same as `gradients`, for PyTorch in float32; where it is so large that nothing could be seen (deep batch norm over
+few values) the model was exported in float64.
 
 | architecture | package | exporter | nodes | | loss | gradients | 1 - cos | noise |
 |---|---|---|---|---|---|---|---|---|
 """ + "\n".join(line(*r) for r in results) + "\n"
 
 
+def saved(source):
+    """The verdicts of this and earlier runs."""
+    for name, row in architectures.rows.items():
+        for exporter in exporters:
+            file = source / name / f"{exporter}.json"
+            if file.exists():
+                facts = json.loads((file.parent / "facts.json").read_text())
+                yield name, row, exporter, json.loads(file.read_text()), facts
+
+
 def main():
     arguments = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     arguments.add_argument("--ebb", type=pathlib.Path, default=root / "build" / "dev" / "ebb")
     arguments.add_argument("--from", dest="source", type=pathlib.Path, default=root / "build" / "zoo")
-    arguments.add_argument("--write", action="store_true", help="docs/zoo.md, and the verdicts into DIR")
+    arguments.add_argument("--write", action="store_true", help="docs/zoo.md, of all that was run")
     arguments.add_argument("names", nargs="*")
     given = arguments.parse_args()
-    results = []
+    failed = False
     for name in given.names or architectures.rows:
         row, folder = architectures.rows[name], given.source / name
         if not (folder / "facts.json").exists():
@@ -152,13 +173,14 @@ def main():
         facts = json.loads((folder / "facts.json").read_text())
         for exporter in (e for e in exporters if e in facts):
             v = verdict(row, exporter, facts, given.ebb, folder)
-            results.append((name, row, exporter, v, facts))
-            print(line(*results[-1]), flush=True)
+            (folder / f"{exporter}.json").write_text(json.dumps(v, indent=1))
+            print(line(name, row, exporter, v, facts), flush=True)
             if v["result"] == "fail":
+                failed = True
                 print("    " + v["why"].replace("\n", "\n    "), flush=True)
     if given.write:
-        (root / "docs" / "zoo.md").write_text(table(results))
-    return any(v["result"] == "fail" for *_, v, _ in results)
+        (root / "docs" / "zoo.md").write_text(table(list(saved(given.source))))
+    return failed
 
 
 if __name__ == "__main__":
