@@ -77,8 +77,8 @@ static inline bool ebb_op_has(ebb_op op, uint32_t trait)
 }
 
 bool ebb_op_has_grad(ebb_op op); /* a rule, or the knowledge that nothing flows */
-bool ebb_op_stops_grad(
-    ebb_op op); /* that knowledge: Shape, Equal, Range ...; Round and all STEPS */
+/* That knowledge: Shape, Equal ..., and of all EBB_STEPS, which have a rule by option. */
+bool ebb_op_stops_grad(ebb_op op);
 
 /* The function body of an operator in ONNX text, or NULL: what other runtimes run, and what our
  * kernel is tested against. All ai.ebb operators have one, and those of others that a runtime for

@@ -1,6 +1,6 @@
 /* heads_grad.c: the gradient of LinearAttention: its recurrence, run again and then back.
  *
- *   S' = e^g S    u = beta (v - S'^T k)    S = S' + k u^T    y = scale S^T q
+ *   S' = e^g S    u = beta (v - S'^T k)    S = S' + k u^T    y = S^T q
  *
  * States are kept at the start of every span of tokens and made again inside of it: with spans of
  * sqrt(length) both take about as many states.
@@ -19,7 +19,6 @@ enum { SLOTS = 16 }; /* heads at a time */
 typedef struct recurrence {
     const ebb_call *c;
     int64_t batch, length, q_heads, heads, key, value, span, spans;
-    double scale;
     bool delta;
 } recurrence;
 
@@ -38,7 +37,6 @@ static recurrence read_recurrence(const ebb_call *c)
     r.heads = ebb_attr_int(&c->attrs, "kv_num_heads", 1);
     r.key = q->dims[2] / r.q_heads;
     r.value = c->in[VALUE].type.dims[2] / r.heads;
-    r.scale = ebb_attr_float(&c->attrs, "scale", 1.0);
     r.delta = ebb_attr_int(&c->attrs, "delta", 0) != 0;
     r.span = 1 + (int64_t)sqrt((double)r.length);
     r.spans = (r.length + r.span - 1) / r.span;
@@ -93,13 +91,13 @@ static void back_queries(const recurrence *r, const head *p, int64_t t, const do
     for (int64_t g = p->h * share; g < (p->h + 1) * share; g++) {
         int64_t at = (p->b * r->length + t) * r->q_heads + g;
         for (int64_t i = 0; i < r->key; i++) {
-            double q = r->scale * number(r, QUERY, at * r->key + i), sum = 0;
+            double q = number(r, QUERY, at * r->key + i), sum = 0;
             for (int64_t j = 0; j < r->value; j++) {
                 double dy = number(r, DY, at * r->value + j);
                 sum += state[i * r->value + j] * dy;
                 p->dstate[i * r->value + j] += q * dy;
             }
-            put(r, DQUERY, at * r->key + i, r->scale * sum);
+            put(r, DQUERY, at * r->key + i, sum);
         }
     }
 }

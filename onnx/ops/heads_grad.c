@@ -3,9 +3,9 @@
  *   x = scale Q K^T    c = cap tanh(x / cap)    s = c + mask    P = softmax s    Y = P V
  *
  * Where nothing asks for more than Q, K and V, ai.ebb.AttentionGrad computes their gradients from
- * statistics of the rows, which are computed again; with softcap, a trained mask or scores that are
- * read, the scores are made again by nodes. Heads of K and V that several of Q share are repeated,
- * and their gradients added up.
+ * statistics of the rows, which are computed again; with softcap, a trained mask, scores that are
+ * read, or a float64 scale that an attribute would round, the scores are made again by nodes. Heads
+ * of K and V that several of Q share are repeated, and their gradients added up.
  */
 #include "onnx/ops/common.h"
 #include "onnx/ops/ops.h"
@@ -316,7 +316,8 @@ void ebb_grad_onnx_attention(ebb_build *b, ebb_grad *c)
     h.v = all_tokens(&h, V);
     if (c->dy[0].i != 0)
         h.dy = queries_first(&h, c->dy[0], h.value);
-    if (h.dy.i != 0 && scores.i == 0 && h.cap <= 0.0 && !ebb_grad_wants(c, MASK))
+    bool rounds = ebb_build_type(b, c->x[Q])->dtype == EBB_F64 && h.scale != (double)(float)h.scale;
+    if (h.dy.i != 0 && scores.i == 0 && h.cap <= 0.0 && !ebb_grad_wants(c, MASK) && !rounds)
         by_statistics(&h);
     else if (h.dy.i != 0 || scores.i != 0)
         by_scores(&h);
@@ -401,7 +402,7 @@ static ebb_value filled(ebb_build *b, ebb_value like, double x, const int64_t *d
 }
 
 static void read_linear(linear *l, ebb_build *b, const ebb_grad *c, bool decays, bool delta,
-                        const int64_t state[4])
+                        const int64_t state[4], double scale)
 {
     enum { QUERY, KEY, VALUE, STATE, DECAY, BETA };
     const ebb_type *q = ebb_build_type(b, c->x[QUERY]), *v = ebb_build_type(b, c->x[VALUE]);
@@ -420,7 +421,8 @@ static void read_linear(linear *l, ebb_build *b, const ebb_grad *c, bool decays,
         l->beta = ebb_emit(b, EBB_OP_EXPAND, l->beta, ebb_const_ints(b, one, 3));
     l->state = given(c, STATE) ? c->x[STATE] : filled(b, c->x[QUERY], 0.0, state, 4);
     l->dstate = dy_of(c, 1).i != 0 ? dy_of(c, 1) : filled(b, c->x[QUERY], 0.0, state, 4);
-    l->dy = c->dy[0].i != 0 ? c->dy[0] : filled(b, c->x[QUERY], 0.0, y, 3);
+    l->dy =
+        c->dy[0].i != 0 ? ebb_emit_scaled(b, c->dy[0], scale) : filled(b, c->x[QUERY], 0.0, y, 3);
 }
 
 /* (query, key, value, state?, decay?, beta?) -> output, state. */
@@ -452,10 +454,10 @@ void ebb_grad_linear_attention(ebb_build *b, ebb_grad *c)
     for (uint32_t i = 0; i < 6; i++)
         if (ebb_grad_wants(c, i) && (i != DECAY || decays) && (i != BETA || delta))
             wanted |= UINT32_C(1) << i;
-    read_linear(&l, b, c, decays, delta, state);
+    scale = scale != 0.0 ? scale : 1.0 / sqrt((double)key);
+    read_linear(&l, b, c, decays, delta, state, scale);
     ebb_with_int(b, "q_num_heads", q_heads);
     ebb_with_int(b, "kv_num_heads", count);
-    ebb_with_float(b, "scale", scale != 0.0 ? scale : 1.0 / sqrt((double)key));
     ebb_with_int(b, "delta", delta);
     ebb_emit_node(b, EBB_OP_LINEAR_ATTENTION_GRAD,
                   (const ebb_value[]){l.dy, l.dstate, c->x[QUERY], c->x[KEY], c->x[VALUE], l.state,

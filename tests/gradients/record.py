@@ -34,7 +34,8 @@ def case(body, function, **tensors):
 
 
 def show(x):
-    kind = {torch.float64: "double", torch.int64: "int64", torch.int32: "int32", torch.bool: "bool"}[x.dtype]
+    kind = {torch.float64: "double", torch.int64: "int64", torch.int32: "int32", torch.uint8: "uint8", torch.int8: "int8",
+            torch.bool: "bool"}[x.dtype]
     dims = "[" + ",".join(str(d) for d in x.shape) + "]" if x.dim() else ""
     values = ",".join(repr(float(v)) if kind == "double" else str(int(v)) for v in x.flatten())
     return kind + dims, "{" + values + "}"
