@@ -34,6 +34,11 @@ ebb_status ebb_open(ebb_model **model, const char *path)
     return NULL;
 }
 
+ebb_status ebb_open_as_is(ebb_model **model, const char *path)
+{
+    return ebb_model_read(model, path);
+}
+
 void ebb_close(ebb_model *model)
 {
     ebb_model_free(model);

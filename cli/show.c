@@ -81,16 +81,32 @@ void cli_show_inspect(const json_t *o)
         printf("  %6lld  %s\n", (long long)json_integer_value(count), op);
 }
 
+static void show_finding(const char *severity, const json_t *f)
+{
+    const json_t *nodes = json_object_get(f, "nodes");
+    size_t named = json_array_size(nodes), count = (size_t)cli_real(f, "count");
+    printf("%-8s %s: %s", severity, cli_text(f, "kind"), cli_text(f, "what"));
+    if (cli_text(f, "pass")[0] != '\0' && strcmp(severity, "note") == 0)
+        printf("; pass %s sees to it", cli_text(f, "pass"));
+    printf("\n");
+    for (size_t i = 0; i < named && i < 4; i++)
+        printf("%s%s", i > 0 ? ", " : "           at ",
+               json_string_value(json_array_get(nodes, i)));
+    if (named > 0 && count > 4)
+        printf(", ... (%zu nodes)", count);
+    printf("%s", named > 0 ? "\n" : "");
+    if (cli_text(f, "help")[0] != '\0')
+        printf("           help: %s\n", cli_text(f, "help"));
+}
+
 void cli_show_check(const json_t *o)
 {
+    static const char *const severities[] = {"problem", "warning", "note"};
+    static const char *const lists[] = {"problems", "warnings", "notes"};
     size_t i;
-    json_t *p;
-    json_array_foreach(json_object_get(o, "problems"), i, p)
-        printf("problem  %s: %s\n", cli_text(p, "node"), cli_text(p, "reason"));
-    json_array_foreach(json_object_get(o, "warnings"), i, p)
-        printf("warning  %s\n", json_string_value(p));
-    json_array_foreach(json_object_get(o, "notes"), i, p)
-        printf("note     %s\n", json_string_value(p));
+    json_t *f;
+    for (int s = 0; s < 3; s++)
+        json_array_foreach(json_object_get(o, lists[s]), i, f) show_finding(severities[s], f);
     if (json_array_size(json_object_get(o, "problems")) == 0)
         printf("every operator has a kernel and, where one is needed, a gradient\n");
 }

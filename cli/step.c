@@ -40,13 +40,17 @@ static ebb_status set_dim(ebb_model *model, const char *text)
 
 ebb_status cli_bind(const cli *c, ebb_model *model)
 {
-    ebb_status status = NULL;
+    ebb_status first = NULL;
     const char *text;
-    for (int at = 0; status == NULL && (text = cli_next(c, "--dim", &at)) != NULL;)
-        status = set_dim(model, text);
-    for (int at = 0; status == NULL && (text = cli_next(c, "--shape", &at)) != NULL;)
-        status = set_shape(model, text);
-    return status;
+    for (int at = 0; (text = cli_next(c, "--dim", &at)) != NULL;) {
+        ebb_status status = set_dim(model, text);
+        first = first == NULL ? status : first;
+    }
+    for (int at = 0; (text = cli_next(c, "--shape", &at)) != NULL;) {
+        ebb_status status = set_shape(model, text);
+        first = first == NULL ? status : first;
+    }
+    return first;
 }
 
 ebb_status cli_open_at(const cli *c, ebb_model **model, int file)

@@ -79,10 +79,14 @@ typedef struct ebb_model ebb_model;
  * with the checkpoint and the optimizer_model.onnx beside it they are opened as one training step.
  */
 EBB_API ebb_status ebb_open(ebb_model **model, const char *path);
+/* As ebb_open, but a model whose types contradict each other opens, too: for ebb_check_json, which
+ * names every such place, and for ebb_reduce. */
+EBB_API ebb_status ebb_open_as_is(ebb_model **model, const char *path);
 EBB_API void ebb_close(ebb_model *model); /* NULL is fine */
 EBB_API ebb_status ebb_save(const ebb_model *model, const char *path);
 
-/* Sizes for symbolic dims ("batch"), and whole shapes for inputs. */
+/* Sizes for symbolic dims ("batch"), and whole shapes for inputs. EBB_REJECTED: nodes do not fit
+ * them; they hold all the same. */
 EBB_API ebb_status ebb_set_dim(ebb_model *model, const char *symbol, int64_t size);
 EBB_API ebb_status ebb_set_shape(ebb_model *model, const char *input, const int64_t *dims,
                                  int rank);
@@ -113,6 +117,12 @@ EBB_API void ebb_release(void *memory);
 EBB_API ebb_status ebb_inspect_json(const ebb_model *model, char **json);
 EBB_API ebb_status ebb_inspect_text(const ebb_model *model, char **text); /* ONNX text syntax */
 EBB_API ebb_status ebb_inspect_node(const ebb_model *model, const char *node, char **text);
+/* The doctor: all that would keep a model from being trained, at once. {"schema": "ebb.check/2",
+ * "path", "opset", "code", "problems": [...], "warnings": [...], "notes": [...]}; each entry
+ * {"kind", "node", "op", "domain", "opset", "count", "nodes": [labels of the first], "what",
+ * "help", "pass", "code"}. code, of the whole: what training would end with (ebb_code; 0: nothing
+ * hinders it). Warnings: it trains, but not as its author would expect. Notes: `pass` sees to it,
+ * or nothing need be done. Nothing in the model is changed. */
 EBB_API ebb_status ebb_check_json(const ebb_model *model, char **json);
 EBB_API ebb_status ebb_ops_json(const ebb_model *model, char **json); /* NULL model: the table */
 EBB_API ebb_status ebb_passes_json(char **json);

@@ -125,20 +125,32 @@ ebb_status ebb_infer_node(ebb_graph *g, ebb_node n)
 
 /* ---- all nodes ---- */
 
-ebb_status ebb_infer_graph(ebb_graph *g)
+static ebb_status infer_and_learn(ebb_graph *g, ebb_node n, ebb_facts *facts, ebb_arena *scratch)
+{
+    EBB_TRY(infer_one(g, n, facts, scratch));
+    return ebb_facts_learn(facts, n);
+}
+
+ebb_status ebb_infer_through(ebb_graph *g, ebb_contradicted told, void *context)
 {
     ebb_arena scratch = {0};
     ebb_facts facts;
     ebb_status status = ebb_facts_init(&facts, g, &scratch);
     EBB_EACH_NODE(g, n)
     {
-        if (status == NULL)
-            status = infer_one(g, n, &facts, &scratch);
-        if (status == NULL)
-            status = ebb_facts_learn(&facts, n);
+        if (status != NULL)
+            break;
+        status = infer_and_learn(g, n, &facts, &scratch);
+        if (told != NULL && ebb_status_code(status) == EBB_REJECTED)
+            status = told(context, n, status);
     }
     ebb_arena_fini(&scratch);
     return ebb_while(status, "inferring shapes");
+}
+
+ebb_status ebb_infer_graph(ebb_graph *g)
+{
+    return ebb_infer_through(g, NULL, NULL);
 }
 
 /* ---- sizes that the user gives ---- */

@@ -15,6 +15,11 @@ ebb_status ebb_infer_node(ebb_graph *g, ebb_node n);
 /* Over the whole graph, in execution order. */
 ebb_status ebb_infer_graph(ebb_graph *g);
 
+/* The same, but a node that contradicts what it reads ends nothing: it is told of, keeps what the
+ * file says of its outputs, and the next one is looked at. Other errors are returned. */
+typedef ebb_status (*ebb_contradicted)(void *context, ebb_node n, ebb_status why);
+ebb_status ebb_infer_through(ebb_graph *g, ebb_contradicted told, void *context);
+
 /* Gives symbolic dim `symbol` its size everywhere (inputs first; run ebb_infer_graph afterwards).
  * *bound counts the inputs changed. */
 ebb_status ebb_bind_dim(ebb_graph *g, const char *symbol, int64_t size, size_t *bound);

@@ -12,8 +12,9 @@
  * Also here, because they are exact and every later pass is simpler for them:
  *   Identity, Cast to the same dtype, Reshape/Expand/Slice/Transpose/Pad/Tile/Concat that change
  * nothing x * 1, x / 1, x - 0;  And(x, true), Or(x, false);  Where by a constant condition; Dropout
- * of 0 CastLike(x, t) -> Cast(x) SplitToSequence, SequenceAt(constant) -> Split Conv with a bias of
- * constant zeros (dynamo writes one) -> Conv without
+ * of 0 CastLike(x, t) -> Cast(x) Cast(Cast(x)) -> Cast(x) where the first rounds nothing
+ * SplitToSequence, SequenceAt(constant) -> Split Conv with a bias of constant zeros (dynamo writes
+ * one) -> Conv without
  */
 #include "exec/eval.h"
 #include "onnx/facts.h"
@@ -342,6 +343,42 @@ static ebb_status cast_like_is_cast(ebb_edit *e, ebb_node n)
     return NULL;
 }
 
+/* Whether every value of `from` is one of `to`, too. */
+static bool holds(ebb_dtype to, ebb_dtype from)
+{
+    static const uint8_t digits[EBB_DTYPE_COUNT] = {
+        [EBB_F64] = 53, [EBB_F32] = 24, [EBB_F16] = 11, [EBB_BF16] = 8}; // of a float's fraction
+    unsigned bits = ebb_dtype_bits(from), room = ebb_dtype_bits(to);
+    bool is_signed = from == EBB_I8 || from == EBB_I16 || from == EBB_I32 || from == EBB_I64;
+    bool to_signed = to == EBB_I8 || to == EBB_I16 || to == EBB_I32 || to == EBB_I64;
+    if (ebb_dtype_is_float(from))
+        return to == EBB_F64 || (to == EBB_F32 && from != EBB_F64) || to == from;
+    if (from == EBB_BOOL)
+        return ebb_dtype_is_float(to) || ebb_dtype_is_integer(to);
+    if (!ebb_dtype_is_integer(from) || bits < 8)
+        return false;
+    if (ebb_dtype_is_float(to))
+        return bits <= digits[to];
+    if (!ebb_dtype_is_integer(to))
+        return false;
+    return is_signed == to_signed ? room >= bits : to_signed && room > bits;
+}
+
+static ebb_status cast_of_cast_is_cast(ebb_edit *e, ebb_node n)
+{
+    ebb_graph *g = e->g;
+    ebb_value between = ebb_in(g, n, 0);
+    if (ebb_producer_op(g, between) != EBB_OP_CAST)
+        return NULL;
+    ebb_value x = ebb_in(g, ebb_value_of(g, between)->producer, 0);
+    if (x.i == 0 || !holds((ebb_dtype)type_of(g, between)->dtype, (ebb_dtype)type_of(g, x)->dtype))
+        return NULL;
+    EBB_TRY(ebb_node_set_input(g, n, 0, x));
+    ebb_found(e);
+    ebb_applied(e);
+    return NULL;
+}
+
 static ebb_status drop_zero_bias(ebb_edit *e, ebb_node n)
 {
     ebb_graph *g = e->g;
@@ -473,6 +510,8 @@ static ebb_status walk(ebb_edit *e, bool *changed)
         EBB_TRY(ebb_facts_learn(&facts, n));
         if (op == EBB_OP_CAST_LIKE)
             EBB_TRY(cast_like_is_cast(e, n));
+        if (ebb_node_of(g, n)->op == EBB_OP_CAST)
+            EBB_TRY(cast_of_cast_is_cast(e, n));
         EBB_TRY(fold_node(e, n, &facts, &done));
         if (!done)
             EBB_TRY(drop_idle(e, n, &done));

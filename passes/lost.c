@@ -12,8 +12,21 @@ typedef struct findings {
 
 const char *ebb_lost_name(ebb_lost_kind kind)
 {
-    static const char *const names[EBB_LOST_KIND_COUNT] = {"batch-norm", "sharing", "name"};
+    static const char *const names[EBB_LOST_KIND_COUNT] = {"batch-norm", "sharing", "name", "tie"};
     return names[kind];
+}
+
+const char *ebb_lost_help(ebb_lost_kind kind)
+{
+    static const char *const helps[EBB_LOST_KIND_COUNT] = {
+        "to train it export with optimize=False, or with do_constant_folding=False and "
+        "training=TrainingMode.TRAINING",
+        "`ebb rewrite` with --pass train-mode:split-shared=1 separates them",
+        "export with do_constant_folding=False to keep names; --train 'PATTERN' trains them as "
+        "they are",
+        "export with the weight shared, or freeze one of them with --freeze 'PATTERN'",
+    };
+    return helps[kind];
 }
 
 static ebb_status add(findings *f, ebb_lost_kind kind, ebb_node n, ebb_value v, char *text)
@@ -66,7 +79,7 @@ static ebb_status find_folded_norms(findings *f)
         ebb_arena_printf(f->arena,
                          "%zu convolutions have a bias and an activation, and nothing is "
                          "normalised: batch norm may have been folded into them in inference "
-                         "mode (export with optimize=False to train it)",
+                         "mode",
                          suspects));
 }
 
@@ -117,8 +130,7 @@ static ebb_status find_merged(findings *f)
         EBB_TRY(add(f, EBB_LOST_SHARING, info->uses[0].node, v,
                     ebb_arena_printf(f->arena,
                                      "'%s' is the scale or bias of %zu operators: equal parameters "
-                                     "were merged, and training would tie them "
-                                     "(train-mode:split-shared=1 separates them)",
+                                     "were merged, and training would tie them",
                                      ebb_value_name(g, v), own)));
     }
     return NULL;
@@ -149,10 +161,58 @@ static ebb_status find_nameless(findings *f)
     }
     if (count == 0)
         return NULL;
-    return add(f, EBB_LOST_NAME, EBB_NO_NODE, first,
-               ebb_arena_printf(f->arena,
-                                "%zu weights have lost their names to constant folding: %s%s",
-                                count, names, count > NAMED ? " ..." : ""));
+    return add(
+        f, EBB_LOST_NAME, EBB_NO_NODE, first,
+        ebb_arena_printf(f->arena,
+                         "%zu weights have lost their names to constant folding, and may lie "
+                         "transposed: %s%s",
+                         count, names, count > NAMED ? " ..." : ""));
+}
+
+/* ---- parameters that are stored twice ---- */
+
+/* Its bytes say something: they are not one element over and over. */
+static bool has_content(const ebb_tensor *t)
+{
+    size_t element = ebb_dtype_bits((ebb_dtype)t->type.dtype) / 8;
+    const unsigned char *bytes = t->data;
+    return bytes != NULL && element > 0 && t->bytes > 16 * element &&
+           memcmp(bytes, bytes + element, t->bytes - element) != 0;
+}
+
+static bool same_bytes(const ebb_value_info *a, const ebb_value_info *b)
+{
+    return a->type.dtype == b->type.dtype && ebb_type_same_shape(&a->type, &b->type) &&
+           a->tensor->bytes == b->tensor->bytes &&
+           (a->tensor->data == b->tensor->data ||
+            memcmp(a->tensor->data, b->tensor->data, a->tensor->bytes) == 0);
+}
+
+static ebb_status find_ties(findings *f)
+{
+    enum { MOST = 4096 }; // of matrices; the search is quadratic
+    const ebb_graph *g = f->g;
+    ebb_value *list = EBB_NEW(f->arena, ebb_value, g->initializer_count + 1);
+    size_t count = 0;
+    if (list == NULL)
+        return ebb_error_memory();
+    for (size_t i = 0; i < g->initializer_count && count < MOST; i++) {
+        ebb_value v = g->initializers[i];
+        if (!ebb_trainable_candidate(g, v) || ebb_value_of(g, v)->type.rank < 2 ||
+            ebb_value_of(g, v)->use_count == 0 || !has_content(ebb_value_of(g, v)->tensor))
+            continue;
+        size_t k = 0;
+        while (k < count && !same_bytes(ebb_value_of(g, list[k]), ebb_value_of(g, v)))
+            k++;
+        list[count++] = v;
+        if (k + 1 < count)
+            EBB_TRY(add(f, EBB_LOST_TIE, ebb_value_of(g, v)->uses[0].node, v,
+                        ebb_arena_printf(f->arena,
+                                         "'%s' and '%s' have the same bytes: if the two were one "
+                                         "parameter, training would part them",
+                                         ebb_value_name(g, list[k]), ebb_value_name(g, v))));
+    }
+    return NULL;
 }
 
 ebb_status ebb_lost_list(ebb_lost **list, size_t *count, const ebb_graph *g, ebb_arena *arena)
@@ -161,19 +221,8 @@ ebb_status ebb_lost_list(ebb_lost **list, size_t *count, const ebb_graph *g, ebb
     EBB_TRY(find_folded_norms(&f));
     EBB_TRY(find_merged(&f));
     EBB_TRY(find_nameless(&f));
+    EBB_TRY(find_ties(&f));
     *list = f.list;
     *count = f.count;
-    return NULL;
-}
-
-ebb_status ebb_lost_find(const ebb_graph *g, ebb_arena *arena, char ***sentences, size_t *count)
-{
-    ebb_lost *list;
-    EBB_TRY(ebb_lost_list(&list, count, g, arena));
-    *sentences = EBB_NEW(arena, char *, *count + 1);
-    if (*sentences == NULL)
-        return ebb_error_memory();
-    for (size_t i = 0; i < *count; i++)
-        (*sentences)[i] = list[i].sentence;
     return NULL;
 }

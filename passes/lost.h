@@ -12,10 +12,13 @@ typedef enum ebb_lost_kind {
     EBB_LOST_BATCH_NORM, /* folded into the convolution before it, in inference mode */
     EBB_LOST_SHARING,    /* equal parameters merged into one: training ties them */
     EBB_LOST_NAME,       /* a parameter that is an anonymous constant, and so is not trained */
+    EBB_LOST_TIE,        /* one parameter that is stored twice: training would part the two */
     EBB_LOST_KIND_COUNT
 } ebb_lost_kind;
 
-const char *ebb_lost_name(ebb_lost_kind kind); /* "batch-norm", "sharing", "name" */
+const char *ebb_lost_name(ebb_lost_kind kind); /* "batch-norm", "sharing", "name", "tie" */
+
+const char *ebb_lost_help(ebb_lost_kind kind); /* what a user can do; a clause */
 
 typedef struct ebb_lost {
     ebb_lost_kind kind;
@@ -27,9 +30,6 @@ typedef struct ebb_lost {
 /* Findings in arena memory; *count 0 where nothing seems lost. These are judgements from what is
  * left: a convolution with bias and ReLU may have been written so. */
 ebb_status ebb_lost_list(ebb_lost **list, size_t *count, const ebb_graph *g, ebb_arena *arena);
-
-/* Their sentences alone. */
-ebb_status ebb_lost_find(const ebb_graph *g, ebb_arena *arena, char ***sentences, size_t *count);
 
 /* Whether a parameter is used here as the scale or bias of one operator. */
 bool ebb_is_own_slot(const ebb_graph *g, ebb_use use);

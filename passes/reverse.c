@@ -17,13 +17,43 @@ static bool is_float(const ebb_graph *g, ebb_value v)
     return type->dtype == EBB_NONE || ebb_dtype_is_float((ebb_dtype)type->dtype);
 }
 
+/* The value that a body of If, Loop or Scan reads from outside as v; none: v is its own. */
+static ebb_value captured(const ebb_reverse *r, const ebb_graph *body, ebb_value v)
+{
+    bool outer = (ebb_value_of(body, v)->flags & EBB_IS_OUTER) != 0;
+    ebb_value found = outer ? ebb_value_find(r->g, ebb_value_name(body, v)) : EBB_NO_VALUE;
+    return found.i < r->value_count ? found : EBB_NO_VALUE;
+}
+
+/* Whether a body of n reads what is wanted: no input of n shows it. mark: note that y depends on
+ * that. */
+static bool body_wants(const ebb_reverse *r, ebb_node n, bool mark)
+{
+    const ebb_node_info *info = ebb_node_of(r->g, n);
+    bool any = false;
+    for (uint32_t i = 0; i < info->attr_count; i++) {
+        const ebb_attr *a = &info->attr[i];
+        bool is_body = (a->type == EBB_ATTR_GRAPH || a->type == EBB_ATTR_GRAPHS) && a->graphs;
+        for (uint32_t k = 0; is_body && k < a->count; k++)
+            EBB_EACH_VALUE(a->graphs[k], v)
+            {
+                ebb_value outside = captured(r, a->graphs[k], v);
+                if (outside.i == 0 || !r->wants[outside.i])
+                    continue;
+                any = true;
+                r->counts[outside.i] = r->counts[outside.i] || mark;
+            }
+    }
+    return any;
+}
+
 static bool node_wants(const ebb_reverse *r, ebb_node n)
 {
     const ebb_node_info *info = ebb_node_of(r->g, n);
     for (uint32_t i = 0; i < info->in_count; i++)
         if (info->in[i].i != 0 && r->wants[info->in[i].i])
             return true;
-    return false;
+    return body_wants(r, n, false);
 }
 
 /* Straight through a step, to its first output. What has another dtype than x is a code: its
@@ -78,6 +108,7 @@ static void mark_backwards(ebb_reverse *r)
             reached = reached || (info->out[o].i != 0 && r->counts[info->out[o].i]);
         if (!reached)
             continue;
+        (void)body_wants(r, r->order[k], true);
         for (uint32_t i = 0; i < info->in_count; i++) {
             if (info->in[i].i == 0 || !r->wants[info->in[i].i])
                 continue;
@@ -98,18 +129,13 @@ static bool is_on_the_way(const ebb_reverse *r, ebb_node n)
 
 /* ---- what has no rule ---- */
 
-static ebb_status add_unsupported(ebb_reverse *r, const char *sentence)
+static ebb_status add_unsupported(ebb_reverse *r, ebb_node n, const char *sentence)
 {
-    enum { NAMED = 40 }; // a message for people
-    r->unsupported_count++;
-    if (r->unsupported_count > NAMED)
-        return NULL;
-    char *longer =
-        ebb_arena_printf(r->e->scratch, "%s%s%s", r->unsupported != NULL ? r->unsupported : "",
-                         r->unsupported != NULL ? "; " : "", sentence);
-    if (longer == NULL)
+    char *kept = ebb_arena_strdup(r->e->scratch, sentence);
+    if (kept == NULL || !ebb_arena_grow(r->e->scratch, &r->unsupported, r->unsupported_count,
+                                        &r->unsupported_capacity, sizeof *r->unsupported))
         return ebb_error_memory();
-    r->unsupported = longer;
+    r->unsupported[r->unsupported_count++] = (ebb_no_gradient){n, kept};
     return NULL;
 }
 
@@ -118,18 +144,24 @@ ebb_status ebb_reverse_find_unsupported(ebb_reverse *r)
     for (size_t k = 0; k < r->node_count; k++) {
         ebb_node n = r->order[k];
         if (is_on_the_way(r, n) && !ebb_op_has_grad(ebb_node_of(r->g, n)->op))
-            EBB_TRY(add_unsupported(r, ebb_node_label(r->g, n)));
+            EBB_TRY(add_unsupported(r, n, ebb_node_label(r->g, n)));
     }
     return NULL;
 }
 
 ebb_status ebb_reverse_say_unsupported(const ebb_reverse *r)
 {
+    enum { NAMED = 40 }; // a message for people
+    const char *all = "";
     if (r->unsupported_count == 0)
         return NULL;
+    for (size_t i = 0; i < r->unsupported_count && i < NAMED && all != NULL; i++)
+        all = ebb_arena_printf(r->e->scratch, "%s%s%s", all, i > 0 ? "; " : "",
+                               r->unsupported[i].sentence);
+    if (all == NULL)
+        return ebb_error_memory();
     return ebb_hint(ebb_error(EBB_UNSUPPORTED, "no gradient for %zu node%s: %s",
-                              r->unsupported_count, r->unsupported_count == 1 ? "" : "s",
-                              r->unsupported),
+                              r->unsupported_count, r->unsupported_count == 1 ? "" : "s", all),
                     "--freeze what lies before them, or normalise first (inline,fold,unroll,fuse)");
 }
 
@@ -221,7 +253,7 @@ static ebb_status visit(ebb_reverse *r, ebb_node n)
         ebb_op_row_of(info->op)->grad(&r->b, &c);
         r->b.name = NULL;
         if (ebb_status_code(r->b.status) == EBB_UNSUPPORTED) { // go on, to name the others too
-            EBB_TRY(add_unsupported(r, ebb_status_text(r->b.status)));
+            EBB_TRY(add_unsupported(r, n, ebb_status_text(r->b.status)));
             r->b.status = NULL;
             memset(dx, 0, in_count * sizeof *dx);
         }

@@ -9,6 +9,11 @@
 extern "C" {
 #endif
 
+typedef struct ebb_no_gradient { /* a node on the way whose gradient cannot be made */
+    ebb_node node;
+    const char *sentence; /* its label, or what its rule says; scratch memory */
+} ebb_no_gradient;
+
 typedef struct ebb_reverse {
     ebb_edit *e;
     ebb_graph *g;
@@ -26,8 +31,8 @@ typedef struct ebb_reverse {
     uint32_t *left;     /* uses on the way whose nodes have not been visited yet */
     ebb_node *order;    /* the forward's nodes, as they were */
     size_t node_count;
-    char *unsupported; /* sentences so far, or NULL */
-    size_t unsupported_count;
+    ebb_no_gradient *unsupported; /* so far */
+    size_t unsupported_count, unsupported_capacity;
     bool nameless; /* gradients are not called x_grad */
     /* NULL, or: one contribution to input i of n, to be changed; all contributions to x are in. */
     ebb_status (*adjust)(struct ebb_reverse *r, ebb_node n, uint32_t i, ebb_value *dx);

@@ -268,7 +268,7 @@ static ebb_status note_what_is_lost(ebb_edit *e)
     size_t count;
     EBB_TRY(ebb_lost_list(&lost, &count, e->g, e->scratch));
     for (size_t i = 0; i < count; i++)
-        EBB_TRY(ebb_note(e, "%s", lost[i].sentence));
+        EBB_TRY(ebb_note(e, "%s (%s)", lost[i].sentence, ebb_lost_help(lost[i].kind)));
     return NULL;
 }
 

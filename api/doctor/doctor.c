@@ -1,0 +1,116 @@
+/* doctor.c: findings, and their form as JSON. */
+#include "api/doctor/doctor.h"
+
+/* ---- findings ---- */
+
+ebb_finding *ebb_doctor_add(ebb_doctor *d, ebb_severity severity, const char *kind)
+{
+    if (!ebb_arena_grow(&d->arena, &d->list, d->count, &d->capacity, sizeof *d->list))
+        return NULL;
+    ebb_finding *f = &d->list[d->count++];
+    *f = (ebb_finding){.severity = severity,
+                       .kind = kind,
+                       .op = "",
+                       .domain = "",
+                       .what = "",
+                       .help = "",
+                       .pass = ""};
+    return f;
+}
+
+ebb_status ebb_doctor_node(ebb_doctor *d, ebb_finding *f, const ebb_graph *g, ebb_node n)
+{
+    f->count++;
+    if (f->node_count == EBB_NODES_NAMED)
+        return NULL;
+    const char *label = ebb_arena_strdup(&d->arena, ebb_node_label(g, n));
+    f->nodes[f->node_count++] = label;
+    return label != NULL ? NULL : ebb_error_memory();
+}
+
+ebb_finding *ebb_doctor_about(ebb_doctor *d, ebb_severity severity, const char *kind,
+                              const ebb_graph *g, ebb_node n)
+{
+    const ebb_node_info *info = ebb_node_of(g, n);
+    const char *op = ebb_text(g, info->op_name), *domain = ebb_text(g, info->domain);
+    for (size_t i = 0; i < d->count; i++)
+        if (strcmp(d->list[i].kind, kind) == 0 && strcmp(d->list[i].op, op) == 0 &&
+            strcmp(d->list[i].domain, domain) == 0)
+            return &d->list[i];
+    ebb_finding *f = ebb_doctor_add(d, severity, kind);
+    if (f == NULL)
+        return NULL;
+    // copies: the graph that they are read from may go before the findings do
+    f->op = ebb_arena_strdup(&d->arena, op);
+    f->domain = ebb_arena_strdup(&d->arena, domain);
+    f->opset = ebb_model_opset(g->model, domain);
+    return f->op != NULL && f->domain != NULL ? f : NULL;
+}
+
+const char *ebb_doctor_sentence(ebb_doctor *d, ebb_status status)
+{
+    const char *text = ebb_status_text(status);
+    return ebb_arena_printf(&d->arena, "%.*s", (int)strcspn(text, "\n"), text);
+}
+
+/* ---- as JSON ---- */
+
+static json_t *row_of(const ebb_finding *f)
+{
+    json_t *nodes = json_array();
+    for (size_t i = 0; i < f->node_count; i++)
+        json_array_append_new(nodes, json_string(f->nodes[i]));
+    return json_pack("{s:s, s:s, s:s, s:s, s:I, s:I, s:o, s:s, s:s, s:s, s:i}", "kind", f->kind,
+                     "node", f->node_count > 0 ? f->nodes[0] : "", "op", f->op, "domain", f->domain,
+                     "opset", (json_int_t)f->opset, "count", (json_int_t)f->count, "nodes", nodes,
+                     "what", f->what, "help", f->help, "pass", f->pass, "code", (int)f->code);
+}
+
+/* A file that contradicts itself first, then what is not supported, then what is missing. */
+static ebb_code code_of(const ebb_doctor *d)
+{
+    static const ebb_code order[] = {EBB_REJECTED, EBB_VERIFY, EBB_UNSUPPORTED, EBB_IO};
+    for (size_t k = 0; k < sizeof order / sizeof order[0]; k++)
+        for (size_t i = 0; i < d->count; i++)
+            if (d->list[i].severity == EBB_PROBLEM && d->list[i].code == order[k])
+                return order[k];
+    for (size_t i = 0; i < d->count; i++)
+        if (d->list[i].severity == EBB_PROBLEM)
+            return d->list[i].code;
+    return EBB_OK;
+}
+
+static ebb_status examine(ebb_doctor *d)
+{
+    EBB_TRY(ebb_doctor_types(d));
+    EBB_TRY(ebb_doctor_tidy(d));
+    EBB_TRY(ebb_doctor_operators(d));
+    EBB_TRY(ebb_doctor_gradients(d));
+    EBB_TRY(ebb_doctor_files(d));
+    return ebb_doctor_exporter(d);
+}
+
+ebb_status ebb_check_json(const ebb_model *model, char **json)
+{
+    ebb_doctor d = {.model = model};
+    json_t *rows[EBB_SEVERITY_COUNT];
+    ebb_status status = examine(&d);
+    for (int s = 0; s < EBB_SEVERITY_COUNT; s++) {
+        rows[s] = json_array();
+        for (size_t i = 0; status == NULL && i < d.count; i++)
+            if ((int)d.list[i].severity == s)
+                json_array_append_new(rows[s], row_of(&d.list[i]));
+    }
+    json_t *o = json_pack("{s:s, s:s, s:I, s:i, s:o, s:o, s:o}", "schema", "ebb.check/2", "path",
+                          model->path, "opset", (json_int_t)ebb_model_opset(model, ""), "code",
+                          (int)code_of(&d), "problems", rows[EBB_PROBLEM], "warnings",
+                          rows[EBB_WARNING], "notes", rows[EBB_REMARK]);
+    ebb_model_free(d.raw);
+    ebb_model_free(d.tidy);
+    ebb_arena_fini(&d.arena);
+    if (status != NULL) {
+        json_decref(o);
+        return status;
+    }
+    return ebb_json_text(json, o);
+}

@@ -1,0 +1,76 @@
+/* doctor.h: what would keep a model from being trained, all of it at once; what `ebb check` says.
+ *
+ *   model as it was read ─┬─ types.c      nodes that contradict what they read; rules of a graph
+ *                         ├─ files.c      dims without size, weights without bytes, opsets
+ *                         ├─ operators.c  not known, or without a kernel
+ *                         ├─ exporter.c   what the exporter wrote or lost, and which pass sees to
+ * it a tidied copy ───┴─ gradients.c  no gradient, on the way from a parameter to the loss
+ *
+ * The tidied copy is the model after the passes that `ebb grad` begins with; each runs alone, so
+ * that one which fails is a finding and not the end.
+ */
+#ifndef EBB_API_DOCTOR_H
+#define EBB_API_DOCTOR_H
+
+#include "api/api.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef enum ebb_severity {
+    EBB_PROBLEM, /* keeps it from being trained; has a code */
+    EBB_WARNING, /* it trains, but not as its author would expect */
+    EBB_REMARK,  /* seen, and seen to */
+    EBB_SEVERITY_COUNT
+} ebb_severity;
+
+enum { EBB_NODES_NAMED = 16 };
+
+typedef struct ebb_finding {
+    ebb_severity severity;
+    const char *kind; /* "operator", "gradient", "frozen-batch-norm" ... */
+    ebb_code code;    /* of a problem: what a verb would end with; else EBB_OK */
+    const char *op, *domain;
+    int64_t opset;                      /* of that domain; 0: no operator is meant */
+    size_t count;                       /* nodes, or whatever `what` speaks of */
+    const char *nodes[EBB_NODES_NAMED]; /* the first of them, by label */
+    size_t node_count;
+    const char *what, *help; /* clauses; help "" where nothing is to be done */
+    const char *pass;        /* sees to it, without being asked; "" none */
+} ebb_finding;
+
+typedef struct ebb_doctor {
+    const ebb_model *model;
+    ebb_model *raw;  /* a copy with types as far as they agree */
+    ebb_model *tidy; /* a copy after the passes; NULL: types contradict each other */
+    ebb_report *reports;
+    size_t report_count;
+    ebb_arena arena;
+    ebb_finding *list;
+    size_t count, capacity;
+} ebb_doctor;
+
+/* A finding to fill, all empty but severity and kind; good until the next. NULL: no memory. */
+ebb_finding *ebb_doctor_add(ebb_doctor *d, ebb_severity severity, const char *kind);
+/* One more node of it: its label is kept where there is room. */
+ebb_status ebb_doctor_node(ebb_doctor *d, ebb_finding *f, const ebb_graph *g, ebb_node n);
+/* The finding of this kind about this operator, or a new one that names it. */
+ebb_finding *ebb_doctor_about(ebb_doctor *d, ebb_severity severity, const char *kind,
+                              const ebb_graph *g, ebb_node n);
+/* The first line of a status, kept. */
+const char *ebb_doctor_sentence(ebb_doctor *d, ebb_status status);
+
+/* types.c: fills raw. */
+ebb_status ebb_doctor_types(ebb_doctor *d);
+/* exporter.c: fills tidy and reports. */
+ebb_status ebb_doctor_tidy(ebb_doctor *d);
+ebb_status ebb_doctor_exporter(ebb_doctor *d);
+ebb_status ebb_doctor_files(ebb_doctor *d);
+ebb_status ebb_doctor_operators(ebb_doctor *d);
+ebb_status ebb_doctor_gradients(ebb_doctor *d);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,184 @@
+/* exporter.c: what the exporter wrote, counted in the file and again in what the passes made of it;
+ * and what it lost. */
+#include "api/doctor/doctor.h"
+
+#include "onnx/infer.h"
+#include "passes/habit.h"
+#include "passes/lost.h"
+#include "passes/pipeline.h"
+
+/* ---- the tidied copy ---- */
+
+/* As `ebb grad` begins. */
+static const char *const passes[] = {"differentiate", "inline", "fold", "unroll",
+                                     "train-mode",    "fold",   "fuse"};
+enum { PASSES = (int)(sizeof passes / sizeof passes[0]) };
+
+static ebb_status run_pass(ebb_doctor *d, ebb_model *model, const char *pass, ebb_report *report)
+{
+    const ebb_rewrite_options options = {0};
+    ebb_report *reports;
+    size_t count = 0;
+    ebb_status status = ebb_pipeline_run(model, pass, &options, &d->arena, &reports, &count);
+    *report = (ebb_report){.pass = pass};
+    if (status == NULL && count == 1)
+        *report = reports[0];
+    if (status == NULL || ebb_status_code(status) == EBB_RUNTIME)
+        return status;
+    ebb_finding *f = ebb_doctor_add(d, EBB_PROBLEM, "pass");
+    if (f == NULL)
+        return ebb_error_memory();
+    const char *sentence = ebb_doctor_sentence(d, status);
+    f->code = ebb_status_code(status);
+    f->pass = pass;
+    f->what =
+        sentence != NULL ? ebb_arena_printf(&d->arena, "pass %s ended: %s", pass, sentence) : NULL;
+    f->help = "what it names must be otherwise in the model";
+    return f->what != NULL ? NULL : ebb_error_memory();
+}
+
+static bool contradicts_itself(const ebb_doctor *d)
+{
+    for (size_t i = 0; i < d->count; i++)
+        if (strcmp(d->list[i].kind, "types") == 0 || strcmp(d->list[i].kind, "graph") == 0)
+            return true;
+    return false;
+}
+
+ebb_status ebb_doctor_tidy(ebb_doctor *d)
+{
+    if (contradicts_itself(d))
+        return NULL; // no pass is made for such a graph
+    EBB_TRY(ebb_model_copy(&d->tidy, d->raw));
+    d->reports = EBB_NEW(&d->arena, ebb_report, PASSES);
+    if (d->reports == NULL)
+        return ebb_error_memory();
+    for (int i = 0; i < PASSES; i++) {
+        EBB_TRY(run_pass(d, d->tidy, passes[i], &d->reports[i]));
+        d->report_count++;
+    }
+    return NULL;
+}
+
+/* ---- habits ---- */
+
+typedef struct census {
+    ebb_doctor *d;
+    const ebb_habit *row;
+    size_t count;
+    ebb_finding *f; /* to be told of the nodes; NULL: only count */
+} census;
+
+static ebb_status take_down(void *context, const ebb_graph *g, ebb_node n)
+{
+    census *c = context;
+    if (!c->row->fits(g, n))
+        return NULL;
+    c->count++;
+    return c->f != NULL ? ebb_doctor_node(c->d, c->f, g, n) : NULL;
+}
+
+/* Why a pass left some: its reasons, each with how often. */
+static const char *reasons_of(ebb_doctor *d, const char *pass)
+{
+    const char *text = "";
+    for (size_t i = 0; i < d->report_count && pass != NULL; i++) {
+        const ebb_report *r = &d->reports[i];
+        for (size_t k = 0; strcmp(r->pass, pass) == 0 && k < r->skip_count && text != NULL; k++)
+            text = ebb_arena_printf(&d->arena, "%s; %s", text, r->skips[k].reason);
+    }
+    return text;
+}
+
+static ebb_status look_for(ebb_doctor *d, const ebb_habit *row)
+{
+    census before = {.d = d, .row = row}, after = {.d = d, .row = row};
+    EBB_TRY(ebb_visit_nodes(d->raw, take_down, &before));
+    if (before.count == 0)
+        return NULL;
+    if (d->tidy != NULL)
+        EBB_TRY(ebb_visit_nodes(d->tidy, take_down, &after));
+    bool handled = row->pass != NULL && d->tidy != NULL && after.count == 0;
+    ebb_finding *f =
+        ebb_doctor_add(d, handled || row->harmless ? EBB_REMARK : EBB_WARNING, row->kind);
+    if (f == NULL)
+        return ebb_error_memory();
+    census named = {.d = d, .row = row, .f = f};
+    EBB_TRY(ebb_visit_nodes(d->raw, take_down, &named));
+    f->what = row->what;
+    f->pass = handled ? row->pass : "";
+    f->help = handled ? "" : row->help;
+    if (handled || d->tidy == NULL || row->pass == NULL)
+        return NULL;
+    const char *why = reasons_of(d, row->pass);
+    f->what = why != NULL ? ebb_arena_printf(&d->arena, "%s; after the passes there are %zu%s",
+                                             row->what, after.count, why)
+                          : NULL;
+    return f->what != NULL ? NULL : ebb_error_memory();
+}
+
+/* Chains that a pass puts together, by its own count. on: a copy that may be changed. */
+static ebb_status count_sites(ebb_doctor *d, const char *kind, const ebb_report *r,
+                              const char *what, const char *help)
+{
+    if (r->applied == 0)
+        return NULL;
+    ebb_finding *f = ebb_doctor_add(d, EBB_REMARK, kind);
+    if (f == NULL)
+        return ebb_error_memory();
+    f->count = r->applied;
+    f->what = what;
+    f->help = help;
+    f->pass = help[0] == '\0' ? r->pass : "";
+    return NULL;
+}
+
+static ebb_status look_for_chains(ebb_doctor *d)
+{
+    ebb_model *copy;
+    ebb_report r;
+    EBB_TRY(count_sites(d, "taken-apart", &d->reports[PASSES - 1],
+                        "chains that stand for one operator (GELU, LayerNorm, a product with a "
+                        "transposed weight ...), put together again",
+                        ""));
+    EBB_TRY(ebb_model_copy(&copy, d->tidy));
+    size_t known = d->count;
+    ebb_status status = run_pass(d, copy, "attention", &r);
+    d->count = known; // it is not asked to apply
+    ebb_model_free(copy);
+    EBB_TRY(status);
+    return count_sites(d, "attention", &r, "attention written as products and a softmax",
+                       "--pass attention makes one operator of each, which keeps no probabilities");
+}
+
+/* ---- what is lost ---- */
+
+static ebb_status tell_losses(ebb_doctor *d)
+{
+    static const char *const kinds[EBB_LOST_KIND_COUNT] = {"folded-batch-norm", "merged-parameters",
+                                                           "folded-weight", "parted-weight"};
+    const ebb_graph *g = d->raw->graph;
+    ebb_lost *lost;
+    size_t count;
+    EBB_TRY(ebb_lost_list(&lost, &count, g, &d->arena));
+    for (size_t i = 0; i < count; i++) {
+        ebb_finding *f = ebb_doctor_add(d, EBB_WARNING, kinds[lost[i].kind]);
+        if (f == NULL)
+            return ebb_error_memory();
+        f->what = lost[i].sentence;
+        f->help = ebb_lost_help(lost[i].kind);
+        if (lost[i].node.i != 0)
+            EBB_TRY(ebb_doctor_node(d, f, g, lost[i].node));
+    }
+    return NULL;
+}
+
+ebb_status ebb_doctor_exporter(ebb_doctor *d)
+{
+    size_t count;
+    const ebb_habit *rows = ebb_habits(&count);
+    EBB_TRY(tell_losses(d));
+    for (size_t i = 0; i < count; i++)
+        EBB_TRY(look_for(d, &rows[i]));
+    return d->tidy != NULL ? look_for_chains(d) : NULL;
+}

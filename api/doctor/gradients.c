@@ -1,0 +1,131 @@
+/* gradients.c: what has no gradient, and lies between a parameter and the loss.
+ *
+ * The gradient itself is made, on a copy, by the reverse mode that `ebb grad` uses; so rules that
+ * decline an attribute are heard, too, and none but those. A file without a loss is differentiated
+ * by the sum of its floating-point outputs: every way to the loss that a user can name goes through
+ * one of them.
+ */
+#include "api/doctor/doctor.h"
+
+#include "onnx/infer.h"
+#include "passes/reverse.h"
+#include "passes/trainable.h"
+
+static bool is_float_output(const ebb_graph *g, ebb_value v)
+{
+    const ebb_type *t = &ebb_value_of(g, v)->type;
+    return t->kind == EBB_KIND_TENSOR && ebb_dtype_is_float((ebb_dtype)t->dtype) && t->rank >= 0;
+}
+
+/* The sum of all elements of all outputs, or none. */
+static ebb_value sum_of_outputs(ebb_build *b)
+{
+    ebb_graph *g = b->g;
+    ebb_value sum = EBB_NO_VALUE;
+    for (size_t i = 0; i < g->output_count; i++) {
+        if (!is_float_output(g, g->outputs[i]))
+            continue;
+        ebb_with_int(b, "keepdims", 0);
+        ebb_value one = ebb_emit(b, EBB_OP_REDUCE_SUM, g->outputs[i]);
+        if (ebb_value_of(g, one)->type.dtype != EBB_F32) {
+            ebb_with_int(b, "to", EBB_F32);
+            one = ebb_emit(b, EBB_OP_CAST, one);
+        }
+        sum = sum.i == 0 ? one : ebb_emit(b, EBB_OP_ADD, sum, one);
+    }
+    return sum;
+}
+
+static ebb_status tell(ebb_doctor *d, const ebb_graph *g, const ebb_no_gradient *gap)
+{
+    ebb_finding *f = ebb_doctor_about(d, EBB_PROBLEM, "gradient", g, gap->node);
+    if (f == NULL)
+        return ebb_error_memory();
+    if (f->count == 0) {
+        bool row = ebb_op_has_grad(ebb_node_of(g, gap->node)->op);
+        f->code = EBB_UNSUPPORTED;
+        f->what =
+            row ? ebb_arena_printf(&d->arena, "%.*s; what is trained lies before it",
+                                   (int)strcspn(gap->sentence, "\n"), gap->sentence)
+                : ebb_arena_printf(&d->arena,
+                                   "%s has no gradient, and what is trained lies before it", f->op);
+        f->help = "train only what lies behind it: --train 'PATTERN' or --freeze 'PATTERN'; or "
+                  "name a loss that does not depend on it";
+        if (f->what == NULL)
+            return ebb_error_memory();
+    }
+    return ebb_doctor_node(d, f, g, gap->node);
+}
+
+static bool is_among(const ebb_no_gradient *list, size_t count, ebb_node n)
+{
+    for (size_t i = 0; i < count; i++)
+        if (ebb_same_node(list[i].node, n))
+            return true;
+    return false;
+}
+
+/* Makes the gradient where sizes are known. What has no rule at all is told first: behind it no
+ * rule may be asked. nodes: those of the model; others were put here. */
+static ebb_status differentiate(ebb_doctor *d, ebb_reverse *r, size_t nodes)
+{
+    EBB_TRY(ebb_reverse_find_unsupported(r));
+    ebb_no_gradient *found = r->unsupported;
+    size_t count = r->unsupported_count;
+    for (size_t i = 0; i < count; i++)
+        EBB_TRY(tell(d, r->g, &found[i]));
+    if (ebb_require_static(r->g) != NULL)
+        return NULL;
+    const ebb_type *type = &ebb_value_of(r->g, r->y)->type;
+    r->unsupported = NULL;
+    r->unsupported_count = r->unsupported_capacity = 0;
+    r->grad[r->y.i] = ebb_const_like(&r->b, r->y, 1.0);
+    if (type->rank > 0)
+        r->grad[r->y.i] = ebb_emit_reshape(&r->b, r->grad[r->y.i], type->dims, type->rank);
+    ebb_status status = r->b.status != NULL ? r->b.status : ebb_reverse_run(r);
+    for (size_t i = 0; i < r->unsupported_count; i++) {
+        ebb_node n = r->unsupported[i].node;
+        if (n.i < nodes && !is_among(found, count, n))
+            EBB_TRY(tell(d, r->g, &r->unsupported[i]));
+    }
+    return ebb_status_code(status) == EBB_RUNTIME ? status : NULL;
+}
+
+static ebb_status look(ebb_doctor *d, ebb_model *copy, ebb_arena *scratch)
+{
+    ebb_graph *g = copy->graph;
+    ebb_report report = {0};
+    ebb_edit e = {.g = g,
+                  .pass = ebb_pass_find("gradient"),
+                  .scratch = scratch,
+                  .keep = scratch,
+                  .report = &report};
+    ebb_reverse r = {.e = &e, .g = g, .nameless = true};
+    ebb_trainable_source source;
+    for (ebb_node n = ebb_first(g); n.i != 0; n = ebb_next(g, n))
+        if (ebb_node_of(g, n)->phase == EBB_BACKWARD)
+            return NULL; // a step: it has its gradient
+    size_t nodes = g->node_count;
+    r.b = ebb_edit_build(&e, EBB_NO_NODE, EBB_FORWARD);
+    r.y = g->loss.i != 0 ? g->loss : sum_of_outputs(&r.b);
+    if (r.b.status != NULL || r.y.i == 0)
+        return ebb_status_code(r.b.status) == EBB_RUNTIME ? r.b.status : NULL;
+    ebb_value y = r.y;
+    EBB_TRY(ebb_reverse_open(&r, EBB_NO_NODE));
+    EBB_TRY(ebb_trainable_find(r.trains, &source, g));
+    r.y = y;
+    ebb_reverse_mark(&r);
+    r.b = ebb_edit_build(&e, EBB_NO_NODE, EBB_BACKWARD);
+    return r.counts[y.i] ? differentiate(d, &r, nodes) : NULL;
+}
+
+ebb_status ebb_doctor_gradients(ebb_doctor *d)
+{
+    ebb_model *copy;
+    ebb_arena scratch = {0};
+    EBB_TRY(ebb_model_copy(&copy, d->tidy != NULL ? d->tidy : d->raw));
+    ebb_status status = look(d, copy, &scratch);
+    ebb_arena_fini(&scratch);
+    ebb_model_free(copy);
+    return status;
+}
