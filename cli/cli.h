@@ -30,6 +30,8 @@ typedef struct cli {
     int file_count;
     cli_word words[128];
     int word_count;
+    char *const *command; /* what stands after "--" */
+    int command_count;
 } cli;
 
 typedef struct cli_verb {
@@ -91,6 +93,8 @@ void cli_show_diff(const json_t *o);
 void cli_show_curve(const json_t *plan);
 void cli_show_neighbourhood(const json_t *plan);
 void cli_show_pack(const json_t *o);
+/* reduce.c */
+void cli_show_reduce(const json_t *o);
 
 /* ---- models ---- */
 
@@ -105,6 +109,9 @@ bool cli_wants_step(const cli *c);                      /* any of those options 
 ebb_status cli_weights(const cli *c, ebb_model *model); /* --init, --weights */
 /* --costs, --pass and --budget on a graph as it stands; *json stays NULL where none is given. */
 ebb_status cli_change_step(const cli *c, ebb_model *model, char **json);
+/* The pipelines of those two as text, from malloc; NULL: nothing is to be done, or no memory. */
+char *cli_step_pipeline(const cli *c);
+char *cli_change_pipeline(const cli *c, const ebb_model *model);
 /* --costs, --budget and --plan-time, before anything is opened: a sentence and an exit code. */
 int cli_check_planning(const cli *c);
 ebb_status cli_inspect(const ebb_model *model, json_t **object); /* for json_decref */
@@ -141,5 +148,6 @@ int cli_few_bit(const cli *c);
 int cli_sweep(const cli *c);
 int cli_sensitivity(const cli *c);
 int cli_devices(const cli *c);
+int cli_reduce(const cli *c);
 
 #endif

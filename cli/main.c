@@ -153,7 +153,7 @@ static int unknown(const char *what, const char *word, const char *const *names,
     return cli_usage("unknown %s '%s': see `ebb help`", what, word);
 }
 
-enum { MOST_NAMES = 64 };
+enum { MOST_NAMES = 128 };
 
 static int unknown_verb(const char *word)
 {
@@ -244,6 +244,11 @@ static int parse_option(cli *c, int count, char **words, int *at)
 static int parse(cli *c, int count, char **words)
 {
     for (int i = 0; i < count; i++) {
+        if (strcmp(words[i], "--") == 0 && takes(c->verb, cli_find_option("--"))) {
+            c->command = words + i + 1;
+            c->command_count = count - i - 1;
+            break;
+        }
         if (words[i][0] == '-' && words[i][1] != '\0') {
             int code = parse_option(c, count, words, &i);
             if (code != EBB_OK)
@@ -274,7 +279,7 @@ int main(int count, char **words)
     cli c = {.verb = find_verb(name)};
     if (c.verb == NULL)
         return unknown_verb(name);
-    for (int i = 2; i < count; i++)
+    for (int i = 2; i < count && strcmp(words[i], "--") != 0; i++)
         if (strcmp(words[i], "--help") == 0 || strcmp(words[i], "-h") == 0) {
             print_verb(c.verb);
             return EBB_OK;

@@ -126,15 +126,23 @@ static void print_graph(void *context, const char *pass, const char *text)
     printf("# after %s\n%s\n", pass, text);
 }
 
-static ebb_status run(const cli *c, ebb_model *model, const pipeline *p, char **json)
+/* Its text, for free(); NULL: nothing was added, or no memory. */
+static char *close_text(pipeline *p)
+{
+    if (p->out != NULL && fclose(p->out) == 0)
+        return p->text;
+    free(p->text);
+    return NULL;
+}
+
+static ebb_status run(const cli *c, ebb_model *model, char *text, char **json)
 {
     const ebb_rewrite_options options = {.strict = cli_has(c, "--strict"),
                                          .verify_each = cli_has(c, "--verify-each"),
                                          .print_after = cli_get(c, "--print-after", NULL),
                                          .print = print_graph};
-    bool written = p->out != NULL && fclose(p->out) == 0;
-    ebb_status status = ebb_rewrite(model, written ? p->text : "", &options, json);
-    free(p->text);
+    ebb_status status = ebb_rewrite(model, text != NULL ? text : "", &options, json);
+    free(text);
     return status;
 }
 
@@ -269,7 +277,7 @@ static void add_passes(const cli *c, pipeline *p, const char *tidy)
 
 /* ---- the step ---- */
 
-ebb_status cli_make_step(const cli *c, ebb_model *model, char **json)
+char *cli_step_pipeline(const cli *c)
 {
     pipeline p = {0};
     add(&p, "differentiate,inline,fold,unroll,train-mode:seed=%s,batch-norm=%s",
@@ -285,7 +293,7 @@ ebb_status cli_make_step(const cli *c, ebb_model *model, char **json)
     add_pass(&p, "stream", "");
     add_pass(&p, "alias", "");
     add_costs(c, &p); // what came in between has none
-    return run(c, model, &p, json);
+    return close_text(&p);
 }
 
 /* Whether shapes are still asked for as the step runs: in one that others made, whose batch was
@@ -299,7 +307,12 @@ static bool asks_for_shapes(const ebb_model *model)
     return asks;
 }
 
-ebb_status cli_change_step(const cli *c, ebb_model *model, char **json)
+ebb_status cli_make_step(const cli *c, ebb_model *model, char **json)
+{
+    return run(c, model, cli_step_pipeline(c), json);
+}
+
+char *cli_change_pipeline(const cli *c, const ebb_model *model)
 {
     pipeline p = {0};
     bool changes = cli_has(c, "--pass") || budget_of(c) != NULL;
@@ -309,7 +322,13 @@ ebb_status cli_change_step(const cli *c, ebb_model *model, char **json)
     add_passes(c, &p, NULL);
     if (changes)
         add_costs(c, &p);
-    return p.begun ? run(c, model, &p, json) : NULL;
+    return close_text(&p);
+}
+
+ebb_status cli_change_step(const cli *c, ebb_model *model, char **json)
+{
+    char *text = cli_change_pipeline(c, model);
+    return text != NULL ? run(c, model, text, json) : NULL;
 }
 
 ebb_status cli_inspect(const ebb_model *model, json_t **object)

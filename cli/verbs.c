@@ -63,6 +63,12 @@ const cli_option cli_options[] = {
     {"--alpha", "A", "of silu, x sigmoid(A x), and elu (default 1)"},
     {"--bits", "N", "1 to 4 (default 3)"},
     {"--weight", "flat|normal", "best on the whole line (default), or where x is N(0, 1)"},
+    {"--fails", "WHAT", "reduce: types, check, grad, rewrite, plan, run or nan (an output that is not finite)"},
+    {"--match", "TEXT", "reduce: what is said where it fails must contain this"},
+    {"--exit", "N|crash|timeout", "reduce: how COMMAND ends where a model is of interest (default 0)"},
+    {"--timeout", "SECONDS", "reduce: how long COMMAND may take for one model (default 60)"},
+    {"--tests", "N", "reduce: stop after so many"},
+    {"--", "COMMAND...", "reduce: the test; {} is a candidate's file, which else is the last argument"},
     {"--align", "BYTES", "offsets are multiples of this (default 1)"},
 };
 const int cli_option_count = (int)(sizeof cli_options / sizeof cli_options[0]);
@@ -510,6 +516,10 @@ const cli_verb cli_verbs[] = {
      "measure what operators cost on this machine, or what passes save, cost and change", 0, 8,
      (const char *const[]){"-o", "--calibrate", "--sweep", "--passes", "--sensitivity", MODEL, STEP, PLANNING, RUN, "--run", "--data", "--map",
                            "--batch", "--steps", "--json", NULL}, bench},
+    {"reduce", "MODEL -o SMALL --fails WHAT | MODEL -o SMALL -- COMMAND {}",
+     "the smallest model that still fails: by a criterion of ebb's own, or by a command that exits with 0 for it", 1, 1,
+     (const char *const[]){"-o", MODEL, STEP, PLANNING, RUN, "--fails", "--match", "--exit", "--timeout", "--tests", "--json", "--", NULL},
+     cli_reduce},
     {"pack", "INTERVALS.csv -o PACKED.csv", "give intervals offsets: columns id, lower, upper, size and perhaps offset", 1, 1,
      (const char *const[]){"-o", "--capacity", "--time", "--align", "--dry-run", "--json", NULL}, pack},
     {"few-bit", "--function NAME", "levels for the derivative of an activation, as pass few-bit has them", 0, 0,

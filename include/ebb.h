@@ -137,6 +137,41 @@ EBB_API ebb_status ebb_devices_json(char **json);
 EBB_API ebb_status ebb_few_bit_json(const char *function, double alpha, unsigned bits, bool normal,
                                     char **json);
 
+/* ---- reducing ---- */
+
+typedef struct ebb_reduce_options {
+    /* Which failure of ebb's own: "types" (they contradict each other), "check" (ebb_check_json has
+     * problems), "rewrite" (the pipeline ends in an error), "plan" (so does planning, after the
+     * pipeline), "run" (so does one run on random numbers, after that), "nan" (an output of that
+     * run is not finite). NULL: `test` is asked. */
+    const char *fails;
+    const char
+        *pipeline; /* as ebb_rewrite takes it; NULL: none, and what `ebb run` does before it */
+    /* What the sentence must contain. NULL: the code is the same, and the sentence the first one's
+     * but for names, numbers and what is missing from lists. */
+    const char *match;
+    /* Whether this model is still of interest; it may be changed, and goes afterwards. An error
+     * ends the search. */
+    ebb_status (*test)(void *context, ebb_model *model, bool *still);
+    /* After each change that was taken; or NULL. stage: what is being made less. */
+    void (*progress)(void *context, const char *stage, size_t nodes, size_t tests);
+    void *context;
+    size_t most_tests;   /* 0: until nothing more goes */
+    const char *backend; /* of plan, run and nan; NULL: "cpu" */
+    uint64_t seed;
+    int threads;
+} ebb_reduce_options;
+
+/* Writes to `path` (NULL: nowhere) the smallest model found that fails as this one does: fewer
+ * nodes, outputs, operands, attributes and weights, smaller dims; reads it back and tests it once
+ * more (EBB_VERIFY where it fails no longer). The same in every run. Neither the model nor what it
+ * reads is changed. json, or NULL: {"schema": "ebb.reduce/1", "fails", "code", "sentence",
+ * "before":
+ * {"nodes", "inputs", "outputs", "initializers", "initializer_bytes", "functions"}, "after": {...},
+ * "file_bytes", "tests", "verified"}. EBB_USAGE: it does not fail at all. */
+EBB_API ebb_status ebb_reduce(const ebb_model *model, const char *path,
+                              const ebb_reduce_options *options, char **json);
+
 /* ---- weighing ---- */
 
 typedef struct ebb_batch ebb_batch; /* below: the inputs of a step */

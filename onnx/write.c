@@ -258,6 +258,14 @@ static void set_bindings(ebb_writer *w, Onnx__TrainingInfoProto *info)
     info->n_update_binding = count;
 }
 
+/* The file had one, and it was taken from the model. */
+static void drop_initialization(Onnx__TrainingInfoProto *info)
+{
+    info->initialization = NULL;
+    info->initialization_binding = NULL;
+    info->n_initialization_binding = 0;
+}
+
 static void set_training(ebb_writer *w, Onnx__ModelProto *proto)
 {
     const ebb_model *m = w->model;
@@ -275,9 +283,13 @@ static void set_training(ebb_writer *w, Onnx__ModelProto *proto)
     list[0] = first;
     if (m->initialization != NULL)
         set_initialization(w, first);
+    else
+        drop_initialization(first);
     set_bindings(w, first);
+    bool empty = first->initialization == NULL && first->algorithm == NULL &&
+                 first->n_update_binding == 0 && count == 1;
     proto->training_info = list;
-    proto->n_training_info = count;
+    proto->n_training_info = empty ? 0 : count;
 }
 
 /* ---- the model ---- */

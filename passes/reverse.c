@@ -242,7 +242,9 @@ static ebb_status visit(ebb_reverse *r, ebb_node n)
         dy[o] = y[o].i != 0 ? r->grad[y[o].i] : EBB_NO_VALUE;
         any = any || dy[o].i != 0;
     }
-    if (any) {
+    if (any && info->op == EBB_OP_UNKNOWN) { // told of before; a caller may want to hear the others
+        EBB_TRY(add_unsupported(r, n, ebb_node_label(g, n)));
+    } else if (any) {
         const char *own = ebb_text(g, info->name);
         char *name = ebb_arena_printf(r->e->scratch, "%s_Grad",
                                       own[0] != '\0' ? own : ebb_value_name(g, y[0]));

@@ -14,7 +14,7 @@
 static bool is_float_output(const ebb_graph *g, ebb_value v)
 {
     const ebb_type *t = &ebb_value_of(g, v)->type;
-    return t->kind == EBB_KIND_TENSOR && ebb_dtype_is_float((ebb_dtype)t->dtype) && t->rank >= 0;
+    return t->kind == EBB_KIND_TENSOR && ebb_dtype_is_float((ebb_dtype)t->dtype);
 }
 
 /* The sum of all elements of all outputs, or none. */
