@@ -54,14 +54,8 @@ static ebb_status choose_parameters(ebb_reverse *r)
     if (count == 0)
         return ebb_hint(ebb_error(EBB_USAGE, "gradient: the model has no weights to train"),
                         "name them with --train 'PATTERN'");
-    static const char *const how[] = {
-        "chosen by a pass",
-        "by the file's update bindings",
-        "marked PARAMETER by the exporter",
-        "found where operators expect weights",
-    };
     return ebb_note(e, "%zu parameters are trained, %s", count,
-                    train != NULL ? "matching train=" : how[source]);
+                    train != NULL ? "matching train=" : ebb_trainable_words(source));
 }
 
 /* ---- contributions ---- */

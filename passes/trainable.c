@@ -6,6 +6,17 @@
 
 #include <ctype.h>
 
+const char *ebb_trainable_words(ebb_trainable_source source)
+{
+    static const char *const words[] = {
+        [EBB_TRAINABLE_ROLES] = "chosen by a pass",
+        [EBB_TRAINABLE_BINDINGS] = "by the file's update bindings",
+        [EBB_TRAINABLE_METADATA] = "marked PARAMETER by the exporter",
+        [EBB_TRAINABLE_SLOTS] = "found where operators expect weights",
+    };
+    return words[source];
+}
+
 bool ebb_name_is_anonymous(const char *name)
 {
     if (strncmp(name, "onnx::", 6) == 0 || strstr(name, "Constant") != NULL ||

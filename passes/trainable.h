@@ -15,6 +15,7 @@ typedef enum ebb_trainable_source {
     EBB_TRAINABLE_METADATA, /* InputSpec.kind of the dynamo exporter */
     EBB_TRAINABLE_SLOTS,    /* float initializers where operators expect weights */
 } ebb_trainable_source;
+const char *ebb_trainable_words(ebb_trainable_source source); /* "marked PARAMETER by ..." */
 
 /* trains: by value id. Running statistics and constants are never in the set, nor scalars that only
  * feed arithmetic, unless PyTorch wrote the file: it makes initializers of a module's state alone.

@@ -175,12 +175,9 @@ static ebb_status find_parameters(ebb_doctor *d)
     ebb_finding *f = ebb_doctor_add(d, count > 0 ? EBB_REMARK : EBB_WARNING, "parameters");
     if (f == NULL)
         return ebb_error_memory();
-    static const char *const how[] = {"named by the file's update bindings",
-                                      "marked PARAMETER by the exporter",
-                                      "found where operators expect weights"};
     f->count = count;
     f->what = count > 0 ? ebb_arena_printf(&d->arena, "%zu initializers would be trained, %s",
-                                           count, how[source])
+                                           count, ebb_trainable_words(source))
                         : "nothing in the file looks like a weight that can be trained";
     f->help = count > 0 ? "--train 'PATTERN' and --freeze 'PATTERN' choose others"
                         : "name the weights with --train 'PATTERN'";
