@@ -166,7 +166,7 @@ static const ebb_habit table[] = {
      "the transposed copy is made in each step", true, turned_weight},
     {"quantised", "quantised values (QuantizeLinear, DequantizeLinear)", NULL,
      "weights in integers are constants and are not trained: to train them export the model in floating point, "
-     "before it is quantised", false, quantised},
+     "before it is quantised, or with QuantizeLinear on the floating-point weights and --straight-through", false, quantised},
 };
 // clang-format on
 

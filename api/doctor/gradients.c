@@ -91,6 +91,23 @@ static ebb_status differentiate(ebb_doctor *d, ebb_reverse *r, size_t nodes)
     return ebb_status_code(status) == EBB_RUNTIME ? status : NULL;
 }
 
+/* What is trained before a step learns nothing through it, unless that is asked for. */
+static ebb_status find_steps(ebb_doctor *d, const ebb_reverse *r)
+{
+    for (size_t k = 0; k < r->node_count; k++) {
+        const ebb_node_info *info = ebb_node_of(r->g, r->order[k]);
+        if (!ebb_op_has(info->op, EBB_STEPS) || info->in_count == 0 || !r->wants[info->in[0].i])
+            continue;
+        ebb_finding *f = ebb_doctor_about(d, EBB_WARNING, "step", r->g, r->order[k]);
+        if (f == NULL)
+            return ebb_error_memory();
+        f->what = "its derivative is 0, so that what is trained before it learns nothing by it";
+        f->help = "--straight-through lets the gradient pass";
+        EBB_TRY(ebb_doctor_node(d, f, r->g, r->order[k]));
+    }
+    return NULL;
+}
+
 static ebb_status look(ebb_doctor *d, ebb_model *copy, ebb_arena *scratch)
 {
     ebb_graph *g = copy->graph;
@@ -115,6 +132,7 @@ static ebb_status look(ebb_doctor *d, ebb_model *copy, ebb_arena *scratch)
     EBB_TRY(ebb_trainable_find(r.trains, &source, g));
     r.y = y;
     ebb_reverse_mark(&r);
+    EBB_TRY(find_steps(d, &r));
     r.b = ebb_edit_build(&e, EBB_NO_NODE, EBB_BACKWARD);
     return r.counts[y.i] ? differentiate(d, &r, nodes) : NULL;
 }
