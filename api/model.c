@@ -7,16 +7,18 @@
 
 #include <stdlib.h>
 
-static ebb_status open_file(ebb_model *m, const char *file)
+static ebb_status open_file(ebb_model *m, const char *file, bool as_it_is)
 {
     bool joined;
     EBB_TRY(ebb_artifacts_join(m, &joined));
+    if (as_it_is && !joined)
+        return NULL;
     EBB_TRY(ebb_infer_graph(m->graph));
     EBB_TRY(ebb_verify(m->graph));
     return joined ? ebb_artifacts_finish(m, file) : NULL;
 }
 
-ebb_status ebb_open(ebb_model **model, const char *path)
+static ebb_status open_at(ebb_model **model, const char *path, bool as_it_is)
 {
     ebb_arena scratch = {0};
     ebb_model *m = NULL;
@@ -24,7 +26,7 @@ ebb_status ebb_open(ebb_model **model, const char *path)
     const char *file = ebb_artifacts_file(&scratch, path);
     ebb_status status = file == NULL ? ebb_error_memory() : ebb_model_read(&m, file);
     if (status == NULL)
-        status = ebb_at(open_file(m, file), file);
+        status = ebb_at(open_file(m, file, as_it_is), file);
     ebb_arena_fini(&scratch);
     if (status != NULL) {
         ebb_model_free(m);
@@ -34,9 +36,14 @@ ebb_status ebb_open(ebb_model **model, const char *path)
     return NULL;
 }
 
+ebb_status ebb_open(ebb_model **model, const char *path)
+{
+    return open_at(model, path, false);
+}
+
 ebb_status ebb_open_as_is(ebb_model **model, const char *path)
 {
-    return ebb_model_read(model, path);
+    return open_at(model, path, true);
 }
 
 void ebb_close(ebb_model *model)

@@ -539,16 +539,6 @@ ebb_status ebb_graph_add_output(ebb_graph *g, ebb_value v)
     return NULL;
 }
 
-void ebb_graph_remove_input(ebb_graph *g, ebb_value v)
-{
-    ebb_value_info *info = ebb_value_of(g, v);
-    assert(info->use_count == 0);
-    take_off_list(g->inputs, &g->input_count, v);
-    info->flags &= (uint16_t)~EBB_IS_INPUT;
-    if ((info->flags & (EBB_IS_INITIALIZER | EBB_IS_OUTPUT)) == 0)
-        bury_value(g, v);
-}
-
 void ebb_graph_remove_output(ebb_graph *g, ebb_value v)
 {
     take_off_list(g->outputs, &g->output_count, v);

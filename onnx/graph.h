@@ -321,7 +321,6 @@ ebb_status ebb_props_set(ebb_graph *g, ebb_props *props, const char *key, const 
 ebb_status ebb_graph_add_input(ebb_graph *g, ebb_value v);
 void ebb_graph_remove_input(ebb_graph *g, ebb_value v); /* it must be unused */
 ebb_status ebb_graph_add_output(ebb_graph *g, ebb_value v);
-void ebb_graph_remove_input(ebb_graph *g, ebb_value v); /* it must be unused */
 void ebb_graph_remove_output(ebb_graph *g, ebb_value v);
 
 /* An initializer with its own copy of the bytes (data NULL: bytes missing). */

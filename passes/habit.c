@@ -1,6 +1,8 @@
 /* habit.c: see habit.h. */
 #include "passes/habit.h"
 
+#include "passes/dialect/dialect.h"
+
 /* ---- every node ---- */
 
 enum { DEEPEST = 64 }; // bodies within bodies; the reader allows no more
@@ -142,6 +144,11 @@ static bool quantised(const ebb_graph *g, ebb_node n)
     return strstr(ebb_text(g, ebb_node_of(g, n)->op_name), "uantizeLinear") != NULL;
 }
 
+static bool foreign(const ebb_graph *g, ebb_node n)
+{
+    return ebb_node_of(g, n)->op == EBB_OP_UNKNOWN && ebb_dialect_knows(g, n);
+}
+
 // clang-format off
 static const ebb_habit table[] = {
     {"frozen-batch-norm", "batch norm that uses its running statistics, as in inference", "train-mode",
@@ -150,6 +157,8 @@ static const ebb_habit table[] = {
      "it stays idle in training: its ratio must be constant, and its mask unread", false, idle_dropout},
     {"function", "calls of the model's own functions", "inline",
      "give the function's operators the opset of the model", false, ebb_calls_function},
+    {"foreign", "operators of other runtimes", "inline",
+     "export without the optimisation that fused it", false, foreign},
     {"if", "branches (If)", "unroll",
      "both branches run where they are alike; else export with the condition as a constant", false, branch},
     {"loop", "loops (Loop, Scan)", "unroll",

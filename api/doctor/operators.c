@@ -3,6 +3,7 @@
 
 #include "exec/call.h"
 #include "onnx/infer.h"
+#include "passes/dialect/dialect.h"
 #include "passes/habit.h"
 
 /* ---- not known ---- */
@@ -31,8 +32,10 @@ static const char *near(ebb_doctor *d, const char *domain, const char *name)
     return found != NULL ? ebb_arena_printf(&d->arena, "did the exporter mean %s?", found) : "";
 }
 
-static const char *help_for(ebb_doctor *d, const char *domain, const char *name, int64_t opset)
+static const char *help_for(ebb_doctor *d, const ebb_graph *g, ebb_node n, const ebb_finding *f)
 {
+    const char *domain = f->domain, *name = f->op;
+    int64_t opset = f->opset;
     ebb_op newer = ebb_op_find(domain, name, INT32_MAX);
     if (newer != EBB_OP_UNKNOWN)
         return ebb_arena_printf(
@@ -44,6 +47,8 @@ static const char *help_for(ebb_doctor *d, const char *domain, const char *name,
     if (begins(domain, "ai.onnx.ml") || begins(name, "String") || begins(name, "Regex") ||
         begins(name, "TfIdf") || begins(name, "Image"))
         return "ebb trains what deals in tensors of numbers: keep this part before the model";
+    if (ebb_dialect_knows(g, n))
+        return "ebb translates it, but not as it is used here; see the warning `foreign`";
     if (begins(domain, "com.microsoft") || begins(domain, "com.ms."))
         return "ONNX Runtime's optimiser left it: use the file from before that, or write it with "
                "the optimisation level off or basic";
@@ -67,6 +72,10 @@ static ebb_status look_at(void *context, const ebb_graph *g, ebb_node n)
     const ebb_node_info *info = ebb_node_of(g, n);
     if (info->op != EBB_OP_UNKNOWN || ebb_calls_function(g, n))
         return NULL;
+    if (ebb_dialect_knows(g, n) && g->model == d->raw && d->tidy != NULL)
+        return NULL; // what inline leaves of them is told with the tidied copy's
+    if (!ebb_dialect_knows(g, n) && g->model == d->tidy)
+        return NULL; // told
     ebb_finding *f = ebb_doctor_about(d, EBB_PROBLEM, "operator", g, n);
     if (f == NULL)
         return ebb_error_memory();
@@ -75,7 +84,7 @@ static ebb_status look_at(void *context, const ebb_graph *g, ebb_node n)
         f->what =
             ebb_arena_printf(&d->arena, "%s of domain %s, opset %lld, is not known to ebb", f->op,
                              f->domain[0] != '\0' ? f->domain : "ai.onnx", (long long)f->opset);
-        f->help = help_for(d, f->domain, f->op, f->opset);
+        f->help = help_for(d, g, n, f);
         if (f->what == NULL || f->help == NULL)
             return ebb_error_memory();
     }
@@ -124,6 +133,8 @@ ebb_status ebb_doctor_operators(ebb_doctor *d)
 {
     const ebb_backend *const *backends;
     EBB_TRY(ebb_visit_nodes(d->raw, look_at, d));
+    if (d->tidy != NULL)
+        EBB_TRY(ebb_visit_nodes(d->tidy, look_at, d));
     EBB_TRY(ebb_backends("cpu", &backends));
     const ebb_graph *g = d->tidy != NULL ? d->tidy->graph : d->raw->graph;
     EBB_EACH_NODE(g, n)
