@@ -8,6 +8,7 @@
 #include "onnx/infer.h"
 
 #include "onnx/facts.h"
+#include "onnx/schema.h"
 
 /* ---- one node ---- */
 
@@ -104,6 +105,7 @@ static ebb_status infer_one(ebb_graph *g, ebb_node n, ebb_facts *facts, ebb_aren
     const ebb_node_info *info = ebb_node_of(g, n);
     if (info->op == EBB_OP_UNKNOWN || has_reference(info))
         return NULL;
+    EBB_TRY(ebb_schema_check(g, n));
     ebb_infer c;
     EBB_TRY(show(&c, g, n, facts, scratch));
     EBB_TRY(ebb_op_row_of(info->op)->infer(&c));

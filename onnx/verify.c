@@ -3,6 +3,7 @@
  * arrays.
  */
 #include "onnx/infer.h"
+#include "onnx/schema.h"
 #include "onnx/stream.h"
 
 typedef struct check {
@@ -300,6 +301,7 @@ static ebb_status check_all(check *c)
     {
         EBB_TRY(outputs_are_its_own(c, n));
         EBB_TRY(inputs_come_first(c, n));
+        EBB_TRY(ebb_schema_check(g, n));
         EBB_TRY(overwrites_fit(c, n));
         EBB_TRY(streams_fit(c, n));
         EBB_TRY(bodies_are_legal(c, n));
