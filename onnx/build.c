@@ -96,10 +96,24 @@ void ebb_with_attrs_of(ebb_build *b, ebb_node n)
 {
     if (b->status != NULL)
         return;
-    const ebb_node_info *info = ebb_node_of(b->g, n);
-    assert(b->pending_count + info->attr_count <= EBB_BUILD_ATTRS);
-    for (uint32_t i = 0; i < info->attr_count; i++)
-        b->pending[b->pending_count++] = info->attr[i];
+    assert(b->like_count < EBB_BUILD_LIKE);
+    b->like[b->like_count++] = n;
+}
+
+void ebb_without_attrs(ebb_build *b)
+{
+    b->pending_count = 0;
+    b->like_count = 0;
+}
+
+static ebb_status set_attrs(ebb_build *b, ebb_node n)
+{
+    for (uint32_t k = 0; k < b->like_count; k++)
+        for (uint32_t i = 0; i < ebb_node_of(b->g, b->like[k])->attr_count; i++)
+            EBB_TRY(ebb_node_set_attr(b->g, n, &ebb_node_of(b->g, b->like[k])->attr[i]));
+    for (uint32_t i = 0; i < b->pending_count; i++)
+        EBB_TRY(ebb_node_set_attr(b->g, n, &b->pending[i]));
+    return NULL;
 }
 
 /* ---- nodes ---- */
@@ -159,8 +173,7 @@ static ebb_status emit_node(ebb_build *b, ebb_op op, const ebb_value *in, uint32
         ebb_node_add(b->g, &b->last, b->before, row->domain, row->name, in, count, out, out_count));
     ebb_node_of(b->g, b->last)->op = op; // exactly this row, whatever the file imports
     EBB_TRY(stamp(b, b->last, row->name));
-    for (uint32_t i = 0; i < b->pending_count; i++)
-        EBB_TRY(ebb_node_set_attr(b->g, b->last, &b->pending[i]));
+    EBB_TRY(set_attrs(b, b->last));
     return ebb_infer_node(b->g, b->last);
 }
 
@@ -173,7 +186,7 @@ void ebb_emit_node(ebb_build *b, ebb_op op, const ebb_value *in, uint32_t count,
     if (b->status != NULL)
         for (uint32_t k = 0; k < out_count; k++)
             out[k] = EBB_NO_VALUE;
-    b->pending_count = 0;
+    ebb_without_attrs(b);
     b->output_name = NULL;
 }
 

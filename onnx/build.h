@@ -17,7 +17,7 @@
 extern "C" {
 #endif
 
-enum { EBB_BUILD_ATTRS = 16, EBB_BUILD_OUTPUTS = 8 };
+enum { EBB_BUILD_ATTRS = 16, EBB_BUILD_LIKE = 2, EBB_BUILD_OUTPUTS = 8 };
 
 typedef struct ebb_build {
     ebb_graph *g;
@@ -30,6 +30,9 @@ typedef struct ebb_build {
     ebb_node last; /* the node emitted last */
     ebb_attr pending[EBB_BUILD_ATTRS];
     uint32_t pending_count;
+    ebb_node
+        like[EBB_BUILD_LIKE]; /* whose attributes come before those: a file's node has any number */
+    uint32_t like_count;
     const char *output_name; /* name for output 0 of the next node (ebb_with_name) */
 } ebb_build;
 
@@ -42,7 +45,9 @@ void ebb_with_ints(ebb_build *b, const char *name, const int64_t *list, uint32_t
 void ebb_with_floats(ebb_build *b, const char *name, const float *list, uint32_t count);
 void ebb_with_strings(ebb_build *b, const char *name, const char *const *list, uint32_t count);
 void ebb_with_name(ebb_build *b, const char *output_name); /* fresh if taken */
-void ebb_with_attrs_of(ebb_build *b, ebb_node n); /* all of that node's, for ConvGrad etc. */
+/* All of that node's, for ConvGrad etc.; those given by themselves win. */
+void ebb_with_attrs_of(ebb_build *b, ebb_node n);
+void ebb_without_attrs(ebb_build *b); /* forget what was given for a node that is not made */
 
 /* One node with `count` inputs and `out_count` outputs into out[]. Absent inputs are EBB_NO_VALUE;
  * trailing ones are dropped. wanted: bit k set where output k is to exist; beyond 32 all do. */

@@ -1,7 +1,7 @@
 /* schema.c: nodes against arity.def and attrs.def. */
 #include "onnx/schema.h"
 
-enum { MANY = INT32_MAX };
+enum { MANY = INT32_MAX, ATTRS_MOST = 64 }; // no operator has half as many attributes
 
 ebb_arity ebb_op_arity(ebb_op op)
 {
@@ -88,6 +88,8 @@ static ebb_status operands_fit(const ebb_graph *g, ebb_node n)
         return ebb_error(EBB_REJECTED, "%s: has %u inputs; %s takes at most %u",
                          ebb_node_label(g, n), (unsigned)info->in_count,
                          ebb_op_row_of(info->op)->name, (unsigned)arity.inputs);
+    if (arity.outputs == 1 && ebb_out(g, n, 0).i == 0)
+        return ebb_error(EBB_REJECTED, "%s: its output has no name", ebb_node_label(g, n));
     if (info->out_count > arity.outputs)
         return ebb_error(EBB_REJECTED, "%s: has %u outputs; %s makes at most %u",
                          ebb_node_label(g, n), (unsigned)info->out_count,
@@ -100,6 +102,9 @@ ebb_status ebb_schema_check(const ebb_graph *g, ebb_node n)
     const ebb_node_info *info = ebb_node_of(g, n);
     if (info->op == EBB_OP_UNKNOWN)
         return NULL;
+    if (info->attr_count > ATTRS_MOST)
+        return ebb_error(EBB_REJECTED, "%s: has %u attributes; no operator takes more than %d",
+                         ebb_node_label(g, n), (unsigned)info->attr_count, (int)ATTRS_MOST);
     for (uint32_t i = 0; i < info->attr_count; i++)
         EBB_TRY(kind_fits(g, n, &info->attr[i]));
     return operands_fit(g, n);

@@ -485,7 +485,8 @@ DECLINES(bits, bit_and)
 
 static const char *declines_mean(const ebb_call *c)
 {
-    return ebb_plain_floats(c);
+    const char *why = declines_arithmetic(c);
+    return why != NULL ? why : ebb_plain_floats(c);
 }
 
 #define KERNEL(op, name, declines)                                          \

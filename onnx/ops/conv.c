@@ -180,6 +180,20 @@ static ebb_status look(const ebb_infer *c, const ebb_type *x, const ebb_type *we
     return NULL;
 }
 
+/* One element for each output channel; -1: their number is not known. */
+static ebb_status check_bias(const ebb_infer *c, int64_t channels)
+{
+    const ebb_type *bias = ebb_infer_type(c, 2);
+    if (bias == NULL || bias->rank < 0)
+        return NULL;
+    if (bias->rank != 1)
+        return ebb_infer_error(c, "the bias has rank %d, and must be a vector", (int)bias->rank);
+    if (channels >= 0 && bias->dims[0] >= 0 && bias->dims[0] != channels)
+        return ebb_infer_error(c, "the bias has %lld elements, the output %lld channels",
+                               (long long)bias->dims[0], (long long)channels);
+    return NULL;
+}
+
 ebb_status ebb_infer_conv(ebb_infer *c)
 {
     EBB_TRY(ebb_infer_need(c, 2));
@@ -197,6 +211,7 @@ ebb_status ebb_infer_conv(ebb_infer *c)
         return ebb_infer_error(
             c, "weight expects %lld input channels in %lld groups, the input has %lld",
             (long long)weight->dims[1], (long long)group, (long long)x->dims[1]);
+    EBB_TRY(check_bias(c, weight->dims[0]));
     if (weight->dims[0] >= 0 && weight->dims[0] % group != 0)
         return ebb_infer_error(c, "%lld output channels do not divide into %lld groups",
                                (long long)weight->dims[0], (long long)group);
@@ -231,6 +246,7 @@ ebb_status ebb_infer_conv_transpose(ebb_infer *c)
                                (long long)weight->dims[0], (long long)group);
     if (weight->dims[1] >= 0 && __builtin_mul_overflow(weight->dims[1], group, &channels))
         return ebb_infer_error(c, "the output has too many channels");
+    EBB_TRY(check_bias(c, channels));
     ebb_window w;
     const char *wrong =
         ebb_window_resolve_transposed(&w, &c->attrs, x->rank - 2, x->dims + 2, weight->dims + 2);

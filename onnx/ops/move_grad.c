@@ -133,7 +133,7 @@ void ebb_grad_split(ebb_build *b, ebb_grad *c)
     ebb_with_int(b, "axis", axis);
     c->dx[0] = n == 1 ? parts[0] : ebb_emit_list(b, EBB_OP_CONCAT, parts, n);
     if (n == 1)
-        b->pending_count = 0;
+        ebb_without_attrs(b);
 }
 
 /* ---- parts and frames ---- */

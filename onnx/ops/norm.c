@@ -205,9 +205,12 @@ static ebb_status row_type(const ebb_infer *c, const ebb_type *x, ebb_type *out)
     return NULL;
 }
 
-/* Scale and bias (where given) broadcast to X without widening it. */
+/* The axis is one of X's; scale and bias (where given) broadcast to X without widening it. */
 static ebb_status check_rows(const ebb_infer *c, const ebb_type *x, uint32_t first, uint32_t last)
 {
+    int axis;
+    if (x->rank >= 0)
+        EBB_TRY(ebb_infer_axis(c, ebb_attr_int(&c->attrs, "axis", -1), x->rank, &axis));
     for (uint32_t i = first; i <= last; i++) {
         const ebb_type *t = ebb_infer_type(c, i);
         if (t == NULL || t->rank < 0 || x->rank < 0)

@@ -47,6 +47,15 @@ ebb_status ebb_infer_same(ebb_infer *c)
     return NULL;
 }
 
+/* (dY, X) -> dX: both of one shape, and dX of dY's type. */
+ebb_status ebb_infer_same_pair(ebb_infer *c)
+{
+    EBB_TRY(ebb_infer_need(c, 2));
+    EBB_TRY(ebb_infer_same_dims(c, 0, 1));
+    c->out[0] = *c->in[0];
+    return NULL;
+}
+
 ebb_status ebb_infer_same_bool(ebb_infer *c)
 {
     EBB_TRY(ebb_infer_same(c));

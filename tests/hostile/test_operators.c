@@ -1,0 +1,129 @@
+/* test_operators.c: every row of the table, with operands and attributes drawn by chance, through
+ * types, gradient, plan and kernels (exercise.h). A draw ends with a status, never with a signal.
+ *
+ * Each operator's draws are made by a process of its own; where that dies, the next begins behind
+ * the draw that killed it. A draw is named by the operator and its number, which is its seed:
+ *     test_hostile_operators CONV 17
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "tests/hostile/exercise.h"
+
+enum { DRAWS = 60, SECONDS = 10, SHOWN = 1000 };
+
+typedef struct tally { /* shared with the children */
+    volatile uint32_t at;
+    uint32_t reached[4]; /* by what exercise returns */
+    char said[400];
+} tally;
+
+static tally *shared;
+
+static draws draws_of(ebb_op op, uint32_t number)
+{
+    return (draws){.state = (uint64_t)op * 1000003 + number * UINT64_C(0xD1B54A32D192ED03)};
+}
+
+/* false: a pass made an illegal graph. */
+static bool one_draw(ebb_op op, uint32_t number)
+{
+    draws d = draws_of(op, number);
+    ebb_model *model = NULL;
+    ebb_status status = draw_graph(&d, op, 1 + (uint32_t)draw(&d, 2), &model);
+    if (status != NULL)
+        return true; // a name that is taken, say
+    int reached = exercise(model, &d, &status);
+    if (getenv("DRAW_TRACE")) fprintf(stderr, "TRACE %d %s\n", reached, status ? ebb_status_text(status) : "ok");
+    shared->reached[reached]++;
+    bool legal = ebb_status_code(status) != EBB_VERIFY;
+    if (!legal)
+        (void)snprintf(shared->said, sizeof shared->said, "%s", ebb_status_text(status));
+    ebb_model_free(model);
+    return legal;
+}
+
+/* One line about the draw that a child died of. */
+static void describe(ebb_op op, uint32_t number, int how)
+{
+    print_error("%s %u: %s %d %s\n", ebb_op_row_of(op)->id, (unsigned)number,
+                WIFSIGNALED(how) ? "signal" : "exit",
+                WIFSIGNALED(how) ? WTERMSIG(how) : WEXITSTATUS(how), shared->said);
+}
+
+/* All draws of one operator from `first` on; which it died of, or DRAWS. */
+static uint32_t run_child(ebb_op op, uint32_t first, int *how)
+{
+    static const int signals[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT};
+    shared->said[0] = '\0';
+    shared->at = first;
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        for (size_t i = 0; i < sizeof signals / sizeof signals[0]; i++)
+            (void)signal(signals[i], SIG_DFL); // cmocka would go on where a draw has died
+        for (uint32_t k = first; k < DRAWS; k++) {
+            shared->at = k;
+            (void)alarm(SECONDS);
+            if (!one_draw(op, k))
+                _exit(1);
+        }
+        _exit(0);
+    }
+    (void)waitpid(child, how, 0);
+    return *how == 0 ? DRAWS : shared->at;
+}
+
+static void no_draw_of_any_operator_crashes_hangs_or_breaks_the_graph(void **state)
+{
+    (void)state;
+    unsigned failures = 0;
+    shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    assert_true(shared != MAP_FAILED);
+    for (int op = 1; op < EBB_OP_COUNT; op++)
+        for (uint32_t next = 0; next < DRAWS && failures < SHOWN;) {
+            int how;
+            uint32_t died = run_child((ebb_op)op, next, &how);
+            if (died < DRAWS) {
+                describe((ebb_op)op, died, how);
+                failures++;
+            }
+            next = died < DRAWS ? died + 1 : DRAWS;
+        }
+    print_message("%d draws: %u not typed, %u typed, %u made a step, %u ran\n",
+                  (EBB_OP_COUNT - 1) * DRAWS, shared->reached[0], shared->reached[1],
+                  shared->reached[2], shared->reached[3]);
+    assert_int_equal(failures, 0);
+    assert_true(shared->reached[3] > EBB_OP_COUNT); // else draws do not reach the kernels
+}
+
+/* By hand, for one draw that failed. */
+static int repeat(const char *id, uint32_t number)
+{
+    static tally own;
+    shared = &own;
+    for (int op = 1; op < EBB_OP_COUNT; op++)
+        if (strcmp(ebb_op_row_of((ebb_op)op)->id, id) == 0)
+            return one_draw((ebb_op)op, number) ? 0 : printf("%s\n", own.said) > 0;
+    return 2;
+}
+
+int main(int argc, char **argv)
+{
+    (void)setenv("OMP_NUM_THREADS", "1", 1);
+    if (argc == 3)
+        return repeat(argv[1], (uint32_t)strtoul(argv[2], NULL, 10));
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(no_draw_of_any_operator_crashes_hangs_or_breaks_the_graph),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
