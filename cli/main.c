@@ -1,6 +1,7 @@
 /* main.c: finds the verb, checks the words against its descriptor, runs it. */
 #include "cli/cli.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -55,10 +56,14 @@ bool cli_color(FILE *stream)
     return (no_color == NULL || no_color[0] == '\0') && isatty(fileno(stream));
 }
 
+/* Names come from files: what would steer the terminal is shown as '?'. */
 static void say(const char *label, const char *text)
 {
     bool color = cli_color(stderr);
-    fprintf(stderr, "%s%s%s%s\n", color ? "\033[1;31m" : "", label, color ? "\033[0m" : "", text);
+    fprintf(stderr, "%s%s%s", color ? "\033[1;31m" : "", label, color ? "\033[0m" : "");
+    for (; *text != '\0'; text++)
+        fputc(*text != '\n' && iscntrl((unsigned char)*text) ? '?' : *text, stderr);
+    fputc('\n', stderr);
 }
 
 int cli_fail(ebb_status status)

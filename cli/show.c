@@ -14,12 +14,31 @@ double cli_real(const json_t *object, const char *key)
     return json_number_value(json_object_get(object, key));
 }
 
+/* Control characters of names, which JSON writes as \uXXXX, become '?': tables go to a terminal. */
+static void disarm(char *json)
+{
+    char *to = json;
+    for (const char *at = json; *at != '\0';) {
+        bool control = strncmp(at, "\\u00", 4) == 0 && (at[4] == '0' || at[4] == '1');
+        if (control || *at == 0x7f) {
+            *to++ = '?';
+            at += control ? 6 : 1;
+            continue;
+        }
+        if (*at == '\\' && at[1] != '\0') // an escaped backslash does not begin a \uXXXX
+            *to++ = *at++;
+        *to++ = *at++;
+    }
+    *to = '\0';
+}
+
 int cli_show(const cli *c, char *json, void (*show)(const json_t *object))
 {
     if (cli_has(c, "--json")) {
         puts(json);
     } else {
         json_error_t error;
+        disarm(json);
         json_t *o = json_loads(json, 0, &error);
         if (o != NULL)
             show(o);

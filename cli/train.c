@@ -109,14 +109,18 @@ static int resume(const cli *c, ebb_program *program, loop *l)
         return cli_fail(status);
     json_t *o = text != NULL ? json_loads(text, 0, NULL) : NULL;
     ebb_release(text);
-    int64_t batch = (int64_t)cli_real(o, "batch"), rows = (int64_t)cli_real(o, "rows");
+    int64_t batch = json_integer_value(json_object_get(o, "batch"));
+    int64_t rows = json_integer_value(json_object_get(o, "rows"));
+    int64_t steps = json_integer_value(json_object_get(o, "steps"));
     int code = EBB_OK;
-    if (o == NULL || batch != l->batch || rows != l->rows)
+    if (!json_is_integer(json_object_get(o, "steps")) || steps < 0)
+        code = (cli_usage("%s: it does not say how many steps were done", path), EBB_REJECTED);
+    else if (batch != l->batch || rows != l->rows)
         code =
             cli_usage("%s: made with batch %lld over %lld rows, not %lld over %lld", path,
                       (long long)batch, (long long)rows, (long long)l->batch, (long long)l->rows);
-    l->done = (int64_t)cli_real(o, "steps");
-    l->seed = (uint64_t)cli_real(o, "seed");
+    l->done = steps;
+    l->seed = (uint64_t)json_integer_value(json_object_get(o, "seed"));
     l->shuffle = json_is_true(json_object_get(o, "shuffle"));
     json_decref(o);
     return code;

@@ -7,6 +7,7 @@
 #include "exec/checkpoint.h"
 
 #include <jansson.h>
+#include <stdlib.h>
 
 enum { HEADER_LIMIT = 100 * 1024 * 1024 }; /* the format's own bound */
 
@@ -36,8 +37,13 @@ static ebb_dtype dtype_named(const char *name)
     return EBB_NONE;
 }
 
+typedef struct span { /* where a tensor lies behind the header */
+    size_t begin, end;
+    const char *name;
+} span;
+
 static ebb_status read_tensor(ebb_data *data, const char *name, const json_t *entry,
-                              const unsigned char *bytes, size_t size)
+                              const unsigned char *bytes, size_t size, span *where)
 {
     const char *dtype_text = json_string_value(json_object_get(entry, "dtype"));
     const json_t *shape = json_object_get(entry, "shape");
@@ -66,6 +72,7 @@ static ebb_status read_tensor(ebb_data *data, const char *name, const json_t *en
         return ebb_error(EBB_REJECTED,
                          "tensor '%.200s' lies at %lld to %lld, outside of the file's %zu bytes",
                          name, (long long)begin, (long long)end, size);
+    *where = (span){(size_t)begin, (size_t)end, name};
     return ebb_data_add(data, name, strlen(name), dtype, (int)rank, dims, bytes + begin,
                         (size_t)(end - begin));
 }
@@ -83,16 +90,47 @@ static ebb_status keep_metadata(ebb_data *data, const json_t *metadata)
     return NULL;
 }
 
+static int by_place(const void *a, const void *b)
+{
+    const span *x = a, *y = b;
+    if (x->begin != y->begin)
+        return x->begin < y->begin ? -1 : 1;
+    return (x->end > y->end) - (x->end < y->end);
+}
+
+/* The format wants every byte to belong to one tensor: what two share or none has could hide
+ * something from whoever looked at the file before. */
+static ebb_status spans_fill(span *spans, size_t count, size_t size)
+{
+    size_t at = 0;
+    qsort(spans, count, sizeof *spans, by_place);
+    for (size_t i = 0; i < count; at = spans[i++].end)
+        if (spans[i].begin < at)
+            return ebb_error(EBB_REJECTED, "tensors '%.200s' and '%.200s' overlap",
+                             spans[i - 1].name, spans[i].name);
+        else if (spans[i].begin > at)
+            return ebb_error(EBB_REJECTED, "bytes %zu to %zu belong to no tensor", at,
+                             spans[i].begin);
+    if (at != size)
+        return ebb_error(EBB_REJECTED, "bytes %zu to %zu belong to no tensor", at, size);
+    return NULL;
+}
+
 static ebb_status read_header(ebb_data *data, json_t *root, const unsigned char *bytes, size_t size)
 {
     EBB_TRY(keep_metadata(data, json_object_get(root, "__metadata__")));
     void *at = json_object_iter(root);
+    size_t count = 0;
+    span *spans = EBB_NEW(&data->arena, span, json_object_size(root) + 1);
+    if (spans == NULL)
+        return ebb_error_memory();
     for (; at != NULL; at = json_object_iter_next(root, at)) {
         const char *name = json_object_iter_key(at);
         if (strcmp(name, "__metadata__") != 0)
-            EBB_TRY(read_tensor(data, name, json_object_iter_value(at), bytes, size));
+            EBB_TRY(
+                read_tensor(data, name, json_object_iter_value(at), bytes, size, &spans[count++]));
     }
-    return NULL;
+    return spans_fill(spans, count, size);
 }
 
 ebb_status ebb_safetensors_parse(ebb_data *data, const unsigned char *bytes, size_t size)

@@ -13,6 +13,8 @@ static const char *unsafe_because(const char *location)
         return "is empty";
     if (location[0] == '/')
         return "is an absolute path";
+    if (strchr(location, '\\') != NULL)
+        return "holds a backslash; folders are separated by '/'";
     for (const char *part = location; part != NULL; part = strchr(part, '/')) {
         part += *part == '/';
         size_t length = strcspn(part, "/");
@@ -65,6 +67,12 @@ ebb_status ebb_external_open(ebb_mapping **list, const ebb_mapping **mapping, co
                          "external data location '%.100s' leads out of the model's folder",
                          location);
     EBB_TRY(there ? ebb_mapping_open(list, resolved) : add_absent(list));
+    if ((*list)->shared)
+        return ebb_hint(ebb_error(EBB_REJECTED,
+                                  "external data location '%.100s' is a hard link: the same bytes "
+                                  "have a name elsewhere",
+                                  location),
+                        "a copy (`cp`) has but one name");
     (*list)->name = location;
     *mapping = *list;
     return NULL;

@@ -107,9 +107,12 @@ static bool set_by_name(ebb_graph *g, ebb_str name, ebb_value v)
 ebb_str ebb_graph_fresh(ebb_graph *g, const char *base)
 {
     ebb_str name = ebb_graph_intern(g, base);
+    enum { COUNTED_NAMES = 100 };
     char text[512];
     for (unsigned i = 1; name.i != 0 && name_is_taken(g, name); i++) {
-        (void)snprintf(text, sizeof text, "%.490s_%u", base, i);
+        // ids are not used twice: a file of a million equal names is not counted through each time
+        (void)snprintf(text, sizeof text, "%.490s_%u", base,
+                       i < COUNTED_NAMES ? i : i + (unsigned)g->value_count);
         name = ebb_graph_intern(g, text);
     }
     return name;

@@ -15,6 +15,7 @@ static ebb_status map_open_file(ebb_mapping *m, int fd, const char *path)
     if (!S_ISREG(facts.st_mode))
         return ebb_error(EBB_IO, "%s: not a regular file", path);
     m->bytes = (size_t)facts.st_size;
+    m->shared = facts.st_nlink > 1;
     if (m->bytes == 0)
         return NULL;
     void *data = mmap(NULL, m->bytes, PROT_READ, MAP_PRIVATE, fd, 0);

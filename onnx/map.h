@@ -18,6 +18,7 @@ typedef struct ebb_mapping {
     const unsigned char *data; /* NULL for an empty or an absent file */
     size_t bytes;
     bool absent;
+    bool shared; /* other names lead to the same bytes: hard links */
 } ebb_mapping;
 
 /* map.c: maps a regular file and puts it in front of the list. EBB_IO when it cannot be opened. */
@@ -25,8 +26,8 @@ ebb_status ebb_mapping_open(ebb_mapping **list, const char *path);
 void ebb_mappings_free(ebb_mapping *list); /* NULL is fine */
 
 /* external.c: the file `location` beside the model, mapped once and kept in the list. A name that
- * could lead out of the folder, by text or by symbolic link, is EBB_REJECTED. A file that is not
- * there gives a mapping with `absent` set. */
+ * could lead out of the folder, by text or by a link of either kind, is EBB_REJECTED. A file that
+ * is not there gives a mapping with `absent` set. */
 ebb_status ebb_external_open(ebb_mapping **list, const ebb_mapping **mapping, const char *folder,
                              const char *location);
 

@@ -59,42 +59,52 @@ static bool is_operator(const ebb_graph *g, const ebb_function *f)
     return ebb_op_body(op) != NULL;
 }
 
-static bool calls_flat(const ebb_graph *g, const ebb_graph *body, const bool *flat)
+/* Nodes that a body unfolds to, by those of the functions that it calls; 0 where one of these is
+ * not known yet. At most LIMIT + 1. */
+static uint32_t unfolded(const ebb_graph *g, const ebb_graph *body, const uint32_t *sizes)
 {
+    uint32_t size = 1;
     EBB_EACH_NODE(body, n)
     {
         const ebb_node_info *info = ebb_node_of(body, n);
         size_t to = called(g, info);
-        if (to != 0 && !flat[to - 1])
-            return false;
-        for (uint32_t i = 0; i < info->attr_count; i++)
-            for (uint32_t k = 0; info->attr[i].graphs != NULL && k < info->attr[i].count; k++)
-                if (!calls_flat(g, info->attr[i].graphs[k], flat))
-                    return false;
+        uint32_t inner = to != 0 ? sizes[to - 1] : 1;
+        for (uint32_t i = 0; inner != 0 && i < info->attr_count; i++)
+            for (uint32_t k = 0; info->attr[i].graphs != NULL && k < info->attr[i].count; k++) {
+                uint32_t within = unfolded(g, info->attr[i].graphs[k], sizes);
+                inner = within == 0 ? 0 : inner + within;
+                if (inner == 0 || inner > NODES_LIMIT)
+                    break;
+            }
+        if (inner == 0)
+            return 0;
+        size = size + inner > NODES_LIMIT ? NODES_LIMIT + 1 : size + inner;
     }
-    return true;
+    return size;
 }
 
-/* Functions are flat when all that they call is flat; what never becomes flat calls itself. */
-static ebb_status no_recursion(const ebb_edit *e)
+/* A function's size is known when that of all that it calls is; what never is calls itself. */
+static ebb_status sizes_are_bounded(const ebb_edit *e)
 {
-    const ebb_model *m = e->g->model;
-    bool *flat = EBB_SCRATCH(e, bool, m->function_count + 1), progress = true;
-    if (flat == NULL)
+    const ebb_graph *g = e->g;
+    const ebb_model *m = g->model;
+    uint32_t *sizes = EBB_SCRATCH(e, uint32_t, m->function_count + 1);
+    bool progress = true;
+    if (sizes == NULL)
         return ebb_error_memory();
     while (progress) {
         progress = false;
-        for (size_t i = 0; i < m->function_count; i++) {
-            bool all = !flat[i];
-            all = all && calls_flat(e->g, m->functions[i].body, flat);
-            if (all)
-                flat[i] = progress = true;
-        }
+        for (size_t i = 0; i < m->function_count; i++)
+            if (sizes[i] == 0 && (sizes[i] = unfolded(g, m->functions[i].body, sizes)) != 0)
+                progress = true;
     }
     for (size_t i = 0; i < m->function_count; i++)
-        if (!flat[i])
+        if (sizes[i] == 0)
             return ebb_error(EBB_REJECTED, "function '%s' calls itself",
-                             ebb_text(e->g, m->functions[i].name));
+                             ebb_text(g, m->functions[i].name));
+    if (unfolded(g, g, sizes) > NODES_LIMIT)
+        return ebb_error(EBB_REJECTED, "the model's functions unfold to more than %d nodes",
+                         (int)NODES_LIMIT);
     return NULL;
 }
 
@@ -255,8 +265,7 @@ static ebb_status give_output(ebb_edit *e, ebb_node call, uint32_t k, ebb_value 
 }
 
 /* *first: the body's first node here, or what followed the call where the body is empty. */
-static ebb_status put_body(ebb_edit *e, const ebb_function *f, ebb_node call, size_t *nodes,
-                           ebb_node *first)
+static ebb_status put_body(ebb_edit *e, const ebb_function *f, ebb_node call, ebb_node *first)
 {
     ebb_graph *g = e->g;
     const ebb_graph *body = f->body;
@@ -273,9 +282,6 @@ static ebb_status put_body(ebb_edit *e, const ebb_function *f, ebb_node call, si
     EBB_EACH_NODE(body, n)
     {
         ebb_node put;
-        if (++*nodes > NODES_LIMIT)
-            return ebb_error(EBB_REJECTED, "its functions unfold to more than %d nodes",
-                             (int)NODES_LIMIT);
         EBB_TRY(put_node(e, f, call, n, map, &put));
         if (first->i == 0)
             *first = put;
@@ -318,7 +324,6 @@ static ebb_status put_body(ebb_edit *e, const ebb_function *f, ebb_node call, si
 
 typedef struct calls {
     const char **refused; // by function: why its calls stay
-    size_t nodes;         // put so far
     bool all;             // no call stays
     bool foreign;         // there are operators of other runtimes
     size_t put;           // of those, how many went in this round
@@ -391,7 +396,7 @@ static ebb_status run_in(ebb_edit *e, ebb_graph *g, calls *c)
             continue;
         }
         ebb_found(e);
-        EBB_TRY(put_body(e, &m->functions[f - 1], n, &c->nodes, &next));
+        EBB_TRY(put_body(e, &m->functions[f - 1], n, &next));
         ebb_applied(e);
     }
     return NULL;
@@ -423,7 +428,7 @@ static ebb_status run(ebb_edit *e)
         c.foreign = c.foreign || has_foreign(m->functions[i].body);
     if (m->function_count == 0 && !c.foreign)
         return NULL;
-    EBB_TRY(no_recursion(e));
+    EBB_TRY(sizes_are_bounded(e));
     c.refused = EBB_SCRATCH(e, const char *, m->function_count + 1);
     if (c.refused == NULL)
         return ebb_error_memory();

@@ -9,6 +9,7 @@
  *
  * Those with channels last (Nhwc) have all their tensors, the weight included, with dim 1 last.
  */
+#include "onnx/ops/common.h"
 #include "onnx/ops/ops.h"
 #include "onnx/ops/shape.h"
 #include "onnx/ops/window.h"

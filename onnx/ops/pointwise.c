@@ -56,6 +56,17 @@ ebb_status ebb_infer_same_pair(ebb_infer *c)
     return NULL;
 }
 
+/* Along an axis that is one of X's; a scalar has none to name. */
+ebb_status ebb_infer_same_axis(ebb_infer *c)
+{
+    EBB_TRY(ebb_infer_same(c));
+    const ebb_type *x = ebb_infer_type(c, 0);
+    int axis;
+    if (x == NULL || x->rank < 1)
+        return NULL;
+    return ebb_infer_axis(c, ebb_attr_int(&c->attrs, "axis", -1), x->rank, &axis);
+}
+
 ebb_status ebb_infer_same_bool(ebb_infer *c)
 {
     EBB_TRY(ebb_infer_same(c));

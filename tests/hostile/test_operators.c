@@ -43,7 +43,8 @@ static bool one_draw(ebb_op op, uint32_t number)
     if (status != NULL)
         return true; // a name that is taken, say
     int reached = exercise(model, &d, &status);
-    if (getenv("DRAW_TRACE")) fprintf(stderr, "TRACE %d %s\n", reached, status ? ebb_status_text(status) : "ok");
+    if (getenv("DRAW_TRACE"))
+        fprintf(stderr, "TRACE %d %s\n", reached, status ? ebb_status_text(status) : "ok");
     shared->reached[reached]++;
     bool legal = ebb_status_code(status) != EBB_VERIFY;
     if (!legal)

@@ -1,0 +1,113 @@
+/* corpus_text.h: the files of the corpus whose operators are wrong, and checkpoints and arrays.
+ * Part of corpus.h.
+ */
+
+// clang-format off
+#define REFUSED(kind, file, sentence, ...) {kind, file ".onnx", "check %", EBB_REJECTED, sentence, __VA_ARGS__}
+#define PLANNED(kind, file, exit, sentence, ...) {kind, file ".onnx", "plan %", exit, sentence, __VA_ARGS__}
+#define RUN(kind, file, exit, sentence, ...) {kind, file ".onnx", "run % --data x.safetensors", exit, sentence, __VA_ARGS__}
+#define TRAINED(kind, file, exit, sentence, ...) {kind, file ".onnx", "train % --data rows.safetensors --batch 4 --loss cross-entropy", exit, sentence, __VA_ARGS__}
+
+static const hostile_file corpus_text[] = {
+    /* shapes */
+    {"shape", "reshape_scalar.onnx", "check %", EBB_OK, "every operator has a kernel", MODEL("float[4] x", "float[4] y", "int64 s = {4}", "y = Reshape(x, s)")},
+    PLANNED("shape", "expand_rank_huge", EBB_REJECTED, "Expand 'y'", MODEL("float[4] x, int64[1000000000] s", "float[] y", "", "y = Expand(x, s)")),
+    PLANNED("shape", "constant_of_shape_rank_huge", EBB_REJECTED, "ConstantOfShape 'y'", MODEL("int64[1000000000] s", "float[] y", "", "y = ConstantOfShape(s)")),
+    REFUSED("shape", "unsqueeze_rank_13", "Unsqueeze 'y': rank 13 is above the limit of 12", MODEL("float[1,1,1,1,1,1,1,1,1,1,1,1] x", "float[] y", "int64[1] a = {0}", "y = Unsqueeze(x, a)")),
+    REFUSED("shape", "output_rank_lies", "output 'y' is declared with rank 3, but it has 1", MODEL("float[4] x", "float[4,1,1] y", "", "y = Relu(x)")),
+    REFUSED("shape", "output_dtype_lies", "output 'y' is declared int64, but it is float32", MODEL("float[4] x", "int64[4] y", "", "y = Relu(x)")),
+    REFUSED("shape", "broadcast_wrong", "cannot be broadcast together", MODEL("float[4] x, float[3] z", "float[4] y", "", "y = Add(x, z)")),
+    REFUSED("shape", "transpose_repeats", "Transpose 'y': perm is not a permutation of 0..1", MODEL("float[2,3] x", "float[] y", "", "y = Transpose <perm = [0, 0]> (x)")),
+    REFUSED("shape", "transpose_outside", "Transpose 'y': perm is not a permutation of 0..1", MODEL("float[2,3] x", "float[] y", "", "y = Transpose <perm = [0, 9223372036854775807]> (x)")),
+    REFUSED("shape", "einsum_nonsense", "Einsum 'y': a term of the equation does not have its input's rank", MODEL("float[2,3] x", "float[] y", "", "y = Einsum <equation = \"ijk->zz\"> (x)")),
+    REFUSED("shape", "matmul_wrong", "MatMul 'y': input 0 has 3 columns, input 1 has 4 rows", MODEL("float[2,3] x, float[4,5] z", "float[] y", "", "y = MatMul(x, z)")),
+
+    /* sizes */
+    REFUSED("size", "tile_overflow", "Tile 'y': repeat 0 is too large", MODEL("float[4611686018427387904] x", "float[] y", "int64[1] r = {4}", "y = Tile(x, r)")),
+    REFUSED("size", "concat_overflow", "Concat 'y': the sum along axis 0 is too large", MODEL("float[9223372036854775807] x", "float[] y", "", "y = Concat <axis = 0> (x, x)")),
+    REFUSED("size", "pad_overflow", "Pad 'y': pads along axis 0 are too large", MODEL("float[4] x", "float[] y", "int64[2] p = {9223372036854775807, 1}", "y = Pad(x, p)")),
+    REFUSED("size", "pad_negative", "Pad 'y': pads along axis 0 leave -1 elements", MODEL("float[4] x", "float[] y", "int64[2] p = {-5, 0}", "y = Pad(x, p)")),
+    PLANNED("size", "range_huge", EBB_REJECTED, "'y'", MODEL("", "int64[] y", "int64 a = {0}, int64 b = {9223372036854775807}, int64 c = {1}", "y = Range(a, b, c)")),
+    REFUSED("size", "range_by_nothing", "Range 'y': the step is 0", MODEL("", "int64[] y", "int64 a = {0}, int64 b = {5}, int64 c = {0}", "y = Range(a, b, c)")),
+    REFUSED("size", "reshape_negative", "Reshape 'y': dim 0 of the shape is -4", MODEL("float[4] x", "float[] y", "int64[1] s = {-4}", "y = Reshape(x, s)")),
+    REFUSED("size", "reshape_two_unknown", "Reshape 'y': the shape has more than one -1", MODEL("float[4] x", "float[] y", "int64[2] s = {-1, -1}", "y = Reshape(x, s)")),
+    REFUSED("size", "reshape_other_count", "Reshape 'y': 4 elements cannot take a shape of 5", MODEL("float[4] x", "float[] y", "int64[1] s = {5}", "y = Reshape(x, s)")),
+    REFUSED("size", "conv_transpose_overflow", "ConvTranspose 'y': the output is too large", MODEL("float[1,1,1099511627776] x", "float[] y", "float[1,1,1] w = {1.0}", "y = ConvTranspose <strides = [1099511627776]> (x, w)")),
+    PLANNED("size", "matmul_product_huge", EBB_REJECTED, "'y'", MODEL("float[4294967296,1] x, float[1,4294967296] z", "float[4294967296,4294967296] y", "", "y = MatMul(x, z)")),
+    PLANNED("size", "sum_of_sizes_huge", EBB_REJECTED, "'x' has the type float32[2305843009213693951], whose size is not known", MODEL("float[2305843009213693951] x", "float[2305843009213693951] y", "", "a = Relu(x) b = Neg(x) c = Exp(x) d = Add(a, b) y = Add(c, d)")),
+    RUN("size", "terabytes", EBB_RUNTIME, "a step needs 4398046511296 bytes, which cannot be allocated", MODEL("float[4] x", "float[] y", "int64[2] s = {1048576, 1048576}", "a = ConstantOfShape(s) m = ReduceSum <keepdims = 0> (a) y = Add(m, x)")),
+
+    /* attributes and divisions by zero */
+    REFUSED("attribute", "conv_group_0", "Conv 'y': group is 0", MODEL("float[1,2,4,4] x, float[2,2,3,3] w", "float[] y", "", "y = Conv <group = 0> (x, w)")),
+    REFUSED("attribute", "conv_group_negative", "Conv 'y': group is -1", MODEL("float[1,2,4,4] x, float[2,2,3,3] w", "float[] y", "", "y = Conv <group = -1> (x, w)")),
+    REFUSED("attribute", "conv_stride_0", "Conv 'y': kernel_shape, strides, dilations or output_padding is out of range", MODEL("float[1,2,4,4] x, float[2,2,3,3] w", "float[] y", "", "y = Conv <strides = [0, 1]> (x, w)")),
+    REFUSED("attribute", "conv_dilation_overflow", "Conv 'y': kernel_shape, strides, dilations or output_padding is out of range", MODEL("float[1,2,4,4] x, float[2,2,3,3] w", "float[] y", "", "y = Conv <dilations = [9223372036854775807, 1]> (x, w)")),
+    REFUSED("attribute", "conv_pads_negative", "Conv 'y': the kernel is larger than the padded input", MODEL("float[1,2,4,4] x, float[2,2,3,3] w", "float[] y", "", "y = Conv <pads = [-9, -9, -9, -9]> (x, w)")),
+    REFUSED("attribute", "conv_bias_wrong", "Conv 'y': the bias has 1 elements, the output 2 channels", MODEL("float[1,2,4,4] x, float[2,2,3,3] w, float[1] b", "float[] y", "", "y = Conv(x, w, b)")),
+    REFUSED("attribute", "pool_kernel_0", "MaxPool 'y': kernel_shape is out of range", MODEL("float[1,2,4,4] x", "float[] y", "", "y = MaxPool <kernel_shape = [0, 0]> (x)")),
+    REFUSED("attribute", "pool_kernel_short", "AveragePool 'y': kernel_shape does not have one entry for each spatial axis", MODEL("float[1,2,4,4] x", "float[] y", "", "y = AveragePool <kernel_shape = [2]> (x)")),
+    REFUSED("attribute", "axis_outside", "Softmax 'y': axis 2 lies outside of rank 2", MODEL("float[2,3] x", "float[] y", "", "y = Softmax <axis = 2> (x)")),
+    REFUSED("attribute", "axis_least", "LayerNormalization 'y': axis -9223372036854775808 lies outside of rank 2", MODEL("float[2,3] x, float[3] s", "float[] y", "", "y = LayerNormalization <axis = -9223372036854775808> (x, s)")),
+    REFUSED("attribute", "axis_is_text", "Softmax 'y': attribute 'axis' is a string, and must be an integer", MODEL("float[2,3] x", "float[] y", "", "y = Softmax <axis = \"1\"> (x)")),
+    REFUSED("attribute", "block_size_0", "DepthToSpace 'y': blocksize is 0", MODEL("float[1,4,2,2] x", "float[] y", "", "y = DepthToSpace <blocksize = 0> (x)")),
+    REFUSED("attribute", "block_size_overflow", "SpaceToDepth 'y': blocksize is 4294967296", MODEL("float[1,4,2,2] x", "float[] y", "", "y = SpaceToDepth <blocksize = 4294967296> (x)")),
+    REFUSED("attribute", "groups_0", "GroupNormalization 'y': num_groups is 0", MODEL("float[1,4,2] x, float[4] s, float[4] b", "float[] y", "", "y = GroupNormalization <num_groups = 0> (x, s, b)")),
+    REFUSED("attribute", "split_into_0", "Split 'a': num_outputs is 0", MODEL("float[4] x", "float[] a", "", "a = Split <num_outputs = 0> (x)")),
+    REFUSED("attribute", "top_k_too_many", "TopK 'v': k is 9, axis 0 has 4 elements", MODEL("float[4] x", "float[] v, int64[] i", "int64[1] k = {9}", "v, i = TopK(x, k)")),
+    REFUSED("attribute", "cast_to_nothing", "Cast 'y': attribute 'to' is 99", MODEL("float[4] x", "float[] y", "", "y = Cast <to = 99> (x)")),
+    REFUSED("attribute", "too_few_inputs", "Add 'y': input 1 is required and absent", MODEL("float[4] x", "float[] y", "", "y = Add(x)")),
+    REFUSED("attribute", "too_many_inputs", "Relu 'y': has 3 inputs; Relu takes at most 1", MODEL("float[4] x", "float[] y", "", "y = Relu(x, x, x)")),
+    REFUSED("attribute", "too_many_outputs", "Relu 'y': has 2 outputs; Relu makes at most 1", MODEL("float[4] x", "float[] y, float[] z", "", "y, z = Relu(x)")),
+    RUN("attribute", "integer_division_by_zero", EBB_RUNTIME, "Div 'y': integer division by zero", MODEL("float[4] x", "int64[4] y", "int64[4] z = {1, 0, 1, 1}", "i = Cast <to = 7> (x) y = Div(i, z)")),
+    RUN("attribute", "integer_remainder_by_zero", EBB_RUNTIME, "Mod 'y': integer division by zero", MODEL("float[4] x", "int64[4] y", "int64[4] z = {1, 0, 1, 1}", "i = Cast <to = 7> (x) y = Mod(i, z)")),
+
+    /* indices that come with the data */
+    RUN("index", "gather_outside", EBB_RUNTIME, "Gather 'y': index 2000 at position 0 is outside -3..2", MODEL("float[4] x", "float[4] y", "float[3] w = {1.0, 2.0, 3.0}, float s = {1000.0}", "b = Mul(x, s) c = Add(b, s) i = Cast <to = 7> (c) y = Gather(w, i)")),
+    RUN("index", "gather_negative", EBB_RUNTIME, "Gather 'y': index -2000 at position 0 is outside -3..2", MODEL("float[4] x", "float[4] y", "float[3] w = {1.0, 2.0, 3.0}, float s = {-1000.0}", "b = Mul(x, s) c = Add(b, s) i = Cast <to = 7> (c) y = Gather(w, i)")),
+    RUN("index", "gather_elements_outside", EBB_RUNTIME, "GatherElements 'y': index 1001 at position 0 is outside -3..2", MODEL("float[4] x", "float[4] y", "float[3] w = {1.0, 2.0, 3.0}, float s = {1000.0}", "c = Add(x, s) i = Cast <to = 7> (c) y = GatherElements(w, i)")),
+    RUN("index", "gather_nd_outside", EBB_RUNTIME, "GatherND 'y': coordinate 0 of index 0 is 1001, outside of an axis of length 3", MODEL("float[4] x", "float[] y", "float[3] w = {1.0, 2.0, 3.0}, float s = {1000.0}, int64[2] t = {4, 1}", "c = Add(x, s) i = Cast <to = 7> (c) j = Reshape(i, t) y = GatherND(w, j)")),
+    RUN("index", "scatter_outside", EBB_RUNTIME, "ScatterElements 'y': index 1001 at position 0 is outside -3..2", MODEL("float[4] x", "float[3] y", "float[3] w = {1.0, 2.0, 3.0}, float s = {1000.0}", "c = Add(x, s) i = Cast <to = 7> (c) y = ScatterElements(w, i, x)")),
+    RUN("index", "scatter_nd_outside", EBB_RUNTIME, "ScatterND 'y': coordinate 0 of index 0 is 1001, outside of an axis of length 3", MODEL("float[4] x", "float[3] y", "float[3] w = {1.0, 2.0, 3.0}, float s = {1000.0}, int64[2] t = {4, 1}", "c = Add(x, s) i = Cast <to = 7> (c) j = Reshape(i, t) y = ScatterND(w, j, x)")),
+    REFUSED("index", "top_k_negative", "TopK 'v': k is -4", MODEL("float[4] x", "float[] v, int64[] i", "int64 t = {-1}, int64[1] e = {0}", "a = Shape(x) k = Mul(a, t) v, i = TopK(x, k)")),
+    TRAINED("index", "label_outside", EBB_RUNTIME, "label 7 at position 0 is outside 0..1", MODEL("float[4,3] rows", "float[4,2] y", "float[3,2] w = {1.0, 2.0, 3.0, 4.0, 5.0, 6.0}", "y = MatMul(rows, w)")),
+    TRAINED("index", "embedding_outside", EBB_RUNTIME, "Gather 'y': index 1000000 at position 0 is outside -3..2", MODEL("int64[4] tokens", "float[4,2] y", "float[3,2] w = {1.0, 2.0, 3.0, 4.0, 5.0, 6.0}", "y = Gather(w, tokens)")),
+
+    /* bodies */
+    RUN("nesting", "loop_without_end", EBB_UNSUPPORTED, "Loop (1): Loop 'y'", MODEL("float[4] x", "float[4] y", "int64 n = {9223372036854775807}, bool t = {1}", "y = Loop <body = b (int64 i, bool c, float[4] a) => (bool d, float[4] e) { d = Identity(c) e = Relu(a) }> (n, t, x)")),
+    RUN("nesting", "body_without_outputs", EBB_REJECTED, "If 'y': its branches do not make its outputs", MODEL("float[4] x", "float[4] y", "bool t = {1}", "y = If <then_branch = a () => () { z = Relu(x) }, else_branch = b () => (float[4] z) { z = Neg(x) }> (t)")),
+    RUN("plug-in", "unknown_operator", EBB_UNSUPPORTED, "Evil (1): Evil 'y': not in the operator table", MODEL("float[4] x", "float[4] y", "", "y = com.microsoft.Evil <library = \"/tmp/evil.so\"> (x)")),
+
+    /* files that are no model */
+    {"file", "no_such_file.onnx", "check %", EBB_IO, "no_such_file.onnx", .text = NULL},
+    {"file", "folder", "check %", EBB_IO, "folder: not a regular file", .text = NULL},
+    {"file", "pipe", "check %", EBB_IO, "pipe: not a regular file", .text = NULL},
+    {"file", "loop", "check %", EBB_IO, "loop: opening", .text = NULL},
+    {"file", "/dev/zero", "check %", EBB_IO, "/dev/zero: not a regular file", .text = NULL},
+
+    /* arrays and checkpoints; ok.onnx is a sound model that lies beside */
+#define READ(file, sentence, ...) {"array", file, "run ok.onnx --data %", EBB_REJECTED, sentence, __VA_ARGS__}
+#define RESUMED(file, sentence, ...) {"checkpoint", file ".safetensors", "train ok.onnx --data ok.safetensors --batch 4 --loss mse --optimizer sgd --resume %", EBB_REJECTED, sentence, __VA_ARGS__}
+    READ("empty.safetensors", "too few", .data = (const uint8_t[]){0}, .count = 0),
+    READ("header_huge.safetensors", "the header claims 9223372036854775807 bytes", BYTES(0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f, '{', '}')),
+    READ("header_cut.safetensors", "the header claims 3 bytes", BYTES(3, 0, 0, 0, 0, 0, 0, 0, '{', '}')),
+    READ("not_json.safetensors", "the header is not JSON", .json = "{x"),
+    READ("json_list.safetensors", "the header is no JSON object", .json = "[]"),
+    READ("json_deep.safetensors", "the header is not JSON", .json = "{\"a\":" "[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[["),
+    READ("name_twice.safetensors", "the header is not JSON", .json = "{\"a\":{\"dtype\":\"F32\",\"shape\":[0],\"data_offsets\":[0,0]},\"a\":{\"dtype\":\"F32\",\"shape\":[0],\"data_offsets\":[0,0]}}"),
+    READ("shape_larger_than_bytes.safetensors", "array 'x' of type float32[1000000] does not fit its 4 bytes", .json = "{\"x\":{\"dtype\":\"F32\",\"shape\":[1000000],\"data_offsets\":[0,4]}}", .count = 4),
+    READ("past_the_end.safetensors", "tensor 'x' lies at 0 to 4000", .json = "{\"x\":{\"dtype\":\"F32\",\"shape\":[1000],\"data_offsets\":[0,4000]}}", .count = 4),
+    READ("end_before_begin.safetensors", "tensor 'x' lies at 8 to 4", .json = "{\"x\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[8,4]}}", .count = 8),
+    READ("negative_dim.safetensors", "tensor 'x' has a negative or odd dim", .json = "{\"x\":{\"dtype\":\"F32\",\"shape\":[-1],\"data_offsets\":[0,4]}}", .count = 4),
+    READ("product_overflow.safetensors", "array 'x' of type float32[4294967296,4294967296] does not fit its 4 bytes", .json = "{\"x\":{\"dtype\":\"F32\",\"shape\":[4294967296,4294967296],\"data_offsets\":[0,4]}}", .count = 4),
+    READ("rank_13.safetensors", "tensor 'x' has rank 13", .json = "{\"x\":{\"dtype\":\"F32\",\"shape\":[1,1,1,1,1,1,1,1,1,1,1,1,1],\"data_offsets\":[0,4]}}", .count = 4),
+    READ("dtype_unknown.safetensors", "tensor 'x' has the unknown dtype 'P64'", .json = "{\"x\":{\"dtype\":\"P64\",\"shape\":[1],\"data_offsets\":[0,8]}}", .count = 8),
+    READ("overlap.safetensors", "overlap", .json = "{\"x\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]},\"y\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[4,12]}}", .count = 12),
+    READ("gap.safetensors", "belong to no tensor", .json = "{\"x\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]},\"y\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[8,12]}}", .count = 12),
+    READ("tail.safetensors", "belong to no tensor", .json = "{\"x\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]}}", .count = 64),
+    READ("pickle.npy", "array 'pickle' has the data type '|O', which is not supported", BYTES(0x93, 'N', 'U', 'M', 'P', 'Y', 1, 0, 58, 0, '{', '\'', 'd', 'e', 's', 'c', 'r', '\'', ':', ' ', '\'', '|', 'O', '\'', ',', ' ', '\'', 'f', 'o', 'r', 't', 'r', 'a', 'n', '_', 'o', 'r', 'd', 'e', 'r', '\'', ':', ' ', 'F', 'a', 'l', 's', 'e', ',', '\'', 's', 'h', 'a', 'p', 'e', '\'', ':', '(', '1', ',', ')', ',', '}', ' ', ' ', ' ', ' ', '\n')),
+    READ("header_past_end.npy", "the header of 4294967295 bytes (version 2) does not fit into 13", BYTES(0x93, 'N', 'U', 'M', 'P', 'Y', 2, 0, 0xff, 0xff, 0xff, 0xff, '{')),
+    READ("no_archive.npz", "not a readable .npz", BYTES('P', 'K', 5, 6, 0, 0)),
+    RESUMED("other_program", "the checkpoint is not of this program", .json = "{\"x\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]}}", .count = 4),
+    RESUMED("weight_of_other_shape", "'w' is float32[2] in the file, float32[3,2] in the program", .json = "{\"w\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]}}", .count = 8),
+};
+// clang-format on
