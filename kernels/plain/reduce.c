@@ -284,6 +284,11 @@ static ebb_status run_reduce(const ebb_call *c)
     const void *x = c->in[0].data;
     void *y = c->out[0].data;
     reduction r = {c->op, a.outer, a.n, a.inner};
+    // axes that come with the data may not be those that the file had in mind for its output
+    int64_t kept = a.none ? ebb_plain_elements(&c->in[0].type) : a.outer * a.inner;
+    if (kept != ebb_plain_elements(&c->out[0].type))
+        return ebb_call_error(c, "its axes leave %lld elements, its output has %lld",
+                              (long long)kept, (long long)ebb_plain_elements(&c->out[0].type));
     if (ebb_plain_elements(&c->out[0].type) == 0)
         return NULL;
     if (a.n == 0 && (c->op == EBB_OP_REDUCE_MAX || c->op == EBB_OP_REDUCE_MIN)) {

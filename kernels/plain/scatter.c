@@ -371,11 +371,12 @@ static const char *declines_scatter_nd(const ebb_call *c)
     if (index->rank < 1 || index->dims[index->rank - 1] > data->rank)
         return "indices have more coordinates than the data";
     int64_t expected = 1;
+    bool huge = false;
     for (int d = 0; d < index->rank - 1; d++)
-        expected *= index->dims[d];
+        huge |= __builtin_mul_overflow(expected, index->dims[d], &expected);
     for (int d = (int)index->dims[index->rank - 1]; d < data->rank; d++)
-        expected *= data->dims[d];
-    if (ebb_plain_elements(update) != expected)
+        huge |= __builtin_mul_overflow(expected, data->dims[d], &expected);
+    if (huge || ebb_plain_elements(update) != expected)
         return "updates do not fit the data and the indices";
     return NULL;
 }

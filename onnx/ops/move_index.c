@@ -1,6 +1,7 @@
 /* move, second half: operators led by an index tensor, and those that make tensors from shapes.
  * Types only; gradients are in move_grad.c.
  */
+#include "onnx/ops/common.h"
 #include "onnx/ops/ops.h"
 #include "onnx/ops/shape.h"
 
@@ -241,4 +242,42 @@ ebb_status ebb_infer_top_k(ebb_infer *c)
         c->out[1].dtype = EBB_I64;
     }
     return NULL;
+}
+
+/* ---- Scatter ---- */
+
+/* (data, indices, updates): an update for each index. */
+ebb_status ebb_infer_scatter(ebb_infer *c)
+{
+    EBB_TRY(ebb_infer_need(c, 3));
+    EBB_TRY(ebb_infer_same_dims(c, 1, 2));
+    c->out[0] = *c->in[0];
+    return NULL;
+}
+
+/* (data, indices [i..., k], updates [i..., rest of data behind k axes]) */
+ebb_status ebb_infer_scatter_nd(ebb_infer *c)
+{
+    EBB_TRY(ebb_infer_need(c, 3));
+    const ebb_type *data = ebb_infer_type(c, 0), *index = ebb_infer_type(c, 1);
+    const ebb_type *update = ebb_infer_type(c, 2);
+    c->out[0] = *c->in[0];
+    if (data == NULL || index == NULL || update == NULL || data->rank < 0 || index->rank < 0 ||
+        update->rank < 0)
+        return NULL;
+    if (index->rank == 0)
+        return ebb_infer_error(c, "indices are a scalar");
+    int lists = index->rank - 1;
+    int64_t depth = index->dims[lists];
+    if (depth < 0)
+        return NULL;
+    if (depth > data->rank)
+        return ebb_infer_error(c, "indices have %lld coordinates, the data has rank %d",
+                               (long long)depth, (int)data->rank);
+    bool fits = update->rank == lists + data->rank - (int)depth;
+    for (int i = 0; fits && i < update->rank; i++) {
+        int64_t wanted = i < lists ? index->dims[i] : data->dims[i - lists + (int)depth];
+        fits = wanted < 0 || update->dims[i] < 0 || wanted == update->dims[i];
+    }
+    return fits ? NULL : ebb_infer_error(c, "updates do not fit the data and the indices");
 }

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Builds the targets of libFuzzer with clang, and runs each over seeds from samples/, from the corpus
-# of tests/hostile and from what was found before (tests/fuzz/found/TARGET).
+# of tests/hostile, from the ONNX tests where they have been fetched, and from what was found before (tests/fuzz/found/TARGET).
 #   tests/fuzz/fuzz.sh [SECONDS] [TARGET...]      60 seconds each; targets as in fuzz_TARGET.c
 # What is found is kept in build/fuzz/found/TARGET: copy it to tests/fuzz/found when it is mended.
 set -euo pipefail
@@ -18,22 +18,25 @@ if [ ${#targets[@]} -eq 0 ]; then
         targets+=("${name#fuzz_}")
     done
 fi
-cmake --build $build --target "${targets[@]/#/fuzz_}" write_corpus >/dev/null
+cmake --build $build --target "${targets[@]/#/fuzz_}" write_seeds >/dev/null
 
-seeds=$build/seeds
-mkdir -p $seeds
-$build/tests/fuzz/write_corpus $seeds
-find samples -name '*.onnx' -size -64k -exec cp {} $seeds/ \;
+mkdir -p $build/seeds/files $build/seeds/text
+$build/tests/fuzz/write_seeds $build/seeds/files $build/seeds/text
+find samples .oracles/onnx-*/onnx/backend/test/data/node -name '*.onnx' -size -8k 2>/dev/null |
+    while read -r model; do cp "$model" "$build/seeds/files/$(echo "$model" | tr / _)"; done
 
 status=0
 for target in "${targets[@]}"; do
     corpus=$build/corpus/$target
     found=$build/found/$target
     mkdir -p "$corpus" "$found"
+    seeds=$build/seeds/files
+    [ "$target" = text ] && seeds=$build/seeds/text
+    [ "$target" = grad ] && seeds=  # its bytes are draws, no file
     before=(tests/fuzz/found/"$target")
     [ -d "${before[0]}" ] || before=()
     OMP_NUM_THREADS=1 ASAN_OPTIONS=detect_leaks=1:allocator_may_return_null=1 \
-        nice $build/tests/fuzz/fuzz_"$target" "$corpus" $seeds "${before[@]}" \
+        nice $build/tests/fuzz/fuzz_"$target" "$corpus" ${seeds:+"$seeds"} "${before[@]}" \
         -max_total_time="$seconds" -timeout=10 -rss_limit_mb=2048 -max_len=16384 \
         -print_final_stats=1 -artifact_prefix="$found/" >"$build/$target.log" 2>&1 || status=1
     printf '%s: %s executions, ' "$target" "$(sed -n 's/^stat::number_of_executed_units: *//p' "$build/$target.log")"

@@ -47,6 +47,16 @@ typedef struct hostile_file {
 #include "tests/hostile/corpus_bytes.h"
 #include "tests/hostile/corpus_text.h"
 
+/* All of them. */
+static const struct {
+    const hostile_file *files;
+    size_t count;
+} corpus_parts[] = {
+    {corpus_bytes, sizeof corpus_bytes / sizeof corpus_bytes[0]},
+    {corpus_text, sizeof corpus_text / sizeof corpus_text[0]},
+};
+enum { CORPUS_PARTS = sizeof corpus_parts / sizeof corpus_parts[0] };
+
 /* ---- writing them ---- */
 
 static inline bool corpus_write(const char *folder, const char *name, const void *data, size_t size)

@@ -312,10 +312,11 @@ static inline ebb_status draw_node(draws *d, ebb_graph *g, ebb_op op)
     for (uint32_t i = 0; i < ins; i++)
         EBB_TRY(draw_operand(d, g, &like, &in[i]));
     for (uint32_t i = 0; i < outs; i++) {
-        ebb_type none = ebb_type_none();
+        // what a file declares stands where no rule knows better
+        ebb_type declared = draw_once_in(d, 4) ? like : ebb_type_none();
         out[i] = EBB_NO_VALUE;
         if (!draw_once_in(d, i == 0 ? 80 : 12))
-            EBB_TRY(ebb_value_add(g, &out[i], "y", &none));
+            EBB_TRY(ebb_value_add(g, &out[i], "y", &declared));
     }
     EBB_TRY(ebb_node_add(g, &n, EBB_NO_NODE, row->domain, row->name, in, ins, out, outs));
     EBB_TRY(draw_attrs(d, g, n));

@@ -1,8 +1,7 @@
 /* test_corpus.c: every file of the corpus (corpus.h), by the library in this process, so that a
  * sanitizer watches, and by the command as a user would, within ten seconds and 512 MiB. Each must
  * end with the exit code and the sentence that its row names.
- *     test_hostile_corpus --list            the table as text
- *     test_hostile_corpus --write FOLDER    the files
+ *     test_hostile_corpus --list      the table as text
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -24,15 +23,6 @@ enum { SANITIZED = 0 };
 #endif
 
 static char folder[] = "/tmp/ebb-corpus-XXXXXX";
-
-static const struct {
-    const hostile_file *files;
-    size_t count;
-} parts[] = {
-    {corpus_bytes, sizeof corpus_bytes / sizeof corpus_bytes[0]},
-    {corpus_text, sizeof corpus_text / sizeof corpus_text[0]},
-};
-enum { PARTS = sizeof parts / sizeof parts[0] };
 
 /* y = x w, to be run and trained with arrays that are hostile, and arrays that are not. */
 static int make_folder(void **state)
@@ -173,8 +163,6 @@ static bool ends_as_it_must(const hostile_file *f)
     ebb_status status = use(f, path);
     command_of(f, command, sizeof command);
     int code = run(command);
-    if (getenv("SHOW"))
-        print_message("SHOW %s %d %.180s\n", f->name, code, said);
     if (code != f->code || strstr(said, f->says) == NULL) {
         print_error("%s\n  exit %d, expected %d; said:\n%s\n  expected to read: %s\n", command,
                     code, f->code, said, f->says);
@@ -197,10 +185,10 @@ static void every_hostile_file_ends_with_its_sentence_and_exit_code(void **state
 {
     (void)state;
     size_t files = 0, failures = 0;
-    for (size_t p = 0; p < PARTS; p++)
-        for (size_t i = 0; i < parts[p].count; i++) {
+    for (size_t p = 0; p < CORPUS_PARTS; p++)
+        for (size_t i = 0; i < corpus_parts[p].count; i++) {
             files++;
-            failures += !ends_as_it_must(&parts[p].files[i]);
+            failures += !ends_as_it_must(&corpus_parts[p].files[i]);
         }
     print_message("%zu files\n", files);
     assert_int_equal(failures, 0);
@@ -210,12 +198,12 @@ static void every_hostile_file_ends_with_its_sentence_and_exit_code(void **state
 static void no_two_files_have_one_name(void **state)
 {
     (void)state;
-    for (size_t p = 0; p < PARTS; p++)
-        for (size_t i = 0; i < parts[p].count; i++)
+    for (size_t p = 0; p < CORPUS_PARTS; p++)
+        for (size_t i = 0; i < corpus_parts[p].count; i++)
             for (size_t q = 0; q <= p; q++)
-                for (size_t k = 0; k < (q == p ? i : parts[q].count); k++)
-                    if (strcmp(parts[p].files[i].name, parts[q].files[k].name) == 0)
-                        fail_msg("'%s' is there twice", parts[p].files[i].name);
+                for (size_t k = 0; k < (q == p ? i : corpus_parts[q].count); k++)
+                    if (strcmp(corpus_parts[p].files[i].name, corpus_parts[q].files[k].name) == 0)
+                        fail_msg("'%s' is there twice", corpus_parts[p].files[i].name);
 }
 
 /* Nothing that a file names was made, and nothing beside it was changed. */
@@ -233,34 +221,16 @@ static void the_folder_holds_what_was_put_there(void **state)
 
 static int list(void)
 {
-    for (size_t p = 0; p < PARTS; p++)
-        for (size_t i = 0; i < parts[p].count; i++) {
-            const hostile_file *f = &parts[p].files[i];
+    for (size_t p = 0; p < CORPUS_PARTS; p++)
+        for (size_t i = 0; i < corpus_parts[p].count; i++) {
+            const hostile_file *f = &corpus_parts[p].files[i];
             printf("%-16s %-36s exit %d  %s\n", f->class, f->name, f->code, f->says);
-        }
-    return 0;
-}
-
-/* All files with content of their own, as seeds for a fuzzer. */
-static int write_all(const char *to)
-{
-    for (size_t p = 0; p < PARTS; p++)
-        for (size_t i = 0; i < parts[p].count; i++) {
-            void *data;
-            size_t size;
-            if (corpus_content(&parts[p].files[i], &data, &size)) {
-                if (!corpus_write(to, parts[p].files[i].name, data, size))
-                    return 1;
-                free(data);
-            }
         }
     return 0;
 }
 
 int main(int argc, char **argv)
 {
-    if (argc == 3 && strcmp(argv[1], "--write") == 0)
-        return write_all(argv[2]);
     if (argc == 2 && strcmp(argv[1], "--list") == 0)
         return list();
     const struct CMUnitTest tests[] = {

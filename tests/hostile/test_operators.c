@@ -17,6 +17,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "onnx/file.h"
 #include "tests/hostile/exercise.h"
 
 enum { DRAWS = 60, SECONDS = 10, SHOWN = 1000 };
@@ -28,6 +29,7 @@ typedef struct tally { /* shared with the children */
 } tally;
 
 static tally *shared;
+static bool shown; /* one draw by hand: its graph is printed */
 
 static draws draws_of(ebb_op op, uint32_t number)
 {
@@ -42,9 +44,11 @@ static bool one_draw(ebb_op op, uint32_t number)
     ebb_status status = draw_graph(&d, op, 1 + (uint32_t)draw(&d, 2), &model);
     if (status != NULL)
         return true; // a name that is taken, say
+    char *text = NULL;
+    if (shown && ebb_text_print(&text, model->graph) == NULL)
+        (void)fputs(text, stdout);
+    ebb_free(text);
     int reached = exercise(model, &d, &status);
-    if (getenv("DRAW_TRACE"))
-        fprintf(stderr, "TRACE %d %s\n", reached, status ? ebb_status_text(status) : "ok");
     shared->reached[reached]++;
     bool legal = ebb_status_code(status) != EBB_VERIFY;
     if (!legal)
@@ -112,6 +116,7 @@ static int repeat(const char *id, uint32_t number)
 {
     static tally own;
     shared = &own;
+    shown = true;
     for (int op = 1; op < EBB_OP_COUNT; op++)
         if (strcmp(ebb_op_row_of((ebb_op)op)->id, id) == 0)
             return one_draw((ebb_op)op, number) ? 0 : printf("%s\n", own.said) > 0;
