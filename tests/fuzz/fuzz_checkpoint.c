@@ -6,7 +6,6 @@
 
 #include <string.h>
 
-#include <sys/mman.h>
 #include <unistd.h>
 
 #include "exec/data.h"
@@ -32,17 +31,19 @@ static ebb_program *a_program(void)
     return program;
 }
 
+/* A checkpoint has a path: that of one nameless file, written again each time. */
 static void load_checkpoint(const uint8_t *bytes, size_t size)
 {
+    static FILE *file;
     char path[64], *extra = NULL;
-    int file = memfd_create("checkpoint", 0);
-    if (file < 0)
+    if (file == NULL)
+        file = tmpfile();
+    if (file == NULL)
         return;
-    (void)snprintf(path, sizeof path, "/proc/self/fd/%d", file);
-    if (write(file, bytes, size) == (ssize_t)size &&
+    (void)snprintf(path, sizeof path, "/proc/self/fd/%d", fileno(file));
+    if (ftruncate(fileno(file), 0) == 0 && pwrite(fileno(file), bytes, size, 0) == (ssize_t)size &&
         ebb_checkpoint_load(a_program(), path, &extra) == NULL)
         ebb_release(extra);
-    (void)close(file);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

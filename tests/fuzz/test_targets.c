@@ -11,6 +11,12 @@
 
 #include <dirent.h>
 
+int fuzz_read(const uint8_t *data, size_t size);
+int fuzz_text(const uint8_t *data, size_t size);
+int fuzz_infer(const uint8_t *data, size_t size);
+int fuzz_checkpoint(const uint8_t *data, size_t size);
+int fuzz_grad(const uint8_t *data, size_t size);
+
 #define LLVMFuzzerTestOneInput fuzz_read
 #include "tests/fuzz/fuzz_read.c"
 #undef LLVMFuzzerTestOneInput

@@ -109,5 +109,8 @@ static const hostile_file corpus_text[] = {
     READ("no_archive.npz", "not a readable .npz", BYTES('P', 'K', 5, 6, 0, 0)),
     RESUMED("other_program", "the checkpoint is not of this program", .json = "{\"x\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]}}", .count = 4),
     RESUMED("weight_of_other_shape", "'w' is float32[2] in the file, float32[3,2] in the program", .json = "{\"w\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]}}", .count = 8),
+    RESUMED("negative_steps", "it does not say how many steps were done", .json = "{\"__metadata__\":{\"format\":\"ebb.checkpoint/1\",\"steps\":\"1\",\"extra\":\"{\\\"batch\\\":4,\\\"rows\\\":4,\\\"seed\\\":0,\\\"shuffle\\\":true,\\\"steps\\\":-7}\"},\"w\":{\"dtype\":\"F32\",\"shape\":[3,2],\"data_offsets\":[0,24]},\"ebb.lr\":{\"dtype\":\"F32\",\"shape\":[],\"data_offsets\":[24,28]}}", .count = 28),
+    RESUMED("steps_are_text", "it does not say how many steps were done", .json = "{\"__metadata__\":{\"format\":\"ebb.checkpoint/1\",\"steps\":\"1\",\"extra\":\"{\\\"batch\\\":4,\\\"rows\\\":4,\\\"seed\\\":0,\\\"shuffle\\\":true,\\\"steps\\\":\\\"x\\\"}\"},\"w\":{\"dtype\":\"F32\",\"shape\":[3,2],\"data_offsets\":[0,24]},\"ebb.lr\":{\"dtype\":\"F32\",\"shape\":[],\"data_offsets\":[24,28]}}", .count = 28),
+    RESUMED("other_format", "the file is no checkpoint of format ebb.checkpoint/1", .json = "{\"__metadata__\":{\"format\":\"ebb.checkpoint/9\",\"steps\":\"1\",\"extra\":\"{\\\"batch\\\":4,\\\"rows\\\":4,\\\"seed\\\":0,\\\"shuffle\\\":true,\\\"steps\\\":1}\"},\"w\":{\"dtype\":\"F32\",\"shape\":[3,2],\"data_offsets\":[0,24]},\"ebb.lr\":{\"dtype\":\"F32\",\"shape\":[],\"data_offsets\":[24,28]}}", .count = 28),
 };
 // clang-format on
