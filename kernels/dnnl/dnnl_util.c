@@ -103,6 +103,8 @@ static const char *declines_operand(const ebb_operand *o, bool plain)
     for (int i = 0; i < o->type.rank; i++)
         if (o->type.dims[i] == 0)
             return "an operand has no elements";
+        else if (o->type.dims[i] > INT32_MAX) // its own arithmetic is in 32 bits, and divides
+            return "a dim is too large";
     if (plain && o->type.layout.kind != EBB_LAYOUT_PLAIN)
         return "works on row-major tensors only";
     return NULL;

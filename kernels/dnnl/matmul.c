@@ -74,6 +74,7 @@ static int merge_batch(matrix *a, matrix *b, matrix *out, int rank)
             bool had = all[m]->dims[kept - 1] == out->dims[kept - 1];
             merges = had == (all[m]->dims[i] == out->dims[i]) || out->dims[i] == 1 ||
                      out->dims[kept - 1] == 1;
+            merges = merges && all[m]->dims[i] <= INT32_MAX / all[m]->dims[kept - 1];
         }
         for (int m = 0; m < 3; m++) {
             if (merges) {

@@ -34,6 +34,7 @@ static const hostile_file corpus_text[] = {
     REFUSED("size", "reshape_other_count", "Reshape 'y': 4 elements cannot take a shape of 5", MODEL("float[4] x", "float[] y", "int64[1] s = {5}", "y = Reshape(x, s)")),
     REFUSED("size", "conv_transpose_overflow", "ConvTranspose 'y': the output is too large", MODEL("float[1,1,1099511627776] x", "float[] y", "float[1,1,1] w = {1.0}", "y = ConvTranspose <strides = [1099511627776]> (x, w)")),
     PLANNED("size", "matmul_product_huge", EBB_REJECTED, "'y'", MODEL("float[4294967296,1] x, float[1,4294967296] z", "float[4294967296,4294967296] y", "", "y = MatMul(x, z)")),
+    RUN("size", "matmul_inner_huge", EBB_RUNTIME, "cannot be allocated", MODEL("float[4] x", "float[] y", "int64[2] s = {1, 1099511627776}, int64[2] t = {1099511627776, 1}", "a = ConstantOfShape(s) b = ConstantOfShape(t) m = MatMul(a, b) y = Add(m, x)")),
     PLANNED("size", "sum_of_sizes_huge", EBB_REJECTED, "'x' has the type float32[2305843009213693951], whose size is not known", MODEL("float[2305843009213693951] x", "float[2305843009213693951] y", "", "a = Relu(x) b = Neg(x) c = Exp(x) d = Add(a, b) y = Add(c, d)")),
     RUN("size", "terabytes", EBB_RUNTIME, "a step needs 4398046511296 bytes, which cannot be allocated", MODEL("float[4] x", "float[] y", "int64[2] s = {1048576, 1048576}", "a = ConstantOfShape(s) m = ReduceSum <keepdims = 0> (a) y = Add(m, x)")),
 
@@ -79,7 +80,7 @@ static const hostile_file corpus_text[] = {
 
     /* files that are no model */
     {"file", "no_such_file.onnx", "check %", EBB_IO, "no_such_file.onnx", .text = NULL},
-    {"file", "folder", "check %", EBB_IO, "folder: not a regular file", .text = NULL},
+    {"file", "folder", "check %", EBB_IO, "folder/training_model.onnx: opening: No such file", .text = NULL},
     {"file", "pipe", "check %", EBB_IO, "pipe: not a regular file", .text = NULL},
     {"file", "loop", "check %", EBB_IO, "loop: opening", .text = NULL},
     {"file", "/dev/zero", "check %", EBB_IO, "/dev/zero: not a regular file", .text = NULL},
