@@ -138,6 +138,8 @@ static const char *declines(const ebb_call *c)
     const char *why = ebb_plain_floats(c);
     if (why != NULL)
         return why;
+    if (c->in[0].type.dtype != c->in[1].type.dtype)
+        return "the inputs differ in dtype";
     return ebb_type_same_shape(&c->in[0].type, &c->in[1].type) ? NULL
                                                                : "the inputs differ in shape";
 }

@@ -362,7 +362,13 @@ void ebb_grad_rotary_embedding(ebb_build *b, ebb_grad *c)
     if (!ebb_grad_shape(b, c, c->x[X], &t) || !ebb_grad_shape(b, c, c->x[COS], &cache))
         return;
     int64_t count = ebb_attr_int(&c->attrs, "num_heads", 1);
-    if (cache.rank < 1 || (t.rank != 3 && t.rank != 4) || (t.rank == 3 && count < 1)) {
+    // a cache is [batch, length, half], or with positions [any, half]
+    bool fits = cache.rank == (positions.i != 0 ? 2 : 3) && cache.dtype == t.dtype &&
+                ebb_type_same_shape(&cache, ebb_build_type(b, c->x[SIN])) &&
+                ebb_build_type(b, c->x[SIN])->dtype == t.dtype;
+    if (fits && positions.i == 0)
+        fits = cache.dims[0] == t.dims[0] && cache.dims[1] == t.dims[t.rank == 3 ? 1 : 2];
+    if (!fits || (t.rank != 3 && t.rank != 4) || (t.rank == 3 && count < 1)) {
         ebb_grad_fail(b, c, "its inputs do not fit each other");
         return;
     }

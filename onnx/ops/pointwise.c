@@ -47,11 +47,13 @@ ebb_status ebb_infer_same(ebb_infer *c)
     return NULL;
 }
 
-/* (dY, X) -> dX: both of one shape, and dX of dY's type. */
+/* (dY, X) -> dX: both of one type (a mask may be boolean), and dX of dY's. */
 ebb_status ebb_infer_same_pair(ebb_infer *c)
 {
     EBB_TRY(ebb_infer_need(c, 2));
     EBB_TRY(ebb_infer_same_dims(c, 0, 1));
+    if (c->in[1]->dtype != EBB_BOOL)
+        EBB_TRY(ebb_infer_same_dtype(c, 0, 1));
     c->out[0] = *c->in[0];
     return NULL;
 }
