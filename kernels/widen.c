@@ -362,7 +362,7 @@ static ebb_status compute(const widened *w, piece *p, const ebb_call *c, int64_t
         call->out[o].data = widens_out(c, o) && c->workspace != NULL
                                 ? (char *)c->workspace + w->out_at[o]
                                 : place(w, c, &c->out[o], unit);
-    call->workspace = (char *)c->workspace + w->scratch_at;
+    call->workspace = c->workspace != NULL ? (char *)c->workspace + w->scratch_at : NULL;
     call->queue = c->queue;
     call->position = c->position;
     call->seed = c->seed;
