@@ -88,7 +88,8 @@ static bool look(ebb_build *b, const ebb_grad *c, span *s)
         return false;
     }
     bool global = ebb_node_of(b->g, c->node)->op == EBB_OP_GLOBAL_MAX_POOL;
-    list = ebb_attr_ints(&c->attrs, "axes", &count);
+    if (!global) // its attribute of that name, if a file gives it one, means nothing
+        list = ebb_attr_ints(&c->attrs, "axes", &count);
     if (list == NULL && c->input_count > 1 && c->x[1].i != 0) {
         const ebb_tensor *t = ebb_value_constant(b->g, c->x[1]);
         int64_t n;
@@ -103,8 +104,13 @@ static bool look(ebb_build *b, const ebb_grad *c, span *s)
     bool all = count == 0 && !global && ebb_attr_int(&c->attrs, "noop_with_empty_axes", 0) == 0;
     for (int i = 0; i < s->x.rank; i++)
         reduced[i] = all || (global && i >= 2);
-    for (uint32_t k = 0; k < count; k++) // the inference has checked their range
+    for (uint32_t k = 0; k < count; k++) {
+        if (list[k] < -s->x.rank || list[k] >= s->x.rank) {
+            ebb_grad_fail(b, c, "an axis lies outside of its input's rank");
+            return false;
+        }
         reduced[list[k] < 0 ? list[k] + s->x.rank : list[k]] = true;
+    }
     s->kept = s->x;
     s->count = 0;
     s->elements = 1.0;
