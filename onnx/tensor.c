@@ -263,6 +263,12 @@ double ebb_tensor_double(const ebb_tensor *tensor, int64_t i)
         READ(float);
     case EBB_F64:
         READ(double);
+    case EBB_C64: // the real part: a file may give complex numbers where a number is read
+        i *= 2;
+        READ(float);
+    case EBB_C128:
+        i *= 2;
+        READ(double);
     case EBB_F16:
         return (double)ebb_half_to_float(half_at(tensor, i));
     case EBB_BF16:
