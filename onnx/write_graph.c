@@ -239,13 +239,24 @@ static bool same_type(const ebb_graph *g, const ebb_type *type, const Onnx__Type
 }
 
 /* An initializer's type is its tensor's; an input or value_info of its name may say less than that,
- * as it came, but nothing else: constants that were folded are of another dtype than what they
- * stand for. */
+ * as it came, but nothing else: a constant that was folded may be of another dtype than what it
+ * stands for, and a weight that is stored in another layout is of another shape. */
 static bool says_no_more(const ebb_type *type, const Onnx__TypeProto *proto)
 {
-    return proto->value_case == ONNX__TYPE_PROTO__VALUE_TENSOR_TYPE &&
-           (proto->tensor_type->elem_type == EBB_NONE ||
-            proto->tensor_type->elem_type == type->dtype);
+    if (proto->value_case != ONNX__TYPE_PROTO__VALUE_TENSOR_TYPE)
+        return false;
+    const Onnx__TensorShapeProto *shape = proto->tensor_type->shape;
+    if (proto->tensor_type->elem_type != EBB_NONE && proto->tensor_type->elem_type != type->dtype)
+        return false;
+    if (shape != NULL && shape->n_dim != (size_t)type->rank)
+        return false;
+    for (int i = 0; shape != NULL && i < type->rank; i++) {
+        const Onnx__TensorShapeProto__Dimension *dim = shape->dim[i];
+        if (dim->value_case == ONNX__TENSOR_SHAPE_PROTO__DIMENSION__VALUE_DIM_VALUE &&
+            dim->dim_value != type->dims[i])
+            return false;
+    }
+    return true;
 }
 
 /* Of an initializer's metadata, the part that its value_info had; the rest goes with the tensor. */
