@@ -90,6 +90,11 @@ static bool has_unusual_activations(const ebb_attrs *attrs, uint32_t each)
     return false;
 }
 
+static bool is_matrix(const ebb_graph *g, ebb_node n, uint32_t i)
+{
+    return ebb_value_of(g, ebb_in(g, n, i))->type.rank >= 2;
+}
+
 bool ebb_body_is_wrong(const ebb_graph *g, ebb_node n)
 {
     const ebb_node_info *info = ebb_node_of(g, n);
@@ -98,6 +103,12 @@ bool ebb_body_is_wrong(const ebb_graph *g, ebb_node n)
     case EBB_OP_MOMENTUM:
         return info->in_count != 5 ||
                strcmp(ebb_attr_string(&attrs, "mode", "standard"), "standard") != 0;
+    case EBB_OP_MS_FAST_GELU:
+        return has_input(g, n, 1);
+    case EBB_OP_FUSED_MATMUL:
+        return !is_matrix(g, n, 0) || !is_matrix(g, n, 1) ||
+               ebb_attr_int(&attrs, "transBatchA", 0) != 0 ||
+               ebb_attr_int(&attrs, "transBatchB", 0) != 0;
     case EBB_OP_RNN_GRAD:
         return has_other_activations(&attrs, "Tanh", "Relu");
     case EBB_OP_GRU_GRAD:
