@@ -184,8 +184,10 @@ static ebb_status look(const ebb_infer *c, const ebb_type *x, const ebb_type *we
 /* One element for each output channel; -1: their number is not known. */
 static ebb_status check_bias(const ebb_infer *c, int64_t channels)
 {
+    bool biased = c->op == EBB_OP_CONV || c->op == EBB_OP_CONV_TRANSPOSE ||
+                  c->op == EBB_OP_CONV_NHWC || c->op == EBB_OP_CONV_TRANSPOSE_NHWC;
     const ebb_type *bias = ebb_infer_type(c, 2);
-    if (bias == NULL || bias->rank < 0)
+    if (!biased || bias == NULL || bias->rank < 0) // others that use this rule have it elsewhere
         return NULL;
     if (bias->rank != 1)
         return ebb_infer_error(c, "the bias has rank %d, and must be a vector", (int)bias->rank);
