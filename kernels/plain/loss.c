@@ -14,15 +14,18 @@ static ebb_status span_of(const ebb_call *c, ebb_span *s)
 {
     const ebb_type *t = &c->in[0].type;
     int axis = 0;
+    bool flat = c->op == EBB_OP_SOFTMAX_FLAT || c->op == EBB_OP_LOG_SOFTMAX_FLAT;
     *s = (ebb_span){1, 1, 1};
     if (t->rank == 0)
         return NULL;
-    EBB_TRY(ebb_plain_axis(c, ebb_attr_int(&c->attrs, "axis", -1), t->rank, &axis));
+    EBB_TRY(ebb_plain_axis(c, ebb_attr_int(&c->attrs, "axis", flat ? 1 : -1), t->rank, &axis));
     *s = ebb_plain_span(t, axis);
+    if (flat) // all axes from there on are one
+        *s = (ebb_span){s->outer, s->n * s->inner, 1};
     return NULL;
 }
 
-/* (X) {axis = -1} -> Y. Y may be X. */
+/* (X) {axis = -1; before opset 13: 1} -> Y. Y may be X. */
 static ebb_status run_softmax(const ebb_call *c)
 {
     ebb_span s;
@@ -32,7 +35,7 @@ static ebb_status run_softmax(const ebb_call *c)
     void *y = c->out[0].data;
     if (ebb_plain_elements(&c->in[0].type) == 0)
         return NULL;
-    if (c->op == EBB_OP_SOFTMAX)
+    if (c->op == EBB_OP_SOFTMAX || c->op == EBB_OP_SOFTMAX_FLAT)
         wide ? softmax_f64(y, x, s) : softmax_f32(y, x, s);
     else
         wide ? log_softmax_f64(y, x, s) : log_softmax_f32(y, x, s);
@@ -69,6 +72,8 @@ static const char *declines(const ebb_call *c)
 const ebb_kernel ebb_plain_loss[] = {
     {.name = "plain.softmax",          .op = EBB_OP_SOFTMAX,          .declines = declines, .run = run_softmax},
     {.name = "plain.log_softmax",      .op = EBB_OP_LOG_SOFTMAX,      .declines = declines, .run = run_softmax},
+    {.name = "plain.softmax_flat",     .op = EBB_OP_SOFTMAX_FLAT,     .declines = declines, .run = run_softmax},
+    {.name = "plain.log_softmax_flat", .op = EBB_OP_LOG_SOFTMAX_FLAT, .declines = declines, .run = run_softmax},
     {.name = "plain.softmax_grad",     .op = EBB_OP_SOFTMAX_GRAD,     .declines = declines, .run = run_softmax_grad},
     {.name = "plain.log_softmax_grad", .op = EBB_OP_LOG_SOFTMAX_GRAD, .declines = declines, .run = run_softmax_grad},
 };

@@ -146,6 +146,24 @@ void ebb_grad_log_softmax(ebb_build *b, ebb_grad *c)
     c->dx[0] = ebb_emit(b, EBB_OP_LOG_SOFTMAX_GRAD, c->dy[0], c->y[0]);
 }
 
+/* The same of a matrix: all axes before `axis` are its rows. */
+void ebb_grad_softmax_flat(ebb_build *b, ebb_grad *c)
+{
+    const ebb_type *y = ebb_build_type(b, c->y[0]);
+    int64_t axis = ebb_attr_int(&c->attrs, "axis", 1), dims[2] = {1, 1};
+    if (b->status != NULL)
+        return;
+    ebb_op op = ebb_node_of(b->g, c->node)->op;
+    for (int i = 0; i < y->rank; i++)
+        dims[i >= (axis < 0 ? axis + y->rank : axis)] *= y->dims[i];
+    ebb_value dy_2 = ebb_emit_reshape(b, c->dy[0], dims, 2);
+    ebb_value y_2 = ebb_emit_reshape(b, c->y[0], dims, 2);
+    ebb_with_int(b, "axis", 1);
+    ebb_value dx = ebb_emit(
+        b, op == EBB_OP_SOFTMAX_FLAT ? EBB_OP_SOFTMAX_GRAD : EBB_OP_LOG_SOFTMAX_GRAD, dy_2, y_2);
+    c->dx[0] = ebb_emit_reshape_like(b, dx, c->x[0]);
+}
+
 /* p = log softmax x, y = -sum w_t p_t (/ sum w_t).  dx = (e^p - [class is t]) w_t dy (/ sum w_t),
  * 0 where t is the ignored class; what arrives at p itself is added. Needs p, not x. */
 void ebb_grad_cross_entropy(ebb_build *b, ebb_grad *c)

@@ -25,6 +25,12 @@ static ebb_status broadcast_all(ebb_infer *c, uint32_t first, ebb_dtype dtype)
 ebb_status ebb_infer_broadcast(ebb_infer *c)
 {
     EBB_TRY(ebb_infer_need(c, 1));
+    if (c->version < 7 && ebb_attr_int(&c->attrs, "broadcast", 0) != 0 &&
+        ebb_attr_find(&c->attrs, "axis") != NULL)
+        return ebb_error(EBB_UNSUPPORTED,
+                         "%s: opset %lld broadcasts along the attribute axis; convert the model to "
+                         "opset 7 or newer",
+                         c->node, (long long)c->version);
     if (c->op != EBB_OP_POW) // the exponent may be of another dtype
         for (uint32_t i = 1; i < c->input_count; i++)
             EBB_TRY(ebb_infer_same_dtype(c, 0, i));

@@ -133,8 +133,10 @@ static verdict give_inputs(trial *t)
             return say(t, NOT_SUPPORTED, "an input is no plain tensor");
         ebb_status status = NULL;
         if (t->light) {
-            if ((ebb_value_of(g, g->inputs[i])->flags & EBB_IS_INITIALIZER) == 0)
+            ebb_value_info *info = ebb_value_of(g, g->inputs[i]);
+            if ((info->flags & EBB_IS_INITIALIZER) == 0)
                 status = count_up(t, g->inputs[i]);
+            info->flags &= (uint16_t)~EBB_IS_INPUT;
             if (status != NULL)
                 return of_status(t, status);
             continue;
