@@ -38,10 +38,30 @@ static const char *declines_bit_cast(const ebb_call *c)
     return c->in[0].bytes != c->out[0].bytes ? "the output differs in size" : NULL;
 }
 
-/* Dropout before opset 12 has no training mode here: its Y is X. */
+/* Dropout before opset 12 has no training mode here: its Y is X, and its mask all ones. */
 static const char *declines_old_dropout(const ebb_call *c)
 {
-    return ebb_plain_wants(c, 1) ? "the mask of a Dropout that drops nothing" : declines_view(c);
+    if (ebb_plain_wants(c, 1) && c->out[1].type.dtype != EBB_BOOL &&
+        c->out[1].type.dtype != EBB_F32 && c->out[1].type.dtype != EBB_F64)
+        return "the mask is none of bool, float32 and float64";
+    return declines_view(c);
+}
+
+static ebb_status run_old_dropout(const ebb_call *c)
+{
+    const float one = 1;
+    const double wide = 1;
+    const uint8_t on = 1;
+    EBB_TRY(run_view(c));
+    if (!ebb_plain_wants(c, 1))
+        return NULL;
+    const ebb_type *mask = &c->out[1].type;
+    ebb_plain_fill(c->out[1].data,
+                   mask->dtype == EBB_F32   ? (const void *)&one
+                   : mask->dtype == EBB_F64 ? (const void *)&wide
+                                            : (const void *)&on,
+                   ebb_plain_elements(mask), ebb_plain_size(mask));
+    return NULL;
 }
 
 /* ---- repeated ---- */
@@ -344,7 +364,7 @@ const ebb_kernel ebb_plain_move_shape[] = {
     {.name = "plain.squeeze",           .op = EBB_OP_SQUEEZE,           .declines = declines_view,              .run = run_view},
     {.name = "plain.unsqueeze",         .op = EBB_OP_UNSQUEEZE,         .declines = declines_view,              .run = run_view},
     {.name = "plain.bit_cast",          .op = EBB_OP_BIT_CAST,          .declines = declines_bit_cast,          .run = run_view},
-    {.name = "plain.old_dropout",       .op = EBB_OP_DROPOUT_BEFORE_12, .declines = declines_old_dropout,       .run = run_view},
+    {.name = "plain.old_dropout",       .op = EBB_OP_DROPOUT_BEFORE_12, .declines = declines_old_dropout,       .run = run_old_dropout},
     {.name = "plain.expand",            .op = EBB_OP_EXPAND,            .declines = declines_expand,            .run = run_expand},
     {.name = "plain.tile",              .op = EBB_OP_TILE,              .declines = declines_tile,              .run = run_tile},
     {.name = "plain.trilu",             .op = EBB_OP_TRILU,             .declines = declines_trilu,             .run = run_trilu},
