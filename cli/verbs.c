@@ -341,11 +341,11 @@ static void print_outputs(ebb_program *program)
 static ebb_status settle(ebb_model *model, const ebb_batch *batch)
 {
     size_t bound = 1;
-    ebb_status status = ebb_rewrite(model, "differentiate,inline,fold,unroll", NULL, NULL);
+    ebb_status status = ebb_rewrite(model, "differentiate,inline,fold,unroll,fold", NULL, NULL);
     for (int round = 0; status == NULL && bound > 0 && round < 8; round++) {
         status = ebb_bind_values(model, batch, &bound);
         if (status == NULL && bound > 0)
-            status = ebb_rewrite(model, "fold,unroll", NULL, NULL);
+            status = ebb_rewrite(model, "fold,unroll,fold", NULL, NULL);
     }
     return status;
 }

@@ -12,9 +12,9 @@
  * Also here, because they are exact and every later pass is simpler for them:
  *   Identity, Cast to the same dtype, Reshape/Expand/Slice/Transpose/Pad/Tile/Concat that change
  * nothing x * 1, x / 1, x - 0;  And(x, true), Or(x, false);  Where by a constant condition; Dropout
- * of 0 CastLike(x, t) -> Cast(x) Cast(Cast(x)) -> Cast(x) where the first rounds nothing
- * SplitToSequence, SequenceAt(constant) -> Split Conv with a bias of constant zeros (dynamo writes
- * one) -> Conv without
+ * of 0 CastLike(x, t) -> Cast(x) Cast(Cast(x)) -> Cast(x) where the first rounds nothing Conv with
+ * a bias of constant zeros (dynamo writes one) -> Conv without; sequences -> their tensors
+ * (sequences.c)
  */
 #include "exec/eval.h"
 #include "onnx/facts.h"
@@ -22,6 +22,7 @@
 #include "passes/common.h"
 #include "passes/fold.h"
 #include "passes/passes.h"
+#include "passes/sequences.h"
 
 enum { RESULT_LIMIT = 64 << 20 }; // bytes; what is larger is better made in each step than stored
 
@@ -392,108 +393,7 @@ static ebb_status drop_zero_bias(ebb_edit *e, ebb_node n)
     return NULL;
 }
 
-enum { PARTS_LIMIT = EBB_BUILD_OUTPUTS };
-
-/* The sizes of a SplitToSequence's parts; 0 where they are not known or too many. */
-static uint32_t part_sizes(const ebb_graph *g, ebb_node n, int axis, int64_t sizes[])
-{
-    int64_t whole = type_of(g, ebb_in(g, n, 0))->dims[axis], count = 0, each = 1;
-    if (ebb_in(g, n, 1).i != 0) {
-        const ebb_tensor *t = ebb_value_constant(g, ebb_in(g, n, 1));
-        if (t == NULL || t->data == NULL || !ebb_type_elements(&t->type, &count) || count < 1)
-            return 0;
-        each = ebb_tensor_int(t, 0);
-        if (t->type.rank == 1) {
-            for (int64_t i = 0; i < count && i < PARTS_LIMIT; i++)
-                sizes[i] = ebb_tensor_int(t, i);
-            return count <= PARTS_LIMIT ? (uint32_t)count : 0;
-        }
-    }
-    if (whole < 1 || each < 1 || (whole - 1) / each >= PARTS_LIMIT)
-        return 0;
-    count = (whole - 1) / each + 1;
-    for (int64_t i = 0; i < count; i++)
-        sizes[i] = whole - i * each < each ? whole - i * each : each;
-    return (uint32_t)count;
-}
-
-/* Every reader takes one part at a constant place. */
-static bool parts_are_taken(const ebb_graph *g, ebb_value sequence, uint32_t count)
-{
-    const ebb_value_info *info = ebb_value_of(g, sequence);
-    for (size_t i = 0; i < info->use_count; i++) {
-        ebb_node at = info->uses[i].node;
-        const ebb_tensor *t = ebb_value_constant(g, ebb_in(g, at, 1));
-        if (ebb_node_of(g, at)->op != EBB_OP_SEQUENCE_AT || t == NULL || t->data == NULL)
-            return false;
-        int64_t place = ebb_tensor_int(t, 0);
-        if (place < -(int64_t)count || place >= (int64_t)count)
-            return false;
-    }
-    return (info->flags & EBB_IS_OUTPUT) == 0;
-}
-
-/* SplitToSequence(x, sizes) read by SequenceAt(constant) -> Split(x, sizes). */
-static ebb_status sequence_is_split(ebb_edit *e, ebb_node n)
-{
-    ebb_graph *g = e->g;
-    ebb_value x = ebb_in(g, n, 0), sequence = ebb_out(g, n, 0), out[PARTS_LIMIT];
-    ebb_attrs attrs = ebb_node_attrs(g, n);
-    int rank = type_of(g, x)->rank;
-    int64_t axis = ebb_attr_int(&attrs, "axis", 0), sizes[PARTS_LIMIT];
-    if (rank < 1)
-        return ebb_skipped(e, n, "the rank of its input is not known");
-    axis = axis < 0 ? axis + rank : axis;
-    uint32_t count = part_sizes(g, n, (int)axis, sizes);
-    if (count == 0)
-        return ebb_skipped(e, n, "the sizes of its parts are not known, or too many");
-    if (!parts_are_taken(g, sequence, count))
-        return ebb_skipped(e, n, "its parts are not all taken at constant places");
-    bool squeeze = ebb_in(g, n, 1).i == 0 && ebb_attr_int(&attrs, "keepdims", 1) == 0;
-    bool as_input = ebb_model_opset(g->model, EBB_DOMAIN_ONNX) >= 13;
-    ebb_build b = ebb_edit_build(e, n, EBB_PHASE_NONE);
-    b.name = ebb_node_of(g, n)->name.i != 0 ? ebb_text(g, ebb_node_of(g, n)->name)
-                                            : ebb_value_name(g, sequence);
-    ebb_value in[2] = {x, as_input ? ebb_const_ints(&b, sizes, count) : EBB_NO_VALUE};
-    ebb_with_int(&b, "axis", axis);
-    if (!as_input)
-        ebb_with_ints(&b, "split", sizes, count);
-    ebb_emit_node(&b, EBB_OP_SPLIT, in, 2, out, count, (UINT32_C(1) << count) - 1);
-    for (uint32_t k = 0; squeeze && k < count; k++) {
-        ebb_type t = b.status == NULL ? *type_of(g, out[k]) : ebb_type_none();
-        for (int i = (int)axis; i + 1 < t.rank; i++)
-            t.dims[i] = t.dims[i + 1];
-        out[k] = ebb_emit_reshape(&b, out[k], t.dims, t.rank - 1);
-    }
-    EBB_TRY(b.status);
-    while (ebb_value_of(g, sequence)->use_count > 0) {
-        ebb_node at = ebb_value_of(g, sequence)->uses[0].node;
-        ebb_value y = ebb_out(g, at, 0);
-        int64_t place = ebb_tensor_int(ebb_value_constant(g, ebb_in(g, at, 1)), 0);
-        ebb_value part = out[place < 0 ? place + (int64_t)count : place];
-        if ((ebb_value_of(g, y)->flags & EBB_IS_OUTPUT) != 0) { // a part may be wanted twice
-            part = ebb_emit(&b, EBB_OP_IDENTITY, part);
-            EBB_TRY(b.status);
-        }
-        EBB_TRY(ebb_edit_replace(e, y, part));
-        ebb_edit_remove(e, at);
-    }
-    ebb_edit_remove(e, n);
-    ebb_found(e);
-    ebb_applied(e);
-    return NULL;
-}
-
 /* ---- the pass ---- */
-
-/* In a walk of their own: the split stands before the places of its parts, which fold first. */
-static ebb_status splits(ebb_edit *e)
-{
-    EBB_EACH_NODE(e->g, n)
-    if (ebb_node_of(e->g, n)->op == EBB_OP_SPLIT_TO_SEQUENCE)
-        EBB_TRY(sequence_is_split(e, n));
-    return NULL;
-}
 
 static ebb_status walk(ebb_edit *e, bool *changed)
 {
@@ -546,7 +446,7 @@ static ebb_status run(ebb_edit *e)
         EBB_TRY(ebb_infer_graph(e->g));
         EBB_TRY(walk(e, &changed));
         size_t before = e->report->applied;
-        EBB_TRY(splits(e));
+        EBB_TRY(ebb_sequences_resolve(e)); // places of parts fold first
         changed = changed || e->report->applied != before;
         (void)ebb_graph_sweep(e->g);
     }
