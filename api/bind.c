@@ -63,7 +63,7 @@ static bool decides(const ebb_named *t)
            (!ebb_dtype_is_float((ebb_dtype)t->dtype) || t->rank <= 1);
 }
 
-/* The input becomes an initializer with these bytes. */
+/* Nodes read a constant with these bytes instead of the input. */
 static ebb_status fix(ebb_graph *g, ebb_value v, const ebb_named *t)
 {
     size_t bytes;
@@ -101,4 +101,18 @@ ebb_status ebb_bind_values(ebb_model *model, const ebb_batch *batch, size_t *cou
     }
     ebb_arena_fini(&scratch);
     return status != NULL ? status : ebb_infer_graph(g);
+}
+
+ebb_status ebb_bind_defaults(ebb_model *model, const ebb_batch *batch, size_t *count)
+{
+    ebb_graph *g = model->graph;
+    *count = 0;
+    for (size_t i = 0; i < g->input_count; i++) {
+        const ebb_named *t = array_of(batch, ebb_value_name(g, g->inputs[i]));
+        if (t == NULL || (ebb_value_of(g, g->inputs[i])->flags & EBB_IS_INITIALIZER) == 0)
+            continue;
+        EBB_TRY(fix(g, g->inputs[i], t));
+        ++*count;
+    }
+    return *count > 0 ? ebb_infer_graph(g) : NULL;
 }

@@ -284,6 +284,15 @@ static int diff(const cli *c)
 }
 
 /* Gives inputs with open dims the shapes of the arrays that feed them. */
+static bool lists_input(const json_t *inspected, const char *name)
+{
+    size_t i;
+    json_t *input;
+    json_array_foreach(json_object_get(inspected, "inputs"), i,
+                       input) if (strcmp(cli_text(input, "name"), name) == 0) return true;
+    return false;
+}
+
 static ebb_status shapes_from_data(ebb_model *model, const ebb_data *data)
 {
     json_t *o, *input;
@@ -341,12 +350,32 @@ static void print_outputs(ebb_program *program)
 static ebb_status settle(ebb_model *model, const ebb_batch *batch)
 {
     size_t bound = 1;
-    ebb_status status = ebb_rewrite(model, "differentiate,inline,fold,unroll,fold", NULL, NULL);
+    ebb_status status = ebb_bind_values(model, batch, &bound); // what the file has values for
+    if (status == NULL)
+        status = ebb_rewrite(model, "differentiate,inline,fold,unroll,fold", NULL, NULL);
+    bound = 1;
     for (int round = 0; status == NULL && bound > 0 && round < 8; round++) {
         status = ebb_bind_values(model, batch, &bound);
         if (status == NULL && bound > 0)
             status = ebb_rewrite(model, "fold,unroll,fold", NULL, NULL);
     }
+    return status;
+}
+
+/* Leaves those out that were inputs and are none any more: their values are in the model. */
+static ebb_status leave_out_bound(const json_t *before, const ebb_model *model, ebb_batch *batch,
+                                  ebb_named *list)
+{
+    json_t *o;
+    ebb_status status = cli_inspect(model, &o);
+    size_t kept = 0;
+    for (size_t i = 0; i < batch->count; i++) {
+        bool was = lists_input(before, list[i].name), is = lists_input(o, list[i].name);
+        if (is || !was)
+            list[kept++] = list[i];
+    }
+    batch->count = kept;
+    json_decref(o);
     return status;
 }
 
@@ -357,14 +386,20 @@ static ebb_status run_once(const cli *c, ebb_model *model, ebb_data *data)
     bool step = false;
     size_t count = ebb_data_count(data);
     ebb_named *list = calloc(count + 1, sizeof *list);
-    const ebb_batch batch = {list, list != NULL ? count : 0};
+    ebb_batch batch = {list, list != NULL ? count : 0};
     for (size_t i = 0; i < batch.count; i++)
         list[i] = *ebb_data_at(data, i);
-    ebb_status status = shapes_from_data(model, data);
+    json_t *before;
+    ebb_status status = cli_inspect(model, &before);
+    if (status == NULL)
+        status = shapes_from_data(model, data);
     if (status == NULL)
         status = cli_has_step(model, &step);
     if (status == NULL && !step) // a step file is the plan: it is run as it stands
         status = settle(model, &batch);
+    if (status == NULL)
+        status = leave_out_bound(before, model, &batch, list);
+    json_decref(before);
     const ebb_compile_options options = {
         .backend = cli_backend(c),
         .seed = strtoull(cli_get(c, "--seed", "0"), NULL, 10),

@@ -587,7 +587,7 @@ ebb_status ebb_graph_keep_input(ebb_graph *g, ebb_value v, ebb_role role)
 void ebb_graph_remove_input(ebb_graph *g, ebb_value v)
 {
     ebb_value_info *info = ebb_value_of(g, v);
-    assert(info->use_count == 0);
+    assert(info->use_count == 0 || (info->flags & EBB_IS_INITIALIZER) != 0);
     take_off_list(g->inputs, &g->input_count, v);
     info->flags &= (uint16_t)~EBB_IS_INPUT;
     if ((info->flags & (EBB_IS_INITIALIZER | EBB_IS_OUTPUT)) == 0)

@@ -319,7 +319,7 @@ const char *ebb_props_get(const ebb_graph *g, const ebb_props *props, const char
 ebb_status ebb_props_set(ebb_graph *g, ebb_props *props, const char *key, const char *value);
 
 ebb_status ebb_graph_add_input(ebb_graph *g, ebb_value v);
-void ebb_graph_remove_input(ebb_graph *g, ebb_value v); /* it must be unused */
+void ebb_graph_remove_input(ebb_graph *g, ebb_value v); /* unused, or an initializer, which stays */
 ebb_status ebb_graph_add_output(ebb_graph *g, ebb_value v);
 void ebb_graph_remove_output(ebb_graph *g, ebb_value v);
 

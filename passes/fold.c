@@ -436,10 +436,20 @@ ebb_status ebb_fold_between(ebb_edit *e, ebb_node after, ebb_node end)
     return NULL;
 }
 
+/* Old files, and exporters that are asked to, list initializers as inputs too, so that a caller may
+ * give others. Here nobody does: what has a value in the file is that value. */
+static void drop_defaults(ebb_graph *g)
+{
+    for (size_t i = g->input_count; i-- > 0;)
+        if ((ebb_value_of(g, g->inputs[i])->flags & EBB_IS_INITIALIZER) != 0)
+            ebb_graph_remove_input(g, g->inputs[i]);
+}
+
 static ebb_status run(ebb_edit *e)
 {
     enum { ROUNDS = 4 }; // a second walk finds what better shapes allow; more has not been seen
     bool changed = true;
+    drop_defaults(e->g);
     for (int round = 0; round < ROUNDS && changed; round++) {
         e->report->skip_count = 0; // what was skipped may fold this time
         e->report->found = e->report->applied;

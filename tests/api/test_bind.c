@@ -98,11 +98,37 @@ static void inputs_that_decide_nothing_stay(void **state)
     ebb_close(model);
 }
 
+/* What a file has a value for is that value, unless the run gives another. */
+static void inputs_with_a_value_in_the_file_may_be_given(void **state)
+{
+    (void)state;
+    static const int64_t of_x[2] = {2, 3}, two = 2, shape[2] = {6, 1};
+    for (int given = 0; given < 2; given++) {
+        ebb_model *model;
+        ebb_program *p;
+        size_t bound;
+        const ebb_named list[2] = {{"x", 1, 2, of_x, inputs}, {"shape", 7, 1, &two, shape}};
+        good(ebb_text_parse_model(&model, "<ir_version: 10, opset_import: [\"\" : 20]> "
+                                          "g (float[2,3] x, int64[2] shape) => (float[a,b] y) "
+                                          "<int64[2] shape = {3, 2}> { y = Reshape (x, shape) }"));
+        good(ebb_infer_graph(model->graph));
+        good(ebb_bind_defaults(model, &(ebb_batch){list, given ? 2 : 1}, &bound));
+        assert_int_equal(bound, given);
+        good(ebb_rewrite(model, "fold", NULL, NULL));
+        good(ebb_program_compile(&p, model, NULL));
+        good(ebb_program_step(p, &(ebb_batch){list, 1}));
+        check(p, "y", given ? 6 : 3, given ? 1 : 2, inputs);
+        ebb_program_free(p);
+        ebb_close(model);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(trip_counts_conditions_and_shapes_may_be_inputs),
         cmocka_unit_test(inputs_that_decide_nothing_stay),
+        cmocka_unit_test(inputs_with_a_value_in_the_file_may_be_given),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

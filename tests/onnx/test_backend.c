@@ -281,15 +281,14 @@ static verdict compare(trial *t, const ebb_tensor *got, const ebb_tensor *expect
 }
 
 /* What no kernel computes and a pass makes nodes of. */
-static bool has_bodies(const ebb_graph *g)
+static bool needs_a_pass(const ebb_graph *g)
 {
+    static const char *const names[] = {
+        "If", "Loop", "Scan", "Gradient", "SplitToSequence", "SequenceConstruct", "SequenceEmpty"};
     EBB_EACH_NODE(g, n)
-    {
-        const char *name = ebb_text(g, ebb_node_of(g, n)->op_name);
-        if (strcmp(name, "If") == 0 || strcmp(name, "Loop") == 0 || strcmp(name, "Scan") == 0 ||
-            strcmp(name, "Gradient") == 0)
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (strcmp(ebb_text(g, ebb_node_of(g, n)->op_name), names[i]) == 0)
             return true;
-    }
     return false;
 }
 
@@ -327,10 +326,10 @@ static verdict run_trial(trial *t, const char *backend)
     verdict v = give_inputs(t);
     if (v != PASSED)
         return v;
-    if (has_bodies(g)) {
+    if (needs_a_pass(g)) {
         ebb_status status = list_inputs_as_initializers(g);
         if (status == NULL)
-            status = ebb_rewrite(t->model, "differentiate,unroll", NULL, NULL);
+            status = ebb_rewrite(t->model, "differentiate,unroll,fold", NULL, NULL);
         if (status != NULL)
             return of_status(t, status);
     }
