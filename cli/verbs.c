@@ -350,7 +350,7 @@ static void print_outputs(ebb_program *program)
 static ebb_status settle(ebb_model *model, const ebb_batch *batch)
 {
     size_t bound = 1;
-    ebb_status status = ebb_bind_values(model, batch, &bound); // what the file has values for
+    ebb_status status = ebb_bind_defaults(model, batch, &bound);
     if (status == NULL)
         status = ebb_rewrite(model, "differentiate,inline,fold,unroll,fold", NULL, NULL);
     bound = 1;

@@ -94,7 +94,10 @@ EBB_API ebb_status ebb_set_shape(ebb_model *model, const char *input, const int6
 struct ebb_batch;
 /* Fixes the inputs that sizes, trip counts and conditions still depend on to their values in the
  * batch: nodes read constants instead, which pass fold carries on. *count: how many; 0: none is
- * needed, or none would help. */
+ * needed, or none would help. _defaults: those alone that have a value in the file as well, which
+ * pass fold would take. */
+EBB_API ebb_status ebb_bind_defaults(ebb_model *model, const struct ebb_batch *batch,
+                                     size_t *count);
 EBB_API ebb_status ebb_bind_values(ebb_model *model, const struct ebb_batch *batch, size_t *count);
 
 /* Runs a pipeline: "name:option=value,option=value,name,...". A report of it as JSON, if json is
