@@ -11,7 +11,7 @@
  *       pass: that sees to it
  *
  * With EBB_GOLDEN=update in the environment the third part is written anew: read the difference
- * before committing it. Files under exports/ were written by export.py from PyTorch.
+ * before committing it.
  */
 #include <setjmp.h>
 #include <stdarg.h>
