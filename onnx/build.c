@@ -212,7 +212,7 @@ static ebb_value find_constant(const ebb_graph *g, const ebb_type *type, const v
         const ebb_tensor *t = info->tensor;
         if (info->role == EBB_ROLE_CONSTANT && t->origin == NULL && t->bytes == bytes &&
             t->type.dtype == type->dtype && ebb_type_same_shape(&t->type, type) &&
-            (info->flags & EBB_IS_STATE) == 0 && memcmp(t->data, data, bytes) == 0)
+            (info->flags & EBB_IS_STATE) == 0 && (bytes == 0 || memcmp(t->data, data, bytes) == 0))
             return g->initializers[i];
     }
     return EBB_NO_VALUE;

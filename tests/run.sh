@@ -32,9 +32,9 @@ run() {
     build "$preset"
     (cd "build/$preset" && ctest --output-on-failure -j 2 --timeout 900)
 }
-# cuDNN plans one layer in twelve on each described device: all of them compile thousands of kernels, for
+# cuDNN plans one layer in 24 on each described device: all of them compile thousands of kernels, for
 # half an hour the first time. EBB_CUDNN_SHARE=1 asks for all.
-export EBB_CUDNN_SHARE=${EBB_CUDNN_SHARE:-12}
+export EBB_CUDNN_SHARE=${EBB_CUDNN_SHARE:-24}
 run dev
 if [ "${1:-}" != --quick ]; then
     export ASAN_OPTIONS=detect_leaks=1 UBSAN_OPTIONS=print_stacktrace=1 OMP_NUM_THREADS=2

@@ -428,6 +428,8 @@ static void add_up(const ebb_operand *y, const ebb_operand *x, int64_t i, runnin
 static ebb_status run_cumulate(const ebb_call *c)
 {
     int axis = 0;
+    if (c->in[1].bytes == 0)
+        return ebb_call_error(c, "its axis is an empty tensor");
     EBB_TRY(ebb_plain_axis(c, ebb_plain_int(&c->in[1], 0), c->in[0].type.rank, &axis));
     ebb_span s = ebb_plain_span(&c->in[0].type, axis);
     bool product = c->op == EBB_OP_CUM_PROD;

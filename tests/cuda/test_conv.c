@@ -194,6 +194,7 @@ static void what_the_plain_kernel_declines_is_declined(void **state)
     assert_non_null(declined_by(&t, "cuda.conv"));
     t.in[1].type.dtype = EBB_F32;
     assert_null(declined_by(&t, "cuda.conv"));
+    t.call.input_count = 3; // all that there is to free
     end(&t);
 }
 

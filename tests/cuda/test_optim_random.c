@@ -149,14 +149,17 @@ static void draws_without_a_key_follow_the_step(void **state)
         t.call.seed = 5;
         t.call.stream = 99;
         t.call.step = (uint64_t)(k % 2);
-        check_status(ebb_backend_cuda.device->begin(more_queue, 0, &replays), "begin");
-        check_status(ebb_backend_cuda.device->end(more_queue, &fault), "end");
-        if (k % 2 == 1) { // step 1 is recorded: write its number alone
-            check_status(ebb_backend_cuda.device->begin(more_queue, 1, &replays), "begin");
-            t.call.queue = more_queue;
+        if (k % 2 == 1) { // step 1 is recorded: on a queue of its own, which keeps the record
+            const ebb_device *device = ebb_backend_cuda.device;
+            check_status(device->open(&t.call.queue), "open");
+            check_status(device->begin(t.call.queue, 0, &replays), "begin");
+            check_status(device->end(t.call.queue, &fault), "end");
+            check_status(device->begin(t.call.queue, 1, &replays), "begin");
             const ebb_kernel *kernel = kernel_named("cuda.random_normal");
             check_status(kernel->run(&t.call), "run");
-            check_status(ebb_backend_cuda.device->end(more_queue, &fault), "end");
+            check_status(device->end(t.call.queue, &fault), "end");
+            device->close(t.call.queue);
+            t.call.queue = NULL;
             double *cuda = values_of(&t.out[0]);
             run_with(&t, "plain.random_normal");
             check_close(&t.out[0], cuda, 1e-6, "cuda.random_normal");
