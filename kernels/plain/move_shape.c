@@ -160,7 +160,7 @@ static ebb_status run_trilu(const ebb_call *c)
 {
     const ebb_type *t = &c->in[0].type;
     int64_t rows = t->dims[t->rank - 2], n = t->dims[t->rank - 1], total = ebb_plain_elements(t);
-    int64_t k = ebb_plain_has(c, 1) ? ebb_plain_int(&c->in[1], 0) : 0;
+    int64_t k = ebb_plain_has(c, 1) && c->in[1].bytes > 0 ? ebb_plain_int(&c->in[1], 0) : 0;
     bool upper = ebb_attr_int(&c->attrs, "upper", 1) != 0;
     size_t size = ebb_plain_size(t);
     const char *x = c->in[0].data;
