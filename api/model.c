@@ -105,8 +105,15 @@ static const char *exactness_name(ebb_exactness exactness)
     return names[exactness];
 }
 
+static const char *primal_name(const ebb_pass *pass)
+{
+    static const char *const names[] = {"nothing", "parameters", "computation"};
+    return names[pass->primal];
+}
+
 json_t *ebb_report_to_json(const ebb_report *r)
 {
+    const ebb_pass *pass = ebb_pass_find(r->pass);
     json_t *skipped = json_array(), *notes = json_array();
     for (size_t i = 0; i < r->skip_count; i++) {
         json_t *nodes = json_array();
@@ -118,8 +125,9 @@ json_t *ebb_report_to_json(const ebb_report *r)
     }
     for (size_t i = 0; i < r->note_count; i++)
         json_array_append_new(notes, json_string(r->notes[i]));
-    return json_pack("{s:s, s:s, s:I, s:I, s:o, s:o, s:I, s:I, s:I, s:I}", "name", r->pass,
-                     "exactness", exactness_name(r->exactness), "found", (json_int_t)r->found,
+    return json_pack("{s:s, s:s, s:b, s:s, s:I, s:I, s:o, s:o, s:I, s:I, s:I, s:I}", "name",
+                     r->pass, "exactness", exactness_name(r->exactness), "tidies",
+                     (int)pass->tidies, "primal", primal_name(pass), "found", (json_int_t)r->found,
                      "applied", (json_int_t)r->applied, "skipped", skipped, "notes", notes,
                      "saved_bytes", (json_int_t)r->saved_bytes, "peak_before_bytes",
                      (json_int_t)r->peak_before_bytes, "peak_after_bytes",
@@ -180,11 +188,12 @@ ebb_status ebb_passes_json(char **json)
                                             option_kind_name(o->kind), "default",
                                             o->otherwise != NULL ? o->otherwise : "", "choices",
                                             o->choices != NULL ? o->choices : "", "doc", o->doc));
-        json_array_append_new(list, json_pack("{s:s, s:s, s:s, s:s, s:o}", "name", passes[i]->name,
-                                              "doc", passes[i]->doc, "paper",
+        json_array_append_new(list, json_pack("{s:s, s:s, s:s, s:s, s:b, s:s, s:o}", "name",
+                                              passes[i]->name, "doc", passes[i]->doc, "paper",
                                               passes[i]->paper != NULL ? passes[i]->paper : "",
                                               "exactness", exactness_name(passes[i]->exactness),
-                                              "options", options));
+                                              "tidies", (int)passes[i]->tidies, "primal",
+                                              primal_name(passes[i]), "options", options));
     }
     json_t *short_names = json_array();
     const ebb_preset *presets = ebb_presets(&count);

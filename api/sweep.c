@@ -157,9 +157,9 @@ static bool runs_alone(const ebb_pass *pass)
 
 static const char *pipeline_of(const family *f, bool offers, ebb_arena *scratch)
 {
-    const char *text = ebb_arena_printf(
-        scratch, "inline,fold,unroll,train-mode,fold,fuse,loss:%s,gradient,optimizer:%s", f->loss,
-        f->optimizer);
+    const char *text =
+        ebb_arena_printf(scratch, "flatten,train-mode,fold,fuse,loss:%s,gradient,optimizer:%s",
+                         f->loss, f->optimizer);
     size_t count;
     const ebb_pass *const *roll = ebb_passes(&count);
     for (size_t i = 0; offers && text != NULL && i < count; i++)

@@ -122,7 +122,7 @@ static ebb_status run_part(const cli *c, ebb_program *trained, ebb_data *data, c
     const char *spec = cli_get(c, "--loss", "");
     int kind = (int)strcspn(spec, ":");
     (void)snprintf(pipeline, sizeof pipeline,
-                   "differentiate,inline,fold,unroll,train-mode:dropout=off,batch-norm=frozen,fold,"
+                   "flatten,train-mode:dropout=off,batch-norm=frozen,fold,"
                    "fuse,loss:%.*s%s%s,"
                    "keep-output=1,drop-saves,alias",
                    kind, spec, spec[kind] != '\0' ? "," : "",

@@ -202,64 +202,14 @@ static void add_costs(const cli *c, pipeline *p)
         add_pass(p, "cost:file=", cli_get(c, "--costs", ""));
 }
 
-/* How much of a --pass goes before `gradient`: a pass that changes the forward so that its gradient
- * follows, with its options, which end where the next pass begins (a word without '='). 0: none. */
-static size_t before_gradient(const char *pass)
-{
-    size_t end = strcspn(pass, ":,");
-    static const char *const first[] = {"lora", "layout", "precision"};
-    bool goes = false;
-    for (size_t i = 0; i < sizeof first / sizeof *first; i++)
-        goes |= strlen(first[i]) == end && strncmp(pass, first[i], end) == 0;
-    if (!goes)
-        return 0;
-    for (end += strcspn(pass + end, ","); pass[end] == ',';) {
-        size_t word = strcspn(pass + end + 1, ",");
-        if (memchr(pass + end + 1, '=', word) == NULL)
-            break;
-        const char *colon = memchr(pass + end + 1, ':', word);
-        if (colon != NULL && colon < strchr(pass + end + 1, '='))
-            break;
-        end += 1 + word;
-    }
-    return end;
-}
-
-/* Of the --pass that go before the gradient, those that add adapters, or the others. */
-static void add_early(const cli *c, pipeline *p, bool adapters)
-{
-    const char *pass;
-    for (int at = 0; (pass = cli_next(c, "--pass", &at)) != NULL;) {
-        char text[4096];
-        size_t length = before_gradient(pass);
-        if (length == 0 || length >= sizeof text || (strncmp(pass, "lora", 4) == 0) != adapters)
-            continue;
-        memcpy(text, pass, length);
-        text[length] = '\0';
-        add_pass(p, text, "");
-    }
-}
-
-/* Adapters first: they look for weights, of which precision makes casts. */
-static void add_first_passes(const cli *c, pipeline *p)
-{
-    add_early(c, p, true);
-    if (cli_has(c, "--precision"))
-        add_pass(p, "precision:", cli_get(c, "--precision", ""));
-    add_early(c, p, false);
-}
-
-/* Those asked for, except what has gone first; then `tidy`, if any; then the plan for the budget,
- * which nothing may follow that changes what is stored. */
+/* Those asked for; then `tidy`, if any; then the plan for the budget, which nothing may follow that
+ * changes what is stored. */
 static void add_passes(const cli *c, pipeline *p, const char *tidy)
 {
     const char *pass;
-    for (int at = 0; (pass = cli_next(c, "--pass", &at)) != NULL;) {
-        pass += tidy != NULL ? before_gradient(pass) : 0; // where a step is made
-        pass += pass[0] == ',';
+    for (int at = 0; (pass = cli_next(c, "--pass", &at)) != NULL;)
         if (pass[0] != '\0')
             add_pass(p, pass, "");
-    }
     if (tidy != NULL)
         add_pass(p, tidy, "");
     if (budget_of(c) == NULL)
@@ -280,12 +230,13 @@ static void add_passes(const cli *c, pipeline *p, const char *tidy)
 char *cli_step_pipeline(const cli *c)
 {
     pipeline p = {0};
-    add(&p, "differentiate,inline,fold,unroll,train-mode:seed=%s,batch-norm=%s",
-        cli_get(c, "--seed", "0"), cli_get(c, "--batch-norm", "train"));
+    add(&p, "flatten,train-mode:seed=%s,batch-norm=%s", cli_get(c, "--seed", "0"),
+        cli_get(c, "--batch-norm", "train"));
     add(&p, ",dropout=%s%s", cli_get(c, "--dropout", "on"), ",fold,fuse");
     if (cli_has(c, "--loss"))
         add_spec(&p, "loss", cli_get(c, "--loss", NULL));
-    add_first_passes(c, &p);
+    if (cli_has(c, "--precision"))
+        add_pass(&p, "precision:", cli_get(c, "--precision", ""));
     add_gradient(c, &p);
     add_spec(&p, "optimizer", cli_get(c, "--optimizer", "adamw"));
     add_costs(c, &p);

@@ -154,10 +154,19 @@ static ebb_status make(const cli *c, ebb_model **model, pair *p, char **report)
     return status;
 }
 
-/* What the passes asked for said: those that stand behind the optimizer, without housekeeping. */
+/* Is this the report of a pass that was asked for? Those stand behind the optimizer, or have gone
+ * before the gradient; what tidies comes by itself and counts where it changes numbers. */
+static bool was_asked_for(const json_t *report, bool behind)
+{
+    bool tidies = json_is_true(json_object_get(report, "tidies"));
+    if (!behind)
+        return strcmp(cli_text(report, "primal"), "nothing") != 0;
+    return !tidies ||
+           (cli_real(report, "found") > 0 && strcmp(cli_text(report, "exactness"), "exact") != 0);
+}
+
 static json_t *sites_of(const char *report, json_int_t *applied, const char **exactness)
 {
-    static const char *const tidy[] = {"drop-saves", "alias", "cost"};
     static const char *const order[] = {"exact", "rounding", "lossy"};
     json_t *o = json_loads(report != NULL ? report : "{}", 0, NULL), *out = json_array(), *p;
     json_t *list = json_object_get(o, "passes");
@@ -165,12 +174,7 @@ static json_t *sites_of(const char *report, json_int_t *applied, const char **ex
     json_array_foreach(list, i, p) if (strcmp(cli_text(p, "name"), "optimizer") == 0) from = i + 1;
     json_array_foreach(list, i, p)
     {
-        const char *name = cli_text(p, "name");
-        bool skip = i < from;
-        for (size_t k = 0; k < sizeof tidy / sizeof *tidy; k++)
-            skip |= strcmp(name, tidy[k]) == 0;
-        bool idle = cli_real(p, "found") == 0 && strcmp(name, "stream") == 0; // comes by itself
-        if (skip || idle)
+        if (!was_asked_for(p, i >= from))
             continue;
         json_t *site = json_object(), *reasons = json_array(), *reason;
         size_t k;

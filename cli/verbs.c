@@ -352,7 +352,7 @@ static ebb_status settle(ebb_model *model, const ebb_batch *batch)
     size_t bound = 1;
     ebb_status status = ebb_bind_defaults(model, batch, &bound);
     if (status == NULL)
-        status = ebb_rewrite(model, "differentiate,inline,fold,unroll,fold", NULL, NULL);
+        status = ebb_rewrite(model, "flatten,fold", NULL, NULL);
     bound = 1;
     for (int round = 0; status == NULL && bound > 0 && round < 8; round++) {
         status = ebb_bind_values(model, batch, &bound);
@@ -455,7 +455,7 @@ static ebb_status open_to_time(const cli *c, ebb_model **model, int file)
     else if (status == NULL && cli_has(c, "--pass"))
         status = cli_change_step(c, *model, &report);
     else if (status == NULL && !step)
-        status = ebb_rewrite(*model, "differentiate,inline,fold,unroll", NULL, &report);
+        status = ebb_rewrite(*model, "flatten", NULL, &report);
     ebb_release(report);
     return status;
 }

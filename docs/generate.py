@@ -50,8 +50,12 @@ def passes():
     for p in known["presets"]:
         yield f"| `{p['name']}` | `{p['stands_for']}` | {p['doc']} |"
     yield ""
+    yield ("What tidies is run by every step and may find nothing to do. What changes the primal, its parameters or its "
+           "computation, is run before `gradient` wherever it is named.\n")
     for p in known["passes"]:
-        yield f"## {p['name']} ({p['exactness']})\n\n{p['doc']}" + (f"\n\n{p['paper']}" if p["paper"] else "")
+        traits = [p["exactness"]] + ["tidies"] * p["tidies"]
+        traits += [f"changes the primal's {p['primal']}"] if p["primal"] != "nothing" else []
+        yield f"## {p['name']} ({', '.join(traits)})\n\n{p['doc']}" + (f"\n\n{p['paper']}" if p["paper"] else "")
         if p["options"]:
             yield "\n| option | default | choices | |\n|---|---|---|---|"
             for o in p["options"]:

@@ -84,4 +84,5 @@ const ebb_pass ebb_pass_cost = {
     .exactness = EBB_EXACT,
     .options = options,
     .run = run,
+    .tidies = true,
 };

@@ -468,4 +468,5 @@ const ebb_pass ebb_pass_fold = {
     .doc = "compute what is constant, drop what does nothing",
     .exactness = EBB_EXACT,
     .run = run,
+    .tidies = true,
 };

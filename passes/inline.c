@@ -453,4 +453,5 @@ const ebb_pass ebb_pass_inline = {
         "put in the bodies of the model's functions, and what other runtimes' operators stand for",
     .exactness = EBB_EXACT,
     .run = run,
+    .tidies = true,
 };

@@ -308,4 +308,5 @@ const ebb_pass ebb_pass_layout = {
     .exactness = EBB_ROUNDING,
     .options = options,
     .run = run,
+    .primal = EBB_PRIMAL_COMPUTATION,
 };

@@ -38,9 +38,13 @@ const ebb_pass *ebb_pass_find(const char *name)
     return NULL;
 }
 
+#define FLATTEN "differentiate,inline,fold,unroll"
+
 static const ebb_preset presets[] = {
-    {"normalise", "differentiate,inline,fold,unroll,fuse",
-     "what exporters took apart, put together again"},
+    {"flatten", FLATTEN,
+     "one flat graph: the bodies of functions, control flow and Gradient put in, constants "
+     "computed"},
+    {"normalise", FLATTEN ",fuse", "what exporters took apart, put together again"},
     {"default", "drop-saves,stream,alias", "what every step ends with"},
     {"tempo", "invert,norm-from-output,softmax-from-output,dropout-mask,dropout-recompute",
      "transformers: activations and norms from their outputs, dropouts from bits (or, after "
@@ -217,6 +221,33 @@ static ebb_status parse(plan *p, const char *text)
     return NULL;
 }
 
+/* ---- the order ---- */
+
+/* The stage at `from` is run before the one at `to`. */
+static void move_before(plan *p, size_t from, size_t to)
+{
+    const stage moved = p->stages[from];
+    memmove(&p->stages[to + 1], &p->stages[to], (from - to) * sizeof moved);
+    p->stages[to] = moved;
+}
+
+/* What changes the primal goes before the gradient of it; of that, what adds parameters before what
+ * puts nodes between them and their readers. Else the order is that of the text. */
+static void place_primal(plan *p)
+{
+    size_t gradient = 0, computation = 0;
+    while (gradient < p->count && p->stages[gradient].pass != &ebb_pass_gradient)
+        gradient++;
+    for (size_t i = gradient + 1; i < p->count; i++)
+        if (p->stages[i].pass->primal != EBB_PRIMAL_NOTHING)
+            move_before(p, i, gradient++);
+    while (computation < p->count && p->stages[computation].pass->primal != EBB_PRIMAL_COMPUTATION)
+        computation++;
+    for (size_t i = computation + 1; i < p->count; i++)
+        if (p->stages[i].pass->primal == EBB_PRIMAL_PARAMETERS)
+            move_before(p, i, computation++);
+}
+
 /* ---- weighing ---- */
 
 typedef struct weight {
@@ -360,23 +391,11 @@ static weight weigh(ebb_graph *g)
 
 /* ---- one stage ---- */
 
-static bool is_housekeeping(const ebb_pass *pass)
-{
-    static const ebb_pass *const list[] = {
-        &ebb_pass_inline, &ebb_pass_fold,          &ebb_pass_fuse,
-        &ebb_pass_unroll, &ebb_pass_differentiate, &ebb_pass_drop_saves,
-        &ebb_pass_stream, &ebb_pass_alias,         &ebb_pass_cost};
-    for (size_t i = 0; i < sizeof list / sizeof *list; i++)
-        if (list[i] == pass)
-            return true;
-    return false;
-}
-
 /* Under `strict`, a technique that was asked for and changed nothing is an error. What makes a step
  * or tidies it is no technique. */
 static ebb_status check_applied(const stage *s, const ebb_report *r, ebb_arena *scratch)
 {
-    if (r->applied > 0 || s->pass->exactness == EBB_MAKES || is_housekeeping(s->pass))
+    if (r->applied > 0 || s->pass->exactness == EBB_MAKES || s->pass->tidies)
         return NULL;
     if (r->found == 0)
         return ebb_error(EBB_UNSUPPORTED, "pass %s found nothing to apply to", s->pass->name);
@@ -396,7 +415,7 @@ static ebb_status check_presets(const plan *p, const ebb_report *reports)
         for (; p->stages[i].preset != 0 && k < p->count; k++) {
             if (p->stages[k].preset != p->stages[i].preset)
                 break;
-            techniques += !is_housekeeping(p->stages[k].pass);
+            techniques += !p->stages[k].pass->tidies;
             applied += reports[k].applied;
         }
         if (techniques > 0 && applied == 0)
@@ -618,6 +637,7 @@ ebb_status ebb_pipeline_run(ebb_model *model, const char *pipeline,
         *reports = EBB_NEW(keep, ebb_report, p.count + 1);
         status = *reports == NULL ? ebb_error_memory() : NULL;
     }
+    place_primal(&p);
     if (status == NULL)
         status = run_all(model, &p, options, keep, *reports, count);
     if (status == NULL)

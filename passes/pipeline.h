@@ -2,8 +2,11 @@
  *
  * Text: "name:option=value,option=value,name,...". What has no '=' is the next pass; right after
  * the colon it is the value of the pass's first option ("optimizer:adamw,lr=0.01"). Presets stand
- * for lists, with options where they need some: "normalise" is
- * differentiate,inline,fold,unroll,fuse (ebb_presets).
+ * for lists, with options where they need some: "flatten" is
+ * differentiate,inline,fold,unroll (ebb_presets).
+ *
+ * Passes run in the order of the text, but for those that change the primal: they run before
+ * `gradient` wherever they stand (ebb_primal).
  *
  * Passes side by side that make offers hold a contest for what several of them want (contest.h).
  *

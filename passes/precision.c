@@ -510,4 +510,5 @@ const ebb_pass ebb_pass_precision = {
     .exactness = EBB_LOSSY,
     .options = options,
     .run = run,
+    .primal = EBB_PRIMAL_COMPUTATION,
 };

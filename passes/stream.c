@@ -84,4 +84,5 @@ const ebb_pass ebb_pass_stream = {
     .exactness = EBB_ROUNDING,
     .options = options,
     .run = run,
+    .tidies = true,
 };

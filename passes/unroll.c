@@ -684,4 +684,5 @@ const ebb_pass ebb_pass_unroll = {
     .exactness = EBB_EXACT,
     .options = options,
     .run = run,
+    .tidies = true,
 };

@@ -53,6 +53,15 @@ typedef struct ebb_offer {
     double error;            /* bound on the relative error of a gradient; 0: exact or rounding */
 } ebb_offer;
 
+/* What a pass changes of the primal, which is what reverse mode calls the graph that it derives.
+ * The gradient follows only changes that are there before it: the pipeline runs such a pass before
+ * `gradient`, wherever it is named. */
+typedef enum ebb_primal {
+    EBB_PRIMAL_NOTHING,    /* the pass goes where it is named */
+    EBB_PRIMAL_PARAMETERS, /* what there is to train; before what changes how it is read */
+    EBB_PRIMAL_COMPUTATION,
+} ebb_primal;
+
 typedef struct ebb_pass {
     const char *name;  /* "sign-mask" */
     const char *doc;   /* one line */
@@ -61,6 +70,9 @@ typedef struct ebb_pass {
     const ebb_option *options; /* ends with a NULL name; NULL: none */
     ebb_status (*run)(ebb_edit *e);
     bool offers; /* asks ebb_offered at each site: the joint planner may choose among them */
+    bool tidies; /* no technique, but what every step is brought into order with: that there was
+                    nothing to do is no failure under `strict` */
+    ebb_primal primal;
 } ebb_pass;
 
 /* ---- report.c: what happened ---- */

@@ -93,8 +93,7 @@ static ebb_status run_once(const ebb_reduce_options *o, ebb_model *model, ebb_st
     const ebb_compile_options options = {
         .backend = o->backend, .seed = o->seed, .threads = o->threads};
     bool as_it_is = o->pipeline != NULL || model->graph->binding_count > 0;
-    EBB_TRY(as_it_is ? rewrite_fails(o, model)
-                     : ebb_rewrite(model, "differentiate,inline,fold,unroll", NULL, NULL));
+    EBB_TRY(as_it_is ? rewrite_fails(o, model) : ebb_rewrite(model, "flatten", NULL, NULL));
     EBB_TRY(ebb_sample_weights(model, o->seed));
     EBB_TRY(ebb_program_compile(&p, model, &options));
     ebb_status status = ebb_sample_batch(&batch, model->graph, o->seed, &arena);

@@ -1,4 +1,5 @@
-/* test_check.c: every tests/api/check/NAME.txt: a model, and all that the doctor says of it.
+/* test_check.c: every tests/api/check/NAME.txt: a model, and all that the doctor says of it
+ * (tests/golden.h).
  *
  *     # what is shown
  *     dims: batch=4
@@ -9,55 +10,13 @@
  *       at Wobble 'mine', Wobble 'again'
  *       help: what would help
  *       pass: that sees to it
- *
- * With EBB_GOLDEN=update in the environment the third part is written anew: read the difference
- * before committing it.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
+#include "tests/golden.h"
 
-#include <dirent.h>
-
-#include <cmocka.h>
 #include <jansson.h>
 
 #include "onnx/file.h"
 #include "onnx/infer.h"
-
-enum { MOST = 256, MOST_BYTES = 1 << 18 };
-
-typedef struct example {
-    char path[1200], dim[64];
-    long long size; /* of `dim`; 0: none is given */
-    char *text, *model, *expected;
-} example;
-
-static bool load(example *t)
-{
-    FILE *file = fopen(t->path, "rb");
-    t->text = calloc(1, MOST_BYTES);
-    if (file == NULL || t->text == NULL)
-        return false;
-    size_t n = fread(t->text, 1, MOST_BYTES - 1, file);
-    t->text[n] = '\0';
-    fclose(file);
-    char *first = strstr(t->text, "\n---\n");
-    char *second = first != NULL ? strstr(first + 5, "\n---\n") : NULL;
-    if (second == NULL)
-        return false;
-    char *dims = strstr(t->text, "\ndims: ");
-    if (dims != NULL && dims < first && sscanf(dims, "\ndims: %63[^=]=%lld", t->dim, &t->size) != 2)
-        return false;
-    t->model = first + 5;
-    *second = '\0';
-    t->expected = second + 5;
-    return true;
-}
 
 static const char *text_of(const json_t *o, const char *key)
 {
@@ -106,36 +65,27 @@ static char *examined(ebb_model *model)
     return text;
 }
 
-static void update(const example *t, const char *printed)
-{
-    FILE *file = fopen(t->path, "wb");
-    assert_non_null(file);
-    fprintf(file, "%s\n---\n%s", t->text, printed);
-    fclose(file);
-}
-
 static void says_what_is_written(void **state)
 {
-    example *t = *state;
+    golden *g = *state;
     ebb_model *model = NULL;
-    const char *mode = getenv("EBB_GOLDEN");
-    if (!load(t))
-        fail_msg("%s: a head and two lines of '---' are needed", t->path);
-    ebb_status status = ebb_text_parse_model(&model, t->model);
-    if (status == NULL && t->size > 0) {
-        ebb_status bound = ebb_set_dim(model, t->dim, t->size);
+    char dims[512], dim[64];
+    long long size;
+    golden_load(g);
+    ebb_status status = ebb_text_parse_model(&model, g->in);
+    if (status == NULL && golden_word(g, "dims", dims)) {
+        if (sscanf(dims, "%63[^=]=%lld", dim, &size) != 2)
+            fail_msg("%s: 'dims: %s' should be NAME=N", g->path, dims);
+        ebb_status bound = ebb_set_dim(model, dim, size);
         status = ebb_status_code(bound) == EBB_REJECTED ? NULL : bound;
     }
     if (status != NULL)
-        fail_msg("%s: %s", t->path, ebb_status_text(status));
+        fail_msg("%s: %s", g->path, ebb_status_text(status));
     char *printed = examined(model);
-    if (mode != NULL && strcmp(mode, "update") == 0)
-        update(t, printed);
-    else if (strcmp(printed, t->expected) != 0)
-        fail_msg("%s:\n%s\nexpected:\n%s", t->path, printed, t->expected);
+    golden_compare(g, printed);
     free(printed);
     ebb_model_free(model);
-    free(t->text);
+    golden_free(g);
 }
 
 /* ---- what no text can hold ---- */
@@ -174,43 +124,16 @@ static void a_model_that_is_looked_at_stays_as_it_is(void **state)
     ebb_model_free(model);
 }
 
-/* ---- all files ---- */
-
-static int by_name(const void *a, const void *b)
-{
-    return strcmp(*(char *const *)a, *(char *const *)b);
-}
-
-static size_t list_files(example *all, struct CMUnitTest *tests, size_t count, const char *folder)
-{
-    DIR *directory = opendir(folder);
-    char *names[MOST];
-    size_t found = 0;
-    assert_non_null(directory);
-    for (struct dirent *entry; (entry = readdir(directory)) != NULL && count + found < MOST - 8;) {
-        const char *dot = strrchr(entry->d_name, '.');
-        if (dot != NULL && strcmp(dot, ".txt") == 0)
-            names[found++] = strdup(entry->d_name);
-    }
-    closedir(directory);
-    qsort(names, found, sizeof *names, by_name);
-    for (size_t i = 0; i < found; i++) {
-        example *t = &all[count + i];
-        (void)snprintf(t->path, sizeof t->path, "%s/%s", folder, names[i]);
-        tests[count + i] = (struct CMUnitTest){names[i], says_what_is_written, NULL, NULL, t};
-    }
-    return count + found;
-}
-
 int main(void)
 {
-    static example all[MOST];
-    static struct CMUnitTest tests[MOST];
-    size_t count = list_files(all, tests, 0, EBB_SOURCE_DIR "/tests/api/check");
+    static struct CMUnitTest tests[GOLDEN_MOST + 2];
+    size_t count = golden_list(tests, EBB_SOURCE_DIR "/tests/api/check", says_what_is_written);
     const struct CMUnitTest others[] = {
         cmocka_unit_test(weights_in_a_file_above_two_gibibytes_are_no_problem_unless_it_is_missing),
         cmocka_unit_test(a_model_that_is_looked_at_stays_as_it_is),
     };
+    if (count == 0)
+        return 1;
     for (size_t i = 0; i < sizeof others / sizeof others[0]; i++)
         tests[count++] = others[i];
     return _cmocka_run_group_tests("check", tests, count, NULL, NULL);

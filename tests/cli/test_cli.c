@@ -1,61 +1,12 @@
 /* test_cli.c: the command as a user meets it: what it says to mistakes, and that training resumes.
  */
-#include <setjmp.h>
-#include <stdbool.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
+#include "tests/cli/cli.h"
 
-#include <sys/stat.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
-#include <cmocka.h>
-
-#define EBB EBB_BINARY_DIR "/ebb"
-#define MODEL EBB_SOURCE_DIR "/samples/digits/cnn.onnx"
-#define DATA EBB_SOURCE_DIR "/samples/digits/digits.npz"
+#define MODEL DIGITS "cnn.onnx"
+#define DATA DIGITS "digits.npz"
 #define TRAIN                                                                             \
     "train " MODEL " --data " DATA " --map label=target --batch 32 --loss cross-entropy " \
     "--optimizer adamw:lr=0.003 --seed 3 --threads 1 "
-
-static char folder[] = "/tmp/ebb-cli-XXXXXX";
-static char output[65536];
-
-/* Runs the command in the test's folder; exit code, with stderr and stdout in `output`. */
-static int ebb(const char *arguments)
-{
-    char command[4096];
-    (void)snprintf(command, sizeof command, "cd %s && %s %s 2>&1", folder, EBB, arguments);
-    FILE *pipe = popen(command, "r");
-    assert_non_null(pipe);
-    size_t length = fread(output, 1, sizeof output - 1, pipe);
-    output[length] = '\0';
-    int status = pclose(pipe);
-    assert_true(WIFEXITED(status));
-    return WEXITSTATUS(status);
-}
-
-static bool exists(const char *name)
-{
-    char path[1024];
-    struct stat s;
-    (void)snprintf(path, sizeof path, "%s/%s", folder, name);
-    return stat(path, &s) == 0;
-}
-
-static void says(const char *arguments, int code, const char *words)
-{
-    int got = ebb(arguments);
-    if (got == code && strstr(output, words) != NULL)
-        return;
-    print_error("ebb %s\nexit %d, expected %d; said:\n%s\nexpected to read: %s\n", arguments, got,
-                code, output, words);
-    fail();
-}
 
 static void mistakes_get_one_sentence_and_the_right_exit_code(void **state)
 {
@@ -258,9 +209,7 @@ static void a_difference_says_who_saved_what(void **state)
 
 static void write_text(const char *name, const char *text, size_t size)
 {
-    char path[1024];
-    (void)snprintf(path, sizeof path, "%s/%s", folder, name);
-    FILE *file = fopen(path, "wb");
+    FILE *file = fopen(path_of(name), "wb");
     assert_non_null(file);
     assert_int_equal(fwrite(text, 1, size, file), size);
     fclose(file);
@@ -507,10 +456,8 @@ static void a_trained_model_is_held_against_a_test_set(void **state)
 
 static int lines_of(const char *name)
 {
-    char path[1024];
     int count = 0, c;
-    (void)snprintf(path, sizeof path, "%s/%s", folder, name);
-    FILE *file = fopen(path, "r");
+    FILE *file = fopen(path_of(name), "r");
     assert_non_null(file);
     while ((c = fgetc(file)) != EOF)
         count += c == '\n';
@@ -525,7 +472,6 @@ static int lines_of(const char *name)
 static void a_sweep_goes_on_where_it_stopped(void **state)
 {
     (void)state;
-    char path[1024];
     says("bench --passes sign-mask", 2, "-o FILE");
     says("bench --passes sign-mask -o lines.jsonl", 2, "a list of \"models\"");
     says("bench " MODEL " --sweep x.json -o lines.jsonl", 2, "names models and passes itself");
@@ -539,15 +485,14 @@ static void a_sweep_goes_on_where_it_stopped(void **state)
     assert_non_null(strstr(output, "failed: there is no pass 'nothing-such'"));
     assert_int_equal(lines_of("lines.jsonl"), 3);
     says(COMPARE "--passes sign-mask --passes dropout-seed", 0, "1 lines added to lines.jsonl, 1");
-    assert_int_equal(lines_of("lines.jsonl"), 3); // what failed is tried again
-    (void)snprintf(path, sizeof path, "%s/lines.jsonl", folder);
-    FILE *file = fopen(path, "a"); // stopped in the middle of a line
+    assert_int_equal(lines_of("lines.jsonl"), 3);    // what failed is tried again
+    FILE *file = fopen(path_of("lines.jsonl"), "a"); // stopped in the middle of a line
     assert_non_null(file);
     (void)fputs("{\"schema\": \"ebb.sw", file);
     fclose(file);
     says(COMPARE "--passes dropout-seed --passes pool-index", 0, "1 lines added to lines.jsonl, 1");
     assert_int_equal(lines_of("lines.jsonl"), 4);
-    file = fopen(path, "r");
+    file = fopen(path_of("lines.jsonl"), "r");
     assert_non_null(file);
     output[fread(output, 1, sizeof output - 1, file)] = '\0';
     fclose(file);
@@ -600,20 +545,6 @@ static void saved_tensors_are_measured_for_their_bits(void **state)
     says("bench step.onnx --sensitivity --data " DATA " --map label=target --json -o t.json", 0,
          "\"ebb.sensitivity/1\"");
     assert_true(exists("t.json"));
-}
-
-static int make_folder(void **state)
-{
-    (void)state;
-    return mkdtemp(folder) == NULL;
-}
-
-static int remove_folder(void **state)
-{
-    (void)state;
-    char command[256];
-    (void)snprintf(command, sizeof command, "rm -rf %s", folder);
-    return system(command);
 }
 
 int main(void)

@@ -1,58 +1,17 @@
 /* test_doctor.c: `ebb check` and `ebb reduce` as a user meets them: words, exit codes, files. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
+#include "tests/cli/cli.h"
 
 #include <dirent.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
-#include <cmocka.h>
 #include <jansson.h>
 
 #include "onnx/file.h"
 
-#define EBB EBB_BINARY_DIR "/ebb"
-
-static char folder[] = "/tmp/ebb-doctor-XXXXXX";
-static char output[1 << 16];
-
-/* Runs it in the test's folder, which is where it finds one for candidates, too. */
-static int ebb(const char *arguments)
-{
-    char command[4096];
-    (void)snprintf(command, sizeof command, "cd %s && TMPDIR=%s %s %s 2>&1", folder, folder, EBB,
-                   arguments);
-    FILE *pipe = popen(command, "r");
-    assert_non_null(pipe);
-    size_t length = fread(output, 1, sizeof output - 1, pipe);
-    output[length] = '\0';
-    int status = pclose(pipe);
-    assert_true(WIFEXITED(status));
-    return WEXITSTATUS(status);
-}
-
-static void says(const char *arguments, int code, const char *words)
-{
-    int got = ebb(arguments);
-    if (got == code && strstr(output, words) != NULL)
-        return;
-    fail_msg("ebb %s\nexit %d, expected %d; said:\n%s\nexpected to read: %s", arguments, got, code,
-             output, words);
-}
-
 static void write_model(const char *name, const char *text)
 {
-    char path[256];
     ebb_model *model = NULL;
-    (void)snprintf(path, sizeof path, "%s/%s", folder, name);
     assert_null(ebb_text_parse_model(&model, text));
-    assert_null(ebb_save(model, path));
+    assert_null(ebb_save(model, path_of(name)));
     ebb_close(model);
 }
 
@@ -204,20 +163,6 @@ static void mistakes_get_one_sentence_and_nothing_is_left(void **state)
         if (strstr(entry->d_name, "reduce") != NULL || strstr(entry->d_name, "small") != NULL)
             fail_msg("left behind: %s", entry->d_name);
     closedir(directory);
-}
-
-static int make_folder(void **state)
-{
-    (void)state;
-    return mkdtemp(folder) != NULL ? 0 : -1;
-}
-
-static int remove_folder(void **state)
-{
-    char command[64];
-    (void)state;
-    (void)snprintf(command, sizeof command, "rm -r %s", folder);
-    return system(command);
 }
 
 int main(void)

@@ -1,5 +1,5 @@
 /* test_golden.c: every tests/passes/NAME.txt: a model, a pipeline, and the model that must come
- * out.
+ * out (tests/golden.h).
  *
  *     # what is shown
  *     passes: loss:mse,gradient,sign-mask
@@ -8,51 +8,12 @@
  *     ---
  *     the graph as text after the last pass
  *
- * The last pass is then run again and must change nothing. With EBB_GOLDEN=update in the
- * environment the third part is written anew: read the difference before committing it.
+ * The last pass is then run again and must change nothing.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <dirent.h>
-
-#include <cmocka.h>
+#include "tests/golden.h"
 
 #include "onnx/file.h"
 #include "passes/pipeline.h"
-
-enum { MOST = 256, MOST_BYTES = 1 << 20 };
-
-typedef struct golden {
-    char path[1200], passes[512];
-    char *text;     /* of the file */
-    char *model;    /* within it */
-    char *expected; /* within it */
-} golden;
-
-static bool load(golden *t)
-{
-    FILE *file = fopen(t->path, "rb");
-    t->text = calloc(1, MOST_BYTES);
-    if (file == NULL || t->text == NULL)
-        return false;
-    size_t n = fread(t->text, 1, MOST_BYTES - 1, file);
-    t->text[n] = '\0';
-    fclose(file);
-    char *line = strstr(t->text, "passes:"), *first = strstr(t->text, "\n---\n");
-    char *second = first != NULL ? strstr(first + 5, "\n---\n") : NULL;
-    if (line == NULL || second == NULL || sscanf(line, "passes: %511[^\n]", t->passes) != 1)
-        return false;
-    t->model = first + 5;
-    *second = '\0';
-    t->expected = second + 5;
-    return true;
-}
 
 static ebb_status run(ebb_model *model, const char *passes, char **text)
 {
@@ -63,14 +24,6 @@ static ebb_status run(ebb_model *model, const char *passes, char **text)
     ebb_status status = ebb_pipeline_run(model, passes, &options, &keep, &reports, &count);
     ebb_arena_fini(&keep);
     return status != NULL ? status : ebb_text_print(text, model->graph);
-}
-
-static void save(const golden *t, const char *text)
-{
-    FILE *file = fopen(t->path, "wb");
-    assert_non_null(file);
-    fprintf(file, "%.*s\n---\n%s\n---\n%s", (int)(t->model - t->text - 5), t->text, t->model, text);
-    fclose(file);
 }
 
 /* The last pass of the line, with its options. */
@@ -88,55 +41,31 @@ static const char *last_pass(const char *passes)
 
 static void comes_out_as_written(void **state)
 {
-    golden *t = *state;
+    golden *g = *state;
     ebb_model *model = NULL;
-    char *text = NULL, *again = NULL;
-    const char *update = getenv("EBB_GOLDEN");
-    if (!load(t))
-        fail_msg("%s: a line 'passes: ...' and two lines '---' are needed", t->path);
-    ebb_status status = ebb_text_parse_model(&model, t->model);
+    char *text = NULL, *again = NULL, passes[512];
+    golden_load(g);
+    if (!golden_word(g, "passes", passes))
+        fail_msg("%s: a line 'passes: ...' is needed", g->path);
+    ebb_status status = ebb_text_parse_model(&model, g->in);
     if (status == NULL)
-        status = run(model, t->passes, &text);
+        status = run(model, passes, &text);
     if (status != NULL)
-        fail_msg("%s: %s", t->path, ebb_status_text(status));
-    if (update != NULL && strcmp(update, "update") == 0)
-        save(t, text);
-    else
-        assert_string_equal(text, t->expected);
-    status = run(model, last_pass(t->passes), &again);
+        fail_msg("%s: %s", g->path, ebb_status_text(status));
+    golden_compare(g, text);
+    status = run(model, last_pass(passes), &again);
     if (status != NULL)
-        fail_msg("%s: again: %s", t->path, ebb_status_text(status));
+        fail_msg("%s: again: %s", g->path, ebb_status_text(status));
     assert_string_equal(again, text);
     ebb_free(text);
     ebb_free(again);
     ebb_model_free(model);
-    free(t->text);
-}
-
-static int by_name(const void *a, const void *b)
-{
-    return strcmp(((const golden *)a)->path, ((const golden *)b)->path);
+    golden_free(g);
 }
 
 int main(void)
 {
-    static golden goldens[MOST];
-    static struct CMUnitTest tests[MOST];
-    const char *folder = EBB_SOURCE_DIR "/tests/passes";
-    size_t count = 0;
-    DIR *dir = opendir(folder);
-    if (dir == NULL)
-        return 1;
-    for (struct dirent *e; (e = readdir(dir)) != NULL && count < MOST;) {
-        size_t length = strlen(e->d_name);
-        if (length > 4 && strcmp(e->d_name + length - 4, ".txt") == 0)
-            (void)snprintf(goldens[count++].path, sizeof goldens[0].path, "%s/%s", folder,
-                           e->d_name);
-    }
-    closedir(dir);
-    qsort(goldens, count, sizeof goldens[0], by_name);
-    for (size_t i = 0; i < count; i++)
-        tests[i] = (struct CMUnitTest){strrchr(goldens[i].path, '/') + 1, comes_out_as_written,
-                                       NULL, NULL, &goldens[i]};
-    return _cmocka_run_group_tests("golden", tests, count, NULL, NULL);
+    static struct CMUnitTest tests[GOLDEN_MOST];
+    size_t count = golden_list(tests, EBB_SOURCE_DIR "/tests/passes", comes_out_as_written);
+    return count == 0 ? 1 : _cmocka_run_group_tests("golden", tests, count, NULL, NULL);
 }
