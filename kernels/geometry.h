@@ -63,6 +63,26 @@ const char *ebb_geometry_taps(const ebb_geometry *geometry, const ebb_call *call
 /* Products over the three axes. */
 int64_t ebb_geometry_volume(const int64_t size[EBB_AXES]);
 
+/* Where window o starts in the wide tensor, negative in the padding. */
+static inline void ebb_window_start(int64_t at[EBB_AXES], const ebb_geometry *w, int64_t o)
+{
+    for (int axis = EBB_AXES - 1; axis >= 0; axis--) {
+        at[axis] = o % w->narrow[axis] * w->stride[axis] - w->pad_begin[axis];
+        o /= w->narrow[axis];
+    }
+}
+
+/* The offset within a channel of tap k of the window that starts at `at`; -1 in the padding. */
+static inline int64_t ebb_place_of_tap(const ebb_geometry *w, const int64_t at[EBB_AXES], int64_t k)
+{
+    int64_t k2 = k % w->kernel[2], k1 = k / w->kernel[2] % w->kernel[1];
+    int64_t i0 = at[0] + k / (w->kernel[2] * w->kernel[1]) * w->dilation[0];
+    int64_t i1 = at[1] + k1 * w->dilation[1], i2 = at[2] + k2 * w->dilation[2];
+    if (i0 < 0 || i0 >= w->wide[0] || i1 < 0 || i1 >= w->wide[1] || i2 < 0 || i2 >= w->wide[2])
+        return -1;
+    return (i0 * w->wide[1] + i1) * w->wide[2] + i2;
+}
+
 #ifdef __cplusplus
 }
 #endif

@@ -21,12 +21,6 @@ typedef struct on_host {
     uint64_t runs; /* a replayed step does not tell its number */
 } on_host;
 
-static bool room(size_t *at, size_t *bytes, size_t more)
-{
-    *at = *bytes;
-    return ebb_size_add(bytes, *bytes, more) && ebb_size_align(bytes, *bytes, 64);
-}
-
 /* The same call on the host; where its operands will lie. */
 static ebb_status build(on_host *h, const ebb_call *c)
 {
@@ -49,10 +43,13 @@ static ebb_status build(on_host *h, const ebb_call *c)
     if (h->call.kernel->workspace != NULL)
         EBB_TRY(h->call.kernel->workspace(&h->call, &h->call.workspace_bytes));
     for (uint32_t i = 0; i < c->input_count; i++)
-        fits = fits && room(&h->in_at[i], &h->bytes, c->in[i].bytes);
+        fits =
+            fits && ebb_size_room(&h->in_at[i], &h->bytes, c->in[i].bytes, ebb_device_host.align);
     for (uint32_t o = 0; o < c->output_count; o++)
-        fits = fits && room(&h->out_at[o], &h->bytes, c->out[o].bytes);
-    fits = fits && room(&h->workspace_at, &h->bytes, h->call.workspace_bytes);
+        fits =
+            fits && ebb_size_room(&h->out_at[o], &h->bytes, c->out[o].bytes, ebb_device_host.align);
+    fits = fits && ebb_size_room(&h->workspace_at, &h->bytes, h->call.workspace_bytes,
+                                 ebb_device_host.align);
     return fits ? NULL : ebb_call_error(c, "its operands pass what memory can be");
 }
 

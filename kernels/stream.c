@@ -169,34 +169,33 @@ static ebb_status cut(stream *s, piece *p, const ebb_call *c, int64_t units)
 
 /* ---- the workspace ---- */
 
-/* Each piece begins as a tensor of the device does: a kernel's workspace is one of them. */
-static bool room(size_t *at, size_t *bytes, size_t more, size_t align)
-{
-    *at = *bytes;
-    return ebb_size_add(bytes, *bytes, more) && ebb_size_align(bytes, *bytes, align);
-}
-
 static ebb_status lay_out(stream *s, const ebb_call *c)
 {
+    /* Each piece begins as a tensor of the device does: a kernel's workspace is one of them. */
     const size_t align = c->backends[0]->device->align;
     size_t scratch = s->bytes;
     bool fits = true;
     s->bytes = 0;
     for (uint32_t i = 0; i < c->input_count; i++)
         if (c->in[i].source != NULL)
-            fits = fits && room(&s->tile_at[i], &s->bytes, s->whole.decode[i].out[0].bytes, align);
+            fits = fits &&
+                   ebb_size_room(&s->tile_at[i], &s->bytes, s->whole.decode[i].out[0].bytes, align);
     for (uint32_t i = 0; i < c->output_count && s->units > s->per_tile; i++)
         if (s->tiling.out[i] == EBB_TILE_SUM && c->out[i].type.dtype != EBB_NONE)
-            fits = fits && room(&s->sum_at[i], &s->bytes, s->whole.call.out[i].bytes, align);
+            fits =
+                fits && ebb_size_room(&s->sum_at[i], &s->bytes, s->whole.call.out[i].bytes, align);
     for (uint32_t i = 0; i < c->output_count; i++)
         if (grows_wide(s, c, i))
-            fits = fits && room(&s->total_at[i], &s->bytes, s->whole.call.out[i].bytes, align);
+            fits = fits &&
+                   ebb_size_room(&s->total_at[i], &s->bytes, s->whole.call.out[i].bytes, align);
     for (uint32_t i = 0; i < c->input_count && s->tiling.two_walks; i++)
         if (ebb_is_narrow(&c->in[i].type))
-            fits = fits && room(&s->wide_at[i], &s->bytes, 2 * s->whole.call.in[i].bytes, align);
+            fits = fits &&
+                   ebb_size_room(&s->wide_at[i], &s->bytes, 2 * s->whole.call.in[i].bytes, align);
     if (s->tiling.two_walks && ebb_is_narrow(&c->out[0].type))
-        fits = fits && room(&s->wide_rows_at, &s->bytes, 2 * s->whole.call.out[0].bytes, align);
-    fits = fits && room(&s->scratch_at, &s->bytes, scratch, align);
+        fits = fits &&
+               ebb_size_room(&s->wide_rows_at, &s->bytes, 2 * s->whole.call.out[0].bytes, align);
+    fits = fits && ebb_size_room(&s->scratch_at, &s->bytes, scratch, align);
     return fits ? NULL : ebb_call_error(c, "its tiles pass what memory can be");
 }
 

@@ -260,12 +260,6 @@ static ebb_status make_piece(widened *w, piece *p, const ebb_call *c, int64_t un
     return NULL;
 }
 
-static bool room(size_t *at, size_t *bytes, size_t more)
-{
-    *at = *bytes;
-    return ebb_size_add(bytes, *bytes, more) && ebb_size_align(bytes, *bytes, 64);
-}
-
 static ebb_status lay_out(widened *w, const ebb_call *c)
 {
     size_t scratch = w->bytes;
@@ -277,11 +271,13 @@ static ebb_status lay_out(widened *w, const ebb_call *c)
         return ebb_error_memory();
     for (uint32_t i = 0; i < c->input_count; i++)
         if (widens_in(c, i))
-            fits = fits && room(&w->in_at[i], &w->bytes, w->whole.call.in[i].bytes);
+            fits = fits && ebb_size_room(&w->in_at[i], &w->bytes, w->whole.call.in[i].bytes,
+                                         ebb_device_host.align);
     for (uint32_t o = 0; o < c->output_count; o++)
         if (widens_out(c, o))
-            fits = fits && room(&w->out_at[o], &w->bytes, w->whole.call.out[o].bytes);
-    fits = fits && room(&w->scratch_at, &w->bytes, scratch);
+            fits = fits && ebb_size_room(&w->out_at[o], &w->bytes, w->whole.call.out[o].bytes,
+                                         ebb_device_host.align);
+    fits = fits && ebb_size_room(&w->scratch_at, &w->bytes, scratch, ebb_device_host.align);
     return fits ? NULL : ebb_call_error(c, "its operands in float32 pass what memory can be");
 }
 

@@ -83,6 +83,14 @@ EBB_MUST_USE bool ebb_size_add(size_t *out, size_t a, size_t b);
 /* Rounds up to a power of two; false on overflow. */
 EBB_MUST_USE bool ebb_size_align(size_t *out, size_t bytes, size_t alignment);
 
+/* Room for `more` bytes at the end of a block of *bytes so far: *at is where they go, and *bytes
+ * grows to the next multiple of alignment. False on overflow. */
+static inline bool ebb_size_room(size_t *at, size_t *bytes, size_t more, size_t alignment)
+{
+    *at = *bytes;
+    return ebb_size_add(bytes, *bytes, more) && ebb_size_align(bytes, *bytes, alignment);
+}
+
 #ifdef __cplusplus
 }
 #endif

@@ -322,13 +322,14 @@ static ebb_status adapt_all(adapters *l)
     return NULL;
 }
 
-/* What was trained is frozen, except what `also` names and the adapters. */
-static ebb_status freeze(adapters *l)
+/* What was trained is frozen, except what `also` names and the adapters, which stand behind the
+ * first `count` initializers. */
+static ebb_status freeze(adapters *l, size_t count)
 {
     ebb_graph *g = l->g;
     const char *also = ebb_option_string(l->e, "also");
     size_t frozen = 0, kept = 0;
-    for (size_t i = 0; i < g->initializer_count; i++) {
+    for (size_t i = 0; i < count; i++) {
         ebb_value v = g->initializers[i];
         ebb_value_info *info = ebb_value_of(g, v);
         if (!l->trains[v.i])
@@ -386,13 +387,7 @@ static ebb_status run_with(adapters *l)
     l->trains = trains;
     size_t before = g->initializer_count;
     EBB_TRY(adapt_all(l));
-    bool *longer = ebb_arena_zeroed(l->e->scratch, g->value_count + 1, sizeof *longer);
-    if (longer == NULL)
-        return ebb_error_memory();
-    for (size_t i = 0; i < before; i++)
-        longer[g->initializers[i].i] = trains[g->initializers[i].i];
-    l->trains = longer;
-    return freeze(l);
+    return freeze(l, before);
 }
 
 static ebb_status run(ebb_edit *e)

@@ -158,11 +158,7 @@ static ebb_status workspace(const ebb_call *c, size_t *bytes)
 {
     arg_args a;
     EBB_TRY(read_arg(&a, c));
-    *bytes = 0;
-    if (a.lanes.splits > 1 && (!ebb_size_mul(bytes, (size_t)a.lanes.outputs, sizeof(best)) ||
-                               !ebb_size_mul(bytes, *bytes, (size_t)a.lanes.splits)))
-        return ebb_call_error(c, "it has too many outputs");
-    return NULL;
+    return ebb_lanes_workspace(c, &a.lanes, sizeof(best), bytes);
 }
 
 static ebb_status run_arg(const ebb_call *c)

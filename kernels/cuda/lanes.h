@@ -71,6 +71,17 @@ static inline ebb_lanes ebb_lanes_rest(const ebb_lanes *l)
     return ebb_lanes_whole(l->outputs, l->splits, true);
 }
 
+/* Bytes for the parts of l, [splits, outputs]; 0 where it is not split. */
+static inline ebb_status ebb_lanes_workspace(const ebb_call *c, const ebb_lanes *l,
+                                             size_t part_bytes, size_t *bytes)
+{
+    *bytes = 0;
+    if (l->splits > 1 && (!ebb_size_mul(bytes, (size_t)l->outputs, part_bytes) ||
+                          !ebb_size_mul(bytes, *bytes, (size_t)l->splits)))
+        return ebb_call_error(c, "it has too many outputs");
+    return NULL;
+}
+
 EBB_GPU_INLINE int64_t ebb_lanes_rounds(const ebb_lanes *l)
 {
     return (l->outputs + l->width - 1) / l->width * l->splits;

@@ -312,19 +312,11 @@ static int64_t window_sum(const ebb_call *c, const product *p, const ebb_geometr
     int64_t channels = w->wide_channels / w->groups, each = w->narrow_channels / w->groups;
     int64_t taps = ebb_geometry_volume(w->kernel), wide = ebb_geometry_volume(w->wide), sum = 0;
     int64_t za = zero_at(c, p->a_zero, 0), zb = zero_at(c, p->b_zero, m);
+    int64_t at[EBB_AXES];
+    ebb_window_start(at, w, o);
     for (int64_t k = 0; k < taps; k++) {
-        int64_t place = 0, window = o, tap = k, step = 1;
-        bool inside = true;
-        for (int d = EBB_AXES - 1; d >= 0; d--) {
-            int64_t i = window % w->narrow[d] * w->stride[d] - w->pad_begin[d] +
-                        tap % w->kernel[d] * w->dilation[d];
-            inside = inside && i >= 0 && i < w->wide[d];
-            place += i * step;
-            step *= w->wide[d];
-            window /= w->narrow[d];
-            tap /= w->kernel[d];
-        }
-        if (!inside)
+        int64_t place = ebb_place_of_tap(w, at, k);
+        if (place < 0)
             continue;
         for (int64_t j = 0; j < channels; j++) {
             int64_t x = (image * w->wide_channels + m / each * channels + j) * wide + place;

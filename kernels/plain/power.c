@@ -31,19 +31,11 @@ static double window_norm(const ebb_call *c, const ebb_geometry *w, int64_t plan
                           int64_t p)
 {
     double sum = 0;
+    int64_t at[EBB_AXES];
+    ebb_window_start(at, w, o);
     for (int64_t k = 0, taps = ebb_geometry_volume(w->kernel); k < taps; k++) {
-        int64_t place = 0, window = o, tap = k, step = 1;
-        bool inside = true;
-        for (int d = EBB_AXES - 1; d >= 0; d--) {
-            int64_t i = window % w->narrow[d] * w->stride[d] - w->pad_begin[d] +
-                        tap % w->kernel[d] * w->dilation[d];
-            inside = inside && i >= 0 && i < w->wide[d];
-            place += i * step;
-            step *= w->wide[d];
-            window /= w->narrow[d];
-            tap /= w->kernel[d];
-        }
-        if (inside)
+        int64_t place = ebb_place_of_tap(w, at, k);
+        if (place >= 0)
             sum += power(ebb_plain_real(&c->in[0], plane + place), p);
     }
     return root(sum, p);
