@@ -5,6 +5,7 @@
 
 #include "kernels/kernels.h"
 #include "passes/dialect/dialect.h"
+#include "passes/reverse.h"
 
 /* The back ends that have a kernel for the op: "dnnl plain". */
 static const char *kernel_names(ebb_op op, char *text, size_t size)
@@ -28,7 +29,9 @@ static const char *gradient_word(ebb_op op)
         return "";
     if (ebb_op_has(op, EBB_STEPS))
         return "straight-through";
-    return ebb_op_stops_grad(op) ? "stops" : ebb_op_has_grad(op) ? "yes" : "no";
+    if (ebb_op_stops_grad(op) || ebb_op_has_grad(op))
+        return ebb_op_stops_grad(op) ? "stops" : "yes";
+    return ebb_reverse_expands(op) ? "by its body" : "no";
 }
 
 static json_t *row(const char *node, const char *domain, const char *name, int64_t since,

@@ -321,8 +321,13 @@ ebb_value ebb_emit_reshape(ebb_build *b, ebb_value x, const int64_t *dims, int r
         return EBB_NO_VALUE;
     const ebb_type *t = ebb_build_type(b, x);
     ebb_type wanted = ebb_type_tensor((ebb_dtype)t->dtype, rank, dims);
+    int64_t of_x, of_wanted;
     if (ebb_type_same_shape(t, &wanted))
         return x;
+    // A zero copies the input's size there, unless it is said that it is meant.
+    if (ebb_type_elements(t, &of_x) && of_x == 0 && ebb_type_elements(&wanted, &of_wanted) &&
+        ebb_model_opset(b->g->model, EBB_DOMAIN_ONNX) >= 14)
+        ebb_with_int(b, "allowzero", 1);
     return ebb_emit(b, EBB_OP_RESHAPE, x, ebb_const_ints(b, dims, (uint32_t)rank));
 }
 

@@ -37,6 +37,7 @@ enum {
     EBB_STATISTICS = 1 << 8, /* carries running statistics (batch norm) */
     EBB_DECODES = 1 << 9,    /* codes in, the whole tensor out; rows of axis 0 one by one */
     EBB_STEPS = 1 << 10,     /* its derivative is 0; its rule is the straight-through one */
+    EBB_KEEPS = 1 << 11, /* outputs but the first are kept for its gradient; no rule for theirs */
 };
 
 /* Output o may be written over input i, element by element or because the kernel says so.

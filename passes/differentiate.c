@@ -7,7 +7,7 @@
  * loops and branches are made nodes first. A tensor in xs or zs counts as given, whatever makes it.
  * Where the node's inputs are other tensors than those it names, what lies between is copied and
  * differentiated there. y is seeded with ones. A Gradient of what another made is of second order:
- * rules for what the first one emitted are needed, and what has none is named.
+ * what the first one emitted has rules, or becomes its body (second_order.c), or is named.
  */
 #include "onnx/infer.h"
 #include "passes/body.h"
@@ -158,26 +158,44 @@ static ebb_status seed(ebb_reverse *v)
     return v->b.status;
 }
 
+/* Opens v, until nothing on the way has to give way to its body. */
+static ebb_status open(ebb_edit *e, request *r, ebb_reverse *v)
+{
+    ebb_graph *g = e->g;
+    const char *y = ebb_value_name(g, r->y);
+    for (bool again = true; again;) {
+        *v = (ebb_reverse){.e = e, .g = g, .y = r->y, .nameless = true};
+        EBB_TRY(ebb_reverse_open(v, r->node));
+        v->leaf = EBB_SCRATCH(e, bool, v->value_count);
+        if (v->leaf == NULL)
+            return ebb_error_memory();
+        for (uint32_t i = 0; i < r->count; i++) {
+            v->leaf[r->at[i].i] = true;
+            v->trains[r->at[i].i] = i < r->xs->count;
+        }
+        ebb_reverse_mark(v);
+        EBB_TRY(ebb_reverse_expand(v, &again));
+        for (uint32_t i = 0; again && i < r->count; i++)
+            r->at[i] = ebb_in(g, r->node, i);
+        if (again)
+            r->y = ebb_value_find(g, y);
+    }
+    EBB_TRY(ebb_reverse_find_unsupported(v));
+    return ebb_reverse_say_unsupported(v);
+}
+
 static ebb_status expand(ebb_edit *e, ebb_node n)
 {
     ebb_graph *g = e->g;
     request r;
+    ebb_reverse v;
     size_t start = g->value_count;
     EBB_TRY(read_request(e, n, &r));
     EBB_TRY(move_request(e, &r));
-    ebb_reverse v = {.e = e, .g = g, .y = r.y, .nameless = true};
-    EBB_TRY(ebb_reverse_open(&v, n));
-    v.leaf = EBB_SCRATCH(e, bool, v.value_count);
+    EBB_TRY(open(e, &r, &v));
     ebb_value *made = EBB_SCRATCH(e, ebb_value, r.count + 1u);
-    if (v.leaf == NULL || made == NULL)
+    if (made == NULL)
         return ebb_error_memory();
-    for (uint32_t i = 0; i < r.count; i++) {
-        v.leaf[r.at[i].i] = true;
-        v.trains[r.at[i].i] = i < r.xs->count;
-    }
-    ebb_reverse_mark(&v);
-    EBB_TRY(ebb_reverse_find_unsupported(&v));
-    EBB_TRY(ebb_reverse_say_unsupported(&v));
     v.b = ebb_edit_build(e, n, EBB_PHASE_NONE);
     EBB_TRY(seed(&v));
     EBB_TRY(ebb_reverse_run(&v));

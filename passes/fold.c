@@ -395,6 +395,17 @@ static ebb_status drop_zero_bias(ebb_edit *e, ebb_node n)
 
 /* ---- the pass ---- */
 
+/* Other forms and constants; *done: the node went. */
+static ebb_status simplify(ebb_edit *e, ebb_node n, ebb_facts *facts, bool *done)
+{
+    EBB_TRY(ebb_facts_learn(facts, n));
+    if (ebb_node_of(e->g, n)->op == EBB_OP_CAST_LIKE)
+        EBB_TRY(cast_like_is_cast(e, n));
+    if (ebb_node_of(e->g, n)->op == EBB_OP_CAST)
+        EBB_TRY(cast_of_cast_is_cast(e, n));
+    return fold_node(e, n, facts, done);
+}
+
 static ebb_status walk(ebb_edit *e, bool *changed)
 {
     ebb_facts facts;
@@ -407,12 +418,7 @@ static ebb_status walk(ebb_edit *e, bool *changed)
         bool done;
         if (op == EBB_OP_UNKNOWN)
             continue;
-        EBB_TRY(ebb_facts_learn(&facts, n));
-        if (op == EBB_OP_CAST_LIKE)
-            EBB_TRY(cast_like_is_cast(e, n));
-        if (ebb_node_of(g, n)->op == EBB_OP_CAST)
-            EBB_TRY(cast_of_cast_is_cast(e, n));
-        EBB_TRY(fold_node(e, n, &facts, &done));
+        EBB_TRY(simplify(e, n, &facts, &done));
         if (!done)
             EBB_TRY(drop_idle(e, n, &done));
         if (!done && op == EBB_OP_CONV)
@@ -422,16 +428,35 @@ static ebb_status walk(ebb_edit *e, bool *changed)
     return NULL;
 }
 
+static ebb_node node_after(const ebb_graph *g, ebb_node n)
+{
+    return n.i != 0 ? ebb_next(g, n) : ebb_first(g);
+}
+
 ebb_status ebb_fold_between(ebb_edit *e, ebb_node after, ebb_node end)
 {
     ebb_fact nothing = {0};
     ebb_facts facts = {.g = e->g, .arena = e->scratch, .list = &nothing, .count = 1};
-    ebb_node n = after.i != 0 ? ebb_next(e->g, after) : ebb_first(e->g), next;
-    for (; !ebb_same_node(n, end); n = next) {
+    for (ebb_node n = node_after(e->g, after), next; !ebb_same_node(n, end); n = next) {
         bool done;
         next = ebb_next(e->g, n);
         if (ebb_node_of(e->g, n)->op != EBB_OP_UNKNOWN)
             EBB_TRY(fold_node(e, n, &facts, &done));
+    }
+    return NULL;
+}
+
+ebb_status ebb_fold_shapes_between(ebb_edit *e, ebb_node after, ebb_node end)
+{
+    ebb_facts facts;
+    EBB_TRY(ebb_facts_init(&facts, e->g, e->scratch));
+    for (ebb_node n = node_after(e->g, after), next; !ebb_same_node(n, end); n = next) {
+        bool done;
+        next = ebb_next(e->g, n);
+        if (ebb_node_of(e->g, n)->op == EBB_OP_UNKNOWN)
+            continue;
+        EBB_TRY(ebb_infer_node(e->g, n));
+        EBB_TRY(simplify(e, n, &facts, &done));
     }
     return NULL;
 }

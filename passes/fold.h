@@ -12,6 +12,9 @@ extern "C" {
  * `end`. Results keep their names; ids of values do not last. */
 ebb_status ebb_fold_between(ebb_edit *e, ebb_node after, ebb_node end);
 
+/* The same where shapes count, too: types are inferred, and Shape of a known shape is constant. */
+ebb_status ebb_fold_shapes_between(ebb_edit *e, ebb_node after, ebb_node end);
+
 #ifdef __cplusplus
 }
 #endif

@@ -24,7 +24,7 @@
 
 /* ---- what is trained ---- */
 
-static ebb_status choose_parameters(ebb_reverse *r)
+static ebb_status choose_parameters(ebb_reverse *r, bool again)
 {
     ebb_edit *e = r->e;
     ebb_graph *g = r->g;
@@ -54,6 +54,8 @@ static ebb_status choose_parameters(ebb_reverse *r)
     if (count == 0)
         return ebb_hint(ebb_error(EBB_USAGE, "gradient: the model has no weights to train"),
                         "name them with --train 'PATTERN'");
+    if (again)
+        return NULL;
     return ebb_note(e, "%zu parameters are trained, %s", count,
                     train != NULL ? "matching train=" : ebb_trainable_words(source));
 }
@@ -218,6 +220,23 @@ static ebb_status count_steps(ebb_reverse *r, size_t *steps)
                     *steps, *steps == 1 ? "" : "s", *steps == 1 ? "s" : "");
 }
 
+/* Opens r, until nothing on the way has to give way to its body. */
+static ebb_status open(ebb_reverse *r)
+{
+    const ebb_reverse empty = *r;
+    bool again = false;
+    do {
+        bool before = again;
+        *r = empty;
+        EBB_TRY(ebb_reverse_open(r, EBB_NO_NODE));
+        r->y = r->g->loss;
+        EBB_TRY(choose_parameters(r, before));
+        ebb_reverse_mark(r);
+        EBB_TRY(ebb_reverse_expand(r, &again));
+    } while (again);
+    return NULL;
+}
+
 static ebb_status run(ebb_edit *e)
 {
     ebb_graph *g = e->g;
@@ -225,6 +244,7 @@ static ebb_status run(ebb_edit *e)
     ebb_value unscale = EBB_NO_VALUE;
     ebb_reverse r = {
         .e = e, .g = g, .adjust = leave_padding, .finish = finish, .context = &unscale};
+    r.straight = strcmp(ebb_option_string(e, "straight-through"), "on") == 0;
     if (g->loss.i == 0)
         return ebb_hint(ebb_error(EBB_USAGE, "gradient: the graph has no loss"),
                         "append one with --loss cross-entropy, or name an output: loss:name=NAME");
@@ -235,11 +255,7 @@ static ebb_status run(ebb_edit *e)
     EBB_EACH_NODE(g, n)
     if (ebb_node_of(g, n)->phase == EBB_PHASE_NONE)
         ebb_node_of(g, n)->phase = EBB_FORWARD;
-    EBB_TRY(ebb_reverse_open(&r, EBB_NO_NODE));
-    r.y = g->loss;
-    EBB_TRY(choose_parameters(&r));
-    r.straight = strcmp(ebb_option_string(e, "straight-through"), "on") == 0;
-    ebb_reverse_mark(&r);
+    EBB_TRY(open(&r));
     EBB_TRY(count_steps(&r, &steps));
     if (!r.counts[g->loss.i]) {
         ebb_status none = ebb_error(EBB_USAGE, "gradient: loss '%s' depends on no parameter",

@@ -23,6 +23,7 @@
 #include "onnx/infer.h"
 #include "passes/body.h"
 #include "passes/dialect/dialect.h"
+#include "passes/inline.h"
 #include "passes/passes.h"
 
 enum {
@@ -318,6 +319,14 @@ static ebb_status put_body(ebb_edit *e, const ebb_function *f, ebb_node call, eb
     if (first->i == 0)
         *first = after;
     return NULL;
+}
+
+ebb_status ebb_inline_call(ebb_edit *e, const ebb_function *f, ebb_node call)
+{
+    ebb_node first;
+    const char *why = declines(e->g, f);
+    return why != NULL ? ebb_error(EBB_UNSUPPORTED, "%s: %s", ebb_node_label(e->g, call), why)
+                       : put_body(e, f, call, &first);
 }
 
 /* ---- the pass ---- */

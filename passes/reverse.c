@@ -118,7 +118,7 @@ static void mark_backwards(ebb_reverse *r)
     }
 }
 
-static bool is_on_the_way(const ebb_reverse *r, ebb_node n)
+bool ebb_reverse_passes(const ebb_reverse *r, ebb_node n)
 {
     const ebb_node_info *info = ebb_node_of(r->g, n);
     for (uint32_t o = 0; o < info->out_count; o++)
@@ -143,7 +143,7 @@ ebb_status ebb_reverse_find_unsupported(ebb_reverse *r)
 {
     for (size_t k = 0; k < r->node_count; k++) {
         ebb_node n = r->order[k];
-        if (is_on_the_way(r, n) && !ebb_op_has_grad(ebb_node_of(r->g, n)->op))
+        if (ebb_reverse_passes(r, n) && !ebb_op_has_grad(ebb_node_of(r->g, n)->op))
             EBB_TRY(add_unsupported(r, n, ebb_node_label(r->g, n)));
     }
     return NULL;
@@ -309,7 +309,7 @@ void ebb_reverse_mark(ebb_reverse *r)
 ebb_status ebb_reverse_run(ebb_reverse *r)
 {
     for (size_t k = r->node_count; k-- > 0;)
-        if (is_on_the_way(r, r->order[k]))
+        if (ebb_reverse_passes(r, r->order[k]))
             EBB_TRY(visit(r, r->order[k]));
     return ebb_reverse_say_unsupported(r);
 }

@@ -45,6 +45,14 @@ typedef struct ebb_reverse {
 ebb_status ebb_reverse_open(ebb_reverse *r, ebb_node end);
 /* Fills wants and counts. */
 void ebb_reverse_mark(ebb_reverse *r);
+/* Whether the gradient goes through n, then. */
+bool ebb_reverse_passes(const ebb_reverse *r, ebb_node n);
+/* Nodes on the way whose operator has no rule but a function body become that body. *changed: there
+ * were some, so that r must be opened anew; ids of values that they made do not last, names do. In
+ * second_order.c. */
+ebb_status ebb_reverse_expand(ebb_reverse *r, bool *changed);
+/* Whether an operator's body could be differentiated in its place. */
+bool ebb_reverse_expands(ebb_op op);
 /* Operators on the way without a rule are noted, and all in one error. */
 ebb_status ebb_reverse_find_unsupported(ebb_reverse *r);
 ebb_status ebb_reverse_say_unsupported(const ebb_reverse *r);

@@ -25,6 +25,7 @@
 #include "passes/common.h"
 #include "passes/fold.h"
 #include "passes/passes.h"
+#include "passes/unroll.h"
 
 typedef struct unroll {
     ebb_edit *e;
@@ -651,6 +652,27 @@ static ebb_status round_of(unroll *u, size_t *applied, size_t *left)
         EBB_TRY(ebb_skipped(u->e, n, why));
     }
     ebb_captures_mark(u->g);
+    return NULL;
+}
+
+ebb_status ebb_unroll_between(ebb_edit *e, ebb_node after, ebb_node end, int64_t most)
+{
+    unroll u = {.e = e, .g = e->g, .most = most};
+    bool again = true;
+    while (again) { // what has become nodes tells the shapes that the next one waits for
+        again = false;
+        EBB_TRY(ebb_fold_shapes_between(e, after, end));
+        ebb_node n = after.i != 0 ? ebb_next(u.g, after) : ebb_first(u.g);
+        for (ebb_node next; !ebb_same_node(n, end) && !again; n = next) {
+            const char *why;
+            next = ebb_next(u.g, n);
+            if (control_of(u.g, n) == EBB_OP_UNKNOWN)
+                continue;
+            EBB_TRY(unroll_node(&u, n, &why));
+            again = why == NULL;
+        }
+    }
+    ebb_captures_mark(u.g);
     return NULL;
 }
 

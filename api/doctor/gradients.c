@@ -127,11 +127,17 @@ static ebb_status look(ebb_doctor *d, ebb_model *copy, ebb_arena *scratch)
     r.y = g->loss.i != 0 ? g->loss : sum_of_outputs(&r.b);
     if (r.b.status != NULL || r.y.i == 0)
         return ebb_status_code(r.b.status) == EBB_RUNTIME ? r.b.status : NULL;
+    const ebb_reverse empty = r;
+    const char *loss = ebb_value_name(g, r.y);
+    for (bool again = true; again;) {
+        r = empty;
+        EBB_TRY(ebb_reverse_open(&r, EBB_NO_NODE));
+        EBB_TRY(ebb_trainable_find(r.trains, &source, g));
+        r.y = ebb_value_find(g, loss);
+        ebb_reverse_mark(&r);
+        EBB_TRY(ebb_reverse_expand(&r, &again));
+    }
     ebb_value y = r.y;
-    EBB_TRY(ebb_reverse_open(&r, EBB_NO_NODE));
-    EBB_TRY(ebb_trainable_find(r.trains, &source, g));
-    r.y = y;
-    ebb_reverse_mark(&r);
     EBB_TRY(find_steps(d, &r));
     r.b = ebb_edit_build(&e, EBB_NO_NODE, EBB_BACKWARD);
     return r.counts[y.i] ? differentiate(d, &r, nodes) : NULL;

@@ -178,23 +178,52 @@ static ebb_value full_scale(ebb_build *b, ebb_grad *c, int64_t *axis)
     return ebb_emit(b, EBB_OP_EXPAND, c->x[1], ebb_const_ints(b, full.dims, (uint32_t)full.rank));
 }
 
+static ebb_value dy_of(const ebb_grad *c, uint32_t output)
+{
+    return output < c->output_count ? c->dy[output] : EBB_NO_VALUE;
+}
+
+/* What flows through the row's mean m and r = 1 / deviation, where those are values themselves:
+ * dm / n and - dr r^3 (x - m) / n. */
+static ebb_value through_statistics(ebb_build *b, ebb_grad *c, int64_t axis, ebb_value r)
+{
+    ebb_value sum = EBB_NO_VALUE, dm = dy_of(c, 1), dr = dy_of(c, 2);
+    if (b->status != NULL || (dm.i == 0 && dr.i == 0))
+        return sum;
+    ebb_type x = *ebb_build_type(b, c->x[0]);
+    ebb_dtype dtype = (ebb_dtype)ebb_build_type(b, r)->dtype;
+    double n = 1;
+    for (int i = (int)axis; i < x.rank; i++)
+        n *= (double)x.dims[i];
+    if (dm.i != 0)
+        sum = ebb_emit_scaled(b, dm, 1 / n);
+    if (dr.i != 0) {
+        ebb_value wide = ebb_emit_cast(b, c->x[0], dtype);
+        ebb_value off = ebb_emit(b, EBB_OP_SUB, wide, ebb_grad_need_output(b, c, 1, "mean"));
+        ebb_value cube = ebb_emit(b, EBB_OP_MUL, ebb_emit(b, EBB_OP_MUL, r, r), r);
+        ebb_value slope = ebb_emit_scaled(b, ebb_emit(b, EBB_OP_MUL, dr, cube), -1 / n);
+        ebb_value along = ebb_emit(b, EBB_OP_MUL, slope, off);
+        sum = sum.i == 0 ? along : ebb_emit(b, EBB_OP_ADD, along, sum);
+    }
+    return ebb_emit_expand_like(b, ebb_emit_cast(b, sum, (ebb_dtype)x.dtype), c->x[0]);
+}
+
 /* y = n s + t, n = (x - m) r over each row: with g = dy s,
  * dx = r (g - mean g - n mean(g n)), ds = sum over rows of dy n, dt = sum over rows of dy. */
 void ebb_grad_layer_norm(ebb_build *b, ebb_grad *c)
 {
     int64_t axis = 0;
-    if ((c->output_count > 1 && c->dy[1].i != 0) || (c->output_count > 2 && c->dy[2].i != 0)) {
-        ebb_grad_fail(b, c, "its mean or deviation is used as a value");
-        return;
-    }
     ebb_value scale = full_scale(b, c, &axis);
     ebb_value mean = ebb_grad_need_output(b, c, 1, "mean");
     ebb_value inv_std = ebb_grad_need_output(b, c, 2, "inv_std");
+    c->dx[0] = through_statistics(b, c, axis, inv_std);
+    if (c->dy[0].i == 0 || b->status != NULL)
+        return;
     ebb_value d[3];
     ebb_with_int(b, "axis", axis);
     ebb_emit_node(b, EBB_OP_LAYER_NORM_GRAD,
                   (const ebb_value[]){c->dy[0], c->x[0], scale, mean, inv_std}, 5, d, 3, 7);
-    c->dx[0] = d[0];
+    c->dx[0] = c->dx[0].i == 0 ? d[0] : ebb_emit(b, EBB_OP_ADD, d[0], c->dx[0]);
     for (uint32_t i = 1; i < 3; i++)
         if (ebb_grad_wants(c, i))
             ebb_grad_give(b, c, i, d[i]);

@@ -442,7 +442,7 @@ static bool compare(bench *t, uint32_t which)
     return false;
 }
 
-static bool passes(const grad_case *c, uint64_t seed)
+static inline bool first_order_passes(const grad_case *c, uint64_t seed)
 {
     bench t = {.what = c};
     state_of_draws = seed;
@@ -467,7 +467,9 @@ static bool passes(const grad_case *c, uint64_t seed)
     return good;
 }
 
-static void all_cases_pass(const grad_case *cases, size_t count)
+/* Each case is drawn GRAD_DRAWS times, up to its first failure. */
+static void all_cases_pass(const grad_case *cases, size_t count,
+                           bool (*passes)(const grad_case *c, uint64_t seed))
 {
     int bad = 0;
     for (size_t k = 0; k < count; k++)
