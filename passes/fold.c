@@ -23,6 +23,7 @@
 #include "passes/fold.h"
 #include "passes/passes.h"
 #include "passes/sequences.h"
+#include "passes/trainable.h"
 
 enum { RESULT_LIMIT = 64 << 20 }; // bytes; what is larger is better made in each step than stored
 
@@ -41,7 +42,8 @@ static const ebb_tensor *foldable(const ebb_graph *g, ebb_value v)
         return NULL;
     const ebb_value_info *info = ebb_value_of(g, v);
     bool weight = (info->flags & EBB_IS_INITIALIZER) != 0 && info->role != EBB_ROLE_CONSTANT &&
-                  ebb_dtype_is_float((ebb_dtype)t->type.dtype) && !is_number(g, v);
+                  ebb_dtype_is_float((ebb_dtype)t->type.dtype) && !is_number(g, v) &&
+                  !ebb_feeds_sizes_alone(g, v);
     return weight || info->role == EBB_ROLE_RANDOM ? NULL : t;
 }
 

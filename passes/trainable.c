@@ -44,6 +44,55 @@ static bool is_statistic(const ebb_graph *g, ebb_value v)
     return false;
 }
 
+static bool is_size_slot(ebb_op op, uint32_t slot)
+{
+    return op == EBB_OP_RANGE || ((op == EBB_OP_RESIZE || op == EBB_OP_UPSAMPLE) && slot > 0);
+}
+
+static bool computes_sizes(ebb_op op)
+{
+    switch (op) {
+    case EBB_OP_CONCAT:
+    case EBB_OP_CAST:
+    case EBB_OP_ADD:
+    case EBB_OP_SUB:
+    case EBB_OP_MUL:
+    case EBB_OP_DIV:
+    case EBB_OP_FLOOR:
+    case EBB_OP_CEIL:
+    case EBB_OP_ROUND:
+    case EBB_OP_SLICE:
+    case EBB_OP_GATHER:
+    case EBB_OP_RESHAPE:
+    case EBB_OP_SQUEEZE:
+    case EBB_OP_UNSQUEEZE:
+        return true;
+    default:
+        return false;
+    }
+}
+
+bool ebb_feeds_sizes_alone(const ebb_graph *g, ebb_value v)
+{
+    enum { MOST = 64 }; // values on the way; exporters need five
+    ebb_value here[MOST] = {v};
+    for (size_t done = 0, count = 1; done < count; done++) {
+        const ebb_value_info *info = ebb_value_of(g, here[done]);
+        if (info->use_count == 0 || (info->flags & (EBB_IS_OUTPUT | EBB_IS_CAPTURED)) != 0)
+            return false;
+        for (size_t i = 0; i < info->use_count; i++) {
+            ebb_node n = info->uses[i].node;
+            ebb_op op = ebb_node_of(g, n)->op;
+            if (is_size_slot(op, info->uses[i].slot))
+                continue;
+            if (!computes_sizes(op) || count == MOST)
+                return false;
+            here[count++] = ebb_out(g, n, 0);
+        }
+    }
+    return true;
+}
+
 bool ebb_trainable_candidate(const ebb_graph *g, ebb_value v)
 {
     const ebb_value_info *info = ebb_value_of(g, v);
@@ -52,7 +101,7 @@ bool ebb_trainable_candidate(const ebb_graph *g, ebb_value v)
         return false;
     bool ours = info->role == EBB_ROLE_CONSTANT || info->role == EBB_ROLE_OPTIMIZER ||
                 info->role == EBB_ROLE_RANDOM;
-    return !ours && !is_statistic(g, v);
+    return !ours && !is_statistic(g, v) && !ebb_feeds_sizes_alone(g, v);
 }
 
 static bool moves_data(ebb_op op)

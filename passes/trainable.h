@@ -22,8 +22,8 @@ const char *ebb_trainable_words(ebb_trainable_source source); /* "marked PARAMET
  * Nothing is changed. */
 ebb_status ebb_trainable_find(bool *trains, ebb_trainable_source *source, const ebb_graph *g);
 
-/* Whether v is a float initializer that training might change: not a statistic, constant or state.
- */
+/* Whether v is a float initializer that training might change: not a statistic, constant or state,
+ * nor what only sizes are made of. */
 bool ebb_trainable_candidate(const ebb_graph *g, ebb_value v);
 
 /* A name that an exporter made up: "val_12", "onnx::MatMul_7", "/fc/Constant_output_0". */
@@ -32,6 +32,10 @@ bool ebb_name_is_anonymous(const char *name);
 /* Whether an operator takes v as its weight, directly or through Transpose, Slice, Concat and the
  * like; Add, Mul and other arithmetic do not count. */
 bool ebb_feeds_weight_slot(const ebb_graph *g, ebb_value v);
+
+/* Whether v goes into scales and sizes alone (of Resize, Upsample, Range), directly or through
+ * arithmetic: it is a constant then, whatever its name. */
+bool ebb_feeds_sizes_alone(const ebb_graph *g, ebb_value v);
 
 #ifdef __cplusplus
 }

@@ -442,26 +442,24 @@ static bool compare(bench *t, uint32_t which)
     return false;
 }
 
+/* The rule and its differences, of a case that is set up. */
+static inline bool rule_agrees(bench *t)
+{
+    if (!differentiate(t))
+        return false;
+    EBB_EACH_NODE(t->g, n)
+    CHECK(run_node(t, n), t->what);
+    bool good = true;
+    for (uint32_t i = 0; good && i < t->in_count; i++)
+        good = !t->varies[i] || compare(t, i);
+    return good;
+}
+
 static inline bool first_order_passes(const grad_case *c, uint64_t seed)
 {
     bench t = {.what = c};
     state_of_draws = seed;
-    bool good = set_up(&t) && differentiate(&t);
-    if (good)
-        EBB_EACH_NODE(t.g, n)
-        {
-            ebb_status status = run_node(&t, n);
-            if (status != NULL && good) {
-                print_error("%s\n", ebb_status_text(status));
-                describe(c);
-                good = false;
-            }
-            if (!good)
-                break;
-        }
-    for (uint32_t i = 0; good && i < t.in_count; i++)
-        if (t.varies[i])
-            good = compare(&t, i);
+    bool good = set_up(&t) && rule_agrees(&t);
     ebb_model_free(t.model);
     ebb_arena_fini(&t.arena);
     return good;

@@ -64,7 +64,9 @@ static void a_rule_that_cannot_work_says_why(void **state)
     } refused[] = {
         {{EBB_OP_RESIZE, "d[1,1,3,3] q[2] - i{1,1,5,5}", CROP, "1", 0},
          "two numbers for each axis"},
-        {{EBB_OP_RESIZE, "d[1,1,3,3] p[8] - i{1,1,5,5}", CROP, "1", 0}, "its roi is not constant"},
+        {{EBB_OP_RESIZE, "d[1,1,3,3] p[8] - i{1,1,5,5}",
+          CROP " keep_aspect_ratio_policy=not_larger", "1", 0},
+         "its aspect ratio is kept"},
         {{EBB_OP_LP_POOL, "d[1,1,4]", "kernel_shape=[2] p=0", "1", 0}, "p is less than 1"},
         {{EBB_OP_LRN, "d[1,2,3]", "size=0", "1", 0}, "size or rank is out of range"},
         {{EBB_OP_COL2IM, "d[1,2,2] i{3} i{2}", "pads=[-1,1]", "1", 0}, "out of range"},
@@ -96,11 +98,41 @@ static void a_rule_that_cannot_work_says_why(void **state)
     }
 }
 
+/* The shape of y is known, as a file says it; roi, scales and sizes are computed in the run. */
+static bool passes_in_run(const grad_case *c, uint64_t seed)
+{
+    bench t = {.what = c};
+    state_of_draws = seed;
+    bool good = set_up(&t);
+    for (uint32_t i = 1; good && i < t.in_count; i++)
+        if (t.x[i].i != 0)
+            ebb_value_of(t.g, t.x[i])->role = EBB_ROLE_PARAMETER; // no constant any more
+    good = good && rule_agrees(&t);
+    ebb_model_free(t.model);
+    ebb_arena_fini(&t.arena);
+    return good;
+}
+
+static void scales_that_are_computed_in_the_run_are_differentiated_there(void **state)
+{
+    grad_case list[sizeof cases / sizeof cases[0]];
+    size_t count = 0;
+    (void)state;
+    for (size_t k = 0; k < sizeof cases / sizeof cases[0]; k++) {
+        bool resizes = cases[k].op == EBB_OP_RESIZE || cases[k].op == EBB_OP_UPSAMPLE;
+        if (resizes && strstr(cases[k].attrs, "aspect") == NULL && cases[k].opset != 9)
+            list[count++] = cases[k];
+    }
+    assert_true(count >= 10);
+    all_cases_pass(list, count, passes_in_run);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_rule_agrees_with_the_difference_quotient),
         cmocka_unit_test(a_long_axis_is_resized_without_a_matrix),
+        cmocka_unit_test(scales_that_are_computed_in_the_run_are_differentiated_there),
         cmocka_unit_test(a_rule_that_cannot_work_says_why),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
