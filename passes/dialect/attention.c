@@ -4,9 +4,10 @@
  *   Q [batch, heads, length, size],  K, V [batch, heads of K, length of K, size]
  *   Y = softmax(scale Q K^T + bias, -lowest where hidden) V,  [batch, length, heads size]
  *
- * What serves generation alone (a past of other length, paged and packed caches) stays as it is.
+ * A past of keys and values, and packed rows, are put in their places in cache.c. Searches by beams
+ * and paged caches stay as they are.
  */
-#include "passes/dialect/dialect.h"
+#include "passes/dialect/heads.h"
 
 #include <math.h>
 
@@ -14,19 +15,10 @@
 
 enum { LENGTH_MOST = 1 << 14 }; // of a causal mask, which is written out
 
-typedef struct heads {
-    ebb_value q, k, v;
-    ebb_value bias; /* added to the scores, or none */
-    double scale, cap;
-    int64_t count, of_keys; /* heads of Q; of K and V, fewer where several share them */
-    int64_t window;         /* keys that a query sees at most, with causal; 0: all before it */
-    bool causal;
-} heads;
-
 /* ---- forms ---- */
 
 /* [B, S, N h] -> [B, N, S, h] */
-static ebb_value apart(ebb_build *b, ebb_value x, int64_t count)
+ebb_value ebb_heads_apart(ebb_build *b, ebb_value x, int64_t count)
 {
     static const int64_t perm[4] = {0, 2, 1, 3};
     const int64_t dims[4] = {0, 0, count, -1};
@@ -34,7 +26,7 @@ static ebb_value apart(ebb_build *b, ebb_value x, int64_t count)
 }
 
 /* [B, N, S, h] -> [B, S, N h] */
-static ebb_value together(ebb_build *b, ebb_value x)
+ebb_value ebb_heads_together(ebb_build *b, ebb_value x)
 {
     static const int64_t perm[4] = {0, 2, 1, 3}, dims[3] = {0, 0, -1};
     return ebb_emit_shaped(b, ebb_emit_transpose(b, x, perm, 4), dims, 3);
@@ -50,7 +42,7 @@ static ebb_value unpacked(ebb_build *b, ebb_value x, int64_t count, int64_t part
 }
 
 /* [B, K, T, h] -> [B, N, T, h]: heads of keys that N / K heads of queries share. */
-static ebb_value shared(ebb_build *b, const heads *h, ebb_value x)
+static ebb_value shared(ebb_build *b, const ebb_heads *h, ebb_value x)
 {
     if (h->of_keys == h->count)
         return x;
@@ -64,14 +56,14 @@ static ebb_value shared(ebb_build *b, const heads *h, ebb_value x)
 
 /* ---- masks ---- */
 
-static double lowest(const ebb_build *b, ebb_value like)
+double ebb_heads_lowest(const ebb_build *b, ebb_value like)
 {
     bool half = b->status == NULL && ebb_build_type(b, like)->dtype == EBB_F16;
     return half ? -65504.0 : -3.402823466e38;
 }
 
 /* bool [1, 1, S, T]: key t is seen from s: t <= s + T - S, and not too far before. */
-static ebb_value seen(ebb_build *b, ebb_foreign *f, const heads *h, int64_t s, int64_t t)
+static ebb_value seen(ebb_build *b, ebb_foreign *f, const ebb_heads *h, int64_t s, int64_t t)
 {
     bool *list = EBB_NEW(f->scratch, bool, (size_t)(s * t) + 1);
     const int64_t dims[4] = {1, 1, s, t};
@@ -104,8 +96,8 @@ static ebb_value bias_of_mask(ebb_build *b, ebb_value mask, int rank, ebb_dtype 
 }
 
 /* The same for lengths [B]: keys from there on are hidden. */
-static ebb_value bias_of_lengths(ebb_build *b, ebb_foreign *f, ebb_value lengths, int64_t t,
-                                 ebb_dtype dtype, double hidden)
+ebb_value ebb_heads_bias_of_lengths(ebb_build *b, ebb_foreign *f, ebb_value lengths, int64_t t,
+                                    ebb_dtype dtype, double hidden)
 {
     static const int64_t column[2] = {-1, 1};
     int64_t *list = EBB_NEW(f->scratch, int64_t, (size_t)t + 1);
@@ -133,14 +125,14 @@ static ebb_value bias_of_keys(ebb_build *b, ebb_foreign *f, ebb_value mask, int6
     ebb_type q = *ebb_build_type(b, f->x[0]);
     bool rows = type.rank == 1 && type.dims[0] >= 0 && type.dims[0] == q.dims[0];
     if (rows && t >= 0 && t <= UINT32_MAX / 16)
-        return bias_of_lengths(b, f, mask, t, dtype, hidden);
+        return ebb_heads_bias_of_lengths(b, f, mask, t, dtype, hidden);
     f->declines = "its mask is of a form that is not known here, or its sizes are not";
     return EBB_NO_VALUE;
 }
 
 /* ---- the product ---- */
 
-static ebb_value scores_of(ebb_build *b, const heads *h, ebb_value k)
+static ebb_value scores_of(ebb_build *b, const ebb_heads *h, ebb_value k)
 {
     static const int64_t perm[4] = {0, 1, 3, 2};
     ebb_value s = ebb_emit(b, EBB_OP_MATMUL, h->q, ebb_emit_transpose(b, k, perm, 4));
@@ -152,7 +144,7 @@ static ebb_value scores_of(ebb_build *b, const heads *h, ebb_value k)
     return ebb_emit_plus(b, s, h->bias);
 }
 
-static ebb_value attend(ebb_build *b, ebb_foreign *f, heads *h)
+ebb_value ebb_heads_attend(ebb_build *b, ebb_foreign *f, ebb_heads *h)
 {
     if (b->status != NULL || f->declines != NULL)
         return EBB_NO_VALUE;
@@ -169,12 +161,14 @@ static ebb_value attend(ebb_build *b, ebb_foreign *f, heads *h)
             f->declines = "the length of its sequences is not known, or too large for a mask";
             return EBB_NO_VALUE;
         }
-        s = ebb_emit(b, EBB_OP_WHERE, seen(b, f, h, q.dims[2], k.dims[2]), s,
-                     ebb_const_like(b, s, lowest(b, s)));
+        ebb_value on = h->past.i != 0 ? ebb_heads_seen_from(b, f, h, q.dims[2], k.dims[2])
+                                      : seen(b, f, h, q.dims[2], k.dims[2]);
+        ebb_value off = ebb_const_like(b, s, ebb_heads_lowest(b, s));
+        s = ebb_emit(b, EBB_OP_WHERE, on, s, off);
     }
     ebb_with_int(b, "axis", -1);
     ebb_value p = ebb_emit(b, EBB_OP_SOFTMAX, s);
-    return together(b, ebb_emit(b, EBB_OP_MATMUL, p, shared(b, h, h->v)));
+    return ebb_heads_together(b, ebb_emit(b, EBB_OP_MATMUL, p, shared(b, h, h->v)));
 }
 
 /* Inputs `from` .. of the call that only generation has. */
@@ -182,7 +176,7 @@ static bool generates(ebb_foreign *f, uint32_t from, uint32_t to)
 {
     for (uint32_t i = from; i <= to; i++)
         if (i < EBB_DIALECT_INPUTS && f->x[i].i != 0)
-            f->declines = "it goes on from a cache of keys and values, as in generating";
+            f->declines = "it reads where in a cache it is, as in generating";
     return f->declines != NULL;
 }
 
@@ -194,15 +188,15 @@ void ebb_dialect_attention(ebb_build *b, ebb_foreign *f)
     ebb_type x, w;
     uint32_t count;
     const int64_t *sizes = ebb_attr_ints(&f->attrs, "qkv_hidden_sizes", &count);
-    heads h = {.count = ebb_attr_int(&f->attrs, "num_heads", 0),
-               .scale = ebb_attr_float(&f->attrs, "scale", 0),
-               .causal = ebb_attr_int(&f->attrs, "unidirectional", 0) != 0};
+    ebb_heads h = {.count = ebb_attr_int(&f->attrs, "num_heads", 0),
+                   .scale = ebb_attr_float(&f->attrs, "scale", 0),
+                   .causal = ebb_attr_int(&f->attrs, "unidirectional", 0) != 0};
     if (!ebb_foreign_ranked(b, f, 0, &x) || !ebb_foreign_ranked(b, f, 1, &w) ||
-        generates(f, 4, 4) || generates(f, 6, 6))
+        generates(f, 7, EBB_DIALECT_INPUTS - 1))
         return;
     if (w.rank != 2 || w.dims[1] < 0 || x.rank != 3 || h.count <= 0 ||
-        ebb_attr_int(&f->attrs, "do_rotary", 0) != 0 || f->wants[1]) {
-        f->declines = "it is of a form that is not known here: rotary, or its keys are read";
+        ebb_attr_int(&f->attrs, "do_rotary", 0) != 0) {
+        f->declines = "it is of a form that is not known here: rotary";
         return;
     }
     int64_t third = w.dims[1] / 3, q = count == 3 ? sizes[0] : third,
@@ -213,13 +207,17 @@ void ebb_dialect_attention(ebb_build *b, ebb_foreign *f)
     }
     ebb_value all = ebb_emit_plus(b, ebb_emit(b, EBB_OP_MATMUL, f->x[0], f->x[1]), f->x[2]);
     h.of_keys = h.count;
-    h.q = apart(b, ebb_emit_between(b, all, 2, 0, q), h.count);
-    h.k = apart(b, ebb_emit_between(b, all, 2, q, q + k), h.count);
-    h.v = apart(b, ebb_emit_between(b, all, 2, q + k, w.dims[1]), h.count);
-    h.bias = bias_of_keys(b, f, f->x[3], x.dims[1], (ebb_dtype)x.dtype);
+    h.q = ebb_heads_apart(b, ebb_emit_between(b, all, 2, 0, q), h.count);
+    h.k = ebb_heads_apart(b, ebb_emit_between(b, all, 2, q, q + k), h.count);
+    h.v = ebb_heads_apart(b, ebb_emit_between(b, all, 2, q + k, w.dims[1]), h.count);
+    bool shared = ebb_attr_int(&f->attrs, "past_present_share_buffer", 0) != 0;
+    ebb_heads_pair(b, f, &h, f->x[4], shared ? f->x[6] : EBB_NO_VALUE);
+    if (f->declines != NULL || b->status != NULL)
+        return;
+    h.bias = bias_of_keys(b, f, f->x[3], ebb_build_type(b, h.k)->dims[2], (ebb_dtype)x.dtype);
     if (f->x[5].i != 0)
         h.bias = ebb_emit_plus(b, f->x[5], h.bias);
-    f->y[0] = attend(b, f, &h);
+    f->y[0] = ebb_heads_attend(b, f, &h);
 }
 
 /* A part of the bias of Q, K and V, onto [B, S, size]. */
@@ -235,7 +233,7 @@ static int64_t last_dim(const ebb_build *b, ebb_value x)
 }
 
 /* Q, K and V of MultiHeadAttention, each of its own, or packed in one or two. */
-static void find_heads(ebb_build *b, ebb_foreign *f, heads *h)
+static void find_heads(ebb_build *b, ebb_foreign *f, ebb_heads *h)
 {
     ebb_value query = f->x[0], key = f->x[1], value = f->x[2], bias = f->x[3];
     if (key.i == 0) {
@@ -252,7 +250,7 @@ static void find_heads(ebb_build *b, ebb_foreign *f, heads *h)
         f->declines = "the size of its queries is not known";
         return;
     }
-    h->q = apart(b, with_bias(b, query, bias, 0, size), h->count);
+    h->q = ebb_heads_apart(b, with_bias(b, query, bias, 0, size), h->count);
     if (rank == 5) {
         h->k = unpacked(b, key, h->count, 0);
         h->v = unpacked(b, key, h->count, 1);
@@ -261,8 +259,8 @@ static void find_heads(ebb_build *b, ebb_foreign *f, heads *h)
         h->v = value;
     } else {
         int64_t of_v = last_dim(b, value), of_k = last_dim(b, key);
-        h->k = apart(b, with_bias(b, key, bias, size, of_k), h->count);
-        h->v = apart(b, with_bias(b, value, bias, size + of_k, of_v), h->count);
+        h->k = ebb_heads_apart(b, with_bias(b, key, bias, size, of_k), h->count);
+        h->v = ebb_heads_apart(b, with_bias(b, value, bias, size + of_k, of_v), h->count);
     }
     if (rank > 3 && bias.i != 0)
         f->declines = "its keys are packed or split into heads, and have a bias";
@@ -273,10 +271,10 @@ static void find_heads(ebb_build *b, ebb_foreign *f, heads *h)
 void ebb_dialect_multi_head_attention(ebb_build *b, ebb_foreign *f)
 {
     ebb_type x;
-    heads h = {.count = ebb_attr_int(&f->attrs, "num_heads", 0),
-               .scale = ebb_attr_float(&f->attrs, "scale", 0),
-               .causal = ebb_attr_int(&f->attrs, "unidirectional", 0) != 0};
-    if (!ebb_foreign_ranked(b, f, 0, &x) || generates(f, 6, EBB_DIALECT_INPUTS - 1))
+    ebb_heads h = {.count = ebb_attr_int(&f->attrs, "num_heads", 0),
+                   .scale = ebb_attr_float(&f->attrs, "scale", 0),
+                   .causal = ebb_attr_int(&f->attrs, "unidirectional", 0) != 0};
+    if (!ebb_foreign_ranked(b, f, 0, &x) || generates(f, 9, EBB_DIALECT_INPUTS - 1))
         return;
     if (h.count <= 0 || f->wants[3] || (f->x[1].i == 0 && x.rank != 5)) {
         f->declines = "it is of a form that is not known here";
@@ -284,14 +282,13 @@ void ebb_dialect_multi_head_attention(ebb_build *b, ebb_foreign *f)
     }
     h.of_keys = h.count;
     find_heads(b, f, &h);
+    ebb_heads_append(b, f, &h, f->x[6], f->x[7], f->x[8]);
     if (f->declines != NULL || b->status != NULL)
         return;
     h.bias = bias_of_keys(b, f, f->x[4], ebb_build_type(b, h.k)->dims[2], (ebb_dtype)x.dtype);
     if (f->x[5].i != 0)
         h.bias = ebb_emit_plus(b, f->x[5], h.bias);
-    f->y[1] = h.k;
-    f->y[2] = h.v;
-    f->y[0] = attend(b, f, &h);
+    f->y[0] = ebb_heads_attend(b, f, &h);
 }
 
 /* ---- rotary positions ---- */
@@ -365,7 +362,7 @@ void ebb_dialect_rotary_embedding(ebb_build *b, ebb_foreign *f)
         f->declines = "it is of a form that is not known here, or its shapes are not";
         return;
     }
-    ebb_value table[2], in = x.rank == 3 ? apart(b, f->x[0], count) : f->x[0];
+    ebb_value table[2], in = x.rank == 3 ? ebb_heads_apart(b, f->x[0], count) : f->x[0];
     for (uint32_t k = 0; k < 2; k++) {
         ebb_value all = f->x[2 + k];
         if (first > 0)
@@ -373,24 +370,13 @@ void ebb_dialect_rotary_embedding(ebb_build *b, ebb_foreign *f)
         table[k] = rows_of(b, all, at.rank < 2 ? EBB_NO_VALUE : f->x[1], length);
     }
     ebb_value y = rotated(b, in, table[0], table[1], half, interleaved);
-    f->y[0] = x.rank == 3 ? together(b, y) : y;
+    f->y[0] = x.rank == 3 ? ebb_heads_together(b, y) : y;
 }
 
 /* ---- groups of heads ---- */
 
-/* A past of no positions is none. */
-static bool has_past(const ebb_build *b, const ebb_foreign *f)
-{
-    for (uint32_t i = 3; i < 5; i++) {
-        const ebb_type *t = f->x[i].i != 0 ? ebb_build_type(b, f->x[i]) : NULL;
-        if (t != NULL && (t->rank != 4 || t->dims[2] != 0))
-            return true;
-    }
-    return false;
-}
-
 /* Q, K and V from three inputs, or from one [B, S, (N + 2 K) h]. */
-static void split_groups(ebb_build *b, ebb_foreign *f, heads *h, int64_t width)
+static void split_groups(ebb_build *b, ebb_foreign *f, ebb_heads *h, int64_t width)
 {
     ebb_value part[3] = {f->x[0], f->x[1], f->x[2]};
     if (f->x[1].i == 0) {
@@ -399,45 +385,48 @@ static void split_groups(ebb_build *b, ebb_foreign *f, heads *h, int64_t width)
         part[1] = ebb_emit_between(b, f->x[0], 2, at, at + h->of_keys * size);
         part[2] = ebb_emit_between(b, f->x[0], 2, at + h->of_keys * size, width);
     }
-    h->q = apart(b, part[0], h->count);
-    h->k = apart(b, part[1], h->of_keys);
-    h->v = apart(b, part[2], h->of_keys);
+    h->q = ebb_heads_apart(b, part[0], h->count);
+    h->k = ebb_heads_apart(b, part[1], h->of_keys);
+    h->v = ebb_heads_apart(b, part[2], h->of_keys);
 }
 
 /* GroupQueryAttention(Q, K?, V?, past K?, past V?, lengths - 1, total length, cos?, sin?,
- * positions?, attention bias?) -> Y, K, V. Causal, so that the lengths, of rows filled up at their
- * end, change nothing in the part that counts. */
+ * positions?, attention bias?) -> Y, K, V. Causal, so that without a past the lengths, of rows
+ * filled up at their end, change nothing in the part that counts. */
 void ebb_dialect_group_query_attention(ebb_build *b, ebb_foreign *f)
 {
     ebb_type x;
     int64_t window = ebb_attr_int(&f->attrs, "local_window_size", -1);
-    heads h = {.count = ebb_attr_int(&f->attrs, "num_heads", 0),
-               .of_keys = ebb_attr_int(&f->attrs, "kv_num_heads", 0),
-               .scale = ebb_attr_float(&f->attrs, "scale", 0),
-               .cap = ebb_attr_float(&f->attrs, "softcap", 0),
-               .window = window > 0 ? window : 0,
-               .causal = true};
+    ebb_heads h = {.count = ebb_attr_int(&f->attrs, "num_heads", 0),
+                   .of_keys = ebb_attr_int(&f->attrs, "kv_num_heads", 0),
+                   .scale = ebb_attr_float(&f->attrs, "scale", 0),
+                   .cap = ebb_attr_float(&f->attrs, "softcap", 0),
+                   .window = window > 0 ? window : 0,
+                   .causal = true};
     if (!ebb_foreign_ranked(b, f, 0, &x))
         return;
     bool rotary = ebb_attr_int(&f->attrs, "do_rotary", 0) != 0;
     if (x.rank != 3 || x.dims[1] < 0 || x.dims[2] < 0 || h.count <= 0 || h.of_keys <= 0 ||
         h.count % h.of_keys != 0 || ebb_attr_int(&f->attrs, "smooth_softmax", 0) > 0 ||
-        generates(f, 11, EBB_DIALECT_INPUTS - 1) || has_past(b, f) ||
+        generates(f, 11, EBB_DIALECT_INPUTS - 1) ||
         (rotary && (f->x[7].i == 0 || f->x[8].i == 0))) {
-        f->declines = "it goes on from a past, or is of a form that is not known here";
+        f->declines = "it is of a form that is not known here";
         return;
     }
     split_groups(b, f, &h, x.dims[2]);
+    ebb_value at = ebb_heads_places(b, f, &h, x.dims[1]);
     if (rotary) {
         int64_t half = last_dim(b, f->x[7]);
         bool interleaved = ebb_attr_int(&f->attrs, "rotary_interleaved", 0) != 0;
-        ebb_value cos = rows_of(b, f->x[7], f->x[9], x.dims[1]);
-        ebb_value sin = rows_of(b, f->x[8], f->x[9], x.dims[1]);
+        at = f->x[9].i != 0 ? f->x[9] : at;
+        ebb_value cos = rows_of(b, f->x[7], at, x.dims[1]);
+        ebb_value sin = rows_of(b, f->x[8], at, x.dims[1]);
         h.q = rotated(b, h.q, cos, sin, half, interleaved);
         h.k = rotated(b, h.k, cos, sin, half, interleaved);
     }
     h.bias = f->x[10];
+    ebb_heads_insert(b, f, &h, x.dims[1]);
     f->y[1] = h.k;
     f->y[2] = h.v;
-    f->y[0] = attend(b, f, &h);
+    f->y[0] = ebb_heads_attend(b, f, &h);
 }

@@ -275,5 +275,54 @@ formula(f"y, y1, y2 = {MS}InvertibleLayerNormalizationGrad (dy, z, x1, x2, d)",
         lambda dy, z, g, b, d: gradients(lambda a, s, t: F.layer_norm(a, (4,), s, t, 0.01), dy, kept, g, b), dy=dy, z=normed,
         x1=g, x2=bias, d=deviation)
 
+# attention that goes on from a past; they are last, so that the numbers of the others stay
+past = dict(x=draw(2, 3, 4), x1=draw(4, 12), x2=draw(12), x3=draw(2, 2, 2, 5, 2))
+case(f"y, y1 = {MS}Attention <num_heads = 2, unidirectional = 1> (x, x1, x2, \"\", x3)", **past)
+case(f"y, y1 = {MS}Attention <num_heads = 2> (x, x1, x2, mask, x3)", **past,
+     mask=ints(1, 1, 1, 1, 1, 1, 1, 0, 0, 1, 1, 1, 1, 1, 1, 1, dtype=np.int32).reshape(2, 8))
+case(f"y, y1 = {MS}Attention <num_heads = 2> (x, x1, x2)", **packed)
+case(f"y, y1, y2 = {MS}MultiHeadAttention <num_heads = 2, unidirectional = 1> (x, x1, x2, \"\", \"\", \"\", x3, x4)",
+     x=draw(2, 3, 4), x1=draw(2, 3, 4), x2=draw(2, 3, 4), x3=draw(2, 2, 4, 2), x4=draw(2, 2, 4, 2))
+case(f"y, y1, y2 = {MS}DecoderMaskedMultiHeadAttention <num_heads = 2, past_present_share_buffer = 1> (x, x1, x2, \"\", \"\", x4, x5, p)",
+     x=draw(2, 1, 4), x1=draw(2, 1, 4), x2=draw(2, 1, 4), x4=draw(2, 2, 6, 2), x5=draw(2, 2, 6, 2), p=ints(3, dtype=np.int32))
+def going_on(batch, length):
+    return dict(x=draw(batch, length, 32), x1=draw(batch, length, 16), x2=draw(batch, length, 16),
+                x3=draw(batch, 1, 4, 16), x4=draw(batch, 1, 4, 16))
+case(f"y, k, v = {MS}GroupQueryAttention <num_heads = 2, kv_num_heads = 1> (x, x1, x2, x3, x4, l, n)", **going_on(1, 2),
+     l=ints(5, dtype=np.int32), n=np.int32(6))
+case(f"y, k, v = {MS}GroupQueryAttention <num_heads = 2, kv_num_heads = 1, local_window_size = 3, do_rotary = 1> "
+     "(x, x1, x2, x3, x4, l, n, cos, sin)", **going_on(2, 1), l=ints(4, 2, dtype=np.int32), n=np.int32(5),
+     cos=np.cos(angle), sin=np.sin(angle))
+
+
+def one_more(x, w, c, past, filled):
+    """DecoderMaskedSelfAttention by two heads; the present is the buffer with the new rows in it."""
+    q, k, v = (t.reshape(2, 1, 2, 2).permute(0, 2, 1, 3) for t in (x @ w + c).split(4, 2))
+    n = int(filled[0])
+    kv = [torch.cat([past[i, :, :, :n], new], 2) for i, new in enumerate((k, v))]
+    y = F.scaled_dot_product_attention(q, *kv).permute(0, 2, 1, 3).flatten(2)
+    return y, torch.stack([torch.cat([kv[i], past[i, :, :, n + 1:]], 2) for i in range(2)])
+
+
+formula(f"y, y1 = {MS}DecoderMaskedSelfAttention <num_heads = 2, past_present_share_buffer = 1> "
+        "(x, x1, x2, \"\", x3, \"\", p)", one_more, x=draw(2, 1, 4), x1=draw(4, 12), x2=draw(12), x3=draw(2, 2, 2, 5, 2),
+        p=ints(3, dtype=np.int32))
+
+
+def in_turn(q, k, v, begins):
+    """Rows of q, k, v, one sequence after the other, by two heads."""
+    parts = [by_heads(*(t[a:z].reshape(1, int(z - a), 2, -1) for t in (q, k, v))) for a, z in zip(begins, begins[1:])]
+    return torch.cat(parts, 1)[0]
+
+
+rows = dict(offsets=ints(0, 1, 2, 4, 5, 3, 6, 7, dtype=np.int32).reshape(2, 4), begins=ints(0, 3, 5, dtype=np.int32))
+formula(f"y = {MS}PackedAttention <num_heads = 2> (x, x1, x2, offsets, begins)",
+        lambda x, w, c, o, at: in_turn(*(x @ w + c).split(4, 1), at), x=draw(5, 4), x1=draw(4, 12), x2=draw(12), **rows)
+formula(f"y = {MS}PackedMultiHeadAttention <num_heads = 2> (x, x1, x2, x3, offsets, begins)",
+        lambda q, k, v, c, o, at: in_turn(q + c[:4], k + c[4:8], v + c[8:], at), x=draw(5, 4), x1=draw(5, 4), x2=draw(5, 6),
+        x3=draw(14), **rows)
+formula(f"y = {MS}PackedMultiHeadAttention <num_heads = 2> (x, \"\", \"\", \"\", offsets, begins)",
+        lambda x, o, at: in_turn(*(x[:, :, i].flatten(1) for i in range(3)), at), x=draw(5, 2, 3, 2), **rows)
+
 pathlib.Path(__file__).with_name("recorded.txt").write_text("\n".join(lines) + "\n")
 print(sum(line.startswith("case ") for line in lines), "cases")
