@@ -332,3 +332,44 @@ void ebb_dialect_zero_gradient(ebb_build *b, ebb_foreign *f)
     }
     f->y[0] = ebb_emit_zeros_like(b, f->x[0]);
 }
+
+/* ---- through time ---- */
+
+/* GRUTraining(X, W, R, B?, lengths?, H0?) -> all H, last H, gates, which only GRUGrad reads. */
+void ebb_dialect_gru_training(ebb_build *b, ebb_foreign *f)
+{
+    ebb_type x;
+    if (!ebb_foreign_ranked(b, f, 0, &x))
+        return;
+    if (f->wants[2]) { // asked again when GRUGrad has gone
+        f->declines = "its gates are read by what is not known here";
+        return;
+    }
+    ebb_with_attrs_of(b, f->node);
+    ebb_emit_node(b, EBB_OP_GRU, f->x, 6, f->y, 2,
+                  (f->wants[0] ? 1U : 0U) | (f->wants[1] ? 2U : 0U));
+}
+
+/* GRUGrad(X, W, R, B?, lengths?, H0?, all H, gates?, d all H?, d last H?) -> dX, dW, dR, dB, dH0:
+ * ours makes the gates again. */
+void ebb_dialect_gru_grad(ebb_build *b, ebb_foreign *f)
+{
+    ebb_type x;
+    uint32_t wanted = 0;
+    ebb_value in[9] = {{0}};
+    if (!ebb_foreign_ranked(b, f, 0, &x))
+        return;
+    if (f->x[6].i == 0) {
+        f->declines = "the states of its steps are missing";
+        return;
+    }
+    for (uint32_t i = 0; i < 7; i++)
+        in[i] = f->x[i];
+    in[7] = f->x[8];
+    in[8] = f->x[9];
+    for (uint32_t k = 0; k < 5; k++)
+        wanted |= f->wants[k] ? UINT32_C(1) << k : 0;
+    ebb_build_fail(b, ebb_model_import(b->g->model, EBB_DOMAIN_EBB, 1));
+    ebb_with_attrs_of(b, f->node);
+    ebb_emit_node(b, EBB_OP_GRU_GRAD, in, 9, f->y, 5, wanted);
+}

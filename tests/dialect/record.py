@@ -324,5 +324,29 @@ formula(f"y = {MS}PackedMultiHeadAttention <num_heads = 2> (x, x1, x2, x3, offse
 formula(f"y = {MS}PackedMultiHeadAttention <num_heads = 2> (x, \"\", \"\", \"\", offsets, begins)",
         lambda x, o, at: in_turn(*(x[:, :, i].flatten(1) for i in range(3)), at), x=draw(5, 2, 3, 2), **rows)
 
+
+def gru(x, w, r, c, h):
+    """One direction, gates in the order z r n, the reset behind the product."""
+    states, h = [], h[0]
+    for step in x:
+        a, t = step @ w[0].T + c[0, :9], h @ r[0].T + c[0, 9:]
+        z, reset = torch.sigmoid(a[:, :6] + t[:, :6]).split(3, 1)
+        h = (1 - z) * torch.tanh(a[:, 6:] + reset * t[:, 6:]) + z * h
+        states.append(h)
+    return torch.stack(states)[:, None], h[None]
+
+
+def gru_gradients(x, w, r, c, h, states, gates, dy, last):
+    xs = [t.clone().requires_grad_() for t in (x, w, r, c, h)]
+    return torch.autograd.grad(gru(*xs), xs, (dy, last))
+
+
+through = dict(x=draw(4, 2, 2), x1=draw(1, 9, 2), x2=draw(1, 9, 3), x3=draw(1, 18), x4=draw(1, 2, 3))
+formula(f"y, y1 = {MS}GRUTraining <hidden_size = 3, linear_before_reset = 1> (x, x1, x2, x3, \"\", x4)", gru, **through)
+states = gru(*map(torch.from_numpy, through.values()))[0].numpy()
+formula(f"y, y1, y2, y3, y4 = {MS}GRUGrad <hidden_size = 3, linear_before_reset = 1> "
+        "(x, x1, x2, x3, \"\", x4, states, gates, dy, last)", gru_gradients, **through, states=states,
+        gates=draw(4, 1, 2, 9), dy=draw(4, 1, 2, 3), last=draw(1, 2, 3))
+
 pathlib.Path(__file__).with_name("recorded.txt").write_text("\n".join(lines) + "\n")
 print(sum(line.startswith("case ") for line in lines), "cases")
