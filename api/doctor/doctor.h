@@ -2,6 +2,7 @@
  *
  *   model as it was read ─┬─ types.c      nodes that contradict what they read; rules of a graph
  *                         ├─ files.c      dims without size, weights without bytes, opsets
+ *                         ├─ buffers.c    what would be trained and should perhaps not be
  *                         ├─ operators.c  not known, or without a kernel
  *                         ├─ exporter.c   what the exporter wrote or lost, and which pass sees to
  * it a tidied copy ───┴─ gradients.c  no gradient, on the way from a parameter to the loss
@@ -67,6 +68,8 @@ ebb_status ebb_doctor_types(ebb_doctor *d);
 ebb_status ebb_doctor_tidy(ebb_doctor *d);
 ebb_status ebb_doctor_exporter(ebb_doctor *d);
 ebb_status ebb_doctor_files(ebb_doctor *d);
+/* buffers.c: what of `trains`, by value id, was none of the author's parameters, as it seems. */
+ebb_status ebb_doctor_buffers(ebb_doctor *d, const ebb_graph *g, const bool *trains);
 ebb_status ebb_doctor_operators(ebb_doctor *d);
 ebb_status ebb_doctor_gradients(ebb_doctor *d);
 

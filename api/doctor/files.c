@@ -183,6 +183,8 @@ static ebb_status find_parameters(ebb_doctor *d)
                         : "name the weights with --train 'PATTERN'";
     if (f->what == NULL)
         return ebb_error_memory();
+    if (source == EBB_TRAINABLE_SLOTS) // else somebody has told
+        EBB_TRY(ebb_doctor_buffers(d, g, trains));
     if (shared == 0)
         return NULL;
     f = ebb_doctor_add(d, EBB_REMARK, "shared-weight");
