@@ -1,4 +1,4 @@
-/* arg.cu: arg-max and arg-min, running sums: along one axis of [outer, n, inner].
+/* arg.cu: arg-max and arg-min, running sums and products: along one axis of [outer, n, inner].
  *
  * Where inner is 1, arg-max has lanes.h's lanes along a line, else across lines; long lines are
  * split and a second launch chooses among the parts. A running sum of neighbouring elements is made
@@ -27,8 +27,14 @@ typedef struct running_args {
     int64_t outer, n, inner;
     const void *x;
     void *y;
-    uint32_t exclusive, reverse;
+    uint32_t exclusive, reverse, product;
 } running_args;
+
+typedef struct mark_args {
+    const int64_t *at; /* of each line */
+    void *y;
+    int64_t count, n, inner;
+} mark_args;
 
 /* Of equals the first, or the last. NaN is chosen where it is element 0 alone, as the comparisons
  * of the plain kernel have it: infinitely far ahead there, passed over elsewhere. */
@@ -74,16 +80,17 @@ EBB_GPU_INLINE best best_of_lanes(const ebb_lanes *l, best *shared, best b, uint
     return b;
 }
 
+#define JOIN(product, a, b) ((product) ? (a) * (b) : (a) + (b))
 #define VALUE(v) ((double)(v))
-#define ADD(sum, v) ((sum) + (double)(v))
+#define ADDEND(v) ((double)(v))
 #define SUMS double
 #define PUT(p, i, v) STORE(p, i, (REAL)(v))
 #define KERNELS "kernels/cuda/arg_kernels.inc"
 #include "kernels/cuda/all_floats.inc"
-#undef ADD
+#undef ADDEND
 #undef SUMS
 #undef PUT
-#define ADD(sum, v) ((sum) + (uint64_t)(int64_t)(v))
+#define ADDEND(v) ((uint64_t)(int64_t)(v))
 #define SUMS uint64_t
 #define PUT(p, i, v) ((p)[i] = (STORED)(v))
 #define LOAD(p, i) ((p)[i])
@@ -97,6 +104,11 @@ EBB_GPU_INLINE best best_of_lanes(const ebb_lanes *l, best *shared, best b, uint
 #include "kernels/cuda/arg_kernels.inc"
 #undef STORED
 #undef NAMED
+
+#undef LOAD
+
+#define KERNELS "kernels/cuda/mark_kernels.inc"
+#include "kernels/cuda/all_floats.inc"
 
 EBB_GLOBAL(finish_arg, arg_args)
 {
@@ -120,6 +132,7 @@ EBB_GLOBAL(finish_arg, arg_args)
     }
 
 static const ebb_gpu_kernel args_of[NUMBERS] = EVERY(arg);
+static const ebb_gpu_kernel marks[] = EBB_CUDA_FLOATS(mark);
 static const ebb_gpu_kernel lines[NUMBERS] = EVERY(running_lines);
 static const ebb_gpu_kernel tiles[NUMBERS] = EVERY(running_tiles);
 
@@ -136,17 +149,24 @@ static const char *declines(const ebb_call *c)
     return ebb_cuda_any(c);
 }
 
+static const char *hardmax_declines(const ebb_call *c)
+{
+    const char *why = ebb_cuda_floats(c);
+    return why != NULL ? why : c->in[0].type.rank == 0 ? "a scalar has no axis" : NULL;
+}
+
 static const char *running_declines(const ebb_call *c)
 {
     const char *why = declines(c);
     return why != NULL ? why : ebb_cuda_constant(c, 1);
 }
 
-static ebb_status read_arg(arg_args *a, const ebb_call *c)
+static ebb_status read_arg(arg_args *a, const ebb_call *c, int64_t otherwise)
 {
     int axis = 0;
     memset(a, 0, sizeof *a);
-    EBB_TRY(ebb_cuda_axis(c, ebb_attr_int(&c->attrs, "axis", 0), c->in[0].type.rank, &axis));
+    EBB_TRY(
+        ebb_cuda_axis(c, ebb_attr_int(&c->attrs, "axis", otherwise), c->in[0].type.rank, &axis));
     const ebb_cuda_span s = ebb_cuda_span_of(&c->in[0].type, axis);
     a->inner = s.inner;
     a->lanes = ebb_lanes_of(s.outer * s.inner, s.n, s.inner > 1);
@@ -157,26 +177,62 @@ static ebb_status read_arg(arg_args *a, const ebb_call *c)
 static ebb_status workspace(const ebb_call *c, size_t *bytes)
 {
     arg_args a;
-    EBB_TRY(read_arg(&a, c));
+    EBB_TRY(read_arg(&a, c, 0));
     return ebb_lanes_workspace(c, &a.lanes, sizeof(best), bytes);
 }
 
-static ebb_status run_arg(const ebb_call *c)
+/* And then the indices. */
+static ebb_status hardmax_workspace(const ebb_call *c, size_t *bytes)
 {
     arg_args a;
-    EBB_TRY(read_arg(&a, c));
-    if (a.lanes.n == 0 && a.lanes.outputs > 0)
-        return ebb_call_error(c, "an empty axis has no largest or smallest element");
+    size_t indices = 0;
+    EBB_TRY(read_arg(&a, c, -1));
+    EBB_TRY(ebb_lanes_workspace(c, &a.lanes, sizeof(best), bytes));
+    return ebb_size_mul(&indices, (size_t)a.lanes.outputs, sizeof(int64_t)) &&
+                   ebb_size_add(bytes, *bytes, indices)
+               ? NULL
+               : ebb_call_error(c, "it has too many lines");
+}
+
+/* Indices to y, parts to the workspace. */
+static ebb_status choose(const ebb_call *c, arg_args a, int64_t *y)
+{
     a.x = c->in[0].data;
-    a.y = (int64_t *)c->out[0].data;
+    a.y = y;
     a.parts = a.lanes.splits > 1 ? (best *)c->workspace : NULL;
-    a.sign = c->op == EBB_OP_ARG_MAX ? 1 : -1;
-    a.last = ebb_attr_int(&c->attrs, "select_last_index", 0) != 0;
     EBB_TRY(EBB_LAUNCH(c, args_of[row_of(c->in[0].type.dtype)], ebb_lanes_grid(&a.lanes),
                        EBB_CUDA_BLOCK, EBB_LANES_SHARED, a));
     return a.parts == NULL ? NULL
                            : EBB_LAUNCH(c, finish_arg, ebb_lanes_grid(&a.rest), EBB_CUDA_BLOCK,
                                         EBB_LANES_SHARED, a);
+}
+
+static ebb_status run_arg(const ebb_call *c)
+{
+    arg_args a;
+    EBB_TRY(read_arg(&a, c, 0));
+    if (a.lanes.n == 0 && a.lanes.outputs > 0)
+        return ebb_call_error(c, "an empty axis has no largest or smallest element");
+    a.sign = c->op == EBB_OP_ARG_MAX ? 1 : -1;
+    a.last = ebb_attr_int(&c->attrs, "select_last_index", 0) != 0;
+    return choose(c, a, (int64_t *)c->out[0].data);
+}
+
+/* (X) {axis = -1} -> Y: 1 where the axis has its first largest element, else 0. */
+static ebb_status run_hardmax(const ebb_call *c)
+{
+    arg_args a;
+    size_t parts = 0;
+    EBB_TRY(read_arg(&a, c, -1));
+    EBB_TRY(ebb_lanes_workspace(c, &a.lanes, sizeof(best), &parts));
+    if (a.lanes.n == 0)
+        return NULL;
+    a.sign = 1;
+    int64_t *at = (int64_t *)(void *)((char *)c->workspace + parts);
+    EBB_TRY(choose(c, a, at));
+    mark_args m = {at, c->out[0].data, a.lanes.outputs * a.lanes.n, a.lanes.n, a.inner};
+    return EBB_LAUNCH(c, marks[ebb_cuda_float_row(c->in[0].type.dtype)], ebb_cuda_grid(m.count),
+                      EBB_CUDA_BLOCK, 0, m);
 }
 
 static ebb_status run_running(const ebb_call *c)
@@ -185,9 +241,10 @@ static ebb_status run_running(const ebb_call *c)
     EBB_TRY(ebb_cuda_axis(c, (int64_t)ebb_cuda_scalar(c, 1, 0), c->in[0].type.rank, &axis));
     const ebb_cuda_span s = ebb_cuda_span_of(&c->in[0].type, axis);
     const int row = row_of(c->in[0].type.dtype);
-    running_args a = {s.outer, s.n, s.inner, c->in[0].data, c->out[0].data, 0, 0};
+    running_args a = {s.outer, s.n, s.inner, c->in[0].data, c->out[0].data, 0, 0, 0};
     a.exclusive = ebb_attr_int(&c->attrs, "exclusive", 0) != 0;
     a.reverse = ebb_attr_int(&c->attrs, "reverse", 0) != 0;
+    a.product = c->op == EBB_OP_CUM_PROD;
     if (s.inner == 1 && s.n > EBB_WARP)
         return EBB_LAUNCH(c, tiles[row], ebb_cuda_blocks(s.outer), EBB_CUDA_BLOCK,
                           EBB_CUDA_BLOCK * 8, a);
@@ -198,7 +255,9 @@ static ebb_status run_running(const ebb_call *c)
 const ebb_kernel ebb_cuda_arg[] = {
     {"cuda.arg_max", EBB_OP_ARG_MAX, declines,         workspace, NULL, run_arg,     NULL},
     {"cuda.arg_min", EBB_OP_ARG_MIN, declines,         workspace, NULL, run_arg,     NULL},
+    {"cuda.hardmax", EBB_OP_HARDMAX, hardmax_declines, hardmax_workspace, NULL, run_hardmax, NULL},
     {"cuda.cum_sum", EBB_OP_CUM_SUM, running_declines, NULL,      NULL, run_running, NULL},
+    {"cuda.cum_prod", EBB_OP_CUM_PROD, running_declines, NULL,     NULL, run_running, NULL},
 };
 // clang-format on
 EBB_CUDA_COUNT(arg)

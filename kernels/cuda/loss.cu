@@ -26,11 +26,16 @@ static ebb_status launch(const ebb_call *c, softmax_args *args, const ebb_gpu_ke
 {
     const ebb_type *t = &c->in[0].type;
     const int row = ebb_cuda_float_row(t->dtype);
+    const bool flat = c->op == EBB_OP_SOFTMAX_FLAT || c->op == EBB_OP_LOG_SOFTMAX_FLAT;
     ebb_cuda_span s = {1, 1, 1};
     int axis = 0;
     if (t->rank > 0) {
-        EBB_TRY(ebb_cuda_axis(c, ebb_attr_int(&c->attrs, "axis", -1), t->rank, &axis));
+        EBB_TRY(ebb_cuda_axis(c, ebb_attr_int(&c->attrs, "axis", flat ? 1 : -1), t->rank, &axis));
         s = ebb_cuda_span_of(t, axis);
+    }
+    if (flat) { // all axes from there on are one
+        s.n *= s.inner;
+        s.inner = 1;
     }
     softmax_args a = *args;
     a.outer = s.outer;
@@ -46,13 +51,13 @@ static ebb_status launch(const ebb_call *c, softmax_args *args, const ebb_gpu_ke
                       EBB_TEAM_SHARED, a);
 }
 
-/* (X) {axis = -1} -> Y. Y may be X. */
+/* (X) {axis = -1; before opset 13: 1} -> Y. Y may be X. */
 static ebb_status run_softmax(const ebb_call *c)
 {
     softmax_args a;
     memset(&a, 0, sizeof a);
     a.x = c->in[0].data;
-    a.logarithm = c->op == EBB_OP_LOG_SOFTMAX;
+    a.logarithm = c->op == EBB_OP_LOG_SOFTMAX || c->op == EBB_OP_LOG_SOFTMAX_FLAT;
     return launch(c, &a, rows, lines);
 }
 
@@ -81,6 +86,8 @@ static const char *declines(const ebb_call *c)
 const ebb_kernel ebb_cuda_loss[] = {
     {"cuda.softmax",          EBB_OP_SOFTMAX,          declines, NULL, NULL, run_softmax,      NULL},
     {"cuda.log_softmax",      EBB_OP_LOG_SOFTMAX,      declines, NULL, NULL, run_softmax,      NULL},
+    {"cuda.softmax_flat",     EBB_OP_SOFTMAX_FLAT,     declines, NULL, NULL, run_softmax,      NULL},
+    {"cuda.log_softmax_flat", EBB_OP_LOG_SOFTMAX_FLAT, declines, NULL, NULL, run_softmax,      NULL},
     {"cuda.softmax_grad",     EBB_OP_SOFTMAX_GRAD,     declines, NULL, NULL, run_softmax_grad, NULL},
     {"cuda.log_softmax_grad", EBB_OP_LOG_SOFTMAX_GRAD, declines, NULL, NULL, run_softmax_grad, NULL},
 };

@@ -587,6 +587,42 @@ static const char *declines_blocks(const ebb_call *c)
     return NULL;
 }
 
+/* ---- CenterCropPad ---- */
+
+/* (X, shape) {axes} -> Y: what both have, about the middle; zeros around. */
+static ebb_status run_center(const ebb_call *c)
+{
+    const ebb_type *x = &c->in[0].type, *y = &c->out[0].type;
+    size_t size = ebb_cuda_size(x);
+    int64_t from[EBB_MAX_RANK] = {0}, to[EBB_MAX_RANK] = {0}, dims[EBB_MAX_RANK];
+    int64_t skip_x = 0, skip_y = 0;
+    bool all = true;
+    ebb_strides(from, x->rank, x->dims);
+    ebb_strides(to, y->rank, y->dims);
+    for (int d = 0; d < x->rank; d++) {
+        int64_t less = x->dims[d] - y->dims[d];
+        dims[d] = less > 0 ? y->dims[d] : x->dims[d];
+        skip_x += less > 0 ? less / 2 * from[d] : 0;
+        skip_y += less < 0 ? -less / 2 * to[d] : 0;
+        all = all && less >= 0;
+    }
+    if (!all && c->out[0].bytes > 0)
+        EBB_TRY(ebb_gpu_clear(ebb_cuda_queue_of(c)->stream, c->out[0].data, c->out[0].bytes));
+    return ebb_cuda_strided(c, (char *)c->out[0].data + (size_t)skip_y * size, to,
+                            (const char *)c->in[0].data + (size_t)skip_x * size, from, x->rank,
+                            dims, size);
+}
+
+static const char *declines_center(const ebb_call *c)
+{
+    const char *why = ebb_cuda_any(c);
+    if (why != NULL)
+        return why;
+    return c->in[0].type.rank != c->out[0].type.rank || c->in[0].type.dtype != c->out[0].type.dtype
+               ? "the output does not fit the input"
+               : NULL;
+}
+
 // clang-format off
 const ebb_kernel ebb_cuda_move[] = {
     {"cuda.transpose",      EBB_OP_TRANSPOSE,      declines_transpose, NULL, NULL, run_transpose,      NULL},
@@ -595,6 +631,7 @@ const ebb_kernel ebb_cuda_move[] = {
     {"cuda.slice",          EBB_OP_SLICE,          declines_slice,     NULL, NULL, run_slice,          NULL},
     {"cuda.slice_grad",     EBB_OP_SLICE_GRAD,     declines_slice,     NULL, NULL, run_slice_grad,     NULL},
     {"cuda.pad",            EBB_OP_PAD,            declines_pad,       NULL, NULL, run_pad,            NULL},
+    {"cuda.center_crop_pad", EBB_OP_CENTER_CROP_PAD, declines_center,   NULL, NULL, run_center,         NULL},
     {"cuda.depth_to_space", EBB_OP_DEPTH_TO_SPACE, declines_blocks,    NULL, NULL, run_depth_to_space, NULL},
     {"cuda.space_to_depth", EBB_OP_SPACE_TO_DEPTH, declines_blocks,    NULL, NULL, run_space_to_depth, NULL},
 };

@@ -111,10 +111,15 @@ static inline ebb_cuda_indices ebb_cuda_indices_of(const ebb_call *c, uint32_t i
     return x;
 }
 
+EBB_GPU_INLINE int64_t ebb_cuda_index_at(const ebb_cuda_indices *x, int64_t i)
+{
+    return x->wide ? ((const int64_t *)x->data)[i] : (int64_t)((const int32_t *)x->data)[i];
+}
+
 /* Index i into an axis of n, counted from its front; -1 where it is outside: that is told. */
 EBB_GPU_INLINE int64_t ebb_cuda_index(const ebb_cuda_indices *x, int64_t i, int64_t n)
 {
-    int64_t at = x->wide ? ((const int64_t *)x->data)[i] : (int64_t)((const int32_t *)x->data)[i];
+    int64_t at = ebb_cuda_index_at(x, i);
     if (!ebb_cuda_inside(x->step, x->position, at, -n, n))
         return -1;
     return at < 0 ? at + n : at;

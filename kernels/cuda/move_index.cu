@@ -1,7 +1,10 @@
-/* move_index.cu: Gather and kin, OneHot, NonZero, TopK.
+/* move_index.cu: Gather and kin, OneHot, NonZero, Compress, ReverseSequence, TensorScatter.
  *
  * Indices are checked by the thread that would read there; negative ones count from the end of
- * their axis.
+ * their axis. Two that deal in rows are left to the host (kernels/on_host.c): Unique, which sorts
+ * whole slices and then knows how many there are, and TfIdfVectorizer, whose pool of n-grams is an
+ * attribute, in the host's memory. Both stand where data comes in or results go out, outside of any
+ * gradient.
  */
 #include "kernels/cuda/floats.h"
 #include "kernels/cuda/move.h"
@@ -30,6 +33,23 @@ typedef struct one_hot_args {
     int64_t count, n, inner;
     int32_t dtype;
 } one_hot_args;
+
+typedef struct reverse_args {
+    void *y;
+    const void *x;
+    ebb_cuda_indices length;
+    int64_t first, second, inner; /* dims; the rest of a row */
+    int32_t lanes, batch_first;
+} reverse_args;
+
+typedef struct write_args {
+    void *y;
+    const void *update;
+    ebb_cuda_indices first;      /* data NULL: 0 */
+    int64_t rows, more, n, each; /* rows written; in a block of so many; of n; blocks a batch */
+    int64_t inner;
+    int32_t lanes, circular;
+} write_args;
 
 /* Class i of a tensor of numbers, counted from the front of n; -1 where it is outside. */
 EBB_GPU_INLINE int64_t class_at(const void *p, int32_t dtype, int64_t i, int64_t n)
@@ -306,19 +326,33 @@ EBB_GLOBAL(list_set, non_zero_args)
     }
 }
 
-static int64_t chunks_of(const ebb_call *c)
+static int64_t chunks_of(int64_t n)
 {
-    return (ebb_cuda_elements(&c->in[0].type) + CHUNK - 1) / CHUNK;
+    return (n + CHUNK - 1) / CHUNK;
+}
+
+/* The places of a.n elements, as columns of a.y. A count that was not planned is told as a fault.
+ */
+static ebb_status list_places(const ebb_call *c, non_zero_args *a, uint32_t *counts)
+{
+    const uint32_t shared = EBB_WARP * sizeof(uint32_t);
+    a->counts = counts;
+    a->step = ebb_cuda_queue_of(c)->step;
+    a->position = c->position;
+    a->chunks = chunks_of(a->n);
+    EBB_TRY(EBB_LAUNCH(c, count_set, ebb_cuda_blocks(a->chunks), EBB_CUDA_BLOCK, shared, *a));
+    EBB_TRY(ebb_cuda_sum_before(c, a->counts, a->chunks));
+    return EBB_LAUNCH(c, list_set, ebb_cuda_blocks(a->chunks > 0 ? a->chunks : 1), EBB_CUDA_BLOCK,
+                      shared, *a);
 }
 
 static ebb_status non_zero_workspace(const ebb_call *c, size_t *bytes)
 {
-    *bytes = ((size_t)chunks_of(c) + 1) * sizeof(uint32_t);
+    *bytes = ((size_t)chunks_of(ebb_cuda_elements(&c->in[0].type)) + 1) * sizeof(uint32_t);
     return NULL;
 }
 
-/* (X) -> int64[rank, count]: the places of what is not 0, one column each, in row-major order. A
- * count that was not planned is told as a fault. */
+/* (X) -> int64[rank, count]: the places of what is not 0, one column each, in row-major order. */
 static ebb_status run_non_zero(const ebb_call *c)
 {
     const ebb_type *t = &c->in[0].type;
@@ -326,22 +360,14 @@ static ebb_status run_non_zero(const ebb_call *c)
     memset(&a, 0, sizeof a);
     a.y = (int64_t *)c->out[0].data;
     a.x = (const uint8_t *)c->in[0].data;
-    a.counts = (uint32_t *)c->workspace;
-    a.step = ebb_cuda_queue_of(c)->step;
     a.n = ebb_cuda_elements(t);
-    a.chunks = chunks_of(c);
     a.columns = c->out[0].type.dims[1];
-    a.position = c->position;
     a.size = (int32_t)ebb_cuda_size(t);
     a.is_float = ebb_dtype_is_float((ebb_dtype)t->dtype);
     a.rank = t->rank;
     for (int d = 0; d < t->rank; d++)
         a.dims[d] = t->dims[d];
-    uint32_t shared = EBB_WARP * sizeof(uint32_t);
-    EBB_TRY(EBB_LAUNCH(c, count_set, ebb_cuda_blocks(a.chunks), EBB_CUDA_BLOCK, shared, a));
-    EBB_TRY(ebb_cuda_sum_before(c, a.counts, a.chunks));
-    return EBB_LAUNCH(c, list_set, ebb_cuda_blocks(a.chunks > 0 ? a.chunks : 1), EBB_CUDA_BLOCK,
-                      shared, a);
+    return list_places(c, &a, (uint32_t *)c->workspace);
 }
 
 static const char *declines_non_zero(const ebb_call *c)
@@ -355,6 +381,181 @@ static const char *declines_non_zero(const ebb_call *c)
     return ebb_cuda_elements(&c->in[0].type) > 0x7FFFFFFF ? "more than 2^31 elements" : NULL;
 }
 
+/* ---- Compress ---- */
+
+typedef struct compress {
+    ebb_cuda_span s;    /* of X: n slices; the whole of it flat where there is no axis */
+    int64_t n, columns; /* flags that count; slices of Y */
+    size_t list_bytes;
+} compress;
+
+static ebb_status read_compress(const ebb_call *c, compress *v)
+{
+    const ebb_type *x = &c->in[0].type;
+    const int64_t given = ebb_cuda_elements(&c->in[1].type);
+    int axis = 0;
+    memset(v, 0, sizeof *v);
+    v->s.outer = v->s.inner = 1;
+    v->s.n = ebb_cuda_elements(x);
+    if (ebb_attr_find(&c->attrs, "axis") != NULL) {
+        EBB_TRY(ebb_cuda_axis(c, ebb_attr_int(&c->attrs, "axis", 0), x->rank, &axis));
+        v->s = ebb_cuda_span_of(x, axis);
+    }
+    const int64_t slice = v->s.outer * v->s.inner;
+    v->n = given < v->s.n ? given : v->s.n;
+    v->columns = slice > 0 ? ebb_cuda_elements(&c->out[0].type) / slice : 0;
+    return ebb_size_mul(&v->list_bytes, (size_t)v->columns, sizeof(int64_t))
+               ? NULL
+               : ebb_call_error(c, "it is too large");
+}
+
+static ebb_status compress_workspace(const ebb_call *c, size_t *bytes)
+{
+    compress v;
+    EBB_TRY(read_compress(c, &v));
+    return ebb_size_add(bytes, v.list_bytes, ((size_t)chunks_of(v.n) + 1) * sizeof(uint32_t))
+               ? NULL
+               : ebb_call_error(c, "it is too large");
+}
+
+/* (X, condition) {axis?} -> Y: the slices whose flag is set, listed and then gathered. */
+static ebb_status run_compress(const ebb_call *c)
+{
+    compress v;
+    non_zero_args a;
+    rows_args r;
+    memset(&a, 0, sizeof a);
+    memset(&r, 0, sizeof r);
+    EBB_TRY(read_compress(c, &v));
+    if (v.s.outer * v.s.inner == 0)
+        return NULL;
+    a.y = (int64_t *)c->workspace;
+    a.x = (const uint8_t *)c->in[1].data;
+    a.n = a.dims[0] = v.n;
+    a.columns = v.columns;
+    a.size = a.rank = 1;
+    if (v.columns > 0) // a list that is too short must not lead anywhere
+        EBB_TRY(ebb_gpu_clear(ebb_cuda_queue_of(c)->stream, a.y, v.list_bytes));
+    EBB_TRY(list_places(c, &a, (uint32_t *)(void *)((char *)c->workspace + v.list_bytes)));
+    r.y = c->out[0].data;
+    r.x = c->in[0].data;
+    r.index.data = c->workspace;
+    r.index.wide = 1;
+    r.index.position = c->position;
+    r.index.step = ebb_cuda_queue_of(c)->step;
+    r.count = v.columns;
+    r.rows = v.s.outer * v.columns;
+    r.table = r.dims[0] = v.s.n;
+    r.inner = v.s.inner;
+    r.depth = r.shared = 1;
+    return launch_rows(c, &r, ebb_cuda_size(&c->in[0].type));
+}
+
+static const char *declines_compress(const ebb_call *c)
+{
+    const char *why = ebb_cuda_any(c);
+    if (why != NULL)
+        return why;
+    if (c->in[1].type.dtype != EBB_BOOL)
+        return "the condition is not bool";
+    return ebb_cuda_elements(&c->in[1].type) > 0x7FFFFFFF ? "more than 2^31 flags" : NULL;
+}
+
+/* ---- ReverseSequence ---- */
+
+/* (X, lengths) {batch_axis = 1, time_axis = 0} -> Y: the first `length` of each sequence turned. */
+static ebb_status run_reverse(const ebb_call *c)
+{
+    static const ebb_gpu_kernel kernels[] = EBB_CUDA_SIZES(reverse_rows);
+    const ebb_type *t = &c->in[0].type;
+    const size_t size = ebb_cuda_size(t);
+    const int64_t rows = t->dims[0] * t->dims[1], all = ebb_cuda_elements(t);
+    reverse_args a;
+    memset(&a, 0, sizeof a);
+    if (all == 0)
+        return NULL;
+    a.y = c->out[0].data;
+    a.x = c->in[0].data;
+    a.length = ebb_cuda_indices_of(c, 1);
+    a.first = t->dims[0];
+    a.second = t->dims[1];
+    a.batch_first = ebb_attr_int(&c->attrs, "batch_axis", 1) == 0;
+    const int64_t bytes = all / rows * (int64_t)size;
+    const size_t wide = ebb_cuda_widest(a.y, a.x, size, bytes);
+    a.inner = bytes / (int64_t)wide;
+    a.lanes = ebb_cuda_lanes(rows, a.inner);
+    return EBB_LAUNCH(c, kernels[ebb_cuda_size_row(wide)], ebb_cuda_grid(rows << a.lanes),
+                      EBB_CUDA_BLOCK, 0, a);
+}
+
+static const char *declines_reverse(const ebb_call *c)
+{
+    const char *why = ebb_cuda_any(c);
+    if (why != NULL)
+        return why;
+    const int64_t batch = ebb_attr_int(&c->attrs, "batch_axis", 1);
+    if (c->in[0].type.rank < 2 || (batch != 0 && batch != 1) ||
+        ebb_attr_int(&c->attrs, "time_axis", 0) != 1 - batch)
+        return "batch_axis and time_axis are not 0 and 1";
+    if (ebb_cuda_elements(&c->in[1].type) != c->in[0].type.dims[batch] ||
+        !ebb_cuda_indices_are(&c->in[1]))
+        return "there is not one length in int32 or int64 for each sequence";
+    return NULL;
+}
+
+/* ---- TensorScatter ---- */
+
+/* (cache, update, write indices?) {axis = -2, mode} -> Y: the cache with rows written into each of
+ * its batch, from where the index says. Y may be the cache. */
+static ebb_status run_tensor_scatter(const ebb_call *c)
+{
+    static const ebb_gpu_kernel kernels[] = EBB_CUDA_SIZES(write_rows);
+    const ebb_type *x = &c->in[0].type;
+    const size_t size = ebb_cuda_size(x);
+    int axis = 0;
+    write_args a;
+    memset(&a, 0, sizeof a);
+    EBB_TRY(ebb_cuda_axis(c, ebb_attr_int(&c->attrs, "axis", -2), x->rank, &axis));
+    const ebb_cuda_span s = ebb_cuda_span_of(x, axis);
+    EBB_TRY(ebb_cuda_copy(c, c->out[0].data, c->in[0].data, c->out[0].bytes));
+    a.y = c->out[0].data;
+    a.update = c->in[1].data;
+    a.more = c->in[1].type.dims[axis];
+    a.rows = s.outer * a.more;
+    const int64_t bytes = s.inner * (int64_t)size;
+    if (a.rows == 0 || bytes == 0)
+        return NULL;
+    if (ebb_cuda_has(c, 2))
+        a.first = ebb_cuda_indices_of(c, 2);
+    a.n = s.n;
+    a.each = s.outer / x->dims[0];
+    a.circular = strcmp(ebb_attr_string(&c->attrs, "mode", "linear"), "circular") == 0;
+    const size_t wide = ebb_cuda_widest(a.y, a.update, size, bytes);
+    a.inner = bytes / (int64_t)wide;
+    a.lanes = ebb_cuda_lanes(a.rows, a.inner);
+    return EBB_LAUNCH(c, kernels[ebb_cuda_size_row(wide)], ebb_cuda_grid(a.rows << a.lanes),
+                      EBB_CUDA_BLOCK, 0, a);
+}
+
+static const char *declines_tensor_scatter(const ebb_call *c)
+{
+    const char *why = ebb_cuda_any(c);
+    if (why != NULL)
+        return why;
+    const ebb_type *x = &c->in[0].type, *u = &c->in[1].type;
+    int64_t axis = ebb_attr_int(&c->attrs, "axis", -2);
+    axis += axis < 0 ? x->rank : 0;
+    if (axis < 1 || axis >= x->rank || u->rank != x->rank || u->dtype != x->dtype)
+        return "cache, update and axis do not fit each other";
+    for (int d = 0; d < x->rank; d++)
+        if (d == axis ? u->dims[d] > x->dims[d] : u->dims[d] != x->dims[d])
+            return "the update does not fit the cache";
+    if (ebb_cuda_has(c, 2) &&
+        (c->in[2].type.dtype != EBB_I64 || ebb_cuda_elements(&c->in[2].type) != x->dims[0]))
+        return "there is not one write index for each of the batch";
+    return NULL;
+}
+
 // clang-format off
 const ebb_kernel ebb_cuda_move_index[] = {
     {"cuda.gather",          EBB_OP_GATHER,          declines_gather,          NULL,               NULL, run_gather,          NULL},
@@ -362,6 +563,9 @@ const ebb_kernel ebb_cuda_move_index[] = {
     {"cuda.gather_nd",       EBB_OP_GATHER_ND,       declines_gather_nd,       NULL,               NULL, run_gather_nd,       NULL},
     {"cuda.one_hot",         EBB_OP_ONE_HOT,         declines_one_hot,         NULL,               NULL, run_one_hot,         NULL},
     {"cuda.non_zero",        EBB_OP_NON_ZERO,        declines_non_zero,        non_zero_workspace, NULL, run_non_zero,        NULL},
+    {"cuda.compress",        EBB_OP_COMPRESS,        declines_compress,        compress_workspace, NULL, run_compress,        NULL},
+    {"cuda.reverse_sequence", EBB_OP_REVERSE_SEQUENCE, declines_reverse,       NULL,               NULL, run_reverse,         NULL},
+    {"cuda.tensor_scatter",  EBB_OP_TENSOR_SCATTER,  declines_tensor_scatter,  NULL,               NULL, run_tensor_scatter,  NULL},
 };
 // clang-format on
 EBB_CUDA_COUNT(move_index)

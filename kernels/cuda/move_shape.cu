@@ -9,6 +9,12 @@ typedef struct trilu_args {
     int32_t wide, upper;
 } trilu_args;
 
+typedef struct eye_args {
+    void *y;
+    int64_t n, columns, k;
+    uint64_t one;
+} eye_args;
+
 #define KERNELS "kernels/cuda/move_shape_kernels.inc"
 #include "kernels/cuda/all_sizes.inc"
 
@@ -33,6 +39,57 @@ static const char *declines_view(const ebb_call *c)
         (x->type.layout.kind != EBB_LAYOUT_PLAIN || y->type.layout.kind != EBB_LAYOUT_PLAIN))
         return "works on row-major tensors only";
     return NULL;
+}
+
+/* BitCast: the dtype alone differs. */
+static const char *declines_bit_cast(const ebb_call *c)
+{
+    for (int k = 0; k < 2; k++) {
+        const ebb_type *t = k == 0 ? &c->in[0].type : &c->out[0].type;
+        if (t->kind != EBB_KIND_TENSOR || ebb_dtype_bits((ebb_dtype)t->dtype) == 0)
+            return "works on tensors of numbers only";
+        if (t->layout.kind != EBB_LAYOUT_PLAIN)
+            return "works on row-major tensors only";
+    }
+    return c->in[0].bytes != c->out[0].bytes ? "the output differs in size" : NULL;
+}
+
+/* The bits of 1; 0 where the dtype is none of these. */
+static uint64_t one_of(uint8_t dtype)
+{
+    switch (dtype) {
+    case EBB_F32:
+        return 0x3F800000;
+    case EBB_F64:
+        return UINT64_C(0x3FF0000000000000);
+    case EBB_F16:
+        return 0x3C00;
+    case EBB_BF16:
+        return 0x3F80;
+    default:
+        return dtype == EBB_BOOL || ebb_dtype_is_integer((ebb_dtype)dtype) ? 1 : 0;
+    }
+}
+
+/* Dropout before opset 12 has no training mode here: its Y is X, and its mask all ones. */
+static ebb_status run_old_dropout(const ebb_call *c)
+{
+    EBB_TRY(run_view(c));
+    if (!ebb_cuda_wants(c, 1))
+        return NULL;
+    const ebb_type *mask = &c->out[1].type;
+    const uint64_t one = one_of(mask->dtype);
+    return ebb_cuda_fill(c, c->out[1].data, &one, ebb_cuda_elements(mask), ebb_cuda_size(mask));
+}
+
+static const char *declines_old_dropout(const ebb_call *c)
+{
+    if (ebb_cuda_any(c) != NULL)
+        return ebb_cuda_any(c);
+    if (ebb_cuda_wants(c, 1) && c->out[1].type.dtype != EBB_BOOL &&
+        !ebb_dtype_is_float((ebb_dtype)c->out[1].type.dtype))
+        return "the mask is neither bool nor a float";
+    return declines_view(c);
 }
 
 /* ---- repeated ---- */
@@ -135,6 +192,29 @@ static const char *declines_trilu(const ebb_call *c)
         (ebb_cuda_elements(&c->in[1].type) != 1 || !ebb_cuda_indices_are(&c->in[1])))
         return "the diagonal is no integer";
     return NULL;
+}
+
+/* ---- EyeLike ---- */
+
+/* (X) {k} -> Y: 1 on diagonal k, else 0; X lends its shape. */
+static ebb_status run_eye_like(const ebb_call *c)
+{
+    static const ebb_gpu_kernel eyes[] = EBB_CUDA_SIZES(eye);
+    const ebb_type *y = &c->out[0].type;
+    eye_args a = {c->out[0].data, ebb_cuda_elements(y), y->dims[1], ebb_attr_int(&c->attrs, "k", 0),
+                  one_of(y->dtype)};
+    return EBB_LAUNCH(c, eyes[ebb_cuda_size_row(ebb_cuda_size(y))], ebb_cuda_grid(a.n),
+                      EBB_CUDA_BLOCK, 0, a);
+}
+
+static const char *declines_eye_like(const ebb_call *c)
+{
+    const char *why = ebb_cuda_any(c);
+    if (why != NULL)
+        return why;
+    if (one_of(c->out[0].type.dtype) == 0)
+        return "the output is of a dtype that has no 1 here";
+    return c->out[0].type.rank != 2 ? "works on matrices only" : NULL;
 }
 
 /* ---- bytes that the launcher knows ---- */
@@ -384,6 +464,9 @@ const ebb_kernel ebb_cuda_move_shape[] = {
     {"cuda.flatten",           EBB_OP_FLATTEN,           declines_view,              NULL, NULL, run_view,              NULL},
     {"cuda.squeeze",           EBB_OP_SQUEEZE,           declines_view,              NULL, NULL, run_view,              NULL},
     {"cuda.unsqueeze",         EBB_OP_UNSQUEEZE,         declines_view,              NULL, NULL, run_view,              NULL},
+    {"cuda.bit_cast",          EBB_OP_BIT_CAST,          declines_bit_cast,          NULL, NULL, run_view,              NULL},
+    {"cuda.old_dropout",       EBB_OP_DROPOUT_BEFORE_12, declines_old_dropout,       NULL, NULL, run_old_dropout,       NULL},
+    {"cuda.eye_like",          EBB_OP_EYE_LIKE,          declines_eye_like,          NULL, NULL, run_eye_like,          NULL},
     {"cuda.expand",            EBB_OP_EXPAND,            declines_expand,            NULL, NULL, run_expand,            NULL},
     {"cuda.tile",              EBB_OP_TILE,              declines_tile,              NULL, NULL, run_tile,              NULL},
     {"cuda.trilu",             EBB_OP_TRILU,             declines_trilu,             NULL, NULL, run_trilu,             NULL},

@@ -31,11 +31,29 @@ typedef struct adamw_args {
     double alpha, beta, epsilon, decay;
 } adamw_args;
 
+typedef struct adam_args {
+    void *w_out, *v_out, *h_out;
+    const void *w, *g, *v, *h;
+    int64_t n;
+    ebb_cuda_number rate, count; /* which step this is; at 0 nothing is corrected */
+    double alpha, beta, epsilon, decay, keep;
+} adam_args;
+
+typedef struct adagrad_args {
+    void *w_out, *h_out;
+    const void *w, *g, *h;
+    int64_t n;
+    ebb_cuda_number rate, count;
+    double falls, epsilon, decay;
+} adagrad_args;
+
 #define KERNELS "kernels/cuda/optim_kernels.inc"
 #include "kernels/cuda/all_floats.inc"
 
 static const ebb_gpu_kernel sgd[] = EBB_CUDA_FLOATS(sgd);
 static const ebb_gpu_kernel momentum[] = EBB_CUDA_FLOATS(momentum);
+static const ebb_gpu_kernel adam[] = EBB_CUDA_FLOATS(adam);
+static const ebb_gpu_kernel adagrad[] = EBB_CUDA_FLOATS(adagrad);
 static const ebb_gpu_kernel adamw[] = EBB_CUDA_FLOATS(adamw);
 
 /* (lr, W, G) {weight_decay = 0} -> W'. W' may be W. */
@@ -78,6 +96,61 @@ static ebb_status run_momentum(const ebb_call *c)
         a.v_out = c->out[i + groups].data;
         a.n = ebb_cuda_elements(&x->type);
         EBB_TRY(EBB_LAUNCH(c, momentum[ebb_cuda_float_row(x->type.dtype)], ebb_cuda_grid(a.n),
+                           EBB_CUDA_BLOCK, 0, a));
+    }
+    return NULL;
+}
+
+/* (R, T, X..., G..., V..., H...) {alpha, beta, epsilon, norm_coefficient, norm_coefficient_post} ->
+ * X'..., V'..., H'.... */
+static ebb_status run_adam(const ebb_call *c)
+{
+    adam_args a;
+    memset(&a, 0, sizeof a);
+    a.rate = ebb_cuda_number_of(&c->in[0]);
+    a.count = ebb_cuda_number_of(&c->in[1]);
+    a.alpha = ebb_attr_float(&c->attrs, "alpha", (double)0.9f);
+    a.beta = ebb_attr_float(&c->attrs, "beta", (double)0.999f);
+    a.epsilon = ebb_attr_float(&c->attrs, "epsilon", (double)1e-6f);
+    a.decay = ebb_attr_float(&c->attrs, "norm_coefficient", 0.0);
+    a.keep = 1.0 - ebb_attr_float(&c->attrs, "norm_coefficient_post", 0.0);
+    uint32_t groups = (c->input_count - 2) / 4;
+    for (uint32_t i = 0; i < groups; i++) {
+        const ebb_operand *x = &c->in[2 + i];
+        a.w = x->data;
+        a.g = x[groups].data;
+        a.v = x[2 * groups].data;
+        a.h = x[3 * groups].data;
+        a.w_out = c->out[i].data;
+        a.v_out = c->out[i + groups].data;
+        a.h_out = c->out[i + 2 * groups].data;
+        a.n = ebb_cuda_elements(&x->type);
+        EBB_TRY(EBB_LAUNCH(c, adam[ebb_cuda_float_row(x->type.dtype)], ebb_cuda_grid(a.n),
+                           EBB_CUDA_BLOCK, 0, a));
+    }
+    return NULL;
+}
+
+/* (R, T, X..., G..., H...) {decay_factor, epsilon, norm_coefficient} -> X'..., H'.... */
+static ebb_status run_adagrad(const ebb_call *c)
+{
+    adagrad_args a;
+    memset(&a, 0, sizeof a);
+    a.rate = ebb_cuda_number_of(&c->in[0]);
+    a.count = ebb_cuda_number_of(&c->in[1]);
+    a.falls = ebb_attr_float(&c->attrs, "decay_factor", 0.0);
+    a.epsilon = ebb_attr_float(&c->attrs, "epsilon", (double)1e-6f);
+    a.decay = ebb_attr_float(&c->attrs, "norm_coefficient", 0.0);
+    uint32_t groups = (c->input_count - 2) / 3;
+    for (uint32_t i = 0; i < groups; i++) {
+        const ebb_operand *x = &c->in[2 + i];
+        a.w = x->data;
+        a.g = x[groups].data;
+        a.h = x[2 * groups].data;
+        a.w_out = c->out[i].data;
+        a.h_out = c->out[i + groups].data;
+        a.n = ebb_cuda_elements(&x->type);
+        EBB_TRY(EBB_LAUNCH(c, adagrad[ebb_cuda_float_row(x->type.dtype)], ebb_cuda_grid(a.n),
                            EBB_CUDA_BLOCK, 0, a));
     }
     return NULL;
@@ -146,6 +219,14 @@ static const char *declines_momentum(const ebb_call *c)
     return declines_state(c, 2, groups);
 }
 
+static const char *declines_adam(const ebb_call *c)
+{
+    uint32_t groups = c->input_count < 6 ? 0 : (c->input_count - 2) / 4;
+    if (groups == 0 || c->input_count != 2 + 4 * groups || c->output_count != 3 * groups)
+        return "wrong number of operands";
+    return declines_state(c, 2, groups);
+}
+
 static const char *declines_adamw(const ebb_call *c)
 {
     if (c->input_count != 6 || c->output_count != 3)
@@ -156,6 +237,8 @@ static const char *declines_adamw(const ebb_call *c)
 const ebb_kernel ebb_cuda_optim[] = {
     {"cuda.sgd", EBB_OP_SGD, declines_sgd, NULL, NULL, run_sgd, NULL},
     {"cuda.momentum", EBB_OP_MOMENTUM, declines_momentum, NULL, NULL, run_momentum, NULL},
+    {"cuda.adam", EBB_OP_ADAM, declines_adam, NULL, NULL, run_adam, NULL},
+    {"cuda.adagrad", EBB_OP_ADAGRAD, declines_momentum, NULL, NULL, run_adagrad, NULL},
     {"cuda.adamw", EBB_OP_ADAMW, declines_adamw, NULL, NULL, run_adamw, NULL},
 };
 EBB_CUDA_COUNT(optim)

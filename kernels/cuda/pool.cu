@@ -1,4 +1,4 @@
-/* pool.cu: MaxPool with Indices, AveragePool, the global pools, and the gradients.
+/* pool.cu: MaxPool with Indices, AveragePool, LpPool, the global pools, and the gradients.
  *
  * As kernels/plain/pool.c has them. The gradients gather: an element of dx asks the windows that it
  * lies in, in their order, so that nothing is added twice at once and sums come out the same.
@@ -9,6 +9,7 @@
  */
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/floats.h"
+#include "kernels/cuda/power.h"
 #include "kernels/cuda/window.h"
 
 typedef enum pool_way { POOL_MAX, POOL_PACKED, POOL_AVERAGE } pool_way;
@@ -22,6 +23,7 @@ typedef struct pool_args {
     ebb_cuda_window w;
     int64_t images, volume; /* channels of all images; elements of each, for the global pools */
     int32_t bits;
+    int64_t order; /* p of LpPool */
     bool count_pad, columns, average;
 } pool_args;
 
@@ -115,6 +117,7 @@ EBB_GPU_INLINE uint32_t ebb_cuda_code(const uint8_t *codes, int32_t bits, int64_
 static const ebb_gpu_kernel max_pools[4] = EBB_CUDA_FLOATS(max_pool);
 static const ebb_gpu_kernel max_pools_packed[4] = EBB_CUDA_FLOATS(max_pool_packed);
 static const ebb_gpu_kernel average_pools[4] = EBB_CUDA_FLOATS(average_pool);
+static const ebb_gpu_kernel lp_pools[4] = EBB_CUDA_FLOATS(lp_pool);
 static const ebb_gpu_kernel max_pool_grads[4] = EBB_CUDA_FLOATS(max_pool_grad);
 static const ebb_gpu_kernel max_pool_packed_grads[4] = EBB_CUDA_FLOATS(max_pool_packed_grad);
 static const ebb_gpu_kernel average_pool_grads[4] = EBB_CUDA_FLOATS(average_pool_grad);
@@ -138,6 +141,12 @@ static const char *declines(const ebb_call *c)
     if (ebb_cuda_wants(c, 1) && c->out[1].type.dtype != EBB_I64)
         return "Indices are not int64";
     return read_window(&w, &g, c);
+}
+
+static const char *declines_lp(const ebb_call *c)
+{
+    const char *why = declines(c);
+    return why != NULL ? why : ebb_attr_int(&c->attrs, "p", 2) < 1 ? "p is less than 1" : NULL;
 }
 
 static const char *declines_packed(const ebb_call *c)
@@ -188,6 +197,9 @@ static ebb_status run(const ebb_call *c)
         return EBB_LAUNCH(c, max_pools[row], forward, EBB_CUDA_BLOCK, 0, a);
     case EBB_OP_AVERAGE_POOL:
         return EBB_LAUNCH(c, average_pools[row], forward, EBB_CUDA_BLOCK, 0, a);
+    case EBB_OP_LP_POOL:
+        a.order = ebb_attr_int(&c->attrs, "p", 2);
+        return EBB_LAUNCH(c, lp_pools[row], forward, EBB_CUDA_BLOCK, 0, a);
     case EBB_OP_MAX_POOL_PACKED:
         a.codes = (uint8_t *)c->out[1].data;
         return EBB_LAUNCH(c, max_pools_packed[row], forward, EBB_CUDA_BLOCK, 0, a);
@@ -220,6 +232,7 @@ static ebb_status run_global(const ebb_call *c)
 const ebb_kernel ebb_cuda_pool[] = {
     {"cuda.max_pool",             EBB_OP_MAX_POOL,             declines,        NULL, NULL, run,        NULL},
     {"cuda.average_pool",         EBB_OP_AVERAGE_POOL,         declines,        NULL, NULL, run,        NULL},
+    {"cuda.lp_pool",              EBB_OP_LP_POOL,              declines_lp,     NULL, NULL, run,        NULL},
     {"cuda.max_pool_grad",        EBB_OP_MAX_POOL_GRAD,        declines,        NULL, NULL, run,        NULL},
     {"cuda.max_pool_packed",      EBB_OP_MAX_POOL_PACKED,      declines_packed, NULL, NULL, run,        NULL},
     {"cuda.max_pool_packed_grad", EBB_OP_MAX_POOL_PACKED_GRAD, declines_packed, NULL, NULL, run,        NULL},

@@ -1,50 +1,26 @@
-/* reduce.cu: reductions over axes, arg-max and arg-min, running sums.
+/* reduce.cu: reductions over axes, and GlobalLpPool, which is one.
  *
- * Axes that are neighbours and fare alike are one axis. An output's elements are those of a walk
- * over the reduced axes, from where the walk over the kept ones leads. Where the innermost axis is
+ * An output's elements are those of a walk over the reduced axes, from where the walk over the kept
+ * ones leads (axes.h). Where the innermost axis is
  * reduced the threads of a warp have neighbouring elements, else neighbouring outputs (lanes.h).
  * Floats are added up in double, integers in wrapping 64 bits.
  */
+#include "kernels/cuda/axes.h"
 #include "kernels/cuda/lanes.h"
+#include "kernels/cuda/power.h"
 
-typedef enum way { SUM, SQUARES, PRODUCT, LOG_SUM, MOST, LEAST } way;
-
-typedef struct axes { /* merged, innermost first */
-    int32_t rank;
-    uint32_t narrow; /* indices fit in 32 bits: divisions are cheap */
-    int64_t dims[EBB_MAX_RANK], stride[EBB_MAX_RANK];
-} axes;
+typedef enum way { SUM, SIZES, SQUARES, POWERS, PRODUCT, LOG_SUM, MOST, LEAST } way;
+typedef enum ending { AS_IT_IS, MEAN, ROOT, LOGARITHM } ending; // what becomes of the sum
 
 typedef struct reduce_args {
     ebb_lanes lanes, rest;
-    axes kept, reduced;
+    ebb_cuda_axes kept, reduced;
     const void *x;
     void *y, *parts; /* [splits, outputs]; NULL: not split */
     uint64_t start;  /* neutral: bits of a double, or an integer */
-    uint32_t how, root, mean;
+    uint32_t how, ends;
+    int64_t order; /* of the root, of POWERS */
 } reduce_args;
-
-EBB_GPU_INLINE int64_t place_of(const axes *a, int64_t i)
-{
-    int64_t at = 0;
-    if (a->rank <= 1)
-        return i * a->stride[0];
-    if (a->narrow) {
-        uint32_t rest = (uint32_t)i;
-        for (int d = 0; d < a->rank; d++) {
-            const uint32_t next = rest / (uint32_t)a->dims[d];
-            at += (int64_t)(rest - next * (uint32_t)a->dims[d]) * a->stride[d];
-            rest = next;
-        }
-        return at;
-    }
-    for (int d = 0; d < a->rank; d++) {
-        const int64_t next = i / a->dims[d];
-        at += (i - next * a->dims[d]) * a->stride[d];
-        i = next;
-    }
-    return at;
-}
 
 /* ---- floats ---- */
 
@@ -80,6 +56,16 @@ EBB_GPU_INLINE double join_real(uint32_t how, double a, double b)
     }
 }
 
+EBB_GPU_INLINE double size_real(double v)
+{
+    return fabs(v);
+}
+
+EBB_GPU_INLINE double power_real(double v, int64_t order)
+{
+    return ebb_cuda_power(v, order);
+}
+
 EBB_GPU_INLINE double lane_xor_real(double v, uint32_t apart)
 {
     return ebb_lane_xor_f64(v, apart);
@@ -94,9 +80,16 @@ EBB_GPU_INLINE double start_real(const reduce_args *a)
 
 EBB_GPU_INLINE double finish_real(const reduce_args *a, double sum, int64_t n)
 {
-    if (a->mean)
+    switch (a->ends) {
+    case MEAN:
         return sum / (double)n;
-    return a->root ? sqrt(sum) : sum;
+    case ROOT:
+        return ebb_cuda_root(sum, a->order);
+    case LOGARITHM:
+        return log(sum);
+    default:
+        return sum;
+    }
 }
 
 /* ---- integers: signed ones as their bits ---- */
@@ -120,6 +113,16 @@ EBB_GPU_INLINE uint64_t log_add_whole(uint64_t a, uint64_t b)
     return a + b; // declined for integers
 }
 
+EBB_GPU_INLINE uint64_t size_whole(uint64_t v)
+{
+    return (int64_t)v < 0 ? 0 - v : v;
+}
+
+EBB_GPU_INLINE uint64_t power_whole(uint64_t v, int64_t order)
+{
+    return order == 2 ? v * v : v; // declined for integers
+}
+
 EBB_GPU_INLINE uint64_t lane_xor_whole(uint64_t v, uint32_t apart)
 {
     const uint32_t low = ebb_lane_xor_u32((uint32_t)v, apart);
@@ -134,7 +137,7 @@ EBB_GPU_INLINE uint64_t start_whole(const reduce_args *a)
 
 EBB_GPU_INLINE uint64_t finish_whole(const reduce_args *a, uint64_t sum, int64_t n)
 {
-    if (a->mean)
+    if (a->ends == MEAN)
         return n > 0 ? (uint64_t)((int64_t)sum / n) : 0;
     return sum;
 }
@@ -211,53 +214,26 @@ static int row_of(ebb_dtype dtype)
 
 /* ---- which axes ---- */
 
-static void push_axis(axes *a, int64_t n, int64_t stride)
-{
-    if (n == 1)
-        return;
-    if (a->rank > 0 && stride == a->stride[a->rank - 1] * a->dims[a->rank - 1]) {
-        a->dims[a->rank - 1] *= n;
-        return;
-    }
-    a->dims[a->rank] = n;
-    a->stride[a->rank++] = stride;
-}
-
-static int64_t size_of(axes *a)
-{
-    int64_t n = 1;
-    for (int d = 0; d < a->rank; d++)
-        n *= a->dims[d];
-    a->narrow = n <= 0x7FFFFFFF ? 1u : 0u;
-    return n;
-}
-
 static ebb_status read_axes(reduce_args *a, const ebb_call *c)
 {
     const ebb_type *x = &c->in[0].type;
-    int64_t list[EBB_MAX_RANK], stride = 1;
+    int64_t list[EBB_MAX_RANK];
     bool reduced[EBB_MAX_RANK];
     uint32_t count = 0;
     memset(a, 0, sizeof *a);
-    EBB_TRY(ebb_cuda_ints(c, "axes", 1, list, EBB_MAX_RANK, &count));
+    const bool pools = c->op == EBB_OP_GLOBAL_LP_POOL; // all but images and channels
+    if (!pools)
+        EBB_TRY(ebb_cuda_ints(c, "axes", 1, list, EBB_MAX_RANK, &count));
     const bool none = count == 0 && ebb_attr_int(&c->attrs, "noop_with_empty_axes", 0) != 0;
     for (int d = 0; d < x->rank; d++)
-        reduced[d] = count == 0 && !none;
+        reduced[d] = pools ? d >= 2 : count == 0 && !none;
     for (uint32_t i = 0; i < count; i++) {
         int axis = 0;
         EBB_TRY(ebb_cuda_axis(c, list[i], x->rank, &axis));
         reduced[axis] = true;
     }
-    bool along = true, first = true; // the innermost axis decides
-    for (int d = x->rank - 1; d >= 0; d--) {
-        push_axis(reduced[d] ? &a->reduced : &a->kept, x->dims[d], stride);
-        if (x->dims[d] != 1 && first) {
-            along = reduced[d];
-            first = false;
-        }
-        stride *= x->dims[d];
-    }
-    const int64_t outputs = size_of(&a->kept), n = size_of(&a->reduced);
+    const bool along = ebb_cuda_axes_split(x, reduced, &a->kept, &a->reduced);
+    const int64_t outputs = ebb_cuda_axes_size(&a->kept), n = ebb_cuda_axes_size(&a->reduced);
     a->lanes = ebb_lanes_of(outputs, n, !along);
     a->rest = ebb_lanes_rest(&a->lanes);
     return NULL;
@@ -265,11 +241,20 @@ static ebb_status read_axes(reduce_args *a, const ebb_call *c)
 
 /* ---- reductions ---- */
 
-static way way_of(ebb_op op)
+static int64_t order_of(const ebb_call *c)
 {
-    switch (op) {
+    return c->op == EBB_OP_GLOBAL_LP_POOL ? ebb_attr_int(&c->attrs, "p", 2) : 2;
+}
+
+static way way_of(const ebb_call *c)
+{
+    switch (c->op) {
+    case EBB_OP_GLOBAL_LP_POOL:
+        return order_of(c) == 1 ? SIZES : order_of(c) == 2 ? SQUARES : POWERS;
     case EBB_OP_REDUCE_PROD:
         return PRODUCT;
+    case EBB_OP_REDUCE_L1:
+        return SIZES;
     case EBB_OP_REDUCE_L2:
     case EBB_OP_REDUCE_SUM_SQUARE:
         return SQUARES;
@@ -281,6 +266,21 @@ static way way_of(ebb_op op)
         return LEAST;
     default:
         return SUM;
+    }
+}
+
+static ending ending_of(ebb_op op)
+{
+    switch (op) {
+    case EBB_OP_REDUCE_L2:
+    case EBB_OP_GLOBAL_LP_POOL:
+        return ROOT;
+    case EBB_OP_REDUCE_MEAN:
+        return MEAN;
+    case EBB_OP_REDUCE_LOG_SUM:
+        return LOGARITHM;
+    default:
+        return AS_IT_IS;
     }
 }
 
@@ -324,14 +324,14 @@ static ebb_status run_reduce(const ebb_call *c)
     reduce_args a;
     EBB_TRY(read_axes(&a, c));
     const int row = row_of((ebb_dtype)c->in[0].type.dtype);
-    const way how = way_of(c->op);
+    const way how = way_of(c);
     a.x = c->in[0].data;
     a.y = c->out[0].data;
     a.parts = a.lanes.splits > 1 ? c->workspace : NULL;
     a.how = (uint32_t)how;
     a.start = start_of(how, (ebb_dtype)c->in[0].type.dtype);
-    a.root = c->op == EBB_OP_REDUCE_L2;
-    a.mean = c->op == EBB_OP_REDUCE_MEAN;
+    a.ends = (uint32_t)ending_of(c->op);
+    a.order = order_of(c);
     EBB_TRY(
         EBB_LAUNCH(c, reduces[row], ebb_lanes_grid(&a.lanes), EBB_CUDA_BLOCK, EBB_LANES_SHARED, a));
     return a.parts == NULL ? NULL
@@ -357,12 +357,23 @@ static const char *reduce_declines(const ebb_call *c)
     case EBB_U8:
     case EBB_I8:
     case EBB_BOOL:
-        return c->op == EBB_OP_REDUCE_L2 || c->op == EBB_OP_REDUCE_LOG_SUM_EXP
+        return c->op == EBB_OP_REDUCE_L2 || c->op == EBB_OP_REDUCE_LOG_SUM_EXP ||
+                       c->op == EBB_OP_REDUCE_LOG_SUM
                    ? "integers have no root or logarithm here"
                    : NULL;
     default:
         return "the dtype is not one of the floats, int32, int64, uint8, int8, bool";
     }
+}
+
+static const char *pool_declines(const ebb_call *c)
+{
+    const char *why = ebb_cuda_floats(c);
+    if (why != NULL)
+        return why;
+    if (c->in[0].type.rank < 3)
+        return "the input has no axis of space";
+    return order_of(c) < 1 ? "p is less than 1" : NULL;
 }
 
 // clang-format off
@@ -373,9 +384,12 @@ const ebb_kernel ebb_cuda_reduce[] = {
     REDUCE("reduce_max",         EBB_OP_REDUCE_MAX),
     REDUCE("reduce_min",         EBB_OP_REDUCE_MIN),
     REDUCE("reduce_prod",        EBB_OP_REDUCE_PROD),
+    REDUCE("reduce_l1",          EBB_OP_REDUCE_L1),
     REDUCE("reduce_l2",          EBB_OP_REDUCE_L2),
+    REDUCE("reduce_log_sum",     EBB_OP_REDUCE_LOG_SUM),
     REDUCE("reduce_sum_square",  EBB_OP_REDUCE_SUM_SQUARE),
     REDUCE("reduce_log_sum_exp", EBB_OP_REDUCE_LOG_SUM_EXP),
+    {"cuda.global_lp_pool", EBB_OP_GLOBAL_LP_POOL, pool_declines, workspace, NULL, run_reduce, NULL},
 };
 // clang-format on
 EBB_CUDA_COUNT(reduce)

@@ -439,6 +439,7 @@ static const char *declines_scatter_nd(const ebb_call *c)
 // clang-format off
 const ebb_kernel ebb_cuda_scatter[] = {
     {"cuda.scatter_elements",     EBB_OP_SCATTER_ELEMENTS,     declines_elements,    scatter_workspace, NULL, run_scatter, NULL},
+    {"cuda.scatter",              EBB_OP_SCATTER,              declines_elements,    scatter_workspace, NULL, run_scatter, NULL},
     {"cuda.scatter_nd",           EBB_OP_SCATTER_ND,           declines_scatter_nd,  scatter_workspace, NULL, run_scatter, NULL},
     {"cuda.gather_grad",          EBB_OP_GATHER_GRAD,          declines_gather_grad, scatter_workspace, NULL, run_scatter, NULL},
     {"cuda.gather_elements_grad", EBB_OP_GATHER_ELEMENTS_GRAD, declines_elements,    scatter_workspace, NULL, run_scatter, NULL},

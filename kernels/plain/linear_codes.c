@@ -5,57 +5,17 @@
  * Quotients are taken in the dtype of the scale, as ONNX has it. Products are sums of int64, which
  * no product of 8-bit numbers that fits in memory can leave.
  */
-#include "kernels/geometry.h"
+#include "kernels/linear_codes.h"
 #include "kernels/plain/number.h"
 
 #include <math.h>
 
-/* ---- which scale an element has ---- */
-
-typedef struct grid {
-    int64_t n, inner; /* of x, along the axis */
-    int64_t places;   /* of the scale along the axis */
-    int64_t block;    /* elements of x that share one */
-    enum { ONE, AXIS, BLOCKS } kind;
-} grid;
-
-static const char *read_grid(grid *g, const ebb_call *c)
+static int64_t scale_of(const ebb_scales *g, int64_t i)
 {
-    const ebb_type *x = &c->in[0].type, *scale = &c->in[1].type;
-    *g = (grid){.kind = ONE};
-    if (ebb_plain_elements(scale) == 1)
-        return NULL;
-    int64_t given = ebb_attr_int(&c->attrs, "axis", 1), axis = given < 0 ? given + x->rank : given;
-    if (axis < 0 || axis >= x->rank)
-        return "the axis lies outside of the input";
-    ebb_span s = ebb_plain_span(x, (int)axis);
-    *g = (grid){s.n, s.inner, s.n, 1, AXIS};
-    if (scale->rank == 1 && scale->dims[0] == s.n &&
-        (x->rank > 1 || ebb_attr_int(&c->attrs, "block_size", 0) <= 1))
-        return NULL;
-    if (scale->rank != x->rank)
-        return "the scale has neither the length of the axis nor the rank of the input";
-    for (int d = 0; d < x->rank; d++)
-        if (d != axis && scale->dims[d] != x->dims[d])
-            return "the scale differs from the input outside of the axis";
-    g->kind = BLOCKS;
-    g->places = scale->dims[axis];
-    if (g->places <= 0)
-        return "the scale is empty";
-    g->block = ebb_attr_int(&c->attrs, "block_size", 0);
-    if (g->block <= 0)
-        g->block = (s.n + g->places - 1) / g->places;
-    if (s.n > 0 && (g->block == 0 || (s.n - 1) / g->block >= g->places))
-        return "the blocks do not cover the axis";
-    return NULL;
-}
-
-static int64_t scale_of(const grid *g, int64_t i)
-{
-    if (g->kind == ONE)
+    if (g->kind == EBB_SCALE_ONE)
         return 0;
     int64_t place = i / g->inner % g->n;
-    if (g->kind == AXIS)
+    if (g->kind == EBB_SCALE_AXIS)
         return place;
     return (i / g->inner / g->n * g->places + place / g->block) * g->inner + i % g->inner;
 }
@@ -64,17 +24,14 @@ static int64_t scale_of(const grid *g, int64_t i)
 
 static const char *declines_linear(const ebb_call *c)
 {
-    grid g;
+    ebb_scales g;
     const char *why = ebb_plain_any_bits(c);
     if (why != NULL)
         return why;
     const ebb_type *real = c->op == EBB_OP_QUANTIZE_LINEAR ? &c->in[0].type : &c->out[0].type;
     if (real->dtype != EBB_F32 && real->dtype != EBB_F64 && real->dtype != EBB_I32)
         return "computes in float32 and float64 only";
-    if (ebb_plain_has(c, 2) &&
-        ebb_plain_elements(&c->in[2].type) != ebb_plain_elements(&c->in[1].type))
-        return "the zero point differs in size from the scale";
-    return read_grid(&g, c);
+    return ebb_scales_read(&g, c);
 }
 
 static double divided(const ebb_operand *scale, double x, double by)
@@ -85,8 +42,8 @@ static double divided(const ebb_operand *scale, double x, double by)
 /* (x, scale, zero?) -> codes. Codes that share a byte are set by one thread: this one. */
 static ebb_status run_quantize(const ebb_call *c)
 {
-    grid g;
-    const char *why = read_grid(&g, c);
+    ebb_scales g;
+    const char *why = ebb_scales_read(&g, c);
     if (why != NULL)
         return ebb_call_error(c, "%s", why);
     const ebb_operand *y = &c->out[0], *scale = &c->in[1];
@@ -112,8 +69,8 @@ static ebb_status run_quantize(const ebb_call *c)
 /* (codes, scale, zero?) -> x. */
 static ebb_status run_dequantize(const ebb_call *c)
 {
-    grid g;
-    const char *why = read_grid(&g, c);
+    ebb_scales g;
+    const char *why = ebb_scales_read(&g, c);
     if (why != NULL)
         return ebb_call_error(c, "%s", why);
     const ebb_operand *y = &c->out[0];
@@ -159,17 +116,6 @@ static const char *declines_dynamic(const ebb_call *c)
 
 /* ---- products ---- */
 
-typedef struct product { /* which input is what; -1: none */
-    int a, a_scale, a_zero, b, b_scale, b_zero, y_scale, y_zero, bias;
-} product;
-
-static product parts_of(const ebb_call *c)
-{
-    if (c->op == EBB_OP_MATMUL_INTEGER || c->op == EBB_OP_CONV_INTEGER)
-        return (product){0, -1, 2, 1, -1, 3, -1, -1, -1};
-    return (product){0, 1, 2, 3, 4, 5, 6, 7, c->op == EBB_OP_QLINEAR_CONV ? 8 : -1};
-}
-
 /* Element `at` of a list that has one entry for all or one for each; 0 where it is not there. */
 static int64_t zero_at(const ebb_call *c, int input, int64_t at)
 {
@@ -186,8 +132,8 @@ static double scale_at(const ebb_call *c, int input, int64_t at)
 }
 
 /* The sum as int32, or scaled to codes: `row` and `column` choose the scales of a and b. */
-static void put_sum(const ebb_call *c, const product *p, int64_t i, int64_t sum, int64_t row,
-                    int64_t column)
+static void put_sum(const ebb_call *c, const ebb_coded_product *p, int64_t i, int64_t sum,
+                    int64_t row, int64_t column)
 {
     if (p->y_scale < 0) {
         ((int32_t *)c->out[0].data)[i] = (int32_t)(uint32_t)(uint64_t)sum;
@@ -216,7 +162,7 @@ static void leading(int64_t *stride, const batches *w, const ebb_type *t, int64_
 
 static ebb_status run_matmul(const ebb_call *c)
 {
-    product p = parts_of(c);
+    ebb_coded_product p = ebb_coded_product_of(c);
     const ebb_operand *left = &c->in[p.a], *right = &c->in[p.b];
     const ebb_type *a = &left->type, *b = &right->type, *y = &c->out[0].type;
     int64_t k = a->dims[a->rank - 1], m = a->rank > 1 ? a->dims[a->rank - 2] : 1;
@@ -243,71 +189,39 @@ static ebb_status run_matmul(const ebb_call *c)
     return NULL;
 }
 
-/* An entry for all or one for each of `count`. */
-static bool fits(const ebb_call *c, int input, int64_t count)
+static const char *declines_scales(const ebb_call *c)
 {
-    if (input < 0 || !ebb_plain_has(c, (uint32_t)input))
-        return true;
-    int64_t n = ebb_plain_elements(&c->in[input].type);
-    return n == 1 || n == count;
-}
-
-static const char *declines_products(const ebb_call *c, const product *p, int64_t rows,
-                                     int64_t columns)
-{
-    uint8_t a = c->in[p->a].type.dtype, b = c->in[p->b].type.dtype;
-    if ((a != EBB_U8 && a != EBB_I8) || (b != EBB_U8 && b != EBB_I8))
-        return "multiplies uint8 and int8 only";
-    if (!fits(c, p->a_zero, rows) || !fits(c, p->a_scale, rows) || !fits(c, p->b_zero, columns) ||
-        !fits(c, p->b_scale, columns) || !fits(c, p->y_scale, 1) || !fits(c, p->y_zero, 1))
-        return "a scale or zero point is neither one number nor one for each row or column";
-    if (p->y_scale < 0)
-        return c->out[0].type.dtype == EBB_I32 ? NULL : "the output is not int32";
-    for (int i = 0; i < 3; i++) {
-        const ebb_type *scale = &c->in[i == 0 ? p->a_scale : i == 1 ? p->b_scale : p->y_scale].type;
-        if (scale->dtype != EBB_F32 && scale->dtype != EBB_F64)
+    ebb_coded_product p = ebb_coded_product_of(c);
+    const int scales[3] = {p.a_scale, p.b_scale, p.y_scale};
+    for (int i = 0; i < 3; i++)
+        if (scales[i] >= 0 && c->in[scales[i]].type.dtype != EBB_F32 &&
+            c->in[scales[i]].type.dtype != EBB_F64)
             return "scales are not float32";
-    }
     return NULL;
 }
 
 static const char *declines_matmul(const ebb_call *c)
 {
-    product p = parts_of(c);
     const char *why = ebb_plain_any(c);
-    if (why != NULL)
-        return why;
-    const ebb_type *a = &c->in[p.a].type, *b = &c->in[p.b].type;
-    return declines_products(c, &p, a->rank > 1 ? a->dims[a->rank - 2] : 1,
-                             b->rank > 1 ? b->dims[b->rank - 1] : 1);
+    if (why == NULL)
+        why = ebb_coded_matmul_unfit(c);
+    return why != NULL ? why : declines_scales(c);
 }
 
 /* ---- convolutions ---- */
 
-static const char *read_window(ebb_geometry *w, const ebb_call *c, const product *p)
-{
-    return ebb_geometry_read(w, &c->attrs, &c->in[p->a].type, &c->out[0].type, &c->in[p->b].type,
-                             false);
-}
-
 static const char *declines_conv(const ebb_call *c)
 {
-    product p = parts_of(c);
     ebb_geometry w;
     const char *why = ebb_plain_any(c);
     if (why == NULL)
-        why = read_window(&w, c, &p);
-    if (why == NULL)
-        why = declines_products(c, &p, 1, w.narrow_channels);
-    if (why == NULL && p.bias >= 0 && ebb_plain_has(c, (uint32_t)p.bias) &&
-        ebb_plain_elements(&c->in[p.bias].type) != w.narrow_channels)
-        return "the bias has the wrong shape";
-    return why;
+        why = ebb_coded_conv_unfit(&w, c);
+    return why != NULL ? why : declines_scales(c);
 }
 
 /* The sum at window o of output channel m. What lies in the padding is the zero point: nothing. */
-static int64_t window_sum(const ebb_call *c, const product *p, const ebb_geometry *w, int64_t image,
-                          int64_t m, int64_t o)
+static int64_t window_sum(const ebb_call *c, const ebb_coded_product *p, const ebb_geometry *w,
+                          int64_t image, int64_t m, int64_t o)
 {
     int64_t channels = w->wide_channels / w->groups, each = w->narrow_channels / w->groups;
     int64_t taps = ebb_geometry_volume(w->kernel), wide = ebb_geometry_volume(w->wide), sum = 0;
@@ -329,9 +243,9 @@ static int64_t window_sum(const ebb_call *c, const product *p, const ebb_geometr
 
 static ebb_status run_conv(const ebb_call *c)
 {
-    product p = parts_of(c);
+    ebb_coded_product p = ebb_coded_product_of(c);
     ebb_geometry w;
-    const char *why = read_window(&w, c, &p);
+    const char *why = ebb_coded_conv_unfit(&w, c);
     if (why != NULL)
         return ebb_call_error(c, "%s", why);
     int64_t volume = ebb_geometry_volume(w.narrow), n = w.batch * w.narrow_channels * volume;

@@ -31,6 +31,7 @@ static const struct {
     {EBB_OP_REDUCE_MAX, "cuda.reduce_max", "plain.reduce_max", true},
     {EBB_OP_REDUCE_MIN, "cuda.reduce_min", "plain.reduce_min", true},
     {EBB_OP_REDUCE_PROD, "cuda.reduce_prod", "plain.reduce_prod", true},
+    {EBB_OP_REDUCE_L1, "cuda.reduce_l1", "plain.reduce_l1", true},
     {EBB_OP_REDUCE_L2, "cuda.reduce_l2", "plain.reduce_l2", false},
     {EBB_OP_REDUCE_SUM_SQUARE, "cuda.reduce_sum_square", "plain.reduce_sum_square", true},
     {EBB_OP_REDUCE_LOG_SUM_EXP, "cuda.reduce_log_sum_exp", "plain.reduce_log_sum_exp", false},

@@ -4,7 +4,7 @@
 typedef struct operator_ {
     ebb_op op;
     const char *name;
-    const char *attributes; /* letters: a alpha, b beta, t tanh, p only positive infinity */
+    const char *attributes; /* letters, as put_letter has them */
     double low, high, places;
     bool flag;
 } operator_;
@@ -25,6 +25,21 @@ static const operator_ unary[] = {
     {EBB_OP_COS, "cos", "", -9, 9, 1, false},
     {EBB_OP_TAN, "tan", "", -9, 9, 1, false},
     {EBB_OP_ATAN, "atan", "", -9, 9, 1, false},
+    {EBB_OP_ASIN, "asin", "", -1, 1, 1, false},
+    {EBB_OP_ACOS, "acos", "", -1, 1, 1, false},
+    {EBB_OP_SINH, "sinh", "", -9, 9, 2, false},
+    {EBB_OP_COSH, "cosh", "", -9, 9, 2, false},
+    {EBB_OP_ASINH, "asinh", "", -9, 9, 2, false},
+    {EBB_OP_ACOSH, "acosh", "", 1, 9, 2, false},
+    {EBB_OP_ATANH, "atanh", "", -1, 1, 2, false},
+    {EBB_OP_SELU, "selu", "", -9, 9, 2, false},
+    {EBB_OP_SELU, "selu", "ag", -9, 9, 2, false},
+    {EBB_OP_CELU, "celu", "", -9, 9, 2, false},
+    {EBB_OP_CELU, "celu", "a", -9, 9, 2, false},
+    {EBB_OP_SHRINK, "shrink", "", -1, 1, 0, false},
+    {EBB_OP_SHRINK, "shrink", "ls", -1, 1, 0, false},
+    {EBB_OP_SWISH, "swish", "", -9, 9, 8, false},
+    {EBB_OP_SWISH, "swish", "a", -9, 9, 8, false},
     {EBB_OP_FLOOR, "floor", "", -9, 9, 0, false},
     {EBB_OP_CEIL, "ceil", "", -9, 9, 0, false},
     {EBB_OP_ROUND, "round", "", -9, 9, 0, false},
@@ -64,6 +79,33 @@ static const operator_ gradients[] = {
 
 static const int64_t sizes[] = {0, 1, 5, 1031};
 
+static void put_letter(testing *t, char letter)
+{
+    switch (letter) {
+    case 't':
+        put_string(t, "approximate", "tanh");
+        break;
+    case 'p':
+        put_int(t, "detect_negative", 0);
+        break;
+    case 'a':
+        put_float(t, "alpha", 0.625);
+        break;
+    case 'b':
+        put_float(t, "beta", 0.375);
+        break;
+    case 'g':
+        put_float(t, "gamma", 1.25);
+        break;
+    case 'l':
+        put_float(t, "lambd", 0.25);
+        break;
+    default:
+        put_float(t, "bias", 0.125);
+        break;
+    }
+}
+
 static void make(testing *t, const operator_ *op, ebb_dtype dtype, int64_t n, bool gradient)
 {
     begin(t, op->op);
@@ -72,12 +114,7 @@ static void make(testing *t, const operator_ *op, ebb_dtype dtype, int64_t n, bo
     put_numbers(t, dtype, 1, &n, op->low, op->high);
     put_out(t, op->flag ? EBB_BOOL : dtype, 1, &n);
     for (const char *a = op->attributes; *a != 0; a++)
-        if (*a == 't')
-            put_string(t, "approximate", "tanh");
-        else if (*a == 'p')
-            put_int(t, "detect_negative", 0);
-        else
-            put_float(t, *a == 'a' ? "alpha" : "beta", *a == 'a' ? 0.625 : 0.375);
+        put_letter(t, *a);
 }
 
 static void each(const operator_ *list, size_t count, ebb_dtype dtype, bool gradient)

@@ -1,0 +1,496 @@
+/* linear_codes.cu: ONNX's quantisation with a scale, and products of quantised tensors, as
+ * kernels/plain/linear_codes.c has them.
+ *
+ *     a thread: the codes of a byte     [ e1 | e0 ]
+ *     a block:  16 x 16 of a product    16 deep at a time, zero points taken off on the way in
+ *     a thread: one window of a convolution
+ *
+ * Sums of a product are in 32 bits within 16 deep, altogether in 64.
+ */
+#include "kernels/cuda/lanes.h"
+#include "kernels/cuda/small.h"
+#include "kernels/cuda/window.h"
+#include "kernels/linear_codes.h"
+
+/* ---- QuantizeLinear, DequantizeLinear ---- */
+
+typedef struct linear_args {
+    void *y;
+    const void *x, *scale, *zero; /* zero NULL: 0 */
+    int64_t n;
+    ebb_scales scales;
+    double least, most; /* of whole codes */
+    uint32_t bits;      /* of an element of y */
+    uint8_t x_dtype, scale_dtype, zero_dtype, y_dtype;
+    bool small, saturate; /* codes are floats */
+} linear_args;
+
+EBB_GPU_INLINE int64_t scale_of(const ebb_scales *g, int64_t i)
+{
+    if (g->kind == EBB_SCALE_ONE)
+        return 0;
+    const int64_t line = i / g->inner, place = line % g->n;
+    if (g->kind == EBB_SCALE_AXIS)
+        return place;
+    return (line / g->n * g->places + place / g->block) * g->inner + i % g->inner;
+}
+
+EBB_GPU_INLINE double zero_of(const linear_args *a, int64_t at)
+{
+    return a->zero != NULL ? ebb_load_number(a->zero, at, a->zero_dtype) : 0;
+}
+
+/* NaN is 0. */
+EBB_GPU_INLINE int64_t held(double v, double least, double most)
+{
+    return v != v ? 0 : (int64_t)(v < least ? least : v > most ? most : v);
+}
+
+/* The quotient in the dtype of the scale. */
+EBB_GPU_INLINE int64_t code_of(const linear_args *a, int64_t i)
+{
+    const int64_t at = scale_of(&a->scales, i);
+    const double x = ebb_load_number(a->x, i, a->x_dtype);
+    const double by = ebb_load_number(a->scale, at, a->scale_dtype), zero = zero_of(a, at);
+    const double quotient = a->scale_dtype == EBB_F64 ? x / by : (double)((float)x / (float)by);
+    return a->small ? (int64_t)ebb_small_of(a->y_dtype, quotient + zero, a->saturate)
+                    : held(nearbyint(quotient) + zero, a->least, a->most);
+}
+
+EBB_GLOBAL(quantize, linear_args)
+{
+    const int64_t each = a.bits < 8 ? 8 / (int64_t)a.bits : 1;
+    EBB_GRID_LOOP(g, (a.n + each - 1) / each)
+    {
+        uint32_t codes = 0;
+        if (a.bits > 8) {
+            ebb_store_whole(a.y, g, a.y_dtype, code_of(&a, g), false);
+            continue;
+        }
+        for (int64_t i = g * each; i < a.n && i < (g + 1) * each; i++)
+            codes |= ((uint32_t)code_of(&a, i) & ((1u << a.bits) - 1))
+                     << (uint32_t)(i - g * each) * a.bits;
+        ((uint8_t *)a.y)[g] = (uint8_t)codes;
+    }
+}
+
+EBB_GLOBAL(dequantize, linear_args)
+{
+    EBB_GRID_LOOP(i, a.n)
+    {
+        const int64_t at = scale_of(&a.scales, i);
+        const double code = ebb_load_number(a.x, i, a.x_dtype) - zero_of(&a, at);
+        ebb_store_real(a.y, i, a.y_dtype, code * ebb_load_number(a.scale, at, a.scale_dtype));
+    }
+}
+
+static bool is_signed(uint8_t dtype)
+{
+    return dtype == EBB_I2 || dtype == EBB_I4 || dtype == EBB_I8 || dtype == EBB_I16 ||
+           dtype == EBB_I32;
+}
+
+/* The ends of an integer dtype of up to 32 bits. */
+static void range_of(uint8_t dtype, double *least, double *most)
+{
+    const int bits = (int)ebb_dtype_bits((ebb_dtype)dtype);
+    *least = is_signed(dtype) ? -ldexp(1.0, bits - 1) : 0.0;
+    *most = ldexp(1.0, bits - (is_signed(dtype) ? 1 : 0)) - 1.0;
+}
+
+/* (x, scale, zero?) -> codes; (codes, scale, zero?) -> x. */
+static ebb_status run_linear(const ebb_call *c)
+{
+    const bool forward = c->op == EBB_OP_QUANTIZE_LINEAR;
+    linear_args a;
+    memset(&a, 0, sizeof a);
+    const char *why = ebb_scales_read(&a.scales, c);
+    if (why != NULL)
+        return ebb_call_error(c, "%s", why);
+    a.y = c->out[0].data;
+    a.x = c->in[0].data;
+    a.scale = c->in[1].data;
+    a.zero = ebb_cuda_has(c, 2) ? c->in[2].data : NULL;
+    a.n = ebb_cuda_elements(&c->out[0].type);
+    a.x_dtype = c->in[0].type.dtype;
+    a.scale_dtype = c->in[1].type.dtype;
+    a.zero_dtype = ebb_cuda_has(c, 2) ? c->in[2].type.dtype : (uint8_t)EBB_NONE;
+    a.y_dtype = c->out[0].type.dtype;
+    a.bits = ebb_dtype_bits((ebb_dtype)a.y_dtype);
+    a.small = ebb_dtype_is_small_float((ebb_dtype)a.y_dtype);
+    a.saturate = ebb_attr_int(&c->attrs, "saturate", 1) != 0;
+    range_of(a.y_dtype, &a.least, &a.most);
+    const int64_t each = forward && a.bits < 8 ? 8 / (int64_t)a.bits : 1;
+    return EBB_LAUNCH(c, forward ? (ebb_gpu_kernel)quantize : (ebb_gpu_kernel)dequantize,
+                      ebb_cuda_grid((a.n + each - 1) / each), EBB_CUDA_BLOCK, 0, a);
+}
+
+static const char *declines_packed(const ebb_operand *o)
+{
+    if (o->type.dtype == EBB_NONE)
+        return NULL;
+    if (o->type.kind != EBB_KIND_TENSOR || ebb_dtype_bits((ebb_dtype)o->type.dtype) == 0)
+        return "works on tensors of numbers only";
+    if (!ebb_type_is_static(&o->type))
+        return "a dim is not known";
+    return o->type.layout.kind != EBB_LAYOUT_PLAIN ? "works on row-major tensors only" : NULL;
+}
+
+static const char *declines_linear(const ebb_call *c)
+{
+    ebb_scales scales;
+    const char *why = declines_packed(&c->out[0]);
+    for (uint32_t i = 0; why == NULL && i < c->input_count; i++)
+        why = declines_packed(&c->in[i]);
+    if (why != NULL)
+        return why;
+    const uint8_t y = c->out[0].type.dtype, x = c->in[0].type.dtype;
+    if (c->op == EBB_OP_DEQUANTIZE_LINEAR) {
+        if (!ebb_dtype_is_float((ebb_dtype)y))
+            return "decodes to float16, bfloat16, float32 and float64 only";
+    } else if (!ebb_dtype_is_float((ebb_dtype)x) && x != EBB_I32) {
+        return "encodes float16, bfloat16, float32, float64 and int32 only";
+    } else if (y == EBB_F8E8M0 || ebb_dtype_bits((ebb_dtype)y) > 32 ||
+               (!ebb_dtype_is_small_float((ebb_dtype)y) && !ebb_dtype_is_integer((ebb_dtype)y))) {
+        return "has no codes of this dtype";
+    }
+    return ebb_scales_read(&scales, c);
+}
+
+/* ---- DynamicQuantizeLinear ---- */
+
+typedef struct dynamic_args {
+    const float *x;
+    uint8_t *y, *zero; /* zero, and scale: NULL where nobody wants it */
+    float *scale;
+    float *parts; /* [blocks, {least, most}]; first of all {scale, zero point} */
+    int64_t n, blocks;
+} dynamic_args;
+
+/* Into part `to`, by a block: the least and the most of those, with 0 among them. NaN are passed
+ * over. */
+EBB_GPU_INLINE void range_of_block(double *shared, float least, float most, float *to)
+{
+    ebb_team t = ebb_team_of(EBB_THREADS);
+    const double up = ebb_team_max(&t, shared, (double)most);
+    const double down = -ebb_team_max(&t, shared, -(double)least);
+    if (EBB_THREAD == 0) {
+        to[0] = (float)down;
+        to[1] = (float)up;
+    }
+}
+
+EBB_GLOBAL(ranges, dynamic_args)
+{
+    EBB_SHARED(double, shared);
+    float least = 0, most = 0;
+    EBB_GRID_LOOP(i, a.n)
+    {
+        least = a.x[i] < least ? a.x[i] : least;
+        most = a.x[i] > most ? a.x[i] : most;
+    }
+    range_of_block(shared, least, most, a.parts + 2 * (EBB_BLOCK + 1));
+}
+
+EBB_GLOBAL(choose_scale, dynamic_args)
+{
+    EBB_SHARED(double, shared);
+    float least = 0, most = 0;
+    EBB_BLOCK_LOOP(b, a.blocks)
+    {
+        least = a.parts[2 * b + 2] < least ? a.parts[2 * b + 2] : least;
+        most = a.parts[2 * b + 3] > most ? a.parts[2 * b + 3] : most;
+    }
+    range_of_block(shared, least, most, a.parts);
+    if (EBB_THREAD == 0) {
+        const float scale = (a.parts[1] - a.parts[0]) / 255.0f;
+        const float at_zero = scale > 0 ? nearbyintf(-a.parts[0] / scale) : 0.0f;
+        a.parts[0] = scale;
+        a.parts[1] = at_zero < 0 ? 0 : at_zero > 255 ? 255 : at_zero;
+        if (a.scale != NULL)
+            *a.scale = scale;
+        if (a.zero != NULL)
+            *a.zero = (uint8_t)a.parts[1];
+    }
+}
+
+EBB_GLOBAL(quantize_dynamic, dynamic_args)
+{
+    const float scale = a.parts[0], zero = a.parts[1];
+    EBB_GRID_LOOP(i, a.n)
+    {
+        const float code = (scale > 0 ? nearbyintf(a.x[i] / scale) : 0.0f) + zero;
+        a.y[i] = (uint8_t)(code > 0 ? code > 255 ? 255 : code : 0);
+    }
+}
+
+static ebb_status dynamic_workspace(const ebb_call *c, size_t *bytes)
+{
+    const ebb_gpu_grid grid = ebb_cuda_grid(ebb_cuda_elements(&c->in[0].type));
+    *bytes = 2 * ((size_t)grid.x + 1) * sizeof(float);
+    return NULL;
+}
+
+/* (x) -> codes, scale, zero: the range of x, widened to hold 0, in 256 steps. */
+static ebb_status run_dynamic(const ebb_call *c)
+{
+    const ebb_gpu_grid one = {1, 1, 1};
+    dynamic_args a;
+    memset(&a, 0, sizeof a);
+    a.x = (const float *)c->in[0].data;
+    a.y = (uint8_t *)c->out[0].data;
+    a.scale = ebb_cuda_wants(c, 1) ? (float *)c->out[1].data : NULL;
+    a.zero = ebb_cuda_wants(c, 2) ? (uint8_t *)c->out[2].data : NULL;
+    a.parts = (float *)c->workspace;
+    a.n = ebb_cuda_elements(&c->in[0].type);
+    const ebb_gpu_grid grid = ebb_cuda_grid(a.n);
+    a.blocks = grid.x;
+    EBB_TRY(EBB_LAUNCH(c, ranges, grid, EBB_CUDA_BLOCK, EBB_TEAM_SHARED, a));
+    EBB_TRY(EBB_LAUNCH(c, choose_scale, one, EBB_CUDA_BLOCK, EBB_TEAM_SHARED, a));
+    return EBB_LAUNCH(c, quantize_dynamic, grid, EBB_CUDA_BLOCK, 0, a);
+}
+
+static const char *declines_dynamic(const ebb_call *c)
+{
+    return c->in[0].type.dtype == EBB_F32 ? ebb_cuda_any(c) : "quantises float32 only";
+}
+
+/* ---- products ---- */
+
+typedef struct coded { /* a list of codes' zero points and scales: one for all or one for each */
+    const void *data, *zero;
+    ebb_numbers scale;
+    uint8_t dtype, zero_dtype;
+    bool zero_each, scale_each;
+} coded;
+
+typedef struct coded_args {
+    coded a, b, y;
+    int64_t batches, m, n, k;
+    ebb_cuda_walk walk; /* of the batches, in matrices */
+    void *out;
+    const int32_t *bias;
+    double least, most;
+    bool scaled;              /* the output is of codes, else the sums as int32 */
+    ebb_cuda_window w;        /* of a convolution: */
+    int64_t images, channels; /* in: of a group */
+    int64_t groups, each;     /* channels out of a group */
+} coded_args;
+
+EBB_GPU_INLINE int32_t zero_at(const coded *c, int64_t at)
+{
+    return c->zero == NULL ? 0
+                           : (int32_t)ebb_load_whole(c->zero, c->zero_each ? at : 0, c->zero_dtype);
+}
+
+EBB_GPU_INLINE int32_t byte_at(const coded *c, int64_t i)
+{
+    return c->dtype == EBB_I8 ? ((const int8_t *)c->data)[i] : ((const uint8_t *)c->data)[i];
+}
+
+EBB_GPU_INLINE double scale_at(const coded *c, int64_t at)
+{
+    return ebb_number(&c->scale, c->scale_each ? at : 0);
+}
+
+/* The sum as int32, or scaled to a code. */
+EBB_GPU_INLINE void put_sum(const coded_args *a, int64_t i, int64_t sum, int64_t row,
+                            int64_t column)
+{
+    if (!a->scaled) {
+        ((int32_t *)a->out)[i] = (int32_t)(uint32_t)(uint64_t)sum;
+        return;
+    }
+    const double scale = scale_at(&a->a, row) * scale_at(&a->b, column);
+    const double code = (double)(float)((double)sum * scale / scale_at(&a->y, 0));
+    ebb_store_whole(a->out, i, a->y.dtype,
+                    held(nearbyint(code) + (double)zero_at(&a->y, 0), a->least, a->most), false);
+}
+
+enum { SIDE = 16, PITCH = SIDE + 1 };
+
+EBB_GLOBAL(coded_product, coded_args)
+{
+    EBB_SHARED(int32_t, left);
+    int32_t *right = left + SIDE * PITCH;
+    const uint32_t x = EBB_THREAD % SIDE, y = EBB_THREAD / SIDE;
+    const int64_t down = (a.m + SIDE - 1) / SIDE, across = (a.n + SIDE - 1) / SIDE;
+    for (int64_t job = EBB_BLOCK; job < a.batches * down * across; job += EBB_BLOCKS) {
+        const int64_t batch = job / (down * across), row = job / across % down * SIDE + y;
+        const int64_t column = job % across * SIDE + x;
+        const int64_t at_a = ebb_cuda_at(&a.walk, 0, batch) * a.m * a.k + row * a.k;
+        const int64_t at_b = ebb_cuda_at(&a.walk, 1, batch) * a.k * a.n + column;
+        const int32_t za = row < a.m ? zero_at(&a.a, row) : 0;
+        const int32_t zb = column < a.n ? zero_at(&a.b, column) : 0;
+        int64_t sum = 0;
+        for (int64_t k = 0; k < a.k; k += SIDE) {
+            const bool have_a = row < a.m && k + x < a.k, have_b = column < a.n && k + y < a.k;
+            left[y * PITCH + x] = have_a ? byte_at(&a.a, at_a + k + x) - za : 0;
+            right[y * PITCH + x] = have_b ? byte_at(&a.b, at_b + (k + y) * a.n) - zb : 0;
+            ebb_barrier();
+            int32_t part = 0;
+            for (uint32_t d = 0; d < SIDE; d++)
+                part += left[y * PITCH + d] * right[d * PITCH + x];
+            sum += part;
+            ebb_barrier();
+        }
+        if (row < a.m && column < a.n)
+            put_sum(&a, (batch * a.m + row) * a.n + column, sum, row, column);
+    }
+}
+
+/* What lies in the padding is the zero point: nothing. */
+EBB_GLOBAL(coded_conv, coded_args)
+{
+    const int64_t volume = a.w.narrow_volume, out = a.groups * a.each;
+    EBB_GRID_LOOP(e, a.images * out * volume)
+    {
+        const int64_t plane = e / volume, image = plane / out, m = plane - image * out;
+        const int64_t first = (image * a.groups + m / a.each) * a.channels;
+        const int32_t za = zero_at(&a.a, 0), zb = zero_at(&a.b, m);
+        int32_t at[EBB_AXES];
+        int64_t sum = a.bias != NULL ? a.bias[m] : 0;
+        ebb_cuda_axes_of(at, a.w.narrow, (int32_t)(e - plane * volume));
+        for (int32_t tap = 0; tap < a.w.taps; tap++) {
+            int32_t step[EBB_AXES], place = 0;
+            bool inside = true;
+            ebb_cuda_axes_of(step, a.w.kernel, tap);
+            for (int d = 0; d < EBB_AXES; d++) {
+                const int32_t i = at[d] * a.w.stride[d] - a.w.before[d] + step[d] * a.w.dilation[d];
+                inside = inside && i >= 0 && i < a.w.wide[d];
+                place = place * a.w.wide[d] + i;
+            }
+            for (int64_t j = 0; inside && j < a.channels; j++)
+                sum += (byte_at(&a.a, (first + j) * a.w.wide_volume + place) - za) *
+                       (byte_at(&a.b, (m * a.channels + j) * a.w.taps + tap) - zb);
+        }
+        put_sum(&a, e, sum, 0, m);
+    }
+}
+
+static coded coded_of(const ebb_call *c, int data, int zero, int scale)
+{
+    coded v;
+    memset(&v, 0, sizeof v);
+    if (data >= 0) {
+        v.data = c->in[data].data;
+        v.dtype = c->in[data].type.dtype;
+    }
+    if (zero >= 0 && ebb_cuda_has(c, (uint32_t)zero)) {
+        v.zero = c->in[zero].data;
+        v.zero_dtype = c->in[zero].type.dtype;
+        v.zero_each = ebb_cuda_elements(&c->in[zero].type) != 1;
+    }
+    if (scale >= 0) {
+        v.scale = ebb_numbers_in(c, (uint32_t)scale);
+        v.scale_each = ebb_cuda_elements(&c->in[scale].type) != 1;
+    }
+    return v;
+}
+
+static void read_product(coded_args *a, const ebb_call *c)
+{
+    const ebb_coded_product p = ebb_coded_product_of(c);
+    memset(a, 0, sizeof *a);
+    a->a = coded_of(c, p.a, p.a_zero, p.a_scale);
+    a->b = coded_of(c, p.b, p.b_zero, p.b_scale);
+    a->y = coded_of(c, -1, p.y_zero, p.y_scale);
+    a->y.dtype = c->out[0].type.dtype;
+    a->scaled = p.y_scale >= 0;
+    a->out = c->out[0].data;
+    if (p.bias >= 0 && ebb_cuda_has(c, (uint32_t)p.bias))
+        a->bias = (const int32_t *)c->in[p.bias].data;
+    range_of(a->y.dtype, &a->least, &a->most);
+}
+
+static ebb_status run_matmul(const ebb_call *c)
+{
+    const ebb_coded_product p = ebb_coded_product_of(c);
+    ebb_type a = c->in[p.a].type, b = c->in[p.b].type, y = c->out[0].type;
+    const ebb_type *in[2] = {&a, &b};
+    coded_args v;
+    read_product(&v, c);
+    v.m = a.rank > 1 ? a.dims[a.rank - 2] : 1;
+    v.k = a.dims[a.rank - 1];
+    v.n = b.rank > 1 ? b.dims[b.rank - 1] : 1;
+    y.rank = (int8_t)(y.rank - (a.rank > 1) - (b.rank > 1));
+    a.rank = (int8_t)(a.rank > 2 ? a.rank - 2 : 0);
+    b.rank = (int8_t)(b.rank > 2 ? b.rank - 2 : 0);
+    v.batches = ebb_cuda_elements(&y);
+    ebb_cuda_walk_make(&v.walk, &y, in, 2);
+    const int64_t tiles = v.batches * ((v.m + SIDE - 1) / SIDE) * ((v.n + SIDE - 1) / SIDE);
+    return EBB_LAUNCH(c, coded_product, ebb_cuda_blocks(tiles), SIDE * SIDE,
+                      2 * SIDE * PITCH * (uint32_t)sizeof(int32_t), v);
+}
+
+static ebb_status run_conv(const ebb_call *c)
+{
+    ebb_geometry g;
+    coded_args v;
+    read_product(&v, c);
+    const char *why = ebb_coded_conv_unfit(&g, c);
+    if (why == NULL)
+        why = ebb_cuda_window_make(&v.w, &g);
+    if (why != NULL)
+        return ebb_call_error(c, "%s", why);
+    v.images = g.batch;
+    v.groups = g.groups;
+    v.channels = g.wide_channels / g.groups;
+    v.each = g.narrow_channels / g.groups;
+    return EBB_LAUNCH(c, coded_conv,
+                      ebb_cuda_grid(v.images * g.narrow_channels * v.w.narrow_volume),
+                      EBB_CUDA_BLOCK, 0, v);
+}
+
+static const char *declines_product(const ebb_call *c)
+{
+    const ebb_coded_product p = ebb_coded_product_of(c);
+    const int zeros[3] = {p.a_zero, p.b_zero, p.y_zero};
+    const int scales[3] = {p.a_scale, p.b_scale, p.y_scale};
+    const uint8_t y = c->out[0].type.dtype;
+    for (int i = 0; i < 3; i++) {
+        if (zeros[i] >= 0 && ebb_cuda_has(c, (uint32_t)zeros[i]) &&
+            c->in[zeros[i]].type.dtype != EBB_U8 && c->in[zeros[i]].type.dtype != EBB_I8)
+            return "zero points are neither uint8 nor int8";
+        if (scales[i] >= 0 && !ebb_dtype_is_float((ebb_dtype)c->in[scales[i]].type.dtype))
+            return "scales are not floats";
+    }
+    if (p.y_scale >= 0 && y != EBB_U8 && y != EBB_I8)
+        return "makes codes in uint8 and int8 only";
+    if (p.bias >= 0 && ebb_cuda_has(c, (uint32_t)p.bias) && c->in[p.bias].type.dtype != EBB_I32)
+        return "the bias is not int32";
+    return NULL;
+}
+
+static const char *declines_matmul(const ebb_call *c)
+{
+    const char *why = ebb_cuda_any(c);
+    if (why == NULL)
+        why = ebb_coded_matmul_unfit(c);
+    return why != NULL ? why : declines_product(c);
+}
+
+static const char *declines_conv(const ebb_call *c)
+{
+    ebb_geometry g;
+    ebb_cuda_window w;
+    const char *why = ebb_cuda_any(c);
+    if (why == NULL)
+        why = ebb_coded_conv_unfit(&g, c);
+    if (why == NULL)
+        why = ebb_cuda_window_make(&w, &g);
+    return why != NULL ? why : declines_product(c);
+}
+
+// clang-format off
+const ebb_kernel ebb_cuda_linear_codes[] = {
+    {"cuda.quantize_linear",   EBB_OP_QUANTIZE_LINEAR,         declines_linear,  NULL,              NULL, run_linear,  NULL},
+    {"cuda.dequantize_linear", EBB_OP_DEQUANTIZE_LINEAR,       declines_linear,  NULL,              NULL, run_linear,  NULL},
+    {"cuda.dynamic_quantize",  EBB_OP_DYNAMIC_QUANTIZE_LINEAR, declines_dynamic, dynamic_workspace, NULL, run_dynamic, NULL},
+    {"cuda.matmul_integer",    EBB_OP_MATMUL_INTEGER,          declines_matmul,  NULL,              NULL, run_matmul,  NULL},
+    {"cuda.qlinear_matmul",    EBB_OP_QLINEAR_MATMUL,          declines_matmul,  NULL,              NULL, run_matmul,  NULL},
+    {"cuda.conv_integer",      EBB_OP_CONV_INTEGER,            declines_conv,    NULL,              NULL, run_conv,    NULL},
+    {"cuda.qlinear_conv",      EBB_OP_QLINEAR_CONV,            declines_conv,    NULL,              NULL, run_conv,    NULL},
+};
+// clang-format on
+EBB_CUDA_COUNT(linear_codes)
