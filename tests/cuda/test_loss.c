@@ -34,6 +34,8 @@ static const struct {
 } softmaxes[] = {
     {EBB_OP_SOFTMAX, "cuda.softmax", "plain.softmax", false},
     {EBB_OP_LOG_SOFTMAX, "cuda.log_softmax", "plain.log_softmax", false},
+    {EBB_OP_SOFTMAX_FLAT, "cuda.softmax_flat", "plain.softmax_flat", false},
+    {EBB_OP_LOG_SOFTMAX_FLAT, "cuda.log_softmax_flat", "plain.log_softmax_flat", false},
     {EBB_OP_SOFTMAX_GRAD, "cuda.softmax_grad", "plain.softmax_grad", true},
     {EBB_OP_LOG_SOFTMAX_GRAD, "cuda.log_softmax_grad", "plain.log_softmax_grad", true},
 };
@@ -53,7 +55,7 @@ static void softmax_is_as_plain_along_every_axis(void **state)
     (void)state;
     for (size_t i = 0; i < shape_count; i++)
         for (int axis = 0; axis < shapes[i].rank; axis++)
-            for (size_t k = 0; k < 4; k++)
+            for (size_t k = 0; k < sizeof softmaxes / sizeof softmaxes[0]; k++)
                 for (int wide = 0; wide < 2; wide++) {
                     const ebb_dtype dtype = wide ? EBB_F64 : EBB_F32;
                     testing t;

@@ -307,6 +307,68 @@ static void views_copy_or_lie_where_they_are(void **state)
     }
 }
 
+static void bits_are_seen_as_another_dtype(void **state)
+{
+    (void)state;
+    testing t;
+    begin(&t, EBB_OP_BIT_CAST);
+    put_raw(&t, EBB_F32, 3, DIMS(3, 1, 7));
+    put_out(&t, EBB_U32, 3, DIMS(3, 1, 7));
+    same_bits(&t, "cuda.bit_cast", "plain.bit_cast");
+    t.out[0].bytes--;
+    assert_non_null(declined_by(&t, "cuda.bit_cast"));
+    end(&t);
+}
+
+static void an_old_dropout_keeps_everything(void **state)
+{
+    (void)state;
+    static const ebb_dtype masks[] = {EBB_BOOL, EBB_F32, EBB_F64};
+    for (int m = 0; m < 3; m++) {
+        testing t;
+        begin(&t, EBB_OP_DROPOUT_BEFORE_12);
+        put_raw(&t, EBB_F32, 2, DIMS(3, 77));
+        put_out(&t, EBB_F32, 2, DIMS(3, 77));
+        put_out(&t, masks[m], 2, DIMS(3, 77));
+        same_bits(&t, "cuda.old_dropout", "plain.old_dropout");
+        end(&t);
+    }
+}
+
+static void diagonals_are_ones_of_each_dtype(void **state)
+{
+    (void)state;
+    static const ebb_dtype dtypes[] = {EBB_F32, EBB_F64, EBB_F16, EBB_BF16, EBB_I64,
+                                       EBB_I32, EBB_I8,  EBB_U16, EBB_BOOL};
+    for (size_t d = 0; d < sizeof dtypes / sizeof dtypes[0]; d++)
+        for (int64_t k = -8; k < 10; k++)
+            for (int64_t rows = 0; rows < 8; rows += 7) {
+                testing t;
+                begin(&t, EBB_OP_EYE_LIKE);
+                put_int(&t, "k", k == 9 ? INT64_MIN : k);
+                put_raw(&t, EBB_U8, 2, DIMS(rows, 9));
+                put_out(&t, dtypes[d], 2, DIMS(rows, 9));
+                same_bits(&t, "cuda.eye_like", "plain.eye_like");
+                end(&t);
+            }
+}
+
+static void middles_are_cut_out_or_surrounded(void **state)
+{
+    (void)state;
+    static const int64_t outs[][3] = {{5, 6, 7}, {2, 9, 7}, {8, 1, 10}, {5, 3, 4}, {0, 6, 7}};
+    for (size_t i = 0; i < sizeof outs / sizeof outs[0]; i++)
+        for (int s = 0; s < SIZES; s++) {
+            testing t;
+            begin(&t, EBB_OP_CENTER_CROP_PAD);
+            put_raw(&t, sizes[s], 3, DIMS(5, 6, 7));
+            put_list(&t, 3, outs[i]);
+            put_out(&t, sizes[s], 3, outs[i]);
+            same_bits(&t, "cuda.center_crop_pad", "plain.center_crop_pad");
+            end(&t);
+        }
+}
+
 typedef struct widening {
     int rank_x, rank;
     int64_t x[4], y[4];
@@ -446,6 +508,10 @@ int main(void)
         cmocka_unit_test(some_axes_are_padded_and_an_empty_input_too),
         cmocka_unit_test(blocks_of_channels_move_as_in_plain),
         cmocka_unit_test(views_copy_or_lie_where_they_are),
+        cmocka_unit_test(bits_are_seen_as_another_dtype),
+        cmocka_unit_test(an_old_dropout_keeps_everything),
+        cmocka_unit_test(diagonals_are_ones_of_each_dtype),
+        cmocka_unit_test(middles_are_cut_out_or_surrounded),
         cmocka_unit_test(tensors_are_expanded_and_tiled),
         cmocka_unit_test(triangles_are_cut_at_each_diagonal),
         cmocka_unit_test(shapes_become_tensors),

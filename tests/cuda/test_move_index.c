@@ -198,6 +198,152 @@ static void another_count_than_the_planned_is_a_fault(void **state)
     }
 }
 
+/* ---- Compress, ReverseSequence, TensorScatter ---- */
+
+static void flagged_slices_stay(void **state)
+{
+    (void)state;
+    static const struct {
+        int axis; /* 9: none, the whole of it flat */
+        int64_t data[3], flags;
+    } cases[] = {
+        {0, {30, 4, 5}, 30}, {1, {3, 17, 5}, 11}, {-1, {3, 2, 5000}, 5000}, {9, {3, 5, 7}, 105},
+        {9, {3, 5, 7}, 200}, {1, {3, 0, 5}, 4},   {0, {6, 0, 5}, 6},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
+        for (int s = 0; s < SIZES; s++)
+            for (int all = 0; all < 3; all++) { /* none, some, all of them */
+                int64_t out[3], n = cases[i].data[0] * cases[i].data[1] * cases[i].data[2];
+                int64_t kept = 0;
+                int axis = cases[i].axis < 0 ? cases[i].axis + 3 : cases[i].axis;
+                testing t;
+                begin(&t, EBB_OP_COMPRESS);
+                if (axis < 9) {
+                    put_int(&t, "axis", cases[i].axis);
+                    n = cases[i].data[axis];
+                }
+                put_raw(&t, sizes[s], 3, cases[i].data);
+                uint8_t *flag = put_raw(&t, EBB_BOOL, 1, &cases[i].flags)->data;
+                for (int64_t k = 0; k < cases[i].flags; k++) {
+                    flag[k] = all == 2 || (all == 1 && draw(&t) > 0.3);
+                    kept += k < n && flag[k];
+                }
+                memcpy(out, cases[i].data, sizeof out);
+                out[axis < 9 ? axis : 0] = kept;
+                put_out(&t, sizes[s], axis < 9 ? 3 : 1, out);
+                same_bits(&t, "cuda.compress", "plain.compress");
+                assert_false(fault_of(&t, "cuda.compress", 3).there);
+                end(&t);
+            }
+}
+
+static void another_count_of_flags_is_a_fault(void **state)
+{
+    (void)state;
+    for (int64_t planned = 0; planned < 6; planned++) {
+        testing t;
+        begin(&t, EBB_OP_COMPRESS);
+        put_int(&t, "axis", 0);
+        put_raw(&t, EBB_F32, 2, DIMS(6, 5));
+        uint8_t *flag = put_raw(&t, EBB_BOOL, 1, DIMS(6))->data;
+        for (int i = 0; i < 6; i++)
+            flag[i] = (uint8_t)(i % 2);
+        put_out(&t, EBB_F32, 2, DIMS(planned, 5));
+        ebb_fault fault = fault_of(&t, "cuda.compress", 9);
+        assert_int_equal(fault.there, planned != 3);
+        if (fault.there) {
+            assert_int_equal(fault.value, 3);
+            assert_int_equal(fault.low, planned);
+        }
+        end(&t);
+    }
+}
+
+static void sequences_are_turned_as_far_as_they_go(void **state)
+{
+    (void)state;
+    static const int64_t shapes[][3] = {{7, 5, 3}, {4, 9, 64}, {1, 300, 1}, {5, 0, 3}};
+    for (int i = 0; i < 4; i++)
+        for (int s = 0; s < SIZES; s++)
+            for (int batch = 0; batch < 2; batch++) {
+                const int64_t most = shapes[i][1 - batch];
+                testing t;
+                begin(&t, EBB_OP_REVERSE_SEQUENCE);
+                put_int(&t, "batch_axis", batch);
+                put_int(&t, "time_axis", 1 - batch);
+                put_raw(&t, sizes[s], 3, shapes[i]);
+                int64_t *length = put_raw(&t, EBB_I64, 1, &shapes[i][batch])->data;
+                for (int64_t k = 0; k < shapes[i][batch]; k++)
+                    length[k] = (int64_t)((draw(&t) + 1) / 2 * (double)(most + 1));
+                put_out(&t, sizes[s], 3, shapes[i]);
+                same_bits(&t, "cuda.reverse_sequence", "plain.reverse_sequence");
+                end(&t);
+            }
+}
+
+static void rows_are_written_into_a_cache(void **state)
+{
+    (void)state;
+    static const struct {
+        int axis;
+        int64_t data[4], more;
+    } cases[] = {
+        {-2, {3, 2, 9, 4}, 4}, {1, {3, 40, 2, 64}, 1}, {3, {2, 3, 2, 300}, 7},
+        {-2, {3, 2, 9, 4}, 9}, {2, {3, 2, 9, 4}, 0},   {-2, {0, 2, 9, 4}, 2},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
+        for (int s = 0; s < SIZES; s++)
+            for (int way = 0; way < 3; way++) { /* no indices; linear; around the end */
+                int axis = cases[i].axis < 0 ? cases[i].axis + 4 : cases[i].axis;
+                const int64_t n = cases[i].data[axis], room = way == 2 ? 3 * n : n - cases[i].more;
+                int64_t update[4];
+                testing t;
+                memcpy(update, cases[i].data, sizeof update);
+                update[axis] = cases[i].more;
+                begin(&t, EBB_OP_TENSOR_SCATTER);
+                put_int(&t, "axis", cases[i].axis);
+                put_string(&t, "mode", way == 2 ? "circular" : "linear");
+                put_raw(&t, sizes[s], 4, cases[i].data);
+                put_raw(&t, sizes[s], 4, update);
+                if (way > 0) {
+                    int64_t *first = put_raw(&t, EBB_I64, 1, cases[i].data)->data;
+                    for (int64_t k = 0; k < cases[i].data[0]; k++)
+                        first[k] = (int64_t)((draw(&t) + 1) / 2 * (double)(room + 1));
+                }
+                put_out(&t, sizes[s], 4, cases[i].data);
+                same_bits(&t, "cuda.tensor_scatter", "plain.tensor_scatter");
+                end(&t);
+            }
+}
+
+static void lengths_and_rows_beyond_the_end_are_faults(void **state)
+{
+    (void)state;
+    for (int kind = 0; kind < 2; kind++)
+        for (int bad = 0; bad < 2; bad++) {
+            const int64_t beyond = bad ? -1 : kind ? 4 : 7;
+            testing t;
+            begin(&t, kind ? EBB_OP_TENSOR_SCATTER : EBB_OP_REVERSE_SEQUENCE);
+            put_raw(&t, EBB_F32, 3, DIMS(6, 3, 5));
+            if (kind) {
+                put_int(&t, "axis", 2);
+                put_raw(&t, EBB_F32, 3, DIMS(6, 3, 2));
+            }
+            const int64_t many = kind ? 6 : 3;
+            int64_t *index = put_raw(&t, EBB_I64, 1, &many)->data;
+            for (int64_t k = 0; k < many; k++)
+                index[k] = k == 1 ? beyond : 3;
+            put_out(&t, EBB_F32, 3, DIMS(6, 3, 5));
+            const char *name = kind ? "cuda.tensor_scatter" : "cuda.reverse_sequence";
+            ebb_fault fault = fault_of(&t, name, 9);
+            assert_true(fault.there);
+            assert_int_equal(fault.value, beyond);
+            assert_int_equal(fault.low, 0);
+            assert_int_equal(fault.high, kind ? 4 : 7);
+            end(&t);
+        }
+}
+
 /* ---- TopK ---- */
 
 /* Many equals, both zeros, infinities and NaN. */
@@ -285,6 +431,11 @@ int main(void)
         cmocka_unit_test(classes_become_vectors_of_one),
         cmocka_unit_test(what_is_not_zero_is_listed_in_order),
         cmocka_unit_test(another_count_than_the_planned_is_a_fault),
+        cmocka_unit_test(flagged_slices_stay),
+        cmocka_unit_test(another_count_of_flags_is_a_fault),
+        cmocka_unit_test(sequences_are_turned_as_far_as_they_go),
+        cmocka_unit_test(rows_are_written_into_a_cache),
+        cmocka_unit_test(lengths_and_rows_beyond_the_end_are_faults),
         cmocka_unit_test(the_first_k_are_those_of_plain),
         cmocka_unit_test(the_first_k_halves_are_those_of_float32),
     };

@@ -84,6 +84,38 @@ static void adamw_corrects_by_the_count_that_it_reads(void **state)
         }
 }
 
+/* Two groups, of which each has states of its own. */
+static void adam_and_adagrad_step_in_groups(void **state)
+{
+    (void)state;
+    for (int i = 0; i < SIZES; i++)
+        for (int steps = 0; steps < 3; steps++)
+            for (int states = 1; states < 3; states++) {
+                ebb_dtype dtype = steps == 1 ? EBB_F64 : EBB_F32;
+                const bool is_adam = states == 2;
+                const int64_t n[2] = {sizes[i], 3};
+                testing t;
+                begin(&t, is_adam ? EBB_OP_ADAM : EBB_OP_ADAGRAD);
+                put_float(&t, "norm_coefficient", 0.05);
+                put_float(&t, is_adam ? "norm_coefficient_post" : "decay_factor", 0.01);
+                put_float(&t, "epsilon", 1e-3);
+                put_scalar(&t, EBB_F32, 0.01);
+                put_scalar(&t, EBB_I64, 10.0 * steps);
+                for (int k = 0; k < 2 + states; k++)
+                    for (int g = 0; g < 2; g++)
+                        if (k == 1 + states)
+                            positive(put_in(&t, dtype, 1, &n[g]));
+                        else
+                            put_in(&t, dtype, 1, &n[g]);
+                for (int k = 0; k < 1 + states; k++)
+                    for (int g = 0; g < 2; g++)
+                        put_out(&t, dtype, 1, &n[g]);
+                agrees(&t, is_adam ? "cuda.adam" : "cuda.adagrad",
+                       is_adam ? "plain.adam" : "plain.adagrad", steps == 1 ? 1e-14 : 1e-6);
+                end(&t);
+            }
+}
+
 /* Draws are those of the CPU, bit for bit: tolerance 0, masks and packed masks too. */
 static void dropout_draws_the_same_bits(void **state)
 {
@@ -208,6 +240,7 @@ int main(void)
         cmocka_unit_test(sgd_steps_as_on_the_cpu),
         cmocka_unit_test(momentum_steps_in_every_mode),
         cmocka_unit_test(adamw_corrects_by_the_count_that_it_reads),
+        cmocka_unit_test(adam_and_adagrad_step_in_groups),
         cmocka_unit_test(dropout_draws_the_same_bits),
         cmocka_unit_test(uniform_numbers_are_those_of_the_cpu),
         cmocka_unit_test(draws_without_a_key_follow_the_step),

@@ -110,6 +110,25 @@ static void averages_and_their_gradients(void **state)
             }
 }
 
+static void norms_of_windows_are_as_plain(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < POOL_WINDOWS; i++)
+        for (int f = 0; f < 2; f++)
+            for (int p = 1; p < 4; p++) {
+                testing t;
+                int64_t x[5], y[5];
+                begin(&t, EBB_OP_LP_POOL);
+                put_window(&t, &pool_windows[i], x, y);
+                put_int(&t, "p", p);
+                const int rank = 2 + pool_windows[i].spatial;
+                put_in(&t, floats[f], rank, x);
+                put_out(&t, floats[f], rank, y);
+                agrees(&t, "cuda.lp_pool", "plain.lp_pool", f ? 1e-14 : 1e-6);
+                end(&t);
+            }
+}
+
 /* Channels shorter and longer than a warp, more of them than a block has warps, and none. */
 static void global_pools_take_all_of_a_channel(void **state)
 {
@@ -138,20 +157,22 @@ static void halves_are_float32_rounded_once(void **state)
 {
     (void)state;
     static const ebb_op ops[] = {EBB_OP_MAX_POOL, EBB_OP_AVERAGE_POOL, EBB_OP_AVERAGE_POOL_GRAD,
-                                 EBB_OP_MAX_POOL_GRAD};
+                                 EBB_OP_MAX_POOL_GRAD, EBB_OP_LP_POOL};
     static const char *const kernels[] = {"cuda.max_pool", "cuda.average_pool",
-                                          "cuda.average_pool_grad", "cuda.max_pool_grad"};
+                                          "cuda.average_pool_grad", "cuda.max_pool_grad",
+                                          "cuda.lp_pool"};
     for (size_t i = 0; i < POOL_WINDOWS; i++)
-        for (int k = 0; k < 4; k++) {
+        for (int k = 0; k < 5; k++) {
+            const bool forward = k != 2 && k != 3;
             testing t;
             int64_t x[5], y[5];
             begin(&t, ops[k]);
             put_window(&t, &pool_windows[i], x, y);
             const int rank = 2 + pool_windows[i].spatial;
-            put_in(&t, EBB_F32, rank, k < 2 ? x : y);
+            put_in(&t, EBB_F32, rank, forward ? x : y);
             if (k == 3)
                 put_in(&t, EBB_F32, rank, x);
-            put_out(&t, EBB_F32, rank, k < 2 ? y : x);
+            put_out(&t, EBB_F32, rank, forward ? y : x);
             if (k == 0)
                 put_out(&t, EBB_I64, rank, y);
             agrees_in_halves(&t, kernels[k], 0);
@@ -185,6 +206,7 @@ int main(void)
         cmocka_unit_test(maxima_and_indices_have_the_same_bits),
         cmocka_unit_test(taps_and_their_gradients_have_the_same_bits),
         cmocka_unit_test(averages_and_their_gradients),
+        cmocka_unit_test(norms_of_windows_are_as_plain),
         cmocka_unit_test(global_pools_take_all_of_a_channel),
         cmocka_unit_test(halves_are_float32_rounded_once),
         cmocka_unit_test(windows_that_do_not_match_are_declined),

@@ -1,5 +1,6 @@
-/* test_reduce.c: reductions, arg-max and running sums on the GPU against the plain kernels.
- * Integers are equal in every bit; floats are added up in double on both sides, in other orders. */
+/* test_reduce.c: reductions, arg-max, running sums and products on the GPU against the plain
+ * kernels. Integers are equal in every bit; floats are added up in double on both sides, in other
+ * orders. */
 #include "tests/cuda/bits.h"
 #include "tests/cuda/mixed.h"
 
@@ -121,6 +122,50 @@ static void nan_and_infinity_come_through(void **state)
         }
 }
 
+/* Of positive numbers: the sum has a logarithm. */
+static void logarithms_of_sums_are_as_plain(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < shape_count; i++)
+        for (int wide = 0; wide < 2; wide++) {
+            testing t;
+            put_reduction(&t, &shapes[i], EBB_OP_REDUCE_LOG_SUM, wide ? EBB_F64 : EBB_F32, false);
+            for (size_t k = 0; k < count_of(&t.in[0]); k++)
+                set_value(&t.in[0], k, 1.5 + value_of(&t.in[0], k));
+            agrees(&t, "cuda.reduce_log_sum", "plain.reduce_log_sum", wide ? 1e-13 : 2e-7);
+            if (!wide)
+                agrees_mixed(&t, "cuda.reduce_log_sum", 0, 1e-6);
+            end(&t);
+        }
+}
+
+static void norms_of_channels_are_as_plain(void **state)
+{
+    static const int64_t dims[][4] = {{2, 3, 7, 5}, {1, 1, 100, 93}, {3, 70, 1, 2}, {0, 3, 4, 4}};
+    (void)state;
+    for (size_t i = 0; i < sizeof dims / sizeof dims[0]; i++)
+        for (int p = 1; p < 5; p++)
+            for (int wide = 0; wide < 2; wide++) {
+                const int64_t y[4] = {dims[i][0], dims[i][1], 1, 1};
+                testing t;
+                begin(&t, EBB_OP_GLOBAL_LP_POOL);
+                put_int(&t, "p", p);
+                put_in(&t, wide ? EBB_F64 : EBB_F32, 4, dims[i]);
+                put_out(&t, wide ? EBB_F64 : EBB_F32, 4, y);
+                agrees(&t, "cuda.global_lp_pool", "plain.global_lp_pool", wide ? 1e-13 : 2e-7);
+                if (!wide)
+                    agrees_mixed(&t, "cuda.global_lp_pool", 0, 1e-6);
+                end(&t);
+            }
+    testing t;
+    begin(&t, EBB_OP_GLOBAL_LP_POOL);
+    put_int(&t, "p", 0);
+    put_in(&t, EBB_F32, 4, dims[0]);
+    put_out(&t, EBB_F32, 4, (int64_t[]){2, 3, 1, 1});
+    assert_non_null(declined_by(&t, "cuda.global_lp_pool"));
+    end(&t);
+}
+
 static void no_axes_may_mean_nothing_is_reduced(void **state)
 {
     (void)state;
@@ -201,6 +246,23 @@ static void the_first_or_last_of_equals_is_chosen(void **state)
                 }
 }
 
+static void the_largest_of_a_line_alone_is_one(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof lines / sizeof lines[0]; i++)
+        for (size_t d = 0; d < 2; d++) {
+            testing t;
+            begin(&t, EBB_OP_HARDMAX);
+            put_int(&t, "axis", lines[i].axes[0]);
+            put_line(&t, &lines[i], numbers[d]);
+            put_out(&t, numbers[d], lines[i].rank, lines[i].dims);
+            same_bits(&t, "cuda.hardmax", "plain.hardmax");
+            if (d == 0)
+                agrees_mixed(&t, "cuda.hardmax", 0, 0);
+            end(&t);
+        }
+}
+
 static void sums_run_along_the_axis(void **state)
 {
     (void)state;
@@ -225,6 +287,30 @@ static void sums_run_along_the_axis(void **state)
             }
 }
 
+/* Of numbers near 1, so that a long product neither vanishes nor passes all bounds. */
+static void products_run_along_the_axis(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof lines / sizeof lines[0]; i++)
+        for (size_t d = 0; d < 4; d++)
+            for (int way = 0; way < 4; way++) {
+                testing t;
+                begin(&t, EBB_OP_CUM_PROD);
+                put_int(&t, "exclusive", way % 2);
+                put_int(&t, "reverse", way / 2);
+                ebb_operand *x = put_raw(&t, numbers[d], lines[i].rank, lines[i].dims);
+                for (size_t k = 0; d < 2 && k < count_of(x); k++)
+                    set_value(x, k, (draw(&t) < 0 ? -1 : 1) * (1 + 0.01 * draw(&t)));
+                put_list(&t, 1, lines[i].axes);
+                put_out(&t, numbers[d], lines[i].rank, lines[i].dims);
+                if (d < 2)
+                    agrees(&t, "cuda.cum_prod", "plain.cum_prod", d == 0 ? 1e-6 : 1e-12);
+                else
+                    same_bits(&t, "cuda.cum_prod", "plain.cum_prod");
+                end(&t);
+            }
+}
+
 int main(void)
 {
     with_cuda();
@@ -232,11 +318,15 @@ int main(void)
         cmocka_unit_test(floats_are_as_plain),
         cmocka_unit_test(integers_are_as_plain_in_every_bit),
         cmocka_unit_test(nan_and_infinity_come_through),
+        cmocka_unit_test(logarithms_of_sums_are_as_plain),
+        cmocka_unit_test(norms_of_channels_are_as_plain),
         cmocka_unit_test(no_axes_may_mean_nothing_is_reduced),
         cmocka_unit_test(axes_unknown_before_the_run_are_declined),
         cmocka_unit_test(halves_round_once),
         cmocka_unit_test(the_first_or_last_of_equals_is_chosen),
+        cmocka_unit_test(the_largest_of_a_line_alone_is_one),
         cmocka_unit_test(sums_run_along_the_axis),
+        cmocka_unit_test(products_run_along_the_axis),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

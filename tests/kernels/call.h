@@ -156,7 +156,7 @@ static inline void set_value(ebb_operand *o, size_t i, double value)
 static inline void make_operand(ebb_operand *o, ebb_dtype dtype, int rank, const int64_t *dims)
 {
     o->type = ebb_type_tensor(dtype, rank, dims);
-    o->bytes = count_of(o) * ebb_dtype_bits(dtype) / 8;
+    o->bytes = (count_of(o) * ebb_dtype_bits(dtype) + 7) / 8;
     o->data = guarded(o->bytes);
 }
 
