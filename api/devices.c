@@ -23,7 +23,7 @@ static void set_reason(json_t *row, ebb_status why)
 static json_t *cuda_row(const ebb_plugin *plugin, ebb_status why)
 {
     json_t *row = json_pack("{s:s, s:b}", "backend", "cuda", "available", 1);
-    char text[256] = "";
+    char text[1600] = "";
     ebb_device_facts f;
     if (row == NULL || why != NULL) {
         if (row != NULL)

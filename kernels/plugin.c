@@ -1,4 +1,4 @@
-/* plugin.c: finds and opens libebb_cuda.so, and with it the libraries that it needs. */
+/* plugin.c: finds and opens libebb_cuda.so. The libraries that it needs it opens itself. */
 #define _GNU_SOURCE // dladdr
 #include "kernels/plugin.h"
 
@@ -9,47 +9,9 @@
 
 static const char *const object = "libebb_cuda.so";
 
-/* In the order in which the loader wants them: those that others need come first. */
-static const char *const libraries[] = {"libnvrtc.so.13", "libcublasLt.so.13", "libcudnn.so.9",
-                                        "libcudnn_graph.so.9"};
-enum { LIBRARIES = sizeof libraries / sizeof libraries[0] };
-
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static const ebb_plugin *opened;
 static char reason[512];
-
-/* ---- libraries ---- */
-
-/* Opened by path, they satisfy by their sonames what the object asks for. */
-static void try_folder(const char *folder, size_t length)
-{
-    char path[1024];
-    for (size_t i = 0; i < LIBRARIES; i++) {
-        int n = snprintf(path, sizeof path, "%.*s/%s", (int)length, folder, libraries[i]);
-        if (n > 0 && (size_t)n < sizeof path)
-            (void)dlopen(path, RTLD_NOW | RTLD_GLOBAL);
-    }
-}
-
-static void open_libraries(void)
-{
-    const char *folders = getenv("EBB_CUDA_LIBS"), *venv = getenv("VIRTUAL_ENV");
-    while (folders != NULL && *folders != '\0') {
-        size_t length = strcspn(folders, ":");
-        if (length > 0)
-            try_folder(folders, length);
-        folders += length + (folders[length] == ':');
-    }
-    static const char *const wheels[] = {"cu13/lib", "cuda_nvrtc/lib", "cublas/lib", "cudnn/lib"};
-    for (int minor = 9; venv != NULL && minor < 16; minor++)
-        for (size_t i = 0; i < sizeof wheels / sizeof wheels[0]; i++) {
-            char path[1024];
-            int n = snprintf(path, sizeof path, "%s/lib/python3.%d/site-packages/nvidia/%s", venv,
-                             minor, wheels[i]);
-            if (n > 0 && (size_t)n < sizeof path)
-                try_folder(path, (size_t)n);
-        }
-}
 
 /* ---- the object ---- */
 
@@ -88,16 +50,11 @@ static void *open_object(void)
 static void open_plugin(void)
 {
     void *handle = open_object();
-    if (handle == NULL) { // perhaps for want of a library
-        reason[0] = '\0';
-        open_libraries();
-        (void)dlerror();
-        handle = open_object();
+    if (handle == NULL) {
         const char *why = dlerror();
-        if (handle == NULL && reason[0] == '\0')
+        if (reason[0] == '\0')
             (void)snprintf(reason, sizeof reason, "%s", why != NULL ? why : "it is not there");
-        if (handle == NULL)
-            return;
+        return;
     }
     void *symbol = dlsym(handle, "ebb_plugin_table");
     const ebb_plugin *plugin = symbol;

@@ -2,9 +2,8 @@
  *
  * libebb_cuda.so needs cuDNN, cuBLASLt and NVRTC; libebb needs none of them. The object carries its
  * own copy of what it uses of onnx/ and exports one name, ebb_plugin_table. Where it is looked for:
- * $EBB_CUDA_PLUGIN (a file), else beside libebb. Where its libraries are looked
- * for, when the loader does not find them: $EBB_CUDA_LIBS (folders, with colons), and the folders
- * of the pip wheels below $VIRTUAL_ENV.
+ * $EBB_CUDA_PLUGIN (a file), else beside libebb. It opens on a machine without any of its
+ * libraries, which it looks for when they are first needed: kernels/cuda/find_library.h.
  */
 #ifndef EBB_KERNELS_PLUGIN_H
 #define EBB_KERNELS_PLUGIN_H
@@ -17,12 +16,13 @@ extern "C" {
 
 /* Raise it when ebb_call, ebb_kernel, ebb_backend or ebb_device change, or ops.def: the object must
  * be built from the same tree. EBB_OP_COUNT is compared too. */
-enum { EBB_PLUGIN_VERSION = 4 };
+enum { EBB_PLUGIN_VERSION = 5 };
 
 typedef struct ebb_plugin {
     uint32_t version, op_count;
     const ebb_backend *backend;
-    /* Libraries found, as "cuDNN 9.19.0, cuBLASLt 13.1.0, NVRTC 13.0": for `ebb devices`. */
+    /* Libraries found, as "cuDNN 9.19.0, cuBLASLt 13.1.0, NVRTC 13.0", and why those that are
+     * missing are: for `ebb devices`. */
     void (*libraries)(char *text, size_t size);
     /* Workspaces and kernels from now on are those of a described device ("h100"), which need not
      * be here: for plans. NULL: of the one that is here. EBB_USAGE lists the known names. */

@@ -3,6 +3,7 @@
 
 #include "kernels/cuda/cache_files.h"
 #include "kernels/cuda/chain.h"
+#include "kernels/cuda/find_library.h"
 #include "onnx/arena.h"
 
 #include <dlfcn.h>
@@ -30,6 +31,7 @@ static struct {
     int opened; /* version, 0: not there */
 } nvrtc;
 
+static char trouble[400]; // why it could not be opened
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
 /* dlsym() gives a data pointer, which C does not convert to a function: the bytes are copied. */
@@ -42,15 +44,12 @@ static bool look_up(void *library, const char *name, void *place)
 
 static void open_library(void)
 {
-    const char *places[] = {getenv("EBB_NVRTC"), "libnvrtc.so.13",
-                            "/usr/local/cuda/lib64/libnvrtc.so.13", "libnvrtc.so.12"};
-    void *library = NULL;
     int major = 0, minor = 0;
-    for (size_t i = 0; i < sizeof places / sizeof places[0] && library == NULL; i++) {
-        if (places[i] != NULL && places[i][0] != 0)
-            library = dlopen(places[i], RTLD_NOW | RTLD_LOCAL);
-        if (i == 0 && places[0] != NULL && places[0][0] != 0 && library == NULL)
-            return; // the user said which
+    char why[400] = "";
+    void *library = ebb_library_find("EBB_NVRTC", "libnvrtc.so.13", why, sizeof why);
+    if (library == NULL) {
+        (void)snprintf(trouble, sizeof trouble, "%s", why);
+        library = ebb_library_find("EBB_NVRTC", "libnvrtc.so.12", why, sizeof why);
     }
     if (library == NULL)
         return;
@@ -70,6 +69,15 @@ int ebb_nvrtc_version(void)
 {
     (void)pthread_once(&once, open_library);
     return nvrtc.opened;
+}
+
+void ebb_nvrtc_library(char *text, size_t size)
+{
+    char version[32];
+    const int v = ebb_nvrtc_version();
+    (void)snprintf(version, sizeof version, "%d.%d", v / 1000, v % 1000 / 10);
+    ebb_library_list(text, size, v > 0 ? "NVRTC" : "NVRTC 13", v > 0 ? version : NULL,
+                     trouble[0] != 0 ? trouble : "it lacks a function");
 }
 
 /* What the compiler says, its first lines. */
@@ -205,7 +213,7 @@ ebb_status ebb_nvrtc_compile(const char *source, int version, void **image, size
         return ebb_hint(ebb_error(EBB_DEVICE, "NVRTC cannot be opened, so chains of operators "
                                               "cannot be compiled"),
                         "install it (the wheel nvidia-cuda-nvrtc or NVIDIA's package), and name "
-                        "the file libnvrtc.so.13 in EBB_NVRTC");
+                        "its folder in EBB_CUDA_LIBS or the file libnvrtc.so.13 in EBB_NVRTC");
     bool keeps = ebb_nvrtc_cache_path(source, version, path, sizeof path) == NULL;
     if (keeps && read_cached(path, source, image, bytes)) {
         if (cached != NULL)

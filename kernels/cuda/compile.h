@@ -21,6 +21,8 @@ extern "C" {
 
 /* 13000; 0 where NVRTC cannot be opened. */
 int ebb_nvrtc_version(void);
+/* Adds "NVRTC 13.0", or that there is none and why, to the list in text. */
+void ebb_nvrtc_library(char *text, size_t size);
 
 /* version: of the device, 900 for sm_90. *image: a CUBIN, to be ebb_free()d. cached may be NULL.
  * EBB_DEVICE: there is no NVRTC, or it does not know the device. EBB_RUNTIME: what it says of the

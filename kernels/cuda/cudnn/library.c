@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 #include "kernels/cuda/cudnn/internal.h"
+#include "kernels/cuda/find_library.h"
 
 ebb_cudnn_library ebb_cudnn;
 
@@ -29,9 +30,8 @@ static bool look_up(void *library, const char *name, void *place, size_t bytes)
 
 static void open_library(void)
 {
-    const char *file = getenv("EBB_CUDNN");
-    void *library =
-        dlopen(file != NULL && file[0] != 0 ? file : "libcudnn.so.9", RTLD_NOW | RTLD_LOCAL);
+    char why[400] = "";
+    void *library = ebb_library_find("EBB_CUDNN", "libcudnn.so.9", why, sizeof why);
     const struct {
         const char *name;
         void *place;
@@ -51,7 +51,7 @@ static void open_library(void)
         {"cudnnBackendExecute", &ebb_cudnn.execute, sizeof ebb_cudnn.execute},
     };
     if (library == NULL) {
-        (void)snprintf(trouble, sizeof trouble, "cuDNN 9 cannot be opened: %s", dlerror());
+        (void)snprintf(trouble, sizeof trouble, "cuDNN 9 cannot be opened: %s", why);
         return;
     }
     for (size_t i = 0; i < sizeof wanted / sizeof wanted[0]; i++)
@@ -76,7 +76,7 @@ ebb_status ebb_cudnn_open(void)
         return NULL;
     return ebb_hint(ebb_error(EBB_DEVICE, "%s", trouble),
                     "install cuDNN 9 (the wheel nvidia-cudnn-cu13 or NVIDIA's package), and name "
-                    "its folder in LD_LIBRARY_PATH or the file libcudnn.so.9 in EBB_CUDNN");
+                    "its folder in EBB_CUDA_LIBS or the file libcudnn.so.9 in EBB_CUDNN");
 }
 
 int64_t ebb_cudnn_version(void)
