@@ -16,7 +16,7 @@ static void *hand_out(ebb_program *p, uint32_t tensor, size_t bytes)
         return p->block; /* no bytes, but a pointer */
     const ebb_interval *place = &p->plan.intervals[tensor - 1];
     size_t rounded = bytes;
-    bool fits = ebb_size_align(&rounded, bytes, EBB_ALIGN);
+    bool fits = ebb_size_align(&rounded, bytes, p->plan.align);
     if (fits && place->offset + rounded > p->touched_bytes)
         p->touched_bytes = place->offset + rounded;
     return (char *)p->block + place->offset;
@@ -175,10 +175,10 @@ static ebb_status compile(ebb_program *p, const ebb_graph *g, const ebb_compile_
     EBB_TRY(p->device->open(&p->queue));
     p->seed = o->seed;
     EBB_TRY(ebb_plan_make(&p->plan, &p->arena, g, backends, o->seed));
-    if (p->plan.packing.height > SIZE_MAX - EBB_ALIGN)
+    if (p->plan.packing.height > SIZE_MAX - p->plan.align)
         return ebb_error_memory();
     size_t bytes = (size_t)p->plan.packing.height;
-    EBB_TRY(p->device->allocate(p->queue, bytes != 0 ? bytes : EBB_ALIGN, &p->block));
+    EBB_TRY(p->device->allocate(p->queue, bytes != 0 ? bytes : p->plan.align, &p->block));
     p->filled = EBB_NEW(&p->arena, bool, g->value_count + 1);
     p->seen = EBB_NEW(&p->arena, void *, g->value_count + 1);
     if (p->filled == NULL || p->seen == NULL)

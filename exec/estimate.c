@@ -64,6 +64,7 @@ ebb_status ebb_estimate_make(ebb_estimate *estimate, ebb_arena *arena, const ebb
         for (uint32_t p = 0; p < plan.count; p++)
             estimate->workspace_bytes[plan.order[p].i] = plan.calls[p].workspace_bytes;
         estimate->runs = missing == NULL;
+        estimate->align = plan.align;
         estimate->arena_bytes = plan.packing.height;
         estimate->peak_bytes = plan.memory.peak_bytes;
         estimate->ns = plan.planned_ns;

@@ -20,6 +20,7 @@ double ebb_roofline_ns(double flops, double bytes);
 
 typedef struct ebb_estimate {
     size_t *workspace_bytes; /* by node id: scratch of the kernel that would run it */
+    uint32_t align;          /* of a tensor in the arena, bytes */
     bool runs;               /* every node has a kernel */
     uint64_t arena_bytes;    /* as it stands, packed */
     uint64_t peak_bytes;

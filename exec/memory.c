@@ -37,6 +37,7 @@ typedef struct ruler {
     uint32_t first_count;
     bool *seen_value, *seen_root;
     uint32_t last; /* last position */
+    uint32_t align;
 } ruler;
 
 static uint32_t root_of(const ruler *r, uint32_t v)
@@ -81,7 +82,7 @@ static ebb_status touch(ruler *r, ebb_value v, uint32_t p)
     if (!r->seen_value[v.i]) {
         size_t bytes = 0;
         if (!ebb_type_bytes(&ebb_value_of(r->g, v)->type, &bytes) ||
-            !ebb_size_align(&bytes, bytes, EBB_ALIGN))
+            !ebb_size_align(&bytes, bytes, r->align))
             return too_big(r->g, v);
         r->seen_value[v.i] = true;
         if (r->bytes[root] < bytes)
@@ -247,7 +248,7 @@ static ebb_status list_tensors(ruler *r, ebb_memory *m, ebb_arena *arena,
     {
         size_t bytes = workspace_bytes[n.i];
         if (bytes != 0) {
-            if (!ebb_size_align(&bytes, bytes, EBB_ALIGN))
+            if (!ebb_size_align(&bytes, bytes, r->align))
                 return ebb_error(EBB_REJECTED, "%s: its workspace of %zu bytes is too large",
                                  ebb_node_label(g, n), workspace_bytes[n.i]);
             ebb_memory_tensor *t = &m->tensors[m->tensor_count++];
@@ -295,9 +296,9 @@ static ebb_status find_peak(ruler *r, ebb_memory *m, ebb_arena *scratch)
 }
 
 static ebb_status weigh(ebb_memory *m, ebb_arena *arena, const ebb_graph *g,
-                        const size_t *workspace_bytes, ebb_arena *scratch)
+                        const size_t *workspace_bytes, uint32_t align, ebb_arena *scratch)
 {
-    ruler r = {.g = g};
+    ruler r = {.g = g, .align = align};
     size_t values = g->value_count + 1;
     EBB_EACH_NODE(g, n) m->positions++;
     r.last = m->positions == 0 ? 0 : m->positions - 1;
@@ -336,11 +337,11 @@ static ebb_status weigh(ebb_memory *m, ebb_arena *arena, const ebb_graph *g,
 }
 
 ebb_status ebb_memory_weigh(ebb_memory *memory, ebb_arena *arena, const ebb_graph *g,
-                            const size_t *workspace_bytes)
+                            const size_t *workspace_bytes, uint32_t align)
 {
     *memory = (ebb_memory){0};
     ebb_arena scratch = {0};
-    ebb_status status = weigh(memory, arena, g, workspace_bytes, &scratch);
+    ebb_status status = weigh(memory, arena, g, workspace_bytes, align, &scratch);
     ebb_arena_fini(&scratch);
     return status;
 }

@@ -11,7 +11,8 @@
  *   x        |===========|               input, last read at 1
  *   h              |===========|         born at 1, last read at 2
  *
- * Sizes are rounded up to EBB_ALIGN, so that what is weighed is what is allocated.
+ * Sizes are rounded up to the alignment of the device that the graph is planned for, so that what
+ * is weighed is what is allocated there.
  */
 #ifndef EBB_EXEC_MEMORY_H
 #define EBB_EXEC_MEMORY_H
@@ -22,7 +23,7 @@
 extern "C" {
 #endif
 
-enum { EBB_ALIGN = 64 };
+enum { EBB_ALIGN = 64 }; /* the host's; another device's: ebb_device.align */
 
 typedef enum ebb_category {                /* PyTorch's names where they exist */
                             EBB_PARAMETER, /* weights, buffers and constants */
@@ -40,7 +41,7 @@ const char *ebb_category_name(ebb_category category); /* "PARAMETER" */
 
 typedef struct ebb_memory_tensor {
     uint32_t birth, death; /* positions, both included */
-    uint64_t bytes;        /* rounded up to EBB_ALIGN */
+    uint64_t bytes;        /* rounded up to the alignment */
     ebb_category category;
     ebb_value value; /* the first of those that share it; none for a workspace */
     ebb_node node;   /* who made it; workspace: whose it is */
@@ -61,10 +62,10 @@ typedef struct ebb_memory {
     uint64_t total_bytes; /* of all tensors, if none shared */
 } ebb_memory;
 
-/* Weighs g into arena memory. workspace_bytes by node id, or NULL: none. EBB_REJECTED naming the
- * value where a size is unknown or overflows. */
+/* Weighs g into arena memory. workspace_bytes by node id, or NULL: none. align: a power of two.
+ * EBB_REJECTED naming the value where a size is unknown or overflows. */
 ebb_status ebb_memory_weigh(ebb_memory *memory, ebb_arena *arena, const ebb_graph *g,
-                            const size_t *workspace_bytes);
+                            const size_t *workspace_bytes, uint32_t align);
 
 #ifdef __cplusplus
 }

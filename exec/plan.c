@@ -143,7 +143,7 @@ static ebb_status make_calls(ebb_plan *plan, ebb_arena *arena, ebb_arena *scratc
     return NULL;
 }
 
-static ebb_status pack_tensors(ebb_plan *plan, ebb_arena *arena, ebb_arena *scratch, uint32_t align)
+static ebb_status pack_tensors(ebb_plan *plan, ebb_arena *arena, ebb_arena *scratch)
 {
     const ebb_memory *m = &plan->memory;
     plan->intervals = EBB_NEW(arena, ebb_interval, m->tensor_count + 1);
@@ -153,7 +153,7 @@ static ebb_status pack_tensors(ebb_plan *plan, ebb_arena *arena, ebb_arena *scra
         const ebb_memory_tensor *t = &m->tensors[i];
         plan->intervals[i] = (ebb_interval){t->birth, t->death + 1, t->bytes, 0};
     }
-    const ebb_pack_options options = {.alignment = align};
+    const ebb_pack_options options = {.alignment = plan->align};
     return ebb_pack(&plan->packing, plan->intervals, m->tensor_count, &options, scratch);
 }
 
@@ -175,8 +175,9 @@ static ebb_status estimate(ebb_plan *plan, ebb_arena *arena, ebb_arena *scratch,
         if (*missing == NULL)
             return ebb_error_memory();
     }
-    EBB_TRY(ebb_memory_weigh(&plan->memory, arena, g, workspace_bytes));
-    return pack_tensors(plan, arena, scratch, backends[0]->device->align);
+    plan->align = backends[0]->device->align;
+    EBB_TRY(ebb_memory_weigh(&plan->memory, arena, g, workspace_bytes, plan->align));
+    return pack_tensors(plan, arena, scratch);
 }
 
 ebb_status ebb_plan_estimate(ebb_plan *plan, ebb_arena *arena, const ebb_graph *g,

@@ -23,6 +23,7 @@ typedef struct ebb_plan {
     ebb_memory memory;
     ebb_interval *intervals; /* by tensor of `memory` */
     ebb_packing packing;     /* height = planned arena bytes */
+    uint32_t align;          /* of the device, bytes */
     double flops, recompute_flops;
     double planned_ns; /* roofline estimate: flops and bytes against the rates in plan.c */
 } ebb_plan;

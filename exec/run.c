@@ -194,8 +194,10 @@ EBB_API ebb_status ebb_program_step(ebb_program *program, const ebb_batch *batch
 {
     ebb_program *p = program;
     EBB_TRY(take_inputs(p, batch));
-    if (!p->ready)
+    if (!p->ready) {
         EBB_TRY(get_ready(p));
+        EBB_TRY(take_inputs(p, batch)); // kernels may have tried themselves out where inputs lie
+    }
     int64_t begin = now_ns();
     bool replays;
     EBB_TRY(p->device->begin(p->queue, p->steps, &replays));

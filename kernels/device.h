@@ -41,7 +41,7 @@ typedef struct ebb_device_facts {
 
 typedef struct ebb_device {
     const char *name; /* "host", "cuda" */
-    uint32_t align;   /* bytes: each tensor of a block begins so */
+    uint32_t align;   /* bytes: each tensor of a block, and each workspace, begins so */
     /* EBB_DEVICE: there is none, and why; what to do. */
     ebb_status (*open)(void **queue);
     void (*close)(void *queue); /* NULL is fine */

@@ -33,6 +33,7 @@ typedef struct ebb_operand {
     const struct ebb_call
         *source;        /* not NULL: it is never whole, this call decodes its tiles ... */
     int64_t tile_rows;  /* ... of so many rows of axis 0; see onnx/tile.h */
+    uint32_t over;      /* of an output: 1 + the input whose memory it takes over; 0: its own */
     uint32_t last_read; /* of an output: position of the last call that reads it; EBB_OUTLIVES
                            where it is wanted after the step's calls. Set when data is */
 } ebb_operand;
@@ -49,7 +50,7 @@ typedef struct ebb_call {
     const struct ebb_kernel *kernel; /* chosen by ebb_pick, among these: */
     const struct ebb_backend *const *backends;
     bool streamed;   /* it decodes, and its reader asks for its tiles: nothing runs here */
-    void *workspace; /* 64-aligned, workspace_bytes long; contents undefined */
+    void *workspace; /* workspace_bytes long, aligned as the device's tensors are (device.h) */
     size_t workspace_bytes;
     void *state;         /* what prepare made; release() frees it */
     uint64_t seed, step; /* for operators that draw without a key of their own */
@@ -64,7 +65,9 @@ typedef struct ebb_kernel {
     const char *(*declines)(const ebb_call *); /* NULL result: I take it. Else: why not */
     ebb_status (*workspace)(const ebb_call *,
                             size_t *bytes); /* NULL: none. Cheap: no code generation */
-    ebb_status (*prepare)(ebb_call *);      /* NULL: nothing. Once, before the first run */
+    /* NULL: nothing. Once, before the first run. May write its workspace, and its outputs where
+     * these lie over no input. */
+    ebb_status (*prepare)(ebb_call *);
     ebb_status (*run)(const ebb_call *);
     void (*release)(ebb_call *); /* NULL: nothing */
 } ebb_kernel;

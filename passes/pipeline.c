@@ -260,7 +260,8 @@ static weight weigh_as_marked(const ebb_graph *g)
     ebb_arena scratch = {0};
     ebb_memory memory;
     weight w = {0};
-    if (ebb_require_static(g) == NULL && ebb_memory_weigh(&memory, &scratch, g, NULL) == NULL)
+    if (ebb_require_static(g) == NULL &&
+        ebb_memory_weigh(&memory, &scratch, g, NULL, EBB_ALIGN) == NULL)
         w = (weight){memory.peak_bytes, memory.saved_bytes};
     ebb_arena_fini(&scratch);
     return w;

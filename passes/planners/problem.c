@@ -20,7 +20,7 @@ static ebb_status bytes_of(const maker *m, ebb_value v, uint64_t *bytes)
     size_t size = 0;
     const ebb_value_info *info = ebb_value_of(m->g, v);
     if (!ebb_type_bytes(&info->type, &size) ||
-        (m->s->has_arena && !ebb_size_align(&size, size, EBB_ALIGN)))
+        (m->s->has_arena && !ebb_size_align(&size, size, m->estimate->align)))
         return ebb_hint(
             ebb_error(EBB_REJECTED, "the size of value '%s' is not known", ebb_value_name(m->g, v)),
             "give sizes to symbolic dims with --dim NAME=SIZE");
@@ -227,7 +227,8 @@ static ebb_status make_op(maker *m, ebb_node n)
     op->workspace = m->s->has_arena && m->estimate->workspace_bytes != NULL
                         ? m->estimate->workspace_bytes[n.i]
                         : 0;
-    op->workspace = (op->workspace + EBB_ALIGN - 1) / EBB_ALIGN * EBB_ALIGN;
+    const uint64_t align = m->s->has_arena ? m->estimate->align : EBB_ALIGN;
+    op->workspace = (op->workspace + align - 1) / align * align;
     return m->s->has_arena ? find_overs(m, node, op) : NULL;
 }
 
