@@ -3,17 +3,18 @@
 
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/cudnn/cache.h"
+#include "kernels/cuda/find_library.h"
 
 #include <pthread.h>
 #include <stdio.h>
 
-enum { ROOM = 64 << 20 }; /* bytes of workspace that any convolution may have */
+enum { ROOM = 64 << 20 }; /* bytes of workspace that any graph may have */
 
 typedef struct made { /* a plan, or why there is none */
     struct made *next;
     ebb_cuda_cudnn_ask ask;
     const char *device; /* a described one's name; NULL: the one that is here */
-    bool tf32;
+    bool tf32, raced;
     ebb_cudnn_plan *plan;
     char why[240];
 } made;
@@ -95,27 +96,38 @@ static const char *find_target(ebb_cudnn_target *target)
 
 void ebb_cuda_cudnn_library(char *text, size_t size)
 {
-    size_t used = strlen(text);
-    int64_t v = ebb_cudnn_version();
-    const char *comma = used > 0 ? ", " : "";
-    if (v > 0)
-        (void)snprintf(text + used, size - used, "%scuDNN %d.%d.%d", comma, (int)(v / 10000),
-                       (int)(v / 100 % 100), (int)(v % 100));
-    else
-        (void)snprintf(text + used, size - used, "%sno cuDNN 9", comma);
+    char version[48];
+    const int64_t v = ebb_cudnn_version();
+    (void)snprintf(version, sizeof version, "%d.%d.%d", (int)(v / 10000), (int)(v / 100 % 100),
+                   (int)(v % 100));
+    ebb_library_list(text, size, v > 0 ? "cuDNN" : "cuDNN 9", v > 0 ? version : NULL,
+                     v > 0 ? "" : ebb_status_text(ebb_cudnn_open()));
 }
 
 /* ---- plans ---- */
 
 static ebb_status build(ebb_cudnn_graph **graph, const ebb_cuda_cudnn_ask *ask)
 {
-    switch (ask->way) {
-    case EBB_CUDNN_FORWARD:
-        return ebb_cudnn_conv_forward(graph, &ask->sizes, ask->with);
-    case EBB_CUDNN_BACKWARD_DATA:
-        return ebb_cudnn_conv_backward_data(graph, &ask->sizes, ask->with);
+    int64_t scratch;
+    switch (ask->kind) {
+    case EBB_ASK_CONV:
+        return ebb_cudnn_conv_forward(graph, &ask->of.conv, ask->with);
+    case EBB_ASK_CONV_DATA:
+        return ebb_cudnn_conv_backward_data(graph, &ask->of.conv, ask->with);
+    case EBB_ASK_CONV_FILTER:
+        return ebb_cudnn_conv_backward_filter(graph, &ask->of.conv, ask->with);
+    case EBB_ASK_POOL:
+        return ebb_cudnn_pool_forward(graph, &ask->of.pool, false);
+    case EBB_ASK_POOL_GRADIENT:
+        return ebb_cudnn_pool_gradient(graph, &ask->of.pool);
+    case EBB_ASK_BATCH_NORM:
+        return ebb_cudnn_batch_norm_forward(graph, &ask->of.norm, ask->with);
+    case EBB_ASK_BATCH_NORM_BACKWARD:
+        return ebb_cudnn_batch_norm_backward(graph, &ask->of.norm, ask->with);
+    case EBB_ASK_ATTENTION:
+        return ebb_cudnn_attention_forward(graph, &ask->of.attention, ask->with);
     default:
-        return ebb_cudnn_conv_backward_filter(graph, &ask->sizes, ask->with);
+        return ebb_cudnn_attention_backward(graph, &ask->of.attention, &scratch);
     }
 }
 
@@ -128,18 +140,25 @@ static int64_t most_bytes(const ebb_cudnn_graph *graph)
     return sum;
 }
 
+/* The graph of an ask and the rules for its plans. */
+static ebb_status ready(ebb_cudnn_graph **graph, ebb_cudnn_rules *rules, const made *m)
+{
+    *graph = NULL;
+    *rules = EBB_CUDNN_EXACT;
+    rules->tf32 = m->tf32;
+    EBB_TRY(ebb_cudnn_open());
+    EBB_TRY(build(graph, &m->ask));
+    rules->workspace_bytes = most_bytes(*graph);
+    return NULL;
+}
+
 static void make(made *m, const ebb_cudnn_target *target)
 {
-    ebb_cudnn_graph *graph = NULL;
-    ebb_cudnn_rules rules = EBB_CUDNN_EXACT;
-    rules.tf32 = m->tf32;
-    ebb_status status = ebb_cudnn_open();
+    ebb_cudnn_graph *graph;
+    ebb_cudnn_rules rules;
+    ebb_status status = ready(&graph, &rules, m);
     if (status == NULL)
-        status = build(&graph, &m->ask);
-    if (status == NULL) {
-        rules.workspace_bytes = most_bytes(graph);
         status = ebb_cudnn_plan_cached(&m->plan, graph, target, &rules, NULL);
-    }
     if (status != NULL)
         keep_reason(m->why, sizeof m->why, status);
     ebb_cudnn_graph_free(graph);
@@ -178,4 +197,26 @@ const ebb_cudnn_plan *ebb_cuda_cudnn_plan(const char **why, const ebb_cuda_cudnn
     }
     (void)pthread_mutex_unlock(&lock);
     return plan;
+}
+
+void ebb_cuda_cudnn_race(const ebb_cuda_cudnn_ask *ask,
+                         ebb_status (*trial)(void *context, const ebb_cudnn_plan *plan,
+                                             int64_t *ns),
+                         void *context)
+{
+    ebb_cudnn_target target;
+    ebb_cudnn_graph *graph = NULL;
+    ebb_cudnn_plan *winner = NULL;
+    ebb_cudnn_rules rules;
+    (void)pthread_mutex_lock(&lock);
+    made *m = !describes && find_target(&target) == NULL ? find(ask, &target) : NULL;
+    if (m != NULL && m->plan != NULL && !m->raced && ready(&graph, &rules, m) == NULL) {
+        const int64_t bytes = ebb_cudnn_plan_choice(m->plan)->workspace_bytes;
+        if (ebb_cudnn_plan_raced(&winner, graph, &target, &rules, bytes, trial, context) == NULL &&
+            winner != NULL)
+            m->plan = winner; // the one before may be in use: it stays
+        m->raced = true;
+    }
+    ebb_cudnn_graph_free(graph);
+    (void)pthread_mutex_unlock(&lock);
 }

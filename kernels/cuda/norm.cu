@@ -85,11 +85,6 @@ static const ebb_gpu_kernel infers[] = EBB_CUDA_FLOATS(infer);
 static const ebb_gpu_kernel gradient_sums[] = EBB_CUDA_FLOATS(gradient_sums);
 static const ebb_gpu_kernel gradients[] = EBB_CUDA_FLOATS(gradients);
 
-static bool is_training(const ebb_call *c)
-{
-    return c->op == EBB_OP_BATCH_NORM_TRAINING || ebb_attr_int(&c->attrs, "training_mode", 0) != 0;
-}
-
 /* What forward and backward have in common, x being input `at`. */
 static channel_args args_of(const ebb_call *c, uint32_t at)
 {
@@ -116,7 +111,7 @@ static ebb_status workspace(const ebb_call *c, size_t *bytes)
 {
     bool backward = c->op == EBB_OP_BATCH_NORM_GRAD || c->op == EBB_OP_BATCH_NORM_GRAD_FROM_OUTPUT;
     *bytes = 0;
-    if (!backward && !is_training(c))
+    if (!backward && !ebb_cuda_batch_norm_trains(c))
         return NULL;
     channel_args a = args_of(c, backward ? 1 : 0);
     size_t sums = 0;
@@ -124,6 +119,14 @@ static ebb_status workspace(const ebb_call *c, size_t *bytes)
         !ebb_size_mul(bytes, sums, (size_t)a.lanes.splits + 1))
         return ebb_call_error(c, "it has too many channels");
     return NULL;
+}
+
+/* What the running variance is of: ONNX divides by n, PyTorch by n - 1. */
+static double correct_of(const ebb_call *c, double count)
+{
+    bool unbiased =
+        c->op == EBB_OP_BATCH_NORM_TRAINING && ebb_attr_int(&c->attrs, "unbiased", 1) != 0;
+    return unbiased && count > 1 ? count / (count - 1) : 1;
 }
 
 /* (X, scale, B, mean, var) -> Y, running_mean?, running_var?, saved_mean?, saved_inv_std? */
@@ -134,14 +137,12 @@ static ebb_status run_forward(const ebb_call *c)
     const ebb_gpu_grid grid = ebb_lanes_grid(&a.lanes);
     a.scale = ebb_numbers_in(c, 1);
     a.bias = ebb_numbers_in(c, 2);
-    if (!is_training(c)) {
+    if (!ebb_cuda_batch_norm_trains(c)) {
         a.centre = ebb_numbers_in(c, 3);
         a.spread = ebb_numbers_in(c, 4);
         return EBB_LAUNCH(c, infers[row], grid, EBB_CUDA_BLOCK, 0, a);
     }
-    bool unbiased =
-        c->op == EBB_OP_BATCH_NORM_TRAINING && ebb_attr_int(&c->attrs, "unbiased", 1) != 0;
-    a.correct = unbiased && a.count > 1 ? a.count / (a.count - 1) : 1;
+    a.correct = correct_of(c, a.count);
     a.old_mean = ebb_numbers_in(c, 3);
     a.old_var = ebb_numbers_in(c, 4);
     for (uint32_t k = 0; k < 4; k++)
@@ -150,6 +151,60 @@ static ebb_status run_forward(const ebb_call *c)
     EBB_TRY(
         EBB_LAUNCH(c, finishes[row], ebb_lanes_grid(&a.rest), EBB_CUDA_BLOCK, EBB_LANES_SHARED, a));
     return a.out != NULL ? EBB_LAUNCH(c, normalise[row], grid, EBB_CUDA_BLOCK, 0, a) : NULL;
+}
+
+/* ---- after a library ---- */
+
+typedef struct finish_args {
+    const float *mean, *inv_std;
+    ebb_numbers old_mean, old_var;
+    ebb_numbers to[4]; /* running mean and var, saved mean and inv_std */
+    int64_t channels;
+    double epsilon, momentum, correct;
+} finish_args;
+
+/* The variance from the deviation: inv_std has some 2^-23 of relative error, so variance + epsilon
+ * has twice that, which is what normalising by it will see; where the variance is far below epsilon
+ * its own digits are gone, and it is 0 at least. */
+EBB_GLOBAL(finish_statistics, finish_args)
+{
+    EBB_GRID_LOOP(k, a.channels)
+    {
+        double mean = (double)a.mean[k], inv_std = (double)a.inv_std[k], m = a.momentum;
+        double var = 1.0 / (inv_std * inv_std) - a.epsilon;
+        var = var < 0 ? 0 : var; // NaN stays
+        if (a.to[0].data != NULL)
+            ebb_number_put(&a.to[0], k, ebb_number(&a.old_mean, k) * m + mean * (1 - m));
+        if (a.to[1].data != NULL)
+            ebb_number_put(&a.to[1], k, ebb_number(&a.old_var, k) * m + var * a.correct * (1 - m));
+        if (a.to[2].data != NULL)
+            ebb_number_put(&a.to[2], k, mean);
+        if (a.to[3].data != NULL)
+            ebb_number_put(&a.to[3], k, inv_std);
+    }
+}
+
+ebb_status ebb_cuda_batch_norm_finish(const ebb_call *c, const float *mean, const float *inv_std)
+{
+    const channel_args of = args_of(c, 0);
+    finish_args a;
+    memset(&a, 0, sizeof a);
+    a.mean = mean;
+    a.inv_std = inv_std;
+    a.old_mean = ebb_numbers_in(c, 3);
+    a.old_var = ebb_numbers_in(c, 4);
+    bool wanted = false;
+    for (uint32_t k = 0; k < 4; k++) {
+        a.to[k] = ebb_numbers_out(c, 1 + k);
+        wanted = wanted || a.to[k].data != NULL;
+    }
+    a.channels = of.lanes.outputs;
+    a.epsilon = (double)(float)of.epsilon; // as the library was told it
+    a.momentum = of.momentum;
+    a.correct = correct_of(c, of.count);
+    return wanted
+               ? EBB_LAUNCH(c, finish_statistics, ebb_cuda_grid(a.channels), EBB_CUDA_BLOCK, 0, a)
+               : NULL;
 }
 
 static channel_args gradient_args(const ebb_call *c)

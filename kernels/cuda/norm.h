@@ -60,6 +60,12 @@ static inline const char *ebb_cuda_norm_declines(const ebb_call *c, uint32_t fir
     return NULL;
 }
 
+/* A batch norm by the statistics of its batch, not by running ones. */
+static inline bool ebb_cuda_batch_norm_trains(const ebb_call *c)
+{
+    return c->op == EBB_OP_BATCH_NORM_TRAINING || ebb_attr_int(&c->attrs, "training_mode", 0) != 0;
+}
+
 /* ebb_tile_parts of the back end. */
 #ifdef __cplusplus
 extern "C" {
@@ -67,6 +73,10 @@ extern "C" {
 ebb_status ebb_cuda_add_tile(const ebb_call *call, ebb_dtype dtype, int64_t n, void *to,
                              const void *from);
 ebb_status ebb_cuda_batch_norm_rows(const ebb_call *tile, const ebb_call *whole, void *dx);
+
+/* Where a library has normalised in training: the running and the saved statistics that the call
+ * wants, of the batch's mean and 1 / sqrt(variance + epsilon), float32 a channel. */
+ebb_status ebb_cuda_batch_norm_finish(const ebb_call *c, const float *mean, const float *inv_std);
 #ifdef __cplusplus
 }
 #endif

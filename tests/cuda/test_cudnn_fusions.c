@@ -140,7 +140,7 @@ static ebb_status attention(ebb_cudnn_graph **g, size_t i)
     s.q = s.o = ebb_cudnn_heads_first(12, 384, 64);
     s.k = s.v = ebb_cudnn_heads_inside(s.kv_heads, 384, 64);
     if (fusions[i].kind == ATTENTION)
-        return ebb_cudnn_attention_forward(g, &s, true);
+        return ebb_cudnn_attention_forward(g, &s, EBB_CUDNN_WITH_STATS);
     ebb_status status = ebb_cudnn_attention_backward(g, &s, &scratch);
     if (status == NULL) /* what the caller must have is what the graph has in memory */
         assert_int_equal(scratch, ebb_cudnn_role_bytes(*g, EBB_CUDNN_ROW_SUMS) +

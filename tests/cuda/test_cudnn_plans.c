@@ -255,7 +255,7 @@ static void attention(const layer *l, bool wide)
                                    .bias_rows = n[2]};
     s.q = s.o = ebb_cudnn_heads_inside(n[1], n[2], n[4]);
     s.k = s.v = ebb_cudnn_heads_inside(n[1], n[3], n[4]);
-    ebb_status status = ebb_cudnn_attention_forward(&g, &s, true);
+    ebb_status status = ebb_cudnn_attention_forward(&g, &s, EBB_CUDNN_WITH_STATS);
     plan("bf16_forward", l, status, g);
     status = ebb_cudnn_attention_backward(&g, &s, &scratch);
     plan("bf16_backward", l, status, g);

@@ -4,7 +4,10 @@
 
 #include "kernels/cuda/cache_files.h"
 #include "kernels/cuda/cudnn/cache.h"
+#include "kernels/cuda/choose.h"
 #include "onnx/arena.h"
+
+enum { RIVALS = 4 }; /* each may have to be compiled */
 
 /* ---- where ---- */
 
@@ -62,23 +65,83 @@ void ebb_cudnn_plan_keep(const ebb_cudnn_plan *plan, const ebb_cudnn_graph *grap
     ebb_free(text);
 }
 
+/* What lies in the cache, or NULL. */
+static ebb_cudnn_plan *look(const ebb_cudnn_graph *graph, const ebb_cudnn_target *target,
+                            const ebb_cudnn_rules *rules)
+{
+    char path[4096], *text = NULL;
+    ebb_cudnn_plan *plan = NULL;
+    if (ebb_cudnn_cache_path(path, sizeof path, graph, target, rules) == NULL)
+        text = ebb_cache_read(path, NULL);
+    if (text != NULL && ebb_cudnn_plan_read(&plan, graph, target, text) != NULL)
+        plan = NULL;
+    ebb_free(text);
+    return plan;
+}
+
 ebb_status ebb_cudnn_plan_cached(ebb_cudnn_plan **plan, const ebb_cudnn_graph *graph,
                                  const ebb_cudnn_target *target, const ebb_cudnn_rules *rules,
                                  bool *cached)
 {
-    char path[4096], *text = NULL;
     int made = 0;
-    *plan = NULL;
-    if (ebb_cudnn_cache_path(path, sizeof path, graph, target, rules) == NULL)
-        text = ebb_cache_read(path, NULL);
-    if (text != NULL && ebb_cudnn_plan_read(plan, graph, target, text) != NULL)
-        *plan = NULL;
-    ebb_free(text);
+    *plan = look(graph, target, rules);
     if (cached != NULL)
         *cached = *plan != NULL;
     if (*plan != NULL)
         return NULL;
     EBB_TRY(ebb_cudnn_plans_make(plan, 1, &made, graph, target, rules));
     ebb_cudnn_plan_keep(*plan, graph, target, rules);
+    return NULL;
+}
+
+/* ---- races ---- */
+
+typedef struct race {
+    ebb_cudnn_plan *plans[RIVALS];
+    ebb_cudnn_trial trial;
+    void *context;
+} race;
+
+static ebb_status try_one(void *context, int candidate, int64_t *ns)
+{
+    const race *r = context;
+    return r->trial(r->context, r->plans[candidate], ns);
+}
+
+ebb_status ebb_cudnn_plan_raced(ebb_cudnn_plan **plan, const ebb_cudnn_graph *graph,
+                                const ebb_cudnn_target *target, const ebb_cudnn_rules *rules,
+                                int64_t workspace_bytes, ebb_cudnn_trial trial, void *context)
+{
+    race r = {.trial = trial, .context = context};
+    ebb_cudnn_rules narrow = *rules;
+    char path[4096];
+    int made = 0;
+    *plan = NULL;
+    if (ebb_cudnn_cache_path(path, sizeof path, graph, target, rules) != NULL)
+        return NULL;
+    ebb_cudnn_plan *before = look(graph, target, rules);
+    if (before != NULL && ebb_cudnn_plan_choice(before)->timed &&
+        ebb_cudnn_plan_choice(before)->workspace_bytes <= workspace_bytes) {
+        *plan = before;
+        return NULL;
+    }
+    ebb_cudnn_plan_free(before);
+    narrow.workspace_bytes = workspace_bytes;
+    EBB_TRY(ebb_cudnn_plans_make(r.plans, RIVALS, &made, graph, target, &narrow));
+    int winner = ebb_choose(made, try_one, &r);
+    if (winner >= 0) {
+        *plan = r.plans[winner];
+        ebb_cudnn_plan_won(*plan);
+        ebb_cudnn_plan_keep(*plan, graph, target, rules);
+        ebb_cudnn_plan *kept = look(graph, target, rules);
+        if (kept == NULL) { /* another run would race again, and might choose otherwise */
+            ebb_cudnn_plan_free(*plan);
+            *plan = NULL;
+        }
+        ebb_cudnn_plan_free(kept);
+    }
+    for (int i = 0; i < made; i++)
+        if (i != winner)
+            ebb_cudnn_plan_free(r.plans[i]);
     return NULL;
 }

@@ -89,6 +89,8 @@ typedef enum ebb_cudnn_role {
     EBB_CUDNN_V,
     EBB_CUDNN_O,
     EBB_CUDNN_STATS, /* float32: log of the sum of exponents, a row */
+    EBB_CUDNN_MAX,   /* float32: the largest score of a row */
+    EBB_CUDNN_SUM,   /* float32: the sum of exponents of scores less that */
     EBB_CUDNN_DO,
     EBB_CUDNN_DQ,
     EBB_CUDNN_DK,
@@ -212,7 +214,7 @@ void ebb_cudnn_pool_backward(ebb_cudnn_graph *graph, ebb_cudnn_pool_kind kind,
 /* c = a b over the last two dims, [..., m, k] x [..., k, n]. */
 void ebb_cudnn_matmul(ebb_cudnn_graph *graph, int a, int b, int c);
 
-typedef enum ebb_cudnn_reducer { EBB_CUDNN_SUM, EBB_CUDNN_MAXIMUM } ebb_cudnn_reducer;
+typedef enum ebb_cudnn_reducer { EBB_CUDNN_ADDS, EBB_CUDNN_MAXIMUM } ebb_cudnn_reducer;
 /* Over the dims in which y has 1 and x has not. */
 void ebb_cudnn_reduce(ebb_cudnn_graph *graph, ebb_cudnn_reducer how, int x, int y);
 

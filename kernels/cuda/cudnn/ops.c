@@ -300,7 +300,7 @@ void ebb_cudnn_matmul(ebb_cudnn_graph *graph, int a, int b, int c)
 void ebb_cudnn_reduce(ebb_cudnn_graph *graph, ebb_cudnn_reducer how, int x, int y)
 {
     cudnnReduceTensorOp_t by =
-        how == EBB_CUDNN_SUM ? CUDNN_REDUCE_TENSOR_ADD : CUDNN_REDUCE_TENSOR_MAX;
+        how == EBB_CUDNN_ADDS ? CUDNN_REDUCE_TENSOR_ADD : CUDNN_REDUCE_TENSOR_MAX;
     if (graph == NULL)
         return;
     cudnnBackendDescriptor_t d = ebb_cudnn_detail(graph, CUDNN_BACKEND_REDUCTION_DESCRIPTOR);

@@ -39,7 +39,9 @@ enum {                          /* what comes with a graph: bits */
        EBB_CUDNN_WITH_MASK = 8,     /* writes MASK, or reads it in a backward graph */
        EBB_CUDNN_WITH_FLOAT = 16,   /* DW is float32 though the rest is not */
        EBB_CUDNN_WITH_RUNNING = 32, /* batch norm updates the moving averages too */
-       EBB_CUDNN_WITH_ADDED = 64    /* batch norm backward writes DADDED = mask * dy too */
+       EBB_CUDNN_WITH_ADDED = 64,   /* batch norm backward writes DADDED = mask * dy too */
+       EBB_CUDNN_WITH_STATS = 128,  /* attention writes STATS */
+       EBB_CUDNN_WITH_PARTS = 256   /* attention writes what STATS is made of: MAX and SUM */
 };
 
 /* X, W -> Y; with BIAS, RELU, MASK. */
@@ -123,9 +125,9 @@ typedef struct ebb_cudnn_attention_sizes {
     bool deterministic; /* backward: DQ in one order of summation, and no DQ_SUMS */
 } ebb_cudnn_attention_sizes;
 
-/* Q, K, V (BIAS, SEED, OFFSET) -> O, and STATS where stats is true: [B, H, S] float32. */
+/* Q, K, V (BIAS, SEED, OFFSET) -> O; with STATS; with PARTS. These are [B, H, S] float32. */
 ebb_status ebb_cudnn_attention_forward(ebb_cudnn_graph **graph,
-                                       const ebb_cudnn_attention_sizes *sizes, bool stats);
+                                       const ebb_cudnn_attention_sizes *sizes, unsigned with);
 /* Q, K, V, O, DO, STATS (BIAS, SEED, OFFSET) -> DQ, DK, DV. Needs scratch tensors of float32 beside
  * the workspace: ROW_SUMS [B, H, S], and unless deterministic DQ_SUMS [B, H, S, D], both row-major;
  * nothing need be in them before. *scratch_bytes: their sum, each rounded up to 256. */

@@ -164,13 +164,17 @@ static int without_future(building *b, int x)
 /* ---- forward ---- */
 
 /* P, of the given dtype. */
-static int softmax(building *b, int x, bool stats, ebb_dtype dtype)
+static int softmax(building *b, int x, unsigned with, ebb_dtype dtype)
 {
-    int most = ebb_cudnn_virtual(b->g, &b->row), sum = ebb_cudnn_virtual(b->g, &b->row);
+    const bool parts = (with & EBB_CUDNN_WITH_PARTS) != 0;
+    int most =
+        parts ? ebb_cudnn_real(b->g, EBB_CUDNN_MAX, &b->row) : ebb_cudnn_virtual(b->g, &b->row);
+    int sum =
+        parts ? ebb_cudnn_real(b->g, EBB_CUDNN_SUM, &b->row) : ebb_cudnn_virtual(b->g, &b->row);
     ebb_cudnn_reduce(b->g, EBB_CUDNN_MAXIMUM, x, most);
     int e = scores_unary(b, EBB_CUDNN_EXP, scores_binary(b, EBB_CUDNN_SUB, x, most));
-    ebb_cudnn_reduce(b->g, EBB_CUDNN_SUM, e, sum);
-    if (stats) {
+    ebb_cudnn_reduce(b->g, EBB_CUDNN_ADDS, e, sum);
+    if ((with & EBB_CUDNN_WITH_STATS) != 0) {
         int log = ebb_cudnn_virtual(b->g, &b->row);
         ebb_cudnn_unary(b->g, EBB_CUDNN_LOG, sum, log);
         ebb_cudnn_binary(b->g, EBB_CUDNN_ADD, most, log,
@@ -183,7 +187,7 @@ static int softmax(building *b, int x, bool stats, ebb_dtype dtype)
 }
 
 ebb_status ebb_cudnn_attention_forward(ebb_cudnn_graph **graph,
-                                       const ebb_cudnn_attention_sizes *sizes, bool stats)
+                                       const ebb_cudnn_attention_sizes *sizes, unsigned with)
 {
     const ebb_cudnn_attention_sizes *s = sizes;
     building b;
@@ -200,7 +204,7 @@ ebb_status ebb_cudnn_attention_forward(ebb_cudnn_graph **graph,
     int x = scores(&b, ebb_cudnn_real(b.g, EBB_CUDNN_Q, &q), ebb_cudnn_real(b.g, EBB_CUDNN_K, &kt));
     /* The product with V reads probabilities in the dtype of V. */
     bool dropout = b.kept != 0;
-    int p = softmax(&b, without_future(&b, x), stats, dropout ? EBB_F32 : s->dtype);
+    int p = softmax(&b, without_future(&b, x), with, dropout ? EBB_F32 : s->dtype);
     if (dropout) {
         int scaled = ebb_cudnn_virtual(b.g, &narrow);
         ebb_cudnn_binary(b.g, EBB_CUDNN_MUL, scores_binary(&b, EBB_CUDNN_MUL, p, b.kept), b.rescale,
@@ -221,7 +225,7 @@ static int row_sums(building *b, int dout, int o, const ebb_cudnn_tensor *shape)
     int product = ebb_cudnn_virtual(b->g, &wide), sum = ebb_cudnn_virtual(b->g, &b->row);
     int result = ebb_cudnn_real(b->g, EBB_CUDNN_ROW_SUMS, &b->row);
     ebb_cudnn_binary(b->g, EBB_CUDNN_MUL, dout, o, product);
-    ebb_cudnn_reduce(b->g, EBB_CUDNN_SUM, product, sum);
+    ebb_cudnn_reduce(b->g, EBB_CUDNN_ADDS, product, sum);
     ebb_cudnn_binary(b->g, EBB_CUDNN_MUL, sum,
                      ebb_cudnn_number(b->g, RANK, (float)(1 - b->s->dropout)), result);
     return result;
@@ -243,7 +247,7 @@ static void into_shared(building *b, int x, int y, ebb_cudnn_role role,
     const ebb_cudnn_tensor each = ebb_cudnn_rows(s->dtype, RANK, dims);
     int whole = ebb_cudnn_virtual(b->g, &each);
     ebb_cudnn_matmul(b->g, turned, y, whole);
-    ebb_cudnn_reduce(b->g, EBB_CUDNN_SUM, whole, result);
+    ebb_cudnn_reduce(b->g, EBB_CUDNN_ADDS, whole, result);
 }
 
 /* dS K into DQ, by a float32 sum in memory unless the order of summation must not change. */

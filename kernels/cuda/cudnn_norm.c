@@ -1,0 +1,136 @@
+/* cudnn_norm.c: batch norm by cuDNN, in training and backward, where channels are last: [N, C], as
+ * the layout pass writes it. Where they are first cuDNN would copy x into the other layout and
+ * back, so that is left to norm.cu.
+ *
+ *     X, scale, B -> [cuDNN] -> Y, mean, 1 / deviation -> [norm.cu] -> running and saved statistics
+ *
+ * cuDNN's own running variance divides by n - 1, and it weighs the old one by numbers of its own.
+ * It is not asked for: the batch's variance follows from the deviation, divided by n, as ONNX has
+ * it, or by n - 1 where the operator says so. What rounding makes of that is said in norm.cu.
+ */
+#include "kernels/cuda/cudnn_call.h"
+#include "kernels/cuda/norm.h"
+
+extern const ebb_kernel ebb_cuda_cudnn_norm[];
+extern const size_t ebb_cuda_cudnn_norm_count;
+
+enum { MEAN, INV_STD }; /* scratch of the forward */
+
+/* [rows, C] as one image of rows x 1; the bytes are the same whatever the image was. */
+static const char *read_sizes(ebb_cudnn_batch_norm_sizes *s, const ebb_call *c, uint32_t at)
+{
+    const ebb_type *x = &c->in[at].type;
+    int64_t after = 1;
+    if (x->rank < 2)
+        return "there are no channels";
+    for (int d = 2; d < x->rank; d++)
+        after *= x->dims[d];
+    if (after != 1)
+        return "cuDNN normalises channels that are last";
+    if (x->dtype != EBB_F32 && x->dtype != EBB_F16 && x->dtype != EBB_BF16)
+        return "cuDNN normalises float32, float16 and bfloat16 only";
+    s->dtype = (ebb_dtype)x->dtype;
+    s->channels_last = true;
+    s->spatial = 2;
+    s->batch = 1;
+    s->channels = x->dims[1];
+    s->in[0] = x->dims[0];
+    s->in[1] = 1;
+    s->epsilon = (float)ebb_attr_float(&c->attrs, "epsilon", (double)1e-5f);
+    if (s->in[0] < 2 || s->channels < 1)
+        return "there is too little to take statistics of";
+    return ebb_work_rows_aligned(&c->in[at]) ? NULL : "a row is not a multiple of 16 bytes";
+}
+
+static const char *read_forward(ebb_work *work, const ebb_call *c)
+{
+    ebb_work_part *part = &work->part[0];
+    const char *why = ebb_cuda_norm_declines(c, 0, 0);
+    if (why == NULL && !ebb_cuda_batch_norm_trains(c))
+        why = "it normalises by running statistics";
+    if (why == NULL && !ebb_cuda_wants(c, 0))
+        why = "only its statistics are wanted";
+    for (uint32_t i = 1; why == NULL && i < 3; i++)
+        why = ebb_work_float32(&c->in[i]);
+    if (why == NULL)
+        why = read_sizes(&part->ask.of.norm, c, 0);
+    if (why != NULL)
+        return why;
+    const size_t bytes = (size_t)part->ask.of.norm.channels * sizeof(float);
+    part->ask.kind = EBB_ASK_BATCH_NORM;
+    ebb_work_own(part, EBB_CUDNN_MEAN, ebb_work_scratch(work, bytes));   /* MEAN */
+    ebb_work_own(part, EBB_CUDNN_INVSTD, ebb_work_scratch(work, bytes)); /* INV_STD */
+    ebb_work_in(part, EBB_CUDNN_X, 0);
+    ebb_work_in(part, EBB_CUDNN_SCALE, 1);
+    ebb_work_in(part, EBB_CUDNN_BIAS, 2);
+    ebb_work_out(work, part, EBB_CUDNN_Y, c, 0, c->out[0].bytes);
+    return NULL;
+}
+
+/* (dY, X, scale, mean, inv_std) -> dX, dscale, dB */
+static const char *read_backward(ebb_work *work, const ebb_call *c)
+{
+    ebb_work_part *part = &work->part[0];
+    const char *why = ebb_cuda_norm_declines(c, 0, 1);
+    if (why == NULL && !ebb_cuda_wants(c, 0))
+        why = "only its sums are wanted";
+    for (uint32_t i = 2; why == NULL && i < 5; i++)
+        why = ebb_work_float32(&c->in[i]);
+    for (uint32_t o = 1; why == NULL && o < 3; o++)
+        if (ebb_cuda_wants(c, o))
+            why = ebb_work_float32(&c->out[o]);
+    if (why == NULL)
+        why = read_sizes(&part->ask.of.norm, c, 1);
+    if (why != NULL)
+        return why;
+    const size_t bytes = (size_t)part->ask.of.norm.channels * sizeof(float);
+    static const ebb_cudnn_role in[] = {EBB_CUDNN_DY, EBB_CUDNN_X, EBB_CUDNN_SCALE, EBB_CUDNN_MEAN,
+                                        EBB_CUDNN_INVSTD};
+    part->ask.kind = EBB_ASK_BATCH_NORM_BACKWARD;
+    for (uint32_t i = 0; i < 5; i++)
+        ebb_work_in(part, in[i], i);
+    ebb_work_out(work, part, EBB_CUDNN_DX, c, 0, c->out[0].bytes);
+    ebb_work_out(work, part, EBB_CUDNN_DSCALE, c, 1, bytes);
+    ebb_work_out(work, part, EBB_CUDNN_DBIAS, c, 2, bytes);
+    return NULL;
+}
+
+const char *ebb_cuda_read_cudnn_norm(ebb_work *work, const ebb_call *c)
+{
+    work->parts = 1;
+    return c->op == EBB_OP_BATCH_NORM_GRAD ? read_backward(work, c) : read_forward(work, c);
+}
+
+static const char *declines(const ebb_call *c)
+{
+    return ebb_work_declines(c, ebb_cuda_read_cudnn_norm);
+}
+
+static ebb_status workspace(const ebb_call *c, size_t *bytes)
+{
+    return ebb_work_workspace(c, bytes, ebb_cuda_read_cudnn_norm);
+}
+
+static ebb_status prepare(ebb_call *c)
+{
+    return ebb_work_prepare(c, ebb_cuda_read_cudnn_norm);
+}
+
+static ebb_status run_forward(const ebb_call *c)
+{
+    EBB_TRY(ebb_work_run(c));
+    return ebb_cuda_batch_norm_finish(c, ebb_work_scratch_at(c, MEAN),
+                                      ebb_work_scratch_at(c, INV_STD));
+}
+
+#define ROW(name, op, run)                                            \
+    {                                                                 \
+        name, op, declines, workspace, prepare, run, ebb_work_release \
+    }
+
+const ebb_kernel ebb_cuda_cudnn_norm[] = {
+    ROW("cuda.cudnn_batch_norm", EBB_OP_BATCH_NORMALIZATION, run_forward),
+    ROW("cuda.cudnn_batch_norm_training", EBB_OP_BATCH_NORM_TRAINING, run_forward),
+    ROW("cuda.cudnn_batch_norm_grad", EBB_OP_BATCH_NORM_GRAD, ebb_work_run),
+};
+EBB_CUDA_COUNT(cudnn_norm)
