@@ -3,6 +3,9 @@
 #if defined(EBB_CUDA_CUDNN)
 #include "kernels/cuda/cudnn_plans.h"
 #endif
+#include "kernels/cuda/compile.h"
+#include "kernels/cuda/find_library.h"
+#include "kernels/cuda/lt.h"
 #include "kernels/cuda/norm.h"
 #include "kernels/plugin.h"
 
@@ -396,7 +399,7 @@ void ebb_cuda_walk_make(ebb_cuda_walk *w, const ebb_type *out, const ebb_type *c
 /* ---- libraries ---- */
 
 #if defined(EBB_CUDA_CUDNN)
-#define LIBRARY_FAMILIES(X) X(cudnn_conv)
+#define LIBRARY_FAMILIES(X) X(cudnn_conv) X(cudnn_norm) X(cudnn_pool) X(cudnn_attention)
 #define DESCRIBED ebb_cudnn_described_names
 
 extern "C" {
@@ -427,7 +430,19 @@ static ebb_status describe(const char *name)
 
 static void add_cudnn(char *text, size_t size)
 {
-    (void)snprintf(text, size, "none");
+    ebb_library_list(text, size, "cuDNN 9", NULL, "this build has no callers of it");
+}
+#endif
+
+#if defined(EBB_CUBLASLT)
+static void add_cublaslt(char *text, size_t size)
+{
+    ebb_lt_library(text, size);
+}
+#else
+static void add_cublaslt(char *text, size_t size)
+{
+    ebb_library_list(text, size, "cuBLASLt 13", NULL, "this build has no callers of it");
 }
 #endif
 
@@ -435,6 +450,8 @@ static void libraries(char *text, size_t size)
 {
     text[0] = '\0';
     add_cudnn(text, size);
+    add_cublaslt(text, size);
+    ebb_nvrtc_library(text, size);
 }
 
 /* ---- the table ---- */

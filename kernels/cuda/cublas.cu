@@ -1,29 +1,42 @@
-/* cublas.cu: MatMul, FusedMatMul and Gemm by cuBLASLt, before the products of our own. For the GPU
- * alone: the host's build has no such library, and no list of kernels names these there.
+/* cublas.cu: products by cuBLASLt: MatMul, FusedMatMul and Gemm, before those of our own, and what
+ * has products inside (product.h). For the GPU alone: the host's build has no such library, and no
+ * list of kernels names these there.
  *
- *     prepare: descriptors -> at most 8 algorithms -> the fastest of them, timed once a problem
- *              in borrowed memory; where none can be had, the library's first
+ *     choose:  problem -> kept for it on this device and by this library? that one
+ *                         else at most 8 algorithms -> a race (choose.h) on the operands' memory
+ *                         -> kept
  *     run:     (c spread over y) -> one call
  *
  * Float32 is float32, unless ebb_cuda_tf32. Sums are never cut into parts that are added in any
- * order. Where the library has no algorithm the product is our own: workspace serves both.
+ * order. A choice that cannot be kept is the library's first: another run would choose otherwise,
+ * and round otherwise. Where the library has no algorithm the product is our own: workspace serves
+ * both.
+ *
+ * A bias is added on the way out. ReLU with its bits, and sums of columns for the gradient of a
+ * bias (lt.h has them) are not asked for: they would take the place of nodes whose results other
+ * readers have, bit for bit, and how the library orders its bits, and what it makes of a NaN,
+ * nobody says.
  */
+#if defined(EBB_CUBLASLT)
+
+#include "kernels/cuda/choose.h"
 #include "kernels/cuda/lt.h"
-
-#if defined(__CUDACC__) && defined(EBB_CUBLASLT)
-
 #include "onnx/arena.h"
+
+#include <stdio.h>
 
 typedef struct chosen { /* one a problem; kept by the queue */
     struct chosen *next;
     ebb_lt_problem problem;
     ebb_lt_plan *plan; /* NULL: there is no algorithm */
     uint32_t algorithm;
+    bool raced;
 } chosen;
 
 typedef struct library { /* ebb_cuda_queue.cublas */
     void *handle;
     chosen *first;
+    char device[320]; /* in the cache */
 } library;
 
 void ebb_cuda_cublas_close(void *opened)
@@ -42,244 +55,273 @@ void ebb_cuda_cublas_close(void *opened)
 
 static ebb_status open_library(ebb_cuda_queue *q)
 {
+    ebb_device_facts f;
     if (q->cublas != NULL)
         return NULL;
     library *l = (library *)ebb_alloc(sizeof *l);
     if (l == NULL)
         return ebb_error_memory();
     memset(l, 0, sizeof *l);
-    ebb_status status = ebb_lt_handle_new(&l->handle);
+    memset(&f, 0, sizeof f);
+    ebb_status status = ebb_gpu_facts(&f);
+    if (status == NULL)
+        status = ebb_lt_handle_new(&l->handle);
     if (status != NULL) {
         ebb_free(l);
         return status;
     }
+    (void)snprintf(l->device, sizeof l->device, "%s-%d", f.name, f.driver);
     q->cublas = l;
     return NULL;
 }
 
 /* ---- problems ---- */
 
-/* How the third operand of a Gemm gets in. */
+/* How c gets in. */
 typedef enum third { ABSENT, EPILOGUE, WHOLE, SPREAD } third;
 
-static third third_of(const ebb_call *c, const ebb_cuda_product *p)
+static third third_of(const ebb_cuda_product *p, uint8_t dtype)
 {
-    if (c->op != EBB_OP_GEMM || !ebb_cuda_has(c, 2) || p->beta == 0)
+    if (!p->has_c || p->beta == 0)
         return ABSENT;
     if (p->c_row == p->n && p->c_column == 1)
         return WHOLE;
     const bool vector = p->c_row == 0 && p->c_column == 1 && p->beta == 1;
-    return vector && c->in[0].type.dtype != EBB_F64 ? EPILOGUE : SPREAD;
+    return vector && dtype != EBB_F64 ? EPILOGUE : SPREAD;
 }
 
 /* At most 32 MiB, as much as Hopper's kernels ask for, and no more than the operands take. */
-static uint64_t bound_of(const ebb_call *c, const ebb_cuda_product *p)
+static size_t bound_of(const ebb_cuda_product *p, uint8_t dtype)
 {
-    const uint64_t most = (uint64_t)32 << 20;
-    const uint64_t own = ebb_cuda_product_bytes(p, c->in[0].type.dtype);
-    uint64_t bytes =
-        ((uint64_t)c->in[0].bytes + c->in[1].bytes + c->out[0].bytes + 255) / 256 * 256;
+    const uint64_t most = (uint64_t)32 << 20, element = ebb_dtype_bits((ebb_dtype)dtype) / 8;
+    const uint64_t own = ebb_cuda_product_bytes(p, dtype);
+    uint64_t elements = (uint64_t)(p->m * p->n) * (uint64_t)p->batches;
+    elements += (uint64_t)(p->m * p->k) * (uint64_t)(p->walk.rank > 0 ? p->batches : 1);
+    elements += (uint64_t)(p->k * p->n) * (uint64_t)(p->walk.rank > 0 ? p->batches : 1);
+    uint64_t bytes = elements < most ? (elements * element + 255) / 256 * 256 : most;
     bytes = bytes < most ? bytes : most;
-    return bytes > own ? bytes : own;
+    return (size_t)(bytes > own ? bytes : own);
 }
 
-static const char *read_problem(ebb_lt_problem *problem, const ebb_cuda_product *p,
-                                const ebb_call *c)
+static const char *read_problem(ebb_lt_problem *problem, const ebb_cuda_product *p, uint8_t dtype)
 {
     memset(problem, 0, sizeof *problem);
-    problem->workspace_bytes = bound_of(c, p);
-    problem->dtype = c->in[0].type.dtype;
-    problem->after = third_of(c, p) == EPILOGUE ? EBB_LT_BIAS : EBB_LT_NOTHING;
-    problem->tf32 = ebb_cuda_tf32 && problem->dtype == EBB_F32;
+    problem->workspace_bytes = bound_of(p, dtype);
+    problem->dtype = dtype;
+    problem->align = p->align;
+    problem->after = third_of(p, dtype) == EPILOGUE ? EBB_LT_BIAS : EBB_LT_NOTHING;
+    problem->tf32 = ebb_cuda_tf32 && dtype == EBB_F32;
     return ebb_lt_map_read(&problem->map, p);
 }
 
-static const char *declines(const ebb_call *c)
+static const char *declines_product(const ebb_cuda_product *p, uint8_t dtype)
 {
-    ebb_cuda_product p;
     ebb_lt_problem problem;
-    const char *why = ebb_cuda_product_declines(c);
-    if (why != NULL)
-        return why;
-    ebb_cuda_product_read(&p, c);
-    why = read_problem(&problem, &p, c);
+    const char *why = read_problem(&problem, p, dtype);
     if (why != NULL)
         return why;
     return ebb_lt_open() == NULL ? NULL
                                  : "cuBLASLt 13 cannot be opened (EBB_CUBLASLT names its file)";
 }
 
-static ebb_status workspace(const ebb_call *c, size_t *bytes)
+/* ---- running one ---- */
+
+static ebb_lt_operands operands_of(const ebb_cuda_product *p, third how)
 {
-    ebb_cuda_product p;
-    ebb_cuda_product_read(&p, c);
-    *bytes = (size_t)bound_of(c, &p);
-    return NULL;
+    ebb_lt_operands o;
+    memset(&o, 0, sizeof o);
+    o.a = p->a;
+    o.b = p->b;
+    o.y = p->y;
+    o.alpha = p->alpha;
+    o.beta = how == WHOLE || how == SPREAD ? p->beta : 0;
+    o.c = how == WHOLE ? p->c : p->y;
+    o.bias = how == EPILOGUE ? (void *)(uintptr_t)p->c : NULL;
+    o.workspace = p->parts;
+    return o;
+}
+
+static ebb_status run_product(const ebb_call *c, const ebb_cuda_product *p, uint8_t dtype,
+                              const void *state)
+{
+    const ebb_cuda_queue *q = ebb_cuda_queue_of(c);
+    const chosen *one = (const chosen *)state;
+    if (one == NULL || one->plan == NULL)
+        return ebb_cuda_product_run(c, p, dtype);
+    // the caller may have nothing to add this time, though it has at others
+    third how = third_of(p, dtype);
+    if (p->c == NULL && how != EPILOGUE)
+        how = ABSENT;
+    const ebb_lt_operands o = operands_of(p, how);
+    if (how == SPREAD)
+        EBB_TRY(ebb_cuda_product_fill(c, p, dtype));
+    return ebb_lt_plan_run(one->plan, ((const library *)q->cublas)->handle, one->algorithm, &o,
+                           q->stream);
 }
 
 /* ---- the choice of an algorithm ---- */
 
-typedef struct trial { /* borrowed memory: whatever it holds, zeros in fact */
-    void *a, *b, *y, *bias, *workspace;
+typedef struct stopwatch {
+    chosen *one;
+    const ebb_cuda_queue *queue;
+    ebb_lt_operands operands;
     void *marks[2];
-} trial;
+} stopwatch;
 
-static void return_trial(trial *t)
+static ebb_status trial(void *context, int candidate, int64_t *ns)
 {
-    void *blocks[] = {t->a, t->b, t->y, t->bias, t->workspace};
-    for (int i = 0; i < 5; i++)
-        if (blocks[i] != NULL)
-            ebb_gpu_release(blocks[i]);
+    stopwatch *w = (stopwatch *)context;
+    const library *l = (const library *)w->queue->cublas;
+    EBB_TRY(ebb_gpu_mark(w->queue->stream, &w->marks[0]));
+    EBB_TRY(ebb_lt_plan_run(w->one->plan, l->handle, (uint32_t)candidate, &w->operands,
+                            w->queue->stream));
+    EBB_TRY(ebb_gpu_mark(w->queue->stream, &w->marks[1]));
+    EBB_TRY(ebb_gpu_wait(w->queue->stream));
+    *ns = ebb_gpu_between(w->marks[0], w->marks[1]);
+    return NULL;
+}
+
+static bool has_operands(const ebb_cuda_product *p, third how, uint64_t workspace_bytes)
+{
+    return p->a != NULL && p->b != NULL && p->y != NULL && (how != EPILOGUE || p->c != NULL) &&
+           (workspace_bytes == 0 || p->parts != NULL);
+}
+
+static void race(chosen *one, const ebb_call *c, const ebb_cuda_product *p)
+{
+    uint8_t bytes[EBB_LT_ALGORITHM], kept[EBB_LT_ALGORITHM];
+    const library *l = (const library *)ebb_cuda_queue_of(c)->cublas;
+    const third how = third_of(p, (uint8_t)one->problem.dtype);
+    if (!has_operands(p, how, one->problem.workspace_bytes))
+        return;
+    stopwatch w;
+    memset(&w, 0, sizeof w);
+    w.one = one;
+    w.queue = ebb_cuda_queue_of(c);
+    w.operands = operands_of(p, how);
+    w.operands.c = p->y; // what is added may be made later, and takes as long
+    one->raced = true;
+    const int winner = ebb_choose((int)ebb_lt_plan_count(one->plan), trial, &w);
     for (int i = 0; i < 2; i++)
-        ebb_gpu_unmark(t->marks[i]);
+        ebb_gpu_unmark(w.marks[i]);
+    if (winner < 0)
+        return;
+    ebb_lt_plan_save(one->plan, (uint32_t)winner, bytes);
+    ebb_lt_keep(l->device, &one->problem, bytes);
+    if (ebb_lt_recall(l->device, &one->problem, kept) && memcmp(kept, bytes, sizeof kept) == 0)
+        one->algorithm = (uint32_t)winner;
 }
 
-static ebb_status borrow(void *stream, size_t bytes, void **block)
+static ebb_status make_plan(chosen *one, const library *l)
 {
-    EBB_TRY(ebb_gpu_allocate(bytes > 0 ? bytes : 1, block));
-    return ebb_gpu_clear(stream, *block, bytes);
-}
-
-static ebb_status borrow_trial(trial *t, const ebb_call *c, const ebb_cuda_product *p,
-                               uint64_t bytes)
-{
-    void *stream = ebb_cuda_queue_of(c)->stream;
-    memset(t, 0, sizeof *t);
-    EBB_TRY(borrow(stream, c->in[0].bytes, &t->a));
-    EBB_TRY(borrow(stream, c->in[1].bytes, &t->b));
-    EBB_TRY(borrow(stream, c->out[0].bytes, &t->y));
-    EBB_TRY(borrow(stream, (size_t)p->n * sizeof(double), &t->bias));
-    return borrow(stream, (size_t)bytes, &t->workspace);
-}
-
-/* ns of the fastest of a few runs; a first one, not counted, loads the kernel. */
-static ebb_status time_one(chosen *one, uint32_t i, const ebb_call *c, trial *t, int64_t *ns)
-{
-    enum { RUNS = 4 };
-    const ebb_cuda_queue *q = ebb_cuda_queue_of(c);
-    ebb_lt_operands o;
-    memset(&o, 0, sizeof o);
-    o.a = t->a;
-    o.b = t->b;
-    o.y = t->y;
-    o.bias = t->bias;
-    o.alpha = 1;
-    o.workspace = t->workspace;
-    *ns = INT64_MAX;
-    for (int run = 0; run < RUNS; run++) {
-        EBB_TRY(ebb_gpu_mark(q->stream, &t->marks[0]));
-        EBB_TRY(ebb_lt_plan_run(one->plan, ((library *)q->cublas)->handle, i, &o, q->stream));
-        EBB_TRY(ebb_gpu_mark(q->stream, &t->marks[1]));
-        EBB_TRY(ebb_gpu_wait(q->stream));
-        const int64_t took = ebb_gpu_between(t->marks[0], t->marks[1]);
-        if (run > 0 && took < *ns)
-            *ns = took;
-    }
-    return NULL;
-}
-
-/* The first that is within a twentieth of the fastest: noise alone changes no choice. */
-static ebb_status time_all(chosen *one, const ebb_call *c, trial *t)
-{
-    int64_t ns[EBB_LT_PLANS], least = INT64_MAX;
-    const uint32_t count = ebb_lt_plan_count(one->plan);
-    for (uint32_t i = 0; i < count; i++) {
-        EBB_TRY(time_one(one, i, c, t, &ns[i]));
-        least = ns[i] < least ? ns[i] : least;
-    }
-    for (uint32_t i = count; i-- > 0;)
-        if (ns[i] <= least + least / 20)
-            one->algorithm = i;
-    return NULL;
-}
-
-static ebb_status choose(chosen *one, const ebb_call *c, const ebb_cuda_product *p)
-{
-    library *l = (library *)ebb_cuda_queue_of(c)->cublas;
+    uint8_t bytes[EBB_LT_ALGORITHM];
     EBB_TRY(ebb_lt_plan_new(&one->plan, &one->problem));
-    ebb_status status = ebb_lt_plan_find(one->plan, l->handle);
-    if (status != NULL) { // our own, then
-        ebb_lt_plan_free(one->plan);
-        one->plan = NULL;
+    if (ebb_lt_recall(l->device, &one->problem, bytes) &&
+        ebb_lt_plan_restore(one->plan, l->handle, bytes) == NULL) {
+        one->raced = true; // in its time
         return NULL;
     }
-    if (ebb_lt_plan_count(one->plan) < 2)
+    if (ebb_lt_plan_find(one->plan, l->handle) == NULL)
         return NULL;
-    trial t;
-    status = borrow_trial(&t, c, p, one->problem.workspace_bytes);
-    if (status == NULL)
-        status = time_all(one, c, &t);
-    else // no memory to try in: the library's first
-        status = NULL;
-    return_trial(&t);
-    return status;
+    ebb_lt_plan_free(one->plan); // our own, then
+    one->plan = NULL;
+    return NULL;
+}
+
+static ebb_status choose(const ebb_call *c, const ebb_cuda_product *p, uint8_t dtype,
+                         const void **state)
+{
+    ebb_cuda_queue *q = ebb_cuda_queue_of(c);
+    ebb_lt_problem problem;
+    *state = NULL;
+    if (declines_product(p, dtype) != NULL)
+        return NULL;
+    (void)read_problem(&problem, p, dtype);
+    EBB_TRY(open_library(q));
+    library *l = (library *)q->cublas;
+    chosen *one = l->first;
+    while (one != NULL && memcmp(&one->problem, &problem, sizeof problem) != 0)
+        one = one->next;
+    if (one == NULL) {
+        one = (chosen *)ebb_alloc(sizeof *one);
+        if (one == NULL)
+            return ebb_error_memory();
+        memset(one, 0, sizeof *one);
+        one->problem = problem;
+        one->next = l->first;
+        l->first = one; // the queue's from here on, whatever comes
+        EBB_TRY(make_plan(one, l));
+    }
+    if (one->plan != NULL && !one->raced && ebb_lt_plan_count(one->plan) > 1)
+        race(one, c, p);
+    *state = one;
+    return NULL;
+}
+
+static const ebb_cuda_products products = {declines_product, bound_of, choose, run_product};
+const ebb_cuda_products *ebb_cuda_products_by = &products;
+
+/* ---- MatMul, FusedMatMul, Gemm ---- */
+
+static const char *declines(const ebb_call *c)
+{
+    ebb_cuda_product p;
+    const char *why = ebb_cuda_product_declines(c);
+    if (why != NULL)
+        return why;
+    ebb_cuda_product_read(&p, c);
+    return declines_product(&p, c->in[0].type.dtype);
+}
+
+static ebb_status workspace(const ebb_call *c, size_t *bytes)
+{
+    ebb_cuda_product p;
+    ebb_cuda_product_read(&p, c);
+    *bytes = bound_of(&p, c->in[0].type.dtype);
+    return NULL;
+}
+
+static void read_operands(ebb_cuda_product *p, const ebb_call *c)
+{
+    ebb_cuda_product_read(p, c);
+    p->y = c->out[0].data;
+    p->a = c->in[0].data;
+    p->b = c->in[1].data;
+    p->c = p->has_c ? c->in[2].data : NULL;
+    p->parts = c->workspace;
+}
+
+/* A tile's operands lie where its rows begin (kernels/stream.c), and are not known yet. */
+static uint32_t align_of(const ebb_call *c)
+{
+    const ebb_operand *all[] = {&c->in[0], &c->in[1], &c->out[0]};
+    uint32_t least = 256;
+    for (int i = 0; i < 3; i++) {
+        const int64_t rows = all[i]->type.rank > 0 ? all[i]->type.dims[0] : 1;
+        const uint32_t align = ebb_cuda_align_of(all[i]->data != NULL ? (uintptr_t)all[i]->data
+                                                 : rows > 0 ? all[i]->bytes / (uint64_t)rows
+                                                            : 0);
+        least = align < least ? align : least;
+    }
+    return least;
 }
 
 static ebb_status prepare(ebb_call *c)
 {
-    ebb_cuda_queue *q = ebb_cuda_queue_of(c);
     ebb_cuda_product p;
-    ebb_lt_problem problem;
-    EBB_TRY(open_library(q));
-    ebb_cuda_product_read(&p, c);
-    const char *why = read_problem(&problem, &p, c);
-    if (why != NULL)
-        return ebb_call_error(c, "%s", why);
-    library *l = (library *)q->cublas;
-    for (chosen *one = l->first; one != NULL; one = one->next)
-        if (memcmp(&one->problem, &problem, sizeof problem) == 0) {
-            c->state = one;
-            return NULL;
-        }
-    chosen *one = (chosen *)ebb_alloc(sizeof *one);
-    if (one == NULL)
-        return ebb_error_memory();
-    memset(one, 0, sizeof *one);
-    one->problem = problem;
-    one->next = l->first;
-    l->first = one; // the queue's from here on, whatever comes
-    EBB_TRY(choose(one, c, &p));
-    c->state = one;
+    const void *state = NULL;
+    read_operands(&p, c);
+    p.align = align_of(c);
+    EBB_TRY(choose(c, &p, c->in[0].type.dtype, &state));
+    c->state = (void *)(uintptr_t)state;
     return NULL;
-}
-
-/* ---- a run ---- */
-
-static ebb_status run_own(const ebb_call *c, ebb_cuda_product *p)
-{
-    p->c = c->op == EBB_OP_GEMM && ebb_cuda_has(c, 2) ? c->in[2].data : NULL;
-    p->parts = c->workspace;
-    return ebb_cuda_product_run(c, p, c->in[0].type.dtype);
 }
 
 static ebb_status run(const ebb_call *c)
 {
-    const ebb_cuda_queue *q = ebb_cuda_queue_of(c);
-    const chosen *one = (const chosen *)c->state;
     ebb_cuda_product p;
-    ebb_lt_operands o;
-    ebb_cuda_product_read(&p, c);
-    p.y = c->out[0].data;
-    p.a = c->in[0].data;
-    p.b = c->in[1].data;
-    if (one == NULL || one->plan == NULL)
-        return run_own(c, &p);
-    const third third = third_of(c, &p);
-    memset(&o, 0, sizeof o);
-    o.a = p.a;
-    o.b = p.b;
-    o.y = p.y;
-    o.alpha = p.alpha;
-    o.beta = third == WHOLE || third == SPREAD ? p.beta : 0;
-    o.c = third == WHOLE ? c->in[2].data : p.y;
-    o.bias = third == EPILOGUE ? c->in[2].data : NULL;
-    o.workspace = c->workspace;
-    if (third == SPREAD) {
-        p.c = c->in[2].data;
-        EBB_TRY(ebb_cuda_product_fill(c, &p, c->in[0].type.dtype));
-    }
-    return ebb_lt_plan_run(one->plan, ((const library *)q->cublas)->handle, one->algorithm, &o,
-                           q->stream);
+    read_operands(&p, c);
+    return run_product(c, &p, c->in[0].type.dtype, c->state);
 }
 
 const ebb_kernel ebb_cuda_cublas[] = {
@@ -288,5 +330,11 @@ const ebb_kernel ebb_cuda_cublas[] = {
     {"cuda.lt_gemm", EBB_OP_GEMM, declines, workspace, prepare, run, NULL},
 };
 EBB_CUDA_COUNT(cublas)
+
+#else
+
+#include "kernels/cuda/product.h"
+
+const ebb_cuda_products *ebb_cuda_products_by;
 
 #endif

@@ -8,10 +8,12 @@
  *                              dbias += its columns;  dw += its product with x;  dx = that with w
  *
  * Scores and the gradients that are added to are kept in the operands' dtype: in 16 bits each block
- * of rows rounds dw and dbias once more. What the mean divides by is counted first.
+ * of rows rounds dw and dbias once more. What the mean divides by is counted first. Products are a
+ * library's where there is one (product.h).
  */
 #include "kernels/cuda/floats.h"
 #include "kernels/cuda/product.h"
+#include "onnx/arena.h"
 
 typedef struct loss_facts { /* made on the device */
     double divisor, loss;
@@ -20,7 +22,7 @@ typedef struct loss_facts { /* made on the device */
 typedef struct loss_args {
     int64_t rows, inner, classes, block;
     int64_t first, count; /* rows of this block */
-    bool turned, mean, ignores, wide;
+    bool turned, mean, ignores, wide, has_bias;
     int64_t ignored;
     double alpha;
     const void *x, *w, *bias, *labels, *weights; /* bias, weights: NULL where absent */
@@ -86,6 +88,7 @@ static void read_sizes(const ebb_call *c, loss_args *a)
     a->turned = ebb_attr_int(&c->attrs, "transB", 0) != 0;
     a->inner = w->dims[a->turned ? 1 : 0];
     a->classes = w->dims[a->turned ? 0 : 1];
+    a->has_bias = ebb_cuda_has(c, BIAS);
     a->rows = 1;
     for (int d = 0; d + 1 < x->rank; d++)
         a->rows *= x->dims[d];
@@ -152,6 +155,7 @@ static ebb_cuda_product to_scores(const loss_args *a, int64_t n)
     p.b_column = a->turned ? a->inner : 1;
     p.c_column = 1;
     p.alpha = a->alpha;
+    p.has_c = a->has_bias;
     ebb_cuda_product_split(&p);
     return p;
 }
@@ -183,9 +187,19 @@ static ebb_cuda_product to_weights(const loss_args *a, int64_t n)
     p.b_column = 1;
     p.c_row = columns_of;
     p.c_column = 1;
+    p.has_c = true; // but for the first block
     p.alpha = a->alpha;
     ebb_cuda_product_split(&p);
     return p;
+}
+
+typedef enum product_of { SCORES, WEIGHTS_GRADIENT, INPUTS_GRADIENT, PRODUCTS } product_of;
+
+static ebb_cuda_product product_for(const loss_args *a, int which, int64_t n)
+{
+    return which == SCORES             ? to_scores(a, n)
+           : which == WEIGHTS_GRADIENT ? to_weights(a, n)
+                                       : to_inputs(a, n);
 }
 
 /* Bytes for the parts of any of them, of whole and of last blocks. */
@@ -194,20 +208,20 @@ static size_t parts_bytes(const ebb_call *c, const loss_args *a)
     const uint8_t dtype = c->in[X].type.dtype;
     const int64_t rest = a->block > 0 ? a->rows % a->block : 0;
     size_t most = 0;
-    for (int last = 0; last < 2; last++) {
-        const int64_t n = last ? rest : a->block;
-        const ebb_cuda_product all[3] = {to_scores(a, n), to_inputs(a, n), to_weights(a, n)};
-        for (int i = 0; i < 3; i++) {
-            const size_t bytes = ebb_cuda_product_bytes(&all[i], dtype);
+    for (int last = 0; last < 2; last++)
+        for (int i = 0; i < PRODUCTS; i++) {
+            const ebb_cuda_product p = product_for(a, i, last ? rest : a->block);
+            const size_t bytes = ebb_cuda_products_by != NULL
+                                     ? ebb_cuda_products_by->bytes(&p, dtype)
+                                     : ebb_cuda_product_bytes(&p, dtype);
             most = bytes > most ? bytes : most;
         }
-    }
-    return (most + 63) / 64 * 64;
+    return (most + 255) / 256 * 256;
 }
 
 static size_t each_bytes(const loss_args *a)
 {
-    return (sizeof(loss_facts) + (size_t)a->block * sizeof(double) + 63) / 64 * 64;
+    return (sizeof(loss_facts) + (size_t)a->block * sizeof(double) + 255) / 256 * 256;
 }
 
 static ebb_status workspace(const ebb_call *c, size_t *bytes)
@@ -245,37 +259,94 @@ static void read_operands(const ebb_call *c, loss_args *a)
     a->position = c->position;
 }
 
-static ebb_status run_product(const ebb_call *c, const loss_args *a, ebb_cuda_product p, void *y,
-                              const void *left, const void *right, const void *added)
+/* A library's algorithms; NULL: the product is our own. */
+typedef struct prepared {
+    const void *chosen[2][PRODUCTS]; /* of a whole block, of the last one */
+} prepared;
+
+/* Which operands a product of this block has. */
+static ebb_cuda_product product_at(const ebb_call *c, const loss_args *a, int which)
 {
-    p.y = y;
-    p.a = left;
-    p.b = right;
-    p.c = added;
+    const size_t at = (size_t)(a->first * a->inner) * ebb_cuda_size(&c->in[X].type);
+    const unsigned char *x = (const unsigned char *)a->x + at;
+    ebb_cuda_product p = product_for(a, which, a->count);
     p.parts = a->parts;
-    return ebb_cuda_product_run(c, &p, c->in[X].type.dtype);
+    if (which == SCORES) {
+        p.y = a->scores;
+        p.a = x;
+        p.b = a->w;
+        p.c = a->bias;
+    } else if (which == WEIGHTS_GRADIENT) {
+        p.y = a->dw;
+        p.a = a->turned ? a->scores : (const void *)x;
+        p.b = a->turned ? (const void *)x : a->scores;
+        p.c = a->first > 0 ? a->dw : NULL;
+    } else {
+        p.y = a->dx != NULL ? (unsigned char *)a->dx + at : NULL;
+        p.a = a->scores;
+        p.b = a->w;
+    }
+    return p;
+}
+
+static ebb_status run_product(const ebb_call *c, const loss_args *a, int which)
+{
+    const ebb_cuda_product p = product_at(c, a, which);
+    const prepared *state = (const prepared *)c->state;
+    const uint8_t dtype = c->in[X].type.dtype;
+    if (state == NULL)
+        return ebb_cuda_product_run(c, &p, dtype);
+    return ebb_cuda_products_by->run(c, &p, dtype, state->chosen[a->count < a->block][which]);
 }
 
 static ebb_status run_block(const ebb_call *c, const loss_args *a)
 {
     const int row = ebb_cuda_float_row(c->in[X].type.dtype);
-    const size_t size = ebb_cuda_size(&c->in[X].type), at = (size_t)(a->first * a->inner) * size;
     const uint32_t shared = EBB_CUDA_BLOCK * sizeof(double);
-    const unsigned char *x = (const unsigned char *)a->x + at;
-    EBB_TRY(run_product(c, a, to_scores(a, a->count), a->scores, x, a->w, a->bias));
+    EBB_TRY(run_product(c, a, SCORES));
     EBB_TRY(EBB_LAUNCH(c, gradients[row], ebb_cuda_blocks(a->count), EBB_CUDA_BLOCK, shared, *a));
     EBB_TRY(EBB_LAUNCH(c, losses[row], ebb_cuda_blocks(1), EBB_CUDA_BLOCK, shared, *a));
     if (a->dbias != NULL)
         EBB_TRY(EBB_LAUNCH(c, columns[row], ebb_cuda_blocks((a->classes + EBB_WARP - 1) / EBB_WARP),
                            EBB_CUDA_BLOCK, shared, *a));
     if (a->dw != NULL)
-        EBB_TRY(run_product(c, a, to_weights(a, a->count), a->dw,
-                            a->turned ? a->scores : (const void *)x,
-                            a->turned ? (const void *)x : a->scores, a->first > 0 ? a->dw : NULL));
-    if (a->dx == NULL) // last: dx may be x
+        EBB_TRY(run_product(c, a, WEIGHTS_GRADIENT));
+    return a->dx != NULL ? run_product(c, a, INPUTS_GRADIENT) : NULL; // last: dx may be x
+}
+
+/* Blocks of x and dx begin where their rows do. */
+static ebb_status prepare(ebb_call *c)
+{
+    const uint8_t dtype = c->in[X].type.dtype;
+    loss_args a;
+    if (ebb_cuda_products_by == NULL || c->in[X].data == NULL)
         return NULL;
-    return run_product(c, a, to_inputs(a, a->count), (unsigned char *)a->dx + at, a->scores, a->w,
-                       NULL);
+    read_operands(c, &a);
+    prepared *state = (prepared *)ebb_alloc(sizeof *state);
+    if (state == NULL)
+        return ebb_error_memory();
+    memset(state, 0, sizeof *state);
+    c->state = state;
+    const uint64_t step = (uint64_t)(a.block * a.inner) * ebb_cuda_size(&c->in[X].type);
+    for (int last = 0; last < 2; last++) {
+        a.count = last ? a.rows % a.block : a.block;
+        a.first = last ? a.rows - a.count : 0;
+        for (int i = 0; i < PRODUCTS && a.count > 0; i++) {
+            ebb_cuda_product p = product_at(c, &a, i);
+            p.align = a.block < a.rows ? ebb_cuda_align_of(step) : 256;
+            if (i == INPUTS_GRADIENT && a.dx == a.x) // nothing is tried over an operand
+                p.y = a.classes < a.inner ? NULL : a.scores;
+            if (i == INPUTS_GRADIENT ? a.dx != NULL : p.y != NULL)
+                EBB_TRY(ebb_cuda_products_by->choose(c, &p, dtype, &state->chosen[last][i]));
+        }
+    }
+    return NULL;
+}
+
+static void release(ebb_call *c)
+{
+    ebb_free(c->state);
+    c->state = NULL;
 }
 
 static ebb_status run(const ebb_call *c)
@@ -301,7 +372,7 @@ static ebb_status run(const ebb_call *c)
 }
 
 const ebb_kernel ebb_cuda_linear_loss[] = {
-    {"cuda.linear_cross_entropy", EBB_OP_LINEAR_CROSS_ENTROPY, declines, workspace, NULL, run,
-     NULL},
+    {"cuda.linear_cross_entropy", EBB_OP_LINEAR_CROSS_ENTROPY, declines, workspace, prepare, run,
+     release},
 };
 EBB_CUDA_COUNT(linear_loss)

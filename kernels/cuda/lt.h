@@ -19,9 +19,15 @@ extern "C" {
 
 enum { EBB_LT_PLANS = 8 };
 
-/* Opens libcublasLt.so.13, once a process; the file named by $EBB_CUBLASLT where that is set.
+/* Opens libcublasLt.so.13, once a process; the file named by
+ * $EBB_CUBLASLT where that is set (find_library.h).
  * EBB_DEVICE, saying what to install, where there is none. */
 ebb_status ebb_lt_open(void);
+/* 130101 for 13.1.1; 0 where it cannot be opened. */
+int64_t ebb_lt_version(void);
+/* Adds "cuBLASLt 13.1.1", or that there is none and why, to the list in text. */
+void ebb_lt_library(char *text, size_t size);
+
 /* For the current device; EBB_DEVICE where there is none. */
 ebb_status ebb_lt_handle_new(void **handle);
 void ebb_lt_handle_free(void *handle);
@@ -40,8 +46,9 @@ typedef struct ebb_lt_problem { /* compared as bytes: clear it first */
     ebb_lt_map map;
     int64_t aux_lead; /* of the bits, in bits: ebb_lt_aux_lead(n); 0 without */
     uint64_t workspace_bytes;
-    uint32_t dtype, after; /* of all operands; ebb_lt_after */
-    uint32_t tf32, splits; /* float32 by TF32; sums of a product may be cut into parts */
+    uint32_t dtype, after;  /* of all operands; ebb_lt_after */
+    uint32_t tf32, splits;  /* float32 by TF32; sums of a product may be cut into parts */
+    uint32_t align, unused; /* bytes: where operands begin, a power of two; 0: 256 */
 } ebb_lt_problem;
 
 /* Bits from one row of y to the next in an aux of bits; its bytes for m rows. Only cuBLASLt knows
@@ -51,7 +58,7 @@ size_t ebb_lt_aux_bytes(int64_t m, int64_t n);
 
 typedef struct ebb_lt_operands {
     const void *a, *b, *c; /* of the product in rows; c: read where beta is not 0 */
-    void *y, *bias, *aux;  /* 256-aligned, as those of the arena are */
+    void *y, *bias, *aux;  /* aligned as the problem says */
     double alpha, beta;
     void *workspace;
 } ebb_lt_operands;
@@ -63,6 +70,25 @@ void ebb_lt_plan_free(ebb_lt_plan *plan);
 /* EBB_UNSUPPORTED where the library has no algorithm for it. */
 ebb_status ebb_lt_plan_find(ebb_lt_plan *plan, void *handle);
 uint32_t ebb_lt_plan_count(const ebb_lt_plan *plan);
+
+/* Algorithm number i in bytes; and back: then it is the plan's only one. EBB_UNSUPPORTED where the
+ * library refuses it on this device, or it wants more workspace than the problem has. */
+enum { EBB_LT_ALGORITHM = 64 };
+void ebb_lt_plan_save(const ebb_lt_plan *plan, uint32_t i, uint8_t bytes[EBB_LT_ALGORITHM]);
+ebb_status ebb_lt_plan_restore(ebb_lt_plan *plan, void *handle,
+                               const uint8_t bytes[EBB_LT_ALGORITHM]);
+
+/* The algorithm that won a problem, on disk beside the chains (cache_files.h):
+ *     cublaslt-130101/DEVICE/5d41402abc4b2a76.bin     hash of the problem, which is in the file
+ * What is damaged, of another version, or cannot be written is as if it were not there. */
+void ebb_lt_keep(const char *device, const ebb_lt_problem *problem,
+                 const uint8_t bytes[EBB_LT_ALGORITHM]);
+bool ebb_lt_recall(const char *device, const ebb_lt_problem *problem,
+                   uint8_t bytes[EBB_LT_ALGORITHM]);
+/* Where it lies. EBB_IO where the environment names no folder. */
+ebb_status ebb_lt_cache_path(char *path, size_t size, const char *device,
+                             const ebb_lt_problem *problem);
+
 /* Algorithm number i, the library's best guess first; stream: a cudaStream_t. */
 ebb_status ebb_lt_plan_run(ebb_lt_plan *plan, void *handle, uint32_t i, const ebb_lt_operands *o,
                            void *stream);

@@ -39,6 +39,7 @@ void ebb_cuda_product_plain(ebb_cuda_product *p, int64_t m, int64_t n, int64_t k
     p->batches = p->splits = 1;
     p->each = k;
     p->alpha = p->beta = 1;
+    p->align = 256;
 }
 
 void ebb_cuda_product_split(ebb_cuda_product *p)
@@ -102,6 +103,7 @@ void ebb_cuda_product_read(ebb_cuda_product *p, const ebb_call *c)
         p->c_row = t->rank > 1 && t->dims[0] != 1 ? columns : 0;
         p->c_column = columns != 1 ? 1 : 0;
         p->beta = ebb_attr_float(&c->attrs, "beta", 1.0);
+        p->has_c = p->beta != 0;
     }
     read_batches(p, c);
     ebb_cuda_product_split(p);

@@ -26,6 +26,8 @@ typedef struct ebb_cuda_product {
     int64_t a_row, a_column, b_row, b_column, c_row, c_column; /* strides in elements; c: or 0 */
     int64_t a_matrix, b_matrix;                                /* elements of one of them */
     double alpha, beta;
+    bool has_c;           /* though c is not known yet */
+    uint32_t align;       /* every operand begins at a multiple of so many bytes, at most 256 */
     ebb_cuda_walk walk;   /* from a batch number to the number of a matrix of a (0) and b (1) */
     int64_t splits, each; /* parts that k is cut into, and how long one is */
     void *parts;          /* [splits, batches, m, n] in the registers' dtype, where splits > 1 */
@@ -45,6 +47,34 @@ size_t ebb_cuda_product_bytes(const ebb_cuda_product *p, uint8_t dtype);
 ebb_status ebb_cuda_product_run(const ebb_call *c, const ebb_cuda_product *p, uint8_t dtype);
 /* y[i, j] = c[i, j]: where a library adds a product to what is there. */
 ebb_status ebb_cuda_product_fill(const ebb_call *c, const ebb_cuda_product *p, uint8_t dtype);
+
+/* ---- by a library ---- */
+
+/* Products by a library, for whatever has one inside. */
+typedef struct ebb_cuda_products {
+    /* NULL: its form is one that the library can be told. */
+    const char *(*declines)(const ebb_cuda_product *p, uint8_t dtype);
+    /* Of p->parts; enough for a product of our own as well. */
+    size_t (*bytes)(const ebb_cuda_product *p, uint8_t dtype);
+    /* In prepare(): an algorithm, which the queue keeps. *chosen NULL: there is none, the product
+     * is our own. Where p has its pointers the algorithms race on them, and y is written. */
+    ebb_status (*choose)(const ebb_call *c, const ebb_cuda_product *p, uint8_t dtype,
+                         const void **chosen);
+    ebb_status (*run)(const ebb_call *c, const ebb_cuda_product *p, uint8_t dtype,
+                      const void *chosen);
+} ebb_cuda_products;
+
+/* NULL where the build has no library, as the host's. */
+extern const ebb_cuda_products *ebb_cuda_products_by;
+
+/* The largest power of two, at most 256, of which n is a multiple. */
+static inline uint32_t ebb_cuda_align_of(uint64_t n)
+{
+    uint32_t align = 256;
+    while (n % align != 0)
+        align /= 2;
+    return align;
+}
 
 #ifdef __cplusplus
 }

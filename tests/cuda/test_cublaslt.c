@@ -5,6 +5,9 @@
 
 #include "kernels/cuda/lt.h"
 
+#include <sys/wait.h>
+#include <unistd.h>
+
 static ebb_lt_problem problem_of(uint32_t dtype, uint32_t after)
 {
     ebb_lt_problem p;
@@ -58,17 +61,53 @@ static void bits_of_a_row_are_padded(void **state)
     assert_int_equal(ebb_lt_aux_bytes(10, 129), 320);
 }
 
+/* In a process of its own, since a library is opened once. */
+static void one_that_is_missing_is_named(void **state)
+{
+    (void)state;
+    int code = 1;
+    (void)fflush(NULL);
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        char text[400] = "NVRTC 13.0";
+        (void)setenv("EBB_CUBLASLT", "/nowhere/libcublasLt.so.13", 1);
+        ebb_lt_library(text, sizeof text);
+        _exit(ebb_lt_version() == 0 && ebb_status_code(ebb_lt_open()) == EBB_DEVICE &&
+                      strstr(text, "NVRTC 13.0, no cuBLASLt 13 (") == text &&
+                      strstr(text, "/nowhere/libcublasLt.so.13") != NULL
+                  ? 0
+                  : 1);
+    }
+    assert_int_equal(waitpid(child, &code, 0), child);
+    assert_int_equal(code, 0);
+}
+
+static void its_version_is_told(void **state)
+{
+    (void)state;
+    char text[80] = "", version[40];
+    ebb_lt_library(text, sizeof text);
+    assert_int_equal(ebb_lt_version() / 10000, 13);
+    (void)snprintf(version, sizeof version, "cuBLASLt 13.%d.%d",
+                   (int)(ebb_lt_version() / 100 % 100), (int)(ebb_lt_version() % 100));
+    assert_string_equal(text, version);
+}
+
 int main(void)
 {
+    const struct CMUnitTest first[] = {cmocka_unit_test(one_that_is_missing_is_named)};
+    int failed = cmocka_run_group_tests(first, NULL, NULL);
     ebb_status status = ebb_lt_open();
     if (status != NULL) {
         printf("skipped: %s\n", ebb_status_text(status));
-        return 77;
+        return failed != 0 ? failed : 77;
     }
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(its_version_is_told),
         cmocka_unit_test(descriptors_take_every_product_without_a_device),
         cmocka_unit_test(what_cannot_be_done_after_a_product_is_named),
         cmocka_unit_test(bits_of_a_row_are_padded),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return failed + cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -72,7 +72,11 @@ static void dx_may_be_written_over_x(void **state)
     void *own = t.out[1].data;
     t.out[1].data = t.in[0].data;
     t.call.workspace = guarded(t.call.workspace_bytes);
+    if (t.call.kernel->prepare != NULL)
+        check_status(t.call.kernel->prepare(&t.call), CUDA);
     check_status(t.call.kernel->run(&t.call), CUDA);
+    if (t.call.kernel->release != NULL)
+        t.call.kernel->release(&t.call);
     unguard(t.call.workspace);
     for (uint32_t o = 0; o < 4; o++) {
         check_close(&t.out[o], expected[o], 0, CUDA);

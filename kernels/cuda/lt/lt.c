@@ -1,6 +1,7 @@
 /* lt.c: lt.h by libcublasLt, whose functions are looked up by name. */
 #include "kernels/cuda/lt.h"
 
+#include "kernels/cuda/find_library.h"
 #include "onnx/arena.h"
 
 #include <cublasLt.h>
@@ -14,10 +15,10 @@
 /* The functions that are used, each under its name without the prefix. */
 // clang-format off
 #define FUNCTIONS(X)                                                                           \
-    X(Create) X(Destroy) X(GetStatusString) X(MatmulDescCreate) X(MatmulDescDestroy)           \
+    X(Create) X(Destroy) X(GetVersion) X(GetStatusString) X(MatmulDescCreate) X(MatmulDescDestroy)           \
     X(MatmulDescSetAttribute) X(MatrixLayoutCreate) X(MatrixLayoutDestroy)                     \
     X(MatrixLayoutSetAttribute) X(MatmulPreferenceCreate) X(MatmulPreferenceDestroy)           \
-    X(MatmulPreferenceSetAttribute) X(MatmulAlgoGetHeuristic) X(Matmul)
+    X(MatmulPreferenceSetAttribute) X(MatmulAlgoGetHeuristic) X(MatmulAlgoCheck) X(Matmul)
 // clang-format on
 
 #define PLACE(name) __typeof__(&cublasLt##name) name;
@@ -39,11 +40,10 @@ static void look_up(void *library, const char *name, void *place)
 
 static void open_library(void)
 {
-    const char *file = getenv("EBB_CUBLASLT");
-    void *library =
-        dlopen(file != NULL && file[0] != 0 ? file : "libcublasLt.so.13", RTLD_NOW | RTLD_LOCAL);
+    char why[400] = "";
+    void *library = ebb_library_find("EBB_CUBLASLT", "libcublasLt.so.13", why, sizeof why);
     if (library == NULL) {
-        (void)snprintf(trouble, sizeof trouble, "cuBLASLt 13 cannot be opened: %s", dlerror());
+        (void)snprintf(trouble, sizeof trouble, "cuBLASLt 13 cannot be opened: %s", why);
         return;
     }
 #define LOOK_UP(name) look_up(library, "cublasLt" #name, &lt.name);
@@ -57,6 +57,21 @@ ebb_status ebb_lt_open(void)
         return NULL;
     return ebb_hint(ebb_error(EBB_DEVICE, "%s", trouble),
                     "install CUDA 13's cuBLAS, or name its file in EBB_CUBLASLT");
+}
+
+int64_t ebb_lt_version(void)
+{
+    return ebb_lt_open() == NULL ? (int64_t)lt.GetVersion() : 0;
+}
+
+void ebb_lt_library(char *text, size_t size)
+{
+    char version[48];
+    const int64_t v = ebb_lt_version();
+    (void)snprintf(version, sizeof version, "%d.%d.%d", (int)(v / 10000), (int)(v / 100 % 100),
+                   (int)(v % 100));
+    ebb_library_list(text, size, v > 0 ? "cuBLASLt" : "cuBLASLt 13", v > 0 ? version : NULL,
+                     trouble);
 }
 
 static ebb_status check(cublasStatus_t code, const char *what)
@@ -104,6 +119,11 @@ int64_t ebb_lt_aux_lead(int64_t n)
 size_t ebb_lt_aux_bytes(int64_t m, int64_t n)
 {
     return (size_t)m * (size_t)(ebb_lt_aux_lead(n) / 8);
+}
+
+static uint32_t align_of(const ebb_lt_problem *p)
+{
+    return p->align > 0 && p->align < 256 ? p->align : 256;
 }
 
 static cudaDataType_t type_of(uint32_t dtype)
@@ -167,7 +187,7 @@ static ebb_status describe_after(ebb_lt_plan *plan)
         set(plan, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogues[p->after], sizeof epilogues[p->after]));
     if (p->aux_lead > 0)
         EBB_TRY(set(plan, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, &p->aux_lead, sizeof p->aux_lead));
-    void *aligned = (void *)(uintptr_t)256;
+    void *aligned = (void *)(uintptr_t)align_of(p);
     return set_pointers(plan, aligned, aligned);
 }
 
@@ -229,6 +249,13 @@ static ebb_status ask(ebb_lt_plan *plan, void *handle, cublasLtMatmulPreference_
     EBB_TRY(check(lt.MatmulPreferenceSetAttribute(
                       wishes, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &schemes, sizeof schemes),
                   "asking for algorithms"));
+    static const cublasLtMatmulPreferenceAttributes_t begins[] = {
+        CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
+        CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES};
+    const uint32_t align = align_of(&plan->problem);
+    for (int i = 0; i < 4; i++)
+        EBB_TRY(check(lt.MatmulPreferenceSetAttribute(wishes, begins[i], &align, sizeof align),
+                      "asking for algorithms"));
     EBB_TRY(check(lt.MatmulAlgoGetHeuristic((cublasLtHandle_t)handle, plan->product, plan->left,
                                             plan->right, plan->result, plan->result, wishes,
                                             EBB_LT_PLANS, plan->found, &count),
@@ -249,6 +276,30 @@ ebb_status ebb_lt_plan_find(ebb_lt_plan *plan, void *handle)
     ebb_status status = ask(plan, handle, wishes);
     (void)lt.MatmulPreferenceDestroy(wishes);
     return status;
+}
+
+void ebb_lt_plan_save(const ebb_lt_plan *plan, uint32_t i, uint8_t bytes[EBB_LT_ALGORITHM])
+{
+    _Static_assert(sizeof plan->found[i].algo == EBB_LT_ALGORITHM, "an algorithm has other bytes");
+    memcpy(bytes, &plan->found[i].algo, EBB_LT_ALGORITHM);
+}
+
+ebb_status ebb_lt_plan_restore(ebb_lt_plan *plan, void *handle,
+                               const uint8_t bytes[EBB_LT_ALGORITHM])
+{
+    cublasLtMatmulHeuristicResult_t found;
+    cublasLtMatmulAlgo_t algorithm;
+    memset(&found, 0, sizeof found);
+    memcpy(&algorithm, bytes, sizeof algorithm);
+    EBB_TRY(check(lt.MatmulAlgoCheck((cublasLtHandle_t)handle, plan->product, plan->left,
+                                     plan->right, plan->result, plan->result, &algorithm, &found),
+                  "an algorithm that was kept"));
+    if (found.state != CUBLAS_STATUS_SUCCESS || found.workspaceSize > plan->problem.workspace_bytes)
+        return ebb_error(EBB_UNSUPPORTED, "cuBLASLt: an algorithm that was kept does not fit");
+    plan->found[0] = found;
+    memcpy(&plan->found[0].algo, &algorithm, sizeof algorithm);
+    plan->count = 1;
+    return NULL;
 }
 
 uint32_t ebb_lt_plan_count(const ebb_lt_plan *plan)
