@@ -1,6 +1,6 @@
 /* cudnn_attention.c: attention in float16 and bfloat16 by cuDNN, which composes it of products, so
  * that no scores are in memory. What it cannot say is attention.cu's: a dropout, whose draws are
- * ours; a mask of keys that is more than causality; a fill that leaves masked keys a probability.
+ * ours; a fill that leaves masked keys a probability.
  *
  *     forward    Q, K, V (bias) -> O, max, sum
  *     backward   Q, K, V (bias) -> O, stats  in scratch; then with dO -> dQ, dK, dV
@@ -8,97 +8,96 @@
  * The gradient's kernel reads the output of the forward, which the operator is not given: it is
  * computed again, and the log of the sum of exponents with it. Sums are in one order.
  *
- * A row whose keys all have a bias of -infinity has no probabilities, here as in the operator.
+ * K that lies as [d, t] is turned first, and its gradient after. A mask becomes a bias
+ * (attention_mask.h); rows that see no key are made what the operator says: without their dO they
+ * give no gradient.
  */
+#include "kernels/cuda/attention_mask.h"
 #include "kernels/cuda/cudnn_call.h"
-#include "kernels/attention.h"
-
-#include <math.h>
+#include "kernels/cuda/move.h"
 
 extern const ebb_kernel ebb_cuda_cudnn_attention[];
 extern const size_t ebb_cuda_cudnn_attention_count;
 
 enum { Q, K, V, KEEP, BIAS };
 
-/* Is it a constant of one element, and which? */
-static bool is_single(const ebb_operand *o, const ebb_attention_mask *m, double *value)
-{
-    if (!m->single || o->constant == NULL || o->constant->data == NULL)
-        return false;
-    *value = ebb_tensor_double(o->constant, 0);
-    return true;
-}
+typedef struct reading {
+    ebb_attention a;
+    ebb_cuda_masking mask;
+    bool is_masked, is_turned;
+    uint32_t k, dk, bias, alive, dout; /* scratch */
+} reading;
 
-static const char *read_masks(ebb_cudnn_attention_sizes *s, const ebb_attention *a,
-                              const ebb_operand *in)
-{
-    double keep = 0, bias = 1;
-    if (!is_single(&in[KEEP], &a->keep, &keep) || keep == 0)
-        return "cuDNN knows no mask of single keys";
-    const bool free = is_single(&in[BIAS], &a->bias, &bias) && bias == 0;
-    s->causal = a->causal;
-    s->bias = !free;
-    if (a->causal && a->fill != -(double)INFINITY && !(a->fill < -1e30 && free))
-        return "keys of the future would have a probability";
-    if (free)
-        return NULL;
-    if (a->guard)
-        return "rows without any key would be NaN";
-    if (a->rank != 4 && a->rank != 3)
-        return "a bias of so many axes is not cuDNN's";
-    if (a->bias.stride[a->rank - 1] == 0 && a->t != 1)
-        return "the bias is one number for many keys";
-    const int head = a->rank - 3;
-    s->bias_batch = a->rank == 4 && a->bias.stride[0] != 0 ? a->dims[0] : 1;
-    s->bias_heads = a->bias.stride[head] != 0 ? a->dims[head] : 1;
-    s->bias_rows = a->bias.stride[a->rank - 2] != 0 ? a->s : 1;
-    return NULL;
-}
+/* ---- sizes ---- */
 
-static const char *read_sizes(ebb_cudnn_attention_sizes *s, const ebb_call *c)
+static const char *read_sizes(reading *r, ebb_cudnn_attention_sizes *s, const ebb_call *c)
 {
     const ebb_operand *in = c->in + ebb_attention_first(c->op);
-    ebb_attention a;
-    const char *why = ebb_attention_read(&a, c);
+    ebb_attention *a = &r->a;
+    const char *why = ebb_attention_read(a, c);
     if (why != NULL)
         return why;
     s->dtype = (ebb_dtype)in[Q].type.dtype;
     if (s->dtype != EBB_F16 && s->dtype != EBB_BF16)
         return "cuDNN's attention is of float16 and bfloat16 alone";
-    if (a.drops)
+    if (a->drops)
         return "cuDNN would draw another dropout";
-    if (a.feature_stride != 1)
-        return "cuDNN wants the features of a key side by side";
-    if (a.d % 8 != 0 || a.e % 8 != 0)
+    if (a->d % 8 != 0 || a->e % 8 != 0)
         return "cuDNN wants features in multiples of 8";
-    s->heads = s->kv_heads = a.rank > 2 ? a.dims[a.rank - 3] : 1;
-    s->batch = s->heads > 0 ? a.heads / s->heads : 0;
-    s->queries = a.s;
-    s->keys = a.t;
-    s->width = a.d;
-    s->value_width = a.e;
-    s->scale = (float)a.scale;
+    if (a->heads < 1 || a->s < 1)
+        return "there are no queries";
+    r->is_turned = a->feature_stride != 1;
+    s->heads = s->kv_heads = a->rank > 2 ? a->dims[a->rank - 3] : 1;
+    s->batch = a->heads / s->heads;
+    s->queries = a->s;
+    s->keys = a->t;
+    s->width = a->d;
+    s->value_width = a->e;
+    s->scale = (float)a->scale;
     s->deterministic = true;
-    s->q = ebb_cudnn_heads_first(s->heads, a.s, a.d);
-    s->k = ebb_cudnn_heads_first(s->heads, a.t, a.d);
-    s->v = ebb_cudnn_heads_first(s->heads, a.t, a.e);
-    s->o = ebb_cudnn_heads_first(s->heads, a.s, a.e);
-    return read_masks(s, &a, in);
+    s->q = ebb_cudnn_heads_first(s->heads, a->s, a->d);
+    s->k = ebb_cudnn_heads_first(s->heads, a->t, a->d);
+    s->v = ebb_cudnn_heads_first(s->heads, a->t, a->e);
+    s->o = ebb_cudnn_heads_first(s->heads, a->s, a->e);
+    why = ebb_cuda_masking_read(&r->mask, &r->is_masked, a, in);
+    s->causal = r->is_masked ? r->mask.causal : a->causal;
+    s->bias = r->is_masked;
+    s->bias_batch = r->mask.bias_dims[0];
+    s->bias_heads = r->mask.bias_dims[1];
+    s->bias_rows = r->mask.bias_dims[2];
+    return why;
 }
 
-static void put_operands(ebb_work_part *part, uint32_t first)
+/* ---- where things lie ---- */
+
+static void put_prepared(ebb_work *work, reading *r, const ebb_call *c)
+{
+    const ebb_cuda_masking *m = &r->mask;
+    if (r->is_turned)
+        r->k = ebb_work_scratch(work, c->in[ebb_attention_first(c->op) + K].bytes);
+    if (!r->is_masked)
+        return;
+    const int64_t rows = m->bias_dims[0] * m->bias_dims[1];
+    r->bias = ebb_work_scratch(work, (size_t)(rows * m->bias_dims[2] * m->keys) * 2);
+    r->alive = ebb_work_scratch(work, m->dies ? (size_t)(rows * m->rows) : 0);
+}
+
+static void put_operands(ebb_work_part *part, const reading *r, uint32_t first)
 {
     ebb_work_in(part, EBB_CUDNN_Q, first + Q);
-    ebb_work_in(part, EBB_CUDNN_K, first + K);
+    if (r->is_turned)
+        ebb_work_own(part, EBB_CUDNN_K, r->k);
+    else
+        ebb_work_in(part, EBB_CUDNN_K, first + K);
     ebb_work_in(part, EBB_CUDNN_V, first + V);
-    if (part->ask.of.attention.bias)
-        ebb_work_in(part, EBB_CUDNN_BIAS, first + BIAS);
+    if (r->is_masked)
+        ebb_work_own(part, EBB_CUDNN_BIAS, r->bias);
 }
 
-static void put_forward(ebb_work *work, const ebb_call *c, size_t row_bytes)
+static void put_forward(ebb_work *work, const reading *r, const ebb_call *c, size_t row_bytes)
 {
     ebb_work_part *part = &work->part[0];
-    put_operands(part, 0);
+    put_operands(part, r, 0);
     ebb_work_out(work, part, EBB_CUDNN_O, c, 0, c->out[0].bytes);
     if (!ebb_cuda_wants(c, 1) && !ebb_cuda_wants(c, 2))
         return;
@@ -107,44 +106,62 @@ static void put_forward(ebb_work *work, const ebb_call *c, size_t row_bytes)
     ebb_work_out(work, part, EBB_CUDNN_SUM, c, 2, row_bytes);
 }
 
-static void put_backward(ebb_work *work, const ebb_call *c, size_t row_bytes)
+static void put_backward(ebb_work *work, reading *r, const ebb_call *c, size_t row_bytes)
 {
+    static const ebb_cudnn_role roles[] = {EBB_CUDNN_DQ, EBB_CUDNN_DK, EBB_CUDNN_DV};
     ebb_work_part *again = &work->part[0], *back = &work->part[1];
     const uint32_t o = ebb_work_scratch(work, c->in[0].bytes); /* like dO */
     const uint32_t stats = ebb_work_scratch(work, row_bytes);
     again->ask.with = EBB_CUDNN_WITH_STATS;
-    put_operands(again, 1);
+    put_operands(again, r, 1);
     ebb_work_own(again, EBB_CUDNN_O, o);
     ebb_work_own(again, EBB_CUDNN_STATS, stats);
     back->ask.kind = EBB_ASK_ATTENTION_BACKWARD;
     back->ask.of = again->ask.of;
-    put_operands(back, 1);
+    put_operands(back, r, 1);
     ebb_work_own(back, EBB_CUDNN_O, o);
     ebb_work_own(back, EBB_CUDNN_STATS, stats);
     ebb_work_own(back, EBB_CUDNN_ROW_SUMS, ebb_work_scratch(work, row_bytes));
-    ebb_work_in(back, EBB_CUDNN_DO, 0);
+    if (r->is_masked && r->mask.dies) {
+        r->dout = ebb_work_scratch(work, c->in[0].bytes);
+        ebb_work_own(back, EBB_CUDNN_DO, r->dout);
+    } else {
+        ebb_work_in(back, EBB_CUDNN_DO, 0);
+    }
     for (uint32_t i = 0; i < 3; i++) { /* dQ, dK, dV are like Q, K, V */
-        static const ebb_cudnn_role roles[] = {EBB_CUDNN_DQ, EBB_CUDNN_DK, EBB_CUDNN_DV};
-        ebb_work_out(work, back, roles[i], c, i, c->in[1 + i].bytes);
+        if (i == K && r->is_turned) {
+            r->dk = ebb_work_scratch(work, c->in[1 + K].bytes);
+            ebb_work_own(back, roles[i], r->dk);
+        } else {
+            ebb_work_out(work, back, roles[i], c, i, c->in[1 + i].bytes);
+        }
     }
     work->parts = 2;
 }
 
-const char *ebb_cuda_read_cudnn_attention(ebb_work *work, const ebb_call *c)
+static const char *read_all(ebb_work *work, reading *r, const ebb_call *c)
 {
     ebb_work_part *part = &work->part[0];
     const ebb_cudnn_attention_sizes *s = &part->ask.of.attention;
-    const char *why = read_sizes(&part->ask.of.attention, c);
+    memset(r, 0, sizeof *r);
+    const char *why = read_sizes(r, &part->ask.of.attention, c);
     if (why != NULL)
         return why;
     const size_t row_bytes = (size_t)(s->batch * s->heads * s->queries) * sizeof(float);
     part->ask.kind = EBB_ASK_ATTENTION;
     work->parts = 1;
+    put_prepared(work, r, c);
     if (ebb_attention_is_grad(c->op))
-        put_backward(work, c, row_bytes);
+        put_backward(work, r, c, row_bytes);
     else
-        put_forward(work, c, row_bytes);
+        put_forward(work, r, c, row_bytes);
     return NULL;
+}
+
+const char *ebb_cuda_read_cudnn_attention(ebb_work *work, const ebb_call *c)
+{
+    reading r;
+    return read_all(work, &r, c);
 }
 
 static const char *declines(const ebb_call *c)
@@ -162,13 +179,69 @@ static ebb_status prepare(ebb_call *c)
     return ebb_work_prepare(c, ebb_cuda_read_cudnn_attention);
 }
 
-#define ROW(name, op)                                                          \
-    {                                                                          \
-        name, op, declines, workspace, prepare, ebb_work_run, ebb_work_release \
+/* ---- a run ---- */
+
+/* to [heads, columns, rows] = from [heads, rows, columns], 16 bits each. */
+static ebb_status turn(const ebb_call *c, void *to, const void *from, int64_t heads, int64_t rows,
+                       int64_t columns)
+{
+    const int64_t dims[3] = {heads, columns, rows}, dense[3] = {columns * rows, rows, 1};
+    const int64_t turned[3] = {columns * rows, 1, columns};
+    return ebb_cuda_strided(c, to, dense, from, turned, 3, dims, 2);
+}
+
+static ebb_status prepare_operands(const ebb_call *c, const reading *r)
+{
+    const ebb_operand *in = c->in + ebb_attention_first(c->op);
+    if (r->is_turned)
+        EBB_TRY(turn(c, ebb_work_scratch_at(c, r->k), in[K].data, r->a.heads, r->a.d, r->a.t));
+    return r->is_masked ? ebb_cuda_masking_make(c, &r->mask, in[KEEP].data, in[BIAS].data,
+                                                ebb_work_scratch_at(c, r->bias),
+                                                ebb_work_scratch_at(c, r->alive))
+                        : NULL;
+}
+
+static ebb_status run_forward(const ebb_call *c)
+{
+    ebb_work work;
+    reading r;
+    memset(&work, 0, sizeof work);
+    (void)read_all(&work, &r, c);
+    EBB_TRY(prepare_operands(c, &r));
+    EBB_TRY(ebb_work_run(c));
+    if (!r.is_masked)
+        return NULL;
+    return ebb_cuda_masking_settle(c, &r.mask, ebb_work_scratch_at(c, r.alive), c->out[0].data,
+                                   r.a.e, ebb_cuda_wants(c, 1) ? c->out[1].data : NULL,
+                                   ebb_cuda_wants(c, 2) ? c->out[2].data : NULL);
+}
+
+static ebb_status run_backward(const ebb_call *c)
+{
+    ebb_work work;
+    reading r;
+    memset(&work, 0, sizeof work);
+    (void)read_all(&work, &r, c);
+    EBB_TRY(prepare_operands(c, &r));
+    if (r.is_masked && r.mask.dies) {
+        void *dout = ebb_work_scratch_at(c, r.dout);
+        EBB_TRY(ebb_cuda_copy(c, dout, c->in[0].data, c->in[0].bytes));
+        EBB_TRY(ebb_cuda_masking_settle(c, &r.mask, ebb_work_scratch_at(c, r.alive), dout, r.a.e,
+                                        NULL, NULL));
+    }
+    EBB_TRY(ebb_work_run(c));
+    if (!r.is_turned || !ebb_cuda_wants(c, 1))
+        return NULL;
+    return turn(c, c->out[1].data, ebb_work_scratch_at(c, r.dk), r.a.heads, r.a.t, r.a.d);
+}
+
+#define ROW(name, op, run)                                            \
+    {                                                                 \
+        name, op, declines, workspace, prepare, run, ebb_work_release \
     }
 
 const ebb_kernel ebb_cuda_cudnn_attention[] = {
-    ROW("cuda.cudnn_attention", EBB_OP_EBB_ATTENTION),
-    ROW("cuda.cudnn_attention_grad", EBB_OP_EBB_ATTENTION_GRAD),
+    ROW("cuda.cudnn_attention", EBB_OP_EBB_ATTENTION, run_forward),
+    ROW("cuda.cudnn_attention_grad", EBB_OP_EBB_ATTENTION_GRAD, run_backward),
 };
 EBB_CUDA_COUNT(cudnn_attention)

@@ -23,7 +23,7 @@
 extern "C" {
 #endif
 
-enum { EBB_WORK_PLANS = 2, EBB_WORK_TENSORS = 12, EBB_WORK_SCRATCH = 6 };
+enum { EBB_WORK_PLANS = 2, EBB_WORK_TENSORS = 14, EBB_WORK_SCRATCH = 12 };
 
 typedef enum ebb_work_place { EBB_WORK_IN, EBB_WORK_OUT, EBB_WORK_OWN } ebb_work_place;
 

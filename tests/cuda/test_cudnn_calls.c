@@ -299,8 +299,8 @@ static void pools_that_are_not_cudnns_say_why(void **state)
 
 /* ---- attention ---- */
 
-static const uint8_t yes[1] = {1}, no[1] = {0};
-static const uint16_t zero[1] = {0}, one[1] = {0x3F80};
+static const uint8_t yes[1] = {1};
+static const uint16_t zero[1] = {0};
 
 static void put_constant(testing *t, ebb_tensor *value, ebb_dtype dtype, const void *data)
 {
@@ -412,15 +412,57 @@ static void masks_that_cudnn_has_are_told_it(void **state)
     t.in[4].type = ebb_type_tensor(EBB_BF16, 4, D(2, 1, 1, 56));
     taken(read_with(ebb_cuda_read_cudnn_attention, &w, &t));
     const ebb_cudnn_attention_sizes *s = &w.part[0].ask.of.attention;
-    assert_true(s->bias);
+    assert_true(s->bias && !s->causal);
     assert_int_equal(s->bias_batch * 10000 + s->bias_heads * 100 + s->bias_rows, 20101);
-    assert_int_equal(w.part[0].index[at(&w.part[0], EBB_CUDNN_BIAS)], 4);
-    t.in[4].type = ebb_type_tensor(EBB_BF16, 3, D(3, 40, 56));
+    assert_int_equal(w.part[0].place[at(&w.part[0], EBB_CUDNN_BIAS)], EBB_WORK_OWN);
+    assert_int_equal(w.bytes[w.part[0].index[at(&w.part[0], EBB_CUDNN_BIAS)]], 2 * 56 * 2);
+    t.in[3].constant = NULL; // and keys that are left out, for each head
+    t.in[3].type = ebb_type_tensor(EBB_BOOL, 3, D(3, 40, 56));
     taken(read_with(ebb_cuda_read_cudnn_attention, &w, &t));
-    assert_int_equal(s->bias_batch * 10000 + s->bias_heads * 100 + s->bias_rows, 10340);
+    assert_int_equal(s->bias_batch * 10000 + s->bias_heads * 100 + s->bias_rows, 20340);
+}
+
+/* -infinity is what the library does to the future; another fill is put into the bias. */
+static void causality_beside_a_mask_is_the_librarys_where_it_is_exact(void **state)
+{
+    (void)state;
+    ebb_work w;
+    testing t;
+    put_attention(&t, EBB_OP_EBB_ATTENTION);
     put_int(&t, "causal", 1);
-    put_float(&t, "fill", -3e38); // the bias might lift it
-    refused(read_with(ebb_cuda_read_cudnn_attention, &w, &t), "future");
+    t.in[3].constant = NULL;
+    t.in[3].type = ebb_type_tensor(EBB_BOOL, 4, D(2, 1, 1, 56));
+    taken(read_with(ebb_cuda_read_cudnn_attention, &w, &t));
+    const ebb_cudnn_attention_sizes *s = &w.part[0].ask.of.attention;
+    assert_true(s->causal && s->bias);
+    assert_int_equal(s->bias_batch * 10000 + s->bias_heads * 100 + s->bias_rows, 20101);
+    put_float(&t, "fill", -3e38);
+    taken(read_with(ebb_cuda_read_cudnn_attention, &w, &t));
+    assert_true(!s->causal && s->bias);
+    assert_int_equal(s->bias_batch * 10000 + s->bias_heads * 100 + s->bias_rows, 20140);
+}
+
+/* [d, t] is turned before, and its gradient after: both lie in scratch. */
+static void a_turned_key_is_turned_back(void **state)
+{
+    (void)state;
+    ebb_work w;
+    testing t;
+    put_attention(&t, EBB_OP_EBB_ATTENTION_GRAD);
+    t.ints[0][2] = 2;
+    t.ints[0][3] = 3;
+    t.in[2].type = t.out[1].type = ebb_type_tensor(EBB_BF16, 4, D(2, 3, 16, 56));
+    taken(read_with(ebb_cuda_read_cudnn_attention, &w, &t));
+    for (int part = 0; part < 2; part++) {
+        const int k = at(&w.part[part], EBB_CUDNN_K);
+        assert_int_equal(w.part[part].place[k], EBB_WORK_OWN);
+        assert_int_equal(w.bytes[w.part[part].index[k]], 2 * 3 * 16 * 56 * 2);
+    }
+    const int dk = at(&w.part[1], EBB_CUDNN_DK);
+    assert_int_equal(w.part[1].place[dk], EBB_WORK_OWN);
+    assert_int_equal(w.bytes[w.part[1].index[dk]], 2 * 3 * 16 * 56 * 2);
+    assert_int_equal(w.part[1].ask.of.attention.keys, 56);
+    assert_int_equal(w.part[1].ask.of.attention.width, 16);
 }
 
 static void attentions_that_are_not_cudnns_say_why(void **state)
@@ -429,25 +471,22 @@ static void attentions_that_are_not_cudnns_say_why(void **state)
     ebb_work w;
     testing t;
     put_attention(&t, EBB_OP_EBB_ATTENTION);
-    masks[0].data = (void *)(uintptr_t)no;
-    refused(read_with(ebb_cuda_read_cudnn_attention, &w, &t), "mask of single keys");
-    put_attention(&t, EBB_OP_EBB_ATTENTION);
     t.in[3].constant = NULL; // a mask that is made in the step
-    refused(read_with(ebb_cuda_read_cudnn_attention, &w, &t), "mask of single keys");
+    put_float(&t, "fill", -10000);
+    refused(read_with(ebb_cuda_read_cudnn_attention, &w, &t), "probability");
     put_attention(&t, EBB_OP_EBB_ATTENTION);
-    masks[1].data = (void *)(uintptr_t)one; // one number for all: no bias of cuDNN's form
-    refused(read_with(ebb_cuda_read_cudnn_attention, &w, &t), "one number");
+    t.in[3].constant = NULL;
+    for (int i = 0; i < 5; i++)
+        if (i != 3)
+            t.in[i].type.dtype = EBB_F16;
+    t.out[0].type.dtype = EBB_F16;
+    refused(read_with(ebb_cuda_read_cudnn_attention, &w, &t), "float16");
     put_attention(&t, EBB_OP_EBB_ATTENTION);
     for (int i = 0; i < 5; i++)
         if (i != 3)
             t.in[i].type.dtype = EBB_F32;
     t.out[0].type.dtype = EBB_F32;
     refused(read_with(ebb_cuda_read_cudnn_attention, &w, &t), "float16 and bfloat16");
-    put_attention(&t, EBB_OP_EBB_ATTENTION);
-    t.ints[0][2] = 2;
-    t.ints[0][3] = 3; // K is [d, t]
-    t.in[1].type = ebb_type_tensor(EBB_BF16, 4, D(2, 3, 16, 56));
-    refused(read_with(ebb_cuda_read_cudnn_attention, &w, &t), "side by side");
     put_attention(&t, EBB_OP_EBB_ATTENTION);
     t.in[0].type.dims[3] = t.in[1].type.dims[3] = 20;
     refused(read_with(ebb_cuda_read_cudnn_attention, &w, &t), "multiples of 8");
@@ -538,6 +577,10 @@ static void attention_is_planned_with_its_scratch(void **state)
     put_attention(&t, EBB_OP_EBB_ATTENTION_GRAD); // O, stats and row sums
     check_workspace(&t, ebb_cuda_cudnn_attention, ebb_cuda_read_cudnn_attention,
                     11520 + 1024 + 1024);
+    t.in[4].constant = NULL; // a mask for each sequence: its bias, the living rows, and dO of these
+    t.in[4].type = ebb_type_tensor(EBB_BOOL, 4, D(2, 1, 1, 56));
+    check_workspace(&t, ebb_cuda_cudnn_attention, ebb_cuda_read_cudnn_attention,
+                    11520 + 1024 + 1024 + 256 + 256 + 11520);
 }
 
 int main(void)
@@ -553,6 +596,8 @@ int main(void)
         cmocka_unit_test(attention_gives_what_the_operator_keeps),
         cmocka_unit_test(its_gradient_finds_the_output_again),
         cmocka_unit_test(masks_that_cudnn_has_are_told_it),
+        cmocka_unit_test(causality_beside_a_mask_is_the_librarys_where_it_is_exact),
+        cmocka_unit_test(a_turned_key_is_turned_back),
         cmocka_unit_test(attentions_that_are_not_cudnns_say_why),
     };
     const struct CMUnitTest compiled[] = {

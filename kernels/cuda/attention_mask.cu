@@ -1,0 +1,192 @@
+/* attention_mask.cu: attention_mask.h's kernels: a block for each row of a mask, threads along
+ * keys; a block for each row of a result, threads along columns.
+ */
+#include "kernels/cuda/attention_mask.h"
+
+#include "kernels/cuda/floats.h"
+
+enum { KEEP = 3, BIAS = 4 };
+
+/* ---- what a mask is ---- */
+
+/* Is it a constant of one element, and which? */
+static bool is_single(const ebb_operand *o, const ebb_attention_mask *m, double *value)
+{
+    if (!m->single || o->constant == NULL || o->constant->data == NULL)
+        return false;
+    *value = ebb_tensor_double(o->constant, 0);
+    return true;
+}
+
+/* Strides by batch, head, row, key. */
+static void read_strides(int64_t stride[4], const ebb_attention *a, const ebb_attention_mask *m)
+{
+    for (int i = 0; i < 4; i++) {
+        const int axis = i - 4 + a->rank;
+        stride[i] = axis >= 0 ? m->stride[axis] : 0;
+    }
+}
+
+/* Where the library leaves the future out it does so exactly, and a finite fill does not: then all
+ * keys of a row without any share its probability. Such a mask has causality in it. */
+static const char *read_mask(ebb_cuda_masking *m, const ebb_attention *a, uint8_t dtype,
+                             bool all_kept, bool no_bias)
+{
+    const bool finite = a->fill != -(double)INFINITY;
+    if (dtype != EBB_BF16)
+        return "a mask's lowest number is not low enough in float16";
+    if (a->rank > 4)
+        return "a mask of so many axes is not cuDNN's";
+    if (finite && !(a->fill < -1e30))
+        return "masked keys would have a probability";
+    read_strides(m->keep_stride, a, &a->keep);
+    read_strides(m->bias_stride, a, &a->bias);
+    for (int i = 0; i < 3; i++) {
+        const int axis = i - 4 + a->rank;
+        m->dims[i] = axis >= 0 ? a->dims[axis] : 1;
+        m->bias_dims[i] = m->keep_stride[i] != 0 || m->bias_stride[i] != 0 ? m->dims[i] : 1;
+    }
+    m->folds = a->causal && finite;
+    m->causal = a->causal && !finite;
+    if (m->folds)
+        m->bias_dims[2] = m->dims[2];
+    m->rows = m->causal ? m->dims[2] : m->bias_dims[2];
+    m->keys = a->t;
+    m->fill = (float)a->fill;
+    m->dies = !no_bias || (!finite && !all_kept);
+    m->guard = a->guard;
+    return NULL;
+}
+
+const char *ebb_cuda_masking_read(ebb_cuda_masking *m, bool *is_masked, const ebb_attention *a,
+                                  const ebb_operand *operands)
+{
+    double keep = 0, bias = 1;
+    const bool all_kept = is_single(&operands[KEEP], &a->keep, &keep) && keep != 0;
+    const bool no_bias = is_single(&operands[BIAS], &a->bias, &bias) && bias == 0;
+    memset(m, 0, sizeof *m);
+    *is_masked = !all_kept || !no_bias;
+    if (*is_masked)
+        return read_mask(m, a, operands[0].type.dtype, all_kept, no_bias);
+    return !a->causal || a->fill < -1e30 ? NULL : "keys of the future would have a probability";
+}
+
+/* ---- kernels ---- */
+
+typedef struct masking_args {
+    ebb_cuda_masking m;
+    const uint8_t *keep;
+    const ebb_bf16 *bias;
+    ebb_bf16 *to;
+    uint8_t *alive;
+} masking_args;
+
+EBB_GPU_INLINE float lowest(void)
+{
+    return ebb_f32_of_bits(0xFF7F0000u); // of bfloat16
+}
+
+EBB_GLOBAL(make_bias, masking_args)
+{
+    EBB_SHARED(uint32_t, some);
+    const ebb_cuda_masking *m = &a.m;
+    const int64_t of = m->rows * m->bias_dims[1];
+    for (int64_t r = EBB_BLOCK; r < of * m->bias_dims[0]; r += EBB_BLOCKS) {
+        const int64_t b = r / of, h = r / m->rows % m->bias_dims[1], i = r % m->rows;
+        const int64_t in_keep =
+            b * m->keep_stride[0] + h * m->keep_stride[1] + i * m->keep_stride[2];
+        const int64_t in_bias =
+            b * m->bias_stride[0] + h * m->bias_stride[1] + i * m->bias_stride[2];
+        const bool writes = i < m->bias_dims[2];
+        const int64_t out = ((b * m->bias_dims[1] + h) * m->bias_dims[2] + i) * m->keys;
+        uint32_t sees = 0;
+        EBB_BLOCK_LOOP(j, m->keys)
+        {
+            const bool future = j > i,
+                       on = a.keep[in_keep + j * m->keep_stride[3]] != 0 && !(m->folds && future);
+            float v = ebb_from_bf16(a.bias[in_bias + j * m->bias_stride[3]]);
+            if (!on)
+                v += m->fill;
+            if (v != -INFINITY && !(m->causal && future))
+                sees = 1;
+            if (writes)
+                a.to[out + j] = ebb_to_bf16(v < lowest() ? lowest() : v); // NaN stays
+        }
+        if (a.alive == NULL)
+            continue;
+        some[EBB_THREAD] = sees;
+        ebb_barrier();
+        for (uint32_t half = EBB_THREADS / 2; half > 0; half /= 2) {
+            if (EBB_THREAD < half)
+                some[EBB_THREAD] |= some[EBB_THREAD + half];
+            ebb_barrier();
+        }
+        if (EBB_THREAD == 0)
+            a.alive[r] = (uint8_t)some[0];
+        ebb_barrier();
+    }
+}
+
+typedef struct settle_args {
+    ebb_cuda_masking m;
+    const uint8_t *alive;
+    ebb_bf16 *y;
+    float *max, *sum;
+    int64_t columns;
+} settle_args;
+
+EBB_GLOBAL(settle_rows, settle_args)
+{
+    const ebb_cuda_masking *m = &a.m;
+    const int64_t count = m->dims[0] * m->dims[1] * m->dims[2];
+    for (int64_t r = EBB_BLOCK; r < count; r += EBB_BLOCKS) {
+        const int64_t i = r % m->dims[2], h = r / m->dims[2] % m->dims[1];
+        const int64_t b = r / m->dims[2] / m->dims[1];
+        const int64_t at =
+            ((m->bias_dims[0] == 1 ? 0 : b) * m->bias_dims[1] + (m->bias_dims[1] == 1 ? 0 : h)) *
+                m->rows +
+            (m->rows == 1 ? 0 : i);
+        if (a.alive[at] != 0)
+            continue;
+        ebb_bf16 value = {m->guard ? (uint16_t)0 : (uint16_t)0x7FC0};
+        EBB_BLOCK_LOOP(k, a.columns)
+        {
+            a.y[r * a.columns + k] = value;
+        }
+        if (EBB_THREAD == 0 && a.max != NULL)
+            a.max[r] = -INFINITY;
+        if (EBB_THREAD == 0 && a.sum != NULL)
+            a.sum[r] = ebb_f32_of_bits(0x7FC00000u);
+    }
+}
+
+ebb_status ebb_cuda_masking_make(const ebb_call *c, const ebb_cuda_masking *m, const void *keep,
+                                 const void *bias, void *to, void *alive)
+{
+    masking_args a;
+    memset(&a, 0, sizeof a);
+    a.m = *m;
+    a.keep = (const uint8_t *)keep;
+    a.bias = (const ebb_bf16 *)bias;
+    a.to = (ebb_bf16 *)to;
+    a.alive = m->dies ? (uint8_t *)alive : NULL;
+    return EBB_LAUNCH(c, make_bias, ebb_cuda_blocks(m->bias_dims[0] * m->bias_dims[1] * m->rows),
+                      EBB_CUDA_BLOCK, EBB_CUDA_BLOCK * sizeof(uint32_t), a);
+}
+
+ebb_status ebb_cuda_masking_settle(const ebb_call *c, const ebb_cuda_masking *m, const void *alive,
+                                   void *y, int64_t columns, void *max, void *sum)
+{
+    settle_args a;
+    memset(&a, 0, sizeof a);
+    a.m = *m;
+    a.alive = (const uint8_t *)alive;
+    a.y = (ebb_bf16 *)y;
+    a.columns = columns;
+    a.max = (float *)max;
+    a.sum = (float *)sum;
+    return m->dies
+               ? EBB_LAUNCH(c, settle_rows, ebb_cuda_blocks(m->dims[0] * m->dims[1] * m->dims[2]),
+                            EBB_CUDA_BLOCK, 0, a)
+               : NULL;
+}

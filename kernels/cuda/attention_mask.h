@@ -1,0 +1,48 @@
+/* attention_mask.h: masks of attention as a library takes them, which has none of single keys: a
+ * bias that is added to the scores, and what becomes of rows that see no key at all.
+ *
+ *     keep, bias  ->  b[.., j] = bias, where keep is true; else the lowest there is
+ *     rows        ->  alive[i]: is there a key whose score is not -infinity?
+ *     afterwards      a row that sees none: 0 with `guard`, else no number, forward and backward
+ *
+ * So the library meets no -infinity but its own of causality, and no row without a key.
+ */
+#ifndef EBB_KERNELS_CUDA_ATTENTION_MASK_H
+#define EBB_KERNELS_CUDA_ATTENTION_MASK_H
+
+#include "kernels/attention.h"
+#include "kernels/cuda/cuda.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct ebb_cuda_masking {
+    /* Batches, heads and rows of the whole; of the bias that is made, 1 where all are alike. */
+    int64_t dims[3], bias_dims[3];
+    int64_t rows; /* of `alive`: as of the bias, or all with causal */
+    int64_t keys;
+    int64_t keep_stride[4], bias_stride[4]; /* of what is given, by batch, head, row, key */
+    float fill;                             /* added where keep is false */
+    bool folds;                             /* keys of the future are lowered as well */
+    bool causal; /* the library leaves them out: they keep no row alive */
+    bool dies;   /* there may be rows without a key */
+    bool guard;
+} ebb_cuda_masking;
+
+/* Of the operands Q, K, V, keep, bias. *is_masked false: causality is all there is, and *m is
+ * clear. Or why no library's bias says the same. */
+const char *ebb_cuda_masking_read(ebb_cuda_masking *m, bool *is_masked, const ebb_attention *a,
+                                  const ebb_operand *operands);
+/* bfloat16 [bias_dims, keys]; and bytes [bias_dims[0], bias_dims[1], rows], NULL where none dies.
+ */
+ebb_status ebb_cuda_masking_make(const ebb_call *c, const ebb_cuda_masking *m, const void *keep,
+                                 const void *bias, void *to, void *alive);
+/* Of rows that see no key: y [dims, columns] in bfloat16, max and sum in float32 where not NULL. */
+ebb_status ebb_cuda_masking_settle(const ebb_call *c, const ebb_cuda_masking *m, const void *alive,
+                                   void *y, int64_t columns, void *max, void *sum);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,269 @@
+/* test_attention_mask.c: masks of attention as a bias that a library adds. The library is played by
+ * a loop that knows no mask but causality; with what is made before and settled after, its results
+ * are those of the operator, rows without a key included.
+ */
+#include "tests/cuda/cuda.h"
+
+#include "kernels/cuda/attention_mask.h"
+#include "onnx/tensor.h"
+
+enum { B = 2, H = 2, S = 5, T = 7, FEATURES = 3, COLUMNS = 4, HEADS = B * H };
+
+typedef struct masked {
+    int64_t keep[4], bias[4]; /* shapes */
+    double fill;
+    int causal, replace, guard;
+    bool lacks; /* the bias has -infinity here and there */
+} masked;
+
+static const double MINUS = -(double)INFINITY;
+
+static uint16_t bits_of(double v)
+{
+    return ebb_float_to_bf16((float)v);
+}
+
+static size_t size_of(const int64_t dims[4])
+{
+    return (size_t)(dims[0] * dims[1] * dims[2] * dims[3]);
+}
+
+/* In sequence 0 the first keys are left out, in sequence 1 the last; one row sees none. */
+static bool is_kept(const int64_t dims[4], size_t at)
+{
+    const int64_t j = (int64_t)at % dims[3], i = (int64_t)at / dims[3] % dims[2];
+    const int64_t b = (int64_t)at / (dims[3] * dims[2] * dims[1]);
+    if (dims[3] == 1)
+        return true;
+    if (dims[2] > 1 && i == 3 && b == 0)
+        return false;
+    return b == 0 ? j >= 3 : j < 5;
+}
+
+static void put_operands(testing *t, const masked *m)
+{
+    begin(t, EBB_OP_EBB_ATTENTION);
+    put_ints(t, "k_perm", 4, (int64_t[]){0, 1, 3, 2});
+    put_float(t, "scale", 0.5);
+    put_float(t, "fill", m->fill);
+    put_int(t, "causal", m->causal);
+    put_int(t, "replace", m->replace);
+    put_int(t, "guard", m->guard);
+    put_in(t, EBB_F32, 4, (int64_t[]){B, H, S, FEATURES});
+    put_in(t, EBB_F32, 4, (int64_t[]){B, H, T, FEATURES});
+    put_in(t, EBB_F32, 4, (int64_t[]){B, H, T, COLUMNS});
+    make_operand(&t->in[3], EBB_BOOL, 4, m->keep);
+    t->call.input_count++;
+    for (size_t i = 0; i < size_of(m->keep); i++)
+        ((uint8_t *)t->in[3].data)[i] = is_kept(m->keep, i);
+    ebb_operand *bias = put_in(t, EBB_F32, 4, m->bias);
+    for (size_t i = 0; i < size_of(m->bias); i++) {
+        const bool gone = m->lacks && (i % 3 == 1 || i / (size_t)m->bias[3] % 2 == 1);
+        set_value(bias, i, gone ? MINUS : (double)ebb_bf16_to_float(bits_of(value_of(bias, i))));
+    }
+    put_out(t, EBB_F32, 4, (int64_t[]){B, H, S, COLUMNS});
+    put_out(t, EBB_F32, 4, (int64_t[]){B, H, S, 1});
+    put_out(t, EBB_F32, 4, (int64_t[]){B, H, S, 1});
+}
+
+/* What is read of the call when its floats have 16 bits. */
+static const char *read_in_halves(ebb_cuda_masking *m, bool *is_masked, const testing *t)
+{
+    testing half = *t;
+    ebb_attention a;
+    half.call.in = half.in;
+    half.call.out = half.out;
+    half.call.attrs.list = half.attr;
+    half.attr[0].ints = half.ints[0];
+    for (int i = 0; i < 5; i++)
+        if (i != 3)
+            half.in[i].type.dtype = EBB_BF16;
+    half.out[0].type.dtype = EBB_BF16;
+    const char *why = ebb_attention_read(&a, &half.call);
+    return why != NULL ? why : ebb_cuda_masking_read(m, is_masked, &a, half.in);
+}
+
+typedef struct result {
+    uint16_t y[HEADS * S * COLUMNS];
+    float max[HEADS * S], sum[HEADS * S];
+} result;
+
+static void play_library(result *r, const testing *t, const ebb_cuda_masking *m,
+                         const uint16_t *bias)
+{
+    for (int64_t row = 0; row < HEADS * S; row++) {
+        const int64_t i = row % S, head = row / S, h = head % H, b = head / H;
+        const int64_t line =
+            ((m->bias_dims[0] == 1 ? 0 : b) * m->bias_dims[1] + (m->bias_dims[1] == 1 ? 0 : h)) *
+                m->bias_dims[2] +
+            (m->bias_dims[2] == 1 ? 0 : i);
+        double x[T], most = MINUS, sum = 0, y[COLUMNS] = {0};
+        for (int64_t j = 0; j < T; j++) {
+            float dot = 0;
+            for (int64_t f = 0; f < FEATURES; f++)
+                dot += (float)(value_of(&t->in[0], (size_t)(row * FEATURES + f)) *
+                               value_of(&t->in[1], (size_t)((head * T + j) * FEATURES + f)));
+            x[j] = (double)(dot * 0.5F + ebb_bf16_to_float(bias[line * T + j]));
+            if (m->causal && j > i)
+                x[j] = MINUS;
+            most = x[j] > most ? x[j] : most;
+        }
+        for (int64_t j = 0; j < T; j++)
+            sum += exp(x[j] - most);
+        for (int64_t j = 0; j < T; j++)
+            for (int64_t k = 0; k < COLUMNS; k++)
+                y[k] += exp(x[j] - most) / sum *
+                        value_of(&t->in[2], (size_t)((head * T + j) * COLUMNS + k));
+        r->max[row] = (float)most;
+        r->sum[row] = (float)sum;
+        for (int64_t k = 0; k < COLUMNS; k++)
+            r->y[row * COLUMNS + k] = bits_of(y[k]);
+    }
+}
+
+static void same(double a, double b, double tolerance, const char *what, int at)
+{
+    if (isnan(a) && isnan(b))
+        return;
+    if (a == b || fabs(a - b) <= tolerance * (fabs(b) + 1))
+        return;
+    fail_msg("%s %d: %g beside %g", what, at, a, b);
+}
+
+static void compare(const masked *cases, size_t count, int *dead)
+{
+    for (size_t n = 0; n < count; n++) {
+        testing t;
+        ebb_cuda_masking m;
+        bool is_masked = false;
+        result r;
+        uint8_t *alive = guarded(HEADS * S);
+        uint16_t *bias = guarded(HEADS * S * T * 2), half[HEADS * S * T];
+        put_operands(&t, &cases[n]);
+        run_with(&t, "plain.attention");
+        const char *why = read_in_halves(&m, &is_masked, &t);
+        if (why != NULL)
+            fail_msg("case %zu: %s", n, why);
+        assert_true(is_masked);
+        for (size_t i = 0; i < size_of(cases[n].bias); i++)
+            half[i] = bits_of(value_of(&t.in[4], i));
+        t.call.queue = more_queue;
+        check_status(ebb_cuda_masking_make(&t.call, &m, t.in[3].data, half, bias, alive), "make");
+        check_guards(alive, HEADS * S, "alive");
+        check_guards(bias, HEADS * S * T * 2, "bias");
+        play_library(&r, &t, &m, bias);
+        check_status(ebb_cuda_masking_settle(&t.call, &m, alive, r.y, COLUMNS, r.max, r.sum),
+                     "settle");
+        for (int i = 0; i < HEADS * S; i++) {
+            same((double)r.max[i], value_of(&t.out[1], (size_t)i), 1e-6, "max", i);
+            same((double)r.sum[i], value_of(&t.out[2], (size_t)i), 1e-5, "sum", i);
+            *dead += value_of(&t.out[1], (size_t)i) == MINUS;
+        }
+        for (int i = 0; i < HEADS * S * COLUMNS; i++)
+            same((double)ebb_bf16_to_float(r.y[i]), value_of(&t.out[0], (size_t)i), 1.0 / 256, "y",
+                 i);
+        unguard(alive);
+        unguard(bias);
+        end(&t);
+    }
+}
+
+static void a_bias_says_what_a_mask_says(void **state)
+{
+    (void)state;
+    const masked cases[] = {
+        {{B, 1, 1, T}, {1, 1, 1, 1}, -3.3895314e38, 0, 0, 0, false},
+        {{B, 1, 1, T}, {1, 1, 1, 1}, -3.3895314e38, 0, 1, 0, false},
+        {{B, 1, 1, T}, {1, 1, 1, 1}, -3.3895314e38, 1, 0, 0, false},
+        {{1, 1, S, T}, {1, H, 1, T}, -3.3895314e38, 1, 1, 1, false},
+        {{B, H, S, T}, {1, 1, 1, 1}, -0x1p126, 0, 0, 1, false},
+        {{1, 1, 1, 1}, {B, 1, S, T}, MINUS, 0, 0, 0, false},
+    };
+    int dead = 0;
+    compare(cases, sizeof cases / sizeof cases[0], &dead);
+    assert_int_equal(dead, 0);
+}
+
+static void rows_without_a_key_are_what_the_operator_says(void **state)
+{
+    (void)state;
+    const masked cases[] = {
+        {{B, 1, 1, T}, {1, 1, 1, 1}, MINUS, 1, 0, 1, false},
+        {{B, 1, 1, T}, {1, 1, 1, 1}, MINUS, 1, 0, 0, false},
+        {{B, 1, S, T}, {1, 1, 1, 1}, MINUS, 0, 0, 1, false},
+        {{B, 1, S, T}, {B, H, 1, T}, MINUS, 1, 0, 0, true},
+        {{1, 1, 1, 1}, {1, H, S, T}, MINUS, 0, 0, 1, true},
+        {{1, 1, 1, 1}, {1, H, S, T}, -3.3895314e38, 1, 0, 0, true},
+    };
+    for (size_t n = 0; n < sizeof cases / sizeof cases[0]; n++) {
+        int dead = 0;
+        compare(&cases[n], 1, &dead);
+        assert_true(dead > 0 || cases[n].fill != MINUS);
+    }
+}
+
+/* Their gradient passes nothing on; no number passes none. */
+static void a_gradient_of_such_a_row_is_silenced(void **state)
+{
+    (void)state;
+    for (int guard = 0; guard < 2; guard++) {
+        const masked one = {{B, 1, S, T}, {1, 1, 1, 1}, MINUS, 0, 0, guard, false};
+        testing t;
+        ebb_cuda_masking m;
+        bool is_masked = false;
+        uint8_t alive[HEADS * S];
+        uint16_t bias[HEADS * S * T], half[1] = {0}, dy[HEADS * S * COLUMNS];
+        put_operands(&t, &one);
+        assert_null(read_in_halves(&m, &is_masked, &t));
+        for (int i = 0; i < HEADS * S * COLUMNS; i++)
+            dy[i] = bits_of(i);
+        t.call.queue = more_queue;
+        check_status(ebb_cuda_masking_make(&t.call, &m, t.in[3].data, half, bias, alive), "make");
+        check_status(ebb_cuda_masking_settle(&t.call, &m, alive, dy, COLUMNS, NULL, NULL),
+                     "settle");
+        for (int i = 0; i < HEADS * S * COLUMNS; i++) {
+            const bool sees = i / COLUMNS % S != 3 || i / (COLUMNS * S * H) != 0;
+            const double v = (double)ebb_bf16_to_float(dy[i]);
+            same(v,
+                 sees    ? (double)ebb_bf16_to_float(bits_of(i))
+                 : guard ? 0
+                         : (double)NAN,
+                 0, "dy", i);
+        }
+        end(&t);
+    }
+}
+
+static void without_a_mask_there_is_none(void **state)
+{
+    (void)state;
+    const masked none = {{1, 1, 1, 1}, {1, 1, 1, 1}, MINUS, 1, 0, 0, false};
+    testing t;
+    ebb_cuda_masking m;
+    bool is_masked = true;
+    put_operands(&t, &none);
+    uint8_t yes = 1;
+    uint16_t zero = 0;
+    ebb_tensor keep = {.type = t.in[3].type, .bytes = 1, .data = &yes};
+    ebb_tensor bias = {.type = ebb_type_tensor(EBB_BF16, 4, none.bias), .bytes = 2, .data = &zero};
+    t.in[3].constant = &keep;
+    t.in[4].constant = &bias;
+    assert_null(read_in_halves(&m, &is_masked, &t));
+    assert_false(is_masked);
+    yes = 0; // none at all is a mask
+    assert_null(read_in_halves(&m, &is_masked, &t));
+    assert_true(is_masked);
+    end(&t);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_bias_says_what_a_mask_says),
+        cmocka_unit_test(rows_without_a_key_are_what_the_operator_says),
+        cmocka_unit_test(a_gradient_of_such_a_row_is_silenced),
+        cmocka_unit_test(without_a_mask_there_is_none),
+    };
+    with_cuda();
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
