@@ -376,7 +376,8 @@ static ebb_status keep(lowering *l, ebb_node n)
     ebb_op op = ebb_node_of(g, n)->op;
     for (uint32_t i = 0; i < ebb_node_of(g, n)->in_count; i++) {
         ebb_value v = ebb_in(g, n, i), made;
-        bool any = op == EBB_OP_CAST || (i == 0 && ebb_op_has(op, EBB_SHAPE_OF_0));
+        bool any = op == EBB_OP_CAST || op == EBB_OP_IS_NAN || // which ask the same of any dtype
+                   (i == 0 && ebb_op_has(op, EBB_SHAPE_OF_0));
         if (v.i == 0 || v.i >= l->value_count || !l->lowered[v.i] || any)
             continue;
         EBB_TRY(cast(l, n, v, false, &made));
