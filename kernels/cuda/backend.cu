@@ -297,7 +297,7 @@ double ebb_cuda_scalar(const ebb_call *c, uint32_t input, double otherwise)
 
 /* ---- declines ---- */
 
-static const char *declines_operand(const ebb_operand *o)
+const char *ebb_cuda_any_bits(const ebb_operand *o)
 {
     if (o->type.dtype == EBB_NONE)
         return NULL;
@@ -307,9 +307,15 @@ static const char *declines_operand(const ebb_operand *o)
         return "a dim is not known";
     if (o->type.layout.kind != EBB_LAYOUT_PLAIN)
         return "works on row-major tensors only";
-    if (ebb_cuda_size(&o->type) == 0)
-        return "elements are not whole bytes";
     return NULL;
+}
+
+static const char *declines_operand(const ebb_operand *o)
+{
+    const char *why = ebb_cuda_any_bits(o);
+    if (why != NULL || o->type.dtype == EBB_NONE)
+        return why;
+    return ebb_cuda_size(&o->type) == 0 ? "elements are not whole bytes" : NULL;
 }
 
 const char *ebb_cuda_any(const ebb_call *c)

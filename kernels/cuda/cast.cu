@@ -1,16 +1,19 @@
-/* cast.cu: Cast and CastLike among floats (64, 32, 16 bits, bfloat16), integers and bool.
+/* cast.cu: Cast and CastLike among floats, integers and bool.
  *
  * Among the floats of training, eight elements a thread; the other pairs of types share a kernel
- * that looks at both types as it runs.
+ * that looks at both types as it runs; one more where either has 8 bits of a float or fewer of
+ * anything: there a thread makes the elements of a byte.
  */
-#include "kernels/cuda/cuda.h"
-#include "kernels/cuda/elements.h"
+#include "kernels/cuda/small.h"
 
 typedef struct cast_args {
     void *out;
     const void *in;
     int64_t n, packed; /* the first so many elements in eights */
     uint8_t from, to;
+    bool real, small, saturate; /* from is a float; to is a float of 8 or 4 bits */
+    uint32_t bits;              /* of to */
+    ebb_rounding rounding;
 } cast_args;
 
 EBB_GLOBAL(cast_any, cast_args)
@@ -21,6 +24,40 @@ EBB_GLOBAL(cast_any, cast_args)
             ebb_store_real(a.out, i, a.to, ebb_load_real(a.in, i, a.from));
         else
             ebb_store_whole(a.out, i, a.to, ebb_load_whole(a.in, i, a.from), a.from == EBB_U64);
+    }
+}
+
+/* The bits of an element of fewer than 8, or of a float of 8. Integers are cut off, floats that no
+ * int64 holds become 0. */
+EBB_GPU_INLINE uint32_t small_of(const cast_args *a, int64_t i)
+{
+    const double v = ebb_load_number(a->in, i, a->from);
+    int64_t whole = 0;
+    if (a->small)
+        return ebb_small_of(a->to, v, a->saturate, a->rounding);
+    if (!a->real)
+        whole = ebb_load_integer(a->in, i, a->from);
+    else if (v > -9223372036854775808.0 && v < 9223372036854775808.0)
+        whole = (int64_t)v;
+    return (uint32_t)whole & ((1u << a->bits) - 1);
+}
+
+EBB_GLOBAL(cast_small, cast_args)
+{
+    const int64_t each = a.bits < 8 ? 8 / (int64_t)a.bits : 1;
+    EBB_GRID_LOOP(g, (a.n + each - 1) / each)
+    {
+        uint32_t byte = 0;
+        if (!a.small && a.bits >= 8) {
+            if (a.real)
+                ebb_store_real(a.out, g, a.to, ebb_load_number(a.in, g, a.from));
+            else
+                ebb_store_whole(a.out, g, a.to, ebb_load_integer(a.in, g, a.from), false);
+            continue;
+        }
+        for (int64_t i = g * each; i < a.n && i < (g + 1) * each; i++)
+            byte |= small_of(&a, i) << (uint32_t)(i - g * each) * a.bits;
+        ((uint8_t *)a.out)[g] = (uint8_t)byte;
     }
 }
 
@@ -70,6 +107,27 @@ static const struct pair {
     {EBB_BF16, EBB_F16, (ebb_gpu_kernel)cast_bf16_f16},
 };
 
+static bool is_small(uint8_t dtype)
+{
+    return ebb_dtype_is_small_float((ebb_dtype)dtype) || ebb_dtype_bits((ebb_dtype)dtype) < 8;
+}
+
+static ebb_status run_small(const ebb_call *c, const cast_args *args)
+{
+    const char *mode = ebb_attr_string(&c->attrs, "round_mode", "up");
+    cast_args a = *args;
+    a.real = ebb_dtype_is_float((ebb_dtype)a.from) || ebb_dtype_is_small_float((ebb_dtype)a.from);
+    a.small = ebb_dtype_is_small_float((ebb_dtype)a.to);
+    a.saturate = ebb_attr_int(&c->attrs, "saturate", 1) != 0;
+    a.bits = ebb_dtype_bits((ebb_dtype)a.to);
+    a.rounding = strcmp(mode, "down") == 0      ? EBB_ROUND_DOWN
+                 : strcmp(mode, "nearest") == 0 ? EBB_ROUND_NEAREST
+                                                : EBB_ROUND_UP;
+    const int64_t each = a.bits < 8 ? 8 / (int64_t)a.bits : 1;
+    return EBB_LAUNCH(c, cast_small, ebb_cuda_grid((a.n + each - 1) / each), EBB_CUDA_BLOCK, 0, a);
+}
+
+/* (X) {to, saturate = 1, round_mode = "up"} -> Y. */
 static ebb_status run_cast(const ebb_call *c)
 {
     cast_args a;
@@ -83,6 +141,8 @@ static ebb_status run_cast(const ebb_call *c)
         return a.out == a.in || a.n == 0 ? NULL
                                          : ebb_gpu_copy(ebb_cuda_queue_of(c)->stream, a.out, a.in,
                                                         c->out[0].bytes, EBB_ON_DEVICE);
+    if (is_small(a.from) || is_small(a.to))
+        return run_small(c, &a);
     for (size_t k = 0; k < sizeof pairs / sizeof pairs[0]; k++)
         if (pairs[k].from == a.from && pairs[k].to == a.to) {
             bool aligned = (uintptr_t)a.out % 16 == 0 && (uintptr_t)a.in % 16 == 0;
@@ -95,15 +155,16 @@ static ebb_status run_cast(const ebb_call *c)
 
 static bool can(ebb_dtype dtype)
 {
-    return dtype == EBB_BOOL || ebb_dtype_is_float(dtype) ||
-           (ebb_dtype_is_integer(dtype) && ebb_dtype_bits(dtype) >= 8);
+    return dtype == EBB_BOOL || ebb_dtype_is_float(dtype) || ebb_dtype_is_small_float(dtype) ||
+           ebb_dtype_is_integer(dtype);
 }
 
 static const char *declines(const ebb_call *c)
 {
     if (!can((ebb_dtype)c->in[0].type.dtype) || !can((ebb_dtype)c->out[0].type.dtype))
-        return "casts among 8 to 64 bit integers, bool, and 16 to 64 bit floats only";
-    return ebb_cuda_any(c);
+        return "casts among numbers and bool only";
+    const char *why = ebb_cuda_any_bits(&c->in[0]);
+    return why != NULL ? why : ebb_cuda_any_bits(&c->out[0]);
 }
 
 static const char *declines_like(const ebb_call *c) // the second input lends its dtype only

@@ -161,7 +161,8 @@ static inline int ebb_cuda_float_row(uint8_t dtype)
 
 /* ---- declines ---- */
 
-const char *ebb_cuda_any(const ebb_call *c); /* row-major, static, whole bytes an element */
+const char *ebb_cuda_any(const ebb_call *c);         /* row-major, static, whole bytes an element */
+const char *ebb_cuda_any_bits(const ebb_operand *o); /* the same of one, bytes or not */
 /* And input 0 is f32, f64, f16 or bf16, and so are all float operands: one dtype for all. */
 const char *ebb_cuda_floats(const ebb_call *c);
 const char *ebb_cuda_numbers(const ebb_call *c); /* ... or input 0 is an integer or bool */

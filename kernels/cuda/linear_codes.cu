@@ -53,7 +53,7 @@ EBB_GPU_INLINE int64_t code_of(const linear_args *a, int64_t i)
     const double x = ebb_load_number(a->x, i, a->x_dtype);
     const double by = ebb_load_number(a->scale, at, a->scale_dtype), zero = zero_of(a, at);
     const double quotient = a->scale_dtype == EBB_F64 ? x / by : (double)((float)x / (float)by);
-    return a->small ? (int64_t)ebb_small_of(a->y_dtype, quotient + zero, a->saturate)
+    return a->small ? (int64_t)ebb_small_of(a->y_dtype, quotient + zero, a->saturate, EBB_ROUND_UP)
                     : held(nearbyint(quotient) + zero, a->least, a->most);
 }
 
@@ -125,23 +125,12 @@ static ebb_status run_linear(const ebb_call *c)
                       ebb_cuda_grid((a.n + each - 1) / each), EBB_CUDA_BLOCK, 0, a);
 }
 
-static const char *declines_packed(const ebb_operand *o)
-{
-    if (o->type.dtype == EBB_NONE)
-        return NULL;
-    if (o->type.kind != EBB_KIND_TENSOR || ebb_dtype_bits((ebb_dtype)o->type.dtype) == 0)
-        return "works on tensors of numbers only";
-    if (!ebb_type_is_static(&o->type))
-        return "a dim is not known";
-    return o->type.layout.kind != EBB_LAYOUT_PLAIN ? "works on row-major tensors only" : NULL;
-}
-
 static const char *declines_linear(const ebb_call *c)
 {
     ebb_scales scales;
-    const char *why = declines_packed(&c->out[0]);
+    const char *why = ebb_cuda_any_bits(&c->out[0]);
     for (uint32_t i = 0; why == NULL && i < c->input_count; i++)
-        why = declines_packed(&c->in[i]);
+        why = ebb_cuda_any_bits(&c->in[i]);
     if (why != NULL)
         return why;
     const uint8_t y = c->out[0].type.dtype, x = c->in[0].type.dtype;

@@ -114,6 +114,26 @@ EBB_GPU_INLINE uint32_t ebb_cuda_code(const uint8_t *codes, int32_t bits, int64_
 #define KERNELS "kernels/cuda/pool_kernels.inc"
 #include "kernels/cuda/all_floats.inc"
 
+/* Every number of 8 bits is a float32. Nothing but padding gives the least of them. */
+#define REAL float
+#define LOAD(p, i) ((REAL)(p)[i])
+#define STORED int8_t
+#define NAMED(x) x##_i8
+#define STORE(p, i, v) ((p)[i] = (STORED)((v) < INT8_MIN ? INT8_MIN : (v)))
+#include "kernels/cuda/pool_max_kernels.inc"
+#undef STORED
+#undef NAMED
+#undef STORE
+#define STORED uint8_t
+#define NAMED(x) x##_u8
+#define STORE(p, i, v) ((p)[i] = (STORED)((v) < 0 ? 0 : (v)))
+#include "kernels/cuda/pool_max_kernels.inc"
+#undef STORED
+#undef NAMED
+#undef STORE
+#undef LOAD
+#undef REAL
+
 static const ebb_gpu_kernel max_pools[4] = EBB_CUDA_FLOATS(max_pool);
 static const ebb_gpu_kernel max_pools_packed[4] = EBB_CUDA_FLOATS(max_pool_packed);
 static const ebb_gpu_kernel average_pools[4] = EBB_CUDA_FLOATS(average_pool);
@@ -138,6 +158,22 @@ static const char *declines(const ebb_call *c)
     const char *why = ebb_cuda_floats(c);
     if (why != NULL)
         return why;
+    if (ebb_cuda_wants(c, 1) && c->out[1].type.dtype != EBB_I64)
+        return "Indices are not int64";
+    return read_window(&w, &g, c);
+}
+
+static const char *declines_max(const ebb_call *c)
+{
+    ebb_geometry g;
+    ebb_cuda_window w;
+    const uint8_t x = c->in[0].type.dtype;
+    if (x != EBB_I8 && x != EBB_U8)
+        return declines(c);
+    if (ebb_cuda_any(c) != NULL)
+        return ebb_cuda_any(c);
+    if (c->out[0].type.dtype != x)
+        return "the output differs in dtype from the input";
     if (ebb_cuda_wants(c, 1) && c->out[1].type.dtype != EBB_I64)
         return "Indices are not int64";
     return read_window(&w, &g, c);
@@ -174,6 +210,13 @@ static const char *declines_global(const ebb_call *c)
                : "the output does not have one element a channel";
 }
 
+static ebb_gpu_kernel max_pool_of(uint8_t dtype)
+{
+    return dtype == EBB_I8   ? (ebb_gpu_kernel)max_pool_i8
+           : dtype == EBB_U8 ? (ebb_gpu_kernel)max_pool_u8
+                             : max_pools[ebb_cuda_float_row(dtype)];
+}
+
 static ebb_status run(const ebb_call *c)
 {
     ebb_geometry g;
@@ -194,7 +237,7 @@ static ebb_status run(const ebb_call *c)
     switch (c->op) {
     case EBB_OP_MAX_POOL:
         a.indices = ebb_cuda_wants(c, 1) ? (int64_t *)c->out[1].data : NULL;
-        return EBB_LAUNCH(c, max_pools[row], forward, EBB_CUDA_BLOCK, 0, a);
+        return EBB_LAUNCH(c, max_pool_of(c->in[0].type.dtype), forward, EBB_CUDA_BLOCK, 0, a);
     case EBB_OP_AVERAGE_POOL:
         return EBB_LAUNCH(c, average_pools[row], forward, EBB_CUDA_BLOCK, 0, a);
     case EBB_OP_LP_POOL:
@@ -230,7 +273,7 @@ static ebb_status run_global(const ebb_call *c)
 
 // clang-format off
 const ebb_kernel ebb_cuda_pool[] = {
-    {"cuda.max_pool",             EBB_OP_MAX_POOL,             declines,        NULL, NULL, run,        NULL},
+    {"cuda.max_pool",             EBB_OP_MAX_POOL,             declines_max,    NULL, NULL, run,        NULL},
     {"cuda.average_pool",         EBB_OP_AVERAGE_POOL,         declines,        NULL, NULL, run,        NULL},
     {"cuda.lp_pool",              EBB_OP_LP_POOL,              declines_lp,     NULL, NULL, run,        NULL},
     {"cuda.max_pool_grad",        EBB_OP_MAX_POOL_GRAD,        declines,        NULL, NULL, run,        NULL},

@@ -47,9 +47,27 @@ EBB_GPU_INLINE double ebb_of_small(uint8_t dtype, uint32_t bits)
     return sign * ldexp((double)(part + (1u << f.mantissa)), exponent - 1 + f.least - f.mantissa);
 }
 
-/* To nearest, ties to even. Not of float8e8m0. */
-EBB_GPU_INLINE uint32_t ebb_small_of(uint8_t dtype, double value, bool saturate)
+/* float8e8m0: powers of two, of which the rounding chooses one; see ebb_rounding. */
+EBB_GPU_INLINE uint32_t ebb_power_of(double value, bool saturate, ebb_rounding rounding)
 {
+    int exponent;
+    if (value != value || fabs(value) == (double)INFINITY)
+        return 0xFF;
+    if (value == 0.0)
+        return 0;
+    const double part = frexp(fabs(value), &exponent) * 2.0; // 1 <= part < 2
+    const bool up =
+        rounding == EBB_ROUND_UP ? part > 1.0 : rounding == EBB_ROUND_NEAREST && part >= 1.5;
+    const int code = exponent - 1 + 127 + (up ? 1 : 0), most = saturate ? 0xFE : 0xFF;
+    return (uint32_t)(code < 0 ? 0 : code > most ? most : code);
+}
+
+/* To nearest, ties to even; float8e8m0 as the rounding says. */
+EBB_GPU_INLINE uint32_t ebb_small_of(uint8_t dtype, double value, bool saturate,
+                                     ebb_rounding rounding)
+{
+    if (dtype == EBB_F8E8M0)
+        return ebb_power_of(value, saturate, rounding);
     const ebb_small_format f = ebb_small_format_of(dtype);
     const uint32_t sign = signbit(value) ? f.sign : 0;
     const double size = fabs(value);
@@ -79,6 +97,23 @@ EBB_GPU_INLINE uint32_t ebb_bits_at(const void *p, int64_t i, uint32_t bits)
     return ((const uint8_t *)p)[i / each] >> (uint32_t)(i % each) * bits & ((1u << bits) - 1);
 }
 
+/* Element i of any integer dtype, or bool. */
+EBB_GPU_INLINE int64_t ebb_load_integer(const void *p, int64_t i, uint8_t dtype)
+{
+    switch (dtype) {
+    case EBB_U4:
+        return (int64_t)ebb_bits_at(p, i, 4);
+    case EBB_I4:
+        return (int64_t)(ebb_bits_at(p, i, 4) ^ 8u) - 8;
+    case EBB_U2:
+        return (int64_t)ebb_bits_at(p, i, 2);
+    case EBB_I2:
+        return (int64_t)(ebb_bits_at(p, i, 2) ^ 2u) - 2;
+    default:
+        return ebb_load_whole(p, i, dtype);
+    }
+}
+
 /* Element i of any dtype. */
 EBB_GPU_INLINE double ebb_load_number(const void *p, int64_t i, uint8_t dtype)
 {
@@ -88,14 +123,6 @@ EBB_GPU_INLINE double ebb_load_number(const void *p, int64_t i, uint8_t dtype)
     case EBB_F16:
     case EBB_BF16:
         return ebb_load_real(p, i, dtype);
-    case EBB_U4:
-        return (double)ebb_bits_at(p, i, 4);
-    case EBB_I4:
-        return (double)((int32_t)(ebb_bits_at(p, i, 4) ^ 8u) - 8);
-    case EBB_U2:
-        return (double)ebb_bits_at(p, i, 2);
-    case EBB_I2:
-        return (double)((int32_t)(ebb_bits_at(p, i, 2) ^ 2u) - 2);
     case EBB_F4E2M1:
         return ebb_of_small(dtype, ebb_bits_at(p, i, 4));
     case EBB_F8E4M3FN:
@@ -107,7 +134,7 @@ EBB_GPU_INLINE double ebb_load_number(const void *p, int64_t i, uint8_t dtype)
     case EBB_U64:
         return (double)(uint64_t)ebb_load_whole(p, i, dtype);
     default:
-        return (double)ebb_load_whole(p, i, dtype);
+        return (double)ebb_load_integer(p, i, dtype);
     }
 }
 

@@ -1,8 +1,12 @@
 /* test_cast.c: every pair of types, bit for bit. */
+#include "tests/cuda/bits.h"
 #include "tests/cuda/numbers.h"
 
-static const ebb_dtype dtypes[] = {EBB_F32, EBB_F64, EBB_F16, EBB_BF16, EBB_I8,  EBB_I16, EBB_I32,
-                                   EBB_I64, EBB_U8,  EBB_U16, EBB_U32,  EBB_U64, EBB_BOOL};
+static const ebb_dtype dtypes[] = {
+    EBB_F32,    EBB_F64,      EBB_F16,        EBB_BF16,   EBB_I8,        EBB_I16,
+    EBB_I32,    EBB_I64,      EBB_U8,         EBB_U16,    EBB_U32,       EBB_U64,
+    EBB_BOOL,   EBB_I4,       EBB_U4,         EBB_I2,     EBB_U2,        EBB_F4E2M1,
+    EBB_F8E8M0, EBB_F8E4M3FN, EBB_F8E4M3FNUZ, EBB_F8E5M2, EBB_F8E5M2FNUZ};
 enum { DTYPES = sizeof dtypes / sizeof dtypes[0] };
 
 /* Numbers at which rounding or range decides, beside random ones. */
@@ -58,6 +62,27 @@ static void every_pair_of_types_is_cast_as_the_plain_kernel_casts(void **state)
                 }
 }
 
+static void floats_of_8_and_4_bits_round_as_they_are_told(void **state)
+{
+    (void)state;
+    static const char *const modes[] = {"up", "down", "nearest"};
+    static const ebb_dtype small[] = {EBB_F4E2M1,     EBB_F8E8M0, EBB_F8E4M3FN,
+                                      EBB_F8E4M3FNUZ, EBB_F8E5M2, EBB_F8E5M2FNUZ};
+    for (int m = 0; m < 6; m++)
+        for (size_t k = 0; k < sizeof small / sizeof small[0]; k++) {
+            testing t;
+            begin(&t, EBB_OP_CAST);
+            put_string(&t, "round_mode", modes[m % 3]);
+            put_int(&t, "saturate", m / 3);
+            ebb_operand *x = &t.in[t.call.input_count++];
+            make_operand(x, EBB_F64, 1, (int64_t[]){1031});
+            fill(&t, x);
+            put_out(&t, small[k], 1, (int64_t[]){1031});
+            same_bits(&t, "cuda.cast", "plain.cast");
+            end(&t);
+        }
+}
+
 /* The numbers of 16 bits are few enough to try all of them. */
 static void all_numbers_of_16_bits_are_cast(void **state)
 {
@@ -103,6 +128,7 @@ int main(void)
     with_cuda();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_pair_of_types_is_cast_as_the_plain_kernel_casts),
+        cmocka_unit_test(floats_of_8_and_4_bits_round_as_they_are_told),
         cmocka_unit_test(all_numbers_of_16_bits_are_cast),
         cmocka_unit_test(operands_that_begin_anywhere_are_cast),
     };

@@ -49,6 +49,28 @@ static void maxima_and_indices_have_the_same_bits(void **state)
             }
 }
 
+static void maxima_of_8_bits_have_the_same_bits(void **state)
+{
+    (void)state;
+    static const ebb_dtype dtypes[] = {EBB_I8, EBB_U8};
+    for (size_t i = 0; i < POOL_WINDOWS; i++)
+        for (int d = 0; d < 2; d++) {
+            testing t;
+            int64_t x[5], y[5];
+            begin(&t, EBB_OP_MAX_POOL);
+            put_window(&t, &pool_windows[i], x, y);
+            const int rank = 2 + pool_windows[i].spatial;
+            ebb_operand *o = &t.in[t.call.input_count++];
+            make_operand(o, dtypes[d], rank, x);
+            for (size_t k = 0; k < o->bytes; k++)
+                ((uint8_t *)o->data)[k] = (uint8_t)(int)((draw(&t) + 1) * 128);
+            put_out(&t, dtypes[d], rank, y);
+            put_out(&t, EBB_I64, rank, y);
+            exact(&t, "cuda.max_pool", "plain.max_pool_integers");
+            end(&t);
+        }
+}
+
 static void taps_and_their_gradients_have_the_same_bits(void **state)
 {
     (void)state;
@@ -204,6 +226,7 @@ int main(void)
     with_cuda();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(maxima_and_indices_have_the_same_bits),
+        cmocka_unit_test(maxima_of_8_bits_have_the_same_bits),
         cmocka_unit_test(taps_and_their_gradients_have_the_same_bits),
         cmocka_unit_test(averages_and_their_gradients),
         cmocka_unit_test(norms_of_windows_are_as_plain),
