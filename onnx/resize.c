@@ -18,6 +18,30 @@ static int64_t room_of(const ebb_resize *r, const ebb_resize_axis *l)
     return 2 * (reach * (l->in + 1) / l->out + 2) + 2;
 }
 
+static ebb_resize_transform transform_of(const char *name)
+{
+    static const char *const names[] = {
+        [EBB_RESIZE_HALF_PIXEL] = "half_pixel",
+        [EBB_RESIZE_ALIGN_CORNERS] = "align_corners",
+        [EBB_RESIZE_ASYMMETRIC] = "asymmetric",
+        [EBB_RESIZE_CROP] = "tf_crop_and_resize",
+        [EBB_RESIZE_PYTORCH] = "pytorch_half_pixel",
+        [EBB_RESIZE_SYMMETRIC] = "half_pixel_symmetric",
+    };
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (strcmp(name, names[i]) == 0)
+            return (ebb_resize_transform)i;
+    return EBB_RESIZE_HALF_PIXEL;
+}
+
+static ebb_resize_rounding rounding_of(const char *name)
+{
+    return strcmp(name, "ceil") == 0                 ? EBB_RESIZE_CEIL
+           : strcmp(name, "round_prefer_floor") == 0 ? EBB_RESIZE_PREFER_FLOOR
+           : strcmp(name, "round_prefer_ceil") == 0  ? EBB_RESIZE_PREFER_CEIL
+                                                     : EBB_RESIZE_FLOOR;
+}
+
 void ebb_resize_read(ebb_resize *r, const ebb_attrs *attrs, bool old, const ebb_type *x,
                      const ebb_type *y)
 {
@@ -26,9 +50,10 @@ void ebb_resize_read(ebb_resize *r, const ebb_attrs *attrs, bool old, const ebb_
     r->mode = strcmp(mode, "cubic") == 0       ? EBB_RESIZE_CUBIC
               : strstr(mode, "linear") != NULL ? EBB_RESIZE_LINEAR
                                                : EBB_RESIZE_NEAREST;
-    r->transform =
-        ebb_attr_string(attrs, "coordinate_transformation_mode", old ? "asymmetric" : "half_pixel");
-    r->nearest = ebb_attr_string(attrs, "nearest_mode", old ? "floor" : "round_prefer_floor");
+    r->transform = transform_of(ebb_attr_string(attrs, "coordinate_transformation_mode",
+                                                old ? "asymmetric" : "half_pixel"));
+    r->nearest =
+        rounding_of(ebb_attr_string(attrs, "nearest_mode", old ? "floor" : "round_prefer_floor"));
     r->antialias = r->mode != EBB_RESIZE_NEAREST && ebb_attr_int(attrs, "antialias", 0) != 0;
     r->exclude_outside = ebb_attr_int(attrs, "exclude_outside", 0) != 0;
     r->a = ebb_attr_float(attrs, "cubic_coeff_a", -0.75);
@@ -59,7 +84,7 @@ const char *ebb_resize_scale(ebb_resize *r, const ebb_attrs *attrs, const ebb_re
 {
     const char *policy = ebb_attr_string(attrs, "keep_aspect_ratio_policy", "stretch");
     bool sizes = values->sizes != NULL, least = strcmp(policy, "not_larger") == 0;
-    bool crops = strcmp(r->transform, "tf_crop_and_resize") == 0 && values->roi != NULL;
+    bool crops = r->transform == EBB_RESIZE_CROP && values->roi != NULL;
     int64_t half = ebb_resize_entries(attrs, r->rank);
     double common = least ? INFINITY : 0;
     if (crops && values->roi_count != 2 * half)
@@ -82,86 +107,18 @@ const char *ebb_resize_scale(ebb_resize *r, const ebb_attrs *attrs, const ebb_re
     return NULL;
 }
 
-/* Where place o of the output lies in the input. */
-static double origin(const ebb_resize *r, const ebb_resize_axis *l, int64_t o)
-{
-    double in = (double)l->in, whole = l->scale * in, x = (double)o;
-    if (strcmp(r->transform, "align_corners") == 0)
-        return whole == 1 ? 0 : x * (in - 1) / (whole - 1);
-    if (strcmp(r->transform, "asymmetric") == 0)
-        return x / l->scale;
-    if (strcmp(r->transform, "tf_crop_and_resize") == 0) {
-        double span = (l->to - l->from) * (in - 1);
-        return l->from * (in - 1) + (whole == 1 ? span / 2 : x * span / (whole - 1));
-    }
-    if (strcmp(r->transform, "pytorch_half_pixel") == 0 && whole == 1)
-        return -0.5;
-    double plain = (x + 0.5) / l->scale - 0.5;
-    if (strcmp(r->transform, "half_pixel_symmetric") == 0)
-        return in / 2 * (1 - (double)l->out / whole) + plain;
-    return plain;
-}
-
-/* Keys' cubic: of a distance. */
-static double cubic(double a, double x)
-{
-    x = fabs(x);
-    if (x <= 1)
-        return ((a + 2) * x - (a + 3)) * x * x + 1;
-    return x < 2 ? ((a * x - 5 * a) * x + 8 * a) * x - 4 * a : 0;
-}
-
-static double weight_of(const ebb_resize *r, double distance)
-{
-    double x = fabs(distance);
-    return r->mode == EBB_RESIZE_CUBIC ? cubic(r->a, x) : x < 1 ? 1 - x : 0;
-}
-
-static int64_t nearest(const ebb_resize *r, int64_t left, double right)
-{
-    bool up = right == 1 || strcmp(r->nearest, "ceil") == 0;
-    if (strcmp(r->nearest, "round_prefer_floor") == 0)
-        up = right > 0.5;
-    else if (strcmp(r->nearest, "round_prefer_ceil") == 0)
-        up = right >= 0.5;
-    return left + (up ? 1 : 0);
-}
-
-/* An origin between left and left + 1 is `right` beyond left, 0 < right <= 1; on an element it is
- * that of the left one's neighbour. */
-int64_t ebb_resize_place(const ebb_resize *r, int d, int64_t o, int64_t *begin, double *weight)
+/* Origins lie along a line, so its ends are the furthest; how many neighbours there are is the same
+ * everywhere. */
+bool ebb_resize_fits(const ebb_resize *r, int d)
 {
     const ebb_resize_axis *l = &r->axis[d];
-    double x, total = 0;
-    *begin = o;
-    weight[0] = 1;
-    if (fabs(l->scale - 1) <= 1e-9 && l->in == l->out && l->from == 0 && l->to == 1)
-        return 1;
-    x = origin(r, l, o);
-    *begin = 0;
-    if (strcmp(r->transform, "tf_crop_and_resize") == 0 && (x < 0 || x > (double)(l->in - 1)))
-        return EBB_RESIZE_OUTSIDE;
-    if (!(fabs(x) < 1e15))
-        return EBB_RESIZE_WRONG;
-    int64_t left = (int64_t)ceil(x) - 1, first, count;
-    double right = x - (double)left, stretch = r->antialias ? fmin(l->scale, 1) : 1;
-    if (r->mode == EBB_RESIZE_NEAREST) {
-        *begin = nearest(r, left, right);
-        return 1;
+    if (ebb_resize_stays(l) || l->out == 0)
+        return true;
+    for (int end = 0; end < 2; end++) {
+        double x = ebb_resize_origin(r, l, end == 0 ? 0 : l->out - 1);
+        bool outside = r->transform == EBB_RESIZE_CROP && (x < 0 || x > (double)(l->in - 1));
+        if (!outside && !(fabs(x) < 1e15))
+            return false;
     }
-    first = (int64_t)floor(-(r->mode == EBB_RESIZE_CUBIC ? 2 : 1) / stretch) + 1;
-    count = 2 - 2 * first;
-    *begin = left + first;
-    if (count > l->taps)
-        return EBB_RESIZE_WRONG;
-    for (int64_t k = 0; k < count; k++) {
-        int64_t at = *begin + k;
-        bool outside = r->exclude_outside && (at < 0 || at >= l->in);
-        weight[k] = outside ? 0 : weight_of(r, ((double)(first + k) - right) * stretch);
-        total += weight[k];
-    }
-    bool normal = r->antialias || r->exclude_outside;
-    for (int64_t k = 0; normal && total != 0 && k < count; k++)
-        weight[k] /= total;
-    return count;
+    return r->mode == EBB_RESIZE_NEAREST || 2 - 2 * ebb_resize_first(r, l) <= l->taps;
 }

@@ -4,7 +4,7 @@
  * each weighs (onnx/resize.h). Then each element is a sum over the product of the axes' neighbours.
  */
 #include "kernels/plain/number.h"
-#include "onnx/resize.h"
+#include "kernels/resizing.h"
 
 typedef struct line { /* one axis */
     int64_t stride;
@@ -17,23 +17,13 @@ typedef struct resizing {
     line axis[EBB_MAX_RANK];
 } resizing;
 
-static uint32_t scales_at(const ebb_call *c)
-{
-    return c->op == EBB_OP_UPSAMPLE || c->version < 11 ? 1 : 2;
-}
-
-static bool has_sizes(const ebb_call *c)
-{
-    return scales_at(c) == 2 && ebb_plain_has(c, 3) && ebb_plain_elements(&c->in[3].type) > 0;
-}
-
 /* What needs no values: sizes and places in the workspace. Returns its bytes, 0 when too large. */
 static size_t lay_out(resizing *r, const ebb_call *c)
 {
     const ebb_type *x = &c->in[0].type;
     int64_t strides[EBB_MAX_RANK];
     size_t at = 64;
-    ebb_resize_read(&r->what, &c->attrs, scales_at(c) == 1, x, &c->out[0].type);
+    ebb_resizing_read(&r->what, c);
     ebb_strides(strides, x->rank, x->dims);
     for (int d = 0; d < x->rank; d++) {
         const ebb_resize_axis *a = &r->what.axis[d];
@@ -49,31 +39,6 @@ static size_t lay_out(resizing *r, const ebb_call *c)
             return 0;
     }
     return at;
-}
-
-static ebb_status read_scales(resizing *r, const ebb_call *c)
-{
-    double scales[EBB_MAX_RANK], sizes[EBB_MAX_RANK], roi[2 * EBB_MAX_RANK];
-    const ebb_attr *old = ebb_attr_find(&c->attrs, "scales");
-    int64_t entries = ebb_resize_entries(&c->attrs, r->what.rank);
-    ebb_resize_values values = {.scales = scales};
-    for (int64_t i = 0; i < entries; i++) {
-        if (has_sizes(c))
-            sizes[i] = ebb_plain_real(&c->in[3], i);
-        else
-            scales[i] =
-                old != NULL ? (double)old->floats[i] : ebb_plain_real(&c->in[scales_at(c)], i);
-    }
-    if (has_sizes(c))
-        values.sizes = sizes;
-    if (scales_at(c) == 2 && ebb_plain_has(c, 1)) {
-        values.roi = roi;
-        values.roi_count = ebb_plain_elements(&c->in[1].type);
-        for (int64_t i = 0; i < values.roi_count && i < 2 * EBB_MAX_RANK; i++)
-            roi[i] = ebb_plain_real(&c->in[1], i);
-    }
-    const char *why = ebb_resize_scale(&r->what, &c->attrs, &values);
-    return why != NULL ? ebb_call_error(c, "%s", why) : NULL;
 }
 
 static ebb_status fill_tables(resizing *r, const ebb_call *c)
@@ -138,7 +103,7 @@ static ebb_status run_resize(const ebb_call *c)
         return ebb_call_error(c, "nothing cannot be resized to something");
     if (lay_out(&r, c) == 0)
         return ebb_call_error(c, "its tables pass what memory can be");
-    EBB_TRY(read_scales(&r, c));
+    EBB_TRY(ebb_resizing_scale(&r.what, c, ebb_plain_real));
     EBB_TRY(fill_tables(&r, c));
     EBB_PARALLEL_FOR(n)
     for (int64_t i = 0; i < n; i++)
@@ -158,25 +123,7 @@ static ebb_status workspace(const ebb_call *c, size_t *bytes)
 static const char *declines(const ebb_call *c)
 {
     const char *why = ebb_plain_any(c);
-    if (why != NULL)
-        return why;
-    const ebb_type *x = &c->in[0].type;
-    if (!ebb_dtype_is_float((ebb_dtype)x->dtype) && !ebb_dtype_is_integer((ebb_dtype)x->dtype))
-        return "works on numbers only";
-    if (c->out[0].type.rank != x->rank)
-        return "the output differs in rank";
-    uint32_t at = scales_at(c);
-    int64_t entries = ebb_resize_entries(&c->attrs, x->rank);
-    if (entries > EBB_MAX_RANK)
-        return "axes names an axis twice";
-    const ebb_attr *old = ebb_attr_find(&c->attrs, "scales");
-    if (has_sizes(c))
-        return ebb_plain_elements(&c->in[3].type) == entries ? NULL : "sizes do not fit the axes";
-    if (ebb_plain_has(c, at))
-        return ebb_plain_elements(&c->in[at].type) == entries ? NULL : "scales do not fit the axes";
-    return old != NULL && old->floats != NULL && (int64_t)old->count == entries
-               ? NULL
-               : "neither scales nor sizes are given";
+    return why != NULL ? why : ebb_resizing_misfit(c);
 }
 
 const ebb_kernel ebb_plain_resize[] = {

@@ -53,7 +53,7 @@ static bool has_input(const ebb_grad *c, uint32_t i)
 
 static bool is_cropped(const ebb_resize *r, const ebb_grad *c, bool old)
 {
-    return !old && strcmp(r->transform, "tf_crop_and_resize") == 0 && has_input(c, 1);
+    return !old && r->transform == EBB_RESIZE_CROP && has_input(c, 1);
 }
 
 /* Which axis entry k of scales, sizes or roi is of. */

@@ -1,0 +1,79 @@
+/* resizing.c: see resizing.h.
+ *
+ *     Upsample, Resize 10   (X, scales)                scales of Upsample 7: an attribute
+ *     Resize 11 on          (X, roi?, scales?, sizes?)
+ */
+#include "kernels/resizing.h"
+
+static bool has(const ebb_call *c, uint32_t i)
+{
+    return i < c->input_count && c->in[i].type.dtype != EBB_NONE;
+}
+
+static int64_t elements(const ebb_call *c, uint32_t i)
+{
+    int64_t n = 1;
+    for (int d = 0; d < c->in[i].type.rank; d++)
+        n *= c->in[i].type.dims[d];
+    return n;
+}
+
+static uint32_t scales_at(const ebb_call *c)
+{
+    return c->op == EBB_OP_UPSAMPLE || c->version < 11 ? 1 : 2;
+}
+
+static bool has_sizes(const ebb_call *c)
+{
+    return scales_at(c) == 2 && has(c, 3) && elements(c, 3) > 0;
+}
+
+const char *ebb_resizing_misfit(const ebb_call *c)
+{
+    const ebb_type *x = &c->in[0].type;
+    if (!ebb_dtype_is_float((ebb_dtype)x->dtype) && !ebb_dtype_is_integer((ebb_dtype)x->dtype))
+        return "works on numbers only";
+    if (c->out[0].type.rank != x->rank)
+        return "the output differs in rank";
+    uint32_t at = scales_at(c);
+    int64_t entries = ebb_resize_entries(&c->attrs, x->rank);
+    if (entries > EBB_MAX_RANK)
+        return "axes names an axis twice";
+    const ebb_attr *old = ebb_attr_find(&c->attrs, "scales");
+    if (has_sizes(c))
+        return elements(c, 3) == entries ? NULL : "sizes do not fit the axes";
+    if (has(c, at))
+        return elements(c, at) == entries ? NULL : "scales do not fit the axes";
+    return old != NULL && old->floats != NULL && (int64_t)old->count == entries
+               ? NULL
+               : "neither scales nor sizes are given";
+}
+
+void ebb_resizing_read(ebb_resize *r, const ebb_call *c)
+{
+    ebb_resize_read(r, &c->attrs, scales_at(c) == 1, &c->in[0].type, &c->out[0].type);
+}
+
+ebb_status ebb_resizing_scale(ebb_resize *r, const ebb_call *c, ebb_resizing_number number)
+{
+    double scales[EBB_MAX_RANK], sizes[EBB_MAX_RANK], roi[2 * EBB_MAX_RANK];
+    const ebb_attr *old = ebb_attr_find(&c->attrs, "scales");
+    int64_t entries = ebb_resize_entries(&c->attrs, r->rank);
+    ebb_resize_values values = {.scales = scales};
+    for (int64_t i = 0; i < entries; i++) {
+        if (has_sizes(c))
+            sizes[i] = number(&c->in[3], i);
+        else
+            scales[i] = old != NULL ? (double)old->floats[i] : number(&c->in[scales_at(c)], i);
+    }
+    if (has_sizes(c))
+        values.sizes = sizes;
+    if (scales_at(c) == 2 && has(c, 1)) {
+        values.roi = roi;
+        values.roi_count = elements(c, 1);
+        for (int64_t i = 0; i < values.roi_count && i < 2 * EBB_MAX_RANK; i++)
+            roi[i] = number(&c->in[1], i);
+    }
+    const char *why = ebb_resize_scale(r, &c->attrs, &values);
+    return why != NULL ? ebb_call_error(c, "%s", why) : NULL;
+}

@@ -1,0 +1,184 @@
+/* test_resize.c: Resize and Upsample against the plain kernel: every mode, transform and rounding,
+ * larger and smaller, axes that stay, integers, halves, what is not known before the run. */
+#include "tests/cuda/halves.h"
+
+typedef struct sizes {
+    int rank;
+    int64_t in[4], out[4];
+} sizes;
+
+static const sizes shapes[] = {
+    {4, {2, 3, 4, 5}, {2, 3, 8, 10}}, {4, {1, 2, 7, 9}, {1, 2, 3, 4}},
+    {3, {2, 5, 6}, {2, 7, 3}},        {1, {9}, {1}},
+    {4, {3, 4, 1, 5}, {6, 4, 3, 5}},  {2, {1, 1}, {3, 5}},
+    {4, {0, 2, 3, 3}, {0, 2, 5, 5}},
+};
+
+enum { SHAPES = sizeof shapes / sizeof shapes[0] };
+
+static const char *const modes[] = {"nearest", "linear", "cubic"};
+static const char *const transforms[] = {"half_pixel",         "align_corners",
+                                         "asymmetric",         "tf_crop_and_resize",
+                                         "pytorch_half_pixel", "half_pixel_symmetric"};
+static const char *const roundings[] = {"floor", "ceil", "round_prefer_floor", "round_prefer_ceil"};
+
+typedef struct constants {
+    ebb_tensor roi, sizes;
+} constants;
+
+static void make_constant(ebb_tensor *to, ebb_operand *o)
+{
+    *to = (ebb_tensor){.type = o->type, .data = o->data, .bytes = o->bytes};
+    o->constant = to;
+}
+
+static void put_resize(testing *t, constants *k, const sizes *s, ebb_dtype dtype, const char *mode,
+                       const char *transform, const char *rounding)
+{
+    begin(t, EBB_OP_RESIZE);
+    t->call.node = transform;
+    put_string(t, "mode", mode);
+    put_string(t, "coordinate_transformation_mode", transform);
+    put_string(t, "nearest_mode", rounding);
+    put_float(t, "extrapolation_value", 10.0);
+    put_in(t, dtype, s->rank, s->in);
+    ebb_operand *roi = put_in(t, EBB_F32, 1, &(int64_t){2 * s->rank});
+    for (int d = 0; d < s->rank; d++) {
+        set_value(roi, (size_t)d, s->in[d] == s->out[d] ? 0 : 0.2);
+        set_value(roi, (size_t)(s->rank + d), s->in[d] == s->out[d] ? 1 : 1.1);
+    }
+    make_constant(&k->roi, roi);
+    put_absent(t);
+    ebb_operand *to = put_in(t, EBB_I64, 1, &(int64_t){s->rank});
+    for (int d = 0; d < s->rank; d++)
+        set_value(to, (size_t)d, (double)s->out[d]);
+    make_constant(&k->sizes, to);
+    put_out(t, dtype, s->rank, s->out);
+}
+
+static void every_way_gives_what_the_plain_kernel_gives(void **state)
+{
+    (void)state;
+    for (int i = 0; i < SHAPES; i++)
+        for (int m = 0; m < 3; m++)
+            for (int way = 0; way < 6; way++)
+                for (int flag = 0; flag < 4; flag++) {
+                    testing t;
+                    constants k;
+                    put_resize(&t, &k, &shapes[i], flag % 2 ? EBB_F64 : EBB_F32, modes[m],
+                               transforms[way], roundings[flag]);
+                    put_int(&t, "antialias", flag / 2);
+                    put_int(&t, "exclude_outside", flag == 1 || flag == 2);
+                    agrees(&t, "cuda.resize", "plain.resize", m == 0 ? 0 : flag % 2 ? 1e-14 : 1e-6);
+                    end(&t);
+                }
+}
+
+static void halves_are_float32_rounded(void **state)
+{
+    (void)state;
+    for (int i = 0; i < SHAPES; i++)
+        for (int m = 0; m < 3; m++) {
+            testing t;
+            constants k;
+            put_resize(&t, &k, &shapes[i], EBB_F32, modes[m], "half_pixel", "floor");
+            t.in[1].type = ebb_type_none(); // a roi would be rounded too
+            agrees_in_halves(&t, "cuda.resize", 0);
+            end(&t);
+        }
+}
+
+static void integers_are_rounded_to_the_nearest(void **state)
+{
+    (void)state;
+    static const ebb_dtype dtypes[] = {EBB_U8, EBB_I64};
+    for (int i = 0; i < SHAPES; i++)
+        for (int m = 0; m < 3; m++)
+            for (int d = 0; d < 2; d++) {
+                testing t;
+                constants k;
+                put_resize(&t, &k, &shapes[i], dtypes[d], modes[m], transforms[2 * d + 1], "ceil");
+                for (size_t e = 0; d == 1 && e < count_of(&t.in[0]); e++)
+                    set_value(&t.in[0], e, 1e6 * draw(&t));
+                run_with(&t, "plain.resize");
+                void *expected = malloc(t.out[0].bytes + 1);
+                assert_non_null(expected);
+                memcpy(expected, t.out[0].data, t.out[0].bytes);
+                run_with(&t, "cuda.resize");
+                assert_memory_equal(t.out[0].data, expected, t.out[0].bytes);
+                free(expected);
+                end(&t);
+            }
+}
+
+static void the_oldest_takes_its_scales_from_an_attribute(void **state)
+{
+    (void)state;
+    float scales[4] = {1, 1, 2, 1.5F};
+    testing t;
+    begin(&t, EBB_OP_UPSAMPLE);
+    t.call.version = 7;
+    put_string(&t, "mode", "linear");
+    ebb_attr *a = next_attr(&t, "scales", EBB_ATTR_FLOATS);
+    a->floats = scales;
+    a->count = 4;
+    put_in(&t, EBB_F32, 4, shapes[0].in);
+    put_out(&t, EBB_F32, 4, (const int64_t[]){2, 3, 8, 7});
+    agrees(&t, "cuda.upsample", "plain.upsample", 1e-6);
+    end(&t);
+}
+
+static void what_the_run_brings_stays_with_the_host(void **state)
+{
+    (void)state;
+    testing t;
+    constants k;
+    put_resize(&t, &k, &shapes[0], EBB_F32, "linear", "half_pixel", "floor");
+    assert_null(declined_by(&t, "cuda.resize"));
+    t.in[3].constant = NULL;
+    assert_string_equal(declined_by(&t, "cuda.resize"),
+                        "an operand that says how to compute is not known before the run");
+    end(&t);
+}
+
+static void a_scale_that_fits_no_shape_is_an_error(void **state)
+{
+    (void)state;
+    testing t;
+    constants k;
+    put_resize(&t, &k, &shapes[0], EBB_F32, "linear", "half_pixel", "floor");
+    unguard(t.in[3].data);
+    t.call.input_count = 2;
+    float scales[4] = {1, 1, 1e-30F, 2};
+    ebb_operand *s = put_in(&t, EBB_F32, 1, &(int64_t){4});
+    t.in[3].type = ebb_type_none();
+    memcpy(s->data, scales, sizeof scales);
+    make_constant(&k.sizes, s);
+    for (int cuda = 0; cuda < 2; cuda++) {
+        const ebb_kernel *kernel = kernel_named(cuda ? "cuda.resize" : "plain.resize");
+        t.call.kernel = kernel;
+        t.call.queue = more_queue;
+        assert_null(kernel->declines(&t.call));
+        assert_null(kernel->workspace(&t.call, &t.call.workspace_bytes));
+        t.call.workspace = guarded(t.call.workspace_bytes);
+        ebb_status status = kernel->run(&t.call);
+        assert_non_null(status);
+        assert_non_null(strstr(ebb_status_text(status), "the scale of axis 2"));
+        unguard(t.call.workspace);
+    }
+    end(&t);
+}
+
+int main(void)
+{
+    with_cuda();
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_way_gives_what_the_plain_kernel_gives),
+        cmocka_unit_test(halves_are_float32_rounded),
+        cmocka_unit_test(integers_are_rounded_to_the_nearest),
+        cmocka_unit_test(the_oldest_takes_its_scales_from_an_attribute),
+        cmocka_unit_test(what_the_run_brings_stays_with_the_host),
+        cmocka_unit_test(a_scale_that_fits_no_shape_is_an_error),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
