@@ -151,7 +151,7 @@ EBB_RESIZE int64_t ebb_resize_nearest(const ebb_resize *r, int64_t left, double 
  * that. Of an axis that interpolates. */
 EBB_RESIZE int64_t ebb_resize_first(const ebb_resize *r, const ebb_resize_axis *l)
 {
-    double stretch = r->antialias ? fmin(l->scale, 1) : 1;
+    double stretch = r->antialias ? fmin(l->scale, 1.0) : 1;
     return (int64_t)floor(-(r->mode == EBB_RESIZE_CUBIC ? 2 : 1) / stretch) + 1;
 }
 
@@ -176,7 +176,7 @@ EBB_RESIZE int64_t ebb_resize_place(const ebb_resize *r, int d, int64_t o, int64
     if (!(fabs(x) < 1e15))
         return EBB_RESIZE_WRONG;
     int64_t left = (int64_t)ceil(x) - 1, first = ebb_resize_first(r, l), count = 2 - 2 * first;
-    double right = x - (double)left, stretch = r->antialias ? fmin(l->scale, 1) : 1;
+    double right = x - (double)left, stretch = r->antialias ? fmin(l->scale, 1.0) : 1;
     if (r->mode == EBB_RESIZE_NEAREST) {
         *begin = ebb_resize_nearest(r, left, right);
         return 1;
