@@ -1,4 +1,5 @@
 /* place.c: EyeLike, ReverseSequence, CenterCropPad, TensorScatter, Col2Im, MaxUnpool. */
+#include "kernels/place.h"
 #include "kernels/plain/number.h"
 
 static ebb_status run_eye_like(const ebb_call *c)
@@ -131,156 +132,46 @@ static const char *declines_tensor_scatter(const ebb_call *c)
     return NULL;
 }
 
-/* ---- Col2Im: blocks laid back where they were, added where they overlap ---- */
-
-typedef struct blocks {
-    int rank;
-    int64_t image[EBB_MAX_RANK], block[EBB_MAX_RANK], stride[EBB_MAX_RANK];
-    int64_t dilation[EBB_MAX_RANK], pad[EBB_MAX_RANK], count[EBB_MAX_RANK];
-    int64_t area, taps, windows; /* of an image, of a block, blocks of an image */
-} blocks;
-
-static const char *attribute(const ebb_call *c, const char *name, uint32_t rank, uint32_t times,
-                             int64_t otherwise, int64_t *to)
-{
-    uint32_t count;
-    const int64_t *list = ebb_attr_ints(&c->attrs, name, &count);
-    if (list != NULL && count != rank * times)
-        return "strides, dilations or pads do not hold one number an axis";
-    for (uint32_t i = 0; i < rank * times; i++) {
-        to[i] = list != NULL ? list[i] : otherwise;
-        if (to[i] < otherwise || to[i] > INT32_MAX)
-            return "strides, dilations or pads are out of range";
-    }
-    return NULL;
-}
-
-static ebb_status read_blocks(blocks *b, const ebb_call *c)
-{
-    uint32_t rank = (uint32_t)c->out[0].type.rank - 2, count;
-    int64_t pads[2 * EBB_MAX_RANK];
-    *b = (blocks){.rank = (int)rank, .area = 1, .taps = 1, .windows = 1};
-    EBB_TRY(ebb_plain_ints(c, NULL, 2, b->block, EBB_MAX_RANK, &count));
-    const char *why = count != rank ? "the block has not the image's rank" : NULL;
-    if (why == NULL)
-        why = attribute(c, "strides", rank, 1, 1, b->stride);
-    if (why == NULL)
-        why = attribute(c, "dilations", rank, 1, 1, b->dilation);
-    if (why == NULL)
-        why = attribute(c, "pads", rank, 2, 0, pads);
-    for (uint32_t d = 0; why == NULL && d < rank; d++) {
-        b->image[d] = c->out[0].type.dims[d + 2];
-        b->pad[d] = pads[d];
-        if (b->block[d] < 1 || b->block[d] > INT32_MAX || b->image[d] > INT32_MAX)
-            return ebb_call_error(c, "the block's shape is out of range");
-        int64_t room =
-            b->image[d] + pads[d] + pads[rank + d] - b->dilation[d] * (b->block[d] - 1) - 1;
-        b->count[d] = room < 0 ? 0 : room / b->stride[d] + 1;
-        if (__builtin_mul_overflow(b->windows, b->count[d], &b->windows) ||
-            __builtin_mul_overflow(b->taps, b->block[d], &b->taps))
-            why = "the blocks are too many";
-        b->area *= b->image[d];
-    }
-    const ebb_type *x = &c->in[0].type;
-    if (why == NULL && (x->dims[1] != c->out[0].type.dims[1] * b->taps || x->dims[2] != b->windows))
-        why = "the input has not the rows and columns that these blocks have";
-    return why != NULL ? ebb_call_error(c, "%s", why) : NULL;
-}
-
-/* Where tap k of block l lies in an image; -1 in the padding. */
-static int64_t place_in(const blocks *b, int64_t k, int64_t l)
-{
-    int64_t place = 0, step = 1;
-    for (int d = b->rank - 1; d >= 0; d--) {
-        int64_t i = l % b->count[d] * b->stride[d] + k % b->block[d] * b->dilation[d] - b->pad[d];
-        if (i < 0 || i >= b->image[d])
-            return -1;
-        place += i * step;
-        step *= b->image[d];
-        l /= b->count[d];
-        k /= b->block[d];
-    }
-    return place;
-}
+/* ---- Col2Im, MaxUnpool: kernels/place.h ---- */
 
 static ebb_status run_col2im(const ebb_call *c)
 {
-    blocks b;
-    EBB_TRY(read_blocks(&b, c));
-    const ebb_operand *y = &c->out[0];
-    int64_t images = y->type.dims[0] * y->type.dims[1];
-    memset(y->data, 0, y->bytes);
-    EBB_PARALLEL_FOR(images * b.taps * b.windows)
-    for (int64_t image = 0; image < images; image++)
-        for (int64_t k = 0; k < b.taps; k++)
-            for (int64_t l = 0; l < b.windows; l++) {
-                int64_t place = place_in(&b, k, l), at = image * b.area + place;
-                int64_t from = (image * b.taps + k) * b.windows + l;
-                if (place >= 0)
-                    ebb_plain_put(y, at, ebb_plain_real(y, at) + ebb_plain_real(&c->in[0], from));
-            }
+    ebb_blocks b;
+    int64_t block[EBB_MAX_RANK];
+    uint32_t count;
+    EBB_TRY(ebb_plain_ints(c, NULL, 2, block, EBB_MAX_RANK, &count));
+    EBB_TRY(ebb_blocks_read(&b, c, block, count));
+    EBB_PARALLEL_FOR(b.images * b.area * b.taps)
+    for (int64_t i = 0; i < b.images * b.area; i++) {
+        double sum = 0;
+        for (int64_t k = 0; k < b.taps; k++) {
+            int64_t on = ebb_block_on(&b, k, i % b.area);
+            if (on >= 0)
+                sum += ebb_plain_real(&c->in[0], (i / b.area * b.taps + k) * b.windows + on);
+        }
+        ebb_plain_put(&c->out[0], i, sum);
+    }
     return NULL;
 }
 
 static const char *declines_col2im(const ebb_call *c)
 {
     const char *why = ebb_plain_floats(c);
-    if (why != NULL)
-        return why;
-    bool fits = c->in[0].type.rank == 3 && c->out[0].type.rank >= 3 &&
-                c->in[0].type.dims[0] == c->out[0].type.dims[0];
-    return fits ? NULL : "input and output do not fit each other";
-}
-
-/* ---- MaxUnpool(X, indices, output shape?): X where the indices say, zeros elsewhere ---- */
-
-/* The indices count in the shape that the windows give; where another is asked for, that one lies
- * in its first corner. */
-static bool unpooled_dims(const ebb_call *c, int64_t dims[EBB_MAX_RANK])
-{
-    const ebb_type *x = &c->in[0].type;
-    uint32_t count, stride_count, pad_count;
-    const int64_t *kernel = ebb_attr_ints(&c->attrs, "kernel_shape", &count);
-    const int64_t *stride = ebb_attr_ints(&c->attrs, "strides", &stride_count);
-    const int64_t *pad = ebb_attr_ints(&c->attrs, "pads", &pad_count);
-    dims[0] = x->dims[0];
-    dims[1] = x->dims[1];
-    for (int d = 2; d < x->rank; d++) {
-        uint32_t i = (uint32_t)d - 2;
-        int64_t step = stride_count == count ? stride[i] : 1, *n = &dims[d];
-        bool padded = pad_count == 2 * count;
-        if (__builtin_mul_overflow(x->dims[d] - 1, step, n) ||
-            __builtin_add_overflow(*n, kernel[i], n) ||
-            (padded && (__builtin_sub_overflow(*n, pad[i], n) ||
-                        __builtin_sub_overflow(*n, pad[count + i], n))))
-            return false;
-    }
-    return true;
+    return why != NULL ? why : ebb_blocks_misfit(c);
 }
 
 static ebb_status run_unpool(const ebb_call *c)
 {
-    const ebb_type *x = &c->in[0].type, *y = &c->out[0].type;
-    int64_t dims[EBB_MAX_RANK], stride[EBB_MAX_RANK], count = 1;
-    size_t size = ebb_plain_size(x);
-    if (!unpooled_dims(c, dims))
-        return ebb_call_error(c, "kernel_shape, strides or pads are out of range");
-    for (int d = 0; d < x->rank; d++)
-        if (dims[d] < 0 || dims[d] > y->dims[d] || __builtin_mul_overflow(count, dims[d], &count))
-            return ebb_call_error(c, "axis %d of the windows has %lld places, the output %lld", d,
-                                  (long long)dims[d], (long long)y->dims[d]);
-    ebb_strides(stride, y->rank, y->dims);
+    ebb_unpool u;
+    size_t size = ebb_plain_size(&c->in[0].type);
+    EBB_TRY(ebb_unpool_read(&u, c));
     memset(c->out[0].data, 0, c->out[0].bytes);
-    for (int64_t i = 0, n = ebb_plain_elements(x); i < n; i++) {
-        int64_t index = ebb_plain_int(&c->in[1], i), at = 0;
-        if (index < 0 || index >= count)
+    for (int64_t i = 0; i < u.n; i++) {
+        int64_t index = ebb_plain_int(&c->in[1], i);
+        if (index < 0 || index >= u.count)
             return ebb_call_error(c, "index %lld is outside 0..%lld", (long long)index,
-                                  (long long)count - 1);
-        for (int d = x->rank - 1; d >= 0; d--) {
-            at += index % dims[d] * stride[d];
-            index /= dims[d];
-        }
-        memcpy((char *)c->out[0].data + (size_t)at * size,
+                                  (long long)u.count - 1);
+        memcpy((char *)c->out[0].data + (size_t)ebb_unpool_at(&u, index) * size,
                (const char *)c->in[0].data + (size_t)i * size, size);
     }
     return NULL;
@@ -289,15 +180,7 @@ static ebb_status run_unpool(const ebb_call *c)
 static const char *declines_unpool(const ebb_call *c)
 {
     const char *why = ebb_plain_any(c);
-    if (why != NULL)
-        return why;
-    uint32_t count;
-    (void)ebb_attr_ints(&c->attrs, "kernel_shape", &count);
-    if (c->in[0].type.rank < 3 || (int)count != c->in[0].type.rank - 2 ||
-        c->out[0].type.rank != c->in[0].type.rank || c->in[1].type.dtype != EBB_I64 ||
-        !ebb_type_same_shape(&c->in[0].type, &c->in[1].type))
-        return "input, indices and windows do not fit each other";
-    return NULL;
+    return why != NULL ? why : ebb_unpool_misfit(c);
 }
 
 // clang-format off
