@@ -63,6 +63,9 @@ bool cli_number(const cli *c, const char *option, int64_t otherwise, int64_t lea
  * the next call. */
 const char *cli_backend(const cli *c);
 
+/* --dialect ort: what is made goes to ONNX Runtime's training. */
+bool cli_is_ort(const cli *c);
+
 /* ---- saying ---- */
 
 int cli_fail(ebb_status status); /* "ebb: ..." on stderr; the status's code */

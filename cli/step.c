@@ -227,11 +227,18 @@ static void add_passes(const cli *c, pipeline *p, const char *tidy)
 
 /* ---- the step ---- */
 
+bool cli_is_ort(const cli *c)
+{
+    return strcmp(cli_get(c, "--dialect", "onnx"), "ort") == 0;
+}
+
 char *cli_step_pipeline(const cli *c)
 {
     pipeline p = {0};
     add(&p, "flatten,train-mode:seed=%s,batch-norm=%s", cli_get(c, "--seed", "0"),
         cli_get(c, "--batch-norm", "train"));
+    if (cli_is_ort(c)) // its running variance is ONNX's
+        add(&p, ",statistics=%s%s", "onnx", "");
     add(&p, ",dropout=%s%s", cli_get(c, "--dropout", "on"), ",fold,fuse");
     if (cli_has(c, "--loss"))
         add_spec(&p, "loss", cli_get(c, "--loss", NULL));

@@ -82,17 +82,39 @@ double cli_loss(ebb_program *program, const char *name)
 
 /* ---- checkpoints ---- */
 
-static ebb_status save_checkpoint(const cli *c, ebb_program *program, const loop *l)
+/* Where the loop stands, for free(). */
+static char *position(const loop *l)
 {
-    const char *path = cli_get(c, "--checkpoint", NULL);
-    if (path == NULL)
-        return NULL;
     json_t *o = json_pack("{s:I, s:I, s:I, s:I, s:b}", "steps", (json_int_t)l->done, "seed",
                           (json_int_t)l->seed, "batch", (json_int_t)l->batch, "rows",
                           (json_int_t)l->rows, "shuffle", (int)l->shuffle);
     char *text = json_dumps(o, JSON_COMPACT | JSON_SORT_KEYS);
     json_decref(o);
+    return text;
+}
+
+static ebb_status save_checkpoint(const cli *c, ebb_program *program, const loop *l)
+{
+    const char *path = cli_get(c, "--checkpoint", NULL);
+    if (path == NULL)
+        return NULL;
+    char *text = position(l);
     ebb_status status = ebb_checkpoint_save(program, path, text);
+    free(text);
+    return status;
+}
+
+/* The same for ONNX Runtime: the step, with the trained states in it, says what goes where. */
+static ebb_status save_ort_checkpoint(const cli *c, ebb_program *program, ebb_model *step,
+                                      const loop *l)
+{
+    const char *path = cli_get(c, "--save-checkpoint", NULL);
+    if (path == NULL)
+        return NULL;
+    char *text = position(l);
+    ebb_status status = ebb_program_store(program, step);
+    if (status == NULL)
+        status = ebb_artifacts_checkpoint(step, path, text);
     free(text);
     return status;
 }
@@ -171,9 +193,11 @@ static int train_steps(const cli *c, ebb_program *program, ebb_data *data, loop 
     return EBB_OK;
 }
 
-static ebb_status save_results(const cli *c, ebb_program *program, const loop *l)
+static ebb_status save_results(const cli *c, ebb_program *program, ebb_model *step, const loop *l)
 {
     ebb_status status = save_checkpoint(c, program, l);
+    if (status == NULL)
+        status = save_ort_checkpoint(c, program, step, l);
     const char *path = cli_get(c, "--save-adapter", NULL);
     if (status == NULL && path != NULL)
         status = ebb_adapters_save(program, path);
@@ -241,7 +265,7 @@ static int train_program(const cli *c, ebb_model *model, ebb_data *data, loop *l
         code = cli_usage("%s has no loss: say which, e.g. --loss cross-entropy", c->files[0]);
     if (code == EBB_OK)
         code = train_steps(c, program, data, l);
-    if (code == EBB_OK && (status = save_results(c, program, l)) != NULL)
+    if (code == EBB_OK && (status = save_results(c, program, model, l)) != NULL)
         code = cli_fail(status);
     if (code == EBB_OK)
         code = cli_evaluate(c, program, l->batch, &l->eval);

@@ -6,6 +6,7 @@
 // clang-format off
 const cli_option cli_options[] = {
     {"-o", "FILE", "where the result goes"},
+    {"--dialect", "onnx|ort", "one ONNX file (default), or the folder of ONNX Runtime's training artifacts"},
     {"--json", NULL, "one JSON object on stdout instead of tables"},
     {"--dim", "NAME=N", "size of a symbolic dimension, e.g. batch=8 (repeatable)"},
     {"--shape", "INPUT:AxBxC", "shape of an input, e.g. x:1x3x224x224 (repeatable)"},
@@ -47,6 +48,7 @@ const cli_option cli_options[] = {
     {"--no-shuffle", NULL, "take rows in the order of the file"},
     {"--repeat-batch", NULL, "train on the first batch again and again (a check that the loss falls)"},
     {"--checkpoint", "FILE", "write the state here at the end, atomically"},
+    {"--save-checkpoint", "FILE", "the trained state as the `checkpoint` of ONNX Runtime's training artifacts"},
     {"--every", "N", "also write the checkpoint every N steps"},
     {"--resume", "FILE", "go on from a checkpoint"},
     {"--save-model", "FILE", "the exported model with trained weights, nothing else changed"},
@@ -147,20 +149,45 @@ static int ops(const cli *c)
     return finish(c, model, status, json, cli_show_ops);
 }
 
+/* A step as ONNX Runtime's four files, and what is not the same in them on stderr. */
+static ebb_status write_artifacts(const cli *c, const ebb_model *model, const char *folder)
+{
+    char *json = NULL;
+    ebb_status status = ebb_artifacts_save(model, folder, &json);
+    json_t *o = json != NULL ? json_loads(json, 0, NULL) : NULL, *note;
+    size_t i;
+    json_array_foreach(json_object_get(o, "notes"), i, note) if (!cli_has(c, "--json"))
+        cli_note("note: %s", json_string_value(note));
+    json_decref(o);
+    ebb_release(json);
+    return status;
+}
+
 /* Writes the model, unless --dry-run says not to. */
 static ebb_status write_result(const cli *c, const ebb_model *model)
 {
     const char *path = cli_get(c, "-o", NULL);
     if (cli_has(c, "--dry-run") || path == NULL)
         return NULL;
-    ebb_status status = ebb_save(model, path);
+    ebb_status status = cli_is_ort(c) ? write_artifacts(c, model, path) : ebb_save(model, path);
     if (status == NULL && !cli_has(c, "--json"))
         cli_note("wrote %s", path);
     return status;
 }
 
+static int check_dialect(const cli *c)
+{
+    const char *dialect = cli_get(c, "--dialect", "onnx");
+    if (strcmp(dialect, "onnx") == 0 || strcmp(dialect, "ort") == 0)
+        return EBB_OK;
+    return cli_usage("--dialect takes onnx or ort, not '%s'", dialect);
+}
+
 static int needs_output(const cli *c)
 {
+    int code = check_dialect(c);
+    if (code != EBB_OK)
+        return code;
     if (cli_has(c, "-o") || cli_has(c, "--dry-run") || cli_has(c, "--print-after"))
         return EBB_OK;
     return cli_usage("say where the result goes: -o FILE (or --dry-run)");
@@ -194,7 +221,7 @@ static int rewrite(const cli *c)
         code = cli_check_planning(c);
     if (code != EBB_OK)
         return code;
-    if (!cli_has(c, "--pass") && !cli_has(c, "--costs"))
+    if (!cli_has(c, "--pass") && !cli_has(c, "--costs") && !cli_has(c, "--dialect"))
         return cli_usage("say what to do: --pass NAME (see `ebb help passes`)");
     ebb_status status = cli_open(c, &model);
     if (status == NULL)
@@ -533,9 +560,9 @@ const cli_verb cli_verbs[] = {
     {"ops", "[MODEL]", "operators: kernel, gradient; of a model or all", 0, 1,
      (const char *const[]){"--json", NULL}, ops},
     {"grad", "MODEL -o STEP", "make the training step: loss, gradient, optimizer, memory passes", 1, 1,
-     (const char *const[]){"-o", MODEL, STEP, PLANNING, "--init", "--weights", "--dry-run", "--json", NULL}, grad},
+     (const char *const[]){"-o", "--dialect", MODEL, STEP, PLANNING, "--init", "--weights", "--dry-run", "--json", NULL}, grad},
     {"rewrite", "MODEL -o MODEL --pass NAME", "run passes over a model or step", 1, 1,
-     (const char *const[]){"-o", MODEL, "--pass", "--costs", "--strict", "--print-after", "--verify-each", "--init",
+     (const char *const[]){"-o", "--dialect", MODEL, "--pass", "--costs", "--strict", "--print-after", "--verify-each", "--init",
                            "--weights", "--seed", "--dry-run", "--json", NULL}, rewrite},
     {"plan", "STEP", "what it will need: peak, arena, categories, who pins the peak", 1, 1,
      (const char *const[]){MODEL, STEP, PLANNING, "--init", "--weights", "--threads", "--run", "--json", NULL}, plan},
@@ -543,7 +570,7 @@ const cli_verb cli_verbs[] = {
      (const char *const[]){MODEL, BACKEND, RUN, "--data", "--save", "--seed", "--profile", "--json", NULL}, run},
     {"train", "MODEL --data FILE", "train: an exported model, or a step made by `ebb grad`", 1, 1,
      (const char *const[]){MODEL, STEP, PLANNING, RUN, "--data", "--map", "--batch", "--epochs", "--steps", "--no-shuffle",
-                           "--repeat-batch", "--checkpoint", "--every", "--resume", "--save-model", "--save-adapter", "--eval", "--eval-map", "--on-nan",
+                           "--repeat-batch", "--checkpoint", "--every", "--resume", "--save-model", "--save-adapter", "--save-checkpoint", "--eval", "--eval-map", "--on-nan",
                            "--profile", "--json", NULL}, cli_train},
     {"diff", "BEFORE AFTER", "two files, counted byte by byte", 2, 2,
      (const char *const[]){MODEL, "--run", "--steps", "--seed", BACKEND, "--threads", "--json", NULL}, diff},

@@ -85,6 +85,17 @@ EBB_API ebb_status ebb_open_as_is(ebb_model **model, const char *path);
 EBB_API void ebb_close(ebb_model *model); /* NULL is fine */
 EBB_API ebb_status ebb_save(const ebb_model *model, const char *path);
 
+/* A training step as ONNX Runtime's training artifacts, into `folder`, which is made where there is
+ * none: training_model.onnx, eval_model.onnx, checkpoint, and optimizer_model.onnx where the step
+ * has an optimizer. The step stays as it is. json, or NULL: {"schema": "ebb.artifacts/1", "files",
+ * "trained", "frozen", "optimizer", "notes": [what differs from the step]}. EBB_UNSUPPORTED: the
+ * step does what they have no place for; EBB_USAGE: it is none, or its weights have no bytes. */
+EBB_API ebb_status ebb_artifacts_save(const ebb_model *step, const char *folder, char **json);
+/* The checkpoint alone. properties: a JSON object whose numbers and texts go in as well, or NULL.
+ */
+EBB_API ebb_status ebb_artifacts_checkpoint(const ebb_model *step, const char *path,
+                                            const char *properties);
+
 /* Sizes for symbolic dims ("batch"), and whole shapes for inputs. EBB_REJECTED: nodes do not fit
  * them; they hold all the same. */
 EBB_API ebb_status ebb_set_dim(ebb_model *model, const char *symbol, int64_t size);

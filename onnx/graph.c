@@ -584,6 +584,17 @@ ebb_status ebb_graph_keep_input(ebb_graph *g, ebb_value v, ebb_role role)
     return NULL;
 }
 
+ebb_status ebb_graph_ask_input(ebb_graph *g, ebb_value v)
+{
+    ebb_value_info *info = ebb_value_of(g, v);
+    if ((info->flags & EBB_IS_INPUT) == 0)
+        EBB_TRY(ebb_graph_add_input(g, v));
+    take_off_list(g->initializers, &g->initializer_count, v);
+    info->flags &= (uint16_t)~EBB_IS_INITIALIZER;
+    info->tensor = NULL;
+    return NULL;
+}
+
 void ebb_graph_remove_input(ebb_graph *g, ebb_value v)
 {
     ebb_value_info *info = ebb_value_of(g, v);

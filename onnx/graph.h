@@ -328,6 +328,8 @@ ebb_status ebb_graph_add_initializer(ebb_graph *g, ebb_value *value, const char 
                                      const ebb_type *type, const void *data, ebb_role role);
 /* An input, of static shape, becomes an initializer whose bytes are missing. */
 ebb_status ebb_graph_keep_input(ebb_graph *g, ebb_value v, ebb_role role);
+/* The other way: the bytes of an initializer are the caller's to give from now on. */
+ebb_status ebb_graph_ask_input(ebb_graph *g, ebb_value v);
 void ebb_graph_remove_initializer(ebb_graph *g, ebb_value v); /* it must be unused */
 ebb_status ebb_graph_bind(ebb_graph *g, ebb_value state, ebb_value next);
 void ebb_graph_unbind(ebb_graph *g, ebb_value state);           /* the step replaces it no more */
