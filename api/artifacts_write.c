@@ -78,7 +78,8 @@ static void read_factors(const ebb_graph *g, ebb_node n, recipe *r)
     r->decay = ebb_attr_float(&a, "weight_decay", 0);
 }
 
-/* ai.onnx's Adam with the decay before it (PyTorch's order) or behind it (Transformers'). */
+/* ai.onnx's Adam with the decay behind it. With the decay before it, which is PyTorch's order with
+ * young moments as they are, it is no optimizer that ONNX Runtime has. */
 static bool read_adam(const ebb_graph *g, ebb_value w, ebb_value next, recipe *r, trained *t)
 {
     ebb_node n, count;
@@ -94,12 +95,8 @@ static bool read_adam(const ebb_graph *g, ebb_value w, ebb_value next, recipe *r
     read_factors(g, n, r);
     r->lr = ebb_in(g, n, 0);
     r->mode = 1;
-    x = ebb_in(g, n, 2);
-    if (!ebb_same_value(x, w)) {
-        if (decay != 0 || !is_decayed(g, x, r->lr, &x, &decay) || !ebb_same_value(x, w))
-            return false;
-        r->mode = 0;
-    }
+    if (!ebb_same_value(ebb_in(g, n, 2), w))
+        return false;
     r->decay = decay;
     r->correct = by(g, ebb_in(g, n, 1), EBB_OP_ADD, &count);
     if (r->correct)
@@ -107,7 +104,7 @@ static bool read_adam(const ebb_graph *g, ebb_value w, ebb_value next, recipe *r
     else if (!ebb_scalar_of(g, ebb_in(g, n, 1), &zero) || zero != 0)
         return false;
     *t = (trained){w, ebb_in(g, n, 3), ebb_in(g, n, 4), ebb_in(g, n, 5)};
-    return (r->mode == 1 || !r->correct) && ebb_attr_float(&a, "norm_coefficient", 0) == 0 &&
+    return r->mode == 1 && ebb_attr_float(&a, "norm_coefficient", 0) == 0 &&
            ebb_attr_float(&a, "norm_coefficient_post", 0) == 0;
 }
 
@@ -148,8 +145,8 @@ static ebb_status other_optimizer(const ebb_graph *g, ebb_value w)
                   "'%s' is updated otherwise than by AdamW or by SGD without decay, which are "
                   "what ONNX Runtime trains with",
                   ebb_value_name(g, w)),
-        "make the step with --optimizer adamw, adamw:order=transformers or sgd, and without "
-        "passes that change the optimizer's state or scale the loss");
+        "make the step with --optimizer adamw, adamw:order=transformers (correct-bias=0 with that "
+        "order alone) or sgd, and without passes that change its state or scale the loss");
 }
 
 static ebb_status survey_parameter(survey *s, const ebb_graph *g, ebb_value w)

@@ -200,10 +200,11 @@ static void add_group(out *o, size_t from, const ebb_ort_checkpoint *c)
 
 typedef enum kind { INTEGERS, NUMBERS, TEXTS, KINDS } kind;
 
-/* What is neither a whole number nor any other is text: its JSON. */
+/* Truths are 1 and 0; what is no number at all is text: its JSON. */
 static kind kind_of(const json_t *value)
 {
-    return json_is_integer(value) ? INTEGERS : json_is_real(value) ? NUMBERS : TEXTS;
+    bool whole = json_is_integer(value) || json_is_boolean(value);
+    return whole ? INTEGERS : json_is_real(value) ? NUMBERS : TEXTS;
 }
 
 static void add_property(out *o, size_t from, const char *name, const json_t *value)
@@ -213,7 +214,8 @@ static void add_property(out *o, size_t from, const char *name, const json_t *va
     refer(o, from, add_table(o, (const unsigned[2]){4, of == INTEGERS ? 8 : 4}, 2, at));
     add_string(o, at[0], name);
     if (of == INTEGERS)
-        set(o, at[1], (uint64_t)json_integer_value(value), 8);
+        set(o, at[1],
+            json_is_boolean(value) ? json_is_true(value) : (uint64_t)json_integer_value(value), 8);
     float number = (float)json_real_value(value);
     uint32_t bits;
     memcpy(&bits, &number, sizeof bits);

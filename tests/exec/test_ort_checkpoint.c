@@ -1,5 +1,6 @@
 /* test_ort_checkpoint.c: ONNX Runtime's checkpoint. ort_checkpoint.bin is written by the
  * flatbuffers library (ort_checkpoint.py says what is in it); what is wrong with it is made here.
+ * So it is with what ebb writes, which tests/models/artifacts.py gives the library to read.
  */
 #include <stdarg.h>
 #include <stddef.h>
@@ -9,6 +10,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include "exec/ort_checkpoint.h"
 #include "exec/program.h"
@@ -23,9 +25,9 @@ static void good(ebb_status status)
         fail_msg("%s", ebb_status_text(status));
 }
 
-static unsigned char *read_all(size_t *size)
+static unsigned char *read_file(const char *path, size_t *size)
 {
-    FILE *file = fopen(FILE_NAME, "rb");
+    FILE *file = fopen(path, "rb");
     assert_non_null(file);
     unsigned char *bytes = malloc(1 << 16);
     assert_non_null(bytes);
@@ -33,6 +35,11 @@ static unsigned char *read_all(size_t *size)
     fclose(file);
     assert_true(*size > 500);
     return bytes;
+}
+
+static unsigned char *read_all(size_t *size)
+{
+    return read_file(FILE_NAME, size);
 }
 
 static void numbers_are(const ebb_data *data, const char *name, int rank, size_t count,
@@ -116,24 +123,30 @@ static ebb_status parse(const unsigned char *bytes, size_t size)
     return status;
 }
 
+/* How many beginnings are refused. */
+static size_t cut_off(const unsigned char *bytes, size_t size)
+{
+    size_t refused = 0;
+    for (size_t n = 0; n < size; n++)
+        refused += parse(bytes, n) != NULL;
+    assert_null(parse(bytes, size));
+    return refused;
+}
+
 static void a_file_cut_off_anywhere_is_refused_or_whole(void **state)
 {
     (void)state;
-    size_t size, refused = 0;
+    size_t size;
     unsigned char *bytes = read_all(&size);
-    for (size_t n = 0; n < size; n++)
-        refused += parse(bytes, n) != NULL;
-    assert_in_range(refused, size - 3, size); // its last bytes fill up a string
-    assert_null(parse(bytes, size));
+    assert_in_range(cut_off(bytes, size), size - 3, size); // its last bytes fill up a string
     free(bytes);
 }
 
-static void no_byte_that_is_wrong_leads_out_of_the_file(void **state)
+/* How many of the files with one byte that is wrong are refused. */
+static size_t spoil(unsigned char *bytes, size_t size)
 {
-    (void)state;
     static const unsigned char values[] = {0x00, 0x01, 0x7F, 0x80, 0xFF};
-    size_t size, refused = 0;
-    unsigned char *bytes = read_all(&size);
+    size_t refused = 0;
     for (size_t at = 0; at < size; at++) {
         unsigned char was = bytes[at];
         for (size_t i = 0; i < sizeof values; i++) {
@@ -142,7 +155,15 @@ static void no_byte_that_is_wrong_leads_out_of_the_file(void **state)
         }
         bytes[at] = was;
     }
-    assert_true(refused > size);
+    return refused;
+}
+
+static void no_byte_that_is_wrong_leads_out_of_the_file(void **state)
+{
+    (void)state;
+    size_t size;
+    unsigned char *bytes = read_all(&size);
+    assert_true(spoil(bytes, size) > size);
     free(bytes);
 }
 
@@ -165,6 +186,160 @@ static void each_refusal_says_what_and_where(void **state)
     assert_non_null(strstr(ebb_status_text(status), "no checkpoint of ONNX Runtime"));
 }
 
+/* ---- writing ---- */
+
+static const int64_t dims[2] = {2, 3}, two = 2, none = 0;
+static const float weight[6] = {0, 1, 2, 3, 4, 5}, moment[6] = {1, 1, 2, 3, 5, 8};
+static const float square[6] = {0.5f, 0.25f, 0.125f, 4, 8, 16};
+static const double bias[2] = {0.5, -0.25}, still[2] = {0, 1}, squares[2] = {2, 3};
+static const int64_t seen = 41;
+
+/* Two trained arrays of different types, frozen ones without dims and without elements, moments. */
+static void write_one(const char *path, uint64_t external_above)
+{
+    const ebb_named trained[2] = {{"fc.weight", EBB_F32, 2, dims, weight},
+                                  {"fc.bias", EBB_F64, 1, &two, bias}};
+    const ebb_named frozen[2] = {{"steps_seen", EBB_I64, 0, NULL, &seen},
+                                 {"nothing", EBB_F32, 1, &none, NULL}};
+    const ebb_named first[2] = {{"", EBB_F32, 2, dims, moment}, {"", EBB_F64, 1, &two, still}};
+    const ebb_named second[2] = {{"", EBB_F32, 2, dims, square}, {"", EBB_F64, 1, &two, squares}};
+    const ebb_ort_checkpoint c = {
+        .trained = trained,
+        .trained_count = 2,
+        .frozen = frozen,
+        .frozen_count = 2,
+        .has_optimizer = true,
+        .step = (int64_t)7 << 40,
+        .rate = 0.01f,
+        .moment_count = 2,
+        .moments = {first, second},
+        .properties = "{\"epoch\": 3, \"best\": 0.5, \"done\": true, \"by\": \"ebb\"}",
+        .external_above = external_above};
+    good(ebb_ort_checkpoint_write(path, &c));
+}
+
+static void holds_what_was_written(const char *path)
+{
+    ebb_data data;
+    size_t trained = 0;
+    good(ebb_data_init(&data, path));
+    good(ebb_ort_checkpoint_read(&data, path, &trained));
+    assert_int_equal(trained, 2);
+    assert_int_equal(ebb_data_count(&data), 10);
+    numbers_are(&data, "fc.weight", 2, 6, weight);
+    numbers_are(&data, "fc.weight.exp_avg", 2, 6, moment);
+    numbers_are(&data, "fc.weight.exp_avg_sq", 2, 6, square);
+    numbers_are(&data, "ebb.lr", 0, 1, (const float[]){0.01f});
+    numbers_are(&data, "nothing", 1, 0, NULL);
+    assert_memory_equal(ebb_data_find(&data, "fc.bias")->data, bias, sizeof bias);
+    assert_memory_equal(ebb_data_find(&data, "fc.bias.exp_avg_sq")->data, squares, sizeof squares);
+    assert_int_equal(*(const int64_t *)ebb_data_find(&data, "steps_seen")->data, 41);
+    assert_true(*(const int64_t *)ebb_data_find(&data, "ebb.step")->data == (int64_t)7 << 40);
+    ebb_data_fini(&data);
+}
+
+typedef struct files { /* in a folder of their own */
+    char folder[32], tables[64], data[64];
+} files;
+
+static files begin(void)
+{
+    files f = {.folder = "/tmp/ebb-checkpoint-XXXXXX"};
+    assert_non_null(mkdtemp(f.folder));
+    (void)snprintf(f.tables, sizeof f.tables, "%s/checkpoint", f.folder);
+    (void)snprintf(f.data, sizeof f.data, "%s/checkpoint.data", f.folder);
+    return f;
+}
+
+static void end(const files *f)
+{
+    (void)unlink(f->tables);
+    (void)unlink(f->data);
+    assert_int_equal(rmdir(f->folder), 0); // nothing else was left in it
+}
+
+static void what_is_written_is_read_again(void **state)
+{
+    (void)state;
+    files f = begin();
+    size_t size;
+    write_one(f.tables, 0);
+    assert_int_equal(access(f.data, F_OK), -1);
+    holds_what_was_written(f.tables);
+    unsigned char *bytes = read_file(f.tables, &size);
+    assert_memory_equal(bytes + 4, "ODTC", 4);
+    assert_int_equal(cut_off(bytes, size), size);
+    assert_true(spoil(bytes, size) > size);
+    free(bytes);
+    end(&f);
+}
+
+static ebb_status read_again(const char *path)
+{
+    ebb_data data;
+    good(ebb_data_init(&data, path));
+    ebb_status status = ebb_ort_checkpoint_read(&data, path, NULL);
+    ebb_data_fini(&data);
+    return status;
+}
+
+static void large_arrays_lie_in_a_file_beside_it(void **state)
+{
+    (void)state;
+    files f = begin();
+    write_one(f.tables, sizeof bias); // of those arrays all but the number
+    holds_what_was_written(f.tables);
+    assert_int_equal(truncate(f.data, 24), 0); // and so the last ones are cut off
+    ebb_status status = read_again(f.tables);
+    assert_int_equal(ebb_status_code(status), EBB_REJECTED);
+    assert_non_null(strstr(ebb_status_text(status), "outside of the file beside it"));
+    assert_int_equal(unlink(f.data), 0);
+    status = read_again(f.tables);
+    assert_int_equal(ebb_status_code(status), EBB_IO);
+    assert_non_null(strstr(ebb_status_text(status), "checkpoint.data"));
+    end(&f);
+}
+
+static void places_in_the_file_beside_it_are_checked(void **state)
+{
+    (void)state;
+    files f = begin();
+    size_t size, refused = 0;
+    write_one(f.tables, sizeof bias);
+    unsigned char *bytes = read_file(f.tables, &size);
+    for (size_t at = 0; at < size; at++) { // among them the offsets' high and low bytes
+        ebb_data data;
+        unsigned char was = bytes[at];
+        bytes[at] = 0xFF;
+        good(ebb_data_init(&data, f.tables));
+        refused +=
+            ebb_ort_checkpoint_parse(&data, bytes, size, f.folder, "checkpoint", NULL) != NULL;
+        ebb_data_fini(&data);
+        bytes[at] = was;
+    }
+    assert_in_range(refused, size / 4, size - 1);
+    free(bytes);
+    end(&f);
+}
+
+static void an_array_without_bytes_is_not_written(void **state)
+{
+    (void)state;
+    files f = begin();
+    const ebb_named bare = {"w", EBB_F32, 1, &two, NULL}, strings = {"s", EBB_STRING, 0, NULL, ""};
+    ebb_ort_checkpoint c = {.trained = &bare, .trained_count = 1};
+    ebb_status status = ebb_ort_checkpoint_write(f.tables, &c);
+    assert_int_equal(ebb_status_code(status), EBB_USAGE);
+    assert_non_null(strstr(ebb_status_text(status), "'w'"));
+    c.trained = &strings;
+    assert_int_equal(ebb_status_code(ebb_ort_checkpoint_write(f.tables, &c)), EBB_USAGE);
+    c.trained_count = 0;
+    c.properties = "[1]";
+    assert_int_equal(ebb_status_code(ebb_ort_checkpoint_write(f.tables, &c)), EBB_USAGE);
+    assert_int_equal(access(f.tables, F_OK), -1);
+    end(&f);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -173,6 +348,10 @@ int main(void)
         cmocka_unit_test(a_file_cut_off_anywhere_is_refused_or_whole),
         cmocka_unit_test(no_byte_that_is_wrong_leads_out_of_the_file),
         cmocka_unit_test(each_refusal_says_what_and_where),
+        cmocka_unit_test(what_is_written_is_read_again),
+        cmocka_unit_test(large_arrays_lie_in_a_file_beside_it),
+        cmocka_unit_test(places_in_the_file_beside_it_are_checked),
+        cmocka_unit_test(an_array_without_bytes_is_not_written),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
