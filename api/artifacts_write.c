@@ -22,7 +22,10 @@
 #include "passes/dialect/out.h"
 #include "passes/pipeline.h"
 
-enum { IR_MOST = 10 }; /* what its last release with training reads */
+enum {
+    IR_MOST = 10,    /* what its last release with training reads */
+    IR_OPTIMIZER = 8 /* what one node needs, and what its tools write beside it */
+};
 
 typedef enum optimizer { NO_OPTIMIZER, ADAMW, SGD } optimizer;
 
@@ -562,6 +565,7 @@ static ebb_status write_optimizer(const ebb_model *step, const survey *s, const 
                              "optimizers take one",
                              ebb_value_name(g, s->list[0].w), ebb_value_name(g, s->list[i].w));
     EBB_TRY(ebb_model_new(&m, ebb_model_opset(step, EBB_DOMAIN_ONNX)));
+    m->ir_version = IR_OPTIMIZER;
     ebb_status status = make_optimizer(m, s, dtype);
     if (status == NULL)
         status = ebb_save(m, path);

@@ -554,13 +554,14 @@ static void note_operator(ebb_writer *w, const ebb_graph *g, ebb_node n)
 static uint32_t declared_outputs(const ebb_writer *w, const ebb_graph *g, const ebb_node_info *info)
 {
     const ebb_model *m = w->model;
-    if (ebb_op_body(info->op) == NULL)
-        return 0;
+    bool ours = ebb_op_body(info->op) != NULL;
     for (size_t i = 0; i < m->function_count; i++)
         if (ebb_same_str(m->functions[i].name, info->op_name) &&
             ebb_same_str(m->functions[i].domain, info->domain))
-            return (uint32_t)m->functions[i].body->output_count;
-    return wants_body(w, g, info) ? ebb_op_body_outputs(info->op) : 0;
+            return ours || m->functions[i].origin == NULL
+                       ? (uint32_t)m->functions[i].body->output_count
+                       : 0; // a call of the file's own stays as it is
+    return ours && wants_body(w, g, info) ? ebb_op_body_outputs(info->op) : 0;
 }
 
 /* The first `count` of `list`, then "" up to `least`. */

@@ -22,6 +22,7 @@
  */
 #include "onnx/infer.h"
 #include "passes/body.h"
+#include "passes/common.h"
 #include "passes/dialect/dialect.h"
 #include "passes/inline.h"
 #include "passes/passes.h"
@@ -365,22 +366,19 @@ static bool has_foreign(const ebb_graph *g)
     return false;
 }
 
-/* An operator of another runtime becomes what it stands for, or is reported. */
-static ebb_status translate(ebb_edit *e, ebb_node n, calls *c)
+/* An operator of another runtime becomes what it stands for. Where it stays: why, or NULL. */
+static ebb_status translate(ebb_edit *e, ebb_node n, calls *c, bool *done, const char **why)
 {
-    const char *why;
-    bool done;
+    *done = false;
+    *why = NULL;
     EBB_TRY(ebb_infer_node(e->g, n));
     if (!ebb_dialect_knows(e->g, n))
         return NULL;
-    EBB_TRY(ebb_dialect_apply(e, n, &done, &why));
-    if (done) {
+    EBB_TRY(ebb_dialect_apply(e, n, done, why));
+    if (*done) {
         ebb_found(e);
         ebb_applied(e);
         c->put++;
-    } else if (why != NULL && c->last) {
-        ebb_found(e);
-        return ebb_skipped(e, n, why);
     }
     return NULL;
 }
@@ -393,11 +391,15 @@ static ebb_status run_in(ebb_edit *e, ebb_graph *g, calls *c)
         EBB_TRY(run_within(e, g, n, c));
         e->g = g;
         size_t f = called(g, ebb_node_of(g, n));
-        if (f == 0 || is_operator(g, &m->functions[f - 1])) {
-            if (c->foreign)
-                EBB_TRY(translate(e, n, c));
+        const bool has_body = f != 0 && !is_operator(g, &m->functions[f - 1]);
+        const char *why = NULL;
+        bool done = false;
+        if (c->foreign) // what is known by its name needs no body that it brings
+            EBB_TRY(translate(e, n, c, &done, &why));
+        if (why != NULL && c->last && !has_body)
+            EBB_TRY(ebb_declined(e, n, why));
+        if (done || !has_body)
             continue;
-        }
         if (c->refused[f - 1] != NULL) {
             if (c->last)
                 EBB_TRY(ebb_skipped(e, n, c->refused[f - 1]));

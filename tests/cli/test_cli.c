@@ -379,6 +379,36 @@ static void trained_weights_go_back_into_the_export(void **state)
     says("inspect trained.onnx", 0, "IR 8, opset 17, 22 nodes");
 }
 
+static void steps_go_to_onnx_runtimes_training_and_come_back(void **state)
+{
+    (void)state;
+    says("grad " MODEL " --dim batch=32 --loss cross-entropy --dialect ork -o set", 2,
+         "--dialect takes onnx or ort, not 'ork'");
+    says("rewrite " MODEL " -o x.onnx", 2, "--pass NAME");
+    says("grad " MODEL " --dim batch=32 --loss cross-entropy --dialect ort -o set --dropout off "
+         "--optimizer momentum",
+         5, "by AdamW or by SGD");
+    assert_false(exists("set"));
+    says("grad " MODEL " --dim batch=32 --loss cross-entropy --dialect ort -o set --dropout off", 0,
+         "wrote set");
+    assert_true(exists("set/training_model.onnx") && exists("set/eval_model.onnx") &&
+                exists("set/optimizer_model.onnx") && exists("set/checkpoint"));
+    says("train set --data " DATA " --map label=target --batch 32 --steps 3 --threads 1 "
+         "--save-checkpoint trained",
+         0, "3 steps");
+    says("train set --data " DATA " --map label=target --batch 32 --steps 1 --threads 1 --weights "
+         "trained --save-checkpoint further",
+         0, "1 steps");
+    says("rewrite set -o step.onnx --dialect onnx", 0, "wrote step.onnx");
+    says("rewrite step.onnx -o smaller --dialect ort --pass sign-mask", 0, "wrote smaller");
+    assert_true(exists("smaller/training_model.onnx"));
+    says("inspect smaller/training_model.onnx --text", 0, "PackSign");
+    says("train " MODEL " --data " DATA " --map label=target --batch 32 --steps 1 --loss "
+         "cross-entropy --optimizer momentum --save-checkpoint none",
+         5, "by AdamW or by SGD");
+    assert_false(exists("none"));
+}
+
 static void tables_of_few_bits_are_made(void **state)
 {
     (void)state;
@@ -571,6 +601,7 @@ int main(void)
         cmocka_unit_test(a_trained_model_is_held_against_a_test_set),
         cmocka_unit_test(a_sweep_goes_on_where_it_stopped),
         cmocka_unit_test(a_sweep_file_lists_models_and_passes),
+        cmocka_unit_test(steps_go_to_onnx_runtimes_training_and_come_back),
         cmocka_unit_test(tables_of_few_bits_are_made),
         cmocka_unit_test(saved_tensors_are_measured_for_their_bits),
         cmocka_unit_test(intervals_are_packed),

@@ -1,6 +1,6 @@
 /* test_ort_checkpoint.c: ONNX Runtime's checkpoint. ort_checkpoint.bin is written by the
  * flatbuffers library (ort_checkpoint.py says what is in it); what is wrong with it is made here.
- * So it is with what ebb writes, which tests/models/artifacts.py gives the library to read.
+ * So it is with what ebb writes, which tests/models/ort_artifacts.py gives the library to read.
  */
 #include <stdarg.h>
 #include <stddef.h>
