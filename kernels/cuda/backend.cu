@@ -408,9 +408,13 @@ void ebb_cuda_walk_make(ebb_cuda_walk *w, const ebb_type *out, const ebb_type *c
 #define LIBRARY_FAMILIES(X) X(cudnn_conv) X(cudnn_norm) X(cudnn_pool) X(cudnn_attention)
 #define DESCRIBED ebb_cudnn_described_names
 
+#ifdef __cplusplus
 extern "C" {
+#endif
 LIBRARY_FAMILIES(EBB_CUDA_DECLARE)
+#ifdef __cplusplus
 }
+#endif
 
 static ebb_status describe(const char *name)
 {

@@ -25,7 +25,7 @@
 
 #include "kernels/kernels.h"
 
-enum { GUARD = 64, GUARD_BYTE = 0xA5 };
+enum { GUARD = 256, GUARD_BYTE = 0xA5 }; /* operands begin as a device's do */
 
 typedef struct testing {
     ebb_call call;
@@ -85,11 +85,11 @@ static inline void put_ints(testing *t, const char *name, uint32_t count, const 
 static void *(*more_allocate)(size_t bytes);
 static void (*more_free)(void *memory);
 
-/* bytes between two guards; 64-aligned. */
+/* bytes between two guards; 256-aligned. */
 static inline void *guarded(size_t bytes)
 {
-    size_t room = (bytes + 2 * GUARD + 63) / 64 * 64;
-    unsigned char *block = more_allocate != NULL ? more_allocate(room) : aligned_alloc(64, room);
+    size_t room = (bytes + 3 * GUARD - 1) / GUARD * GUARD;
+    unsigned char *block = more_allocate != NULL ? more_allocate(room) : aligned_alloc(GUARD, room);
     assert_non_null(block);
     memset(block, GUARD_BYTE, bytes + 2 * GUARD);
     return block + GUARD;

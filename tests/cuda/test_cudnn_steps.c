@@ -1,0 +1,154 @@
+/* test_cudnn_steps.c: whole steps planned for a described device: which nodes cuDNN computes, and
+ * that the plan is one for that device: tensors begin at multiples of 256 bytes, a workspace takes
+ * what its kernel asks for, and with no device here the same step is our own kernels'.
+ *
+ * The back end is the one for the host with cuDNN's planning (ebb_cuda_plans_plugin). Nothing runs.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "ebb.h"
+#include "exec/program.h"
+#include "kernels/cuda/cudnn/plan.h"
+#include "onnx/file.h"
+
+typedef struct planned {
+    ebb_model *model;
+    ebb_arena arena;
+    ebb_plan plan;
+} planned;
+
+static void must(ebb_status status)
+{
+    if (status != NULL)
+        fail_msg("%s", ebb_status_text(status));
+}
+
+static void plan_step(planned *p, const char *sample, const char *backend)
+{
+    const ebb_backend *const *backends;
+    char path[1024];
+    memset(p, 0, sizeof *p);
+    (void)snprintf(path, sizeof path, "%s/samples/digits/%s.onnx", EBB_SOURCE_DIR, sample);
+    must(ebb_open(&p->model, path));
+    must(ebb_set_dim(p->model, "batch", 32));
+    must(ebb_rewrite(p->model,
+                     "inline,fold,train-mode:dropout=off,fold,fuse,loss:cross-entropy,layout,"
+                     "precision:bf16,gradient,optimizer:adamw,attention,drop-saves,alias",
+                     NULL, NULL));
+    must(ebb_backends(backend, &backends));
+    must(ebb_plan_make(&p->plan, &p->arena, p->model->graph, backends, 0));
+}
+
+static void close_step(planned *p)
+{
+    ebb_plan_release(&p->plan);
+    ebb_arena_fini(&p->arena);
+    ebb_close(p->model);
+}
+
+/* Calls of an operator, and how many of them a kernel has whose name begins so. */
+static void count_calls(const planned *p, ebb_op op, const char *kernel, int *all, int *its)
+{
+    *all = *its = 0;
+    for (uint32_t k = 0; k < p->plan.count; k++) {
+        const ebb_call *c = &p->plan.calls[k];
+        *all += c->op == op;
+        *its += c->op == op && strncmp(c->kernel->name, kernel, strlen(kernel)) == 0;
+    }
+}
+
+static void cudnn_has_all(const planned *p, ebb_op op, const char *kernel)
+{
+    int all, its;
+    count_calls(p, op, kernel, &all, &its);
+    if (all == 0 || its != all)
+        fail_msg("%s: %d of %d", kernel, its, all);
+}
+
+static void the_plan_is_the_devices(const planned *p)
+{
+    const ebb_memory *m = &p->plan.memory;
+    int workspaces = 0;
+    assert_int_equal(p->plan.align, 256);
+    for (size_t i = 0; i < m->tensor_count; i++) {
+        assert_int_equal(p->plan.intervals[i].offset % 256, 0);
+        assert_int_equal(m->tensors[i].bytes % 256, 0);
+    }
+    for (uint32_t k = 0; k < p->plan.count; k++) {
+        const ebb_call *c = &p->plan.calls[k];
+        size_t asked = 0;
+        if (c->kernel->workspace == NULL || strstr(c->kernel->name, "cudnn") == NULL)
+            continue;
+        must(c->kernel->workspace(c, &asked));
+        assert_int_equal(c->workspace_bytes, asked);
+        const uint32_t tensor = m->workspace_of[p->plan.order[k].i];
+        assert_int_equal(tensor != 0 ? m->tensors[tensor - 1].bytes : 0, (asked + 255) / 256 * 256);
+        workspaces += tensor != 0;
+    }
+    assert_true(workspaces > 0);
+    assert_true(p->plan.packing.height >= m->peak_bytes); // what is weighed is what is laid out
+}
+
+static void a_network_of_images_is_cudnns(void **state)
+{
+    planned p;
+    plan_step(&p, "cnn", *state);
+    cudnn_has_all(&p, EBB_OP_CONV_NHWC, "cuda.cudnn_conv_nhwc");
+    cudnn_has_all(&p, EBB_OP_CONV_TRANSPOSE_NHWC, "cuda.cudnn_conv_transpose_nhwc");
+    cudnn_has_all(&p, EBB_OP_CONV_WEIGHT_GRAD_NHWC, "cuda.cudnn_conv_weight_grad_nhwc");
+    cudnn_has_all(&p, EBB_OP_BATCH_NORM_TRAINING, "cuda.cudnn_batch_norm_training");
+    cudnn_has_all(&p, EBB_OP_BATCH_NORM_GRAD, "cuda.cudnn_batch_norm_grad");
+    cudnn_has_all(&p, EBB_OP_MAX_POOL, "cuda.cudnn_max_pool");
+    cudnn_has_all(&p, EBB_OP_MAX_POOL_GRAD, "cuda.max_pool_grad"); // the first of equal elements
+    the_plan_is_the_devices(&p);
+    close_step(&p);
+}
+
+static void attention_is_cudnns(void **state)
+{
+    planned p;
+    plan_step(&p, "transformer", *state);
+    cudnn_has_all(&p, EBB_OP_EBB_ATTENTION, "cuda.cudnn_attention");
+    cudnn_has_all(&p, EBB_OP_EBB_ATTENTION_GRAD, "cuda.cudnn_attention_grad");
+    the_plan_is_the_devices(&p);
+    close_step(&p);
+}
+
+static void without_a_device_the_step_is_our_own_kernels(void **state)
+{
+    (void)state;
+    planned p;
+    plan_step(&p, "cnn", "cuda");
+    for (uint32_t k = 0; k < p.plan.count; k++)
+        assert_null(strstr(p.plan.calls[k].kernel->name, "cudnn"));
+    close_step(&p);
+}
+
+int main(void)
+{
+    static char h100[] = "cuda:h100";
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(without_a_device_the_step_is_our_own_kernels),
+        cmocka_unit_test_prestate(a_network_of_images_is_cudnns, h100),
+        cmocka_unit_test_prestate(attention_is_cudnns, h100),
+    };
+    if (setenv("EBB_CACHE", EBB_BINARY_DIR "/cudnn_cache_of_tests", 1) != 0 ||
+        setenv("EBB_CUDA_PLUGIN", EBB_BINARY_DIR "/kernels/cuda/libebb_cuda_plans_plugin.so", 1) !=
+            0)
+        return 1;
+    ebb_status status = ebb_cudnn_open();
+    if (status == NULL && ebb_cudnn_compiles())
+        return cmocka_run_group_tests(tests, NULL, NULL);
+    printf("SKIP: no step is planned: %s\n",
+           status != NULL ? ebb_status_text(status)
+                          : "no libcuda.so.1 and no stub of it (EBB_CUDA_STUB)");
+    return 77;
+}
