@@ -75,7 +75,7 @@ ebb_status ebb_dialect_apply(ebb_edit *e, ebb_node n, bool *done, const char **w
     *why = NULL;
     if (entry == NULL)
         return NULL;
-    if (ebb_model_opset(g->model, "") < OLDEST_OPSET)
+    if (!entry->also && ebb_model_opset(g->model, "") < OLDEST_OPSET)
         *why = "its meaning is known for ai.onnx of opset 13 and newer";
     else if (info->in_count > EBB_DIALECT_INPUTS || info->out_count > EBB_DIALECT_OUTPUTS)
         *why = "it has more inputs or outputs than is known here";

@@ -343,6 +343,10 @@ def gru_gradients(x, w, r, c, h, states, gates, dy, last):
 
 through = dict(x=draw(4, 2, 2), x1=draw(1, 9, 2), x2=draw(1, 9, 3), x3=draw(1, 18), x4=draw(1, 2, 3))
 formula(f"y, y1 = {MS}GRUTraining <hidden_size = 3, linear_before_reset = 1> (x, x1, x2, x3, \"\", x4)", gru, **through)
+first = dict(x=draw(2, 4, 2), x1=through["x1"], x2=through["x2"], x3=through["x3"], x4=draw(2, 1, 3))
+formula("y, y1 = GRU <hidden_size = 3, linear_before_reset = 1, layout = 1> (x, x1, x2, x3, \"\", x4)",
+        lambda x, w, r, c, h: [t.transpose(0, 1) if t.ndim == 3 else t.permute(2, 0, 1, 3)
+                               for t in gru(x.transpose(0, 1), w, r, c, h.transpose(0, 1))], **first)
 states = gru(*map(torch.from_numpy, through.values()))[0].numpy()
 formula(f"y, y1, y2, y3, y4 = {MS}GRUGrad <hidden_size = 3, linear_before_reset = 1> "
         "(x, x1, x2, x3, \"\", x4, states, gates, dy, last)", gru_gradients, **through, states=states,
