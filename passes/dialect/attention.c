@@ -41,8 +41,7 @@ static ebb_value unpacked(ebb_build *b, ebb_value x, int64_t count, int64_t part
     return ebb_emit_transpose(b, ebb_emit_shaped(b, one, dims, 4), perm, 4);
 }
 
-/* [B, K, T, h] -> [B, N, T, h]: heads of keys that N / K heads of queries share. */
-static ebb_value shared(ebb_build *b, const ebb_heads *h, ebb_value x)
+ebb_value ebb_heads_shared(ebb_build *b, const ebb_heads *h, ebb_value x)
 {
     if (h->of_keys == h->count)
         return x;
@@ -155,7 +154,7 @@ ebb_value ebb_heads_attend(ebb_build *b, ebb_foreign *f, ebb_heads *h)
     }
     if (h->scale == 0)
         h->scale = 1 / sqrt((double)q.dims[3]);
-    ebb_value s = scores_of(b, h, shared(b, h, h->k));
+    ebb_value s = scores_of(b, h, ebb_heads_shared(b, h, h->k));
     if (h->causal) {
         if (q.dims[2] < 0 || k.dims[2] < 0 || q.dims[2] > LENGTH_MOST || k.dims[2] > LENGTH_MOST) {
             f->declines = "the length of its sequences is not known, or too large for a mask";
@@ -168,7 +167,7 @@ ebb_value ebb_heads_attend(ebb_build *b, ebb_foreign *f, ebb_heads *h)
     }
     ebb_with_int(b, "axis", -1);
     ebb_value p = ebb_emit(b, EBB_OP_SOFTMAX, s);
-    return ebb_heads_together(b, ebb_emit(b, EBB_OP_MATMUL, p, shared(b, h, h->v)));
+    return ebb_heads_together(b, ebb_emit(b, EBB_OP_MATMUL, p, ebb_heads_shared(b, h, h->v)));
 }
 
 /* Inputs `from` .. of the call that only generation has. */

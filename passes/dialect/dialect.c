@@ -82,6 +82,7 @@ ebb_status ebb_dialect_apply(ebb_edit *e, ebb_node n, bool *done, const char **w
     if (*why != NULL)
         return NULL;
     look(&f, g, n, e->scratch);
+    f.edit = e;
     ebb_build b = ebb_edit_build(e, n, EBB_PHASE_NONE);
     b.phase = (ebb_phase)info->phase;
     b.name = name[0] != '\0' ? name : entry->name;

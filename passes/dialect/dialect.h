@@ -28,6 +28,7 @@ typedef struct ebb_foreign { /* what a rule sees of a call */
     ebb_value y[EBB_DIALECT_OUTPUTS]; /* to fill where it is */
     ebb_attrs attrs;
     ebb_arena *scratch;
+    ebb_edit *edit;       /* for bodies that a rule puts in */
     const char *declines; /* to set: why the call stays as it is, a full clause */
     bool native;          /* to set: this call is one that ebb runs as it is */
 } ebb_foreign;

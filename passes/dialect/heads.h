@@ -24,6 +24,9 @@ typedef struct ebb_heads {
 ebb_value ebb_heads_apart(ebb_build *b, ebb_value x, int64_t count);
 ebb_value ebb_heads_together(ebb_build *b, ebb_value x);
 
+/* [B, K, T, h] -> [B, N, T, h]: heads of keys that N / K heads of queries share. */
+ebb_value ebb_heads_shared(ebb_build *b, const ebb_heads *h, ebb_value x);
+
 /* The lowest number of `like`'s dtype that is no infinity. */
 double ebb_heads_lowest(const ebb_build *b, ebb_value like);
 
