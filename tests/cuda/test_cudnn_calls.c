@@ -609,6 +609,10 @@ int main(void)
     with_cuda();
     int failed = cmocka_run_group_tests(calls, NULL, NULL);
     ebb_status status = ebb_cudnn_open();
+#if defined(__SANITIZE_ADDRESS__) // a compiler's own business, and slow under them
+    printf("SKIP: kernels are compiled in the build without sanitizers\n");
+    return failed;
+#endif
     if (status == NULL && ebb_cudnn_compiles())
         return failed + cmocka_run_group_tests(compiled, NULL, NULL);
     printf("SKIP: no kernel is planned: %s\n",

@@ -141,6 +141,22 @@ static void the_scale_doubles_after_2000_good_steps(void **state)
     end(&r);
 }
 
+/* A backward that is there already cannot be given another dtype. */
+static void a_step_is_refused(void **state)
+{
+    (void)state;
+    ebb_model *model;
+    ebb_report *reports;
+    size_t count;
+    const ebb_rewrite_options options = {.verify_each = true};
+    must(rewrite(&model, "loss:mse,gradient"));
+    ebb_status status =
+        ebb_pipeline_run(model, "precision:bf16", &options, &keep, &reports, &count);
+    assert_int_equal(ebb_status_code(status), EBB_USAGE);
+    assert_non_null(strstr(ebb_status_text(status), "the graph has a backward already"));
+    ebb_model_free(model);
+}
+
 static void says(const char *passes, ebb_code code, const char *what)
 {
     ebb_model *model;
@@ -154,7 +170,6 @@ static void says(const char *passes, ebb_code code, const char *what)
 static void wrong_uses_get_a_sentence(void **state)
 {
     (void)state;
-    says("loss:mse,gradient,precision:bf16", EBB_USAGE, "the graph has a backward already");
     says("precision:fp8", EBB_USAGE, "bf16|fp16");
     says("precision:dtype=fp16,scale=0.5", EBB_USAGE,
          "a loss scale of 0.5 is not in 1 .. 16777216");
@@ -167,6 +182,7 @@ int main(void)
         cmocka_unit_test(a_step_that_overflows_leaves_parameters_and_states_and_halves_the_scale),
         cmocka_unit_test(a_step_in_16_bits_is_that_of_float32_but_for_rounding),
         cmocka_unit_test(the_scale_doubles_after_2000_good_steps),
+        cmocka_unit_test(a_step_is_refused),
         cmocka_unit_test(wrong_uses_get_a_sentence),
     };
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
