@@ -195,7 +195,7 @@ EBB_GLOBAL(choose_scale, dynamic_args)
         const float scale = (a.parts[1] - a.parts[0]) / 255.0f;
         const float at_zero = scale > 0 ? nearbyintf(-a.parts[0] / scale) : 0.0f;
         a.parts[0] = scale;
-        a.parts[1] = at_zero < 0 ? 0 : at_zero > 255 ? 255 : at_zero;
+        a.parts[1] = at_zero > 0 ? at_zero > 255 ? 255 : at_zero : 0; // also of NaN
         if (a.scale != NULL)
             *a.scale = scale;
         if (a.zero != NULL)
@@ -347,7 +347,7 @@ EBB_GLOBAL(coded_conv, coded_args)
             for (int d = 0; d < EBB_AXES; d++) {
                 const int32_t i = at[d] * a.w.stride[d] - a.w.before[d] + step[d] * a.w.dilation[d];
                 inside = inside && i >= 0 && i < a.w.wide[d];
-                place = place * a.w.wide[d] + i;
+                place = inside ? place * a.w.wide[d] + i : 0;
             }
             for (int64_t j = 0; inside && j < a.channels; j++)
                 sum += (byte_at(&a.a, (first + j) * a.w.wide_volume + place) - za) *

@@ -117,12 +117,14 @@ static void the_range_becomes_the_scale(void **state)
     (void)state;
     static const int64_t sizes[] = {0, 1, 31, 3000, 70001};
     for (size_t i = 0; i < 5; i++)
-        for (int way = 0; way < 4; way++) { // of both signs; of one; zeros; NaN among them
+        for (int way = 0; way < 5; way++) { // both signs; one; zeros; NaN or infinities among them
             testing t;
             begin(&t, EBB_OP_DYNAMIC_QUANTIZE_LINEAR);
             float *x = put_in(&t, EBB_F32, 1, &sizes[i])->data;
             for (int64_t k = 0; k < sizes[i]; k++)
                 x[k] = way == 1 ? x[k] - 3 : way == 2 ? 0 : way == 3 && k % 7 == 2 ? NAN : x[k] * 5;
+            for (int64_t k = 3; way == 4 && k < sizes[i]; k += 8)
+                x[k] = k % 16 == 3 ? INFINITY : -INFINITY;
             put_out(&t, EBB_U8, 1, &sizes[i]);
             put_out(&t, EBB_F32, 0, NULL);
             put_out(&t, EBB_U8, 0, NULL);
