@@ -505,92 +505,98 @@ static ebb_status list_moments(const ebb_graph *g, survey *s, ebb_ort_checkpoint
     return NULL;
 }
 
-static ebb_status write_checkpoint(const ebb_graph *g, survey *s, const char *path,
-                                   const char *properties)
+static ebb_status fill_optimizer(const ebb_graph *g, survey *s, ebb_ort_checkpoint *c)
+{
+    ebb_named rate, step = {0};
+    EBB_TRY(list_moments(g, s, c));
+    EBB_TRY(named_of(g, s->recipe.lr, &rate));
+    if (rate.dtype != EBB_F32 || ebb_value_of(g, s->recipe.lr)->tensor->bytes != sizeof c->rate)
+        return other_optimizer(g, s->list[0].w);
+    memcpy(&c->rate, rate.data, sizeof c->rate);
+    if (s->recipe.step.i != 0)
+        EBB_TRY(named_of(g, s->recipe.step, &step));
+    if (step.data != NULL && step.dtype == EBB_I64)
+        memcpy(&c->step, step.data, sizeof c->step);
+    return NULL;
+}
+
+static ebb_status fill_checkpoint(const ebb_graph *g, survey *s, ebb_ort_checkpoint *c)
 {
     ebb_named *w = EBB_NEW(&s->arena, ebb_named, s->count + 1);
     ebb_named *frozen = EBB_NEW(&s->arena, ebb_named, s->frozen_count + 1);
     if (w == NULL || frozen == NULL)
         return ebb_error_memory();
-    ebb_ort_checkpoint c = {.trained = w,
-                            .trained_count = s->count,
-                            .frozen = frozen,
-                            .frozen_count = s->frozen_count,
-                            .has_optimizer = s->recipe.kind != NO_OPTIMIZER,
-                            .properties = properties};
+    *c = (ebb_ort_checkpoint){.trained = w,
+                              .trained_count = s->count,
+                              .frozen = frozen,
+                              .frozen_count = s->frozen_count,
+                              .has_optimizer = s->recipe.kind != NO_OPTIMIZER};
     for (size_t i = 0; i < s->count; i++)
         EBB_TRY(named_of(g, s->list[i].w, &w[i]));
     for (size_t i = 0; i < s->frozen_count; i++)
         EBB_TRY(named_of(g, s->frozen[i], &frozen[i]));
-    if (c.has_optimizer) {
-        ebb_named rate, step = {0};
-        EBB_TRY(list_moments(g, s, &c));
-        EBB_TRY(named_of(g, s->recipe.lr, &rate));
-        if (rate.dtype != EBB_F32 || ebb_value_of(g, s->recipe.lr)->tensor->bytes != sizeof c.rate)
-            return other_optimizer(g, s->list[0].w);
-        memcpy(&c.rate, rate.data, sizeof c.rate);
-        if (s->recipe.step.i != 0)
-            EBB_TRY(named_of(g, s->recipe.step, &step));
-        if (step.data != NULL && step.dtype == EBB_I64)
-            memcpy(&c.step, step.data, sizeof c.step);
-    }
-    return ebb_ort_checkpoint_write(path, &c);
+    return c->has_optimizer ? fill_optimizer(g, s, c) : NULL;
 }
 
 /* ---- the set ---- */
 
-typedef ebb_status (*maker)(ebb_model *m, survey *s);
+static const char *const file_names[] = {"training_model.onnx", "eval_model.onnx",
+                                         "optimizer_model.onnx", "checkpoint"};
+enum { TRAINING, EVAL, OPTIMIZER, MODELS, CHECKPOINT = MODELS, FILES };
 
-/* A copy of the step made into one of the models, and written unless path is NULL. */
-static ebb_status derive(const ebb_model *step, survey *s, maker make, const char *path)
+static ebb_status derive_training(ebb_model **m, const ebb_model *step, survey *s)
 {
-    ebb_model *copy = NULL;
-    EBB_TRY(ebb_model_copy(&copy, step));
-    ebb_status status = make(copy, s);
-    if (status == NULL && path != NULL)
-        status = ebb_save(copy, path);
-    ebb_model_free(copy);
-    return status;
+    EBB_TRY(ebb_model_copy(m, step));
+    return make_training(*m, s);
 }
 
-static ebb_status write_optimizer(const ebb_model *step, const survey *s, const char *path)
+static ebb_status derive_eval(ebb_model **m, const ebb_model *step, survey *s)
+{
+    EBB_TRY(ebb_model_copy(m, step));
+    return make_eval(*m, s);
+}
+
+static ebb_status derive_optimizer(ebb_model **m, const ebb_model *step, const survey *s)
 {
     const ebb_graph *g = step->graph;
     const uint8_t dtype = ebb_value_of(g, s->list[0].w)->type.dtype;
-    ebb_model *m = NULL;
+    if (s->recipe.kind == NO_OPTIMIZER)
+        return NULL;
     for (size_t i = 1; i < s->count; i++)
         if (ebb_value_of(g, s->list[i].w)->type.dtype != dtype)
             return ebb_error(EBB_UNSUPPORTED,
                              "'%s' and '%s' are of different data types, and ONNX Runtime's "
                              "optimizers take one",
                              ebb_value_name(g, s->list[0].w), ebb_value_name(g, s->list[i].w));
-    EBB_TRY(ebb_model_new(&m, ebb_model_opset(step, EBB_DOMAIN_ONNX)));
-    m->ir_version = IR_OPTIMIZER;
-    ebb_status status = make_optimizer(m, s, dtype);
-    if (status == NULL)
-        status = ebb_save(m, path);
-    ebb_model_free(m);
-    return status;
+    EBB_TRY(ebb_model_new(m, ebb_model_opset(step, EBB_DOMAIN_ONNX)));
+    (*m)->ir_version = IR_OPTIMIZER;
+    return make_optimizer(*m, s, dtype);
 }
 
-static const char *const file_names[] = {"training_model.onnx", "eval_model.onnx",
-                                         "optimizer_model.onnx", "checkpoint"};
-enum { TRAINING, EVAL, OPTIMIZER, CHECKPOINT, FILES };
+/* All is made, and found to be whole, before a file appears. */
+static ebb_status derive(const ebb_model *step, survey *s, ebb_model *models[MODELS],
+                         ebb_ort_checkpoint *c)
+{
+    EBB_TRY(survey_step(s, step->graph));
+    EBB_TRY(derive_training(&models[TRAINING], step, s));
+    EBB_TRY(derive_eval(&models[EVAL], step, s));
+    EBB_TRY(derive_optimizer(&models[OPTIMIZER], step, s));
+    return fill_checkpoint(step->graph, s, c);
+}
 
-static ebb_status save(const ebb_model *step, survey *s, const char *folder)
+static ebb_status write_files(ebb_model *const models[MODELS], const ebb_ort_checkpoint *c,
+                              const char *folder, ebb_arena *arena)
 {
     const char *path[FILES];
     for (int i = 0; i < FILES; i++)
-        if ((path[i] = ebb_arena_printf(&s->arena, "%s/%s", folder, file_names[i])) == NULL)
+        if ((path[i] = ebb_arena_printf(arena, "%s/%s", folder, file_names[i])) == NULL)
             return ebb_error_memory();
-    EBB_TRY(survey_step(s, step->graph));
     if (mkdir(folder, 0777) != 0 && errno != EEXIST)
         return ebb_error_io(folder, "making the folder");
-    EBB_TRY(derive(step, s, make_training, path[TRAINING]));
-    EBB_TRY(derive(step, s, make_eval, path[EVAL]));
-    if (s->recipe.kind != NO_OPTIMIZER)
-        EBB_TRY(write_optimizer(step, s, path[OPTIMIZER]));
-    return write_checkpoint(step->graph, s, path[CHECKPOINT], NULL);
+    for (int i = 0; i < MODELS; i++)
+        if (models[i] != NULL)
+            EBB_TRY(ebb_save(models[i], path[i]));
+    return ebb_ort_checkpoint_write(path[CHECKPOINT], c);
 }
 
 static ebb_status report(const survey *s, char **json)
@@ -615,22 +621,36 @@ static ebb_status report(const survey *s, char **json)
 EBB_API ebb_status ebb_artifacts_save(const ebb_model *step, const char *folder, char **json)
 {
     survey s = {0};
-    ebb_status status = save(step, &s, folder);
+    ebb_model *models[MODELS] = {NULL};
+    ebb_ort_checkpoint c;
+    ebb_status status = derive(step, &s, models, &c);
+    if (status == NULL)
+        status = write_files(models, &c, folder, &s.arena);
     if (status == NULL && json != NULL)
         status = report(&s, json);
+    for (int i = 0; i < MODELS; i++)
+        ebb_model_free(models[i]);
     ebb_arena_fini(&s.arena);
     return status;
 }
 
+/* The training graph says which weights are read. */
 EBB_API ebb_status ebb_artifacts_checkpoint(const ebb_model *step, const char *path,
                                             const char *properties)
 {
     survey s = {0};
+    ebb_model *training = NULL;
+    ebb_ort_checkpoint c;
     ebb_status status = survey_step(&s, step->graph);
     if (status == NULL)
-        status = derive(step, &s, make_training, NULL);
+        status = derive_training(&training, step, &s);
     if (status == NULL)
-        status = write_checkpoint(step->graph, &s, path, properties);
+        status = fill_checkpoint(step->graph, &s, &c);
+    if (status == NULL) {
+        c.properties = properties;
+        status = ebb_ort_checkpoint_write(path, &c);
+    }
+    ebb_model_free(training);
     ebb_arena_fini(&s.arena);
     return status;
 }
