@@ -239,7 +239,9 @@ char *cli_step_pipeline(const cli *c)
         cli_get(c, "--batch-norm", "train"));
     if (cli_is_ort(c)) // its running variance is ONNX's
         add(&p, ",statistics=%s%s", "onnx", "");
-    add(&p, ",dropout=%s%s", cli_get(c, "--dropout", "on"), ",fold,fuse");
+    const char *dropout = cli_get(c, "--dropout", "on");
+    const bool named = dropout[0] < '0' || dropout[0] > '9';
+    add(&p, named ? ",dropout=%s%s" : ",dropout=on,ratio=%s%s", dropout, ",fold,fuse");
     if (cli_has(c, "--loss"))
         add_spec(&p, "loss", cli_get(c, "--loss", NULL));
     if (cli_has(c, "--precision"))

@@ -409,6 +409,18 @@ static void steps_go_to_onnx_runtimes_training_and_come_back(void **state)
     assert_false(exists("none"));
 }
 
+static void dropout_takes_a_ratio(void **state)
+{
+    (void)state;
+    static const char transformer[] = "grad " EBB_SOURCE_DIR "/samples/digits/transformer.onnx "
+                                      "--dim batch=4 --loss cross-entropy --dry-run --dropout ";
+    char words[256];
+    (void)snprintf(words, sizeof words, "%s0.3", transformer);
+    says(words, 0, "with ratio 0.3");
+    (void)snprintf(words, sizeof words, "%s1.5", transformer);
+    says(words, 2, "not in [0, 1)");
+}
+
 static void tables_of_few_bits_are_made(void **state)
 {
     (void)state;
@@ -602,6 +614,7 @@ int main(void)
         cmocka_unit_test(a_sweep_goes_on_where_it_stopped),
         cmocka_unit_test(a_sweep_file_lists_models_and_passes),
         cmocka_unit_test(steps_go_to_onnx_runtimes_training_and_come_back),
+        cmocka_unit_test(dropout_takes_a_ratio),
         cmocka_unit_test(tables_of_few_bits_are_made),
         cmocka_unit_test(saved_tensors_are_measured_for_their_bits),
         cmocka_unit_test(intervals_are_packed),
