@@ -11,7 +11,7 @@ const cli_option cli_options[] = {
     {"--dim", "NAME=N", "size of a symbolic dimension, e.g. batch=8 (repeatable)"},
     {"--shape", "INPUT:AxBxC", "shape of an input, e.g. x:1x3x224x224 (repeatable)"},
     {"--pass", "NAME:OPT=V,...", "a pass to run, in this order (repeatable); `ebb help passes`"},
-    {"--loss", "KIND:OPT=V,...", "cross-entropy, mse, l1, bce-logits; or name:OUTPUT for one that is there"},
+    {"--loss", "KIND:OPT=V,...", "cross-entropy, mse, l1, bce-logits; or name=OUTPUT for one that is there"},
     {"--optimizer", "KIND:OPT=V,...", "adamw (default), momentum, sgd, none (gradients stay outputs)"},
     {"--train", "GLOB", "train the parameters whose names match (repeatable)"},
     {"--freeze", "GLOB", "do not train those that match (repeatable)"},

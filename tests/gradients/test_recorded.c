@@ -1,8 +1,8 @@
 /* test_recorded.c: losses and gradients of single operators as PyTorch has them, in float64.
  *
- * recorded.txt is made by record.py, the others by record_spatial.py and record_algebra.py: case,
- * model as text, the loss, and for each trained tensor its gradient. The step that passes loss and
- * gradient make must give the same numbers.
+ * recorded.txt is made by record.py, the others by record_spatial.py, record_algebra.py and, with a
+ * gradient's own gradient, record_second.py: case, model as text, the loss, and for each trained
+ * tensor its gradient. The step that passes loss and gradient make must give the same numbers.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -19,7 +19,9 @@
 #include "onnx/file.h"
 
 #define FOLDER EBB_SOURCE_DIR "/tests/gradients/"
-#define HEAD "<ir_version: 10, opset_import: [\"\" : %d, \"ai.ebb\" : 1]>\n%s"
+#define HEAD                                                      \
+    "<ir_version: 10, opset_import: [\"\" : %d, \"ai.ebb\" : 1, " \
+    "\"ai.onnx.preview.training\" : 1]>\n%s"
 
 #define GRADIENT "loss:name=loss,gradient:train=x*"
 #define STRAIGHT ",straight-through=on"
@@ -146,6 +148,7 @@ static void gradients_are_those_that_pytorch_recorded(void **state)
     check_file(FOLDER "recorded_spatial.txt", 20, GRADIENT, &t);
     check_file(FOLDER "recorded_algebra.txt", 27, GRADIENT, &t);
     check_file(FOLDER "recorded_straight.txt", 21, GRADIENT STRAIGHT, &t);
+    check_file(FOLDER "recorded_second.txt", 20, "differentiate," GRADIENT, &t);
     print_message("%zu cases of %zu operators\n", t.cases, t.operators);
     assert_true(t.cases >= CASES_AT_LEAST && t.operators >= OPERATORS_AT_LEAST);
 }
