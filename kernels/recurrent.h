@@ -6,6 +6,7 @@
 #ifndef EBB_KERNELS_RECURRENT_H
 #define EBB_KERNELS_RECURRENT_H
 
+#include "kernels/both.h"
 #include "kernels/kernels.h"
 
 #ifdef __cplusplus
@@ -62,19 +63,19 @@ const char *ebb_recurrent_read(ebb_recurrent *sizes, const ebb_call *call);
 const char *ebb_recurrent_is_usual_lstm(const ebb_recurrent *sizes, const ebb_call *call);
 
 /* Does that direction begin with the last step? */
-static inline bool ebb_recurrent_backwards(const ebb_recurrent *s, int64_t direction)
+EBB_BOTH bool ebb_recurrent_backwards(const ebb_recurrent *s, int64_t direction)
 {
     return s->reverse || direction == 1;
 }
 
 /* Rows of H before that of Y at (t, d, b); of a state at (d, b). */
-static inline int64_t ebb_recurrent_y(const ebb_recurrent *s, int64_t t, int64_t d, int64_t b)
+EBB_BOTH int64_t ebb_recurrent_y(const ebb_recurrent *s, int64_t t, int64_t d, int64_t b)
 {
     return s->batch_first ? (b * s->times + t) * s->directions + d
                           : (t * s->directions + d) * s->batch + b;
 }
 
-static inline int64_t ebb_recurrent_state(const ebb_recurrent *s, int64_t d, int64_t b)
+EBB_BOTH int64_t ebb_recurrent_state(const ebb_recurrent *s, int64_t d, int64_t b)
 {
     return s->batch_first ? b * s->directions + d : d * s->batch + b;
 }

@@ -28,8 +28,8 @@
  * after their activations [T, D, B, 4H], for LSTMGrad, which takes no peepholes, as onnxruntime's
  * does not.
  */
-#include "kernels/recurrent.h"
 #include "kernels/plain/plain.h"
+#include "kernels/recurrent_cell.h"
 
 #include <math.h>
 
@@ -75,91 +75,6 @@ static int64_t time_of(const job *j, int64_t step)
 static int64_t time_before(const job *j, int64_t t)
 {
     return ebb_recurrent_backwards(&j->s, j->d) ? t + 1 : t - 1;
-}
-
-/* ---- activations ---- */
-
-typedef struct slope { /* f(x) and f'(x) */
-    double y, d;
-} slope;
-
-static slope sigmoid(double x)
-{
-    double y = 1.0 / (1.0 + exp(-x));
-    return (slope){y, y * (1.0 - y)};
-}
-
-static slope squash(const ebb_activation *f, double x)
-{
-    double a = f->alpha, b = f->beta, y;
-    switch (f->kind) {
-    case EBB_SQUASH_RELU:
-        return x > 0 ? (slope){x, 1} : (slope){0, 0};
-    case EBB_SQUASH_SIGMOID:
-        return sigmoid(x);
-    case EBB_SQUASH_AFFINE:
-        return (slope){a * x + b, a};
-    case EBB_SQUASH_LEAKY_RELU:
-        return x >= 0 ? (slope){x, 1} : (slope){a * x, a};
-    case EBB_SQUASH_THRESHOLDED_RELU:
-        return x > a ? (slope){x, 1} : (slope){0, 0};
-    case EBB_SQUASH_SCALED_TANH:
-        y = tanh(b * x);
-        return (slope){a * y, a * b * (1.0 - y * y)};
-    case EBB_SQUASH_HARD_SIGMOID:
-        y = a * x + b;
-        return y <= 0 ? (slope){0, 0} : y >= 1 ? (slope){1, 0} : (slope){y, a};
-    case EBB_SQUASH_ELU:
-        return x >= 0 ? (slope){x, 1} : (slope){a * expm1(x), a * exp(x)};
-    case EBB_SQUASH_SOFTSIGN:
-        y = 1.0 / (1.0 + fabs(x));
-        return (slope){x * y, y * y};
-    case EBB_SQUASH_SOFTPLUS:
-        return (slope){fmax(x, 0) + log1p(exp(-fabs(x))), sigmoid(x).y};
-    case EBB_SQUASH_TANH:
-    case EBB_SQUASHES:
-        break;
-    }
-    y = tanh(x);
-    return (slope){y, 1.0 - y * y};
-}
-
-/* Function k of the cell, of a sum within the clip. */
-static slope activate(const job *j, int k, double x)
-{
-    slope s = squash(&j->s.activations[j->d][k], fmin(fmax(x, -j->s.clip), j->s.clip));
-    if (fabs(x) > j->s.clip)
-        s.d = 0;
-    return isnan(x) ? (slope){x, x} : s; // fmax and fmin lose it
-}
-
-/* The same for a gate: where the forward's were kept, x is what came out. */
-static slope gate(const job *j, int k, double x)
-{
-    if (!j->s.kept)
-        return activate(j, k, x);
-    return (slope){x, k == 0 ? x * (1.0 - x) : 1.0 - x * x};
-}
-
-typedef struct lstm_step {
-    slope in, out, forget, fresh, squashed;
-    double now;
-} lstm_step;
-
-/* One element of an LSTM: gates in the order i o f n; c before, and c behind where it is known. */
-static lstm_step lstm_element(const job *j, const double g[4], double old, const double *now,
-                              const double peep[3])
-{
-    lstm_step e;
-    e.in = gate(j, 0, g[0] + peep[0] * old);
-    e.forget = gate(j, 0, g[2] + peep[2] * old);
-    if (j->s.input_forget)
-        e.forget = (slope){1.0 - e.in.y, 0};
-    e.fresh = gate(j, 1, g[3]);
-    e.now = now != NULL ? *now : e.forget.y * old + e.in.y * e.fresh.y;
-    e.out = gate(j, 0, g[1] + peep[1] * e.now);
-    e.squashed = squash(&j->s.activations[j->d][2], e.now);
-    return e;
 }
 
 #define LOOPS "kernels/plain/recurrent_loops.inc"
