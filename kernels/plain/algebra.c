@@ -1,4 +1,5 @@
 /* algebra.c: Einsum by its definition, Det by elimination, TfIdfVectorizer by comparing. */
+#include "kernels/det.h"
 #include "onnx/einsum.h"
 #include "kernels/plain/number.h"
 
@@ -104,33 +105,6 @@ static const char *declines_einsum(const ebb_call *c)
 
 /* ---- Det ---- */
 
-/* Gauss's elimination with the largest pivot of each column. */
-static double determinant(double *m, int64_t n)
-{
-    double product = 1;
-    for (int64_t k = 0; k < n; k++) {
-        int64_t best = k;
-        for (int64_t i = k + 1; i < n; i++)
-            if (fabs(m[i * n + k]) > fabs(m[best * n + k]))
-                best = i;
-        for (int64_t j = k; best != k && j < n; j++) {
-            double swap = m[k * n + j];
-            m[k * n + j] = m[best * n + j];
-            m[best * n + j] = swap;
-        }
-        double pivot = m[k * n + k];
-        product *= best != k ? -pivot : pivot;
-        if (pivot == 0)
-            return 0;
-        for (int64_t i = k + 1; i < n; i++) {
-            double factor = m[i * n + k] / pivot;
-            for (int64_t j = k; j < n; j++)
-                m[i * n + j] -= factor * m[k * n + j];
-        }
-    }
-    return product;
-}
-
 static ebb_status run_det(const ebb_call *c)
 {
     const ebb_type *x = &c->in[0].type;
@@ -139,7 +113,7 @@ static ebb_status run_det(const ebb_call *c)
     for (int64_t i = 0; i < count; i++) {
         for (int64_t k = 0; k < n * n; k++)
             m[k] = ebb_plain_real(&c->in[0], i * n * n + k);
-        ebb_plain_put(&c->out[0], i, determinant(m, n));
+        ebb_plain_put(&c->out[0], i, ebb_determinant(m, n));
     }
     return NULL;
 }
@@ -154,96 +128,19 @@ static ebb_status det_workspace(const ebb_call *c, size_t *bytes)
 
 static const char *declines_det(const ebb_call *c)
 {
-    const ebb_type *x = &c->in[0].type;
+    int64_t n, count;
     const char *why = ebb_plain_floats(c);
-    if (why == NULL && (x->rank < 2 || x->dims[x->rank - 1] != x->dims[x->rank - 2]))
-        return "the input is not of square matrices";
-    return why;
+    return why != NULL ? why : ebb_det_read(&n, &count, c);
 }
 
 /* ---- DetGrad(dY, X) ---- */
-
-typedef struct factors { /* P X Q = L U: X[row[i]][column[j]] = (L U)[i][j] */
-    double *m;           /* L below the diagonal, U on and above it */
-    int64_t *row, *column, n;
-    double sign; /* of both permutations */
-} factors;
-
-static void exchange(int64_t *list, int64_t a, int64_t b)
-{
-    int64_t held = list[a];
-    list[a] = list[b];
-    list[b] = held;
-}
-
-/* Elimination with the largest of all that is left, so that zeros come last. */
-static void factor(factors *f)
-{
-    int64_t n = f->n;
-    for (int64_t i = 0; i < n; i++)
-        f->row[i] = f->column[i] = i;
-    f->sign = 1;
-    for (int64_t k = 0; k < n; k++) {
-        int64_t r = k, s = k;
-        for (int64_t i = k; i < n; i++)
-            for (int64_t j = k; j < n; j++)
-                if (fabs(f->m[i * n + j]) > fabs(f->m[r * n + s])) {
-                    r = i;
-                    s = j;
-                }
-        f->sign *= (r != k) == (s != k) ? 1 : -1;
-        exchange(f->row, k, r);
-        exchange(f->column, k, s);
-        for (int64_t j = 0; j < n; j++) {
-            double held = f->m[k * n + j];
-            f->m[k * n + j] = f->m[r * n + j];
-            f->m[r * n + j] = held;
-        }
-        for (int64_t i = 0; i < n; i++) {
-            double held = f->m[i * n + k];
-            f->m[i * n + k] = f->m[i * n + s];
-            f->m[i * n + s] = held;
-        }
-        if (f->m[k * n + k] == 0)
-            return;
-        for (int64_t i = k + 1; i < n; i++) {
-            double share = f->m[i * n + k] /= f->m[k * n + k];
-            for (int64_t j = k + 1; j < n; j++)
-                f->m[i * n + j] -= share * f->m[k * n + j];
-        }
-    }
-}
-
-/* a = the adjugate of U, which has one where its last pivot is zero, and is zero where two are.
- * With d the product of all pivots but the last, V the rest and w its last column: U = [ V w ] adj
- * U = [ p d V^-1   -d V^-1 w ] [ 0 p ]                [ 0           d        ] */
-static void adjugate(const factors *f, double *a)
-{
-    int64_t n = f->n, last = n - 1;
-    double d = 1;
-    for (int64_t k = 0; k < last; k++)
-        d *= f->m[k * n + k];
-    memset(a, 0, (size_t)(n * n) * sizeof *a);
-    if (d == 0)
-        return;
-    for (int64_t j = 0; j < n; j++) {
-        double top = j < last ? f->m[n * n - 1] * d : d;
-        a[j * n + j] = j < last ? top / f->m[j * n + j] : d;
-        for (int64_t i = j - 1; i >= 0; i--) {
-            double sum = 0;
-            for (int64_t k = i + 1; k <= j; k++)
-                sum += f->m[i * n + k] * a[k * n + j];
-            a[i * n + j] = -sum / f->m[i * n + i];
-        }
-    }
-}
 
 /* dX = dy cof X, cof X = (adj X)^T, adj X = sign Q adj(U) L^-1 P. */
 static ebb_status run_det_grad(const ebb_call *c)
 {
     const ebb_type *x = &c->in[1].type;
     int64_t n = x->dims[x->rank - 1], count = ebb_plain_elements(&c->in[0].type);
-    factors f = {.m = c->workspace, .n = n};
+    ebb_factors f = {.m = c->workspace, .n = n};
     double *a = f.m + n * n;
     f.row = (int64_t *)(a + n * n);
     f.column = f.row + n;
@@ -251,15 +148,12 @@ static ebb_status run_det_grad(const ebb_call *c)
         double dy = ebb_plain_real(&c->in[0], s);
         for (int64_t k = 0; k < n * n; k++)
             f.m[k] = ebb_plain_real(&c->in[1], s * n * n + k);
-        factor(&f);
-        adjugate(&f, a);
+        ebb_factor(&f);
+        ebb_adjugate_whole(&f, a);
         for (int64_t i = 0; i < n; i++)
-            for (int64_t j = n - 1; j >= 0; j--) {
-                for (int64_t k = j + 1; k < n; k++)
-                    a[i * n + j] -= a[i * n + k] * f.m[k * n + j];
+            for (int64_t j = 0; j < n; j++)
                 ebb_plain_put(&c->out[0], s * n * n + f.row[j] * n + f.column[i],
                               dy * f.sign * a[i * n + j]);
-            }
     }
     return NULL;
 }
@@ -270,18 +164,6 @@ static ebb_status det_grad_workspace(const ebb_call *c, size_t *bytes)
     return ebb_size_mul(bytes, n + 1, n) && ebb_size_mul(bytes, *bytes, 2 * sizeof(double))
                ? NULL
                : ebb_call_error(c, "the matrix is too large");
-}
-
-static const char *declines_det_grad(const ebb_call *c)
-{
-    const ebb_type *dy = &c->in[0].type, *x = &c->in[1].type;
-    const char *why = ebb_plain_floats(c);
-    if (why == NULL && (x->rank < 2 || x->dims[x->rank - 1] != x->dims[x->rank - 2]))
-        return "the input is not of square matrices";
-    int64_t n = x->dims[x->rank > 0 ? x->rank - 1 : 0];
-    if (why == NULL && ebb_plain_elements(dy) * n * n != ebb_plain_elements(x))
-        return "there is not one number for each matrix";
-    return why;
 }
 
 /* ---- TfIdfVectorizer ---- */
@@ -393,7 +275,7 @@ static const char *declines_tf_idf(const ebb_call *c)
 const ebb_kernel ebb_plain_algebra[] = {
     {.name = "plain.einsum", .op = EBB_OP_EINSUM,            .declines = declines_einsum, .run = run_einsum},
     {.name = "plain.det",    .op = EBB_OP_DET,               .declines = declines_det,    .workspace = det_workspace, .run = run_det},
-    {.name = "plain.det_grad",          .op = EBB_OP_DET_GRAD,          .declines = declines_det_grad, .workspace = det_grad_workspace, .run = run_det_grad},
+    {.name = "plain.det_grad",          .op = EBB_OP_DET_GRAD,          .declines = declines_det, .workspace = det_grad_workspace, .run = run_det_grad},
     {.name = "plain.tf_idf", .op = EBB_OP_TF_IDF_VECTORIZER, .declines = declines_tf_idf, .run = run_tf_idf},
 };
 // clang-format on

@@ -188,7 +188,11 @@ static const char *declines_unique(const ebb_call *c)
     return ebb_plain_wants(c, 0) ? NULL : "its first output is not wanted";
 }
 
-/* ---- NonMaxSuppression ---- */
+/* ---- NonMaxSuppression ----
+ *
+ * It has no kernel for CUDA: which boxes stay is decided one after another, how many there are is
+ * first known then, and a count other than the planned one is an error that only the host can tell.
+ */
 
 typedef struct box {
     double top, left, bottom, right;

@@ -1,6 +1,10 @@
-/* signal.c: DFT, STFT, windows, MelWeightMatrix. A transform is the sum that defines it, with a
- * table of the n roots of one: exact to rounding for every length, n^2 multiplications. */
+/* signal.c: DFT, STFT, windows, MelWeightMatrix. What a transform is, is in kernels/signal.inc.
+ *
+ * MelWeightMatrix has no kernel for CUDA: it reads scalars alone, so that folding makes a constant
+ * of it; with scalars of the run, the host computes the few numbers that it has.
+ */
 #include "kernels/plain/number.h"
+#include "kernels/signal.h"
 
 #include <math.h>
 
@@ -11,127 +15,46 @@ static double number_of(const ebb_call *c, uint32_t i)
     return ebb_plain_real(&c->in[i], 0);
 }
 
-/* cos and sin of k/n of a turn. */
-static void fill_roots(double *roots, int64_t n)
+#define OPERAND const ebb_operand *
+#define NUMBER(x, i) ebb_plain_real(x, i)
+#define SUM double
+#define NAMED(x) x
+#define FORMULA static
+#include "kernels/signal.inc"
+
+static ebb_status transform(const ebb_call *c, const ebb_transforms *t, const ebb_operand *window)
 {
-    for (int64_t k = 0; k < n; k++) {
-        roots[2 * k] = cos(tau * (double)k / (double)n);
-        roots[2 * k + 1] = sin(tau * (double)k / (double)n);
-    }
-}
-
-/* ---- one transform ---- */
-
-typedef struct transform {
-    const ebb_operand *x, *window;
-    int64_t start, step, have; /* elements of x from one to the next, and how many there are */
-    int parts;                 /* 1: real, 2: and imaginary */
-    int64_t n;
-    const double *roots;
-    bool inverse,
-        mirrored; /* mirrored: x is the first half of a spectrum whose rest is conjugate */
-} transform;
-
-/* Element j of the signal; zero beyond its end. */
-static void element(const transform *t, int64_t j, double *real, double *imaginary)
-{
-    bool turned = t->mirrored && j > t->n / 2;
-    int64_t from = turned ? t->n - j : j;
-    *real = *imaginary = 0;
-    if (from >= t->have)
-        return;
-    int64_t at = t->start + from * t->step;
-    *real = ebb_plain_real(t->x, at);
-    if (t->parts == 2)
-        *imaginary = ebb_plain_real(t->x, at + 1) * (turned ? -1 : 1);
-    if (t->mirrored && (from == 0 || 2 * from == t->n))
-        *imaginary = 0;
-    if (t->window != NULL) {
-        double w = j < ebb_plain_elements(&t->window->type) ? ebb_plain_real(t->window, j) : 0;
-        *real *= w;
-        *imaginary *= w;
-    }
-}
-
-static void coefficient(const transform *t, int64_t k, double out[2])
-{
-    double a, b;
-    out[0] = out[1] = 0;
-    for (int64_t j = 0; j < t->n; j++) {
-        const double *root =
-            t->roots +
-            2 * (int64_t)((unsigned long long)j * (unsigned long long)k % (unsigned long long)t->n);
-        double sine = t->inverse ? root[1] : -root[1];
-        element(t, j, &a, &b);
-        out[0] += a * root[0] - b * sine;
-        out[1] += a * sine + b * root[0];
-    }
-    if (t->inverse) {
-        out[0] /= (double)t->n;
-        out[1] /= (double)t->n;
-    }
-}
-
-/* ---- DFT(X, length?, axis?) ---- */
-
-static ebb_status axis_of(const ebb_call *c, int *axis)
-{
-    int64_t given = c->version < 20 ? ebb_attr_int(&c->attrs, "axis", 1) : -2;
-    if (c->version >= 20 && ebb_plain_has(c, 2))
-        given = ebb_plain_whole(&c->in[2], 0);
-    return ebb_plain_axis(c, given, c->in[0].type.rank, axis);
-}
-
-static int64_t length_of(const ebb_call *c, int axis)
-{
-    bool half = ebb_attr_int(&c->attrs, "onesided", 0) != 0;
-    bool inverse = ebb_attr_int(&c->attrs, "inverse", 0) != 0;
-    if (ebb_plain_has(c, 1))
-        return ebb_plain_whole(&c->in[1], 0);
-    int64_t n = c->in[0].type.dims[axis];
-    return half && inverse ? 2 * (n - 1) : n;
-}
-
-static ebb_status run_dft(const ebb_call *c)
-{
-    int axis = 0;
-    EBB_TRY(axis_of(c, &axis));
-    const ebb_type *x = &c->in[0].type, *y = &c->out[0].type;
-    ebb_span in = ebb_plain_span(x, axis), out = ebb_plain_span(y, axis);
-    int64_t n = length_of(c, axis), parts = x->dims[x->rank - 1], made = y->dims[y->rank - 1];
-    bool inverse = ebb_attr_int(&c->attrs, "inverse", 0) != 0;
-    bool half = ebb_attr_int(&c->attrs, "onesided", 0) != 0;
-    if (out.n != (half && !inverse ? n / 2 + 1 : n) || n < 1)
-        return ebb_call_error(c, "a length of %lld does not give the planned %lld", (long long)n,
-                              (long long)out.n);
     double *roots = c->workspace;
-    fill_roots(roots, n);
-    int64_t lines = in.outer * (in.inner / parts);
-    EBB_PARALLEL_FOR(lines * n * n)
-    for (int64_t i = 0; i < lines * out.n; i++) {
-        int64_t line = i / out.n, k = i % out.n, each = in.inner / parts;
+    for (int64_t k = 0; k < t->n; k++)
+        put_root(roots, k, t->n);
+    EBB_PARALLEL_FOR(t->lines * t->bins * t->n)
+    for (int64_t i = 0; i < t->lines * t->bins; i++) {
         double value[2];
-        transform t = {.x = &c->in[0], .step = in.inner, .have = in.n, .parts = (int)parts};
-        t.n = n;
-        t.roots = roots;
-        t.inverse = inverse;
-        t.mirrored = inverse && half;
-        t.start = line / each * in.n * in.inner + line % each * parts;
-        coefficient(&t, k, value);
-        int64_t to = (line / each * out.n + k) * out.inner + line % each * made;
-        for (int64_t p = 0; p < made; p++)
-            ebb_plain_put(&c->out[0], to + p, value[p]);
+        coefficient(t, &c->in[0], window, roots, i / t->bins, i % t->bins, value);
+        for (int32_t p = 0; p < t->made; p++)
+            ebb_plain_put(&c->out[0], coefficient_at(t, i / t->bins, i % t->bins) + p, value[p]);
     }
     return NULL;
 }
 
-/* The length is at most twice the output's longest axis. */
+static ebb_status run_dft(const ebb_call *c)
+{
+    ebb_transforms t;
+    EBB_TRY(ebb_dft_read(&t, c, ebb_plain_whole));
+    return transform(c, &t, NULL);
+}
+
+static ebb_status run_stft(const ebb_call *c)
+{
+    ebb_transforms t;
+    EBB_TRY(ebb_stft_read(&t, c, ebb_plain_whole));
+    return transform(c, &t, ebb_plain_has(c, 2) ? &c->in[2] : NULL);
+}
+
 static ebb_status dft_workspace(const ebb_call *c, size_t *bytes)
 {
-    int64_t most = 1;
-    for (int d = 0; d < c->out[0].type.rank; d++)
-        most = c->out[0].type.dims[d] > most ? c->out[0].type.dims[d] : most;
-    return ebb_size_mul(bytes, (size_t)most, 4 * sizeof(double))
+    EBB_TRY(ebb_signal_roots(c, bytes));
+    return ebb_size_mul(bytes, *bytes, sizeof(double))
                ? NULL
                : ebb_call_error(c, "its table passes what memory can be");
 }
@@ -139,56 +62,13 @@ static ebb_status dft_workspace(const ebb_call *c, size_t *bytes)
 static const char *declines_dft(const ebb_call *c)
 {
     const char *why = ebb_plain_floats(c);
-    if (why != NULL)
-        return why;
-    const ebb_type *x = &c->in[0].type, *y = &c->out[0].type;
-    if (x->rank < 2 || x->dims[x->rank - 1] < 1 || x->dims[x->rank - 1] > 2 || y->rank != x->rank ||
-        y->dims[y->rank - 1] < 1 || y->dims[y->rank - 1] > 2)
-        return "the last axis does not hold real and imaginary parts";
-    return NULL;
-}
-
-/* ---- STFT(signal, step, window?, frame length?) ---- */
-
-static ebb_status run_stft(const ebb_call *c)
-{
-    const ebb_type *x = &c->in[0].type, *y = &c->out[0].type;
-    int64_t step = ebb_plain_whole(&c->in[1], 0), n = x->dims[1], parts = x->dims[2];
-    bool half = ebb_attr_int(&c->attrs, "onesided", 1) != 0;
-    if (ebb_plain_has(c, 3))
-        n = ebb_plain_whole(&c->in[3], 0);
-    else if (ebb_plain_has(c, 2))
-        n = ebb_plain_elements(&c->in[2].type);
-    int64_t frames = y->dims[1], bins = y->dims[2];
-    if (n < 1 || step < 1 || n > x->dims[1] || frames != 1 + (x->dims[1] - n) / step ||
-        bins != (half ? n / 2 + 1 : n))
-        return ebb_call_error(c, "frames of %lld by steps of %lld are not the planned ones",
-                              (long long)n, (long long)step);
-    fill_roots(c->workspace, n);
-    int64_t count = y->dims[0] * frames * bins;
-    EBB_PARALLEL_FOR(count * n)
-    for (int64_t i = 0; i < count; i++) {
-        double value[2];
-        transform t = {.x = &c->in[0], .step = parts, .have = n, .parts = (int)parts, .n = n};
-        t.window = ebb_plain_has(c, 2) ? &c->in[2] : NULL;
-        t.roots = c->workspace;
-        t.start = (i / bins / frames * x->dims[1] + i / bins % frames * step) * parts;
-        coefficient(&t, i % bins, value);
-        ebb_plain_put(&c->out[0], 2 * i, value[0]);
-        ebb_plain_put(&c->out[0], 2 * i + 1, value[1]);
-    }
-    return NULL;
+    return why != NULL ? why : ebb_dft_misfit(c);
 }
 
 static const char *declines_stft(const ebb_call *c)
 {
     const char *why = ebb_plain_floats(c);
-    if (why != NULL)
-        return why;
-    const ebb_type *x = &c->in[0].type, *y = &c->out[0].type;
-    bool fits = x->rank == 3 && x->dims[2] >= 1 && x->dims[2] <= 2 && y->rank == 4 &&
-                y->dims[0] == x->dims[0] && y->dims[3] == 2;
-    return fits ? NULL : "the signal is not [batch, length, 1 or 2]";
+    return why != NULL ? why : ebb_stft_misfit(c);
 }
 
 /* ---- windows ---- */

@@ -1,0 +1,135 @@
+/* test_signal.c: DFT, STFT, Det and DetGrad against the plain kernels: real and complex, one side
+ * and both, cut and lengthened, every axis; matrices of any rank. */
+#include "tests/cuda/halves.h"
+
+#define D(...)        \
+    (const int64_t[]) \
+    {                 \
+        __VA_ARGS__   \
+    }
+
+typedef struct constants {
+    ebb_tensor first, second;
+} constants;
+
+static void put_constant(testing *t, ebb_tensor *to, int64_t value)
+{
+    ebb_operand *o = put_in(t, EBB_I64, 0, NULL);
+    set_value(o, 0, (double)value);
+    *to = (ebb_tensor){.type = o->type, .data = o->data, .bytes = o->bytes};
+    o->constant = to;
+}
+
+/* length 0: as it is. */
+static void put_dft(testing *t, constants *k, ebb_dtype dtype, int64_t axis, int64_t length,
+                    int parts, bool inverse, bool half)
+{
+    int64_t x[4] = {3, 7, 4, parts}, y[4] = {3, 7, 4, 2};
+    begin(t, EBB_OP_DFT);
+    put_int(t, "inverse", inverse);
+    put_int(t, "onesided", half);
+    int64_t n = length > 0 ? length : half && inverse ? 2 * (x[axis] - 1) : x[axis];
+    y[axis] = half && !inverse ? n / 2 + 1 : n;
+    y[3] = half && inverse ? 1 : 2;
+    put_in(t, dtype, 4, x);
+    if (length > 0)
+        put_constant(t, &k->first, length);
+    else
+        put_absent(t);
+    put_constant(t, &k->second, axis - 4);
+    put_out(t, dtype, 4, y);
+}
+
+static void transforms_are_those_of_the_plain_kernel(void **state)
+{
+    (void)state;
+    static const int64_t lengths[] = {0, 5, 12};
+    for (int64_t axis = 0; axis < 3; axis++)
+        for (int i = 0; i < 3; i++)
+            for (int way = 0; way < 8; way++)
+                for (int wide = 0; wide < 2; wide++) {
+                    const int parts = way & 4 ? 2 : 1;
+                    const bool inverse = way & 1, half = way & 2;
+                    testing t;
+                    constants k;
+                    put_dft(&t, &k, wide ? EBB_F64 : EBB_F32, axis, lengths[i], parts, inverse,
+                            half);
+                    agrees(&t, "cuda.dft", "plain.dft", wide ? 1e-14 : 1e-6);
+                    if (!wide && i == 0)
+                        agrees_in_halves(&t, "cuda.dft", 0);
+                    end(&t);
+                }
+}
+
+static void frames_are_those_of_the_plain_kernel(void **state)
+{
+    (void)state;
+    for (int way = 0; way < 16; way++) {
+        const int parts = way & 1 ? 2 : 1;
+        const bool half = way & 2, window = way & 4;
+        const ebb_dtype dtype = way & 8 ? EBB_F64 : EBB_F32;
+        const int64_t step = 3, n = 6;
+        testing t;
+        constants k;
+        begin(&t, EBB_OP_STFT);
+        put_int(&t, "onesided", half);
+        put_in(&t, dtype, 3, D(2, 20, parts));
+        put_constant(&t, &k.first, step);
+        if (window)
+            put_in(&t, dtype, 1, D(n));
+        else
+            put_absent(&t);
+        put_constant(&t, &k.second, n);
+        put_out(&t, dtype, 4, D(2, 1 + (20 - n) / step, half ? n / 2 + 1 : n, 2));
+        agrees(&t, "cuda.stft", "plain.stft", way & 8 ? 1e-14 : 1e-6);
+        t.out[0].type.dims[1]--;
+        assert_non_null(kernel_named("cuda.stft")->run(&t.call));
+        t.out[0].type.dims[1]++;
+        t.in[1].constant = NULL;
+        assert_non_null(declined_by(&t, "cuda.stft"));
+        end(&t);
+    }
+}
+
+static void determinants_are_those_of_the_plain_kernel(void **state)
+{
+    (void)state;
+    static const int64_t sizes[][3] = {{1, 1, 1}, {2, 3, 3}, {5, 1, 4}, {1, 70, 2}, {2, 2, 0}};
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++)
+        for (int wide = 0; wide < 2; wide++)
+            for (int rank = 0; rank < 4; rank++) { // lost: so many rows are sums of others
+                const int64_t b = sizes[i][0], m = sizes[i][1], n = sizes[i][2];
+                const ebb_dtype dtype = wide ? EBB_F64 : EBB_F32;
+                testing t;
+                begin(&t, EBB_OP_DET);
+                ebb_operand *x = put_in(&t, dtype, 4, D(b, m, n, n));
+                for (int64_t e = 0; e < b * m * n * n; e++)
+                    if (e / n % n < rank && n > 0)
+                        set_value(x, (size_t)e, e / n % n == 0 ? 0 : (double)(e % n));
+                put_out(&t, dtype, 2, D(b, m));
+                agrees(&t, "cuda.det", "plain.det", 0);
+                if (!wide)
+                    agrees_in_halves(&t, "cuda.det", 0);
+                end(&t);
+                begin(&t, EBB_OP_DET_GRAD);
+                put_in(&t, dtype, 2, D(b, m));
+                x = put_in(&t, dtype, 4, D(b, m, n, n));
+                for (int64_t e = 0; e < b * m * n * n; e++)
+                    if (e / n % n < rank && n > 0)
+                        set_value(x, (size_t)e, e / n % n == 0 ? 0 : (double)(e % n));
+                put_out(&t, dtype, 4, D(b, m, n, n));
+                agrees(&t, "cuda.det_grad", "plain.det_grad", 0);
+                end(&t);
+            }
+}
+
+int main(void)
+{
+    with_cuda();
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(transforms_are_those_of_the_plain_kernel),
+        cmocka_unit_test(frames_are_those_of_the_plain_kernel),
+        cmocka_unit_test(determinants_are_those_of_the_plain_kernel),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
