@@ -261,7 +261,7 @@ static ebb_status choose(const ebb_call *c, const ebb_cuda_product *p, uint8_t d
 static const ebb_cuda_products products = {declines_product, bound_of, choose, run_product};
 const ebb_cuda_products *ebb_cuda_products_by = &products;
 
-/* ---- MatMul, FusedMatMul, Gemm ---- */
+/* ---- MatMul, FusedMatMul, Gemm, Einsum ---- */
 
 static const char *declines(const ebb_call *c)
 {
@@ -328,6 +328,7 @@ const ebb_kernel ebb_cuda_cublas[] = {
     {"cuda.lt_matmul", EBB_OP_MATMUL, declines, workspace, prepare, run, NULL},
     {"cuda.lt_fused_matmul", EBB_OP_FUSED_MATMUL, declines, workspace, prepare, run, NULL},
     {"cuda.lt_gemm", EBB_OP_GEMM, declines, workspace, prepare, run, NULL},
+    {"cuda.lt_einsum", EBB_OP_EINSUM, declines, workspace, prepare, run, NULL},
 };
 EBB_CUDA_COUNT(cublas)
 

@@ -8,7 +8,9 @@
  * So a pair is a product of matrices whose rows, columns and depth are several axes each, walked by
  * strides: diagonals and broadcast dims are strides too, and nothing is transposed. Where there are
  * few rows or columns, threads share the sum of each element instead of tiles (lanes.h). What the
- * pairs before the last make lies in the workspace. Integers stay with the host.
+ * pairs before the last make lies in the workspace. Integers stay with the host. One pair whose
+ * rows, columns and depth are an axis each is a product like MatMul's, and a library's if there is
+ * one.
  */
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/floats.h"
@@ -263,10 +265,50 @@ static bool lay_out(const ebb_call *c, const ebb_einsum *e, size_t *parts, size_
     return ebb_size_add(bytes, *parts, results);
 }
 
+/* [batch, m, n] = [batch, m, k] x [batch, k, n] by strides, where y is dense in that order. */
+const char *ebb_cuda_product_of_einsum(ebb_cuda_product *product, const ebb_call *c)
+{
+    ebb_einsum e;
+    pair p;
+    const char *why = declines(c);
+    if (why == NULL)
+        why = read_equation(&e, c);
+    if (why != NULL)
+        return why;
+    if (e.inputs != 2 || next_pair(&p, &e, c, 0) != NULL)
+        return "it is not of two operands";
+    const einsum_args *s = &p.args;
+    if (!is_tiled(s) || s->m.rank != 1 || s->n.rank != 1 || s->k.rank != 1 || s->batch.rank > 1 ||
+        s->batch.size < 1)
+        return "its rows, columns or depth are several axes, or few";
+    if (s->n.y[0] != 1 || s->m.y[0] != s->n.size || s->k.a[0] == 0 || s->k.b[0] == 0 ||
+        (s->batch.rank == 1 && s->batch.y[0] != s->m.size * s->n.size))
+        return "its result does not lie as that of a product";
+    ebb_cuda_product_plain(product, s->m.size, s->n.size, s->k.size);
+    product->a_row = s->m.a[0];
+    product->a_column = s->k.a[0];
+    product->b_row = s->k.b[0];
+    product->b_column = s->n.b[0];
+    product->batches = s->batch.size;
+    product->a_matrix = product->b_matrix = 1; // the walk counts elements
+    product->walk.narrow = true;               // it has one axis: nothing is divided
+    product->walk.rank = s->batch.rank;
+    product->walk.dims[0] = s->batch.size;
+    product->walk.stride[0][0] = s->batch.rank == 1 ? s->batch.a[0] : 0;
+    product->walk.stride[1][0] = s->batch.rank == 1 ? s->batch.b[0] : 0;
+    ebb_cuda_product_split(product);
+    return NULL;
+}
+
 static ebb_status workspace(const ebb_call *c, size_t *bytes)
 {
     ebb_einsum e;
     size_t parts;
+    ebb_cuda_product product;
+    if (ebb_cuda_product_of_einsum(&product, c) == NULL) {
+        *bytes = ebb_cuda_product_bytes(&product, c->in[0].type.dtype);
+        return NULL;
+    }
     const char *why = read_equation(&e, c);
     if (why == NULL && !lay_out(c, &e, &parts, bytes))
         why = "what its operands give in between passes what memory can be";
@@ -307,7 +349,7 @@ static ebb_status launch_sums(const ebb_call *c, const pair *p, int row)
                       EBB_LANES_SHARED, a);
 }
 
-static ebb_status run(const ebb_call *c)
+static ebb_status run_pairs(const ebb_call *c)
 {
     ebb_einsum e;
     pair p;
@@ -334,6 +376,18 @@ static ebb_status run(const ebb_call *c)
         next += ((size_t)p.elements * ebb_cuda_size(&c->in[0].type) + 255) / 256 * 256;
     }
     return NULL;
+}
+
+static ebb_status run(const ebb_call *c)
+{
+    ebb_cuda_product product;
+    if (ebb_cuda_product_of_einsum(&product, c) != NULL)
+        return run_pairs(c);
+    product.y = c->out[0].data;
+    product.a = c->in[0].data;
+    product.b = c->in[1].data;
+    product.parts = c->workspace;
+    return ebb_cuda_product_run(c, &product, c->in[0].type.dtype);
 }
 
 const ebb_kernel ebb_cuda_einsum[] = {

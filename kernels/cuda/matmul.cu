@@ -81,6 +81,10 @@ static void read_batches(ebb_cuda_product *p, const ebb_call *c)
 /* The matrices are the last two axes; a vector is a row on the left and a column on the right. */
 void ebb_cuda_product_read(ebb_cuda_product *p, const ebb_call *c)
 {
+    if (c->op == EBB_OP_EINSUM) {
+        (void)ebb_cuda_product_of_einsum(p, c); // ebb_cuda_product_declines() has seen it
+        return;
+    }
     const ebb_type *a = &c->in[0].type, *b = &c->in[1].type;
     const bool turn_a = ebb_attr_int(&c->attrs, "transA", 0) != 0 && a->rank > 1;
     const bool turn_b = ebb_attr_int(&c->attrs, "transB", 0) != 0 && b->rank > 1;
@@ -141,6 +145,9 @@ const char *ebb_cuda_product_declines(const ebb_call *c)
     const char *why = ebb_cuda_floats(c);
     if (why != NULL)
         return why;
+    ebb_cuda_product p;
+    if (c->op == EBB_OP_EINSUM)
+        return ebb_cuda_product_of_einsum(&p, c);
     if (c->input_count < 2 || c->in[0].type.rank < 1 || c->in[1].type.rank < 1)
         return "its operands are no matrices";
     if (c->op == EBB_OP_GEMM && (c->in[0].type.rank != 2 || c->in[1].type.rank != 2 ||

@@ -33,11 +33,14 @@ typedef struct ebb_cuda_product {
     void *parts;          /* [splits, batches, m, n] in the registers' dtype, where splits > 1 */
 } ebb_cuda_product;
 
-/* Why a call is no MatMul, FusedMatMul or Gemm that can be read, or NULL. */
+/* Why a call is no MatMul, FusedMatMul or Gemm that can be read, nor an Einsum that is one product
+ * of its operands as they lie; or NULL. */
 const char *ebb_cuda_product_declines(const ebb_call *c);
-/* Sizes, strides and factors of a MatMul, FusedMatMul or Gemm, and how it is split. No pointers. A
- * batch that only a has is folded into m. */
+/* Sizes, strides and factors of one of them, and how it is split. No pointers. A batch that only a
+ * has is folded into m. */
 void ebb_cuda_product_read(ebb_cuda_product *p, const ebb_call *c);
+/* The two for an Einsum: NULL, and p is read, or why not. */
+const char *ebb_cuda_product_of_einsum(ebb_cuda_product *p, const ebb_call *c);
 /* One product of dense matrices, its operands' strides to be set by the caller, who then splits. */
 void ebb_cuda_product_plain(ebb_cuda_product *p, int64_t m, int64_t n, int64_t k);
 void ebb_cuda_product_split(ebb_cuda_product *p);
