@@ -17,7 +17,6 @@
 #include "exec/ort_checkpoint.h"
 
 #include <limits.h>
-#include <stdio.h>
 
 enum {
     ROOT_MODULE = 1, // fields by number
@@ -44,6 +43,7 @@ typedef struct reader {
     uint64_t size;
     uint64_t given; // bytes handed out so far
     const char *folder, *name;
+    const char *outside; // the file of outlying bytes, once it was asked for
 } reader;
 
 typedef struct table {
@@ -157,7 +157,6 @@ static ebb_status open_child(const reader *r, const vector *v, uint64_t i, table
 /* Bytes of a file beside this one, from where the tensor says on. */
 static ebb_status outlying(reader *r, const table *t, const ebb_type *type, const void **bytes)
 {
-    char file[NAME_MAX + 8];
     const ebb_mapping *mapping;
     uint64_t at;
     size_t need;
@@ -165,11 +164,13 @@ static ebb_status outlying(reader *r, const table *t, const ebb_type *type, cons
     if (at == 0 || r->folder == NULL)
         return wrong("a tensor has no bytes", t->at);
     int64_t offset = signed_number(number(r, at, 8));
-    if (snprintf(file, sizeof file, "%s.data", r->name) >= (int)sizeof file)
-        return wrong("the name of the file of its bytes is too long", t->at);
-    EBB_TRY(ebb_external_open(&r->data->mappings, &mapping, r->folder, file));
+    if (r->outside == NULL) // the mapping keeps its name
+        r->outside = ebb_arena_printf(&r->data->arena, "%s.data", r->name);
+    if (r->outside == NULL)
+        return ebb_error_memory();
+    EBB_TRY(ebb_external_open(&r->data->mappings, &mapping, r->folder, r->outside));
     if (mapping->absent)
-        return ebb_error(EBB_IO, "its bytes are in %s, which is not there", file);
+        return ebb_error(EBB_IO, "its bytes are in %s, which is not there", r->outside);
     if (!ebb_type_bytes(type, &need) || offset < 0 || (uint64_t)offset > mapping->bytes ||
         need > mapping->bytes - (uint64_t)offset)
         return wrong("a tensor's bytes lie outside of the file beside it", at);
