@@ -66,6 +66,9 @@ ebb_status ebb_text_expect(ebb_text_reader *r, char sign, const char *where);
 /* A name, quoted or not, into *name. */
 ebb_status ebb_text_name(ebb_text_reader *r, const char **name, const char *what);
 
+/* Goes on at ',' and stops at `close`, both taken. */
+ebb_status ebb_text_next_in_list(ebb_text_reader *r, char close, const char *where, bool *more);
+
 /* One node: "[name] y, z = domain.Op <attributes> (a, b)". */
 ebb_status ebb_text_node_read(ebb_text_reader *r, ebb_text_node *node);
 

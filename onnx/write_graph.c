@@ -1,10 +1,10 @@
-/* write_graph.c: graphs, nodes, attributes, tensors and types into messages. */
+/* write_graph.c: graphs, nodes, attributes and types into messages. */
 #include "onnx/writer.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 
-enum { DATA_ALIGNMENT = 4096, MOST_MATCHED_PROPS = 4096 };
+enum { MOST_MATCHED_PROPS = 4096 };
 
 void *ebb_writer_new(ebb_writer *w, size_t count, size_t size)
 {
@@ -26,11 +26,7 @@ char *ebb_writer_text(const ebb_graph *g, ebb_str name)
     return name.i == 0 ? NULL : ebb_writer_loan(ebb_text(g, name));
 }
 
-/* A copy of the message that something came from, or an empty one. */
-#define MESSAGE(w, type, TYPE, origin) \
-    ((type *)copy_message((w), (origin), &(const type)TYPE##__INIT, sizeof(type)))
-
-static void *copy_message(ebb_writer *w, const void *origin, const void *empty, size_t size)
+void *ebb_writer_message(ebb_writer *w, const void *origin, const void *empty, size_t size)
 {
     void *message = ebb_writer_new(w, 1, size);
     return message == NULL ? NULL : memcpy(message, origin != NULL ? origin : empty, size);
@@ -46,7 +42,7 @@ static bool same_text(const char *a, const char *b)
 Onnx__StringStringEntryProto *ebb_writer_entry(ebb_writer *w, const char *key, const char *value)
 {
     Onnx__StringStringEntryProto *e =
-        MESSAGE(w, Onnx__StringStringEntryProto, ONNX__STRING_STRING_ENTRY_PROTO, NULL);
+        EBB_WRITER_MESSAGE(w, Onnx__StringStringEntryProto, ONNX__STRING_STRING_ENTRY_PROTO, NULL);
     if (e == NULL)
         return NULL;
     e->key = ebb_writer_loan(key);
@@ -143,14 +139,14 @@ ebb_entries ebb_writer_props(ebb_writer *w, const ebb_graph *g, const ebb_props 
 static Onnx__TensorShapeProto *make_shape(ebb_writer *w, const ebb_graph *g, const ebb_type *type)
 {
     Onnx__TensorShapeProto *shape =
-        MESSAGE(w, Onnx__TensorShapeProto, ONNX__TENSOR_SHAPE_PROTO, NULL);
+        EBB_WRITER_MESSAGE(w, Onnx__TensorShapeProto, ONNX__TENSOR_SHAPE_PROTO, NULL);
     if (shape == NULL)
         return NULL;
     shape->n_dim = (size_t)type->rank;
     shape->dim = EBB_WRITER_NEW(w, Onnx__TensorShapeProto__Dimension *, shape->n_dim);
     for (int i = 0; shape->dim != NULL && i < type->rank; i++) {
-        Onnx__TensorShapeProto__Dimension *dim = MESSAGE(w, Onnx__TensorShapeProto__Dimension,
-                                                         ONNX__TENSOR_SHAPE_PROTO__DIMENSION, NULL);
+        Onnx__TensorShapeProto__Dimension *dim = EBB_WRITER_MESSAGE(
+            w, Onnx__TensorShapeProto__Dimension, ONNX__TENSOR_SHAPE_PROTO__DIMENSION, NULL);
         if (dim == NULL)
             return NULL;
         if (type->dims[i] >= 0) {
@@ -167,20 +163,21 @@ static Onnx__TensorShapeProto *make_shape(ebb_writer *w, const ebb_graph *g, con
 
 static Onnx__TypeProto *make_type(ebb_writer *w, const ebb_graph *g, const ebb_type *type)
 {
-    Onnx__TypeProto *proto = MESSAGE(w, Onnx__TypeProto, ONNX__TYPE_PROTO, NULL);
+    Onnx__TypeProto *proto = EBB_WRITER_MESSAGE(w, Onnx__TypeProto, ONNX__TYPE_PROTO, NULL);
     if (proto == NULL)
         return NULL;
     if (type->kind == EBB_KIND_SEQUENCE) {
         proto->value_case = ONNX__TYPE_PROTO__VALUE_SEQUENCE_TYPE;
         proto->sequence_type =
-            MESSAGE(w, Onnx__TypeProto__Sequence, ONNX__TYPE_PROTO__SEQUENCE, NULL);
+            EBB_WRITER_MESSAGE(w, Onnx__TypeProto__Sequence, ONNX__TYPE_PROTO__SEQUENCE, NULL);
     } else if (type->kind == EBB_KIND_OPTIONAL) {
         proto->value_case = ONNX__TYPE_PROTO__VALUE_OPTIONAL_TYPE;
         proto->optional_type =
-            MESSAGE(w, Onnx__TypeProto__Optional, ONNX__TYPE_PROTO__OPTIONAL, NULL);
+            EBB_WRITER_MESSAGE(w, Onnx__TypeProto__Optional, ONNX__TYPE_PROTO__OPTIONAL, NULL);
     } else {
         proto->value_case = ONNX__TYPE_PROTO__VALUE_TENSOR_TYPE;
-        proto->tensor_type = MESSAGE(w, Onnx__TypeProto__Tensor, ONNX__TYPE_PROTO__TENSOR, NULL);
+        proto->tensor_type =
+            EBB_WRITER_MESSAGE(w, Onnx__TypeProto__Tensor, ONNX__TYPE_PROTO__TENSOR, NULL);
         if (proto->tensor_type == NULL)
             return NULL;
         proto->tensor_type->has_elem_type = true;
@@ -274,7 +271,8 @@ static Onnx__ValueInfoProto *make_info(ebb_writer *w, const ebb_graph *g, ebb_va
                                        const Onnx__ValueInfoProto *origin)
 {
     const ebb_value_info *value = ebb_value_of(g, v);
-    Onnx__ValueInfoProto *info = MESSAGE(w, Onnx__ValueInfoProto, ONNX__VALUE_INFO_PROTO, origin);
+    Onnx__ValueInfoProto *info =
+        EBB_WRITER_MESSAGE(w, Onnx__ValueInfoProto, ONNX__VALUE_INFO_PROTO, origin);
     if (info == NULL)
         return NULL;
     info->name = ebb_writer_text(g, value->name);
@@ -293,125 +291,12 @@ static Onnx__ValueInfoProto *make_info(ebb_writer *w, const ebb_graph *g, ebb_va
     return info;
 }
 
-/* ---- tensors ---- */
-
-/* Whether external bytes are the file's: weights that were drawn or loaded since are not. */
-static bool still_external(const ebb_writer *w, const ebb_tensor *t)
-{
-    for (const ebb_mapping *m = w->model->mappings; m != NULL; m = m->older)
-        if (m->name != NULL && strcmp(m->name, t->location) == 0)
-            return !m->absent && (m->data == NULL || t->data == m->data + t->offset);
-    return true; // a copy of a model: its mappings are the original's
-}
-
-static bool unchanged(ebb_writer *w, const ebb_tensor *t, const Onnx__TensorProto *proto)
-{
-    if (t->data == NULL || t->data == proto->raw_data.data)
-        return true;
-    if (t->external)
-        return still_external(w, t);
-    ebb_arena scratch = {0};
-    ebb_mapping *none = NULL;
-    const ebb_proto_files nowhere = {&none, NULL};
-    ebb_tensor then;
-    ebb_status status = ebb_proto_tensor(&then, &scratch, &nowhere, proto);
-    bool same = status == NULL && then.data != NULL && then.bytes == t->bytes &&
-                (then.data == t->data || memcmp(then.data, t->data, t->bytes) == 0);
-    if (status != NULL && ebb_status_code(status) != EBB_REJECTED)
-        w->failed = true;
-    ebb_mappings_free(none);
-    ebb_arena_fini(&scratch);
-    return same;
-}
-
-static void set_external(ebb_writer *w, Onnx__TensorProto *t, const char *file, uint64_t offset,
-                         size_t bytes)
-{
-    t->n_external_data = 3;
-    t->external_data = EBB_WRITER_NEW(w, Onnx__StringStringEntryProto *, 3);
-    if (t->external_data == NULL)
-        return;
-    char *at = ebb_arena_printf(&w->arena, "%" PRIu64, offset);
-    char *length = ebb_arena_printf(&w->arena, "%zu", bytes);
-    w->failed |= at == NULL || length == NULL;
-    t->external_data[0] = ebb_writer_entry(w, "location", file);
-    t->external_data[1] = ebb_writer_entry(w, "offset", at);
-    t->external_data[2] = ebb_writer_entry(w, "length", length);
-    w->failed |= t->external_data[2] == NULL;
-    t->has_data_location = true;
-    t->data_location = ONNX__TENSOR_PROTO__DATA_LOCATION__EXTERNAL;
-}
-
-static void drop_data(Onnx__TensorProto *t)
-{
-    t->n_float_data = t->n_int32_data = t->n_int64_data = t->n_double_data = t->n_uint64_data = 0;
-    t->n_string_data = t->n_external_data = 0;
-    t->has_raw_data = t->has_data_location = false;
-    t->segment = NULL;
-}
-
-static void move_out(ebb_writer *w, Onnx__TensorProto *t, const ebb_tensor *tensor)
-{
-    uint64_t at = (w->data_end + DATA_ALIGNMENT - 1) / DATA_ALIGNMENT * DATA_ALIGNMENT;
-    if (!ebb_arena_grow(&w->arena, &w->moved, w->moved_count, &w->moved_capacity,
-                        sizeof *w->moved)) {
-        w->failed = true;
-        return;
-    }
-    w->moved[w->moved_count++] = (ebb_moved){tensor->data, tensor->bytes, at};
-    w->data_end = at + tensor->bytes;
-    drop_data(t);
-    set_external(w, t, w->data_name, at, tensor->bytes);
-}
-
-static void set_bytes(ebb_writer *w, Onnx__TensorProto *t, const ebb_tensor *tensor)
-{
-    drop_data(t);
-    if (tensor->data == NULL && tensor->bytes > 0) {
-        set_external(w, t, w->absent_name, 0, tensor->bytes);
-        return;
-    }
-    t->has_raw_data = true;
-    t->raw_data.len = tensor->bytes;
-    t->raw_data.data = ebb_writer_loan(tensor->data != NULL ? tensor->data : "");
-}
-
-/* movable: an initializer, which may stand in a data file. */
-static Onnx__TensorProto *make_tensor(ebb_writer *w, const ebb_tensor *tensor, bool movable)
-{
-    const Onnx__TensorProto *origin = tensor->origin;
-    Onnx__TensorProto *t = MESSAGE(w, Onnx__TensorProto, ONNX__TENSOR_PROTO, origin);
-    if (t == NULL)
-        return NULL;
-    bool has_bytes = tensor->data != NULL && tensor->bytes > 0;
-    if (origin == NULL || !unchanged(w, tensor, origin)) {
-        int rank = tensor->type.rank > 0 ? tensor->type.rank : 0;
-        t->n_dims = (size_t)rank;
-        t->dims = EBB_WRITER_NEW(w, int64_t, t->n_dims);
-        for (int i = 0; t->dims != NULL && i < rank; i++)
-            t->dims[i] = tensor->type.dims[i];
-        t->has_data_type = true;
-        t->data_type = tensor->type.dtype;
-        set_bytes(w, t, tensor);
-    } else if (tensor->external && has_bytes && !w->keeps_external) {
-        if (movable && w->data_name != NULL)
-            move_out(w, t, tensor);
-        else
-            set_bytes(w, t, tensor);
-        return t;
-    }
-    bool inside =
-        t->data_location != ONNX__TENSOR_PROTO__DATA_LOCATION__EXTERNAL || !t->has_data_location;
-    if (movable && inside && has_bytes && w->data_name != NULL && w->external_above > 0 &&
-        tensor->bytes >= w->external_above)
-        move_out(w, t, tensor);
-    return t;
-}
+/* ---- initializers ---- */
 
 static Onnx__TensorProto *make_initializer(ebb_writer *w, const ebb_graph *g, ebb_value v)
 {
     const ebb_value_info *value = ebb_value_of(g, v);
-    Onnx__TensorProto *t = make_tensor(w, value->tensor, true);
+    Onnx__TensorProto *t = ebb_writer_tensor(w, value->tensor, true);
     if (t == NULL)
         return NULL;
     t->name = ebb_writer_text(g, value->name);
@@ -467,7 +352,7 @@ static void set_value(ebb_writer *w, Onnx__AttributeProto *a, const ebb_attr *at
         a->s.len = attr->s_bytes;
         break;
     case EBB_ATTR_TENSOR:
-        a->t = make_tensor(w, attr->tensor, false);
+        a->t = ebb_writer_tensor(w, attr->tensor, false);
         break;
     case EBB_ATTR_FLOATS:
         a->n_floats = attr->count;
@@ -497,7 +382,8 @@ Onnx__AttributeProto *ebb_writer_attr(ebb_writer *w, const ebb_graph *g, const e
     if (origin != NULL && same_text(origin->ref_attr_name, "") == false &&
         (origin->ref_attr_name != NULL) != (attr->ref != NULL))
         origin = NULL;
-    Onnx__AttributeProto *a = MESSAGE(w, Onnx__AttributeProto, ONNX__ATTRIBUTE_PROTO, origin);
+    Onnx__AttributeProto *a =
+        EBB_WRITER_MESSAGE(w, Onnx__AttributeProto, ONNX__ATTRIBUTE_PROTO, origin);
     if (a == NULL)
         return NULL;
     a->name = ebb_writer_loan(attr->name);
@@ -511,7 +397,7 @@ Onnx__AttributeProto *ebb_writer_attr(ebb_writer *w, const ebb_graph *g, const e
     } else if (attr->graphs != NULL) {
         set_graphs(w, a, attr);
     } else if (attr->type == EBB_ATTR_TENSOR && attr->tensor != NULL && attr->tensor->external) {
-        a->t = make_tensor(w, attr->tensor, false); // its file may not be where we write
+        a->t = ebb_writer_tensor(w, attr->tensor, false); // its file may not be where we write
     }
     return a;
 }
@@ -609,7 +495,7 @@ static bool marked_by_doc(const ebb_graph *g, const ebb_node_info *info, ebb_ent
 static Onnx__NodeProto *make_node(ebb_writer *w, const ebb_graph *g, ebb_node n)
 {
     const ebb_node_info *info = ebb_node_of(g, n);
-    Onnx__NodeProto *node = MESSAGE(w, Onnx__NodeProto, ONNX__NODE_PROTO, info->origin);
+    Onnx__NodeProto *node = EBB_WRITER_MESSAGE(w, Onnx__NodeProto, ONNX__NODE_PROTO, info->origin);
     if (node == NULL)
         return NULL;
     note_operator(w, g, n);
@@ -747,7 +633,7 @@ static const char *loss_name(const ebb_writer *w, const ebb_graph *g, ebb_entrie
 
 Onnx__GraphProto *ebb_writer_graph(ebb_writer *w, const ebb_graph *g)
 {
-    Onnx__GraphProto *graph = MESSAGE(w, Onnx__GraphProto, ONNX__GRAPH_PROTO, g->origin);
+    Onnx__GraphProto *graph = EBB_WRITER_MESSAGE(w, Onnx__GraphProto, ONNX__GRAPH_PROTO, g->origin);
     if (graph == NULL)
         return NULL;
     graph->name = ebb_writer_text(g, g->name);

@@ -1,4 +1,5 @@
-/* writer.h: what write.c (models, files) and write_graph.c (graphs and below) share.
+/* writer.h: what write.c (models, files), write_graph.c (graphs and below) and write_tensor.c
+ * share.
  *
  * Messages are made anew in scratch memory, each as a copy of the one it came from (`origin`) with
  * the fields that the graph owns put in: what we do not know stays, and equal fields give equal
@@ -45,6 +46,11 @@ typedef struct ebb_writer {
 void *ebb_writer_new(ebb_writer *w, size_t count, size_t size);
 #define EBB_WRITER_NEW(w, type, count) ((type *)ebb_writer_new((w), (count), sizeof(type)))
 
+/* A copy of the message that something came from, or an empty one; NULL sets `failed`. */
+void *ebb_writer_message(ebb_writer *w, const void *origin, const void *empty, size_t size);
+#define EBB_WRITER_MESSAGE(w, type, TYPE, origin) \
+    ((type *)ebb_writer_message((w), (origin), &(const type)TYPE##__INIT, sizeof(type)))
+
 /* protobuf-c's structs have no const; nothing writes through them. */
 void *ebb_writer_loan(const void *memory);
 
@@ -66,6 +72,9 @@ ebb_entries ebb_writer_props(ebb_writer *w, const ebb_graph *g, const ebb_props 
                              ebb_entries was, ebb_entries elsewhere, const ebb_owned *owned,
                              size_t owned_count);
 Onnx__StringStringEntryProto *ebb_writer_entry(ebb_writer *w, const char *key, const char *value);
+
+/* write_tensor.c. movable: an initializer, which may stand in a data file. */
+Onnx__TensorProto *ebb_writer_tensor(ebb_writer *w, const ebb_tensor *tensor, bool movable);
 
 /* Whether nodes have come or gone since the file was read. */
 bool ebb_writer_changed(const ebb_graph *g);

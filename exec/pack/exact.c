@@ -28,20 +28,11 @@
  */
 #include "exec/pack/exact.h"
 
+#include "exec/pack/parts.h"
+
 #include <stdlib.h>
 
 enum { DEEPEST = 3000, NEVER = INT32_MAX };
-
-typedef struct part { /* pieces that no cut in time separates; arrays by rank */
-    uint32_t count, sections;
-    int32_t *first, *last; /* sections first .. last - 1 */
-    int32_t *size;
-    int32_t *least, *most; /* offsets allowed */
-    bool *fixed;
-    int32_t *total; /* by section, of all */
-    uint32_t *piece;
-    uint64_t *width, *area; /* by rank: lifetime; lifetime x size */
-} part;
 
 typedef struct frame {      /* of one depth: arrays of the part's sizes */
     int32_t *floor, *total; /* by section */
@@ -470,84 +461,6 @@ static bool solve(search *s, uint32_t depth, const int32_t *list, uint32_t count
 
 /* ---- a part ---- */
 
-typedef struct unit { /* the instance's numbers as 32 bits */
-    uint64_t bytes;
-    int32_t capacity;
-    bool exact;
-} unit;
-
-/* Each row: which is compared first, second, third. W: lifetime, A: area, T: most in a section. */
-static const char ranks[][4] = {"WAT", "TAW", "TWA"};
-enum { RANKS = sizeof ranks / sizeof ranks[0] };
-
-typedef struct ranked {
-    uint64_t key[3];
-    uint32_t index;
-    bool fixed;
-} ranked;
-
-static int compare_ranked(const void *a, const void *b)
-{
-    const ranked *x = a, *y = b;
-    if (x->fixed != y->fixed)
-        return x->fixed ? -1 : 1;
-    for (int k = 0; k < 3; k++)
-        if (x->key[k] != y->key[k])
-            return x->key[k] > y->key[k] ? -1 : 1;
-    return x->index < y->index ? -1 : x->index > y->index;
-}
-
-static bool new_part(part *p, ebb_arena *arena, uint32_t count)
-{
-    int32_t *words = EBB_NEW(arena, int32_t, 6 * (size_t)count);
-    p->count = count;
-    p->fixed = EBB_NEW(arena, bool, count);
-    p->piece = EBB_NEW(arena, uint32_t, count);
-    p->width = EBB_NEW(arena, uint64_t, 2 * (size_t)count);
-    if (words == NULL || p->fixed == NULL || p->piece == NULL || p->width == NULL)
-        return false;
-    p->area = p->width + count;
-    p->first = words;
-    p->last = words + count;
-    p->size = words + 2 * (size_t)count;
-    p->least = words + 3 * (size_t)count;
-    p->most = words + 4 * (size_t)count;
-    p->total = words + 5 * (size_t)count; /* there are no more sections than pieces */
-    return true;
-}
-
-/* The same part, sorted by one of the ranks. */
-static ebb_status rank_part(part *q, const part *p, const char *by, ebb_arena *arena)
-{
-    ranked *rows = EBB_NEW(arena, ranked, p->count);
-    if (rows == NULL || !new_part(q, arena, p->count))
-        return ebb_error_memory();
-    for (uint32_t i = 0; i < p->count; i++) {
-        int32_t tightest = 0;
-        for (int32_t t = p->first[i]; t < p->last[i]; t++)
-            tightest = tightest > p->total[t] ? tightest : p->total[t];
-        rows[i] = (ranked){.index = i, .fixed = p->fixed[i]};
-        for (int k = 0; k < 3; k++)
-            rows[i].key[k] = by[k] == 'W'   ? p->width[i]
-                             : by[k] == 'A' ? p->area[i]
-                                            : (uint64_t)tightest;
-    }
-    qsort(rows, p->count, sizeof *rows, compare_ranked);
-    q->sections = p->sections;
-    q->total = p->total;
-    for (uint32_t k = 0; k < p->count; k++) {
-        uint32_t i = rows[k].index;
-        q->first[k] = p->first[i];
-        q->last[k] = p->last[i];
-        q->size[k] = p->size[i];
-        q->least[k] = p->least[i];
-        q->most[k] = p->most[i];
-        q->fixed[k] = p->fixed[i];
-        q->piece[k] = p->piece[i];
-    }
-    return NULL;
-}
-
 /* One descent from the top under s->node_limit. */
 static ebb_verdict descend(search *s)
 {
@@ -599,7 +512,7 @@ static ebb_status solve_part(ebb_verdict *verdict, uint64_t *offsets, const part
     if (!new_search(s, p))
         return ebb_error_memory();
     for (int r = 0; r < RANKS; r++)
-        EBB_TRY(rank_part(&turns[r], p, ranks[r], arena));
+        EBB_TRY(ebb_part_rank(&turns[r], p, ebb_ranks[r], arena));
     *verdict = EBB_GAVE_UP;
     uint64_t limit = 2 * (uint64_t)p->count;
     for (; *verdict == EBB_GAVE_UP && !ebb_budget_spent(budget); limit *= 2) {
@@ -628,85 +541,6 @@ static ebb_status solve_part(ebb_verdict *verdict, uint64_t *offsets, const part
 
 /* ---- the whole ---- */
 
-static unit choose_unit(const ebb_piece *pieces, uint32_t count, uint64_t alignment,
-                        uint64_t capacity)
-{
-    unit u = {0, 0, true};
-    for (uint32_t i = 0; i < count; i++)
-        u.bytes =
-            ebb_divisor(ebb_divisor(u.bytes, pieces[i].size), pieces[i].fixed ? pieces[i].at : 0);
-    uint64_t units = capacity / u.bytes + (capacity % u.bytes + alignment - 1 >= u.bytes);
-    for (; units >= (UINT64_C(1) << 29); u.exact = false) {
-        u.bytes *= 2;
-        units = capacity / u.bytes;
-    }
-    u.capacity = (int32_t)units;
-    return u;
-}
-
-/* In units: size, offsets allowed. False where it does not fit at all. */
-static bool measure(part *p, uint32_t at, const ebb_piece *z, uint32_t index, const unit *u,
-                    uint64_t capacity)
-{
-    if (z->bytes > capacity || (z->fixed && z->at > capacity - z->bytes))
-        return false;
-    uint64_t low = z->fixed ? z->at / u->bytes : 0;
-    uint64_t end = (z->fixed ? z->at : 0) + z->size;
-    uint64_t size = end / u->bytes + (end % u->bytes != 0) - low;
-    if (low + size > (uint64_t)u->capacity)
-        return false;
-    p->piece[at] = index;
-    p->fixed[at] = z->fixed;
-    p->size[at] = (int32_t)size;
-    p->least[at] = (int32_t)low;
-    p->most[at] = z->fixed ? (int32_t)low : (int32_t)((capacity - z->bytes) / u->bytes);
-    if (p->most[at] > u->capacity - p->size[at])
-        p->most[at] = u->capacity - p->size[at];
-    p->width[at] = z->upper - z->lower;
-    if (__builtin_mul_overflow(p->width[at], z->size, &p->area[at]))
-        p->area[at] = UINT64_MAX;
-    return true;
-}
-
-typedef struct event {
-    uint32_t position, piece;
-    bool birth;
-} event;
-
-static int compare_events(const void *a, const void *b)
-{
-    const event *x = a, *y = b;
-    if (x->position != y->position)
-        return x->position < y->position ? -1 : 1;
-    if (x->birth != y->birth)
-        return x->birth ? 1 : -1; /* deaths first */
-    return x->piece < y->piece ? -1 : x->piece > y->piece;
-}
-
-/* Sections: one ends at each death that comes after a birth. Totals; false: one is too high. */
-static bool cut_sections(part *p, const event *events, const uint32_t *place_of, int32_t capacity)
-{
-    bool born = false;
-    p->sections = 0;
-    for (size_t e = 0; e < 2 * (size_t)p->count; e++) {
-        uint32_t i = place_of[events[e].piece];
-        if (events[e].birth) {
-            p->first[i] = (int32_t)p->sections;
-        } else {
-            p->sections += born;
-            p->last[i] = (int32_t)p->sections;
-        }
-        born = events[e].birth;
-    }
-    for (uint32_t i = 0; i < p->count; i++)
-        for (int32_t t = p->first[i]; t < p->last[i]; t++) {
-            if (p->size[i] > capacity - p->total[t])
-                return false;
-            p->total[t] += p->size[i];
-        }
-    return true;
-}
-
 static ebb_status solve_all(ebb_verdict *verdict, uint64_t *offsets, const ebb_piece *pieces,
                             uint32_t count, const unit *u, uint64_t capacity, ebb_budget *budget,
                             ebb_arena *arena)
@@ -719,7 +553,7 @@ static ebb_status solve_all(ebb_verdict *verdict, uint64_t *offsets, const ebb_p
         events[2 * i] = (event){pieces[i].lower, i, true};
         events[2 * i + 1] = (event){pieces[i].upper, i, false};
     }
-    qsort(events, 2 * (size_t)count, sizeof *events, compare_events);
+    qsort(events, 2 * (size_t)count, sizeof *events, ebb_event_compare);
     *verdict = EBB_FOUND;
     size_t alive = 0, begin = 0;
     for (size_t e = 0; e < 2 * (size_t)count && *verdict == EBB_FOUND; e++) {
@@ -729,15 +563,15 @@ static ebb_status solve_all(ebb_verdict *verdict, uint64_t *offsets, const ebb_p
         part p = {0};
         uint32_t members = 0;
         bool fits = true;
-        if (!new_part(&p, arena, (uint32_t)(e + 1 - begin) / 2))
+        if (!ebb_part_new(&p, arena, (uint32_t)(e + 1 - begin) / 2))
             return ebb_error_memory();
         for (size_t k = begin; k <= e && fits; k++)
             if (events[k].birth) {
                 uint32_t i = events[k].piece;
                 place_of[i] = members;
-                fits = measure(&p, members++, &pieces[i], i, u, capacity);
+                fits = ebb_part_measure(&p, members++, &pieces[i], i, u, capacity);
             }
-        if (!fits || !cut_sections(&p, events + begin, place_of, u->capacity))
+        if (!fits || !ebb_part_cut(&p, events + begin, place_of, u->capacity))
             *verdict = u->exact ? EBB_IMPOSSIBLE : EBB_GAVE_UP;
         else
             EBB_TRY(solve_part(verdict, offsets, &p, u, pieces, budget, arena));
@@ -757,7 +591,7 @@ ebb_status ebb_pack_exact(ebb_verdict *verdict, uint64_t *offsets, const ebb_pie
         *verdict = EBB_GAVE_UP;
         return NULL;
     }
-    unit u = choose_unit(pieces, count, alignment, capacity);
+    unit u = ebb_unit_choose(pieces, count, alignment, capacity);
     ebb_status status = solve_all(verdict, offsets, pieces, count, &u, capacity, budget, &arena);
     ebb_arena_fini(&arena);
     return status;

@@ -1,90 +1,9 @@
 /* test_file.c: files in and out. An unchanged file comes back byte for byte; a changed one keeps
  * what we do not know, and reads back as what was written. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <glob.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <sys/resource.h>
-#include <sys/stat.h>
+#include "tests/onnx/files.h"
+
 #include <signal.h>
-#include <unistd.h>
-
-#include <cmocka.h>
-
-#include "onnx/file.h"
-#include "onnx/infer.h"
-#include "onnx/map.h"
-#include "tests/onnx/bytes.h"
-
-#define OK(call)                                                    \
-    do {                                                            \
-        ebb_status ok_status_ = (call);                             \
-        if (ok_status_ != NULL)                                     \
-            fail_msg("%s: %s", #call, ebb_status_text(ok_status_)); \
-    } while (0)
-
-static char folder[] = "/tmp/ebb-file-XXXXXX";
-
-static const char *in_folder(const char *name)
-{
-    static char path[4][256];
-    static unsigned turn;
-    char *text = path[turn++ % 4];
-    (void)snprintf(text, sizeof path[0], "%s/%s", folder, name);
-    return text;
-}
-
-static int make_folder(void **state)
-{
-    (void)state;
-    return mkdtemp(folder) == NULL || mkdir(in_folder("other"), 0700) != 0;
-}
-
-static int remove_folder(void **state)
-{
-    (void)state;
-    static const char *const patterns[] = {"other/*", "*"};
-    for (size_t i = 0; i < 2; i++) {
-        glob_t found;
-        if (glob(in_folder(patterns[i]), 0, NULL, &found) == 0) {
-            for (size_t k = 0; k < found.gl_pathc; k++)
-                (void)remove(found.gl_pathv[k]);
-            globfree(&found);
-        }
-    }
-    return rmdir(folder);
-}
-
-static size_t files_like(const char *pattern)
-{
-    glob_t found;
-    size_t count = 0;
-    if (glob(in_folder(pattern), 0, NULL, &found) == 0) {
-        count = found.gl_pathc;
-        globfree(&found);
-    }
-    return count;
-}
-
-static void put_file(const char *path, const void *data, size_t count)
-{
-    FILE *file = fopen(path, "wb");
-    assert_non_null(file);
-    assert_int_equal(fwrite(data, 1, count, file), count);
-    assert_int_equal(fclose(file), 0);
-}
-
-static void assert_file(const char *path, const void *data, size_t count)
-{
-    ebb_mapping *file = NULL;
-    OK(ebb_mapping_open(&file, path));
-    if (file->bytes != count || memcmp(file->data, data, count) != 0)
-        fail_msg("%s: other bytes than expected", path);
-    ebb_mappings_free(file);
-}
+#include <sys/resource.h>
 
 /* Reads the bytes, writes them to memory, and says whether they are the same. */
 static void assert_round_trip(const bytes *b)
@@ -98,15 +17,6 @@ static void assert_round_trip(const bytes *b)
     assert_memory_equal(out, b->data, size);
     ebb_free(out);
     ebb_model_free(model);
-}
-
-static ebb_model *again(const ebb_model *model, void **memory)
-{
-    ebb_model *copy;
-    size_t size;
-    OK(ebb_model_write_memory(model, memory, &size));
-    OK(ebb_model_read_memory(&copy, *memory, size, NULL));
-    return copy;
 }
 
 /* ---- models of others ---- */
@@ -592,115 +502,6 @@ static void a_call_of_an_operator_with_a_body_names_all_outputs(void **state)
     ebb_free(second);
 }
 
-/* ---- external data ---- */
-
-static void external_model(bytes *b)
-{
-    size_t graph = open_model(b);
-    put_node(b, "Add", "sum", NAMES("x", "w"), NAMES("y"));
-    put_external(b, "w", 4, "weights.bin", "4", "16");
-    put_value(b, 11, "x", DIMS(4));
-    put_value(b, 12, "y", DIMS(4));
-    close_model(b, graph);
-}
-
-static const ebb_tensor *tensor_of(const ebb_model *model, const char *name)
-{
-    const ebb_graph *g = model->graph;
-    return ebb_value_of(g, ebb_value_find(g, name))->tensor;
-}
-
-static void a_skeleton_stays_a_skeleton(void **state)
-{
-    (void)state;
-    bytes b = {.count = 0};
-    external_model(&b);
-    put_file(in_folder("skeleton.onnx"), b.data, b.count);
-    ebb_model *model;
-    OK(ebb_model_read(&model, in_folder("skeleton.onnx")));
-    const ebb_tensor *t = tensor_of(model, "w");
-    assert_null(t->data);
-    assert_true(t->external);
-    assert_int_equal(t->bytes, 16);
-    OK(ebb_model_write(model, in_folder("other/out.onnx"), NULL));
-    assert_file(in_folder("other/out.onnx"), b.data, b.count);
-    ebb_model_free(model);
-}
-
-static void external_weights_stay_in_their_folder_and_are_copied_to_another(void **state)
-{
-    (void)state;
-    bytes b = {.count = 0};
-    float weights[] = {0, 1, 2, 3, 4};
-    external_model(&b);
-    put_file(in_folder("model.onnx"), b.data, b.count);
-    put_file(in_folder("weights.bin"), weights, sizeof weights);
-    ebb_model *model, *copy;
-    OK(ebb_model_read(&model, in_folder("model.onnx")));
-    assert_memory_equal(tensor_of(model, "w")->data, weights + 1, 16);
-    OK(ebb_model_write(model, in_folder("same.onnx"), NULL));
-    assert_file(in_folder("same.onnx"), b.data, b.count);
-    assert_int_equal(files_like("same.onnx.data"), 0);
-
-    OK(ebb_model_write(model, in_folder("other/moved.onnx"), NULL));
-    assert_file(in_folder("other/moved.onnx.data"), weights + 1, 16);
-    OK(ebb_model_read(&copy, in_folder("other/moved.onnx")));
-    assert_string_equal(tensor_of(copy, "w")->location, "moved.onnx.data");
-    assert_memory_equal(tensor_of(copy, "w")->data, weights + 1, 16);
-    ebb_model_free(copy);
-    ebb_model_free(model);
-    unlink(in_folder("weights.bin"));
-}
-
-static void large_weights_go_outside_when_asked(void **state)
-{
-    (void)state;
-    bytes b = {.count = 0};
-    size_t graph = open_model(&b);
-    put_initializer(&b, "small", DIMS(2), 8);
-    put_initializer(&b, "large", DIMS(32), 128);
-    put_initializer(&b, "larger", DIMS(64), 256);
-    close_model(&b, graph);
-    ebb_model *model, *copy;
-    OK(ebb_model_read_memory(&model, b.data, b.count, NULL));
-    OK(ebb_model_write(model, in_folder("big.onnx"),
-                       &(ebb_write_options){.external_above_bytes = 100}));
-    OK(ebb_model_read(&copy, in_folder("big.onnx")));
-    assert_false(tensor_of(copy, "small")->external);
-    assert_true(tensor_of(copy, "large")->external);
-    assert_int_equal(tensor_of(copy, "larger")->offset, 4096);
-    assert_non_null(tensor_of(copy, "larger")->data);
-
-    // Written again under its own name, with more moved: what it refers to must not be overwritten.
-    OK(ebb_model_write(copy, in_folder("big.onnx"),
-                       &(ebb_write_options){.external_above_bytes = 1}));
-    ebb_model_free(copy);
-    OK(ebb_model_read(&copy, in_folder("big.onnx")));
-    assert_string_equal(tensor_of(copy, "large")->location, "big.onnx.data");
-    assert_string_equal(tensor_of(copy, "small")->location, "big.onnx.data.1");
-    assert_memory_equal(tensor_of(copy, "larger")->data, tensor_of(model, "larger")->data, 256);
-    ebb_model_free(copy);
-    ebb_model_free(model);
-}
-
-static void weights_that_nobody_has_are_written_as_absent(void **state)
-{
-    (void)state;
-    ebb_model *model, *copy;
-    OK(ebb_model_new(&model, 17));
-    ebb_type type = ebb_type_tensor(EBB_F32, 1, (const int64_t[]){1000});
-    ebb_value w;
-    OK(ebb_graph_add_initializer(model->graph, &w, "w", &type, NULL, EBB_ROLE_OPTIMIZER));
-    OK(ebb_model_write(model, in_folder("new.onnx"), NULL));
-    OK(ebb_model_read(&copy, in_folder("new.onnx")));
-    assert_null(tensor_of(copy, "w")->data);
-    assert_int_equal(tensor_of(copy, "w")->bytes, 4000);
-    assert_int_equal(ebb_value_of(copy->graph, ebb_value_find(copy->graph, "w"))->role,
-                     EBB_ROLE_OPTIMIZER);
-    ebb_model_free(copy);
-    ebb_model_free(model);
-}
-
 /* ---- failure ---- */
 
 static void nothing_is_left_where_writing_fails(void **state)
@@ -773,10 +574,6 @@ int main(void)
         cmocka_unit_test(metadata_that_a_pass_changes_stays_in_its_place),
         cmocka_unit_test(an_operator_of_ours_brings_its_body),
         cmocka_unit_test(a_call_of_an_operator_with_a_body_names_all_outputs),
-        cmocka_unit_test(a_skeleton_stays_a_skeleton),
-        cmocka_unit_test(external_weights_stay_in_their_folder_and_are_copied_to_another),
-        cmocka_unit_test(large_weights_go_outside_when_asked),
-        cmocka_unit_test(weights_that_nobody_has_are_written_as_absent),
         cmocka_unit_test(nothing_is_left_where_writing_fails),
         cmocka_unit_test(a_missing_file_is_an_io_error),
         cmocka_unit_test(a_tensor_file_is_read),
