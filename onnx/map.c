@@ -25,16 +25,13 @@ static ebb_status map_open_file(ebb_mapping *m, int fd, const char *path)
     return NULL;
 }
 
-ebb_status ebb_mapping_open(ebb_mapping **list, const char *path)
+ebb_status ebb_mapping_take(ebb_mapping **list, int fd, const char *name)
 {
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); // a pipe must not make us wait
-    if (fd < 0)
-        return ebb_error_io(path, "opening");
     ebb_mapping *m = ebb_alloc(sizeof *m);
     ebb_status status = ebb_error_memory();
     if (m != NULL) {
         *m = (ebb_mapping){.older = *list};
-        status = map_open_file(m, fd, path);
+        status = map_open_file(m, fd, name);
         if (status == NULL)
             *list = m;
         else
@@ -42,6 +39,12 @@ ebb_status ebb_mapping_open(ebb_mapping **list, const char *path)
     }
     close(fd);
     return status;
+}
+
+ebb_status ebb_mapping_open(ebb_mapping **list, const char *path)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); // a pipe must not make us wait
+    return fd < 0 ? ebb_error_io(path, "opening") : ebb_mapping_take(list, fd, path);
 }
 
 void ebb_mappings_free(ebb_mapping *list)

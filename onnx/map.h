@@ -23,11 +23,13 @@ typedef struct ebb_mapping {
 
 /* map.c: maps a regular file and puts it in front of the list. EBB_IO when it cannot be opened. */
 ebb_status ebb_mapping_open(ebb_mapping **list, const char *path);
+/* The same of a file that is open, which it closes; `name` is for messages. */
+ebb_status ebb_mapping_take(ebb_mapping **list, int fd, const char *name);
 void ebb_mappings_free(ebb_mapping *list); /* NULL is fine */
 
 /* external.c: the file `location` beside the model, mapped once and kept in the list. A name that
- * could lead out of the folder, by text or by a link of either kind, is EBB_REJECTED. A file that
- * is not there gives a mapping with `absent` set. */
+ * leads out of the folder, by text or by a link of either kind, is EBB_REJECTED, and so is a link
+ * to an absolute path. A file that is not there gives a mapping with `absent` set. */
 ebb_status ebb_external_open(ebb_mapping **list, const ebb_mapping **mapping, const char *folder,
                              const char *location);
 
