@@ -22,6 +22,7 @@
  */
 #include "onnx/infer.h"
 #include "passes/body.h"
+#include "passes/calls.h"
 #include "passes/common.h"
 #include "passes/dialect/dialect.h"
 #include "passes/inline.h"
@@ -33,27 +34,6 @@ enum {
 
 /* ---- which function ---- */
 
-static bool same_domain(const char *a, const char *b)
-{
-    const char *plain_a = strcmp(a, "ai.onnx") == 0 ? "" : a;
-    const char *plain_b = strcmp(b, "ai.onnx") == 0 ? "" : b;
-    return strcmp(plain_a, plain_b) == 0;
-}
-
-/* Index + 1 of the function that a node calls; 0: none. */
-static size_t called(const ebb_graph *g, const ebb_node_info *info)
-{
-    const ebb_model *m = g->model;
-    for (size_t i = 0; i < m->function_count; i++) {
-        const ebb_function *f = &m->functions[i];
-        if (ebb_same_str(f->name, info->op_name) &&
-            same_domain(ebb_text(g, f->domain), ebb_text(g, info->domain)) &&
-            strcmp(ebb_text(g, f->overload), ebb_text(g, info->overload)) == 0)
-            return i + 1;
-    }
-    return 0;
-}
-
 /* Operators whose bodies the writer adds stay. */
 static bool is_operator(const ebb_graph *g, const ebb_function *f)
 {
@@ -61,61 +41,12 @@ static bool is_operator(const ebb_graph *g, const ebb_function *f)
     return ebb_op_body(op) != NULL;
 }
 
-/* Nodes that a body unfolds to, by those of the functions that it calls; 0 where one of these is
- * not known yet. At most LIMIT + 1. */
-static uint32_t unfolded(const ebb_graph *g, const ebb_graph *body, const uint32_t *sizes)
-{
-    uint32_t size = 1;
-    EBB_EACH_NODE(body, n)
-    {
-        const ebb_node_info *info = ebb_node_of(body, n);
-        size_t to = called(g, info);
-        uint32_t inner = to != 0 ? sizes[to - 1] : 1;
-        for (uint32_t i = 0; inner != 0 && i < info->attr_count; i++)
-            for (uint32_t k = 0; info->attr[i].graphs != NULL && k < info->attr[i].count; k++) {
-                uint32_t within = unfolded(g, info->attr[i].graphs[k], sizes);
-                inner = within == 0 ? 0 : inner + within;
-                if (inner == 0 || inner > NODES_LIMIT)
-                    break;
-            }
-        if (inner == 0)
-            return 0;
-        size = size + inner > NODES_LIMIT ? NODES_LIMIT + 1 : size + inner;
-    }
-    return size;
-}
-
-/* A function's size is known when that of all that it calls is; what never is calls itself. */
-static ebb_status sizes_are_bounded(const ebb_edit *e)
-{
-    const ebb_graph *g = e->g;
-    const ebb_model *m = g->model;
-    uint32_t *sizes = EBB_SCRATCH(e, uint32_t, m->function_count + 1);
-    bool progress = true;
-    if (sizes == NULL)
-        return ebb_error_memory();
-    while (progress) {
-        progress = false;
-        for (size_t i = 0; i < m->function_count; i++)
-            if (sizes[i] == 0 && (sizes[i] = unfolded(g, m->functions[i].body, sizes)) != 0)
-                progress = true;
-    }
-    for (size_t i = 0; i < m->function_count; i++)
-        if (sizes[i] == 0)
-            return ebb_error(EBB_REJECTED, "function '%s' calls itself",
-                             ebb_text(g, m->functions[i].name));
-    if (unfolded(g, g, sizes) > NODES_LIMIT)
-        return ebb_error(EBB_REJECTED, "the model's functions unfold to more than %d nodes",
-                         (int)NODES_LIMIT);
-    return NULL;
-}
-
 /* ---- whether its body fits here ---- */
 
 static int64_t imported(const ebb_graph *g, const ebb_function *f, const char *domain)
 {
     for (size_t i = 0; i < f->import_count; i++)
-        if (same_domain(ebb_text(g, f->imports[i].domain), domain))
+        if (ebb_calls_same_domain(ebb_text(g, f->imports[i].domain), domain))
             return f->imports[i].version;
     return 0;
 }
@@ -333,6 +264,7 @@ ebb_status ebb_inline_call(ebb_edit *e, const ebb_function *f, ebb_node call)
 /* ---- the pass ---- */
 
 typedef struct calls {
+    ebb_calls of;         // which function a node calls
     const char **refused; // by function: why its calls stay
     bool all;             // no call stays
     bool foreign;         // there are operators of other runtimes
@@ -390,7 +322,7 @@ static ebb_status run_in(ebb_edit *e, ebb_graph *g, calls *c)
         next = ebb_next(g, n);
         EBB_TRY(run_within(e, g, n, c));
         e->g = g;
-        size_t f = called(g, ebb_node_of(g, n));
+        size_t f = ebb_calls_find(&c->of, g, ebb_node_of(g, n));
         const bool has_body = f != 0 && !is_operator(g, &m->functions[f - 1]);
         const char *why = NULL;
         bool done = false;
@@ -439,7 +371,8 @@ static ebb_status run(ebb_edit *e)
         c.foreign = c.foreign || has_foreign(m->functions[i].body);
     if (m->function_count == 0 && !c.foreign)
         return NULL;
-    EBB_TRY(sizes_are_bounded(e));
+    EBB_TRY(ebb_calls_index(&c.of, m, e->scratch));
+    EBB_TRY(ebb_calls_bound(&c.of, NODES_LIMIT, e->scratch));
     c.refused = EBB_SCRATCH(e, const char *, m->function_count + 1);
     if (c.refused == NULL)
         return ebb_error_memory();

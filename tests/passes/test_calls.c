@@ -1,0 +1,162 @@
+/* test_calls.c: models of thousands of functions: what is looked at grows as the functions do, in
+ * whatever order they stand and call each other, and all of them go in.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "onnx/file.h"
+#include "onnx/infer.h"
+#include "passes/calls.h"
+
+#define HEAD "<ir_version: 10, opset_import: [\"\" : 21, \"local\" : 1]>\n"
+#define FUNCTION "<domain: \"local\", opset_import: [\"\" : 21, \"local\" : 1]>\n"
+
+/* How functions call each other: function i, of `count`. */
+typedef void (*shape)(FILE *out, int i, int count);
+
+/* Each calls the one that stands after it: the last is known first. */
+static void calls_the_next(FILE *out, int i, int count)
+{
+    if (i + 1 < count)
+        (void)fprintf(out, "{ c = Neg (a) b = local.F%d (c) }\n", i + 1);
+    else
+        (void)fprintf(out, "{ b = Neg (a) }\n");
+}
+
+static void calls_the_one_before(FILE *out, int i, int count)
+{
+    (void)count;
+    if (i > 0)
+        (void)fprintf(out, "{ c = Neg (a) b = local.F%d (c) }\n", i - 1);
+    else
+        (void)fprintf(out, "{ b = Neg (a) }\n");
+}
+
+/* The first calls all others. */
+static void is_called_by_the_first(FILE *out, int i, int count)
+{
+    if (i > 0) {
+        (void)fprintf(out, "{ b = Neg (a) }\n");
+        return;
+    }
+    (void)fprintf(out, "{ c0 = Neg (a)\n");
+    for (int k = 1; k < count; k++)
+        (void)fprintf(out, "c%d = local.F%d (c%d)\n", k, k, k - 1);
+    (void)fprintf(out, "b = Identity (c%d) }\n", count - 1);
+}
+
+static ebb_model *model_of(shape body, int count, int called)
+{
+    char *text = NULL;
+    size_t size;
+    ebb_model *model = NULL;
+    FILE *out = open_memstream(&text, &size);
+    assert_non_null(out);
+    (void)fprintf(out, HEAD "g (float[2] x) => (float[2] y) { y = local.F%d (x) }\n", called);
+    for (int i = 0; i < count; i++) {
+        (void)fprintf(out, FUNCTION "F%d (a) => (b)\n", i);
+        body(out, i, count);
+    }
+    assert_int_equal(fclose(out), 0);
+    ebb_status status = ebb_text_parse_model(&model, text);
+    if (status != NULL)
+        fail_msg("%s", ebb_status_text(status));
+    free(text);
+    assert_int_equal(model->function_count, count);
+    return model;
+}
+
+static size_t work_of(shape body, int count, int called)
+{
+    ebb_model *model = model_of(body, count, called);
+    ebb_arena arena = {0};
+    ebb_calls calls;
+    assert_null(ebb_calls_index(&calls, model, &arena));
+    assert_null(ebb_calls_bound(&calls, 1 << 20, &arena));
+    ebb_arena_fini(&arena);
+    ebb_model_free(model);
+    return calls.looked_at;
+}
+
+static const struct {
+    const char *name;
+    shape body;
+    bool last; /* the graph calls the last one, else the first */
+} shapes[] = {
+    {"a chain whose end stands last", calls_the_next, false},
+    {"a chain whose end stands first", calls_the_one_before, true},
+    {"one that calls all others", is_called_by_the_first, false},
+};
+enum { SHAPES = sizeof shapes / sizeof shapes[0] };
+
+static void what_is_looked_at_grows_as_the_functions_do(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < SHAPES; i++) {
+        const int few = 2000, many = 4000;
+        size_t less = work_of(shapes[i].body, few, shapes[i].last ? few - 1 : 0);
+        size_t more = work_of(shapes[i].body, many, shapes[i].last ? many - 1 : 0);
+        print_message("%s: %zu of %d, %zu of %d\n", shapes[i].name, less, few, more, many);
+        assert_true(more < 3 * less);
+        assert_true(more < (size_t)many * 16);
+    }
+}
+
+static void thousands_of_functions_go_in(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < SHAPES; i++) {
+        const int count = 3000;
+        ebb_model *model = model_of(shapes[i].body, count, shapes[i].last ? count - 1 : 0);
+        ebb_status status = ebb_rewrite(model, "inline", NULL, NULL);
+        if (status != NULL)
+            fail_msg("%s: %s", shapes[i].name, ebb_status_text(status));
+        size_t negations = 0;
+        EBB_EACH_NODE(model->graph, n)
+        negations += ebb_node_of(model->graph, n)->op == EBB_OP_NEG;
+        assert_int_equal(negations, count);
+        assert_int_equal(model->function_count, 0);
+        ebb_model_free(model);
+    }
+}
+
+static void a_circle_of_functions_is_refused(void **state)
+{
+    (void)state;
+    static const char *const circles[] = {
+        HEAD "g (float[2] x) => (float[2] y) { y = local.A (x) }\n" FUNCTION
+             "A (a) => (b) { b = local.A (a) }\n",
+        HEAD "g (float[2] x) => (float[2] y) { y = local.A (x) }\n" FUNCTION
+             "C (a) => (b) { b = local.A (a) }\n" FUNCTION
+             "A (a) => (b) { c = local.B (a) b = local.B (c) }\n" FUNCTION
+             "B (a) => (b) { b = local.C (a) }\n",
+        HEAD "g (float[2] x) => (float[2] y) { y = Neg (x) }\n" FUNCTION
+             "A (a) => (b) { c = Constant <value = bool {1}> () b = If (c) <then_branch = t () => "
+             "(u) { u = local.A (a) }, else_branch = e () => (v) { v = Neg (a) }> }\n",
+    };
+    for (size_t i = 0; i < sizeof circles / sizeof circles[0]; i++) {
+        ebb_model *model = NULL;
+        assert_null(ebb_text_parse_model(&model, circles[i]));
+        ebb_status status = ebb_rewrite(model, "inline", NULL, NULL);
+        assert_int_equal(ebb_status_code(status), EBB_REJECTED);
+        assert_non_null(strstr(ebb_status_text(status), "calls itself"));
+        ebb_model_free(model);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_is_looked_at_grows_as_the_functions_do),
+        cmocka_unit_test(thousands_of_functions_go_in),
+        cmocka_unit_test(a_circle_of_functions_is_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
