@@ -118,14 +118,17 @@ static ebb_status copy_node(applier *a, ebb_node n, const char *name, const ebb_
 static ebb_status latest(applier *a, ebb_value v, ebb_value *shown)
 {
     ebb_graph *g = a->g;
-    enum { DEEP = 64 };
-    ebb_value chain[DEEP];
+    ebb_value chain[EBB_REMAT_DEEP];
     uint32_t depth = 0;
+    if (v.i >= a->s->value_count) { // a copy already
+        *shown = v;
+        return NULL;
+    }
     ebb_value root = a->s->root[v.i], copy = a->copy[root.i], at = v;
     while (!ebb_same_value(at, root) && !ebb_same_value(a->view_of[at.i], copy)) {
-        if (depth == DEEP)
+        if (depth == EBB_REMAT_DEEP)
             return ebb_error(EBB_UNSUPPORTED, "value '%s' is a view of more than %d views",
-                             ebb_value_name(g, v), DEEP);
+                             ebb_value_name(g, v), EBB_REMAT_DEEP);
         chain[depth++] = at;
         at = ebb_in(g, ebb_value_of(g, at)->producer, 0);
     }
@@ -133,17 +136,22 @@ static ebb_status latest(applier *a, ebb_value v, ebb_value *shown)
     while (depth > 0) {
         ebb_value view = chain[--depth], out[1];
         ebb_node n = ebb_value_of(g, view)->producer;
+        const uint32_t ins = ebb_node_of(g, n)->in_count;
+        ebb_value *in = EBB_NEW(a->e->scratch, ebb_value, ins + (size_t)1);
+        if (in == NULL)
+            return ebb_error_memory();
+        in[0] = from;
+        for (uint32_t i = 1; i < ins; i++) // the sizes that it is made by
+            if (ebb_in(g, n, i).i != 0)
+                EBB_TRY(latest(a, ebb_in(g, n, i), &in[i]));
         if (ebb_same_value(copy, root) && !a->placed[n.i]) {
             a->placed[n.i] = true;
             ebb_node_move(g, n, EBB_NO_NODE);
+            for (uint32_t i = 1; i < ins; i++)
+                if (!ebb_same_value(ebb_in(g, n, i), in[i]))
+                    EBB_TRY(ebb_node_set_input(g, n, i, in[i]));
             from = view;
         } else {
-            const uint32_t ins = ebb_node_of(g, n)->in_count;
-            ebb_value *in = EBB_NEW(a->e->scratch, ebb_value, ins + (size_t)1);
-            if (in == NULL)
-                return ebb_error_memory();
-            memcpy(in, ebb_node_of(g, n)->in, ins * sizeof *in);
-            in[0] = from;
             char name[512]; /* views count as part of what they show: no provenance of their own */
             (void)snprintf(name, sizeof name, "%.500s", ebb_text(g, ebb_node_of(g, n)->name));
             EBB_TRY(copy_node(a, n, name[0] != '\0' ? name : "view", in, out));

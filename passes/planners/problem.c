@@ -132,23 +132,6 @@ static uint32_t value_at(const maker *m, ebb_value v) /* NONE: counted in the ba
     return number == 0 ? EBB_REMAT_NONE : number - 1;
 }
 
-static void mark_stays(maker *m)
-{
-    const ebb_graph *g = m->g;
-    EBB_EACH_VALUE(g, v)
-    {
-        const uint16_t lasting = EBB_IS_OUTPUT | EBB_IS_CAPTURED;
-        uint32_t at = value_at(m, v);
-        if (at != EBB_REMAT_NONE && (ebb_value_of(g, v)->flags & lasting) != 0)
-            m->values[at].stays = true;
-    }
-    for (size_t i = 0; i < g->binding_count; i++) {
-        uint32_t at = value_at(m, g->bindings[i].next);
-        if (at != EBB_REMAT_NONE)
-            m->values[at].stays = true;
-    }
-}
-
 /* ---- operators ---- */
 
 static bool has_subgraph(const ebb_node_info *node)
@@ -175,6 +158,61 @@ static void add_once(uint32_t *list, uint32_t *count, uint32_t at)
         if (list[i] == at)
             return;
     list[(*count)++] = at;
+}
+
+typedef struct reads { /* values, each once */
+    uint32_t *list;
+    uint32_t count;
+    size_t capacity;
+} reads;
+
+/* What who reads v needs: the bytes that it shows, and the sizes that the views on the way are made
+ * by, where the step computes these. */
+static ebb_status add_reads(const maker *m, reads *r, ebb_value v, int level)
+{
+    uint32_t at = value_at(m, v);
+    if (v.i == 0)
+        return NULL;
+    if (level > EBB_REMAT_DEEP)
+        return ebb_error(EBB_UNSUPPORTED, "value '%s' is a view by sizes that are views, %d deep",
+                         ebb_value_name(m->g, v), EBB_REMAT_DEEP);
+    if (at != EBB_REMAT_NONE) {
+        if (!ebb_arena_grow(m->arena, &r->list, r->count, &r->capacity, sizeof *r->list))
+            return ebb_error_memory();
+        add_once(r->list, &r->count, at);
+    }
+    for (ebb_value root = m->s->root[v.i]; !ebb_same_value(v, root);) {
+        ebb_node view = ebb_value_of(m->g, v)->producer;
+        for (uint32_t i = 1; i < ebb_node_of(m->g, view)->in_count; i++)
+            EBB_TRY(add_reads(m, r, ebb_in(m->g, view, i), level + 1));
+        v = ebb_in(m->g, view, 0);
+    }
+    return NULL;
+}
+
+/* v, and what it is a view by, is there when the step ends. */
+static ebb_status stay(maker *m, reads *r, ebb_value v)
+{
+    r->count = 0;
+    EBB_TRY(add_reads(m, r, v, 0));
+    for (uint32_t i = 0; i < r->count; i++)
+        m->values[r->list[i]].stays = true;
+    return NULL;
+}
+
+static ebb_status mark_stays(maker *m)
+{
+    const ebb_graph *g = m->g;
+    reads r = {0};
+    EBB_EACH_VALUE(g, v)
+    {
+        const uint16_t lasting = EBB_IS_OUTPUT | EBB_IS_CAPTURED;
+        if (!ebb_value_of(g, v)->dead && (ebb_value_of(g, v)->flags & lasting) != 0)
+            EBB_TRY(stay(m, &r, v));
+    }
+    for (size_t i = 0; i < g->binding_count; i++)
+        EBB_TRY(stay(m, &r, g->bindings[i].next));
+    return NULL;
 }
 
 /* Where the kernel may write output over input; whether it does depends on what dies. */
@@ -207,18 +245,18 @@ static ebb_status make_op(maker *m, ebb_node n)
     const ebb_node_info *node = ebb_node_of(m->g, n);
     uint32_t at = m->at[n.i] - 1;
     ebb_remat_op *op = &m->ops[at];
-    uint32_t *in = EBB_NEW(m->arena, uint32_t, node->in_count + (size_t)1);
+    reads in = {0};
     uint32_t *out = EBB_NEW(m->arena, uint32_t, node->out_count + (size_t)1);
-    if (in == NULL || out == NULL)
+    if (out == NULL)
         return ebb_error_memory();
     m->s->node[at] = n;
     for (uint32_t i = 0; i < node->in_count; i++)
-        if (value_at(m, node->in[i]) != EBB_REMAT_NONE)
-            add_once(in, &op->in_count, value_at(m, node->in[i]));
+        EBB_TRY(add_reads(m, &in, node->in[i], 0));
     for (uint32_t k = 0; k < node->out_count; k++)
         if (node->out[k].i != 0)
             out[op->out_count++] = m->s->number[node->out[k].i] - 1;
-    op->in = in;
+    op->in = in.list;
+    op->in_count = in.count;
     op->out = out;
     op->before = EBB_REMAT_NONE;
     op->cost_ns = ebb_node_ns(m->g, n);
@@ -335,7 +373,7 @@ ebb_status ebb_remat_source_make(ebb_remat_source *source, ebb_arena *arena, con
     maker m = {.g = g, .estimate = estimate, .arena = arena, .s = source};
     EBB_TRY(find_roots(&m));
     EBB_TRY(number_values(&m));
-    mark_stays(&m);
+    EBB_TRY(mark_stays(&m));
     m.ops = EBB_NEW(arena, ebb_remat_op, (size_t)source->problem.op_count + 1);
     source->node = EBB_NEW(arena, ebb_node, (size_t)source->problem.op_count + 1);
     if (m.ops == NULL || source->node == NULL)

@@ -10,8 +10,11 @@
 extern "C" {
 #endif
 
+enum { EBB_REMAT_DEEP = 64 }; /* views of views at most */
+
 /* A problem, and what its numbers stand for. Views are seen through: a value stands for a block of
- * bytes and all views of it, and views are no operators.
+ * bytes and all views of it, and views are no operators. What reads a view reads also the sizes
+ * that the view is made by, where the step computes them.
  *
  * A graph that ebb can run is weighed as its arena is: sizes rounded up, in place where the alias
  * pass would, inputs until their last read. One with operators that have no kernel has no arena:
