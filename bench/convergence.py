@@ -60,7 +60,8 @@ def sites(ebb, task, passes):
         raise RuntimeError(f"{task} with {passes}: {made.stderr.strip()}")
     reports = json.loads(made.stdout)["passes"]
     last = max(i for i, r in enumerate(reports) if r["name"] == "optimizer")
-    return sum(r["applied"] for r in reports[last + 1:] if r["name"] not in ("drop-saves", "stream", "alias"))
+    return sum(r["applied"] for i, r in enumerate(reports)
+               if (r["primal"] != "nothing" if i <= last else not r["tidies"]))
 
 
 def train(ebb, task, passes, seed):

@@ -297,9 +297,10 @@ class Ebb:
         if self.options.costs:
             given += ["--costs", self.options.costs]
         loss = "cross-entropy:axis=-1" if case.each_token else "cross-entropy"
+        if "--budget" in self.ways[way]:
+            given += ["--backend", self.options.backend]
         self.run("grad", self.source, "-o", self.file(way), "--dim", f"batch={case.batch}", "--loss",
-                 loss, "--optimizer", RATES[case.optimizer], *given, *self.ways[way], "--backend",
-                 self.options.backend, "--json")
+                 loss, "--optimizer", RATES[case.optimizer], *given, *self.ways[way], "--json")
         self.plans[way] = self.run("plan", self.file(way), "--backend", self.options.backend, "--json")
         return self.plans[way]
 

@@ -1,4 +1,6 @@
-/* cli.h: one descriptor per verb; help, completion and the check of options come from it.
+/* cli.h: one descriptor per verb, with a way for each thing that it does; help, completion and the
+ * check of options come from it. A way lists the options that it reads: any other, and one that has
+ * no effect beside or without another, is a usage error, so that nothing asked for is passed over.
  *
  * A verb gets its words as parsed: positional arguments and options in the order given. Data goes
  * to stdout, everything else to stderr. A verb returns an exit code (ebb_code).
@@ -26,6 +28,7 @@ typedef struct cli_word {
 
 typedef struct cli {
     const struct cli_verb *verb;
+    const struct cli_way *way;
     const char *files[8];
     int file_count;
     cli_word words[128];
@@ -34,13 +37,23 @@ typedef struct cli {
     int command_count;
 } cli;
 
+typedef struct cli_way {
+    const char *sign;      /* the option that asks for it; NULL: it is what is done without one */
+    const char *value;     /* and one of these values of it: "types|check"; NULL: any */
+    const char *arguments; /* for help: "MODEL -o STEP" */
+    int file_least, file_most;
+    const char *const *options; /* names from the table in verbs.c, NULL-terminated */
+    const char *const *beside;  /* pairs, NULL-terminated: an option, and the one that it needs, or
+                                   "!" and the one that it has no effect beside. NULL: none */
+    int (*run)(const cli *c);
+} cli_way;
+
 typedef struct cli_verb {
     const char *name;
-    const char *arguments; /* for help: "MODEL -o STEP" */
-    const char *doc;       /* one line */
-    int file_least, file_most;
-    const char *const *options; /* names from the table in main.c, NULL-terminated */
-    int (*run)(const cli *c);
+    const char *doc; /* one line */
+    const cli_way *ways;
+    int way_count;
+    const char *ask; /* what to say where none of the ways was asked for */
 } cli_verb;
 
 extern const cli_verb cli_verbs[];
@@ -108,7 +121,9 @@ ebb_status cli_bind(const cli *c, ebb_model *model); /* --dim and --shape alone 
 
 /* The pipeline that makes a step of a model as --loss, --optimizer, --train ... say. */
 ebb_status cli_make_step(const cli *c, ebb_model *model, char **json);
-bool cli_wants_step(const cli *c);                      /* any of those options was given */
+const char *cli_step_option(const cli *c); /* the first of those options that was given, or NULL */
+/* Of a model that is a step already none of them may be given: a sentence and an exit code. */
+int cli_check_step(const cli *c, int file, bool step);
 ebb_status cli_weights(const cli *c, ebb_model *model); /* --init, --weights */
 /* --costs, --pass and --budget on a graph as it stands; *json stays NULL where none is given. */
 ebb_status cli_change_step(const cli *c, ebb_model *model, char **json);
@@ -146,6 +161,7 @@ double cli_loss(ebb_program *program, const char *name); /* after a step; 0: no 
 /* What --eval says of the trained parameters: {rows, counted, loss, accuracy}, the last for
  * cross-entropy alone; *result stays NULL without --eval. An exit code. */
 int cli_evaluate(const cli *c, ebb_program *trained, int64_t batch, json_t **result);
+int cli_run(const cli *c);
 int cli_train(const cli *c);
 int cli_few_bit(const cli *c);
 int cli_sweep(const cli *c);

@@ -28,6 +28,8 @@ int cli_few_bit(const cli *c)
     double alpha = strtod(text, &end);
     if (function == NULL)
         return cli_usage("say which function: --function gelu");
+    if (cli_has(c, "--alpha") && strcmp(function, "silu") != 0 && strcmp(function, "elu") != 0)
+        return cli_usage("--alpha is of silu and elu; %s has none", function);
     if (end == text || *end != '\0')
         return cli_usage("--alpha takes a positive number, not '%s'", text);
     if (strcmp(weight, "flat") != 0 && strcmp(weight, "normal") != 0)

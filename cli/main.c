@@ -125,9 +125,12 @@ static void print_option(const cli_option *o)
 
 static void print_verb(const cli_verb *v)
 {
-    printf("ebb %s %s\n\n%s\n\n", v->name, v->arguments, v->doc);
-    for (int i = 0; v->options[i] != NULL; i++)
-        print_option(cli_find_option(v->options[i]));
+    printf("%s\n", v->doc);
+    for (const cli_way *w = v->ways; w < v->ways + v->way_count; w++) {
+        printf("\nebb %s %s\n\n", v->name, w->arguments);
+        for (int i = 0; w->options[i] != NULL; i++)
+            print_option(cli_find_option(w->options[i]));
+    }
 }
 
 static void print_overview(void)
@@ -210,64 +213,139 @@ const cli_option *cli_find_option(const char *name)
     return NULL;
 }
 
-static bool takes(const cli_verb *verb, const cli_option *option)
+static bool is_among(const char *const *options, const char *name)
 {
-    for (int i = 0; verb->options[i] != NULL; i++)
-        if (strcmp(verb->options[i], option->name) == 0)
+    for (int i = 0; options[i] != NULL; i++)
+        if (strcmp(options[i], name) == 0)
             return true;
     return false;
+}
+
+static bool takes(const cli_verb *verb, const char *name)
+{
+    for (int i = 0; i < verb->way_count; i++)
+        if (is_among(verb->ways[i].options, name))
+            return true;
+    return false;
+}
+
+static int takes_none(const cli *c, const char *name)
+{
+    const char *sign = c->way != NULL ? c->way->sign : NULL, *value = NULL;
+    if (sign != NULL && c->way->value != NULL)
+        value = cli_get(c, sign, "");
+    return cli_usage("`ebb %s%s%s%s%s` takes no option %s: see `ebb help %s`", c->verb->name,
+                     sign != NULL ? " " : "", sign != NULL ? sign : "", value != NULL ? " " : "",
+                     value != NULL ? value : "", name, c->verb->name);
+}
+
+static int add_word(cli *c, const cli_option *option, const char *value)
+{
+    if (c->word_count == (int)(sizeof c->words / sizeof c->words[0]))
+        return cli_usage("too many options");
+    c->words[c->word_count++] = (cli_word){option, value};
+    return EBB_OK;
 }
 
 /* "--name value" and "--name=value". */
 static int parse_option(cli *c, int count, char **words, int *at)
 {
     char name[64];
-    const char *word = words[*at], *equals = strchr(word, '=');
+    const char *word = words[*at], *equals = strchr(word, '='), *value = "";
     size_t length = equals != NULL ? (size_t)(equals - word) : strlen(word);
     (void)snprintf(name, sizeof name, "%.*s", (int)(length < 63 ? length : 63), word);
     const cli_option *option = cli_find_option(name);
     if (option == NULL)
         return unknown_option(name);
-    if (!takes(c->verb, option))
-        return cli_usage("`ebb %s` takes no option %s: see `ebb help %s`", c->verb->name, name,
-                         c->verb->name);
-    if (c->word_count == (int)(sizeof c->words / sizeof c->words[0]))
-        return cli_usage("too many options");
-    cli_word parsed = {option, ""};
+    if (!takes(c->verb, name))
+        return takes_none(c, name);
     if (option->value == NULL && equals != NULL)
         return cli_usage("%s takes no value", name);
     if (option->value != NULL && equals != NULL)
-        parsed.value = equals + 1;
+        value = equals + 1;
     else if (option->value != NULL && *at + 1 < count)
-        parsed.value = words[++*at];
+        value = words[++*at];
     else if (option->value != NULL)
         return cli_usage("%s needs a value: %s %s", name, name, option->value);
-    c->words[c->word_count++] = parsed;
+    return add_word(c, option, value);
+}
+
+/* ---- which way ---- */
+
+static bool is_one_of(const char *choices, const char *word)
+{
+    size_t length = strlen(word);
+    for (const char *at = choices; at != NULL; at = strchr(at, '|')) {
+        at += *at == '|';
+        if (strncmp(at, word, length) == 0 && (at[length] == '|' || at[length] == '\0'))
+            return true;
+    }
+    return false;
+}
+
+/* The first way whose sign was given, if there is one among those for as many files. */
+static const cli_way *find_way(const cli *c)
+{
+    const cli_way *found = NULL;
+    for (const cli_way *w = c->verb->ways; w < c->verb->ways + c->verb->way_count; w++) {
+        const char *given = w->sign != NULL ? cli_get(c, w->sign, NULL) : "";
+        if (given == NULL || (w->value != NULL && !is_one_of(w->value, given)) ||
+            (found != NULL && (w->sign == NULL || strcmp(w->sign, found->sign) != 0)))
+            continue;
+        found = w;
+        if (c->file_count >= w->file_least && c->file_count <= w->file_most)
+            break;
+    }
+    return found;
+}
+
+static int check_words(const cli *c)
+{
+    const cli_way *w = c->way;
+    for (int i = 0; i < c->word_count; i++) {
+        const char *name = c->words[i].option->name;
+        if (!is_among(w->options, name))
+            return takes_none(c, name);
+        for (int k = 0; w->beside != NULL && w->beside[k] != NULL; k += 2) {
+            const char *other = w->beside[k + 1];
+            if (strcmp(w->beside[k], name) != 0)
+                continue;
+            if (other[0] == '!' && cli_has(c, other + 1))
+                return cli_usage("%s has no effect beside %s", name, other + 1);
+            if (other[0] != '!' && !cli_has(c, other))
+                return cli_usage("%s needs a %s: it has no effect without", name, other);
+        }
+    }
+    if (c->file_count > w->file_most)
+        return cli_usage("`ebb %s %s`: one argument too many: '%s'", c->verb->name, w->arguments,
+                         c->files[w->file_most]);
+    if (c->file_count < w->file_least)
+        return cli_usage("usage: ebb %s %s", c->verb->name, w->arguments);
     return EBB_OK;
 }
 
 static int parse(cli *c, int count, char **words)
 {
     for (int i = 0; i < count; i++) {
-        if (strcmp(words[i], "--") == 0 && takes(c->verb, cli_find_option("--"))) {
+        int code = EBB_OK;
+        if (strcmp(words[i], "--") == 0 && takes(c->verb, "--")) {
             c->command = words + i + 1;
             c->command_count = count - i - 1;
-            break;
-        }
-        if (words[i][0] == '-' && words[i][1] != '\0') {
-            int code = parse_option(c, count, words, &i);
-            if (code != EBB_OK)
-                return code;
-        } else if (c->file_count == c->verb->file_most) {
-            return cli_usage("`ebb %s %s`: one argument too many: '%s'", c->verb->name,
-                             c->verb->arguments, words[i]);
+            if (c->command_count > 0)
+                code = add_word(c, cli_find_option("--"), "");
+            i = count;
+        } else if (words[i][0] == '-' && words[i][1] != '\0') {
+            code = parse_option(c, count, words, &i);
+        } else if (c->file_count == (int)(sizeof c->files / sizeof c->files[0])) {
+            code = cli_usage("`ebb %s`: one argument too many: '%s'", c->verb->name, words[i]);
         } else {
             c->files[c->file_count++] = words[i];
         }
+        if (code != EBB_OK)
+            return code;
     }
-    if (c->file_count < c->verb->file_least)
-        return cli_usage("usage: ebb %s %s", c->verb->name, c->verb->arguments);
-    return EBB_OK;
+    c->way = find_way(c);
+    return c->way != NULL ? check_words(c) : cli_usage("%s", c->verb->ask);
 }
 
 int main(int count, char **words)
@@ -291,7 +369,7 @@ int main(int count, char **words)
         }
     int code = parse(&c, count - 2, words + 2);
     if (code == EBB_OK)
-        code = c.verb->run(&c);
+        code = c.way->run(&c);
     if (fflush(stdout) != 0 || ferror(stdout))
         return code != EBB_OK ? code : EBB_IO;
     return code;

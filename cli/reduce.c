@@ -169,11 +169,6 @@ static int check_words(const cli *c, trial *t, int64_t *most)
 {
     if (!cli_has(c, "-o"))
         return cli_usage("say where the smallest model goes: -o FILE");
-    if (cli_has(c, "--fails") == (c->command_count > 0))
-        return cli_usage("say what failing is: --fails types|check|grad|rewrite|plan|run|nan, or "
-                         "-- COMMAND {} that exits with 0 where a model still shows it");
-    if (cli_has(c, "--fails") && (cli_has(c, "--exit") || cli_has(c, "--timeout")))
-        return cli_usage("--exit and --timeout are of a COMMAND; --fails has none");
     if (!cli_number(c, "--timeout", 60, 1, &t->timeout_s) || !cli_number(c, "--tests", 0, 1, most))
         return EBB_USAGE;
     return read_exit(c, &t->expected);
@@ -225,7 +220,7 @@ static int run(const cli *c, trial *t, size_t most)
     ebb_model *model = NULL;
     char *json = NULL, *pipeline = NULL;
     const char *fails = cli_get(c, "--fails", NULL);
-    bool step = fails != NULL && (strcmp(fails, "grad") == 0 || cli_wants_step(c));
+    bool step = fails != NULL && (strcmp(fails, "grad") == 0 || cli_step_option(c) != NULL);
     ebb_status status = ebb_open_as_is(&model, c->files[0]);
     if (status == NULL)
         status = cli_bind(c, model);

@@ -65,8 +65,9 @@ static ebb_status prepare(job *j, bool *is_step)
         status = cli_weights(c, j->model);
     if (status == NULL)
         status = find_step(j, is_step);
-    if (status != NULL || (!*is_step && !cli_has(c, "--loss")))
-        return status;
+    if (status != NULL || (*is_step ? cli_step_option(c) != NULL : !cli_has(c, "--loss")))
+        return status; // and the caller says why
+
     status = ebb_data_open(&j->data, cli_get(c, "--data", NULL), j->model);
     if (status == NULL)
         status = bind(j, *is_step);
@@ -170,7 +171,7 @@ int cli_sensitivity(const cli *c)
             code = cli_usage("%s is no training step: give its --loss, or a step that `ebb grad` "
                              "wrote",
                              c->files[0]);
-        else
+        else if ((code = cli_check_step(c, 0, is_step)) == EBB_OK)
             code = measure(&j);
     }
     ebb_release(j.report);

@@ -74,15 +74,24 @@ ebb_status cli_weights(const cli *c, ebb_model *model)
     return status;
 }
 
-bool cli_wants_step(const cli *c)
+const char *cli_step_option(const cli *c)
 {
     static const char *const options[] = {"--loss",       "--optimizer",        "--train",
                                           "--freeze",     "--straight-through", "--dropout",
                                           "--batch-norm", "--precision"};
     for (size_t i = 0; i < sizeof options / sizeof options[0]; i++)
         if (cli_has(c, options[i]))
-            return true;
-    return false;
+            return options[i];
+    return NULL;
+}
+
+int cli_check_step(const cli *c, int file, bool step)
+{
+    const char *option = step ? cli_step_option(c) : NULL;
+    if (option == NULL)
+        return EBB_OK;
+    return cli_usage("%s is a training step already: %s has no effect on it", c->files[file],
+                     option);
 }
 
 /* ---- pipelines: text that grows ---- */
@@ -189,8 +198,6 @@ int cli_check_planning(const cli *c)
     double seconds = time != NULL ? strtod(time, &end) : 1;
     if (time != NULL && (end == time || *end != '\0' || !(seconds > 0) || seconds > 1e6))
         return cli_usage("--plan-time takes a number of seconds above 0, not '%s'", time);
-    if (time != NULL && budget == NULL)
-        return cli_usage("--plan-time is the time to find a plan in: it needs a --budget");
     if (costs != NULL && (costs[0] == '\0' || strchr(costs, ',') != NULL))
         return cli_usage("--costs takes a file whose name has no comma, not '%s'", costs);
     return EBB_OK;

@@ -59,10 +59,9 @@ static const char *path_of(sweep *s, const char *path)
 
 static const cli_option *option_of_bench(const sweep *s, const char *name)
 {
-    const cli_option *option = cli_find_option(name);
-    for (int i = 0; option != NULL && s->c->verb->options[i] != NULL; i++)
-        if (strcmp(s->c->verb->options[i], name) == 0)
-            return option;
+    for (int i = 0; s->c->way->options[i] != NULL; i++)
+        if (strcmp(s->c->way->options[i], name) == 0)
+            return cli_find_option(name);
     return NULL;
 }
 
@@ -131,6 +130,7 @@ typedef struct pair {
     ebb_data *data;
     cli_map map;
     char *report;
+    const char *refused; /* an option that the model, a step already, has no use for */
 } pair;
 
 static ebb_status make(const cli *c, ebb_model **model, pair *p, char **report)
@@ -147,7 +147,8 @@ static ebb_status make(const cli *c, ebb_model **model, pair *p, char **report)
         status = cli_bind_rows(*model, p->data, &p->map, batch, &rows);
     if (status == NULL)
         status = cli_has_step(*model, &step);
-    if (status == NULL)
+    p->refused = status == NULL && step ? cli_step_option(c) : NULL;
+    if (status == NULL && p->refused == NULL)
         status = step ? cli_change_step(c, *model, report != NULL ? report : &unread)
                       : cli_make_step(c, *model, report != NULL ? report : &unread);
     ebb_release(unread);
@@ -285,6 +286,15 @@ static void set_error(json_t *line, ebb_status status)
     (void)json_object_set_new(line, "error", json_stringn(text, strcspn(text, "\n")));
 }
 
+static void set_refused(json_t *line, const char *option)
+{
+    (void)json_object_set_new(line, "outcome", json_string("failed"));
+    (void)json_object_set_new(line, "code", json_integer(EBB_USAGE));
+    (void)json_object_set_new(
+        line, "error",
+        json_sprintf("it is a training step already: %s has no effect on it", option));
+}
+
 static void measure(const sweep *s, pair *p, json_t *line)
 {
     json_int_t applied = 0;
@@ -293,6 +303,10 @@ static void measure(const sweep *s, pair *p, json_t *line)
     json_t *sites = sites_of(p->report, &applied, &exactness);
     (void)json_object_set_new(line, "exactness", json_string(exactness));
     (void)json_object_set_new(line, "sites", sites);
+    if (p->refused != NULL) {
+        set_refused(line, p->refused);
+        return;
+    }
     if (status == NULL && applied == 0) {
         (void)json_object_set_new(line, "outcome", json_string("found nothing"));
         return;

@@ -141,9 +141,16 @@ static int resume(const cli *c, ebb_program *program, loop *l)
         code =
             cli_usage("%s: made with batch %lld over %lld rows, not %lld over %lld", path,
                       (long long)batch, (long long)rows, (long long)l->batch, (long long)l->rows);
+    uint64_t seed = (uint64_t)json_integer_value(json_object_get(o, "seed"));
+    bool shuffle = json_is_true(json_object_get(o, "shuffle"));
+    if (code == EBB_OK && cli_has(c, "--seed") && seed != l->seed)
+        code =
+            cli_usage("%s: made with --seed %llu, which goes on", path, (unsigned long long)seed);
+    if (code == EBB_OK && shuffle && !l->shuffle)
+        code = cli_usage("%s: made with shuffled rows, so --no-shuffle has no effect", path);
     l->done = steps;
-    l->seed = (uint64_t)json_integer_value(json_object_get(o, "seed"));
-    l->shuffle = json_is_true(json_object_get(o, "shuffle"));
+    l->seed = seed;
+    l->shuffle = shuffle;
     json_decref(o);
     return code;
 }
@@ -279,25 +286,29 @@ static int train_program(const cli *c, ebb_model *model, ebb_data *data, loop *l
     return code;
 }
 
-static ebb_status prepare(const cli *c, ebb_model **model, ebb_data **data, loop *l)
+/* An exit code. */
+static int prepare(const cli *c, ebb_model **model, ebb_data **data, loop *l)
 {
     bool step = false;
+    int code = EBB_OK;
     char *json = NULL;
     ebb_status status = cli_open(c, model);
     if (status == NULL)
         status = cli_weights(c, *model);
     if (status == NULL)
+        status = cli_has_step(*model, &step);
+    if (status == NULL && (code = cli_check_step(c, 0, step)) != EBB_OK)
+        return code;
+    if (status == NULL)
         status = ebb_data_open(data, cli_get(c, "--data", NULL), *model);
     if (status == NULL)
         status = cli_bind_rows(*model, *data, &l->map, l->batch, &l->rows);
-    if (status == NULL)
-        status = cli_has_step(*model, &step);
     if (status == NULL)
         status = step ? cli_change_step(c, *model, &json) : cli_make_step(c, *model, &json);
     ebb_release(json);
     if (status == NULL)
         status = cli_find_feeds(*model, *data, &l->map);
-    return status;
+    return status == NULL ? EBB_OK : cli_fail(status);
 }
 
 static bool read_options(const cli *c, loop *l, int64_t *epochs)
@@ -334,11 +345,9 @@ int cli_train(const cli *c)
     l.times = json_array();
     if (!read_options(c, &l, &epochs))
         goto done;
-    ebb_status status = prepare(c, &model, &data, &l);
-    if (status != NULL) {
-        code = cli_fail(status);
+    code = prepare(c, &model, &data, &l);
+    if (code != EBB_OK)
         goto done;
-    }
     if (l.rows < l.batch) {
         code = l.rows < 0 ? cli_usage("%s has no array for any input of %s: name them with --map",
                                       cli_get(c, "--data", ""), c->files[0])

@@ -81,6 +81,9 @@ const int cli_option_count = (int)(sizeof cli_options / sizeof cli_options[0]);
              "--strict", "--print-after", "--verify-each", "--seed"
 #define PLANNING BACKEND, "--costs", "--budget", "--plan-time", "--allow"
 #define RUN "--threads", "--init", "--weights"
+#define WORDS(...) (const char *const[]){__VA_ARGS__, NULL}
+#define WITH_A_BUDGET "--plan-time", "--budget", "--allow", "--budget"
+#define OF_ROWS "--map", "--data", "--batch", "--data"
 // clang-format on
 
 /* ---- verbs ---- */
@@ -269,6 +272,7 @@ static int plan(const cli *c)
 {
     ebb_model *model = NULL;
     char *json = NULL, *report = NULL;
+    bool step = false;
     int code = cli_check_planning(c);
     if (code != EBB_OK)
         return code;
@@ -276,8 +280,14 @@ static int plan(const cli *c)
     if (status == NULL)
         status = cli_weights(c, model);
     if (status == NULL)
-        status = cli_wants_step(c) ? cli_make_step(c, model, &report)
-                                   : cli_change_step(c, model, &report);
+        status = cli_has_step(model, &step);
+    if (status == NULL && (code = cli_check_step(c, 0, step)) != EBB_OK) {
+        ebb_close(model);
+        return code;
+    }
+    if (status == NULL)
+        status = cli_step_option(c) != NULL ? cli_make_step(c, model, &report)
+                                            : cli_change_step(c, model, &report);
     ebb_plan_options options = plan_options(c);
     if (status == NULL)
         status = ebb_plan_json(model, &options, &json);
@@ -310,214 +320,61 @@ static int diff(const cli *c)
     return finish(c, before, status, json, cli_show_diff);
 }
 
-/* Gives inputs with open dims the shapes of the arrays that feed them. */
-static bool lists_input(const json_t *inspected, const char *name)
-{
-    size_t i;
-    json_t *input;
-    json_array_foreach(json_object_get(inspected, "inputs"), i,
-                       input) if (strcmp(cli_text(input, "name"), name) == 0) return true;
-    return false;
-}
-
-static ebb_status shapes_from_data(ebb_model *model, const ebb_data *data)
-{
-    json_t *o, *input;
-    size_t i;
-    ebb_status status = cli_inspect(model, &o);
-    json_array_foreach(json_object_get(o, "inputs"), i, input)
-    {
-        const char *name = cli_text(input, "name");
-        const ebb_named *array = ebb_data_find(data, name);
-        if (status == NULL && array != NULL)
-            status = ebb_set_shape(model, name, array->dims, array->rank);
-    }
-    json_decref(o);
-    return status;
-}
-
-static ebb_status save_outputs(ebb_program *program, const char *path)
-{
-    size_t count = ebb_program_output_count(program);
-    ebb_named *list = calloc(count + 1, sizeof *list);
-    ebb_status status = NULL;
-    for (size_t i = 0; i < count && list != NULL && status == NULL; i++)
-        status = ebb_program_get(program, ebb_program_output_name(program, i), &list[i]);
-    if (status == NULL && list != NULL)
-        status = ebb_tensors_save(path, list, count, NULL);
-    free(list);
-    return status;
-}
-
-static void print_outputs(ebb_program *program)
-{
-    static const char *const dtypes[] = {
-        [1] = "float32", [6] = "int32", [7] = "int64", [9] = "bool", [11] = "float64"};
-    for (size_t i = 0; i < ebb_program_output_count(program); i++) {
-        ebb_named t;
-        if (ebb_program_get(program, ebb_program_output_name(program, i), &t) != NULL)
-            continue;
-        const char *dtype =
-            (size_t)t.dtype < sizeof dtypes / sizeof dtypes[0] ? dtypes[t.dtype] : NULL;
-        printf("%-40s %s[", t.name, dtype != NULL ? dtype : "?");
-        for (int d = 0; d < t.rank; d++)
-            printf("%s%lld", d > 0 ? "," : "", (long long)t.dims[d]);
-        printf("]");
-        if (t.rank == 0 && t.dtype == 1) {
-            float f;
-            memcpy(&f, t.data, sizeof f);
-            printf(" = %.7g", (double)f);
-        }
-        printf("\n");
-    }
-}
-
-/* A model to be run on these arrays: tidied, and its sizes found from their values where they need
- * that. */
-static ebb_status settle(ebb_model *model, const ebb_batch *batch)
-{
-    size_t bound = 1;
-    ebb_status status = ebb_bind_defaults(model, batch, &bound);
-    if (status == NULL)
-        status = ebb_rewrite(model, "flatten,fold", NULL, NULL);
-    bound = 1;
-    for (int round = 0; status == NULL && bound > 0 && round < 8; round++) {
-        status = ebb_bind_values(model, batch, &bound);
-        if (status == NULL && bound > 0)
-            status = ebb_rewrite(model, "fold,unroll,fold", NULL, NULL);
-    }
-    return status;
-}
-
-/* Leaves those out that were inputs and are none any more: their values are in the model. */
-static ebb_status leave_out_bound(const json_t *before, const ebb_model *model, ebb_batch *batch,
-                                  ebb_named *list)
-{
-    json_t *o;
-    ebb_status status = cli_inspect(model, &o);
-    size_t kept = 0;
-    for (size_t i = 0; i < batch->count; i++) {
-        bool was = lists_input(before, list[i].name), is = lists_input(o, list[i].name);
-        if (is || !was)
-            list[kept++] = list[i];
-    }
-    batch->count = kept;
-    json_decref(o);
-    return status;
-}
-
-static ebb_status run_once(const cli *c, ebb_model *model, ebb_data *data)
-{
-    ebb_program *program = NULL;
-    char *profile = NULL;
-    bool step = false;
-    size_t count = ebb_data_count(data);
-    ebb_named *list = calloc(count + 1, sizeof *list);
-    ebb_batch batch = {list, list != NULL ? count : 0};
-    for (size_t i = 0; i < batch.count; i++)
-        list[i] = *ebb_data_at(data, i);
-    json_t *before;
-    ebb_status status = cli_inspect(model, &before);
-    if (status == NULL)
-        status = shapes_from_data(model, data);
-    if (status == NULL)
-        status = cli_has_step(model, &step);
-    if (status == NULL && !step) // a step file is the plan: it is run as it stands
-        status = settle(model, &batch);
-    if (status == NULL)
-        status = leave_out_bound(before, model, &batch, list);
-    json_decref(before);
-    const ebb_compile_options options = {
-        .backend = cli_backend(c),
-        .seed = strtoull(cli_get(c, "--seed", "0"), NULL, 10),
-        .threads = (int)strtol(cli_get(c, "--threads", "0"), NULL, 10),
-        .profile = cli_has(c, "--profile"),
-    };
-    if (status == NULL)
-        status = ebb_program_compile(&program, model, &options);
-    if (status == NULL)
-        status = ebb_program_step(program, &batch);
-    free(list);
-    if (status == NULL && cli_has(c, "--save"))
-        status = save_outputs(program, cli_get(c, "--save", NULL));
-    if (status == NULL)
-        print_outputs(program);
-    if (status == NULL && options.profile)
-        status = ebb_program_profile_json(program, &profile);
-    if (status == NULL && profile != NULL)
-        (void)cli_show(c, profile, cli_show_profile);
-    ebb_program_free(program);
-    return status;
-}
-
-static int run(const cli *c)
-{
-    ebb_model *model = NULL;
-    ebb_data *data = NULL;
-    if (!cli_has(c, "--data"))
-        return cli_usage("say what to run it on: --data FILE");
-    ebb_status status = cli_open(c, &model);
-    if (status == NULL)
-        status = cli_weights(c, model);
-    if (status == NULL)
-        status = ebb_data_open(&data, cli_get(c, "--data", NULL), model);
-    if (status == NULL)
-        status = run_once(c, model, data);
-    ebb_data_close(data);
-    return finish(c, model, status, NULL, NULL);
-}
-
-/* The model as it will run: a step is made or left as it is, another graph is tidied. */
-static ebb_status open_to_time(const cli *c, ebb_model **model, int file)
+/* The model as it will run: a step is made or left as it is, another graph is tidied. An exit code.
+ */
+static int open_to_time(const cli *c, ebb_model **model, int file)
 {
     bool step = false;
     char *report = NULL;
+    int code = EBB_OK;
+    bool changes = cli_has(c, "--pass") || cli_has(c, "--budget") || cli_has(c, "--costs");
     ebb_status status = cli_open_at(c, model, file);
     if (status == NULL)
         status = cli_weights(c, *model);
     if (status == NULL)
         status = cli_has_step(*model, &step);
-    if (status == NULL && cli_wants_step(c))
+    if (status == NULL && (code = cli_check_step(c, file, step)) != EBB_OK)
+        return code;
+    if (status == NULL && cli_step_option(c) != NULL)
         status = cli_make_step(c, *model, &report);
-    else if (status == NULL && cli_has(c, "--pass"))
+    else if (status == NULL && (step || changes))
         status = cli_change_step(c, *model, &report);
-    else if (status == NULL && !step)
+    else if (status == NULL)
         status = ebb_rewrite(*model, "flatten", NULL, &report);
     ebb_release(report);
-    return status;
+    return status != NULL ? cli_fail(status) : EBB_OK;
 }
 
-static int bench(const cli *c)
+static int calibrate(const cli *c)
 {
     ebb_model *models[8] = {NULL};
     char *json = NULL;
     int64_t threads, steps;
-    if (cli_has(c, "--sweep") || cli_has(c, "--passes"))
-        return cli_sweep(c);
-    if (cli_has(c, "--sensitivity"))
-        return cli_sensitivity(c);
-    if (!cli_has(c, "--calibrate"))
-        return cli_usage("say what to measure: --calibrate times operators, --sweep or --passes "
-                         "compares steps, --sensitivity codes their tensors one by one");
+    ebb_status status = NULL;
+    int code = cli_check_planning(c);
+    if (code != EBB_OK)
+        return code;
     if (!cli_has(c, "-o"))
         return cli_usage("say where the times go: -o FILE");
     if (!cli_number(c, "--threads", 0, 0, &threads) || !cli_number(c, "--steps", 0, 1, &steps))
         return EBB_USAGE;
     if (threads > 4096 || steps > 1000000)
         return cli_usage("--threads is at most 4096, --steps at most 1000000");
-    ebb_status status = NULL;
-    for (int i = 0; i < c->file_count && status == NULL; i++)
-        status = open_to_time(c, &models[i], i);
+    for (int i = 0; i < c->file_count && code == EBB_OK; i++)
+        code = open_to_time(c, &models[i], i);
     const ebb_calibrate_options options = {.backend = cli_backend(c),
                                            .seed = strtoull(cli_get(c, "--seed", "0"), NULL, 10),
                                            .threads = (int)threads,
                                            .steps = (int)steps};
-    if (status == NULL)
+    if (code == EBB_OK)
         status =
             ebb_calibrate(models, (size_t)c->file_count, &options, cli_get(c, "-o", NULL), &json);
     for (int i = 1; i < c->file_count; i++)
         ebb_close(models[i]);
-    return finish(c, models[0], status, json, cli_show_bench);
+    if (code == EBB_OK)
+        return finish(c, models[0], status, json, cli_show_bench);
+    ebb_close(models[0]);
+    return code;
 }
 
 static int pack(const cli *c)
@@ -551,43 +408,91 @@ static int version(const cli *c)
     return EBB_OK;
 }
 
+/* ---- the table ---- */
+
 // clang-format off
+static const cli_way inspects[] = {
+    {"--node", NULL, "MODEL --node NAME", 1, 1, WORDS(MODEL, "--node"), NULL, inspect},
+    {"--text", NULL, "MODEL --text", 1, 1, WORDS(MODEL, "--text"), NULL, inspect},
+    {NULL, NULL, "MODEL", 1, 1, WORDS(MODEL, "--json"), NULL, inspect},
+};
+static const cli_way checks[] = {{NULL, NULL, "MODEL", 1, 1, WORDS(MODEL, "--json"), NULL, check}};
+static const cli_way lists_ops[] = {{NULL, NULL, "[MODEL]", 0, 1, WORDS("--json"), NULL, ops}};
+static const cli_way grads[] = {
+    {NULL, NULL, "MODEL -o STEP", 1, 1, WORDS("-o", "--dialect", MODEL, STEP, PLANNING, "--init", "--weights", "--dry-run", "--json"),
+     WORDS(WITH_A_BUDGET, "--backend", "--budget", "--device", "--budget", "--tf32", "--budget"), grad},
+};
+static const cli_way rewrites[] = {
+    {NULL, NULL, "MODEL -o MODEL --pass NAME", 1, 1,
+     WORDS("-o", "--dialect", MODEL, "--pass", "--costs", "--strict", "--print-after", "--verify-each", "--init", "--weights", "--seed", "--dry-run", "--json"),
+     WORDS("--seed", "--init"), rewrite},
+};
+static const cli_way plans[] = {
+    {NULL, NULL, "STEP", 1, 1, WORDS(MODEL, STEP, PLANNING, "--init", "--weights", "--threads", "--run", "--json"),
+     WORDS(WITH_A_BUDGET, "--threads", "--run"), plan},
+};
+static const cli_way runs[] = {
+    {NULL, NULL, "MODEL --data FILE", 1, 1, WORDS(MODEL, BACKEND, RUN, "--data", "--save", "--seed", "--profile", "--json"), NULL, cli_run},
+};
+static const cli_way trains[] = {
+    {NULL, NULL, "MODEL --data FILE", 1, 1,
+     WORDS(MODEL, STEP, PLANNING, RUN, "--data", "--map", "--batch", "--epochs", "--steps", "--no-shuffle", "--repeat-batch", "--checkpoint",
+           "--every", "--resume", "--save-model", "--save-adapter", "--save-checkpoint", "--eval", "--eval-map", "--on-nan", "--profile", "--json"),
+     WORDS(WITH_A_BUDGET, "--epochs", "!--steps", "--every", "--checkpoint", "--eval-map", "--eval"), cli_train},
+};
+static const cli_way diffs[] = {
+    {NULL, NULL, "BEFORE AFTER", 2, 2, WORDS(MODEL, "--run", "--steps", "--seed", BACKEND, "--threads", "--json"),
+     WORDS("--steps", "--run", "--threads", "--run"), diff},
+};
+static const cli_way benches[] = {
+    {"--calibrate", NULL, "--calibrate -o COSTS", 0, 0, WORDS("-o", "--calibrate", BACKEND, "--threads", "--seed", "--steps", "--json"), NULL, calibrate},
+    {"--calibrate", NULL, "MODEL... --calibrate -o COSTS", 1, 8,
+     WORDS("-o", "--calibrate", MODEL, STEP, PLANNING, RUN, "--steps", "--json"), WORDS(WITH_A_BUDGET), calibrate},
+    {"--sweep", NULL, "--sweep FILE -o LINES", 0, 8,
+     WORDS("-o", "--sweep", MODEL, STEP, PLANNING, RUN, "--run", "--data", "--map", "--batch", "--steps", "--json"), NULL, cli_sweep},
+    {"--passes", NULL, "MODEL... --passes LIST -o LINES", 0, 8,
+     WORDS("-o", "--passes", MODEL, STEP, PLANNING, RUN, "--run", "--data", "--map", "--batch", "--steps", "--json"),
+     WORDS(WITH_A_BUDGET, OF_ROWS, "--steps", "--run", "--threads", "--run"), cli_sweep},
+    {"--sensitivity", NULL, "MODEL --sensitivity --data FILE -o FILE", 0, 8,
+     WORDS("-o", "--sensitivity", MODEL, STEP, PLANNING, RUN, "--data", "--map", "--batch", "--json"), WORDS(WITH_A_BUDGET), cli_sensitivity},
+};
+static const cli_way reduces[] = {
+    {"--", NULL, "MODEL -o SMALL -- COMMAND {}", 1, 1,
+     WORDS("-o", MODEL, "--init", "--weights", "--seed", "--match", "--exit", "--timeout", "--tests", "--json", "--"),
+     WORDS("--seed", "--init"), cli_reduce},
+    {"--fails", "types|check", "MODEL -o SMALL --fails types|check", 1, 1,
+     WORDS("-o", MODEL, "--init", "--weights", "--seed", "--fails", "--match", "--tests", "--json"), WORDS("--seed", "--init"), cli_reduce},
+    {"--fails", NULL, "MODEL -o SMALL --fails grad|rewrite|plan|run|nan", 1, 1,
+     WORDS("-o", MODEL, STEP, PLANNING, RUN, "--fails", "--match", "--tests", "--json"), WORDS(WITH_A_BUDGET), cli_reduce},
+};
+static const cli_way packs[] = {
+    {NULL, NULL, "INTERVALS.csv -o PACKED.csv", 1, 1, WORDS("-o", "--capacity", "--time", "--align", "--dry-run", "--json"), NULL, pack},
+};
+static const cli_way few_bits[] = {
+    {NULL, NULL, "--function NAME", 0, 0, WORDS("--function", "--alpha", "--bits", "--weight", "--json"), NULL, cli_few_bit},
+};
+static const cli_way lists_devices[] = {{NULL, NULL, "", 0, 0, WORDS("--json"), NULL, cli_devices}};
+static const cli_way versions[] = {{NULL, NULL, "", 0, 0, WORDS("--json"), NULL, version}};
+
+#define WAYS(list) list, (int)(sizeof list / sizeof list[0])
 const cli_verb cli_verbs[] = {
-    {"inspect", "MODEL", "what is in a model: inputs, outputs, operators, weights", 1, 1,
-     (const char *const[]){MODEL, "--json", "--node", "--text", NULL}, inspect},
-    {"check", "MODEL", "the doctor: all that would keep it from being trained, what its exporter did and lost, what would help", 1, 1,
-     (const char *const[]){MODEL, "--json", NULL}, check},
-    {"ops", "[MODEL]", "operators: kernel, gradient; of a model or all", 0, 1,
-     (const char *const[]){"--json", NULL}, ops},
-    {"grad", "MODEL -o STEP", "make the training step: loss, gradient, optimizer, memory passes", 1, 1,
-     (const char *const[]){"-o", "--dialect", MODEL, STEP, PLANNING, "--init", "--weights", "--dry-run", "--json", NULL}, grad},
-    {"rewrite", "MODEL -o MODEL --pass NAME", "run passes over a model or step", 1, 1,
-     (const char *const[]){"-o", "--dialect", MODEL, "--pass", "--costs", "--strict", "--print-after", "--verify-each", "--init",
-                           "--weights", "--seed", "--dry-run", "--json", NULL}, rewrite},
-    {"plan", "STEP", "what it will need: peak, arena, categories, who pins the peak", 1, 1,
-     (const char *const[]){MODEL, STEP, PLANNING, "--init", "--weights", "--threads", "--run", "--json", NULL}, plan},
-    {"run", "MODEL --data FILE", "evaluate a graph once", 1, 1,
-     (const char *const[]){MODEL, BACKEND, RUN, "--data", "--save", "--seed", "--profile", "--json", NULL}, run},
-    {"train", "MODEL --data FILE", "train: an exported model, or a step made by `ebb grad`", 1, 1,
-     (const char *const[]){MODEL, STEP, PLANNING, RUN, "--data", "--map", "--batch", "--epochs", "--steps", "--no-shuffle",
-                           "--repeat-batch", "--checkpoint", "--every", "--resume", "--save-model", "--save-adapter", "--save-checkpoint", "--eval", "--eval-map", "--on-nan",
-                           "--profile", "--json", NULL}, cli_train},
-    {"diff", "BEFORE AFTER", "two files, counted byte by byte", 2, 2,
-     (const char *const[]){MODEL, "--run", "--steps", "--seed", BACKEND, "--threads", "--json", NULL}, diff},
-    {"bench", "[MODEL...] --calibrate -o COSTS | --sweep FILE -o LINES | --passes LIST -o LINES | --sensitivity --data FILE -o FILE",
-     "measure what operators cost on this machine, or what passes save, cost and change", 0, 8,
-     (const char *const[]){"-o", "--calibrate", "--sweep", "--passes", "--sensitivity", MODEL, STEP, PLANNING, RUN, "--run", "--data", "--map",
-                           "--batch", "--steps", "--json", NULL}, bench},
-    {"reduce", "MODEL -o SMALL --fails WHAT | MODEL -o SMALL -- COMMAND {}",
-     "the smallest model that still fails: by a criterion of ebb's own, or by a command that exits with 0 for it", 1, 1,
-     (const char *const[]){"-o", MODEL, STEP, PLANNING, RUN, "--fails", "--match", "--exit", "--timeout", "--tests", "--json", "--", NULL},
-     cli_reduce},
-    {"pack", "INTERVALS.csv -o PACKED.csv", "give intervals offsets: columns id, lower, upper, size and perhaps offset", 1, 1,
-     (const char *const[]){"-o", "--capacity", "--time", "--align", "--dry-run", "--json", NULL}, pack},
-    {"few-bit", "--function NAME", "levels for the derivative of an activation, as pass few-bit has them", 0, 0,
-     (const char *const[]){"--function", "--alpha", "--bits", "--weight", "--json", NULL}, cli_few_bit},
-    {"devices", "", "what can run a step here, and what can be planned for", 0, 0, (const char *const[]){"--json", NULL}, cli_devices},
-    {"version", "", "the version", 0, 0, (const char *const[]){"--json", NULL}, version},
+    {"inspect", "what is in a model: inputs, outputs, operators, weights", WAYS(inspects), NULL},
+    {"check", "the doctor: all that would keep it from being trained, what its exporter did and lost, what would help", WAYS(checks), NULL},
+    {"ops", "operators: kernel, gradient; of a model or all", WAYS(lists_ops), NULL},
+    {"grad", "make the training step: loss, gradient, optimizer, memory passes", WAYS(grads), NULL},
+    {"rewrite", "run passes over a model or step", WAYS(rewrites), NULL},
+    {"plan", "what it will need: peak, arena, categories, who pins the peak", WAYS(plans), NULL},
+    {"run", "evaluate a graph once", WAYS(runs), NULL},
+    {"train", "train: an exported model, or a step made by `ebb grad`", WAYS(trains), NULL},
+    {"diff", "two files, counted byte by byte", WAYS(diffs), NULL},
+    {"bench", "measure what operators cost on this machine, or what passes save, cost and change", WAYS(benches),
+     "say what to measure: --calibrate times operators, --sweep or --passes compares steps, --sensitivity codes their tensors one by one"},
+    {"reduce", "the smallest model that still fails: by a criterion of ebb's own, or by a command that exits with 0 for it", WAYS(reduces),
+     "say what failing is: --fails types|check|grad|rewrite|plan|run|nan, or -- COMMAND {} that exits with 0 where a model still shows it"},
+    {"pack", "give intervals offsets: columns id, lower, upper, size and perhaps offset", WAYS(packs), NULL},
+    {"few-bit", "levels for the derivative of an activation, as pass few-bit has them", WAYS(few_bits), NULL},
+    {"devices", "what can run a step here, and what can be planned for", WAYS(lists_devices), NULL},
+    {"version", "the version", WAYS(versions), NULL},
 };
 // clang-format on
 const int cli_verb_count = (int)(sizeof cli_verbs / sizeof cli_verbs[0]);

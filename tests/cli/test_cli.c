@@ -31,6 +31,57 @@ static void mistakes_get_one_sentence_and_the_right_exit_code(void **state)
     assert_false(exists("x.onnx"));
 }
 
+/* Each would change nothing where it stands. */
+static void an_option_without_effect_is_a_usage_error(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *words, *says;
+    } wrong[] = {
+        {"inspect " MODEL " --text --json", "`ebb inspect --text` takes no option --json"},
+        {"inspect " MODEL " --node x --text", "`ebb inspect --node` takes no option --text"},
+        {"grad " MODEL " --loss mse -o x.onnx --allow lossy", "--allow needs a --budget"},
+        {"grad " MODEL " --loss mse -o x.onnx --backend plain", "--backend needs a --budget"},
+        {"rewrite " MODEL " --pass fold -o x.onnx --seed 3", "--seed needs a --init"},
+        {"plan " MODEL " --threads 2", "--threads needs a --run"},
+        {"diff " MODEL " " MODEL " --steps 2", "--steps needs a --run"},
+        {"train " MODEL " --data " DATA " --steps 2 --epochs 3", "--epochs has no effect beside"},
+        {"train " MODEL " --data " DATA " --every 2", "--every needs a --checkpoint"},
+        {"train " MODEL " --data " DATA " --eval-map a=b", "--eval-map needs a --eval"},
+        {"bench --calibrate -o c.json --loss mse", "takes no option --loss"},
+        {"bench --calibrate --data x -o c.json", "takes no option --data"},
+        {"bench " MODEL " --sensitivity --calibrate", "takes no option --sensitivity"},
+        {"bench " MODEL " --sensitivity --run", "`ebb bench --sensitivity` takes no option --run"},
+        {"bench " MODEL " --sensitivity --steps 3", "takes no option --steps"},
+        {"bench " MODEL " --passes fold --steps 3", "--steps needs a --run"},
+        {"bench " MODEL " --passes fold --map a=b", "--map needs a --data"},
+        {"bench " MODEL, "say what to measure"},
+        {"few-bit --function gelu --alpha 2", "--alpha is of silu and elu"},
+    };
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
+        says(wrong[i].words, 2, wrong[i].says);
+}
+
+static void what_makes_a_step_is_refused_where_there_is_one(void **state)
+{
+    (void)state;
+    static const char *const verbs[] = {"plan made.onnx", "train made.onnx --data " DATA,
+                                        "bench made.onnx --calibrate -o c.json",
+                                        "bench made.onnx --sensitivity -o c.json --data " DATA};
+    static const char *const options[] = {
+        "--loss mse",         "--optimizer sgd", "--train '*'",        "--freeze '*'",
+        "--straight-through", "--dropout off",   "--batch-norm train", "--precision bf16"};
+    says("grad " DIGITS "mlp.onnx --dim batch=4 --loss cross-entropy -o made.onnx", 0, "");
+    for (size_t i = 0; i < sizeof verbs / sizeof *verbs; i++)
+        for (size_t k = 0; k < sizeof options / sizeof *options; k++) {
+            char words[1024];
+            (void)snprintf(words, sizeof words, "%s %s", verbs[i], options[k]);
+            says(words, 2, "made.onnx is a training step already");
+        }
+    says("bench made.onnx --passes fold --loss mse -o step_lines.jsonl", 0,
+         "it is a training step already: --loss has no effect");
+}
+
 static void write_text(const char *name, const char *text, size_t size);
 
 #define STEP MODEL " --dim batch=8 --loss cross-entropy "
@@ -222,6 +273,20 @@ static void a_file_that_is_no_model_is_rejected_at_a_byte(void **state)
     says("inspect text.onnx", 6, "byte");
     says("rewrite text.onnx -o out.onnx --pass fold", 6, "text.onnx");
     assert_false(exists("out.onnx"));
+}
+
+static void what_a_run_gives_is_one_object(void **state)
+{
+    (void)state;
+    static const char header[] = "{\"image\":{\"dtype\":\"F32\",\"shape\":[2,1,8,8],"
+                                 "\"data_offsets\":[0,512]}}   ";
+    static char bytes[8 + sizeof header - 1 + 512];
+    bytes[0] = (char)(sizeof header - 1);
+    memcpy(bytes + 8, header, sizeof header - 1);
+    write_text("image.safetensors", bytes, sizeof bytes);
+    says("run " DIGITS "mlp.onnx --data image.safetensors --json --profile", 0, "\"ebb.run/1\"");
+    assert_non_null(strstr(output, "\"profile\""));
+    assert_true(output[0] == '{' && strstr(output, "\n}\n") != NULL);
 }
 
 /* 32 black images in a safetensors file; image 5 is labelled 17. */
@@ -593,6 +658,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(mistakes_get_one_sentence_and_the_right_exit_code),
+        cmocka_unit_test(an_option_without_effect_is_a_usage_error),
+        cmocka_unit_test(what_makes_a_step_is_refused_where_there_is_one),
         cmocka_unit_test(a_budget_is_read_before_anything_is_done),
         cmocka_unit_test(a_step_is_made_to_fit),
         cmocka_unit_test(the_least_that_a_hopeless_budget_names_is_a_budget_that_fits),
@@ -602,6 +669,7 @@ int main(void)
         cmocka_unit_test(a_plan_of_a_finished_step_runs_the_passes_asked_for),
         cmocka_unit_test(a_difference_says_who_saved_what),
         cmocka_unit_test(a_file_that_is_no_model_is_rejected_at_a_byte),
+        cmocka_unit_test(what_a_run_gives_is_one_object),
         cmocka_unit_test(a_label_out_of_range_is_named),
         cmocka_unit_test(nothing_is_left_on_a_full_disk),
         cmocka_unit_test(loss_that_is_not_a_number_stops_the_run),

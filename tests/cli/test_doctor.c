@@ -149,7 +149,10 @@ static void mistakes_get_one_sentence_and_nothing_is_left(void **state)
     (void)ebb("version; rm -f small.onnx");
     says("reduce chain.onnx -o small.onnx", 2, "say what failing is");
     says("reduce chain.onnx --fails run", 2, "-o FILE");
-    says("reduce chain.onnx -o small.onnx --fails run -- true", 2, "say what failing is");
+    says("reduce chain.onnx -o small.onnx --fails run -- true", 2, "takes no option --fails");
+    says("reduce chain.onnx -o small.onnx --fails run --exit 1", 2, "takes no option --exit");
+    says("reduce chain.onnx -o small.onnx --fails check --loss mse", 2,
+         "`ebb reduce --fails check` takes no option --loss");
     says("reduce chain.onnx -o small.onnx --fails walk", 2, "there is no criterion 'walk'");
     says("reduce chain.onnx -o small.onnx -- false", 2, "the command ended with 1");
     says("reduce chain.onnx -o small.onnx -- /nowhere/program", 2, "the command ended with 127");

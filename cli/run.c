@@ -1,0 +1,202 @@
+/* run.c: `ebb run`: a graph is evaluated once on arrays from a file. */
+#include "cli/cli.h"
+
+#include <stdlib.h>
+
+static bool lists_input(const json_t *inspected, const char *name)
+{
+    size_t i;
+    json_t *input;
+    json_array_foreach(json_object_get(inspected, "inputs"), i,
+                       input) if (strcmp(cli_text(input, "name"), name) == 0) return true;
+    return false;
+}
+
+/* Gives inputs with open dims the shapes of the arrays that feed them. */
+static ebb_status shapes_from_data(ebb_model *model, const ebb_data *data)
+{
+    json_t *o, *input;
+    size_t i;
+    ebb_status status = cli_inspect(model, &o);
+    json_array_foreach(json_object_get(o, "inputs"), i, input)
+    {
+        const char *name = cli_text(input, "name");
+        const ebb_named *array = ebb_data_find(data, name);
+        if (status == NULL && array != NULL)
+            status = ebb_set_shape(model, name, array->dims, array->rank);
+    }
+    json_decref(o);
+    return status;
+}
+
+static ebb_status save_outputs(ebb_program *program, const char *path)
+{
+    size_t count = ebb_program_output_count(program);
+    ebb_named *list = calloc(count + 1, sizeof *list);
+    ebb_status status = NULL;
+    for (size_t i = 0; i < count && list != NULL && status == NULL; i++)
+        status = ebb_program_get(program, ebb_program_output_name(program, i), &list[i]);
+    if (status == NULL && list != NULL)
+        status = ebb_tensors_save(path, list, count, NULL);
+    free(list);
+    return status;
+}
+
+static const char *dtype_name(int dtype)
+{
+    static const char *const names[] = {
+        [1] = "float32", [6] = "int32", [7] = "int64", [9] = "bool", [11] = "float64"};
+    const char *name =
+        dtype >= 0 && (size_t)dtype < sizeof names / sizeof names[0] ? names[dtype] : NULL;
+    return name != NULL ? name : "?";
+}
+
+static void print_outputs(ebb_program *program)
+{
+    for (size_t i = 0; i < ebb_program_output_count(program); i++) {
+        ebb_named t;
+        if (ebb_program_get(program, ebb_program_output_name(program, i), &t) != NULL)
+            continue;
+        printf("%-40s %s[", t.name, dtype_name(t.dtype));
+        for (int d = 0; d < t.rank; d++)
+            printf("%s%lld", d > 0 ? "," : "", (long long)t.dims[d]);
+        printf("]");
+        if (t.rank == 0 && t.dtype == 1) {
+            float f;
+            memcpy(&f, t.data, sizeof f);
+            printf(" = %.7g", (double)f);
+        }
+        printf("\n");
+    }
+}
+
+/* What print_outputs says, as one object; profile: JSON text, or NULL. */
+static void print_json(ebb_program *program, const char *profile)
+{
+    json_t *outputs = json_array();
+    for (size_t i = 0; i < ebb_program_output_count(program); i++) {
+        ebb_named t;
+        json_t *dims = json_array();
+        bool there = ebb_program_get(program, ebb_program_output_name(program, i), &t) == NULL;
+        for (int d = 0; there && d < t.rank; d++)
+            (void)json_array_append_new(dims, json_integer((json_int_t)t.dims[d]));
+        json_t *o = there ? json_pack("{s:s, s:s, s:O}", "name", t.name, "dtype",
+                                      dtype_name(t.dtype), "dims", dims)
+                          : NULL;
+        if (o != NULL && t.rank == 0 && t.dtype == 1) {
+            float f;
+            memcpy(&f, t.data, sizeof f);
+            json_t *value = json_real((double)f);
+            (void)json_object_set_new(o, "value", value != NULL ? value : json_null());
+        }
+        json_decref(dims);
+        if (o != NULL)
+            (void)json_array_append_new(outputs, o);
+    }
+    json_t *all = json_pack("{s:s, s:o}", "schema", "ebb.run/1", "outputs", outputs);
+    if (profile != NULL)
+        (void)json_object_set_new(all, "profile", json_loads(profile, 0, NULL));
+    (void)json_dumpf(all, stdout, JSON_INDENT(2));
+    (void)putchar('\n');
+    json_decref(all);
+}
+
+/* A model to be run on these arrays: tidied, and its sizes found from their values where they need
+ * that. */
+static ebb_status settle(ebb_model *model, const ebb_batch *batch)
+{
+    size_t bound = 1;
+    ebb_status status = ebb_bind_defaults(model, batch, &bound);
+    if (status == NULL)
+        status = ebb_rewrite(model, "flatten,fold", NULL, NULL);
+    bound = 1;
+    for (int round = 0; status == NULL && bound > 0 && round < 8; round++) {
+        status = ebb_bind_values(model, batch, &bound);
+        if (status == NULL && bound > 0)
+            status = ebb_rewrite(model, "fold,unroll,fold", NULL, NULL);
+    }
+    return status;
+}
+
+/* Leaves those out that were inputs and are none any more: their values are in the model. */
+static ebb_status leave_out_bound(const json_t *before, const ebb_model *model, ebb_batch *batch,
+                                  ebb_named *list)
+{
+    json_t *o;
+    ebb_status status = cli_inspect(model, &o);
+    size_t kept = 0;
+    for (size_t i = 0; i < batch->count; i++) {
+        bool was = lists_input(before, list[i].name), is = lists_input(o, list[i].name);
+        if (is || !was)
+            list[kept++] = list[i];
+    }
+    batch->count = kept;
+    json_decref(o);
+    return status;
+}
+
+static ebb_status run_once(const cli *c, ebb_model *model, ebb_data *data)
+{
+    ebb_program *program = NULL;
+    char *profile = NULL;
+    bool step = false;
+    size_t count = ebb_data_count(data);
+    ebb_named *list = calloc(count + 1, sizeof *list);
+    ebb_batch batch = {list, list != NULL ? count : 0};
+    for (size_t i = 0; i < batch.count; i++)
+        list[i] = *ebb_data_at(data, i);
+    json_t *before;
+    ebb_status status = cli_inspect(model, &before);
+    if (status == NULL)
+        status = shapes_from_data(model, data);
+    if (status == NULL)
+        status = cli_has_step(model, &step);
+    if (status == NULL && !step) // a step file is the plan: it is run as it stands
+        status = settle(model, &batch);
+    if (status == NULL)
+        status = leave_out_bound(before, model, &batch, list);
+    json_decref(before);
+    const ebb_compile_options options = {
+        .backend = cli_backend(c),
+        .seed = strtoull(cli_get(c, "--seed", "0"), NULL, 10),
+        .threads = (int)strtol(cli_get(c, "--threads", "0"), NULL, 10),
+        .profile = cli_has(c, "--profile"),
+    };
+    if (status == NULL)
+        status = ebb_program_compile(&program, model, &options);
+    if (status == NULL)
+        status = ebb_program_step(program, &batch);
+    free(list);
+    if (status == NULL && cli_has(c, "--save"))
+        status = save_outputs(program, cli_get(c, "--save", NULL));
+    if (status == NULL && options.profile)
+        status = ebb_program_profile_json(program, &profile);
+    if (status == NULL && cli_has(c, "--json"))
+        print_json(program, profile);
+    else if (status == NULL)
+        print_outputs(program);
+    if (profile != NULL && !cli_has(c, "--json"))
+        (void)cli_show(c, profile, cli_show_profile); // which releases it
+    else
+        ebb_release(profile);
+    ebb_program_free(program);
+    return status;
+}
+
+int cli_run(const cli *c)
+{
+    ebb_model *model = NULL;
+    ebb_data *data = NULL;
+    if (!cli_has(c, "--data"))
+        return cli_usage("say what to run it on: --data FILE");
+    ebb_status status = cli_open(c, &model);
+    if (status == NULL)
+        status = cli_weights(c, model);
+    if (status == NULL)
+        status = ebb_data_open(&data, cli_get(c, "--data", NULL), model);
+    if (status == NULL)
+        status = run_once(c, model, data);
+    ebb_data_close(data);
+    ebb_close(model);
+    return status != NULL ? cli_fail(status) : EBB_OK;
+}
