@@ -45,9 +45,7 @@ static void set_pointers(ebb_program *p)
         for (uint32_t i = 0; i < call->output_count; i++)
             if (node->out[i].i != 0)
                 call->out[i].data = hand_out(p, m->tensor_of[node->out[i].i], call->out[i].bytes);
-        uint32_t workspace = m->workspace_of[p->plan.order[k].i];
-        if (workspace != 0)
-            call->workspace = hand_out(p, workspace, call->workspace_bytes);
+        call->workspace = hand_out(p, m->workspace_of[p->plan.order[k].i], call->workspace_bytes);
     }
     /* What no node reads is still copied in. */
     size_t bytes = 0;

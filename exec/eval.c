@@ -56,13 +56,10 @@ static ebb_status evaluate(const ebb_graph *g, ebb_node n, ebb_tensor *out, uint
         if (call.out[i].data == NULL)
             return ebb_error_memory();
     }
-    void *workspace = NULL;
-    if (call.workspace_bytes != 0) {
-        workspace = ebb_alloc_aligned(64, call.workspace_bytes);
-        if (workspace == NULL)
-            return ebb_error_memory();
-        call.workspace = workspace;
-    }
+    void *workspace = ebb_alloc_aligned(64, call.workspace_bytes);
+    if (workspace == NULL)
+        return ebb_error_memory();
+    call.workspace = workspace;
     ebb_status status = compute(&call);
     if (call.kernel->release != NULL && call.state != NULL)
         call.kernel->release(&call);

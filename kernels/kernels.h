@@ -28,7 +28,7 @@ extern "C" {
 typedef struct ebb_operand {
     ebb_type type; /* all dims known */
     size_t bytes;
-    void *data;                 /* NULL until run, except for constants */
+    void *data;                 /* NULL until run, but for constants; in a run never */
     const ebb_tensor *constant; /* its value where it is known before the run, else NULL */
     const struct ebb_call
         *source;        /* not NULL: it is never whole, this call decodes its tiles ... */
@@ -50,7 +50,7 @@ typedef struct ebb_call {
     const struct ebb_kernel *kernel; /* chosen by ebb_pick, among these: */
     const struct ebb_backend *const *backends;
     bool streamed;   /* it decodes, and its reader asks for its tiles: nothing runs here */
-    void *workspace; /* workspace_bytes long, aligned as the device's tensors are (device.h) */
+    void *workspace; /* never NULL in a run; workspace_bytes long, aligned as device.h says */
     size_t workspace_bytes;
     void *state;         /* what prepare made; release() frees it */
     uint64_t seed, step; /* for operators that draw without a key of their own */

@@ -91,11 +91,49 @@ static ebb_status no_kernel(const ebb_call *call, const reasons *r)
     return ebb_error(EBB_UNSUPPORTED, "%s: no kernel takes it (%s)", node, r->text);
 }
 
+/* How many outputs, from the first on, the kernels of an operator write without asking whether they
+ * are there. Of all others they ask. */
+static uint32_t written_blindly(ebb_op op)
+{
+    switch ((int)op) {
+    case EBB_OP_MAX_POOL:
+    case EBB_OP_MAX_POOL_PACKED:
+    case EBB_OP_DROPOUT:
+    case EBB_OP_DROPOUT_BEFORE_12:
+    case EBB_OP_EBB_DROPOUT:
+    case EBB_OP_EBB_DROPOUT_PACKED:
+        return 1;
+    case EBB_OP_SAMPLE_ROWS:
+        return 2;
+    case EBB_OP_ADAMW:
+    case EBB_OP_MOMENTUM_LOW_BIT:
+    case EBB_OP_MOMENTUM_LOW_BIT_STOCHASTIC:
+    case EBB_OP_SPLIT_FREQUENCY:
+        return 3;
+    case EBB_OP_ADAMW_LOW_BIT:
+    case EBB_OP_ADAMW_LOW_BIT_STOCHASTIC:
+        return 5;
+    default:
+        return 0;
+    }
+}
+
+static ebb_status check_outputs(const ebb_call *call)
+{
+    for (uint32_t o = 0; o < written_blindly(call->op); o++)
+        if (o >= call->output_count || call->out[o].type.dtype == EBB_NONE)
+            return ebb_error(EBB_UNSUPPORTED, "%s: its output %u has no name",
+                             call->node != NULL ? call->node : ebb_op_row_of(call->op)->name,
+                             (unsigned)o);
+    return NULL;
+}
+
 ebb_status ebb_pick(ebb_call *call, const ebb_backend *const *backends)
 {
     reasons r = {"", 0};
     call->kernel = NULL;
     call->backends = backends;
+    EBB_TRY(check_outputs(call));
     if (call->streamed || ebb_reads_stream(call)) {
         (void)pick_among(call, call->streamed ? &ebb_kernel_decoder : &ebb_kernel_stream, 1, &r);
         return call->kernel != NULL ? NULL : no_kernel(call, &r);

@@ -347,18 +347,15 @@ static ebb_status compute(const widened *w, piece *p, const ebb_call *c, int64_t
         if (!widens_in(c, i))
             continue;
         const void *from = in->data;
-        if (c->workspace == NULL)
-            continue; // nothing has elements
         in->data = (char *)c->workspace + w->in_at[i];
         if (unit == 0 || advances(c, w->cut, &c->in[i].type))
             if (!(ebb_op_has(c->op, EBB_SHAPE_OF_0) && i == 0)) // its bytes may be gone
                 ebb_widen(in->data, from, (ebb_dtype)c->in[i].type.dtype, elements_of(&in->type));
     }
     for (uint32_t o = 0; o < c->output_count; o++)
-        call->out[o].data = widens_out(c, o) && c->workspace != NULL
-                                ? (char *)c->workspace + w->out_at[o]
-                                : place(w, c, &c->out[o], unit);
-    call->workspace = c->workspace != NULL ? (char *)c->workspace + w->scratch_at : NULL;
+        call->out[o].data =
+            widens_out(c, o) ? (char *)c->workspace + w->out_at[o] : place(w, c, &c->out[o], unit);
+    call->workspace = (char *)c->workspace + w->scratch_at;
     call->queue = c->queue;
     call->position = c->position;
     call->seed = c->seed;

@@ -1,7 +1,15 @@
-/* schema.c: nodes against arity.def and attrs.def. */
+/* schema.c: nodes against arity.def, attrs.def and tied.def. */
 #include "onnx/schema.h"
 
 enum { MANY = INT32_MAX, ATTRS_MOST = 64 }; // no operator has half as many attributes
+
+enum {
+    STATED = 0
+#define EBB_ARITY(id, required, inputs, outputs) +1
+#include "onnx/arity.def"
+#undef EBB_ARITY
+};
+_Static_assert(STATED == EBB_OP_COUNT - 1, "every row of ops.def has one in arity.def");
 
 ebb_arity ebb_op_arity(ebb_op op)
 {
@@ -97,6 +105,41 @@ static ebb_status operands_fit(const ebb_graph *g, ebb_node n)
     return NULL;
 }
 
+/* A letter for each input; NULL: nothing is said. */
+static const char *ties_of(ebb_op op)
+{
+    static const char *const rows[EBB_OP_COUNT] = {
+#define EBB_TIED(id, letters) [EBB_OP_##id] = letters,
+#include "onnx/tied.def"
+#undef EBB_TIED
+    };
+    return (unsigned)op < EBB_OP_COUNT ? rows[op] : NULL;
+}
+
+static ebb_status dtypes_fit(const ebb_graph *g, ebb_node n)
+{
+    const ebb_node_info *info = ebb_node_of(g, n);
+    const char *letters = ties_of(info->op);
+    uint32_t first[26] = {0}; // 1 + the first input of each letter
+    for (uint32_t i = 0; letters != NULL && i < info->in_count; i++) {
+        letters += i > 0 && letters[1] != '\0';
+        if (*letters == '-' || info->in[i].i == 0)
+            continue;
+        ebb_dtype dtype = (ebb_dtype)ebb_value_of(g, info->in[i])->type.dtype;
+        uint32_t *other = &first[*letters - 'A'];
+        if (dtype == EBB_NONE)
+            continue;
+        if (*other == 0)
+            *other = i + 1;
+        ebb_dtype tied = (ebb_dtype)ebb_value_of(g, info->in[*other - 1])->type.dtype;
+        if (dtype != tied && !(ebb_dtype_is_float(dtype) && ebb_dtype_is_float(tied)))
+            return ebb_error(EBB_REJECTED, "%s: input %u is %s, input %u is %s; they must agree",
+                             ebb_node_label(g, n), (unsigned)(*other - 1), ebb_dtype_name(tied),
+                             (unsigned)i, ebb_dtype_name(dtype));
+    }
+    return NULL;
+}
+
 ebb_status ebb_schema_check(const ebb_graph *g, ebb_node n)
 {
     const ebb_node_info *info = ebb_node_of(g, n);
@@ -107,5 +150,6 @@ ebb_status ebb_schema_check(const ebb_graph *g, ebb_node n)
                          ebb_node_label(g, n), (unsigned)info->attr_count, (int)ATTRS_MOST);
     for (uint32_t i = 0; i < info->attr_count; i++)
         EBB_TRY(kind_fits(g, n, &info->attr[i]));
-    return operands_fit(g, n);
+    EBB_TRY(operands_fit(g, n));
+    return dtypes_fit(g, n);
 }

@@ -135,12 +135,15 @@ static bool multiply(int64_t *product, int64_t by)
 bool ebb_type_elements(const ebb_type *type, int64_t *count)
 {
     int64_t n = 1;
+    bool empty = false;
     if (type->rank < 0)
         return false;
-    for (int i = 0; i < type->rank; i++)
-        if (!multiply(&n, type->dims[i]))
+    for (int i = 0; i < type->rank; i++) {
+        empty = empty || type->dims[i] == 0;
+        if (type->dims[i] != 0 && !multiply(&n, type->dims[i]))
             return false;
-    *count = n;
+    }
+    *count = empty ? 0 : n;
     return true;
 }
 

@@ -92,7 +92,7 @@ ebb_type ebb_type_tensor(ebb_dtype dtype, int rank, const int64_t *dims); /* PLA
 bool ebb_type_same_shape(const ebb_type *a, const ebb_type *b);           /* both known and equal */
 bool ebb_type_is_static(const ebb_type *type); /* tensor, all dims known */
 
-/* Product of the dims; false when a dim is unknown or the product overflows int64. */
+/* Product of the dims; false when one is unknown, or that of those but 0 overflows int64. */
 EBB_MUST_USE bool ebb_type_elements(const ebb_type *type, int64_t *count);
 
 /* Bytes in memory under the type's layout (sub-byte dtypes packed, blocked layouts padded).

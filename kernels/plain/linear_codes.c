@@ -98,7 +98,7 @@ static ebb_status run_dynamic(const ebb_call *c)
     float scale = (most - least) / 255.0f;
     float at_zero = scale > 0 ? nearbyintf(-least / scale) : 0.0f;
     zero = (uint8_t)(at_zero > 0 ? at_zero > 255 ? 255 : at_zero : 0); // also of NaN
-    for (int64_t i = 0; i < n; i++) {
+    for (int64_t i = 0; i < n && ebb_plain_wants(c, 0); i++) {
         float code = (scale > 0 ? nearbyintf(x[i] / scale) : 0.0f) + (float)zero;
         y[i] = (uint8_t)(code > 0 ? code > 255 ? 255 : code : 0);
     }

@@ -16,6 +16,8 @@ int fuzz_text(const uint8_t *data, size_t size);
 int fuzz_infer(const uint8_t *data, size_t size);
 int fuzz_checkpoint(const uint8_t *data, size_t size);
 int fuzz_grad(const uint8_t *data, size_t size);
+int fuzz_files(const uint8_t *data, size_t size);
+int fuzz_change(const uint8_t *data, size_t size);
 
 #define LLVMFuzzerTestOneInput fuzz_read
 #include "tests/fuzz/fuzz_read.c"
@@ -32,6 +34,12 @@ int fuzz_grad(const uint8_t *data, size_t size);
 #define LLVMFuzzerTestOneInput fuzz_grad
 #include "tests/fuzz/fuzz_grad.c"
 #undef LLVMFuzzerTestOneInput
+#define LLVMFuzzerTestOneInput fuzz_files
+#include "tests/fuzz/fuzz_files.c"
+#undef LLVMFuzzerTestOneInput
+#define LLVMFuzzerTestOneInput fuzz_change
+#include "tests/fuzz/fuzz_change.c"
+#undef LLVMFuzzerTestOneInput
 
 #include "tests/hostile/corpus.h"
 
@@ -39,9 +47,10 @@ static const struct {
     const char *name;
     int (*target)(const uint8_t *data, size_t size);
 } targets[] = {
-    {"read", fuzz_read},   {"text", fuzz_text},
-    {"infer", fuzz_infer}, {"checkpoint", fuzz_checkpoint},
-    {"grad", fuzz_grad},
+    {"read", fuzz_read},     {"text", fuzz_text},
+    {"infer", fuzz_infer},   {"checkpoint", fuzz_checkpoint},
+    {"grad", fuzz_grad},     {"files", fuzz_files},
+    {"change", fuzz_change},
 };
 enum { TARGETS = sizeof targets / sizeof targets[0] };
 

@@ -18,6 +18,32 @@ static const char *const sound[] = {
     "{ u = Relu(x) }, else_branch = e () => (float[2,3] v) { v = Neg(x) }> }\n",
 };
 
+/* Sound files of the kinds that fuzz_files.c reads. */
+static bool write_files(const char *folder)
+{
+    static const char csv[] = "id,lower,upper,size,offset\na,0,2,64,\nb,1,3,32,0\n";
+    static const char measured[] =
+        "{\"schema\": \"ebb.sensitivity/1\", \"gradients\": 1, \"tensors\": [{\"name\": \"y\", "
+        "\"bytes\": 32, \"range2\": 1.5, \"grad2\": 0.25, \"sensitivity\": 0.5}], \"skipped\": []}";
+    char path[512];
+    ebb_model *model = NULL;
+    ebb_program *program = NULL;
+    (void)snprintf(path, sizeof path, "%s/sound_costs.json", folder);
+    fuzz_must(ebb_text_parse_model(&model, step_text), "parsing");
+    fuzz_must(ebb_infer_graph(model->graph), "inferring");
+    const ebb_calibrate_options once = {.backend = "plain", .steps = 1, .threads = 1};
+    fuzz_must(ebb_calibrate(&model, 1, &once, path, NULL), "measuring");
+    fuzz_must(ebb_rewrite(model, "lora:rank=2,loss:mse,gradient,optimizer:sgd", NULL, NULL),
+              "a step with adapters");
+    fuzz_must(ebb_program_compile(&program, model, NULL), "compiling");
+    (void)snprintf(path, sizeof path, "%s/sound_adapters.safetensors", folder);
+    fuzz_must(ebb_adapters_save(program, path), "saving adapters");
+    ebb_program_free(program);
+    ebb_model_free(model);
+    return corpus_write(folder, "sound.csv", csv, sizeof csv - 1) &&
+           corpus_write(folder, "sound_measured.json", measured, sizeof measured - 1);
+}
+
 int main(int argc, char **argv)
 {
     char path[512];
@@ -25,6 +51,8 @@ int main(int argc, char **argv)
         return 2;
     (void)snprintf(path, sizeof path, "%s/sound.safetensors", argv[1]);
     fuzz_must(ebb_checkpoint_save(a_program(), path, "{}"), "saving a checkpoint");
+    if (!write_files(argv[1]))
+        return 1;
     for (size_t p = 0; p < CORPUS_PARTS; p++)
         for (size_t i = 0; i < corpus_parts[p].count; i++) {
             const hostile_file *f = &corpus_parts[p].files[i];

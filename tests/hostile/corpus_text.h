@@ -62,6 +62,20 @@ static const hostile_file corpus_text[] = {
     RUN("attribute", "integer_division_by_zero", EBB_RUNTIME, "Div 'y': integer division by zero", MODEL("float[4] x", "int64[4] y", "int64[4] z = {1, 0, 1, 1}", "i = Cast <to = 7> (x) y = Div(i, z)")),
     RUN("attribute", "integer_remainder_by_zero", EBB_RUNTIME, "Mod 'y': integer division by zero", MODEL("float[4] x", "int64[4] y", "int64[4] z = {1, 0, 1, 1}", "i = Cast <to = 7> (x) y = Mod(i, z)")),
 
+    RUN("shape", "nothing_in_huge_dims", EBB_REJECTED, "size is not known", MODEL("float[4] x", "float[] y", "int64[3] s = {0, 9223372036854775807, 4}", "z = ConstantOfShape(s) y = Concat <axis = 0> (z, z)")),
+
+    /* operands of two dtypes where the specification wants one */
+    REFUSED("dtype", "slope_in_bytes", "PRelu 'y': input 0 is float32, input 1 is uint8; they must agree", MODEL("float[4] x", "float[4] y", "uint8[1] s = {1}", "y = PRelu(x, s)")),
+    REFUSED("dtype", "bound_in_integers", "Clip 'y': input 0 is float32, input 1 is int64; they must agree", MODEL("float[4] x", "float[4] y", "int64 l = {0}", "y = Clip(x, l)")),
+    REFUSED("dtype", "weight_in_integers", "Conv 'y': input 0 is float32, input 1 is int8; they must agree", MODEL("float[1,1,4,4] x", "float[] y", "int8[1,1,1,1] w = {1}", "y = Conv(x, w)")),
+    REFUSED("dtype", "state_in_booleans", "LSTM 'y': input 0 is float32, input 5 is bool; they must agree", MODEL("float[1,1,1] x", "float[] y", "float[1,4,1] w = {1.0, 1.0, 1.0, 1.0}, float[1,4,1] r = {1.0, 1.0, 1.0, 1.0}, bool[1,1,1] h = {1}", "y = LSTM <hidden_size = 1> (x, w, r, \"\", \"\", h)")),
+
+    RUN("operand", "codes_that_nobody_reads", EBB_OK, "s ", MODEL("float[4] x", "float s", "", "\"\", s = DynamicQuantizeLinear(x)")),
+
+    RUN("operand", "norm_that_nobody_reads", EBB_OK, "m ", MODEL("float[4] x", "float[1] m", "float[4] s = {1.0, 1.0, 1.0, 1.0}", "\"\", m = LayerNormalization(x, s)")),
+    RUN("operand", "pool_that_nobody_reads", EBB_UNSUPPORTED, "its output 0 has no name", MODEL("float[4] x", "int64[1,1,2] i", "int64[3] s = {1, 1, 4}", "t = Reshape(x, s) \"\", i = MaxPool <kernel_shape = [2], strides = [2]> (t)")),
+    RUN("operand", "softmax_that_nobody_reads", EBB_REJECTED, "its output has no name", MODEL("float[4] x", "float[4] y", "", "\"\" = Softmax(x) y = Relu(x)")),
+
     /* indices that come with the data */
     RUN("index", "gather_outside", EBB_RUNTIME, "Gather 'y': index 2000 at position 0 is outside -3..2", MODEL("float[4] x", "float[4] y", "float[3] w = {1.0, 2.0, 3.0}, float s = {1000.0}", "b = Mul(x, s) c = Add(b, s) i = Cast <to = 7> (c) y = Gather(w, i)")),
     RUN("index", "gather_negative", EBB_RUNTIME, "Gather 'y': index -2000 at position 0 is outside -3..2", MODEL("float[4] x", "float[4] y", "float[3] w = {1.0, 2.0, 3.0}, float s = {-1000.0}", "b = Mul(x, s) c = Add(b, s) i = Cast <to = 7> (c) y = Gather(w, i)")),

@@ -64,8 +64,7 @@ static inline ebb_status exercise_call(ebb_call *call, const ebb_backend *const 
         status = call->kernel->workspace(call, &call->workspace_bytes);
     if (status != NULL || call->workspace_bytes > EXERCISE_BYTES)
         return status;
-    if (call->workspace_bytes != 0 &&
-        posix_memalign(&call->workspace, EBB_ALIGN, call->workspace_bytes) != 0)
+    if (posix_memalign(&call->workspace, EBB_ALIGN, call->workspace_bytes) != 0)
         return ebb_error_memory();
     if (call->kernel->prepare != NULL)
         status = call->kernel->prepare(call);
