@@ -94,7 +94,8 @@ EBB_GPU_INLINE uint32_t ebb_small_of(uint8_t dtype, double value, bool saturate,
 EBB_GPU_INLINE uint32_t ebb_bits_at(const void *p, int64_t i, uint32_t bits)
 {
     const int64_t each = 8 / (int64_t)bits;
-    return ((const uint8_t *)p)[i / each] >> (uint32_t)(i % each) * bits & ((1u << bits) - 1);
+    const uint32_t byte = ((const uint8_t *)p)[i / each], mask = (1u << bits) - 1u;
+    return byte >> (uint32_t)(i % each) * bits & mask;
 }
 
 /* Element i of any integer dtype, or bool. */
