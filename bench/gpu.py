@@ -1,14 +1,24 @@
 #!/usr/bin/env python3
 """A training step on a GPU: ebb beside PyTorch eager and torch.compile, in turns.
 
-    bench/gpu.py --models DIR [--only resnet50,gpt2] [--rounds 5] [--steps 20] [-o bench/results/gpu]
+    bench/gpu.py --models DIR --work STEPS --prepare --device h100       beforehand, without a GPU
+    bench/gpu.py --models DIR --work STEPS [--limit 540] [-o bench/results/gpu]
     bench/gpu.py --models DIR --dry-run [--small]
 
-Writes OUT.jsonl, a line for each model and way, and OUT.md, the table of all its lines. A model
-whose lines are there is not measured again: a run that was stopped goes on, and removing lines has
-them measured anew.
+Made for a machine that is lent for minutes. What a budget makes of a step is planned beforehand,
+where that is cheap (--prepare), and taken from --work; what is not there is made on the way. The
+cases and ways that matter most come first; each has one round before any has a second. Nothing is
+begun that --limit leaves no time for, nothing waits longer than its own limit, and what fails or
+hangs is said in the table and stops nothing else: PyTorch runs in a process of its own.
 
-DIR holds NAME/ts.onnx, exports with a symbolic batch axis; what it lacks is exported there first.
+Each round is a line of OUT.jsonl as soon as it is measured, and OUT.md the table of all lines. What
+has its lines is not measured again: a run that was stopped goes on, and removing lines has them
+measured anew.
+
+DIR holds NAME/ts.onnx, exports with a symbolic batch axis; what it lacks is exported there first,
+by PyTorch's own exporter from torchvision's and transformers' classes: nothing is downloaded.
+Without PyTorch, or those, the columns of ebb are measured alone.
+
 Both sides have the same model, batch, data, precision and optimizer. float32 is float32: no TF32 on
 either side. bf16 has parameters, optimizer state and loss in float32: autocast there, the pass
 `precision` here. PyTorch gets its fused optimizers, its fused attention (the exports spell attention
@@ -24,153 +34,30 @@ Without a GPU: --dry-run prints every command, and runs those that make steps an
 as a test of this file.
 """
 import argparse
+import concurrent.futures
 import datetime
 import json
+import os
 import pathlib
 import platform
+import selectors
 import shlex
 import statistics
 import subprocess
 import sys
 import time
-import warnings
+
+from gpu_cases import FULL, SMALL, export, logits_of
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 MIB = 2**20
 EXACT = ("pool-index", "sign-mask", "pack-bools", "dropout-seed", "dropout-recompute", "release")
 TILED = ("attention", "chunk-loss")
 NO_PLAN_FITS = 3  # exit codes of ebb
+# Seconds that anything may take, and that must be left for it to begin.
+LONGEST = {"make": 240, "eager": 120, "compile": 240, "ebb": 120}
+LEAST = {"make": 20, "eager": 25, "compile": 90, "ebb": 20}
 RATES = {"momentum": "momentum:lr=0.001", "adamw": "adamw:lr=0.00001"}
-
-
-# ---- models ----
-
-
-def resnet50():
-    import torchvision
-
-    return torchvision.models.resnet50()
-
-
-def resnet10():
-    from torchvision.models.resnet import BasicBlock, ResNet
-
-    return ResNet(BasicBlock, [1, 1, 1, 1], num_classes=10)
-
-
-def vit(size, patch, layers, heads, hidden):
-    import torchvision
-
-    return torchvision.models.VisionTransformer(
-        image_size=size, patch_size=patch, num_layers=layers, num_heads=heads, hidden_dim=hidden,
-        mlp_dim=4 * hidden, num_classes=1000 if size == 224 else 10)
-
-
-def bert(attention, layers, heads, hidden, words=30522):
-    from transformers import BertConfig, BertForSequenceClassification
-
-    return BertForSequenceClassification(BertConfig(
-        num_labels=2, num_hidden_layers=layers, num_attention_heads=heads, hidden_size=hidden,
-        intermediate_size=4 * hidden, vocab_size=words, attn_implementation=attention))
-
-
-def gpt2(attention, layers, heads, hidden, words=50257):
-    from transformers import GPT2Config, GPT2LMHeadModel
-
-    return GPT2LMHeadModel(GPT2Config(
-        n_layer=layers, n_head=heads, n_embd=hidden, vocab_size=words, use_cache=False,
-        bos_token_id=None, eos_token_id=None, attn_implementation=attention))
-
-
-class Case:
-    """A model at one batch and precision. make(attention): the module; attention: sdpa or eager."""
-
-    def __init__(self, model, make, optimizer, batch, *, size=None, sequence=None, words=0,
-                 classes=2, bf16=True, channels_last=False):
-        self.model, self.make, self.optimizer, self.batch = model, make, optimizer, batch
-        self.size, self.sequence, self.words, self.classes = size, sequence, words, classes
-        self.bf16, self.channels_last = bf16, channels_last
-        self.each_token = classes == 0  # a target for each token, of as many classes as words
-
-    @property
-    def name(self):
-        parts = [self.model, f"b{self.batch}"]
-        parts += [f"s{self.sequence}"] if self.sequence else []
-        parts += ["bf16" if self.bf16 else "fp32"]
-        return " ".join(parts + (["channels last"] if self.channels_last else []))
-
-    @property
-    def tiled(self):
-        return not self.model.startswith("resnet")
-
-    def arrays(self, numpy):
-        rng, batch = numpy.random.default_rng(0), self.batch
-        if self.size:
-            return {"input": rng.standard_normal((batch, 3, self.size, self.size), numpy.float32),
-                    "target": rng.integers(0, self.classes, batch)}
-        shape = (batch, self.sequence)
-        return {"input_ids": rng.integers(0, self.words, shape),
-                "attention_mask": numpy.ones(shape, numpy.int64),
-                "target": rng.integers(0, self.words, shape) if self.each_token
-                else rng.integers(0, self.classes, batch)}
-
-
-def image_case(model, make, optimizer, batch, size, **more):
-    classes = 1000 if size == 224 else 10
-    return Case(model, lambda attention: make(), optimizer, batch, size=size, classes=classes, **more)
-
-
-FULL = [
-    image_case("resnet50", resnet50, "momentum", 128, 224, bf16=False),
-    image_case("resnet50", resnet50, "momentum", 256, 224, channels_last=True),
-    Case("bert_base", lambda a: bert(a, 12, 12, 768), "adamw", 32, sequence=512, words=30522),
-    Case("bert_large", lambda a: bert(a, 24, 16, 1024), "adamw", 16, sequence=512, words=30522),
-    Case("gpt2", lambda a: gpt2(a, 12, 12, 768), "adamw", 16, sequence=1024, words=50257, classes=0),
-    image_case("vit_b16", lambda: vit(224, 16, 12, 12, 768), "adamw", 128, 224),
-]
-SMALL = [
-    image_case("resnet10", resnet10, "momentum", 8, 32, bf16=False),
-    image_case("resnet10", resnet10, "momentum", 8, 32,
-               channels_last=True),
-    Case("bert_small", lambda a: bert(a, 2, 2, 32, 100), "adamw", 32, sequence=32, words=100),
-    Case("gpt2_small", lambda a: gpt2(a, 2, 2, 32, 100), "adamw", 32, sequence=32, words=100,
-         classes=0),
-    image_case("vit_small", lambda: vit(32, 8, 2, 2, 32), "adamw", 64, 32),
-]
-
-
-def logits_of(module, inputs):
-    return module(inputs["input"]) if "input" in inputs else module(**inputs).logits
-
-
-def export(case, path):
-    """The module as PyTorch's own exporter writes it, for training."""
-    import numpy
-    import torch
-
-    class Logits(torch.nn.Module):
-        def __init__(self, module, names):
-            super().__init__()
-            self.module, self.names = module, names
-
-        def forward(self, *inputs):
-            return logits_of(self.module, dict(zip(self.names, inputs)))
-
-    print(f"exporting {path}", file=sys.stderr, flush=True)
-    warnings.simplefilter("ignore")  # of the exporter: some hundred
-    path.parent.mkdir(parents=True, exist_ok=True)
-    two = Case(case.model, case.make, case.optimizer, 2, size=case.size, sequence=case.sequence,
-               words=case.words, classes=case.classes)
-    arrays = two.arrays(numpy)
-    del arrays["target"]
-    unfinished = path.with_suffix(".part")
-    torch.manual_seed(0)
-    torch.onnx.export(
-        Logits(case.make("eager").train(), list(arrays)), tuple(map(torch.from_numpy, arrays.values())),
-        str(unfinished), dynamo=False, opset_version=17, do_constant_folding=False,
-        training=torch.onnx.TrainingMode.TRAINING, input_names=list(arrays), output_names=["logits"],
-        dynamic_axes={name: {0: "batch"} for name in (*arrays, "logits")})
-    unfinished.rename(path)
 
 
 # ---- PyTorch ----
@@ -199,7 +86,7 @@ class Torch:
         self.optimizer = (torch.optim.SGD(of, 0.001, momentum=0.9, fused=fused)
                           if case.optimizer == "momentum" else
                           torch.optim.AdamW(of, 1e-5, weight_decay=0.01, fused=fused))
-        self.ways = {"eager": self.loss, "compile": torch.compile(self.loss)}
+        self.ways = {"eager": self.loss}
 
     def loss(self):
         torch = self.torch
@@ -208,6 +95,8 @@ class Torch:
         return torch.nn.functional.cross_entropy(logits.float().flatten(0, -2), self.target)
 
     def step(self, way):
+        if way not in self.ways:
+            self.ways[way] = self.torch.compile(self.loss)
         self.optimizer.zero_grad(set_to_none=True)
         self.ways[way]().backward()
         self.optimizer.step()
@@ -242,6 +131,74 @@ class Torch:
         return took, {"peak_bytes": peak}
 
 
+def work(case, options):
+    """PyTorch's own process: a line of JSON in, {way, steps}; a line out."""
+    import numpy
+
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # whatever libraries print is no answer
+    runner, facts = None, {}
+    for line in sys.stdin:
+        asked = json.loads(line)
+        try:
+            runner = runner or Torch(case, case.arrays(numpy), options.backend)
+            facts = facts or facts_of(runner)
+            took, told = runner.round(asked["way"], asked["steps"])
+            answer = {"took": took, "told": told, "facts": facts}
+        except Exception as error:  # out of memory, no compiler, no such package: said in the table
+            said = str(error).strip().splitlines() or [type(error).__name__]
+            answer = {"error": said[0][:200], "facts": facts}
+        answers.write(json.dumps(answer) + "\n")
+        answers.flush()
+
+
+def facts_of(runner):
+    torch = runner.torch
+    facts = {"torch": torch.__version__}
+    if runner.device == "cuda":
+        facts |= {"cuda": torch.version.cuda, "cudnn": torch.backends.cudnn.version()}
+    return facts
+
+
+class Theirs:
+    """PyTorch in a process of its own, which may fail or hang."""
+
+    def __init__(self, case, options):
+        self.case, self.options, self.process, self.facts = case, options, None, {}
+
+    def round(self, way, steps):
+        if self.process is None:
+            self.process = subprocess.Popen(
+                [sys.executable, __file__, *sys.argv[1:], "--worker", self.case.name],
+                stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        limit = min(LONGEST[way], self.options.clock.left())
+        try:
+            self.process.stdin.write((json.dumps({"way": way, "steps": steps}) + "\n").encode())
+            self.process.stdin.flush()
+        except BrokenPipeError:
+            pass  # the answer will be missing, too
+        with selectors.DefaultSelector() as selector:
+            selector.register(self.process.stdout, selectors.EVENT_READ)
+            line = self.process.stdout.readline() if selector.select(limit) else None
+        if not line:
+            ended = self.process.poll()
+            self.end()
+            raise Refused(1, f"no answer within {limit:.0f} s" if line is None else
+                          f"PyTorch's process ended{'' if ended is None else f' with {ended}'}")
+        answer = json.loads(line)
+        self.facts = answer["facts"] or self.facts
+        if "error" in answer:
+            raise Refused(1, answer["error"])
+        return answer["took"], answer["told"]
+
+    def end(self):
+        """Leaves ebb the memory."""
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait()
+        self.process = None
+
+
 # ---- ebb ----
 
 
@@ -268,16 +225,25 @@ class Ebb:
             self.ways[f"{share} %"] = ["--budget", f"{share}%", "--allow", "rounding"]
         self.plans = {}
 
+    def save_data(self):
+        import numpy
+
+        numpy.savez(self.data, **self.case.arrays(numpy))
+
     @staticmethod
     def passes(names):
         return [word for name in names for word in ("--pass", name)]
 
-    def run(self, *words):
+    def run(self, *words, limit=None):
         command = [str(word) for word in (self.options.ebb, *words)]
         if self.tell:
             print(shlex.join(command), flush=True)
             command = ["cpu" if word == "cuda" else word for word in command]
-        done = subprocess.run(command, capture_output=True, text=True)
+        limit = min(limit or LONGEST["ebb"], self.options.clock.left())
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, timeout=max(limit, 1))
+        except subprocess.TimeoutExpired:
+            raise Refused(1, f"no answer within {limit:.0f} s") from None
         if done.returncode != 0:
             lines = done.stderr.strip().splitlines()
             said = [line for line in lines if line.startswith("ebb: ")] or lines[-1:] or ["no word"]
@@ -287,8 +253,13 @@ class Ebb:
     def file(self, way):
         return self.folder / f"{way.replace(' %', '')}.onnx"
 
-    def make(self, way):
-        """The step's file, and its plan."""
+    def target(self):
+        """For which machine steps are planned."""
+        if self.options.device:
+            return ["--device", self.options.device]
+        return ["--backend", self.options.backend]
+
+    def make_words(self, way):
         case, given = self.case, []
         if case.channels_last:
             given += ["--pass", "layout:nhwc"]
@@ -297,11 +268,25 @@ class Ebb:
         if self.options.costs:
             given += ["--costs", self.options.costs]
         loss = "cross-entropy:axis=-1" if case.each_token else "cross-entropy"
-        if "--budget" in self.ways[way]:
-            given += ["--backend", self.options.backend]
-        self.run("grad", self.source, "-o", self.file(way), "--dim", f"batch={case.batch}", "--loss",
-                 loss, "--optimizer", RATES[case.optimizer], *given, *self.ways[way], "--json")
-        self.plans[way] = self.run("plan", self.file(way), "--backend", self.options.backend, "--json")
+        return ["grad", self.source, "-o", self.file(way), "--dim", f"batch={case.batch}", "--loss",
+                loss, "--optimizer", RATES[case.optimizer], *given, *self.ways[way]]
+
+    def is_made(self, way):
+        """There is a step by these very words, for whatever machine."""
+        note = self.file(way).with_suffix(".words")
+        return self.file(way).exists() and note.exists() and note.read_text() == self.note(way)
+
+    def note(self, way):
+        return shlex.join(map(str, self.make_words(way)[4:]))
+
+    def make(self, way):
+        """The step's file, and its plan."""
+        made = self.file(way).with_suffix(".words")
+        made.unlink(missing_ok=True)
+        planned = self.target() if "--budget" in self.ways[way] else []
+        self.run(*self.make_words(way), *planned, "--json", limit=LONGEST["make"])
+        self.plans[way] = self.run("plan", self.file(way), *self.target(), "--json")
+        made.write_text(self.note(way))
         return self.plans[way]
 
     def training(self, way, steps):
@@ -317,6 +302,10 @@ class Ebb:
         return facts["missing_bytes"] > 0
 
     def round(self, way, steps):
+        if not self.data.exists():
+            self.save_data()
+        if not self.is_made(way):
+            self.make(way)
         facts = self.run(*self.training(way, steps))
         if facts["arena_bytes"] != facts["measured_arena_bytes"]:
             raise Refused(1, f"planned {facts['arena_bytes']} bytes, allocated "
@@ -331,20 +320,26 @@ class Ebb:
 # ---- what comes out ----
 
 
+class Clock:
+    """What is left of the limit, in seconds."""
+
+    def __init__(self, limit):
+        self.end = time.monotonic() + limit if limit else None
+
+    def left(self):
+        return self.end - time.monotonic() if self.end else 1e6
+
+
 def machine(options):
-    facts = {"date": datetime.date.today().isoformat(), "backend": options.backend,
+    facts = {"date": datetime.date.today().isoformat(), "backend": options.backend, "torch": "none",
              "ebb": subprocess.run([options.ebb, "version"], capture_output=True,
                                    text=True).stdout.strip(),
              "device": platform.processor() or platform.machine()}
-    import torch
-
-    facts["torch"] = torch.__version__
     if options.backend == "cuda":
-        facts["device"] = torch.cuda.get_device_name()
-        facts["cuda"], facts["cudnn"] = torch.version.cuda, torch.backends.cudnn.version()
-        said = subprocess.run(["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"],
-                              capture_output=True, text=True)
-        facts["driver"] = said.stdout.strip().splitlines()[0] if said.returncode == 0 else ""
+        said = subprocess.run(["nvidia-smi", "--query-gpu=name,driver_version",
+                               "--format=csv,noheader"], capture_output=True, text=True)
+        if said.returncode == 0:
+            facts["device"], facts["driver"] = said.stdout.splitlines()[0].split(", ")
     return facts
 
 
@@ -357,26 +352,40 @@ def times(value, other):
     return f"{value / other:.2f}" if value and other else ""
 
 
+def merged(lines):
+    """Of one case and way: the median of its rounds, or why there is none."""
+    good = [l for l in lines if "error" not in l]
+    if not good:
+        return lines[-1]
+    step = statistics.median(l["step_s"] for l in good)
+    rate = good[-1]["batch"] * (good[-1]["sequence"] or 1) / step
+    return good[-1] | {"step_s": step, "rate": rate, "rounds": len(good)}
+
+
 def table(lines):
     """Markdown: a block for each case, PyTorch first."""
     text = ["Made by `bench/gpu.py`. Medians of rounds in turns; x: times eager's.", ""]
-    for where in sorted({(l["device"], l["date"], l["torch"], l["ebb"]) for l in lines}):
-        here = [l for l in lines if (l["device"], l["date"], l["torch"], l["ebb"]) == where]
+    for where in sorted({(l["device"], l["date"], l["ebb"]) for l in lines}):
+        here = [l for l in lines if (l["device"], l["date"], l["ebb"]) == where]
+        known = {k: l[k] for l in here for k in ("torch", "driver", "cuda", "cudnn")
+                 if l.get(k, "none") != "none"}
         text += ["## " + ", ".join(where[:2]), "",
-                 f"torch {where[2]}, {where[3]}"
-                 + "".join(f", {k} {here[0][k]}" for k in ("driver", "cuda", "cudnn") if here[0].get(k)),
-                 "", "| model | by | step ms | x eager | x compile | peak MiB | x eager | a second |",
-                 "|---|---|---|---|---|---|---|---|"]
+                 ", ".join([where[2], *(f"{k} {v}" for k, v in known.items())]), "",
+                 "| model | by | rounds | step ms | x eager | x compile | peak MiB | x eager | a second |",
+                 "|---|---|---|---|---|---|---|---|---|"]
         for name in dict.fromkeys(l["case"] for l in here):
-            of = {l["by"]: l for l in here if l["case"] == name}
+            ways = dict.fromkeys(l["by"] for l in here if l["case"] == name)
+            of = {by: merged([l for l in here if l["case"] == name and l["by"] == by])
+                  for by in sorted(ways, key=lambda by: by not in ("eager", "compile"))}
             eager, compiled = of.get("eager", {}), of.get("compile", {})
             for by, l in of.items():
                 head = f"| {name} | {by if by in ('eager', 'compile') else 'ebb ' + by} "
                 if "error" in l:
-                    text.append(head + f"| {l['error'].replace('|', '/')} | | | | | |")
+                    text.append(head + f"| | {l['error'].replace('|', '/')} | | | | | |")
                     continue
                 text.append(
-                    head + f"| {1e3 * l['step_s']:.2f} | {times(l['step_s'], eager.get('step_s'))} "
+                    head + f"| {l['rounds']} | {1e3 * l['step_s']:.2f} "
+                    f"| {times(l['step_s'], eager.get('step_s'))} "
                     f"| {times(l['step_s'], compiled.get('step_s'))} | {l['peak_bytes'] / MIB:,.0f} "
                     f"| {times(l['peak_bytes'], eager.get('peak_bytes'))} "
                     f"| {l['rate']:,.0f} {l['unit']} |")
@@ -384,47 +393,56 @@ def table(lines):
     return "\n".join(text)
 
 
-def measure(case, options, folder):
-    """Lines of a case: all its ways, in turns."""
-    import numpy
+class Record:
+    """Lines of OUT.jsonl, each on the disk before the next is measured."""
 
-    arrays = case.arrays(numpy)
-    ours = Ebb(case, options, folder)
-    numpy.savez(ours.data, **arrays)
-    made, wrong = {}, {}
-    for way in ours.ways:
-        try:
-            ours.make(way)
-        except Refused as refused:
-            wrong[way] = str(refused)
-    theirs = Torch(case, arrays, options.backend)
-    runners = [(way, theirs) for way in theirs.ways] + [(way, ours) for way in ours.ways]
-    for turn in range(options.rounds):
+    def __init__(self, options):
+        self.out = pathlib.Path(options.out)
+        self.out.parent.mkdir(parents=True, exist_ok=True)
+        self.path, self.facts = self.out.with_suffix(".jsonl"), machine(options)
+        self.done = {(l["case"], l["by"], l["turn"]) for l in lines_of(self.path)
+                     if l["device"] == self.facts["device"]}
+
+    def add(self, case, way, turn, rest):
+        line = self.facts | {
+            "case": case.name, "by": way, "turn": turn, "model": case.model, "batch": case.batch,
+            "sequence": case.sequence, "precision": "bf16" if case.bf16 else "fp32",
+            "channels_last": case.channels_last, "optimizer": case.optimizer,
+            "unit": "tokens" if case.sequence else "images"} | rest
+        with self.path.open("a") as to:
+            to.write(json.dumps(line) + "\n")
+            to.flush()
+            os.fsync(to.fileno())
+        self.out.with_suffix(".md").write_text(table(lines_of(self.path)))
+        said = line.get("error") or f"{1e3 * line['step_s']:.2f} ms"
+        print(f"{case.name}, {way}, round {turn + 1}: {said}", file=sys.stderr, flush=True)
+
+
+def measure(case, turn, record, options):
+    """One round of all ways of a case."""
+    ours, theirs = Ebb(case, options, folder_of(case, options)), Theirs(case, options)
+    runners = [("eager", theirs), *((way, ours) for way in ours.ways)]
+    if options.compile and turn == 0:
+        runners.insert(1, ("compile", theirs))
+    try:
         for way, runner in runners:
-            if way in wrong:
+            kind = way if runner is theirs else "ebb"
+            least = LEAST[kind] + (LEAST["make"] if runner is ours and not ours.is_made(way) else 0)
+            if (case.name, way, turn) in record.done:
                 continue
+            if options.clock.left() < least:
+                print(f"{case.name}, {way}: no time is left for it", file=sys.stderr, flush=True)
+                continue
+            if runner is ours:
+                theirs.end()
             try:
                 took, told = runner.round(way, options.steps)
-            except Exception as error:  # out of memory, no compiler: said in the table
-                wrong[way] = (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
-                theirs.rest()
-                continue
-            made.setdefault(way, []).append(took)
-            made.setdefault((way, "told"), told)
-            print(f"{case.name}, {way}, round {turn + 1}: {1e3 * took:.2f} ms", file=sys.stderr,
-                  flush=True)
-    unit = "tokens" if case.sequence else "images"
-    for way, _ in runners:
-        line = {"case": case.name, "by": way, "model": case.model, "batch": case.batch,
-                "sequence": case.sequence, "precision": "bf16" if case.bf16 else "fp32",
-                "channels_last": case.channels_last, "optimizer": case.optimizer}
-        if way in wrong:
-            yield line | {"error": wrong[way]}
-            continue
-        step = statistics.median(made[way])
-        yield line | made[way, "told"] | {
-            "step_s": step, "rounds_s": made[way], "unit": unit,
-            "rate": case.batch * (case.sequence or 1) / step}
+                record.add(case, way, turn, theirs.facts | told | {"step_s": took})
+            except Exception as error:  # said in the table; the others go on
+                said = (str(error).strip().splitlines() or [type(error).__name__])[0]
+                record.add(case, way, turn, theirs.facts | {"error": said[:200]})
+    finally:
+        theirs.end()
 
 
 def folder_of(case, options):
@@ -434,18 +452,34 @@ def folder_of(case, options):
 
 
 def compare(cases, options):
-    out = pathlib.Path(options.out)
-    out.parent.mkdir(parents=True, exist_ok=True)
-    record, facts = out.with_suffix(".jsonl"), machine(options)
-    for case in cases:
-        if any(l["case"] == case.name and l["device"] == facts["device"] for l in lines_of(record)):
-            print(f"{case.name}: is in {record}", file=sys.stderr, flush=True)
-            continue
-        lines = [facts | line for line in measure(case, options, folder_of(case, options))]
-        with record.open("a") as to:
-            to.writelines(json.dumps(line) + "\n" for line in lines)
-        out.with_suffix(".md").write_text(table(lines_of(record)))
-    print(out.with_suffix(".md").read_text() if out.with_suffix(".md").exists() else "")
+    record = Record(options)
+    for turn in range(options.rounds):
+        for case in cases:
+            try:
+                measure(case, turn, record, options)
+            except Exception as error:  # no data, no folder: the other cases go on
+                print(f"{case.name}: {error}", file=sys.stderr, flush=True)
+    text = record.out.with_suffix(".md")
+    print(text.read_text() if text.exists() else "nothing was measured")
+
+
+def prepare(cases, options):
+    """Steps of all ways, several at a time. The number that could not be made."""
+    def make(ours, way):
+        if ours.is_made(way):
+            return True
+        try:
+            plan = ours.make(way)
+        except Refused as refused:
+            print(f"{ours.case.name}, {way}: {refused}", flush=True)
+            return refused.code == NO_PLAN_FITS
+        print(f"{ours.case.name}, {way}: {plan['arena_bytes'] / MIB:,.0f} MiB", flush=True)
+        return True
+
+    with concurrent.futures.ThreadPoolExecutor(max(1, (os.cpu_count() or 1) // 2)) as pool:
+        all_ours = [Ebb(case, options, folder_of(case, options)) for case in cases]
+        made = [pool.submit(make, ours, way) for ours in all_ours for way in ours.ways]
+        return sum(not m.result() for m in made)
 
 
 # ---- without a GPU ----
@@ -481,35 +515,31 @@ def what_is_missing(options):
     """A sentence, or None."""
     if not pathlib.Path(options.ebb).is_file():
         return f"there is no ebb at {options.ebb}: build it, or name it with --ebb"
-    if options.dry_run or options.backend == "cpu":
+    if options.dry_run or options.prepare or options.backend == "cpu":
         return None
     said = subprocess.run([options.ebb, "devices", "--json"], capture_output=True, text=True)
     devices = json.loads(said.stdout)["devices"] if said.returncode == 0 else []
     ours = next((d for d in devices if d["backend"] == "cuda"), {})
     if not ours.get("available"):
         return f"ebb has no GPU here: {ours.get('reason', 'it says nothing')}; --dry-run needs none"
-    try:
-        import torch
-    except ImportError:
-        return "there is no PyTorch here to compare with"
-    if not torch.cuda.is_available():
-        return "PyTorch has no GPU here; --dry-run needs none"
     return None
 
 
-def what_models_lack(cases, options):
-    """Exports what is not there; a sentence where it cannot."""
+def those_there(cases, options):
+    """The cases whose model is there, or can be exported; why the others are not."""
+    there = []
     for case in cases:
         path = pathlib.Path(options.models) / case.model / "ts.onnx"
-        if path.exists():
-            continue
         try:
-            export(case, path)
+            if not path.exists():
+                export(case, path)
+            there.append(case)
         except ImportError as error:
-            return f"{path} is not there, and cannot be exported without {error.name}"
-        except OSError as error:
-            return f"{path} is not there, and cannot be written: {error.strerror}"
-    return None
+            why = f"is not there, and cannot be exported without {error.name}"
+            print(f"bench/gpu.py: {path} {why}", file=sys.stderr, flush=True)
+        except Exception as error:  # of an exporter, or a disk that is full: the others go on
+            print(f"bench/gpu.py: {path} cannot be made: {error}", file=sys.stderr, flush=True)
+    return there
 
 
 def main():
@@ -518,7 +548,13 @@ def main():
     parser.add_argument("--models", required=True, help="a folder of exports, written where it lacks")
     parser.add_argument("--only", help="models, separated by commas")
     parser.add_argument("--batch", type=int, help="instead of each model's own")
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--rounds", type=int, default=3, help="at most; --limit may end it sooner")
+    parser.add_argument("--limit", type=float, default=540, help="seconds for all of it; 0: none")
+    parser.add_argument("--no-compile", dest="compile", action="store_false",
+                        help="without torch.compile")
+    parser.add_argument("--prepare", action="store_true", help="make the steps, measure nothing")
+    parser.add_argument("--device", help="plan steps for a described device: h100, a100 ...")
+    parser.add_argument("--worker", help=argparse.SUPPRESS)
     parser.add_argument("--steps", type=int, default=20, help="that are timed in a round")
     parser.add_argument("--costs", help="plan budgets by these times, of ebb bench --calibrate")
     parser.add_argument("--ebb", default=str(ROOT / "build/release/ebb"))
@@ -533,12 +569,18 @@ def main():
         cases = [case for case in cases if case.model in options.only.split(",")]
     for case in cases:
         case.batch = options.batch or case.batch
-    missing = "no such model" if not cases else what_is_missing(options) or what_models_lack(
-        cases, options)
-    if missing:
-        sys.exit(f"bench/gpu.py: {missing}")
+    options.clock = Clock(0 if options.prepare or options.dry_run else options.limit)
+    if options.worker:
+        work(next(case for case in cases if case.name == options.worker), options)
+        return
+    missing = "no such model" if not cases else what_is_missing(options)
+    cases = those_there(cases, options) if missing is None else []
+    if missing or not cases:
+        sys.exit(f"bench/gpu.py: {missing or 'there is no model'}")
     if options.dry_run:
         sys.exit(1 if dry_run(cases, options) > 0 else 0)
+    if options.prepare:
+        sys.exit(1 if prepare(cases, options) > 0 else 0)
     compare(cases, options)
 
 
