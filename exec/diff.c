@@ -77,6 +77,46 @@ static json_t *host_work(const ebb_plan *plan)
     return NULL;
 }
 
+static void add_int(json_t *object, const char *key, uint64_t more)
+{
+    set_int(object, key, (uint64_t)json_integer_value(json_object_get(object, key)) + more);
+}
+
+static int most_bytes_first(const void *a, const void *b)
+{
+    json_int_t x = json_integer_value(json_object_get(*(json_t *const *)a, "bytes"));
+    json_int_t y = json_integer_value(json_object_get(*(json_t *const *)b, "bytes"));
+    return x < y ? 1 : x > y ? -1 : 0;
+}
+
+/* Which kernel computes the nodes of each operator, with the bytes of their operands. */
+static json_t *kernels_of(const ebb_plan *plan, ebb_arena *scratch)
+{
+    json_t **rows = EBB_NEW(scratch, json_t *, plan->count + (size_t)1), *list = json_array();
+    size_t count = 0, at;
+    for (uint32_t k = 0; rows != NULL && k < plan->count; k++) {
+        const ebb_call *call = &plan->calls[k];
+        const char *op = ebb_op_row_of(call->op)->name;
+        const char *kernel = call->kernel != NULL ? call->kernel->name : "none";
+        for (at = 0; at < count; at++)
+            if (strcmp(json_string_value(json_object_get(rows[at], "operator")), op) == 0 &&
+                strcmp(json_string_value(json_object_get(rows[at], "kernel")), kernel) == 0)
+                break;
+        if (at == count)
+            rows[count++] = json_pack("{s:s, s:s}", "operator", op, "kernel", kernel);
+        add_int(rows[at], "nodes", 1);
+        for (uint32_t i = 0; i < call->input_count; i++)
+            add_int(rows[at], "bytes", call->in[i].bytes);
+        for (uint32_t o = 0; o < call->output_count; o++)
+            add_int(rows[at], "bytes", call->out[o].bytes);
+    }
+    if (count > 0)
+        qsort(rows, count, sizeof *rows, most_bytes_first);
+    for (size_t i = 0; i < count; i++)
+        (void)json_array_append_new(list, rows[i]);
+    return list;
+}
+
 static ebb_status plan_to_json(const ebb_plan *plan, const char *missing, json_t **out)
 {
     const ebb_memory *m = &plan->memory;
@@ -109,6 +149,7 @@ static ebb_status plan_to_json(const ebb_plan *plan, const char *missing, json_t
     set_int(o, "recompute_flops", (uint64_t)plan->recompute_flops);
     set_int(o, "planned_ns", (uint64_t)plan->planned_ns);
     (void)json_object_set_new(o, "peak_tensors", peak_tensors(plan, &scratch));
+    (void)json_object_set_new(o, "kernels", kernels_of(plan, &scratch));
     json_t *on_host = host_work(plan);
     if (on_host != NULL)
         (void)json_object_set_new(o, "on_host", on_host);
