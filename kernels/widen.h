@@ -8,11 +8,6 @@
 extern "C" {
 #endif
 
-static inline bool ebb_is_narrow(const ebb_type *type)
-{
-    return type->dtype == EBB_F16 || type->dtype == EBB_BF16;
-}
-
 /* Whether an operand is float16 or bfloat16 and may be computed as float32. */
 bool ebb_can_widen(const ebb_call *call);
 

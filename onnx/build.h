@@ -66,12 +66,16 @@ ebb_value ebb_const_like(ebb_build *b, ebb_value like, double x);    /* rank 0 o
 ebb_value ebb_const_ints(ebb_build *b, const int64_t *list, uint32_t count); /* int64[count] */
 ebb_value ebb_const_shape(ebb_build *b, ebb_value of); /* its static shape as int64[rank] */
 ebb_value ebb_const_tensor(ebb_build *b, const ebb_type *type, const void *data);
+/* Numbers as a constant of a float dtype. */
+ebb_value ebb_const_floats(ebb_build *b, ebb_dtype dtype, int rank, const int64_t *dims,
+                           const double *list);
 
 /* Formulas that rules share. Shapes must be static. */
 ebb_value ebb_emit_reshape(ebb_build *b, ebb_value x, const int64_t *dims, int rank);
 ebb_value ebb_emit_reshape_like(ebb_build *b, ebb_value x, ebb_value like);
 ebb_value ebb_emit_transpose(ebb_build *b, ebb_value x, const int64_t *perm, int rank);
-ebb_value ebb_emit_zeros_like(ebb_build *b, ebb_value x); /* full shape */
+ebb_value ebb_emit_zeros_like(ebb_build *b, ebb_value x);            /* full shape */
+ebb_value ebb_emit_cast(ebb_build *b, ebb_value x, ebb_dtype dtype); /* x where it has that dtype */
 /* Sums dy over the axes along which `like` was broadcast, so that it gets like's shape. */
 ebb_value ebb_emit_unbroadcast(ebb_build *b, ebb_value dy, ebb_value like);
 ebb_value ebb_emit_reduce(ebb_build *b, ebb_op op, ebb_value x, const int64_t *axes, uint32_t count,

@@ -92,6 +92,11 @@ ebb_type ebb_type_tensor(ebb_dtype dtype, int rank, const int64_t *dims); /* PLA
 bool ebb_type_same_shape(const ebb_type *a, const ebb_type *b);           /* both known and equal */
 bool ebb_type_is_static(const ebb_type *type); /* tensor, all dims known */
 
+static inline bool ebb_is_narrow(const ebb_type *type) /* a float of 16 bits */
+{
+    return type->dtype == EBB_F16 || type->dtype == EBB_BF16;
+}
+
 /* Product of the dims; false when one is unknown, or that of those but 0 overflows int64. */
 EBB_MUST_USE bool ebb_type_elements(const ebb_type *type, int64_t *count);
 

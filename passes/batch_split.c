@@ -156,7 +156,7 @@ static ebb_status get_total(splitting *s, ebb_node n, uint32_t labels_at, ebb_va
     }
     ebb_dtype dtype = (ebb_dtype)ebb_value_of(s->g, ebb_in(s->g, n, labels_at - 1))->type.dtype;
     if (ebb_node_of(s->g, n)->op == EBB_OP_LINEAR_CROSS_ENTROPY)
-        dtype = (ebb_dtype)ebb_value_of(s->g, ebb_in(s->g, n, 0))->type.dtype;
+        dtype = (ebb_dtype)ebb_value_of(s->g, ebb_out(s->g, n, 0))->type.dtype;
     s->b.name = ebb_value_name(s->g, labels);
     *value = count_labels(s, labels, weights, ignores, ignored, dtype);
     s->totals[s->total_count++] = (ebb_batch_count){labels, weights, *value, ignored, ignores};
@@ -272,14 +272,20 @@ static ebb_status copy_node(splitting *s, ebb_node n, int64_t i, const ebb_value
 }
 
 /* This part's share of output k becomes `value`. */
+/* In the factor's dtype: a count of labels is more than 16 bits hold. */
 static ebb_status change_share(splitting *s, ebb_node n, uint32_t k, int64_t i, ebb_op op,
                                ebb_value factor)
 {
     ebb_value old = ebb_out(s->g, n, k);
     if (old.i == 0)
         return s->b.status;
-    s->b.name = ebb_value_name(s->g, s->part[old.i][i]);
-    s->part[old.i][i] = ebb_emit(&s->b, op, s->part[old.i][i], factor);
+    ebb_value whole = s->part[old.i][i];
+    if (s->b.status != NULL)
+        return s->b.status;
+    ebb_dtype dtype = (ebb_dtype)ebb_build_type(&s->b, whole)->dtype;
+    s->b.name = ebb_value_name(s->g, whole);
+    whole = ebb_emit_cast(&s->b, whole, (ebb_dtype)ebb_build_type(&s->b, factor)->dtype);
+    s->part[old.i][i] = ebb_emit_cast(&s->b, ebb_emit(&s->b, op, whole, factor), dtype);
     return s->b.status;
 }
 

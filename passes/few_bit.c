@@ -258,8 +258,8 @@ static const char *weigh(ebb_offer *offer, const state *st, const site *s,
         return "its input stays to the end of the step anyway";
     if (st->saves.reads[root.i] > s->reads)
         return "the backward reads its input for another reason";
-    if (type->dtype != EBB_F32 && type->dtype != EBB_F64)
-        return "its input is neither float nor double";
+    if (!ebb_dtype_is_float((ebb_dtype)type->dtype))
+        return "its input has no floats";
     if (bytes == 0 || !ebb_type_elements(type, &n) ||
         !ebb_type_same_shape(type, &ebb_value_of(g, s->dy)->type))
         return "the size of its input is not known";
@@ -275,15 +275,10 @@ static const char *weigh(ebb_offer *offer, const state *st, const site *s,
 
 static ebb_value list_of(ebb_build *b, ebb_dtype dtype, const double *list, int64_t count)
 {
-    double twice[EBB_FEW_BIT_LEVELS];
-    float single[EBB_FEW_BIT_LEVELS];
-    ebb_type type = ebb_type_tensor(dtype, 1, &count);
-    for (int64_t i = 0; i < count; i++) {
-        single[i] = (float)list[i];
-        twice[i] = (double)single[i];
-    }
-    return ebb_const_tensor(b, &type,
-                            dtype == EBB_F32 ? (const void *)single : (const void *)twice);
+    double single[EBB_FEW_BIT_LEVELS]; // a table of float64 is that of float32
+    for (int64_t i = 0; i < count; i++)
+        single[i] = (double)(float)list[i];
+    return ebb_const_floats(b, dtype, 1, &count, single);
 }
 
 static ebb_status rewrite(ebb_edit *e, const site *s, const ebb_few_bit_table *table)

@@ -44,8 +44,8 @@ static const char *refused(const ebb_graph *g, const ebb_saves *saves,
         return "the backward reads its input for another reason";
     if (!ebb_type_elements(root, &elements) || group->n < 1 || group->d < 1)
         return "its shapes are not known";
-    if (root->dtype != EBB_F32 && root->dtype != EBB_F64)
-        return "its input is neither float32 nor float64";
+    if (!ebb_dtype_is_float((ebb_dtype)root->dtype))
+        return "its input has no floats";
     if (__builtin_mul_overflow(group->n, group->d, &d) || d != elements)
         return "its input is read in part";
     for (size_t i = 0; i < group->count; i++) {

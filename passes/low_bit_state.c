@@ -237,11 +237,18 @@ static ebb_status make_codes(const coder *c, state *s)
     return from->data == NULL ? draw_codes(c, s) : NULL;
 }
 
-static ebb_status bind(const coder *c, ebb_value v, ebb_value next)
+static ebb_status bind(const coder *c, ebb_value good, ebb_value v, ebb_value next)
 {
     char *name = ebb_arena_printf(c->e->scratch, "%s_next", ebb_value_name(c->e->g, v));
     if (name == NULL)
         return ebb_error_memory();
+    if (good.i != 0) {
+        ebb_node made = ebb_value_of(c->e->g, next)->producer;
+        ebb_build b = ebb_edit_build(c->e, ebb_next(c->e->g, made), EBB_UPDATE);
+        b.name = ebb_value_name(c->e->g, v);
+        next = ebb_emit(&b, EBB_OP_WHERE, good, next, v);
+        EBB_TRY(b.status);
+    }
     if (ebb_value_find(c->e->g, name).i == 0)
         EBB_TRY(ebb_value_rename(c->e->g, next, name));
     return ebb_graph_bind(c->e->g, v, next);
@@ -253,6 +260,23 @@ static uint32_t states_of(const ebb_graph *g, ebb_node n)
 {
     ebb_op op = ebb_node_of(g, n)->op;
     return op == EBB_OP_ADAMW ? 2 : op == EBB_OP_MOMENTUM ? 1 : 0;
+}
+
+/* What the step replaces v by: the update's output, or with a scaled loss Where(good, that, v),
+ * which leaves v as it was where a gradient is not finite. *good: none where it is not asked. */
+static bool is_replaced(const ebb_graph *g, ebb_value v, ebb_value made, ebb_value *good)
+{
+    ebb_value next = ebb_graph_bound(g, v);
+    ebb_node n = next.i != 0 ? ebb_value_of(g, next)->producer : EBB_NO_NODE;
+    *good = EBB_NO_VALUE;
+    if (next.i == 0 || ebb_same_value(next, made))
+        return next.i != 0;
+    if (n.i == 0 || ebb_node_of(g, n)->op != EBB_OP_WHERE ||
+        !ebb_same_value(ebb_in(g, n, 1), made) || !ebb_same_value(ebb_in(g, n, 2), v) ||
+        ebb_value_of(g, next)->use_count != 0)
+        return false;
+    *good = ebb_in(g, n, 0);
+    return true;
 }
 
 /* Why node n stays, or NULL. */
@@ -274,10 +298,12 @@ static const char *refused(const coder *c, ebb_node n, uint32_t states)
     for (uint32_t k = 0; k < states; k++) {
         const ebb_value v = ebb_in(g, n, 4 + k), next = ebb_out(g, n, 1 + k);
         const ebb_value_info *old = ebb_value_of(g, v), *made = ebb_value_of(g, next);
+        ebb_value good;
         if (v.i == 0 || next.i == 0 || (old->flags & EBB_IS_INITIALIZER) == 0 ||
-            !ebb_same_value(ebb_graph_bound(g, v), next))
+            !is_replaced(g, v, next, &good))
             return "the step does not replace its states";
-        if (old->use_count != 1 || made->use_count != 0 ||
+        if (old->use_count != (good.i != 0 ? 2u : 1u) ||
+            made->use_count != (good.i != 0 ? 1u : 0) ||
             ((old->flags | made->flags) & (EBB_IS_INPUT | EBB_IS_OUTPUT | EBB_IS_CAPTURED)) != 0)
             return "something else reads its states";
     }
@@ -359,9 +385,14 @@ static ebb_status rewrite(coder *c, ebb_node n, uint32_t states)
     EBB_TRY(b.status);
     EBB_TRY(ebb_edit_replace(c->e, ebb_out(g, n, 0), out[0]));
     for (uint32_t k = 0; k < states; k++) {
+        ebb_value good;
+        ebb_node keeps = ebb_value_of(g, ebb_graph_bound(g, list[k].old))->producer;
+        (void)is_replaced(g, list[k].old, ebb_out(g, n, 1 + k), &good);
         ebb_graph_unbind(g, list[k].old);
-        EBB_TRY(bind(c, list[k].codes, out[1 + 2 * k]));
-        EBB_TRY(bind(c, list[k].scale, out[2 + 2 * k]));
+        EBB_TRY(bind(c, good, list[k].codes, out[1 + 2 * k]));
+        EBB_TRY(bind(c, good, list[k].scale, out[2 + 2 * k]));
+        if (good.i != 0)
+            ebb_edit_remove(c->e, keeps);
     }
     ebb_edit_remove(c->e, n);
     for (uint32_t k = 0; k < states; k++)

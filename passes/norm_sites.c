@@ -75,10 +75,12 @@ bool ebb_norm_site_find(ebb_norm_site *site, const ebb_graph *g, ebb_node n)
 
 /* ---- measure ---- */
 
-/* The weights of one parameter; `otherwise` where they are not in the file. NULL tensor and true:
- * assumed. */
+/* The weights of one parameter, or of what it was before it was cast to 16 bits. NULL tensor and
+ * true: they are not in the file, and assumed. */
 static bool weights_of(const ebb_graph *g, ebb_value v, const ebb_tensor **t)
 {
+    if (ebb_producer_op(g, v) == EBB_OP_CAST)
+        v = ebb_in(g, ebb_value_of(g, v)->producer, 0);
     const ebb_value_info *info = ebb_value_of(g, v);
     *t = NULL;
     if ((info->flags & EBB_IS_INITIALIZER) == 0 || info->tensor == NULL ||

@@ -9,6 +9,9 @@
  *
  *   before   dh = ReluGrad(dx, x)                    after    b = PackSign(x)  dh = MaskGrad(dx, b)
  *
+ * With channels last the pooling is one of [N, 1, H, W, C], and the backward turns dy and m, so
+ * that their channels come first, and dw back.
+ *
  * The forward, dx and dbias use x and w as before and stay exact. dw is what it would be if x were
  * even within each cell: it loses what varies there, which is a bias and no noise. Convolutions
  * that read the same x share m.
@@ -36,6 +39,7 @@ typedef struct state {
     int64_t p;
     uint32_t *answered; /* by root: reads of the backward that m could serve */
     uint32_t *signs;    /* by root: reads that a bit an element could answer */
+    ebb_value *made;    /* by value: its averages, once they are there */
     int8_t *taken; /* by root: 1: its sites are rewritten, -1: they are not, 0: not yet asked */
 } state;
 
@@ -55,11 +59,16 @@ static int64_t cells_of(int64_t size, int64_t p)
     return size / p + (size % p != 0);
 }
 
+static bool has_channels_last(const ebb_graph *g, ebb_node n)
+{
+    return ebb_node_of(g, n)->op == EBB_OP_CONV_WEIGHT_GRAD_NHWC;
+}
+
 /* The type of m. x is static. */
-static ebb_type pooled_type(const ebb_type *x, int64_t p)
+static ebb_type pooled_type(const ebb_type *x, int64_t p, bool last)
 {
     ebb_type t = *x;
-    for (int i = 2; i < t.rank; i++)
+    for (int i = last ? 1 : 2; i < t.rank - last; i++)
         t.dims[i] = cells_of(x->dims[i], p);
     return t;
 }
@@ -81,9 +90,10 @@ static const char *refused(const state *s, ebb_node n)
         return "its shapes are not known";
     if (type->rank < 3 || type->rank > 5)
         return "its input has more than three spatial axes";
-    if (type->dtype != EBB_F32 && type->dtype != EBB_F64)
-        return "its input is neither float32 nor float64";
-    for (int i = 2; i < type->rank; i++)
+    if (!ebb_dtype_is_float((ebb_dtype)type->dtype))
+        return "its input has no floats";
+    bool last = has_channels_last(g, n);
+    for (int i = last ? 1 : 2; i < type->rank - last; i++)
         if (type->dims[i] < s->p)
             return "an axis of its input is shorter than a cell";
     return NULL;
@@ -91,7 +101,8 @@ static const char *refused(const state *s, ebb_node n)
 
 static bool is_site(const ebb_graph *g, ebb_node n)
 {
-    return ebb_node_of(g, n)->op == EBB_OP_CONV_WEIGHT_GRAD && ebb_is_backward(g, n);
+    return (ebb_node_of(g, n)->op == EBB_OP_CONV_WEIGHT_GRAD || has_channels_last(g, n)) &&
+           ebb_is_backward(g, n);
 }
 
 static double elements_of(const ebb_type *t)
@@ -104,16 +115,18 @@ static double elements_of(const ebb_type *t)
 static double pooled_ns(const state *s, ebb_node n)
 {
     const ebb_graph *g = s->e->g;
-    ebb_type m = pooled_type(&ebb_value_of(g, ebb_in(g, n, 1))->type, s->p);
+    const bool last = has_channels_last(g, n);
+    ebb_type m = pooled_type(&ebb_value_of(g, ebb_in(g, n, 1))->type, s->p, last);
     const ebb_type *dw = &ebb_value_of(g, ebb_out(g, n, 0))->type;
     const ebb_type *dy = &ebb_value_of(g, ebb_in(g, n, 0))->type;
-    double taps = 1, cells = elements_of(&m) / (double)m.dims[1]; // of all images
-    for (int i = 2; i < dw->rank; i++)
+    double taps = 1, cells = elements_of(&m) / (double)m.dims[last ? m.rank - 1 : 1]; // of all
+    for (int i = last ? 1 : 2; i < dw->rank - last; i++)
         taps *= (double)dw->dims[i];
     double sums = taps * cells * (double)dw->dims[0] * (double)s->p;
     double bytes = (double)ebb_dtype_bits((ebb_dtype)m.dtype) / 8;
     return ebb_roofline_ns(2 * cells * elements_of(dw) + sums,
-                           bytes * (elements_of(&m) + elements_of(dw) + elements_of(dy)));
+                           bytes * (elements_of(&m) + elements_of(dw) + elements_of(dy)) *
+                               (last ? 3 : 1));
 }
 
 /* What n asks about the sign of a value of the forward that bits can answer; else v is none. */
@@ -153,16 +166,17 @@ static void weigh_averages(ebb_offer *offer, const state *s, ebb_value v)
 {
     const ebb_graph *g = s->e->g;
     const ebb_value_info *info = ebb_value_of(g, v);
-    bool pooled = false;
+    bool pooled = false, last = false;
     size_t bytes;
     for (size_t i = 0; i < info->use_count; i++) {
         ebb_use use = info->uses[i];
         if (use.slot != 1 || !is_site(g, use.node) || refused(s, use.node) != NULL)
             continue;
+        last = has_channels_last(g, use.node);
         offer->added_ns += pooled_ns(s, use.node) - ebb_node_ns(g, use.node);
         pooled = true;
     }
-    ebb_type m = pooled_type(&info->type, s->p);
+    ebb_type m = pooled_type(&info->type, s->p, last);
     if (!pooled || !ebb_type_bytes(&m, &bytes))
         return;
     offer->saved_bytes -= ((int64_t)bytes + EBB_ALIGN - 1) / EBB_ALIGN * EBB_ALIGN;
@@ -193,64 +207,82 @@ static const char *decide(state *s, ebb_node n, ebb_value root)
     return NULL;
 }
 
-/* Whether n pools v as this pass does. */
-static bool pools(const state *s, ebb_node n)
+/* The averages of x with channels last, as [N, h, w, C]: a window of 1 along C. */
+static ebb_value averages_last(state *s, ebb_build *b, ebb_value x)
 {
-    const ebb_graph *g = s->e->g;
-    ebb_attrs attrs = ebb_node_attrs(g, n);
-    uint32_t count;
-    if (ebb_node_of(g, n)->op != EBB_OP_AVERAGE_POOL || ebb_is_backward(g, n) ||
-        ebb_attr_int(&attrs, "ceil_mode", 0) != 1 || ebb_attr_find(&attrs, "pads") != NULL ||
-        ebb_attr_find(&attrs, "auto_pad") != NULL || ebb_attr_find(&attrs, "dilations") != NULL)
-        return false;
-    static const char *const lists[] = {"kernel_shape", "strides"};
-    for (size_t k = 0; k < sizeof lists / sizeof lists[0]; k++) {
-        const int64_t *list = ebb_attr_ints(&attrs, lists[k], &count);
-        if (list == NULL || (int)count + 2 != ebb_value_of(g, ebb_in(g, n, 0))->type.rank)
-            return false;
-        for (uint32_t i = 0; i < count; i++)
-            if (list[i] != s->p)
-                return false;
+    const ebb_type *t = &ebb_value_of(s->e->g, x)->type;
+    const ebb_type m = pooled_type(t, s->p, true);
+    int64_t images[EBB_MAX_RANK] = {t->dims[0], 1}, side[EBB_MAX_RANK] = {0};
+    uint32_t axes = (uint32_t)t->rank - 1;
+    for (uint32_t i = 0; i < axes; i++) {
+        images[2 + i] = t->dims[1 + i];
+        side[i] = i + 1 < axes ? s->p : 1;
     }
-    return true;
+    ebb_value image = ebb_emit_reshape(b, x, images, t->rank + 1);
+    ebb_with_int(b, "ceil_mode", 1);
+    ebb_with_ints(b, "kernel_shape", side, axes);
+    ebb_with_ints(b, "strides", side, axes);
+    return ebb_emit_reshape(b, ebb_emit(b, EBB_OP_AVERAGE_POOL, image), m.dims, m.rank);
+}
+
+/* The same with channels first, or back. */
+static ebb_value turned(ebb_build *b, ebb_value v, bool first)
+{
+    int64_t perm[EBB_MAX_RANK] = {0};
+    int rank = b->status == NULL ? ebb_build_type(b, v)->rank : 0;
+    for (int i = 1; i < rank; i++)
+        perm[i] = first ? (i == 1 ? rank - 1 : i - 1) : (i == rank - 1 ? 1 : i + 1);
+    return ebb_emit_transpose(b, v, perm, rank);
 }
 
 /* x's averages, made right after x where nobody has made them. */
-static ebb_status averages(state *s, ebb_value x, ebb_value *m)
+static ebb_status averages(state *s, ebb_value x, bool last, ebb_value *m)
 {
     ebb_graph *g = s->e->g;
     int64_t side[EBB_MAX_RANK];
     uint32_t axes = (uint32_t)ebb_value_of(g, x)->type.rank - 2;
-    for (size_t i = 0; i < ebb_value_of(g, x)->use_count; i++)
-        if (ebb_value_of(g, x)->uses[i].slot == 0 && pools(s, ebb_value_of(g, x)->uses[i].node)) {
-            *m = ebb_out(g, ebb_value_of(g, x)->uses[i].node, 0);
-            return NULL;
-        }
+    *m = s->made[x.i];
+    if (m->i != 0)
+        return NULL;
     ebb_node maker = ebb_value_of(g, x)->producer;
     ebb_build b =
         ebb_edit_build(s->e, maker.i != 0 ? ebb_next(g, maker) : ebb_first(g), EBB_FORWARD);
     b.name = ebb_value_name(g, x);
     for (uint32_t i = 0; i < axes; i++)
         side[i] = s->p;
-    ebb_with_int(&b, "ceil_mode", 1);
-    ebb_with_ints(&b, "kernel_shape", side, axes);
-    ebb_with_ints(&b, "strides", side, axes);
-    *m = ebb_emit(&b, EBB_OP_AVERAGE_POOL, x);
+    if (last) {
+        *m = averages_last(s, &b, x);
+    } else {
+        ebb_with_int(&b, "ceil_mode", 1);
+        ebb_with_ints(&b, "kernel_shape", side, axes);
+        ebb_with_ints(&b, "strides", side, axes);
+        *m = ebb_emit(&b, EBB_OP_AVERAGE_POOL, x);
+    }
+    s->made[x.i] = *m;
     return b.status;
 }
 
 static ebb_status rewrite(state *s, ebb_node n)
 {
     ebb_graph *g = s->e->g;
-    ebb_value x = ebb_in(g, n, 1), old = ebb_out(g, n, 0), m;
-    EBB_TRY(averages(s, x, &m));
+    ebb_value x = ebb_in(g, n, 1), dy = ebb_in(g, n, 0), old = ebb_out(g, n, 0), m;
+    const bool last = has_channels_last(g, n);
+    EBB_TRY(averages(s, x, last, &m));
     ebb_type type = ebb_value_of(g, x)->type;
     ebb_build b = ebb_edit_build(s->e, n, EBB_PHASE_NONE);
     b.name = ebb_text(g, ebb_node_of(g, n)->name);
+    if (last) {
+        memmove(type.dims + 2, type.dims + 1, (size_t)(type.rank - 2) * sizeof *type.dims);
+        type.dims[1] = ebb_value_of(g, x)->type.dims[type.rank - 1];
+        dy = turned(&b, dy, true);
+        m = turned(&b, m, true);
+    }
     ebb_with_attrs_of(&b, n);
     ebb_with_ints(&b, "input_shape", type.dims, (uint32_t)type.rank);
     ebb_with_int(&b, "p", s->p);
-    ebb_value dw = ebb_emit(&b, EBB_OP_CONV_WEIGHT_GRAD_POOLED, ebb_in(g, n, 0), m);
+    ebb_value dw = ebb_emit(&b, EBB_OP_CONV_WEIGHT_GRAD_POOLED, dy, m);
+    if (last)
+        dw = turned(&b, dw, false);
     EBB_TRY(b.status);
     EBB_TRY(ebb_edit_replace(s->e, old, dw));
     ebb_edit_remove(s->e, n);
@@ -309,7 +341,8 @@ static ebb_status run(ebb_edit *e)
     s.answered = EBB_SCRATCH(e, uint32_t, s.saves.value_count);
     s.signs = EBB_SCRATCH(e, uint32_t, s.saves.value_count);
     s.taken = EBB_SCRATCH(e, int8_t, s.saves.value_count);
-    if (s.answered == NULL || s.signs == NULL || s.taken == NULL)
+    s.made = EBB_SCRATCH(e, ebb_value, s.saves.value_count);
+    if (s.made == NULL || s.answered == NULL || s.signs == NULL || s.taken == NULL)
         return ebb_error_memory();
     count_reads(&s);
     EBB_EACH_NODE(e->g, n)

@@ -10,7 +10,9 @@
  * it and a weight that makes up for it. The backward's |G_i| is not known yet, so that of the same
  * row in the last step stands for it, raised to an eighth of the mean: no row is without a chance,
  * and whatever the norms are (in the first step they are all 1) the mean of dW over draws is H' G.
- * Layers that read one H share the rows, with the norms of their G side by side.
+ * Layers that read one H share the rows, with the norms of their G side by side. Beside 16 bits the
+ * norms are float32; those of float16 are made of widened G, whose squares pass its range, and a
+ * row of a step that overflowed keeps the norm that it had.
  *
  * Lossy: unbiased, without a bound on one draw (the offer's error is 1, as large as the gradient).
  * The forward, dX and the bias's gradient stay exact. The product has k rows instead of n, so it is
@@ -26,12 +28,31 @@
 #include "passes/linear.h"
 #include "passes/passes.h"
 
+#include <math.h>
+
+/* Of the norms: float32 beside 16 bits. */
+static ebb_dtype norm_dtype(const ebb_graph *g, const ebb_linear_group *group)
+{
+    return ebb_value_of(g, group->root)->type.dtype == EBB_F64 ? EBB_F64 : EBB_F32;
+}
+
+static int64_t norm_bytes(const ebb_graph *g, const ebb_linear_group *group)
+{
+    int64_t bits = (int64_t)ebb_dtype_bits(norm_dtype(g, group));
+    return (group->n * bits / 8 + EBB_ALIGN - 1) / EBB_ALIGN * EBB_ALIGN;
+}
+
+static bool widens(const ebb_graph *g, const ebb_linear_group *group)
+{
+    return ebb_value_of(g, group->root)->type.dtype == EBB_F16;
+}
+
 static void weigh(ebb_offer *offer, const ebb_graph *g, const ebb_linear_group *group, int64_t k)
 {
     const double n = (double)group->n, share = (double)k / n;
     const double whole = (double)ebb_linear_bytes(g, group, group->n, group->d);
     const int64_t part = ebb_linear_bytes(g, group, k, group->d);
-    offer->saved_bytes -= part + ebb_linear_bytes(g, group, group->n, 1);
+    offer->saved_bytes -= part + norm_bytes(g, group);
     offer->saved_bytes -= (k * (int64_t)sizeof(int64_t) + EBB_ALIGN - 1) / EBB_ALIGN * EBB_ALIGN;
     offer->added_ns +=
         ebb_roofline_ns(2 * n * (double)group->d, whole) + ebb_roofline_ns(0, 4 * (double)part);
@@ -39,7 +60,9 @@ static void weigh(ebb_offer *offer, const ebb_graph *g, const ebb_linear_group *
         int64_t e = ebb_linear_columns(g, &group->sites[i]);
         int64_t rows = ebb_linear_bytes(g, group, k, e);
         double all = (double)ebb_linear_bytes(g, group, group->n, e);
-        offer->transient_bytes = rows > offer->transient_bytes ? rows : offer->transient_bytes;
+        int64_t wide = widens(g, group) ? 2 * ebb_linear_bytes(g, group, group->n, e) : 0;
+        int64_t most = rows > wide ? rows : wide;
+        offer->transient_bytes = most > offer->transient_bytes ? most : offer->transient_bytes;
         offer->added_ns += ebb_roofline_ns(2 * n * (double)e, all + 2 * (double)rows);
         offer->added_ns -= (1 - share) * ebb_node_ns(g, group->sites[i].node);
     }
@@ -50,7 +73,7 @@ static ebb_status add_norms(ebb_edit *e, const ebb_linear_group *group, ebb_valu
 {
     ebb_graph *g = e->g;
     const int64_t dims[1] = {group->n};
-    ebb_type type = ebb_type_tensor((ebb_dtype)ebb_value_of(g, group->root)->type.dtype, 1, dims);
+    ebb_type type = ebb_type_tensor(norm_dtype(g, group), 1, dims);
     bool wide = type.dtype == EBB_F64;
     char *name = ebb_arena_printf(e->scratch, "ebb.norms.%s", ebb_value_name(g, group->root));
     void *ones = ebb_arena_alloc(e->scratch, (size_t)group->n * (wide ? 8 : 4));
@@ -69,6 +92,7 @@ static ebb_status bind_norms(ebb_edit *e, const ebb_linear_group *group, ebb_val
 {
     const int64_t axis = 1;
     const ebb_linear_site *sites = group->sites, *last = &sites[group->count - 1];
+    const ebb_dtype dtype = norm_dtype(e->g, group);
     ebb_build b = ebb_edit_build(e, last->node, EBB_PHASE_NONE);
     ebb_value next = EBB_NO_VALUE;
     b.name = ebb_value_name(e->g, group->root);
@@ -76,11 +100,17 @@ static ebb_status bind_norms(ebb_edit *e, const ebb_linear_group *group, ebb_val
         b.before = sites[i].node;
         ebb_value g = ebb_in(e->g, sites[i].node, 1 - sites[i].slot);
         ebb_op op = group->count == 1 ? EBB_OP_REDUCE_L2 : EBB_OP_REDUCE_SUM_SQUARE;
-        ebb_value own = ebb_emit_reduce(&b, op, g, &axis, 1, false);
+        if (widens(e->g, group))
+            g = ebb_emit_cast(&b, g, dtype);
+        ebb_value own = ebb_emit_cast(&b, ebb_emit_reduce(&b, op, g, &axis, 1, false), dtype);
         next = i == 0 ? own : ebb_emit(&b, EBB_OP_ADD, next, own);
     }
     if (group->count > 1)
         next = ebb_emit(&b, EBB_OP_SQRT, next);
+    if (widens(e->g, group)) {
+        ebb_value most = ebb_const_scalar(&b, EBB_F32, (double)INFINITY);
+        next = ebb_emit(&b, EBB_OP_WHERE, ebb_emit(&b, EBB_OP_LESS, next, most), next, norms);
+    }
     EBB_TRY(b.status);
     return ebb_graph_bind(e->g, norms, next);
 }

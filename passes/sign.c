@@ -24,7 +24,7 @@ static void ask_comparison(question *q, const ebb_graph *g, ebb_node n, bool gre
         return;
     ebb_value v = swapped ? b : a;
     ebb_dtype dtype = (ebb_dtype)ebb_value_of(g, v)->type.dtype;
-    if ((dtype != EBB_F32 && dtype != EBB_F64) ||
+    if (!ebb_dtype_is_float(dtype) ||
         !ebb_type_same_shape(&ebb_value_of(g, v)->type, &ebb_value_of(g, out)->type) || isinf(x) ||
         x != (double)(float)x)
         return;

@@ -80,6 +80,11 @@ static ebb_status open_library(ebb_cuda_queue *q)
 /* How c gets in. */
 typedef enum third { ABSENT, EPILOGUE, WHOLE, SPREAD } third;
 
+static bool is_narrow(uint8_t dtype)
+{
+    return dtype == EBB_F16 || dtype == EBB_BF16;
+}
+
 static third third_of(const ebb_cuda_product *p, uint8_t dtype)
 {
     if (!p->has_c || p->beta == 0)
@@ -87,7 +92,8 @@ static third third_of(const ebb_cuda_product *p, uint8_t dtype)
     if (p->c_row == p->n && p->c_column == 1)
         return WHOLE;
     const bool vector = p->c_row == 0 && p->c_column == 1 && p->beta == 1;
-    return vector && dtype != EBB_F64 ? EPILOGUE : SPREAD;
+    const bool other = p->wide_c && is_narrow(dtype); // than the library takes a bias in
+    return vector && dtype != EBB_F64 && !other ? EPILOGUE : SPREAD;
 }
 
 /* At most 32 MiB, as much as Hopper's kernels ask for, and no more than the operands take. */
@@ -111,6 +117,9 @@ static const char *read_problem(ebb_lt_problem *problem, const ebb_cuda_product 
     problem->align = p->align;
     problem->after = third_of(p, dtype) == EPILOGUE ? EBB_LT_BIAS : EBB_LT_NOTHING;
     problem->tf32 = ebb_cuda_tf32 && dtype == EBB_F32;
+    problem->wide = p->wide_y && is_narrow(dtype);
+    if (is_narrow(dtype) && third_of(p, dtype) == WHOLE && p->wide_c != p->wide_y)
+        return "what is added is of another type than the product";
     return ebb_lt_map_read(&problem->map, p);
 }
 

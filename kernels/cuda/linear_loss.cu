@@ -7,9 +7,10 @@
  *                              scores -> their gradient, in place; losses
  *                              dbias += its columns;  dw += its product with x;  dx = that with w
  *
- * Scores and the gradients that are added to are kept in the operands' dtype: in 16 bits each block
- * of rows rounds dw and dbias once more. What the mean divides by is counted first. Products are a
- * library's where there is one (product.h).
+ * Scores and their gradient are kept in the operands' dtype, in 16 bits rounded each, as a layer
+ * and its loss would have them. What is summed over rows is float32 beside 16 bits, and so are
+ * bias and weights. What the mean divides by is counted first. Products are a library's where
+ * there is one (product.h).
  */
 #include "kernels/cuda/floats.h"
 #include "kernels/cuda/product.h"
@@ -116,9 +117,25 @@ static const char *declines_outputs(const ebb_call *c, const loss_args *a)
     return NULL;
 }
 
+/* x, w and dx are of one float dtype; the others of the registers'. */
+static const char *declines_dtypes(const ebb_call *c)
+{
+    const uint8_t dtype = c->in[X].type.dtype, sums = dtype == EBB_F64 ? EBB_F64 : EBB_F32;
+    if (!ebb_dtype_is_float((ebb_dtype)dtype) || !ebb_cuda_has(c, W) ||
+        c->in[W].type.dtype != dtype || (ebb_cuda_wants(c, DX) && c->out[DX].type.dtype != dtype))
+        return "x and w are not of one float type";
+    if ((ebb_cuda_has(c, BIAS) && c->in[BIAS].type.dtype != sums) ||
+        (ebb_cuda_has(c, WEIGHTS) && c->in[WEIGHTS].type.dtype != sums) ||
+        (ebb_cuda_wants(c, LOSS) && c->out[LOSS].type.dtype != sums) ||
+        (ebb_cuda_wants(c, DW) && c->out[DW].type.dtype != sums) ||
+        (ebb_cuda_wants(c, DBIAS) && c->out[DBIAS].type.dtype != sums))
+        return "beside 16 bits bias, weights and what is summed over rows are not float32";
+    return NULL;
+}
+
 static const char *declines(const ebb_call *c)
 {
-    const char *why = ebb_cuda_floats(c);
+    const char *why = declines_dtypes(c);
     if (why != NULL)
         return why;
     const char *reduction = ebb_attr_string(&c->attrs, "reduction", "mean");
@@ -154,6 +171,7 @@ static ebb_cuda_product to_scores(const loss_args *a, int64_t n)
     p.b_row = a->turned ? 1 : a->classes;
     p.b_column = a->turned ? a->inner : 1;
     p.c_column = 1;
+    p.wide_c = true;
     p.alpha = a->alpha;
     p.has_c = a->has_bias;
     ebb_cuda_product_split(&p);
@@ -189,6 +207,7 @@ static ebb_cuda_product to_weights(const loss_args *a, int64_t n)
     p.c_column = 1;
     p.has_c = true; // but for the first block
     p.alpha = a->alpha;
+    p.wide_y = p.wide_c = true;
     ebb_cuda_product_split(&p);
     return p;
 }

@@ -46,9 +46,10 @@ typedef struct ebb_lt_problem { /* compared as bytes: clear it first */
     ebb_lt_map map;
     int64_t aux_lead; /* of the bits, in bits: ebb_lt_aux_lead(n); 0 without */
     uint64_t workspace_bytes;
-    uint32_t dtype, after;  /* of all operands; ebb_lt_after */
-    uint32_t tf32, splits;  /* float32 by TF32; sums of a product may be cut into parts */
-    uint32_t align, unused; /* bytes: where operands begin, a power of two; 0: 256 */
+    uint32_t dtype, after; /* of all operands; ebb_lt_after */
+    uint32_t tf32, splits; /* float32 by TF32; sums of a product may be cut into parts */
+    uint32_t align, wide;  /* bytes: where operands begin, a power of two; 0: 256. y and c are
+                              float32 beside 16 bits */
 } ebb_lt_problem;
 
 /* Bits from one row of y to the next in an aux of bits; its bytes for m rows. Only cuBLASLt knows

@@ -28,6 +28,7 @@ typedef struct ebb_cuda_product {
     double alpha, beta;
     bool has_c;           /* though c is not known yet */
     uint32_t align;       /* every operand begins at a multiple of so many bytes, at most 256 */
+    bool wide_y, wide_c;  /* of the registers' dtype: float32 beside 16 bits */
     ebb_cuda_walk walk;   /* from a batch number to the number of a matrix of a (0) and b (1) */
     int64_t splits, each; /* parts that k is cut into, and how long one is */
     void *parts;          /* [splits, batches, m, n] in the registers' dtype, where splits > 1 */
@@ -46,7 +47,8 @@ void ebb_cuda_product_plain(ebb_cuda_product *p, int64_t m, int64_t n, int64_t k
 void ebb_cuda_product_split(ebb_cuda_product *p);
 /* Bytes of p->parts; 0 where it is not split. */
 size_t ebb_cuda_product_bytes(const ebb_cuda_product *p, uint8_t dtype);
-/* All operands are of the dtype. y may be c, else none is another. */
+/* All operands are of the dtype, but for a wide y or c. y may be c, else none is
+ * another. */
 ebb_status ebb_cuda_product_run(const ebb_call *c, const ebb_cuda_product *p, uint8_t dtype);
 /* y[i, j] = c[i, j]: where a library adds a product to what is there. */
 ebb_status ebb_cuda_product_fill(const ebb_call *c, const ebb_cuda_product *p, uint8_t dtype);

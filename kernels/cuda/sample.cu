@@ -170,8 +170,9 @@ static const char *declines_sampling(const ebb_call *c)
     const int64_t n = h->dims[0], k = ebb_attr_int(&c->attrs, "k", 1);
     if (c->input_count < 3 || c->output_count < 1 || h->rank != 2)
         return "the input is no matrix";
-    if (c->in[1].type.dtype != h->dtype || ebb_cuda_elements(&c->in[1].type) != n)
-        return "there is not one norm a row, of the input's dtype";
+    if (!ebb_dtype_is_float((ebb_dtype)c->in[1].type.dtype) ||
+        ebb_cuda_elements(&c->in[1].type) != n)
+        return "there is not one norm a row";
     if (c->in[2].type.dtype != EBB_I64 || ebb_cuda_elements(&c->in[2].type) != 2)
         return "the key is not int64[2]";
     if (k < 1 || k > n || n > INT32_MAX)
@@ -228,11 +229,12 @@ static ebb_status put_in_order(const ebb_call *c, sample_args *a)
 static ebb_status run_sampling(const ebb_call *c)
 {
     const int row = ebb_cuda_float_row(c->in[0].type.dtype);
+    const int norms = ebb_cuda_float_row(c->in[1].type.dtype); // float32 beside 16 bits
     const uint32_t shared = EBB_CUDA_BLOCK * sizeof(double);
     sample_args a = read_sampling(c);
     EBB_TRY(EBB_LAUNCH(c, lengths[row], ebb_cuda_grid(a.n * EBB_WARP), EBB_CUDA_BLOCK, 0, a));
-    EBB_TRY(EBB_LAUNCH(c, floors[row], ebb_cuda_blocks(1), EBB_CUDA_BLOCK, shared, a));
-    EBB_TRY(EBB_LAUNCH(c, weighs[row], ebb_cuda_grid(a.n), EBB_CUDA_BLOCK, 0, a));
+    EBB_TRY(EBB_LAUNCH(c, floors[norms], ebb_cuda_blocks(1), EBB_CUDA_BLOCK, shared, a));
+    EBB_TRY(EBB_LAUNCH(c, weighs[norms], ebb_cuda_grid(a.n), EBB_CUDA_BLOCK, 0, a));
     EBB_TRY(put_in_order(c, &a));
     EBB_TRY(EBB_LAUNCH(c, add_up, ebb_cuda_blocks(1), EBB_CUDA_BLOCK, 2 * shared, a));
     return EBB_LAUNCH(c, draws[row], ebb_cuda_grid(a.k), EBB_CUDA_BLOCK, 0, a);

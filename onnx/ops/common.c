@@ -260,38 +260,6 @@ ebb_value ebb_emit_picked(ebb_build *b, ebb_value x, int axis, const int64_t *li
     return ebb_emit(b, EBB_OP_GATHER, x, places);
 }
 
-ebb_value ebb_const_floats(ebb_build *b, ebb_dtype dtype, int rank, const int64_t *dims,
-                           const double *list)
-{
-    ebb_type type = ebb_type_tensor(dtype, rank, dims);
-    int64_t n = 0;
-    size_t bytes;
-    if (b->status != NULL)
-        return EBB_NO_VALUE;
-    if (!ebb_type_elements(&type, &n) || !ebb_type_bytes(&type, &bytes)) {
-        ebb_build_fail(b, ebb_error(EBB_REJECTED, "a constant has no size"));
-        return EBB_NO_VALUE;
-    }
-    unsigned char *data = ebb_alloc(bytes);
-    if (data == NULL) {
-        ebb_build_fail(b, ebb_error_memory());
-        return EBB_NO_VALUE;
-    }
-    for (int64_t i = 0; i < n; i++) {
-        float f32 = (float)list[i];
-        uint16_t u16 = dtype == EBB_F16 ? ebb_float_to_half(f32) : ebb_float_to_bf16(f32);
-        if (dtype == EBB_F64)
-            memcpy(data + (size_t)i * 8, &list[i], 8);
-        else if (dtype == EBB_F32)
-            memcpy(data + (size_t)i * 4, &f32, 4);
-        else
-            memcpy(data + (size_t)i * 2, &u16, 2);
-    }
-    ebb_value v = ebb_const_tensor(b, &type, data);
-    ebb_free(data);
-    return v;
-}
-
 ebb_value ebb_emit_scaled(ebb_build *b, ebb_value x, double k)
 {
     if (b->status != NULL || k == 1.0)
@@ -304,14 +272,6 @@ ebb_value ebb_emit_shifted(ebb_build *b, ebb_value x, double k)
     if (b->status != NULL)
         return x;
     return ebb_emit(b, EBB_OP_ADD, x, ebb_const_like(b, x, k));
-}
-
-ebb_value ebb_emit_cast(ebb_build *b, ebb_value x, ebb_dtype dtype)
-{
-    if (b->status != NULL || ebb_build_type(b, x)->dtype == dtype)
-        return x;
-    ebb_with_int(b, "to", dtype);
-    return ebb_emit(b, EBB_OP_CAST, x);
 }
 
 ebb_value ebb_emit_expand_like(ebb_build *b, ebb_value x, ebb_value like)

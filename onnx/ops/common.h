@@ -60,16 +60,9 @@ ebb_value ebb_emit_part(ebb_build *b, ebb_value x, int axis, int64_t from, int64
 /* Elements of x along one axis by a constant list of their places. */
 ebb_value ebb_emit_picked(ebb_build *b, ebb_value x, int axis, const int64_t *list, uint32_t count);
 
-/* Numbers as a constant of a float dtype. */
-ebb_value ebb_const_floats(ebb_build *b, ebb_dtype dtype, int rank, const int64_t *dims,
-                           const double *list);
-
 /* x * k and x + k for a number k of x's dtype. */
 ebb_value ebb_emit_scaled(ebb_build *b, ebb_value x, double k);
 ebb_value ebb_emit_shifted(ebb_build *b, ebb_value x, double k);
-
-/* x in another dtype; x itself where it has that one. */
-ebb_value ebb_emit_cast(ebb_build *b, ebb_value x, ebb_dtype dtype);
 
 /* x broadcast to the shape of `like`; x itself where it has that one. */
 ebb_value ebb_emit_expand_like(ebb_build *b, ebb_value x, ebb_value like);

@@ -71,8 +71,19 @@ ebb_status ebb_infer_nll_loss(ebb_infer *c)
     return loss_type(c, &c->out[0]);
 }
 
+/* Bias or weights of a linear layer's loss. */
+static ebb_status check_sums(const ebb_infer *c, uint32_t i, uint8_t dtype)
+{
+    const ebb_type *t = ebb_infer_type(c, i);
+    if (t == NULL || t->dtype == EBB_NONE || dtype == EBB_NONE || t->dtype == dtype)
+        return NULL;
+    return ebb_infer_error(c, "input %u is %s, %s is expected", (unsigned)i,
+                           ebb_dtype_name((ebb_dtype)t->dtype), ebb_dtype_name((ebb_dtype)dtype));
+}
+
 /* (x [..., K], w [K, C] or with transB [C, K], bias? [C], target, weights? [C]) -> loss, dx?, dw?,
- * dbias?. */
+ * dbias?. Beside 16 bits bias, weights and what is a sum over rows are float32. to: the
+ * dtype of those. */
 ebb_status ebb_infer_linear_cross_entropy(ebb_infer *c)
 {
     EBB_TRY(ebb_infer_need(c, 2));
@@ -91,8 +102,13 @@ ebb_status ebb_infer_linear_cross_entropy(ebb_infer *c)
                                "expected",
                                (int)x->rank, (int)w->rank);
     EBB_TRY(ebb_infer_same_dtype(c, 0, 1));
-    EBB_TRY(ebb_infer_same_dtype(c, 0, 2));
-    EBB_TRY(ebb_infer_same_dtype(c, 0, 4));
+    const uint8_t sums = ebb_is_narrow(x) ? EBB_F32 : x->dtype;
+    EBB_TRY(check_sums(c, 2, sums));
+    EBB_TRY(check_sums(c, 4, sums));
+    if (ebb_attr_int(&c->attrs, "to", sums) != sums)
+        return ebb_infer_error(c, "to is not %s, as which sums over %s rows are kept",
+                               ebb_dtype_name((ebb_dtype)sums),
+                               ebb_dtype_name((ebb_dtype)x->dtype));
     int64_t classes = w->rank == 2 ? w->dims[turned ? 0 : 1] : -1, rows, labels;
     int64_t inner = w->rank == 2 ? w->dims[turned ? 1 : 0] : -1;
     EBB_TRY(ebb_infer_vector(c, 2, classes, "classes"));
@@ -105,10 +121,13 @@ ebb_status ebb_infer_linear_cross_entropy(ebb_infer *c)
         return ebb_infer_error(c, "there are %lld labels for %lld rows", (long long)labels,
                                (long long)(rows / inner));
     EBB_TRY(loss_type(c, &c->out[0]));
+    c->out[0].dtype = sums;
     for (uint32_t k = 1; k < c->output_count && k < 3; k++)
         c->out[k] = *c->in[k - 1];
+    if (c->output_count > 2)
+        c->out[2].dtype = sums;
     if (c->output_count > 3) {
-        c->out[3] = ebb_type_tensor((ebb_dtype)x->dtype, 1, &classes);
+        c->out[3] = ebb_type_tensor((ebb_dtype)sums, 1, &classes);
         if (w->rank == 2)
             ebb_type_put_dim(&c->out[3], 0, w, turned ? 0 : 1);
     }

@@ -264,11 +264,12 @@ static const body_case cases[] = {
     {EBB_OP_SOFTMAX_CROSS_ENTROPY_LOSS_GRAD, NEAR, "float d, float[2,3,2] p, float[3] pos", "int32[2,2] t = {2, 0, 1, 1}", "x = com.microsoft.SoftmaxCrossEntropyLossGrad <reduction = \"mean\"> (d, p, t, pos)"},
 
     {EBB_OP_LINEAR_CROSS_ENTROPY, NEAR, "float[4,5] x, float[5,3] w", "int64[4] t = {2, 0, 1, 1}", "l, dx, dw, db = ai.ebb.LinearCrossEntropy (x, w, \"\", t)"},
+    {EBB_OP_LINEAR_CROSS_ENTROPY, 0.008, "bfloat16[4,5] x, bfloat16[5,3] w, float[3] b", "int64[4] t = {2, 0, 1, 1}", "l, dx, dw, db = ai.ebb.LinearCrossEntropy <rows = 3> (x, w, b, t)"},
     {EBB_OP_LINEAR_CROSS_ENTROPY, NEAR, "float[2,3,5] x, float[7,5] w, float[7] b", "int64[2,3] t = {2, -100, 6, 1, 0, -100}", "l, dx, dw, db = ai.ebb.LinearCrossEntropy <transB = 1, rows = 4, ignore_index = -100> (x, w, b, t)"},
     {EBB_OP_LINEAR_CROSS_ENTROPY, NEAR, "float[2,3,5] x, float[5,7] w, float[7] b", "int64[2,3] t = {2, 3, 6, 1, 0, 3}", "l, dx, dw, db = ai.ebb.LinearCrossEntropy <rows = 1, alpha = 0.5, reduction = \"sum\", ignore_index = 3> (x, w, b, t)"},
     {EBB_OP_LINEAR_CROSS_ENTROPY, NEAR, "float[6,5] x, float[5,7] w, float[7] b, float[7] pos", "int32[6] t = {2, 3, 6, 1, 0, 3}", "l, dx, dw, db = ai.ebb.LinearCrossEntropy <rows = 4, alpha = -1.5, ignore_index = 3> (x, w, b, t, pos)"},
     {EBB_OP_LINEAR_CROSS_ENTROPY, NEAR, "float[6,5] x, float[7,5] w, float[7] pos", "int64[6] t = {2, 3, 6, 1, 0, 3}", "l, dx, dw, db = ai.ebb.LinearCrossEntropy <rows = 2, transB = 1, reduction = \"sum\"> (x, w, \"\", t, pos)"},
-    {EBB_OP_LINEAR_CROSS_ENTROPY, 1e-12, "double[6,5] x, double[7,5] w, double[7] b, double[7] pos", "int64[6] t = {2, 3, 6, 1, 0, 3}", "l, dx, dw, db = ai.ebb.LinearCrossEntropy <rows = 2, transB = 1, alpha = 0.25> (x, w, b, t, pos)"},
+    {EBB_OP_LINEAR_CROSS_ENTROPY, 1e-12, "double[6,5] x, double[7,5] w, double[7] b, double[7] pos", "int64[6] t = {2, 3, 6, 1, 0, 3}", "l, dx, dw, db = ai.ebb.LinearCrossEntropy <to = 11, rows = 2, transB = 1, alpha = 0.25> (x, w, b, t, pos)"},
     {EBB_OP_LINEAR_CROSS_ENTROPY, NEAR, "float[40,80] x, float[80,600] w, float[600] b", "int64[40] t = {2, 3, 6, 1, 0, 3, 599, 3, 3, 7, 2, 3, 6, 1, 0, 3, 599, 3, 3, 7, 2, 3, 6, 1, 0, 3, 599, 3, 3, 7, 2, 3, 6, 1, 0, 3, 599, 3, 3, 7}", "l, dx, dw, db = ai.ebb.LinearCrossEntropy <rows = 16> (x, w, b, t)"},
 
     {EBB_OP_LSTM_TRAINING, NEAR, "float[5,2,3] x, float[1,16,3] w, float[1,16,4] r, float[1,32] b, float[1,2,4] h, float[1,2,4] c", "", "ha, he, ce, ca, gs = com.microsoft.LSTMTraining <hidden_size = 4> (x, w, r, b, \"\", h, c)"},

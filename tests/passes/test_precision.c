@@ -6,6 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #include <cmocka.h>
@@ -18,6 +19,33 @@ static const char layer[] =
     "<ir_version: 10, opset_import: [\"\" : 20]> g (float[2,2] x) => (float[2,1] y) "
     "<float[1,2] w = {0.25, -0.5}> { y = Gemm <transB = 1> (x, w) }";
 
+/* Two layers, for what is kept of the first one's output: [ROWS, HIDDEN]. */
+enum { ROWS = 64, INNER = 8, HIDDEN = 32 };
+
+static void put_numbers(FILE *to, int count, int times, int modulo)
+{
+    for (int i = 0; i < count; i++)
+        (void)fprintf(to, "%s%g", i > 0 ? ", " : "",
+                      (double)(i * times % modulo - modulo / 2) / 64);
+}
+
+static const char *two_layers(void)
+{
+    static char text[16384];
+    FILE *to = fmemopen(text, sizeof text, "w");
+    assert_non_null(to);
+    (void)fprintf(
+        to, "<ir_version: 10, opset_import: [\"\" : 20]> g (float[%d,%d] x) => (float[%d,1] y) ",
+        ROWS, INNER, ROWS);
+    (void)fprintf(to, "<float[%d,%d] w = {", HIDDEN, INNER);
+    put_numbers(to, HIDDEN * INNER, 37, 17);
+    (void)fprintf(to, "}, float[1,%d] v = {", HIDDEN);
+    put_numbers(to, HIDDEN, 11, 7);
+    (void)fprintf(to, "}> { h = Gemm <transB = 1> (x, w) y = Gemm <transB = 1> (h, v) }");
+    assert_int_equal(fclose(to), 0);
+    return text;
+}
+
 static ebb_arena keep;
 
 static void must(ebb_status status)
@@ -26,13 +54,18 @@ static void must(ebb_status status)
         fail_msg("%s", ebb_status_text(status));
 }
 
-static ebb_status rewrite(ebb_model **model, const char *passes)
+static ebb_status rewrite_text(ebb_model **model, const char *text, const char *passes)
 {
     const ebb_rewrite_options options = {.verify_each = true};
     ebb_report *reports;
     size_t count;
-    must(ebb_text_parse_model(model, layer));
+    must(ebb_text_parse_model(model, text));
     return ebb_pipeline_run(*model, passes, &options, &keep, &reports, &count);
+}
+
+static ebb_status rewrite(ebb_model **model, const char *passes)
+{
+    return rewrite_text(model, layer, passes);
 }
 
 typedef struct run {
@@ -40,10 +73,15 @@ typedef struct run {
     ebb_program *program;
 } run;
 
+static void begin_text(run *r, const char *text, const char *passes)
+{
+    must(rewrite_text(&r->model, text, passes));
+    must(ebb_program_compile(&r->program, r->model, NULL));
+}
+
 static void begin(run *r, const char *passes)
 {
-    must(rewrite(&r->model, passes));
-    must(ebb_program_compile(&r->program, r->model, NULL));
+    begin_text(r, layer, passes);
 }
 
 static void end(run *r)
@@ -157,6 +195,106 @@ static void a_step_is_refused(void **state)
     ebb_model_free(model);
 }
 
+/* ---- what passes keep between steps ---- */
+
+static void step_of_two(run *r, float target)
+{
+    static const int64_t x_dims[] = {ROWS, INNER}, target_dims[] = {ROWS, 1};
+    float x[ROWS * INNER], targets[ROWS];
+    for (int i = 0; i < ROWS * INNER; i++)
+        x[i] = (float)(i * 29 % 13) / 4;
+    for (int i = 0; i < ROWS; i++)
+        targets[i] = target;
+    const ebb_named named[] = {{"x", 1, 2, x_dims, x}, {"target", 1, 2, target_dims, targets}};
+    const ebb_batch batch = {named, 2};
+    must(ebb_program_step(r->program, &batch));
+}
+
+static void copy_of(run *r, const char *name, size_t bytes, void *copy)
+{
+    ebb_named t;
+    must(ebb_program_get(r->program, name, &t));
+    memcpy(copy, t.data, bytes);
+}
+
+/* The rows' norms of gradients, by which the next step's rows are drawn. */
+static void norms_stay_where_a_step_overflows(void **state)
+{
+    (void)state;
+    float before[ROWS], after[ROWS];
+    run r;
+    begin_text(&r, two_layers(),
+               STEP("precision:dtype=fp16,scale=1024,") ",sample-matmul:ratio=0.5");
+    step_of_two(&r, -1);
+    copy_of(&r, "ebb.norms.h", sizeof before, before);
+    assert_true(before[0] != 1 && isfinite(before[0]));
+    step_of_two(&r, 1e6f);
+    assert_true(number(&r, "ebb.loss_scale", 0) == 512);
+    copy_of(&r, "ebb.norms.h", sizeof after, after);
+    assert_memory_equal(before, after, sizeof before);
+    step_of_two(&r, -1);
+    assert_true(number(&r, "ebb.step", 0) == 2 && isfinite(number(&r, "w", 0)));
+    end(&r);
+}
+
+static void codes_of_states_stay_where_a_step_overflows(void **state)
+{
+    (void)state;
+    static const char *const states[] = {"w.exp_avg.codes", "w.exp_avg_sq.codes"};
+    static const char *const scales[] = {"w.exp_avg.scale", "w.exp_avg_sq.scale"};
+    uint8_t codes[2][2][HIDDEN * INNER];
+    float scale[2][2];
+    run r;
+    begin_text(&r, two_layers(),
+               STEP("precision:dtype=fp16,scale=1024,") ",low-bit-state:least=64,block=32");
+    step_of_two(&r, -1);
+    for (int k = 0; k < 2; k++) {
+        for (int i = 0; i < 2; i++) {
+            copy_of(&r, states[i], sizeof codes[k][i], codes[k][i]);
+            copy_of(&r, scales[i], sizeof(float), &scale[k][i]);
+        }
+        if (k == 0)
+            step_of_two(&r, 1e6f);
+    }
+    assert_memory_equal(codes[0], codes[1], sizeof codes[0]);
+    assert_memory_equal(scale[0], scale[1], sizeof scale[0]);
+    assert_true(scale[0][0] > 0);
+    step_of_two(&r, -1);
+    copy_of(&r, scales[0], sizeof(float), &scale[1][0]);
+    assert_true(scale[1][0] != scale[0][0]);
+    end(&r);
+}
+
+/* Saved right behind an overflow: scale, counts, parameters and states go on as they would have. */
+static void a_checkpoint_goes_on_with_its_scale(void **state)
+{
+    (void)state;
+    static const char path[] = "test_precision_checkpoint.safetensors";
+    static const char *const names[] = {"w", "w.exp_avg", "w.exp_avg_sq"};
+    run a, b;
+    begin(&a, STEP("precision:fp16,"));
+    begin(&b, STEP("precision:fp16,"));
+    step(&a, -1);
+    step(&a, 1e6f);
+    must(ebb_checkpoint_save(a.program, path, NULL));
+    must(ebb_checkpoint_load(b.program, path, NULL));
+    assert_true(number(&b, "ebb.loss_scale", 0) == 32768);
+    for (int more = 0; more < 3; more++) {
+        step(&a, more == 1 ? 1e6f : -1);
+        step(&b, more == 1 ? 1e6f : -1);
+    }
+    static const char *const counts[] = {"ebb.loss_scale", "ebb.good_steps", "ebb.step"};
+    for (size_t k = 0; k < 3; k++)
+        assert_true(number(&a, counts[k], 0) == number(&b, counts[k], 0));
+    assert_true(number(&b, "ebb.loss_scale", 0) < 32768 && number(&b, "ebb.step", 0) >= 2);
+    for (size_t k = 0; k < 3; k++)
+        for (int i = 0; i < 2; i++)
+            assert_true(number(&a, names[k], i) == number(&b, names[k], i));
+    (void)remove(path);
+    end(&b);
+    end(&a);
+}
+
 static void says(const char *passes, ebb_code code, const char *what)
 {
     ebb_model *model;
@@ -183,6 +321,9 @@ int main(void)
         cmocka_unit_test(a_step_in_16_bits_is_that_of_float32_but_for_rounding),
         cmocka_unit_test(the_scale_doubles_after_2000_good_steps),
         cmocka_unit_test(a_step_is_refused),
+        cmocka_unit_test(norms_stay_where_a_step_overflows),
+        cmocka_unit_test(codes_of_states_stay_where_a_step_overflows),
+        cmocka_unit_test(a_checkpoint_goes_on_with_its_scale),
         cmocka_unit_test(wrong_uses_get_a_sentence),
     };
     int failed = cmocka_run_group_tests(tests, NULL, NULL);

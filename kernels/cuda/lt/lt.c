@@ -146,8 +146,9 @@ static ebb_status make_layout(cublasLtMatrixLayout_t *layout, const ebb_lt_probl
                               const ebb_lt_matrix *m)
 {
     const int32_t batches = (int32_t)p->map.batches;
-    EBB_TRY(check(lt.MatrixLayoutCreate(layout, type_of(p->dtype), (uint64_t)m->rows,
-                                        (uint64_t)m->columns, m->lead),
+    const bool is_wide = p->wide != 0 && m == &p->map.result;
+    EBB_TRY(check(lt.MatrixLayoutCreate(layout, type_of(is_wide ? EBB_F32 : p->dtype),
+                                        (uint64_t)m->rows, (uint64_t)m->columns, m->lead),
                   "describing a matrix"));
     EBB_TRY(check(lt.MatrixLayoutSetAttribute(*layout, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &batches,
                                               sizeof batches),
