@@ -172,13 +172,19 @@ static uint32_t attributes_of(const ebb_node_info *info)
     return info->attr_count;
 }
 
-/* The smallest of 1, 2, 3, 4, 8, 16 ... that does. */
+/* 1, 2, 3, 4, 8, 16 ... as far as numbers go. */
+static int64_t larger(int64_t size)
+{
+    return size < 4 ? size + 1 : size <= INT64_MAX / 2 ? 2 * size : INT64_MAX;
+}
+
+/* The smallest of them that does. */
 static ebb_status shrink_sizes(ebb_reducer *r, bool *any)
 {
     for (int64_t size = INT64_MAX;
          (size = ebb_reduce_next_size(ebb_reduce_best(r)->graph, size)) > 0;) {
         bool took = false;
-        for (int64_t to = 1; to < size && !took; to = to < 4 ? to + 1 : 2 * to)
+        for (int64_t to = 1; to < size && !took; to = larger(to))
             EBB_TRY(ebb_reduce_try(r, ebb_less_size, (size_t)size, (size_t)to, &took));
         *any = *any || took;
     }

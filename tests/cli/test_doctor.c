@@ -116,6 +116,15 @@ static void a_criterion_of_ebb_reduces_to_the_node_it_names(void **state)
     json_decref(report);
 }
 
+/* Sizes are tried that double: up to the largest number, and not beyond. */
+static void a_size_of_exabytes_is_made_less_or_left(void **state)
+{
+    (void)state;
+    write_model("wide.onnx", HEAD "g (float[6917529027641081855] x) => (float[n] y)"
+                                  "{ y = Concat <axis = 0> (x, x) }");
+    says("reduce wide.onnx -o small.onnx --fails types", 0, "the sum along axis 0 is too large");
+}
+
 static void a_command_that_exits_with_zero_says_what_is_of_interest(void **state)
 {
     (void)state;
@@ -175,6 +184,7 @@ int main(void)
         cmocka_unit_test(sizes_that_do_not_fit_are_findings),
         cmocka_unit_test(findings_are_one_object),
         cmocka_unit_test(a_criterion_of_ebb_reduces_to_the_node_it_names),
+        cmocka_unit_test(a_size_of_exabytes_is_made_less_or_left),
         cmocka_unit_test(a_command_that_exits_with_zero_says_what_is_of_interest),
         cmocka_unit_test(a_command_that_takes_too_long_is_ended),
         cmocka_unit_test(mistakes_get_one_sentence_and_nothing_is_left),

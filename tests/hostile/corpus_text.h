@@ -64,6 +64,8 @@ static const hostile_file corpus_text[] = {
 
     RUN("shape", "nothing_in_huge_dims", EBB_REJECTED, "size is not known", MODEL("float[4] x", "float[] y", "int64[3] s = {0, 9223372036854775807, 4}", "z = ConstantOfShape(s) y = Concat <axis = 0> (z, z)")),
 
+    REFUSED("size", "exabytes_to_reduce", "Concat 'y': the sum along axis 0 is too large", MODEL("float[6917529027641081855] x", "float[] y", "", "y = Concat <axis = 0> (x, x)")),
+
     /* operands of two dtypes where the specification wants one */
     REFUSED("dtype", "slope_in_bytes", "PRelu 'y': input 0 is float32, input 1 is uint8; they must agree", MODEL("float[4] x", "float[4] y", "uint8[1] s = {1}", "y = PRelu(x, s)")),
     REFUSED("dtype", "bound_in_integers", "Clip 'y': input 0 is float32, input 1 is int64; they must agree", MODEL("float[4] x", "float[4] y", "int64 l = {0}", "y = Clip(x, l)")),
