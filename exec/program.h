@@ -54,6 +54,7 @@ struct ebb_program {
     } * carries;
     size_t carry_count;
     uint64_t seed, steps;
+    uint64_t replayed; /* steps of this process that were replays of a record */
     int64_t step_ns;
     int64_t *node_ns;  /* by position, summed; NULL: no profile */
     bool *filled;      /* by value id: the initializer's bytes are in place */

@@ -190,6 +190,24 @@ static ebb_status fault_error(const ebb_program *p, const ebb_fault *f)
                      (long long)f->low, (long long)f->high - 1);
 }
 
+/* The calls, or the replay of their record. What cannot be recorded is run call by call. */
+static ebb_status run_calls(ebb_program *p, int64_t began, ebb_fault *fault)
+{
+    for (;;) {
+        bool replays;
+        EBB_TRY(p->device->begin(p->queue, p->steps, &replays));
+        ebb_status status = replays ? NULL : walk(p, began);
+        if (status == NULL)
+            status = p->device->end(p->queue, fault);
+        if (status == NULL) {
+            p->replayed += replays;
+            return NULL;
+        }
+        if (!p->device->abandon(p->queue))
+            return status;
+    }
+}
+
 EBB_API ebb_status ebb_program_step(ebb_program *program, const ebb_batch *batch)
 {
     ebb_program *p = program;
@@ -199,13 +217,8 @@ EBB_API ebb_status ebb_program_step(ebb_program *program, const ebb_batch *batch
         EBB_TRY(take_inputs(p, batch)); // kernels may have tried themselves out where inputs lie
     }
     int64_t begin = now_ns();
-    bool replays;
-    EBB_TRY(p->device->begin(p->queue, p->steps, &replays));
-    ebb_status status = replays ? NULL : walk(p, begin);
     ebb_fault fault;
-    ebb_status ended = p->device->end(p->queue, &fault);
-    EBB_TRY(status);
-    EBB_TRY(ended);
+    EBB_TRY(run_calls(p, begin, &fault));
     if (fault.there)
         return fault_error(p, &fault);
     if (p->node_ns != NULL && p->device->mark != NULL)

@@ -55,6 +55,12 @@ static ebb_status end(void *queue, ebb_fault *fault)
     return NULL;
 }
 
+static bool abandon(void *queue)
+{
+    (void)queue;
+    return false;
+}
+
 static ebb_status facts(void *queue, ebb_device_facts *f)
 {
     (void)queue;
@@ -74,6 +80,7 @@ const ebb_device ebb_device_host = {
     .copy = copy,
     .begin = begin,
     .end = end,
+    .abandon = abandon,
     .facts = facts,
     .is_host = true,
 };

@@ -5,8 +5,9 @@
  *
  *     open -> allocate -> write ... -> { begin -> run of each call -> end } -> read ... -> close
  *
- * A device that can record runs the calls one by one in the first step, records them in the second
- * and replays that record from then on: so a kernel may not keep a value in its arguments that
+ * A device that can record runs the calls one by one in a queue's first step, whatever its number:
+ * modules load, libraries settle. It records them in the second and replays that record from then
+ * on: so a kernel may not keep a value in its arguments that
  * changes from step to step. What changes lies in device memory (ebb_call.step is for the host).
  */
 #ifndef EBB_KERNELS_DEVICE_H
@@ -54,19 +55,25 @@ typedef struct ebb_device {
     /* Before the calls of step number `step`. *replays: a record will do them, do not run them. */
     ebb_status (*begin)(void *queue, uint64_t step, bool *replays);
     ebb_status (*end)(void *queue, ebb_fault *fault); /* after them: waits */
+    /* In place of end() where a call failed, or after an end() that did: waits. True: the calls
+     * were only being recorded, and that failed. The record is gone, none will be made again, and
+     * the step is to begin anew. */
+    bool (*abandon)(void *queue);
     /* Profiling: never record; a mark before the first call and after each. between: ns from mark
      * k to mark k + 1, after end(). NULL on the host, where a clock does. */
     ebb_status (*mark)(void *queue);
     int64_t (*between)(void *queue, uint32_t k);
     /* Work for the host in the midst of the device's; NULL where the device is the host. stage:
      * memory of the host that fetch (to it) and put (from it) copy, in order with all other work
-     * and without waiting. visit: work(context) when all before it is done; what comes after waits.
-     * It may not ask the device; its error is end()'s. All but staging may be recorded. */
+     * and without waiting. visit: work(context, number of the step) when all before it is done;
+     * what comes after waits. It may not ask the device; its error is end()'s. All but staging may
+     * be recorded. */
     ebb_status (*stage)(void *queue, size_t bytes, void **memory);
     void (*unstage)(void *queue, void *memory);
     ebb_status (*fetch)(void *queue, void *to, const void *from, size_t bytes);
     ebb_status (*put)(void *queue, void *to, const void *from, size_t bytes);
-    ebb_status (*visit)(void *queue, ebb_status (*work)(void *), void *context);
+    ebb_status (*visit)(void *queue, ebb_status (*work)(void *context, uint64_t step),
+                        void *context);
     ebb_status (*facts)(void *queue, ebb_device_facts *facts); /* queue NULL: before open */
     bool is_host; /* pointers into a block may be read and written directly */
 } ebb_device;

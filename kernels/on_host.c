@@ -18,7 +18,6 @@ typedef struct on_host {
     const ebb_device *device;
     unsigned char *staged;
     size_t bytes, *in_at, *out_at, workspace_at;
-    uint64_t runs; /* a replayed step does not tell its number */
 } on_host;
 
 /* The same call on the host; where its operands will lie. */
@@ -91,10 +90,10 @@ static ebb_status prepare(ebb_call *c)
     return h->call.kernel->prepare != NULL ? h->call.kernel->prepare(&h->call) : NULL;
 }
 
-static ebb_status compute(void *context)
+static ebb_status compute(void *context, uint64_t step)
 {
     on_host *h = context;
-    h->call.step = h->runs++;
+    h->call.step = step;
     return h->call.kernel->run(&h->call);
 }
 

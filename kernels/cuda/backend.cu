@@ -49,6 +49,8 @@ static ebb_status open_queue(void **opened)
     if (status == NULL)
         status = ebb_gpu_allocate(sizeof *q->step, &step);
     q->step = (ebb_cuda_step *)step;
+    if (status == NULL)
+        status = ebb_gpu_clear(q->stream, step, sizeof *q->step);
     if (status != NULL) {
         close_queue(q);
         return status;
@@ -88,16 +90,21 @@ static ebb_status copy(void *opened, void *to, const void *from, size_t bytes)
 
 /* ---- a step ---- */
 
-/* Step 0 runs call by call: modules load, libraries settle. Step 1 is recorded. */
+/* The first step runs call by call: modules load, libraries settle. The second is recorded. */
 static ebb_status begin(void *opened, uint64_t step, bool *replays)
 {
     ebb_cuda_queue *q = (ebb_cuda_queue *)opened;
     const uint64_t head[2] = {step, ~(uint64_t)0};
     *replays = q->record != NULL && !q->profiles;
     q->mark_count = 0;
+    q->number = step;
     EBB_TRY(ebb_gpu_copy(q->stream, q->step, head, sizeof head, EBB_TO_DEVICE));
-    q->records = !*replays && !q->profiles && step > 0;
-    return q->records ? ebb_gpu_record(q->stream) : NULL;
+    q->records = !*replays && !q->profiles && q->warm && !q->unrecorded && step > 0;
+    if (q->records && ebb_gpu_record(q->stream) != NULL) {
+        q->records = false;
+        q->unrecorded = true;
+    }
+    return NULL;
 }
 
 static ebb_status read_fault(ebb_cuda_queue *q, ebb_fault *fault)
@@ -121,18 +128,37 @@ static ebb_status end(void *opened, ebb_fault *fault)
     ebb_cuda_queue *q = (ebb_cuda_queue *)opened;
     memset(fault, 0, sizeof *fault);
     if (q->records) {
-        q->records = false;
         EBB_TRY(ebb_gpu_recorded(q->stream, &q->record));
+        q->records = false;
     }
     if (q->record != NULL && !q->profiles)
         EBB_TRY(ebb_gpu_replay(q->stream, q->record));
     EBB_TRY(ebb_gpu_wait(q->stream));
+    q->warm = true;
     if (q->visit_error != NULL) {
         ebb_status status = q->visit_error;
         q->visit_error = NULL;
         return status;
     }
     return read_fault(q, fault);
+}
+
+static bool abandon(void *opened)
+{
+    ebb_cuda_queue *q = (ebb_cuda_queue *)opened;
+    const bool again = q->records;
+    if (again) {
+        void *part = NULL;
+        (void)ebb_gpu_recorded(q->stream, &part);
+        ebb_gpu_forget(part);
+        ebb_gpu_forget(q->record);
+        q->record = NULL;
+        q->records = false;
+        q->unrecorded = true;
+    }
+    (void)ebb_gpu_wait(q->stream);
+    q->visit_error = NULL;
+    return again;
 }
 
 static ebb_status mark(void *opened)
@@ -187,12 +213,13 @@ static ebb_status put(void *opened, void *to, const void *from, size_t bytes)
 static void go(void *context)
 {
     ebb_cuda_visit *v = (ebb_cuda_visit *)context;
-    ebb_status status = v->queue->visit_error == NULL ? v->work(v->context) : NULL;
+    ebb_status status =
+        v->queue->visit_error == NULL ? v->work(v->context, v->queue->number) : NULL;
     if (status != NULL)
         v->queue->visit_error = status;
 }
 
-static ebb_status visit(void *opened, ebb_status (*work)(void *), void *context)
+static ebb_status visit(void *opened, ebb_status (*work)(void *, uint64_t), void *context)
 {
     ebb_cuda_queue *q = (ebb_cuda_queue *)opened;
     ebb_cuda_visit *v = q->visits; // each is kept for as long as records may be
@@ -231,6 +258,7 @@ static const ebb_device device = {
     .copy = copy,
     .begin = begin,
     .end = end,
+    .abandon = abandon,
     .mark = mark,
     .between = between,
     .stage = stage,

@@ -54,7 +54,7 @@ typedef struct ebb_cuda_step {
 typedef struct ebb_cuda_visit { /* work of the host, as a record keeps it */
     struct ebb_cuda_visit *next;
     struct ebb_cuda_queue *queue;
-    ebb_status (*work)(void *context);
+    ebb_status (*work)(void *context, uint64_t step);
     void *context;
 } ebb_cuda_visit;
 
@@ -62,7 +62,9 @@ typedef struct ebb_cuda_queue {
     void *stream;
     ebb_cuda_step *step; /* on the device */
     void *record;
-    bool records; /* this step */
+    bool records;    /* this step */
+    bool warm;       /* a step was run call by call */
+    bool unrecorded; /* recording failed once: steps are run call by call */
     bool profiles;
     void **marks;
     uint32_t mark_count, mark_capacity;
@@ -70,6 +72,7 @@ typedef struct ebb_cuda_queue {
     void *cublas, *cudnn; /* handles of the libraries, made when first asked for */
     void (*free_cudnn)(void *handle);
     ebb_cuda_visit *visits;
+    uint64_t number;        /* of this step, for visits */
     ebb_status visit_error; /* of this step: the first */
 } ebb_cuda_queue;
 

@@ -13,6 +13,7 @@ static ebb_status failed(cudaError_t error, const char *what)
 {
     if (error == cudaSuccess)
         return NULL;
+    (void)cudaGetLastError(); // else the next to ask for it, a library, takes it for its own
     return ebb_error(EBB_RUNTIME, "CUDA: %s: %s (%s)", what, cudaGetErrorString(error),
                      cudaGetErrorName(error));
 }
@@ -21,6 +22,7 @@ static ebb_status failed(cudaError_t error, const char *what)
 
 static ebb_status no_device(cudaError_t error, int count)
 {
+    (void)cudaGetLastError();
     if (error == cudaErrorInsufficientDriver) {
         int driver = 0, runtime = 0;
         (void)cudaDriverGetVersion(&driver);
@@ -42,12 +44,32 @@ static ebb_status no_device(cudaError_t error, int count)
     return NULL;
 }
 
+/* Kernels are compiled for these devices and later ones; see CUDA_ARCHITECTURES. */
+enum { OLDEST = 80 };
+
+static ebb_status too_old(void)
+{
+    int device = 0, major = 0, minor = 0;
+    EBB_TRY(no_device(cudaGetDevice(&device), 1));
+    EBB_TRY(
+        no_device(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device), 1));
+    EBB_TRY(
+        no_device(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device), 1));
+    if (10 * major + minor >= OLDEST)
+        return NULL;
+    return ebb_hint(ebb_error(EBB_DEVICE,
+                              "the CUDA device has compute capability %d.%d, this needs %d.%d",
+                              major, minor, OLDEST / 10, OLDEST % 10),
+                    "--backend cpu needs none");
+}
+
 extern "C" ebb_status ebb_gpu_open(void **stream)
 {
     int count = 0;
     cudaStream_t made;
     *stream = NULL;
     EBB_TRY(no_device(cudaGetDeviceCount(&count), count));
+    EBB_TRY(too_old());
     EBB_TRY(no_device(cudaStreamCreateWithFlags(&made, cudaStreamNonBlocking), 1));
     *stream = made;
     return NULL;
@@ -79,7 +101,8 @@ extern "C" ebb_status ebb_gpu_allocate(size_t bytes, void **memory)
 extern "C" void *ebb_gpu_shared(size_t bytes)
 {
     void *memory = NULL;
-    return cudaMallocManaged(&memory, bytes, cudaMemAttachGlobal) == cudaSuccess ? memory : NULL;
+    return failed(cudaMallocManaged(&memory, bytes, cudaMemAttachGlobal), "") == NULL ? memory
+                                                                                      : NULL;
 }
 
 extern "C" void ebb_gpu_release(void *memory)
@@ -93,7 +116,9 @@ extern "C" ebb_status ebb_gpu_copy(void *stream, void *to, const void *from, siz
 {
     static const cudaMemcpyKind kinds[] = {cudaMemcpyHostToDevice, cudaMemcpyDeviceToHost,
                                            cudaMemcpyDeviceToDevice};
-    EBB_TRY(failed(cudaMemcpyAsync(to, from, bytes, kinds[way], (cudaStream_t)stream), "copying"));
+    if (bytes > 0) // a record takes no copy of nothing
+        EBB_TRY(
+            failed(cudaMemcpyAsync(to, from, bytes, kinds[way], (cudaStream_t)stream), "copying"));
     return way == EBB_ON_DEVICE ? NULL : ebb_gpu_wait(stream);
 }
 
@@ -112,6 +137,8 @@ extern "C" ebb_status ebb_gpu_copy_later(void *stream, void *to, const void *fro
                                          ebb_gpu_way way)
 {
     cudaMemcpyKind kind = way == EBB_TO_HOST ? cudaMemcpyDeviceToHost : cudaMemcpyHostToDevice;
+    if (bytes == 0)
+        return NULL;
     return failed(cudaMemcpyAsync(to, from, bytes, kind, (cudaStream_t)stream), "copying");
 }
 
@@ -123,7 +150,9 @@ extern "C" ebb_status ebb_gpu_visit(void *stream, void (*work)(void *), void *co
 
 extern "C" ebb_status ebb_gpu_clear(void *stream, void *to, size_t bytes)
 {
-    return failed(cudaMemsetAsync(to, 0, bytes, (cudaStream_t)stream), "clearing memory");
+    return bytes == 0
+               ? NULL
+               : failed(cudaMemsetAsync(to, 0, bytes, (cudaStream_t)stream), "clearing memory");
 }
 
 extern "C" ebb_status ebb_gpu_wait(void *stream)
@@ -183,9 +212,10 @@ extern "C" void ebb_gpu_unload(void *module)
 
 /* ---- records ---- */
 
+/* Relaxed: libraries may load a kernel or allocate in the midst; nothing of ours waits there. */
 extern "C" ebb_status ebb_gpu_record(void *stream)
 {
-    return failed(cudaStreamBeginCapture((cudaStream_t)stream, cudaStreamCaptureModeThreadLocal),
+    return failed(cudaStreamBeginCapture((cudaStream_t)stream, cudaStreamCaptureModeRelaxed),
                   "recording the step");
 }
 

@@ -25,7 +25,8 @@ void ebb_gpu_close(void *stream);
 ebb_status ebb_gpu_allocate(size_t bytes, void **memory); /* EBB_RUNTIME: how many are free */
 void ebb_gpu_release(void *memory);
 void *ebb_gpu_shared(size_t bytes); /* the host reaches it too; NULL: none */
-/* TO_HOST waits for the bytes; TO_DEVICE until `from` may be changed again. */
+/* TO_HOST waits for the bytes; TO_DEVICE until `from` may be changed again. Of no bytes: nothing.
+ */
 ebb_status ebb_gpu_copy(void *stream, void *to, const void *from, size_t bytes, ebb_gpu_way way);
 ebb_status ebb_gpu_clear(void *stream, void *to, size_t bytes); /* zeros */
 ebb_status ebb_gpu_wait(void *stream);

@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include <cmocka.h>
+#include "exec/program.h"
 #include "onnx/file.h"
 #include "tests/models/models.h"
 
@@ -162,6 +163,57 @@ static void chains_change_no_bit(void **state)
         (void)unsetenv("EBB_CUDA_CHAINS");
         assert_memory_equal(alone, chained, sizeof alone);
     }
+}
+
+/* What a step needs first (kernels that load, handles of libraries) is not for a record: the first
+ * step of a program is run call by call, though it is the fourth of a training. */
+static void a_training_goes_on_from_a_checkpoint(void **state)
+{
+    (void)state;
+    char path[] = "/tmp/ebb-step-XXXXXX";
+    const sample *s = &samples[1];
+    running r;
+    double whole[STEPS], rest[STEPS];
+    assert_true(mkstemp(path) >= 0);
+    must(start(&r, s, "", "cuda", false));
+    for (int k = 0; k < STEPS; k++) {
+        if (k == 2)
+            must(ebb_checkpoint_save(r.program, path, NULL));
+        must(step(&r, s, k));
+        whole[k] = loss_of(&r);
+    }
+    assert_int_equal(r.program->replayed, STEPS - 2);
+    stop(&r);
+    must(start(&r, s, "", "cuda", false));
+    must(ebb_checkpoint_load(r.program, path, NULL));
+    (void)remove(path);
+    for (int k = 0; k < STEPS; k++) {
+        must(step(&r, s, k + 2));
+        rest[k] = loss_of(&r);
+    }
+    assert_int_equal(r.program->replayed, STEPS - 2);
+    stop(&r);
+    assert_memory_equal(rest, whole + 2, 2 * sizeof *rest);
+}
+
+static void a_step_that_cannot_be_recorded_is_run_call_by_call(void **state)
+{
+    (void)state;
+    const sample *s = &samples[1];
+    running r;
+    double expected[STEPS];
+    if (getenv("EBB_TEST_BACKEND") != NULL)
+        skip(); // the emulator alone can be told not to record
+    losses_of(expected, s, "", "cuda");
+    (void)setenv("EBB_CUDA_RECORDS", "0", 1);
+    must(start(&r, s, "", "cuda", false));
+    for (int k = 0; k < STEPS; k++) {
+        must(step(&r, s, k));
+        assert_true(loss_of(&r) == expected[k]);
+    }
+    (void)unsetenv("EBB_CUDA_RECORDS");
+    assert_int_equal(r.program->replayed, 0);
+    stop(&r);
 }
 
 static void techniques_run_there_too(void **state)
@@ -344,6 +396,8 @@ int main(void)
         cmocka_unit_test(steps_are_those_of_the_cpu),
         cmocka_unit_test(exact_passes_change_no_bit),
         cmocka_unit_test(chains_change_no_bit),
+        cmocka_unit_test(a_training_goes_on_from_a_checkpoint),
+        cmocka_unit_test(a_step_that_cannot_be_recorded_is_run_call_by_call),
         cmocka_unit_test(techniques_run_there_too),
         cmocka_unit_test(a_profile_times_every_node),
         cmocka_unit_test(an_index_out_of_range_is_told_with_its_node),

@@ -7,13 +7,14 @@
  * A kernel without barriers thus runs on one fiber at the speed of a loop; one with barriers takes
  * as many fibers as threads. Threads that never meet at a barrier, or memory that is read before it
  * is written, show: shared memory begins as NaNs, and $EBB_CUDA_ORDER=reverse starts the threads
- * from the last, which must change nothing.
+ * from the last, which must change nothing. Built to be watched, each access is (check.c).
  *
  * It is for tests: no device is faster than none.
  */
 #define _GNU_SOURCE // MAP_ANONYMOUS
 #include "kernels/cuda/runtime.h"
 
+#include "kernels/cuda/host/check.h"
 #include "kernels/cuda/host/words.h"
 #include "onnx/arena.h"
 
@@ -56,9 +57,13 @@ typedef struct noted { /* a launch or a copy, kept in a record */
     _Alignas(16) unsigned char args[];
 } noted;
 
+enum { MOST_LOADED = 1024 };
+
 typedef struct stream {
     bool records;
     noted *first, **last;
+    uint32_t loaded; /* kernels that were launched without being recorded */
+    ebb_gpu_kernel kernels[MOST_LOADED];
 } stream;
 
 ebb_host_where ebb_host;
@@ -122,6 +127,7 @@ static void resume(fiber *f)
     host.running = f;
     f->waits = RUNS;
     ebb_host.thread = f->thread;
+    ebb_check_thread(f->stack, STACK);
     STARTS(&host.fake, f->stack, STACK);
     ebb_host_switch(&host.sp, f->sp);
     ENDS(host.fake, NULL, NULL);
@@ -206,8 +212,10 @@ uint32_t ebb_ballot(int flag)
 static void open_barriers(void)
 {
     bool all = host.at_barrier == ebb_host.threads;
-    if (all)
+    if (all) {
         host.at_barrier = 0;
+        ebb_check_barrier();
+    }
     for (uint32_t i = 0; i < host.made; i++) {
         fiber *f = &host.fibers[i];
         if ((f->waits == AT_BARRIER && all) ||
@@ -218,6 +226,7 @@ static void open_barriers(void)
         if (host.at_warp[w] == WARP) {
             host.at_warp[w] = 0;
             host.round[w]++;
+            ebb_check_warp(w);
         }
 }
 
@@ -251,8 +260,24 @@ static ebb_status run_block(void)
     return NULL;
 }
 
+static ebb_status run_blocks(ebb_gpu_grid blocks, uint32_t shared_bytes)
+{
+    for (ebb_host.block_z = 0; ebb_host.block_z < blocks.z; ebb_host.block_z++)
+        for (ebb_host.block_y = 0; ebb_host.block_y < blocks.y; ebb_host.block_y++)
+            for (uint32_t x = 0; x < blocks.x; x++) {
+                ebb_host.block = host.reverse ? blocks.x - 1 - x : x;
+                memset(host.shared, 0xFF, shared_bytes);
+                ebb_check_block(((uint64_t)ebb_host.block_z * blocks.y + ebb_host.block_y) *
+                                        blocks.x +
+                                    ebb_host.block,
+                                (uint64_t)blocks.x * blocks.y * blocks.z);
+                EBB_TRY(run_block());
+            }
+    return NULL;
+}
+
 static ebb_status run_kernel(ebb_gpu_kernel kernel, ebb_gpu_grid blocks, uint32_t threads,
-                             uint32_t shared_bytes, const void *args)
+                             uint32_t shared_bytes, const void *args, size_t bytes)
 {
     const char *order = getenv("EBB_CUDA_ORDER");
     host.reverse = order != NULL && strcmp(order, "reverse") == 0;
@@ -260,14 +285,11 @@ static ebb_status run_kernel(ebb_gpu_kernel kernel, ebb_gpu_grid blocks, uint32_
     host.args = args;
     ebb_host.threads = threads;
     ebb_host.blocks = blocks.x;
-    for (ebb_host.block_z = 0; ebb_host.block_z < blocks.z; ebb_host.block_z++)
-        for (ebb_host.block_y = 0; ebb_host.block_y < blocks.y; ebb_host.block_y++)
-            for (uint32_t x = 0; x < blocks.x; x++) {
-                ebb_host.block = host.reverse ? blocks.x - 1 - x : x;
-                memset(host.shared, 0xFF, shared_bytes);
-                EBB_TRY(run_block());
-            }
-    return NULL;
+    const ebb_check_launch launch = {args, bytes, host.shared, shared_bytes, SHARED, false};
+    ebb_check_begin(&launch);
+    ebb_status status = run_blocks(blocks, shared_bytes);
+    ebb_status found = ebb_check_end();
+    return status != NULL ? status : found;
 }
 
 /* ---- runtime.h ---- */
@@ -287,7 +309,7 @@ ebb_status ebb_gpu_open(void **opened)
     stream *s = ebb_alloc(sizeof *s);
     if (s == NULL)
         return ebb_error_memory();
-    *s = (stream){0};
+    memset(s, 0, sizeof *s);
     *opened = s;
     return NULL;
 }
@@ -303,8 +325,10 @@ ebb_status ebb_gpu_allocate(size_t bytes, void **memory)
     *memory = NULL;
     if (limit == NULL || bytes <= strtoull(limit, NULL, 10))
         *memory = ebb_alloc_aligned(256, bytes);
-    if (*memory != NULL)
+    if (*memory != NULL) {
+        ebb_check_allocated(*memory, bytes);
         return NULL;
+    }
     return ebb_hint(ebb_error(EBB_RUNTIME, "%zu bytes of device memory cannot be had: %s are free",
                               bytes, limit != NULL ? limit : "fewer"),
                     "plan with a smaller --budget, or see what else is on the device");
@@ -312,11 +336,15 @@ ebb_status ebb_gpu_allocate(size_t bytes, void **memory)
 
 void *ebb_gpu_shared(size_t bytes)
 {
-    return ebb_alloc_aligned(256, bytes);
+    void *memory = ebb_alloc_aligned(256, bytes);
+    if (memory != NULL)
+        ebb_check_allocated(memory, bytes);
+    return memory;
 }
 
 void ebb_gpu_release(void *memory)
 {
+    ebb_check_released(memory);
     ebb_free_aligned(memory);
 }
 
@@ -398,6 +426,33 @@ ebb_status ebb_gpu_wait(void *opened)
                       : NULL;
 }
 
+/* Was the kernel launched before? If not, it was now. A step that is recorded must not be the first
+ * to launch one: kernels load, and libraries allocate, when they are first used. */
+static bool is_loaded(stream *s, ebb_gpu_kernel kernel)
+{
+    for (uint32_t k = 0; k < s->loaded; k++)
+        if (s->kernels[k] == kernel)
+            return true;
+    if (s->loaded == MOST_LOADED)
+        return true;
+    s->kernels[s->loaded++] = kernel;
+    return false;
+}
+
+/* $EBB_CUDA_RECORDS=0: what a device says that cannot record, for tests. */
+static ebb_status can_record(stream *s, ebb_gpu_kernel kernel)
+{
+    const char *records = getenv("EBB_CUDA_RECORDS");
+    const bool loaded = is_loaded(s, kernel);
+    if (!s->records)
+        return NULL;
+    if (!loaded)
+        return ebb_error(EBB_RUNTIME, "a kernel is loaded while a step is recorded");
+    if (records != NULL && strcmp(records, "0") == 0)
+        return ebb_error(EBB_RUNTIME, "a launch cannot be recorded");
+    return NULL;
+}
+
 ebb_status ebb_gpu_launch(void *opened, ebb_gpu_kernel kernel, ebb_gpu_grid blocks,
                           uint32_t threads, uint32_t shared_bytes, const void *args, size_t bytes)
 {
@@ -408,8 +463,9 @@ ebb_status ebb_gpu_launch(void *opened, ebb_gpu_kernel kernel, ebb_gpu_grid bloc
                          "CUDA: launching a kernel: invalid configuration: %u x %u x "
                          "%u blocks of %u threads with %u bytes",
                          blocks.x, blocks.y, blocks.z, threads, shared_bytes);
+    EBB_TRY(can_record(s, kernel));
     if (!s->records)
-        return run_kernel(kernel, blocks, threads, shared_bytes, args);
+        return run_kernel(kernel, blocks, threads, shared_bytes, args, bytes);
     noted n = {.kernel = kernel,
                .blocks = blocks,
                .threads = threads,
@@ -442,9 +498,9 @@ ebb_status ebb_gpu_replay(void *opened, void *record)
         if (n->work != NULL)
             n->work(n->to);
         else
-            EBB_TRY(n->kernel != NULL
-                        ? run_kernel(n->kernel, n->blocks, n->threads, n->shared_bytes, n->args)
-                        : move(opened, n->to, n->from, n->bytes));
+            EBB_TRY(n->kernel != NULL ? run_kernel(n->kernel, n->blocks, n->threads,
+                                                   n->shared_bytes, n->args, n->bytes)
+                                      : move(opened, n->to, n->from, n->bytes));
     return NULL;
 }
 

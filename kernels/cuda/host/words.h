@@ -98,6 +98,11 @@ static inline double ebb_lane_xor_f64(double v, uint32_t lanes)
     return v;
 }
 
+#if defined(EBB_HOST_CHECKED) // check.c, which is not watched itself
+uint32_t ebb_atomic_add_u32(uint32_t *p, uint32_t v);
+uint32_t ebb_atomic_or_u32(uint32_t *p, uint32_t v);
+uint64_t ebb_atomic_min_u64(uint64_t *p, uint64_t v);
+#else
 /* Blocks and threads take turns on one processor: what they do between turns is undivided. */
 static inline uint32_t ebb_atomic_add_u32(uint32_t *p, uint32_t v)
 {
@@ -119,6 +124,7 @@ static inline uint64_t ebb_atomic_min_u64(uint64_t *p, uint64_t v)
     *p = v < old ? v : old;
     return old;
 }
+#endif
 
 #define ebb_popcount(v) __builtin_popcount(v)
 
