@@ -23,7 +23,8 @@ static inline uint32_t ebb_lot_team(int64_t group)
     return team;
 }
 
-/* The bytes of `count` codes, at most eight, which begin with a byte; the first is the lowest. */
+/* The bytes of `count` codes, of the first eight if there are more, which begin with a byte; the
+ * first is the lowest. */
 EBB_GPU_INLINE void ebb_lot_put(uint8_t *to, uint64_t lot, uint32_t bits, int64_t count, bool dense)
 {
     if (dense && count >= EBB_LOT && bits > 1) {
@@ -35,6 +36,7 @@ EBB_GPU_INLINE void ebb_lot_put(uint8_t *to, uint64_t lot, uint32_t bits, int64_
             *(uint16_t *)(void *)to = (uint16_t)lot;
         return;
     }
+    count = count < EBB_LOT ? count : EBB_LOT;
     for (int64_t bytes = (count * (int64_t)bits + 7) / 8, b = 0; b < bytes; b++)
         to[b] = (uint8_t)(lot >> 8 * b);
 }
@@ -46,6 +48,7 @@ EBB_GPU_INLINE uint64_t ebb_lot_get(const uint8_t *from, uint32_t bits, int64_t 
     if (dense && count >= EBB_LOT)
         return bits == 8 ? *(const uint64_t *)(const void *)from
                          : *(const uint32_t *)(const void *)from;
+    count = count < EBB_LOT ? count : EBB_LOT;
     for (int64_t bytes = (count * (int64_t)bits + 7) / 8, b = 0; b < bytes; b++)
         lot |= (uint64_t)from[b] << 8 * b;
     return lot;

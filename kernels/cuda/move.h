@@ -79,7 +79,7 @@ ebb_status ebb_cuda_strided(const ebb_call *c, void *to, const int64_t *to_strid
                             const int64_t *from_stride, int rank, const int64_t *dims, size_t size);
 /* Nothing where `to` is `from`. */
 ebb_status ebb_cuda_copy(const ebb_call *c, void *to, const void *from, size_t bytes);
-/* n elements of `size` bytes like `value`, which lies on the host; `to` is 16-aligned. */
+/* n elements of `size` bytes like `value`, which lies on the host. */
 ebb_status ebb_cuda_fill(const ebb_call *c, void *to, const void *value, int64_t n, size_t size);
 
 /* The most bytes up to 16, a power of two times `size`, that divide `bytes` and both addresses. */

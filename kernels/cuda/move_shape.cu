@@ -253,6 +253,7 @@ typedef struct fill_args {
     void *to;
     int64_t n; /* bytes */
     ebb_cuda_wide value;
+    bool aligned; /* to 16 bytes */
 } fill_args;
 
 EBB_GLOBAL(fill, fill_args)
@@ -261,10 +262,10 @@ EBB_GLOBAL(fill, fill_args)
     uint8_t *bytes = (uint8_t *)a.to;
     EBB_GRID_LOOP(i, (a.n + 15) / 16)
     {
-        if ((i + 1) * 16 <= a.n) {
+        if (a.aligned && (i + 1) * 16 <= a.n) {
             wide[i] = a.value;
         } else {
-            for (int64_t b = i * 16; b < a.n; b++)
+            for (int64_t b = i * 16; b < a.n && b < (i + 1) * 16; b++)
                 bytes[b] =
                     (uint8_t)(((b & 8) != 0 ? a.value.half[1] : a.value.half[0]) >> (b & 7) * 8);
         }
@@ -273,7 +274,7 @@ EBB_GLOBAL(fill, fill_args)
 
 ebb_status ebb_cuda_fill(const ebb_call *c, void *to, const void *value, int64_t n, size_t size)
 {
-    fill_args a = {to, n * (int64_t)size, {{0, 0}}};
+    fill_args a = {to, n * (int64_t)size, {{0, 0}}, (uintptr_t)to % 16 == 0};
     if (n == 0)
         return NULL;
     for (size_t at = 0; at < sizeof a.value; at += size)
