@@ -11,12 +11,22 @@
 
 #if defined(EBB_TEST_ON_DEVICE)
 
-/* The same tests on a GPU, by libebb_cuda.so: operands lie where both sides reach them, and
- * CUDA_LAUNCH_BLOCKING makes each launch wait. */
+/* The same tests on a GPU, by libebb_cuda.so: operands lie where both sides reach them. Launches
+ * wait by CUDA_LAUNCH_BLOCKING; copies and libraries need to be waited for. */
 #include "kernels/plugin.h"
 
 static const ebb_plugin *on_device;
 #define ebb_backend_cuda (*on_device->backend)
+
+static inline void wait_for_device(void)
+{
+    static void *word;
+    uint32_t here = 0;
+    const ebb_device *d = ebb_backend_cuda.device;
+    ebb_status status = word == NULL ? d->allocate(more_queue, sizeof here, &word) : NULL;
+    check_status(status == NULL ? d->read(more_queue, &here, word, sizeof here) : status,
+                 "waiting");
+}
 
 static inline void with_cuda(void)
 {
@@ -30,15 +40,24 @@ static inline void with_cuda(void)
     more_backend = &ebb_backend_cuda;
     more_allocate = on_device->shared;
     more_free = on_device->unshare;
+    more_wait = wait_for_device;
 }
 
 #else
+
+#if defined(EBB_TEST_CHECKED) // every access is watched: kernels/cuda/host/check.c
+#include "kernels/cuda/runtime.h"
+#endif
 
 extern const ebb_backend ebb_backend_cuda;
 
 static inline void with_cuda(void)
 {
     more_backend = &ebb_backend_cuda;
+#if defined(EBB_TEST_CHECKED)
+    more_allocate = ebb_gpu_shared;
+    more_free = ebb_gpu_release;
+#endif
     if (ebb_backend_cuda.device->open(&more_queue) != NULL)
         abort();
 }
@@ -48,6 +67,10 @@ static inline void with_cuda(void)
 static inline void agrees(testing *t, const char *kernel, const char *oracle, double tolerance)
 {
     unsigned char *first[8] = {NULL};
+    if (getenv("EBB_TEST_SKEW") != NULL) { // watched: an order of threads that matters is told
+        check_agree(t, kernel, oracle, tolerance);
+        return;
+    }
     (void)setenv("EBB_CUDA_ORDER", "reverse", 1);
     run_with(t, kernel);
     (void)unsetenv("EBB_CUDA_ORDER");

@@ -23,7 +23,7 @@ static inline void agrees_in_place(testing *t, const char *kernel, uint32_t inpu
         memset(c.workspace, 0xFF, c.workspace_bytes);
         if (reverse)
             (void)setenv("EBB_CUDA_ORDER", "reverse", 1);
-        check_status(k->run(&c), kernel);
+        check_run(k->run(&c), kernel);
         (void)unsetenv("EBB_CUDA_ORDER");
         unguard(c.workspace);
         if (memcmp(out[0].data, t->out[0].data, bytes) != 0)

@@ -116,16 +116,15 @@ static void codes_do_not_depend_on_where_operands_lie(void **state)
         put_quantize(&t, &k, EBB_F32);
         same_bits(&t, "cuda.quantize", "plain.quantize");
         uint8_t *codes = t.out[0].data, *copy = malloc(t.out[0].bytes);
-        float *x = t.in[0].data, *moved = malloc(t.in[0].bytes + sizeof *moved);
+        float *x = t.in[0].data, *moved = guarded_at(t.in[0].bytes, 2 * sizeof *moved);
         assert_non_null(copy);
-        assert_non_null(moved);
         memcpy(copy, codes, t.out[0].bytes);
-        memcpy(moved + 1, x, t.in[0].bytes);
-        t.in[0].data = moved + 1;
-        check_status(kernel_named("cuda.quantize")->run(&t.call), "cuda.quantize");
+        memcpy(moved, x, t.in[0].bytes);
+        t.in[0].data = moved;
+        check_run(kernel_named("cuda.quantize")->run(&t.call), "cuda.quantize");
         assert_memory_equal(codes, copy, t.out[0].bytes);
         t.in[0].data = x;
-        free(moved);
+        unguard(moved);
         free(copy);
         end(&t);
     }
@@ -230,11 +229,10 @@ static void the_next_range_may_lie_over_the_last(void **state)
     void *own = t.out[2].data;
     run_with(&t, "cuda.quantize_running"); // for its queue
     t.out[2].data = t.in[2].data;
-    t.call.workspace = calloc(1, t.call.workspace_bytes);
-    assert_non_null(t.call.workspace);
-    check_status(kernel_named("cuda.quantize_running")->run(&t.call), "cuda.quantize_running");
+    t.call.workspace = guarded(t.call.workspace_bytes);
+    check_run(kernel_named("cuda.quantize_running")->run(&t.call), "cuda.quantize_running");
     assert_memory_equal(t.in[2].data, expected, sizeof expected);
-    free(t.call.workspace);
+    unguard(t.call.workspace);
     t.out[2].data = own;
     end(&t);
 }
@@ -335,8 +333,7 @@ static void a_replayed_step_draws_by_the_key_of_its_day(void **state)
         run_with(&t, "plain.quantize");
         check_status(d->open(&queue), "opening");
         t.call.queue = queue;
-        t.call.workspace = calloc(1, 1 << 20);
-        assert_non_null(t.call.workspace);
+        t.call.workspace = guarded(1 << 20);
         for (uint64_t step = 0; step < 4; step++) {
             testing other;
             put_quantize(&other, &k, EBB_F32);
@@ -351,7 +348,7 @@ static void a_replayed_step_draws_by_the_key_of_its_day(void **state)
             end(&other);
         }
         d->close(queue);
-        free(t.call.workspace);
+        unguard(t.call.workspace);
         end(&t);
     }
 }

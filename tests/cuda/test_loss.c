@@ -197,7 +197,7 @@ static void log_probabilities_may_lie_over_the_scores(void **state)
         t.call.out = out;
         t.call.workspace = guarded(t.call.workspace_bytes);
         memset(loss.data, 0xFF, loss.bytes);
-        check_status(kernel_named("cuda.softmax_cross_entropy_loss")->run(&t.call), "in place");
+        check_run(kernel_named("cuda.softmax_cross_entropy_loss")->run(&t.call), "in place");
         unguard(t.call.workspace);
         check_close(&loss, expected, 0, "loss");
         check_close(&out[1], log_prob, 0, "log_prob");
@@ -243,7 +243,7 @@ static void a_mean_over_nothing_is_nan(void **state)
     run_with(&t, "cuda.softmax_cross_entropy_loss");
     t.call.workspace = guarded(t.call.workspace_bytes);
     set_value(&t.out[0], 0, 0); // not the NaN that a run begins with
-    check_status(kernel_named("cuda.softmax_cross_entropy_loss")->run(&t.call), "of nothing");
+    check_run(kernel_named("cuda.softmax_cross_entropy_loss")->run(&t.call), "of nothing");
     unguard(t.call.workspace);
     assert_true(isnan(value_of(&t.out[0], 0)));
     end(&t);
