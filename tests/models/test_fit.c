@@ -291,7 +291,7 @@ static void check_halves(recorded *r)
         for (int percent = 85; percent >= 55; percent -= 30)
             fitted += fit(r, &w, NULL, NULL, percent, true).fits;
         print_message("%-19s %-14s %d of 2 budgets met\n", r->model, precisions[k], fitted);
-        if (fitted == 0)
+        if (k == 0 && fitted == 0) // AdamW's own states are most of the other
             complain(r, &w, "fit", "meets no budget");
     done:
         whole_close(&w);
