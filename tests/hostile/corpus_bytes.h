@@ -466,7 +466,7 @@ static inline void make_explosion(bytes *b)
         close_message(b, import);
     }
     for (int level = 0; level < LEVELS; level++) {
-        char own[8], called[8], from[8], to[8];
+        char own[16], called[16], from[16], to[16];
         (void)snprintf(own, sizeof own, "F%d", level);
         (void)snprintf(called, sizeof called, "F%d", level + 1);
         size_t function = open_message(b, 25);
