@@ -317,3 +317,23 @@ const char *ebb_rotation_misfit(const ebb_call *c)
         return "there is not one position for each token";
     return NULL;
 }
+
+/* ---- any of them ---- */
+
+const char *ebb_heads_misfit_any(const ebb_call *c)
+{
+    switch (c->op) {
+    case EBB_OP_ATTENTION:
+        return ebb_heads_misfit(c);
+    case EBB_OP_FLEX_ATTENTION:
+        return ebb_heads_misfit_flex(c);
+    case EBB_OP_LINEAR_ATTENTION:
+        return ebb_linear_misfit(c);
+    case EBB_OP_LINEAR_ATTENTION_GRAD:
+        return ebb_linear_back_misfit(c);
+    case EBB_OP_CAUSAL_CONV_WITH_STATE:
+        return ebb_causal_misfit(c);
+    default:
+        return ebb_rotation_misfit(c);
+    }
+}

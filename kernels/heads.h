@@ -121,6 +121,9 @@ typedef struct ebb_rotation {
 ebb_rotation ebb_rotation_read(const ebb_call *c);
 const char *ebb_rotation_misfit(const ebb_call *c);
 
+/* The misfit of any operator of this file, by the call's. */
+const char *ebb_heads_misfit_any(const ebb_call *c);
+
 #ifdef __cplusplus
 }
 #endif

@@ -164,20 +164,7 @@ const char *ebb_cuda_read_cudnn_attention(ebb_work *work, const ebb_call *c)
     return read_all(work, &r, c);
 }
 
-static const char *declines(const ebb_call *c)
-{
-    return ebb_work_declines(c, ebb_cuda_read_cudnn_attention);
-}
-
-static ebb_status workspace(const ebb_call *c, size_t *bytes)
-{
-    return ebb_work_workspace(c, bytes, ebb_cuda_read_cudnn_attention);
-}
-
-static ebb_status prepare(ebb_call *c)
-{
-    return ebb_work_prepare(c, ebb_cuda_read_cudnn_attention);
-}
+EBB_WORK_PHASES(cudnn_attention)
 
 /* ---- a run ---- */
 
@@ -235,13 +222,8 @@ static ebb_status run_backward(const ebb_call *c)
     return turn(c, c->out[1].data, ebb_work_scratch_at(c, r.dk), r.a.heads, r.a.t, r.a.d);
 }
 
-#define ROW(name, op, run)                                            \
-    {                                                                 \
-        name, op, declines, workspace, prepare, run, ebb_work_release \
-    }
-
 const ebb_kernel ebb_cuda_cudnn_attention[] = {
-    ROW("cuda.cudnn_attention", EBB_OP_EBB_ATTENTION, run_forward),
-    ROW("cuda.cudnn_attention_grad", EBB_OP_EBB_ATTENTION_GRAD, run_backward),
+    EBB_WORK_ROW("cuda.cudnn_attention", EBB_OP_EBB_ATTENTION, run_forward),
+    EBB_WORK_ROW("cuda.cudnn_attention_grad", EBB_OP_EBB_ATTENTION_GRAD, run_backward),
 };
 EBB_CUDA_COUNT(cudnn_attention)

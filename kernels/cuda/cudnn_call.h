@@ -68,6 +68,25 @@ void ebb_work_release(ebb_call *call);
 /* Where scratch number i lies, of a prepared call. */
 void *ebb_work_scratch_at(const ebb_call *call, uint32_t i);
 
+/* The first three of a family, whose reader is ebb_cuda_read_FAMILY; and a row of its kernels. */
+#define EBB_WORK_PHASES(family)                                      \
+    static const char *declines(const ebb_call *c)                   \
+    {                                                                \
+        return ebb_work_declines(c, ebb_cuda_read_##family);         \
+    }                                                                \
+    static ebb_status workspace(const ebb_call *c, size_t *bytes)    \
+    {                                                                \
+        return ebb_work_workspace(c, bytes, ebb_cuda_read_##family); \
+    }                                                                \
+    static ebb_status prepare(ebb_call *c)                           \
+    {                                                                \
+        return ebb_work_prepare(c, ebb_cuda_read_##family);          \
+    }
+#define EBB_WORK_ROW(name, op, run)                                   \
+    {                                                                 \
+        name, op, declines, workspace, prepare, run, ebb_work_release \
+    }
+
 /* The readers. */
 const char *ebb_cuda_read_cudnn_conv(ebb_work *work, const ebb_call *call);
 const char *ebb_cuda_read_cudnn_norm(ebb_work *work, const ebb_call *call);

@@ -98,32 +98,14 @@ const char *ebb_cuda_read_cudnn_conv(ebb_work *work, const ebb_call *c)
 
 /* ---- the kernels ---- */
 
-static const char *declines(const ebb_call *c)
-{
-    return ebb_work_declines(c, ebb_cuda_read_cudnn_conv);
-}
-
-static ebb_status workspace(const ebb_call *c, size_t *bytes)
-{
-    return ebb_work_workspace(c, bytes, ebb_cuda_read_cudnn_conv);
-}
-
-static ebb_status prepare(ebb_call *c)
-{
-    return ebb_work_prepare(c, ebb_cuda_read_cudnn_conv);
-}
-
-#define ROW(name, op)                                                          \
-    {                                                                          \
-        name, op, declines, workspace, prepare, ebb_work_run, ebb_work_release \
-    }
+EBB_WORK_PHASES(cudnn_conv)
 
 const ebb_kernel ebb_cuda_cudnn_conv[] = {
-    ROW("cuda.cudnn_conv", EBB_OP_CONV),
-    ROW("cuda.cudnn_conv_transpose", EBB_OP_CONV_TRANSPOSE),
-    ROW("cuda.cudnn_conv_weight_grad", EBB_OP_CONV_WEIGHT_GRAD),
-    ROW("cuda.cudnn_conv_nhwc", EBB_OP_CONV_NHWC),
-    ROW("cuda.cudnn_conv_transpose_nhwc", EBB_OP_CONV_TRANSPOSE_NHWC),
-    ROW("cuda.cudnn_conv_weight_grad_nhwc", EBB_OP_CONV_WEIGHT_GRAD_NHWC),
+    EBB_WORK_ROW("cuda.cudnn_conv", EBB_OP_CONV, ebb_work_run),
+    EBB_WORK_ROW("cuda.cudnn_conv_transpose", EBB_OP_CONV_TRANSPOSE, ebb_work_run),
+    EBB_WORK_ROW("cuda.cudnn_conv_weight_grad", EBB_OP_CONV_WEIGHT_GRAD, ebb_work_run),
+    EBB_WORK_ROW("cuda.cudnn_conv_nhwc", EBB_OP_CONV_NHWC, ebb_work_run),
+    EBB_WORK_ROW("cuda.cudnn_conv_transpose_nhwc", EBB_OP_CONV_TRANSPOSE_NHWC, ebb_work_run),
+    EBB_WORK_ROW("cuda.cudnn_conv_weight_grad_nhwc", EBB_OP_CONV_WEIGHT_GRAD_NHWC, ebb_work_run),
 };
 EBB_CUDA_COUNT(cudnn_conv)

@@ -101,20 +101,7 @@ const char *ebb_cuda_read_cudnn_norm(ebb_work *work, const ebb_call *c)
     return c->op == EBB_OP_BATCH_NORM_GRAD ? read_backward(work, c) : read_forward(work, c);
 }
 
-static const char *declines(const ebb_call *c)
-{
-    return ebb_work_declines(c, ebb_cuda_read_cudnn_norm);
-}
-
-static ebb_status workspace(const ebb_call *c, size_t *bytes)
-{
-    return ebb_work_workspace(c, bytes, ebb_cuda_read_cudnn_norm);
-}
-
-static ebb_status prepare(ebb_call *c)
-{
-    return ebb_work_prepare(c, ebb_cuda_read_cudnn_norm);
-}
+EBB_WORK_PHASES(cudnn_norm)
 
 static ebb_status run_forward(const ebb_call *c)
 {
@@ -123,14 +110,9 @@ static ebb_status run_forward(const ebb_call *c)
                                       ebb_work_scratch_at(c, INV_STD));
 }
 
-#define ROW(name, op, run)                                            \
-    {                                                                 \
-        name, op, declines, workspace, prepare, run, ebb_work_release \
-    }
-
 const ebb_kernel ebb_cuda_cudnn_norm[] = {
-    ROW("cuda.cudnn_batch_norm", EBB_OP_BATCH_NORMALIZATION, run_forward),
-    ROW("cuda.cudnn_batch_norm_training", EBB_OP_BATCH_NORM_TRAINING, run_forward),
-    ROW("cuda.cudnn_batch_norm_grad", EBB_OP_BATCH_NORM_GRAD, ebb_work_run),
+    EBB_WORK_ROW("cuda.cudnn_batch_norm", EBB_OP_BATCH_NORMALIZATION, run_forward),
+    EBB_WORK_ROW("cuda.cudnn_batch_norm_training", EBB_OP_BATCH_NORM_TRAINING, run_forward),
+    EBB_WORK_ROW("cuda.cudnn_batch_norm_grad", EBB_OP_BATCH_NORM_GRAD, ebb_work_run),
 };
 EBB_CUDA_COUNT(cudnn_norm)

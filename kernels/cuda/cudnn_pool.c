@@ -93,29 +93,11 @@ const char *ebb_cuda_read_cudnn_pool(ebb_work *work, const ebb_call *c)
     return NULL;
 }
 
-static const char *declines(const ebb_call *c)
-{
-    return ebb_work_declines(c, ebb_cuda_read_cudnn_pool);
-}
-
-static ebb_status workspace(const ebb_call *c, size_t *bytes)
-{
-    return ebb_work_workspace(c, bytes, ebb_cuda_read_cudnn_pool);
-}
-
-static ebb_status prepare(ebb_call *c)
-{
-    return ebb_work_prepare(c, ebb_cuda_read_cudnn_pool);
-}
-
-#define ROW(name, op)                                                          \
-    {                                                                          \
-        name, op, declines, workspace, prepare, ebb_work_run, ebb_work_release \
-    }
+EBB_WORK_PHASES(cudnn_pool)
 
 const ebb_kernel ebb_cuda_cudnn_pool[] = {
-    ROW("cuda.cudnn_max_pool", EBB_OP_MAX_POOL),
-    ROW("cuda.cudnn_average_pool", EBB_OP_AVERAGE_POOL),
-    ROW("cuda.cudnn_average_pool_grad", EBB_OP_AVERAGE_POOL_GRAD),
+    EBB_WORK_ROW("cuda.cudnn_max_pool", EBB_OP_MAX_POOL, ebb_work_run),
+    EBB_WORK_ROW("cuda.cudnn_average_pool", EBB_OP_AVERAGE_POOL, ebb_work_run),
+    EBB_WORK_ROW("cuda.cudnn_average_pool_grad", EBB_OP_AVERAGE_POOL_GRAD, ebb_work_run),
 };
 EBB_CUDA_COUNT(cudnn_pool)

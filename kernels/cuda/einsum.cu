@@ -16,7 +16,7 @@
 #include "kernels/cuda/floats.h"
 #include "kernels/cuda/lanes.h"
 #include "kernels/cuda/product.h"
-#include "onnx/einsum.h"
+#include "kernels/einsum.h"
 
 enum { SIDE = 64, DEEP = 16, PITCH = SIDE + 1, PER = 4, WIDE = SIDE / PER, THREADS = WIDE * WIDE };
 enum { AXES = 2 * EBB_MAX_RANK, FEW = 12 }; // FEW: rows or columns that fill no tile
@@ -170,34 +170,25 @@ static uint32_t steps_of(const ebb_einsum *e)
     return e->inputs > 2 ? e->inputs - 1 : 1;
 }
 
-static const char *read_equation(ebb_einsum *e, const ebb_call *c)
+/* Also fills *e. */
+static const char *misfit(ebb_einsum *e, const ebb_call *c)
 {
-    const ebb_type *types[EBB_EINSUM_INPUTS];
-    if (c->input_count > EBB_EINSUM_INPUTS)
-        return "it has too many inputs";
-    for (uint32_t i = 0; i < c->input_count; i++)
-        types[i] = &c->in[i].type;
-    return ebb_einsum_read(e, ebb_attr_string(&c->attrs, "equation", ""), c->input_count, types);
+    pair p;
+    const char *why = ebb_cuda_floats(c);
+    if (why == NULL)
+        why = ebb_einsum_misfit(e, c);
+    for (uint32_t step = 0; why == NULL && step < steps_of(e); step++)
+        why = next_pair(&p, e, c, step);
+    const bool narrow = c->in[0].type.dtype == EBB_F16 || c->in[0].type.dtype == EBB_BF16;
+    if (why == NULL && narrow && steps_of(e) > 1) // widened: its pairs are not rounded then
+        why = "more than two operands of 16 bits";
+    return why;
 }
 
 static const char *declines(const ebb_call *c)
 {
     ebb_einsum e;
-    pair p;
-    const char *why = ebb_cuda_floats(c);
-    if (why == NULL)
-        why = read_equation(&e, c);
-    if (why == NULL && e.out_rank != c->out[0].type.rank)
-        why = "the output has another rank than the equation";
-    for (int d = 0; why == NULL && d < e.out_rank; d++)
-        if (e.size[d] != c->out[0].type.dims[d])
-            why = "the output has another shape than the equation";
-    for (uint32_t step = 0; why == NULL && step < steps_of(&e); step++)
-        why = next_pair(&p, &e, c, step);
-    const bool narrow = c->in[0].type.dtype == EBB_F16 || c->in[0].type.dtype == EBB_BF16;
-    if (why == NULL && narrow && steps_of(&e) > 1) // widened: its pairs are not rounded then
-        why = "more than two operands of 16 bits";
-    return why;
+    return misfit(&e, c);
 }
 
 /* ---- how a pair is cut ---- */
@@ -270,9 +261,7 @@ const char *ebb_cuda_product_of_einsum(ebb_cuda_product *product, const ebb_call
 {
     ebb_einsum e;
     pair p;
-    const char *why = declines(c);
-    if (why == NULL)
-        why = read_equation(&e, c);
+    const char *why = misfit(&e, c);
     if (why != NULL)
         return why;
     if (e.inputs != 2 || next_pair(&p, &e, c, 0) != NULL)
@@ -309,7 +298,7 @@ static ebb_status workspace(const ebb_call *c, size_t *bytes)
         *bytes = ebb_cuda_product_bytes(&product, c->in[0].type.dtype);
         return NULL;
     }
-    const char *why = read_equation(&e, c);
+    const char *why = ebb_einsum_misfit(&e, c);
     if (why == NULL && !lay_out(c, &e, &parts, bytes))
         why = "what its operands give in between passes what memory can be";
     return why != NULL ? ebb_call_error(c, "%s", why) : NULL;
@@ -355,7 +344,7 @@ static ebb_status run_pairs(const ebb_call *c)
     pair p;
     size_t parts, bytes;
     const int row = ebb_cuda_float_row(c->in[0].type.dtype);
-    const char *why = read_equation(&e, c);
+    const char *why = ebb_einsum_misfit(&e, c);
     if (why == NULL && !lay_out(c, &e, &parts, &bytes))
         why = "what its operands give in between passes what memory can be";
     if (why != NULL)

@@ -63,22 +63,7 @@ static const ebb_gpu_kernel rotaries[4] = EBB_CUDA_FLOATS(rotary);
 static const char *declines(const ebb_call *c)
 {
     const char *why = ebb_cuda_floats(c);
-    if (why != NULL)
-        return why;
-    switch (c->op) {
-    case EBB_OP_ATTENTION:
-        return ebb_heads_misfit(c);
-    case EBB_OP_FLEX_ATTENTION:
-        return ebb_heads_misfit_flex(c);
-    case EBB_OP_LINEAR_ATTENTION:
-        return ebb_linear_misfit(c);
-    case EBB_OP_LINEAR_ATTENTION_GRAD:
-        return ebb_linear_back_misfit(c);
-    case EBB_OP_CAUSAL_CONV_WITH_STATE:
-        return ebb_causal_misfit(c);
-    default:
-        return ebb_rotation_misfit(c);
-    }
+    return why != NULL ? why : ebb_heads_misfit_any(c);
 }
 
 static int row_of(const ebb_call *c)

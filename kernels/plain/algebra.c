@@ -1,21 +1,11 @@
 /* algebra.c: Einsum by its definition, Det by elimination, TfIdfVectorizer by comparing. */
 #include "kernels/det.h"
-#include "onnx/einsum.h"
+#include "kernels/einsum.h"
 #include "kernels/plain/number.h"
 
 #include <math.h>
 
 /* ---- Einsum ---- */
-
-static const char *read_equation(ebb_einsum *e, const ebb_call *c)
-{
-    const ebb_type *types[EBB_EINSUM_INPUTS];
-    if (c->input_count > EBB_EINSUM_INPUTS)
-        return "it has too many inputs";
-    for (uint32_t i = 0; i < c->input_count; i++)
-        types[i] = &c->in[i].type;
-    return ebb_einsum_read(e, ebb_attr_string(&c->attrs, "equation", ""), c->input_count, types);
-}
 
 /* Elements of input i from one value of a label to the next: a label that an input has twice is its
  * diagonal; a dim of 1 stands still. */
@@ -72,7 +62,7 @@ static void put_sum(const ebb_call *c, const summing *s, int64_t index)
 static ebb_status run_einsum(const ebb_call *c)
 {
     summing s = {.terms = 1};
-    const char *wrong = read_equation(&s.e, c);
+    const char *wrong = ebb_einsum_misfit(&s.e, c);
     if (wrong != NULL)
         return ebb_call_error(c, "%s", wrong);
     for (uint32_t i = 0; i < c->input_count; i++)
@@ -93,14 +83,7 @@ static const char *declines_einsum(const ebb_call *c)
 {
     ebb_einsum e;
     const char *why = ebb_plain_numbers(c);
-    if (why == NULL)
-        why = read_equation(&e, c);
-    if (why == NULL && e.out_rank != c->out[0].type.rank)
-        why = "the output has another rank than the equation";
-    for (int d = 0; why == NULL && d < e.out_rank; d++)
-        if (e.size[d] != c->out[0].type.dims[d])
-            why = "the output has another shape than the equation";
-    return why;
+    return why != NULL ? why : ebb_einsum_misfit(&e, c);
 }
 
 /* ---- Det ---- */

@@ -33,20 +33,7 @@ static ebb_status linear_workspace(const ebb_call *c, size_t *bytes)
 static const char *declines(const ebb_call *c)
 {
     const char *why = ebb_plain_floats(c);
-    if (why != NULL)
-        return why;
-    switch (c->op) {
-    case EBB_OP_ATTENTION:
-        return ebb_heads_misfit(c);
-    case EBB_OP_FLEX_ATTENTION:
-        return ebb_heads_misfit_flex(c);
-    case EBB_OP_LINEAR_ATTENTION:
-        return ebb_linear_misfit(c);
-    case EBB_OP_CAUSAL_CONV_WITH_STATE:
-        return ebb_causal_misfit(c);
-    default:
-        return ebb_rotation_misfit(c);
-    }
+    return why != NULL ? why : ebb_heads_misfit_any(c);
 }
 
 /* The row of the caches for each token; checked, since positions are values. */

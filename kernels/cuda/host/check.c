@@ -287,12 +287,17 @@ void ebb_check_released(const void *p)
 
 /* ---- atomics ---- */
 
+static void see_atomic(const void *p, size_t bytes, const void *caller)
+{
+    check.launch.atomic = true;
+    see(p, bytes, true, caller);
+    check.launch.atomic = false;
+}
+
 uint32_t ebb_atomic_add_u32(uint32_t *p, uint32_t v)
 {
     const uint32_t old = *p;
-    check.launch.atomic = true;
-    see(p, sizeof *p, true, __builtin_return_address(0));
-    check.launch.atomic = false;
+    see_atomic(p, sizeof *p, __builtin_return_address(0));
     *p = old + v;
     return old;
 }
@@ -300,9 +305,7 @@ uint32_t ebb_atomic_add_u32(uint32_t *p, uint32_t v)
 uint32_t ebb_atomic_or_u32(uint32_t *p, uint32_t v)
 {
     const uint32_t old = *p;
-    check.launch.atomic = true;
-    see(p, sizeof *p, true, __builtin_return_address(0));
-    check.launch.atomic = false;
+    see_atomic(p, sizeof *p, __builtin_return_address(0));
     *p = old | v;
     return old;
 }
@@ -310,9 +313,7 @@ uint32_t ebb_atomic_or_u32(uint32_t *p, uint32_t v)
 uint64_t ebb_atomic_min_u64(uint64_t *p, uint64_t v)
 {
     const uint64_t old = *p;
-    check.launch.atomic = true;
-    see(p, sizeof *p, true, __builtin_return_address(0));
-    check.launch.atomic = false;
+    see_atomic(p, sizeof *p, __builtin_return_address(0));
     *p = v < old ? v : old;
     return old;
 }
