@@ -78,19 +78,11 @@ static const char *read_shapes(ebb_attention *a, const ebb_call *call, uint32_t 
     return NULL;
 }
 
-static int64_t elements(const ebb_type *type)
-{
-    int64_t n = 1;
-    for (int i = 0; i < type->rank; i++)
-        n *= type->dims[i];
-    return n;
-}
-
 /* Operand i, where it is wanted, has n elements of the dtype. */
 static bool fits(const ebb_operand *o, ebb_dtype dtype, int64_t n)
 {
     return o->type.dtype == EBB_NONE ||
-           (o->type.dtype == dtype && is_row_major(o) && elements(&o->type) == n);
+           (o->type.dtype == dtype && is_row_major(o) && ebb_elements(&o->type) == n);
 }
 
 static const char *check_rest(const ebb_attention *a, const ebb_call *call)
@@ -150,7 +142,7 @@ const char *ebb_attention_read(ebb_attention *a, const ebb_call *call)
         a->ratio = ebb_attr_float(attrs, "ratio", 0.0);
         if (!(a->ratio >= 0.0 && a->ratio < 1.0))
             return "ratio is outside of [0, 1)";
-        if (key->type.dtype != EBB_I64 || elements(&key->type) != 2)
+        if (key->type.dtype != EBB_I64 || ebb_elements(&key->type) != 2)
             return "the key is not int64[2]";
         a->threshold = ebb_dropout_threshold(a->ratio);
         a->stream = (uint32_t)ebb_attr_int(attrs, "stream", 0);

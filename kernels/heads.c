@@ -3,24 +3,6 @@
 
 #include <math.h>
 
-static bool has(const ebb_call *c, uint32_t i)
-{
-    return i < c->input_count && c->in[i].type.dtype != EBB_NONE;
-}
-
-static bool wants(const ebb_call *c, uint32_t o)
-{
-    return o < c->output_count && c->out[o].type.dtype != EBB_NONE;
-}
-
-static int64_t elements(const ebb_type *t)
-{
-    int64_t n = 1;
-    for (int d = 0; d < t->rank; d++)
-        n *= t->dims[d];
-    return n;
-}
-
 /* ---- Attention, FlexAttention ---- */
 
 static ebb_tokens tokens_of(const ebb_call *c, uint32_t i, uint32_t past, int64_t heads)
@@ -30,7 +12,7 @@ static ebb_tokens tokens_of(const ebb_call *c, uint32_t i, uint32_t past, int64_
     s.heads = s.packed ? heads : t->dims[1];
     s.length = t->dims[t->rank - 2];
     s.size = s.packed ? (heads > 0 ? t->dims[2] / heads : 0) : t->dims[3];
-    if (past > 0 && has(c, past)) {
+    if (past > 0 && ebb_call_has(c, past)) {
         s.past = c->in[past].data;
         s.before = c->in[past].type.dims[2];
     }
@@ -50,7 +32,7 @@ ebb_heads ebb_heads_read(const ebb_call *c)
     a.cap = ebb_attr_float(&c->attrs, "softcap", 0.0);
     a.causal = ebb_attr_int(&c->attrs, "is_causal", 0) != 0;
     a.mode = ebb_attr_int(&c->attrs, "qk_matmul_output_mode", 0);
-    if (has(c, 3)) {
+    if (ebb_call_has(c, 3)) {
         const ebb_type *m = &c->in[3].type;
         int64_t stride = 1;
         for (int d = m->rank - 1; d >= 0; d--) {
@@ -61,7 +43,7 @@ ebb_heads ebb_heads_read(const ebb_call *c)
         a.mask = c->in[3].data;
         a.mask_is_bool = m->dtype == EBB_BOOL;
     }
-    if (has(c, 6))
+    if (ebb_call_has(c, 6))
         a.lengths = (const int64_t *)c->in[6].data;
     return a;
 }
@@ -82,12 +64,12 @@ static const char *declines_mask(const ebb_call *c, const ebb_heads *a)
 
 static const char *declines_past(const ebb_call *c, const ebb_heads *a, uint32_t i)
 {
-    if (!has(c, i))
+    if (!ebb_call_has(c, i))
         return NULL;
     const ebb_type *p = &c->in[i].type;
     const ebb_tokens *s = i == 4 ? &a->k : &a->v;
     bool fits = p->rank == 4 && p->dims[0] == a->batch && p->dims[1] == s->heads &&
-                p->dims[3] == s->size && has(c, 4) && has(c, 5);
+                p->dims[3] == s->size && ebb_call_has(c, 4) && ebb_call_has(c, 5);
     return fits ? NULL : "past keys and values do not fit the new ones";
 }
 
@@ -104,12 +86,12 @@ const char *ebb_heads_misfit(const ebb_call *c)
         a.k.size != a.q.size || a.v.length != a.k.length || a.k.before != a.v.before ||
         c->in[1].type.dims[0] != a.batch || c->in[2].type.dims[0] != a.batch)
         return "Q, K and V do not fit each other";
-    if (has(c, 3))
+    if (ebb_call_has(c, 3))
         why = declines_mask(c, &a);
     for (uint32_t i = 4; why == NULL && i < 6; i++)
         why = declines_past(c, &a, i);
-    if (why == NULL && has(c, 6) &&
-        (c->in[6].type.dtype != EBB_I64 || elements(&c->in[6].type) != a.batch))
+    if (why == NULL && ebb_call_has(c, 6) &&
+        (c->in[6].type.dtype != EBB_I64 || ebb_elements(&c->in[6].type) != a.batch))
         why = "there is not one length for each of the batch";
     return why;
 }
@@ -141,11 +123,11 @@ ebb_linear_attention ebb_linear_read(const ebb_call *c)
     const char *rule = ebb_attr_string(&c->attrs, "update_rule", "gated_delta");
     r.decays = strncmp(rule, "gated", 5) == 0;
     r.delta = strstr(rule, "delta") != NULL;
-    r.decay_by_key = has(c, 4) && c->in[4].type.dims[2] != r.heads;
-    r.one_beta = has(c, 5) && c->in[5].type.dims[2] == 1;
+    r.decay_by_key = ebb_call_has(c, 4) && c->in[4].type.dims[2] != r.heads;
+    r.one_beta = ebb_call_has(c, 5) && c->in[5].type.dims[2] == 1;
     for (uint32_t i = 0; i < 6; i++)
-        r.in[i] = has(c, i) ? c->in[i].data : NULL;
-    r.y = wants(c, 0) ? c->out[0].data : NULL;
+        r.in[i] = ebb_call_has(c, i) ? c->in[i].data : NULL;
+    r.y = ebb_call_wants(c, 0) ? c->out[0].data : NULL;
     return r;
 }
 
@@ -163,14 +145,15 @@ const char *ebb_linear_misfit(const ebb_call *c)
     if (!is_shaped(c, 1, r.batch, r.length, r.heads * r.key) ||
         !is_shaped(c, 2, r.batch, r.length, r.heads * r.value))
         return "query, key and value do not fit each other";
-    if (r.decays &&
-        (!has(c, 4) || !is_shaped(c, 4, r.batch, r.length, r.heads * (r.decay_by_key ? r.key : 1))))
+    if (r.decays && (!ebb_call_has(c, 4) ||
+                     !is_shaped(c, 4, r.batch, r.length, r.heads * (r.decay_by_key ? r.key : 1))))
         return "the decay is absent, or does not fit";
-    if (r.delta && (!has(c, 5) || !is_shaped(c, 5, r.batch, r.length, r.one_beta ? 1 : r.heads)))
+    if (r.delta &&
+        (!ebb_call_has(c, 5) || !is_shaped(c, 5, r.batch, r.length, r.one_beta ? 1 : r.heads)))
         return "beta is absent, or does not fit";
     const ebb_type *s = &c->in[3].type;
-    if (has(c, 3) && (s->rank != 4 || s->dims[0] != r.batch || s->dims[1] != r.heads ||
-                      s->dims[2] != r.key || s->dims[3] != r.value))
+    if (ebb_call_has(c, 3) && (s->rank != 4 || s->dims[0] != r.batch || s->dims[1] != r.heads ||
+                               s->dims[2] != r.key || s->dims[3] != r.value))
         return "the past state does not fit";
     return NULL;
 }
@@ -189,9 +172,9 @@ ebb_linear_back ebb_linear_back_read(const ebb_call *c)
     r.operands = c->in;
     r.results = c->out;
     for (uint32_t i = 0; i < EBB_LINEAR_INPUTS; i++)
-        r.in[i] = has(c, i) ? c->in[i].data : NULL;
+        r.in[i] = ebb_call_has(c, i) ? c->in[i].data : NULL;
     for (uint32_t o = 0; o < EBB_LINEAR_OUTPUTS; o++)
-        r.out[o] = wants(c, o) ? c->out[o].data : NULL;
+        r.out[o] = ebb_call_wants(c, o) ? c->out[o].data : NULL;
     return r;
 }
 
@@ -206,7 +189,7 @@ const char *ebb_linear_back_misfit(const ebb_call *c)
 {
     const char *why = NULL;
     for (uint32_t i = 0; why == NULL && i < EBB_LINEAR_INPUTS; i++)
-        if (!has(c, i))
+        if (!ebb_call_has(c, i))
             why = "an input is absent";
     if (why != NULL)
         return why;
@@ -256,10 +239,10 @@ ebb_causal ebb_causal_read(const ebb_call *c)
         .silu = strcmp(activation, "none") != 0,
         .x = c->in[0].data,
         .w = c->in[1].data,
-        .bias = has(c, 2) ? c->in[2].data : NULL,
-        .past = has(c, 3) ? c->in[3].data : NULL,
-        .y = wants(c, 0) ? c->out[0].data : NULL,
-        .next = wants(c, 1) ? c->out[1].data : NULL,
+        .bias = ebb_call_has(c, 2) ? c->in[2].data : NULL,
+        .past = ebb_call_has(c, 3) ? c->in[3].data : NULL,
+        .y = ebb_call_wants(c, 0) ? c->out[0].data : NULL,
+        .next = ebb_call_wants(c, 1) ? c->out[1].data : NULL,
     };
 }
 
@@ -269,9 +252,9 @@ const char *ebb_causal_misfit(const ebb_call *c)
     if (x->rank != 3 || w->rank != 3 || w->dims[0] != x->dims[1] || w->dims[1] != 1 ||
         w->dims[2] < 1)
         return "input and weight do not fit each other";
-    if (has(c, 2) && elements(&c->in[2].type) != x->dims[1])
+    if (ebb_call_has(c, 2) && ebb_elements(&c->in[2].type) != x->dims[1])
         return "the bias has the wrong shape";
-    if (has(c, 3) && !is_shaped(c, 3, x->dims[0], x->dims[1], w->dims[2] - 1))
+    if (ebb_call_has(c, 3) && !is_shaped(c, 3, x->dims[0], x->dims[1], w->dims[2] - 1))
         return "the past state has the wrong shape";
     const char *act = ebb_attr_string(&c->attrs, "activation", "none");
     bool known = strcmp(act, "none") == 0 || strcmp(act, "silu") == 0 || strcmp(act, "swish") == 0;
@@ -293,7 +276,7 @@ ebb_rotation ebb_rotation_read(const ebb_call *c)
     r.interleaved = ebb_attr_int(&c->attrs, "interleaved", 0) != 0;
     r.cosine = c->in[1].data;
     r.sine = c->in[2].data;
-    r.positions = has(c, 3) ? (const int64_t *)c->in[3].data : NULL;
+    r.positions = ebb_call_has(c, 3) ? (const int64_t *)c->in[3].data : NULL;
     return r;
 }
 
@@ -307,13 +290,13 @@ const char *ebb_rotation_misfit(const ebb_call *c)
         return "heads and the part that turns do not divide the input";
     for (uint32_t i = 1; i < 3; i++) {
         const ebb_type *t = &c->in[i].type;
-        bool fits = has(c, 3) ? t->rank == 2 && t->dims[1] == r.turned / 2
-                              : is_shaped(c, i, r.batch, r.length, r.turned / 2);
+        bool fits = ebb_call_has(c, 3) ? t->rank == 2 && t->dims[1] == r.turned / 2
+                                       : is_shaped(c, i, r.batch, r.length, r.turned / 2);
         if (!fits || t->dims[0] != c->in[1].type.dims[0])
             return "the caches do not fit the input";
     }
-    if (has(c, 3) &&
-        (c->in[3].type.dtype != EBB_I64 || elements(&c->in[3].type) != r.batch * r.length))
+    if (ebb_call_has(c, 3) &&
+        (c->in[3].type.dtype != EBB_I64 || ebb_elements(&c->in[3].type) != r.batch * r.length))
         return "there is not one position for each token";
     return NULL;
 }

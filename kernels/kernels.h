@@ -59,6 +59,26 @@ typedef struct ebb_call {
     uint32_t position;   /* in the program: names the call in a fault */
 } ebb_call;
 
+/* Is input i there? -1, read as unsigned, is none. */
+static inline bool ebb_call_has(const ebb_call *call, uint32_t i)
+{
+    return i < call->input_count && call->in[i].type.dtype != EBB_NONE;
+}
+
+static inline bool ebb_call_wants(const ebb_call *call, uint32_t output)
+{
+    return output < call->output_count && call->out[output].type.dtype != EBB_NONE;
+}
+
+/* Of an operand's type: the plan has proved that the product does not overflow. */
+static inline int64_t ebb_elements(const ebb_type *type)
+{
+    int64_t n = 1;
+    for (int d = 0; d < type->rank; d++)
+        n *= type->dims[d];
+    return n;
+}
+
 typedef struct ebb_kernel {
     const char *name; /* "dnnl.matmul" */
     ebb_op op;

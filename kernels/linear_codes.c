@@ -1,19 +1,6 @@
 /* linear_codes.c: the operands of quantisation with a scale, checked for all back ends. */
 #include "kernels/linear_codes.h"
 
-static bool has(const ebb_call *c, int i)
-{
-    return i >= 0 && (uint32_t)i < c->input_count && c->in[i].type.dtype != EBB_NONE;
-}
-
-static int64_t elements(const ebb_type *t)
-{
-    int64_t n = 1;
-    for (int d = 0; d < t->rank; d++)
-        n *= t->dims[d];
-    return n;
-}
-
 /* ---- which scale ---- */
 
 static const char *read_blocks(ebb_scales *s, const ebb_call *c, int axis)
@@ -40,9 +27,9 @@ const char *ebb_scales_read(ebb_scales *s, const ebb_call *c)
 {
     const ebb_type *x = &c->in[0].type, *scale = &c->in[1].type;
     *s = (ebb_scales){.kind = EBB_SCALE_ONE};
-    if (has(c, 2) && elements(&c->in[2].type) != elements(scale))
+    if (ebb_call_has(c, 2) && ebb_elements(&c->in[2].type) != ebb_elements(scale))
         return "the zero point differs in size from the scale";
-    if (elements(scale) == 1)
+    if (ebb_elements(scale) == 1)
         return NULL;
     int64_t given = ebb_attr_int(&c->attrs, "axis", 1), axis = given < 0 ? given + x->rank : given;
     if (axis < 0 || axis >= x->rank)
@@ -68,9 +55,9 @@ ebb_coded_product ebb_coded_product_of(const ebb_call *c)
 /* An entry for all or one for each of `count`. */
 static bool fits(const ebb_call *c, int input, int64_t count)
 {
-    if (!has(c, input))
+    if (!ebb_call_has(c, input))
         return true;
-    int64_t n = elements(&c->in[input].type);
+    int64_t n = ebb_elements(&c->in[input].type);
     return n == 1 || n == count;
 }
 
@@ -85,8 +72,9 @@ static const char *unfit(const ebb_call *c, const ebb_coded_product *p, int64_t 
         return "a scale or zero point is neither one number nor one for each row or column";
     if (p->y_scale < 0)
         return c->out[0].type.dtype == EBB_I32 ? NULL : "the output is not int32";
-    return has(c, p->a_scale) && has(c, p->b_scale) && has(c, p->y_scale) ? NULL
-                                                                          : "a scale is missing";
+    return ebb_call_has(c, p->a_scale) && ebb_call_has(c, p->b_scale) && ebb_call_has(c, p->y_scale)
+               ? NULL
+               : "a scale is missing";
 }
 
 const char *ebb_coded_matmul_unfit(const ebb_call *c)
@@ -104,7 +92,8 @@ const char *ebb_coded_conv_unfit(ebb_geometry *w, const ebb_call *c)
         ebb_geometry_read(w, &c->attrs, &c->in[p.a].type, &c->out[0].type, &c->in[p.b].type, false);
     if (why == NULL)
         why = unfit(c, &p, 1, w->narrow_channels);
-    if (why == NULL && has(c, p.bias) && elements(&c->in[p.bias].type) != w->narrow_channels)
+    if (why == NULL && ebb_call_has(c, p.bias) &&
+        ebb_elements(&c->in[p.bias].type) != w->narrow_channels)
         why = "the bias has the wrong shape";
     return why;
 }

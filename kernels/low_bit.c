@@ -2,17 +2,9 @@
  */
 #include "kernels/low_bit.h"
 
-static int64_t elements_of(const ebb_type *t)
-{
-    int64_t n = 1;
-    for (int d = 0; d < t->rank; d++)
-        n *= t->dims[d];
-    return n;
-}
-
 ebb_low_bit ebb_low_bit_of(const ebb_call *c)
 {
-    ebb_low_bit l = {.n = elements_of(&c->in[2].type),
+    ebb_low_bit l = {.n = ebb_elements(&c->in[2].type),
                      .block = ebb_attr_int(&c->attrs, "block", 256),
                      .bits = ebb_attr_int(&c->attrs, "bits", 8)};
     l.blocks = l.n / l.block + (l.n % l.block != 0);
@@ -54,7 +46,7 @@ const char *ebb_low_bit_unfit(const ebb_call *c)
     if (!ebb_dtype_is_float((ebb_dtype)w->dtype))
         return "the weight is no float";
     for (uint32_t i = 0; i < 2; i++)
-        if (c->in[i].type.dtype == EBB_NONE || elements_of(&c->in[i].type) != 1)
+        if (c->in[i].type.dtype == EBB_NONE || ebb_elements(&c->in[i].type) != 1)
             return "the rate or the step count is not a scalar";
     if (c->in[3].type.dtype != w->dtype || !ebb_type_same_shape(&c->in[3].type, w) ||
         c->out[0].type.dtype != w->dtype || !ebb_type_same_shape(&c->out[0].type, w))

@@ -1,6 +1,32 @@
 /* place.c: see place.h. */
 #include "kernels/place.h"
 
+/* ---- CenterCropPad ---- */
+
+const char *ebb_middle_misfit(const ebb_call *c)
+{
+    return c->in[0].type.rank != c->out[0].type.rank || c->in[0].type.dtype != c->out[0].type.dtype
+               ? "the output does not fit the input"
+               : NULL;
+}
+
+void ebb_middle_read(ebb_middle *m, const ebb_call *c)
+{
+    const ebb_type *x = &c->in[0].type, *y = &c->out[0].type;
+    memset(m, 0, sizeof *m);
+    m->rank = x->rank;
+    m->fills = true;
+    ebb_strides(m->from, x->rank, x->dims);
+    ebb_strides(m->to, y->rank, y->dims);
+    for (int d = 0; d < x->rank; d++) {
+        const int64_t less = x->dims[d] - y->dims[d];
+        m->dims[d] = less > 0 ? y->dims[d] : x->dims[d];
+        m->skip_from += less > 0 ? less / 2 * m->from[d] : 0;
+        m->skip_to += less < 0 ? -less / 2 * m->to[d] : 0;
+        m->fills = m->fills && less >= 0;
+    }
+}
+
 /* ---- Col2Im ---- */
 
 const char *ebb_blocks_misfit(const ebb_call *c)

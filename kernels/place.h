@@ -1,4 +1,5 @@
-/* place.h: what calls of Col2Im and MaxUnpool say, read and checked once for all back ends. */
+/* place.h: what calls of CenterCropPad, Col2Im and MaxUnpool say, read and checked once for all
+ * back ends. */
 #ifndef EBB_KERNELS_PLACE_H
 #define EBB_KERNELS_PLACE_H
 
@@ -8,6 +9,19 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
+
+/* ---- CenterCropPad(X, shape): what both have, about the middle; zeros around ---- */
+
+typedef struct ebb_middle {
+    int rank;
+    int64_t dims[EBB_MAX_RANK]; /* of what both have */
+    int64_t from[EBB_MAX_RANK], to[EBB_MAX_RANK];
+    int64_t skip_from, skip_to; /* elements before it */
+    bool fills;                 /* the whole output */
+} ebb_middle;
+
+const char *ebb_middle_misfit(const ebb_call *c);
+void ebb_middle_read(ebb_middle *m, const ebb_call *c);
 
 /* ---- Col2Im: blocks laid back where they were, added where they overlap ---- */
 

@@ -2,16 +2,6 @@
  * ends. */
 #include "kernels/quantize.h"
 
-static bool has(const ebb_call *c, uint32_t i)
-{
-    return i < c->input_count && c->in[i].type.dtype != EBB_NONE;
-}
-
-static bool wants(const ebb_call *c, uint32_t o)
-{
-    return o < c->output_count && c->out[o].type.dtype != EBB_NONE;
-}
-
 static int64_t product(const int64_t *dims, int64_t count)
 {
     int64_t n = 1;
@@ -27,7 +17,7 @@ static int64_t bytes_of(int64_t codes, uint32_t bits)
 
 static bool is_key(const ebb_call *c, uint32_t i)
 {
-    return has(c, i) && c->in[i].type.dtype == EBB_I64 &&
+    return ebb_call_has(c, i) && c->in[i].type.dtype == EBB_I64 &&
            product(c->in[i].type.dims, c->in[i].type.rank) == 2;
 }
 
@@ -90,11 +80,11 @@ const char *ebb_quantize_unfit(const ebb_call *c)
     const char *why = wrong_attributes(c);
     if (why != NULL)
         return why;
-    if (!has(c, 0) || !ebb_dtype_is_float((ebb_dtype)c->in[0].type.dtype))
+    if (!ebb_call_has(c, 0) || !ebb_dtype_is_float((ebb_dtype)c->in[0].type.dtype))
         return "what it encodes is no float";
     if (!is_key(c, 1))
         return "the key is not int64[2]";
-    if (!wants(c, 0) || !wants(c, 1))
+    if (!ebb_call_wants(c, 0) || !ebb_call_wants(c, 1))
         return "makes codes and range together";
     int64_t axis = ebb_attr_int(&c->attrs, "axis", 1);
     if (axis < 0 || axis > c->in[0].type.rank)
@@ -108,7 +98,7 @@ const char *ebb_quantize_running_unfit(const ebb_call *c)
     const char *why = ebb_quantize_unfit(c);
     if (why != NULL)
         return why;
-    if (!has(c, 2) || !wants(c, 2))
+    if (!ebb_call_has(c, 2) || !ebb_call_wants(c, 2))
         return "has no state of running ranges";
     ebb_groups v = ebb_quantize_groups(c);
     const ebb_type *state = &c->in[2].type;
@@ -126,9 +116,9 @@ const char *ebb_dequantize_unfit(const ebb_call *c)
     const char *why = wrong_attributes(c);
     if (why != NULL)
         return why;
-    if (!wants(c, 0) || !ebb_dtype_is_float((ebb_dtype)c->out[0].type.dtype))
+    if (!ebb_call_wants(c, 0) || !ebb_dtype_is_float((ebb_dtype)c->out[0].type.dtype))
         return "what it decodes to is no float";
-    if (!has(c, 1) || c->in[0].type.rank != 2)
+    if (!ebb_call_has(c, 1) || c->in[0].type.rank != 2)
         return "codes and range are two operands";
     const ebb_type *y = &c->out[0].type;
     int64_t rows = c->in[0].type.dims[0], elements = product(y->dims, y->rank);
@@ -175,7 +165,7 @@ static const char *wrong_planes(const ebb_call *c, const ebb_operand *x, const e
 
 const char *ebb_split_unfit(const ebb_call *c)
 {
-    if (!has(c, 0) || !is_key(c, 1))
+    if (!ebb_call_has(c, 0) || !is_key(c, 1))
         return "the key is not int64[2]";
     if (c->output_count < 3)
         return "makes means, codes and range together";
@@ -184,6 +174,6 @@ const char *ebb_split_unfit(const ebb_call *c)
 
 const char *ebb_split_decode_unfit(const ebb_call *c)
 {
-    return c->input_count < 3 || !wants(c, 0) ? "means, codes and range are three operands"
-                                              : wrong_planes(c, &c->out[0], c->in);
+    return c->input_count < 3 || !ebb_call_wants(c, 0) ? "means, codes and range are three operands"
+                                                       : wrong_planes(c, &c->out[0], c->in);
 }

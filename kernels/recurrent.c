@@ -5,16 +5,6 @@
 #include <math.h>
 #include <strings.h>
 
-static bool has(const ebb_call *c, int i)
-{
-    return i >= 0 && (uint32_t)i < c->input_count && c->in[i].type.dtype != EBB_NONE;
-}
-
-static bool wants(const ebb_call *c, uint32_t o)
-{
-    return o < c->output_count && c->out[o].type.dtype != EBB_NONE;
-}
-
 /* ---- which operator ---- */
 
 static const ebb_recurrent_slots forward_slots = {
@@ -205,7 +195,7 @@ static const char *check_inputs(const ebb_recurrent *s, const ebb_call *call)
         !FITS(in, n, at->lengths, s->batch) || !is_state(s, in, n, at->h0) ||
         !is_state(s, in, n, at->c0))
         return "the shapes of bias, sequence_lens or initial states disagree with those of X and R";
-    if (has(call, at->lengths) && in[at->lengths].type.dtype != EBB_I32 &&
+    if (ebb_call_has(call, at->lengths) && in[at->lengths].type.dtype != EBB_I32 &&
         in[at->lengths].type.dtype != EBB_I64)
         return "sequence_lens is not int32";
     if (!is_all(s, in, n, at->h_all, H) || !is_all(s, in, n, at->c_all, H) ||
@@ -248,7 +238,7 @@ const char *ebb_recurrent_is_usual_lstm(const ebb_recurrent *s, const ebb_call *
         return "no input_forget";
     if (s->batch_first)
         return "only layout 0 (time first)";
-    if (!has(call, s->at.lengths))
+    if (!ebb_call_has(call, s->at.lengths))
         return NULL;
     const ebb_tensor *lengths = call->in[s->at.lengths].constant;
     if (lengths == NULL || lengths->data == NULL)
@@ -264,7 +254,7 @@ const char *ebb_recurrent_read(ebb_recurrent *s, const ebb_call *call)
     *s = (ebb_recurrent){.clip = INFINITY};
     if (!read_operator(s, call->op))
         return "no recurrent operator";
-    if (!has(call, 1) || !has(call, 2) || call->in[0].type.rank != 3 ||
+    if (!ebb_call_has(call, 1) || !ebb_call_has(call, 2) || call->in[0].type.rank != 3 ||
         call->in[1].type.rank != 3 || call->in[2].type.rank != 3)
         return "X, W and R must have three dims";
     const int64_t *x = call->in[0].type.dims, *r = call->in[2].type.dims;
@@ -282,13 +272,13 @@ const char *ebb_recurrent_read(ebb_recurrent *s, const ebb_call *call)
         why = check_outputs(s, call);
     if (why != NULL || !s->backward)
         return why;
-    if (!has(call, s->at.h_all))
+    if (!ebb_call_has(call, s->at.h_all))
         return "needs all h of the forward";
     if (!s->kept)
         return NULL;
-    if (wants(call, 6))
+    if (ebb_call_wants(call, 6))
         return "no gradient of peepholes";
-    if (!has(call, s->at.c_all) || !has(call, s->at.gates))
+    if (!ebb_call_has(call, s->at.c_all) || !ebb_call_has(call, s->at.gates))
         return "needs all h, all c and the gates of LSTMTraining";
     return ebb_recurrent_is_usual_lstm(s, call);
 }

@@ -5,19 +5,6 @@
  */
 #include "kernels/resizing.h"
 
-static bool has(const ebb_call *c, uint32_t i)
-{
-    return i < c->input_count && c->in[i].type.dtype != EBB_NONE;
-}
-
-static int64_t elements(const ebb_call *c, uint32_t i)
-{
-    int64_t n = 1;
-    for (int d = 0; d < c->in[i].type.rank; d++)
-        n *= c->in[i].type.dims[d];
-    return n;
-}
-
 static uint32_t scales_at(const ebb_call *c)
 {
     return c->op == EBB_OP_UPSAMPLE || c->version < 11 ? 1 : 2;
@@ -25,7 +12,7 @@ static uint32_t scales_at(const ebb_call *c)
 
 static bool has_sizes(const ebb_call *c)
 {
-    return scales_at(c) == 2 && has(c, 3) && elements(c, 3) > 0;
+    return scales_at(c) == 2 && ebb_call_has(c, 3) && ebb_elements(&c->in[3].type) > 0;
 }
 
 const char *ebb_resizing_misfit(const ebb_call *c)
@@ -41,9 +28,9 @@ const char *ebb_resizing_misfit(const ebb_call *c)
         return "axes names an axis twice";
     const ebb_attr *old = ebb_attr_find(&c->attrs, "scales");
     if (has_sizes(c))
-        return elements(c, 3) == entries ? NULL : "sizes do not fit the axes";
-    if (has(c, at))
-        return elements(c, at) == entries ? NULL : "scales do not fit the axes";
+        return ebb_elements(&c->in[3].type) == entries ? NULL : "sizes do not fit the axes";
+    if (ebb_call_has(c, at))
+        return ebb_elements(&c->in[at].type) == entries ? NULL : "scales do not fit the axes";
     return old != NULL && old->floats != NULL && (int64_t)old->count == entries
                ? NULL
                : "neither scales nor sizes are given";
@@ -68,9 +55,9 @@ ebb_status ebb_resizing_scale(ebb_resize *r, const ebb_call *c, ebb_resizing_num
     }
     if (has_sizes(c))
         values.sizes = sizes;
-    if (scales_at(c) == 2 && has(c, 1)) {
+    if (scales_at(c) == 2 && ebb_call_has(c, 1)) {
         values.roi = roi;
-        values.roi_count = elements(c, 1);
+        values.roi_count = ebb_elements(&c->in[1].type);
         for (int64_t i = 0; i < values.roi_count && i < 2 * EBB_MAX_RANK; i++)
             roi[i] = number(&c->in[1], i);
     }

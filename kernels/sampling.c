@@ -1,19 +1,6 @@
 /* sampling.c: see sampling.h. */
 #include "kernels/sampling.h"
 
-static bool has(const ebb_call *c, uint32_t i)
-{
-    return i < c->input_count && c->in[i].type.dtype != EBB_NONE;
-}
-
-static int64_t elements(const ebb_type *t)
-{
-    int64_t n = 1;
-    for (int d = 0; d < t->rank; d++)
-        n *= t->dims[d];
-    return n;
-}
-
 /* ---- GridSample ---- */
 
 void ebb_sampling_read(ebb_sampling *s, const ebb_call *c)
@@ -89,9 +76,9 @@ const char *ebb_deform_read(ebb_deform *d, const ebb_call *c)
     if (d->shares < 1 || d->w.wide_channels % d->shares != 0)
         return "offset_group does not divide the channels";
     int64_t entries = d->w.batch * d->shares * d->taps * d->volume;
-    if (elements(&c->in[2].type) != entries * d->w.spatial ||
-        (has(c, 3) && elements(&c->in[3].type) != d->w.narrow_channels) ||
-        (has(c, 4) && elements(&c->in[4].type) != entries))
+    if (ebb_elements(&c->in[2].type) != entries * d->w.spatial ||
+        (ebb_call_has(c, 3) && ebb_elements(&c->in[3].type) != d->w.narrow_channels) ||
+        (ebb_call_has(c, 4) && ebb_elements(&c->in[4].type) != entries))
         return "offsets, bias or mask have the wrong shape";
     return NULL;
 }

@@ -1,19 +1,6 @@
 /* signal.c: see signal.h. */
 #include "kernels/signal.h"
 
-static bool has(const ebb_call *c, uint32_t i)
-{
-    return i < c->input_count && c->in[i].type.dtype != EBB_NONE;
-}
-
-static int64_t elements(const ebb_type *t)
-{
-    int64_t n = 1;
-    for (int d = 0; d < t->rank; d++)
-        n *= t->dims[d];
-    return n;
-}
-
 /* ---- DFT(X, length?, axis?) ---- */
 
 const char *ebb_dft_misfit(const ebb_call *c)
@@ -29,7 +16,7 @@ static ebb_status axis_of(const ebb_call *c, ebb_signal_number number, int *axis
 {
     const int rank = c->in[0].type.rank;
     int64_t given = c->version < 20 ? ebb_attr_int(&c->attrs, "axis", 1) : -2;
-    if (c->version >= 20 && has(c, 2))
+    if (c->version >= 20 && ebb_call_has(c, 2))
         given = number(&c->in[2], 0);
     if (given < -rank || given >= rank)
         return ebb_call_error(c, "axis %lld is outside -%d..%d", (long long)given, rank, rank - 1);
@@ -50,7 +37,7 @@ ebb_status ebb_dft_read(ebb_transforms *t, const ebb_call *c, ebb_signal_number 
     t->made = (int32_t)y->dims[y->rank - 1];
     t->have = x->dims[axis];
     t->bins = y->dims[axis];
-    t->n = has(c, 1) ? number(&c->in[1], 0) : t->mirrored ? 2 * (t->have - 1) : t->have;
+    t->n = ebb_call_has(c, 1) ? number(&c->in[1], 0) : t->mirrored ? 2 * (t->have - 1) : t->have;
     if (t->bins != (half && !t->inverse ? t->n / 2 + 1 : t->n) || t->n < 1)
         return ebb_call_error(c, "a length of %lld does not give the planned %lld", (long long)t->n,
                               (long long)t->bins);
@@ -85,10 +72,10 @@ ebb_status ebb_stft_read(ebb_transforms *t, const ebb_call *c, ebb_signal_number
     const int64_t step = number(&c->in[1], 0), frames = y->dims[1];
     const bool half = ebb_attr_int(&c->attrs, "onesided", 1) != 0;
     *t = (ebb_transforms){.n = x->dims[1], .bins = y->dims[2], .inner = frames};
-    t->window = has(c, 2) ? elements(&c->in[2].type) : 0;
-    if (has(c, 3))
+    t->window = ebb_call_has(c, 2) ? ebb_elements(&c->in[2].type) : 0;
+    if (ebb_call_has(c, 3))
         t->n = number(&c->in[3], 0);
-    else if (has(c, 2))
+    else if (ebb_call_has(c, 2))
         t->n = t->window;
     if (t->n < 1 || step < 1 || t->n > x->dims[1] || frames != 1 + (x->dims[1] - t->n) / step ||
         t->bins != (half ? t->n / 2 + 1 : t->n))

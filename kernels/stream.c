@@ -289,7 +289,7 @@ static ebb_status add(const ebb_call *c, const ebb_operand *like, void *to, cons
     ebb_dtype dtype = (ebb_dtype)like->type.dtype;
     if (dtype != EBB_F32 && dtype != EBB_F64)
         return ebb_call_error(c, "sums of tiles are float or double");
-    return parts_of(c)->add(c, dtype, ebb_plain_elements(&like->type), to, from);
+    return parts_of(c)->add(c, dtype, ebb_elements(&like->type), to, from);
 }
 
 static void *rows_from(const ebb_operand *whole, int64_t unit, int64_t units)
@@ -361,7 +361,7 @@ static ebb_status second_walk(const stream *s, const piece *p, const ebb_call *c
         if (!ebb_is_narrow(&in[i].type))
             continue;
         float *wide = (float *)((char *)c->workspace + s->wide_at[i]);
-        ebb_widen(wide, in[i].data, (ebb_dtype)in[i].type.dtype, ebb_plain_elements(&in[i].type));
+        ebb_widen(wide, in[i].data, (ebb_dtype)in[i].type.dtype, ebb_elements(&in[i].type));
         in[i].data = wide;
         in[i].type.dtype = EBB_F32;
     }
@@ -372,7 +372,7 @@ static ebb_status second_walk(const stream *s, const piece *p, const ebb_call *c
     float *rows = (float *)((char *)c->workspace + s->wide_rows_at);
     EBB_TRY(parts_of(c)->batch_norm_rows(&tile, &whole, narrow ? (void *)rows : dx));
     if (narrow)
-        ebb_narrow(dx, rows, (ebb_dtype)c->out[0].type.dtype, ebb_plain_elements(&in[1].type));
+        ebb_narrow(dx, rows, (ebb_dtype)c->out[0].type.dtype, ebb_elements(&in[1].type));
     return NULL;
 }
 
@@ -395,7 +395,7 @@ static ebb_status run(const ebb_call *c)
     for (uint32_t i = 0; i < c->output_count; i++)
         if (grows_wide(s, c, i))
             ebb_narrow(c->out[i].data, (const float *)((char *)c->workspace + s->total_at[i]),
-                       (ebb_dtype)c->out[i].type.dtype, ebb_plain_elements(&c->out[i].type));
+                       (ebb_dtype)c->out[i].type.dtype, ebb_elements(&c->out[i].type));
     return NULL;
 }
 

@@ -121,14 +121,6 @@ typedef struct widened {
     size_t scratch_at, bytes;
 } widened;
 
-static int64_t elements_of(const ebb_type *t)
-{
-    int64_t n = 1;
-    for (int d = 0; d < t->rank; d++)
-        n *= t->dims[d];
-    return n;
-}
-
 /* The kernel must see an element alone, without its place: a drawn mask depends on the place. */
 static bool is_pointwise(const ebb_call *c)
 {
@@ -142,7 +134,7 @@ static bool advances(const ebb_call *c, cut how, const ebb_type *t)
 {
     const ebb_type *y = &c->out[0].type;
     if (how == ELEMENTS)
-        return ebb_type_same_shape(t, y) && elements_of(y) > 1;
+        return ebb_type_same_shape(t, y) && ebb_elements(y) > 1;
     return how == ROWS && t->rank == y->rank && t->dims[0] == y->dims[0];
 }
 
@@ -156,7 +148,7 @@ static cut find_cut(const ebb_call *c)
         const ebb_type *t = &c->in[i].type;
         if (t->dtype == EBB_NONE)
             continue;
-        flat = flat && (ebb_type_same_shape(t, y) || elements_of(t) == 1);
+        flat = flat && (ebb_type_same_shape(t, y) || ebb_elements(t) == 1);
         rows = rows && (t->rank < y->rank ||
                         (t->rank == y->rank && (t->dims[0] == y->dims[0] || t->dims[0] == 1)));
     }
@@ -170,7 +162,7 @@ static void find_units(widened *w, const ebb_call *c)
     if (w->cut == WHOLE)
         return;
     const ebb_type *y = &c->out[0].type;
-    int64_t n = elements_of(y);
+    int64_t n = ebb_elements(y);
     w->units = w->cut == ELEMENTS ? n : y->dims[0];
     if (n == 0) {
         w->cut = WHOLE;
@@ -188,7 +180,7 @@ static ebb_status widen_constant(widened *w, ebb_operand *o)
 {
     enum { LOOKED_AT = 1024 }; // scalars and short lists; no kernel looks into more
     const ebb_tensor *t = o->constant;
-    int64_t n = elements_of(&t->type);
+    int64_t n = ebb_elements(&t->type);
     o->constant = NULL;
     if (t->data == NULL || n > LOOKED_AT)
         return NULL;
@@ -350,7 +342,7 @@ static ebb_status compute(const widened *w, piece *p, const ebb_call *c, int64_t
         in->data = (char *)c->workspace + w->in_at[i];
         if (unit == 0 || advances(c, w->cut, &c->in[i].type))
             if (!(ebb_op_has(c->op, EBB_SHAPE_OF_0) && i == 0)) // its bytes may be gone
-                ebb_widen(in->data, from, (ebb_dtype)c->in[i].type.dtype, elements_of(&in->type));
+                ebb_widen(in->data, from, (ebb_dtype)c->in[i].type.dtype, ebb_elements(&in->type));
     }
     for (uint32_t o = 0; o < c->output_count; o++)
         call->out[o].data =
@@ -364,7 +356,7 @@ static ebb_status compute(const widened *w, piece *p, const ebb_call *c, int64_t
     for (uint32_t o = 0; o < c->output_count; o++)
         if (widens_out(c, o))
             ebb_narrow(place(w, c, &c->out[o], unit), call->out[o].data,
-                       (ebb_dtype)c->out[o].type.dtype, elements_of(&call->out[o].type));
+                       (ebb_dtype)c->out[o].type.dtype, ebb_elements(&call->out[o].type));
     return NULL;
 }
 

@@ -21,20 +21,11 @@
  * or gathers where nothing is.
  */
 #include "onnx/infer.h"
-#include "passes/body.h"
 #include "passes/common.h"
 #include "passes/fold.h"
 #include "passes/passes.h"
 #include "passes/unroll.h"
-
-typedef struct unroll {
-    ebb_edit *e;
-    ebb_graph *g;
-    size_t nodes;    /* put so far */
-    int64_t most;    /* copies of one body */
-    size_t start;    /* values of the graph before this node was looked at */
-    ebb_node before; /* the last node before those that were put for this one */
-} unroll;
+#include "passes/unroll_parts.h"
 
 /* ---- questions ---- */
 
@@ -44,7 +35,7 @@ static ebb_op control_of(const ebb_graph *g, ebb_node n)
     return op == EBB_OP_IF || op == EBB_OP_LOOP || op == EBB_OP_SCAN ? op : EBB_OP_UNKNOWN;
 }
 
-static const ebb_graph *body_of(const ebb_graph *g, ebb_node n, const char *name)
+const ebb_graph *ebb_unroll_body_of(const ebb_graph *g, ebb_node n, const char *name)
 {
     ebb_attrs attrs = ebb_node_attrs(g, n);
     const ebb_attr *a = ebb_attr_find(&attrs, name);
@@ -69,7 +60,7 @@ static bool same_known(const ebb_graph *g, ebb_value a, ebb_value b)
            x->kind == EBB_KIND_TENSOR && y->kind == EBB_KIND_TENSOR;
 }
 
-static const char *place_of(const unroll *u, ebb_node n)
+const char *ebb_unroll_place(const ebb_unroll *u, ebb_node n)
 {
     const ebb_node_info *info = ebb_node_of(u->g, n);
     if (info->name.i != 0)
@@ -80,7 +71,7 @@ static const char *place_of(const unroll *u, ebb_node n)
     return ebb_text(u->g, info->op_name);
 }
 
-static ebb_build build(const unroll *u, ebb_node n, const char *place)
+ebb_build ebb_unroll_build(const ebb_unroll *u, ebb_node n, const char *place)
 {
     ebb_build b = ebb_edit_build(u->e, n, EBB_PHASE_NONE);
     b.name = place;
@@ -88,15 +79,14 @@ static ebb_build build(const unroll *u, ebb_node n, const char *place)
 }
 
 /* All that was put for n goes. */
-static void undo(unroll *u, ebb_node n, size_t nodes)
+static void undo(ebb_unroll *u, ebb_node n, size_t nodes)
 {
     u->nodes = nodes;
     while (!ebb_same_node(ebb_prev(u->g, n), u->before))
         ebb_edit_remove(u->e, ebb_prev(u->g, n));
 }
 
-/* Squeeze or Unsqueeze of one axis, at any opset. */
-static ebb_value one_axis(ebb_build *b, ebb_op op, ebb_value x, int64_t axis)
+ebb_value ebb_unroll_one_axis(ebb_build *b, ebb_op op, ebb_value x, int64_t axis)
 {
     if (ebb_model_opset(b->g->model, EBB_DOMAIN_ONNX) >= 13)
         return ebb_emit(b, op, x, ebb_const_ints(b, &axis, 1));
@@ -104,9 +94,8 @@ static ebb_value one_axis(ebb_build *b, ebb_op op, ebb_value x, int64_t axis)
     return ebb_emit(b, op, x);
 }
 
-/* list[0..count) along a new axis. */
-static ebb_value stack(ebb_build *b, ebb_arena *scratch, const ebb_value *list, size_t count,
-                       int64_t axis)
+ebb_value ebb_unroll_stack(ebb_build *b, ebb_arena *scratch, const ebb_value *list, size_t count,
+                           int64_t axis)
 {
     ebb_value *parts = EBB_NEW(scratch, ebb_value, count + 1);
     if (parts == NULL) {
@@ -114,43 +103,19 @@ static ebb_value stack(ebb_build *b, ebb_arena *scratch, const ebb_value *list, 
         return EBB_NO_VALUE;
     }
     for (size_t i = 0; i < count; i++)
-        parts[i] = one_axis(b, EBB_OP_UNSQUEEZE, list[i], axis);
+        parts[i] = ebb_unroll_one_axis(b, EBB_OP_UNSQUEEZE, list[i], axis);
     if (count == 1)
         return parts[0];
     ebb_with_int(b, "axis", axis);
     return ebb_emit_list(b, EBB_OP_CONCAT, parts, (uint32_t)count);
 }
 
-/* x in `count` slices along an axis, which goes. */
-static ebb_status slices(unroll *u, ebb_build *b, ebb_value x, int64_t axis, int64_t count,
-                         ebb_value *out)
-{
-    if (count == 1) {
-        out[0] = one_axis(b, EBB_OP_SQUEEZE, x, axis);
-        return b->status;
-    }
-    int64_t *ones = EBB_SCRATCH(u->e, int64_t, (size_t)count);
-    if (ones == NULL)
-        return ebb_error_memory();
-    for (int64_t i = 0; i < count; i++)
-        ones[i] = 1;
-    bool as_input = ebb_model_opset(u->g->model, EBB_DOMAIN_ONNX) >= 13;
-    ebb_value in[2] = {x, as_input ? ebb_const_ints(b, ones, (uint32_t)count) : EBB_NO_VALUE};
-    ebb_with_int(b, "axis", axis);
-    if (!as_input)
-        ebb_with_ints(b, "split", ones, (uint32_t)count);
-    ebb_emit_node(b, EBB_OP_SPLIT, in, 2, out, (uint32_t)count, UINT32_MAX);
-    for (int64_t i = 0; i < count; i++)
-        out[i] = one_axis(b, EBB_OP_SQUEEZE, out[i], axis);
-    return b->status;
-}
-
-static ebb_status unroll_node(unroll *u, ebb_node n, const char **why);
+static ebb_status unroll_node(ebb_unroll *u, ebb_node n, const char **why);
 
 /* Loops and branches among the nodes between the two, as far as they can be. */
-static ebb_status unroll_between(unroll *u, ebb_node last, ebb_node end)
+static ebb_status unroll_between(ebb_unroll *u, ebb_node last, ebb_node end)
 {
-    const unroll outside = *u;
+    const ebb_unroll outside = *u;
     for (ebb_node n = ebb_next(u->g, last), next; !ebb_same_node(n, end); n = next) {
         const char *why;
         next = ebb_next(u->g, n);
@@ -164,10 +129,8 @@ static ebb_status unroll_between(unroll *u, ebb_node last, ebb_node end)
     return NULL;
 }
 
-/* One copy of a body. in: what its inputs are. out: what it made, when what is constant is folded.
- */
-static ebb_status copy_body(unroll *u, ebb_body *body, ebb_node n, const char *place,
-                            const ebb_value *in, ebb_value *out)
+ebb_status ebb_unroll_copy(ebb_unroll *u, ebb_body *body, ebb_node n, const char *place,
+                           const ebb_value *in, ebb_value *out)
 {
     const ebb_graph *from = body->graph;
     for (size_t i = 0; i < from->input_count; i++)
@@ -194,20 +157,20 @@ static ebb_status copy_body(unroll *u, ebb_body *body, ebb_node n, const char *p
 
 /* ---- If ---- */
 
-static ebb_status branch(unroll *u, ebb_node n, bool which, ebb_value *out)
+static ebb_status branch(ebb_unroll *u, ebb_node n, bool which, ebb_value *out)
 {
-    const ebb_graph *graph = body_of(u->g, n, which ? "then_branch" : "else_branch");
+    const ebb_graph *graph = ebb_unroll_body_of(u->g, n, which ? "then_branch" : "else_branch");
     ebb_body body;
     EBB_TRY(ebb_body_open(u->e, &body, graph));
     const char *place =
-        ebb_arena_printf(u->e->scratch, "%s/%s", place_of(u, n), which ? "then" : "else");
+        ebb_arena_printf(u->e->scratch, "%s/%s", ebb_unroll_place(u, n), which ? "then" : "else");
     if (place == NULL)
         return ebb_error_memory();
-    return copy_body(u, &body, n, place, NULL, out);
+    return ebb_unroll_copy(u, &body, n, place, NULL, out);
 }
 
 /* Both branches, and of each output the one that the condition says. */
-static ebb_status both(unroll *u, ebb_node n, uint32_t count, ebb_value *out, const char **why)
+static ebb_status both(ebb_unroll *u, ebb_node n, uint32_t count, ebb_value *out, const char **why)
 {
     ebb_value *other = EBB_SCRATCH(u->e, ebb_value, count + 1u);
     if (other == NULL)
@@ -221,7 +184,7 @@ static ebb_status both(unroll *u, ebb_node n, uint32_t count, ebb_value *out, co
                 "shapes, or of shapes that are not known";
     if (*why != NULL)
         return NULL;
-    ebb_build b = build(u, n, place_of(u, n));
+    ebb_build b = ebb_unroll_build(u, n, ebb_unroll_place(u, n));
     ebb_value condition = ebb_in(u->g, n, 0);
     if (ebb_value_of(u->g, condition)->type.rank != 0)
         condition = ebb_emit_reshape(&b, condition, NULL, 0);
@@ -230,9 +193,10 @@ static ebb_status both(unroll *u, ebb_node n, uint32_t count, ebb_value *out, co
     return b.status;
 }
 
-static ebb_status unroll_if(unroll *u, ebb_node n, const char **why)
+static ebb_status unroll_if(ebb_unroll *u, ebb_node n, const char **why)
 {
-    const ebb_graph *yes = body_of(u->g, n, "then_branch"), *no = body_of(u->g, n, "else_branch");
+    const ebb_graph *yes = ebb_unroll_body_of(u->g, n, "then_branch"),
+                    *no = ebb_unroll_body_of(u->g, n, "else_branch");
     uint32_t count = ebb_node_of(u->g, n)->out_count;
     if (yes == NULL || no == NULL || yes->output_count < count || no->output_count < count)
         return ebb_error(EBB_REJECTED, "%s: its branches do not make its outputs",
@@ -265,9 +229,9 @@ typedef struct loop {
     ebb_value alive; /* whether this copy counts, where that is known in the run alone; or none */
 } loop;
 
-static ebb_status open_loop(unroll *u, loop *l, ebb_node n)
+static ebb_status open_loop(ebb_unroll *u, loop *l, ebb_node n)
 {
-    const ebb_graph *graph = body_of(u->g, n, "body");
+    const ebb_graph *graph = ebb_unroll_body_of(u->g, n, "body");
     const ebb_node_info *info = ebb_node_of(u->g, n);
     size_t given = info->in_count > 2 ? info->in_count - 2u : 0;
     if (graph == NULL || graph->input_count < 2 || graph->output_count < 1 ||
@@ -277,7 +241,7 @@ static ebb_status open_loop(unroll *u, loop *l, ebb_node n)
                          ebb_node_label(u->g, n));
     l->carried = graph->input_count - 2;
     l->scanned = graph->output_count - 1 - l->carried;
-    l->place = place_of(u, n);
+    l->place = ebb_unroll_place(u, n);
     l->in = EBB_SCRATCH(u->e, ebb_value, graph->input_count);
     l->out = EBB_SCRATCH(u->e, ebb_value, graph->output_count);
     l->lists = EBB_SCRATCH(u->e, ebb_value *, l->scanned + 1);
@@ -293,7 +257,7 @@ static ebb_status open_loop(unroll *u, loop *l, ebb_node n)
 }
 
 /* Whether a next copy is to be put. */
-static bool goes_on(unroll *u, loop *l, ebb_value condition, const char **why)
+static bool goes_on(ebb_unroll *u, loop *l, ebb_value condition, const char **why)
 {
     int64_t go = 1;
     bool known = condition.i == 0 || number(u->g, condition, &go);
@@ -319,7 +283,7 @@ static ebb_value still_alive(ebb_build *b, const loop *l, ebb_value condition)
     return l->alive.i != 0 ? ebb_emit(b, EBB_OP_AND, l->alive, condition) : condition;
 }
 
-static ebb_status add_scanned(unroll *u, loop *l, size_t k, ebb_value v)
+static ebb_status add_scanned(ebb_unroll *u, loop *l, size_t k, ebb_value v)
 {
     size_t capacity = l->capacity;
     if (!ebb_arena_grow(u->e->scratch, &l->lists[k], (size_t)l->copies, &capacity,
@@ -331,10 +295,11 @@ static ebb_status add_scanned(unroll *u, loop *l, size_t k, ebb_value v)
     return NULL;
 }
 
-static ebb_status one_copy(unroll *u, loop *l, ebb_node n, ebb_value *condition, const char **why)
+static ebb_status one_copy(ebb_unroll *u, loop *l, ebb_node n, ebb_value *condition,
+                           const char **why)
 {
     const ebb_graph *graph = l->body.graph;
-    ebb_build b = build(u, n, l->place);
+    ebb_build b = ebb_unroll_build(u, n, l->place);
     int64_t go;
     if (condition->i != 0 && !number(u->g, *condition, &go))
         l->alive = still_alive(&b, l, *condition);
@@ -346,7 +311,7 @@ static ebb_status one_copy(unroll *u, loop *l, ebb_node n, ebb_value *condition,
     const char *place = ebb_arena_printf(u->e->scratch, "%s/%lld", l->place, (long long)l->copies);
     if (place == NULL)
         return ebb_error_memory();
-    EBB_TRY(copy_body(u, &l->body, n, place, l->in, l->out));
+    EBB_TRY(ebb_unroll_copy(u, &l->body, n, place, l->in, l->out));
     *condition = l->out[0];
     for (size_t i = 0; i < l->carried; i++) {
         ebb_value next = l->out[1 + i], old = l->in[2 + i];
@@ -364,7 +329,7 @@ static ebb_status one_copy(unroll *u, loop *l, ebb_node n, ebb_value *condition,
 }
 
 /* A loop that never runs makes lists of nothing. */
-static ebb_status no_rows(unroll *u, const loop *l, size_t k, ebb_value *v, const char **why)
+static ebb_status no_rows(ebb_unroll *u, const loop *l, size_t k, ebb_value *v, const char **why)
 {
     const ebb_graph *graph = l->body.graph;
     ebb_type type = ebb_value_of(graph, graph->outputs[1 + l->carried + k])->type;
@@ -379,7 +344,7 @@ static ebb_status no_rows(unroll *u, const loop *l, size_t k, ebb_value *v, cons
     return ebb_graph_add_initializer(u->g, v, l->place, &type, "", EBB_ROLE_CONSTANT);
 }
 
-static ebb_status unroll_loop(unroll *u, ebb_node n, const char **why)
+static ebb_status unroll_loop(ebb_unroll *u, ebb_node n, const char **why)
 {
     loop l = {.trips = INT64_MAX};
     EBB_TRY(open_loop(u, &l, n));
@@ -395,7 +360,7 @@ static ebb_status unroll_loop(unroll *u, ebb_node n, const char **why)
     ebb_value *made = EBB_SCRATCH(u->e, ebb_value, l.carried + l.scanned + 1);
     if (made == NULL)
         return ebb_error_memory();
-    ebb_build b = build(u, n, l.place);
+    ebb_build b = ebb_unroll_build(u, n, l.place);
     for (size_t k = 0; k < l.carried; k++)
         made[k] = l.in[2 + k];
     for (size_t k = 0; *why == NULL && l.carried + k < count; k++) {
@@ -405,213 +370,16 @@ static ebb_status unroll_loop(unroll *u, ebb_node n, const char **why)
         if (l.copies == 0)
             EBB_TRY(no_rows(u, &l, k, v, why));
         else
-            *v = stack(&b, u->e->scratch, l.lists[k], (size_t)l.copies, 0);
+            *v = ebb_unroll_stack(&b, u->e->scratch, l.lists[k], (size_t)l.copies, 0);
     }
     EBB_TRY(b.status);
     return *why != NULL ? NULL : ebb_body_stand_in(u->e, n, made, count, u->start);
 }
 
-/* ---- Scan ---- */
-
-typedef struct scan {
-    const ebb_graph *graph;
-    const char *place;
-    size_t states, inputs, outputs; /* outputs: those that are put together */
-    bool batched;                   /* opset 8: a batch is the first axis of everything */
-    uint32_t first;                 /* the node's first operand: opset 8 has lengths before */
-    int64_t batch, length;
-    ebb_body body;
-} scan;
-
-static int64_t list_item(const unroll *u, ebb_node n, const char *name, size_t i)
-{
-    ebb_attrs attrs = ebb_node_attrs(u->g, n);
-    uint32_t count;
-    const int64_t *list = ebb_attr_ints(&attrs, name, &count);
-    return list != NULL && i < count ? list[i] : 0;
-}
-
-/* Its axis counted from the start, and how long it is; -1: not known. */
-static int64_t axis_of(const unroll *u, ebb_value x, int64_t axis, int64_t *length)
-{
-    const ebb_type *type = &ebb_value_of(u->g, x)->type;
-    *length = -1;
-    if (type->rank < 0)
-        return -1;
-    axis = axis < 0 ? axis + type->rank : axis;
-    if (axis >= 0 && axis < type->rank)
-        *length = type->dims[axis];
-    return *length < 0 ? -1 : axis;
-}
-
-static ebb_status open_scan(unroll *u, scan *s, ebb_node n, const char **why)
-{
-    const ebb_node_info *info = ebb_node_of(u->g, n);
-    ebb_attrs attrs = ebb_node_attrs(u->g, n);
-    int64_t inputs = ebb_attr_int(&attrs, "num_scan_inputs", 0);
-    s->graph = body_of(u->g, n, "body");
-    s->batched = ebb_model_opset(u->g->model, EBB_DOMAIN_ONNX) < 9;
-    s->first = s->batched ? 1 : 0;
-    s->place = place_of(u, n);
-    if (s->graph == NULL || inputs < 1 || info->in_count <= s->first ||
-        (size_t)inputs > s->graph->input_count ||
-        s->graph->input_count != info->in_count - s->first)
-        return ebb_error(EBB_REJECTED, "%s: its body does not fit its inputs",
-                         ebb_node_label(u->g, n));
-    s->inputs = (size_t)inputs;
-    s->states = s->graph->input_count - s->inputs;
-    if (s->graph->output_count < s->states || info->out_count > s->graph->output_count)
-        return ebb_error(EBB_REJECTED, "%s: its body does not fit its outputs",
-                         ebb_node_label(u->g, n));
-    s->outputs = s->graph->output_count - s->states;
-    s->batch = 1;
-    s->length = -1;
-    for (size_t i = 0; i < s->inputs && *why == NULL; i++) {
-        ebb_value x = ebb_in(u->g, n, (uint32_t)(s->first + s->states + i));
-        int64_t length, axis = s->batched ? 1 : list_item(u, n, "scan_input_axes", i);
-        if (x.i == 0 || axis_of(u, x, axis, &length) < 0)
-            *why = "how long its inputs are is not known: bind their sizes (--dim)";
-        else if (s->length >= 0 && s->length != length)
-            return ebb_error(EBB_REJECTED, "%s: its inputs are of %lld and of %lld steps",
-                             ebb_node_label(u->g, n), (long long)s->length, (long long)length);
-        else
-            s->length = length;
-        if (*why == NULL && s->batched && axis_of(u, x, 0, &s->batch) < 0)
-            *why = "its batch has no known size: bind it (--dim)";
-    }
-    if (*why == NULL && s->batched && ebb_in(u->g, n, 0).i != 0)
-        *why = "its sequences have lengths of their own";
-    if (*why == NULL && (s->length > u->most || s->batch > u->most / (s->length + 1) + 1))
-        *why = "it would become more copies of its body than option `most` allows";
-    const size_t room = EBB_BODY_NODES - (u->nodes < EBB_BODY_NODES ? u->nodes : EBB_BODY_NODES);
-    if (*why == NULL &&
-        (double)s->length * (double)s->batch * (double)s->graph->node_count > (double)room)
-        *why = "its copies would be too many nodes";
-    if (*why == NULL && (s->length < 1 || s->batch < 1))
-        *why = "it has no steps";
-    return ebb_body_open(u->e, &s->body, s->graph);
-}
-
-/* One sequence: its slices already taken. state: first and last. made: by output, one value a step.
- */
-static ebb_status steps(unroll *u, scan *s, ebb_node n, const char *place, ebb_value *state,
-                        ebb_value *const *sliced, ebb_value *const *made)
-{
-    ebb_value *in = EBB_SCRATCH(u->e, ebb_value, s->graph->input_count);
-    ebb_value *out = EBB_SCRATCH(u->e, ebb_value, s->graph->output_count + 1);
-    const char *back = s->batched ? "directions" : "scan_input_directions";
-    if (in == NULL || out == NULL)
-        return ebb_error_memory();
-    for (int64_t t = 0; t < s->length; t++) {
-        memcpy(in, state, s->states * sizeof *in);
-        for (size_t i = 0; i < s->inputs; i++)
-            in[s->states + i] = sliced[i][list_item(u, n, back, i) == 1 ? s->length - 1 - t : t];
-        const char *at = ebb_arena_printf(u->e->scratch, "%s/%lld", place, (long long)t);
-        if (at == NULL)
-            return ebb_error_memory();
-        EBB_TRY(copy_body(u, &s->body, n, at, in, out));
-        memcpy(state, out, s->states * sizeof *out);
-        for (size_t k = 0; k < s->outputs; k++) {
-            bool last_first = !s->batched && list_item(u, n, "scan_output_directions", k) == 1;
-            made[k][last_first ? s->length - 1 - t : t] = out[s->states + k];
-        }
-    }
-    return NULL;
-}
-
-static ebb_value **table(const unroll *u, size_t rows, int64_t columns)
-{
-    ebb_value **list = EBB_SCRATCH(u->e, ebb_value *, rows + 1);
-    for (size_t i = 0; list != NULL && i < rows; i++) {
-        list[i] = EBB_SCRATCH(u->e, ebb_value, (size_t)columns);
-        if (list[i] == NULL)
-            return NULL;
-    }
-    return list;
-}
-
-/* What the operands of one sequence are. in: of the node, or of one element of the batch. */
-static ebb_status one_scan(unroll *u, scan *s, ebb_node n, const char *place, const ebb_value *in,
-                           ebb_value *out)
-{
-    ebb_value **sliced = table(u, s->inputs, s->length), **made = table(u, s->outputs, s->length);
-    if (sliced == NULL || made == NULL)
-        return ebb_error_memory();
-    ebb_build b = build(u, n, place);
-    for (size_t i = 0; i < s->inputs; i++) {
-        int64_t length, axis = s->batched ? 0 : list_item(u, n, "scan_input_axes", i);
-        ebb_value x = in[s->states + i];
-        EBB_TRY(slices(u, &b, x, axis_of(u, x, axis, &length), s->length, sliced[i]));
-    }
-    memcpy(out, in, s->states * sizeof *out);
-    EBB_TRY(steps(u, s, n, place, out, sliced, made));
-    for (size_t k = 0; k < s->outputs; k++) {
-        int64_t axis = s->batched ? 0 : list_item(u, n, "scan_output_axes", k);
-        int rank = ebb_value_of(u->g, made[k][0])->type.rank;
-        if (axis < 0)
-            axis += rank + 1;
-        if (rank < 0 || axis < 0 || axis > rank)
-            return ebb_error(EBB_REJECTED, "%s: output %zu has no axis %lld",
-                             ebb_node_label(u->g, n), s->states + k, (long long)axis);
-        out[s->states + k] = stack(&b, u->e->scratch, made[k], (size_t)s->length, axis);
-    }
-    return b.status;
-}
-
-/* Opset 8: each element of the batch by itself. */
-static ebb_status scan_batch(unroll *u, scan *s, ebb_node n, const ebb_value *in, ebb_value *out)
-{
-    ebb_value **parts = table(u, s->graph->input_count, s->batch);
-    ebb_value **made = table(u, s->graph->output_count, s->batch);
-    ebb_value *one = EBB_SCRATCH(u->e, ebb_value, s->graph->input_count);
-    ebb_value *got = EBB_SCRATCH(u->e, ebb_value, s->graph->output_count + 1);
-    if (parts == NULL || made == NULL || one == NULL || got == NULL)
-        return ebb_error_memory();
-    ebb_build b = build(u, n, s->place);
-    for (size_t i = 0; i < s->graph->input_count; i++)
-        EBB_TRY(slices(u, &b, in[i], 0, s->batch, parts[i]));
-    for (int64_t r = 0; r < s->batch; r++) {
-        const char *place = ebb_arena_printf(u->e->scratch, "%s/row%lld", s->place, (long long)r);
-        if (place == NULL)
-            return ebb_error_memory();
-        for (size_t i = 0; i < s->graph->input_count; i++)
-            one[i] = parts[i][r];
-        EBB_TRY(one_scan(u, s, n, place, one, got));
-        for (size_t k = 0; k < s->graph->output_count; k++)
-            made[k][r] = got[k];
-    }
-    for (size_t k = 0; k < s->graph->output_count; k++)
-        out[k] = stack(&b, u->e->scratch, made[k], (size_t)s->batch, 0);
-    return b.status;
-}
-
-static ebb_status unroll_scan(unroll *u, ebb_node n, const char **why)
-{
-    scan s = {0};
-    EBB_TRY(open_scan(u, &s, n, why));
-    if (*why != NULL)
-        return NULL;
-    ebb_value *in = EBB_SCRATCH(u->e, ebb_value, s.graph->input_count);
-    ebb_value *out = EBB_SCRATCH(u->e, ebb_value, s.graph->output_count + 1);
-    if (in == NULL || out == NULL)
-        return ebb_error_memory();
-    for (size_t i = 0; i < s.graph->input_count; i++) {
-        in[i] = ebb_in(u->g, n, (uint32_t)(s.first + i));
-        if (in[i].i == 0)
-            return ebb_error(EBB_REJECTED, "%s: input %zu is missing", ebb_node_label(u->g, n),
-                             s.first + i);
-    }
-    if (s.batched)
-        EBB_TRY(scan_batch(u, &s, n, in, out));
-    else
-        EBB_TRY(one_scan(u, &s, n, s.place, in, out));
-    return ebb_body_stand_in(u->e, n, out, ebb_node_of(u->g, n)->out_count, u->start);
-}
-
 /* ---- the pass ---- */
 
 /* *why: NULL where it has become nodes. */
-static ebb_status unroll_node(unroll *u, ebb_node n, const char **why)
+static ebb_status unroll_node(ebb_unroll *u, ebb_node n, const char **why)
 {
     ebb_op op = control_of(u->g, n);
     const size_t nodes = u->nodes;
@@ -620,7 +388,7 @@ static ebb_status unroll_node(unroll *u, ebb_node n, const char **why)
     u->before = ebb_prev(u->g, n);
     ebb_status status = op == EBB_OP_IF     ? unroll_if(u, n, why)
                         : op == EBB_OP_LOOP ? unroll_loop(u, n, why)
-                                            : unroll_scan(u, n, why);
+                                            : ebb_unroll_scan(u, n, why);
     if (status == NULL && *why != NULL)
         undo(u, n, nodes);
     return status;
@@ -635,7 +403,7 @@ static bool has_control(const ebb_graph *g)
 }
 
 /* Those of this moment: what a body brings is looked at in the next round. */
-static ebb_status round_of(unroll *u, size_t *applied, size_t *left)
+static ebb_status round_of(ebb_unroll *u, size_t *applied, size_t *left)
 {
     *left = 0;
     for (ebb_node n = ebb_first(u->g), next; n.i != 0; n = next) {
@@ -657,7 +425,7 @@ static ebb_status round_of(unroll *u, size_t *applied, size_t *left)
 
 ebb_status ebb_unroll_between(ebb_edit *e, ebb_node after, ebb_node end, int64_t most)
 {
-    unroll u = {.e = e, .g = e->g, .most = most};
+    ebb_unroll u = {.e = e, .g = e->g, .most = most};
     bool again = true;
     while (again) { // what has become nodes tells the shapes that the next one waits for
         again = false;
@@ -678,7 +446,7 @@ ebb_status ebb_unroll_between(ebb_edit *e, ebb_node after, ebb_node end, int64_t
 
 static ebb_status run(ebb_edit *e)
 {
-    unroll u = {.e = e, .g = e->g, .most = ebb_option_int(e, "most")};
+    ebb_unroll u = {.e = e, .g = e->g, .most = ebb_option_int(e, "most")};
     size_t applied = 0, left = 0, before;
     if (!has_control(e->g))
         return NULL;

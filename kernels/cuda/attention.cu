@@ -186,8 +186,8 @@ static attention_args read_args(const ebb_call *c)
 static ebb_status run(const ebb_call *c)
 {
     attention_args a = read_args(c);
-    a.max_out = ebb_cuda_wants(c, 1) ? c->out[1].data : NULL;
-    a.sum_out = ebb_cuda_wants(c, 2) ? c->out[2].data : NULL;
+    a.max_out = ebb_call_wants(c, 1) ? c->out[1].data : NULL;
+    a.sum_out = ebb_call_wants(c, 2) ? c->out[2].data : NULL;
     return launch(c, &a, attends, false, c->out[0].data, a.p.e);
 }
 
@@ -200,7 +200,7 @@ static size_t along_bytes(const ebb_attention *a, uint8_t dtype)
 
 static bool is_staged(const ebb_call *c, const ebb_attention *a)
 {
-    return ebb_cuda_wants(c, 0) && a->d > CHUNK;
+    return ebb_call_wants(c, 0) && a->d > CHUNK;
 }
 
 static ebb_status workspace(const ebb_call *c, size_t *bytes)
@@ -220,16 +220,16 @@ static ebb_status run_grad(const ebb_call *c)
     a.max = c->in[6].data;
     a.sum = c->in[7].data;
     a.along = c->workspace;
-    if (ebb_cuda_wants(c, 0) || ebb_cuda_wants(c, 1)) {
+    if (ebb_call_wants(c, 0) || ebb_call_wants(c, 1)) {
         a.finds_along = true;
         EBB_TRY(launch(c, &a, alongs, false, NULL, 0));
         a.finds_along = false;
     }
-    if (ebb_cuda_wants(c, 2))
+    if (ebb_call_wants(c, 2))
         EBB_TRY(launch(c, &a, values, true, c->out[2].data, a.p.e));
-    if (ebb_cuda_wants(c, 1))
+    if (ebb_call_wants(c, 1))
         EBB_TRY(launch(c, &a, keys, true, c->out[1].data, a.p.d));
-    if (!ebb_cuda_wants(c, 0))
+    if (!ebb_call_wants(c, 0))
         return NULL;
     // last: dQ may lie over dY or Q
     if (!is_staged(c, &a.p))

@@ -293,7 +293,7 @@ ebb_status ebb_cuda_ints(const ebb_call *c, const char *attr, uint32_t input, in
 {
     uint32_t n = 0;
     *count = 0;
-    if (!ebb_cuda_has(c, input)) {
+    if (!ebb_call_has(c, input)) {
         const int64_t *given = attr != NULL ? ebb_attr_ints(&c->attrs, attr, &n) : NULL;
         if (n > capacity)
             return ebb_call_error(c, "attribute '%s' has %u entries, at most %u make sense", attr,
@@ -306,7 +306,7 @@ ebb_status ebb_cuda_ints(const ebb_call *c, const char *attr, uint32_t input, in
     const ebb_tensor *t = c->in[input].constant;
     if (t == NULL || !ebb_dtype_is_integer((ebb_dtype)t->type.dtype))
         return ebb_call_error(c, "input %u is not a constant list of integers", input);
-    int64_t given = ebb_cuda_elements(&t->type);
+    int64_t given = ebb_elements(&t->type);
     if (given > (int64_t)capacity)
         return ebb_call_error(c, "input %u has %lld entries, at most %u make sense", input,
                               (long long)given, capacity);
@@ -318,9 +318,9 @@ ebb_status ebb_cuda_ints(const ebb_call *c, const char *attr, uint32_t input, in
 
 double ebb_cuda_scalar(const ebb_call *c, uint32_t input, double otherwise)
 {
-    const ebb_tensor *t = ebb_cuda_has(c, input) ? c->in[input].constant : NULL;
-    return t != NULL && t->data != NULL && ebb_cuda_elements(&t->type) > 0 ? ebb_tensor_double(t, 0)
-                                                                           : otherwise;
+    const ebb_tensor *t = ebb_call_has(c, input) ? c->in[input].constant : NULL;
+    return t != NULL && t->data != NULL && ebb_elements(&t->type) > 0 ? ebb_tensor_double(t, 0)
+                                                                      : otherwise;
 }
 
 /* ---- declines ---- */
@@ -382,7 +382,7 @@ const char *ebb_cuda_numbers(const ebb_call *c)
 
 const char *ebb_cuda_constant(const ebb_call *c, uint32_t i)
 {
-    if (!ebb_cuda_has(c, i) || (c->in[i].constant != NULL && c->in[i].constant->data != NULL))
+    if (!ebb_call_has(c, i) || (c->in[i].constant != NULL && c->in[i].constant->data != NULL))
         return NULL;
     return "an operand that says how to compute is not known before the run";
 }
@@ -426,7 +426,7 @@ int ebb_cuda_walk_merge(const ebb_type *out, const ebb_type *const *in, int coun
 void ebb_cuda_walk_make(ebb_cuda_walk *w, const ebb_type *out, const ebb_type *const *in, int count)
 {
     memset(w, 0, sizeof *w);
-    w->narrow = ebb_cuda_elements(out) <= INT32_MAX;
+    w->narrow = ebb_elements(out) <= INT32_MAX;
     w->rank = ebb_cuda_walk_merge(out, in, count, w->dims, w->stride);
 }
 

@@ -134,7 +134,7 @@ static ebb_status run_cast(const ebb_call *c)
     memset(&a, 0, sizeof a);
     a.out = c->out[0].data;
     a.in = c->in[0].data;
-    a.n = ebb_cuda_elements(&c->out[0].type);
+    a.n = ebb_elements(&c->out[0].type);
     a.from = c->in[0].type.dtype;
     a.to = c->out[0].type.dtype;
     if (a.from == a.to)

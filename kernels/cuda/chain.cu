@@ -116,7 +116,7 @@ const char *ebb_chain_step(ebb_chain *chain, const ebb_call *call, const int *op
     if (why != NULL)
         return why;
     if (p.op == EBB_OP_POW && p.operand[1] < EBB_CHAIN_INPUTS) // one exponent for all?
-        p.use.p = ebb_cuda_elements(&chain->input[p.operand[1]]) == 1 ? 1 : 0;
+        p.use.p = ebb_elements(&chain->input[p.operand[1]]) == 1 ? 1 : 0;
     *value = EBB_CHAIN_INPUTS + chain->step_count;
     chain->step[chain->step_count++] = p;
     return NULL;
@@ -180,7 +180,7 @@ ebb_status ebb_chain_run(const ebb_chain *chain, const ebb_chain_kernel *kernel,
     ebb_chain_args a;
     ebb_chain_walk w;
     memset(&a, 0, sizeof a);
-    a.n = ebb_cuda_elements(&chain->shape);
+    a.n = ebb_elements(&chain->shape);
     for (int k = 0; k < chain->input_count; k++)
         a.in[k] = in[k];
     for (int k = 0; k < chain->output_count; k++)

@@ -112,7 +112,7 @@ void ebb_chain_walk_make(const ebb_chain *chain, ebb_chain_walk *w, int64_t *dim
     for (int k = 0; k < chain->output_count; k++)
         least_size(&size, ebb_chain_dtype(chain, chain->output[k]));
     w->lanes = size == 16 ? 16 : 16 / size; // bools alone: 16 of them
-    w->narrow = ebb_cuda_elements(&chain->shape) <= INT32_MAX;
+    w->narrow = ebb_elements(&chain->shape) <= INT32_MAX;
     w->rank = ebb_cuda_walk_merge(&chain->shape, in, chain->input_count, dims, stride);
     for (int k = 0; k < chain->input_count; k++) {
         bool dense = true, one = true;

@@ -354,7 +354,7 @@ static const char *read_call(conv_args *a, const ebb_call *c)
         return "a filter has more than 2^31 weights";
     a->filter = a->channels * a->w.taps;
     a->weights = g.narrow_channels * a->filter;
-    a->elements = ebb_cuda_elements(&c->out[0].type);
+    a->elements = ebb_elements(&c->out[0].type);
     set_steps(a, &g);
     set_tiles(a, way);
     return NULL;
@@ -366,7 +366,7 @@ static const char *declines(const ebb_call *c)
     const char *why = ebb_cuda_floats(c);
     if (why == NULL)
         why = read_call(&a, c);
-    if (why != NULL || way_of(c) == CONV_WEIGHT || !ebb_cuda_has(c, 2))
+    if (why != NULL || way_of(c) == CONV_WEIGHT || !ebb_call_has(c, 2))
         return why;
     int64_t channels = a.groups * (way_of(c) == CONV_FORWARD ? a.each : a.channels);
     if (c->in[2].type.rank != 1 || c->in[2].type.dims[0] != channels)
@@ -401,7 +401,7 @@ static ebb_status run(const ebb_call *c)
     a.out = c->out[0].data;
     a.left = c->in[way == CONV_WEIGHT ? 0 : 1].data;
     a.right = c->in[way == CONV_WEIGHT ? 1 : 0].data;
-    a.bias = way != CONV_WEIGHT && ebb_cuda_has(c, 2) ? c->in[2].data : NULL;
+    a.bias = way != CONV_WEIGHT && ebb_call_has(c, 2) ? c->in[2].data : NULL;
     a.parts = c->workspace;
     if (is_direct(&a, way)) {
         int64_t sets = a.last ? (a.groups * a.each + 31) / 32 : a.groups * a.each;

@@ -112,7 +112,7 @@ static entropy_args args_of(const ebb_call *c)
     a.x = c->in[first].data;
     a.labels = c->in[first + 1].data;
     a.wide_labels = c->in[first + 1].type.dtype == EBB_I64;
-    a.weight = ebb_cuda_has(c, first + 2) ? c->in[first + 2].data : NULL;
+    a.weight = ebb_call_has(c, first + 2) ? c->in[first + 2].data : NULL;
     a.ignores = ignored != NULL && ignored->type == EBB_ATTR_INT;
     a.ignored = a.ignores ? ignored->i : 0;
     a.mean = reduces_by(c, "mean");
@@ -139,11 +139,11 @@ static ebb_status run_loss(const ebb_call *c)
     entropy_args a = args_of(c);
     const int row = ebb_cuda_float_row(c->in[0].type.dtype);
     const int64_t samples = a.outer * a.inner;
-    void *loss = ebb_cuda_wants(c, 0) ? c->out[0].data : NULL;
+    void *loss = ebb_call_wants(c, 0) ? c->out[0].data : NULL;
     *(reduces_by(c, "none") ? &a.loss : &a.total) = loss;
     const bool picked = c->op == EBB_OP_NEGATIVE_LOG_LIKELIHOOD_LOSS;
     const bool by_rows = !picked && a.inner == 1;
-    a.log_prob = !picked && ebb_cuda_wants(c, 1) ? c->out[1].data : NULL;
+    a.log_prob = !picked && ebb_call_wants(c, 1) ? c->out[1].data : NULL;
     const ebb_gpu_grid grid =
         fewer(by_rows ? ebb_team_grid(a.outer, a.lanes) : ebb_cuda_grid(samples));
     a.parts_count = grid.x;
@@ -197,12 +197,12 @@ static const char *declines(const ebb_call *c)
     for (int d = 0; d < t->rank; d++)
         if (t->dims[d] != x->dims[d == 0 ? 0 : d + 1])
             return "labels do not fit the scores";
-    if (ebb_cuda_has(c, first + 2) && (c->in[first + 2].type.dtype != x->dtype ||
-                                       ebb_cuda_elements(&c->in[first + 2].type) != x->dims[1]))
+    if (ebb_call_has(c, first + 2) && (c->in[first + 2].type.dtype != x->dtype ||
+                                       ebb_elements(&c->in[first + 2].type) != x->dims[1]))
         return "weights are not one a class";
-    const int64_t losses = none ? ebb_cuda_elements(t) : 1;
+    const int64_t losses = none ? ebb_elements(t) : 1;
     const ebb_operand *loss = first == 1 ? &c->in[0] : &c->out[0];
-    if (loss->type.dtype != EBB_NONE && ebb_cuda_elements(&loss->type) != losses)
+    if (loss->type.dtype != EBB_NONE && ebb_elements(&loss->type) != losses)
         return "the loss has the wrong size";
     return NULL;
 }

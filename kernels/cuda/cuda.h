@@ -112,24 +112,6 @@ static inline ebb_gpu_grid ebb_cuda_blocks(int64_t n)
 
 /* ---- operands ---- */
 
-static inline bool ebb_cuda_has(const ebb_call *c, uint32_t i)
-{
-    return i < c->input_count && c->in[i].type.dtype != EBB_NONE;
-}
-
-static inline bool ebb_cuda_wants(const ebb_call *c, uint32_t o)
-{
-    return o < c->output_count && c->out[o].type.dtype != EBB_NONE;
-}
-
-static inline int64_t ebb_cuda_elements(const ebb_type *t)
-{
-    int64_t n = 1;
-    for (int d = 0; d < t->rank; d++)
-        n *= t->dims[d];
-    return n;
-}
-
 /* Bytes of one element; 0 below a byte. */
 static inline size_t ebb_cuda_size(const ebb_type *t)
 {

@@ -99,7 +99,7 @@ static void put_forward(ebb_work *work, const reading *r, const ebb_call *c, siz
     ebb_work_part *part = &work->part[0];
     put_operands(part, r, 0);
     ebb_work_out(work, part, EBB_CUDNN_O, c, 0, c->out[0].bytes);
-    if (!ebb_cuda_wants(c, 1) && !ebb_cuda_wants(c, 2))
+    if (!ebb_call_wants(c, 1) && !ebb_call_wants(c, 2))
         return;
     part->ask.with = EBB_CUDNN_WITH_PARTS;
     ebb_work_out(work, part, EBB_CUDNN_MAX, c, 1, row_bytes);
@@ -199,8 +199,8 @@ static ebb_status run_forward(const ebb_call *c)
     if (!r.is_masked)
         return NULL;
     return ebb_cuda_masking_settle(c, &r.mask, ebb_work_scratch_at(c, r.alive), c->out[0].data,
-                                   r.a.e, ebb_cuda_wants(c, 1) ? c->out[1].data : NULL,
-                                   ebb_cuda_wants(c, 2) ? c->out[2].data : NULL);
+                                   r.a.e, ebb_call_wants(c, 1) ? c->out[1].data : NULL,
+                                   ebb_call_wants(c, 2) ? c->out[2].data : NULL);
 }
 
 static ebb_status run_backward(const ebb_call *c)
@@ -217,7 +217,7 @@ static ebb_status run_backward(const ebb_call *c)
                                         NULL, NULL));
     }
     EBB_TRY(ebb_work_run(c));
-    if (!r.is_turned || !ebb_cuda_wants(c, 1))
+    if (!r.is_turned || !ebb_call_wants(c, 1))
         return NULL;
     return turn(c, c->out[1].data, ebb_work_scratch_at(c, r.dk), r.a.heads, r.a.t, r.a.d);
 }

@@ -33,7 +33,7 @@ void ebb_work_in(ebb_work_part *part, ebb_cudnn_role role, uint32_t input)
 void ebb_work_out(ebb_work *work, ebb_work_part *part, ebb_cudnn_role role, const ebb_call *call,
                   uint32_t output, size_t bytes)
 {
-    const bool wanted = ebb_cuda_wants(call, output);
+    const bool wanted = ebb_call_wants(call, output);
     if (wanted && call->out[output].over == 0) {
         add(part, role, EBB_WORK_OUT, output);
         return;
@@ -54,7 +54,7 @@ const char *ebb_work_float32(const ebb_operand *o)
 bool ebb_work_rows_aligned(const ebb_operand *o)
 {
     const int64_t n = o->type.dims[0];
-    const int64_t bytes = ebb_cuda_elements(&o->type) * (int64_t)ebb_cuda_size(&o->type);
+    const int64_t bytes = ebb_elements(&o->type) * (int64_t)ebb_cuda_size(&o->type);
     return n <= 1 || bytes / n % 16 == 0;
 }
 
@@ -181,10 +181,10 @@ static ebb_status trial(void *context, const ebb_cudnn_plan *plan, int64_t *ns)
 static bool has_operands(const ebb_call *c)
 {
     for (uint32_t i = 0; i < c->input_count; i++)
-        if (ebb_cuda_has(c, i) && c->in[i].data == NULL)
+        if (ebb_call_has(c, i) && c->in[i].data == NULL)
             return false;
     for (uint32_t o = 0; o < c->output_count; o++)
-        if (ebb_cuda_wants(c, o) && c->out[o].data == NULL)
+        if (ebb_call_wants(c, o) && c->out[o].data == NULL)
             return false;
     return c->workspace_bytes == 0 || c->workspace != NULL;
 }

@@ -62,7 +62,7 @@ static const char *read_call(ebb_work_part *part, const ebb_call *c)
     ask->kind = op == EBB_OP_CONV             ? EBB_ASK_CONV
                 : op == EBB_OP_CONV_TRANSPOSE ? EBB_ASK_CONV_DATA
                                               : EBB_ASK_CONV_FILTER;
-    if (ask->kind != EBB_ASK_CONV_FILTER && ebb_cuda_has(c, 2)) {
+    if (ask->kind != EBB_ASK_CONV_FILTER && ebb_call_has(c, 2)) {
         if (ask->kind == EBB_ASK_CONV_DATA)
             return "cuDNN's transposed convolution takes no bias";
         if (c->in[2].type.rank != 1 || c->in[2].type.dims[0] != g.narrow_channels)

@@ -48,7 +48,7 @@ static const char *read_forward(ebb_work *work, const ebb_call *c)
     const char *why = ebb_cuda_norm_declines(c, 0, 0);
     if (why == NULL && !ebb_cuda_batch_norm_trains(c))
         why = "it normalises by running statistics";
-    if (why == NULL && !ebb_cuda_wants(c, 0))
+    if (why == NULL && !ebb_call_wants(c, 0))
         why = "only its statistics are wanted";
     for (uint32_t i = 1; why == NULL && i < 3; i++)
         why = ebb_work_float32(&c->in[i]);
@@ -72,12 +72,12 @@ static const char *read_backward(ebb_work *work, const ebb_call *c)
 {
     ebb_work_part *part = &work->part[0];
     const char *why = ebb_cuda_norm_declines(c, 0, 1);
-    if (why == NULL && !ebb_cuda_wants(c, 0))
+    if (why == NULL && !ebb_call_wants(c, 0))
         why = "only its sums are wanted";
     for (uint32_t i = 2; why == NULL && i < 5; i++)
         why = ebb_work_float32(&c->in[i]);
     for (uint32_t o = 1; why == NULL && o < 3; o++)
-        if (ebb_cuda_wants(c, o))
+        if (ebb_call_wants(c, o))
             why = ebb_work_float32(&c->out[o]);
     if (why == NULL)
         why = read_sizes(&part->ask.of.norm, c, 1);

@@ -72,7 +72,7 @@ const char *ebb_cuda_read_cudnn_pool(ebb_work *work, const ebb_call *c)
     const char *why = ebb_cuda_floats(c);
     if (why != NULL)
         return why;
-    if (ebb_cuda_wants(c, 1))
+    if (ebb_call_wants(c, 1))
         return "cuDNN's index is not the place that Indices name";
     s->dtype = (ebb_dtype)c->in[0].type.dtype;
     if (s->dtype == EBB_F64)

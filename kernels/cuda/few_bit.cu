@@ -42,7 +42,7 @@ static ebb_status run(const ebb_call *c, few_bit_args *given, const ebb_gpu_kern
 {
     few_bit_args a = *given;
     a.real = c->in[0].data;
-    a.n = ebb_cuda_elements(&c->in[0].type);
+    a.n = ebb_elements(&c->in[0].type);
     a.bits = (int32_t)ebb_attr_int(&c->attrs, "bits", 1);
     a.aligned = (uintptr_t)a.real % 16 == 0 && (uintptr_t)a.out % 16 == 0;
     return EBB_LAUNCH(c, kernels[ebb_cuda_float_row(c->in[0].type.dtype)],
@@ -79,15 +79,15 @@ static const char *declines(const ebb_call *c)
         return why;
     if (bits < 1 || bits > MOST_BITS)
         return "bits is not 1, 2, 3 or 4";
-    if (!ebb_cuda_has(c, encodes_it ? 1 : 2))
+    if (!ebb_call_has(c, encodes_it ? 1 : 2))
         return "an input is missing";
     const ebb_operand *codes = encodes_it ? &c->out[0] : &c->in[1];
     const ebb_operand *entries = encodes_it ? &c->in[1] : &c->in[2];
     if (codes->type.dtype != EBB_U8 || entries->type.dtype != c->in[0].type.dtype)
         return "the codes are not uint8, or the table is of another type";
-    if (ebb_cuda_elements(&entries->type) != (INT64_C(1) << bits) - (encodes_it ? 1 : 0))
+    if (ebb_elements(&entries->type) != (INT64_C(1) << bits) - (encodes_it ? 1 : 0))
         return encodes_it ? "there must be 2^bits - 1 borders" : "there must be 2^bits levels";
-    return ebb_cuda_elements(&codes->type) == (ebb_cuda_elements(&c->in[0].type) + 7) / 8 * bits
+    return ebb_elements(&codes->type) == (ebb_elements(&c->in[0].type) + 7) / 8 * bits
                ? NULL
                : "the codes have the wrong length";
 }

@@ -173,11 +173,11 @@ ebb_status ebb_formula_run(const ebb_call *c, const ebb_formula_use *use,
     a.out = c->out[0].data;
     a.p = use->p;
     a.q = use->q;
-    a.n = ebb_cuda_elements(out);
+    a.n = ebb_elements(out);
     int arity = ebb_formula_rows[use->formula].arity;
     const ebb_type scalar = ebb_type_tensor((ebb_dtype)c->in[0].type.dtype, 0, NULL);
     for (int k = 0; k < arity; k++) {
-        bool there = (uint32_t)k < count && ebb_cuda_has(c, (uint32_t)k);
+        bool there = (uint32_t)k < count && ebb_call_has(c, (uint32_t)k);
         in[k] = there ? &c->in[k].type : &scalar;
         a.in[k] = there ? c->in[k].data : NULL;
         a.other[k] = use->other[k];

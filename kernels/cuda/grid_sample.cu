@@ -126,7 +126,7 @@ static ebb_status run_product(const ebb_call *c, const deform_args *a)
     for (int64_t g = 0; g < a->f.w.groups; g++) {
         p.a = (const char *)c->in[1].data + (size_t)(g * p.m * p.k) * size;
         p.b = (const char *)a->columns + (size_t)(g * p.k * p.n) * size;
-        p.c = ebb_cuda_has(c, 3) ? (const char *)c->in[3].data + (size_t)(g * p.m) * size : NULL;
+        p.c = ebb_call_has(c, 3) ? (const char *)c->in[3].data + (size_t)(g * p.m) * size : NULL;
         p.y = (char *)c->out[0].data + (size_t)((a->image * a->f.w.groups + g) * p.m * p.n) * size;
         EBB_TRY(ebb_cuda_product_run(c, &p, c->in[0].type.dtype));
     }
@@ -143,7 +143,7 @@ static ebb_status run_deform_conv(const ebb_call *c)
     a.columns = c->workspace;
     a.x = c->in[0].data;
     a.offsets = c->in[2].data;
-    a.mask = ebb_cuda_has(c, 4) ? c->in[4].data : NULL;
+    a.mask = ebb_call_has(c, 4) ? c->in[4].data : NULL;
     for (a.image = 0; a.image < a.f.w.batch && c->out[0].bytes > 0; a.image++) {
         EBB_TRY(EBB_LAUNCH(c, columns[ebb_cuda_float_row(c->in[0].type.dtype)],
                            ebb_cuda_grid(a.f.w.wide_channels * a.f.taps * a.f.volume),

@@ -76,14 +76,14 @@ static ebb_status run_attention(const ebb_call *c)
     heads_args a;
     memset(&a, 0, sizeof a);
     a.p = ebb_heads_read(c);
-    a.y = ebb_cuda_wants(c, 0) ? c->out[0].data : NULL;
-    a.seen = ebb_cuda_wants(c, 3) ? c->out[3].data : NULL;
+    a.y = ebb_call_wants(c, 0) ? c->out[0].data : NULL;
+    a.seen = ebb_call_wants(c, 3) ? c->out[3].data : NULL;
     for (uint32_t o = 1; o < 3; o++) { // what was, then what is new
-        if (!ebb_cuda_wants(c, o))
+        if (!ebb_call_wants(c, o))
             continue;
         a.kept = c->out[o].data;
         a.from = o == 1 ? a.p.k : a.p.v;
-        EBB_TRY(EBB_LAUNCH(c, keeps[row_of(c)], ebb_cuda_grid(ebb_cuda_elements(&c->out[o].type)),
+        EBB_TRY(EBB_LAUNCH(c, keeps[row_of(c)], ebb_cuda_grid(ebb_elements(&c->out[o].type)),
                            EBB_CUDA_BLOCK, 0, a));
     }
     if (a.y == NULL && a.seen == NULL)
@@ -107,7 +107,7 @@ static ebb_status run_linear(const ebb_call *c)
     linear_args a;
     memset(&a, 0, sizeof a);
     a.p = ebb_linear_read(c);
-    a.next = ebb_cuda_wants(c, 1) ? c->out[1].data : NULL;
+    a.next = ebb_call_wants(c, 1) ? c->out[1].data : NULL;
     a.scratch = c->workspace;
     return EBB_LAUNCH(c, linears[row_of(c)], ebb_cuda_blocks(a.p.batch * a.p.heads), LINEAR_THREADS,
                       0, a);

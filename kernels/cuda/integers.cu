@@ -162,7 +162,7 @@ ebb_status ebb_whole_run_on(const ebb_call *c, ebb_whole what, const ebb_operand
     a.out = out->data;
     a.other[1] = is_signed(in[0]->type.dtype) ? (int64_t)(~(uint64_t)0 << (bits - 1)) : 0;
     a.other[2] = ~a.other[1];
-    a.n = ebb_cuda_elements(&out->type);
+    a.n = ebb_elements(&out->type);
     a.what = (int32_t)what;
     a.flag = flags[what];
     a.divides = what == EBB_WHOLE_div || what == EBB_WHOLE_mod || what == EBB_WHOLE_fmod;
@@ -176,7 +176,7 @@ ebb_status ebb_whole_run(const ebb_call *c, ebb_whole what)
 {
     const ebb_operand *in[INPUTS] = {NULL, NULL, NULL};
     for (uint32_t k = 0; k < INPUTS; k++)
-        if (ebb_cuda_has(c, k))
+        if (ebb_call_has(c, k))
             in[k] = &c->in[k];
     return ebb_whole_run_on(c, what, &c->out[0], in, INPUTS);
 }

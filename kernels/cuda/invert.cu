@@ -32,7 +32,7 @@ static ebb_status run(const ebb_call *c, const ebb_invert_fit *k, double alpha)
     a.dy = c->in[0].data;
     a.y = c->in[1].data;
     a.bits = (const uint8_t *)c->in[2].data;
-    a.n = ebb_cuda_elements(&c->out[0].type);
+    a.n = ebb_elements(&c->out[0].type);
     a.alpha = alpha;
     a.fit = *k;
     a.per_y0 = 1.0 / k->y0;
@@ -74,9 +74,9 @@ static const char *declines(const ebb_call *c)
         return why;
     if (!ebb_type_same_shape(&c->in[0].type, &c->in[1].type))
         return "the inputs differ in shape";
-    if (!ebb_cuda_has(c, 2) || c->in[2].type.dtype != EBB_U8)
+    if (!ebb_call_has(c, 2) || c->in[2].type.dtype != EBB_U8)
         return "the bits are not uint8";
-    return ebb_cuda_elements(&c->in[2].type) == (ebb_cuda_elements(&c->in[0].type) + 7) / 8
+    return ebb_elements(&c->in[2].type) == (ebb_elements(&c->in[0].type) + 7) / 8
                ? NULL
                : "the bits have the wrong length";
 }

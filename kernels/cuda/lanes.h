@@ -254,7 +254,7 @@ typedef struct ebb_numbers { /* NULL: not there */
 static inline ebb_numbers ebb_numbers_in(const ebb_call *c, uint32_t i)
 {
     ebb_numbers n = {NULL, EBB_NONE};
-    if (ebb_cuda_has(c, i)) {
+    if (ebb_call_has(c, i)) {
         n.data = c->in[i].data;
         n.dtype = c->in[i].type.dtype;
     }
@@ -264,7 +264,7 @@ static inline ebb_numbers ebb_numbers_in(const ebb_call *c, uint32_t i)
 static inline ebb_numbers ebb_numbers_out(const ebb_call *c, uint32_t o)
 {
     ebb_numbers n = {NULL, EBB_NONE};
-    if (ebb_cuda_wants(c, o)) {
+    if (ebb_call_wants(c, o)) {
         n.data = c->out[o].data;
         n.dtype = c->out[o].type.dtype;
     }

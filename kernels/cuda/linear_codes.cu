@@ -110,11 +110,11 @@ static ebb_status run_linear(const ebb_call *c)
     a.y = c->out[0].data;
     a.x = c->in[0].data;
     a.scale = c->in[1].data;
-    a.zero = ebb_cuda_has(c, 2) ? c->in[2].data : NULL;
-    a.n = ebb_cuda_elements(&c->out[0].type);
+    a.zero = ebb_call_has(c, 2) ? c->in[2].data : NULL;
+    a.n = ebb_elements(&c->out[0].type);
     a.x_dtype = c->in[0].type.dtype;
     a.scale_dtype = c->in[1].type.dtype;
-    a.zero_dtype = ebb_cuda_has(c, 2) ? c->in[2].type.dtype : (uint8_t)EBB_NONE;
+    a.zero_dtype = ebb_call_has(c, 2) ? c->in[2].type.dtype : (uint8_t)EBB_NONE;
     a.y_dtype = c->out[0].type.dtype;
     a.bits = ebb_dtype_bits((ebb_dtype)a.y_dtype);
     a.small = ebb_dtype_is_small_float((ebb_dtype)a.y_dtype);
@@ -215,7 +215,7 @@ EBB_GLOBAL(quantize_dynamic, dynamic_args)
 
 static ebb_status dynamic_workspace(const ebb_call *c, size_t *bytes)
 {
-    const ebb_gpu_grid grid = ebb_cuda_grid(ebb_cuda_elements(&c->in[0].type));
+    const ebb_gpu_grid grid = ebb_cuda_grid(ebb_elements(&c->in[0].type));
     *bytes = 2 * ((size_t)grid.x + 1) * sizeof(float);
     return NULL;
 }
@@ -228,10 +228,10 @@ static ebb_status run_dynamic(const ebb_call *c)
     memset(&a, 0, sizeof a);
     a.x = (const float *)c->in[0].data;
     a.y = (uint8_t *)c->out[0].data;
-    a.scale = ebb_cuda_wants(c, 1) ? (float *)c->out[1].data : NULL;
-    a.zero = ebb_cuda_wants(c, 2) ? (uint8_t *)c->out[2].data : NULL;
+    a.scale = ebb_call_wants(c, 1) ? (float *)c->out[1].data : NULL;
+    a.zero = ebb_call_wants(c, 2) ? (uint8_t *)c->out[2].data : NULL;
     a.parts = (float *)c->workspace;
-    a.n = ebb_cuda_elements(&c->in[0].type);
+    a.n = ebb_elements(&c->in[0].type);
     const ebb_gpu_grid grid = ebb_cuda_grid(a.n);
     a.blocks = grid.x;
     EBB_TRY(EBB_LAUNCH(c, ranges, grid, EBB_CUDA_BLOCK, EBB_TEAM_SHARED, a));
@@ -365,14 +365,14 @@ static coded coded_of(const ebb_call *c, int data, int zero, int scale)
         v.data = c->in[data].data;
         v.dtype = c->in[data].type.dtype;
     }
-    if (zero >= 0 && ebb_cuda_has(c, (uint32_t)zero)) {
+    if (zero >= 0 && ebb_call_has(c, (uint32_t)zero)) {
         v.zero = c->in[zero].data;
         v.zero_dtype = c->in[zero].type.dtype;
-        v.zero_each = ebb_cuda_elements(&c->in[zero].type) != 1;
+        v.zero_each = ebb_elements(&c->in[zero].type) != 1;
     }
     if (scale >= 0) {
         v.scale = ebb_numbers_in(c, (uint32_t)scale);
-        v.scale_each = ebb_cuda_elements(&c->in[scale].type) != 1;
+        v.scale_each = ebb_elements(&c->in[scale].type) != 1;
     }
     return v;
 }
@@ -387,7 +387,7 @@ static void read_product(coded_args *a, const ebb_call *c)
     a->y.dtype = c->out[0].type.dtype;
     a->scaled = p.y_scale >= 0;
     a->out = c->out[0].data;
-    if (p.bias >= 0 && ebb_cuda_has(c, (uint32_t)p.bias))
+    if (p.bias >= 0 && ebb_call_has(c, (uint32_t)p.bias))
         a->bias = (const int32_t *)c->in[p.bias].data;
     range_of(a->y.dtype, &a->least, &a->most);
 }
@@ -405,7 +405,7 @@ static ebb_status run_matmul(const ebb_call *c)
     y.rank = (int8_t)(y.rank - (a.rank > 1) - (b.rank > 1));
     a.rank = (int8_t)(a.rank > 2 ? a.rank - 2 : 0);
     b.rank = (int8_t)(b.rank > 2 ? b.rank - 2 : 0);
-    v.batches = ebb_cuda_elements(&y);
+    v.batches = ebb_elements(&y);
     ebb_cuda_walk_make(&v.walk, &y, in, 2);
     const int64_t tiles = v.batches * ((v.m + SIDE - 1) / SIDE) * ((v.n + SIDE - 1) / SIDE);
     return EBB_LAUNCH(c, coded_product, ebb_cuda_blocks(tiles), SIDE * SIDE,
@@ -438,7 +438,7 @@ static const char *declines_product(const ebb_call *c)
     const int scales[3] = {p.a_scale, p.b_scale, p.y_scale};
     const uint8_t y = c->out[0].type.dtype;
     for (int i = 0; i < 3; i++) {
-        if (zeros[i] >= 0 && ebb_cuda_has(c, (uint32_t)zeros[i]) &&
+        if (zeros[i] >= 0 && ebb_call_has(c, (uint32_t)zeros[i]) &&
             c->in[zeros[i]].type.dtype != EBB_U8 && c->in[zeros[i]].type.dtype != EBB_I8)
             return "zero points are neither uint8 nor int8";
         if (scales[i] >= 0 && !ebb_dtype_is_float((ebb_dtype)c->in[scales[i]].type.dtype))
@@ -446,7 +446,7 @@ static const char *declines_product(const ebb_call *c)
     }
     if (p.y_scale >= 0 && y != EBB_U8 && y != EBB_I8)
         return "makes codes in uint8 and int8 only";
-    if (p.bias >= 0 && ebb_cuda_has(c, (uint32_t)p.bias) && c->in[p.bias].type.dtype != EBB_I32)
+    if (p.bias >= 0 && ebb_call_has(c, (uint32_t)p.bias) && c->in[p.bias].type.dtype != EBB_I32)
         return "the bias is not int32";
     return NULL;
 }

@@ -89,7 +89,7 @@ static void read_sizes(const ebb_call *c, loss_args *a)
     a->turned = ebb_attr_int(&c->attrs, "transB", 0) != 0;
     a->inner = w->dims[a->turned ? 1 : 0];
     a->classes = w->dims[a->turned ? 0 : 1];
-    a->has_bias = ebb_cuda_has(c, BIAS);
+    a->has_bias = ebb_call_has(c, BIAS);
     a->rows = 1;
     for (int d = 0; d + 1 < x->rank; d++)
         a->rows *= x->dims[d];
@@ -109,10 +109,10 @@ static bool is_vector(const ebb_type *t, int64_t size)
 
 static const char *declines_outputs(const ebb_call *c, const loss_args *a)
 {
-    if ((ebb_cuda_wants(c, LOSS) && ebb_cuda_elements(&c->out[LOSS].type) != 1) ||
-        (ebb_cuda_wants(c, DX) && !ebb_type_same_shape(&c->out[DX].type, &c->in[X].type)) ||
-        (ebb_cuda_wants(c, DW) && !ebb_type_same_shape(&c->out[DW].type, &c->in[W].type)) ||
-        (ebb_cuda_wants(c, DBIAS) && !is_vector(&c->out[DBIAS].type, a->classes)))
+    if ((ebb_call_wants(c, LOSS) && ebb_elements(&c->out[LOSS].type) != 1) ||
+        (ebb_call_wants(c, DX) && !ebb_type_same_shape(&c->out[DX].type, &c->in[X].type)) ||
+        (ebb_call_wants(c, DW) && !ebb_type_same_shape(&c->out[DW].type, &c->in[W].type)) ||
+        (ebb_call_wants(c, DBIAS) && !is_vector(&c->out[DBIAS].type, a->classes)))
         return "an output has the wrong shape";
     return NULL;
 }
@@ -121,14 +121,14 @@ static const char *declines_outputs(const ebb_call *c, const loss_args *a)
 static const char *declines_dtypes(const ebb_call *c)
 {
     const uint8_t dtype = c->in[X].type.dtype, sums = dtype == EBB_F64 ? EBB_F64 : EBB_F32;
-    if (!ebb_dtype_is_float((ebb_dtype)dtype) || !ebb_cuda_has(c, W) ||
-        c->in[W].type.dtype != dtype || (ebb_cuda_wants(c, DX) && c->out[DX].type.dtype != dtype))
+    if (!ebb_dtype_is_float((ebb_dtype)dtype) || !ebb_call_has(c, W) ||
+        c->in[W].type.dtype != dtype || (ebb_call_wants(c, DX) && c->out[DX].type.dtype != dtype))
         return "x and w are not of one float type";
-    if ((ebb_cuda_has(c, BIAS) && c->in[BIAS].type.dtype != sums) ||
-        (ebb_cuda_has(c, WEIGHTS) && c->in[WEIGHTS].type.dtype != sums) ||
-        (ebb_cuda_wants(c, LOSS) && c->out[LOSS].type.dtype != sums) ||
-        (ebb_cuda_wants(c, DW) && c->out[DW].type.dtype != sums) ||
-        (ebb_cuda_wants(c, DBIAS) && c->out[DBIAS].type.dtype != sums))
+    if ((ebb_call_has(c, BIAS) && c->in[BIAS].type.dtype != sums) ||
+        (ebb_call_has(c, WEIGHTS) && c->in[WEIGHTS].type.dtype != sums) ||
+        (ebb_call_wants(c, LOSS) && c->out[LOSS].type.dtype != sums) ||
+        (ebb_call_wants(c, DW) && c->out[DW].type.dtype != sums) ||
+        (ebb_call_wants(c, DBIAS) && c->out[DBIAS].type.dtype != sums))
         return "beside 16 bits bias, weights and what is summed over rows are not float32";
     return NULL;
 }
@@ -141,7 +141,7 @@ static const char *declines(const ebb_call *c)
     const char *reduction = ebb_attr_string(&c->attrs, "reduction", "mean");
     if (strcmp(reduction, "mean") != 0 && strcmp(reduction, "sum") != 0)
         return "the reduction is neither mean nor sum";
-    if (!ebb_cuda_has(c, W) || !ebb_cuda_has(c, TARGET) ||
+    if (!ebb_call_has(c, W) || !ebb_call_has(c, TARGET) ||
         (c->in[TARGET].type.dtype != EBB_I64 && c->in[TARGET].type.dtype != EBB_I32))
         return "labels are neither int32 nor int64";
     if (c->in[X].type.rank < 2 || c->in[W].type.rank != 2)
@@ -150,11 +150,11 @@ static const char *declines(const ebb_call *c)
     read_sizes(c, &a);
     if (c->in[X].type.dims[c->in[X].type.rank - 1] != a.inner)
         return "the shapes of the operands disagree";
-    if (ebb_cuda_elements(&c->in[TARGET].type) != a.rows)
+    if (ebb_elements(&c->in[TARGET].type) != a.rows)
         return "labels are not one a row";
-    if (ebb_cuda_has(c, BIAS) && !is_vector(&c->in[BIAS].type, a.classes))
+    if (ebb_call_has(c, BIAS) && !is_vector(&c->in[BIAS].type, a.classes))
         return "the bias is not one a class";
-    if (ebb_cuda_has(c, WEIGHTS) && !is_vector(&c->in[WEIGHTS].type, a.classes))
+    if (ebb_call_has(c, WEIGHTS) && !is_vector(&c->in[WEIGHTS].type, a.classes))
         return "weights are not one a class";
     return declines_outputs(c, &a);
 }
@@ -262,14 +262,14 @@ static void read_operands(const ebb_call *c, loss_args *a)
     read_sizes(c, a);
     a->x = c->in[X].data;
     a->w = c->in[W].data;
-    a->bias = ebb_cuda_has(c, BIAS) ? c->in[BIAS].data : NULL;
+    a->bias = ebb_call_has(c, BIAS) ? c->in[BIAS].data : NULL;
     a->labels = c->in[TARGET].data;
     a->wide = c->in[TARGET].type.dtype == EBB_I64;
-    a->weights = ebb_cuda_has(c, WEIGHTS) ? c->in[WEIGHTS].data : NULL;
-    a->loss = ebb_cuda_wants(c, LOSS) ? c->out[LOSS].data : NULL;
-    a->dx = ebb_cuda_wants(c, DX) ? c->out[DX].data : NULL;
-    a->dw = ebb_cuda_wants(c, DW) ? c->out[DW].data : NULL;
-    a->dbias = ebb_cuda_wants(c, DBIAS) ? c->out[DBIAS].data : NULL;
+    a->weights = ebb_call_has(c, WEIGHTS) ? c->in[WEIGHTS].data : NULL;
+    a->loss = ebb_call_wants(c, LOSS) ? c->out[LOSS].data : NULL;
+    a->dx = ebb_call_wants(c, DX) ? c->out[DX].data : NULL;
+    a->dw = ebb_call_wants(c, DW) ? c->out[DW].data : NULL;
+    a->dbias = ebb_call_wants(c, DBIAS) ? c->out[DBIAS].data : NULL;
     a->facts = (loss_facts *)c->workspace;
     a->each = (double *)(a->facts + 1);
     a->parts = (unsigned char *)c->workspace + each_bytes(a);

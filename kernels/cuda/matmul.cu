@@ -73,7 +73,7 @@ static void read_batches(ebb_cuda_product *p, const ebb_call *c)
     y.rank = (int8_t)(y.rank - (a.rank > 1) - (b.rank > 1));
     a.rank = (int8_t)(a.rank > 2 ? a.rank - 2 : 0);
     b.rank = (int8_t)(b.rank > 2 ? b.rank - 2 : 0);
-    p->batches = ebb_cuda_elements(&y);
+    p->batches = ebb_elements(&y);
     ebb_cuda_walk_make(&p->walk, &y, in, 2);
     fold_batches(p);
 }
@@ -101,7 +101,7 @@ void ebb_cuda_product_read(ebb_cuda_product *p, const ebb_call *c)
     p->b_matrix = p->k * p->n;
     if (c->op != EBB_OP_MATMUL)
         p->alpha = ebb_attr_float(&c->attrs, "alpha", 1.0);
-    if (c->op == EBB_OP_GEMM && ebb_cuda_has(c, 2)) {
+    if (c->op == EBB_OP_GEMM && ebb_call_has(c, 2)) {
         const ebb_type *t = &c->in[2].type;
         const int64_t columns = t->rank > 0 ? t->dims[t->rank - 1] : 1;
         p->c_row = t->rank > 1 && t->dims[0] != 1 ? columns : 0;
@@ -151,7 +151,7 @@ const char *ebb_cuda_product_declines(const ebb_call *c)
     if (c->input_count < 2 || c->in[0].type.rank < 1 || c->in[1].type.rank < 1)
         return "its operands are no matrices";
     if (c->op == EBB_OP_GEMM && (c->in[0].type.rank != 2 || c->in[1].type.rank != 2 ||
-                                 (ebb_cuda_has(c, 2) && c->in[2].type.rank > 2)))
+                                 (ebb_call_has(c, 2) && c->in[2].type.rank > 2)))
         return "its operands are no matrices";
     return NULL;
 }
@@ -171,7 +171,7 @@ static ebb_status run(const ebb_call *c)
     p.y = c->out[0].data;
     p.a = c->in[0].data;
     p.b = c->in[1].data;
-    p.c = c->op == EBB_OP_GEMM && ebb_cuda_has(c, 2) ? c->in[2].data : NULL;
+    p.c = c->op == EBB_OP_GEMM && ebb_call_has(c, 2) ? c->in[2].data : NULL;
     p.parts = c->workspace;
     return ebb_cuda_product_run(c, &p, c->in[0].type.dtype);
 }

@@ -1,5 +1,6 @@
 /* move.cu: Transpose, Concat, Split, Slice, Pad, and blocks of channels: each a strided copy. */
 #include "kernels/cuda/move.h"
+#include "kernels/place.h"
 
 typedef struct walk_args {
     void *y;
@@ -278,12 +279,12 @@ static ebb_status run_split(const ebb_call *c)
     EBB_TRY(ebb_cuda_axis(c, ebb_attr_int(&c->attrs, "axis", 0), x->type.rank, &axis));
     ebb_cuda_span whole = ebb_cuda_span_of(&x->type, axis);
     size_t size = ebb_cuda_size(&x->type);
-    const ebb_tensor *list = ebb_cuda_has(c, 1) ? c->in[1].constant : NULL;
+    const ebb_tensor *list = ebb_call_has(c, 1) ? c->in[1].constant : NULL;
     uint32_t count = 0;
     const int64_t *sizes = ebb_attr_ints(&c->attrs, "split", &count);
-    if (list != NULL && ebb_cuda_elements(&list->type) != (int64_t)c->output_count)
+    if (list != NULL && ebb_elements(&list->type) != (int64_t)c->output_count)
         return ebb_call_error(c, "%lld sizes are given for %u outputs",
-                              (long long)ebb_cuda_elements(&list->type), c->output_count);
+                              (long long)ebb_elements(&list->type), c->output_count);
     int64_t each = (whole.n + c->output_count - 1) / (int64_t)c->output_count, at = 0;
     for (uint32_t i = 0; i < c->output_count; i++) {
         int64_t left = whole.n - at, n = left < each ? left : each;
@@ -294,10 +295,10 @@ static ebb_status run_split(const ebb_call *c)
         if (n < 0 || n > left)
             return ebb_call_error(c, "part %u has %lld of the %lld elements left", i, (long long)n,
                                   (long long)left);
-        if (ebb_cuda_wants(c, i) && c->out[i].type.dims[axis] != n)
+        if (ebb_call_wants(c, i) && c->out[i].type.dims[axis] != n)
             return ebb_call_error(c, "part %u has %lld elements, %lld were planned", i,
                                   (long long)n, (long long)c->out[i].type.dims[axis]);
-        if (ebb_cuda_wants(c, i))
+        if (ebb_call_wants(c, i))
             EBB_TRY(copy_pieces(c, c->out[i].data, n * whole.inner,
                                 (const char *)x->data + (size_t)(at * whole.inner) * size,
                                 whole.n * whole.inner, whole.outer, n * whole.inner, size));
@@ -311,10 +312,10 @@ static const char *declines_split(const ebb_call *c)
     const char *why = ebb_cuda_any(c);
     if (why != NULL)
         return why;
-    if (ebb_cuda_has(c, 1) && c->in[1].type.dtype != EBB_I64 && c->in[1].type.dtype != EBB_I32)
+    if (ebb_call_has(c, 1) && c->in[1].type.dtype != EBB_I64 && c->in[1].type.dtype != EBB_I32)
         return "sizes are neither int32 nor int64";
     for (uint32_t i = 0; i < c->output_count; i++)
-        if (ebb_cuda_wants(c, i) && (c->out[i].type.dtype != c->in[0].type.dtype ||
+        if (ebb_call_wants(c, i) && (c->out[i].type.dtype != c->in[0].type.dtype ||
                                      c->out[i].type.rank != c->in[0].type.rank))
             return "outputs do not fit the input";
     return ebb_cuda_constant(c, 1);
@@ -349,8 +350,8 @@ static ebb_status read_slice(const ebb_call *c, uint32_t at, const ebb_type *who
     uint32_t count[4];
     for (uint32_t k = 0; k < 4; k++)
         EBB_TRY(ebb_cuda_ints(c, NULL, at + k, list[k], EBB_MAX_RANK, &count[k]));
-    if (count[1] != count[0] || (ebb_cuda_has(c, at + 2) && count[2] != count[0]) ||
-        (ebb_cuda_has(c, at + 3) && count[3] != count[0]))
+    if (count[1] != count[0] || (ebb_call_has(c, at + 2) && count[2] != count[0]) ||
+        (ebb_call_has(c, at + 3) && count[3] != count[0]))
         return ebb_call_error(c, "starts, ends, axes and steps differ in length");
     ebb_strides(dense, whole->rank, whole->dims);
     p->first = 0;
@@ -383,7 +384,7 @@ static ebb_status run_slice(const ebb_call *c)
     part p;
     const ebb_operand *x = &c->in[0], *y = &c->out[0];
     EBB_TRY(read_slice(c, 1, &x->type, &y->type, &p));
-    if (ebb_cuda_elements(&y->type) == 0)
+    if (ebb_elements(&y->type) == 0)
         return NULL;
     int64_t to[EBB_MAX_RANK] = {0};
     size_t size = ebb_cuda_size(&x->type);
@@ -400,7 +401,7 @@ static ebb_status run_slice_grad(const ebb_call *c)
     EBB_TRY(read_slice(c, 2, &dx->type, &dy->type, &p));
     if (dx->bytes > 0 && !ebb_type_same_shape(&dx->type, &dy->type))
         EBB_TRY(ebb_gpu_clear(ebb_cuda_queue_of(c)->stream, dx->data, dx->bytes));
-    if (ebb_cuda_elements(&dy->type) == 0)
+    if (ebb_elements(&dy->type) == 0)
         return NULL;
     int64_t from[EBB_MAX_RANK] = {0};
     size_t size = ebb_cuda_size(&dy->type);
@@ -446,13 +447,13 @@ static ebb_status read_pads(const ebb_call *c, int64_t *begin)
     const ebb_type *x = &c->in[0].type, *y = &c->out[0].type;
     EBB_TRY(ebb_cuda_ints(c, "pads", 1, pads, 2 * EBB_MAX_RANK, &count));
     EBB_TRY(ebb_cuda_ints(c, NULL, 3, axes, EBB_MAX_RANK, &axis_count));
-    uint32_t padded = ebb_cuda_has(c, 3) ? axis_count : (uint32_t)x->rank;
+    uint32_t padded = ebb_call_has(c, 3) ? axis_count : (uint32_t)x->rank;
     if (count != 2 * padded)
         return ebb_call_error(c, "%u pads are given for %u axes", count, padded);
     memset(begin, 0, EBB_MAX_RANK * sizeof *begin);
     for (uint32_t i = 0; i < padded; i++) {
         int axis;
-        EBB_TRY(ebb_cuda_axis(c, ebb_cuda_has(c, 3) ? axes[i] : (int64_t)i, x->rank, &axis));
+        EBB_TRY(ebb_cuda_axis(c, ebb_call_has(c, 3) ? axes[i] : (int64_t)i, x->rank, &axis));
         begin[axis] = pads[i];
         if (__builtin_add_overflow(pads[i], pads[padded + i], &sum[axis]))
             return ebb_call_error(c, "pads along axis %d are too large", axis);
@@ -501,14 +502,14 @@ static ebb_status run_pad(const ebb_call *c)
     EBB_TRY(read_pads(c, begin));
     pad_args a;
     memset(&a, 0, sizeof a);
-    a.n = ebb_cuda_elements(y);
+    a.n = ebb_elements(y);
     if (a.n == 0)
         return NULL;
     a.y = c->out[0].data;
     a.x = c->in[0].data;
-    a.value = ebb_cuda_has(c, 2) ? c->in[2].data : NULL;
+    a.value = ebb_call_has(c, 2) ? c->in[2].data : NULL;
     a.mode = (int32_t)mode_of(c);
-    if (a.mode != PAD_CONSTANT && ebb_cuda_elements(x) == 0)
+    if (a.mode != PAD_CONSTANT && ebb_elements(x) == 0)
         return ebb_call_error(c, "there is nothing to pad with: the input is empty");
     merge_pads(&a, x, y, begin);
     return EBB_LAUNCH(c, pads[ebb_cuda_size_row(ebb_cuda_size(x))], ebb_cuda_grid(a.n),
@@ -524,8 +525,8 @@ static const char *declines_pad(const ebb_call *c)
         return "the output does not fit the input";
     if (mode_of(c) == PAD_UNKNOWN)
         return "the mode is none of constant, reflect, edge and wrap";
-    if (ebb_cuda_has(c, 2) &&
-        (c->in[2].type.dtype != c->in[0].type.dtype || ebb_cuda_elements(&c->in[2].type) != 1))
+    if (ebb_call_has(c, 2) &&
+        (c->in[2].type.dtype != c->in[0].type.dtype || ebb_elements(&c->in[2].type) != 1))
         return "the value is not one of the input's dtype";
     why = ebb_cuda_constant(c, 1);
     return why != NULL ? why : ebb_cuda_constant(c, 3);
@@ -589,38 +590,22 @@ static const char *declines_blocks(const ebb_call *c)
 
 /* ---- CenterCropPad ---- */
 
-/* (X, shape) {axes} -> Y: what both have, about the middle; zeros around. */
 static ebb_status run_center(const ebb_call *c)
 {
-    const ebb_type *x = &c->in[0].type, *y = &c->out[0].type;
-    size_t size = ebb_cuda_size(x);
-    int64_t from[EBB_MAX_RANK] = {0}, to[EBB_MAX_RANK] = {0}, dims[EBB_MAX_RANK];
-    int64_t skip_x = 0, skip_y = 0;
-    bool all = true;
-    ebb_strides(from, x->rank, x->dims);
-    ebb_strides(to, y->rank, y->dims);
-    for (int d = 0; d < x->rank; d++) {
-        int64_t less = x->dims[d] - y->dims[d];
-        dims[d] = less > 0 ? y->dims[d] : x->dims[d];
-        skip_x += less > 0 ? less / 2 * from[d] : 0;
-        skip_y += less < 0 ? -less / 2 * to[d] : 0;
-        all = all && less >= 0;
-    }
-    if (!all && c->out[0].bytes > 0)
+    const size_t size = ebb_cuda_size(&c->in[0].type);
+    ebb_middle m;
+    ebb_middle_read(&m, c);
+    if (!m.fills && c->out[0].bytes > 0)
         EBB_TRY(ebb_gpu_clear(ebb_cuda_queue_of(c)->stream, c->out[0].data, c->out[0].bytes));
-    return ebb_cuda_strided(c, (char *)c->out[0].data + (size_t)skip_y * size, to,
-                            (const char *)c->in[0].data + (size_t)skip_x * size, from, x->rank,
-                            dims, size);
+    return ebb_cuda_strided(c, (char *)c->out[0].data + (size_t)m.skip_to * size, m.to,
+                            (const char *)c->in[0].data + (size_t)m.skip_from * size, m.from,
+                            m.rank, m.dims, size);
 }
 
 static const char *declines_center(const ebb_call *c)
 {
     const char *why = ebb_cuda_any(c);
-    if (why != NULL)
-        return why;
-    return c->in[0].type.rank != c->out[0].type.rank || c->in[0].type.dtype != c->out[0].type.dtype
-               ? "the output does not fit the input"
-               : NULL;
+    return why != NULL ? why : ebb_middle_misfit(c);
 }
 
 // clang-format off

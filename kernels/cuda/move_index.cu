@@ -131,7 +131,7 @@ static ebb_status run_gather(const ebb_call *c)
     a.y = c->out[0].data;
     a.x = data->data;
     a.index = ebb_cuda_indices_of(c, 1);
-    a.count = ebb_cuda_elements(&c->in[1].type);
+    a.count = ebb_elements(&c->in[1].type);
     a.rows = s.outer * a.count;
     a.table = a.dims[0] = s.n;
     a.inner = s.inner;
@@ -161,7 +161,7 @@ static ebb_status run_gather_elements(const ebb_call *c)
     elements_args a;
     memset(&a, 0, sizeof a);
     EBB_TRY(ebb_cuda_axis(c, ebb_attr_int(&c->attrs, "axis", 0), data->rank, &axis));
-    a.count = ebb_cuda_elements(t);
+    a.count = ebb_elements(t);
     if (a.count == 0)
         return NULL;
     ebb_strides(to, t->rank, t->dims);
@@ -256,7 +256,7 @@ static const char *declines_one_hot(const ebb_call *c)
     const char *why = ebb_cuda_any(c);
     if (why != NULL)
         return why;
-    if (ebb_cuda_elements(&c->in[2].type) != 2 || c->in[2].type.dtype != c->out[0].type.dtype)
+    if (ebb_elements(&c->in[2].type) != 2 || c->in[2].type.dtype != c->out[0].type.dtype)
         return "values are not two of the output's dtype";
     if (c->out[0].type.rank != c->in[0].type.rank + 1)
         return "the output does not fit the indices";
@@ -348,7 +348,7 @@ static ebb_status list_places(const ebb_call *c, non_zero_args *a, uint32_t *cou
 
 static ebb_status non_zero_workspace(const ebb_call *c, size_t *bytes)
 {
-    *bytes = ((size_t)chunks_of(ebb_cuda_elements(&c->in[0].type)) + 1) * sizeof(uint32_t);
+    *bytes = ((size_t)chunks_of(ebb_elements(&c->in[0].type)) + 1) * sizeof(uint32_t);
     return NULL;
 }
 
@@ -360,7 +360,7 @@ static ebb_status run_non_zero(const ebb_call *c)
     memset(&a, 0, sizeof a);
     a.y = (int64_t *)c->out[0].data;
     a.x = (const uint8_t *)c->in[0].data;
-    a.n = ebb_cuda_elements(t);
+    a.n = ebb_elements(t);
     a.columns = c->out[0].type.dims[1];
     a.size = (int32_t)ebb_cuda_size(t);
     a.is_float = ebb_dtype_is_float((ebb_dtype)t->dtype);
@@ -378,7 +378,7 @@ static const char *declines_non_zero(const ebb_call *c)
     if (c->out[0].type.dtype != EBB_I64 || c->out[0].type.rank != 2 ||
         c->out[0].type.dims[0] != c->in[0].type.rank)
         return "the output is not int64[rank, count]";
-    return ebb_cuda_elements(&c->in[0].type) > 0x7FFFFFFF ? "more than 2^31 elements" : NULL;
+    return ebb_elements(&c->in[0].type) > 0x7FFFFFFF ? "more than 2^31 elements" : NULL;
 }
 
 /* ---- Compress ---- */
@@ -392,18 +392,18 @@ typedef struct compress {
 static ebb_status read_compress(const ebb_call *c, compress *v)
 {
     const ebb_type *x = &c->in[0].type;
-    const int64_t given = ebb_cuda_elements(&c->in[1].type);
+    const int64_t given = ebb_elements(&c->in[1].type);
     int axis = 0;
     memset(v, 0, sizeof *v);
     v->s.outer = v->s.inner = 1;
-    v->s.n = ebb_cuda_elements(x);
+    v->s.n = ebb_elements(x);
     if (ebb_attr_find(&c->attrs, "axis") != NULL) {
         EBB_TRY(ebb_cuda_axis(c, ebb_attr_int(&c->attrs, "axis", 0), x->rank, &axis));
         v->s = ebb_cuda_span_of(x, axis);
     }
     const int64_t slice = v->s.outer * v->s.inner;
     v->n = given < v->s.n ? given : v->s.n;
-    v->columns = slice > 0 ? ebb_cuda_elements(&c->out[0].type) / slice : 0;
+    v->columns = slice > 0 ? ebb_elements(&c->out[0].type) / slice : 0;
     return ebb_size_mul(&v->list_bytes, (size_t)v->columns, sizeof(int64_t))
                ? NULL
                : ebb_call_error(c, "it is too large");
@@ -458,7 +458,7 @@ static const char *declines_compress(const ebb_call *c)
         return why;
     if (c->in[1].type.dtype != EBB_BOOL)
         return "the condition is not bool";
-    return ebb_cuda_elements(&c->in[1].type) > 0x7FFFFFFF ? "more than 2^31 flags" : NULL;
+    return ebb_elements(&c->in[1].type) > 0x7FFFFFFF ? "more than 2^31 flags" : NULL;
 }
 
 /* ---- ReverseSequence ---- */
@@ -469,7 +469,7 @@ static ebb_status run_reverse(const ebb_call *c)
     static const ebb_gpu_kernel kernels[] = EBB_CUDA_SIZES(reverse_rows);
     const ebb_type *t = &c->in[0].type;
     const size_t size = ebb_cuda_size(t);
-    const int64_t rows = t->dims[0] * t->dims[1], all = ebb_cuda_elements(t);
+    const int64_t rows = t->dims[0] * t->dims[1], all = ebb_elements(t);
     reverse_args a;
     memset(&a, 0, sizeof a);
     if (all == 0)
@@ -497,7 +497,7 @@ static const char *declines_reverse(const ebb_call *c)
     if (c->in[0].type.rank < 2 || (batch != 0 && batch != 1) ||
         ebb_attr_int(&c->attrs, "time_axis", 0) != 1 - batch)
         return "batch_axis and time_axis are not 0 and 1";
-    if (ebb_cuda_elements(&c->in[1].type) != c->in[0].type.dims[batch] ||
+    if (ebb_elements(&c->in[1].type) != c->in[0].type.dims[batch] ||
         !ebb_cuda_indices_are(&c->in[1]))
         return "there is not one length in int32 or int64 for each sequence";
     return NULL;
@@ -525,7 +525,7 @@ static ebb_status run_tensor_scatter(const ebb_call *c)
     const int64_t bytes = s.inner * (int64_t)size;
     if (a.rows == 0 || bytes == 0)
         return NULL;
-    if (ebb_cuda_has(c, 2))
+    if (ebb_call_has(c, 2))
         a.first = ebb_cuda_indices_of(c, 2);
     a.n = s.n;
     a.each = s.outer / x->dims[0];
@@ -550,8 +550,8 @@ static const char *declines_tensor_scatter(const ebb_call *c)
     for (int d = 0; d < x->rank; d++)
         if (d == axis ? u->dims[d] > x->dims[d] : u->dims[d] != x->dims[d])
             return "the update does not fit the cache";
-    if (ebb_cuda_has(c, 2) &&
-        (c->in[2].type.dtype != EBB_I64 || ebb_cuda_elements(&c->in[2].type) != x->dims[0]))
+    if (ebb_call_has(c, 2) &&
+        (c->in[2].type.dtype != EBB_I64 || ebb_elements(&c->in[2].type) != x->dims[0]))
         return "there is not one write index for each of the batch";
     return NULL;
 }

@@ -75,18 +75,18 @@ static uint64_t one_of(uint8_t dtype)
 static ebb_status run_old_dropout(const ebb_call *c)
 {
     EBB_TRY(run_view(c));
-    if (!ebb_cuda_wants(c, 1))
+    if (!ebb_call_wants(c, 1))
         return NULL;
     const ebb_type *mask = &c->out[1].type;
     const uint64_t one = one_of(mask->dtype);
-    return ebb_cuda_fill(c, c->out[1].data, &one, ebb_cuda_elements(mask), ebb_cuda_size(mask));
+    return ebb_cuda_fill(c, c->out[1].data, &one, ebb_elements(mask), ebb_cuda_size(mask));
 }
 
 static const char *declines_old_dropout(const ebb_call *c)
 {
     if (ebb_cuda_any(c) != NULL)
         return ebb_cuda_any(c);
-    if (ebb_cuda_wants(c, 1) && c->out[1].type.dtype != EBB_BOOL &&
+    if (ebb_call_wants(c, 1) && c->out[1].type.dtype != EBB_BOOL &&
         !ebb_dtype_is_float((ebb_dtype)c->out[1].type.dtype))
         return "the mask is neither bool nor a float";
     return declines_view(c);
@@ -129,7 +129,7 @@ static ebb_status run_tile(const ebb_call *c)
     const ebb_type *x = &c->in[0].type, *y = &c->out[0].type;
     int64_t dense[EBB_MAX_RANK] = {0}, out[EBB_MAX_RANK] = {0};
     int64_t dims[EBB_CUDA_PATH_RANK], to[EBB_CUDA_PATH_RANK], from[EBB_CUDA_PATH_RANK];
-    if (ebb_cuda_elements(y) == 0)
+    if (ebb_elements(y) == 0)
         return NULL;
     ebb_strides(dense, x->rank, x->dims);
     ebb_strides(out, y->rank, y->dims);
@@ -168,11 +168,11 @@ static ebb_status run_trilu(const ebb_call *c)
 {
     static const ebb_gpu_kernel trilus[] = EBB_CUDA_SIZES(trilu);
     const ebb_type *t = &c->in[0].type;
-    bool given = ebb_cuda_has(c, 1);
+    bool given = ebb_call_has(c, 1);
     trilu_args a = {c->out[0].data,
                     c->in[0].data,
                     given ? c->in[1].data : NULL,
-                    ebb_cuda_elements(t),
+                    ebb_elements(t),
                     t->dims[t->rank - 2],
                     t->dims[t->rank - 1],
                     given && c->in[1].type.dtype == EBB_I64,
@@ -188,8 +188,8 @@ static const char *declines_trilu(const ebb_call *c)
         return why;
     if (c->in[0].type.rank < 2)
         return "the input is no matrix";
-    if (ebb_cuda_has(c, 1) &&
-        (ebb_cuda_elements(&c->in[1].type) != 1 || !ebb_cuda_indices_are(&c->in[1])))
+    if (ebb_call_has(c, 1) &&
+        (ebb_elements(&c->in[1].type) != 1 || !ebb_cuda_indices_are(&c->in[1])))
         return "the diagonal is no integer";
     return NULL;
 }
@@ -201,7 +201,7 @@ static ebb_status run_eye_like(const ebb_call *c)
 {
     static const ebb_gpu_kernel eyes[] = EBB_CUDA_SIZES(eye);
     const ebb_type *y = &c->out[0].type;
-    eye_args a = {c->out[0].data, ebb_cuda_elements(y), y->dims[1], ebb_attr_int(&c->attrs, "k", 0),
+    eye_args a = {c->out[0].data, ebb_elements(y), y->dims[1], ebb_attr_int(&c->attrs, "k", 0),
                   one_of(y->dtype)};
     return EBB_LAUNCH(c, eyes[ebb_cuda_size_row(ebb_cuda_size(y))], ebb_cuda_grid(a.n),
                       EBB_CUDA_BLOCK, 0, a);
@@ -298,7 +298,7 @@ static ebb_status run_shape(const ebb_call *c)
 
 static ebb_status run_size(const ebb_call *c)
 {
-    int64_t n = ebb_cuda_elements(&c->in[0].type);
+    int64_t n = ebb_elements(&c->in[0].type);
     return carry_all(c, c->out[0].data, &n, sizeof n);
 }
 
@@ -310,7 +310,7 @@ static const char *declines_shape(const ebb_call *c)
     if (y->dtype != EBB_I64 || y->layout.kind != EBB_LAYOUT_PLAIN)
         return "the output is not row-major int64";
     if (c->op == EBB_OP_SIZE)
-        return ebb_cuda_elements(y) != 1 ? "the output is no scalar" : NULL;
+        return ebb_elements(y) != 1 ? "the output is no scalar" : NULL;
     int64_t start = ebb_attr_int(&c->attrs, "start", 0);
     start += start < 0 ? x->rank : 0;
     start = start < 0 ? 0 : start;
@@ -376,7 +376,7 @@ static ebb_status run_constant_of_shape(const ebb_call *c)
     const ebb_attr *value = ebb_attr_find(&c->attrs, "value");
     const void *from = value != NULL && value->tensor != NULL ? value->tensor->data : zero;
     const ebb_type *t = &c->out[0].type;
-    return ebb_cuda_fill(c, c->out[0].data, from, ebb_cuda_elements(t), ebb_cuda_size(t));
+    return ebb_cuda_fill(c, c->out[0].data, from, ebb_elements(t), ebb_cuda_size(t));
 }
 
 static const char *declines_constant_of_shape(const ebb_call *c)
@@ -387,7 +387,7 @@ static const char *declines_constant_of_shape(const ebb_call *c)
     const ebb_attr *value = ebb_attr_find(&c->attrs, "value");
     if (value == NULL || value->tensor == NULL)
         return c->out[0].type.dtype != EBB_F32 ? "the output is not float32" : NULL;
-    if (value->tensor->data == NULL || ebb_cuda_elements(&value->tensor->type) != 1 ||
+    if (value->tensor->data == NULL || ebb_elements(&value->tensor->type) != 1 ||
         value->tensor->type.dtype != c->out[0].type.dtype)
         return "the value is not one of the output's dtype";
     return NULL;
@@ -453,7 +453,7 @@ static const char *declines_range(const ebb_call *c)
     if (y->rank != 1)
         return "the output is no vector";
     for (uint32_t i = 0; i < 3; i++)
-        if (c->in[i].type.dtype != y->dtype || ebb_cuda_elements(&c->in[i].type) != 1)
+        if (c->in[i].type.dtype != y->dtype || ebb_elements(&c->in[i].type) != 1)
             return "start, limit and step are not scalars of the output's dtype";
     return NULL;
 }

@@ -99,7 +99,7 @@ static channel_args args_of(const ebb_call *c, uint32_t at)
     a.pieces = ebb_pieces_of(s, channels * s, a.lanes.n);
     a.count = (double)a.lanes.n;
     a.x = c->in[at].data;
-    a.out = ebb_cuda_wants(c, 0) ? c->out[0].data : NULL;
+    a.out = ebb_call_wants(c, 0) ? c->out[0].data : NULL;
     a.parts = (double *)c->workspace;
     a.sums = a.parts != NULL ? a.parts + 2 * a.lanes.splits * channels : NULL;
     a.epsilon = ebb_attr_float(&c->attrs, "epsilon", (double)1e-5f);

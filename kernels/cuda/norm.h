@@ -47,15 +47,15 @@ static inline const char *ebb_cuda_norm_declines(const ebb_call *c, uint32_t fir
     if (why != NULL)
         return why;
     for (uint32_t i = 0; i < c->input_count; i++)
-        if (ebb_cuda_has(c, i) && !ebb_dtype_is_float((ebb_dtype)c->in[i].type.dtype))
+        if (ebb_call_has(c, i) && !ebb_dtype_is_float((ebb_dtype)c->in[i].type.dtype))
             return "computes in float16, bfloat16, float32 and float64 only";
     for (uint32_t i = first; i <= last; i++)
-        if (!ebb_cuda_has(c, i) || c->in[i].type.dtype != c->in[last].type.dtype)
+        if (!ebb_call_has(c, i) || c->in[i].type.dtype != c->in[last].type.dtype)
             return "dY and the input differ in dtype";
-    if (ebb_cuda_wants(c, 0) && c->out[0].type.dtype != c->in[last].type.dtype)
+    if (ebb_call_wants(c, 0) && c->out[0].type.dtype != c->in[last].type.dtype)
         return "the output differs in dtype from the input";
     for (uint32_t o = 1; o < c->output_count; o++)
-        if (ebb_cuda_wants(c, o) && !ebb_dtype_is_float((ebb_dtype)c->out[o].type.dtype))
+        if (ebb_call_wants(c, o) && !ebb_dtype_is_float((ebb_dtype)c->out[o].type.dtype))
             return "computes in float16, bfloat16, float32 and float64 only";
     return NULL;
 }

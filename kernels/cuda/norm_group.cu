@@ -111,7 +111,7 @@ static const ebb_gpu_kernel gradients[] = EBB_CUDA_FLOATS(gradients);
 /* Of a call whose image is x; false where they do not fit together. */
 static bool read_groups(group_args *a, const ebb_type *x, int64_t count, const ebb_type *scale)
 {
-    int64_t scales = ebb_cuda_elements(scale);
+    int64_t scales = ebb_elements(scale);
     memset(a, 0, sizeof *a);
     if (x->rank < 2 || count <= 0 || x->dims[1] % count != 0 ||
         (scales != count && scales != x->dims[1]))
@@ -119,7 +119,7 @@ static bool read_groups(group_args *a, const ebb_type *x, int64_t count, const e
     a->n = x->dims[0];
     a->g = count;
     a->d = scales / count;
-    a->s = a->n * scales > 0 ? ebb_cuda_elements(x) / (a->n * scales) : 0;
+    a->s = a->n * scales > 0 ? ebb_elements(x) / (a->n * scales) : 0;
     a->groups = ebb_lanes_of(a->n * a->g, a->d * a->s, false);
     a->groups_rest = ebb_lanes_rest(&a->groups);
     a->runs = ebb_lanes_of(a->n * a->g * a->d, a->s, false);
@@ -204,7 +204,7 @@ static ebb_status run_forward(const ebb_call *c)
         return NULL;
     place_sums(&a, c, &a.groups);
     a.x = c->in[0].data;
-    a.out = ebb_cuda_wants(c, 0) ? c->out[0].data : NULL;
+    a.out = ebb_call_wants(c, 0) ? c->out[0].data : NULL;
     a.scale = ebb_numbers_in(c, 1);
     a.bias = ebb_numbers_in(c, 2);
     a.to[0] = ebb_numbers_out(c, 1);
@@ -229,7 +229,7 @@ static ebb_status run_backward(const ebb_call *c)
     place_sums(&a, c, &a.runs);
     a.dy = c->in[0].data;
     a.x = c->in[1].data;
-    a.out = ebb_cuda_wants(c, 0) ? c->out[0].data : NULL;
+    a.out = ebb_call_wants(c, 0) ? c->out[0].data : NULL;
     a.kept = ebb_kept_of(c, c->op == EBB_OP_GROUP_NORM_GRAD_FROM_OUTPUT);
     a.scale = ebb_numbers_in(c, 2);
     *(a.kept.from_output ? &a.bias : &a.mean) = ebb_numbers_in(c, 3);

@@ -74,7 +74,7 @@ static ebb_status read_rows(rows_args *a, const ebb_call *c, const ebb_type *x,
     a->m = a->n = 1;
     for (int d = 0; d < x->rank; d++)
         *(d < axis ? &a->m : &a->n) *= x->dims[d];
-    a->period = ebb_cuda_elements(scale);
+    a->period = ebb_elements(scale);
     a->epsilon = ebb_attr_float(&c->attrs, "epsilon", (double)1e-5f);
     a->least = ebb_attr_float(&c->attrs, "least", 5.9604644775390625e-8); // 2^-24
     a->centred = c->op == EBB_OP_LAYER_NORMALIZATION || c->op == EBB_OP_LAYER_NORM_GRAD ||
@@ -122,7 +122,7 @@ static const char *fits(const ebb_call *c, uint32_t x, uint32_t bias)
     if (read_rows(&a, c, &c->in[x].type, &c->in[x + 1].type) != NULL ||
         !covers(&a, &c->in[x].type, &c->in[x + 1].type))
         return "the scale does not cover the normalised axes";
-    if (ebb_cuda_has(c, bias) && ebb_cuda_elements(&c->in[bias].type) != a.period)
+    if (ebb_call_has(c, bias) && ebb_elements(&c->in[bias].type) != a.period)
         return "bias and scale differ in shape";
     return NULL;
 }
@@ -179,7 +179,7 @@ static ebb_status run_backward(const ebb_call *c)
     const int row = ebb_cuda_float_row(c->in[1].type.dtype);
     a.dy = c->in[0].data;
     a.x = c->in[1].data;
-    a.out = ebb_cuda_wants(c, 0) ? c->out[0].data : NULL;
+    a.out = ebb_call_wants(c, 0) ? c->out[0].data : NULL;
     a.scale = ebb_numbers_in(c, 2);
     a.scale_alike = a.scale.dtype == c->in[1].type.dtype;
     if (a.centred)

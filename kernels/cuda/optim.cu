@@ -64,7 +64,7 @@ static ebb_status run_sgd(const ebb_call *c)
     a.out = c->out[0].data;
     a.w = c->in[1].data;
     a.g = c->in[2].data;
-    a.n = ebb_cuda_elements(&c->in[1].type);
+    a.n = ebb_elements(&c->in[1].type);
     a.rate = ebb_cuda_number_of(&c->in[0]);
     a.decay = ebb_attr_float(&c->attrs, "weight_decay", 0.0);
     return EBB_LAUNCH(c, sgd[ebb_cuda_float_row(c->in[1].type.dtype)], ebb_cuda_grid(a.n),
@@ -94,7 +94,7 @@ static ebb_status run_momentum(const ebb_call *c)
         a.v = x[2 * groups].data;
         a.w_out = c->out[i].data;
         a.v_out = c->out[i + groups].data;
-        a.n = ebb_cuda_elements(&x->type);
+        a.n = ebb_elements(&x->type);
         EBB_TRY(EBB_LAUNCH(c, momentum[ebb_cuda_float_row(x->type.dtype)], ebb_cuda_grid(a.n),
                            EBB_CUDA_BLOCK, 0, a));
     }
@@ -124,7 +124,7 @@ static ebb_status run_adam(const ebb_call *c)
         a.w_out = c->out[i].data;
         a.v_out = c->out[i + groups].data;
         a.h_out = c->out[i + 2 * groups].data;
-        a.n = ebb_cuda_elements(&x->type);
+        a.n = ebb_elements(&x->type);
         EBB_TRY(EBB_LAUNCH(c, adam[ebb_cuda_float_row(x->type.dtype)], ebb_cuda_grid(a.n),
                            EBB_CUDA_BLOCK, 0, a));
     }
@@ -149,7 +149,7 @@ static ebb_status run_adagrad(const ebb_call *c)
         a.h = x[2 * groups].data;
         a.w_out = c->out[i].data;
         a.h_out = c->out[i + groups].data;
-        a.n = ebb_cuda_elements(&x->type);
+        a.n = ebb_elements(&x->type);
         EBB_TRY(EBB_LAUNCH(c, adagrad[ebb_cuda_float_row(x->type.dtype)], ebb_cuda_grid(a.n),
                            EBB_CUDA_BLOCK, 0, a));
     }
@@ -174,7 +174,7 @@ static ebb_status run_adamw(const ebb_call *c)
     a.w_out = c->out[0].data;
     a.m_out = c->out[1].data;
     a.v_out = c->out[2].data;
-    a.n = ebb_cuda_elements(&c->in[2].type);
+    a.n = ebb_elements(&c->in[2].type);
     return EBB_LAUNCH(c, adamw[ebb_cuda_float_row(c->in[2].type.dtype)], ebb_cuda_grid(a.n),
                       EBB_CUDA_BLOCK, 0, a);
 }
@@ -189,7 +189,7 @@ static const char *declines_state(const ebb_call *c, uint32_t first, uint32_t gr
     if (!ebb_dtype_is_float((ebb_dtype)dtype))
         return "computes in float16, bfloat16, float32 and float64 only";
     for (uint32_t i = 0; i < first; i++)
-        if (ebb_cuda_elements(&c->in[i].type) != 1)
+        if (ebb_elements(&c->in[i].type) != 1)
             return "the rate or the step count is not a scalar";
     for (uint32_t i = first; i < c->input_count; i++) {
         const ebb_type *like = &c->in[first + (i - first) % groups].type;

@@ -60,7 +60,7 @@ EBB_GLOBAL(unpack_bits, bits_args)
 
 static ebb_status launch(const ebb_call *c, const ebb_gpu_kernel *kernels, packed_args *a)
 {
-    a->n = ebb_cuda_elements(&c->in[0].type);
+    a->n = ebb_elements(&c->in[0].type);
     a->aligned = (uintptr_t)a->x % 16 == 0 && (uintptr_t)a->y % 16 == 0;
     return EBB_LAUNCH(c, kernels[ebb_cuda_float_row(c->in[0].type.dtype)],
                       ebb_cuda_grid((a->n + 7) / 8), EBB_CUDA_BLOCK, 0, *a);
@@ -95,7 +95,7 @@ static ebb_status run_mask_grad(const ebb_call *c)
 static ebb_status run_pack_bits(const ebb_call *c)
 {
     bits_args a = {(uint8_t *)c->in[0].data, (uint8_t *)c->out[0].data,
-                   ebb_cuda_elements(&c->in[0].type), (uintptr_t)c->in[0].data % 8 == 0};
+                   ebb_elements(&c->in[0].type), (uintptr_t)c->in[0].data % 8 == 0};
     return EBB_LAUNCH(c, pack_bits, ebb_cuda_grid((a.n + 7) / 8), EBB_CUDA_BLOCK, 0, a);
 }
 
@@ -103,7 +103,7 @@ static ebb_status run_pack_bits(const ebb_call *c)
 static ebb_status run_unpack_bits(const ebb_call *c)
 {
     bits_args a = {(uint8_t *)c->out[0].data, (uint8_t *)c->in[0].data,
-                   ebb_cuda_elements(&c->out[0].type), (uintptr_t)c->out[0].data % 8 == 0};
+                   ebb_elements(&c->out[0].type), (uintptr_t)c->out[0].data % 8 == 0};
     return EBB_LAUNCH(c, unpack_bits, ebb_cuda_grid((a.n + 7) / 8), EBB_CUDA_BLOCK, 0, a);
 }
 
@@ -117,9 +117,8 @@ static const char *declines_bits(const ebb_call *c)
         return why;
     if (flags->dtype != EBB_BOOL || bits->dtype != EBB_U8)
         return "bools into uint8, and back, alone";
-    return ebb_cuda_elements(bits) == (ebb_cuda_elements(flags) + 7) / 8
-               ? NULL
-               : "the bits have the wrong length";
+    return ebb_elements(bits) == (ebb_elements(flags) + 7) / 8 ? NULL
+                                                               : "the bits have the wrong length";
 }
 
 static const char *declines(const ebb_call *c)
@@ -130,7 +129,7 @@ static const char *declines(const ebb_call *c)
     const ebb_type *bits = c->op == EBB_OP_PACK_SIGN ? &c->out[0].type : &c->in[1].type;
     if (bits->dtype != EBB_U8)
         return "the mask is not uint8";
-    if (ebb_cuda_elements(bits) != (ebb_cuda_elements(&c->in[0].type) + 7) / 8)
+    if (ebb_elements(bits) != (ebb_elements(&c->in[0].type) + 7) / 8)
         return "the mask has the wrong length";
     return NULL;
 }

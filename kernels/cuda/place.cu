@@ -76,7 +76,7 @@ static const char *declines_unpool(const ebb_call *c)
 
 static ebb_status unpool_workspace(const ebb_call *c, size_t *bytes)
 {
-    return ebb_size_mul(bytes, (size_t)ebb_cuda_elements(&c->out[0].type), sizeof(uint64_t))
+    return ebb_size_mul(bytes, (size_t)ebb_elements(&c->out[0].type), sizeof(uint64_t))
                ? NULL
                : ebb_call_error(c, "its places pass what memory can be");
 }
@@ -90,7 +90,7 @@ static ebb_status run_unpool(const ebb_call *c)
     a.x = c->in[0].data;
     a.index = (const int64_t *)c->in[1].data;
     a.last = (uint64_t *)c->workspace;
-    a.places = ebb_cuda_elements(&c->out[0].type);
+    a.places = ebb_elements(&c->out[0].type);
     a.step = ebb_cuda_queue_of(c)->step;
     a.position = c->position;
     static const ebb_gpu_kernel unpools[] = EBB_CUDA_SIZES(unpool);

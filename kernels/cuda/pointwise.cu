@@ -130,10 +130,10 @@ static ebb_status run_pow(const ebb_call *c)
     a.out = c->out[0].data;
     a.base = c->in[0].data;
     a.exponent = c->in[1].data;
-    a.n = ebb_cuda_elements(&c->out[0].type);
+    a.n = ebb_elements(&c->out[0].type);
     a.of = in[0]->dtype;
     a.by = in[1]->dtype;
-    a.scalar = ebb_cuda_elements(in[1]) == 1;
+    a.scalar = ebb_elements(in[1]) == 1;
     a.whole = !is_float(&c->in[1]);
     if (is_float(&c->in[0]) && a.of == a.by) {
         ebb_formula_use use;
@@ -282,7 +282,7 @@ static ebb_status run_where(const ebb_call *c)
     a.out = c->out[0].data;
     for (int k = 0; k < 3; k++)
         a.in[k] = c->in[k].data;
-    a.n = ebb_cuda_elements(&c->out[0].type);
+    a.n = ebb_elements(&c->out[0].type);
     ebb_cuda_walk_make(&a.walk, &c->out[0].type, in, 3);
     int64_t lanes = ebb_cuda_pack(&a.walk, a.n, a.out, a.in, 3, size);
     a.packed = lanes > 1 ? a.n / lanes * lanes : 0;

@@ -21,7 +21,7 @@ static ebb_status run(const ebb_call *c)
 static ebb_status run_clip_grad(const ebb_call *c)
 {
     for (uint32_t k = 0; k < 2; k++)
-        if (ebb_cuda_has(c, 2 + k) && ebb_cuda_elements(&c->in[2 + k].type) != 1)
+        if (ebb_call_has(c, 2 + k) && ebb_elements(&c->in[2 + k].type) != 1)
             return ebb_call_error(c, "%s is not a scalar", k == 0 ? "min" : "max");
     return run(c);
 }
@@ -37,7 +37,7 @@ static const char *declines(const ebb_call *c)
 
 static const char *declines_no_bias(const ebb_call *c)
 {
-    return ebb_cuda_has(c, 2) ? "takes no bias" : declines(c);
+    return ebb_call_has(c, 2) ? "takes no bias" : declines(c);
 }
 
 #define KERNEL(op, name, declines, run)                             \

@@ -158,7 +158,7 @@ static const char *declines(const ebb_call *c)
     const char *why = ebb_cuda_floats(c);
     if (why != NULL)
         return why;
-    if (ebb_cuda_wants(c, 1) && c->out[1].type.dtype != EBB_I64)
+    if (ebb_call_wants(c, 1) && c->out[1].type.dtype != EBB_I64)
         return "Indices are not int64";
     return read_window(&w, &g, c);
 }
@@ -174,7 +174,7 @@ static const char *declines_max(const ebb_call *c)
         return ebb_cuda_any(c);
     if (c->out[0].type.dtype != x)
         return "the output differs in dtype from the input";
-    if (ebb_cuda_wants(c, 1) && c->out[1].type.dtype != EBB_I64)
+    if (ebb_call_wants(c, 1) && c->out[1].type.dtype != EBB_I64)
         return "Indices are not int64";
     return read_window(&w, &g, c);
 }
@@ -191,7 +191,7 @@ static const char *declines_packed(const ebb_call *c)
     ebb_cuda_window w;
     bool backward = c->op == EBB_OP_MAX_POOL_PACKED_GRAD;
     const char *why = ebb_cuda_floats(c);
-    if (why == NULL && (backward ? !ebb_cuda_has(c, 1) : !ebb_cuda_wants(c, 1)))
+    if (why == NULL && (backward ? !ebb_call_has(c, 1) : !ebb_call_wants(c, 1)))
         why = "no taps";
     if (why == NULL)
         why = read_window(&w, &g, c);
@@ -205,7 +205,7 @@ static const char *declines_global(const ebb_call *c)
         return why;
     if (c->in[0].type.rank < 2)
         return "no channels";
-    return ebb_cuda_elements(&c->out[0].type) == c->in[0].type.dims[0] * c->in[0].type.dims[1]
+    return ebb_elements(&c->out[0].type) == c->in[0].type.dims[0] * c->in[0].type.dims[1]
                ? NULL
                : "the output does not have one element a channel";
 }
@@ -236,7 +236,7 @@ static ebb_status run(const ebb_call *c)
     const ebb_gpu_grid backward = ebb_cuda_grid(a.images * a.w.wide_volume);
     switch (c->op) {
     case EBB_OP_MAX_POOL:
-        a.indices = ebb_cuda_wants(c, 1) ? (int64_t *)c->out[1].data : NULL;
+        a.indices = ebb_call_wants(c, 1) ? (int64_t *)c->out[1].data : NULL;
         return EBB_LAUNCH(c, max_pool_of(c->in[0].type.dtype), forward, EBB_CUDA_BLOCK, 0, a);
     case EBB_OP_AVERAGE_POOL:
         return EBB_LAUNCH(c, average_pools[row], forward, EBB_CUDA_BLOCK, 0, a);
@@ -265,7 +265,7 @@ static ebb_status run_global(const ebb_call *c)
     a.out = c->out[0].data;
     a.first = c->in[0].data;
     a.images = type->dims[0] * type->dims[1];
-    a.volume = a.images == 0 ? 0 : ebb_cuda_elements(type) / a.images;
+    a.volume = a.images == 0 ? 0 : ebb_elements(type) / a.images;
     a.average = c->op == EBB_OP_GLOBAL_AVERAGE_POOL;
     return EBB_LAUNCH(c, global_pools[ebb_cuda_float_row(type->dtype)],
                       ebb_cuda_grid(a.images * EBB_WARP), EBB_CUDA_BLOCK, 0, a);

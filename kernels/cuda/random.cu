@@ -108,7 +108,7 @@ static ebb_status drop(const ebb_call *c, source from, double ratio, int32_t all
     a.mask = packed ? NULL : mask;
     a.bits = packed ? mask : NULL;
     a.x = c->in[0].data;
-    a.n = ebb_cuda_elements(&c->in[0].type);
+    a.n = ebb_elements(&c->in[0].type);
     a.from = from;
     a.threshold = ebb_dropout_threshold(ratio);
     a.scale = (double)(float)(1.0 / (1.0 - ratio));
@@ -121,7 +121,7 @@ static ebb_status drop(const ebb_call *c, source from, double ratio, int32_t all
 static ebb_status run_dropout(const ebb_call *c)
 {
     double ratio = ebb_cuda_scalar(c, 1, 0.5);
-    bool training = ebb_cuda_scalar(c, 2, 0.0) != 0.0, mask = ebb_cuda_wants(c, 1);
+    bool training = ebb_cuda_scalar(c, 2, 0.0) != 0.0, mask = ebb_call_wants(c, 1);
     if (!training || ratio == 0.0)
         return drop(c, source_of(c), 0.0, 1, mask);
     if (ratio == 1.0) // allowed by PyTorch: nothing is kept
@@ -137,10 +137,9 @@ static ebb_status run_dropout_grad(const ebb_call *c)
     bool training = ebb_cuda_scalar(c, 3, 1.0) != 0.0;
     if (training && ratio != 1.0)
         EBB_TRY(check_ratio(c, ratio));
-    dropout_grad_args a = {c->out[0].data, c->in[0].data,
-                           training ? (const uint8_t *)c->in[1].data : NULL,
-                           ebb_cuda_elements(&c->in[0].type),
-                           ratio == 1.0 ? 0.0 : (double)(float)(1.0 / (1.0 - ratio))};
+    dropout_grad_args a = {
+        c->out[0].data, c->in[0].data, training ? (const uint8_t *)c->in[1].data : NULL,
+        ebb_elements(&c->in[0].type), ratio == 1.0 ? 0.0 : (double)(float)(1.0 / (1.0 - ratio))};
     return EBB_LAUNCH(c, dropout_grad[ebb_cuda_float_row(c->in[0].type.dtype)], ebb_cuda_grid(a.n),
                       EBB_CUDA_BLOCK, 0, a);
 }
@@ -152,7 +151,7 @@ static ebb_status run_keyed(const ebb_call *c)
     source s = {(const int64_t *)c->in[1].data, NULL, 0,
                 (uint32_t)ebb_attr_int(&c->attrs, "stream", 0)};
     EBB_TRY(check_ratio(c, ratio));
-    return drop(c, s, ratio, 0, c->op != EBB_OP_EBB_DROPOUT_SEED_GRAD && ebb_cuda_wants(c, 1));
+    return drop(c, s, ratio, 0, c->op != EBB_OP_EBB_DROPOUT_SEED_GRAD && ebb_call_wants(c, 1));
 }
 
 static const char *declines_dropout(const ebb_call *c)
@@ -168,21 +167,21 @@ static const char *declines_dropout(const ebb_call *c)
     if (!ebb_dtype_is_float((ebb_dtype)c->in[0].type.dtype) ||
         c->out[0].type.dtype != c->in[0].type.dtype)
         return "float outputs differ in dtype from the inputs";
-    int64_t n = ebb_cuda_elements(&c->in[0].type);
-    if (ebb_cuda_wants(c, 1) && (c->out[1].type.dtype != (packed ? EBB_U8 : EBB_BOOL) ||
-                                 ebb_cuda_elements(&c->out[1].type) != (packed ? (n + 7) / 8 : n)))
+    int64_t n = ebb_elements(&c->in[0].type);
+    if (ebb_call_wants(c, 1) && (c->out[1].type.dtype != (packed ? EBB_U8 : EBB_BOOL) ||
+                                 ebb_elements(&c->out[1].type) != (packed ? (n + 7) / 8 : n)))
         return packed ? "the mask is not one bit an element"
                       : "the mask is not one bool an element";
-    if (keyed && (!ebb_cuda_has(c, 1) || c->in[1].type.dtype != EBB_I64 ||
-                  ebb_cuda_elements(&c->in[1].type) != 2))
+    if (keyed && (!ebb_call_has(c, 1) || c->in[1].type.dtype != EBB_I64 ||
+                  ebb_elements(&c->in[1].type) != 2))
         return "the key is not int64[2]";
-    if (c->op == EBB_OP_DROPOUT_GRAD && (!ebb_cuda_has(c, 1) || c->in[1].type.dtype != EBB_BOOL ||
-                                         ebb_cuda_elements(&c->in[1].type) != n))
+    if (c->op == EBB_OP_DROPOUT_GRAD && (!ebb_call_has(c, 1) || c->in[1].type.dtype != EBB_BOOL ||
+                                         ebb_elements(&c->in[1].type) != n))
         return "the mask is not one bool an element";
     for (uint32_t i = c->op == EBB_OP_DROPOUT_GRAD ? 2 : 1; !keyed && i < c->input_count; i++) {
         if (ebb_cuda_constant(c, i) != NULL)
             return ebb_cuda_constant(c, i);
-        if (ebb_cuda_has(c, i) && ebb_cuda_elements(&c->in[i].type) != 1)
+        if (ebb_call_has(c, i) && ebb_elements(&c->in[i].type) != 1)
             return "the ratio or the training mode is not a scalar";
     }
     return NULL;
@@ -196,8 +195,8 @@ static ebb_status run_random(const ebb_call *c)
     bool is_normal = c->op == EBB_OP_RANDOM_NORMAL || c->op == EBB_OP_RANDOM_NORMAL_LIKE;
     double base = ebb_attr_float(&c->attrs, is_normal ? "mean" : "low", 0.0);
     double width = ebb_attr_float(&c->attrs, is_normal ? "scale" : "high", 1.0);
-    draw_args a = {c->out[0].data, ebb_cuda_elements(&c->out[0].type), source_of(c),
-                   base,           is_normal ? width : width - base,   is_normal};
+    draw_args a = {c->out[0].data, ebb_elements(&c->out[0].type),    source_of(c),
+                   base,           is_normal ? width : width - base, is_normal};
     return EBB_LAUNCH(c, drawn[ebb_cuda_float_row(c->out[0].type.dtype)], grid_of(a.n),
                       EBB_CUDA_BLOCK, 0, a);
 }

@@ -119,13 +119,13 @@ typedef struct lstm_direction {
 /* Input i from element `from` on; NULL where it is absent. */
 static const void *input(const lstm_direction *l, uint32_t i, int64_t from)
 {
-    return ebb_cuda_has(l->call, i) ? (const char *)l->call->in[i].data + (size_t)from * l->stored
+    return ebb_call_has(l->call, i) ? (const char *)l->call->in[i].data + (size_t)from * l->stored
                                     : NULL;
 }
 
 static void *output(const lstm_direction *l, uint32_t o, int64_t from)
 {
-    return ebb_cuda_wants(l->call, o) ? (char *)l->call->out[o].data + (size_t)from * l->stored
+    return ebb_call_wants(l->call, o) ? (char *)l->call->out[o].data + (size_t)from * l->stored
                                       : NULL;
 }
 
@@ -214,7 +214,7 @@ static ebb_status run_step_back(const lstm_direction *l, int64_t step)
     cell.c = l->c;
     cell.place = (t * l->D + l->d) * l->B;
     /* Only read here: one struct serves both directions of time. */
-    cell.h_all = ebb_cuda_has(l->call, 9) ? l->call->in[9].data : NULL;
+    cell.h_all = ebb_call_has(l->call, 9) ? l->call->in[9].data : NULL;
     cell.c_all = l->call->in[7].data;
     cell.g_all = l->call->in[8].data;
     cell.before = step > 0 ? input(l, 7, (time_of(l, step - 1) * l->D + l->d) * l->n)
@@ -257,7 +257,7 @@ static ebb_status run_weights(const lstm_direction *l)
     a.term[0].left = matrix(l->gates + (back || T == 0 ? 0 : row), true, 1, B * 4 * H, 4 * H);
     a.term[0].right = matrix(input(l, 6, l->d * l->n + (back ? stride : 0)), false, 1, stride, H);
     a.term[0].depth = T > 0 ? (T - 1) * B : 0;
-    if (ebb_cuda_has(l->call, 4) && T > 0) {
+    if (ebb_call_has(l->call, 4) && T > 0) {
         a.term[1].left = matrix(l->gates + (size_t)time_of(l, 0) * row, true, 1, B * 4 * H, 4 * H);
         a.term[1].right = matrix(input(l, 4, l->d * l->n), false, 1, 0, H);
         a.term[1].depth = a.term[1].batch = B;

@@ -121,14 +121,14 @@ typedef struct any_run {
 
 static const void *input(const any_run *r, int i, int64_t from)
 {
-    return i >= 0 && ebb_cuda_has(r->call, (uint32_t)i)
+    return i >= 0 && ebb_call_has(r->call, (uint32_t)i)
                ? (const char *)r->call->in[i].data + (size_t)from * r->stored
                : NULL;
 }
 
 static void *output(const any_run *r, uint32_t o, int64_t from)
 {
-    return ebb_cuda_wants(r->call, o) ? (char *)r->call->out[o].data + (size_t)from * r->stored
+    return ebb_call_wants(r->call, o) ? (char *)r->call->out[o].data + (size_t)from * r->stored
                                       : NULL;
 }
 

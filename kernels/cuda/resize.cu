@@ -186,10 +186,10 @@ static ebb_status run(const ebb_call *c)
     resize_args a;
     int64_t most = 0;
     memset(&a, 0, sizeof a);
-    a.n = ebb_cuda_elements(&c->out[0].type);
+    a.n = ebb_elements(&c->out[0].type);
     if (a.n == 0)
         return NULL;
-    if (ebb_cuda_elements(&c->in[0].type) == 0)
+    if (ebb_elements(&c->in[0].type) == 0)
         return ebb_call_error(c, "nothing cannot be resized to something");
     ebb_resizing_read(&a.what, c);
     EBB_TRY(ebb_resizing_scale(&a.what, c, constant_number));

@@ -170,17 +170,16 @@ static const char *declines_sampling(const ebb_call *c)
     const int64_t n = h->dims[0], k = ebb_attr_int(&c->attrs, "k", 1);
     if (c->input_count < 3 || c->output_count < 1 || h->rank != 2)
         return "the input is no matrix";
-    if (!ebb_dtype_is_float((ebb_dtype)c->in[1].type.dtype) ||
-        ebb_cuda_elements(&c->in[1].type) != n)
+    if (!ebb_dtype_is_float((ebb_dtype)c->in[1].type.dtype) || ebb_elements(&c->in[1].type) != n)
         return "there is not one norm a row";
-    if (c->in[2].type.dtype != EBB_I64 || ebb_cuda_elements(&c->in[2].type) != 2)
+    if (c->in[2].type.dtype != EBB_I64 || ebb_elements(&c->in[2].type) != 2)
         return "the key is not int64[2]";
     if (k < 1 || k > n || n > INT32_MAX)
         return "k is not between 1 and the number of rows";
-    if (c->out[0].type.dtype != EBB_I64 || ebb_cuda_elements(&c->out[0].type) != k)
+    if (c->out[0].type.dtype != EBB_I64 || ebb_elements(&c->out[0].type) != k)
         return "the rows are not k int64";
-    if (ebb_cuda_wants(c, 1) &&
-        (c->out[1].type.dtype != h->dtype || ebb_cuda_elements(&c->out[1].type) != k))
+    if (ebb_call_wants(c, 1) &&
+        (c->out[1].type.dtype != h->dtype || ebb_elements(&c->out[1].type) != k))
         return "the weights are not k numbers of the input's dtype";
     return NULL;
 }
@@ -204,7 +203,7 @@ static sample_args read_sampling(const ebb_call *c)
     a.norms = c->in[1].data;
     a.key = (const int64_t *)c->in[2].data;
     a.rows = (int64_t *)c->out[0].data;
-    a.weights = ebb_cuda_wants(c, 1) ? c->out[1].data : NULL;
+    a.weights = ebb_call_wants(c, 1) ? c->out[1].data : NULL;
     a.facts = (sample_facts *)c->workspace;
     a.share = (double *)(a.facts + 1);
     a.rest = a.share + a.n;

@@ -219,7 +219,7 @@ static ebb_status plan_rows(const ebb_call *c, job *j)
         int axis;
         EBB_TRY(ebb_cuda_axis(c, ebb_attr_int(&c->attrs, "axis", 0), out->rank, &axis));
         ebb_cuda_span s = ebb_cuda_span_of(out, axis);
-        m->n = ebb_cuda_elements(index);
+        m->n = ebb_elements(index);
         m->outer = s.outer;
         m->rows = j->keys.dims[0] = s.n;
         m->inner = s.inner;
@@ -274,8 +274,8 @@ static ebb_status plan_elements(const ebb_call *c, job *j)
     j->keys.dims[0] = big->dims[axis];
     j->keys.stride = stride;
     ebb_cuda_path_make(&j->keys.path, small->rank, dims, to, from);
-    j->meet.n = ebb_cuda_elements(small);
-    j->meet.rows = ebb_cuda_elements(big);
+    j->meet.n = ebb_elements(small);
+    j->meet.rows = ebb_elements(big);
     j->meet.outer = j->meet.inner = 1;
     finish_rows(j, combiner_of(big, how).real);
     return NULL;
@@ -359,7 +359,7 @@ static ebb_status run_scatter(const ebb_call *c)
 
 static const char *declines_size(const ebb_type *out, const ebb_type *index)
 {
-    if (ebb_cuda_elements(out) >= (int64_t)0xFFFFFFFF || ebb_cuda_elements(index) > 0x7FFFFFFF)
+    if (ebb_elements(out) >= (int64_t)0xFFFFFFFF || ebb_elements(index) > 0x7FFFFFFF)
         return "more than 2^32 elements, or 2^31 indices";
     return NULL;
 }
@@ -405,9 +405,9 @@ static const char *declines_gather_grad(const ebb_call *c)
     if (axis < 0 || axis >= out->rank)
         return NULL; /* run() says it better */
     ebb_cuda_span s = ebb_cuda_span_of(out, (int)axis);
-    if (ebb_cuda_elements(&c->in[2].type) != s.outer * ebb_cuda_elements(&c->in[1].type) * s.inner)
+    if (ebb_elements(&c->in[2].type) != s.outer * ebb_elements(&c->in[1].type) * s.inner)
         return "dY does not fit the shape and the indices";
-    if (s.n >= (int64_t)0xFFFFFFFF || ebb_cuda_elements(&c->in[1].type) > 0x7FFFFFFF)
+    if (s.n >= (int64_t)0xFFFFFFFF || ebb_elements(&c->in[1].type) > 0x7FFFFFFF)
         return "more than 2^32 rows, or 2^31 indices";
     return NULL;
 }
@@ -431,7 +431,7 @@ static const char *declines_scatter_nd(const ebb_call *c)
         expected *= index->dims[d];
     for (int d = (int)index->dims[index->rank - 1]; d < data->rank; d++)
         expected *= data->dims[d];
-    if (ebb_cuda_elements(update) != expected)
+    if (ebb_elements(update) != expected)
         return "updates do not fit the data and the indices";
     return declines_size(data, index);
 }

@@ -46,7 +46,7 @@ static const char *declines(const ebb_call *c)
     const char *why = ebb_cuda_any(c);
     if (why != NULL)
         return why;
-    if (c->out[0].type.rank != 1 || ebb_cuda_elements(&c->in[0].type) != 1 ||
+    if (c->out[0].type.rank != 1 || ebb_elements(&c->in[0].type) != 1 ||
         !ebb_cuda_indices_are(&c->in[0]))
         return "the length is not one number in int32 or int64";
     return ebb_dtype_is_float((ebb_dtype)c->out[0].type.dtype) ? NULL : "makes floats only";

@@ -143,7 +143,7 @@ static ebb_status shape_of(const ebb_call *c, top_args *a)
     memset(a, 0, sizeof *a);
     EBB_TRY(ebb_cuda_axis(c, ebb_attr_int(&c->attrs, "axis", -1), c->in[0].type.rank, &axis));
     ebb_cuda_span s = ebb_cuda_span_of(&c->in[0].type, axis);
-    a->k = (ebb_cuda_wants(c, 0) ? c->out[0] : c->out[1]).type.dims[axis];
+    a->k = (ebb_call_wants(c, 0) ? c->out[0] : c->out[1]).type.dims[axis];
     if (a->k > s.n)
         return ebb_call_error(c, "%lld of %lld elements are asked for", (long long)a->k,
                               (long long)s.n);
@@ -175,8 +175,8 @@ static ebb_status run_top_k(const ebb_call *c)
     top_args a;
     EBB_TRY(shape_of(c, &a));
     uint8_t dtype = c->in[0].type.dtype;
-    a.value = ebb_cuda_wants(c, 0) ? c->out[0].data : NULL;
-    a.place = ebb_cuda_wants(c, 1) ? (int64_t *)c->out[1].data : NULL;
+    a.value = ebb_call_wants(c, 0) ? c->out[0].data : NULL;
+    a.place = ebb_call_wants(c, 1) ? (int64_t *)c->out[1].data : NULL;
     a.x = c->in[0].data;
     a.keys = (uint64_t *)c->workspace;
     a.room_places = (int64_t *)(a.keys + rooms_of(&a));
@@ -194,13 +194,13 @@ static const char *declines_top_k(const ebb_call *c)
         return why;
     if (kernel_of(c->in[0].type.dtype) == NULL)
         return "only float16, bfloat16, float32, float64, int32 and int64";
-    if (!ebb_cuda_wants(c, 0) && !ebb_cuda_wants(c, 1))
+    if (!ebb_call_wants(c, 0) && !ebb_call_wants(c, 1))
         return "no output is wanted";
-    if (ebb_cuda_wants(c, 0) && c->out[0].type.dtype != c->in[0].type.dtype)
+    if (ebb_call_wants(c, 0) && c->out[0].type.dtype != c->in[0].type.dtype)
         return "operands differ in dtype";
-    if (ebb_cuda_wants(c, 1) && c->out[1].type.dtype != EBB_I64)
+    if (ebb_call_wants(c, 1) && c->out[1].type.dtype != EBB_I64)
         return "places are not int64";
-    return ebb_cuda_elements(&c->in[0].type) > 0x7FFFFFFF ? "more than 2^31 elements" : NULL;
+    return ebb_elements(&c->in[0].type) > 0x7FFFFFFF ? "more than 2^31 elements" : NULL;
 }
 
 const ebb_kernel ebb_cuda_top_k[] = {

@@ -43,7 +43,7 @@ static ebb_status run_clip(const ebb_call *c)
 {
     static const char *const names[2] = {"min", "max"};
     for (uint32_t k = 0; k < 2; k++)
-        if (ebb_cuda_has(c, 1 + k) && ebb_cuda_elements(&c->in[1 + k].type) != 1)
+        if (ebb_call_has(c, 1 + k) && ebb_elements(&c->in[1 + k].type) != 1)
             return ebb_call_error(c, "%s is not a scalar", names[k]);
     return run_number(c);
 }
@@ -68,7 +68,7 @@ static const char *declines_number(const ebb_call *c)
     if (c->in[0].type.dtype == EBB_BOOL)
         return "does not compute with bools";
     for (uint32_t i = 1; i < c->input_count; i++)
-        if (ebb_cuda_has(c, i) && c->in[i].type.dtype != c->in[0].type.dtype)
+        if (ebb_call_has(c, i) && c->in[i].type.dtype != c->in[0].type.dtype)
             return "inputs differ in dtype";
     return NULL;
 }
@@ -86,7 +86,7 @@ static const char *declines_not(const ebb_call *c)
 
 static const char *declines_fast_gelu(const ebb_call *c)
 {
-    return ebb_cuda_has(c, 1) ? "takes no bias" : ebb_cuda_floats(c);
+    return ebb_call_has(c, 1) ? "takes no bias" : ebb_cuda_floats(c);
 }
 
 #define KERNEL(op, name, declines, run)                             \

@@ -26,7 +26,7 @@ static const char *declines(const ebb_call *call)
         return why;
     if (call->in[0].type.dtype != EBB_F32)
         return "oneDNN multiplies float32 only";
-    return ebb_plain_elements(&call->in[0].type) == 0 || ebb_plain_elements(&call->in[1].type) == 0
+    return ebb_elements(&call->in[0].type) == 0 || ebb_elements(&call->in[1].type) == 0
                ? "an empty operand"
                : NULL;
 }

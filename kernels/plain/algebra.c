@@ -70,7 +70,7 @@ static ebb_status run_einsum(const ebb_call *c)
     for (int l = s.e.out_rank; l < s.e.labels; l++)
         if (__builtin_mul_overflow(s.terms, s.e.size[l], &s.terms))
             return ebb_call_error(c, "it sums over too much");
-    int64_t n = ebb_plain_elements(&c->out[0].type), work;
+    int64_t n = ebb_elements(&c->out[0].type), work;
     if (__builtin_mul_overflow(n, s.terms, &work))
         return ebb_call_error(c, "it sums over too much");
     EBB_PARALLEL_FOR(work)
@@ -91,7 +91,7 @@ static const char *declines_einsum(const ebb_call *c)
 static ebb_status run_det(const ebb_call *c)
 {
     const ebb_type *x = &c->in[0].type;
-    int64_t n = x->dims[x->rank - 1], count = ebb_plain_elements(&c->out[0].type);
+    int64_t n = x->dims[x->rank - 1], count = ebb_elements(&c->out[0].type);
     double *m = c->workspace;
     for (int64_t i = 0; i < count; i++) {
         for (int64_t k = 0; k < n * n; k++)
@@ -122,7 +122,7 @@ static const char *declines_det(const ebb_call *c)
 static ebb_status run_det_grad(const ebb_call *c)
 {
     const ebb_type *x = &c->in[1].type;
-    int64_t n = x->dims[x->rank - 1], count = ebb_plain_elements(&c->in[0].type);
+    int64_t n = x->dims[x->rank - 1], count = ebb_elements(&c->in[0].type);
     ebb_factors f = {.m = c->workspace, .n = n};
     double *a = f.m + n * n;
     f.row = (int64_t *)(a + n * n);

@@ -66,12 +66,12 @@ ebb_status ebb_plain_ints(const ebb_call *c, const char *attr, uint32_t input, i
                           uint32_t capacity, uint32_t *count)
 {
     *count = 0;
-    if (ebb_plain_has(c, input)) {
+    if (ebb_call_has(c, input)) {
         const ebb_operand *o = &c->in[input];
         if (o->type.dtype != EBB_I64 && o->type.dtype != EBB_I32)
             return ebb_call_error(c, "input %u is %s, not int32 or int64", input,
                                   ebb_dtype_name((ebb_dtype)o->type.dtype));
-        int64_t n = ebb_plain_elements(&o->type);
+        int64_t n = ebb_elements(&o->type);
         if (n > (int64_t)capacity)
             return ebb_call_error(c, "input %u has %lld entries, at most %u make sense", input,
                                   (long long)n, capacity);
@@ -221,7 +221,7 @@ void ebb_plain_rows(const ebb_operand *out, const ebb_operand *const *in, int co
                     const void *arg)
 {
     assert(count <= EBB_ROW_INPUTS);
-    int64_t total = ebb_plain_elements(&out->type);
+    int64_t total = ebb_elements(&out->type);
     if (total == 0)
         return;
     walk w;

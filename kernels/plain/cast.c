@@ -221,7 +221,7 @@ static ebb_status run_cast(const ebb_call *c)
         ebb_plain_memcpy(c->out[0].data, c->in[0].data, c->out[0].bytes);
         return NULL;
     }
-    int64_t n = ebb_plain_elements(&c->out[0].type);
+    int64_t n = ebb_elements(&c->out[0].type);
     EBB_PARALLEL_FOR(n)
     for (int64_t i = 0; i < n; i += PIECE)
         cast_piece(c, &k, i, n - i < PIECE ? n - i : PIECE);

@@ -72,7 +72,7 @@ static const char *declines(const ebb_call *call)
     if (call->op == EBB_OP_CONV_WEIGHT_GRAD_POOLED)
         return ebb_geometry_of_pooled(&w, p.side, p.cells, call);
     const char *why = ebb_geometry_of_conv(&w, call);
-    if (why != NULL || call->op == EBB_OP_CONV_WEIGHT_GRAD || !ebb_plain_has(call, 2))
+    if (why != NULL || call->op == EBB_OP_CONV_WEIGHT_GRAD || !ebb_call_has(call, 2))
         return why;
     int64_t channels = call->op == EBB_OP_CONV ? w.narrow_channels : w.wide_channels;
     if (call->in[2].type.rank != 1 || call->in[2].type.dims[0] != channels)

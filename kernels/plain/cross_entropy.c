@@ -37,9 +37,9 @@ static ebb_status run_loss(const ebb_call *c)
     EBB_TRY(read_labels(c, s.n, &l));
     const char *reduction = ebb_attr_string(&c->attrs, "reduction", "mean");
     bool none = strcmp(reduction, "none") == 0, mean = strcmp(reduction, "mean") == 0;
-    const void *x = c->in[0].data, *weight = ebb_plain_has(c, 2) ? c->in[2].data : NULL;
-    void *loss = ebb_plain_wants(c, 0) ? c->out[0].data : NULL, *each = none ? loss : NULL;
-    void *log_prob = ebb_plain_wants(c, 1) ? c->out[1].data : NULL;
+    const void *x = c->in[0].data, *weight = ebb_call_has(c, 2) ? c->in[2].data : NULL;
+    void *loss = ebb_call_wants(c, 0) ? c->out[0].data : NULL, *each = none ? loss : NULL;
+    void *log_prob = ebb_call_wants(c, 1) ? c->out[1].data : NULL;
     bool wide = c->in[0].type.dtype == EBB_F64, nll = c->op == EBB_OP_NEGATIVE_LOG_LIKELIHOOD_LOSS;
     double *parts = c->workspace;
     if (nll)
@@ -61,7 +61,7 @@ static ebb_status run_grad(const ebb_call *c)
     EBB_TRY(read_labels(c, s.n, &l));
     const char *reduction = ebb_attr_string(&c->attrs, "reduction", "mean");
     bool none = strcmp(reduction, "none") == 0, mean = strcmp(reduction, "mean") == 0;
-    const void *weight = ebb_plain_has(c, 3) ? c->in[3].data : NULL;
+    const void *weight = ebb_call_has(c, 3) ? c->in[3].data : NULL;
     const void *dy = c->in[0].data, *p = c->in[1].data;
     if (c->in[1].type.dtype == EBB_F64)
         cross_entropy_grad_f64(c->out[0].data, dy, p, s, &l, weight, none, mean);
@@ -88,12 +88,12 @@ static const char *declines(const ebb_call *c)
     for (int d = 0; d < t->rank; d++)
         if (t->dims[d] != x->dims[d == 0 ? 0 : d + 1])
             return "labels do not fit the scores";
-    if (ebb_plain_has(c, first + 2) && (c->in[first + 2].type.dtype != x->dtype ||
-                                        ebb_plain_elements(&c->in[first + 2].type) != x->dims[1]))
+    if (ebb_call_has(c, first + 2) && (c->in[first + 2].type.dtype != x->dtype ||
+                                       ebb_elements(&c->in[first + 2].type) != x->dims[1]))
         return "weights are not one a class";
-    int64_t losses = none ? ebb_plain_elements(t) : 1;
+    int64_t losses = none ? ebb_elements(t) : 1;
     const ebb_operand *loss = first == 1 ? &c->in[0] : &c->out[0];
-    if (loss->type.dtype != EBB_NONE && ebb_plain_elements(&loss->type) != losses)
+    if (loss->type.dtype != EBB_NONE && ebb_elements(&loss->type) != losses)
         return "the loss has the wrong size";
     return NULL;
 }

@@ -78,7 +78,7 @@ DEFINE(double)
 static ebb_status run_encode(const ebb_call *c)
 {
     int bits = (int)ebb_attr_int(&c->attrs, "bits", 1);
-    int64_t n = ebb_plain_elements(&c->in[0].type);
+    int64_t n = ebb_elements(&c->in[0].type);
     if (c->in[0].type.dtype == EBB_F64)
         encode_double(c->out[0].data, c->in[0].data, c->in[1].data, bits, n);
     else
@@ -90,7 +90,7 @@ static ebb_status run_encode(const ebb_call *c)
 static ebb_status run_grad(const ebb_call *c)
 {
     int bits = (int)ebb_attr_int(&c->attrs, "bits", 1);
-    int64_t n = ebb_plain_elements(&c->in[0].type);
+    int64_t n = ebb_elements(&c->in[0].type);
     if (c->in[0].type.dtype == EBB_F64)
         multiply_double(c->out[0].data, c->in[0].data, c->in[1].data, c->in[2].data, bits, n);
     else
@@ -107,15 +107,15 @@ static const char *declines(const ebb_call *c)
         return why;
     if (bits < 1 || bits > MOST_BITS)
         return "bits is not 1, 2, 3 or 4";
-    if (!ebb_plain_has(c, encodes ? 1 : 2))
+    if (!ebb_call_has(c, encodes ? 1 : 2))
         return "an input is missing";
     const ebb_operand *codes = encodes ? &c->out[0] : &c->in[1];
     const ebb_operand *table = encodes ? &c->in[1] : &c->in[2];
     if (codes->type.dtype != EBB_U8 || table->type.dtype != c->in[0].type.dtype)
         return "the codes are not uint8, or the table is of another type";
-    if (ebb_plain_elements(&table->type) != (INT64_C(1) << bits) - (encodes ? 1 : 0))
+    if (ebb_elements(&table->type) != (INT64_C(1) << bits) - (encodes ? 1 : 0))
         return encodes ? "there must be 2^bits - 1 borders" : "there must be 2^bits levels";
-    return ebb_plain_elements(&codes->type) == (ebb_plain_elements(&c->in[0].type) + 7) / 8 * bits
+    return ebb_elements(&codes->type) == (ebb_elements(&c->in[0].type) + 7) / 8 * bits
                ? NULL
                : "the codes have the wrong length";
 }

@@ -44,8 +44,8 @@ static double deform_sum(const ebb_call *c, const ebb_deform *f, int64_t n, int6
 {
     const ebb_geometry *w = &f->w;
     int64_t channels = w->wide_channels / w->groups, each = w->narrow_channels / w->groups;
-    const ebb_operand *mask = ebb_plain_has(c, 4) ? &c->in[4] : NULL;
-    double sum = ebb_plain_has(c, 3) ? ebb_plain_real(&c->in[3], m) : 0;
+    const ebb_operand *mask = ebb_call_has(c, 4) ? &c->in[4] : NULL;
+    double sum = ebb_call_has(c, 3) ? ebb_plain_real(&c->in[3], m) : 0;
     for (int64_t j = 0; j < channels; j++)
         for (int64_t k = 0; k < f->taps; k++)
             sum += deformed(f, &c->in[0], &c->in[2], mask, n, m / each * channels + j, k, o) *

@@ -39,10 +39,10 @@ static const char *declines(const ebb_call *c)
 /* The row of the caches for each token; checked, since positions are values. */
 static ebb_status check_positions(const ebb_call *c)
 {
-    if (!ebb_plain_has(c, 3))
+    if (!ebb_call_has(c, 3))
         return NULL;
     int64_t rows = c->in[1].type.dims[0];
-    for (int64_t i = 0, n = ebb_plain_elements(&c->in[3].type); i < n; i++) {
+    for (int64_t i = 0, n = ebb_elements(&c->in[3].type); i < n; i++) {
         int64_t at = ebb_plain_int(&c->in[3], i);
         if (at < 0 || at >= rows)
             return ebb_call_error(c, "position %lld is outside 0..%lld", (long long)at,

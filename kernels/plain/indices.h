@@ -27,7 +27,7 @@ static inline int64_t ebb_index_at(const ebb_operand *o, int64_t i, int64_t n)
 static inline ebb_status ebb_indices_check(const ebb_call *c, const ebb_operand *o,
                                            const char *what, int64_t low, int64_t high)
 {
-    int64_t count = ebb_plain_elements(&o->type);
+    int64_t count = ebb_elements(&o->type);
     int64_t bad = 0;
     if (o->type.dtype == EBB_I64) {
         const int64_t *x = o->data;
@@ -89,7 +89,7 @@ static inline ebb_status ebb_labels_read(const ebb_call *c, const ebb_operand *o
     if (!l->ignores)
         return ebb_indices_check(c, operand, "label", 0, classes - 1);
     l->ignored = ignored->i;
-    int64_t count = ebb_plain_elements(&operand->type);
+    int64_t count = ebb_elements(&operand->type);
     for (int64_t i = 0; i < count; i++) {
         int64_t label = ebb_label_at(l, i);
         if (ebb_label_counts(l, label) && (label < 0 || label >= classes))

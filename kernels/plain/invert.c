@@ -119,7 +119,7 @@ DEFINE(double, uint64_t, sqrt)
 /* (dY, Y, bits) {alpha} -> dX */
 static ebb_status run(const ebb_call *c, const ebb_invert_fit *k, double alpha)
 {
-    int64_t n = ebb_plain_elements(&c->out[0].type);
+    int64_t n = ebb_elements(&c->out[0].type);
     if (c->in[0].type.dtype == EBB_F64)
         all_double(k, c->out[0].data, c->in[0].data, c->in[1].data, c->in[2].data, n, alpha);
     else
@@ -156,9 +156,9 @@ static const char *declines(const ebb_call *c)
         return why;
     if (!ebb_type_same_shape(&c->in[0].type, &c->in[1].type))
         return "the inputs differ in shape";
-    if (!ebb_plain_has(c, 2) || c->in[2].type.dtype != EBB_U8)
+    if (!ebb_call_has(c, 2) || c->in[2].type.dtype != EBB_U8)
         return "the bits are not uint8";
-    return ebb_plain_elements(&c->in[2].type) == (ebb_plain_elements(&c->in[0].type) + 7) / 8
+    return ebb_elements(&c->in[2].type) == (ebb_elements(&c->in[0].type) + 7) / 8
                ? NULL
                : "the bits have the wrong length";
 }

@@ -53,10 +53,10 @@ static ebb_status run_quantize(const ebb_call *c)
     unsigned bits = ebb_dtype_bits(dtype);
     if (bits < 8)
         memset(y->data, 0, y->bytes);
-    for (int64_t i = 0, n = ebb_plain_elements(&y->type); i < n; i++) {
+    for (int64_t i = 0, n = ebb_elements(&y->type); i < n; i++) {
         int64_t at = scale_of(&g, i);
         double quotient = divided(scale, ebb_plain_real(&c->in[0], i), ebb_plain_real(scale, at));
-        double zero = ebb_plain_has(c, 2) ? ebb_plain_real(&c->in[2], at) : 0.0;
+        double zero = ebb_call_has(c, 2) ? ebb_plain_real(&c->in[2], at) : 0.0;
         if (small)
             ebb_bits_put(y->data, i, bits,
                          ebb_small_of_double(dtype, quotient + zero, saturate, EBB_ROUND_UP));
@@ -74,11 +74,11 @@ static ebb_status run_dequantize(const ebb_call *c)
     if (why != NULL)
         return ebb_call_error(c, "%s", why);
     const ebb_operand *y = &c->out[0];
-    int64_t n = ebb_plain_elements(&y->type);
+    int64_t n = ebb_elements(&y->type);
     EBB_PARALLEL_FOR(n)
     for (int64_t i = 0; i < n; i++) {
         int64_t at = scale_of(&g, i);
-        double zero = ebb_plain_has(c, 2) ? ebb_plain_real(&c->in[2], at) : 0.0;
+        double zero = ebb_call_has(c, 2) ? ebb_plain_real(&c->in[2], at) : 0.0;
         ebb_plain_put(y, i, (ebb_plain_real(&c->in[0], i) - zero) * ebb_plain_real(&c->in[1], at));
     }
     return NULL;
@@ -89,7 +89,7 @@ static ebb_status run_dynamic(const ebb_call *c)
 {
     const float *x = c->in[0].data;
     uint8_t *y = c->out[0].data, zero;
-    int64_t n = ebb_plain_elements(&c->in[0].type);
+    int64_t n = ebb_elements(&c->in[0].type);
     float least = 0, most = 0;
     for (int64_t i = 0; i < n; i++) {
         least = x[i] < least ? x[i] : least;
@@ -98,13 +98,13 @@ static ebb_status run_dynamic(const ebb_call *c)
     float scale = (most - least) / 255.0f;
     float at_zero = scale > 0 ? nearbyintf(-least / scale) : 0.0f;
     zero = (uint8_t)(at_zero > 0 ? at_zero > 255 ? 255 : at_zero : 0); // also of NaN
-    for (int64_t i = 0; i < n && ebb_plain_wants(c, 0); i++) {
+    for (int64_t i = 0; i < n && ebb_call_wants(c, 0); i++) {
         float code = (scale > 0 ? nearbyintf(x[i] / scale) : 0.0f) + (float)zero;
         y[i] = (uint8_t)(code > 0 ? code > 255 ? 255 : code : 0);
     }
-    if (ebb_plain_wants(c, 1))
+    if (ebb_call_wants(c, 1))
         *(float *)c->out[1].data = scale;
-    if (ebb_plain_wants(c, 2))
+    if (ebb_call_wants(c, 2))
         *(uint8_t *)c->out[2].data = zero;
     return NULL;
 }
@@ -119,16 +119,16 @@ static const char *declines_dynamic(const ebb_call *c)
 /* Element `at` of a list that has one entry for all or one for each; 0 where it is not there. */
 static int64_t zero_at(const ebb_call *c, int input, int64_t at)
 {
-    if (input < 0 || !ebb_plain_has(c, (uint32_t)input))
+    if (input < 0 || !ebb_call_has(c, (uint32_t)input))
         return 0;
     const ebb_operand *o = &c->in[input];
-    return ebb_plain_whole(o, ebb_plain_elements(&o->type) == 1 ? 0 : at);
+    return ebb_plain_whole(o, ebb_elements(&o->type) == 1 ? 0 : at);
 }
 
 static double scale_at(const ebb_call *c, int input, int64_t at)
 {
     const ebb_operand *o = &c->in[input];
-    return ebb_plain_real(o, ebb_plain_elements(&o->type) == 1 ? 0 : at);
+    return ebb_plain_real(o, ebb_elements(&o->type) == 1 ? 0 : at);
 }
 
 /* The sum as int32, or scaled to codes: `row` and `column` choose the scales of a and b. */
@@ -253,7 +253,7 @@ static ebb_status run_conv(const ebb_call *c)
     for (int64_t i = 0; i < n; i++) {
         int64_t m = i / volume % w.narrow_channels;
         int64_t sum = window_sum(c, &p, &w, i / volume / w.narrow_channels, m, i % volume);
-        if (p.bias >= 0 && ebb_plain_has(c, (uint32_t)p.bias))
+        if (p.bias >= 0 && ebb_call_has(c, (uint32_t)p.bias))
             sum += ebb_plain_whole(&c->in[p.bias], m);
         put_sum(c, &p, i, sum, 0, m);
     }

@@ -50,7 +50,7 @@ const char *ebb_linear_loss_declines(const ebb_call *c)
     const char *reduction = ebb_attr_string(&c->attrs, "reduction", "mean");
     if (strcmp(reduction, "mean") != 0 && strcmp(reduction, "sum") != 0)
         return "the reduction is neither mean nor sum";
-    if (!ebb_plain_has(c, W) || !ebb_plain_has(c, TARGET) || !ebb_indices_are(&c->in[TARGET]))
+    if (!ebb_call_has(c, W) || !ebb_call_has(c, TARGET) || !ebb_indices_are(&c->in[TARGET]))
         return "labels are neither int32 nor int64";
     if (c->in[X].type.rank < 2 || c->in[W].type.rank != 2)
         return "the operands are no matrices";
@@ -58,16 +58,16 @@ const char *ebb_linear_loss_declines(const ebb_call *c)
     read_sizes(c, &l);
     if (c->in[X].type.dims[c->in[X].type.rank - 1] != l.inner)
         return "the shapes of the operands disagree";
-    if (ebb_plain_elements(&c->in[TARGET].type) != l.rows)
+    if (ebb_elements(&c->in[TARGET].type) != l.rows)
         return "labels are not one a row";
-    if (ebb_plain_has(c, BIAS) && !is_vector(&c->in[BIAS].type, l.classes))
+    if (ebb_call_has(c, BIAS) && !is_vector(&c->in[BIAS].type, l.classes))
         return "the bias is not one a class";
-    if (ebb_plain_has(c, WEIGHTS) && !is_vector(&c->in[WEIGHTS].type, l.classes))
+    if (ebb_call_has(c, WEIGHTS) && !is_vector(&c->in[WEIGHTS].type, l.classes))
         return "weights are not one a class";
-    if ((ebb_plain_wants(c, LOSS) && ebb_plain_elements(&c->out[LOSS].type) != 1) ||
-        (ebb_plain_wants(c, DX) && !ebb_type_same_shape(&c->out[DX].type, &c->in[X].type)) ||
-        (ebb_plain_wants(c, DW) && !ebb_type_same_shape(&c->out[DW].type, &c->in[W].type)) ||
-        (ebb_plain_wants(c, DBIAS) && !is_vector(&c->out[DBIAS].type, l.classes)))
+    if ((ebb_call_wants(c, LOSS) && ebb_elements(&c->out[LOSS].type) != 1) ||
+        (ebb_call_wants(c, DX) && !ebb_type_same_shape(&c->out[DX].type, &c->in[X].type)) ||
+        (ebb_call_wants(c, DW) && !ebb_type_same_shape(&c->out[DW].type, &c->in[W].type)) ||
+        (ebb_call_wants(c, DBIAS) && !is_vector(&c->out[DBIAS].type, l.classes)))
         return "an output has the wrong shape";
     return NULL;
 }
@@ -91,11 +91,11 @@ ebb_status ebb_linear_loss_begin(const ebb_call *c, ebb_linear_loss *l)
     EBB_TRY(ebb_labels_read(c, &c->in[TARGET], l->classes, &l->labels));
     l->x = c->in[X].data;
     l->w = c->in[W].data;
-    l->bias = ebb_plain_has(c, BIAS) ? c->in[BIAS].data : NULL;
-    l->weights = ebb_plain_has(c, WEIGHTS) ? c->in[WEIGHTS].data : NULL;
-    l->dx = ebb_plain_wants(c, DX) ? c->out[DX].data : NULL;
-    l->dw = ebb_plain_wants(c, DW) ? c->out[DW].data : NULL;
-    l->dbias = ebb_plain_wants(c, DBIAS) ? c->out[DBIAS].data : NULL;
+    l->bias = ebb_call_has(c, BIAS) ? c->in[BIAS].data : NULL;
+    l->weights = ebb_call_has(c, WEIGHTS) ? c->in[WEIGHTS].data : NULL;
+    l->dx = ebb_call_wants(c, DX) ? c->out[DX].data : NULL;
+    l->dw = ebb_call_wants(c, DW) ? c->out[DW].data : NULL;
+    l->dbias = ebb_call_wants(c, DBIAS) ? c->out[DBIAS].data : NULL;
     size_t bytes = (size_t)(l->block * l->classes) * ebb_plain_size(&c->in[X].type);
     l->scores = c->workspace;
     l->each = (double *)((char *)c->workspace + (bytes + 63) / 64 * 64);
@@ -113,7 +113,7 @@ static ebb_status run(const ebb_call *c)
     EBB_TRY(ebb_linear_loss_begin(c, &l));
     bool wide = c->in[X].type.dtype == EBB_F64;
     double loss = wide ? sweep_f64(&l) : sweep_f32(&l);
-    if (!ebb_plain_wants(c, LOSS))
+    if (!ebb_call_wants(c, LOSS))
         return NULL;
     if (wide)
         *(double *)c->out[LOSS].data = loss;

@@ -33,7 +33,7 @@ static ebb_status run_softmax(const ebb_call *c)
     bool wide = c->in[0].type.dtype == EBB_F64;
     const void *x = c->in[0].data;
     void *y = c->out[0].data;
-    if (ebb_plain_elements(&c->in[0].type) == 0)
+    if (ebb_elements(&c->in[0].type) == 0)
         return NULL;
     if (c->op == EBB_OP_SOFTMAX || c->op == EBB_OP_SOFTMAX_FLAT)
         wide ? softmax_f64(y, x, s) : softmax_f32(y, x, s);
@@ -49,7 +49,7 @@ static ebb_status run_softmax_grad(const ebb_call *c)
     EBB_TRY(span_of(c, &s));
     const void *dy = c->in[0].data, *y = c->in[1].data;
     bool logarithm = c->op == EBB_OP_LOG_SOFTMAX_GRAD;
-    if (ebb_plain_elements(&c->in[0].type) == 0)
+    if (ebb_elements(&c->in[0].type) == 0)
         return NULL;
     if (c->in[0].type.dtype == EBB_F64)
         softmax_grad_f64(c->out[0].data, dy, y, s, logarithm);

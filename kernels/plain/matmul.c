@@ -87,7 +87,7 @@ static ebb_status run_gemm(const ebb_call *call)
         product_f32(&p, call->out[0].data, call->in[0].data, call->in[1].data, call->workspace);
     else
         product_f64(&p, call->out[0].data, call->in[0].data, call->in[1].data, call->workspace);
-    if (!ebb_plain_has(call, 2))
+    if (!ebb_call_has(call, 2))
         return NULL;
     const ebb_type *t = &call->in[2].type;
     int64_t columns = t->rank > 0 ? t->dims[t->rank - 1] : 1;

@@ -61,7 +61,7 @@ static void turn_packed(const ebb_call *c, const turn *t)
 {
     unsigned bits = ebb_dtype_bits((ebb_dtype)c->in[0].type.dtype);
     memset(c->out[0].data, 0, c->out[0].bytes);
-    for (int64_t i = 0, n = ebb_plain_elements(&c->out[0].type); i < n; i++) {
+    for (int64_t i = 0, n = ebb_elements(&c->out[0].type); i < n; i++) {
         int64_t from = 0, rest = i;
         for (int d = t->rank - 1; d >= 0; d--) {
             from += rest % t->dims[d] * t->from[d];
@@ -78,7 +78,7 @@ static ebb_status run_transpose(const ebb_call *c)
     uint32_t count = 0;
     turn t = turn_of(x, ebb_attr_ints(&c->attrs, "perm", &count));
     size_t size = ebb_plain_size(x);
-    if (ebb_plain_elements(x) == 0)
+    if (ebb_elements(x) == 0)
         return NULL;
     if (t.rank < 2) {
         ebb_plain_memcpy(c->out[0].data, c->in[0].data, c->out[0].bytes);
@@ -177,12 +177,12 @@ static ebb_status run_split(const ebb_call *c)
     EBB_TRY(ebb_plain_axis(c, ebb_attr_int(&c->attrs, "axis", 0), x->type.rank, &axis));
     ebb_span whole = ebb_plain_span(&x->type, axis);
     size_t size = ebb_plain_size(&x->type);
-    const ebb_operand *list = ebb_plain_has(c, 1) ? &c->in[1] : NULL;
+    const ebb_operand *list = ebb_call_has(c, 1) ? &c->in[1] : NULL;
     uint32_t count = 0;
     const int64_t *sizes = ebb_attr_ints(&c->attrs, "split", &count);
-    if (list != NULL && ebb_plain_elements(&list->type) != (int64_t)c->output_count)
+    if (list != NULL && ebb_elements(&list->type) != (int64_t)c->output_count)
         return ebb_call_error(c, "%lld sizes are given for %u outputs",
-                              (long long)ebb_plain_elements(&list->type), c->output_count);
+                              (long long)ebb_elements(&list->type), c->output_count);
     int64_t each = (whole.n + c->output_count - 1) / (int64_t)c->output_count, at = 0;
     for (uint32_t i = 0; i < c->output_count; i++) {
         int64_t n = list != NULL          ? ebb_plain_int(list, i)
@@ -192,10 +192,10 @@ static ebb_status run_split(const ebb_call *c)
         if (n < 0 || n > whole.n - at)
             return ebb_call_error(c, "part %u has %lld of the %lld elements left", i, (long long)n,
                                   (long long)(whole.n - at));
-        if (ebb_plain_wants(c, i) && c->out[i].type.dims[axis] != n)
+        if (ebb_call_wants(c, i) && c->out[i].type.dims[axis] != n)
             return ebb_call_error(c, "part %u has %lld elements, %lld were planned", i,
                                   (long long)n, (long long)c->out[i].type.dims[axis]);
-        if (ebb_plain_wants(c, i) && n > 0)
+        if (ebb_call_wants(c, i) && n > 0)
             copy_pieces(c->out[i].data, n * whole.inner,
                         (const char *)x->data + (size_t)(at * whole.inner) * size,
                         whole.n * whole.inner, whole.outer, n * whole.inner, size);
@@ -209,11 +209,11 @@ static const char *declines_split(const ebb_call *c)
     const char *why = ebb_plain_any(c);
     if (why != NULL)
         return why;
-    if (ebb_plain_has(c, 1) && c->in[1].type.dtype != EBB_I64 && c->in[1].type.dtype != EBB_I32)
+    if (ebb_call_has(c, 1) && c->in[1].type.dtype != EBB_I64 && c->in[1].type.dtype != EBB_I32)
         return "sizes are neither int32 nor int64";
     for (uint32_t i = 0; i < c->output_count; i++)
-        if (ebb_plain_wants(c, i) && (c->out[i].type.dtype != c->in[0].type.dtype ||
-                                      c->out[i].type.rank != c->in[0].type.rank))
+        if (ebb_call_wants(c, i) && (c->out[i].type.dtype != c->in[0].type.dtype ||
+                                     c->out[i].type.rank != c->in[0].type.rank))
             return "outputs do not fit the input";
     return NULL;
 }
@@ -250,8 +250,8 @@ static ebb_status read_slice(const ebb_call *c, uint32_t at, const ebb_type *who
     EBB_TRY(ebb_plain_ints(c, NULL, at + 1, ends, EBB_MAX_RANK, &end_count));
     EBB_TRY(ebb_plain_ints(c, NULL, at + 2, axes, EBB_MAX_RANK, &axis_count));
     EBB_TRY(ebb_plain_ints(c, NULL, at + 3, steps, EBB_MAX_RANK, &step_count));
-    if (end_count != count || (ebb_plain_has(c, at + 2) && axis_count != count) ||
-        (ebb_plain_has(c, at + 3) && step_count != count))
+    if (end_count != count || (ebb_call_has(c, at + 2) && axis_count != count) ||
+        (ebb_call_has(c, at + 3) && step_count != count))
         return ebb_call_error(c, "starts, ends, axes and steps differ in length");
     ebb_strides(dense, whole->rank, whole->dims);
     p->first = 0;
@@ -284,7 +284,7 @@ static ebb_status run_slice(const ebb_call *c)
     part p;
     const ebb_operand *x = &c->in[0], *y = &c->out[0];
     EBB_TRY(read_slice(c, 1, &x->type, &y->type, &p));
-    if (ebb_plain_elements(&y->type) == 0)
+    if (ebb_elements(&y->type) == 0)
         return NULL;
     int64_t to[EBB_MAX_RANK] = {0};
     size_t size = ebb_plain_size(&x->type);
@@ -301,7 +301,7 @@ static ebb_status run_slice_grad(const ebb_call *c)
     const ebb_operand *dy = &c->in[0], *dx = &c->out[0];
     EBB_TRY(read_slice(c, 2, &dx->type, &dy->type, &p));
     ebb_plain_fill(dx->data, &(uint8_t){0}, (int64_t)dx->bytes, 1);
-    if (ebb_plain_elements(&dy->type) == 0)
+    if (ebb_elements(&dy->type) == 0)
         return NULL;
     int64_t from[EBB_MAX_RANK] = {0};
     size_t size = ebb_plain_size(&dy->type);
@@ -354,14 +354,14 @@ static ebb_status read_pads(const ebb_call *c, int64_t begin[EBB_MAX_RANK])
     const ebb_type *x = &c->in[0].type, *y = &c->out[0].type;
     EBB_TRY(ebb_plain_ints(c, "pads", 1, pads, 2 * EBB_MAX_RANK, &count));
     EBB_TRY(ebb_plain_ints(c, NULL, 3, axes, EBB_MAX_RANK, &axis_count));
-    uint32_t padded = ebb_plain_has(c, 3) ? axis_count : (uint32_t)x->rank;
+    uint32_t padded = ebb_call_has(c, 3) ? axis_count : (uint32_t)x->rank;
     if (count != 2 * padded)
         return ebb_call_error(c, "%u pads are given for %u axes", count, padded);
     memset(begin, 0, EBB_MAX_RANK * sizeof *begin);
     int64_t sum[EBB_MAX_RANK] = {0};
     for (uint32_t i = 0; i < padded; i++) {
         int axis;
-        EBB_TRY(ebb_plain_axis(c, ebb_plain_has(c, 3) ? axes[i] : (int64_t)i, x->rank, &axis));
+        EBB_TRY(ebb_plain_axis(c, ebb_call_has(c, 3) ? axes[i] : (int64_t)i, x->rank, &axis));
         begin[axis] = pads[i];
         if (__builtin_add_overflow(pads[i], pads[padded + i], &sum[axis]))
             return ebb_call_error(c, "pads along axis %d are too large", axis);
@@ -380,8 +380,8 @@ static void pad_constant(const ebb_call *c, const int64_t *begin)
     static const char zero[16];
     const ebb_type *x = &c->in[0].type, *y = &c->out[0].type;
     size_t size = ebb_plain_size(x);
-    const void *value = ebb_plain_has(c, 2) ? c->in[2].data : zero;
-    ebb_plain_fill(c->out[0].data, value, ebb_plain_elements(y), size);
+    const void *value = ebb_call_has(c, 2) ? c->in[2].data : zero;
+    ebb_plain_fill(c->out[0].data, value, ebb_elements(y), size);
     int64_t to[EBB_MAX_RANK] = {0}, from[EBB_MAX_RANK] = {0}, dims[EBB_MAX_RANK] = {0};
     int64_t to_first = 0, from_first = 0;
     ebb_strides(to, y->rank, y->dims);
@@ -405,7 +405,7 @@ static void pad_around(const ebb_call *c, pad_mode mode, const int64_t *begin)
 {
     const ebb_type *x = &c->in[0].type, *y = &c->out[0].type;
     int last = x->rank - 1;
-    int64_t n = x->dims[last], m = y->dims[last], total = ebb_plain_elements(y);
+    int64_t n = x->dims[last], m = y->dims[last], total = ebb_elements(y);
     size_t size = ebb_plain_size(x);
     int64_t first = begin[last] < 0 ? 0 : begin[last] > m ? m : begin[last];
     int64_t end = begin[last] + n < m ? begin[last] + n : m;
@@ -439,14 +439,14 @@ static ebb_status run_pad(const ebb_call *c)
 {
     int64_t begin[EBB_MAX_RANK];
     EBB_TRY(read_pads(c, begin));
-    if (ebb_plain_elements(&c->out[0].type) == 0)
+    if (ebb_elements(&c->out[0].type) == 0)
         return NULL;
     pad_mode mode = mode_of(c);
     if (mode == CONSTANT || c->in[0].type.rank == 0) {
         pad_constant(c, begin);
         return NULL;
     }
-    if (ebb_plain_elements(&c->in[0].type) == 0)
+    if (ebb_elements(&c->in[0].type) == 0)
         return ebb_call_error(c, "there is nothing to pad with: the input is empty");
     pad_around(c, mode, begin);
     return NULL;
@@ -461,8 +461,8 @@ static const char *declines_pad(const ebb_call *c)
         return "the output does not fit the input";
     if (mode_of(c) == UNKNOWN)
         return "the mode is none of constant, reflect, edge and wrap";
-    if (ebb_plain_has(c, 2) &&
-        (c->in[2].type.dtype != c->in[0].type.dtype || ebb_plain_elements(&c->in[2].type) != 1))
+    if (ebb_call_has(c, 2) &&
+        (c->in[2].type.dtype != c->in[0].type.dtype || ebb_elements(&c->in[2].type) != 1))
         return "the value is not one of the input's dtype";
     return NULL;
 }

@@ -45,7 +45,7 @@ static ebb_status run_gather(const ebb_call *c)
     EBB_TRY(ebb_plain_axis(c, ebb_attr_int(&c->attrs, "axis", 0), data->type.rank, &axis));
     EBB_TRY(ebb_indices_check_axis(c, index, data->type.dims[axis]));
     ebb_span s = ebb_plain_span(&data->type, axis);
-    int64_t count = ebb_plain_elements(&index->type);
+    int64_t count = ebb_elements(&index->type);
     size_t size = ebb_plain_size(&data->type), bytes = (size_t)s.inner * size;
     const char *x = data->data;
     char *y = c->out[0].data;
@@ -97,7 +97,7 @@ static ebb_status run_gather_elements(const ebb_call *c)
     EBB_TRY(ebb_indices_check_axis(c, index, n));
     ebb_strides(stride, data->type.rank, data->type.dims);
     size_t size = ebb_plain_size(&data->type);
-    int64_t total = ebb_plain_elements(t);
+    int64_t total = ebb_elements(t);
     char *y = c->out[0].data;
     EBB_PARALLEL_FOR(total * 4)
     for (int64_t first = 0; first < total; first += LIST) {
@@ -229,7 +229,7 @@ static const char *declines_one_hot(const ebb_call *c)
     const char *why = ebb_plain_any(c);
     if (why != NULL)
         return why;
-    if (ebb_plain_elements(&c->in[2].type) != 2 || c->in[2].type.dtype != c->out[0].type.dtype)
+    if (ebb_elements(&c->in[2].type) != 2 || c->in[2].type.dtype != c->out[0].type.dtype)
         return "values are not two of the output's dtype";
     if (c->out[0].type.rank != c->in[0].type.rank + 1)
         return "the output does not fit the indices";
@@ -259,7 +259,7 @@ static ebb_status run_non_zero(const ebb_call *c)
     const ebb_type *t = &c->in[0].type;
     size_t size = ebb_plain_size(t);
     bool is_float = ebb_dtype_is_float((ebb_dtype)t->dtype);
-    int64_t columns = c->out[0].type.dims[1], n = ebb_plain_elements(t), found = 0;
+    int64_t columns = c->out[0].type.dims[1], n = ebb_elements(t), found = 0;
     int64_t *y = c->out[0].data;
     for (int64_t i = 0; i < n; i++) {
         if (is_zero((const char *)c->in[0].data + (size_t)i * size, size, is_float))
@@ -371,7 +371,7 @@ DEFINE_TOP_K(uint64_t)
 
 static ebb_span top_k_span(const ebb_call *c, int axis, int64_t *k)
 {
-    *k = (ebb_plain_wants(c, 0) ? c->out[0] : c->out[1]).type.dims[axis];
+    *k = (ebb_call_wants(c, 0) ? c->out[0] : c->out[1]).type.dims[axis];
     return ebb_plain_span(&c->in[0].type, axis);
 }
 
@@ -399,8 +399,8 @@ static ebb_status run_top_k(const ebb_call *c)
     if (k == 0)
         return NULL;
     bool largest = ebb_attr_int(&c->attrs, "largest", 1) != 0;
-    void *value = ebb_plain_wants(c, 0) ? c->out[0].data : NULL;
-    int64_t *place = ebb_plain_wants(c, 1) ? c->out[1].data : NULL;
+    void *value = ebb_call_wants(c, 0) ? c->out[0].data : NULL;
+    int64_t *place = ebb_call_wants(c, 1) ? c->out[1].data : NULL;
     const void *x = c->in[0].data;
 #define TOP(dtype, T)                                            \
     case dtype:                                                  \
@@ -432,9 +432,9 @@ static const char *declines_top_k(const ebb_call *c)
     ebb_dtype dtype = (ebb_dtype)c->in[0].type.dtype;
     if (dtype != EBB_F32 && dtype != EBB_F64 && !ebb_dtype_is_integer(dtype))
         return "only float32, float64 and integers";
-    if (!ebb_plain_wants(c, 0) && !ebb_plain_wants(c, 1))
+    if (!ebb_call_wants(c, 0) && !ebb_call_wants(c, 1))
         return "no output is wanted";
-    if (ebb_plain_wants(c, 1) && c->out[1].type.dtype != EBB_I64)
+    if (ebb_call_wants(c, 1) && c->out[1].type.dtype != EBB_I64)
         return "places are not int64";
     return NULL;
 }

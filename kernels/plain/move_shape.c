@@ -41,7 +41,7 @@ static const char *declines_bit_cast(const ebb_call *c)
 /* Dropout before opset 12 has no training mode here: its Y is X, and its mask all ones. */
 static const char *declines_old_dropout(const ebb_call *c)
 {
-    if (ebb_plain_wants(c, 1) && c->out[1].type.dtype != EBB_BOOL &&
+    if (ebb_call_wants(c, 1) && c->out[1].type.dtype != EBB_BOOL &&
         c->out[1].type.dtype != EBB_F32 && c->out[1].type.dtype != EBB_F64)
         return "the mask is none of bool, float32 and float64";
     return declines_view(c);
@@ -53,14 +53,14 @@ static ebb_status run_old_dropout(const ebb_call *c)
     const double wide = 1;
     const uint8_t on = 1;
     EBB_TRY(run_view(c));
-    if (!ebb_plain_wants(c, 1))
+    if (!ebb_call_wants(c, 1))
         return NULL;
     const ebb_type *mask = &c->out[1].type;
     ebb_plain_fill(c->out[1].data,
                    mask->dtype == EBB_F32   ? (const void *)&one
                    : mask->dtype == EBB_F64 ? (const void *)&wide
                                             : (const void *)&on,
-                   ebb_plain_elements(mask), ebb_plain_size(mask));
+                   ebb_elements(mask), ebb_plain_size(mask));
     return NULL;
 }
 
@@ -71,8 +71,8 @@ static ebb_status run_expand(const ebb_call *c)
 {
     const ebb_type *x = &c->in[0].type, *y = &c->out[0].type;
     size_t size = ebb_plain_size(x);
-    if (ebb_plain_elements(x) == 1) {
-        ebb_plain_fill(c->out[0].data, c->in[0].data, ebb_plain_elements(y), size);
+    if (ebb_elements(x) == 1) {
+        ebb_plain_fill(c->out[0].data, c->in[0].data, ebb_elements(y), size);
         return NULL;
     }
     int64_t dense[EBB_MAX_RANK] = {0}, to[EBB_MAX_RANK] = {0}, from[EBB_MAX_RANK] = {0};
@@ -159,8 +159,8 @@ static const char *declines_tile(const ebb_call *c)
 static ebb_status run_trilu(const ebb_call *c)
 {
     const ebb_type *t = &c->in[0].type;
-    int64_t rows = t->dims[t->rank - 2], n = t->dims[t->rank - 1], total = ebb_plain_elements(t);
-    int64_t k = ebb_plain_has(c, 1) && c->in[1].bytes > 0 ? ebb_plain_int(&c->in[1], 0) : 0;
+    int64_t rows = t->dims[t->rank - 2], n = t->dims[t->rank - 1], total = ebb_elements(t);
+    int64_t k = ebb_call_has(c, 1) && c->in[1].bytes > 0 ? ebb_plain_int(&c->in[1], 0) : 0;
     bool upper = ebb_attr_int(&c->attrs, "upper", 1) != 0;
     size_t size = ebb_plain_size(t);
     const char *x = c->in[0].data;
@@ -191,8 +191,8 @@ static const char *declines_trilu(const ebb_call *c)
         return why;
     if (c->in[0].type.rank < 2)
         return "the input is no matrix";
-    if (ebb_plain_has(c, 1) && (ebb_plain_elements(&c->in[1].type) != 1 ||
-                                (c->in[1].type.dtype != EBB_I64 && c->in[1].type.dtype != EBB_I32)))
+    if (ebb_call_has(c, 1) && (ebb_elements(&c->in[1].type) != 1 ||
+                               (c->in[1].type.dtype != EBB_I64 && c->in[1].type.dtype != EBB_I32)))
         return "the diagonal is no integer";
     return NULL;
 }
@@ -213,7 +213,7 @@ static ebb_status run_shape(const ebb_call *c)
 
 static ebb_status run_size(const ebb_call *c)
 {
-    *(int64_t *)c->out[0].data = ebb_plain_elements(&c->in[0].type);
+    *(int64_t *)c->out[0].data = ebb_elements(&c->in[0].type);
     return NULL;
 }
 
@@ -225,7 +225,7 @@ static const char *declines_shape(const ebb_call *c)
     if (y->dtype != EBB_I64 || y->layout.kind != EBB_LAYOUT_PLAIN)
         return "the output is not row-major int64";
     if (c->op == EBB_OP_SIZE)
-        return ebb_plain_elements(y) != 1 ? "the output is no scalar" : NULL;
+        return ebb_elements(y) != 1 ? "the output is no scalar" : NULL;
     int64_t start = ebb_attr_int(&c->attrs, "start", 0);
     start += start < 0 ? x->rank : 0;
     start = start < 0 ? 0 : start;
@@ -293,7 +293,7 @@ static ebb_status run_constant_of_shape(const ebb_call *c)
     const ebb_attr *value = ebb_attr_find(&c->attrs, "value");
     const void *from = value != NULL && value->tensor != NULL ? value->tensor->data : zero;
     const ebb_type *t = &c->out[0].type;
-    ebb_plain_fill(c->out[0].data, from, ebb_plain_elements(t), ebb_plain_size(t));
+    ebb_plain_fill(c->out[0].data, from, ebb_elements(t), ebb_plain_size(t));
     return NULL;
 }
 
@@ -305,7 +305,7 @@ static const char *declines_constant_of_shape(const ebb_call *c)
     const ebb_attr *value = ebb_attr_find(&c->attrs, "value");
     if (value == NULL || value->tensor == NULL)
         return c->out[0].type.dtype != EBB_F32 ? "the output is not float32" : NULL;
-    if (value->tensor->data == NULL || ebb_plain_elements(&value->tensor->type) != 1 ||
+    if (value->tensor->data == NULL || ebb_elements(&value->tensor->type) != 1 ||
         value->tensor->type.dtype != c->out[0].type.dtype)
         return "the value is not one of the output's dtype";
     return NULL;
@@ -351,7 +351,7 @@ static const char *declines_range(const ebb_call *c)
     if (y->rank != 1)
         return "the output is no vector";
     for (uint32_t i = 0; i < 3; i++)
-        if (c->in[i].type.dtype != y->dtype || ebb_plain_elements(&c->in[i].type) != 1)
+        if (c->in[i].type.dtype != y->dtype || ebb_elements(&c->in[i].type) != 1)
             return "start, limit and step are not scalars of the output's dtype";
     return NULL;
 }

@@ -19,7 +19,7 @@ typedef struct groups { /* x: [n, g, d, s]; scale, bias: [g, d]; mean, inv_std: 
 /* The sizes of a call whose image is x; false where they do not fit together. */
 static bool read_groups(groups *r, const ebb_type *x, int64_t count, const ebb_type *scale)
 {
-    int64_t all = ebb_plain_elements(x), scales = ebb_plain_elements(scale);
+    int64_t all = ebb_elements(x), scales = ebb_elements(scale);
     *r = (groups){.n = x->dims[0], .g = count};
     if (x->rank < 2 || count <= 0 || x->dims[1] % count != 0 ||
         (scales != count && scales != x->dims[1]))

@@ -18,7 +18,7 @@ typedef struct rows { /* x: [m, n] */
 
 static void put_statistic(const ebb_call *c, uint32_t slot, int64_t i, double value)
 {
-    if (!ebb_plain_wants(c, slot))
+    if (!ebb_call_wants(c, slot))
         return;
     if (c->out[slot].type.dtype == EBB_F64)
         ((double *)c->out[slot].data)[i] = value;
@@ -44,7 +44,7 @@ static ebb_status read_rows(rows *r, const ebb_call *c, const ebb_type *x, const
     for (int d = 0; d < x->rank; d++)
         *(d < axis ? &r->m : &r->n) *= x->dims[d];
     r->epsilon = ebb_attr_float(&c->attrs, "epsilon", (double)1e-5f);
-    r->period = ebb_plain_elements(scale);
+    r->period = ebb_elements(scale);
     r->from_output =
         c->op == EBB_OP_LAYER_NORM_GRAD_FROM_OUTPUT || c->op == EBB_OP_RMS_NORM_GRAD_FROM_OUTPUT;
     r->centred = c->op == EBB_OP_LAYER_NORMALIZATION || c->op == EBB_OP_LAYER_NORM_GRAD ||
@@ -101,12 +101,12 @@ static const char *forward_declines(const ebb_call *c)
     rows r;
     if (t != EBB_F32 && t != EBB_F64)
         return "the dtype is not float32 or float64";
-    if (c->in[1].type.dtype != t || (ebb_plain_has(c, 2) && c->in[2].type.dtype != t))
+    if (c->in[1].type.dtype != t || (ebb_call_has(c, 2) && c->in[2].type.dtype != t))
         return "scale or bias has another dtype than the input";
     if (read_rows(&r, c, &c->in[0].type, &c->in[1].type) != NULL ||
         !covers(&r, &c->in[0].type, &c->in[1].type))
         return "the scale does not cover the normalised axes";
-    if (ebb_plain_has(c, 2) && ebb_plain_elements(&c->in[2].type) != r.period)
+    if (ebb_call_has(c, 2) && ebb_elements(&c->in[2].type) != r.period)
         return "bias and scale differ in shape";
     return ebb_plain_any(c);
 }
@@ -123,7 +123,7 @@ static const char *backward_declines(const ebb_call *c)
         !covers(&r, &c->in[1].type, &c->in[2].type))
         return "the scale does not cover the normalised axes";
     if (r.from_output && r.centred &&
-        (c->in[3].type.dtype != t || ebb_plain_elements(&c->in[3].type) != r.period))
+        (c->in[3].type.dtype != t || ebb_elements(&c->in[3].type) != r.period))
         return "bias and scale differ in shape or dtype";
     return ebb_plain_any(c);
 }

@@ -138,7 +138,7 @@ static ebb_status run_sgd(const ebb_call *c)
     double rate = ebb_plain_scalar(&c->in[0]);
     double decay = ebb_attr_float(&c->attrs, "weight_decay", 0.0);
     const ebb_operand *w = &c->in[1], *g = &c->in[2];
-    int64_t n = ebb_plain_elements(&w->type);
+    int64_t n = ebb_elements(&w->type);
     if (w->type.dtype == EBB_F64)
         sgd_double(c->out[0].data, w->data, g->data, n, rate, decay);
     else
@@ -162,7 +162,7 @@ static ebb_status run_momentum(const ebb_call *c)
     for (uint32_t i = 0; i < groups; i++) {
         const ebb_operand *x = &c->in[2 + i], *g = x + groups, *v = g + groups;
         ebb_operand *x_out = &c->out[i], *v_out = x_out + groups;
-        int64_t n = ebb_plain_elements(&x->type);
+        int64_t n = ebb_elements(&x->type);
         if (x->type.dtype == EBB_F64)
             momentum_double(x_out->data, v_out->data, x->data, g->data, v->data, n, &m);
         else
@@ -188,7 +188,7 @@ static ebb_status run_adam(const ebb_call *c)
     for (uint32_t i = 0; i < groups; i++) {
         const ebb_operand *x = &c->in[2 + i], *g = x + groups, *v = g + groups, *h = v + groups;
         ebb_operand *x_out = &c->out[i], *v_out = x_out + groups, *h_out = v_out + groups;
-        int64_t n = ebb_plain_elements(&x->type);
+        int64_t n = ebb_elements(&x->type);
         if (x->type.dtype == EBB_F64)
             adam_double(x_out->data, v_out->data, h_out->data, x->data, g->data, v->data, h->data,
                         n, &a);
@@ -210,7 +210,7 @@ static ebb_status run_adagrad(const ebb_call *c)
     for (uint32_t i = 0; i < groups; i++) {
         const ebb_operand *x = &c->in[2 + i], *g = x + groups, *h = g + groups;
         ebb_operand *x_out = &c->out[i], *h_out = x_out + groups;
-        int64_t n = ebb_plain_elements(&x->type);
+        int64_t n = ebb_elements(&x->type);
         if (x->type.dtype == EBB_F64)
             adagrad_double(x_out->data, h_out->data, x->data, g->data, h->data, n, &a);
         else
@@ -231,7 +231,7 @@ static ebb_status run_adamw(const ebb_call *c)
     a.scale = 1.0 / sqrt(1.0 - pow(a.beta, t));
     const ebb_operand *w = &c->in[2], *g = &c->in[3], *m = &c->in[4], *v = &c->in[5];
     ebb_operand *out = c->out;
-    int64_t n = ebb_plain_elements(&w->type);
+    int64_t n = ebb_elements(&w->type);
     if (w->type.dtype == EBB_F64)
         adamw_double(out[0].data, out[1].data, out[2].data, w->data, g->data, m->data, v->data, n,
                      &a);
@@ -251,7 +251,7 @@ static const char *declines_state(const ebb_call *c, uint32_t first, uint32_t gr
     if (dtype != EBB_F32 && dtype != EBB_F64)
         return "computes in float32 and float64 only";
     for (uint32_t i = 0; i < first; i++)
-        if (ebb_plain_elements(&c->in[i].type) != 1)
+        if (ebb_elements(&c->in[i].type) != 1)
             return "the rate or the step count is not a scalar";
     for (uint32_t i = first; i < c->input_count; i++) {
         const ebb_type *like = &c->in[first + (i - first) % groups].type;

@@ -71,7 +71,7 @@ static ebb_status run_pack_sign(const ebb_call *c)
 {
     double low = ebb_attr_float(&c->attrs, "low", 0.0);
     double high = ebb_attr_float(&c->attrs, "high", (double)INFINITY);
-    int64_t n = ebb_plain_elements(&c->in[0].type);
+    int64_t n = ebb_elements(&c->in[0].type);
     if (c->in[0].type.dtype == EBB_F64)
         pack_double(c->out[0].data, c->in[0].data, n, low, high);
     else
@@ -85,7 +85,7 @@ static ebb_status run_mask_grad(const ebb_call *c)
 {
     double scale = ebb_attr_float(&c->attrs, "scale", 1.0);
     double alpha = ebb_attr_float(&c->attrs, "alpha", 0.0);
-    int64_t n = ebb_plain_elements(&c->in[0].type);
+    int64_t n = ebb_elements(&c->in[0].type);
     if (c->in[0].type.dtype == EBB_F64)
         mask_grad_double(c->out[0].data, c->in[0].data, c->in[1].data, n, scale, alpha);
     else
@@ -97,7 +97,7 @@ static ebb_status run_mask_grad(const ebb_call *c)
 /* (B) -> uint8[ceil(n / 8)]. */
 static ebb_status run_pack_bits(const ebb_call *c)
 {
-    int64_t n = ebb_plain_elements(&c->in[0].type);
+    int64_t n = ebb_elements(&c->in[0].type);
     const uint8_t *flags = c->in[0].data;
     uint8_t *bits = c->out[0].data;
     EBB_PARALLEL_FOR(n)
@@ -118,7 +118,7 @@ static ebb_status run_pack_bits(const ebb_call *c)
 /* (bits) {shape} -> B. */
 static ebb_status run_unpack_bits(const ebb_call *c)
 {
-    int64_t n = ebb_plain_elements(&c->out[0].type);
+    int64_t n = ebb_elements(&c->out[0].type);
     const uint8_t *bits = c->in[0].data;
     uint8_t *flags = c->out[0].data;
     EBB_PARALLEL_FOR(n)
@@ -140,9 +140,8 @@ static const char *declines_bits(const ebb_call *c)
         return why;
     if (flags->dtype != EBB_BOOL || bits->dtype != EBB_U8)
         return "bools into uint8, and back, alone";
-    return ebb_plain_elements(bits) == (ebb_plain_elements(flags) + 7) / 8
-               ? NULL
-               : "the bits have the wrong length";
+    return ebb_elements(bits) == (ebb_elements(flags) + 7) / 8 ? NULL
+                                                               : "the bits have the wrong length";
 }
 
 static const char *declines(const ebb_call *c)
@@ -153,7 +152,7 @@ static const char *declines(const ebb_call *c)
     const ebb_type *bits = c->op == EBB_OP_PACK_SIGN ? &c->out[0].type : &c->in[1].type;
     if (bits->dtype != EBB_U8)
         return "the mask is not uint8";
-    if (ebb_plain_elements(bits) != (ebb_plain_elements(&c->in[0].type) + 7) / 8)
+    if (ebb_elements(bits) != (ebb_elements(&c->in[0].type) + 7) / 8)
         return "the mask has the wrong length";
     return NULL;
 }

@@ -24,7 +24,7 @@ static ebb_status run_reverse(const ebb_call *c)
 {
     const ebb_type *t = &c->in[0].type;
     bool batch_first = ebb_attr_int(&c->attrs, "batch_axis", 1) == 0;
-    int64_t n = t->dims[0], m = t->dims[1], each = ebb_plain_elements(t);
+    int64_t n = t->dims[0], m = t->dims[1], each = ebb_elements(t);
     size_t size = ebb_plain_size(t);
     each = n * m > 0 ? each / (n * m) : 0;
     for (int64_t i = 0; i < n * m; i++) {
@@ -52,7 +52,7 @@ static const char *declines_reverse(const ebb_call *c)
     if (c->in[0].type.rank < 2 || (batch != 0 && batch != 1) ||
         ebb_attr_int(&c->attrs, "time_axis", 0) != 1 - batch)
         return "batch_axis and time_axis are not 0 and 1";
-    if (ebb_plain_elements(&c->in[1].type) != c->in[0].type.dims[batch] ||
+    if (ebb_elements(&c->in[1].type) != c->in[0].type.dims[batch] ||
         !ebb_dtype_is_integer((ebb_dtype)c->in[1].type.dtype))
         return "there is not one length for each sequence";
     return NULL;
@@ -62,29 +62,21 @@ static const char *declines_reverse(const ebb_call *c)
 
 static ebb_status run_center(const ebb_call *c)
 {
-    const ebb_type *x = &c->in[0].type, *y = &c->out[0].type;
-    size_t size = ebb_plain_size(x);
-    int64_t from[EBB_MAX_RANK], to[EBB_MAX_RANK], dims[EBB_MAX_RANK], skip_x = 0, skip_y = 0;
-    ebb_strides(from, x->rank, x->dims);
-    ebb_strides(to, y->rank, y->dims);
-    for (int d = 0; d < x->rank; d++) {
-        int64_t less = x->dims[d] - y->dims[d];
-        dims[d] = less > 0 ? y->dims[d] : x->dims[d];
-        skip_x += less > 0 ? less / 2 * from[d] : 0;
-        skip_y += less < 0 ? -less / 2 * to[d] : 0;
-    }
-    memset(c->out[0].data, 0, c->out[0].bytes);
-    ebb_plain_copy((char *)c->out[0].data + (size_t)skip_y * size, to,
-                   (const char *)c->in[0].data + (size_t)skip_x * size, from, x->rank, dims, size);
+    const size_t size = ebb_plain_size(&c->in[0].type);
+    ebb_middle m;
+    ebb_middle_read(&m, c);
+    if (!m.fills)
+        memset(c->out[0].data, 0, c->out[0].bytes);
+    ebb_plain_copy((char *)c->out[0].data + (size_t)m.skip_to * size, m.to,
+                   (const char *)c->in[0].data + (size_t)m.skip_from * size, m.from, m.rank, m.dims,
+                   size);
     return NULL;
 }
 
 static const char *declines_center(const ebb_call *c)
 {
     const char *why = ebb_plain_any(c);
-    if (why == NULL && c->in[0].type.rank != c->out[0].type.rank)
-        return "the output differs in rank";
-    return why;
+    return why != NULL ? why : ebb_middle_misfit(c);
 }
 
 /* ---- TensorScatter(cache, update, write indices?) {axis = -2, mode} ---- */
@@ -101,7 +93,7 @@ static ebb_status run_tensor_scatter(const ebb_call *c)
     ebb_plain_memcpy(c->out[0].data, c->in[0].data, c->out[0].bytes);
     for (int64_t o = 0; o < s.outer; o++) {
         int64_t first = 0;
-        if (ebb_plain_has(c, 2))
+        if (ebb_call_has(c, 2))
             first = ebb_plain_int(&c->in[2], o / (s.outer / batch));
         if (first < 0 || (!circular && first > s.n - more))
             return ebb_call_error(c, "%lld rows from row %lld on do not fit %lld", (long long)more,
@@ -126,8 +118,8 @@ static const char *declines_tensor_scatter(const ebb_call *c)
     for (int d = 0; d < x->rank; d++)
         if (d == axis ? u->dims[d] > x->dims[d] : u->dims[d] != x->dims[d])
             return "the update does not fit the cache";
-    if (ebb_plain_has(c, 2) &&
-        (c->in[2].type.dtype != EBB_I64 || ebb_plain_elements(&c->in[2].type) != x->dims[0]))
+    if (ebb_call_has(c, 2) &&
+        (c->in[2].type.dtype != EBB_I64 || ebb_elements(&c->in[2].type) != x->dims[0]))
         return "there is not one write index for each of the batch";
     return NULL;
 }

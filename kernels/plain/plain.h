@@ -40,25 +40,6 @@ ebb_status ebb_plain_batch_norm_rows(const ebb_call *tile, const ebb_call *whole
 
 /* ---- operands ---- */
 
-static inline bool ebb_plain_has(const ebb_call *c, uint32_t i)
-{
-    return i < c->input_count && c->in[i].type.dtype != EBB_NONE;
-}
-
-static inline bool ebb_plain_wants(const ebb_call *c, uint32_t o)
-{
-    return o < c->output_count && c->out[o].type.dtype != EBB_NONE;
-}
-
-/* Elements of a static type: the plan has proved that the product does not overflow. */
-static inline int64_t ebb_plain_elements(const ebb_type *t)
-{
-    int64_t n = 1;
-    for (int d = 0; d < t->rank; d++)
-        n *= t->dims[d];
-    return n;
-}
-
 /* Bytes of one element; 0 for dtypes that are packed below a byte or have no size. */
 static inline size_t ebb_plain_size(const ebb_type *t)
 {

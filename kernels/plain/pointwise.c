@@ -198,11 +198,11 @@ RUN_TWO(bit_xor)
 static ebb_status check_divisor(const ebb_call *c)
 {
     const ebb_operand *b = &c->in[1];
-    if (!ebb_dtype_is_integer((ebb_dtype)b->type.dtype) || ebb_plain_elements(&c->out[0].type) == 0)
+    if (!ebb_dtype_is_integer((ebb_dtype)b->type.dtype) || ebb_elements(&c->out[0].type) == 0)
         return NULL;
     static const uint64_t zero;
     size_t size = ebb_plain_size(&b->type);
-    int64_t n = ebb_plain_elements(&b->type);
+    int64_t n = ebb_elements(&b->type);
     for (int64_t i = 0; i < n; i++)
         if (memcmp((const char *)b->data + (size_t)i * size, &zero, size) == 0)
             return ebb_call_error(c, "integer division by zero: divisor at position %lld",

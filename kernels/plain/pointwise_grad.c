@@ -124,9 +124,9 @@ static ebb_status run_clip_grad(const ebb_call *c)
 {
     double p[2] = {-INFINITY, INFINITY};
     for (uint32_t k = 0; k < 2; k++) {
-        if (!ebb_plain_has(c, 2 + k))
+        if (!ebb_call_has(c, 2 + k))
             continue;
-        if (ebb_plain_elements(&c->in[2 + k].type) != 1)
+        if (ebb_elements(&c->in[2 + k].type) != 1)
             return ebb_call_error(c, "%s is not a scalar", k == 0 ? "min" : "max");
         p[k] = ebb_plain_scalar(&c->in[2 + k]);
     }
@@ -146,7 +146,7 @@ static const char *declines(const ebb_call *c)
 
 static const char *declines_no_bias(const ebb_call *c)
 {
-    return ebb_plain_has(c, 2) ? "takes no bias" : declines(c);
+    return ebb_call_has(c, 2) ? "takes no bias" : declines(c);
 }
 
 #define KERNEL(op, name, no)                                          \

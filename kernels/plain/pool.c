@@ -86,7 +86,7 @@ static const char *declines(const ebb_call *call)
     ebb_geometry w;
     if (why != NULL)
         return why;
-    if (ebb_plain_wants(call, 1) && call->out[1].type.dtype != EBB_I64)
+    if (ebb_call_wants(call, 1) && call->out[1].type.dtype != EBB_I64)
         return "Indices are not int64";
     return ebb_geometry_of_pool(&w, call);
 }
@@ -96,7 +96,7 @@ static const char *declines_packed(const ebb_call *call)
     ebb_geometry w;
     bool backward = call->op == EBB_OP_MAX_POOL_PACKED_GRAD;
     const char *why = ebb_plain_floats(call);
-    if (why == NULL && (backward ? !ebb_plain_has(call, 1) : !ebb_plain_wants(call, 1)))
+    if (why == NULL && (backward ? !ebb_call_has(call, 1) : !ebb_call_wants(call, 1)))
         why = "no taps";
     if (why == NULL)
         why = ebb_geometry_of_pool(&w, call);
@@ -110,8 +110,7 @@ static const char *declines_global(const ebb_call *call)
         return why;
     if (call->in[0].type.rank < 2)
         return "no channels";
-    return ebb_plain_elements(&call->out[0].type) ==
-                   call->in[0].type.dims[0] * call->in[0].type.dims[1]
+    return ebb_elements(&call->out[0].type) == call->in[0].type.dims[0] * call->in[0].type.dims[1]
                ? NULL
                : "the output does not have one element a channel";
 }
@@ -126,7 +125,7 @@ static ebb_status run(const ebb_call *call)
     bool columns = ebb_attr_int(&call->attrs, "storage_order", 0) != 0;
     unsigned bits = (unsigned)ebb_attr_int(&call->attrs, "bits", 8);
     int64_t *indices =
-        call->op == EBB_OP_MAX_POOL && ebb_plain_wants(call, 1) ? call->out[1].data : NULL;
+        call->op == EBB_OP_MAX_POOL && ebb_call_wants(call, 1) ? call->out[1].data : NULL;
     const void *first = call->in[0].data;
     void *out = call->out[0].data;
     bool wide = call->out[0].type.dtype == EBB_F64;
@@ -185,9 +184,9 @@ static ebb_status run_integers(const ebb_call *call)
     if (why != NULL)
         return ebb_call_error(call, "%s", why);
     bool columns = ebb_attr_int(&call->attrs, "storage_order", 0) != 0;
-    int64_t *indices = ebb_plain_wants(call, 1) ? call->out[1].data : NULL;
+    int64_t *indices = ebb_call_wants(call, 1) ? call->out[1].data : NULL;
     int64_t wide = ebb_geometry_volume(w.wide), volume = ebb_geometry_volume(w.narrow);
-    for (int64_t i = 0, n = ebb_plain_elements(&call->out[0].type); i < n; i++) {
+    for (int64_t i = 0, n = ebb_elements(&call->out[0].type); i < n; i++) {
         int64_t plane = i / volume * wide, at = most_at(call, &w, plane, i % volume);
         ebb_plain_put(&call->out[0], i,
                       at < 0 ? -INFINITY : (double)ebb_plain_whole(&call->in[0], plane + at));
@@ -205,7 +204,7 @@ static const char *declines_integers(const ebb_call *call)
         return why;
     if (call->in[0].type.dtype != EBB_I8 && call->in[0].type.dtype != EBB_U8)
         return "of integers it takes int8 and uint8 only";
-    if (ebb_plain_wants(call, 1) && call->out[1].type.dtype != EBB_I64)
+    if (ebb_call_wants(call, 1) && call->out[1].type.dtype != EBB_I64)
         return "Indices are not int64";
     return ebb_geometry_of_pool(&w, call);
 }
@@ -214,7 +213,7 @@ static ebb_status run_global(const ebb_call *call)
 {
     const ebb_type *type = &call->in[0].type;
     int64_t images = type->dims[0] * type->dims[1];
-    int64_t volume = images == 0 ? 0 : ebb_plain_elements(type) / images;
+    int64_t volume = images == 0 ? 0 : ebb_elements(type) / images;
     bool average = call->op == EBB_OP_GLOBAL_AVERAGE_POOL;
     if (type->dtype == EBB_F64)
         global_pool_f64(call->out[0].data, call->in[0].data, images, volume, average);

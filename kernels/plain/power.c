@@ -52,7 +52,7 @@ static ebb_status run_pool(const ebb_call *c)
     const char *why = window_of(&w, c);
     if (why != NULL)
         return ebb_call_error(c, "%s", why);
-    int64_t n = ebb_plain_elements(&c->out[0].type), p = order_of(c);
+    int64_t n = ebb_elements(&c->out[0].type), p = order_of(c);
     int64_t volume = ebb_geometry_volume(w.narrow), wide = ebb_geometry_volume(w.wide);
     EBB_PARALLEL_FOR(n * ebb_geometry_volume(w.kernel))
     for (int64_t i = 0; i < n; i++)
@@ -70,7 +70,7 @@ static const char *declines_pool(const ebb_call *c)
 static ebb_status run_global(const ebb_call *c)
 {
     int64_t planes = c->in[0].type.dims[0] * c->in[0].type.dims[1], p = order_of(c);
-    int64_t n = planes > 0 ? ebb_plain_elements(&c->in[0].type) / planes : 0;
+    int64_t n = planes > 0 ? ebb_elements(&c->in[0].type) / planes : 0;
     EBB_PARALLEL_FOR(planes * n)
     for (int64_t i = 0; i < planes; i++) {
         double sum = 0;

@@ -89,7 +89,7 @@ DEFINE_DROPOUT(double)
 static ebb_status drop(const ebb_call *c, const source *s, double ratio, bool wants_mask)
 {
     const ebb_operand *x = &c->in[0];
-    int64_t n = ebb_plain_elements(&x->type);
+    int64_t n = ebb_elements(&x->type);
     bool packed = c->op == EBB_OP_EBB_DROPOUT_PACKED;
     uint8_t *mask = wants_mask && !packed ? c->out[1].data : NULL;
     uint8_t *bits = wants_mask && packed ? c->out[1].data : NULL;
@@ -132,19 +132,19 @@ static source source_of_key(const ebb_call *c)
 /* (X, ratio?, training_mode?) {seed?} -> Y, mask?. Y may be X. */
 static ebb_status run_dropout(const ebb_call *c)
 {
-    double ratio = ebb_plain_has(c, 1) ? ebb_plain_scalar(&c->in[1]) : 0.5;
-    bool training = ebb_plain_has(c, 2) && ebb_plain_scalar(&c->in[2]) != 0.0;
-    bool mask = ebb_plain_wants(c, 1);
+    double ratio = ebb_call_has(c, 1) ? ebb_plain_scalar(&c->in[1]) : 0.5;
+    bool training = ebb_call_has(c, 2) && ebb_plain_scalar(&c->in[2]) != 0.0;
+    bool mask = ebb_call_wants(c, 1);
     if (!training || ratio == 0.0) {
         ebb_plain_memcpy(c->out[0].data, c->in[0].data, c->in[0].bytes);
         if (mask)
-            ebb_plain_fill(c->out[1].data, &(uint8_t){1}, ebb_plain_elements(&c->in[0].type), 1);
+            ebb_plain_fill(c->out[1].data, &(uint8_t){1}, ebb_elements(&c->in[0].type), 1);
         return NULL;
     }
     if (ratio == 1.0) { /* allowed by PyTorch: nothing is kept */
         ebb_plain_fill(c->out[0].data, &(uint8_t){0}, (int64_t)c->out[0].bytes, 1);
         if (mask)
-            ebb_plain_fill(c->out[1].data, &(uint8_t){0}, ebb_plain_elements(&c->in[0].type), 1);
+            ebb_plain_fill(c->out[1].data, &(uint8_t){0}, ebb_elements(&c->in[0].type), 1);
         return NULL;
     }
     EBB_TRY(check_ratio(c, ratio));
@@ -156,15 +156,15 @@ static ebb_status run_dropout(const ebb_call *c)
 static ebb_status run_dropout_grad(const ebb_call *c)
 {
     const ebb_operand *dy = &c->in[0];
-    double ratio = ebb_plain_has(c, 2) ? ebb_plain_scalar(&c->in[2]) : 0.5;
-    if (ebb_plain_has(c, 3) && ebb_plain_scalar(&c->in[3]) == 0.0) {
+    double ratio = ebb_call_has(c, 2) ? ebb_plain_scalar(&c->in[2]) : 0.5;
+    if (ebb_call_has(c, 3) && ebb_plain_scalar(&c->in[3]) == 0.0) {
         ebb_plain_memcpy(c->out[0].data, dy->data, dy->bytes);
         return NULL;
     }
     if (ratio != 1.0)
         EBB_TRY(check_ratio(c, ratio));
     float scale = ratio == 1.0 ? 0.0f : (float)(1.0 / (1.0 - ratio));
-    int64_t n = ebb_plain_elements(&dy->type);
+    int64_t n = ebb_elements(&dy->type);
     if (dy->type.dtype == EBB_F64)
         dropout_grad_double(c->out[0].data, dy->data, c->in[1].data, n, (double)scale);
     else
@@ -178,7 +178,7 @@ static ebb_status run_keyed(const ebb_call *c)
     double ratio = ebb_attr_float(&c->attrs, "ratio", 0.0);
     EBB_TRY(check_ratio(c, ratio));
     source s = source_of_key(c);
-    return drop(c, &s, ratio, c->op != EBB_OP_EBB_DROPOUT_SEED_GRAD && ebb_plain_wants(c, 1));
+    return drop(c, &s, ratio, c->op != EBB_OP_EBB_DROPOUT_SEED_GRAD && ebb_call_wants(c, 1));
 }
 
 static const char *declines_dropout(const ebb_call *c)
@@ -190,23 +190,22 @@ static const char *declines_dropout(const ebb_call *c)
         return "computes in float32 and float64 only";
     if (c->out[0].type.dtype != c->in[0].type.dtype)
         return "float outputs differ in dtype from the inputs";
-    int64_t n = ebb_plain_elements(&c->in[0].type);
+    int64_t n = ebb_elements(&c->in[0].type);
     bool packed = c->op == EBB_OP_EBB_DROPOUT_PACKED;
-    if (ebb_plain_wants(c, 1) &&
-        (c->out[1].type.dtype != (packed ? EBB_U8 : EBB_BOOL) ||
-         ebb_plain_elements(&c->out[1].type) != (packed ? (n + 7) / 8 : n)))
+    if (ebb_call_wants(c, 1) && (c->out[1].type.dtype != (packed ? EBB_U8 : EBB_BOOL) ||
+                                 ebb_elements(&c->out[1].type) != (packed ? (n + 7) / 8 : n)))
         return packed ? "the mask is not one bit an element"
                       : "the mask is not one bool an element";
     bool keyed = packed || c->op == EBB_OP_EBB_DROPOUT || c->op == EBB_OP_EBB_DROPOUT_SEED_GRAD;
-    if (keyed && (!ebb_plain_has(c, 1) || c->in[1].type.dtype != EBB_I64 ||
-                  ebb_plain_elements(&c->in[1].type) != 2))
+    if (keyed && (!ebb_call_has(c, 1) || c->in[1].type.dtype != EBB_I64 ||
+                  ebb_elements(&c->in[1].type) != 2))
         return "the key is not int64[2]";
     uint32_t scalars = c->op == EBB_OP_DROPOUT_GRAD ? 2 : 1;
-    if (c->op == EBB_OP_DROPOUT_GRAD && (!ebb_plain_has(c, 1) || c->in[1].type.dtype != EBB_BOOL ||
-                                         ebb_plain_elements(&c->in[1].type) != n))
+    if (c->op == EBB_OP_DROPOUT_GRAD && (!ebb_call_has(c, 1) || c->in[1].type.dtype != EBB_BOOL ||
+                                         ebb_elements(&c->in[1].type) != n))
         return "the mask is not one bool an element";
     for (uint32_t i = scalars; !keyed && i < c->input_count; i++)
-        if (ebb_plain_has(c, i) && ebb_plain_elements(&c->in[i].type) != 1)
+        if (ebb_call_has(c, i) && ebb_elements(&c->in[i].type) != 1)
             return "the ratio or the training mode is not a scalar";
     return NULL;
 }
@@ -237,7 +236,7 @@ static ebb_status run_random(const ebb_call *c)
     bool wide = c->out[0].type.dtype == EBB_F64;
     float *y32 = wide ? NULL : c->out[0].data;
     double *y64 = wide ? c->out[0].data : NULL;
-    int64_t n = ebb_plain_elements(&c->out[0].type);
+    int64_t n = ebb_elements(&c->out[0].type);
     EBB_PARALLEL_FOR(n)
     for (int64_t first = 0; first < n; first += PIECE) {
         uint32_t words[PIECE];

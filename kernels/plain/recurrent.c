@@ -37,12 +37,12 @@ enum { COLUMNS = 64 }; /* sums held at once; 512 bytes of stack */
 
 static const void *operand_data(const ebb_call *call, int i)
 {
-    return i >= 0 && ebb_plain_has(call, (uint32_t)i) ? call->in[i].data : NULL;
+    return i >= 0 && ebb_call_has(call, (uint32_t)i) ? call->in[i].data : NULL;
 }
 
 static void *output_data(const ebb_call *call, uint32_t o)
 {
-    return ebb_plain_wants(call, o) ? call->out[o].data : NULL;
+    return ebb_call_wants(call, o) ? call->out[o].data : NULL;
 }
 
 /* One direction of one call. */
@@ -56,8 +56,8 @@ typedef struct job {
 static int64_t length_of(const job *j, int64_t b)
 {
     int at = j->s.at.lengths;
-    return at >= 0 && ebb_plain_has(j->call, (uint32_t)at) ? ebb_plain_int(&j->call->in[at], b)
-                                                           : j->s.times;
+    return at >= 0 && ebb_call_has(j->call, (uint32_t)at) ? ebb_plain_int(&j->call->in[at], b)
+                                                          : j->s.times;
 }
 
 /* Whether a state can arrive at the end: not behind a sequence that is said to have no steps. */

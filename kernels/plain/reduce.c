@@ -202,14 +202,14 @@ static ebb_status read_axes(axes *a, const ebb_call *c)
 static ebb_status workspace(const ebb_call *c, size_t *bytes)
 {
     axes a;
-    bool late = ebb_plain_has(c, 1) && c->in[1].constant == NULL;
+    bool late = ebb_call_has(c, 1) && c->in[1].constant == NULL;
     *bytes = 0;
     if (late) {
         *bytes = c->in[0].bytes;
         return NULL;
     }
     ebb_operand in[2] = {c->in[0], {.type = ebb_type_none()}};
-    if (ebb_plain_has(c, 1)) {
+    if (ebb_call_has(c, 1)) {
         union {
             const void *from;
             void *to;
@@ -274,7 +274,7 @@ static void fill_of_nothing(const ebb_operand *y, bool largest)
         v.u8 = largest ? 0 : y->type.dtype == EBB_BOOL ? 1 : UINT8_MAX;
         break;
     }
-    ebb_plain_fill(y->data, &v, ebb_plain_elements(&y->type), ebb_plain_size(&y->type));
+    ebb_plain_fill(y->data, &v, ebb_elements(&y->type), ebb_plain_size(&y->type));
 }
 
 static ebb_status run_reduce(const ebb_call *c)
@@ -285,11 +285,11 @@ static ebb_status run_reduce(const ebb_call *c)
     void *y = c->out[0].data;
     reduction r = {c->op, a.outer, a.n, a.inner};
     // axes that come with the data may not be those that the file had in mind for its output
-    int64_t kept = a.none ? ebb_plain_elements(&c->in[0].type) : a.outer * a.inner;
-    if (kept != ebb_plain_elements(&c->out[0].type))
+    int64_t kept = a.none ? ebb_elements(&c->in[0].type) : a.outer * a.inner;
+    if (kept != ebb_elements(&c->out[0].type))
         return ebb_call_error(c, "its axes leave %lld elements, its output has %lld",
-                              (long long)kept, (long long)ebb_plain_elements(&c->out[0].type));
-    if (ebb_plain_elements(&c->out[0].type) == 0)
+                              (long long)kept, (long long)ebb_elements(&c->out[0].type));
+    if (ebb_elements(&c->out[0].type) == 0)
         return NULL;
     if (a.n == 0 && (c->op == EBB_OP_REDUCE_MAX || c->op == EBB_OP_REDUCE_MIN)) {
         fill_of_nothing(&c->out[0], c->op == EBB_OP_REDUCE_MAX);

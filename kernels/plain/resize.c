@@ -96,10 +96,10 @@ static void put_element(const resizing *r, const ebb_call *c, int64_t index)
 static ebb_status run_resize(const ebb_call *c)
 {
     resizing r;
-    int64_t n = ebb_plain_elements(&c->out[0].type);
+    int64_t n = ebb_elements(&c->out[0].type);
     if (n == 0)
         return NULL;
-    if (ebb_plain_elements(&c->in[0].type) == 0)
+    if (ebb_elements(&c->in[0].type) == 0)
         return ebb_call_error(c, "nothing cannot be resized to something");
     if (lay_out(&r, c) == 0)
         return ebb_call_error(c, "its tables pass what memory can be");

@@ -34,16 +34,16 @@ static const char *read_sampling(sampling *s, const ebb_call *c)
     *s = (sampling){.n = h->dims[0], .d = h->dims[1], .k = ebb_attr_int(&c->attrs, "k", 1)};
     if (h->dtype != EBB_F32 && h->dtype != EBB_F64)
         return "computes in float32 and float64 only";
-    if (c->in[1].type.dtype != h->dtype || ebb_plain_elements(&c->in[1].type) != s->n)
+    if (c->in[1].type.dtype != h->dtype || ebb_elements(&c->in[1].type) != s->n)
         return "there is not one norm a row, of the input's dtype";
-    if (c->in[2].type.dtype != EBB_I64 || ebb_plain_elements(&c->in[2].type) != 2)
+    if (c->in[2].type.dtype != EBB_I64 || ebb_elements(&c->in[2].type) != 2)
         return "the key is not int64[2]";
     if (s->k < 1 || s->k > s->n || s->n > INT32_MAX)
         return "k is not between 1 and the number of rows";
-    if (c->out[0].type.dtype != EBB_I64 || ebb_plain_elements(&c->out[0].type) != s->k)
+    if (c->out[0].type.dtype != EBB_I64 || ebb_elements(&c->out[0].type) != s->k)
         return "the rows are not k int64";
-    if (ebb_plain_wants(c, 1) &&
-        (c->out[1].type.dtype != h->dtype || ebb_plain_elements(&c->out[1].type) != s->k))
+    if (ebb_call_wants(c, 1) &&
+        (c->out[1].type.dtype != h->dtype || ebb_elements(&c->out[1].type) != s->k))
         return "the weights are not k numbers of the input's dtype";
     return NULL;
 }
@@ -158,7 +158,7 @@ static void draw_rows(const sampling *s, const ebb_call *call)
         int64_t at = j < c ? j : place_of(s, c, uniform * mass);
         rows[j] = s->order[at];
         double weight = mass > 0 ? mass / ((double)(s->k - c) * s->q[at]) : 0;
-        if (ebb_plain_wants(call, 1))
+        if (ebb_call_wants(call, 1))
             set_real(&call->out[1], j, j < c ? 1 : weight);
     }
 }

@@ -298,7 +298,7 @@ static ebb_status run_gather_grad(const ebb_call *c)
     EBB_TRY(ebb_indices_check_axis(c, &c->in[1], out->dims[axis]));
     ebb_plain_fill(c->out[0].data, &(uint8_t){0}, (int64_t)c->out[0].bytes, 1);
     ebb_span s = ebb_plain_span(out, axis);
-    rows r = {s.outer, s.n, ebb_plain_elements(&c->in[1].type), s.inner, &c->in[1], 1, &s.n};
+    rows r = {s.outer, s.n, ebb_elements(&c->in[1].type), s.inner, &c->in[1], 1, &s.n};
     meeting m = meeting_of(out, ADD);
     scatter_rows(c->out[0].data, c->in[2].data, &r, &m);
     return NULL;
@@ -319,8 +319,7 @@ static const char *declines_gather_grad(const ebb_call *c)
     if (axis < 0 || axis >= out->rank)
         return NULL; /* run() says it better */
     ebb_span s = ebb_plain_span(out, axis);
-    if (ebb_plain_elements(&c->in[2].type) !=
-        s.outer * ebb_plain_elements(&c->in[1].type) * s.inner)
+    if (ebb_elements(&c->in[2].type) != s.outer * ebb_elements(&c->in[1].type) * s.inner)
         return "dY does not fit the shape and the indices";
     return NULL;
 }
@@ -376,7 +375,7 @@ static const char *declines_scatter_nd(const ebb_call *c)
         huge |= __builtin_mul_overflow(expected, index->dims[d], &expected);
     for (int d = (int)index->dims[index->rank - 1]; d < data->rank; d++)
         huge |= __builtin_mul_overflow(expected, data->dims[d], &expected);
-    if (huge || ebb_plain_elements(update) != expected)
+    if (huge || ebb_elements(update) != expected)
         return "updates do not fit the data and the indices";
     return NULL;
 }

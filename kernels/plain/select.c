@@ -13,7 +13,7 @@ static ebb_status slices_of(const ebb_call *c, ebb_span *s)
 {
     const ebb_type *x = &c->in[0].type;
     int axis = 0;
-    *s = (ebb_span){1, ebb_plain_elements(x), 1};
+    *s = (ebb_span){1, ebb_elements(x), 1};
     if (ebb_attr_find(&c->attrs, "axis") == NULL)
         return NULL;
     EBB_TRY(ebb_plain_axis(c, ebb_attr_int(&c->attrs, "axis", 0), x->rank, &axis));
@@ -37,9 +37,9 @@ static ebb_status run_compress(const ebb_call *c)
     ebb_span s;
     EBB_TRY(slices_of(c, &s));
     const unsigned char *chosen = c->in[1].data;
-    int64_t given = ebb_plain_elements(&c->in[1].type), found = 0;
+    int64_t given = ebb_elements(&c->in[1].type), found = 0;
     int64_t per_row = s.outer * s.inner;
-    int64_t rows = per_row > 0 ? ebb_plain_elements(&c->out[0].type) / per_row : 0;
+    int64_t rows = per_row > 0 ? ebb_elements(&c->out[0].type) / per_row : 0;
     if (per_row == 0)
         return NULL;
     for (int64_t i = 0; i < s.n && i < given; i++)
@@ -141,23 +141,23 @@ static ebb_status run_unique(const ebb_call *c)
     int64_t *order = c->workspace, *first = order + s.n, *place = first + s.n;
     sort(&c->in[0], &s, order);
     int64_t rows = group(c, &s, order, first, place), per_row = s.outer * s.inner;
-    int64_t planned = per_row > 0 ? ebb_plain_elements(&c->out[0].type) / per_row : rows;
+    int64_t planned = per_row > 0 ? ebb_elements(&c->out[0].type) / per_row : rows;
     if (rows != planned)
         return wrong_count(c, rows, planned);
     for (uint32_t k = 1; k < 4; k += 2)
-        if (ebb_plain_wants(c, k) && ebb_plain_elements(&c->out[k].type) != rows)
-            return wrong_count(c, rows, ebb_plain_elements(&c->out[k].type));
-    if (ebb_plain_wants(c, 3))
+        if (ebb_call_wants(c, k) && ebb_elements(&c->out[k].type) != rows)
+            return wrong_count(c, rows, ebb_elements(&c->out[k].type));
+    if (ebb_call_wants(c, 3))
         memset(c->out[3].data, 0, c->out[3].bytes);
     for (int64_t i = 0; i < s.n; i++) {
         int64_t row = place[first[i]];
-        if (first[i] == i && ebb_plain_wants(c, 0))
+        if (first[i] == i && ebb_call_wants(c, 0))
             copy_slice(c, &s, rows, row, i);
-        if (first[i] == i && ebb_plain_wants(c, 1))
+        if (first[i] == i && ebb_call_wants(c, 1))
             ((int64_t *)c->out[1].data)[row] = i;
-        if (ebb_plain_wants(c, 2))
+        if (ebb_call_wants(c, 2))
             ((int64_t *)c->out[2].data)[i] = row;
-        if (ebb_plain_wants(c, 3))
+        if (ebb_call_wants(c, 3))
             ((int64_t *)c->out[3].data)[row]++;
     }
     return NULL;
@@ -180,12 +180,12 @@ static const char *declines_unique(const ebb_call *c)
     ebb_dtype x = (ebb_dtype)c->in[0].type.dtype;
     if (!ebb_dtype_is_float(x) && !ebb_dtype_is_integer(x) && x != EBB_BOOL)
         return "works on numbers only";
-    if (ebb_plain_wants(c, 2)) {
+    if (ebb_call_wants(c, 2)) {
         ebb_span s;
-        if (slices_of(c, &s) != NULL || ebb_plain_elements(&c->out[2].type) != s.n)
+        if (slices_of(c, &s) != NULL || ebb_elements(&c->out[2].type) != s.n)
             return "the inverse has not one entry for each slice";
     }
-    return ebb_plain_wants(c, 0) ? NULL : "its first output is not wanted";
+    return ebb_call_wants(c, 0) ? NULL : "its first output is not wanted";
 }
 
 /* ---- NonMaxSuppression ----
@@ -221,7 +221,7 @@ static double overlap(box a, box b)
 
 static double threshold(const ebb_call *c, uint32_t input, double otherwise)
 {
-    return ebb_plain_has(c, input) ? ebb_plain_real(&c->in[input], 0) : otherwise;
+    return ebb_call_has(c, input) ? ebb_plain_real(&c->in[input], 0) : otherwise;
 }
 
 /* The boxes of one class of one image, best first, none much over one chosen before. Their numbers
@@ -229,7 +229,7 @@ static double threshold(const ebb_call *c, uint32_t input, double otherwise)
 static int64_t choose(const ebb_call *c, int64_t image, int64_t class, int64_t *chosen, char *gone)
 {
     int64_t boxes = c->in[0].type.dims[1], classes = c->in[1].type.dims[1], count = 0;
-    int64_t most = ebb_plain_has(c, 2) ? ebb_plain_whole(&c->in[2], 0) : 0;
+    int64_t most = ebb_call_has(c, 2) ? ebb_plain_whole(&c->in[2], 0) : 0;
     double close = threshold(c, 3, 0.0), least = threshold(c, 4, -1e300);
     int64_t scores = (image * classes + class) * boxes;
     memset(gone, 0, (size_t)boxes);
@@ -288,7 +288,7 @@ static const char *declines_suppress(const ebb_call *c)
         boxes->dims[0] != scores->dims[0] || boxes->dims[1] != scores->dims[2])
         return "boxes and scores do not fit each other";
     for (uint32_t i = 2; i < 5; i++)
-        if (ebb_plain_has(c, i) && ebb_plain_elements(&c->in[i].type) != 1)
+        if (ebb_call_has(c, i) && ebb_elements(&c->in[i].type) != 1)
             return "a limit is not a single number";
     return NULL;
 }

@@ -48,7 +48,7 @@ static ebb_status run_stft(const ebb_call *c)
 {
     ebb_transforms t;
     EBB_TRY(ebb_stft_read(&t, c, ebb_plain_whole));
-    return transform(c, &t, ebb_plain_has(c, 2) ? &c->in[2] : NULL);
+    return transform(c, &t, ebb_call_has(c, 2) ? &c->in[2] : NULL);
 }
 
 static ebb_status dft_workspace(const ebb_call *c, size_t *bytes)
@@ -95,7 +95,7 @@ static ebb_status run_window(const ebb_call *c)
 static const char *declines_window(const ebb_call *c)
 {
     const char *why = ebb_plain_any(c);
-    if (why == NULL && (c->out[0].type.rank != 1 || ebb_plain_elements(&c->in[0].type) != 1))
+    if (why == NULL && (c->out[0].type.rank != 1 || ebb_elements(&c->in[0].type) != 1))
         return "the size is not one number";
     return why;
 }
@@ -143,7 +143,7 @@ static const char *declines_mel(const ebb_call *c)
 {
     const char *why = ebb_plain_any(c);
     for (int i = 0; why == NULL && i < 5; i++)
-        if (ebb_plain_elements(&c->in[i].type) != 1)
+        if (ebb_elements(&c->in[i].type) != 1)
             why = "an input is not one number";
     return why != NULL ? why : c->out[0].type.rank != 2 ? "the output is no matrix" : NULL;
 }

@@ -168,7 +168,7 @@ static ebb_status run_fast_gelu(const ebb_call *c)
 
 static const char *declines_fast_gelu(const ebb_call *c)
 {
-    return ebb_plain_has(c, 1) ? "takes no bias" : ebb_plain_floats(c);
+    return ebb_call_has(c, 1) ? "takes no bias" : ebb_plain_floats(c);
 }
 
 static ebb_status run_quick_gelu(const ebb_call *c)
@@ -322,8 +322,8 @@ static ebb_status run_clip(const ebb_call *c)
     for (uint32_t k = 0; k < 2; k++) {
         char *to = (char *)bounds + k * size;
         const ebb_attr *attr = ebb_attr_find(&c->attrs, names[k]);
-        if (ebb_plain_has(c, 1 + k)) {
-            if (ebb_plain_elements(&c->in[1 + k].type) != 1)
+        if (ebb_call_has(c, 1 + k)) {
+            if (ebb_elements(&c->in[1 + k].type) != 1)
                 return ebb_call_error(c, "%s is not a scalar", names[k]);
             memcpy(to, c->in[1 + k].data, size);
         } else if (attr != NULL && dtype == EBB_F32) {

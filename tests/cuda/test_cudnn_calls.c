@@ -9,12 +9,6 @@
 extern const ebb_kernel ebb_cuda_cudnn_norm[], ebb_cuda_cudnn_pool[], ebb_cuda_cudnn_attention[];
 extern const size_t ebb_cuda_cudnn_pool_count;
 
-#define D(...)        \
-    (const int64_t[]) \
-    {                 \
-        __VA_ARGS__   \
-    }
-
 /* Types only: a plan needs no bytes. */
 static ebb_operand *type_in(testing *t, ebb_dtype dtype, int rank, const int64_t *dims)
 {

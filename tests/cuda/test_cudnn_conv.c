@@ -11,12 +11,6 @@
 
 extern const ebb_kernel ebb_cuda_cudnn_conv[];
 
-#define D(...)        \
-    (const int64_t[]) \
-    {                 \
-        __VA_ARGS__   \
-    }
-
 /* The notes' bits as cuDNN's header numbers them. */
 enum { TENSOR_CORE = 1, DOWN_CONVERT = 2, NONDETERMINISTIC = 16 };
 

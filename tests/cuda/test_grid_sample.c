@@ -3,12 +3,6 @@
  * takes. */
 #include "tests/cuda/halves.h"
 
-#define D(...)        \
-    (const int64_t[]) \
-    {                 \
-        __VA_ARGS__   \
-    }
-
 typedef struct shape {
     int rank;
     int64_t x[5], y[5];

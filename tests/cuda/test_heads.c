@@ -2,12 +2,6 @@
  * the plain kernels: heads in their own axis or packed, pasts, masks, states, odd sizes. */
 #include "tests/cuda/halves.h"
 
-#define D(...)        \
-    (const int64_t[]) \
-    {                 \
-        __VA_ARGS__   \
-    }
-
 /* ---- Attention ---- */
 
 typedef struct shape {

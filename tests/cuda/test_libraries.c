@@ -17,8 +17,6 @@ int main(void)
 
 #else
 
-#define D(...) ((int64_t[]){__VA_ARGS__})
-
 static const double NEAR = 2e-5;
 
 /* Is the library there that has this kernel? Else it is said, and the test is of nothing. */

@@ -2,12 +2,6 @@
  * reach into the padding; indices that meet, and one that is nowhere. */
 #include "tests/cuda/halves.h"
 
-#define D(...)        \
-    (const int64_t[]) \
-    {                 \
-        __VA_ARGS__   \
-    }
-
 static void blocks_are_added_as_by_the_plain_kernel(void **state)
 {
     (void)state;

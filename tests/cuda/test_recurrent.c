@@ -1,11 +1,6 @@
 /* test_recurrent.c: the CUDA kernels of LSTM against the plain ones: both directions, every operand
  * there and absent, sizes beyond a tile, no steps, no batch. */
-#include "tests/cuda/halves.h"
-
-typedef struct shape {
-    const char *direction;
-    int64_t T, B, I, H;
-} shape;
+#include "tests/cuda/recurrent.h"
 
 static const shape shapes[] = {
     {"forward", 1, 1, 1, 1},        {"forward", 3, 2, 5, 7},   {"reverse", 4, 3, 2, 3},
@@ -14,25 +9,6 @@ static const shape shapes[] = {
 };
 
 enum { SHAPES = sizeof shapes / sizeof shapes[0] };
-
-static int64_t directions(const shape *s)
-{
-    return strcmp(s->direction, "bidirectional") == 0 ? 2 : 1;
-}
-
-#define D(...)        \
-    (const int64_t[]) \
-    {                 \
-        __VA_ARGS__   \
-    }
-
-static void maybe_in(testing *t, bool there, ebb_dtype dtype, int rank, const int64_t *dims)
-{
-    if (there)
-        put_in(t, dtype, rank, dims);
-    else
-        put_absent(t);
-}
 
 static void maybe_out(testing *t, bool there, ebb_dtype dtype, int rank, const int64_t *dims)
 {

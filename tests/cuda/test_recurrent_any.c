@@ -1,11 +1,6 @@
 /* test_recurrent_any.c: the CUDA kernels of RNN, GRU and any LSTM, and of their gradients, against
  * the plain ones: both directions and layouts, lengths, clip, every activation, operands absent. */
-#include "tests/cuda/halves.h"
-
-typedef struct shape {
-    const char *direction;
-    int64_t T, B, I, H;
-} shape;
+#include "tests/cuda/recurrent.h"
 
 static const shape shapes[] = {
     {"forward", 1, 1, 1, 1},        {"reverse", 4, 3, 2, 3}, {"bidirectional", 3, 2, 4, 5},
@@ -32,25 +27,6 @@ enum {
     PEEPHOLES = 64,
     ALL = 127,
 };
-
-#define D(...)        \
-    (const int64_t[]) \
-    {                 \
-        __VA_ARGS__   \
-    }
-
-static void maybe_in(testing *t, bool there, ebb_dtype dtype, int rank, const int64_t *dims)
-{
-    if (there)
-        put_in(t, dtype, rank, dims);
-    else
-        put_absent(t);
-}
-
-static int64_t directions(const shape *s)
-{
-    return strcmp(s->direction, "bidirectional") == 0 ? 2 : 1;
-}
 
 static void put_state(testing *t, const shape *s, ebb_dtype dtype, unsigned says, bool there,
                       bool out)

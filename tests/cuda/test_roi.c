@@ -2,12 +2,6 @@
  * that overlap, reach outside, are empty or turned round, more channels than a thread takes. */
 #include "tests/cuda/halves.h"
 
-#define D(...)        \
-    (const int64_t[]) \
-    {                 \
-        __VA_ARGS__   \
-    }
-
 typedef struct shape {
     int64_t n, c, h, w, regions, rows, columns, ratio;
 } shape;

@@ -2,12 +2,6 @@
  * and both, cut and lengthened, every axis; matrices of any rank. */
 #include "tests/cuda/halves.h"
 
-#define D(...)        \
-    (const int64_t[]) \
-    {                 \
-        __VA_ARGS__   \
-    }
-
 typedef struct constants {
     ebb_tensor first, second;
 } constants;

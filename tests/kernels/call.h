@@ -27,6 +27,9 @@
 
 enum { GUARD = 256, GUARD_BYTE = 0xA5 }; /* operands begin as a device's do */
 
+/* Dims or other sizes: put_in(&t, EBB_F32, 2, D(3, 4)). */
+#define D(...) ((const int64_t[]){__VA_ARGS__})
+
 typedef struct testing {
     ebb_call call;
     ebb_operand in[16], out[8];
@@ -190,6 +193,14 @@ static inline ebb_operand *put_values(testing *t, int rank, const int64_t *dims,
 static inline void put_absent(testing *t)
 {
     t->in[t->call.input_count++].type = ebb_type_none();
+}
+
+static inline void maybe_in(testing *t, bool there, ebb_dtype dtype, int rank, const int64_t *dims)
+{
+    if (there)
+        put_in(t, dtype, rank, dims);
+    else
+        put_absent(t);
 }
 
 static inline ebb_operand *put_out(testing *t, ebb_dtype dtype, int rank, const int64_t *dims)

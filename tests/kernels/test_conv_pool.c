@@ -6,12 +6,6 @@
  */
 #include "tests/kernels/call.h"
 
-#define D(...)        \
-    (const int64_t[]) \
-    {                 \
-        __VA_ARGS__   \
-    }
-
 /* onnxruntime computes in float32. */
 static const double LITERAL = 2e-6;
 

@@ -370,12 +370,6 @@ static void fused(const int64_t *a, int ra, const int64_t *b, int rb, const int6
     end(&t);
 }
 
-#define D(...)        \
-    (const int64_t[]) \
-    {                 \
-        __VA_ARGS__   \
-    }
-
 static void fused_matmul_agrees_with_the_plain_one(void **state)
 {
     (void)state;
