@@ -59,10 +59,10 @@ typedef struct ebb_call {
     uint32_t position;   /* in the program: names the call in a fault */
 } ebb_call;
 
-/* Is input i there? -1, read as unsigned, is none. */
-static inline bool ebb_call_has(const ebb_call *call, uint32_t i)
+/* Is this input there? -1 is none. */
+static inline bool ebb_call_has(const ebb_call *call, int64_t input)
 {
-    return i < call->input_count && call->in[i].type.dtype != EBB_NONE;
+    return input >= 0 && input < call->input_count && call->in[input].type.dtype != EBB_NONE;
 }
 
 static inline bool ebb_call_wants(const ebb_call *call, uint32_t output)
