@@ -35,6 +35,8 @@ run() {
 # cuDNN plans one layer in 24 on each described device: all of them compile thousands of kernels, for
 # half an hour the first time. EBB_CUDNN_SHARE=1 asks for all.
 export EBB_CUDNN_SHARE=${EBB_CUDNN_SHARE:-24}
+# Each pass writes files of every second recorded model for ONNX Runtime. EBB_PORTABLE_SHARE=1 asks for all.
+export EBB_PORTABLE_SHARE=${EBB_PORTABLE_SHARE:-2}
 # Without a GPU its kernels are only compiled.
 nvidia-smi -L >/dev/null 2>&1 || cmake_options=(-DEBB_CUDA_OPTIMIZE=OFF)
 run dev

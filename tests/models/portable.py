@@ -389,9 +389,9 @@ def agreeing_seed(arguments):
 class Run:
     """All of it: the cases, in the order in which they come, and their results."""
 
-    def __init__(self, pool, ebb, passes, models, spare, seen):
+    def __init__(self, pool, ebb, passes, models, spare, seen, share):
         self.pool, self.ebb, self.passes, self.models, self.spare = pool, ebb, passes, models, spare
-        self.seen, self.results, self.seeds = seen, [], {}
+        self.seen, self.share, self.results, self.seeds = seen, share, [], {}
 
     def find_seeds(self, models):
         """False where a step without any pass differs."""
@@ -416,7 +416,13 @@ class Run:
         return some
 
     def every_default(self):
-        self.take([self.case(m, p, next(p.specs())) for m in reversed(self.models) for p in self.passes])
+        """Where the pass has its turn; and where it found nothing to do, on the other models."""
+        turns = [(m, p, (i + k) // 2 % self.share) for i, m in enumerate(self.models)
+                 for k, p in enumerate(self.passes)]
+        for now in range(self.share):
+            idle = [p for p in self.passes if now == 0 or p.name not in self.ran()]
+            self.take([self.case(m, p, next(p.specs())) for m, p, turn in reversed(turns)
+                       if turn == now and p in idle])
 
     def every_option(self, everywhere):
         rest = [(p, spec) for p in self.passes for spec in list(p.specs())[1:]]
@@ -483,12 +489,15 @@ def main():
     parser.add_argument("--ebb", default="ebb")
     parser.add_argument("--pass", action="append", dest="passes", help="only these")
     parser.add_argument("--all", action="store_true", help="every value of every option on every model")
+    parser.add_argument("--share", type=int, default=os.environ.get("EBB_PORTABLE_SHARE", "1"),
+                        help="a pass's defaults meet one model in so many ($EBB_PORTABLE_SHARE; 1)")
     parser.add_argument("--jobs", type=int, default=2)
     args = parser.parse_args()
     passes = [p for p in passes_of(args.ebb) if not args.passes or p.name in args.passes]
     with tempfile.TemporaryDirectory() as folder, multiprocessing.Pool(args.jobs) as pool:
         models, spare = models_of(args.models, folder)
-        job = Run(pool, args.ebb, [p for p in passes if p.name not in CANNOT], models, spare, folder)
+        job = Run(pool, args.ebb, [p for p in passes if p.name not in CANNOT], models, spare, folder,
+                  args.share)
         sound = job.find_seeds(models)
         job.every_default()
         job.every_option(args.all)
