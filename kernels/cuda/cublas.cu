@@ -12,32 +12,20 @@
  * and round otherwise. Where the library has no algorithm the product is our own: workspace serves
  * both.
  *
- * A bias is added on the way out. ReLU with its bits, and sums of columns for the gradient of a
- * bias (lt.h has them) are not asked for: they would take the place of nodes whose results other
- * readers have, bit for bit, and how the library orders its bits, and what it makes of a NaN,
- * nobody says.
+ * A bias is added on the way out; ReLU, its bits and its gradient where they are as our own
+ * (cublas_after.cu). Sums of columns for the gradient of a bias (lt.h has them) are not asked for:
+ * they would take the place of a node whose result has an order of sums, and theirs nobody says.
  */
 #if defined(EBB_CUBLASLT)
 
 #include "kernels/cuda/choose.h"
-#include "kernels/cuda/lt.h"
+#include "kernels/cuda/cublas.h"
 #include "onnx/arena.h"
 
 #include <stdio.h>
 
-typedef struct chosen { /* one a problem; kept by the queue */
-    struct chosen *next;
-    ebb_lt_problem problem;
-    ebb_lt_plan *plan; /* NULL: there is no algorithm */
-    uint32_t algorithm;
-    bool raced;
-} chosen;
-
-typedef struct library { /* ebb_cuda_queue.cublas */
-    void *handle;
-    chosen *first;
-    char device[320]; /* in the cache */
-} library;
+typedef ebb_cublas_choice chosen;
+typedef ebb_cublas library;
 
 void ebb_cuda_cublas_close(void *opened)
 {
@@ -150,22 +138,33 @@ static ebb_lt_operands operands_of(const ebb_cuda_product *p, third how)
     return o;
 }
 
-static ebb_status run_product(const ebb_call *c, const ebb_cuda_product *p, uint8_t dtype,
-                              const void *state)
+bool ebb_cublas_adds_bias(const ebb_cuda_product *p, uint8_t dtype)
+{
+    return third_of(p, dtype) == EPILOGUE;
+}
+
+ebb_status ebb_cublas_run(const ebb_call *c, const ebb_cuda_product *p, uint8_t dtype,
+                          ebb_lt_plan *plan, uint32_t i, void *aux)
 {
     const ebb_cuda_queue *q = ebb_cuda_queue_of(c);
-    const chosen *one = (const chosen *)state;
-    if (one == NULL || one->plan == NULL)
-        return ebb_cuda_product_run(c, p, dtype);
     // the caller may have nothing to add this time, though it has at others
     third how = third_of(p, dtype);
     if (p->c == NULL && how != EPILOGUE)
         how = ABSENT;
-    const ebb_lt_operands o = operands_of(p, how);
+    ebb_lt_operands o = operands_of(p, how);
+    o.aux = aux;
     if (how == SPREAD)
         EBB_TRY(ebb_cuda_product_fill(c, p, dtype));
-    return ebb_lt_plan_run(one->plan, ((const library *)q->cublas)->handle, one->algorithm, &o,
-                           q->stream);
+    return ebb_lt_plan_run(plan, ((const library *)q->cublas)->handle, i, &o, q->stream);
+}
+
+static ebb_status run_product(const ebb_call *c, const ebb_cuda_product *p, uint8_t dtype,
+                              const void *state)
+{
+    const chosen *one = (const chosen *)state;
+    if (one == NULL || one->plan == NULL)
+        return ebb_cuda_product_run(c, p, dtype);
+    return ebb_cublas_run(c, p, dtype, one->plan, one->algorithm, NULL);
 }
 
 /* ---- the choice of an algorithm ---- */
@@ -267,7 +266,8 @@ static ebb_status choose(const ebb_call *c, const ebb_cuda_product *p, uint8_t d
     return NULL;
 }
 
-static const ebb_cuda_products products = {declines_product, bound_of, choose, run_product};
+static const ebb_cuda_products products = {declines_product, bound_of, choose, run_product,
+                                           ebb_cublas_group};
 const ebb_cuda_products *ebb_cuda_products_by = &products;
 
 /* ---- MatMul, FusedMatMul, Gemm, Einsum ---- */
@@ -290,7 +290,7 @@ static ebb_status workspace(const ebb_call *c, size_t *bytes)
     return NULL;
 }
 
-static void read_operands(ebb_cuda_product *p, const ebb_call *c)
+void ebb_cublas_read(ebb_cuda_product *p, const ebb_call *c)
 {
     ebb_cuda_product_read(p, c);
     p->y = c->out[0].data;
@@ -319,7 +319,7 @@ static ebb_status prepare(ebb_call *c)
 {
     ebb_cuda_product p;
     const void *state = NULL;
-    read_operands(&p, c);
+    ebb_cublas_read(&p, c);
     p.align = align_of(c);
     EBB_TRY(choose(c, &p, c->in[0].type.dtype, &state));
     c->state = (void *)(uintptr_t)state;
@@ -329,7 +329,7 @@ static ebb_status prepare(ebb_call *c)
 static ebb_status run(const ebb_call *c)
 {
     ebb_cuda_product p;
-    read_operands(&p, c);
+    ebb_cublas_read(&p, c);
     return run_product(c, &p, c->in[0].type.dtype, c->state);
 }
 

@@ -37,10 +37,25 @@ void ebb_lt_handle_free(void *handle);
 typedef enum ebb_lt_after {
     EBB_LT_NOTHING,
     EBB_LT_BIAS,          /* + bias */
+    EBB_LT_RELU,          /* max(0, it) */
     EBB_LT_RELU_BIAS,     /* max(0, + bias) */
-    EBB_LT_RELU_BIAS_AUX, /* and a bit for each element: was it above 0 */
-    EBB_LT_DRELU_BGRAD    /* 0 where the bit is; the columns' sums to bias */
+    EBB_LT_RELU_AUX,      /* max(0, it), and a bit for each element: was it above 0 */
+    EBB_LT_RELU_AUX_BIAS, /* of + bias */
+    EBB_LT_DRELU,         /* 0 where the bit is */
+    EBB_LT_DRELU_BGRAD,   /* and the columns' sums to bias */
+    EBB_LT_AFTERS
 } ebb_lt_after;
+
+static inline bool ebb_lt_has_bias(uint32_t after)
+{
+    return after == EBB_LT_BIAS || after == EBB_LT_RELU_BIAS || after == EBB_LT_RELU_AUX_BIAS ||
+           after == EBB_LT_DRELU_BGRAD;
+}
+
+static inline bool ebb_lt_has_aux(uint32_t after)
+{
+    return after >= EBB_LT_RELU_AUX && after < EBB_LT_AFTERS;
+}
 
 typedef struct ebb_lt_problem { /* compared as bytes: clear it first */
     ebb_lt_map map;
@@ -52,10 +67,17 @@ typedef struct ebb_lt_problem { /* compared as bytes: clear it first */
                               float32 beside 16 bits */
 } ebb_lt_problem;
 
-/* Bits from one row of y to the next in an aux of bits; its bytes for m rows. Only cuBLASLt knows
- * the order of the bits. */
-int64_t ebb_lt_aux_lead(int64_t n);
-size_t ebb_lt_aux_bytes(int64_t m, int64_t n);
+/* Bits from one row of y to the next in an aux of bits; its bytes for m rows. The order of the bits
+ * is not documented: cublas_after.cu finds out. */
+static inline int64_t ebb_lt_aux_lead(int64_t n)
+{
+    return (n + 127) / 128 * 128;
+}
+
+static inline size_t ebb_lt_aux_bytes(int64_t m, int64_t n)
+{
+    return (size_t)m * (size_t)(ebb_lt_aux_lead(n) / 8);
+}
 
 typedef struct ebb_lt_operands {
     const void *a, *b, *c; /* of the product in rows; c: read where beta is not 0 */

@@ -1,51 +1,60 @@
-/* optim.cu: the optimizers' steps, each one pass over weight, gradient and states.
+/* optim.cu: the optimizers' steps, each one pass over weight, gradient and states; a launch takes
+ * as many tensors as its parameters hold (many.h), of one call or of calls that follow each other.
+ *
+ *     Momentum(w0 ..)  Momentum(w1 ..)  Momentum(w2 ..)       one launch: the same rate, count and
+ *     |- blocks 0..2 -||- block 3 ----||- blocks 4..8 -|      attributes, and nobody's results over
+ *                                                             what another reads
  *
  * Rates and counts of steps change from step to step, so kernels read them from device memory and
  * work out the corrections themselves: in double, as the plain kernels do.
  */
-#include "kernels/cuda/cuda.h"
 #include "kernels/cuda/floats.h"
+#include "kernels/cuda/group.h"
+#include "kernels/cuda/many.h"
 
-typedef struct sgd_args {
-    void *out;
-    const void *w, *g;
-    int64_t n;
-    ebb_cuda_number rate;
-    double decay;
-} sgd_args;
+enum { TENSORS = 56, STATES = 2 };
 
-typedef struct momentum_args {
-    void *w_out, *v_out;
-    const void *w, *g, *v;
+typedef struct optim_tensor {
+    void *out, *state_out[STATES];
+    const void *w, *g, *state[STATES];
     int64_t n;
-    ebb_cuda_number rate, count; /* beta counts from the second step on */
-    double alpha, beta, decay;
+} optim_tensor;
+
+typedef struct optim_head { /* compared as bytes: clear it first */
+    ebb_cuda_number rate, count;
+    double alpha, beta, epsilon, decay, other;
     int32_t nesterov;
-} momentum_args;
+    uint32_t dtype, op;
+} optim_head;
 
-typedef struct adamw_args {
-    void *w_out, *m_out, *v_out;
-    const void *w, *g, *m, *v;
-    int64_t n;
-    ebb_cuda_number rate, count;
-    double alpha, beta, epsilon, decay;
-} adamw_args;
+typedef struct optim_args {
+    optim_head by;
+    uint32_t count;
+    int64_t chunk; /* elements of a block */
+    uint32_t end[TENSORS];
+    optim_tensor tensor[TENSORS];
+} optim_args;
 
-typedef struct adam_args {
-    void *w_out, *v_out, *h_out;
-    const void *w, *g, *v, *h;
-    int64_t n;
-    ebb_cuda_number rate, count; /* which step this is; at 0 nothing is corrected */
-    double alpha, beta, epsilon, decay, keep;
-} adam_args;
+#if defined(__cplusplus)
+static_assert(sizeof(optim_args) <= EBB_MANY_PARAMETERS, "more than a kernel's parameters");
+#else
+_Static_assert(sizeof(optim_args) <= EBB_MANY_PARAMETERS, "more than a kernel's parameters");
+#endif
 
-typedef struct adagrad_args {
-    void *w_out, *h_out;
-    const void *w, *g, *h;
-    int64_t n;
-    ebb_cuda_number rate, count;
-    double falls, epsilon, decay;
-} adagrad_args;
+typedef struct optim_share { /* of a thread: every EBB_THREADS-th from first on */
+    const optim_tensor *t;
+    int64_t first, end;
+} optim_share;
+
+EBB_GPU_INLINE optim_share share_of(const optim_args *a, uint32_t block, uint32_t thread)
+{
+    const ebb_many_share m = ebb_many_find(a->end, a->count, block);
+    const int64_t begin = m.block * a->chunk, end = begin + a->chunk;
+    optim_share s = {&a->tensor[m.tensor], begin + thread, end};
+    if (s.end > s.t->n)
+        s.end = s.t->n;
+    return s;
+}
 
 #define KERNELS "kernels/cuda/optim_kernels.inc"
 #include "kernels/cuda/all_floats.inc"
@@ -56,132 +65,182 @@ static const ebb_gpu_kernel adam[] = EBB_CUDA_FLOATS(adam);
 static const ebb_gpu_kernel adagrad[] = EBB_CUDA_FLOATS(adagrad);
 static const ebb_gpu_kernel adamw[] = EBB_CUDA_FLOATS(adamw);
 
-/* (lr, W, G) {weight_decay = 0} -> W'. W' may be W. */
-static ebb_status run_sgd(const ebb_call *c)
+/* ---- the operators ---- */
+
+typedef struct factor { /* an attribute; name NULL: there is none */
+    const char *name;
+    double otherwise;
+} factor;
+
+typedef struct form {
+    ebb_op op;
+    const ebb_gpu_kernel *kernels;
+    uint32_t scalars, states; /* (lr) or (lr, count); then X..., G..., states... */
+    factor alpha, beta, epsilon, decay, other;
+} form;
+
+// clang-format off
+static const form forms[] = {
+    /* W' = W - lr (G + decay W) */
+    {EBB_OP_SGD,      sgd,      1, 0, {NULL, 0}, {NULL, 0}, {NULL, 0}, {"weight_decay", 0}, {NULL, 0}},
+    /* T > 0: beta counts, from the second step on */
+    {EBB_OP_MOMENTUM, momentum, 2, 1, {"alpha", 0}, {"beta", 1}, {NULL, 0}, {"norm_coefficient", 0}, {NULL, 0}},
+    /* T: which step this is; at 0 nothing is corrected */
+    {EBB_OP_ADAM,     adam,     2, 2, {"alpha", (double)0.9f}, {"beta", (double)0.999f}, {"epsilon", (double)1e-6f}, {"norm_coefficient", 0}, {"norm_coefficient_post", 0}},
+    {EBB_OP_ADAGRAD,  adagrad,  2, 1, {NULL, 0}, {NULL, 0}, {"epsilon", (double)1e-6f}, {"norm_coefficient", 0}, {"decay_factor", 0}},
+    /* T steps have been done, this one is step T + 1 */
+    {EBB_OP_ADAMW,    adamw,    2, 2, {"alpha", (double)0.9f}, {"beta", (double)0.999f}, {"epsilon", (double)1e-8f}, {"weight_decay", (double)0.01f}, {NULL, 0}},
+};
+// clang-format on
+
+static const form *form_of(ebb_op op)
 {
-    sgd_args a;
-    memset(&a, 0, sizeof a);
-    a.out = c->out[0].data;
-    a.w = c->in[1].data;
-    a.g = c->in[2].data;
-    a.n = ebb_elements(&c->in[1].type);
-    a.rate = ebb_cuda_number_of(&c->in[0]);
-    a.decay = ebb_attr_float(&c->attrs, "weight_decay", 0.0);
-    return EBB_LAUNCH(c, sgd[ebb_cuda_float_row(c->in[1].type.dtype)], ebb_cuda_grid(a.n),
-                      EBB_CUDA_BLOCK, 0, a);
+    const form *f = forms;
+    while (f->op != op) // the table of kernels has no others
+        f++;
+    return f;
 }
 
-/* (R, T, X..., G..., V...) {alpha, beta, mode, norm_coefficient} -> X'..., V'.... Groups go one
- * after the other: an output may lie over an input of an earlier group. */
-static ebb_status run_momentum(const ebb_call *c)
+static double factor_of(const ebb_call *c, factor f)
 {
-    const char *mode = ebb_attr_string(&c->attrs, "mode", "standard");
-    momentum_args a;
-    memset(&a, 0, sizeof a);
-    a.nesterov = strcmp(mode, "nesterov") == 0;
-    if (!a.nesterov && strcmp(mode, "standard") != 0)
+    return f.name != NULL ? ebb_attr_float(&c->attrs, f.name, f.otherwise) : 0;
+}
+
+static ebb_status read_head(optim_head *h, const ebb_call *c, const form *f)
+{
+    const char *mode =
+        c->op == EBB_OP_MOMENTUM ? ebb_attr_string(&c->attrs, "mode", "standard") : "standard";
+    memset(h, 0, sizeof *h);
+    h->nesterov = strcmp(mode, "nesterov") == 0;
+    if (!h->nesterov && strcmp(mode, "standard") != 0)
         return ebb_call_error(c, "mode '%s' is neither standard nor nesterov", mode);
-    a.rate = ebb_cuda_number_of(&c->in[0]);
-    a.count = ebb_cuda_number_of(&c->in[1]);
-    a.alpha = ebb_attr_float(&c->attrs, "alpha", 0.0);
-    a.beta = ebb_attr_float(&c->attrs, "beta", 1.0);
-    a.decay = ebb_attr_float(&c->attrs, "norm_coefficient", 0.0);
-    uint32_t groups = (c->input_count - 2) / 3;
+    h->rate = ebb_cuda_number_of(&c->in[0]);
+    if (f->scalars > 1)
+        h->count = ebb_cuda_number_of(&c->in[1]);
+    h->alpha = factor_of(c, f->alpha);
+    h->beta = factor_of(c, f->beta);
+    h->epsilon = factor_of(c, f->epsilon);
+    h->decay = factor_of(c, f->decay);
+    h->other = factor_of(c, f->other);
+    h->dtype = c->in[f->scalars].type.dtype;
+    h->op = (uint32_t)c->op;
+    return NULL;
+}
+
+/* ---- tables ---- */
+
+/* The places of a tensor: what it writes, then what it reads; NULL where it has no such state. */
+enum { PLACES = 3 + 2 * STATES, WRITTEN = 1 + STATES };
+
+static void places_of(const optim_tensor *t, const void *places[PLACES])
+{
+    const void *all[PLACES] = {t->out, t->state_out[0], t->state_out[1], t->w,
+                               t->g,   t->state[0],     t->state[1]};
+    memcpy(places, all, sizeof all);
+}
+
+/* Of two tensors: does one write where the other reads or writes? */
+static bool clash(const optim_tensor *a, const optim_tensor *b, size_t element)
+{
+    const void *of_a[PLACES], *of_b[PLACES];
+    places_of(a, of_a);
+    places_of(b, of_b);
+    for (int i = 0; i < PLACES; i++)
+        for (int k = 0; k < PLACES; k++)
+            if ((i < WRITTEN || k < WRITTEN) && of_a[i] != NULL && of_b[k] != NULL &&
+                ebb_many_overlap(of_a[i], (size_t)a->n * element, of_b[k], (size_t)b->n * element))
+                return true;
+    return false;
+}
+
+static ebb_status launch(const ebb_call *c, optim_args *a)
+{
+    enum { BLOCKS = 2048 };
+    int64_t total = 0;
+    uint32_t blocks = 0;
+    if (a->count == 0)
+        return NULL;
+    for (uint32_t k = 0; k < a->count; k++)
+        total += a->tensor[k].n;
+    a->chunk = (total / BLOCKS + EBB_CUDA_BLOCK) / EBB_CUDA_BLOCK * EBB_CUDA_BLOCK;
+    for (uint32_t k = 0; k < a->count; k++)
+        a->end[k] = blocks += (uint32_t)((a->tensor[k].n + a->chunk - 1) / a->chunk);
+    const form *f = form_of((ebb_op)a->by.op);
+    ebb_status status = EBB_LAUNCH(c, f->kernels[ebb_cuda_float_row((uint8_t)a->by.dtype)],
+                                   ebb_cuda_blocks(blocks), EBB_CUDA_BLOCK, 0, *a);
+    a->count = 0;
+    return status;
+}
+
+/* Tensors go one after the other where it matters: an output may lie over what an earlier one has
+ * read. */
+static ebb_status add(const ebb_call *c, optim_args *a, const optim_tensor *t)
+{
+    const size_t element = ebb_dtype_bits((ebb_dtype)a->by.dtype) / 8;
+    bool fits = a->count < TENSORS;
+    if (t->n == 0)
+        return NULL;
+    for (uint32_t k = 0; fits && k < a->count; k++)
+        fits = !clash(&a->tensor[k], t, element);
+    if (!fits)
+        EBB_TRY(launch(c, a));
+    a->tensor[a->count++] = *t;
+    return NULL;
+}
+
+/* (lr, T, X..., G..., states...) -> X'..., states'...; an output may lie over its own input. */
+static ebb_status add_call(const ebb_call *c, optim_args *a)
+{
+    const form *f = form_of(c->op);
+    const uint32_t groups = (c->input_count - f->scalars) / (2 + f->states);
+    optim_head head;
+    EBB_TRY(read_head(&head, c, f));
+    if (memcmp(&head, &a->by, sizeof head) != 0) {
+        EBB_TRY(launch(c, a));
+        a->by = head;
+    }
     for (uint32_t i = 0; i < groups; i++) {
-        const ebb_operand *x = &c->in[2 + i];
-        a.w = x->data;
-        a.g = x[groups].data;
-        a.v = x[2 * groups].data;
-        a.w_out = c->out[i].data;
-        a.v_out = c->out[i + groups].data;
-        a.n = ebb_elements(&x->type);
-        EBB_TRY(EBB_LAUNCH(c, momentum[ebb_cuda_float_row(x->type.dtype)], ebb_cuda_grid(a.n),
-                           EBB_CUDA_BLOCK, 0, a));
+        const ebb_operand *x = &c->in[f->scalars + i];
+        optim_tensor t;
+        memset(&t, 0, sizeof t);
+        t.w = x->data;
+        t.g = x[groups].data;
+        t.out = c->out[i].data;
+        t.n = ebb_elements(&x->type);
+        for (uint32_t s = 0; s < f->states; s++) {
+            t.state[s] = x[(2 + s) * groups].data;
+            t.state_out[s] = c->out[(1 + s) * groups + i].data;
+        }
+        EBB_TRY(add(c, a, &t));
     }
     return NULL;
 }
 
-/* (R, T, X..., G..., V..., H...) {alpha, beta, epsilon, norm_coefficient, norm_coefficient_post} ->
- * X'..., V'..., H'.... */
-static ebb_status run_adam(const ebb_call *c)
+ebb_status ebb_cuda_optim_run(const ebb_call *calls, uint32_t count)
 {
-    adam_args a;
+    optim_args a;
     memset(&a, 0, sizeof a);
-    a.rate = ebb_cuda_number_of(&c->in[0]);
-    a.count = ebb_cuda_number_of(&c->in[1]);
-    a.alpha = ebb_attr_float(&c->attrs, "alpha", (double)0.9f);
-    a.beta = ebb_attr_float(&c->attrs, "beta", (double)0.999f);
-    a.epsilon = ebb_attr_float(&c->attrs, "epsilon", (double)1e-6f);
-    a.decay = ebb_attr_float(&c->attrs, "norm_coefficient", 0.0);
-    a.keep = 1.0 - ebb_attr_float(&c->attrs, "norm_coefficient_post", 0.0);
-    uint32_t groups = (c->input_count - 2) / 4;
-    for (uint32_t i = 0; i < groups; i++) {
-        const ebb_operand *x = &c->in[2 + i];
-        a.w = x->data;
-        a.g = x[groups].data;
-        a.v = x[2 * groups].data;
-        a.h = x[3 * groups].data;
-        a.w_out = c->out[i].data;
-        a.v_out = c->out[i + groups].data;
-        a.h_out = c->out[i + 2 * groups].data;
-        a.n = ebb_elements(&x->type);
-        EBB_TRY(EBB_LAUNCH(c, adam[ebb_cuda_float_row(x->type.dtype)], ebb_cuda_grid(a.n),
-                           EBB_CUDA_BLOCK, 0, a));
-    }
-    return NULL;
+    for (uint32_t k = 0; k < count; k++)
+        EBB_TRY(add_call(&calls[k], &a));
+    return launch(calls, &a);
 }
 
-/* (R, T, X..., G..., H...) {decay_factor, epsilon, norm_coefficient} -> X'..., H'.... */
-static ebb_status run_adagrad(const ebb_call *c)
+static ebb_status run(const ebb_call *c)
 {
-    adagrad_args a;
-    memset(&a, 0, sizeof a);
-    a.rate = ebb_cuda_number_of(&c->in[0]);
-    a.count = ebb_cuda_number_of(&c->in[1]);
-    a.falls = ebb_attr_float(&c->attrs, "decay_factor", 0.0);
-    a.epsilon = ebb_attr_float(&c->attrs, "epsilon", (double)1e-6f);
-    a.decay = ebb_attr_float(&c->attrs, "norm_coefficient", 0.0);
-    uint32_t groups = (c->input_count - 2) / 3;
-    for (uint32_t i = 0; i < groups; i++) {
-        const ebb_operand *x = &c->in[2 + i];
-        a.w = x->data;
-        a.g = x[groups].data;
-        a.h = x[2 * groups].data;
-        a.w_out = c->out[i].data;
-        a.h_out = c->out[i + groups].data;
-        a.n = ebb_elements(&x->type);
-        EBB_TRY(EBB_LAUNCH(c, adagrad[ebb_cuda_float_row(x->type.dtype)], ebb_cuda_grid(a.n),
-                           EBB_CUDA_BLOCK, 0, a));
-    }
-    return NULL;
+    return ebb_cuda_optim_run(c, 1);
 }
 
-/* (lr, T, W, G, M, V) -> W', M', V': T steps have been done, this one is step T + 1. */
-static ebb_status run_adamw(const ebb_call *c)
-{
-    adamw_args a;
-    memset(&a, 0, sizeof a);
-    a.rate = ebb_cuda_number_of(&c->in[0]);
-    a.count = ebb_cuda_number_of(&c->in[1]);
-    a.alpha = ebb_attr_float(&c->attrs, "alpha", (double)0.9f);
-    a.beta = ebb_attr_float(&c->attrs, "beta", (double)0.999f);
-    a.epsilon = ebb_attr_float(&c->attrs, "epsilon", (double)1e-8f);
-    a.decay = ebb_attr_float(&c->attrs, "weight_decay", (double)0.01f);
-    a.w = c->in[2].data;
-    a.g = c->in[3].data;
-    a.m = c->in[4].data;
-    a.v = c->in[5].data;
-    a.w_out = c->out[0].data;
-    a.m_out = c->out[1].data;
-    a.v_out = c->out[2].data;
-    a.n = ebb_elements(&c->in[2].type);
-    return EBB_LAUNCH(c, adamw[ebb_cuda_float_row(c->in[2].type.dtype)], ebb_cuda_grid(a.n),
-                      EBB_CUDA_BLOCK, 0, a);
-}
+/* ---- declines ---- */
 
-/* Inputs from `first` on and all outputs are there, floats of one dtype, and the state's shapes. */
-static const char *declines_state(const ebb_call *c, uint32_t first, uint32_t groups)
+/* All operands are there, W, G and states floats of one dtype, and of a tensor of one shape. */
+static const char *declines(const ebb_call *c)
 {
+    const form *f = form_of(c->op);
+    const uint32_t each = 2 + f->states, first = f->scalars;
+    const uint32_t groups = c->input_count < first + each ? 0 : (c->input_count - first) / each;
+    if (groups == 0 || c->input_count != first + groups * each ||
+        c->output_count != groups * (1 + f->states))
+        return "wrong number of operands";
     const char *why = ebb_cuda_any(c);
     if (why != NULL)
         return why;
@@ -204,41 +263,11 @@ static const char *declines_state(const ebb_call *c, uint32_t first, uint32_t gr
     return NULL;
 }
 
-static const char *declines_sgd(const ebb_call *c)
-{
-    if (c->input_count != 3 || c->output_count != 1)
-        return "wrong number of operands";
-    return declines_state(c, 1, 1);
-}
-
-static const char *declines_momentum(const ebb_call *c)
-{
-    uint32_t groups = c->input_count < 5 ? 0 : (c->input_count - 2) / 3;
-    if (groups == 0 || c->input_count != 2 + 3 * groups || c->output_count != 2 * groups)
-        return "wrong number of operands";
-    return declines_state(c, 2, groups);
-}
-
-static const char *declines_adam(const ebb_call *c)
-{
-    uint32_t groups = c->input_count < 6 ? 0 : (c->input_count - 2) / 4;
-    if (groups == 0 || c->input_count != 2 + 4 * groups || c->output_count != 3 * groups)
-        return "wrong number of operands";
-    return declines_state(c, 2, groups);
-}
-
-static const char *declines_adamw(const ebb_call *c)
-{
-    if (c->input_count != 6 || c->output_count != 3)
-        return "wrong number of operands";
-    return declines_state(c, 2, 1);
-}
-
 const ebb_kernel ebb_cuda_optim[] = {
-    {"cuda.sgd", EBB_OP_SGD, declines_sgd, NULL, NULL, run_sgd, NULL},
-    {"cuda.momentum", EBB_OP_MOMENTUM, declines_momentum, NULL, NULL, run_momentum, NULL},
-    {"cuda.adam", EBB_OP_ADAM, declines_adam, NULL, NULL, run_adam, NULL},
-    {"cuda.adagrad", EBB_OP_ADAGRAD, declines_momentum, NULL, NULL, run_adagrad, NULL},
-    {"cuda.adamw", EBB_OP_ADAMW, declines_adamw, NULL, NULL, run_adamw, NULL},
+    {"cuda.sgd", EBB_OP_SGD, declines, NULL, NULL, run, NULL},
+    {"cuda.momentum", EBB_OP_MOMENTUM, declines, NULL, NULL, run, NULL},
+    {"cuda.adam", EBB_OP_ADAM, declines, NULL, NULL, run, NULL},
+    {"cuda.adagrad", EBB_OP_ADAGRAD, declines, NULL, NULL, run, NULL},
+    {"cuda.adamw", EBB_OP_ADAMW, declines, NULL, NULL, run, NULL},
 };
 EBB_CUDA_COUNT(optim)

@@ -13,7 +13,7 @@
 #ifndef EBB_KERNELS_CUDA_PRODUCT_H
 #define EBB_KERNELS_CUDA_PRODUCT_H
 
-#include "kernels/cuda/cuda.h"
+#include "kernels/cuda/group.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -67,6 +67,7 @@ typedef struct ebb_cuda_products {
                          const void **chosen);
     ebb_status (*run)(const ebb_call *c, const ebb_cuda_product *p, uint8_t dtype,
                       const void *chosen);
+    ebb_cuda_grouper group; /* of a product and what follows it */
 } ebb_cuda_products;
 
 /* NULL where the build has no library, as the host's. */

@@ -18,7 +18,7 @@ static ebb_lt_problem problem_of(uint32_t dtype, uint32_t after)
     p.map.batches = after == EBB_LT_NOTHING ? 3 : 1;
     p.dtype = dtype;
     p.after = after;
-    p.aux_lead = after >= EBB_LT_RELU_BIAS_AUX ? ebb_lt_aux_lead(96) : 0;
+    p.aux_lead = ebb_lt_has_aux(after) ? ebb_lt_aux_lead(96) : 0;
     return p;
 }
 
@@ -27,7 +27,7 @@ static void descriptors_take_every_product_without_a_device(void **state)
     (void)state;
     static const uint32_t dtypes[] = {EBB_F32, EBB_F64, EBB_F16, EBB_BF16};
     for (size_t i = 0; i < 4; i++)
-        for (uint32_t after = EBB_LT_NOTHING; after <= EBB_LT_DRELU_BGRAD; after++)
+        for (uint32_t after = EBB_LT_NOTHING; after < EBB_LT_AFTERS; after++)
             for (uint32_t tf32 = 0; tf32 < 2; tf32++) {
                 ebb_lt_plan *plan = NULL;
                 ebb_lt_problem p = problem_of(dtypes[i], after);
@@ -46,7 +46,7 @@ static void what_cannot_be_done_after_a_product_is_named(void **state)
 {
     (void)state;
     ebb_lt_plan *plan = NULL;
-    ebb_lt_problem p = problem_of(EBB_F32, EBB_LT_DRELU_BGRAD + 1);
+    ebb_lt_problem p = problem_of(EBB_F32, EBB_LT_AFTERS);
     assert_int_equal(ebb_status_code(ebb_lt_plan_new(&plan, &p)), EBB_USAGE);
     assert_null(plan);
 }

@@ -279,11 +279,50 @@ static void operands_that_do_not_fit_are_declined(void **state)
     }
 }
 
+/* Of tensors of other sizes, blocks and bits, each with its own map. */
+static void calls_in_a_row_share_launches_and_keep_their_bits(void **state)
+{
+    (void)state;
+    enum { ROW = 2 * SHAPES };
+    const ebb_backend *const here[] = {&ebb_backend_cuda, NULL};
+    for (int k = 0; k < KINDS; k++) {
+        testing *t = calloc(ROW, sizeof *t);
+        ebb_call calls[ROW];
+        void *expected[ROW][8];
+        assert_non_null(t);
+        for (int i = 0; i < ROW; i++) {
+            put_step(&t[i], (kind)k, &shapes[i % SHAPES], i == ROW - 1 ? EBB_F64 : EBB_F32);
+            run_with(&t[i], cuda_names[k]);
+            keep_outputs(&t[i], expected[i]);
+            for (uint32_t o = 0; o < t[i].call.output_count; o++)
+                memset(t[i].out[o].data, 0x77, t[i].out[o].bytes);
+            calls[i] = t[i].call;
+            calls[i].queue = more_queue;
+            check_status(ebb_pick(&calls[i], here), "pick");
+        }
+        check_status(ebb_backend_cuda.group(calls, ROW), "group");
+        assert_string_equal(calls[0].kernel->name, "cuda.optimizers");
+        for (int i = 0; i < ROW; i++)
+            check_status(calls[i].kernel->run(&calls[i]), "run");
+        if (more_wait != NULL)
+            more_wait();
+        for (int i = 0; i < ROW; i++) {
+            for (uint32_t o = 0; o < t[i].call.output_count; o++)
+                assert_memory_equal(t[i].out[o].data, expected[i][o], t[i].out[o].bytes);
+            free_outputs(&t[i], expected[i]);
+            end(&t[i]);
+        }
+        calls[0].kernel->release(&calls[0]);
+        free(t);
+    }
+}
+
 int main(void)
 {
     with_cuda();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(codes_and_scales_are_those_of_plain),
+        cmocka_unit_test(calls_in_a_row_share_launches_and_keep_their_bits),
         cmocka_unit_test(halves_are_those_of_float32_rounded),
         cmocka_unit_test(outputs_may_lie_over_inputs),
         cmocka_unit_test(a_replayed_step_takes_rate_and_key_of_its_day),

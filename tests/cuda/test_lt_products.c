@@ -4,6 +4,7 @@
  */
 #define EBB_CUBLASLT
 #include "kernels/cuda/cublas.cu"
+#include "kernels/cuda/cublas_after.cu"
 
 #include "tests/cuda/cuda.h"
 #include "tests/kernels/linear_loss_layers.h"
@@ -19,8 +20,23 @@ struct ebb_lt_plan {
     uint32_t count, first; /* algorithms; the number of the first */
 };
 
+/* What is not documented of the library's ReLU: as ours is, or in one way otherwise. */
+typedef enum manner {
+    AS_OURS,
+    NAN_IS_ZERO,
+    ZERO_HAS_NO_SIGN,
+    BITS_HIGH_FIRST,
+    GRADIENT_IS_A_PRODUCT,
+    MANNERS
+} manner;
+
 static struct {
     int finds, restores, runs[ALGORITHMS], biases;
+    int after[EBB_LT_AFTERS]; /* runs by what they do at the end */
+    manner manner;
+    bool refuses_after; /* to take an algorithm for a product that something follows */
+    bool slow_after;    /* 2 ms more; or it is these that nothing follows, and no other */
+    bool slow_alone;
     bool refuses; /* to restore */
     uint32_t least_align;
     uint8_t algorithms; /* that it finds */
@@ -87,7 +103,7 @@ ebb_status ebb_lt_plan_restore(ebb_lt_plan *plan, void *handle,
     assert_ptr_equal(handle, &seen);
     assert_int_equal(bytes[EBB_LT_ALGORITHM - 1], 0x5A);
     seen.restores++;
-    if (seen.refuses)
+    if (seen.refuses || (seen.refuses_after && plan->problem.after > EBB_LT_BIAS))
         return ebb_error(EBB_UNSUPPORTED, "it is another device");
     plan->first = bytes[0];
     plan->count = 1;
@@ -97,6 +113,25 @@ ebb_status ebb_lt_plan_restore(ebb_lt_plan *plan, void *handle,
 static double element(const void *data, uint32_t dtype, int64_t at)
 {
     return dtype == EBB_F64 ? ((const double *)data)[at] : (double)((const float *)data)[at];
+}
+
+/* One element on its way out: ReLU or its gradient, and the bit of it. */
+static float after_one(const ebb_lt_problem *p, float v, uint8_t *bits, int64_t at)
+{
+    const uint32_t shift = (uint32_t)(seen.manner == BITS_HIGH_FIRST ? 7 - at % 8 : at % 8);
+    if (p->after == EBB_LT_DRELU) {
+        const int on = bits[at / 8] >> shift & 1;
+        return seen.manner == GRADIENT_IS_A_PRODUCT ? v * (float)on : on ? v : 0;
+    }
+    if (seen.manner == NAN_IS_ZERO)
+        v = v > 0 ? v : 0;
+    else if (seen.manner == ZERO_HAS_NO_SIGN)
+        v = v <= 0 ? 0 : v;
+    else
+        v = v < 0 ? 0 : v;
+    if (ebb_lt_has_aux(p->after))
+        bits[at / 8] = (uint8_t)((bits[at / 8] & ~(1u << shift)) | (uint32_t)(v > 0) << shift);
+    return v;
 }
 
 /* All but one take two milliseconds. */
@@ -111,7 +146,9 @@ ebb_status ebb_lt_plan_run(ebb_lt_plan *plan, void *handle, uint32_t i, const eb
     assert_true(i < plan->count);
     seen.runs[plan->first + i]++;
     seen.biases += p->after == EBB_LT_BIAS;
-    if (plan->first + i != FAST)
+    seen.after[p->after]++;
+    const bool alone = p->after <= EBB_LT_BIAS;
+    if (seen.slow_alone ? alone : plan->first + i != FAST || (seen.slow_after && !alone))
         (void)nanosleep(&slow, NULL);
     const int64_t k = left->turned ? left->rows : left->columns;
     for (int64_t b = 0; b < p->map.batches; b++)
@@ -129,12 +166,14 @@ ebb_status ebb_lt_plan_run(ebb_lt_plan *plan, void *handle, uint32_t i, const eb
                 sum *= o->alpha;
                 if (o->beta != 0)
                     sum += o->beta * element(o->c, p->dtype, at);
-                if (p->after == EBB_LT_BIAS)
+                if (ebb_lt_has_bias(p->after))
                     sum += element(o->bias, p->dtype, row);
                 if (p->dtype == EBB_F64)
                     ((double *)o->y)[at] = sum;
                 else
-                    ((float *)o->y)[at] = (float)sum;
+                    ((float *)o->y)[at] =
+                        alone ? (float)sum
+                              : after_one(p, (float)sum, o->aux, row + column * p->aux_lead);
             }
     return NULL;
 }
@@ -347,6 +386,273 @@ static void the_products_of_a_chunked_loss_are_the_librarys(void **state)
         }
 }
 
+/* ---- what follows ---- */
+
+enum { ROWS = 6, DEPTH = 5, WIDE = 256 };
+
+typedef struct following { /* a product and two calls behind it */
+    ebb_call calls[3];
+    ebb_operand in[3][3], out[3];
+    ebb_attr turn[1];
+    uint32_t count;
+    float a[ROWS * DEPTH], b[DEPTH * WIDE], bias[WIDE], y[ROWS * WIDE], z[ROWS * WIDE];
+    _Alignas(256) uint8_t bits[ROWS * WIDE / 8];
+    _Alignas(256) unsigned char workspace[1 << 16];
+} following;
+
+static ebb_operand of(void *data, ebb_dtype dtype, int64_t rows, int64_t columns)
+{
+    const int64_t dims[2] = {rows, columns};
+    const ebb_operand o = {.type = ebb_type_tensor(dtype, 2, dims),
+                           .bytes = (size_t)(rows * columns) * (dtype == EBB_U8 ? 1 : 4),
+                           .data = data};
+    return o;
+}
+
+static ebb_operand list_of(void *data, ebb_dtype dtype, int64_t n)
+{
+    ebb_operand o = of(data, dtype, 1, n);
+    o.type = ebb_type_tensor(dtype, 1, &n);
+    return o;
+}
+
+static ebb_call *next_call(following *f, ebb_op op, uint32_t inputs, ebb_operand out,
+                           uint32_t last_read)
+{
+    const uint32_t k = f->count++;
+    ebb_call *c = &f->calls[k];
+    memset(c, 0, sizeof *c);
+    f->out[k] = out;
+    f->out[k].last_read = last_read;
+    c->op = op;
+    c->version = 20;
+    c->node = "a call of the test";
+    c->in = f->in[k];
+    c->out = &f->out[k];
+    c->input_count = inputs;
+    c->output_count = 1;
+    c->queue = more_queue;
+    c->position = k;
+    return c;
+}
+
+static void settle(following *f)
+{
+    static const ebb_backend *const backends[] = {&with_library, &ebb_backend_cuda, NULL};
+    for (uint32_t k = 0; k < f->count; k++)
+        check_status(ebb_pick(&f->calls[k], backends), "pick");
+    ebb_call *c = &f->calls[0];
+    check_status(c->kernel->workspace(c, &c->workspace_bytes), "workspace");
+    assert_true(c->workspace_bytes <= sizeof f->workspace);
+    c->workspace = f->workspace;
+}
+
+static following *begin_following(void)
+{
+    following *f = aligned_alloc(256, (sizeof *f + 255) / 256 * 256);
+    assert_non_null(f);
+    memset(f, 0, sizeof *f);
+    for (int i = 0; i < ROWS * DEPTH; i++)
+        f->a[i] = (float)(i * 37 % 23 - 11) / 8;
+    for (int i = 0; i < DEPTH * WIDE; i++)
+        f->b[i] = (float)(i * 53 % 31 - 15) / 16;
+    for (int i = 0; i < WIDE; i++)
+        f->bias[i] = (float)(i * 29 % 17 - 8) / 4;
+    f->a[3] = NAN;
+    f->b[7] = INFINITY;
+    for (size_t i = 0; i < sizeof f->bits; i++)
+        f->bits[i] = (uint8_t)(i * 151 + 17);
+    memset(f->y, 0x55, sizeof f->y);
+    return f;
+}
+
+/* Gemm, Relu over or beside it, PackSign; n columns. */
+static following *forward(bool bias, bool over, int64_t n)
+{
+    following *f = begin_following();
+    const ebb_operand y = of(f->y, EBB_F32, ROWS, n), z = of(over ? f->y : f->z, EBB_F32, ROWS, n);
+    f->in[0][0] = of(f->a, EBB_F32, ROWS, DEPTH);
+    f->in[0][1] = of(f->b, EBB_F32, DEPTH, n);
+    f->in[0][2] = list_of(f->bias, EBB_F32, n);
+    f->in[1][0] = y;
+    f->in[2][0] = z;
+    next_call(f, EBB_OP_GEMM, bias ? 3 : 2, y, 1);
+    next_call(f, EBB_OP_RELU, 1, z, 7);
+    next_call(f, EBB_OP_PACK_SIGN, 1, list_of(f->bits, EBB_U8, (ROWS * n + 7) / 8), 9);
+    settle(f);
+    return f;
+}
+
+/* FusedMatMul, MaskGrad. */
+static following *backward(bool over)
+{
+    following *f = begin_following();
+    const ebb_operand g = of(f->y, EBB_F32, ROWS, WIDE);
+    f->in[0][0] = of(f->a, EBB_F32, ROWS, DEPTH);
+    f->in[0][1] = of(f->b, EBB_F32, WIDE, DEPTH);
+    f->in[1][0] = g;
+    f->in[1][1] = list_of(f->bits, EBB_U8, sizeof f->bits);
+    ebb_call *c = next_call(f, EBB_OP_FUSED_MATMUL, 2, g, 1);
+    f->turn[0] = (ebb_attr){.name = "transB", .type = EBB_ATTR_INT, .i = 1};
+    c->attrs.list = f->turn;
+    c->attrs.count = 1;
+    next_call(f, EBB_OP_MASK_GRAD, 2, of(over ? f->y : f->z, EBB_F32, ROWS, WIDE), 9);
+    settle(f);
+    return f;
+}
+
+/* Groups, prepares and runs; what seen.after counts is the run alone. */
+static void run_following(following *f, bool grouped)
+{
+    if (grouped)
+        check_status(with_library.group(f->calls, f->count), "group");
+    for (uint32_t k = 0; k < f->count; k++)
+        if (f->calls[k].kernel->prepare != NULL)
+            check_status(f->calls[k].kernel->prepare(&f->calls[k]), "prepare");
+    memset(seen.after, 0, sizeof seen.after);
+    memset(f->y, 0x55, sizeof f->y);
+    memset(f->z, 0x33, sizeof f->z);
+    for (uint32_t k = 0; k < f->count; k++)
+        check_status(f->calls[k].kernel->run(&f->calls[k]), "run");
+}
+
+static bool was_joined(const following *f)
+{
+    return strcmp(f->calls[0].kernel->name, "cuda.lt_joined") == 0;
+}
+
+static void end_following(following *f)
+{
+    for (uint32_t k = 0; k < f->count; k++)
+        if (f->calls[k].kernel->release != NULL && f->calls[k].state != NULL)
+            f->calls[k].kernel->release(&f->calls[k]);
+    free(f);
+}
+
+/* What later calls read: all but y, which is free again. */
+static void check_same(const following *one, const following *all, bool over)
+{
+    assert_memory_equal(over ? one->y : one->z, over ? all->y : all->z, sizeof one->z);
+    assert_memory_equal(one->bits, all->bits, sizeof one->bits);
+}
+
+static void what_follows_a_product_is_done_on_its_way_out(void **state)
+{
+    (void)state;
+    seen.slow_alone = true;
+    for (int form = 0; form < 4; form++) {
+        const bool bias = form % 2, over = form / 2;
+        following *one = forward(bias, over, WIDE), *all = forward(bias, over, WIDE);
+        run_following(one, false);
+        assert_int_equal(seen.after[bias ? EBB_LT_BIAS : EBB_LT_NOTHING], 1);
+        run_following(all, true);
+        assert_true(was_joined(all));
+        assert_int_equal(seen.after[bias ? EBB_LT_RELU_AUX_BIAS : EBB_LT_RELU_AUX], 1);
+        assert_int_equal(seen.after[EBB_LT_NOTHING] + seen.after[EBB_LT_BIAS], 0);
+        check_same(one, all, over);
+        end_following(one);
+        end_following(all);
+    }
+    for (int over = 0; over < 2; over++) {
+        following *one = backward(over), *all = backward(over);
+        run_following(one, false);
+        run_following(all, true);
+        assert_true(was_joined(all));
+        assert_int_equal(seen.after[EBB_LT_DRELU], 1);
+        assert_int_equal(seen.after[EBB_LT_NOTHING], 0);
+        check_same(one, all, over);
+        end_following(one);
+        end_following(all);
+    }
+}
+
+/* Rows of 200 bits would begin in the midst of a line: the ReLU is joined, its bits are not. */
+static void bits_of_rows_that_end_within_a_line_are_our_own(void **state)
+{
+    (void)state;
+    seen.slow_alone = true;
+    following *one = forward(true, false, 200), *all = forward(true, false, 200);
+    run_following(one, false);
+    run_following(all, true);
+    assert_int_equal(seen.after[EBB_LT_RELU_BIAS], 1);
+    assert_string_equal(all->calls[2].kernel->name, "cuda.pack_sign");
+    check_same(one, all, false);
+    end_following(one);
+    end_following(all);
+}
+
+/* A library that computes otherwise is found out, and not asked. */
+static void a_library_of_other_manners_joins_nothing_that_it_would_change(void **state)
+{
+    (void)state;
+    for (int m = AS_OURS + 1; m <= MANNERS; m++) {
+        const bool relu = m == BITS_HIGH_FIRST || m == GRADIENT_IS_A_PRODUCT;
+        open_again();
+        seen.slow_alone = true;
+        seen.manner = m == MANNERS ? AS_OURS : (manner)m;
+        seen.refuses_after = m == MANNERS;
+        following *one = forward(true, false, WIDE), *all = forward(true, false, WIDE);
+        run_following(one, false);
+        run_following(all, true);
+        assert_int_equal(seen.after[EBB_LT_RELU_AUX_BIAS], m == GRADIENT_IS_A_PRODUCT);
+        assert_int_equal(seen.after[EBB_LT_BIAS], !relu);
+        check_same(one, all, false);
+        end_following(one);
+        end_following(all);
+        one = backward(false);
+        all = backward(false);
+        run_following(one, false);
+        run_following(all, true);
+        assert_int_equal(seen.after[EBB_LT_DRELU], m == NAN_IS_ZERO || m == ZERO_HAS_NO_SIGN);
+        check_same(one, all, false);
+        end_following(one);
+        end_following(all);
+    }
+}
+
+static void where_it_is_slower_the_calls_stay_apart(void **state)
+{
+    (void)state;
+    following *f = forward(false, false, WIDE);
+    seen.slow_after = true;
+    run_following(f, true);
+    assert_true(was_joined(f));
+    assert_int_equal(seen.after[EBB_LT_NOTHING], 1);
+    assert_int_equal(seen.after[EBB_LT_RELU_AUX], 0);
+    end_following(f);
+}
+
+/* The result of the ReLU may lie where the product still reads, and y may be wanted. */
+static void what_must_not_be_written_yet_or_is_read_again_is_not_joined(void **state)
+{
+    (void)state;
+    for (int form = 0; form < 4; form++) {
+        following *f = forward(true, false, WIDE);
+        if (form == 0)
+            f->out[1].data = f->in[2][0].data = f->b;
+        else if (form == 1)
+            f->out[0].last_read = 2;
+        else if (form == 2)
+            f->out[1].data = f->in[2][0].data = f->workspace;
+        else
+            f->in[1][0].data = f->b; // another's ReLU
+        check_status(with_library.group(f->calls, f->count), "group");
+        assert_false(was_joined(f));
+        end_following(f);
+    }
+    following *f = forward(true, false, WIDE);
+    f->out[2].data = f->bias; // the bits alone
+    check_status(with_library.group(f->calls, f->count), "group");
+    assert_true(was_joined(f));
+    assert_string_equal(f->calls[2].kernel->name, "cuda.pack_sign");
+    end_following(f);
+    f = backward(false);
+    f->in[1][1].data = f->workspace; // bits where nobody keeps any
+    check_status(with_library.group(f->calls, f->count), "group");
+    assert_false(was_joined(f));
+    end_following(f);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -358,6 +664,12 @@ int main(void)
         cmocka_unit_test_setup(a_tile_takes_what_it_finds, forget),
         cmocka_unit_test_setup(what_was_kept_is_believed_for_that_problem_alone, forget),
         cmocka_unit_test_setup(the_products_of_a_chunked_loss_are_the_librarys, forget),
+        cmocka_unit_test_setup(what_follows_a_product_is_done_on_its_way_out, forget),
+        cmocka_unit_test_setup(bits_of_rows_that_end_within_a_line_are_our_own, forget),
+        cmocka_unit_test_setup(a_library_of_other_manners_joins_nothing_that_it_would_change,
+                               forget),
+        cmocka_unit_test_setup(where_it_is_slower_the_calls_stay_apart, forget),
+        cmocka_unit_test_setup(what_must_not_be_written_yet_or_is_read_again_is_not_joined, forget),
     };
     if (setenv("EBB_CACHE", EBB_BINARY_DIR "/lt_cache_of_tests", 1) != 0)
         return 1;

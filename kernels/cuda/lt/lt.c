@@ -111,16 +111,6 @@ struct ebb_lt_plan {
     uint32_t count;
 };
 
-int64_t ebb_lt_aux_lead(int64_t n)
-{
-    return (n + 127) / 128 * 128;
-}
-
-size_t ebb_lt_aux_bytes(int64_t m, int64_t n)
-{
-    return (size_t)m * (size_t)(ebb_lt_aux_lead(n) / 8);
-}
-
 static uint32_t align_of(const ebb_lt_problem *p)
 {
     return p->align > 0 && p->align < 256 ? p->align : 256;
@@ -168,10 +158,9 @@ static ebb_status set(ebb_lt_plan *plan, cublasLtMatmulDescAttributes_t what, co
 /* What the pointers of a call are; their alignment is all that matters before. */
 static ebb_status set_pointers(ebb_lt_plan *plan, void *bias, void *aux)
 {
-    if (plan->problem.after == EBB_LT_NOTHING)
-        return NULL;
-    EBB_TRY(set(plan, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias, sizeof bias));
-    if (plan->problem.aux_lead == 0)
+    if (ebb_lt_has_bias(plan->problem.after))
+        EBB_TRY(set(plan, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias, sizeof bias));
+    if (!ebb_lt_has_aux(plan->problem.after))
         return NULL;
     return set(plan, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, &aux, sizeof aux);
 }
@@ -179,14 +168,15 @@ static ebb_status set_pointers(ebb_lt_plan *plan, void *bias, void *aux)
 static ebb_status describe_after(ebb_lt_plan *plan)
 {
     static const cublasLtEpilogue_t epilogues[] = {
-        CUBLASLT_EPILOGUE_DEFAULT, CUBLASLT_EPILOGUE_BIAS, CUBLASLT_EPILOGUE_RELU_BIAS,
-        CUBLASLT_EPILOGUE_RELU_AUX_BIAS, CUBLASLT_EPILOGUE_DRELU_BGRAD};
+        CUBLASLT_EPILOGUE_DEFAULT,   CUBLASLT_EPILOGUE_BIAS,       CUBLASLT_EPILOGUE_RELU,
+        CUBLASLT_EPILOGUE_RELU_BIAS, CUBLASLT_EPILOGUE_RELU_AUX,   CUBLASLT_EPILOGUE_RELU_AUX_BIAS,
+        CUBLASLT_EPILOGUE_DRELU,     CUBLASLT_EPILOGUE_DRELU_BGRAD};
     const ebb_lt_problem *p = &plan->problem;
-    if (p->after > EBB_LT_DRELU_BGRAD)
+    if (p->after >= EBB_LT_AFTERS)
         return ebb_error(EBB_USAGE, "%u is nothing that can be done after a product", p->after);
     EBB_TRY(
         set(plan, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogues[p->after], sizeof epilogues[p->after]));
-    if (p->aux_lead > 0)
+    if (ebb_lt_has_aux(p->after))
         EBB_TRY(set(plan, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, &p->aux_lead, sizeof p->aux_lead));
     void *aligned = (void *)(uintptr_t)align_of(p);
     return set_pointers(plan, aligned, aligned);
