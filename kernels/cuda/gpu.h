@@ -81,6 +81,8 @@ enum { EBB_WARP = 32 };
     ((uint64_t)atomicMin((unsigned long long *)(p), (unsigned long long)(v)))
 
 #define ebb_popcount(v) __popc(v)
+/* c and the four products of int8, as they lie in words. */
+#define ebb_dot_i8(a, b, c) __dp4a((int)(a), (int)(b), (int)(c))
 #define ebb_bits_of_f32(v) __float_as_uint(v)
 #define ebb_f32_of_bits(v) __uint_as_float(v)
 

@@ -2,10 +2,15 @@
  * kernels/plain/linear_codes.c has them.
  *
  *     a thread: the codes of a byte     [ e1 | e0 ]
- *     a block:  16 x 16 of a product    16 deep at a time, zero points taken off on the way in
- *     a thread: one window of a convolution
+ *     a block:  64 x 64 of a product    32 deep at a time, four codes a word
  *
- * Sums of a product are in 32 bits within 16 deep, altogether in 64.
+ * Codes are multiplied as they are, uint8 less 128, and zero points come in afterwards:
+ *
+ *     sum (l - zl) (r - zr)  =  sum l r  -  zl sum r  -  zr sum l  +  depth zl zr
+ *
+ * A convolution is such a product, filters by windows; what lies in the padding is the zero point.
+ * With few filters a group, whose tiles would be empty, a thread makes one window. Sums are in 32
+ * bits for as long as they fit, then in 64.
  */
 #include "kernels/cuda/lanes.h"
 #include "kernels/cuda/small.h"
@@ -250,6 +255,7 @@ typedef struct coded { /* a list of codes' zero points and scales: one for all o
     const void *data, *zero;
     ebb_numbers scale;
     uint8_t dtype, zero_dtype;
+    uint8_t flip; /* makes of a code's bits those of an int8: 0x80 of uint8 */
     bool zero_each, scale_each;
 } coded;
 
@@ -296,39 +302,187 @@ EBB_GPU_INLINE void put_sum(const coded_args *a, int64_t i, int64_t sum, int64_t
                     held(nearbyint(code) + (double)zero_at(&a->y, 0), a->least, a->most), false);
 }
 
-enum { SIDE = 16, PITCH = SIDE + 1 };
+enum {
+    SIDE = 64,
+    WORDS = 8, /* of a line at a time, four codes each */
+    PITCH = SIDE + 1,
+    PER = 4,
+    WIDE = SIDE / PER,
+    TILE_THREADS = WIDE * WIDE,
+    SAFE = 1 << 16 /* so many products fit 32 bits */
+};
+
+typedef struct code_tile { /* what a block makes, and one thread's column on the way in */
+    int64_t rows, columns; /* of the tile, at most SIDE */
+    int64_t left, right;   /* first code of its first row; of its first column */
+    int64_t right_step;    /* from one of a column to the next: of matrices */
+    int64_t window;        /* of images: the first channel of the thread's window */
+    int32_t at[EBB_AXES];  /* where that begins */
+    uint32_t outside;      /* the code of the padding */
+} code_tile;
+
+EBB_GPU_INLINE uint32_t code_at(const coded *c, int64_t i)
+{
+    return (uint32_t)((const uint8_t *)c->data)[i] ^ c->flip;
+}
+
+/* The zero point that belongs to codes of code_at. */
+EBB_GPU_INLINE int32_t flipped_zero(const coded *c, int64_t at)
+{
+    return zero_at(c, at) - c->flip;
+}
+
+/* Four codes, `step` apart; 0 beyond the first `have`. */
+EBB_GPU_INLINE uint32_t word_of_codes(const coded *c, int64_t from, int64_t step, int64_t have)
+{
+    uint32_t word = 0;
+    for (int64_t d = 0; d < 4 && d < have; d++)
+        word |= code_at(c, from + d * step) << 8 * d;
+    return word;
+}
+
+/* Codes k .. k + 3 of the window, channel by channel. */
+EBB_GPU_INLINE uint32_t word_of_window(const coded_args *a, const code_tile *t, int64_t k)
+{
+    uint32_t word = 0;
+    for (int d = 0; d < 4 && k + d < a->k; d++) {
+        const int32_t channel = (int32_t)(k + d) / a->w.taps;
+        int32_t step[EBB_AXES], place = 0;
+        bool inside = true;
+        ebb_cuda_axes_of(step, a->w.kernel, (int32_t)(k + d) - channel * a->w.taps);
+        for (int e = 0; e < EBB_AXES; e++) {
+            const int32_t i = t->at[e] + step[e] * a->w.dilation[e];
+            inside = inside && i >= 0 && i < a->w.wide[e];
+            place = inside ? place * a->w.wide[e] + i : 0;
+        }
+        const int64_t at = t->window + (int64_t)channel * a->w.wide_volume + place;
+        word |= (inside ? code_at(&a->a, at) : t->outside) << 8 * d;
+    }
+    return word;
+}
+
+/* The sums of the thread's PER x PER elements, and of the tile's lines into `line`: rows, then
+ * columns. */
+EBB_GPU_INLINE void multiply_codes(const coded_args *a, const code_tile *t, bool windows,
+                                   uint32_t *shared, int64_t *line, int64_t total[PER][PER])
+{
+    const coded *left_codes = windows ? &a->b : &a->a, *right_codes = windows ? &a->a : &a->b;
+    const uint32_t x = EBB_THREAD % WIDE, y = EBB_THREAD / WIDE, column = EBB_THREAD % SIDE;
+    uint32_t *left = shared, *right = shared + WORDS * PITCH;
+    int32_t sum[PER][PER] = {{0}};
+    int64_t mine = 0; // of line EBB_THREAD
+    for (int64_t k = 0; k < a->k; k += 4 * WORDS) {
+        for (uint32_t e = EBB_THREAD; e < SIDE * WORDS; e += TILE_THREADS) {
+            const uint32_t row = e / WORDS, word = e % WORDS;
+            const int64_t at = k + 4 * word, have = (int64_t)row < t->rows ? a->k - at : 0;
+            left[word * PITCH + row] =
+                word_of_codes(left_codes, t->left + row * a->k + at, 1, have);
+        }
+        for (uint32_t word = EBB_THREAD / SIDE; word < WORDS; word += TILE_THREADS / SIDE) {
+            const int64_t at = k + 4 * word, have = (int64_t)column < t->columns ? a->k - at : 0;
+            right[word * PITCH + column] =
+                have <= 0 ? 0
+                : windows ? word_of_window(a, t, at)
+                          : word_of_codes(right_codes, t->right + column + at * t->right_step,
+                                          t->right_step, have);
+        }
+        ebb_barrier();
+        for (uint32_t word = 0; word < WORDS; word++)
+            for (uint32_t r = 0; r < PER; r++)
+                for (uint32_t s = 0; s < PER; s++)
+                    sum[r][s] = ebb_dot_i8(left[word * PITCH + y * PER + r],
+                                           right[word * PITCH + x + s * WIDE], sum[r][s]);
+        for (uint32_t word = 0; EBB_THREAD < 2 * SIDE && word < WORDS; word++)
+            mine += ebb_dot_i8((EBB_THREAD < SIDE ? left : right)[word * PITCH + column],
+                               0x01010101u, 0);
+        ebb_barrier();
+        if ((k + 4 * WORDS) % SAFE != 0 && k + 4 * WORDS < a->k)
+            continue;
+        for (uint32_t e = 0; e < PER * PER; e++) {
+            total[e / PER][e % PER] += sum[e / PER][e % PER];
+            sum[e / PER][e % PER] = 0;
+        }
+    }
+    if (EBB_THREAD < 2 * SIDE)
+        line[EBB_THREAD] = mine;
+    ebb_barrier();
+}
+
+EBB_GPU_INLINE int64_t with_zeros(int64_t sum, int64_t depth, int64_t row_sum, int64_t column_sum,
+                                  int64_t zero_of_row, int64_t zero_of_column)
+{
+    return sum - zero_of_row * column_sum - zero_of_column * row_sum +
+           depth * zero_of_row * zero_of_column;
+}
 
 EBB_GLOBAL(coded_product, coded_args)
 {
-    EBB_SHARED(int32_t, left);
-    int32_t *right = left + SIDE * PITCH;
-    const uint32_t x = EBB_THREAD % SIDE, y = EBB_THREAD / SIDE;
+    EBB_SHARED(int64_t, line);
+    uint32_t *words = (uint32_t *)(void *)(line + 2 * SIDE);
     const int64_t down = (a.m + SIDE - 1) / SIDE, across = (a.n + SIDE - 1) / SIDE;
     for (int64_t job = EBB_BLOCK; job < a.batches * down * across; job += EBB_BLOCKS) {
-        const int64_t batch = job / (down * across), row = job / across % down * SIDE + y;
-        const int64_t column = job % across * SIDE + x;
-        const int64_t at_a = ebb_cuda_at(&a.walk, 0, batch) * a.m * a.k + row * a.k;
-        const int64_t at_b = ebb_cuda_at(&a.walk, 1, batch) * a.k * a.n + column;
-        const int32_t za = row < a.m ? zero_at(&a.a, row) : 0;
-        const int32_t zb = column < a.n ? zero_at(&a.b, column) : 0;
-        int64_t sum = 0;
-        for (int64_t k = 0; k < a.k; k += SIDE) {
-            const bool have_a = row < a.m && k + x < a.k, have_b = column < a.n && k + y < a.k;
-            left[y * PITCH + x] = have_a ? byte_at(&a.a, at_a + k + x) - za : 0;
-            right[y * PITCH + x] = have_b ? byte_at(&a.b, at_b + (k + y) * a.n) - zb : 0;
-            ebb_barrier();
-            int32_t part = 0;
-            for (uint32_t d = 0; d < SIDE; d++)
-                part += left[y * PITCH + d] * right[d * PITCH + x];
-            sum += part;
-            ebb_barrier();
+        const int64_t batch = job / (down * across), row = job / across % down * SIDE;
+        const int64_t column = job % across * SIDE;
+        int64_t total[PER][PER] = {{0}};
+        code_tile t = {0};
+        t.rows = a.m - row;
+        t.columns = a.n - column;
+        t.left = ebb_cuda_at(&a.walk, 0, batch) * a.m * a.k + row * a.k;
+        t.right = ebb_cuda_at(&a.walk, 1, batch) * a.k * a.n + column;
+        t.right_step = a.n;
+        multiply_codes(&a, &t, false, words, line, total);
+        for (uint32_t e = 0; e < PER * PER; e++) {
+            const uint32_t r = EBB_THREAD / WIDE * PER + e / PER;
+            const uint32_t s = EBB_THREAD % WIDE + e % PER * WIDE;
+            if ((int64_t)r >= t.rows || (int64_t)s >= t.columns)
+                continue;
+            const int64_t sum =
+                with_zeros(total[e / PER][e % PER], a.k, line[r], line[SIDE + s],
+                           flipped_zero(&a.a, row + r), flipped_zero(&a.b, column + s));
+            put_sum(&a, (batch * a.m + row + r) * a.n + column + s, sum, row + r, column + s);
         }
-        if (row < a.m && column < a.n)
-            put_sum(&a, (batch * a.m + row) * a.n + column, sum, row, column);
+        ebb_barrier(); // the lines are written anew
     }
 }
 
-/* What lies in the padding is the zero point: nothing. */
+/* Filters of a group by windows of all images. */
+EBB_GLOBAL(coded_conv_tiles, coded_args)
+{
+    EBB_SHARED(int64_t, line);
+    uint32_t *words = (uint32_t *)(void *)(line + 2 * SIDE);
+    const int64_t volume = a.w.narrow_volume, windows = a.images * volume;
+    const int64_t down = (a.each + SIDE - 1) / SIDE, across = (windows + SIDE - 1) / SIDE;
+    for (int64_t job = EBB_BLOCK; job < a.groups * down * across; job += EBB_BLOCKS) {
+        const int64_t group = job / (down * across), row = job / across % down * SIDE;
+        const int64_t column = job % across * SIDE, mine = column + EBB_THREAD % SIDE;
+        int64_t total[PER][PER] = {{0}};
+        code_tile t = {0};
+        t.rows = a.each - row;
+        t.columns = windows - column;
+        t.left = (group * a.each + row) * a.k;
+        const int64_t image = mine < windows ? mine / volume : 0;
+        t.window = (image * a.groups + group) * a.channels * a.w.wide_volume;
+        t.outside = (uint32_t)flipped_zero(&a.a, 0) & 0xFFu;
+        ebb_cuda_axes_of(t.at, a.w.narrow, mine < windows ? (int32_t)(mine - image * volume) : 0);
+        for (int e = 0; e < EBB_AXES; e++)
+            t.at[e] = t.at[e] * a.w.stride[e] - a.w.before[e];
+        multiply_codes(&a, &t, true, words, line, total);
+        for (uint32_t e = 0; e < PER * PER; e++) {
+            const uint32_t r = EBB_THREAD / WIDE * PER + e / PER;
+            const uint32_t s = EBB_THREAD % WIDE + e % PER * WIDE;
+            if ((int64_t)r >= t.rows || (int64_t)s >= t.columns)
+                continue;
+            const int64_t m = group * a.each + row + r, of = (column + s) / volume;
+            const int64_t sum = with_zeros(total[e / PER][e % PER], a.k, line[r], line[SIDE + s],
+                                           flipped_zero(&a.b, m), flipped_zero(&a.a, 0));
+            put_sum(&a, (of * a.groups * a.each + m) * volume + column + s - of * volume,
+                    sum + (a.bias != NULL ? a.bias[m] : 0), 0, m);
+        }
+        ebb_barrier(); // the lines are written anew
+    }
+}
+
+/* A thread a window. */
 EBB_GLOBAL(coded_conv, coded_args)
 {
     const int64_t volume = a.w.narrow_volume, out = a.groups * a.each;
@@ -364,6 +518,7 @@ static coded coded_of(const ebb_call *c, int data, int zero, int scale)
     if (data >= 0) {
         v.data = c->in[data].data;
         v.dtype = c->in[data].type.dtype;
+        v.flip = v.dtype == EBB_U8 ? 0x80 : 0;
     }
     if (zero >= 0 && ebb_call_has(c, (uint32_t)zero)) {
         v.zero = c->in[zero].data;
@@ -392,6 +547,11 @@ static void read_product(coded_args *a, const ebb_call *c)
     range_of(a->y.dtype, &a->least, &a->most);
 }
 
+enum { FEW_FILTERS = 8 }; // a group of so many fills no tile
+
+static const uint32_t tile_shared =
+    2 * SIDE * (uint32_t)sizeof(int64_t) + 2 * WORDS * PITCH * (uint32_t)sizeof(uint32_t);
+
 static ebb_status run_matmul(const ebb_call *c)
 {
     const ebb_coded_product p = ebb_coded_product_of(c);
@@ -408,8 +568,7 @@ static ebb_status run_matmul(const ebb_call *c)
     v.batches = ebb_elements(&y);
     ebb_cuda_walk_make(&v.walk, &y, in, 2);
     const int64_t tiles = v.batches * ((v.m + SIDE - 1) / SIDE) * ((v.n + SIDE - 1) / SIDE);
-    return EBB_LAUNCH(c, coded_product, ebb_cuda_blocks(tiles), SIDE * SIDE,
-                      2 * SIDE * PITCH * (uint32_t)sizeof(int32_t), v);
+    return EBB_LAUNCH(c, coded_product, ebb_cuda_blocks(tiles), TILE_THREADS, tile_shared, v);
 }
 
 static ebb_status run_conv(const ebb_call *c)
@@ -426,6 +585,13 @@ static ebb_status run_conv(const ebb_call *c)
     v.groups = g.groups;
     v.channels = g.wide_channels / g.groups;
     v.each = g.narrow_channels / g.groups;
+    v.k = v.channels * v.w.taps;
+    if (v.each > FEW_FILTERS && v.k <= INT32_MAX) {
+        const int64_t tiles = v.groups * ((v.each + SIDE - 1) / SIDE) *
+                              ((v.images * v.w.narrow_volume + SIDE - 1) / SIDE);
+        return EBB_LAUNCH(c, coded_conv_tiles, ebb_cuda_blocks(tiles), TILE_THREADS, tile_shared,
+                          v);
+    }
     return EBB_LAUNCH(c, coded_conv,
                       ebb_cuda_grid(v.images * g.narrow_channels * v.w.narrow_volume),
                       EBB_CUDA_BLOCK, 0, v);

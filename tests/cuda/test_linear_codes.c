@@ -164,6 +164,7 @@ static const matrices products[] = {
     {2, 1, 1, {5, 9}, {9}, {5}},
     {2, 2, 2, {3, 0}, {0, 4}, {3, 4}},
     {2, 2, 2, {0, 3}, {3, 4}, {0, 4}},
+    {3, 3, 3, {2, 70, 37}, {2, 37, 133}, {2, 70, 133}},
 };
 
 static void matrices_of_codes_are_multiplied(void **state)
@@ -202,6 +203,19 @@ static void matrices_of_codes_are_multiplied(void **state)
         }
 }
 
+/* Sums beyond 32 bits wrap around, as those of plain do. */
+static void deep_sums_are_those_of_plain(void **state)
+{
+    (void)state;
+    testing t;
+    begin(&t, EBB_OP_MATMUL_INTEGER);
+    memset(put_raw(&t, EBB_U8, 2, D(1, 70001))->data, 255, 70001);
+    memset(put_raw(&t, EBB_U8, 2, D(70001, 2))->data, 255, 140002);
+    put_out(&t, EBB_I32, 2, D(1, 2));
+    same_bits(&t, "cuda.matmul_integer", "plain.matmul_integer");
+    end(&t);
+}
+
 typedef struct layer {
     int spatial;
     int64_t n, channels, size[3], out, group, kernel[3], stride[3], dilation[3], pads[6];
@@ -212,6 +226,9 @@ static const layer layers[] = {
     {2, 1, 4, {8, 8}, 6, 2, {3, 2}, {2, 1}, {1, 2}, {0, 1, 2, 0}},
     {1, 3, 5, {40}, 5, 5, {4}, {3}, {2}, {3, 3}},
     {3, 1, 2, {5, 4, 6}, 3, 1, {2, 2, 3}, {1, 2, 1}, {1, 1, 1}, {0, 1, 0, 0, 0, 1}},
+    {2, 3, 5, {6, 7}, 67, 1, {3, 3}, {1, 2}, {2, 1}, {2, 1, 1, 1}}, // from here on in tiles
+    {1, 2, 6, {50}, 26, 2, {5}, {2}, {1}, {2, 0}},
+    {3, 1, 3, {3, 4, 5}, 9, 1, {2, 1, 3}, {1, 1, 2}, {1, 2, 1}, {1, 0, 1, 0, 0, 2}},
 };
 
 static void put_layer(testing *t, const layer *l, int64_t x[5], int64_t w[5], int64_t y[5])
@@ -284,6 +301,7 @@ int main(void)
         cmocka_unit_test(scales_that_do_not_fit_are_declined),
         cmocka_unit_test(the_range_becomes_the_scale),
         cmocka_unit_test(matrices_of_codes_are_multiplied),
+        cmocka_unit_test(deep_sums_are_those_of_plain),
         cmocka_unit_test(images_of_codes_are_convolved),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

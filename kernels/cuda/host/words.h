@@ -128,6 +128,13 @@ static inline uint64_t ebb_atomic_min_u64(uint64_t *p, uint64_t v)
 
 #define ebb_popcount(v) __builtin_popcount(v)
 
+static inline __attribute__((unused)) int32_t ebb_dot_i8(uint32_t a, uint32_t b, int32_t c)
+{
+    for (uint32_t shift = 0; shift < 32; shift += 8)
+        c += (int32_t)(int8_t)(a >> shift) * (int8_t)(b >> shift);
+    return c;
+}
+
 #ifdef __cplusplus
 }
 #endif
