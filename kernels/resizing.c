@@ -36,30 +36,51 @@ const char *ebb_resizing_misfit(const ebb_call *c)
                : "neither scales nor sizes are given";
 }
 
+ebb_resizing_inputs ebb_resizing_inputs_of(const ebb_call *c)
+{
+    ebb_resizing_inputs in = {-1, -1, -1};
+    if (has_sizes(c))
+        in.sizes = 3;
+    else if (ebb_attr_find(&c->attrs, "scales") == NULL)
+        in.scales = (int)scales_at(c);
+    if (scales_at(c) == 2 && ebb_call_has(c, 1))
+        in.roi = 1;
+    return in;
+}
+
 void ebb_resizing_read(ebb_resize *r, const ebb_call *c)
 {
     ebb_resize_read(r, &c->attrs, scales_at(c) == 1, &c->in[0].type, &c->out[0].type);
 }
 
+const char *ebb_resizing_roi_misfit(const ebb_resize *r, const ebb_call *c)
+{
+    const int roi = ebb_resizing_inputs_of(c).roi;
+    if (r->transform != EBB_RESIZE_CROP || roi < 0 ||
+        ebb_elements(&c->in[roi].type) == 2 * ebb_resize_entries(&c->attrs, r->rank))
+        return NULL;
+    return "roi has not two numbers for each axis";
+}
+
 ebb_status ebb_resizing_scale(ebb_resize *r, const ebb_call *c, ebb_resizing_number number)
 {
     double scales[EBB_MAX_RANK], sizes[EBB_MAX_RANK], roi[2 * EBB_MAX_RANK];
+    const ebb_resizing_inputs in = ebb_resizing_inputs_of(c);
     const ebb_attr *old = ebb_attr_find(&c->attrs, "scales");
-    int64_t entries = ebb_resize_entries(&c->attrs, r->rank);
     ebb_resize_values values = {.scales = scales};
-    for (int64_t i = 0; i < entries; i++) {
-        if (has_sizes(c))
-            sizes[i] = number(&c->in[3], i);
+    for (int64_t i = 0; i < ebb_resize_entries(&c->attrs, r->rank); i++) {
+        if (in.sizes >= 0)
+            sizes[i] = number(&c->in[in.sizes], i);
         else
-            scales[i] = old != NULL ? (double)old->floats[i] : number(&c->in[scales_at(c)], i);
+            scales[i] = in.scales < 0 ? (double)old->floats[i] : number(&c->in[in.scales], i);
     }
-    if (has_sizes(c))
+    if (in.sizes >= 0)
         values.sizes = sizes;
-    if (scales_at(c) == 2 && ebb_call_has(c, 1)) {
+    if (in.roi >= 0) {
         values.roi = roi;
-        values.roi_count = ebb_elements(&c->in[1].type);
+        values.roi_count = ebb_elements(&c->in[in.roi].type);
         for (int64_t i = 0; i < values.roi_count && i < 2 * EBB_MAX_RANK; i++)
-            roi[i] = number(&c->in[1], i);
+            roi[i] = number(&c->in[in.roi], i);
     }
     const char *why = ebb_resize_scale(r, &c->attrs, &values);
     return why != NULL ? ebb_call_error(c, "%s", why) : NULL;

@@ -65,60 +65,29 @@ void ebb_resize_read(ebb_resize *r, const ebb_attrs *attrs, bool old, const ebb_
     }
 }
 
-static bool resizes(const ebb_resize *r, const ebb_attrs *attrs, int axis, int *entry)
+ebb_resize_order ebb_resize_order_of(const ebb_attrs *attrs, int rank)
 {
     uint32_t count;
     const int64_t *axes = ebb_attr_ints(attrs, "axes", &count);
-    *entry = axis;
-    if (axes == NULL)
-        return true;
-    for (uint32_t i = 0; i < count; i++)
-        if (axes[i] == axis || axes[i] + r->rank == axis) {
-            *entry = (int)i;
-            return true;
-        }
-    return false;
+    const char *policy = ebb_attr_string(attrs, "keep_aspect_ratio_policy", "stretch");
+    ebb_resize_order o = {.entries = ebb_resize_entries(attrs, rank)};
+    o.policy = strcmp(policy, "not_larger") == 0    ? EBB_RESIZE_NOT_LARGER
+               : strcmp(policy, "not_smaller") == 0 ? EBB_RESIZE_NOT_SMALLER
+                                                    : EBB_RESIZE_STRETCH;
+    for (int d = 0; d < rank; d++) {
+        o.entry[d] = (int8_t)(axes == NULL ? d : -1);
+        for (uint32_t i = 0; axes != NULL && i < count && o.entry[d] < 0; i++)
+            if (axes[i] == d || axes[i] + rank == d)
+                o.entry[d] = (int8_t)i;
+    }
+    return o;
 }
 
 const char *ebb_resize_scale(ebb_resize *r, const ebb_attrs *attrs, const ebb_resize_values *values)
 {
-    const char *policy = ebb_attr_string(attrs, "keep_aspect_ratio_policy", "stretch");
-    bool sizes = values->sizes != NULL, least = strcmp(policy, "not_larger") == 0;
-    bool crops = r->transform == EBB_RESIZE_CROP && values->roi != NULL;
-    int64_t half = ebb_resize_entries(attrs, r->rank);
-    double common = least ? INFINITY : 0;
-    if (crops && values->roi_count != 2 * half)
+    const ebb_resize_order order = ebb_resize_order_of(attrs, r->rank);
+    if (r->transform == EBB_RESIZE_CROP && values->roi != NULL &&
+        values->roi_count != 2 * order.entries)
         return "roi has not two numbers for each axis";
-    for (int d = 0, entry; d < r->rank; d++) {
-        ebb_resize_axis *l = &r->axis[d];
-        if (!resizes(r, attrs, d, &entry))
-            continue;
-        l->scale = sizes ? values->sizes[entry] / (double)l->in : values->scales[entry];
-        common = least ? fmin(common, l->scale) : fmax(common, l->scale);
-        l->from = crops ? values->roi[entry] : 0;
-        l->to = crops ? values->roi[half + entry] : 1;
-    }
-    for (int d = 0, entry; d < r->rank; d++) {
-        if (sizes && strcmp(policy, "stretch") != 0 && resizes(r, attrs, d, &entry))
-            r->axis[d].scale = common;
-        if (!(r->axis[d].scale > 0))
-            return "a scale is not above 0";
-    }
-    return NULL;
-}
-
-/* Origins lie along a line, so its ends are the furthest; how many neighbours there are is the same
- * everywhere. */
-bool ebb_resize_fits(const ebb_resize *r, int d)
-{
-    const ebb_resize_axis *l = &r->axis[d];
-    if (ebb_resize_stays(l) || l->out == 0)
-        return true;
-    for (int end = 0; end < 2; end++) {
-        double x = ebb_resize_origin(r, l, end == 0 ? 0 : l->out - 1);
-        bool outside = r->transform == EBB_RESIZE_CROP && (x < 0 || x > (double)(l->in - 1));
-        if (!outside && !(fabs(x) < 1e15))
-            return false;
-    }
-    return r->mode == EBB_RESIZE_NEAREST || 2 - 2 * ebb_resize_first(r, l) <= l->taps;
+    return ebb_resize_apply(r, &order, values) ? NULL : "a scale is not above 0";
 }

@@ -75,6 +75,19 @@ typedef struct ebb_resize_values {
     int64_t roi_count;
 } ebb_resize_values;
 
+typedef enum ebb_resize_policy { /* keep_aspect_ratio_policy, of sizes */
+                                 EBB_RESIZE_STRETCH,
+                                 EBB_RESIZE_NOT_LARGER,
+                                 EBB_RESIZE_NOT_SMALLER,
+} ebb_resize_policy;
+
+/* Which entry of the values is of which axis. */
+typedef struct ebb_resize_order {
+    ebb_resize_policy policy;
+    int64_t entries;
+    int8_t entry[EBB_MAX_RANK]; /* -1: the axis stays as it is */
+} ebb_resize_order;
+
 /* How many scales or sizes there must be. */
 int64_t ebb_resize_entries(const ebb_attrs *attrs, int rank);
 
@@ -82,16 +95,42 @@ int64_t ebb_resize_entries(const ebb_attrs *attrs, int rank);
 void ebb_resize_read(ebb_resize *r, const ebb_attrs *attrs, bool old, const ebb_type *x,
                      const ebb_type *y);
 
+ebb_resize_order ebb_resize_order_of(const ebb_attrs *attrs, int rank);
+
 /* What values say. A sentence where they cannot be, else NULL. */
 const char *ebb_resize_scale(ebb_resize *r, const ebb_attrs *attrs,
                              const ebb_resize_values *values);
 
-/* Whether no place of an axis is EBB_RESIZE_WRONG: for those who cannot say so place by place. */
-bool ebb_resize_fits(const ebb_resize *r, int d);
-
 EBB_RESIZE int64_t ebb_resize_at(const ebb_resize_axis *l, int64_t i)
 {
     return i < 0 ? 0 : i >= l->in ? l->in - 1 : i;
+}
+
+/* What values say, of a roi with two numbers for each entry or without; false where a scale is not
+ * above 0. */
+EBB_RESIZE bool ebb_resize_apply(ebb_resize *r, const ebb_resize_order *order,
+                                 const ebb_resize_values *values)
+{
+    const bool sizes = values->sizes != NULL, least = order->policy == EBB_RESIZE_NOT_LARGER;
+    const bool crops = r->transform == EBB_RESIZE_CROP && values->roi != NULL;
+    double common = least ? (double)INFINITY : 0;
+    bool good = true;
+    for (int d = 0; d < r->rank; d++) {
+        ebb_resize_axis *l = &r->axis[d];
+        const int entry = order->entry[d];
+        if (entry < 0)
+            continue;
+        l->scale = sizes ? values->sizes[entry] / (double)l->in : values->scales[entry];
+        common = least ? fmin(common, l->scale) : fmax(common, l->scale);
+        l->from = crops ? values->roi[entry] : 0;
+        l->to = crops ? values->roi[order->entries + entry] : 1;
+    }
+    for (int d = 0; d < r->rank; d++) {
+        if (sizes && order->policy != EBB_RESIZE_STRETCH && order->entry[d] >= 0)
+            r->axis[d].scale = common;
+        good = good && r->axis[d].scale > 0;
+    }
+    return good;
 }
 
 /* The axis stays as it is. */
@@ -153,6 +192,23 @@ EBB_RESIZE int64_t ebb_resize_first(const ebb_resize *r, const ebb_resize_axis *
 {
     double stretch = r->antialias ? fmin(l->scale, 1.0) : 1;
     return (int64_t)floor(-(r->mode == EBB_RESIZE_CUBIC ? 2 : 1) / stretch) + 1;
+}
+
+/* Whether no place of an axis is EBB_RESIZE_WRONG: for those who cannot say so place by place.
+ * Origins lie along a line, so its ends are the furthest; how many neighbours there are is the same
+ * everywhere. */
+EBB_RESIZE bool ebb_resize_fits(const ebb_resize *r, int d)
+{
+    const ebb_resize_axis *l = &r->axis[d];
+    if (ebb_resize_stays(l) || l->out == 0)
+        return true;
+    for (int end = 0; end < 2; end++) {
+        double x = ebb_resize_origin(r, l, end == 0 ? 0 : l->out - 1);
+        bool outside = r->transform == EBB_RESIZE_CROP && (x < 0 || x > (double)(l->in - 1));
+        if (!outside && !(fabs(x) < 1e15))
+            return false;
+    }
+    return r->mode == EBB_RESIZE_NEAREST || 2 - 2 * ebb_resize_first(r, l) <= l->taps;
 }
 
 /* Place o of axis d: how many neighbours there are, their weights, and which is the first. Those

@@ -21,7 +21,8 @@ extern "C" {
     X(unary) X(pointwise_grad) X(cast) X(invert) X(few_bit) X(norm) X(norm_group) X(norm_rows) X(norm_axes) \
     X(matmul) X(sample) X(attention) X(linear_loss) X(codes) X(low_bit) \
     X(reduce) X(arg) X(loss) X(cross_entropy) X(taper) X(linear_codes) \
-    X(resize) X(einsum) X(heads) X(grid_sample) X(roi) X(place) X(recurrent_any) X(signal)
+    X(resize) X(einsum) X(heads) X(grid_sample) X(roi) X(place) X(recurrent_any) X(signal) \
+    X(select) X(algebra)
 // clang-format on
 
 #define EBB_CUDA_DECLARE(name)                 \

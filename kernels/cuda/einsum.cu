@@ -8,7 +8,7 @@
  * So a pair is a product of matrices whose rows, columns and depth are several axes each, walked by
  * strides: diagonals and broadcast dims are strides too, and nothing is transposed. Where there are
  * few rows or columns, threads share the sum of each element instead of tiles (lanes.h). What the
- * pairs before the last make lies in the workspace. Integers stay with the host. One pair whose
+ * pairs before the last make lies in the workspace. Integers: algebra.cu. One pair whose
  * rows, columns and depth are an axis each is a product like MatMul's, and a library's if there is
  * one.
  */

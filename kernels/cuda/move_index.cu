@@ -1,10 +1,7 @@
 /* move_index.cu: Gather and kin, OneHot, NonZero, Compress, ReverseSequence, TensorScatter.
  *
  * Indices are checked by the thread that would read there; negative ones count from the end of
- * their axis. Two that deal in rows are left to the host (kernels/on_host.c): Unique, which sorts
- * whole slices and then knows how many there are, and TfIdfVectorizer, whose pool of n-grams is an
- * attribute, in the host's memory. Both stand where data comes in or results go out, outside of any
- * gradient.
+ * their axis.
  */
 #include "kernels/cuda/floats.h"
 #include "kernels/cuda/move.h"
@@ -119,24 +116,32 @@ static ebb_status launch_rows(const ebb_call *c, rows_args *a, size_t size)
                       EBB_CUDA_BLOCK, 0, *a);
 }
 
+ebb_status ebb_cuda_take(const ebb_call *c, void *y, const void *x, const ebb_cuda_span *s,
+                         const ebb_cuda_indices *index, int64_t count, size_t size)
+{
+    rows_args a;
+    memset(&a, 0, sizeof a);
+    a.y = y;
+    a.x = x;
+    a.index = *index;
+    a.count = count;
+    a.rows = s->outer * count;
+    a.table = a.dims[0] = s->n;
+    a.inner = s->inner;
+    a.depth = a.shared = 1;
+    return launch_rows(c, &a, size);
+}
+
 /* (data, indices) {axis} -> Y: data [outer, n, inner], Y [outer, count, inner]. */
 static ebb_status run_gather(const ebb_call *c)
 {
     const ebb_operand *data = &c->in[0];
     int axis;
-    rows_args a;
-    memset(&a, 0, sizeof a);
     EBB_TRY(ebb_cuda_axis(c, ebb_attr_int(&c->attrs, "axis", 0), data->type.rank, &axis));
-    ebb_cuda_span s = ebb_cuda_span_of(&data->type, axis);
-    a.y = c->out[0].data;
-    a.x = data->data;
-    a.index = ebb_cuda_indices_of(c, 1);
-    a.count = ebb_elements(&c->in[1].type);
-    a.rows = s.outer * a.count;
-    a.table = a.dims[0] = s.n;
-    a.inner = s.inner;
-    a.depth = a.shared = 1;
-    return launch_rows(c, &a, ebb_cuda_size(&data->type));
+    const ebb_cuda_span s = ebb_cuda_span_of(&data->type, axis);
+    const ebb_cuda_indices index = ebb_cuda_indices_of(c, 1);
+    return ebb_cuda_take(c, c->out[0].data, data->data, &s, &index, ebb_elements(&c->in[1].type),
+                         ebb_cuda_size(&data->type));
 }
 
 static const char *declines_gather(const ebb_call *c)
@@ -423,9 +428,7 @@ static ebb_status run_compress(const ebb_call *c)
 {
     compress v;
     non_zero_args a;
-    rows_args r;
     memset(&a, 0, sizeof a);
-    memset(&r, 0, sizeof r);
     EBB_TRY(read_compress(c, &v));
     if (v.s.outer * v.s.inner == 0)
         return NULL;
@@ -437,18 +440,9 @@ static ebb_status run_compress(const ebb_call *c)
     if (v.columns > 0) // a list that is too short must not lead anywhere
         EBB_TRY(ebb_gpu_clear(ebb_cuda_queue_of(c)->stream, a.y, v.list_bytes));
     EBB_TRY(list_places(c, &a, (uint32_t *)(void *)((char *)c->workspace + v.list_bytes)));
-    r.y = c->out[0].data;
-    r.x = c->in[0].data;
-    r.index.data = c->workspace;
-    r.index.wide = 1;
-    r.index.position = c->position;
-    r.index.step = ebb_cuda_queue_of(c)->step;
-    r.count = v.columns;
-    r.rows = v.s.outer * v.columns;
-    r.table = r.dims[0] = v.s.n;
-    r.inner = v.s.inner;
-    r.depth = r.shared = 1;
-    return launch_rows(c, &r, ebb_cuda_size(&c->in[0].type));
+    const ebb_cuda_indices list = {c->workspace, 1, c->position, ebb_cuda_queue_of(c)->step};
+    return ebb_cuda_take(c, c->out[0].data, c->in[0].data, &v.s, &list, v.columns,
+                         ebb_cuda_size(&c->in[0].type));
 }
 
 static const char *declines_compress(const ebb_call *c)

@@ -1,5 +1,6 @@
 /* move_shape.cu: what changes a shape but no element (copies, or nothing where the output lies over
  * the input), what repeats elements, and what is made from shapes. */
+#include "kernels/cuda/floats.h"
 #include "kernels/cuda/move.h"
 
 typedef struct trilu_args {
@@ -417,6 +418,18 @@ RANGE(range_i16, int16_t, uint64_t)
 RANGE(range_i32, int32_t, uint64_t)
 RANGE(range_i64, int64_t, uint64_t)
 
+#define RANGE_16(name, T, of, to)                               \
+    EBB_GLOBAL(name, range_args)                                \
+    {                                                           \
+        const double start = (double)of(*(const T *)a.start);   \
+        const double delta = (double)of(*(const T *)a.delta);   \
+        EBB_GRID_LOOP(i, a.n)                                   \
+        ((T *)a.y)[i] = to((float)(start + (double)i * delta)); \
+    }
+
+RANGE_16(range_f16, ebb_f16, ebb_from_f16, ebb_to_f16)
+RANGE_16(range_bf16, ebb_bf16, ebb_from_bf16, ebb_to_bf16)
+
 static ebb_gpu_kernel range_of(uint8_t dtype)
 {
     switch (dtype) {
@@ -424,6 +437,10 @@ static ebb_gpu_kernel range_of(uint8_t dtype)
         return (ebb_gpu_kernel)range_f32;
     case EBB_F64:
         return (ebb_gpu_kernel)range_f64;
+    case EBB_F16:
+        return (ebb_gpu_kernel)range_f16;
+    case EBB_BF16:
+        return (ebb_gpu_kernel)range_bf16;
     case EBB_I16:
         return (ebb_gpu_kernel)range_i16;
     case EBB_I32:
@@ -449,7 +466,7 @@ static const char *declines_range(const ebb_call *c)
         return why;
     const ebb_type *y = &c->out[0].type;
     if (range_of(y->dtype) == NULL)
-        return "only float32, float64, int16, int32 and int64";
+        return "only floats, int16, int32 and int64";
     if (y->rank != 1)
         return "the output is no vector";
     for (uint32_t i = 0; i < 3; i++)

@@ -6,11 +6,10 @@
  *
  *     [N, C, H, W], twice as high and wide:   [N C | H | W]      walked in this order
  *
- * Scales, sizes and roi that are first known in the run stay with the host: they say how many
- * neighbours there are.
+ * Scales, sizes and roi that are first known in the run are read by the kernel that fills the
+ * tables; how many neighbours a place may have, shapes alone say.
  */
-#include "kernels/cuda/cuda.h"
-#include "kernels/cuda/elements.h"
+#include "kernels/cuda/small.h"
 #include "kernels/resizing.h"
 
 typedef struct resize_line { /* one axis, or several that stay */
@@ -20,8 +19,17 @@ typedef struct resize_line { /* one axis, or several that stay */
     double *weight; /* [out, taps] */
 } resize_line;
 
+typedef struct resize_numbers { /* of the run */
+    const void *at;             /* NULL: not given */
+    uint8_t dtype;
+} resize_numbers;
+
 typedef struct resize_args {
     ebb_resize what;
+    ebb_resize_order order;
+    resize_numbers scales, sizes, roi;
+    ebb_cuda_step *step;
+    uint32_t position;
     int32_t lines;
     resize_line line[EBB_MAX_RANK];
     void *y;
@@ -72,6 +80,45 @@ EBB_GLOBAL(resize_tables, resize_args)
                                    l->weight + o * a.what.axis[l->axis].taps);
 }
 
+EBB_GPU_INLINE void resize_take(double *to, const resize_numbers *from, int64_t count)
+{
+    for (int64_t i = 0; i < count && from->at != NULL; i++)
+        to[i] = ebb_load_number(from->at, i, from->dtype);
+}
+
+/* What fits no axis is told by the size that its scale would make, and read no further. */
+EBB_GPU_INLINE bool resize_fits_in_run(const resize_args *a, const ebb_resize *what)
+{
+    for (int d = 0; d < what->rank; d++) {
+        const ebb_resize_axis *l = &what->axis[d];
+        const double size = l->scale * (double)l->in;
+        if (l->scale > 0 && ebb_resize_fits(what, d))
+            continue;
+        const int64_t would = size > 0 && size < 1e15 ? (int64_t)size : 0;
+        return ebb_cuda_inside(a->step, a->position, would == l->out ? -1 : would, l->out,
+                               l->out + 1);
+    }
+    return true;
+}
+
+EBB_GLOBAL(resize_tables_in_run, resize_args)
+{
+    const resize_line *l = &a.line[EBB_BLOCK_Y];
+    double scales[EBB_MAX_RANK], sizes[EBB_MAX_RANK], roi[2 * EBB_MAX_RANK];
+    ebb_resize what = a.what;
+    ebb_resize_values values = {scales, a.sizes.at != NULL ? sizes : NULL,
+                                a.roi.at != NULL ? roi : NULL, 2 * a.order.entries};
+    resize_take(scales, &a.scales, a.order.entries);
+    resize_take(sizes, &a.sizes, a.order.entries);
+    resize_take(roi, &a.roi, 2 * a.order.entries);
+    (void)ebb_resize_apply(&what, &a.order, &values);
+    const bool good = resize_fits_in_run(&a, &what);
+    EBB_GRID_LOOP(o, l->out)
+    l->count[o] = !good ? (int64_t)EBB_RESIZE_OUTSIDE
+                        : ebb_resize_place(&what, l->axis, o, &l->begin[o],
+                                           l->weight + o * what.axis[l->axis].taps);
+}
+
 #define KERNELS "kernels/cuda/resize_kernels.inc"
 #include "kernels/cuda/all_floats.inc"
 
@@ -113,9 +160,15 @@ static const char *declines(const ebb_call *c)
         why = ebb_resizing_misfit(c);
     if (why == NULL && c->out[0].type.dtype != c->in[0].type.dtype)
         why = "the output differs in dtype";
-    for (uint32_t i = 1; why == NULL && i < c->input_count; i++)
-        why = ebb_cuda_constant(c, i);
     return why;
+}
+
+static bool is_in_run(const ebb_call *c)
+{
+    for (uint32_t i = 1; i < c->input_count; i++)
+        if (ebb_cuda_constant(c, i) != NULL)
+            return true;
+    return false;
 }
 
 /* Bytes of the tables of all axes; where they lie, if `base` is there. 0: too many. */
@@ -181,8 +234,44 @@ static bool is_narrow(const resize_args *a)
     return a->n <= INT32_MAX && taps <= INT32_MAX;
 }
 
+static resize_numbers numbers_of(const ebb_call *c, int input)
+{
+    resize_numbers n = {NULL, EBB_NONE};
+    if (input >= 0) {
+        n.at = c->in[input].data;
+        n.dtype = c->in[input].type.dtype;
+    }
+    return n;
+}
+
+/* What says how to scale: to be read by a kernel, or read now. */
+static ebb_status read_scales(resize_args *a, const ebb_call *c, bool in_run)
+{
+    const ebb_resizing_inputs in = ebb_resizing_inputs_of(c);
+    const char *why = ebb_resizing_roi_misfit(&a->what, c);
+    if (why != NULL)
+        return ebb_call_error(c, "%s", why);
+    if (in_run) {
+        a->order = ebb_resize_order_of(&c->attrs, a->what.rank);
+        a->scales = numbers_of(c, in.scales);
+        a->sizes = numbers_of(c, in.sizes);
+        a->roi = numbers_of(c, a->what.transform == EBB_RESIZE_CROP ? in.roi : -1);
+        a->step = ebb_cuda_queue_of(c)->step;
+        a->position = c->position;
+        return NULL;
+    }
+    EBB_TRY(ebb_resizing_scale(&a->what, c, constant_number));
+    for (int d = 0; d < a->what.rank; d++)
+        if (!ebb_resize_fits(&a->what, d))
+            return ebb_call_error(c, "the scale of axis %d, %g, does not fit %lld elements of %lld",
+                                  d, a->what.axis[d].scale, (long long)a->what.axis[d].out,
+                                  (long long)a->what.axis[d].in);
+    return NULL;
+}
+
 static ebb_status run(const ebb_call *c)
 {
+    const bool in_run = is_in_run(c);
     resize_args a;
     int64_t most = 0;
     memset(&a, 0, sizeof a);
@@ -192,13 +281,8 @@ static ebb_status run(const ebb_call *c)
     if (ebb_elements(&c->in[0].type) == 0)
         return ebb_call_error(c, "nothing cannot be resized to something");
     ebb_resizing_read(&a.what, c);
-    EBB_TRY(ebb_resizing_scale(&a.what, c, constant_number));
-    for (int d = 0; d < a.what.rank; d++)
-        if (!ebb_resize_fits(&a.what, d))
-            return ebb_call_error(c, "the scale of axis %d, %g, does not fit %lld elements of %lld",
-                                  d, a.what.axis[d].scale, (long long)a.what.axis[d].out,
-                                  (long long)a.what.axis[d].in);
-    read_lines(&a, c, true);
+    EBB_TRY(read_scales(&a, c, in_run));
+    read_lines(&a, c, !in_run);
     (void)lay_out(&a, (char *)c->workspace);
     a.y = c->out[0].data;
     a.x = c->in[0].data;
@@ -210,7 +294,9 @@ static ebb_status run(const ebb_call *c)
     if (most > 0) {
         ebb_gpu_grid grid = ebb_cuda_grid(most);
         grid.y = (uint32_t)a.lines;
-        EBB_TRY(EBB_LAUNCH(c, resize_tables, grid, EBB_CUDA_BLOCK, 0, a));
+        EBB_TRY(EBB_LAUNCH(
+            c, in_run ? (ebb_gpu_kernel)resize_tables_in_run : (ebb_gpu_kernel)resize_tables, grid,
+            EBB_CUDA_BLOCK, 0, a));
     }
     if (!ebb_dtype_is_float((ebb_dtype)a.dtype))
         return EBB_LAUNCH(c, resize_whole, ebb_cuda_grid(a.n), EBB_CUDA_BLOCK, 0, a);

@@ -1,11 +1,10 @@
 /* signal.cu: DFT, STFT; what they mean is in kernels/signal.inc. A thread a coefficient, with the
  * table of roots in the workspace. And Det, DetGrad: a thread a matrix (kernels/det.h), as many at
- * a time as the workspace has room for.
+ * a time as the workspace has room for. And MelWeightMatrix: a thread an element.
  *
- * Lengths, steps and axes that are first known in the run stay with the host.
+ * Lengths, steps and axes of DFT and STFT that are first known in the run stay with the host.
  */
-#include "kernels/cuda/cuda.h"
-#include "kernels/cuda/floats.h"
+#include "kernels/cuda/small.h"
 #include "kernels/det.h"
 #include "kernels/signal.h"
 
@@ -113,12 +112,118 @@ static ebb_status run_det(const ebb_call *c)
                       EBB_CUDA_BLOCK, 0, a);
 }
 
+/* ---- MelWeightMatrix ---- */
+
+typedef struct mel_number {
+    const void *at;
+    uint8_t dtype;
+} mel_number;
+
+typedef struct mel_args {
+    void *y;
+    mel_number bins, length, rate, lowest, highest;
+    int64_t rows, columns;
+    ebb_cuda_step *step;
+    uint32_t position;
+    uint8_t dtype;
+} mel_args;
+
+EBB_GPU_INLINE double mel_of(double hertz)
+{
+    return 2595.0 * log10(1.0 + hertz / 700.0);
+}
+
+EBB_GPU_INLINE double number(const mel_number *s)
+{
+    return ebb_load_number(s->at, 0, s->dtype);
+}
+
+/* The DFT's bin at which edge i of the triangles lies. */
+EBB_GPU_INLINE int64_t mel_edge(const mel_args *a, int64_t i)
+{
+    const double low = mel_of(number(&a->lowest)), high = mel_of(number(&a->highest));
+    const double step = (high - low) / (number(&a->bins) + 2.0);
+    const double hertz = 700.0 * (pow(10.0, ((double)i * step + low) / 2595.0) - 1.0);
+    return (int64_t)floor((number(&a->length) + 1.0) * hertz / number(&a->rate));
+}
+
+/* Are the sizes the planned ones, and rate and edges in range? */
+EBB_GPU_INLINE bool mel_fits(const mel_args *a)
+{
+    const int64_t bins = (int64_t)number(&a->bins), rows = (int64_t)number(&a->length) / 2 + 1;
+    const double rate = number(&a->rate), low = number(&a->lowest), high = number(&a->highest);
+    return ebb_cuda_inside(a->step, a->position, bins, a->columns, a->columns + 1) &&
+           ebb_cuda_inside(a->step, a->position, rows, a->rows, a->rows + 1) &&
+           ebb_cuda_inside(a->step, a->position, rate > 0 ? 1 : 0, 1, 2) &&
+           ebb_cuda_inside(a->step, a->position, low >= 0 ? 1 : 0, 1, 2) &&
+           ebb_cuda_inside(a->step, a->position, high < 1e12 ? 1 : 0, 1, 2);
+}
+
+EBB_GLOBAL(mel_weights, mel_args)
+{
+    const bool whole = a.dtype != EBB_F32 && a.dtype != EBB_F64 && a.dtype != EBB_F16 &&
+                       a.dtype != EBB_BF16 && a.dtype != EBB_BOOL;
+    if (!mel_fits(&a))
+        return;
+    EBB_GRID_LOOP(e, a.rows * a.columns)
+    {
+        const int64_t j = e / a.columns, i = e - j * a.columns;
+        const int64_t left = mel_edge(&a, i), middle = mel_edge(&a, i + 1);
+        const int64_t right = mel_edge(&a, i + 2);
+        double w = 0;
+        if (left == middle && j == middle)
+            w = 1;
+        else if (j >= left && j <= middle && middle > left)
+            w = (double)(j - left) / (double)(middle - left);
+        if (right > middle && j >= middle && j < right)
+            w = (double)(right - j) / (double)(right - middle);
+        ebb_store_real(a.y, e, a.dtype, whole ? nearbyint(w) : w);
+    }
+}
+
+static mel_number scalar_at(const ebb_call *c, uint32_t input)
+{
+    mel_number s = {c->in[input].data, c->in[input].type.dtype};
+    return s;
+}
+
+/* (bins, DFT length, rate, lowest, highest) -> triangles over frequencies. */
+static ebb_status run_mel(const ebb_call *c)
+{
+    mel_args a;
+    memset(&a, 0, sizeof a);
+    a.y = c->out[0].data;
+    a.bins = scalar_at(c, 0);
+    a.length = scalar_at(c, 1);
+    a.rate = scalar_at(c, 2);
+    a.lowest = scalar_at(c, 3);
+    a.highest = scalar_at(c, 4);
+    a.rows = c->out[0].type.dims[0];
+    a.columns = c->out[0].type.dims[1];
+    a.step = ebb_cuda_queue_of(c)->step;
+    a.position = c->position;
+    a.dtype = c->out[0].type.dtype;
+    return EBB_LAUNCH(c, mel_weights, ebb_cuda_grid(a.rows * a.columns), EBB_CUDA_BLOCK, 0, a);
+}
+
+static const char *declines_mel(const ebb_call *c)
+{
+    const char *why = ebb_cuda_any(c);
+    for (int i = 0; why == NULL && i < 5; i++)
+        if (ebb_elements(&c->in[i].type) != 1)
+            why = "an input is not one number";
+    if (why == NULL && ebb_dtype_is_small_float((ebb_dtype)c->out[0].type.dtype))
+        why = "the output is of 8 bits";
+    return why != NULL ? why : c->out[0].type.rank != 2 ? "the output is no matrix" : NULL;
+}
+
 // clang-format off
 const ebb_kernel ebb_cuda_signal[] = {
     {"cuda.dft",      EBB_OP_DFT,      declines_signal, signal_workspace, NULL, run_signal, NULL},
     {"cuda.stft",     EBB_OP_STFT,     declines_signal, signal_workspace, NULL, run_signal, NULL},
     {"cuda.det",      EBB_OP_DET,      declines_det,    det_workspace,    NULL, run_det,    NULL},
     {"cuda.det_grad", EBB_OP_DET_GRAD, declines_det,    det_workspace,    NULL, run_det,    NULL},
+    {"cuda.mel_weights", EBB_OP_MEL_WEIGHT_MATRIX, declines_mel, NULL, NULL, run_mel, NULL},
 };
 // clang-format on
 EBB_CUDA_COUNT(signal)

@@ -74,6 +74,36 @@ EBB_GPU_INLINE uint64_t bits_i32(int32_t v)
     return (uint32_t)v ^ 0x80000000u;
 }
 
+EBB_GPU_INLINE uint64_t bits_i16(int16_t v)
+{
+    return bits_i32(v);
+}
+
+EBB_GPU_INLINE uint64_t bits_i8(int8_t v)
+{
+    return bits_i32(v);
+}
+
+EBB_GPU_INLINE uint64_t bits_u8(uint8_t v)
+{
+    return v;
+}
+
+EBB_GPU_INLINE uint64_t bits_u16(uint16_t v)
+{
+    return v;
+}
+
+EBB_GPU_INLINE uint64_t bits_u32(uint32_t v)
+{
+    return v;
+}
+
+EBB_GPU_INLINE uint64_t bits_u64(uint64_t v)
+{
+    return v;
+}
+
 EBB_GPU_INLINE uint64_t bits_i64(int64_t v)
 {
     return (uint64_t)v ^ (uint64_t)1 << 63;
@@ -95,8 +125,33 @@ EBB_GPU_INLINE uint64_t bits_i64(int64_t v)
 #include "kernels/cuda/top_k_kernels.inc"
 #undef NAMED
 #undef STORED
+#define NAMED(x) x##_i8
+#define STORED int8_t
+#include "kernels/cuda/top_k_kernels.inc"
+#undef NAMED
+#undef STORED
+#define NAMED(x) x##_u8
+#define STORED uint8_t
+#include "kernels/cuda/top_k_kernels.inc"
+#undef NAMED
+#undef STORED
+#define NAMED(x) x##_i16
+#define STORED int16_t
+#include "kernels/cuda/top_k_kernels.inc"
+#undef NAMED
+#undef STORED
+#define NAMED(x) x##_u16
+#define STORED uint16_t
+#include "kernels/cuda/top_k_kernels.inc"
+#undef NAMED
+#undef STORED
 #define NAMED(x) x##_i32
 #define STORED int32_t
+#include "kernels/cuda/top_k_kernels.inc"
+#undef NAMED
+#undef STORED
+#define NAMED(x) x##_u32
+#define STORED uint32_t
 #include "kernels/cuda/top_k_kernels.inc"
 #undef NAMED
 #undef STORED
@@ -109,6 +164,11 @@ EBB_GPU_INLINE uint64_t bits_i64(int64_t v)
 #undef STORED
 #define NAMED(x) x##_i64
 #define STORED int64_t
+#include "kernels/cuda/top_k_kernels.inc"
+#undef NAMED
+#undef STORED
+#define NAMED(x) x##_u64
+#define STORED uint64_t
 #include "kernels/cuda/top_k_kernels.inc"
 #undef NAMED
 #undef STORED
@@ -125,8 +185,20 @@ static ebb_gpu_kernel kernel_of(uint8_t dtype)
         return (ebb_gpu_kernel)top_k_f16;
     case EBB_BF16:
         return (ebb_gpu_kernel)top_k_bf16;
+    case EBB_I8:
+        return (ebb_gpu_kernel)top_k_i8;
+    case EBB_U8:
+        return (ebb_gpu_kernel)top_k_u8;
+    case EBB_I16:
+        return (ebb_gpu_kernel)top_k_i16;
+    case EBB_U16:
+        return (ebb_gpu_kernel)top_k_u16;
     case EBB_I32:
         return (ebb_gpu_kernel)top_k_i32;
+    case EBB_U32:
+        return (ebb_gpu_kernel)top_k_u32;
+    case EBB_U64:
+        return (ebb_gpu_kernel)top_k_u64;
     case EBB_I64:
         return (ebb_gpu_kernel)top_k_i64;
     default:
@@ -181,7 +253,7 @@ static ebb_status run_top_k(const ebb_call *c)
     a.keys = (uint64_t *)c->workspace;
     a.room_places = (int64_t *)(a.keys + rooms_of(&a));
     if (ebb_attr_int(&c->attrs, "largest", 1) != 0)
-        a.flip = dtype == EBB_F64 || dtype == EBB_I64 ? ~(uint64_t)0 : 0xFFFFFFFFu;
+        a.flip = ebb_cuda_size(&c->in[0].type) == 8 ? ~(uint64_t)0 : 0xFFFFFFFFu;
     return EBB_LAUNCH(c, kernel_of(dtype),
                       ebb_cuda_blocks(a.lines < most_blocks ? a.lines : most_blocks),
                       EBB_CUDA_BLOCK, 256 * sizeof(uint32_t), a);
@@ -193,7 +265,7 @@ static const char *declines_top_k(const ebb_call *c)
     if (why != NULL)
         return why;
     if (kernel_of(c->in[0].type.dtype) == NULL)
-        return "only float16, bfloat16, float32, float64, int32 and int64";
+        return "only floats and integers";
     if (!ebb_call_wants(c, 0) && !ebb_call_wants(c, 1))
         return "no output is wanted";
     if (ebb_call_wants(c, 0) && c->out[0].type.dtype != c->in[0].type.dtype)

@@ -2,6 +2,7 @@
 #include "kernels/det.h"
 #include "kernels/einsum.h"
 #include "kernels/plain/number.h"
+#include "kernels/tf_idf.h"
 
 #include <math.h>
 
@@ -46,14 +47,14 @@ static void put_sum(const ebb_call *c, const summing *s, int64_t index)
                 rest /= s->e.size[l];
             }
             if (whole)
-                product *= (uint64_t)ebb_plain_whole(&c->in[i], at);
+                product *= ebb_plain_word(&c->in[i], at);
             else
                 factor *= ebb_plain_real(&c->in[i], at);
         }
         exact = (int64_t)((uint64_t)exact + product);
         sum += factor;
     }
-    if (whole && c->out[0].type.dtype == EBB_I64)
+    if (c->out[0].type.dtype == EBB_I64 || c->out[0].type.dtype == EBB_U64)
         ((int64_t *)c->out[0].data)[index] = exact;
     else
         ebb_plain_put(&c->out[0], index, whole ? (double)exact : sum);
@@ -151,41 +152,6 @@ static ebb_status det_grad_workspace(const ebb_call *c, size_t *bytes)
 
 /* ---- TfIdfVectorizer ---- */
 
-typedef struct pool { /* n-grams one after the other, those of one length together */
-    const int64_t *starts, *index, *words;
-    const float *weights;
-    uint32_t lengths, grams, size, weight_count;
-    int64_t shortest, longest, skip;
-} pool;
-
-static const char *read_pool(pool *p, const ebb_call *c)
-{
-    const ebb_attr *weights = ebb_attr_find(&c->attrs, "weights");
-    p->starts = ebb_attr_ints(&c->attrs, "ngram_counts", &p->lengths);
-    p->index = ebb_attr_ints(&c->attrs, "ngram_indexes", &p->grams);
-    p->words = ebb_attr_ints(&c->attrs, "pool_int64s", &p->size);
-    p->weights = weights != NULL ? weights->floats : NULL;
-    p->weight_count = weights != NULL ? weights->count : 0;
-    p->shortest = ebb_attr_int(&c->attrs, "min_gram_length", 1);
-    p->longest = ebb_attr_int(&c->attrs, "max_gram_length", 1);
-    p->skip = ebb_attr_int(&c->attrs, "max_skip_count", 0);
-    if (p->words == NULL)
-        return "its pool is of strings; only integers are supported";
-    if (p->shortest < 1 || p->longest < p->shortest || p->skip < 0 || p->skip > INT32_MAX ||
-        p->longest > (int64_t)p->lengths)
-        return "lengths of n-grams are out of range";
-    uint64_t grams = 0;
-    for (uint32_t n = 1; n <= p->lengths; n++) {
-        int64_t from = p->starts[n - 1], to = n < p->lengths ? p->starts[n] : (int64_t)p->size;
-        if (from < 0 || to < from || to > (int64_t)p->size || (to - from) % n != 0)
-            return "ngram_counts does not divide the pool";
-        grams += (uint64_t)(to - from) / n;
-    }
-    if (grams > p->grams || (p->weights != NULL && p->weight_count < p->grams))
-        return "the pool has more n-grams than there are indexes or weights";
-    return NULL;
-}
-
 /* Whether the n words that begin at `at`, `step` apart, are this n-gram. */
 static bool is_gram(const ebb_operand *x, int64_t at, int64_t step, const int64_t *words, int64_t n)
 {
@@ -196,11 +162,12 @@ static bool is_gram(const ebb_operand *x, int64_t at, int64_t step, const int64_
 }
 
 /* Counts of one row into its outputs. */
-static void count_row(const ebb_call *c, const pool *p, int64_t row, int64_t length, float *y)
+static void count_row(const ebb_call *c, const ebb_gram_pool *p, int64_t row, int64_t length,
+                      float *y)
 {
     int64_t gram = 0;
     for (int64_t n = 1; n <= (int64_t)p->lengths; n++) {
-        int64_t to = n < (int64_t)p->lengths ? p->starts[n] : (int64_t)p->size;
+        int64_t to = ebb_grams_end(p, n);
         for (int64_t from = p->starts[n - 1]; from < to; from += n, gram++) {
             if (n < p->shortest || n > p->longest)
                 continue;
@@ -215,12 +182,12 @@ static void count_row(const ebb_call *c, const pool *p, int64_t row, int64_t len
 
 static ebb_status run_tf_idf(const ebb_call *c)
 {
-    pool p;
-    const char *wrong = read_pool(&p, c);
+    ebb_gram_pool p;
+    const char *wrong = ebb_gram_pool_read(&p, c);
     if (wrong != NULL)
         return ebb_call_error(c, "%s", wrong);
     const ebb_type *x = &c->in[0].type, *y = &c->out[0].type;
-    const char *mode = ebb_attr_string(&c->attrs, "mode", "TF");
+    const ebb_gram_mode mode = ebb_gram_mode_of(c);
     int64_t length = x->dims[x->rank - 1], width = y->dims[y->rank - 1];
     int64_t rows = x->rank == 2 ? x->dims[0] : 1;
     float *out = c->out[0].data;
@@ -229,9 +196,9 @@ static ebb_status run_tf_idf(const ebb_call *c)
         count_row(c, &p, r, length, out + r * width);
         for (uint32_t g = 0; g < p.grams; g++) {
             float *v = out + r * width + p.index[g], w = p.weights != NULL ? p.weights[g] : 1;
-            if (strcmp(mode, "IDF") == 0)
+            if (mode == EBB_GRAM_IDF)
                 *v = *v > 0 ? w : 0;
-            else if (strcmp(mode, "TFIDF") == 0)
+            else if (mode == EBB_GRAM_TFIDF)
                 *v *= w;
         }
     }
@@ -240,18 +207,9 @@ static ebb_status run_tf_idf(const ebb_call *c)
 
 static const char *declines_tf_idf(const ebb_call *c)
 {
-    pool p;
+    ebb_gram_pool p;
     const char *why = ebb_plain_any(c);
-    if (why == NULL && !ebb_dtype_is_integer((ebb_dtype)c->in[0].type.dtype))
-        why = "works on integers only";
-    if (why == NULL)
-        why = read_pool(&p, c);
-    if (why == NULL && c->in[0].type.rank == 0)
-        why = "the input is a scalar";
-    for (uint32_t i = 0; why == NULL && i < p.grams; i++)
-        if (p.index[i] < 0 || p.index[i] >= c->out[0].type.dims[c->out[0].type.rank - 1])
-            why = "an index is outside of the output";
-    return why;
+    return why != NULL ? why : ebb_gram_pool_read(&p, c);
 }
 
 // clang-format off

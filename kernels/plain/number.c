@@ -19,6 +19,15 @@ int64_t ebb_plain_whole(const ebb_operand *o, int64_t i)
     return ebb_tensor_int(&t, i);
 }
 
+uint64_t ebb_plain_word(const ebb_operand *o, int64_t i)
+{
+    uint64_t word;
+    if (o->type.dtype != EBB_U64)
+        return (uint64_t)ebb_plain_whole(o, i);
+    memcpy(&word, (const char *)o->data + (size_t)i * sizeof word, sizeof word);
+    return word;
+}
+
 void ebb_plain_range(ebb_dtype dtype, double *least, double *most)
 {
     unsigned bits = ebb_dtype_bits(dtype);

@@ -67,9 +67,10 @@ static int compare(const ebb_operand *x, const ebb_span *s, int64_t i, int64_t j
         int64_t base = k / s->inner * s->n * s->inner + k % s->inner;
         int64_t at_i = base + i * s->inner, at_j = base + j * s->inner;
         if (whole) {
-            int64_t a = ebb_plain_whole(x, at_i), b = ebb_plain_whole(x, at_j);
+            uint64_t a = ebb_plain_word(x, at_i), b = ebb_plain_word(x, at_j);
+            bool less = x->type.dtype == EBB_U64 ? a < b : (int64_t)a < (int64_t)b;
             if (a != b)
-                return a < b ? -1 : 1;
+                return less ? -1 : 1;
             continue;
         }
         double a = ebb_plain_real(x, at_i), b = ebb_plain_real(x, at_j);
@@ -188,11 +189,7 @@ static const char *declines_unique(const ebb_call *c)
     return ebb_call_wants(c, 0) ? NULL : "its first output is not wanted";
 }
 
-/* ---- NonMaxSuppression ----
- *
- * It has no kernel for CUDA: which boxes stay is decided one after another, how many there are is
- * first known then, and a count other than the planned one is an error that only the host can tell.
- */
+/* ---- NonMaxSuppression ---- */
 
 typedef struct box {
     double top, left, bottom, right;
@@ -225,21 +222,22 @@ static double threshold(const ebb_call *c, uint32_t input, double otherwise)
 }
 
 /* The boxes of one class of one image, best first, none much over one chosen before. Their numbers
- * go to chosen. */
+ * go to chosen. A score that is no number is of no box. */
 static int64_t choose(const ebb_call *c, int64_t image, int64_t class, int64_t *chosen, char *gone)
 {
     int64_t boxes = c->in[0].type.dims[1], classes = c->in[1].type.dims[1], count = 0;
     int64_t most = ebb_call_has(c, 2) ? ebb_plain_whole(&c->in[2], 0) : 0;
     double close = threshold(c, 3, 0.0), least = threshold(c, 4, -1e300);
     int64_t scores = (image * classes + class) * boxes;
-    memset(gone, 0, (size_t)boxes);
+    for (int64_t i = 0; i < boxes; i++)
+        gone[i] = (char)!(ebb_plain_real(&c->in[1], scores + i) > least);
     while (count < most) {
         int64_t best = -1;
         for (int64_t i = 0; i < boxes; i++)
             if (!gone[i] && (best < 0 || ebb_plain_real(&c->in[1], scores + i) >
                                              ebb_plain_real(&c->in[1], scores + best)))
                 best = i;
-        if (best < 0 || !(ebb_plain_real(&c->in[1], scores + best) > least))
+        if (best < 0)
             break;
         gone[best] = 1;
         bool covered = false;

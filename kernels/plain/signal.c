@@ -1,7 +1,4 @@
 /* signal.c: DFT, STFT, windows, MelWeightMatrix. What a transform is, is in kernels/signal.inc.
- *
- * MelWeightMatrix has no kernel for CUDA: it reads scalars alone, so that folding makes a constant
- * of it; with scalars of the run, the host computes the few numbers that it has.
  */
 #include "kernels/plain/number.h"
 #include "kernels/signal.h"

@@ -1,5 +1,7 @@
 /* test_einsum.c: Einsum's kernels against the plain sums: products in tiles and by lanes, any order
- * of axes, diagonals, broadcast dims, several operands, nothing to sum. */
+ * of axes, diagonals, broadcast dims, several operands, nothing to sum. And of integers; and
+ * TfIdfVectorizer. */
+#include "tests/cuda/bits.h"
 #include "tests/cuda/halves.h"
 
 typedef struct equation {
@@ -77,6 +79,81 @@ static void halves_are_float32_rounded(void **state)
     end(&t);
 }
 
+static void whole_sums_are_those_of_the_definition(void **state)
+{
+    (void)state;
+    static const ebb_dtype dtypes[] = {EBB_I64, EBB_I32, EBB_U8, EBB_U64, EBB_I16};
+    for (int i = 0; i < EQUATIONS; i++)
+        for (int d = 0; d < 5; d++) {
+            testing t;
+            if (d > 0 && d != 1 + i % 4)
+                continue;
+            const uint32_t count = put_equation(&t, &equations[i], EBB_F32);
+            for (uint32_t k = 0; k <= count; k++) {
+                ebb_operand *o = k < count ? &t.in[k] : &t.out[0];
+                const int rank = o->type.rank;
+                unguard(o->data);
+                make_operand(o, dtypes[d], rank, equations[i].dims[k < count ? k : k + 1]);
+                for (size_t e = 0; k < count && e < o->bytes; e++)
+                    ((uint8_t *)o->data)[e] = (uint8_t)(127.0 * draw(&t) + 128.0);
+            }
+            same_bits(&t, "cuda.einsum_whole", "plain.einsum");
+            end(&t);
+        }
+}
+
+/* ---- TfIdfVectorizer ---- */
+
+typedef struct bag {
+    int64_t starts[3], words[14], index[8], range[3]; /* range: shortest, longest, skip */
+    uint32_t lengths, size, grams;
+} bag;
+
+static const bag bags[] = {
+    {{0, 4}, {2, 3, 5, 4, 5, 6, 7, 8, 6, 7}, {0, 1, 2, 3, 4, 5, 6}, {1, 2, 0}, 2, 10, 7},
+    {{0, 4}, {2, 3, 5, 4, 5, 6, 7, 8, 6, 7}, {6, 5, 4, 3, 2, 1, 0}, {2, 2, 5}, 2, 10, 7},
+    {{0, 0, 4}, {2, 3, 3, 2, 5, 2, 3, 4, 3, 2}, {0, 2, 2, 4}, {2, 3, 1}, 3, 10, 4},
+    {{0}, {7, 5, 3}, {1, 1, 3, 3}, {1, 1, 3}, 1, 3, 4}, // one column twice, an entry of no word
+};
+
+static void words_are_counted_as_in_plain(void **state)
+{
+    (void)state;
+    static const char *const modes[] = {"TF", "IDF", "TFIDF"};
+    float weights[8] = {0.5F, 2, 0.25F, 3, 1.5F, 0, -1, 1};
+    for (size_t i = 0; i < sizeof bags / sizeof bags[0]; i++)
+        for (int way = 0; way < 12; way++) { // modes; without weights; one row or several
+            const bag *b = &bags[i];
+            const bool rows = way / 6;
+            int64_t width = 0;
+            testing t;
+            begin(&t, EBB_OP_TF_IDF_VECTORIZER);
+            put_string(&t, "mode", modes[way % 3]);
+            put_int(&t, "min_gram_length", b->range[0]);
+            put_int(&t, "max_gram_length", b->range[1]);
+            put_int(&t, "max_skip_count", b->range[2]);
+            put_ints(&t, "ngram_counts", b->lengths, b->starts);
+            put_ints(&t, "ngram_indexes", b->grams, b->index);
+            ebb_attr *words = next_attr(&t, "pool_int64s", EBB_ATTR_INTS);
+            words->ints = (int64_t *)(uintptr_t)b->words;
+            words->count = b->size;
+            if (way % 6 < 3) {
+                ebb_attr *a = next_attr(&t, "weights", EBB_ATTR_FLOATS);
+                a->floats = weights;
+                a->count = b->grams;
+            }
+            for (uint32_t g = 0; g < b->grams; g++)
+                width = b->index[g] >= width ? b->index[g] + 1 : width;
+            const int64_t x[2] = {rows ? 5 : 33, 33};
+            ebb_operand *o = put_in(&t, EBB_I64, rows ? 2 : 1, rows ? x : x + 1);
+            for (size_t e = 0; e < count_of(o); e++)
+                ((int64_t *)o->data)[e] = (int64_t)(5 + 3 * draw(&t));
+            put_out(&t, EBB_F32, rows ? 2 : 1, rows ? D(5, width) : D(width));
+            same_bits(&t, "cuda.tf_idf", "plain.tf_idf");
+            end(&t);
+        }
+}
+
 static void what_does_not_fit_is_declined(void **state)
 {
     (void)state;
@@ -97,6 +174,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(sums_are_those_of_the_definition),
         cmocka_unit_test(halves_are_float32_rounded),
+        cmocka_unit_test(whole_sums_are_those_of_the_definition),
+        cmocka_unit_test(words_are_counted_as_in_plain),
         cmocka_unit_test(what_does_not_fit_is_declined),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

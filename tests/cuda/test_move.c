@@ -1,6 +1,7 @@
 /* test_move.c: the CUDA kernels that move elements and change none, against the plain ones, bit for
  * bit. */
 #include "tests/cuda/bits.h"
+#include "tests/cuda/halves.h"
 
 #include "kernels/cuda/move.h"
 
@@ -488,6 +489,8 @@ static void ranges_start_and_step(void **state)
             }
             put_out(&t, dtypes[i], 1, &n);
             agrees(&t, "cuda.range", "plain.range", i == 1 ? 1e-15 : 0);
+            if (i == 0)
+                agrees_in_halves(&t, "cuda.range", 0);
             end(&t);
         }
 }

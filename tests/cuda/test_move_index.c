@@ -1,6 +1,7 @@
 /* test_move_index.c: what moves by index, on the GPU's kernels against the plain ones, bit for bit;
  * and what an index out of range is answered with. */
 #include "tests/cuda/bits.h"
+#include "tests/cuda/numbers.h"
 
 #include "kernels/cuda/floats.h"
 
@@ -372,17 +373,23 @@ static void the_first_k_are_those_of_plain(void **state)
         {2, {2, 3, 40}, 5},   {1, {2, 70, 3}, 70}, {0, {9, 1, 2}, 1},
         {2, {1, 1, 900}, 33}, {2, {2, 2, 5}, 0},   {2, {0, 2, 5}, 3},
     };
-    static const ebb_dtype dtypes[] = {EBB_F32, EBB_F64, EBB_I32, EBB_I64};
+    static const ebb_dtype dtypes[] = {EBB_F32, EBB_F64, EBB_I32, EBB_I64, EBB_U64,
+                                       EBB_U32, EBB_I16, EBB_U16, EBB_I8,  EBB_U8};
     for (int i = 0; i < 6; i++)
-        for (int d = 0; d < 4; d++)
+        for (int d = 0; d < 10; d++)
             for (int how = 0; how < 4; how++) {
+                if (d > 4 && i != how)
+                    continue;
                 int64_t out[3] = {cases[i].dims[0], cases[i].dims[1], cases[i].dims[2]};
                 out[cases[i].axis] = cases[i].k;
                 testing t;
                 begin(&t, EBB_OP_TOP_K);
                 put_int(&t, "axis", cases[i].axis);
                 put_int(&t, "largest", how % 2);
-                put_varied(&t, dtypes[d], cases[i].dims, how / 2 == 0);
+                if (d < 4)
+                    put_varied(&t, dtypes[d], cases[i].dims, how / 2 == 0);
+                else
+                    put_raw(&t, dtypes[d], 3, cases[i].dims);
                 put_list(&t, 1, &cases[i].k);
                 put_out(&t, dtypes[d], 3, out);
                 put_out(&t, EBB_I64, 3, out);
@@ -420,6 +427,168 @@ static void the_first_k_halves_are_those_of_float32(void **state)
     }
 }
 
+/* ---- Unique ---- */
+
+static bool are_same(const ebb_operand *x, size_t i, size_t j)
+{
+    const size_t size = x->bytes / count_of(x);
+    const char *data = x->data;
+    if (!is_real(x))
+        return memcmp(data + i * size, data + j * size, size) == 0;
+    const double a = real_at(x, i), b = real_at(x, j);
+    return a == b || (isnan(a) && isnan(b));
+}
+
+/* Slices that are like none before them; x is [outer, n, inner]. */
+static int64_t count_unique(const ebb_operand *x, const int64_t *dims)
+{
+    const size_t n = (size_t)dims[1], inner = (size_t)dims[2];
+    int64_t found = 0;
+    for (size_t i = 0; i < n; i++) {
+        bool new = true;
+        for (size_t j = 0; j < i && new; j++) {
+            bool same = true;
+            for (size_t e = 0; e < (size_t)dims[0] * inner && same; e++)
+                same = are_same(x, (e / inner * n + i) * inner + e % inner,
+                                (e / inner * n + j) * inner + e % inner);
+            new = !same;
+        }
+        found += new;
+    }
+    return found;
+}
+
+/* flat: [1, n, 1] without an axis. more: rows that are planned beyond those that there are. */
+static int64_t put_unique(testing *t, ebb_dtype dtype, const int64_t *dims, bool flat, bool sorted,
+                          int64_t more)
+{
+    begin(t, EBB_OP_UNIQUE);
+    put_int(t, "sorted", sorted);
+    if (!flat)
+        put_int(t, "axis", 1);
+    t->draws += (uint64_t)dims[1];
+    const int64_t rows = count_unique(put_numbers(t, dtype, 3, dims, -2.9, 2.9), dims);
+    const int64_t planned = rows + more;
+    if (flat)
+        put_out(t, dtype, 1, &planned);
+    else
+        put_out(t, dtype, 3, DIMS(dims[0], planned, dims[2]));
+    put_out(t, EBB_I64, 1, &planned);
+    put_out(t, EBB_I64, 1, &dims[1]);
+    put_out(t, EBB_I64, 1, &planned);
+    return rows;
+}
+
+static void each_slice_stays_once(void **state)
+{
+    (void)state;
+    static const int64_t dims[][3] = {{1, 700, 1}, {1, 1, 1}, {2, 33, 1}, {1, 100, 2},
+                                      {2, 5, 3},   {1, 0, 1}, {1, 512, 1}};
+    static const ebb_dtype dtypes[] = {EBB_F32, EBB_I64,  EBB_U64, EBB_F16,
+                                       EBB_F64, EBB_BOOL, EBB_I8,  EBB_BF16};
+    for (int i = 0; i < 7; i++)
+        for (int d = 0; d < 8; d++)
+            for (int how = 0; how < 4; how++) {
+                const bool flat = how / 2;
+                testing t;
+                if ((flat && dims[i][0] * dims[i][2] > 1) || (d > 2 && d != i))
+                    continue;
+                put_unique(&t, dtypes[d], dims[i], flat, how % 2, 0);
+                same_bits(&t, "cuda.unique", "plain.unique");
+                assert_false(fault_of(&t, "cuda.unique", 3).there);
+                end(&t);
+            }
+}
+
+static void another_count_of_slices_is_a_fault(void **state)
+{
+    (void)state;
+    for (int more = -1; more < 2; more += 2) {
+        testing t;
+        const int64_t rows = put_unique(&t, EBB_F32, DIMS(1, 60, 1), true, more > 0, more);
+        const ebb_fault fault = fault_of(&t, "cuda.unique", 9);
+        assert_true(fault.there);
+        assert_int_equal(fault.value, rows);
+        assert_int_equal(fault.low, rows + more);
+        end(&t);
+    }
+}
+
+/* ---- NonMaxSuppression ---- */
+
+typedef struct detector {
+    int64_t images, classes, boxes, most;
+    bool centered;
+    double close, least;
+} detector;
+
+/* Boxes of 2 x 2 to 6 x 6 in a field of 16 x 16, a few scores alike, one of them no number. */
+static void put_detector(testing *t, const detector *d, ebb_dtype dtype, int64_t rows)
+{
+    begin(t, EBB_OP_NON_MAX_SUPPRESSION);
+    put_int(t, "center_point_box", d->centered);
+    ebb_operand *boxes = put_numbers(t, dtype, 3, DIMS(d->images, d->boxes, 4), 0, 1);
+    for (size_t i = 0; i < count_of(boxes) / 4; i++) {
+        const double y = 16 * draw(t), x = 16 * draw(t), h = 4 + 2 * draw(t), w = 4 + 2 * draw(t);
+        const double corners[4] = {y, x + w, y + h, x}, center[4] = {x, y, w, h};
+        for (size_t k = 0; k < 4; k++)
+            put_real(boxes, 4 * i + k, d->centered ? center[k] : corners[k]);
+    }
+    ebb_operand *scores = put_numbers(t, dtype, 3, DIMS(d->images, d->classes, d->boxes), 0, 1);
+    for (size_t i = 0; i < count_of(scores); i++)
+        put_real(scores, i, i == 2 ? (double)NAN : floor(20 * draw(t)) / 20);
+    *(int64_t *)put_in(t, EBB_I64, 1, DIMS(1))->data = d->most;
+    set_value(put_in(t, EBB_F32, 1, DIMS(1)), 0, d->close);
+    if (d->least > -1)
+        set_value(put_in(t, EBB_F32, 0, NULL), 0, d->least);
+    put_out(t, EBB_I64, 2, DIMS(rows, 3));
+}
+
+/* By trying: the plain kernel refuses each other count. */
+static int64_t count_boxes(const detector *d, ebb_dtype dtype)
+{
+    for (int64_t rows = 0; rows <= d->images * d->classes * d->boxes; rows++) {
+        testing t;
+        put_detector(&t, d, dtype, rows);
+        const ebb_kernel *plain = kernel_named("plain.non_max_suppression");
+        check_status(plain->workspace(&t.call, &t.call.workspace_bytes), "plain");
+        t.call.workspace = guarded(t.call.workspace_bytes);
+        const bool right = plain->run(&t.call) == NULL;
+        unguard(t.call.workspace);
+        end(&t);
+        if (right)
+            return rows;
+    }
+    fail_msg("no count of boxes is right");
+    return 0;
+}
+
+static void boxes_that_overlap_less_stay(void **state)
+{
+    (void)state;
+    static const detector detectors[] = {
+        {1, 1, 40, 9, false, 0.3, -2},   {2, 3, 37, 5, true, 0.2, 0.1},
+        {1, 2, 300, 300, false, 0.5, 0}, {3, 1, 1, 4, false, 0.5, -2},
+        {1, 2, 9, 0, true, 0.5, -2},     {2, 2, 0, 4, false, 0.5, 0},
+    };
+    for (size_t i = 0; i < sizeof detectors / sizeof detectors[0]; i++)
+        for (int narrow = 0; narrow < 2; narrow++) {
+            const ebb_dtype dtype = narrow ? EBB_F16 : EBB_F32;
+            const int64_t rows = count_boxes(&detectors[i], dtype);
+            testing t;
+            put_detector(&t, &detectors[i], dtype, rows);
+            same_bits(&t, "cuda.non_max_suppression", "plain.non_max_suppression");
+            assert_false(fault_of(&t, "cuda.non_max_suppression", 3).there);
+            end(&t);
+            put_detector(&t, &detectors[i], dtype, rows + 1);
+            ebb_fault fault = fault_of(&t, "cuda.non_max_suppression", 9);
+            assert_true(fault.there);
+            assert_int_equal(fault.value, rows);
+            assert_int_equal(fault.low, rows + 1);
+            end(&t);
+        }
+}
+
 int main(void)
 {
     with_cuda();
@@ -438,6 +607,9 @@ int main(void)
         cmocka_unit_test(lengths_and_rows_beyond_the_end_are_faults),
         cmocka_unit_test(the_first_k_are_those_of_plain),
         cmocka_unit_test(the_first_k_halves_are_those_of_float32),
+        cmocka_unit_test(each_slice_stays_once),
+        cmocka_unit_test(another_count_of_slices_is_a_fault),
+        cmocka_unit_test(boxes_that_overlap_less_stay),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

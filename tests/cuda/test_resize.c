@@ -1,5 +1,6 @@
 /* test_resize.c: Resize and Upsample against the plain kernel: every mode, transform and rounding,
  * larger and smaller, axes that stay, integers, halves, what is not known before the run. */
+#include "tests/cuda/bits.h"
 #include "tests/cuda/halves.h"
 
 typedef struct sizes {
@@ -26,7 +27,7 @@ typedef struct constants {
     ebb_tensor roi, sizes;
 } constants;
 
-static void make_constant(ebb_tensor *to, ebb_operand *o)
+static void keep_constant(ebb_tensor *to, ebb_operand *o)
 {
     *to = (ebb_tensor){.type = o->type, .data = o->data, .bytes = o->bytes};
     o->constant = to;
@@ -47,12 +48,12 @@ static void put_resize(testing *t, constants *k, const sizes *s, ebb_dtype dtype
         set_value(roi, (size_t)d, s->in[d] == s->out[d] ? 0 : 0.2);
         set_value(roi, (size_t)(s->rank + d), s->in[d] == s->out[d] ? 1 : 1.1);
     }
-    make_constant(&k->roi, roi);
+    keep_constant(&k->roi, roi);
     put_absent(t);
     ebb_operand *to = put_in(t, EBB_I64, 1, &(int64_t){s->rank});
     for (int d = 0; d < s->rank; d++)
         set_value(to, (size_t)d, (double)s->out[d]);
-    make_constant(&k->sizes, to);
+    keep_constant(&k->sizes, to);
     put_out(t, dtype, s->rank, s->out);
 }
 
@@ -128,17 +129,79 @@ static void the_oldest_takes_its_scales_from_an_attribute(void **state)
     end(&t);
 }
 
-static void what_the_run_brings_stays_with_the_host(void **state)
+/* Sizes and roi of the run give the very bits of those known before. */
+static void what_the_run_brings_is_read_on_the_device(void **state)
 {
     (void)state;
-    testing t;
-    constants k;
-    put_resize(&t, &k, &shapes[0], EBB_F32, "linear", "half_pixel", "floor");
-    assert_null(declined_by(&t, "cuda.resize"));
-    t.in[3].constant = NULL;
-    assert_string_equal(declined_by(&t, "cuda.resize"),
-                        "an operand that says how to compute is not known before the run");
-    end(&t);
+    for (int i = 0; i < SHAPES; i++)
+        for (int way = 0; way < 6; way++) {
+            testing t;
+            constants k;
+            put_resize(&t, &k, &shapes[i], EBB_F32, modes[way % 3], transforms[way], roundings[2]);
+            put_int(&t, "antialias", way / 3);
+            run_with(&t, "cuda.resize");
+            void *expected = malloc(t.out[0].bytes + 1);
+            assert_non_null(expected);
+            memcpy(expected, t.out[0].data, t.out[0].bytes);
+            t.in[3].constant = NULL;
+            t.in[1].constant = way % 2 ? NULL : t.in[1].constant;
+            agrees(&t, "cuda.resize", "plain.resize", 1e-6);
+            assert_memory_equal(t.out[0].data, expected, t.out[0].bytes);
+            free(expected);
+            end(&t);
+        }
+}
+
+/* One axis by its scale of the run; sizes that keep the picture's proportions. */
+static void axes_and_policies_hold_in_the_run(void **state)
+{
+    (void)state;
+    static const char *const policies[] = {"not_larger", "not_smaller"};
+    for (int way = 0; way < 3; way++) {
+        const int64_t axes[2] = {-1, 2};
+        testing t;
+        begin(&t, EBB_OP_RESIZE);
+        put_string(&t, "mode", "linear");
+        put_ints(&t, "axes", 2, axes);
+        put_in(&t, EBB_F32, 4, D(1, 2, 4, 6));
+        put_absent(&t);
+        if (way == 2) {
+            ebb_operand *s = put_in(&t, EBB_F32, 1, D(2));
+            set_value(s, 0, 1.5);
+            set_value(s, 1, 0.75);
+        } else {
+            put_string(&t, "keep_aspect_ratio_policy", policies[way]);
+            put_absent(&t);
+            ebb_operand *s = put_in(&t, EBB_I64, 1, D(2));
+            set_value(s, 0, 9);
+            set_value(s, 1, 8);
+        }
+        put_out(&t, EBB_F32, 4,
+                way == 0   ? D(1, 2, 6, 9)
+                : way == 1 ? D(1, 2, 8, 12)
+                           : D(1, 2, 3, 9));
+        agrees(&t, "cuda.resize", "plain.resize", 1e-6);
+        end(&t);
+    }
+}
+
+static void a_scale_of_the_run_that_fits_no_shape_is_a_fault(void **state)
+{
+    (void)state;
+    for (int k = 0; k < 2; k++) {
+        testing t;
+        begin(&t, EBB_OP_RESIZE);
+        put_string(&t, "mode", "linear");
+        put_in(&t, EBB_F32, 1, D(6));
+        put_absent(&t);
+        set_value(put_in(&t, EBB_F32, 1, D(1)), 0, k ? -1 : 1e-30);
+        put_out(&t, EBB_F32, 1, D(6));
+        ebb_fault fault = fault_of(&t, "cuda.resize", 9);
+        assert_true(fault.there);
+        assert_int_equal(fault.value, 0);
+        assert_int_equal(fault.low, 6);
+        end(&t);
+    }
 }
 
 static void a_scale_that_fits_no_shape_is_an_error(void **state)
@@ -153,7 +216,7 @@ static void a_scale_that_fits_no_shape_is_an_error(void **state)
     ebb_operand *s = put_in(&t, EBB_F32, 1, &(int64_t){4});
     t.in[3].type = ebb_type_none();
     memcpy(s->data, scales, sizeof scales);
-    make_constant(&k.sizes, s);
+    keep_constant(&k.sizes, s);
     for (int cuda = 0; cuda < 2; cuda++) {
         const ebb_kernel *kernel = kernel_named(cuda ? "cuda.resize" : "plain.resize");
         t.call.kernel = kernel;
@@ -177,7 +240,9 @@ int main(void)
         cmocka_unit_test(halves_are_float32_rounded),
         cmocka_unit_test(integers_are_rounded_to_the_nearest),
         cmocka_unit_test(the_oldest_takes_its_scales_from_an_attribute),
-        cmocka_unit_test(what_the_run_brings_stays_with_the_host),
+        cmocka_unit_test(what_the_run_brings_is_read_on_the_device),
+        cmocka_unit_test(axes_and_policies_hold_in_the_run),
+        cmocka_unit_test(a_scale_of_the_run_that_fits_no_shape_is_a_fault),
         cmocka_unit_test(a_scale_that_fits_no_shape_is_an_error),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

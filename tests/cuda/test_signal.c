@@ -1,5 +1,6 @@
-/* test_signal.c: DFT, STFT, Det and DetGrad against the plain kernels: real and complex, one side
- * and both, cut and lengthened, every axis; matrices of any rank. */
+/* test_signal.c: DFT, STFT, MelWeightMatrix, Det and DetGrad against the plain kernels: real and
+ * complex, one side and both, cut and lengthened, every axis; matrices of any rank. */
+#include "tests/cuda/bits.h"
 #include "tests/cuda/halves.h"
 
 typedef struct constants {
@@ -117,12 +118,47 @@ static void determinants_are_those_of_the_plain_kernel(void **state)
             }
 }
 
+static void put_mel(testing *t, int64_t bins, int64_t length, ebb_dtype dtype)
+{
+    static const double limits[3] = {8000, 60, 3800};
+    begin(t, EBB_OP_MEL_WEIGHT_MATRIX);
+    set_value(put_in(t, EBB_I64, 0, NULL), 0, (double)bins);
+    *(int32_t *)put_raw(t, EBB_I32, 0, NULL)->data = (int32_t)length;
+    set_value(put_in(t, EBB_I64, 0, NULL), 0, limits[0]);
+    set_value(put_in(t, EBB_F32, 0, NULL), 0, limits[1]);
+    set_value(put_in(t, EBB_F64, 0, NULL), 0, limits[2]);
+    put_out(t, dtype, 2, D(length / 2 + 1, bins));
+}
+
+static void mel_weights_are_those_of_the_plain_kernel(void **state)
+{
+    (void)state;
+    static const ebb_dtype dtypes[] = {EBB_F32, EBB_F64, EBB_F16, EBB_I8};
+    for (int d = 0; d < 4; d++)
+        for (int64_t bins = 1; bins < 40; bins += 13) {
+            testing t;
+            put_mel(&t, bins, 64 * bins, dtypes[d]);
+            same_bits(&t, "cuda.mel_weights", "plain.mel_weights");
+            assert_false(fault_of(&t, "cuda.mel_weights", 3).there);
+            end(&t);
+        }
+    testing t;
+    put_mel(&t, 8, 100, EBB_F32);
+    set_value(&t.in[0], 0, 9);
+    const ebb_fault fault = fault_of(&t, "cuda.mel_weights", 9);
+    assert_true(fault.there);
+    assert_int_equal(fault.value, 9);
+    assert_int_equal(fault.low, 8);
+    end(&t);
+}
+
 int main(void)
 {
     with_cuda();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(transforms_are_those_of_the_plain_kernel),
         cmocka_unit_test(frames_are_those_of_the_plain_kernel),
+        cmocka_unit_test(mel_weights_are_those_of_the_plain_kernel),
         cmocka_unit_test(determinants_are_those_of_the_plain_kernel),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
