@@ -10,6 +10,7 @@
 
 #include "exec/pack.h"
 #include "exec/pack/exact.h"
+#include "tests/sanitized.h"
 
 static const ebb_pack_options by_64 = {.alignment = 64};
 static uint64_t random_state;
@@ -56,7 +57,7 @@ static void random_intervals_never_overlap(void **state)
     (void)state;
     static ebb_interval v[200];
     random_state = 1;
-    for (int round = 0; round < 60; round++) {
+    for (int round = 0; round < 64 / FEWER; round++) {
         size_t count = draw(200);
         for (size_t i = 0; i < count; i++) {
             uint32_t lower = draw(100);
@@ -232,7 +233,7 @@ static void exact_search_agrees_with_brute_force(void **state)
 {
     (void)state;
     random_state = 11;
-    for (int round = 0; round < 3000; round++) {
+    for (int round = 0; round < 3000 / FEWER; round++) {
         tiny t;
         draw_tiny(&t);
         for (uint64_t capacity = t.best - 1; capacity <= t.best + 1; capacity++) {
@@ -252,7 +253,7 @@ static void small_instances_are_packed_as_low_as_can_be(void **state)
 {
     (void)state;
     random_state = 12;
-    for (int round = 0; round < 1000; round++) {
+    for (int round = 0; round < 1000 / FEWER; round++) {
         tiny t;
         ebb_interval v[TINY];
         bool fixed[TINY];
@@ -365,7 +366,7 @@ static void a_lack_of_memory_is_said(void **state)
         ebb_arena arena = {0};
         ebb_packing p;
         random_state = 21;
-        size_t count = cut_rectangle(v, 1000, 4000, 1 << 20);
+        size_t count = cut_rectangle(v, 1000 / FEWER, 4000, 1 << 20);
         ebb_alloc_fail_after(n);
         ebb_status status = ebb_pack(&p, v, count, NULL, &arena);
         ebb_alloc_fail_after(0);

@@ -15,12 +15,7 @@
 #include <sys/wait.h>
 
 #include "tests/hostile/corpus.h"
-
-#if defined(__SANITIZE_ADDRESS__)
-enum { SANITIZED = 1 };
-#else
-enum { SANITIZED = 0 };
-#endif
+#include "tests/sanitized.h"
 
 static char folder[] = "/tmp/ebb-corpus-XXXXXX";
 

@@ -21,12 +21,9 @@
 #include <cmocka.h>
 
 #include "ebb.h"
+#include "tests/sanitized.h"
 
-#if defined(__SANITIZE_ADDRESS__)
-enum { MUTANTS = 1000, COMMANDS = 50, SANITIZED = 1 };
-#else
-enum { MUTANTS = 2000, COMMANDS = 50, SANITIZED = 0 };
-#endif
+enum { MUTANTS = SANITIZED ? 1000 : 2000, COMMANDS = 50 };
 
 static const char *const originals[] = {
     EBB_SOURCE_DIR "/samples/digits/cnn.onnx",

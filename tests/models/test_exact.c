@@ -10,12 +10,7 @@
 
 #include "tests/models/models.h"
 
-/* Sanitizers are slow, and both exporters come to much the same nodes. */
-#if defined(__SANITIZE_ADDRESS__)
-enum { EXPORTERS = 1 };
-#else
 enum { EXPORTERS = 2 };
-#endif
 
 /* Alone with the gradients as outputs; together with an optimizer, whose states pile up
  * differences. */

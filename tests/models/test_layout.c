@@ -148,12 +148,7 @@ typedef struct pair {
     bool exact;
 } pair;
 
-/* Sanitizers are slow, and both exporters come to much the same nodes. */
-#if defined(__SANITIZE_ADDRESS__)
-enum { EXPORTERS = 1 };
-#else
 enum { EXPORTERS = 2 };
-#endif
 
 enum { MODELS = sizeof models / sizeof models[0] };
 

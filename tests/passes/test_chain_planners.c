@@ -16,6 +16,7 @@
 #include "passes/planners/chain.h"
 #include "passes/planners/kept.h"
 #include "passes/planners/revolve.h"
+#include "tests/sanitized.h"
 
 static const uint64_t work = 10u * 1000 * 1000;
 static const char *const planners[] = {"sqrt", "chain-dp", "chain-linear", "revolve", "rotor"};
@@ -283,7 +284,7 @@ static void any_choice_of_kept_values_runs(void **state)
 {
     (void)state;
     seed = 5;
-    for (int round = 0; round < 400; round++) {
+    for (int round = 0; round < 400 / FEWER; round++) {
         step s;
         make_step(&s, &(shape){.layers = 1 + draw(20),
                                .skip = draw(60),
@@ -393,7 +394,7 @@ static void unequal_layers_fit(void **state)
 {
     (void)state;
     seed = 23;
-    for (int round = 0; round < 24; round++) {
+    for (int round = 0; round < 24 / FEWER; round++) {
         step s;
         make_step(&s, &(shape){.layers = 8 + draw(60), .side = draw(50), .weights = round % 2});
         bool *kept = EBB_NEW(&s.arena, bool, s.problem.value_count + (size_t)1);
@@ -425,7 +426,7 @@ static void branches_and_long_skips_nearly_always_fit(void **state)
     (void)state;
     seed = 29;
     uint32_t fits = 0;
-    for (int round = 0; round < 30; round++) {
+    for (int round = 0; round < 32 / FEWER; round++) {
         step s;
         make_step(&s, &(shape){.layers = 10 + draw(50),
                                .skip = 40,
@@ -443,8 +444,8 @@ static void branches_and_long_skips_nearly_always_fit(void **state)
         }
         ebb_arena_fini(&s.arena);
     }
-    print_message("%u of %u fit\n", fits, 30u * PLANNERS);
-    assert_true(fits >= 27u * PLANNERS);
+    print_message("%u of %u fit\n", fits, 32u / FEWER * PLANNERS);
+    assert_true(fits >= 28u / FEWER * PLANNERS);
 }
 
 /* ---- edges ---- */
@@ -493,7 +494,7 @@ static void out_of_memory_is_an_error_and_no_crash(void **state)
         long count = ebb_alloc_count();
         (void)weigh_plan(&s, planners[i], 1100);
         count = ebb_alloc_count() - count;
-        for (long n = 1; n <= count; n += 1 + count / 40) {
+        for (long n = 1; n <= count; n += 1 + FEWER * count / 40) {
             ebb_arena arena = {0};
             ebb_remat_schedule schedule;
             ebb_alloc_fail_after(n);
@@ -513,7 +514,7 @@ static void fifty_thousand_operators_are_planned_in_seconds(void **state)
     for (int i = 0; i < PLANNERS; i++) {
         step s;
         seed = 41;
-        make_step(&s, &(shape){.layers = 25000, .skip = 1, .side = 10});
+        make_step(&s, &(shape){.layers = 25000 / FEWER, .skip = 1, .side = 10});
         ebb_remat_weight all = weigh_kept_all(&s);
         clock_t begin = clock();
         ebb_remat_weight w = weigh_plan(&s, planners[i], all.peak_bytes / 4);

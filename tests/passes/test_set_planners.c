@@ -13,13 +13,7 @@
 #include "onnx/file.h"
 #include "onnx/infer.h"
 #include "passes/planners/problem.h"
-
-/* Sanitizers are slow: they see a part of the problems. */
-#if defined(__SANITIZE_ADDRESS__)
-enum { FEWER = 8 };
-#else
-enum { FEWER = 1 };
-#endif
+#include "tests/sanitized.h"
 
 enum { MOST_OPS = 2400, MOST_EDGES = 4, STEPS = 10 * 1000 * 1000 };
 
