@@ -77,7 +77,7 @@ static third third_of(const ebb_cuda_product *p, uint8_t dtype)
 {
     if (!p->has_c || p->beta == 0)
         return ABSENT;
-    if (p->c_row == p->n && p->c_column == 1)
+    if (p->c_row == p->y_row && p->c_column == 1)
         return WHOLE;
     const bool vector = p->c_row == 0 && p->c_column == 1 && p->beta == 1;
     const bool other = p->wide_c && is_narrow(dtype); // than the library takes a bias in

@@ -52,13 +52,13 @@ static inline const char *ebb_lt_map_read(ebb_lt_map *map, const ebb_cuda_produc
         return "there is nothing to multiply";
     if (p->walk.rank > 1)
         return "batches are broadcast along some of several axes";
-    if (p->batches > INT32_MAX || (p->a_row != 1 && p->a_column != 1) ||
-        (p->b_row != 1 && p->b_column != 1))
+    if (p->batches > INT32_MAX || (p->batches > 1 && p->y_row != p->n) ||
+        (p->a_row != 1 && p->a_column != 1) || (p->b_row != 1 && p->b_column != 1))
         return "its operands lie in no way that the library knows";
     map->batches = p->batches;
     map->left = ebb_lt_read(p->k, p->n, p->b_row, p->b_column);
     map->right = ebb_lt_read(p->m, p->k, p->a_row, p->a_column);
-    map->result = ebb_lt_read(p->m, p->n, p->n, 1);
+    map->result = ebb_lt_read(p->m, p->n, p->y_row, 1);
     if (p->walk.rank == 1) {
         map->left.next = p->walk.stride[1][0] * p->b_matrix;
         map->right.next = p->walk.stride[0][0] * p->a_matrix;

@@ -36,6 +36,7 @@ void ebb_cuda_product_plain(ebb_cuda_product *p, int64_t m, int64_t n, int64_t k
     p->m = m;
     p->n = n;
     p->k = k;
+    p->y_row = n;
     p->batches = p->splits = 1;
     p->each = k;
     p->alpha = p->beta = 1;

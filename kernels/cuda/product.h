@@ -20,11 +20,12 @@ extern "C" {
 #endif
 
 typedef struct ebb_cuda_product {
-    void *y; /* [batches, m, n], dense */
+    void *y; /* [batches, m, n], dense but for y_row */
     const void *a, *b, *c;
     int64_t m, n, k, batches;
     int64_t a_row, a_column, b_row, b_column, c_row, c_column; /* strides in elements; c: or 0 */
-    int64_t a_matrix, b_matrix;                                /* elements of one of them */
+    int64_t y_row;              /* n, or more where there is but one batch */
+    int64_t a_matrix, b_matrix; /* elements of one of them */
     double alpha, beta;
     bool has_c;           /* though c is not known yet */
     uint32_t align;       /* every operand begins at a multiple of so many bytes, at most 256 */
@@ -42,7 +43,8 @@ const char *ebb_cuda_product_declines(const ebb_call *c);
 void ebb_cuda_product_read(ebb_cuda_product *p, const ebb_call *c);
 /* The two for an Einsum: NULL, and p is read, or why not. */
 const char *ebb_cuda_product_of_einsum(ebb_cuda_product *p, const ebb_call *c);
-/* One product of dense matrices, its operands' strides to be set by the caller, who then splits. */
+/* One product of dense matrices, the strides of a, b and c to be set by the caller, who then
+ * splits. */
 void ebb_cuda_product_plain(ebb_cuda_product *p, int64_t m, int64_t n, int64_t k);
 void ebb_cuda_product_split(ebb_cuda_product *p);
 /* Bytes of p->parts; 0 where it is not split. */
