@@ -6,7 +6,7 @@
 #include "kernels/cuda/cublas.cu"
 #include "kernels/cuda/cublas_after.cu"
 
-#include "tests/cuda/cuda.h"
+#include "tests/cuda/recurrent.h"
 #include "tests/kernels/linear_loss_layers.h"
 
 #include <time.h>
@@ -182,6 +182,8 @@ ebb_status ebb_lt_plan_run(ebb_lt_plan *plan, void *handle, uint32_t i, const eb
 
 static const ebb_family families[] = {{ebb_cuda_cublas, &ebb_cuda_cublas_count},
                                       {ebb_cuda_linear_loss, &ebb_cuda_linear_loss_count},
+                                      {ebb_cuda_recurrent, &ebb_cuda_recurrent_count},
+                                      {ebb_cuda_recurrent_any, &ebb_cuda_recurrent_any_count},
                                       {NULL, NULL}};
 static ebb_backend with_library;
 
@@ -384,6 +386,55 @@ static void the_products_of_a_chunked_loss_are_the_librarys(void **state)
             assert_int_equal(total() - before, 3 * blocks);
             end(&t);
         }
+}
+
+/* Four steps: of each one product, but two of a GRU whose r comes before R; and those of all. */
+static void the_products_of_recurrent_layers_are_the_librarys(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *name;
+        cell cell;
+        bool back;
+        unsigned says;
+        int products; /* of a direction */
+    } layers_of[] = {
+        {"rnn", RNN, false, BIAS, 1 + 4},
+        {"rnn_grad", RNN, true, BIAS | STATES, 2 + 4 + 3},
+        {"gru", GRU, false, ODD | BIAS | BATCH_FIRST, 2 + 4},
+        {"gru_grad", GRU, true, ODD | BIAS, 3 + 4 + 5},
+        {"gru", GRU, false, LENGTHS | STATES, 2 + 8},
+        {"gru_grad", GRU, true, LENGTHS | STATES | BATCH_FIRST, 4 + 8 + 6},
+        {"ebb_lstm_grad", LSTM, true, ALL, 2 + 4 + 3},
+    };
+    static const shape both = {"bidirectional", 4, 3, 5, 6}, back = {"reverse", 4, 3, 5, 6};
+    char kernel[32], plain[32];
+    testing t;
+    seen.algorithms = 1;
+    for (size_t i = 0; i < sizeof layers_of / sizeof layers_of[0]; i++)
+        for (int wide = 0; wide < 2; wide++) {
+            const ebb_dtype dtype = wide ? EBB_F64 : EBB_F32;
+            const int before = total();
+            if (layers_of[i].back)
+                put_backward(&t, &both, layers_of[i].cell, dtype, layers_of[i].says);
+            else
+                put_forward(&t, &both, layers_of[i].cell, dtype, layers_of[i].says);
+            (void)snprintf(kernel, sizeof kernel, "cuda.%s", layers_of[i].name);
+            (void)snprintf(plain, sizeof plain, "plain.%s", layers_of[i].name);
+            check_agree(&t, kernel, plain, wide ? 1e-13 : 1e-5);
+            assert_int_equal(total() - before, 2 * layers_of[i].products);
+            end(&t);
+        }
+    int before = total();
+    put_usual_forward(&t, &back, EBB_F32, 15, 31);
+    check_agree(&t, "cuda.lstm_training", "plain.lstm_training", 2e-6);
+    assert_int_equal(total() - before, 1 + 4);
+    end(&t);
+    before = total();
+    put_usual_backward(&t, &back, EBB_F32, 31, 63);
+    check_agree(&t, "cuda.lstm_grad", "plain.lstm_grad", 3e-6);
+    assert_int_equal(total() - before, 4 + 3);
+    end(&t);
 }
 
 /* ---- what follows ---- */
@@ -670,6 +721,7 @@ int main(void)
                                forget),
         cmocka_unit_test_setup(where_it_is_slower_the_calls_stay_apart, forget),
         cmocka_unit_test_setup(what_must_not_be_written_yet_or_is_read_again_is_not_joined, forget),
+        cmocka_unit_test_setup(the_products_of_recurrent_layers_are_the_librarys, forget),
     };
     if (setenv("EBB_CACHE", EBB_BINARY_DIR "/lt_cache_of_tests", 1) != 0)
         return 1;

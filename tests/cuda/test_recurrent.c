@@ -10,68 +10,6 @@ static const shape shapes[] = {
 
 enum { SHAPES = sizeof shapes / sizeof shapes[0] };
 
-static void maybe_out(testing *t, bool there, ebb_dtype dtype, int rank, const int64_t *dims)
-{
-    if (there)
-        put_out(t, dtype, rank, dims);
-    else
-        t->out[t->call.output_count++].type = ebb_type_none();
-}
-
-/* has: bit 0 bias, 1 h0, 2 c0, 3 peepholes; wants: bit o is output o. */
-static void put_forward(testing *t, const shape *s, ebb_dtype dtype, unsigned has, unsigned wants)
-{
-    const int64_t n = directions(s), T = s->T, B = s->B, I = s->I, H = s->H;
-    begin(t, wants & 24 ? EBB_OP_LSTM_TRAINING : EBB_OP_LSTM);
-    t->call.node = s->direction;
-    put_int(t, "hidden_size", H);
-    put_string(t, "direction", s->direction);
-    put_in(t, dtype, 3, D(T, B, I));
-    put_in(t, dtype, 3, D(n, 4 * H, I));
-    put_in(t, dtype, 3, D(n, 4 * H, H));
-    maybe_in(t, has & 1, dtype, 2, D(n, 8 * H));
-    put_absent(t);
-    maybe_in(t, has & 2, dtype, 3, D(n, B, H));
-    maybe_in(t, has & 4, dtype, 3, D(n, B, H));
-    maybe_in(t, has & 8, dtype, 2, D(n, 3 * H));
-    maybe_out(t, wants & 1, dtype, 4, D(T, n, B, H));
-    maybe_out(t, wants & 2, dtype, 3, D(n, B, H));
-    maybe_out(t, wants & 4, dtype, 3, D(n, B, H));
-    maybe_out(t, wants & 8, dtype, 4, D(T, n, B, H));
-    maybe_out(t, wants & 16, dtype, 4, D(T, n, B, 4 * H));
-}
-
-/* has: bits 0 h0, 1 c0, 2 dH of all steps, 3 of the last, 4 dC of the last. The kept gates are
- * brought into (0, 1), where they would be. */
-static void put_backward(testing *t, const shape *s, ebb_dtype dtype, unsigned has, unsigned wants)
-{
-    const int64_t n = directions(s), T = s->T, B = s->B, I = s->I, H = s->H;
-    begin(t, EBB_OP_LSTM_GRAD);
-    t->call.node = s->direction;
-    put_int(t, "hidden_size", H);
-    put_string(t, "direction", s->direction);
-    put_in(t, dtype, 3, D(T, B, I));
-    put_in(t, dtype, 3, D(n, 4 * H, I));
-    put_in(t, dtype, 3, D(n, 4 * H, H));
-    put_absent(t);
-    maybe_in(t, has & 1, dtype, 3, D(n, B, H));
-    maybe_in(t, has & 2, dtype, 3, D(n, B, H));
-    put_in(t, dtype, 4, D(T, n, B, H));
-    put_in(t, dtype, 4, D(T, n, B, H));
-    ebb_operand *gates = put_in(t, dtype, 4, D(T, n, B, 4 * H));
-    for (size_t i = 0; i < count_of(gates); i++)
-        set_value(gates, i, 0.5 + 0.4 * value_of(gates, i));
-    maybe_in(t, has & 4, dtype, 4, D(T, n, B, H));
-    maybe_in(t, has & 8, dtype, 3, D(n, B, H));
-    maybe_in(t, has & 16, dtype, 3, D(n, B, H));
-    maybe_out(t, wants & 1, dtype, 3, D(T, B, I));
-    maybe_out(t, wants & 2, dtype, 3, D(n, 4 * H, I));
-    maybe_out(t, wants & 4, dtype, 3, D(n, 4 * H, H));
-    maybe_out(t, wants & 8, dtype, 2, D(n, 8 * H));
-    maybe_out(t, wants & 16, dtype, 3, D(n, B, H));
-    maybe_out(t, wants & 32, dtype, 3, D(n, B, H));
-}
-
 static void states_are_those_of_the_plain_kernel(void **state)
 {
     (void)state;
@@ -79,10 +17,10 @@ static void states_are_those_of_the_plain_kernel(void **state)
         for (int wide = 0; wide < 2; wide++) {
             const ebb_dtype dtype = wide ? EBB_F64 : EBB_F32;
             testing t;
-            put_forward(&t, &shapes[i], dtype, 15, 7);
+            put_usual_forward(&t, &shapes[i], dtype, 15, 7);
             agrees(&t, "cuda.lstm", "plain.lstm", wide ? 1e-14 : 2e-6);
             end(&t);
-            put_forward(&t, &shapes[i], dtype, 7, 31);
+            put_usual_forward(&t, &shapes[i], dtype, 7, 31);
             agrees(&t, "cuda.lstm_training", "plain.lstm_training", wide ? 1e-14 : 2e-6);
             end(&t);
         }
@@ -94,10 +32,24 @@ static void gradients_are_those_of_the_plain_kernel(void **state)
     for (int i = 0; i < SHAPES; i++)
         for (int wide = 0; wide < 2; wide++) {
             testing t;
-            put_backward(&t, &shapes[i], wide ? EBB_F64 : EBB_F32, 31, 63);
+            put_usual_backward(&t, &shapes[i], wide ? EBB_F64 : EBB_F32, 31, 63);
             agrees(&t, "cuda.lstm_grad", "plain.lstm_grad", wide ? 1e-14 : 3e-6);
             end(&t);
         }
+}
+
+/* Three steps of 260 rows, three, and one. */
+static void long_sequences_come_in_blocks_of_steps(void **state)
+{
+    (void)state;
+    static const shape many = {"bidirectional", 7, 260, 2, 3};
+    testing t;
+    put_usual_forward(&t, &many, EBB_F64, 15, 7);
+    agrees(&t, "cuda.lstm", "plain.lstm", 1e-14);
+    end(&t);
+    put_usual_backward(&t, &many, EBB_F64, 31, 63);
+    agrees(&t, "cuda.lstm_grad", "plain.lstm_grad", 1e-12);
+    end(&t);
 }
 
 static void operands_may_be_absent(void **state)
@@ -105,13 +57,13 @@ static void operands_may_be_absent(void **state)
     (void)state;
     for (unsigned has = 0; has < 16; has++) {
         testing t;
-        put_forward(&t, &shapes[3], EBB_F64, has, 1u << has % 3);
+        put_usual_forward(&t, &shapes[3], EBB_F64, has, 1u << has % 3);
         agrees(&t, "cuda.lstm", "plain.lstm", 1e-14);
         end(&t);
     }
     for (unsigned has = 0; has < 32; has++) {
         testing t;
-        put_backward(&t, &shapes[3], EBB_F64, has, has == 31 ? 0 : 1u << has % 6);
+        put_usual_backward(&t, &shapes[3], EBB_F64, has, has == 31 ? 0 : 1u << has % 6);
         agrees(&t, "cuda.lstm_grad", "plain.lstm_grad", 1e-14);
         end(&t);
     }
@@ -124,13 +76,13 @@ static void halves_are_float32_rounded(void **state)
     (void)state;
     for (int i = 0; i < SHAPES; i++) {
         testing t;
-        put_forward(&t, &shapes[i], EBB_F32, 15, 31);
+        put_usual_forward(&t, &shapes[i], EBB_F32, 15, 31);
         agrees_in_halves(&t, "cuda.lstm_training", 0);
         end(&t);
-        put_backward(&t, &shapes[i], EBB_F32, 31, 62);
+        put_usual_backward(&t, &shapes[i], EBB_F32, 31, 62);
         agrees_in_halves(&t, "cuda.lstm_grad", 0);
         end(&t);
-        put_backward(&t, &shapes[i], EBB_F32, 31, 1);
+        put_usual_backward(&t, &shapes[i], EBB_F32, 31, 1);
         agrees_in_halves(&t, "cuda.lstm_grad", directions(&shapes[i]) == 2 ? 1.0 / 128 : 0);
         end(&t);
     }
@@ -140,7 +92,7 @@ static void what_is_no_usual_lstm_is_declined(void **state)
 {
     (void)state;
     testing t;
-    put_forward(&t, &shapes[1], EBB_F32, 0, 7);
+    put_usual_forward(&t, &shapes[1], EBB_F32, 0, 7);
     assert_null(declined_by(&t, "cuda.lstm"));
     put_float(&t, "clip", 1);
     assert_string_equal(declined_by(&t, "cuda.lstm"), "no clip");
@@ -159,6 +111,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(states_are_those_of_the_plain_kernel),
         cmocka_unit_test(gradients_are_those_of_the_plain_kernel),
+        cmocka_unit_test(long_sequences_come_in_blocks_of_steps),
         cmocka_unit_test(operands_may_be_absent),
         cmocka_unit_test(halves_are_float32_rounded),
         cmocka_unit_test(what_is_no_usual_lstm_is_declined),
