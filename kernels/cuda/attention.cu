@@ -13,22 +13,10 @@
  * forward keeps max and sum of a row as it goes; gradients are told them.
  */
 #include "kernels/attention.h"
+#include "kernels/cuda/attention_tiles.h"
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/floats.h"
 #include "kernels/philox.h"
-
-enum {
-    SIDE = 64,
-    DEEP = 16,
-    PITCH = SIDE + 1,
-    PER = 4,
-    WIDE = SIDE / PER,
-    THREADS = WIDE * WIDE,
-    CHUNK = 128, /* columns of an output that a block makes */
-    MANY = CHUNK / WIDE,
-    PIECES = 2 * DEEP * PITCH, /* elements: two operands' pieces; or one of CHUNK columns */
-    SHARED = PIECES + SIDE * PITCH
-};
 
 typedef struct attention_args {
     ebb_attention p;

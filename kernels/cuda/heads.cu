@@ -1,9 +1,11 @@
 /* heads.cu: Attention, FlexAttention without graphs, LinearAttention, CausalConvWithState and
  * RotaryEmbedding of ONNX; what they mean is in kernels/heads.inc.
  *
- * Attention: a warp has a query, its lanes have 32 keys at a time; the largest score and the sum go
- * along, so that no row of scores is stored, and what the sums had before is made smaller by as
- * much:
+ * Attention: a block has a tile of 64 queries of a head and walks along the keys, 64 at a time
+ * (attention_tiles.h); the largest score and the sum of a row go along, so that no row of scores is
+ * stored, and what the sums had before is made smaller by as much. Heads that are packed, and past
+ * tokens before new ones, are read where they lie. A few queries, as of a text that grows by a
+ * token, would leave a tile empty: there a warp has a query, its lanes have 32 keys at a time:
  *
  *     keys     |  32  |  32  |  32  | ...
  *     lanes    one score each   ->   p = e^(score - most)
@@ -15,11 +17,13 @@
  * column. FlexAttention with graphs is expanded into its
  * function body, on every back end.
  */
+#include "kernels/cuda/attention_tiles.h"
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/floats.h"
 #include "kernels/heads.h"
 
-enum { MANY = 8, CHUNK = MANY * EBB_WARP }; // columns of V that a lane, a warp has at a time
+enum { LANE_MANY = 8, WARP_CHUNK = LANE_MANY * EBB_WARP }; // columns of V: a lane's, a warp's
+enum { FEW = 16 };                                         // queries that are no tile
 enum { LINEAR_THREADS = 128 };
 
 typedef struct heads_args {
@@ -27,6 +31,7 @@ typedef struct heads_args {
     void *y, *seen; /* NULL: not wanted */
     void *kept;     /* present keys or values, of */
     ebb_tokens from;
+    int64_t jobs, tiles, chunks; /* tiles of queries, chunks of columns of V; of a head */
 } heads_args;
 
 typedef struct linear_args {
@@ -54,6 +59,7 @@ typedef struct rotary_args {
 #include "kernels/cuda/all_floats.inc"
 
 static const ebb_gpu_kernel attends[4] = EBB_CUDA_FLOATS(heads_attend);
+static const ebb_gpu_kernel tiles[4] = EBB_CUDA_FLOATS(heads_tiles);
 static const ebb_gpu_kernel keeps[4] = EBB_CUDA_FLOATS(heads_keep);
 static const ebb_gpu_kernel linears[4] = EBB_CUDA_FLOATS(linear_attention);
 static const ebb_gpu_kernel linear_backs[4] = EBB_CUDA_FLOATS(linear_attention_grad);
@@ -69,6 +75,16 @@ static const char *declines(const ebb_call *c)
 static int row_of(const ebb_call *c)
 {
     return ebb_cuda_float_row(c->in[0].type.dtype);
+}
+
+static ebb_status launch_tiles(const ebb_call *c, heads_args *a)
+{
+    const size_t size = c->in[0].type.dtype == EBB_F64 ? sizeof(double) : sizeof(float);
+    a->tiles = (a->p.q.length + SIDE - 1) / SIDE;
+    a->chunks = a->p.v.size > CHUNK && a->y != NULL ? (a->p.v.size + CHUNK - 1) / CHUNK : 1;
+    a->jobs = a->p.batch * a->p.q.heads * a->tiles * a->chunks;
+    return EBB_LAUNCH(c, tiles[row_of(c)], ebb_cuda_blocks(a->jobs), THREADS,
+                      (uint32_t)(SHARED * size), *a);
 }
 
 static ebb_status run_attention(const ebb_call *c)
@@ -88,6 +104,8 @@ static ebb_status run_attention(const ebb_call *c)
     }
     if (a.y == NULL && a.seen == NULL)
         return NULL;
+    if (a.p.q.length >= FEW && a.p.batch > 0)
+        return launch_tiles(c, &a);
     return EBB_LAUNCH(c, attends[row_of(c)],
                       ebb_cuda_grid(a.p.batch * a.p.q.heads * a.p.q.length * EBB_WARP),
                       EBB_CUDA_BLOCK, 0, a);
