@@ -51,7 +51,8 @@ static ebb_status copy_in(ebb_program *p, ebb_value v, const void *data)
     void *to = ebb_program_pointer(p, v);
     if (to == NULL || data == NULL || !ebb_type_bytes(&ebb_value_of(p->plan.g, v)->type, &bytes))
         return NULL;
-    return p->device->write(p->queue, to, data, bytes);
+    return ebb_while(p->device->write(p->queue, to, data, bytes), "writing '%s' to the device",
+                     ebb_value_name(p->plan.g, v));
 }
 
 static bool is_initializer(const ebb_graph *g, ebb_value v)
@@ -142,13 +143,21 @@ ebb_status ebb_program_fill(ebb_program *p)
                     "draw them with --init, or give them with --weights FILE.safetensors");
 }
 
+/* A device's error knows no graph: the node's name is put before it. */
+static ebb_status name_node(ebb_status status, const ebb_call *call)
+{
+    if (status == NULL || call->node == NULL || strstr(ebb_status_text(status), call->node) != NULL)
+        return status;
+    return ebb_at(status, call->node);
+}
+
 static ebb_status get_ready(ebb_program *p)
 {
     EBB_TRY(ebb_program_fill(p));
     for (; p->prepared < p->plan.count; p->prepared++) {
         ebb_call *call = &p->plan.calls[p->prepared];
         if (call->kernel->prepare != NULL)
-            EBB_TRY(call->kernel->prepare(call));
+            EBB_TRY(name_node(call->kernel->prepare(call), call));
     }
     p->ready = true;
     return NULL;
@@ -165,7 +174,7 @@ static ebb_status walk(ebb_program *p, int64_t last)
     for (uint32_t k = 0; k < p->plan.count; k++) {
         ebb_call *call = &p->plan.calls[k];
         call->step = p->steps;
-        EBB_TRY(call->kernel->run(call));
+        EBB_TRY(name_node(call->kernel->run(call), call));
         if (marks) {
             EBB_TRY(p->device->mark(p->queue));
         } else if (p->node_ns != NULL) {
@@ -241,7 +250,8 @@ static ebb_status show(ebb_program *p, ebb_value v, void **data)
         p->seen[v.i] = ebb_arena_alloc(&p->arena, bytes + 1);
     if (p->seen[v.i] == NULL)
         return ebb_error_memory();
-    EBB_TRY(p->device->read(p->queue, p->seen[v.i], *data, bytes));
+    EBB_TRY(ebb_while(p->device->read(p->queue, p->seen[v.i], *data, bytes),
+                      "reading '%s' from the device", ebb_value_name(p->plan.g, v)));
     *data = p->seen[v.i];
     return NULL;
 }

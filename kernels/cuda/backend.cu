@@ -449,9 +449,9 @@ static ebb_status describe(const char *name)
     return ebb_cuda_cudnn_describe(name);
 }
 
-static void add_cudnn(char *text, size_t size)
+static void add_cudnn(char *text, size_t size, bool is_here)
 {
-    ebb_cuda_cudnn_library(text, size);
+    ebb_cuda_cudnn_library(text, size, is_here);
 }
 #else
 #define LIBRARY_FAMILIES(X)
@@ -466,29 +466,34 @@ static ebb_status describe(const char *name)
     return ebb_error(EBB_USAGE, "there is no description of a device '%s'", name);
 }
 
-static void add_cudnn(char *text, size_t size)
+static void add_cudnn(char *text, size_t size, bool is_here)
 {
+    (void)is_here;
     ebb_library_list(text, size, "cuDNN 9", NULL, "this build has no callers of it");
 }
 #endif
 
 #if defined(EBB_CUBLASLT)
-static void add_cublaslt(char *text, size_t size)
+static void add_cublaslt(char *text, size_t size, bool is_here)
 {
-    ebb_lt_library(text, size);
+    ebb_lt_library(text, size, is_here);
 }
 #else
-static void add_cublaslt(char *text, size_t size)
+static void add_cublaslt(char *text, size_t size, bool is_here)
 {
+    (void)is_here;
     ebb_library_list(text, size, "cuBLASLt 13", NULL, "this build has no callers of it");
 }
 #endif
 
 static void libraries(char *text, size_t size)
 {
+    ebb_device_facts f;
+    memset(&f, 0, sizeof f);
+    const bool is_here = ebb_gpu_facts(&f) == NULL;
     text[0] = '\0';
-    add_cudnn(text, size);
-    add_cublaslt(text, size);
+    add_cudnn(text, size, is_here);
+    add_cublaslt(text, size, is_here);
     ebb_nvrtc_library(text, size);
 }
 

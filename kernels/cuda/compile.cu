@@ -35,11 +35,12 @@ static char trouble[400]; // why it could not be opened
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
 /* dlsym() gives a data pointer, which C does not convert to a function: the bytes are copied. */
-static bool look_up(void *library, const char *name, void *place)
+static void look_up(void *library, const char *name, void *place)
 {
     void *symbol = dlsym(library, name);
     memcpy(place, &symbol, sizeof symbol);
-    return symbol != NULL;
+    if (symbol == NULL && trouble[0] == 0)
+        (void)snprintf(trouble, sizeof trouble, "the NVRTC that was opened has no %s", name);
 }
 
 static void open_library(void)
@@ -53,15 +54,22 @@ static void open_library(void)
     }
     if (library == NULL)
         return;
-    if (look_up(library, "nvrtcVersion", &nvrtc.version) &&
-        look_up(library, "nvrtcCreateProgram", &nvrtc.create) &&
-        look_up(library, "nvrtcCompileProgram", &nvrtc.compile) &&
-        look_up(library, "nvrtcGetProgramLogSize", &nvrtc.log_size) &&
-        look_up(library, "nvrtcGetProgramLog", &nvrtc.log) &&
-        look_up(library, "nvrtcGetCUBINSize", &nvrtc.code_size) &&
-        look_up(library, "nvrtcGetCUBIN", &nvrtc.code) &&
-        look_up(library, "nvrtcDestroyProgram", &nvrtc.destroy) &&
-        nvrtc.version(&major, &minor) == 0)
+    trouble[0] = 0;
+    look_up(library, "nvrtcVersion", &nvrtc.version);
+    look_up(library, "nvrtcCreateProgram", &nvrtc.create);
+    look_up(library, "nvrtcCompileProgram", &nvrtc.compile);
+    look_up(library, "nvrtcGetProgramLogSize", &nvrtc.log_size);
+    look_up(library, "nvrtcGetProgramLog", &nvrtc.log);
+    look_up(library, "nvrtcGetCUBINSize", &nvrtc.code_size);
+    look_up(library, "nvrtcGetCUBIN", &nvrtc.code);
+    look_up(library, "nvrtcDestroyProgram", &nvrtc.destroy);
+    if (trouble[0] != 0)
+        return;
+    if (nvrtc.version(&major, &minor) != 0 || major < 12 || major > 13)
+        (void)snprintf(trouble, sizeof trouble,
+                       "the NVRTC that was opened is version %d.%d, and 12 or 13 is needed", major,
+                       minor);
+    else
         nvrtc.opened = major * 1000 + minor * 10;
 }
 
@@ -76,8 +84,7 @@ void ebb_nvrtc_library(char *text, size_t size)
     char version[32];
     const int v = ebb_nvrtc_version();
     (void)snprintf(version, sizeof version, "%d.%d", v / 1000, v % 1000 / 10);
-    ebb_library_list(text, size, v > 0 ? "NVRTC" : "NVRTC 13", v > 0 ? version : NULL,
-                     trouble[0] != 0 ? trouble : "it lacks a function");
+    ebb_library_list(text, size, v > 0 ? "NVRTC" : "NVRTC 13", v > 0 ? version : NULL, trouble);
 }
 
 /* What the compiler says, its first lines. */

@@ -9,8 +9,8 @@
  *
  * Float32 is float32, unless ebb_cuda_tf32. Sums are never cut into parts that are added in any
  * order. A choice that cannot be kept is the library's first: another run would choose otherwise,
- * and round otherwise. Where the library has no algorithm the product is our own: workspace serves
- * both.
+ * and round otherwise. Where the library has no algorithm, or cannot use the device, the product is
+ * our own: workspace serves both.
  *
  * A bias is added on the way out; ReLU, its bits and its gradient where they are as our own
  * (cublas_after.cu). Sums of columns for the gradient of a bias (lt.h has them) are not asked for:
@@ -51,13 +51,8 @@ static ebb_status open_library(ebb_cuda_queue *q)
         return ebb_error_memory();
     memset(l, 0, sizeof *l);
     memset(&f, 0, sizeof f);
-    ebb_status status = ebb_gpu_facts(&f);
-    if (status == NULL)
-        status = ebb_lt_handle_new(&l->handle);
-    if (status != NULL) {
-        ebb_free(l);
-        return status;
-    }
+    if (ebb_gpu_facts(&f) == NULL)
+        (void)ebb_lt_handle_new(&l->handle); // `ebb devices` says why there is none
     (void)snprintf(l->device, sizeof l->device, "%s-%d", f.name, f.driver);
     q->cublas = l;
     return NULL;
@@ -247,6 +242,8 @@ static ebb_status choose(const ebb_call *c, const ebb_cuda_product *p, uint8_t d
     (void)read_problem(&problem, p, dtype);
     EBB_TRY(open_library(q));
     library *l = (library *)q->cublas;
+    if (l->handle == NULL)
+        return NULL;
     chosen *one = l->first;
     while (one != NULL && memcmp(&one->problem, &problem, sizeof problem) != 0)
         one = one->next;

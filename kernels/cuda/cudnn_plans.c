@@ -94,14 +94,21 @@ static const char *find_target(ebb_cudnn_target *target)
     return target->handle != NULL ? NULL : present.why;
 }
 
-void ebb_cuda_cudnn_library(char *text, size_t size)
+void ebb_cuda_cudnn_library(char *text, size_t size, bool device)
 {
-    char version[48];
+    char version[48], why[240] = "";
     const int64_t v = ebb_cudnn_version();
+    ebb_cudnn_target target;
+    (void)pthread_mutex_lock(&lock);
+    const char *trouble = device && !describes ? find_target(&target) : NULL;
+    (void)snprintf(why, sizeof why, "%s", trouble != NULL ? trouble : "");
+    (void)pthread_mutex_unlock(&lock);
+    if (v == 0)
+        keep_reason(why, sizeof why, ebb_cudnn_open());
     (void)snprintf(version, sizeof version, "%d.%d.%d", (int)(v / 10000), (int)(v / 100 % 100),
                    (int)(v % 100));
-    ebb_library_list(text, size, v > 0 ? "cuDNN" : "cuDNN 9", v > 0 ? version : NULL,
-                     v > 0 ? "" : ebb_status_text(ebb_cudnn_open()));
+    ebb_library_list(text, size, why[0] == 0 ? "cuDNN" : "cuDNN 9", why[0] == 0 ? version : NULL,
+                     why);
 }
 
 /* ---- plans ---- */

@@ -26,8 +26,9 @@ bool ebb_cuda_cudnn_described(void);
 /* The names, ended by NULL. */
 extern const char *const ebb_cudnn_described_names[];
 
-/* Adds "cuDNN 9.19.0", or why there is none, to the list in text. */
-void ebb_cuda_cudnn_library(char *text, size_t size);
+/* Adds "cuDNN 9.19.0", or why there is none, to the list in text. device: one is here, and to use
+ * it the library must be able to. */
+void ebb_cuda_cudnn_library(char *text, size_t size, bool device);
 
 typedef enum ebb_cuda_cudnn_kind { /* the functions of shapes.h */
                                    EBB_ASK_CONV,

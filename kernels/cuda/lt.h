@@ -25,8 +25,9 @@ enum { EBB_LT_PLANS = 8 };
 ebb_status ebb_lt_open(void);
 /* 130101 for 13.1.1; 0 where it cannot be opened. */
 int64_t ebb_lt_version(void);
-/* Adds "cuBLASLt 13.1.1", or that there is none and why, to the list in text. */
-void ebb_lt_library(char *text, size_t size);
+/* Adds "cuBLASLt 13.1.1", or that there is none and why, to the list in text. device: one is here,
+ * and to use it the library must be able to. */
+void ebb_lt_library(char *text, size_t size, bool device);
 
 /* For the current device; EBB_DEVICE where there is none. */
 ebb_status ebb_lt_handle_new(void **handle);

@@ -1,47 +1,151 @@
-/* runtime.cu: runtime.h by the CUDA runtime. */
+/* runtime.cu: runtime.h by the CUDA runtime. Compiled as C too, where host/fake_runtime.c answers
+ * in the CUDA runtime's place and fails when a test says so.
+ *
+ * An error belongs to one of three: the device cannot be used at all (EBB_DEVICE), a call was
+ * refused, or a kernel failed. The last is told late, by whichever call comes next, and from then
+ * on by every call: such a sentence may not blame the call that was told.
+ */
 #include "kernels/cuda/runtime.h"
 
 #include "kernels/cuda/compile.h"
 
-#include <cuda_runtime.h>
+#include <cuda_runtime_api.h>
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
+
+/* Does every call say this once a kernel, or the device under it, has failed? */
+static bool is_lasting(cudaError_t error)
+{
+    switch (error) {
+    case cudaErrorECCUncorrectable:
+    case cudaErrorNvlinkUncorrectable:
+    case cudaErrorIllegalAddress:
+    case cudaErrorLaunchTimeout:
+    case cudaErrorAssert:
+    case cudaErrorHardwareStackError:
+    case cudaErrorIllegalInstruction:
+    case cudaErrorMisalignedAddress:
+    case cudaErrorInvalidAddressSpace:
+    case cudaErrorInvalidPc:
+    case cudaErrorLaunchFailure:
+    case cudaErrorDevicesUnavailable:
+    case cudaErrorMpsClientTerminated:
+    case cudaErrorExternalDevice:
+        return true;
+    default:
+        return false;
+    }
+}
+
+/* What would help against a lasting error. */
+static const char *help_for(cudaError_t error)
+{
+    switch (error) {
+    case cudaErrorECCUncorrectable:
+    case cudaErrorNvlinkUncorrectable:
+    case cudaErrorDevicesUnavailable:
+    case cudaErrorMpsClientTerminated:
+    case cudaErrorExternalDevice:
+        return "the device failed, not the model: see `nvidia-smi`, then begin again from the last "
+               "checkpoint";
+    case cudaErrorLaunchTimeout:
+        return "the driver ends kernels that take seconds where the device also shows a screen: "
+               "use another device, or a smaller batch";
+    default:
+        return "CUDA_LAUNCH_BLOCKING=1 with --profile names the node; --backend cpu computes the "
+               "same";
+    }
+}
 
 static ebb_status failed(cudaError_t error, const char *what)
 {
     if (error == cudaSuccess)
         return NULL;
     (void)cudaGetLastError(); // else the next to ask for it, a library, takes it for its own
+    if (is_lasting(error))
+        return ebb_hint(ebb_error(EBB_RUNTIME,
+                                  "CUDA: %s: a kernel of this step or the device failed: %s (%s)",
+                                  what, cudaGetErrorString(error), cudaGetErrorName(error)),
+                        "%s", help_for(error));
     return ebb_error(EBB_RUNTIME, "CUDA: %s: %s (%s)", what, cudaGetErrorString(error),
                      cudaGetErrorName(error));
 }
 
 /* ---- open and close ---- */
 
+static ebb_status no_driver(void)
+{
+    return ebb_hint(ebb_error(EBB_DEVICE, "there is no NVIDIA driver on this machine"),
+                    "install one, or start the container with its devices (--gpus all); "
+                    "--backend cpu needs none");
+}
+
+static ebb_status nothing_there(void)
+{
+    const char *visible = getenv("CUDA_VISIBLE_DEVICES");
+    ebb_status status = ebb_error(EBB_DEVICE, "there is no CUDA device on this machine");
+    if (visible != NULL)
+        return ebb_hint(status,
+                        "CUDA_VISIBLE_DEVICES is '%.64s', which may hide it; --backend cpu "
+                        "needs none",
+                        visible);
+    return ebb_hint(status, "`nvidia-smi -L` lists what the driver sees; --backend cpu needs none");
+}
+
+static const char *help_to_open(cudaError_t error)
+{
+    switch (error) {
+    case cudaErrorMemoryAllocation:
+        return "others hold its memory: `nvidia-smi` lists them; --backend cpu needs none of it";
+    case cudaErrorDevicesUnavailable:
+    case cudaErrorNotPermitted:
+        return "another process has it for itself, or may alone use it: `nvidia-smi -q -d COMPUTE` "
+               "tells; or use --backend cpu";
+    case cudaErrorSystemDriverMismatch:
+    case cudaErrorCompatNotSupportedOnDevice:
+        return "libcuda.so.1 is of another version than the driver that runs: restart the machine "
+               "after an update, or leave CUDA's compat folder out of LD_LIBRARY_PATH; or use "
+               "--backend cpu";
+    case cudaErrorSystemNotReady:
+        return "its services do not run yet (nvidia-fabricmanager); or use --backend cpu";
+    case cudaErrorMpsConnectionFailed:
+    case cudaErrorMpsRpcFailure:
+    case cudaErrorMpsServerNotReady:
+    case cudaErrorMpsMaxClientsReached:
+    case cudaErrorMpsMaxConnectionsReached:
+        return "MPS shares it out: restart nvidia-cuda-mps-control, or use --backend cpu";
+    default:
+        return "`nvidia-smi` tells whether the driver can use it; --backend cpu needs none";
+    }
+}
+
 static ebb_status no_device(cudaError_t error, int count)
 {
+    if (error == cudaSuccess && count > 0)
+        return NULL;
     (void)cudaGetLastError();
+    if (error == cudaErrorStubLibrary)
+        return no_driver();
     if (error == cudaErrorInsufficientDriver) {
         int driver = 0, runtime = 0;
         (void)cudaDriverGetVersion(&driver);
         (void)cudaRuntimeGetVersion(&runtime);
         if (driver == 0)
-            return ebb_hint(ebb_error(EBB_DEVICE, "there is no NVIDIA driver on this machine"),
-                            "--backend cpu needs none");
-        return ebb_hint(
-            ebb_error(EBB_DEVICE, "the NVIDIA driver is for CUDA %d.%d, this needs %d.%d",
-                      driver / 1000, driver % 1000 / 10, runtime / 1000, runtime % 1000 / 10),
-            "install a newer driver, or use --backend cpu");
+            return no_driver();
+        if (driver / 1000 < runtime / 1000)
+            return ebb_hint(
+                ebb_error(EBB_DEVICE, "the NVIDIA driver is for CUDA %d.%d, this needs %d.%d",
+                          driver / 1000, driver % 1000 / 10, runtime / 1000, runtime % 1000 / 10),
+                "install a newer driver, or use --backend cpu");
     }
-    if (error == cudaErrorNoDevice || (error == cudaSuccess && count == 0))
-        return ebb_hint(ebb_error(EBB_DEVICE, "there is no CUDA device on this machine"),
-                        "--backend cpu needs none");
-    if (error != cudaSuccess)
-        return ebb_error(EBB_DEVICE, "the CUDA device cannot be used: %s (%s)",
-                         cudaGetErrorString(error), cudaGetErrorName(error));
-    return NULL;
+    if (error == cudaErrorNoDevice || error == cudaSuccess)
+        return nothing_there();
+    return ebb_hint(ebb_error(EBB_DEVICE, "the CUDA device cannot be used: %s (%s)",
+                              cudaGetErrorString(error), cudaGetErrorName(error)),
+                    "%s", help_to_open(error));
 }
 
 /* Kernels are compiled for these devices and later ones; see CUDA_ARCHITECTURES. */
@@ -60,10 +164,10 @@ static ebb_status too_old(void)
     return ebb_hint(ebb_error(EBB_DEVICE,
                               "the CUDA device has compute capability %d.%d, this needs %d.%d",
                               major, minor, OLDEST / 10, OLDEST % 10),
-                    "--backend cpu needs none");
+                    "CUDA_VISIBLE_DEVICES chooses among several; --backend cpu needs none");
 }
 
-extern "C" ebb_status ebb_gpu_open(void **stream)
+ebb_status ebb_gpu_open(void **stream)
 {
     int count = 0;
     cudaStream_t made;
@@ -75,7 +179,7 @@ extern "C" ebb_status ebb_gpu_open(void **stream)
     return NULL;
 }
 
-extern "C" void ebb_gpu_close(void *stream)
+void ebb_gpu_close(void *stream)
 {
     if (stream != NULL)
         (void)cudaStreamDestroy((cudaStream_t)stream);
@@ -83,39 +187,42 @@ extern "C" void ebb_gpu_close(void *stream)
 
 /* ---- memory ---- */
 
-extern "C" ebb_status ebb_gpu_allocate(size_t bytes, void **memory)
+ebb_status ebb_gpu_allocate(size_t bytes, void **memory)
 {
     cudaError_t error = cudaMalloc(memory, bytes);
-    if (error == cudaErrorMemoryAllocation) {
-        size_t unused = 0, total = 0;
-        (void)cudaGetLastError();
-        (void)cudaMemGetInfo(&unused, &total);
-        return ebb_hint(ebb_error(EBB_RUNTIME,
-                                  "%zu bytes of device memory cannot be had: %zu of %zu are free",
-                                  bytes, unused, total),
-                        "plan with a smaller --budget, or see what else is on the device");
-    }
-    return failed(error, "allocating device memory");
+    size_t unused = 0, total = 0;
+    if (error != cudaSuccess)
+        *memory = NULL;
+    if (error != cudaErrorMemoryAllocation)
+        return failed(error, "allocating device memory");
+    (void)cudaGetLastError();
+    ebb_status status =
+        cudaMemGetInfo(&unused, &total) == cudaSuccess
+            ? ebb_error(EBB_RUNTIME,
+                        "%zu bytes of device memory cannot be had: %zu of %zu are free", bytes,
+                        unused, total)
+            : ebb_error(EBB_RUNTIME, "%zu bytes of device memory cannot be had", bytes);
+    return ebb_hint(status, "plan with a smaller --budget, or see what else is on the device "
+                            "(`nvidia-smi` lists it)");
 }
 
-extern "C" void *ebb_gpu_shared(size_t bytes)
+void *ebb_gpu_shared(size_t bytes)
 {
     void *memory = NULL;
     return failed(cudaMallocManaged(&memory, bytes, cudaMemAttachGlobal), "") == NULL ? memory
                                                                                       : NULL;
 }
 
-extern "C" void ebb_gpu_release(void *memory)
+void ebb_gpu_release(void *memory)
 {
     (void)cudaFree(memory);
 }
 
 /* From pageable memory the copy is staged before the call returns, so `from` is free at once. */
-extern "C" ebb_status ebb_gpu_copy(void *stream, void *to, const void *from, size_t bytes,
-                                   ebb_gpu_way way)
+ebb_status ebb_gpu_copy(void *stream, void *to, const void *from, size_t bytes, ebb_gpu_way way)
 {
-    static const cudaMemcpyKind kinds[] = {cudaMemcpyHostToDevice, cudaMemcpyDeviceToHost,
-                                           cudaMemcpyDeviceToDevice};
+    static const enum cudaMemcpyKind kinds[] = {cudaMemcpyHostToDevice, cudaMemcpyDeviceToHost,
+                                                cudaMemcpyDeviceToDevice};
     if (bytes > 0) // a record takes no copy of nothing
         EBB_TRY(
             failed(cudaMemcpyAsync(to, from, bytes, kinds[way], (cudaStream_t)stream), "copying"));
@@ -123,70 +230,70 @@ extern "C" ebb_status ebb_gpu_copy(void *stream, void *to, const void *from, siz
 }
 
 /* Pinned: a record may hold only such copies. */
-extern "C" ebb_status ebb_gpu_stage(size_t bytes, void **memory)
+ebb_status ebb_gpu_stage(size_t bytes, void **memory)
 {
     return failed(cudaMallocHost(memory, bytes), "allocating pinned memory of the host");
 }
 
-extern "C" void ebb_gpu_unstage(void *memory)
+void ebb_gpu_unstage(void *memory)
 {
     (void)cudaFreeHost(memory);
 }
 
-extern "C" ebb_status ebb_gpu_copy_later(void *stream, void *to, const void *from, size_t bytes,
-                                         ebb_gpu_way way)
+ebb_status ebb_gpu_copy_later(void *stream, void *to, const void *from, size_t bytes,
+                              ebb_gpu_way way)
 {
-    cudaMemcpyKind kind = way == EBB_TO_HOST ? cudaMemcpyDeviceToHost : cudaMemcpyHostToDevice;
+    enum cudaMemcpyKind kind = way == EBB_TO_HOST ? cudaMemcpyDeviceToHost : cudaMemcpyHostToDevice;
     if (bytes == 0)
         return NULL;
     return failed(cudaMemcpyAsync(to, from, bytes, kind, (cudaStream_t)stream), "copying");
 }
 
-extern "C" ebb_status ebb_gpu_visit(void *stream, void (*work)(void *), void *context)
+ebb_status ebb_gpu_visit(void *stream, void (*work)(void *), void *context)
 {
     return failed(cudaLaunchHostFunc((cudaStream_t)stream, work, context),
                   "giving work to the host");
 }
 
-extern "C" ebb_status ebb_gpu_clear(void *stream, void *to, size_t bytes)
+ebb_status ebb_gpu_clear(void *stream, void *to, size_t bytes)
 {
     return bytes == 0
                ? NULL
                : failed(cudaMemsetAsync(to, 0, bytes, (cudaStream_t)stream), "clearing memory");
 }
 
-extern "C" ebb_status ebb_gpu_wait(void *stream)
+ebb_status ebb_gpu_wait(void *stream)
 {
-    return failed(cudaStreamSynchronize((cudaStream_t)stream), "a kernel failed");
+    return failed(cudaStreamSynchronize((cudaStream_t)stream), "waiting for the device");
 }
 
 /* ---- launches ---- */
 
-extern "C" ebb_status ebb_gpu_launch(void *stream, ebb_gpu_kernel kernel, ebb_gpu_grid blocks,
-                                     uint32_t threads, uint32_t shared_bytes, const void *args,
-                                     size_t bytes)
+ebb_status ebb_gpu_launch(void *stream, ebb_gpu_kernel kernel, ebb_gpu_grid blocks,
+                          uint32_t threads, uint32_t shared_bytes, const void *args, size_t bytes)
 {
     (void)bytes;
     if (blocks.x == 0 || blocks.y == 0 || blocks.z == 0)
         return NULL;
-    void *list[1] = {(void *)args};
+    void *list[1] = {(void *)(uintptr_t)args};
+    const struct dim3 grid = {blocks.x, blocks.y, blocks.z}, block = {threads, 1, 1};
     if (shared_bytes > 48 * 1024)
-        EBB_TRY(failed(cudaFuncSetAttribute((const void *)kernel,
+        EBB_TRY(failed(cudaFuncSetAttribute((const void *)(uintptr_t)kernel,
                                             cudaFuncAttributeMaxDynamicSharedMemorySize,
                                             (int)shared_bytes),
                        "asking for shared memory"));
-    return failed(cudaLaunchKernel((const void *)kernel, dim3(blocks.x, blocks.y, blocks.z),
-                                   dim3(threads, 1, 1), list, shared_bytes, (cudaStream_t)stream),
+    return failed(cudaLaunchKernel((const void *)(uintptr_t)kernel, grid, block, list, shared_bytes,
+                                   (cudaStream_t)stream),
                   "launching a kernel");
 }
 
-extern "C" ebb_status ebb_gpu_compile(const char *source, int version, void **image, size_t *bytes)
+ebb_status ebb_gpu_compile(const char *source, int version, void **image, size_t *bytes)
 {
     return ebb_nvrtc_compile(source, version, image, bytes, NULL);
 }
 
-extern "C" ebb_status ebb_gpu_load(const void *image, size_t bytes, const char *name, void **module,
-                                   ebb_gpu_kernel *kernel)
+ebb_status ebb_gpu_load(const void *image, size_t bytes, const char *name, void **module,
+                        ebb_gpu_kernel *kernel)
 {
     cudaLibrary_t library = NULL;
     cudaKernel_t found = NULL;
@@ -200,11 +307,11 @@ extern "C" ebb_status ebb_gpu_load(const void *image, size_t bytes, const char *
         (void)cudaLibraryUnload(library);
     EBB_TRY(failed(error, "finding the kernel of a compiled chain"));
     *module = library;
-    *kernel = (ebb_gpu_kernel)found; // cudaLaunchKernel takes it as it takes a function
+    *kernel = (ebb_gpu_kernel)(uintptr_t)found; // cudaLaunchKernel takes it as it takes a function
     return NULL;
 }
 
-extern "C" void ebb_gpu_unload(void *module)
+void ebb_gpu_unload(void *module)
 {
     if (module != NULL)
         (void)cudaLibraryUnload((cudaLibrary_t)module);
@@ -213,13 +320,13 @@ extern "C" void ebb_gpu_unload(void *module)
 /* ---- records ---- */
 
 /* Relaxed: libraries may load a kernel or allocate in the midst; nothing of ours waits there. */
-extern "C" ebb_status ebb_gpu_record(void *stream)
+ebb_status ebb_gpu_record(void *stream)
 {
     return failed(cudaStreamBeginCapture((cudaStream_t)stream, cudaStreamCaptureModeRelaxed),
                   "recording the step");
 }
 
-extern "C" ebb_status ebb_gpu_recorded(void *stream, void **record)
+ebb_status ebb_gpu_recorded(void *stream, void **record)
 {
     cudaGraph_t graph = NULL;
     cudaGraphExec_t exec = NULL;
@@ -232,13 +339,13 @@ extern "C" ebb_status ebb_gpu_recorded(void *stream, void **record)
     return failed(cudaGraphUpload(exec, (cudaStream_t)stream), "preparing the recorded step");
 }
 
-extern "C" ebb_status ebb_gpu_replay(void *stream, void *record)
+ebb_status ebb_gpu_replay(void *stream, void *record)
 {
     return failed(cudaGraphLaunch((cudaGraphExec_t)record, (cudaStream_t)stream),
                   "running the recorded step");
 }
 
-extern "C" void ebb_gpu_forget(void *record)
+void ebb_gpu_forget(void *record)
 {
     if (record != NULL)
         (void)cudaGraphExecDestroy((cudaGraphExec_t)record);
@@ -246,7 +353,7 @@ extern "C" void ebb_gpu_forget(void *record)
 
 /* ---- times ---- */
 
-extern "C" ebb_status ebb_gpu_mark(void *stream, void **mark)
+ebb_status ebb_gpu_mark(void *stream, void **mark)
 {
     if (*mark == NULL) {
         cudaEvent_t event;
@@ -256,20 +363,28 @@ extern "C" ebb_status ebb_gpu_mark(void *stream, void **mark)
     return failed(cudaEventRecord((cudaEvent_t)*mark, (cudaStream_t)stream), "recording an event");
 }
 
-extern "C" int64_t ebb_gpu_between(void *mark, void *later)
+int64_t ebb_gpu_between(void *mark, void *later)
 {
     float ms = 0;
     (void)cudaEventElapsedTime(&ms, (cudaEvent_t)mark, (cudaEvent_t)later);
     return (int64_t)((double)ms * 1e6);
 }
 
-extern "C" void ebb_gpu_unmark(void *mark)
+void ebb_gpu_unmark(void *mark)
 {
     if (mark != NULL)
         (void)cudaEventDestroy((cudaEvent_t)mark);
 }
 
 /* ---- facts ---- */
+
+/* dlsym() gives a data pointer, which C does not convert to a function: the bytes are copied. */
+static bool look_up(void *library, const char *name, void *place)
+{
+    void *symbol = dlsym(library, name);
+    memcpy(place, &symbol, sizeof symbol);
+    return symbol != NULL;
+}
 
 /* What the driver's own library says that this process holds, context and modules included; 0 where
  * it is not there or does not know. Declared here: its header is not in every toolkit. */
@@ -281,21 +396,20 @@ static uint64_t process_bytes(int device)
         unsigned gpu_instance, compute_instance;
     } process;
     enum { MOST = 256 };
-    void *library = dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL);
+    int (*init)(void) = NULL, (*shutdown)(void) = NULL;
+    int (*handle_of)(const char *, void **) = NULL;
+    int (*list)(void *, unsigned *, process *) = NULL;
+    void *library = dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL), *handle = NULL;
     if (library == NULL)
         return 0;
-    int (*init)(void) = (int (*)(void))dlsym(library, "nvmlInit_v2");
-    int (*shutdown)(void) = (int (*)(void))dlsym(library, "nvmlShutdown");
-    int (*handle_of)(const char *, void **) =
-        (int (*)(const char *, void **))dlsym(library, "nvmlDeviceGetHandleByPciBusId_v2");
-    int (*list)(void *, unsigned *, process *) = (int (*)(void *, unsigned *, process *))dlsym(
-        library, "nvmlDeviceGetComputeRunningProcesses_v3");
     uint64_t bytes = 0;
     char bus[32];
-    void *handle = NULL;
     unsigned count = MOST;
     process *all = (process *)calloc(MOST, sizeof *all);
-    if (all != NULL && init != NULL && shutdown != NULL && handle_of != NULL && list != NULL &&
+    if (all != NULL && look_up(library, "nvmlInit_v2", &init) &&
+        look_up(library, "nvmlShutdown", &shutdown) &&
+        look_up(library, "nvmlDeviceGetHandleByPciBusId_v2", &handle_of) &&
+        look_up(library, "nvmlDeviceGetComputeRunningProcesses_v3", &list) &&
         cudaDeviceGetPCIBusId(bus, sizeof bus, device) == cudaSuccess && init() == 0) {
         if (handle_of(bus, &handle) == 0 && list(handle, &count, all) == 0)
             for (unsigned i = 0; i < count && i < MOST; i++)
@@ -308,10 +422,10 @@ static uint64_t process_bytes(int device)
     return bytes;
 }
 
-extern "C" ebb_status ebb_gpu_facts(ebb_device_facts *facts)
+ebb_status ebb_gpu_facts(ebb_device_facts *facts)
 {
     int count = 0, device = 0;
-    cudaDeviceProp p;
+    struct cudaDeviceProp p;
     size_t unused = 0, total = 0;
     (void)cudaDriverGetVersion(&facts->driver);
     (void)cudaRuntimeGetVersion(&facts->runtime);

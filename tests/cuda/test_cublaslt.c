@@ -72,7 +72,7 @@ static void one_that_is_missing_is_named(void **state)
     if (child == 0) {
         char text[400] = "NVRTC 13.0";
         (void)setenv("EBB_CUBLASLT", "/nowhere/libcublasLt.so.13", 1);
-        ebb_lt_library(text, sizeof text);
+        ebb_lt_library(text, sizeof text, false);
         _exit(ebb_lt_version() == 0 && ebb_status_code(ebb_lt_open()) == EBB_DEVICE &&
                       strstr(text, "NVRTC 13.0, no cuBLASLt 13 (") == text &&
                       strstr(text, "/nowhere/libcublasLt.so.13") != NULL
@@ -87,7 +87,7 @@ static void its_version_is_told(void **state)
 {
     (void)state;
     char text[80] = "", version[40];
-    ebb_lt_library(text, sizeof text);
+    ebb_lt_library(text, sizeof text, false);
     assert_int_equal(ebb_lt_version() / 10000, 13);
     (void)snprintf(version, sizeof version, "cuBLASLt 13.%d.%d",
                    (int)(ebb_lt_version() / 100 % 100), (int)(ebb_lt_version() % 100));

@@ -304,7 +304,7 @@ static bool declines_without_cudnn(void)
     if (ebb_cuda_cudnn_describe("h100") != NULL)
         return false;
     const char *described = kernel_of(EBB_OP_CONV_NHWC)->declines(&t.call);
-    ebb_cuda_cudnn_library(text, sizeof text);
+    ebb_cuda_cudnn_library(text, sizeof text, false);
     return here != NULL && strstr(here, "cuDNN 9 cannot be opened") != NULL && described != NULL &&
            strstr(described, "cuDNN 9 cannot be opened") != NULL &&
            strstr(text, "no cuDNN 9 (cuDNN 9 cannot be opened: /nowhere") == text;

@@ -62,10 +62,11 @@ static void open_library(void)
             return;
         }
     opened_version = (int64_t)ebb_cudnn.version();
+    const int major = (int)(opened_version / (opened_version < 90000 ? 1000 : 10000));
     if (opened_version < OLDEST || opened_version >= 100000)
         (void)snprintf(trouble, sizeof trouble,
-                       "the cuDNN that was opened is version %lld, and 9.10.2 to 9.x is needed",
-                       (long long)opened_version);
+                       "the cuDNN that was opened is version %d.%d, and 9.10.2 to 9.x is needed",
+                       major, (int)(opened_version % (major < 9 ? 1000 : 10000) / 100));
     /* Never closed: its own threads and caches live until the process ends. */
 }
 

@@ -48,6 +48,11 @@ static void open_library(void)
     }
 #define LOOK_UP(name) look_up(library, "cublasLt" #name, &lt.name);
     FUNCTIONS(LOOK_UP)
+    const int64_t v = trouble[0] == 0 ? (int64_t)lt.GetVersion() : 0;
+    if (trouble[0] == 0 && v / 10000 != 13) // structs and enums of the header are of one version
+        (void)snprintf(trouble, sizeof trouble,
+                       "the cuBLASLt that was opened is version %d.%d, and 13 is needed",
+                       (int)(v / 10000), (int)(v / 100 % 100));
 }
 
 ebb_status ebb_lt_open(void)
@@ -64,14 +69,17 @@ int64_t ebb_lt_version(void)
     return ebb_lt_open() == NULL ? (int64_t)lt.GetVersion() : 0;
 }
 
-void ebb_lt_library(char *text, size_t size)
+void ebb_lt_library(char *text, size_t size, bool device)
 {
     char version[48];
+    void *handle = NULL;
+    const ebb_status status = device ? ebb_lt_handle_new(&handle) : ebb_lt_open();
+    ebb_lt_handle_free(handle);
     const int64_t v = ebb_lt_version();
     (void)snprintf(version, sizeof version, "%d.%d.%d", (int)(v / 10000), (int)(v / 100 % 100),
                    (int)(v % 100));
-    ebb_library_list(text, size, v > 0 ? "cuBLASLt" : "cuBLASLt 13", v > 0 ? version : NULL,
-                     trouble);
+    ebb_library_list(text, size, status == NULL ? "cuBLASLt" : "cuBLASLt 13",
+                     status == NULL ? version : NULL, ebb_status_text(status));
 }
 
 static ebb_status check(cublasStatus_t code, const char *what)
