@@ -12,11 +12,14 @@ static json_t *cpu_row(void)
                      (json_int_t)ebb_threads());
 }
 
-/* First line of an error: its hint stands behind it in the table. */
+/* An error's sentence, and what would help. */
 static void set_reason(json_t *row, ebb_status why)
 {
-    const char *text = ebb_status_text(why);
+    static const char hint[] = "\n  hint: ";
+    const char *text = ebb_status_text(why), *help = strstr(text, hint);
     (void)json_object_set_new(row, "available", json_false());
+    if (help != NULL)
+        (void)json_object_set_new(row, "help", json_string(help + strlen(hint)));
     (void)json_object_set_new(row, "reason", json_stringn(text, strcspn(text, "\n")));
 }
 

@@ -27,6 +27,8 @@ static void show(const json_t *o)
         bool there = json_is_true(json_object_get(row, "available"));
         printf("%-6s %s\n", cli_text(row, "backend"),
                there ? cli_text(row, "name") : cli_text(row, "reason"));
+        if (cli_text(row, "help")[0] != '\0')
+            printf("       hint: %s\n", cli_text(row, "help"));
         if (cli_text(row, "libraries")[0] != '\0')
             printf("       with %s\n", cli_text(row, "libraries"));
         if (there && json_object_get(row, "total_bytes") != NULL)

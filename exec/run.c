@@ -199,19 +199,25 @@ static ebb_status fault_error(const ebb_program *p, const ebb_fault *f)
                      (long long)f->low, (long long)f->high - 1);
 }
 
-/* The calls, or the replay of their record. What cannot be recorded is run call by call. */
+/* The calls, or the replay of their record. What cannot be recorded is run call by call; where that
+ * cannot even begin the device has failed, and why is what was said first. */
 static ebb_status run_calls(ebb_program *p, int64_t began, ebb_fault *fault)
 {
+    ebb_status first = NULL;
     for (;;) {
         bool replays;
-        EBB_TRY(p->device->begin(p->queue, p->steps, &replays));
-        ebb_status status = replays ? NULL : walk(p, began);
+        ebb_status status = p->device->begin(p->queue, p->steps, &replays);
+        if (status != NULL)
+            return first != NULL ? first : status;
+        if (!replays)
+            status = walk(p, began);
         if (status == NULL)
             status = p->device->end(p->queue, fault);
         if (status == NULL) {
             p->replayed += replays;
             return NULL;
         }
+        first = status;
         if (!p->device->abandon(p->queue))
             return status;
     }

@@ -141,8 +141,8 @@ EBB_API ebb_status ebb_check_json(const ebb_model *model, char **json);
 EBB_API ebb_status ebb_ops_json(const ebb_model *model, char **json); /* NULL model: the table */
 EBB_API ebb_status ebb_passes_json(char **json);
 /* What can run a step here and why not: {"schema": "ebb.devices/1", "devices": [{"backend",
- * "available", "reason", "name", "libraries", "driver", "runtime", "version", "total_bytes",
- * "free_bytes"}], "described": [names]}. That there is no GPU is no error. */
+ * "available", "reason", "help", "name", "libraries", "driver", "runtime", "version",
+ * "total_bytes", "free_bytes"}], "described": [names]}. That there is no GPU is no error. */
 EBB_API ebb_status ebb_devices_json(char **json);
 
 /* The best borders and levels of 2^bits pieces for the derivative of an activation, as the pass

@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
@@ -64,20 +65,30 @@ static size_t put(char *text, size_t at, const char *format, const char *word)
     return end < TEXT_BYTES ? end : TEXT_BYTES - 1;
 }
 
-/* A longer version of the same error, in a record of its own, so that a status stays as it was. */
+static const char hint_line[] = "\n  hint: ";
+
+/* A longer version of the same error, in a record of its own, so that a status stays as it was.
+ * Hints are its last lines. */
 static ebb_status extended(ebb_status status, const char *before, const char *label,
                            const char *format, va_list args)
 {
     struct ebb_error *error = next_record(status->code);
-    const char *text = status->text;
+    const bool is_while = label != NULL && label[0] == 'w';
+    const char *text = status->text, *hint = is_while ? strstr(text, hint_line) : NULL;
+    char line[TEXT_BYTES];
     size_t at = 0;
     if (before != NULL)
         at = put(error->text, at, "%s: ", before);
     at = put(error->text, at, "%s", text);
     if (format == NULL)
         return error;
+    (void)vsnprintf(line, sizeof line, format, args);
+    if (hint != NULL)
+        at = (size_t)(hint - text);
     at = put(error->text, at, "\n  %s", label);
-    (void)vsnprintf(error->text + at, TEXT_BYTES - at, format, args);
+    at = put(error->text, at, "%s", line);
+    if (hint != NULL)
+        (void)put(error->text, at, "%s", hint);
     return error;
 }
 

@@ -172,7 +172,8 @@ ebb_status ebb_gpu_open(void **stream)
     int count = 0;
     cudaStream_t made;
     *stream = NULL;
-    EBB_TRY(no_device(cudaGetDeviceCount(&count), count));
+    const cudaError_t error = cudaGetDeviceCount(&count); // before count is read
+    EBB_TRY(no_device(error, count));
     EBB_TRY(too_old());
     EBB_TRY(no_device(cudaStreamCreateWithFlags(&made, cudaStreamNonBlocking), 1));
     *stream = made;
@@ -429,10 +430,12 @@ ebb_status ebb_gpu_facts(ebb_device_facts *facts)
     size_t unused = 0, total = 0;
     (void)cudaDriverGetVersion(&facts->driver);
     (void)cudaRuntimeGetVersion(&facts->runtime);
-    EBB_TRY(no_device(cudaGetDeviceCount(&count), count));
-    EBB_TRY(failed(cudaGetDevice(&device), "asking for the device"));
-    EBB_TRY(failed(cudaGetDeviceProperties(&p, device), "asking about the device"));
-    EBB_TRY(failed(cudaMemGetInfo(&unused, &total), "asking for free memory"));
+    const cudaError_t error = cudaGetDeviceCount(&count); // before count is read
+    EBB_TRY(no_device(error, count));
+    EBB_TRY(too_old());
+    EBB_TRY(no_device(cudaGetDevice(&device), 1));
+    EBB_TRY(no_device(cudaGetDeviceProperties(&p, device), 1));
+    EBB_TRY(no_device(cudaMemGetInfo(&unused, &total), 1));
     (void)snprintf(facts->name, sizeof facts->name, "%s", p.name);
     facts->version = p.major * 100 + p.minor * 10;
     facts->total_bytes = total;

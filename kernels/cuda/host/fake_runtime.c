@@ -288,7 +288,9 @@ cudaError_t ebb_fake_launch(const void *kernel, struct dim3 grid, struct dim3 bl
                             size_t bytes, size_t shared, cudaStream_t stream)
 {
     const ebb_gpu_grid blocks = {grid.x, grid.y, grid.z};
-    FAULT();
+    const cudaError_t error = fault("cudaLaunchKernel");
+    if (error != cudaSuccess)
+        return error;
     return said(ebb_host_launch(stream_of(stream), (ebb_gpu_kernel)(uintptr_t)kernel, blocks,
                                 block.x, (uint32_t)shared, list[0], bytes));
 }
