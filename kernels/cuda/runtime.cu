@@ -70,8 +70,11 @@ static ebb_status failed(cudaError_t error, const char *what)
                                   "CUDA: %s: a kernel of this step or the device failed: %s (%s)",
                                   what, cudaGetErrorString(error), cudaGetErrorName(error)),
                         "%s", help_for(error));
-    return ebb_error(EBB_RUNTIME, "CUDA: %s: %s (%s)", what, cudaGetErrorString(error),
-                     cudaGetErrorName(error));
+    const ebb_status status = ebb_error(EBB_RUNTIME, "CUDA: %s: %s (%s)", what,
+                                        cudaGetErrorString(error), cudaGetErrorName(error));
+    if (error != cudaErrorMemoryAllocation)
+        return status;
+    return ebb_hint(status, "others hold the device's memory: `nvidia-smi` lists them");
 }
 
 /* ---- open and close ---- */

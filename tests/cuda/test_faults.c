@@ -20,13 +20,14 @@
 
 enum { STEPS = 4 }; /* call by call, recorded, replayed twice */
 
-/* Unique is computed by the host in the midst of the step. */
+/* CumSum over an axis that only the run knows is computed by the host in the midst of the step. */
 #define MODEL                                                                                      \
-    "<ir_version: 10, opset_import: [\"\" : 20]> g (float[4,3] x, int64[4] lengths) => "           \
-    "(float loss) <float[3,3] w = {0.5, -0.25, 0.125, 1, 0.75, -1, 0.25, 0.5, -0.5}, int64[1] "    \
-    "last = {1}, int64[3] found, int64[3] first> { h = MatMul (x, w) found, first, which = "       \
-    "Unique (lengths) of = Cast <to = 1> (which) rows = Unsqueeze (of, last) y = Mul (h, rows) z " \
-    "= Tanh (y) s = Mul (z, z) loss = ReduceMean <keepdims = 0> (s) }"
+    "<ir_version: 10, opset_import: [\"\" : 20]> g (float[4,3] x, int64[4] lengths, int64 axis) "  \
+    "=> (float loss) <float[3,3] w = {0.5, -0.25, 0.125, 1, 0.75, -1, 0.25, 0.5, -0.5}, int64[1] " \
+    "last = {1}> { h = MatMul (x, w) sums = CumSum (lengths, axis) of = Cast <to = 1> (sums) "     \
+    "rows "                                                                                        \
+    "= Unsqueeze (of, last) y = Mul (h, rows) z = Tanh (y) s = Mul (z, z) loss = ReduceMean "      \
+    "<keepdims = 0> (s) }"
 
 static ebb_fake_runtime *fake;
 
@@ -38,11 +39,12 @@ typedef struct training {
 
 static ebb_status step(training *t)
 {
-    static const int64_t of_x[2] = {4, 3}, four = 4, lengths[4] = {3, 1, 2, 2};
+    static const int64_t of_x[2] = {4, 3}, four = 4, lengths[4] = {3, 1, 2, 2}, axis = 0;
     static const float x[12] = {1, 2, 3, -1, 0.5f, 2, 0, 1, -2, 3, 0.25f, -0.75f};
-    const ebb_named list[2] = {{"x", 1, 2, of_x, x}, {"lengths", 7, 1, &four, lengths}};
+    const ebb_named list[3] = {
+        {"x", 1, 2, of_x, x}, {"lengths", 7, 1, &four, lengths}, {"axis", 7, 0, NULL, &axis}};
     ebb_named loss;
-    EBB_TRY(ebb_program_step(t->program, &(ebb_batch){list, 2}));
+    EBB_TRY(ebb_program_step(t->program, &(ebb_batch){list, 3}));
     EBB_TRY(ebb_program_get(t->program, ebb_program_loss_name(t->program), &loss));
     t->loss[t->done++] = *(const float *)loss.data;
     return NULL;
@@ -180,6 +182,9 @@ static void without_a_device_verbs_exit_with_7_and_the_cpu_goes_on(void **state)
     (void)state;
     verbs_say(WITHOUT "EBB_FAKE_FAULT=cudaGetDeviceCount:1:100:stays", 7, "no CUDA device");
     assert_non_null(strstr(output, "no CUDA device"));
+    said("EBB_CUDA_PLUGIN=/nowhere.so", "train " TRAIN " --backend cuda", 7, "/nowhere.so");
+    said("EBB_CUDA_PLUGIN=/nowhere.so", "train " TRAIN, 0, "4 steps");
+    said("EBB_CUDA_PLUGIN=" DIGITS "mlp.onnx", "devices", 0, "mlp.onnx: ");
 }
 
 static void a_device_that_cannot_be_used_says_what_would_help(void **state)

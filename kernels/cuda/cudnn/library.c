@@ -132,8 +132,9 @@ ebb_status ebb_cudnn_handle_new(void **handle)
     EBB_TRY(ebb_cudnn_open());
     cudnnStatus_t code = ebb_cudnn.create(&made);
     if (code != CUDNN_STATUS_SUCCESS)
-        return ebb_error(EBB_DEVICE, "cuDNN cannot use the device: %s",
-                         ebb_cudnn.error_string(code));
+        return ebb_hint(
+            ebb_error(EBB_DEVICE, "cuDNN cannot use the device: %s", ebb_cudnn.error_string(code)),
+            "with EBB_CUDNN=none own kernels compute what is cuDNN's");
     *handle = made;
     return NULL;
 }
