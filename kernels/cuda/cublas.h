@@ -22,7 +22,7 @@ typedef struct ebb_cublas_choice { /* one a problem; kept by the queue */
 } ebb_cublas_choice;
 
 typedef struct ebb_cublas { /* ebb_cuda_queue.cublas */
-    void *handle; /* NULL: it cannot use the device, products are our own */
+    void *handle;           /* NULL: it cannot use the device, products are our own */
     ebb_cublas_choice *first;
     char device[320]; /* in the cache */
     /* By dtype, a bit for each ebb_lt_after: which have been tried, and which of these give the
