@@ -51,7 +51,7 @@ static const char *read_mask(ebb_cuda_masking *m, const ebb_attention *a, uint8_
     if (m->folds)
         m->bias_dims[2] = m->dims[2];
     m->rows = m->causal ? m->dims[2] : m->bias_dims[2];
-    m->keys = a->t;
+    m->keys = m->given = a->t;
     m->fill = (float)a->fill;
     m->dies = !no_bias || (!finite && !all_kept);
     m->guard = a->guard;
@@ -71,12 +71,48 @@ const char *ebb_cuda_masking_read(ebb_cuda_masking *m, bool *is_masked, const eb
     return !a->causal || a->fill < -1e30 ? NULL : "keys of the future would have a probability";
 }
 
+/* Masked keys have no probability at all; a row without any is no number. */
+const char *ebb_cuda_masking_of_heads(ebb_cuda_masking *m, bool *is_masked, const ebb_heads *h,
+                                      const ebb_call *c, uint8_t dtype)
+{
+    const bool has_mask = ebb_call_has(c, 3), has_lengths = ebb_call_has(c, 6);
+    const bool folds = h->causal && h->k.before > 0;
+    memset(m, 0, sizeof *m);
+    *is_masked = has_mask || has_lengths || folds;
+    m->packed = h->q.packed;
+    if (!*is_masked)
+        return NULL;
+    if (dtype != EBB_BF16)
+        return "a mask's lowest number is not low enough in float16";
+    const int64_t dims[3] = {h->batch, h->q.heads, h->q.length};
+    for (int i = 0; i < 3; i++) {
+        m->dims[i] = dims[i];
+        m->bias_dims[i] = h->mask_stride[i] != 0 ? dims[i] : 1;
+    }
+    memcpy(h->mask_is_bool ? m->keep_stride : m->bias_stride, h->mask_stride,
+           sizeof m->keep_stride);
+    if (has_lengths)
+        m->bias_dims[0] = m->dims[0];
+    if (folds)
+        m->bias_dims[2] = m->dims[2];
+    m->folds = folds;
+    m->causal = h->causal && !folds;
+    m->rows = m->causal ? m->dims[2] : m->bias_dims[2];
+    m->keys = h->total;
+    m->given = has_mask ? h->mask_length : h->total;
+    m->before = h->k.before;
+    m->fill = -(float)INFINITY;
+    m->dies = true;
+    return NULL;
+}
+
 /* ---- kernels ---- */
 
 typedef struct masking_args {
     ebb_cuda_masking m;
     const uint8_t *keep;
     const ebb_bf16 *bias;
+    const int64_t *lengths;
     ebb_bf16 *to;
     uint8_t *alive;
 } masking_args;
@@ -99,12 +135,19 @@ EBB_GLOBAL(make_bias, masking_args)
             b * m->bias_stride[0] + h * m->bias_stride[1] + i * m->bias_stride[2];
         const bool writes = i < m->bias_dims[2];
         const int64_t out = ((b * m->bias_dims[1] + h) * m->bias_dims[2] + i) * m->keys;
+        int64_t end = m->given;
+        if (a.lengths != NULL && a.lengths[b] < end)
+            end = a.lengths[b];
         uint32_t sees = 0;
         EBB_BLOCK_LOOP(j, m->keys)
         {
-            const bool future = j > i,
-                       on = a.keep[in_keep + j * m->keep_stride[3]] != 0 && !(m->folds && future);
-            float v = ebb_from_bf16(a.bias[in_bias + j * m->bias_stride[3]]);
+            const bool future = j > i + m->before;
+            bool on = j < end && !(m->folds && future);
+            if (on && a.keep != NULL)
+                on = a.keep[in_keep + j * m->keep_stride[3]] != 0;
+            float v = 0;
+            if (j < m->given && a.bias != NULL)
+                v = ebb_from_bf16(a.bias[in_bias + j * m->bias_stride[3]]);
             if (!on)
                 v += m->fill;
             if (v != -INFINITY && !(m->causal && future))
@@ -148,10 +191,11 @@ EBB_GLOBAL(settle_rows, settle_args)
             (m->rows == 1 ? 0 : i);
         if (a.alive[at] != 0)
             continue;
+        const int64_t row = m->packed ? (b * m->dims[2] + i) * m->dims[1] + h : r;
         ebb_bf16 value = {m->guard ? (uint16_t)0 : (uint16_t)0x7FC0};
         EBB_BLOCK_LOOP(k, a.columns)
         {
-            a.y[r * a.columns + k] = value;
+            a.y[row * a.columns + k] = value;
         }
         if (EBB_THREAD == 0 && a.max != NULL)
             a.max[r] = -INFINITY;
@@ -161,13 +205,14 @@ EBB_GLOBAL(settle_rows, settle_args)
 }
 
 ebb_status ebb_cuda_masking_make(const ebb_call *c, const ebb_cuda_masking *m, const void *keep,
-                                 const void *bias, void *to, void *alive)
+                                 const void *bias, const int64_t *lengths, void *to, void *alive)
 {
     masking_args a;
     memset(&a, 0, sizeof a);
     a.m = *m;
     a.keep = (const uint8_t *)keep;
     a.bias = (const ebb_bf16 *)bias;
+    a.lengths = lengths;
     a.to = (ebb_bf16 *)to;
     a.alive = m->dies ? (uint8_t *)alive : NULL;
     return EBB_LAUNCH(c, make_bias, ebb_cuda_blocks(m->bias_dims[0] * m->bias_dims[1] * m->rows),

@@ -12,6 +12,7 @@
 
 #include "kernels/attention.h"
 #include "kernels/cuda/cuda.h"
+#include "kernels/heads.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -22,22 +23,29 @@ typedef struct ebb_cuda_masking {
     int64_t dims[3], bias_dims[3];
     int64_t rows; /* of `alive`: as of the bias, or all with causal */
     int64_t keys;
+    int64_t given;  /* keys that keep and bias cover: those behind are left out */
+    int64_t before; /* keys before the first query's own, for causality that is folded */
     int64_t keep_stride[4], bias_stride[4]; /* of what is given, by batch, head, row, key */
     float fill;                             /* added where keep is false */
     bool folds;                             /* keys of the future are lowered as well */
     bool causal; /* the library leaves them out: they keep no row alive */
     bool dies;   /* there may be rows without a key */
     bool guard;
+    bool packed; /* rows of a result lie as [batch, row, head] */
 } ebb_cuda_masking;
 
 /* Of the operands Q, K, V, keep, bias. *is_masked false: causality is all there is, and *m is
  * clear. Or why no library's bias says the same. */
 const char *ebb_cuda_masking_read(ebb_cuda_masking *m, bool *is_masked, const ebb_attention *a,
                                   const ebb_operand *operands);
-/* bfloat16 [bias_dims, keys]; and bytes [bias_dims[0], bias_dims[1], rows], NULL where none dies.
+/* Of a call of ONNX's Attention that was read, whose floats are of the dtype. */
+const char *ebb_cuda_masking_of_heads(ebb_cuda_masking *m, bool *is_masked, const ebb_heads *h,
+                                      const ebb_call *c, uint8_t dtype);
+/* keep, bias: or NULL; lengths: NULL, or how many keys each of the batch has. bfloat16 [bias_dims,
+ * keys]; and bytes [bias_dims[0], bias_dims[1], rows], NULL where none dies.
  */
 ebb_status ebb_cuda_masking_make(const ebb_call *c, const ebb_cuda_masking *m, const void *keep,
-                                 const void *bias, void *to, void *alive);
+                                 const void *bias, const int64_t *lengths, void *to, void *alive);
 /* Of rows that see no key: y [dims, columns] in bfloat16, max and sum in float32 where not NULL. */
 ebb_status ebb_cuda_masking_settle(const ebb_call *c, const ebb_cuda_masking *m, const void *alive,
                                    void *y, int64_t columns, void *max, void *sum);

@@ -99,8 +99,11 @@ static void put_forward(ebb_work *work, const reading *r, const ebb_call *c, siz
     ebb_work_part *part = &work->part[0];
     put_operands(part, r, 0);
     ebb_work_out(work, part, EBB_CUDNN_O, c, 0, c->out[0].bytes);
-    if (!ebb_call_wants(c, 1) && !ebb_call_wants(c, 2))
+    if (!ebb_call_wants(c, 1) && !ebb_call_wants(c, 2)) { // without any it has no kernel
+        part->ask.with = EBB_CUDNN_WITH_STATS;
+        ebb_work_own(part, EBB_CUDNN_STATS, ebb_work_scratch(work, row_bytes));
         return;
+    }
     part->ask.with = EBB_CUDNN_WITH_PARTS;
     ebb_work_out(work, part, EBB_CUDNN_MAX, c, 1, row_bytes);
     ebb_work_out(work, part, EBB_CUDNN_SUM, c, 2, row_bytes);
@@ -182,7 +185,7 @@ static ebb_status prepare_operands(const ebb_call *c, const reading *r)
     const ebb_operand *in = c->in + ebb_attention_first(c->op);
     if (r->is_turned)
         EBB_TRY(turn(c, ebb_work_scratch_at(c, r->k), in[K].data, r->a.heads, r->a.d, r->a.t));
-    return r->is_masked ? ebb_cuda_masking_make(c, &r->mask, in[KEEP].data, in[BIAS].data,
+    return r->is_masked ? ebb_cuda_masking_make(c, &r->mask, in[KEEP].data, in[BIAS].data, NULL,
                                                 ebb_work_scratch_at(c, r->bias),
                                                 ebb_work_scratch_at(c, r->alive))
                         : NULL;

@@ -92,6 +92,7 @@ const char *ebb_cuda_read_cudnn_conv(ebb_work *work, const ebb_call *call);
 const char *ebb_cuda_read_cudnn_norm(ebb_work *work, const ebb_call *call);
 const char *ebb_cuda_read_cudnn_pool(ebb_work *work, const ebb_call *call);
 const char *ebb_cuda_read_cudnn_attention(ebb_work *work, const ebb_call *call);
+const char *ebb_cuda_read_cudnn_heads(ebb_work *work, const ebb_call *call);
 
 #ifdef __cplusplus
 }

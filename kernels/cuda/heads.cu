@@ -18,9 +18,8 @@
  * function body, on every back end.
  */
 #include "kernels/cuda/attention_tiles.h"
-#include "kernels/cuda/cuda.h"
 #include "kernels/cuda/floats.h"
-#include "kernels/heads.h"
+#include "kernels/cuda/heads.h"
 
 enum { LANE_MANY = 8, WARP_CHUNK = LANE_MANY * EBB_WARP }; // columns of V: a lane's, a warp's
 enum { FEW = 16 };                                         // queries that are no tile
@@ -77,6 +76,19 @@ static int row_of(const ebb_call *c)
     return ebb_cuda_float_row(c->in[0].type.dtype);
 }
 
+ebb_status ebb_cuda_heads_keep(const ebb_call *c, const ebb_heads *p, const ebb_tokens *from,
+                               void *to)
+{
+    heads_args a;
+    memset(&a, 0, sizeof a);
+    a.p = *p;
+    a.kept = to;
+    a.from = *from;
+    return EBB_LAUNCH(c, keeps[row_of(c)],
+                      ebb_cuda_grid(p->batch * from->heads * p->total * from->size), EBB_CUDA_BLOCK,
+                      0, a);
+}
+
 static ebb_status launch_tiles(const ebb_call *c, heads_args *a)
 {
     const size_t size = c->in[0].type.dtype == EBB_F64 ? sizeof(double) : sizeof(float);
@@ -94,14 +106,9 @@ static ebb_status run_attention(const ebb_call *c)
     a.p = ebb_heads_read(c);
     a.y = ebb_call_wants(c, 0) ? c->out[0].data : NULL;
     a.seen = ebb_call_wants(c, 3) ? c->out[3].data : NULL;
-    for (uint32_t o = 1; o < 3; o++) { // what was, then what is new
-        if (!ebb_call_wants(c, o))
-            continue;
-        a.kept = c->out[o].data;
-        a.from = o == 1 ? a.p.k : a.p.v;
-        EBB_TRY(EBB_LAUNCH(c, keeps[row_of(c)], ebb_cuda_grid(ebb_elements(&c->out[o].type)),
-                           EBB_CUDA_BLOCK, 0, a));
-    }
+    for (uint32_t o = 1; o < 3; o++) // what was, then what is new
+        if (ebb_call_wants(c, o))
+            EBB_TRY(ebb_cuda_heads_keep(c, &a.p, o == 1 ? &a.p.k : &a.p.v, c->out[o].data));
     if (a.y == NULL && a.seen == NULL)
         return NULL;
     if (a.p.q.length >= FEW && a.p.batch > 0)

@@ -88,8 +88,8 @@ typedef struct result {
     float max[HEADS * S], sum[HEADS * S];
 } result;
 
-static void play_library(result *r, const testing *t, const ebb_cuda_masking *m,
-                         const uint16_t *bias)
+static void play_library(result *r, const ebb_operand *q, const ebb_operand *k,
+                         const ebb_operand *v, const ebb_cuda_masking *m, const uint16_t *bias)
 {
     for (int64_t row = 0; row < HEADS * S; row++) {
         const int64_t i = row % S, head = row / S, h = head % H, b = head / H;
@@ -101,8 +101,8 @@ static void play_library(result *r, const testing *t, const ebb_cuda_masking *m,
         for (int64_t j = 0; j < T; j++) {
             float dot = 0;
             for (int64_t f = 0; f < FEATURES; f++)
-                dot += (float)(value_of(&t->in[0], (size_t)(row * FEATURES + f)) *
-                               value_of(&t->in[1], (size_t)((head * T + j) * FEATURES + f)));
+                dot += (float)(value_of(q, (size_t)(row * FEATURES + f)) *
+                               value_of(k, (size_t)((head * T + j) * FEATURES + f)));
             x[j] = (double)(dot * 0.5F + ebb_bf16_to_float(bias[line * T + j]));
             if (m->causal && j > i)
                 x[j] = MINUS;
@@ -111,13 +111,13 @@ static void play_library(result *r, const testing *t, const ebb_cuda_masking *m,
         for (int64_t j = 0; j < T; j++)
             sum += exp(x[j] - most);
         for (int64_t j = 0; j < T; j++)
-            for (int64_t k = 0; k < COLUMNS; k++)
-                y[k] += exp(x[j] - most) / sum *
-                        value_of(&t->in[2], (size_t)((head * T + j) * COLUMNS + k));
+            for (int64_t n = 0; n < COLUMNS; n++)
+                y[n] +=
+                    exp(x[j] - most) / sum * value_of(v, (size_t)((head * T + j) * COLUMNS + n));
         r->max[row] = (float)most;
         r->sum[row] = (float)sum;
-        for (int64_t k = 0; k < COLUMNS; k++)
-            r->y[row * COLUMNS + k] = bits_of(y[k]);
+        for (int64_t n = 0; n < COLUMNS; n++)
+            r->y[row * COLUMNS + n] = bits_of(y[n]);
     }
 }
 
@@ -148,10 +148,11 @@ static void compare(const masked *cases, size_t count, int *dead)
         for (size_t i = 0; i < size_of(cases[n].bias); i++)
             half[i] = bits_of(value_of(&t.in[4], i));
         t.call.queue = more_queue;
-        check_status(ebb_cuda_masking_make(&t.call, &m, t.in[3].data, half, bias, alive), "make");
+        check_status(ebb_cuda_masking_make(&t.call, &m, t.in[3].data, half, NULL, bias, alive),
+                     "make");
         check_guards(alive, HEADS * S, "alive");
         check_guards(bias, HEADS * S * T * 2, "bias");
-        play_library(&r, &t, &m, bias);
+        play_library(&r, &t.in[0], &t.in[1], &t.in[2], &m, bias);
         check_status(ebb_cuda_masking_settle(&t.call, &m, alive, r.y, COLUMNS, r.max, r.sum),
                      "settle");
         for (int i = 0; i < HEADS * S; i++) {
@@ -218,7 +219,8 @@ static void a_gradient_of_such_a_row_is_silenced(void **state)
         for (int i = 0; i < HEADS * S * COLUMNS; i++)
             dy[i] = bits_of(i);
         t.call.queue = more_queue;
-        check_status(ebb_cuda_masking_make(&t.call, &m, t.in[3].data, half, bias, alive), "make");
+        check_status(ebb_cuda_masking_make(&t.call, &m, t.in[3].data, half, NULL, bias, alive),
+                     "make");
         check_status(ebb_cuda_masking_settle(&t.call, &m, alive, dy, COLUMNS, NULL, NULL),
                      "settle");
         for (int i = 0; i < HEADS * S * COLUMNS; i++) {
@@ -230,6 +232,119 @@ static void a_gradient_of_such_a_row_is_silenced(void **state)
                          : (double)NAN,
                  0, "dy", i);
         }
+        end(&t);
+    }
+}
+
+/* ---- ONNX's Attention ---- */
+
+enum { PAST = 2 };
+
+typedef struct heads_case {
+    int rank; /* of the mask; 0: none */
+    int64_t dims[4];
+    bool flags, causal, past, lengths, packed;
+} heads_case;
+
+static void put_heads(testing *t, const heads_case *h)
+{
+    const int64_t past = h->past ? PAST : 0;
+    begin(t, EBB_OP_ATTENTION);
+    t->call.version = 24;
+    put_float(t, "scale", 0.5);
+    put_int(t, "is_causal", h->causal);
+    put_in(t, EBB_F32, 4, (int64_t[]){B, H, S, FEATURES});
+    put_in(t, EBB_F32, 4, (int64_t[]){B, H, T - past, FEATURES});
+    put_in(t, EBB_F32, 4, (int64_t[]){B, H, T - past, COLUMNS});
+    if (h->rank == 0) {
+        put_absent(t);
+    } else if (h->flags) {
+        ebb_operand *m = &t->in[t->call.input_count++];
+        make_operand(m, EBB_BOOL, h->rank, h->dims);
+        for (size_t i = 0; i < m->bytes; i++) // a row of the first head sees nothing
+            ((uint8_t *)m->data)[i] = i % 3 != 1 && i / (size_t)h->dims[h->rank - 1] != 3;
+    } else {
+        ebb_operand *m = put_in(t, EBB_F32, h->rank, h->dims);
+        for (size_t i = 0; i < count_of(m); i++)
+            set_value(m, i,
+                      i % 5 == 3 ? MINUS : (double)ebb_bf16_to_float(bits_of(value_of(m, i))));
+    }
+    if (h->past) {
+        put_in(t, EBB_F32, 4, (int64_t[]){B, H, PAST, FEATURES});
+        put_in(t, EBB_F32, 4, (int64_t[]){B, H, PAST, COLUMNS});
+    } else {
+        put_absent(t);
+        put_absent(t);
+    }
+    if (h->lengths) {
+        ebb_operand *n = put_in(t, EBB_I64, 1, (int64_t[]){B});
+        set_value(n, 0, T - 3);
+        set_value(n, 1, 0);
+    }
+    put_out(t, EBB_F32, 4, (int64_t[]){B, H, S, COLUMNS});
+    put_out(t, EBB_F32, 4, (int64_t[]){B, H, T, FEATURES});
+    put_out(t, EBB_F32, 4, (int64_t[]){B, H, T, COLUMNS});
+}
+
+/* [B, H, S] rows into [B, S, H], or back. */
+static void repack(uint16_t *y, bool back)
+{
+    uint16_t old[HEADS * S * COLUMNS];
+    memcpy(old, y, sizeof old);
+    for (int row = 0; row < HEADS * S; row++) {
+        const int b = row / (S * H), h = row / S % H, i = row % S, packed = (b * S + i) * H + h;
+        memcpy(y + (back ? row : packed) * COLUMNS, old + (back ? packed : row) * COLUMNS,
+               COLUMNS * sizeof *y);
+    }
+}
+
+static void a_bias_says_what_onnx_says(void **state)
+{
+    (void)state;
+    static const heads_case cases[] = {
+        {0, {0}, false, true, true, false, false},
+        {0, {0}, false, false, false, true, false},
+        {0, {0}, false, true, false, true, true},
+        {2, {S, T}, true, false, false, false, true},
+        {3, {H, S, T - 1}, true, true, false, false, false},
+        {4, {B, 1, 1, T}, false, false, true, true, false},
+        {4, {1, H, S, T - 2}, false, true, true, false, true},
+    };
+    for (size_t n = 0; n < sizeof cases / sizeof cases[0]; n++) {
+        const heads_case *h = &cases[n];
+        testing t;
+        ebb_cuda_masking m;
+        bool is_masked = false;
+        result r;
+        uint8_t *alive = guarded(HEADS * S);
+        uint16_t *bias = guarded(HEADS * S * T * 2), half[HEADS * S * T];
+        put_heads(&t, h);
+        run_with(&t, "plain.onnx_attention");
+        const ebb_heads read = ebb_heads_read(&t.call);
+        assert_null(ebb_cuda_masking_of_heads(&m, &is_masked, &read, &t.call, EBB_BF16));
+        assert_true(is_masked);
+        m.packed = h->packed;
+        const bool floats = h->rank > 0 && !h->flags;
+        for (size_t i = 0; floats && i < count_of(&t.in[3]); i++)
+            half[i] = bits_of(value_of(&t.in[3], i));
+        t.call.queue = more_queue;
+        check_status(ebb_cuda_masking_make(&t.call, &m, h->flags ? t.in[3].data : NULL,
+                                           floats ? half : NULL, read.lengths, bias, alive),
+                     "make");
+        check_guards(alive, HEADS * S, "alive");
+        check_guards(bias, HEADS * S * T * 2, "bias");
+        play_library(&r, &t.in[0], &t.out[1], &t.out[2], &m, bias);
+        if (h->packed)
+            repack(r.y, false);
+        check_status(ebb_cuda_masking_settle(&t.call, &m, alive, r.y, COLUMNS, NULL, NULL),
+                     "settle");
+        if (h->packed)
+            repack(r.y, true);
+        for (int i = 0; i < HEADS * S * COLUMNS; i++)
+            same((double)ebb_bf16_to_float(r.y[i]), value_of(&t.out[0], (size_t)i), 1.0 / 256, "y",
+                 i);
+        unguard(alive);
+        unguard(bias);
         end(&t);
     }
 }
@@ -259,6 +374,7 @@ static void without_a_mask_there_is_none(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_bias_says_what_onnx_says),
         cmocka_unit_test(a_bias_says_what_a_mask_says),
         cmocka_unit_test(rows_without_a_key_are_what_the_operator_says),
         cmocka_unit_test(a_gradient_of_such_a_row_is_silenced),

@@ -6,7 +6,8 @@
 #include "kernels/cuda/cudnn_call.h"
 #include "kernels/cuda/norm.h"
 
-extern const ebb_kernel ebb_cuda_cudnn_norm[], ebb_cuda_cudnn_pool[], ebb_cuda_cudnn_attention[];
+extern const ebb_kernel ebb_cuda_cudnn_norm[], ebb_cuda_cudnn_pool[], ebb_cuda_cudnn_attention[],
+    ebb_cuda_cudnn_heads[];
 extern const size_t ebb_cuda_cudnn_pool_count;
 
 /* Types only: a plan needs no bytes. */
@@ -353,7 +354,8 @@ static void attention_gives_what_the_operator_keeps(void **state)
     assert_true(s->scale == 0.25F && !s->causal && !s->bias && s->dropout == 0);
     t.out[1].type = t.out[2].type = ebb_type_none(); // no training
     taken(read_with(ebb_cuda_read_cudnn_attention, &w, &t));
-    assert_int_equal(w.part[0].ask.with, 0);
+    assert_int_equal(w.part[0].ask.with, EBB_CUDNN_WITH_STATS); // it has no kernel for neither
+    assert_int_equal(w.part[0].place[at(&w.part[0], EBB_CUDNN_STATS)], EBB_WORK_OWN);
 }
 
 static void its_gradient_finds_the_output_again(void **state)
@@ -489,6 +491,102 @@ static void attentions_that_are_not_cudnns_say_why(void **state)
                     ebb_cuda_cudnn_attention[i].op == EBB_OP_EBB_ATTENTION_GRAD);
 }
 
+/* 2 texts, 4 heads of queries for 2 of keys; 40 queries of 16 features, 56 keys, values of 24. */
+static void put_heads(testing *t, bool packed, int64_t past)
+{
+    begin(t, EBB_OP_ATTENTION);
+    t->call.version = 24;
+    if (packed) {
+        put_int(t, "q_num_heads", 4);
+        put_int(t, "kv_num_heads", 2);
+        type_in(t, EBB_BF16, 3, D(2, 40, 4 * 16));
+        type_in(t, EBB_BF16, 3, D(2, 56 - past, 2 * 16));
+        type_in(t, EBB_BF16, 3, D(2, 56 - past, 2 * 24));
+    } else {
+        type_in(t, EBB_BF16, 4, D(2, 4, 40, 16));
+        type_in(t, EBB_BF16, 4, D(2, 2, 56 - past, 16));
+        type_in(t, EBB_BF16, 4, D(2, 2, 56 - past, 24));
+    }
+    t->in[t->call.input_count++].type = ebb_type_none();
+    if (past > 0) {
+        type_in(t, EBB_BF16, 4, D(2, 2, past, 16));
+        type_in(t, EBB_BF16, 4, D(2, 2, past, 24));
+    }
+    if (packed)
+        type_out(t, EBB_BF16, 3, D(2, 40, 4 * 24));
+    else
+        type_out(t, EBB_BF16, 4, D(2, 4, 40, 24));
+}
+
+static void heads_are_read_where_they_lie(void **state)
+{
+    (void)state;
+    ebb_work w;
+    testing t;
+    put_heads(&t, true, 0);
+    put_int(&t, "is_causal", 1);
+    put_float(&t, "softcap", 30);
+    taken(read_with(ebb_cuda_read_cudnn_heads, &w, &t));
+    const ebb_cudnn_attention_sizes *s = &w.part[0].ask.of.attention;
+    assert_int_equal(s->batch * 10000 + s->heads * 100 + s->kv_heads, 20402);
+    assert_int_equal(s->queries * 1000 + s->keys, 40056);
+    assert_int_equal(s->width * 1000 + s->value_width, 16024);
+    assert_true(s->causal && !s->bias && s->scale == 0.25F && s->cap == 30);
+    assert_int_equal(s->q.row, 4 * 16);
+    assert_int_equal(s->k.head, 16);
+    assert_int_equal(s->v.row, 2 * 24);
+    assert_int_equal(s->o.row, 4 * 24);
+    assert_int_equal(w.scratches, 1);                       // of what the library keeps of rows
+    t.in[3].type = ebb_type_tensor(EBB_BOOL, 2, D(40, 50)); // the last keys are left out
+    taken(read_with(ebb_cuda_read_cudnn_heads, &w, &t));
+    assert_true(s->causal && s->bias);
+    assert_int_equal(s->bias_batch * 10000 + s->bias_heads * 100 + s->bias_rows, 10140);
+}
+
+static void past_tokens_are_put_before_the_new_ones(void **state)
+{
+    (void)state;
+    ebb_work w;
+    testing t;
+    put_heads(&t, true, 16);
+    put_int(&t, "is_causal", 1);
+    taken(read_with(ebb_cuda_read_cudnn_heads, &w, &t));
+    const ebb_cudnn_attention_sizes *s = &w.part[0].ask.of.attention;
+    assert_true(!s->causal && s->bias && s->keys == 56); // the diagonal begins behind the past
+    assert_int_equal(s->bias_batch * 10000 + s->bias_heads * 100 + s->bias_rows, 10140);
+    assert_int_equal(s->k.head, 56 * 16);
+    assert_int_equal(w.part[0].place[at(&w.part[0], EBB_CUDNN_K)], EBB_WORK_OWN);
+    assert_int_equal(w.bytes[0], 2 * 2 * 56 * 16 * 2);
+    type_out(&t, EBB_BF16, 4, D(2, 2, 56, 16));
+    taken(read_with(ebb_cuda_read_cudnn_heads, &w, &t));
+    assert_int_equal(w.part[0].place[at(&w.part[0], EBB_CUDNN_K)], EBB_WORK_OUT);
+    assert_int_equal(w.part[0].index[at(&w.part[0], EBB_CUDNN_K)], 1);
+    assert_int_equal(w.part[0].place[at(&w.part[0], EBB_CUDNN_V)], EBB_WORK_OWN);
+    assert_int_equal(w.copies, 0);
+}
+
+static void heads_that_are_not_cudnns_say_why(void **state)
+{
+    (void)state;
+    ebb_work w;
+    testing t;
+    put_heads(&t, false, 0);
+    taken(read_with(ebb_cuda_read_cudnn_heads, &w, &t));
+    t.out[t.call.output_count++].type = ebb_type_none();
+    t.out[t.call.output_count++].type = ebb_type_none();
+    type_out(&t, EBB_BF16, 4, D(2, 4, 40, 56));
+    refused(read_with(ebb_cuda_read_cudnn_heads, &w, &t), "scores");
+    put_heads(&t, false, 0);
+    for (int i = 0; i < 3; i++)
+        t.in[i].type.dtype = EBB_F16;
+    t.out[0].type.dtype = EBB_F16;
+    taken(read_with(ebb_cuda_read_cudnn_heads, &w, &t));
+    t.in[3].type = ebb_type_tensor(EBB_BOOL, 2, D(40, 56));
+    refused(read_with(ebb_cuda_read_cudnn_heads, &w, &t), "float16");
+    t.in[0].type.dims[3] = t.in[1].type.dims[3] = 20;
+    refused(read_with(ebb_cuda_read_cudnn_heads, &w, &t), "multiples of 8");
+}
+
 /* ---- plans ---- */
 
 static const ebb_kernel *kernel_for(const ebb_kernel *family, ebb_op op)
@@ -575,6 +673,14 @@ static void attention_is_planned_with_its_scratch(void **state)
     t.in[4].type = ebb_type_tensor(EBB_BOOL, 4, D(2, 1, 1, 56));
     check_workspace(&t, ebb_cuda_cudnn_attention, ebb_cuda_read_cudnn_attention,
                     11520 + 1024 + 1024 + 256 + 256 + 11520);
+    put_heads(&t, true, 0);
+    put_int(&t, "is_causal", 1);
+    put_float(&t, "softcap", 30);
+    check_workspace(&t, ebb_cuda_cudnn_heads, ebb_cuda_read_cudnn_heads, 1280);
+    put_heads(&t, true, 16); // past and new K and V, the bias, the living rows
+    put_int(&t, "is_causal", 1);
+    check_workspace(&t, ebb_cuda_cudnn_heads, ebb_cuda_read_cudnn_heads,
+                    7168 + 10752 + 4608 + 256 + 1280);
 }
 
 int main(void)
@@ -593,6 +699,9 @@ int main(void)
         cmocka_unit_test(causality_beside_a_mask_is_the_librarys_where_it_is_exact),
         cmocka_unit_test(a_turned_key_is_turned_back),
         cmocka_unit_test(attentions_that_are_not_cudnns_say_why),
+        cmocka_unit_test(heads_are_read_where_they_lie),
+        cmocka_unit_test(past_tokens_are_put_before_the_new_ones),
+        cmocka_unit_test(heads_that_are_not_cudnns_say_why),
     };
     const struct CMUnitTest compiled[] = {
         cmocka_unit_test(workspaces_hold_scratch_and_what_cudnn_wants),

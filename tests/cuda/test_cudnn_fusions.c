@@ -39,7 +39,8 @@ typedef enum kind {
     ATTENTION_BACK
 } kind;
 
-/* special: C of a batch norm, parameters' dtype of rows, heads of K and V of an attention. */
+/* special: C of a batch norm, parameters' dtype of rows, heads of K and V of an attention; whose
+ * RUNNING is a dropout, RELU a cap, ADD no statistics. */
 static const struct {
     const char *what;
     kind kind;
@@ -77,6 +78,8 @@ static const struct {
     {"attention backward of shared K and V", ATTENTION_BACK, EBB_BF16, 0, 4, true},
     {"attention backward with dropout", ATTENTION_BACK, EBB_BF16, RUNNING, 12, true},
     {"attention in float32", ATTENTION, EBB_F32, 0, 12, false},
+    {"attention whose scores are capped", ATTENTION, EBB_BF16, RELU, 4, true},
+    {"attention that keeps nothing of its rows", ATTENTION, EBB_BF16, ADD, 4, false},
 };
 enum { FUSIONS = sizeof fusions / sizeof fusions[0] };
 
@@ -136,11 +139,13 @@ static ebb_status attention(ebb_cudnn_graph **g, size_t i)
                                    .value_width = 64,
                                    .scale = 0.125F,
                                    .causal = true,
-                                   .dropout = fusions[i].with != 0 ? 0.1 : 0};
+                                   .cap = fusions[i].with == RELU ? 30 : 0,
+                                   .dropout = fusions[i].with == RUNNING ? 0.1 : 0};
     s.q = s.o = ebb_cudnn_heads_first(12, 384, 64);
     s.k = s.v = ebb_cudnn_heads_inside(s.kv_heads, 384, 64);
     if (fusions[i].kind == ATTENTION)
-        return ebb_cudnn_attention_forward(g, &s, EBB_CUDNN_WITH_STATS);
+        return ebb_cudnn_attention_forward(
+            g, &s, fusions[i].with == ADD ? 0 : (unsigned)EBB_CUDNN_WITH_STATS);
     ebb_status status = ebb_cudnn_attention_backward(g, &s, &scratch);
     if (status == NULL) /* what the caller must have is what the graph has in memory */
         assert_int_equal(scratch, ebb_cudnn_role_bytes(*g, EBB_CUDNN_ROW_SUMS) +

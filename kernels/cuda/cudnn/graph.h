@@ -153,6 +153,7 @@ typedef enum ebb_cudnn_point {
     EBB_CUDNN_DIV,
     EBB_CUDNN_EXP,
     EBB_CUDNN_LOG,
+    EBB_CUDNN_TANH,
     EBB_CUDNN_RELU,
     EBB_CUDNN_GELU,
     EBB_CUDNN_GELU_TANH,

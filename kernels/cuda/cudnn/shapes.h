@@ -118,6 +118,7 @@ typedef struct ebb_cudnn_attention_sizes {
     int64_t batch, heads, kv_heads, queries, keys, width, value_width;
     ebb_cudnn_heads q, k, v, o; /* dq, dk, dv and do lie as q, k, v and o */
     float scale;
+    float cap; /* forward: scores become cap tanh(score / cap), before the bias; 0: they stay */
     bool causal;
     bool bias; /* reads BIAS [bias_batch, bias_heads, bias_rows, keys], of the graph's dtype */
     int64_t bias_batch, bias_heads, bias_rows; /* 1, or as many as there are */

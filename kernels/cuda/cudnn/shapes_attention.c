@@ -131,13 +131,18 @@ static void draw(building *b)
     ebb_cudnn_bernoulli(b->g, 1 - b->s->dropout, seed, offset, b->kept);
 }
 
-/* scale Q K^T + bias */
+/* scale Q K^T, capped, + bias */
 static int scores(building *b, int q, int k_transposed)
 {
     const ebb_cudnn_attention_sizes *s = b->s;
     int x = ebb_cudnn_virtual(b->g, &b->scores);
     ebb_cudnn_matmul(b->g, q, k_transposed, x);
     x = scores_binary(b, EBB_CUDNN_MUL, x, ebb_cudnn_number(b->g, RANK, s->scale));
+    if (s->cap > 0) {
+        x = scores_binary(b, EBB_CUDNN_MUL, x, ebb_cudnn_number(b->g, RANK, 1 / s->cap));
+        x = scores_unary(b, EBB_CUDNN_TANH, x);
+        x = scores_binary(b, EBB_CUDNN_MUL, x, ebb_cudnn_number(b->g, RANK, s->cap));
+    }
     if (s->bias) {
         const int64_t dims[RANK] = {s->bias_batch, s->bias_heads, s->bias_rows, s->keys};
         const ebb_cudnn_tensor bias = ebb_cudnn_rows(s->dtype, RANK, dims);

@@ -1,0 +1,19 @@
+/* heads.h: what kernels of ONNX's Attention share. */
+#ifndef EBB_KERNELS_CUDA_HEADS_H
+#define EBB_KERNELS_CUDA_HEADS_H
+
+#include "kernels/cuda/cuda.h"
+#include "kernels/heads.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* to [batch, heads, past and new, size] = tokens of the past, and new ones behind them. */
+ebb_status ebb_cuda_heads_keep(const ebb_call *c, const ebb_heads *p, const ebb_tokens *from,
+                               void *to);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
