@@ -1,0 +1,352 @@
+/* test_cudnn_attention.c: which attentions are cuDNN's, what is asked of it for them, and where
+ * their tensors lie. Plans are for a described device: nothing of cuDNN runs. */
+#include "tests/cuda/cudnn_reading.h"
+
+extern const ebb_kernel ebb_cuda_cudnn_attention[], ebb_cuda_cudnn_heads[];
+
+/* ---- attention ---- */
+
+static const uint8_t yes[1] = {1};
+static const uint16_t zero[1] = {0};
+
+static void put_constant(testing *t, ebb_tensor *value, ebb_dtype dtype, const void *data)
+{
+    ebb_operand *o = type_in(t, dtype, 0, NULL);
+    memset(value, 0, sizeof *value);
+    value->type = o->type;
+    value->bytes = o->bytes;
+    value->data = (void *)(uintptr_t)data;
+    o->constant = value;
+}
+
+static ebb_tensor masks[2];
+
+/* 2 batches of 3 heads; 40 queries of 16 features, 56 keys, values of 24. */
+static void put_attention(testing *t, ebb_op op)
+{
+    const bool back = op == EBB_OP_EBB_ATTENTION_GRAD;
+    begin(t, op);
+    put_ints(t, "k_perm", 4, D(0, 1, 3, 2));
+    put_float(t, "scale", 0.25);
+    if (back)
+        type_in(t, EBB_BF16, 4, D(2, 3, 40, 24));
+    type_in(t, EBB_BF16, 4, D(2, 3, 40, 16));
+    type_in(t, EBB_BF16, 4, D(2, 3, 56, 16));
+    type_in(t, EBB_BF16, 4, D(2, 3, 56, 24));
+    put_constant(t, &masks[0], EBB_BOOL, yes);
+    put_constant(t, &masks[1], EBB_BF16, zero);
+    for (int k = 0; back && k < 2; k++)
+        type_in(t, EBB_F32, 4, D(2, 3, 40, 1));
+    type_out(t, EBB_BF16, 4, back ? D(2, 3, 40, 16) : D(2, 3, 40, 24));
+    if (back) {
+        type_out(t, EBB_BF16, 4, D(2, 3, 56, 16));
+        type_out(t, EBB_BF16, 4, D(2, 3, 56, 24));
+    } else {
+        type_out(t, EBB_F32, 4, D(2, 3, 40, 1));
+        type_out(t, EBB_F32, 4, D(2, 3, 40, 1));
+    }
+}
+
+static void attention_gives_what_the_operator_keeps(void **state)
+{
+    (void)state;
+    ebb_work w;
+    testing t;
+    put_attention(&t, EBB_OP_EBB_ATTENTION);
+    taken(read_with(ebb_cuda_read_cudnn_attention, &w, &t));
+    const ebb_cudnn_attention_sizes *s = &w.part[0].ask.of.attention;
+    assert_int_equal(w.parts, 1);
+    assert_int_equal(w.part[0].ask.with, EBB_CUDNN_WITH_PARTS);
+    assert_int_equal(w.part[0].index[at(&w.part[0], EBB_CUDNN_MAX)], 1);
+    assert_int_equal(w.part[0].index[at(&w.part[0], EBB_CUDNN_SUM)], 2);
+    assert_int_equal(at(&w.part[0], EBB_CUDNN_BIAS), -1);
+    assert_int_equal(s->batch * 1000 + s->heads, 2003);
+    assert_int_equal(s->queries * 1000 + s->keys, 40056);
+    assert_int_equal(s->width * 1000 + s->value_width, 16024);
+    assert_true(s->scale == 0.25F && !s->causal && !s->bias && s->dropout == 0);
+    t.out[1].type = t.out[2].type = ebb_type_none(); // no training
+    taken(read_with(ebb_cuda_read_cudnn_attention, &w, &t));
+    assert_int_equal(w.part[0].ask.with, EBB_CUDNN_WITH_STATS); // it has no kernel for neither
+    assert_int_equal(w.part[0].place[at(&w.part[0], EBB_CUDNN_STATS)], EBB_WORK_OWN);
+}
+
+static void its_gradient_finds_the_output_again(void **state)
+{
+    (void)state;
+    ebb_work w;
+    testing t;
+    put_attention(&t, EBB_OP_EBB_ATTENTION_GRAD);
+    t.out[0].over = 2; // dQ over Q, which both plans read
+    taken(read_with(ebb_cuda_read_cudnn_attention, &w, &t));
+    const ebb_work_part *again = &w.part[0], *back = &w.part[1];
+    assert_int_equal(w.parts, 2);
+    assert_int_equal(again->ask.kind, EBB_ASK_ATTENTION);
+    assert_int_equal(again->ask.with, EBB_CUDNN_WITH_STATS);
+    assert_int_equal(back->ask.kind, EBB_ASK_ATTENTION_BACKWARD);
+    assert_true(back->ask.of.attention.deterministic);
+    const ebb_cudnn_role passed[] = {EBB_CUDNN_O, EBB_CUDNN_STATS};
+    for (int i = 0; i < 2; i++) {
+        const int from = at(again, passed[i]), to = at(back, passed[i]);
+        assert_int_equal(again->place[from], EBB_WORK_OWN);
+        assert_int_equal(back->place[to], EBB_WORK_OWN);
+        assert_int_equal(again->index[from], back->index[to]);
+    }
+    assert_int_equal(w.bytes[again->index[at(again, EBB_CUDNN_O)]], 2 * 3 * 40 * 24 * 2);
+    assert_int_equal(w.bytes[again->index[at(again, EBB_CUDNN_STATS)]], 2 * 3 * 40 * 4);
+    assert_int_equal(w.bytes[back->index[at(back, EBB_CUDNN_ROW_SUMS)]], 2 * 3 * 40 * 4);
+    assert_int_equal(at(back, EBB_CUDNN_DQ_SUMS), -1); // its order would not be one
+    assert_int_equal(w.copies, 1);
+    assert_int_equal(w.copy_to[0], 0);
+    assert_int_equal(back->index[at(back, EBB_CUDNN_DK)], 1);
+    assert_int_equal(back->index[at(back, EBB_CUDNN_DV)], 2);
+}
+
+static void masks_that_cudnn_has_are_told_it(void **state)
+{
+    (void)state;
+    ebb_work w;
+    testing t;
+    put_attention(&t, EBB_OP_EBB_ATTENTION);
+    put_int(&t, "causal", 1); // its fill is -infinity
+    taken(read_with(ebb_cuda_read_cudnn_attention, &w, &t));
+    assert_true(w.part[0].ask.of.attention.causal);
+    put_float(&t, "fill", -3e38); // as little as nothing, with no bias
+    taken(read_with(ebb_cuda_read_cudnn_attention, &w, &t));
+    t.attr[3].f = -10000;
+    refused(read_with(ebb_cuda_read_cudnn_attention, &w, &t), "future");
+
+    put_attention(&t, EBB_OP_EBB_ATTENTION);
+    t.in[4].constant = NULL; // a bias for the keys of each sequence
+    t.in[4].type = ebb_type_tensor(EBB_BF16, 4, D(2, 1, 1, 56));
+    taken(read_with(ebb_cuda_read_cudnn_attention, &w, &t));
+    const ebb_cudnn_attention_sizes *s = &w.part[0].ask.of.attention;
+    assert_true(s->bias && !s->causal);
+    assert_int_equal(s->bias_batch * 10000 + s->bias_heads * 100 + s->bias_rows, 20101);
+    assert_int_equal(w.part[0].place[at(&w.part[0], EBB_CUDNN_BIAS)], EBB_WORK_OWN);
+    assert_int_equal(w.bytes[w.part[0].index[at(&w.part[0], EBB_CUDNN_BIAS)]], 2 * 56 * 2);
+    t.in[3].constant = NULL; // and keys that are left out, for each head
+    t.in[3].type = ebb_type_tensor(EBB_BOOL, 3, D(3, 40, 56));
+    taken(read_with(ebb_cuda_read_cudnn_attention, &w, &t));
+    assert_int_equal(s->bias_batch * 10000 + s->bias_heads * 100 + s->bias_rows, 20340);
+}
+
+/* -infinity is what the library does to the future; another fill is put into the bias. */
+static void causality_beside_a_mask_is_the_librarys_where_it_is_exact(void **state)
+{
+    (void)state;
+    ebb_work w;
+    testing t;
+    put_attention(&t, EBB_OP_EBB_ATTENTION);
+    put_int(&t, "causal", 1);
+    t.in[3].constant = NULL;
+    t.in[3].type = ebb_type_tensor(EBB_BOOL, 4, D(2, 1, 1, 56));
+    taken(read_with(ebb_cuda_read_cudnn_attention, &w, &t));
+    const ebb_cudnn_attention_sizes *s = &w.part[0].ask.of.attention;
+    assert_true(s->causal && s->bias);
+    assert_int_equal(s->bias_batch * 10000 + s->bias_heads * 100 + s->bias_rows, 20101);
+    put_float(&t, "fill", -3e38);
+    taken(read_with(ebb_cuda_read_cudnn_attention, &w, &t));
+    assert_true(!s->causal && s->bias);
+    assert_int_equal(s->bias_batch * 10000 + s->bias_heads * 100 + s->bias_rows, 20140);
+}
+
+/* [d, t] is turned before, and its gradient after: both lie in scratch. */
+static void a_turned_key_is_turned_back(void **state)
+{
+    (void)state;
+    ebb_work w;
+    testing t;
+    put_attention(&t, EBB_OP_EBB_ATTENTION_GRAD);
+    t.ints[0][2] = 2;
+    t.ints[0][3] = 3;
+    t.in[2].type = t.out[1].type = ebb_type_tensor(EBB_BF16, 4, D(2, 3, 16, 56));
+    taken(read_with(ebb_cuda_read_cudnn_attention, &w, &t));
+    for (int part = 0; part < 2; part++) {
+        const int k = at(&w.part[part], EBB_CUDNN_K);
+        assert_int_equal(w.part[part].place[k], EBB_WORK_OWN);
+        assert_int_equal(w.bytes[w.part[part].index[k]], 2 * 3 * 16 * 56 * 2);
+    }
+    const int dk = at(&w.part[1], EBB_CUDNN_DK);
+    assert_int_equal(w.part[1].place[dk], EBB_WORK_OWN);
+    assert_int_equal(w.bytes[w.part[1].index[dk]], 2 * 3 * 16 * 56 * 2);
+    assert_int_equal(w.part[1].ask.of.attention.keys, 56);
+    assert_int_equal(w.part[1].ask.of.attention.width, 16);
+}
+
+static void attentions_that_are_not_cudnns_say_why(void **state)
+{
+    (void)state;
+    ebb_work w;
+    testing t;
+    put_attention(&t, EBB_OP_EBB_ATTENTION);
+    t.in[3].constant = NULL; // a mask that is made in the step
+    put_float(&t, "fill", -10000);
+    refused(read_with(ebb_cuda_read_cudnn_attention, &w, &t), "probability");
+    put_attention(&t, EBB_OP_EBB_ATTENTION);
+    t.in[3].constant = NULL;
+    for (int i = 0; i < 5; i++)
+        if (i != 3)
+            t.in[i].type.dtype = EBB_F16;
+    t.out[0].type.dtype = EBB_F16;
+    refused(read_with(ebb_cuda_read_cudnn_attention, &w, &t), "float16");
+    put_attention(&t, EBB_OP_EBB_ATTENTION);
+    for (int i = 0; i < 5; i++)
+        if (i != 3)
+            t.in[i].type.dtype = EBB_F32;
+    t.out[0].type.dtype = EBB_F32;
+    refused(read_with(ebb_cuda_read_cudnn_attention, &w, &t), "float16 and bfloat16");
+    put_attention(&t, EBB_OP_EBB_ATTENTION);
+    t.in[0].type.dims[3] = t.in[1].type.dims[3] = 20;
+    refused(read_with(ebb_cuda_read_cudnn_attention, &w, &t), "multiples of 8");
+    for (size_t i = 0; i < 2; i++) // the draws of a dropout are ours
+        assert_true(ebb_cuda_cudnn_attention[i].op == EBB_OP_EBB_ATTENTION ||
+                    ebb_cuda_cudnn_attention[i].op == EBB_OP_EBB_ATTENTION_GRAD);
+}
+
+/* 2 texts, 4 heads of queries for 2 of keys; 40 queries of 16 features, 56 keys, values of 24. */
+static void put_heads(testing *t, bool packed, int64_t past)
+{
+    begin(t, EBB_OP_ATTENTION);
+    t->call.version = 24;
+    if (packed) {
+        put_int(t, "q_num_heads", 4);
+        put_int(t, "kv_num_heads", 2);
+        type_in(t, EBB_BF16, 3, D(2, 40, 4 * 16));
+        type_in(t, EBB_BF16, 3, D(2, 56 - past, 2 * 16));
+        type_in(t, EBB_BF16, 3, D(2, 56 - past, 2 * 24));
+    } else {
+        type_in(t, EBB_BF16, 4, D(2, 4, 40, 16));
+        type_in(t, EBB_BF16, 4, D(2, 2, 56 - past, 16));
+        type_in(t, EBB_BF16, 4, D(2, 2, 56 - past, 24));
+    }
+    t->in[t->call.input_count++].type = ebb_type_none();
+    if (past > 0) {
+        type_in(t, EBB_BF16, 4, D(2, 2, past, 16));
+        type_in(t, EBB_BF16, 4, D(2, 2, past, 24));
+    }
+    if (packed)
+        type_out(t, EBB_BF16, 3, D(2, 40, 4 * 24));
+    else
+        type_out(t, EBB_BF16, 4, D(2, 4, 40, 24));
+}
+
+static void heads_are_read_where_they_lie(void **state)
+{
+    (void)state;
+    ebb_work w;
+    testing t;
+    put_heads(&t, true, 0);
+    put_int(&t, "is_causal", 1);
+    put_float(&t, "softcap", 30);
+    taken(read_with(ebb_cuda_read_cudnn_heads, &w, &t));
+    const ebb_cudnn_attention_sizes *s = &w.part[0].ask.of.attention;
+    assert_int_equal(s->batch * 10000 + s->heads * 100 + s->kv_heads, 20402);
+    assert_int_equal(s->queries * 1000 + s->keys, 40056);
+    assert_int_equal(s->width * 1000 + s->value_width, 16024);
+    assert_true(s->causal && !s->bias && s->scale == 0.25F && s->cap == 30);
+    assert_int_equal(s->q.row, 4 * 16);
+    assert_int_equal(s->k.head, 16);
+    assert_int_equal(s->v.row, 2 * 24);
+    assert_int_equal(s->o.row, 4 * 24);
+    assert_int_equal(w.scratches, 1);                       // of what the library keeps of rows
+    t.in[3].type = ebb_type_tensor(EBB_BOOL, 2, D(40, 50)); // the last keys are left out
+    taken(read_with(ebb_cuda_read_cudnn_heads, &w, &t));
+    assert_true(s->causal && s->bias);
+    assert_int_equal(s->bias_batch * 10000 + s->bias_heads * 100 + s->bias_rows, 10140);
+}
+
+static void past_tokens_are_put_before_the_new_ones(void **state)
+{
+    (void)state;
+    ebb_work w;
+    testing t;
+    put_heads(&t, true, 16);
+    put_int(&t, "is_causal", 1);
+    taken(read_with(ebb_cuda_read_cudnn_heads, &w, &t));
+    const ebb_cudnn_attention_sizes *s = &w.part[0].ask.of.attention;
+    assert_true(!s->causal && s->bias && s->keys == 56); // the diagonal begins behind the past
+    assert_int_equal(s->bias_batch * 10000 + s->bias_heads * 100 + s->bias_rows, 10140);
+    assert_int_equal(s->k.head, 56 * 16);
+    assert_int_equal(w.part[0].place[at(&w.part[0], EBB_CUDNN_K)], EBB_WORK_OWN);
+    assert_int_equal(w.bytes[0], 2 * 2 * 56 * 16 * 2);
+    type_out(&t, EBB_BF16, 4, D(2, 2, 56, 16));
+    taken(read_with(ebb_cuda_read_cudnn_heads, &w, &t));
+    assert_int_equal(w.part[0].place[at(&w.part[0], EBB_CUDNN_K)], EBB_WORK_OUT);
+    assert_int_equal(w.part[0].index[at(&w.part[0], EBB_CUDNN_K)], 1);
+    assert_int_equal(w.part[0].place[at(&w.part[0], EBB_CUDNN_V)], EBB_WORK_OWN);
+    assert_int_equal(w.copies, 0);
+}
+
+static void heads_that_are_not_cudnns_say_why(void **state)
+{
+    (void)state;
+    ebb_work w;
+    testing t;
+    put_heads(&t, false, 0);
+    taken(read_with(ebb_cuda_read_cudnn_heads, &w, &t));
+    t.out[t.call.output_count++].type = ebb_type_none();
+    t.out[t.call.output_count++].type = ebb_type_none();
+    type_out(&t, EBB_BF16, 4, D(2, 4, 40, 56));
+    refused(read_with(ebb_cuda_read_cudnn_heads, &w, &t), "scores");
+    put_heads(&t, false, 0);
+    for (int i = 0; i < 3; i++)
+        t.in[i].type.dtype = EBB_F16;
+    t.out[0].type.dtype = EBB_F16;
+    taken(read_with(ebb_cuda_read_cudnn_heads, &w, &t));
+    t.in[3].type = ebb_type_tensor(EBB_BOOL, 2, D(40, 56));
+    refused(read_with(ebb_cuda_read_cudnn_heads, &w, &t), "float16");
+    t.in[0].type.dims[3] = t.in[1].type.dims[3] = 20;
+    refused(read_with(ebb_cuda_read_cudnn_heads, &w, &t), "multiples of 8");
+}
+
+/* ---- plans ---- */
+
+static void attention_is_planned_with_its_scratch(void **state)
+{
+    (void)state;
+    testing t;
+    put_attention(&t, EBB_OP_EBB_ATTENTION);
+    check_workspace(&t, ebb_cuda_cudnn_attention, ebb_cuda_read_cudnn_attention, 0);
+    put_attention(&t, EBB_OP_EBB_ATTENTION_GRAD); // O, stats and row sums
+    check_workspace(&t, ebb_cuda_cudnn_attention, ebb_cuda_read_cudnn_attention,
+                    11520 + 1024 + 1024);
+    t.in[4].constant = NULL; // a mask for each sequence: its bias, the living rows, and dO of these
+    t.in[4].type = ebb_type_tensor(EBB_BOOL, 4, D(2, 1, 1, 56));
+    check_workspace(&t, ebb_cuda_cudnn_attention, ebb_cuda_read_cudnn_attention,
+                    11520 + 1024 + 1024 + 256 + 256 + 11520);
+    put_heads(&t, true, 0);
+    put_int(&t, "is_causal", 1);
+    put_float(&t, "softcap", 30);
+    check_workspace(&t, ebb_cuda_cudnn_heads, ebb_cuda_read_cudnn_heads, 1280);
+    put_heads(&t, true, 16); // past and new K and V, the bias, the living rows
+    put_int(&t, "is_causal", 1);
+    check_workspace(&t, ebb_cuda_cudnn_heads, ebb_cuda_read_cudnn_heads,
+                    7168 + 10752 + 4608 + 256 + 1280);
+}
+
+int main(void)
+{
+    const struct CMUnitTest calls[] = {
+        cmocka_unit_test(attention_gives_what_the_operator_keeps),
+        cmocka_unit_test(its_gradient_finds_the_output_again),
+        cmocka_unit_test(masks_that_cudnn_has_are_told_it),
+        cmocka_unit_test(causality_beside_a_mask_is_the_librarys_where_it_is_exact),
+        cmocka_unit_test(a_turned_key_is_turned_back),
+        cmocka_unit_test(attentions_that_are_not_cudnns_say_why),
+        cmocka_unit_test(heads_are_read_where_they_lie),
+        cmocka_unit_test(past_tokens_are_put_before_the_new_ones),
+        cmocka_unit_test(heads_that_are_not_cudnns_say_why),
+    };
+    const struct CMUnitTest compiled[] = {
+        cmocka_unit_test(attention_is_planned_with_its_scratch),
+    };
+    if (setenv("EBB_CACHE", EBB_BINARY_DIR "/cudnn_cache_of_tests", 1) != 0)
+        return 1;
+    with_cuda();
+    const int failed = cmocka_run_group_tests(calls, NULL, NULL);
+    const char *why = nothing_plans();
+    if (why == NULL)
+        return failed + cmocka_run_group_tests(compiled, NULL, NULL);
+    printf("SKIP: no kernel is planned: %s\n", why);
+    return failed != 0 ? failed : UNPLANNED;
+}
