@@ -433,7 +433,8 @@ void ebb_cuda_walk_make(ebb_cuda_walk *w, const ebb_type *out, const ebb_type *c
 /* ---- libraries ---- */
 
 #if defined(EBB_CUDA_CUDNN)
-#define LIBRARY_FAMILIES(X) X(cudnn_conv) X(cudnn_norm) X(cudnn_pool) X(cudnn_attention) X(cudnn_heads)
+#define LIBRARY_FAMILIES(X) \
+    X(cudnn_conv) X(cudnn_norm) X(cudnn_pool) X(cudnn_attention) X(cudnn_heads)
 #define DESCRIBED ebb_cudnn_described_names
 
 #ifdef __cplusplus
