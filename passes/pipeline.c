@@ -393,10 +393,10 @@ static weight weigh(ebb_graph *g)
 /* ---- one stage ---- */
 
 /* Under `strict`, a technique that was asked for and changed nothing is an error. What makes a step
- * or tidies it is no technique. */
+ * or tidies it is no technique, and a budget that is kept is kept, with or without a change. */
 static ebb_status check_applied(const stage *s, const ebb_report *r, ebb_arena *scratch)
 {
-    if (r->applied > 0 || s->pass->exactness == EBB_MAKES || s->pass->tidies)
+    if (r->applied > 0 || r->holds || s->pass->exactness == EBB_MAKES || s->pass->tidies)
         return NULL;
     if (r->found == 0)
         return ebb_error(EBB_UNSUPPORTED, "pass %s found nothing to apply to", s->pass->name);

