@@ -12,6 +12,12 @@
  * dropout-seed may come before this pass or after it. A dropout whose input gets no gradient is
  * drawn again from its key. Each reader has a y of its own right before it.
  *
+ * Views and transposes are seen through on both sides, as where a dropout that keeps its order
+ * stands among images with channels last:
+ *
+ *   before   x = Transpose(h)  d = Dropout(x)  t = Transpose(d)      h, t and the mask wait
+ *   after    t' = Transpose(DropoutGrad(Transpose(h), mask))         h and the mask wait
+ *
  * Exact: x is multiplied by the same float, or replaced by the same zero.
  *
  * Declines where x does not stay for the backward, since keeping it in y's stead saves nothing;
@@ -27,9 +33,11 @@
 typedef struct state {
     ebb_edit *e;
     ebb_saves saves;
-    ebb_use *readers; /* of the dropout at hand, in the backward, views seen through */
-    size_t reader_count;
-    ebb_value *shown; /* y and its views */
+    ebb_use *readers; /* of the dropout at hand, in the backward */
+    size_t reader_count, reader_capacity;
+    ebb_value *shown; /* y, its views, and what the forward transposes of them */
+    size_t shown_count, shown_capacity;
+    bool captured; /* a subgraph reads one of them */
 } state;
 
 /* ---- who makes dx ---- */
@@ -131,45 +139,109 @@ static ebb_node model_of(const ebb_graph *g, ebb_node n)
 
 /* ---- who reads y ---- */
 
-/* Views are seen through; what asks for a shape alone reads nothing. False where it cannot be told,
- * because a subgraph reads it. */
-static bool find_readers(state *s, ebb_value y)
+/* Whether n's output shows its first input's elements: as they lie, or, in the forward, otherwise.
+ * Transposes of the backward are made right before their readers anyway. */
+static bool shows(const ebb_graph *g, ebb_node n)
 {
-    const ebb_graph *g = s->e->g;
-    size_t count = 1;
-    s->shown[0] = y;
-    s->reader_count = 0;
-    for (size_t k = 0; k < count; k++) {
-        const ebb_value_info *info = ebb_value_of(g, s->shown[k]);
-        if ((info->flags & EBB_IS_CAPTURED) != 0)
-            return false;
-        for (size_t i = 0; i < info->use_count; i++) {
-            ebb_use use = info->uses[i];
-            ebb_op op = ebb_node_of(g, use.node)->op;
-            bool first = use.slot == 0;
-            if (first && ebb_op_has(op, EBB_VIEW) && ebb_out(g, use.node, 0).i != 0)
-                s->shown[count++] = ebb_out(g, use.node, 0);
-            else if (ebb_is_backward(g, use.node) && !(first && ebb_op_has(op, EBB_SHAPE_OF_0)))
-                s->readers[s->reader_count++] = use;
-        }
-    }
-    return true;
+    ebb_op op = ebb_node_of(g, n)->op;
+    return ebb_out(g, n, 0).i != 0 &&
+           (ebb_op_has(op, EBB_VIEW) || (op == EBB_OP_TRANSPOSE && !ebb_is_backward(g, n)));
 }
 
-static const char *declines(state *s, ebb_node n, ebb_node by)
+static ebb_status list_shown(state *s, ebb_value v)
+{
+    if (!ebb_arena_grow(s->e->scratch, &s->shown, s->shown_count, &s->shown_capacity,
+                        sizeof *s->shown))
+        return ebb_error_memory();
+    s->shown[s->shown_count++] = v;
+    return NULL;
+}
+
+static ebb_status list_reader(state *s, ebb_use use)
+{
+    if (!ebb_arena_grow(s->e->scratch, &s->readers, s->reader_count, &s->reader_capacity,
+                        sizeof *s->readers))
+        return ebb_error_memory();
+    s->readers[s->reader_count++] = use;
+    return NULL;
+}
+
+/* What asks for a shape alone reads nothing. */
+static ebb_status find_readers(state *s, ebb_value y)
 {
     const ebb_graph *g = s->e->g;
-    ebb_value x = ebb_in(g, n, 0), y = ebb_out(g, n, 0), root = ebb_saves_root(&s->saves, x);
-    if (s->saves.kept[ebb_saves_root(&s->saves, y).i])
+    s->shown_count = s->reader_count = 0;
+    s->captured = false;
+    EBB_TRY(list_shown(s, y));
+    for (size_t k = 0; k < s->shown_count; k++) {
+        const ebb_value_info *info = ebb_value_of(g, s->shown[k]);
+        s->captured = s->captured || (info->flags & EBB_IS_CAPTURED) != 0;
+        for (size_t i = 0; i < info->use_count; i++) {
+            ebb_use use = info->uses[i];
+            bool first = use.slot == 0;
+            bool shape = first && ebb_op_has(ebb_node_of(g, use.node)->op, EBB_SHAPE_OF_0);
+            if (first && shows(g, use.node))
+                EBB_TRY(list_shown(s, ebb_out(g, use.node, 0)));
+            else if (ebb_is_backward(g, use.node) && !shape)
+                EBB_TRY(list_reader(s, use));
+        }
+    }
+    return NULL;
+}
+
+static bool is_stored(const state *s, ebb_value v) /* by itself: no view */
+{
+    return v.i < s->saves.value_count && ebb_same_value(s->saves.root[v.i], v);
+}
+
+static bool stays(const state *s)
+{
+    for (size_t k = 0; k < s->shown_count; k++)
+        if (is_stored(s, s->shown[k]) && s->saves.kept[s->shown[k].i])
+            return true;
+    return false;
+}
+
+/* What waits for the backward and shows x: x, or what it is transposed from; else none. */
+static ebb_value waiting(const state *s, ebb_value x)
+{
+    const ebb_graph *g = s->e->g;
+    for (;;) {
+        ebb_value root = ebb_saves_root(&s->saves, x);
+        ebb_node n = ebb_value_of(g, root)->producer;
+        if (s->saves.reads[root.i] > 0 || s->saves.kept[root.i])
+            return x;
+        if (n.i == 0 || !shows(g, n))
+            return EBB_NO_VALUE;
+        x = ebb_in(g, n, 0);
+    }
+}
+
+static const char *declines(const state *s, ebb_node n, ebb_node by)
+{
+    const ebb_graph *g = s->e->g;
+    if (stays(s))
         return "its output stays to the end of the step anyway";
-    if (s->saves.reads[root.i] == 0 && !s->saves.kept[root.i])
+    if (waiting(s, ebb_in(g, n, 0)).i == 0)
         return "its input does not wait for the backward, and in its output's stead it would save "
                "nothing";
     if (by.i == 0)
         return "its mask is not kept, and was drawn without a key";
-    if (!find_readers(s, y))
+    if (s->captured)
         return "a subgraph reads its output";
-    return ebb_stored_bytes(g, y) == 0 ? "the size of its output is not known" : NULL;
+    return ebb_stored_bytes(g, ebb_out(g, n, 0)) == 0 ? "the size of its output is not known"
+                                                      : NULL;
+}
+
+/* How many transposes stand between `from` and v, which shows it. */
+static int transposes(const ebb_graph *g, ebb_value v, ebb_value from)
+{
+    int count = 0;
+    while (!ebb_same_value(v, from)) {
+        count += ebb_producer_op(g, v) == EBB_OP_TRANSPOSE;
+        v = ebb_in(g, ebb_value_of(g, v)->producer, 0);
+    }
+    return count;
 }
 
 static ebb_offer offer_of(const state *s, ebb_node n, ebb_node by)
@@ -182,11 +254,22 @@ static ebb_offer offer_of(const state *s, ebb_node n, ebb_node by)
     if (!is_gradient(op) && ebb_type_elements(&ebb_value_of(g, y)->type, &elements))
         flops = EBB_FLOPS_PER_DRAW * (double)elements;
     double mask = is_gradient(op) ? (double)ebb_stored_bytes(g, ebb_in(g, by, 1)) : 0;
-    return (ebb_offer){.value = y,
-                       .saved_bytes = ebb_stored_bytes(g, y),
-                       .transient_bytes = ebb_stored_bytes(g, y),
-                       .added_ns =
-                           (double)s->reader_count * ebb_roofline_ns(flops, 2 * bytes + mask)};
+    double turned = ebb_roofline_ns(0, 2 * bytes);
+    ebb_value x = ebb_in(g, n, 0);
+    ebb_offer offer = {.transient_bytes = ebb_stored_bytes(g, y)};
+    for (size_t k = 0; k < s->shown_count; k++) {
+        ebb_value v = s->shown[k];
+        if (!is_stored(s, v) || s->saves.reads[v.i] == 0)
+            continue;
+        offer.value = offer.value.i == 0 ? v : offer.value;
+        offer.saved_bytes += ebb_stored_bytes(g, v);
+    }
+    for (size_t i = 0; i < s->reader_count; i++) {
+        ebb_value v = ebb_in(g, s->readers[i].node, s->readers[i].slot);
+        int turns = transposes(g, v, y) + transposes(g, x, waiting(s, x));
+        offer.added_ns += ebb_roofline_ns(flops, 2 * bytes + mask) + turns * turned;
+    }
+    return offer;
 }
 
 /* ---- making it again ---- */
@@ -216,40 +299,47 @@ static ebb_value repeat(ebb_build *b, ebb_node like, ebb_value first)
     return ebb_emit_list(b, op == EBB_OP_EBB_DROPOUT_PACKED ? EBB_OP_EBB_DROPOUT : op, in, count);
 }
 
-/* What v, which is y or a view of it, shows, from x. */
-static ebb_value again(ebb_build *b, ebb_node n, ebb_node by, ebb_value v, ebb_value x)
+/* What v shows of `from`, of `made` instead. */
+static ebb_value shown_of(ebb_build *b, ebb_value v, ebb_value from, ebb_value made)
 {
     ebb_graph *g = b->g;
     enum { DEEP = 64 };
-    ebb_node views[DEEP];
+    ebb_node between[DEEP];
     size_t depth = 0;
-    for (ebb_value at = v; !ebb_same_value(at, ebb_out(g, n, 0));) {
-        ebb_node view = ebb_value_of(g, at)->producer;
+    for (ebb_value at = v; !ebb_same_value(at, from);) {
+        ebb_node n = ebb_value_of(g, at)->producer;
         if (depth == DEEP) {
             ebb_build_fail(b,
                            ebb_error(EBB_UNSUPPORTED, "value '%s' is a view of more than %d views",
                                      ebb_value_name(g, v), DEEP));
             return EBB_NO_VALUE;
         }
-        views[depth++] = view;
-        at = ebb_in(g, view, 0);
+        between[depth++] = n;
+        at = ebb_in(g, n, 0);
     }
-    ebb_value made = repeat(b, by, x);
+    while (depth > 0 && b->status == NULL)
+        made = repeat(b, between[--depth], made);
+    return made;
+}
+
+/* What v, which shows y, would be, made of what waits. */
+static ebb_value again(ebb_build *b, ebb_node n, ebb_node by, ebb_value v, ebb_value waits)
+{
+    ebb_graph *g = b->g;
+    ebb_value made = repeat(b, by, shown_of(b, ebb_in(g, n, 0), waits, waits));
     if (b->status == NULL) { // the plan counts it as work done twice
         const char *of = ebb_text(g, ebb_node_of(g, n)->name);
         ebb_build_fail(b, ebb_props_set(g, &ebb_node_of(g, b->last)->props, "ebb.copied_from",
                                         of[0] != '\0' ? of : ebb_value_name(g, ebb_out(g, n, 0))));
     }
-    while (depth > 0 && b->status == NULL)
-        made = repeat(b, views[--depth], made);
-    return made;
+    return shown_of(b, v, ebb_out(g, n, 0), made);
 }
 
 static ebb_status rewrite(state *s, ebb_node n, ebb_node by)
 {
     ebb_edit *e = s->e;
     ebb_graph *g = e->g;
-    ebb_value x = ebb_in(g, n, 0), y = ebb_out(g, n, 0);
+    ebb_value waits = waiting(s, ebb_in(g, n, 0)), y = ebb_out(g, n, 0);
     char *name = ebb_arena_printf(e->scratch, "%s/again", ebb_value_name(g, y));
     if (name == NULL)
         return ebb_error_memory();
@@ -257,54 +347,52 @@ static ebb_status rewrite(state *s, ebb_node n, ebb_node by)
         ebb_use use = s->readers[i];
         ebb_build b = ebb_edit_build(e, use.node, EBB_PHASE_NONE);
         b.name = name;
-        ebb_value made = again(&b, n, by, ebb_in(g, use.node, use.slot), x);
+        ebb_value made = again(&b, n, by, ebb_in(g, use.node, use.slot), waits);
         EBB_TRY(b.status);
         EBB_TRY(ebb_node_set_input(g, use.node, use.slot, made));
     }
-    s->saves.reads[ebb_saves_root(&s->saves, y).i] = 0;
-    s->saves.reads[ebb_saves_root(&s->saves, x).i] += (uint32_t)s->reader_count;
+    for (size_t k = 0; k < s->shown_count; k++)
+        if (is_stored(s, s->shown[k]))
+            s->saves.reads[s->shown[k].i] = 0;
+    s->saves.reads[ebb_saves_root(&s->saves, waits).i] += (uint32_t)s->reader_count;
     ebb_applied(e);
     return NULL;
 }
 
 /* ---- the pass ---- */
 
-static bool is_site(const state *s, ebb_node n)
+static bool drops(const state *s, ebb_node n)
 {
     const ebb_graph *g = s->e->g;
-    const ebb_node_info *info = ebb_node_of(g, n);
-    bool drops = info->op == EBB_OP_DROPOUT || info->op == EBB_OP_EBB_DROPOUT ||
-                 info->op == EBB_OP_EBB_DROPOUT_PACKED;
+    ebb_op op = ebb_node_of(g, n)->op;
     ebb_value y = ebb_out(g, n, 0);
-    return drops && !ebb_is_backward(g, n) && y.i != 0 && y.i < s->saves.value_count &&
-           s->saves.reads[ebb_saves_root(&s->saves, y).i] > 0;
+    bool dropout =
+        op == EBB_OP_DROPOUT || op == EBB_OP_EBB_DROPOUT || op == EBB_OP_EBB_DROPOUT_PACKED;
+    return dropout && !ebb_is_backward(g, n) && y.i != 0 && y.i < s->saves.value_count;
+}
+
+static ebb_status visit(state *s, ebb_node n)
+{
+    ebb_edit *e = s->e;
+    EBB_TRY(find_readers(s, ebb_out(e->g, n, 0)));
+    if (s->reader_count == 0)
+        return NULL;
+    ebb_found(e);
+    ebb_node by = model_of(e->g, n);
+    const char *reason = declines(s, n, by);
+    if (reason != NULL)
+        return ebb_skipped(e, n, reason);
+    ebb_offer offer = offer_of(s, n, by);
+    return ebb_offered(e, n, &offer) ? rewrite(s, n, by) : NULL;
 }
 
 static ebb_status run(ebb_edit *e)
 {
     state s = {.e = e};
     EBB_TRY(ebb_saves_find(&s.saves, e->g, e->scratch));
-    size_t uses = 1, values = e->g->value_count;
-    EBB_EACH_NODE(e->g, n)
-    uses += ebb_node_of(e->g, n)->in_count;
-    s.readers = EBB_SCRATCH(e, ebb_use, uses * 2);
-    s.shown = EBB_SCRATCH(e, ebb_value, values * 2);
-    if (s.readers == NULL || s.shown == NULL)
-        return ebb_error_memory();
-    for (ebb_node n = ebb_last(e->g); n.i != 0; n = ebb_prev(e->g, n)) { // the readers first
-        if (!is_site(&s, n))
-            continue;
-        ebb_found(e);
-        ebb_node by = model_of(e->g, n);
-        const char *reason = declines(&s, n, by);
-        if (reason != NULL) {
-            EBB_TRY(ebb_skipped(e, n, reason));
-            continue;
-        }
-        ebb_offer offer = offer_of(&s, n, by);
-        if (ebb_offered(e, n, &offer))
-            EBB_TRY(rewrite(&s, n, by));
-    }
+    for (ebb_node n = ebb_last(e->g); n.i != 0; n = ebb_prev(e->g, n)) // the readers first
+        if (drops(&s, n))
+            EBB_TRY(visit(&s, n));
     return NULL;
 }
 

@@ -258,7 +258,8 @@ static int64_t applied(const char *report, const char *pass)
 static void memory_passes_find_the_sites_that_they_found_before(void **state)
 {
     (void)state;
-    static const char *const passes[] = {"pool-index", "sign-mask", "quantise", "norm-from-output"};
+    static const char *const passes[] = {"pool-index", "sign-mask", "quantise", "split-frequency",
+                                         "norm-from-output"};
     int64_t all = 0;
     for (size_t m = 0; m < sizeof models / sizeof models[0]; m++)
         for (size_t k = 0; k < sizeof passes / sizeof passes[0]; k++) {
