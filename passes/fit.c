@@ -8,11 +8,13 @@
  *    them, are variants; so is, where rounding is allowed, the step in parts of its batch, and,
  *    where loss is, the step with the offers of small error. `allow` and `error` say how exact an
  *    offer must be.
- * 2. Frontiers. For each variant the search planner finds what each budget costs, in recomputation
+ * 2. Frontiers. A variant as it is, each operator once in the best order known, is the cheapest
+ * that it can be. Beyond that the search planner finds what each budget costs, in recomputation
  *    (planners/search.h), on the list as it stands and on a list in a better order.
  * 3. Choice. Of all points, the cheapest whose arena, tried on a copy as the executor would lay it
  *    out, keeps to the budget. The points do not depend on the budget: so a smaller one never gives
- *    a larger arena, and a larger one never a slower step.
+ *    a larger arena, and a larger one never a slower step. A variant that is dearer as it is than a
+ *    choice that fits is never searched: that takes most of the time.
  *
  * A budget that no point meets changes nothing: the error names the least that was reached, its
  * price, and the tensors that pin it.
@@ -43,6 +45,8 @@ typedef struct variant {
     wish wish;
     ebb_model *model;
     ebb_trial trial;
+    ebb_remat_point whole; /* every operator once */
+    bool searched;         /* its frontier is found, and among the choices */
     ebb_remat_frontier frontier;
     ebb_remat_point optimum; /* for the budget at hand, where the variant is small enough */
     bool proven;             /* and whether that was decided */
@@ -51,7 +55,8 @@ typedef struct variant {
 typedef struct choice {
     const variant *v;
     const ebb_remat_point *point;
-    uint64_t bytes; /* of the arena; 0: not tried yet */
+    bool tried;
+    uint64_t bytes; /* of the arena, once tried */
     double ns;
 } choice;
 
@@ -64,8 +69,8 @@ typedef struct joint {
     uint64_t steps;
     variant variants[VARIANTS];
     size_t variant_count;
-    choice *choices; /* cheapest first */
-    size_t choice_count;
+    choice *choices;
+    size_t choice_count, choice_capacity;
 } joint;
 
 /* ---- variants ---- */
@@ -153,19 +158,6 @@ static ebb_status make_variant(joint *j, const struct recipe *r)
     return ebb_trial_weigh(&v->trial, j->e->scratch, v->model->graph, j->backend);
 }
 
-static ebb_status make_variants(joint *j)
-{
-    size_t count = sizeof recipes / sizeof *recipes;
-    for (size_t i = 0; i < count; i++)
-        if (recipes[i].parts == 1 || j->allowed >= EBB_ROUNDING)
-            EBB_TRY(make_variant(j, &recipes[i]));
-    for (variant *v = j->variants; v < j->variants + j->variant_count; v++)
-        EBB_TRY(ebb_remat_frontier_find(&v->frontier, &v->trial.source.problem,
-                                        j->steps / j->variant_count / (v->wish.parts > 1 ? 2 : 1),
-                                        j->e->scratch));
-    return NULL;
-}
-
 /* ---- choices ---- */
 
 static int cheapest_first(const void *a, const void *b)
@@ -175,6 +167,45 @@ static int cheapest_first(const void *a, const void *b)
         return x->point->cost_ns < y->point->cost_ns ? -1 : 1;
     return (x->point->peak_bytes > y->point->peak_bytes) -
            (x->point->peak_bytes < y->point->peak_bytes);
+}
+
+static ebb_status add_choice(joint *j, const variant *v, const ebb_remat_point *point)
+{
+    if (!ebb_arena_grow(j->e->scratch, &j->choices, j->choice_count, &j->choice_capacity,
+                        sizeof *j->choices))
+        return ebb_error_memory();
+    j->choices[j->choice_count++] = (choice){.v = v, .point = point};
+    return NULL;
+}
+
+/* What planning a variant may take. */
+static uint64_t steps_of(const joint *j, const variant *v)
+{
+    return j->steps / j->variant_count / (v->wish.parts > 1 ? 2 : 1);
+}
+
+/* The variant as it is, as a point. */
+static ebb_status add_whole(joint *j, variant *v)
+{
+    ebb_remat_schedule order;
+    ebb_remat_weight weight;
+    const ebb_remat_problem *p = &v->trial.source.problem;
+    EBB_TRY(ebb_remat_order(&order, p, steps_of(j, v) / 8, j->e->scratch));
+    EBB_TRY(ebb_remat_prune(&order, p, &order, j->e->scratch));
+    EBB_TRY(ebb_remat_weigh(&weight, NULL, p, &order, j->e->scratch));
+    v->whole = (ebb_remat_point){weight.peak_bytes, weight.cost_ns, order};
+    return add_choice(j, v, &v->whole);
+}
+
+static ebb_status make_variants(joint *j)
+{
+    size_t count = sizeof recipes / sizeof *recipes;
+    for (size_t i = 0; i < count; i++)
+        if (recipes[i].parts == 1 || j->allowed >= EBB_ROUNDING)
+            EBB_TRY(make_variant(j, &recipes[i]));
+    for (size_t i = 0; i < j->variant_count; i++)
+        EBB_TRY(add_whole(j, &j->variants[i]));
+    return NULL;
 }
 
 /* Where a variant is small, the very optimum for this budget; and whether none exists. */
@@ -188,44 +219,62 @@ static ebb_status add_optimum(joint *j, variant *v, uint64_t budget)
         return NULL;
     EBB_TRY(ebb_remat_weigh(&weight, NULL, p, &schedule, j->e->scratch));
     v->optimum = (ebb_remat_point){weight.peak_bytes, weight.cost_ns, schedule};
-    j->choices[j->choice_count++] = (choice){.v = v, .point = &v->optimum};
-    return NULL;
+    return add_choice(j, v, &v->optimum);
 }
 
-static ebb_status list_choices(joint *j, uint64_t budget)
+static ebb_status search(joint *j, variant *v, uint64_t budget)
 {
-    size_t total = j->variant_count;
-    for (size_t i = 0; i < j->variant_count; i++)
-        total += j->variants[i].frontier.count;
-    j->choices = EBB_SCRATCH(j->e, choice, total + 1);
-    if (j->choices == NULL)
-        return ebb_error_memory();
-    for (size_t i = 0; i < j->variant_count; i++)
-        for (size_t k = 0; k < j->variants[i].frontier.count; k++)
-            j->choices[j->choice_count++] =
-                (choice){.v = &j->variants[i], .point = &j->variants[i].frontier.points[k]};
-    for (size_t i = 0; i < j->variant_count; i++)
-        EBB_TRY(add_optimum(j, &j->variants[i], budget));
-    qsort(j->choices, j->choice_count, sizeof *j->choices, cheapest_first);
-    return NULL;
+    v->searched = true;
+    EBB_TRY(ebb_remat_frontier_find(&v->frontier, &v->trial.source.problem, steps_of(j, v),
+                                    j->e->scratch));
+    for (size_t k = 0; k < v->frontier.count; k++)
+        EBB_TRY(add_choice(j, v, &v->frontier.points[k]));
+    return add_optimum(j, v, budget);
 }
 
 static ebb_status try_choice(const joint *j, choice *c)
 {
-    if (c->bytes != 0)
+    if (c->tried)
         return NULL;
+    c->tried = true;
     return ebb_trial_schedule(&c->bytes, &c->ns, &c->v->trial, c->v->model->graph,
                               &c->point->schedule, j->backend);
 }
 
-/* The cheapest point whose arena keeps to the budget; NULL: none does. */
-static ebb_status choose(const joint *j, uint64_t budget, choice **chosen)
+/* The cheapest that may keep to the budget and has not been tried. */
+static choice *next_choice(const joint *j, uint64_t budget)
+{
+    choice *best = NULL;
+    for (choice *c = j->choices; c != j->choices + j->choice_count; c++)
+        if (!c->tried && c->point->peak_bytes <= budget &&
+            (best == NULL || cheapest_first(c, best) < 0))
+            best = c;
+    return best;
+}
+
+/* The cheapest that has not been searched. */
+static variant *next_variant(joint *j)
+{
+    variant *best = NULL;
+    for (variant *v = j->variants; v != j->variants + j->variant_count; v++)
+        if (!v->searched && (best == NULL || v->whole.cost_ns < best->whole.cost_ns))
+            best = v;
+    return best;
+}
+
+/* The cheapest point whose arena keeps to the budget; NULL: none does, and all are searched. */
+static ebb_status choose(joint *j, uint64_t budget, choice **chosen)
 {
     *chosen = NULL;
-    for (size_t i = 0; i < j->choice_count && *chosen == NULL; i++) {
-        choice *c = &j->choices[i];
-        if (c->point->peak_bytes > budget)
+    while (*chosen == NULL) {
+        choice *c = next_choice(j, budget);
+        variant *v = next_variant(j);
+        if (c == NULL && v == NULL)
+            return NULL;
+        if (c == NULL || (v != NULL && v->whole.cost_ns < c->point->cost_ns * (1 - 1e-12))) {
+            EBB_TRY(search(j, v, budget));
             continue;
+        }
         EBB_TRY(try_choice(j, c));
         if (c->bytes <= budget)
             *chosen = c;
@@ -238,6 +287,7 @@ static ebb_status choose(const joint *j, uint64_t budget, choice **chosen)
 static ebb_status find_lowest(joint *j, choice **lowest)
 {
     choice *least = NULL;
+    qsort(j->choices, j->choice_count, sizeof *j->choices, cheapest_first);
     for (size_t i = 0; i < j->variant_count; i++) { // the lowest points of each variant
         size_t tried = 0;
         for (size_t k = j->choice_count; k-- > 0 && tried < 3;) {
@@ -392,7 +442,6 @@ static ebb_status plan_and_apply(joint *j, const ebb_trial *before, uint64_t bud
 {
     choice *chosen;
     EBB_TRY(make_variants(j));
-    EBB_TRY(list_choices(j, budget));
     EBB_TRY(choose(j, budget, &chosen));
     if (chosen == NULL) {
         EBB_TRY(find_lowest(j, &chosen));
@@ -421,6 +470,7 @@ static ebb_status run(ebb_edit *e)
     if (budget == 0)
         return ebb_hint(ebb_error(EBB_USAGE, "pass fit needs a budget of more than zero bytes"),
                         "say budget=6GiB or budget=80%%");
+    e->report->holds = true; // or the run fails
     if (budget >= before.bytes)
         return ebb_note(e, "nothing to do: the step takes %llu bytes, within the budget of %llu",
                         (unsigned long long)before.bytes, (unsigned long long)budget);

@@ -4,7 +4,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-enum { SHORTLIST = 32, TRIED = 6, ROOTS = 8, LONG = 5000 };
+enum { SHORTLIST = 32, TRIED = 6, ROOTS = 8, LONG = 5000, DEARER = 4 };
 
 typedef struct candidate {
     uint32_t op, from, slot; /* make op's copy, unread since slot `from`, again in `slot` */
@@ -64,8 +64,10 @@ static double burden(ebb_moves *f, uint64_t bytes, uint32_t first, uint32_t last
 
 /* Fills closure[]: op and what must run with it in this slot. An input that is gone by then either
  * lives on, which takes from the benefit, or is made again, which takes time: whichever leaves the
- * better ratio. Returns time by byte; INFINITY where nothing is gained. */
-static double close_over(ebb_moves *f, uint32_t op, uint32_t slot, double benefit, double cost)
+ * better ratio. Returns time by byte; INFINITY where nothing is gained, or, since time only grows
+ * and the benefit only shrinks, as soon as the ratio is above the limit. */
+static double close_over(ebb_moves *f, uint32_t op, uint32_t slot, double benefit, double cost,
+                         double limit)
 {
     const ebb_remat_problem *p = f->p;
     f->stamp++;
@@ -75,6 +77,8 @@ static double close_over(ebb_moves *f, uint32_t op, uint32_t slot, double benefi
     for (uint32_t i = 0; i < f->closure_count; i++) {
         const ebb_remat_op *o = &p->ops[f->closure[i]];
         f->s.work += 1 + o->in_count;
+        if (cost > limit * benefit)
+            return (double)INFINITY;
         for (uint32_t k = 0; k < o->in_count; k++) {
             uint32_t v = o->in[k], maker = p->values[v].op;
             uint32_t death = ebb_slots_death(&f->s, v, slot);
@@ -196,7 +200,7 @@ static void drop_if_unread(ebb_moves *f, uint32_t op, uint32_t slot)
 
 static bool take(ebb_moves *f, const candidate *c)
 {
-    if (close_over(f, c->op, c->slot, c->benefit, c->cost) == (double)INFINITY)
+    if (close_over(f, c->op, c->slot, c->benefit, c->cost, INFINITY) == (double)INFINITY)
         return false;
     add_closure(f, c->slot);
     drop_if_unread(f, c->op, c->slot - 1);
@@ -247,17 +251,20 @@ static void forbid(ebb_moves *f, uint32_t op, uint32_t slot)
         f->tabu[f->tabu_count++] = (ebb_slots_change){op, slot, true};
 }
 
-/* The best of the short list by what it costs with all that it needs, best first. */
+/* The best of the short list by what it costs with all that it needs, best first. What nobody would
+ * try is left at infinity. */
 static uint32_t price_candidates(ebb_moves *f, candidate *list, uint32_t count)
 {
     double bound = INFINITY;
     uint32_t priced = 0;
+    bool many = f->p->op_count > LONG;
     for (uint32_t i = 0; i < count; i++) {
-        if (list[i].score > bound && i > 2 &&
-            f->p->op_count <= LONG) // the rest costs more unpriced
+        if (list[i].score > bound && i > 2 && !many) // the rest costs more unpriced
             break;
         candidate c = list[i];
-        c.score = close_over(f, c.op, c.slot, c.benefit, c.cost);
+        double limit = priced < TRIED ? (double)INFINITY : list[TRIED - 1].score;
+        limit = many && limit < DEARER * bound ? DEARER * bound : limit;
+        c.score = close_over(f, c.op, c.slot, c.benefit, c.cost, limit);
         bound = c.score < bound ? c.score : bound;
         uint32_t at = priced++;
         for (; at > 0 && list[at - 1].score > c.score; at--)
@@ -274,8 +281,8 @@ static bool take_all(ebb_moves *f, const candidate *list, uint32_t count, double
     size_t log = f->s.log_count;
     for (uint32_t i = 0; i < count; i++) { // but not what has become dearer by those before it
         const candidate *c = &list[i];
-        if (close_over(f, c->op, c->slot, c->benefit, c->cost) <= 1.1 * c->score &&
-            c->score <= 4 * list[0].score)
+        if (c->score <= DEARER * list[0].score &&
+            close_over(f, c->op, c->slot, c->benefit, c->cost, INFINITY) <= 1.1 * c->score)
             (void)take(f, c);
     }
     double now = refresh(f);

@@ -12,7 +12,7 @@
 
 #include "passes/planners/moves.h"
 
-enum { SEED_EVERY = 10, LEVELS = 100, LONG = 20000, LONG_STEPS = 4000000 };
+enum { SEED_EVERY = 10, LEVELS = 100, MANY = 2500, LONG = 20000, LONG_STEPS = 4000000 };
 
 typedef struct searcher {
     const ebb_remat_problem *whole; /* as it was given */
@@ -357,11 +357,14 @@ ebb_status ebb_remat_frontier_find(ebb_remat_frontier *frontier, const ebb_remat
         return ebb_error_memory();
     for (size_t i = 0; i < all.count; i++)
         levels[2 * LEVELS + i].point = all.list[i].point;
-    bool same = memcmp(order.ops, as_listed.ops, order.count * sizeof *order.ops) == 0;
-    uint64_t work = (same ? steps / 2 : steps / 4) * ebb_moves_units;
-    EBB_TRY(find_levels(levels, peak, problem, &as_listed, &all, work, arena));
-    if (!same)
-        EBB_TRY(find_levels(levels + LEVELS, peak, problem, &order, &all, work, arena));
+    /* Where there are many operators the walk down takes most of the time, and from either order it
+     * comes as far. */
+    bool one = problem->op_count > MANY ||
+               memcmp(order.ops, as_listed.ops, order.count * sizeof *order.ops) == 0;
+    uint64_t work = (one ? steps / 2 : steps / 4) * ebb_moves_units;
+    EBB_TRY(find_levels(levels, peak, problem, &order, &all, work, arena));
+    if (!one)
+        EBB_TRY(find_levels(levels + LEVELS, peak, problem, &as_listed, &all, work, arena));
     return collect(frontier, problem, levels, 2 * LEVELS + (uint32_t)all.count, arena);
 }
 

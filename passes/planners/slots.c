@@ -5,59 +5,67 @@
 
 /* ---- the tree: add to a range, ask for the maximum of a range ---- */
 
-typedef struct range {
-    ebb_slots *s;
-    uint32_t first, last; /* both included */
-    int64_t bytes;
-} range;
-
 static int64_t larger(int64_t a, int64_t b)
 {
     return a > b ? a : b;
 }
 
-static void add_below(const range *r, uint32_t node, uint32_t low, uint32_t high)
+static void add_to(ebb_slots *s, uint32_t node, int64_t bytes)
 {
-    if (r->first <= low && high <= r->last) {
-        r->s->most[node] += r->bytes;
-        r->s->more[node] += r->bytes;
-        return;
-    }
-    uint32_t middle = low + (high - low) / 2;
-    if (r->first <= middle)
-        add_below(r, 2 * node, low, middle);
-    if (r->last > middle)
-        add_below(r, 2 * node + 1, middle + 1, high);
-    r->s->most[node] = larger(r->s->most[2 * node], r->s->most[2 * node + 1]) + r->s->more[node];
+    s->most[node] += bytes;
+    s->more[node] += bytes;
 }
 
+static void find_most(ebb_slots *s, uint32_t node)
+{
+    s->most[node] = larger(s->most[2 * node], s->most[2 * node + 1]) + s->more[node];
+}
+
+/* From both ends of the range up to where they meet: whatever lies between takes the bytes whole.
+ */
 static void add_range(ebb_slots *s, uint32_t first, uint32_t last, int64_t bytes)
 {
     if (bytes == 0 || first > last)
         return;
     s->work += 2;
-    range r = {s, first, last, bytes};
-    add_below(&r, 1, 0, s->leaves - 1);
+    uint32_t left = first + s->leaves, right = last + s->leaves;
+    add_to(s, left, bytes);
+    if (left != right)
+        add_to(s, right, bytes);
+    for (; left / 2 != right / 2; left /= 2, right /= 2) {
+        if (left % 2 == 0)
+            add_to(s, left + 1, bytes);
+        if (right % 2 == 1)
+            add_to(s, right - 1, bytes);
+        find_most(s, left / 2);
+        find_most(s, right / 2);
+    }
+    for (left /= 2; left > 0; left /= 2)
+        find_most(s, left);
 }
 
-static int64_t most_below(const ebb_slots *s, uint32_t first, uint32_t last, uint32_t node,
-                          uint32_t low, uint32_t high)
+static int64_t most_of(const ebb_slots *s, uint32_t first, uint32_t last)
 {
-    if (first <= low && high <= last)
-        return s->most[node];
-    uint32_t middle = low + (high - low) / 2;
-    int64_t most = INT64_MIN;
-    if (first <= middle)
-        most = most_below(s, first, last, 2 * node, low, middle);
-    if (last > middle)
-        most = larger(most, most_below(s, first, last, 2 * node + 1, middle + 1, high));
-    return most + s->more[node];
+    uint32_t left = first + s->leaves, right = last + s->leaves;
+    int64_t most = s->most[left], other = s->most[right];
+    for (; left / 2 != right / 2; left /= 2, right /= 2) {
+        if (left % 2 == 0)
+            most = larger(most, s->most[left + 1]);
+        if (right % 2 == 1)
+            other = larger(other, s->most[right - 1]);
+        most += s->more[left / 2];
+        other += s->more[right / 2];
+    }
+    most = larger(most, other);
+    for (left /= 2; left > 0; left /= 2)
+        most += s->more[left];
+    return most;
 }
 
 int64_t ebb_slots_most(const ebb_slots *s, uint32_t first, uint32_t last)
 {
     assert(first <= last && last < s->slot_count);
-    return most_below(s, first, last, 1, 0, s->leaves - 1) + (int64_t)s->p->base_bytes;
+    return most_of(s, first, last) + (int64_t)s->p->base_bytes;
 }
 
 int64_t ebb_slots_peak(const ebb_slots *s)
