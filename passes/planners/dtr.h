@@ -46,6 +46,7 @@ typedef struct ebb_dtr_walk { /* one walk's state; arrays by value or by operato
 
     bool *resident, *lost;  /* lost: absent, and cannot be made again */
     bool *fresh;            /* the copy was last used by the list, not in making something again */
+    bool *kept;             /* pinned while what it is made from is overwritten */
     uint32_t *pins, *next;  /* next: index of the next reader in list order */
     double *used;           /* when it was last used */
     uint32_t *pool, *place; /* resident values, and where each stands; UINT32_MAX: not there */

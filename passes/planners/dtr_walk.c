@@ -279,9 +279,19 @@ static void run(walk *w, uint32_t u, bool by_list)
     }
 }
 
-/* u overwrites a state: what can be made only from it, and is needed, is made now and held; the
+/* Each output once, however many operators it came back with. */
+static void keep(walk *w, uint32_t v)
+{
+    if (w->kept[v])
+        return;
+    w->kept[v] = true;
+    w->pins[v]++;
+}
+
+/* u overwrites a state: what can be made only from it, and is needed, is made now and kept; the
  * rest that is absent is lost. Lost first, so that what is evicted meanwhile does not come to need
- * it. */
+ * it. An execution brings all outputs of its operator, and perhaps those of operators before it:
+ * each is kept in its turn, whoever brought it. */
 static void before_overwriting(walk *w, uint32_t u)
 {
     uint32_t from = w->expiring_base[u], to = w->expiring_base[u + 1];
@@ -289,7 +299,7 @@ static void before_overwriting(walk *w, uint32_t u)
         const ebb_remat_op *op = &w->p->ops[w->expiring[i]];
         for (uint32_t k = 0; k < op->out_count && w->done[w->expiring[i]]; k++) {
             if (w->resident[op->out[k]])
-                w->pins[op->out[k]]++;
+                keep(w, op->out[k]);
             else if (!ebb_dtr_is_needed(w, op->out[k]))
                 lose(w, op->out[k]);
         }
@@ -298,13 +308,11 @@ static void before_overwriting(walk *w, uint32_t u)
         const ebb_remat_op *op = &w->p->ops[w->expiring[i]];
         for (uint32_t k = 0; k < op->out_count && w->done[w->expiring[i]]; k++) {
             uint32_t v = op->out[k];
-            if (w->resident[v] || w->lost[v])
-                continue;
-            if (ebb_dtr_is_needed(w, v))
+            if (!w->resident[v] && !w->lost[v] && ebb_dtr_is_needed(w, v))
                 run(w, w->expiring[i], false);
             if (w->resident[v])
-                w->pins[v]++;
-            else if (!w->failed)
+                keep(w, v);
+            else if (!w->failed && !w->lost[v])
                 lose(w, v);
         }
     }
@@ -316,11 +324,11 @@ static void after_overwriting(walk *w, uint32_t u)
         const ebb_remat_op *op = &w->p->ops[w->expiring[i]];
         for (uint32_t k = 0; k < op->out_count && w->done[w->expiring[i]]; k++) {
             uint32_t v = op->out[k];
-            if (!w->resident[v]) {
-                if (!w->lost[v])
-                    lose(w, v);
+            if (!w->resident[v] && !w->lost[v])
+                lose(w, v);
+            if (!w->kept[v])
                 continue;
-            }
+            w->kept[v] = false;
             w->pins[v]--;
             if (goes(w, v))
                 drop(w, v);
@@ -405,6 +413,7 @@ ebb_status ebb_dtr_walk_new(ebb_dtr_walk **walk_out, const ebb_remat_problem *p,
     w->resident = EBB_NEW(arena, bool, values);
     w->lost = EBB_NEW(arena, bool, values);
     w->fresh = EBB_NEW(arena, bool, values);
+    w->kept = EBB_NEW(arena, bool, values);
     w->pins = EBB_NEW(arena, uint32_t, values);
     w->next = EBB_NEW(arena, uint32_t, values);
     w->used = EBB_NEW(arena, double, values);
@@ -427,7 +436,7 @@ ebb_status ebb_dtr_walk_new(ebb_dtr_walk **walk_out, const ebb_remat_problem *p,
                                w->fresh,     w->pins,        w->next,   w->used,     w->pool,
                                w->place,     w->done,        w->set_of, w->parent,   w->set_cost,
                                w->shortlist, w->shortlist_h, w->frames, w->held,     w->mark,
-                               w->queue,     w->ops};
+                               w->queue,     w->ops,         w->kept};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         if (all[i] == NULL)
             return ebb_error_memory();
@@ -454,6 +463,7 @@ bool ebb_dtr_walk_run(ebb_dtr_walk *w, ebb_remat_schedule *schedule, ebb_dtr_var
     memset(w->need, 0, values * sizeof *w->need);
     memset(w->counted, 0, values * sizeof *w->counted);
     memset(w->fresh, 0, values * sizeof *w->fresh);
+    memset(w->kept, 0, values * sizeof *w->kept);
     memset(w->pins, 0, values * sizeof *w->pins);
     memset(w->next, 0, values * sizeof *w->next);
     memset(w->used, 0, values * sizeof *w->used);

@@ -229,6 +229,39 @@ static void every_schedule_of_a_random_step_is_legal(void **state)
     assert_true(fitted[0] > 120 / FEWER && fitted[1] > 60 / FEWER);
 }
 
+/* Operator 0 makes a, which is read late, and statistics r, which stay; 1 makes b from a; both read
+ * a state that 4 overwrites. Under 30 bytes all three are evicted, and made again before 4: r comes
+ * with a, and must not go when room is made for b. */
+static void what_came_with_another_output_stays_over_the_overwriting(void **state)
+{
+    (void)state;
+    ebb_arena arena = {0};
+    memset(the_step, 0, sizeof *the_step);
+    uint32_t x = new_value(0), u = new_op(1, false);
+    reads(u, x);
+    uint32_t a = makes(u, 10), r = makes(u, 4);
+    the_step->value[r].stays = true;
+    reads(u = new_op(1, false), a);
+    uint32_t b = makes(u, 10);
+    the_step->op[u].workspace = 6;
+    the_step->op[0].before = the_step->op[1].before = 4;
+    reads(u = new_op(1, false), b);
+    uint32_t c = makes(u, 20);
+    reads(u = new_op(1, false), c);
+    uint32_t d = makes(u, 1);
+    reads(u = new_op(1, true), d);
+    the_step->value[makes(u, 0)].stays = true;
+    the_step->op[u].once = true;
+    reads(u = new_op(1, true), a);
+    reads(u, b);
+    reads(u, d);
+    the_step->value[makes(u, 1)].stays = true;
+    ebb_remat_problem p = finished(&arena);
+    for (uint64_t budget = 26; budget <= 45; budget++)
+        (void)planned("dtr", &p, budget, &arena);
+    ebb_arena_fini(&arena);
+}
+
 static void what_fits_is_not_touched(void **state)
 {
     (void)state;
@@ -491,6 +524,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_schedule_of_a_random_step_is_legal),
+        cmocka_unit_test(what_came_with_another_output_stays_over_the_overwriting),
         cmocka_unit_test(what_fits_is_not_touched),
         cmocka_unit_test(a_step_without_operators_has_an_empty_schedule),
         cmocka_unit_test(the_same_problem_gives_the_same_schedule),
