@@ -176,7 +176,31 @@ void ebb_grad_slice(ebb_build *b, ebb_grad *c)
     c->dx[0] = ebb_emit(b, EBB_OP_PAD, c->dy[0], frame);
 }
 
-/* y = Pad(x, pads), constant mode.  The frame is cut off; where pads were negative it is put on. */
+/* Modes reflect, edge, wrap: what stands at a position along an axis came from one place, which
+ * Pad of the places themselves tells. dy is added up there, axis by axis. */
+static void grad_pad_around(ebb_build *b, ebb_grad *c, const int64_t *begin, const int64_t *end)
+{
+    ebb_type x, y;
+    if (!ebb_grad_shape(b, c, c->x[0], &x) || !ebb_grad_shape(b, c, c->y[0], &y))
+        return;
+    ebb_value dx = c->dy[0], one = ebb_const_scalar(b, EBB_I64, 1);
+    for (int axis = x.rank - 1; axis >= 0; axis--) {
+        if (begin[axis] == 0 && end[axis] == 0)
+            continue;
+        int64_t frame[2] = {begin[axis], end[axis]};
+        ebb_value size = ebb_const_scalar(b, EBB_I64, (double)x.dims[axis]);
+        ebb_value places = ebb_emit(b, EBB_OP_RANGE, ebb_const_scalar(b, EBB_I64, 0), size, one);
+        ebb_with_string(b, "mode", ebb_attr_string(&c->attrs, "mode", ""));
+        ebb_value from = ebb_emit(b, EBB_OP_PAD, places, ebb_const_ints(b, frame, 2));
+        y.dims[axis] = x.dims[axis];
+        ebb_value shape = ebb_const_ints(b, y.dims, (uint32_t)y.rank);
+        ebb_with_int(b, "axis", axis);
+        dx = ebb_emit(b, EBB_OP_GATHER_GRAD, shape, from, dx);
+    }
+    c->dx[0] = dx;
+}
+
+/* y = Pad(x, pads).  Constant mode: the frame is cut off; where pads were negative it is put on. */
 void ebb_grad_pad(ebb_build *b, ebb_grad *c)
 {
     ebb_type x;
@@ -185,10 +209,6 @@ void ebb_grad_pad(ebb_build *b, ebb_grad *c)
     const char *mode = ebb_attr_string(&c->attrs, "mode", "constant");
     int64_t pads[2 * EBB_MAX_RANK], axes[2 * EBB_MAX_RANK];
     int pad_count, count = x.rank;
-    if (strcmp(mode, "constant") != 0) {
-        refuse(b, c, "for a mode other than constant");
-        return;
-    }
     if (!ebb_grad_ints(b, c, 1, pads, &pad_count) ||
         (given(c, 3) && !ebb_grad_ints(b, c, 3, axes, &count))) {
         refuse(b, c, "where the pads are not constant");
@@ -196,11 +216,12 @@ void ebb_grad_pad(ebb_build *b, ebb_grad *c)
     }
     int64_t starts[EBB_MAX_RANK], ends[EBB_MAX_RANK], along[EBB_MAX_RANK];
     int64_t frame[2 * EBB_MAX_RANK] = {0};
+    int64_t begins[EBB_MAX_RANK] = {0}, over[EBB_MAX_RANK] = {0};
     uint32_t cut = 0;
     bool framed = false;
     for (int i = 0; i < count; i++) {
         int64_t axis = given(c, 3) ? axes[i] < 0 ? axes[i] + x.rank : axes[i] : i;
-        int64_t begin = pads[i], end = pads[i + count];
+        int64_t begin = begins[axis] = pads[i], end = over[axis] = pads[i + count];
         frame[axis] = begin < 0 ? -begin : 0;
         frame[axis + x.rank] = end < 0 ? -end : 0;
         framed = framed || begin < 0 || end < 0;
@@ -210,6 +231,10 @@ void ebb_grad_pad(ebb_build *b, ebb_grad *c)
             ends[cut] = end > 0 ? out - end : out;
             along[cut++] = axis;
         }
+    }
+    if (strcmp(mode, "constant") != 0) {
+        grad_pad_around(b, c, begins, over);
+        return;
     }
     ebb_value dx = c->dy[0];
     if (cut > 0) {

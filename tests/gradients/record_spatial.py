@@ -76,5 +76,12 @@ for ratio in (0, 1, 2, 3):
                  x, torch.cat([i.double()[:, None], r], 1), (3, 2), 0.75, ratio, aligned),
              x=draw(2, 2, 5, 6), r=rois, i=ints(1, 0, 1))
 
+for mode, name in [("reflect", "reflect"), ("replicate", "edge"), ("circular", "wrap")]:
+    case(f'y = Pad <mode = "{name}"> (x, p)', lambda x, p, mode=mode: F.pad(x, (3, 1, 2, 2), mode),
+         x=draw(1, 2, 3, 4), p=ints(0, 0, 2, 3, 0, 0, 2, 1))
+for mode, name in [("reflect", "reflect"), ("replicate", "edge")]:
+    case(f'y = Pad <mode = "{name}"> (x, p, , a)', lambda x, p, a, mode=mode: F.pad(x, (2, -1), mode),
+         x=draw(2, 2, 5), p=ints(2, -1), a=ints(-1))
+
 if __name__ == "__main__":
     write("recorded_spatial.txt")
