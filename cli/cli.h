@@ -157,7 +157,8 @@ ebb_status cli_find_feeds(const ebb_model *model, const ebb_data *data, cli_map 
 
 /* ---- training and comparing ---- */
 
-double cli_loss(ebb_program *program, const char *name); /* after a step; 0: no such output */
+/* After a step; of no name: 0. */
+ebb_status cli_loss(ebb_program *program, const char *name, double *loss);
 /* What --eval says of the trained parameters: {rows, counted, loss, accuracy}, the last for
  * cross-entropy alone; *result stays NULL without --eval. An exit code. */
 int cli_evaluate(const cli *c, ebb_program *trained, int64_t batch, json_t **result);

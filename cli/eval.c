@@ -34,20 +34,24 @@ static bool is_kind(const char *spec, const char *kind)
     return n == strlen(kind) && strncmp(spec, kind, n) == 0;
 }
 
-/* What the model predicts: the output that the loss reads. */
-static bool find_scores(ebb_program *p, const char *spec, ebb_named *out)
+/* What the model predicts: the output that the loss reads. data NULL: there is none of floats. */
+static ebb_status find_scores(ebb_program *p, const char *spec, ebb_named *out)
 {
     char name[256];
     const char *loss = ebb_program_loss_name(p);
-    if (option_in(spec, "output", name))
-        return ebb_program_get(p, name, out) == NULL && out->dtype == 1;
-    for (size_t i = 0; i < ebb_program_output_count(p); i++) {
+    const bool named = option_in(spec, "output", name);
+    ebb_status status = NULL;
+    memset(out, 0, sizeof *out);
+    for (size_t i = 0; status == NULL && i < ebb_program_output_count(p); i++) {
         const char *output = ebb_program_output_name(p, i);
-        if ((loss == NULL || strcmp(output, loss) != 0) &&
-            ebb_program_get(p, output, out) == NULL && out->dtype == 1)
-            return true;
+        if (named ? strcmp(output, name) != 0 : loss != NULL && strcmp(output, loss) == 0)
+            continue;
+        status = ebb_program_get(p, output, out);
+        if (status == NULL && out->dtype == 1)
+            return NULL;
     }
-    return false;
+    out->data = NULL;
+    return status;
 }
 
 static int64_t class_at(const ebb_named *target, int64_t i)
@@ -89,8 +93,8 @@ static bool count_correct(const ebb_named *scores, const ebb_named *target, cons
     return true;
 }
 
-static void take_batch(ebb_program *p, const char *spec, const ebb_batch *batch, int64_t rows,
-                       score *s, bool *has_accuracy)
+static ebb_status take_batch(ebb_program *p, const char *spec, const ebb_batch *batch, int64_t rows,
+                             score *s, bool *has_accuracy)
 {
     char target[256] = "target", text[256];
     ebb_named scores;
@@ -100,15 +104,19 @@ static void take_batch(ebb_program *p, const char *spec, const ebb_batch *batch,
     for (size_t i = 0; i < batch->count; i++)
         if (strcmp(batch->tensors[i].name, target) == 0)
             right = &batch->tensors[i];
-    if (!is_kind(spec, "cross-entropy") || right == NULL || !find_scores(p, spec, &scores) ||
+    double loss = 0;
+    ebb_status status = find_scores(p, spec, &scores);
+    if (!is_kind(spec, "cross-entropy") || right == NULL || scores.data == NULL ||
         !count_correct(&scores, right, spec, s)) {
         *has_accuracy = false;
         s->counted += rows;
     }
     bool summed = option_in(spec, "reduction", text) && strcmp(text, "sum") == 0;
-    double loss = cli_loss(p, ebb_program_loss_name(p));
+    if (status == NULL)
+        status = cli_loss(p, ebb_program_loss_name(p), &loss);
     if (s->counted > before) // a batch without a target that counts has no mean
         s->loss += summed ? loss : loss * (double)(s->counted - before);
+    return status;
 }
 
 /* Rows from .. from + count in batches of `batch`, which divides count. */
@@ -153,7 +161,7 @@ static ebb_status run_part(const cli *c, ebb_program *trained, ebb_data *data, c
         if (status == NULL)
             status = ebb_program_step(p, &now);
         if (status == NULL)
-            take_batch(p, spec, &now, batch, s, has_accuracy);
+            status = take_batch(p, spec, &now, batch, s, has_accuracy);
     }
     free(index);
     ebb_program_free(p);

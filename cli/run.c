@@ -51,12 +51,14 @@ static const char *dtype_name(int dtype)
     return name != NULL ? name : "?";
 }
 
-static void print_outputs(ebb_program *program)
+static ebb_status print_outputs(ebb_program *program)
 {
+    ebb_status status = NULL;
     for (size_t i = 0; i < ebb_program_output_count(program); i++) {
         ebb_named t;
-        if (ebb_program_get(program, ebb_program_output_name(program, i), &t) != NULL)
-            continue;
+        status = ebb_program_get(program, ebb_program_output_name(program, i), &t);
+        if (status != NULL)
+            break;
         printf("%-40s %s[", t.name, dtype_name(t.dtype));
         for (int d = 0; d < t.rank; d++)
             printf("%s%lld", d > 0 ? "," : "", (long long)t.dims[d]);
@@ -68,16 +70,19 @@ static void print_outputs(ebb_program *program)
         }
         printf("\n");
     }
+    return status;
 }
 
 /* What print_outputs says, as one object; profile: JSON text, or NULL. */
-static void print_json(ebb_program *program, const char *profile)
+static ebb_status print_json(ebb_program *program, const char *profile)
 {
+    ebb_status status = NULL;
     json_t *outputs = json_array();
-    for (size_t i = 0; i < ebb_program_output_count(program); i++) {
+    for (size_t i = 0; status == NULL && i < ebb_program_output_count(program); i++) {
         ebb_named t;
         json_t *dims = json_array();
-        bool there = ebb_program_get(program, ebb_program_output_name(program, i), &t) == NULL;
+        status = ebb_program_get(program, ebb_program_output_name(program, i), &t);
+        const bool there = status == NULL;
         for (int d = 0; there && d < t.rank; d++)
             (void)json_array_append_new(dims, json_integer((json_int_t)t.dims[d]));
         json_t *o = there ? json_pack("{s:s, s:s, s:O}", "name", t.name, "dtype",
@@ -96,9 +101,12 @@ static void print_json(ebb_program *program, const char *profile)
     json_t *all = json_pack("{s:s, s:o}", "schema", "ebb.run/1", "outputs", outputs);
     if (profile != NULL)
         (void)json_object_set_new(all, "profile", json_loads(profile, 0, NULL));
-    (void)json_dumpf(all, stdout, JSON_INDENT(2));
-    (void)putchar('\n');
+    if (status == NULL) {
+        (void)json_dumpf(all, stdout, JSON_INDENT(2));
+        (void)putchar('\n');
+    }
     json_decref(all);
+    return status;
 }
 
 /* A model to be run on these arrays: tidied, and its sizes found from their values where they need
@@ -172,9 +180,9 @@ static ebb_status run_once(const cli *c, ebb_model *model, ebb_data *data)
     if (status == NULL && options.profile)
         status = ebb_program_profile_json(program, &profile);
     if (status == NULL && cli_has(c, "--json"))
-        print_json(program, profile);
+        status = print_json(program, profile);
     else if (status == NULL)
-        print_outputs(program);
+        status = print_outputs(program);
     if (profile != NULL && !cli_has(c, "--json"))
         (void)cli_show(c, profile, cli_show_profile); // which releases it
     else

@@ -66,18 +66,21 @@ static void show_epoch(const loop *l, int64_t steps)
              l->epoch_sum / (double)steps);
 }
 
-double cli_loss(ebb_program *program, const char *name)
+ebb_status cli_loss(ebb_program *program, const char *name, double *loss)
 {
     ebb_named t;
-    if (name == NULL || ebb_program_get(program, name, &t) != NULL)
-        return 0.0;
     float f = 0;
-    double d = 0;
-    if (t.dtype == 11)
-        memcpy(&d, t.data, sizeof d);
-    else
-        memcpy(&f, t.data, sizeof f);
-    return t.dtype == 11 ? d : (double)f;
+    *loss = 0;
+    ebb_status status = name != NULL ? ebb_program_get(program, name, &t) : NULL;
+    if (status != NULL || name == NULL)
+        return status;
+    if (t.dtype == 11) {
+        memcpy(loss, t.data, sizeof *loss);
+        return NULL;
+    }
+    memcpy(&f, t.data, sizeof f);
+    *loss = (double)f;
+    return NULL;
 }
 
 /* ---- checkpoints ---- */
@@ -167,13 +170,14 @@ static int train_steps(const cli *c, ebb_program *program, ebb_data *data, loop 
         ebb_status status = next_batch(data, l, &batch);
         if (status == NULL)
             status = ebb_program_step(program, &batch);
+        if (status == NULL)
+            status = cli_loss(program, loss_name, &l->last_loss);
         if (status != NULL)
             return cli_fail(status);
         l->done++;
         in_epoch++;
         json_array_append_new(l->times,
                               json_integer((json_int_t)ebb_program_measure(program).step_ns));
-        l->last_loss = cli_loss(program, loss_name);
         l->epoch_sum += l->last_loss;
         if (loss_name != NULL && !isfinite(l->last_loss)) {
             if (!l->warn_on_nan)

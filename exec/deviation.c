@@ -99,11 +99,16 @@ static bool same_type(const ebb_named *a, const ebb_named *b)
            a->dtype != EBB_C128;
 }
 
-static bool get_both(ebb_program *before, ebb_program *after, const char *name, ebb_named *a,
-                     ebb_named *b)
+/* *both: each has a value of this name, and of one type. That a device cannot be read is an error.
+ */
+static ebb_status get_both(bool *both, ebb_program *before, ebb_program *after, const char *name,
+                           ebb_named *a, ebb_named *b)
 {
-    return ebb_program_get(before, name, a) == NULL && ebb_program_get(after, name, b) == NULL &&
-           same_type(a, b);
+    ebb_status status = ebb_program_get(before, name, a);
+    if (status == NULL)
+        status = ebb_program_get(after, name, b);
+    *both = status == NULL && same_type(a, b);
+    return ebb_status_code(status) == EBB_USAGE ? NULL : status; // there is none of this name
 }
 
 /* ---- before the step ---- */
@@ -171,9 +176,11 @@ static ebb_status collect(gradients *out, size_t trace, ebb_program *before, ebb
             return ebb_error_memory();
         ebb_value v = ebb_value_find(g, there);
         ebb_named a, b;
-        if (v.i == 0 ||
-            !(ebb_value_of(g, v)->flags & (trace == 0 ? EBB_IS_OUTPUT : EBB_IS_STATE)) ||
-            !get_both(before, after, there, &a, &b))
+        bool both;
+        if (v.i == 0 || !(ebb_value_of(g, v)->flags & (trace == 0 ? EBB_IS_OUTPUT : EBB_IS_STATE)))
+            continue;
+        EBB_TRY(get_both(&both, before, after, there, &a, &b));
+        if (!both)
             continue;
         out->list[out->count++] = (gradient){name, compare(&a, &b, kept->bytes[v.i])};
     }
@@ -285,8 +292,11 @@ ebb_status ebb_deviation_json(json_t *root, ebb_program *before, ebb_program *af
         bool output = (info->flags & EBB_IS_OUTPUT) != 0;
         const char *name = ebb_value_name(g, v);
         ebb_named a, b;
-        if (info->dead || !(output || (info->flags & EBB_IS_STATE)) ||
-            !get_both(before, after, name, &a, &b))
+        bool both;
+        if (info->dead || !(output || (info->flags & EBB_IS_STATE)))
+            continue;
+        EBB_TRY(get_both(&both, before, after, name, &a, &b));
+        if (!both)
             continue;
         deviation d = compare(&a, &b, kept->bytes[i]);
         equal &= d.bit_equal;

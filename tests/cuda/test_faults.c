@@ -7,6 +7,7 @@
  * over a driver that is too old or does not begin (fake_driver.c).
  */
 #include <dlfcn.h>
+#include <jansson.h>
 
 #include "exec/program.h"
 #include "kernels/cuda/host/fake_runtime.h"
@@ -140,6 +141,57 @@ static void each_call_of_the_runtime_may_fail(void **state)
     ebb_close(model);
 }
 
+/* Of two diffs, all but times. */
+static void same_numbers(const char *a, const char *b)
+{
+    static const char *const keys[] = {"values", "gradients", "bit_equal", "max_abs_error"};
+    json_t *x = json_loads(a, 0, NULL), *y = json_loads(b, 0, NULL);
+    for (size_t k = 0; k < sizeof keys / sizeof keys[0]; k++) {
+        const json_t *of = json_object_get(y, keys[k]);
+        assert_non_null(of);
+        assert_true(json_equal(json_object_get(x, keys[k]), of));
+    }
+    json_decref(x);
+    json_decref(y);
+}
+
+/* A diff that could not read a value may not say that the two are the same. */
+static void a_comparison_that_cannot_read_the_device_is_an_error(void **state)
+{
+    (void)state;
+    static const char small[] =
+        "<ir_version: 10, opset_import: [\"\" : 20]> g (float[4,3] x) => (float loss) <float[3,3] "
+        "w = {0.5, -0.25, 0.125, 1, 0.75, -1, 0.25, 0.5, -0.5}> { h = MatMul (x, w) z = Tanh (h) "
+        "s = Mul (z, z) loss = ReduceMean <keepdims = 0> (s) }";
+    ebb_model *models[2];
+    const ebb_plan_options options = {.backend = "cuda", .run = true, .brief = true};
+    char *right = NULL, *json = NULL;
+    uint64_t at = 0, failures = 0;
+    for (int k = 0; k < 2; k++) {
+        assert_null(ebb_text_parse_model(&models[k], small));
+        assert_null(ebb_rewrite(models[k], "loss:name=loss,gradient,optimizer:sgd", NULL, NULL));
+    }
+    *fake = (ebb_fake_runtime){.capability = 90, .free_bytes = 1u << 30};
+    ebb_status status = ebb_diff_json(models[0], models[1], &options, &right);
+    if (status != NULL)
+        fail_msg("%s", ebb_status_text(status));
+    do {
+        *fake = (ebb_fake_runtime){
+            .at = ++at, .name = "cudaMemcpy", .error = 2, .capability = 90, .free_bytes = 1u << 30};
+        status = ebb_diff_json(models[0], models[1], &options, &json);
+        if (status == NULL)
+            same_numbers(json, right);
+        failures += status != NULL;
+        assert_int_equal(fake->live, 0);
+        ebb_release(json);
+        json = NULL;
+    } while (fake->failed != NULL);
+    assert_true(failures > 10 && failures == at - 1);
+    ebb_release(right);
+    for (int k = 0; k < 2; k++)
+        ebb_close(models[k]);
+}
+
 /* ---- commands ---- */
 
 #define ON_DIGITS "--map label=target --batch 2 --loss cross-entropy --steps 4 --data " DIGITS
@@ -230,6 +282,34 @@ static void memory_that_others_hold_and_kernels_that_fail_exit_with_1(void **sta
          "the device failed, not the model");
 }
 
+/* Where a copy fails nothing is told that was not read. */
+static void what_cannot_be_read_is_not_told(void **state)
+{
+    (void)state;
+    static const char *const verbs[] = {"train " TRAIN " --backend cuda",
+                                        "run " DIGITS "mlp.onnx --dim batch=2 --backend cuda "
+                                        "--data image.safetensors"};
+    static const float zeros[2 * 64];
+    static const int64_t dims[4] = {2, 1, 8, 8};
+    const ebb_named image = {"image", 1, 4, dims, zeros};
+    char with[256], right[512];
+    assert_null(ebb_tensors_save(path_of("image.safetensors"), &image, 1, NULL));
+    for (int k = 0; k < 2; k++) {
+        int failures = 0, code = 1;
+        said(WITHOUT, verbs[k], 0, "");
+        (void)snprintf(right, sizeof right, "%.*s", (int)strcspn(output, ","), output);
+        for (int at = 1; code == 1; at += 3, failures++) {
+            (void)snprintf(with, sizeof with, "env " WITHOUT "EBB_FAKE_FAULT=cudaMemcpy:%d:2 ", at);
+            char line[4096];
+            (void)snprintf(line, sizeof line, "%s timeout 60 " EBB " %s 2>&1", with, verbs[k]);
+            code = run_command(line);
+        }
+        if (code != 0 || failures < 5 || strncmp(output, right, strlen(right)) != 0)
+            fail_msg("%s ebb %s\nexit %d:\n%s\nwithout the fault:\n%s", with, verbs[k], code,
+                     output, right);
+    }
+}
+
 static void
 libraries_that_are_not_what_they_should_be_are_told_and_own_kernels_compute(void **state)
 {
@@ -299,6 +379,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_call_of_the_runtime_may_fail),
+        cmocka_unit_test(a_comparison_that_cannot_read_the_device_is_an_error),
+        cmocka_unit_test(what_cannot_be_read_is_not_told),
         cmocka_unit_test(without_a_device_verbs_exit_with_7_and_the_cpu_goes_on),
         cmocka_unit_test(a_device_that_cannot_be_used_says_what_would_help),
         cmocka_unit_test(memory_that_others_hold_and_kernels_that_fail_exit_with_1),
