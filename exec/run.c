@@ -156,8 +156,15 @@ static ebb_status get_ready(ebb_program *p)
     EBB_TRY(ebb_program_fill(p));
     for (; p->prepared < p->plan.count; p->prepared++) {
         ebb_call *call = &p->plan.calls[p->prepared];
-        if (call->kernel->prepare != NULL)
-            EBB_TRY(name_node(call->kernel->prepare(call), call));
+        const bool had_state = call->state != NULL; // of a group
+        ebb_status status = call->kernel->prepare != NULL ? call->kernel->prepare(call) : NULL;
+        if (status == NULL)
+            continue;
+        if (!had_state && call->state != NULL && call->kernel->release != NULL) {
+            call->kernel->release(call); // the next step prepares it anew
+            call->state = NULL;
+        }
+        return name_node(status, call);
     }
     p->ready = true;
     return NULL;
