@@ -33,8 +33,7 @@ static const char *read_mask(ebb_cuda_masking *m, const ebb_attention *a, uint8_
                              bool all_kept, bool no_bias)
 {
     const bool finite = a->fill != -(double)INFINITY;
-    if (dtype != EBB_BF16)
-        return "a mask's lowest number is not low enough in float16";
+    m->wide = dtype == EBB_F16;
     if (a->rank > 4)
         return "a mask of so many axes is not cuDNN's";
     if (finite && !(a->fill < -1e30))
@@ -82,8 +81,7 @@ const char *ebb_cuda_masking_of_heads(ebb_cuda_masking *m, bool *is_masked, cons
     m->packed = h->q.packed;
     if (!*is_masked)
         return NULL;
-    if (dtype != EBB_BF16)
-        return "a mask's lowest number is not low enough in float16";
+    m->wide = dtype == EBB_F16;
     const int64_t dims[3] = {h->batch, h->q.heads, h->q.length};
     for (int i = 0; i < 3; i++) {
         m->dims[i] = dims[i];
@@ -111,15 +109,21 @@ const char *ebb_cuda_masking_of_heads(ebb_cuda_masking *m, bool *is_masked, cons
 typedef struct masking_args {
     ebb_cuda_masking m;
     const uint8_t *keep;
-    const ebb_bf16 *bias;
+    const void *bias; /* 16 bits */
     const int64_t *lengths;
-    ebb_bf16 *to;
+    void *to;
     uint8_t *alive;
 } masking_args;
 
 EBB_GPU_INLINE float lowest(void)
 {
     return ebb_f32_of_bits(0xFF7F0000u); // of bfloat16
+}
+
+EBB_GPU_INLINE float given_bias(const masking_args *a, int64_t at)
+{
+    return a->m.wide ? ebb_from_f16(((const ebb_f16 *)a->bias)[at])
+                     : ebb_from_bf16(((const ebb_bf16 *)a->bias)[at]);
 }
 
 EBB_GLOBAL(make_bias, masking_args)
@@ -147,13 +151,17 @@ EBB_GLOBAL(make_bias, masking_args)
                 on = a.keep[in_keep + j * m->keep_stride[3]] != 0;
             float v = 0;
             if (j < m->given && a.bias != NULL)
-                v = ebb_from_bf16(a.bias[in_bias + j * m->bias_stride[3]]);
+                v = given_bias(&a, in_bias + j * m->bias_stride[3]);
             if (!on)
                 v += m->fill;
             if (v != -INFINITY && !(m->causal && future))
                 sees = 1;
-            if (writes)
-                a.to[out + j] = ebb_to_bf16(v < lowest() ? lowest() : v); // NaN stays
+            if (v < lowest()) // NaN stays
+                v = lowest();
+            if (writes && m->wide)
+                ((float *)a.to)[out + j] = v;
+            else if (writes)
+                ((ebb_bf16 *)a.to)[out + j] = ebb_to_bf16(v);
         }
         if (a.alive == NULL)
             continue;
@@ -173,7 +181,7 @@ EBB_GLOBAL(make_bias, masking_args)
 typedef struct settle_args {
     ebb_cuda_masking m;
     const uint8_t *alive;
-    ebb_bf16 *y;
+    uint16_t *y;
     float *max, *sum;
     int64_t columns;
 } settle_args;
@@ -192,7 +200,7 @@ EBB_GLOBAL(settle_rows, settle_args)
         if (a.alive[at] != 0)
             continue;
         const int64_t row = m->packed ? (b * m->dims[2] + i) * m->dims[1] + h : r;
-        ebb_bf16 value = {m->guard ? (uint16_t)0 : (uint16_t)0x7FC0};
+        const uint16_t value = m->guard ? 0 : 0x7FC0; // no number in both types of 16 bits
         EBB_BLOCK_LOOP(k, a.columns)
         {
             a.y[row * a.columns + k] = value;
@@ -211,9 +219,9 @@ ebb_status ebb_cuda_masking_make(const ebb_call *c, const ebb_cuda_masking *m, c
     memset(&a, 0, sizeof a);
     a.m = *m;
     a.keep = (const uint8_t *)keep;
-    a.bias = (const ebb_bf16 *)bias;
+    a.bias = bias;
     a.lengths = lengths;
-    a.to = (ebb_bf16 *)to;
+    a.to = to;
     a.alive = m->dies ? (uint8_t *)alive : NULL;
     return EBB_LAUNCH(c, make_bias, ebb_cuda_blocks(m->bias_dims[0] * m->bias_dims[1] * m->rows),
                       EBB_CUDA_BLOCK, EBB_CUDA_BLOCK * sizeof(uint32_t), a);
@@ -226,7 +234,7 @@ ebb_status ebb_cuda_masking_settle(const ebb_call *c, const ebb_cuda_masking *m,
     memset(&a, 0, sizeof a);
     a.m = *m;
     a.alive = (const uint8_t *)alive;
-    a.y = (ebb_bf16 *)y;
+    a.y = (uint16_t *)y;
     a.columns = columns;
     a.max = (float *)max;
     a.sum = (float *)sum;

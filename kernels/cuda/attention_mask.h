@@ -1,7 +1,7 @@
 /* attention_mask.h: masks of attention as a library takes them, which has none of single keys: a
  * bias that is added to the scores, and what becomes of rows that see no key at all.
  *
- *     keep, bias  ->  b[.., j] = bias, where keep is true; else the lowest there is
+ *     keep, bias  ->  b[.., j] = bias, where keep is true; else the lowest there is of bfloat16
  *     rows        ->  alive[i]: is there a key whose score is not -infinity?
  *     afterwards      a row that sees none: 0 with `guard`, else no number, forward and backward
  *
@@ -31,6 +31,7 @@ typedef struct ebb_cuda_masking {
     bool causal; /* the library leaves them out: they keep no row alive */
     bool dies;   /* there may be rows without a key */
     bool guard;
+    bool wide;   /* beside float16 the bias is float32: it has no number that is low enough */
     bool packed; /* rows of a result lie as [batch, row, head] */
 } ebb_cuda_masking;
 
@@ -41,12 +42,20 @@ const char *ebb_cuda_masking_read(ebb_cuda_masking *m, bool *is_masked, const eb
 /* Of a call of ONNX's Attention that was read, whose floats are of the dtype. */
 const char *ebb_cuda_masking_of_heads(ebb_cuda_masking *m, bool *is_masked, const ebb_heads *h,
                                       const ebb_call *c, uint8_t dtype);
-/* keep, bias: or NULL; lengths: NULL, or how many keys each of the batch has. bfloat16 [bias_dims,
- * keys]; and bytes [bias_dims[0], bias_dims[1], rows], NULL where none dies.
+/* Of the bias that is made. */
+static inline size_t ebb_cuda_masking_bytes(const ebb_cuda_masking *m)
+{
+    return (size_t)(m->bias_dims[0] * m->bias_dims[1] * m->bias_dims[2] * m->keys) *
+           (m->wide ? sizeof(float) : sizeof(uint16_t));
+}
+
+/* keep, bias: or NULL; lengths: NULL, or how many keys each of the batch has. bfloat16, or
+ * float32 where it is wide, [bias_dims, keys]; and bytes [bias_dims[0], bias_dims[1], rows], NULL
+ * where none dies.
  */
 ebb_status ebb_cuda_masking_make(const ebb_call *c, const ebb_cuda_masking *m, const void *keep,
                                  const void *bias, const int64_t *lengths, void *to, void *alive);
-/* Of rows that see no key: y [dims, columns] in bfloat16, max and sum in float32 where not NULL. */
+/* Of rows that see no key: y [dims, columns] in 16 bits, max and sum in float32 where not NULL. */
 ebb_status ebb_cuda_masking_settle(const ebb_call *c, const ebb_cuda_masking *m, const void *alive,
                                    void *y, int64_t columns, void *max, void *sum);
 

@@ -62,6 +62,7 @@ static const char *read_sizes(reading *r, ebb_cudnn_attention_sizes *s, const eb
     why = ebb_cuda_masking_read(&r->mask, &r->is_masked, a, in);
     s->causal = r->is_masked ? r->mask.causal : a->causal;
     s->bias = r->is_masked;
+    s->bias_dtype = r->mask.wide ? EBB_F32 : s->dtype;
     s->bias_batch = r->mask.bias_dims[0];
     s->bias_heads = r->mask.bias_dims[1];
     s->bias_rows = r->mask.bias_dims[2];
@@ -78,7 +79,7 @@ static void put_prepared(ebb_work *work, reading *r, const ebb_call *c)
     if (!r->is_masked)
         return;
     const int64_t rows = m->bias_dims[0] * m->bias_dims[1];
-    r->bias = ebb_work_scratch(work, (size_t)(rows * m->bias_dims[2] * m->keys) * 2);
+    r->bias = ebb_work_scratch(work, ebb_cuda_masking_bytes(m));
     r->alive = ebb_work_scratch(work, m->dies ? (size_t)(rows * m->rows) : 0);
 }
 

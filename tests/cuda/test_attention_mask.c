@@ -23,6 +23,11 @@ static uint16_t bits_of(double v)
     return ebb_float_to_bf16((float)v);
 }
 
+static uint16_t half_of(double v, ebb_dtype dtype)
+{
+    return dtype == EBB_F16 ? ebb_float_to_half((float)v) : bits_of(v);
+}
+
 static size_t size_of(const int64_t dims[4])
 {
     return (size_t)(dims[0] * dims[1] * dims[2] * dims[3]);
@@ -67,7 +72,8 @@ static void put_operands(testing *t, const masked *m)
 }
 
 /* What is read of the call when its floats have 16 bits. */
-static const char *read_in_halves(ebb_cuda_masking *m, bool *is_masked, const testing *t)
+static const char *read_in_halves(ebb_cuda_masking *m, bool *is_masked, const testing *t,
+                                  ebb_dtype dtype)
 {
     testing half = *t;
     ebb_attention a;
@@ -77,8 +83,8 @@ static const char *read_in_halves(ebb_cuda_masking *m, bool *is_masked, const te
     half.attr[0].ints = half.ints[0];
     for (int i = 0; i < 5; i++)
         if (i != 3)
-            half.in[i].type.dtype = EBB_BF16;
-    half.out[0].type.dtype = EBB_BF16;
+            half.in[i].type.dtype = dtype;
+    half.out[0].type.dtype = dtype;
     const char *why = ebb_attention_read(&a, &half.call);
     return why != NULL ? why : ebb_cuda_masking_read(m, is_masked, &a, half.in);
 }
@@ -88,8 +94,13 @@ typedef struct result {
     float max[HEADS * S], sum[HEADS * S];
 } result;
 
+static float bias_at(const ebb_cuda_masking *m, const void *bias, int64_t at)
+{
+    return m->wide ? ((const float *)bias)[at] : ebb_bf16_to_float(((const uint16_t *)bias)[at]);
+}
+
 static void play_library(result *r, const ebb_operand *q, const ebb_operand *k,
-                         const ebb_operand *v, const ebb_cuda_masking *m, const uint16_t *bias)
+                         const ebb_operand *v, const ebb_cuda_masking *m, const void *bias)
 {
     for (int64_t row = 0; row < HEADS * S; row++) {
         const int64_t i = row % S, head = row / S, h = head % H, b = head / H;
@@ -103,7 +114,7 @@ static void play_library(result *r, const ebb_operand *q, const ebb_operand *k,
             for (int64_t f = 0; f < FEATURES; f++)
                 dot += (float)(value_of(q, (size_t)(row * FEATURES + f)) *
                                value_of(k, (size_t)((head * T + j) * FEATURES + f)));
-            x[j] = (double)(dot * 0.5F + ebb_bf16_to_float(bias[line * T + j]));
+            x[j] = (double)(dot * 0.5F + bias_at(m, bias, line * T + j));
             if (m->causal && j > i)
                 x[j] = MINUS;
             most = x[j] > most ? x[j] : most;
@@ -132,26 +143,29 @@ static void same(double a, double b, double tolerance, const char *what, int at)
 
 static void compare(const masked *cases, size_t count, int *dead)
 {
-    for (size_t n = 0; n < count; n++) {
+    for (size_t n = 0; n < 2 * count; n++) {
+        const masked *one = &cases[n / 2];
+        const ebb_dtype dtype = n % 2 == 0 ? EBB_BF16 : EBB_F16;
         testing t;
         ebb_cuda_masking m;
         bool is_masked = false;
         result r;
         uint8_t *alive = guarded(HEADS * S);
-        uint16_t *bias = guarded(HEADS * S * T * 2), half[HEADS * S * T];
-        put_operands(&t, &cases[n]);
+        void *bias = guarded(HEADS * S * T * 4);
+        uint16_t half[HEADS * S * T];
+        put_operands(&t, one);
         run_with(&t, "plain.attention");
-        const char *why = read_in_halves(&m, &is_masked, &t);
+        const char *why = read_in_halves(&m, &is_masked, &t, dtype);
         if (why != NULL)
             fail_msg("case %zu: %s", n, why);
         assert_true(is_masked);
-        for (size_t i = 0; i < size_of(cases[n].bias); i++)
-            half[i] = bits_of(value_of(&t.in[4], i));
+        for (size_t i = 0; i < size_of(one->bias); i++)
+            half[i] = half_of(value_of(&t.in[4], i), dtype);
         t.call.queue = more_queue;
         check_status(ebb_cuda_masking_make(&t.call, &m, t.in[3].data, half, NULL, bias, alive),
                      "make");
         check_guards(alive, HEADS * S, "alive");
-        check_guards(bias, HEADS * S * T * 2, "bias");
+        check_guards(bias, HEADS * S * T * 4, "bias");
         play_library(&r, &t.in[0], &t.in[1], &t.in[2], &m, bias);
         check_status(ebb_cuda_masking_settle(&t.call, &m, alive, r.y, COLUMNS, r.max, r.sum),
                      "settle");
@@ -215,7 +229,7 @@ static void a_gradient_of_such_a_row_is_silenced(void **state)
         uint8_t alive[HEADS * S];
         uint16_t bias[HEADS * S * T], half[1] = {0}, dy[HEADS * S * COLUMNS];
         put_operands(&t, &one);
-        assert_null(read_in_halves(&m, &is_masked, &t));
+        assert_null(read_in_halves(&m, &is_masked, &t, EBB_BF16));
         for (int i = 0; i < HEADS * S * COLUMNS; i++)
             dy[i] = bits_of(i);
         t.call.queue = more_queue;
@@ -310,29 +324,31 @@ static void a_bias_says_what_onnx_says(void **state)
         {4, {B, 1, 1, T}, false, false, true, true, false},
         {4, {1, H, S, T - 2}, false, true, true, false, true},
     };
-    for (size_t n = 0; n < sizeof cases / sizeof cases[0]; n++) {
-        const heads_case *h = &cases[n];
+    for (size_t n = 0; n < 2 * sizeof cases / sizeof cases[0]; n++) {
+        const heads_case *h = &cases[n / 2];
+        const ebb_dtype dtype = n % 2 == 0 ? EBB_BF16 : EBB_F16;
         testing t;
         ebb_cuda_masking m;
         bool is_masked = false;
         result r;
         uint8_t *alive = guarded(HEADS * S);
-        uint16_t *bias = guarded(HEADS * S * T * 2), half[HEADS * S * T];
+        void *bias = guarded(HEADS * S * T * 4);
+        uint16_t half[HEADS * S * T];
         put_heads(&t, h);
         run_with(&t, "plain.onnx_attention");
         const ebb_heads read = ebb_heads_read(&t.call);
-        assert_null(ebb_cuda_masking_of_heads(&m, &is_masked, &read, &t.call, EBB_BF16));
+        assert_null(ebb_cuda_masking_of_heads(&m, &is_masked, &read, &t.call, (uint8_t)dtype));
         assert_true(is_masked);
         m.packed = h->packed;
         const bool floats = h->rank > 0 && !h->flags;
         for (size_t i = 0; floats && i < count_of(&t.in[3]); i++)
-            half[i] = bits_of(value_of(&t.in[3], i));
+            half[i] = half_of(value_of(&t.in[3], i), dtype);
         t.call.queue = more_queue;
         check_status(ebb_cuda_masking_make(&t.call, &m, h->flags ? t.in[3].data : NULL,
                                            floats ? half : NULL, read.lengths, bias, alive),
                      "make");
         check_guards(alive, HEADS * S, "alive");
-        check_guards(bias, HEADS * S * T * 2, "bias");
+        check_guards(bias, HEADS * S * T * 4, "bias");
         play_library(&r, &t.in[0], &t.out[1], &t.out[2], &m, bias);
         if (h->packed)
             repack(r.y, false);
@@ -363,10 +379,10 @@ static void without_a_mask_there_is_none(void **state)
     ebb_tensor bias = {.type = ebb_type_tensor(EBB_BF16, 4, none.bias), .bytes = 2, .data = &zero};
     t.in[3].constant = &keep;
     t.in[4].constant = &bias;
-    assert_null(read_in_halves(&m, &is_masked, &t));
+    assert_null(read_in_halves(&m, &is_masked, &t, EBB_BF16));
     assert_false(is_masked);
     yes = 0; // none at all is a mask
-    assert_null(read_in_halves(&m, &is_masked, &t));
+    assert_null(read_in_halves(&m, &is_masked, &t, EBB_BF16));
     assert_true(is_masked);
     end(&t);
 }

@@ -188,7 +188,9 @@ static void attentions_that_are_not_cudnns_say_why(void **state)
         if (i != 3)
             t.in[i].type.dtype = EBB_F16;
     t.out[0].type.dtype = EBB_F16;
-    refused(read_with(ebb_cuda_read_cudnn_attention, &w, &t), "float16");
+    taken(read_with(ebb_cuda_read_cudnn_attention, &w, &t)); // by a float32 bias
+    assert_int_equal(w.part[0].ask.of.attention.bias_dtype, EBB_F32);
+    assert_int_equal(w.bytes[w.part[0].index[at(&w.part[0], EBB_CUDNN_BIAS)]], 4 * 56);
     put_attention(&t, EBB_OP_EBB_ATTENTION);
     for (int i = 0; i < 5; i++)
         if (i != 3)
@@ -294,7 +296,8 @@ static void heads_that_are_not_cudnns_say_why(void **state)
     t.out[0].type.dtype = EBB_F16;
     taken(read_with(ebb_cuda_read_cudnn_heads, &w, &t));
     t.in[3].type = ebb_type_tensor(EBB_BOOL, 2, D(40, 56));
-    refused(read_with(ebb_cuda_read_cudnn_heads, &w, &t), "float16");
+    taken(read_with(ebb_cuda_read_cudnn_heads, &w, &t));
+    assert_int_equal(w.part[0].ask.of.attention.bias_dtype, EBB_F32);
     t.in[0].type.dims[3] = t.in[1].type.dims[3] = 20;
     refused(read_with(ebb_cuda_read_cudnn_heads, &w, &t), "multiples of 8");
 }

@@ -79,6 +79,9 @@ static const struct {
     {"attention backward with dropout", ATTENTION_BACK, EBB_BF16, RUNNING, 12, true},
     {"attention in float32", ATTENTION, EBB_F32, 0, 12, false},
     {"attention whose scores are capped", ATTENTION, EBB_BF16, RELU, 4, true},
+    {"attention whose scores are capped, then biased", ATTENTION, EBB_BF16, RELU | BIAS, 4, true},
+    {"attention in float16, biased in float32", ATTENTION, EBB_F16, BIAS, 12, true},
+    {"attention backward in float16, biased in float32", ATTENTION_BACK, EBB_F16, BIAS, 12, true},
     {"attention that keeps nothing of its rows", ATTENTION, EBB_BF16, ADD, 4, false},
 };
 enum { FUSIONS = sizeof fusions / sizeof fusions[0] };
@@ -139,7 +142,12 @@ static ebb_status attention(ebb_cudnn_graph **g, size_t i)
                                    .value_width = 64,
                                    .scale = 0.125F,
                                    .causal = true,
-                                   .cap = fusions[i].with == RELU ? 30 : 0,
+                                   .cap = (fusions[i].with & RELU) != 0 ? 30 : 0,
+                                   .bias = (fusions[i].with & BIAS) != 0,
+                                   .bias_dtype = fusions[i].dtype == EBB_F16 ? EBB_F32 : EBB_BF16,
+                                   .bias_batch = 4,
+                                   .bias_heads = 1,
+                                   .bias_rows = 384,
                                    .dropout = fusions[i].with == RUNNING ? 0.1 : 0};
     s.q = s.o = ebb_cudnn_heads_first(12, 384, 64);
     s.k = s.v = ebb_cudnn_heads_inside(s.kv_heads, 384, 64);

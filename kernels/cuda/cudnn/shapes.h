@@ -120,7 +120,8 @@ typedef struct ebb_cudnn_attention_sizes {
     float scale;
     float cap; /* forward: scores become cap tanh(score / cap), before the bias; 0: they stay */
     bool causal;
-    bool bias; /* reads BIAS [bias_batch, bias_heads, bias_rows, keys], of the graph's dtype */
+    bool bias;            /* reads BIAS [bias_batch, bias_heads, bias_rows, keys] */
+    ebb_dtype bias_dtype; /* EBB_NONE: the graph's */
     int64_t bias_batch, bias_heads, bias_rows; /* 1, or as many as there are */
     double dropout;     /* 0: off. cuDNN's own random numbers by SEED and OFFSET */
     bool deterministic; /* backward: DQ in one order of summation, and no DQ_SUMS */

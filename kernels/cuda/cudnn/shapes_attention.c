@@ -145,7 +145,8 @@ static int scores(building *b, int q, int k_transposed)
     }
     if (s->bias) {
         const int64_t dims[RANK] = {s->bias_batch, s->bias_heads, s->bias_rows, s->keys};
-        const ebb_cudnn_tensor bias = ebb_cudnn_rows(s->dtype, RANK, dims);
+        const ebb_cudnn_tensor bias =
+            ebb_cudnn_rows(s->bias_dtype != EBB_NONE ? s->bias_dtype : s->dtype, RANK, dims);
         x = scores_binary(b, EBB_CUDNN_ADD, x, ebb_cudnn_real(b->g, EBB_CUDNN_BIAS, &bias));
     }
     return x;
