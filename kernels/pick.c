@@ -149,6 +149,8 @@ ebb_status ebb_pick(ebb_call *call, const ebb_backend *const *backends)
     }
     if (device->is_host) // widen.c reads and writes the operands itself
         return ebb_can_widen(call) ? ebb_pick_widened(call) : no_kernel(call, &r);
+    if (ebb_can_widen(call) && ebb_pick_widened(call) == NULL)
+        return NULL;
     ebb_status status = device->visit != NULL ? ebb_pick_on_host(call) : no_kernel(call, &r);
     bool nobody = status != NULL && ebb_status_code(status) == EBB_UNSUPPORTED;
     return nobody ? no_kernel(call, &r) : status;

@@ -12,9 +12,13 @@
  * once. Operands of other dtypes pass as they are, so that dtypes may be mixed (a norm of bfloat16
  * rows with a float32 scale). Operators that work element by element go piece by piece, and take
  * little workspace; the others are widened whole.
+ *
+ * On a device the same is done whole, for the calls that its kernels do not take in 16 bits: its
+ * Cast widens and rounds, and nothing is copied to the host.
  */
 #include "kernels/widen.h"
 
+#include "kernels/on_host.h"
 #include "kernels/parallel.h"
 
 /* ---- numbers ---- */
@@ -157,7 +161,7 @@ static cut find_cut(const ebb_call *c)
 
 static void find_units(widened *w, const ebb_call *c)
 {
-    w->cut = find_cut(c);
+    w->cut = (*c->backends)->device->is_host ? find_cut(c) : WHOLE;
     w->units = w->per_piece = 1;
     if (w->cut == WHOLE)
         return;
@@ -244,6 +248,8 @@ static ebb_status make_piece(widened *w, piece *p, const ebb_call *c, int64_t un
     for (uint32_t o = 0; o < c->output_count; o++)
         EBB_TRY(make_operand(w, &call->out[o], c, units, widens_out(c, o)));
     EBB_TRY(ebb_pick(call, c->backends));
+    if (ebb_is_on_host(call)) // which may as well have the 16 bits
+        return ebb_error(EBB_UNSUPPORTED, "the device has no kernel for it in float32 either");
     call->workspace_bytes = 0;
     if (call->kernel->workspace != NULL)
         EBB_TRY(call->kernel->workspace(call, &call->workspace_bytes));
@@ -254,6 +260,7 @@ static ebb_status make_piece(widened *w, piece *p, const ebb_call *c, int64_t un
 
 static ebb_status lay_out(widened *w, const ebb_call *c)
 {
+    const size_t align = (*c->backends)->device->align;
     size_t scratch = w->bytes;
     bool fits = true;
     w->bytes = 0;
@@ -263,13 +270,12 @@ static ebb_status lay_out(widened *w, const ebb_call *c)
         return ebb_error_memory();
     for (uint32_t i = 0; i < c->input_count; i++)
         if (widens_in(c, i))
-            fits = fits && ebb_size_room(&w->in_at[i], &w->bytes, w->whole.call.in[i].bytes,
-                                         ebb_device_host.align);
+            fits = fits && ebb_size_room(&w->in_at[i], &w->bytes, w->whole.call.in[i].bytes, align);
     for (uint32_t o = 0; o < c->output_count; o++)
         if (widens_out(c, o))
-            fits = fits && ebb_size_room(&w->out_at[o], &w->bytes, w->whole.call.out[o].bytes,
-                                         ebb_device_host.align);
-    fits = fits && ebb_size_room(&w->scratch_at, &w->bytes, scratch, ebb_device_host.align);
+            fits =
+                fits && ebb_size_room(&w->out_at[o], &w->bytes, w->whole.call.out[o].bytes, align);
+    fits = fits && ebb_size_room(&w->scratch_at, &w->bytes, scratch, align);
     return fits ? NULL : ebb_call_error(c, "its operands in float32 pass what memory can be");
 }
 
@@ -289,6 +295,99 @@ static ebb_status workspace(const ebb_call *c, size_t *bytes)
     *bytes = w.bytes;
     ebb_arena_fini(&w.arena);
     return status;
+}
+
+/* ---- numbers, where they lie ---- */
+
+/* By the device's Cast. */
+static ebb_status cast(const ebb_call *c, const ebb_operand *to, const ebb_operand *from)
+{
+    ebb_operand in = *from, out = *to;
+    ebb_call one = {.op = EBB_OP_CAST,
+                    .version = c->version,
+                    .node = c->node,
+                    .queue = c->queue,
+                    .position = c->position,
+                    .step = c->step,
+                    .in = &in,
+                    .out = &out,
+                    .input_count = 1,
+                    .output_count = 1};
+    in.constant = NULL;
+    EBB_TRY(ebb_pick(&one, c->backends));
+    return one.kernel->run(&one);
+}
+
+static ebb_status widen_operand(const ebb_call *c, const ebb_operand *to, const ebb_operand *from)
+{
+    if (!(*c->backends)->device->is_host)
+        return cast(c, to, from);
+    ebb_widen(to->data, from->data, (ebb_dtype)from->type.dtype, ebb_elements(&to->type));
+    return NULL;
+}
+
+static ebb_status narrow_operand(const ebb_call *c, const ebb_operand *to, const ebb_operand *from)
+{
+    if (!(*c->backends)->device->is_host)
+        return cast(c, to, from);
+    ebb_narrow(to->data, from->data, (ebb_dtype)to->type.dtype, ebb_elements(&from->type));
+    return NULL;
+}
+
+/* ---- a run ---- */
+
+/* The operand with its data from `unit` on. */
+static ebb_operand place(const widened *w, const ebb_call *c, const ebb_operand *o, int64_t unit)
+{
+    size_t skip = advances(c, w->cut, &o->type) ? o->bytes / (size_t)w->units * (size_t)unit : 0;
+    ebb_operand here = *o;
+    here.data = o->data != NULL ? (char *)o->data + skip : NULL;
+    return here;
+}
+
+/* Where the piece's operands lie. */
+static void point(const widened *w, piece *p, const ebb_call *c, int64_t unit)
+{
+    ebb_call *call = &p->call;
+    for (uint32_t i = 0; i < c->input_count; i++)
+        call->in[i].data = widens_in(c, i) ? (char *)c->workspace + w->in_at[i]
+                                           : place(w, c, &c->in[i], unit).data;
+    for (uint32_t o = 0; o < c->output_count; o++)
+        call->out[o].data = widens_out(c, o) ? (char *)c->workspace + w->out_at[o]
+                                             : place(w, c, &c->out[o], unit).data;
+    call->workspace = (char *)c->workspace + w->scratch_at;
+    call->queue = c->queue;
+    call->position = c->position;
+    call->seed = c->seed;
+    call->step = c->step;
+}
+
+static ebb_status compute(const widened *w, piece *p, const ebb_call *c, int64_t unit)
+{
+    ebb_call *call = &p->call;
+    point(w, p, c, unit);
+    for (uint32_t i = 0; i < c->input_count; i++) {
+        if (!widens_in(c, i) || (unit > 0 && !advances(c, w->cut, &c->in[i].type)))
+            continue;
+        const ebb_operand from = place(w, c, &c->in[i], unit);
+        if (!(ebb_op_has(c->op, EBB_SHAPE_OF_0) && i == 0)) // its bytes may be gone
+            EBB_TRY(widen_operand(c, &call->in[i], &from));
+    }
+    EBB_TRY(call->kernel->run(call));
+    for (uint32_t o = 0; o < c->output_count; o++) {
+        const ebb_operand to = place(w, c, &c->out[o], unit);
+        if (widens_out(c, o))
+            EBB_TRY(narrow_operand(c, &to, &call->out[o]));
+    }
+    return NULL;
+}
+
+static ebb_status run(const ebb_call *c)
+{
+    widened *w = c->state;
+    for (int64_t unit = 0; unit < w->units; unit += w->per_piece)
+        EBB_TRY(compute(w, w->units - unit >= w->per_piece ? &w->whole : &w->rest, c, unit));
+    return NULL;
 }
 
 /* ---- from call to call ---- */
@@ -316,55 +415,11 @@ static ebb_status prepare(ebb_call *c)
     EBB_TRY(build(w, c));
     for (int k = 0; k < 2; k++) {
         ebb_call *call = k == 0 ? &w->whole.call : &w->rest.call;
-        if (call->kernel != NULL && call->kernel->prepare != NULL)
+        if (call->kernel != NULL && call->kernel->prepare != NULL) {
+            point(w, k == 0 ? &w->whole : &w->rest, c, 0);
             EBB_TRY(call->kernel->prepare(call));
+        }
     }
-    return NULL;
-}
-
-/* ---- a run ---- */
-
-static void *place(const widened *w, const ebb_call *c, const ebb_operand *o, int64_t unit)
-{
-    size_t skip = advances(c, w->cut, &o->type) ? o->bytes / (size_t)w->units * (size_t)unit : 0;
-    return o->data != NULL ? (char *)o->data + skip : NULL;
-}
-
-static ebb_status compute(const widened *w, piece *p, const ebb_call *c, int64_t unit)
-{
-    ebb_call *call = &p->call;
-    for (uint32_t i = 0; i < c->input_count; i++) {
-        ebb_operand *in = &call->in[i];
-        in->data = place(w, c, &c->in[i], unit);
-        if (!widens_in(c, i))
-            continue;
-        const void *from = in->data;
-        in->data = (char *)c->workspace + w->in_at[i];
-        if (unit == 0 || advances(c, w->cut, &c->in[i].type))
-            if (!(ebb_op_has(c->op, EBB_SHAPE_OF_0) && i == 0)) // its bytes may be gone
-                ebb_widen(in->data, from, (ebb_dtype)c->in[i].type.dtype, ebb_elements(&in->type));
-    }
-    for (uint32_t o = 0; o < c->output_count; o++)
-        call->out[o].data =
-            widens_out(c, o) ? (char *)c->workspace + w->out_at[o] : place(w, c, &c->out[o], unit);
-    call->workspace = (char *)c->workspace + w->scratch_at;
-    call->queue = c->queue;
-    call->position = c->position;
-    call->seed = c->seed;
-    call->step = c->step;
-    EBB_TRY(call->kernel->run(call));
-    for (uint32_t o = 0; o < c->output_count; o++)
-        if (widens_out(c, o))
-            ebb_narrow(place(w, c, &c->out[o], unit), call->out[o].data,
-                       (ebb_dtype)c->out[o].type.dtype, ebb_elements(&call->out[o].type));
-    return NULL;
-}
-
-static ebb_status run(const ebb_call *c)
-{
-    widened *w = c->state;
-    for (int64_t unit = 0; unit < w->units; unit += w->per_piece)
-        EBB_TRY(compute(w, w->units - unit >= w->per_piece ? &w->whole : &w->rest, c, unit));
     return NULL;
 }
 

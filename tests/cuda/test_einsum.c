@@ -4,6 +4,8 @@
 #include "tests/cuda/bits.h"
 #include "tests/cuda/halves.h"
 
+#include "kernels/on_host.h"
+
 typedef struct equation {
     const char *text;
     int ranks[5]; /* of the operands, ended by 0; then the output's */
@@ -77,6 +79,62 @@ static void halves_are_float32_rounded(void **state)
     t.out[0].type.dtype = EBB_F16;
     assert_string_equal(declined_by(&t, "cuda.einsum"), "more than two operands of 16 bits");
     end(&t);
+}
+
+/* All phases of what is picked for the call. */
+static void run_picked(testing *t, const ebb_backend *backend)
+{
+    const ebb_backend *const list[] = {backend, NULL};
+    ebb_call *c = &t->call;
+    c->queue = backend == &ebb_backend_plain ? NULL : more_queue;
+    check_status(ebb_pick(c, list), c->node);
+    assert_false(ebb_is_on_host(c));
+    check_status(c->kernel->workspace(c, &c->workspace_bytes), c->node);
+    c->workspace = guarded(c->workspace_bytes);
+    check_status(c->kernel->prepare(c), c->node);
+    check_run(c->kernel->run(c), c->node);
+    c->kernel->release(c);
+    check_guards(c->workspace, c->workspace_bytes, "workspace");
+    unguard(c->workspace);
+}
+
+/* What no kernel of the device takes in 16 bits it computes in float32, by its own Casts. */
+static void halves_that_are_declined_are_widened_on_the_device(void **state)
+{
+    (void)state;
+    for (int brain = 0; brain < 2; brain++)
+        for (int mixed = 0; mixed < 2; mixed++) {
+            const ebb_dtype half = brain ? EBB_BF16 : EBB_F16;
+            testing t;
+            (void)put_equation(&t, &equations[16], EBB_F32);
+            for (uint32_t i = 0; i < 4; i++) {
+                ebb_operand *o = i < 3 ? &t.in[i] : &t.out[0];
+                const ebb_operand wide = *o;
+                if (mixed && i != 1)
+                    continue; // one of the factors alone, beside float32
+                make_operand(o, half, wide.type.rank, wide.type.dims);
+                for (size_t e = 0; e < count_of(o); e++)
+                    ((uint16_t *)o->data)[e] = half_of(half, ((const float *)wide.data)[e]);
+                unguard(wide.data);
+            }
+            assert_non_null(declined_by(&t, "cuda.einsum"));
+            run_picked(&t, &ebb_backend_plain);
+            void *expected = malloc(t.out[0].bytes);
+            assert_non_null(expected);
+            memcpy(expected, t.out[0].data, t.out[0].bytes);
+            memset(t.out[0].data, 0xFF, t.out[0].bytes);
+            run_picked(&t, more_backend);
+            for (size_t e = 0; e < count_of(&t.out[0]); e++) {
+                const double a = mixed ? (double)((const float *)t.out[0].data)[e]
+                                       : of_half(half, ((const uint16_t *)t.out[0].data)[e]);
+                const double b = mixed ? (double)((const float *)expected)[e]
+                                       : of_half(half, ((const uint16_t *)expected)[e]);
+                if (!(fabs(a - b) <= (mixed ? 1e-6 : brain ? 0x1p-8 : 0x1p-11) * (1 + fabs(b))))
+                    fail_msg("element %zu is %g, expected %g", e, a, b);
+            }
+            free(expected);
+            end(&t);
+        }
 }
 
 static void whole_sums_are_those_of_the_definition(void **state)
@@ -174,6 +232,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(sums_are_those_of_the_definition),
         cmocka_unit_test(halves_are_float32_rounded),
+        cmocka_unit_test(halves_that_are_declined_are_widened_on_the_device),
         cmocka_unit_test(whole_sums_are_those_of_the_definition),
         cmocka_unit_test(words_are_counted_as_in_plain),
         cmocka_unit_test(what_does_not_fit_is_declined),
