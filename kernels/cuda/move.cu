@@ -1,5 +1,6 @@
 /* move.cu: Transpose, Concat, Split, Slice, Pad, and blocks of channels: each a strided copy. */
 #include "kernels/cuda/move.h"
+#include "kernels/cuda/small.h"
 #include "kernels/place.h"
 
 typedef struct walk_args {
@@ -183,6 +184,49 @@ ebb_status ebb_cuda_strided(const ebb_call *c, void *to, const int64_t *to_strid
 
 /* ---- Transpose ---- */
 
+typedef struct bits_args {
+    uint8_t *y;
+    const void *x;
+    int64_t n; /* elements of `bits` bits, below 8 */
+    uint32_t bits;
+    ebb_cuda_path path;
+} bits_args;
+
+/* A thread a byte; what is beyond the last element is 0. */
+EBB_GLOBAL(turn_bits, bits_args)
+{
+    const int64_t each = 8 / (int64_t)a.bits;
+    EBB_GRID_LOOP(b, (a.n + each - 1) / each)
+    {
+        uint32_t byte = 0;
+        for (int64_t i = b * each; i < (b + 1) * each && i < a.n; i++) {
+            int64_t to, from;
+            ebb_cuda_step_of(&a.path, i, &to, &from);
+            byte |= ebb_bits_at(a.x, from, a.bits) << (uint32_t)(i - b * each) * a.bits;
+        }
+        a.y[b] = (uint8_t)byte;
+    }
+}
+
+static ebb_status turn_packed(const ebb_call *c, const int64_t *to, const int64_t *from,
+                              const int64_t *dims)
+{
+    const ebb_type *x = &c->in[0].type;
+    bits_args a;
+    memset(&a, 0, sizeof a);
+    a.y = (uint8_t *)c->out[0].data;
+    a.x = c->in[0].data;
+    a.n = ebb_elements(x);
+    a.bits = ebb_dtype_bits((ebb_dtype)x->dtype);
+    if (a.n == 0)
+        return NULL;
+    ebb_cuda_path_make(&a.path, x->rank, dims, to, from);
+    if (a.path.rank == 0 || (a.path.rank == 1 && a.path.from[0] == 1))
+        return ebb_cuda_copy(c, a.y, a.x, c->out[0].bytes);
+    const int64_t each = 8 / (int64_t)a.bits;
+    return EBB_LAUNCH(c, turn_bits, ebb_cuda_grid((a.n + each - 1) / each), EBB_CUDA_BLOCK, 0, a);
+}
+
 /* (X) {perm} -> Y. */
 static ebb_status run_transpose(const ebb_call *c)
 {
@@ -198,13 +242,17 @@ static ebb_status run_transpose(const ebb_call *c)
         from[d] = stride[axis];
     }
     ebb_strides(to, x->rank, dims);
+    if (ebb_cuda_size(x) == 0)
+        return turn_packed(c, to, from, dims);
     return ebb_cuda_strided(c, c->out[0].data, to, c->in[0].data, from, x->rank, dims,
                             ebb_cuda_size(x));
 }
 
 static const char *declines_transpose(const ebb_call *c)
 {
-    const char *why = ebb_cuda_any(c);
+    const char *why = ebb_cuda_any_bits(&c->in[0]);
+    if (why == NULL)
+        why = ebb_cuda_any_bits(&c->out[0]);
     if (why != NULL)
         return why;
     uint32_t count = 0;

@@ -74,6 +74,26 @@ static void transposes_are_those_of_plain(void **state)
         }
 }
 
+static void elements_below_a_byte_are_turned(void **state)
+{
+    (void)state;
+    static const ebb_dtype dtypes[] = {EBB_I4, EBB_U2, EBB_F4E2M1};
+    for (size_t i = 0; i < sizeof turns / sizeof turns[0]; i++)
+        for (int d = 0; d < 3; d++) {
+            const turned *u = &turns[i];
+            int64_t out[6];
+            testing t;
+            begin(&t, EBB_OP_TRANSPOSE);
+            put_ints(&t, "perm", (uint32_t)u->rank, u->perm);
+            for (int k = 0; k < u->rank; k++)
+                out[k] = u->dims[u->perm[k]];
+            put_raw(&t, dtypes[d], u->rank, u->dims);
+            put_out(&t, dtypes[d], u->rank, out);
+            same_bits(&t, "cuda.transpose", "plain.transpose");
+            end(&t);
+        }
+}
+
 static void a_transpose_without_perm_reverses_the_dims(void **state)
 {
     (void)state;
@@ -501,6 +521,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(places_of_large_tensors_are_not_cut_off),
         cmocka_unit_test(transposes_are_those_of_plain),
+        cmocka_unit_test(elements_below_a_byte_are_turned),
         cmocka_unit_test(a_transpose_without_perm_reverses_the_dims),
         cmocka_unit_test(more_elements_than_threads_are_all_moved),
         cmocka_unit_test(parts_are_joined_along_each_axis),
