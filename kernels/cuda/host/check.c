@@ -48,13 +48,14 @@ typedef struct memory {
 
 static struct {
     bool runs;
+    bool watched; /* something of this launch was seen */
     ebb_check_launch launch;
     uint32_t serial, block, epoch, round[WARPS];
     uintptr_t stack;
     size_t stack_room;
     page *pages[BUCKETS], *last;
     cell *shared[2]; /* of bytes, of words; launch: number of the block since the start */
-    uint32_t blocks;
+    uint32_t blocks, blocks_before; /* begun; when this launch began */
     memory all[MOST_BLOCKS];
     size_t count, hit;
     char found[400];
@@ -232,6 +233,8 @@ void ebb_check_begin(const ebb_check_launch *launch)
     check.launch = *launch;
     check.serial++;
     check.found[0] = '\0';
+    check.watched = false;
+    check.blocks_before = check.blocks;
     for (int k = 0; k < 2; k++)
         if (check.shared[k] == NULL &&
             (check.shared[k] = ebb_alloc(launch->shared_room * sizeof(cell))) != NULL)
@@ -267,6 +270,9 @@ void ebb_check_thread(const void *stack, size_t room)
 ebb_status ebb_check_end(void)
 {
     check.runs = false;
+    if (!check.watched && check.blocks != check.blocks_before)
+        return ebb_error(EBB_RUNTIME, "a kernel is of a file that is not compiled to be watched: "
+                                      "name it in kernels/cuda/CMakeLists.txt");
     return check.found[0] == '\0' ? NULL : ebb_error(EBB_RUNTIME, "a kernel: %s", check.found);
 }
 
@@ -328,6 +334,7 @@ HOOK(init, void) {}
 HOOK(func_entry, void *caller)
 {
     (void)caller;
+    check.watched = true;
 }
 HOOK(func_exit, void) {}
 
