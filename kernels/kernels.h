@@ -128,13 +128,15 @@ extern const ebb_backend ebb_backend_dnnl;  /* kernels/dnnl/backend.c */
  * asked when its queue is opened. */
 ebb_status ebb_backends(const char *name, const ebb_backend *const **list);
 
-/* The back end's first kernel for an operator, or NULL: whether it has one at all. */
+/* The back end's first kernel for an operator, or NULL: whether it has one at all. What means
+ * several others has compose.c's everywhere. */
 const ebb_kernel *ebb_backend_find(const ebb_backend *backend, ebb_op op);
 
 /* The first kernel that accepts the call; sets call->kernel. EBB_UNSUPPORTED with everyone's reason
  * when none does. A call that reads a source gets stream.c's kernel, which picks among the back
- * ends for the tiles; one with float16 or bfloat16 operands that none takes gets widen.c's, which
- * picks for the same call on float32; one that a device has no kernel for gets on_host.c's. */
+ * ends for the tiles; one that means several others gets compose.c's, which picks for each; one
+ * with float16 or bfloat16 operands that none takes gets widen.c's, which picks for the same call
+ * on float32; one that a device has no kernel for gets on_host.c's. */
 ebb_status ebb_pick(ebb_call *call, const ebb_backend *const *backends);
 
 /* An error of this call: "Gather 'embed': ..." with code EBB_RUNTIME. */

@@ -1,4 +1,5 @@
 /* pick.c: backends by name, and the first kernel that takes a call. */
+#include "kernels/compose.h"
 #include "kernels/on_host.h"
 #include "kernels/plugin.h"
 #include "kernels/stream.h"
@@ -49,7 +50,7 @@ const ebb_kernel *ebb_backend_find(const ebb_backend *backend, ebb_op op)
     const ebb_kernel *found = find_among(backend->kernels, backend->count, op);
     for (const ebb_family *f = backend->families; found == NULL && f != NULL && f->kernels; f++)
         found = find_among(f->kernels, *f->count, op);
-    return found;
+    return found == NULL && ebb_is_composed(op) ? &ebb_kernel_compose : found;
 }
 
 /* Collects "dnnl.relu: why; plain.relu: why". */
@@ -147,6 +148,8 @@ ebb_status ebb_pick(ebb_call *call, const ebb_backend *const *backends)
             if (pick_among(call, f->kernels, *f->count, &r))
                 return NULL;
     }
+    if (ebb_is_composed(call->op))
+        return ebb_pick_composed(call);
     if (device->is_host) // widen.c reads and writes the operands itself
         return ebb_can_widen(call) ? ebb_pick_widened(call) : no_kernel(call, &r);
     if (ebb_can_widen(call) && ebb_pick_widened(call) == NULL)

@@ -125,7 +125,7 @@ static ebb_status workspace(const ebb_call *c, size_t *bytes)
 static double correct_of(const ebb_call *c, double count)
 {
     bool unbiased =
-        c->op == EBB_OP_BATCH_NORM_TRAINING && ebb_attr_int(&c->attrs, "unbiased", 1) != 0;
+        c->op != EBB_OP_BATCH_NORMALIZATION && ebb_attr_int(&c->attrs, "unbiased", 1) != 0;
     return unbiased && count > 1 ? count / (count - 1) : 1;
 }
 

@@ -63,7 +63,7 @@ static inline const char *ebb_cuda_norm_declines(const ebb_call *c, uint32_t fir
 /* A batch norm by the statistics of its batch, not by running ones. */
 static inline bool ebb_cuda_batch_norm_trains(const ebb_call *c)
 {
-    return c->op == EBB_OP_BATCH_NORM_TRAINING || ebb_attr_int(&c->attrs, "training_mode", 0) != 0;
+    return c->op != EBB_OP_BATCH_NORMALIZATION || ebb_attr_int(&c->attrs, "training_mode", 0) != 0;
 }
 
 /* ebb_tile_parts of the back end. */

@@ -49,6 +49,23 @@ void ebb_grad_batch_norm_training(ebb_build *b, ebb_grad *c)
     trained(b, c, mean, inv_std);
 }
 
+/* z = max(y + a, 0): what is let through is the gradient of y and of a. */
+void ebb_grad_batch_norm_relu(ebb_build *b, ebb_grad *c)
+{
+    ebb_value d[4] = {{0}};
+    ebb_value mean = ebb_grad_need_output(b, c, 3, "mean");
+    ebb_value inv_std = ebb_grad_need_output(b, c, 4, "inv_std");
+    ebb_value bits = ebb_grad_need_output(b, c, 5, "bits");
+    bool added = ebb_grad_wants(c, 5);
+    ebb_emit_node(b, EBB_OP_BATCH_NORM_RELU_GRAD,
+                  (const ebb_value[]){c->dy[0], c->x[0], c->x[1], mean, inv_std, bits}, 6, d, 4,
+                  added ? 15 : 7);
+    for (uint32_t i = 0; i < 3; i++)
+        c->dx[i] = d[i];
+    if (added)
+        c->dx[5] = d[3];
+}
+
 /* Inference: y = (x - m) r s + t with r = 1 / sqrt(v + epsilon).
  * dx = dy s r, ds = r sum dy (x - m), dt = sum dy; where m and v are computed, as in a weight that
  * an exporter standardises, dm = - s r sum dy, dv = - 1/2 s r^3 sum dy (x - m). */

@@ -118,6 +118,13 @@ static const body_case cases[] = {
 
     {EBB_OP_BATCH_NORM_TRAINING, NEAR, "float[4,3,5,2] x, float[3] s, float[3] b, float[3] m, float[3] pos", "", "y, rm, rv, sm, si = ai.ebb.BatchNormTraining <momentum = 0.75> (x, s, b, m, pos)"},
     {EBB_OP_BATCH_NORM_TRAINING, NEAR, "float[6,3] x, float[3] s, float[3] b, float[3] m, float[3] pos", "", "y, rm, rv, sm, si = ai.ebb.BatchNormTraining <epsilon = 0.01, unbiased = 0> (x, s, b, m, pos)"},
+    {EBB_OP_BATCH_NORM_RELU, NEAR, "float[4,3,5,2] x, float[3] s, float[3] b, float[3] m, float[3] pos", "", "z, rm, rv, sm, si, bits = ai.ebb.BatchNormRelu <momentum = 0.75> (x, s, b, m, pos)"},
+    {EBB_OP_BATCH_NORM_RELU, NEAR, "float[6,8] x, float[8] s, float[8] b, float[8] m, float[8] pos", "", "z, rm, rv, sm, si = ai.ebb.BatchNormRelu <epsilon = 0.01, unbiased = 0> (x, s, b, m, pos)"},
+    {EBB_OP_BATCH_NORM_ADD_RELU, NEAR, "float[6,8] x, float[8] s, float[8] b, float[8] m, float[8] pos, float[6,8] a", "", "z, rm, rv, sm, si, bits = ai.ebb.BatchNormAddRelu (x, s, b, m, pos, a)"},
+    {EBB_OP_BATCH_NORM_ADD_RELU, NEAR, "float[2,3,5] x, float[3] s, float[3] b, float[3] m, float[3] pos, float[2,3,5] a", "", "z, rm, rv, sm, si = ai.ebb.BatchNormAddRelu (x, s, b, m, pos, a)"},
+    {EBB_OP_BATCH_NORM_RELU_GRAD, NEAR, "float[6,8] d, float[6,8] x, float[8] s, float[8] m, float[8] pos", "uint8[6] bits = {0,255,90,165,1,128}", "dx, ds, db, da = ai.ebb.BatchNormReluGrad (d, x, s, m, pos, bits)"},
+    {EBB_OP_BATCH_NORM_RELU_GRAD, NEAR, "float[1,3,5] d, float[1,3,5] x, float[3] s, float[3] m, float[3] pos", "uint8[2] bits = {90,37}", "dx, ds, db = ai.ebb.BatchNormReluGrad (d, x, s, m, pos, bits)"},
+    {EBB_OP_BATCH_NORM_RELU_GRAD, NEAR, "float[1,3,5] d, float[1,3,5] x, float[3] s, float[3] m, float[3] pos", "uint8[2] bits = {90,37}", "dx, ds = ai.ebb.BatchNormReluGrad (d, x, s, m, pos, bits)"},
     {EBB_OP_BATCH_NORM_GRAD, NEAR, "float[4,3,5,2] d, float[4,3,5,2] x, float[3] s, float[3] m, float[3] pos", "", "dx, ds, db = com.microsoft.BatchNormalizationGrad <epsilon = 0.00001> (d, x, s, m, pos)"},
     {EBB_OP_BATCH_NORM_GRAD, NEAR, "float[6,3] d, float[6,3] x, float[3] s, float[3] m, float[3] pos", "", "dx, ds, db = com.microsoft.BatchNormalizationGrad <epsilon = 0.00001> (d, x, s, m, pos)"},
 
