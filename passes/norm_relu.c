@@ -287,7 +287,7 @@ static ebb_status join_forward(ebb_edit *e, const site *t, ebb_value *bits)
     ebb_graph *g = e->g;
     ebb_value made[6] = {{0}}, in[6], z = ebb_out(g, t->relu, 0);
     ebb_build b = ebb_edit_build(e, t->relu, EBB_PHASE_NONE);
-    const bool adds = t->added.i != 0;
+    const bool adds = t->added.i != 0, asked = t->back_count + t->pack_count > 0;
     b.name = ebb_value_name(g, z);
     for (uint32_t i = 0; i < 5; i++)
         in[i] = ebb_in(g, t->norm, i);
@@ -295,8 +295,7 @@ static ebb_status join_forward(ebb_edit *e, const site *t, ebb_value *bits)
         in[5] = ebb_emit_reshape_like(&b, t->added, in[0]);
     ebb_with_attrs_of(&b, t->norm);
     ebb_emit_node(&b, adds ? EBB_OP_BATCH_NORM_ADD_RELU : EBB_OP_BATCH_NORM_RELU, in, adds ? 6 : 5,
-                  made, 6,
-                  outputs_of(g, t->norm) | 1u | (t->back_count + t->pack_count > 0 ? 1u << 5 : 0u));
+                  made, asked ? 6 : 5, outputs_of(g, t->norm) | 1u | 1u << 5);
     ebb_node joined = b.last;
     ebb_value out = ebb_emit_reshape_like(&b, made[0], z);
     EBB_TRY(b.status);
@@ -323,8 +322,8 @@ static ebb_status join_back(ebb_edit *e, const way_back *w, ebb_value bits)
         in[i] = ebb_in(g, w->norm, i);
     in[0] = ebb_emit_reshape_like(&b, ebb_in(g, w->mask, 0), in[1]);
     in[5] = bits;
-    ebb_emit_node(&b, EBB_OP_BATCH_NORM_RELU_GRAD, in, 6, made, 4,
-                  outputs_of(g, w->norm) | (w->read_elsewhere ? 1u << 3 : 0u));
+    ebb_emit_node(&b, EBB_OP_BATCH_NORM_RELU_GRAD, in, 6, made, w->read_elsewhere ? 4 : 3,
+                  outputs_of(g, w->norm) | 1u << 3);
     ebb_value out = w->read_elsewhere ? ebb_emit_reshape_like(&b, made[3], through) : through;
     EBB_TRY(b.status);
     EBB_TRY(replace_outputs(e, w->norm, made, 0, 2));

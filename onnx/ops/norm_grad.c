@@ -58,8 +58,8 @@ void ebb_grad_batch_norm_relu(ebb_build *b, ebb_grad *c)
     ebb_value bits = ebb_grad_need_output(b, c, 5, "bits");
     bool added = ebb_grad_wants(c, 5);
     ebb_emit_node(b, EBB_OP_BATCH_NORM_RELU_GRAD,
-                  (const ebb_value[]){c->dy[0], c->x[0], c->x[1], mean, inv_std, bits}, 6, d, 4,
-                  added ? 15 : 7);
+                  (const ebb_value[]){c->dy[0], c->x[0], c->x[1], mean, inv_std, bits}, 6, d,
+                  added ? 4 : 3, 15);
     for (uint32_t i = 0; i < 3; i++)
         c->dx[i] = d[i];
     if (added)

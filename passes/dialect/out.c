@@ -240,6 +240,25 @@ static ebb_status drop_outputs(ebb_graph *g, ebb_node n, uint32_t from)
     return NULL;
 }
 
+/* What is normalised by running statistics, and then the sum and the ReLU as nodes of their own. */
+static ebb_status rest_norm_relu(ebb_graph *g, ebb_node n)
+{
+    ebb_value in[6] = {{0}}, z = ebb_out(g, n, 0);
+    ebb_build b = ebb_build_at(g, n, EBB_FORWARD, NULL);
+    ebb_attrs attrs = ebb_node_attrs(g, n);
+    for (uint32_t i = 0; i < 6; i++)
+        in[i] = ebb_in(g, n, i);
+    ebb_with_float(&b, "epsilon", ebb_attr_float(&attrs, "epsilon", (double)1e-5f));
+    ebb_value y = ebb_emit_list(&b, EBB_OP_BATCH_NORMALIZATION, in, 5);
+    if (in[5].i != 0)
+        y = ebb_emit(&b, EBB_OP_ADD, y, in[5]);
+    y = ebb_emit(&b, EBB_OP_RELU, y);
+    EBB_TRY(b.status);
+    EBB_TRY(ebb_value_replace(g, z, y));
+    ebb_node_remove(g, n);
+    return NULL;
+}
+
 static ebb_status rest(ebb_graph *g, ebb_node n)
 {
     switch (ebb_node_of(g, n)->op) {
@@ -247,6 +266,9 @@ static ebb_status rest(ebb_graph *g, ebb_node n)
         ebb_node_drop_attr(g, n, "unbiased");
         EBB_TRY(drop_outputs(g, n, 1));
         return ebb_node_set_op(g, n, EBB_OP_BATCH_NORMALIZATION);
+    case EBB_OP_BATCH_NORM_RELU:
+    case EBB_OP_BATCH_NORM_ADD_RELU:
+        return rest_norm_relu(g, n);
     case EBB_OP_BATCH_NORMALIZATION:
         EBB_TRY(drop_outputs(g, n, 1));
         ebb_node_drop_attr(g, n, "training_mode");

@@ -62,9 +62,14 @@ static const struct {
     {"batch norm + ReLU + mask", NORM, EBB_BF16, RELU | MASK, 64, true},
     {"batch norm + add + ReLU + mask", NORM, EBB_BF16, ADD | RELU | MASK, 64, true},
     {"batch norm + add + ReLU + mask in float32", NORM, EBB_F32, ADD | RELU | MASK, 64, true},
+    {"batch norm + ReLU", NORM, EBB_BF16, RELU, 64, true},
+    {"batch norm + ReLU + mask in float32", NORM, EBB_F32, RELU | MASK, 64, true},
     {"batch norm of 63 channels", NORM, EBB_BF16, 0, 63, false},
     {"batch norm backward, masked", NORM_BACK, EBB_BF16, MASK, 64, true},
     {"batch norm backward, masked, + dy of the sum", NORM_BACK, EBB_BF16, MASK | ADDED, 64, true},
+    {"batch norm backward, masked, in float32", NORM_BACK, EBB_F32, MASK, 64, true},
+    {"batch norm backward, masked, + dy of the sum, float32", NORM_BACK, EBB_F32, MASK | ADDED, 64,
+     true},
     {"batch norm backward, ReLU found again", NORM_BACK, EBB_BF16, RELU, 64, true},
     {"batch norm backward, ReLU found again, float32", NORM_BACK, EBB_F32, RELU, 64, true},
     {"layer norm, float32 scale", ROWS, EBB_BF16, 0, EBB_F32, true},
@@ -109,9 +114,9 @@ static ebb_status normalisation(ebb_cudnn_graph **g, size_t i)
     const ebb_cudnn_batch_norm_sizes s = {.dtype = fusions[i].dtype,
                                           .channels_last = true,
                                           .spatial = 2,
-                                          .batch = 32,
+                                          .batch = 1, // as calls of [N, C] ask for it
                                           .channels = fusions[i].special,
-                                          .in = {56, 56},
+                                          .in = {(int64_t)32 * 56 * 56, 1},
                                           .epsilon = 1e-5F,
                                           .momentum = 0.1F};
     return fusions[i].kind == NORM ? ebb_cudnn_batch_norm_forward(g, &s, fusions[i].with)

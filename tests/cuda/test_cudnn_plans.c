@@ -200,34 +200,47 @@ static void pool(const layer *l, bool wide)
     plan(wide ? "f32_gradient" : "bf16_gradient", l, status, g);
 }
 
-static void batch_norm(const layer *l, bool wide)
+/* Of [rows, channels], as the calls ask for it (cudnn_norm.c): with what follows the layer. */
+static void fused_norm(const layer *l, bool wide)
 {
     const int64_t *n = l->n;
     ebb_cudnn_graph *g;
-    ebb_cudnn_batch_norm_sizes s = {.dtype = wide ? EBB_F32 : EBB_BF16,
-                                    .channels_last = !wide,
-                                    .spatial = 2,
-                                    .batch = n[0],
-                                    .channels = wide ? n[1] : padded(n[1]),
-                                    .in = {n[2], n[3]},
-                                    .epsilon = 1e-5F,
-                                    .momentum = 0.1F};
-    assert_int_equal(l->count, 4);
-    if (wide) { /* as the model has it: nothing is fused */
-        ebb_status plain = ebb_cudnn_batch_norm_forward(&g, &s, 0);
-        plan("f32_forward", l, plain, g);
-        plain = ebb_cudnn_batch_norm_backward(&g, &s, 0);
-        plan("f32_backward", l, plain, g);
-        return;
-    }
+    const ebb_cudnn_batch_norm_sizes s = {.dtype = wide ? EBB_F32 : EBB_BF16,
+                                          .channels_last = true,
+                                          .spatial = 2,
+                                          .batch = 1,
+                                          .channels = padded(n[1]),
+                                          .in = {n[0] * n[2] * n[3], 1},
+                                          .epsilon = 1e-5F};
     bool add = strcmp(l->word, "add_relu") == 0, relu = strcmp(l->word, "none") != 0;
     unsigned relu_bits = relu ? EBB_CUDNN_WITH_RELU | EBB_CUDNN_WITH_MASK : 0;
     unsigned add_bit = add ? EBB_CUDNN_WITH_ADD : 0;
     ebb_status status = ebb_cudnn_batch_norm_forward(&g, &s, relu_bits | add_bit);
-    plan("bf16_forward", l, status, g);
+    plan(wide ? "f32_fused_forward" : "bf16_forward", l, status, g);
     status = ebb_cudnn_batch_norm_backward(
         &g, &s, (relu ? EBB_CUDNN_WITH_MASK : 0U) | (add ? EBB_CUDNN_WITH_ADDED : 0U));
-    plan("bf16_backward", l, status, g);
+    plan(wide ? "f32_fused_backward" : "bf16_backward", l, status, g);
+}
+
+static void batch_norm(const layer *l, bool wide)
+{
+    const int64_t *n = l->n;
+    ebb_cudnn_graph *g;
+    const ebb_cudnn_batch_norm_sizes s = {.dtype = EBB_F32,
+                                          .spatial = 2,
+                                          .batch = n[0],
+                                          .channels = n[1],
+                                          .in = {n[2], n[3]},
+                                          .epsilon = 1e-5F};
+    assert_int_equal(l->count, 4);
+    if (!wide || strcmp(l->word, "none") != 0)
+        fused_norm(l, wide);
+    if (!wide)
+        return;
+    ebb_status status = ebb_cudnn_batch_norm_forward(&g, &s, 0); /* as the model has it */
+    plan("f32_forward", l, status, g);
+    status = ebb_cudnn_batch_norm_backward(&g, &s, 0);
+    plan("f32_backward", l, status, g);
 }
 
 static void attention(const layer *l, bool wide)

@@ -10,6 +10,7 @@
 
 #include <math.h>
 
+#include "onnx/file.h"
 #include "tests/models/models.h"
 
 static const char *const models[] = {"cnn_digits", "resnet20_cifar", "mobilenet_tiny"};
@@ -289,6 +290,48 @@ static void memory_passes_find_the_sites_that_they_found_before(void **state)
     assert_true(all > 20);
 }
 
+/* No back end of the CPU has a kernel for the whole, so the parts' compute it. */
+static void norms_with_their_relu_in_one_node_change_no_bit_on_the_cpu(void **state)
+{
+    (void)state;
+    const char *both = HALF "layout:nhwc,", *last = "layout:nhwc,";
+    const pair alone = {"cpu", last, "", last, "norm-relu,", true};
+    const pair with_bits = {"plain", last, "", last, "sign-mask,norm-relu,pool-index,", true};
+    const pair before = {"cpu", last, "", last, "norm-relu,sign-mask,fit:budget=85%,", true};
+    const pair half = {"cpu", both, "", both, "norm-relu,", true};
+    assert_int_equal(failures_within(&alone, 1, 2, 0), 0);
+    assert_int_equal(failures_within(&with_bits, 1, 1, 0), 0);
+    assert_int_equal(failures_within(&before, 1, 1, 0), 0);
+    assert_int_equal(failures_within(&half, 1, 2, 0), 0);
+}
+
+/* Every ReLU of these stands behind a batch norm. */
+static void every_relu_behind_a_norm_is_joined_with_it(void **state)
+{
+    (void)state;
+    static const int64_t sites[] = {2, 19}; /* cnn_digits, resnet20_cifar */
+    for (size_t m = 0; m < 2; m++) {
+        recorded opened, *r = &opened;
+        step s = {NULL, NULL};
+        char *report = NULL;
+        if (!recorded_open(r, models[m], exporters[1]))
+            skip();
+        MUST(run_step(&s, r, "cpu", "layout:nhwc,", "norm-relu,", &report));
+        assert_int_equal(applied(report, "norm-relu"), sites[m]);
+        const ebb_graph *g = s.model->graph;
+        EBB_EACH_NODE(g, n)
+        {
+            const ebb_op op = ebb_node_of(g, n)->op;
+            assert_true(op != EBB_OP_RELU && op != EBB_OP_RELU_GRAD);
+        }
+    done:
+        assert_int_equal(r->failures, 0);
+        ebb_release(report);
+        step_free(&s);
+        recorded_close(r);
+    }
+}
+
 int main(void)
 {
     if (models_are_missing())
@@ -299,6 +342,8 @@ int main(void)
         cmocka_unit_test(exact_memory_passes_change_no_bit_behind_it),
         cmocka_unit_test(channels_last_in_16_bits_are_those_of_16_bits_but_for_rounding),
         cmocka_unit_test(exact_memory_passes_change_no_bit_of_channels_last_in_16_bits),
+        cmocka_unit_test(norms_with_their_relu_in_one_node_change_no_bit_on_the_cpu),
+        cmocka_unit_test(every_relu_behind_a_norm_is_joined_with_it),
         cmocka_unit_test(averages_of_inputs_are_those_that_they_were),
         cmocka_unit_test(memory_passes_find_the_sites_that_they_found_before),
     };
