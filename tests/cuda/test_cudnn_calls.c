@@ -80,6 +80,62 @@ static void batch_norms_that_are_not_cudnns_say_why(void **state)
     refused(read_with(ebb_cuda_read_cudnn_norm, &w, &t), "last");
 }
 
+/* With a ReLU behind it, what is added before that, and the bits. */
+static void put_norm_relu(testing *t, ebb_op op, ebb_dtype dtype, int64_t rows, int64_t channels)
+{
+    const bool back = op == EBB_OP_BATCH_NORM_RELU_GRAD;
+    put_norm(t, back ? EBB_OP_BATCH_NORM_GRAD : EBB_OP_BATCH_NORM_TRAINING, dtype, rows, channels);
+    t->call.op = op;
+    if (op == EBB_OP_BATCH_NORM_ADD_RELU)
+        type_in(t, dtype, 2, D(rows, channels));
+    if (back)
+        type_in(t, EBB_U8, 1, D((rows * channels + 7) / 8));
+    else
+        type_out(t, EBB_U8, 1, D((rows * channels + 7) / 8));
+    if (back)
+        type_out(t, dtype, 2, D(rows, channels));
+}
+
+static void reads(const testing *t, unsigned with, size_t tensors)
+{
+    ebb_work w;
+    taken(read_with(ebb_cuda_read_cudnn_norm, &w, t));
+    assert_int_equal(w.part[0].ask.with, with);
+    assert_int_equal(w.part[0].count, tensors);
+    assert_true(w.part[0].ask.of.norm.channels_last);
+    const int mask = at(&w.part[0], EBB_CUDNN_MASK);
+    assert_int_equal(mask >= 0, (with & EBB_CUDNN_WITH_MASK) != 0);
+    if (mask >= 0)
+        assert_int_equal(w.part[0].index[mask], 5); // the operator's bits
+}
+
+static void what_follows_a_batch_norm_is_asked_for_with_it(void **state)
+{
+    (void)state;
+    ebb_work w;
+    testing t;
+    const unsigned relu = EBB_CUDNN_WITH_RELU, mask = EBB_CUDNN_WITH_MASK;
+    put_norm_relu(&t, EBB_OP_BATCH_NORM_RELU, EBB_BF16, 64, 16);
+    reads(&t, relu | mask, 7);
+    t.out[5].type = ebb_type_none();
+    reads(&t, relu, 6);
+    put_norm_relu(&t, EBB_OP_BATCH_NORM_ADD_RELU, EBB_F32, 64, 16);
+    reads(&t, EBB_CUDNN_WITH_ADD | relu | mask, 8);
+    put_norm_relu(&t, EBB_OP_BATCH_NORM_RELU_GRAD, EBB_BF16, 64, 16);
+    reads(&t, mask | EBB_CUDNN_WITH_ADDED, 10);
+    t.out[3].type = ebb_type_none();
+    reads(&t, mask, 9);
+    put_norm_relu(&t, EBB_OP_BATCH_NORM_RELU, EBB_BF16, 64, 12); // bits of a row end in a byte
+    refused(read_with(ebb_cuda_read_cudnn_norm, &w, &t), "16 bytes");
+    put_norm_relu(&t, EBB_OP_BATCH_NORM_RELU, EBB_F32, 64, 12);
+    refused(read_with(ebb_cuda_read_cudnn_norm, &w, &t), "multiple of 8");
+    put_norm_relu(&t, EBB_OP_BATCH_NORM_RELU_GRAD, EBB_F32, 64, 12);
+    refused(read_with(ebb_cuda_read_cudnn_norm, &w, &t), "multiple of 8");
+    put_norm_relu(&t, EBB_OP_BATCH_NORM_ADD_RELU, EBB_BF16, 64, 16);
+    t.in[5].type.dtype = EBB_F32;
+    refused(read_with(ebb_cuda_read_cudnn_norm, &w, &t), "added");
+}
+
 /* What nobody wants needs a place all the same; what lies over an operand is made beside it. */
 static void gradients_in_place_and_unwanted_ones_lie_in_scratch(void **state)
 {
@@ -257,6 +313,10 @@ static void workspaces_hold_scratch_and_what_cudnn_wants(void **state)
     check_workspace(&t, ebb_cuda_cudnn_norm, ebb_cuda_read_cudnn_norm, 0);
     t.out[0].over = 1;
     check_workspace(&t, ebb_cuda_cudnn_norm, ebb_cuda_read_cudnn_norm, 8 * 28 * 28 * 64 * 4);
+    put_norm_relu(&t, EBB_OP_BATCH_NORM_ADD_RELU, EBB_BF16, 8 * 28 * 28, 64);
+    check_workspace(&t, ebb_cuda_cudnn_norm, ebb_cuda_read_cudnn_norm, 2 * 256);
+    put_norm_relu(&t, EBB_OP_BATCH_NORM_RELU_GRAD, EBB_BF16, 8 * 28 * 28, 64);
+    check_workspace(&t, ebb_cuda_cudnn_norm, ebb_cuda_read_cudnn_norm, 0);
     put_pool(&t, EBB_OP_MAX_POOL, EBB_BF16, D(4, 1, 12, 8, 64), D(4, 1, 6, 4, 64));
     check_workspace(&t, ebb_cuda_cudnn_pool, ebb_cuda_read_cudnn_pool, 0);
     put_pool(&t, EBB_OP_AVERAGE_POOL_GRAD, EBB_F32, D(4, 1, 12, 8, 64), D(4, 1, 6, 4, 64));
@@ -268,6 +328,7 @@ int main(void)
     const struct CMUnitTest calls[] = {
         cmocka_unit_test(batch_norm_is_asked_for_with_channels_last),
         cmocka_unit_test(batch_norms_that_are_not_cudnns_say_why),
+        cmocka_unit_test(what_follows_a_batch_norm_is_asked_for_with_it),
         cmocka_unit_test(gradients_in_place_and_unwanted_ones_lie_in_scratch),
         cmocka_unit_test(statistics_follow_from_what_a_library_saves),
         cmocka_unit_test(pools_of_channels_last_are_seen_as_images),

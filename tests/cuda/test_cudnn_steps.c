@@ -31,18 +31,19 @@ static void must(ebb_status status)
         fail_msg("%s", ebb_status_text(status));
 }
 
-static void plan_step(planned *p, const char *sample, const char *backend)
+static void plan_step(planned *p, const char *sample, const char *backend, const char *memory)
 {
     const ebb_backend *const *backends;
-    char path[1024];
+    char path[1024], passes[256];
     memset(p, 0, sizeof *p);
+    (void)snprintf(passes, sizeof passes,
+                   "inline,fold,train-mode:dropout=off,fold,fuse,loss:cross-entropy,layout,"
+                   "precision:bf16,gradient,optimizer:adamw,attention,%sdrop-saves,alias",
+                   memory);
     (void)snprintf(path, sizeof path, "%s/samples/digits/%s.onnx", EBB_SOURCE_DIR, sample);
     must(ebb_open(&p->model, path));
     must(ebb_set_dim(p->model, "batch", 32));
-    must(ebb_rewrite(p->model,
-                     "inline,fold,train-mode:dropout=off,fold,fuse,loss:cross-entropy,layout,"
-                     "precision:bf16,gradient,optimizer:adamw,attention,drop-saves,alias",
-                     NULL, NULL));
+    must(ebb_rewrite(p->model, passes, NULL, NULL));
     must(ebb_backends(backend, &backends));
     must(ebb_plan_make(&p->plan, &p->arena, p->model->graph, backends, 0));
 }
@@ -100,7 +101,7 @@ static void the_plan_is_the_devices(const planned *p)
 static void a_network_of_images_is_cudnns(void **state)
 {
     planned p;
-    plan_step(&p, "cnn", *state);
+    plan_step(&p, "cnn", *state, "");
     cudnn_has_all(&p, EBB_OP_CONV_NHWC, "cuda.cudnn_conv_nhwc");
     cudnn_has_all(&p, EBB_OP_CONV_TRANSPOSE_NHWC, "cuda.cudnn_conv_transpose_nhwc");
     cudnn_has_all(&p, EBB_OP_CONV_WEIGHT_GRAD_NHWC, "cuda.cudnn_conv_weight_grad_nhwc");
@@ -112,10 +113,23 @@ static void a_network_of_images_is_cudnns(void **state)
     close_step(&p);
 }
 
+static void batch_norm_with_its_relu_is_one_kernel_of_cudnns(void **state)
+{
+    planned p;
+    int all, its;
+    plan_step(&p, "cnn", *state, "norm-relu,");
+    cudnn_has_all(&p, EBB_OP_BATCH_NORM_RELU, "cuda.cudnn_batch_norm_relu");
+    cudnn_has_all(&p, EBB_OP_BATCH_NORM_RELU_GRAD, "cuda.cudnn_batch_norm_relu_grad");
+    count_calls(&p, EBB_OP_RELU_GRAD, "", &all, &its);
+    assert_int_equal(all, 0);
+    the_plan_is_the_devices(&p);
+    close_step(&p);
+}
+
 static void attention_is_cudnns(void **state)
 {
     planned p;
-    plan_step(&p, "transformer", *state);
+    plan_step(&p, "transformer", *state, "");
     cudnn_has_all(&p, EBB_OP_EBB_ATTENTION, "cuda.cudnn_attention");
     cudnn_has_all(&p, EBB_OP_EBB_ATTENTION_GRAD, "cuda.cudnn_attention_grad");
     the_plan_is_the_devices(&p);
@@ -126,7 +140,9 @@ static void without_a_device_the_step_is_our_own_kernels(void **state)
 {
     (void)state;
     planned p;
-    plan_step(&p, "cnn", "cuda");
+    plan_step(&p, "cnn", "cuda", "norm-relu,");
+    cudnn_has_all(&p, EBB_OP_BATCH_NORM_RELU, "compose"); // by its parts' kernels
+    cudnn_has_all(&p, EBB_OP_BATCH_NORM_RELU_GRAD, "compose");
     for (uint32_t k = 0; k < p.plan.count; k++)
         assert_null(strstr(p.plan.calls[k].kernel->name, "cudnn"));
     close_step(&p);
@@ -138,6 +154,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(without_a_device_the_step_is_our_own_kernels),
         cmocka_unit_test_prestate(a_network_of_images_is_cudnns, h100),
+        cmocka_unit_test_prestate(batch_norm_with_its_relu_is_one_kernel_of_cudnns, h100),
         cmocka_unit_test_prestate(attention_is_cudnns, h100),
     };
     if (setenv("EBB_CACHE", EBB_BINARY_DIR "/cudnn_cache_of_tests", 1) != 0 ||
