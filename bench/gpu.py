@@ -26,8 +26,9 @@ out), channels last where ebb has them, a batch that is on the device already, a
 steps of a round. ebb's steps include the copy of the batch. Peaks: torch.cuda.max_memory_allocated
 of one step, and ebb's arena, which holds everything it has.
 
-The ways of ebb: plain; exact: with the exact memory passes; rounding (transformers): and with tiled
-attention and loss; 50 % and 30 %: what `--budget` makes of the plain step with passes that may round.
+The ways of ebb: plain; exact: with the exact memory passes; rounding: and with tiled attention and
+loss (transformers), or batch norm, sum and ReLU in one kernel (channels last); 50 % and 30 %: what
+`--budget` makes of the plain step with passes that may round.
 
 Without a GPU: --dry-run prints every command, and runs those that make steps and plans with
 --backend cpu. --small takes small models instead; --backend cpu --small runs everything, on the CPU,
@@ -53,6 +54,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 MIB = 2**20
 EXACT = ("pool-index", "sign-mask", "pack-bools", "dropout-seed", "dropout-recompute", "release")
 TILED = ("attention", "chunk-loss")
+JOINED = ("norm-relu",)
 NO_PLAN_FITS = 3  # exit codes of ebb
 # Seconds that anything may take, and that must be left for it to begin.
 LONGEST = {"make": 240, "eager": 120, "compile": 240, "ebb": 120}
@@ -221,6 +223,8 @@ class Ebb:
         self.ways = {"plain": [], "exact": self.passes(EXACT)}
         if case.tiled:
             self.ways["rounding"] = self.passes(TILED + EXACT)
+        elif case.channels_last:
+            self.ways["rounding"] = self.passes(EXACT + JOINED)
         for share in (50, 30):
             self.ways[f"{share} %"] = ["--budget", f"{share}%", "--allow", "rounding"]
         self.plans = {}
