@@ -302,7 +302,7 @@ static void norms_with_their_relu_in_one_node_change_no_bit_on_the_cpu(void **st
     assert_int_equal(failures_within(&alone, 1, 2, 0), 0);
     assert_int_equal(failures_within(&with_bits, 1, 1, 0), 0);
     assert_int_equal(failures_within(&before, 1, 1, 0), 0);
-    assert_int_equal(failures_within(&half, 1, 2, 0), 0);
+    assert_int_equal(failures_within(&half, 1, 1, 0), 0);
 }
 
 /* Every ReLU of these stands behind a batch norm. */
