@@ -185,6 +185,30 @@ ebb_status ebb_reverse_name(ebb_reverse *r, ebb_value grad, ebb_value of, int pa
     return ebb_value_rename(r->g, grad, name);
 }
 
+static bool has_sizes(const ebb_graph *g, const ebb_value *list, uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i++)
+        if (list[i].i != 0 && !ebb_type_is_static(&ebb_value_of(g, list[i])->type))
+            return false;
+    return true;
+}
+
+/* What x is made of had sizes up to a node that chooses by values, as NonZero does: that is named.
+ */
+static ebb_status no_size(const ebb_graph *g, ebb_node n, ebb_value x, const char *type)
+{
+    char by[200] = "";
+    for (ebb_node k = ebb_first(g); k.i != 0 && by[0] == 0; k = ebb_next(g, k)) {
+        const ebb_node_info *info = ebb_node_of(g, k);
+        if (has_sizes(g, info->in, info->in_count) && !has_sizes(g, info->out, info->out_count))
+            (void)snprintf(by, sizeof by, " (it begins with %.170s)", ebb_node_label(g, k));
+    }
+    return ebb_hint(
+        ebb_error(EBB_UNSUPPORTED, "%s: '%s' is %s, a size that hangs on values%s",
+                  ebb_node_label(g, n), ebb_value_name(g, x), type, by),
+        "a step has all its sizes before it runs: weigh or mask places in place of choosing them");
+}
+
 static ebb_status check_shape(ebb_reverse *r, ebb_node n, ebb_value x, ebb_value dx)
 {
     const ebb_type *want = &ebb_value_of(r->g, x)->type, *have = &ebb_value_of(r->g, dx)->type;
@@ -195,6 +219,8 @@ static ebb_status check_shape(ebb_reverse *r, ebb_node n, ebb_value x, ebb_value
     char a[256], b[256];
     ebb_type_print(a, sizeof a, want, &r->g->model->names);
     ebb_type_print(b, sizeof b, have, &r->g->model->names);
+    if (!ebb_type_is_static(want))
+        return no_size(r->g, n, x, a);
     return ebb_error(EBB_VERIFY, "%s: '%s' is %s and its gradient %s", ebb_node_label(r->g, n),
                      ebb_value_name(r->g, x), a, b);
 }

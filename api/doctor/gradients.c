@@ -88,6 +88,15 @@ static ebb_status differentiate(ebb_doctor *d, ebb_reverse *r, size_t nodes)
         if (n.i < nodes && !is_among(found, count, n))
             EBB_TRY(tell(d, r->g, &r->unsupported[i]));
     }
+    if (ebb_status_code(status) == EBB_UNSUPPORTED && r->unsupported_count == 0) { // no size
+        ebb_finding *f = ebb_doctor_add(d, EBB_PROBLEM, "sizes");
+        if (f == NULL)
+            return ebb_error_memory();
+        f->code = EBB_UNSUPPORTED;
+        f->what = ebb_doctor_sentence(d, status);
+        f->help = "weigh or mask places in place of choosing them by their values";
+        return f->what != NULL ? NULL : ebb_error_memory();
+    }
     return ebb_status_code(status) == EBB_RUNTIME ? status : NULL;
 }
 
