@@ -6,9 +6,11 @@
  *   before   t = Transpose(w)  p = MatMul(x, t)
  *   after    p = FusedMatMul(x, w) {transB = 1}     no copy of w, neither here nor in the backward
  *
+ *   before   p = MatMul(x [b, s, k], w)  y = Add(p, bias)
+ *   after    r = Reshape(x)  q = Gemm(r, w, bias)  y = Reshape(q)       views take no memory
+ *
  * Also: GELU by tanh, SiLU, quick-GELU, Mish, LayerNorm, RMSNorm, LogSoftmax with NLL loss, a
- * constant factor around a MatMul, MatMul and bias on matrices (Gemm), SplitToSequence with
- * SequenceAt (Split).
+ * constant factor around a MatMul, SplitToSequence with SequenceAt (Split).
  *
  * Rounding: the same mathematics, rounded inside one kernel instead of after each node.
  */
@@ -203,18 +205,24 @@ static const char *name_of(const ebb_graph *g, ebb_node n)
     return name[0] != '\0' ? name : ebb_value_name(g, ebb_out(g, n, 0));
 }
 
+/* The attributes of a product that is not the plainest. */
+static void put_product(ebb_build *b, const product *p)
+{
+    if (p->alpha != 1)
+        ebb_with_float(b, "alpha", p->alpha);
+    if (p->trans_a)
+        ebb_with_int(b, "transA", 1);
+    if (p->trans_b)
+        ebb_with_int(b, "transB", 1);
+}
+
 /* Replaces node `last`, which made the product's value, by one FusedMatMul there. */
 static ebb_status emit_product(ebb_edit *e, ebb_node last, const product *p)
 {
     ebb_graph *g = e->g;
     ebb_build b = ebb_edit_build(e, last, EBB_PHASE_NONE);
     b.name = name_of(g, last);
-    if (p->alpha != 1)
-        ebb_with_float(&b, "alpha", p->alpha);
-    if (p->trans_a)
-        ebb_with_int(&b, "transA", 1);
-    if (p->trans_b)
-        ebb_with_int(&b, "transB", 1);
+    put_product(&b, p);
     ebb_value y = ebb_emit(&b, EBB_OP_FUSED_MATMUL, p->a, p->b);
     EBB_TRY(b.status);
     ebb_keep_name(g, b.last, last);
@@ -264,51 +272,95 @@ static ebb_status fuse_scale(ebb_edit *e, ebb_node n)
     return NULL;
 }
 
-/* n = Add(MatMul(a, b), bias) on matrices, bias a vector: Gemm. */
-static ebb_status fuse_bias(ebb_edit *e, ebb_node n)
+/* ---- bias ---- */
+
+/* x [..., k] as [rows, k]: what it is a view of, a view of it that this pass has made, or a new
+ * one. */
+static ebb_value as_rows(ebb_build *b, ebb_value x, uint32_t old_nodes)
+{
+    const ebb_graph *g = b->g;
+    const ebb_value_info *info = ebb_value_of(g, x);
+    const ebb_node maker = info->producer;
+    int64_t dims[2] = {1, info->type.dims[info->type.rank - 1]};
+    for (int d = 0; d + 1 < info->type.rank; d++)
+        dims[0] *= info->type.dims[d];
+    const ebb_type rows = ebb_type_tensor((ebb_dtype)info->type.dtype, 2, dims);
+    if (maker.i != 0 && ebb_node_of(g, maker)->op == EBB_OP_RESHAPE &&
+        ebb_type_same_shape(&ebb_value_of(g, ebb_in(g, maker, 0))->type, &rows))
+        return ebb_in(g, maker, 0);
+    for (size_t k = 0; k < info->use_count; k++) {
+        const ebb_node user = info->uses[k].node;
+        if (user.i >= old_nodes && ebb_node_of(g, user)->op == EBB_OP_RESHAPE &&
+            ebb_type_same_shape(&ebb_value_of(g, ebb_out(g, user, 0))->type, &rows))
+            return ebb_out(g, user, 0);
+    }
+    return ebb_emit_reshape(b, x, dims, 2);
+}
+
+/* Is it a matrix times a matrix, or rows of any shape that is known times one? */
+static bool is_linear(const ebb_graph *g, const product *p, ebb_value y)
+{
+    const ebb_type *a = &ebb_value_of(g, p->a)->type;
+    int64_t elements = 0;
+    if (rank_of(g, p->b) != 2 || a->rank < 2 || a->rank != rank_of(g, y))
+        return false;
+    return a->rank == 2 ||
+           (!p->trans_a && ebb_type_is_static(a) && ebb_type_is_static(&ebb_value_of(g, y)->type));
+}
+
+static ebb_status emit_linear(ebb_edit *e, ebb_node n, product p, ebb_value bias,
+                              uint32_t old_nodes)
+{
+    ebb_graph *g = e->g;
+    const ebb_value old = ebb_out(g, n, 0);
+    const ebb_type y = ebb_value_of(g, old)->type;
+    ebb_build b = ebb_edit_build(e, n, EBB_PHASE_NONE);
+    b.name = name_of(g, n);
+    if (y.rank > 2)
+        p.a = as_rows(&b, p.a, old_nodes);
+    put_product(&b, &p);
+    ebb_value out = ebb_emit(&b, EBB_OP_GEMM, p.a, p.b, bias);
+    const ebb_node gemm = b.last;
+    if (y.rank > 2)
+        out = ebb_emit_reshape(&b, out, y.dims, y.rank);
+    EBB_TRY(b.status);
+    ebb_keep_name(g, gemm, n);
+    EBB_TRY(ebb_edit_replace(e, old, out));
+    ebb_edit_remove(e, n);
+    ebb_applied(e);
+    return NULL;
+}
+
+/* n = Add(MatMul(a, b), bias), b a matrix and bias a vector: Gemm, on the rows of a. */
+static ebb_status fuse_bias(ebb_edit *e, ebb_node n, uint32_t old_nodes)
 {
     ebb_graph *g = e->g;
     for (uint32_t i = 0; i < 2; i++) {
         ebb_value v = ebb_in(g, n, i), bias = ebb_in(g, n, 1 - i);
         ebb_node maker = ebb_value_of(g, v)->producer;
         if (maker.i == 0 || !is_matmul(ebb_node_of(g, maker)->op) || ebb_only_user(g, v).i == 0 ||
-            rank_of(g, bias) != 1 || rank_of(g, v) != 2)
+            rank_of(g, bias) != 1 || rank_of(g, v) < 2)
             continue;
         product p = product_of(g, maker);
         const ebb_type *y = &ebb_value_of(g, v)->type, *c = &ebb_value_of(g, bias)->type;
-        if (rank_of(g, p.a) != 2 || rank_of(g, p.b) != 2 || y->dims[1] < 0 ||
-            c->dims[0] != y->dims[1] || !ebb_dtype_is_float((ebb_dtype)y->dtype))
+        if (!is_linear(g, &p, v) || y->dims[y->rank - 1] < 0 ||
+            c->dims[0] != y->dims[y->rank - 1] || !ebb_dtype_is_float((ebb_dtype)y->dtype))
             continue;
         ebb_found(e);
-        ebb_build b = ebb_edit_build(e, n, EBB_PHASE_NONE);
-        b.name = name_of(g, n);
-        if (p.alpha != 1)
-            ebb_with_float(&b, "alpha", p.alpha);
-        if (p.trans_a)
-            ebb_with_int(&b, "transA", 1);
-        if (p.trans_b)
-            ebb_with_int(&b, "transB", 1);
-        ebb_value out = ebb_emit(&b, EBB_OP_GEMM, p.a, p.b, bias);
-        EBB_TRY(b.status);
-        ebb_keep_name(g, b.last, n);
-        ebb_value old = ebb_out(g, n, 0);
-        EBB_TRY(ebb_edit_replace(e, old, out));
-        ebb_edit_remove(e, n);
-        ebb_applied(e);
-        return NULL;
+        return emit_linear(e, n, p, bias, old_nodes);
     }
     return NULL;
 }
 
 /* ---- the pass ---- */
 
-static ebb_status fuse_node(ebb_edit *e, ebb_node n)
+static ebb_status fuse_node(ebb_edit *e, ebb_node n, uint32_t old_nodes)
 {
     bool done = false;
     switch (ebb_node_of(e->g, n)->op) {
     case EBB_OP_ADD:
         EBB_TRY(ebb_fuse_layer_norm(e, n, &done));
-        return done ? NULL : fuse_bias(e, n);
+        return done ? NULL : fuse_bias(e, n, old_nodes);
     case EBB_OP_MUL:
         EBB_TRY(ebb_fuse_rms_norm(e, n, &done));
         return done ? NULL : fuse_scale(e, n);
@@ -325,8 +377,9 @@ static ebb_status fuse_node(ebb_edit *e, ebb_node n)
 static ebb_status run(ebb_edit *e)
 {
     EBB_TRY(ebb_rules_apply(e, rules, sizeof rules / sizeof *rules));
+    const uint32_t old_nodes = (uint32_t)e->g->node_count;
     EBB_EACH_NODE(e->g, n)
-    EBB_TRY(fuse_node(e, n));
+    EBB_TRY(fuse_node(e, n, old_nodes));
     return NULL;
 }
 
