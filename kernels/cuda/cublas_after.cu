@@ -8,6 +8,8 @@
  *     before   k      Gemm      dz, b      -> g     after   one call, DRELU: dy
  *              k + 1  MaskGrad  g, bits    -> dy
  *
+ * Views between them, which move nothing, are passed over.
+ *
  * The bits of every result stay as they are without. Nobody documents what the library's ReLU makes
  * of NaN and of -0, nor the order of its bits, so three things are asked of the device itself:
  *
@@ -32,6 +34,7 @@ enum { CALLS = 3, LINE = 128 };
 
 typedef struct joined { /* the state of the product's call */
     const ebb_kernel *kernels[CALLS];
+    uint32_t at[CALLS]; /* where they are, from the product on */
     uint32_t count;
     uint32_t after;    /* the most that may be done on the way out */
     uint32_t covers;   /* calls that the plan does; those behind it run on their own */
@@ -44,7 +47,7 @@ typedef struct joined { /* the state of the product's call */
 static ebb_status run_from(const ebb_call *c, const joined *j, uint32_t first)
 {
     for (uint32_t m = first; m < j->count; m++) {
-        ebb_call one = c[m];
+        ebb_call one = c[j->at[m]];
         one.kernel = j->kernels[m];
         if (m == 0)
             one.state = j->chosen;
@@ -56,14 +59,16 @@ static ebb_status run_from(const ebb_call *c, const joined *j, uint32_t first)
 /* The bits that the plan writes or reads. */
 static void *bits_of(const ebb_call *c, const joined *j)
 {
-    return j->after == EBB_LT_DRELU ? c[1].in[1].data : j->covers == 3 ? c[2].out[0].data : NULL;
+    if (j->after == EBB_LT_DRELU)
+        return c[j->at[1]].in[1].data;
+    return j->covers == 3 ? c[j->at[2]].out[0].data : NULL;
 }
 
 static ebb_status run_joined(const ebb_call *c, const joined *j)
 {
     ebb_cuda_product p;
     ebb_cublas_read(&p, c);
-    p.y = c[1].out[0].data;
+    p.y = c[j->at[1]].out[0].data;
     EBB_TRY(ebb_cublas_run(c, &p, c->in[0].type.dtype, j->plan, 0, bits_of(c, j)));
     return run_from(c, j, j->covers);
 }
@@ -155,7 +160,7 @@ static ebb_operand operand_of(void *data, uint8_t dtype, int64_t n)
 static ebb_status run_ours(const ebb_call *c, const joined *j, uint32_t m, ebb_operand x,
                            ebb_operand mask, ebb_operand y)
 {
-    ebb_call one = c[m];
+    ebb_call one = c[j->at[m]];
     ebb_operand in[2] = {x, mask};
     one.in = in;
     one.out = &y;
@@ -344,7 +349,7 @@ static ebb_status prepare_group(ebb_call *c)
     j->chosen = product.state;
     const ebb_cublas_choice *one = (const ebb_cublas_choice *)j->chosen;
     if (one == NULL || one->plan == NULL ||
-        ebb_cuda_align_of((uintptr_t)c[1].out[0].data) < one->problem.align)
+        ebb_cuda_align_of((uintptr_t)c[j->at[1]].out[0].data) < one->problem.align)
         return NULL;
     const bool bias = ebb_lt_has_bias(one->problem.after);
     if (j->after == EBB_LT_RELU_AUX)
@@ -406,56 +411,98 @@ static bool is_free(const ebb_call *c, const ebb_operand *o)
     return free_of;
 }
 
-/* What of calls[1] and calls[2] can be done on the way out. */
-static uint32_t after_of(const ebb_call *calls, uint32_t count)
+static bool is_view(const ebb_call *c)
 {
-    const ebb_operand *y = &calls[0].out[0], *z = &calls[1].out[0];
+    return ebb_op_has(c->op, EBB_VIEW) && !c->streamed && c->in[0].source == NULL &&
+           c->in[0].data == c->out[0].data && c->in[0].bytes == c->out[0].bytes;
+}
+
+/* The call behind calls[k] and behind views; count: there is none. */
+static uint32_t next_of(const ebb_call *calls, uint32_t count, uint32_t k)
+{
+    do
+        k++;
+    while (k < count && is_view(&calls[k]));
+    return k;
+}
+
+/* Is y, and are its views, read by nobody behind calls[last]? */
+static bool is_let_go(const ebb_call *calls, uint32_t last)
+{
+    bool free_of = calls[0].out[0].last_read <= calls[last].position;
+    for (uint32_t k = 1; k < last && free_of; k++)
+        free_of = calls[k].out[0].data != calls[0].out[0].data ||
+                  calls[k].out[0].last_read <= calls[last].position;
+    return free_of;
+}
+
+static bool is_gradient(const ebb_call *product, const ebb_call *c, bool lines)
+{
+    const ebb_operand *bits = &c->in[1], *z = &c->out[0];
+    return is_next(c, EBB_OP_MASK_GRAD, &product->out[0]) && lines &&
+           ebb_attr_float(&c->attrs, "scale", 1.0) == 1 &&
+           ebb_attr_float(&c->attrs, "alpha", 0.0) == 0 && (uintptr_t)bits->data % 16 == 0 &&
+           is_free(product, bits) && !ebb_cuda_overlap(z, bits);
+}
+
+static bool is_packing(const ebb_call *product, const ebb_call *c, const ebb_operand *z, bool lines)
+{
+    const ebb_operand *bits = &c->out[0];
+    return is_next(c, EBB_OP_PACK_SIGN, z) && lines && ebb_attr_float(&c->attrs, "low", 0.0) == 0 &&
+           ebb_attr_float(&c->attrs, "high", (double)INFINITY) == (double)INFINITY &&
+           (uintptr_t)bits->data % 16 == 0 && is_free(product, bits) && !ebb_cuda_overlap(z, bits);
+}
+
+/* What can be done on the way out: j->after, and where those calls are; false: nothing. */
+static bool find_after(joined *j, const ebb_call *calls, uint32_t count)
+{
+    const uint32_t first = next_of(calls, count, 0);
+    if (first >= count || (calls[first].op != EBB_OP_RELU && calls[first].op != EBB_OP_MASK_GRAD))
+        return false;
+    const ebb_operand *y = &calls[0].out[0], *z = &calls[first].out[0];
     ebb_cuda_product p;
-    if (calls[1].op != EBB_OP_RELU && calls[1].op != EBB_OP_MASK_GRAD)
-        return EBB_LT_NOTHING;
     ebb_cublas_read(&p, calls);
-    if (p.batches != 1 || p.m < 1 || p.n < 1 || y->last_read > calls[1].position ||
+    if (p.batches != 1 || p.m < 1 || p.n < 1 || !is_let_go(calls, first) ||
         (z->data != y->data && !is_free(calls, z)))
-        return EBB_LT_NOTHING;
+        return false;
     const bool lines = p.n % LINE == 0;
-    if (is_next(&calls[1], EBB_OP_MASK_GRAD, y) && lines &&
-        ebb_attr_float(&calls[1].attrs, "scale", 1.0) == 1 &&
-        ebb_attr_float(&calls[1].attrs, "alpha", 0.0) == 0 &&
-        (uintptr_t)calls[1].in[1].data % 16 == 0 && is_free(&calls[0], &calls[1].in[1]) &&
-        !ebb_cuda_overlap(z, &calls[1].in[1]))
-        return EBB_LT_DRELU;
-    if (!is_next(&calls[1], EBB_OP_RELU, y))
-        return EBB_LT_NOTHING;
-    const bool bits =
-        count > 2 && is_next(&calls[2], EBB_OP_PACK_SIGN, z) && lines &&
-        ebb_attr_float(&calls[2].attrs, "low", 0.0) == 0 &&
-        ebb_attr_float(&calls[2].attrs, "high", (double)INFINITY) == (double)INFINITY &&
-        (uintptr_t)calls[2].out[0].data % 16 == 0 && is_free(&calls[0], &calls[2].out[0]) &&
-        !ebb_cuda_overlap(z, &calls[2].out[0]);
-    return bits ? EBB_LT_RELU_AUX : EBB_LT_RELU;
+    j->at[1] = first;
+    j->count = 2;
+    j->after = EBB_LT_DRELU;
+    if (is_gradient(&calls[0], &calls[first], lines))
+        return true;
+    j->after = EBB_LT_RELU;
+    if (!is_next(&calls[first], EBB_OP_RELU, y))
+        return false;
+    const uint32_t second = next_of(calls, count, first);
+    if (second < count && calls[second].op == EBB_OP_PACK_SIGN &&
+        is_packing(&calls[0], &calls[second], z, lines)) {
+        j->after = EBB_LT_RELU_AUX;
+        j->at[2] = second;
+        j->count = 3;
+    }
+    return true;
 }
 
 ebb_status ebb_cublas_group(ebb_call *calls, uint32_t count, int version, uint32_t *taken)
 {
+    joined found;
     (void)version;
     *taken = 0;
-    if (count < 2 || !is_product(&calls[0]))
-        return NULL;
-    const uint32_t after = after_of(calls, count);
-    if (after == EBB_LT_NOTHING)
+    memset(&found, 0, sizeof found);
+    if (!is_product(&calls[0]) || !find_after(&found, calls, count))
         return NULL;
     joined *j = (joined *)ebb_alloc(sizeof *j);
     if (j == NULL)
         return ebb_error_memory();
-    memset(j, 0, sizeof *j);
-    j->after = after;
-    j->count = after == EBB_LT_RELU_AUX ? 3 : 2;
+    *j = found;
     for (uint32_t m = 0; m < j->count; m++) {
-        j->kernels[m] = calls[m].kernel;
-        calls[m].kernel = m == 0 ? &product_and_more : &ebb_cuda_joined;
+        ebb_call *c = &calls[j->at[m]];
+        j->kernels[m] = c->kernel;
+        c->kernel = m == 0 ? &product_and_more : &ebb_cuda_joined;
     }
     calls[0].state = j;
-    *taken = j->count;
+    *taken = j->at[j->count - 1] + 1;
     return NULL;
 }
 

@@ -269,9 +269,9 @@ static void the_products_of_recurrent_layers_are_the_librarys(void **state)
 
 enum { ROWS = 6, DEPTH = 5, WIDE = 256 };
 
-typedef struct following { /* a product and two calls behind it */
-    ebb_call calls[3];
-    ebb_operand in[3][3], out[3];
+typedef struct following { /* a product, two calls behind it, and a view or none between */
+    ebb_call calls[4];
+    ebb_operand in[4][3], out[4];
     ebb_attr turn[1];
     uint32_t count;
     float a[ROWS * DEPTH], b[DEPTH * WIDE], bias[WIDE], y[ROWS * WIDE], z[ROWS * WIDE];
@@ -460,6 +460,37 @@ static void bits_of_rows_that_end_within_a_line_are_our_own(void **state)
     end_following(all);
 }
 
+/* A Reshape that moves nothing stands between; where its result is read again nothing is joined. */
+static void a_view_between_does_not_part_them(void **state)
+{
+    (void)state;
+    seen.slow_alone = true;
+    for (int read_again = 0; read_again < 2; read_again++) {
+        following *one = forward(true, false, WIDE), *all = begin_following();
+        const ebb_operand y = of(all->y, EBB_F32, ROWS, WIDE), z = of(all->z, EBB_F32, ROWS, WIDE);
+        all->in[0][0] = of(all->a, EBB_F32, ROWS, DEPTH);
+        all->in[0][1] = of(all->b, EBB_F32, DEPTH, WIDE);
+        all->in[0][2] = list_of(all->bias, EBB_F32, WIDE);
+        all->in[1][0] = y;
+        all->in[1][1] = list_of(all->workspace, EBB_I64, 0);
+        all->in[2][0] = list_of(all->y, EBB_F32, (int64_t)ROWS * WIDE);
+        all->in[3][0] = z;
+        next_call(all, EBB_OP_GEMM, 3, y, 1);
+        next_call(all, EBB_OP_RESHAPE, 2, all->in[2][0], read_again ? 8 : 2);
+        next_call(all, EBB_OP_RELU, 1, list_of(all->z, EBB_F32, (int64_t)ROWS * WIDE), 7);
+        next_call(all, EBB_OP_PACK_SIGN, 1, list_of(all->bits, EBB_U8, sizeof all->bits), 9);
+        settle(all);
+        run_following(one, false);
+        run_following(all, true);
+        assert_int_equal(was_joined(all), !read_again);
+        assert_int_equal(seen.after[EBB_LT_RELU_AUX_BIAS], !read_again);
+        assert_string_equal(all->calls[1].kernel->name, "cuda.reshape");
+        check_same(one, all, false);
+        end_following(one);
+        end_following(all);
+    }
+}
+
 /* A library that computes otherwise is found out, and not asked. */
 static void a_library_of_other_manners_joins_nothing_that_it_would_change(void **state)
 {
@@ -544,6 +575,7 @@ int main(void)
         cmocka_unit_test_setup(what_was_kept_is_believed_for_that_problem_alone, forget),
         cmocka_unit_test_setup(the_products_of_a_chunked_loss_are_the_librarys, forget),
         cmocka_unit_test_setup(what_follows_a_product_is_done_on_its_way_out, forget),
+        cmocka_unit_test_setup(a_view_between_does_not_part_them, forget),
         cmocka_unit_test_setup(bits_of_rows_that_end_within_a_line_are_our_own, forget),
         cmocka_unit_test_setup(a_library_of_other_manners_joins_nothing_that_it_would_change,
                                forget),
