@@ -304,8 +304,10 @@ static bool is_linear(const ebb_graph *g, const product *p, ebb_value y)
     int64_t elements = 0;
     if (rank_of(g, p->b) != 2 || a->rank < 2 || a->rank != rank_of(g, y))
         return false;
-    return a->rank == 2 ||
-           (!p->trans_a && ebb_type_is_static(a) && ebb_type_is_static(&ebb_value_of(g, y)->type));
+    if (a->rank == 2)
+        return true;
+    return !p->trans_a && ebb_type_is_static(a) &&
+           ebb_type_elements(&ebb_value_of(g, y)->type, &elements) && elements > 0;
 }
 
 static ebb_status emit_linear(ebb_edit *e, ebb_node n, product p, ebb_value bias,
