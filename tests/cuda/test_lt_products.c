@@ -419,6 +419,7 @@ static void what_follows_a_product_is_done_on_its_way_out(void **state)
 {
     (void)state;
     seen.slow_alone = true;
+    seen.algorithms = 1;
     for (int form = 0; form < 4; form++) {
         const bool bias = form % 2, over = form / 2;
         following *one = forward(bias, over, WIDE), *all = forward(bias, over, WIDE);
@@ -450,6 +451,7 @@ static void bits_of_rows_that_end_within_a_line_are_our_own(void **state)
 {
     (void)state;
     seen.slow_alone = true;
+    seen.algorithms = 1;
     following *one = forward(true, false, 200), *all = forward(true, false, 200);
     run_following(one, false);
     run_following(all, true);
@@ -465,6 +467,7 @@ static void a_view_between_does_not_part_them(void **state)
 {
     (void)state;
     seen.slow_alone = true;
+    seen.algorithms = 1;
     for (int read_again = 0; read_again < 2; read_again++) {
         following *one = forward(true, false, WIDE), *all = begin_following();
         const ebb_operand y = of(all->y, EBB_F32, ROWS, WIDE), z = of(all->z, EBB_F32, ROWS, WIDE);
@@ -499,6 +502,7 @@ static void a_library_of_other_manners_joins_nothing_that_it_would_change(void *
         const bool relu = m == BITS_HIGH_FIRST || m == GRADIENT_IS_A_PRODUCT;
         open_again();
         seen.slow_alone = true;
+        seen.algorithms = 1;
         seen.manner = m == MANNERS ? AS_OURS : (manner)m;
         seen.refuses_after = m == MANNERS;
         following *one = forward(true, false, WIDE), *all = forward(true, false, WIDE);
