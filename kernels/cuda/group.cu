@@ -41,11 +41,12 @@ ebb_status ebb_cuda_group(ebb_call *calls, uint32_t count)
     memset(&facts, 0, sizeof facts);
     if (ebb_gpu_facts(&facts) != NULL)
         return NULL;
-    for (uint32_t k = 0, taken; k<count; k += taken> 0 ? taken : 1) {
-        taken = 0;
+    for (uint32_t k = 0; k < count;) {
+        uint32_t taken = 0;
         for (size_t i = 0; i < sizeof groupers / sizeof groupers[0] && taken == 0; i++)
             if (groupers[i] != NULL)
                 EBB_TRY(groupers[i](&calls[k], count - k, facts.version, &taken));
+        k += taken == 0 ? 1 : taken;
     }
     return NULL;
 }

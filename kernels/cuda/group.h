@@ -1,7 +1,7 @@
 /* group.h: calls that follow each other become one launch: who looks for them, and what they share.
  *
- *     group.cu          walks over the calls of a step and asks, at each, one grouper after the
- * other group_chains.cu   pointwise calls: a kernel whose source is written for them (chain.h)
+ *     group.cu          walks over a step's calls and asks, at each, one grouper after another
+ *     group_chains.cu   pointwise calls: a kernel whose source is written for them (chain.h)
  *     group_optim.cu    optimizers' steps: one launch over many tensors (many.h)
  *     cublas_after.cu   a product and the ReLU or mask behind it: by cuBLASLt, on the way out
  *
