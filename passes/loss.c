@@ -1,13 +1,14 @@
 /* loss: append a loss and its target input to a graph that ends in predictions.
  *
  *   before   ... logits
- *   after    ... logits,  loss = SoftmaxCrossEntropyLoss(logits, target)       target: new graph
- * input
+ *   after    ... logits,  loss = SoftmaxCrossEntropyLoss(logits, target)
+ *                                target: a new input of the graph
  *
  *   cross-entropy  classes on axis `axis`; target: class numbers, int64, the shape without that
- * axis mse, l1        target: as the output bce-logits     softplus(x) - x target: the stable form
- * of binary cross-entropy on logits name=NAME      nothing is appended: output NAME is the loss, a
- * single number
+ *                  axis
+ *   mse, l1        target: as the output
+ *   bce-logits     softplus(x) - x target: the stable form of binary cross-entropy on logits
+ *   name=NAME      nothing is appended: output NAME is the loss, a single number
  *
  * The classes of a cross-entropy are brought to axis 1 by a reshape, and where needed a transpose.
  * The predictions stop being a graph output, for else they would stay to the end of the step;
@@ -119,10 +120,29 @@ static ebb_value as_matrix(spot *s, int axis)
     return ebb_emit(s->b, EBB_OP_RESHAPE, x, ebb_const_ints(s->b, shape, 2));
 }
 
+/* The loss is an operator from opset 12 on, and what a graph of opset 11 has is mostly the same
+ * there. In an older one it is computed all the same, but no runtime reads the file. */
+static ebb_status want_opset(ebb_edit *e)
+{
+    enum { OPSET = 12 };
+    ebb_model *model = e->g->model;
+    const long long was = (long long)ebb_model_opset(model, EBB_DOMAIN_ONNX);
+    if (was == OPSET - 1)
+        ebb_model_raise_opset(model, OPSET);
+    if (ebb_model_opset(model, EBB_DOMAIN_ONNX) >= OPSET)
+        return was >= OPSET ? NULL : ebb_note(e, "the model is of opset 12 now, not 11");
+    return ebb_note(e,
+                    "the model is of opset %lld, which has no SoftmaxCrossEntropyLoss: it can be "
+                    "trained, but a step that is written can not be read; export it at opset 13 or "
+                    "newer for that",
+                    was);
+}
+
 static ebb_status cross_entropy(spot *s, ebb_value *target, ebb_value *loss)
 {
     int axis = 0;
     EBB_TRY(class_axis(s, &axis));
+    EBB_TRY(want_opset(s->e));
     s->target = s->type;
     s->target.dtype = EBB_I64;
     drop_axis(&s->target, axis);

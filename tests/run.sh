@@ -32,13 +32,17 @@ run() {
     build "$preset"
     (cd "build/$preset" && ctest --output-on-failure -j 2 --timeout 900)
 }
-# cuDNN plans one layer in 24 on each described device: all of them compile thousands of kernels, for
+# cuDNN plans one layer in 48 on each described device: all of them compile thousands of kernels, for
 # half an hour the first time. EBB_CUDNN_SHARE=1 asks for all.
-export EBB_CUDNN_SHARE=${EBB_CUDNN_SHARE:-24}
-# Each pass writes files of every second recorded model for ONNX Runtime. EBB_PORTABLE_SHARE=1 asks for all.
-export EBB_PORTABLE_SHARE=${EBB_PORTABLE_SHARE:-2}
-# Without a GPU its kernels are only compiled.
-nvidia-smi -L >/dev/null 2>&1 || cmake_options=(-DEBB_CUDA_OPTIMIZE=OFF)
+export EBB_CUDNN_SHARE=${EBB_CUDNN_SHARE:-48}
+# Each pass writes files of every third recorded model for ONNX Runtime. EBB_PORTABLE_SHARE=1 asks for all.
+export EBB_PORTABLE_SHARE=${EBB_PORTABLE_SHARE:-3}
+# Without a GPU its kernels are only compiled; and of each recorded model one exporter's file is asked where
+# both would take long. EBB_TEST_BY_TURNS= asks for both.
+if ! nvidia-smi -L >/dev/null 2>&1; then
+    cmake_options=(-DEBB_CUDA_OPTIMIZE=OFF)
+    export EBB_TEST_BY_TURNS=${EBB_TEST_BY_TURNS-1}
+fi
 run dev
 if [ "${1:-}" != --quick ]; then
     export ASAN_OPTIONS=detect_leaks=1 UBSAN_OPTIONS=print_stacktrace=1 OMP_NUM_THREADS=2

@@ -20,6 +20,14 @@ static const char *const full_models[] = {"resnet18", "resnet50",  "mobilenet_v2
                                           "vit_b16",  "bert_base", "bert_large",   "gpt2"};
 static const char *const exporters[] = {"ts.onnx", "dynamo.onnx"};
 
+/* Is this exporter's file of the model to be asked? Both are; with $EBB_TEST_BY_TURNS, where both
+ * would take long, one a model. */
+static inline bool has_turn(size_t model, size_t exporter)
+{
+    const char *by_turns = getenv("EBB_TEST_BY_TURNS");
+    return by_turns == NULL || by_turns[0] == '\0' || exporter == model % 2;
+}
+
 enum { MOST_INPUTS = 16 };
 
 typedef struct recorded {

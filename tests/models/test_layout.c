@@ -161,6 +161,8 @@ static int failures_within(const pair *p, size_t exported, size_t most, double b
         for (size_t e = 0; e < exported && e < EXPORTERS; e++) {
             recorded opened, *r = &opened;
             step one = {NULL, NULL}, other = {NULL, NULL};
+            if (exported > 1 && !has_turn(m, e))
+                continue;
             if (!recorded_open(r, models[m], exporters[e]))
                 skip();
             MUST(run_step(&one, r, p->backend, p->layout, p->memory, NULL));
