@@ -202,6 +202,9 @@ static ebb_status fault_error(const ebb_program *p, const ebb_fault *f)
     if (f->low > f->high)
         return ebb_error(EBB_RUNTIME, "%s: integer division by zero: divisor at position %lld",
                          node, (long long)f->value);
+    if (f->low + 1 == f->high)
+        return ebb_error(EBB_RUNTIME, "%s: read or counted %lld where only %lld can be", node,
+                         (long long)f->value, (long long)f->low);
     return ebb_error(EBB_RUNTIME, "%s: index %lld is outside %lld..%lld", node, (long long)f->value,
                      (long long)f->low, (long long)f->high - 1);
 }

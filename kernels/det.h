@@ -111,8 +111,9 @@ EBB_BOTH void ebb_factor(ebb_factors *f)
 }
 
 /* a = the adjugate of U, which has one where its last pivot is zero, and is zero where two are.
- * With d the product of all pivots but the last, V the rest and w its last column: U = [ V w ] adj
- * U = [ p d V^-1   -d V^-1 w ] [ 0 p ]                [ 0           d        ] */
+ * With p the last pivot, d the product of the others, V the rest and w its last column:
+ *     U = [ V w ]     adj U = [ p d V^-1   -d V^-1 w ]
+ *         [ 0 p ]             [ 0           d        ] */
 EBB_BOTH void ebb_adjugate(const ebb_factors *f, double *a)
 {
     int64_t n = f->n, last = n - 1;

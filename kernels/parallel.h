@@ -2,8 +2,8 @@
  *
  *   EBB_PARALLEL_FOR(work)   iterations are independent; threads when `work` elements are worth it
  *   EBB_SIMD                 iterations are independent; lanes. Also true where an output is
- * written exactly over the input that the same iteration reads EBB_SIMD_SUM(x)          the same,
- * adding into x: in an order that the compiler fixes
+ *                            written exactly over the input that the same iteration reads
+ *   EBB_SIMD_SUM(x)          the same, adding into x: in an order that the compiler fixes
  *
  * Results must not depend on how iterations are dealt out: no reductions over threads.
  */

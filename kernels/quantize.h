@@ -1,10 +1,10 @@
 /* quantize.h: how Quantize and SplitFrequency cut a tensor, and which operands fit: read from a
  * call and checked once for all back ends.
  *
- *     Quantize          X [rows, inner], each row in groups of `group` elements, the last one
- * shorter codes [rows, row_bytes], range [rows, groups, {low, step}] SplitFrequency    X [N, C,
- * height, width]: `count` = N * C planes low [N, C, low_height, low_width], codes [N, C, bytes],
- * range [N, C, 2]
+ *     Quantize         X [rows, inner], each row in groups of `group` elements, the last shorter
+ *                      codes [rows, row_bytes], range [rows, groups, {low, step}]
+ *     SplitFrequency   X [N, C, height, width]: `count` = N * C planes
+ *                      low [N, C, low_height, low_width], codes [N, C, bytes], range [N, C, 2]
  *
  * What codes mean is in kernels/plain/codes.c.
  */

@@ -1,9 +1,9 @@
 /* attention_mask.c: reads the masks of attention.
  *
  *   x + Where(c, 0, -3.4e38)     c is the mask, one byte an element, and -3.4e38 its fill
- *   x + m                        m constant, 0 on and below the diagonal and f above: causal, fill
- * f x + m                        any other m: a bias Where(c, x, f)               c is the mask, f
- * replaces
+ *   x + m                        m constant, 0 on and below the diagonal and f above: causal
+ *   x + m                        any other m: a bias
+ *   Where(c, x, f)               c is the mask, f replaces
  *
  * A condition that is And of a constant lower triangle and of something else is causal and that
  * something, which is smaller: [batch, 1, 1, t] where the And is [batch, 1, s, t]. All layers read

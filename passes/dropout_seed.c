@@ -1,7 +1,7 @@
 /* dropout-seed: draw the dropout mask again in the backward instead of keeping it.
  *
- *   before   y, mask = ai.ebb.Dropout(x, key)    dx = DropoutGrad(dy, mask)           8 bits an
- * element after    y = ai.ebb.Dropout(x, key)          dx = ai.ebb.DropoutSeedGrad(dy, key) nothing
+ *   before   y, mask = ai.ebb.Dropout(x, key)   dx = DropoutGrad(dy, mask)      8 bits an element
+ *   after    y = ai.ebb.Dropout(x, key)         dx = ai.ebb.DropoutSeedGrad(dy, key)      nothing
  *
  * The generator is a counter (Philox): its numbers depend on the key, the node's stream and the
  * element alone, so the second draw is the first one. The key changes only at the end of the step.

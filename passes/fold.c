@@ -10,11 +10,12 @@
  * What folds is made of integers, of lone numbers, and of what the file computes from them.
  *
  * Also here, because they are exact and every later pass is simpler for them:
- *   Identity, Cast to the same dtype, Reshape/Expand/Slice/Transpose/Pad/Tile/Concat that change
- * nothing x * 1, x / 1, x - 0;  And(x, true), Or(x, false);  Where by a constant condition; Dropout
- * of 0 CastLike(x, t) -> Cast(x) Cast(Cast(x)) -> Cast(x) where the first rounds nothing Conv with
- * a bias of constant zeros (dynamo writes one) -> Conv without; sequences -> their tensors
- * (sequences.c)
+ *   Identity, Cast to the same dtype, Dropout of 0; Reshape, Expand, Slice, Transpose, Pad, Tile
+ *   and Concat that change nothing
+ *   x * 1, x / 1, x - 0; And(x, true), Or(x, false); Where by a constant condition
+ *   CastLike(x, t) -> Cast(x); Cast(Cast(x)) -> Cast(x) where the first rounds nothing
+ *   Conv with a bias of constant zeros (dynamo writes one) -> Conv without
+ *   sequences -> their tensors (sequences.c)
  */
 #include "exec/eval.h"
 #include "onnx/facts.h"

@@ -1,8 +1,9 @@
 /* inline: calls of the model's own functions become their bodies, and operators of other runtimes
  * what they stand for (passes/dialect).
  *
- *   before   y = local.Block <alpha = 0.1> (x)      local.Block (a) => (b) { t = LeakyRelu <alpha:
- * float = @alpha> (a) ... } after    y/t = LeakyRelu <alpha = 0.1> (x) ...  the function is gone
+ *   before   y = local.Block <alpha = 0.1> (x)
+ *            local.Block (a) => (b) { t = LeakyRelu <alpha: float = @alpha> (a) ... }
+ *   after    y/t = LeakyRelu <alpha = 0.1> (x) ...               the function is gone
  *
  * Functions may call functions: what a body brings is looked at in turn. A body's attribute that
  * stands for one of the function's gets the call's value, else the function's default, else it is

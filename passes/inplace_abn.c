@@ -3,8 +3,8 @@
  *   before   y = BatchNorm(x, s, t)   z = LeakyRelu(y)   h = Conv(z, w)
  *            dw = ConvWeightGrad(dh, z)                       z is kept for this
  *            dy = LeakyReluGrad(dz, z)
- *            dx = BatchNormalizationGrad(dy, x, s, mean, r)   x and the mean are kept for this
- * alone after    dx = ai.ebb.BatchNormGradFromOutput(dz, z, s, t, r) {slope}
+ *            dx = BatchNormalizationGrad(dy, x, s, mean, r)   x and the mean, for this alone
+ *   after    dx = ai.ebb.BatchNormGradFromOutput(dz, z, s, t, r) {slope}
  *
  * Batch, group and instance norm; LeakyRelu with a positive slope, Elu with a positive alpha, or no
  * activation at all. The activation is undone first, then the norm, element by element on the way:

@@ -3,10 +3,11 @@
  *   before   ... w_grad (an output)
  *   after    ... w_grad,  w_next = Sgd(ebb.lr, w, w_grad)            w is replaced by w_next
  *
- *   sgd        w' = w - lr (g + weight-decay w)                        ai.ebb.Sgd
- *   momentum   v' = momentum v + g + weight-decay w,  w' = w - lr v'
- * ai.onnx.preview.training.Momentum adamw      PyTorch's AdamW: decoupled decay, bias correction
- * ai.ebb.AdamW none       leaves the gradients as outputs
+ *   sgd        ai.ebb.Sgd: w' = w - lr (g + weight-decay w)
+ *   momentum   ai.onnx.preview.training.Momentum: v' = momentum v + g + weight-decay w,
+ *              w' = w - lr v'
+ *   adamw      ai.ebb.AdamW, which is PyTorch's: decoupled decay, bias correction
+ *   none       leaves the gradients as outputs
  *
  * With order=transformers, AdamW as that library once had it: epsilon is added to the uncorrected
  * root, and the decay comes last: ai.onnx.preview.training.Adam, and a product where there is

@@ -1,7 +1,7 @@
 /* sign-mask: the backward of a ReLU asks only "was it positive?", so keep that bit.
  *
- *   before   y = Relu(x)                      dx = ReluGrad(dy, y)     y is kept: 32 bits an
- * element after    y = Relu(x), m = PackSign(y)     dx = MaskGrad(dy, m)     m is kept:  1 bit
+ *   before   y = Relu(x)                      dx = ReluGrad(dy, y)   kept: y, 32 bits an element
+ *   after    y = Relu(x), m = PackSign(y)     dx = MaskGrad(dy, m)   kept: m, 1 bit
  *
  *   before   y = PRelu(x, a)                  on = Greater(x, 0)  dx = Where(on, dy, dy a)
  *   after    y = PRelu(x, a), m = PackSign(x) on = UnpackBits(m)  dx = Where(on, dy, dy a)

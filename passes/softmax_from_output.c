@@ -1,12 +1,15 @@
 /* softmax-from-output: the backward of a softmax needs what it made and nothing else.
  *
  *   before   e = Exp(x - Max(x))  t = Sum(e)  p = e / t
- *            de = dp / t ...  dt = -Sum(dp / t p) ...  dz = (de + dt) e ...  dx = dz - (x == Max)
- * ... x, e and p wait for the backward after    dx = SoftmaxGrad(dp, p)                 p waits
+ *            de = dp / t ...  dt = -Sum(dp / t p) ...  dz = (de + dt) e ...
+ *            dx = dz - (x == Max) ...                       x, e and p wait for the backward
+ *   after    dx = SoftmaxGrad(dp, p)                        p waits
  *
- *   before   p = Softmax(x)  c = IsNaN(p)  q = Where(c, 0, p)      as PyTorch's attention guards
- * rows dp = Where(c, 0, dq)  dx = SoftmaxGrad(dp, p)         of -inf; c and p wait, q mostly too
- *   after    dx = SoftmaxGrad(dq, q)                               q waits
+ *   before   p = Softmax(x)  c = IsNaN(p)  q = Where(c, 0, p)
+ *            dp = Where(c, 0, dq)  dx = SoftmaxGrad(dp, p)  c and p wait, q mostly too
+ *   after    dx = SoftmaxGrad(dq, q)                        q waits
+ *
+ * The second is how PyTorch's attention guards rows of -inf.
  *
  * The same for l = z - Log(Sum(Exp(z))) and x - ReduceLogSumExp(x), with z = x or x - Max(x)
  * (LogSoftmaxGrad from l), for Exp(x - ReduceLogSumExp(x)) and for Exp(LogSoftmax(x)).

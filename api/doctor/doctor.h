@@ -4,8 +4,8 @@
  *                         ├─ files.c      dims without size, weights without bytes, opsets
  *                         ├─ buffers.c    what would be trained and should perhaps not be
  *                         ├─ operators.c  not known, or without a kernel
- *                         ├─ exporter.c   what the exporter wrote or lost, and which pass sees to
- * it a tidied copy ───┴─ gradients.c  no gradient, on the way from a parameter to the loss
+ *                         ├─ exporter.c   what the exporter wrote or lost, and who sees to it
+ *       a tidied copy ────┴─ gradients.c  no gradient, on the way from a parameter to the loss
  *
  * The tidied copy is the model after the passes that `ebb grad` begins with; each runs alone, so
  * that one which fails is a finding and not the end.

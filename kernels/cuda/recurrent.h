@@ -3,11 +3,11 @@
  *
  *     sums [steps, B, width]     RNN  s     LSTM  i o f n     GRU  z r s n
  *
- *     forward   of a block of steps:   sums = x W' + b                        one product
- *               of each step:          sums += h R', then the cell            one product, one
- * launch backward  of all steps:          sums as they were, unless gates were kept of each step:
- * sums become da, dc;  dh += da R        one launch, one product of all steps:          dX = da W,
- * dW = da' X, dR = da' h before, db
+ *     forward   of a block of steps   sums = x W' + b                 one product
+ *               of each step          sums += h R', then the cell     one product, one launch
+ *     backward  of all steps          sums as they were, unless gates were kept
+ *               of each step          sums become da, dc; dh += da R  one launch, one product
+ *               of all steps          dX = da W, dW = da' X, dR = da' h before, db
  *
  * n of a GRU is fed by s: with linear_before_reset s = h Rn' + b is what r is times of, so that z,
  * r and s are one product; else s = r h, whose product n gets. Columns of sums are matrices of

@@ -1,9 +1,9 @@
 /* select.cu: Unique and NonMaxSuppression. How many rows they choose is known after the run; a
  * count other than the planned one is told as a fault.
  *
- *     Unique   slices        b a c a b      merged by twos, fours, ..: each slice counts, by
- * halving, in order      a a b b c      those of the other run that come before it begins a row  1
- * 0 1 0 1      summed up: which row of Y each is
+ *     Unique   slices         b a c a b   merged by twos, fours, ..: each slice counts, by halving,
+ *              in order       a a b b c   those of the other run that come before it
+ *              begins a row   1 0 1 0 1   summed up: which row of Y each is
  *
  *     NonMaxSuppression      a block for each class of each image: the best box that is left is
  *                            chosen, and what lies much over it goes

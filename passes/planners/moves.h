@@ -4,9 +4,9 @@
  *            next, with all that this needs and is not there; the best ratio of time to bytes over
  *            the budget goes first
  *   uproot   where the repeats of the fullest slot themselves are too much, leave one of them to
- * live on from before, and drop what was repeated for it alone drop     take an execution away:
- * readers use the copy before it, which lives longer ruin     drop a few executions at random, and
- * evict anew until the budget holds
+ *            live on from before, and drop what was repeated for it alone
+ *   drop     take an execution away: readers use the copy before it, which lives longer
+ *   ruin     drop a few executions at random, and evict anew until the budget holds
  *
  * Random numbers come from a fixed seed and work is counted (in the units of slots.h): the same
  * state gives the same moves everywhere.

@@ -6,8 +6,8 @@
  * test counts as
  *   passed         every output agrees
  *   failed         an output differs, or something broke on the way though a kernel took the node
- *   not supported  an operator without a row, a kernel that declines, a type that is no plain
- * tensor random         draws by our own generator, so there is nothing to compare
+ *   not supported  an operator without a row, a kernel that declines, a type that is no tensor
+ *   random         draws by our own generator, so there is nothing to compare
  *
  * Those that do not pass stand in not_passed.txt with their reasons, which docs/operators.md shows;
  * EBB_GOLDEN=update writes it anew.
