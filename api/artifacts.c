@@ -5,8 +5,8 @@
  *     checkpoint            the bytes of each w, and what the optimizer has counted
  *     eval_model.onnx       the forward alone: not needed here
  *
- *     ──> w (an initializer) ... w_grad,  w_next = AdamW(ebb.lr, ebb.step, w, w_grad, ...)   w is
- * replaced
+ *     ──> w (an initializer) ... w_grad,  w_next = AdamW(ebb.lr, ebb.step, w, w_grad, ...)
+ *         which replaces w
  *
  * The optimizer takes sequences of tensors, one for all parameters: here it becomes one node for
  * each, by the pass optimizer. The buffers go, since a step's gradients are used in the step; the

@@ -2,8 +2,8 @@
  *
  *   --fails WHAT         a failure of ebb's own, asked of the library in this process
  *   -- COMMAND... {}     any program, as with C-Reduce: it gets a candidate's file for {} (or as
- * its last argument), and exits with 0 where the candidate still shows what is looked for. --exit
- * and --match take other signs of it.
+ *                        its last argument), and exits with 0 where the candidate still shows what
+ *                        is looked for. --exit and --match take other signs of it.
  */
 #include "cli/cli.h"
 

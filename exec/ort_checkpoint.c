@@ -3,12 +3,16 @@
  *
  *     root ──> Checkpoint { version, module_state, optimizer_groups, property_bag }
  *                 ModuleState { requires_grad_params, frozen_params, is_nominal_state,
- * has_external_data } Tensor { name, doc_string, dims, data_type, raw_data, string_data,
- * external_data_offset } OptimizerGroup { group_name, step, initial_learning_rate, optimizer_states
- * } ParameterOptimizerState { param_name, momentums }
+ *                               has_external_data }
+ *                    Tensor { name, doc_string, dims, data_type, raw_data, string_data,
+ *                             external_data_offset }
+ *                 OptimizerGroup { group_name, step, initial_learning_rate, optimizer_states }
+ *                    ParameterOptimizerState { param_name, momentums }
  *
- *     table   [to vtable: int32] fields ...      vtable  [its bytes: u16] [table's bytes: u16]
- * [field k at: u16] ... vector  [count: u32] elements ...          reference  [forward to it: u32]
+ *     table       [to vtable: int32] fields ...
+ *     vtable      [its bytes: u16] [table's bytes: u16] [field k at: u16] ...
+ *     vector      [count: u32] elements ...
+ *     reference   [forward to it: u32]
  *
  * Every step is checked against the file's size before a byte is read, nothing recurses, and no
  * byte serves two arrays: many small references to one large block would else cost many times the

@@ -12,8 +12,8 @@
  *   - workspace() may use shapes and attributes only. run() allocates nothing, keeps nothing.
  *   - Values read as indices are checked in run(): out of range is a status naming value and bound.
  *   - Results do not depend on earlier calls, nor, for plain, on the number of threads (oneDNN
- * divides the sums of a weight gradient among its threads, so their number is part of the input
- * there).
+ *     divides the sums of a weight gradient among its threads, so their number is part of the input
+ *     there).
  */
 #ifndef EBB_KERNELS_H
 #define EBB_KERNELS_H

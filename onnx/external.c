@@ -1,7 +1,6 @@
 /* external.c: find a model's external weights without being led out of its folder.
  *
- *     "a/w.bin" -- by text: no "..", no "/..." --> openat2(folder, beneath) --> the file, as
- * opened, mapped
+ *     "a/w.bin" -- by text: no "..", no "/..." --> openat2(folder, beneath) --> mapped as opened
  *
  * A name is looked up once. The kernel itself refuses to leave the folder on the way (openat2,
  * RESOLVE_BENEATH), so that it does not help to change a link between a check and the opening.

@@ -9,7 +9,7 @@
  *    where loss is, the step with the offers of small error. `allow` and `error` say how exact an
  *    offer must be.
  * 2. Frontiers. A variant as it is, each operator once in the best order known, is the cheapest
- * that it can be. Beyond that the search planner finds what each budget costs, in recomputation
+ *    that it can be. Beyond that the search planner finds what each budget costs, in recomputation
  *    (planners/search.h), on the list as it stands and on a list in a better order.
  * 3. Choice. Of all points, the cheapest whose arena, tried on a copy as the executor would lay it
  *    out, keeps to the budget. The points do not depend on the budget: so a smaller one never gives

@@ -1,7 +1,7 @@
 /* linear.h: the weight gradients of linear layers, by the input that they read.
  *
- *   dW = H' G  or  G' H:  Gemm or FusedMatMul of two matrices with transA, one of the forward (H,
- * or a view of it, [n, d]) and one of the backward (G, [n, e])
+ *   dW = H' G  or  G' H:  Gemm or FusedMatMul of two matrices with transA, one of the forward
+ *                         (H, or a view of it, [n, d]) and one of the backward (G, [n, e])
  *
  * Layers that read one H (the query, key and value of attention) are one group: H goes only if all
  * of them let it go.

@@ -1,8 +1,7 @@
 /* lora: train small adapters beside the weights of linear layers, and nothing else.
  *
  *   before   y = MatMul(x, W)                        W [in, out] is trained
- *   after    y = MatMul(x, W) + s (x A') B'          W is frozen; A [r, in] and B [out, r] are
- * trained
+ *   after    y = MatMul(x, W) + s (x A') B'          W is frozen; A [r, in], B [out, r] are trained
  *
  * s = alpha / r. A is uniform within 1 / sqrt(in), B zero, so that the first step computes what the
  * model did. A frozen weight has no gradient, and what only its gradient would read is not kept.

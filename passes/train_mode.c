@@ -6,8 +6,7 @@
  *            the step replaces mean by mean_next and var by var_next
  *
  *   before   y = Dropout(x, ratio)                              inactive without a training flag
- *   after    y = ai.ebb.Dropout(x, ebb.key)                     ebb.key = {seed, step}; the step
- * counts
+ *   after    y = ai.ebb.Dropout(x, ebb.key)              ebb.key = {seed, step}; the step counts
  *
  * Dropout that an exporter wrote as arithmetic on random numbers is found, too: in place, and of
  * whole paths (drop_path.h).

@@ -17,7 +17,7 @@
  *     of both signs, infinities and what rounds to zero? Once a queue, dtype and way out (a probe);
  *   - does it take the very algorithm that the product has without (same sums)?
  *   - is it faster than call after call? A race at compile time; its outcome need not be kept,
- * since both give the same.
+ *     since both give the same.
  *
  * Where an answer is no the calls run one after the other, as if nobody had asked. A row of bits
  * is ours only where it fills whole lines of 128.

@@ -1,7 +1,7 @@
 /* conv: Conv, ConvTranspose and the gradient of their weight.
  *
- *   X: [N, C, d...]   W: [M, C/group, k...]   Y: [N, M, o...],  o = (d + pads - (k-1)*dilation -
- * 1)/stride + 1
+ *   X: [N, C, d...]   W: [M, C/group, k...]   Y: [N, M, o...]
+ *   o = (d + pads - (k-1)*dilation - 1)/stride + 1
  *
  * The three are one bilinear form: ConvTranspose(dY, W) is Conv's gradient by X, ConvWeightGrad(dY,
  * X) the one by W; and ConvTranspose's own gradients are the same with the roles of X and dY

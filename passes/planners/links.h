@@ -8,8 +8,7 @@
  *
  *   resident   all kept outputs stay to the end: sum of keep + largest S           O(n^3)
  *   running    those to the right of a segment are gone by then: largest of
- *              (kept up to the segment's left end) + S                             O(n log n) a
- * bound
+ *              (kept up to the segment's left end) + S                     O(n log n) a bound
  *
  * Both are exact. S must not shrink as j grows: keep[j+1] <= inner[j+1] + keep[j].
  *

@@ -1,8 +1,7 @@
 /* refill.c: what a schedule leaves of the budget is used to keep values after all.
  *
  *   before   F G H  H'  F G'  F'         the peak is below the budget
- *   after    F G H  H'    G'  F'         the copy of the first F lives on instead of being made
- * again
+ *   after    F G H  H'    G'  F'         the first F lives on instead of being made again
  *
  * Of the repeats, those that cost most for their bytes first: one is left out if the last copy
  * before it can live on to where it was, within the budget at each position between. What that
