@@ -23,8 +23,8 @@ extern "C" {
 #endif
 
 /* What a kernel that cannot return a status says of an index: the call at `position` read `value`
- * where low <= value < high is right. With low > high: its divisor at index `value` is zero, among
- * integers. The least position wins, so that the report does not depend on the order of threads. */
+ * where low <= value < high is right; with high = low + 1 it may be a count. With low > high: its
+ * divisor at index `value` is zero, among integers. The least position wins, so that the report does not depend on the order of threads. */
 typedef struct ebb_fault {
     bool there;
     uint32_t position;

@@ -3,6 +3,7 @@
 #ifndef EBB_KERNELS_SIGNAL_H
 #define EBB_KERNELS_SIGNAL_H
 
+#include "kernels/both.h"
 #include "kernels/kernels.h"
 
 #ifdef __cplusplus
@@ -34,6 +35,20 @@ ebb_status ebb_stft_read(ebb_transforms *t, const ebb_call *c, ebb_signal_number
 
 /* Numbers in the table of roots of one: of the longest transform that the output's shape allows. */
 ebb_status ebb_signal_roots(const ebb_call *c, size_t *count);
+
+/* ---- MelWeightMatrix ---- */
+
+/* Of bin j in the triangle of three edges, themselves bins. */
+EBB_BOTH double ebb_mel_weight(int64_t j, int64_t left, int64_t middle, int64_t right)
+{
+    if (right > middle && j >= middle && j < right)
+        return (double)(right - j) / (double)(right - middle);
+    if (left == middle && j == middle)
+        return 1;
+    if (j >= left && j <= middle && middle > left)
+        return (double)(j - left) / (double)(middle - left);
+    return 0;
+}
 
 #ifdef __cplusplus
 }

@@ -60,12 +60,7 @@ static const char *read_sizes(reading *r, ebb_cudnn_attention_sizes *s, const eb
     s->v = ebb_cudnn_heads_first(s->heads, a->t, a->e);
     s->o = ebb_cudnn_heads_first(s->heads, a->s, a->e);
     why = ebb_cuda_masking_read(&r->mask, &r->is_masked, a, in);
-    s->causal = r->is_masked ? r->mask.causal : a->causal;
-    s->bias = r->is_masked;
-    s->bias_dtype = r->mask.wide ? EBB_F32 : s->dtype;
-    s->bias_batch = r->mask.bias_dims[0];
-    s->bias_heads = r->mask.bias_dims[1];
-    s->bias_rows = r->mask.bias_dims[2];
+    ebb_work_mask(s, &r->mask, r->is_masked, a->causal);
     return why;
 }
 

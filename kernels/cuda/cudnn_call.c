@@ -45,6 +45,17 @@ void ebb_work_out(ebb_work *work, ebb_work_part *part, ebb_cudnn_role role, cons
     work->copy_to[work->copies++] = output;
 }
 
+void ebb_work_mask(ebb_cudnn_attention_sizes *s, const ebb_cuda_masking *mask, bool is_masked,
+                   bool causal)
+{
+    s->causal = is_masked ? mask->causal : causal;
+    s->bias = is_masked;
+    s->bias_dtype = mask->wide ? EBB_F32 : s->dtype;
+    s->bias_batch = mask->bias_dims[0];
+    s->bias_heads = mask->bias_dims[1];
+    s->bias_rows = mask->bias_dims[2];
+}
+
 const char *ebb_work_float32(const ebb_operand *o)
 {
     return o->type.dtype == EBB_F32 ? NULL

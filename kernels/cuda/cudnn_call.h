@@ -16,6 +16,7 @@
 #ifndef EBB_KERNELS_CUDA_CUDNN_CALL_H
 #define EBB_KERNELS_CUDA_CUDNN_CALL_H
 
+#include "kernels/cuda/attention_mask.h"
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/cudnn_plans.h"
 
@@ -53,6 +54,9 @@ void ebb_work_in(ebb_work_part *part, ebb_cudnn_role role, uint32_t input);
 /* Scratch of so many bytes where nobody wants the output, or where it lies over an input. */
 void ebb_work_out(ebb_work *work, ebb_work_part *part, ebb_cudnn_role role, const ebb_call *call,
                   uint32_t output, size_t bytes);
+/* An attention's mask as a bias, with what it leaves of causality; or causality alone. */
+void ebb_work_mask(ebb_cudnn_attention_sizes *s, const ebb_cuda_masking *mask, bool is_masked,
+                   bool causal);
 /* Why an operand is no float32 or is absent; NULL: it is. */
 const char *ebb_work_float32(const ebb_operand *o);
 /* Tiles of a batch begin where a row of axis 0 does (kernels/stream.c), and cuDNN's tensors at

@@ -65,12 +65,7 @@ static const char *read_sizes(reading *r, ebb_cudnn_attention_sizes *s, const eb
     s->o = h->q.packed ? ebb_cudnn_heads_inside(s->heads, s->queries, s->value_width)
                        : ebb_cudnn_heads_first(s->heads, s->queries, s->value_width);
     why = ebb_cuda_masking_of_heads(&r->mask, &r->is_masked, h, c, (uint8_t)s->dtype);
-    s->causal = r->is_masked ? r->mask.causal : h->causal;
-    s->bias = r->is_masked;
-    s->bias_dtype = r->mask.wide ? EBB_F32 : s->dtype;
-    s->bias_batch = r->mask.bias_dims[0];
-    s->bias_heads = r->mask.bias_dims[1];
-    s->bias_rows = r->mask.bias_dims[2];
+    ebb_work_mask(s, &r->mask, r->is_masked, h->causal);
     return why;
 }
 

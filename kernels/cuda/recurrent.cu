@@ -49,29 +49,11 @@ static ebb_recurrent_work work_of(const ebb_call *c)
     return c->op == EBB_OP_LSTM_GRAD ? backward : forward;
 }
 
-static ebb_status workspace(const ebb_call *c, size_t *bytes)
-{
-    return ebb_cuda_recurrent_workspace(c, bytes, work_of(c));
-}
-
-static ebb_status prepare(ebb_call *c)
-{
-    return ebb_cuda_recurrent_prepare(c, work_of(c));
-}
-
-static ebb_status run(const ebb_call *c)
-{
-    return ebb_cuda_recurrent_run(c, work_of(c));
-}
-
-#define ROW(name, op)                                                           \
-    {                                                                           \
-        name, op, declines, workspace, prepare, run, ebb_cuda_recurrent_release \
-    }
+EBB_RECURRENT_PHASES(work_of)
 
 const ebb_kernel ebb_cuda_recurrent[] = {
-    ROW("cuda.lstm", EBB_OP_LSTM),
-    ROW("cuda.lstm_training", EBB_OP_LSTM_TRAINING),
-    ROW("cuda.lstm_grad", EBB_OP_LSTM_GRAD),
+    EBB_RECURRENT_ROW("cuda.lstm", EBB_OP_LSTM),
+    EBB_RECURRENT_ROW("cuda.lstm_training", EBB_OP_LSTM_TRAINING),
+    EBB_RECURRENT_ROW("cuda.lstm_grad", EBB_OP_LSTM_GRAD),
 };
 EBB_CUDA_COUNT(recurrent)

@@ -101,6 +101,25 @@ ebb_status ebb_cuda_recurrent_prepare(ebb_call *c, ebb_recurrent_work work);
 ebb_status ebb_cuda_recurrent_run(const ebb_call *c, ebb_recurrent_work work);
 void ebb_cuda_recurrent_release(ebb_call *c);
 
+/* The phases by work_of(call), an ebb_recurrent_work; and a row of such kernels. */
+#define EBB_RECURRENT_PHASES(work_of)                              \
+    static ebb_status workspace(const ebb_call *c, size_t *bytes)  \
+    {                                                              \
+        return ebb_cuda_recurrent_workspace(c, bytes, work_of(c)); \
+    }                                                              \
+    static ebb_status prepare(ebb_call *c)                         \
+    {                                                              \
+        return ebb_cuda_recurrent_prepare(c, work_of(c));          \
+    }                                                              \
+    static ebb_status run(const ebb_call *c)                       \
+    {                                                              \
+        return ebb_cuda_recurrent_run(c, work_of(c));              \
+    }
+#define EBB_RECURRENT_ROW(name, op)                                             \
+    {                                                                           \
+        name, op, declines, workspace, prepare, run, ebb_cuda_recurrent_release \
+    }
+
 /* Input i, output o from element `from` on; NULL where it is not there. */
 const void *ebb_cuda_recurrent_in(const ebb_recurrent_run *r, int i, int64_t from);
 void *ebb_cuda_recurrent_out(const ebb_recurrent_run *r, uint32_t o, int64_t from);

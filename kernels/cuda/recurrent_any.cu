@@ -81,29 +81,14 @@ static ebb_recurrent_work work_of(const ebb_call *c)
     return c->op == EBB_OP_RNN || c->op == EBB_OP_GRU || c->op == EBB_OP_LSTM ? forward : backward;
 }
 
-static ebb_status workspace(const ebb_call *c, size_t *bytes)
-{
-    return ebb_cuda_recurrent_workspace(c, bytes, work_of(c));
-}
-
-static ebb_status prepare(ebb_call *c)
-{
-    return ebb_cuda_recurrent_prepare(c, work_of(c));
-}
-
-static ebb_status run(const ebb_call *c)
-{
-    return ebb_cuda_recurrent_run(c, work_of(c));
-}
-
-#define ROW(name, op)                                                           \
-    {                                                                           \
-        name, op, declines, workspace, prepare, run, ebb_cuda_recurrent_release \
-    }
+EBB_RECURRENT_PHASES(work_of)
 
 const ebb_kernel ebb_cuda_recurrent_any[] = {
-    ROW("cuda.rnn", EBB_OP_RNN),           ROW("cuda.gru", EBB_OP_GRU),
-    ROW("cuda.any_lstm", EBB_OP_LSTM),     ROW("cuda.rnn_grad", EBB_OP_RNN_GRAD),
-    ROW("cuda.gru_grad", EBB_OP_GRU_GRAD), ROW("cuda.ebb_lstm_grad", EBB_OP_EBB_LSTM_GRAD),
+    EBB_RECURRENT_ROW("cuda.rnn", EBB_OP_RNN),
+    EBB_RECURRENT_ROW("cuda.gru", EBB_OP_GRU),
+    EBB_RECURRENT_ROW("cuda.any_lstm", EBB_OP_LSTM),
+    EBB_RECURRENT_ROW("cuda.rnn_grad", EBB_OP_RNN_GRAD),
+    EBB_RECURRENT_ROW("cuda.gru_grad", EBB_OP_GRU_GRAD),
+    EBB_RECURRENT_ROW("cuda.ebb_lstm_grad", EBB_OP_EBB_LSTM_GRAD),
 };
 EBB_CUDA_COUNT(recurrent_any)

@@ -170,13 +170,7 @@ EBB_GLOBAL(mel_weights, mel_args)
         const int64_t j = e / a.columns, i = e - j * a.columns;
         const int64_t left = mel_edge(&a, i), middle = mel_edge(&a, i + 1);
         const int64_t right = mel_edge(&a, i + 2);
-        double w = 0;
-        if (left == middle && j == middle)
-            w = 1;
-        else if (j >= left && j <= middle && middle > left)
-            w = (double)(j - left) / (double)(middle - left);
-        if (right > middle && j >= middle && j < right)
-            w = (double)(right - j) / (double)(right - middle);
+        const double w = ebb_mel_weight(j, left, middle, right);
         ebb_store_real(a.y, e, a.dtype, whole ? nearbyint(w) : w);
     }
 }

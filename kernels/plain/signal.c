@@ -123,13 +123,7 @@ static ebb_status run_mel(const ebb_call *c)
     for (int64_t i = 0; i < bins; i++) {
         int64_t left = edge(c, i), middle = edge(c, i + 1), right = edge(c, i + 2);
         for (int64_t j = 0; j < rows; j++) {
-            double w = 0;
-            if (left == middle && j == middle)
-                w = 1;
-            else if (j >= left && j <= middle && middle > left)
-                w = (double)(j - left) / (double)(middle - left);
-            if (right > middle && j >= middle && j < right)
-                w = (double)(right - j) / (double)(right - middle);
+            const double w = ebb_mel_weight(j, left, middle, right);
             ebb_plain_put(&c->out[0], j * bins + i, w);
         }
     }

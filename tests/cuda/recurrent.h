@@ -24,18 +24,25 @@ static inline void maybe_out(testing *t, bool there, ebb_dtype dtype, int rank, 
         t->out[t->call.output_count++].type = ebb_type_none();
 }
 
+/* With X, W and R. */
+static inline void begin_usual(testing *t, const shape *s, ebb_dtype dtype, ebb_op op)
+{
+    const int64_t n = directions(s);
+    begin(t, op);
+    t->call.node = s->direction;
+    put_int(t, "hidden_size", s->H);
+    put_string(t, "direction", s->direction);
+    put_in(t, dtype, 3, D(s->T, s->B, s->I));
+    put_in(t, dtype, 3, D(n, 4 * s->H, s->I));
+    put_in(t, dtype, 3, D(n, 4 * s->H, s->H));
+}
+
 /* has: bit 0 bias, 1 h0, 2 c0, 3 peepholes; wants: bit o is output o. */
 static inline void put_usual_forward(testing *t, const shape *s, ebb_dtype dtype, unsigned has,
                                      unsigned wants)
 {
-    const int64_t n = directions(s), T = s->T, B = s->B, I = s->I, H = s->H;
-    begin(t, wants & 24 ? EBB_OP_LSTM_TRAINING : EBB_OP_LSTM);
-    t->call.node = s->direction;
-    put_int(t, "hidden_size", H);
-    put_string(t, "direction", s->direction);
-    put_in(t, dtype, 3, D(T, B, I));
-    put_in(t, dtype, 3, D(n, 4 * H, I));
-    put_in(t, dtype, 3, D(n, 4 * H, H));
+    const int64_t n = directions(s), T = s->T, B = s->B, H = s->H;
+    begin_usual(t, s, dtype, wants & 24 ? EBB_OP_LSTM_TRAINING : EBB_OP_LSTM);
     maybe_in(t, has & 1, dtype, 2, D(n, 8 * H));
     put_absent(t);
     maybe_in(t, has & 2, dtype, 3, D(n, B, H));
@@ -54,13 +61,7 @@ static inline void put_usual_backward(testing *t, const shape *s, ebb_dtype dtyp
                                       unsigned wants)
 {
     const int64_t n = directions(s), T = s->T, B = s->B, I = s->I, H = s->H;
-    begin(t, EBB_OP_LSTM_GRAD);
-    t->call.node = s->direction;
-    put_int(t, "hidden_size", H);
-    put_string(t, "direction", s->direction);
-    put_in(t, dtype, 3, D(T, B, I));
-    put_in(t, dtype, 3, D(n, 4 * H, I));
-    put_in(t, dtype, 3, D(n, 4 * H, H));
+    begin_usual(t, s, dtype, EBB_OP_LSTM_GRAD);
     put_absent(t);
     maybe_in(t, has & 1, dtype, 3, D(n, B, H));
     maybe_in(t, has & 2, dtype, 3, D(n, B, H));

@@ -149,8 +149,6 @@ typedef struct pair {
     bool exact;
 } pair;
 
-enum { EXPORTERS = 2 };
-
 enum { MODELS = sizeof models / sizeof models[0] };
 
 /* On so many models of so many exporters; bound: 0: each model's own. */
@@ -158,7 +156,7 @@ static int failures_within(const pair *p, size_t exported, size_t most, double b
 {
     int failures = 0;
     for (size_t m = 0; m < MODELS && m < most; m++)
-        for (size_t e = 0; e < exported && e < EXPORTERS; e++) {
+        for (size_t e = 0; e < exported; e++) {
             recorded opened, *r = &opened;
             step one = {NULL, NULL}, other = {NULL, NULL};
             if (exported > 1 && !has_turn(m, e))
