@@ -201,9 +201,6 @@ ebb_status ebb_graph_new(ebb_graph **graph, ebb_model *model, ebb_graph *outer);
 int64_t ebb_model_opset(const ebb_model *model, const char *domain); /* 0: not imported */
 ebb_status ebb_model_import(ebb_model *model, const char *domain,
                             int64_t version); /* add if absent */
-/* ai.onnx at `opset`, where it is older and each node of the graph is the same operator there; else
- * it stays. For opsets between which operators have the same form: 11 and 12. */
-void ebb_model_raise_opset(ebb_model *model, int64_t opset);
 
 /* A deep copy: nothing of it shares memory with the original but mapped and constant bytes, for
  * which the original must outlive it. */

@@ -83,33 +83,6 @@ ebb_status ebb_model_import(ebb_model *model, const char *domain, int64_t versio
     return NULL;
 }
 
-/* Bodies of control flow and functions are not looked into: they keep the opset. */
-static bool is_the_same_at(const ebb_model *model, int64_t opset)
-{
-    const ebb_graph *g = model->graph;
-    if (model->function_count > 0)
-        return false;
-    EBB_EACH_NODE(g, n)
-    {
-        const ebb_node_info *info = ebb_node_of(g, n);
-        const bool control =
-            info->op == EBB_OP_IF || info->op == EBB_OP_LOOP || info->op == EBB_OP_SCAN;
-        if (control ||
-            (info->domain.i == 0 && ebb_op_find("", ebb_text(g, info->op_name), opset) != info->op))
-            return false;
-    }
-    return true;
-}
-
-void ebb_model_raise_opset(ebb_model *model, int64_t opset)
-{
-    if (ebb_model_opset(model, EBB_DOMAIN_ONNX) >= opset || !is_the_same_at(model, opset))
-        return;
-    for (size_t i = 0; i < model->import_count; i++)
-        if (same_domain(model, model->imports[i].domain, EBB_DOMAIN_ONNX))
-            model->imports[i].version = opset;
-}
-
 /* ---- copy ---- */
 
 /* A copy of count elements in the arena, with *failed set when there is no memory. */

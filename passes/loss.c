@@ -120,29 +120,26 @@ static ebb_value as_matrix(spot *s, int axis)
     return ebb_emit(s->b, EBB_OP_RESHAPE, x, ebb_const_ints(s->b, shape, 2));
 }
 
-/* The loss is an operator from opset 12 on, and what a graph of opset 11 has is mostly the same
- * there. In an older one it is computed all the same, but no runtime reads the file. */
-static ebb_status want_opset(ebb_edit *e)
+/* The loss is an operator from opset 12 on. In an older model, which pass opset could not bring along
+ * or was not asked to, it is computed all the same, but no runtime reads the file. */
+static ebb_status note_opset(ebb_edit *e)
 {
-    enum { OPSET = 12 };
-    ebb_model *model = e->g->model;
-    const long long was = (long long)ebb_model_opset(model, EBB_DOMAIN_ONNX);
-    if (was == OPSET - 1)
-        ebb_model_raise_opset(model, OPSET);
-    if (ebb_model_opset(model, EBB_DOMAIN_ONNX) >= OPSET)
-        return was >= OPSET ? NULL : ebb_note(e, "the model is of opset 12 now, not 11");
-    return ebb_note(e,
-                    "the model is of opset %lld, which has no SoftmaxCrossEntropyLoss: it can be "
-                    "trained, but a step that is written can not be read; export it at opset 13 or "
-                    "newer for that",
-                    was);
+    enum { FIRST_OPSET = 12 };
+    const int64_t opset = ebb_model_opset(e->g->model, EBB_DOMAIN_ONNX);
+    return opset >= FIRST_OPSET
+               ? NULL
+               : ebb_note(e,
+                          "the model is of opset %lld, which has no SoftmaxCrossEntropyLoss: it "
+                          "can be trained, but other runtimes cannot read a step that is written; "
+                          "put the pass opset before this one, or export it at opset 13 or newer",
+                          (long long)opset);
 }
 
 static ebb_status cross_entropy(spot *s, ebb_value *target, ebb_value *loss)
 {
     int axis = 0;
     EBB_TRY(class_axis(s, &axis));
-    EBB_TRY(want_opset(s->e));
+    EBB_TRY(note_opset(s->e));
     s->target = s->type;
     s->target.dtype = EBB_I64;
     drop_axis(&s->target, axis);

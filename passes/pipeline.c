@@ -38,12 +38,12 @@ const ebb_pass *ebb_pass_find(const char *name)
     return NULL;
 }
 
-#define FLATTEN "differentiate,inline,fold,unroll"
+#define FLATTEN "differentiate,opset,inline,fold,unroll"
 
 static const ebb_preset presets[] = {
     {"flatten", FLATTEN,
-     "one flat graph: the bodies of functions, control flow and Gradient put in, constants "
-     "computed"},
+     "one flat graph of today's operators: the bodies of functions, control flow and Gradient put "
+     "in, constants computed"},
     {"normalise", FLATTEN ",fuse", "what exporters took apart, put together again"},
     {"default", "drop-saves,stream,alias", "what every step ends with"},
     {"tempo", "invert,norm-from-output,softmax-from-output,dropout-mask,dropout-recompute",

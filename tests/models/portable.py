@@ -71,6 +71,33 @@ made (float[batch, 64] x) => (float[batch, 64] logits)
 Block (x, a, b) => (y) { product = MatMul (x, a)  y = Add (product, b) }
 """
 
+# What exporters wrote of old, in forms that its opset alone knows.
+OLD = """<ir_version: 4, opset_import: ["": 9]>
+old (float[batch, 64] x) => (float[batch, 64] logits)
+<float[64, 64] a = {%s}, float[64, 64] w = {%s}, float[64] b = {%s}, int64[4] image = {0, 1, 8, 8},
+ float[4] scales = {1.0, 1.0, 2.0, 1.0}, int64[2] flat = {0, 64}>
+{
+    h = Gemm (x, a, b)
+    clipped = Clip <min = -0.5, max = 6.0> (h)
+    pixels = Reshape (clipped, image)
+    padded = Pad <pads = [0, 0, 1, 1, 0, 0, 1, 1], value = 0.25> (pixels)
+    part = Slice <axes = [2, 3], starts = [1, 1], ends = [5, -1]> (padded)
+    large = Upsample <mode = "nearest"> (part, scales)
+    shares = Softmax <axis = 2> (large)
+    upper, lower = Split <axis = 2, split = [4, 4]> (shares)
+    turned = Concat <axis = 2> (lower, upper)
+    squeezed = Squeeze <axes = [1]> (turned)
+    dropped = Dropout <ratio = 0.25> (squeezed)
+    energy = ReduceSum <axes = [1, 2], keepdims = 0> (dropped)
+    columns = Unsqueeze <axes = [1]> (energy)
+    rows = Reshape (dropped, flat)
+    most, places = TopK <axis = 1, k = 64> (rows)
+    product = MatMul (rows, w)
+    added = Add (product, columns)
+    logits = Add (added, most)
+}
+"""
+
 GRADIENT = 'ai.onnx.preview.training.Gradient <xs = ["x"], y = "energy">'
 
 Place = collections.namedtuple("Place", "where optimizer dropout")
@@ -167,11 +194,11 @@ class Model:
         return Model(os.path.basename(path)[:-len(".onnx")], [path], -1)
 
 
-def made_model(folder, name, force):
+def made_model(folder, name, text, *more):
     rng = np.random.default_rng(0)
     weights = [", ".join(f"{v:.6f}" for v in rng.uniform(-0.25, 0.25, n)) for n in (4096, 4096, 64)]
     path = os.path.join(folder, name + ".onnx")
-    onnx.save(onnx.parser.parse_model(MADE % (*weights, force)), path)
+    onnx.save(onnx.parser.parse_model(text % (*weights, *more)), path)
     return Model.at(path)
 
 
@@ -180,7 +207,8 @@ def models_of(paths, folder):
     if paths:
         return [Model.at(p) for p in paths], []
     samples = [Model.at(os.path.join(SOURCE, p)) for p in SAMPLES]
-    samples += [made_model(folder, "made", "Tanh"), made_model(folder, "gradient", GRADIENT)]
+    samples += [made_model(folder, "made", MADE, "Tanh"), made_model(folder, "gradient", MADE, GRADIENT),
+                made_model(folder, "old", OLD)]
     if os.path.isdir(SHARED):
         return [Model.beside(name) for name in SMALL], samples
     print("No recorded models beside the repository: those in samples/ serve.")
