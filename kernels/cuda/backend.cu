@@ -272,50 +272,6 @@ static const ebb_device device = {
 
 /* ---- operands ---- */
 
-ebb_cuda_span ebb_cuda_span_of(const ebb_type *t, int axis)
-{
-    ebb_cuda_span s = {1, 1, 1};
-    for (int d = 0; d < t->rank; d++)
-        *(d < axis ? &s.outer : d == axis ? &s.n : &s.inner) *= t->dims[d];
-    return s;
-}
-
-ebb_status ebb_cuda_axis(const ebb_call *c, int64_t axis, int rank, int *normal)
-{
-    if (axis < -rank || axis >= rank)
-        return ebb_call_error(c, "axis %lld is outside -%d..%d", (long long)axis, rank, rank - 1);
-    *normal = (int)(axis < 0 ? axis + rank : axis);
-    return NULL;
-}
-
-ebb_status ebb_cuda_ints(const ebb_call *c, const char *attr, uint32_t input, int64_t *list,
-                         uint32_t capacity, uint32_t *count)
-{
-    uint32_t n = 0;
-    *count = 0;
-    if (!ebb_call_has(c, input)) {
-        const int64_t *given = attr != NULL ? ebb_attr_ints(&c->attrs, attr, &n) : NULL;
-        if (n > capacity)
-            return ebb_call_error(c, "attribute '%s' has %u entries, at most %u make sense", attr,
-                                  n, capacity);
-        if (n > 0)
-            memcpy(list, given, n * sizeof *list);
-        *count = n;
-        return NULL;
-    }
-    const ebb_tensor *t = c->in[input].constant;
-    if (t == NULL || !ebb_dtype_is_integer((ebb_dtype)t->type.dtype))
-        return ebb_call_error(c, "input %u is not a constant list of integers", input);
-    int64_t given = ebb_elements(&t->type);
-    if (given > (int64_t)capacity)
-        return ebb_call_error(c, "input %u has %lld entries, at most %u make sense", input,
-                              (long long)given, capacity);
-    for (int64_t i = 0; i < given; i++)
-        list[i] = ebb_tensor_int(t, i);
-    *count = (uint32_t)given;
-    return NULL;
-}
-
 double ebb_cuda_scalar(const ebb_call *c, uint32_t input, double otherwise)
 {
     const ebb_tensor *t = ebb_call_has(c, input) ? c->in[input].constant : NULL;
@@ -325,38 +281,6 @@ double ebb_cuda_scalar(const ebb_call *c, uint32_t input, double otherwise)
 
 /* ---- declines ---- */
 
-const char *ebb_cuda_any_bits(const ebb_operand *o)
-{
-    if (o->type.dtype == EBB_NONE)
-        return NULL;
-    if (o->type.kind != EBB_KIND_TENSOR)
-        return "works on tensors only";
-    if (!ebb_type_is_static(&o->type))
-        return "a dim is not known";
-    if (o->type.layout.kind != EBB_LAYOUT_PLAIN)
-        return "works on row-major tensors only";
-    return NULL;
-}
-
-static const char *declines_operand(const ebb_operand *o)
-{
-    const char *why = ebb_cuda_any_bits(o);
-    if (why != NULL || o->type.dtype == EBB_NONE)
-        return why;
-    return ebb_cuda_size(&o->type) == 0 ? "elements are not whole bytes" : NULL;
-}
-
-const char *ebb_cuda_any(const ebb_call *c)
-{
-    for (uint32_t i = 0; i < c->input_count; i++)
-        if (declines_operand(&c->in[i]) != NULL)
-            return declines_operand(&c->in[i]);
-    for (uint32_t o = 0; o < c->output_count; o++)
-        if (declines_operand(&c->out[o]) != NULL)
-            return declines_operand(&c->out[o]);
-    return NULL;
-}
-
 const char *ebb_cuda_floats(const ebb_call *c)
 {
     const char *why = ebb_cuda_any(c);
@@ -365,13 +289,7 @@ const char *ebb_cuda_floats(const ebb_call *c)
     uint8_t dtype = c->input_count > 0 ? c->in[0].type.dtype : (uint8_t)EBB_NONE;
     if (!ebb_dtype_is_float((ebb_dtype)dtype))
         return "computes in float16, bfloat16, float32 and float64 only";
-    for (uint32_t i = 0; i < c->input_count; i++)
-        if (ebb_dtype_is_float((ebb_dtype)c->in[i].type.dtype) && c->in[i].type.dtype != dtype)
-            return "float inputs differ in dtype";
-    for (uint32_t o = 0; o < c->output_count; o++)
-        if (ebb_dtype_is_float((ebb_dtype)c->out[o].type.dtype) && c->out[o].type.dtype != dtype)
-            return "float outputs differ in dtype from the inputs";
-    return NULL;
+    return ebb_call_one_float(c, dtype);
 }
 
 const char *ebb_cuda_numbers(const ebb_call *c)

@@ -9,7 +9,7 @@
 
 #include "kernels/cuda/gpu.h"
 #include "kernels/cuda/runtime.h"
-#include "kernels/kernels.h"
+#include "kernels/operand.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -113,24 +113,14 @@ static inline ebb_gpu_grid ebb_cuda_blocks(int64_t n)
 
 /* ---- operands ---- */
 
-/* Bytes of one element; 0 below a byte. */
-static inline size_t ebb_cuda_size(const ebb_type *t)
-{
-    unsigned bits = ebb_dtype_bits((ebb_dtype)t->dtype);
-    return bits % 8 == 0 ? bits / 8 : 0;
-}
+#define ebb_cuda_size ebb_element_bytes
+#define ebb_cuda_span ebb_span
+#define ebb_cuda_span_of ebb_span_of
+#define ebb_cuda_axis ebb_call_axis
+#define ebb_cuda_ints ebb_call_ints
+#define ebb_cuda_any ebb_call_any
+#define ebb_cuda_indices_are ebb_indices_are
 
-typedef struct ebb_cuda_span { /* a tensor seen along one axis: [outer, n, inner] */
-    int64_t outer, n, inner;
-} ebb_cuda_span;
-
-ebb_cuda_span ebb_cuda_span_of(const ebb_type *t, int axis);
-/* axis (may be negative) made 0..rank-1; an error naming it where it is outside. */
-ebb_status ebb_cuda_axis(const ebb_call *c, int64_t axis, int rank, int *normal);
-
-/* The list of constant input `input` where it is there, else of attribute `attr`, else count 0. */
-ebb_status ebb_cuda_ints(const ebb_call *c, const char *attr, uint32_t input, int64_t *list,
-                         uint32_t capacity, uint32_t *count);
 /* A constant scalar input; `otherwise` where it is absent. */
 double ebb_cuda_scalar(const ebb_call *c, uint32_t input, double otherwise);
 
@@ -148,9 +138,7 @@ static inline int ebb_cuda_float_row(uint8_t dtype)
 
 /* ---- declines ---- */
 
-const char *ebb_cuda_any(const ebb_call *c);         /* row-major, static, whole bytes an element */
-const char *ebb_cuda_any_bits(const ebb_operand *o); /* the same of one, bytes or not */
-/* And input 0 is f32, f64, f16 or bf16, and so are all float operands: one dtype for all. */
+/* ebb_call_any, and input 0 is f32, f64, f16 or bf16, and so are all float operands: one dtype for all. */
 const char *ebb_cuda_floats(const ebb_call *c);
 const char *ebb_cuda_numbers(const ebb_call *c); /* ... or input 0 is an integer or bool */
 /* NULL where input i is absent or known before the run; else why not. */

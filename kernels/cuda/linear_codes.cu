@@ -133,9 +133,9 @@ static ebb_status run_linear(const ebb_call *c)
 static const char *declines_linear(const ebb_call *c)
 {
     ebb_scales scales;
-    const char *why = ebb_cuda_any_bits(&c->out[0]);
+    const char *why = ebb_operand_misfit(&c->out[0], true);
     for (uint32_t i = 0; why == NULL && i < c->input_count; i++)
-        why = ebb_cuda_any_bits(&c->in[i]);
+        why = ebb_operand_misfit(&c->in[i], true);
     if (why != NULL)
         return why;
     const uint8_t y = c->out[0].type.dtype, x = c->in[0].type.dtype;

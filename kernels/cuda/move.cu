@@ -1,4 +1,5 @@
-/* move.cu: Transpose, Concat, Split, Slice, Pad, and blocks of channels: each a strided copy. */
+/* move.cu: Transpose, Pad, and what kernels/move.h reads: each a strided copy. */
+#include "kernels/move.h"
 #include "kernels/cuda/move.h"
 #include "kernels/cuda/small.h"
 #include "kernels/place.h"
@@ -248,228 +249,33 @@ static ebb_status run_transpose(const ebb_call *c)
                             ebb_cuda_size(x));
 }
 
-static const char *declines_transpose(const ebb_call *c)
+/* ---- what kernels/move.h reads ---- */
+
+static ebb_status clear(const ebb_call *c, void *to, size_t bytes)
 {
-    const char *why = ebb_cuda_any_bits(&c->in[0]);
-    if (why == NULL)
-        why = ebb_cuda_any_bits(&c->out[0]);
-    if (why != NULL)
-        return why;
-    uint32_t count = 0;
-    const ebb_type *x = &c->in[0].type;
-    const int64_t *perm = ebb_attr_ints(&c->attrs, "perm", &count);
-    if (perm == NULL)
-        return NULL;
-    unsigned seen = 0;
-    for (uint32_t i = 0; i < count; i++)
-        if (perm[i] >= 0 && perm[i] < x->rank)
-            seen |= 1u << perm[i];
-    if (count != (uint32_t)x->rank || seen != (1u << x->rank) - 1u)
-        return "perm is no permutation of the axes";
-    return NULL;
+    return ebb_gpu_clear(ebb_cuda_queue_of(c)->stream, to, bytes);
 }
 
-/* ---- Concat and Split ---- */
+static const ebb_mover mover = {ebb_cuda_strided, clear};
 
-/* Copies `rows` pieces of `width` elements between places `to_step` and `from_step` apart. */
-static ebb_status copy_pieces(const ebb_call *c, void *to, int64_t to_step, const void *from,
-                              int64_t from_step, int64_t rows, int64_t width, size_t size)
-{
-    const int64_t dims[2] = {rows, width}, ts[2] = {to_step, 1}, fs[2] = {from_step, 1};
-    return ebb_cuda_strided(c, to, ts, from, fs, 2, dims, size);
-}
-
-/* (X...) {axis} -> Y. */
-static ebb_status run_concat(const ebb_call *c)
-{
-    int axis;
-    const ebb_operand *y = &c->out[0];
-    EBB_TRY(ebb_cuda_axis(c, ebb_attr_int(&c->attrs, "axis", 1), y->type.rank, &axis));
-    ebb_cuda_span whole = ebb_cuda_span_of(&y->type, axis);
-    size_t size = ebb_cuda_size(&y->type);
-    int64_t at = 0, row = whole.n * whole.inner;
-    for (uint32_t i = 0; i < c->input_count; i++) {
-        int64_t width = c->in[i].type.dims[axis] * whole.inner;
-        EBB_TRY(copy_pieces(c, (char *)y->data + (size_t)at * size, row, c->in[i].data, width,
-                            whole.outer, width, size));
-        at += width;
-    }
-    return NULL;
-}
-
-static const char *declines_concat(const ebb_call *c)
-{
-    const char *why = ebb_cuda_any(c);
-    if (why != NULL)
-        return why;
-    const ebb_type *y = &c->out[0].type;
-    int64_t axis = ebb_attr_int(&c->attrs, "axis", 1), sum = 0;
-    axis += axis < 0 ? y->rank : 0;
-    for (uint32_t i = 0; i < c->input_count; i++) {
-        const ebb_type *x = &c->in[i].type;
-        if (x->dtype != y->dtype || x->rank != y->rank)
-            return "inputs do not fit the output";
-        for (int d = 0; d < x->rank; d++)
-            if (d != axis && x->dims[d] != y->dims[d])
-                return "inputs do not fit the output";
-        sum += axis >= 0 && axis < x->rank ? x->dims[axis] : 0;
-    }
-    if (axis >= 0 && axis < y->rank && sum != y->dims[axis])
-        return "inputs do not fit the output";
-    return NULL;
-}
-
-/* (X, split?) {axis, split?} -> Y.... What nobody wants is stepped over. */
-static ebb_status run_split(const ebb_call *c)
-{
-    int axis;
-    const ebb_operand *x = &c->in[0];
-    EBB_TRY(ebb_cuda_axis(c, ebb_attr_int(&c->attrs, "axis", 0), x->type.rank, &axis));
-    ebb_cuda_span whole = ebb_cuda_span_of(&x->type, axis);
-    size_t size = ebb_cuda_size(&x->type);
-    const ebb_tensor *list = ebb_call_has(c, 1) ? c->in[1].constant : NULL;
-    uint32_t count = 0;
-    const int64_t *sizes = ebb_attr_ints(&c->attrs, "split", &count);
-    if (list != NULL && ebb_elements(&list->type) != (int64_t)c->output_count)
-        return ebb_call_error(c, "%lld sizes are given for %u outputs",
-                              (long long)ebb_elements(&list->type), c->output_count);
-    int64_t each = (whole.n + c->output_count - 1) / (int64_t)c->output_count, at = 0;
-    for (uint32_t i = 0; i < c->output_count; i++) {
-        int64_t left = whole.n - at, n = left < each ? left : each;
-        if (list != NULL)
-            n = ebb_tensor_int(list, i);
-        else if (i < count)
-            n = sizes[i];
-        if (n < 0 || n > left)
-            return ebb_call_error(c, "part %u has %lld of the %lld elements left", i, (long long)n,
-                                  (long long)left);
-        if (ebb_call_wants(c, i) && c->out[i].type.dims[axis] != n)
-            return ebb_call_error(c, "part %u has %lld elements, %lld were planned", i,
-                                  (long long)n, (long long)c->out[i].type.dims[axis]);
-        if (ebb_call_wants(c, i))
-            EBB_TRY(copy_pieces(c, c->out[i].data, n * whole.inner,
-                                (const char *)x->data + (size_t)(at * whole.inner) * size,
-                                whole.n * whole.inner, whole.outer, n * whole.inner, size));
-        at += n;
-    }
-    return NULL;
-}
+EBB_MOVE(concat)
+EBB_MOVE(split)
+EBB_MOVE(slice)
+EBB_MOVE(slice_grad)
+EBB_MOVE(depth_to_space)
+EBB_MOVE(space_to_depth)
+EBB_MOVE(expand)
+EBB_MOVE(tile)
 
 static const char *declines_split(const ebb_call *c)
 {
-    const char *why = ebb_cuda_any(c);
-    if (why != NULL)
-        return why;
-    if (ebb_call_has(c, 1) && c->in[1].type.dtype != EBB_I64 && c->in[1].type.dtype != EBB_I32)
-        return "sizes are neither int32 nor int64";
-    for (uint32_t i = 0; i < c->output_count; i++)
-        if (ebb_call_wants(c, i) && (c->out[i].type.dtype != c->in[0].type.dtype ||
-                                     c->out[i].type.rank != c->in[0].type.rank))
-            return "outputs do not fit the input";
-    return ebb_cuda_constant(c, 1);
-}
-
-/* ---- Slice ---- */
-
-/* A part of a tensor: where it begins and how it goes on, in elements. */
-typedef struct part {
-    int64_t first, stride[EBB_MAX_RANK];
-} part;
-
-/* Where along an axis of n elements a slice starts, and how many it takes. */
-static int64_t bounds(int64_t n, int64_t start, int64_t end, int64_t step, int64_t *count)
-{
-    start = start < -n ? -1 : start < 0 ? start + n : start;
-    end = end < -n ? -1 : end < 0 ? end + n : end;
-    int64_t low = step > 0 ? 0 : -1, high = step > 0 ? n : n - 1;
-    start = start < 0 ? 0 : start > high ? high : start;
-    end = end < low ? low : end > high ? high : end;
-    int64_t span = step > 0 ? end - start : start - end, by = step > 0 ? step : -step;
-    *count = n > 0 && span > 0 ? (span - 1) / by + 1 : 0;
-    return start;
-}
-
-/* starts, ends, axes and steps are inputs at, at + 1 ...; whole and piece the types cut and cut
- * out. */
-static ebb_status read_slice(const ebb_call *c, uint32_t at, const ebb_type *whole,
-                             const ebb_type *piece, part *p)
-{
-    int64_t list[4][EBB_MAX_RANK], dense[EBB_MAX_RANK] = {0}, dims[EBB_MAX_RANK] = {0};
-    uint32_t count[4];
-    for (uint32_t k = 0; k < 4; k++)
-        EBB_TRY(ebb_cuda_ints(c, NULL, at + k, list[k], EBB_MAX_RANK, &count[k]));
-    if (count[1] != count[0] || (ebb_call_has(c, at + 2) && count[2] != count[0]) ||
-        (ebb_call_has(c, at + 3) && count[3] != count[0]))
-        return ebb_call_error(c, "starts, ends, axes and steps differ in length");
-    ebb_strides(dense, whole->rank, whole->dims);
-    p->first = 0;
-    for (int d = 0; d < whole->rank; d++) {
-        dims[d] = whole->dims[d];
-        p->stride[d] = dense[d];
-    }
-    for (uint32_t i = 0; i < count[0]; i++) {
-        int axis;
-        int64_t step = count[3] > 0 ? list[3][i] : 1;
-        EBB_TRY(ebb_cuda_axis(c, count[2] > 0 ? list[2][i] : (int64_t)i, whole->rank, &axis));
-        if (step == 0 || step == INT64_MIN)
-            return ebb_call_error(c, "the step along axis %d is %lld", axis, (long long)step);
-        int64_t start = bounds(whole->dims[axis], list[0][i], list[1][i], step, &dims[axis]);
-        if (dims[axis] > 0)
-            p->first += start * dense[axis];
-        p->stride[axis] = dims[axis] > 1 ? dense[axis] * step : 0;
-    }
-    for (int d = 0; d < whole->rank; d++)
-        if (piece->rank != whole->rank || dims[d] != piece->dims[d])
-            return ebb_call_error(c, "axis %d gives %lld elements, %lld were planned", d,
-                                  (long long)dims[d],
-                                  piece->rank == whole->rank ? (long long)piece->dims[d] : -1LL);
-    return NULL;
-}
-
-/* (X, starts, ends, axes?, steps?) -> Y. */
-static ebb_status run_slice(const ebb_call *c)
-{
-    part p;
-    const ebb_operand *x = &c->in[0], *y = &c->out[0];
-    EBB_TRY(read_slice(c, 1, &x->type, &y->type, &p));
-    if (ebb_elements(&y->type) == 0)
-        return NULL;
-    int64_t to[EBB_MAX_RANK] = {0};
-    size_t size = ebb_cuda_size(&x->type);
-    ebb_strides(to, y->type.rank, y->type.dims);
-    return ebb_cuda_strided(c, y->data, to, (const char *)x->data + (size_t)p.first * size,
-                            p.stride, y->type.rank, y->type.dims, size);
-}
-
-/* (dY, shape, starts, ends, axes?, steps?) -> dX: dY at its place, 0 elsewhere. */
-static ebb_status run_slice_grad(const ebb_call *c)
-{
-    part p;
-    const ebb_operand *dy = &c->in[0], *dx = &c->out[0];
-    EBB_TRY(read_slice(c, 2, &dx->type, &dy->type, &p));
-    if (dx->bytes > 0 && !ebb_type_same_shape(&dx->type, &dy->type))
-        EBB_TRY(ebb_gpu_clear(ebb_cuda_queue_of(c)->stream, dx->data, dx->bytes));
-    if (ebb_elements(&dy->type) == 0)
-        return NULL;
-    int64_t from[EBB_MAX_RANK] = {0};
-    size_t size = ebb_cuda_size(&dy->type);
-    ebb_strides(from, dy->type.rank, dy->type.dims);
-    return ebb_cuda_strided(c, (char *)dx->data + (size_t)p.first * size, p.stride, dy->data, from,
-                            dy->type.rank, dy->type.dims, size);
-}
-
-/* Output 0 has input 0's dtype. */
-static const char *declines_same(const ebb_call *c)
-{
-    const char *why = ebb_cuda_any(c);
-    if (why != NULL)
-        return why;
-    return c->in[0].type.dtype != c->out[0].type.dtype ? "operands differ in dtype" : NULL;
+    const char *why = ebb_split_declines(c);
+    return why != NULL ? why : ebb_cuda_constant(c, 1);
 }
 
 static const char *declines_slice(const ebb_call *c)
 {
-    const char *why = declines_same(c);
+    const char *why = ebb_same_dtype_declines(c);
     uint32_t first = c->op == EBB_OP_SLICE_GRAD ? 2 : 1;
     for (uint32_t i = first; why == NULL && i < first + 4; i++)
         why = ebb_cuda_constant(c, i);
@@ -566,7 +372,7 @@ static ebb_status run_pad(const ebb_call *c)
 
 static const char *declines_pad(const ebb_call *c)
 {
-    const char *why = declines_same(c);
+    const char *why = ebb_same_dtype_declines(c);
     if (why != NULL)
         return why;
     if (c->in[0].type.rank != c->out[0].type.rank)
@@ -578,62 +384,6 @@ static const char *declines_pad(const ebb_call *c)
         return "the value is not one of the input's dtype";
     why = ebb_cuda_constant(c, 1);
     return why != NULL ? why : ebb_cuda_constant(c, 3);
-}
-
-/* ---- blocks of channels ---- */
-
-/* The dims and the strides of [N, a, b, c, d, e] as it lies in memory, in the order of perm. */
-static ebb_status copy_blocks(const ebb_call *c, const int64_t *dims, const int *perm)
-{
-    int64_t dense[6], out[6], to[6], from[6];
-    ebb_strides(dense, 6, dims);
-    for (int d = 0; d < 6; d++) {
-        out[d] = dims[perm[d]];
-        from[d] = dense[perm[d]];
-    }
-    ebb_strides(to, 6, out);
-    return ebb_cuda_strided(c, c->out[0].data, to, c->in[0].data, from, 6, out,
-                            ebb_cuda_size(&c->in[0].type));
-}
-
-/* (X) {blocksize, mode = DCR} -> Y: [N, C b b, H, W] -> [N, C, H b, W b]. */
-static ebb_status run_depth_to_space(const ebb_call *c)
-{
-    const int64_t *n = c->in[0].type.dims, b = ebb_attr_int(&c->attrs, "blocksize", 1);
-    const char *mode = ebb_attr_string(&c->attrs, "mode", "DCR");
-    const int64_t crd[6] = {n[0], n[1] / (b * b), b, b, n[2], n[3]};
-    const int64_t dcr[6] = {n[0], b, b, n[1] / (b * b), n[2], n[3]};
-    const int crd_perm[6] = {0, 1, 4, 2, 5, 3}, dcr_perm[6] = {0, 3, 4, 1, 5, 2};
-    if (strcmp(mode, "CRD") == 0)
-        return copy_blocks(c, crd, crd_perm);
-    if (strcmp(mode, "DCR") == 0)
-        return copy_blocks(c, dcr, dcr_perm);
-    return ebb_call_error(c, "mode '%s' is neither DCR nor CRD", mode);
-}
-
-/* (X) {blocksize} -> Y: [N, C, H b, W b] -> [N, b b C, H, W]. */
-static ebb_status run_space_to_depth(const ebb_call *c)
-{
-    const int64_t *n = c->in[0].type.dims, b = ebb_attr_int(&c->attrs, "blocksize", 1);
-    const int64_t dims[6] = {n[0], n[1], n[2] / b, b, n[3] / b, b};
-    const int perm[6] = {0, 3, 5, 1, 2, 4};
-    return copy_blocks(c, dims, perm);
-}
-
-static const char *declines_blocks(const ebb_call *c)
-{
-    const char *why = declines_same(c);
-    if (why != NULL)
-        return why;
-    const ebb_type *x = &c->in[0].type, *y = &c->out[0].type;
-    int64_t b = ebb_attr_int(&c->attrs, "blocksize", 0);
-    if (x->rank != 4 || y->rank != 4 || b <= 0 || b > 65536)
-        return "no blocks of a tensor of rank 4";
-    const ebb_type *deep = c->op == EBB_OP_DEPTH_TO_SPACE ? x : y, *flat = deep == x ? y : x;
-    if (deep->dims[0] != flat->dims[0] || deep->dims[1] != flat->dims[1] * b * b ||
-        deep->dims[2] * b != flat->dims[2] || deep->dims[3] * b != flat->dims[3])
-        return "the output does not fit the input";
-    return NULL;
 }
 
 /* ---- CenterCropPad ---- */
@@ -658,15 +408,17 @@ static const char *declines_center(const ebb_call *c)
 
 // clang-format off
 const ebb_kernel ebb_cuda_move[] = {
-    {"cuda.transpose",      EBB_OP_TRANSPOSE,      declines_transpose, NULL, NULL, run_transpose,      NULL},
-    {"cuda.concat",         EBB_OP_CONCAT,         declines_concat,    NULL, NULL, run_concat,         NULL},
-    {"cuda.split",          EBB_OP_SPLIT,          declines_split,     NULL, NULL, run_split,          NULL},
-    {"cuda.slice",          EBB_OP_SLICE,          declines_slice,     NULL, NULL, run_slice,          NULL},
-    {"cuda.slice_grad",     EBB_OP_SLICE_GRAD,     declines_slice,     NULL, NULL, run_slice_grad,     NULL},
-    {"cuda.pad",            EBB_OP_PAD,            declines_pad,       NULL, NULL, run_pad,            NULL},
-    {"cuda.center_crop_pad", EBB_OP_CENTER_CROP_PAD, declines_center,   NULL, NULL, run_center,         NULL},
-    {"cuda.depth_to_space", EBB_OP_DEPTH_TO_SPACE, declines_blocks,    NULL, NULL, run_depth_to_space, NULL},
-    {"cuda.space_to_depth", EBB_OP_SPACE_TO_DEPTH, declines_blocks,    NULL, NULL, run_space_to_depth, NULL},
+    {"cuda.transpose",       EBB_OP_TRANSPOSE,       ebb_transpose_declines, NULL, NULL, run_transpose,      NULL},
+    {"cuda.concat",          EBB_OP_CONCAT,          ebb_concat_declines,    NULL, NULL, run_concat,         NULL},
+    {"cuda.split",           EBB_OP_SPLIT,           declines_split,         NULL, NULL, run_split,          NULL},
+    {"cuda.slice",           EBB_OP_SLICE,           declines_slice,         NULL, NULL, run_slice,          NULL},
+    {"cuda.slice_grad",      EBB_OP_SLICE_GRAD,      declines_slice,         NULL, NULL, run_slice_grad,     NULL},
+    {"cuda.pad",             EBB_OP_PAD,             declines_pad,           NULL, NULL, run_pad,            NULL},
+    {"cuda.center_crop_pad", EBB_OP_CENTER_CROP_PAD, declines_center,        NULL, NULL, run_center,         NULL},
+    {"cuda.depth_to_space",  EBB_OP_DEPTH_TO_SPACE,  ebb_depth_declines,     NULL, NULL, run_depth_to_space, NULL},
+    {"cuda.space_to_depth",  EBB_OP_SPACE_TO_DEPTH,  ebb_depth_declines,     NULL, NULL, run_space_to_depth, NULL},
+    {"cuda.expand",          EBB_OP_EXPAND,          ebb_expand_declines,    NULL, NULL, run_expand,         NULL},
+    {"cuda.tile",            EBB_OP_TILE,            ebb_tile_declines,      NULL, NULL, run_tile,           NULL},
 };
 // clang-format on
 EBB_CUDA_COUNT(move)

@@ -91,11 +91,6 @@ int ebb_cuda_lanes(int64_t rows, int64_t inner);
 
 /* ---- indices ---- */
 
-static inline bool ebb_cuda_indices_are(const ebb_operand *o)
-{
-    return o->type.dtype == EBB_I64 || o->type.dtype == EBB_I32;
-}
-
 /* An int32 or int64 tensor of indices. */
 typedef struct ebb_cuda_indices {
     const void *data;

@@ -5,6 +5,7 @@
  */
 #include "kernels/cuda/floats.h"
 #include "kernels/cuda/move.h"
+#include "kernels/move.h"
 #include "kernels/cuda/order.h"
 
 typedef struct rows_args {
@@ -144,18 +145,6 @@ static ebb_status run_gather(const ebb_call *c)
                          ebb_cuda_size(&data->type));
 }
 
-static const char *declines_gather(const ebb_call *c)
-{
-    const char *why = ebb_cuda_any(c);
-    if (why != NULL)
-        return why;
-    if (!ebb_cuda_indices_are(&c->in[1]))
-        return "indices are neither int32 nor int64";
-    if (c->in[0].type.dtype != c->out[0].type.dtype)
-        return "operands differ in dtype";
-    return NULL;
-}
-
 /* (data, indices) {axis} -> Y: Y[.., i, ..] = data[.., indices[.., i, ..], ..]. */
 static ebb_status run_gather_elements(const ebb_call *c)
 {
@@ -182,23 +171,6 @@ static ebb_status run_gather_elements(const ebb_call *c)
                       EBB_CUDA_BLOCK, 0, a);
 }
 
-static const char *declines_gather_elements(const ebb_call *c)
-{
-    const char *why = declines_gather(c);
-    if (why != NULL)
-        return why;
-    const ebb_type *data = &c->in[0].type, *index = &c->in[1].type;
-    if (data->rank == 0 || index->rank != data->rank ||
-        !ebb_type_same_shape(index, &c->out[0].type))
-        return "indices do not fit the data";
-    int64_t axis = ebb_attr_int(&c->attrs, "axis", 0);
-    axis += axis < 0 ? data->rank : 0;
-    for (int d = 0; d < data->rank; d++)
-        if (d != axis && index->dims[d] > data->dims[d])
-            return "indices do not fit the data";
-    return NULL;
-}
-
 /* (data, indices) {batch_dims} -> Y: data [batch, n..., inner], indices [batch, count, depth]. */
 static ebb_status run_gather_nd(const ebb_call *c)
 {
@@ -223,22 +195,6 @@ static ebb_status run_gather_nd(const ebb_call *c)
     return launch_rows(c, &a, ebb_cuda_size(data));
 }
 
-static const char *declines_gather_nd(const ebb_call *c)
-{
-    const char *why = declines_gather(c);
-    if (why != NULL)
-        return why;
-    const ebb_type *data = &c->in[0].type, *t = &c->in[1].type;
-    int64_t batched = ebb_attr_int(&c->attrs, "batch_dims", 0);
-    if (t->rank < 1 || batched < 0 || batched >= t->rank || batched > data->rank ||
-        t->dims[t->rank - 1] > data->rank - batched)
-        return "indices do not fit the data";
-    for (int d = 0; d < batched; d++)
-        if (t->dims[d] != data->dims[d])
-            return "indices do not fit the data";
-    return NULL;
-}
-
 /* ---- OneHot ---- */
 
 /* (indices, depth, values [off, on]) {axis = -1} -> Y. What is outside of the depth is all off. */
@@ -254,21 +210,6 @@ static ebb_status run_one_hot(const ebb_call *c)
                       c->in[0].type.dtype};
     return EBB_LAUNCH(c, kernels[ebb_cuda_size_row(ebb_cuda_size(out))], ebb_cuda_grid(a.count),
                       EBB_CUDA_BLOCK, 0, a);
-}
-
-static const char *declines_one_hot(const ebb_call *c)
-{
-    const char *why = ebb_cuda_any(c);
-    if (why != NULL)
-        return why;
-    if (ebb_elements(&c->in[2].type) != 2 || c->in[2].type.dtype != c->out[0].type.dtype)
-        return "values are not two of the output's dtype";
-    if (c->out[0].type.rank != c->in[0].type.rank + 1)
-        return "the output does not fit the indices";
-    if (!ebb_dtype_is_integer((ebb_dtype)c->in[0].type.dtype) &&
-        !ebb_dtype_is_float((ebb_dtype)c->in[0].type.dtype))
-        return "indices are not numbers";
-    return NULL;
 }
 
 /* ---- NonZero ---- */
@@ -375,17 +316,6 @@ static ebb_status run_non_zero(const ebb_call *c)
     return list_places(c, &a, (uint32_t *)c->workspace);
 }
 
-static const char *declines_non_zero(const ebb_call *c)
-{
-    const char *why = ebb_cuda_any(c);
-    if (why != NULL)
-        return why;
-    if (c->out[0].type.dtype != EBB_I64 || c->out[0].type.rank != 2 ||
-        c->out[0].type.dims[0] != c->in[0].type.rank)
-        return "the output is not int64[rank, count]";
-    return ebb_elements(&c->in[0].type) > 0x7FFFFFFF ? "more than 2^31 elements" : NULL;
-}
-
 /* ---- Compress ---- */
 
 typedef struct compress {
@@ -443,6 +373,14 @@ static ebb_status run_compress(const ebb_call *c)
     const ebb_cuda_indices list = {c->workspace, 1, c->position, ebb_cuda_queue_of(c)->step};
     return ebb_cuda_take(c, c->out[0].data, c->in[0].data, &v.s, &list, v.columns,
                          ebb_cuda_size(&c->in[0].type));
+}
+
+static const char *declines_non_zero(const ebb_call *c)
+{
+    const char *why = ebb_non_zero_declines(c);
+    if (why != NULL)
+        return why;
+    return ebb_elements(&c->in[0].type) > 0x7FFFFFFF ? "more than 2^31 elements" : NULL;
 }
 
 static const char *declines_compress(const ebb_call *c)
@@ -531,35 +469,16 @@ static ebb_status run_tensor_scatter(const ebb_call *c)
                       EBB_CUDA_BLOCK, 0, a);
 }
 
-static const char *declines_tensor_scatter(const ebb_call *c)
-{
-    const char *why = ebb_cuda_any(c);
-    if (why != NULL)
-        return why;
-    const ebb_type *x = &c->in[0].type, *u = &c->in[1].type;
-    int64_t axis = ebb_attr_int(&c->attrs, "axis", -2);
-    axis += axis < 0 ? x->rank : 0;
-    if (axis < 1 || axis >= x->rank || u->rank != x->rank || u->dtype != x->dtype)
-        return "cache, update and axis do not fit each other";
-    for (int d = 0; d < x->rank; d++)
-        if (d == axis ? u->dims[d] > x->dims[d] : u->dims[d] != x->dims[d])
-            return "the update does not fit the cache";
-    if (ebb_call_has(c, 2) &&
-        (c->in[2].type.dtype != EBB_I64 || ebb_elements(&c->in[2].type) != x->dims[0]))
-        return "there is not one write index for each of the batch";
-    return NULL;
-}
-
 // clang-format off
 const ebb_kernel ebb_cuda_move_index[] = {
-    {"cuda.gather",          EBB_OP_GATHER,          declines_gather,          NULL,               NULL, run_gather,          NULL},
-    {"cuda.gather_elements", EBB_OP_GATHER_ELEMENTS, declines_gather_elements, NULL,               NULL, run_gather_elements, NULL},
-    {"cuda.gather_nd",       EBB_OP_GATHER_ND,       declines_gather_nd,       NULL,               NULL, run_gather_nd,       NULL},
-    {"cuda.one_hot",         EBB_OP_ONE_HOT,         declines_one_hot,         NULL,               NULL, run_one_hot,         NULL},
-    {"cuda.non_zero",        EBB_OP_NON_ZERO,        declines_non_zero,        non_zero_workspace, NULL, run_non_zero,        NULL},
-    {"cuda.compress",        EBB_OP_COMPRESS,        declines_compress,        compress_workspace, NULL, run_compress,        NULL},
-    {"cuda.reverse_sequence", EBB_OP_REVERSE_SEQUENCE, declines_reverse,       NULL,               NULL, run_reverse,         NULL},
-    {"cuda.tensor_scatter",  EBB_OP_TENSOR_SCATTER,  declines_tensor_scatter,  NULL,               NULL, run_tensor_scatter,  NULL},
+    {"cuda.gather",           EBB_OP_GATHER,           ebb_gather_declines,          NULL,               NULL, run_gather,          NULL},
+    {"cuda.gather_elements",  EBB_OP_GATHER_ELEMENTS,  ebb_gather_elements_declines, NULL,               NULL, run_gather_elements, NULL},
+    {"cuda.gather_nd",        EBB_OP_GATHER_ND,        ebb_gather_nd_declines,       NULL,               NULL, run_gather_nd,       NULL},
+    {"cuda.one_hot",          EBB_OP_ONE_HOT,          ebb_one_hot_declines,         NULL,               NULL, run_one_hot,         NULL},
+    {"cuda.non_zero",         EBB_OP_NON_ZERO,         declines_non_zero,            non_zero_workspace, NULL, run_non_zero,        NULL},
+    {"cuda.compress",         EBB_OP_COMPRESS,         declines_compress,            compress_workspace, NULL, run_compress,        NULL},
+    {"cuda.reverse_sequence", EBB_OP_REVERSE_SEQUENCE, declines_reverse,             NULL,               NULL, run_reverse,         NULL},
+    {"cuda.tensor_scatter",   EBB_OP_TENSOR_SCATTER,   ebb_tensor_scatter_declines,  NULL,               NULL, run_tensor_scatter,  NULL},
 };
 // clang-format on
 EBB_CUDA_COUNT(move_index)

@@ -1,7 +1,8 @@
 /* move_shape.cu: what changes a shape but no element (copies, or nothing where the output lies over
- * the input), what repeats elements, and what is made from shapes. */
+ * the input), triangles, and what is made from shapes. */
 #include "kernels/cuda/floats.h"
 #include "kernels/cuda/move.h"
+#include "kernels/move.h"
 
 typedef struct trilu_args {
     void *y;
@@ -24,22 +25,6 @@ typedef struct eye_args {
 static ebb_status run_view(const ebb_call *c)
 {
     return ebb_cuda_copy(c, c->out[0].data, c->in[0].data, c->out[0].bytes);
-}
-
-/* Whole bytes or not: what is copied is all of them. */
-static const char *declines_view(const ebb_call *c)
-{
-    const ebb_operand *x = &c->in[0], *y = &c->out[0];
-    if (x->type.kind != EBB_KIND_TENSOR || ebb_dtype_bits((ebb_dtype)x->type.dtype) == 0)
-        return "works on tensors of numbers only";
-    if (x->type.dtype != y->type.dtype || x->bytes != y->bytes)
-        return "the output differs in dtype or size";
-    bool kept = c->op == EBB_OP_IDENTITY && x->type.layout.kind == y->type.layout.kind &&
-                x->type.layout.block == y->type.layout.block;
-    if (!kept &&
-        (x->type.layout.kind != EBB_LAYOUT_PLAIN || y->type.layout.kind != EBB_LAYOUT_PLAIN))
-        return "works on row-major tensors only";
-    return NULL;
 }
 
 /* BitCast: the dtype alone differs. */
@@ -90,76 +75,7 @@ static const char *declines_old_dropout(const ebb_call *c)
     if (ebb_call_wants(c, 1) && c->out[1].type.dtype != EBB_BOOL &&
         !ebb_dtype_is_float((ebb_dtype)c->out[1].type.dtype))
         return "the mask is neither bool nor a float";
-    return declines_view(c);
-}
-
-/* ---- repeated ---- */
-
-/* (X, shape) -> Y: X broadcast. */
-static ebb_status run_expand(const ebb_call *c)
-{
-    const ebb_type *x = &c->in[0].type, *y = &c->out[0].type;
-    int64_t dense[EBB_MAX_RANK] = {0}, to[EBB_MAX_RANK] = {0}, from[EBB_MAX_RANK] = {0};
-    ebb_strides(dense, x->rank, x->dims);
-    ebb_strides(to, y->rank, y->dims);
-    for (int d = 0; d < x->rank; d++)
-        from[y->rank - x->rank + d] = x->dims[d] == 1 ? 0 : dense[d];
-    return ebb_cuda_strided(c, c->out[0].data, to, c->in[0].data, from, y->rank, y->dims,
-                            ebb_cuda_size(x));
-}
-
-static const char *declines_expand(const ebb_call *c)
-{
-    const char *why = ebb_cuda_any(c);
-    if (why != NULL)
-        return why;
-    const ebb_type *x = &c->in[0].type, *y = &c->out[0].type;
-    if (x->dtype != y->dtype)
-        return "operands differ in dtype";
-    if (x->rank > y->rank)
-        return "the output does not fit the input";
-    for (int d = 0; d < x->rank; d++)
-        if (x->dims[d] != 1 && x->dims[d] != y->dims[y->rank - x->rank + d])
-            return "the output does not fit the input";
-    return NULL;
-}
-
-/* (X, repeats) -> Y: each dim is one of repeats and one of elements. */
-static ebb_status run_tile(const ebb_call *c)
-{
-    const ebb_type *x = &c->in[0].type, *y = &c->out[0].type;
-    int64_t dense[EBB_MAX_RANK] = {0}, out[EBB_MAX_RANK] = {0};
-    int64_t dims[EBB_CUDA_PATH_RANK], to[EBB_CUDA_PATH_RANK], from[EBB_CUDA_PATH_RANK];
-    if (ebb_elements(y) == 0)
-        return NULL;
-    ebb_strides(dense, x->rank, x->dims);
-    ebb_strides(out, y->rank, y->dims);
-    for (int d = 0; d < x->rank; d++) {
-        dims[2 * d] = y->dims[d] / x->dims[d];
-        to[2 * d] = out[d] * x->dims[d];
-        from[2 * d] = 0;
-        dims[2 * d + 1] = x->dims[d];
-        to[2 * d + 1] = out[d];
-        from[2 * d + 1] = dense[d];
-    }
-    return ebb_cuda_strided(c, c->out[0].data, to, c->in[0].data, from, 2 * x->rank, dims,
-                            ebb_cuda_size(x));
-}
-
-static const char *declines_tile(const ebb_call *c)
-{
-    const char *why = ebb_cuda_any(c);
-    if (why != NULL)
-        return why;
-    const ebb_type *x = &c->in[0].type, *y = &c->out[0].type;
-    if (x->dtype != y->dtype)
-        return "operands differ in dtype";
-    if (x->rank != y->rank)
-        return "the output does not fit the input";
-    for (int d = 0; d < x->rank; d++)
-        if (x->dims[d] == 0 ? y->dims[d] != 0 : y->dims[d] % x->dims[d] != 0)
-            return "the output does not fit the input";
-    return NULL;
+    return ebb_view_declines(c);
 }
 
 /* ---- Trilu ---- */
@@ -180,19 +96,6 @@ static ebb_status run_trilu(const ebb_call *c)
                     ebb_attr_int(&c->attrs, "upper", 1) != 0};
     return EBB_LAUNCH(c, trilus[ebb_cuda_size_row(ebb_cuda_size(t))], ebb_cuda_grid(a.n),
                       EBB_CUDA_BLOCK, 0, a);
-}
-
-static const char *declines_trilu(const ebb_call *c)
-{
-    const char *why = ebb_cuda_any(c);
-    if (why != NULL)
-        return why;
-    if (c->in[0].type.rank < 2)
-        return "the input is no matrix";
-    if (ebb_call_has(c, 1) &&
-        (ebb_elements(&c->in[1].type) != 1 || !ebb_cuda_indices_are(&c->in[1])))
-        return "the diagonal is no integer";
-    return NULL;
 }
 
 /* ---- EyeLike ---- */
@@ -290,11 +193,7 @@ ebb_status ebb_cuda_fill(const ebb_call *c, void *to, const void *value, int64_t
 /* (X) {start, end} -> int64[count]. */
 static ebb_status run_shape(const ebb_call *c)
 {
-    const ebb_type *x = &c->in[0].type;
-    int64_t start = ebb_attr_int(&c->attrs, "start", 0), count = c->out[0].type.dims[0];
-    start += start < 0 ? x->rank : 0;
-    start = start < 0 ? 0 : start;
-    return carry_all(c, c->out[0].data, x->dims + start, (size_t)count * sizeof *x->dims);
+    return carry_all(c, c->out[0].data, ebb_shape_dims(c), c->out[0].bytes);
 }
 
 static ebb_status run_size(const ebb_call *c)
@@ -303,95 +202,20 @@ static ebb_status run_size(const ebb_call *c)
     return carry_all(c, c->out[0].data, &n, sizeof n);
 }
 
-static const char *declines_shape(const ebb_call *c)
-{
-    const ebb_type *x = &c->in[0].type, *y = &c->out[0].type;
-    if (!ebb_type_is_static(x))
-        return "a dim is not known";
-    if (y->dtype != EBB_I64 || y->layout.kind != EBB_LAYOUT_PLAIN)
-        return "the output is not row-major int64";
-    if (c->op == EBB_OP_SIZE)
-        return ebb_elements(y) != 1 ? "the output is no scalar" : NULL;
-    int64_t start = ebb_attr_int(&c->attrs, "start", 0);
-    start += start < 0 ? x->rank : 0;
-    start = start < 0 ? 0 : start;
-    if (y->rank != 1 || (y->dims[0] > 0 && (start > x->rank || y->dims[0] > x->rank - start)))
-        return "the output does not fit the input's rank";
-    return NULL;
-}
-
-/* The bytes of a Constant node's value; NULL where it is of a kind that has none. */
-static const void *constant_bytes(const ebb_call *c, float *number, size_t *bytes)
-{
-    for (uint32_t i = 0; i < c->attrs.count; i++) {
-        const ebb_attr *a = &c->attrs.list[i];
-        if (strcmp(a->name, "value") == 0 && a->tensor != NULL) {
-            *bytes = a->tensor->bytes;
-            return a->tensor->data;
-        }
-        if (strcmp(a->name, "value_int") == 0) {
-            *bytes = sizeof a->i;
-            return &a->i;
-        }
-        if (strcmp(a->name, "value_float") == 0) {
-            *number = (float)a->f;
-            *bytes = sizeof *number;
-            return number;
-        }
-        if (strcmp(a->name, "value_ints") == 0) {
-            *bytes = a->count * sizeof *a->ints;
-            return a->ints;
-        }
-        if (strcmp(a->name, "value_floats") == 0) {
-            *bytes = a->count * sizeof *a->floats;
-            return a->floats;
-        }
-    }
-    return NULL;
-}
-
 static ebb_status run_constant(const ebb_call *c)
 {
     float number;
     size_t bytes = 0;
-    const void *from = constant_bytes(c, &number, &bytes);
+    const void *from = ebb_constant_bytes(c, &number, &bytes);
     return from != NULL ? carry_all(c, c->out[0].data, from, bytes) : NULL;
-}
-
-static const char *declines_constant(const ebb_call *c)
-{
-    float number;
-    size_t bytes = 0;
-    const void *from = constant_bytes(c, &number, &bytes);
-    if (c->out[0].type.layout.kind != EBB_LAYOUT_PLAIN)
-        return "works on row-major tensors only";
-    if (bytes != c->out[0].bytes || (from == NULL && bytes > 0))
-        return "its value is not there, or not of numbers";
-    return NULL;
 }
 
 /* (shape) {value = 0.0f} -> Y. */
 static ebb_status run_constant_of_shape(const ebb_call *c)
 {
-    static const char zero[16] = {0};
-    const ebb_attr *value = ebb_attr_find(&c->attrs, "value");
-    const void *from = value != NULL && value->tensor != NULL ? value->tensor->data : zero;
     const ebb_type *t = &c->out[0].type;
-    return ebb_cuda_fill(c, c->out[0].data, from, ebb_elements(t), ebb_cuda_size(t));
-}
-
-static const char *declines_constant_of_shape(const ebb_call *c)
-{
-    const char *why = ebb_cuda_any(c);
-    if (why != NULL)
-        return why;
-    const ebb_attr *value = ebb_attr_find(&c->attrs, "value");
-    if (value == NULL || value->tensor == NULL)
-        return c->out[0].type.dtype != EBB_F32 ? "the output is not float32" : NULL;
-    if (value->tensor->data == NULL || ebb_elements(&value->tensor->type) != 1 ||
-        value->tensor->type.dtype != c->out[0].type.dtype)
-        return "the value is not one of the output's dtype";
-    return NULL;
+    return ebb_cuda_fill(c, c->out[0].data, ebb_constant_of_shape_value(c), ebb_elements(t),
+                         ebb_cuda_size(t));
 }
 
 /* ---- Range ---- */
@@ -461,38 +285,26 @@ static ebb_status run_range(const ebb_call *c)
 
 static const char *declines_range(const ebb_call *c)
 {
-    const char *why = ebb_cuda_any(c);
-    if (why != NULL)
-        return why;
-    const ebb_type *y = &c->out[0].type;
-    if (range_of(y->dtype) == NULL)
-        return "only floats, int16, int32 and int64";
-    if (y->rank != 1)
-        return "the output is no vector";
-    for (uint32_t i = 0; i < 3; i++)
-        if (c->in[i].type.dtype != y->dtype || ebb_elements(&c->in[i].type) != 1)
-            return "start, limit and step are not scalars of the output's dtype";
-    return NULL;
+    return range_of(c->out[0].type.dtype) == NULL ? "only floats, int16, int32 and int64"
+                                                  : ebb_range_declines(c);
 }
 
 // clang-format off
 const ebb_kernel ebb_cuda_move_shape[] = {
-    {"cuda.identity",          EBB_OP_IDENTITY,          declines_view,              NULL, NULL, run_view,              NULL},
-    {"cuda.reshape",           EBB_OP_RESHAPE,           declines_view,              NULL, NULL, run_view,              NULL},
-    {"cuda.flatten",           EBB_OP_FLATTEN,           declines_view,              NULL, NULL, run_view,              NULL},
-    {"cuda.squeeze",           EBB_OP_SQUEEZE,           declines_view,              NULL, NULL, run_view,              NULL},
-    {"cuda.unsqueeze",         EBB_OP_UNSQUEEZE,         declines_view,              NULL, NULL, run_view,              NULL},
-    {"cuda.bit_cast",          EBB_OP_BIT_CAST,          declines_bit_cast,          NULL, NULL, run_view,              NULL},
-    {"cuda.old_dropout",       EBB_OP_DROPOUT_BEFORE_12, declines_old_dropout,       NULL, NULL, run_old_dropout,       NULL},
-    {"cuda.eye_like",          EBB_OP_EYE_LIKE,          declines_eye_like,          NULL, NULL, run_eye_like,          NULL},
-    {"cuda.expand",            EBB_OP_EXPAND,            declines_expand,            NULL, NULL, run_expand,            NULL},
-    {"cuda.tile",              EBB_OP_TILE,              declines_tile,              NULL, NULL, run_tile,              NULL},
-    {"cuda.trilu",             EBB_OP_TRILU,             declines_trilu,             NULL, NULL, run_trilu,             NULL},
-    {"cuda.shape",             EBB_OP_SHAPE,             declines_shape,             NULL, NULL, run_shape,             NULL},
-    {"cuda.size",              EBB_OP_SIZE,              declines_shape,             NULL, NULL, run_size,              NULL},
-    {"cuda.constant",          EBB_OP_CONSTANT,          declines_constant,          NULL, NULL, run_constant,          NULL},
-    {"cuda.constant_of_shape", EBB_OP_CONSTANT_OF_SHAPE, declines_constant_of_shape, NULL, NULL, run_constant_of_shape, NULL},
-    {"cuda.range",             EBB_OP_RANGE,             declines_range,             NULL, NULL, run_range,             NULL},
+    {"cuda.identity",          EBB_OP_IDENTITY,          ebb_view_declines,              NULL, NULL, run_view,              NULL},
+    {"cuda.reshape",           EBB_OP_RESHAPE,           ebb_view_declines,              NULL, NULL, run_view,              NULL},
+    {"cuda.flatten",           EBB_OP_FLATTEN,           ebb_view_declines,              NULL, NULL, run_view,              NULL},
+    {"cuda.squeeze",           EBB_OP_SQUEEZE,           ebb_view_declines,              NULL, NULL, run_view,              NULL},
+    {"cuda.unsqueeze",         EBB_OP_UNSQUEEZE,         ebb_view_declines,              NULL, NULL, run_view,              NULL},
+    {"cuda.bit_cast",          EBB_OP_BIT_CAST,          declines_bit_cast,              NULL, NULL, run_view,              NULL},
+    {"cuda.old_dropout",       EBB_OP_DROPOUT_BEFORE_12, declines_old_dropout,           NULL, NULL, run_old_dropout,       NULL},
+    {"cuda.eye_like",          EBB_OP_EYE_LIKE,          declines_eye_like,              NULL, NULL, run_eye_like,          NULL},
+    {"cuda.trilu",             EBB_OP_TRILU,             ebb_trilu_declines,             NULL, NULL, run_trilu,             NULL},
+    {"cuda.shape",             EBB_OP_SHAPE,             ebb_shape_declines,             NULL, NULL, run_shape,             NULL},
+    {"cuda.size",              EBB_OP_SIZE,              ebb_shape_declines,             NULL, NULL, run_size,              NULL},
+    {"cuda.constant",          EBB_OP_CONSTANT,          ebb_constant_declines,          NULL, NULL, run_constant,          NULL},
+    {"cuda.constant_of_shape", EBB_OP_CONSTANT_OF_SHAPE, ebb_constant_of_shape_declines, NULL, NULL, run_constant_of_shape, NULL},
+    {"cuda.range",             EBB_OP_RANGE,             declines_range,                 NULL, NULL, run_range,             NULL},
 };
 // clang-format on
 EBB_CUDA_COUNT(move_shape)

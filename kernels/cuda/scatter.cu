@@ -14,8 +14,7 @@
 #include "kernels/cuda/floats.h"
 #include "kernels/cuda/move.h"
 #include "kernels/cuda/order.h"
-
-typedef enum combine { SET, ADD, MUL, MAX, MIN, UNKNOWN } combine;
+#include "kernels/scatter.h"
 
 typedef struct key_args {
     uint32_t *key;
@@ -136,16 +135,16 @@ typedef struct combiner {
     }
 
 /* rows is NULL where there is none. */
-static combiner combiner_of(const ebb_type *t, combine how)
+static combiner combiner_of(const ebb_type *t, ebb_combine how)
 {
     static const ebb_gpu_kernel rows[] = EBB_CUDA_SIZES(set_rows);
     static const ebb_gpu_kernel lines[] = EBB_CUDA_SIZES(set_lines);
     static const combiner f32 = COMBINER(f32, 4), f64 = COMBINER(f64, 8), f16 = COMBINER(f16, 4);
     static const combiner bf16 = COMBINER(bf16, 4), i32 = COMBINER(i32, 4), i64 = COMBINER(i64, 8);
     combiner none = {NULL, NULL, NULL, 0};
-    if (how == UNKNOWN)
+    if (how == EBB_COMBINE_UNKNOWN)
         return none;
-    if (how == SET) {
+    if (how == EBB_COMBINE_SET) {
         int row = ebb_cuda_size_row(ebb_cuda_size(t));
         none.rows = rows[row];
         none.lines = lines[row];
@@ -167,18 +166,6 @@ static combiner combiner_of(const ebb_type *t, combine how)
     default:
         return none;
     }
-}
-
-static combine combine_of(const ebb_call *c)
-{
-    if (c->op == EBB_OP_GATHER_GRAD || c->op == EBB_OP_GATHER_ELEMENTS_GRAD)
-        return ADD;
-    static const char *const names[] = {"none", "add", "mul", "max", "min"};
-    const char *name = ebb_attr_string(&c->attrs, "reduction", "none");
-    for (int i = 0; i < UNKNOWN; i++)
-        if (strcmp(name, names[i]) == 0)
-            return (combine)i;
-    return UNKNOWN;
 }
 
 /* ---- what there is to do, by the types alone ---- */
@@ -234,7 +221,7 @@ static ebb_status plan_rows(const ebb_call *c, job *j)
             *(d < j->keys.depth ? &m->rows : &m->inner) *= out->dims[d];
         }
     }
-    finish_rows(j, combiner_of(out, combine_of(c)).real);
+    finish_rows(j, combiner_of(out, ebb_combine_of(c)).real);
     return NULL;
 }
 
@@ -246,7 +233,7 @@ static ebb_status plan_elements(const ebb_call *c, job *j)
     j->index = c->op == EBB_OP_GATHER_ELEMENTS_GRAD ? 2 : 1;
     const ebb_type *big = &c->out[0].type, *small = &c->in[j->index].type;
     int64_t to[EBB_MAX_RANK] = {0}, from[EBB_MAX_RANK] = {0}, dims[EBB_MAX_RANK] = {0};
-    combine how = combine_of(c);
+    ebb_combine how = ebb_combine_of(c);
     int axis;
     EBB_TRY(ebb_cuda_axis(c, ebb_attr_int(&c->attrs, "axis", 0), big->rank, &axis));
     ebb_cuda_span s = ebb_cuda_span_of(small, axis);
@@ -256,7 +243,7 @@ static ebb_status plan_elements(const ebb_call *c, job *j)
     for (int d = 0; d < small->rank; d++)
         dims[d] = small->dims[d];
     to[axis] = 0;
-    bool rounds = (how == ADD || how == MUL) && ebb_cuda_size(big) == 2;
+    bool rounds = (how == EBB_COMBINE_ADD || how == EBB_COMBINE_MUL) && ebb_cuda_size(big) == 2;
     j->by_lines = s.n <= (rounds ? 1 : SHORT_LINE) || (lines >= MANY_LINES && !rounds);
     if (j->by_lines) {
         lines_args *l = &j->lines;
@@ -321,7 +308,7 @@ static ebb_status run_rows(const ebb_call *c, job *j, combiner *by)
     m->key = order.key;
     m->position = order.position;
     m->part = (char *)c->workspace + j->order_bytes;
-    if (m->how == SET) {
+    if (m->how == EBB_COMBINE_SET) {
         int64_t bytes = m->inner * (int64_t)size;
         size_t wide = ebb_cuda_widest(m->y, m->update, size, bytes);
         m->inner = bytes / (int64_t)wide;
@@ -343,10 +330,10 @@ static ebb_status run_scatter(const ebb_call *c)
     const ebb_operand *y = &c->out[0];
     job j;
     EBB_TRY(plan(c, &j));
-    combiner by = combiner_of(&y->type, combine_of(c));
+    combiner by = combiner_of(&y->type, ebb_combine_of(c));
     j.meet.y = y->data;
     j.meet.update = c->in[c->op == EBB_OP_GATHER_ELEMENTS_GRAD ? 0 : 2].data;
-    j.meet.how = (int32_t)combine_of(c);
+    j.meet.how = (int32_t)ebb_combine_of(c);
     j.meet.zero = grad;
     if (!grad)
         EBB_TRY(ebb_cuda_copy(c, y->data, c->in[0].data, y->bytes));
@@ -364,76 +351,33 @@ static const char *declines_size(const ebb_type *out, const ebb_type *index)
     return NULL;
 }
 
-/* The index tensor lies within `out` in all dims but the axis. */
 static const char *declines_elements(const ebb_call *c)
 {
-    const char *why = ebb_cuda_any(c);
-    if (why != NULL)
-        return why;
-    bool grad = c->op == EBB_OP_GATHER_ELEMENTS_GRAD;
-    const ebb_operand *index = &c->in[grad ? 2 : 1], *update = &c->in[grad ? 0 : 2];
-    const ebb_type *out = &c->out[0].type;
-    if (!ebb_cuda_indices_are(index))
-        return "indices are neither int32 nor int64";
-    if (update->type.dtype != out->dtype)
-        return "operands differ in dtype";
-    if (combiner_of(out, combine_of(c)).rows == NULL)
-        return "no such reduction of this dtype";
-    int64_t axis = ebb_attr_int(&c->attrs, "axis", 0);
-    axis += axis < 0 ? out->rank : 0;
-    if (out->rank == 0 || index->type.rank != out->rank ||
-        !ebb_type_same_shape(&index->type, &update->type))
-        return "indices and updates do not fit the data";
-    for (int d = 0; d < out->rank; d++)
-        if (d != axis && index->type.dims[d] > out->dims[d])
-            return "indices and updates do not fit the data";
-    return declines_size(out, &index->type);
+    const char *why = ebb_scatter_elements_declines(
+        c, combiner_of(&c->out[0].type, ebb_combine_of(c)).rows != NULL);
+    const uint32_t index = c->op == EBB_OP_GATHER_ELEMENTS_GRAD ? 2 : 1;
+    return why != NULL ? why : declines_size(&c->out[0].type, &c->in[index].type);
 }
 
 static const char *declines_gather_grad(const ebb_call *c)
 {
-    const char *why = ebb_cuda_any(c);
+    const char *why =
+        ebb_gather_grad_declines(c, combiner_of(&c->out[0].type, EBB_COMBINE_ADD).rows != NULL);
     if (why != NULL)
         return why;
-    const ebb_type *out = &c->out[0].type;
-    if (!ebb_cuda_indices_are(&c->in[1]))
-        return "indices are neither int32 nor int64";
-    if (c->in[2].type.dtype != out->dtype || combiner_of(out, ADD).rows == NULL)
-        return "no sums of this dtype";
-    int64_t axis = ebb_attr_int(&c->attrs, "axis", 0);
-    axis += axis < 0 ? out->rank : 0;
-    if (axis < 0 || axis >= out->rank)
-        return NULL; /* run() says it better */
-    ebb_cuda_span s = ebb_cuda_span_of(out, (int)axis);
-    if (ebb_elements(&c->in[2].type) != s.outer * ebb_elements(&c->in[1].type) * s.inner)
-        return "dY does not fit the shape and the indices";
-    if (s.n >= (int64_t)0xFFFFFFFF || ebb_elements(&c->in[1].type) > 0x7FFFFFFF)
-        return "more than 2^32 rows, or 2^31 indices";
-    return NULL;
+    const int64_t axis = ebb_axis_of(c, "axis", 0, c->out[0].type.rank);
+    const bool wide =
+        axis >= 0 && axis < c->out[0].type.rank && c->out[0].type.dims[axis] >= (int64_t)0xFFFFFFFF;
+    return wide || ebb_elements(&c->in[1].type) > 0x7FFFFFFF
+               ? "more than 2^32 rows, or 2^31 indices"
+               : NULL;
 }
 
 static const char *declines_scatter_nd(const ebb_call *c)
 {
-    const char *why = ebb_cuda_any(c);
-    if (why != NULL)
-        return why;
-    const ebb_type *data = &c->in[0].type, *index = &c->in[1].type, *update = &c->in[2].type;
-    if (!ebb_cuda_indices_are(&c->in[1]))
-        return "indices are neither int32 nor int64";
-    if (update->dtype != data->dtype)
-        return "operands differ in dtype";
-    if (combiner_of(data, combine_of(c)).rows == NULL)
-        return "no such reduction of this dtype";
-    if (index->rank < 1 || index->dims[index->rank - 1] > data->rank)
-        return "indices have more coordinates than the data";
-    int64_t expected = 1;
-    for (int d = 0; d < index->rank - 1; d++)
-        expected *= index->dims[d];
-    for (int d = (int)index->dims[index->rank - 1]; d < data->rank; d++)
-        expected *= data->dims[d];
-    if (ebb_elements(update) != expected)
-        return "updates do not fit the data and the indices";
-    return declines_size(data, index);
+    const char *why =
+        ebb_scatter_nd_declines(c, combiner_of(&c->in[0].type, ebb_combine_of(c)).rows != NULL);
+    return why != NULL ? why : declines_size(&c->in[0].type, &c->in[1].type);
 }
 
 // clang-format off

@@ -40,109 +40,7 @@ double ebb_plain_scalar(const ebb_operand *o)
     return ebb_tensor_double(&t, 0);
 }
 
-ebb_span ebb_plain_span(const ebb_type *t, int axis)
-{
-    ebb_span s = {1, 1, 1};
-    for (int d = 0; d < t->rank; d++) {
-        if (d < axis)
-            s.outer *= t->dims[d];
-        else if (d == axis)
-            s.n = t->dims[d];
-        else
-            s.inner *= t->dims[d];
-    }
-    return s;
-}
-
-ebb_status ebb_plain_axis(const ebb_call *c, int64_t axis, int rank, int *normal)
-{
-    if (axis < -rank || axis >= rank)
-        return ebb_call_error(c, "axis %lld is outside -%d..%d", (long long)axis, rank, rank - 1);
-    *normal = (int)(axis < 0 ? axis + rank : axis);
-    return NULL;
-}
-
-ebb_status ebb_plain_ints(const ebb_call *c, const char *attr, uint32_t input, int64_t *list,
-                          uint32_t capacity, uint32_t *count)
-{
-    *count = 0;
-    if (ebb_call_has(c, input)) {
-        const ebb_operand *o = &c->in[input];
-        if (o->type.dtype != EBB_I64 && o->type.dtype != EBB_I32)
-            return ebb_call_error(c, "input %u is %s, not int32 or int64", input,
-                                  ebb_dtype_name((ebb_dtype)o->type.dtype));
-        int64_t n = ebb_elements(&o->type);
-        if (n > (int64_t)capacity)
-            return ebb_call_error(c, "input %u has %lld entries, at most %u make sense", input,
-                                  (long long)n, capacity);
-        for (int64_t i = 0; i < n; i++)
-            list[i] = ebb_plain_int(o, i);
-        *count = (uint32_t)n;
-        return NULL;
-    }
-    uint32_t n = 0;
-    const int64_t *given = attr != NULL ? ebb_attr_ints(&c->attrs, attr, &n) : NULL;
-    if (n > capacity)
-        return ebb_call_error(c, "attribute '%s' has %u entries, at most %u make sense", attr, n,
-                              capacity);
-    if (n > 0)
-        memcpy(list, given, n * sizeof *list);
-    *count = n;
-    return NULL;
-}
-
 /* ---- declines ---- */
-
-static const char *declines_operand(const ebb_operand *o, bool packed)
-{
-    if (o->type.dtype == EBB_NONE)
-        return NULL;
-    if (o->type.kind != EBB_KIND_TENSOR)
-        return "works on tensors only";
-    if (!ebb_type_is_static(&o->type))
-        return "a dim is not known";
-    if (o->type.layout.kind != EBB_LAYOUT_PLAIN)
-        return "works on row-major tensors only";
-    if (!packed && ebb_plain_size(&o->type) == 0)
-        return "elements are not whole bytes";
-    return NULL;
-}
-
-static const char *declines_operands(const ebb_call *c, bool packed)
-{
-    for (uint32_t i = 0; i < c->input_count; i++) {
-        const char *why = declines_operand(&c->in[i], packed);
-        if (why != NULL)
-            return why;
-    }
-    for (uint32_t o = 0; o < c->output_count; o++) {
-        const char *why = declines_operand(&c->out[o], packed);
-        if (why != NULL)
-            return why;
-    }
-    return NULL;
-}
-
-const char *ebb_plain_any(const ebb_call *c)
-{
-    return declines_operands(c, false);
-}
-
-const char *ebb_plain_any_bits(const ebb_call *c)
-{
-    return declines_operands(c, true);
-}
-
-static const char *one_float_dtype(const ebb_call *c, uint8_t dtype)
-{
-    for (uint32_t i = 0; i < c->input_count; i++)
-        if (ebb_dtype_is_float((ebb_dtype)c->in[i].type.dtype) && c->in[i].type.dtype != dtype)
-            return "float inputs differ in dtype";
-    for (uint32_t o = 0; o < c->output_count; o++)
-        if (ebb_dtype_is_float((ebb_dtype)c->out[o].type.dtype) && c->out[o].type.dtype != dtype)
-            return "float outputs differ in dtype from the inputs";
-    return NULL;
-}
 
 const char *ebb_plain_floats(const ebb_call *c)
 {
@@ -151,7 +49,7 @@ const char *ebb_plain_floats(const ebb_call *c)
         return why;
     if (c->input_count == 0 || (c->in[0].type.dtype != EBB_F32 && c->in[0].type.dtype != EBB_F64))
         return "computes in float32 and float64 only";
-    return one_float_dtype(c, c->in[0].type.dtype);
+    return ebb_call_one_float(c, c->in[0].type.dtype);
 }
 
 const char *ebb_plain_numbers(const ebb_call *c)

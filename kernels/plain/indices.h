@@ -9,11 +9,6 @@
 extern "C" {
 #endif
 
-static inline bool ebb_indices_are(const ebb_operand *o)
-{
-    return o->type.dtype == EBB_I64 || o->type.dtype == EBB_I32;
-}
-
 /* Index i of an index tensor, counted from the front of an axis of n. */
 static inline int64_t ebb_index_at(const ebb_operand *o, int64_t i, int64_t n)
 {

@@ -1,4 +1,5 @@
-/* move.c: Transpose, Concat, Split, Slice, Pad, and blocks of channels: each a strided copy. */
+/* move.c: Transpose, Pad, and what kernels/move.h reads: each a strided copy. */
+#include "kernels/move.h"
 #include "kernels/plain/plain.h"
 
 #include <string.h>
@@ -98,226 +99,49 @@ static ebb_status run_transpose(const ebb_call *c)
     return NULL;
 }
 
-static const char *declines_transpose(const ebb_call *c)
+/* ---- what move.h reads ---- */
+
+static ebb_status copy(const ebb_call *c, void *to, const int64_t *to_stride, const void *from,
+                       const int64_t *from_stride, int rank, const int64_t *dims, size_t size)
 {
-    const char *why = ebb_plain_any_bits(c);
-    if (why != NULL)
-        return why;
-    uint32_t count = 0;
-    const ebb_type *x = &c->in[0].type;
-    const int64_t *perm = ebb_attr_ints(&c->attrs, "perm", &count);
-    if (perm == NULL)
-        return NULL;
-    unsigned seen = 0;
-    for (uint32_t i = 0; i < count; i++)
-        if (perm[i] >= 0 && perm[i] < x->rank)
-            seen |= 1u << perm[i];
-    if (count != (uint32_t)x->rank || seen != (1u << x->rank) - 1u)
-        return "perm is no permutation of the axes";
+    (void)c;
+    ebb_plain_copy(to, to_stride, from, from_stride, rank, dims, size);
     return NULL;
 }
 
-/* ---- Concat and Split ---- */
-
-/* Copies `rows` pieces of `width` elements between places `to_step` and `from_step` apart. */
-static void copy_pieces(char *to, int64_t to_step, const char *from, int64_t from_step,
-                        int64_t rows, int64_t width, size_t size)
+static ebb_status clear(const ebb_call *c, void *to, size_t bytes)
 {
-    const int64_t dims[2] = {rows, width}, ts[2] = {to_step, 1}, fs[2] = {from_step, 1};
-    ebb_plain_copy(to, ts, from, fs, 2, dims, size);
-}
-
-/* (X...) {axis} -> Y. */
-static ebb_status run_concat(const ebb_call *c)
-{
-    int axis;
-    const ebb_operand *y = &c->out[0];
-    EBB_TRY(ebb_plain_axis(c, ebb_attr_int(&c->attrs, "axis", 1), y->type.rank, &axis));
-    ebb_span whole = ebb_plain_span(&y->type, axis);
-    size_t size = ebb_plain_size(&y->type);
-    int64_t at = 0, row = whole.n * whole.inner;
-    for (uint32_t i = 0; i < c->input_count; i++) {
-        int64_t width = c->in[i].type.dims[axis] * whole.inner;
-        if (width > 0)
-            copy_pieces((char *)y->data + (size_t)at * size, row, c->in[i].data, width, whole.outer,
-                        width, size);
-        at += width;
-    }
+    (void)c;
+    ebb_plain_fill(to, &(uint8_t){0}, (int64_t)bytes, 1);
     return NULL;
 }
 
-static const char *declines_concat(const ebb_call *c)
+static const ebb_mover mover = {copy, clear};
+
+EBB_MOVE(concat)
+EBB_MOVE(split)
+EBB_MOVE(slice)
+EBB_MOVE(slice_grad)
+EBB_MOVE(depth_to_space)
+EBB_MOVE(space_to_depth)
+EBB_MOVE(tile)
+
+static ebb_status run_expand(const ebb_call *c)
 {
-    const char *why = ebb_plain_any(c);
-    if (why != NULL)
-        return why;
-    const ebb_type *y = &c->out[0].type;
-    int axis = (int)ebb_attr_int(&c->attrs, "axis", 1);
-    axis += axis < 0 ? y->rank : 0;
-    int64_t sum = 0;
-    for (uint32_t i = 0; i < c->input_count; i++) {
-        const ebb_type *x = &c->in[i].type;
-        if (x->dtype != y->dtype || x->rank != y->rank)
-            return "inputs do not fit the output";
-        for (int d = 0; d < x->rank; d++)
-            if (d != axis && x->dims[d] != y->dims[d])
-                return "inputs do not fit the output";
-        sum += axis >= 0 && axis < x->rank ? x->dims[axis] : 0;
-    }
-    if (axis >= 0 && axis < y->rank && sum != y->dims[axis])
-        return "inputs do not fit the output";
-    return NULL;
-}
-
-/* (X, split?) {axis, split?} -> Y.... What nobody wants is stepped over. */
-static ebb_status run_split(const ebb_call *c)
-{
-    int axis;
-    const ebb_operand *x = &c->in[0];
-    EBB_TRY(ebb_plain_axis(c, ebb_attr_int(&c->attrs, "axis", 0), x->type.rank, &axis));
-    ebb_span whole = ebb_plain_span(&x->type, axis);
-    size_t size = ebb_plain_size(&x->type);
-    const ebb_operand *list = ebb_call_has(c, 1) ? &c->in[1] : NULL;
-    uint32_t count = 0;
-    const int64_t *sizes = ebb_attr_ints(&c->attrs, "split", &count);
-    if (list != NULL && ebb_elements(&list->type) != (int64_t)c->output_count)
-        return ebb_call_error(c, "%lld sizes are given for %u outputs",
-                              (long long)ebb_elements(&list->type), c->output_count);
-    int64_t each = (whole.n + c->output_count - 1) / (int64_t)c->output_count, at = 0;
-    for (uint32_t i = 0; i < c->output_count; i++) {
-        int64_t n = list != NULL          ? ebb_plain_int(list, i)
-                    : i < count           ? sizes[i]
-                    : whole.n - at < each ? whole.n - at
-                                          : each;
-        if (n < 0 || n > whole.n - at)
-            return ebb_call_error(c, "part %u has %lld of the %lld elements left", i, (long long)n,
-                                  (long long)(whole.n - at));
-        if (ebb_call_wants(c, i) && c->out[i].type.dims[axis] != n)
-            return ebb_call_error(c, "part %u has %lld elements, %lld were planned", i,
-                                  (long long)n, (long long)c->out[i].type.dims[axis]);
-        if (ebb_call_wants(c, i) && n > 0)
-            copy_pieces(c->out[i].data, n * whole.inner,
-                        (const char *)x->data + (size_t)(at * whole.inner) * size,
-                        whole.n * whole.inner, whole.outer, n * whole.inner, size);
-        at += n;
-    }
-    return NULL;
-}
-
-static const char *declines_split(const ebb_call *c)
-{
-    const char *why = ebb_plain_any(c);
-    if (why != NULL)
-        return why;
-    if (ebb_call_has(c, 1) && c->in[1].type.dtype != EBB_I64 && c->in[1].type.dtype != EBB_I32)
-        return "sizes are neither int32 nor int64";
-    for (uint32_t i = 0; i < c->output_count; i++)
-        if (ebb_call_wants(c, i) && (c->out[i].type.dtype != c->in[0].type.dtype ||
-                                     c->out[i].type.rank != c->in[0].type.rank))
-            return "outputs do not fit the input";
-    return NULL;
-}
-
-/* ---- Slice ---- */
-
-/* A part of a tensor: where it begins and how it goes on, in elements. */
-typedef struct part {
-    int64_t first, stride[EBB_MAX_RANK];
-} part;
-
-/* Where along an axis of n elements a slice starts, and how many it takes. */
-static int64_t bounds(int64_t n, int64_t start, int64_t end, int64_t step, int64_t *count)
-{
-    start = start < -n ? -1 : start < 0 ? start + n : start;
-    end = end < -n ? -1 : end < 0 ? end + n : end;
-    int64_t low = step > 0 ? 0 : -1, high = step > 0 ? n : n - 1;
-    start = start < 0 ? 0 : start > high ? high : start;
-    end = end < low ? low : end > high ? high : end;
-    int64_t span = step > 0 ? end - start : start - end, by = step > 0 ? step : -step;
-    *count = n > 0 && span > 0 ? (span - 1) / by + 1 : 0;
-    return start;
-}
-
-/* starts, ends, axes and steps are inputs at, at + 1 ...; whole and piece the types cut and cut
- * out. */
-static ebb_status read_slice(const ebb_call *c, uint32_t at, const ebb_type *whole,
-                             const ebb_type *piece, part *p)
-{
-    int64_t starts[EBB_MAX_RANK], ends[EBB_MAX_RANK], axes[EBB_MAX_RANK], steps[EBB_MAX_RANK];
-    int64_t dense[EBB_MAX_RANK] = {0}, dims[EBB_MAX_RANK] = {0};
-    uint32_t count, end_count, axis_count, step_count;
-    EBB_TRY(ebb_plain_ints(c, NULL, at, starts, EBB_MAX_RANK, &count));
-    EBB_TRY(ebb_plain_ints(c, NULL, at + 1, ends, EBB_MAX_RANK, &end_count));
-    EBB_TRY(ebb_plain_ints(c, NULL, at + 2, axes, EBB_MAX_RANK, &axis_count));
-    EBB_TRY(ebb_plain_ints(c, NULL, at + 3, steps, EBB_MAX_RANK, &step_count));
-    if (end_count != count || (ebb_call_has(c, at + 2) && axis_count != count) ||
-        (ebb_call_has(c, at + 3) && step_count != count))
-        return ebb_call_error(c, "starts, ends, axes and steps differ in length");
-    ebb_strides(dense, whole->rank, whole->dims);
-    p->first = 0;
-    for (int d = 0; d < whole->rank; d++) {
-        dims[d] = whole->dims[d];
-        p->stride[d] = dense[d];
-    }
-    for (uint32_t i = 0; i < count; i++) {
-        int axis;
-        int64_t step = step_count > 0 ? steps[i] : 1;
-        EBB_TRY(ebb_plain_axis(c, axis_count > 0 ? axes[i] : (int64_t)i, whole->rank, &axis));
-        if (step == 0 || step == INT64_MIN)
-            return ebb_call_error(c, "the step along axis %d is %lld", axis, (long long)step);
-        int64_t start = bounds(whole->dims[axis], starts[i], ends[i], step, &dims[axis]);
-        if (dims[axis] > 0)
-            p->first += start * dense[axis];
-        p->stride[axis] = dims[axis] > 1 ? dense[axis] * step : 0;
-    }
-    for (int d = 0; d < whole->rank; d++)
-        if (piece->rank != whole->rank || dims[d] != piece->dims[d])
-            return ebb_call_error(c, "axis %d gives %lld elements, %lld were planned", d,
-                                  (long long)dims[d],
-                                  piece->rank == whole->rank ? (long long)piece->dims[d] : -1LL);
-    return NULL;
-}
-
-/* (X, starts, ends, axes?, steps?) -> Y. */
-static ebb_status run_slice(const ebb_call *c)
-{
-    part p;
     const ebb_operand *x = &c->in[0], *y = &c->out[0];
-    EBB_TRY(read_slice(c, 1, &x->type, &y->type, &p));
-    if (ebb_elements(&y->type) == 0)
-        return NULL;
-    int64_t to[EBB_MAX_RANK] = {0};
-    size_t size = ebb_plain_size(&x->type);
-    ebb_strides(to, y->type.rank, y->type.dims);
-    ebb_plain_copy(y->data, to, (const char *)x->data + (size_t)p.first * size, p.stride,
-                   y->type.rank, y->type.dims, size);
+    if (ebb_elements(&x->type) != 1)
+        return ebb_move_expand(c, &mover);
+    ebb_plain_fill(y->data, x->data, ebb_elements(&y->type), ebb_plain_size(&x->type));
     return NULL;
 }
 
-/* (dY, shape, starts, ends, axes?, steps?) -> dX: dY at its place, 0 elsewhere. */
-static ebb_status run_slice_grad(const ebb_call *c)
+/* Copies are of so many dims at most. */
+static const char *declines_tile(const ebb_call *c)
 {
-    part p;
-    const ebb_operand *dy = &c->in[0], *dx = &c->out[0];
-    EBB_TRY(read_slice(c, 2, &dx->type, &dy->type, &p));
-    ebb_plain_fill(dx->data, &(uint8_t){0}, (int64_t)dx->bytes, 1);
-    if (ebb_elements(&dy->type) == 0)
-        return NULL;
-    int64_t from[EBB_MAX_RANK] = {0};
-    size_t size = ebb_plain_size(&dy->type);
-    ebb_strides(from, dy->type.rank, dy->type.dims);
-    ebb_plain_copy((char *)dx->data + (size_t)p.first * size, p.stride, dy->data, from,
-                   dy->type.rank, dy->type.dims, size);
-    return NULL;
-}
-
-/* Output 0 has input 0's dtype. */
-static const char *declines_same(const ebb_call *c)
-{
-    const char *why = ebb_plain_any(c);
+    const char *why = ebb_tile_declines(c);
     if (why != NULL)
         return why;
-    return c->in[0].type.dtype != c->out[0].type.dtype ? "operands differ in dtype" : NULL;
+    return ebb_tile_rank(c) > EBB_MAX_RANK ? "too many dims are repeated" : NULL;
 }
 
 /* ---- Pad ---- */
@@ -454,7 +278,7 @@ static ebb_status run_pad(const ebb_call *c)
 
 static const char *declines_pad(const ebb_call *c)
 {
-    const char *why = declines_same(c);
+    const char *why = ebb_same_dtype_declines(c);
     if (why != NULL)
         return why;
     if (c->in[0].type.rank != c->out[0].type.rank)
@@ -467,71 +291,18 @@ static const char *declines_pad(const ebb_call *c)
     return NULL;
 }
 
-/* ---- blocks of channels ---- */
-
-/* The dims and the strides of [N, a, b, c, d, e] as it lies in memory, in the order of perm. */
-static void copy_blocks(const ebb_call *c, const int64_t dims[6], const int perm[6])
-{
-    int64_t dense[6], out[6], to[6], from[6];
-    ebb_strides(dense, 6, dims);
-    for (int d = 0; d < 6; d++) {
-        out[d] = dims[perm[d]];
-        from[d] = dense[perm[d]];
-    }
-    ebb_strides(to, 6, out);
-    ebb_plain_copy(c->out[0].data, to, c->in[0].data, from, 6, out, ebb_plain_size(&c->in[0].type));
-}
-
-/* (X) {blocksize, mode = DCR} -> Y: [N, C b b, H, W] -> [N, C, H b, W b]. */
-static ebb_status run_depth_to_space(const ebb_call *c)
-{
-    const int64_t *n = c->in[0].type.dims, b = ebb_attr_int(&c->attrs, "blocksize", 1);
-    const char *mode = ebb_attr_string(&c->attrs, "mode", "DCR");
-    if (strcmp(mode, "CRD") == 0)
-        copy_blocks(c, (int64_t[]){n[0], n[1] / (b * b), b, b, n[2], n[3]},
-                    (int[]){0, 1, 4, 2, 5, 3});
-    else if (strcmp(mode, "DCR") == 0)
-        copy_blocks(c, (int64_t[]){n[0], b, b, n[1] / (b * b), n[2], n[3]},
-                    (int[]){0, 3, 4, 1, 5, 2});
-    else
-        return ebb_call_error(c, "mode '%s' is neither DCR nor CRD", mode);
-    return NULL;
-}
-
-/* (X) {blocksize} -> Y: [N, C, H b, W b] -> [N, b b C, H, W]. */
-static ebb_status run_space_to_depth(const ebb_call *c)
-{
-    const int64_t *n = c->in[0].type.dims, b = ebb_attr_int(&c->attrs, "blocksize", 1);
-    copy_blocks(c, (int64_t[]){n[0], n[1], n[2] / b, b, n[3] / b, b}, (int[]){0, 3, 5, 1, 2, 4});
-    return NULL;
-}
-
-static const char *declines_blocks(const ebb_call *c)
-{
-    const char *why = declines_same(c);
-    if (why != NULL)
-        return why;
-    const ebb_type *x = &c->in[0].type, *y = &c->out[0].type;
-    int64_t b = ebb_attr_int(&c->attrs, "blocksize", 0);
-    if (x->rank != 4 || y->rank != 4 || b <= 0 || b > 65536)
-        return "no blocks of a tensor of rank 4";
-    const ebb_type *deep = c->op == EBB_OP_DEPTH_TO_SPACE ? x : y, *flat = deep == x ? y : x;
-    if (deep->dims[0] != flat->dims[0] || deep->dims[1] != flat->dims[1] * b * b ||
-        deep->dims[2] * b != flat->dims[2] || deep->dims[3] * b != flat->dims[3])
-        return "the output does not fit the input";
-    return NULL;
-}
-
 // clang-format off
 const ebb_kernel ebb_plain_move[] = {
-    {.name = "plain.transpose",      .op = EBB_OP_TRANSPOSE,      .declines = declines_transpose, .run = run_transpose},
-    {.name = "plain.concat",         .op = EBB_OP_CONCAT,         .declines = declines_concat,    .run = run_concat},
-    {.name = "plain.split",          .op = EBB_OP_SPLIT,          .declines = declines_split,     .run = run_split},
-    {.name = "plain.slice",          .op = EBB_OP_SLICE,          .declines = declines_same,      .run = run_slice},
-    {.name = "plain.slice_grad",     .op = EBB_OP_SLICE_GRAD,     .declines = declines_same,      .run = run_slice_grad},
-    {.name = "plain.pad",            .op = EBB_OP_PAD,            .declines = declines_pad,       .run = run_pad},
-    {.name = "plain.depth_to_space", .op = EBB_OP_DEPTH_TO_SPACE, .declines = declines_blocks,    .run = run_depth_to_space},
-    {.name = "plain.space_to_depth", .op = EBB_OP_SPACE_TO_DEPTH, .declines = declines_blocks,    .run = run_space_to_depth},
+    {.name = "plain.transpose",      .op = EBB_OP_TRANSPOSE,      .declines = ebb_transpose_declines,  .run = run_transpose},
+    {.name = "plain.concat",         .op = EBB_OP_CONCAT,         .declines = ebb_concat_declines,     .run = run_concat},
+    {.name = "plain.split",          .op = EBB_OP_SPLIT,          .declines = ebb_split_declines,      .run = run_split},
+    {.name = "plain.slice",          .op = EBB_OP_SLICE,          .declines = ebb_same_dtype_declines, .run = run_slice},
+    {.name = "plain.slice_grad",     .op = EBB_OP_SLICE_GRAD,     .declines = ebb_same_dtype_declines, .run = run_slice_grad},
+    {.name = "plain.pad",            .op = EBB_OP_PAD,            .declines = declines_pad,            .run = run_pad},
+    {.name = "plain.depth_to_space", .op = EBB_OP_DEPTH_TO_SPACE, .declines = ebb_depth_declines,      .run = run_depth_to_space},
+    {.name = "plain.space_to_depth", .op = EBB_OP_SPACE_TO_DEPTH, .declines = ebb_depth_declines,      .run = run_space_to_depth},
+    {.name = "plain.expand",         .op = EBB_OP_EXPAND,         .declines = ebb_expand_declines,     .run = run_expand},
+    {.name = "plain.tile",           .op = EBB_OP_TILE,           .declines = declines_tile,           .run = run_tile},
 };
 // clang-format on
 EBB_PLAIN_COUNT(move)

@@ -2,6 +2,7 @@
  *
  * Indices are checked before anything is written; negative ones count from the end of their axis.
  */
+#include "kernels/move.h"
 #include "kernels/plain/indices.h"
 
 #include <string.h>
@@ -72,18 +73,6 @@ static ebb_status run_gather(const ebb_call *c)
     return NULL;
 }
 
-static const char *declines_gather(const ebb_call *c)
-{
-    const char *why = ebb_plain_any(c);
-    if (why != NULL)
-        return why;
-    if (!ebb_indices_are(&c->in[1]))
-        return "indices are neither int32 nor int64";
-    if (c->in[0].type.dtype != c->out[0].type.dtype)
-        return "operands differ in dtype";
-    return NULL;
-}
-
 /* ---- elements by index ---- */
 
 /* (data, indices) {axis} -> Y: Y[.., i, ..] = data[.., indices[.., i, ..], ..]. */
@@ -116,23 +105,6 @@ static ebb_status run_gather_elements(const ebb_call *c)
         }
         take(y + (size_t)first * size, data->data, at, used, size);
     }
-    return NULL;
-}
-
-static const char *declines_gather_elements(const ebb_call *c)
-{
-    const char *why = declines_gather(c);
-    if (why != NULL)
-        return why;
-    const ebb_type *data = &c->in[0].type, *index = &c->in[1].type;
-    if (data->rank == 0 || index->rank != data->rank ||
-        !ebb_type_same_shape(index, &c->out[0].type))
-        return "indices do not fit the data";
-    int axis = (int)ebb_attr_int(&c->attrs, "axis", 0);
-    axis += axis < 0 ? data->rank : 0;
-    for (int d = 0; d < data->rank; d++)
-        if (d != axis && index->dims[d] > data->dims[d])
-            return "indices do not fit the data";
     return NULL;
 }
 
@@ -174,22 +146,6 @@ static ebb_status run_gather_nd(const ebb_call *c)
     return NULL;
 }
 
-static const char *declines_gather_nd(const ebb_call *c)
-{
-    const char *why = declines_gather(c);
-    if (why != NULL)
-        return why;
-    const ebb_type *data = &c->in[0].type, *t = &c->in[1].type;
-    int64_t shared = ebb_attr_int(&c->attrs, "batch_dims", 0);
-    if (t->rank < 1 || shared < 0 || shared >= t->rank ||
-        t->dims[t->rank - 1] > data->rank - shared)
-        return "indices do not fit the data";
-    for (int d = 0; d < shared; d++)
-        if (t->dims[d] != data->dims[d])
-            return "indices do not fit the data";
-    return NULL;
-}
-
 /* ---- OneHot ---- */
 
 /* (indices, depth, values [off, on]) {axis = -1} -> Y. What is outside of the depth is all off. */
@@ -221,21 +177,6 @@ static ebb_status run_one_hot(const ebb_call *c)
         int64_t place = (i / s.inner * s.n + at) * s.inner + i % s.inner;
         memcpy(y + (size_t)place * size, values + size, size);
     }
-    return NULL;
-}
-
-static const char *declines_one_hot(const ebb_call *c)
-{
-    const char *why = ebb_plain_any(c);
-    if (why != NULL)
-        return why;
-    if (ebb_elements(&c->in[2].type) != 2 || c->in[2].type.dtype != c->out[0].type.dtype)
-        return "values are not two of the output's dtype";
-    if (c->out[0].type.rank != c->in[0].type.rank + 1)
-        return "the output does not fit the indices";
-    if (!ebb_dtype_is_integer((ebb_dtype)c->in[0].type.dtype) &&
-        !ebb_dtype_is_float((ebb_dtype)c->in[0].type.dtype))
-        return "indices are not numbers";
     return NULL;
 }
 
@@ -274,17 +215,6 @@ static ebb_status run_non_zero(const ebb_call *c)
     if (found != columns)
         return ebb_call_error(c, "%lld elements are not zero, the shape was planned for %lld",
                               (long long)found, (long long)columns);
-    return NULL;
-}
-
-static const char *declines_non_zero(const ebb_call *c)
-{
-    const char *why = ebb_plain_any(c);
-    if (why != NULL)
-        return why;
-    if (c->out[0].type.dtype != EBB_I64 || c->out[0].type.rank != 2 ||
-        c->out[0].type.dims[0] != c->in[0].type.rank)
-        return "the output is not int64[rank, count]";
     return NULL;
 }
 
@@ -440,22 +370,25 @@ static const char *declines_top_k(const ebb_call *c)
 }
 
 const ebb_kernel ebb_plain_move_index[] = {
-    {.name = "plain.gather", .op = EBB_OP_GATHER, .declines = declines_gather, .run = run_gather},
+    {.name = "plain.gather",
+     .op = EBB_OP_GATHER,
+     .declines = ebb_gather_declines,
+     .run = run_gather},
     {.name = "plain.gather_elements",
      .op = EBB_OP_GATHER_ELEMENTS,
-     .declines = declines_gather_elements,
+     .declines = ebb_gather_elements_declines,
      .run = run_gather_elements},
     {.name = "plain.gather_nd",
      .op = EBB_OP_GATHER_ND,
-     .declines = declines_gather_nd,
+     .declines = ebb_gather_nd_declines,
      .run = run_gather_nd},
     {.name = "plain.one_hot",
      .op = EBB_OP_ONE_HOT,
-     .declines = declines_one_hot,
+     .declines = ebb_one_hot_declines,
      .run = run_one_hot},
     {.name = "plain.non_zero",
      .op = EBB_OP_NON_ZERO,
-     .declines = declines_non_zero,
+     .declines = ebb_non_zero_declines,
      .run = run_non_zero},
     {.name = "plain.top_k",
      .op = EBB_OP_TOP_K,

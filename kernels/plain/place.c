@@ -1,4 +1,5 @@
 /* place.c: EyeLike, ReverseSequence, CenterCropPad, TensorScatter, Col2Im, MaxUnpool. */
+#include "kernels/move.h"
 #include "kernels/place.h"
 #include "kernels/plain/number.h"
 
@@ -105,25 +106,6 @@ static ebb_status run_tensor_scatter(const ebb_call *c)
     return NULL;
 }
 
-static const char *declines_tensor_scatter(const ebb_call *c)
-{
-    const char *why = ebb_plain_any(c);
-    if (why != NULL)
-        return why;
-    const ebb_type *x = &c->in[0].type, *u = &c->in[1].type;
-    int64_t axis = ebb_attr_int(&c->attrs, "axis", -2);
-    axis = axis < 0 ? axis + x->rank : axis;
-    if (axis < 1 || axis >= x->rank || u->rank != x->rank || u->dtype != x->dtype)
-        return "cache, update and axis do not fit each other";
-    for (int d = 0; d < x->rank; d++)
-        if (d == axis ? u->dims[d] > x->dims[d] : u->dims[d] != x->dims[d])
-            return "the update does not fit the cache";
-    if (ebb_call_has(c, 2) &&
-        (c->in[2].type.dtype != EBB_I64 || ebb_elements(&c->in[2].type) != x->dims[0]))
-        return "there is not one write index for each of the batch";
-    return NULL;
-}
-
 /* ---- Col2Im, MaxUnpool: kernels/place.h ---- */
 
 static ebb_status run_col2im(const ebb_call *c)
@@ -177,12 +159,12 @@ static const char *declines_unpool(const ebb_call *c)
 
 // clang-format off
 const ebb_kernel ebb_plain_place[] = {
-    {.name = "plain.eye_like",         .op = EBB_OP_EYE_LIKE,         .declines = declines_eye_like,       .run = run_eye_like},
-    {.name = "plain.reverse_sequence", .op = EBB_OP_REVERSE_SEQUENCE, .declines = declines_reverse,        .run = run_reverse},
-    {.name = "plain.center_crop_pad",  .op = EBB_OP_CENTER_CROP_PAD,  .declines = declines_center,         .run = run_center},
-    {.name = "plain.tensor_scatter",   .op = EBB_OP_TENSOR_SCATTER,   .declines = declines_tensor_scatter, .run = run_tensor_scatter},
-    {.name = "plain.col2im",           .op = EBB_OP_COL2IM,           .declines = declines_col2im,         .run = run_col2im},
-    {.name = "plain.max_unpool",       .op = EBB_OP_MAX_UNPOOL,       .declines = declines_unpool,         .run = run_unpool},
+    {.name = "plain.eye_like",         .op = EBB_OP_EYE_LIKE,         .declines = declines_eye_like,           .run = run_eye_like},
+    {.name = "plain.reverse_sequence", .op = EBB_OP_REVERSE_SEQUENCE, .declines = declines_reverse,            .run = run_reverse},
+    {.name = "plain.center_crop_pad",  .op = EBB_OP_CENTER_CROP_PAD,  .declines = declines_center,             .run = run_center},
+    {.name = "plain.tensor_scatter",   .op = EBB_OP_TENSOR_SCATTER,   .declines = ebb_tensor_scatter_declines, .run = run_tensor_scatter},
+    {.name = "plain.col2im",           .op = EBB_OP_COL2IM,           .declines = declines_col2im,             .run = run_col2im},
+    {.name = "plain.max_unpool",       .op = EBB_OP_MAX_UNPOOL,       .declines = declines_unpool,             .run = run_unpool},
 };
 // clang-format on
 EBB_PLAIN_COUNT(place)

@@ -6,7 +6,7 @@
 #ifndef EBB_KERNELS_PLAIN_PLAIN_H
 #define EBB_KERNELS_PLAIN_PLAIN_H
 
-#include "kernels/kernels.h"
+#include "kernels/operand.h"
 #include "kernels/parallel.h"
 
 #ifdef __cplusplus
@@ -40,12 +40,12 @@ ebb_status ebb_plain_batch_norm_rows(const ebb_call *tile, const ebb_call *whole
 
 /* ---- operands ---- */
 
-/* Bytes of one element; 0 for dtypes that are packed below a byte or have no size. */
-static inline size_t ebb_plain_size(const ebb_type *t)
-{
-    unsigned bits = ebb_dtype_bits((ebb_dtype)t->dtype);
-    return bits % 8 == 0 ? bits / 8 : 0;
-}
+#define ebb_plain_size ebb_element_bytes
+#define ebb_plain_span ebb_span_of
+#define ebb_plain_axis ebb_call_axis
+#define ebb_plain_ints ebb_call_ints
+#define ebb_plain_any ebb_call_any
+#define ebb_plain_any_bits ebb_call_any_bits
 
 /* Integer i of an int32 or int64 operand (others: 0, which declines() keeps away). Copied out,
  * since the bytes of a constant lie in the mapped file wherever they happen to. */
@@ -66,27 +66,9 @@ static inline int64_t ebb_plain_int(const ebb_operand *o, int64_t i)
 /* A scalar of any plain numeric type as a double. */
 double ebb_plain_scalar(const ebb_operand *o);
 
-/* A tensor seen along one axis: [outer, n, inner]. */
-typedef struct ebb_span {
-    int64_t outer, n, inner;
-} ebb_span;
-
-ebb_span ebb_plain_span(const ebb_type *t, int axis);
-
-/* axis (may be negative) into *normal; an error naming it where it is outside -rank..rank-1. */
-ebb_status ebb_plain_axis(const ebb_call *c, int64_t axis, int rank, int *normal);
-
-/* The list of input `input` where it is there, else of attribute `attr`, else count 0. */
-ebb_status ebb_plain_ints(const ebb_call *c, const char *attr, uint32_t input, int64_t *list,
-                          uint32_t capacity, uint32_t *count);
-
 /* ---- declines ---- */
 
-/* Every operand there is: row-major, whole bytes an element. */
-const char *ebb_plain_any(const ebb_call *c);
-/* The same, or elements packed below a byte. */
-const char *ebb_plain_any_bits(const ebb_call *c);
-/* And input 0 is float32 or float64, and so are all float operands: one dtype for all of them. */
+/* ebb_call_any, and input 0 is float32 or float64, and so are all float operands: one dtype for all of them. */
 const char *ebb_plain_floats(const ebb_call *c);
 /* And input 0 is a float as above or an integer. */
 const char *ebb_plain_numbers(const ebb_call *c);

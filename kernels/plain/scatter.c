@@ -4,22 +4,9 @@
  * one thread: jobs share out the elements written, never the updates of one element.
  */
 #include "kernels/plain/indices.h"
+#include "kernels/scatter.h"
 
 #include <string.h>
-
-typedef enum combine { SET, ADD, MUL, MAX, MIN, UNKNOWN } combine;
-
-static combine combine_of(const ebb_call *c)
-{
-    if (c->op == EBB_OP_GATHER_GRAD || c->op == EBB_OP_GATHER_ELEMENTS_GRAD)
-        return ADD;
-    static const char *const names[] = {"none", "add", "mul", "max", "min"};
-    const char *name = ebb_attr_string(&c->attrs, "reduction", "none");
-    for (int i = 0; i < UNKNOWN; i++)
-        if (strcmp(name, names[i]) == 0)
-            return (combine)i;
-    return UNKNOWN;
-}
 
 /* ---- combining ---- */
 
@@ -88,7 +75,7 @@ DEFINE_MEETINGS(int64_t, uint64_t)
     }
 
 /* By dtype and combine; listed is NULL where there is none. */
-static meeting meeting_of(const ebb_type *t, combine how)
+static meeting meeting_of(const ebb_type *t, ebb_combine how)
 {
     static const meeting set[] = {MEETING(set_1, uint8_t), MEETING(set_2, uint16_t),
                                   MEETING(set_4, uint32_t), MEETING(set_8, uint64_t),
@@ -96,9 +83,9 @@ static meeting meeting_of(const ebb_type *t, combine how)
     static const meeting f32[] = MEETINGS(float), f64[] = MEETINGS(double);
     static const meeting i32[] = MEETINGS(int32_t), i64[] = MEETINGS(int64_t);
     const meeting none = {NULL, NULL, 0};
-    if (how == UNKNOWN)
+    if (how == EBB_COMBINE_UNKNOWN)
         return none;
-    if (how == SET) {
+    if (how == EBB_COMBINE_SET) {
         for (int i = 0; i < 5; i++)
             if (set[i].size == ebb_plain_size(t))
                 return set[i];
@@ -200,7 +187,7 @@ static ebb_status run_scatter_elements(const ebb_call *c)
     EBB_TRY(ebb_plain_axis(c, ebb_attr_int(&c->attrs, "axis", 0), c->in[0].type.rank, &axis));
     EBB_TRY(ebb_indices_check_axis(c, index, c->in[0].type.dims[axis]));
     ebb_plain_memcpy(c->out[0].data, c->in[0].data, c->in[0].bytes);
-    meeting m = meeting_of(&c->in[0].type, combine_of(c));
+    meeting m = meeting_of(&c->in[0].type, ebb_combine_of(c));
     scatter_elements(&c->out[0], index, c->in[2].data, axis, &m);
     return NULL;
 }
@@ -213,35 +200,15 @@ static ebb_status run_gather_elements_grad(const ebb_call *c)
     EBB_TRY(ebb_plain_axis(c, ebb_attr_int(&c->attrs, "axis", 0), c->out[0].type.rank, &axis));
     EBB_TRY(ebb_indices_check_axis(c, index, c->out[0].type.dims[axis]));
     ebb_plain_fill(c->out[0].data, &(uint8_t){0}, (int64_t)c->out[0].bytes, 1);
-    meeting m = meeting_of(&c->out[0].type, ADD);
+    meeting m = meeting_of(&c->out[0].type, EBB_COMBINE_ADD);
     scatter_elements(&c->out[0], index, c->in[0].data, axis, &m);
     return NULL;
 }
 
-/* The index tensor lies within `out` in all dims but the axis. */
 static const char *declines_elements(const ebb_call *c)
 {
-    const char *why = ebb_plain_any(c);
-    if (why != NULL)
-        return why;
-    bool grad = c->op == EBB_OP_GATHER_ELEMENTS_GRAD;
-    const ebb_operand *index = &c->in[grad ? 2 : 1], *update = &c->in[grad ? 0 : 2];
-    const ebb_type *out = &c->out[0].type;
-    if (!ebb_indices_are(index))
-        return "indices are neither int32 nor int64";
-    if (update->type.dtype != out->dtype)
-        return "operands differ in dtype";
-    if (meeting_of(out, combine_of(c)).listed == NULL)
-        return "no such reduction of this dtype";
-    int axis = (int)ebb_attr_int(&c->attrs, "axis", 0);
-    axis += axis < 0 ? out->rank : 0;
-    if (out->rank == 0 || index->type.rank != out->rank ||
-        !ebb_type_same_shape(&index->type, &update->type))
-        return "indices and updates do not fit the data";
-    for (int d = 0; d < out->rank; d++)
-        if (d != axis && index->type.dims[d] > out->dims[d])
-            return "indices and updates do not fit the data";
-    return NULL;
+    return ebb_scatter_elements_declines(c, meeting_of(&c->out[0].type, ebb_combine_of(c)).listed !=
+                                                NULL);
 }
 
 /* ---- one row an index ---- */
@@ -299,29 +266,14 @@ static ebb_status run_gather_grad(const ebb_call *c)
     ebb_plain_fill(c->out[0].data, &(uint8_t){0}, (int64_t)c->out[0].bytes, 1);
     ebb_span s = ebb_plain_span(out, axis);
     rows r = {s.outer, s.n, ebb_elements(&c->in[1].type), s.inner, &c->in[1], 1, &s.n};
-    meeting m = meeting_of(out, ADD);
+    meeting m = meeting_of(out, EBB_COMBINE_ADD);
     scatter_rows(c->out[0].data, c->in[2].data, &r, &m);
     return NULL;
 }
 
 static const char *declines_gather_grad(const ebb_call *c)
 {
-    const char *why = ebb_plain_any(c);
-    if (why != NULL)
-        return why;
-    const ebb_type *out = &c->out[0].type;
-    if (!ebb_indices_are(&c->in[1]))
-        return "indices are neither int32 nor int64";
-    if (c->in[2].type.dtype != out->dtype || meeting_of(out, ADD).listed == NULL)
-        return "no sums of this dtype";
-    int axis = (int)ebb_attr_int(&c->attrs, "axis", 0);
-    axis += axis < 0 ? out->rank : 0;
-    if (axis < 0 || axis >= out->rank)
-        return NULL; /* run() says it better */
-    ebb_span s = ebb_plain_span(out, axis);
-    if (ebb_elements(&c->in[2].type) != s.outer * ebb_elements(&c->in[1].type) * s.inner)
-        return "dY does not fit the shape and the indices";
-    return NULL;
+    return ebb_gather_grad_declines(c, meeting_of(&c->out[0].type, EBB_COMBINE_ADD).listed != NULL);
 }
 
 /* Coordinate k of each index is within dim k. */
@@ -350,34 +302,14 @@ static ebb_status run_scatter_nd(const ebb_call *c)
         *(d < r.depth ? &r.n : &r.inner) *= data->dims[d];
     EBB_TRY(check_coordinates(c, &r));
     ebb_plain_memcpy(c->out[0].data, c->in[0].data, c->in[0].bytes);
-    meeting m = meeting_of(data, combine_of(c));
+    meeting m = meeting_of(data, ebb_combine_of(c));
     scatter_rows(c->out[0].data, c->in[2].data, &r, &m);
     return NULL;
 }
 
 static const char *declines_scatter_nd(const ebb_call *c)
 {
-    const char *why = ebb_plain_any(c);
-    if (why != NULL)
-        return why;
-    const ebb_type *data = &c->in[0].type, *index = &c->in[1].type, *update = &c->in[2].type;
-    if (!ebb_indices_are(&c->in[1]))
-        return "indices are neither int32 nor int64";
-    if (update->dtype != data->dtype)
-        return "operands differ in dtype";
-    if (meeting_of(data, combine_of(c)).listed == NULL)
-        return "no such reduction of this dtype";
-    if (index->rank < 1 || index->dims[index->rank - 1] > data->rank)
-        return "indices have more coordinates than the data";
-    int64_t expected = 1;
-    bool huge = false;
-    for (int d = 0; d < index->rank - 1; d++)
-        huge |= __builtin_mul_overflow(expected, index->dims[d], &expected);
-    for (int d = (int)index->dims[index->rank - 1]; d < data->rank; d++)
-        huge |= __builtin_mul_overflow(expected, data->dims[d], &expected);
-    if (huge || ebb_elements(update) != expected)
-        return "updates do not fit the data and the indices";
-    return NULL;
+    return ebb_scatter_nd_declines(c, meeting_of(&c->in[0].type, ebb_combine_of(c)).listed != NULL);
 }
 
 const ebb_kernel ebb_plain_scatter[] = {
