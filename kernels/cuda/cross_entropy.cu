@@ -7,6 +7,7 @@
  * and counts as ignored.
  */
 #include "kernels/cuda/lanes.h"
+#include "kernels/misfit.h"
 
 enum { PARTS = 1024 }; // blocks at most
 
@@ -81,12 +82,6 @@ static const ebb_gpu_kernel grad_lines[] = EBB_CUDA_FLOATS(grad_lines);
 
 /* ---- operands ---- */
 
-/* Which inputs are what: the gradient has dY before the others. */
-static uint32_t first_of(const ebb_call *c)
-{
-    return c->op == EBB_OP_SOFTMAX_CROSS_ENTROPY_LOSS_GRAD ? 1 : 0;
-}
-
 static bool reduces_by(const ebb_call *c, const char *name)
 {
     return strcmp(ebb_attr_string(&c->attrs, "reduction", "mean"), name) == 0;
@@ -100,7 +95,7 @@ static ebb_gpu_grid fewer(ebb_gpu_grid grid)
 
 static entropy_args args_of(const ebb_call *c)
 {
-    const uint32_t first = first_of(c);
+    const uint32_t first = ebb_cross_entropy_first(c);
     const ebb_cuda_span s = ebb_cuda_span_of(&c->in[first].type, 1);
     const ebb_attr *ignored = ebb_attr_find(&c->attrs, "ignore_index");
     const ebb_cuda_queue *queue = ebb_cuda_queue_of(c);
@@ -183,28 +178,7 @@ static ebb_status run_grad(const ebb_call *c)
 static const char *declines(const ebb_call *c)
 {
     const char *why = ebb_cuda_floats(c);
-    if (why != NULL)
-        return why;
-    const uint32_t first = first_of(c);
-    const ebb_type *x = &c->in[first].type, *t = &c->in[first + 1].type;
-    const bool none = reduces_by(c, "none");
-    if (!none && !reduces_by(c, "mean") && !reduces_by(c, "sum"))
-        return "the reduction is none of none, mean and sum";
-    if (t->dtype != EBB_I32 && t->dtype != EBB_I64)
-        return "labels are neither int32 nor int64";
-    if (x->rank < 2 || t->rank != x->rank - 1)
-        return "labels do not fit the scores";
-    for (int d = 0; d < t->rank; d++)
-        if (t->dims[d] != x->dims[d == 0 ? 0 : d + 1])
-            return "labels do not fit the scores";
-    if (ebb_call_has(c, first + 2) && (c->in[first + 2].type.dtype != x->dtype ||
-                                       ebb_elements(&c->in[first + 2].type) != x->dims[1]))
-        return "weights are not one a class";
-    const int64_t losses = none ? ebb_elements(t) : 1;
-    const ebb_operand *loss = first == 1 ? &c->in[0] : &c->out[0];
-    if (loss->type.dtype != EBB_NONE && ebb_elements(&loss->type) != losses)
-        return "the loss has the wrong size";
-    return NULL;
+    return why != NULL ? why : ebb_cross_entropy_misfit(c);
 }
 
 // clang-format off

@@ -5,8 +5,7 @@
  */
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/floats.h"
-
-enum { MOST_BITS = 4 };
+#include "kernels/misfit.h"
 
 typedef struct few_bit_args {
     void *out;         /* dx */
@@ -73,23 +72,7 @@ static ebb_status run_grad(const ebb_call *c)
 static const char *declines(const ebb_call *c)
 {
     const char *why = ebb_cuda_floats(c);
-    bool encodes_it = c->op == EBB_OP_FEW_BIT;
-    int64_t bits = ebb_attr_int(&c->attrs, "bits", 1);
-    if (why != NULL)
-        return why;
-    if (bits < 1 || bits > MOST_BITS)
-        return "bits is not 1, 2, 3 or 4";
-    if (!ebb_call_has(c, encodes_it ? 1 : 2))
-        return "an input is missing";
-    const ebb_operand *codes = encodes_it ? &c->out[0] : &c->in[1];
-    const ebb_operand *entries = encodes_it ? &c->in[1] : &c->in[2];
-    if (codes->type.dtype != EBB_U8 || entries->type.dtype != c->in[0].type.dtype)
-        return "the codes are not uint8, or the table is of another type";
-    if (ebb_elements(&entries->type) != (INT64_C(1) << bits) - (encodes_it ? 1 : 0))
-        return encodes_it ? "there must be 2^bits - 1 borders" : "there must be 2^bits levels";
-    return ebb_elements(&codes->type) == (ebb_elements(&c->in[0].type) + 7) / 8 * bits
-               ? NULL
-               : "the codes have the wrong length";
+    return why != NULL ? why : ebb_few_bit_misfit(c);
 }
 
 const ebb_kernel ebb_cuda_few_bit[] = {

@@ -8,6 +8,7 @@
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/floats.h"
 #include "kernels/invert_fit.h"
+#include "kernels/misfit.h"
 
 typedef struct invert_args {
     void *dx;
@@ -70,15 +71,7 @@ static ebb_status run_mish(const ebb_call *c)
 static const char *declines(const ebb_call *c)
 {
     const char *why = ebb_cuda_floats(c);
-    if (why != NULL)
-        return why;
-    if (!ebb_type_same_shape(&c->in[0].type, &c->in[1].type))
-        return "the inputs differ in shape";
-    if (!ebb_call_has(c, 2) || c->in[2].type.dtype != EBB_U8)
-        return "the bits are not uint8";
-    return ebb_elements(&c->in[2].type) == (ebb_elements(&c->in[0].type) + 7) / 8
-               ? NULL
-               : "the bits have the wrong length";
+    return why != NULL ? why : ebb_invert_misfit(c);
 }
 
 #define KERNEL(op, name)                                                                         \

@@ -4,6 +4,7 @@
  * its neighbours have the neighbouring ones.
  */
 #include "kernels/cuda/lanes.h"
+#include "kernels/misfit.h"
 
 typedef struct softmax_args {
     int64_t outer, n, inner;
@@ -75,11 +76,7 @@ static ebb_status run_softmax_grad(const ebb_call *c)
 static const char *declines(const ebb_call *c)
 {
     const char *why = ebb_cuda_floats(c);
-    if (why != NULL)
-        return why;
-    if (c->input_count > 1 && !ebb_type_same_shape(&c->in[0].type, &c->in[1].type))
-        return "inputs differ in shape";
-    return NULL;
+    return why != NULL ? why : ebb_loss_misfit(c);
 }
 
 // clang-format off

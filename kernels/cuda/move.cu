@@ -1,7 +1,7 @@
 /* move.cu: Transpose, Pad, and what kernels/move.h reads: each a strided copy. */
-#include "kernels/move.h"
 #include "kernels/cuda/move.h"
 #include "kernels/cuda/small.h"
+#include "kernels/move.h"
 #include "kernels/place.h"
 
 typedef struct walk_args {

@@ -5,8 +5,9 @@
  */
 #include "kernels/cuda/floats.h"
 #include "kernels/cuda/move.h"
-#include "kernels/move.h"
 #include "kernels/cuda/order.h"
+#include "kernels/misfit.h"
+#include "kernels/move.h"
 
 typedef struct rows_args {
     void *y;
@@ -423,16 +424,7 @@ static ebb_status run_reverse(const ebb_call *c)
 static const char *declines_reverse(const ebb_call *c)
 {
     const char *why = ebb_cuda_any(c);
-    if (why != NULL)
-        return why;
-    const int64_t batch = ebb_attr_int(&c->attrs, "batch_axis", 1);
-    if (c->in[0].type.rank < 2 || (batch != 0 && batch != 1) ||
-        ebb_attr_int(&c->attrs, "time_axis", 0) != 1 - batch)
-        return "batch_axis and time_axis are not 0 and 1";
-    if (ebb_elements(&c->in[1].type) != c->in[0].type.dims[batch] ||
-        !ebb_cuda_indices_are(&c->in[1]))
-        return "there is not one length in int32 or int64 for each sequence";
-    return NULL;
+    return why != NULL ? why : ebb_reverse_sequence_misfit(c);
 }
 
 /* ---- TensorScatter ---- */

@@ -8,6 +8,7 @@
 #include "kernels/cuda/axes.h"
 #include "kernels/cuda/lanes.h"
 #include "kernels/cuda/power.h"
+#include "kernels/misfit.h"
 
 typedef struct axes_args {
     ebb_lanes lanes, rest;
@@ -128,11 +129,7 @@ static ebb_status run_lrn(const ebb_call *c)
 static const char *declines_lrn(const ebb_call *c)
 {
     const char *why = ebb_cuda_floats(c);
-    if (why != NULL)
-        return why;
-    const int64_t size = ebb_attr_int(&c->attrs, "size", 0);
-    return c->in[0].type.rank < 2 || size < 1 || size > INT32_MAX ? "size or rank is out of range"
-                                                                  : NULL;
+    return why != NULL ? why : ebb_lrn_misfit(c);
 }
 
 // clang-format off

@@ -5,6 +5,7 @@
  */
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/floats.h"
+#include "kernels/misfit.h"
 
 typedef struct packed_args {
     void *y;
@@ -109,29 +110,14 @@ static ebb_status run_unpack_bits(const ebb_call *c)
 
 static const char *declines_bits(const ebb_call *c)
 {
-    bool packs = c->op == EBB_OP_PACK_BITS;
-    const ebb_type *flags = packs ? &c->in[0].type : &c->out[0].type;
-    const ebb_type *bits = packs ? &c->out[0].type : &c->in[0].type;
     const char *why = ebb_cuda_any(c);
-    if (why != NULL)
-        return why;
-    if (flags->dtype != EBB_BOOL || bits->dtype != EBB_U8)
-        return "bools into uint8, and back, alone";
-    return ebb_elements(bits) == (ebb_elements(flags) + 7) / 8 ? NULL
-                                                               : "the bits have the wrong length";
+    return why != NULL ? why : ebb_pack_bits_misfit(c);
 }
 
 static const char *declines(const ebb_call *c)
 {
     const char *why = ebb_cuda_floats(c);
-    if (why != NULL)
-        return why;
-    const ebb_type *bits = c->op == EBB_OP_PACK_SIGN ? &c->out[0].type : &c->in[1].type;
-    if (bits->dtype != EBB_U8)
-        return "the mask is not uint8";
-    if (ebb_elements(bits) != (ebb_elements(&c->in[0].type) + 7) / 8)
-        return "the mask has the wrong length";
-    return NULL;
+    return why != NULL ? why : ebb_pack_sign_misfit(c);
 }
 
 // clang-format off

@@ -5,6 +5,7 @@
  */
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/floats.h"
+#include "kernels/misfit.h"
 #include "kernels/philox.h"
 
 enum { LOT = 8 }; /* elements a thread */
@@ -156,35 +157,16 @@ static ebb_status run_keyed(const ebb_call *c)
 
 static const char *declines_dropout(const ebb_call *c)
 {
+    const bool keyed = ebb_dropout_is_keyed(c);
     const char *why = ebb_cuda_floats(c);
-    bool packed = c->op == EBB_OP_EBB_DROPOUT_PACKED;
-    bool keyed = packed || c->op == EBB_OP_EBB_DROPOUT || c->op == EBB_OP_EBB_DROPOUT_SEED_GRAD;
     for (uint32_t i = 1; why != NULL && !keyed && i < c->input_count; i++)
         if (ebb_dtype_is_float((ebb_dtype)c->in[i].type.dtype)) // a ratio has its own dtype
             why = ebb_cuda_any(c);
-    if (why != NULL)
-        return why;
-    if (!ebb_dtype_is_float((ebb_dtype)c->in[0].type.dtype) ||
-        c->out[0].type.dtype != c->in[0].type.dtype)
-        return "float outputs differ in dtype from the inputs";
-    int64_t n = ebb_elements(&c->in[0].type);
-    if (ebb_call_wants(c, 1) && (c->out[1].type.dtype != (packed ? EBB_U8 : EBB_BOOL) ||
-                                 ebb_elements(&c->out[1].type) != (packed ? (n + 7) / 8 : n)))
-        return packed ? "the mask is not one bit an element"
-                      : "the mask is not one bool an element";
-    if (keyed && (!ebb_call_has(c, 1) || c->in[1].type.dtype != EBB_I64 ||
-                  ebb_elements(&c->in[1].type) != 2))
-        return "the key is not int64[2]";
-    if (c->op == EBB_OP_DROPOUT_GRAD && (!ebb_call_has(c, 1) || c->in[1].type.dtype != EBB_BOOL ||
-                                         ebb_elements(&c->in[1].type) != n))
-        return "the mask is not one bool an element";
-    for (uint32_t i = c->op == EBB_OP_DROPOUT_GRAD ? 2 : 1; !keyed && i < c->input_count; i++) {
-        if (ebb_cuda_constant(c, i) != NULL)
-            return ebb_cuda_constant(c, i);
-        if (ebb_call_has(c, i) && ebb_elements(&c->in[i].type) != 1)
-            return "the ratio or the training mode is not a scalar";
-    }
-    return NULL;
+    if (why == NULL && !ebb_dtype_is_float((ebb_dtype)c->in[0].type.dtype))
+        why = "computes in float16, bfloat16, float32 and float64 only";
+    for (uint32_t i = ebb_dropout_first_scalar(c); why == NULL && !keyed && i < c->input_count; i++)
+        why = ebb_cuda_constant(c, i);
+    return why != NULL ? why : ebb_dropout_misfit(c);
 }
 
 /* ---- normal and uniform ---- */

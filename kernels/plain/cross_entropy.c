@@ -1,6 +1,7 @@
 /* cross_entropy.c: the losses over class scores [N, C, d...] and labels [N, d...], and the gradient
  * of the first.
  */
+#include "kernels/misfit.h"
 #include "kernels/plain/indices.h"
 #include "kernels/plain/vmath.h"
 
@@ -10,15 +11,9 @@
 #define LOOPS "kernels/plain/cross_entropy_loops.inc"
 #include "kernels/plain/both_floats.inc"
 
-/* Which inputs are what: the gradient has dY before the others. */
-static uint32_t first_of(const ebb_call *c)
-{
-    return c->op == EBB_OP_SOFTMAX_CROSS_ENTROPY_LOSS_GRAD ? 1 : 0;
-}
-
 static ebb_status read_labels(const ebb_call *c, int64_t classes, ebb_labels *l)
 {
-    return ebb_labels_read(c, &c->in[first_of(c) + 1], classes, l);
+    return ebb_labels_read(c, &c->in[ebb_cross_entropy_first(c) + 1], classes, l);
 }
 
 static ebb_status workspace(const ebb_call *c, size_t *bytes)
@@ -73,29 +68,7 @@ static ebb_status run_grad(const ebb_call *c)
 static const char *declines(const ebb_call *c)
 {
     const char *why = ebb_plain_floats(c);
-    if (why != NULL)
-        return why;
-    uint32_t first = first_of(c);
-    const ebb_type *x = &c->in[first].type, *t = &c->in[first + 1].type;
-    const char *reduction = ebb_attr_string(&c->attrs, "reduction", "mean");
-    bool none = strcmp(reduction, "none") == 0;
-    if (!none && strcmp(reduction, "mean") != 0 && strcmp(reduction, "sum") != 0)
-        return "the reduction is none of none, mean and sum";
-    if (!ebb_indices_are(&c->in[first + 1]))
-        return "labels are neither int32 nor int64";
-    if (x->rank < 2 || t->rank != x->rank - 1)
-        return "labels do not fit the scores";
-    for (int d = 0; d < t->rank; d++)
-        if (t->dims[d] != x->dims[d == 0 ? 0 : d + 1])
-            return "labels do not fit the scores";
-    if (ebb_call_has(c, first + 2) && (c->in[first + 2].type.dtype != x->dtype ||
-                                       ebb_elements(&c->in[first + 2].type) != x->dims[1]))
-        return "weights are not one a class";
-    int64_t losses = none ? ebb_elements(t) : 1;
-    const ebb_operand *loss = first == 1 ? &c->in[0] : &c->out[0];
-    if (loss->type.dtype != EBB_NONE && ebb_elements(&loss->type) != losses)
-        return "the loss has the wrong size";
-    return NULL;
+    return why != NULL ? why : ebb_cross_entropy_misfit(c);
 }
 
 const ebb_kernel ebb_plain_cross_entropy[] = {

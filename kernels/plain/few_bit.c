@@ -3,11 +3,12 @@
  * Eight codes in a row make `bits` bytes, the number sum of code_i << (bits i) with its lowest byte
  * first: 3 bits an element are 3 bits, not 4.
  */
+#include "kernels/misfit.h"
 #include "kernels/plain/plain.h"
 
 #include <string.h>
 
-enum { BLOCK = 512, MOST_BITS = 4, MOST_LEVELS = 1 << MOST_BITS };
+enum { BLOCK = 512, MOST_LEVELS = 1 << EBB_FEW_BIT_MOST };
 
 static int64_t least(int64_t a, int64_t b)
 {
@@ -101,23 +102,7 @@ static ebb_status run_grad(const ebb_call *c)
 static const char *declines(const ebb_call *c)
 {
     const char *why = ebb_plain_floats(c);
-    bool encodes = c->op == EBB_OP_FEW_BIT;
-    int64_t bits = ebb_attr_int(&c->attrs, "bits", 1);
-    if (why != NULL)
-        return why;
-    if (bits < 1 || bits > MOST_BITS)
-        return "bits is not 1, 2, 3 or 4";
-    if (!ebb_call_has(c, encodes ? 1 : 2))
-        return "an input is missing";
-    const ebb_operand *codes = encodes ? &c->out[0] : &c->in[1];
-    const ebb_operand *table = encodes ? &c->in[1] : &c->in[2];
-    if (codes->type.dtype != EBB_U8 || table->type.dtype != c->in[0].type.dtype)
-        return "the codes are not uint8, or the table is of another type";
-    if (ebb_elements(&table->type) != (INT64_C(1) << bits) - (encodes ? 1 : 0))
-        return encodes ? "there must be 2^bits - 1 borders" : "there must be 2^bits levels";
-    return ebb_elements(&codes->type) == (ebb_elements(&c->in[0].type) + 7) / 8 * bits
-               ? NULL
-               : "the codes have the wrong length";
+    return why != NULL ? why : ebb_few_bit_misfit(c);
 }
 
 // clang-format off

@@ -2,6 +2,7 @@
  *
  * A job is a dense row, or up to 64 neighbouring lines where the axis is not the last one.
  */
+#include "kernels/misfit.h"
 #include "kernels/plain/plain.h"
 #include "kernels/plain/vmath.h"
 
@@ -61,11 +62,7 @@ static ebb_status run_softmax_grad(const ebb_call *c)
 static const char *declines(const ebb_call *c)
 {
     const char *why = ebb_plain_floats(c);
-    if (why != NULL)
-        return why;
-    if (c->input_count > 1 && !ebb_type_same_shape(&c->in[0].type, &c->in[1].type))
-        return "inputs differ in shape";
-    return NULL;
+    return why != NULL ? why : ebb_loss_misfit(c);
 }
 
 // clang-format off

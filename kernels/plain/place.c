@@ -1,4 +1,5 @@
 /* place.c: EyeLike, ReverseSequence, CenterCropPad, TensorScatter, Col2Im, MaxUnpool. */
+#include "kernels/misfit.h"
 #include "kernels/move.h"
 #include "kernels/place.h"
 #include "kernels/plain/number.h"
@@ -47,16 +48,7 @@ static ebb_status run_reverse(const ebb_call *c)
 static const char *declines_reverse(const ebb_call *c)
 {
     const char *why = ebb_plain_any(c);
-    if (why != NULL)
-        return why;
-    int64_t batch = ebb_attr_int(&c->attrs, "batch_axis", 1);
-    if (c->in[0].type.rank < 2 || (batch != 0 && batch != 1) ||
-        ebb_attr_int(&c->attrs, "time_axis", 0) != 1 - batch)
-        return "batch_axis and time_axis are not 0 and 1";
-    if (ebb_elements(&c->in[1].type) != c->in[0].type.dims[batch] ||
-        !ebb_dtype_is_integer((ebb_dtype)c->in[1].type.dtype))
-        return "there is not one length for each sequence";
-    return NULL;
+    return why != NULL ? why : ebb_reverse_sequence_misfit(c);
 }
 
 /* ---- CenterCropPad(X, shape): what both have, about the middle; zeros around ---- */

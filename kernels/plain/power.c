@@ -1,5 +1,6 @@
 /* power.c: p-norms of windows and of lines; LRN, MeanVarianceNormalization, Hardmax. */
 #include "kernels/geometry.h"
+#include "kernels/misfit.h"
 #include "kernels/plain/number.h"
 
 #include <math.h>
@@ -139,11 +140,7 @@ static ebb_status run_lrn(const ebb_call *c)
 static const char *declines_lrn(const ebb_call *c)
 {
     const char *why = ebb_plain_floats(c);
-    if (why != NULL)
-        return why;
-    int64_t size = ebb_attr_int(&c->attrs, "size", 0);
-    return c->in[0].type.rank < 2 || size < 1 || size > INT32_MAX ? "size or rank is out of range"
-                                                                  : NULL;
+    return why != NULL ? why : ebb_lrn_misfit(c);
 }
 
 /* ---- MeanVarianceNormalization(X) {axes = 0, 2, 3} ---- */

@@ -3,6 +3,7 @@
  * What is drawn for element i depends on seed, step, stream and i alone: the same mask comes back
  * in recompute, and however elements are dealt out to threads.
  */
+#include "kernels/misfit.h"
 #include "kernels/philox.h"
 #include "kernels/plain/plain.h"
 
@@ -188,26 +189,7 @@ static const char *declines_dropout(const ebb_call *c)
         return why;
     if (c->in[0].type.dtype != EBB_F32 && c->in[0].type.dtype != EBB_F64)
         return "computes in float32 and float64 only";
-    if (c->out[0].type.dtype != c->in[0].type.dtype)
-        return "float outputs differ in dtype from the inputs";
-    int64_t n = ebb_elements(&c->in[0].type);
-    bool packed = c->op == EBB_OP_EBB_DROPOUT_PACKED;
-    if (ebb_call_wants(c, 1) && (c->out[1].type.dtype != (packed ? EBB_U8 : EBB_BOOL) ||
-                                 ebb_elements(&c->out[1].type) != (packed ? (n + 7) / 8 : n)))
-        return packed ? "the mask is not one bit an element"
-                      : "the mask is not one bool an element";
-    bool keyed = packed || c->op == EBB_OP_EBB_DROPOUT || c->op == EBB_OP_EBB_DROPOUT_SEED_GRAD;
-    if (keyed && (!ebb_call_has(c, 1) || c->in[1].type.dtype != EBB_I64 ||
-                  ebb_elements(&c->in[1].type) != 2))
-        return "the key is not int64[2]";
-    uint32_t scalars = c->op == EBB_OP_DROPOUT_GRAD ? 2 : 1;
-    if (c->op == EBB_OP_DROPOUT_GRAD && (!ebb_call_has(c, 1) || c->in[1].type.dtype != EBB_BOOL ||
-                                         ebb_elements(&c->in[1].type) != n))
-        return "the mask is not one bool an element";
-    for (uint32_t i = scalars; !keyed && i < c->input_count; i++)
-        if (ebb_call_has(c, i) && ebb_elements(&c->in[i].type) != 1)
-            return "the ratio or the training mode is not a scalar";
-    return NULL;
+    return ebb_dropout_misfit(c);
 }
 
 /* ---- normal and uniform ---- */
