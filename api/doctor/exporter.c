@@ -10,8 +10,8 @@
 /* ---- the tidied copy ---- */
 
 /* As `ebb grad` begins. */
-static const char *const passes[] = {"differentiate", "inline", "fold", "unroll",
-                                     "train-mode",    "fold",   "fuse"};
+static const char *const passes[] = {"differentiate", "opset",      "inline", "fold",
+                                     "unroll",        "train-mode", "fold",   "fuse"};
 enum { PASSES = (int)(sizeof passes / sizeof passes[0]) };
 
 static ebb_status run_pass(ebb_doctor *d, ebb_model *model, const char *pass, ebb_report *report)

@@ -3,7 +3,7 @@
 
 #include "passes/trainable.h"
 
-enum { NEWEST_OPSET = 28, OLDEST_TRIED = 13 }; // of ai.onnx: what the table has, what suites have
+enum { NEWEST_OPSET = 28, OLDEST_TRIED = 7 }; // of ai.onnx: what the table has, what suites have
 
 /* ---- dims ---- */
 
@@ -149,11 +149,11 @@ static ebb_status find_opset(ebb_doctor *d)
                                      "operators are taken to be what they were then",
                                      (long long)opset, NEWEST_OPSET)
                   : ebb_arena_printf(&d->arena,
-                                     "opset %lld is older than what today's exporters write (%d)",
+                                     "opset %lld is older than %d, before which operators "
+                                     "broadcast in another way",
                                      (long long)opset, OLDEST_TRIED);
-    f->help = opset > NEWEST_OPSET
-                  ? "export with a lower opset_version"
-                  : "where an operator is refused, onnx.version_converter brings it to a newer one";
+    f->help = opset > NEWEST_OPSET ? "export with a lower opset_version"
+                                   : "onnx.version_converter brings it to a newer one";
     return f->what != NULL ? NULL : ebb_error_memory();
 }
 

@@ -66,15 +66,24 @@ static const char *help_for(ebb_doctor *d, const ebb_graph *g, ebb_node n, const
            "of the exporter does so): it is inlined";
 }
 
+/* Whether a pass may make something known of it. */
+static bool is_for_passes(const ebb_graph *g, ebb_node n)
+{
+    const ebb_node_info *info = ebb_node_of(g, n);
+    return ebb_dialect_knows(g, n) ||
+           ebb_op_find(ebb_text(g, info->domain), ebb_text(g, info->op_name), INT32_MAX) !=
+               EBB_OP_UNKNOWN;
+}
+
 static ebb_status look_at(void *context, const ebb_graph *g, ebb_node n)
 {
     ebb_doctor *d = context;
     const ebb_node_info *info = ebb_node_of(g, n);
     if (info->op != EBB_OP_UNKNOWN || ebb_calls_function(g, n))
         return NULL;
-    if (ebb_dialect_knows(g, n) && g->model == d->raw && d->tidy != NULL)
-        return NULL; // what inline leaves of them is told with the tidied copy's
-    if (!ebb_dialect_knows(g, n) && g->model == d->tidy)
+    if (is_for_passes(g, n) && g->model == d->raw && d->tidy != NULL)
+        return NULL; // what opset and inline leave of them is told with the tidied copy's
+    if (!is_for_passes(g, n) && g->model == d->tidy)
         return NULL; // told
     ebb_finding *f = ebb_doctor_about(d, EBB_PROBLEM, "operator", g, n);
     if (f == NULL)

@@ -151,6 +151,9 @@ const char *ebb_cuda_product_declines(const ebb_call *c)
         return ebb_cuda_product_of_einsum(&p, c);
     if (c->input_count < 2 || c->in[0].type.rank < 1 || c->in[1].type.rank < 1)
         return "its operands are no matrices";
+    if (c->op == EBB_OP_FUSED_MATMUL && (ebb_attr_int(&c->attrs, "transBatchA", 0) != 0 ||
+                                         ebb_attr_int(&c->attrs, "transBatchB", 0) != 0))
+        return "pass inline makes transposes of transBatchA and transBatchB";
     if (c->op == EBB_OP_GEMM && (c->in[0].type.rank != 2 || c->in[1].type.rank != 2 ||
                                  (ebb_call_has(c, 2) && c->in[2].type.rank > 2)))
         return "its operands are no matrices";

@@ -347,6 +347,24 @@ static void merge_pads(pad_args *a, const ebb_type *x, const ebb_type *y, const 
     }
 }
 
+/* What there is to pad with: the input without what negative pads cut away. False where nothing is
+ * left along an axis. */
+static bool cut_away(pad_args *a, size_t size)
+{
+    int64_t first = 0;
+    for (int d = 0; d < a->rank; d++) {
+        int64_t low = a->begin[d] < 0 ? -a->begin[d] : 0, end = a->dims[d] - a->begin[d];
+        int64_t left = (end < a->from_dims[d] ? end : a->from_dims[d]) - low;
+        if (left <= 0)
+            return false;
+        a->begin[d] += low;
+        a->from_dims[d] = left;
+        first += low * a->stride[d];
+    }
+    a->x = (const char *)a->x + (size_t)first * size;
+    return true;
+}
+
 /* (X, pads, value?, axes?) {mode} -> Y. */
 static ebb_status run_pad(const ebb_call *c)
 {
@@ -363,9 +381,9 @@ static ebb_status run_pad(const ebb_call *c)
     a.x = c->in[0].data;
     a.value = ebb_call_has(c, 2) ? c->in[2].data : NULL;
     a.mode = (int32_t)mode_of(c);
-    if (a.mode != PAD_CONSTANT && ebb_elements(x) == 0)
-        return ebb_call_error(c, "there is nothing to pad with: the input is empty");
     merge_pads(&a, x, y, begin);
+    if (a.mode != PAD_CONSTANT && !cut_away(&a, ebb_cuda_size(x)))
+        return ebb_call_error(c, "there is nothing to pad with: no element is left");
     return EBB_LAUNCH(c, pads[ebb_cuda_size_row(ebb_cuda_size(x))], ebb_cuda_grid(a.n),
                       EBB_CUDA_BLOCK, 0, a);
 }

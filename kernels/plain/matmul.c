@@ -33,6 +33,14 @@ static product read_product(const ebb_call *call)
     return p;
 }
 
+static const char *declines_fused(const ebb_call *call)
+{
+    if (ebb_attr_int(&call->attrs, "transBatchA", 0) != 0 ||
+        ebb_attr_int(&call->attrs, "transBatchB", 0) != 0)
+        return "pass inline makes transposes of transBatchA and transBatchB";
+    return ebb_plain_floats(call);
+}
+
 static ebb_status workspace(const ebb_call *call, size_t *bytes)
 {
     product p = read_product(call);
@@ -103,7 +111,7 @@ static ebb_status run_gemm(const ebb_call *call)
 // clang-format off
 const ebb_kernel ebb_plain_matmul[] = {
     {"plain.matmul",       EBB_OP_MATMUL,       ebb_plain_floats, workspace, NULL, run_matmul, NULL},
-    {"plain.fused_matmul", EBB_OP_FUSED_MATMUL, ebb_plain_floats, workspace, NULL, run_matmul, NULL},
+    {"plain.fused_matmul", EBB_OP_FUSED_MATMUL, declines_fused, workspace, NULL, run_matmul, NULL},
     {"plain.gemm",         EBB_OP_GEMM,         ebb_plain_floats, workspace, NULL, run_gemm,   NULL},
 };
 // clang-format on

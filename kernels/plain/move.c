@@ -224,37 +224,52 @@ static void pad_constant(const ebb_call *c, const int64_t *begin)
                    size);
 }
 
-/* Row by row: its source row, then what lies inside in one copy and the two ends one by one. */
-static void pad_around(const ebb_call *c, pad_mode mode, const int64_t *begin)
+/* What there is to pad with: the input without what negative pads cut away. */
+typedef struct padded {
+    const char *from; /* its first element */
+    int64_t dims[EBB_MAX_RANK], strides[EBB_MAX_RANK], begin[EBB_MAX_RANK];
+} padded;
+
+/* False where nothing is left. */
+static bool cut_away(const ebb_call *c, const int64_t *begin, padded *p)
 {
     const ebb_type *x = &c->in[0].type, *y = &c->out[0].type;
-    int last = x->rank - 1;
-    int64_t n = x->dims[last], m = y->dims[last], total = ebb_elements(y);
-    size_t size = ebb_plain_size(x);
-    int64_t first = begin[last] < 0 ? 0 : begin[last] > m ? m : begin[last];
-    int64_t end = begin[last] + n < m ? begin[last] + n : m;
-    end = end < first ? first : end;
+    int64_t first = 0;
+    ebb_strides(p->strides, x->rank, x->dims);
+    for (int d = 0; d < x->rank; d++) {
+        int64_t low = begin[d] < 0 ? -begin[d] : 0, end = y->dims[d] - begin[d];
+        p->dims[d] = (end < x->dims[d] ? end : x->dims[d]) - low;
+        p->begin[d] = begin[d] + low;
+        first += low * p->strides[d];
+        if (p->dims[d] <= 0)
+            return false;
+    }
+    p->from = (const char *)c->in[0].data + (size_t)first * ebb_plain_size(x);
+    return true;
+}
+
+/* Row by row: its source row, then what lies inside in one copy and the two ends one by one. */
+static void pad_around(const ebb_call *c, pad_mode mode, const padded *p)
+{
+    const ebb_type *y = &c->out[0].type;
+    const int last = y->rank - 1;
+    const int64_t n = p->dims[last], m = y->dims[last], total = ebb_elements(y);
+    const int64_t first = p->begin[last], end = first + n;
+    const size_t size = ebb_plain_size(y);
     EBB_PARALLEL_FOR(total)
     for (int64_t row = 0; row < total / m; row++) {
-        int64_t index = row, source = 0, step = 1;
+        int64_t index = row, source = 0;
         for (int d = last - 1; d >= 0; d--) {
-            source += source_of(mode, index % y->dims[d] - begin[d], x->dims[d]) * step;
-            step *= x->dims[d];
+            int64_t at = index % y->dims[d] - p->begin[d];
+            source += source_of(mode, at, p->dims[d]) * p->strides[d];
             index /= y->dims[d];
         }
         char *to = (char *)c->out[0].data + (size_t)(row * m) * size;
-        const char *from = (const char *)c->in[0].data + (size_t)(source * n) * size;
-        if (end > first)
-            memcpy(to + (size_t)first * size, from + (size_t)(first - begin[last]) * size,
-                   (size_t)(end - first) * size);
-        for (int64_t j = 0; j < m; j++) {
-            if (j == first && end > first)
-                j = end;
-            if (j >= m)
-                break;
-            memcpy(to + (size_t)j * size, from + (size_t)source_of(mode, j - begin[last], n) * size,
+        const char *from = p->from + (size_t)source * size;
+        memcpy(to + (size_t)first * size, from, (size_t)n * size);
+        for (int64_t j = first == 0 ? end : 0; j < m; j = j + 1 == first ? end : j + 1)
+            memcpy(to + (size_t)j * size, from + (size_t)source_of(mode, j - first, n) * size,
                    size);
-        }
     }
 }
 
@@ -270,9 +285,10 @@ static ebb_status run_pad(const ebb_call *c)
         pad_constant(c, begin);
         return NULL;
     }
-    if (ebb_elements(&c->in[0].type) == 0)
-        return ebb_call_error(c, "there is nothing to pad with: the input is empty");
-    pad_around(c, mode, begin);
+    padded p;
+    if (!cut_away(c, begin, &p))
+        return ebb_call_error(c, "there is nothing to pad with: no element is left");
+    pad_around(c, mode, &p);
     return NULL;
 }
 

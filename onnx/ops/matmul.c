@@ -10,6 +10,17 @@ static bool flag(const ebb_attrs *attrs, const char *name)
 
 /* ---- inference ---- */
 
+/* transBatch: the first axis lies behind those of the batch, [M, batch..., K] for [batch..., M, K]. */
+static ebb_type batched(const ebb_type *t, bool first_is_row)
+{
+    ebb_type out = *t;
+    for (int d = 0; first_is_row && d + 2 < t->rank; d++)
+        ebb_type_put_dim(&out, d, t, d + 1);
+    if (first_is_row && t->rank > 2)
+        ebb_type_put_dim(&out, t->rank - 2, t, 0);
+    return out;
+}
+
 /* A transposes the last two axes of a matrix; a vector stays what it is. */
 static ebb_type turned(const ebb_type *t, bool transposed)
 {
@@ -28,16 +39,15 @@ ebb_status ebb_infer_matmul(ebb_infer *c)
     EBB_TRY(ebb_infer_need(c, 2));
     EBB_TRY(ebb_infer_same_dtype(c, 0, 1));
     bool fused = c->op == EBB_OP_FUSED_MATMUL;
-    if (fused && (flag(&c->attrs, "transBatchA") || flag(&c->attrs, "transBatchB")))
-        return ebb_error(EBB_UNSUPPORTED, "%s: transBatchA and transBatchB are not supported",
-                         c->node);
     c->out[0] = ebb_type_unranked((ebb_dtype)c->in[0]->dtype);
     if (c->in[0]->rank < 0 || c->in[1]->rank < 0)
         return NULL;
     if (c->in[0]->rank == 0 || c->in[1]->rank == 0)
         return ebb_infer_error(c, "input %d is a scalar", c->in[0]->rank == 0 ? 0 : 1);
-    ebb_type left = turned(c->in[0], fused && flag(&c->attrs, "transA"));
-    ebb_type right = turned(c->in[1], fused && flag(&c->attrs, "transB"));
+    ebb_type left = batched(c->in[0], fused && flag(&c->attrs, "transBatchA"));
+    ebb_type right = batched(c->in[1], fused && flag(&c->attrs, "transBatchB"));
+    left = turned(&left, fused && flag(&c->attrs, "transA"));
+    right = turned(&right, fused && flag(&c->attrs, "transB"));
     int64_t inner = left.dims[left.rank - 1];
     int64_t against = right.dims[right.rank == 1 ? 0 : right.rank - 2];
     if (inner >= 0 && against >= 0 && inner != against)
@@ -170,6 +180,10 @@ void ebb_grad_matmul(ebb_build *b, ebb_grad *c)
     bool turn_left = fused && flag(&c->attrs, "transA");
     bool turn_right = fused && flag(&c->attrs, "transB");
     double alpha = fused ? ebb_attr_float(&c->attrs, "alpha", 1.0) : 1.0;
+    if (fused && (flag(&c->attrs, "transBatchA") || flag(&c->attrs, "transBatchB"))) {
+        ebb_grad_fail(b, c, "pass inline makes transposes of transBatchA and transBatchB first");
+        return;
+    }
     ebb_value left = c->x[0], right = c->x[1], dy = c->dy[0];
     ebb_type lt = *ebb_build_type(b, left), rt = *ebb_build_type(b, right);
     ebb_type yt = *ebb_build_type(b, c->y[0]);

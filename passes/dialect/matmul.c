@@ -49,6 +49,39 @@ static ebb_value activated(ebb_build *b, ebb_foreign *f, ebb_value x, const numb
 
 /* ---- products ---- */
 
+/* x[M, batch..., K] -> [batch..., M, K], where the flag says so. */
+static ebb_value with_batch_first(ebb_build *b, ebb_foreign *f, uint32_t input, const char *flag)
+{
+    const ebb_value x = f->x[input];
+    int64_t perm[EBB_MAX_RANK];
+    ebb_type type;
+    if (ebb_attr_int(&f->attrs, flag, 0) == 0 || !ebb_foreign_ranked(b, f, input, &type) ||
+        type.rank < 3)
+        return x;
+    for (int d = 0; d + 2 < type.rank; d++)
+        perm[d] = d + 1;
+    perm[type.rank - 2] = 0;
+    perm[type.rank - 1] = type.rank - 1;
+    return ebb_emit_transpose(b, x, perm, type.rank);
+}
+
+/* ebb runs the call as it is but for its flags that turn the batch, which become transposes. */
+void ebb_dialect_fused_matmul(ebb_build *b, ebb_foreign *f)
+{
+    static const char *const kept[] = {"alpha", "transA", "transB"};
+    f->native = ebb_attr_int(&f->attrs, "transBatchA", 0) == 0 &&
+                ebb_attr_int(&f->attrs, "transBatchB", 0) == 0;
+    if (f->native)
+        return;
+    ebb_value left = with_batch_first(b, f, 0, "transBatchA");
+    ebb_value right = with_batch_first(b, f, 1, "transBatchB");
+    if (f->declines != NULL)
+        return;
+    for (size_t i = 0; i < sizeof kept / sizeof kept[0]; i++)
+        ebb_with_foreign(b, f, kept[i]);
+    f->y[0] = ebb_emit(b, EBB_OP_FUSED_MATMUL, left, right);
+}
+
 /* The old name of FusedMatMul. */
 void ebb_dialect_transpose_matmul(ebb_build *b, ebb_foreign *f)
 {

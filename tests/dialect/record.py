@@ -352,5 +352,8 @@ formula(f"y, y1, y2, y3, y4 = {MS}GRUGrad <hidden_size = 3, linear_before_reset 
         "(x, x1, x2, x3, \"\", x4, states, gates, dy, last)", gru_gradients, **through, states=states,
         gates=draw(4, 1, 2, 9), dy=draw(4, 1, 2, 3), last=draw(1, 2, 3))
 
+case(f"y = {MS}FusedMatMul <transBatchA = 1, transB = 1> (x, x1)", x=draw(3, 2, 2, 4), x1=draw(2, 2, 5, 4))
+case(f"y = {MS}FusedMatMul <transBatchB = 1, transBatchA = 1, transA = 1> (x, x1)", x=draw(4, 2, 3), x1=draw(4, 2, 5))
+
 pathlib.Path(__file__).with_name("recorded.txt").write_text("\n".join(lines) + "\n")
 print(sum(line.startswith("case ") for line in lines), "cases")

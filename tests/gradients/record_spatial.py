@@ -79,7 +79,7 @@ for ratio in (0, 1, 2, 3):
 for mode, name in [("reflect", "reflect"), ("replicate", "edge"), ("circular", "wrap")]:
     case(f'y = Pad <mode = "{name}"> (x, p)', lambda x, p, mode=mode: F.pad(x, (3, 1, 2, 2), mode),
          x=draw(1, 2, 3, 4), p=ints(0, 0, 2, 3, 0, 0, 2, 1))
-for mode, name in [("reflect", "reflect"), ("replicate", "edge")]:
+for mode, name in [("reflect", "reflect"), ("replicate", "edge"), ("circular", "wrap")]:
     case(f'y = Pad <mode = "{name}"> (x, p, , a)', lambda x, p, a, mode=mode: F.pad(x, (2, -1), mode),
          x=draw(2, 2, 5), p=ints(2, -1), a=ints(-1))
 
