@@ -9,11 +9,13 @@ cd "$(dirname "$0")/.."
 install_packages $packages $optional_packages libcmocka-dev
 install_packages clang-format-14 python3 python3-pip || say "no clang-format or pip: what needs them is skipped"
 
-# The ONNX backend tests, from the wheel; and what ONNX Runtime needs, for Python 3.11 on x86-64.
+# The ONNX backend tests, from the wheel; what ONNX Runtime needs, for Python 3.11 on x86-64; and what
+# reads compiled kernels.
 fetch_oracles() {
     local onnx=.oracles/onnx-1.22.0 runtime=.oracles/onnxruntime-1.31.1 wheel
-    [ -d "$onnx/onnx/backend/test/data" ] && [ -d "$runtime/onnxruntime" ] && return 0
-    mkdir -p .oracles/wheels "$onnx" "$runtime"
+    local cuobjdump=.oracles/cuobjdump-13.5.37
+    [ -d "$onnx/onnx/backend/test/data" ] && [ -d "$runtime/onnxruntime" ] && [ -d "$cuobjdump/nvidia" ] && return 0
+    mkdir -p .oracles/wheels "$onnx" "$runtime" "$cuobjdump"
     python3 -m pip download -q --no-deps --only-binary :all: --implementation cp --python-version 3.11 \
         --abi cp311 --abi abi3 --abi none --platform manylinux2014_x86_64 --platform manylinux_2_27_x86_64 \
         --platform manylinux_2_28_x86_64 --platform any --require-hashes \
@@ -21,6 +23,10 @@ fetch_oracles() {
     for wheel in $(cut -d '=' -f 1 tests/oracles.txt); do
         case $wheel in
         onnx) python3 -m zipfile -e .oracles/wheels/onnx-1.22.0-*.whl "$onnx" ;;
+        nvidia-cuda-cuobjdump)
+            python3 -m zipfile -e .oracles/wheels/nvidia_cuda_cuobjdump-*.whl "$cuobjdump"
+            chmod +x "$cuobjdump"/nvidia/cu13/bin/cuobjdump
+            ;;
         *) python3 -m zipfile -e .oracles/wheels/"$wheel"-*.whl "$runtime" ;;
         esac
     done

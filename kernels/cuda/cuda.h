@@ -89,8 +89,6 @@ ebb_status ebb_cuda_group(ebb_call *calls, uint32_t count);
 
 /* ---- launches ---- */
 
-enum { EBB_CUDA_BLOCK = 256 };
-
 /* Blocks for n elements, one a thread, at most 2048: kernels loop over the rest. */
 static inline ebb_gpu_grid ebb_cuda_grid(int64_t n)
 {

@@ -16,6 +16,10 @@
  *     scale_args a = {...};
  *     return EBB_LAUNCH(call, scale, ebb_cuda_grid(n), EBB_CUDA_BLOCK, 0, a);
  *
+ * A block of EBB_CUDA_BLOCK threads, or of the most that EBB_GLOBAL_OF names, fits a device: the
+ * compiler keeps its registers within the 65,536 that a block may have. Of more threads a kernel is
+ * not launched, here or there.
+ *
  * Barriers: every thread of a block must come to the same ones. Warp words: every lane of a warp
  * must come to them; blocks are multiples of 32 threads wide and one-dimensional. No atomics on
  * floats: sums must come out the same each time.
@@ -40,7 +44,7 @@ typedef unsigned long long uint64_t;
 #include <string.h>
 #endif
 
-enum { EBB_WARP = 32 };
+enum { EBB_WARP = 32, EBB_CUDA_BLOCK = 256 /* threads, unless a kernel needs another number */ };
 
 #define EBB_ALIGN(bytes) __attribute__((aligned(bytes))) /* after the } of a struct */
 
@@ -50,11 +54,15 @@ enum { EBB_WARP = 32 };
 #include <cuda_runtime.h>
 #endif
 
-#define EBB_GLOBAL(name, args) EBB_GLOBAL_(name, args)
+#define EBB_GLOBAL(name, args) EBB_GLOBAL_OF(name, args, EBB_CUDA_BLOCK)
 /* __grid_constant__: a's arrays may be indexed without a copy of a in each thread. */
-#define EBB_GLOBAL_(name, args) static __global__ void name(const __grid_constant__ args a)
+#define EBB_GLOBAL_OF(name, args, most) EBB_GLOBAL_OF_(name, args, most)
+#define EBB_GLOBAL_OF_(name, args, most) \
+    static __global__ void __launch_bounds__(most) name(const __grid_constant__ args a)
 /* Found by its name in what was compiled at run time. */
-#define EBB_NAMED_GLOBAL(name, args) extern "C" __global__ void name(const __grid_constant__ args a)
+#define EBB_NAMED_GLOBAL(name, args)                             \
+    extern "C" __global__ void __launch_bounds__(EBB_CUDA_BLOCK) \
+        name(const __grid_constant__ args a)
 #define EBB_GPU_INLINE static __device__ inline
 #define EBB_SHARED(type, name)                                        \
     extern __shared__ __align__(16) unsigned char ebb_shared_bytes[]; \

@@ -174,10 +174,11 @@ typedef struct ebb_team {
     int64_t row, step;
 } ebb_team;
 
-/* Threads for a row of n. */
+/* Threads for a row of n; at most EBB_TEAM_THREADS, which EBB_GLOBAL_OF must name. */
+enum { EBB_TEAM_THREADS = 512 };
 static inline uint32_t ebb_team_lanes(int64_t n)
 {
-    return n <= 1024 ? EBB_WARP : n <= 8192 ? 256 : 512;
+    return n <= 1024 ? EBB_WARP : n <= 8192 ? 256 : EBB_TEAM_THREADS;
 }
 
 static inline uint32_t ebb_team_threads(uint32_t lanes)

@@ -164,7 +164,7 @@ static ebb_status run_forward(const ebb_call *c)
 static ebb_status launch_fused(const ebb_call *c, const rows_args *args, int row)
 {
     rows_args a = *args;
-    const uint32_t threads = a.n <= 256 ? 64 : a.n <= 1024 ? 256 : 512;
+    const uint32_t threads = a.n <= 256 ? 64 : a.n <= 1024 ? 256 : EBB_TEAM_THREADS;
     const uint32_t shared = EBB_TEAM_SHARED + (uint32_t)a.n * 2 * (uint32_t)sizeof(double);
     a.lanes = threads;
     return EBB_LAUNCH(c, fused[row], ebb_cuda_blocks(a.parts_count), threads, shared, a);

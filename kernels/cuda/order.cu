@@ -86,8 +86,10 @@ typedef struct sum_args {
     int64_t n;
 } sum_args;
 
+enum { SUM_THREADS = 1024 };
+
 /* One block, from front to back. */
-EBB_GLOBAL(sum_before, sum_args)
+EBB_GLOBAL_OF(sum_before, sum_args, SUM_THREADS)
 {
     EBB_SHARED(uint32_t, shared);
     uint32_t carry = 0;
@@ -107,7 +109,8 @@ ebb_status ebb_cuda_sum_before(const ebb_call *c, uint32_t *counts, int64_t n)
 {
     sum_args a = {counts, n};
     ebb_gpu_grid one = {1, 1, 1};
-    return EBB_LAUNCH(c, sum_before, one, n > 1024 ? 1024 : EBB_CUDA_BLOCK,
+    return EBB_LAUNCH(c, sum_before, one,
+                      n > SUM_THREADS ? (uint32_t)SUM_THREADS : (uint32_t)EBB_CUDA_BLOCK,
                       EBB_WARP * sizeof(uint32_t), a);
 }
 

@@ -45,6 +45,11 @@ EBB_GLOBAL(lanes, lane_args)
     a.out[EBB_THREAD] = v + odd + ebb_lane_from_u32(EBB_THREAD, 5);
 }
 
+EBB_GLOBAL_OF(wide_lanes, lane_args, 512)
+{
+    a.out[EBB_BLOCK * EBB_THREADS + EBB_THREAD] = 1;
+}
+
 static void *stream;
 
 static ebb_status launch_sum(int fault, double *sums, const double *x, int64_t n)
@@ -127,14 +132,41 @@ static void a_record_repeats_its_arguments(void **state)
     ebb_gpu_forget(record);
 }
 
+/* By what a device says: cudaLaunchKernel's invalid configuration, and its lack of resources. */
 static void impossible_launches_are_refused(void **state)
 {
     (void)state;
-    const lane_args a = {NULL};
-    assert_non_null(ebb_gpu_launch(stream, (ebb_gpu_kernel)lanes, (ebb_gpu_grid){1, 1, 1}, 2048, 0,
-                                   &a, sizeof a));
-    assert_non_null(ebb_gpu_launch(stream, (ebb_gpu_kernel)lanes, (ebb_gpu_grid){1, 70000, 1}, 32,
-                                   0, &a, sizeof a));
+    static const struct {
+        ebb_gpu_kernel kernel;
+        ebb_gpu_grid blocks;
+        uint32_t threads, shared_bytes;
+        const char *words; /* NULL: it is possible */
+    } all[] = {
+        {(ebb_gpu_kernel)lanes, {1, 1, 1}, 256, 0, NULL},
+        {(ebb_gpu_kernel)lanes, {1, 1, 1}, 288, 0, "288 threads"},
+        {(ebb_gpu_kernel)lanes, {1, 1, 1}, 0, 0, "invalid configuration"},
+        {(ebb_gpu_kernel)lanes, {1, 1, 1}, 48, 0, "invalid configuration"},
+        {(ebb_gpu_kernel)lanes, {1, 1, 1}, 2048, 0, "invalid configuration"},
+        {(ebb_gpu_kernel)lanes, {1, 1, 1}, 32, 99 * 1024, NULL},
+        {(ebb_gpu_kernel)lanes, {1, 1, 1}, 32, 99 * 1024 + 1, "invalid configuration"},
+        {(ebb_gpu_kernel)lanes, {1, 70000, 1}, 32, 0, "invalid configuration"},
+        {(ebb_gpu_kernel)lanes, {1, 1, 70000}, 32, 0, "invalid configuration"},
+        {(ebb_gpu_kernel)lanes, {0x80000000u, 1, 1}, 32, 0, "invalid configuration"},
+        {(ebb_gpu_kernel)wide_lanes, {2, 1, 1}, 512, 0, NULL},
+        {(ebb_gpu_kernel)wide_lanes, {2, 1, 1}, 544, 0, "544 threads"},
+    };
+    for (size_t k = 0; k < sizeof all / sizeof all[0]; k++) {
+        uint32_t out[1024] = {0};
+        const lane_args a = {out};
+        const ebb_status status = ebb_gpu_launch(stream, all[k].kernel, all[k].blocks,
+                                                 all[k].threads, all[k].shared_bytes, &a, sizeof a);
+        if (all[k].words == NULL)
+            check_status(status, "launch");
+        else if (status == NULL || strstr(ebb_status_text(status), all[k].words) == NULL)
+            fail_msg("launch %zu: %s", k, status == NULL ? "done" : ebb_status_text(status));
+        else
+            assert_int_equal(out[0], 0); // no thread has done anything
+    }
 }
 
 /* Every float16 and bfloat16, and what lies between two of them, by onnx/tensor.c. */

@@ -275,12 +275,19 @@ cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t work, void *con
     return said(ebb_host_visit(stream_of(stream), work, context));
 }
 
+/* The kernel that was allowed more than 48 KiB of shared memory last, and how much. */
+static struct {
+    const void *kernel;
+    size_t bytes;
+} opted;
+
 cudaError_t cudaFuncSetAttribute(const void *kernel, enum cudaFuncAttribute what, int value)
 {
     FAULT();
-    (void)kernel;
-    (void)what;
-    (void)value;
+    if (what != cudaFuncAttributeMaxDynamicSharedMemorySize)
+        return cudaErrorInvalidValue;
+    opted.kernel = kernel;
+    opted.bytes = (size_t)value;
     return cudaSuccess;
 }
 
@@ -291,6 +298,8 @@ cudaError_t ebb_fake_launch(const void *kernel, struct dim3 grid, struct dim3 bl
     const cudaError_t error = fault("cudaLaunchKernel");
     if (error != cudaSuccess)
         return error;
+    if (shared > 48 * 1024 && (opted.kernel != kernel || opted.bytes < shared))
+        return cudaErrorInvalidValue;
     return said(ebb_host_launch(stream_of(stream), (ebb_gpu_kernel)(uintptr_t)kernel, blocks,
                                 block.x, (uint32_t)shared, list[0], bytes));
 }

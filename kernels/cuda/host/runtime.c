@@ -33,7 +33,10 @@
 #define ENDS(keep, from, size) ((void)0)
 #endif
 
-enum { MAX_THREADS = 1024, WARP = 32, STACK = 128 * 1024, SHARED = 228 * 1024 };
+enum { MAX_THREADS = 1024, WARP = 32, STACK = 128 * 1024 };
+
+/* Of shared memory: what a block may have on every described device (compute capability 8.9). */
+enum { SHARED = 99 * 1024 };
 
 typedef enum waiting { RUNS, AT_BARRIER, AT_WARP, READY, IDLE } waiting;
 
@@ -260,6 +263,17 @@ static ebb_status run_block(void)
     return NULL;
 }
 
+/* Was the kernel compiled for so many threads? A device refuses the launch, for registers. */
+static ebb_status fits(void)
+{
+    return ebb_host.threads <= ebb_host.most
+               ? NULL
+               : ebb_error(EBB_RUNTIME,
+                           "CUDA: launching a kernel: too many resources requested for launch: "
+                           "%u threads a block of a kernel compiled for %u (gpu.h)",
+                           ebb_host.threads, ebb_host.most);
+}
+
 static ebb_status run_blocks(ebb_gpu_grid blocks, uint32_t shared_bytes)
 {
     for (ebb_host.block_z = 0; ebb_host.block_z < blocks.z; ebb_host.block_z++)
@@ -272,6 +286,7 @@ static ebb_status run_blocks(ebb_gpu_grid blocks, uint32_t shared_bytes)
                                     ebb_host.block,
                                 (uint64_t)blocks.x * blocks.y * blocks.z);
                 EBB_TRY(run_block());
+                EBB_TRY(fits());
             }
     return NULL;
 }
@@ -285,6 +300,7 @@ static ebb_status run_kernel(ebb_gpu_kernel kernel, ebb_gpu_grid blocks, uint32_
     host.args = args;
     ebb_host.threads = threads;
     ebb_host.blocks = blocks.x;
+    ebb_host.most = MAX_THREADS; // until the kernel says
     const ebb_check_launch launch = {args, bytes, host.shared, shared_bytes, SHARED, false};
     ebb_check_begin(&launch);
     ebb_status status = run_blocks(blocks, shared_bytes);

@@ -11,6 +11,7 @@ extern "C" {
 
 typedef struct ebb_host_where {
     uint32_t thread, threads, block, block_y, block_z, blocks;
+    uint32_t most; /* threads that the kernel was compiled for */
 } ebb_host_where;
 
 #if defined(EBB_HOST_LOADED) // a chain, compiled by itself: who loads it says where
@@ -20,26 +21,36 @@ __attribute__((visibility("default"))) ebb_host_where *ebb_host_place;
 extern ebb_host_where ebb_host; /* of the running thread */
 #endif
 
+/* Does the block fit what the kernel was compiled for? If not, its threads do nothing. */
+static inline int ebb_host_fits(uint32_t most)
+{
+    ebb_host.most = most;
+    return ebb_host.threads <= most;
+}
+
 #define __global__
 #define __device__
 #define __host__
 #define __shared__ static
 #define __restrict__ restrict
 
-#define EBB_GLOBAL(name, args) EBB_GLOBAL_(name, args)
-#define EBB_GLOBAL_(name, args)                   \
-    static void ebb_body_##name(const args a);    \
-    static void name(const void *ebb_args)        \
-    {                                             \
-        ebb_body_##name(*(const args *)ebb_args); \
-    }                                             \
+#define EBB_GLOBAL(name, args) EBB_GLOBAL_OF(name, args, EBB_CUDA_BLOCK)
+#define EBB_GLOBAL_OF(name, args, most) EBB_GLOBAL_OF_(name, args, most)
+#define EBB_GLOBAL_OF_(name, args, most)              \
+    static void ebb_body_##name(const args a);        \
+    static void name(const void *ebb_args)            \
+    {                                                 \
+        if (ebb_host_fits(most))                      \
+            ebb_body_##name(*(const args *)ebb_args); \
+    }                                                 \
     static void ebb_body_##name(const args a)
 #define EBB_NAMED_GLOBAL(name, args)                                        \
     static void ebb_body_##name(const args a);                              \
     __attribute__((visibility("default"))) void name(const void *ebb_args); \
     __attribute__((visibility("default"))) void name(const void *ebb_args)  \
     {                                                                       \
-        ebb_body_##name(*(const args *)ebb_args);                           \
+        if (ebb_host_fits(EBB_CUDA_BLOCK))                                  \
+            ebb_body_##name(*(const args *)ebb_args);                       \
     }                                                                       \
     static void ebb_body_##name(const args a)
 #define EBB_GPU_INLINE static inline __attribute__((unused))
