@@ -1,8 +1,9 @@
 /* cudnn_pool.c: MaxPool, AveragePool and the latter's gradient by cuDNN.
  *
- * Not the gradient of MaxPool, nor its taps: which of equal elements cuDNN's INT8 index names, and
- * how it counts them, is not documented. Behind a ReLU equal elements (zeros) are everywhere, and
- * the operators mean the first. So those are pool.cu's, and so are Indices.
+ * Not the gradient of MaxPool, nor its taps: cuDNN's INT8 index is a byte a window, where
+ * MaxPoolPacked keeps 4 bits for up to 16 taps and 2 for 2 x 2, so that own kernels move fewer bytes
+ * both ways. Nor is it documented which of equal elements it names, and behind a ReLU equal elements
+ * (zeros) are everywhere. So those are pool.cu's, and so are Indices.
  *
  *     channels last   [N, 1, H, W, C] by windows of h x w x 1 are images of C channels
  *
