@@ -41,7 +41,7 @@ void ebb_cuda_cublas_close(void *opened)
     ebb_free(l);
 }
 
-static ebb_status open_library(ebb_cuda_queue *q)
+ebb_status ebb_cublas_open(ebb_cuda_queue *q)
 {
     ebb_device_facts f;
     if (q->cublas != NULL)
@@ -240,7 +240,7 @@ static ebb_status choose(const ebb_call *c, const ebb_cuda_product *p, uint8_t d
     if (declines_product(p, dtype) != NULL)
         return NULL;
     (void)read_problem(&problem, p, dtype);
-    EBB_TRY(open_library(q));
+    EBB_TRY(ebb_cublas_open(q));
     library *l = (library *)q->cublas;
     if (l->handle == NULL)
         return NULL;

@@ -14,7 +14,7 @@
  * of NaN and of -0, nor the order of its bits, so three things are asked of the device itself:
  *
  *   - does the library agree with the own kernels, on a small product whose results are NaN, zeros
- *     of both signs, infinities and what rounds to zero? Once a queue, dtype and way out (a probe);
+ *     of both signs, infinities and what rounds to zero? (cublas_probe.cu)
  *   - does it take the very algorithm that the product has without (same sums)?
  *   - is it faster than call after call? A race at compile time; its outcome need not be kept,
  *     since both give the same.
@@ -30,7 +30,7 @@
 #include "kernels/cuda/product.h"
 #include "onnx/arena.h"
 
-enum { CALLS = 3, LINE = 128 };
+enum { CALLS = 3, LINE = EBB_CUBLAS_LINE };
 
 typedef struct joined { /* the state of the product's call */
     const ebb_kernel *kernels[CALLS];
@@ -79,212 +79,6 @@ static ebb_status run_group(const ebb_call *c)
     return j->plan != NULL ? run_joined(c, j) : run_from(c, j, 0);
 }
 
-/* ---- the probe ---- */
-
-enum { PROBE_M = 16, PROBE_N = 2 * LINE, PROBE_K = 16, MOST_BYTES = 4 };
-
-/* In device memory; 16 bits use half of each. All parts begin at multiples of 256 bytes. */
-typedef struct trial_memory {
-    unsigned char a[PROBE_M * PROBE_K * MOST_BYTES], b[PROBE_K * PROBE_N * MOST_BYTES],
-        bias[PROBE_N * MOST_BYTES];
-    unsigned char plain[PROBE_M * PROBE_N * MOST_BYTES]; /* the product alone */
-    unsigned char ours[PROBE_M * PROBE_N * MOST_BYTES], theirs[PROBE_M * PROBE_N * MOST_BYTES];
-    unsigned char our_bits[PROBE_M * PROBE_N / 8], their_bits[PROBE_M * PROBE_N / 8];
-} trial_memory;
-
-/* One number in three dtypes. */
-typedef struct special {
-    uint32_t f32;
-    uint16_t f16, bf16;
-} special;
-
-static const special specials[PROBE_M] = {
-    {0x3F800000, 0x3C00, 0x3F80}, /* 1 */
-    {0xBF800000, 0xBC00, 0xBF80},
-    {0x00000000, 0x0000, 0x0000},
-    {0x80000000, 0x8000, 0x8000}, /* -0 */
-    {0x7F800000, 0x7C00, 0x7F80},
-    {0xFF800000, 0xFC00, 0xFF80}, /* -inf */
-    {0x7FC00000, 0x7E00, 0x7FC0},
-    {0xFFC12345, 0xFE55, 0xFFD5}, /* NaNs */
-    {0x00800000, 0x0400, 0x0080},
-    {0x80800000, 0x8400, 0x8080}, /* the least normal ones: their products round to 0 */
-    {0x00000123, 0x0003, 0x0003}, /* subnormal */
-    {0x7F7FFFFF, 0x7BFF, 0x7F7F}, /* the largest */
-    {0x3FD9999A, 0x3ECD, 0x3FDA}, /* 1.7 */
-    {0xBE99999A, 0xB4CD, 0xBE9A}, /* -0.3 */
-    {0x3B800000, 0x1C00, 0x3B80}, /* 2^-8 */
-    {0xBB800000, 0x9C00, 0xBB80},
-};
-
-static void put_special(unsigned char *array, uint8_t dtype, uint32_t at, uint32_t which)
-{
-    const special *v = &specials[which % PROBE_M];
-    if (dtype == EBB_F32)
-        memcpy(array + 4 * at, &v->f32, 4);
-    else
-        memcpy(array + 2 * at, dtype == EBB_F16 ? &v->f16 : &v->bf16, 2);
-}
-
-/* y[i, j] is one special number times another, plus a third: column 0 of a, row 0 of b. */
-static void fill_trial(trial_memory *t, uint8_t dtype)
-{
-    uint32_t draw = 1;
-    memset(t, 0, sizeof *t);
-    for (uint32_t i = 0; i < PROBE_M; i++)
-        put_special(t->a, dtype, i * PROBE_K, i);
-    for (uint32_t j = 0; j < PROBE_N; j++) {
-        draw = draw * 1664525u + 1013904223u;
-        put_special(t->b, dtype, j, draw >> 20);
-        put_special(t->bias, dtype, j, draw >> 26);
-    }
-    for (uint32_t k = 0; k < PROBE_M * PROBE_N / 8;
-         k++) { // what a gradient reads; else written over
-        draw = draw * 1664525u + 1013904223u;
-        t->our_bits[k] = t->their_bits[k] = (unsigned char)(draw >> 24);
-    }
-    memset(t->theirs, 0xA5, sizeof t->theirs);
-}
-
-static ebb_operand operand_of(void *data, uint8_t dtype, int64_t n)
-{
-    ebb_operand o;
-    memset(&o, 0, sizeof o);
-    o.type = ebb_type_tensor((ebb_dtype)dtype, 1, &n);
-    o.bytes = (size_t)n * ebb_dtype_bits((ebb_dtype)dtype) / 8;
-    o.data = data;
-    return o;
-}
-
-/* Call m of the group, on other operands. */
-static ebb_status run_ours(const ebb_call *c, const joined *j, uint32_t m, ebb_operand x,
-                           ebb_operand mask, ebb_operand y)
-{
-    ebb_call one = c[j->at[m]];
-    ebb_operand in[2] = {x, mask};
-    one.in = in;
-    one.out = &y;
-    one.kernel = j->kernels[m];
-    return one.kernel->run(&one);
-}
-
-typedef struct probe {
-    const ebb_call *c;
-    const joined *j;
-    uint32_t after;
-    uint8_t dtype;
-    ebb_lt_plan *alone, *with;
-    uint32_t algorithm; /* of alone; with has it too, as its only one */
-    trial_memory *device;
-} probe;
-
-static ebb_status run_both(const probe *b, double alpha)
-{
-    const ebb_cuda_queue *q = ebb_cuda_queue_of(b->c);
-    void *handle = ((const ebb_cublas *)q->cublas)->handle;
-    trial_memory *d = b->device;
-    ebb_lt_operands o;
-    memset(&o, 0, sizeof o);
-    o.a = d->a;
-    o.b = d->b;
-    o.bias = d->bias;
-    o.alpha = alpha;
-    o.y = d->plain;
-    EBB_TRY(ebb_lt_plan_run(b->alone, handle, b->algorithm, &o, q->stream));
-    o.y = d->theirs;
-    o.aux = d->their_bits;
-    EBB_TRY(ebb_lt_plan_run(b->with, handle, 0, &o, q->stream));
-    const ebb_operand ours = operand_of(d->ours, b->dtype, PROBE_M * PROBE_N);
-    const ebb_operand bits = operand_of(d->our_bits, EBB_U8, PROBE_M * PROBE_N / 8);
-    EBB_TRY(run_ours(b->c, b->j, 1, operand_of(d->plain, b->dtype, PROBE_M * PROBE_N), bits, ours));
-    if (b->after == EBB_LT_RELU_AUX || b->after == EBB_LT_RELU_AUX_BIAS)
-        EBB_TRY(run_ours(b->c, b->j, 2, ours, bits, bits));
-    return NULL;
-}
-
-static ebb_status compare(const probe *b, trial_memory *host, bool *agrees)
-{
-    void *stream = ebb_cuda_queue_of(b->c)->stream;
-    const size_t bytes = (size_t)(PROBE_M * PROBE_N) * ebb_dtype_bits((ebb_dtype)b->dtype) / 8;
-    *agrees = true;
-    for (int sign = 1; sign >= -1 && *agrees; sign -= 2) { // -1 times a sum of +0 is -0
-        fill_trial(host, b->dtype);
-        EBB_TRY(ebb_gpu_copy(stream, b->device, host, sizeof *host, EBB_TO_DEVICE));
-        EBB_TRY(run_both(b, sign));
-        EBB_TRY(ebb_gpu_copy(stream, host, b->device, sizeof *host, EBB_TO_HOST));
-        *agrees = memcmp(host->ours, host->theirs, bytes) == 0 &&
-                  memcmp(host->our_bits, host->their_bits, sizeof host->our_bits) == 0;
-    }
-    return NULL;
-}
-
-/* The plans of the probe, both by one algorithm. EBB_UNSUPPORTED where there is none for both. */
-static ebb_status make_plans(probe *b)
-{
-    void *handle = ((const ebb_cublas *)ebb_cuda_queue_of(b->c)->cublas)->handle;
-    ebb_cuda_product p;
-    ebb_lt_problem problem;
-    memset(&problem, 0, sizeof problem);
-    ebb_cuda_product_plain(&p, PROBE_M, PROBE_N, PROBE_K);
-    p.a_row = PROBE_K;
-    p.b_row = PROBE_N;
-    p.a_column = p.b_column = 1;
-    (void)ebb_lt_map_read(&problem.map, &p);
-    problem.dtype = b->dtype;
-    problem.tf32 = ebb_cuda_tf32 && b->dtype == EBB_F32;
-    problem.after = ebb_lt_has_bias(b->after) ? EBB_LT_BIAS : EBB_LT_NOTHING;
-    EBB_TRY(ebb_lt_plan_new(&b->alone, &problem));
-    EBB_TRY(ebb_lt_plan_find(b->alone, handle));
-    problem.after = b->after;
-    problem.aux_lead = ebb_lt_has_aux(b->after) ? ebb_lt_aux_lead(PROBE_N) : 0;
-    EBB_TRY(ebb_lt_plan_new(&b->with, &problem));
-    for (; b->algorithm < ebb_lt_plan_count(b->alone); b->algorithm++) {
-        uint8_t bytes[EBB_LT_ALGORITHM];
-        ebb_lt_plan_save(b->alone, b->algorithm, bytes);
-        if (ebb_lt_plan_restore(b->with, handle, bytes) == NULL)
-            return NULL;
-    }
-    return ebb_error(EBB_UNSUPPORTED, "cuBLASLt has no algorithm with and without what follows");
-}
-
-static bool try_out(probe *b)
-{
-    void *memory = NULL;
-    bool agrees = false;
-    trial_memory *host = (trial_memory *)ebb_alloc(sizeof *host);
-    ebb_status status = host == NULL ? ebb_error_memory() : make_plans(b);
-    if (status == NULL)
-        status = ebb_gpu_allocate(sizeof *b->device, &memory);
-    b->device = (trial_memory *)memory;
-    if (status == NULL)
-        status = compare(b, host, &agrees);
-    if (memory != NULL)
-        ebb_gpu_release(memory);
-    ebb_lt_plan_free(b->alone);
-    ebb_lt_plan_free(b->with);
-    ebb_free(host);
-    return status == NULL && agrees;
-}
-
-/* Does the library's way out give the bits of the own kernels? */
-static bool agree_on(const ebb_call *c, const joined *j, uint32_t after)
-{
-    ebb_cublas *l = (ebb_cublas *)ebb_cuda_queue_of(c)->cublas;
-    const uint8_t dtype = c->in[0].type.dtype;
-    if ((l->tried[dtype] >> after & 1) == 0) {
-        probe b;
-        memset(&b, 0, sizeof b);
-        b.c = c;
-        b.j = j;
-        b.after = after;
-        b.dtype = dtype;
-        l->tried[dtype] |= 1u << after;
-        if (try_out(&b))
-            l->agrees[dtype] |= 1u << after;
-    }
-    return (l->agrees[dtype] >> after & 1) != 0;
-}
-
 /* ---- the choice ---- */
 
 /* The algorithm that the product has alone, with `after` behind it; j->plan NULL where it has not,
@@ -294,7 +88,7 @@ static void make_joined(joined *j, const ebb_call *c, uint32_t after, uint32_t c
     const ebb_cublas_choice *one = (const ebb_cublas_choice *)j->chosen;
     const ebb_cublas *l = (const ebb_cublas *)ebb_cuda_queue_of(c)->cublas;
     uint8_t bytes[EBB_LT_ALGORITHM];
-    if (!agree_on(c, j, after))
+    if (ebb_cublas_differs(ebb_cuda_queue_of(c), c->in[0].type.dtype, after) != NULL)
         return;
     ebb_lt_problem problem = one->problem;
     problem.after = after;

@@ -1,6 +1,6 @@
 /* fake_library.c: what can lie where cuDNN, cuBLASLt and NVRTC are looked for: of another version,
- * without a function that is needed (built with EBB_PARTIAL), or one that refuses all that it is
- * asked. $EBB_FAKE_LIBRARY=old|refuses says which.
+ * without a function that is needed (built with EBB_PARTIAL), one that refuses all that it is asked,
+ * or a cuBLASLt that begins and has no algorithm. $EBB_FAKE_LIBRARY=old|refuses|idle says which.
  */
 #include <stdbool.h>
 #include <stddef.h>
@@ -9,10 +9,15 @@
 
 #define SHOWN __attribute__((visibility("default")))
 
-static bool is_old(void)
+static bool is(const char *word)
 {
     const char *what = getenv("EBB_FAKE_LIBRARY");
-    return what != NULL && strcmp(what, "old") == 0;
+    return what != NULL && strcmp(what, word) == 0;
+}
+
+static bool is_old(void)
+{
+    return is("old");
 }
 
 SHOWN size_t cudnnGetVersion(void);
@@ -69,20 +74,28 @@ REFUSES(cudnnBackendFinalize, 1001)
 REFUSES(cudnnBackendSetAttribute, 1001)
 REFUSES(cudnnBackendGetAttribute, 1001)
 REFUSES(cudnnBackendExecute, 1001)
-REFUSES(cublasLtCreate, 1)
-REFUSES(cublasLtDestroy, 1)
-REFUSES(cublasLtMatmulDescCreate, 1)
-REFUSES(cublasLtMatmulDescDestroy, 1)
-REFUSES(cublasLtMatmulDescSetAttribute, 1)
-REFUSES(cublasLtMatrixLayoutCreate, 1)
-REFUSES(cublasLtMatrixLayoutDestroy, 1)
-REFUSES(cublasLtMatrixLayoutSetAttribute, 1)
-REFUSES(cublasLtMatmulPreferenceCreate, 1)
-REFUSES(cublasLtMatmulPreferenceDestroy, 1)
-REFUSES(cublasLtMatmulPreferenceSetAttribute, 1)
-REFUSES(cublasLtMatmulAlgoGetHeuristic, 1)
-REFUSES(cublasLtMatmulAlgoCheck, 1)
-REFUSES(cublasLtMatmul, 1)
+
+SHOWN int cublasLtCreate(void **handle);
+SHOWN int cublasLtCreate(void **handle)
+{
+    static int one;
+    *handle = &one;
+    return is("idle") ? 0 : 1;
+}
+
+REFUSES(cublasLtDestroy, is("idle") ? 0 : 1)
+REFUSES(cublasLtMatmulDescCreate, is("idle") ? 0 : 1)
+REFUSES(cublasLtMatmulDescDestroy, is("idle") ? 0 : 1)
+REFUSES(cublasLtMatmulDescSetAttribute, is("idle") ? 0 : 1)
+REFUSES(cublasLtMatrixLayoutCreate, is("idle") ? 0 : 1)
+REFUSES(cublasLtMatrixLayoutDestroy, is("idle") ? 0 : 1)
+REFUSES(cublasLtMatrixLayoutSetAttribute, is("idle") ? 0 : 1)
+REFUSES(cublasLtMatmulPreferenceCreate, is("idle") ? 0 : 1)
+REFUSES(cublasLtMatmulPreferenceDestroy, is("idle") ? 0 : 1)
+REFUSES(cublasLtMatmulPreferenceSetAttribute, is("idle") ? 0 : 1)
+REFUSES(cublasLtMatmulAlgoGetHeuristic, is("idle") ? 15 : 1) // not supported
+REFUSES(cublasLtMatmulAlgoCheck, is("idle") ? 0 : 1)
+REFUSES(cublasLtMatmul, is("idle") ? 0 : 1)
 REFUSES(nvrtcCreateProgram, 1)
 REFUSES(nvrtcCompileProgram, 1)
 REFUSES(nvrtcGetProgramLogSize, 1)

@@ -7,8 +7,10 @@
 #define EBB_CUBLASLT
 #include "kernels/cuda/cublas.cu"
 #include "kernels/cuda/cublas_after.cu"
+#include "kernels/cuda/cublas_probe.cu"
 
 #include "tests/cuda/cuda.h"
+#include "tests/cuda/halves.h"
 
 #include <time.h>
 
@@ -111,7 +113,9 @@ ebb_status ebb_lt_plan_restore(ebb_lt_plan *plan, void *handle,
 
 static double element(const void *data, uint32_t dtype, int64_t at)
 {
-    return dtype == EBB_F64 ? ((const double *)data)[at] : (double)((const float *)data)[at];
+    return dtype == EBB_F64   ? ((const double *)data)[at]
+           : dtype == EBB_F32 ? (double)((const float *)data)[at]
+                              : of_half((ebb_dtype)dtype, ((const uint16_t *)data)[at]);
 }
 
 /* One element on its way out: ReLU or its gradient, and the bit of it. */
@@ -131,6 +135,25 @@ static float after_one(const ebb_lt_problem *p, float v, uint8_t *bits, int64_t 
     if (ebb_lt_has_aux(p->after))
         bits[at / 8] = (uint8_t)((bits[at / 8] & ~(1u << shift)) | (uint32_t)(v > 0) << shift);
     return v;
+}
+
+/* v in the dtype of the product, on its way out. */
+static void put_element(void *data, const ebb_lt_problem *p, int64_t at, double v, uint8_t *bits,
+                        int64_t bit)
+{
+    const bool alone = p->after <= EBB_LT_BIAS, narrow = p->dtype != EBB_F32;
+    const ebb_dtype half = (ebb_dtype)p->dtype;
+    if (p->dtype == EBB_F64) {
+        ((double *)data)[at] = v;
+        return;
+    }
+    float rounded = narrow ? (float)of_half(half, half_of(half, (float)v)) : (float)v;
+    if (!alone)
+        rounded = after_one(p, rounded, bits, bit);
+    if (narrow)
+        ((uint16_t *)data)[at] = half_of(half, rounded);
+    else
+        ((float *)data)[at] = rounded;
 }
 
 /* All but one take two milliseconds. */
@@ -167,12 +190,7 @@ ebb_status ebb_lt_plan_run(ebb_lt_plan *plan, void *handle, uint32_t i, const eb
                     sum += o->beta * element(o->c, p->dtype, at);
                 if (ebb_lt_has_bias(p->after))
                     sum += element(o->bias, p->dtype, row);
-                if (p->dtype == EBB_F64)
-                    ((double *)o->y)[at] = sum;
-                else
-                    ((float *)o->y)[at] =
-                        alone ? (float)sum
-                              : after_one(p, (float)sum, o->aux, row + column * p->aux_lead);
+                put_element(o->y, p, at, sum, o->aux, row + column * p->aux_lead);
             }
     return NULL;
 }

@@ -8,6 +8,7 @@
  */
 #include <dlfcn.h>
 #include <jansson.h>
+#include <math.h>
 
 #include "exec/program.h"
 #include "kernels/cuda/host/fake_runtime.h"
@@ -192,6 +193,49 @@ static void a_comparison_that_cannot_read_the_device_is_an_error(void **state)
         ebb_close(models[k]);
 }
 
+/* The gradient of a LayerNorm sums in shared memory: 52 KB of it for so wide a row, of which a device
+ * gives 48 KiB unasked. */
+static void shared_memory_beyond_48_KiB_is_asked_for(void **state)
+{
+    (void)state;
+    static const char wide[] =
+        "<ir_version: 10, opset_import: [\"\" : 20]> g (float[4,1600,2] x) => (float loss) "
+        "<float[2] "
+        "w = {0.5, 0.75}, int64[2] columns = {1600, 2}> { scale = Expand (w, columns) y = "
+        "LayerNormalization <axis = -2> (x, scale) s = Tanh (y) loss = ReduceMean <keepdims = 0> "
+        "(s) }";
+    static const int64_t dims[3] = {4, 1600, 2};
+    static const char *const backends[] = {"cuda", "cpu"};
+    static float x[4 * 3200];
+    const ebb_named input = {"x", 1, 3, dims, x};
+    ebb_model *model;
+    float w[2] = {0};
+    for (size_t i = 0; i < sizeof x / sizeof x[0]; i++)
+        x[i] = (float)(i * i % 97);
+    assert_null(ebb_text_parse_model(&model, wide));
+    ebb_status status =
+        ebb_rewrite(model, "loss:name=loss,gradient,optimizer:sgd,lr=0.1", NULL, NULL);
+    if (status != NULL)
+        fail_msg("%s", ebb_status_text(status));
+    *fake = (ebb_fake_runtime){
+        .name = "cudaFuncSetAttribute", .capability = 90, .free_bytes = 1u << 30};
+    for (int k = 0; k < 2; k++) {
+        const ebb_compile_options options = {.backend = backends[k]};
+        ebb_program *program;
+        ebb_named value;
+        assert_null(ebb_program_compile(&program, model, &options));
+        status = ebb_program_step(program, &(ebb_batch){&input, 1});
+        if (status != NULL)
+            fail_msg("%s: %s", backends[k], ebb_status_text(status));
+        assert_null(ebb_program_get(program, "w", &value));
+        w[k] = *(const float *)value.data;
+        ebb_program_free(program);
+    }
+    assert_true(fake->calls > 0);
+    assert_true(w[0] != 0.5f && fabsf(w[0] - w[1]) < 1e-6f);
+    ebb_close(model);
+}
+
 /* ---- commands ---- */
 
 #define ON_DIGITS "--map label=target --batch 2 --loss cross-entropy --steps 4 --data " DIGITS
@@ -346,6 +390,26 @@ libraries_that_are_not_what_they_should_be_are_told_and_own_kernels_compute(void
     }
 }
 
+/* A line a probe; what each finds is for cuda.lt_products. This library has no algorithms. */
+static void what_a_library_may_do_is_asked_and_told(void **state)
+{
+    (void)state;
+    char with[1024];
+    (void)snprintf(with, sizeof with,
+                   "EBB_FAKE_LIBRARY=idle EBB_CUDNN=/nowhere EBB_NVRTC=/nowhere EBB_CUBLASLT=%s",
+                   EBB_FAKE_LIBRARY);
+    said(with, "devices", 0,
+         "cuBLASLt's ReLU and its bits in float16 has the bits of the own kernel: no, cuBLASLt: ");
+    int lines = 0;
+    for (const char *at = output; (at = strstr(at, "has the bits of the own kernel: ")) != NULL;
+         at++)
+        lines++;
+    assert_int_equal(lines, 15);
+    said(with, "devices --json", 0, "\"agrees\":");
+    said(WITHOUT, "devices", 0, "a device of the tests");
+    assert_null(strstr(output, "own kernel"));
+}
+
 static void the_real_runtime_over_a_driver_that_cannot_serve_it(void **state)
 {
     (void)state;
@@ -383,12 +447,14 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_call_of_the_runtime_may_fail),
         cmocka_unit_test(a_comparison_that_cannot_read_the_device_is_an_error),
+        cmocka_unit_test(shared_memory_beyond_48_KiB_is_asked_for),
         cmocka_unit_test(what_cannot_be_read_is_not_told),
         cmocka_unit_test(without_a_device_verbs_exit_with_7_and_the_cpu_goes_on),
         cmocka_unit_test(a_device_that_cannot_be_used_says_what_would_help),
         cmocka_unit_test(memory_that_others_hold_and_kernels_that_fail_exit_with_1),
         cmocka_unit_test(
             libraries_that_are_not_what_they_should_be_are_told_and_own_kernels_compute),
+        cmocka_unit_test(what_a_library_may_do_is_asked_and_told),
         cmocka_unit_test(the_real_runtime_over_a_driver_that_cannot_serve_it),
     };
     void *plugin = dlopen(PLUGIN, RTLD_NOW | RTLD_LOCAL);

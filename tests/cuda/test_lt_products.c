@@ -524,6 +524,52 @@ static void a_library_of_other_manners_joins_nothing_that_it_would_change(void *
     }
 }
 
+typedef struct told {
+    int count;
+    char text[20][320];
+} told;
+
+static void note_probe(void *to, const char *what, const char *why)
+{
+    told *t = to;
+    assert_true(t->count < 20);
+    (void)snprintf(t->text[t->count++], sizeof t->text[0], "%s: %s", what,
+                   why == NULL ? "yes" : why);
+}
+
+/* As `ebb devices` shows them: three dtypes of five ways out, ReLU's two, ReLU's with bits, and its
+ * gradient's. */
+static void what_the_device_answers_is_told_a_line_a_question(void **state)
+{
+    (void)state;
+    static const char *const words[MANNERS + 1][3] = {
+        [AS_OURS] = {": yes", ": yes", ": yes"},
+        [NAN_IS_ZERO] = {"nan (0x", "nan (0x", ": yes"},
+        [ZERO_HAS_NO_SIGN] = {"of -0 (0x80", "of -0 (0x80", ": yes"},
+        [BITS_HIGH_FIRST] = {": yes", "its bits of numbers ", "it makes 0 (0x0), the own kernel"},
+        [GRADIENT_IS_A_PRODUCT] = {": yes", ": yes", "it makes "},
+        [MANNERS] = {"has no algorithm", "has no algorithm", "has no algorithm"},
+    };
+    for (int m = AS_OURS; m <= MANNERS; m++) {
+        told t = {0};
+        open_again();
+        seen.algorithms = 1;
+        seen.manner = m == MANNERS ? AS_OURS : (manner)m;
+        seen.refuses_after = m == MANNERS;
+        ebb_cublas_probes(more_queue, note_probe, &t);
+        assert_int_equal(t.count, 15);
+        assert_non_null(strstr(t.text[0], "cuBLASLt's ReLU in float32: "));
+        assert_non_null(
+            strstr(t.text[14], "cuBLASLt's gradient of ReLU from its bits in bfloat16: "));
+        for (int k = 0; k < t.count; k++)
+            if (strstr(t.text[k], words[m][k / 6]) == NULL)
+                fail_msg("manner %d: %s; expected to read %s", m, t.text[k], words[m][k / 6]);
+        const int asked = total();
+        ebb_cublas_probes(more_queue, note_probe, &(told){0});
+        assert_int_equal(total(), asked); // once a queue
+    }
+}
+
 static void where_it_is_slower_the_calls_stay_apart(void **state)
 {
     (void)state;
@@ -583,6 +629,7 @@ int main(void)
         cmocka_unit_test_setup(bits_of_rows_that_end_within_a_line_are_our_own, forget),
         cmocka_unit_test_setup(a_library_of_other_manners_joins_nothing_that_it_would_change,
                                forget),
+        cmocka_unit_test_setup(what_the_device_answers_is_told_a_line_a_question, forget),
         cmocka_unit_test_setup(where_it_is_slower_the_calls_stay_apart, forget),
         cmocka_unit_test_setup(what_must_not_be_written_yet_or_is_read_again_is_not_joined, forget),
         cmocka_unit_test_setup(the_products_of_recurrent_layers_are_the_librarys, forget),
