@@ -66,7 +66,7 @@ static void set_imports(ebb_writer *w, Onnx__ModelProto *proto)
         return;
     for (size_t i = 0; i < was_count; i++, count++) {
         int64_t version = ebb_model_opset(m, or_blank(was[i]->domain));
-        bool repeated = imported(list, count, or_blank(was[i]->domain));
+        const bool repeated = imported(list, count, or_blank(was[i]->domain)) && !w->changed;
         list[count] = repeated || version == was[i]->version
                           ? was[i]
                           : make_import(w, or_blank(was[i]->domain), version);

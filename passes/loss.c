@@ -43,7 +43,9 @@ static ebb_status find_output(ebb_edit *e, const char *name, ebb_value *output)
     }
     if (name != NULL)
         return ebb_error(EBB_USAGE, "loss: the graph has no output '%s'", name);
-    return ebb_error(EBB_USAGE, "loss: the graph has no floating-point output");
+    return ebb_hint(ebb_error(EBB_USAGE, "loss: the graph has no floating-point output"),
+                    "where it ends in labels or maps, have its scores written as an output: for "
+                    "scikit-learn's models, options={'zipmap': False}");
 }
 
 static ebb_status name_existing(ebb_edit *e, const char *name)

@@ -44,11 +44,14 @@ static const char *help_for(ebb_doctor *d, const ebb_graph *g, ebb_node n, const
             "or more, or bring the file there with onnx.version_converter",
             ebb_op_row_of(newer)->since, (long long)opset,
             ebb_op_row_of(newer)->since > 13 ? ebb_op_row_of(newer)->since : 13);
+    if (strcmp(name, "ZipMap") == 0)
+        return "it makes maps of probabilities: convert with options={'zipmap': False}, so that "
+               "they are an output";
+    if (ebb_dialect_knows(g, n))
+        return "ebb translates it, but not as it is used here; see the warning `foreign`";
     if (begins(domain, "ai.onnx.ml") || begins(name, "String") || begins(name, "Regex") ||
         begins(name, "TfIdf") || begins(name, "Image"))
         return "ebb trains what deals in tensors of numbers: keep this part before the model";
-    if (ebb_dialect_knows(g, n))
-        return "ebb translates it, but not as it is used here; see the warning `foreign`";
     if (begins(domain, "com.microsoft") || begins(domain, "com.ms."))
         return "ONNX Runtime's optimiser left it: use the file from before that, or write it with "
                "the optimisation level off or basic";

@@ -18,6 +18,8 @@
 extern "C" {
 #endif
 
+#define EBB_DOMAIN_ML "ai.onnx.ml" /* read, never emitted */
+
 enum { EBB_DIALECT_INPUTS = 24, EBB_DIALECT_OUTPUTS = EBB_BUILD_OUTPUTS };
 
 typedef struct ebb_foreign { /* what a rule sees of a call */

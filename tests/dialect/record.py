@@ -21,6 +21,7 @@ torch.manual_seed(11)
 KINDS = {"float32": "float", "int64": "int64", "int32": "int32", "bool": "bool"}
 CODES = {"float": 1, "int32": 6, "int64": 7, "bool": 9}
 lines = []
+ML = "ai.onnx.ml."
 
 
 def draw(*dims):
@@ -47,13 +48,17 @@ def outputs_of(body):
     return [name for name in made if name.startswith("y")]
 
 
+def imports_of(body, opset):
+    return f'"" : {opset}, "com.microsoft" : 1' + (', "ai.onnx.ml" : 1' if ML in body else "")
+
+
 def text_of(body, tensors, outputs, opset):
     given = ", ".join(show(name, x) for name, x in tensors.items())
     def kind(x):
         return KINDS[x.dtype.name] + ("[" + ",".join(str(d) for d in x.shape) + "]" if x.ndim else "")
     results = ", ".join(f"{kind(x)} {name}" for name, x in outputs.items())
     steps = " ".join(body.split("\n"))
-    return (f'<ir_version: 8, opset_import: ["" : {opset}, "com.microsoft" : 1]> '
+    return (f'<ir_version: 8, opset_import: [{imports_of(body, opset)}]> '
             f"g () => ({results}) < {given} > {{ {steps} }}")
 
 
@@ -66,7 +71,7 @@ def put(body, tensors, outputs, opset):
 
 def run(body, tensors, opset):
     names = outputs_of(body)
-    header = f'<ir_version: 8, opset_import: ["" : {opset}, "com.microsoft" : 1]>\n'
+    header = f'<ir_version: 8, opset_import: [{imports_of(body, opset)}]>\n'
     given = ", ".join(show(name, x) for name, x in tensors.items())
     model = onnx.parser.parse_model(f"{header} g () => () < {given} > {{ {' '.join(body.split(chr(10)))} }}")
     for name in names:
@@ -354,6 +359,23 @@ formula(f"y, y1, y2, y3, y4 = {MS}GRUGrad <hidden_size = 3, linear_before_reset 
 
 case(f"y = {MS}FusedMatMul <transBatchA = 1, transB = 1> (x, x1)", x=draw(3, 2, 2, 4), x1=draw(2, 2, 5, 4))
 case(f"y = {MS}FusedMatMul <transBatchB = 1, transBatchA = 1, transA = 1> (x, x1)", x=draw(4, 2, 3), x1=draw(4, 2, 5))
+rows = draw(3, 4)
+rows[1] = 0
+case(f"y = {ML}Scaler <offset = [0.5, -0.25, 0.0, 1.0], scale = [2.0, 0.5, 1.0, -1.0]> (x)", x=draw(3, 4))
+case(f"y = {ML}Scaler <offset = [0.5], scale = [3.0]> (x)", x=np.arange(6).reshape(3, 2))
+for norm in ("L1", "L2"):
+    case(f'y = {ML}Normalizer <norm = "{norm}"> (x)', x=rows)
+case(f'y = {ML}Normalizer <norm = "MAX"> (x)', x=positive(3, 4))
+case(f"y = {ML}Binarizer <threshold = 0.25> (x)", x=draw(3, 4))
+case(f"y = {ML}Imputer <imputed_value_floats = [9.0, 8.0, 7.0, 6.0], replaced_value_float = 0.0> (x)", x=rows)
+case(f"y = {ML}ArrayFeatureExtractor (x, i)", x=draw(3, 4), i=np.array([2, 0]))
+case(f"y = {ML}ArrayFeatureExtractor (x, i)", x=np.array([5, 7, 9]), i=np.array([[2], [0], [1], [2]]))
+linear = "coefficients = [0.5, -1.0, 0.25, 2.0, 0.125, -0.75], intercepts = [0.5, -0.25]"
+case(f"y = {ML}LinearRegressor <{linear}, targets = 2> (x)", x=draw(4, 3))
+case(f'y, y1 = {ML}LinearClassifier <{linear}, classlabels_ints = [7, 3], post_transform = "SOFTMAX"> (x)',
+     x=draw(4, 3))
+case(f'y, y1 = {ML}LinearClassifier <{linear}, classlabels_ints = [7, 3], post_transform = "LOGISTIC"> (x)',
+     x=draw(4, 3))
 
 pathlib.Path(__file__).with_name("recorded.txt").write_text("\n".join(lines) + "\n")
 print(sum(line.startswith("case ") for line in lines), "cases")

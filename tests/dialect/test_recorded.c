@@ -196,10 +196,12 @@ static void slope_agrees(ebb_program *p, const char *what, const char *x)
     free(way);
 }
 
-/* Nothing is trained through gradients, counts and accumulators. */
-static bool is_of_training(const recorded *c)
+/* Nothing is trained through gradients, counts and accumulators; and what ai.onnx.ml makes is
+ * float32, too coarse for differences, but of nodes whose gradients other suites hold. */
+static bool has_no_slope_here(const recorded *c)
 {
-    static const char *const words[] = {"Grad", "Accumulator", "BroadcastGradient", "Embed"};
+    static const char *const words[] = {"Grad", "Accumulator", "BroadcastGradient", "Embed",
+                                        "ai.onnx.ml"};
     for (size_t i = 0; i < sizeof words / sizeof words[0]; i++)
         if (strstr(c->name, words[i]) != NULL)
             return true;
@@ -211,7 +213,7 @@ static bool gradients_agree(const recorded *c)
     static const char *const names[] = {"x", "x1", "x2", "x3"};
     static char text[2 * LINE];
     const ebb_compile_options options = {.backend = "plain", .threads = 1};
-    if (is_of_training(c) || strncmp(c->outputs[0], "y ", 2) != 0)
+    if (has_no_slope_here(c) || strncmp(c->outputs[0], "y ", 2) != 0)
         return false;
     ebb_program *p = NULL;
     in_double(text, sizeof text, c->model);
