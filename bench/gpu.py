@@ -54,7 +54,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 MIB = 2**20
 EXACT = ("pool-index", "sign-mask", "pack-bools", "dropout-seed", "dropout-recompute", "release")
 TILED = ("attention", "chunk-loss")
-JOINED = ("norm-relu",)
+JOINED = ("relu-epilogue",)
 NO_PLAN_FITS = 3  # exit codes of ebb
 # Seconds that anything may take, and that must be left for it to begin.
 LONGEST = {"make": 240, "eager": 120, "compile": 240, "ebb": 120}

@@ -1,6 +1,7 @@
 /* compose.c: operators that mean several others, by the kernels of those.
  *
  *     BatchNormAddRelu   X ─ BatchNormTraining ─> Z ─ + A ─> Z ─ Relu ─> Z ─ PackSign ─> bits
+ *     ConvAddReluNhwc    X ─ ConvNhwc ──────────> Z ─ + A ─> Z ─ Relu ─> Z ─ PackSign ─> bits
  *
  * A back end may have a kernel for the whole. Where none has, each part is computed by what the
  * same back ends have for it, so the bits are those of the parts as nodes of their own. What lies
@@ -18,37 +19,33 @@ enum { PARTS = 4, INPUTS = 6, OUTPUTS = 6 };
 typedef struct part {
     ebb_op op;
     int in[INPUTS], out[OUTPUTS];
+    bool named; /* the attributes of the whole are its own */
 } part;
 
 typedef struct recipe {
     ebb_op op;
     part parts[PARTS];
-    /* What lies between parts has the type of input 0. Where nobody wants output `passing`, a later
-     * part's output `host` holds it until then; equal: none does. */
+    /* An output that nobody wants and that lies between parts has the type of input 0. Where output
+     * `passing` is one, a later part's output `host` holds it until then; equal: none does. */
     int passing, host;
 } recipe;
 
-#define NORM                                                             \
-    {                                                                    \
-        EBB_OP_BATCH_NORM_TRAINING, {IN(0), IN(1), IN(2), IN(3), IN(4)}, \
-        {                                                                \
-            OUT(0), OUT(1), OUT(2), OUT(3), OUT(4)                       \
-        }                                                                \
-    }
 // clang-format off
+#define NORM {EBB_OP_BATCH_NORM_TRAINING, {IN(0), IN(1), IN(2), IN(3), IN(4)}, \
+              {OUT(0), OUT(1), OUT(2), OUT(3), OUT(4)}, true}
+#define CONVOLUTION(op) {op, {IN(0), IN(1), IN(2)}, {OUT(0)}, true}
+#define PLUS(i) {EBB_OP_ADD, {OUT(0), IN(i)}, {OUT(0)}, false}
+#define RELU {EBB_OP_RELU, {OUT(0)}, {OUT(0)}, false}
+#define BITS(o) {EBB_OP_PACK_SIGN, {OUT(0)}, {OUT(o)}, false}
 static const recipe recipes[] = {
-    {EBB_OP_BATCH_NORM_RELU,
-     {NORM,
-      {EBB_OP_RELU, {OUT(0)}, {OUT(0)}},
-      {EBB_OP_PACK_SIGN, {OUT(0)}, {OUT(5)}}}, 0, 0},
-    {EBB_OP_BATCH_NORM_ADD_RELU,
-     {NORM,
-      {EBB_OP_ADD, {OUT(0), IN(5)}, {OUT(0)}},
-      {EBB_OP_RELU, {OUT(0)}, {OUT(0)}},
-      {EBB_OP_PACK_SIGN, {OUT(0)}, {OUT(5)}}}, 0, 0},
+    {EBB_OP_BATCH_NORM_RELU, {NORM, RELU, BITS(5)}, 0, 0},
+    {EBB_OP_BATCH_NORM_ADD_RELU, {NORM, PLUS(5), RELU, BITS(5)}, 0, 0},
     {EBB_OP_BATCH_NORM_RELU_GRAD,
-     {{EBB_OP_MASK_GRAD, {IN(0), IN(5)}, {OUT(3)}},
-      {EBB_OP_BATCH_NORM_GRAD, {OUT(3), IN(1), IN(2), IN(3), IN(4)}, {OUT(0), OUT(1), OUT(2)}}}, 3, 0},
+     {{EBB_OP_MASK_GRAD, {IN(0), IN(5)}, {OUT(3)}, false},
+      {EBB_OP_BATCH_NORM_GRAD, {OUT(3), IN(1), IN(2), IN(3), IN(4)}, {OUT(0), OUT(1), OUT(2)}, true}}, 3, 0},
+    {EBB_OP_CONV_RELU, {CONVOLUTION(EBB_OP_CONV), RELU, BITS(1)}, 0, 0},
+    {EBB_OP_CONV_RELU_NHWC, {CONVOLUTION(EBB_OP_CONV_NHWC), RELU, BITS(1)}, 0, 0},
+    {EBB_OP_CONV_ADD_RELU_NHWC, {CONVOLUTION(EBB_OP_CONV_NHWC), PLUS(3), RELU, BITS(1)}, 0, 0},
 };
 // clang-format on
 
@@ -104,6 +101,12 @@ static bool is_needed(composed *k, const ebb_call *c, int p)
     return needed;
 }
 
+/* None: it is not there, or behind the last. */
+static ebb_operand input_of(const ebb_call *c, int i)
+{
+    return (uint32_t)i < c->input_count ? c->in[i] : (ebb_operand){.type = ebb_type_none()};
+}
+
 static ebb_operand output_of(const composed *k, const ebb_call *c, int o)
 {
     ebb_operand made = {.type = ebb_type_none()};
@@ -134,7 +137,7 @@ static ebb_status make_piece(composed *k, const ebb_call *c, const part *what)
     p->call = *c;
     p->call.op = what->op;
     p->call.version = ebb_op_row_of(what->op)->since;
-    if (!ebb_op_has(what->op, EBB_STATISTICS) && what->op != EBB_OP_BATCH_NORM_GRAD)
+    if (!what->named)
         memset(&p->call.attrs, 0, sizeof p->call.attrs);
     p->call.in = p->in;
     p->call.out = p->out;
@@ -144,7 +147,7 @@ static ebb_status make_piece(composed *k, const ebb_call *c, const part *what)
     p->call.workspace_bytes = 0;
     for (int i = 0; i < INPUTS && what->in[i] != 0; i++)
         p->in[p->call.input_count++] =
-            what->in[i] > 0 ? c->in[what->in[i] - 1] : output_of(k, c, -what->in[i] - 1);
+            what->in[i] > 0 ? input_of(c, what->in[i] - 1) : output_of(k, c, -what->in[i] - 1);
     for (int o = 0; o < OUTPUTS && what->out[o] != 0; o++) {
         p->out[o] = output_of(k, c, -what->out[o] - 1);
         p->out[o].over = lies_over(k, c, what, o);
@@ -201,7 +204,7 @@ static void point(composed *k, const ebb_call *c)
     for (int n = 0; n < k->count; n++) {
         piece *p = &k->pieces[n];
         for (uint32_t i = 0; i < p->call.input_count; i++)
-            p->in[i].data = p->what->in[i] > 0 ? c->in[p->what->in[i] - 1].data
+            p->in[i].data = p->what->in[i] > 0 ? input_of(c, p->what->in[i] - 1).data
                                                : output_at(k, c, -p->what->in[i] - 1);
         for (uint32_t o = 0; o < p->call.output_count; o++)
             p->out[o].data = output_at(k, c, -p->what->out[o] - 1);

@@ -99,6 +99,9 @@ static uint32_t written_blindly(ebb_op op)
     switch ((int)op) {
     case EBB_OP_MAX_POOL:
     case EBB_OP_MAX_POOL_PACKED:
+    case EBB_OP_CONV_RELU:
+    case EBB_OP_CONV_RELU_NHWC:
+    case EBB_OP_CONV_ADD_RELU_NHWC:
     case EBB_OP_DROPOUT:
     case EBB_OP_DROPOUT_BEFORE_12:
     case EBB_OP_EBB_DROPOUT:

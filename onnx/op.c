@@ -73,6 +73,19 @@ bool ebb_op_may_alias(ebb_op op, uint32_t output, uint32_t input)
     return (ebb_op_row_of(op)->alias & EBB_OVER(output, input)) != 0;
 }
 
+ebb_op ebb_op_convolution(ebb_op op)
+{
+    switch ((int)op) {
+    case EBB_OP_CONV_RELU:
+        return EBB_OP_CONV;
+    case EBB_OP_CONV_RELU_NHWC:
+    case EBB_OP_CONV_ADD_RELU_NHWC:
+        return EBB_OP_CONV_NHWC;
+    default:
+        return EBB_OP_UNKNOWN;
+    }
+}
+
 bool ebb_op_stops_grad(ebb_op op)
 {
     return ebb_op_row_of(op)->grad == ebb_grad_none || ebb_op_has(op, EBB_STEPS);

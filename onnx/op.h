@@ -77,6 +77,9 @@ static inline bool ebb_op_has(ebb_op op, uint32_t trait)
     return (ebb_op_row_of(op)->traits & trait) != 0;
 }
 
+/* The convolution that an operator begins with which has a ReLU behind it, else EBB_OP_UNKNOWN. */
+ebb_op ebb_op_convolution(ebb_op op);
+
 bool ebb_op_has_grad(ebb_op op); /* a rule, or the knowledge that nothing flows */
 /* That knowledge: Shape, Equal ..., and of all EBB_STEPS, which have a rule by option. */
 bool ebb_op_stops_grad(ebb_op op);

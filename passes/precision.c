@@ -59,6 +59,8 @@ static treatment kind_of(ebb_op op)
     case EBB_OP_FUSED_MATMUL:
     case EBB_OP_CONV:
     case EBB_OP_CONV_TRANSPOSE:
+    case EBB_OP_CONV_NHWC:
+    case EBB_OP_CONV_TRANSPOSE_NHWC:
     case EBB_OP_EBB_ATTENTION:
     case EBB_OP_EBB_ATTENTION_DROPOUT:
     case EBB_OP_MAX_POOL:

@@ -1,5 +1,10 @@
 /* cudnn_conv.c: convolutions and their gradients by cuDNN; before the own ones of conv.cu, which
  * take what is declined here. float32 is float32 unless TF32 is allowed.
+ *
+ *     X, W, bias?, A? -> [cuDNN] -> Z, bits?        bias, sum and ReLU (ConvAddReluNhwc) in one plan
+ *
+ * BOOLEAN tensors are packed as the operator's bits are, where channels are last and a multiple of
+ * 8. What cuDNN has no plan for is computed by the parts (compose.c): by what it has for those.
  */
 #include "kernels/cuda/cudnn_call.h"
 #include "kernels/geometry.h"
@@ -75,15 +80,50 @@ static const char *read_call(ebb_work_part *part, const ebb_call *c)
     return why;
 }
 
+/* The call of the convolution alone, where a ReLU stands behind it; else the call. */
+static ebb_call without_relu(const ebb_call *c)
+{
+    ebb_call conv = *c;
+    if (ebb_op_convolution(c->op) == EBB_OP_UNKNOWN)
+        return conv;
+    conv.op = ebb_op_convolution(c->op);
+    conv.input_count = c->input_count < 3 ? c->input_count : 3;
+    conv.output_count = 1;
+    return conv;
+}
+
+/* What the operators with a ReLU have beside the convolution's own: A and bits. */
+static const char *read_relu(ebb_work *work, ebb_work_part *part, const ebb_call *c)
+{
+    const ebb_cudnn_conv_sizes *s = &part->ask.of.conv;
+    part->ask.with |= EBB_CUDNN_WITH_RELU;
+    if (c->op == EBB_OP_CONV_ADD_RELU_NHWC) {
+        if (!ebb_call_has(c, 3))
+            return "what is added is missing";
+        part->ask.with |= EBB_CUDNN_WITH_ADD;
+        ebb_work_in(part, EBB_CUDNN_ADDED, 3);
+    }
+    if (!ebb_call_wants(c, 1))
+        return NULL;
+    if (c->out[1].type.dtype != EBB_U8)
+        return "the bits of its ReLU are not packed";
+    if (!s->channels_last || s->filters % 8 != 0)
+        return "channels are first, or no multiple of 8, as cuDNN packs bits";
+    part->ask.with |= EBB_CUDNN_WITH_MASK;
+    ebb_work_out(work, part, EBB_CUDNN_MASK, c, 1, c->out[1].bytes);
+    return NULL;
+}
+
 const char *ebb_cuda_read_cudnn_conv(ebb_work *work, const ebb_call *c)
 {
     static const ebb_cudnn_role roles[3][3] = {{EBB_CUDNN_Y, EBB_CUDNN_X, EBB_CUDNN_W},
                                                {EBB_CUDNN_DX, EBB_CUDNN_DY, EBB_CUDNN_W},
                                                {EBB_CUDNN_DW, EBB_CUDNN_DY, EBB_CUDNN_X}};
     ebb_work_part *part = &work->part[0];
+    const ebb_call conv = without_relu(c);
     const char *why = ebb_cuda_floats(c);
     if (why == NULL)
-        why = read_call(part, c);
+        why = read_call(part, &conv);
     if (why != NULL)
         return why;
     const ebb_cudnn_role *role = roles[part->ask.kind];
@@ -93,7 +133,7 @@ const char *ebb_cuda_read_cudnn_conv(ebb_work *work, const ebb_call *c)
     if ((part->ask.with & EBB_CUDNN_WITH_BIAS) != 0)
         ebb_work_in(part, EBB_CUDNN_BIAS, 2);
     work->parts = 1;
-    return NULL;
+    return conv.op != c->op ? read_relu(work, part, c) : NULL;
 }
 
 /* ---- the kernels ---- */
@@ -107,5 +147,8 @@ const ebb_kernel ebb_cuda_cudnn_conv[] = {
     EBB_WORK_ROW("cuda.cudnn_conv_nhwc", EBB_OP_CONV_NHWC, ebb_work_run),
     EBB_WORK_ROW("cuda.cudnn_conv_transpose_nhwc", EBB_OP_CONV_TRANSPOSE_NHWC, ebb_work_run),
     EBB_WORK_ROW("cuda.cudnn_conv_weight_grad_nhwc", EBB_OP_CONV_WEIGHT_GRAD_NHWC, ebb_work_run),
+    EBB_WORK_ROW("cuda.cudnn_conv_relu", EBB_OP_CONV_RELU, ebb_work_run),
+    EBB_WORK_ROW("cuda.cudnn_conv_relu_nhwc", EBB_OP_CONV_RELU_NHWC, ebb_work_run),
+    EBB_WORK_ROW("cuda.cudnn_conv_add_relu_nhwc", EBB_OP_CONV_ADD_RELU_NHWC, ebb_work_run),
 };
 EBB_CUDA_COUNT(cudnn_conv)

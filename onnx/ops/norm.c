@@ -71,16 +71,6 @@ ebb_status ebb_infer_batch_norm_grad(ebb_infer *c)
     return NULL;
 }
 
-/* One bit an element of x, eight to a byte. */
-static ebb_type bits_of(const ebb_type *x)
-{
-    ebb_type bits = ebb_type_ranked(EBB_U8, 1);
-    int64_t elements;
-    if (ebb_type_elements(x, &elements))
-        ebb_type_set_dim(&bits, 0, elements / 8 + (elements % 8 != 0));
-    return bits;
-}
-
 /* (X, scale, B, mean, var, A?) -> Z, the four of batch norm, bits. */
 ebb_status ebb_infer_batch_norm_relu(ebb_infer *c)
 {
@@ -90,7 +80,7 @@ ebb_status ebb_infer_batch_norm_relu(ebb_infer *c)
         EBB_TRY(ebb_infer_same_dims(c, 0, 5));
     }
     if (c->output_count > 5)
-        c->out[5] = bits_of(c->in[0]);
+        c->out[5] = ebb_type_bits(c->in[0]);
     return NULL;
 }
 
@@ -99,7 +89,7 @@ ebb_status ebb_infer_batch_norm_relu_grad(ebb_infer *c)
 {
     EBB_TRY(ebb_infer_batch_norm_grad(c));
     EBB_TRY(ebb_infer_need(c, 6));
-    const ebb_type *bits = c->in[5], asked = bits_of(c->in[1]);
+    const ebb_type *bits = c->in[5], asked = ebb_type_bits(c->in[1]);
     if (bits->rank >= 0 && (bits->rank != 1 || (bits->dims[0] >= 0 && asked.dims[0] >= 0 &&
                                                 bits->dims[0] != asked.dims[0])))
         return ebb_infer_error(c, "its bits are not one for each element of the input");

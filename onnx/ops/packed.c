@@ -7,11 +7,8 @@
 /* (Y or B) -> uint8[ceil(n / 8)]. */
 ebb_status ebb_infer_pack_bits(ebb_infer *c)
 {
-    int64_t elements;
     EBB_TRY(ebb_infer_need(c, 1));
-    c->out[0] = ebb_type_ranked(EBB_U8, 1);
-    if (ebb_type_elements(c->in[0], &elements))
-        ebb_type_set_dim(&c->out[0], 0, elements / 8 + (elements % 8 != 0));
+    c->out[0] = ebb_type_bits(c->in[0]);
     return NULL;
 }
 

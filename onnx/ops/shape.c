@@ -33,6 +33,15 @@ void ebb_type_set_dim(ebb_type *type, int at, int64_t size)
     type->symbols[at] = (ebb_str){0};
 }
 
+ebb_type ebb_type_bits(const ebb_type *x)
+{
+    ebb_type bits = ebb_type_ranked(EBB_U8, 1);
+    int64_t elements;
+    if (ebb_type_elements(x, &elements))
+        ebb_type_set_dim(&bits, 0, elements / 8 + (elements % 8 != 0));
+    return bits;
+}
+
 ebb_status ebb_infer_need(const ebb_infer *c, uint32_t count)
 {
     for (uint32_t i = 0; i < count; i++)

@@ -16,6 +16,9 @@ ebb_type ebb_type_ranked(ebb_dtype dtype, int rank);
 void ebb_type_put_dim(ebb_type *type, int at, const ebb_type *from, int which);
 void ebb_type_set_dim(ebb_type *type, int at, int64_t size);
 
+/* uint8: a bit for each element of x, eight to a byte. */
+ebb_type ebb_type_bits(const ebb_type *x);
+
 /* The first `count` inputs must be there. */
 ebb_status ebb_infer_need(const ebb_infer *c, uint32_t count);
 

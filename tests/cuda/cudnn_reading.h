@@ -74,17 +74,18 @@ static inline size_t library_bytes(const ebb_work *w, const char *device)
         const ebb_cudnn_target target = {.device = &d};
         const ebb_cudnn_rules rules = EBB_CUDNN_EXACT;
         check_status(ebb_cudnn_device_find(&d, device), device);
-        check_status(ask->kind == EBB_ASK_POOL ? ebb_cudnn_pool_forward(&g, &ask->of.pool, false)
-                     : ask->kind == EBB_ASK_POOL_GRADIENT
-                         ? ebb_cudnn_pool_gradient(&g, &ask->of.pool)
-                     : ask->kind == EBB_ASK_BATCH_NORM
-                         ? ebb_cudnn_batch_norm_forward(&g, &ask->of.norm, ask->with)
-                     : ask->kind == EBB_ASK_BATCH_NORM_BACKWARD
-                         ? ebb_cudnn_batch_norm_backward(&g, &ask->of.norm, ask->with)
-                     : ask->kind == EBB_ASK_ATTENTION
-                         ? ebb_cudnn_attention_forward(&g, &ask->of.attention, ask->with)
-                         : ebb_cudnn_attention_backward(&g, &ask->of.attention, &scratch),
-                     "graph");
+        check_status(
+            ask->kind == EBB_ASK_CONV   ? ebb_cudnn_conv_forward(&g, &ask->of.conv, ask->with)
+            : ask->kind == EBB_ASK_POOL ? ebb_cudnn_pool_forward(&g, &ask->of.pool, false)
+            : ask->kind == EBB_ASK_POOL_GRADIENT ? ebb_cudnn_pool_gradient(&g, &ask->of.pool)
+            : ask->kind == EBB_ASK_BATCH_NORM
+                ? ebb_cudnn_batch_norm_forward(&g, &ask->of.norm, ask->with)
+            : ask->kind == EBB_ASK_BATCH_NORM_BACKWARD
+                ? ebb_cudnn_batch_norm_backward(&g, &ask->of.norm, ask->with)
+            : ask->kind == EBB_ASK_ATTENTION
+                ? ebb_cudnn_attention_forward(&g, &ask->of.attention, ask->with)
+                : ebb_cudnn_attention_backward(&g, &ask->of.attention, &scratch),
+            "graph");
         check_status(ebb_cudnn_plan_cached(&plan, g, &target, &rules, NULL), device);
         const size_t bytes = (size_t)ebb_cudnn_plan_choice(plan)->workspace_bytes;
         most = bytes > most ? bytes : most;

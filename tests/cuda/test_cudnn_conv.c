@@ -1,10 +1,6 @@
 /* test_cudnn_conv.c: calls of convolutions as cuDNN's layer is asked for them, and the plans that
  * described devices have for them. Nothing runs. */
-#include "tests/kernels/call.h"
-
-#include "kernels/cuda/cuda.h"
-#include "kernels/cuda/cudnn/cache.h"
-#include "kernels/cuda/cudnn_call.h"
+#include "tests/cuda/cudnn_play.h"
 
 #include <sys/wait.h>
 #include <unistd.h>
@@ -20,17 +16,6 @@ static const ebb_kernel *kernel_of(ebb_op op)
     while (k->op != op)
         k++;
     return k;
-}
-
-/* Types only: a plan needs no bytes. */
-static void type_in(testing *t, ebb_dtype dtype, int rank, const int64_t *dims)
-{
-    t->in[t->call.input_count++].type = ebb_type_tensor(dtype, rank, dims);
-}
-
-static void type_out(testing *t, ebb_dtype dtype, int rank, const int64_t *dims)
-{
-    t->out[t->call.output_count++].type = ebb_type_tensor(dtype, rank, dims);
 }
 
 /* What is asked of cuDNN for a call; the reader clears nothing, as its callers do. */
@@ -171,6 +156,128 @@ static void what_cudnn_has_not_is_left_to_the_own_kernels(void **state)
     assert_null(ask_of(&ask, &t.call));
 }
 
+/* ---- with a ReLU behind it ---- */
+
+/* The layer above with all that can follow it. */
+static void put_joined(testing *t, ebb_op op, ebb_dtype dtype)
+{
+    put_layer(t, EBB_OP_CONV_NHWC, dtype);
+    t->call.op = op;
+    type_in(t, dtype, 1, D(128));
+    if (op == EBB_OP_CONV_ADD_RELU_NHWC)
+        type_in(t, dtype, 4, D(8, 14, 14, 128));
+    type_out(t, EBB_U8, 1, D(8 * 14 * 14 * 128 / 8));
+}
+
+static void what_follows_a_convolution_is_asked_for_with_it(void **state)
+{
+    (void)state;
+    const unsigned bias = EBB_CUDNN_WITH_BIAS, relu = EBB_CUDNN_WITH_RELU;
+    ebb_cuda_cudnn_ask ask, alone;
+    ebb_work w;
+    testing t;
+    put_layer(&t, EBB_OP_CONV_NHWC, EBB_BF16);
+    assert_null(ask_of(&alone, &t.call));
+    put_joined(&t, EBB_OP_CONV_ADD_RELU_NHWC, EBB_BF16);
+    assert_null(ask_of(&ask, &t.call));
+    assert_int_equal(ask.kind, EBB_ASK_CONV);
+    assert_int_equal(ask.with, bias | EBB_CUDNN_WITH_ADD | relu | EBB_CUDNN_WITH_MASK);
+    assert_memory_equal(&ask.of, &alone.of, sizeof ask.of);
+    taken(read_with(ebb_cuda_read_cudnn_conv, &w, &t));
+    assert_int_equal(w.part[0].index[at(&w.part[0], EBB_CUDNN_ADDED)], 3);
+    assert_int_equal(w.part[0].index[at(&w.part[0], EBB_CUDNN_MASK)], 1);
+    t.in[2].type = t.out[1].type = ebb_type_none();
+    assert_null(ask_of(&ask, &t.call));
+    assert_int_equal(ask.with, EBB_CUDNN_WITH_ADD | relu);
+    t.call.input_count = 3;
+    refused(ask_of(&ask, &t.call), "missing");
+    put_joined(&t, EBB_OP_CONV_RELU_NHWC, EBB_F32);
+    t.call.output_count = 1;
+    assert_null(ask_of(&ask, &t.call));
+    assert_int_equal(ask.with, bias | relu);
+    put_joined(&t, EBB_OP_CONV_RELU_NHWC, EBB_F16);
+    t.in[1].type.dims[0] = t.in[2].type.dims[0] = t.out[0].type.dims[3] = 124;
+    refused(ask_of(&ask, &t.call), "multiple of 8");
+    put_joined(&t, EBB_OP_CONV_RELU_NHWC, EBB_F16);
+    t.out[1].type.dtype = EBB_I32;
+    refused(ask_of(&ask, &t.call), "not packed");
+}
+
+/* Small whole numbers: every order of a sum has the same bits. */
+static void put_small(testing *t, int rank, const int64_t *dims)
+{
+    ebb_operand *o = put_in(t, EBB_F32, rank, dims);
+    for (size_t i = 0; i < count_of(o); i++)
+        set_value(o, i, round(4 * value_of(o, i)));
+}
+
+static void put_played(testing *t, ebb_op op, bool last, bool add, bool bits)
+{
+    begin(t, op);
+    put_ints(t, "strides", 2, D(2, 1));
+    put_ints(t, "dilations", 2, D(1, 2));
+    put_ints(t, "pads", 4, D(1, 2, 0, 1));
+    put_int(t, "group", 2);
+    put_small(t, 4, last ? D(2, 7, 6, 4) : D(2, 4, 7, 6));
+    put_small(t, 4, last ? D(16, 3, 3, 2) : D(16, 2, 3, 3));
+    put_small(t, 1, D(16));
+    if (add)
+        put_small(t, 4, D(2, 3, 5, 16));
+    put_out(t, EBB_F32, 4, last ? D(2, 3, 5, 16) : D(2, 16, 3, 5));
+    if (bits)
+        put_out(t, EBB_U8, 1, D(2 * 3 * 5 * 16 / 8));
+}
+
+/* The convolution by a plain kernel, the rest by hand. */
+static void has_played_well(const testing *t, ebb_op conv, const char *oracle)
+{
+    testing alone = *t;
+    ebb_operand *y = &alone.out[0];
+    int positive = 0;
+    alone.call.op = conv;
+    alone.call.in = alone.in;
+    alone.call.out = alone.out;
+    alone.call.attrs.list = alone.attr;
+    alone.call.input_count = 3;
+    alone.call.output_count = 1;
+    make_operand(y, EBB_F32, 4, t->out[0].type.dims);
+    run_with(&alone, oracle);
+    for (size_t i = 0; i < count_of(y); i++) {
+        const double sum = value_of(y, i) + (t->call.input_count > 3 ? value_of(&t->in[3], i) : 0);
+        const double z = conv == t->call.op || sum > 0 ? sum : 0;
+        assert_true(value_of(&t->out[0], i) == z);
+        positive += z > 0;
+        if (t->call.output_count > 1)
+            assert_int_equal(((const uint8_t *)t->out[1].data)[i / 8] >> i % 8 & 1, z > 0);
+    }
+    assert_in_range(positive, count_of(y) / 8, count_of(y) * 7 / 8);
+    unguard(y->data);
+}
+
+static void what_is_asked_for_computes_what_the_operators_say(void **state)
+{
+    (void)state;
+    static const struct {
+        ebb_op op;
+        bool last, add, bits;
+    } rows[] = {
+        {EBB_OP_CONV, false, false, false},
+        {EBB_OP_CONV_NHWC, true, false, false},
+        {EBB_OP_CONV_RELU, false, false, false},
+        {EBB_OP_CONV_RELU_NHWC, true, false, true},
+        {EBB_OP_CONV_ADD_RELU_NHWC, true, true, false},
+        {EBB_OP_CONV_ADD_RELU_NHWC, true, true, true},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        testing t;
+        put_played(&t, rows[i].op, rows[i].last, rows[i].add, rows[i].bits);
+        play_convolution(&t, ebb_cuda_read_cudnn_conv);
+        has_played_well(&t, rows[i].last ? EBB_OP_CONV_NHWC : EBB_OP_CONV,
+                        rows[i].last ? "plain.conv_nhwc" : "plain.conv");
+        end(&t);
+    }
+}
+
 /* ---- plans ---- */
 
 static void a_described_device_is_found_or_the_known_ones_are_named(void **state)
@@ -221,6 +328,31 @@ static void workspaces_are_those_of_the_described_device(void **state)
             ebb_cudnn_plan_free(plan);
             ebb_cudnn_graph_free(graph);
         }
+}
+
+/* Nothing in their place: neither scratch memory nor, with channels last, cuDNN's own. */
+static void what_is_joined_takes_the_workspace_of_its_plan(void **state)
+{
+    (void)state;
+    static const struct {
+        ebb_op op;
+        ebb_dtype dtype;
+        bool bits;
+    } rows[] = {{EBB_OP_CONV_RELU_NHWC, EBB_BF16, false},
+                {EBB_OP_CONV_ADD_RELU_NHWC, EBB_BF16, true},
+                {EBB_OP_CONV_RELU_NHWC, EBB_F32, false}};
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        testing t;
+        put_joined(&t, rows[i].op, rows[i].dtype);
+        t.call.output_count = rows[i].bits ? 2 : 1;
+        check_workspace(&t, ebb_cuda_cudnn_conv, ebb_cuda_read_cudnn_conv, 0);
+        t.out[0].over = 1; // made beside what it lies over
+        check_workspace(&t, ebb_cuda_cudnn_conv, ebb_cuda_read_cudnn_conv, t.out[0].bytes);
+    }
+    testing t;
+    put_joined(&t, EBB_OP_CONV_RELU_NHWC, EBB_F32);
+    const char *why = kernel_of(EBB_OP_CONV_RELU_NHWC)->declines(&t.call);
+    refused(why, "cuDNN"); // no bits of float32: its parts' kernels compute it
 }
 
 /* A tile of a batch would begin between two multiples of 16 bytes. */
@@ -340,20 +472,30 @@ int main(void)
         cmocka_unit_test(equal_calls_ask_for_equal_bytes),
         cmocka_unit_test(what_cudnn_has_not_is_left_to_the_own_kernels),
         cmocka_unit_test(a_described_device_is_found_or_the_known_ones_are_named),
+        cmocka_unit_test(what_follows_a_convolution_is_asked_for_with_it),
     };
     const struct CMUnitTest plans[] = {
         cmocka_unit_test(without_a_device_the_kernels_say_so),
         cmocka_unit_test(workspaces_are_those_of_the_described_device),
+        cmocka_unit_test(what_is_asked_for_computes_what_the_operators_say),
         cmocka_unit_test(images_of_odd_sizes_are_left_to_the_own_kernels),
         cmocka_unit_test(tf32_is_used_where_it_is_allowed_only),
         cmocka_unit_test(a_plan_for_a_described_device_does_not_run),
+    };
+    const struct CMUnitTest compiled[] = {
+        cmocka_unit_test(what_is_joined_takes_the_workspace_of_its_plan),
     };
     if (setenv("EBB_CACHE", EBB_BINARY_DIR "/cudnn_cache_of_tests", 1) != 0)
         return 1;
     int failed = cmocka_run_group_tests(first, NULL, NULL);
     ebb_status status = ebb_cudnn_open();
     if (status == NULL)
-        return failed + cmocka_run_group_tests(plans, NULL, NULL);
+        failed += cmocka_run_group_tests(plans, NULL, NULL);
+    if (status == NULL &&
+        nothing_plans() == NULL)
+        failed += cmocka_run_group_tests(compiled, NULL, NULL);
+    if (status == NULL)
+        return failed;
     printf("SKIP: %zu tests of plans: %s\n", sizeof plans / sizeof plans[0],
            ebb_status_text(status));
     return failed != 0 ? failed : 77;

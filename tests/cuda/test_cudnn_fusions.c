@@ -24,7 +24,8 @@ enum {
     MASK = EBB_CUDNN_WITH_MASK,
     FLOAT = EBB_CUDNN_WITH_FLOAT,
     RUNNING = EBB_CUDNN_WITH_RUNNING,
-    ADDED = EBB_CUDNN_WITH_ADDED
+    ADDED = EBB_CUDNN_WITH_ADDED,
+    FIRST = 1
 };
 
 typedef enum kind {
@@ -39,8 +40,8 @@ typedef enum kind {
     ATTENTION_BACK
 } kind;
 
-/* special: C of a batch norm, parameters' dtype of rows, heads of K and V of an attention; whose
- * RUNNING is a dropout, RELU a cap, ADD no statistics. */
+/* special: FIRST of a convolution with channels first, C of a batch norm, parameters' dtype of rows,
+ * heads of K and V of an attention; whose RUNNING is a dropout, RELU a cap, ADD no statistics. */
 static const struct {
     const char *what;
     kind kind;
@@ -53,6 +54,15 @@ static const struct {
     {"conv + bias + ReLU", CONV, EBB_BF16, BIAS | RELU, 0, true},
     {"conv + bias + add + ReLU", CONV, EBB_BF16, BIAS | ADD | RELU, 0, true},
     {"conv + bias + ReLU + mask", CONV, EBB_BF16, BIAS | RELU | MASK, 0, true},
+    {"conv + ReLU", CONV, EBB_BF16, RELU, 0, true},
+    {"conv + bias + add + ReLU + mask", CONV, EBB_BF16, BIAS | ADD | RELU | MASK, 0, true},
+    {"conv + bias + add + ReLU + mask in float16", CONV, EBB_F16, BIAS | ADD | RELU | MASK, 0,
+     true},
+    {"conv + bias + ReLU, channels first", CONV, EBB_BF16, BIAS | RELU, FIRST, true},
+    {"conv + bias + add + ReLU, channels first", CONV, EBB_BF16, BIAS | ADD | RELU, FIRST, false},
+    {"conv + bias + ReLU, channels first, float32", CONV, EBB_F32, BIAS | RELU, FIRST, true},
+    {"conv + bias + add + ReLU, channels first, float32", CONV, EBB_F32, BIAS | ADD | RELU, FIRST,
+     false},
     {"conv + bias + ReLU in float32", CONV, EBB_F32, BIAS | RELU, 0, true},
     {"conv + bias + ReLU + mask in float32", CONV, EBB_F32, BIAS | RELU | MASK, 0, false},
     {"gradient of x, masked", CONV_DATA, EBB_BF16, MASK, 0, true},
@@ -95,7 +105,7 @@ static ebb_status convolution(ebb_cudnn_graph **g, size_t i)
 {
     const ebb_cudnn_conv_sizes s = {
         .dtype = fusions[i].dtype,
-        .channels_last = true,
+        .channels_last = fusions[i].special != FIRST,
         .batch = 32,
         .channels = 64,
         .filters = 64,

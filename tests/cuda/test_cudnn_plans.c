@@ -132,6 +132,19 @@ static int64_t padded(int64_t channels)
 
 /* ---- the operators ---- */
 
+/* With what follows it in a network exported in eval mode: its batch norm is a bias. */
+static void joined_conv(const layer *l, const ebb_cudnn_conv_sizes *s, bool wide)
+{
+    const unsigned relu = EBB_CUDNN_WITH_BIAS | EBB_CUDNN_WITH_RELU;
+    ebb_cudnn_graph *g;
+    ebb_status status = ebb_cudnn_conv_forward(&g, s, relu);
+    plan(wide ? "f32_relu" : "bf16_relu", l, status, g);
+    if (wide || s->groups > 1) /* which the pass relu-epilogue leaves as they are */
+        return;
+    status = ebb_cudnn_conv_forward(&g, s, relu | EBB_CUDNN_WITH_ADD | EBB_CUDNN_WITH_MASK);
+    plan("bf16_add_relu_bits", l, status, g);
+}
+
 static void conv(const layer *l, bool wide)
 {
     const int64_t *n = l->n;
@@ -156,6 +169,7 @@ static void conv(const layer *l, bool wide)
         s.channels = padded(s.channels);
         s.filters = padded(s.filters);
     }
+    joined_conv(l, &s, wide);
     unsigned bias = n[16] != 0 ? EBB_CUDNN_WITH_BIAS : 0;
     ebb_status status = ebb_cudnn_conv_forward(&g, &s, bias);
     plan(wide ? "f32_forward" : "bf16_forward", l, status, g);

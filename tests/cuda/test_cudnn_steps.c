@@ -18,6 +18,7 @@
 #include "exec/program.h"
 #include "kernels/cuda/cudnn/plan.h"
 #include "onnx/file.h"
+#include "tests/eval_net.h"
 
 typedef struct planned {
     ebb_model *model;
@@ -31,18 +32,23 @@ static void must(ebb_status status)
         fail_msg("%s", ebb_status_text(status));
 }
 
+/* sample NULL: the network exported in eval mode. */
 static void plan_step(planned *p, const char *sample, const char *backend, const char *memory)
 {
     const ebb_backend *const *backends;
     char path[1024], passes[256];
     memset(p, 0, sizeof *p);
     (void)snprintf(passes, sizeof passes,
-                   "inline,fold,train-mode:dropout=off,fold,fuse,loss:cross-entropy,layout,"
+                   "inline,fold,train-mode:dropout=off,fold,fuse,loss:%s,layout,"
                    "precision:bf16,gradient,optimizer:adamw,attention,%sdrop-saves,alias",
-                   memory);
-    (void)snprintf(path, sizeof path, "%s/samples/digits/%s.onnx", EBB_SOURCE_DIR, sample);
-    must(ebb_open(&p->model, path));
-    must(ebb_set_dim(p->model, "batch", 32));
+                   sample != NULL ? "cross-entropy" : "mse", memory);
+    if (sample == NULL) {
+        p->model = eval_net();
+    } else {
+        (void)snprintf(path, sizeof path, "%s/samples/digits/%s.onnx", EBB_SOURCE_DIR, sample);
+        must(ebb_open(&p->model, path));
+        must(ebb_set_dim(p->model, "batch", 32));
+    }
     must(ebb_rewrite(p->model, passes, NULL, NULL));
     must(ebb_backends(backend, &backends));
     must(ebb_plan_make(&p->plan, &p->arena, p->model->graph, backends, 0));
@@ -117,10 +123,23 @@ static void batch_norm_with_its_relu_is_one_kernel_of_cudnns(void **state)
 {
     planned p;
     int all, its;
-    plan_step(&p, "cnn", *state, "norm-relu,");
+    plan_step(&p, "cnn", *state, "relu-epilogue,");
     cudnn_has_all(&p, EBB_OP_BATCH_NORM_RELU, "cuda.cudnn_batch_norm_relu");
     cudnn_has_all(&p, EBB_OP_BATCH_NORM_RELU_GRAD, "cuda.cudnn_batch_norm_relu_grad");
     count_calls(&p, EBB_OP_RELU_GRAD, "", &all, &its);
+    assert_int_equal(all, 0);
+    the_plan_is_the_devices(&p);
+    close_step(&p);
+}
+
+static void a_convolution_with_its_sum_relu_and_bits_is_one_kernel_of_cudnns(void **state)
+{
+    planned p;
+    int all, its;
+    plan_step(&p, NULL, *state, "pool-index,sign-mask,relu-epilogue,");
+    cudnn_has_all(&p, EBB_OP_CONV_RELU_NHWC, "cuda.cudnn_conv_relu_nhwc");
+    cudnn_has_all(&p, EBB_OP_CONV_ADD_RELU_NHWC, "cuda.cudnn_conv_add_relu_nhwc");
+    count_calls(&p, EBB_OP_RELU, "", &all, &its);
     assert_int_equal(all, 0);
     the_plan_is_the_devices(&p);
     close_step(&p);
@@ -140,11 +159,15 @@ static void without_a_device_the_step_is_our_own_kernels(void **state)
 {
     (void)state;
     planned p;
-    plan_step(&p, "cnn", "cuda", "norm-relu,");
+    plan_step(&p, "cnn", "cuda", "relu-epilogue,");
     cudnn_has_all(&p, EBB_OP_BATCH_NORM_RELU, "compose"); // by its parts' kernels
     cudnn_has_all(&p, EBB_OP_BATCH_NORM_RELU_GRAD, "compose");
     for (uint32_t k = 0; k < p.plan.count; k++)
         assert_null(strstr(p.plan.calls[k].kernel->name, "cudnn"));
+    close_step(&p);
+    plan_step(&p, NULL, "cuda", "relu-epilogue,");
+    cudnn_has_all(&p, EBB_OP_CONV_RELU_NHWC, "compose");
+    cudnn_has_all(&p, EBB_OP_CONV_ADD_RELU_NHWC, "compose");
     close_step(&p);
 }
 
@@ -155,6 +178,8 @@ int main(void)
         cmocka_unit_test(without_a_device_the_step_is_our_own_kernels),
         cmocka_unit_test_prestate(a_network_of_images_is_cudnns, h100),
         cmocka_unit_test_prestate(batch_norm_with_its_relu_is_one_kernel_of_cudnns, h100),
+        cmocka_unit_test_prestate(a_convolution_with_its_sum_relu_and_bits_is_one_kernel_of_cudnns,
+                                  h100),
         cmocka_unit_test_prestate(attention_is_cudnns, h100),
     };
     if (setenv("EBB_CACHE", EBB_BINARY_DIR "/cudnn_cache_of_tests", 1) != 0 ||

@@ -108,7 +108,7 @@ PLACES = [Place("first", "none", "off"), Place("after", "none", "off"), Place("a
 # small enough for small models. And what must have run before it.
 NEEDS = {"micro-batch": ["parts=2"], "recompute": ["budget=80%"], "fit": ["budget=80%", "time=0.5"],
          "chunk-loss": ["rows=1"], "stream": ["tile=1KiB"]}
-AFTER = {"stream": "quantise", "dropout-recompute": "dropout-mask", "norm-relu": "layout"}
+AFTER = {"stream": "quantise", "dropout-recompute": "dropout-mask", "relu-epilogue": "layout"}
 # Why a pass cannot be run here.
 CANNOT = {"cost": "it needs a file of measured times, and writes nothing but metadata"}
 

@@ -295,10 +295,10 @@ static void norms_with_their_relu_in_one_node_change_no_bit_on_the_cpu(void **st
 {
     (void)state;
     const char *both = HALF "layout:nhwc,", *last = "layout:nhwc,";
-    const pair alone = {"cpu", last, "", last, "norm-relu,", true};
-    const pair with_bits = {"plain", last, "", last, "sign-mask,norm-relu,pool-index,", true};
-    const pair before = {"cpu", last, "", last, "norm-relu,sign-mask,fit:budget=85%,", true};
-    const pair half = {"cpu", both, "", both, "norm-relu,", true};
+    const pair alone = {"cpu", last, "", last, "relu-epilogue,", true};
+    const pair with_bits = {"plain", last, "", last, "sign-mask,relu-epilogue,pool-index,", true};
+    const pair before = {"cpu", last, "", last, "relu-epilogue,sign-mask,fit:budget=85%,", true};
+    const pair half = {"cpu", both, "", both, "relu-epilogue,", true};
     assert_int_equal(failures_within(&alone, 1, 2, 0), 0);
     assert_int_equal(failures_within(&with_bits, 1, 1, 0), 0);
     assert_int_equal(failures_within(&before, 1, 1, 0), 0);
@@ -316,8 +316,8 @@ static void every_relu_behind_a_norm_is_joined_with_it(void **state)
         char *report = NULL;
         if (!recorded_open(r, models[m], exporters[1]))
             skip();
-        MUST(run_step(&s, r, "cpu", "layout:nhwc,", "norm-relu,", &report));
-        assert_int_equal(applied(report, "norm-relu"), sites[m]);
+        MUST(run_step(&s, r, "cpu", "layout:nhwc,", "relu-epilogue,", &report));
+        assert_int_equal(applied(report, "relu-epilogue"), sites[m]);
         const ebb_graph *g = s.model->graph;
         EBB_EACH_NODE(g, n)
         {

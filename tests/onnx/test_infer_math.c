@@ -70,6 +70,13 @@ static const infer_case cases[] = {
     {EBB_OP_GEMM, "float32[1,3] float32[3,4] float32[2,4]", "", "!input 2 does not broadcast to the product's shape"},
     {EBB_OP_GEMM, "float32[1,2,3] float32[3,4]", "", "!input 0 has rank 3, not 2"},
 
+    {EBB_OP_CONV_RELU, "float32[?,3,9,8] float32[5,3,3,3] float32[5]", "strides=[2,1]", "float32[?,5,4,6] uint8[?]"},
+    {EBB_OP_CONV_RELU, "float32[2,3,9,8] float32[5,3,3,3] float32[4]", "", "!the bias has 4 elements, the output 5 channels"},
+    {EBB_OP_CONV_RELU_NHWC, "float16[1,3,3,4] float16[6,3,3,2]", "group=2", "float16[1,1,1,6] uint8[1]"},
+    {EBB_OP_CONV_ADD_RELU_NHWC, "bfloat16[2,4,4,8] bfloat16[8,1,1,8] - bfloat16[2,4,4,8]", "", "bfloat16[2,4,4,8] uint8[32]"},
+    {EBB_OP_CONV_ADD_RELU_NHWC, "float32[2,4,4,8] float32[8,1,1,8] float32[8] float32[2,4,1,8]", "", "!dim 2 of what is added is 1, and 4 of the convolution"},
+    {EBB_OP_CONV_ADD_RELU_NHWC, "float32[2,4,4,8] float32[8,1,1,8] float32[8] float32[8]", "", "!what is added has rank 1, and the convolution 4"},
+    {EBB_OP_CONV_ADD_RELU_NHWC, "float32[2,4,4,8] float32[8,1,1,8] float32[8]", "", "!input 3, what is added, is missing"},
     {EBB_OP_BATCH_NORMALIZATION, "float32[?,3,8,8] float32[3] float32[3] float32[3] float32[3]", "training_mode=1", "float32[?,3,8,8] float32[3] float32[3]"},
     {EBB_OP_BATCH_NORMALIZATION, "float32[2,3,8] float32[3] float32[4] float32[3] float32[3]", "", "!the input has 3 channels, input 2 has 4 elements"},
     {EBB_OP_BATCH_NORM_TRAINING, "float32[2,3] float32[3] float32[3] float32[3] float32[3]", "", "float32[2,3] float32[3] float32[3] float32[3] float32[3]"},

@@ -139,8 +139,7 @@ ebb_status ebb_cudnn_conv_forward(ebb_cudnn_graph **graph, const ebb_cudnn_conv_
     if (with & EBB_CUDNN_WITH_RELU)
         ebb_cudnn_unary(g, EBB_CUDNN_RELU, value, y);
     if (with & EBB_CUDNN_WITH_MASK)
-        ebb_cudnn_binary(g, EBB_CUDNN_GREATER, value,
-                         ebb_cudnn_number(g, t.s.window.spatial + 2, 0),
+        ebb_cudnn_binary(g, EBB_CUDNN_GREATER, y, ebb_cudnn_number(g, t.s.window.spatial + 2, 0),
                          ebb_cudnn_real(g, EBB_CUDNN_MASK, &bits));
     return end(graph, g);
 }
