@@ -491,8 +491,7 @@ int main(void)
     ebb_status status = ebb_cudnn_open();
     if (status == NULL)
         failed += cmocka_run_group_tests(plans, NULL, NULL);
-    if (status == NULL &&
-        nothing_plans() == NULL)
+    if (status == NULL && nothing_plans() == NULL)
         failed += cmocka_run_group_tests(compiled, NULL, NULL);
     if (status == NULL)
         return failed;
