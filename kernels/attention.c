@@ -85,6 +85,24 @@ static bool fits(const ebb_operand *o, ebb_dtype dtype, int64_t n)
            (o->type.dtype == dtype && is_row_major(o) && ebb_elements(&o->type) == n);
 }
 
+/* Where the output lies that a gradient may be given, as its input i. */
+static const char *read_output(ebb_attention *a, const ebb_call *call, uint32_t i)
+{
+    uint32_t count = 0;
+    const int64_t *perm = ebb_attr_ints(&call->attrs, "y_perm", &count);
+    a->y_heads = 1;
+    if (!ebb_call_has(call, i))
+        return NULL;
+    if (perm != NULL && count != (uint32_t)a->rank)
+        return "Q and y_perm disagree in rank";
+    const bool inside = perm != NULL && a->rank > 2 && perm[a->rank - 2] == a->rank - 3;
+    a->y = i;
+    a->y_heads = inside ? a->dims[a->rank - 3] : 1;
+    return fits(&call->in[i], (ebb_dtype)call->in[1 + Q].type.dtype, a->heads * a->s * a->e)
+               ? NULL
+               : "Y has another shape";
+}
+
 static const char *check_rest(const ebb_attention *a, const ebb_call *call)
 {
     ebb_dtype dtype = (ebb_dtype)call->in[ebb_attention_first(call->op)].type.dtype;
@@ -148,7 +166,9 @@ const char *ebb_attention_read(ebb_attention *a, const ebb_call *call)
         a->stream = (uint32_t)ebb_attr_int(attrs, "stream", 0);
         a->drops = a->threshold > 0;
     }
-    return check_rest(a, call);
+    if (first == 1)
+        why = read_output(a, call, count);
+    return why != NULL ? why : check_rest(a, call);
 }
 
 int64_t ebb_attention_row(const ebb_attention *a, const ebb_attention_mask *m, int64_t head,

@@ -29,6 +29,8 @@ typedef struct ebb_attention {
     double scale, fill, ratio;
     bool causal, replace, guard, drops;
     uint32_t threshold, stream, key; /* of dropout; key: the input that is it */
+    uint32_t y;                      /* of a gradient: the input that is the output; 0: none */
+    int64_t y_heads;                 /* so many heads lie within a query of it; 1: none do */
     ebb_attention_mask keep, bias;
 } ebb_attention;
 

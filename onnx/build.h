@@ -81,6 +81,12 @@ ebb_value ebb_emit_unbroadcast(ebb_build *b, ebb_value dy, ebb_value like);
 ebb_value ebb_emit_reduce(ebb_build *b, ebb_op op, ebb_value x, const int64_t *axes, uint32_t count,
                           bool keepdims);
 
+/* The gradient of a node of ai.ebb's Attention or AttentionDropout that gives max and sum: dQ, dK and
+ * dV into d, those of the bits of `wanted`. y: the value that is its result for others (the node's own,
+ * or what that will replace), which decides whether the gradient reads it (ops/attention.c). */
+void ebb_emit_attention_grad(ebb_build *b, ebb_node forward, ebb_value dy, ebb_value y,
+                             uint32_t wanted, ebb_value *d);
+
 const ebb_type *ebb_build_type(const ebb_build *b, ebb_value v);
 void ebb_build_fail(ebb_build *b, ebb_status status); /* keeps the first */
 

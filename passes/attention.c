@@ -6,6 +6,7 @@
  *            P, D and m are kept: 72 bits for each of heads s t elements
  *   after    y, max, sum = ai.ebb.AttentionDropout(q, k, v, mask, key)
  *            dq, dk, dv = ai.ebb.AttentionDropoutGrad(dy, q, k, v, mask, max, sum, key)
+ *            and in 16 bits y, where something else of the backward reads it (ops/attention.c)
  *
  * In a finished step the forward chain is found from its Softmax, then the backward chain that the
  * gradient pass makes of it, node by node, and both go together; what reads anything in between
@@ -551,27 +552,14 @@ static void set_attributes(ebb_build *b, const site *s, const ebb_graph *g)
 
 static ebb_status put_backward(ebb_edit *e, const site *s, ebb_node forward, ebb_node before)
 {
-    ebb_graph *g = e->g;
-    bool drops = s->dropout.i != 0;
-    const ebb_value in[9] = {s->dy,
-                             s->q,
-                             s->k,
-                             s->v,
-                             ebb_in(g, forward, 3),
-                             ebb_in(g, forward, 4),
-                             ebb_out(g, forward, 1),
-                             ebb_out(g, forward, 2),
-                             ebb_in(g, forward, 5)};
     const ebb_value old[3] = {s->dq, s->dk, s->dv};
     ebb_value made[3];
     uint32_t wanted = 0;
     for (uint32_t i = 0; i < 3; i++)
         wanted |= old[i].i != 0 ? UINT32_C(1) << i : 0;
     ebb_build b = ebb_edit_build(e, before, EBB_PHASE_NONE);
-    b.name = ebb_text(g, ebb_node_of(g, before)->name);
-    ebb_with_attrs_of(&b, forward);
-    ebb_emit_node(&b, drops ? EBB_OP_EBB_ATTENTION_DROPOUT_GRAD : EBB_OP_EBB_ATTENTION_GRAD, in,
-                  drops ? 9 : 8, made, 3, wanted);
+    b.name = ebb_text(e->g, ebb_node_of(e->g, before)->name);
+    ebb_emit_attention_grad(&b, forward, s->dy, s->y, wanted, made);
     EBB_TRY(b.status);
     for (uint32_t i = 0; i < 3; i++)
         if (old[i].i != 0)

@@ -10,6 +10,7 @@ typedef enum reading { /* how a reader takes an error of what it reads */
                        READS_SMOOTH,   /* through a bounded function */
                        READS_EXPONENT, /* scores of attention: few bits would blow up */
                        READS_SIGN,
+                       LETS_GO,       /* computes without it: a sum of dY Y bears no error of Y */
                        READS_EXACTLY, /* does not bear any */
 } reading;
 
@@ -94,6 +95,7 @@ static reading reading_of(const ebb_graph *g, ebb_use use)
     case EBB_OP_EBB_ATTENTION_DROPOUT_GRAD:
         return use.slot == 3                    ? READS_LINEAR
                : use.slot == 1 || use.slot == 2 ? READS_EXPONENT
+               : ebb_lets_go(g, use)            ? LETS_GO
                                                 : READS_EXACTLY;
     default:
         return ebb_asks_sign(g, use, &q) ? READS_SIGN : READS_EXACTLY;
@@ -122,13 +124,14 @@ static bool is_of_loss(const ebb_graph *g, ebb_value v)
 /* Readers, and bytes of masks. */
 static void look(ebb_code_site *p, const ebb_graph *g)
 {
-    uint32_t signs = 0, masks = 0;
+    uint32_t signs = 0, masks = 0, others = 0;
     ebb_sign_question q, seen[2];
     for (uint32_t i = 0; i < p->count; i++) {
         reading how = reading_of(g, p->reads[i]);
         if (how == READS_EXACTLY)
             p->refused = "the backward reads it in a way that bears no error";
         p->exponent = p->exponent || how == READS_EXPONENT;
+        others += how == LETS_GO;
         if (how != READS_SIGN)
             continue;
         signs++;
@@ -140,7 +143,7 @@ static void look(ebb_code_site *p, const ebb_graph *g)
             seen[masks] = q;
         masks += !known;
     }
-    if (p->refused == NULL && signs == p->count)
+    if (p->refused == NULL && signs + others == p->count)
         p->refused = "the backward asks only its sign, for which sign-mask keeps a bit";
     p->masks = (int64_t)masks * ebb_stored_bits(p->elements, 1);
 }
@@ -219,6 +222,8 @@ ebb_status ebb_code_site_decode(ebb_edit *e, const ebb_code_site *p, ebb_decode_
         if (reading_of(e->g, p->reads[i]) == READS_SIGN) {
             (void)ebb_asks_sign(e->g, p->reads[i], &q);
             EBB_TRY(ebb_answer_sign(e, p->reads[i], p->root, &q));
+        } else if (reading_of(e->g, p->reads[i]) == LETS_GO) {
+            EBB_TRY(ebb_node_set_input(e->g, p->reads[i].node, p->reads[i].slot, EBB_NO_VALUE));
         } else if (!ebb_op_has(ebb_producer_op(e->g, read), EBB_DECODES)) // the other operand's
             EBB_TRY(ebb_decode_before(e, p->reads[i], decode, context));
     }

@@ -26,6 +26,31 @@ bool ebb_is_backward(const ebb_graph *g, ebb_node n)
     return phase == EBB_BACKWARD || phase == EBB_UPDATE;
 }
 
+bool ebb_lets_go(const ebb_graph *g, ebb_use use)
+{
+    ebb_op op = ebb_node_of(g, use.node)->op;
+    return (op == EBB_OP_EBB_ATTENTION_GRAD && use.slot == 8) ||
+           (op == EBB_OP_EBB_ATTENTION_DROPOUT_GRAD && use.slot == 9);
+}
+
+uint32_t ebb_letting_go(const ebb_graph *g, ebb_value v)
+{
+    const ebb_value_info *info = ebb_value_of(g, v);
+    uint32_t count = 0;
+    for (size_t i = 0; i < info->use_count; i++)
+        count += ebb_lets_go(g, info->uses[i]);
+    return count;
+}
+
+ebb_status ebb_let_go(ebb_graph *g, ebb_value v)
+{
+    const ebb_value_info *info = ebb_value_of(g, v);
+    for (size_t i = info->use_count; i-- > 0;)
+        if (ebb_lets_go(g, info->uses[i]))
+            EBB_TRY(ebb_node_set_input(g, info->uses[i].node, info->uses[i].slot, EBB_NO_VALUE));
+    return NULL;
+}
+
 ebb_status ebb_draw_also(ebb_model *model, ebb_str state, ebb_value drawn)
 {
     size_t count = model->init_binding_count;

@@ -40,7 +40,7 @@ static const char *refused(const ebb_graph *g, const ebb_saves *saves,
     int64_t elements, d;
     if (saves->kept[group->root.i])
         return "its input stays to the end of the step anyway";
-    if (saves->reads[group->root.i] > group->count)
+    if (saves->reads[group->root.i] > group->count + ebb_letting_go(g, group->root))
         return "the backward reads its input for another reason";
     if (!ebb_type_elements(root, &elements) || group->n < 1 || group->d < 1)
         return "its shapes are not known";
@@ -170,6 +170,7 @@ ebb_status ebb_linear_visit(ebb_edit *e, const ebb_linear_plan *plan)
             continue;
         }
         EBB_TRY(plan->rewrite(e, group, k));
+        EBB_TRY(ebb_let_go(e->g, group->root));
         for (size_t s = 0; s < group->count; s++)
             ebb_applied(e);
     }

@@ -10,7 +10,8 @@
  *                                           dV: T = P', M = dY   dK: T = dS', M = Q
  *
  * dV and dK walk along the queries: their tiles are turned, and no two blocks add to one row. The
- * forward keeps max and sum of a row as it goes; gradients are told them.
+ * forward keeps max and sum of a row as it goes; gradients are told them. What dS subtracts from a
+ * row of dP, the sum of P dP, is that of dY Y where the gradient is given Y, else takes a walk.
  */
 #include "kernels/attention.h"
 #include "kernels/cuda/attention_tiles.h"
@@ -20,7 +21,7 @@
 
 typedef struct attention_args {
     ebb_attention p;
-    const void *q, *k, *v, *bias, *dy, *max, *sum;
+    const void *q, *k, *v, *bias, *dy, *y, *max, *sum; /* y: NULL where it is not given */
     const uint8_t *keep;
     const int64_t *key;
     void *out, *max_out, *sum_out; /* max_out, sum_out: NULL where nobody wants them */
@@ -55,6 +56,12 @@ EBB_GPU_INLINE int64_t head_in(const ebb_attention *a, const ebb_attention_mask 
         head /= a->dims[axis];
     }
     return at;
+}
+
+/* Which row of the output that a gradient is given is row i of a head. */
+EBB_GPU_INLINE int64_t row_of_output(const ebb_attention *a, int64_t head, int64_t i)
+{
+    return (head / a->y_heads * a->s + i) * a->y_heads + head % a->y_heads;
 }
 
 EBB_GPU_INLINE place place_of_job(const attention_args *a, int64_t job)
@@ -123,6 +130,7 @@ EBB_GPU_INLINE int64_t queries_begin(const attention_args *a, int64_t first_key,
 
 static const ebb_gpu_kernel attends[] = EBB_CUDA_FLOATS(attend);
 static const ebb_gpu_kernel alongs[] = EBB_CUDA_FLOATS(find_along);
+static const ebb_gpu_kernel rows_along[] = EBB_CUDA_FLOATS(along_rows);
 static const ebb_gpu_kernel queries[] = EBB_CUDA_FLOATS(to_queries);
 static const ebb_gpu_kernel values[] = EBB_CUDA_FLOATS(to_values);
 static const ebb_gpu_kernel keys[] = EBB_CUDA_FLOATS(to_keys);
@@ -201,18 +209,29 @@ static ebb_status workspace(const ebb_call *c, size_t *bytes)
     return NULL;
 }
 
+static ebb_status find_along(const ebb_call *c, attention_args *a)
+{
+    if (a->y == NULL) {
+        a->finds_along = true;
+        EBB_TRY(launch(c, a, alongs, false, NULL, 0));
+        a->finds_along = false;
+        return NULL;
+    }
+    a->jobs = (a->p.heads * a->p.s + WIDE - 1) / WIDE;
+    return EBB_LAUNCH(c, rows_along[ebb_cuda_float_row(c->in[1].type.dtype)],
+                      ebb_cuda_blocks(a->jobs), THREADS, 0, *a);
+}
+
 static ebb_status run_grad(const ebb_call *c)
 {
     attention_args a = read_args(c);
     a.dy = c->in[0].data;
     a.max = c->in[6].data;
     a.sum = c->in[7].data;
+    a.y = a.p.y != 0 ? c->in[a.p.y].data : NULL;
     a.along = c->workspace;
-    if (ebb_call_wants(c, 0) || ebb_call_wants(c, 1)) {
-        a.finds_along = true;
-        EBB_TRY(launch(c, &a, alongs, false, NULL, 0));
-        a.finds_along = false;
-    }
+    if (ebb_call_wants(c, 0) || ebb_call_wants(c, 1))
+        EBB_TRY(find_along(c, &a));
     if (ebb_call_wants(c, 2))
         EBB_TRY(launch(c, &a, values, true, c->out[2].data, a.p.e));
     if (ebb_call_wants(c, 1))

@@ -243,3 +243,26 @@ ebb_status ebb_cuda_masking_settle(const ebb_call *c, const ebb_cuda_masking *m,
                             EBB_CUDA_BLOCK, 0, a)
                : NULL;
 }
+
+typedef struct log_sums_args {
+    const float *max, *sum;
+    float *to;
+    int64_t rows;
+    bool guard;
+} log_sums_args;
+
+EBB_GLOBAL(log_sums, log_sums_args)
+{
+    EBB_GRID_LOOP(i, a.rows)
+    {
+        const bool empty = a.guard && a.sum[i] != a.sum[i];
+        a.to[i] = empty ? INFINITY : a.max[i] + logf(a.sum[i]);
+    }
+}
+
+ebb_status ebb_cuda_masking_log_sums(const ebb_call *c, const void *max, const void *sum,
+                                     bool guard, void *to, int64_t rows)
+{
+    const log_sums_args a = {(const float *)max, (const float *)sum, (float *)to, rows, guard};
+    return EBB_LAUNCH(c, log_sums, ebb_cuda_grid(rows), EBB_CUDA_BLOCK, 0, a);
+}

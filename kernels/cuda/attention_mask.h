@@ -6,6 +6,9 @@
  *     afterwards      a row that sees none: 0 with `guard`, else no number, forward and backward
  *
  * So the library meets no -infinity but its own of causality, and no row without a key.
+ *
+ * Of the statistics of a row the gradient of a library wants one number, max + log sum: then P is
+ * e^(x - it). A row that is guarded and has no sum has +infinity there: P = 0.
  */
 #ifndef EBB_KERNELS_CUDA_ATTENTION_MASK_H
 #define EBB_KERNELS_CUDA_ATTENTION_MASK_H
@@ -58,6 +61,10 @@ ebb_status ebb_cuda_masking_make(const ebb_call *c, const ebb_cuda_masking *m, c
 /* Of rows that see no key: y [dims, columns] in 16 bits, max and sum in float32 where not NULL. */
 ebb_status ebb_cuda_masking_settle(const ebb_call *c, const ebb_cuda_masking *m, const void *alive,
                                    void *y, int64_t columns, void *max, void *sum);
+
+/* That one number, float32 as they are, of so many rows. */
+ebb_status ebb_cuda_masking_log_sums(const ebb_call *c, const void *max, const void *sum,
+                                     bool guard, void *to, int64_t rows);
 
 #ifdef __cplusplus
 }

@@ -3,14 +3,18 @@
  * ours; a fill that leaves masked keys a probability.
  *
  *     forward    Q, K, V (bias) -> O, max, sum
- *     backward   Q, K, V (bias) -> O, stats  in scratch; then with dO -> dQ, dK, dV
+ *     backward   max, sum -> stats           in scratch; with Y as O, dO -> dQ, dK, dV
+ *                Q, K, V (bias) -> O, stats  in scratch, where Y is not given
  *
- * The gradient's kernel reads the output of the forward, which the operator is not given: it is
- * computed again, and the log of the sum of exponents with it. Sums are in one order.
+ * The gradient's kernel reads the output of the forward. Mostly the operator is given it, heads
+ * first or inside, by a graph in which no decision about memory has a say (onnx/ops/attention.c): so
+ * a step has one of the two ways whatever its budget, and the bits of that way. Where it is not
+ * given it is computed again, a third more work, and the log of the sum of exponents with it. Sums
+ * are in one order.
  *
  * K that lies as [d, t] is turned first, and its gradient after. A mask becomes a bias
  * (attention_mask.h); rows that see no key are made what the operator says: without their dO they
- * give no gradient.
+ * give no gradient. A Y that is given has 0 in them, or no number as dO has then.
  */
 #include "kernels/cuda/attention_mask.h"
 #include "kernels/cuda/cudnn_call.h"
@@ -25,7 +29,7 @@ typedef struct reading {
     ebb_attention a;
     ebb_cuda_masking mask;
     bool is_masked, is_turned;
-    uint32_t k, dk, bias, alive, dout; /* scratch */
+    uint32_t k, dk, bias, alive, dout, stats; /* scratch */
 } reading;
 
 /* ---- sizes ---- */
@@ -105,21 +109,42 @@ static void put_forward(ebb_work *work, const reading *r, const ebb_call *c, siz
     ebb_work_out(work, part, EBB_CUDNN_SUM, c, 2, row_bytes);
 }
 
-static void put_backward(ebb_work *work, reading *r, const ebb_call *c, size_t row_bytes)
+/* The forward's plan for the gradient's sake: O and stats into scratch. Returns the part behind it. */
+static ebb_work_part *put_forward_again(ebb_work *work, const reading *r, uint32_t o)
 {
-    static const ebb_cudnn_role roles[] = {EBB_CUDNN_DQ, EBB_CUDNN_DK, EBB_CUDNN_DV};
-    ebb_work_part *again = &work->part[0], *back = &work->part[1];
-    const uint32_t o = ebb_work_scratch(work, c->in[0].bytes); /* like dO */
-    const uint32_t stats = ebb_work_scratch(work, row_bytes);
+    ebb_work_part *again = &work->part[0], *next = &work->part[work->parts++];
     again->ask.with = EBB_CUDNN_WITH_STATS;
     put_operands(again, r, 1);
     ebb_work_own(again, EBB_CUDNN_O, o);
-    ebb_work_own(again, EBB_CUDNN_STATS, stats);
+    ebb_work_own(again, EBB_CUDNN_STATS, r->stats);
+    next->ask.of = again->ask.of;
+    ebb_work_own(next, EBB_CUDNN_O, o);
+    return next;
+}
+
+/* The part that has the gradient's plan, with the output as it is given or made again. */
+static ebb_work_part *put_output(ebb_work *work, const reading *r, const ebb_call *c)
+{
+    ebb_work_part *back = &work->part[0];
+    if (r->a.y == 0)
+        back = put_forward_again(work, r, ebb_work_scratch(work, c->in[0].bytes)); /* like dO */
+    else
+        ebb_work_in(back, EBB_CUDNN_O, r->a.y);
     back->ask.kind = EBB_ASK_ATTENTION_BACKWARD;
-    back->ask.of = again->ask.of;
+    ebb_cudnn_attention_sizes *s = &back->ask.of.attention;
+    s->dout = s->o;
+    if (r->a.y_heads > 1)
+        s->o = ebb_cudnn_heads_inside(s->heads, s->queries, s->value_width);
+    return back;
+}
+
+static void put_backward(ebb_work *work, reading *r, const ebb_call *c, size_t row_bytes)
+{
+    static const ebb_cudnn_role roles[] = {EBB_CUDNN_DQ, EBB_CUDNN_DK, EBB_CUDNN_DV};
+    r->stats = ebb_work_scratch(work, row_bytes);
+    ebb_work_part *back = put_output(work, r, c);
     put_operands(back, r, 1);
-    ebb_work_own(back, EBB_CUDNN_O, o);
-    ebb_work_own(back, EBB_CUDNN_STATS, stats);
+    ebb_work_own(back, EBB_CUDNN_STATS, r->stats);
     ebb_work_own(back, EBB_CUDNN_ROW_SUMS, ebb_work_scratch(work, row_bytes));
     if (r->is_masked && r->mask.dies) {
         r->dout = ebb_work_scratch(work, c->in[0].bytes);
@@ -135,7 +160,6 @@ static void put_backward(ebb_work *work, reading *r, const ebb_call *c, size_t r
             ebb_work_out(work, back, roles[i], c, i, c->in[1 + i].bytes);
         }
     }
-    work->parts = 2;
 }
 
 static const char *read_all(ebb_work *work, reading *r, const ebb_call *c)
@@ -215,6 +239,9 @@ static ebb_status run_backward(const ebb_call *c)
         EBB_TRY(ebb_cuda_masking_settle(c, &r.mask, ebb_work_scratch_at(c, r.alive), dout, r.a.e,
                                         NULL, NULL));
     }
+    if (r.a.y != 0)
+        EBB_TRY(ebb_cuda_masking_log_sums(c, c->in[6].data, c->in[7].data, r.a.guard,
+                                          ebb_work_scratch_at(c, r.stats), r.a.heads * r.a.s));
     EBB_TRY(ebb_work_run(c));
     if (!r.is_turned || !ebb_call_wants(c, 1))
         return NULL;

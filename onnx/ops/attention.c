@@ -2,12 +2,25 @@
  * instead of its probabilities; and its gradient, which computes them again.
  *
  * Signatures and meaning stand above the bodies, in bodies_attention.def.
+ *
+ * Y for the gradient:  Attention -> Y -> Transpose -> T -> Reshape -> Gemm     T lives for dW = T' dy
+ *                                                     +-> AttentionGrad         and is Y, heads inside
+ *
+ * The gradient is given Y, as it lies or turned, where it is made and something of the backward has
+ * read Y already: so it costs no memory but between that reader and this one. From then on it is an
+ * operand like any other: no exact pass takes it away, and what a kernel makes of it depends on no
+ * decision about memory, so that a step has the same bits with those passes and without. (Were Y
+ * filled in where a plan leaves it alive, cuDNN's sums would come from another kernel and ours from
+ * other products, according to the budget.) A code for T lets go of it: such passes are lossy.
+ * Where nothing reads Y (its projection is frozen), none is kept. In float32 and float64 neither:
+ * these are the dtypes of CPUs, whose kernels have whole rows of P and find rowsum(P dP) for nothing.
  */
 #include "onnx/ops/common.h"
 #include "onnx/ops/ops.h"
 #include "onnx/ops/shape.h"
 
 enum { Q, K, V, KEEP, BIAS };
+enum { KEY = 5, KEY_OF_GRAD = 8 }; /* where there is a dropout, inputs that are its key */
 
 static bool draws(ebb_op op)
 {
@@ -61,7 +74,7 @@ static ebb_status check_dtypes(const ebb_infer *c, uint32_t q)
         return ebb_infer_error(c, "input %u is not bool", (unsigned)(q + KEEP));
     if (!draws(c->op))
         return NULL;
-    const ebb_type *key = ebb_infer_type(c, c->input_count - 1);
+    const ebb_type *key = ebb_infer_type(c, q == 0 ? KEY : KEY_OF_GRAD);
     if (key != NULL && ((key->dtype != EBB_NONE && key->dtype != EBB_I64) || key->rank > 1 ||
                         (key->rank == 1 && differs(key->dims[0], 2))))
         return ebb_infer_error(c, "the key is not int64[2]");
@@ -126,13 +139,45 @@ ebb_status ebb_infer_attention(ebb_infer *c)
     return NULL;
 }
 
-/* (dY, Q, K, V, keep, bias, max, sum, key?) -> dQ, dK, dV. */
+/* The input of the gradient that may be Y. */
+static uint32_t output_input(ebb_op op)
+{
+    return draws(op) ? KEY_OF_GRAD + 1 : KEY_OF_GRAD;
+}
+
+/* Y, where it is given, is the result, or has its heads inside where y_perm says so. */
+static ebb_status check_output(const ebb_infer *c, const ebb_type *scores)
+{
+    const uint32_t i = output_input(c->op);
+    const ebb_type *y = ebb_infer_type(c, i), *v = c->in[1 + V];
+    uint32_t count = 0;
+    const int64_t *perm = ebb_attr_ints(&c->attrs, "y_perm", &count);
+    const int rank = scores->rank;
+    if (y == NULL || rank < 0)
+        return NULL;
+    EBB_TRY(ebb_infer_same_dtype(c, i, 1));
+    if (perm != NULL && count != (uint32_t)rank)
+        return ebb_infer_error(c, "y_perm has %u entries, Y has rank %d", (unsigned)count, rank);
+    const bool inside = perm != NULL && rank > 2 && perm[rank - 2] == rank - 3;
+    for (int a = 0; a < rank && y->rank >= 0; a++) {
+        const int from = inside && (a == rank - 3 || a == rank - 2) ? 2 * rank - 5 - a : a;
+        if (perm != NULL && perm[a] != from)
+            return ebb_infer_error(c, "y_perm does more than exchange heads and queries");
+        const int64_t want = a < rank - 1 ? scores->dims[a] : v->dims[rank - 1];
+        if (y->rank != rank || differs(y->dims[from], want))
+            return ebb_infer_error(c, "input %u, the result, has another shape", (unsigned)i);
+    }
+    return NULL;
+}
+
+/* (dY, Q, K, V, keep, bias, max, sum, key?, Y?) -> dQ, dK, dV. */
 ebb_status ebb_infer_attention_grad(ebb_infer *c)
 {
     ebb_type scores;
     EBB_TRY(ebb_infer_need(c, draws(c->op) ? 9 : 8));
     EBB_TRY(check_operands(c, 1, &scores));
     EBB_TRY(ebb_infer_same_dtype(c, 0, 1));
+    EBB_TRY(check_output(c, &scores));
     const ebb_type *dy = c->in[0], *v = c->in[1 + V];
     if (scores.rank >= 0 && dy->rank >= 0) {
         if (dy->rank != scores.rank || differs(dy->dims[dy->rank - 1], v->dims[v->rank - 1]))
@@ -182,9 +227,82 @@ double ebb_cost_attention_grad(const ebb_infer *c)
     return product_cost(c, 1, 3.0, 2.0);
 }
 
+/* ---- gradient ---- */
+
+/* Whether the backward so far reads v, or a view of it. */
+static bool is_kept(const ebb_graph *g, ebb_value v, int depth)
+{
+    const ebb_value_info *info = ebb_value_of(g, v);
+    for (size_t i = 0; i < info->use_count; i++) {
+        const ebb_node_info *n = ebb_node_of(g, info->uses[i].node);
+        const bool view = ebb_op_has(n->op, EBB_VIEW) && info->uses[i].slot == 0;
+        if (view && depth > 0 && is_kept(g, n->out[0], depth - 1))
+            return true;
+        const bool unread = ebb_op_has(n->op, EBB_SHAPE_OF_0) && info->uses[i].slot == 0;
+        if (!view && !unread && n->phase == EBB_BACKWARD)
+            return true;
+    }
+    return false;
+}
+
+/* y, or y with its heads inside, whichever the backward reads anyway; none: neither. */
+static ebb_value kept_output(const ebb_graph *g, ebb_value y, bool *inside)
+{
+    enum { VIEWS = 4 };
+    const ebb_value_info *info = ebb_value_of(g, y);
+    const int rank = info->type.rank;
+    *inside = false;
+    if (is_kept(g, y, VIEWS))
+        return y;
+    for (size_t i = 0; i < info->use_count && rank > 2; i++) {
+        const ebb_node n = info->uses[i].node;
+        const ebb_attrs attrs = ebb_node_attrs(g, n);
+        uint32_t count = 0;
+        const int64_t *perm = ebb_attr_ints(&attrs, "perm", &count);
+        *inside = ebb_node_of(g, n)->op == EBB_OP_TRANSPOSE && count == (uint32_t)rank;
+        for (int a = 0; *inside && a < rank; a++)
+            *inside = perm[a] == (a == rank - 3 || a == rank - 2 ? 2 * rank - 5 - a : a);
+        if (*inside && is_kept(g, ebb_out(g, n, 0), VIEWS))
+            return ebb_out(g, n, 0);
+    }
+    *inside = false;
+    return EBB_NO_VALUE;
+}
+
+void ebb_emit_attention_grad(ebb_build *b, ebb_node forward, ebb_value dy, ebb_value y,
+                             uint32_t wanted, ebb_value *d)
+{
+    const ebb_graph *g = b->g;
+    const bool keyed = draws(ebb_node_of(g, forward)->op);
+    ebb_value in[10] = {dy, EBB_NO_VALUE};
+    uint32_t count = 1;
+    for (uint32_t i = Q; i <= BIAS; i++)
+        in[count++] = ebb_in(g, forward, i);
+    in[count++] = ebb_out(g, forward, 1);
+    in[count++] = ebb_out(g, forward, 2);
+    if (keyed)
+        in[count++] = ebb_in(g, forward, KEY);
+    const ebb_type *t = ebb_build_type(b, in[1 + Q]);
+    const int rank = t->rank;
+    bool inside = false;
+    if (ebb_dtype_bits((ebb_dtype)t->dtype) == 16) {
+        const bool made_again = ebb_node_of(g, forward)->phase == EBB_BACKWARD;
+        in[count] = made_again ? ebb_out(g, forward, 0) : kept_output(g, y, &inside);
+        count += in[count].i != 0;
+    }
+    ebb_with_attrs_of(b, forward);
+    if (inside) {
+        int64_t perm[EBB_MAX_RANK];
+        for (int a = 0; a < rank; a++)
+            perm[a] = a == rank - 3 || a == rank - 2 ? 2 * rank - 5 - a : a;
+        ebb_with_ints(b, "y_perm", perm, (uint32_t)rank);
+    }
+    ebb_emit_node(b, keyed ? EBB_OP_EBB_ATTENTION_DROPOUT_GRAD : EBB_OP_EBB_ATTENTION_GRAD, in,
+                  count, d, 3, wanted);
+}
+
 void ebb_grad_attention(ebb_build *b, ebb_grad *c)
 {
-    bool keyed = draws(ebb_node_of(b->g, c->node)->op);
     if (ebb_grad_wants(c, BIAS)) {
         ebb_grad_fail(b, c, "its bias is trained, which needs the gradient of all scores");
         return;
@@ -193,15 +311,11 @@ void ebb_grad_attention(ebb_build *b, ebb_grad *c)
         ebb_grad_fail(b, c, "its rows' statistics are used as values");
         return;
     }
-    ebb_value max = ebb_grad_need_output(b, c, 1, "max");
-    ebb_value sum = ebb_grad_need_output(b, c, 2, "sum");
-    const ebb_value in[9] = {c->dy[0], c->x[Q],    c->x[K],
-                             c->x[V],  c->x[KEEP], c->x[BIAS],
-                             max,      sum,        keyed ? c->x[5] : EBB_NO_VALUE};
+    (void)ebb_grad_need_output(b, c, 1, "max");
+    (void)ebb_grad_need_output(b, c, 2, "sum");
     uint32_t wanted = 0;
     for (uint32_t i = 0; i < 3; i++)
         wanted |= ebb_grad_wants(c, i) ? UINT32_C(1) << i : 0;
-    ebb_with_attrs_of(b, c->node);
-    ebb_emit_node(b, keyed ? EBB_OP_EBB_ATTENTION_DROPOUT_GRAD : EBB_OP_EBB_ATTENTION_GRAD, in,
-                  keyed ? 9 : 8, c->dx, 3, wanted);
+    if (b->status == NULL)
+        ebb_emit_attention_grad(b, c->node, c->dy[0], c->y[0], wanted, c->dx);
 }

@@ -230,10 +230,9 @@ static void by_statistics(heads *h)
     put_attributes(h, causal);
     ebb_emit_node(b, EBB_OP_EBB_ATTENTION, (const ebb_value[]){h->q, h->k, h->v, keep, bias}, 5,
                   out, 3, 7);
-    put_attributes(h, causal);
-    ebb_emit_node(b, EBB_OP_EBB_ATTENTION_GRAD,
-                  (const ebb_value[]){h->dy, h->q, h->k, h->v, keep, bias, out[1], out[2]}, 8, d, 3,
-                  wanted);
+    if (b->status != NULL)
+        return;
+    ebb_emit_attention_grad(b, b->last, h->dy, out[0], wanted, d);
     h->dq = d[Q];
     h->dk = d[K];
     h->dv = d[V];

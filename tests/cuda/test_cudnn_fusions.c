@@ -164,7 +164,7 @@ static ebb_status attention(ebb_cudnn_graph **g, size_t i)
                                    .bias_heads = 1,
                                    .bias_rows = 384,
                                    .dropout = fusions[i].with == RUNNING ? 0.1 : 0};
-    s.q = s.o = ebb_cudnn_heads_first(12, 384, 64);
+    s.q = s.o = s.dout = ebb_cudnn_heads_first(12, 384, 64);
     s.k = s.v = ebb_cudnn_heads_inside(s.kv_heads, 384, 64);
     if (fusions[i].kind == ATTENTION)
         return ebb_cudnn_attention_forward(

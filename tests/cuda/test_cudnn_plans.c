@@ -280,7 +280,7 @@ static void attention(const layer *l, bool wide)
                                    .bias_batch = bias ? n[0] : 0,
                                    .bias_heads = 1,
                                    .bias_rows = n[2]};
-    s.q = s.o = ebb_cudnn_heads_inside(n[1], n[2], n[4]);
+    s.q = s.o = s.dout = ebb_cudnn_heads_inside(n[1], n[2], n[4]);
     s.k = s.v = ebb_cudnn_heads_inside(n[1], n[3], n[4]);
     ebb_status status = ebb_cudnn_attention_forward(&g, &s, EBB_CUDNN_WITH_STATS);
     plan("bf16_forward", l, status, g);

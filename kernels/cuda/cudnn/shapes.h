@@ -116,7 +116,8 @@ ebb_cudnn_heads ebb_cudnn_heads_inside(int64_t heads, int64_t rows, int64_t widt
 typedef struct ebb_cudnn_attention_sizes {
     ebb_dtype dtype; /* float16 or bfloat16; STATS, ROW_SUMS, DQ_SUMS are float32 */
     int64_t batch, heads, kv_heads, queries, keys, width, value_width;
-    ebb_cudnn_heads q, k, v, o; /* dq, dk, dv and do lie as q, k, v and o */
+    ebb_cudnn_heads q, k, v, o; /* dq, dk, dv lie as q, k, v */
+    ebb_cudnn_heads dout;       /* backward */
     float scale;
     float cap; /* forward: scores become cap tanh(score / cap), before the bias; 0: they stay */
     bool causal;

@@ -299,10 +299,12 @@ ebb_status ebb_cudnn_attention_backward(ebb_cudnn_graph **graph,
         heads(s->dtype, s->batch, s->kv_heads, s->keys, s->value_width, &s->v);
     const ebb_cudnn_tensor o =
         heads(s->dtype, s->batch, s->heads, s->queries, s->value_width, &s->o);
+    const ebb_cudnn_tensor given =
+        heads(s->dtype, s->batch, s->heads, s->queries, s->value_width, &s->dout);
     const ebb_cudnn_tensor kt = transposed(&k), vt = transposed(&v);
     int in_q = ebb_cudnn_real(b.g, EBB_CUDNN_Q, &q), in_k = ebb_cudnn_real(b.g, EBB_CUDNN_K, &kt);
     int in_v = ebb_cudnn_real(b.g, EBB_CUDNN_V, &vt), in_o = ebb_cudnn_real(b.g, EBB_CUDNN_O, &o);
-    int dout = ebb_cudnn_real(b.g, EBB_CUDNN_DO, &o);
+    int dout = ebb_cudnn_real(b.g, EBB_CUDNN_DO, &given);
     int stats = ebb_cudnn_real(b.g, EBB_CUDNN_STATS, &b.row);
     draw(&b);
     int sums = row_sums(&b, dout, in_o, &o);
