@@ -6,7 +6,8 @@
  *            P, D and m are kept: 72 bits for each of heads s t elements
  *   after    y, max, sum = ai.ebb.AttentionDropout(q, k, v, mask, key)
  *            dq, dk, dv = ai.ebb.AttentionDropoutGrad(dy, q, k, v, mask, max, sum, key)
- *            and in 16 bits y, where something else of the backward reads it (ops/attention.c)
+ *            and in 16 bits y, where something else of the backward reads it (ops/attention.c);
+ *            k as [..., t, d], where a Transpose had turned it for the product (attention_turn.h)
  *
  * In a finished step the forward chain is found from its Softmax, then the backward chain that the
  * gradient pass makes of it, node by node, and both go together; what reads anything in between
@@ -28,6 +29,7 @@
 
 #include "exec/estimate.h"
 #include "passes/attention_mask.h"
+#include "passes/attention_turn.h"
 #include "passes/passes.h"
 
 enum { SITE_NODES = 32, DEPTH = 6 };
@@ -550,20 +552,46 @@ static void set_attributes(ebb_build *b, const site *s, const ebb_graph *g)
     }
 }
 
-static ebb_status put_backward(ebb_edit *e, const site *s, ebb_node forward, ebb_node before)
+/* The keys as rows, where nobody else reads what a Transpose made of them. */
+static ebb_status turn_key(ebb_edit *e, site *s, ebb_key_turn *turn)
 {
-    const ebb_value old[3] = {s->dq, s->dk, s->dv};
-    ebb_value made[3];
+    ebb_graph *g = e->g;
+    const ebb_value_info *k = ebb_value_of(g, s->k);
+    bool turns = !s->k_turned && ebb_key_turn_find(turn, g, s->k, s->dk);
+    for (size_t i = 0; i < k->use_count; i++)
+        turns = turns && is_member(s, k->uses[i].node);
+    if (!turns) {
+        turn->backward = EBB_NO_NODE;
+        return NULL;
+    }
+    ebb_build b = ebb_edit_build(e, s->last, EBB_PHASE_NONE);
+    b.name = ebb_text(g, ebb_node_of(g, turn->forward)->name);
+    s->k = ebb_key_turn_emit(&b, g, turn);
+    s->k_turned = true;
+    return b.status;
+}
+
+static ebb_status put_backward(ebb_edit *e, const site *s, ebb_node forward, ebb_node before,
+                               const ebb_key_turn *turn)
+{
+    ebb_value old[3] = {s->dq, s->dk, s->dv}, made[3];
     uint32_t wanted = 0;
     for (uint32_t i = 0; i < 3; i++)
         wanted |= old[i].i != 0 ? UINT32_C(1) << i : 0;
     ebb_build b = ebb_edit_build(e, before, EBB_PHASE_NONE);
     b.name = ebb_text(e->g, ebb_node_of(e->g, before)->name);
     ebb_emit_attention_grad(&b, forward, s->dy, s->y, wanted, made);
+    if (turn->backward.i != 0) {
+        old[1] = ebb_out(e->g, turn->backward, 0);
+        b.name = ebb_text(e->g, ebb_node_of(e->g, turn->backward)->name);
+        made[1] = ebb_key_turn_back(&b, turn, made[1]);
+    }
     EBB_TRY(b.status);
     for (uint32_t i = 0; i < 3; i++)
         if (old[i].i != 0)
             EBB_TRY(ebb_edit_replace(e, old[i], made[i]));
+    if (turn->backward.i != 0)
+        ebb_edit_remove(e, turn->backward);
     return NULL;
 }
 
@@ -578,12 +606,14 @@ static ebb_node first_backward(const site *s, const ebb_graph *g, const uint32_t
     return first;
 }
 
-static ebb_status rewrite(ebb_edit *e, const site *s, const uint32_t *positions, ebb_value *masks)
+static ebb_status rewrite(ebb_edit *e, site *s, const uint32_t *positions, ebb_value *masks)
 {
     ebb_graph *g = e->g;
     bool drops = s->dropout.i != 0, back = s->dy.i != 0;
     ebb_value keep, made[3];
+    ebb_key_turn turn;
     ebb_node before = first_backward(s, g, positions);
+    EBB_TRY(turn_key(e, s, &turn));
     EBB_TRY(ebb_masking_keep(&keep, &s->mask, e, s->last, masks));
     ebb_build b = ebb_edit_build(e, s->last, EBB_PHASE_NONE);
     b.name = ebb_text(g, ebb_node_of(g, s->softmax)->name);
@@ -595,7 +625,7 @@ static ebb_status rewrite(ebb_edit *e, const site *s, const uint32_t *positions,
                   drops ? 6 : 5, made, back ? 3 : 1, back ? 7 : 1);
     EBB_TRY(b.status);
     if (back)
-        EBB_TRY(put_backward(e, s, b.last, before));
+        EBB_TRY(put_backward(e, s, b.last, before, &turn));
     EBB_TRY(ebb_edit_replace(e, s->y, made[0]));
     for (uint32_t i = s->count; i-- > 0;)
         ebb_edit_remove(e, s->nodes[i]);

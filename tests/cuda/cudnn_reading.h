@@ -130,4 +130,20 @@ static inline const char *nothing_plans(void)
 }
 #endif
 
+/* A suite: what is read of calls, then what is planned for a described device, where it can be.
+ * Returns what the program ends with. */
+static inline int read_then_plan(const struct CMUnitTest *calls, size_t call_count,
+                                 const struct CMUnitTest *plans, size_t plan_count)
+{
+    if (setenv("EBB_CACHE", EBB_BINARY_DIR "/cudnn_cache_of_tests", 1) != 0)
+        return 1;
+    with_cuda();
+    const int failed = _cmocka_run_group_tests("calls", calls, call_count, NULL, NULL);
+    const char *why = nothing_plans();
+    if (why == NULL)
+        return failed + _cmocka_run_group_tests("plans", plans, plan_count, NULL, NULL);
+    printf("SKIP: no kernel is planned: %s\n", why);
+    return failed != 0 ? failed : UNPLANNED;
+}
+
 #endif

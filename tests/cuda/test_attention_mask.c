@@ -250,6 +250,27 @@ static void a_gradient_of_such_a_row_is_silenced(void **state)
     }
 }
 
+/* e^(x - it) is what the statistics say; nothing has a share of a row that is guarded and empty. */
+static void one_number_of_a_row_gives_its_probabilities(void **state)
+{
+    (void)state;
+    const float max[] = {0.5F, -INFINITY, -3.3895314e38F, 80}, sum[] = {2, NAN, 7, 1.25F};
+    for (int guard = 0; guard < 2; guard++) {
+        testing t;
+        float *to = guarded(sizeof max);
+        begin(&t, EBB_OP_EBB_ATTENTION_GRAD);
+        t.call.queue = more_queue;
+        check_status(ebb_cuda_masking_log_sums(&t.call, max, sum, guard, to, 4), "log sums");
+        check_guards(to, sizeof max, "log sums");
+        same(exp(1.5 - (double)to[0]), exp(1.0) / 2, 1e-6, "share", 0);
+        same((double)to[1], guard ? -MINUS : (double)NAN, 0, "empty", guard);
+        same((double)to[2], (double)max[2], 1e30, "masked", guard);
+        same(exp(80.0 - (double)to[3]), 0.8, 1e-5, "share", 3);
+        unguard(to);
+        end(&t);
+    }
+}
+
 /* ---- ONNX's Attention ---- */
 
 enum { PAST = 2 };
@@ -394,6 +415,7 @@ int main(void)
         cmocka_unit_test(a_bias_says_what_a_mask_says),
         cmocka_unit_test(rows_without_a_key_are_what_the_operator_says),
         cmocka_unit_test(a_gradient_of_such_a_row_is_silenced),
+        cmocka_unit_test(one_number_of_a_row_gives_its_probabilities),
         cmocka_unit_test(without_a_mask_there_is_none),
     };
     with_cuda();

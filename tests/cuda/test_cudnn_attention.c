@@ -101,6 +101,42 @@ static void its_gradient_finds_the_output_again(void **state)
     assert_int_equal(back->index[at(back, EBB_CUDNN_DV)], 2);
 }
 
+/* Y, heads first or inside them. */
+static void put_result(testing *t, bool inside)
+{
+    if (inside)
+        put_ints(t, "y_perm", 4, D(0, 2, 1, 3));
+    type_in(t, EBB_BF16, 4, inside ? D(2, 40, 3, 24) : D(2, 3, 40, 24));
+}
+
+static void an_output_that_is_given_is_read_where_it_lies(void **state)
+{
+    (void)state;
+    for (int inside = 0; inside < 2; inside++) {
+        ebb_work w;
+        testing t;
+        put_attention(&t, EBB_OP_EBB_ATTENTION_GRAD);
+        put_result(&t, inside);
+        taken(read_with(ebb_cuda_read_cudnn_attention, &w, &t));
+        const ebb_work_part *back = &w.part[0];
+        const ebb_cudnn_attention_sizes *s = &back->ask.of.attention;
+        assert_int_equal(w.parts, 1);
+        assert_int_equal(back->ask.kind, EBB_ASK_ATTENTION_BACKWARD);
+        assert_int_equal(back->ask.with, 0);
+        const int o = at(back, EBB_CUDNN_O), stats = at(back, EBB_CUDNN_STATS);
+        assert_int_equal(back->place[o], EBB_WORK_IN);
+        assert_int_equal(back->index[o], 8);
+        assert_int_equal(s->o.head, inside ? 24 : 40 * 24);
+        assert_int_equal(s->o.row, inside ? 3 * 24 : 24);
+        assert_int_equal(s->dout.head * 100 + s->dout.row, 40 * 24 * 100 + 24);
+        assert_int_equal(back->place[stats], EBB_WORK_OWN); // of max and sum
+        assert_int_equal(w.bytes[back->index[stats]], 2 * 3 * 40 * 4);
+        assert_int_equal(w.scratches, 2); // and what the library sums in rows
+        t.in[8].type.dims[1] = 41;
+        refused(read_with(ebb_cuda_read_cudnn_attention, &w, &t), "Y has another shape");
+    }
+}
+
 static void masks_that_cudnn_has_are_told_it(void **state)
 {
     (void)state;
@@ -313,6 +349,12 @@ static void attention_is_planned_with_its_scratch(void **state)
     put_attention(&t, EBB_OP_EBB_ATTENTION_GRAD); // O, stats and row sums
     check_workspace(&t, ebb_cuda_cudnn_attention, ebb_cuda_read_cudnn_attention,
                     11520 + 1024 + 1024);
+    for (int inside = 0; inside < 2; inside++) { // no O where it is given
+        put_attention(&t, EBB_OP_EBB_ATTENTION_GRAD);
+        put_result(&t, inside);
+        check_workspace(&t, ebb_cuda_cudnn_attention, ebb_cuda_read_cudnn_attention, 1024 + 1024);
+    }
+    put_attention(&t, EBB_OP_EBB_ATTENTION_GRAD);
     t.in[4].constant = NULL; // a mask for each sequence: its bias, the living rows, and dO of these
     t.in[4].type = ebb_type_tensor(EBB_BOOL, 4, D(2, 1, 1, 56));
     check_workspace(&t, ebb_cuda_cudnn_attention, ebb_cuda_read_cudnn_attention,
@@ -332,6 +374,7 @@ int main(void)
     const struct CMUnitTest calls[] = {
         cmocka_unit_test(attention_gives_what_the_operator_keeps),
         cmocka_unit_test(its_gradient_finds_the_output_again),
+        cmocka_unit_test(an_output_that_is_given_is_read_where_it_lies),
         cmocka_unit_test(masks_that_cudnn_has_are_told_it),
         cmocka_unit_test(causality_beside_a_mask_is_the_librarys_where_it_is_exact),
         cmocka_unit_test(a_turned_key_is_turned_back),
@@ -340,16 +383,9 @@ int main(void)
         cmocka_unit_test(past_tokens_are_put_before_the_new_ones),
         cmocka_unit_test(heads_that_are_not_cudnns_say_why),
     };
-    const struct CMUnitTest compiled[] = {
+    const struct CMUnitTest plans[] = {
         cmocka_unit_test(attention_is_planned_with_its_scratch),
     };
-    if (setenv("EBB_CACHE", EBB_BINARY_DIR "/cudnn_cache_of_tests", 1) != 0)
-        return 1;
-    with_cuda();
-    const int failed = cmocka_run_group_tests(calls, NULL, NULL);
-    const char *why = nothing_plans();
-    if (why == NULL)
-        return failed + cmocka_run_group_tests(compiled, NULL, NULL);
-    printf("SKIP: no kernel is planned: %s\n", why);
-    return failed != 0 ? failed : UNPLANNED;
+    return read_then_plan(calls, sizeof calls / sizeof calls[0], plans,
+                          sizeof plans / sizeof plans[0]);
 }

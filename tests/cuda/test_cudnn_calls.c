@@ -335,16 +335,9 @@ int main(void)
         cmocka_unit_test(pools_of_channels_first_keep_their_axes),
         cmocka_unit_test(pools_that_are_not_cudnns_say_why),
     };
-    const struct CMUnitTest compiled[] = {
+    const struct CMUnitTest plans[] = {
         cmocka_unit_test(workspaces_hold_scratch_and_what_cudnn_wants),
     };
-    if (setenv("EBB_CACHE", EBB_BINARY_DIR "/cudnn_cache_of_tests", 1) != 0)
-        return 1;
-    with_cuda();
-    const int failed = cmocka_run_group_tests(calls, NULL, NULL);
-    const char *why = nothing_plans();
-    if (why == NULL)
-        return failed + cmocka_run_group_tests(compiled, NULL, NULL);
-    printf("SKIP: no kernel is planned: %s\n", why);
-    return failed != 0 ? failed : UNPLANNED;
+    return read_then_plan(calls, sizeof calls / sizeof calls[0], plans,
+                          sizeof plans / sizeof plans[0]);
 }

@@ -289,6 +289,10 @@ static void attention(const layer *l, bool wide)
     s.deterministic = true;
     status = ebb_cudnn_attention_backward(&g, &s, &scratch);
     plan("bf16_backward_deterministic", l, status, g);
+    s.q = s.dout = ebb_cudnn_heads_first(n[1], n[2], n[4]); // as steps have them
+    s.k = s.v = ebb_cudnn_heads_first(n[1], n[3], n[4]);
+    status = ebb_cudnn_attention_backward(&g, &s, &scratch);
+    plan("bf16_backward_of_steps", l, status, g);
 }
 
 static const struct {

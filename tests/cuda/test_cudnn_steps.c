@@ -151,6 +151,16 @@ static void attention_is_cudnns(void **state)
     plan_step(&p, "transformer", *state, "");
     cudnn_has_all(&p, EBB_OP_EBB_ATTENTION, "cuda.cudnn_attention");
     cudnn_has_all(&p, EBB_OP_EBB_ATTENTION_GRAD, "cuda.cudnn_attention_grad");
+    for (uint32_t k = 0; k < p.plan.count; k++) { // no plan makes again what is there
+        ebb_call c = p.plan.calls[k];
+        size_t bytes = 0;
+        if (c.op != EBB_OP_EBB_ATTENTION_GRAD)
+            continue;
+        assert_true(ebb_call_has(&c, 8));
+        c.input_count = 8;
+        must(c.kernel->workspace(&c, &bytes));
+        assert_true(c.workspace_bytes + c.in[0].bytes <= bytes);
+    }
     the_plan_is_the_devices(&p);
     close_step(&p);
 }
