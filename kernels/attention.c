@@ -85,22 +85,31 @@ static bool fits(const ebb_operand *o, ebb_dtype dtype, int64_t n)
            (o->type.dtype == dtype && is_row_major(o) && ebb_elements(&o->type) == n);
 }
 
-/* Where the output lies that a gradient may be given, as its input i. */
+/* Where the rows of the output lie that a gradient may be given, as its input i. */
 static const char *read_output(ebb_attention *a, const ebb_call *call, uint32_t i)
 {
-    uint32_t count = 0;
+    const ebb_type *y = &call->in[i].type;
+    const int rank = a->rank;
+    int64_t stride[EBB_MAX_RANK], step = 1;
+    uint32_t count = 0, seen = 0;
     const int64_t *perm = ebb_attr_ints(&call->attrs, "y_perm", &count);
-    a->y_heads = 1;
-    if (!ebb_call_has(call, i))
-        return NULL;
-    if (perm != NULL && count != (uint32_t)a->rank)
-        return "Q and y_perm disagree in rank";
-    const bool inside = perm != NULL && a->rank > 2 && perm[a->rank - 2] == a->rank - 3;
+    if (y->rank != rank || !is_row_major(&call->in[i]) || (perm != NULL && count != (uint32_t)rank))
+        return "Y has another shape";
+    for (int d = rank - 1; d >= 0; d--) {
+        stride[d] = step;
+        step *= y->dims[d];
+    }
+    for (int d = 0; d < rank; d++) {
+        const int64_t from = perm == NULL ? d : perm[d];
+        if (from < 0 || from >= rank || (seen >> from & 1) != 0 || (d == rank - 1 && from != d))
+            return "y_perm is no order of the axes with the last one last";
+        seen |= UINT32_C(1) << from;
+        if (y->dims[from] != (d < rank - 1 ? a->dims[d] : a->e))
+            return "Y has another shape";
+        a->result.stride[d] = d < rank - 1 ? stride[from] : 0;
+    }
     a->y = i;
-    a->y_heads = inside ? a->dims[a->rank - 3] : 1;
-    return fits(&call->in[i], (ebb_dtype)call->in[1 + Q].type.dtype, a->heads * a->s * a->e)
-               ? NULL
-               : "Y has another shape";
+    return y->dtype == call->in[1 + Q].type.dtype ? NULL : "Y is of another dtype";
 }
 
 static const char *check_rest(const ebb_attention *a, const ebb_call *call)
@@ -166,7 +175,7 @@ const char *ebb_attention_read(ebb_attention *a, const ebb_call *call)
         a->stream = (uint32_t)ebb_attr_int(attrs, "stream", 0);
         a->drops = a->threshold > 0;
     }
-    if (first == 1)
+    if (first == 1 && ebb_call_has(call, count))
         why = read_output(a, call, count);
     return why != NULL ? why : check_rest(a, call);
 }

@@ -30,8 +30,8 @@ typedef struct ebb_attention {
     bool causal, replace, guard, drops;
     uint32_t threshold, stream, key; /* of dropout; key: the input that is it */
     uint32_t y;                      /* of a gradient: the input that is the output; 0: none */
-    int64_t y_heads;                 /* so many heads lie within a query of it; 1: none do */
     ebb_attention_mask keep, bias;
+    ebb_attention_mask result; /* y by the axes of the scores, of which it has all but the last */
 } ebb_attention;
 
 /* Reads shapes and attributes; the operands of a gradient begin at input 1. NULL: done, else why

@@ -58,12 +58,6 @@ EBB_GPU_INLINE int64_t head_in(const ebb_attention *a, const ebb_attention_mask 
     return at;
 }
 
-/* Which row of the output that a gradient is given is row i of a head. */
-EBB_GPU_INLINE int64_t row_of_output(const ebb_attention *a, int64_t head, int64_t i)
-{
-    return (head / a->y_heads * a->s + i) * a->y_heads + head % a->y_heads;
-}
-
 EBB_GPU_INLINE place place_of_job(const attention_args *a, int64_t job)
 {
     const int64_t chunks = a->columns > CHUNK ? (a->columns + CHUNK - 1) / CHUNK : 1;

@@ -34,6 +34,27 @@ typedef struct reading {
 
 /* ---- sizes ---- */
 
+/* Where the output lies; all that has more than four axes is one batch. */
+static ebb_cudnn_heads rows_of_output(const ebb_attention *a)
+{
+    const int64_t *stride = a->result.stride;
+    const int rank = a->rank;
+    const int64_t all = a->heads * a->s * a->e;
+    return (ebb_cudnn_heads){.batch = rank > 3 ? stride[rank - 4] : all,
+                             .head = rank > 2 ? stride[rank - 3] : all,
+                             .row = stride[rank - 2]};
+}
+
+/* Batches of several axes have one stride. */
+static bool is_one_batch(const ebb_attention *a)
+{
+    const int64_t *stride = a->result.stride;
+    for (int axis = 0; a->y != 0 && axis < a->rank - 4; axis++)
+        if (a->dims[axis] > 1 && stride[axis] != a->dims[axis + 1] * stride[axis + 1])
+            return false;
+    return true;
+}
+
 static const char *read_sizes(reading *r, ebb_cudnn_attention_sizes *s, const ebb_call *c)
 {
     const ebb_operand *in = c->in + ebb_attention_first(c->op);
@@ -50,6 +71,8 @@ static const char *read_sizes(reading *r, ebb_cudnn_attention_sizes *s, const eb
         return "cuDNN wants features in multiples of 8";
     if (a->heads < 1 || a->s < 1)
         return "there are no queries";
+    if (!is_one_batch(a))
+        return "the axes before the heads lie in another order in Y";
     r->is_turned = a->feature_stride != 1;
     s->heads = s->kv_heads = a->rank > 2 ? a->dims[a->rank - 3] : 1;
     s->batch = a->heads / s->heads;
@@ -133,8 +156,8 @@ static ebb_work_part *put_output(ebb_work *work, const reading *r, const ebb_cal
     back->ask.kind = EBB_ASK_ATTENTION_BACKWARD;
     ebb_cudnn_attention_sizes *s = &back->ask.of.attention;
     s->dout = s->o;
-    if (r->a.y_heads > 1)
-        s->o = ebb_cudnn_heads_inside(s->heads, s->queries, s->value_width);
+    if (r->a.y != 0)
+        s->o = rows_of_output(&r->a);
     return back;
 }
 

@@ -4,7 +4,7 @@
  * Signatures and meaning stand above the bodies, in bodies_attention.def.
  *
  * Y for the gradient:  Attention -> Y -> Transpose -> T -> Reshape -> Gemm     T lives for dW = T' dy
- *                                                     +-> AttentionGrad         and is Y, heads inside
+ *                                                     +-> AttentionGrad         and is Y, turned
  *
  * The gradient is given Y, as it lies or turned, where it is made and something of the backward has
  * read Y already: so it costs no memory but between that reader and this one. From then on it is an
@@ -145,12 +145,12 @@ static uint32_t output_input(ebb_op op)
     return draws(op) ? KEY_OF_GRAD + 1 : KEY_OF_GRAD;
 }
 
-/* Y, where it is given, is the result, or has its heads inside where y_perm says so. */
+/* Y, where it is given, is the result, or what y_perm makes the result of. */
 static ebb_status check_output(const ebb_infer *c, const ebb_type *scores)
 {
     const uint32_t i = output_input(c->op);
     const ebb_type *y = ebb_infer_type(c, i), *v = c->in[1 + V];
-    uint32_t count = 0;
+    uint32_t count = 0, seen = 0;
     const int64_t *perm = ebb_attr_ints(&c->attrs, "y_perm", &count);
     const int rank = scores->rank;
     if (y == NULL || rank < 0)
@@ -158,11 +158,11 @@ static ebb_status check_output(const ebb_infer *c, const ebb_type *scores)
     EBB_TRY(ebb_infer_same_dtype(c, i, 1));
     if (perm != NULL && count != (uint32_t)rank)
         return ebb_infer_error(c, "y_perm has %u entries, Y has rank %d", (unsigned)count, rank);
-    const bool inside = perm != NULL && rank > 2 && perm[rank - 2] == rank - 3;
     for (int a = 0; a < rank && y->rank >= 0; a++) {
-        const int from = inside && (a == rank - 3 || a == rank - 2) ? 2 * rank - 5 - a : a;
-        if (perm != NULL && perm[a] != from)
-            return ebb_infer_error(c, "y_perm does more than exchange heads and queries");
+        const int64_t from = perm == NULL ? a : perm[a];
+        if (from < 0 || from >= rank || (seen >> from & 1) != 0 || (a == rank - 1 && from != a))
+            return ebb_infer_error(c, "y_perm is no order of the axes with the last one last");
+        seen |= UINT32_C(1) << from;
         const int64_t want = a < rank - 1 ? scores->dims[a] : v->dims[rank - 1];
         if (y->rank != rank || differs(y->dims[from], want))
             return ebb_infer_error(c, "input %u, the result, has another shape", (unsigned)i);
@@ -245,27 +245,29 @@ static bool is_kept(const ebb_graph *g, ebb_value v, int depth)
     return false;
 }
 
-/* y, or y with its heads inside, whichever the backward reads anyway; none: neither. */
-static ebb_value kept_output(const ebb_graph *g, ebb_value y, bool *inside)
+/* y, or what a Transpose made of it that left rows whole, whichever the backward reads anyway; none:
+ * neither. perm: brings it to y. */
+static ebb_value kept_output(const ebb_graph *g, ebb_value y, int64_t perm[EBB_MAX_RANK])
 {
     enum { VIEWS = 4 };
     const ebb_value_info *info = ebb_value_of(g, y);
     const int rank = info->type.rank;
-    *inside = false;
+    for (int a = 0; a < rank; a++)
+        perm[a] = a;
     if (is_kept(g, y, VIEWS))
         return y;
-    for (size_t i = 0; i < info->use_count && rank > 2; i++) {
+    for (size_t i = 0; i < info->use_count; i++) {
         const ebb_node n = info->uses[i].node;
         const ebb_attrs attrs = ebb_node_attrs(g, n);
         uint32_t count = 0;
-        const int64_t *perm = ebb_attr_ints(&attrs, "perm", &count);
-        *inside = ebb_node_of(g, n)->op == EBB_OP_TRANSPOSE && count == (uint32_t)rank;
-        for (int a = 0; *inside && a < rank; a++)
-            *inside = perm[a] == (a == rank - 3 || a == rank - 2 ? 2 * rank - 5 - a : a);
-        if (*inside && is_kept(g, ebb_out(g, n, 0), VIEWS))
-            return ebb_out(g, n, 0);
+        const int64_t *turn = ebb_attr_ints(&attrs, "perm", &count);
+        if (ebb_node_of(g, n)->op != EBB_OP_TRANSPOSE || count != (uint32_t)rank ||
+            turn[rank - 1] != rank - 1 || !is_kept(g, ebb_out(g, n, 0), VIEWS))
+            continue;
+        for (int a = 0; a < rank; a++)
+            perm[turn[a]] = a;
+        return ebb_out(g, n, 0);
     }
-    *inside = false;
     return EBB_NO_VALUE;
 }
 
@@ -284,19 +286,17 @@ void ebb_emit_attention_grad(ebb_build *b, ebb_node forward, ebb_value dy, ebb_v
         in[count++] = ebb_in(g, forward, KEY);
     const ebb_type *t = ebb_build_type(b, in[1 + Q]);
     const int rank = t->rank;
-    bool inside = false;
+    int64_t perm[EBB_MAX_RANK];
+    bool turned = false;
+    ebb_with_attrs_of(b, forward);
     if (ebb_dtype_bits((ebb_dtype)t->dtype) == 16) {
         const bool made_again = ebb_node_of(g, forward)->phase == EBB_BACKWARD;
-        in[count] = made_again ? ebb_out(g, forward, 0) : kept_output(g, y, &inside);
+        in[count] = made_again ? ebb_out(g, forward, 0) : kept_output(g, y, perm);
+        turned = in[count].i != 0 && !made_again && !ebb_same_value(in[count], y);
         count += in[count].i != 0;
     }
-    ebb_with_attrs_of(b, forward);
-    if (inside) {
-        int64_t perm[EBB_MAX_RANK];
-        for (int a = 0; a < rank; a++)
-            perm[a] = a == rank - 3 || a == rank - 2 ? 2 * rank - 5 - a : a;
+    if (turned)
         ebb_with_ints(b, "y_perm", perm, (uint32_t)rank);
-    }
     ebb_emit_node(b, keyed ? EBB_OP_EBB_ATTENTION_DROPOUT_GRAD : EBB_OP_EBB_ATTENTION_GRAD, in,
                   count, d, 3, wanted);
 }
