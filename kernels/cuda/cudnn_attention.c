@@ -185,6 +185,47 @@ static void put_backward(ebb_work *work, reading *r, const ebb_call *c, size_t r
     }
 }
 
+/* Bytes of one sequence in a tensor of a part. */
+static size_t bytes_of_one(const ebb_cudnn_attention_sizes *s, int64_t role)
+{
+    const int64_t half = 2, wide = sizeof(float);
+    switch ((int)role) {
+    case EBB_CUDNN_Q:
+    case EBB_CUDNN_DQ:
+        return (size_t)(s->q.batch * half);
+    case EBB_CUDNN_K:
+    case EBB_CUDNN_DK:
+        return (size_t)(s->k.batch * half);
+    case EBB_CUDNN_V:
+    case EBB_CUDNN_DV:
+        return (size_t)(s->v.batch * half);
+    case EBB_CUDNN_O:
+        return (size_t)(s->o.batch * half);
+    case EBB_CUDNN_DO:
+        return (size_t)(s->dout.batch * half);
+    case EBB_CUDNN_BIAS:
+        return s->bias_batch == 1 ? 0
+                                  : (size_t)(s->bias_heads * s->bias_rows * s->keys *
+                                             (s->bias_dtype == EBB_F32 ? wide : half));
+    default: // a number a row
+        return (size_t)(s->heads * s->queries * wide);
+    }
+}
+
+/* The plans are for a slice of the batch each. */
+static void cut_batch(ebb_work *work)
+{
+    for (int k = 0; k < work->parts; k++) {
+        ebb_work_part *part = &work->part[k];
+        ebb_cudnn_attention_sizes *s = &part->ask.of.attention;
+        const int64_t count = s->batch / work->slices;
+        for (int i = 0; i < part->count; i++)
+            part->step[i] = (size_t)count * bytes_of_one(s, part->roles[i]);
+        s->batch = count;
+        s->bias_batch = s->bias_batch > 1 ? count : s->bias_batch;
+    }
+}
+
 static const char *read_all(ebb_work *work, reading *r, const ebb_call *c)
 {
     ebb_work_part *part = &work->part[0];
@@ -196,11 +237,14 @@ static const char *read_all(ebb_work *work, reading *r, const ebb_call *c)
     const size_t row_bytes = (size_t)(s->batch * s->heads * s->queries) * sizeof(float);
     part->ask.kind = EBB_ASK_ATTENTION;
     work->parts = 1;
+    work->batch = s->batch;
     put_prepared(work, r, c);
     if (ebb_attention_is_grad(c->op))
         put_backward(work, r, c, row_bytes);
     else
         put_forward(work, r, c, row_bytes);
+    if (work->slices > 1)
+        cut_batch(work);
     return NULL;
 }
 

@@ -76,19 +76,26 @@ static const ebb_cudnn_plan *plan_of(const char **why, const ebb_work *work, int
     return ebb_cuda_cudnn_plan(why, &work->part[part].ask);
 }
 
-static const char *read_clear(ebb_work *work, const ebb_call *c, ebb_work_reader read)
+/* What is read with the fewest slices that have plans. */
+static const char *read_planned(ebb_work *work, const ebb_call *c, ebb_work_reader read)
 {
-    memset(work, 0, sizeof *work);
-    return read(work, c);
+    for (int64_t slices = 1;; slices *= 2) {
+        memset(work, 0, sizeof *work);
+        work->slices = slices;
+        const char *why = read(work, c);
+        if (why != NULL)
+            return why;
+        for (int i = 0; why == NULL && i < work->parts; i++)
+            (void)plan_of(&why, work, i);
+        if (why == NULL || work->batch < 2 * slices || work->batch % (2 * slices) != 0)
+            return why;
+    }
 }
 
 const char *ebb_work_declines(const ebb_call *c, ebb_work_reader read)
 {
     ebb_work work;
-    const char *why = read_clear(&work, c, read);
-    for (int i = 0; why == NULL && i < work.parts; i++)
-        (void)plan_of(&why, &work, i);
-    return why;
+    return read_planned(&work, c, read);
 }
 
 /* Where each scratch begins, and the library's own behind them. */
@@ -106,7 +113,7 @@ ebb_status ebb_work_workspace(const ebb_call *c, size_t *bytes, ebb_work_reader 
 {
     ebb_work work;
     size_t at[EBB_WORK_SCRATCH + 1] = {0}, most = 0;
-    const char *why = read_clear(&work, c, read);
+    const char *why = read_planned(&work, c, read);
     for (int i = 0; why == NULL && i < work.parts; i++) {
         const ebb_cudnn_plan *plan = plan_of(&why, &work, i);
         const size_t own = plan != NULL ? (size_t)ebb_cudnn_plan_choice(plan)->workspace_bytes : 0;
@@ -151,13 +158,14 @@ static void *pointer(const prepared *p, const ebb_call *c, const ebb_work_part *
     }
 }
 
-static ebb_status run_plan(const prepared *p, const ebb_call *c, int k, const ebb_cudnn_plan *plan)
+static ebb_status run_plan(const prepared *p, const ebb_call *c, int k, const ebb_cudnn_plan *plan,
+                           int64_t slice)
 {
     const ebb_work_part *part = &p->work.part[k];
     ebb_cuda_queue *q = ebb_cuda_queue_of(c);
     void *pointers[EBB_WORK_TENSORS];
     for (int i = 0; i < part->count; i++) {
-        pointers[i] = pointer(p, c, part, i);
+        pointers[i] = (char *)pointer(p, c, part, i) + (size_t)slice * part->step[i];
         if ((uintptr_t)pointers[i] % 16 != 0)
             return ebb_call_error(c, "operand %d does not begin at a multiple of 16 bytes", i);
     }
@@ -181,7 +189,7 @@ static ebb_status trial(void *context, const ebb_cudnn_plan *plan, int64_t *ns)
     stopwatch *w = context;
     const ebb_cuda_queue *q = ebb_cuda_queue_of(w->call);
     EBB_TRY(ebb_gpu_mark(q->stream, &w->marks[0]));
-    EBB_TRY(run_plan(w->p, w->call, w->part, plan));
+    EBB_TRY(run_plan(w->p, w->call, w->part, plan, 0));
     EBB_TRY(ebb_gpu_mark(q->stream, &w->marks[1]));
     EBB_TRY(ebb_gpu_wait(q->stream));
     *ns = ebb_gpu_between(w->marks[0], w->marks[1]);
@@ -224,7 +232,7 @@ ebb_status ebb_work_prepare(ebb_call *c, ebb_work_reader read)
         return ebb_error_memory();
     memset(p, 0, sizeof *p);
     c->state = p;
-    (void)read_clear(&p->work, c, read);
+    (void)read_planned(&p->work, c, read);
     (void)lay_out(&p->work, p->at);
     p->described = ebb_cuda_cudnn_described();
     for (int i = 0; i < p->work.parts; i++) {
@@ -253,7 +261,8 @@ ebb_status ebb_work_run(const ebb_call *c)
     for (int i = 0; i < p->work.parts; i++) {
         if (p->described || !ebb_cudnn_plan_choice(p->plan[i])->runs)
             return ebb_call_error(c, "it was planned for a described device, which cannot run it");
-        EBB_TRY(run_plan(p, c, i, p->plan[i]));
+        for (int64_t slice = 0; slice < p->work.slices; slice++)
+            EBB_TRY(run_plan(p, c, i, p->plan[i], slice));
     }
     for (int i = 0; i < p->work.copies; i++) {
         const ebb_operand *to = &c->out[p->work.copy_to[i]];

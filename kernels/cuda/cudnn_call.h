@@ -10,6 +10,10 @@
  * Whether cuDNN may write over what it reads nobody says, so such a result is made in scratch
  * memory: and a step has the same bits whether results are in place or not.
  *
+ * Where a plan wants more workspace than it may have, a family can let the batch be cut: its plans
+ * are then for a part of it, and run once for each, in turn, in the same workspace. How many parts
+ * is the least that fits, and so the device's and the call's business alone.
+ *
  * In prepare(), with a device, the plans race against others that compute the same (cudnn_plans.h):
  * on the operands' own memory, where nothing lies yet that the step needs.
  */
@@ -34,16 +38,19 @@ typedef struct ebb_work_part { /* one plan */
     int64_t roles[EBB_WORK_TENSORS];
     ebb_work_place place[EBB_WORK_TENSORS];
     uint32_t index[EBB_WORK_TENSORS]; /* of the call's input, output, or scratch */
+    size_t step[EBB_WORK_TENSORS];    /* bytes from one slice of the batch to the next */
 } ebb_work_part;
 
 typedef struct ebb_work {
     ebb_work_part part[EBB_WORK_PLANS];
     int parts, scratches, copies;
+    int64_t slices; /* asked of the reader: into how many the batch is cut; 0 is 1 */
+    int64_t batch;  /* told by the reader: what can be cut; 0: nothing */
     size_t bytes[EBB_WORK_SCRATCH];                                  /* of scratch memory */
     uint32_t copy_from[EBB_WORK_SCRATCH], copy_to[EBB_WORK_SCRATCH]; /* scratch to output */
 } ebb_work;
 
-/* Fills *work, which is cleared; or says why cuDNN has nothing for the call whatever the device. A
+/* Fills *work, which is clear but for the slices; or says why cuDNN has nothing for the call whatever the device. A
  * pure function of types and attributes. */
 typedef const char *(*ebb_work_reader)(ebb_work *work, const ebb_call *call);
 

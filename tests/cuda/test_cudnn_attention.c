@@ -141,6 +141,30 @@ static void an_output_that_is_given_is_read_where_it_lies(void **state)
     }
 }
 
+static void a_batch_can_be_cut_into_slices(void **state)
+{
+    (void)state;
+    testing t;
+    ebb_work w = {.slices = 2};
+    put_attention(&t, EBB_OP_EBB_ATTENTION_GRAD);
+    t.in[4].constant = NULL; // a mask for each sequence
+    t.in[4].type = ebb_type_tensor(EBB_BOOL, 4, D(2, 1, 1, 56));
+    put_result(&t, 2);
+    taken(ebb_cuda_read_cudnn_attention(&w, &t.call));
+    const ebb_work_part *back = &w.part[0];
+    const ebb_cudnn_attention_sizes *s = &back->ask.of.attention;
+    assert_int_equal(w.batch * 100 + s->batch * 10 + s->bias_batch, 211);
+    const struct {
+        ebb_cudnn_role role;
+        size_t step;
+    } steps[] = {{EBB_CUDNN_Q, 3 * 40 * 16 * 2},   {EBB_CUDNN_K, 3 * 56 * 16 * 2},
+                 {EBB_CUDNN_DV, 3 * 56 * 24 * 2},  {EBB_CUDNN_O, 3 * 24 * 2}, // queries first
+                 {EBB_CUDNN_DO, 3 * 40 * 24 * 2},  {EBB_CUDNN_BIAS, 56 * 2},
+                 {EBB_CUDNN_ROW_SUMS, 3 * 40 * 4}, {EBB_CUDNN_STATS, 3 * 40 * 4}};
+    for (size_t i = 0; i < sizeof steps / sizeof steps[0]; i++)
+        assert_int_equal(back->step[at(back, steps[i].role)], steps[i].step);
+}
+
 static void masks_that_cudnn_has_are_told_it(void **state)
 {
     (void)state;
@@ -373,12 +397,39 @@ static void attention_is_planned_with_its_scratch(void **state)
                     7168 + 10752 + 4608 + 256 + 1280);
 }
 
+/* Sums in one order want a copy of dQ for each block of keys: as much as all operands together. */
+static void a_long_text_is_planned_in_slices(void **state)
+{
+    (void)state;
+    testing t;
+    size_t bytes = SIZE_MAX;
+    const int64_t *x = D(16, 12, 1024, 64), *row = D(16, 12, 1024, 1);
+    const ebb_kernel *k = kernel_for(ebb_cuda_cudnn_attention, EBB_OP_EBB_ATTENTION_GRAD);
+    begin(&t, EBB_OP_EBB_ATTENTION_GRAD);
+    put_ints(&t, "k_perm", 4, D(0, 1, 3, 2));
+    put_int(&t, "causal", 1);
+    for (int i = 0; i < 4; i++)
+        type_in(&t, EBB_BF16, 4, x);
+    put_constant(&t, &masks[0], EBB_BOOL, yes);
+    put_constant(&t, &masks[1], EBB_BF16, zero);
+    type_in(&t, EBB_F32, 4, row);
+    type_in(&t, EBB_F32, 4, row);
+    type_in(&t, EBB_BF16, 4, x);
+    for (int i = 0; i < 3; i++)
+        type_out(&t, EBB_BF16, 4, x);
+    check_status(ebb_cuda_cudnn_describe("h100"), "h100");
+    taken(k->declines(&t.call));
+    check_status(k->workspace(&t.call, &bytes), k->name);
+    assert_true(bytes < 5 * t.in[0].bytes);
+}
+
 int main(void)
 {
     const struct CMUnitTest calls[] = {
         cmocka_unit_test(attention_gives_what_the_operator_keeps),
         cmocka_unit_test(its_gradient_finds_the_output_again),
         cmocka_unit_test(an_output_that_is_given_is_read_where_it_lies),
+        cmocka_unit_test(a_batch_can_be_cut_into_slices),
         cmocka_unit_test(masks_that_cudnn_has_are_told_it),
         cmocka_unit_test(causality_beside_a_mask_is_the_librarys_where_it_is_exact),
         cmocka_unit_test(a_turned_key_is_turned_back),
@@ -389,6 +440,7 @@ int main(void)
     };
     const struct CMUnitTest plans[] = {
         cmocka_unit_test(attention_is_planned_with_its_scratch),
+        cmocka_unit_test(a_long_text_is_planned_in_slices),
     };
     return read_then_plan(calls, sizeof calls / sizeof calls[0], plans,
                           sizeof plans / sizeof plans[0]);
