@@ -212,8 +212,8 @@ static size_t bytes_of_one(const ebb_cudnn_attention_sizes *s, int64_t role)
     }
 }
 
-/* The plans are for a slice of the batch each. */
-static void cut_batch(ebb_work *work)
+/* The plans are for a slice of the batch each. Or why not. */
+static const char *cut_batch(ebb_work *work)
 {
     for (int k = 0; k < work->parts; k++) {
         ebb_work_part *part = &work->part[k];
@@ -221,9 +221,13 @@ static void cut_batch(ebb_work *work)
         const int64_t count = s->batch / work->slices;
         for (int i = 0; i < part->count; i++)
             part->step[i] = (size_t)count * bytes_of_one(s, part->roles[i]);
+        for (int i = 0; i < part->count; i++)
+            if (part->step[i] % 16 != 0)
+                return "parts of its batch would not begin at multiples of 16 bytes";
         s->batch = count;
         s->bias_batch = s->bias_batch > 1 ? count : s->bias_batch;
     }
+    return NULL;
 }
 
 static const char *read_all(ebb_work *work, reading *r, const ebb_call *c)
@@ -243,9 +247,7 @@ static const char *read_all(ebb_work *work, reading *r, const ebb_call *c)
         put_backward(work, r, c, row_bytes);
     else
         put_forward(work, r, c, row_bytes);
-    if (work->slices > 1)
-        cut_batch(work);
-    return NULL;
+    return work->slices > 1 ? cut_batch(work) : NULL;
 }
 
 const char *ebb_cuda_read_cudnn_attention(ebb_work *work, const ebb_call *c)

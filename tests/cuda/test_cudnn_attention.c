@@ -163,6 +163,12 @@ static void a_batch_can_be_cut_into_slices(void **state)
                  {EBB_CUDNN_ROW_SUMS, 3 * 40 * 4}, {EBB_CUDNN_STATS, 3 * 40 * 4}};
     for (size_t i = 0; i < sizeof steps / sizeof steps[0]; i++)
         assert_int_equal(back->step[at(back, steps[i].role)], steps[i].step);
+    const int with_queries[] = {0, 1, 6, 7};
+    for (int i = 0; i < 4; i++)
+        t.in[with_queries[i]].type.dims[2] = 41;
+    t.in[8].type.dims[0] = t.out[0].type.dims[2] = 41; // statistics of 3 x 41 rows
+    w = (ebb_work){.slices = 2};
+    refused(ebb_cuda_read_cudnn_attention(&w, &t.call), "multiples of 16 bytes");
 }
 
 static void masks_that_cudnn_has_are_told_it(void **state)
