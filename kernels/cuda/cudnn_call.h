@@ -50,8 +50,8 @@ typedef struct ebb_work {
     uint32_t copy_from[EBB_WORK_SCRATCH], copy_to[EBB_WORK_SCRATCH]; /* scratch to output */
 } ebb_work;
 
-/* Fills *work, which is clear but for the slices; or says why cuDNN has nothing for the call whatever the device. A
- * pure function of types and attributes. */
+/* Fills *work, which is clear but for the slices; or says why cuDNN has nothing for the call
+ * whatever the device. A pure function of types, attributes and slices. */
 typedef const char *(*ebb_work_reader)(ebb_work *work, const ebb_call *call);
 
 /* For readers. scratch: its number. */
