@@ -76,11 +76,13 @@ class Torch:
         torch.backends.cudnn.allow_tf32 = False
         torch.backends.cudnn.benchmark = True
         torch.manual_seed(0)
-        self.module = case.make("sdpa").to(device).train()
-        tensors = {k: torch.from_numpy(v).to(device) for k, v in arrays.items()}
+        with torch.device(device):
+            self.module = case.make("sdpa").train()
+        tensors = {k: torch.tensor(v, device=device) for k, v in arrays.items()}
         if case.channels_last:
-            self.module = self.module.to(memory_format=torch.channels_last)
-            tensors["input"] = tensors["input"].to(memory_format=torch.channels_last)
+            for tensor in [tensors["input"], *self.module.parameters()]:
+                if tensor.dim() == 4:
+                    tensor.data = tensor.data.contiguous(memory_format=torch.channels_last)
         self.target = tensors.pop("target").flatten()
         tensors.pop("attention_mask", None)  # nothing is masked: spares it the work
         self.inputs = tensors
