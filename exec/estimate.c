@@ -6,16 +6,43 @@
 
 #include <stdlib.h>
 
-/* One core of a present-day server processor. A node takes the longer of its arithmetic and its
- * traffic, and a fixed cost. An estimate to compare plans by, not a promise. */
-static const double flops_per_ns = 50.0;
-static const double bytes_per_ns = 10.0;
-static const double ns_per_node = 1000.0;
-
-double ebb_roofline_ns(double flops, double bytes)
+static const ebb_rates *rates_of(const ebb_graph *g)
 {
-    double arithmetic = flops / flops_per_ns, traffic = bytes / bytes_per_ns;
-    return (arithmetic > traffic ? arithmetic : traffic) + ns_per_node;
+    return g->model->rates != NULL ? g->model->rates : ebb_device_host.rates();
+}
+
+/* A node takes the longer of its arithmetic and its traffic, and a fixed cost. An estimate to
+ * compare plans by, not a promise. */
+static double roofline(const ebb_rates *rates, double operations, double flops, double bytes)
+{
+    double arithmetic = flops / operations, traffic = bytes / rates->bytes;
+    return (arithmetic > traffic ? arithmetic : traffic) + rates->node_ns;
+}
+
+double ebb_roofline_ns(const ebb_graph *g, double flops, double bytes)
+{
+    const ebb_rates *rates = rates_of(g);
+    return roofline(rates, rates->operations, flops, bytes);
+}
+
+static double of_products(const ebb_rates *rates, ebb_dtype dtype)
+{
+    bool is_narrow = dtype == EBB_F16 || dtype == EBB_BF16;
+    return is_narrow ? rates->products16 : rates->products32;
+}
+
+double ebb_product_ns(const ebb_graph *g, ebb_dtype dtype, double flops, double bytes)
+{
+    const ebb_rates *rates = rates_of(g);
+    return roofline(rates, of_products(rates, dtype), flops, bytes);
+}
+
+ebb_status ebb_estimate_for(ebb_model *model, const char *backend)
+{
+    const ebb_backend *const *backends;
+    EBB_TRY(ebb_backends(backend, &backends));
+    model->rates = backends[0]->device->rates();
+    return NULL;
 }
 
 static double bytes_of(const ebb_graph *g, ebb_value v)
@@ -37,7 +64,7 @@ double ebb_node_bytes(const ebb_graph *g, ebb_node n)
     return bytes;
 }
 
-double ebb_node_ns(const ebb_graph *g, ebb_node n)
+double ebb_node_ns_by(const ebb_rates *rates, const ebb_graph *g, ebb_node n)
 {
     const ebb_node_info *node = ebb_node_of(g, n);
     const char *measured = ebb_props_get(g, &node->props, "ebb.cost_ns");
@@ -47,7 +74,15 @@ double ebb_node_ns(const ebb_graph *g, ebb_node n)
     }
     if (ebb_op_has(node->op, EBB_VIEW))
         return 0;
-    return ebb_roofline_ns(ebb_node_flops(g, n), ebb_node_bytes(g, n));
+    double operations = rates->operations;
+    if (ebb_op_has(node->op, EBB_PRODUCTS) && node->in_count > 0)
+        operations = of_products(rates, ebb_value_of(g, node->in[0])->type.dtype);
+    return roofline(rates, operations, ebb_node_flops(g, n), ebb_node_bytes(g, n));
+}
+
+double ebb_node_ns(const ebb_graph *g, ebb_node n)
+{
+    return ebb_node_ns_by(rates_of(g), g, n);
 }
 
 ebb_status ebb_estimate_make(ebb_estimate *estimate, ebb_arena *arena, const ebb_graph *g,

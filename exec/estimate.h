@@ -1,7 +1,9 @@
 /* estimate.h: what passes may know of execution: a node's time, and what a step takes in the arena.
  *
- * A node's time is its metadata "ebb.cost_ns" where it has one (the `cost` pass writes it from
- * measurements); else a roofline estimate from its operations and bytes.
+ *     time of a node = node_ns + the longer of  operations / rate  and  bytes / rate
+ *
+ * by the rates (kernels/device.h) of the machine that the model is planned for. Where a node bears
+ * the metadata "ebb.cost_ns" (the `cost` pass writes it from measurements), that is its time.
  */
 #ifndef EBB_EXEC_ESTIMATE_H
 #define EBB_EXEC_ESTIMATE_H
@@ -15,8 +17,16 @@ extern "C" {
 double ebb_node_ns(const ebb_graph *g, ebb_node n);
 double ebb_node_bytes(const ebb_graph *g, ebb_node n); /* of its operands; unknown ones count 0 */
 
-/* What a machine of the roofline's kind needs to do and to move so much. */
-double ebb_roofline_ns(double flops, double bytes);
+/* The same by rates of one's own. */
+double ebb_node_ns_by(const struct ebb_rates *rates, const ebb_graph *g, ebb_node n);
+
+/* What a node needs to do and to move so much; and one that multiplies matrices of this dtype. */
+double ebb_roofline_ns(const ebb_graph *g, double flops, double bytes);
+double ebb_product_ns(const ebb_graph *g, ebb_dtype dtype, double flops, double bytes);
+
+/* From now on times are those of this back end's device: as in ebb_plan_options; NULL: the
+ * default. */
+ebb_status ebb_estimate_for(ebb_model *model, const char *backend);
 
 typedef struct ebb_estimate {
     size_t *workspace_bytes; /* by node id: scratch of the kernel that would run it */

@@ -82,13 +82,13 @@ static bool is_recompute(const ebb_graph *g, ebb_node n)
     return ebb_props_get(g, &ebb_node_of(g, n)->props, "ebb.copied_from") != NULL;
 }
 
-static void add_cost(ebb_plan *plan, ebb_node n)
+static void add_cost(ebb_plan *plan, const ebb_rates *rates, ebb_node n)
 {
     double flops = ebb_node_flops(plan->g, n);
     plan->flops += flops;
     if (is_recompute(plan->g, n))
         plan->recompute_flops += flops;
-    plan->planned_ns += ebb_node_ns(plan->g, n);
+    plan->planned_ns += ebb_node_ns_by(rates, plan->g, n);
 }
 
 /* Operands that are never whole point at the call that decodes them. */
@@ -118,6 +118,7 @@ static ebb_status make_calls(ebb_plan *plan, ebb_arena *arena, ebb_arena *scratc
                              const ebb_backend *const *backends, uint64_t seed, gaps *missing,
                              size_t *workspace_bytes)
 {
+    const ebb_rates *rates = backends[0]->device->rates();
     uint32_t *at = EBB_NEW(scratch, uint32_t, plan->g->node_count + 1);
     if (at == NULL)
         return ebb_error_memory();
@@ -128,7 +129,7 @@ static ebb_status make_calls(ebb_plan *plan, ebb_arena *arena, ebb_arena *scratc
         at[n.i] = plan->count;
         EBB_TRY(find_sources(plan, call, n, at));
         plan->order[plan->count++] = n;
-        add_cost(plan, n);
+        add_cost(plan, rates, n);
         ebb_status why = ebb_pick(call, backends);
         if (why != NULL && ebb_status_code(why) != EBB_UNSUPPORTED)
             return why;

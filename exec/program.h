@@ -25,7 +25,7 @@ typedef struct ebb_plan {
     ebb_packing packing;     /* height = planned arena bytes */
     uint32_t align;          /* of the device, bytes */
     double flops, recompute_flops;
-    double planned_ns; /* roofline estimate: flops and bytes against the rates in plan.c */
+    double planned_ns; /* roofline estimate: flops and bytes against the rates of the device */
 } ebb_plan;
 
 /* Arena memory. EBB_UNSUPPORTED lists every node without a kernel, not only the first. */

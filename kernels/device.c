@@ -68,6 +68,14 @@ static ebb_status facts(void *queue, ebb_device_facts *f)
     return NULL;
 }
 
+/* One core of a present-day server processor. */
+static const ebb_rates *rates(void)
+{
+    static const ebb_rates core = {
+        .products16 = 50, .products32 = 50, .operations = 50, .bytes = 10, .node_ns = 1000};
+    return &core;
+}
+
 const ebb_device ebb_device_host = {
     .name = "host",
     .align = ALIGN,
@@ -82,5 +90,6 @@ const ebb_device ebb_device_host = {
     .end = end,
     .abandon = abandon,
     .facts = facts,
+    .rates = rates,
     .is_host = true,
 };

@@ -40,6 +40,14 @@ typedef struct ebb_device_facts {
     uint64_t allocated_bytes;         /* by this queue */
 } ebb_device_facts;
 
+/* What a machine does at best in a nanosecond, and what each node costs it beside. */
+typedef struct ebb_rates {
+    double products16, products32; /* operations of products, by the bits of what they multiply */
+    double operations;             /* of all other nodes */
+    double bytes;                  /* read or written */
+    double node_ns;
+} ebb_rates;
+
 typedef struct ebb_device {
     const char *name; /* "host", "cuda" */
     uint32_t align;   /* bytes: each tensor of a block, and each workspace, begins so */
@@ -75,6 +83,7 @@ typedef struct ebb_device {
     ebb_status (*visit)(void *queue, ebb_status (*work)(void *context, uint64_t step),
                         void *context);
     ebb_status (*facts)(void *queue, ebb_device_facts *facts); /* queue NULL: before open */
+    const ebb_rates *(*rates)(void);                           /* needs no device; static */
     bool is_host; /* pointers into a block may be read and written directly */
 } ebb_device;
 

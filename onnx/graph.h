@@ -186,6 +186,8 @@ struct ebb_model { /* ebb_model in ebb.h */
     ebb_props props;
     bool torchscript; /* PyTorch's TorchScript exporter wrote the file, which marks no parameters:
                          its initializers with names of their own are the state of a module */
+    const struct ebb_rates *rates; /* of the machine that it is planned for: exec/estimate.h; NULL:
+                                      the host. No part of the file */
     const char *path, *folder; /* of the file, for external data and messages; "" when made here */
     const void *origin;        /* ModelProto */
     struct ebb_mapping *mappings; /* mapped files, newest first; unmapped by ebb_model_free */

@@ -17,6 +17,7 @@ enum {
     DECODES = EBB_DECODES,
     STEPS = EBB_STEPS,
     KEEPS = EBB_KEEPS,
+    PRODUCTS = EBB_PRODUCTS,
 };
 #define OVER(o, i) EBB_OVER(o, i)
 #define DOMAIN_ONNX EBB_DOMAIN_ONNX

@@ -38,6 +38,7 @@ enum {
     EBB_DECODES = 1 << 9,    /* codes in, the whole tensor out; rows of axis 0 one by one */
     EBB_STEPS = 1 << 10,     /* its derivative is 0; its rule is the straight-through one */
     EBB_KEEPS = 1 << 11, /* outputs but the first are kept for its gradient; no rule for theirs */
+    EBB_PRODUCTS = 1 << 12, /* nearly all it does is multiply and add, as products of matrices do */
 };
 
 /* Output o may be written over input i, element by element or because the kernel says so.

@@ -499,7 +499,8 @@ static double bytes_of(const ebb_graph *g, ebb_value v)
 static ebb_offer offer_of(const site *s, const ebb_graph *g)
 {
     const ebb_type *q = &ebb_value_of(g, s->q)->type, *v = &ebb_value_of(g, s->v)->type;
-    double scores = bytes_of(g, s->scores), size = q->dtype == EBB_F64 ? 8.0 : 4.0;
+    ebb_dtype dtype = (ebb_dtype)q->dtype;
+    double scores = bytes_of(g, s->scores), size = (double)ebb_dtype_bits(dtype) / 8;
     double d = (double)q->dims[q->rank - 1], e = (double)v->dims[v->rank - 1];
     double t = (double)v->dims[v->rank - 2], saved = 0, before = 0;
     double operands = bytes_of(g, s->q) + bytes_of(g, s->k) + bytes_of(g, s->v);
@@ -518,9 +519,11 @@ static ebb_offer offer_of(const site *s, const ebb_graph *g)
                 saved += bytes_of(g, info->out[o]);
         }
     }
-    double after = ebb_roofline_ns(2.0 * scores / size * (d + e), operands + bytes_of(g, s->y));
+    double after =
+        ebb_product_ns(g, dtype, 2.0 * scores / size * (d + e), operands + bytes_of(g, s->y));
     if (back)
-        after += ebb_roofline_ns(2.0 * scores / size * (3.0 * d + 2.0 * e), 2.0 * operands);
+        after +=
+            ebb_product_ns(g, dtype, 2.0 * scores / size * (3.0 * d + 2.0 * e), 2.0 * operands);
     if (saved > 0)
         saved -= 2.0 * scores / (t > 0 ? t : 1.0);
     return (ebb_offer){.value = s->p, .saved_bytes = (int64_t)saved, .added_ns = after - before};

@@ -53,11 +53,15 @@ static int64_t block_of(const ebb_chunk_site *s, int64_t rows, size_t size)
 }
 
 /* Three products over all rows, in blocks: each block reads w and the sum of its gradient anew. */
-static double products_ns(double rows, double block, double inner, double classes, double size)
+static double products_ns(const ebb_graph *g, const ebb_type *scores, double rows, double block,
+                          double inner, double classes)
 {
+    ebb_dtype dtype = (ebb_dtype)scores->dtype;
+    double size = (double)ebb_dtype_bits(dtype) / 8;
     double blocks = rows / block, w = inner * classes * size, flops = 2 * block * inner * classes;
     double moved = w + block * (inner + classes) * size;
-    return blocks * (2 * ebb_roofline_ns(flops, moved) + ebb_roofline_ns(flops, moved + w));
+    return blocks * (2 * ebb_product_ns(g, dtype, flops, moved) +
+                     ebb_product_ns(g, dtype, flops, moved + w));
 }
 
 static const char *choose_block(ebb_chunk_site *s, ebb_offer *offer)
@@ -74,8 +78,9 @@ static const char *choose_block(ebb_chunk_site *s, ebb_offer *offer)
     offer->value = ebb_out(s->g, s->loss, 1);
     offer->saved_bytes = (int64_t)bytes;
     offer->transient_bytes = s->block * s->classes * (int64_t)size;
-    double n = (double)rows, k = (double)inner, c = (double)s->classes, z = (double)size;
-    offer->added_ns = products_ns(n, (double)s->block, k, c, z) - products_ns(n, n, k, c, z);
+    double n = (double)rows, k = (double)inner, c = (double)s->classes, block = (double)s->block;
+    offer->added_ns =
+        products_ns(s->g, scores, n, block, k, c) - products_ns(s->g, scores, n, n, k, c);
     return NULL;
 }
 

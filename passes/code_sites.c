@@ -253,9 +253,10 @@ double ebb_code_error(int bits)
  * roofline's machine does 50 operations in a nanosecond of one. */
 static const double flops_per_code = 58, flops_per_decode = 20;
 
-double ebb_code_ns(int64_t elements, int64_t bytes, int64_t codes, uint32_t readers)
+double ebb_code_ns(const ebb_graph *g, int64_t elements, int64_t bytes, int64_t codes,
+                   uint32_t readers)
 {
     double n = (double)elements, moved = (double)bytes + (double)codes;
-    return ebb_roofline_ns(flops_per_code * n, moved) +
-           readers * ebb_roofline_ns(flops_per_decode * n, moved);
+    return ebb_roofline_ns(g, flops_per_code * n, moved) +
+           readers * ebb_roofline_ns(g, flops_per_decode * n, moved);
 }

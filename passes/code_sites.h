@@ -43,7 +43,8 @@ bool ebb_code_rows(const ebb_type *type, int *axis, int64_t *rows);
 double ebb_code_error(int bits);
 
 /* Longer step: encoding `bytes` of `elements` once, decoding them for so many readers. */
-double ebb_code_ns(int64_t elements, int64_t bytes, int64_t codes, uint32_t readers);
+double ebb_code_ns(const ebb_graph *g, int64_t elements, int64_t bytes, int64_t codes,
+                   uint32_t readers);
 
 #ifdef __cplusplus
 }

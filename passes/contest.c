@@ -7,6 +7,7 @@ ebb_status ebb_contest_init(ebb_contest *c, const ebb_graph *g, const ebb_pass *
                             size_t count, ebb_arena *arena)
 {
     *c = (ebb_contest){.entrants = entrants, .count = count, .keep = arena};
+    c->copy_ns = ebb_roofline_ns(g, 0, 2) - ebb_roofline_ns(g, 0, 0);
     c->value_count = g->value_count;
     c->claims = EBB_NEW(arena, ebb_claim, c->value_count + 1);
     c->lost_to = (const char **)ebb_arena_zeroed(arena, count + 1, sizeof *c->lost_to);
@@ -15,10 +16,10 @@ ebb_status ebb_contest_init(ebb_contest *c, const ebb_graph *g, const ebb_pass *
 
 /* Bytes for nanoseconds. What costs less than a hundredth of a copy of the bytes is as good as
  * free: among such offers the larger saving counts. */
-static double worth_of(const ebb_offer *offer)
+static double worth_of(const ebb_contest *c, const ebb_offer *offer)
 {
     double saved = (double)offer->saved_bytes;
-    double free_ns = (ebb_roofline_ns(0, 2 * saved) - ebb_roofline_ns(0, 0)) / 100;
+    double free_ns = saved * c->copy_ns / 100;
     if (offer->added_ns > free_ns)
         return saved / offer->added_ns;
     return saved / (free_ns > 0 ? free_ns : 1) * (1 + saved * 1e-15);
@@ -30,7 +31,7 @@ const char *ebb_contest_hear(void *contest, const ebb_pass *pass, ebb_node site,
     ebb_contest *c = contest;
     (void)pass;
     (void)site;
-    double worth = worth_of(offer);
+    double worth = worth_of(c, offer);
     if (offer->value.i != 0 && offer->value.i < c->value_count && offer->saved_bytes > 0) {
         ebb_claim *best = &c->claims[offer->value.i];
         if (best->entrant == 0 || worth > best->worth)

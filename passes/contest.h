@@ -21,6 +21,7 @@ typedef struct ebb_claim { /* the best offer for a value */
 
 typedef struct ebb_contest {
     const ebb_pass *const *entrants;
+    double copy_ns;    /* of a byte */
     size_t count, now; /* who runs now */
     ebb_claim *claims; /* by value id of the graph as it was heard */
     size_t value_count;

@@ -67,9 +67,9 @@ static const char *declines(const ebb_graph *g, ebb_node n, ebb_offer *offer)
     if (!scaled)
         offer->transient_bytes = ebb_stored_bytes(g, mask);
     if (!packed)
-        offer->added_ns += ebb_roofline_ns(0, bytes + (double)bits);
-    offer->added_ns += scaled ? ebb_roofline_ns(0, 2 * dy + (double)bits) - ebb_node_ns(g, n)
-                              : ebb_roofline_ns(0, bytes + (double)bits);
+        offer->added_ns += ebb_roofline_ns(g, 0, bytes + (double)bits);
+    offer->added_ns += scaled ? ebb_roofline_ns(g, 0, 2 * dy + (double)bits) - ebb_node_ns(g, n)
+                              : ebb_roofline_ns(g, 0, bytes + (double)bits);
     return NULL;
 }
 

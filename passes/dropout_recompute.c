@@ -254,7 +254,7 @@ static ebb_offer offer_of(const state *s, ebb_node n, ebb_node by)
     if (!is_gradient(op) && ebb_type_elements(&ebb_value_of(g, y)->type, &elements))
         flops = EBB_FLOPS_PER_DRAW * (double)elements;
     double mask = is_gradient(op) ? (double)ebb_stored_bytes(g, ebb_in(g, by, 1)) : 0;
-    double turned = ebb_roofline_ns(0, 2 * bytes);
+    double turned = ebb_roofline_ns(g, 0, 2 * bytes);
     ebb_value x = ebb_in(g, n, 0);
     ebb_offer offer = {.transient_bytes = ebb_stored_bytes(g, y)};
     for (size_t k = 0; k < s->shown_count; k++) {
@@ -267,7 +267,7 @@ static ebb_offer offer_of(const state *s, ebb_node n, ebb_node by)
     for (size_t i = 0; i < s->reader_count; i++) {
         ebb_value v = ebb_in(g, s->readers[i].node, s->readers[i].slot);
         int turns = transposes(g, v, y) + transposes(g, x, waiting(s, x));
-        offer.added_ns += ebb_roofline_ns(flops, 2 * bytes + mask) + turns * turned;
+        offer.added_ns += ebb_roofline_ns(g, flops, 2 * bytes + mask) + turns * turned;
     }
     return offer;
 }

@@ -45,8 +45,9 @@ static ebb_offer offer_of(const ebb_graph *g, ebb_node n)
         elements = 0;
     return (ebb_offer){.value = mask,
                        .saved_bytes = ebb_stored_bytes(g, mask),
-                       .added_ns = ebb_roofline_ns(EBB_FLOPS_PER_DRAW * (double)elements, 2 * dy) -
-                                   ebb_node_ns(g, n)};
+                       .added_ns =
+                           ebb_roofline_ns(g, EBB_FLOPS_PER_DRAW * (double)elements, 2 * dy) -
+                           ebb_node_ns(g, n)};
 }
 
 static ebb_status run(ebb_edit *e)

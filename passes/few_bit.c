@@ -268,8 +268,8 @@ static const char *weigh(ebb_offer *offer, const state *st, const site *s,
     int64_t codes = ebb_stored_bits((n + 7) / 8 * 8, st->bits);
     *offer = (ebb_offer){.value = root, .saved_bytes = bytes - codes, .error = table->relative};
     offer->added_ns =
-        ebb_roofline_ns((double)n * (double)(1 << st->bits), (double)(bytes + codes)) +
-        ebb_roofline_ns(0, 2.0 * (double)bytes + (double)codes) - ebb_node_ns(g, s->grad);
+        ebb_roofline_ns(g, (double)n * (double)(1 << st->bits), (double)(bytes + codes)) +
+        ebb_roofline_ns(g, 0, 2.0 * (double)bytes + (double)codes) - ebb_node_ns(g, s->grad);
     return offer->saved_bytes > 0 ? NULL : "its input is so small that codes would not be smaller";
 }
 

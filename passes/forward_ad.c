@@ -360,7 +360,7 @@ static ebb_offer offer_of(const ebb_graph *g, const choice *best)
     return (ebb_offer){.value = best->largest,
                        .saved_bytes = best->saved,
                        .transient_bytes = ebb_stored_bytes(g, best->c.y),
-                       .added_ns = ebb_roofline_ns(bytes, 4 * bytes)};
+                       .added_ns = ebb_roofline_ns(g, bytes, 4 * bytes)};
 }
 
 static ebb_status visit(state *s, ebb_node n)

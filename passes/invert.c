@@ -112,8 +112,8 @@ static const char *weigh(ebb_offer *offer, const ebb_graph *g, const ebb_saves *
         return "the size of its input is not known";
     int64_t bits = ebb_stored_bits(elements, 1);
     *offer = (ebb_offer){.value = x, .saved_bytes = bytes - bits, .error = bound};
-    offer->added_ns = ebb_roofline_ns(0, (double)(bytes + bits)) +
-                      ebb_roofline_ns(0, 3.0 * (double)bytes + (double)bits) -
+    offer->added_ns = ebb_roofline_ns(g, 0, (double)(bytes + bits)) +
+                      ebb_roofline_ns(g, 0, 3.0 * (double)bytes + (double)bits) -
                       ebb_node_ns(g, s->grad);
     return offer->saved_bytes > 0 ? NULL : "its input is so small that bits would not be smaller";
 }

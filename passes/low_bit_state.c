@@ -327,7 +327,7 @@ static ebb_offer offer_of(const coder *c, ebb_node n, uint32_t states)
     double work = flops_per_code * states + (c->draws ? EBB_FLOPS_PER_DRAW : 0);
     return (ebb_offer){.value = ebb_in(g, n, 4),
                        .saved_bytes = states * (whole - coded),
-                       .added_ns = ebb_roofline_ns(work * (double)elements,
+                       .added_ns = ebb_roofline_ns(g, work * (double)elements,
                                                    3 * (double)whole + 2 * (double)coded) -
                                    ebb_node_ns(g, n),
                        .error = widest_step(c) / (c->draws ? 1 : 2)};

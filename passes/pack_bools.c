@@ -223,7 +223,7 @@ static ebb_status keep_less(state *s, ebb_value v)
         return ebb_skipped(s->e, maker, reason);
     bool anew = can_be_made_again(s, v);
     double flags = bytes_of(g, v), readers = s->saves.reads[v.i];
-    double packed = ebb_roofline_ns(0, flags * 9 / 8);
+    double packed = ebb_roofline_ns(g, 0, flags * 9 / 8);
     ebb_offer offer = {.value = v,
                        .saved_bytes = ebb_stored_bytes(g, v) - (anew ? 0 : bits_of(g, v)),
                        .transient_bytes = ebb_stored_bytes(g, v),
@@ -330,7 +330,7 @@ static ebb_offer offer_of(const state *s, uint32_t group, bool *counted)
         ebb_node n = s->list[k];
         ebb_value out = ebb_out(g, n, 0);
         offer.saved_bytes -= bits_of(g, out);
-        offer.added_ns += 2 * ebb_roofline_ns(0, bytes_of(g, out) * 9 / 8);
+        offer.added_ns += 2 * ebb_roofline_ns(g, 0, bytes_of(g, out) * 9 / 8);
         for (uint32_t i = 0; i < ebb_node_of(g, n)->in_count; i++) {
             ebb_value root = ebb_saves_root(&s->saves, ebb_in(g, n, i));
             if (root.i == 0 || !goes(s, root) || counted[root.i])

@@ -159,15 +159,15 @@ static void add_site(ebb_offer *offer, const state *s, const site *p)
     double wide = (double)ebb_stored_bytes(g, x), narrow = (double)ebb_stored_bytes(g, y);
     int64_t codes = ebb_stored_bits(elements_of(g, y), p->bits);
     offer->saved_bytes -= codes;
-    offer->added_ns += ebb_roofline_ns(0, wide + narrow + (double)codes);
+    offer->added_ns += ebb_roofline_ns(g, 0, wide + narrow + (double)codes);
     offer->added_ns -= ebb_node_ns(g, p->grad);
     offer->added_ns +=
-        ebb_roofline_ns((double)elements_of(g, y) * p->taps, wide + narrow + (double)codes) -
+        ebb_roofline_ns(g, (double)elements_of(g, y) * p->taps, wide + narrow + (double)codes) -
         ebb_node_ns(g, p->forward);
     if (p->sign.i == 0)
         return;
     offer->saved_bytes -= is_kept(s, y) ? 0 : (int64_t)narrow;
-    offer->added_ns += ebb_roofline_ns(0, 3 * narrow) - ebb_node_ns(g, p->sign);
+    offer->added_ns += ebb_roofline_ns(g, 0, 3 * narrow) - ebb_node_ns(g, p->sign);
 }
 
 /* All sites of one input stand or fall together: it is let go only if none reads it. */

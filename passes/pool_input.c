@@ -124,9 +124,9 @@ static double pooled_ns(const state *s, ebb_node n)
         taps *= (double)dw->dims[i];
     double sums = taps * cells * (double)dw->dims[0] * (double)s->p;
     double bytes = (double)ebb_dtype_bits((ebb_dtype)m.dtype) / 8;
-    return ebb_roofline_ns(2 * cells * elements_of(dw) + sums,
-                           bytes * (elements_of(&m) + elements_of(dw) + elements_of(dy)) *
-                               (last ? 3 : 1));
+    return ebb_product_ns(g, (ebb_dtype)m.dtype, 2 * cells * elements_of(dw) + sums,
+                          bytes * (elements_of(&m) + elements_of(dw) + elements_of(dy)) *
+                              (last ? 3 : 1));
 }
 
 /* What n asks about the sign of a value of the forward that bits can answer; else v is none. */
@@ -151,14 +151,14 @@ static void weigh_sign(ebb_offer *offer, const state *s, ebb_value v, size_t i)
         return;
     int64_t bits = ebb_stored_bits((int64_t)elements_of(&info->type), 1);
     double out = (double)ebb_stored_bytes(g, ebb_out(g, q.node, 0));
-    offer->added_ns += ebb_roofline_ns(0, 2 * out + (double)bits) - ebb_node_ns(g, q.node);
+    offer->added_ns += ebb_roofline_ns(g, 0, 2 * out + (double)bits) - ebb_node_ns(g, q.node);
     for (size_t k = 0; k < i; k++) {
         ebb_sign_question earlier = sign_asked(s, info->uses[k].node);
         if (ebb_same_value(earlier.v, v) && ebb_sign_same(&earlier, &q))
             return;
     }
     offer->saved_bytes -= bits;
-    offer->added_ns += ebb_roofline_ns(0, (double)(ebb_stored_bytes(g, v) + bits));
+    offer->added_ns += ebb_roofline_ns(g, 0, (double)(ebb_stored_bytes(g, v) + bits));
 }
 
 /* Adds what averages of v change, if a site reads it. */
@@ -180,8 +180,8 @@ static void weigh_averages(ebb_offer *offer, const state *s, ebb_value v)
     if (!pooled || !ebb_type_bytes(&m, &bytes))
         return;
     offer->saved_bytes -= ((int64_t)bytes + EBB_ALIGN - 1) / EBB_ALIGN * EBB_ALIGN;
-    offer->added_ns +=
-        ebb_roofline_ns(elements_of(&info->type), (double)ebb_stored_bytes(g, v) + (double)bytes);
+    offer->added_ns += ebb_roofline_ns(g, elements_of(&info->type),
+                                       (double)ebb_stored_bytes(g, v) + (double)bytes);
 }
 
 /* All sites of one input stand or fall together: it is let go only if none reads it. */

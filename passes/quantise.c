@@ -183,7 +183,8 @@ static ebb_status visit(state *s, const ebb_code_site *p, int bits)
     const ebb_offer offer = {.value = p->root,
                              .saved_bytes = p->bytes - codes,
                              .transient_bytes = codes,
-                             .added_ns = ebb_code_ns(p->elements, p->bytes, codes, p->count),
+                             .added_ns =
+                                 ebb_code_ns(s->e->g, p->elements, p->bytes, codes, p->count),
                              .error = ebb_code_error(bits)};
     return ebb_offered(s->e, p->node, &offer) ? rewrite(s, p, bits) : NULL;
 }

@@ -54,8 +54,8 @@ static void weigh(ebb_offer *offer, const ebb_graph *g, const ebb_linear_group *
     const int64_t part = ebb_linear_bytes(g, group, k, group->d);
     offer->saved_bytes -= part + norm_bytes(g, group);
     offer->saved_bytes -= (k * (int64_t)sizeof(int64_t) + EBB_ALIGN - 1) / EBB_ALIGN * EBB_ALIGN;
-    offer->added_ns +=
-        ebb_roofline_ns(2 * n * (double)group->d, whole) + ebb_roofline_ns(0, 4 * (double)part);
+    offer->added_ns += ebb_roofline_ns(g, 2 * n * (double)group->d, whole) +
+                       ebb_roofline_ns(g, 0, 4 * (double)part);
     for (size_t i = 0; i < group->count; i++) {
         int64_t e = ebb_linear_columns(g, &group->sites[i]);
         int64_t rows = ebb_linear_bytes(g, group, k, e);
@@ -63,7 +63,7 @@ static void weigh(ebb_offer *offer, const ebb_graph *g, const ebb_linear_group *
         int64_t wide = widens(g, group) ? 2 * ebb_linear_bytes(g, group, group->n, e) : 0;
         int64_t most = rows > wide ? rows : wide;
         offer->transient_bytes = most > offer->transient_bytes ? most : offer->transient_bytes;
-        offer->added_ns += ebb_roofline_ns(2 * n * (double)e, all + 2 * (double)rows);
+        offer->added_ns += ebb_roofline_ns(g, 2 * n * (double)e, all + 2 * (double)rows);
         offer->added_ns -= (1 - share) * ebb_node_ns(g, group->sites[i].node);
     }
 }

@@ -64,10 +64,10 @@ static bool weigh(ebb_offer *offer, const state *s, ebb_value root)
             first = s->list[j].refused != NULL || !ebb_sign_same(&s->list[j], q);
         if (first) {
             offer->saved_bytes -= mask;
-            offer->added_ns += ebb_roofline_ns(0, (double)(bytes + mask));
+            offer->added_ns += ebb_roofline_ns(g, 0, (double)(bytes + mask));
         }
         double out = (double)ebb_stored_bytes(g, ebb_out(g, q->node, 0));
-        offer->added_ns += ebb_roofline_ns(0, (q->compares ? 1.0 : 2.0) * out + (double)mask) -
+        offer->added_ns += ebb_roofline_ns(g, 0, (q->compares ? 1.0 : 2.0) * out + (double)mask) -
                            ebb_node_ns(g, q->node);
     }
     return true;

@@ -238,7 +238,7 @@ static ebb_offer offer_of(const ebb_graph *g, const chain *c, const ebb_piece_gr
         before += ebb_node_ns(g, grad->dead[k]);
     return (ebb_offer){.value = gain->largest,
                        .saved_bytes = gain->bytes,
-                       .added_ns = ebb_roofline_ns(bytes, 3 * bytes) - before};
+                       .added_ns = ebb_roofline_ns(g, bytes, 3 * bytes) - before};
 }
 
 static ebb_status rewrite(ebb_edit *e, const chain *c, const ebb_piece_grad *grad)

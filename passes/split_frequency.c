@@ -181,11 +181,11 @@ static ebb_status visit(ebb_edit *e, const ebb_code_site *p, int64_t block, int6
     ebb_offer offer = {.value = p->root,
                        .saved_bytes = p->bytes - codes,
                        .transient_bytes = codes,
-                       .added_ns = ebb_code_ns(p->elements, 2 * p->bytes, codes, p->count),
+                       .added_ns = ebb_code_ns(e->g, p->elements, 2 * p->bytes, codes, p->count),
                        .error = ebb_code_error((int)bits)};
     if (image.last) {
         offer.transient_bytes += p->bytes;
-        offer.added_ns += (1 + p->count) * ebb_roofline_ns(0, 2 * (double)p->bytes);
+        offer.added_ns += (1 + p->count) * ebb_roofline_ns(e->g, 0, 2 * (double)p->bytes);
     }
     return ebb_offered(e, p->node, &offer) ? rewrite(e, p, &image, block, bits) : NULL;
 }

@@ -5,6 +5,7 @@
 ebb_status ebb_trial_weigh(ebb_trial *trial, ebb_arena *arena, ebb_graph *g, const char *backend)
 {
     *trial = (ebb_trial){.bytes = 0};
+    EBB_TRY(ebb_estimate_for(g->model, backend));
     ebb_status status = ebb_pipeline_mark(g);
     if (status == NULL)
         status = ebb_estimate_make(&trial->estimate, arena, g, backend);

@@ -8,6 +8,7 @@
 #include "kernels/cuda/find_library.h"
 #include "kernels/cuda/lt.h"
 #include "kernels/cuda/norm.h"
+#include "kernels/cuda/rates.h"
 #include "kernels/plugin.h"
 
 #include <stdio.h>
@@ -247,6 +248,25 @@ static ebb_status facts(void *opened, ebb_device_facts *f)
     return NULL;
 }
 
+bool ebb_cuda_tf32;
+
+static char planned_for[64]; /* the described device; "": the one that is here */
+
+/* Of the device that is here once it was asked: its name does not change. Without one, or before,
+ * those of a device that is not known. */
+static const ebb_rates *rates(void)
+{
+    static char here[256];
+    ebb_device_facts f;
+    if (planned_for[0] != '\0')
+        return ebb_cuda_rates(planned_for, ebb_cuda_tf32);
+    if (here[0] == '\0') {
+        memset(&f, 0, sizeof f);
+        (void)snprintf(here, sizeof here, "%s", ebb_gpu_facts(&f) == NULL ? f.name : "none");
+    }
+    return ebb_cuda_rates(here, ebb_cuda_tf32);
+}
+
 static const ebb_device device = {
     .name = "cuda",
     .align = 256,
@@ -268,6 +288,7 @@ static const ebb_device device = {
     .put = put,
     .visit = visit,
     .facts = facts,
+    .rates = rates,
     .is_host = false,
 };
 
@@ -366,7 +387,9 @@ LIBRARY_FAMILIES(EBB_CUDA_DECLARE)
 
 static ebb_status describe(const char *name)
 {
-    return ebb_cuda_cudnn_describe(name);
+    EBB_TRY(ebb_cuda_cudnn_describe(name));
+    (void)snprintf(planned_for, sizeof planned_for, "%s", name != NULL ? name : "");
+    return NULL;
 }
 
 static void add_cudnn(char *text, size_t size, bool is_here)
@@ -457,8 +480,6 @@ const ebb_backend ebb_backend_cuda = {
     .parts = &parts,
     .group = ebb_cuda_group,
 };
-
-bool ebb_cuda_tf32;
 
 static void allow_tf32(bool allow)
 {

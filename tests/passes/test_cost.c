@@ -1,4 +1,5 @@
 /* test_cost.c: nodes bear the times of a calibration file, and nothing else changes. */
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -13,6 +14,7 @@
 
 #include "exec/costs.h"
 #include "exec/estimate.h"
+#include "kernels/device.h"
 #include "onnx/file.h"
 #include "onnx/infer.h"
 #include "passes/pipeline.h"
@@ -140,6 +142,40 @@ static void says(const char *passes, ebb_code code, const char *words)
     ebb_model_free(m);
 }
 
+static void near(double ns, double expected)
+{
+    if (fabs(ns - expected) > 1e-3)
+        fail_msg("%f ns, not %f", ns, expected);
+}
+
+/* 64 x 64 x 64 are 2 * 262,144 operations; three matrices of 4,096 elements. */
+static void times_are_those_of_the_machine_that_the_model_is_planned_for(void **state)
+{
+    (void)state;
+    static const ebb_rates bound = {1000, 100, 10, 1e9, 7}, moving = {1e9, 1e9, 1e9, 2, 5};
+    ebb_model *m, *copy = NULL;
+    good(ebb_text_parse_model(
+        &m, "<ir_version: 10, opset_import: [\"\" : 20]> g (float[64,64] x, bfloat16[64,64] n) => "
+            "(float[64,64] y, bfloat16[64,64] z, float[64,64] w) { y = MatMul (x, x) "
+            "z = MatMul (n, n) w = Relu (y) }"));
+    good(ebb_infer_graph(m->graph));
+    double host = ebb_node_ns(m->graph, node_of(m->graph, "y"));
+    m->rates = &bound;
+    good(ebb_model_copy(&copy, m)); // plans are tried on copies
+    const ebb_graph *g = copy->graph;
+    near(ebb_node_ns(g, node_of(g, "y")), 524288 / 100.0 + 7);
+    near(ebb_node_ns(g, node_of(g, "z")), 524288 / 1000.0 + 7);
+    near(ebb_node_ns(g, node_of(g, "w")), 4096 / 10.0 + 7);
+    near(ebb_product_ns(g, EBB_F16, 5000, 0), 12);
+    near(ebb_roofline_ns(g, 5000, 0), 507);
+    copy->rates = &moving;
+    near(ebb_node_ns(g, node_of(g, "z")), 3 * 4096 * 2 / 2.0 + 5);
+    good(ebb_estimate_for(copy, "plain"));
+    near(ebb_node_ns(g, node_of(g, "y")), host);
+    ebb_model_free(copy);
+    ebb_model_free(m);
+}
+
 static void without_a_file_it_says_how_one_is_made(void **state)
 {
     (void)state;
@@ -152,6 +188,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(nodes_take_the_measured_time_else_the_rate_else_the_estimate),
         cmocka_unit_test(a_second_run_changes_nothing_and_a_wrong_time_is_overwritten),
+        cmocka_unit_test(times_are_those_of_the_machine_that_the_model_is_planned_for),
         cmocka_unit_test(marks_of_shared_memory_stay),
         cmocka_unit_test(without_a_file_it_says_how_one_is_made),
     };
