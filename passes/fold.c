@@ -73,14 +73,16 @@ static bool makes_graph_output(const ebb_graph *g, ebb_node n)
 /* ---- constants ---- */
 
 /* y, output of n, becomes an initializer of the same name; n is to be removed by the caller. */
-static ebb_status hold(ebb_edit *e, ebb_value y, const ebb_tensor *t, ebb_value *made)
+static ebb_status hold(ebb_edit *e, ebb_value y, const ebb_tensor *t, ebb_role role,
+                       ebb_value *made)
 {
-    EBB_TRY(ebb_graph_add_initializer(e->g, made, NULL, &t->type, t->data, EBB_ROLE_CONSTANT));
+    EBB_TRY(ebb_graph_add_initializer(e->g, made, NULL, &t->type, t->data, role));
     return ebb_edit_replace(e, y, *made);
 }
 
 /* The node's outputs are these tensors. */
-static ebb_status replace_by(ebb_edit *e, ebb_node n, const ebb_tensor *t, uint32_t count)
+static ebb_status replace_by(ebb_edit *e, ebb_node n, const ebb_tensor *t, uint32_t count,
+                             ebb_role role)
 {
     ebb_graph *g = e->g;
     ebb_value *made = EBB_SCRATCH(e, ebb_value, count);
@@ -93,7 +95,7 @@ static ebb_status replace_by(ebb_edit *e, ebb_node n, const ebb_tensor *t, uint3
                          (ebb_value_of(g, y)->flags & EBB_IS_CAPTURED) == 0))
             continue;
         names[k] = ebb_value_name(g, y);
-        EBB_TRY(hold(e, y, &t[k], &made[k]));
+        EBB_TRY(hold(e, y, &t[k], role, &made[k]));
     }
     ebb_edit_remove(e, n);
     for (uint32_t k = 0; k < count; k++)
@@ -147,12 +149,12 @@ static ebb_status fold_node(ebb_edit *e, ebb_node n, ebb_facts *facts, bool *don
         if (!constant_value(e, n, &value))
             return NULL;
         *done = true;
-        return replace_by(e, n, &value, 1);
+        return replace_by(e, n, &value, 1, EBB_ROLE_CONSTANT);
     }
     const ebb_tensor *fact = facts->list[y.i < facts->count ? y.i : 0].tensor;
     if (fact != NULL && info->out_count == 1) {
         *done = true;
-        return replace_by(e, n, fact, 1);
+        return replace_by(e, n, fact, 1, EBB_ROLE_CONSTANT);
     }
     if (!all_constant(g, n))
         return NULL;
@@ -177,7 +179,7 @@ static ebb_status fold_node(ebb_edit *e, ebb_node n, ebb_facts *facts, bool *don
     if (status != NULL)
         return ebb_skipped(e, n, "there is no kernel that computes it");
     *done = true;
-    return replace_by(e, n, out, info->out_count);
+    return replace_by(e, n, out, info->out_count, EBB_ROLE_CONSTANT);
 }
 
 /* ---- nodes that do nothing ---- */
@@ -473,11 +475,56 @@ static void drop_defaults(ebb_graph *g)
             ebb_graph_remove_input(g, g->inputs[i]);
 }
 
+/* A Constant node of several floats; what it holds into *value. */
+static bool holds_floats(ebb_edit *e, ebb_node n, ebb_tensor *value)
+{
+    int64_t elements;
+    return ebb_node_of(e->g, n)->op == EBB_OP_CONSTANT && ebb_out(e->g, n, 0).i != 0 &&
+           !makes_graph_output(e->g, n) && constant_value(e, n, value) &&
+           ebb_dtype_is_float((ebb_dtype)value->type.dtype) &&
+           ebb_type_elements(&value->type, &elements) && elements > 1;
+}
+
+static ebb_status has_weights(ebb_edit *e, bool *yes)
+{
+    ebb_graph *g = e->g;
+    ebb_trainable_source source;
+    bool *trains = EBB_SCRATCH(e, bool, g->value_count);
+    if (trains == NULL)
+        return ebb_error_memory();
+    EBB_TRY(ebb_trainable_find(trains, &source, g));
+    *yes = false;
+    for (size_t i = 0; i < g->initializer_count; i++)
+        *yes = *yes || trains[g->initializers[i].i];
+    return NULL;
+}
+
+/* Some exporters write every weight as a Constant node. Where no initializer is a weight, but such
+ * nodes lie where operators take weights, those become weights, and others that have a name. */
+static ebb_status take_weights(ebb_edit *e)
+{
+    ebb_graph *g = e->g;
+    ebb_tensor value;
+    bool any = false, there;
+    EBB_TRY(has_weights(e, &there));
+    for (ebb_node n = ebb_first(g); n.i != 0 && !there && !any; n = ebb_next(g, n))
+        any = holds_floats(e, n, &value) && ebb_feeds_weight_slot(g, ebb_out(g, n, 0));
+    for (ebb_node n = ebb_first(g), next; n.i != 0 && any; n = next) {
+        next = ebb_next(g, n);
+        if (holds_floats(e, n, &value) &&
+            (ebb_feeds_weight_slot(g, ebb_out(g, n, 0)) ||
+             !ebb_name_is_anonymous(ebb_value_name(g, ebb_out(g, n, 0)))))
+            EBB_TRY(replace_by(e, n, &value, 1, EBB_ROLE_NONE));
+    }
+    return NULL;
+}
+
 static ebb_status run(ebb_edit *e)
 {
     enum { ROUNDS = 4 }; // a second walk finds what better shapes allow; more has not been seen
     bool changed = true;
     drop_defaults(e->g);
+    EBB_TRY(take_weights(e));
     for (int round = 0; round < ROUNDS && changed; round++) {
         e->report->skip_count = 0; // what was skipped may fold this time
         e->report->found = e->report->applied;
