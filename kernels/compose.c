@@ -2,6 +2,7 @@
  *
  *     BatchNormAddRelu   X ─ BatchNormTraining ─> Z ─ + A ─> Z ─ Relu ─> Z ─ PackSign ─> bits
  *     ConvAddReluNhwc    X ─ ConvNhwc ──────────> Z ─ + A ─> Z ─ Relu ─> Z ─ PackSign ─> bits
+ *     LinearGrad         A, B ─ Gemm ─> P    A ─ ReduceSum ─> sum_A    B ─ ReduceSum ─> sum_B
  *
  * A back end may have a kernel for the whole. Where none has, each part is computed by what the
  * same back ends have for it, so the bits are those of the parts as nodes of their own. What lies
@@ -16,10 +17,12 @@ enum { PARTS = 4, INPUTS = 6, OUTPUTS = 6 };
 #define IN(i) ((i) + 1)
 #define OUT(o) (-(o)-1)
 
+typedef enum attributes { NO_ATTRIBUTES, THE_WHOLES, LEFT_TURNED, OVER_ROWS } attributes;
+
 typedef struct part {
     ebb_op op;
     int in[INPUTS], out[OUTPUTS];
-    bool named; /* the attributes of the whole are its own */
+    attributes attributes;
 } part;
 
 typedef struct recipe {
@@ -32,22 +35,46 @@ typedef struct recipe {
 
 // clang-format off
 #define NORM {EBB_OP_BATCH_NORM_TRAINING, {IN(0), IN(1), IN(2), IN(3), IN(4)}, \
-              {OUT(0), OUT(1), OUT(2), OUT(3), OUT(4)}, true}
-#define CONVOLUTION(op) {op, {IN(0), IN(1), IN(2)}, {OUT(0)}, true}
-#define PLUS(i) {EBB_OP_ADD, {OUT(0), IN(i)}, {OUT(0)}, false}
-#define RELU {EBB_OP_RELU, {OUT(0)}, {OUT(0)}, false}
-#define BITS(o) {EBB_OP_PACK_SIGN, {OUT(0)}, {OUT(o)}, false}
+              {OUT(0), OUT(1), OUT(2), OUT(3), OUT(4)}, THE_WHOLES}
+#define CONVOLUTION(op) {op, {IN(0), IN(1), IN(2)}, {OUT(0)}, THE_WHOLES}
+#define PLUS(i) {EBB_OP_ADD, {OUT(0), IN(i)}, {OUT(0)}, NO_ATTRIBUTES}
+#define RELU {EBB_OP_RELU, {OUT(0)}, {OUT(0)}, NO_ATTRIBUTES}
+#define BITS(o) {EBB_OP_PACK_SIGN, {OUT(0)}, {OUT(o)}, NO_ATTRIBUTES}
 static const recipe recipes[] = {
     {EBB_OP_BATCH_NORM_RELU, {NORM, RELU, BITS(5)}, 0, 0},
     {EBB_OP_BATCH_NORM_ADD_RELU, {NORM, PLUS(5), RELU, BITS(5)}, 0, 0},
     {EBB_OP_BATCH_NORM_RELU_GRAD,
-     {{EBB_OP_MASK_GRAD, {IN(0), IN(5)}, {OUT(3)}, false},
-      {EBB_OP_BATCH_NORM_GRAD, {OUT(3), IN(1), IN(2), IN(3), IN(4)}, {OUT(0), OUT(1), OUT(2)}, true}}, 3, 0},
+     {{EBB_OP_MASK_GRAD, {IN(0), IN(5)}, {OUT(3)}, NO_ATTRIBUTES},
+      {EBB_OP_BATCH_NORM_GRAD, {OUT(3), IN(1), IN(2), IN(3), IN(4)}, {OUT(0), OUT(1), OUT(2)}, THE_WHOLES}}, 3, 0},
     {EBB_OP_CONV_RELU, {CONVOLUTION(EBB_OP_CONV), RELU, BITS(1)}, 0, 0},
     {EBB_OP_CONV_RELU_NHWC, {CONVOLUTION(EBB_OP_CONV_NHWC), RELU, BITS(1)}, 0, 0},
     {EBB_OP_CONV_ADD_RELU_NHWC, {CONVOLUTION(EBB_OP_CONV_NHWC), PLUS(3), RELU, BITS(1)}, 0, 0},
+    {EBB_OP_LINEAR_GRAD,
+     {{EBB_OP_GEMM, {IN(0), IN(1)}, {OUT(0)}, LEFT_TURNED},
+      {EBB_OP_REDUCE_SUM, {IN(0)}, {OUT(1)}, OVER_ROWS},
+      {EBB_OP_REDUCE_SUM, {IN(1)}, {OUT(2)}, OVER_ROWS}}, 0, 0},
 };
 // clang-format on
+
+static const int64_t rows[] = {0};
+static const ebb_attr turned[] = {{.name = "transA", .type = EBB_ATTR_INT, .i = 1}};
+static const ebb_attr over_rows[] = {
+    {.name = "axes", .type = EBB_ATTR_INTS, .count = 1, .ints = rows},
+    {.name = "keepdims", .type = EBB_ATTR_INT, .i = 0}};
+
+static ebb_attrs attributes_of(const part *what, const ebb_call *whole)
+{
+    switch (what->attributes) {
+    case THE_WHOLES:
+        return whole->attrs;
+    case LEFT_TURNED:
+        return (ebb_attrs){turned, 1};
+    case OVER_ROWS:
+        return (ebb_attrs){over_rows, 2};
+    default:
+        return (ebb_attrs){NULL, 0};
+    }
+}
 
 static const recipe *recipe_of(ebb_op op)
 {
@@ -137,8 +164,7 @@ static ebb_status make_piece(composed *k, const ebb_call *c, const part *what)
     p->call = *c;
     p->call.op = what->op;
     p->call.version = ebb_op_row_of(what->op)->since;
-    if (!what->named)
-        memset(&p->call.attrs, 0, sizeof p->call.attrs);
+    p->call.attrs = attributes_of(what, c);
     p->call.in = p->in;
     p->call.out = p->out;
     p->call.input_count = p->call.output_count = 0;

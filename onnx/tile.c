@@ -146,6 +146,19 @@ static const char *product(node *n, bool left_turned, bool right_turned)
     return "its reader needs all rows at once";
 }
 
+/* Over the rows, as that product is, and so are the sums beside it. */
+static const char *linear_grad(node *n)
+{
+    for (uint32_t i = 0; i < 2; i++) {
+        if (!has_rows(n, in_of(n, i)))
+            return "its reader's operands have other rows";
+        n->t->in[i] = EBB_TILE_ROWS;
+    }
+    for (uint32_t k = 0; k < n->out_count; k++)
+        n->t->out[k] = EBB_TILE_SUM;
+    return NULL;
+}
+
 static const char *roles(node *n)
 {
     switch (n->op) {
@@ -154,6 +167,8 @@ static const char *roles(node *n)
     case EBB_OP_FUSED_MATMUL:
     case EBB_OP_GEMM:
         return product(n, flag(n, "transA"), flag(n, "transB"));
+    case EBB_OP_LINEAR_GRAD:
+        return linear_grad(n);
     case EBB_OP_CONV_WEIGHT_GRAD:
     case EBB_OP_CONV_WEIGHT_GRAD_NHWC:
         return conv_weight_grad(n);

@@ -79,6 +79,16 @@ static const char *conv_weight_grad(node *b)
     return NULL;
 }
 
+/* The rows are summed over. */
+static const char *linear_grad(node *b)
+{
+    if (!ask(b, 0, 0) || !ask(b, 1, 0))
+        return ebb_batch_crossed;
+    for (uint32_t k = 0; k < out_count(b); k++)
+        b->out[k] = (form){.where = EBB_BATCH_SUM};
+    return NULL;
+}
+
 /* Images and channels are pooled one by one; with two inputs, both are so split. */
 static const char *pool(node *b)
 {
@@ -252,6 +262,8 @@ const char *ebb_batch_layer_rule(ebb_batch_node *b, bool *known)
         return matmul(b);
     case EBB_OP_GEMM:
         return gemm(b);
+    case EBB_OP_LINEAR_GRAD:
+        return linear_grad(b);
     case EBB_OP_CONV:
     case EBB_OP_CONV_TRANSPOSE:
     case EBB_OP_CONV_NHWC:

@@ -36,6 +36,7 @@ static reading reading_of(const ebb_graph *g, ebb_use use)
     case EBB_OP_MATMUL:
     case EBB_OP_FUSED_MATMUL:
     case EBB_OP_GEMM:
+    case EBB_OP_LINEAR_GRAD:
     case EBB_OP_CONV:
     case EBB_OP_CONV_TRANSPOSE:
     case EBB_OP_CONV_WEIGHT_GRAD:
