@@ -13,8 +13,8 @@
  * our own: workspace serves both.
  *
  * A bias is added on the way out; ReLU, its bits and its gradient where they are as our own
- * (cublas_after.cu). Sums of columns for the gradient of a bias (lt.h has them) are not asked for:
- * they would take the place of a node whose result has an order of sums, and theirs nobody says.
+ * (cublas_after.cu). Sums for the gradient of a bias have an order that nobody says, so they never
+ * take the place of a node that sums: they are a node's of their own (cublas_sums.cu).
  */
 #if defined(EBB_CUBLASLT)
 
@@ -118,7 +118,8 @@ static const char *declines_product(const ebb_cuda_product *p, uint8_t dtype)
 
 /* ---- running one ---- */
 
-static ebb_lt_operands operands_of(const ebb_cuda_product *p, third how)
+static ebb_lt_operands operands_of(const ebb_cuda_product *p, third how,
+                                   const ebb_cublas_beside *beside)
 {
     ebb_lt_operands o;
     memset(&o, 0, sizeof o);
@@ -130,6 +131,10 @@ static ebb_lt_operands operands_of(const ebb_cuda_product *p, third how)
     o.c = how == WHOLE ? p->c : p->y;
     o.bias = how == EPILOGUE ? (void *)(uintptr_t)p->c : NULL;
     o.workspace = p->parts;
+    if (beside != NULL) {
+        o.aux = beside->aux;
+        o.bias = beside->sums != NULL ? beside->sums : o.bias;
+    }
     return o;
 }
 
@@ -139,15 +144,14 @@ bool ebb_cublas_adds_bias(const ebb_cuda_product *p, uint8_t dtype)
 }
 
 ebb_status ebb_cublas_run(const ebb_call *c, const ebb_cuda_product *p, uint8_t dtype,
-                          ebb_lt_plan *plan, uint32_t i, void *aux)
+                          ebb_lt_plan *plan, uint32_t i, const ebb_cublas_beside *beside)
 {
     const ebb_cuda_queue *q = ebb_cuda_queue_of(c);
     // the caller may have nothing to add this time, though it has at others
     third how = third_of(p, dtype);
     if (p->c == NULL && how != EPILOGUE)
         how = ABSENT;
-    ebb_lt_operands o = operands_of(p, how);
-    o.aux = aux;
+    const ebb_lt_operands o = operands_of(p, how, beside);
     if (how == SPREAD)
         EBB_TRY(ebb_cuda_product_fill(c, p, dtype));
     return ebb_lt_plan_run(plan, ((const library *)q->cublas)->handle, i, &o, q->stream);
@@ -190,18 +194,20 @@ static bool has_operands(const ebb_cuda_product *p, third how, uint64_t workspac
            (workspace_bytes == 0 || p->parts != NULL);
 }
 
-static void race(chosen *one, const ebb_call *c, const ebb_cuda_product *p)
+static void race(chosen *one, const ebb_call *c, const ebb_cuda_product *p,
+                 const ebb_cublas_beside *beside)
 {
     uint8_t bytes[EBB_LT_ALGORITHM], kept[EBB_LT_ALGORITHM];
     const library *l = (const library *)ebb_cuda_queue_of(c)->cublas;
     const third how = third_of(p, (uint8_t)one->problem.dtype);
-    if (!has_operands(p, how, one->problem.workspace_bytes))
+    if (!has_operands(p, how, one->problem.workspace_bytes) ||
+        (ebb_lt_has_sums(one->problem.after) && beside->sums == NULL))
         return;
     stopwatch w;
     memset(&w, 0, sizeof w);
     w.one = one;
     w.queue = ebb_cuda_queue_of(c);
-    w.operands = operands_of(p, how);
+    w.operands = operands_of(p, how, beside);
     w.operands.c = p->y; // what is added may be made later, and takes as long
     one->raced = true;
     const int winner = ebb_choose((int)ebb_lt_plan_count(one->plan), trial, &w);
@@ -215,24 +221,43 @@ static void race(chosen *one, const ebb_call *c, const ebb_cuda_product *p)
         one->algorithm = (uint32_t)winner;
 }
 
+/* What is kept of a problem whose calls are faster one after the other: no algorithm's bytes. */
+static const uint8_t no_algorithm[EBB_LT_ALGORITHM];
+
+static void forget_plan(chosen *one)
+{
+    ebb_lt_plan_free(one->plan);
+    one->plan = NULL;
+}
+
 static ebb_status make_plan(chosen *one, const library *l)
 {
     uint8_t bytes[EBB_LT_ALGORITHM];
+    const bool kept = ebb_lt_recall(l->device, &one->problem, bytes);
+    one->raced = one->compared = true; // in its time
+    if (kept && memcmp(bytes, no_algorithm, sizeof bytes) == 0)
+        return NULL;
     EBB_TRY(ebb_lt_plan_new(&one->plan, &one->problem));
-    if (ebb_lt_recall(l->device, &one->problem, bytes) &&
-        ebb_lt_plan_restore(one->plan, l->handle, bytes) == NULL) {
-        one->raced = true; // in its time
+    if (kept && ebb_lt_plan_restore(one->plan, l->handle, bytes) == NULL)
         return NULL;
-    }
-    if (ebb_lt_plan_find(one->plan, l->handle) == NULL)
-        return NULL;
-    ebb_lt_plan_free(one->plan); // our own, then
-    one->plan = NULL;
+    one->raced = one->compared = false;
+    if (ebb_lt_plan_find(one->plan, l->handle) != NULL)
+        forget_plan(one); // our own, then
     return NULL;
 }
 
-static ebb_status choose(const ebb_call *c, const ebb_cuda_product *p, uint8_t dtype,
-                         const void **state)
+void ebb_cublas_keep_apart(const ebb_call *c, ebb_cublas_choice *one)
+{
+    uint8_t kept[EBB_LT_ALGORITHM];
+    const library *l = (const library *)ebb_cuda_queue_of(c)->cublas;
+    ebb_lt_keep(l->device, &one->problem, no_algorithm);
+    if (ebb_lt_recall(l->device, &one->problem, kept) &&
+        memcmp(kept, no_algorithm, sizeof kept) == 0)
+        forget_plan(one);
+}
+
+static ebb_status choose_with(const ebb_call *c, const ebb_cuda_product *p, uint8_t dtype,
+                              uint32_t after, const ebb_cublas_beside *beside, chosen **state)
 {
     ebb_cuda_queue *q = ebb_cuda_queue_of(c);
     ebb_lt_problem problem;
@@ -240,6 +265,8 @@ static ebb_status choose(const ebb_call *c, const ebb_cuda_product *p, uint8_t d
     if (declines_product(p, dtype) != NULL)
         return NULL;
     (void)read_problem(&problem, p, dtype);
+    if (after != EBB_LT_NOTHING)
+        problem.after = after;
     EBB_TRY(ebb_cublas_open(q));
     library *l = (library *)q->cublas;
     if (l->handle == NULL)
@@ -258,9 +285,25 @@ static ebb_status choose(const ebb_call *c, const ebb_cuda_product *p, uint8_t d
         EBB_TRY(make_plan(one, l));
     }
     if (one->plan != NULL && !one->raced && ebb_lt_plan_count(one->plan) > 1)
-        race(one, c, p);
+        race(one, c, p, beside);
     *state = one;
     return NULL;
+}
+
+static ebb_status choose(const ebb_call *c, const ebb_cuda_product *p, uint8_t dtype,
+                         const void **state)
+{
+    chosen *one = NULL;
+    ebb_status status = choose_with(c, p, dtype, EBB_LT_NOTHING, NULL, &one);
+    *state = one;
+    return status;
+}
+
+ebb_status ebb_cublas_choose_sums(const ebb_call *c, const ebb_cuda_product *p, uint8_t dtype,
+                                  uint32_t after, void *sums, ebb_cublas_choice **one)
+{
+    const ebb_cublas_beside beside = {NULL, sums};
+    return choose_with(c, p, dtype, after, &beside, one);
 }
 
 static const ebb_cuda_products products = {declines_product, bound_of, choose, run_product,
@@ -297,16 +340,20 @@ void ebb_cublas_read(ebb_cuda_product *p, const ebb_call *c)
     p->parts = c->workspace;
 }
 
-/* A tile's operands lie where its rows begin (kernels/stream.c), and are not known yet. */
+uint32_t ebb_cublas_align(const ebb_operand *o)
+{
+    const int64_t rows = o->type.rank > 0 ? o->type.dims[0] : 1;
+    return ebb_cuda_align_of(o->data != NULL ? (uintptr_t)o->data
+                             : rows > 0      ? o->bytes / (uint64_t)rows
+                                             : 0);
+}
+
 static uint32_t align_of(const ebb_call *c)
 {
     const ebb_operand *all[] = {&c->in[0], &c->in[1], &c->out[0]};
     uint32_t least = 256;
     for (int i = 0; i < 3; i++) {
-        const int64_t rows = all[i]->type.rank > 0 ? all[i]->type.dims[0] : 1;
-        const uint32_t align = ebb_cuda_align_of(all[i]->data != NULL ? (uintptr_t)all[i]->data
-                                                 : rows > 0 ? all[i]->bytes / (uint64_t)rows
-                                                            : 0);
+        const uint32_t align = ebb_cublas_align(all[i]);
         least = align < least ? align : least;
     }
     return least;

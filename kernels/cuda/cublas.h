@@ -18,9 +18,10 @@ extern "C" {
 typedef struct ebb_cublas_choice { /* one a problem; kept by the queue */
     struct ebb_cublas_choice *next;
     ebb_lt_problem problem;
-    ebb_lt_plan *plan; /* NULL: there is no algorithm */
+    ebb_lt_plan *plan; /* NULL: there is no algorithm, or one call after the other is faster */
     uint32_t algorithm;
-    bool raced;
+    bool raced;    /* its algorithms, with each other */
+    bool compared; /* with one call after the other, where it has sums */
 } ebb_cublas_choice;
 
 typedef struct ebb_cublas_answer {
@@ -40,11 +41,26 @@ ebb_status ebb_cublas_open(ebb_cuda_queue *queue);
 
 /* The product of a MatMul, FusedMatMul, Gemm or Einsum, and its pointers. */
 void ebb_cublas_read(ebb_cuda_product *p, const ebb_call *c);
+/* Where it begins: at a multiple of so many bytes. A tile's operands lie where its rows begin
+ * (kernels/stream.c), and are not known yet. */
+uint32_t ebb_cublas_align(const ebb_operand *o);
 /* Is what is added to it a bias, which the library adds on the way out? */
 bool ebb_cublas_adds_bias(const ebb_cuda_product *p, uint8_t dtype);
-/* Algorithm number i of a plan for p's problem, whatever the plan does after it; aux: its bits. */
+typedef struct ebb_cublas_beside { /* what a plan reads or writes beside p's operands */
+    void *aux, *sums;
+} ebb_cublas_beside;
+
+/* Algorithm number i of a plan for p's problem, whatever the plan does after it. beside: may be
+ * NULL. */
 ebb_status ebb_cublas_run(const ebb_call *c, const ebb_cuda_product *p, uint8_t dtype,
-                          ebb_lt_plan *plan, uint32_t i, void *aux);
+                          ebb_lt_plan *plan, uint32_t i, const ebb_cublas_beside *beside);
+/* In prepare(): the choice for p with the sums of one side beside it; NULL: the library cannot be
+ * asked. after: EBB_LT_SUM_A or EBB_LT_SUM_B. Where all pointers are there the algorithms race, and
+ * y and the sums are written. */
+ebb_status ebb_cublas_choose_sums(const ebb_call *c, const ebb_cuda_product *p, uint8_t dtype,
+                                  uint32_t after, void *sums, ebb_cublas_choice **one);
+/* One call after the other is faster than that choice: remembered as a choice is, or not at all. */
+void ebb_cublas_keep_apart(const ebb_call *c, ebb_cublas_choice *one);
 
 /* Bits that the library keeps together: a row of its own ends where one of these does. */
 enum { EBB_CUBLAS_LINE = 128 };

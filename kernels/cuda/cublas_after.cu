@@ -69,7 +69,8 @@ static ebb_status run_joined(const ebb_call *c, const joined *j)
     ebb_cuda_product p;
     ebb_cublas_read(&p, c);
     p.y = c[j->at[1]].out[0].data;
-    EBB_TRY(ebb_cublas_run(c, &p, c->in[0].type.dtype, j->plan, 0, bits_of(c, j)));
+    const ebb_cublas_beside beside = {bits_of(c, j), NULL};
+    EBB_TRY(ebb_cublas_run(c, &p, c->in[0].type.dtype, j->plan, 0, &beside));
     return run_from(c, j, j->covers);
 }
 

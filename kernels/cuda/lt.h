@@ -44,6 +44,8 @@ typedef enum ebb_lt_after {
     EBB_LT_RELU_AUX_BIAS, /* of + bias */
     EBB_LT_DRELU,         /* 0 where the bit is */
     EBB_LT_DRELU_BGRAD,   /* and the columns' sums to bias */
+    EBB_LT_SUM_A,         /* nothing, but a is summed over k: m sums to bias, of y's type */
+    EBB_LT_SUM_B,         /* b is: n sums */
     EBB_LT_AFTERS
 } ebb_lt_after;
 
@@ -55,7 +57,12 @@ static inline bool ebb_lt_has_bias(uint32_t after)
 
 static inline bool ebb_lt_has_aux(uint32_t after)
 {
-    return after >= EBB_LT_RELU_AUX && after < EBB_LT_AFTERS;
+    return after >= EBB_LT_RELU_AUX && after <= EBB_LT_DRELU_BGRAD;
+}
+
+static inline bool ebb_lt_has_sums(uint32_t after)
+{
+    return after == EBB_LT_SUM_A || after == EBB_LT_SUM_B;
 }
 
 typedef struct ebb_lt_problem { /* compared as bytes: clear it first */

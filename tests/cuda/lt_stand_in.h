@@ -8,6 +8,7 @@
 #include "kernels/cuda/cublas.cu"
 #include "kernels/cuda/cublas_after.cu"
 #include "kernels/cuda/cublas_probe.cu"
+#include "kernels/cuda/cublas_sums.cu"
 
 #include "tests/cuda/cuda.h"
 #include "tests/cuda/halves.h"
@@ -39,6 +40,8 @@ static struct {
     bool slow_after;    /* 2 ms more; or it is these that nothing follows, and no other */
     bool slow_alone;
     bool refuses; /* to restore */
+    bool refuses_sums;
+    bool slow_sums; /* 4 ms more */
     uint32_t least_align;
     uint8_t algorithms; /* that it finds */
 } seen;
@@ -83,7 +86,7 @@ ebb_status ebb_lt_plan_find(ebb_lt_plan *plan, void *handle)
 {
     assert_ptr_equal(handle, &seen);
     seen.finds++;
-    plan->count = seen.algorithms;
+    plan->count = seen.refuses_sums && ebb_lt_has_sums(plan->problem.after) ? 0 : seen.algorithms;
     return plan->count > 0 ? NULL : ebb_error(EBB_UNSUPPORTED, "none");
 }
 
@@ -141,7 +144,8 @@ static float after_one(const ebb_lt_problem *p, float v, uint8_t *bits, int64_t 
 static void put_element(void *data, const ebb_lt_problem *p, int64_t at, double v, uint8_t *bits,
                         int64_t bit)
 {
-    const bool alone = p->after <= EBB_LT_BIAS, narrow = p->dtype != EBB_F32;
+    const bool alone = ebb_lt_has_sums(p->after) || p->after <= EBB_LT_BIAS,
+               narrow = p->dtype != EBB_F32;
     const ebb_dtype half = (ebb_dtype)p->dtype;
     if (p->dtype == EBB_F64) {
         ((double *)data)[at] = v;
@@ -156,22 +160,43 @@ static void put_element(void *data, const ebb_lt_problem *p, int64_t at, double 
         ((float *)data)[at] = rounded;
 }
 
+/* One side of the product, summed over what both have in common. */
+static void sum_one_side(const ebb_lt_problem *p, const ebb_lt_operands *o)
+{
+    const bool of_b = p->after == EBB_LT_SUM_B;
+    const ebb_lt_matrix *m = of_b ? &p->map.left : &p->map.right;
+    const int64_t count = of_b ? p->map.result.rows : p->map.result.columns;
+    const int64_t depth = m->rows * m->columns / count;
+    const bool along_rows = of_b == (m->turned != 0); // in memory, what is summed over is dense
+    for (int64_t i = 0; i < count; i++) {
+        double sum = 0;
+        for (int64_t d = 0; d < depth; d++)
+            sum += element(of_b ? o->b : o->a, p->dtype,
+                           along_rows ? d + i * m->lead : i + d * m->lead);
+        put_element(o->bias, p, i, sum, NULL, 0);
+    }
+}
+
 /* All but one take two milliseconds. */
 ebb_status ebb_lt_plan_run(ebb_lt_plan *plan, void *handle, uint32_t i, const ebb_lt_operands *o,
                            void *stream)
 {
     const ebb_lt_problem *p = &plan->problem;
     const ebb_lt_matrix *left = &p->map.left, *right = &p->map.right, *result = &p->map.result;
-    const struct timespec slow = {.tv_nsec = 2000000};
+    const struct timespec slow = {.tv_nsec = 2000000}, slower = {.tv_nsec = 4000000};
     (void)handle;
     (void)stream;
     assert_true(i < plan->count);
     seen.runs[plan->first + i]++;
     seen.biases += p->after == EBB_LT_BIAS;
     seen.after[p->after]++;
-    const bool alone = p->after <= EBB_LT_BIAS;
-    if (seen.slow_alone ? alone : plan->first + i != FAST || (seen.slow_after && !alone))
+    const bool sums = ebb_lt_has_sums(p->after), alone = sums || p->after <= EBB_LT_BIAS;
+    if (seen.slow_alone ? alone && !sums : plan->first + i != FAST || (seen.slow_after && !alone))
         (void)nanosleep(&slow, NULL);
+    if (sums && seen.slow_sums)
+        (void)nanosleep(&slower, NULL);
+    if (sums)
+        sum_one_side(p, o);
     const int64_t k = left->turned ? left->rows : left->columns;
     for (int64_t b = 0; b < p->map.batches; b++)
         for (int64_t column = 0; column < result->columns; column++)

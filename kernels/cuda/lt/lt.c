@@ -166,7 +166,7 @@ static ebb_status set(ebb_lt_plan *plan, cublasLtMatmulDescAttributes_t what, co
 /* What the pointers of a call are; their alignment is all that matters before. */
 static ebb_status set_pointers(ebb_lt_plan *plan, void *bias, void *aux)
 {
-    if (ebb_lt_has_bias(plan->problem.after))
+    if (ebb_lt_has_bias(plan->problem.after) || ebb_lt_has_sums(plan->problem.after))
         EBB_TRY(set(plan, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias, sizeof bias));
     if (!ebb_lt_has_aux(plan->problem.after))
         return NULL;
@@ -176,9 +176,10 @@ static ebb_status set_pointers(ebb_lt_plan *plan, void *bias, void *aux)
 static ebb_status describe_after(ebb_lt_plan *plan)
 {
     static const cublasLtEpilogue_t epilogues[] = {
-        CUBLASLT_EPILOGUE_DEFAULT,   CUBLASLT_EPILOGUE_BIAS,       CUBLASLT_EPILOGUE_RELU,
-        CUBLASLT_EPILOGUE_RELU_BIAS, CUBLASLT_EPILOGUE_RELU_AUX,   CUBLASLT_EPILOGUE_RELU_AUX_BIAS,
-        CUBLASLT_EPILOGUE_DRELU,     CUBLASLT_EPILOGUE_DRELU_BGRAD};
+        CUBLASLT_EPILOGUE_DEFAULT,   CUBLASLT_EPILOGUE_BIAS,        CUBLASLT_EPILOGUE_RELU,
+        CUBLASLT_EPILOGUE_RELU_BIAS, CUBLASLT_EPILOGUE_RELU_AUX,    CUBLASLT_EPILOGUE_RELU_AUX_BIAS,
+        CUBLASLT_EPILOGUE_DRELU,     CUBLASLT_EPILOGUE_DRELU_BGRAD, CUBLASLT_EPILOGUE_BGRADB,
+        CUBLASLT_EPILOGUE_BGRADA}; // b is the library's A (lt_map.h)
     const ebb_lt_problem *p = &plan->problem;
     if (p->after >= EBB_LT_AFTERS)
         return ebb_error(EBB_USAGE, "%u is nothing that can be done after a product", p->after);
