@@ -26,9 +26,10 @@ out), channels last where ebb has them, a batch that is on the device already, a
 steps of a round. ebb's steps include the copy of the batch. Peaks: torch.cuda.max_memory_allocated
 of one step, and ebb's arena, which holds everything it has.
 
-The ways of ebb: plain; exact: with the exact memory passes; rounding: and with tiled attention and
-loss (transformers), or batch norm, sum and ReLU in one kernel (channels last); 50 % and 30 %: what
-`--budget` makes of the plain step with passes that may round.
+The ways of ebb: plain; exact: with the exact memory passes; rounding: and with the gradients of a
+linear layer's weight and bias in one call, and tiled attention and loss (transformers), or batch
+norm, sum and ReLU in one kernel (channels last); 50 % and 30 %: what `--budget` makes of the plain
+step with passes that may round.
 
 Without a GPU: --dry-run prints every command, and runs those that make steps and plans with
 --backend cpu. --small takes small models instead; --backend cpu --small runs everything, on the CPU,
@@ -55,6 +56,7 @@ MIB = 2**20
 EXACT = ("pool-index", "sign-mask", "pack-bools", "dropout-seed", "dropout-recompute", "release")
 TILED = ("attention", "chunk-loss")
 JOINED = ("relu-epilogue",)
+LINEAR = ("linear-grad",)  # before release, which moves what it joins
 NO_PLAN_FITS = 3  # exit codes of ebb
 # Seconds that anything may take, and that must be left for it to begin.
 LONGEST = {"make": 240, "eager": 120, "compile": 240, "ebb": 120}
@@ -224,9 +226,9 @@ class Ebb:
         self.tell = options.dry_run
         self.ways = {"plain": [], "exact": self.passes(EXACT)}
         if case.tiled:
-            self.ways["rounding"] = self.passes(TILED + EXACT)
+            self.ways["rounding"] = self.passes(TILED + LINEAR + EXACT)
         elif case.channels_last:
-            self.ways["rounding"] = self.passes(EXACT + JOINED)
+            self.ways["rounding"] = self.passes(LINEAR + EXACT + JOINED)
         for share in (50, 30):
             self.ways[f"{share} %"] = ["--budget", f"{share}%", "--allow", "rounding"]
         self.plans = {}

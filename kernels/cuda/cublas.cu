@@ -222,7 +222,7 @@ static void race(chosen *one, const ebb_call *c, const ebb_cuda_product *p,
 }
 
 /* What is kept of a problem whose calls are faster one after the other: no algorithm's bytes. */
-static const uint8_t no_algorithm[EBB_LT_ALGORITHM];
+static const uint8_t no_algorithm[EBB_LT_ALGORITHM] = {0};
 
 static void forget_plan(chosen *one)
 {

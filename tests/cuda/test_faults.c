@@ -259,7 +259,10 @@ static int make_step(void **state)
 {
     if (make_folder(state) != 0)
         return -1;
-    said("", "grad " DIGITS "mlp.onnx --dim batch=2 --loss cross-entropy -o step.onnx", 0, "");
+    said("",
+         "grad " DIGITS
+         "mlp.onnx --dim batch=2 --loss cross-entropy --pass linear-grad -o step.onnx",
+         0, "");
     return 0;
 }
 
