@@ -1,4 +1,4 @@
-/* compose.h: operators that mean several others, one behind the other. */
+/* compose.h: operators that mean several others, one behind or beside the other. */
 #ifndef EBB_KERNELS_COMPOSE_H
 #define EBB_KERNELS_COMPOSE_H
 
