@@ -36,7 +36,7 @@ typedef struct state_of {
     ebb_cublas_choice *joined; /* NULL or without a plan: one call after the other */
 } state_of;
 
-static const ebb_kernel *kernel_of(const ebb_kernel *list, size_t count, ebb_op op)
+static const ebb_kernel *kernel_that_has(const ebb_kernel *list, size_t count, ebb_op op)
 {
     for (size_t i = 0; i < count; i++)
         if (list[i].op == op)
@@ -72,13 +72,13 @@ static void read_both(two_calls *k, const ebb_call *c)
     k->product.in = k->in;
     k->product.input_count = 2;
     k->product.out = &k->out[0];
-    k->product.kernel = kernel_of(ebb_cuda_cublas, ebb_cuda_cublas_count, EBB_OP_GEMM);
+    k->product.kernel = kernel_that_has(ebb_cuda_cublas, ebb_cuda_cublas_count, EBB_OP_GEMM);
     k->sum.op = EBB_OP_REDUCE_SUM;
     k->sum.attrs.list = k->over_rows;
     k->sum.attrs.count = 2;
     k->sum.in = &k->in[slot];
     k->sum.out = &k->out[1];
-    k->sum.kernel = kernel_of(ebb_cuda_reduce, ebb_cuda_reduce_count, EBB_OP_REDUCE_SUM);
+    k->sum.kernel = kernel_that_has(ebb_cuda_reduce, ebb_cuda_reduce_count, EBB_OP_REDUCE_SUM);
     k->sum.input_count = k->product.output_count = k->sum.output_count = 1;
     k->sum.version = 1; // axes as an attribute
     k->product.state = k->sum.state = NULL;
