@@ -94,7 +94,7 @@ static const char *declines_einsum(const ebb_call *c)
     whole_einsum_args a;
     if (!ebb_dtype_is_integer((ebb_dtype)c->in[0].type.dtype))
         return "works on integers only";
-    const char *why = ebb_cuda_any(c);
+    const char *why = ebb_call_any(c);
     if (why == NULL)
         why = ebb_einsum_misfit(&e, c);
     for (uint32_t k = 0; why == NULL && k < c->input_count; k++)
@@ -278,7 +278,7 @@ static ebb_status run_grams(const ebb_call *c)
 static const char *declines_grams(const ebb_call *c)
 {
     ebb_gram_pool p;
-    const char *why = ebb_cuda_any(c);
+    const char *why = ebb_call_any(c);
     if (why == NULL)
         why = ebb_gram_pool_read(&p, c);
     return why == NULL && c->out[0].type.dtype != EBB_F32 ? "the output is not float32" : why;

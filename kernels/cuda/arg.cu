@@ -146,7 +146,7 @@ static const char *declines(const ebb_call *c)
     const uint8_t t = c->in[0].type.dtype;
     if (!ebb_dtype_is_float((ebb_dtype)t) && t != EBB_I32 && t != EBB_I64)
         return "the dtype is not one of the floats, int32, int64";
-    return ebb_cuda_any(c);
+    return ebb_call_any(c);
 }
 
 static const char *hardmax_declines(const ebb_call *c)
@@ -166,8 +166,8 @@ static ebb_status read_arg(arg_args *a, const ebb_call *c, int64_t otherwise)
     int axis = 0;
     memset(a, 0, sizeof *a);
     EBB_TRY(
-        ebb_cuda_axis(c, ebb_attr_int(&c->attrs, "axis", otherwise), c->in[0].type.rank, &axis));
-    const ebb_cuda_span s = ebb_cuda_span_of(&c->in[0].type, axis);
+        ebb_call_axis(c, ebb_attr_int(&c->attrs, "axis", otherwise), c->in[0].type.rank, &axis));
+    const ebb_span s = ebb_span_of(&c->in[0].type, axis);
     a->inner = s.inner;
     a->lanes = ebb_lanes_of(s.outer * s.inner, s.n, s.inner > 1);
     a->rest = ebb_lanes_rest(&a->lanes);
@@ -238,8 +238,8 @@ static ebb_status run_hardmax(const ebb_call *c)
 static ebb_status run_running(const ebb_call *c)
 {
     int axis = 0;
-    EBB_TRY(ebb_cuda_axis(c, (int64_t)ebb_cuda_scalar(c, 1, 0), c->in[0].type.rank, &axis));
-    const ebb_cuda_span s = ebb_cuda_span_of(&c->in[0].type, axis);
+    EBB_TRY(ebb_call_axis(c, (int64_t)ebb_cuda_scalar(c, 1, 0), c->in[0].type.rank, &axis));
+    const ebb_span s = ebb_span_of(&c->in[0].type, axis);
     const int row = row_of(c->in[0].type.dtype);
     running_args a = {s.outer, s.n, s.inner, c->in[0].data, c->out[0].data, 0, 0, 0};
     a.exclusive = ebb_attr_int(&c->attrs, "exclusive", 0) != 0;

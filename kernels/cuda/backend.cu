@@ -305,7 +305,7 @@ double ebb_cuda_scalar(const ebb_call *c, uint32_t input, double otherwise)
 
 const char *ebb_cuda_floats(const ebb_call *c)
 {
-    const char *why = ebb_cuda_any(c);
+    const char *why = ebb_call_any(c);
     if (why != NULL)
         return why;
     uint8_t dtype = c->input_count > 0 ? c->in[0].type.dtype : (uint8_t)EBB_NONE;
@@ -317,7 +317,7 @@ const char *ebb_cuda_floats(const ebb_call *c)
 const char *ebb_cuda_numbers(const ebb_call *c)
 {
     ebb_dtype dtype = c->input_count > 0 ? (ebb_dtype)c->in[0].type.dtype : EBB_NONE;
-    return ebb_dtype_is_integer(dtype) || dtype == EBB_BOOL ? ebb_cuda_any(c) : ebb_cuda_floats(c);
+    return ebb_dtype_is_integer(dtype) || dtype == EBB_BOOL ? ebb_call_any(c) : ebb_cuda_floats(c);
 }
 
 const char *ebb_cuda_constant(const ebb_call *c, uint32_t i)

@@ -310,19 +310,19 @@ static ebb_status run_split_decode(const ebb_call *c)
 
 static const char *declines_quantize(const ebb_call *c)
 {
-    const char *why = ebb_cuda_any(c);
+    const char *why = ebb_call_any(c);
     return why != NULL ? why : ebb_quantize_unfit(c);
 }
 
 static const char *declines_running(const ebb_call *c)
 {
-    const char *why = ebb_cuda_any(c);
+    const char *why = ebb_call_any(c);
     return why != NULL ? why : ebb_quantize_running_unfit(c);
 }
 
 static const char *declines_dequantize(const ebb_call *c)
 {
-    const char *why = ebb_cuda_any(c);
+    const char *why = ebb_call_any(c);
     return why != NULL ? why : ebb_dequantize_unfit(c);
 }
 
@@ -335,7 +335,7 @@ static const char *large_planes(const ebb_call *c, const ebb_type *x)
 
 static const char *declines_split(const ebb_call *c)
 {
-    const char *why = ebb_cuda_any(c);
+    const char *why = ebb_call_any(c);
     if (why == NULL)
         why = ebb_split_unfit(c);
     return why != NULL ? why : large_planes(c, &c->in[0].type);
@@ -343,7 +343,7 @@ static const char *declines_split(const ebb_call *c)
 
 static const char *declines_split_decode(const ebb_call *c)
 {
-    const char *why = ebb_cuda_any(c);
+    const char *why = ebb_call_any(c);
     if (why == NULL)
         why = ebb_split_decode_unfit(c);
     return why != NULL ? why : large_planes(c, &c->out[0].type);

@@ -96,7 +96,7 @@ static ebb_gpu_grid fewer(ebb_gpu_grid grid)
 static entropy_args args_of(const ebb_call *c)
 {
     const uint32_t first = ebb_cross_entropy_first(c);
-    const ebb_cuda_span s = ebb_cuda_span_of(&c->in[first].type, 1);
+    const ebb_span s = ebb_span_of(&c->in[first].type, 1);
     const ebb_attr *ignored = ebb_attr_find(&c->attrs, "ignore_index");
     const ebb_cuda_queue *queue = ebb_cuda_queue_of(c);
     entropy_args a;

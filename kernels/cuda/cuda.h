@@ -111,14 +111,6 @@ static inline ebb_gpu_grid ebb_cuda_blocks(int64_t n)
 
 /* ---- operands ---- */
 
-#define ebb_cuda_size ebb_element_bytes
-#define ebb_cuda_span ebb_span
-#define ebb_cuda_span_of ebb_span_of
-#define ebb_cuda_axis ebb_call_axis
-#define ebb_cuda_ints ebb_call_ints
-#define ebb_cuda_any ebb_call_any
-#define ebb_cuda_indices_are ebb_indices_are
-
 /* A constant scalar input; `otherwise` where it is absent. */
 double ebb_cuda_scalar(const ebb_call *c, uint32_t input, double otherwise);
 
@@ -136,7 +128,8 @@ static inline int ebb_cuda_float_row(uint8_t dtype)
 
 /* ---- declines ---- */
 
-/* ebb_call_any, and input 0 is f32, f64, f16 or bf16, and so are all float operands: one dtype for all. */
+/* ebb_call_any, and input 0 is f32, f64, f16 or bf16, and so are all float operands: one dtype for
+ * all. */
 const char *ebb_cuda_floats(const ebb_call *c);
 const char *ebb_cuda_numbers(const ebb_call *c); /* ... or input 0 is an integer or bool */
 /* NULL where input i is absent or known before the run; else why not. */

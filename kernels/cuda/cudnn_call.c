@@ -65,7 +65,7 @@ const char *ebb_work_float32(const ebb_operand *o)
 bool ebb_work_rows_aligned(const ebb_operand *o)
 {
     const int64_t n = o->type.dims[0];
-    const int64_t bytes = ebb_elements(&o->type) * (int64_t)ebb_cuda_size(&o->type);
+    const int64_t bytes = ebb_elements(&o->type) * (int64_t)ebb_element_bytes(&o->type);
     return n <= 1 || bytes / n % 16 == 0;
 }
 

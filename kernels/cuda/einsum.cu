@@ -249,7 +249,7 @@ static bool lay_out(const ebb_call *c, const ebb_einsum *e, size_t *parts, size_
         *parts = mine > *parts ? mine : *parts;
         if (step + 1 == steps_of(e))
             break;
-        if (!ebb_size_mul(&result, (size_t)p.elements, ebb_cuda_size(&c->in[0].type)) ||
+        if (!ebb_size_mul(&result, (size_t)p.elements, ebb_element_bytes(&c->in[0].type)) ||
             !ebb_size_align(&result, result, 256) || !ebb_size_add(&results, results, result))
             return false;
     }
@@ -362,7 +362,7 @@ static ebb_status run_pairs(const ebb_call *c)
         if (p.elements > 0)
             EBB_TRY(is_tiled(&p.args) ? launch_tiles(c, &p, row) : launch_sums(c, &p, row));
         left = p.args.y;
-        next += ((size_t)p.elements * ebb_cuda_size(&c->in[0].type) + 255) / 256 * 256;
+        next += ((size_t)p.elements * ebb_element_bytes(&c->in[0].type) + 255) / 256 * 256;
     }
     return NULL;
 }

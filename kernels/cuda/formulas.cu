@@ -183,7 +183,8 @@ ebb_status ebb_formula_run(const ebb_call *c, const ebb_formula_use *use,
         a.other[k] = use->other[k];
     }
     ebb_cuda_walk_make(&a.walk, out, in, arity);
-    int64_t lanes = ebb_cuda_pack(&a.walk, a.n, a.out, a.in, arity, ebb_cuda_size(&c->in[0].type));
+    int64_t lanes =
+        ebb_cuda_pack(&a.walk, a.n, a.out, a.in, arity, ebb_element_bytes(&c->in[0].type));
     a.packed = lanes > 1 ? a.n / lanes * lanes : 0;
     int64_t pieces = a.packed / lanes > a.n - a.packed ? a.packed / lanes : a.n - a.packed;
     return EBB_LAUNCH(c, kernels[ebb_cuda_float_row(c->in[0].type.dtype)], ebb_cuda_grid(pieces),

@@ -111,7 +111,7 @@ static ebb_status deform_workspace(const ebb_call *c, size_t *bytes)
     const ebb_cuda_product p = product_of(&f);
     bool fits = ebb_size_mul(bytes, (size_t)f.w.wide_channels, (size_t)f.taps) &&
                 ebb_size_mul(bytes, *bytes, (size_t)f.volume) &&
-                ebb_size_mul(bytes, *bytes, ebb_cuda_size(&c->in[0].type)) &&
+                ebb_size_mul(bytes, *bytes, ebb_element_bytes(&c->in[0].type)) &&
                 ebb_size_align(bytes, *bytes, 256) &&
                 ebb_size_add(bytes, *bytes, ebb_cuda_product_bytes(&p, c->in[0].type.dtype));
     return fits ? NULL : ebb_call_error(c, "what its taps see passes what memory can be");
@@ -119,7 +119,7 @@ static ebb_status deform_workspace(const ebb_call *c, size_t *bytes)
 
 static ebb_status run_product(const ebb_call *c, const deform_args *a)
 {
-    const size_t size = ebb_cuda_size(&c->in[0].type);
+    const size_t size = ebb_element_bytes(&c->in[0].type);
     ebb_cuda_product p = product_of(&a->f);
     const size_t all = (size_t)(p.k * a->f.w.groups * p.n) * size;
     p.parts = (char *)a->columns + (all + 255) / 256 * 256;

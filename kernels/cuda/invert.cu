@@ -38,7 +38,7 @@ static ebb_status run(const ebb_call *c, const ebb_invert_fit *k, double alpha)
     a.fit = *k;
     a.per_y0 = 1.0 / k->y0;
     a.per_root = 1.0 / sqrt(-k->y0);
-    int64_t lanes = (int64_t)(16 / ebb_cuda_size(&c->in[0].type));
+    int64_t lanes = (int64_t)(16 / ebb_element_bytes(&c->in[0].type));
     if ((uintptr_t)a.dx % 16 == 0 && (uintptr_t)a.dy % 16 == 0 && (uintptr_t)a.y % 16 == 0)
         a.packed = a.n / lanes * lanes;
     int64_t pieces = a.packed / lanes > a.n - a.packed ? a.packed / lanes : a.n - a.packed;

@@ -246,7 +246,7 @@ static ebb_status run_dynamic(const ebb_call *c)
 
 static const char *declines_dynamic(const ebb_call *c)
 {
-    return c->in[0].type.dtype == EBB_F32 ? ebb_cuda_any(c) : "quantises float32 only";
+    return c->in[0].type.dtype == EBB_F32 ? ebb_call_any(c) : "quantises float32 only";
 }
 
 /* ---- products ---- */
@@ -619,7 +619,7 @@ static const char *declines_product(const ebb_call *c)
 
 static const char *declines_matmul(const ebb_call *c)
 {
-    const char *why = ebb_cuda_any(c);
+    const char *why = ebb_call_any(c);
     if (why == NULL)
         why = ebb_coded_matmul_unfit(c);
     return why != NULL ? why : declines_product(c);
@@ -629,7 +629,7 @@ static const char *declines_conv(const ebb_call *c)
 {
     ebb_geometry g;
     ebb_cuda_window w;
-    const char *why = ebb_cuda_any(c);
+    const char *why = ebb_call_any(c);
     if (why == NULL)
         why = ebb_coded_conv_unfit(&g, c);
     if (why == NULL)

@@ -249,7 +249,7 @@ static ebb_status workspace(const ebb_call *c, size_t *bytes)
     size_t elements;
     read_sizes(c, &a);
     if (!ebb_size_mul(&elements, (size_t)a.block, (size_t)a.classes) ||
-        !ebb_size_mul(bytes, elements, ebb_cuda_size(&c->in[X].type)) ||
+        !ebb_size_mul(bytes, elements, ebb_element_bytes(&c->in[X].type)) ||
         !ebb_size_add(bytes, *bytes, each_bytes(&a) + parts_bytes(c, &a)))
         return ebb_call_error(c, "a block of its scores is too large");
     return NULL;
@@ -286,7 +286,7 @@ typedef struct prepared {
 /* Which operands a product of this block has. */
 static ebb_cuda_product product_at(const ebb_call *c, const loss_args *a, int which)
 {
-    const size_t at = (size_t)(a->first * a->inner) * ebb_cuda_size(&c->in[X].type);
+    const size_t at = (size_t)(a->first * a->inner) * ebb_element_bytes(&c->in[X].type);
     const unsigned char *x = (const unsigned char *)a->x + at;
     ebb_cuda_product p = product_for(a, which, a->count);
     p.parts = a->parts;
@@ -346,7 +346,7 @@ static ebb_status prepare(ebb_call *c)
         return ebb_error_memory();
     memset(state, 0, sizeof *state);
     c->state = state;
-    const uint64_t step = (uint64_t)(a.block * a.inner) * ebb_cuda_size(&c->in[X].type);
+    const uint64_t step = (uint64_t)(a.block * a.inner) * ebb_element_bytes(&c->in[X].type);
     for (int last = 0; last < 2; last++) {
         a.count = last ? a.rows % a.block : a.block;
         a.first = last ? a.rows - a.count : 0;

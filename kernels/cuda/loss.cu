@@ -28,11 +28,11 @@ static ebb_status launch(const ebb_call *c, softmax_args *args, const ebb_gpu_ke
     const ebb_type *t = &c->in[0].type;
     const int row = ebb_cuda_float_row(t->dtype);
     const bool flat = c->op == EBB_OP_SOFTMAX_FLAT || c->op == EBB_OP_LOG_SOFTMAX_FLAT;
-    ebb_cuda_span s = {1, 1, 1};
+    ebb_span s = {1, 1, 1};
     int axis = 0;
     if (t->rank > 0) {
-        EBB_TRY(ebb_cuda_axis(c, ebb_attr_int(&c->attrs, "axis", flat ? 1 : -1), t->rank, &axis));
-        s = ebb_cuda_span_of(t, axis);
+        EBB_TRY(ebb_call_axis(c, ebb_attr_int(&c->attrs, "axis", flat ? 1 : -1), t->rank, &axis));
+        s = ebb_span_of(t, axis);
     }
     if (flat) { // all axes from there on are one
         s.n *= s.inner;

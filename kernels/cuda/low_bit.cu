@@ -180,7 +180,7 @@ static ebb_status run(const ebb_call *c)
 
 static const char *declines(const ebb_call *c)
 {
-    const char *why = ebb_cuda_any(c);
+    const char *why = ebb_call_any(c);
     if (why == NULL)
         why = ebb_low_bit_unfit(c);
     for (uint32_t i = 0; i < 2 && why == NULL; i++)

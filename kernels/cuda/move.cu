@@ -243,10 +243,10 @@ static ebb_status run_transpose(const ebb_call *c)
         from[d] = stride[axis];
     }
     ebb_strides(to, x->rank, dims);
-    if (ebb_cuda_size(x) == 0)
+    if (ebb_element_bytes(x) == 0)
         return turn_packed(c, to, from, dims);
     return ebb_cuda_strided(c, c->out[0].data, to, c->in[0].data, from, x->rank, dims,
-                            ebb_cuda_size(x));
+                            ebb_element_bytes(x));
 }
 
 /* ---- what kernels/move.h reads ---- */
@@ -299,15 +299,15 @@ static ebb_status read_pads(const ebb_call *c, int64_t *begin)
     int64_t pads[2 * EBB_MAX_RANK], axes[EBB_MAX_RANK], sum[EBB_MAX_RANK] = {0};
     uint32_t count, axis_count;
     const ebb_type *x = &c->in[0].type, *y = &c->out[0].type;
-    EBB_TRY(ebb_cuda_ints(c, "pads", 1, pads, 2 * EBB_MAX_RANK, &count));
-    EBB_TRY(ebb_cuda_ints(c, NULL, 3, axes, EBB_MAX_RANK, &axis_count));
+    EBB_TRY(ebb_call_ints(c, "pads", 1, pads, 2 * EBB_MAX_RANK, &count));
+    EBB_TRY(ebb_call_ints(c, NULL, 3, axes, EBB_MAX_RANK, &axis_count));
     uint32_t padded = ebb_call_has(c, 3) ? axis_count : (uint32_t)x->rank;
     if (count != 2 * padded)
         return ebb_call_error(c, "%u pads are given for %u axes", count, padded);
     memset(begin, 0, EBB_MAX_RANK * sizeof *begin);
     for (uint32_t i = 0; i < padded; i++) {
         int axis;
-        EBB_TRY(ebb_cuda_axis(c, ebb_call_has(c, 3) ? axes[i] : (int64_t)i, x->rank, &axis));
+        EBB_TRY(ebb_call_axis(c, ebb_call_has(c, 3) ? axes[i] : (int64_t)i, x->rank, &axis));
         begin[axis] = pads[i];
         if (__builtin_add_overflow(pads[i], pads[padded + i], &sum[axis]))
             return ebb_call_error(c, "pads along axis %d are too large", axis);
@@ -382,9 +382,9 @@ static ebb_status run_pad(const ebb_call *c)
     a.value = ebb_call_has(c, 2) ? c->in[2].data : NULL;
     a.mode = (int32_t)mode_of(c);
     merge_pads(&a, x, y, begin);
-    if (a.mode != PAD_CONSTANT && !cut_away(&a, ebb_cuda_size(x)))
+    if (a.mode != PAD_CONSTANT && !cut_away(&a, ebb_element_bytes(x)))
         return ebb_call_error(c, "there is nothing to pad with: no element is left");
-    return EBB_LAUNCH(c, pads[ebb_cuda_size_row(ebb_cuda_size(x))], ebb_cuda_grid(a.n),
+    return EBB_LAUNCH(c, pads[ebb_cuda_size_row(ebb_element_bytes(x))], ebb_cuda_grid(a.n),
                       EBB_CUDA_BLOCK, 0, a);
 }
 
@@ -408,7 +408,7 @@ static const char *declines_pad(const ebb_call *c)
 
 static ebb_status run_center(const ebb_call *c)
 {
-    const size_t size = ebb_cuda_size(&c->in[0].type);
+    const size_t size = ebb_element_bytes(&c->in[0].type);
     ebb_middle m;
     ebb_middle_read(&m, c);
     if (!m.fills && c->out[0].bytes > 0)
@@ -420,7 +420,7 @@ static ebb_status run_center(const ebb_call *c)
 
 static const char *declines_center(const ebb_call *c)
 {
-    const char *why = ebb_cuda_any(c);
+    const char *why = ebb_call_any(c);
     return why != NULL ? why : ebb_middle_misfit(c);
 }
 

@@ -122,7 +122,7 @@ EBB_GPU_INLINE int64_t ebb_cuda_index(const ebb_cuda_indices *x, int64_t i, int6
 
 /* y [outer, count, inner] = the slices of x [outer, n, inner] that the list names; size: bytes of
  * an element. */
-ebb_status ebb_cuda_take(const ebb_call *c, void *y, const void *x, const ebb_cuda_span *s,
+ebb_status ebb_cuda_take(const ebb_call *c, void *y, const void *x, const ebb_span *s,
                          const ebb_cuda_indices *index, int64_t count, size_t size);
 
 #ifdef __cplusplus

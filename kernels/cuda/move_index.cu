@@ -118,7 +118,7 @@ static ebb_status launch_rows(const ebb_call *c, rows_args *a, size_t size)
                       EBB_CUDA_BLOCK, 0, *a);
 }
 
-ebb_status ebb_cuda_take(const ebb_call *c, void *y, const void *x, const ebb_cuda_span *s,
+ebb_status ebb_cuda_take(const ebb_call *c, void *y, const void *x, const ebb_span *s,
                          const ebb_cuda_indices *index, int64_t count, size_t size)
 {
     rows_args a;
@@ -139,11 +139,11 @@ static ebb_status run_gather(const ebb_call *c)
 {
     const ebb_operand *data = &c->in[0];
     int axis;
-    EBB_TRY(ebb_cuda_axis(c, ebb_attr_int(&c->attrs, "axis", 0), data->type.rank, &axis));
-    const ebb_cuda_span s = ebb_cuda_span_of(&data->type, axis);
+    EBB_TRY(ebb_call_axis(c, ebb_attr_int(&c->attrs, "axis", 0), data->type.rank, &axis));
+    const ebb_span s = ebb_span_of(&data->type, axis);
     const ebb_cuda_indices index = ebb_cuda_indices_of(c, 1);
     return ebb_cuda_take(c, c->out[0].data, data->data, &s, &index, ebb_elements(&c->in[1].type),
-                         ebb_cuda_size(&data->type));
+                         ebb_element_bytes(&data->type));
 }
 
 /* (data, indices) {axis} -> Y: Y[.., i, ..] = data[.., indices[.., i, ..], ..]. */
@@ -155,7 +155,7 @@ static ebb_status run_gather_elements(const ebb_call *c)
     int axis;
     elements_args a;
     memset(&a, 0, sizeof a);
-    EBB_TRY(ebb_cuda_axis(c, ebb_attr_int(&c->attrs, "axis", 0), data->rank, &axis));
+    EBB_TRY(ebb_call_axis(c, ebb_attr_int(&c->attrs, "axis", 0), data->rank, &axis));
     a.count = ebb_elements(t);
     if (a.count == 0)
         return NULL;
@@ -168,8 +168,8 @@ static ebb_status run_gather_elements(const ebb_call *c)
     a.stride = from[axis];
     from[axis] = 0;
     ebb_cuda_path_make(&a.path, t->rank, t->dims, to, from);
-    return EBB_LAUNCH(c, kernels[ebb_cuda_size_row(ebb_cuda_size(data))], ebb_cuda_grid(a.count),
-                      EBB_CUDA_BLOCK, 0, a);
+    return EBB_LAUNCH(c, kernels[ebb_cuda_size_row(ebb_element_bytes(data))],
+                      ebb_cuda_grid(a.count), EBB_CUDA_BLOCK, 0, a);
 }
 
 /* (data, indices) {batch_dims} -> Y: data [batch, n..., inner], indices [batch, count, depth]. */
@@ -193,7 +193,7 @@ static ebb_status run_gather_nd(const ebb_call *c)
             a.dims[d - batched] = data->dims[d];
         *(d < batched + a.depth ? &a.table : &a.inner) *= data->dims[d];
     }
-    return launch_rows(c, &a, ebb_cuda_size(data));
+    return launch_rows(c, &a, ebb_element_bytes(data));
 }
 
 /* ---- OneHot ---- */
@@ -204,12 +204,12 @@ static ebb_status run_one_hot(const ebb_call *c)
     static const ebb_gpu_kernel kernels[] = EBB_CUDA_SIZES(one_hot);
     const ebb_type *out = &c->out[0].type;
     int axis;
-    EBB_TRY(ebb_cuda_axis(c, ebb_attr_int(&c->attrs, "axis", -1), out->rank, &axis));
-    ebb_cuda_span s = ebb_cuda_span_of(out, axis);
+    EBB_TRY(ebb_call_axis(c, ebb_attr_int(&c->attrs, "axis", -1), out->rank, &axis));
+    ebb_span s = ebb_span_of(out, axis);
     one_hot_args a = {c->out[0].data,          c->in[0].data, c->in[2].data,
                       s.outer * s.n * s.inner, s.n,           s.inner,
                       c->in[0].type.dtype};
-    return EBB_LAUNCH(c, kernels[ebb_cuda_size_row(ebb_cuda_size(out))], ebb_cuda_grid(a.count),
+    return EBB_LAUNCH(c, kernels[ebb_cuda_size_row(ebb_element_bytes(out))], ebb_cuda_grid(a.count),
                       EBB_CUDA_BLOCK, 0, a);
 }
 
@@ -309,7 +309,7 @@ static ebb_status run_non_zero(const ebb_call *c)
     a.x = (const uint8_t *)c->in[0].data;
     a.n = ebb_elements(t);
     a.columns = c->out[0].type.dims[1];
-    a.size = (int32_t)ebb_cuda_size(t);
+    a.size = (int32_t)ebb_element_bytes(t);
     a.is_float = ebb_dtype_is_float((ebb_dtype)t->dtype);
     a.rank = t->rank;
     for (int d = 0; d < t->rank; d++)
@@ -320,7 +320,7 @@ static ebb_status run_non_zero(const ebb_call *c)
 /* ---- Compress ---- */
 
 typedef struct compress {
-    ebb_cuda_span s;    /* of X: n slices; the whole of it flat where there is no axis */
+    ebb_span s;         /* of X: n slices; the whole of it flat where there is no axis */
     int64_t n, columns; /* flags that count; slices of Y */
     size_t list_bytes;
 } compress;
@@ -334,8 +334,8 @@ static ebb_status read_compress(const ebb_call *c, compress *v)
     v->s.outer = v->s.inner = 1;
     v->s.n = ebb_elements(x);
     if (ebb_attr_find(&c->attrs, "axis") != NULL) {
-        EBB_TRY(ebb_cuda_axis(c, ebb_attr_int(&c->attrs, "axis", 0), x->rank, &axis));
-        v->s = ebb_cuda_span_of(x, axis);
+        EBB_TRY(ebb_call_axis(c, ebb_attr_int(&c->attrs, "axis", 0), x->rank, &axis));
+        v->s = ebb_span_of(x, axis);
     }
     const int64_t slice = v->s.outer * v->s.inner;
     v->n = given < v->s.n ? given : v->s.n;
@@ -373,7 +373,7 @@ static ebb_status run_compress(const ebb_call *c)
     EBB_TRY(list_places(c, &a, (uint32_t *)(void *)((char *)c->workspace + v.list_bytes)));
     const ebb_cuda_indices list = {c->workspace, 1, c->position, ebb_cuda_queue_of(c)->step};
     return ebb_cuda_take(c, c->out[0].data, c->in[0].data, &v.s, &list, v.columns,
-                         ebb_cuda_size(&c->in[0].type));
+                         ebb_element_bytes(&c->in[0].type));
 }
 
 static const char *declines_non_zero(const ebb_call *c)
@@ -386,7 +386,7 @@ static const char *declines_non_zero(const ebb_call *c)
 
 static const char *declines_compress(const ebb_call *c)
 {
-    const char *why = ebb_cuda_any(c);
+    const char *why = ebb_call_any(c);
     if (why != NULL)
         return why;
     if (c->in[1].type.dtype != EBB_BOOL)
@@ -401,7 +401,7 @@ static ebb_status run_reverse(const ebb_call *c)
 {
     static const ebb_gpu_kernel kernels[] = EBB_CUDA_SIZES(reverse_rows);
     const ebb_type *t = &c->in[0].type;
-    const size_t size = ebb_cuda_size(t);
+    const size_t size = ebb_element_bytes(t);
     const int64_t rows = t->dims[0] * t->dims[1], all = ebb_elements(t);
     reverse_args a;
     memset(&a, 0, sizeof a);
@@ -423,7 +423,7 @@ static ebb_status run_reverse(const ebb_call *c)
 
 static const char *declines_reverse(const ebb_call *c)
 {
-    const char *why = ebb_cuda_any(c);
+    const char *why = ebb_call_any(c);
     return why != NULL ? why : ebb_reverse_sequence_misfit(c);
 }
 
@@ -435,12 +435,12 @@ static ebb_status run_tensor_scatter(const ebb_call *c)
 {
     static const ebb_gpu_kernel kernels[] = EBB_CUDA_SIZES(write_rows);
     const ebb_type *x = &c->in[0].type;
-    const size_t size = ebb_cuda_size(x);
+    const size_t size = ebb_element_bytes(x);
     int axis = 0;
     write_args a;
     memset(&a, 0, sizeof a);
-    EBB_TRY(ebb_cuda_axis(c, ebb_attr_int(&c->attrs, "axis", -2), x->rank, &axis));
-    const ebb_cuda_span s = ebb_cuda_span_of(x, axis);
+    EBB_TRY(ebb_call_axis(c, ebb_attr_int(&c->attrs, "axis", -2), x->rank, &axis));
+    const ebb_span s = ebb_span_of(x, axis);
     EBB_TRY(ebb_cuda_copy(c, c->out[0].data, c->in[0].data, c->out[0].bytes));
     a.y = c->out[0].data;
     a.update = c->in[1].data;

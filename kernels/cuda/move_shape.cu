@@ -65,13 +65,13 @@ static ebb_status run_old_dropout(const ebb_call *c)
         return NULL;
     const ebb_type *mask = &c->out[1].type;
     const uint64_t one = one_of(mask->dtype);
-    return ebb_cuda_fill(c, c->out[1].data, &one, ebb_elements(mask), ebb_cuda_size(mask));
+    return ebb_cuda_fill(c, c->out[1].data, &one, ebb_elements(mask), ebb_element_bytes(mask));
 }
 
 static const char *declines_old_dropout(const ebb_call *c)
 {
-    if (ebb_cuda_any(c) != NULL)
-        return ebb_cuda_any(c);
+    if (ebb_call_any(c) != NULL)
+        return ebb_call_any(c);
     if (ebb_call_wants(c, 1) && c->out[1].type.dtype != EBB_BOOL &&
         !ebb_dtype_is_float((ebb_dtype)c->out[1].type.dtype))
         return "the mask is neither bool nor a float";
@@ -94,7 +94,7 @@ static ebb_status run_trilu(const ebb_call *c)
                     t->dims[t->rank - 1],
                     given && c->in[1].type.dtype == EBB_I64,
                     ebb_attr_int(&c->attrs, "upper", 1) != 0};
-    return EBB_LAUNCH(c, trilus[ebb_cuda_size_row(ebb_cuda_size(t))], ebb_cuda_grid(a.n),
+    return EBB_LAUNCH(c, trilus[ebb_cuda_size_row(ebb_element_bytes(t))], ebb_cuda_grid(a.n),
                       EBB_CUDA_BLOCK, 0, a);
 }
 
@@ -107,13 +107,13 @@ static ebb_status run_eye_like(const ebb_call *c)
     const ebb_type *y = &c->out[0].type;
     eye_args a = {c->out[0].data, ebb_elements(y), y->dims[1], ebb_attr_int(&c->attrs, "k", 0),
                   one_of(y->dtype)};
-    return EBB_LAUNCH(c, eyes[ebb_cuda_size_row(ebb_cuda_size(y))], ebb_cuda_grid(a.n),
+    return EBB_LAUNCH(c, eyes[ebb_cuda_size_row(ebb_element_bytes(y))], ebb_cuda_grid(a.n),
                       EBB_CUDA_BLOCK, 0, a);
 }
 
 static const char *declines_eye_like(const ebb_call *c)
 {
-    const char *why = ebb_cuda_any(c);
+    const char *why = ebb_call_any(c);
     if (why != NULL)
         return why;
     if (one_of(c->out[0].type.dtype) == 0)
@@ -215,7 +215,7 @@ static ebb_status run_constant_of_shape(const ebb_call *c)
 {
     const ebb_type *t = &c->out[0].type;
     return ebb_cuda_fill(c, c->out[0].data, ebb_constant_of_shape_value(c), ebb_elements(t),
-                         ebb_cuda_size(t));
+                         ebb_element_bytes(t));
 }
 
 /* ---- Range ---- */

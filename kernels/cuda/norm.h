@@ -43,7 +43,7 @@ EBB_GPU_INLINE double ebb_undo(double scale, double bias, double least)
  * any dtype. */
 static inline const char *ebb_cuda_norm_declines(const ebb_call *c, uint32_t first, uint32_t last)
 {
-    const char *why = ebb_cuda_any(c);
+    const char *why = ebb_call_any(c);
     if (why != NULL)
         return why;
     for (uint32_t i = 0; i < c->input_count; i++)

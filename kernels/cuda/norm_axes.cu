@@ -48,13 +48,13 @@ static ebb_status read_axes(axes_args *a, const ebb_call *c)
         a->order = ebb_attr_int(&c->attrs, "p", 2);
         list[0] = ebb_attr_int(&c->attrs, "axis", -1);
     } else if (ebb_attr_find(&c->attrs, "axes") != NULL) {
-        EBB_TRY(ebb_cuda_ints(c, "axes", UINT32_MAX, list, EBB_MAX_RANK, &count));
+        EBB_TRY(ebb_call_ints(c, "axes", UINT32_MAX, list, EBB_MAX_RANK, &count));
     } else {
         count = 3;
     }
     for (uint32_t i = 0; i < count; i++) {
         int axis = 0;
-        EBB_TRY(ebb_cuda_axis(c, list[i], x->rank, &axis));
+        EBB_TRY(ebb_call_axis(c, list[i], x->rank, &axis));
         goes[axis] = true;
     }
     const bool along = ebb_cuda_axes_split(x, goes, &a->kept, &a->along);
@@ -108,7 +108,7 @@ static const char *declines_axes(const ebb_call *c)
 /* (X) {size, alpha, beta, bias} -> Y: x / (bias + alpha / size * squares of its neighbours)^beta */
 static ebb_status run_lrn(const ebb_call *c)
 {
-    const ebb_cuda_span s = ebb_cuda_span_of(&c->in[0].type, 1);
+    const ebb_span s = ebb_span_of(&c->in[0].type, 1);
     const int64_t size = ebb_attr_int(&c->attrs, "size", 1);
     lrn_args a;
     memset(&a, 0, sizeof a);

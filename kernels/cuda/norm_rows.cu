@@ -70,7 +70,7 @@ static ebb_status read_rows(rows_args *a, const ebb_call *c, const ebb_type *x,
 {
     int axis = 0;
     memset(a, 0, sizeof *a);
-    EBB_TRY(ebb_cuda_axis(c, ebb_attr_int(&c->attrs, "axis", -1), x->rank, &axis));
+    EBB_TRY(ebb_call_axis(c, ebb_attr_int(&c->attrs, "axis", -1), x->rank, &axis));
     a->m = a->n = 1;
     for (int d = 0; d < x->rank; d++)
         *(d < axis ? &a->m : &a->n) *= x->dims[d];

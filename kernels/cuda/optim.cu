@@ -241,7 +241,7 @@ static const char *declines(const ebb_call *c)
     if (groups == 0 || c->input_count != first + groups * each ||
         c->output_count != groups * (1 + f->states))
         return "wrong number of operands";
-    const char *why = ebb_cuda_any(c);
+    const char *why = ebb_call_any(c);
     if (why != NULL)
         return why;
     uint8_t dtype = c->in[first].type.dtype;

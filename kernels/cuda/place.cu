@@ -60,7 +60,7 @@ static ebb_status run_col2im(const ebb_call *c)
     int64_t block[EBB_MAX_RANK];
     uint32_t count;
     memset(&a, 0, sizeof a);
-    EBB_TRY(ebb_cuda_ints(c, NULL, 2, block, EBB_MAX_RANK, &count));
+    EBB_TRY(ebb_call_ints(c, NULL, 2, block, EBB_MAX_RANK, &count));
     EBB_TRY(ebb_blocks_read(&a.b, c, block, count));
     a.y = c->out[0].data;
     a.x = c->in[0].data;
@@ -70,7 +70,7 @@ static ebb_status run_col2im(const ebb_call *c)
 
 static const char *declines_unpool(const ebb_call *c)
 {
-    const char *why = ebb_cuda_any(c);
+    const char *why = ebb_call_any(c);
     return why != NULL ? why : ebb_unpool_misfit(c);
 }
 
@@ -96,7 +96,7 @@ static ebb_status run_unpool(const ebb_call *c)
     static const ebb_gpu_kernel unpools[] = EBB_CUDA_SIZES(unpool);
     EBB_TRY(EBB_LAUNCH(c, unpool_clear, ebb_cuda_grid(a.places), EBB_CUDA_BLOCK, 0, a));
     EBB_TRY(EBB_LAUNCH(c, unpool_claim, ebb_cuda_grid(a.u.n), EBB_CUDA_BLOCK, 0, a));
-    return EBB_LAUNCH(c, unpools[ebb_cuda_size_row(ebb_cuda_size(&c->in[0].type))],
+    return EBB_LAUNCH(c, unpools[ebb_cuda_size_row(ebb_element_bytes(&c->in[0].type))],
                       ebb_cuda_grid(a.places), EBB_CUDA_BLOCK, 0, a);
 }
 

@@ -276,7 +276,7 @@ WHERE(uint64_t, 8)
 static ebb_status run_where(const ebb_call *c)
 {
     const ebb_type *in[3] = {&c->in[0].type, &c->in[1].type, &c->in[2].type};
-    size_t size = ebb_cuda_size(&c->out[0].type);
+    size_t size = ebb_element_bytes(&c->out[0].type);
     where_args a;
     memset(&a, 0, sizeof a);
     a.out = c->out[0].data;
@@ -299,7 +299,7 @@ static ebb_status run_where(const ebb_call *c)
 /* All inputs of one dtype, where `floats`, `integers` and `bools` say which. */
 static const char *declines_but(const ebb_call *c, bool floats, bool integers, bool bools)
 {
-    const char *why = ebb_cuda_any(c);
+    const char *why = ebb_call_any(c);
     ebb_dtype dtype = (ebb_dtype)c->in[0].type.dtype;
     if (why != NULL)
         return why;
@@ -334,7 +334,7 @@ static const char *declines_logic(const ebb_call *c)
 
 static const char *declines_pow(const ebb_call *c)
 {
-    const char *why = ebb_cuda_any(c);
+    const char *why = ebb_call_any(c);
     for (uint32_t i = 0; i < 2 && why == NULL; i++)
         if (!is_float(&c->in[i]) && !ebb_dtype_is_integer((ebb_dtype)c->in[i].type.dtype))
             why = "computes with floats and integers only";
@@ -343,10 +343,10 @@ static const char *declines_pow(const ebb_call *c)
 
 static const char *declines_where(const ebb_call *c)
 {
-    const char *why = ebb_cuda_any(c);
-    return why != NULL                          ? why
-           : ebb_cuda_size(&c->out[0].type) > 8 ? "elements are wider than 8 bytes"
-                                                : NULL;
+    const char *why = ebb_call_any(c);
+    return why != NULL                              ? why
+           : ebb_element_bytes(&c->out[0].type) > 8 ? "elements are wider than 8 bytes"
+                                                    : NULL;
 }
 
 #define KERNEL(op, name, declines, run)                             \

@@ -170,8 +170,8 @@ static const char *declines_max(const ebb_call *c)
     const uint8_t x = c->in[0].type.dtype;
     if (x != EBB_I8 && x != EBB_U8)
         return declines(c);
-    if (ebb_cuda_any(c) != NULL)
-        return ebb_cuda_any(c);
+    if (ebb_call_any(c) != NULL)
+        return ebb_call_any(c);
     if (c->out[0].type.dtype != x)
         return "the output differs in dtype from the input";
     if (ebb_call_wants(c, 1) && c->out[1].type.dtype != EBB_I64)

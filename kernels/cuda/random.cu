@@ -161,7 +161,7 @@ static const char *declines_dropout(const ebb_call *c)
     const char *why = ebb_cuda_floats(c);
     for (uint32_t i = 1; why != NULL && !keyed && i < c->input_count; i++)
         if (ebb_dtype_is_float((ebb_dtype)c->in[i].type.dtype)) // a ratio has its own dtype
-            why = ebb_cuda_any(c);
+            why = ebb_call_any(c);
     if (why == NULL && !ebb_dtype_is_float((ebb_dtype)c->in[0].type.dtype))
         why = "computes in float16, bfloat16, float32 and float64 only";
     for (uint32_t i = ebb_dropout_first_scalar(c); why == NULL && !keyed && i < c->input_count; i++)
@@ -185,7 +185,7 @@ static ebb_status run_random(const ebb_call *c)
 
 static const char *declines_random(const ebb_call *c)
 {
-    const char *why = ebb_cuda_any(c);
+    const char *why = ebb_call_any(c);
     if (why != NULL)
         return why;
     return ebb_dtype_is_float((ebb_dtype)c->out[0].type.dtype)

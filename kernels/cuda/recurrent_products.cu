@@ -152,7 +152,7 @@ static void read_call(run_of *r, const ebb_call *c, ebb_recurrent_errand errand)
     r->dtype = c->in[0].type.dtype;
     r->row = ebb_cuda_float_row(r->dtype);
     r->states = r->row == 1 ? (uint8_t)EBB_F64 : (uint8_t)EBB_F32;
-    r->stored = ebb_cuda_size(&c->in[0].type);
+    r->stored = ebb_element_bytes(&c->in[0].type);
     r->real = r->row == 1 ? sizeof(double) : sizeof(float);
     r->narrow = r->real != r->stored;
     r->H = s->hidden;

@@ -223,13 +223,13 @@ static ebb_status read_axes(reduce_args *a, const ebb_call *c)
     memset(a, 0, sizeof *a);
     const bool pools = c->op == EBB_OP_GLOBAL_LP_POOL; // all but images and channels
     if (!pools)
-        EBB_TRY(ebb_cuda_ints(c, "axes", 1, list, EBB_MAX_RANK, &count));
+        EBB_TRY(ebb_call_ints(c, "axes", 1, list, EBB_MAX_RANK, &count));
     const bool none = count == 0 && ebb_attr_int(&c->attrs, "noop_with_empty_axes", 0) != 0;
     for (int d = 0; d < x->rank; d++)
         reduced[d] = pools ? d >= 2 : count == 0 && !none;
     for (uint32_t i = 0; i < count; i++) {
         int axis = 0;
-        EBB_TRY(ebb_cuda_axis(c, list[i], x->rank, &axis));
+        EBB_TRY(ebb_call_axis(c, list[i], x->rank, &axis));
         reduced[axis] = true;
     }
     const bool along = ebb_cuda_axes_split(x, reduced, &a->kept, &a->reduced);

@@ -155,7 +155,7 @@ static double constant_number(const ebb_operand *o, int64_t i)
 
 static const char *declines(const ebb_call *c)
 {
-    const char *why = ebb_cuda_any(c);
+    const char *why = ebb_call_any(c);
     if (why == NULL)
         why = ebb_resizing_misfit(c);
     if (why == NULL && c->out[0].type.dtype != c->in[0].type.dtype)

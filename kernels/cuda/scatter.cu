@@ -145,7 +145,7 @@ static combiner combiner_of(const ebb_type *t, ebb_combine how)
     if (how == EBB_COMBINE_UNKNOWN)
         return none;
     if (how == EBB_COMBINE_SET) {
-        int row = ebb_cuda_size_row(ebb_cuda_size(t));
+        int row = ebb_cuda_size_row(ebb_element_bytes(t));
         none.rows = rows[row];
         none.lines = lines[row];
         return none;
@@ -204,8 +204,8 @@ static ebb_status plan_rows(const ebb_call *c, job *j)
     meet_args *m = &j->meet;
     if (c->op == EBB_OP_GATHER_GRAD) {
         int axis;
-        EBB_TRY(ebb_cuda_axis(c, ebb_attr_int(&c->attrs, "axis", 0), out->rank, &axis));
-        ebb_cuda_span s = ebb_cuda_span_of(out, axis);
+        EBB_TRY(ebb_call_axis(c, ebb_attr_int(&c->attrs, "axis", 0), out->rank, &axis));
+        ebb_span s = ebb_span_of(out, axis);
         m->n = ebb_elements(index);
         m->outer = s.outer;
         m->rows = j->keys.dims[0] = s.n;
@@ -235,15 +235,15 @@ static ebb_status plan_elements(const ebb_call *c, job *j)
     int64_t to[EBB_MAX_RANK] = {0}, from[EBB_MAX_RANK] = {0}, dims[EBB_MAX_RANK] = {0};
     ebb_combine how = ebb_combine_of(c);
     int axis;
-    EBB_TRY(ebb_cuda_axis(c, ebb_attr_int(&c->attrs, "axis", 0), big->rank, &axis));
-    ebb_cuda_span s = ebb_cuda_span_of(small, axis);
+    EBB_TRY(ebb_call_axis(c, ebb_attr_int(&c->attrs, "axis", 0), big->rank, &axis));
+    ebb_span s = ebb_span_of(small, axis);
     ebb_strides(to, big->rank, big->dims);
     ebb_strides(from, small->rank, small->dims);
     int64_t stride = to[axis], lines = s.outer * s.inner;
     for (int d = 0; d < small->rank; d++)
         dims[d] = small->dims[d];
     to[axis] = 0;
-    bool rounds = (how == EBB_COMBINE_ADD || how == EBB_COMBINE_MUL) && ebb_cuda_size(big) == 2;
+    bool rounds = (how == EBB_COMBINE_ADD || how == EBB_COMBINE_MUL) && ebb_element_bytes(big) == 2;
     j->by_lines = s.n <= (rounds ? 1 : SHORT_LINE) || (lines >= MANY_LINES && !rounds);
     if (j->by_lines) {
         lines_args *l = &j->lines;
@@ -297,7 +297,7 @@ static ebb_status run_lines(const ebb_call *c, job *j, const combiner *by)
 static ebb_status run_rows(const ebb_call *c, job *j, combiner *by)
 {
     meet_args *m = &j->meet;
-    size_t size = ebb_cuda_size(&c->out[0].type);
+    size_t size = ebb_element_bytes(&c->out[0].type);
     ebb_cuda_order order;
     if (m->n == 0 || m->outer == 0 || m->inner == 0)
         return NULL;

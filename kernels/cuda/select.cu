@@ -133,12 +133,12 @@ EBB_GLOBAL(put_rows, unique_args)
 static ebb_status read_unique(const ebb_call *c, unique_args *a)
 {
     const ebb_type *x = &c->in[0].type, *y = &c->out[0].type;
-    ebb_cuda_span s = {1, ebb_elements(x), 1};
+    ebb_span s = {1, ebb_elements(x), 1};
     int axis = 0;
     memset(a, 0, sizeof *a);
     if (ebb_attr_find(&c->attrs, "axis") != NULL) {
-        EBB_TRY(ebb_cuda_axis(c, ebb_attr_int(&c->attrs, "axis", 0), x->rank, &axis));
-        s = ebb_cuda_span_of(x, axis);
+        EBB_TRY(ebb_call_axis(c, ebb_attr_int(&c->attrs, "axis", 0), x->rank, &axis));
+        s = ebb_span_of(x, axis);
     }
     if (y->rank <= axis)
         return ebb_call_error(c, "its output has no such axis");
@@ -176,7 +176,7 @@ static ebb_status run_unique(const ebb_call *c)
 {
     unique_args a;
     EBB_TRY(read_unique(c, &a));
-    const ebb_cuda_span s = {a.outer, a.n, a.inner};
+    const ebb_span s = {a.outer, a.n, a.inner};
     a.x = c->in[0].data;
     a.dtype = c->in[0].type.dtype;
     a.is_float = ebb_dtype_is_float((ebb_dtype)a.dtype);
@@ -201,13 +201,13 @@ static ebb_status run_unique(const ebb_call *c)
     EBB_TRY(EBB_LAUNCH(c, put_rows, ebb_cuda_grid(a.n > 0 ? a.n : 1), EBB_CUDA_BLOCK, 0, a));
     const ebb_cuda_indices list = {a.chosen, 0, c->position, a.step};
     return ebb_cuda_take(c, c->out[0].data, a.x, &s, &list, a.planned,
-                         ebb_cuda_size(&c->in[0].type));
+                         ebb_element_bytes(&c->in[0].type));
 }
 
 static const char *declines_unique(const ebb_call *c)
 {
     unique_args a;
-    const char *why = ebb_cuda_any(c);
+    const char *why = ebb_call_any(c);
     if (why != NULL)
         return why;
     const ebb_dtype x = (ebb_dtype)c->in[0].type.dtype;
@@ -417,7 +417,7 @@ static ebb_status run_suppress(const ebb_call *c)
 static const char *declines_suppress(const ebb_call *c)
 {
     int64_t scores;
-    const char *why = ebb_cuda_any(c);
+    const char *why = ebb_call_any(c);
     if (why != NULL)
         return why;
     const ebb_type *b = &c->in[0].type, *s = &c->in[1].type, *y = &c->out[0].type;

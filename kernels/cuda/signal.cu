@@ -202,7 +202,7 @@ static ebb_status run_mel(const ebb_call *c)
 
 static const char *declines_mel(const ebb_call *c)
 {
-    const char *why = ebb_cuda_any(c);
+    const char *why = ebb_call_any(c);
     for (int i = 0; why == NULL && i < 5; i++)
         if (ebb_elements(&c->in[i].type) != 1)
             why = "an input is not one number";

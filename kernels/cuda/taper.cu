@@ -43,11 +43,11 @@ static ebb_status run_taper(const ebb_call *c)
 
 static const char *declines(const ebb_call *c)
 {
-    const char *why = ebb_cuda_any(c);
+    const char *why = ebb_call_any(c);
     if (why != NULL)
         return why;
     if (c->out[0].type.rank != 1 || ebb_elements(&c->in[0].type) != 1 ||
-        !ebb_cuda_indices_are(&c->in[0]))
+        !ebb_indices_are(&c->in[0]))
         return "the length is not one number in int32 or int64";
     return ebb_dtype_is_float((ebb_dtype)c->out[0].type.dtype) ? NULL : "makes floats only";
 }

@@ -213,8 +213,8 @@ static ebb_status shape_of(const ebb_call *c, top_args *a)
 {
     int axis;
     memset(a, 0, sizeof *a);
-    EBB_TRY(ebb_cuda_axis(c, ebb_attr_int(&c->attrs, "axis", -1), c->in[0].type.rank, &axis));
-    ebb_cuda_span s = ebb_cuda_span_of(&c->in[0].type, axis);
+    EBB_TRY(ebb_call_axis(c, ebb_attr_int(&c->attrs, "axis", -1), c->in[0].type.rank, &axis));
+    ebb_span s = ebb_span_of(&c->in[0].type, axis);
     a->k = (ebb_call_wants(c, 0) ? c->out[0] : c->out[1]).type.dims[axis];
     if (a->k > s.n)
         return ebb_call_error(c, "%lld of %lld elements are asked for", (long long)a->k,
@@ -253,7 +253,7 @@ static ebb_status run_top_k(const ebb_call *c)
     a.keys = (uint64_t *)c->workspace;
     a.room_places = (int64_t *)(a.keys + rooms_of(&a));
     if (ebb_attr_int(&c->attrs, "largest", 1) != 0)
-        a.flip = ebb_cuda_size(&c->in[0].type) == 8 ? ~(uint64_t)0 : 0xFFFFFFFFu;
+        a.flip = ebb_element_bytes(&c->in[0].type) == 8 ? ~(uint64_t)0 : 0xFFFFFFFFu;
     return EBB_LAUNCH(c, kernel_of(dtype),
                       ebb_cuda_blocks(a.lines < most_blocks ? a.lines : most_blocks),
                       EBB_CUDA_BLOCK, 256 * sizeof(uint32_t), a);
@@ -261,7 +261,7 @@ static ebb_status run_top_k(const ebb_call *c)
 
 static const char *declines_top_k(const ebb_call *c)
 {
-    const char *why = ebb_cuda_any(c);
+    const char *why = ebb_call_any(c);
     if (why != NULL)
         return why;
     if (kernel_of(c->in[0].type.dtype) == NULL)

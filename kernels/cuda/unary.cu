@@ -75,13 +75,13 @@ static const char *declines_number(const ebb_call *c)
 
 static const char *declines_bits(const ebb_call *c)
 {
-    return ebb_dtype_is_integer((ebb_dtype)c->in[0].type.dtype) ? ebb_cuda_any(c)
+    return ebb_dtype_is_integer((ebb_dtype)c->in[0].type.dtype) ? ebb_call_any(c)
                                                                 : "works on integers only";
 }
 
 static const char *declines_not(const ebb_call *c)
 {
-    return c->in[0].type.dtype == EBB_BOOL ? ebb_cuda_any(c) : "works on bool only";
+    return c->in[0].type.dtype == EBB_BOOL ? ebb_call_any(c) : "works on bool only";
 }
 
 static const char *declines_fast_gelu(const ebb_call *c)

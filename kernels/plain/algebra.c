@@ -208,7 +208,7 @@ static ebb_status run_tf_idf(const ebb_call *c)
 static const char *declines_tf_idf(const ebb_call *c)
 {
     ebb_gram_pool p;
-    const char *why = ebb_plain_any(c);
+    const char *why = ebb_call_any(c);
     return why != NULL ? why : ebb_gram_pool_read(&p, c);
 }
 

@@ -55,7 +55,7 @@ static ebb_status workspace(const ebb_call *c, size_t *bytes)
     const char *why = ebb_attention_read(&a, c);
     if (why != NULL)
         return ebb_call_error(c, "%s", why);
-    size_t size = ebb_plain_size(&c->in[ebb_attention_first(c->op)].type);
+    size_t size = ebb_element_bytes(&c->in[ebb_attention_first(c->op)].type);
     if (!ebb_size_mul(bytes, slot_bytes(&a, size), (size_t)slots_of(&a)))
         return ebb_call_error(c, "the rows are too long");
     return NULL;

@@ -44,7 +44,7 @@ double ebb_plain_scalar(const ebb_operand *o)
 
 const char *ebb_plain_floats(const ebb_call *c)
 {
-    const char *why = ebb_plain_any(c);
+    const char *why = ebb_call_any(c);
     if (why != NULL)
         return why;
     if (c->input_count == 0 || (c->in[0].type.dtype != EBB_F32 && c->in[0].type.dtype != EBB_F64))
@@ -55,7 +55,7 @@ const char *ebb_plain_floats(const ebb_call *c)
 const char *ebb_plain_numbers(const ebb_call *c)
 {
     if (c->input_count > 0 && ebb_dtype_is_integer((ebb_dtype)c->in[0].type.dtype))
-        return ebb_plain_any(c);
+        return ebb_call_any(c);
     return ebb_plain_floats(c);
 }
 
@@ -125,10 +125,10 @@ void ebb_plain_rows(const ebb_operand *out, const ebb_operand *const *in, int co
     walk w;
     make_walk(&w, out, in, count);
     int64_t n = w.rank > 0 ? w.dims[0] : 1, rows = total / n;
-    int64_t pieces = (n + PIECE - 1) / PIECE, size = (int64_t)ebb_plain_size(&out->type);
+    int64_t pieces = (n + PIECE - 1) / PIECE, size = (int64_t)ebb_element_bytes(&out->type);
     int64_t width[EBB_ROW_INPUTS], step[EBB_ROW_INPUTS];
     for (int k = 0; k < count; k++) {
-        width[k] = (int64_t)ebb_plain_size(&in[k]->type);
+        width[k] = (int64_t)ebb_element_bytes(&in[k]->type);
         step[k] = w.rank > 0 ? w.step[k][0] : 1;
     }
     EBB_PARALLEL_FOR(total)

@@ -237,7 +237,7 @@ static const char *declines(const ebb_call *c)
 {
     if (!can((ebb_dtype)c->in[0].type.dtype) || !can((ebb_dtype)c->out[0].type.dtype))
         return "casts among numbers and bool only";
-    return ebb_plain_any_bits(c);
+    return ebb_call_any_bits(c);
 }
 
 static const char *declines_like(const ebb_call *c) /* the second input lends its dtype only */

@@ -137,7 +137,7 @@ static source source_of(const ebb_operand *o, const ebb_call *c)
 static const char *declines(const ebb_call *c, const ebb_operand *x,
                             const char *(*unfit)(const ebb_call *))
 {
-    const char *why = ebb_plain_any(c);
+    const char *why = ebb_call_any(c);
     if (why == NULL)
         why = unfit(c);
     if (why != NULL)

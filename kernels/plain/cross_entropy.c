@@ -18,7 +18,7 @@ static ebb_status read_labels(const ebb_call *c, int64_t classes, ebb_labels *l)
 
 static ebb_status workspace(const ebb_call *c, size_t *bytes)
 {
-    ebb_span s = ebb_plain_span(&c->in[0].type, 1);
+    ebb_span s = ebb_span_of(&c->in[0].type, 1);
     *bytes = (size_t)job_count(s) * 2 * sizeof(double);
     return NULL;
 }
@@ -28,7 +28,7 @@ static ebb_status workspace(const ebb_call *c, size_t *bytes)
 static ebb_status run_loss(const ebb_call *c)
 {
     ebb_labels l;
-    ebb_span s = ebb_plain_span(&c->in[0].type, 1);
+    ebb_span s = ebb_span_of(&c->in[0].type, 1);
     EBB_TRY(read_labels(c, s.n, &l));
     const char *reduction = ebb_attr_string(&c->attrs, "reduction", "mean");
     bool none = strcmp(reduction, "none") == 0, mean = strcmp(reduction, "mean") == 0;
@@ -52,7 +52,7 @@ static ebb_status run_loss(const ebb_call *c)
 static ebb_status run_grad(const ebb_call *c)
 {
     ebb_labels l;
-    ebb_span s = ebb_plain_span(&c->in[1].type, 1);
+    ebb_span s = ebb_span_of(&c->in[1].type, 1);
     EBB_TRY(read_labels(c, s.n, &l));
     const char *reduction = ebb_attr_string(&c->attrs, "reduction", "mean");
     bool none = strcmp(reduction, "none") == 0, mean = strcmp(reduction, "mean") == 0;

@@ -70,13 +70,13 @@ static ebb_status run_deform_conv(const ebb_call *c)
 
 static const char *declines_grid_sample(const ebb_call *c)
 {
-    const char *why = ebb_plain_any(c);
+    const char *why = ebb_call_any(c);
     return why != NULL ? why : ebb_sampling_misfit(c);
 }
 
 static const char *declines_affine_grid(const ebb_call *c)
 {
-    const char *why = ebb_plain_any(c);
+    const char *why = ebb_call_any(c);
     return why != NULL ? why : ebb_affine_misfit(c);
 }
 

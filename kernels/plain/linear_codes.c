@@ -25,7 +25,7 @@ static int64_t scale_of(const ebb_scales *g, int64_t i)
 static const char *declines_linear(const ebb_call *c)
 {
     ebb_scales g;
-    const char *why = ebb_plain_any_bits(c);
+    const char *why = ebb_call_any_bits(c);
     if (why != NULL)
         return why;
     const ebb_type *real = c->op == EBB_OP_QUANTIZE_LINEAR ? &c->in[0].type : &c->out[0].type;
@@ -111,7 +111,7 @@ static ebb_status run_dynamic(const ebb_call *c)
 
 static const char *declines_dynamic(const ebb_call *c)
 {
-    return c->in[0].type.dtype == EBB_F32 ? ebb_plain_any(c) : "quantises float32 only";
+    return c->in[0].type.dtype == EBB_F32 ? ebb_call_any(c) : "quantises float32 only";
 }
 
 /* ---- products ---- */
@@ -202,7 +202,7 @@ static const char *declines_scales(const ebb_call *c)
 
 static const char *declines_matmul(const ebb_call *c)
 {
-    const char *why = ebb_plain_any(c);
+    const char *why = ebb_call_any(c);
     if (why == NULL)
         why = ebb_coded_matmul_unfit(c);
     return why != NULL ? why : declines_scales(c);
@@ -213,7 +213,7 @@ static const char *declines_matmul(const ebb_call *c)
 static const char *declines_conv(const ebb_call *c)
 {
     ebb_geometry w;
-    const char *why = ebb_plain_any(c);
+    const char *why = ebb_call_any(c);
     if (why == NULL)
         why = ebb_coded_conv_unfit(&w, c);
     return why != NULL ? why : declines_scales(c);

@@ -78,7 +78,7 @@ ebb_status ebb_linear_loss_workspace(const ebb_call *c, size_t *bytes)
     size_t elements, each;
     read_sizes(c, &l);
     if (!ebb_size_mul(&elements, (size_t)l.block, (size_t)l.classes) ||
-        !ebb_size_mul(bytes, elements, ebb_plain_size(&c->in[X].type)) ||
+        !ebb_size_mul(bytes, elements, ebb_element_bytes(&c->in[X].type)) ||
         !ebb_size_mul(&each, (size_t)l.block + 8, sizeof(double)) || // 8: so that it is aligned
         !ebb_size_add(bytes, *bytes, each))
         return ebb_call_error(c, "a block of its scores is too large");
@@ -96,7 +96,7 @@ ebb_status ebb_linear_loss_begin(const ebb_call *c, ebb_linear_loss *l)
     l->dx = ebb_call_wants(c, DX) ? c->out[DX].data : NULL;
     l->dw = ebb_call_wants(c, DW) ? c->out[DW].data : NULL;
     l->dbias = ebb_call_wants(c, DBIAS) ? c->out[DBIAS].data : NULL;
-    size_t bytes = (size_t)(l->block * l->classes) * ebb_plain_size(&c->in[X].type);
+    size_t bytes = (size_t)(l->block * l->classes) * ebb_element_bytes(&c->in[X].type);
     l->scores = c->workspace;
     l->each = (double *)((char *)c->workspace + (bytes + 63) / 64 * 64);
     // what no block will reach

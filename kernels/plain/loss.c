@@ -19,8 +19,8 @@ static ebb_status span_of(const ebb_call *c, ebb_span *s)
     *s = (ebb_span){1, 1, 1};
     if (t->rank == 0)
         return NULL;
-    EBB_TRY(ebb_plain_axis(c, ebb_attr_int(&c->attrs, "axis", flat ? 1 : -1), t->rank, &axis));
-    *s = ebb_plain_span(t, axis);
+    EBB_TRY(ebb_call_axis(c, ebb_attr_int(&c->attrs, "axis", flat ? 1 : -1), t->rank, &axis));
+    *s = ebb_span_of(t, axis);
     if (flat) // all axes from there on are one
         *s = (ebb_span){s->outer, s->n * s->inner, 1};
     return NULL;

@@ -85,7 +85,7 @@ static void put_codes(uint8_t *codes, const int32_t *code, int64_t n, int64_t bi
 
 static const char *declines(const ebb_call *c)
 {
-    const char *why = ebb_plain_any(c);
+    const char *why = ebb_call_any(c);
     if (why == NULL)
         why = ebb_low_bit_unfit(c);
     if (why != NULL)

@@ -78,7 +78,7 @@ static ebb_status run_transpose(const ebb_call *c)
     const ebb_type *x = &c->in[0].type;
     uint32_t count = 0;
     turn t = turn_of(x, ebb_attr_ints(&c->attrs, "perm", &count));
-    size_t size = ebb_plain_size(x);
+    size_t size = ebb_element_bytes(x);
     if (ebb_elements(x) == 0)
         return NULL;
     if (t.rank < 2) {
@@ -131,7 +131,7 @@ static ebb_status run_expand(const ebb_call *c)
     const ebb_operand *x = &c->in[0], *y = &c->out[0];
     if (ebb_elements(&x->type) != 1)
         return ebb_move_expand(c, &mover);
-    ebb_plain_fill(y->data, x->data, ebb_elements(&y->type), ebb_plain_size(&x->type));
+    ebb_plain_fill(y->data, x->data, ebb_elements(&y->type), ebb_element_bytes(&x->type));
     return NULL;
 }
 
@@ -176,8 +176,8 @@ static ebb_status read_pads(const ebb_call *c, int64_t begin[EBB_MAX_RANK])
     int64_t pads[2 * EBB_MAX_RANK], axes[EBB_MAX_RANK];
     uint32_t count, axis_count;
     const ebb_type *x = &c->in[0].type, *y = &c->out[0].type;
-    EBB_TRY(ebb_plain_ints(c, "pads", 1, pads, 2 * EBB_MAX_RANK, &count));
-    EBB_TRY(ebb_plain_ints(c, NULL, 3, axes, EBB_MAX_RANK, &axis_count));
+    EBB_TRY(ebb_call_ints(c, "pads", 1, pads, 2 * EBB_MAX_RANK, &count));
+    EBB_TRY(ebb_call_ints(c, NULL, 3, axes, EBB_MAX_RANK, &axis_count));
     uint32_t padded = ebb_call_has(c, 3) ? axis_count : (uint32_t)x->rank;
     if (count != 2 * padded)
         return ebb_call_error(c, "%u pads are given for %u axes", count, padded);
@@ -185,7 +185,7 @@ static ebb_status read_pads(const ebb_call *c, int64_t begin[EBB_MAX_RANK])
     int64_t sum[EBB_MAX_RANK] = {0};
     for (uint32_t i = 0; i < padded; i++) {
         int axis;
-        EBB_TRY(ebb_plain_axis(c, ebb_call_has(c, 3) ? axes[i] : (int64_t)i, x->rank, &axis));
+        EBB_TRY(ebb_call_axis(c, ebb_call_has(c, 3) ? axes[i] : (int64_t)i, x->rank, &axis));
         begin[axis] = pads[i];
         if (__builtin_add_overflow(pads[i], pads[padded + i], &sum[axis]))
             return ebb_call_error(c, "pads along axis %d are too large", axis);
@@ -203,7 +203,7 @@ static void pad_constant(const ebb_call *c, const int64_t *begin)
 {
     static const char zero[16];
     const ebb_type *x = &c->in[0].type, *y = &c->out[0].type;
-    size_t size = ebb_plain_size(x);
+    size_t size = ebb_element_bytes(x);
     const void *value = ebb_call_has(c, 2) ? c->in[2].data : zero;
     ebb_plain_fill(c->out[0].data, value, ebb_elements(y), size);
     int64_t to[EBB_MAX_RANK] = {0}, from[EBB_MAX_RANK] = {0}, dims[EBB_MAX_RANK] = {0};
@@ -244,7 +244,7 @@ static bool cut_away(const ebb_call *c, const int64_t *begin, padded *p)
         if (p->dims[d] <= 0)
             return false;
     }
-    p->from = (const char *)c->in[0].data + (size_t)first * ebb_plain_size(x);
+    p->from = (const char *)c->in[0].data + (size_t)first * ebb_element_bytes(x);
     return true;
 }
 
@@ -255,7 +255,7 @@ static void pad_around(const ebb_call *c, pad_mode mode, const padded *p)
     const int last = y->rank - 1;
     const int64_t n = p->dims[last], m = y->dims[last], total = ebb_elements(y);
     const int64_t first = p->begin[last], end = first + n;
-    const size_t size = ebb_plain_size(y);
+    const size_t size = ebb_element_bytes(y);
     EBB_PARALLEL_FOR(total)
     for (int64_t row = 0; row < total / m; row++) {
         int64_t index = row, source = 0;

@@ -43,11 +43,11 @@ static ebb_status run_gather(const ebb_call *c)
 {
     const ebb_operand *data = &c->in[0], *index = &c->in[1];
     int axis;
-    EBB_TRY(ebb_plain_axis(c, ebb_attr_int(&c->attrs, "axis", 0), data->type.rank, &axis));
+    EBB_TRY(ebb_call_axis(c, ebb_attr_int(&c->attrs, "axis", 0), data->type.rank, &axis));
     EBB_TRY(ebb_indices_check_axis(c, index, data->type.dims[axis]));
-    ebb_span s = ebb_plain_span(&data->type, axis);
+    ebb_span s = ebb_span_of(&data->type, axis);
     int64_t count = ebb_elements(&index->type);
-    size_t size = ebb_plain_size(&data->type), bytes = (size_t)s.inner * size;
+    size_t size = ebb_element_bytes(&data->type), bytes = (size_t)s.inner * size;
     const char *x = data->data;
     char *y = c->out[0].data;
     if (bytes == 0 || count == 0)
@@ -81,11 +81,11 @@ static ebb_status run_gather_elements(const ebb_call *c)
     const ebb_operand *data = &c->in[0], *index = &c->in[1];
     const ebb_type *t = &index->type;
     int axis;
-    EBB_TRY(ebb_plain_axis(c, ebb_attr_int(&c->attrs, "axis", 0), data->type.rank, &axis));
+    EBB_TRY(ebb_call_axis(c, ebb_attr_int(&c->attrs, "axis", 0), data->type.rank, &axis));
     int64_t n = data->type.dims[axis], stride[EBB_MAX_RANK] = {0};
     EBB_TRY(ebb_indices_check_axis(c, index, n));
     ebb_strides(stride, data->type.rank, data->type.dims);
-    size_t size = ebb_plain_size(&data->type);
+    size_t size = ebb_element_bytes(&data->type);
     int64_t total = ebb_elements(t);
     char *y = c->out[0].data;
     EBB_PARALLEL_FOR(total * 4)
@@ -131,7 +131,7 @@ static ebb_status run_gather_nd(const ebb_call *c)
                     c, "coordinate %d of index %lld is %lld, outside of an axis of length %lld", k,
                     (long long)i, (long long)x, (long long)dims[k]);
         }
-    size_t bytes = (size_t)inner * ebb_plain_size(data);
+    size_t bytes = (size_t)inner * ebb_element_bytes(data);
     const char *x = c->in[0].data;
     char *y = c->out[0].data;
     if (bytes == 0)
@@ -153,9 +153,9 @@ static ebb_status run_one_hot(const ebb_call *c)
 {
     const ebb_type *out = &c->out[0].type;
     int axis;
-    EBB_TRY(ebb_plain_axis(c, ebb_attr_int(&c->attrs, "axis", -1), out->rank, &axis));
-    ebb_span s = ebb_plain_span(out, axis);
-    size_t size = ebb_plain_size(out);
+    EBB_TRY(ebb_call_axis(c, ebb_attr_int(&c->attrs, "axis", -1), out->rank, &axis));
+    ebb_span s = ebb_span_of(out, axis);
+    size_t size = ebb_element_bytes(out);
     const char *values = c->in[2].data;
     ebb_tensor index = {.type = c->in[0].type, .data = c->in[0].data, .bytes = c->in[0].bytes};
     bool whole = ebb_indices_are(&c->in[0]);
@@ -198,7 +198,7 @@ static bool is_zero(const char *element, size_t size, bool is_float)
 static ebb_status run_non_zero(const ebb_call *c)
 {
     const ebb_type *t = &c->in[0].type;
-    size_t size = ebb_plain_size(t);
+    size_t size = ebb_element_bytes(t);
     bool is_float = ebb_dtype_is_float((ebb_dtype)t->dtype);
     int64_t columns = c->out[0].type.dims[1], n = ebb_elements(t), found = 0;
     int64_t *y = c->out[0].data;
@@ -302,14 +302,14 @@ DEFINE_TOP_K(uint64_t)
 static ebb_span top_k_span(const ebb_call *c, int axis, int64_t *k)
 {
     *k = (ebb_call_wants(c, 0) ? c->out[0] : c->out[1]).type.dims[axis];
-    return ebb_plain_span(&c->in[0].type, axis);
+    return ebb_span_of(&c->in[0].type, axis);
 }
 
 static ebb_status top_k_workspace(const ebb_call *c, size_t *bytes)
 {
     int axis;
     int64_t k;
-    EBB_TRY(ebb_plain_axis(c, ebb_attr_int(&c->attrs, "axis", -1), c->in[0].type.rank, &axis));
+    EBB_TRY(ebb_call_axis(c, ebb_attr_int(&c->attrs, "axis", -1), c->in[0].type.rank, &axis));
     ebb_span s = top_k_span(c, axis, &k);
     int64_t lines = s.outer * s.inner;
     *bytes = (size_t)k * (size_t)(lines < HEAPS ? lines : HEAPS) * sizeof(int64_t);
@@ -321,7 +321,7 @@ static ebb_status run_top_k(const ebb_call *c)
 {
     int axis;
     int64_t k;
-    EBB_TRY(ebb_plain_axis(c, ebb_attr_int(&c->attrs, "axis", -1), c->in[0].type.rank, &axis));
+    EBB_TRY(ebb_call_axis(c, ebb_attr_int(&c->attrs, "axis", -1), c->in[0].type.rank, &axis));
     ebb_span s = top_k_span(c, axis, &k);
     if (k > s.n)
         return ebb_call_error(c, "%lld of %lld elements are asked for", (long long)k,
@@ -356,7 +356,7 @@ static ebb_status run_top_k(const ebb_call *c)
 
 static const char *declines_top_k(const ebb_call *c)
 {
-    const char *why = ebb_plain_any(c);
+    const char *why = ebb_call_any(c);
     if (why != NULL)
         return why;
     ebb_dtype dtype = (ebb_dtype)c->in[0].type.dtype;

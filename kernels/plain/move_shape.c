@@ -17,7 +17,7 @@ static ebb_status run_view(const ebb_call *c)
 /* BitCast: the dtype alone differs. */
 static const char *declines_bit_cast(const ebb_call *c)
 {
-    const char *why = ebb_plain_any_bits(c);
+    const char *why = ebb_call_any_bits(c);
     if (why != NULL)
         return why;
     return c->in[0].bytes != c->out[0].bytes ? "the output differs in size" : NULL;
@@ -45,7 +45,7 @@ static ebb_status run_old_dropout(const ebb_call *c)
                    mask->dtype == EBB_F32   ? (const void *)&one
                    : mask->dtype == EBB_F64 ? (const void *)&wide
                                             : (const void *)&on,
-                   ebb_elements(mask), ebb_plain_size(mask));
+                   ebb_elements(mask), ebb_element_bytes(mask));
     return NULL;
 }
 
@@ -58,7 +58,7 @@ static ebb_status run_trilu(const ebb_call *c)
     int64_t rows = t->dims[t->rank - 2], n = t->dims[t->rank - 1], total = ebb_elements(t);
     int64_t k = ebb_call_has(c, 1) && c->in[1].bytes > 0 ? ebb_plain_int(&c->in[1], 0) : 0;
     bool upper = ebb_attr_int(&c->attrs, "upper", 1) != 0;
-    size_t size = ebb_plain_size(t);
+    size_t size = ebb_element_bytes(t);
     const char *x = c->in[0].data;
     char *y = c->out[0].data;
     if (total == 0)
@@ -110,7 +110,7 @@ static ebb_status run_constant_of_shape(const ebb_call *c)
 {
     const ebb_type *t = &c->out[0].type;
     ebb_plain_fill(c->out[0].data, ebb_constant_of_shape_value(c), ebb_elements(t),
-                   ebb_plain_size(t));
+                   ebb_element_bytes(t));
     return NULL;
 }
 

@@ -39,7 +39,7 @@ static double get_statistic(const ebb_call *c, uint32_t slot, int64_t i)
 static ebb_status read_rows(rows *r, const ebb_call *c, const ebb_type *x, const ebb_type *scale)
 {
     int axis = 0;
-    EBB_TRY(ebb_plain_axis(c, ebb_attr_int(&c->attrs, "axis", -1), x->rank, &axis));
+    EBB_TRY(ebb_call_axis(c, ebb_attr_int(&c->attrs, "axis", -1), x->rank, &axis));
     *r = (rows){.m = 1, .n = 1};
     for (int d = 0; d < x->rank; d++)
         *(d < axis ? &r->m : &r->n) *= x->dims[d];
@@ -108,7 +108,7 @@ static const char *forward_declines(const ebb_call *c)
         return "the scale does not cover the normalised axes";
     if (ebb_call_has(c, 2) && ebb_elements(&c->in[2].type) != r.period)
         return "bias and scale differ in shape";
-    return ebb_plain_any(c);
+    return ebb_call_any(c);
 }
 
 static const char *backward_declines(const ebb_call *c)
@@ -125,7 +125,7 @@ static const char *backward_declines(const ebb_call *c)
     if (r.from_output && r.centred &&
         (c->in[3].type.dtype != t || ebb_elements(&c->in[3].type) != r.period))
         return "bias and scale differ in shape or dtype";
-    return ebb_plain_any(c);
+    return ebb_call_any(c);
 }
 
 // clang-format off

@@ -244,7 +244,7 @@ static ebb_status run_adamw(const ebb_call *c)
 /* Inputs from `first` on and all outputs are there, floats of one dtype, and the state's shapes. */
 static const char *declines_state(const ebb_call *c, uint32_t first, uint32_t groups)
 {
-    const char *why = ebb_plain_any(c);
+    const char *why = ebb_call_any(c);
     if (why != NULL)
         return why;
     uint8_t dtype = c->in[first].type.dtype;

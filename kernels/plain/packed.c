@@ -133,7 +133,7 @@ static ebb_status run_unpack_bits(const ebb_call *c)
 
 static const char *declines_bits(const ebb_call *c)
 {
-    const char *why = ebb_plain_any(c);
+    const char *why = ebb_call_any(c);
     return why != NULL ? why : ebb_pack_bits_misfit(c);
 }
 

@@ -16,7 +16,7 @@ static ebb_status run_eye_like(const ebb_call *c)
 
 static const char *declines_eye_like(const ebb_call *c)
 {
-    const char *why = ebb_plain_any(c);
+    const char *why = ebb_call_any(c);
     return why != NULL ? why : c->out[0].type.rank != 2 ? "works on matrices only" : NULL;
 }
 
@@ -27,7 +27,7 @@ static ebb_status run_reverse(const ebb_call *c)
     const ebb_type *t = &c->in[0].type;
     bool batch_first = ebb_attr_int(&c->attrs, "batch_axis", 1) == 0;
     int64_t n = t->dims[0], m = t->dims[1], each = ebb_elements(t);
-    size_t size = ebb_plain_size(t);
+    size_t size = ebb_element_bytes(t);
     each = n * m > 0 ? each / (n * m) : 0;
     for (int64_t i = 0; i < n * m; i++) {
         int64_t batch = batch_first ? i / m : i % m, time = batch_first ? i % m : i / m;
@@ -47,7 +47,7 @@ static ebb_status run_reverse(const ebb_call *c)
 
 static const char *declines_reverse(const ebb_call *c)
 {
-    const char *why = ebb_plain_any(c);
+    const char *why = ebb_call_any(c);
     return why != NULL ? why : ebb_reverse_sequence_misfit(c);
 }
 
@@ -55,7 +55,7 @@ static const char *declines_reverse(const ebb_call *c)
 
 static ebb_status run_center(const ebb_call *c)
 {
-    const size_t size = ebb_plain_size(&c->in[0].type);
+    const size_t size = ebb_element_bytes(&c->in[0].type);
     ebb_middle m;
     ebb_middle_read(&m, c);
     if (!m.fills)
@@ -68,7 +68,7 @@ static ebb_status run_center(const ebb_call *c)
 
 static const char *declines_center(const ebb_call *c)
 {
-    const char *why = ebb_plain_any(c);
+    const char *why = ebb_call_any(c);
     return why != NULL ? why : ebb_middle_misfit(c);
 }
 
@@ -78,11 +78,11 @@ static ebb_status run_tensor_scatter(const ebb_call *c)
 {
     const ebb_type *x = &c->in[0].type;
     int axis = 0;
-    EBB_TRY(ebb_plain_axis(c, ebb_attr_int(&c->attrs, "axis", -2), x->rank, &axis));
+    EBB_TRY(ebb_call_axis(c, ebb_attr_int(&c->attrs, "axis", -2), x->rank, &axis));
     bool circular = strcmp(ebb_attr_string(&c->attrs, "mode", "linear"), "circular") == 0;
-    ebb_span s = ebb_plain_span(x, axis);
+    ebb_span s = ebb_span_of(x, axis);
     int64_t more = c->in[1].type.dims[axis], batch = x->dims[0];
-    size_t row = (size_t)s.inner * ebb_plain_size(x);
+    size_t row = (size_t)s.inner * ebb_element_bytes(x);
     ebb_plain_memcpy(c->out[0].data, c->in[0].data, c->out[0].bytes);
     for (int64_t o = 0; o < s.outer; o++) {
         int64_t first = 0;
@@ -105,7 +105,7 @@ static ebb_status run_col2im(const ebb_call *c)
     ebb_blocks b;
     int64_t block[EBB_MAX_RANK];
     uint32_t count;
-    EBB_TRY(ebb_plain_ints(c, NULL, 2, block, EBB_MAX_RANK, &count));
+    EBB_TRY(ebb_call_ints(c, NULL, 2, block, EBB_MAX_RANK, &count));
     EBB_TRY(ebb_blocks_read(&b, c, block, count));
     EBB_PARALLEL_FOR(b.images * b.area * b.taps)
     for (int64_t i = 0; i < b.images * b.area; i++) {
@@ -129,7 +129,7 @@ static const char *declines_col2im(const ebb_call *c)
 static ebb_status run_unpool(const ebb_call *c)
 {
     ebb_unpool u;
-    size_t size = ebb_plain_size(&c->in[0].type);
+    size_t size = ebb_element_bytes(&c->in[0].type);
     EBB_TRY(ebb_unpool_read(&u, c));
     memset(c->out[0].data, 0, c->out[0].bytes);
     for (int64_t i = 0; i < u.n; i++) {
@@ -145,7 +145,7 @@ static ebb_status run_unpool(const ebb_call *c)
 
 static const char *declines_unpool(const ebb_call *c)
 {
-    const char *why = ebb_plain_any(c);
+    const char *why = ebb_call_any(c);
     return why != NULL ? why : ebb_unpool_misfit(c);
 }
 

@@ -40,13 +40,6 @@ ebb_status ebb_plain_batch_norm_rows(const ebb_call *tile, const ebb_call *whole
 
 /* ---- operands ---- */
 
-#define ebb_plain_size ebb_element_bytes
-#define ebb_plain_span ebb_span_of
-#define ebb_plain_axis ebb_call_axis
-#define ebb_plain_ints ebb_call_ints
-#define ebb_plain_any ebb_call_any
-#define ebb_plain_any_bits ebb_call_any_bits
-
 /* Integer i of an int32 or int64 operand (others: 0, which declines() keeps away). Copied out,
  * since the bytes of a constant lie in the mapped file wherever they happen to. */
 static inline int64_t ebb_plain_int(const ebb_operand *o, int64_t i)
@@ -68,7 +61,8 @@ double ebb_plain_scalar(const ebb_operand *o);
 
 /* ---- declines ---- */
 
-/* ebb_call_any, and input 0 is float32 or float64, and so are all float operands: one dtype for all of them. */
+/* ebb_call_any, and input 0 is float32 or float64, and so are all float operands: one dtype for
+ * all of them. */
 const char *ebb_plain_floats(const ebb_call *c);
 /* And input 0 is a float as above or an integer. */
 const char *ebb_plain_numbers(const ebb_call *c);

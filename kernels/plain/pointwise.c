@@ -201,7 +201,7 @@ static ebb_status check_divisor(const ebb_call *c)
     if (!ebb_dtype_is_integer((ebb_dtype)b->type.dtype) || ebb_elements(&c->out[0].type) == 0)
         return NULL;
     static const uint64_t zero;
-    size_t size = ebb_plain_size(&b->type);
+    size_t size = ebb_element_bytes(&b->type);
     int64_t n = ebb_elements(&b->type);
     for (int64_t i = 0; i < n; i++)
         if (memcmp((const char *)b->data + (size_t)i * size, &zero, size) == 0)
@@ -337,7 +337,7 @@ static ebb_status run_pow(const ebb_call *c)
 
 static const char *declines_pow(const ebb_call *c)
 {
-    const char *why = ebb_plain_any(c);
+    const char *why = ebb_call_any(c);
     if (why != NULL)
         return why;
     for (uint32_t i = 0; i < 2; i++)
@@ -438,7 +438,7 @@ WHERE(uint64_t, 8)
 static ebb_status run_where(const ebb_call *c)
 {
     const ebb_operand *in[3] = {&c->in[0], &c->in[1], &c->in[2]};
-    size_t size = ebb_plain_size(&c->out[0].type);
+    size_t size = ebb_element_bytes(&c->out[0].type);
     ebb_plain_rows(&c->out[0], in, 3,
                    size == 1   ? where_1
                    : size == 2 ? where_2
@@ -450,10 +450,10 @@ static ebb_status run_where(const ebb_call *c)
 
 static const char *declines_where(const ebb_call *c)
 {
-    const char *why = ebb_plain_any(c);
-    return why != NULL                           ? why
-           : ebb_plain_size(&c->out[0].type) > 8 ? "elements are wider than 8 bytes"
-                                                 : NULL;
+    const char *why = ebb_call_any(c);
+    return why != NULL                              ? why
+           : ebb_element_bytes(&c->out[0].type) > 8 ? "elements are wider than 8 bytes"
+                                                    : NULL;
 }
 
 /* ---- declines ---- */
@@ -461,7 +461,7 @@ static const char *declines_where(const ebb_call *c)
 /* All inputs of one dtype, one of the operator's table. */
 static const char *declines_but(const ebb_call *c, const ebb_row_fn *rows)
 {
-    const char *why = ebb_plain_any(c);
+    const char *why = ebb_call_any(c);
     if (why != NULL)
         return why;
     for (uint32_t i = 0; i < c->input_count; i++) {

@@ -199,7 +199,7 @@ static ebb_status run_integers(const ebb_call *call)
 static const char *declines_integers(const ebb_call *call)
 {
     ebb_geometry w;
-    const char *why = ebb_plain_any(call);
+    const char *why = ebb_call_any(call);
     if (why != NULL)
         return why;
     if (call->in[0].type.dtype != EBB_I8 && call->in[0].type.dtype != EBB_U8)

@@ -93,8 +93,8 @@ static const char *declines_global(const ebb_call *c)
 static ebb_status run_lines(const ebb_call *c)
 {
     int axis = 0;
-    EBB_TRY(ebb_plain_axis(c, ebb_attr_int(&c->attrs, "axis", -1), c->in[0].type.rank, &axis));
-    ebb_span s = ebb_plain_span(&c->in[0].type, axis);
+    EBB_TRY(ebb_call_axis(c, ebb_attr_int(&c->attrs, "axis", -1), c->in[0].type.rank, &axis));
+    ebb_span s = ebb_span_of(&c->in[0].type, axis);
     int64_t p = order_of(c);
     bool hard = c->op == EBB_OP_HARDMAX;
     EBB_PARALLEL_FOR(s.outer * s.n * s.inner)
@@ -120,7 +120,7 @@ static ebb_status run_lines(const ebb_call *c)
 
 static ebb_status run_lrn(const ebb_call *c)
 {
-    ebb_span s = ebb_plain_span(&c->in[0].type, 1);
+    ebb_span s = ebb_span_of(&c->in[0].type, 1);
     int64_t size = ebb_attr_int(&c->attrs, "size", 1), n = s.outer * s.n * s.inner;
     double alpha = ebb_attr_float(&c->attrs, "alpha", (double)0.0001f) / (double)size;
     double beta = ebb_attr_float(&c->attrs, "beta", 0.75);
@@ -154,8 +154,7 @@ static ebb_status read_axes(const ebb_call *c, bool along[EBB_MAX_RANK])
     memset(along, 0, EBB_MAX_RANK * sizeof *along);
     for (uint32_t i = 0; i < (axes != NULL ? count : 3); i++) {
         int axis = 0;
-        EBB_TRY(
-            ebb_plain_axis(c, axes != NULL ? axes[i] : otherwise[i], c->in[0].type.rank, &axis));
+        EBB_TRY(ebb_call_axis(c, axes != NULL ? axes[i] : otherwise[i], c->in[0].type.rank, &axis));
         along[axis] = true;
     }
     return NULL;

@@ -184,7 +184,7 @@ static ebb_status run_keyed(const ebb_call *c)
 
 static const char *declines_dropout(const ebb_call *c)
 {
-    const char *why = ebb_plain_any(c);
+    const char *why = ebb_call_any(c);
     if (why != NULL)
         return why;
     if (c->in[0].type.dtype != EBB_F32 && c->in[0].type.dtype != EBB_F64)
@@ -242,7 +242,7 @@ static ebb_status run_random(const ebb_call *c)
 
 static const char *declines_random(const ebb_call *c)
 {
-    const char *why = ebb_plain_any(c);
+    const char *why = ebb_call_any(c);
     if (why != NULL)
         return why;
     if (c->out[0].type.dtype != EBB_F32 && c->out[0].type.dtype != EBB_F64)

@@ -108,7 +108,7 @@ static ebb_status workspace(const ebb_call *call, size_t *bytes)
     if (s.backward && !s.kept && s.cell == EBB_CELL_LSTM)
         each++;
     if (!ebb_size_mul(&state, (size_t)s.batch, (size_t)s.hidden) ||
-        !ebb_size_mul(&state, state, ebb_plain_size(&call->in[0].type)) ||
+        !ebb_size_mul(&state, state, ebb_element_bytes(&call->in[0].type)) ||
         !ebb_size_mul(&steps, steps, each) || !ebb_size_mul(bytes, state, steps + 2))
         return ebb_call_error(call, "the scratch memory is too large to address");
     return NULL;

@@ -167,13 +167,13 @@ static ebb_status read_axes(axes *a, const ebb_call *c)
     int64_t list[EBB_MAX_RANK];
     uint32_t count;
     *a = (axes){.outer = 1, .n = 1, .inner = 1, .layers.behind = 1};
-    EBB_TRY(ebb_plain_ints(c, "axes", 1, list, EBB_MAX_RANK, &count));
+    EBB_TRY(ebb_call_ints(c, "axes", 1, list, EBB_MAX_RANK, &count));
     a->none = count == 0 && ebb_attr_int(&c->attrs, "noop_with_empty_axes", 0) != 0;
     for (int d = 0; d < x->rank; d++)
         a->reduced[d] = count == 0 && !a->none;
     for (uint32_t i = 0; i < count; i++) {
         int axis = 0;
-        EBB_TRY(ebb_plain_axis(c, list[i], x->rank, &axis));
+        EBB_TRY(ebb_call_axis(c, list[i], x->rank, &axis));
         a->reduced[axis] = true;
     }
     /* 0: kept in front, 1: reduced, 2: kept behind, 3: reduced again, 4: and kept again */
@@ -238,7 +238,7 @@ static const void *gathered(const ebb_call *c, const axes *a)
                 from_stride[rank++] = from[d];
             }
     ebb_strides(to, rank, dims);
-    ebb_plain_copy(c->workspace, to, c->in[0].data, from_stride, rank, dims, ebb_plain_size(x));
+    ebb_plain_copy(c->workspace, to, c->in[0].data, from_stride, rank, dims, ebb_element_bytes(x));
     return c->workspace;
 }
 
@@ -274,7 +274,7 @@ static void fill_of_nothing(const ebb_operand *y, bool largest)
         v.u8 = largest ? 0 : y->type.dtype == EBB_BOOL ? 1 : UINT8_MAX;
         break;
     }
-    ebb_plain_fill(y->data, &v, ebb_elements(&y->type), ebb_plain_size(&y->type));
+    ebb_plain_fill(y->data, &v, ebb_elements(&y->type), ebb_element_bytes(&y->type));
 }
 
 static ebb_status run_reduce(const ebb_call *c)
@@ -331,7 +331,7 @@ static const char *reduce_declines(const ebb_call *c)
     switch (c->in[0].type.dtype) {
     case EBB_F32:
     case EBB_F64:
-        return ebb_plain_any(c);
+        return ebb_call_any(c);
     case EBB_I32:
     case EBB_I64:
     case EBB_U8:
@@ -340,7 +340,7 @@ static const char *reduce_declines(const ebb_call *c)
         return c->op == EBB_OP_REDUCE_L2 || c->op == EBB_OP_REDUCE_LOG_SUM_EXP ||
                        c->op == EBB_OP_REDUCE_LOG_SUM
                    ? "integers have no root or logarithm here"
-                   : ebb_plain_any(c);
+                   : ebb_call_any(c);
     default:
         return "the dtype is not one of float32, float64, int32, int64, uint8, int8, bool";
     }
@@ -366,14 +366,14 @@ static const char *numbers_declines(const ebb_call *c)
 {
     uint8_t t = c->in[0].type.dtype;
     bool right = t == EBB_F32 || t == EBB_F64 || t == EBB_I32 || t == EBB_I64;
-    return right ? ebb_plain_any(c) : "the dtype is not one of float32, float64, int32, int64";
+    return right ? ebb_call_any(c) : "the dtype is not one of float32, float64, int32, int64";
 }
 
 static ebb_status run_arg(const ebb_call *c)
 {
     int axis = 0;
-    EBB_TRY(ebb_plain_axis(c, ebb_attr_int(&c->attrs, "axis", 0), c->in[0].type.rank, &axis));
-    ebb_span s = ebb_plain_span(&c->in[0].type, axis);
+    EBB_TRY(ebb_call_axis(c, ebb_attr_int(&c->attrs, "axis", 0), c->in[0].type.rank, &axis));
+    ebb_span s = ebb_span_of(&c->in[0].type, axis);
     bool last = ebb_attr_int(&c->attrs, "select_last_index", 0) != 0;
     double sign = c->op == EBB_OP_ARG_MAX ? 1 : -1;
     int64_t *y = c->out[0].data;
@@ -430,8 +430,8 @@ static ebb_status run_cumulate(const ebb_call *c)
     int axis = 0;
     if (c->in[1].bytes == 0)
         return ebb_call_error(c, "its axis is an empty tensor");
-    EBB_TRY(ebb_plain_axis(c, ebb_plain_int(&c->in[1], 0), c->in[0].type.rank, &axis));
-    ebb_span s = ebb_plain_span(&c->in[0].type, axis);
+    EBB_TRY(ebb_call_axis(c, ebb_plain_int(&c->in[1], 0), c->in[0].type.rank, &axis));
+    ebb_span s = ebb_span_of(&c->in[0].type, axis);
     bool product = c->op == EBB_OP_CUM_PROD;
     bool reverse = ebb_attr_int(&c->attrs, "reverse", 0) != 0;
     for (int64_t o = 0; o < s.outer; o++)

@@ -122,7 +122,7 @@ static ebb_status workspace(const ebb_call *c, size_t *bytes)
 
 static const char *declines(const ebb_call *c)
 {
-    const char *why = ebb_plain_any(c);
+    const char *why = ebb_call_any(c);
     return why != NULL ? why : ebb_resizing_misfit(c);
 }
 

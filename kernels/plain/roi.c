@@ -89,7 +89,7 @@ static ebb_status run_gradient(const ebb_call *c)
 static const char *declines(const ebb_call *c)
 {
     ebb_roi a;
-    const char *why = ebb_plain_any(c);
+    const char *why = ebb_call_any(c);
     return why != NULL ? why : ebb_roi_read(&a, c);
 }
 

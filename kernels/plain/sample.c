@@ -51,7 +51,7 @@ static const char *read_sampling(sampling *s, const ebb_call *c)
 static const char *declines_sampling(const ebb_call *c)
 {
     sampling s;
-    const char *why = ebb_plain_any(c);
+    const char *why = ebb_call_any(c);
     return why != NULL ? why : read_sampling(&s, c);
 }
 

@@ -87,7 +87,7 @@ static meeting meeting_of(const ebb_type *t, ebb_combine how)
         return none;
     if (how == EBB_COMBINE_SET) {
         for (int i = 0; i < 5; i++)
-            if (set[i].size == ebb_plain_size(t))
+            if (set[i].size == ebb_element_bytes(t))
                 return set[i];
         return none;
     }
@@ -150,7 +150,7 @@ static void scatter_elements(const ebb_operand *out, const ebb_operand *index, c
     int64_t stride[EBB_MAX_RANK] = {0};
     const ebb_type *big = &out->type, *small = &index->type;
     ebb_strides(stride, big->rank, big->dims);
-    ebb_span s = ebb_plain_span(small, axis);
+    ebb_span s = ebb_span_of(small, axis);
     overlay before = overlay_of(small, big, stride, 0, axis);
     overlay after = overlay_of(small, big, stride, axis + 1, big->rank);
     int64_t lanes = s.inner < LANES ? s.inner : LANES;
@@ -184,7 +184,7 @@ static ebb_status run_scatter_elements(const ebb_call *c)
 {
     const ebb_operand *index = &c->in[1];
     int axis;
-    EBB_TRY(ebb_plain_axis(c, ebb_attr_int(&c->attrs, "axis", 0), c->in[0].type.rank, &axis));
+    EBB_TRY(ebb_call_axis(c, ebb_attr_int(&c->attrs, "axis", 0), c->in[0].type.rank, &axis));
     EBB_TRY(ebb_indices_check_axis(c, index, c->in[0].type.dims[axis]));
     ebb_plain_memcpy(c->out[0].data, c->in[0].data, c->in[0].bytes);
     meeting m = meeting_of(&c->in[0].type, ebb_combine_of(c));
@@ -197,7 +197,7 @@ static ebb_status run_gather_elements_grad(const ebb_call *c)
 {
     const ebb_operand *index = &c->in[2];
     int axis;
-    EBB_TRY(ebb_plain_axis(c, ebb_attr_int(&c->attrs, "axis", 0), c->out[0].type.rank, &axis));
+    EBB_TRY(ebb_call_axis(c, ebb_attr_int(&c->attrs, "axis", 0), c->out[0].type.rank, &axis));
     EBB_TRY(ebb_indices_check_axis(c, index, c->out[0].type.dims[axis]));
     ebb_plain_fill(c->out[0].data, &(uint8_t){0}, (int64_t)c->out[0].bytes, 1);
     meeting m = meeting_of(&c->out[0].type, EBB_COMBINE_ADD);
@@ -261,10 +261,10 @@ static ebb_status run_gather_grad(const ebb_call *c)
 {
     const ebb_type *out = &c->out[0].type;
     int axis;
-    EBB_TRY(ebb_plain_axis(c, ebb_attr_int(&c->attrs, "axis", 0), out->rank, &axis));
+    EBB_TRY(ebb_call_axis(c, ebb_attr_int(&c->attrs, "axis", 0), out->rank, &axis));
     EBB_TRY(ebb_indices_check_axis(c, &c->in[1], out->dims[axis]));
     ebb_plain_fill(c->out[0].data, &(uint8_t){0}, (int64_t)c->out[0].bytes, 1);
-    ebb_span s = ebb_plain_span(out, axis);
+    ebb_span s = ebb_span_of(out, axis);
     rows r = {s.outer, s.n, ebb_elements(&c->in[1].type), s.inner, &c->in[1], 1, &s.n};
     meeting m = meeting_of(out, EBB_COMBINE_ADD);
     scatter_rows(c->out[0].data, c->in[2].data, &r, &m);

@@ -16,15 +16,15 @@ static ebb_status slices_of(const ebb_call *c, ebb_span *s)
     *s = (ebb_span){1, ebb_elements(x), 1};
     if (ebb_attr_find(&c->attrs, "axis") == NULL)
         return NULL;
-    EBB_TRY(ebb_plain_axis(c, ebb_attr_int(&c->attrs, "axis", 0), x->rank, &axis));
-    *s = ebb_plain_span(x, axis);
+    EBB_TRY(ebb_call_axis(c, ebb_attr_int(&c->attrs, "axis", 0), x->rank, &axis));
+    *s = ebb_span_of(x, axis);
     return NULL;
 }
 
 /* Slice `to` of Y, which has `rows` of them, becomes slice `from` of X. */
 static void copy_slice(const ebb_call *c, const ebb_span *s, int64_t rows, int64_t to, int64_t from)
 {
-    size_t size = (size_t)s->inner * ebb_plain_size(&c->in[0].type);
+    size_t size = (size_t)s->inner * ebb_element_bytes(&c->in[0].type);
     for (int64_t o = 0; o < s->outer; o++)
         memcpy((char *)c->out[0].data + (size_t)(o * rows + to) * size,
                (const char *)c->in[0].data + (size_t)(o * s->n + from) * size, size);
@@ -53,7 +53,7 @@ static ebb_status run_compress(const ebb_call *c)
 
 static const char *declines_compress(const ebb_call *c)
 {
-    const char *why = ebb_plain_any(c);
+    const char *why = ebb_call_any(c);
     return why != NULL ? why : c->in[1].type.dtype != EBB_BOOL ? "the condition is not bool" : NULL;
 }
 
@@ -175,7 +175,7 @@ static ebb_status unique_workspace(const ebb_call *c, size_t *bytes)
 
 static const char *declines_unique(const ebb_call *c)
 {
-    const char *why = ebb_plain_any(c);
+    const char *why = ebb_call_any(c);
     if (why != NULL)
         return why;
     ebb_dtype x = (ebb_dtype)c->in[0].type.dtype;
@@ -278,7 +278,7 @@ static ebb_status suppress_workspace(const ebb_call *c, size_t *bytes)
 
 static const char *declines_suppress(const ebb_call *c)
 {
-    const char *why = ebb_plain_any(c);
+    const char *why = ebb_call_any(c);
     if (why != NULL)
         return why;
     const ebb_type *boxes = &c->in[0].type, *scores = &c->in[1].type;

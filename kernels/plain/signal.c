@@ -91,7 +91,7 @@ static ebb_status run_window(const ebb_call *c)
 
 static const char *declines_window(const ebb_call *c)
 {
-    const char *why = ebb_plain_any(c);
+    const char *why = ebb_call_any(c);
     if (why == NULL && (c->out[0].type.rank != 1 || ebb_elements(&c->in[0].type) != 1))
         return "the size is not one number";
     return why;
@@ -132,7 +132,7 @@ static ebb_status run_mel(const ebb_call *c)
 
 static const char *declines_mel(const ebb_call *c)
 {
-    const char *why = ebb_plain_any(c);
+    const char *why = ebb_call_any(c);
     for (int i = 0; why == NULL && i < 5; i++)
         if (ebb_elements(&c->in[i].type) != 1)
             why = "an input is not one number";

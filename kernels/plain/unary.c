@@ -309,7 +309,7 @@ TABLE(clip)
 static ebb_status run_clip(const ebb_call *c)
 {
     ebb_dtype dtype = (ebb_dtype)c->in[0].type.dtype;
-    size_t size = ebb_plain_size(&c->in[0].type);
+    size_t size = ebb_element_bytes(&c->in[0].type);
     uint64_t bounds[2];
     switch (dtype) {
         REALS(OPEN_REAL, )
@@ -379,13 +379,13 @@ static ebb_status run_prelu(const ebb_call *c)
 
 static const char *declines_bits(const ebb_call *c)
 {
-    return ebb_dtype_is_integer((ebb_dtype)c->in[0].type.dtype) ? ebb_plain_any(c)
+    return ebb_dtype_is_integer((ebb_dtype)c->in[0].type.dtype) ? ebb_call_any(c)
                                                                 : "works on integers only";
 }
 
 static const char *declines_not(const ebb_call *c)
 {
-    return c->in[0].type.dtype == EBB_BOOL ? ebb_plain_any(c) : "works on bool only";
+    return c->in[0].type.dtype == EBB_BOOL ? ebb_call_any(c) : "works on bool only";
 }
 
 #define KERNEL(op, name, declines)                                          \
