@@ -4,6 +4,7 @@
 #include "kernels/cuda/attention_mask.h"
 
 #include "kernels/cuda/floats.h"
+#include "kernels/philox.h"
 
 enum { KEEP = 3, BIAS = 4 };
 
@@ -265,4 +266,52 @@ ebb_status ebb_cuda_masking_log_sums(const ebb_call *c, const void *max, const v
 {
     const log_sums_args a = {(const float *)max, (const float *)sum, (float *)to, rows, guard};
     return EBB_LAUNCH(c, log_sums, ebb_cuda_grid(rows), EBB_CUDA_BLOCK, 0, a);
+}
+
+/* ---- dropout ---- */
+
+typedef struct kept_args {
+    uint16_t *to; /* 8-byte aligned */
+    const int64_t *key;
+    int64_t first, n; /* elements of the scores, in the order in which they are drawn */
+    uint32_t stream, threshold;
+    uint16_t one;
+} kept_args;
+
+/* A thread a block of Philox: four scores. */
+EBB_GLOBAL(draw_kept, kept_args)
+{
+    const int64_t block = a.first / 4, blocks = (a.first + a.n + 3) / 4 - block;
+    EBB_GRID_LOOP(i, blocks)
+    {
+        const ebb_philox p = ebb_philox_block((uint64_t)a.key[0], (uint64_t)a.key[1], a.stream,
+                                              (uint64_t)(block + i));
+        const int64_t at = (block + i) * 4 - a.first;
+        uint64_t four = 0;
+        for (int w = 0; w < 4; w++)
+            four |= (uint64_t)(p.word[w] >= a.threshold ? a.one : 0) << 16 * w;
+        if (at % 4 == 0 && at + 4 <= a.n) {
+            *(uint64_t *)(a.to + at) = four;
+        } else {
+            for (int w = 0; w < 4; w++)
+                if (at + w >= 0 && at + w < a.n)
+                    a.to[at + w] = (uint16_t)(four >> 16 * w);
+        }
+    }
+}
+
+ebb_status ebb_cuda_masking_kept(const ebb_call *c, const ebb_attention *a, const void *key,
+                                 ebb_dtype dtype, int64_t first, int64_t count, void *to)
+{
+    const int64_t head = a->s * a->t;
+    kept_args args = {(uint16_t *)to,
+                      (const int64_t *)key,
+                      first * head,
+                      count * head,
+                      a->stream,
+                      a->threshold,
+                      (uint16_t)(dtype == EBB_F16 ? 0x3C00 : 0x3F80)};
+    if (args.n == 0)
+        return NULL;
+    return EBB_LAUNCH(c, draw_kept, ebb_cuda_grid(args.n / 4 + 2), EBB_CUDA_BLOCK, 0, args);
 }

@@ -62,6 +62,11 @@ ebb_status ebb_cuda_masking_make(const ebb_call *c, const ebb_cuda_masking *m, c
 ebb_status ebb_cuda_masking_settle(const ebb_call *c, const ebb_cuda_masking *m, const void *alive,
                                    void *y, int64_t columns, void *max, void *sum);
 
+/* Which scores a dropout keeps, 1 or 0 in float16 or bfloat16, row-major: of count heads of a, from
+ * head `first` on. key: int64[2] on the device. */
+ebb_status ebb_cuda_masking_kept(const ebb_call *c, const ebb_attention *a, const void *key,
+                                 ebb_dtype dtype, int64_t first, int64_t count, void *to);
+
 /* That one number, float32 as they are, of so many rows. */
 ebb_status ebb_cuda_masking_log_sums(const ebb_call *c, const void *max, const void *sum,
                                      bool guard, void *to, int64_t rows);

@@ -1,6 +1,6 @@
 /* cudnn_attention.c: attention in float16 and bfloat16 by cuDNN, which composes it of products, so
- * that no scores are in memory. What it cannot say is attention.cu's: a dropout, whose draws are
- * ours; a fill that leaves masked keys a probability.
+ * that no scores are in memory. What it cannot say is attention.cu's: a fill that leaves masked keys
+ * a probability.
  *
  *     forward    Q, K, V (bias) -> O, max, sum
  *     backward   max, sum -> stats           in scratch; with Y as O, dO -> dQ, dK, dV
@@ -13,7 +13,8 @@
  * are in one order.
  *
  * K that lies as [d, t] is turned first, and its gradient after. A mask becomes a bias
- * (attention_mask.h); rows that see no key are made what the operator says: without their dO they
+ * (attention_mask.h). The draws of a dropout are ours, so cuDNN is handed them, a number a score: for
+ * a slice of the batch at a time, as many as CROWD bytes hold. Rows that see no key are made what the operator says: without their dO they
  * give no gradient. A Y that is given has 0 in them, or no number as dO has then.
  */
 #include "kernels/cuda/attention_mask.h"
@@ -24,12 +25,13 @@ extern const ebb_kernel ebb_cuda_cudnn_attention[];
 extern const size_t ebb_cuda_cudnn_attention_count;
 
 enum { Q, K, V, KEEP, BIAS };
+enum { CROWD = 64 << 20 }; // of draws: a few waves of blocks even of long sequences
 
 typedef struct reading {
     ebb_attention a;
     ebb_cuda_masking mask;
     bool is_masked, is_turned;
-    uint32_t k, dk, bias, alive, dout, stats; /* scratch */
+    uint32_t k, dk, bias, kept, alive, dout, stats; /* scratch */
 } reading;
 
 /* ---- sizes ---- */
@@ -65,8 +67,7 @@ static const char *read_sizes(reading *r, ebb_cudnn_attention_sizes *s, const eb
     s->dtype = (ebb_dtype)in[Q].type.dtype;
     if (s->dtype != EBB_F16 && s->dtype != EBB_BF16)
         return "cuDNN's attention is of float16 and bfloat16 alone";
-    if (a->drops)
-        return "cuDNN would draw another dropout";
+    s->dropout = a->drops ? a->ratio : 0;
     if (a->d % 8 != 0 || a->e % 8 != 0)
         return "cuDNN wants features in multiples of 8";
     if (a->heads < 1 || a->s < 1)
@@ -93,11 +94,21 @@ static const char *read_sizes(reading *r, ebb_cudnn_attention_sizes *s, const eb
 
 /* ---- where things lie ---- */
 
+static ebb_status draw(const ebb_call *c, int64_t slices, int64_t slice);
+
 static void put_prepared(ebb_work *work, reading *r, const ebb_call *c)
 {
     const ebb_cuda_masking *m = &r->mask;
     if (r->is_turned)
         r->k = ebb_work_scratch(work, c->in[ebb_attention_first(c->op) + K].bytes);
+    if (r->a.drops) {
+        const size_t one = (size_t)(r->a.s * r->a.t) * sizeof(uint16_t);
+        const int64_t cut = work->slices > 1 ? work->slices : 1;
+        const size_t bytes = (size_t)(r->a.heads / cut) * one;
+        r->kept = ebb_work_scratch(work, bytes);
+        work->crowded = bytes > CROWD;
+        work->before = draw;
+    }
     if (!r->is_masked)
         return;
     const int64_t rows = m->bias_dims[0] * m->bias_dims[1];
@@ -115,6 +126,8 @@ static void put_operands(ebb_work_part *part, const reading *r, uint32_t first)
     ebb_work_in(part, EBB_CUDNN_V, first + V);
     if (r->is_masked)
         ebb_work_own(part, EBB_CUDNN_BIAS, r->bias);
+    if (r->a.drops)
+        ebb_work_own(part, EBB_CUDNN_KEPT, r->kept);
 }
 
 static void put_forward(ebb_work *work, const reading *r, const ebb_call *c, size_t row_bytes)
@@ -203,6 +216,8 @@ static size_t bytes_of_one(const ebb_cudnn_attention_sizes *s, int64_t role)
         return (size_t)(s->o.batch * half);
     case EBB_CUDNN_DO:
         return (size_t)(s->dout.batch * half);
+    case EBB_CUDNN_KEPT: // drawn anew for each
+        return 0;
     case EBB_CUDNN_BIAS:
         return s->bias_batch == 1 ? 0
                                   : (size_t)(s->bias_heads * s->bias_rows * s->keys *
@@ -259,6 +274,19 @@ const char *ebb_cuda_read_cudnn_attention(ebb_work *work, const ebb_call *c)
 EBB_WORK_PHASES(cudnn_attention)
 
 /* ---- a run ---- */
+
+static ebb_status draw(const ebb_call *c, int64_t slices, int64_t slice)
+{
+    ebb_work work;
+    reading r;
+    memset(&work, 0, sizeof work);
+    work.slices = slices;
+    (void)read_all(&work, &r, c);
+    const int64_t heads = r.a.heads / slices;
+    return ebb_cuda_masking_kept(c, &r.a, c->in[r.a.key].data,
+                                 (ebb_dtype)c->in[ebb_attention_first(c->op)].type.dtype,
+                                 slice * heads, heads, ebb_work_scratch_at(c, r.kept));
+}
 
 /* to [heads, columns, rows] = from [heads, rows, columns], 16 bits each. */
 static ebb_status turn(const ebb_call *c, void *to, const void *from, int64_t heads, int64_t rows,
@@ -320,5 +348,8 @@ static ebb_status run_backward(const ebb_call *c)
 const ebb_kernel ebb_cuda_cudnn_attention[] = {
     EBB_WORK_ROW("cuda.cudnn_attention", EBB_OP_EBB_ATTENTION, run_forward),
     EBB_WORK_ROW("cuda.cudnn_attention_grad", EBB_OP_EBB_ATTENTION_GRAD, run_backward),
+    EBB_WORK_ROW("cuda.cudnn_attention_dropout", EBB_OP_EBB_ATTENTION_DROPOUT, run_forward),
+    EBB_WORK_ROW("cuda.cudnn_attention_dropout_grad", EBB_OP_EBB_ATTENTION_DROPOUT_GRAD,
+                 run_backward),
 };
 EBB_CUDA_COUNT(cudnn_attention)

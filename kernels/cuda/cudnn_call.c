@@ -83,11 +83,14 @@ static const char *read_planned(ebb_work *work, const ebb_call *c, ebb_work_read
         memset(work, 0, sizeof *work);
         work->slices = slices;
         const char *why = read(work, c);
+        const bool can_cut = work->batch >= 2 * slices && work->batch % (2 * slices) == 0;
         if (why != NULL)
             return why;
+        if (can_cut && work->crowded)
+            continue;
         for (int i = 0; why == NULL && i < work->parts; i++)
             (void)plan_of(&why, work, i);
-        if (why == NULL || work->batch < 2 * slices || work->batch % (2 * slices) != 0)
+        if (why == NULL || !can_cut)
             return why;
     }
 }
@@ -261,8 +264,11 @@ ebb_status ebb_work_run(const ebb_call *c)
     for (int i = 0; i < p->work.parts; i++) {
         if (p->described || !ebb_cudnn_plan_choice(p->plan[i])->runs)
             return ebb_call_error(c, "it was planned for a described device, which cannot run it");
-        for (int64_t slice = 0; slice < p->work.slices; slice++)
+        for (int64_t slice = 0; slice < p->work.slices; slice++) {
+            if (p->work.before != NULL && (i == 0 || p->work.slices > 1))
+                EBB_TRY(p->work.before(c, p->work.slices, slice));
             EBB_TRY(run_plan(p, c, i, p->plan[i], slice));
+        }
     }
     for (int i = 0; i < p->work.copies; i++) {
         const ebb_operand *to = &c->out[p->work.copy_to[i]];

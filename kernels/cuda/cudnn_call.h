@@ -10,9 +10,10 @@
  * Whether cuDNN may write over what it reads nobody says, so such a result is made in scratch
  * memory: and a step has the same bits whether results are in place or not.
  *
- * Where a plan wants more workspace than it may have, a family can let the batch be cut: its plans
- * are then for a part of it, and run once for each, in turn, in the same workspace. How many parts
- * is the least that fits, and so the device's and the call's business alone.
+ * Where a plan wants more workspace than it may have, or what it reads must be made first and would
+ * be large, a family can let the batch be cut: its plans are then for a part of it, and run once for
+ * each, in turn, in the same workspace. How many parts is the least that fits, and so the device's
+ * and the call's business alone.
  *
  * In prepare(), with a device, the plans race against others that compute the same (cudnn_plans.h):
  * on the operands' own memory, where nothing lies yet that the step needs.
@@ -46,6 +47,9 @@ typedef struct ebb_work {
     int parts, scratches, copies;
     int64_t slices; /* asked of the reader: into how many the batch is cut; 0 is 1 */
     int64_t batch;  /* told by the reader: what can be cut; 0: nothing */
+    bool crowded;   /* told by the reader: it is to be cut further where it can be */
+    /* Told by the reader, or NULL: makes what the plans read of a slice, before they run. */
+    ebb_status (*before)(const ebb_call *call, int64_t slices, int64_t slice);
     size_t bytes[EBB_WORK_SCRATCH];                                  /* of scratch memory */
     uint32_t copy_from[EBB_WORK_SCRATCH], copy_to[EBB_WORK_SCRATCH]; /* scratch to output */
 } ebb_work;

@@ -5,6 +5,7 @@
 #include "tests/cuda/cuda.h"
 
 #include "kernels/cuda/attention_mask.h"
+#include "kernels/philox.h"
 #include "onnx/tensor.h"
 
 enum { B = 2, H = 2, S = 5, T = 7, FEATURES = 3, COLUMNS = 4, HEADS = B * H };
@@ -271,6 +272,33 @@ static void one_number_of_a_row_gives_its_probabilities(void **state)
     }
 }
 
+/* What the host draws, whichever heads are asked for, and nothing beside them. */
+static void the_draws_of_a_dropout_are_the_hosts(void **state)
+{
+    (void)state;
+    enum { ROWS = 5, KEYS = 7, MOST = 8 * ROWS * KEYS };
+    const int64_t key[2] = {77, 3}, ranges[][2] = {{0, 8}, {1, 2}, {3, 1}, {4, 4}};
+    const ebb_attention a = {
+        .heads = 8, .s = ROWS, .t = KEYS, .stream = 5, .threshold = ebb_dropout_threshold(0.3)};
+    for (int i = 0; i < 8; i++) {
+        const int64_t *range = ranges[i / 2], n = range[1] * ROWS * KEYS;
+        const ebb_dtype dtype = i % 2 == 0 ? EBB_BF16 : EBB_F16;
+        testing t;
+        uint8_t kept[MOST];
+        uint16_t *to = guarded((size_t)n * sizeof *to);
+        begin(&t, EBB_OP_EBB_ATTENTION_DROPOUT);
+        t.call.queue = more_queue;
+        ebb_attention_kept(kept, &a, key, range[0] * ROWS * KEYS, n);
+        check_status(ebb_cuda_masking_kept(&t.call, &a, key, dtype, range[0], range[1], to),
+                     "kept");
+        check_guards(to, (size_t)n * sizeof *to, "kept");
+        for (int64_t j = 0; j < n; j++)
+            assert_int_equal(to[j], kept[j] ? half_of(1, dtype) : 0);
+        unguard(to);
+        end(&t);
+    }
+}
+
 /* ---- ONNX's Attention ---- */
 
 enum { PAST = 2 };
@@ -416,6 +444,7 @@ int main(void)
         cmocka_unit_test(rows_without_a_key_are_what_the_operator_says),
         cmocka_unit_test(a_gradient_of_such_a_row_is_silenced),
         cmocka_unit_test(one_number_of_a_row_gives_its_probabilities),
+        cmocka_unit_test(the_draws_of_a_dropout_are_the_hosts),
         cmocka_unit_test(without_a_mask_there_is_none),
     };
     with_cuda();

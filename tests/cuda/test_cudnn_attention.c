@@ -24,7 +24,7 @@ static ebb_tensor masks[2];
 /* 2 batches of 3 heads; 40 queries of 16 features, 56 keys, values of 24. */
 static void put_attention(testing *t, ebb_op op)
 {
-    const bool back = op == EBB_OP_EBB_ATTENTION_GRAD;
+    const bool back = op == EBB_OP_EBB_ATTENTION_GRAD || op == EBB_OP_EBB_ATTENTION_DROPOUT_GRAD;
     begin(t, op);
     put_ints(t, "k_perm", 4, D(0, 1, 3, 2));
     put_float(t, "scale", 0.25);
@@ -45,6 +45,13 @@ static void put_attention(testing *t, ebb_op op)
         type_out(t, EBB_F32, 4, D(2, 3, 40, 1));
         type_out(t, EBB_F32, 4, D(2, 3, 40, 1));
     }
+}
+
+/* Behind the other operands, but for the output. */
+static void put_key(testing *t, double ratio)
+{
+    put_float(t, "ratio", ratio);
+    type_in(t, EBB_I64, 1, D(2));
 }
 
 static void attention_gives_what_the_operator_keeps(void **state)
@@ -270,9 +277,33 @@ static void attentions_that_are_not_cudnns_say_why(void **state)
     put_attention(&t, EBB_OP_EBB_ATTENTION);
     t.in[0].type.dims[3] = t.in[1].type.dims[3] = 20;
     refused(read_with(ebb_cuda_read_cudnn_attention, &w, &t), "multiples of 8");
-    for (size_t i = 0; i < 2; i++) // the draws of a dropout are ours
-        assert_true(ebb_cuda_cudnn_attention[i].op == EBB_OP_EBB_ATTENTION ||
-                    ebb_cuda_cudnn_attention[i].op == EBB_OP_EBB_ATTENTION_GRAD);
+}
+
+/* A number a score, for as many sequences at a time as are not too many; drawn anew for each. */
+static void the_draws_of_a_dropout_are_handed_over(void **state)
+{
+    (void)state;
+    testing t;
+    ebb_work w = {.slices = 2};
+    put_attention(&t, EBB_OP_EBB_ATTENTION_DROPOUT_GRAD);
+    put_key(&t, 0.25);
+    put_result(&t, 0);
+    taken(ebb_cuda_read_cudnn_attention(&w, &t.call));
+    const ebb_work_part *back = &w.part[0];
+    const int kept = at(back, EBB_CUDNN_KEPT);
+    assert_int_equal(w.parts, 1);
+    assert_true(back->ask.of.attention.dropout == 0.25 && w.before != NULL && !w.crowded);
+    assert_int_equal(back->place[kept], EBB_WORK_OWN);
+    assert_int_equal(back->step[kept], 0);
+    assert_int_equal(w.bytes[back->index[kept]], 3 * 40 * 56 * 2);
+    put_attention(&t, EBB_OP_EBB_ATTENTION_DROPOUT);
+    put_key(&t, 0.25);
+    taken(read_with(ebb_cuda_read_cudnn_attention, &w, &t));
+    assert_int_equal(w.bytes[w.part[0].index[at(&w.part[0], EBB_CUDNN_KEPT)]], 6 * 40 * 56 * 2);
+    put_attention(&t, EBB_OP_EBB_ATTENTION_DROPOUT);
+    put_key(&t, 0); // drops nothing
+    taken(read_with(ebb_cuda_read_cudnn_attention, &w, &t));
+    assert_true(at(&w.part[0], EBB_CUDNN_KEPT) == -1 && w.before == NULL);
 }
 
 /* 2 texts, 4 heads of queries for 2 of keys; 40 queries of 16 features, 56 keys, values of 24. */
@@ -403,15 +434,14 @@ static void attention_is_planned_with_its_scratch(void **state)
                     7168 + 10752 + 4608 + 256 + 1280);
 }
 
-/* Sums in one order want a copy of dQ for each block of keys: as much as all operands together. */
-static void a_long_text_is_planned_in_slices(void **state)
+/* 16 sequences of 1024, 12 heads of 64, causal: the workspace of its gradient. */
+static size_t plan_long_text(ebb_op op)
 {
-    (void)state;
     testing t;
     size_t bytes = SIZE_MAX;
     const int64_t *x = D(16, 12, 1024, 64), *row = D(16, 12, 1024, 1);
-    const ebb_kernel *k = kernel_for(ebb_cuda_cudnn_attention, EBB_OP_EBB_ATTENTION_GRAD);
-    begin(&t, EBB_OP_EBB_ATTENTION_GRAD);
+    const ebb_kernel *k = kernel_for(ebb_cuda_cudnn_attention, op);
+    begin(&t, op);
     put_ints(&t, "k_perm", 4, D(0, 1, 3, 2));
     put_int(&t, "causal", 1);
     for (int i = 0; i < 4; i++)
@@ -420,13 +450,25 @@ static void a_long_text_is_planned_in_slices(void **state)
     put_constant(&t, &masks[1], EBB_BF16, zero);
     type_in(&t, EBB_F32, 4, row);
     type_in(&t, EBB_F32, 4, row);
+    if (op == EBB_OP_EBB_ATTENTION_DROPOUT_GRAD)
+        put_key(&t, 0.1);
     type_in(&t, EBB_BF16, 4, x);
     for (int i = 0; i < 3; i++)
         type_out(&t, EBB_BF16, 4, x);
     check_status(ebb_cuda_cudnn_describe("h100"), "h100");
     taken(k->declines(&t.call));
     check_status(k->workspace(&t.call, &bytes), k->name);
-    assert_true(bytes < 5 * t.in[0].bytes);
+    return bytes;
+}
+
+/* Sums in one order want a copy of dQ for each block of keys, as much as all operands together; and
+ * the draws of a dropout, whole, would be 16 times as large as an operand. */
+static void a_long_text_is_planned_in_slices(void **state)
+{
+    (void)state;
+    const size_t operand = 16 * 12 * 1024 * 64 * 2;
+    assert_true(plan_long_text(EBB_OP_EBB_ATTENTION_GRAD) < 5 * operand);
+    assert_true(plan_long_text(EBB_OP_EBB_ATTENTION_DROPOUT_GRAD) < 5 * operand + (64U << 20));
 }
 
 int main(void)
@@ -440,6 +482,7 @@ int main(void)
         cmocka_unit_test(causality_beside_a_mask_is_the_librarys_where_it_is_exact),
         cmocka_unit_test(a_turned_key_is_turned_back),
         cmocka_unit_test(attentions_that_are_not_cudnns_say_why),
+        cmocka_unit_test(the_draws_of_a_dropout_are_handed_over),
         cmocka_unit_test(heads_are_read_where_they_lie),
         cmocka_unit_test(past_tokens_are_put_before_the_new_ones),
         cmocka_unit_test(heads_that_are_not_cudnns_say_why),

@@ -163,12 +163,16 @@ static ebb_status attention(ebb_cudnn_graph **g, size_t i)
                                    .bias_batch = 4,
                                    .bias_heads = 1,
                                    .bias_rows = 384,
-                                   .dropout = fusions[i].with == RUNNING ? 0.1 : 0};
+                                   .dropout = fusions[i].with == RUNNING ? 0.1 : 0,
+                                   .deterministic = fusions[i].with == RUNNING};
     s.q = s.o = s.dout = ebb_cudnn_heads_first(12, 384, 64);
     s.k = s.v = ebb_cudnn_heads_inside(s.kv_heads, 384, 64);
     if (fusions[i].kind == ATTENTION)
-        return ebb_cudnn_attention_forward(
-            g, &s, fusions[i].with == ADD ? 0 : (unsigned)EBB_CUDNN_WITH_STATS);
+        return ebb_cudnn_attention_forward(g, &s,
+                                           fusions[i].with == ADD ? 0
+                                           : fusions[i].with == RUNNING
+                                               ? (unsigned)EBB_CUDNN_WITH_PARTS
+                                               : (unsigned)EBB_CUDNN_WITH_STATS);
     ebb_status status = ebb_cudnn_attention_backward(g, &s, &scratch);
     if (status == NULL) /* what the caller must have is what the graph has in memory */
         assert_int_equal(scratch, ebb_cudnn_role_bytes(*g, EBB_CUDNN_ROW_SUMS) +

@@ -71,8 +71,7 @@ static const char *const role_names[EBB_CUDNN_ROLES] = {
     [EBB_CUDNN_DV] = "dv",
     [EBB_CUDNN_ROW_SUMS] = "row_sums",
     [EBB_CUDNN_DQ_SUMS] = "dq_sums",
-    [EBB_CUDNN_SEED] = "seed",
-    [EBB_CUDNN_OFFSET] = "offset",
+    [EBB_CUDNN_KEPT] = "kept",
 };
 
 const char *ebb_cudnn_role_name(int role)

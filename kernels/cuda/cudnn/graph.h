@@ -97,8 +97,7 @@ typedef enum ebb_cudnn_role {
     EBB_CUDNN_DV,
     EBB_CUDNN_ROW_SUMS, /* float32 scratch of attention backward */
     EBB_CUDNN_DQ_SUMS,  /* float32 scratch of attention backward */
-    EBB_CUDNN_SEED,     /* int64 scalars of the random numbers */
-    EBB_CUDNN_OFFSET,
+    EBB_CUDNN_KEPT,     /* of dropout: 0 or 1 for each score */
     EBB_CUDNN_ROLES
 } ebb_cudnn_role;
 
@@ -218,9 +217,6 @@ void ebb_cudnn_matmul(ebb_cudnn_graph *graph, int a, int b, int c);
 typedef enum ebb_cudnn_reducer { EBB_CUDNN_ADDS, EBB_CUDNN_MAXIMUM } ebb_cudnn_reducer;
 /* Over the dims in which y has 1 and x has not. */
 void ebb_cudnn_reduce(ebb_cudnn_graph *graph, ebb_cudnn_reducer how, int x, int y);
-
-/* y: 1 with the given probability, else 0; by seed and offset (int64 scalars in memory). */
-void ebb_cudnn_bernoulli(ebb_cudnn_graph *graph, double probability, int seed, int offset, int y);
 
 /* y is x under other dims and strides: a transpose of something virtual. */
 void ebb_cudnn_reshape(ebb_cudnn_graph *graph, int x, int y);

@@ -316,24 +316,6 @@ void ebb_cudnn_reduce(ebb_cudnn_graph *graph, ebb_cudnn_reducer how, int x, int 
     ebb_cudnn_finalize(graph, op, "the reduction");
 }
 
-void ebb_cudnn_bernoulli(ebb_cudnn_graph *graph, double probability, int seed, int offset, int y)
-{
-    cudnnRngDistribution_t kind = CUDNN_RNG_DISTRIBUTION_BERNOULLI;
-    if (graph == NULL)
-        return;
-    cudnnBackendDescriptor_t d = ebb_cudnn_detail(graph, CUDNN_BACKEND_RNG_DESCRIPTOR);
-    SET(RNG_DISTRIBUTION, RNG_DISTRIBUTION, &kind);
-    SET(RNG_BERNOULLI_DIST_PROBABILITY, DOUBLE, &probability);
-    ebb_cudnn_finalize(graph, d, "the distribution");
-    cudnnBackendDescriptor_t op =
-        ebb_cudnn_operation(graph, CUDNN_BACKEND_OPERATION_RNG_DESCRIPTOR);
-    ebb_cudnn_set_descriptor(graph, op, CUDNN_ATTR_OPERATION_RNG_DESC, d);
-    SET_IN(op, RNG_YDESC, y);
-    SET_IN(op, RNG_SEED, seed);
-    SET_IN(op, RNG_OFFSET_DESC, offset);
-    ebb_cudnn_finalize(graph, op, "the random numbers");
-}
-
 void ebb_cudnn_reshape(ebb_cudnn_graph *graph, int x, int y)
 {
     if (graph == NULL)

@@ -124,14 +124,14 @@ typedef struct ebb_cudnn_attention_sizes {
     bool bias;            /* reads BIAS [bias_batch, bias_heads, bias_rows, keys] */
     ebb_dtype bias_dtype; /* EBB_NONE: the graph's */
     int64_t bias_batch, bias_heads, bias_rows; /* 1, or as many as there are */
-    double dropout;     /* 0: off. cuDNN's own random numbers by SEED and OFFSET */
+    double dropout;     /* 0: off. Which scores stay is KEPT, of the graph's dtype, row-major */
     bool deterministic; /* backward: DQ in one order of summation, and no DQ_SUMS */
 } ebb_cudnn_attention_sizes;
 
-/* Q, K, V (BIAS, SEED, OFFSET) -> O; with STATS; with PARTS. These are [B, H, S] float32. */
+/* Q, K, V (BIAS, KEPT) -> O; with STATS; with PARTS. These are [B, H, S] float32. */
 ebb_status ebb_cudnn_attention_forward(ebb_cudnn_graph **graph,
                                        const ebb_cudnn_attention_sizes *sizes, unsigned with);
-/* Q, K, V, O, DO, STATS (BIAS, SEED, OFFSET) -> DQ, DK, DV. Needs scratch tensors of float32 beside
+/* Q, K, V, O, DO, STATS (BIAS, KEPT) -> DQ, DK, DV. Needs scratch tensors of float32 beside
  * the workspace: ROW_SUMS [B, H, S], and unless deterministic DQ_SUMS [B, H, S, D], both row-major;
  * nothing need be in them before. *scratch_bytes: their sum, each rounded up to 256. */
 ebb_status ebb_cudnn_attention_backward(ebb_cudnn_graph **graph,

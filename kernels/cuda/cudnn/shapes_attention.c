@@ -10,7 +10,9 @@
  *     D = rowsum(dO * O)            P = exp(S - stats)
  *     dV = P^T dO,  dP = dO V^T,  dS = P (dP - D),  dQ = scale dS K,  dK = scale dS^T Q
  *
- * Dropout multiplies P by kept / (1 - p) before the product with V.
+ * Dropout multiplies P by kept / (1 - p) before the product with V. Which are kept is read from
+ * memory: how cuDNN's own random numbers lie over the scores is not documented, so that no other
+ * back end could draw the same.
  */
 #include <math.h>
 
@@ -117,18 +119,14 @@ static int scores_unary(building *b, ebb_cudnn_point f, int x)
     return y;
 }
 
-/* 0 and 1 for each score, of which 1 - p are kept. */
-static void draw(building *b)
+/* The scores that stay, and what makes up for the others. */
+static void read_kept(building *b)
 {
-    static const int64_t ones[RANK] = {1, 1, 1, 1};
-    const ebb_cudnn_tensor scalar = ebb_cudnn_rows(EBB_I64, RANK, ones);
+    const ebb_cudnn_tensor kept = as(&b->scores, b->s->dtype);
     if (b->s->dropout <= 0)
         return;
-    int seed = ebb_cudnn_real(b->g, EBB_CUDNN_SEED, &scalar);
-    int offset = ebb_cudnn_real(b->g, EBB_CUDNN_OFFSET, &scalar);
-    b->kept = ebb_cudnn_virtual(b->g, &b->scores);
+    b->kept = ebb_cudnn_real(b->g, EBB_CUDNN_KEPT, &kept);
     b->rescale = ebb_cudnn_number(b->g, RANK, (float)(1 / (1 - b->s->dropout)));
-    ebb_cudnn_bernoulli(b->g, 1 - b->s->dropout, seed, offset, b->kept);
 }
 
 /* scale Q K^T, capped, + bias */
@@ -206,7 +204,7 @@ ebb_status ebb_cudnn_attention_forward(ebb_cudnn_graph **graph,
     const ebb_cudnn_tensor o =
         heads(s->dtype, s->batch, s->heads, s->queries, s->value_width, &s->o);
     const ebb_cudnn_tensor kt = transposed(&k), narrow = as(&b.scores, s->dtype);
-    draw(&b);
+    read_kept(&b);
     int x = scores(&b, ebb_cudnn_real(b.g, EBB_CUDNN_Q, &q), ebb_cudnn_real(b.g, EBB_CUDNN_K, &kt));
     /* The product with V reads probabilities in the dtype of V. */
     bool dropout = b.kept != 0;
@@ -306,7 +304,7 @@ ebb_status ebb_cudnn_attention_backward(ebb_cudnn_graph **graph,
     int in_v = ebb_cudnn_real(b.g, EBB_CUDNN_V, &vt), in_o = ebb_cudnn_real(b.g, EBB_CUDNN_O, &o);
     int dout = ebb_cudnn_real(b.g, EBB_CUDNN_DO, &given);
     int stats = ebb_cudnn_real(b.g, EBB_CUDNN_STATS, &b.row);
-    draw(&b);
+    read_kept(&b);
     int sums = row_sums(&b, dout, in_o, &o);
 
     int x = scores_binary(&b, EBB_CUDNN_SUB, scores(&b, in_q, in_k), stats);
