@@ -20,7 +20,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "onnx/file.h"
+#include "onnx/file/file.h"
 #include "passes/pipeline.h"
 
 static const char training_name[] = "training_model.onnx";

@@ -16,10 +16,10 @@
 #include <stdlib.h>
 #include <sys/stat.h>
 
-#include "exec/ort_checkpoint.h"
-#include "onnx/file.h"
+#include "exec/data/ort_checkpoint.h"
+#include "onnx/file/file.h"
 #include "passes/common.h"
-#include "passes/dialect/out.h"
+#include "passes/flatten/dialect/out.h"
 #include "passes/pipeline.h"
 
 enum {

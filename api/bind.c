@@ -9,8 +9,8 @@
  */
 #include "api/api.h"
 
-#include "onnx/graph.h"
-#include "onnx/infer.h"
+#include "onnx/graph/graph.h"
+#include "onnx/graph/infer.h"
 
 enum { MOST_ELEMENTS = 4096 }; /* of an input that is bound: sizes are few, and data is not */
 

@@ -2,7 +2,7 @@
 #include "api/api.h"
 
 #include "api/sweep.h"
-#include "exec/costs.h"
+#include "exec/weigh/costs.h"
 
 static json_t *timed_json(const char *name, const ebb_timed *t)
 {

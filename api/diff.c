@@ -15,9 +15,9 @@
  */
 #include "api/api.h"
 
-#include "exec/diff.h"
-#include "exec/estimate.h"
-#include "exec/json.h"
+#include "exec/look/diff.h"
+#include "exec/weigh/estimate.h"
+#include "exec/look/json.h"
 #include "passes/pipeline.h"
 
 enum { MOST = 32 };

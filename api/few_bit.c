@@ -1,6 +1,6 @@
 /* few_bit.c: a table of levels as JSON. */
 #include "api/api.h"
-#include "passes/few_bit_table.h"
+#include "passes/memory/lossy/few_bit_table.h"
 
 static json_t *list_of(const double *list, size_t count)
 {

@@ -3,8 +3,8 @@
 
 #include <stdlib.h>
 
-#include "onnx/file.h"
-#include "onnx/infer.h"
+#include "onnx/file/file.h"
+#include "onnx/graph/infer.h"
 
 static json_t *dims_of(const ebb_graph *g, const ebb_type *t)
 {

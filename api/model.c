@@ -1,8 +1,8 @@
 /* model.c: open, save, bind dims, rewrite. */
 #include "api/artifacts.h"
 
-#include "onnx/file.h"
-#include "onnx/infer.h"
+#include "onnx/file/file.h"
+#include "onnx/graph/infer.h"
 #include "passes/pipeline.h"
 
 #include <stdlib.h>

@@ -4,8 +4,8 @@
 #include <stdlib.h>
 
 #include "kernels/kernels.h"
-#include "passes/dialect/dialect.h"
-#include "passes/reverse.h"
+#include "passes/flatten/dialect/dialect.h"
+#include "passes/gradient/reverse.h"
 
 /* The back ends that have a kernel for the op: "dnnl plain". */
 static const char *kernel_names(ebb_op op, char *text, size_t size)

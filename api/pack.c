@@ -10,8 +10,8 @@
  */
 #include "api/api.h"
 
-#include "exec/pack.h"
-#include "onnx/sink.h"
+#include "exec/weigh/pack.h"
+#include "onnx/file/sink.h"
 
 #include <inttypes.h>
 #include <stdio.h>

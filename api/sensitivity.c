@@ -25,10 +25,10 @@
 #include <math.h>
 #include <string.h>
 
-#include "exec/json.h"
-#include "exec/program.h"
-#include "onnx/sink.h"
-#include "passes/code_sites.h"
+#include "exec/look/json.h"
+#include "exec/run/program.h"
+#include "onnx/file/sink.h"
+#include "passes/memory/lossy/code_sites.h"
 #include "passes/pipeline.h"
 
 enum { GROUP = 256 }; /* quantise's own default */

@@ -8,8 +8,8 @@
 
 #include <stdio.h>
 
-#include "onnx/file.h"
-#include "onnx/infer.h"
+#include "onnx/file/file.h"
+#include "onnx/graph/infer.h"
 #include "passes/pipeline.h"
 
 #define HEADER "<ir_version: 10, opset_import: [\"\" : 20]> sweep "

@@ -3,7 +3,7 @@
 #ifndef EBB_API_SWEEP_H
 #define EBB_API_SWEEP_H
 
-#include "onnx/graph.h"
+#include "onnx/graph/graph.h"
 
 #ifdef __cplusplus
 extern "C" {

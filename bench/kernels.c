@@ -14,7 +14,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "kernels/geometry.h"
+#include "kernels/call/geometry.h"
 
 typedef struct product { /* [batch, M, K] x [batch, K, N] */
     const char *name;

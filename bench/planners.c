@@ -4,7 +4,7 @@
  *
  * One line for each graph, planner and budget (percent of what the graph needs when everything is
  * kept): whether the plan fits, its cost over the cost without repeats, and the seconds it took.
- * Every schedule is weighed by the referee (passes/planners/weigh.c). "fit" stands for the frontier
+ * Every schedule is weighed by the referee (passes/budget/planners/weigh.c). "fit" stands for the frontier
  * that the joint planner chooses from.
  */
 #include <stdio.h>
@@ -12,10 +12,10 @@
 #include <string.h>
 #include <time.h>
 
-#include "onnx/file.h"
-#include "onnx/infer.h"
-#include "passes/planners/search.h"
-#include "passes/trial.h"
+#include "onnx/file/file.h"
+#include "onnx/graph/infer.h"
+#include "passes/budget/planners/search.h"
+#include "passes/budget/trial.h"
 
 static double now(void)
 {

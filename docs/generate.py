@@ -20,7 +20,7 @@ def ask(*words):
 def operators():
     rows = ask("ops", "--json")["operators"]
     yield "# Operators\n"
-    yield "Generated from `onnx/ops.def` by `docs/generate.py`. `stops`: no gradient flows by nature. "
+    yield "Generated from `onnx/tables/ops.def` by `docs/generate.py`. `stops`: no gradient flows by nature. "
     yield "`straight-through`: the derivative is 0, and stops it unless `gradient:straight-through=on` is asked for. "
     yield "`by its body`: of second order, differentiated as the standard operators of its function body.\n"
     yield ("Tested by, with the number of cases that name the operator: ONNX's own tests of nodes; gradients by "

@@ -26,8 +26,8 @@ class Operators:
 
     def __init__(self):
         self.rows = {}
-        domains = dict(DOMAIN.findall((root / "onnx/op.h").read_text()))
-        for identifier, domain, name, since in ROW.findall((root / "onnx/ops.def").read_text()):
+        domains = dict(DOMAIN.findall((root / "onnx/tables/op.h").read_text()))
+        for identifier, domain, name, since in ROW.findall((root / "onnx/tables/ops.def").read_text()):
             self.rows[identifier] = (domains[domain], name, int(since))
 
     def called(self, text, opset=None):

@@ -1,7 +1,7 @@
 /* device.c: the host as a device: everything at once, nothing recorded. */
 #include "kernels/device.h"
 
-#include "onnx/arena.h"
+#include "onnx/words/arena.h"
 
 #include <string.h>
 

@@ -13,7 +13,7 @@
 #ifndef EBB_KERNELS_DEVICE_H
 #define EBB_KERNELS_DEVICE_H
 
-#include "onnx/status.h"
+#include "onnx/words/status.h"
 
 #include <stdbool.h>
 #include <stdint.h>

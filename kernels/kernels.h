@@ -19,7 +19,7 @@
 #define EBB_KERNELS_H
 
 #include "kernels/device.h"
-#include "onnx/op.h"
+#include "onnx/tables/op.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -32,7 +32,7 @@ typedef struct ebb_operand {
     const ebb_tensor *constant; /* its value where it is known before the run, else NULL */
     const struct ebb_call
         *source;        /* not NULL: it is never whole, this call decodes its tiles ... */
-    int64_t tile_rows;  /* ... of so many rows of axis 0; see onnx/tile.h */
+    int64_t tile_rows;  /* ... of so many rows of axis 0; see onnx/graph/tile.h */
     uint32_t over;      /* of an output: 1 + the input whose memory it takes over; 0: its own */
     uint32_t last_read; /* of an output: position of the last call that reads it; EBB_OUTLIVES
                            where it is wanted after the step's calls. Set when data is */
@@ -120,7 +120,7 @@ typedef struct ebb_backend {
 } ebb_backend;
 
 extern const ebb_backend ebb_backend_plain; /* kernels/plain/backend.c */
-extern const ebb_backend ebb_backend_dnnl;  /* kernels/dnnl/backend.c */
+extern const ebb_backend ebb_backend_dnnl;  /* kernels/fast/backend.c */
 
 /* Backends by the name that users give: NULL or "cpu" = dnnl then plain; "plain"; "cuda", or
  * with words as plugin.h has them. A NULL-terminated list, all on one device. EBB_USAGE for an

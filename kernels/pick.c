@@ -1,9 +1,9 @@
 /* pick.c: backends by name, and the first kernel that takes a call. */
-#include "kernels/compose.h"
-#include "kernels/on_host.h"
+#include "kernels/nested/compose.h"
+#include "kernels/nested/on_host.h"
 #include "kernels/plugin.h"
-#include "kernels/stream.h"
-#include "kernels/widen.h"
+#include "kernels/nested/stream.h"
+#include "kernels/nested/widen.h"
 
 #include <stdio.h>
 

@@ -3,7 +3,7 @@
  * libebb_cuda.so needs cuDNN, cuBLASLt and NVRTC; libebb needs none of them. The object carries its
  * own copy of what it uses of onnx/ and exports one name, ebb_plugin_table. Where it is looked for:
  * $EBB_CUDA_PLUGIN (a file), else beside libebb. It opens on a machine without any of its
- * libraries, which it looks for when they are first needed: kernels/cuda/find_library.h.
+ * libraries, which it looks for when they are first needed: kernels/cuda/library/find_library.h.
  */
 #ifndef EBB_KERNELS_PLUGIN_H
 #define EBB_KERNELS_PLUGIN_H

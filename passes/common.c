@@ -1,7 +1,7 @@
 /* common.c: what several passes ask of a graph. */
 #include "passes/common.h"
 
-#include "exec/memory.h"
+#include "exec/weigh/memory.h"
 
 #include <ctype.h>
 #include <stdio.h>

@@ -7,12 +7,12 @@
 
 #include <jansson.h>
 
-#include "exec/memory.h"
-#include "onnx/file.h"
-#include "onnx/infer.h"
-#include "passes/contest.h"
+#include "exec/weigh/memory.h"
+#include "onnx/file/file.h"
+#include "onnx/graph/infer.h"
+#include "passes/budget/contest.h"
 #include "passes/passes.h"
-#include "passes/planners/planner.h"
+#include "passes/budget/planners/planner.h"
 
 /* ---- the roll ---- */
 

@@ -2,7 +2,7 @@
 #ifndef EBB_REWRITE_MATCH_H
 #define EBB_REWRITE_MATCH_H
 
-#include "onnx/text.h"
+#include "onnx/text/text.h"
 #include "rewrite/rewrite.h"
 
 #ifdef __cplusplus

@@ -12,7 +12,7 @@
 #ifndef EBB_REWRITE_H
 #define EBB_REWRITE_H
 
-#include "onnx/build.h"
+#include "onnx/graph/build.h"
 
 #ifdef __cplusplus
 extern "C" {

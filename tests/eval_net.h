@@ -18,7 +18,7 @@
 
 #include <cmocka.h>
 
-#include "onnx/file.h"
+#include "onnx/file/file.h"
 
 enum { EVAL_NET_WEIGHTS = 8, EVAL_NET_RELUS = 4 };
 

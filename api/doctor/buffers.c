@@ -13,7 +13,7 @@
 
 #include <math.h>
 
-#include "passes/trainable.h"
+#include "passes/primal/trainable.h"
 
 enum { NAMES_SHOWN = 4, ELEMENTS_READ = 1 << 22 };
 

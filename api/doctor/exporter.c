@@ -2,9 +2,9 @@
  * and what it lost. */
 #include "api/doctor/doctor.h"
 
-#include "onnx/infer.h"
-#include "passes/habit.h"
-#include "passes/lost.h"
+#include "onnx/graph/infer.h"
+#include "passes/primal/habit.h"
+#include "passes/primal/lost.h"
 #include "passes/pipeline.h"
 
 /* ---- the tidied copy ---- */

@@ -7,9 +7,9 @@
  */
 #include "api/doctor/doctor.h"
 
-#include "onnx/infer.h"
-#include "passes/reverse.h"
-#include "passes/trainable.h"
+#include "onnx/graph/infer.h"
+#include "passes/gradient/reverse.h"
+#include "passes/primal/trainable.h"
 
 static bool is_float_output(const ebb_graph *g, ebb_value v)
 {

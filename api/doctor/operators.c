@@ -1,10 +1,10 @@
 /* operators.c: operators that are not known, or that nothing here computes. */
 #include "api/doctor/doctor.h"
 
-#include "exec/call.h"
-#include "onnx/infer.h"
-#include "passes/dialect/dialect.h"
-#include "passes/habit.h"
+#include "exec/run/call.h"
+#include "onnx/graph/infer.h"
+#include "passes/flatten/dialect/dialect.h"
+#include "passes/primal/habit.h"
 
 /* ---- not known ---- */
 

@@ -1,7 +1,7 @@
 /* types.c: nodes that contradict what they read, and rules of a graph that are broken. */
 #include "api/doctor/doctor.h"
 
-#include "onnx/infer.h"
+#include "onnx/graph/infer.h"
 
 static ebb_status contradicted(void *context, ebb_node n, ebb_status why)
 {

@@ -5,9 +5,9 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "exec/program.h"
-#include "exec/sample.h"
-#include "onnx/infer.h"
+#include "exec/run/program.h"
+#include "exec/data/sample.h"
+#include "onnx/graph/infer.h"
 
 /* ---- criteria ---- */
 

@@ -3,8 +3,8 @@
 
 #include <sys/stat.h>
 
-#include "onnx/file.h"
-#include "onnx/infer.h"
+#include "onnx/file/file.h"
+#include "onnx/graph/infer.h"
 
 static json_t *sizes_of(const ebb_model *model)
 {

@@ -1,7 +1,7 @@
 /* search.c: what is tried, in which order. */
 #include "api/reduce/reduce.h"
 
-#include "onnx/infer.h"
+#include "onnx/graph/infer.h"
 
 /* ---- one change ---- */
 

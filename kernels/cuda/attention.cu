@@ -13,11 +13,11 @@
  * forward keeps max and sum of a row as it goes; gradients are told them. What dS subtracts from a
  * row of dP, the sum of P dP, is that of dY Y where the gradient is given Y, else takes a walk.
  */
-#include "kernels/attention.h"
+#include "kernels/call/attention.h"
 #include "kernels/cuda/attention_tiles.h"
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/floats.h"
-#include "kernels/philox.h"
+#include "kernels/math/philox.h"
 
 typedef struct attention_args {
     ebb_attention p;

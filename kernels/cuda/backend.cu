@@ -1,14 +1,14 @@
 /* backend.cu: the CUDA back end: its families, its device, the table that libebb asks for. */
 #include "kernels/cuda/cuda.h"
 #if defined(EBB_CUDA_CUDNN)
-#include "kernels/cuda/cudnn_plans.h"
+#include "kernels/cuda/library/cudnn_plans.h"
 #endif
-#include "kernels/cuda/compile.h"
-#include "kernels/cuda/cublas.h"
-#include "kernels/cuda/find_library.h"
-#include "kernels/cuda/lt.h"
+#include "kernels/cuda/fuse/compile.h"
+#include "kernels/cuda/library/cublas.h"
+#include "kernels/cuda/library/find_library.h"
+#include "kernels/cuda/library/lt.h"
 #include "kernels/cuda/norm.h"
-#include "kernels/cuda/rates.h"
+#include "kernels/cuda/library/rates.h"
 #include "kernels/plugin.h"
 
 #include <stdio.h>

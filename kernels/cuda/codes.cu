@@ -10,12 +10,12 @@
  * a second launch settles the ranges, a third encodes. Ends are found by comparing, so no order of
  * threads shows. Decoders take an element a thread.
  */
-#include "kernels/codes.h"
+#include "kernels/math/codes.h"
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/floats.h"
 #include "kernels/cuda/lots.h"
-#include "kernels/philox.h"
-#include "kernels/quantize.h"
+#include "kernels/math/philox.h"
+#include "kernels/call/quantize.h"
 
 enum {
     SHORT = 4096,      /* a longer group is cut among blocks */

@@ -7,7 +7,7 @@
  * and counts as ignored.
  */
 #include "kernels/cuda/lanes.h"
-#include "kernels/misfit.h"
+#include "kernels/call/misfit.h"
 
 enum { PARTS = 1024 }; // blocks at most
 

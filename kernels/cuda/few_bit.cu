@@ -5,7 +5,7 @@
  */
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/floats.h"
-#include "kernels/misfit.h"
+#include "kernels/call/misfit.h"
 
 typedef struct few_bit_args {
     void *out;         /* dx */

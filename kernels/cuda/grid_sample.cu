@@ -1,4 +1,4 @@
-/* grid_sample.cu: GridSample, AffineGrid, DeformConv; what they mean is in kernels/sampling.inc.
+/* grid_sample.cu: GridSample, AffineGrid, DeformConv; what they mean is in kernels/math/sampling.inc.
  *
  *     GridSample    a thread finds the neighbours of a place, and takes them in some channels
  *     DeformConv    image by image: what each tap of each window sees, in the workspace, and then a
@@ -9,7 +9,7 @@
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/floats.h"
 #include "kernels/cuda/product.h"
-#include "kernels/sampling.h"
+#include "kernels/call/sampling.h"
 
 enum { CHANNELS = 8 }; // that a thread takes
 

@@ -1,5 +1,5 @@
 /* heads.cu: Attention, FlexAttention without graphs, LinearAttention, CausalConvWithState and
- * RotaryEmbedding of ONNX; what they mean is in kernels/heads.inc.
+ * RotaryEmbedding of ONNX; what they mean is in kernels/math/heads.inc.
  *
  * Attention: a block has a tile of 64 queries of a head and walks along the keys, 64 at a time
  * (attention_tiles.h); the largest score and the sum of a row go along, so that no row of scores is

@@ -3,7 +3,7 @@
 #define EBB_KERNELS_CUDA_HEADS_H
 
 #include "kernels/cuda/cuda.h"
-#include "kernels/heads.h"
+#include "kernels/call/heads.h"
 
 #ifdef __cplusplus
 extern "C" {

@@ -2,13 +2,13 @@
  *
  *     GeluGrad(dY, X)   ->   GeluGradFromOutput(dY, Y, bits)       bit: x lies right of the minimum
  *
- * The numbers and the method are those of kernels/plain/invert.c: one polynomial out of three, of
+ * The numbers and the method are those of kernels/plain/elements/invert.c: one polynomial out of three, of
  * the square root of the distance from the minimum. dx may be dy or y; NaN stays NaN.
  */
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/floats.h"
-#include "kernels/invert_fit.h"
-#include "kernels/misfit.h"
+#include "kernels/math/invert_fit.h"
+#include "kernels/call/misfit.h"
 
 typedef struct invert_args {
     void *dx;

@@ -1,5 +1,5 @@
 /* linear_codes.cu: ONNX's quantisation with a scale, and products of quantised tensors, as
- * kernels/plain/linear_codes.c has them.
+ * kernels/plain/codes/linear_codes.c has them.
  *
  *     a thread: the codes of a byte     [ e1 | e0 ]
  *     a block:  64 x 64 of a product    32 deep at a time, four codes a word
@@ -15,7 +15,7 @@
 #include "kernels/cuda/lanes.h"
 #include "kernels/cuda/small.h"
 #include "kernels/cuda/window.h"
-#include "kernels/linear_codes.h"
+#include "kernels/call/linear_codes.h"
 
 /* ---- QuantizeLinear, DequantizeLinear ---- */
 

@@ -14,7 +14,7 @@
  */
 #include "kernels/cuda/floats.h"
 #include "kernels/cuda/product.h"
-#include "onnx/arena.h"
+#include "onnx/words/arena.h"
 
 typedef struct loss_facts { /* made on the device */
     double divisor, loss;

@@ -4,7 +4,7 @@
  * its neighbours have the neighbouring ones.
  */
 #include "kernels/cuda/lanes.h"
-#include "kernels/misfit.h"
+#include "kernels/call/misfit.h"
 
 typedef struct softmax_args {
     int64_t outer, n, inner;

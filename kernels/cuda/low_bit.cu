@@ -11,11 +11,11 @@
  * A launch takes the tensors of several calls (many.h); they need share nothing but the dtype.
  */
 #include "kernels/cuda/floats.h"
-#include "kernels/cuda/group.h"
+#include "kernels/cuda/fuse/group.h"
 #include "kernels/cuda/lots.h"
 #include "kernels/cuda/many.h"
-#include "kernels/low_bit.h"
-#include "kernels/philox.h"
+#include "kernels/call/low_bit.h"
+#include "kernels/math/philox.h"
 
 typedef struct low_bit_args {
     void *w_out;

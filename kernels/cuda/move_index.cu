@@ -6,8 +6,8 @@
 #include "kernels/cuda/floats.h"
 #include "kernels/cuda/move.h"
 #include "kernels/cuda/order.h"
-#include "kernels/misfit.h"
-#include "kernels/move.h"
+#include "kernels/call/misfit.h"
+#include "kernels/call/move.h"
 
 typedef struct rows_args {
     void *y;

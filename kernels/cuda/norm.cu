@@ -256,7 +256,7 @@ static const char *backward_declines(const ebb_call *c)
     return ebb_cuda_norm_declines(c, 0, 1);
 }
 
-/* ---- for operands read in tiles (kernels/stream.c) ---- */
+/* ---- for operands read in tiles (kernels/nested/stream.c) ---- */
 
 typedef struct tile_args {
     void *to;

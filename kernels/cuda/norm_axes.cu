@@ -8,7 +8,7 @@
 #include "kernels/cuda/axes.h"
 #include "kernels/cuda/lanes.h"
 #include "kernels/cuda/power.h"
-#include "kernels/misfit.h"
+#include "kernels/call/misfit.h"
 
 typedef struct axes_args {
     ebb_lanes lanes, rest;

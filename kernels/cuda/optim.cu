@@ -9,7 +9,7 @@
  * work out the corrections themselves: in double, as the plain kernels do.
  */
 #include "kernels/cuda/floats.h"
-#include "kernels/cuda/group.h"
+#include "kernels/cuda/fuse/group.h"
 #include "kernels/cuda/many.h"
 
 enum { TENSORS = 56, STATES = 2 };

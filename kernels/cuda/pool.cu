@@ -1,6 +1,6 @@
 /* pool.cu: MaxPool with Indices, AveragePool, LpPool, the global pools, and the gradients.
  *
- * As kernels/plain/pool.c has them. The gradients gather: an element of dx asks the windows that it
+ * As kernels/plain/layers/pool.c has them. The gradients gather: an element of dx asks the windows that it
  * lies in, in their order, so that nothing is added twice at once and sums come out the same.
  *
  *     x  . . # # # . .      dx[#] = sum over windows |  of their share for #
@@ -102,7 +102,7 @@ EBB_GPU_INLINE bool pool_window_has(const ebb_cuda_window *w, const pool_windows
            (v->at[2] - k * w->stride[2]) % w->dilation[2] == 0;
 }
 
-/* As kernels/codes.h stores them. */
+/* As kernels/math/codes.h stores them. */
 EBB_GPU_INLINE uint32_t ebb_cuda_code(const uint8_t *codes, int32_t bits, int64_t i)
 {
     if (bits == 16)

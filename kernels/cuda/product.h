@@ -13,7 +13,7 @@
 #ifndef EBB_KERNELS_CUDA_PRODUCT_H
 #define EBB_KERNELS_CUDA_PRODUCT_H
 
-#include "kernels/cuda/group.h"
+#include "kernels/cuda/fuse/group.h"
 
 #ifdef __cplusplus
 extern "C" {

@@ -1,12 +1,12 @@
-/* random.cu: dropout and the operators that draw: the bits of the plain kernels (kernels/philox.h).
+/* random.cu: dropout and the operators that draw: the bits of the plain kernels (kernels/math/philox.h).
  *
  * A thread draws two blocks of four words, for eight elements: one byte of a packed mask. Keys and
  * the number of the step are read from device memory, so that a recorded step draws anew.
  */
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/floats.h"
-#include "kernels/misfit.h"
-#include "kernels/philox.h"
+#include "kernels/call/misfit.h"
+#include "kernels/math/philox.h"
 
 enum { LOT = 8 }; /* elements a thread */
 

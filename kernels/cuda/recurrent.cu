@@ -1,5 +1,5 @@
 /* recurrent.cu: LSTM, LSTMTraining and LSTMGrad; what their operands are is in
- * kernels/plain/recurrent.c, how their steps go in recurrent.h. The gates that the forward kept
+ * kernels/plain/layers/recurrent.c, how their steps go in recurrent.h. The gates that the forward kept
  * need no second product, and no double precision inside: their slopes are products of themselves.
  */
 #include "kernels/cuda/recurrent.h"

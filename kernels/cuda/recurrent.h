@@ -21,7 +21,7 @@
 #define EBB_KERNELS_CUDA_RECURRENT_H
 
 #include "kernels/cuda/product.h"
-#include "kernels/recurrent.h"
+#include "kernels/call/recurrent.h"
 
 #ifdef __cplusplus
 extern "C" {

@@ -1,6 +1,6 @@
 /* recurrent_any.cu: RNN, GRU and whatever LSTM is not the usual one, and their gradients: any
- * activations, clip, lengths, layout; what their operands are is in kernels/plain/recurrent.c, what
- * an element computes in kernels/recurrent_cell.h, how steps go in recurrent.h.
+ * activations, clip, lengths, layout; what their operands are is in kernels/plain/layers/recurrent.c, what
+ * an element computes in kernels/math/recurrent_cell.h, how steps go in recurrent.h.
  *
  * A step beyond its sequence's length leaves states as they are. The usual LSTM whose forward kept
  * its gates is recurrent.cu's.
@@ -8,7 +8,7 @@
 #include "kernels/cuda/recurrent.h"
 
 #include "kernels/cuda/floats.h"
-#include "kernels/recurrent_cell.h"
+#include "kernels/math/recurrent_cell.h"
 
 #define KERNELS "kernels/cuda/recurrent_any_kernels.inc"
 #include "kernels/cuda/all_floats.inc"

@@ -7,8 +7,8 @@
 #include "kernels/cuda/recurrent.h"
 
 #include "kernels/cuda/floats.h"
-#include "kernels/recurrent_cell.h"
-#include "onnx/arena.h"
+#include "kernels/math/recurrent_cell.h"
+#include "onnx/words/arena.h"
 
 enum { ROWS = 1024 }; // of a block of steps, about
 

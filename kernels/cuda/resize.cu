@@ -1,7 +1,7 @@
 /* resize.cu: Resize and Upsample, in every mode.
  *
- * As kernels/plain/resize.c: a table for each axis says where the neighbours of a place begin and
- * what each weighs, by the same text (onnx/resize.h); an element is a sum over the product of the
+ * As kernels/plain/move/resize.c: a table for each axis says where the neighbours of a place begin and
+ * what each weighs, by the same text (onnx/words/resize.h); an element is a sum over the product of the
  * axes' neighbours. Axes that stay as they are have no table, and merge with their likes:
  *
  *     [N, C, H, W], twice as high and wide:   [N C | H | W]      walked in this order
@@ -10,7 +10,7 @@
  * tables; how many neighbours a place may have, shapes alone say.
  */
 #include "kernels/cuda/small.h"
-#include "kernels/resizing.h"
+#include "kernels/call/resizing.h"
 
 typedef struct resize_line { /* one axis, or several that stay */
     int64_t out, stride;

@@ -1,4 +1,4 @@
-/* roi.cu: RoiAlign and its gradients; what regions are is in kernels/roi.inc.
+/* roi.cu: RoiAlign and its gradients; what regions are is in kernels/math/roi.inc.
  *
  *     regions    a thread each, into the workspace; those that are nowhere are told as faults
  *     forward    a thread an element
@@ -11,7 +11,7 @@
  */
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/elements.h"
-#include "kernels/roi.h"
+#include "kernels/call/roi.h"
 
 enum { CHANNELS = 8 }; // that a thread takes
 

@@ -7,7 +7,7 @@
  */
 #include "kernels/cuda/runtime.h"
 
-#include "kernels/cuda/compile.h"
+#include "kernels/cuda/fuse/compile.h"
 
 #include <cuda_runtime_api.h>
 #include <dlfcn.h>

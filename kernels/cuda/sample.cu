@@ -10,8 +10,8 @@
  */
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/floats.h"
-#include "kernels/philox.h"
-#include "kernels/sketch.h"
+#include "kernels/math/philox.h"
+#include "kernels/call/sketch.h"
 
 enum { SIDE = 64, DEEP = 32, PER = 4, WIDE = SIDE / PER, THREADS = WIDE * WIDE, RUN = 256 };
 

@@ -1,12 +1,12 @@
-/* signal.cu: DFT, STFT; what they mean is in kernels/signal.inc. A thread a coefficient, with the
- * table of roots in the workspace. And Det, DetGrad: a thread a matrix (kernels/det.h), as many at
+/* signal.cu: DFT, STFT; what they mean is in kernels/math/signal.inc. A thread a coefficient, with the
+ * table of roots in the workspace. And Det, DetGrad: a thread a matrix (kernels/math/det.h), as many at
  * a time as the workspace has room for. And MelWeightMatrix: a thread an element.
  *
  * Lengths, steps and axes of DFT and STFT that are first known in the run stay with the host.
  */
 #include "kernels/cuda/small.h"
-#include "kernels/det.h"
-#include "kernels/signal.h"
+#include "kernels/math/det.h"
+#include "kernels/call/signal.h"
 
 enum { MATRICES = 4096 }; // at a time
 

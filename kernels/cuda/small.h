@@ -1,4 +1,4 @@
-/* small.h: elements of 8, 4 and 2 bits as kernels see them: the numbers of onnx/small.c.
+/* small.h: elements of 8, 4 and 2 bits as kernels see them: the numbers of onnx/words/small.c.
  *
  * Any element as a double: ebb_load_number. Floats of 8 and 4 bits are made by ebb_small_of.
  */

@@ -7,7 +7,7 @@
 #define EBB_KERNELS_CUDA_WINDOW_H
 
 #include "kernels/cuda/gpu.h"
-#include "kernels/geometry.h"
+#include "kernels/call/geometry.h"
 
 typedef struct ebb_cuda_window {
     int32_t wide[EBB_AXES], narrow[EBB_AXES], kernel[EBB_AXES];

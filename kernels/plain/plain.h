@@ -33,7 +33,7 @@ EBB_PLAIN_FAMILIES(EBB_PLAIN_DECLARE)
 #define EBB_PLAIN_COUNT(name) \
     const size_t ebb_plain_##name##_count = sizeof ebb_plain_##name / sizeof ebb_plain_##name[0];
 
-/* ---- for operands read in tiles (kernels/stream.c) ---- */
+/* ---- for operands read in tiles (kernels/nested/stream.c) ---- */
 
 /* ebb_tile_parts.batch_norm_rows. */
 ebb_status ebb_plain_batch_norm_rows(const ebb_call *tile, const ebb_call *whole, void *dx);

@@ -3,7 +3,7 @@
 #ifndef EBB_ONNX_OPS_COMMON_H
 #define EBB_ONNX_OPS_COMMON_H
 
-#include "onnx/build.h"
+#include "onnx/graph/build.h"
 
 #ifdef __cplusplus
 extern "C" {

@@ -2,7 +2,7 @@
 #ifndef EBB_ONNX_OPS_OPS_H
 #define EBB_ONNX_OPS_OPS_H
 
-#include "onnx/build.h"
+#include "onnx/graph/build.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -13,7 +13,7 @@ extern "C" {
     ebb_status ebb_infer_##infer(ebb_infer *c);                           \
     void ebb_grad_##grad(ebb_build *b, ebb_grad *c);                      \
     double ebb_cost_##cost(const ebb_infer *c);
-#include "onnx/ops.def"
+#include "onnx/tables/ops.def"
 #undef EBB_OP
 
 #ifdef __cplusplus

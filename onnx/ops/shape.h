@@ -2,7 +2,7 @@
 #ifndef EBB_ONNX_OPS_SHAPE_H
 #define EBB_ONNX_OPS_SHAPE_H
 
-#include "onnx/op.h"
+#include "onnx/tables/op.h"
 
 #ifdef __cplusplus
 extern "C" {

@@ -15,8 +15,8 @@
 #include <cmocka.h>
 #include <jansson.h>
 
-#include "exec/sample.h"
-#include "onnx/file.h"
+#include "exec/data/sample.h"
+#include "onnx/file/file.h"
 
 #define SAMPLES EBB_SOURCE_DIR "/samples/"
 #define BEFORE "differentiate,inline,fold,unroll,train-mode:statistics=onnx,dropout=off,fold,fuse,"

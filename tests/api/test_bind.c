@@ -8,8 +8,8 @@
 #include <cmocka.h>
 
 #include "ebb.h"
-#include "onnx/file.h"
-#include "onnx/infer.h"
+#include "onnx/file/file.h"
+#include "onnx/graph/infer.h"
 
 #define TEXT                                                                                   \
     "<ir_version: 10, opset_import: [\"\" : 20]> "                                             \

@@ -15,8 +15,8 @@
 
 #include <jansson.h>
 
-#include "onnx/file.h"
-#include "onnx/infer.h"
+#include "onnx/file/file.h"
+#include "onnx/graph/infer.h"
 
 static const char *text_of(const json_t *o, const char *key)
 {

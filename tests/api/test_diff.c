@@ -12,8 +12,8 @@
 #include <cmocka.h>
 #include <jansson.h>
 
-#include "onnx/file.h"
-#include "onnx/infer.h"
+#include "onnx/file/file.h"
+#include "onnx/graph/infer.h"
 
 #define MODEL EBB_SOURCE_DIR "/samples/digits/cnn.onnx"
 #define STEP                                                               \

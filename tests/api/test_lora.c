@@ -13,7 +13,7 @@
 #include <jansson.h>
 
 #include "ebb.h"
-#include "onnx/file.h"
+#include "onnx/file/file.h"
 
 enum { ROWS = 6, IN = 5, MID = 7, OUT = 3, RANK = 2 };
 

@@ -12,9 +12,9 @@
 #include <cmocka.h>
 #include <jansson.h>
 
-#include "onnx/build.h"
-#include "onnx/file.h"
-#include "onnx/infer.h"
+#include "onnx/graph/build.h"
+#include "onnx/file/file.h"
+#include "onnx/graph/infer.h"
 
 #define HEAD "<ir_version: 10, opset_import: [\"\" : 20, \"my.ops\" : 1]>\n"
 

@@ -12,8 +12,8 @@
 #include <jansson.h>
 #include <unistd.h>
 
-#include "onnx/file.h"
-#include "onnx/infer.h"
+#include "onnx/file/file.h"
+#include "onnx/graph/infer.h"
 
 enum { ROWS = 4, COLUMNS = 520, OUTPUTS = 3 };
 

@@ -5,7 +5,7 @@
 
 #include <jansson.h>
 
-#include "onnx/file.h"
+#include "onnx/file/file.h"
 
 static void write_model(const char *name, const char *text)
 {

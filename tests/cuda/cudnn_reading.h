@@ -4,8 +4,8 @@
 
 #include "tests/cuda/cuda.h"
 
-#include "kernels/cuda/cudnn/cache.h"
-#include "kernels/cuda/cudnn_call.h"
+#include "kernels/cuda/library/cudnn/cache.h"
+#include "kernels/cuda/library/cudnn_call.h"
 
 /* Types only: a plan needs no bytes. */
 static inline ebb_operand *type_in(testing *t, ebb_dtype dtype, int rank, const int64_t *dims)

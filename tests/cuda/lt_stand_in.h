@@ -5,10 +5,10 @@
 #define EBB_TESTS_CUDA_LT_STAND_IN_H
 
 #define EBB_CUBLASLT
-#include "kernels/cuda/cublas.cu"
-#include "kernels/cuda/cublas_after.cu"
-#include "kernels/cuda/cublas_probe.cu"
-#include "kernels/cuda/cublas_sums.cu"
+#include "kernels/cuda/library/cublas.cu"
+#include "kernels/cuda/library/cublas_after.cu"
+#include "kernels/cuda/library/cublas_probe.cu"
+#include "kernels/cuda/library/cublas_sums.cu"
 
 #include "tests/cuda/cuda.h"
 #include "tests/cuda/halves.h"

@@ -10,7 +10,7 @@
 
 #include "tests/cuda/cuda.h"
 
-#include "kernels/widen.h"
+#include "kernels/nested/widen.h"
 
 static inline bool is_real(const ebb_operand *o)
 {

@@ -4,9 +4,9 @@
  */
 #include "tests/cuda/cuda.h"
 
-#include "kernels/cuda/attention_mask.h"
-#include "kernels/philox.h"
-#include "onnx/tensor.h"
+#include "kernels/cuda/library/attention_mask.h"
+#include "kernels/math/philox.h"
+#include "onnx/words/tensor.h"
 
 enum { B = 2, H = 2, S = 5, T = 7, FEATURES = 3, COLUMNS = 4, HEADS = B * H };
 

@@ -5,10 +5,10 @@
  */
 #include "tests/cuda/numbers.h"
 
-#include "kernels/cuda/cache_files.h"
-#include "kernels/cuda/chain.h"
-#include "kernels/cuda/compile.h"
-#include "onnx/arena.h"
+#include "kernels/cuda/library/cache_files.h"
+#include "kernels/cuda/fuse/chain.h"
+#include "kernels/cuda/fuse/compile.h"
+#include "onnx/words/arena.h"
 
 #include <unistd.h>
 

@@ -6,7 +6,7 @@
 
 #include <cmocka.h>
 
-#include "kernels/cuda/choose.h"
+#include "kernels/cuda/library/choose.h"
 
 enum { ROUNDS = EBB_CHOOSE_ROUNDS + 1 };
 

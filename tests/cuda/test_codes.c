@@ -3,7 +3,7 @@
  */
 #include "tests/cuda/bits.h"
 
-#include "kernels/widen.h"
+#include "kernels/nested/widen.h"
 #include "tests/kernels/codes_calls.h"
 
 static const ebb_dtype dtypes[] = {EBB_F32, EBB_F64, EBB_F16, EBB_BF16};

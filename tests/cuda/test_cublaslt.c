@@ -3,7 +3,7 @@
  */
 #include "tests/kernels/call.h"
 
-#include "kernels/cuda/lt.h"
+#include "kernels/cuda/library/lt.h"
 
 #include <sys/wait.h>
 #include <unistd.h>

@@ -14,8 +14,8 @@
 
 #include <cmocka.h>
 
-#include "kernels/cuda/cudnn/cache.h"
-#include "kernels/cuda/cudnn/shapes.h"
+#include "kernels/cuda/library/cudnn/cache.h"
+#include "kernels/cuda/library/cudnn/shapes.h"
 
 enum {
     BIAS = EBB_CUDNN_WITH_BIAS,

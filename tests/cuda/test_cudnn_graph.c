@@ -14,10 +14,10 @@
 
 #include <jansson.h>
 
-#include "kernels/cuda/cudnn/cache.h"
-#include "kernels/cuda/cudnn/plan_internal.h"
-#include "kernels/cuda/cudnn/shapes.h"
-#include "onnx/arena.h"
+#include "kernels/cuda/library/cudnn/cache.h"
+#include "kernels/cuda/library/cudnn/plan_internal.h"
+#include "kernels/cuda/library/cudnn/shapes.h"
+#include "onnx/words/arena.h"
 
 /* The notes' bits as cuDNN's header numbers them. */
 enum { TENSOR_CORE = 1, DOWN_CONVERT = 2, NONDETERMINISTIC = 16, WINOGRAD = 32 | 64 | 128 | 256 };

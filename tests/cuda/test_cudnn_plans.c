@@ -21,8 +21,8 @@
 
 #include <cmocka.h>
 
-#include "kernels/cuda/cudnn/cache.h"
-#include "kernels/cuda/cudnn/shapes.h"
+#include "kernels/cuda/library/cudnn/cache.h"
+#include "kernels/cuda/library/cudnn/shapes.h"
 
 enum { NUMBERS = 20, LINE = 512, REFUSED = 512 };
 

@@ -2,8 +2,8 @@
  * for a described device, and the clock is the test's: nothing runs. */
 #include "tests/kernels/call.h"
 
-#include "kernels/cuda/cudnn/cache.h"
-#include "kernels/cuda/cudnn_plans.h"
+#include "kernels/cuda/library/cudnn/cache.h"
+#include "kernels/cuda/library/cudnn_plans.h"
 
 typedef struct clock { /* candidates by the order in which they come */
     int runs, candidates, favourite;

@@ -15,9 +15,9 @@
 #include <cmocka.h>
 
 #include "ebb.h"
-#include "exec/program.h"
-#include "kernels/cuda/cudnn/plan.h"
-#include "onnx/file.h"
+#include "exec/run/program.h"
+#include "kernels/cuda/library/cudnn/plan.h"
+#include "onnx/file/file.h"
 #include "tests/eval_net.h"
 
 typedef struct planned {

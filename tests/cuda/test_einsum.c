@@ -4,7 +4,7 @@
 #include "tests/cuda/bits.h"
 #include "tests/cuda/halves.h"
 
-#include "kernels/on_host.h"
+#include "kernels/nested/on_host.h"
 
 typedef struct equation {
     const char *text;

@@ -10,9 +10,9 @@
 #include <jansson.h>
 #include <math.h>
 
-#include "exec/program.h"
+#include "exec/run/program.h"
 #include "kernels/cuda/host/fake_runtime.h"
-#include "onnx/file.h"
+#include "onnx/file/file.h"
 #include "tests/cli/cli.h"
 
 #define PLUGIN EBB_BINARY_DIR "/kernels/cuda/libebb_cuda_fake_plugin.so"

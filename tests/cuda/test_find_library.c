@@ -12,7 +12,7 @@
 
 #include <cmocka.h>
 
-#include "kernels/cuda/find_library.h"
+#include "kernels/cuda/library/find_library.h"
 
 static const char name[] = "libebb_cuda_host_plugin.so";
 static const char folder[] = EBB_BINARY_DIR "/kernels/cuda";

@@ -169,7 +169,7 @@ static void impossible_launches_are_refused(void **state)
     }
 }
 
-/* Every float16 and bfloat16, and what lies between two of them, by onnx/tensor.c. */
+/* Every float16 and bfloat16, and what lies between two of them, by onnx/words/tensor.c. */
 static void halves_are_rounded_as_everywhere(void **state)
 {
     (void)state;

@@ -3,7 +3,7 @@
  */
 #include "tests/cuda/bits.h"
 
-#include "kernels/widen.h"
+#include "kernels/nested/widen.h"
 
 typedef struct shape {
     int64_t n, block;

@@ -3,7 +3,7 @@
  */
 #include "tests/cuda/halves.h"
 
-#include "kernels/cuda/lt_map.h"
+#include "kernels/cuda/library/lt_map.h"
 
 static const double SINGLE = 2e-6, DOUBLE = 1e-14;
 

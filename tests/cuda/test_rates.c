@@ -6,7 +6,7 @@
 
 #include <cmocka.h>
 
-#include "kernels/cuda/rates.h"
+#include "kernels/cuda/library/rates.h"
 
 static void a_device_is_found_by_what_users_and_drivers_call_it(void **state)
 {

@@ -13,8 +13,8 @@
 #include <string.h>
 
 #include <cmocka.h>
-#include "exec/program.h"
-#include "onnx/file.h"
+#include "exec/run/program.h"
+#include "onnx/file/file.h"
 #include "tests/models/models.h"
 
 enum { STEPS = 4 };

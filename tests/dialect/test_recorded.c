@@ -18,9 +18,9 @@
 #include <cmocka.h>
 
 #include "ebb.h"
-#include "onnx/build.h"
-#include "onnx/file.h"
-#include "onnx/infer.h"
+#include "onnx/graph/build.h"
+#include "onnx/file/file.h"
+#include "onnx/graph/infer.h"
 
 #define RECORD EBB_SOURCE_DIR "/tests/dialect/recorded.txt"
 

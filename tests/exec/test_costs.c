@@ -12,9 +12,9 @@
 
 #include <cmocka.h>
 
-#include "exec/costs.h"
-#include "onnx/file.h"
-#include "onnx/infer.h"
+#include "exec/weigh/costs.h"
+#include "onnx/file/file.h"
+#include "onnx/graph/infer.h"
 
 static char folder[] = "/tmp/ebb-costs-XXXXXX";
 

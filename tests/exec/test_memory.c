@@ -5,9 +5,9 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include "exec/memory.h"
-#include "onnx/file.h"
-#include "onnx/infer.h"
+#include "exec/weigh/memory.h"
+#include "onnx/file/file.h"
+#include "onnx/graph/infer.h"
 
 #define HEAD "<ir_version: 10, opset_import: [\"\" : 20, \"com.microsoft\" : 1, \"ai.ebb\" : 1]>\n"
 

@@ -12,10 +12,10 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "exec/ort_checkpoint.h"
-#include "exec/program.h"
-#include "onnx/file.h"
-#include "onnx/infer.h"
+#include "exec/data/ort_checkpoint.h"
+#include "exec/run/program.h"
+#include "onnx/file/file.h"
+#include "onnx/graph/infer.h"
 
 #define FILE_NAME EBB_SOURCE_DIR "/tests/exec/ort_checkpoint.bin"
 

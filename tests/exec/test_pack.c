@@ -8,8 +8,8 @@
 
 #include <time.h>
 
-#include "exec/pack.h"
-#include "exec/pack/exact.h"
+#include "exec/weigh/pack.h"
+#include "exec/weigh/pack/exact.h"
 #include "tests/sanitized.h"
 
 static const ebb_pack_options by_64 = {.alignment = 64};

@@ -10,10 +10,10 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "exec/eval.h"
-#include "exec/program.h"
-#include "onnx/file.h"
-#include "onnx/infer.h"
+#include "exec/run/eval.h"
+#include "exec/run/program.h"
+#include "onnx/file/file.h"
+#include "onnx/graph/infer.h"
 
 #define HEAD "<ir_version: 10, opset_import: [\"\" : 20, \"com.microsoft\" : 1, \"ai.ebb\" : 1]>\n"
 

@@ -12,9 +12,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "exec/program.h"
-#include "onnx/file.h"
-#include "onnx/infer.h"
+#include "exec/run/program.h"
+#include "onnx/file/file.h"
+#include "onnx/graph/infer.h"
 
 #define HEAD "<ir_version: 10, opset_import: [\"\" : 20]>\n"
 

@@ -4,9 +4,9 @@
  */
 #include "tests/fuzz/fuzz.h"
 
-#include "exec/sample.h"
-#include "onnx/file.h"
-#include "onnx/infer.h"
+#include "exec/data/sample.h"
+#include "onnx/file/file.h"
+#include "onnx/graph/infer.h"
 
 static ebb_model *read_model(const uint8_t *data, size_t size)
 {

@@ -8,9 +8,9 @@
 
 #include <unistd.h>
 
-#include "exec/data.h"
-#include "onnx/file.h"
-#include "onnx/infer.h"
+#include "exec/data/data.h"
+#include "onnx/file/file.h"
+#include "onnx/graph/infer.h"
 
 static const char step_text[] = "<ir_version: 10, opset_import: [\"\" : 18]>\n"
                                 "g (float[2,3] x) => (float[2,4] y)\n"

@@ -3,8 +3,8 @@
  */
 #include "tests/fuzz/fuzz.h"
 
-#include "onnx/file.h"
-#include "onnx/infer.h"
+#include "onnx/file/file.h"
+#include "onnx/graph/infer.h"
 
 /* Every open dim with a name becomes `size`. */
 static void bind_all(ebb_graph *g, int64_t size)

@@ -3,7 +3,7 @@
  */
 #include "tests/fuzz/fuzz.h"
 
-#include "onnx/file.h"
+#include "onnx/file/file.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {

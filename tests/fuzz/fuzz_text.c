@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-#include "onnx/file.h"
+#include "onnx/file/file.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {

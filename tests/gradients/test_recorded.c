@@ -16,7 +16,7 @@
 #include <cmocka.h>
 
 #include "ebb.h"
-#include "onnx/file.h"
+#include "onnx/file/file.h"
 
 #define FOLDER EBB_SOURCE_DIR "/tests/gradients/"
 #define HEAD                                                      \

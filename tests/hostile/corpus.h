@@ -21,7 +21,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "onnx/file.h"
+#include "onnx/file/file.h"
 #include "tests/onnx/bytes.h"
 
 typedef struct hostile_file {

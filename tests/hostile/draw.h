@@ -16,8 +16,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "onnx/graph.h"
-#include "onnx/schema.h"
+#include "onnx/graph/graph.h"
+#include "onnx/tables/schema.h"
 
 typedef struct draws {
     const uint8_t *bytes; /* NULL: by chance */

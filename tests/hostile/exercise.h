@@ -8,9 +8,9 @@
 #ifndef EBB_TESTS_HOSTILE_EXERCISE_H
 #define EBB_TESTS_HOSTILE_EXERCISE_H
 
-#include "exec/call.h"
-#include "exec/program.h"
-#include "onnx/infer.h"
+#include "exec/run/call.h"
+#include "exec/run/program.h"
+#include "onnx/graph/infer.h"
 #include "tests/hostile/draw.h"
 
 enum { EXERCISE_BYTES = 4 << 20 };

@@ -17,7 +17,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "onnx/file.h"
+#include "onnx/file/file.h"
 #include "tests/hostile/exercise.h"
 
 enum { DRAWS = 60, SECONDS = 10, SHOWN = 1000 };

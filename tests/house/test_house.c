@@ -18,13 +18,14 @@ static const struct {
 } arrows[] = {
     {"onnx", {"onnx/", "ebb.h"}},
     {"kernels",
-     {"kernels/", "onnx/op.h", "onnx/tile.h", "onnx/attr.h", "onnx/tensor.h", "onnx/arena.h",
-      "onnx/einsum.h", "onnx/resize.h", "onnx/status.h", "ebb.h"}},
+     {"kernels/", "onnx/tables/op.h", "onnx/graph/tile.h", "onnx/words/attr.h",
+      "onnx/words/tensor.h", "onnx/words/arena.h", "onnx/words/einsum.h", "onnx/words/resize.h",
+      "onnx/words/status.h", "ebb.h"}},
     {"rewrite", {"rewrite/", "onnx/", "ebb.h"}},
     {"exec", {"exec/", "kernels/", "onnx/", "ebb.h"}},
     {"passes",
-     {"passes/", "rewrite/", "onnx/", "exec/memory.h", "exec/pack.h", "exec/eval.h",
-      "exec/estimate.h", "exec/costs.h", "ebb.h"}},
+     {"passes/", "rewrite/", "onnx/", "exec/weigh/memory.h", "exec/weigh/pack.h", "exec/run/eval.h",
+      "exec/weigh/estimate.h", "exec/weigh/costs.h", "ebb.h"}},
     {"api", {"api/", "passes/", "rewrite/", "exec/", "kernels/", "onnx/", "ebb.h"}},
     {"cli", {"cli/", "ebb.h"}},
 };

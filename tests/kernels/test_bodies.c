@@ -14,9 +14,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "exec/call.h"
-#include "onnx/file.h"
-#include "onnx/infer.h"
+#include "exec/run/call.h"
+#include "onnx/file/file.h"
+#include "onnx/graph/infer.h"
 
 typedef struct body_case {
     ebb_op op;

@@ -1,8 +1,8 @@
 /* test_codes.c: Quantize and Dequantize: every byte against one element at a time, bias and
  * variance over thousands of draws, ranges, what is no number, rows alone, and wrong operands.
  */
-#include "kernels/codes.h"
-#include "kernels/philox.h"
+#include "kernels/math/codes.h"
+#include "kernels/math/philox.h"
 #include "tests/kernels/codes_calls.h"
 
 static uint32_t code_at(const testing *q, const tensor *k, int64_t row, int64_t i)

@@ -1,4 +1,4 @@
-/* test_dnnl.c: every kernel of kernels/dnnl against the plain one, on shapes that are not round.
+/* test_dnnl.c: every kernel of kernels/fast against the plain one, on shapes that are not round.
  *
  * float32 sums of up to a few thousand terms in another order: 2e-5 of the largest result.
  */

@@ -5,7 +5,7 @@
  */
 #include "literals.h"
 
-#include "kernels/philox.h"
+#include "kernels/math/philox.h"
 #include "kernels/plain/vmath.h"
 
 /* ---- elementary functions ---- */

@@ -3,8 +3,8 @@
  */
 #include "call.h"
 
-#include "kernels/stream.h"
-#include "onnx/tile.h"
+#include "kernels/nested/stream.h"
+#include "onnx/graph/tile.h"
 
 #define DIMS(...) ((int64_t[]){__VA_ARGS__})
 

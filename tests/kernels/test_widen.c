@@ -6,7 +6,7 @@
  */
 #include "call.h"
 
-#include "kernels/widen.h"
+#include "kernels/nested/widen.h"
 
 #define DIMS(...) ((int64_t[]){__VA_ARGS__})
 

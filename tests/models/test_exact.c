@@ -8,7 +8,7 @@
 
 #include <cmocka.h>
 
-#include "onnx/file.h"
+#include "onnx/file/file.h"
 #include "tests/models/models.h"
 
 enum { EXPORTERS = 2 };

@@ -11,8 +11,8 @@
 
 #include <cmocka.h>
 
-#include "exec/estimate.h"
-#include "onnx/graph.h"
+#include "exec/weigh/estimate.h"
+#include "onnx/graph/graph.h"
 #include "tests/models/models.h"
 
 enum { BUDGETS = 16, HIGHEST = 95, LOWEST = 20, STEP = 5 }; /* in percent of the step's arena */

@@ -10,7 +10,7 @@
 
 #include <math.h>
 
-#include "onnx/file.h"
+#include "onnx/file/file.h"
 #include "tests/models/models.h"
 
 static const char *const models[] = {"cnn_digits", "resnet20_cifar", "mobilenet_tiny"};

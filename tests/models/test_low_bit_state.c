@@ -9,7 +9,7 @@
 
 #include <cmocka.h>
 
-#include "onnx/file.h"
+#include "onnx/file/file.h"
 #include "tests/models/models.h"
 
 enum { STEPS = 100, BATCH = 32 };

@@ -9,7 +9,7 @@
 
 #include <cmocka.h>
 
-#include "onnx/graph.h"
+#include "onnx/graph/graph.h"
 #include "tests/models/models.h"
 
 static double real(const json_t *o, const char *key)

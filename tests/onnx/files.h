@@ -14,9 +14,9 @@
 
 #include <cmocka.h>
 
-#include "onnx/file.h"
-#include "onnx/infer.h"
-#include "onnx/map.h"
+#include "onnx/file/file.h"
+#include "onnx/graph/infer.h"
+#include "onnx/words/map.h"
 #include "tests/onnx/bytes.h"
 
 #define OK(call)                                                    \

@@ -35,8 +35,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "exec/call.h"
-#include "onnx/infer.h"
+#include "exec/run/call.h"
+#include "onnx/graph/infer.h"
 #include "onnx/ops/ops.h"
 
 typedef struct grad_case {

@@ -8,7 +8,7 @@
 
 #include <cmocka.h>
 
-#include "onnx/status.h"
+#include "onnx/words/status.h"
 
 static void is_bytes(const char *text, uint64_t bytes)
 {

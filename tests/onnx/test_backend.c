@@ -28,9 +28,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "exec/call.h"
-#include "onnx/file.h"
-#include "onnx/infer.h"
+#include "exec/run/call.h"
+#include "onnx/file/file.h"
+#include "onnx/graph/infer.h"
 #include "ebb.h"
 
 #define DEFAULT_FOLDER EBB_SOURCE_DIR "/.oracles/onnx-1.22.0/onnx/backend/test/data"

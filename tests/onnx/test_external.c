@@ -22,7 +22,7 @@
 
 #include <cmocka.h>
 
-#include "onnx/map.h"
+#include "onnx/words/map.h"
 
 static char folder[] = "/tmp/ebb-external-XXXXXX";
 

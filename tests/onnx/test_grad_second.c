@@ -2,12 +2,12 @@
  *
  * L = sum u dx, over all inputs' gradients dx, with u drawn. The pass's reverse mode differentiates
  * L by the inputs and by the dy that the first order was given; nodes that have no rule become
- * their bodies (passes/second_order.c). The differences are those of L as the first order's own
+ * their bodies (passes/gradient/second_order.c). The differences are those of L as the first order's own
  * kernels compute it, in a second copy of the case.
  */
 #include "grad.h"
 
-#include "passes/reverse.h"
+#include "passes/gradient/reverse.h"
 
 static const grad_case cases[] = {
 #include "grad_second.def"

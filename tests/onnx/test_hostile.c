@@ -10,7 +10,7 @@
 
 #include <cmocka.h>
 
-#include "onnx/file.h"
+#include "onnx/file/file.h"
 #include "tests/onnx/bytes.h"
 
 static char folder[] = "/tmp/ebb-hostile-XXXXXX";

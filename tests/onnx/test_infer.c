@@ -9,8 +9,8 @@
 
 #include <stdio.h>
 
-#include "onnx/file.h"
-#include "onnx/infer.h"
+#include "onnx/file/file.h"
+#include "onnx/graph/infer.h"
 
 /* A graph's inside in ONNX text, and the types of some of its values as ebb_type_print writes them;
  * or, after a "!", a part of the error. */

@@ -7,7 +7,7 @@
 
 #include <cmocka.h>
 
-#include "onnx/file.h"
+#include "onnx/file/file.h"
 
 #define MODEL EBB_SOURCE_DIR "/samples/digits/cnn.onnx"
 

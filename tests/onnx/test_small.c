@@ -8,7 +8,7 @@
 
 #include <math.h>
 
-#include "onnx/tensor.h"
+#include "onnx/words/tensor.h"
 
 /* What the standard says of a format: how many codes, and some of their numbers. */
 static const struct format {

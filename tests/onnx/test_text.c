@@ -10,8 +10,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "onnx/file.h"
-#include "onnx/infer.h"
+#include "onnx/file/file.h"
+#include "onnx/graph/infer.h"
 
 #define HEAD "<\n   ir_version: 10,\n   opset_import: [\"\" : 20, \"ai.ebb\" : 1]\n>\n"
 

@@ -5,8 +5,8 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include "onnx/file.h"
-#include "onnx/infer.h"
+#include "onnx/file/file.h"
+#include "onnx/graph/infer.h"
 
 /* x -> Relu -> h -> Add(h, w) -> y, with w a state that the step replaces by y. */
 static const char text[] = "<ir_version: 10, opset_import: [\"\" : 20]>\n"

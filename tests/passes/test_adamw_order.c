@@ -12,8 +12,8 @@
 #include <cmocka.h>
 
 #include "ebb.h"
-#include "onnx/file.h"
-#include "onnx/infer.h"
+#include "onnx/file/file.h"
+#include "onnx/graph/infer.h"
 
 /* loss = sum of a w^2, so that w's gradient is 2 a w. */
 static const char text[] = "<ir_version: 10, opset_import: [\"\" : 20]>\n"

@@ -12,8 +12,8 @@
 
 #include <cmocka.h>
 
-#include "onnx/file.h"
-#include "onnx/infer.h"
+#include "onnx/file/file.h"
+#include "onnx/graph/infer.h"
 #include "passes/pipeline.h"
 
 #define SHARED EBB_SOURCE_DIR "/../shared/models/"

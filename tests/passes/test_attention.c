@@ -12,8 +12,8 @@
 #include <cmocka.h>
 #include <math.h>
 
-#include "exec/program.h"
-#include "onnx/file.h"
+#include "exec/run/program.h"
+#include "onnx/file/file.h"
 #include "passes/pipeline.h"
 
 enum { BATCH = 2, S = 70, D = 6, HEADS = 2, FEATURES = HEADS * D };

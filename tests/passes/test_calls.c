@@ -11,9 +11,9 @@
 
 #include <cmocka.h>
 
-#include "onnx/file.h"
-#include "onnx/infer.h"
-#include "passes/calls.h"
+#include "onnx/file/file.h"
+#include "onnx/graph/infer.h"
+#include "passes/flatten/calls.h"
 
 #define HEAD "<ir_version: 10, opset_import: [\"\" : 21, \"local\" : 1]>\n"
 #define FUNCTION "<domain: \"local\", opset_import: [\"\" : 21, \"local\" : 1]>\n"

@@ -10,8 +10,8 @@
 
 #include <cmocka.h>
 
-#include "passes/planners/links.h"
-#include "passes/planners/revolve.h"
+#include "passes/budget/planners/chain/links.h"
+#include "passes/budget/planners/chain/revolve.h"
 
 static uint64_t seed;
 

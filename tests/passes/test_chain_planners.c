@@ -13,9 +13,9 @@
 
 #include <cmocka.h>
 
-#include "passes/planners/chain.h"
-#include "passes/planners/kept.h"
-#include "passes/planners/revolve.h"
+#include "passes/budget/planners/chain/chain.h"
+#include "passes/budget/planners/kept.h"
+#include "passes/budget/planners/chain/revolve.h"
 #include "tests/sanitized.h"
 
 static const uint64_t work = 10u * 1000 * 1000;

@@ -12,8 +12,8 @@
 
 #include <cmocka.h>
 
-#include "exec/program.h"
-#include "onnx/file.h"
+#include "exec/run/program.h"
+#include "onnx/file/file.h"
 #include "passes/pipeline.h"
 
 enum { N = 2, C = 9, H = 13, W = 11, COUNT = N * C * H * W, STEPS = 3 };

@@ -9,8 +9,8 @@
 
 #include <cmocka.h>
 
-#include "onnx/file.h"
-#include "passes/contest.h"
+#include "onnx/file/file.h"
+#include "passes/budget/contest.h"
 #include "passes/pipeline.h"
 
 static const char source[] =

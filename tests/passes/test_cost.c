@@ -12,11 +12,11 @@
 
 #include <cmocka.h>
 
-#include "exec/costs.h"
-#include "exec/estimate.h"
+#include "exec/weigh/costs.h"
+#include "exec/weigh/estimate.h"
 #include "kernels/device.h"
-#include "onnx/file.h"
-#include "onnx/infer.h"
+#include "onnx/file/file.h"
+#include "onnx/graph/infer.h"
 #include "passes/pipeline.h"
 
 static char path[] = "/tmp/ebb-cost-XXXXXX", pipeline[64];

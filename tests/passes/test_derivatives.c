@@ -13,8 +13,8 @@
 
 #include <cmocka.h>
 
-#include "exec/program.h"
-#include "onnx/file.h"
+#include "exec/run/program.h"
+#include "onnx/file/file.h"
 #include "passes/pipeline.h"
 
 enum { ROWS = 4, COLUMNS = 12, COUNT = ROWS * COLUMNS };

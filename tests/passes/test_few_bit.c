@@ -11,8 +11,8 @@
 
 #include <cmocka.h>
 
-#include "onnx/file.h"
-#include "passes/few_bit_table.h"
+#include "onnx/file/file.h"
+#include "passes/memory/lossy/few_bit_table.h"
 #include "passes/pipeline.h"
 
 static ebb_few_bit_table best(const char *function, double alpha, unsigned bits, bool normal)

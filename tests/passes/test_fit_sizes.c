@@ -11,9 +11,9 @@
 
 #include <cmocka.h>
 
-#include "exec/sample.h"
-#include "onnx/file.h"
-#include "onnx/infer.h"
+#include "exec/data/sample.h"
+#include "onnx/file/file.h"
+#include "onnx/graph/infer.h"
 
 enum { N = 32, WEIGHTS = 4 };
 

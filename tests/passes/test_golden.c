@@ -12,7 +12,7 @@
  */
 #include "tests/golden.h"
 
-#include "onnx/file.h"
+#include "onnx/file/file.h"
 #include "passes/pipeline.h"
 
 static ebb_status run(ebb_model *model, const char *passes, char **text)

@@ -15,8 +15,8 @@
 
 #include <cmocka.h>
 
-#include "exec/program.h"
-#include "onnx/file.h"
+#include "exec/run/program.h"
+#include "onnx/file/file.h"
 #include "passes/pipeline.h"
 
 enum { N = 4, C = 6, H = 5, W = 7, COUNT = N * C * H * W, MOST_WEIGHTS = 128, TEXT = 32 * 1024 };

@@ -10,7 +10,7 @@
 
 #include <cmocka.h>
 
-#include "passes/planners/planner.h"
+#include "passes/budget/planners/planner.h"
 
 static const uint64_t steps = 100000;
 

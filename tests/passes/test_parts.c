@@ -16,7 +16,7 @@
 #include <cmocka.h>
 
 #include "ebb.h"
-#include "onnx/file.h"
+#include "onnx/file/file.h"
 #include "passes/pipeline.h"
 
 #define HEAD "<ir_version: 10, opset_import: [\"\" : 20]>\n"

@@ -8,12 +8,12 @@
 
 #include <cmocka.h>
 
-#include "onnx/file.h"
-#include "onnx/infer.h"
+#include "onnx/file/file.h"
+#include "onnx/graph/infer.h"
 #include "passes/common.h"
-#include "passes/lost.h"
+#include "passes/primal/lost.h"
 #include "passes/pipeline.h"
-#include "passes/trainable.h"
+#include "passes/primal/trainable.h"
 
 #define HEADER "<ir_version: 10, opset_import: [\"\" : 20]> "
 #define WEIGHT "float[4,4] w = {1,0,0,0, 0,1,0,0, 0,0,1,0, 0,0,0,1}"

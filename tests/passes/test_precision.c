@@ -12,7 +12,7 @@
 #include <cmocka.h>
 
 #include "ebb.h"
-#include "onnx/file.h"
+#include "onnx/file/file.h"
 #include "passes/pipeline.h"
 
 static const char layer[] =

@@ -14,10 +14,10 @@
 
 #include <cmocka.h>
 
-#include "exec/memory.h"
-#include "onnx/file.h"
-#include "onnx/infer.h"
-#include "passes/bits.h"
+#include "exec/weigh/memory.h"
+#include "onnx/file/file.h"
+#include "onnx/graph/infer.h"
+#include "passes/memory/lossy/bits.h"
 #include "passes/pipeline.h"
 
 #define STEP "loss:mse,gradient,drop-saves,"

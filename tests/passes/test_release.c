@@ -8,7 +8,7 @@
 
 #include <cmocka.h>
 
-#include "onnx/file.h"
+#include "onnx/file/file.h"
 #include "passes/pipeline.h"
 
 #define FORWARD                                                                                  \

@@ -4,7 +4,7 @@
 
 #include <stdlib.h>
 
-#include "exec/program.h"
+#include "exec/run/program.h"
 #include "passes/pipeline.h"
 
 static void must(ebb_status status, const char *what)

@@ -11,11 +11,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "onnx/file.h"
-#include "onnx/infer.h"
-#include "passes/planners/problem.h"
-#include "passes/planners/search.h"
-#include "passes/planners/slots.h"
+#include "onnx/file/file.h"
+#include "onnx/graph/infer.h"
+#include "passes/budget/planners/problem.h"
+#include "passes/budget/planners/search.h"
+#include "passes/budget/planners/slots.h"
 #include "tests/sanitized.h"
 
 enum { MOST_IN = 3, MOST_OUT = 2, MOST_UPDATES = 3 };

@@ -10,9 +10,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "onnx/file.h"
-#include "onnx/infer.h"
-#include "passes/planners/problem.h"
+#include "onnx/file/file.h"
+#include "onnx/graph/infer.h"
+#include "passes/budget/planners/problem.h"
 #include "tests/sanitized.h"
 
 enum { MOST_OPS = 2400, MOST_EDGES = 4, STEPS = 10 * 1000 * 1000 };

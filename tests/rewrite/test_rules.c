@@ -7,8 +7,8 @@
 
 #include <stdio.h>
 
-#include "onnx/file.h"
-#include "onnx/infer.h"
+#include "onnx/file/file.h"
+#include "onnx/graph/infer.h"
 #include "rewrite/rewrite.h"
 
 static ebb_status do_nothing(ebb_edit *e)

@@ -4,7 +4,7 @@
 #ifndef EBB_KERNELS_CUDA_HOST_CHECK_H
 #define EBB_KERNELS_CUDA_HOST_CHECK_H
 
-#include "onnx/status.h"
+#include "onnx/words/status.h"
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -5,7 +5,7 @@
 #include "kernels/cuda/host/fake_runtime.h"
 #include "kernels/cuda/runtime.h"
 
-#include "onnx/arena.h"
+#include "onnx/words/arena.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -2,7 +2,7 @@
  * tests alone, like all of this folder: it needs the source tree. */
 #include "kernels/cuda/host/words.h"
 #include "kernels/cuda/runtime.h"
-#include "onnx/arena.h"
+#include "onnx/words/arena.h"
 
 #include <dlfcn.h>
 #include <stdio.h>

@@ -16,7 +16,7 @@
 
 #include "kernels/cuda/host/check.h"
 #include "kernels/cuda/host/words.h"
-#include "onnx/arena.h"
+#include "onnx/words/arena.h"
 
 #include <assert.h>
 #include <stdlib.h>

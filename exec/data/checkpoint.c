@@ -1,0 +1,281 @@
+/* checkpoint.c: named tensors into a safetensors file, whole or not at all; states there and back.
+ *
+ * A checkpoint is a safetensors file of the program's states. Its __metadata__ holds the format's
+ * name and version, the number of steps done, and the caller's own JSON as one string.
+ */
+#include "exec/data/checkpoint.h"
+
+#include "exec/data/data.h"
+#include "exec/look/json.h"
+#include "exec/run/program.h"
+#include "onnx/file/sink.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+static const char format_name[] = "ebb.checkpoint/1";
+
+/* ---- writing ---- */
+
+static ebb_status bytes_of(const ebb_named *t, size_t *bytes)
+{
+    ebb_type type = ebb_type_none();
+    if (t->rank >= 0 && t->rank <= EBB_MAX_RANK && t->dtype > 0 && t->dtype < EBB_DTYPE_COUNT)
+        type = ebb_type_tensor((ebb_dtype)t->dtype, t->rank, t->dims);
+    if (!ebb_type_bytes(&type, bytes) || ebb_safetensors_dtype((ebb_dtype)t->dtype) == NULL ||
+        (t->data == NULL && *bytes != 0))
+        return ebb_error(EBB_USAGE, "tensor '%s' of type %s cannot be written as safetensors",
+                         t->name, ebb_dtype_name((ebb_dtype)t->dtype));
+    return NULL;
+}
+
+/* Safetensors wants texts as values of its metadata: other values go in as their JSON text. */
+static ebb_status add_metadata(json_t *root, const char *metadata_json)
+{
+    if (metadata_json == NULL)
+        return NULL;
+    json_error_t error;
+    json_t *given = json_loads(metadata_json, 0, &error), *texts = json_object();
+    if (!json_is_object(given)) {
+        json_decref(given);
+        json_decref(texts);
+        return ebb_error(EBB_USAGE, "the metadata is no JSON object: %s", error.text);
+    }
+    int failed = texts == NULL;
+    const char *key;
+    json_t *value;
+    json_object_foreach(given, key, value)
+    {
+        if (json_is_string(value)) {
+            failed |= json_object_set(texts, key, value);
+            continue;
+        }
+        char *text = json_dumps(value, JSON_COMPACT | JSON_ENCODE_ANY);
+        failed |= text == NULL || json_object_set_new(texts, key, json_string(text));
+        free(text);
+    }
+    json_decref(given);
+    failed |= json_object_set_new(root, "__metadata__", texts);
+    return failed ? ebb_error_memory() : NULL;
+}
+
+/* The header as text, padded with spaces so that the bytes begin at a multiple of 64. */
+static ebb_status make_header(const ebb_named *tensors, size_t count, const char *metadata_json,
+                              json_t *root, char **text, size_t *length)
+{
+    uint64_t offset = 0;
+    EBB_TRY(add_metadata(root, metadata_json));
+    for (size_t i = 0; i < count; i++) {
+        size_t bytes = 0;
+        EBB_TRY(bytes_of(&tensors[i], &bytes));
+        json_t *shape = json_array();
+        for (int d = 0; d < tensors[i].rank; d++)
+            (void)json_array_append_new(shape, json_integer(tensors[i].dims[d]));
+        json_t *entry = json_pack(
+            "{s:s, s:o, s:[I, I]}", "dtype", ebb_safetensors_dtype((ebb_dtype)tensors[i].dtype),
+            "shape", shape, "data_offsets", (json_int_t)offset, (json_int_t)(offset + bytes));
+        if (json_object_get(root, tensors[i].name) != NULL) {
+            json_decref(entry);
+            return ebb_error(EBB_USAGE, "tensor '%s' is to be written twice", tensors[i].name);
+        }
+        if (json_object_set_new(root, tensors[i].name, entry) != 0)
+            return ebb_error(EBB_USAGE, "the name '%s' is not UTF-8", tensors[i].name);
+        if (__builtin_add_overflow(offset, bytes, &offset) || offset > INT64_MAX)
+            return ebb_error(EBB_USAGE, "the tensors together are too large for a file");
+    }
+    size_t size = json_dumpb(root, NULL, 0, JSON_COMPACT);
+    *length = (size + 8 + 63) / 64 * 64 - 8;
+    *text = size == 0 ? NULL : ebb_alloc(*length);
+    if (*text == NULL || json_dumpb(root, *text, size, JSON_COMPACT) != size)
+        return ebb_error_memory();
+    memset(*text + size, ' ', *length - size);
+    return NULL;
+}
+
+static ebb_status write_file(const char *path, const char *header, size_t length,
+                             const ebb_named *tensors, size_t count)
+{
+    ebb_sink sink;
+    EBB_TRY(ebb_sink_open(&sink, path));
+    uint8_t size[8];
+    for (int i = 0; i < 8; i++)
+        size[i] = (uint8_t)((uint64_t)length >> (8 * i));
+    ebb_sink_write(&sink, size, sizeof size);
+    ebb_sink_write(&sink, header, length);
+    for (size_t i = 0; i < count; i++) {
+        size_t bytes = 0;
+        if (bytes_of(&tensors[i], &bytes) == NULL && bytes != 0)
+            ebb_sink_write(&sink, tensors[i].data, bytes);
+    }
+    ebb_status status = ebb_sink_finish(&sink);
+    if (status == NULL)
+        status = ebb_sink_rename(&sink);
+    ebb_sink_close(&sink);
+    return status;
+}
+
+EBB_API ebb_status ebb_tensors_save(const char *path, const ebb_named *tensors, size_t count,
+                                    const char *metadata_json)
+{
+    json_t *root = json_object();
+    char *header = NULL;
+    size_t length = 0;
+    ebb_status status = root == NULL
+                            ? ebb_error_memory()
+                            : make_header(tensors, count, metadata_json, root, &header, &length);
+    if (status == NULL)
+        status = write_file(path, header, length, tensors, count);
+    ebb_free(header);
+    json_decref(root);
+    return status;
+}
+
+/* ---- states ---- */
+
+static ebb_status list_states(ebb_program *p, ebb_arena *scratch, ebb_named **list, size_t *count)
+{
+    const ebb_graph *g = p->plan.g;
+    *count = 0;
+    *list = EBB_NEW(scratch, ebb_named, g->initializer_count + 1);
+    if (*list == NULL)
+        return ebb_error_memory();
+    for (size_t i = 0; i < g->initializer_count; i++)
+        if (ebb_program_is_state(p, g->initializers[i]))
+            EBB_TRY(
+                ebb_program_get(p, ebb_value_name(g, g->initializers[i]), &(*list)[(*count)++]));
+    return NULL;
+}
+
+EBB_API ebb_status ebb_checkpoint_save(ebb_program *program, const char *path, const char *extra)
+{
+    ebb_arena scratch = {0};
+    ebb_named *list = NULL;
+    size_t count = 0;
+    char steps[32];
+    (void)snprintf(steps, sizeof steps, "%llu", (unsigned long long)program->steps);
+    json_t *metadata = json_pack("{s:s, s:s, s:s}", "format", format_name, "steps", steps, "extra",
+                                 extra != NULL ? extra : "{}");
+    char *text = metadata != NULL ? json_dumps(metadata, JSON_COMPACT) : NULL;
+    json_decref(metadata);
+    ebb_status status = text == NULL ? ebb_error(EBB_USAGE, "%s: the extra text is not UTF-8", path)
+                                     : list_states(program, &scratch, &list, &count);
+    if (status == NULL)
+        status = ebb_tensors_save(path, list, count, text);
+    free(text);
+    ebb_arena_fini(&scratch);
+    return status;
+}
+
+/* Every state must be there with its type; what the program does not know is refused too. The first
+ * differences are named, and nothing is changed unless all agree. */
+static ebb_status compare(const ebb_data *data, const ebb_named *list, size_t count,
+                          ebb_arena *scratch)
+{
+    enum { SHOWN = 4 };
+    const char *text = "";
+    size_t found = 0, matched = 0;
+    for (size_t i = 0; i < count && text != NULL; i++) {
+        const ebb_named *there = ebb_data_find(data, list[i].name);
+        bool same = there != NULL && there->dtype == list[i].dtype && there->rank == list[i].rank;
+        for (int d = 0; same && d < there->rank; d++)
+            same = there->dims[d] == list[i].dims[d];
+        matched += there != NULL;
+        if (same || found++ >= SHOWN)
+            continue;
+        if (there == NULL) {
+            text = ebb_arena_printf(scratch, "%s\n  '%s' is not in the file", text, list[i].name);
+            continue;
+        }
+        char have[256], need[256];
+        ebb_type a = ebb_type_tensor((ebb_dtype)there->dtype, there->rank, there->dims);
+        ebb_type b = ebb_type_tensor((ebb_dtype)list[i].dtype, list[i].rank, list[i].dims);
+        text = ebb_arena_printf(scratch, "%s\n  '%s' is %s in the file, %s in the program", text,
+                                list[i].name, ebb_type_print(have, sizeof have, &a, NULL),
+                                ebb_type_print(need, sizeof need, &b, NULL));
+    }
+    if (text != NULL && matched < data->count && matched == count) {
+        for (size_t k = 0; k < data->count && text != NULL; k++) {
+            bool known = false;
+            for (size_t i = 0; i < count && !known; i++)
+                known = strcmp(list[i].name, data->list[k].name) == 0;
+            if (!known && found++ < SHOWN)
+                text = ebb_arena_printf(scratch, "%s\n  '%s' is not in the program", text,
+                                        data->list[k].name);
+        }
+    }
+    if (text == NULL)
+        return ebb_error_memory();
+    return found == 0 ? NULL
+                      : ebb_error(EBB_REJECTED,
+                                  "the checkpoint is not of this program: %zu difference%s%s",
+                                  found, found == 1 ? "" : "s", text);
+}
+
+static ebb_status read_metadata(const ebb_data *data, uint64_t *steps, char **extra)
+{
+    json_t *root = data->metadata == NULL ? NULL : json_loads(data->metadata, 0, NULL);
+    const char *format = json_string_value(json_object_get(root, "format"));
+    const char *count = json_string_value(json_object_get(root, "steps"));
+    const char *kept = json_string_value(json_object_get(root, "extra"));
+    ebb_status status = NULL;
+    if (format == NULL || strcmp(format, format_name) != 0)
+        status = ebb_error(EBB_REJECTED, "the file is no checkpoint of format %s", format_name);
+    else if (extra != NULL) {
+        size_t length = kept != NULL ? strlen(kept) : 0;
+        *extra = ebb_alloc(length + 1);
+        if (*extra == NULL)
+            status = ebb_error_memory();
+        else
+            memcpy(*extra, kept != NULL ? kept : "", length + 1);
+    }
+    *steps = count != NULL ? strtoull(count, NULL, 10) : 0;
+    json_decref(root);
+    return status;
+}
+
+static ebb_status load(ebb_program *p, ebb_data *data, const char *path, char **extra,
+                       ebb_arena *scratch)
+{
+    const ebb_graph *g = p->plan.g;
+    EBB_TRY(ebb_safetensors_read(data, path));
+    ebb_named *list = EBB_NEW(scratch, ebb_named, g->initializer_count + 1);
+    size_t count = 0;
+    if (list == NULL)
+        return ebb_error_memory();
+    for (size_t i = 0; i < g->initializer_count; i++) {
+        const ebb_value_info *info = ebb_value_of(g, g->initializers[i]);
+        if (ebb_program_is_state(p, g->initializers[i]))
+            list[count++] = (ebb_named){ebb_value_name(g, g->initializers[i]), info->type.dtype,
+                                        info->type.rank, info->type.dims, NULL};
+    }
+    uint64_t steps = 0;
+    char *kept = NULL;
+    EBB_TRY(ebb_at(compare(data, list, count, scratch), path));
+    EBB_TRY(ebb_at(read_metadata(data, &steps, extra != NULL ? &kept : NULL), path));
+    for (size_t i = 0; i < count; i++) {
+        ebb_status status = ebb_program_set(p, ebb_data_find(data, list[i].name));
+        if (status != NULL) {
+            ebb_free(kept);
+            return status;
+        }
+    }
+    p->steps = steps;
+    if (extra != NULL)
+        *extra = kept;
+    return NULL;
+}
+
+EBB_API ebb_status ebb_checkpoint_load(ebb_program *program, const char *path, char **extra)
+{
+    if (extra != NULL)
+        *extra = NULL;
+    ebb_arena scratch = {0};
+    ebb_data data;
+    ebb_status status = ebb_data_init(&data, path);
+    if (status == NULL)
+        status = load(program, &data, path, extra, &scratch);
+    ebb_data_fini(&data);
+    ebb_arena_fini(&scratch);
+    return status;
+}

@@ -1,0 +1,22 @@
+/* json.c: see json.h. */
+#include "exec/look/json.h"
+
+ebb_status ebb_json_dump(const json_t *root, char **text)
+{
+    *text = NULL;
+    size_t flags = JSON_INDENT(2) | JSON_REAL_PRECISION(9), size = 0;
+    if (root != NULL)
+        size = json_dumpb(root, NULL, 0, flags);
+    if (size == 0)
+        return ebb_error_memory();
+    char *out = ebb_alloc(size + 1);
+    if (out == NULL)
+        return ebb_error_memory();
+    if (json_dumpb(root, out, size, flags) != size) {
+        ebb_free(out);
+        return ebb_error_memory();
+    }
+    out[size] = '\0';
+    *text = out;
+    return NULL;
+}

@@ -1,0 +1,28 @@
+/* timeline.h: live bytes over a step, as JSON: a curve, the phases, and the peak's neighbourhood.
+ */
+#ifndef EBB_EXEC_LOOK_TIMELINE_H
+#define EBB_EXEC_LOOK_TIMELINE_H
+
+#include "exec/look/json.h"
+#include "exec/run/program.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum { EBB_CURVE_POINTS = 512, EBB_NEAR_PEAK = 5 };
+
+/* Sets in `plan_json`:
+ *   curve          [{position, live_bytes}], ascending, at most EBB_CURVE_POINTS: of each stretch
+ *                  of positions the one with most bytes, so that the peak is among them
+ *   phases         [{phase, first, last, nodes}] by first position
+ *   neighbourhood  EBB_NEAR_PEAK positions to either side of the peak: [{position, node, phase,
+ *                  live_bytes, born_bytes, dies_bytes, born, dies}]; the last two list the largest
+ *                  tensors [{name, bytes}]
+ *   budget_bytes   where the model says what it was made to fit ("ebb.budget_bytes") */
+ebb_status ebb_timeline_json(json_t *plan_json, const ebb_plan *plan);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

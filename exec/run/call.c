@@ -1,0 +1,59 @@
+/* call.c: node to call. The only place where names become what kernels know. */
+#include "exec/run/call.h"
+
+/* FNV-1a: the stream of random numbers that belongs to a node's name, in every program. */
+static uint64_t hash_of(const char *text)
+{
+    uint64_t hash = UINT64_C(0xCBF29CE484222325);
+    for (; *text != '\0'; text++)
+        hash = (hash ^ (unsigned char)*text) * UINT64_C(0x100000001B3);
+    return hash;
+}
+
+static ebb_status fill_operand(ebb_operand *operand, const ebb_graph *g, ebb_node n, ebb_value v,
+                               bool constants)
+{
+    if (v.i == 0)
+        return NULL; /* dtype EBB_NONE: absent */
+    const ebb_value_info *info = ebb_value_of(g, v);
+    if (!ebb_type_bytes(&info->type, &operand->bytes)) {
+        char text[256];
+        ebb_type_print(text, sizeof text, &info->type, &g->model->names);
+        return ebb_error(EBB_REJECTED, "%s: '%s' has the type %s, whose size is not known",
+                         ebb_node_label(g, n), ebb_value_name(g, v), text);
+    }
+    operand->type = info->type;
+    operand->constant =
+        constants || info->role == EBB_ROLE_CONSTANT ? ebb_value_constant(g, v) : NULL;
+    return NULL;
+}
+
+ebb_status ebb_call_make(ebb_call *call, ebb_arena *arena, const ebb_graph *g, ebb_node n,
+                         uint64_t seed)
+{
+    const ebb_node_info *node = ebb_node_of(g, n);
+    *call = (ebb_call){.op = node->op, .seed = seed};
+    call->version = ebb_model_opset(g->model, ebb_text(g, node->domain));
+    call->node = ebb_arena_strdup(arena, ebb_node_label(g, n));
+    call->attrs = ebb_node_attrs(g, n);
+    call->input_count = node->in_count;
+    call->output_count = node->out_count;
+    call->in = EBB_NEW(arena, ebb_operand, node->in_count + (size_t)1);
+    call->out = EBB_NEW(arena, ebb_operand, node->out_count + (size_t)1);
+    if (call->node == NULL || call->in == NULL || call->out == NULL)
+        return ebb_error_memory();
+    const char *name = ebb_text(g, node->name);
+    for (uint32_t k = 0; name[0] == '\0' && k < node->out_count; k++)
+        name = ebb_value_name(g, node->out[k]);
+    call->stream = hash_of(name);
+    /* An optimizer's learning rate may be set between steps, so its value is not known before; what
+     * is a constant by its role stays one. */
+    bool constants = !ebb_op_has(node->op, EBB_UPDATES);
+    for (uint32_t i = 0; i < node->in_count; i++)
+        EBB_TRY(fill_operand(&call->in[i], g, n, node->in[i], constants));
+    for (uint32_t i = 0; i < node->out_count; i++)
+        EBB_TRY(fill_operand(&call->out[i], g, n, node->out[i], false));
+    for (uint32_t i = 0; node->over != NULL && i < node->out_count; i++)
+        call->out[i].over = node->over[i];
+    return NULL;
+}

@@ -1,0 +1,26 @@
+/* call.h: a node as a kernel sees it. Shared by plan.c and eval.c. */
+#ifndef EBB_EXEC_RUN_CALL_H
+#define EBB_EXEC_RUN_CALL_H
+
+#include "kernels/kernels.h"
+#include "onnx/graph/graph.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Operands, attributes, label and stream of node n, in arena memory; no data pointers, no kernel.
+ * EBB_REJECTED where an operand's size is unknown. */
+ebb_status ebb_call_make(ebb_call *call, ebb_arena *arena, const ebb_graph *g, ebb_node n,
+                         uint64_t seed);
+
+/* Bytes that kernels only read, behind the pointer type of an operand. */
+static inline void *ebb_read_only(const void *data)
+{
+    return (void *)(uintptr_t)data;
+}
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,233 @@
+/* compile.c: a plan gets its block of memory, and each call its pointers.
+ *
+ *     block |= initializers =|---- packed by time: inputs, values, workspaces ----|
+ *           0                                                        packing.height
+ *
+ * Update bindings whose two values share memory (the alias pass sees to most) cost nothing; the
+ * others become copies after the walk, ordered so that each is read before it is overwritten.
+ */
+#include "exec/run/program.h"
+
+/* ---- pointers ---- */
+
+static void *hand_out(ebb_program *p, uint32_t tensor, size_t bytes)
+{
+    if (tensor == 0)
+        return p->block; /* no bytes, but a pointer */
+    const ebb_interval *place = &p->plan.intervals[tensor - 1];
+    size_t rounded = bytes;
+    bool fits = ebb_size_align(&rounded, bytes, p->plan.align);
+    if (fits && place->offset + rounded > p->touched_bytes)
+        p->touched_bytes = place->offset + rounded;
+    return (char *)p->block + place->offset;
+}
+
+void *ebb_program_pointer(const ebb_program *program, ebb_value v)
+{
+    uint32_t tensor = program->plan.memory.tensor_of[v.i];
+    if (tensor == 0)
+        return NULL;
+    return (char *)program->block + program->plan.intervals[tensor - 1].offset;
+}
+
+static void set_pointers(ebb_program *p)
+{
+    const ebb_graph *g = p->plan.g;
+    const ebb_memory *m = &p->plan.memory;
+    for (uint32_t k = 0; k < p->plan.count; k++) {
+        ebb_call *call = &p->plan.calls[k];
+        const ebb_node_info *node = ebb_node_of(g, p->plan.order[k]);
+        call->queue = p->queue;
+        call->position = k;
+        for (uint32_t i = 0; i < call->input_count; i++)
+            if (node->in[i].i != 0)
+                call->in[i].data = hand_out(p, m->tensor_of[node->in[i].i], call->in[i].bytes);
+        for (uint32_t i = 0; i < call->output_count; i++)
+            if (node->out[i].i != 0)
+                call->out[i].data = hand_out(p, m->tensor_of[node->out[i].i], call->out[i].bytes);
+        call->workspace = hand_out(p, m->workspace_of[p->plan.order[k].i], call->workspace_bytes);
+    }
+    /* What no node reads is still copied in. */
+    size_t bytes = 0;
+    for (size_t i = 0; i < g->initializer_count; i++)
+        if (ebb_type_bytes(&ebb_value_of(g, g->initializers[i])->type, &bytes))
+            (void)hand_out(p, m->tensor_of[g->initializers[i].i], bytes);
+    for (size_t i = 0; i < g->input_count; i++)
+        if (ebb_type_bytes(&ebb_value_of(g, g->inputs[i])->type, &bytes))
+            (void)hand_out(p, m->tensor_of[g->inputs[i].i], bytes);
+}
+
+/* ---- who reads last ---- */
+
+/* What a decoder reads is read when its own reader asks for tiles: that counts as outliving. */
+static uint32_t last_read(const ebb_program *p, const uint32_t *at, ebb_value v)
+{
+    const ebb_value_info *info = ebb_value_of(p->plan.g, v);
+    uint32_t last = 0;
+    if ((info->flags & EBB_IS_OUTPUT) != 0)
+        return EBB_OUTLIVES;
+    for (size_t k = 0; k < info->use_count; k++) {
+        uint32_t position = at[info->uses[k].node.i];
+        if (p->plan.calls[position].streamed)
+            return EBB_OUTLIVES;
+        last = position > last ? position : last;
+    }
+    return last;
+}
+
+static ebb_status group_calls(ebb_program *p, const ebb_backend *backend, ebb_arena *scratch)
+{
+    const ebb_graph *g = p->plan.g;
+    uint32_t *at = EBB_NEW(scratch, uint32_t, g->node_count + 1);
+    if (at == NULL)
+        return ebb_error_memory();
+    for (uint32_t k = 0; k < p->plan.count; k++)
+        at[p->plan.order[k].i] = k;
+    for (uint32_t k = 0; k < p->plan.count; k++) {
+        ebb_call *call = &p->plan.calls[k];
+        const ebb_node_info *node = ebb_node_of(g, p->plan.order[k]);
+        for (uint32_t o = 0; o < call->output_count; o++)
+            if (node->out[o].i != 0)
+                call->out[o].last_read = last_read(p, at, node->out[o]);
+    }
+    return backend->group(p->plan.calls, p->plan.count);
+}
+
+/* ---- carries ---- */
+
+/* Orders the copies: one that reads what another overwrites goes first. before[k] is the copy that
+ * must wait for k (index + 1), waits[k] how many k waits for. */
+static ebb_status order_carries(ebb_program *p, const ebb_binding *const *bindings,
+                                const uint32_t *before, uint32_t *waits, ebb_arena *scratch)
+{
+    size_t count = p->carry_count, done = 0, head = 0;
+    struct ebb_carry *sorted = EBB_NEW(&p->arena, struct ebb_carry, count + 1);
+    size_t *queue = EBB_NEW(scratch, size_t, count + 1);
+    if (sorted == NULL || queue == NULL)
+        return ebb_error_memory();
+    for (size_t k = 0; k < count; k++)
+        if (waits[k] == 0)
+            queue[done++] = k;
+    while (head < done) {
+        size_t k = queue[head];
+        sorted[head++] = p->carries[k];
+        if (before[k] != 0 && --waits[before[k] - 1] == 0)
+            queue[done++] = before[k] - 1;
+    }
+    for (size_t k = 0; done < count && k < count; k++)
+        if (waits[k] != 0)
+            return ebb_error(EBB_UNSUPPORTED,
+                             "update bindings exchange values in a circle, through state '%s'",
+                             ebb_value_name(p->plan.g, bindings[k]->state));
+    p->carries = sorted;
+    return NULL;
+}
+
+static ebb_status make_carries(ebb_program *p, ebb_arena *scratch)
+{
+    const ebb_graph *g = p->plan.g;
+    const ebb_memory *m = &p->plan.memory;
+    size_t most = g->binding_count + 1;
+    const ebb_binding **bindings =
+        (const ebb_binding **)ebb_arena_zeroed(scratch, most, sizeof *bindings);
+    uint32_t *writer = EBB_NEW(scratch, uint32_t, m->tensor_count + 1);
+    uint32_t *before = EBB_NEW(scratch, uint32_t, most), *waits = EBB_NEW(scratch, uint32_t, most);
+    p->carries = EBB_NEW(&p->arena, struct ebb_carry, most);
+    if (bindings == NULL || writer == NULL || before == NULL || waits == NULL || p->carries == NULL)
+        return ebb_error_memory();
+    for (size_t i = 0; i < g->binding_count; i++) {
+        const ebb_binding *b = &g->bindings[i];
+        const ebb_type *state = &ebb_value_of(g, b->state)->type;
+        const ebb_type *next = &ebb_value_of(g, b->next)->type;
+        if (state->dtype != next->dtype || !ebb_type_same_shape(state, next))
+            return ebb_error(EBB_REJECTED, "update binding: '%s' and '%s' differ in type",
+                             ebb_value_name(g, b->state), ebb_value_name(g, b->next));
+        uint32_t to = m->tensor_of[b->state.i];
+        size_t bytes = 0;
+        if (to == 0 || to == m->tensor_of[b->next.i] || !ebb_type_bytes(state, &bytes))
+            continue;
+        if (writer[to] != 0)
+            return ebb_error(EBB_REJECTED, "update bindings replace state '%s' twice",
+                             ebb_value_name(g, b->state));
+        bindings[p->carry_count] = b;
+        p->carries[p->carry_count++] = (struct ebb_carry){ebb_program_pointer(p, b->state),
+                                                          ebb_program_pointer(p, b->next), bytes};
+        writer[to] = (uint32_t)p->carry_count;
+    }
+    for (size_t k = 0; k < p->carry_count; k++) {
+        before[k] = writer[m->tensor_of[bindings[k]->next.i]];
+        if (before[k] != 0)
+            waits[before[k] - 1]++;
+    }
+    return order_carries(p, bindings, before, waits, scratch);
+}
+
+/* ---- compile and free ---- */
+
+static ebb_status compile(ebb_program *p, const ebb_graph *g, const ebb_compile_options *o)
+{
+    const ebb_backend *const *backends;
+    EBB_TRY(ebb_backends(o->backend, &backends));
+    ebb_threads_set(o->threads);
+    p->device = backends[0]->device;
+    EBB_TRY(p->device->open(&p->queue));
+    p->seed = o->seed;
+    EBB_TRY(ebb_plan_make(&p->plan, &p->arena, g, backends, o->seed));
+    if (p->plan.packing.height > SIZE_MAX - p->plan.align)
+        return ebb_error_memory();
+    size_t bytes = (size_t)p->plan.packing.height;
+    EBB_TRY(p->device->allocate(p->queue, bytes != 0 ? bytes : p->plan.align, &p->block));
+    p->filled = EBB_NEW(&p->arena, bool, g->value_count + 1);
+    p->seen = EBB_NEW(&p->arena, void *, g->value_count + 1);
+    if (p->filled == NULL || p->seen == NULL)
+        return ebb_error_memory();
+    if (o->profile) {
+        p->node_ns = EBB_NEW(&p->arena, int64_t, p->plan.count + (size_t)1);
+        if (p->node_ns == NULL)
+            return ebb_error_memory();
+    }
+    set_pointers(p);
+    ebb_arena scratch = {0};
+    ebb_status status = make_carries(p, &scratch);
+    if (status == NULL && backends[0]->group != NULL && !o->profile)
+        status = group_calls(p, backends[0], &scratch);
+    ebb_arena_fini(&scratch);
+    return status;
+}
+
+ebb_status ebb_program_compile_graph(ebb_program **program, ebb_model *model, const ebb_graph *g,
+                                     const ebb_compile_options *options)
+{
+    static const ebb_compile_options defaults = {0};
+    *program = NULL;
+    ebb_program *p = ebb_alloc(sizeof *p);
+    if (p == NULL)
+        return ebb_error_memory();
+    *p = (ebb_program){.model = model};
+    ebb_status status = compile(p, g, options != NULL ? options : &defaults);
+    if (status != NULL) {
+        ebb_program_free(p);
+        return status;
+    }
+    *program = p;
+    return NULL;
+}
+
+EBB_API ebb_status ebb_program_compile(ebb_program **program, ebb_model *model,
+                                       const ebb_compile_options *options)
+{
+    return ebb_program_compile_graph(program, model, model->graph, options);
+}
+
+EBB_API void ebb_program_free(ebb_program *program)
+{
+    if (program == NULL)
+        return;
+    ebb_plan_release(&program->plan);
+    if (program->block != NULL)
+        program->device->release(program->queue, program->block);
+    if (program->device != NULL)
+        program->device->close(program->queue);
+    ebb_arena_fini(&program->arena);
+    ebb_free(program);
+}

@@ -1,0 +1,445 @@
+/* run.c: walks the program. Decides, looks up and allocates nothing once it is ready.
+ *
+ * A step: inputs are checked and copied in; the calls run in node order; then the update bindings
+ * that do not share memory are copied. A step that fails half way leaves states that were updated
+ * in place as they are.
+ */
+#include "exec/run/program.h"
+
+#include "exec/look/json.h"
+#include "onnx/graph/infer.h"
+
+#include <stdlib.h>
+#include <time.h>
+
+static int64_t now_ns(void)
+{
+    struct timespec t;
+    (void)clock_gettime(CLOCK_MONOTONIC, &t);
+    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+/* ---- arrays of the caller ---- */
+
+/* Does the array have exactly the type of v? */
+static ebb_status check_named(const ebb_graph *g, ebb_value v, const char *what,
+                              const ebb_named *named)
+{
+    const ebb_type *type = &ebb_value_of(g, v)->type;
+    char have[256], need[256];
+    ebb_type given = ebb_type_none();
+    bool same = named->rank == type->rank && named->dtype == (int)type->dtype;
+    for (int i = 0; same && i < named->rank; i++)
+        same = named->dims[i] == type->dims[i];
+    size_t bytes = 0;
+    if (same && (named->data != NULL || (ebb_type_bytes(type, &bytes) && bytes == 0)))
+        return NULL;
+    if (!same) {
+        if (named->rank >= 0 && named->rank <= EBB_MAX_RANK && named->dtype > 0 &&
+            named->dtype < EBB_DTYPE_COUNT)
+            given = ebb_type_tensor((ebb_dtype)named->dtype, named->rank, named->dims);
+        return ebb_error(EBB_USAGE, "%s '%s' is %s, the program wants %s", what, named->name,
+                         ebb_type_print(have, sizeof have, &given, NULL),
+                         ebb_type_print(need, sizeof need, type, &g->model->names));
+    }
+    return ebb_error(EBB_USAGE, "%s '%s' has no data", what, named->name);
+}
+
+static ebb_status copy_in(ebb_program *p, ebb_value v, const void *data)
+{
+    size_t bytes = 0;
+    void *to = ebb_program_pointer(p, v);
+    if (to == NULL || data == NULL || !ebb_type_bytes(&ebb_value_of(p->plan.g, v)->type, &bytes))
+        return NULL;
+    return ebb_while(p->device->write(p->queue, to, data, bytes), "writing '%s' to the device",
+                     ebb_value_name(p->plan.g, v));
+}
+
+static bool is_initializer(const ebb_graph *g, ebb_value v)
+{
+    return (ebb_value_of(g, v)->flags & EBB_IS_INITIALIZER) != 0;
+}
+
+static ebb_status unknown_input(const ebb_graph *g, const char *name)
+{
+    const char *near = NULL;
+    for (size_t i = 0; i < g->input_count; i++) {
+        const char *candidate = ebb_value_name(g, g->inputs[i]);
+        if (near == NULL)
+            near = ebb_nearest(name, &candidate, 1);
+    }
+    ebb_status status = ebb_error(EBB_USAGE, "the graph has no input '%s'", name);
+    return near != NULL ? ebb_hint(status, "did you mean '%s'?", near) : status;
+}
+
+static ebb_status take_inputs(ebb_program *p, const ebb_batch *batch)
+{
+    const ebb_graph *g = p->plan.g;
+    size_t count = batch != NULL ? batch->count : 0;
+    for (size_t i = 0; i < count; i++) {
+        const ebb_named *named = &batch->tensors[i];
+        ebb_value v = ebb_value_find(g, named->name);
+        if (v.i == 0 || !(ebb_value_of(g, v)->flags & EBB_IS_INPUT))
+            return unknown_input(g, named->name);
+        EBB_TRY(check_named(g, v, "input", named));
+    }
+    for (size_t k = 0; k < g->input_count; k++) {
+        if (is_initializer(g, g->inputs[k]))
+            continue;
+        const char *name = ebb_value_name(g, g->inputs[k]);
+        size_t found = 0;
+        for (size_t i = 0; i < count; i++)
+            found += strcmp(batch->tensors[i].name, name) == 0;
+        if (found != 1)
+            return ebb_error(EBB_USAGE,
+                             found == 0 ? "input '%s' is missing: a step needs an array for it"
+                                        : "input '%s' is given twice",
+                             name);
+    }
+    for (size_t i = 0; i < count; i++) {
+        ebb_value v = ebb_value_find(g, batch->tensors[i].name);
+        EBB_TRY(copy_in(p, v, batch->tensors[i].data));
+        if (is_initializer(g, v))
+            p->filled[v.i] = true;
+    }
+    return NULL;
+}
+
+/* ---- initializers ---- */
+
+ebb_status ebb_program_fill(ebb_program *p)
+{
+    enum { SHOWN = 3 };
+    const ebb_graph *g = p->plan.g;
+    const char *missing[SHOWN];
+    size_t missing_count = 0;
+    for (size_t i = 0; i < g->initializer_count; i++) {
+        ebb_value v = g->initializers[i];
+        const ebb_value_info *info = ebb_value_of(g, v);
+        size_t bytes = 0;
+        if (p->filled[v.i] || info->dead || !ebb_type_bytes(&info->type, &bytes))
+            continue;
+        if (bytes != 0 && (info->tensor == NULL || info->tensor->data == NULL)) {
+            if (missing_count < SHOWN)
+                missing[missing_count] = ebb_value_name(g, v);
+            missing_count++;
+            continue;
+        }
+        if (bytes != 0 && info->tensor->bytes != bytes)
+            return ebb_error(EBB_REJECTED, "initializer '%s' has %zu bytes, its type needs %zu",
+                             ebb_value_name(g, v), info->tensor->bytes, bytes);
+        if (bytes != 0)
+            EBB_TRY(copy_in(p, v, info->tensor->data));
+        p->filled[v.i] = true;
+    }
+    if (missing_count == 0)
+        return NULL;
+    return ebb_hint(ebb_error(EBB_RUNTIME, "%zu initializer%s no bytes: '%s'%s%s%s%s%s%s%s",
+                              missing_count, missing_count == 1 ? " has" : "s have", missing[0],
+                              missing_count > 1 ? ", '" : "", missing_count > 1 ? missing[1] : "",
+                              missing_count > 1 ? "'" : "", missing_count > 2 ? ", '" : "",
+                              missing_count > 2 ? missing[2] : "", missing_count > 2 ? "'" : "",
+                              missing_count > 3 ? " and others" : ""),
+                    "draw them with --init, or give them with --weights FILE.safetensors");
+}
+
+/* A device's error knows no graph: the node's name is put before it. */
+static ebb_status name_node(ebb_status status, const ebb_call *call)
+{
+    if (status == NULL || call->node == NULL || strstr(ebb_status_text(status), call->node) != NULL)
+        return status;
+    return ebb_at(status, call->node);
+}
+
+static ebb_status get_ready(ebb_program *p)
+{
+    EBB_TRY(ebb_program_fill(p));
+    for (; p->prepared < p->plan.count; p->prepared++) {
+        ebb_call *call = &p->plan.calls[p->prepared];
+        const bool had_state = call->state != NULL; // of a group
+        ebb_status status = call->kernel->prepare != NULL ? call->kernel->prepare(call) : NULL;
+        if (status == NULL)
+            continue;
+        if (!had_state && call->state != NULL && call->kernel->release != NULL) {
+            call->kernel->release(call); // the next step prepares it anew
+            call->state = NULL;
+        }
+        return name_node(status, call);
+    }
+    p->ready = true;
+    return NULL;
+}
+
+/* ---- a step ---- */
+
+/* All calls, then the carries. Times by the clock on the host, by the device's marks elsewhere. */
+static ebb_status walk(ebb_program *p, int64_t last)
+{
+    bool marks = p->node_ns != NULL && p->device->mark != NULL;
+    if (marks)
+        EBB_TRY(p->device->mark(p->queue));
+    for (uint32_t k = 0; k < p->plan.count; k++) {
+        ebb_call *call = &p->plan.calls[k];
+        call->step = p->steps;
+        EBB_TRY(name_node(call->kernel->run(call), call));
+        if (marks) {
+            EBB_TRY(p->device->mark(p->queue));
+        } else if (p->node_ns != NULL) {
+            int64_t now = now_ns();
+            p->node_ns[k] += now - last;
+            last = now;
+        }
+    }
+    for (size_t k = 0; k < p->carry_count; k++)
+        EBB_TRY(
+            p->device->copy(p->queue, p->carries[k].to, p->carries[k].from, p->carries[k].bytes));
+    return NULL;
+}
+
+static ebb_status fault_error(const ebb_program *p, const ebb_fault *f)
+{
+    const char *node = f->position < p->plan.count ? p->plan.calls[f->position].node : "a node";
+    if (f->low > f->high)
+        return ebb_error(EBB_RUNTIME, "%s: integer division by zero: divisor at position %lld",
+                         node, (long long)f->value);
+    if (f->low + 1 == f->high)
+        return ebb_error(EBB_RUNTIME, "%s: read or counted %lld where only %lld can be", node,
+                         (long long)f->value, (long long)f->low);
+    return ebb_error(EBB_RUNTIME, "%s: index %lld is outside %lld..%lld", node, (long long)f->value,
+                     (long long)f->low, (long long)f->high - 1);
+}
+
+/* The calls, or the replay of their record. What cannot be recorded is run call by call; where that
+ * cannot even begin the device has failed, and why is what was said first. */
+static ebb_status run_calls(ebb_program *p, int64_t began, ebb_fault *fault)
+{
+    ebb_status first = NULL;
+    for (;;) {
+        bool replays;
+        ebb_status status = p->device->begin(p->queue, p->steps, &replays);
+        if (status != NULL)
+            return first != NULL ? first : status;
+        if (!replays)
+            status = walk(p, began);
+        if (status == NULL)
+            status = p->device->end(p->queue, fault);
+        if (status == NULL) {
+            p->replayed += replays;
+            return NULL;
+        }
+        first = status;
+        if (!p->device->abandon(p->queue))
+            return status;
+    }
+}
+
+EBB_API ebb_status ebb_program_step(ebb_program *program, const ebb_batch *batch)
+{
+    ebb_program *p = program;
+    EBB_TRY(take_inputs(p, batch));
+    if (!p->ready) {
+        EBB_TRY(get_ready(p));
+        EBB_TRY(take_inputs(p, batch)); // kernels may have tried themselves out where inputs lie
+    }
+    int64_t begin = now_ns();
+    ebb_fault fault;
+    EBB_TRY(run_calls(p, begin, &fault));
+    if (fault.there)
+        return fault_error(p, &fault);
+    if (p->node_ns != NULL && p->device->mark != NULL)
+        for (uint32_t k = 0; k < p->plan.count; k++)
+            p->node_ns[k] += p->device->between(p->queue, k);
+    p->step_ns = now_ns() - begin;
+    p->steps++;
+    return NULL;
+}
+
+/* ---- looking and setting ---- */
+
+/* A copy on the host, for as long as the program lives. */
+static ebb_status show(ebb_program *p, ebb_value v, void **data)
+{
+    size_t bytes = 0;
+    if (!ebb_type_bytes(&ebb_value_of(p->plan.g, v)->type, &bytes))
+        return ebb_error_memory();
+    if (p->seen[v.i] == NULL)
+        p->seen[v.i] = ebb_arena_alloc(&p->arena, bytes + 1);
+    if (p->seen[v.i] == NULL)
+        return ebb_error_memory();
+    EBB_TRY(ebb_while(p->device->read(p->queue, p->seen[v.i], *data, bytes),
+                      "reading '%s' from the device", ebb_value_name(p->plan.g, v)));
+    *data = p->seen[v.i];
+    return NULL;
+}
+
+EBB_API ebb_status ebb_program_get(ebb_program *program, const char *name, ebb_named *named)
+{
+    const ebb_graph *g = program->plan.g;
+    ebb_value v = ebb_value_find(g, name);
+    const ebb_value_info *info = ebb_value_of(g, v);
+    if (v.i == 0 || !(info->flags & (EBB_IS_OUTPUT | EBB_IS_INITIALIZER | EBB_IS_INPUT)))
+        return ebb_error(EBB_USAGE, "the program has no output and no initializer '%s'", name);
+    if (is_initializer(g, v) && !program->filled[v.i]) {
+        ebb_status status = ebb_program_fill(program);
+        if (status != NULL && !program->filled[v.i])
+            return status;
+    }
+    void *data = ebb_program_pointer(program, v);
+    if (data != NULL && !program->device->is_host)
+        EBB_TRY(show(program, v, &data));
+    *named = (ebb_named){.name = ebb_value_name(g, v),
+                         .dtype = info->type.dtype,
+                         .rank = info->type.rank,
+                         .dims = info->type.dims,
+                         .data = data != NULL ? data : program->block};
+    return NULL;
+}
+
+EBB_API size_t ebb_program_output_count(const ebb_program *program)
+{
+    return program->plan.g->output_count;
+}
+
+EBB_API const char *ebb_program_output_name(const ebb_program *program, size_t index)
+{
+    const ebb_graph *g = program->plan.g;
+    return index < g->output_count ? ebb_value_name(g, g->outputs[index]) : NULL;
+}
+
+EBB_API const char *ebb_program_loss_name(const ebb_program *program)
+{
+    const ebb_graph *g = program->plan.g;
+    return g->loss.i != 0 ? ebb_value_name(g, g->loss) : NULL;
+}
+
+EBB_API ebb_status ebb_program_set(ebb_program *program, const ebb_named *named)
+{
+    const ebb_graph *g = program->plan.g;
+    ebb_value v = ebb_value_find(g, named->name);
+    if (v.i == 0 || !is_initializer(g, v))
+        return ebb_error(EBB_USAGE, "the program has no initializer '%s'", named->name);
+    EBB_TRY(check_named(g, v, "initializer", named));
+    EBB_TRY(copy_in(program, v, named->data));
+    program->filled[v.i] = true;
+    return NULL;
+}
+
+bool ebb_program_is_state(const ebb_program *program, ebb_value v)
+{
+    const ebb_value_info *info = ebb_value_of(program->plan.g, v);
+    if (info->dead || !(info->flags & EBB_IS_INITIALIZER))
+        return false;
+    return (info->flags & EBB_IS_STATE) || info->role == EBB_ROLE_PARAMETER ||
+           info->role == EBB_ROLE_STATISTIC || info->role == EBB_ROLE_OPTIMIZER ||
+           info->role == EBB_ROLE_RANDOM;
+}
+
+EBB_API ebb_program_facts ebb_program_measure(const ebb_program *program)
+{
+    ebb_device_facts device = {0};
+    if (!program->device->is_host && program->device->facts(program->queue, &device) != NULL)
+        device = (ebb_device_facts){0};
+    return (ebb_program_facts){
+        .device_bytes = device.allocated_bytes,
+        .process_bytes = device.process_bytes,
+        .arena_bytes = program->plan.packing.height,
+        .planned_arena_bytes = program->plan.packing.height,
+        .peak_bytes = program->plan.memory.peak_bytes,
+        .measured_arena_bytes = program->touched_bytes,
+        .steps = program->steps,
+        .step_ns = program->step_ns,
+    };
+}
+
+/* ---- profile ---- */
+
+typedef struct cost {
+    const char *op, *kernel;
+    int64_t ns;
+    uint64_t calls;
+    double flops, bytes;
+} cost;
+
+static int slowest_first(const void *a, const void *b)
+{
+    const cost *x = a, *y = b;
+    if (x->ns != y->ns)
+        return x->ns < y->ns ? 1 : -1;
+    return strcmp(x->op, y->op);
+}
+
+static json_t *cost_json(const cost *c, uint64_t steps)
+{
+    double ns = c->ns > 0 ? (double)c->ns : 1.0, times = (double)steps;
+    return json_pack("{s:s, s:s, s:I, s:I, s:f, s:f, s:f, s:f}", "op", c->op, "kernel", c->kernel,
+                     "ns", (json_int_t)c->ns, "calls", (json_int_t)(c->calls * steps), "flops",
+                     c->flops * times, "gflops_per_s", c->flops * times / ns, "bytes",
+                     c->bytes * times, "gb_per_s", c->bytes * times / ns);
+}
+
+static cost cost_of(const ebb_program *p, uint32_t k)
+{
+    const ebb_call *call = &p->plan.calls[k];
+    ebb_node n = p->plan.order[k];
+    cost c = {.op = ebb_text(p->plan.g, ebb_node_of(p->plan.g, n)->op_name),
+              .kernel = call->kernel->name,
+              .ns = p->node_ns[k],
+              .calls = 1,
+              .flops = ebb_node_flops(p->plan.g, n)};
+    for (uint32_t i = 0; i < call->input_count; i++)
+        c.bytes += (double)call->in[i].bytes;
+    for (uint32_t i = 0; i < call->output_count; i++)
+        c.bytes += (double)call->out[i].bytes;
+    return c;
+}
+
+/* Operators by (op, kernel), slowest first; then every node in order. */
+static ebb_status profile(const ebb_program *p, ebb_arena *scratch, json_t **root)
+{
+    cost *list = EBB_NEW(scratch, cost, p->plan.count + (size_t)1);
+    if (list == NULL)
+        return ebb_error_memory();
+    size_t count = 0;
+    json_t *nodes = json_array(), *operators = json_array();
+    int64_t total = 0;
+    for (uint32_t k = 0; k < p->plan.count; k++) {
+        cost c = cost_of(p, k);
+        size_t i = 0;
+        while (i < count && (strcmp(list[i].op, c.op) != 0 || list[i].kernel != c.kernel))
+            i++;
+        if (i == count)
+            list[count++] = c;
+        else {
+            list[i].ns += c.ns;
+            list[i].calls += c.calls;
+            list[i].flops += c.flops;
+            list[i].bytes += c.bytes;
+        }
+        total += c.ns;
+        json_t *node = cost_json(&c, p->steps);
+        (void)json_object_set_new(node, "node", json_string(p->plan.calls[k].node));
+        (void)json_array_append_new(nodes, node);
+    }
+    qsort(list, count, sizeof *list, slowest_first);
+    for (size_t i = 0; i < count; i++)
+        (void)json_array_append_new(operators, cost_json(&list[i], p->steps));
+    *root = json_pack("{s:s, s:I, s:I, s:o, s:o}", "schema", "ebb.profile/1", "steps",
+                      (json_int_t)p->steps, "ns", (json_int_t)total, "operators", operators,
+                      "nodes", nodes);
+    return *root != NULL ? NULL : ebb_error_memory();
+}
+
+EBB_API ebb_status ebb_program_profile_json(const ebb_program *program, char **json)
+{
+    *json = NULL;
+    if (program->node_ns == NULL)
+        return ebb_error(EBB_USAGE, "the program was compiled without profile");
+    ebb_arena scratch = {0};
+    json_t *root = NULL;
+    ebb_status status = profile(program, &scratch, &root);
+    ebb_arena_fini(&scratch);
+    if (status == NULL)
+        status = ebb_json_dump(root, json);
+    json_decref(root);
+    return status;
+}

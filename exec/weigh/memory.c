@@ -1,0 +1,347 @@
+/* memory.c: the ruler. Two walks over the nodes, one over the values: O(nodes + uses).
+ *
+ * Values that share memory form a group (union-find over the nodes' over[] marks); facts are
+ * gathered at each group's root, and each root becomes one tensor.
+ */
+#include "exec/weigh/memory.h"
+
+#include "onnx/graph/stream.h"
+
+#include <assert.h>
+
+const char *ebb_category_name(ebb_category category)
+{
+    static const char *const names[EBB_CATEGORY_COUNT] = {
+        "PARAMETER",  "GRADIENT",  "OPTIMIZER_STATE", "INPUT",
+        "ACTIVATION", "TEMPORARY", "WORKSPACE",       "COMM",
+    };
+    assert(category < EBB_CATEGORY_COUNT);
+    return names[category];
+}
+
+enum { /* what is known of a group */
+       HOLDS_PARAMETER = 1 << 0,
+       HOLDS_STATE = 1 << 1,
+       HOLDS_INPUT = 1 << 2,
+       HOLDS_SAVED = 1 << 3,
+       HOLDS_GRADIENT = 1 << 4,
+};
+
+typedef struct ruler {
+    const ebb_graph *g;
+    uint32_t *parent;        /* by value id: union-find */
+    uint32_t *birth, *death; /* by root */
+    uint64_t *bytes;         /* by root */
+    uint8_t *holds;          /* by root */
+    uint32_t *first;         /* by order of first appearance: value ids of roots' first members */
+    uint32_t first_count;
+    bool *seen_value, *seen_root;
+    uint32_t last; /* last position */
+    uint32_t align;
+} ruler;
+
+static uint32_t root_of(const ruler *r, uint32_t v)
+{
+    while (r->parent[v] != v) {
+        r->parent[v] = r->parent[r->parent[v]];
+        v = r->parent[v];
+    }
+    return v;
+}
+
+/* The lower id becomes the root: earlier values tend to be the initializers and inputs. */
+static void unite(ruler *r, ebb_value a, ebb_value b)
+{
+    uint32_t x = root_of(r, a.i), y = root_of(r, b.i);
+    if (x < y)
+        r->parent[y] = x;
+    else
+        r->parent[x] = y;
+}
+
+static ebb_status too_big(const ebb_graph *g, ebb_value v)
+{
+    char text[256];
+    const ebb_value_info *info = ebb_value_of(g, v);
+    ebb_type_print(text, sizeof text, &info->type, &g->model->names);
+    if (ebb_type_is_static(&info->type))
+        return ebb_error(EBB_REJECTED, "value '%s' of type %s has no size that can be weighed",
+                         ebb_value_name(g, v), text);
+    return ebb_hint(ebb_error(EBB_REJECTED,
+                              "value '%s' has the type %s: its size is not known before the run",
+                              ebb_value_name(g, v), text),
+                    "give sizes to symbolic dims with --dim NAME=SIZE");
+}
+
+/* Value v is in use at position p. */
+static ebb_status touch(ruler *r, ebb_value v, uint32_t p)
+{
+    if (v.i == 0)
+        return NULL;
+    uint32_t root = root_of(r, v.i);
+    if (!r->seen_value[v.i]) {
+        size_t bytes = 0;
+        if (!ebb_type_bytes(&ebb_value_of(r->g, v)->type, &bytes) ||
+            !ebb_size_align(&bytes, bytes, r->align))
+            return too_big(r->g, v);
+        r->seen_value[v.i] = true;
+        if (r->bytes[root] < bytes)
+            r->bytes[root] = bytes;
+        if (!r->seen_root[root]) {
+            r->seen_root[root] = true;
+            r->first[r->first_count++] = v.i;
+            r->birth[root] = r->death[root] = p;
+        }
+    }
+    if (p < r->birth[root])
+        r->birth[root] = p;
+    if (p > r->death[root])
+        r->death[root] = p;
+    return NULL;
+}
+
+static ebb_status touch_initializers(ruler *r)
+{
+    const ebb_graph *g = r->g;
+    for (size_t i = 0; i < g->initializer_count; i++) {
+        ebb_value v = g->initializers[i];
+        const ebb_value_info *info = ebb_value_of(g, v);
+        if (info->dead)
+            continue;
+        EBB_TRY(touch(r, v, 0));
+        EBB_TRY(touch(r, v, r->last));
+        bool state = info->role == EBB_ROLE_OPTIMIZER || info->role == EBB_ROLE_RANDOM;
+        r->holds[root_of(r, v.i)] |= state ? HOLDS_STATE : HOLDS_PARAMETER;
+    }
+    for (size_t i = 0; i < g->input_count; i++) {
+        ebb_value v = g->inputs[i];
+        if (ebb_value_of(g, v)->flags & EBB_IS_INITIALIZER)
+            continue;
+        EBB_TRY(touch(r, v, 0));
+        r->holds[root_of(r, v.i)] |= HOLDS_INPUT;
+    }
+    return NULL;
+}
+
+/* What is made forward and read backward is saved; what is made backward and read by the optimizer
+ * is a gradient. Files of others may leave the forward unmarked. */
+static void note_read(ruler *r, ebb_value v, ebb_phase reader)
+{
+    const ebb_value_info *info = ebb_value_of(r->g, v);
+    if (info->producer.i == 0)
+        return;
+    uint8_t made = ebb_node_of(r->g, info->producer)->phase;
+    if (reader == EBB_BACKWARD && made != EBB_BACKWARD && made != EBB_UPDATE)
+        r->holds[root_of(r, v.i)] |= HOLDS_SAVED;
+    if (reader == EBB_UPDATE && made == EBB_BACKWARD)
+        r->holds[root_of(r, v.i)] |= HOLDS_GRADIENT;
+}
+
+/* The values outside that the node's subgraphs read are alive while it runs. */
+static ebb_status touch_captured(ruler *r, const ebb_graph *inner, uint32_t p)
+{
+    EBB_EACH_VALUE(inner, v)
+    {
+        const ebb_value_info *info = ebb_value_of(inner, v);
+        if (!info->dead && (info->flags & EBB_IS_OUTER))
+            EBB_TRY(touch(r, ebb_value_find(r->g, ebb_value_name(inner, v)), p));
+    }
+    return NULL;
+}
+
+/* What is never whole takes no memory; its codes are read where it is. */
+static ebb_status touch_read(ruler *r, ebb_value v, uint32_t p)
+{
+    ebb_node source = ebb_stream_source(r->g, v);
+    if (source.i == 0)
+        return touch(r, v, p);
+    const ebb_node_info *decode = ebb_node_of(r->g, source);
+    for (uint32_t i = 0; i < decode->in_count; i++)
+        EBB_TRY(touch(r, decode->in[i], p));
+    return NULL;
+}
+
+static ebb_status touch_nodes(ruler *r)
+{
+    const ebb_graph *g = r->g;
+    uint32_t p = 0;
+    EBB_EACH_NODE(g, n)
+    {
+        const ebb_node_info *node = ebb_node_of(g, n);
+        for (uint32_t i = 0; i < node->in_count; i++) {
+            if (node->in[i].i == 0)
+                continue;
+            EBB_TRY(touch_read(r, node->in[i], p));
+            note_read(r, node->in[i], (ebb_phase)node->phase);
+        }
+        for (uint32_t i = 0; i < node->out_count && node->tile_rows == 0; i++)
+            EBB_TRY(touch(r, node->out[i], p));
+        for (uint32_t a = 0; a < node->attr_count; a++) {
+            if (node->attr[a].type != EBB_ATTR_GRAPH && node->attr[a].type != EBB_ATTR_GRAPHS)
+                continue;
+            for (uint32_t k = 0; k < node->attr[a].count; k++)
+                EBB_TRY(touch_captured(r, node->attr[a].graphs[k], p));
+        }
+        p++;
+    }
+    for (size_t i = 0; i < g->output_count; i++) {
+        ebb_value v = g->outputs[i];
+        EBB_TRY(touch(r, v, r->last));
+        const char *name = ebb_value_name(g, v);
+        size_t length = strlen(name);
+        if (length > 5 && strcmp(name + length - 5, "_grad") == 0)
+            r->holds[root_of(r, v.i)] |= HOLDS_GRADIENT;
+    }
+    for (size_t i = 0; i < g->binding_count; i++)
+        EBB_TRY(touch(r, g->bindings[i].next, r->last));
+    return NULL;
+}
+
+static ebb_category category_of(uint8_t holds)
+{
+    if (holds & HOLDS_STATE)
+        return EBB_OPTIMIZER_STATE;
+    if (holds & HOLDS_PARAMETER)
+        return EBB_PARAMETER;
+    if (holds & HOLDS_INPUT)
+        return EBB_INPUT;
+    if (holds & HOLDS_SAVED)
+        return EBB_ACTIVATION;
+    if (holds & HOLDS_GRADIENT)
+        return EBB_GRADIENT;
+    return EBB_TEMPORARY;
+}
+
+/* One tensor of each group with bytes, then one of each workspace. */
+static ebb_status list_tensors(ruler *r, ebb_memory *m, ebb_arena *arena,
+                               const size_t *workspace_bytes)
+{
+    const ebb_graph *g = r->g;
+    size_t most = r->first_count + (size_t)(workspace_bytes != NULL ? m->positions : 0);
+    m->tensors = EBB_NEW(arena, ebb_memory_tensor, most + 1);
+    if (m->tensors == NULL)
+        return ebb_error_memory();
+    for (uint32_t k = 0; k < r->first_count; k++) {
+        ebb_value v = {r->first[k]};
+        uint32_t root = root_of(r, v.i);
+        if (r->bytes[root] == 0)
+            continue;
+        ebb_memory_tensor *t = &m->tensors[m->tensor_count++];
+        t->birth = r->birth[root];
+        t->death = r->death[root];
+        t->bytes = r->bytes[root];
+        t->category = category_of(r->holds[root]);
+        t->value = v;
+        t->node = ebb_value_of(g, v)->producer;
+        m->tensor_of[root] = (uint32_t)m->tensor_count;
+        if ((r->holds[root] & HOLDS_SAVED) &&
+            !(r->holds[root] & (HOLDS_PARAMETER | HOLDS_STATE | HOLDS_INPUT)))
+            m->saved_bytes += t->bytes;
+    }
+    for (uint32_t v = 1; v < g->value_count; v++)
+        if (r->seen_value[v])
+            m->tensor_of[v] = m->tensor_of[root_of(r, v)];
+    if (workspace_bytes == NULL)
+        return NULL;
+    uint32_t p = 0;
+    EBB_EACH_NODE(g, n)
+    {
+        size_t bytes = workspace_bytes[n.i];
+        if (bytes != 0) {
+            if (!ebb_size_align(&bytes, bytes, r->align))
+                return ebb_error(EBB_REJECTED, "%s: its workspace of %zu bytes is too large",
+                                 ebb_node_label(g, n), workspace_bytes[n.i]);
+            ebb_memory_tensor *t = &m->tensors[m->tensor_count++];
+            t->birth = t->death = p;
+            t->bytes = bytes;
+            t->category = EBB_WORKSPACE;
+            t->node = n;
+            m->workspace_of[n.i] = (uint32_t)m->tensor_count;
+        }
+        p++;
+    }
+    return NULL;
+}
+
+/* live[] by differences: what is born is added at its birth, and taken away after its death. */
+static ebb_status find_peak(ruler *r, ebb_memory *m, ebb_arena *scratch)
+{
+    size_t span = (size_t)r->last + 1;
+    uint64_t *born = EBB_NEW(scratch, uint64_t, span), *dead = EBB_NEW(scratch, uint64_t, span + 1);
+    if (born == NULL || dead == NULL)
+        return ebb_error_memory();
+    for (size_t i = 0; i < m->tensor_count; i++) {
+        const ebb_memory_tensor *t = &m->tensors[i];
+        if (__builtin_add_overflow(m->total_bytes, t->bytes, &m->total_bytes))
+            return ebb_error(EBB_REJECTED, "the values of graph '%s' together pass 2^64 bytes",
+                             ebb_text(r->g, r->g->name));
+        born[t->birth] += t->bytes;
+        dead[t->death + 1] += t->bytes;
+    }
+    uint64_t live = 0;
+    for (size_t p = 0; p < span; p++) {
+        live = live - dead[p] + born[p];
+        m->live[p] = live;
+        if (live > m->peak_bytes) {
+            m->peak_bytes = live;
+            m->peak_position = (uint32_t)p;
+        }
+    }
+    for (size_t i = 0; i < m->tensor_count; i++) {
+        const ebb_memory_tensor *t = &m->tensors[i];
+        if (t->birth <= m->peak_position && m->peak_position <= t->death)
+            m->at_peak[t->category] += t->bytes;
+    }
+    return NULL;
+}
+
+static ebb_status weigh(ebb_memory *m, ebb_arena *arena, const ebb_graph *g,
+                        const size_t *workspace_bytes, uint32_t align, ebb_arena *scratch)
+{
+    ruler r = {.g = g, .align = align};
+    size_t values = g->value_count + 1;
+    EBB_EACH_NODE(g, n) m->positions++;
+    r.last = m->positions == 0 ? 0 : m->positions - 1;
+
+    m->tensor_of = EBB_NEW(arena, uint32_t, values);
+    m->workspace_of = EBB_NEW(arena, uint32_t, g->node_count + 1);
+    m->live = EBB_NEW(arena, uint64_t, (size_t)r.last + 1);
+    r.parent = EBB_NEW(scratch, uint32_t, values);
+    r.birth = EBB_NEW(scratch, uint32_t, values);
+    r.death = EBB_NEW(scratch, uint32_t, values);
+    r.bytes = EBB_NEW(scratch, uint64_t, values);
+    r.holds = EBB_NEW(scratch, uint8_t, values);
+    r.first = EBB_NEW(scratch, uint32_t, values);
+    r.seen_value = EBB_NEW(scratch, bool, values);
+    r.seen_root = EBB_NEW(scratch, bool, values);
+    if (m->tensor_of == NULL || m->workspace_of == NULL || m->live == NULL || r.parent == NULL ||
+        r.birth == NULL || r.death == NULL || r.bytes == NULL || r.holds == NULL ||
+        r.first == NULL || r.seen_value == NULL || r.seen_root == NULL)
+        return ebb_error_memory();
+
+    for (uint32_t v = 0; v < values; v++)
+        r.parent[v] = v;
+    EBB_EACH_NODE(g, n)
+    {
+        const ebb_node_info *node = ebb_node_of(g, n);
+        for (uint32_t k = 0; node->over != NULL && k < node->out_count; k++) {
+            ebb_value in = node->over[k] == 0 ? EBB_NO_VALUE : ebb_in(g, n, node->over[k] - 1u);
+            if (in.i != 0 && node->out[k].i != 0)
+                unite(&r, node->out[k], in);
+        }
+    }
+    EBB_TRY(touch_initializers(&r));
+    EBB_TRY(touch_nodes(&r));
+    EBB_TRY(list_tensors(&r, m, arena, workspace_bytes));
+    return find_peak(&r, m, scratch);
+}
+
+ebb_status ebb_memory_weigh(ebb_memory *memory, ebb_arena *arena, const ebb_graph *g,
+                            const size_t *workspace_bytes, uint32_t align)
+{
+    *memory = (ebb_memory){0};
+    ebb_arena scratch = {0};
+    ebb_status status = weigh(memory, arena, g, workspace_bytes, align, &scratch);
+    ebb_arena_fini(&scratch);
+    return status;
+}

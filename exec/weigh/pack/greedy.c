@@ -1,0 +1,408 @@
+/* greedy.c: first fit and best fit over several orders, then local search on the winner.
+ *
+ * Pieces are placed one after another in the order given. Those placed are kept sorted by offset,
+ * so one walk over them sees the gaps between the neighbours in time from the bottom up.
+ *
+ *   offset                      placing z: neighbours in time are a and c
+ *     ^      +--- c ---+        the gap between them is tried before the top of c
+ *     |   . . z . .
+ *     |   +-- a --+  +- b -+
+ *     +---------------------> position
+ *
+ * They are kept in shelves of a few hundred, so that a new one moves few others; a run of them that
+ * does not meet z in time is passed over without a branch for each.
+ *
+ * Local search: take one of the pieces that touch the top, give it an earlier turn, place again;
+ * keep what is not higher.
+ */
+#include "exec/weigh/pack/greedy.h"
+
+#include <assert.h>
+
+enum { SHELF = 512, RUN = 16 };
+
+typedef struct shelf { /* placed pieces by offset */
+    uint32_t count;
+    uint32_t lower[SHELF], upper[SHELF]; /* behind the last: upper is 0, which meets nobody */
+    uint64_t offset[SHELF], end[SHELF];
+} shelf;
+
+struct ebb_greedy {
+    const ebb_piece *pieces;
+    uint32_t count, fixed; /* the fixed ones come first, in every order */
+    shelf **shelves;       /* in use: the first shelf_count, by offset */
+    uint32_t shelf_count, shelf_most;
+    uint64_t *trial, *offsets, *other; /* by piece */
+    uint32_t *order, *turn, *spare, *start;
+    uint64_t random;
+    uint64_t height;
+    const char *method;
+    bool best_fit;
+};
+
+ebb_greedy *ebb_greedy_new(const ebb_piece *pieces, uint32_t count, ebb_arena *scratch)
+{
+    ebb_greedy *g = EBB_NEW(scratch, ebb_greedy, 1);
+    uint64_t *numbers = EBB_NEW(scratch, uint64_t, 3 * (size_t)count);
+    uint32_t *orders = EBB_NEW(scratch, uint32_t, 4 * (size_t)count);
+    uint32_t most = count / (SHELF / 2) + 2; /* each but the last is at least half full */
+    shelf *room = EBB_NEW(scratch, shelf, most);
+    shelf **shelves = EBB_NEW(scratch, shelf *, most);
+    if (g == NULL || numbers == NULL || orders == NULL || room == NULL || shelves == NULL)
+        return NULL;
+    for (uint32_t i = 0; i < most; i++)
+        shelves[i] = &room[i];
+    *g = (ebb_greedy){.pieces = pieces,
+                      .count = count,
+                      .shelves = shelves,
+                      .shelf_most = most,
+                      .trial = numbers,
+                      .offsets = numbers + count,
+                      .other = numbers + 2 * (size_t)count,
+                      .order = orders,
+                      .turn = orders + count,
+                      .spare = orders + 2 * (size_t)count,
+                      .start = orders + 3 * (size_t)count,
+                      .random = 0x656262, /* fixed: the same offsets every time */
+                      .height = UINT64_MAX,
+                      .method = "none"};
+    for (uint32_t i = 0; i < count; i++)
+        g->fixed += pieces[i].fixed;
+    return g;
+}
+
+uint64_t ebb_greedy_height(const ebb_greedy *g)
+{
+    return g->height;
+}
+
+const uint64_t *ebb_greedy_offsets(const ebb_greedy *g)
+{
+    return g->offsets;
+}
+
+const char *ebb_greedy_method(const ebb_greedy *g)
+{
+    return g->method;
+}
+
+/* ---- placing ---- */
+
+typedef struct gap {
+    uint64_t top;             /* of the neighbours seen so far */
+    uint64_t found, smallest; /* where z may lie; the gap's size */
+} gap;
+
+/* Walks over one shelf; true when the walk is over. */
+static bool walk(const shelf *s, const ebb_piece *z, bool best_fit, gap *g, uint64_t *steps)
+{
+    for (uint32_t i = 0; i < s->count; i += RUN) {
+        uint32_t together = 0;
+        for (uint32_t k = i; k < i + RUN; k++)
+            together |= (uint32_t)(s->lower[k] < z->upper) & (uint32_t)(s->upper[k] > z->lower);
+        *steps += RUN / 4;
+        if (!together)
+            continue;
+        uint32_t until = i + RUN < s->count ? i + RUN : s->count;
+        *steps += RUN;
+        for (uint32_t k = i; k < until; k++) {
+            if (s->lower[k] >= z->upper || s->upper[k] <= z->lower)
+                continue;
+            if (s->offset[k] >= g->top + z->size) {
+                uint64_t room = s->offset[k] - g->top;
+                if (room < g->smallest) {
+                    g->smallest = room;
+                    g->found = g->top;
+                }
+                if (!best_fit || room == z->size)
+                    return true;
+            }
+            g->top = g->top > s->end[k] ? g->top : s->end[k];
+        }
+    }
+    return false;
+}
+
+static void split_shelf(ebb_greedy *g, uint32_t at)
+{
+    assert(g->shelf_count < g->shelf_most);
+    shelf *a = g->shelves[at], *b = g->shelves[g->shelf_count];
+    uint32_t half = SHELF / 2;
+    memmove(&g->shelves[at + 2], &g->shelves[at + 1],
+            (g->shelf_count - at - 1) * sizeof *g->shelves);
+    g->shelves[at + 1] = b;
+    g->shelf_count++;
+    a->count = b->count = half;
+    memcpy(b->lower, a->lower + half, half * sizeof *a->lower);
+    memcpy(b->upper, a->upper + half, half * sizeof *a->upper);
+    memcpy(b->offset, a->offset + half, half * sizeof *a->offset);
+    memcpy(b->end, a->end + half, half * sizeof *a->end);
+    memset(b->upper + half, 0, half * sizeof *b->upper);
+    memset(a->upper + half, 0, half * sizeof *a->upper);
+}
+
+/* Behind those that lie at or below the offset. */
+static void put(ebb_greedy *g, const ebb_piece *z, uint64_t offset)
+{
+    uint32_t at = g->shelf_count - 1;
+    while (at > 0 && g->shelves[at]->offset[0] > offset)
+        at--;
+    if (g->shelves[at]->count == SHELF) {
+        split_shelf(g, at);
+        at += g->shelves[at + 1]->offset[0] <= offset;
+    }
+    shelf *s = g->shelves[at];
+    uint32_t low = 0, high = s->count;
+    while (low < high) {
+        uint32_t middle = low + (high - low) / 2;
+        if (s->offset[middle] <= offset)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    uint32_t behind = s->count++ - low;
+    memmove(&s->lower[low + 1], &s->lower[low], behind * sizeof *s->lower);
+    memmove(&s->upper[low + 1], &s->upper[low], behind * sizeof *s->upper);
+    memmove(&s->offset[low + 1], &s->offset[low], behind * sizeof *s->offset);
+    memmove(&s->end[low + 1], &s->end[low], behind * sizeof *s->end);
+    s->lower[low] = z->lower;
+    s->upper[low] = z->upper;
+    s->offset[low] = offset;
+    s->end[low] = offset + z->size;
+}
+
+/* Places all pieces in the given turn order; the height in bytes asked for, or `limit` as soon as
+ * it is reached. */
+static uint64_t place(ebb_greedy *g, const uint32_t *order, bool best_fit, uint64_t limit,
+                      ebb_budget *budget)
+{
+    uint64_t height = 0;
+    g->shelf_count = 1;
+    g->shelves[0]->count = 0;
+    memset(g->shelves[0]->upper, 0, sizeof g->shelves[0]->upper);
+    for (uint32_t k = 0; k < g->count; k++) {
+        const ebb_piece *z = &g->pieces[order[k]];
+        uint64_t offset = z->at;
+        if (!z->fixed) {
+            gap w = {0, UINT64_MAX, UINT64_MAX};
+            bool over = false;
+            for (uint32_t s = 0; s < g->shelf_count && !over; s++)
+                over = walk(g->shelves[s], z, best_fit, &w, &budget->steps);
+            offset = w.found != UINT64_MAX ? w.found : w.top;
+        }
+        uint64_t end = offset + z->bytes;
+        height = height > end ? height : end;
+        if (height >= limit)
+            return limit;
+        g->trial[order[k]] = offset;
+        put(g, z, offset);
+        budget->steps += 16;
+    }
+    return height;
+}
+
+/* ---- orders ---- */
+
+static int compare_u64(uint64_t a, uint64_t b)
+{
+    return a < b ? -1 : a > b;
+}
+
+/* size x lifetime, capped: the order needs no more. */
+static uint64_t area(const ebb_piece *a)
+{
+    uint64_t product;
+    return __builtin_mul_overflow(a->size, (uint64_t)(a->upper - a->lower), &product) ? UINT64_MAX
+                                                                                      : product;
+}
+
+static int by_size(const ebb_piece *a, const ebb_piece *b)
+{
+    int c = compare_u64(b->size, a->size);
+    return c ? c : compare_u64(b->upper - b->lower, a->upper - a->lower);
+}
+
+static int by_life(const ebb_piece *a, const ebb_piece *b)
+{
+    int c = compare_u64(b->upper - b->lower, a->upper - a->lower);
+    return c ? c : compare_u64(b->size, a->size);
+}
+
+static int by_area(const ebb_piece *a, const ebb_piece *b)
+{
+    int c = compare_u64(area(b), area(a));
+    return c ? c : compare_u64(b->size, a->size);
+}
+
+static int by_birth(const ebb_piece *a, const ebb_piece *b)
+{
+    int c = compare_u64(a->lower, b->lower);
+    return c ? c : compare_u64(b->upper, a->upper);
+}
+
+static int by_death(const ebb_piece *a, const ebb_piece *b)
+{
+    int c = compare_u64(b->upper, a->upper);
+    return c ? c : compare_u64(a->lower, b->lower);
+}
+
+/* Powers of four of size first, long lives first within: the middle way between size and life. */
+static int by_class(const ebb_piece *a, const ebb_piece *b)
+{
+    int x = (64 - __builtin_clzll(a->size | 1)) / 2, y = (64 - __builtin_clzll(b->size | 1)) / 2;
+    int c = y - x;
+    return c ? c : by_life(a, b);
+}
+
+typedef int (*piece_order)(const ebb_piece *, const ebb_piece *);
+
+static const struct {
+    const char *name;
+    piece_order compare;
+    bool best_fit;
+} orders[] = {
+    {"life", by_life, false},          {"size", by_size, false},
+    {"area", by_area, false},          {"class", by_class, false},
+    {"birth", by_birth, false},        {"death", by_death, false},
+    {"life, best fit", by_life, true}, {"size, best fit", by_size, true},
+    {"area, best fit", by_area, true}, {"birth, best fit", by_birth, true},
+};
+
+enum { ORDERS = sizeof orders / sizeof orders[0] };
+
+/* Merge sort of order[] by compare, then by index: qsort has no context and is not stable. */
+static void sort_order(const ebb_piece *pieces, uint32_t *order, uint32_t *spare, uint32_t count,
+                       piece_order compare)
+{
+    if (count < 2)
+        return;
+    uint32_t half = count / 2, a = 0, b = half, out = 0;
+    sort_order(pieces, order, spare, half, compare);
+    sort_order(pieces, order + half, spare, count - half, compare);
+    while (a < half && b < count) {
+        const ebb_piece *x = &pieces[order[a]], *y = &pieces[order[b]];
+        int c = (int)y->fixed - (int)x->fixed;
+        if (c == 0)
+            c = compare(x, y);
+        if (c == 0)
+            c = compare_u64(x->index, y->index);
+        spare[out++] = c <= 0 ? order[a++] : order[b++];
+    }
+    while (a < half)
+        spare[out++] = order[a++];
+    while (b < count)
+        spare[out++] = order[b++];
+    memcpy(order, spare, count * sizeof *order);
+}
+
+static void make_order(ebb_greedy *g, uint32_t *order, size_t k)
+{
+    for (uint32_t i = 0; i < g->count; i++)
+        order[i] = i;
+    sort_order(g->pieces, order, g->spare, g->count, orders[k].compare);
+}
+
+static void keep(ebb_greedy *g, size_t k, uint64_t height, const uint64_t *offsets,
+                 const uint32_t *order)
+{
+    g->height = height;
+    g->method = orders[k].name;
+    g->best_fit = orders[k].best_fit;
+    memcpy(g->offsets, offsets, g->count * sizeof *offsets);
+    memcpy(g->order, order, g->count * sizeof *order);
+}
+
+void ebb_greedy_orders(ebb_greedy *g, uint64_t enough, ebb_budget *budget)
+{
+    for (size_t k = 0; k < ORDERS && g->height > enough; k++) {
+        if (k > 0 && ebb_budget_spent(budget))
+            break;
+        make_order(g, g->turn, k);
+        uint64_t height = place(g, g->turn, orders[k].best_fit, g->height, budget);
+        if (height >= g->height)
+            continue;
+        keep(g, k, height, g->trial, g->turn);
+    }
+}
+
+/* ---- local search ---- */
+
+static uint64_t next_random(uint64_t *state) /* splitmix64 */
+{
+    uint64_t z = (*state += 0x9E3779B97F4A7C15u);
+    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
+    z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
+    return z ^ (z >> 31);
+}
+
+/* Takes the entry at `from` to the earlier place `to`. */
+static void promote(uint32_t *order, uint32_t from, uint32_t to)
+{
+    uint32_t moved = order[from];
+    memmove(&order[to + 1], &order[to], (from - to) * sizeof *order);
+    order[to] = moved;
+}
+
+/* A neighbour of order[] into g->turn. */
+static void vary(ebb_greedy *g, const uint32_t *order, const uint64_t *offsets, uint64_t height,
+                 uint64_t enough, uint64_t *random)
+{
+    uint32_t first = g->fixed, free = g->count - g->fixed;
+    /* One of those at the top, by reservoir sampling, and now and then one at random. */
+    uint32_t from = first, seen = 0;
+    uint64_t slack = (height - enough) / 2;
+    for (uint32_t k = first; k < g->count; k++) {
+        uint64_t end = offsets[order[k]] + g->pieces[order[k]].size;
+        if (end + slack >= height && next_random(random) % ++seen == 0)
+            from = k;
+    }
+    if (next_random(random) % 8 == 0)
+        from = first + (uint32_t)(next_random(random) % free);
+    memcpy(g->turn, order, g->count * sizeof *order);
+    uint32_t to = from == first ? first : first + (uint32_t)(next_random(random) % (from - first));
+    if (next_random(random) % 3 == 0) {
+        uint32_t other = first + (uint32_t)(next_random(random) % free);
+        uint32_t kept = g->turn[from];
+        g->turn[from] = g->turn[other];
+        g->turn[other] = kept;
+    } else if (from != to) {
+        promote(g->turn, from, to);
+    }
+}
+
+/* Improves order and offsets (both in place) until `enough` or the budget is reached. */
+static uint64_t improve(ebb_greedy *g, uint32_t *order, uint64_t *offsets, uint64_t height,
+                        uint64_t enough, bool best_fit, ebb_budget *budget)
+{
+    while (height > enough && !ebb_budget_spent(budget)) {
+        vary(g, order, offsets, height, enough, &g->random);
+        budget->steps += g->count;
+        uint64_t reached = place(g, g->turn, best_fit, height + 1, budget);
+        if (reached <= height) {
+            memcpy(order, g->turn, g->count * sizeof *order);
+            memcpy(offsets, g->trial, g->count * sizeof *offsets);
+            height = reached;
+        }
+    }
+    return height;
+}
+
+void ebb_greedy_search(ebb_greedy *g, uint64_t enough, ebb_budget *budget)
+{
+    if (g->fixed == g->count || g->height <= enough)
+        return;
+    ebb_budget half = ebb_budget_part(budget, 0.5);
+    g->height = improve(g, g->order, g->offsets, g->height, enough, g->best_fit, &half);
+    budget->steps = half.steps;
+    /* The winner's neighbourhood may be a poor one: a shorter search from each of the others. */
+    for (size_t k = 0; k < ORDERS && g->height > enough && !ebb_budget_spent(budget); k++) {
+        ebb_budget share = ebb_budget_part(budget, 1.0 / (double)(ORDERS - k));
+        make_order(g, g->start, k);
+        uint64_t height = place(g, g->start, orders[k].best_fit, UINT64_MAX, &share);
+        memcpy(g->other, g->trial, g->count * sizeof *g->other);
+        height = improve(g, g->start, g->other, height, enough, orders[k].best_fit, &share);
+        budget->steps = share.steps;
+        if (height < g->height)
+            keep(g, k, height, g->other, g->start);
+    }
+}

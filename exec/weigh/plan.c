@@ -1,0 +1,219 @@
+/* plan.c: everything about a step that needs no weights: calls, kernels, workspaces, offsets, cost.
+ */
+#include "exec/run/program.h"
+
+#include "exec/run/call.h"
+#include "exec/weigh/estimate.h"
+#include "onnx/graph/infer.h"
+#include "onnx/graph/stream.h"
+
+#include <stdio.h>
+
+/* ---- what has no kernel ---- */
+
+enum { SHOWN_LABELS = 3 };
+
+typedef struct gap { /* nodes of one op without a kernel */
+    const char *op;
+    const char *reason;
+    size_t count;
+    const char *labels[SHOWN_LABELS];
+} gap;
+
+typedef struct gaps {
+    gap *list;
+    size_t count, capacity, nodes;
+} gaps;
+
+static ebb_status note_gap(gaps *all, ebb_arena *scratch, const ebb_graph *g, ebb_node n,
+                           const char *label, ebb_status why)
+{
+    const ebb_node_info *node = ebb_node_of(g, n);
+    const char *op = ebb_text(g, node->op_name);
+    const char *domain = ebb_text(g, node->domain);
+    gap *found = NULL;
+    for (size_t i = 0; i < all->count && found == NULL; i++)
+        if (strcmp(all->list[i].op, op) == 0)
+            found = &all->list[i];
+    if (found == NULL) {
+        if (!ebb_arena_grow(scratch, &all->list, all->count, &all->capacity, sizeof *all->list))
+            return ebb_error_memory();
+        found = &all->list[all->count];
+        *found = (gap){.op = op};
+        /* The sentence without its trail, and without the label that we show anyway. */
+        const char *text =
+            node->op == EBB_OP_UNKNOWN ? "not in the operator table" : ebb_status_text(why);
+        size_t length = strlen(label);
+        if (strncmp(text, label, length) == 0 && text[length] == ':')
+            text += length + 1 + strspn(text + length + 1, " ");
+        found->reason = ebb_arena_printf(scratch, "%.*s%s%s", (int)strcspn(text, "\n"), text,
+                                         domain[0] != '\0' ? "; domain " : "", domain);
+        if (found->reason == NULL)
+            return ebb_error_memory();
+        all->count++;
+    }
+    if (found->count < SHOWN_LABELS)
+        found->labels[found->count] = label;
+    found->count++;
+    all->nodes++;
+    return NULL;
+}
+
+/* "2 nodes have no kernel\n  If (1): If 'a': not in the table" */
+static const char *describe_gaps(const gaps *all, ebb_arena *arena)
+{
+    const char *text = ebb_arena_printf(arena, "%zu node%s no kernel", all->nodes,
+                                        all->nodes == 1 ? " has" : "s have");
+    for (size_t i = 0; text != NULL && i < all->count; i++) {
+        const gap *f = &all->list[i];
+        text = ebb_arena_printf(
+            arena, "%s\n  %s (%zu): %s%s%s%s%s%s: %s", text, f->op, f->count, f->labels[0],
+            f->count > 1 ? ", " : "", f->count > 1 ? f->labels[1] : "", f->count > 2 ? ", " : "",
+            f->count > 2 ? f->labels[2] : "", f->count > SHOWN_LABELS ? ", ..." : "", f->reason);
+    }
+    return text;
+}
+
+/* ---- the plan ---- */
+
+/* Recomputed nodes bear the mark of what they repeat. */
+static bool is_recompute(const ebb_graph *g, ebb_node n)
+{
+    return ebb_props_get(g, &ebb_node_of(g, n)->props, "ebb.copied_from") != NULL;
+}
+
+static void add_cost(ebb_plan *plan, const ebb_rates *rates, ebb_node n)
+{
+    double flops = ebb_node_flops(plan->g, n);
+    plan->flops += flops;
+    if (is_recompute(plan->g, n))
+        plan->recompute_flops += flops;
+    plan->planned_ns += ebb_node_ns_by(rates, plan->g, n);
+}
+
+/* Operands that are never whole point at the call that decodes them. */
+static ebb_status find_sources(ebb_plan *plan, ebb_call *call, ebb_node n, const uint32_t *at)
+{
+    const ebb_graph *g = plan->g;
+    const ebb_node_info *info = ebb_node_of(g, n);
+    ebb_use reader;
+    if (info->tile_rows != 0) {
+        const char *refused = ebb_stream_refuses(g, n, &reader);
+        if (refused != NULL)
+            return ebb_error(EBB_REJECTED, "%s: it cannot be read in tiles: %s", call->node,
+                             refused);
+        call->streamed = true;
+    }
+    for (uint32_t i = 0; i < info->in_count; i++) {
+        ebb_node source = ebb_stream_source(g, info->in[i]);
+        if (source.i == 0)
+            continue;
+        call->in[i].source = &plan->calls[at[source.i]];
+        call->in[i].tile_rows = ebb_node_of(g, source)->tile_rows;
+    }
+    return NULL;
+}
+
+static ebb_status make_calls(ebb_plan *plan, ebb_arena *arena, ebb_arena *scratch,
+                             const ebb_backend *const *backends, uint64_t seed, gaps *missing,
+                             size_t *workspace_bytes)
+{
+    const ebb_rates *rates = backends[0]->device->rates();
+    uint32_t *at = EBB_NEW(scratch, uint32_t, plan->g->node_count + 1);
+    if (at == NULL)
+        return ebb_error_memory();
+    EBB_EACH_NODE(plan->g, n)
+    {
+        ebb_call *call = &plan->calls[plan->count];
+        EBB_TRY(ebb_call_make(call, arena, plan->g, n, seed));
+        at[n.i] = plan->count;
+        EBB_TRY(find_sources(plan, call, n, at));
+        plan->order[plan->count++] = n;
+        add_cost(plan, rates, n);
+        ebb_status why = ebb_pick(call, backends);
+        if (why != NULL && ebb_status_code(why) != EBB_UNSUPPORTED)
+            return why;
+        if (why != NULL) {
+            call->kernel = NULL;
+            EBB_TRY(note_gap(missing, scratch, plan->g, n, call->node, why));
+        } else if (call->kernel->workspace != NULL) {
+            EBB_TRY(call->kernel->workspace(call, &call->workspace_bytes));
+            workspace_bytes[n.i] = call->workspace_bytes;
+        }
+    }
+    return NULL;
+}
+
+static ebb_status pack_tensors(ebb_plan *plan, ebb_arena *arena, ebb_arena *scratch)
+{
+    const ebb_memory *m = &plan->memory;
+    plan->intervals = EBB_NEW(arena, ebb_interval, m->tensor_count + 1);
+    if (plan->intervals == NULL)
+        return ebb_error_memory();
+    for (size_t i = 0; i < m->tensor_count; i++) {
+        const ebb_memory_tensor *t = &m->tensors[i];
+        plan->intervals[i] = (ebb_interval){t->birth, t->death + 1, t->bytes, 0};
+    }
+    const ebb_pack_options options = {.alignment = plan->align};
+    return ebb_pack(&plan->packing, plan->intervals, m->tensor_count, &options, scratch);
+}
+
+static ebb_status estimate(ebb_plan *plan, ebb_arena *arena, ebb_arena *scratch,
+                           const ebb_backend *const *backends, uint64_t seed, const char **missing)
+{
+    const ebb_graph *g = plan->g;
+    size_t nodes = 0;
+    EBB_EACH_NODE(g, n) nodes++;
+    plan->order = EBB_NEW(arena, ebb_node, nodes + 1);
+    plan->calls = EBB_NEW(arena, ebb_call, nodes + 1);
+    size_t *workspace_bytes = EBB_NEW(scratch, size_t, g->node_count + 1);
+    if (plan->order == NULL || plan->calls == NULL || workspace_bytes == NULL)
+        return ebb_error_memory();
+    gaps without = {0};
+    EBB_TRY(make_calls(plan, arena, scratch, backends, seed, &without, workspace_bytes));
+    if (without.nodes != 0) {
+        *missing = describe_gaps(&without, arena);
+        if (*missing == NULL)
+            return ebb_error_memory();
+    }
+    plan->align = backends[0]->device->align;
+    EBB_TRY(ebb_memory_weigh(&plan->memory, arena, g, workspace_bytes, plan->align));
+    return pack_tensors(plan, arena, scratch);
+}
+
+ebb_status ebb_plan_estimate(ebb_plan *plan, ebb_arena *arena, const ebb_graph *g,
+                             const ebb_backend *const *backends, uint64_t seed,
+                             const char **missing)
+{
+    *plan = (ebb_plan){.g = g};
+    *missing = NULL;
+    if (g->outer == NULL && g == g->model->graph)
+        EBB_TRY(ebb_require_static(g));
+    ebb_arena scratch = {0};
+    ebb_status status = estimate(plan, arena, &scratch, backends, seed, missing);
+    ebb_arena_fini(&scratch);
+    if (status != NULL)
+        ebb_plan_release(plan);
+    return status;
+}
+
+ebb_status ebb_plan_make(ebb_plan *plan, ebb_arena *arena, const ebb_graph *g,
+                         const ebb_backend *const *backends, uint64_t seed)
+{
+    const char *missing;
+    EBB_TRY(ebb_plan_estimate(plan, arena, g, backends, seed, &missing));
+    if (missing == NULL)
+        return NULL;
+    ebb_plan_release(plan);
+    return ebb_error(EBB_UNSUPPORTED, "%s", missing);
+}
+
+void ebb_plan_release(ebb_plan *plan)
+{
+    for (uint32_t p = 0; p < plan->count; p++) {
+        ebb_call *call = &plan->calls[p];
+        if (call->kernel != NULL && call->kernel->release != NULL && call->state != NULL)
+            call->kernel->release(call);
+    }
+    plan->count = 0;
+}

@@ -1,0 +1,99 @@
+/* linear_codes.c: the operands of quantisation with a scale, checked for all back ends. */
+#include "kernels/call/linear_codes.h"
+
+/* ---- which scale ---- */
+
+static const char *read_blocks(ebb_scales *s, const ebb_call *c, int axis)
+{
+    const ebb_type *x = &c->in[0].type, *scale = &c->in[1].type;
+    if (scale->rank != x->rank)
+        return "the scale has neither the length of the axis nor the rank of the input";
+    for (int d = 0; d < x->rank; d++)
+        if (d != axis && scale->dims[d] != x->dims[d])
+            return "the scale differs from the input outside of the axis";
+    s->kind = EBB_SCALE_BLOCKS;
+    s->places = scale->dims[axis];
+    if (s->places <= 0)
+        return "the scale is empty";
+    s->block = ebb_attr_int(&c->attrs, "block_size", 0);
+    if (s->block <= 0)
+        s->block = (s->n + s->places - 1) / s->places;
+    if (s->n > 0 && (s->block == 0 || (s->n - 1) / s->block >= s->places))
+        return "the blocks do not cover the axis";
+    return NULL;
+}
+
+const char *ebb_scales_read(ebb_scales *s, const ebb_call *c)
+{
+    const ebb_type *x = &c->in[0].type, *scale = &c->in[1].type;
+    *s = (ebb_scales){.kind = EBB_SCALE_ONE};
+    if (ebb_call_has(c, 2) && ebb_elements(&c->in[2].type) != ebb_elements(scale))
+        return "the zero point differs in size from the scale";
+    if (ebb_elements(scale) == 1)
+        return NULL;
+    int64_t given = ebb_attr_int(&c->attrs, "axis", 1), axis = given < 0 ? given + x->rank : given;
+    if (axis < 0 || axis >= x->rank)
+        return "the axis lies outside of the input";
+    *s = (ebb_scales){x->dims[axis], 1, x->dims[axis], 1, EBB_SCALE_AXIS};
+    for (int d = (int)axis + 1; d < x->rank; d++)
+        s->inner *= x->dims[d];
+    if (scale->rank == 1 && scale->dims[0] == s->n &&
+        (x->rank > 1 || ebb_attr_int(&c->attrs, "block_size", 0) <= 1))
+        return NULL;
+    return read_blocks(s, c, (int)axis);
+}
+
+/* ---- products ---- */
+
+ebb_coded_product ebb_coded_product_of(const ebb_call *c)
+{
+    if (c->op == EBB_OP_MATMUL_INTEGER || c->op == EBB_OP_CONV_INTEGER)
+        return (ebb_coded_product){0, -1, 2, 1, -1, 3, -1, -1, -1};
+    return (ebb_coded_product){0, 1, 2, 3, 4, 5, 6, 7, c->op == EBB_OP_QLINEAR_CONV ? 8 : -1};
+}
+
+/* An entry for all or one for each of `count`. */
+static bool fits(const ebb_call *c, int input, int64_t count)
+{
+    if (!ebb_call_has(c, input))
+        return true;
+    int64_t n = ebb_elements(&c->in[input].type);
+    return n == 1 || n == count;
+}
+
+static const char *unfit(const ebb_call *c, const ebb_coded_product *p, int64_t rows,
+                         int64_t columns)
+{
+    uint8_t a = c->in[p->a].type.dtype, b = c->in[p->b].type.dtype;
+    if ((a != EBB_U8 && a != EBB_I8) || (b != EBB_U8 && b != EBB_I8))
+        return "multiplies uint8 and int8 only";
+    if (!fits(c, p->a_zero, rows) || !fits(c, p->a_scale, rows) || !fits(c, p->b_zero, columns) ||
+        !fits(c, p->b_scale, columns) || !fits(c, p->y_scale, 1) || !fits(c, p->y_zero, 1))
+        return "a scale or zero point is neither one number nor one for each row or column";
+    if (p->y_scale < 0)
+        return c->out[0].type.dtype == EBB_I32 ? NULL : "the output is not int32";
+    return ebb_call_has(c, p->a_scale) && ebb_call_has(c, p->b_scale) && ebb_call_has(c, p->y_scale)
+               ? NULL
+               : "a scale is missing";
+}
+
+const char *ebb_coded_matmul_unfit(const ebb_call *c)
+{
+    ebb_coded_product p = ebb_coded_product_of(c);
+    const ebb_type *a = &c->in[p.a].type, *b = &c->in[p.b].type;
+    return unfit(c, &p, a->rank > 1 ? a->dims[a->rank - 2] : 1,
+                 b->rank > 1 ? b->dims[b->rank - 1] : 1);
+}
+
+const char *ebb_coded_conv_unfit(ebb_geometry *w, const ebb_call *c)
+{
+    ebb_coded_product p = ebb_coded_product_of(c);
+    const char *why =
+        ebb_geometry_read(w, &c->attrs, &c->in[p.a].type, &c->out[0].type, &c->in[p.b].type, false);
+    if (why == NULL)
+        why = unfit(c, &p, 1, w->narrow_channels);
+    if (why == NULL && ebb_call_has(c, p.bias) &&
+        ebb_elements(&c->in[p.bias].type) != w->narrow_channels)
+        why = "the bias has the wrong shape";
+    return why;
+}

@@ -1,0 +1,55 @@
+/* linear_codes.h: the operands of ONNX's quantisation with a scale, read from a call and checked
+ * once for all back ends.
+ *
+ *     QuantizeLinear     (x, scale, zero?) -> codes
+ *     DequantizeLinear   (codes, scale, zero?) -> x
+ *     MatMulInteger      (a, b, a_zero?, b_zero?) -> int32;     ConvInteger the same
+ *     QLinearMatMul      (a, a_scale, a_zero, b, b_scale, b_zero, y_scale, y_zero) -> codes;
+ *                        QLinearConv the same, and a bias
+ *
+ * What codes mean is in kernels/plain/codes/linear_codes.c.
+ */
+#ifndef EBB_KERNELS_CALL_LINEAR_CODES_H
+#define EBB_KERNELS_CALL_LINEAR_CODES_H
+
+#include "kernels/call/geometry.h"
+#include "kernels/kernels.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Which scale an element has. */
+typedef enum ebb_scale_kind {
+    EBB_SCALE_ONE,    /* one for all */
+    EBB_SCALE_AXIS,   /* one for each place of the axis */
+    EBB_SCALE_BLOCKS, /* one for each `block` places, everywhere else */
+} ebb_scale_kind;
+
+typedef struct ebb_scales {
+    int64_t n, inner; /* of x, along the axis */
+    int64_t places;   /* of the scale along the axis */
+    int64_t block;    /* elements of x that share one */
+    ebb_scale_kind kind;
+} ebb_scales;
+
+/* Of QuantizeLinear and DequantizeLinear. Returns NULL, or why scale and zero point do not fit the
+ * input. Operands are row-major and static already, here and below. */
+const char *ebb_scales_read(ebb_scales *scales, const ebb_call *call);
+
+/* Which input of a product is what; -1: it has none. */
+typedef struct ebb_coded_product {
+    int a, a_scale, a_zero, b, b_scale, b_zero, y_scale, y_zero, bias;
+} ebb_coded_product;
+
+ebb_coded_product ebb_coded_product_of(const ebb_call *call);
+
+/* NULL, or why these are no operands of a MatMulInteger or QLinearMatMul, of a ConvInteger or
+ * QLinearConv. The dtypes of scales are not looked at. */
+const char *ebb_coded_matmul_unfit(const ebb_call *call);
+const char *ebb_coded_conv_unfit(ebb_geometry *window, const ebb_call *call);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,41 @@
+/* misfit.h: what a call of an operator must look like for kernels of any back end, beyond dtypes
+ * and layout, which each asks for itself: NULL, or why not. Operators whose geometry all back ends
+ * read have theirs beside it (move.h, place.h, scatter.h, geometry.h ...).
+ */
+#ifndef EBB_KERNELS_CALL_MISFIT_H
+#define EBB_KERNELS_CALL_MISFIT_H
+
+#include "kernels/operand.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Losses of one input or two. */
+const char *ebb_loss_misfit(const ebb_call *c);
+
+/* SoftmaxCrossEntropyLoss(scores, labels, weights?), its gradient (dY first), and
+ * NegativeLogLikelihoodLoss. The scores are this input: */
+uint32_t ebb_cross_entropy_first(const ebb_call *c);
+const char *ebb_cross_entropy_misfit(const ebb_call *c);
+
+/* Dropout and its gradients, keyed or not: masks, keys, scalars; input 0 and output 0 agree. */
+const char *ebb_dropout_misfit(const ebb_call *c);
+/* Has it a key? Else a ratio and a training mode may follow from this input on: */
+bool ebb_dropout_is_keyed(const ebb_call *c);
+uint32_t ebb_dropout_first_scalar(const ebb_call *c);
+
+const char *ebb_pack_bits_misfit(const ebb_call *c); /* PackBits, UnpackBits */
+const char *ebb_pack_sign_misfit(const ebb_call *c); /* PackSign, MaskGrad */
+const char *ebb_invert_misfit(const ebb_call *c);    /* (dY, Y, bits of the side) -> dX */
+
+enum { EBB_FEW_BIT_MOST = 4 };
+const char *ebb_few_bit_misfit(const ebb_call *c);
+
+const char *ebb_reverse_sequence_misfit(const ebb_call *c);
+const char *ebb_lrn_misfit(const ebb_call *c);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,82 @@
+/* move.h: operators that move elements or count them: what their calls say, read and checked once
+ * for all back ends.
+ *
+ * Most are strided copies. A back end says how it copies (ebb_mover), and has the operator:
+ *
+ *     static const ebb_mover mover = {copy, clear};
+ *     EBB_MOVE(concat) // run_concat, for a row
+ *
+ * What declines is for the rows of kernels: NULL, or why none of these takes the call.
+ */
+#ifndef EBB_KERNELS_CALL_MOVE_H
+#define EBB_KERNELS_CALL_MOVE_H
+
+#include "kernels/operand.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct ebb_mover {
+    /* For every index of dims: to[index . to_stride] = from[index . from_stride], elements of
+     * `size` bytes; strides in elements and of any sign, from 0 too. The two do not overlap. */
+    ebb_status (*copy)(const ebb_call *c, void *to, const int64_t *to_stride, const void *from,
+                       const int64_t *from_stride, int rank, const int64_t *dims, size_t size);
+    ebb_status (*clear)(const ebb_call *c, void *to, size_t bytes); /* to zeros */
+} ebb_mover;
+
+/* ---- strided copies ---- */
+
+#define EBB_MOVE(name)                              \
+    static ebb_status run_##name(const ebb_call *c) \
+    {                                               \
+        return ebb_move_##name(c, &mover);          \
+    }
+
+ebb_status ebb_move_concat(const ebb_call *c, const ebb_mover *by);
+ebb_status ebb_move_split(const ebb_call *c, const ebb_mover *by);
+ebb_status ebb_move_slice(const ebb_call *c, const ebb_mover *by);      /* (X, starts, ...) -> Y */
+ebb_status ebb_move_slice_grad(const ebb_call *c, const ebb_mover *by); /* (dY, shape, ...) -> dX */
+ebb_status ebb_move_depth_to_space(const ebb_call *c, const ebb_mover *by);
+ebb_status ebb_move_space_to_depth(const ebb_call *c, const ebb_mover *by);
+ebb_status ebb_move_expand(const ebb_call *c, const ebb_mover *by);
+ebb_status ebb_move_tile(const ebb_call *c, const ebb_mover *by);
+
+const char *ebb_transpose_declines(const ebb_call *c);
+const char *ebb_concat_declines(const ebb_call *c);
+const char *ebb_split_declines(const ebb_call *c);
+const char *ebb_same_dtype_declines(const ebb_call *c); /* output 0 has input 0's */
+const char *ebb_depth_declines(const ebb_call *c);      /* DepthToSpace, SpaceToDepth */
+const char *ebb_expand_declines(const ebb_call *c);
+const char *ebb_tile_declines(const ebb_call *c);
+int ebb_tile_rank(const ebb_call *c); /* of the copy that Tile is */
+
+/* ---- the same bytes, or made from shapes and attributes ---- */
+
+const char *ebb_view_declines(const ebb_call *c);  /* Identity, Reshape, ...; row-major or not */
+const char *ebb_shape_declines(const ebb_call *c); /* Shape, Size */
+const int64_t *ebb_shape_dims(const ebb_call *c);  /* of Shape: the first one asked for */
+const char *ebb_trilu_declines(const ebb_call *c);
+const char *ebb_range_declines(const ebb_call *c); /* but for the dtype */
+
+/* The bytes of a Constant node's value; NULL where it is of a kind that has none. *number keeps
+ * them for a single float. */
+const void *ebb_constant_bytes(const ebb_call *c, float *number, size_t *bytes);
+const char *ebb_constant_declines(const ebb_call *c);
+/* The element of which ConstantOfShape is full. */
+const void *ebb_constant_of_shape_value(const ebb_call *c);
+const char *ebb_constant_of_shape_declines(const ebb_call *c);
+
+/* ---- by indices ---- */
+
+const char *ebb_gather_declines(const ebb_call *c);
+const char *ebb_gather_elements_declines(const ebb_call *c);
+const char *ebb_gather_nd_declines(const ebb_call *c);
+const char *ebb_one_hot_declines(const ebb_call *c);
+const char *ebb_non_zero_declines(const ebb_call *c);
+const char *ebb_tensor_scatter_declines(const ebb_call *c);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,55 @@
+/* tf_idf.c: see tf_idf.h. */
+#include "kernels/call/tf_idf.h"
+
+#include <string.h>
+
+static const char *read_pool(ebb_gram_pool *p, const ebb_call *c)
+{
+    const ebb_attr *weights = ebb_attr_find(&c->attrs, "weights");
+    p->starts = ebb_attr_ints(&c->attrs, "ngram_counts", &p->lengths);
+    p->index = ebb_attr_ints(&c->attrs, "ngram_indexes", &p->grams);
+    p->words = ebb_attr_ints(&c->attrs, "pool_int64s", &p->size);
+    p->weights = weights != NULL ? weights->floats : NULL;
+    p->shortest = ebb_attr_int(&c->attrs, "min_gram_length", 1);
+    p->longest = ebb_attr_int(&c->attrs, "max_gram_length", 1);
+    p->skip = ebb_attr_int(&c->attrs, "max_skip_count", 0);
+    if (p->words == NULL)
+        return "its pool is of strings; only integers are supported";
+    if (p->shortest < 1 || p->longest < p->shortest || p->skip < 0 || p->skip > INT32_MAX ||
+        p->longest > (int64_t)p->lengths)
+        return "lengths of n-grams are out of range";
+    uint64_t grams = 0;
+    for (uint32_t n = 1; n <= p->lengths; n++) {
+        int64_t from = p->starts[n - 1], to = ebb_grams_end(p, n);
+        if (from < 0 || to < from || to > (int64_t)p->size || (to - from) % n != 0)
+            return "ngram_counts does not divide the pool";
+        grams += (uint64_t)(to - from) / n;
+    }
+    if (grams > p->grams || (p->weights != NULL && weights->count < p->grams))
+        return "the pool has more n-grams than there are indexes or weights";
+    return NULL;
+}
+
+const char *ebb_gram_pool_read(ebb_gram_pool *p, const ebb_call *c)
+{
+    const ebb_type *x = &c->in[0].type, *y = &c->out[0].type;
+    if (!ebb_dtype_is_integer((ebb_dtype)x->dtype))
+        return "works on integers only";
+    const char *why = read_pool(p, c);
+    if (why != NULL)
+        return why;
+    if (x->rank < 1 || y->rank != x->rank)
+        return "the input is a scalar, or the output of another rank";
+    for (uint32_t i = 0; i < p->grams; i++)
+        if (p->index[i] < 0 || p->index[i] >= y->dims[y->rank - 1])
+            return "an index is outside of the output";
+    return NULL;
+}
+
+ebb_gram_mode ebb_gram_mode_of(const ebb_call *c)
+{
+    const char *mode = ebb_attr_string(&c->attrs, "mode", "TF");
+    return strcmp(mode, "IDF") == 0     ? EBB_GRAM_IDF
+           : strcmp(mode, "TFIDF") == 0 ? EBB_GRAM_TFIDF
+                                        : EBB_GRAM_TF;
+}

@@ -1,0 +1,39 @@
+/* tf_idf.h: what a call of TfIdfVectorizer says, read and checked once for all back ends.
+ *
+ *     pool_int64s    2 3 5 4 | 5 6 7 8 6 7      ngram_counts 0 4: four words, then three pairs
+ *     ngram_indexes  0 1 2 3   4   5   6        which column of Y counts each
+ */
+#ifndef EBB_KERNELS_CALL_TF_IDF_H
+#define EBB_KERNELS_CALL_TF_IDF_H
+
+#include "kernels/kernels.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct ebb_gram_pool { /* n-grams one after the other, those of one length together */
+    const int64_t *starts, *index, *words;
+    const float *weights; /* one for each entry of index; NULL: 1 */
+    uint32_t lengths, grams, size;
+    int64_t shortest, longest, skip;
+} ebb_gram_pool;
+
+typedef enum ebb_gram_mode { EBB_GRAM_TF, EBB_GRAM_IDF, EBB_GRAM_TFIDF } ebb_gram_mode;
+
+/* Fills *p with attributes of the call, which must outlive it; NULL where these and the operands
+ * fit each other, else why not. */
+const char *ebb_gram_pool_read(ebb_gram_pool *p, const ebb_call *c);
+
+ebb_gram_mode ebb_gram_mode_of(const ebb_call *c);
+
+/* Where the n-grams of n words end in the pool; they begin at starts[n - 1]. */
+static inline int64_t ebb_grams_end(const ebb_gram_pool *p, int64_t n)
+{
+    return n < (int64_t)p->lengths ? p->starts[n] : (int64_t)p->size;
+}
+
+#ifdef __cplusplus
+}
+#endif
+#endif

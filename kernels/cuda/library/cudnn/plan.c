@@ -1,0 +1,480 @@
+/* plan.c: heuristics, rules, plans, execution. The text of a plan: plan_text.c. */
+#include "kernels/cuda/library/cudnn/plan_internal.h"
+
+enum { CONFIGURATIONS = 64 }; /* as many as are asked of one heuristic mode */
+
+/* ---- small things ---- */
+
+static cudnnStatus_t get_one(cudnnBackendDescriptor_t of, cudnnBackendAttributeName_t name,
+                             cudnnBackendAttributeType_t type, void *value)
+{
+    int64_t count = 0;
+    cudnnStatus_t code = ebb_cudnn.get(of, name, type, 1, &count, value);
+    return code == CUDNN_STATUS_SUCCESS && count < 1 ? CUDNN_STATUS_INTERNAL_ERROR : code;
+}
+
+static uint32_t note_bits(cudnnBackendDescriptor_t engine, cudnnBackendAttributeName_t name,
+                          cudnnBackendAttributeType_t type)
+{
+    int notes[32]; /* the enumerations are ints */
+    int64_t count = 0;
+    uint32_t bits = 0;
+    if (ebb_cudnn.get(engine, name, type, 32, &count, notes) != CUDNN_STATUS_SUCCESS)
+        return 0;
+    for (int64_t i = 0; i < count && i < 32; i++)
+        if (notes[i] >= 0 && notes[i] < 32)
+            bits |= 1U << notes[i];
+    return bits;
+}
+
+ebb_status ebb_cudnn_describe(cudnnBackendDescriptor_t *made, const char *label,
+                              const ebb_cudnn_target *target)
+{
+    *made = NULL;
+    if (target->handle != NULL || target->device == NULL)
+        return NULL;
+    EBB_TRY(ebb_cudnn_check(ebb_cudnn.make(CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR, made), label,
+                            "a described device"));
+    cudnnStatus_t code =
+        ebb_cudnn.set(*made, CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION, CUDNN_TYPE_CHAR,
+                      (int64_t)strlen(target->device->json) + 1, target->device->json);
+    if (code == CUDNN_STATUS_SUCCESS)
+        code = ebb_cudnn.finalize(*made);
+    ebb_status status = ebb_cudnn_check(code, label, target->device->name);
+    if (status != NULL) {
+        (void)ebb_cudnn.drop(*made);
+        *made = NULL;
+    }
+    return status;
+}
+
+/* ---- a configuration ---- */
+
+/* What a configuration says of itself. */
+static ebb_status read_choice(ebb_cudnn_choice *choice, const char *label,
+                              cudnnBackendDescriptor_t config)
+{
+    cudnnBackendDescriptor_t engine = NULL, knobs[EBB_CUDNN_KNOBS] = {NULL};
+    int64_t count = 0;
+    memset(choice, 0, sizeof *choice);
+    EBB_TRY(ebb_cudnn_check(ebb_cudnn.make(CUDNN_BACKEND_ENGINE_DESCRIPTOR, &engine), label,
+                            "an engine"));
+    cudnnStatus_t code =
+        get_one(config, CUDNN_ATTR_ENGINECFG_ENGINE, CUDNN_TYPE_BACKEND_DESCRIPTOR, &engine);
+    if (code == CUDNN_STATUS_SUCCESS)
+        code = get_one(engine, CUDNN_ATTR_ENGINE_GLOBAL_INDEX, CUDNN_TYPE_INT64, &choice->engine);
+    choice->numeric =
+        note_bits(engine, CUDNN_ATTR_ENGINE_NUMERICAL_NOTE, CUDNN_TYPE_NUMERICAL_NOTE);
+    choice->behaviour =
+        note_bits(engine, CUDNN_ATTR_ENGINE_BEHAVIOR_NOTE, CUDNN_TYPE_BEHAVIOR_NOTE);
+    (void)ebb_cudnn.drop(engine);
+    int made = 0;
+    while (code == CUDNN_STATUS_SUCCESS && made < EBB_CUDNN_KNOBS) {
+        code = ebb_cudnn.make(CUDNN_BACKEND_KNOB_CHOICE_DESCRIPTOR, &knobs[made]);
+        made += code == CUDNN_STATUS_SUCCESS;
+    }
+    if (code == CUDNN_STATUS_SUCCESS)
+        code = ebb_cudnn.get(config, CUDNN_ATTR_ENGINECFG_KNOB_CHOICES,
+                             CUDNN_TYPE_BACKEND_DESCRIPTOR, EBB_CUDNN_KNOBS, &count, knobs);
+    for (int64_t i = 0; code == CUDNN_STATUS_SUCCESS && i < count && i < EBB_CUDNN_KNOBS; i++) {
+        cudnnBackendKnobType_t type = CUDNN_KNOB_TYPE_COUNTS;
+        code = get_one(knobs[i], CUDNN_ATTR_KNOB_CHOICE_KNOB_TYPE, CUDNN_TYPE_KNOB_TYPE, &type);
+        if (code == CUDNN_STATUS_SUCCESS)
+            code = get_one(knobs[i], CUDNN_ATTR_KNOB_CHOICE_KNOB_VALUE, CUDNN_TYPE_INT64,
+                           &choice->value[i]);
+        choice->knob[choice->knobs++] = (int64_t)type;
+    }
+    for (int i = 0; i < made; i++)
+        (void)ebb_cudnn.drop(knobs[i]);
+    return ebb_cudnn_check(code, label, "reading a configuration");
+}
+
+/* Why the rules refuse a choice, or NULL. */
+static const char *refuse(const ebb_cudnn_choice *choice, const ebb_cudnn_rules *rules,
+                          bool float_inputs)
+{
+    const uint32_t rounded =
+        1U << CUDNN_NUMERICAL_NOTE_TENSOR_CORE | 1U << CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS;
+    const uint32_t transformed = 1U << CUDNN_NUMERICAL_NOTE_FFT |
+                                 1U << CUDNN_NUMERICAL_NOTE_WINOGRAD |
+                                 1U << CUDNN_NUMERICAL_NOTE_WINOGRAD_TILE_4x4 |
+                                 1U << CUDNN_NUMERICAL_NOTE_WINOGRAD_TILE_6x6 |
+                                 1U << CUDNN_NUMERICAL_NOTE_WINOGRAD_TILE_13x13;
+    const uint32_t any_order = 1U << CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC;
+    const uint32_t narrow_sums = 1U << CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION;
+    const uint32_t compiled = 1U << CUDNN_BEHAVIOR_NOTE_RUNTIME_COMPILATION;
+    const uint32_t native = 1U << CUDNN_BEHAVIOR_NOTE_SUPPORTS_CUDA_GRAPH_NATIVE_API;
+    /* On bfloat16 a tensor core rounds nothing away; on float32 it drops thirteen bits. */
+    if (!rules->tf32 && float_inputs && (choice->numeric & rounded) != 0)
+        return "rounds float32 (TF32)";
+    if (!rules->transforms && (choice->numeric & transformed) != 0)
+        return "multiplies in another domain (Winograd, FFT)";
+    if (!rules->nondeterministic && (choice->numeric & any_order) != 0)
+        return "is not deterministic";
+    if ((choice->numeric & narrow_sums) != 0)
+        return "sums in less than float32";
+    if (rules->precompiled_only && (choice->behaviour & compiled) != 0)
+        return "is compiled at run time";
+    if (rules->graph_only && (choice->behaviour & native) == 0)
+        return "cannot be put into a CUDA graph by hand";
+    if (rules->workspace_bytes >= 0 && choice->workspace_bytes > rules->workspace_bytes)
+        return "needs more workspace";
+    return NULL;
+}
+
+/* Whether a kernel of tensor cores would round float32. What multiplies nothing (a pool) is
+ * computed in float32 though its engine has the note. */
+static bool may_round(const ebb_cudnn_graph *graph)
+{
+    /* By what operands of products are: X and W, or Q and K; statistics are float32 always. */
+    static const int operands[] = {EBB_CUDNN_X, EBB_CUDNN_W, EBB_CUDNN_DY, EBB_CUDNN_Q,
+                                   EBB_CUDNN_K, EBB_CUDNN_V, EBB_CUDNN_DO};
+    for (size_t i = 0; graph->products && i < sizeof operands / sizeof operands[0]; i++)
+        if (graph->tensor[operands[i]] != NULL && graph->shape[operands[i]].dtype == EBB_F32)
+            return true;
+    return false;
+}
+
+/* ---- a plan from a configuration ---- */
+
+void ebb_cudnn_plan_free(ebb_cudnn_plan *plan)
+{
+    if (plan == NULL)
+        return;
+    if (plan->plan != NULL)
+        (void)ebb_cudnn.drop(plan->plan);
+    if (plan->config != NULL)
+        (void)ebb_cudnn.drop(plan->config);
+    if (plan->engine != NULL)
+        (void)ebb_cudnn.drop(plan->engine);
+    for (int i = 0; i < EBB_CUDNN_KNOBS; i++)
+        if (plan->knob[i] != NULL)
+            (void)ebb_cudnn.drop(plan->knob[i]);
+    ebb_cudnn_graph_free(plan->graph);
+    ebb_free(plan);
+}
+
+const ebb_cudnn_choice *ebb_cudnn_plan_choice(const ebb_cudnn_plan *plan)
+{
+    return &plan->choice;
+}
+
+void ebb_cudnn_plan_won(ebb_cudnn_plan *plan)
+{
+    plan->choice.timed = true;
+}
+
+ebb_status ebb_cudnn_plan_begin(ebb_cudnn_plan **plan, const ebb_cudnn_graph *graph)
+{
+    *plan = NULL;
+    if (graph->graph == NULL || graph->broken != NULL)
+        return ebb_error(EBB_RUNTIME, "%s: the graph was not ended", graph->label);
+    ebb_cudnn_plan *made = ebb_alloc(sizeof *made);
+    if (made == NULL)
+        return ebb_error_memory();
+    memset(made, 0, sizeof *made);
+    made->graph = ebb_cudnn_graph_share(graph);
+    *plan = made;
+    return NULL;
+}
+
+/* Gives a plan its device: the present one's handle, or the described one. */
+static ebb_status aim(ebb_cudnn_plan *plan, const ebb_cudnn_target *target)
+{
+    cudnnBackendDescriptor_t device = NULL;
+    cudnnHandle_t handle = (cudnnHandle_t)target->handle;
+    cudnnStatus_t code = CUDNN_STATUS_SUCCESS;
+    EBB_TRY(ebb_cudnn_describe(&device, plan->graph->label, target));
+    if (device != NULL)
+        code = ebb_cudnn.set(plan->plan, CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP,
+                             CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &device);
+    else
+        code = ebb_cudnn.set(plan->plan, CUDNN_ATTR_EXECUTION_PLAN_HANDLE, CUDNN_TYPE_HANDLE, 1,
+                             &handle);
+    if (device != NULL)
+        (void)ebb_cudnn.drop(device);
+    return ebb_cudnn_check(code, plan->graph->label, "the plan's device");
+}
+
+ebb_status ebb_cudnn_plan_finish(ebb_cudnn_plan *plan, const ebb_cudnn_target *target,
+                                 const char *json)
+{
+    const char *label = plan->graph->label;
+    EBB_TRY(ebb_cudnn_check(ebb_cudnn.make(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR, &plan->plan),
+                            label, "a plan"));
+    if (json != NULL)
+        EBB_TRY(
+            ebb_cudnn_check(ebb_cudnn.set(plan->plan, CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION,
+                                          CUDNN_TYPE_CHAR, (int64_t)strlen(json) + 1, json),
+                            label, "a plan from text"));
+    else
+        EBB_TRY(ebb_cudnn_check(ebb_cudnn.set(plan->plan, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG,
+                                              CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &plan->config),
+                                label, "the plan's configuration"));
+    EBB_TRY(aim(plan, target));
+    cudnnStatus_t code = ebb_cudnn.finalize(plan->plan);
+    plan->choice.runs = code == CUDNN_STATUS_SUCCESS;
+    if (code == CUDNN_STATUS_SUCCESS)
+        code = get_one(plan->plan, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, CUDNN_TYPE_INT64,
+                       &plan->choice.workspace_bytes);
+    else if (code == CUDNN_STATUS_EXECUTION_FAILED_CUDA_DRIVER && target->handle == NULL &&
+             plan->config != NULL)
+        /* The kernel was compiled for the described device, and there is no driver to load it:
+         * all that planning can know is known. */
+        code = get_one(plan->config, CUDNN_ATTR_ENGINECFG_WORKSPACE_SIZE, CUDNN_TYPE_INT64,
+                       &plan->choice.workspace_bytes);
+    return ebb_cudnn_check(code, label, "making the plan");
+}
+
+/* ---- heuristics ---- */
+
+typedef struct search {
+    const ebb_cudnn_graph *graph;
+    const ebb_cudnn_target *target;
+    const ebb_cudnn_rules *rules;
+    cudnnBackendDescriptor_t device;
+    ebb_cudnn_plan **plans;
+    int wanted, made, seen, refused;
+    const char *refusal; /* the last rule that refused */
+    ebb_status last;     /* why the last configuration made no plan */
+    bool floats;
+} search;
+
+/* Takes over config. */
+static ebb_status try_configuration(search *s, cudnnBackendDescriptor_t config, bool fallback)
+{
+    ebb_cudnn_plan *plan = NULL;
+    ebb_status status = ebb_cudnn_plan_begin(&plan, s->graph);
+    if (status != NULL) {
+        (void)ebb_cudnn.drop(config);
+        return status;
+    }
+    plan->config = config;
+    s->seen++;
+    status = read_choice(&plan->choice, s->graph->label, config);
+    plan->choice.fallback = fallback;
+    const char *why = status == NULL ? refuse(&plan->choice, s->rules, s->floats) : NULL;
+    if (status == NULL && why == NULL)
+        status = ebb_cudnn_plan_finish(plan, s->target, NULL);
+    if (status == NULL && why == NULL) /* once more: now its workspace is known */
+        why = refuse(&plan->choice, s->rules, s->floats);
+    if (status == NULL && why == NULL) {
+        s->plans[s->made++] = plan;
+        return NULL;
+    }
+    if (why != NULL) {
+        s->refused++;
+        s->refusal = why;
+    } else {
+        s->last = status;
+    }
+    ebb_cudnn_plan_free(plan);
+    return NULL;
+}
+
+static ebb_status heuristics(search *s, cudnnBackendDescriptor_t *heuristic,
+                             cudnnBackendHeurMode_t mode, cudnnBackendDescriptor_t *configs,
+                             int64_t *count)
+{
+    const char *label = s->graph->label;
+    EBB_TRY(ebb_cudnn_check(ebb_cudnn.make(CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR, heuristic), label,
+                            "the heuristics"));
+    cudnnStatus_t code = ebb_cudnn.set(*heuristic, CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH,
+                                       CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &s->graph->graph);
+    if (code == CUDNN_STATUS_SUCCESS)
+        code =
+            ebb_cudnn.set(*heuristic, CUDNN_ATTR_ENGINEHEUR_MODE, CUDNN_TYPE_HEUR_MODE, 1, &mode);
+    if (code == CUDNN_STATUS_SUCCESS && s->device != NULL)
+        code = ebb_cudnn.set(*heuristic, CUDNN_ATTR_ENGINEHEUR_DEVICEPROP,
+                             CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &s->device);
+    if (code == CUDNN_STATUS_SUCCESS)
+        code = ebb_cudnn.finalize(*heuristic);
+    if (code == CUDNN_STATUS_SUCCESS)
+        code = ebb_cudnn.get(*heuristic, CUDNN_ATTR_ENGINEHEUR_RESULTS,
+                             CUDNN_TYPE_BACKEND_DESCRIPTOR, CONFIGURATIONS, count, configs);
+    return ebb_cudnn_check(code, label, "the heuristics");
+}
+
+/* Asks one mode, and tries what it answers until there are as many plans as wanted. */
+static ebb_status ask(search *s, cudnnBackendHeurMode_t mode)
+{
+    cudnnBackendDescriptor_t heuristic = NULL, configs[CONFIGURATIONS];
+    ebb_status status = NULL;
+    int64_t count = 0, made = 0;
+    while (made < CONFIGURATIONS && status == NULL) {
+        status = ebb_cudnn_check(ebb_cudnn.make(CUDNN_BACKEND_ENGINECFG_DESCRIPTOR, &configs[made]),
+                                 s->graph->label, "a configuration");
+        made += status == NULL;
+    }
+    if (status == NULL) {
+        ebb_status refused = heuristics(s, &heuristic, mode, configs, &count);
+        if (refused != NULL) {
+            s->last = refused; /* the other mode may know more */
+            count = 0;
+        }
+    }
+    int64_t i = 0;
+    for (; i < count && i < made && status == NULL && s->made < s->wanted; i++)
+        status = try_configuration(s, configs[i], mode == CUDNN_HEUR_MODE_FALLBACK);
+    for (; i < made; i++)
+        (void)ebb_cudnn.drop(configs[i]);
+    if (heuristic != NULL)
+        (void)ebb_cudnn.drop(heuristic);
+    return status;
+}
+
+static ebb_status nothing(const search *s)
+{
+    const char *on = s->target->handle != NULL || s->target->device == NULL
+                         ? "the device"
+                         : s->target->device->name;
+    if (s->refused > 0)
+        return ebb_hint(ebb_error(EBB_UNSUPPORTED,
+                                  "%s: of %d kernels of cuDNN for %s, %d are against the rules "
+                                  "(the last one %s) and none of the others can be made",
+                                  s->graph->label, s->seen, on, s->refused, s->refusal),
+                        "allow TF32, other orders of summation or more workspace");
+    if (s->last != NULL)
+        return ebb_while(s->last, "planning for %s: none of %d kernels can be made", on, s->seen);
+    ebb_status status =
+        ebb_error(EBB_UNSUPPORTED, "%s: cuDNN has no kernel for %s", s->graph->label, on);
+    if (s->target->handle == NULL && !ebb_cudnn_compiles())
+        (void)ebb_hint(status, "without libcuda.so.1 only kernels that are compiled already can be "
+                               "planned: name the toolkit's lib64/stubs/libcuda.so in "
+                               "EBB_CUDA_STUB");
+    return status;
+}
+
+ebb_status ebb_cudnn_plans_make(ebb_cudnn_plan **plans, int count, int *made,
+                                const ebb_cudnn_graph *graph, const ebb_cudnn_target *target,
+                                const ebb_cudnn_rules *rules)
+{
+    search s = {.graph = graph,
+                .target = target,
+                .rules = rules,
+                .plans = plans,
+                .wanted = count,
+                .floats = may_round(graph)};
+    *made = 0;
+    if (graph->graph == NULL || graph->broken != NULL)
+        return ebb_error(EBB_RUNTIME, "%s: the graph was not ended", graph->label);
+    EBB_TRY(ebb_cudnn_describe(&s.device, graph->label, target));
+    if (target->handle == NULL)
+        (void)ebb_cudnn_compiles(); /* before the first question */
+    ebb_status status = ask(&s, CUDNN_HEUR_MODE_A);
+    if (status == NULL && s.made < count)
+        status = ask(&s, CUDNN_HEUR_MODE_FALLBACK);
+    if (s.device != NULL)
+        (void)ebb_cudnn.drop(s.device);
+    *made = s.made;
+    if (s.made > 0)
+        return NULL;
+    return status != NULL ? status : nothing(&s);
+}
+
+/* ---- a plan from a choice ---- */
+
+static ebb_status configure(ebb_cudnn_plan *plan, const ebb_cudnn_target *target)
+{
+    const ebb_cudnn_choice *choice = &plan->choice;
+    cudnnBackendDescriptor_t device = NULL;
+    const char *label = plan->graph->label;
+    EBB_TRY(ebb_cudnn_describe(&device, label, target));
+    cudnnStatus_t code = ebb_cudnn.make(CUDNN_BACKEND_ENGINE_DESCRIPTOR, &plan->engine);
+    if (code == CUDNN_STATUS_SUCCESS)
+        code = ebb_cudnn.set(plan->engine, CUDNN_ATTR_ENGINE_OPERATION_GRAPH,
+                             CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &plan->graph->graph);
+    if (code == CUDNN_STATUS_SUCCESS)
+        code = ebb_cudnn.set(plan->engine, CUDNN_ATTR_ENGINE_GLOBAL_INDEX, CUDNN_TYPE_INT64, 1,
+                             &choice->engine);
+    if (code == CUDNN_STATUS_SUCCESS && device != NULL)
+        code = ebb_cudnn.set(plan->engine, CUDNN_ATTR_ENGINE_DEVICEPROP,
+                             CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &device);
+    if (code == CUDNN_STATUS_SUCCESS)
+        code = ebb_cudnn.finalize(plan->engine);
+    if (device != NULL)
+        (void)ebb_cudnn.drop(device);
+    for (int i = 0; i < choice->knobs && code == CUDNN_STATUS_SUCCESS; i++) {
+        cudnnBackendKnobType_t type = (cudnnBackendKnobType_t)choice->knob[i];
+        code = ebb_cudnn.make(CUDNN_BACKEND_KNOB_CHOICE_DESCRIPTOR, &plan->knob[i]);
+        if (code == CUDNN_STATUS_SUCCESS)
+            code = ebb_cudnn.set(plan->knob[i], CUDNN_ATTR_KNOB_CHOICE_KNOB_TYPE,
+                                 CUDNN_TYPE_KNOB_TYPE, 1, &type);
+        if (code == CUDNN_STATUS_SUCCESS)
+            code = ebb_cudnn.set(plan->knob[i], CUDNN_ATTR_KNOB_CHOICE_KNOB_VALUE, CUDNN_TYPE_INT64,
+                                 1, &choice->value[i]);
+        if (code == CUDNN_STATUS_SUCCESS)
+            code = ebb_cudnn.finalize(plan->knob[i]);
+    }
+    if (code == CUDNN_STATUS_SUCCESS)
+        code = ebb_cudnn.make(CUDNN_BACKEND_ENGINECFG_DESCRIPTOR, &plan->config);
+    if (code == CUDNN_STATUS_SUCCESS)
+        code = ebb_cudnn.set(plan->config, CUDNN_ATTR_ENGINECFG_ENGINE,
+                             CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &plan->engine);
+    if (code == CUDNN_STATUS_SUCCESS && choice->knobs > 0)
+        code = ebb_cudnn.set(plan->config, CUDNN_ATTR_ENGINECFG_KNOB_CHOICES,
+                             CUDNN_TYPE_BACKEND_DESCRIPTOR, choice->knobs, plan->knob);
+    if (code == CUDNN_STATUS_SUCCESS)
+        code = ebb_cudnn.finalize(plan->config);
+    return ebb_cudnn_check(code, label, "a configuration made before");
+}
+
+ebb_status ebb_cudnn_plan_of(ebb_cudnn_plan **plan, const ebb_cudnn_graph *graph,
+                             const ebb_cudnn_target *target, const ebb_cudnn_choice *choice)
+{
+    EBB_TRY(ebb_cudnn_plan_begin(plan, graph));
+    (*plan)->choice = *choice;
+    ebb_status status =
+        choice->knobs < 0 || choice->knobs > EBB_CUDNN_KNOBS
+            ? ebb_error(EBB_REJECTED, "%s: a choice of %d knobs", graph->label, choice->knobs)
+            : configure(*plan, target);
+    if (status == NULL)
+        status = ebb_cudnn_plan_finish(*plan, target, NULL);
+    if (status != NULL) {
+        ebb_cudnn_plan_free(*plan);
+        *plan = NULL;
+    }
+    return status;
+}
+
+/* ---- running ---- */
+
+ebb_status ebb_cudnn_plan_run(const ebb_cudnn_plan *plan, void *handle, int count,
+                              const int64_t *roles, void *const *pointers, void *workspace)
+{
+    enum { ALL = EBB_CUDNN_ROLES + EBB_CUDNN_NUMBERS };
+    const ebb_cudnn_graph *graph = plan->graph;
+    int64_t uids[ALL];
+    void *data[ALL];
+    float numbers[EBB_CUDNN_NUMBERS];
+    cudnnBackendDescriptor_t pack = NULL;
+    if (!plan->choice.runs || count < 0 || count >= EBB_CUDNN_ROLES)
+        return ebb_error(EBB_RUNTIME, "%s: %s", graph->label,
+                         plan->choice.runs ? "more operands than roles"
+                                           : "a plan for a described device does not run");
+    for (int i = 0; i < count; i++) {
+        uids[i] = roles[i];
+        data[i] = pointers[i];
+    }
+    for (int i = 0; i < graph->numbers; i++) {
+        numbers[i] = graph->number[i];
+        uids[count + i] = graph->number_of[i];
+        data[count + i] = &numbers[i];
+    }
+    int all = count + graph->numbers;
+    EBB_TRY(ebb_cudnn_check(ebb_cudnn.make(CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR, &pack),
+                            graph->label, "the operands"));
+    cudnnStatus_t code =
+        ebb_cudnn.set(pack, CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, CUDNN_TYPE_VOID_PTR, all, data);
+    if (code == CUDNN_STATUS_SUCCESS)
+        code = ebb_cudnn.set(pack, CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, CUDNN_TYPE_INT64, all, uids);
+    if (code == CUDNN_STATUS_SUCCESS)
+        code = ebb_cudnn.set(pack, CUDNN_ATTR_VARIANT_PACK_WORKSPACE, CUDNN_TYPE_VOID_PTR, 1,
+                             &workspace);
+    if (code == CUDNN_STATUS_SUCCESS)
+        code = ebb_cudnn.finalize(pack);
+    if (code == CUDNN_STATUS_SUCCESS)
+        code = ebb_cudnn.execute((cudnnHandle_t)handle, plan->plan, pack);
+    (void)ebb_cudnn.drop(pack);
+    return ebb_cudnn_check(code, graph->label, "running");
+}

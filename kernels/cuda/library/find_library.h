@@ -1,0 +1,28 @@
+/* find_library.h: CUDA's libraries, opened by name when they are first asked for: the back end is
+ * linked to none of them, so that it opens on machines that have not all.
+ *
+ *     the file that an own variable names, and no other;  else the name, in
+ *         each folder of $EBB_CUDA_LIBS  ->  the loader's places  ->  /usr/local/cuda/lib64
+ *         ->  the wheels below $VIRTUAL_ENV
+ */
+#ifndef EBB_KERNELS_CUDA_LIBRARY_FIND_LIBRARY_H
+#define EBB_KERNELS_CUDA_LIBRARY_FIND_LIBRARY_H
+
+#include <stddef.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* dlopen()'s handle, never to be closed; or NULL and in why the loader's words. variable: as
+ * "EBB_CUDNN"; name: as "libcudnn.so.9". */
+void *ebb_library_find(const char *variable, const char *name, char *why, size_t size);
+
+/* Adds an entry of a list, "cuDNN 9.19.0" or "no cuDNN 9 (why)", to text. */
+void ebb_library_list(char *text, size_t size, const char *name, const char *version,
+                      const char *why);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

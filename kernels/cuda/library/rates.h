@@ -1,0 +1,22 @@
+/* rates.h: what GPUs do at best, as their vendor says, by name. For the roofline of exec/weigh/estimate.h.
+ */
+#ifndef EBB_KERNELS_CUDA_LIBRARY_RATES_H
+#define EBB_KERNELS_CUDA_LIBRARY_RATES_H
+
+#include "kernels/device.h"
+
+#include <stdbool.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* name: a described device's ("h100"), or what a driver calls its own ("NVIDIA H100 80GB HBM3").
+ * tf32: whether products of float32 may be TF32. Never NULL: those of an A100 where the name is
+ * not known. Static. */
+const ebb_rates *ebb_cuda_rates(const char *name, bool tf32);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,351 @@
+/* conv.c: Conv, ConvTranspose as oneDNN's backward-by-data, ConvWeightGrad as its
+ * backward-by-weights; the same with channels last, which are the same to oneDNN with strides.
+ *
+ * See kernels/call/geometry.h for the wide and the narrow tensor. oneDNN is told the layouts that the
+ * tensors have where they are not row-major, and otherwise chooses: its kernels for blocks of 16
+ * channels win back more than the reorders cost. A 1x1 convolution of stride 1 is a matrix product
+ * of row-major tensors, without any copies:
+ *
+ *     Y[n] = W X[n]      dX[n] = W' dY[n]      dW = sum over n of dY[n] X[n]'
+ *                                              X[n]: [C, HW], Y[n]: [M, HW], W: [M, C]
+ */
+#include "kernels/fast/dnnl_util.h"
+
+/* The three tensors of the form, and the dims that oneDNN wants for them. */
+typedef struct form {
+    const ebb_type *wide, *narrow, *weight;
+    int weight_rank;
+    int64_t weight_dims[EBB_MAX_RANK];
+} form;
+
+static void read_form(form *f, const ebb_call *call, const ebb_geometry *w)
+{
+    const ebb_type *first = &call->in[0].type, *second = &call->in[1].type;
+    const ebb_type *out = &call->out[0].type;
+    f->wide = call->op == EBB_OP_CONV ? first : call->op == EBB_OP_CONV_TRANSPOSE ? out : second;
+    f->narrow = call->op == EBB_OP_CONV ? out : first;
+    f->weight = call->op == EBB_OP_CONV_WEIGHT_GRAD ? out : second;
+    int r = 0;
+    if (w->groups > 1)
+        f->weight_dims[r++] = w->groups;
+    f->weight_dims[r++] = w->narrow_channels / w->groups;
+    for (int i = 1; i < f->weight->rank; i++)
+        f->weight_dims[r++] = f->weight->dims[i];
+    f->weight_rank = r;
+}
+
+enum { SMALL_IMAGE = 128 }; /* elements; between 7x7 and 14x14, which were measured */
+
+static bool is_plain(const ebb_type *type)
+{
+    return type->layout.kind == EBB_LAYOUT_PLAIN;
+}
+
+static const char *free_choice(dnnl_memory_desc_t *md, const ebb_type *type, bool freely)
+{
+    if (!is_plain(type) && !freely)
+        return ebb_dnnl_of_type(md, type);
+    ebb_dnnl_any(md, type->rank, type->dims);
+    return NULL;
+}
+
+/* 1x1, stride 1, no padding, one group, all row-major: a matrix product. */
+static bool is_product(const ebb_geometry *w, const form *f)
+{
+    for (int axis = 0; axis < EBB_AXES; axis++)
+        if (w->kernel[axis] != 1 || w->stride[axis] != 1 || w->pad_begin[axis] != 0 ||
+            w->pad_end[axis] != 0)
+            return false;
+    return w->groups == 1 && is_plain(f->wide) && is_plain(f->narrow);
+}
+
+static const char *make_product(ebb_dnnl_plan *plan, const ebb_call *call, const ebb_geometry *w)
+{
+    int64_t C = w->wide_channels, M = w->narrow_channels, V = ebb_geometry_volume(w->wide);
+    bool forward = call->op == EBB_OP_CONV;
+    const int64_t weight_dims[] = {1, forward ? M : C, forward ? C : M};
+    const int64_t weight_strides[] = {M * C, forward ? C : 1, forward ? 1 : C};
+    const int64_t from[] = {w->batch, forward ? C : M, V}, to[] = {w->batch, forward ? M : C, V};
+    dnnl_memory_desc_t weight, source, result;
+    ebb_dnnl_strided(&weight, 3, weight_dims, weight_strides);
+    ebb_dnnl_plain(&source, 3, from);
+    ebb_dnnl_plain(&result, 3, to);
+    dnnl_matmul_desc_t operation;
+    if (dnnl_matmul_desc_init(&operation, &weight, &source, NULL, &result) != dnnl_success)
+        return "shapes that oneDNN does not multiply";
+    const char *why = ebb_dnnl_describe(plan, &operation, ebb_dnnl_attr(1.0f), NULL);
+    if (why == NULL)
+        why = ebb_dnnl_add(plan, DNNL_ARG_SRC, false, 1, &weight);
+    if (why == NULL)
+        why = ebb_dnnl_add(plan, DNNL_ARG_WEIGHTS, false, 0, &source);
+    if (why == NULL)
+        why = ebb_dnnl_add(plan, DNNL_ARG_DST, true, 0, &result);
+    return why;
+}
+
+/* dW, one image after the other into the same matrix. */
+static const char *make_sum_of_products(ebb_dnnl_plan *plan, const ebb_geometry *w)
+{
+    int64_t C = w->wide_channels, M = w->narrow_channels, V = ebb_geometry_volume(w->wide);
+    const int64_t left[] = {M, V}, right[] = {V, C}, to[] = {M, C}, turned[] = {1, V};
+    dnnl_memory_desc_t source, weight, result;
+    ebb_dnnl_plain(&source, 2, left);
+    ebb_dnnl_strided(&weight, 2, right, turned);
+    ebb_dnnl_plain(&result, 2, to);
+    dnnl_matmul_desc_t operation;
+    if (dnnl_matmul_desc_init(&operation, &source, &weight, NULL, &result) != dnnl_success)
+        return "shapes that oneDNN does not multiply";
+    const char *why = ebb_dnnl_describe(plan, &operation, ebb_dnnl_attr_adding(), NULL);
+    if (why == NULL)
+        why = ebb_dnnl_add(plan, DNNL_ARG_SRC, false, 0, &source);
+    if (why == NULL)
+        why = ebb_dnnl_add(plan, DNNL_ARG_WEIGHTS, false, 1, &weight);
+    if (why == NULL)
+        why = ebb_dnnl_add(plan, DNNL_ARG_DST, true, 0, &result);
+    if (why != NULL)
+        return why;
+    plan->repeat = w->batch;
+    plan->port[2].adds = true;
+    plan->port[0].step = (size_t)(M * V) * sizeof(float);
+    plan->port[1].step = (size_t)(C * V) * sizeof(float);
+    return NULL;
+}
+
+typedef struct axes { /* as oneDNN wants them: spatial axes only, dilation from 0 */
+    dnnl_dims_t stride, dilation, begin, end;
+} axes;
+
+static const char *read_axes(axes *a, const ebb_geometry *w)
+{
+    memset(a, 0, sizeof *a);
+    for (int i = 0; i < w->spatial; i++) {
+        int from = EBB_AXES - w->spatial + i;
+        a->stride[i] = w->stride[from];
+        a->dilation[i] = w->dilation[from] - 1;
+        a->begin[i] = w->pad_begin[from];
+        // oneDNN wants the number of windows to follow from the sizes: what no window meets goes.
+        int64_t reach =
+            (w->narrow[from] - 1) * w->stride[from] + (w->kernel[from] - 1) * w->dilation[from] + 1;
+        int64_t slack = w->wide[from] + w->pad_begin[from] + w->pad_end[from] - reach;
+        a->end[i] = slack >= w->stride[from] ? w->pad_end[from] - slack : w->pad_end[from];
+        if (a->end[i] < 0)
+            return "elements that no window meets";
+    }
+    return NULL;
+}
+
+/* Descriptor of the forward pass: the operation itself, or the hint of a backward one. */
+static const char *describe_forward(ebb_dnnl_plan *plan, const axes *a,
+                                    const dnnl_memory_desc_t *wide,
+                                    const dnnl_memory_desc_t *weight,
+                                    const dnnl_memory_desc_t *bias,
+                                    const dnnl_memory_desc_t *narrow)
+{
+    dnnl_convolution_desc_t operation;
+    if (dnnl_dilated_convolution_forward_desc_init(
+            &operation, dnnl_forward_training, dnnl_convolution_direct, wide, weight, bias, narrow,
+            a->stride, a->dilation, a->begin, a->end) != dnnl_success)
+        return "a convolution that oneDNN does not know";
+    return ebb_dnnl_describe(plan, &operation, ebb_dnnl_attr(1.0f), NULL);
+}
+
+static const char *describe_backward(ebb_dnnl_plan *plan, const axes *a, bool by_data,
+                                     const dnnl_memory_desc_t *wide,
+                                     const dnnl_memory_desc_t *weight,
+                                     const dnnl_memory_desc_t *narrow)
+{
+    ebb_dnnl_plan forward = {.descriptor = NULL};
+    const char *why = describe_forward(&forward, a, wide, weight, NULL, narrow);
+    if (why != NULL)
+        return why;
+    dnnl_convolution_desc_t operation;
+    dnnl_status_t got = by_data ? dnnl_dilated_convolution_backward_data_desc_init(
+                                      &operation, dnnl_convolution_direct, wide, weight, narrow,
+                                      a->stride, a->dilation, a->begin, a->end)
+                                : dnnl_dilated_convolution_backward_weights_desc_init(
+                                      &operation, dnnl_convolution_direct, wide, weight, NULL,
+                                      narrow, a->stride, a->dilation, a->begin, a->end);
+    if (got == dnnl_success)
+        why = ebb_dnnl_describe(plan, &operation, ebb_dnnl_attr(1.0f), forward.descriptor);
+    else
+        why = "a convolution that oneDNN does not know";
+    dnnl_primitive_desc_destroy(forward.descriptor);
+    return why;
+}
+
+static const char *bias_of(dnnl_memory_desc_t *md, const ebb_call *call, int64_t channels)
+{
+    const ebb_type *type = &call->in[2].type;
+    if (type->rank != 1 || type->dims[0] != channels)
+        return "the bias has the wrong shape";
+    ebb_dnnl_plain(md, 1, type->dims);
+    return NULL;
+}
+
+/* The threads divide images, blocks of 16 channels and, except for dW, rows among themselves. A dW
+ * of few blocks wants an image for each thread that is left over. */
+static int64_t least_images(const ebb_call *call, const ebb_geometry *w)
+{
+    if (call->op != EBB_OP_CONV_WEIGHT_GRAD)
+        return 1;
+    int64_t blocks = (w->wide_channels / w->groups + 15) / 16;
+    blocks *= (w->narrow_channels / w->groups + 15) / 16;
+    blocks *= w->groups; // a channel count below its type's limit: no overflow
+    return (ebb_threads() + blocks - 1) / blocks;
+}
+
+/* Row-major, or with the channels of a group innermost. */
+static void weight_as_it_lies(dnnl_memory_desc_t *md, const form *f)
+{
+    int64_t strides[EBB_MAX_RANK], step = 1;
+    int channels = f->weight_rank - f->weight->rank + 1;
+    if (is_plain(f->weight)) {
+        ebb_dnnl_plain(md, f->weight_rank, f->weight_dims);
+        return;
+    }
+    strides[channels] = 1;
+    step = f->weight_dims[channels];
+    for (int i = f->weight_rank - 1; i >= 0; i--) {
+        if (i == channels)
+            continue;
+        strides[i] = step;
+        step *= f->weight_dims[i];
+    }
+    ebb_dnnl_strided(md, f->weight_rank, f->weight_dims, strides);
+}
+
+/* freely: oneDNN chooses the layouts of the tensors, whatever they have. */
+static const char *make_direct(ebb_dnnl_plan *plan, const ebb_call *call, const ebb_geometry *w,
+                               const form *f, bool freely)
+{
+    dnnl_memory_desc_t wide, narrow, weight, bias, wide_outer, narrow_outer, weight_outer;
+    axes a;
+    bool biased = call->op == EBB_OP_CONV && ebb_dnnl_has(call, 2);
+    const char *why = read_axes(&a, w);
+    if (why == NULL)
+        why = free_choice(&wide, f->wide, freely);
+    if (why == NULL)
+        why = free_choice(&narrow, f->narrow, freely);
+    if (why == NULL)
+        why = ebb_dnnl_of_type(&wide_outer, f->wide);
+    if (why == NULL)
+        why = ebb_dnnl_of_type(&narrow_outer, f->narrow);
+    if (why == NULL && biased)
+        why = bias_of(&bias, call, w->narrow_channels);
+    if (why != NULL)
+        return why;
+    ebb_dnnl_any(&weight, f->weight_rank, f->weight_dims);
+    weight_as_it_lies(&weight_outer, f);
+    plan->least_images = least_images(call, w);
+    if (call->op == EBB_OP_CONV) {
+        why = describe_forward(plan, &a, &wide, &weight, biased ? &bias : NULL, &narrow);
+        if (why == NULL)
+            why = ebb_dnnl_add_images(plan, DNNL_ARG_SRC, false, 0, &wide_outer);
+        if (why == NULL)
+            why = ebb_dnnl_add(plan, DNNL_ARG_WEIGHTS, false, 1, &weight_outer);
+        if (why == NULL && biased)
+            why = ebb_dnnl_add(plan, DNNL_ARG_BIAS, false, 2, &bias);
+        return why != NULL ? why : ebb_dnnl_add_images(plan, DNNL_ARG_DST, true, 0, &narrow_outer);
+    }
+    bool by_data = call->op == EBB_OP_CONV_TRANSPOSE;
+    why = describe_backward(plan, &a, by_data, &wide, &weight, &narrow);
+    if (why == NULL)
+        why = ebb_dnnl_add_images(plan, DNNL_ARG_DIFF_DST, false, 0, &narrow_outer);
+    if (why == NULL && by_data)
+        why = ebb_dnnl_add(plan, DNNL_ARG_WEIGHTS, false, 1, &weight_outer);
+    if (why == NULL && !by_data)
+        why = ebb_dnnl_add_images(plan, DNNL_ARG_SRC, false, 1, &wide_outer);
+    if (why != NULL)
+        return why;
+    return by_data ? ebb_dnnl_add_images(plan, DNNL_ARG_DIFF_SRC, true, 0, &wide_outer)
+                   : ebb_dnnl_add(plan, DNNL_ARG_DIFF_WEIGHTS, true, 0, &weight_outer);
+}
+
+/* Some layouts have none but oneDNN's reference loops, which are slower than any copy. */
+static bool is_slow(const ebb_dnnl_plan *plan)
+{
+    const char *name = NULL;
+    return dnnl_primitive_desc_query(plan->descriptor, dnnl_query_impl_info_str, 0, &name) ==
+               dnnl_success &&
+           name != NULL && strncmp(name, "ref", 3) == 0;
+}
+
+static const char *make_nhwc(ebb_dnnl_plan *plan, const ebb_call *call, const ebb_geometry *w,
+                             const form *f)
+{
+    const char *why = make_direct(plan, call, w, f, false);
+    if (why == NULL && !is_slow(plan))
+        return NULL;
+    dnnl_primitive_desc_destroy(plan->descriptor);
+    *plan = (ebb_dnnl_plan){.descriptor = NULL};
+    return make_direct(plan, call, w, f, true);
+}
+
+static const char *make(ebb_dnnl_plan *plan, const ebb_call *call)
+{
+    ebb_geometry w;
+    form f;
+    ebb_channels_view view;
+    bool nhwc = ebb_channels_first_op(call->op) != EBB_OP_UNKNOWN;
+    const char *why = nhwc ? ebb_channels_first(&view, call) : NULL;
+    if (why == NULL && nhwc)
+        call = &view.call;
+    if (why == NULL)
+        why = ebb_dnnl_floats(call);
+    if (why == NULL)
+        why = ebb_geometry_of_conv(&w, call);
+    if (why != NULL)
+        return why;
+    read_form(&f, call, &w);
+    bool biased = call->op != EBB_OP_CONV_WEIGHT_GRAD && ebb_dnnl_has(call, 2);
+    if ((!nhwc && !is_plain(f.weight)) || (biased && !is_plain(&call->in[2].type)))
+        return "weights that are not row-major";
+    if (biased && call->op == EBB_OP_CONV_TRANSPOSE &&
+        (!is_plain(f.wide) || call->in[2].type.rank != 1 ||
+         call->in[2].type.dims[0] != w.wide_channels))
+        return "a bias beside a layout that is not row-major, or of the wrong shape";
+    if (nhwc)
+        return make_nhwc(plan, call, &w, &f);
+    if (call->op == EBB_OP_CONV_WEIGHT_GRAD && is_product(&w, &f))
+        return make_sum_of_products(plan, &w);
+    // At 7x7 the product took 1.3 times as long as the direct kernels with their copies.
+    if (call->op != EBB_OP_CONV_WEIGHT_GRAD && is_product(&w, &f) &&
+        ebb_geometry_volume(w.wide) >= SMALL_IMAGE && !(biased && call->op == EBB_OP_CONV))
+        return make_product(plan, call, &w);
+    return make_direct(plan, call, &w, &f, false);
+}
+
+EBB_DNNL_PHASES(make)
+
+/* oneDNN's backward-by-data has no bias. */
+static ebb_status run_transpose(const ebb_call *call)
+{
+    EBB_TRY(ebb_dnnl_run(call));
+    if (!ebb_dnnl_has(call, 2))
+        return NULL;
+    const ebb_type *type = &call->out[0].type;
+    const float *bias = call->in[2].data;
+    float *y = call->out[0].data;
+    int64_t channels = type->dims[1], volume = 1;
+    for (int i = 2; i < type->rank; i++)
+        volume *= type->dims[i];
+    EBB_PARALLEL_FOR(type->dims[0] * channels * volume)
+    for (int64_t image = 0; image < type->dims[0] * channels; image++) {
+        EBB_SIMD
+        for (int64_t i = 0; i < volume; i++)
+            y[image * volume + i] += bias[image % channels];
+    }
+    return NULL;
+}
+
+// clang-format off
+const ebb_kernel ebb_dnnl_conv[] = {
+    {"dnnl.conv",             EBB_OP_CONV,             declines, workspace, prepare, ebb_dnnl_run,  ebb_dnnl_release},
+    {"dnnl.conv_transpose",   EBB_OP_CONV_TRANSPOSE,   declines, workspace, prepare, run_transpose, ebb_dnnl_release},
+    {"dnnl.conv_weight_grad", EBB_OP_CONV_WEIGHT_GRAD, declines, workspace, prepare, ebb_dnnl_run,  ebb_dnnl_release},
+    {"dnnl.conv_nhwc",             EBB_OP_CONV_NHWC,             declines, workspace, prepare, ebb_dnnl_run, ebb_dnnl_release},
+    {"dnnl.conv_transpose_nhwc",   EBB_OP_CONV_TRANSPOSE_NHWC,   declines, workspace, prepare, ebb_dnnl_run, ebb_dnnl_release},
+    {"dnnl.conv_weight_grad_nhwc", EBB_OP_CONV_WEIGHT_GRAD_NHWC, declines, workspace, prepare, ebb_dnnl_run, ebb_dnnl_release},
+};
+// clang-format on
+EBB_DNNL_COUNT(conv)

@@ -1,0 +1,589 @@
+/* dnnl_util.c: see dnnl_util.h. */
+#include "kernels/fast/dnnl_util.h"
+
+#include <pthread.h>
+
+#if DNNL_VERSION_MAJOR != 2
+#error "kernels/dnnl is written for oneDNN 2.6"
+#endif
+
+/* ---- one engine, one stream ---- */
+
+static pthread_once_t started = PTHREAD_ONCE_INIT;
+static dnnl_engine_t the_engine;
+static dnnl_stream_t the_stream;
+
+static void start(void)
+{
+    if (dnnl_engine_create(&the_engine, dnnl_cpu, 0) != dnnl_success) {
+        the_engine = NULL;
+        return;
+    }
+    if (dnnl_stream_create(&the_stream, the_engine, dnnl_stream_default_flags) != dnnl_success) {
+        dnnl_engine_destroy(the_engine);
+        the_engine = NULL;
+    }
+}
+
+dnnl_engine_t ebb_dnnl_engine(void)
+{
+    pthread_once(&started, start);
+    return the_engine;
+}
+
+/* ---- descriptors ---- */
+
+void ebb_dnnl_strided(dnnl_memory_desc_t *md, int rank, const int64_t *dims, const int64_t *strides)
+{
+    dnnl_dims_t d = {0}, s = {0};
+    for (int i = 0; i < rank; i++) {
+        d[i] = dims[i];
+        s[i] = strides[i];
+    }
+    dnnl_memory_desc_init_by_strides(md, rank, d, dnnl_f32, s);
+}
+
+void ebb_dnnl_plain(dnnl_memory_desc_t *md, int rank, const int64_t *dims)
+{
+    int64_t strides[EBB_MAX_RANK];
+    ebb_strides(strides, rank, dims);
+    ebb_dnnl_strided(md, rank, dims, strides);
+}
+
+void ebb_dnnl_any(dnnl_memory_desc_t *md, int rank, const int64_t *dims)
+{
+    dnnl_dims_t d = {0};
+    for (int i = 0; i < rank; i++)
+        d[i] = dims[i];
+    dnnl_memory_desc_init_by_tag(md, rank, d, dnnl_f32, dnnl_format_tag_any);
+}
+
+static const char *blocked(dnnl_memory_desc_t *md, const ebb_type *type)
+{
+    static const dnnl_format_tag_t by_16[] = {dnnl_nCw16c, dnnl_nChw16c, dnnl_nCdhw16c};
+    static const dnnl_format_tag_t by_8[] = {dnnl_nCw8c, dnnl_nChw8c, dnnl_nCdhw8c};
+    int spatial = type->rank - 2;
+    if (spatial < 1 || spatial > 3 || (type->layout.block != 8 && type->layout.block != 16))
+        return "a blocked layout that oneDNN does not have";
+    dnnl_dims_t d = {0};
+    for (int i = 0; i < type->rank; i++)
+        d[i] = type->dims[i];
+    dnnl_memory_desc_init_by_tag(md, type->rank, d, dnnl_f32,
+                                 (type->layout.block == 16 ? by_16 : by_8)[spatial - 1]);
+    return NULL;
+}
+
+const char *ebb_dnnl_of_type(dnnl_memory_desc_t *md, const ebb_type *type)
+{
+    if (type->layout.kind == EBB_LAYOUT_BLOCKED)
+        return blocked(md, type);
+    if (type->layout.kind == EBB_LAYOUT_PLAIN || type->rank < 3) {
+        ebb_dnnl_plain(md, type->rank, type->dims);
+        return NULL;
+    }
+    int64_t strides[EBB_MAX_RANK], step = type->dims[1];
+    strides[1] = 1;
+    for (int i = type->rank - 1; i >= 2; i--) {
+        strides[i] = step;
+        step *= type->dims[i];
+    }
+    strides[0] = step;
+    ebb_dnnl_strided(md, type->rank, type->dims, strides);
+    return NULL;
+}
+
+static const char *declines_operand(const ebb_operand *o, bool plain)
+{
+    if (o->type.dtype == EBB_NONE)
+        return NULL;
+    if (o->type.dtype != EBB_F32)
+        return "computes in float32 only";
+    if (!ebb_type_is_static(&o->type))
+        return "a dim is not known";
+    for (int i = 0; i < o->type.rank; i++)
+        if (o->type.dims[i] == 0)
+            return "an operand has no elements";
+        else if (o->type.dims[i] > INT32_MAX) // its own arithmetic is in 32 bits, and divides
+            return "a dim is too large";
+    if (plain && o->type.layout.kind != EBB_LAYOUT_PLAIN)
+        return "works on row-major tensors only";
+    return NULL;
+}
+
+static const char *declines_operands(const ebb_call *call, bool plain)
+{
+    const char *why = NULL;
+    for (uint32_t i = 0; why == NULL && i < call->input_count; i++)
+        why = declines_operand(&call->in[i], plain);
+    for (uint32_t o = 0; why == NULL && o < call->output_count; o++)
+        why = declines_operand(&call->out[o], plain);
+    return why;
+}
+
+const char *ebb_dnnl_floats(const ebb_call *call)
+{
+    return declines_operands(call, false);
+}
+
+const char *ebb_dnnl_plain_floats(const ebb_call *call)
+{
+    return declines_operands(call, true);
+}
+
+/* ---- plans ---- */
+
+dnnl_primitive_attr_t ebb_dnnl_attr(float scale)
+{
+    dnnl_primitive_attr_t attr = NULL;
+    if (dnnl_primitive_attr_create(&attr) != dnnl_success)
+        return NULL;
+    bool fine =
+        dnnl_primitive_attr_set_scratchpad_mode(attr, dnnl_scratchpad_mode_user) == dnnl_success;
+    if (fine && scale != 1.0f)
+        fine = dnnl_primitive_attr_set_output_scales(attr, 1, 0, &scale) == dnnl_success;
+    if (fine)
+        return attr;
+    dnnl_primitive_attr_destroy(attr);
+    return NULL;
+}
+
+dnnl_primitive_attr_t ebb_dnnl_attr_adding(void)
+{
+    dnnl_primitive_attr_t attr = ebb_dnnl_attr(1.0f);
+    dnnl_post_ops_t sum = NULL;
+    if (attr == NULL || dnnl_post_ops_create(&sum) != dnnl_success) {
+        dnnl_primitive_attr_destroy(attr);
+        return NULL;
+    }
+    bool fine = dnnl_post_ops_append_sum(sum, 1.0f) == dnnl_success &&
+                dnnl_primitive_attr_set_post_ops(attr, sum) == dnnl_success;
+    dnnl_post_ops_destroy(sum);
+    if (fine)
+        return attr;
+    dnnl_primitive_attr_destroy(attr);
+    return NULL;
+}
+
+const char *ebb_dnnl_describe(ebb_dnnl_plan *plan, const void *operation,
+                              dnnl_primitive_attr_t attr, dnnl_primitive_desc_t hint)
+{
+    if (attr == NULL)
+        return "oneDNN is out of memory";
+    dnnl_status_t got = ebb_dnnl_engine() == NULL
+                            ? dnnl_runtime_error
+                            : dnnl_primitive_desc_create(&plan->descriptor, operation, attr,
+                                                         ebb_dnnl_engine(), hint);
+    dnnl_primitive_attr_destroy(attr);
+    if (got == dnnl_success)
+        return NULL;
+    plan->descriptor = NULL;
+    return got == dnnl_out_of_memory ? "oneDNN is out of memory" : "oneDNN has no kernel for this";
+}
+
+static bool take(ebb_dnnl_plan *plan, size_t bytes, size_t *offset)
+{
+    *offset = plan->bytes;
+    return ebb_size_add(&plan->bytes, plan->bytes, bytes) &&
+           ebb_size_align(&plan->bytes, plan->bytes, 64);
+}
+
+const char *ebb_dnnl_add(ebb_dnnl_plan *plan, int arg, bool output, uint32_t index,
+                         const dnnl_memory_desc_t *outer)
+{
+    const dnnl_memory_desc_t *inner =
+        dnnl_primitive_desc_query_md(plan->descriptor, dnnl_query_exec_arg_md, arg);
+    if (inner == NULL || plan->count == EBB_DNNL_PORTS)
+        return "oneDNN does not know this operand";
+    ebb_dnnl_port *port = &plan->port[plan->count++];
+    *port = (ebb_dnnl_port){.arg = arg, .output = output, .index = index, .outer = *outer};
+    port->inner = *inner;
+    port->copied = dnnl_memory_desc_equal(outer, inner) == 0;
+    if (port->copied && !take(plan, dnnl_memory_desc_get_size(inner), &port->offset))
+        return "the scratch memory is too large to address";
+    return NULL;
+}
+
+const char *ebb_dnnl_add_images(ebb_dnnl_plan *plan, int arg, bool output, uint32_t index,
+                                const dnnl_memory_desc_t *outer)
+{
+    const char *why = ebb_dnnl_add(plan, arg, output, index, outer);
+    if (why == NULL)
+        plan->port[plan->count - 1].images = true;
+    return why;
+}
+
+/* The reorder that a copied operand needs; NULL where oneDNN refuses. */
+static dnnl_primitive_desc_t reorder_of(const ebb_dnnl_port *port)
+{
+    dnnl_primitive_attr_t attr = port->adds ? ebb_dnnl_attr_adding() : ebb_dnnl_attr(1.0f);
+    dnnl_primitive_desc_t reorder = NULL;
+    if (attr == NULL)
+        return NULL;
+    const dnnl_memory_desc_t *from = port->output ? &port->inner : &port->outer;
+    const dnnl_memory_desc_t *to = port->output ? &port->outer : &port->inner;
+    if (dnnl_reorder_primitive_desc_create(&reorder, from, ebb_dnnl_engine(), to, ebb_dnnl_engine(),
+                                           attr) != dnnl_success)
+        reorder = NULL;
+    dnnl_primitive_attr_destroy(attr);
+    return reorder;
+}
+
+static size_t scratch_of(const_dnnl_primitive_desc_t descriptor)
+{
+    const dnnl_memory_desc_t *md =
+        dnnl_primitive_desc_query_md(descriptor, dnnl_query_scratchpad_md, 0);
+    return md == NULL ? 0 : dnnl_memory_desc_get_size(md);
+}
+
+/* One scratch area serves the primitive and its reorders: they run one after the other. */
+static const char *place_scratch(ebb_dnnl_plan *plan)
+{
+    plan->scratch_bytes = scratch_of(plan->descriptor);
+    for (uint32_t p = 0; p < plan->count; p++) {
+        if (!plan->port[p].copied)
+            continue;
+        dnnl_primitive_desc_t reorder = reorder_of(&plan->port[p]);
+        if (reorder == NULL)
+            return "oneDNN cannot bring an operand into its layout";
+        size_t bytes = scratch_of(reorder);
+        dnnl_primitive_desc_destroy(reorder);
+        if (bytes > plan->scratch_bytes)
+            plan->scratch_bytes = bytes;
+    }
+    return take(plan, plan->scratch_bytes, &plan->scratch_offset)
+               ? NULL
+               : "the scratch memory is too large to address";
+}
+
+static void drop(ebb_dnnl_plan *plan)
+{
+    if (plan->descriptor != NULL)
+        dnnl_primitive_desc_destroy(plan->descriptor);
+    plan->descriptor = NULL;
+}
+
+/* ---- parts ---- */
+
+/* Copies of more bytes than this are made part by part. On the shapes of VGG-16 and ResNet-50, 16,
+ * 32 and 64 MiB all take as long as whole operands within 1 %; smaller parts mean more waits of the
+ * threads for each other. */
+static const size_t PART_BYTES = (size_t)32 << 20;
+
+/* A part has so many times the bytes of a result that is added up: adding 8 MiB of 1x1 weights took
+ * a sixth of the time that 16 images needed. */
+enum { TIMES_THE_SUM = 6 };
+
+typedef struct plans { /* of one call, one after the other in the same workspace */
+    uint32_t count;
+    ebb_dnnl_plan part[EBB_DNNL_PARTS];
+    size_t bytes;
+} plans;
+
+static void drop_plans(plans *all)
+{
+    for (uint32_t i = 0; i < EBB_DNNL_PARTS; i++)
+        drop(&all->part[i]);
+}
+
+/* The plan of a call, or of `images` images of it from the first-th on, repeat times. */
+static const char *make_part(ebb_dnnl_plan *plan, const ebb_call *call, ebb_dnnl_make make,
+                             int64_t first, int64_t images, int64_t repeat)
+{
+    const char *why = make(plan, call);
+    for (uint32_t p = 0; why == NULL && repeat > 0 && p < plan->count; p++) {
+        ebb_dnnl_port *port = &plan->port[p];
+        size_t image = (size_t)port->outer.format_desc.blocking.strides[0] * sizeof(float);
+        if (port->images) {
+            port->start = (size_t)first * image;
+            port->step = (size_t)images * image;
+        } else if (port->output) {
+            port->adds = true;
+            if (!port->copied &&
+                !take(plan, dnnl_memory_desc_get_size(&port->inner), &port->offset))
+                why = "the scratch memory is too large to address";
+            port->copied = true;
+        }
+    }
+    if (repeat > 0)
+        plan->repeat = repeat;
+    return why != NULL ? why : place_scratch(plan);
+}
+
+/* The call with fewer images, where the plan's ports have any; in and out are its operands. */
+static bool cut(ebb_call *less, ebb_operand *in, ebb_operand *out, const ebb_call *call,
+                const ebb_dnnl_plan *whole, int64_t images)
+{
+    if (call->input_count > EBB_DNNL_PORTS || call->output_count > EBB_DNNL_PORTS)
+        return false;
+    *less = *call;
+    memcpy(in, call->in, call->input_count * sizeof *in);
+    memcpy(out, call->out, call->output_count * sizeof *out);
+    less->in = in;
+    less->out = out;
+    for (uint32_t p = 0; p < whole->count; p++)
+        if (whole->port[p].images)
+            (whole->port[p].output ? out : in)[whole->port[p].index].type.dims[0] = images;
+    return true;
+}
+
+/* How many images a run of the plan should take, and of how many; 0: all. A divisor of their number
+ * is preferred where one is near: it saves a primitive for the rest. */
+static int64_t images_of_part(const ebb_dnnl_plan *whole, int64_t *batch)
+{
+    size_t copies = 0, most = PART_BYTES;
+    for (uint32_t p = 0; p < whole->count; p++) {
+        const ebb_dnnl_port *port = &whole->port[p];
+        size_t bytes = dnnl_memory_desc_get_size(&port->inner);
+        if (port->images)
+            *batch = port->outer.dims[0];
+        if (port->images && port->copied)
+            copies += bytes;
+        else if (!port->images && port->output && bytes > most / TIMES_THE_SUM)
+            most = bytes * TIMES_THE_SUM;
+    }
+    if (copies <= most || *batch == 0)
+        return 0;
+    int64_t images = (int64_t)(most / (copies / (size_t)*batch + 1));
+    images = images < whole->least_images ? whole->least_images : images;
+    images = images < 1 ? 1 : images;
+    for (int64_t near = images; near >= whole->least_images && near > images / 2; near--)
+        if (*batch % near == 0)
+            return near;
+    return images;
+}
+
+static const char *make_plans(plans *all, const ebb_call *call, ebb_dnnl_make make)
+{
+    memset(all, 0, sizeof *all);
+    all->count = 1;
+    int64_t batch = 0, images = 0;
+    const char *why = make_part(&all->part[0], call, make, 0, 0, 0);
+    if (why == NULL)
+        images = images_of_part(&all->part[0], &batch);
+    ebb_dnnl_plan whole = all->part[0];
+    if (images > 0 && images < batch) {
+        ebb_call less;
+        ebb_operand in[EBB_DNNL_PORTS], out[EBB_DNNL_PORTS];
+        int64_t rest = batch % images, first = batch - rest;
+        drop_plans(all);
+        memset(all->part, 0, sizeof all->part);
+        if (!cut(&less, in, out, call, &whole, images))
+            return "more operands than a convolution has";
+        why = make_part(&all->part[0], &less, make, 0, images, batch / images);
+        if (why == NULL && rest > 0 && cut(&less, in, out, call, &whole, rest)) {
+            all->count = 2;
+            why = make_part(&all->part[1], &less, make, first, rest, 1);
+        }
+    }
+    for (uint32_t i = 0; i < all->count; i++)
+        all->bytes = all->part[i].bytes > all->bytes ? all->part[i].bytes : all->bytes;
+    if (why != NULL)
+        drop_plans(all);
+    return why;
+}
+
+/* ---- the phases ---- */
+
+const char *ebb_dnnl_declines(const ebb_call *call, ebb_dnnl_make make)
+{
+    plans all;
+    const char *why = make_plans(&all, call, make);
+    drop_plans(&all);
+    return why;
+}
+
+ebb_status ebb_dnnl_workspace(const ebb_call *call, size_t *bytes, ebb_dnnl_make make)
+{
+    plans all;
+    const char *why = make_plans(&all, call, make);
+    if (why != NULL)
+        return ebb_call_error(call, "%s", why);
+    *bytes = all.bytes;
+    drop_plans(&all);
+    return NULL;
+}
+
+typedef struct move { /* an operand at run time */
+    ebb_dnnl_port port;
+    dnnl_memory_t outer, inner; /* inner NULL: not copied */
+    dnnl_primitive_t reorder;
+} move;
+
+typedef struct ready { /* a plan at run time */
+    dnnl_primitive_t primitive;
+    uint32_t count;
+    move move[EBB_DNNL_PORTS];
+    dnnl_memory_t scratch;
+    size_t scratch_offset;
+    int64_t repeat;
+} ready;
+
+static bool make_memory(dnnl_memory_t *memory, const dnnl_memory_desc_t *md)
+{
+    return dnnl_memory_create(memory, md, ebb_dnnl_engine(), DNNL_MEMORY_NONE) == dnnl_success;
+}
+
+static bool make_move(move *m, const ebb_dnnl_port *port)
+{
+    m->port = *port;
+    if (!make_memory(&m->outer, &port->outer))
+        return false;
+    if (!port->copied)
+        return true;
+    dnnl_primitive_desc_t reorder = reorder_of(port);
+    if (reorder == NULL)
+        return false;
+    bool fine = make_memory(&m->inner, &port->inner) &&
+                dnnl_primitive_create(&m->reorder, reorder) == dnnl_success;
+    dnnl_primitive_desc_destroy(reorder);
+    return fine;
+}
+
+static bool make_ready(ready *r, const ebb_dnnl_plan *plan)
+{
+    dnnl_dims_t scratch = {(dnnl_dim_t)plan->scratch_bytes};
+    dnnl_memory_desc_t md;
+    r->scratch_offset = plan->scratch_offset;
+    r->repeat = plan->repeat > 0 ? plan->repeat : 1;
+    if (dnnl_primitive_create(&r->primitive, plan->descriptor) != dnnl_success)
+        return false;
+    for (uint32_t p = 0; p < plan->count; p++, r->count++)
+        if (!make_move(&r->move[p], &plan->port[p])) {
+            r->count++;
+            return false;
+        }
+    return plan->scratch_bytes == 0 ||
+           (dnnl_memory_desc_init_by_tag(&md, 1, scratch, dnnl_u8, dnnl_a) == dnnl_success &&
+            make_memory(&r->scratch, &md));
+}
+
+ebb_status ebb_dnnl_prepare(ebb_call *call, ebb_dnnl_make make)
+{
+    plans all;
+    const char *why = make_plans(&all, call, make);
+    if (why != NULL)
+        return ebb_call_error(call, "%s", why);
+    ebb_status status = NULL;
+    bool fits = all.bytes <= call->workspace_bytes;
+    ready *parts = fits ? ebb_alloc(EBB_DNNL_PARTS * sizeof *parts) : NULL;
+    if (!fits) {
+        status = ebb_call_error(call,
+                                "needs %zu bytes of workspace and has %zu; was the number of "
+                                "threads changed after planning?",
+                                all.bytes, call->workspace_bytes);
+    } else if (parts == NULL) {
+        status = ebb_error_memory();
+    } else {
+        memset(parts, 0, EBB_DNNL_PARTS * sizeof *parts);
+        call->state = parts;
+        bool fine = true;
+        for (uint32_t i = 0; fine && i < all.count; i++)
+            fine = make_ready(&parts[i], &all.part[i]);
+        if (!fine) {
+            status = ebb_call_error(call, "oneDNN could not create the primitive");
+            ebb_dnnl_release(call);
+        }
+    }
+    drop_plans(&all);
+    return status;
+}
+
+static void release(ready *r)
+{
+    for (uint32_t p = 0; p < r->count; p++) {
+        if (r->move[p].outer != NULL)
+            dnnl_memory_destroy(r->move[p].outer);
+        if (r->move[p].inner != NULL)
+            dnnl_memory_destroy(r->move[p].inner);
+        if (r->move[p].reorder != NULL)
+            dnnl_primitive_destroy(r->move[p].reorder);
+    }
+    if (r->scratch != NULL)
+        dnnl_memory_destroy(r->scratch);
+    if (r->primitive != NULL)
+        dnnl_primitive_destroy(r->primitive);
+}
+
+void ebb_dnnl_release(ebb_call *call)
+{
+    ready *parts = call->state;
+    for (uint32_t i = 0; parts != NULL && i < EBB_DNNL_PARTS; i++)
+        release(&parts[i]);
+    ebb_free(parts);
+    call->state = NULL;
+}
+
+static dnnl_status_t reorder(const ready *r, const move *m)
+{
+    bool back = m->port.output;
+    dnnl_exec_arg_t args[] = {{DNNL_ARG_FROM, back ? m->inner : m->outer},
+                              {DNNL_ARG_TO, back ? m->outer : m->inner},
+                              {DNNL_ARG_SCRATCHPAD, r->scratch}};
+    return dnnl_primitive_execute(m->reorder, the_stream, r->scratch == NULL ? 2 : 3, args);
+}
+
+static const ebb_operand *operand_of(const ebb_call *call, const ebb_dnnl_port *port)
+{
+    return &(port->output ? call->out : call->in)[port->index];
+}
+
+/* Points the handles at memory, once; what moves from run to run is set again by run_once(). */
+static dnnl_status_t bind(const ready *r, const ebb_call *call)
+{
+    char *workspace = call->workspace;
+    dnnl_status_t got = dnnl_success;
+    if (r->scratch != NULL)
+        got = dnnl_memory_set_data_handle(r->scratch, workspace + r->scratch_offset);
+    for (uint32_t p = 0; got == dnnl_success && p < r->count; p++)
+        if (r->move[p].inner != NULL)
+            got = dnnl_memory_set_data_handle(r->move[p].inner, workspace + r->move[p].port.offset);
+    return got;
+}
+
+static dnnl_status_t run_once(const ready *r, const ebb_call *call, int64_t i)
+{
+    dnnl_exec_arg_t args[EBB_DNNL_PORTS + 1];
+    dnnl_status_t got = dnnl_success;
+    int count = 0;
+    if (r->scratch != NULL)
+        args[count++] = (dnnl_exec_arg_t){DNNL_ARG_SCRATCHPAD, r->scratch};
+    for (uint32_t p = 0; got == dnnl_success && p < r->count; p++) {
+        const move *m = &r->move[p];
+        const ebb_dnnl_port *port = &m->port;
+        char *data = operand_of(call, port)->data;
+        args[count++] = (dnnl_exec_arg_t){port->arg, m->inner != NULL ? m->inner : m->outer};
+        if (i > 0 && port->step == 0)
+            continue;
+        got = dnnl_memory_set_data_handle(m->outer, data + port->start + (size_t)i * port->step);
+        if (got == dnnl_success && m->inner != NULL && !port->output)
+            got = reorder(r, m);
+    }
+    if (got == dnnl_success)
+        got = dnnl_primitive_execute(r->primitive, the_stream, count, args);
+    for (uint32_t p = 0; got == dnnl_success && p < r->count; p++)
+        if (r->move[p].port.output && r->move[p].inner != NULL)
+            got = reorder(r, &r->move[p]);
+    return got;
+}
+
+ebb_status ebb_dnnl_run(const ebb_call *call)
+{
+    const ready *parts = call->state;
+    dnnl_status_t got = dnnl_success;
+    for (uint32_t p = 0; p < parts[0].count; p++)
+        if (parts[0].move[p].port.adds) {
+            const ebb_operand *sum = operand_of(call, &parts[0].move[p].port);
+            memset(sum->data, 0, sum->bytes);
+        }
+    for (uint32_t k = 0; k < EBB_DNNL_PARTS && parts[k].primitive != NULL; k++) {
+        if (got == dnnl_success)
+            got = bind(&parts[k], call);
+        for (int64_t i = 0; got == dnnl_success && i < parts[k].repeat; i++)
+            got = run_once(&parts[k], call, i);
+    }
+    if (got == dnnl_success)
+        got = dnnl_stream_wait(the_stream);
+    if (got == dnnl_success)
+        return NULL;
+    return ebb_call_error(call, "oneDNN failed with status %d", (int)got);
+}

@@ -1,0 +1,147 @@
+/* dnnl_util.h: what stands between a call and oneDNN: descriptors, plans, their memory.
+ *
+ * A kernel of this folder is one function that makes a plan: the primitive's descriptor, and for
+ * each operand the layout that the tensor has (outer) and the one that the primitive likes (inner).
+ * Where they differ, a copy in the inner layout lives in the call's workspace and a reorder fills
+ * or empties it; scratch memory of the primitives lives there too, so that the planned bytes are
+ * the true ones.
+ *
+ *     workspace() = make the plan, say its bytes, drop it      no code is generated
+ *     prepare()   = make the plan, create primitives and memory handles, drop the plan
+ *     run()       = point the handles at this run's memory, execute, wait
+ *
+ *     workspace:  | copy of X | copy of W | copy of Y | scratch |    each aligned to 64
+ *
+ * Where the copies of whole operands would be large, the batch goes through in parts of a few
+ * images, and the copies are those of one part; operands without images (weights) are copied once.
+ * A result without images (dW) is the sum of the parts', added in their order:
+ *
+ *     X [32, ...] -> 10 parts of 3 images with one primitive, 1 part of 2 images with another
+ *
+ * The parts follow from shapes and the number of threads alone, so a node that is run again gives
+ * the same bits.
+ *
+ * oneDNN 2.6 and 2.7; what version 3 names differently is in dnnl_util.c and the make functions.
+ */
+#ifndef EBB_KERNELS_FAST_DNNL_UTIL_H
+#define EBB_KERNELS_FAST_DNNL_UTIL_H
+
+#include <oneapi/dnnl/dnnl.h>
+
+#include "kernels/kernels.h"
+#include "kernels/parallel.h"
+#include "kernels/call/geometry.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum { EBB_DNNL_PORTS = 4, EBB_DNNL_PARTS = 2 };
+
+typedef struct ebb_dnnl_port { /* one operand of the primitive */
+    int arg;                   /* DNNL_ARG_... */
+    bool output;
+    uint32_t index; /* of the call's in or out */
+    dnnl_memory_desc_t outer, inner;
+    bool images; /* dim 0 counts images that do not know of each other */
+    bool adds;   /* an output that starts as 0, and each run adds to it */
+    bool copied;
+    size_t offset;      /* of the copy in the workspace */
+    size_t start, step; /* of a repeated primitive: byte of the first run, bytes to the next */
+} ebb_dnnl_port;
+
+typedef struct ebb_dnnl_plan {
+    dnnl_primitive_desc_t descriptor;
+    uint32_t count;
+    ebb_dnnl_port port[EBB_DNNL_PORTS];
+    size_t scratch_offset, scratch_bytes;
+    size_t bytes;         /* all of the workspace */
+    int64_t repeat;       /* how often it runs; 0 is once */
+    int64_t least_images; /* of one run: fewer would leave threads idle */
+} ebb_dnnl_plan;
+
+/* Makes a plan of a call, or returns why it cannot; *plan is zeroed before. */
+typedef const char *(*ebb_dnnl_make)(ebb_dnnl_plan *plan, const ebb_call *call);
+
+/* The four phases for any plan. declines() gives the plan's own reason. */
+const char *ebb_dnnl_declines(const ebb_call *call, ebb_dnnl_make make);
+ebb_status ebb_dnnl_workspace(const ebb_call *call, size_t *bytes, ebb_dnnl_make make);
+ebb_status ebb_dnnl_prepare(ebb_call *call, ebb_dnnl_make make);
+ebb_status ebb_dnnl_run(const ebb_call *call);
+void ebb_dnnl_release(ebb_call *call);
+
+/* ---- for make functions ---- */
+
+dnnl_engine_t ebb_dnnl_engine(void); /* NULL: oneDNN could not start */
+
+/* Attributes with scratch memory from the user and one scale for the result; or with the result
+ * added to what is there. NULL: no memory. */
+dnnl_primitive_attr_t ebb_dnnl_attr(float scale);
+dnnl_primitive_attr_t ebb_dnnl_attr_adding(void);
+
+/* Sets plan->descriptor from an operation's descriptor. Consumes attr. */
+const char *ebb_dnnl_describe(ebb_dnnl_plan *plan, const void *operation,
+                              dnnl_primitive_attr_t attr, dnnl_primitive_desc_t hint);
+
+/* Adds an operand, whose inner layout is what the primitive answers for arg. The second is for one
+ * that has images along dim 0: where there are such, make may be asked again for fewer of them. */
+const char *ebb_dnnl_add(ebb_dnnl_plan *plan, int arg, bool output, uint32_t index,
+                         const dnnl_memory_desc_t *outer);
+const char *ebb_dnnl_add_images(ebb_dnnl_plan *plan, int arg, bool output, uint32_t index,
+                                const dnnl_memory_desc_t *outer);
+
+/* Descriptors of a float32 tensor: as its layout says; row-major with other dims of the same count;
+ * with strides; and leaving the layout to the primitive. */
+const char *ebb_dnnl_of_type(dnnl_memory_desc_t *md, const ebb_type *type);
+void ebb_dnnl_plain(dnnl_memory_desc_t *md, int rank, const int64_t *dims);
+void ebb_dnnl_strided(dnnl_memory_desc_t *md, int rank, const int64_t *dims,
+                      const int64_t *strides);
+void ebb_dnnl_any(dnnl_memory_desc_t *md, int rank, const int64_t *dims);
+
+/* Every operand there is: float32, static, of at least one element. */
+const char *ebb_dnnl_floats(const ebb_call *call);
+/* And row-major. */
+const char *ebb_dnnl_plain_floats(const ebb_call *call);
+
+static inline bool ebb_dnnl_has(const ebb_call *call, uint32_t i)
+{
+    return i < call->input_count && call->in[i].type.dtype != EBB_NONE;
+}
+
+static inline bool ebb_dnnl_wants(const ebb_call *call, uint32_t o)
+{
+    return o < call->output_count && call->out[o].type.dtype != EBB_NONE;
+}
+
+/* ---- families: each file ends in its array ---- */
+
+#define EBB_DNNL_FAMILIES(X) \
+    X(matmul) X(depthwise) X(conv) X(conv_pooled) X(pool) X(attention) X(linear_loss) X(sketch)
+
+#define EBB_DNNL_DECLARE(name)                 \
+    extern const ebb_kernel ebb_dnnl_##name[]; \
+    extern const size_t ebb_dnnl_##name##_count;
+EBB_DNNL_FAMILIES(EBB_DNNL_DECLARE)
+
+#define EBB_DNNL_COUNT(name) \
+    const size_t ebb_dnnl_##name##_count = sizeof ebb_dnnl_##name / sizeof ebb_dnnl_##name[0];
+
+/* The phases of a file whose make function is `make`. */
+#define EBB_DNNL_PHASES(make)                                        \
+    static const char *declines(const ebb_call *call)                \
+    {                                                                \
+        return ebb_dnnl_declines(call, make);                        \
+    }                                                                \
+    static ebb_status workspace(const ebb_call *call, size_t *bytes) \
+    {                                                                \
+        return ebb_dnnl_workspace(call, bytes, make);                \
+    }                                                                \
+    static ebb_status prepare(ebb_call *call)                        \
+    {                                                                \
+        return ebb_dnnl_prepare(call, make);                         \
+    }
+
+#ifdef __cplusplus
+}
+#endif
+#endif

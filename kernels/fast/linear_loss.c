@@ -1,0 +1,90 @@
+/* linear_loss.c: LinearCrossEntropy with oneDNN's products, block by block; the rest is plain's.
+ *
+ * dW is added up by the products themselves, in float32, block after block. The blocks are as the
+ * node says, so results depend on the number of threads only as oneDNN's do. What sgemm packs its
+ * operands into (some MiB a thread) is its own, not the workspace's.
+ */
+#include "kernels/fast/dnnl_util.h"
+#include "kernels/plain/scores/linear_loss.h"
+#include "kernels/plain/vmath.h"
+
+#include <math.h>
+#include <string.h>
+
+#define REAL float
+#define NAMED(x) x##_f32
+#define EXP(x) ebb_exp(x)
+#include "kernels/plain/scores/scores_loops.inc"
+#undef REAL
+#undef NAMED
+#undef EXP
+
+static const char *declines(const ebb_call *call)
+{
+    const char *why = ebb_linear_loss_declines(call);
+    if (why != NULL)
+        return why;
+    if (call->in[0].type.dtype != EBB_F32)
+        return "oneDNN multiplies float32 only";
+    return ebb_elements(&call->in[0].type) == 0 || ebb_elements(&call->in[1].type) == 0
+               ? "an empty operand"
+               : NULL;
+}
+
+/* Row-major c[m, n] = alpha op(a) op(b) + beta c; ld: row lengths of a and b as they lie. */
+static ebb_status product(const ebb_call *call, char turn_a, char turn_b, int64_t m, int64_t n,
+                          int64_t k, float alpha, const float *a, int64_t lda, const float *b,
+                          int64_t ldb, float beta, float *c)
+{
+    if (dnnl_sgemm(turn_a, turn_b, m, n, k, alpha, a, lda, b, ldb, beta, c, n) == dnnl_success)
+        return NULL;
+    return ebb_call_error(call, "oneDNN did not multiply [%lld, %lld] by [%lld, %lld]",
+                          (long long)m, (long long)k, (long long)k, (long long)n);
+}
+
+/* Rows first .. first + n - 1: their loss is added to *loss. */
+static ebb_status sweep_block(const ebb_call *call, const ebb_linear_loss *l, int64_t first,
+                              int64_t n, double divisor, double *loss)
+{
+    int64_t C = l->classes, K = l->inner, ldw = l->turned ? K : C;
+    float alpha = (float)l->alpha, add = first > 0 ? 1.0f : 0.0f;
+    const float *x = (const float *)l->x + first * K;
+    float *g = l->scores;
+    if (l->bias != NULL)
+        put_bias_f32(l, n);
+    EBB_TRY(product(call, 'N', l->turned ? 'T' : 'N', n, C, K, alpha, x, K, l->w, ldw,
+                    l->bias != NULL ? 1.0f : 0.0f, g));
+    scores_to_gradient_f32(l, first, n, divisor);
+    *loss += block_loss_f32(l, n);
+    if (l->dbias != NULL)
+        add_columns_f32(l->dbias, g, n, C, first > 0);
+    if (l->dw != NULL && l->turned)
+        EBB_TRY(product(call, 'T', 'N', C, K, n, alpha, g, C, x, K, add, l->dw));
+    if (l->dw != NULL && !l->turned)
+        EBB_TRY(product(call, 'T', 'N', K, C, n, alpha, x, K, g, C, add, l->dw));
+    if (l->dx == NULL) // last: dx may be x
+        return NULL;
+    return product(call, 'N', l->turned ? 'N' : 'T', n, K, C, alpha, g, C, l->w, ldw, 0.0f,
+                   (float *)l->dx + first * K);
+}
+
+static ebb_status run(const ebb_call *call)
+{
+    ebb_linear_loss l;
+    EBB_TRY(ebb_linear_loss_begin(call, &l));
+    double divisor = divisor_f32(&l), loss = 0;
+    for (int64_t first = 0; first < l.rows; first += l.block) {
+        int64_t n = l.rows - first < l.block ? l.rows - first : l.block;
+        EBB_TRY(sweep_block(call, &l, first, n, divisor, &loss));
+    }
+    if (ebb_dnnl_wants(call, 0))
+        *(float *)call->out[0].data = (float)(loss / divisor);
+    return NULL;
+}
+
+// clang-format off
+const ebb_kernel ebb_dnnl_linear_loss[] = {
+    {"dnnl.linear_cross_entropy", EBB_OP_LINEAR_CROSS_ENTROPY, declines, ebb_linear_loss_workspace, NULL, run, NULL},
+};
+// clang-format on
+EBB_DNNL_COUNT(linear_loss)

@@ -1,0 +1,153 @@
+/* det.h: determinants and their cofactors, the same text for all back ends: one matrix, one thread.
+ */
+#ifndef EBB_KERNELS_MATH_DET_H
+#define EBB_KERNELS_MATH_DET_H
+
+#include <math.h>
+#include <string.h>
+
+#include "kernels/math/both.h"
+#include "kernels/kernels.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Sides of the matrices of Det or of DetGrad, and how many there are; a sentence where they are
+ * none. */
+static inline const char *ebb_det_read(int64_t *n, int64_t *count, const ebb_call *c)
+{
+    const ebb_type *x = &c->in[c->op == EBB_OP_DET ? 0 : 1].type;
+    const ebb_type *each = c->op == EBB_OP_DET ? &c->out[0].type : &c->in[0].type;
+    *n = *count = 0;
+    if (x->rank < 2 || x->dims[x->rank - 1] != x->dims[x->rank - 2])
+        return "the input is not of square matrices";
+    int64_t matrices = 1;
+    *n = x->dims[x->rank - 1];
+    *count = 1;
+    for (int d = 0; d < x->rank - 2; d++)
+        matrices *= x->dims[d];
+    for (int d = 0; d < each->rank; d++)
+        *count *= each->dims[d];
+    return *count == matrices || *n == 0 ? NULL : "there is not one number for each matrix";
+}
+
+/* Gauss's elimination with the largest pivot of each column. */
+EBB_BOTH double ebb_determinant(double *m, int64_t n)
+{
+    double product = 1;
+    for (int64_t k = 0; k < n; k++) {
+        int64_t best = k;
+        for (int64_t i = k + 1; i < n; i++)
+            if (fabs(m[i * n + k]) > fabs(m[best * n + k]))
+                best = i;
+        for (int64_t j = k; best != k && j < n; j++) {
+            double swap = m[k * n + j];
+            m[k * n + j] = m[best * n + j];
+            m[best * n + j] = swap;
+        }
+        double pivot = m[k * n + k];
+        product *= best != k ? -pivot : pivot;
+        if (pivot == 0)
+            return 0;
+        for (int64_t i = k + 1; i < n; i++) {
+            double factor = m[i * n + k] / pivot;
+            for (int64_t j = k; j < n; j++)
+                m[i * n + j] -= factor * m[k * n + j];
+        }
+    }
+    return product;
+}
+
+typedef struct ebb_factors { /* P X Q = L U: X[row[i]][column[j]] = (L U)[i][j] */
+    double *m;               /* L below the diagonal, U on and above it */
+    int64_t *row, *column, n;
+    double sign; /* of both permutations */
+} ebb_factors;
+
+EBB_BOTH void ebb_exchange(int64_t *list, int64_t a, int64_t b)
+{
+    int64_t held = list[a];
+    list[a] = list[b];
+    list[b] = held;
+}
+
+/* Elimination with the largest of all that is left, so that zeros come last. */
+EBB_BOTH void ebb_factor(ebb_factors *f)
+{
+    int64_t n = f->n;
+    for (int64_t i = 0; i < n; i++)
+        f->row[i] = f->column[i] = i;
+    f->sign = 1;
+    for (int64_t k = 0; k < n; k++) {
+        int64_t r = k, s = k;
+        for (int64_t i = k; i < n; i++)
+            for (int64_t j = k; j < n; j++)
+                if (fabs(f->m[i * n + j]) > fabs(f->m[r * n + s])) {
+                    r = i;
+                    s = j;
+                }
+        f->sign *= (r != k) == (s != k) ? 1 : -1;
+        ebb_exchange(f->row, k, r);
+        ebb_exchange(f->column, k, s);
+        for (int64_t j = 0; j < n; j++) {
+            double held = f->m[k * n + j];
+            f->m[k * n + j] = f->m[r * n + j];
+            f->m[r * n + j] = held;
+        }
+        for (int64_t i = 0; i < n; i++) {
+            double held = f->m[i * n + k];
+            f->m[i * n + k] = f->m[i * n + s];
+            f->m[i * n + s] = held;
+        }
+        if (f->m[k * n + k] == 0)
+            return;
+        for (int64_t i = k + 1; i < n; i++) {
+            double share = f->m[i * n + k] /= f->m[k * n + k];
+            for (int64_t j = k + 1; j < n; j++)
+                f->m[i * n + j] -= share * f->m[k * n + j];
+        }
+    }
+}
+
+/* a = the adjugate of U, which has one where its last pivot is zero, and is zero where two are.
+ * With p the last pivot, d the product of the others, V the rest and w its last column:
+ *     U = [ V w ]     adj U = [ p d V^-1   -d V^-1 w ]
+ *         [ 0 p ]             [ 0           d        ] */
+EBB_BOTH void ebb_adjugate(const ebb_factors *f, double *a)
+{
+    int64_t n = f->n, last = n - 1;
+    double d = 1;
+    for (int64_t k = 0; k < last; k++)
+        d *= f->m[k * n + k];
+    memset(a, 0, (size_t)(n * n) * sizeof *a);
+    if (d == 0)
+        return;
+    for (int64_t j = 0; j < n; j++) {
+        double top = j < last ? f->m[n * n - 1] * d : d;
+        a[j * n + j] = j < last ? top / f->m[j * n + j] : d;
+        for (int64_t i = j - 1; i >= 0; i--) {
+            double sum = 0;
+            for (int64_t k = i + 1; k <= j; k++)
+                sum += f->m[i * n + k] * a[k * n + j];
+            a[i * n + j] = -sum / f->m[i * n + i];
+        }
+    }
+}
+
+/* What X's last factors make of it: a becomes that times L^-1, so that element [row[j], column[i]]
+ * of the cofactors is sign a[i, j]. */
+EBB_BOTH void ebb_adjugate_whole(const ebb_factors *f, double *a)
+{
+    int64_t n = f->n;
+    ebb_adjugate(f, a);
+    for (int64_t i = 0; i < n; i++)
+        for (int64_t j = n - 1; j >= 0; j--)
+            for (int64_t k = j + 1; k < n; k++)
+                a[i * n + j] -= a[i * n + k] * f->m[k * n + j];
+}
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,23 @@
+/* compose.h: operators that mean several others, one behind or beside the other. */
+#ifndef EBB_KERNELS_NESTED_COMPOSE_H
+#define EBB_KERNELS_NESTED_COMPOSE_H
+
+#include "kernels/kernels.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+extern const ebb_kernel ebb_kernel_compose;
+
+/* Whether the operator means others. */
+bool ebb_is_composed(ebb_op op);
+
+/* Gives the call the kernel that runs, for each part, what the call's back ends have for it.
+ * EBB_UNSUPPORTED, naming the node, where a part has none. */
+ebb_status ebb_pick_composed(ebb_call *call);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

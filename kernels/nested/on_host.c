@@ -1,0 +1,130 @@
+/* on_host.c: what a device has no kernel for is computed by the host, in the midst of its work.
+ *
+ *     device   ... |==| in ─┐                      ┌─> out |==| ...
+ *                           │ fetch                │ put
+ *     staged             [ in ] ── host's kernel ─> [ out ]
+ *
+ * The three are work of the queue like any other, done in order and recorded with the rest of the
+ * step: nobody waits on the host's side. It is slow, by two copies over the bus at least, and
+ * better than no answer; `ebb plan` says which nodes it is. The staged bytes and the workspace are
+ * memory of the host, beside the arena.
+ */
+#include "kernels/nested/on_host.h"
+
+typedef struct on_host {
+    ebb_arena arena;
+    ebb_call call; /* on staged operands */
+    void *queue;
+    const ebb_device *device;
+    unsigned char *staged;
+    size_t bytes, *in_at, *out_at, workspace_at;
+} on_host;
+
+/* The same call on the host; where its operands will lie. */
+static ebb_status build(on_host *h, const ebb_call *c)
+{
+    const ebb_backend *const *host;
+    bool fits = true;
+    EBB_TRY(ebb_backends("cpu", &host));
+    h->call = *c;
+    h->call.kernel = NULL;
+    h->call.state = h->call.workspace = h->call.queue = NULL;
+    h->call.workspace_bytes = 0;
+    h->call.in = EBB_NEW(&h->arena, ebb_operand, c->input_count + (size_t)1);
+    h->call.out = EBB_NEW(&h->arena, ebb_operand, c->output_count + (size_t)1);
+    h->in_at = EBB_NEW(&h->arena, size_t, c->input_count + (size_t)1);
+    h->out_at = EBB_NEW(&h->arena, size_t, c->output_count + (size_t)1);
+    if (h->call.in == NULL || h->call.out == NULL || h->in_at == NULL || h->out_at == NULL)
+        return ebb_error_memory();
+    memcpy(h->call.in, c->in, c->input_count * sizeof *c->in);
+    memcpy(h->call.out, c->out, c->output_count * sizeof *c->out);
+    EBB_TRY(ebb_pick(&h->call, host));
+    if (h->call.kernel->workspace != NULL)
+        EBB_TRY(h->call.kernel->workspace(&h->call, &h->call.workspace_bytes));
+    for (uint32_t i = 0; i < c->input_count; i++)
+        fits =
+            fits && ebb_size_room(&h->in_at[i], &h->bytes, c->in[i].bytes, ebb_device_host.align);
+    for (uint32_t o = 0; o < c->output_count; o++)
+        fits =
+            fits && ebb_size_room(&h->out_at[o], &h->bytes, c->out[o].bytes, ebb_device_host.align);
+    fits = fits && ebb_size_room(&h->workspace_at, &h->bytes, h->call.workspace_bytes,
+                                 ebb_device_host.align);
+    return fits ? NULL : ebb_call_error(c, "its operands pass what memory can be");
+}
+
+static void release(ebb_call *c)
+{
+    on_host *h = c->state;
+    if (h->call.kernel != NULL && h->call.kernel->release != NULL && h->call.state != NULL)
+        h->call.kernel->release(&h->call);
+    if (h->staged != NULL)
+        h->device->unstage(h->queue, h->staged);
+    ebb_arena_fini(&h->arena);
+    ebb_free(h);
+    c->state = NULL;
+}
+
+static void point(on_host *h)
+{
+    for (uint32_t i = 0; i < h->call.input_count; i++)
+        if (h->call.in[i].type.dtype != EBB_NONE)
+            h->call.in[i].data = h->staged + h->in_at[i];
+    for (uint32_t o = 0; o < h->call.output_count; o++)
+        if (h->call.out[o].type.dtype != EBB_NONE)
+            h->call.out[o].data = h->staged + h->out_at[o];
+    h->call.workspace = h->staged + h->workspace_at;
+}
+
+static ebb_status prepare(ebb_call *c)
+{
+    on_host *h = ebb_alloc(sizeof *h);
+    if (h == NULL)
+        return ebb_error_memory();
+    *h = (on_host){.queue = c->queue, .device = (*c->backends)->device};
+    c->state = h;
+    EBB_TRY(build(h, c));
+    void *staged = NULL;
+    EBB_TRY(h->device->stage(c->queue, h->bytes + 1, &staged));
+    h->staged = staged;
+    point(h);
+    return h->call.kernel->prepare != NULL ? h->call.kernel->prepare(&h->call) : NULL;
+}
+
+static ebb_status compute(void *context, uint64_t step)
+{
+    on_host *h = context;
+    h->call.step = step;
+    return h->call.kernel->run(&h->call);
+}
+
+static ebb_status run(const ebb_call *c)
+{
+    on_host *h = c->state;
+    for (uint32_t i = 0; i < c->input_count; i++)
+        if (c->in[i].bytes > 0)
+            EBB_TRY(
+                h->device->fetch(c->queue, h->staged + h->in_at[i], c->in[i].data, c->in[i].bytes));
+    EBB_TRY(h->device->visit(c->queue, compute, h));
+    for (uint32_t o = 0; o < c->output_count; o++)
+        if (c->out[o].bytes > 0)
+            EBB_TRY(h->device->put(c->queue, c->out[o].data, h->staged + h->out_at[o],
+                                   c->out[o].bytes));
+    return NULL;
+}
+
+static const ebb_kernel kernel = {"on_host", EBB_OP_UNKNOWN, NULL, NULL, prepare, run, release};
+
+ebb_status ebb_pick_on_host(ebb_call *c)
+{
+    on_host h = {0};
+    ebb_status status = build(&h, c);
+    ebb_arena_fini(&h.arena);
+    if (status == NULL)
+        c->kernel = &kernel;
+    return status;
+}
+
+bool ebb_is_on_host(const ebb_call *call)
+{
+    return call->kernel == &kernel;
+}

@@ -1,0 +1,266 @@
+/* random.c: dropout and the operators that draw, from Philox words (kernels/math/philox.h).
+ *
+ * What is drawn for element i depends on seed, step, stream and i alone: the same mask comes back
+ * in recompute, and however elements are dealt out to threads.
+ */
+#include "kernels/call/misfit.h"
+#include "kernels/math/philox.h"
+#include "kernels/plain/plain.h"
+
+#include <math.h>
+#include <string.h>
+
+enum { PIECE = 1024 }; /* elements a job; a multiple of 4 */
+
+typedef struct source {
+    uint64_t seed, step;
+    uint32_t stream;
+} source;
+
+static int64_t least(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+/* The words of elements first .. first + PIECE - 1; first is a multiple of 4. */
+static void draw(uint32_t words[PIECE], const source *s, int64_t first)
+{
+    const uint64_t seed = s->seed, step = s->step, block = (uint64_t)first / 4;
+    const uint32_t stream = s->stream;
+    EBB_SIMD
+    for (uint32_t b = 0; b < PIECE / 4; b++) {
+        ebb_philox p = ebb_philox_block(seed, step, stream, block + b);
+        words[b * 4] = p.word[0];
+        words[b * 4 + 1] = p.word[1];
+        words[b * 4 + 2] = p.word[2];
+        words[b * 4 + 3] = p.word[3];
+    }
+}
+
+/* ---- dropout ---- */
+
+/* n flags of 0 or 1 as bits, the lowest first. */
+static void pack(uint8_t *bits, const uint32_t *words, uint32_t threshold, int64_t n)
+{
+    for (int64_t first = 0; first < n; first += 8) {
+        uint32_t byte = 0;
+        for (int64_t i = first; i < n && i < first + 8; i++)
+            byte |= (uint32_t)(words[i] >= threshold) << (i - first);
+        bits[first / 8] = (uint8_t)byte;
+    }
+}
+
+/* mask, a byte an element, and bits may be NULL; y may be x. */
+#define DEFINE_DROPOUT(T)                                                                     \
+    static void dropout_##T(T *y, uint8_t *mask, uint8_t *bits, const T *x, int64_t n,        \
+                            const source *s, uint32_t threshold, T scale)                     \
+    {                                                                                         \
+        EBB_PARALLEL_FOR(n)                                                                   \
+        for (int64_t first = 0; first < n; first += PIECE) {                                  \
+            uint32_t words[PIECE];                                                            \
+            int64_t count = least(n - first, PIECE);                                          \
+            draw(words, s, first);                                                            \
+            EBB_SIMD                                                                          \
+            for (int64_t i = 0; i < count; i++)                                               \
+                y[first + i] = words[i] >= threshold ? x[first + i] * scale : 0;              \
+            if (bits != NULL)                                                                 \
+                pack(bits + first / 8, words, threshold, count);                              \
+            if (mask == NULL)                                                                 \
+                continue;                                                                     \
+            EBB_SIMD                                                                          \
+            for (int64_t i = 0; i < count; i++)                                               \
+                mask[first + i] = words[i] >= threshold;                                      \
+        }                                                                                     \
+    }                                                                                         \
+                                                                                              \
+    static void dropout_grad_##T(T *dx, const T *dy, const uint8_t *mask, int64_t n, T scale) \
+    {                                                                                         \
+        EBB_PARALLEL_FOR(n)                                                                   \
+        for (int64_t first = 0; first < n; first += PIECE) {                                  \
+            int64_t end = least(n, first + PIECE);                                            \
+            EBB_SIMD                                                                          \
+            for (int64_t i = first; i < end; i++)                                             \
+                dx[i] = mask[i] != 0 ? dy[i] * scale : 0;                                     \
+        }                                                                                     \
+    }
+
+DEFINE_DROPOUT(float)
+DEFINE_DROPOUT(double)
+
+static ebb_status drop(const ebb_call *c, const source *s, double ratio, bool wants_mask)
+{
+    const ebb_operand *x = &c->in[0];
+    int64_t n = ebb_elements(&x->type);
+    bool packed = c->op == EBB_OP_EBB_DROPOUT_PACKED;
+    uint8_t *mask = wants_mask && !packed ? c->out[1].data : NULL;
+    uint8_t *bits = wants_mask && packed ? c->out[1].data : NULL;
+    float scale = (float)(1.0 / (1.0 - ratio));
+    uint32_t threshold = ebb_dropout_threshold(ratio);
+    if (x->type.dtype == EBB_F64)
+        dropout_double(c->out[0].data, mask, bits, x->data, n, s, threshold, (double)scale);
+    else
+        dropout_float(c->out[0].data, mask, bits, x->data, n, s, threshold, scale);
+    return NULL;
+}
+
+static ebb_status check_ratio(const ebb_call *c, double ratio)
+{
+    if (!(ratio >= 0.0 && ratio < 1.0))
+        return ebb_call_error(c, "ratio %g is outside of [0, 1)", ratio);
+    return NULL;
+}
+
+/* The call's own source: a seed attribute, where there is one, takes the seed's place. */
+static source source_of(const ebb_call *c)
+{
+    source s = {c->seed, c->step, (uint32_t)(c->stream ^ (c->stream >> 32))};
+    const ebb_attr *seed = ebb_attr_find(&c->attrs, "seed");
+    if (seed != NULL && seed->type == EBB_ATTR_INT)
+        s.seed = (uint64_t)seed->i;
+    else if (seed != NULL && seed->type == EBB_ATTR_FLOAT)
+        memcpy(&s.seed, &seed->f, sizeof s.seed);
+    return s;
+}
+
+/* {seed, step} from an int64[2]. */
+static source source_of_key(const ebb_call *c)
+{
+    const int64_t *key = c->in[1].data;
+    source s = {(uint64_t)key[0], (uint64_t)key[1], (uint32_t)ebb_attr_int(&c->attrs, "stream", 0)};
+    return s;
+}
+
+/* (X, ratio?, training_mode?) {seed?} -> Y, mask?. Y may be X. */
+static ebb_status run_dropout(const ebb_call *c)
+{
+    double ratio = ebb_call_has(c, 1) ? ebb_plain_scalar(&c->in[1]) : 0.5;
+    bool training = ebb_call_has(c, 2) && ebb_plain_scalar(&c->in[2]) != 0.0;
+    bool mask = ebb_call_wants(c, 1);
+    if (!training || ratio == 0.0) {
+        ebb_plain_memcpy(c->out[0].data, c->in[0].data, c->in[0].bytes);
+        if (mask)
+            ebb_plain_fill(c->out[1].data, &(uint8_t){1}, ebb_elements(&c->in[0].type), 1);
+        return NULL;
+    }
+    if (ratio == 1.0) { /* allowed by PyTorch: nothing is kept */
+        ebb_plain_fill(c->out[0].data, &(uint8_t){0}, (int64_t)c->out[0].bytes, 1);
+        if (mask)
+            ebb_plain_fill(c->out[1].data, &(uint8_t){0}, ebb_elements(&c->in[0].type), 1);
+        return NULL;
+    }
+    EBB_TRY(check_ratio(c, ratio));
+    source s = source_of(c);
+    return drop(c, &s, ratio, mask);
+}
+
+/* (dY, mask, ratio?, training_mode?) -> dX. dX may be dY. */
+static ebb_status run_dropout_grad(const ebb_call *c)
+{
+    const ebb_operand *dy = &c->in[0];
+    double ratio = ebb_call_has(c, 2) ? ebb_plain_scalar(&c->in[2]) : 0.5;
+    if (ebb_call_has(c, 3) && ebb_plain_scalar(&c->in[3]) == 0.0) {
+        ebb_plain_memcpy(c->out[0].data, dy->data, dy->bytes);
+        return NULL;
+    }
+    if (ratio != 1.0)
+        EBB_TRY(check_ratio(c, ratio));
+    float scale = ratio == 1.0 ? 0.0f : (float)(1.0 / (1.0 - ratio));
+    int64_t n = ebb_elements(&dy->type);
+    if (dy->type.dtype == EBB_F64)
+        dropout_grad_double(c->out[0].data, dy->data, c->in[1].data, n, (double)scale);
+    else
+        dropout_grad_float(c->out[0].data, dy->data, c->in[1].data, n, scale);
+    return NULL;
+}
+
+/* (X, key) {ratio, stream} -> Y, mask?; and (dY, key) {ratio, stream} -> dX, the same draw. */
+static ebb_status run_keyed(const ebb_call *c)
+{
+    double ratio = ebb_attr_float(&c->attrs, "ratio", 0.0);
+    EBB_TRY(check_ratio(c, ratio));
+    source s = source_of_key(c);
+    return drop(c, &s, ratio, c->op != EBB_OP_EBB_DROPOUT_SEED_GRAD && ebb_call_wants(c, 1));
+}
+
+static const char *declines_dropout(const ebb_call *c)
+{
+    const char *why = ebb_call_any(c);
+    if (why != NULL)
+        return why;
+    if (c->in[0].type.dtype != EBB_F32 && c->in[0].type.dtype != EBB_F64)
+        return "computes in float32 and float64 only";
+    return ebb_dropout_misfit(c);
+}
+
+/* ---- normal and uniform ---- */
+
+/* Two words make a pair of normals (Box and Muller); element i takes number i % 4 of its block. */
+static void normals(double z[PIECE], const uint32_t words[PIECE])
+{
+    const double unit = 1.0 / 4294967296.0, turn = 6.283185307179586476925287;
+    for (int i = 0; i < PIECE; i += 2) {
+        double r = sqrt(-2.0 * log(((double)words[i] + 1.0) * unit));
+        double t = turn * ((double)words[i + 1] * unit);
+        z[i] = r * cos(t);
+        z[i + 1] = r * sin(t);
+    }
+}
+
+/* {mean, scale} or {low, high} -> Y. */
+static ebb_status run_random(const ebb_call *c)
+{
+    bool normal = c->op == EBB_OP_RANDOM_NORMAL || c->op == EBB_OP_RANDOM_NORMAL_LIKE;
+    double base = ebb_attr_float(&c->attrs, normal ? "mean" : "low", 0.0);
+    double width = ebb_attr_float(&c->attrs, normal ? "scale" : "high", 1.0);
+    if (!normal)
+        width -= base;
+    source s = source_of(c);
+    bool wide = c->out[0].type.dtype == EBB_F64;
+    float *y32 = wide ? NULL : c->out[0].data;
+    double *y64 = wide ? c->out[0].data : NULL;
+    int64_t n = ebb_elements(&c->out[0].type);
+    EBB_PARALLEL_FOR(n)
+    for (int64_t first = 0; first < n; first += PIECE) {
+        uint32_t words[PIECE];
+        double z[PIECE];
+        int64_t count = least(n - first, PIECE);
+        draw(words, &s, first);
+        if (normal)
+            normals(z, words);
+        else
+            for (int i = 0; i < PIECE; i++)
+                z[i] = (double)ebb_philox_uniform(words[i]);
+        if (wide)
+            for (int64_t i = 0; i < count; i++)
+                y64[first + i] = base + width * z[i];
+        else
+            for (int64_t i = 0; i < count; i++)
+                y32[first + i] = (float)(base + width * z[i]);
+    }
+    return NULL;
+}
+
+static const char *declines_random(const ebb_call *c)
+{
+    const char *why = ebb_call_any(c);
+    if (why != NULL)
+        return why;
+    if (c->out[0].type.dtype != EBB_F32 && c->out[0].type.dtype != EBB_F64)
+        return "computes in float32 and float64 only";
+    return NULL;
+}
+
+// clang-format off
+const ebb_kernel ebb_plain_random[] = {
+    {.name = "plain.dropout",             .op = EBB_OP_DROPOUT,               .declines = declines_dropout, .run = run_dropout},
+    {.name = "plain.dropout_grad",        .op = EBB_OP_DROPOUT_GRAD,          .declines = declines_dropout, .run = run_dropout_grad},
+    {.name = "plain.keyed_dropout",       .op = EBB_OP_EBB_DROPOUT,           .declines = declines_dropout, .run = run_keyed},
+    {.name = "plain.dropout_packed",      .op = EBB_OP_EBB_DROPOUT_PACKED,    .declines = declines_dropout, .run = run_keyed},
+    {.name = "plain.dropout_seed_grad",   .op = EBB_OP_EBB_DROPOUT_SEED_GRAD, .declines = declines_dropout, .run = run_keyed},
+    {.name = "plain.random_normal",       .op = EBB_OP_RANDOM_NORMAL,         .declines = declines_random,  .run = run_random},
+    {.name = "plain.random_uniform",      .op = EBB_OP_RANDOM_UNIFORM,        .declines = declines_random,  .run = run_random},
+    {.name = "plain.random_normal_like",  .op = EBB_OP_RANDOM_NORMAL_LIKE,    .declines = declines_random,  .run = run_random},
+    {.name = "plain.random_uniform_like", .op = EBB_OP_RANDOM_UNIFORM_LIKE,   .declines = declines_random,  .run = run_random},
+};
+// clang-format on
+EBB_PLAIN_COUNT(random)

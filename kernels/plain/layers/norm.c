@@ -1,0 +1,99 @@
+/* norm.c: batch norm: by the batch's statistics, by the running ones, and backward: from its input,
+ * from its output, or from the output of the activation behind it. */
+#include "kernels/plain/layers/norm.h"
+
+#include <math.h>
+
+#include "kernels/plain/plain.h"
+#include "kernels/plain/vmath.h"
+
+enum { TOGETHER = 16 }; // neighbouring channels of one thread, where they are innermost
+
+typedef struct batch { /* x: [n, c, s] */
+    int64_t n, c, s;
+    double epsilon, momentum;
+    bool unbiased;
+} batch;
+
+static batch read_batch(const ebb_call *call, const ebb_type *x)
+{
+    batch b = {.n = x->dims[0], .c = x->rank > 1 ? x->dims[1] : 1, .s = 1};
+    for (int d = 2; d < x->rank; d++)
+        b.s *= x->dims[d];
+    b.epsilon = ebb_attr_float(&call->attrs, "epsilon", (double)1e-5f);
+    b.momentum = ebb_attr_float(&call->attrs, "momentum", 0.9);
+    b.unbiased =
+        call->op == EBB_OP_BATCH_NORM_TRAINING && ebb_attr_int(&call->attrs, "unbiased", 1) != 0;
+    return b;
+}
+
+#define LOOPS "kernels/plain/layers/norm_loops.inc"
+#include "kernels/plain/both_floats.inc"
+
+static ebb_status run_forward(const ebb_call *c)
+{
+    batch b = read_batch(c, &c->in[0].type);
+    bool single = c->in[0].type.dtype == EBB_F32;
+    bool train =
+        c->op == EBB_OP_BATCH_NORM_TRAINING || ebb_attr_int(&c->attrs, "training_mode", 0) != 0;
+    if (train && single)
+        train_f32(&b, c);
+    else if (train)
+        train_f64(&b, c);
+    else if (single)
+        infer_f32(&b, c);
+    else
+        infer_f64(&b, c);
+    return NULL;
+}
+
+/* ---- backward ---- */
+
+void ebb_norm_read_kept(const ebb_call *call, ebb_norm_kept *kept, double *slope, double *elu,
+                        double *least)
+{
+    *slope = ebb_attr_float(&call->attrs, "slope", 1.0);
+    *elu = ebb_attr_float(&call->attrs, "elu", 0.0);
+    *least = ebb_attr_float(&call->attrs, "least", 0x1p-24);
+    *kept = *elu > 0 ? EBB_NORM_ELU : *slope == 1.0 ? EBB_NORM_PLAIN : EBB_NORM_LEAKY;
+}
+
+static ebb_norm_channels read_channels(const ebb_call *call)
+{
+    batch b = read_batch(call, &call->in[1].type);
+    ebb_norm_channels c = {.call = call, .n = b.n, .c = b.c, .s = b.s, .slope = 1};
+    if (call->op == EBB_OP_BATCH_NORM_GRAD_FROM_OUTPUT)
+        ebb_norm_read_kept(call, &c.kept, &c.slope, &c.elu, &c.least);
+    return c;
+}
+
+static ebb_status run_gradient(const ebb_call *c)
+{
+    ebb_norm_channels b = read_channels(c);
+    if (c->in[1].type.dtype == EBB_F32)
+        gradient_f32(&b);
+    else
+        gradient_f64(&b);
+    return NULL;
+}
+
+ebb_status ebb_plain_batch_norm_rows(const ebb_call *tile, const ebb_call *whole, void *dx)
+{
+    ebb_norm_channels b = read_channels(tile);
+    double count = (double)(whole->in[1].type.dims[0] * b.s);
+    if (tile->in[1].type.dtype == EBB_F32)
+        gradient_rows_f32(&b, whole, count, dx);
+    else
+        gradient_rows_f64(&b, whole, count, dx);
+    return NULL;
+}
+
+// clang-format off
+const ebb_kernel ebb_plain_norm[] = {
+    {"plain.batch_norm",          EBB_OP_BATCH_NORMALIZATION, ebb_plain_floats, NULL, NULL, run_forward,  NULL},
+    {"plain.batch_norm_training", EBB_OP_BATCH_NORM_TRAINING, ebb_plain_floats, NULL, NULL, run_forward,  NULL},
+    {"plain.batch_norm_grad",     EBB_OP_BATCH_NORM_GRAD,     ebb_plain_floats, NULL, NULL, run_gradient, NULL},
+    {"plain.batch_norm_grad_from_output", EBB_OP_BATCH_NORM_GRAD_FROM_OUTPUT, ebb_plain_floats, NULL, NULL, run_gradient, NULL},
+};
+// clang-format on
+EBB_PLAIN_COUNT(norm)

@@ -1,0 +1,142 @@
+/* norm_rows.c: LayerNormalization and RMS norm, forward and backward: from the input or from the
+ * output. */
+#include <math.h>
+
+#include "kernels/plain/layers/norm.h"
+#include "kernels/plain/plain.h"
+
+enum { BLOCKS = 16 }; // of rows in backward: fixed, so that sums do not depend on the threads
+
+typedef struct rows { /* x: [m, n] */
+    int64_t m, n;
+    int64_t
+        period; /* elements of the scale, which may be broadcast over the leading ones of n axes */
+    double epsilon;
+    bool centred;     /* LayerNorm; RMSNorm takes no mean away */
+    bool from_output; /* backward */
+} rows;
+
+static void put_statistic(const ebb_call *c, uint32_t slot, int64_t i, double value)
+{
+    if (!ebb_call_wants(c, slot))
+        return;
+    if (c->out[slot].type.dtype == EBB_F64)
+        ((double *)c->out[slot].data)[i] = value;
+    else
+        ((float *)c->out[slot].data)[i] = (float)value;
+}
+
+static double get_statistic(const ebb_call *c, uint32_t slot, int64_t i)
+{
+    if (c->in[slot].type.dtype == EBB_F64)
+        return ((const double *)c->in[slot].data)[i];
+    return (double)((const float *)c->in[slot].data)[i];
+}
+
+#define LOOPS "kernels/plain/layers/norm_rows_loops.inc"
+#include "kernels/plain/both_floats.inc"
+
+static ebb_status read_rows(rows *r, const ebb_call *c, const ebb_type *x, const ebb_type *scale)
+{
+    int axis = 0;
+    EBB_TRY(ebb_call_axis(c, ebb_attr_int(&c->attrs, "axis", -1), x->rank, &axis));
+    *r = (rows){.m = 1, .n = 1};
+    for (int d = 0; d < x->rank; d++)
+        *(d < axis ? &r->m : &r->n) *= x->dims[d];
+    r->epsilon = ebb_attr_float(&c->attrs, "epsilon", (double)1e-5f);
+    r->period = ebb_elements(scale);
+    r->from_output =
+        c->op == EBB_OP_LAYER_NORM_GRAD_FROM_OUTPUT || c->op == EBB_OP_RMS_NORM_GRAD_FROM_OUTPUT;
+    r->centred = c->op == EBB_OP_LAYER_NORMALIZATION || c->op == EBB_OP_LAYER_NORM_GRAD ||
+                 c->op == EBB_OP_LAYER_NORM_GRAD_FROM_OUTPUT;
+    return NULL;
+}
+
+static ebb_status run_forward(const ebb_call *c)
+{
+    rows r;
+    EBB_TRY(read_rows(&r, c, &c->in[0].type, &c->in[1].type));
+    if (r.m * r.n == 0)
+        return NULL;
+    if (c->in[0].type.dtype == EBB_F32)
+        forward_f32(&r, c);
+    else
+        forward_f64(&r, c);
+    return NULL;
+}
+
+static ebb_status workspace(const ebb_call *c, size_t *bytes)
+{
+    rows r;
+    EBB_TRY(read_rows(&r, c, &c->in[1].type, &c->in[2].type));
+    if (!ebb_size_mul(bytes, (size_t)r.n, (size_t)(BLOCKS + r.from_output) * 2 * sizeof(double)))
+        return ebb_call_error(c, "the rows are too long");
+    return NULL;
+}
+
+static ebb_status run_backward(const ebb_call *c)
+{
+    rows r;
+    EBB_TRY(read_rows(&r, c, &c->in[1].type, &c->in[2].type));
+    if (c->in[1].type.dtype == EBB_F32)
+        backward_f32(&r, c);
+    else
+        backward_f64(&r, c);
+    return NULL;
+}
+
+/* The scale is the last axes of x, whole; those before, within n, it is repeated over. */
+static bool covers(const rows *r, const ebb_type *x, const ebb_type *scale)
+{
+    for (int d = 1; d <= scale->rank; d++)
+        if (d > x->rank || scale->dims[scale->rank - d] != x->dims[x->rank - d])
+            return false;
+    return r->period > 0 && r->n % r->period == 0 && r->period <= r->n;
+}
+
+/* One dtype for x, scale and bias; statistics may be float32 beside float64. */
+static const char *forward_declines(const ebb_call *c)
+{
+    uint8_t t = c->in[0].type.dtype;
+    rows r;
+    if (t != EBB_F32 && t != EBB_F64)
+        return "the dtype is not float32 or float64";
+    if (c->in[1].type.dtype != t || (ebb_call_has(c, 2) && c->in[2].type.dtype != t))
+        return "scale or bias has another dtype than the input";
+    if (read_rows(&r, c, &c->in[0].type, &c->in[1].type) != NULL ||
+        !covers(&r, &c->in[0].type, &c->in[1].type))
+        return "the scale does not cover the normalised axes";
+    if (ebb_call_has(c, 2) && ebb_elements(&c->in[2].type) != r.period)
+        return "bias and scale differ in shape";
+    return ebb_call_any(c);
+}
+
+static const char *backward_declines(const ebb_call *c)
+{
+    uint8_t t = c->in[1].type.dtype;
+    rows r;
+    if (t != EBB_F32 && t != EBB_F64)
+        return "the dtype is not float32 or float64";
+    if (c->in[0].type.dtype != t || c->in[2].type.dtype != t)
+        return "dY or scale has another dtype than the input";
+    if (read_rows(&r, c, &c->in[1].type, &c->in[2].type) != NULL ||
+        !covers(&r, &c->in[1].type, &c->in[2].type))
+        return "the scale does not cover the normalised axes";
+    if (r.from_output && r.centred &&
+        (c->in[3].type.dtype != t || ebb_elements(&c->in[3].type) != r.period))
+        return "bias and scale differ in shape or dtype";
+    return ebb_call_any(c);
+}
+
+// clang-format off
+const ebb_kernel ebb_plain_norm_rows[] = {
+    {"plain.layer_normalization", EBB_OP_LAYER_NORMALIZATION, forward_declines,  NULL,      NULL, run_forward,  NULL},
+    {"plain.layer_norm_grad",     EBB_OP_LAYER_NORM_GRAD,     backward_declines, workspace, NULL, run_backward, NULL},
+    {"plain.rms_normalization",   EBB_OP_RMS_NORMALIZATION,   forward_declines,  NULL,      NULL, run_forward,  NULL},
+    {"plain.rms_norm",            EBB_OP_RMS_NORM,            forward_declines,  NULL,      NULL, run_forward,  NULL},
+    {"plain.rms_norm_grad",       EBB_OP_RMS_NORM_GRAD,       backward_declines, workspace, NULL, run_backward, NULL},
+    {"plain.layer_norm_grad_from_output", EBB_OP_LAYER_NORM_GRAD_FROM_OUTPUT, backward_declines, workspace, NULL, run_backward, NULL},
+    {"plain.rms_norm_grad_from_output",   EBB_OP_RMS_NORM_GRAD_FROM_OUTPUT,   backward_declines, workspace, NULL, run_backward, NULL},
+};
+// clang-format on
+EBB_PLAIN_COUNT(norm_rows)

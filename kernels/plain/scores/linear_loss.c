@@ -1,0 +1,132 @@
+/* linear_loss.c: LinearCrossEntropy: a linear layer, softmax cross-entropy and the gradients of
+ * both, by blocks of rows.
+ *
+ * As many products as the step without it has: of each block the scores are made once, turned into
+ * their gradient in place, and used up. What the mean divides by is counted before the sweep, so
+ * that gradients need no second one. The gradients are those for a loss gradient of 1.
+ */
+#include "kernels/plain/scores/linear_loss.h"
+#include "kernels/plain/vmath.h"
+
+#include <math.h>
+#include <string.h>
+
+typedef struct products { /* [m, k] x [k, n] */
+    int64_t m, n, k, a_row, a_column, b_row, b_column;
+    double alpha;
+} products;
+
+#define LOOPS "kernels/plain/scores/linear_loss_loops.inc"
+#include "kernels/plain/both_floats.inc"
+
+enum { X, W, BIAS, TARGET, WEIGHTS };
+enum { LOSS, DX, DW, DBIAS };
+
+static void read_sizes(const ebb_call *c, ebb_linear_loss *l)
+{
+    const ebb_type *x = &c->in[X].type, *w = &c->in[W].type;
+    *l = (ebb_linear_loss){.rows = 1};
+    l->turned = ebb_attr_int(&c->attrs, "transB", 0) != 0;
+    l->inner = w->dims[l->turned ? 1 : 0];
+    l->classes = w->dims[l->turned ? 0 : 1];
+    for (int d = 0; d + 1 < x->rank; d++)
+        l->rows *= x->dims[d];
+    int64_t block = ebb_attr_int(&c->attrs, "rows", 0);
+    l->block = block > 0 && block < l->rows ? block : l->rows;
+    l->alpha = ebb_attr_float(&c->attrs, "alpha", 1.0);
+    l->mean = strcmp(ebb_attr_string(&c->attrs, "reduction", "mean"), "mean") == 0;
+}
+
+static bool is_vector(const ebb_type *t, int64_t size)
+{
+    return t->rank == 1 && t->dims[0] == size;
+}
+
+const char *ebb_linear_loss_declines(const ebb_call *c)
+{
+    const char *why = ebb_plain_floats(c);
+    if (why != NULL)
+        return why;
+    const char *reduction = ebb_attr_string(&c->attrs, "reduction", "mean");
+    if (strcmp(reduction, "mean") != 0 && strcmp(reduction, "sum") != 0)
+        return "the reduction is neither mean nor sum";
+    if (!ebb_call_has(c, W) || !ebb_call_has(c, TARGET) || !ebb_indices_are(&c->in[TARGET]))
+        return "labels are neither int32 nor int64";
+    if (c->in[X].type.rank < 2 || c->in[W].type.rank != 2)
+        return "the operands are no matrices";
+    ebb_linear_loss l;
+    read_sizes(c, &l);
+    if (c->in[X].type.dims[c->in[X].type.rank - 1] != l.inner)
+        return "the shapes of the operands disagree";
+    if (ebb_elements(&c->in[TARGET].type) != l.rows)
+        return "labels are not one a row";
+    if (ebb_call_has(c, BIAS) && !is_vector(&c->in[BIAS].type, l.classes))
+        return "the bias is not one a class";
+    if (ebb_call_has(c, WEIGHTS) && !is_vector(&c->in[WEIGHTS].type, l.classes))
+        return "weights are not one a class";
+    if ((ebb_call_wants(c, LOSS) && ebb_elements(&c->out[LOSS].type) != 1) ||
+        (ebb_call_wants(c, DX) && !ebb_type_same_shape(&c->out[DX].type, &c->in[X].type)) ||
+        (ebb_call_wants(c, DW) && !ebb_type_same_shape(&c->out[DW].type, &c->in[W].type)) ||
+        (ebb_call_wants(c, DBIAS) && !is_vector(&c->out[DBIAS].type, l.classes)))
+        return "an output has the wrong shape";
+    return NULL;
+}
+
+ebb_status ebb_linear_loss_workspace(const ebb_call *c, size_t *bytes)
+{
+    ebb_linear_loss l;
+    size_t elements, each;
+    read_sizes(c, &l);
+    if (!ebb_size_mul(&elements, (size_t)l.block, (size_t)l.classes) ||
+        !ebb_size_mul(bytes, elements, ebb_element_bytes(&c->in[X].type)) ||
+        !ebb_size_mul(&each, (size_t)l.block + 8, sizeof(double)) || // 8: so that it is aligned
+        !ebb_size_add(bytes, *bytes, each))
+        return ebb_call_error(c, "a block of its scores is too large");
+    return NULL;
+}
+
+ebb_status ebb_linear_loss_begin(const ebb_call *c, ebb_linear_loss *l)
+{
+    read_sizes(c, l);
+    EBB_TRY(ebb_labels_read(c, &c->in[TARGET], l->classes, &l->labels));
+    l->x = c->in[X].data;
+    l->w = c->in[W].data;
+    l->bias = ebb_call_has(c, BIAS) ? c->in[BIAS].data : NULL;
+    l->weights = ebb_call_has(c, WEIGHTS) ? c->in[WEIGHTS].data : NULL;
+    l->dx = ebb_call_wants(c, DX) ? c->out[DX].data : NULL;
+    l->dw = ebb_call_wants(c, DW) ? c->out[DW].data : NULL;
+    l->dbias = ebb_call_wants(c, DBIAS) ? c->out[DBIAS].data : NULL;
+    size_t bytes = (size_t)(l->block * l->classes) * ebb_element_bytes(&c->in[X].type);
+    l->scores = c->workspace;
+    l->each = (double *)((char *)c->workspace + (bytes + 63) / 64 * 64);
+    // what no block will reach
+    if (l->rows == 0 && l->dw != NULL)
+        memset(l->dw, 0, c->out[DW].bytes);
+    if (l->rows == 0 && l->dbias != NULL)
+        memset(l->dbias, 0, c->out[DBIAS].bytes);
+    return NULL;
+}
+
+static ebb_status run(const ebb_call *c)
+{
+    ebb_linear_loss l;
+    EBB_TRY(ebb_linear_loss_begin(c, &l));
+    bool wide = c->in[X].type.dtype == EBB_F64;
+    double loss = wide ? sweep_f64(&l) : sweep_f32(&l);
+    if (!ebb_call_wants(c, LOSS))
+        return NULL;
+    if (wide)
+        *(double *)c->out[LOSS].data = loss;
+    else
+        *(float *)c->out[LOSS].data = (float)loss;
+    return NULL;
+}
+
+const ebb_kernel ebb_plain_linear_loss[] = {
+    {.name = "plain.linear_cross_entropy",
+     .op = EBB_OP_LINEAR_CROSS_ENTROPY,
+     .declines = ebb_linear_loss_declines,
+     .workspace = ebb_linear_loss_workspace,
+     .run = run},
+};
+EBB_PLAIN_COUNT(linear_loss)

@@ -1,0 +1,43 @@
+/* linear_loss.h: what the kernels of ai.ebb.LinearCrossEntropy share: sizes, blocks, workspace.
+ *
+ *   (x, w, bias?, target, weights?) -> loss, dx?, dw?, dbias?
+ *
+ *   x: [N rows, K], w: [K, C] or, with transB, [C, K]; scores = alpha x w + bias: [N, C]
+ *
+ * One sweep over blocks of `block` rows. Only one block of scores exists, in the workspace:
+ *
+ *   workspace:  | scores [block, C], then their gradient | loss of each row, double [block] |
+ */
+#ifndef EBB_KERNELS_PLAIN_SCORES_LINEAR_LOSS_H
+#define EBB_KERNELS_PLAIN_SCORES_LINEAR_LOSS_H
+
+#include "kernels/plain/move/indices.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct ebb_linear_loss {
+    int64_t rows, inner, classes; /* N, K, C */
+    int64_t block;                /* rows of a block; the last may have fewer */
+    bool turned;                  /* w is [C, K] */
+    bool mean;
+    double alpha;
+    ebb_labels labels;
+    const void *x, *w, *bias, *weights; /* bias, weights: NULL where absent */
+    void *dx, *dw, *dbias;              /* NULL where nobody wants them */
+    void *scores;
+    double *each; /* the loss of each row of a block */
+} ebb_linear_loss;
+
+/* Why these operands and attributes are no such call, or NULL. */
+const char *ebb_linear_loss_declines(const ebb_call *c);
+ebb_status ebb_linear_loss_workspace(const ebb_call *c, size_t *bytes);
+
+/* Sizes, pointers and labels; each label is checked. */
+ebb_status ebb_linear_loss_begin(const ebb_call *c, ebb_linear_loss *l);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

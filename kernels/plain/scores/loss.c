@@ -1,0 +1,78 @@
+/* loss.c: Softmax and LogSoftmax along any axis, and their gradients from the output.
+ *
+ * A job is a dense row, or up to 64 neighbouring lines where the axis is not the last one.
+ */
+#include "kernels/call/misfit.h"
+#include "kernels/plain/plain.h"
+#include "kernels/plain/vmath.h"
+
+#include <math.h>
+
+#define LOOPS "kernels/plain/scores/loss_loops.inc"
+#include "kernels/plain/both_floats.inc"
+
+static ebb_status span_of(const ebb_call *c, ebb_span *s)
+{
+    const ebb_type *t = &c->in[0].type;
+    int axis = 0;
+    bool flat = c->op == EBB_OP_SOFTMAX_FLAT || c->op == EBB_OP_LOG_SOFTMAX_FLAT;
+    *s = (ebb_span){1, 1, 1};
+    if (t->rank == 0)
+        return NULL;
+    EBB_TRY(ebb_call_axis(c, ebb_attr_int(&c->attrs, "axis", flat ? 1 : -1), t->rank, &axis));
+    *s = ebb_span_of(t, axis);
+    if (flat) // all axes from there on are one
+        *s = (ebb_span){s->outer, s->n * s->inner, 1};
+    return NULL;
+}
+
+/* (X) {axis = -1; before opset 13: 1} -> Y. Y may be X. */
+static ebb_status run_softmax(const ebb_call *c)
+{
+    ebb_span s;
+    EBB_TRY(span_of(c, &s));
+    bool wide = c->in[0].type.dtype == EBB_F64;
+    const void *x = c->in[0].data;
+    void *y = c->out[0].data;
+    if (ebb_elements(&c->in[0].type) == 0)
+        return NULL;
+    if (c->op == EBB_OP_SOFTMAX || c->op == EBB_OP_SOFTMAX_FLAT)
+        wide ? softmax_f64(y, x, s) : softmax_f32(y, x, s);
+    else
+        wide ? log_softmax_f64(y, x, s) : log_softmax_f32(y, x, s);
+    return NULL;
+}
+
+/* (dY, Y) {axis = -1} -> dX. dX may be dY or Y. */
+static ebb_status run_softmax_grad(const ebb_call *c)
+{
+    ebb_span s;
+    EBB_TRY(span_of(c, &s));
+    const void *dy = c->in[0].data, *y = c->in[1].data;
+    bool logarithm = c->op == EBB_OP_LOG_SOFTMAX_GRAD;
+    if (ebb_elements(&c->in[0].type) == 0)
+        return NULL;
+    if (c->in[0].type.dtype == EBB_F64)
+        softmax_grad_f64(c->out[0].data, dy, y, s, logarithm);
+    else
+        softmax_grad_f32(c->out[0].data, dy, y, s, logarithm);
+    return NULL;
+}
+
+static const char *declines(const ebb_call *c)
+{
+    const char *why = ebb_plain_floats(c);
+    return why != NULL ? why : ebb_loss_misfit(c);
+}
+
+// clang-format off
+const ebb_kernel ebb_plain_loss[] = {
+    {.name = "plain.softmax",          .op = EBB_OP_SOFTMAX,          .declines = declines, .run = run_softmax},
+    {.name = "plain.log_softmax",      .op = EBB_OP_LOG_SOFTMAX,      .declines = declines, .run = run_softmax},
+    {.name = "plain.softmax_flat",     .op = EBB_OP_SOFTMAX_FLAT,     .declines = declines, .run = run_softmax},
+    {.name = "plain.log_softmax_flat", .op = EBB_OP_LOG_SOFTMAX_FLAT, .declines = declines, .run = run_softmax},
+    {.name = "plain.softmax_grad",     .op = EBB_OP_SOFTMAX_GRAD,     .declines = declines, .run = run_softmax_grad},
+    {.name = "plain.log_softmax_grad", .op = EBB_OP_LOG_SOFTMAX_GRAD, .declines = declines, .run = run_softmax_grad},
+};
+// clang-format on
+EBB_PLAIN_COUNT(loss)

@@ -1,0 +1,606 @@
+/* read_graph.c: a graph from its message.
+ *
+ * Inputs, initializers, all outputs of all nodes as values; then the nodes, whose inputs must be
+ * among those values (or among those of the graph outside); then outputs and types. So nodes may
+ * come in any order that has no cycle. Each record keeps its message as `origin`, for the writer.
+ */
+#include "onnx/file/reader.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+/* A subgraph's table of names is as long as there are names: this many entries for all of them. */
+static const size_t most_name_slots = (size_t)1 << 28;
+
+/* ---- small things ---- */
+
+ebb_status ebb_reader_name(ebb_reader *r, ebb_str *name, const char *text)
+{
+    *name = (ebb_str){0};
+    if (text == NULL)
+        return NULL;
+    *name = ebb_names_intern(&r->model->names, text, strlen(text));
+    return name->i != 0 ? NULL : ebb_error_memory();
+}
+
+static bool is_blank(const char *text)
+{
+    return text == NULL || text[0] == '\0';
+}
+
+/* "Conv 'layer3.conv1'" before there is a node; good until the next call. */
+static const char *label_of(ebb_reader *r, const Onnx__NodeProto *n)
+{
+    const char *name = ebb_reader_text(n->name);
+    for (size_t i = 0; name[0] == '\0' && i < n->n_output; i++)
+        name = n->output[i];
+    (void)snprintf(r->label, sizeof r->label, "%.50s '%.90s'", ebb_reader_text(n->op_type), name);
+    return r->label;
+}
+
+ebb_status ebb_reader_placed(ebb_status status, const char *kind, const char *name)
+{
+    char place[128];
+    (void)snprintf(place, sizeof place, "%s '%.100s'", kind, ebb_reader_text(name));
+    return ebb_at(status, place);
+}
+
+ebb_status ebb_reader_prop(ebb_reader *r, ebb_props *props,
+                           const Onnx__StringStringEntryProto *entry)
+{
+    ebb_prop prop;
+    EBB_TRY(ebb_reader_name(r, &prop.key, entry->key));
+    EBB_TRY(ebb_reader_name(r, &prop.value, entry->value));
+    if (!ebb_arena_grow(r->arena, &props->list, props->count, &props->capacity,
+                        sizeof *props->list))
+        return ebb_error_memory();
+    props->list[props->count++] = prop;
+    return NULL;
+}
+
+static bool has_key(const Onnx__StringStringEntryProto *entry, const char *key)
+{
+    return entry->key != NULL && strcmp(entry->key, key) == 0;
+}
+
+static ebb_status read_props(ebb_reader *r, ebb_props *props, Onnx__StringStringEntryProto **list,
+                             size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        EBB_TRY(ebb_reader_prop(r, props, list[i]));
+    return NULL;
+}
+
+/* The number of a spelling; 0 where there is none. */
+static uint8_t number_of(const char *text, const char *const *spellings, int count)
+{
+    for (int i = 1; i < count; i++)
+        if (strcmp(text, spellings[i]) == 0)
+            return (uint8_t)i;
+    return 0;
+}
+
+static bool append_value(ebb_reader *r, ebb_value **list, size_t *count, size_t *capacity,
+                         ebb_value v)
+{
+    if (!ebb_arena_grow(r->arena, list, *count, capacity, sizeof **list))
+        return false;
+    (*list)[(*count)++] = v;
+    return true;
+}
+
+/* ---- values ---- */
+
+/* The value of a name, here or outside. A value of the graph outside gets a stand-in in each graph
+ * on the way. None when there is none. */
+static ebb_status find_value(ebb_reader *r, ebb_graph *g, ebb_value *value, const char *name)
+{
+    *value = ebb_value_find(g, name);
+    if (value->i != 0 || g->outer == NULL)
+        return NULL;
+    ebb_value outside;
+    EBB_TRY(find_value(r, g->outer, &outside, name));
+    if (outside.i == 0)
+        return NULL;
+    ebb_type type = ebb_value_of(g->outer, outside)->type;
+    EBB_TRY(ebb_value_add(g, value, name, &type));
+    ebb_value_of(g, *value)->flags |= EBB_IS_OUTER;
+    ebb_value_of(g->outer, outside)->flags |= EBB_IS_CAPTURED;
+    return NULL;
+}
+
+static ebb_status read_inputs(ebb_reader *r, ebb_graph *g, const Onnx__GraphProto *proto)
+{
+    for (size_t i = 0; i < proto->n_input; i++) {
+        const Onnx__ValueInfoProto *info = proto->input[i];
+        ebb_type type;
+        ebb_value v;
+        if (is_blank(info->name))
+            return ebb_error(EBB_REJECTED, "input %zu has no name", i);
+        if (ebb_value_find(g, info->name).i != 0)
+            return ebb_error(EBB_REJECTED, "input '%.100s' is there twice", info->name);
+        ebb_status status = ebb_proto_type(&type, &r->model->names, info->type);
+        if (status != NULL)
+            return ebb_reader_placed(status, "input", info->name);
+        EBB_TRY(ebb_value_add(g, &v, info->name, &type));
+        ebb_value_of(g, v)->origin = info;
+        EBB_TRY(read_props(r, &ebb_value_of(g, v)->props, info->metadata_props,
+                           info->n_metadata_props));
+        EBB_TRY(ebb_graph_add_input(g, v));
+    }
+    return NULL;
+}
+
+static ebb_status read_initializer_props(ebb_reader *r, ebb_value_info *value,
+                                         const Onnx__TensorProto *proto)
+{
+    for (size_t i = 0; i < proto->n_metadata_props; i++) {
+        const Onnx__StringStringEntryProto *entry = proto->metadata_props[i];
+        uint8_t role = has_key(entry, "ebb.role") ? number_of(ebb_reader_text(entry->value),
+                                                              ebb_role_spelling, EBB_ROLE_COUNT)
+                                                  : 0;
+        if (role != 0)
+            value->role = role;
+        else
+            EBB_TRY(ebb_reader_prop(r, &value->props, entry));
+    }
+    return NULL;
+}
+
+/* A value that may be an input, too: old files list each initializer as one. */
+static ebb_status add_initializer(ebb_graph *g, ebb_value *value, const char *name,
+                                  ebb_tensor *tensor)
+{
+    if (is_blank(name))
+        return ebb_error(EBB_REJECTED, "an initializer has no name");
+    *value = ebb_value_find(g, name);
+    if (value->i == 0)
+        EBB_TRY(ebb_value_add(g, value, name, &tensor->type));
+    ebb_value_info *info = ebb_value_of(g, *value);
+    if ((info->flags & EBB_IS_INITIALIZER) != 0)
+        return ebb_error(EBB_REJECTED, "initializer '%.100s' is there twice", name);
+    info->flags |= EBB_IS_INITIALIZER;
+    info->tensor = tensor;
+    info->type = tensor->type;
+    return NULL;
+}
+
+static ebb_status read_initializers(ebb_reader *r, ebb_graph *g, const Onnx__GraphProto *proto)
+{
+    ebb_tensor *tensors = EBB_NEW(r->arena, ebb_tensor, proto->n_initializer);
+    if (tensors == NULL)
+        return ebb_error_memory();
+    for (size_t i = 0; i < proto->n_initializer; i++) {
+        const Onnx__TensorProto *t = proto->initializer[i];
+        ebb_value v;
+        ebb_status status = ebb_proto_tensor(&tensors[i], r->arena, &r->files, t);
+        if (status != NULL)
+            return ebb_reader_placed(status, "initializer", t->name);
+        EBB_TRY(add_initializer(g, &v, t->name, &tensors[i]));
+        EBB_TRY(read_initializer_props(r, ebb_value_of(g, v), t));
+        if (!append_value(r, &g->initializers, &g->initializer_count, &g->initializer_capacity, v))
+            return ebb_error_memory();
+    }
+    return NULL;
+}
+
+/* A sparse initializer is a constant whose bytes we do not spell out; the writer keeps its message.
+ */
+static ebb_status read_sparse(ebb_reader *r, ebb_graph *g, const Onnx__GraphProto *proto)
+{
+    for (size_t i = 0; i < proto->n_sparse_initializer; i++) {
+        const Onnx__SparseTensorProto *s = proto->sparse_initializer[i];
+        if (s->values == NULL || is_blank(s->values->name))
+            return ebb_error(EBB_REJECTED, "sparse initializer %zu has no name", i);
+        ebb_tensor *t = EBB_NEW(r->arena, ebb_tensor, 1);
+        if (t == NULL)
+            return ebb_error_memory();
+        if (s->n_dims > EBB_MAX_RANK)
+            return ebb_error(EBB_REJECTED, "sparse initializer '%.100s': rank %zu is above %d",
+                             s->values->name, s->n_dims, EBB_MAX_RANK);
+        bool known = s->values->data_type > 0 && s->values->data_type < EBB_DTYPE_COUNT;
+        t->type = ebb_type_tensor(known ? (ebb_dtype)s->values->data_type : EBB_NONE,
+                                  (int)s->n_dims, s->dims);
+        for (size_t k = 0; k < s->n_dims; k++)
+            if (s->dims[k] < 0)
+                return ebb_error(EBB_REJECTED, "sparse initializer '%.100s': dim %zu is negative",
+                                 s->values->name, k);
+        if (known && t->type.dtype != EBB_STRING && !ebb_type_bytes(&t->type, &t->bytes))
+            return ebb_error(EBB_REJECTED,
+                             "sparse initializer '%.100s': the product of its dims is too large",
+                             s->values->name);
+        ebb_value v;
+        EBB_TRY(add_initializer(g, &v, s->values->name, t));
+    }
+    return NULL;
+}
+
+/* ---- attributes ---- */
+
+static ebb_attr_type guessed_type(const Onnx__AttributeProto *a)
+{
+    // The first version of the format had no type field.
+    return a->has_f           ? EBB_ATTR_FLOAT
+           : a->has_i         ? EBB_ATTR_INT
+           : a->has_s         ? EBB_ATTR_STRING
+           : a->t != NULL     ? EBB_ATTR_TENSOR
+           : a->g != NULL     ? EBB_ATTR_GRAPH
+           : a->n_floats > 0  ? EBB_ATTR_FLOATS
+           : a->n_ints > 0    ? EBB_ATTR_INTS
+           : a->n_strings > 0 ? EBB_ATTR_STRINGS
+           : a->n_tensors > 0 ? EBB_ATTR_TENSORS
+           : a->n_graphs > 0  ? EBB_ATTR_GRAPHS
+                              : EBB_ATTR_UNDEFINED;
+}
+
+static char *terminated(ebb_reader *r, const ProtobufCBinaryData *bytes)
+{
+    char *text = ebb_arena_alloc(r->arena, bytes->len + 1);
+    if (text == NULL)
+        return NULL;
+    if (bytes->len > 0)
+        memcpy(text, bytes->data, bytes->len);
+    text[bytes->len] = '\0';
+    return text;
+}
+
+static ebb_status read_strings(ebb_reader *r, ebb_attr *attr, const Onnx__AttributeProto *proto)
+{
+    const char **list = EBB_NEW(r->arena, const char *, proto->n_strings);
+    if (list == NULL)
+        return ebb_error_memory();
+    for (size_t i = 0; i < proto->n_strings; i++)
+        if ((list[i] = terminated(r, &proto->strings[i])) == NULL)
+            return ebb_error_memory();
+    attr->strings = list;
+    attr->count = (uint32_t)proto->n_strings;
+    return NULL;
+}
+
+static ebb_status read_graphs(ebb_reader *r, ebb_graph *g, ebb_attr *attr,
+                              Onnx__GraphProto *const *protos, size_t count)
+{
+    ebb_graph **list = EBB_NEW(r->arena, ebb_graph *, count);
+    if (list == NULL)
+        return ebb_error_memory();
+    for (size_t i = 0; i < count; i++) {
+        r->name_slots += r->model->names.count;
+        if (r->name_slots > most_name_slots)
+            return ebb_error(EBB_REJECTED, "there are too many subgraphs");
+        EBB_TRY(ebb_graph_new(&list[i], r->model, g));
+        EBB_TRY(ebb_reader_graph(r, list[i], protos[i]));
+    }
+    attr->graphs = list;
+    attr->count = (uint32_t)count;
+    return NULL;
+}
+
+/* The value, by type. A type whose value is not there is refused. */
+static ebb_status read_attr_value(ebb_reader *r, ebb_graph *g, ebb_attr *attr,
+                                  const Onnx__AttributeProto *proto)
+{
+    switch (attr->type) {
+    case EBB_ATTR_FLOAT:
+        attr->f = (double)proto->f;
+        return NULL;
+    case EBB_ATTR_INT:
+        attr->i = proto->i;
+        return NULL;
+    case EBB_ATTR_STRING:
+        attr->s = terminated(r, &proto->s);
+        attr->s_bytes = proto->s.len;
+        return attr->s != NULL ? NULL : ebb_error_memory();
+    case EBB_ATTR_FLOATS:
+        attr->floats = proto->floats;
+        attr->count = (uint32_t)proto->n_floats;
+        return NULL;
+    case EBB_ATTR_INTS:
+        attr->ints = proto->ints;
+        attr->count = (uint32_t)proto->n_ints;
+        return NULL;
+    case EBB_ATTR_STRINGS:
+        return read_strings(r, attr, proto);
+    case EBB_ATTR_TENSOR: {
+        if (proto->t == NULL)
+            return ebb_error(EBB_REJECTED, "holds no tensor");
+        ebb_tensor *tensor = EBB_NEW(r->arena, ebb_tensor, 1);
+        if (tensor == NULL)
+            return ebb_error_memory();
+        attr->tensor = tensor;
+        return ebb_proto_tensor(tensor, r->arena, &r->files, proto->t);
+    }
+    case EBB_ATTR_GRAPH:
+        if (proto->g == NULL)
+            return ebb_error(EBB_REJECTED, "holds no graph");
+        return read_graphs(r, g, attr, &proto->g, 1);
+    case EBB_ATTR_GRAPHS:
+        return read_graphs(r, g, attr, proto->graphs, proto->n_graphs);
+    case EBB_ATTR_TENSORS:
+        attr->count = (uint32_t)proto->n_tensors;
+        return NULL;
+    default:
+        return NULL; // the rarer ones are kept as `origin`
+    }
+}
+
+static ebb_status read_attr(ebb_reader *r, ebb_graph *g, ebb_attr *attr,
+                            const Onnx__AttributeProto *proto)
+{
+    if (is_blank(proto->name))
+        return ebb_error(EBB_REJECTED, "an attribute has no name");
+    *attr = (ebb_attr){.name = proto->name, .origin = proto};
+    attr->type = proto->has_type ? (ebb_attr_type)proto->type : guessed_type(proto);
+    if (!is_blank(proto->ref_attr_name)) {
+        attr->ref = proto->ref_attr_name;
+        return NULL;
+    }
+    ebb_status status = read_attr_value(r, g, attr, proto);
+    return status != NULL ? ebb_reader_placed(status, "attribute", proto->name) : NULL;
+}
+
+ebb_status ebb_reader_attrs(ebb_reader *r, ebb_graph *g, ebb_attr **attrs,
+                            Onnx__AttributeProto *const *protos, size_t count)
+{
+    *attrs = EBB_NEW(r->arena, ebb_attr, count);
+    if (*attrs == NULL)
+        return ebb_error_memory();
+    for (size_t i = 0; i < count; i++)
+        EBB_TRY(read_attr(r, g, &(*attrs)[i], protos[i]));
+    return NULL;
+}
+
+/* ---- nodes ---- */
+
+static const char *what_it_is(const ebb_graph *g, ebb_value v)
+{
+    uint16_t flags = ebb_value_of(g, v)->flags;
+    return (flags & EBB_IS_INPUT) != 0         ? "an input"
+           : (flags & EBB_IS_INITIALIZER) != 0 ? "an initializer"
+                                               : "a node's output";
+}
+
+static ebb_status add_outputs(ebb_reader *r, ebb_graph *g, const Onnx__NodeProto *node)
+{
+    for (size_t i = 0; i < node->n_output; i++) {
+        const char *name = node->output[i];
+        if (name[0] == '\0')
+            continue;
+        ebb_value v = ebb_value_find(g, name);
+        if (v.i != 0)
+            return ebb_error(EBB_REJECTED, "%s makes '%.100s', which is %s already",
+                             label_of(r, node), name, what_it_is(g, v));
+        EBB_TRY(ebb_value_add(g, &v, name, NULL));
+    }
+    return NULL;
+}
+
+/* "0:1 2:0": output 0 is written over input 1, output 2 over input 0. */
+static ebb_status read_in_place(ebb_graph *g, ebb_node n, const char *text)
+{
+    const ebb_node_info *info = ebb_node_of(g, n);
+    while (*text != '\0') {
+        char *rest;
+        unsigned long output = strtoul(text, &rest, 10), input;
+        if (rest == text || *rest != ':')
+            break;
+        text = rest + 1;
+        input = strtoul(text, &rest, 10);
+        if (rest == text || (*rest != ' ' && *rest != '\0') || output >= info->out_count ||
+            input >= info->in_count || input >= UINT8_MAX)
+            break;
+        EBB_TRY(ebb_node_set_over(g, n, (uint32_t)output, (uint32_t)input));
+        text = rest + strspn(rest, " ");
+    }
+    return *text == '\0' ? NULL
+                         : ebb_error(EBB_REJECTED,
+                                     "%s: metadata ebb.inplace is not a list of "
+                                     "output:input",
+                                     ebb_node_label(g, n));
+}
+
+static ebb_status read_tile_rows(ebb_graph *g, ebb_node n, const char *text)
+{
+    char *rest;
+    long long rows = strtoll(text, &rest, 10);
+    if (rest == text || *rest != '\0' || rows <= 0 || rows == LLONG_MAX)
+        return ebb_error(EBB_REJECTED, "%s: metadata ebb.stream is not a number of rows",
+                         ebb_node_label(g, n));
+    ebb_node_of(g, n)->tile_rows = rows;
+    return NULL;
+}
+
+static ebb_status read_node_props(ebb_reader *r, ebb_graph *g, ebb_node n,
+                                  const Onnx__NodeProto *proto)
+{
+    for (size_t i = 0; i < proto->n_metadata_props; i++) {
+        const Onnx__StringStringEntryProto *entry = proto->metadata_props[i];
+        ebb_node_info *info = ebb_node_of(g, n);
+        const char *value = ebb_reader_text(entry->value);
+        uint8_t phase =
+            has_key(entry, "ebb.phase") ? number_of(value, ebb_phase_spelling, EBB_PHASE_COUNT) : 0;
+        if (phase != 0)
+            info->phase = phase;
+        else if (has_key(entry, "ebb.inplace"))
+            EBB_TRY(read_in_place(g, n, value));
+        else if (has_key(entry, "ebb.stream"))
+            EBB_TRY(read_tile_rows(g, n, value));
+        else
+            EBB_TRY(ebb_reader_prop(r, &info->props, entry));
+    }
+    ebb_node_info *info = ebb_node_of(g, n);
+    if (info->phase == EBB_PHASE_NONE &&
+        strcmp(ebb_reader_text(proto->doc_string), EBB_BACKWARD_DOC) == 0)
+        info->phase = EBB_BACKWARD;
+    return NULL;
+}
+
+/* Inputs and then outputs into r->slots. */
+static ebb_status find_slots(ebb_reader *r, ebb_graph *g, const Onnx__NodeProto *node)
+{
+    size_t count = node->n_input + node->n_output;
+    if (!ebb_arena_grow(&r->scratch, &r->slots, count, &r->slot_capacity, sizeof *r->slots))
+        return ebb_error_memory();
+    for (size_t i = 0; i < count; i++) {
+        const char *name = i < node->n_input ? node->input[i] : node->output[i - node->n_input];
+        r->slots[i] = EBB_NO_VALUE;
+        if (name[0] == '\0')
+            continue;
+        EBB_TRY(find_value(r, g, &r->slots[i], name));
+        if (r->slots[i].i == 0)
+            return ebb_error(EBB_REJECTED,
+                             "%s reads '%.100s', which is no input, no initializer and no node's "
+                             "output",
+                             label_of(r, node), name);
+    }
+    return NULL;
+}
+
+static ebb_status read_node(ebb_reader *r, ebb_graph *g, const Onnx__NodeProto *proto)
+{
+    ebb_node n;
+    if (is_blank(proto->op_type))
+        return ebb_error(EBB_REJECTED, "node%s has no operator", label_of(r, proto));
+    EBB_TRY(find_slots(r, g, proto));
+    EBB_TRY(ebb_node_add(g, &n, EBB_NO_NODE, ebb_reader_text(proto->domain), proto->op_type,
+                         r->slots, (uint32_t)proto->n_input, r->slots + proto->n_input,
+                         (uint32_t)proto->n_output));
+    ebb_node_info *info = ebb_node_of(g, n);
+    info->origin = proto;
+    EBB_TRY(ebb_reader_name(r, &info->name, proto->name));
+    EBB_TRY(ebb_reader_name(r, &info->domain, proto->domain));
+    EBB_TRY(ebb_reader_name(r, &info->overload, proto->overload));
+    EBB_TRY(ebb_reader_name(r, &info->doc, proto->doc_string));
+    ebb_attr *attrs;
+    ebb_status status = ebb_reader_attrs(r, g, &attrs, proto->attribute, proto->n_attribute);
+    if (status != NULL)
+        return ebb_at(status, label_of(r, proto));
+    info = ebb_node_of(g, n);
+    info->attr = attrs;
+    info->attr_count = (uint32_t)proto->n_attribute;
+    return read_node_props(r, g, n, proto);
+}
+
+/* Whether some node reads a value before it is made. Ids are in the file's order. */
+static bool out_of_order(const ebb_graph *g)
+{
+    EBB_EACH_NODE(g, n)
+    for (uint32_t i = 0; i < ebb_node_of(g, n)->in_count; i++)
+        if (ebb_value_of(g, ebb_in(g, n, i))->producer.i >= n.i)
+            return true;
+    return false;
+}
+
+/* A subgraph may read only what has been made before the node that holds it. */
+static ebb_status check_captures(const ebb_graph *g, const uint8_t *made, ebb_node n,
+                                 const ebb_graph *inner)
+{
+    EBB_EACH_VALUE(inner, v)
+    {
+        const ebb_value_info *info = ebb_value_of(inner, v);
+        if ((info->flags & EBB_IS_OUTER) == 0)
+            continue;
+        ebb_node producer =
+            ebb_value_of(g, ebb_value_find(g, ebb_text(inner, info->name)))->producer;
+        if (producer.i != 0 && !made[producer.i])
+            return ebb_error(EBB_REJECTED, "%s reads '%.100s' in a subgraph before it is made",
+                             ebb_node_label(g, n), ebb_text(inner, info->name));
+    }
+    return NULL;
+}
+
+static ebb_status check_all_captures(ebb_reader *r, const ebb_graph *g)
+{
+    uint8_t *made = EBB_NEW(&r->scratch, uint8_t, g->node_count);
+    if (made == NULL)
+        return ebb_error_memory();
+    EBB_EACH_NODE(g, n)
+    {
+        const ebb_node_info *info = ebb_node_of(g, n);
+        for (uint32_t a = 0; a < info->attr_count; a++)
+            for (uint32_t k = 0; info->attr[a].graphs != NULL && k < info->attr[a].count; k++)
+                EBB_TRY(check_captures(g, made, n, info->attr[a].graphs[k]));
+        made[n.i] = 1;
+    }
+    return NULL;
+}
+
+ebb_status ebb_reader_nodes(ebb_reader *r, ebb_graph *g, Onnx__NodeProto *const *protos,
+                            size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        EBB_TRY(add_outputs(r, g, protos[i]));
+    for (size_t i = 0; i < count; i++)
+        EBB_TRY(read_node(r, g, protos[i]));
+    if (out_of_order(g))
+        EBB_TRY(ebb_graph_sort(g));
+    return check_all_captures(r, g);
+}
+
+/* ---- graphs ---- */
+
+/* Type, metadata and message of a value that exists; what it knows already, it keeps. */
+static ebb_status read_info(ebb_reader *r, ebb_graph *g, ebb_value v,
+                            const Onnx__ValueInfoProto *info)
+{
+    ebb_value_info *value = ebb_value_of(g, v);
+    if (value->type.kind == EBB_KIND_UNKNOWN) {
+        ebb_status status = ebb_proto_type(&value->type, &r->model->names, info->type);
+        if (status != NULL)
+            return ebb_reader_placed(status, "value", info->name);
+    }
+    if (value->origin != NULL)
+        return NULL;
+    value->origin = info;
+    return read_props(r, &value->props, info->metadata_props, info->n_metadata_props);
+}
+
+static ebb_status read_outputs(ebb_reader *r, ebb_graph *g, const Onnx__GraphProto *proto)
+{
+    for (size_t i = 0; i < proto->n_output; i++) {
+        ebb_value v;
+        if (is_blank(proto->output[i]->name))
+            return ebb_error(EBB_REJECTED, "output %zu has no name", i);
+        EBB_TRY(find_value(r, g, &v, proto->output[i]->name));
+        if (v.i == 0)
+            return ebb_error(EBB_REJECTED, "output '%.100s' is made by no node",
+                             proto->output[i]->name);
+        EBB_TRY(read_info(r, g, v, proto->output[i]));
+        EBB_TRY(ebb_graph_add_output(g, v));
+    }
+    return NULL;
+}
+
+ebb_status ebb_reader_infos(ebb_reader *r, ebb_graph *g, Onnx__ValueInfoProto *const *list,
+                            size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        ebb_value v = is_blank(list[i]->name) ? EBB_NO_VALUE : ebb_value_find(g, list[i]->name);
+        if (v.i != 0)
+            EBB_TRY(read_info(r, g, v, list[i]));
+    }
+    return NULL;
+}
+
+ebb_status ebb_reader_graph(ebb_reader *r, ebb_graph *g, const Onnx__GraphProto *proto)
+{
+    g->origin = proto;
+    EBB_TRY(ebb_reader_name(r, &g->name, proto->name));
+    EBB_TRY(ebb_reader_name(r, &g->doc, proto->doc_string));
+    EBB_TRY(read_inputs(r, g, proto));
+    EBB_TRY(read_initializers(r, g, proto));
+    EBB_TRY(read_sparse(r, g, proto));
+    EBB_TRY(ebb_reader_nodes(r, g, proto->node, proto->n_node));
+    EBB_TRY(read_outputs(r, g, proto));
+    EBB_TRY(ebb_reader_infos(r, g, proto->value_info, proto->n_value_info));
+    for (size_t i = 0; i < proto->n_metadata_props; i++) {
+        const Onnx__StringStringEntryProto *entry = proto->metadata_props[i];
+        ebb_value loss = has_key(entry, "ebb.loss")
+                             ? ebb_value_find(g, ebb_reader_text(entry->value))
+                             : EBB_NO_VALUE;
+        if (loss.i != 0)
+            g->loss = loss;
+        else
+            EBB_TRY(ebb_reader_prop(r, &g->props, entry));
+    }
+    return NULL;
+}

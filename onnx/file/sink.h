@@ -1,0 +1,41 @@
+/* sink.h: a file being written, or memory, as a protobuf-c buffer. A file appears under its name
+ * when it is complete and on disk, or not at all. */
+#ifndef EBB_ONNX_FILE_SINK_H
+#define EBB_ONNX_FILE_SINK_H
+
+#include <protobuf-c/protobuf-c.h>
+
+#include "onnx/words/arena.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct ebb_sink {
+    ProtobufCBuffer base; /* first: protobuf-c calls back with this */
+    const char *path;     /* of the finished file; NULL: memory */
+    char *temporary;
+    int fd;
+    int error; /* errno of the first failure, after which nothing is written */
+    uint8_t *buffer;
+    size_t used, capacity;
+    uint64_t written; /* bytes appended so far */
+} ebb_sink;
+
+/* A temporary file beside `path`, which must stay valid. */
+ebb_status ebb_sink_open(ebb_sink *sink, const char *path);
+/* Memory for exactly `bytes`; afterwards sink.buffer is the caller's, from ebb_alloc. */
+ebb_status ebb_sink_memory(ebb_sink *sink, size_t bytes);
+
+void ebb_sink_write(ebb_sink *sink, const void *bytes, size_t count); /* failure is kept */
+void ebb_sink_zeros(ebb_sink *sink, uint64_t until);                  /* up to that offset */
+
+ebb_status
+ebb_sink_finish(ebb_sink *sink); /* flush, fsync; the file is still under its other name */
+ebb_status ebb_sink_rename(ebb_sink *sink); /* now it appears */
+void ebb_sink_close(ebb_sink *sink);        /* removes what was not renamed; memory is freed */
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,657 @@
+/* write_graph.c: graphs, nodes, attributes and types into messages. */
+#include "onnx/file/writer.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+
+enum { MOST_MATCHED_PROPS = 4096 };
+
+void *ebb_writer_new(ebb_writer *w, size_t count, size_t size)
+{
+    void *memory = ebb_arena_zeroed(&w->arena, count, size);
+    if (memory == NULL)
+        w->failed = true;
+    return memory;
+}
+
+void *ebb_writer_loan(const void *memory)
+{
+    void *loan;
+    memcpy(&loan, &memory, sizeof loan);
+    return loan;
+}
+
+char *ebb_writer_text(const ebb_graph *g, ebb_str name)
+{
+    return name.i == 0 ? NULL : ebb_writer_loan(ebb_text(g, name));
+}
+
+void *ebb_writer_message(ebb_writer *w, const void *origin, const void *empty, size_t size)
+{
+    void *message = ebb_writer_new(w, 1, size);
+    return message == NULL ? NULL : memcpy(message, origin != NULL ? origin : empty, size);
+}
+
+/* ---- metadata ---- */
+
+static bool same_text(const char *a, const char *b)
+{
+    return a == NULL || b == NULL ? a == b : strcmp(a, b) == 0;
+}
+
+Onnx__StringStringEntryProto *ebb_writer_entry(ebb_writer *w, const char *key, const char *value)
+{
+    Onnx__StringStringEntryProto *e =
+        EBB_WRITER_MESSAGE(w, Onnx__StringStringEntryProto, ONNX__STRING_STRING_ENTRY_PROTO, NULL);
+    if (e == NULL)
+        return NULL;
+    e->key = ebb_writer_loan(key);
+    e->value = ebb_writer_loan(value);
+    return e;
+}
+
+static bool has_key(ebb_entries entries, const char *key)
+{
+    for (size_t i = 0; i < entries.count; i++)
+        if (same_text(entries.list[i]->key, key))
+            return true;
+    return false;
+}
+
+static bool entry_is(const ebb_graph *g, const Onnx__StringStringEntryProto *e, ebb_prop prop)
+{
+    return same_text(e->key, ebb_writer_text(g, prop.key)) &&
+           same_text(e->value, ebb_writer_text(g, prop.value));
+}
+
+/* As it was: all entries in order, and no field of the graph's to add. */
+static bool props_unchanged(const ebb_graph *g, const ebb_props *props, ebb_entries was,
+                            const ebb_owned *owned, size_t owned_count)
+{
+    for (size_t i = 0; i < owned_count; i++)
+        if (owned[i].value != NULL)
+            return false;
+    if (props->count != was.count)
+        return false;
+    for (size_t i = 0; i < was.count; i++)
+        if (!entry_is(g, was.list[i], props->list[i]))
+            return false;
+    return true;
+}
+
+/* The entry brought up to date; NULL where it is gone. */
+static Onnx__StringStringEntryProto *updated(ebb_writer *w, const ebb_graph *g,
+                                             const ebb_props *props,
+                                             Onnx__StringStringEntryProto *e,
+                                             const ebb_owned *owned, size_t owned_count)
+{
+    for (size_t i = 0; i < owned_count; i++)
+        if (owned[i].value != NULL && same_text(e->key, owned[i].key))
+            return same_text(e->value, owned[i].value)
+                       ? e
+                       : ebb_writer_entry(w, owned[i].key, owned[i].value);
+    const ebb_prop *same_key = NULL;
+    for (size_t i = 0; i < props->count; i++) {
+        if (entry_is(g, e, props->list[i]))
+            return e;
+        if (same_key == NULL && same_text(e->key, ebb_writer_text(g, props->list[i].key)))
+            same_key = &props->list[i];
+    }
+    return same_key == NULL ? NULL
+                            : ebb_writer_entry(w, e->key, ebb_writer_text(g, same_key->value));
+}
+
+ebb_entries ebb_writer_props(ebb_writer *w, const ebb_graph *g, const ebb_props *props,
+                             ebb_entries was, ebb_entries elsewhere, const ebb_owned *owned,
+                             size_t owned_count)
+{
+    if (props_unchanged(g, props, was, owned, owned_count) || was.count > MOST_MATCHED_PROPS)
+        return was;
+    ebb_entries now = {
+        EBB_WRITER_NEW(w, Onnx__StringStringEntryProto *, was.count + props->count + owned_count),
+        0};
+    if (now.list == NULL)
+        return now;
+    for (size_t i = 0; i < was.count; i++) {
+        Onnx__StringStringEntryProto *e = updated(w, g, props, was.list[i], owned, owned_count);
+        if (e != NULL)
+            now.list[now.count++] = e;
+    }
+    for (size_t i = 0; i < props->count + owned_count; i++) {
+        bool is_owned = i >= props->count;
+        const char *key =
+            is_owned ? owned[i - props->count].key : ebb_writer_text(g, props->list[i].key);
+        const char *value =
+            is_owned ? owned[i - props->count].value : ebb_writer_text(g, props->list[i].value);
+        if ((is_owned && value == NULL) || has_key(was, key) ||
+            (!is_owned && has_key(elsewhere, key)))
+            continue;
+        Onnx__StringStringEntryProto *e = ebb_writer_entry(w, key, value);
+        if (e != NULL)
+            now.list[now.count++] = e;
+        w->new_metadata = true;
+    }
+    return now;
+}
+
+/* ---- types ---- */
+
+static Onnx__TensorShapeProto *make_shape(ebb_writer *w, const ebb_graph *g, const ebb_type *type)
+{
+    Onnx__TensorShapeProto *shape =
+        EBB_WRITER_MESSAGE(w, Onnx__TensorShapeProto, ONNX__TENSOR_SHAPE_PROTO, NULL);
+    if (shape == NULL)
+        return NULL;
+    shape->n_dim = (size_t)type->rank;
+    shape->dim = EBB_WRITER_NEW(w, Onnx__TensorShapeProto__Dimension *, shape->n_dim);
+    for (int i = 0; shape->dim != NULL && i < type->rank; i++) {
+        Onnx__TensorShapeProto__Dimension *dim = EBB_WRITER_MESSAGE(
+            w, Onnx__TensorShapeProto__Dimension, ONNX__TENSOR_SHAPE_PROTO__DIMENSION, NULL);
+        if (dim == NULL)
+            return NULL;
+        if (type->dims[i] >= 0) {
+            dim->value_case = ONNX__TENSOR_SHAPE_PROTO__DIMENSION__VALUE_DIM_VALUE;
+            dim->dim_value = type->dims[i];
+        } else if (type->symbols[i].i != 0) {
+            dim->value_case = ONNX__TENSOR_SHAPE_PROTO__DIMENSION__VALUE_DIM_PARAM;
+            dim->dim_param = ebb_writer_text(g, type->symbols[i]);
+        }
+        shape->dim[i] = dim;
+    }
+    return shape;
+}
+
+static Onnx__TypeProto *make_type(ebb_writer *w, const ebb_graph *g, const ebb_type *type)
+{
+    Onnx__TypeProto *proto = EBB_WRITER_MESSAGE(w, Onnx__TypeProto, ONNX__TYPE_PROTO, NULL);
+    if (proto == NULL)
+        return NULL;
+    if (type->kind == EBB_KIND_SEQUENCE) {
+        proto->value_case = ONNX__TYPE_PROTO__VALUE_SEQUENCE_TYPE;
+        proto->sequence_type =
+            EBB_WRITER_MESSAGE(w, Onnx__TypeProto__Sequence, ONNX__TYPE_PROTO__SEQUENCE, NULL);
+    } else if (type->kind == EBB_KIND_OPTIONAL) {
+        proto->value_case = ONNX__TYPE_PROTO__VALUE_OPTIONAL_TYPE;
+        proto->optional_type =
+            EBB_WRITER_MESSAGE(w, Onnx__TypeProto__Optional, ONNX__TYPE_PROTO__OPTIONAL, NULL);
+    } else {
+        proto->value_case = ONNX__TYPE_PROTO__VALUE_TENSOR_TYPE;
+        proto->tensor_type =
+            EBB_WRITER_MESSAGE(w, Onnx__TypeProto__Tensor, ONNX__TYPE_PROTO__TENSOR, NULL);
+        if (proto->tensor_type == NULL)
+            return NULL;
+        proto->tensor_type->has_elem_type = true;
+        proto->tensor_type->elem_type = type->dtype;
+        if (type->rank >= 0)
+            proto->tensor_type->shape = make_shape(w, g, type);
+        return proto;
+    }
+    ebb_type element = *type;
+    element.kind = EBB_KIND_TENSOR;
+    if (w->failed)
+        return NULL;
+    if (type->kind == EBB_KIND_SEQUENCE)
+        proto->sequence_type->elem_type = make_type(w, g, &element);
+    else
+        proto->optional_type->elem_type = make_type(w, g, &element);
+    return proto;
+}
+
+static bool same_dim(const ebb_graph *g, const ebb_type *type, int i,
+                     const Onnx__TensorShapeProto__Dimension *dim)
+{
+    if (dim->value_case == ONNX__TENSOR_SHAPE_PROTO__DIMENSION__VALUE_DIM_VALUE)
+        return dim->dim_value == type->dims[i];
+    if (type->dims[i] >= 0)
+        return false;
+    return dim->value_case != ONNX__TENSOR_SHAPE_PROTO__DIMENSION__VALUE_DIM_PARAM
+               ? type->symbols[i].i == 0
+               : strcmp(dim->dim_param, ebb_text(g, type->symbols[i])) == 0;
+}
+
+/* Whether the message would be read as this type. */
+static bool same_type(const ebb_graph *g, const ebb_type *type, const Onnx__TypeProto *proto)
+{
+    if (type->kind == EBB_KIND_OTHER || type->kind == EBB_KIND_UNKNOWN)
+        return true; // nothing better is known than what the file says
+    if (proto == NULL)
+        return false;
+    if (proto->value_case == ONNX__TYPE_PROTO__VALUE_SEQUENCE_TYPE)
+        return type->kind == EBB_KIND_SEQUENCE;
+    if (proto->value_case == ONNX__TYPE_PROTO__VALUE_OPTIONAL_TYPE)
+        return type->kind == EBB_KIND_OPTIONAL;
+    if (proto->value_case != ONNX__TYPE_PROTO__VALUE_TENSOR_TYPE || type->kind != EBB_KIND_TENSOR)
+        return false;
+    const Onnx__TensorShapeProto *shape = proto->tensor_type->shape;
+    if (type->dtype != EBB_NONE && proto->tensor_type->elem_type != type->dtype)
+        return false;
+    if (shape == NULL || type->rank < 0)
+        return type->rank < 0;
+    if (shape->n_dim != (size_t)type->rank)
+        return false;
+    for (int i = 0; i < type->rank; i++)
+        if (!same_dim(g, type, i, shape->dim[i]))
+            return false;
+    return true;
+}
+
+/* An initializer's type is its tensor's; an input or value_info of its name may say less than that,
+ * as it came, but nothing else: a constant that was folded may be of another dtype than what it
+ * stands for, and a weight that is stored in another layout is of another shape. */
+static bool says_no_more(const ebb_type *type, const Onnx__TypeProto *proto)
+{
+    if (proto->value_case != ONNX__TYPE_PROTO__VALUE_TENSOR_TYPE)
+        return false;
+    const Onnx__TensorShapeProto *shape = proto->tensor_type->shape;
+    if (proto->tensor_type->elem_type != EBB_NONE && proto->tensor_type->elem_type != type->dtype)
+        return false;
+    if (shape != NULL && shape->n_dim != (size_t)type->rank)
+        return false;
+    for (int i = 0; shape != NULL && i < type->rank; i++) {
+        const Onnx__TensorShapeProto__Dimension *dim = shape->dim[i];
+        if (dim->value_case == ONNX__TENSOR_SHAPE_PROTO__DIMENSION__VALUE_DIM_VALUE &&
+            dim->dim_value != type->dims[i])
+            return false;
+    }
+    return true;
+}
+
+/* Of an initializer's metadata, the part that its value_info had; the rest goes with the tensor. */
+static ebb_props props_with_key_in(ebb_writer *w, const ebb_graph *g, const ebb_props *props,
+                                   ebb_entries was)
+{
+    ebb_props some = {.list = EBB_WRITER_NEW(w, ebb_prop, props->count)};
+    for (size_t i = 0; some.list != NULL && i < props->count; i++)
+        if (has_key(was, ebb_writer_text(g, props->list[i].key)))
+            some.list[some.count++] = props->list[i];
+    return some;
+}
+
+static Onnx__ValueInfoProto *make_info(ebb_writer *w, const ebb_graph *g, ebb_value v,
+                                       const Onnx__ValueInfoProto *origin)
+{
+    const ebb_value_info *value = ebb_value_of(g, v);
+    Onnx__ValueInfoProto *info =
+        EBB_WRITER_MESSAGE(w, Onnx__ValueInfoProto, ONNX__VALUE_INFO_PROTO, origin);
+    if (info == NULL)
+        return NULL;
+    info->name = ebb_writer_text(g, value->name);
+    bool keep = origin != NULL && origin->type != NULL && value->tensor != NULL &&
+                says_no_more(&value->type, origin->type);
+    if (!keep && !same_type(g, &value->type, info->type))
+        info->type = make_type(w, g, &value->type);
+    if (value->origin != (const void *)origin)
+        return info; // an input that is an output, too: its metadata is the other message's
+    ebb_entries was = {info->metadata_props, info->n_metadata_props}, none = {NULL, 0};
+    ebb_props props =
+        value->tensor != NULL ? props_with_key_in(w, g, &value->props, was) : value->props;
+    ebb_entries now = ebb_writer_props(w, g, &props, was, none, NULL, 0);
+    info->metadata_props = now.list;
+    info->n_metadata_props = now.count;
+    return info;
+}
+
+/* ---- initializers ---- */
+
+static Onnx__TensorProto *make_initializer(ebb_writer *w, const ebb_graph *g, ebb_value v)
+{
+    const ebb_value_info *value = ebb_value_of(g, v);
+    Onnx__TensorProto *t = ebb_writer_tensor(w, value->tensor, true);
+    if (t == NULL)
+        return NULL;
+    t->name = ebb_writer_text(g, value->name);
+    const Onnx__ValueInfoProto *info = value->origin;
+    ebb_entries was = {t->metadata_props, t->n_metadata_props}, others = {NULL, 0};
+    if (info != NULL)
+        others = (ebb_entries){info->metadata_props, info->n_metadata_props};
+    const ebb_owned role = {"ebb.role", value->role != 0 ? ebb_role_spelling[value->role] : NULL};
+    ebb_entries now = ebb_writer_props(w, g, &value->props, was, others, &role, 1);
+    t->metadata_props = now.list;
+    t->n_metadata_props = now.count;
+    return t;
+}
+
+/* ---- attributes ---- */
+
+static void set_graphs(ebb_writer *w, Onnx__AttributeProto *a, const ebb_attr *attr)
+{
+    if (attr->type == EBB_ATTR_GRAPH) {
+        a->g = ebb_writer_graph(w, attr->graphs[0]);
+        return;
+    }
+    a->n_graphs = attr->count;
+    a->graphs = EBB_WRITER_NEW(w, Onnx__GraphProto *, attr->count);
+    for (uint32_t i = 0; a->graphs != NULL && i < attr->count; i++)
+        a->graphs[i] = ebb_writer_graph(w, attr->graphs[i]);
+}
+
+static void set_strings(ebb_writer *w, Onnx__AttributeProto *a, const ebb_attr *attr)
+{
+    a->n_strings = attr->count;
+    a->strings = EBB_WRITER_NEW(w, ProtobufCBinaryData, attr->count);
+    for (uint32_t i = 0; a->strings != NULL && i < attr->count; i++) {
+        a->strings[i].data = ebb_writer_loan(attr->strings[i]);
+        a->strings[i].len = strlen(attr->strings[i]);
+    }
+}
+
+static void set_value(ebb_writer *w, Onnx__AttributeProto *a, const ebb_attr *attr)
+{
+    switch (attr->type) {
+    case EBB_ATTR_FLOAT:
+        a->has_f = true;
+        a->f = (float)attr->f;
+        break;
+    case EBB_ATTR_INT:
+        a->has_i = true;
+        a->i = attr->i;
+        break;
+    case EBB_ATTR_STRING:
+        a->has_s = true;
+        a->s.data = ebb_writer_loan(attr->s);
+        a->s.len = attr->s_bytes;
+        break;
+    case EBB_ATTR_TENSOR:
+        a->t = ebb_writer_tensor(w, attr->tensor, false);
+        break;
+    case EBB_ATTR_FLOATS:
+        a->n_floats = attr->count;
+        a->floats = ebb_writer_loan(attr->floats);
+        break;
+    case EBB_ATTR_INTS:
+        a->n_ints = attr->count;
+        a->ints = ebb_writer_loan(attr->ints);
+        break;
+    case EBB_ATTR_STRINGS:
+        set_strings(w, a, attr);
+        break;
+    case EBB_ATTR_GRAPH:
+    case EBB_ATTR_GRAPHS:
+        set_graphs(w, a, attr);
+        break;
+    default:
+        break;
+    }
+}
+
+Onnx__AttributeProto *ebb_writer_attr(ebb_writer *w, const ebb_graph *g, const ebb_attr *attr)
+{
+    const Onnx__AttributeProto *origin = attr->origin;
+    (void)g;
+    // An attribute that stood for a function's and has been resolved is another attribute.
+    if (origin != NULL && same_text(origin->ref_attr_name, "") == false &&
+        (origin->ref_attr_name != NULL) != (attr->ref != NULL))
+        origin = NULL;
+    Onnx__AttributeProto *a =
+        EBB_WRITER_MESSAGE(w, Onnx__AttributeProto, ONNX__ATTRIBUTE_PROTO, origin);
+    if (a == NULL)
+        return NULL;
+    a->name = ebb_writer_loan(attr->name);
+    if (attr->ref != NULL)
+        a->ref_attr_name = ebb_writer_loan(attr->ref);
+    if (origin == NULL) {
+        a->has_type = true;
+        a->type = (Onnx__AttributeProto__AttributeType)attr->type;
+        if (attr->ref == NULL)
+            set_value(w, a, attr);
+    } else if (attr->graphs != NULL) {
+        set_graphs(w, a, attr);
+    } else if (attr->type == EBB_ATTR_TENSOR && attr->tensor != NULL && attr->tensor->external) {
+        a->t = ebb_writer_tensor(w, attr->tensor, false); // its file may not be where we write
+    }
+    return a;
+}
+
+/* ---- nodes ---- */
+
+/* Whether the node's operator is to have its body in the file. Operators of ours always; others',
+ * where the node or the graph is not as the file had it. */
+static bool wants_body(const ebb_writer *w, const ebb_graph *g, const ebb_node_info *info)
+{
+    if (w->no_bodies || ebb_op_body(info->op) == NULL)
+        return false;
+    const char *domain = ebb_text(g, info->domain);
+    return w->changed || info->origin == NULL || strcmp(domain, EBB_DOMAIN_EBB) == 0;
+}
+
+static void note_operator(ebb_writer *w, const ebb_graph *g, ebb_node n)
+{
+    const ebb_node_info *info = ebb_node_of(g, n);
+    const char *domain = ebb_text(g, info->domain);
+    if (wants_body(w, g, info)) {
+        w->bodies[info->op] = true;
+        w->bodies_wrong[info->op] |= ebb_body_is_wrong(g, n);
+    }
+    if (w->in_function || ebb_model_opset(w->model, domain) != 0 ||
+        (info->origin != NULL && !w->changed)) // a file that forgot an import is left as it is
+        return;
+    for (size_t i = 0; i < w->domain_count; i++)
+        if (strcmp(w->domains[i], domain) == 0)
+            return;
+    if (ebb_arena_grow(&w->arena, &w->domains, w->domain_count, &w->domain_capacity,
+                       sizeof *w->domains))
+        w->domains[w->domain_count++] = domain;
+    else
+        w->failed = true;
+}
+
+/* How many outputs the function that a node calls declares; 0: it calls none. Some runtimes want a
+ * call to name them all, be it by "". */
+static uint32_t declared_outputs(const ebb_writer *w, const ebb_graph *g, const ebb_node_info *info)
+{
+    const ebb_model *m = w->model;
+    bool ours = ebb_op_body(info->op) != NULL;
+    for (size_t i = 0; i < m->function_count; i++)
+        if (ebb_same_str(m->functions[i].name, info->op_name) &&
+            ebb_same_str(m->functions[i].domain, info->domain))
+            return ours || m->functions[i].origin == NULL
+                       ? (uint32_t)m->functions[i].body->output_count
+                       : 0; // a call of the file's own stays as it is
+    return ours && wants_body(w, g, info) ? ebb_op_body_outputs(info->op) : 0;
+}
+
+/* The first `count` of `list`, then "" up to `least`. */
+static char **value_names(ebb_writer *w, const ebb_graph *g, const ebb_value *list, uint32_t count,
+                          uint32_t least)
+{
+    char **names = EBB_WRITER_NEW(w, char *, count > least ? count : least);
+    for (uint32_t i = 0; names != NULL && i < count; i++)
+        names[i] = ebb_writer_loan(ebb_value_name(g, list[i]));
+    for (uint32_t i = count; names != NULL && i < least; i++)
+        names[i] = ebb_writer_loan("");
+    return names;
+}
+
+/* "0:1 2:0", or NULL where no output is written over an input. */
+static const char *in_place(ebb_writer *w, const ebb_node_info *info)
+{
+    const char *text = NULL;
+    for (uint32_t i = 0; info->over != NULL && i < info->out_count; i++) {
+        if (info->over[i] == 0)
+            continue;
+        text = ebb_arena_printf(&w->arena, "%s%s%u:%u", text != NULL ? text : "",
+                                text != NULL ? " " : "", (unsigned)i, info->over[i] - 1u);
+        w->failed |= text == NULL;
+    }
+    return text;
+}
+
+static const char *tile_rows(ebb_writer *w, const ebb_node_info *info)
+{
+    if (info->tile_rows == 0)
+        return NULL;
+    const char *text = ebb_arena_printf(&w->arena, "%lld", (long long)info->tile_rows);
+    w->failed |= text == NULL;
+    return text;
+}
+
+/* ONNX Runtime marks gradient nodes by doc_string alone; such a node keeps to that. */
+static bool marked_by_doc(const ebb_graph *g, const ebb_node_info *info, ebb_entries was)
+{
+    return info->origin != NULL && info->phase == EBB_BACKWARD && !has_key(was, "ebb.phase") &&
+           strcmp(ebb_text(g, info->doc), EBB_BACKWARD_DOC) == 0;
+}
+
+static Onnx__NodeProto *make_node(ebb_writer *w, const ebb_graph *g, ebb_node n)
+{
+    const ebb_node_info *info = ebb_node_of(g, n);
+    Onnx__NodeProto *node = EBB_WRITER_MESSAGE(w, Onnx__NodeProto, ONNX__NODE_PROTO, info->origin);
+    if (node == NULL)
+        return NULL;
+    note_operator(w, g, n);
+    uint32_t declared = declared_outputs(w, g, info);
+    node->n_input = info->in_count;
+    node->input = value_names(w, g, info->in, info->in_count, 0);
+    node->n_output = info->out_count > declared ? info->out_count : declared;
+    node->output = value_names(w, g, info->out, info->out_count, declared);
+    node->name = ebb_writer_text(g, info->name);
+    node->op_type = ebb_writer_text(g, info->op_name);
+    node->domain = ebb_writer_text(g, info->domain);
+    node->overload = ebb_writer_text(g, info->overload);
+    node->doc_string = ebb_writer_text(g, info->doc);
+    if (info->origin == NULL && info->phase == EBB_BACKWARD && info->doc.i == 0)
+        node->doc_string = ebb_writer_loan(EBB_BACKWARD_DOC);
+    node->n_attribute = info->attr_count;
+    node->attribute = EBB_WRITER_NEW(w, Onnx__AttributeProto *, info->attr_count);
+    for (uint32_t i = 0; node->attribute != NULL && i < info->attr_count; i++)
+        node->attribute[i] = ebb_writer_attr(w, g, &info->attr[i]);
+
+    ebb_entries was = {node->metadata_props, node->n_metadata_props}, none = {NULL, 0};
+    bool plain = info->phase == EBB_PHASE_NONE || marked_by_doc(g, info, was);
+    const ebb_owned owned[] = {{"ebb.phase", plain ? NULL : ebb_phase_spelling[info->phase]},
+                               {"ebb.inplace", in_place(w, info)},
+                               {"ebb.stream", tile_rows(w, info)}};
+    ebb_entries now = ebb_writer_props(w, g, &info->props, was, none, owned, 3);
+    node->metadata_props = now.list;
+    node->n_metadata_props = now.count;
+    return node;
+}
+
+void ebb_writer_nodes(ebb_writer *w, const ebb_graph *g, Onnx__NodeProto ***list, size_t *count)
+{
+    *list = EBB_WRITER_NEW(w, Onnx__NodeProto *, g->node_count);
+    *count = 0;
+    if (*list == NULL)
+        return;
+    EBB_EACH_NODE(g, n)
+    {
+        Onnx__NodeProto *node = make_node(w, g, n);
+        if (node == NULL)
+            return;
+        (*list)[(*count)++] = node;
+    }
+}
+
+/* ---- graphs ---- */
+
+bool ebb_writer_changed(const ebb_graph *g)
+{
+    const Onnx__GraphProto *origin = g->origin;
+    size_t count = 0;
+    EBB_EACH_NODE(g, n)
+    {
+        count++;
+        if (ebb_node_of(g, n)->origin == NULL)
+            return true;
+    }
+    return origin == NULL || count != origin->n_node;
+}
+
+/* Inputs or outputs: the message at the same place, where it has the name, else the value's own. */
+static Onnx__ValueInfoProto **make_infos(ebb_writer *w, const ebb_graph *g, const ebb_value *values,
+                                         size_t count, Onnx__ValueInfoProto *const *was,
+                                         size_t was_count)
+{
+    Onnx__ValueInfoProto **list = EBB_WRITER_NEW(w, Onnx__ValueInfoProto *, count);
+    for (size_t i = 0; list != NULL && i < count; i++) {
+        bool here = i < was_count && same_text(was[i]->name, ebb_value_name(g, values[i]));
+        list[i] = make_info(w, g, values[i], here ? was[i] : ebb_value_of(g, values[i])->origin);
+    }
+    return list;
+}
+
+static void set_value_infos(ebb_writer *w, const ebb_graph *g, Onnx__GraphProto *graph)
+{
+    bool changed = ebb_writer_changed(g);
+    Onnx__ValueInfoProto *const *was = graph->value_info;
+    size_t was_count = graph->n_value_info, count = 0;
+    Onnx__ValueInfoProto **list =
+        EBB_WRITER_NEW(w, Onnx__ValueInfoProto *, was_count + g->value_count);
+    uint8_t *done = EBB_WRITER_NEW(w, uint8_t, g->value_count);
+    if (list == NULL || done == NULL)
+        return;
+    for (size_t i = 0; i < was_count; i++) {
+        ebb_value v = was[i]->name != NULL ? ebb_value_find(g, was[i]->name) : EBB_NO_VALUE;
+        if (v.i != 0 && !ebb_value_of(g, v)->dead) {
+            done[v.i] = 1;
+            list[count++] = make_info(w, g, v, was[i]);
+        } else if (!changed) {
+            list[count++] = was[i]; // about a value that was never there
+        }
+    }
+    const uint16_t listed = EBB_IS_INPUT | EBB_IS_OUTPUT | EBB_IS_INITIALIZER | EBB_IS_OUTER;
+    EBB_EACH_VALUE(g, v)
+    {
+        const ebb_value_info *value = ebb_value_of(g, v);
+        bool known = value->type.kind == EBB_KIND_TENSOR || value->type.kind == EBB_KIND_SEQUENCE ||
+                     value->type.kind == EBB_KIND_OPTIONAL;
+        if (changed && !value->dead && !done[v.i] && (value->flags & listed) == 0 &&
+            value->producer.i != 0 && known && value->type.dtype != EBB_NONE)
+            list[count++] = make_info(w, g, v, value->origin);
+    }
+    graph->value_info = list;
+    graph->n_value_info = count;
+}
+
+static void set_initializers(ebb_writer *w, const ebb_graph *g, Onnx__GraphProto *graph)
+{
+    graph->n_initializer = g->initializer_count;
+    graph->initializer = EBB_WRITER_NEW(w, Onnx__TensorProto *, g->initializer_count);
+    for (size_t i = 0; graph->initializer != NULL && i < g->initializer_count; i++)
+        graph->initializer[i] = make_initializer(w, g, g->initializers[i]);
+
+    Onnx__SparseTensorProto *const *was = graph->sparse_initializer;
+    size_t was_count = graph->n_sparse_initializer, count = 0;
+    graph->sparse_initializer = EBB_WRITER_NEW(w, Onnx__SparseTensorProto *, was_count);
+    for (size_t i = 0; graph->sparse_initializer != NULL && i < was_count; i++) {
+        ebb_value v = ebb_value_find(g, was[i]->values->name);
+        if (v.i != 0 && !ebb_value_of(g, v)->dead)
+            graph->sparse_initializer[count++] = was[i];
+    }
+    graph->n_sparse_initializer = count;
+}
+
+/* The loss stands on the graph, unless the file had it on the model. */
+static const char *loss_name(const ebb_writer *w, const ebb_graph *g, ebb_entries was)
+{
+    const Onnx__ModelProto *model = w->model->origin;
+    bool on_model =
+        model != NULL && !has_key(was, "ebb.loss") &&
+        has_key((ebb_entries){model->metadata_props, model->n_metadata_props}, "ebb.loss");
+    return g->loss.i == 0 || (on_model && g == w->model->graph) ? NULL : ebb_value_name(g, g->loss);
+}
+
+Onnx__GraphProto *ebb_writer_graph(ebb_writer *w, const ebb_graph *g)
+{
+    Onnx__GraphProto *graph = EBB_WRITER_MESSAGE(w, Onnx__GraphProto, ONNX__GRAPH_PROTO, g->origin);
+    if (graph == NULL)
+        return NULL;
+    graph->name = ebb_writer_text(g, g->name);
+    if (graph->name == NULL && g->origin == NULL)
+        graph->name = ebb_writer_loan("main");
+    graph->doc_string = ebb_writer_text(g, g->doc);
+    Onnx__ValueInfoProto *const *inputs = graph->input, *const *outputs = graph->output;
+    graph->input = make_infos(w, g, g->inputs, g->input_count, inputs, graph->n_input);
+    graph->n_input = g->input_count;
+    graph->output = make_infos(w, g, g->outputs, g->output_count, outputs, graph->n_output);
+    graph->n_output = g->output_count;
+    ebb_writer_nodes(w, g, &graph->node, &graph->n_node);
+    set_initializers(w, g, graph);
+    set_value_infos(w, g, graph);
+    ebb_entries was = {graph->metadata_props, graph->n_metadata_props}, none = {NULL, 0};
+    const ebb_owned loss = {"ebb.loss", loss_name(w, g, was)};
+    ebb_entries now = ebb_writer_props(w, g, &g->props, was, none, &loss, 1);
+    graph->metadata_props = now.list;
+    graph->n_metadata_props = now.count;
+    return w->failed ? NULL : graph;
+}

@@ -1,0 +1,93 @@
+/* writer.h: what write.c (models, files), write_graph.c (graphs and below) and write_tensor.c
+ * share.
+ *
+ * Messages are made anew in scratch memory, each as a copy of the one it came from (`origin`) with
+ * the fields that the graph owns put in: what we do not know stays, and equal fields give equal
+ * bytes.
+ */
+#ifndef EBB_ONNX_FILE_WRITER_H
+#define EBB_ONNX_FILE_WRITER_H
+
+#include "onnx/file/file.h"
+#include "onnx/file/proto.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct ebb_moved { /* weights that go to the data file */
+    const void *data;
+    size_t bytes;
+    uint64_t offset;
+} ebb_moved;
+
+typedef struct ebb_writer {
+    const ebb_model *model;
+    ebb_arena arena;
+    bool keeps_external;     /* external references stay good where the output goes */
+    size_t external_above;   /* bytes; 0: leave weights where they are */
+    const char *data_name;   /* file name for moved weights, NULL: nothing may move */
+    const char *absent_name; /* file name for weights that nobody has */
+    uint64_t data_end;
+    ebb_moved *moved;
+    size_t moved_count, moved_capacity;
+    bool new_metadata;    /* needs IR version 10 */
+    bool changed;         /* the main graph has other nodes than the file's */
+    bool in_function;     /* nodes follow the function's imports, not the model's */
+    const char **domains; /* used by nodes and not imported */
+    size_t domain_count, domain_capacity;
+    bool no_bodies;
+    bool bodies[EBB_OP_COUNT]; /* operators in use that are to have their bodies in the file */
+    bool bodies_wrong[EBB_OP_COUNT]; /* of these: a node uses it otherwise than the body says */
+    bool failed;                     /* out of memory: asked once, at the end */
+} ebb_writer;
+
+/* Scratch memory, cleared; NULL sets `failed`. */
+void *ebb_writer_new(ebb_writer *w, size_t count, size_t size);
+#define EBB_WRITER_NEW(w, type, count) ((type *)ebb_writer_new((w), (count), sizeof(type)))
+
+/* A copy of the message that something came from, or an empty one; NULL sets `failed`. */
+void *ebb_writer_message(ebb_writer *w, const void *origin, const void *empty, size_t size);
+#define EBB_WRITER_MESSAGE(w, type, TYPE, origin) \
+    ((type *)ebb_writer_message((w), (origin), &(const type)TYPE##__INIT, sizeof(type)))
+
+/* protobuf-c's structs have no const; nothing writes through them. */
+void *ebb_writer_loan(const void *memory);
+
+/* NULL for an absent name. */
+char *ebb_writer_text(const ebb_graph *g, ebb_str name);
+
+typedef struct ebb_owned {   /* metadata that stands for a field of the graph's */
+    const char *key, *value; /* value NULL: the field is not set */
+} ebb_owned;
+
+typedef struct ebb_entries {
+    Onnx__StringStringEntryProto **list;
+    size_t count;
+} ebb_entries;
+
+/* `was` with its values brought up to `props` and `owned`; then what is new. Keys in `elsewhere`
+ * are another message's and not new. */
+ebb_entries ebb_writer_props(ebb_writer *w, const ebb_graph *g, const ebb_props *props,
+                             ebb_entries was, ebb_entries elsewhere, const ebb_owned *owned,
+                             size_t owned_count);
+Onnx__StringStringEntryProto *ebb_writer_entry(ebb_writer *w, const char *key, const char *value);
+
+/* write_tensor.c. movable: an initializer, which may stand in a data file. */
+Onnx__TensorProto *ebb_writer_tensor(ebb_writer *w, const ebb_tensor *tensor, bool movable);
+
+/* Whether nodes have come or gone since the file was read. */
+bool ebb_writer_changed(const ebb_graph *g);
+
+/* NULL when out of memory. */
+Onnx__GraphProto *ebb_writer_graph(ebb_writer *w, const ebb_graph *g);
+void ebb_writer_nodes(ebb_writer *w, const ebb_graph *g, Onnx__NodeProto ***list, size_t *count);
+Onnx__AttributeProto *ebb_writer_attr(ebb_writer *w, const ebb_graph *g, const ebb_attr *attr);
+
+/* The body that its operator has does not compute what this node does. In bodies.c. */
+bool ebb_body_is_wrong(const ebb_graph *g, ebb_node n);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

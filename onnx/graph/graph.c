@@ -1,0 +1,688 @@
+/* graph.c: add, replace, move, remove. The invariants that verify.c checks are kept here. */
+#include "onnx/graph/graph.h"
+
+#include <assert.h>
+#include <stdio.h>
+
+#define GROW(g, array, count, capacity) \
+    ebb_arena_grow(&(g)->model->arena, &(array), (count), &(capacity), sizeof *(array))
+
+/* ---- look ---- */
+
+ebb_value ebb_value_find(const ebb_graph *g, const char *name)
+{
+    ebb_str s = ebb_names_find(&g->model->names, name);
+    return s.i != 0 && s.i < g->by_name_count ? g->by_name[s.i] : EBB_NO_VALUE;
+}
+
+ebb_node ebb_node_find(const ebb_graph *g, const char *name)
+{
+    ebb_str s = ebb_names_find(&g->model->names, name);
+    if (s.i != 0)
+        EBB_EACH_NODE(g, n)
+    if (ebb_node_of(g, n)->name.i == s.i)
+        return n;
+    return EBB_NO_NODE;
+}
+
+ebb_value ebb_in(const ebb_graph *g, ebb_node n, uint32_t i)
+{
+    const ebb_node_info *info = ebb_node_of(g, n);
+    return i < info->in_count ? info->in[i] : EBB_NO_VALUE;
+}
+
+ebb_value ebb_out(const ebb_graph *g, ebb_node n, uint32_t i)
+{
+    const ebb_node_info *info = ebb_node_of(g, n);
+    return i < info->out_count ? info->out[i] : EBB_NO_VALUE;
+}
+
+ebb_op ebb_producer_op(const ebb_graph *g, ebb_value v)
+{
+    return ebb_node_of(g, ebb_value_of(g, v)->producer)->op;
+}
+
+ebb_attrs ebb_node_attrs(const ebb_graph *g, ebb_node n)
+{
+    const ebb_node_info *info = ebb_node_of(g, n);
+    return (ebb_attrs){info->attr, info->attr_count};
+}
+
+const ebb_tensor *ebb_value_constant(const ebb_graph *g, ebb_value v)
+{
+    const ebb_value_info *info = ebb_value_of(g, v);
+    if (v.i == 0)
+        return NULL;
+    if (info->tensor != NULL) {
+        bool changes =
+            (info->flags & (EBB_IS_STATE | EBB_IS_INPUT)) != 0 || info->role == EBB_ROLE_PARAMETER;
+        return changes || info->tensor->data == NULL ? NULL : info->tensor;
+    }
+    if (ebb_producer_op(g, v) != EBB_OP_CONSTANT)
+        return NULL;
+    ebb_attrs attrs = ebb_node_attrs(g, info->producer);
+    const ebb_attr *a = ebb_attr_find(&attrs, "value");
+    return a != NULL && a->tensor != NULL && a->tensor->data != NULL ? a->tensor : NULL;
+}
+
+const char *ebb_value_name(const ebb_graph *g, ebb_value v)
+{
+    return ebb_text(g, ebb_value_of(g, v)->name);
+}
+
+const char *ebb_node_label(const ebb_graph *g, ebb_node n)
+{
+    enum { BUFFERS = 8, BYTES = 256 };
+    static _Thread_local char ring[BUFFERS][BYTES];
+    static _Thread_local unsigned next;
+    char *text = ring[next++ % BUFFERS];
+    const ebb_node_info *info = ebb_node_of(g, n);
+    const char *name = ebb_text(g, info->name);
+    for (uint32_t i = 0; i < info->out_count && name[0] == '\0'; i++)
+        name = ebb_value_name(g, info->out[i]);
+    (void)snprintf(text, BYTES, "%s '%s'", ebb_text(g, info->op_name), name);
+    return text;
+}
+
+/* ---- values ---- */
+
+ebb_str ebb_graph_intern(ebb_graph *g, const char *text)
+{
+    return ebb_names_intern(&g->model->names, text, strlen(text));
+}
+
+static bool name_is_taken(const ebb_graph *g, ebb_str name)
+{
+    return name.i < g->by_name_count && g->by_name[name.i].i != 0;
+}
+
+static bool set_by_name(ebb_graph *g, ebb_str name, ebb_value v)
+{
+    if (!GROW(g, g->by_name, name.i, g->by_name_count))
+        return false;
+    g->by_name[name.i] = v;
+    return true;
+}
+
+ebb_str ebb_graph_fresh(ebb_graph *g, const char *base)
+{
+    ebb_str name = ebb_graph_intern(g, base);
+    enum { COUNTED_NAMES = 100 };
+    char text[512];
+    for (unsigned i = 1; name.i != 0 && name_is_taken(g, name); i++) {
+        // ids are not used twice: a file of a million equal names is not counted through each time
+        (void)snprintf(text, sizeof text, "%.490s_%u", base,
+                       i < COUNTED_NAMES ? i : i + (unsigned)g->value_count);
+        name = ebb_graph_intern(g, text);
+    }
+    return name;
+}
+
+ebb_status ebb_value_add(ebb_graph *g, ebb_value *value, const char *name, const ebb_type *type)
+{
+    ebb_str fresh = ebb_graph_fresh(g, name != NULL && name[0] != '\0' ? name : "v");
+    ebb_value v = {(uint32_t)g->value_count};
+    if (fresh.i == 0 || !GROW(g, g->values, g->value_count, g->value_capacity) ||
+        !set_by_name(g, fresh, v))
+        return ebb_error_memory();
+    g->values[g->value_count++] =
+        (ebb_value_info){.name = fresh, .type = type != NULL ? *type : ebb_type_none()};
+    *value = v;
+    return NULL;
+}
+
+ebb_status ebb_value_rename(ebb_graph *g, ebb_value v, const char *name)
+{
+    ebb_str s = ebb_graph_intern(g, name);
+    if (s.i == 0)
+        return ebb_error_memory();
+    if (name_is_taken(g, s) && !ebb_same_value(g->by_name[s.i], v))
+        return ebb_error(EBB_REJECTED, "value name '%s' is taken", name);
+    ebb_value_info *info = ebb_value_of(g, v);
+    if (!set_by_name(g, s, v))
+        return ebb_error_memory();
+    ebb_str old = info->name;
+    info->name = s;
+    if (old.i == s.i)
+        return NULL;
+    g->by_name[old.i] = EBB_NO_VALUE;
+    return ebb_captures_rename(g, v, ebb_text(g, old));
+}
+
+static ebb_status add_use(ebb_graph *g, ebb_value v, ebb_node n, uint32_t slot)
+{
+    if (v.i == 0)
+        return NULL;
+    ebb_value_info *info = ebb_value_of(g, v);
+    if (!GROW(g, info->uses, info->use_count, info->use_capacity))
+        return ebb_error_memory();
+    info->uses[info->use_count++] = (ebb_use){n, slot};
+    return NULL;
+}
+
+static void drop_use(ebb_graph *g, ebb_value v, ebb_node n, uint32_t slot)
+{
+    ebb_value_info *info = ebb_value_of(g, v);
+    for (size_t i = 0; i < info->use_count; i++) {
+        if (info->uses[i].node.i != n.i || info->uses[i].slot != slot)
+            continue;
+        info->uses[i] = info->uses[--info->use_count];
+        return;
+    }
+}
+
+static bool is_wanted(const ebb_graph *g, ebb_value v)
+{
+    const ebb_value_info *info = ebb_value_of(g, v);
+    if (info->use_count > 0 || (info->flags & (EBB_IS_OUTPUT | EBB_IS_CAPTURED)) != 0)
+        return true;
+    for (size_t i = 0; i < g->binding_count; i++)
+        if (ebb_same_value(g->bindings[i].next, v))
+            return true;
+    return false;
+}
+
+static void bury_value(ebb_graph *g, ebb_value v)
+{
+    ebb_value_info *info = ebb_value_of(g, v);
+    info->dead = true;
+    if (info->name.i < g->by_name_count && ebb_same_value(g->by_name[info->name.i], v))
+        g->by_name[info->name.i] = EBB_NO_VALUE;
+}
+
+/* ---- nodes ---- */
+
+static void link_before(ebb_graph *g, ebb_node n, ebb_node before)
+{
+    ebb_node prev = g->nodes[before.i].prev; // before = 0 is the head: the end of the ring
+    g->nodes[n.i].prev = prev;
+    g->nodes[n.i].next = before;
+    g->nodes[prev.i].next = n;
+    g->nodes[before.i].prev = n;
+}
+
+static void unlink_node(ebb_graph *g, ebb_node n)
+{
+    ebb_node prev = g->nodes[n.i].prev, next = g->nodes[n.i].next;
+    g->nodes[prev.i].next = next;
+    g->nodes[next.i].prev = prev;
+}
+
+static ebb_status copy_values(ebb_graph *g, ebb_value **list, const ebb_value *from, uint32_t count)
+{
+    *list = EBB_NEW(&g->model->arena, ebb_value, count);
+    if (*list == NULL)
+        return ebb_error_memory();
+    if (count > 0)
+        memcpy(*list, from, count * sizeof *from);
+    return NULL;
+}
+
+static void set_producer(ebb_graph *g, ebb_value v, ebb_node n, uint32_t slot)
+{
+    if (v.i == 0)
+        return;
+    ebb_value_info *info = ebb_value_of(g, v);
+    assert(info->producer.i == 0 || ebb_same_node(info->producer, n));
+    info->producer = n;
+    info->producer_slot = slot;
+}
+
+ebb_status ebb_node_add(ebb_graph *g, ebb_node *node, ebb_node before, const char *domain,
+                        const char *op_name, const ebb_value *in, uint32_t in_count,
+                        const ebb_value *out, uint32_t out_count)
+{
+    ebb_node n = {(uint32_t)g->node_count};
+    ebb_node_info info = {.in_count = in_count, .out_count = out_count};
+    int64_t version = ebb_model_opset(g->model, domain);
+    info.op = ebb_op_find(domain, op_name, version > 0 ? version : 1);
+    info.op_name = ebb_graph_intern(g, op_name);
+    if (domain[0] != '\0')
+        info.domain = ebb_graph_intern(g, domain);
+    if (info.op_name.i == 0 || (domain[0] != '\0' && info.domain.i == 0) ||
+        !GROW(g, g->nodes, g->node_count, g->node_capacity))
+        return ebb_error_memory();
+    EBB_TRY(copy_values(g, &info.in, in, in_count));
+    EBB_TRY(copy_values(g, &info.out, out, out_count));
+    g->nodes[n.i] = info;
+    g->node_count++;
+    link_before(g, n, before);
+    for (uint32_t i = 0; i < in_count; i++)
+        EBB_TRY(add_use(g, in[i], n, i));
+    for (uint32_t i = 0; i < out_count; i++)
+        set_producer(g, out[i], n, i);
+    *node = n;
+    return NULL;
+}
+
+void ebb_node_move(ebb_graph *g, ebb_node n, ebb_node before)
+{
+    if (ebb_same_node(n, before))
+        return;
+    unlink_node(g, n);
+    link_before(g, n, before);
+}
+
+void ebb_node_remove(ebb_graph *g, ebb_node n)
+{
+    ebb_node_info *info = ebb_node_of(g, n);
+    assert(n.i != 0 && !info->dead);
+    for (uint32_t i = 0; i < info->in_count; i++)
+        if (info->in[i].i != 0)
+            drop_use(g, info->in[i], n, i);
+    for (uint32_t i = 0; i < info->out_count; i++) {
+        if (info->out[i].i == 0)
+            continue;
+        ebb_value_of(g, info->out[i])->producer = EBB_NO_NODE;
+        if (!is_wanted(g, info->out[i]))
+            bury_value(g, info->out[i]);
+    }
+    unlink_node(g, n); // its own links stay, so that a walk may go on
+    info->dead = true;
+}
+
+/* Makes room for slot in a list of values; absent ones in between. */
+static ebb_status extend(ebb_graph *g, ebb_value **list, uint32_t *count, uint32_t slot)
+{
+    if (slot < *count)
+        return NULL;
+    ebb_value *longer = EBB_NEW(&g->model->arena, ebb_value, slot + 1);
+    if (longer == NULL)
+        return ebb_error_memory();
+    if (*count > 0)
+        memcpy(longer, *list, *count * sizeof **list);
+    *list = longer;
+    *count = slot + 1;
+    return NULL;
+}
+
+ebb_status ebb_node_set_input(ebb_graph *g, ebb_node n, uint32_t slot, ebb_value v)
+{
+    ebb_node_info *info = ebb_node_of(g, n);
+    if (v.i == 0 && slot >= info->in_count)
+        return NULL;
+    EBB_TRY(extend(g, &info->in, &info->in_count, slot));
+    if (info->in[slot].i != 0)
+        drop_use(g, info->in[slot], n, slot);
+    info->in[slot] = v;
+    EBB_TRY(add_use(g, v, n, slot));
+    while (info->in_count > 0 && info->in[info->in_count - 1].i == 0)
+        info->in_count--;
+    return NULL;
+}
+
+ebb_status ebb_node_set_output(ebb_graph *g, ebb_node n, uint32_t slot, ebb_value v)
+{
+    ebb_node_info *info = ebb_node_of(g, n);
+    if (v.i == 0 && slot >= info->out_count)
+        return NULL;
+    uint32_t before = info->out_count;
+    EBB_TRY(extend(g, &info->out, &info->out_count, slot));
+    if (info->over != NULL && info->out_count > before) {
+        uint8_t *over = EBB_NEW(&g->model->arena, uint8_t, info->out_count);
+        if (over == NULL)
+            return ebb_error_memory();
+        memcpy(over, info->over, before);
+        info->over = over;
+    }
+    ebb_value old = info->out[slot];
+    info->out[slot] = EBB_NO_VALUE;
+    if (old.i != 0 && !ebb_same_value(old, v)) {
+        ebb_value_of(g, old)->producer = EBB_NO_NODE;
+        if (!is_wanted(g, old))
+            bury_value(g, old);
+    }
+    info->out[slot] = v;
+    set_producer(g, v, n, slot);
+    while (info->out_count > 0 && info->out[info->out_count - 1].i == 0)
+        info->out_count--;
+    return NULL;
+}
+
+ebb_status ebb_node_set_op(ebb_graph *g, ebb_node n, ebb_op op)
+{
+    const ebb_op_row *row = ebb_op_row_of(op);
+    ebb_str name = ebb_graph_intern(g, row->name), domain = {0};
+    if (row->domain[0] != '\0')
+        domain = ebb_graph_intern(g, row->domain);
+    if (name.i == 0 || (row->domain[0] != '\0' && domain.i == 0))
+        return ebb_error_memory();
+    EBB_TRY(ebb_model_import(g->model, row->domain, row->since));
+    ebb_node_info *info = ebb_node_of(g, n);
+    info->op = op;
+    info->op_name = name;
+    info->domain = domain;
+    return NULL;
+}
+
+ebb_status ebb_node_set_over(ebb_graph *g, ebb_node n, uint32_t output, uint32_t input)
+{
+    ebb_node_info *info = ebb_node_of(g, n);
+    assert(output < info->out_count && input < info->in_count && input < 255);
+    if (info->over == NULL) {
+        info->over = EBB_NEW(&g->model->arena, uint8_t, info->out_count);
+        if (info->over == NULL)
+            return ebb_error_memory();
+    }
+    info->over[output] = (uint8_t)(input + 1);
+    return NULL;
+}
+
+static bool put_on_list(ebb_graph *g, ebb_value **list, size_t *count, size_t *capacity,
+                        ebb_value v)
+{
+    if (!ebb_arena_grow(&g->model->arena, list, *count, capacity, sizeof **list))
+        return false;
+    (*list)[(*count)++] = v;
+    return true;
+}
+
+static void take_off_list(ebb_value *list, size_t *count, ebb_value v)
+{
+    size_t kept = 0;
+    for (size_t i = 0; i < *count; i++)
+        if (!ebb_same_value(list[i], v))
+            list[kept++] = list[i];
+    *count = kept;
+}
+
+ebb_status ebb_value_replace(ebb_graph *g, ebb_value old, ebb_value with)
+{
+    assert(!ebb_same_value(old, with));
+    ebb_value_info *info = ebb_value_of(g, old);
+    while (info->use_count > 0) {
+        ebb_use use = info->uses[--info->use_count];
+        ebb_node_of(g, use.node)->in[use.slot] = with;
+        EBB_TRY(add_use(g, with, use.node, use.slot));
+    }
+    for (size_t i = 0; i < g->output_count; i++) {
+        if (!ebb_same_value(g->outputs[i], old))
+            continue;
+        g->outputs[i] = with;
+        info->flags &= (uint16_t)~EBB_IS_OUTPUT;
+        ebb_value_of(g, with)->flags |= EBB_IS_OUTPUT;
+    }
+    for (size_t i = 0; i < g->binding_count; i++)
+        if (ebb_same_value(g->bindings[i].next, old))
+            g->bindings[i].next = with;
+    if (ebb_same_value(g->loss, old))
+        g->loss = with;
+    return ebb_captures_replace(g, old, with);
+}
+
+/* ---- attributes ---- */
+
+static ebb_status set_attr(ebb_graph *g, ebb_node n, ebb_attr attr)
+{
+    attr.name = ebb_arena_strdup(&g->model->arena, attr.name);
+    if (attr.name == NULL)
+        return ebb_error_memory();
+    return ebb_node_set_attr(g, n, &attr);
+}
+
+ebb_status ebb_node_set_attr(ebb_graph *g, ebb_node n, const ebb_attr *attr)
+{
+    ebb_node_info *info = ebb_node_of(g, n);
+    for (uint32_t i = 0; i < info->attr_count; i++) {
+        if (strcmp(info->attr[i].name, attr->name) != 0)
+            continue;
+        info->attr[i] = *attr;
+        return NULL;
+    }
+    ebb_attr *longer = EBB_NEW(&g->model->arena, ebb_attr, info->attr_count + 1);
+    if (longer == NULL)
+        return ebb_error_memory();
+    if (info->attr_count > 0)
+        memcpy(longer, info->attr, info->attr_count * sizeof *longer);
+    longer[info->attr_count++] = *attr;
+    info->attr = longer;
+    return NULL;
+}
+
+ebb_status ebb_node_set_int(ebb_graph *g, ebb_node n, const char *name, int64_t i)
+{
+    return set_attr(g, n, (ebb_attr){.name = name, .type = EBB_ATTR_INT, .i = i});
+}
+
+ebb_status ebb_node_set_float(ebb_graph *g, ebb_node n, const char *name, double f)
+{
+    return set_attr(g, n, (ebb_attr){.name = name, .type = EBB_ATTR_FLOAT, .f = (double)(float)f});
+}
+
+ebb_status ebb_node_set_string(ebb_graph *g, ebb_node n, const char *name, const char *s)
+{
+    char *copy = ebb_arena_strdup(&g->model->arena, s);
+    if (copy == NULL)
+        return ebb_error_memory();
+    return set_attr(
+        g, n, (ebb_attr){.name = name, .type = EBB_ATTR_STRING, .s = copy, .s_bytes = strlen(s)});
+}
+
+ebb_status ebb_node_set_ints(ebb_graph *g, ebb_node n, const char *name, const int64_t *list,
+                             uint32_t count)
+{
+    int64_t *copy = EBB_NEW(&g->model->arena, int64_t, count);
+    if (copy == NULL)
+        return ebb_error_memory();
+    if (count > 0)
+        memcpy(copy, list, count * sizeof *list);
+    return set_attr(g, n,
+                    (ebb_attr){.name = name, .type = EBB_ATTR_INTS, .ints = copy, .count = count});
+}
+
+static ebb_tensor *copy_tensor(ebb_graph *g, const ebb_tensor *t)
+{
+    ebb_tensor *copy = EBB_NEW(&g->model->arena, ebb_tensor, 1);
+    if (copy == NULL)
+        return NULL;
+    *copy = *t;
+    if (t->data != NULL) {
+        void *data = ebb_arena_alloc(&g->model->arena, t->bytes);
+        if (data == NULL)
+            return NULL;
+        if (t->bytes > 0)
+            memcpy(data, t->data, t->bytes);
+        copy->data = data;
+    }
+    return copy;
+}
+
+void ebb_node_drop_attr(ebb_graph *g, ebb_node n, const char *name)
+{
+    ebb_node_info *info = ebb_node_of(g, n);
+    uint32_t kept = 0;
+    for (uint32_t i = 0; i < info->attr_count; i++)
+        if (strcmp(info->attr[i].name, name) != 0)
+            info->attr[kept++] = info->attr[i];
+    info->attr_count = kept;
+}
+
+/* ---- metadata ---- */
+
+const char *ebb_props_get(const ebb_graph *g, const ebb_props *props, const char *key)
+{
+    for (size_t i = 0; i < props->count; i++)
+        if (strcmp(ebb_text(g, props->list[i].key), key) == 0)
+            return ebb_text(g, props->list[i].value);
+    return NULL;
+}
+
+ebb_status ebb_props_set(ebb_graph *g, ebb_props *props, const char *key, const char *value)
+{
+    ebb_prop p = {ebb_graph_intern(g, key), ebb_graph_intern(g, value)};
+    if (p.key.i == 0 || p.value.i == 0)
+        return ebb_error_memory();
+    for (size_t i = 0; i < props->count; i++) {
+        if (props->list[i].key.i != p.key.i)
+            continue;
+        props->list[i] = p;
+        return NULL;
+    }
+    if (!GROW(g, props->list, props->count, props->capacity))
+        return ebb_error_memory();
+    props->list[props->count++] = p;
+    return NULL;
+}
+
+/* ---- graph inputs, outputs, initializers, bindings ---- */
+
+ebb_status ebb_graph_add_input(ebb_graph *g, ebb_value v)
+{
+    if (!put_on_list(g, &g->inputs, &g->input_count, &g->input_capacity, v))
+        return ebb_error_memory();
+    ebb_value_of(g, v)->flags |= EBB_IS_INPUT;
+    return NULL;
+}
+
+ebb_status ebb_graph_add_output(ebb_graph *g, ebb_value v)
+{
+    if (!put_on_list(g, &g->outputs, &g->output_count, &g->output_capacity, v))
+        return ebb_error_memory();
+    ebb_value_of(g, v)->flags |= EBB_IS_OUTPUT;
+    return NULL;
+}
+
+void ebb_graph_remove_output(ebb_graph *g, ebb_value v)
+{
+    take_off_list(g->outputs, &g->output_count, v);
+    ebb_value_of(g, v)->flags &= (uint16_t)~EBB_IS_OUTPUT;
+}
+
+/* v, which nothing makes, holds these bytes from now on. */
+static ebb_status initialize(ebb_graph *g, ebb_value v, const ebb_tensor *given, ebb_role role)
+{
+    ebb_tensor *tensor = copy_tensor(g, given);
+    if (tensor == NULL ||
+        !put_on_list(g, &g->initializers, &g->initializer_count, &g->initializer_capacity, v))
+        return ebb_error_memory();
+    ebb_value_info *info = ebb_value_of(g, v);
+    info->tensor = tensor;
+    info->role = (uint8_t)role;
+    info->flags |= EBB_IS_INITIALIZER;
+    return NULL;
+}
+
+ebb_status ebb_graph_add_initializer(ebb_graph *g, ebb_value *value, const char *name,
+                                     const ebb_type *type, const void *data, ebb_role role)
+{
+    ebb_tensor given = {.type = *type, .data = data};
+    if (!ebb_type_bytes(type, &given.bytes))
+        return ebb_error(EBB_REJECTED, "initializer '%s' has no size", name != NULL ? name : "");
+    EBB_TRY(ebb_value_add(g, value, name, type));
+    return initialize(g, *value, &given, role);
+}
+
+ebb_status ebb_graph_keep_input(ebb_graph *g, ebb_value v, ebb_role role)
+{
+    ebb_tensor given = {.type = ebb_value_of(g, v)->type};
+    if (!ebb_type_bytes(&given.type, &given.bytes))
+        return ebb_error(EBB_REJECTED, "input '%s' has no fixed size: it cannot be a weight",
+                         ebb_value_name(g, v));
+    EBB_TRY(initialize(g, v, &given, role));
+    take_off_list(g->inputs, &g->input_count, v);
+    ebb_value_of(g, v)->flags &= (uint16_t)~EBB_IS_INPUT;
+    return NULL;
+}
+
+ebb_status ebb_graph_ask_input(ebb_graph *g, ebb_value v)
+{
+    ebb_value_info *info = ebb_value_of(g, v);
+    if ((info->flags & EBB_IS_INPUT) == 0)
+        EBB_TRY(ebb_graph_add_input(g, v));
+    take_off_list(g->initializers, &g->initializer_count, v);
+    info->flags &= (uint16_t)~EBB_IS_INITIALIZER;
+    info->tensor = NULL;
+    return NULL;
+}
+
+void ebb_graph_remove_input(ebb_graph *g, ebb_value v)
+{
+    ebb_value_info *info = ebb_value_of(g, v);
+    assert(info->use_count == 0 || (info->flags & EBB_IS_INITIALIZER) != 0);
+    take_off_list(g->inputs, &g->input_count, v);
+    info->flags &= (uint16_t)~EBB_IS_INPUT;
+    if ((info->flags & (EBB_IS_INITIALIZER | EBB_IS_OUTPUT)) == 0)
+        bury_value(g, v);
+}
+
+void ebb_graph_remove_initializer(ebb_graph *g, ebb_value v)
+{
+    ebb_value_info *info = ebb_value_of(g, v);
+    assert(info->use_count == 0);
+    take_off_list(g->initializers, &g->initializer_count, v);
+    info->flags &= (uint16_t)~EBB_IS_INITIALIZER;
+    info->tensor = NULL;
+    if ((info->flags & (EBB_IS_INPUT | EBB_IS_OUTPUT)) == 0)
+        bury_value(g, v);
+}
+
+ebb_status ebb_graph_bind(ebb_graph *g, ebb_value state, ebb_value next)
+{
+    for (size_t i = 0; i < g->binding_count; i++) {
+        if (!ebb_same_value(g->bindings[i].state, state))
+            continue;
+        g->bindings[i].next = next;
+        return NULL;
+    }
+    if (!GROW(g, g->bindings, g->binding_count, g->binding_capacity))
+        return ebb_error_memory();
+    g->bindings[g->binding_count++] = (ebb_binding){state, next};
+    ebb_value_of(g, state)->flags |= EBB_IS_STATE;
+    return NULL;
+}
+
+void ebb_graph_unbind(ebb_graph *g, ebb_value state)
+{
+    size_t kept = 0;
+    for (size_t i = 0; i < g->binding_count; i++)
+        if (!ebb_same_value(g->bindings[i].state, state))
+            g->bindings[kept++] = g->bindings[i];
+    g->binding_count = kept;
+    ebb_value_of(g, state)->flags &= (uint16_t)~EBB_IS_STATE;
+}
+
+ebb_value ebb_graph_bound(const ebb_graph *g, ebb_value state)
+{
+    for (size_t i = 0; i < g->binding_count; i++)
+        if (ebb_same_value(g->bindings[i].state, state))
+            return g->bindings[i].next;
+    return EBB_NO_VALUE;
+}
+
+/* ---- order ---- */
+
+size_t ebb_graph_sweep(ebb_graph *g)
+{
+    size_t removed = 0;
+    for (ebb_node n = ebb_last(g), prev; n.i != 0; n = prev) { // backwards: users go first
+        prev = ebb_prev(g, n);
+        const ebb_node_info *info = ebb_node_of(g, n);
+        bool wanted = false;
+        for (uint32_t i = 0; i < info->out_count && !wanted; i++)
+            wanted = info->out[i].i != 0 && is_wanted(g, info->out[i]);
+        if (wanted)
+            continue;
+        ebb_node_remove(g, n);
+        removed++;
+    }
+    for (size_t i = g->initializer_count; i-- > 0;) {
+        ebb_value v = g->initializers[i];
+        const ebb_value_info *info = ebb_value_of(g, v);
+        bool ours = info->tensor != NULL && info->tensor->origin == NULL;
+        if (ours && !is_wanted(g, v) && (info->flags & (EBB_IS_STATE | EBB_IS_INPUT)) == 0)
+            ebb_graph_remove_initializer(g, v);
+    }
+    return removed;
+}
+
+uint32_t *ebb_graph_positions(const ebb_graph *g, ebb_arena *scratch)
+{
+    uint32_t *at = EBB_NEW(scratch, uint32_t, g->node_count), p = 0;
+    if (at == NULL)
+        return NULL;
+    for (size_t i = 0; i < g->node_count; i++)
+        at[i] = UINT32_MAX;
+    EBB_EACH_NODE(g, n)
+    at[n.i] = p++;
+    return at;
+}

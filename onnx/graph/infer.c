@@ -1,0 +1,271 @@
+/* infer.c: types over a graph.
+ *
+ * Each row of ops.def has its own rule; here is what surrounds it: what the rule gets to see, how
+ * its answer meets what the file says, and the sizes that a user binds. Integers that describe
+ * shapes are followed through the graph by facts.c, so that shape arithmetic leads somewhere before
+ * it is folded.
+ */
+#include "onnx/graph/infer.h"
+
+#include "onnx/graph/facts.h"
+#include "onnx/tables/schema.h"
+
+/* ---- one node ---- */
+
+/* What a rule sees. constants NULL: those of the graph alone. */
+static ebb_status show(ebb_infer *c, const ebb_graph *g, ebb_node n, ebb_facts *facts,
+                       ebb_arena *scratch)
+{
+    const ebb_node_info *info = ebb_node_of(g, n);
+    const ebb_type **in = EBB_NEW(scratch, const ebb_type *, info->in_count);
+    const ebb_tensor **constant = EBB_NEW(scratch, const ebb_tensor *, info->in_count);
+    ebb_type *out = EBB_NEW(scratch, ebb_type, info->out_count);
+    if (in == NULL || constant == NULL || out == NULL)
+        return ebb_error_memory();
+    for (uint32_t i = 0; i < info->in_count; i++) {
+        ebb_value v = info->in[i];
+        if (v.i == 0)
+            continue;
+        in[i] = &ebb_value_of(g, v)->type;
+        constant[i] = facts != NULL ? ebb_facts_tensor(facts, v) : ebb_value_constant(g, v);
+    }
+    const char *domain = ebb_text(g, info->domain);
+    *c = (ebb_infer){.op = info->op,
+                     .version = ebb_model_opset(g->model, domain),
+                     .node = ebb_node_label(g, n),
+                     .attrs = ebb_node_attrs(g, n),
+                     .input_count = info->in_count,
+                     .output_count = info->out_count,
+                     .in = in,
+                     .constant = constant,
+                     .out = out,
+                     .scratch = scratch};
+    for (uint32_t k = 0; k < info->out_count; k++) {
+        out[k] = ebb_type_none();
+        if (k < EBB_INFER_MAX)
+            c->out_wanted[k] = info->out[k].i != 0;
+    }
+    return NULL;
+}
+
+/* A rule's answer meets what is known already. The rule wins; where it says nothing, the file's
+ * hint stays. Only a declared graph output of another dtype or rank is a contradiction: its dims
+ * may be those of the exporter's own batch. */
+static ebb_status settle(ebb_graph *g, ebb_node n, ebb_value v, ebb_type found)
+{
+    ebb_value_info *info = ebb_value_of(g, v);
+    ebb_type old = info->type;
+    if (found.kind == EBB_KIND_UNKNOWN)
+        return NULL;
+    if (old.kind == EBB_KIND_UNKNOWN) {
+        info->type = found;
+        return NULL;
+    }
+    if (found.dtype == EBB_NONE)
+        found.dtype = old.dtype;
+    bool declared = (info->flags & EBB_IS_OUTPUT) != 0 && old.kind == found.kind;
+    if (declared && old.dtype != EBB_NONE && old.dtype != found.dtype)
+        return ebb_error(EBB_REJECTED, "%s: output '%s' is declared %s, but it is %s",
+                         ebb_node_label(g, n), ebb_value_name(g, v),
+                         ebb_dtype_name((ebb_dtype)old.dtype),
+                         ebb_dtype_name((ebb_dtype)found.dtype));
+    if (declared && old.rank >= 0 && found.rank >= 0 && old.rank != found.rank)
+        return ebb_error(EBB_REJECTED, "%s: output '%s' is declared with rank %d, but it has %d",
+                         ebb_node_label(g, n), ebb_value_name(g, v), (int)old.rank,
+                         (int)found.rank);
+    if (found.rank < 0 && old.rank >= 0) {
+        old.kind = found.kind;
+        old.dtype = found.dtype;
+        info->type = old;
+        return NULL;
+    }
+    if (found.rank == old.rank)
+        for (int i = 0; i < found.rank; i++)
+            if (found.dims[i] < 0) {
+                found.dims[i] = old.dims[i];
+                if (old.dims[i] >= 0 || old.symbols[i].i != 0)
+                    found.symbols[i] = old.dims[i] >= 0 ? (ebb_str){0} : old.symbols[i];
+            }
+    found.layout = old.layout;
+    info->type = found;
+    return NULL;
+}
+
+/* An attribute that stands for one of the function's is not known here. */
+static bool has_reference(const ebb_node_info *info)
+{
+    for (uint32_t i = 0; i < info->attr_count; i++)
+        if (info->attr[i].ref != NULL)
+            return true;
+    return false;
+}
+
+static ebb_status infer_one(ebb_graph *g, ebb_node n, ebb_facts *facts, ebb_arena *scratch)
+{
+    const ebb_node_info *info = ebb_node_of(g, n);
+    if (info->op == EBB_OP_UNKNOWN || has_reference(info))
+        return NULL;
+    EBB_TRY(ebb_schema_check(g, n));
+    ebb_infer c;
+    EBB_TRY(show(&c, g, n, facts, scratch));
+    EBB_TRY(ebb_op_row_of(info->op)->infer(&c));
+    if (facts != NULL)
+        ebb_facts_refine(facts, n, c.out);
+    for (uint32_t k = 0; k < info->out_count; k++)
+        if (info->out[k].i != 0)
+            EBB_TRY(settle(g, n, info->out[k], c.out[k]));
+    return NULL;
+}
+
+ebb_status ebb_infer_node(ebb_graph *g, ebb_node n)
+{
+    ebb_arena scratch = {0};
+    ebb_status status = infer_one(g, n, NULL, &scratch);
+    ebb_arena_fini(&scratch);
+    return status;
+}
+
+/* ---- all nodes ---- */
+
+static ebb_status infer_and_learn(ebb_graph *g, ebb_node n, ebb_facts *facts, ebb_arena *scratch)
+{
+    EBB_TRY(infer_one(g, n, facts, scratch));
+    return ebb_facts_learn(facts, n);
+}
+
+ebb_status ebb_infer_through(ebb_graph *g, ebb_contradicted told, void *context)
+{
+    ebb_arena scratch = {0};
+    ebb_facts facts;
+    ebb_status status = ebb_facts_init(&facts, g, &scratch);
+    EBB_EACH_NODE(g, n)
+    {
+        if (status != NULL)
+            break;
+        status = infer_and_learn(g, n, &facts, &scratch);
+        if (told != NULL && ebb_status_code(status) == EBB_REJECTED)
+            status = told(context, n, status);
+    }
+    ebb_arena_fini(&scratch);
+    return ebb_while(status, "inferring shapes");
+}
+
+ebb_status ebb_infer_graph(ebb_graph *g)
+{
+    return ebb_infer_through(g, NULL, NULL);
+}
+
+/* ---- sizes that the user gives ---- */
+
+ebb_status ebb_bind_dim(ebb_graph *g, const char *symbol, int64_t size, size_t *bound)
+{
+    *bound = 0;
+    if (size < 1)
+        return ebb_error(EBB_USAGE, "dim '%s' cannot have size %lld", symbol, (long long)size);
+    ebb_str name = ebb_names_find(&g->model->names, symbol);
+    if (name.i == 0)
+        return NULL;
+    EBB_EACH_VALUE(g, v)
+    {
+        ebb_value_info *info = ebb_value_of(g, v);
+        bool changed = false;
+        for (int i = 0; i < info->type.rank; i++)
+            if (info->type.dims[i] < 0 && ebb_same_str(info->type.symbols[i], name)) {
+                info->type.dims[i] = size;
+                info->type.symbols[i] = (ebb_str){0};
+                changed = true;
+            }
+        if (changed && (info->flags & EBB_IS_INPUT) != 0)
+            ++*bound;
+    }
+    return NULL;
+}
+
+/* What was said of inner values held for the old shape: only their rank still does. */
+static void forget_dims(ebb_graph *g)
+{
+    EBB_EACH_VALUE(g, v)
+    {
+        ebb_value_info *info = ebb_value_of(g, v);
+        if (info->producer.i == 0 || ebb_node_of(g, info->producer)->op == EBB_OP_UNKNOWN)
+            continue;
+        for (int i = 0; i < info->type.rank; i++) {
+            info->type.dims[i] = -1;
+            info->type.symbols[i] = (ebb_str){0};
+        }
+    }
+}
+
+ebb_status ebb_bind_shape(ebb_graph *g, const char *input, const int64_t *dims, int rank)
+{
+    ebb_value v = ebb_value_find(g, input);
+    if (v.i == 0 || (ebb_value_of(g, v)->flags & EBB_IS_INPUT) == 0)
+        return ebb_error(EBB_USAGE, "there is no input '%s'", input);
+    ebb_type type = ebb_value_of(g, v)->type;
+    if (rank < 0 || rank > EBB_MAX_RANK || (type.rank >= 0 && type.rank != rank))
+        return ebb_error(EBB_USAGE, "input '%s' has rank %d, not %d", input, (int)type.rank, rank);
+    bool replaced = type.rank < 0;
+    for (int i = 0; i < rank; i++) {
+        if (dims[i] < 0)
+            return ebb_error(EBB_USAGE, "input '%s': dim %d cannot have size %lld", input, i,
+                             (long long)dims[i]);
+        // A symbol stands for one size everywhere: the other inputs get it too.
+        if (type.rank >= 0 && type.dims[i] < 0 && type.symbols[i].i != 0 && dims[i] > 0) {
+            size_t bound;
+            EBB_TRY(ebb_bind_dim(g, ebb_text(g, type.symbols[i]), dims[i], &bound));
+        }
+        replaced = replaced || (type.dims[i] >= 0 && type.dims[i] != dims[i]);
+        type.dims[i] = dims[i];
+        type.symbols[i] = (ebb_str){0};
+    }
+    type.rank = (int8_t)rank;
+    ebb_value_of(g, v)->type = type;
+    if (replaced)
+        forget_dims(g);
+    return NULL;
+}
+
+ebb_status ebb_require_static(const ebb_graph *g)
+{
+    for (size_t k = 0; k < g->input_count; k++) {
+        const ebb_value_info *info = ebb_value_of(g, g->inputs[k]);
+        if ((info->flags & EBB_IS_INITIALIZER) != 0 || info->type.kind != EBB_KIND_TENSOR)
+            continue;
+        const char *name = ebb_text(g, info->name);
+        if (info->type.rank < 0)
+            return ebb_hint(ebb_error(EBB_USAGE, "the shape of input '%s' is not known", name),
+                            "give it with --shape %s=DIM,DIM,...", name);
+        for (int i = 0; i < info->type.rank; i++) {
+            if (info->type.dims[i] >= 0)
+                continue;
+            if (info->type.symbols[i].i == 0)
+                return ebb_hint(ebb_error(EBB_USAGE, "dim %d of input '%s' has no size", i, name),
+                                "give it with --shape %s=DIM,DIM,...", name);
+            const char *symbol = ebb_text(g, info->type.symbols[i]);
+            return ebb_hint(
+                ebb_error(EBB_USAGE, "dim %d ('%s') of input '%s' has no size", i, symbol, name),
+                "give it with --dim %s=SIZE", symbol);
+        }
+    }
+    return NULL;
+}
+
+/* ---- cost ---- */
+
+double ebb_node_flops(const ebb_graph *g, ebb_node n)
+{
+    const ebb_node_info *info = ebb_node_of(g, n);
+    if (info->op == EBB_OP_UNKNOWN)
+        return 0;
+    ebb_arena scratch = {0};
+    ebb_infer c;
+    double flops = 0;
+    if (show(&c, g, n, NULL, &scratch) == NULL) {
+        for (uint32_t k = 0; k < info->out_count; k++)
+            if (info->out[k].i != 0)
+                c.out[k] = ebb_value_of(g, info->out[k])->type;
+        flops = ebb_op_row_of(info->op)->cost(&c);
+    }
+    ebb_arena_fini(&scratch);
+    return flops;
+}

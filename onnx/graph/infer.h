@@ -1,0 +1,43 @@
+/* infer.h, verify.h in one: types over a graph, and every rule of a legal graph. */
+#ifndef EBB_ONNX_GRAPH_INFER_H
+#define EBB_ONNX_GRAPH_INFER_H
+
+#include "onnx/graph/graph.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Types of one node's outputs, from the types of its inputs. An op without a row keeps what the
+ * file says (value_info). A conflict with a known type of the file is EBB_REJECTED. */
+ebb_status ebb_infer_node(ebb_graph *g, ebb_node n);
+
+/* Over the whole graph, in execution order. */
+ebb_status ebb_infer_graph(ebb_graph *g);
+
+/* The same, but a node that contradicts what it reads ends nothing: it is told of, keeps what the
+ * file says of its outputs, and the next one is looked at. Other errors are returned. */
+typedef ebb_status (*ebb_contradicted)(void *context, ebb_node n, ebb_status why);
+ebb_status ebb_infer_through(ebb_graph *g, ebb_contradicted told, void *context);
+
+/* Gives symbolic dim `symbol` its size everywhere (inputs first; run ebb_infer_graph afterwards).
+ * *bound counts the inputs changed. */
+ebb_status ebb_bind_dim(ebb_graph *g, const char *symbol, int64_t size, size_t *bound);
+ebb_status ebb_bind_shape(ebb_graph *g, const char *input, const int64_t *dims, int rank);
+
+/* The first input dim that is not known, as an error that names it and shows --dim; NULL when all
+ * are. */
+ebb_status ebb_require_static(const ebb_graph *g);
+
+/* Floating-point operations of a node; 0 where unknown. */
+double ebb_node_flops(const ebb_graph *g, ebb_node n);
+
+/* Every rule of a legal graph: one producer a value, producers before uses, names unique, inputs of
+ * nodes exist, uses lists true, arity, bindings of equal types. The first that is broken, as an
+ * error. */
+ebb_status ebb_verify(const ebb_graph *g);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,231 @@
+/* model.c: the model that a graph hangs on: lifetime, imports, deep copy. */
+#include "onnx/graph/graph.h"
+
+#include <stdlib.h>
+
+#include "onnx/words/map.h"
+
+ebb_status ebb_graph_new(ebb_graph **graph, ebb_model *model, ebb_graph *outer)
+{
+    ebb_graph *g = EBB_NEW(&model->arena, ebb_graph, 1);
+    if (g == NULL)
+        return ebb_error_memory();
+    g->model = model;
+    g->outer = outer;
+    if (!ebb_arena_grow(&model->arena, &g->nodes, 0, &g->node_capacity, sizeof *g->nodes) ||
+        !ebb_arena_grow(&model->arena, &g->values, 0, &g->value_capacity, sizeof *g->values))
+        return ebb_error_memory();
+    g->node_count = g->value_count = 1; // [0]: the list's head, and "none"
+    g->values[0].type = ebb_type_none();
+    *graph = g;
+    return NULL;
+}
+
+static ebb_status set_up(ebb_model *model, int64_t opset)
+{
+    if (!ebb_names_init(&model->names, &model->arena))
+        return ebb_error_memory();
+    model->ir_version = 10;
+    model->path = model->folder = "";
+    EBB_TRY(ebb_graph_new(&model->graph, model, NULL));
+    return opset > 0 ? ebb_model_import(model, EBB_DOMAIN_ONNX, opset) : NULL;
+}
+
+ebb_status ebb_model_new(ebb_model **model, int64_t opset)
+{
+    ebb_model *m = ebb_alloc(sizeof *m);
+    if (m == NULL)
+        return ebb_error_memory();
+    memset(m, 0, sizeof *m);
+    ebb_status status = set_up(m, opset);
+    if (status != NULL) {
+        ebb_model_free(m);
+        return status;
+    }
+    *model = m;
+    return NULL;
+}
+
+void ebb_model_free(ebb_model *model)
+{
+    if (model == NULL)
+        return;
+    ebb_mappings_free(model->mappings);
+    ebb_arena_fini(&model->arena);
+    ebb_free(model);
+}
+
+static bool same_domain(const ebb_model *model, ebb_str domain, const char *name)
+{
+    const char *text = ebb_names_text(&model->names, domain);
+    if (strcmp(text, "ai.onnx") == 0)
+        text = "";
+    return strcmp(text, strcmp(name, "ai.onnx") == 0 ? "" : name) == 0;
+}
+
+int64_t ebb_model_opset(const ebb_model *model, const char *domain)
+{
+    for (size_t i = 0; i < model->import_count; i++)
+        if (same_domain(model, model->imports[i].domain, domain))
+            return model->imports[i].version;
+    return 0;
+}
+
+ebb_status ebb_model_import(ebb_model *model, const char *domain, int64_t version)
+{
+    if (ebb_model_opset(model, domain) != 0)
+        return NULL;
+    ebb_str name = ebb_names_intern(&model->names, domain, strlen(domain));
+    if (name.i == 0 || !ebb_arena_grow(&model->arena, &model->imports, model->import_count,
+                                       &model->import_capacity, sizeof *model->imports))
+        return ebb_error_memory();
+    model->imports[model->import_count++] = (ebb_import){name, version};
+    return NULL;
+}
+
+/* ---- copy ---- */
+
+/* A copy of count elements in the arena, with *failed set when there is no memory. */
+static void *copied(ebb_arena *arena, const void *from, size_t count, size_t size, bool *failed)
+{
+    if (count == 0)
+        return NULL;
+    void *to = ebb_arena_zeroed(arena, count, size);
+    if (to == NULL)
+        *failed = true;
+    else
+        memcpy(to, from, count * size);
+    return to;
+}
+
+#define COPY(arena, field, count, failed) \
+    (field) = copied((arena), (field), (count), sizeof *(field), (failed))
+
+static void copy_props(ebb_arena *arena, ebb_props *props, bool *failed)
+{
+    COPY(arena, props->list, props->count, failed);
+    props->capacity = props->count;
+}
+
+static ebb_status copy_graph(ebb_graph **to, ebb_model *model, ebb_graph *outer,
+                             const ebb_graph *from);
+
+static ebb_status copy_attr_graphs(ebb_attr *attr, ebb_model *model, ebb_graph *g)
+{
+    if (attr->graphs == NULL)
+        return NULL;
+    ebb_graph **list = EBB_NEW(&model->arena, ebb_graph *, attr->count);
+    if (list == NULL)
+        return ebb_error_memory();
+    for (uint32_t i = 0; i < attr->count; i++)
+        EBB_TRY(copy_graph(&list[i], model, g, attr->graphs[i]));
+    attr->graphs = list;
+    return NULL;
+}
+
+static ebb_status copy_graph(ebb_graph **to, ebb_model *model, ebb_graph *outer,
+                             const ebb_graph *from)
+{
+    ebb_arena *arena = &model->arena;
+    bool failed = false;
+    ebb_graph *g = copied(arena, from, 1, sizeof *from, &failed);
+    if (failed)
+        return ebb_error_memory();
+    g->model = model;
+    g->outer = outer;
+    COPY(arena, g->nodes, g->node_count, &failed);
+    COPY(arena, g->values, g->value_count, &failed);
+    COPY(arena, g->inputs, g->input_count, &failed);
+    COPY(arena, g->outputs, g->output_count, &failed);
+    COPY(arena, g->initializers, g->initializer_count, &failed);
+    COPY(arena, g->by_name, g->by_name_count, &failed);
+    COPY(arena, g->bindings, g->binding_count, &failed);
+    copy_props(arena, &g->props, &failed);
+    if (failed)
+        return ebb_error_memory();
+    g->node_capacity = g->node_count;
+    g->value_capacity = g->value_count;
+    g->input_capacity = g->input_count;
+    g->output_capacity = g->output_count;
+    g->initializer_capacity = g->initializer_count;
+    g->binding_capacity = g->binding_count;
+    for (size_t i = 1; i < g->value_count; i++) {
+        ebb_value_info *v = &g->values[i];
+        COPY(arena, v->uses, v->use_count, &failed);
+        v->use_capacity = v->use_count;
+        copy_props(arena, &v->props, &failed);
+        if (v->tensor != NULL)
+            COPY(arena, v->tensor, 1, &failed);
+    }
+    for (size_t i = 1; i < g->node_count; i++) {
+        ebb_node_info *n = &g->nodes[i];
+        COPY(arena, n->in, n->in_count, &failed);
+        COPY(arena, n->out, n->out_count, &failed);
+        COPY(arena, n->attr, n->attr_count, &failed);
+        if (n->over != NULL)
+            COPY(arena, n->over, n->out_count, &failed);
+        copy_props(arena, &n->props, &failed);
+        if (failed)
+            return ebb_error_memory();
+        for (uint32_t a = 0; a < n->attr_count; a++)
+            EBB_TRY(copy_attr_graphs(&n->attr[a], model, g));
+    }
+    *to = g;
+    return failed ? ebb_error_memory() : NULL;
+}
+
+ebb_status ebb_graph_copy(ebb_graph **copy, ebb_graph *outer, const ebb_graph *from)
+{
+    return copy_graph(copy, outer->model, outer, from);
+}
+
+static ebb_status copy_model(ebb_model *m, const ebb_model *from)
+{
+    ebb_arena *arena = &m->arena;
+    bool failed = false;
+    if (!ebb_names_init(&m->names, arena))
+        return ebb_error_memory();
+    for (uint32_t i = 1; i < from->names.count; i++) { // the same ids, since the order is the same
+        const char *text = from->names.text[i];
+        if (ebb_names_intern(&m->names, text, strlen(text)).i != i)
+            return ebb_error_memory();
+    }
+    m->ir_version = from->ir_version;
+    m->path = ebb_arena_strdup(arena, from->path);
+    m->folder = ebb_arena_strdup(arena, from->folder);
+    m->origin = from->origin;
+    m->torchscript = from->torchscript;
+    m->rates = from->rates;
+    m->imports = copied(arena, from->imports, from->import_count, sizeof *m->imports, &failed);
+    m->import_count = m->import_capacity = from->import_count;
+    m->functions =
+        copied(arena, from->functions, from->function_count, sizeof *m->functions, &failed);
+    m->function_count = m->function_capacity = from->function_count;
+    m->init_bindings = copied(arena, from->init_bindings, from->init_binding_count,
+                              sizeof *m->init_bindings, &failed);
+    m->init_binding_count = from->init_binding_count;
+    m->props = from->props;
+    copy_props(arena, &m->props, &failed);
+    if (failed || m->path == NULL || m->folder == NULL)
+        return ebb_error_memory();
+    for (size_t i = 0; i < m->function_count; i++)
+        EBB_TRY(copy_graph(&m->functions[i].body, m, NULL, from->functions[i].body));
+    if (from->initialization != NULL)
+        EBB_TRY(copy_graph(&m->initialization, m, NULL, from->initialization));
+    return copy_graph(&m->graph, m, NULL, from->graph);
+}
+
+ebb_status ebb_model_copy(ebb_model **copy, const ebb_model *model)
+{
+    ebb_model *m = ebb_alloc(sizeof *m);
+    if (m == NULL)
+        return ebb_error_memory();
+    memset(m, 0, sizeof *m);
+    ebb_status status = copy_model(m, model);
+    if (status != NULL) {
+        ebb_model_free(m);
+        return status;
+    }
+    *copy = m;
+    return NULL;
+}

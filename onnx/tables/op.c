@@ -1,0 +1,99 @@
+/* op.c: the operator table, made from ops.def. */
+#include "onnx/tables/op.h"
+
+#include "onnx/ops/ops.h"
+
+/* The names that the rows use. */
+enum {
+    POINTWISE = EBB_POINTWISE,
+    COMMUTES = EBB_COMMUTES,
+    VIEW = EBB_VIEW,
+    RANDOM = EBB_RANDOM,
+    FOLDS = EBB_FOLDS,
+    SHAPE_OF_0 = EBB_SHAPE_OF_0,
+    ROWWISE = EBB_ROWWISE,
+    UPDATES = EBB_UPDATES,
+    STATISTICS = EBB_STATISTICS,
+    DECODES = EBB_DECODES,
+    STEPS = EBB_STEPS,
+    KEEPS = EBB_KEEPS,
+    PRODUCTS = EBB_PRODUCTS,
+};
+#define OVER(o, i) EBB_OVER(o, i)
+#define DOMAIN_ONNX EBB_DOMAIN_ONNX
+#define DOMAIN_MS EBB_DOMAIN_MS
+#define DOMAIN_EBB EBB_DOMAIN_EBB
+#define DOMAIN_PREVIEW EBB_DOMAIN_PREVIEW
+#define DOMAIN_EXPERIMENTS EBB_DOMAIN_EXPERIMENTS
+
+static const ebb_op_row rows[EBB_OP_COUNT] = {
+    [EBB_OP_UNKNOWN] = {"", "", 0, 0, 0, NULL, NULL, NULL, "UNKNOWN"},
+#define EBB_OP(id, domain, name, since, traits, alias, infer, grad, cost) \
+    [EBB_OP_##id] = {DOMAIN_##domain,                                     \
+                     name,                                                \
+                     since,                                               \
+                     (uint32_t)(traits),                                  \
+                     (uint64_t)(alias),                                   \
+                     ebb_infer_##infer,                                   \
+                     ebb_grad_##grad,                                     \
+                     ebb_cost_##cost,                                     \
+                     #id},
+#include "onnx/tables/ops.def"
+#undef EBB_OP
+};
+
+const ebb_op_row *ebb_op_row_of(ebb_op op)
+{
+    return &rows[(unsigned)op < EBB_OP_COUNT ? op : EBB_OP_UNKNOWN];
+}
+
+static const char *canonical(const char *domain)
+{
+    return strcmp(domain, "ai.onnx") == 0 ? "" : domain;
+}
+
+ebb_op ebb_op_find(const char *domain, const char *name, int64_t version)
+{
+    domain = canonical(domain);
+    ebb_op best = EBB_OP_UNKNOWN;
+    for (int op = 1; op < EBB_OP_COUNT; op++) {
+        const ebb_op_row *row = &rows[op];
+        if (row->name[0] != name[0] || strcmp(row->name, name) != 0 ||
+            strcmp(row->domain, domain) != 0)
+            continue;
+        if (row->since <= version && row->since >= rows[best].since)
+            best = (ebb_op)op;
+    }
+    return best;
+}
+
+bool ebb_op_may_alias(ebb_op op, uint32_t output, uint32_t input)
+{
+    if (output >= 8 || input >= 8)
+        return false;
+    return (ebb_op_row_of(op)->alias & EBB_OVER(output, input)) != 0;
+}
+
+ebb_op ebb_op_convolution(ebb_op op)
+{
+    switch ((int)op) {
+    case EBB_OP_CONV_RELU:
+        return EBB_OP_CONV;
+    case EBB_OP_CONV_RELU_NHWC:
+    case EBB_OP_CONV_ADD_RELU_NHWC:
+        return EBB_OP_CONV_NHWC;
+    default:
+        return EBB_OP_UNKNOWN;
+    }
+}
+
+bool ebb_op_stops_grad(ebb_op op)
+{
+    return ebb_op_row_of(op)->grad == ebb_grad_none || ebb_op_has(op, EBB_STEPS);
+}
+
+bool ebb_op_has_grad(ebb_op op)
+{
+    ebb_grad_fn grad = ebb_op_row_of(op)->grad;
+    return grad != NULL && grad != ebb_grad_missing;
+}

@@ -1,0 +1,34 @@
+/* schema.h: what a node of a known operator may look like: how many operands, which of them have
+ * one dtype, which kind each attribute has. Rules of inference, gradient and kernels then need not
+ * ask whether a required operand is there, nor whether a floating point one comes with integers.
+ */
+#ifndef EBB_ONNX_TABLES_SCHEMA_H
+#define EBB_ONNX_TABLES_SCHEMA_H
+
+#include "onnx/graph/graph.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct ebb_arity {
+    uint32_t required;        /* inputs 0 .. required - 1 must be there */
+    uint32_t inputs, outputs; /* at most; UINT32_MAX: any number */
+} ebb_arity;
+
+/* What arity.def says; of no known operator: none required, any number allowed. */
+ebb_arity ebb_op_arity(ebb_op op);
+
+/* The attributes that known operators have, by index; NULL beyond the last. *type: its kind. A name
+ * of two kinds comes twice. */
+const char *ebb_attr_known(size_t index, ebb_attr_type *type);
+
+/* EBB_REJECTED, naming the node, where it has too few or too many operands or an attribute of
+ * another kind, or operands of two dtypes that should be one. Unknown operators and unknown
+ * attributes pass. */
+ebb_status ebb_schema_check(const ebb_graph *g, ebb_node n);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

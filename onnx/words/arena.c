@@ -1,0 +1,274 @@
+/* arena.c: chunks that double, names in an open hash. */
+#include "onnx/words/arena.h"
+
+#include <assert.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+/* ---- raw memory ---- */
+
+static atomic_long allocations;
+static atomic_long fail_at; // 0: never
+
+void ebb_alloc_fail_after(long n)
+{
+    atomic_store(&fail_at, n > 0 ? atomic_load(&allocations) + n : 0);
+}
+
+long ebb_alloc_count(void)
+{
+    return atomic_load(&allocations);
+}
+
+static bool refused(void)
+{
+    long n = atomic_fetch_add(&allocations, 1) + 1;
+    long limit = atomic_load(&fail_at);
+    return limit != 0 && n >= limit;
+}
+
+void *ebb_alloc(size_t bytes)
+{
+    return refused() ? NULL : malloc(bytes > 0 ? bytes : 1);
+}
+
+void *ebb_realloc(void *old, size_t bytes)
+{
+    return refused() ? NULL : realloc(old, bytes > 0 ? bytes : 1);
+}
+
+void ebb_free(void *memory)
+{
+    free(memory);
+}
+
+void *ebb_alloc_aligned(size_t alignment, size_t bytes)
+{
+    size_t rounded;
+    if (refused() || !ebb_size_align(&rounded, bytes > 0 ? bytes : 1, alignment))
+        return NULL;
+    return aligned_alloc(alignment, rounded);
+}
+
+void ebb_free_aligned(void *memory)
+{
+    free(memory);
+}
+
+/* ---- arenas ---- */
+
+enum { FIRST_CHUNK = 16 * 1024, LARGEST_CHUNK = 4 * 1024 * 1024, GRAIN = 16 };
+
+struct ebb_arena_chunk {
+    struct ebb_arena_chunk *older;
+    size_t bytes, used;
+    _Alignas(16) unsigned char data[];
+};
+
+void ebb_arena_fini(ebb_arena *arena)
+{
+    for (struct ebb_arena_chunk *c = arena->chunk, *older; c != NULL; c = older) {
+        older = c->older;
+        ebb_free(c);
+    }
+    *arena = (ebb_arena){0};
+}
+
+static bool add_chunk(ebb_arena *arena, size_t least)
+{
+    size_t bytes = arena->chunk == NULL ? FIRST_CHUNK : arena->chunk->bytes * 2;
+    if (bytes > LARGEST_CHUNK)
+        bytes = LARGEST_CHUNK;
+    if (bytes < least)
+        bytes = least;
+    size_t whole;
+    if (!ebb_size_add(&whole, bytes, sizeof(struct ebb_arena_chunk)))
+        return false;
+    struct ebb_arena_chunk *c = ebb_alloc(whole);
+    if (c == NULL)
+        return false;
+    c->bytes = bytes;
+    c->used = 0;
+    c->older = arena->chunk;
+    arena->chunk = c;
+    return true;
+}
+
+void *ebb_arena_alloc(ebb_arena *arena, size_t bytes)
+{
+    size_t rounded;
+    if (!ebb_size_align(&rounded, bytes > 0 ? bytes : 1, GRAIN))
+        return NULL;
+    struct ebb_arena_chunk *c = arena->chunk;
+    if (c == NULL || c->bytes - c->used < rounded) {
+        if (!add_chunk(arena, rounded))
+            return NULL;
+        c = arena->chunk;
+    }
+    void *memory = c->data + c->used;
+    c->used += rounded;
+    arena->used_bytes += rounded;
+    return memory;
+}
+
+void *ebb_arena_zeroed(ebb_arena *arena, size_t count, size_t size)
+{
+    size_t bytes;
+    if (!ebb_size_mul(&bytes, count, size))
+        return NULL;
+    void *memory = ebb_arena_alloc(arena, bytes);
+    return memory == NULL ? NULL : memset(memory, 0, bytes);
+}
+
+char *ebb_arena_strdup(ebb_arena *arena, const char *text)
+{
+    size_t bytes = strlen(text) + 1;
+    char *copy = ebb_arena_alloc(arena, bytes);
+    return copy == NULL ? NULL : memcpy(copy, text, bytes);
+}
+
+char *ebb_arena_printf(ebb_arena *arena, const char *format, ...)
+{
+    va_list args, again;
+    va_start(args, format);
+    va_copy(again, args);
+    int length = vsnprintf(NULL, 0, format, args);
+    va_end(args);
+    char *text = length < 0 ? NULL : ebb_arena_alloc(arena, (size_t)length + 1);
+    if (text != NULL)
+        (void)vsnprintf(text, (size_t)length + 1, format, again);
+    va_end(again);
+    return text;
+}
+
+bool ebb_arena_grow(ebb_arena *arena, void *array, size_t count, size_t *capacity, size_t size)
+{
+    if (count < *capacity)
+        return true;
+    size_t wanted = *capacity > 0 ? *capacity * 2 : 8, bytes;
+    while (wanted <= count)
+        wanted *= 2;
+    if (!ebb_size_mul(&bytes, wanted, size))
+        return false;
+    void *old;
+    memcpy(&old, array, sizeof old); // array is a T **: read it without breaking aliasing
+    void *block = ebb_arena_alloc(arena, bytes);
+    if (block == NULL)
+        return false;
+    if (*capacity > 0)
+        memcpy(block, old, *capacity * size);
+    memset((unsigned char *)block + *capacity * size, 0, bytes - *capacity * size);
+    memcpy(array, &block, sizeof block);
+    *capacity = wanted;
+    return true;
+}
+
+/* ---- names ---- */
+
+static uint32_t hash_of(const char *text, size_t length)
+{
+    uint32_t h = 2166136261u; // FNV-1a
+    for (size_t i = 0; i < length; i++)
+        h = (h ^ (unsigned char)text[i]) * 16777619u;
+    return h;
+}
+
+bool ebb_names_init(ebb_names *names, ebb_arena *arena)
+{
+    *names = (ebb_names){.arena = arena, .slots = 256};
+    names->hash = EBB_NEW(arena, uint32_t, names->slots);
+    if (names->hash == NULL ||
+        !ebb_arena_grow(arena, &names->text, 0, &names->capacity, sizeof *names->text))
+        return false;
+    names->text[0] = "";
+    names->count = 1;
+    return true;
+}
+
+/* The slot that holds the text, or the free one where it would go. */
+static size_t slot_of(const ebb_names *names, const char *text, size_t length)
+{
+    size_t slot = hash_of(text, length) & (names->slots - 1);
+    while (names->hash[slot] != 0) {
+        const char *there = names->text[names->hash[slot]];
+        if (strncmp(there, text, length) == 0 && there[length] == '\0')
+            break;
+        slot = (slot + 1) & (names->slots - 1);
+    }
+    return slot;
+}
+
+static bool double_slots(ebb_names *names)
+{
+    uint32_t *hash = EBB_NEW(names->arena, uint32_t, names->slots * 2);
+    if (hash == NULL)
+        return false;
+    names->hash = hash;
+    names->slots *= 2;
+    for (uint32_t i = 1; i < names->count; i++)
+        hash[slot_of(names, names->text[i], strlen(names->text[i]))] = i;
+    return true;
+}
+
+ebb_str ebb_names_intern(ebb_names *names, const char *text, size_t length)
+{
+    const ebb_str none = {0};
+    size_t slot = slot_of(names, text, length);
+    if (names->hash[slot] != 0)
+        return (ebb_str){names->hash[slot]};
+    if (names->count * 2 >= names->slots) {
+        if (!double_slots(names))
+            return none;
+        slot = slot_of(names, text, length);
+    }
+    if (names->count >= UINT32_MAX || !ebb_arena_grow(names->arena, &names->text, names->count,
+                                                      &names->capacity, sizeof *names->text))
+        return none;
+    char *copy = ebb_arena_alloc(names->arena, length + 1);
+    if (copy == NULL)
+        return none;
+    memcpy(copy, text, length);
+    copy[length] = '\0';
+    names->text[names->count] = copy;
+    names->hash[slot] = (uint32_t)names->count;
+    return (ebb_str){(uint32_t)names->count++};
+}
+
+ebb_str ebb_names_find(const ebb_names *names, const char *text)
+{
+    return (ebb_str){names->hash[slot_of(names, text, strlen(text))]};
+}
+
+const char *ebb_names_text(const ebb_names *names, ebb_str name)
+{
+    assert(name.i < names->count);
+    return names->text[name.i];
+}
+
+/* ---- sizes ---- */
+
+bool ebb_size_mul(size_t *out, size_t a, size_t b)
+{
+    if (b != 0 && a > SIZE_MAX / b)
+        return false;
+    *out = a * b;
+    return true;
+}
+
+bool ebb_size_add(size_t *out, size_t a, size_t b)
+{
+    if (a > SIZE_MAX - b)
+        return false;
+    *out = a + b;
+    return true;
+}
+
+bool ebb_size_align(size_t *out, size_t bytes, size_t alignment)
+{
+    if (bytes > SIZE_MAX - (alignment - 1))
+        return false;
+    *out = (bytes + alignment - 1) & ~(alignment - 1);
+    return true;
+}

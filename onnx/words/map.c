@@ -1,0 +1,61 @@
+/* map.c: map a file, unmap a list of them. */
+#include "onnx/words/map.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static ebb_status map_open_file(ebb_mapping *m, int fd, const char *path)
+{
+    struct stat facts;
+    if (fstat(fd, &facts) != 0)
+        return ebb_error_io(path, "reading");
+    if (!S_ISREG(facts.st_mode))
+        return ebb_error(EBB_IO, "%s: not a regular file", path);
+    m->bytes = (size_t)facts.st_size;
+    m->shared = facts.st_nlink > 1;
+    if (m->bytes == 0)
+        return NULL;
+    void *data = mmap(NULL, m->bytes, PROT_READ, MAP_PRIVATE, fd, 0);
+    if (data == MAP_FAILED)
+        return ebb_error_io(path, "mapping");
+    m->data = data;
+    return NULL;
+}
+
+ebb_status ebb_mapping_take(ebb_mapping **list, int fd, const char *name)
+{
+    ebb_mapping *m = ebb_alloc(sizeof *m);
+    ebb_status status = ebb_error_memory();
+    if (m != NULL) {
+        *m = (ebb_mapping){.older = *list};
+        status = map_open_file(m, fd, name);
+        if (status == NULL)
+            *list = m;
+        else
+            ebb_free(m);
+    }
+    close(fd);
+    return status;
+}
+
+ebb_status ebb_mapping_open(ebb_mapping **list, const char *path)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); // a pipe must not make us wait
+    return fd < 0 ? ebb_error_io(path, "opening") : ebb_mapping_take(list, fd, path);
+}
+
+void ebb_mappings_free(ebb_mapping *list)
+{
+    for (ebb_mapping *m = list, *older; m != NULL; m = older) {
+        older = m->older;
+        if (m->data != NULL) {
+            void *data;
+            memcpy(&data, &m->data, sizeof data); // munmap takes what mmap gave, without const
+            munmap(data, m->bytes);
+        }
+        ebb_free(m);
+    }
+}

@@ -1,0 +1,168 @@
+/* status.c: a ring of error records. An atomic ticket makes the ring safe between threads. */
+#include "onnx/words/status.h"
+
+#include <errno.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { RING = 64, TEXT_BYTES = 4096 };
+
+struct ebb_error {
+    ebb_code code;
+    char text[TEXT_BYTES];
+};
+
+static struct ebb_error ring[RING];
+static atomic_uint ticket;
+
+static struct ebb_error *next_record(ebb_code code)
+{
+    struct ebb_error *error = &ring[atomic_fetch_add(&ticket, 1u) % RING];
+    error->code = code;
+    error->text[0] = '\0';
+    return error;
+}
+
+ebb_code ebb_status_code(ebb_status status)
+{
+    return status == NULL ? EBB_OK : status->code;
+}
+
+const char *ebb_status_text(ebb_status status)
+{
+    return status == NULL ? "" : status->text;
+}
+
+ebb_status ebb_error(ebb_code code, const char *format, ...)
+{
+    struct ebb_error *error = next_record(code);
+    va_list args;
+    va_start(args, format);
+    (void)vsnprintf(error->text, TEXT_BYTES, format, args);
+    va_end(args);
+    return error;
+}
+
+ebb_status ebb_error_memory(void)
+{
+    static const struct ebb_error memory = {EBB_RUNTIME, "out of memory"};
+    return &memory;
+}
+
+ebb_status ebb_error_io(const char *path, const char *what)
+{
+    return ebb_error(EBB_IO, "%s: %s: %s", path, what, strerror(errno));
+}
+
+/* Appends to text[TEXT_BYTES] at `at`; cut where it is full. Returns the new end. */
+static size_t put(char *text, size_t at, const char *format, const char *word)
+{
+    int n = snprintf(text + at, TEXT_BYTES - at, format, word);
+    size_t end = n < 0 ? at : at + (size_t)n;
+    return end < TEXT_BYTES ? end : TEXT_BYTES - 1;
+}
+
+static const char hint_line[] = "\n  hint: ";
+
+/* A longer version of the same error, in a record of its own, so that a status stays as it was.
+ * Hints are its last lines. */
+static ebb_status extended(ebb_status status, const char *before, const char *label,
+                           const char *format, va_list args)
+{
+    struct ebb_error *error = next_record(status->code);
+    const bool is_while = label != NULL && label[0] == 'w';
+    const char *text = status->text, *hint = is_while ? strstr(text, hint_line) : NULL;
+    char line[TEXT_BYTES];
+    size_t at = 0;
+    if (before != NULL)
+        at = put(error->text, at, "%s: ", before);
+    at = put(error->text, at, "%s", text);
+    if (format == NULL)
+        return error;
+    (void)vsnprintf(line, sizeof line, format, args);
+    if (hint != NULL)
+        at = (size_t)(hint - text);
+    at = put(error->text, at, "\n  %s", label);
+    at = put(error->text, at, "%s", line);
+    if (hint != NULL)
+        (void)put(error->text, at, "%s", hint);
+    return error;
+}
+
+ebb_status ebb_while(ebb_status status, const char *format, ...)
+{
+    if (status == NULL)
+        return NULL;
+    va_list args;
+    va_start(args, format);
+    status = extended(status, NULL, "while ", format, args);
+    va_end(args);
+    return status;
+}
+
+ebb_status ebb_hint(ebb_status status, const char *format, ...)
+{
+    if (status == NULL)
+        return NULL;
+    va_list args;
+    va_start(args, format);
+    status = extended(status, NULL, "hint: ", format, args);
+    va_end(args);
+    return status;
+}
+
+static ebb_status put_before(ebb_status status, const char *place, ...)
+{
+    va_list none;
+    va_start(none, place);
+    status = extended(status, place, NULL, NULL, none);
+    va_end(none);
+    return status;
+}
+
+ebb_status ebb_at(ebb_status status, const char *place)
+{
+    return status == NULL ? NULL : put_before(status, place);
+}
+
+static size_t distance(const char *a, const char *b)
+{
+    enum { LONGEST = 63 };
+    size_t m = strlen(a), n = strlen(b);
+    if (m > LONGEST || n > LONGEST)
+        return SIZE_MAX;
+    size_t row[LONGEST + 1];
+    for (size_t j = 0; j <= n; j++)
+        row[j] = j;
+    for (size_t i = 1; i <= m; i++) {
+        size_t diagonal = row[0];
+        row[0] = i;
+        for (size_t j = 1; j <= n; j++) {
+            size_t best = diagonal + (a[i - 1] != b[j - 1]);
+            diagonal = row[j];
+            if (row[j] + 1 < best)
+                best = row[j] + 1;
+            if (row[j - 1] + 1 < best)
+                best = row[j - 1] + 1;
+            row[j] = best;
+        }
+    }
+    return row[n];
+}
+
+const char *ebb_nearest(const char *word, const char *const *names, size_t count)
+{
+    const char *best = NULL;
+    size_t best_distance = strlen(word) / 2 + 1; // half wrong is no longer near
+    for (size_t i = 0; i < count; i++) {
+        size_t d = distance(word, names[i]);
+        if (d < best_distance || (best == NULL && strncmp(names[i], word, strlen(word)) == 0)) {
+            best_distance = d < best_distance ? d : best_distance;
+            best = names[i];
+        }
+    }
+    return best;
+}

@@ -1,0 +1,62 @@
+/* status.h: the error value.
+ *
+ * A status is NULL for success, else a record from a fixed pool: code, one sentence, and a trail of
+ * what was being done. It needs no freeing, so any layer may drop it, and "out of memory" can be
+ * said without memory. The pool is a ring: a status is good until 64 later errors have been made.
+ *
+ *     model.onnx: Conv 'layer3.conv1': weight expects 64 input channels, input 'relu_7' has 32
+ *       while inferring shapes; opset 17
+ *       hint: `ebb inspect model.onnx --node layer3.conv1` shows both
+ *
+ * Wrong input is a status. A wrong program is an assert. Read next: arena.h.
+ */
+#ifndef EBB_ONNX_WORDS_STATUS_H
+#define EBB_ONNX_WORDS_STATUS_H
+
+#include <stddef.h>
+#include <stdarg.h>
+
+#include "ebb.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#if defined(__GNUC__)
+#define EBB_PRINTF(text, first) __attribute__((format(printf, text, first)))
+#define EBB_MUST_USE __attribute__((warn_unused_result))
+#define EBB_NEVER_NULL __attribute__((returns_nonnull)) /* an error is never success */
+#else
+#define EBB_PRINTF(text, first)
+#define EBB_MUST_USE
+#define EBB_NEVER_NULL
+#endif
+
+/* Pass a failure up. The caller adds a line with ebb_while() only when it knows something new. */
+#define EBB_TRY(call)                        \
+    do {                                     \
+        ebb_status ebb_try_status_ = (call); \
+        if (ebb_try_status_ != NULL)         \
+            return ebb_try_status_;          \
+    } while (0)
+
+/* Makes an error. The sentence names the place and says what is wrong; no full stop, no newline. */
+ebb_status ebb_error(ebb_code code, const char *format, ...) EBB_PRINTF(2, 3) EBB_NEVER_NULL;
+
+/* "Out of memory" needs no memory: one static record. */
+ebb_status ebb_error_memory(void) EBB_NEVER_NULL;
+
+/* The same with errno's text: "PATH: WHAT: No such file or directory". Code is EBB_IO. */
+ebb_status ebb_error_io(const char *path, const char *what) EBB_NEVER_NULL;
+
+/* Adds "  while ..." or "  hint: ..." below the sentence. Each returns its argument. */
+ebb_status ebb_while(ebb_status status, const char *format, ...) EBB_PRINTF(2, 3);
+ebb_status ebb_hint(ebb_status status, const char *format, ...) EBB_PRINTF(2, 3);
+
+/* Puts "PLACE: " before the sentence, as a reader does with the file's name. */
+ebb_status ebb_at(ebb_status status, const char *place);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,234 @@
+/* refill.c: what a schedule leaves of the budget is used to keep values after all.
+ *
+ *   before   F G H  H'  F G'  F'         the peak is below the budget
+ *   after    F G H  H'    G'  F'         the first F lives on instead of being made again
+ *
+ * Of the repeats, those that cost most for their bytes first: one is left out if the last copy
+ * before it can live on to where it was, within the budget at each position between. What that
+ * copy's own making needed is then often not needed either: repeats that nobody reads are pruned
+ * and it begins again. A tree over the positions holds the live bytes: adding to a range and asking
+ * for its highest take the logarithm of the schedule.
+ */
+#include "passes/budget/planners/kept.h"
+
+#include <stdlib.h>
+
+enum { ROUNDS = 6 };
+
+typedef struct tree {
+    uint64_t *most; /* of a node's range, with what was added to it as a whole */
+    uint64_t *more; /* added to the whole range */
+    size_t leaves;  /* a power of two */
+} tree;
+
+typedef struct repeat {
+    double worth;
+    uint32_t at;
+} repeat;
+
+typedef struct refill {
+    const ebb_remat_problem *p;
+    const ebb_remat_schedule *s;
+    uint64_t budget;
+    tree live;
+    uint32_t *copy;     /* execution -> its first copy */
+    uint32_t *last;     /* copy -> the execution that reads it last; its own where none does */
+    uint32_t *previous; /* execution -> the one of the same operator before it; NONE: the first */
+    uint32_t *next;
+    bool *left_out;
+    repeat *repeats;
+    uint32_t repeat_count;
+} refill;
+
+/* ---- the tree ---- */
+
+static ebb_status plant(tree *t, const uint64_t *live, size_t count, ebb_arena *arena)
+{
+    t->leaves = 1;
+    while (t->leaves < count)
+        t->leaves *= 2;
+    t->most = EBB_NEW(arena, uint64_t, 2 * t->leaves);
+    t->more = EBB_NEW(arena, uint64_t, 2 * t->leaves);
+    if (t->most == NULL || t->more == NULL)
+        return ebb_error_memory();
+    memcpy(&t->most[t->leaves], live, count * sizeof *live);
+    for (size_t i = t->leaves; i-- > 1;)
+        t->most[i] = t->most[2 * i] > t->most[2 * i + 1] ? t->most[2 * i] : t->most[2 * i + 1];
+    return NULL;
+}
+
+/* Adds bytes to first .. end-1 and returns the highest there before. Depth: the logarithm. */
+static uint64_t add(tree *t, size_t node, size_t begin, size_t size, size_t first, size_t end,
+                    uint64_t bytes)
+{
+    if (end <= begin || first >= begin + size)
+        return 0;
+    if (first <= begin && begin + size <= end) {
+        uint64_t most = t->most[node];
+        t->most[node] += bytes;
+        t->more[node] += bytes;
+        return most;
+    }
+    uint64_t a = add(t, 2 * node, begin, size / 2, first, end, bytes);
+    uint64_t b = add(t, 2 * node + 1, begin + size / 2, size / 2, first, end, bytes);
+    uint64_t here = t->more[node];
+    uint64_t left = t->most[2 * node], right = t->most[2 * node + 1];
+    t->most[node] = (left > right ? left : right) + here;
+    return (a > b ? a : b) + here;
+}
+
+/* ---- one repeat ---- */
+
+/* From where on the copy must live longer if the repeat at `at` is left out: behind its last read,
+ * or at it, where its block might have been taken over by what is made there. */
+static size_t lives_from(const refill *r, uint32_t at, uint32_t k)
+{
+    uint32_t before = r->previous[at], read = r->last[r->copy[before] + k];
+    const ebb_remat_op *reader = &r->p->ops[r->s->ops[read]];
+    uint32_t v = r->p->ops[r->s->ops[at]].out[k];
+    for (uint32_t i = 0; i < reader->over_count; i++)
+        if (reader->over[i].in == v)
+            return read;
+    return (size_t)read + 1;
+}
+
+static bool matters(const refill *r, uint32_t at,
+                    uint32_t k) /* somebody reads that copy, or it stays */
+{
+    uint32_t v = r->p->ops[r->s->ops[at]].out[k];
+    return r->p->values[v].stays || r->last[r->copy[at] + k] != at;
+}
+
+static uint64_t extend(refill *r, uint32_t at, uint32_t count, bool back)
+{
+    const ebb_remat_op *op = &r->p->ops[r->s->ops[at]];
+    uint64_t highest = 0;
+    for (uint32_t k = 0; k < count; k++) {
+        uint64_t bytes = r->p->values[op->out[k]].bytes;
+        size_t from = lives_from(r, at, k);
+        if (!matters(r, at, k) || from >= at)
+            continue;
+        uint64_t most = add(&r->live, 1, 0, r->live.leaves, from, at, back ? 0 - bytes : bytes);
+        highest = most + bytes > highest ? most + bytes : highest;
+    }
+    return highest;
+}
+
+static bool leave_out(refill *r, uint32_t at)
+{
+    const ebb_remat_op *op = &r->p->ops[r->s->ops[at]];
+    uint32_t before = r->previous[at], after = r->next[at];
+    if (extend(r, at, op->out_count, false) > r->budget) {
+        (void)extend(r, at, op->out_count, true);
+        return false;
+    }
+    for (uint32_t k = 0; k < op->out_count; k++)
+        if (matters(r, at, k))
+            r->last[r->copy[before] + k] = r->last[r->copy[at] + k];
+    r->left_out[at] = true;
+    r->next[before] = after;
+    if (after != EBB_REMAT_NONE)
+        r->previous[after] = before;
+    return true;
+}
+
+/* ---- a round ---- */
+
+static int by_worth(const void *a, const void *b)
+{
+    const repeat *x = a, *y = b;
+    if (x->worth < y->worth || x->worth > y->worth)
+        return x->worth > y->worth ? -1 : 1;
+    return (x->at > y->at) - (x->at < y->at);
+}
+
+static ebb_status allocate(refill *r, ebb_arena *scratch)
+{
+    size_t copies = 0, count = r->s->count + 1;
+    for (size_t i = 0; i < r->s->count; i++)
+        copies += r->p->ops[r->s->ops[i]].out_count;
+    r->copy = EBB_NEW(scratch, uint32_t, count);
+    r->last = EBB_NEW(scratch, uint32_t, copies + 1);
+    r->previous = EBB_NEW(scratch, uint32_t, count);
+    r->next = EBB_NEW(scratch, uint32_t, count);
+    r->left_out = EBB_NEW(scratch, bool, count);
+    r->repeats = EBB_NEW(scratch, repeat, count);
+    if (r->copy == NULL || r->last == NULL || r->previous == NULL || r->next == NULL ||
+        r->left_out == NULL || r->repeats == NULL)
+        return ebb_error_memory();
+    return NULL;
+}
+
+static ebb_status find_repeats(refill *r, ebb_arena *scratch)
+{
+    const ebb_remat_problem *p = r->p;
+    uint32_t *latest = EBB_NEW(scratch, uint32_t, (size_t)p->value_count + 1); /* copy + 1 */
+    uint32_t *done = EBB_NEW(scratch, uint32_t, (size_t)p->op_count + 1);      /* execution + 1 */
+    if (latest == NULL || done == NULL)
+        return ebb_error_memory();
+    uint32_t copies = 0;
+    for (uint32_t i = 0; i < r->s->count; i++) {
+        uint32_t u = r->s->ops[i];
+        const ebb_remat_op *op = &p->ops[u];
+        for (uint32_t k = 0; k < op->in_count; k++)
+            if (latest[op->in[k]] > 0)
+                r->last[latest[op->in[k]] - 1] = i;
+        r->copy[i] = copies;
+        double bytes = 1;
+        for (uint32_t k = 0; k < op->out_count; k++) {
+            r->last[copies] = i;
+            latest[op->out[k]] = ++copies;
+            bytes += (double)p->values[op->out[k]].bytes;
+        }
+        r->next[i] = EBB_REMAT_NONE;
+        r->previous[i] = done[u] - 1; // NONE where it has not run
+        if (done[u] > 0) {
+            r->next[done[u] - 1] = i;
+            r->repeats[r->repeat_count++] = (repeat){op->cost_ns / bytes, i};
+        }
+        done[u] = i + 1;
+    }
+    qsort(r->repeats, r->repeat_count, sizeof *r->repeats, by_worth);
+    return NULL;
+}
+
+static ebb_status one_round(ebb_remat_schedule *out, const ebb_remat_problem *p,
+                            const ebb_remat_schedule *from, uint64_t budget, ebb_arena *scratch)
+{
+    refill r = {.p = p, .s = from, .budget = budget};
+    ebb_remat_weight weight;
+    uint64_t *live = EBB_NEW(scratch, uint64_t, from->count + 1);
+    uint32_t *ops = EBB_NEW(scratch, uint32_t, from->count + 1);
+    if (live == NULL || ops == NULL)
+        return ebb_error_memory();
+    EBB_TRY(ebb_remat_weigh(&weight, live, p, from, scratch));
+    EBB_TRY(allocate(&r, scratch));
+    EBB_TRY(plant(&r.live, live, from->count, scratch));
+    EBB_TRY(find_repeats(&r, scratch));
+    for (uint32_t i = 0; i < r.repeat_count; i++)
+        (void)leave_out(&r, r.repeats[i].at);
+    size_t count = 0;
+    for (size_t i = 0; i < from->count; i++)
+        if (!r.left_out[i])
+            ops[count++] = from->ops[i];
+    ebb_remat_schedule fewer = {ops, count};
+    *out = fewer;
+    return NULL;
+}
+
+ebb_status ebb_remat_refill(ebb_remat_schedule *schedule, ebb_remat_weight *weight,
+                            const ebb_remat_problem *problem, uint64_t budget, ebb_arena *arena)
+{
+    for (uint32_t i = 0; i < ROUNDS && weight->repeats > 0; i++) {
+        ebb_remat_schedule fewer;
+        ebb_remat_weight w;
+        size_t count = schedule->count;
+        EBB_TRY(one_round(&fewer, problem, schedule, budget, arena));
+        EBB_TRY(ebb_remat_settle(&fewer, &w, problem, &fewer, arena));
+        if (fewer.count == count || w.peak_bytes > budget)
+            break;
+        *schedule = fewer;
+        *weight = w;
+    }
+    return NULL;
+}

@@ -1,0 +1,29 @@
+/* trial.h: what a step would take in the arena, tried on a copy. For passes that obey a budget. */
+#ifndef EBB_PASSES_BUDGET_TRIAL_H
+#define EBB_PASSES_BUDGET_TRIAL_H
+
+#include "passes/budget/planners/problem.h"
+#include "passes/pipeline.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct ebb_trial {
+    ebb_estimate estimate;   /* with memory shared as the alias pass shares it */
+    ebb_remat_source source; /* the graph in numbers */
+    uint64_t bytes;          /* what is held to a budget: the arena; without one, the peak */
+} ebb_trial;
+
+/* Weighs g as it stands; its marks must be off, and are off afterwards. Arena memory. */
+ebb_status ebb_trial_weigh(ebb_trial *trial, ebb_arena *arena, ebb_graph *g, const char *backend);
+
+/* What g would take with the schedule applied: *bytes as in ebb_trial, *ns the step's time. g is
+ * not changed. */
+ebb_status ebb_trial_schedule(uint64_t *bytes, double *ns, const ebb_trial *trial, ebb_graph *g,
+                              const ebb_remat_schedule *schedule, const char *backend);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,43 @@
+/* body.h: the body of a function, a branch or a loop, put where it runs. */
+#ifndef EBB_PASSES_FLATTEN_BODY_H
+#define EBB_PASSES_FLATTEN_BODY_H
+
+#include "rewrite/rewrite.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum { EBB_BODY_NODES = 1 << 20 }; /* of all copies in a run: small bodies can nest to any size */
+
+/* Copies of one body of a node of e->g. Initializers and Constants come over once, with the first
+ * copy. */
+typedef struct ebb_body {
+    const ebb_graph *graph;
+    ebb_value *map; /* by value id of the body: what it is in this copy. Inputs: set by caller */
+    ebb_value *weights; /* by value id of the body: its initializers and Constants */
+} ebb_body;
+
+ebb_status ebb_body_open(ebb_edit *e, ebb_body *body, const ebb_graph *graph);
+
+/* A copy of all nodes before `before`, with names under `place` ("loop/3"), phase and provenance of
+ * `before`, and types inferred. What the body makes is in body->map afterwards. *nodes counts. */
+ebb_status ebb_body_put(ebb_edit *e, ebb_body *body, ebb_node before, const char *place,
+                        size_t *nodes);
+
+/* The body's output k in this copy; a value of e->g where the body hands one through. */
+ebb_value ebb_body_output(const ebb_body *body, size_t k);
+
+/* Bodies within a copied attribute: what stood for values of `from` stands for map[...] of g. */
+ebb_status ebb_body_copy_graphs(ebb_edit *e, ebb_attr *attr, const ebb_value *map,
+                                const ebb_graph *from);
+
+/* made[k] takes the place and the name of output k of n, and n goes. `before`: values with smaller
+ * ids were there before and keep their names. */
+ebb_status ebb_body_stand_in(ebb_edit *e, ebb_node n, const ebb_value *made, uint32_t count,
+                             size_t before);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

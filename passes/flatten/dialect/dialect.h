@@ -1,0 +1,91 @@
+/* dialect.h: operators of other runtimes, made of standard ones and of ours.
+ *
+ *     y = com.microsoft.SkipLayerNormalization(x, skip, scale)
+ *     ──> sum = Add(x, skip),  y = LayerNormalization(sum, scale)
+ *
+ * What optimisers for inference fuse, and what ONNX Runtime's training writes, becomes nodes that
+ * have kernels and gradients, and that the memory passes know. dialect.def lists the operators; a
+ * rule (ebb_dialect_NAME, in dialect/FAMILY.c) emits the nodes for one call. The pass inline
+ * applies them.
+ */
+#ifndef EBB_PASSES_FLATTEN_DIALECT_DIALECT_H
+#define EBB_PASSES_FLATTEN_DIALECT_DIALECT_H
+
+#include "onnx/ops/common.h"
+#include "rewrite/rewrite.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define EBB_DOMAIN_ML "ai.onnx.ml" /* read, never emitted */
+
+enum { EBB_DIALECT_INPUTS = 24, EBB_DIALECT_OUTPUTS = EBB_BUILD_OUTPUTS };
+
+typedef struct ebb_foreign { /* what a rule sees of a call */
+    ebb_node node;
+    uint32_t input_count, output_count;
+    ebb_value x[EBB_DIALECT_INPUTS];  /* inputs; none: absent */
+    bool wants[EBB_DIALECT_OUTPUTS];  /* whether output k is read */
+    ebb_value y[EBB_DIALECT_OUTPUTS]; /* to fill where it is */
+    ebb_attrs attrs;
+    ebb_arena *scratch;
+    ebb_edit *edit;       /* for bodies that a rule puts in */
+    const char *declines; /* to set: why the call stays as it is, a full clause */
+    bool native;          /* to set: this call is one that ebb runs as it is */
+} ebb_foreign;
+
+typedef void (*ebb_dialect_fn)(ebb_build *b, ebb_foreign *f);
+
+/* Whether a rule is there for the node. */
+bool ebb_dialect_knows(const ebb_graph *g, ebb_node n);
+
+/* Puts in what the node stands for; *done is false where it stays, with *why for the report (NULL:
+ * it need not go). Types of its inputs must be inferred; those of what is put in are. */
+ebb_status ebb_dialect_apply(ebb_edit *e, ebb_node n, bool *done, const char **why);
+
+#define EBB_DIALECT(domain, name, rule) void ebb_dialect_##rule(ebb_build *b, ebb_foreign *f);
+#define EBB_DIALECT_ALSO(domain, name, rule) EBB_DIALECT(domain, name, rule)
+#include "passes/flatten/dialect/dialect.def"
+#undef EBB_DIALECT
+#undef EBB_DIALECT_ALSO
+
+/* ---- what rules share: dialect.c ---- */
+
+/* x's type; where its rank is not known the call is declined and the answer is false. */
+bool ebb_foreign_ranked(const ebb_build *b, ebb_foreign *f, uint32_t input, ebb_type *type);
+
+/* A constant number in input i, `otherwise` where it is absent; not constant: declined, false. */
+bool ebb_foreign_scalar(const ebb_build *b, ebb_foreign *f, uint32_t input, double otherwise,
+                        double *x);
+
+/* The gradient rule of `op`, as if the call were made for it: inputs x, output y (none: the rule
+ * does not read it) and its gradient dy; what input k gets becomes output k. `forward`: the node of
+ * that operator, or the call itself where that has its attributes. */
+void ebb_foreign_grad(ebb_build *b, ebb_foreign *f, ebb_op op, ebb_node forward, const ebb_value *x,
+                      uint32_t count, ebb_value y, ebb_value dy);
+
+/* Attribute `name` of the call, where it is there, for the next node. */
+void ebb_with_foreign(ebb_build *b, const ebb_foreign *f, const char *name);
+
+/* x[.., from .. to - 1, ..] along an axis. */
+ebb_value ebb_emit_between(ebb_build *b, ebb_value x, int64_t axis, int64_t from, int64_t to);
+
+/* Reshape to a list with 0 (as it is) and -1 (the rest). */
+ebb_value ebb_emit_shaped(ebb_build *b, ebb_value x, const int64_t *dims, uint32_t count);
+
+/* x + y, or x where y is none. */
+ebb_value ebb_emit_plus(ebb_build *b, ebb_value x, ebb_value y);
+
+/* y[0] = LayerNorm(x) with scale and bias (or none), and where wanted y[1] its mean and y[2] one by
+ * its deviation, over the axes from `axis` on. */
+void ebb_emit_layer_norm(ebb_build *b, ebb_foreign *f, ebb_value x, ebb_value scale, ebb_value bias,
+                         const bool wants[3], ebb_value y[3]);
+/* The same for RMSNorm: y[0], and y[1] one by the root mean square. */
+void ebb_emit_rms_norm(ebb_build *b, ebb_foreign *f, ebb_value x, ebb_value scale,
+                       const bool wants[2], ebb_value y[2]);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,21 @@
+/* fold.h: what other passes ask of pass fold. */
+#ifndef EBB_PASSES_FLATTEN_FOLD_H
+#define EBB_PASSES_FLATTEN_FOLD_H
+
+#include "rewrite/rewrite.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Computes what is constant among the nodes behind `after` (none: from the first on) and before
+ * `end`. Results keep their names; ids of values do not last. */
+ebb_status ebb_fold_between(ebb_edit *e, ebb_node after, ebb_node end);
+
+/* The same where shapes count, too: types are inferred, and Shape of a known shape is constant. */
+ebb_status ebb_fold_shapes_between(ebb_edit *e, ebb_node after, ebb_node end);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,18 @@
+/* inline.h: what other passes ask of pass inline. */
+#ifndef EBB_PASSES_FLATTEN_INLINE_H
+#define EBB_PASSES_FLATTEN_INLINE_H
+
+#include "rewrite/rewrite.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Puts the body of function f, which need not be among the model's but has its names, in the place
+ * of a call of it. Outputs keep their names; types are not inferred. */
+ebb_status ebb_inline_call(ebb_edit *e, const ebb_function *f, ebb_node call);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,302 @@
+/* gradient: reverse mode over the operator table.
+ *
+ *   before   y = f(x, w) ... loss
+ *   after    y = f(x, w) ... loss,  loss_grad = 1, ..., y_grad, w_grad (an output), x_grad ...
+ *
+ * Each node on a way from a parameter to the loss is visited once, last first, when the gradients
+ * of all its outputs are complete; its rule (ebb_grad_*) emits what its inputs get. Where a value
+ * is read several times, contributions are added as they come, so that only one sum is alive. Names
+ * and marks are those of ONNX Runtime's training graphs: x_grad, x_grad_0 ..., doc "Backward pass".
+ *
+ * With metadata ebb.loss_scale (pass precision, float16) loss_grad is a state of that name instead
+ * of 1, and the gradients of parameters are divided by it, in float32, before they are outputs.
+ *
+ * All operators without a rule are named in one error. Shapes must be static.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "onnx/graph/infer.h"
+#include "passes/common.h"
+#include "passes/passes.h"
+#include "passes/gradient/reverse.h"
+#include "passes/primal/trainable.h"
+
+/* ---- what is trained ---- */
+
+static ebb_status choose_parameters(ebb_reverse *r, bool again)
+{
+    ebb_edit *e = r->e;
+    ebb_graph *g = r->g;
+    const char *train = ebb_option_string(e, "train"), *freeze = ebb_option_string(e, "freeze");
+    ebb_trainable_source source;
+    size_t matched = 0, frozen = 0, count = 0;
+    EBB_TRY(ebb_trainable_find(r->trains, &source, g));
+    for (size_t i = 0; i < g->initializer_count; i++) {
+        ebb_value v = g->initializers[i];
+        const char *name = ebb_value_name(g, v);
+        if (!ebb_trainable_candidate(g, v))
+            continue;
+        if (train != NULL) {
+            r->trains[v.i] = ebb_glob(train, name);
+            matched += r->trains[v.i];
+        }
+        if (freeze != NULL && ebb_glob(freeze, name)) {
+            r->trains[v.i] = false;
+            frozen++;
+        }
+        count += r->trains[v.i];
+    }
+    if (train != NULL && matched == 0)
+        return ebb_error(EBB_USAGE, "gradient: no weight's name matches train=%s", train);
+    if (freeze != NULL && frozen == 0)
+        return ebb_error(EBB_USAGE, "gradient: no weight's name matches freeze=%s", freeze);
+    if (count == 0)
+        return ebb_hint(ebb_error(EBB_USAGE, "gradient: the model has no weights to train"),
+                        "name them with --train 'PATTERN'");
+    if (again)
+        return NULL;
+    return ebb_note(e, "%zu parameters are trained, %s", count,
+                    train != NULL ? "matching train=" : ebb_trainable_words(source));
+}
+
+/* ---- contributions ---- */
+
+/* 1 / ebb.loss_scale; none: the loss is not scaled. */
+static ebb_value unscale_of(const ebb_reverse *r)
+{
+    return *(const ebb_value *)r->context;
+}
+
+/* The loss was scaled, and so is every gradient; the parameter's own shall be what it is. */
+static ebb_status undo_scale(ebb_reverse *r, ebb_value *grad, ebb_value x, const char *name)
+{
+    char scaled[520];
+    (void)snprintf(scaled, sizeof scaled, "%s.scaled", name);
+    if (strcmp(ebb_value_name(r->g, *grad), name) == 0)
+        EBB_TRY(ebb_value_rename(r->g, *grad, ebb_text(r->g, ebb_graph_fresh(r->g, scaled))));
+    r->b.name = ebb_value_name(r->g, x);
+    ebb_with_name(&r->b, name);
+    *grad = ebb_emit(&r->b, EBB_OP_MUL, *grad, unscale_of(r));
+    r->b.name = NULL;
+    r->grad[x.i] = *grad;
+    return r->b.status;
+}
+
+/* All contributions are in: a parameter's gradient becomes an output. */
+static ebb_status finish(ebb_reverse *r, ebb_value x)
+{
+    ebb_value grad = r->grad[x.i];
+    if (grad.i == 0)
+        return NULL;
+    EBB_TRY(ebb_reverse_name(r, grad, x, -1));
+    if (!r->trains[x.i])
+        return NULL;
+    char name[512];
+    (void)snprintf(name, sizeof name, "%.500s_grad", ebb_value_name(r->g, x));
+    if (unscale_of(r).i != 0)
+        EBB_TRY(undo_scale(r, &grad, x, name));
+    if (strcmp(ebb_value_name(r->g, grad), name) != 0) { // it is another value's gradient too
+        ebb_with_name(&r->b, name);
+        grad = ebb_emit(&r->b, EBB_OP_IDENTITY, grad);
+        EBB_TRY(r->b.status);
+        r->grad[x.i] = grad;
+    }
+    ebb_applied(r->e);
+    return ebb_graph_add_output(r->g, grad);
+}
+
+/* ---- padding ---- */
+
+/* The one row of zeros in an embedding, or -1. PyTorch's padding_idx makes such a row and never
+ * trains it; ONNX has no word for it, so the zeros are all that tells. */
+static int64_t padding_row(const ebb_graph *g, ebb_value w)
+{
+    const ebb_tensor *t = ebb_value_of(g, w)->tensor;
+    if (t == NULL || t->data == NULL || t->type.rank != 2 || t->type.dtype != EBB_F32)
+        return -1;
+    size_t columns = (size_t)t->type.dims[1] * sizeof(float);
+    const unsigned char *rows = t->data;
+    int64_t found = -1;
+    for (int64_t i = 0; i < t->type.dims[0] && columns > 0; i++) {
+        const unsigned char *row = rows + (size_t)i * columns;
+        if (row[0] != 0 || memcmp(row, row + 1, columns - 1) != 0)
+            continue;
+        if (found >= 0)
+            return -1; // several: weights that start at zero, not padding
+        found = i;
+    }
+    return t->type.dims[0] > 1 ? found : -1;
+}
+
+/* Zeroes that row of a Gather's contribution. */
+static ebb_status leave_padding(ebb_reverse *r, ebb_node n, uint32_t i, ebb_value *dw)
+{
+    ebb_graph *g = r->g;
+    ebb_value w = ebb_in(g, n, i);
+    if (i != 0 || ebb_node_of(g, n)->op != EBB_OP_GATHER)
+        return NULL;
+    ebb_attrs attrs = ebb_node_attrs(g, n);
+    int64_t row = ebb_attr_int(&attrs, "axis", 0) == 0 ? padding_row(g, w) : -1;
+    if (row < 0 || !r->trains[w.i] || strcmp(ebb_option_string(r->e, "padding"), "keep") != 0)
+        return NULL;
+    int64_t dims[2] = {ebb_value_of(g, w)->type.dims[0], 1};
+    ebb_type type = ebb_type_tensor(EBB_F32, 2, dims);
+    float *ones = EBB_SCRATCH(r->e, float, (size_t)dims[0]);
+    if (ones == NULL)
+        return ebb_error_memory();
+    for (int64_t k = 0; k < dims[0]; k++)
+        ones[k] = k == row ? 0.0f : 1.0f;
+    *dw = ebb_emit(&r->b, EBB_OP_MUL, *dw, ebb_const_tensor(&r->b, &type, ones));
+    EBB_TRY(r->b.status);
+    return ebb_note(r->e, "row %lld of '%s' is zero as a padding row is, and stays so",
+                    (long long)row, ebb_value_name(g, w));
+}
+
+/* What pass precision asks for in float16, as a state that the optimizer replaces. */
+static ebb_status loss_scale(ebb_reverse *r, ebb_value *scale)
+{
+    ebb_graph *g = r->g;
+    const char *text = ebb_props_get(g, &g->model->props, "ebb.loss_scale");
+    float start = text != NULL ? strtof(text, NULL) : 0;
+    ebb_type type = ebb_type_tensor(EBB_F32, 0, NULL);
+    if (text == NULL)
+        return NULL;
+    if (!(start >= 1 && start <= 0x1p24f)) // a file may say anything
+        return ebb_error(EBB_REJECTED, "gradient: the model's ebb.loss_scale is '%.40s'", text);
+    return ebb_graph_add_initializer(g, scale, "ebb.loss_scale", &type, &start, EBB_ROLE_OPTIMIZER);
+}
+
+static ebb_status seed(ebb_reverse *r)
+{
+    ebb_graph *g = r->g;
+    const ebb_type *type = &ebb_value_of(g, g->loss)->type;
+    ebb_value one = EBB_NO_VALUE;
+    EBB_TRY(loss_scale(r, &one));
+    if (one.i != 0) {
+        r->b.name = "ebb.loss_scale";
+        *(ebb_value *)r->context = ebb_emit(&r->b, EBB_OP_RECIPROCAL, one);
+        r->b.name = NULL;
+    } else {
+        one = ebb_const_like(&r->b, g->loss, 1.0);
+    }
+    if (type->rank > 0)
+        one = ebb_emit_reshape(&r->b, one, type->dims, type->rank);
+    EBB_TRY(r->b.status);
+    r->grad[g->loss.i] = one;
+    return NULL;
+}
+
+/* ---- the pass ---- */
+
+static void set_roles(ebb_reverse *r)
+{
+    for (size_t i = 0; i < r->g->initializer_count; i++) {
+        ebb_value v = r->g->initializers[i];
+        if (v.i >= r->value_count || !ebb_trainable_candidate(r->g, v))
+            continue;
+        bool weight = r->trains[v.i] || !ebb_name_is_anonymous(ebb_value_name(r->g, v));
+        if (weight && ebb_value_of(r->g, v)->type.rank > 0)
+            ebb_value_of(r->g, v)->role =
+                (uint8_t)(r->trains[v.i] ? EBB_ROLE_PARAMETER : EBB_ROLE_FROZEN);
+        else if (r->trains[v.i])
+            ebb_value_of(r->g, v)->role = EBB_ROLE_PARAMETER;
+    }
+}
+
+/* Steps between parameters and the loss stop their gradients: that is worth a word. */
+static ebb_status count_steps(ebb_reverse *r, size_t *steps)
+{
+    *steps = 0;
+    for (size_t k = 0; k < r->node_count && !r->straight; k++) {
+        const ebb_node_info *info = ebb_node_of(r->g, r->order[k]);
+        *steps += ebb_op_has(info->op, EBB_STEPS) && info->in_count > 0 && r->wants[info->in[0].i];
+    }
+    if (*steps == 0)
+        return NULL;
+    return ebb_note(r->e,
+                    "%zu step%s (Round, QuantizeLinear ...) stop%s the gradient of what comes "
+                    "before: straight-through=on lets it pass",
+                    *steps, *steps == 1 ? "" : "s", *steps == 1 ? "s" : "");
+}
+
+/* Opens r, until nothing on the way has to give way to its body. */
+static ebb_status open(ebb_reverse *r)
+{
+    const ebb_reverse empty = *r;
+    bool again = false;
+    do {
+        bool before = again;
+        *r = empty;
+        EBB_TRY(ebb_reverse_open(r, EBB_NO_NODE));
+        r->y = r->g->loss;
+        EBB_TRY(choose_parameters(r, before));
+        ebb_reverse_mark(r);
+        EBB_TRY(ebb_reverse_expand(r, &again));
+    } while (again);
+    return NULL;
+}
+
+static ebb_status run(ebb_edit *e)
+{
+    ebb_graph *g = e->g;
+    size_t steps;
+    ebb_value unscale = EBB_NO_VALUE;
+    ebb_reverse r = {
+        .e = e, .g = g, .adjust = leave_padding, .finish = finish, .context = &unscale};
+    r.straight = strcmp(ebb_option_string(e, "straight-through"), "on") == 0;
+    if (g->loss.i == 0)
+        return ebb_hint(ebb_error(EBB_USAGE, "gradient: the graph has no loss"),
+                        "append one with --loss cross-entropy, or name an output: loss:name=NAME");
+    EBB_EACH_NODE(g, n)
+    if (ebb_node_of(g, n)->phase == EBB_BACKWARD)
+        return ebb_declined(e, n, "the graph has a backward already");
+    EBB_TRY(ebb_require_static(g));
+    EBB_EACH_NODE(g, n)
+    if (ebb_node_of(g, n)->phase == EBB_PHASE_NONE)
+        ebb_node_of(g, n)->phase = EBB_FORWARD;
+    EBB_TRY(open(&r));
+    EBB_TRY(count_steps(&r, &steps));
+    if (!r.counts[g->loss.i]) {
+        ebb_status none = ebb_error(EBB_USAGE, "gradient: loss '%s' depends on no parameter",
+                                    ebb_value_name(g, g->loss));
+        return steps == 0 ? none
+                          : ebb_hint(none, "--straight-through lets gradients pass quantisation");
+    }
+    for (size_t i = 0; i < g->initializer_count; i++) {
+        ebb_value v = g->initializers[i];
+        if (!r.trains[v.i])
+            continue;
+        ebb_found(e);
+        if (!r.counts[v.i]) {
+            r.trains[v.i] = false;
+            EBB_TRY(ebb_note(e, "'%s' is not trained: the loss does not depend on it",
+                             ebb_value_name(g, v)));
+        }
+    }
+    EBB_TRY(ebb_reverse_find_unsupported(&r));
+    EBB_TRY(ebb_reverse_say_unsupported(&r));
+    set_roles(&r); // from here on a weight is no constant, whatever rule asks
+    r.b = ebb_edit_build(e, ebb_first_update(g), EBB_BACKWARD);
+    r.b.phase = EBB_BACKWARD;
+    EBB_TRY(seed(&r));
+    return ebb_reverse_run(&r);
+}
+
+// clang-format off
+static const ebb_option options[] = {
+    {"train",  EBB_OPTION_STRING, NULL, NULL, "patterns of the weights to train, separated by ; or space"},
+    {"freeze", EBB_OPTION_STRING, NULL, NULL, "patterns of the weights not to train"},
+    {"padding", EBB_OPTION_CHOICE, "keep", "keep|train", "an embedding's one row of zeros: keep it zero, or train it"},
+    {"straight-through", EBB_OPTION_CHOICE, "off", "off|on", "pass gradients straight through Round, Floor, Ceil, Sign and QuantizeLinear, whose derivative is 0"},
+    {0},
+};
+// clang-format on
+
+const ebb_pass ebb_pass_gradient = {
+    .name = "gradient",
+    .doc = "append the backward: the gradient of the loss for each parameter",
+    .exactness = EBB_MAKES,
+    .options = options,
+    .run = run,
+};

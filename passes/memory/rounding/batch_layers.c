@@ -1,0 +1,339 @@
+/* batch_layers.c: how layers treat parts of a batch: products, convolutions and pools, norms,
+ * losses, RNN, GRU and LSTM. */
+#include "passes/memory/rounding/batch_node.h"
+
+typedef ebb_batch_node node;
+typedef ebb_batch_form form;
+
+/* ---- products ---- */
+
+/* y = op(a) op(b): a split along rows or b along columns splits y; both along what is summed over
+ * makes sums; batch axes are as in a pointwise operator. */
+static const char *matmul(node *b)
+{
+    bool plain = op_of(b) == EBB_OP_MATMUL;
+    int ranks[2] = {in_type(b, 0)->rank, in_type(b, 1)->rank}, y = out_type(b, 0)->rank;
+    int batch = y - 2; // its batch axes
+    if (ranks[0] < 2 || ranks[1] < 2)
+        return ebb_batch_unknown;
+    int at[2] = {-1,
+                 -1}; // counted as in y: 0.. batch - 1; batch: rows; batch + 1: columns; y: inner
+    for (uint32_t i = 0; i < 2; i++) {
+        if (!is_parts(b, i))
+            continue;
+        int from_end = ranks[i] - b->in[i].axis;
+        bool turned = !plain && int_attr(b, i == 0 ? "transA" : "transB", 0) != 0;
+        if (from_end > 2)
+            at[i] = y - from_end;
+        else if (i == 0)
+            at[i] = (from_end == 2) != turned ? batch : y;
+        else
+            at[i] = (from_end == 1) != turned ? batch + 1 : y;
+    }
+    int axis = at[0] >= 0 ? at[0] : at[1];
+    for (uint32_t i = 0; i < 2; i++) { // the other operand has that axis too: ask for its parts
+        bool turned = !plain && int_attr(b, i == 0 ? "transA" : "transB", 0) != 0;
+        int own = axis < batch ? axis - (y - ranks[i]) : -1;
+        if (axis == y)
+            own = ranks[i] - ((i == 0) != turned ? 1 : 2);
+        if (at[i] >= 0 || (own >= 0 && in_type(b, i)->dims[own] == 1 && axis < batch))
+            own = -1;
+        if (own >= 0 && ask(b, i, own))
+            at[i] = axis;
+        if (at[i] < 0 ? !is_whole(b, i) : at[i] != axis)
+            return ebb_batch_crossed;
+    }
+    if (axis < y) {
+        give(b, 0, axis);
+        return NULL;
+    }
+    b->out[0] = (form){.where = EBB_BATCH_SUM};
+    return NULL;
+}
+
+static const char *gemm(node *b)
+{
+    const char *why = matmul(b);
+    if (why != NULL || !has_in(b, 2))
+        return why;
+    if (b->out[0].where != EBB_BATCH_PARTS)
+        return ebb_batch_unknown; // what is added would be added in each part
+    int rank = in_type(b, 2)->rank, at = b->out[0].axis - (2 - rank);
+    if (at < 0 || in_type(b, 2)->dims[at] == 1)
+        return is_whole(b, 2) ? NULL : ebb_batch_crossed;
+    return ask(b, 2, at) ? NULL : ebb_batch_crossed;
+}
+
+/* ---- convolution and pooling: the batch is axis 0 ---- */
+
+static const char *conv(node *b)
+{
+    return b->in[0].axis == 0 ? ebb_batch_beside(b, -1) : ebb_batch_mixes;
+}
+
+static const char *conv_weight_grad(node *b)
+{
+    if (!ask(b, 0, 0) || !ask(b, 1, 0))
+        return ebb_batch_crossed;
+    b->out[0] = (form){.where = EBB_BATCH_SUM};
+    return NULL;
+}
+
+/* The rows are summed over. */
+static const char *linear_grad(node *b)
+{
+    if (!ask(b, 0, 0) || !ask(b, 1, 0))
+        return ebb_batch_crossed;
+    for (uint32_t k = 0; k < out_count(b); k++)
+        b->out[k] = (form){.where = EBB_BATCH_SUM};
+    return NULL;
+}
+
+/* Images and channels are pooled one by one; with two inputs, both are so split. */
+static const char *pool(node *b)
+{
+    int axis = is_parts(b, 0) ? b->in[0].axis : b->in[1].axis;
+    if (axis != 0)
+        return ebb_batch_mixes;
+    if (has_out(b, 1))
+        return "its indices count over the whole batch";
+    for (uint32_t i = 0; i < in_count(b); i++)
+        if (!ask(b, i, axis))
+            return ebb_batch_crossed;
+    give(b, 0, axis);
+    return NULL;
+}
+
+/* ---- norms ---- */
+
+/* Rows from axis `axis` on are normalised; the inputs of `rows` (a bit each) have the rows' shape
+ * or one number a row. */
+static const char *row_norm(node *b, uint32_t data, uint32_t rows, bool gradient)
+{
+    int rank = in_type(b, data)->rank, axis = -1;
+    for (uint32_t i = 0; i < in_count(b); i++)
+        if (is_parts(b, i))
+            axis = b->in[i].axis;
+    if (axis < 0 || axis >= normal(int_attr(b, "axis", -1), rank))
+        return ebb_batch_mixes;
+    for (uint32_t i = 0; i < in_count(b); i++)
+        if ((rows >> i & 1u) != 0 ? !ask(b, i, axis) : !is_whole(b, i))
+            return ebb_batch_crossed;
+    for (uint32_t k = 0; k < out_count(b); k++)
+        b->out[k] = gradient && k > 0 ? (form){.where = EBB_BATCH_SUM}
+                                      : (form){EBB_BATCH_PARTS, axis, b->outer};
+    return NULL;
+}
+
+/* Images are normalised one by one; the inputs of `images` (a bit each) have something of each. */
+static const char *group_norm(node *b, uint32_t images, bool gradient)
+{
+    for (uint32_t i = 0; i < in_count(b); i++)
+        if ((images >> i & 1u) != 0 ? !ask(b, i, 0) : !is_whole(b, i))
+            return ebb_batch_crossed;
+    for (uint32_t k = 0; k < out_count(b); k++)
+        b->out[k] = gradient && k > 0 ? (form){.where = EBB_BATCH_SUM}
+                                      : (form){EBB_BATCH_PARTS, 0, b->outer};
+    return NULL;
+}
+
+static const char *softmax(node *b)
+{
+    int along = normal(int_attr(b, "axis", -1), in_type(b, 0)->rank);
+    int axis = is_parts(b, 0) ? b->in[0].axis : b->in[1].axis;
+    if (axis == along)
+        return ebb_batch_mixes;
+    for (uint32_t i = 0; i < in_count(b); i++)
+        if (!ask(b, i, axis))
+            return ebb_batch_crossed;
+    give(b, 0, axis);
+    return NULL;
+}
+
+/* (x, scale, bias, mean, variance) -> y, running mean and variance, the part's own statistics. */
+static const char *batch_norm(node *b)
+{
+    if (op_of(b) == EBB_OP_BATCH_NORMALIZATION && int_attr(b, "training_mode", 0) == 0)
+        return ebb_batch_beside(b, 1);
+    if (!b->norm_per_part || op_of(b) != EBB_OP_BATCH_NORM_TRAINING)
+        return "batch norm takes its statistics over the whole batch; batch-norm=per-part allows "
+               "those of each part";
+    const char *why = conv(b);
+    for (uint32_t k = 1; why == NULL && k < out_count(b); k++)
+        b->out[k] = (form){.where = k < 3 ? EBB_BATCH_CHAIN : EBB_BATCH_OWN};
+    return why;
+}
+
+/* (dY, X, scale, mean or bias, inverse deviation) -> dX, dscale, dbias. The inputs of `own` (a bit
+ * each) are statistics of the part. */
+static const char *batch_norm_grad(node *b, uint32_t own)
+{
+    if (!ask(b, 0, 0) || !ask(b, 1, 0))
+        return ebb_batch_crossed;
+    for (uint32_t i = 2; i < in_count(b); i++)
+        if ((own >> i & 1u) != 0 ? b->in[i].where != EBB_BATCH_OWN : !is_whole(b, i))
+            return ebb_batch_crossed;
+    give(b, 0, 0);
+    for (uint32_t k = 1; k < out_count(b); k++)
+        b->out[k] = (form){.where = EBB_BATCH_SUM};
+    return NULL;
+}
+
+/* ---- losses ---- */
+
+/* Scores [N, C, d...] at input `scores`, labels [N, d...] and weights [C] behind them. */
+static const char *loss(node *b, uint32_t scores, bool gradient)
+{
+    ebb_attrs attrs = ebb_node_attrs(b->g, b->n);
+    const char *reduction = ebb_attr_string(&attrs, "reduction", "mean");
+    int axis = is_parts(b, scores) ? b->in[scores].axis : 0;
+    int label_axis = axis == 0 ? 0 : axis - 1;
+    bool each = strcmp(reduction, "none") == 0;
+    if (axis == 1)
+        return ebb_batch_mixes;
+    if (!ask(b, scores, axis) || !ask(b, scores + 1, label_axis) || !is_whole(b, scores + 2) ||
+        (gradient && (each ? !ask(b, 0, label_axis) : !is_whole(b, 0))))
+        return ebb_batch_crossed;
+    b->weighs = strcmp(reduction, "mean") == 0;
+    for (uint32_t k = 0; k < out_count(b); k++)
+        give(b, k, axis);
+    if (!gradient)
+        b->out[0] =
+            each ? (form){EBB_BATCH_PARTS, label_axis, b->outer} : (form){.where = EBB_BATCH_SUM};
+    return NULL;
+}
+
+/* LinearCrossEntropy: (x, w, bias, labels, weights) -> loss, dx, dw, dbias. */
+static const char *linear_loss(node *b)
+{
+    ebb_attrs attrs = ebb_node_attrs(b->g, b->n);
+    int axis = b->in[0].axis, labels = -1;
+    if (is_parts(b, 0) && b->outer == 1)
+        labels = ebb_batch_axis_through(in_type(b, 3), &b->outer, in_type(b, 0), axis, b->parts);
+    if (labels < 0 || b->outer != 1 || axis == in_type(b, 0)->rank - 1)
+        return ebb_batch_mixes;
+    if (!is_whole(b, 1) || !is_whole(b, 2) || !ask(b, 3, labels) || !is_whole(b, 4))
+        return ebb_batch_crossed;
+    b->weighs = strcmp(ebb_attr_string(&attrs, "reduction", "mean"), "mean") == 0;
+    for (uint32_t k = 0; k < out_count(b); k++)
+        b->out[k] =
+            k == 1 ? (form){EBB_BATCH_PARTS, axis, b->outer} : (form){.where = EBB_BATCH_SUM};
+    return NULL;
+}
+
+/* ---- recurrent ---- */
+
+/* RNN, GRU, LSTM and LSTMTraining: (X, W, R, B, lengths, h0, c0, P) -> Y, Y_h, Y_c, CAll, iofc. */
+static const char *recurrent(node *b)
+{
+    bool first = int_attr(b, "layout", 0) != 0;
+    int x = first ? 0 : 1, y = first ? 0 : 2;
+    if (!ask(b, 0, x) || !is_whole(b, 1) || !is_whole(b, 2) || !is_whole(b, 3) || !ask(b, 4, 0) ||
+        !ask(b, 5, x) || !ask(b, 6, x) || !is_whole(b, 7))
+        return ebb_batch_crossed;
+    for (uint32_t k = 0; k < out_count(b); k++)
+        give(b, k, k == 1 || k == 2 ? x : y);
+    return NULL;
+}
+
+/* What each input of a gradient is: w whole, l lengths, s state, y one row a step. */
+static const char *recurrent_grad(node *b, const char *inputs)
+{
+    bool first = int_attr(b, "layout", 0) != 0, fits = ask(b, 0, first ? 0 : 1);
+    int state = first ? 0 : 1, all = first ? 0 : 2;
+    for (uint32_t i = 1; inputs[i] != '\0'; i++)
+        fits = fits && (inputs[i] == 'w'   ? is_whole(b, i)
+                        : inputs[i] == 'l' ? ask(b, i, 0)
+                                           : ask(b, i, inputs[i] == 's' ? state : all));
+    if (!fits)
+        return ebb_batch_crossed;
+    for (uint32_t k = 0; k < out_count(b); k++) // dX dW dR dB dh0 dc0 dP
+        b->out[k] = (k >= 1 && k <= 3) || k == 6 ? (form){.where = EBB_BATCH_SUM}
+                                                 : (form){EBB_BATCH_PARTS, state, b->outer};
+    return NULL;
+}
+
+const char *ebb_batch_layer_rule(ebb_batch_node *b, bool *known)
+{
+    *known = true;
+    switch (op_of(b)) {
+    case EBB_OP_MATMUL:
+    case EBB_OP_FUSED_MATMUL:
+        return matmul(b);
+    case EBB_OP_GEMM:
+        return gemm(b);
+    case EBB_OP_LINEAR_GRAD:
+        return linear_grad(b);
+    case EBB_OP_CONV:
+    case EBB_OP_CONV_TRANSPOSE:
+    case EBB_OP_CONV_NHWC:
+    case EBB_OP_CONV_TRANSPOSE_NHWC:
+    case EBB_OP_DEPTH_TO_SPACE:
+    case EBB_OP_SPACE_TO_DEPTH:
+        return conv(b);
+    case EBB_OP_CONV_WEIGHT_GRAD:
+    case EBB_OP_CONV_WEIGHT_GRAD_NHWC:
+    case EBB_OP_CONV_WEIGHT_GRAD_POOLED:
+        return conv_weight_grad(b);
+    case EBB_OP_MAX_POOL:
+    case EBB_OP_AVERAGE_POOL:
+    case EBB_OP_GLOBAL_AVERAGE_POOL:
+    case EBB_OP_GLOBAL_MAX_POOL:
+    case EBB_OP_MAX_POOL_GRAD:
+    case EBB_OP_AVERAGE_POOL_GRAD:
+        return pool(b);
+    case EBB_OP_LAYER_NORMALIZATION:
+    case EBB_OP_RMS_NORMALIZATION:
+    case EBB_OP_RMS_NORM:
+        return row_norm(b, 0, 1u, false);
+    case EBB_OP_LAYER_NORM_GRAD:
+        return row_norm(b, 1, 1u | 1u << 1 | 1u << 3 | 1u << 4, true);
+    case EBB_OP_RMS_NORM_GRAD:
+    case EBB_OP_RMS_NORM_GRAD_FROM_OUTPUT:
+        return row_norm(b, 1, 1u | 1u << 1 | 1u << 3, true);
+    case EBB_OP_LAYER_NORM_GRAD_FROM_OUTPUT:
+        return row_norm(b, 1, 1u | 1u << 1 | 1u << 4, true);
+    case EBB_OP_INSTANCE_NORMALIZATION:
+    case EBB_OP_GROUP_NORMALIZATION:
+    case EBB_OP_GROUP_NORM:
+        return group_norm(b, 1u, false);
+    case EBB_OP_GROUP_NORM_GRAD:
+        return group_norm(b, 1u | 1u << 1 | 1u << 3 | 1u << 4, true);
+    case EBB_OP_GROUP_NORM_GRAD_FROM_OUTPUT:
+        return group_norm(b, 1u | 1u << 1 | 1u << 4, true);
+    case EBB_OP_BATCH_NORMALIZATION:
+    case EBB_OP_BATCH_NORM_TRAINING:
+        return batch_norm(b);
+    case EBB_OP_BATCH_NORM_GRAD:
+        return batch_norm_grad(b, 3u << 3);
+    case EBB_OP_BATCH_NORM_GRAD_FROM_OUTPUT:
+        return batch_norm_grad(b, 1u << 4);
+    case EBB_OP_SOFTMAX:
+    case EBB_OP_LOG_SOFTMAX:
+    case EBB_OP_SOFTMAX_GRAD:
+    case EBB_OP_LOG_SOFTMAX_GRAD:
+        return softmax(b);
+    case EBB_OP_SOFTMAX_CROSS_ENTROPY_LOSS:
+    case EBB_OP_NEGATIVE_LOG_LIKELIHOOD_LOSS:
+        return loss(b, 0, false);
+    case EBB_OP_SOFTMAX_CROSS_ENTROPY_LOSS_GRAD:
+        return loss(b, 1, true);
+    case EBB_OP_LINEAR_CROSS_ENTROPY:
+        return linear_loss(b);
+    case EBB_OP_RNN:
+    case EBB_OP_GRU:
+    case EBB_OP_LSTM:
+    case EBB_OP_LSTM_TRAINING:
+        return recurrent(b);
+    case EBB_OP_RNN_GRAD:
+    case EBB_OP_GRU_GRAD:
+        return recurrent_grad(b, "xwwwlsyys");
+    case EBB_OP_LSTM_GRAD:
+        return recurrent_grad(b, "xwwlssyyyyss");
+    case EBB_OP_EBB_LSTM_GRAD:
+        return recurrent_grad(b, "xwwwlsswyyss");
+    default:
+        *known = false;
+        return NULL;
+    }
+}

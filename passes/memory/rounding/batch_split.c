@@ -1,0 +1,375 @@
+/* batch_split.c: one node of one part: slices of what is whole, shares of sums and means. */
+#include <stdio.h>
+
+#include "onnx/graph/infer.h"
+#include "passes/memory/rounding/batch_split.h"
+
+typedef ebb_batch_form form;
+typedef ebb_batch_split splitting;
+
+/* ---- names ---- */
+
+static ebb_status rename_value(splitting *s, ebb_value v, const char *base)
+{
+    ebb_str fresh = ebb_graph_fresh(s->g, base);
+    if (fresh.i == 0)
+        return ebb_error_memory();
+    return ebb_value_rename(s->g, v, ebb_text(s->g, fresh));
+}
+
+/* `with` stands for `old` from now on, under its name. */
+static ebb_status put(splitting *s, ebb_value old, ebb_value with)
+{
+    char name[512], aside[540];
+    (void)snprintf(name, sizeof name, "%.511s", ebb_value_name(s->g, old));
+    if ((ebb_value_of(s->g, old)->flags & EBB_IS_OUTPUT) == 0) {
+        (void)snprintf(aside, sizeof aside, "%s_before", name);
+        EBB_TRY(rename_value(s, old, aside));
+        EBB_TRY(rename_value(s, with, name));
+    }
+    return ebb_edit_replace(s->e, old, with);
+}
+
+/* ---- parts of whole values ---- */
+
+static ebb_type part_type(const splitting *s, ebb_value v, int axis)
+{
+    ebb_type t = ebb_value_of(s->g, v)->type;
+    t.dims[axis] /= s->parts;
+    t.symbols[axis] = (ebb_str){0};
+    return t;
+}
+
+/* An axis that counts other things before the batch, as two; and one again. */
+static ebb_value open_axis(splitting *s, ebb_value v, form f)
+{
+    const ebb_type *t = &ebb_value_of(s->g, v)->type;
+    int64_t dims[EBB_MAX_RANK + 1];
+    for (int d = 0; d <= t->rank; d++)
+        dims[d] = d < f.axis ? t->dims[d] : t->dims[d - (d > f.axis)];
+    dims[f.axis] = f.outer;
+    dims[f.axis + 1] /= f.outer;
+    return ebb_emit_reshape(&s->b, v, dims, t->rank + 1);
+}
+
+/* Part i of a whole value: made small where it is made by repetition, else a slice. */
+static ebb_value slice_of(splitting *s, ebb_value v, form f, int64_t i)
+{
+    ebb_type t = part_type(s, v, f.axis);
+    ebb_node maker = ebb_value_of(s->g, v)->producer;
+    ebb_op op = ebb_producer_op(s->g, v);
+    ebb_build *b = &s->b;
+    b->name = ebb_value_name(s->g, v);
+    if (op == EBB_OP_EXPAND) {
+        ebb_value x = ebb_in(s->g, maker, 0);
+        const ebb_type *from = &ebb_value_of(s->g, x)->type;
+        int at = f.axis - (t.rank - from->rank);
+        if (at < 0 || from->dims[at] == 1)
+            return ebb_emit(b, op, x, ebb_const_ints(b, t.dims, (uint32_t)t.rank));
+    }
+    if (op == EBB_OP_CONSTANT_OF_SHAPE) {
+        ebb_with_attrs_of(b, maker);
+        return ebb_emit(b, op, ebb_const_ints(b, t.dims, (uint32_t)t.rank));
+    }
+    int64_t size = t.dims[f.axis] / f.outer, from = i * size, to = from + size, along = f.axis;
+    if (f.outer > 1) {
+        v = open_axis(s, v, f);
+        along++;
+    }
+    v = ebb_emit(b, EBB_OP_SLICE, v, ebb_const_ints(b, &from, 1), ebb_const_ints(b, &to, 1),
+                 ebb_const_ints(b, &along, 1));
+    return ebb_emit_reshape(b, v, t.dims, t.rank);
+}
+
+static ebb_status get_slice(splitting *s, ebb_value v, form f, int64_t i, ebb_value *slice)
+{
+    ebb_batch_slices *c = &s->slices[v.i];
+    if (c->form.axis != f.axis || c->form.outer != f.outer) { // the last way asked for is kept
+        c->form = f;
+        c->part = EBB_SCRATCH(s->e, ebb_value, (size_t)s->parts);
+        if (c->part == NULL)
+            return ebb_error_memory();
+    }
+    if (c->part[i].i == 0)
+        c->part[i] = slice_of(s, v, f, i);
+    *slice = c->part[i];
+    return s->b.status;
+}
+
+static ebb_status get_input(splitting *s, ebb_value v, form f, int64_t i, ebb_value *in)
+{
+    *in = v;
+    if (v.i == 0 || f.where == EBB_BATCH_WHOLE)
+        return NULL;
+    if (s->form[v.i].where == EBB_BATCH_WHOLE)
+        return get_slice(s, v, f, i, in);
+    *in = s->part[v.i][i];
+    return NULL;
+}
+
+/* ---- what the labels of a loss count ---- */
+
+static ebb_value count_labels(splitting *s, ebb_value labels, ebb_value weights, bool ignores,
+                              int64_t ignored, ebb_dtype dtype)
+{
+    ebb_build *b = &s->b;
+    const ebb_type t = ebb_value_of(s->g, labels)->type;
+    int64_t elements, axes[EBB_MAX_RANK];
+    if (!ignores && weights.i == 0 && ebb_type_elements(&t, &elements))
+        return ebb_const_scalar(b, dtype, (double)elements);
+    ebb_value out = EBB_NO_VALUE, one = ebb_const_scalar(b, dtype, 1), each = one;
+    if (ignores)
+        out = ebb_emit(b, EBB_OP_EQUAL, labels, ebb_const_like(b, labels, (double)ignored));
+    if (weights.i != 0) {
+        ebb_value safe = labels;
+        if (ignores)
+            safe = ebb_emit(b, EBB_OP_WHERE, out, ebb_const_like(b, labels, 0), labels);
+        each = ebb_emit(b, EBB_OP_GATHER, weights, safe);
+    }
+    if (ignores)
+        each = ebb_emit(b, EBB_OP_WHERE, out, ebb_const_scalar(b, dtype, 0), each);
+    for (int d = 0; d < t.rank; d++)
+        axes[d] = d;
+    return ebb_emit_reduce(b, EBB_OP_REDUCE_SUM, each, axes, (uint32_t)t.rank, false);
+}
+
+uint32_t ebb_batch_labels(ebb_op op)
+{
+    return op == EBB_OP_LINEAR_CROSS_ENTROPY              ? 3
+           : op == EBB_OP_SOFTMAX_CROSS_ENTROPY_LOSS_GRAD ? 2
+                                                          : 1;
+}
+
+/* Once for a loss and its gradient. */
+static ebb_status get_total(splitting *s, ebb_node n, uint32_t labels_at, ebb_value *value)
+{
+    ebb_attrs attrs = ebb_node_attrs(s->g, n);
+    ebb_value labels = ebb_in(s->g, n, labels_at), weights = ebb_in(s->g, n, labels_at + 1);
+    bool ignores = ebb_attr_find(&attrs, "ignore_index") != NULL;
+    int64_t ignored = ebb_attr_int(&attrs, "ignore_index", 0);
+    for (size_t i = 0; i < s->total_count; i++) {
+        const ebb_batch_count *t = &s->totals[i];
+        *value = t->value;
+        if (ebb_same_value(t->labels, labels) && ebb_same_value(t->weights, weights) &&
+            t->ignores == ignores && t->ignored == ignored)
+            return NULL;
+    }
+    ebb_dtype dtype = (ebb_dtype)ebb_value_of(s->g, ebb_in(s->g, n, labels_at - 1))->type.dtype;
+    if (ebb_node_of(s->g, n)->op == EBB_OP_LINEAR_CROSS_ENTROPY)
+        dtype = (ebb_dtype)ebb_value_of(s->g, ebb_out(s->g, n, 0))->type.dtype;
+    s->b.name = ebb_value_name(s->g, labels);
+    *value = count_labels(s, labels, weights, ignores, ignored, dtype);
+    s->totals[s->total_count++] = (ebb_batch_count){labels, weights, *value, ignored, ignores};
+    return s->b.status;
+}
+
+/* ---- one node of one part ---- */
+
+/* The stream of part i: that of the node for part 0, so that few names change. */
+static int64_t stream_of(int64_t stream, int64_t part)
+{
+    char text[64];
+    if (part == 0)
+        return stream;
+    (void)snprintf(text, sizeof text, "%lld/part_%lld", (long long)stream, (long long)part);
+    return ebb_hash31(text);
+}
+
+/* Attributes that are not the same in each part. */
+static ebb_status fit_attributes(splitting *s, ebb_node n, ebb_node made, int64_t i)
+{
+    ebb_graph *g = s->g;
+    const ebb_batch_node *b = s->rule[n.i];
+    ebb_attrs attrs = ebb_node_attrs(g, n);
+    switch (ebb_node_of(g, n)->op) {
+    case EBB_OP_EBB_DROPOUT:
+    case EBB_OP_EBB_DROPOUT_SEED_GRAD:
+        return ebb_node_set_int(g, made, "stream", stream_of(ebb_attr_int(&attrs, "stream", 0), i));
+    case EBB_OP_DROPOUT:
+    case EBB_OP_RANDOM_NORMAL_LIKE:
+    case EBB_OP_RANDOM_UNIFORM_LIKE:
+        if (ebb_attr_find(&attrs, "seed") == NULL || i == 0)
+            return NULL;
+        if (ebb_node_of(g, n)->op == EBB_OP_DROPOUT)
+            return ebb_node_set_int(g, made, "seed", stream_of(ebb_attr_int(&attrs, "seed", 0), i));
+        return ebb_node_set_float(
+            g, made, "seed",
+            (double)stream_of((int64_t)(ebb_attr_float(&attrs, "seed", 0) * 1024), i));
+    case EBB_OP_AVERAGE_POOL_GRAD:
+    case EBB_OP_CONV_WEIGHT_GRAD_POOLED: {
+        uint32_t count;
+        const int64_t *shape = ebb_attr_ints(&attrs, "input_shape", &count);
+        if (shape == NULL || count == 0 || count > EBB_MAX_RANK)
+            return NULL;
+        int64_t own[EBB_MAX_RANK];
+        memcpy(own, shape, count * sizeof *own);
+        own[0] /= s->parts;
+        return ebb_node_set_ints(g, made, "input_shape", own, count);
+    }
+    default:
+        return b->weighs ? ebb_node_set_string(g, made, "reduction", "sum") : NULL;
+    }
+}
+
+/* Names, phase and provenance of a copy. */
+static ebb_status mark(splitting *s, ebb_node n, ebb_node made, int64_t i)
+{
+    ebb_graph *g = s->g;
+    char text[560];
+    const char *name = ebb_text(g, ebb_node_of(g, n)->name);
+    if (name[0] == '\0')
+        name = ebb_value_name(g, ebb_out(g, n, 0));
+    for (size_t k = 0; k < ebb_node_of(g, n)->props.count; k++) {
+        ebb_prop prop = ebb_node_of(g, n)->props.list[k];
+        if (strcmp(ebb_text(g, prop.key), "ebb.cost_ns") == 0)
+            continue; // measured with the whole batch
+        EBB_TRY(ebb_props_set(g, &ebb_node_of(g, made)->props, ebb_text(g, prop.key),
+                              ebb_text(g, prop.value)));
+    }
+    (void)snprintf(text, sizeof text, "%.500s", name);
+    EBB_TRY(ebb_props_set(g, &ebb_node_of(g, made)->props, "ebb.part_of", text));
+    EBB_TRY(ebb_props_set(g, &ebb_node_of(g, made)->props, "ebb.pass", s->e->pass->name));
+    (void)snprintf(text, sizeof text, "%.500s/part_%lld", name, (long long)i);
+    ebb_str own = ebb_graph_intern(g, text);
+    if (own.i == 0)
+        return ebb_error_memory();
+    ebb_node_info *info = ebb_node_of(g, made);
+    info->name = own;
+    info->overload = ebb_node_of(g, n)->overload;
+    info->doc = ebb_node_of(g, n)->doc;
+    info->phase = ebb_node_of(g, n)->phase;
+    return NULL;
+}
+
+static ebb_status copy_node(splitting *s, ebb_node n, int64_t i, const ebb_value *in,
+                            ebb_node *made)
+{
+    ebb_graph *g = s->g;
+    const ebb_batch_node *b = s->rule[n.i];
+    uint32_t ins = ebb_node_of(g, n)->in_count, outs = ebb_node_of(g, n)->out_count;
+    ebb_value out[EBB_BATCH_OPERANDS] = {{0}};
+    for (uint32_t k = 0; k < outs; k++) {
+        ebb_value old = ebb_out(g, n, k);
+        if (old.i == 0)
+            continue;
+        bool sliced = b->out[k].where == EBB_BATCH_PARTS;
+        ebb_type type = sliced ? part_type(s, old, b->out[k].axis) : ebb_value_of(g, old)->type;
+        char text[560];
+        (void)snprintf(text, sizeof text, "%.500s/part_%lld", ebb_value_name(g, old), (long long)i);
+        EBB_TRY(ebb_value_add(g, &out[k], text, &type));
+        s->part[old.i][i] = out[k];
+    }
+    const char *domain = ebb_text(g, ebb_node_of(g, n)->domain);
+    const char *op_name = ebb_text(g, ebb_node_of(g, n)->op_name);
+    EBB_TRY(ebb_node_add(g, made, s->end, domain, op_name, in, ins, out, outs));
+    for (uint32_t k = 0; k < ebb_node_of(g, n)->attr_count; k++) {
+        ebb_attr attr = ebb_node_of(g, n)->attr[k];
+        EBB_TRY(ebb_node_set_attr(g, *made, &attr));
+    }
+    EBB_TRY(fit_attributes(s, n, *made, i));
+    EBB_TRY(mark(s, n, *made, i));
+    return ebb_while(ebb_infer_node(g, *made), "computing %s in parts", ebb_node_label(g, n));
+}
+
+/* This part's share of output k becomes `value`. */
+/* In the factor's dtype: a count of labels is more than 16 bits hold. */
+static ebb_status change_share(splitting *s, ebb_node n, uint32_t k, int64_t i, ebb_op op,
+                               ebb_value factor)
+{
+    ebb_value old = ebb_out(s->g, n, k);
+    if (old.i == 0)
+        return s->b.status;
+    ebb_value whole = s->part[old.i][i];
+    if (s->b.status != NULL)
+        return s->b.status;
+    ebb_dtype dtype = (ebb_dtype)ebb_build_type(&s->b, whole)->dtype;
+    s->b.name = ebb_value_name(s->g, whole);
+    whole = ebb_emit_cast(&s->b, whole, (ebb_dtype)ebb_build_type(&s->b, factor)->dtype);
+    s->part[old.i][i] = ebb_emit_cast(&s->b, ebb_emit(&s->b, op, whole, factor), dtype);
+    return s->b.status;
+}
+
+/* Means: what a part has is its share of the mean over the batch. */
+static ebb_status share_means(splitting *s, ebb_node n, int64_t i)
+{
+    const ebb_batch_node *b = s->rule[n.i];
+    ebb_op op = ebb_node_of(s->g, n)->op;
+    if (b->mean)
+        return change_share(s, n, 0, i, EBB_OP_MUL,
+                            ebb_const_like(&s->b, ebb_out(s->g, n, 0), 1.0 / (double)s->parts));
+    if (!b->weighs || op == EBB_OP_SOFTMAX_CROSS_ENTROPY_LOSS_GRAD)
+        return NULL;
+    ebb_value count;
+    uint32_t outs = op == EBB_OP_LINEAR_CROSS_ENTROPY ? ebb_node_of(s->g, n)->out_count : 1;
+    EBB_TRY(get_total(s, n, ebb_batch_labels(op), &count));
+    for (uint32_t k = 0; k < outs; k++)
+        EBB_TRY(change_share(s, n, k, i, EBB_OP_DIV, count));
+    return NULL;
+}
+
+/* Sums whose total someone needs are added to at once. */
+static ebb_status add_shares(splitting *s, ebb_node n, int64_t i)
+{
+    uint32_t outs = ebb_node_of(s->g, n)->out_count;
+    for (uint32_t k = 0; k < outs; k++) {
+        ebb_value v = ebb_out(s->g, n, k);
+        if (v.i == 0 || s->form[v.i].where != EBB_BATCH_SUM || !s->needed[v.i])
+            continue;
+        s->b.name = ebb_value_name(s->g, v);
+        s->sum[v.i] =
+            i == 0 ? s->part[v.i][0] : ebb_emit(&s->b, EBB_OP_ADD, s->sum[v.i], s->part[v.i][i]);
+        EBB_TRY(s->b.status);
+    }
+    return NULL;
+}
+
+ebb_status ebb_batch_compute(splitting *s, ebb_node n, int64_t i)
+{
+    ebb_graph *g = s->g;
+    const ebb_batch_node *b = s->rule[n.i];
+    ebb_op op = ebb_node_of(g, n)->op;
+    ebb_value in[EBB_BATCH_OPERANDS];
+    ebb_node made;
+    s->b.phase = (ebb_phase)ebb_node_of(g, n)->phase;
+    for (uint32_t k = 0; k < ebb_node_of(g, n)->in_count; k++)
+        EBB_TRY(get_input(s, ebb_in(g, n, k), b->in[k], i, &in[k]));
+    if (b->shape_input >= 0) {
+        ebb_value y = ebb_out(g, n, 0);
+        ebb_type t = b->out[0].where == EBB_BATCH_PARTS ? part_type(s, y, b->out[0].axis)
+                                                        : ebb_value_of(g, y)->type;
+        in[b->shape_input] = ebb_const_ints(&s->b, t.dims, (uint32_t)t.rank);
+    }
+    if (op == EBB_OP_BATCH_NORM_TRAINING && i > 0)
+        for (uint32_t k = 1; k < 3; k++) // running statistics go on from the part before
+            if (ebb_out(g, n, k).i != 0)
+                in[k + 2] = s->part[ebb_out(g, n, k).i][i - 1];
+    if (b->weighs && op == EBB_OP_SOFTMAX_CROSS_ENTROPY_LOSS_GRAD) {
+        ebb_value count;
+        EBB_TRY(get_total(s, n, ebb_batch_labels(op), &count));
+        s->b.name = ebb_value_name(g, ebb_out(g, n, 0));
+        in[0] = ebb_emit(&s->b, EBB_OP_DIV, in[0], count);
+    }
+    EBB_TRY(s->b.status);
+    EBB_TRY(copy_node(s, n, i, in, &made));
+    EBB_TRY(share_means(s, n, i));
+    return add_shares(s, n, i);
+}
+
+/* ---- outside of the parts ---- */
+
+ebb_status ebb_batch_put_together(splitting *s, ebb_value v)
+{
+    form f = s->form[v.i];
+    ebb_value with = f.where == EBB_BATCH_SUM ? s->sum[v.i] : s->part[v.i][s->parts - 1];
+    if (f.where == EBB_BATCH_PARTS) {
+        const ebb_type t = ebb_value_of(s->g, v)->type;
+        s->b.name = ebb_value_name(s->g, v);
+        for (int64_t i = 0; f.outer > 1 && i < s->parts; i++)
+            s->part[v.i][i] = open_axis(s, s->part[v.i][i], f);
+        ebb_with_int(&s->b, "axis", f.outer > 1 ? f.axis + 1 : f.axis);
+        with = ebb_emit_list(&s->b, EBB_OP_CONCAT, s->part[v.i], (uint32_t)s->parts);
+        with = ebb_emit_reshape(&s->b, with, t.dims, t.rank);
+        EBB_TRY(s->b.status);
+    }
+    return put(s, v, with);
+}

@@ -1,0 +1,483 @@
+/* chunk_sites.c: from a cross-entropy up to the linear layer that makes its scores, and from the
+ * gradient of the scores down to the products that read it.
+ *
+ *     x, w -> MatMul -> (Add) -> (Cast) -> (Reshape, Transpose, Slice) -> SoftmaxCrossEntropyLoss
+ *                                                                               |
+ *     dx <- MatMul  <-  (Cast) <- (Reshape, Transpose, Pad) <- SoftmaxCrossEntropyLossGrad
+ *     dw <- MatMul  <-|
+ *  dbias <- ReduceSum <
+ */
+#include "passes/memory/rounding/chunk_sites.h"
+
+static const char read_elsewhere[] = "its scores are read by something else";
+static const char grad_elsewhere[] = "the gradient of its scores is read by something else";
+const char ebb_chunk_unknown_shape[] = "the shape of its scores is not known";
+static const char no_layer[] = "its scores are not made by a linear layer";
+
+/* ---- axes ---- */
+
+/* Where the classes' axis `axis` of one type is in another with the same rows in the same order:
+ * as many elements before and behind it. -1: nowhere. */
+static int axis_in(const ebb_type *to, const ebb_type *from, int axis)
+{
+    int64_t before = 1, behind = 1, so_far = 1;
+    for (int d = 0; d < from->rank; d++) {
+        before *= d < axis ? from->dims[d] : 1;
+        behind *= d > axis ? from->dims[d] : 1;
+    }
+    for (int d = 0; d < to->rank; so_far *= to->dims[d++]) {
+        int64_t rest = 1;
+        for (int k = d + 1; k < to->rank; k++)
+            rest *= to->dims[k];
+        if (so_far == before && rest == behind && to->dims[d] == from->dims[axis])
+            return d;
+    }
+    return -1;
+}
+
+/* The same through a Transpose, whose output's axis i is its input's perm[i]: all other axes must
+ * stay in order. */
+static int axis_transposed(const ebb_graph *g, ebb_node n, int axis, bool upwards)
+{
+    const ebb_type *t = &ebb_value_of(g, ebb_in(g, n, 0))->type;
+    ebb_attrs attrs = ebb_node_attrs(g, n);
+    uint32_t count;
+    const int64_t *perm = ebb_attr_ints(&attrs, "perm", &count);
+    if (perm == NULL || count != (uint32_t)t->rank)
+        return -1;
+    int from = upwards ? (int)perm[axis] : axis, to = -1;
+    int64_t last = -1;
+    for (int i = 0; i < t->rank; i++) {
+        if (perm[i] == from) {
+            to = i;
+            continue;
+        }
+        if (t->dims[perm[i]] == 1)
+            continue;
+        if (perm[i] < last)
+            return -1;
+        last = perm[i];
+    }
+    return upwards ? from : to;
+}
+
+/* Static, and so large that no product of its dims overflows. */
+static bool is_known(const ebb_type *t)
+{
+    int64_t elements;
+    return ebb_type_is_static(t) && ebb_type_elements(t, &elements) && elements > 0;
+}
+
+static bool is_view(ebb_op op)
+{
+    return ebb_op_has(op, EBB_VIEW);
+}
+
+static const ebb_type *type_of(const ebb_chunk_site *s, ebb_value v)
+{
+    return &ebb_value_of(s->g, v)->type;
+}
+
+/* ---- from the loss up to the layer ---- */
+
+/* Drops the classes' axis and puts x's last dim, which is not known yet, at the end. */
+static ebb_type rows_type(const ebb_type *t, int axis)
+{
+    ebb_type out = *t;
+    out.rank = 0;
+    for (int d = 0; d < t->rank; d++)
+        if (d != axis)
+            out.dims[out.rank++] = t->dims[d];
+    out.rank++;
+    return out;
+}
+
+static const char *read_cut(ebb_chunk_site *s, ebb_node n, int axis)
+{
+    if (s->cut_count == EBB_CHUNK_CUTS)
+        return no_layer;
+    ebb_chunk_cut *c = &s->cuts[s->cut_count];
+    const ebb_type *from = type_of(s, ebb_in(s->g, n, 0)), *to = type_of(s, ebb_out(s->g, n, 0));
+    const int64_t *list[4];
+    uint32_t count = 0;
+    *c = (ebb_chunk_cut){
+        .node = n, .from = rows_type(from, axis), .to = rows_type(to, axis), .axis = axis};
+    for (uint32_t i = 0; i < 4; i++) {
+        uint32_t length;
+        list[i] = NULL;
+        if (ebb_in(s->g, n, i + 1).i == 0)
+            continue;
+        if (!ebb_ints_of(s->g, ebb_in(s->g, n, i + 1), s->e->scratch, &list[i], &length))
+            return "rows of its scores are chosen by values that are not constant";
+        if ((i > 0 && length != count) || length > EBB_MAX_RANK)
+            return no_layer;
+        count = length;
+    }
+    if (list[0] == NULL || list[1] == NULL)
+        return no_layer;
+    for (uint32_t i = 0; i < count; i++) {
+        int64_t at = list[2] != NULL ? list[2][i] : (int64_t)i;
+        at = at < 0 ? at + from->rank : at;
+        if (at == axis)
+            return "some of its classes are sliced away";
+        c->starts[i] = list[0][i];
+        c->ends[i] = list[1][i];
+        c->axes[i] = at < axis ? at : at - 1;
+        c->steps[i] = list[3] != NULL ? list[3][i] : 1;
+    }
+    c->count = (int)count;
+    s->cut_count++;
+    return NULL;
+}
+
+/* A value of one element for each class, along that axis of a value of this rank. */
+static bool is_bias(const ebb_chunk_site *s, ebb_value v, int rank, int axis)
+{
+    const ebb_type *t = type_of(s, v);
+    int at = t->rank - (rank - axis);
+    for (int d = 0; d < t->rank; d++)
+        if (t->dims[d] != (d == at ? s->classes : 1))
+            return false;
+    return at >= 0;
+}
+
+static const char *take_bias(ebb_chunk_site *s, ebb_value bias, int rank, int axis)
+{
+    if (s->bias.i != 0)
+        return "two things are added to its scores";
+    if (!is_bias(s, bias, rank, axis))
+        return "what is added to its scores is not one number a class";
+    s->bias = bias;
+    return NULL;
+}
+
+/* y = Add(scores, bias), either way round: *v becomes the scores. */
+static const char *read_add(ebb_chunk_site *s, ebb_node n, int axis, ebb_value *v)
+{
+    const ebb_type *y = type_of(s, ebb_out(s->g, n, 0));
+    for (uint32_t i = 0; i < 2; i++) {
+        ebb_value scores = ebb_in(s->g, n, i), bias = ebb_in(s->g, n, 1 - i);
+        if (!ebb_type_same_shape(type_of(s, scores), y) || !is_bias(s, bias, y->rank, axis))
+            continue;
+        *v = scores;
+        return take_bias(s, bias, y->rank, axis);
+    }
+    return "what is added to its scores is not one number a class";
+}
+
+static const char *read_layer(ebb_chunk_site *s, ebb_node n, int axis)
+{
+    const ebb_graph *g = s->g;
+    ebb_attrs attrs = ebb_node_attrs(g, n);
+    ebb_op op = ebb_node_of(g, n)->op;
+    const ebb_type *y = type_of(s, ebb_out(g, n, 0));
+    s->layer = n;
+    s->x = ebb_in(g, n, 0);
+    s->w = ebb_in(g, n, 1);
+    s->alpha = op == EBB_OP_MATMUL ? 1 : ebb_attr_float(&attrs, "alpha", 1);
+    s->turned = op != EBB_OP_MATMUL && ebb_attr_int(&attrs, "transB", 0) != 0;
+    const ebb_type *x = type_of(s, s->x), *w = type_of(s, s->w);
+    if (x->rank < 2 || w->rank != 2 || axis != y->rank - 1 || y->rank != x->rank)
+        return "its scores are not made by one matrix";
+    if (op != EBB_OP_MATMUL && ebb_attr_int(&attrs, "transA", 0) != 0)
+        return "the input of its layer is transposed";
+    if (!s->widened && x->dtype != EBB_F32 && x->dtype != EBB_F64)
+        return "its loss is neither float32 nor float64";
+    ebb_value bias = op == EBB_OP_GEMM ? ebb_in(g, n, 2) : EBB_NO_VALUE;
+    if (bias.i == 0)
+        return NULL;
+    return ebb_attr_float(&attrs, "beta", 1) == 1 ? take_bias(s, bias, 2, 1)
+                                                  : "the bias of its layer is scaled";
+}
+
+/* Scores in 16 bits that are cast to float32: they are all that the loss is of. */
+static const char *read_cast(ebb_chunk_site *s, ebb_node n)
+{
+    const ebb_type *from = type_of(s, ebb_in(s->g, n, 0)), *to = type_of(s, ebb_out(s->g, n, 0));
+    if (s->widened || to->dtype != EBB_F32 || !ebb_is_narrow(from))
+        return no_layer;
+    s->widened = true;
+    return NULL;
+}
+
+/* One step up from *v, whose classes are on *axis; *v becomes none at the layer. */
+static const char *step_up(ebb_chunk_site *s, ebb_value *v, int *axis)
+{
+    const ebb_graph *g = s->g;
+    ebb_node n = ebb_value_of(g, *v)->producer;
+    const char *why = NULL;
+    if (n.i == 0)
+        return no_layer;
+    if (ebb_only_user(g, *v).i == 0)
+        return read_elsewhere;
+    ebb_value in = ebb_in(g, n, 0);
+    for (uint32_t i = 0; i < 2; i++)
+        if (ebb_in(g, n, i).i != 0 && !is_known(type_of(s, ebb_in(g, n, i))))
+            return ebb_chunk_unknown_shape;
+    switch (ebb_node_of(g, n)->op) {
+    case EBB_OP_CAST:
+        why = read_cast(s, n);
+        break;
+    case EBB_OP_TRANSPOSE:
+        *axis = axis_transposed(g, n, *axis, true);
+        break;
+    case EBB_OP_SLICE:
+        why = read_cut(s, n, *axis);
+        break;
+    case EBB_OP_ADD:
+        why = read_add(s, n, *axis, &in);
+        break;
+    case EBB_OP_MATMUL:
+    case EBB_OP_FUSED_MATMUL:
+    case EBB_OP_GEMM:
+        in = EBB_NO_VALUE;
+        why = read_layer(s, n, *axis);
+        break;
+    default:
+        if (!is_view(ebb_node_of(g, n)->op))
+            return no_layer;
+        *axis = axis_in(type_of(s, in), type_of(s, *v), *axis);
+    }
+    *v = in;
+    return why == NULL && *axis < 0 ? "the rows of its scores are rearranged" : why;
+}
+
+static const char *find_layer(ebb_chunk_site *s)
+{
+    ebb_value v = ebb_in(s->g, s->loss, 0);
+    const ebb_type *scores = type_of(s, v);
+    int axis = 1;
+    if (scores->rank < 2 || !is_known(scores))
+        return ebb_chunk_unknown_shape;
+    s->classes = scores->dims[1];
+    while (v.i != 0) {
+        const char *why = step_up(s, &v, &axis);
+        if (why != NULL)
+            return why;
+    }
+    int64_t inner = type_of(s, s->x)->dims[type_of(s, s->x)->rank - 1];
+    for (int i = 0; i < s->cut_count; i++) {
+        s->cuts[i].from.dims[s->cuts[i].from.rank - 1] = inner;
+        s->cuts[i].to.dims[s->cuts[i].to.rank - 1] = inner;
+    }
+    return NULL;
+}
+
+/* ---- from the gradient of the scores down to dx, dw and dbias ---- */
+
+typedef struct spot { /* a value that is the gradient of the scores */
+    ebb_value v;
+    int axis; /* the classes' */
+    int cut;  /* how many of the cuts are undone */
+} spot;
+
+/* Whether n undoes cut c: SliceGrad with its bounds, or a Pad of zeros with its frame. */
+static bool undoes(const ebb_chunk_site *s, ebb_node n, const ebb_chunk_cut *c, const spot *at)
+{
+    const ebb_graph *g = s->g;
+    ebb_value sliced = ebb_in(g, c->node, 0), part = ebb_out(g, c->node, 0);
+    if (at->axis != c->axis || !ebb_type_same_shape(type_of(s, at->v), type_of(s, part)) ||
+        !ebb_type_same_shape(type_of(s, ebb_out(g, n, 0)), type_of(s, sliced)))
+        return false;
+    if (ebb_node_of(g, n)->op == EBB_OP_SLICE_GRAD) {
+        for (uint32_t i = 1; i < 5; i++)
+            if (!ebb_same_value(ebb_in(g, n, i + 1), ebb_in(g, c->node, i)))
+                return false;
+        return true;
+    }
+    const int64_t *pads;
+    uint32_t count;
+    ebb_attrs attrs = ebb_node_attrs(g, n);
+    int rank = type_of(s, sliced)->rank;
+    if (ebb_in(g, n, 2).i != 0 || ebb_in(g, n, 3).i != 0 ||
+        strcmp(ebb_attr_string(&attrs, "mode", "constant"), "constant") != 0 ||
+        !ebb_ints_of(g, ebb_in(g, n, 1), s->e->scratch, &pads, &count) ||
+        count != 2u * (uint32_t)rank)
+        return false;
+    for (int d = 0; d < rank; d++) {
+        int64_t first = 0, have = d < c->axis ? d : d - 1;
+        for (int i = 0; d != c->axis && i < c->count; i++) {
+            if (c->axes[i] != have)
+                continue;
+            int64_t size = type_of(s, sliced)->dims[d], start = c->starts[i];
+            if (c->steps[i] != 1)
+                return false;
+            start = start < 0 ? start + size : start;
+            first = start < 0 ? 0 : start > size ? size : start;
+        }
+        if (pads[d] != first)
+            return false;
+    }
+    return true;
+}
+
+/* x, or x as a matrix. */
+static bool is_rows_of_x(const ebb_chunk_site *s, ebb_value v)
+{
+    const ebb_graph *g = s->g;
+    const ebb_type *x = type_of(s, s->x), *t = type_of(s, v);
+    if (t->rank != 2 || t->dims[1] != x->dims[x->rank - 1])
+        return false;
+    while (!ebb_same_value(v, s->x)) {
+        ebb_node n = ebb_value_of(g, v)->producer;
+        if (n.i == 0 || !is_view(ebb_node_of(g, n)->op))
+            return false;
+        v = ebb_in(g, n, 0);
+    }
+    return true;
+}
+
+static bool take(const ebb_chunk_site *s, ebb_value *place, ebb_value v)
+{
+    if (place->i != 0 || (ebb_value_of(s->g, v)->flags & EBB_IS_CAPTURED) != 0)
+        return false;
+    *place = v;
+    return true;
+}
+
+/* n is a product with the gradient: dx = alpha g w', or dw = alpha x' g, or its transpose. */
+static bool take_product(ebb_chunk_site *s, ebb_node n, const spot *at)
+{
+    const ebb_graph *g = s->g;
+    ebb_op op = ebb_node_of(g, n)->op;
+    ebb_attrs attrs = ebb_node_attrs(g, n);
+    bool plain = op == EBB_OP_MATMUL;
+    bool turn_a = !plain && ebb_attr_int(&attrs, "transA", 0) != 0;
+    bool turn_b = !plain && ebb_attr_int(&attrs, "transB", 0) != 0;
+    double alpha = plain ? 1 : ebb_attr_float(&attrs, "alpha", 1);
+    ebb_value a = ebb_in(g, n, 0), b = ebb_in(g, n, 1), out = ebb_out(g, n, 0);
+    int rank = type_of(s, at->v)->rank;
+    if (at->cut != s->cut_count || at->axis != rank - 1 || alpha != s->alpha ||
+        (op == EBB_OP_GEMM && ebb_in(g, n, 2).i != 0))
+        return false;
+    if (ebb_same_value(a, at->v) && !turn_a && ebb_same_value(b, s->w) && turn_b == !s->turned)
+        return take(s, &s->dx, out);
+    if (rank != 2 || turn_b || !turn_a)
+        return false;
+    if (s->turned ? ebb_same_value(a, at->v) && is_rows_of_x(s, b)
+                  : ebb_same_value(b, at->v) && is_rows_of_x(s, a))
+        return take(s, &s->dw, out);
+    return false;
+}
+
+/* n sums the gradient over all rows, and over nothing else. */
+static bool take_sum(ebb_chunk_site *s, ebb_node n, const spot *at)
+{
+    const ebb_type *t = type_of(s, at->v);
+    ebb_attrs attrs = ebb_node_attrs(s->g, n);
+    uint32_t count = 0;
+    const int64_t *axes = ebb_attr_ints(&attrs, "axes", &count);
+    bool reduced[EBB_MAX_RANK] = {false};
+    if (s->bias.i == 0 || (ebb_in(s->g, n, 1).i != 0 &&
+                           !ebb_ints_of(s->g, ebb_in(s->g, n, 1), s->e->scratch, &axes, &count)))
+        return false;
+    for (uint32_t i = 0; i < count; i++) {
+        int64_t axis = axes[i] < 0 ? axes[i] + t->rank : axes[i];
+        if (axis < 0 || axis >= t->rank)
+            return false;
+        reduced[axis] = true;
+    }
+    for (int d = 0; d < t->rank; d++)
+        if (reduced[d] == (d == at->axis) && (d == at->axis || t->dims[d] != 1))
+            return false;
+    return take(s, &s->dbias, ebb_out(s->g, n, 0));
+}
+
+/* Where one reader of the gradient leads: a further spot (*next), or an end. */
+static bool follow(ebb_chunk_site *s, ebb_node n, const spot *at, spot *next)
+{
+    const ebb_graph *g = s->g;
+    ebb_op op = ebb_node_of(g, n)->op;
+    ebb_value out = ebb_out(g, n, 0);
+    *next = (spot){out, at->axis, at->cut};
+    if (is_view(op)) {
+        next->axis = axis_in(type_of(s, out), type_of(s, at->v), at->axis);
+        return next->axis >= 0;
+    }
+    switch (op) {
+    case EBB_OP_CAST:
+        return s->widened && type_of(s, out)->dtype == type_of(s, s->x)->dtype;
+    case EBB_OP_TRANSPOSE:
+        next->axis = axis_transposed(g, n, at->axis, false);
+        return next->axis >= 0;
+    case EBB_OP_PAD:
+    case EBB_OP_SLICE_GRAD:
+        next->cut++;
+        return at->cut < s->cut_count && ebb_same_value(ebb_in(g, n, 0), at->v) &&
+               undoes(s, n, &s->cuts[at->cut], at);
+    case EBB_OP_MATMUL:
+    case EBB_OP_FUSED_MATMUL:
+    case EBB_OP_GEMM:
+        next->v = EBB_NO_VALUE;
+        return take_product(s, n, at);
+    case EBB_OP_REDUCE_SUM:
+        next->v = EBB_NO_VALUE;
+        return take_sum(s, n, at);
+    default:
+        return false;
+    }
+}
+
+bool ebb_chunk_is_bound(const ebb_graph *g, ebb_value v)
+{
+    for (size_t i = 0; i < g->binding_count; i++)
+        if (ebb_same_value(g->bindings[i].next, v))
+            return true;
+    return (ebb_value_of(g, v)->flags & EBB_IS_OUTPUT) != 0;
+}
+
+static const char *find_gradients(ebb_chunk_site *s)
+{
+    enum { MOST = 32 };
+    spot spots[MOST] = {{ebb_out(s->g, s->grad, 0), 1, 0}};
+    for (int i = 0, count = 1; i < count; i++) {
+        const ebb_value_info *info = ebb_value_of(s->g, spots[i].v);
+        if (ebb_chunk_is_bound(s->g, spots[i].v) || (info->flags & EBB_IS_CAPTURED) != 0)
+            return grad_elsewhere;
+        for (size_t u = 0; u < info->use_count; u++) {
+            spot next;
+            if (count == MOST || !follow(s, info->uses[u].node, &spots[i], &next))
+                return grad_elsewhere;
+            if (next.v.i != 0)
+                spots[count++] = next;
+        }
+    }
+    return NULL;
+}
+
+/* The one reader of the log-probabilities: the gradient of the loss. */
+static const char *find_grad(ebb_chunk_site *s)
+{
+    const ebb_graph *g = s->g;
+    ebb_value p = ebb_out(g, s->loss, 1);
+    ebb_attrs attrs = ebb_node_attrs(g, s->loss);
+    if (strcmp(ebb_attr_string(&attrs, "reduction", "mean"), "none") == 0)
+        return "its losses are not added up";
+    if (p.i == 0 || ebb_value_of(g, p)->use_count == 0)
+        return "nothing is trained through it";
+    s->grad = ebb_only_user(g, p);
+    if (s->grad.i == 0)
+        return "its log-probabilities are read by something else";
+    ebb_attrs back = ebb_node_attrs(g, s->grad);
+    const ebb_attr *a = ebb_attr_find(&attrs, "ignore_index");
+    const ebb_attr *b = ebb_attr_find(&back, "ignore_index");
+    if (ebb_node_of(g, s->grad)->op != EBB_OP_SOFTMAX_CROSS_ENTROPY_LOSS_GRAD)
+        return "its log-probabilities are read by something else";
+    if (!ebb_same_value(ebb_in(g, s->grad, 1), p) ||
+        !ebb_same_value(ebb_in(g, s->grad, 2), ebb_in(g, s->loss, 1)) ||
+        !ebb_same_value(ebb_in(g, s->grad, 3), ebb_in(g, s->loss, 2)) ||
+        (a == NULL) != (b == NULL) || (a != NULL && a->i != b->i) ||
+        strcmp(ebb_attr_string(&attrs, "reduction", "mean"),
+               ebb_attr_string(&back, "reduction", "mean")) != 0)
+        return "its gradient is that of another loss";
+    return NULL;
+}
+
+const char *ebb_chunk_site_find(ebb_chunk_site *s, ebb_edit *e, ebb_node loss)
+{
+    *s = (ebb_chunk_site){.e = e, .g = e->g, .loss = loss};
+    const char *why = find_grad(s);
+    if (why == NULL)
+        why = find_layer(s);
+    return why == NULL ? find_gradients(s) : why;
+}

@@ -1,0 +1,186 @@
+/* habit.c: see habit.h. */
+#include "passes/primal/habit.h"
+
+#include "passes/flatten/dialect/dialect.h"
+
+/* ---- every node ---- */
+
+enum { DEEPEST = 64 }; // bodies within bodies; the reader allows no more
+
+static ebb_status visit_graph(const ebb_graph *g, ebb_visits each, void *context, int depth)
+{
+    EBB_EACH_NODE(g, n)
+    {
+        EBB_TRY(each(context, g, n));
+        const ebb_node_info *info = ebb_node_of(g, n);
+        for (uint32_t i = 0; i < info->attr_count && depth < DEEPEST; i++) {
+            const ebb_attr *a = &info->attr[i];
+            bool body = a->type == EBB_ATTR_GRAPH || a->type == EBB_ATTR_GRAPHS;
+            for (uint32_t k = 0; body && a->graphs != NULL && k < a->count; k++)
+                EBB_TRY(visit_graph(a->graphs[k], each, context, depth + 1));
+        }
+    }
+    return NULL;
+}
+
+static bool is_our_operator(const ebb_model *m, const ebb_function *f)
+{
+    ebb_op op =
+        ebb_op_find(ebb_names_text(&m->names, f->domain), ebb_names_text(&m->names, f->name), 1);
+    return op != EBB_OP_UNKNOWN && ebb_op_body(op) != NULL;
+}
+
+ebb_status ebb_visit_nodes(const ebb_model *model, ebb_visits each, void *context)
+{
+    EBB_TRY(visit_graph(model->graph, each, context, 0));
+    for (size_t i = 0; i < model->function_count; i++)
+        if (!is_our_operator(model, &model->functions[i]))
+            EBB_TRY(visit_graph(model->functions[i].body, each, context, 0));
+    return NULL;
+}
+
+bool ebb_calls_function(const ebb_graph *g, ebb_node n)
+{
+    const ebb_model *m = g->model;
+    const ebb_node_info *info = ebb_node_of(g, n);
+    for (size_t i = 0; i < m->function_count; i++)
+        if (ebb_same_str(m->functions[i].name, info->op_name) &&
+            ebb_same_str(m->functions[i].domain, info->domain))
+            return !is_our_operator(m, &m->functions[i]);
+    return false;
+}
+
+/* ---- the patterns ---- */
+
+static bool frozen_norm(const ebb_graph *g, ebb_node n)
+{
+    ebb_attrs attrs = ebb_node_attrs(g, n);
+    return ebb_node_of(g, n)->op == EBB_OP_BATCH_NORMALIZATION &&
+           ebb_attr_int(&attrs, "training_mode", 0) == 0;
+}
+
+/* By ONNX's rules a Dropout without its third input does nothing. */
+static bool idle_dropout(const ebb_graph *g, ebb_node n)
+{
+    ebb_value flag = ebb_in(g, n, 2);
+    const ebb_tensor *t = flag.i != 0 ? ebb_value_constant(g, flag) : NULL;
+    return ebb_node_of(g, n)->op == EBB_OP_DROPOUT &&
+           (flag.i == 0 ||
+            (t != NULL && t->data != NULL && t->bytes > 0 &&
+             ebb_dtype_bits((ebb_dtype)t->type.dtype) >= 8 && ebb_tensor_int(t, 0) == 0));
+}
+
+static bool shape_arithmetic(const ebb_graph *g, ebb_node n)
+{
+    ebb_op op = ebb_node_of(g, n)->op;
+    return op == EBB_OP_SHAPE || op == EBB_OP_SIZE;
+}
+
+static bool is_bool(const ebb_graph *g, ebb_value v)
+{
+    return v.i != 0 && ebb_value_of(g, v)->type.dtype == EBB_BOOL;
+}
+
+/* A lone constant as masks have it: -inf, the least float, -10000. */
+static bool is_far_below(const ebb_graph *g, ebb_value v)
+{
+    const ebb_tensor *t = v.i != 0 ? ebb_value_constant(g, v) : NULL;
+    int64_t count;
+    return t != NULL && t->data != NULL && ebb_dtype_is_float((ebb_dtype)t->type.dtype) &&
+           ebb_type_elements(&t->type, &count) && count == 1 && ebb_tensor_double(t, 0) <= -1e4;
+}
+
+static bool expanded_mask(const ebb_graph *g, ebb_node n)
+{
+    ebb_op op = ebb_node_of(g, n)->op;
+    if (op == EBB_OP_TRILU)
+        return true;
+    if (op == EBB_OP_EXPAND || op == EBB_OP_TILE)
+        return is_bool(g, ebb_out(g, n, 0));
+    return op == EBB_OP_WHERE &&
+           (is_far_below(g, ebb_in(g, n, 1)) || is_far_below(g, ebb_in(g, n, 2)));
+}
+
+static bool cast_chain(const ebb_graph *g, ebb_node n)
+{
+    ebb_value x = ebb_in(g, n, 0), y = ebb_out(g, n, 0);
+    if (ebb_node_of(g, n)->op != EBB_OP_CAST || x.i == 0 || y.i == 0)
+        return false;
+    const ebb_type *from = &ebb_value_of(g, x)->type, *to = &ebb_value_of(g, y)->type;
+    return ebb_producer_op(g, x) == EBB_OP_CAST ||
+           (from->dtype != EBB_NONE && from->dtype == to->dtype);
+}
+
+static bool branch(const ebb_graph *g, ebb_node n)
+{
+    return ebb_node_of(g, n)->op == EBB_OP_IF;
+}
+
+static bool loop(const ebb_graph *g, ebb_node n)
+{
+    return ebb_node_of(g, n)->op == EBB_OP_LOOP || ebb_node_of(g, n)->op == EBB_OP_SCAN;
+}
+
+static bool sequence(const ebb_graph *g, ebb_node n)
+{
+    return strstr(ebb_text(g, ebb_node_of(g, n)->op_name), "Sequence") != NULL;
+}
+
+static bool turned_weight(const ebb_graph *g, ebb_node n)
+{
+    ebb_value w = ebb_in(g, n, 0), y = ebb_out(g, n, 0);
+    if (ebb_node_of(g, n)->op != EBB_OP_TRANSPOSE || w.i == 0 || y.i == 0 ||
+        (ebb_value_of(g, w)->flags & EBB_IS_INITIALIZER) == 0)
+        return false;
+    const ebb_value_info *info = ebb_value_of(g, y);
+    for (size_t i = 0; i < info->use_count; i++)
+        if (ebb_node_of(g, info->uses[i].node)->op == EBB_OP_MATMUL)
+            return true;
+    return false;
+}
+
+static bool quantised(const ebb_graph *g, ebb_node n)
+{
+    return strstr(ebb_text(g, ebb_node_of(g, n)->op_name), "uantizeLinear") != NULL;
+}
+
+static bool foreign(const ebb_graph *g, ebb_node n)
+{
+    return ebb_node_of(g, n)->op == EBB_OP_UNKNOWN && ebb_dialect_knows(g, n);
+}
+
+// clang-format off
+static const ebb_habit table[] = {
+    {"frozen-batch-norm", "batch norm that uses its running statistics, as in inference", "train-mode",
+     "it stays frozen in training: its statistics must be initializers, read by it alone", false, frozen_norm},
+    {"idle-dropout", "dropout that does nothing, as in inference", "train-mode",
+     "it stays idle in training: its ratio must be constant, and its mask unread", false, idle_dropout},
+    {"function", "calls of the model's own functions", "inline",
+     "give the function's operators the opset of the model", false, ebb_calls_function},
+    {"foreign", "operators of other runtimes", "inline",
+     "export without the optimisation that fused it", false, foreign},
+    {"if", "branches (If)", "unroll",
+     "both branches run where they are alike; else export with the condition as a constant", false, branch},
+    {"loop", "loops (Loop, Scan)", "unroll",
+     "export with a constant trip count, or unrolled: what is trained cannot lie before such a loop", false, loop},
+    {"sequence", "lists of tensors", "fold",
+     "let the list have a length that the file tells", false, sequence},
+    {"shape-arithmetic", "sizes that are asked of tensors in the run (Shape, Size)", "fold",
+     "give open dims their sizes with --dim; then it becomes constant", true, shape_arithmetic},
+    {"cast-chain", "casts of casts, and to the dtype that is there", "fold",
+     "a cast that rounds in between stays", true, cast_chain},
+    {"expanded-mask", "masks made by Expand, Trilu or a fill with -inf", "fold",
+     "what depends on an input is made in each step; --pass attention takes it as it is", true, expanded_mask},
+    {"transposed-weight", "weights that are transposed before a product", "fuse",
+     "the transposed copy is made in each step", true, turned_weight},
+    {"quantised", "quantised values (QuantizeLinear, DequantizeLinear)", NULL,
+     "weights in integers are constants and are not trained: to train them export the model in floating point, "
+     "before it is quantised, or with QuantizeLinear on the floating-point weights and --straight-through", false, quantised},
+};
+// clang-format on
+
+const ebb_habit *ebb_habits(size_t *count)
+{
+    *count = sizeof table / sizeof table[0];
+    return table;
+}

@@ -1,0 +1,109 @@
+/* layout_weights.c: weights of convolutions that are stored with channels last.
+ *
+ *   before   w [M, C, h, w]  drawn by d          after    w [M, h, w, C]  drawn by Transpose(d)
+ *                                                         metadata ebb.turned = "0,2,3,1"
+ *
+ * The new initializer has the old one's name, role and metadata. What comes by name in the old
+ * shape is turned by exec/data/weights.c.
+ */
+#include "passes/primal/layout.h"
+
+static const int64_t perm[] = {0, 2, 3, 1};
+
+static bool only_convolutions_read(const ebb_graph *g, ebb_value v)
+{
+    const ebb_value_info *info = ebb_value_of(g, v);
+    for (size_t i = 0; i < info->use_count; i++) {
+        ebb_op op = ebb_node_of(g, info->uses[i].node)->op;
+        if (info->uses[i].slot != 1 || (op != EBB_OP_CONV && op != EBB_OP_CONV_TRANSPOSE))
+            return false;
+    }
+    return (info->flags & (EBB_IS_INPUT | EBB_IS_OUTPUT | EBB_IS_STATE | EBB_IS_CAPTURED)) == 0 &&
+           (info->flags & EBB_IS_INITIALIZER) != 0 && info->tensor != NULL;
+}
+
+/* The elements of `from`, [a, b, c, d], as [a, c, d, b]. */
+static void turn(unsigned char *to, const unsigned char *from, const ebb_type *t, size_t size)
+{
+    int64_t plane = t->dims[2] * t->dims[3];
+    for (int64_t a = 0; a < t->dims[0]; a++)
+        for (int64_t i = 0; i < plane; i++)
+            for (int64_t b = 0; b < t->dims[1]; b++) {
+                memcpy(to, from + (size_t)((a * t->dims[1] + b) * plane + i) * size, size);
+                to += size;
+            }
+}
+
+/* The initialization graph draws what it drew, turned. */
+static ebb_status turn_draw(ebb_model *m, ebb_str state)
+{
+    for (size_t i = 0; i < m->init_binding_count; i++) {
+        if (m->init_bindings[i].state.i != state.i)
+            continue;
+        ebb_build b = ebb_build_at(m->initialization, EBB_NO_NODE, EBB_PHASE_NONE, NULL);
+        b.name = ebb_value_name(m->initialization, m->init_bindings[i].value);
+        ebb_value turned = ebb_emit_transpose(&b, m->init_bindings[i].value, perm, 4);
+        EBB_TRY(b.status);
+        EBB_TRY(ebb_graph_add_output(m->initialization, turned));
+        m->init_bindings[i].value = turned;
+    }
+    return NULL;
+}
+
+ebb_status ebb_weight_stored(ebb_images *s, ebb_value v, ebb_value *stored)
+{
+    ebb_graph *g = s->e->g;
+    ebb_type type = ebb_value_of(g, v)->type;
+    const ebb_tensor *t = ebb_value_of(g, v)->tensor;
+    size_t size = ebb_dtype_bits((ebb_dtype)type.dtype) / 8;
+    unsigned char *bytes = NULL;
+    *stored = EBB_NO_VALUE;
+    if (!only_convolutions_read(g, v) || size == 0 || !ebb_type_is_static(&type))
+        return NULL;
+    if (type.dims[1] == type.dims[2] && type.dims[2] == type.dims[3])
+        return NULL; // no reader of a file could tell the two by their shapes
+    if (t->data != NULL) {
+        bytes = ebb_arena_alloc(s->e->scratch, t->bytes + 1);
+        if (bytes == NULL)
+            return ebb_error_memory();
+        turn(bytes, t->data, &type, size);
+    }
+    const int64_t dims[] = {type.dims[0], type.dims[2], type.dims[3], type.dims[1]};
+    ebb_type turned = ebb_type_tensor((ebb_dtype)type.dtype, 4, dims);
+    uint8_t role = ebb_value_of(g, v)->role;
+    EBB_TRY(
+        ebb_graph_add_initializer(g, stored, ebb_value_name(g, v), &turned, bytes, (ebb_role)role));
+    for (size_t i = 0; i < ebb_value_of(g, v)->props.count; i++) {
+        ebb_prop p = ebb_value_of(g, v)->props.list[i];
+        EBB_TRY(ebb_props_set(g, &ebb_value_of(g, *stored)->props, ebb_text(g, p.key),
+                              ebb_text(g, p.value)));
+    }
+    ebb_image_of(s, v)->stored = true;
+    return ebb_props_set(g, &ebb_value_of(g, *stored)->props, "ebb.turned", "0,2,3,1");
+}
+
+ebb_status ebb_weights_settle(ebb_images *s)
+{
+    ebb_graph *g = s->e->g;
+    for (uint32_t i = 1; i < s->count; i++) {
+        ebb_value v = {i}, last = s->of[i].last;
+        if (!s->of[i].stored)
+            continue;
+        if (ebb_value_of(g, v)->use_count > 0) { // a convolution that stays as it was
+            ebb_build b = ebb_edit_build(s->e, ebb_first(g), EBB_FORWARD);
+            ebb_type type = ebb_value_of(g, v)->type;
+            ebb_value back = ebb_image_first(&b, last, &type);
+            EBB_TRY(b.status);
+            EBB_TRY(ebb_value_replace(g, v, back));
+        }
+        ebb_str name = ebb_value_of(g, v)->name;
+        ebb_str fresh = ebb_graph_fresh(g, "before");
+        if (fresh.i == 0)
+            return ebb_error_memory();
+        EBB_TRY(ebb_value_rename(g, v, ebb_text(g, fresh)));
+        EBB_TRY(ebb_value_rename(g, last, ebb_text(g, name)));
+        ebb_graph_remove_initializer(g, v);
+        EBB_TRY(turn_draw(g->model, name));
+    }
+    return NULL;
+}

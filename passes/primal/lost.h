@@ -1,0 +1,40 @@
+/* lost.h: what the exporter took out of a model for good. `ebb check` and train-mode say it. */
+#ifndef EBB_PASSES_PRIMAL_LOST_H
+#define EBB_PASSES_PRIMAL_LOST_H
+
+#include "onnx/graph/graph.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef enum ebb_lost_kind {
+    EBB_LOST_BATCH_NORM, /* folded into the convolution before it, in inference mode */
+    EBB_LOST_SHARING,    /* equal parameters merged into one: training ties them */
+    EBB_LOST_NAME,       /* a parameter that is an anonymous constant, and so is not trained */
+    EBB_LOST_TIE,        /* one parameter that is stored twice: training would part the two */
+    EBB_LOST_KIND_COUNT
+} ebb_lost_kind;
+
+const char *ebb_lost_name(ebb_lost_kind kind); /* "batch-norm", "sharing", "name", "tie" */
+
+const char *ebb_lost_help(ebb_lost_kind kind); /* what a user can do; a clause */
+
+typedef struct ebb_lost {
+    ebb_lost_kind kind;
+    ebb_node node;   /* where, or none */
+    ebb_value value; /* which initializer, or none */
+    char *sentence;
+} ebb_lost;
+
+/* Findings in arena memory; *count 0 where nothing seems lost. These are judgements from what is
+ * left: a convolution with bias and ReLU may have been written so. */
+ebb_status ebb_lost_list(ebb_lost **list, size_t *count, const ebb_graph *g, ebb_arena *arena);
+
+/* Whether a parameter is used here as the scale or bias of one operator. */
+bool ebb_is_own_slot(const ebb_graph *g, ebb_use use);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,517 @@
+/* precision: compute in bfloat16 or float16, with parameters and what is delicate in float32.
+ *
+ *   before   y = MatMul(x, w)
+ *   after    x.bfloat16 = Cast(x), w.bfloat16 = Cast(w), y = MatMul(x.bfloat16, w.bfloat16)
+ *
+ * Works on the forward, before the gradient: the gradient of a Cast is a Cast, so gradients have
+ * the dtype of what they are the gradients of, those of parameters float32. Parameters, optimizer
+ * states and running statistics stay float32. A value is cast once, for all its readers, those of
+ * the backward too. Inside every operator sums are float32 (kernels/nested/widen.c), and so is what it
+ * keeps of a row: means, deviations.
+ *
+ *   products, convolutions, norms,        16 bits
+ *   activations, softmax, pools
+ *   arithmetic                            16 bits where an operand comes from the above, or where
+ *                                         only such nodes read it (a mask)
+ *   views, Gather, Concat, Slice ...      as their data is; a table of embeddings stays float32
+ *   what makes the loss from the          float32
+ *   last of these, sums over axes, Exp,
+ *   Log, Pow, Sin, Cos, the rest
+ *
+ * Numbers beyond the range of 16 bits, as masks have them, become its ends where they are
+ * constants.
+ *
+ * float16 has a narrow range: the gradient then starts from the state ebb.loss_scale instead of 1,
+ * and the optimizer leaves out the steps that overflow (see gradient.c, optimizer.c). bfloat16 has
+ * the range of float32 and needs none of that.
+ */
+#include "passes/common.h"
+#include "passes/passes.h"
+#include "passes/primal/trainable.h"
+
+typedef enum treatment {
+    KEPT,    /* in float32 */
+    COMPUTE, /* in 16 bits */
+    ARITHMETIC,
+    MOVE, /* as its data */
+} treatment;
+
+typedef struct lowering {
+    ebb_edit *e;
+    ebb_graph *g;
+    ebb_dtype dtype;
+    const char *suffix;
+    size_t value_count, node_count;      /* before any cast */
+    bool *trains, *activation, *lowered; /* by value */
+    bool *active, *low, *of_loss;        /* by node; active: reads an activation */
+    ebb_value *narrow, *wide;            /* by value: its cast; none: not yet */
+    ebb_node *order;
+    size_t count, casts;
+} lowering;
+
+/* ---- what operators are ---- */
+
+static treatment kind_of(ebb_op op)
+{
+    switch (op) {
+    case EBB_OP_MATMUL:
+    case EBB_OP_GEMM:
+    case EBB_OP_FUSED_MATMUL:
+    case EBB_OP_CONV:
+    case EBB_OP_CONV_TRANSPOSE:
+    case EBB_OP_CONV_NHWC:
+    case EBB_OP_CONV_TRANSPOSE_NHWC:
+    case EBB_OP_EBB_ATTENTION:
+    case EBB_OP_EBB_ATTENTION_DROPOUT:
+    case EBB_OP_MAX_POOL:
+    case EBB_OP_AVERAGE_POOL:
+    case EBB_OP_GLOBAL_AVERAGE_POOL:
+    case EBB_OP_GLOBAL_MAX_POOL:
+    case EBB_OP_BATCH_NORMALIZATION:
+    case EBB_OP_BATCH_NORM_TRAINING:
+    case EBB_OP_LAYER_NORMALIZATION:
+    case EBB_OP_RMS_NORMALIZATION:
+    case EBB_OP_RMS_NORM:
+    case EBB_OP_INSTANCE_NORMALIZATION:
+    case EBB_OP_GROUP_NORMALIZATION:
+    case EBB_OP_GROUP_NORM:
+    case EBB_OP_SOFTMAX:
+    case EBB_OP_RELU:
+    case EBB_OP_LEAKY_RELU:
+    case EBB_OP_ELU:
+    case EBB_OP_SIGMOID:
+    case EBB_OP_TANH:
+    case EBB_OP_HARD_SIGMOID:
+    case EBB_OP_HARD_SWISH:
+    case EBB_OP_SOFTSIGN:
+    case EBB_OP_GELU:
+    case EBB_OP_MISH:
+    case EBB_OP_CLIP:
+    case EBB_OP_PRELU:
+    case EBB_OP_THRESHOLDED_RELU:
+    case EBB_OP_ERF:
+    case EBB_OP_MS_GELU:
+    case EBB_OP_MS_FAST_GELU:
+    case EBB_OP_MS_QUICK_GELU:
+    case EBB_OP_DROPOUT:
+    case EBB_OP_EBB_DROPOUT:
+        return COMPUTE;
+    case EBB_OP_ADD:
+    case EBB_OP_SUB:
+    case EBB_OP_MUL:
+    case EBB_OP_DIV:
+    case EBB_OP_MAX:
+    case EBB_OP_MIN:
+    case EBB_OP_SUM:
+    case EBB_OP_MEAN:
+    case EBB_OP_NEG:
+    case EBB_OP_ABS:
+    case EBB_OP_WHERE:
+        return ARITHMETIC;
+    case EBB_OP_IDENTITY:
+    case EBB_OP_RESHAPE:
+    case EBB_OP_FLATTEN:
+    case EBB_OP_SQUEEZE:
+    case EBB_OP_UNSQUEEZE:
+    case EBB_OP_TRANSPOSE:
+    case EBB_OP_CONCAT:
+    case EBB_OP_SPLIT:
+    case EBB_OP_SLICE:
+    case EBB_OP_PAD:
+    case EBB_OP_EXPAND:
+    case EBB_OP_TILE:
+    case EBB_OP_GATHER:
+    case EBB_OP_GATHER_ELEMENTS:
+    case EBB_OP_GATHER_ND:
+    case EBB_OP_TRILU:
+    case EBB_OP_DEPTH_TO_SPACE:
+    case EBB_OP_SPACE_TO_DEPTH:
+        return MOVE;
+    default:
+        return KEPT;
+    }
+}
+
+/* Running statistics, scale and shift of batch norm have dtypes of their own. */
+static bool takes_float32(ebb_op op, uint32_t slot)
+{
+    bool batch_norm = op == EBB_OP_BATCH_NORMALIZATION || op == EBB_OP_BATCH_NORM_TRAINING;
+    return (batch_norm && slot >= 1) || (op == EBB_OP_DROPOUT && slot == 1);
+}
+
+/* What it keeps of a row or channel, and new running statistics. */
+static bool gives_float32(ebb_op op, uint32_t slot)
+{
+    return slot >= 1 && op != EBB_OP_SPLIT;
+}
+
+static bool is_f32(const ebb_graph *g, ebb_value v)
+{
+    const ebb_type *t = &ebb_value_of(g, v)->type;
+    return v.i != 0 && t->kind == EBB_KIND_TENSOR && t->dtype == EBB_F32;
+}
+
+static bool is_gather(ebb_op op)
+{
+    return op == EBB_OP_GATHER || op == EBB_OP_GATHER_ELEMENTS || op == EBB_OP_GATHER_ND;
+}
+
+/* ---- what stays as it is ---- */
+
+static bool is_named(const lowering *l, ebb_node n)
+{
+    const char *keep = ebb_option_string(l->e, "keep");
+    const ebb_node_info *info = ebb_node_of(l->g, n);
+    return keep != NULL && (ebb_glob(keep, ebb_text(l->g, info->name)) ||
+                            ebb_glob(keep, ebb_text(l->g, info->op_name)));
+}
+
+static bool is_shared_with_subgraph(const ebb_graph *g, ebb_node n)
+{
+    const ebb_node_info *info = ebb_node_of(g, n);
+    for (uint32_t o = 0; o < info->out_count; o++)
+        if ((ebb_value_of(g, info->out[o])->flags & EBB_IS_CAPTURED) != 0)
+            return true;
+    return false;
+}
+
+/* From the loss back to what a model computes its predictions with: so many nodes at most, for a
+ * chain of sums may lead far into a model. */
+static ebb_status find_loss(lowering *l)
+{
+    enum { FAR = 8 };
+    ebb_graph *g = l->g;
+    uint8_t *distance = EBB_SCRATCH(l->e, uint8_t, l->node_count);
+    if (distance == NULL)
+        return ebb_error_memory();
+    ebb_node last = g->loss.i != 0 ? ebb_value_of(g, g->loss)->producer : EBB_NO_NODE;
+    if (last.i != 0)
+        distance[last.i] = 1;
+    for (size_t k = l->count; k-- > 0;) {
+        ebb_node n = l->order[k];
+        const ebb_node_info *info = ebb_node_of(g, n);
+        bool reached = distance[n.i] > 0 && distance[n.i] <= FAR;
+        if (!reached || (kind_of(info->op) == COMPUTE && info->op != EBB_OP_SOFTMAX))
+            continue;
+        bool reads_weight = false;
+        for (uint32_t i = 0; i < info->in_count; i++)
+            reads_weight = reads_weight || (info->in[i].i != 0 && l->trains[info->in[i].i]);
+        if (reads_weight)
+            continue;
+        l->of_loss[n.i] = kind_of(info->op) != MOVE;
+        for (uint32_t i = 0; i < info->in_count; i++) {
+            ebb_node maker = ebb_value_of(g, info->in[i])->producer;
+            if (info->in[i].i != 0 && maker.i != 0 && distance[maker.i] == 0)
+                distance[maker.i] = (uint8_t)(distance[n.i] + 1);
+        }
+    }
+    return NULL;
+}
+
+/* ---- what computes in 16 bits ---- */
+
+static bool reads_activation(const lowering *l, ebb_node n)
+{
+    const ebb_node_info *info = ebb_node_of(l->g, n);
+    for (uint32_t i = 0; i < info->in_count; i++)
+        if (is_f32(l->g, info->in[i]) && l->activation[info->in[i].i])
+            return true;
+    return false;
+}
+
+/* First those that have an activation, in order. */
+static ebb_status find_activations(lowering *l)
+{
+    ebb_graph *g = l->g;
+    for (size_t i = 0; i < g->input_count; i++)
+        l->activation[g->inputs[i].i] =
+            is_f32(g, g->inputs[i]) &&
+            (ebb_value_of(g, g->inputs[i])->flags & EBB_IS_INITIALIZER) == 0;
+    for (size_t k = 0; k < l->count; k++) {
+        ebb_node n = l->order[k];
+        const ebb_node_info *info = ebb_node_of(g, n);
+        treatment kind = kind_of(info->op);
+        bool active = reads_activation(l, n);
+        bool table = is_gather(info->op) && info->in[0].i != 0 && l->trains[info->in[0].i];
+        if (kind == COMPUTE && is_f32(g, info->in[0]))
+            active = true;
+        l->active[n.i] = active;
+        for (uint32_t o = 0; o < info->out_count; o++)
+            if (info->out[o].i != 0)
+                l->activation[info->out[o].i] = active || table;
+        if (!active || !is_f32(g, info->out[0]))
+            continue;
+        l->low[n.i] = kind != KEPT;
+        if (kind == KEPT || kind == MOVE)
+            continue;
+        const char *why = l->of_loss[n.i]                 ? "it makes the loss"
+                          : is_named(l, n)                ? "keep= names it"
+                          : is_shared_with_subgraph(g, n) ? "a subgraph reads it"
+                                                          : NULL;
+        ebb_found(l->e);
+        if (why != NULL) {
+            l->low[n.i] = false;
+            EBB_TRY(ebb_skipped(l->e, n, why));
+        }
+    }
+    return NULL;
+}
+
+static bool from_integers(const ebb_graph *g, ebb_node n)
+{
+    const ebb_node_info *info = ebb_node_of(g, n);
+    uint8_t from = ebb_value_of(g, info->in[0])->type.dtype;
+    return info->op == EBB_OP_CAST && (from == EBB_BOOL || ebb_dtype_is_integer((ebb_dtype)from));
+}
+
+/* Then what is made of constants, weights and integers alone: with its readers. */
+static void find_sources(lowering *l)
+{
+    ebb_graph *g = l->g;
+    for (size_t k = l->count; k-- > 0;) {
+        ebb_node n = l->order[k];
+        const ebb_node_info *info = ebb_node_of(g, n);
+        treatment kind = kind_of(info->op);
+        bool fits =
+            kind == ARITHMETIC || (kind == MOVE && !is_gather(info->op)) || from_integers(g, n);
+        if (!fits || info->out_count != 1 || !is_f32(g, info->out[0]) || l->active[n.i])
+            continue;
+        const ebb_value_info *y = ebb_value_of(g, info->out[0]);
+        bool all = y->use_count > 0 && (y->flags & (EBB_IS_OUTPUT | EBB_IS_CAPTURED)) == 0 &&
+                   !l->of_loss[n.i] && !is_named(l, n);
+        for (size_t i = 0; i < y->use_count && all; i++) {
+            ebb_node user = y->uses[i].node;
+            all = l->low[user.i] && !takes_float32(ebb_node_of(g, user)->op, y->uses[i].slot);
+        }
+        l->low[n.i] = all;
+    }
+}
+
+/* ---- casts ---- */
+
+static double largest_of(ebb_dtype dtype)
+{
+    return dtype == EBB_F16 ? 65504.0 : (double)0x1.FEp127f;
+}
+
+/* A constant that nobody trains, in 16 bits: what lies beyond becomes the last number. */
+static ebb_status fold(lowering *l, ebb_build *b, ebb_value v, ebb_value *made)
+{
+    ebb_graph *g = l->g;
+    const ebb_tensor *t = ebb_value_constant(g, v);
+    int64_t count = 0;
+    *made = EBB_NO_VALUE;
+    if (t == NULL || t->data == NULL || l->trains[v.i] || !ebb_type_elements(&t->type, &count) ||
+        (count != 1 && !ebb_name_is_anonymous(ebb_value_name(g, v))))
+        return NULL;
+    uint16_t *bits = EBB_SCRATCH(l->e, uint16_t, (size_t)count + 1);
+    if (bits == NULL)
+        return ebb_error_memory();
+    double most = largest_of(l->dtype);
+    for (int64_t i = 0; i < count; i++) {
+        double x = ebb_tensor_double(t, i);
+        bool finite = x - x == 0;
+        float near = (float)(finite && x > most ? most : finite && x < -most ? -most : x);
+        bits[i] = l->dtype == EBB_F16 ? ebb_float_to_half(near) : ebb_float_to_bf16(near);
+    }
+    ebb_type type = t->type;
+    type.dtype = (uint8_t)l->dtype;
+    *made = ebb_const_tensor(b, &type, bits);
+    return b->status;
+}
+
+static ebb_status cast(lowering *l, ebb_node before, ebb_value v, bool down, ebb_value *made)
+{
+    ebb_graph *g = l->g;
+    ebb_value *known = down ? &l->narrow[v.i] : &l->wide[v.i];
+    if (known->i == 0) {
+        ebb_build b = ebb_edit_build(l->e, before, EBB_PHASE_NONE);
+        if (down)
+            EBB_TRY(fold(l, &b, v, known));
+        if (known->i == 0) {
+            char *name = ebb_arena_printf(l->e->scratch, "%s.%s", ebb_value_name(g, v),
+                                          down ? l->suffix : "float32");
+            if (name == NULL)
+                return ebb_error_memory();
+            b.name = ebb_value_name(g, v);
+            ebb_with_int(&b, "to", down ? (int64_t)l->dtype : EBB_F32);
+            ebb_with_name(&b, name);
+            *known = ebb_emit(&b, EBB_OP_CAST, v);
+            EBB_TRY(b.status);
+            l->casts++;
+        }
+    }
+    *made = *known;
+    return NULL;
+}
+
+static ebb_status lower(lowering *l, ebb_node n)
+{
+    ebb_graph *g = l->g;
+    ebb_op op = ebb_node_of(g, n)->op;
+    for (uint32_t i = 0; i < ebb_node_of(g, n)->in_count; i++) {
+        ebb_value v = ebb_in(g, n, i), made;
+        if (!is_f32(g, v) || takes_float32(op, i))
+            continue;
+        EBB_TRY(cast(l, n, v, true, &made));
+        EBB_TRY(ebb_node_set_input(g, n, i, made));
+    }
+    if (op == EBB_OP_CAST)
+        EBB_TRY(ebb_node_set_int(g, n, "to", (int64_t)l->dtype));
+    for (uint32_t o = 0; o < ebb_node_of(g, n)->out_count; o++) {
+        ebb_value v = ebb_out(g, n, o);
+        if (!is_f32(g, v) || gives_float32(op, o))
+            continue;
+        ebb_value_of(g, v)->type.dtype = (uint8_t)l->dtype;
+        ebb_value_of(g, v)->origin = NULL; // the file says otherwise
+        l->lowered[v.i] = true;
+    }
+    treatment kind = kind_of(op);
+    if (kind == COMPUTE || kind == ARITHMETIC)
+        ebb_applied(l->e);
+    return NULL;
+}
+
+static ebb_status keep(lowering *l, ebb_node n)
+{
+    ebb_graph *g = l->g;
+    ebb_op op = ebb_node_of(g, n)->op;
+    for (uint32_t i = 0; i < ebb_node_of(g, n)->in_count; i++) {
+        ebb_value v = ebb_in(g, n, i), made;
+        bool any = op == EBB_OP_CAST || op == EBB_OP_IS_NAN || // which ask the same of any dtype
+                   (i == 0 && ebb_op_has(op, EBB_SHAPE_OF_0));
+        if (v.i == 0 || v.i >= l->value_count || !l->lowered[v.i] || any)
+            continue;
+        EBB_TRY(cast(l, n, v, false, &made));
+        EBB_TRY(ebb_node_set_input(g, n, i, made));
+    }
+    return NULL;
+}
+
+/* A move of activations is as its data: in 16 bits as soon as one of them is. */
+static bool is_low(const lowering *l, ebb_node n)
+{
+    const ebb_node_info *info = ebb_node_of(l->g, n);
+    if (kind_of(info->op) != MOVE || !l->active[n.i])
+        return l->low[n.i];
+    for (uint32_t i = 0; i < info->in_count; i++)
+        if (info->in[i].i < l->value_count && l->lowered[info->in[i].i])
+            return true;
+    return false;
+}
+
+/* Outputs of the graph keep name, place and dtype. */
+static ebb_status widen_outputs(lowering *l)
+{
+    ebb_graph *g = l->g;
+    for (size_t i = 0; i < g->output_count; i++) {
+        ebb_value v = g->outputs[i], made;
+        if (v.i >= l->value_count || !l->lowered[v.i])
+            continue;
+        char *name = ebb_arena_printf(l->e->scratch, "%s", ebb_value_name(g, v));
+        char *inner = ebb_arena_printf(l->e->scratch, "%s.%s", ebb_value_name(g, v), l->suffix);
+        if (name == NULL || inner == NULL)
+            return ebb_error_memory();
+        ebb_str fresh = ebb_graph_fresh(g, inner);
+        EBB_TRY(cast(l, ebb_next(g, ebb_value_of(g, v)->producer), v, false, &made));
+        EBB_TRY(ebb_value_rename(g, v, ebb_text(g, fresh)));
+        EBB_TRY(ebb_value_rename(g, made, name));
+        ebb_graph_remove_output(g, v);
+        EBB_TRY(ebb_graph_add_output(g, made));
+        for (size_t k = g->output_count - 1; k > i; k--)
+            g->outputs[k] = g->outputs[k - 1];
+        g->outputs[i] = made;
+    }
+    return NULL;
+}
+
+/* ---- the pass ---- */
+
+/* float16: what the gradient is to start from. */
+static ebb_status ask_for_loss_scale(ebb_edit *e)
+{
+    double scale = ebb_option_float(e, "scale");
+    if (!(scale >= 1 && scale <= 0x1p24))
+        return ebb_error(EBB_USAGE, "precision: a loss scale of %g is not in 1 .. 16777216", scale);
+    char *text = ebb_arena_printf(e->scratch, "%.9g", scale);
+    if (text == NULL)
+        return ebb_error_memory();
+    return ebb_props_set(e->g, &e->g->model->props, "ebb.loss_scale", text);
+}
+
+static ebb_status prepare(lowering *l)
+{
+    ebb_graph *g = l->g;
+    ebb_edit *e = l->e;
+    ebb_trainable_source source;
+    l->value_count = g->value_count;
+    l->node_count = g->node_count;
+    l->trains = EBB_SCRATCH(e, bool, g->value_count);
+    l->activation = EBB_SCRATCH(e, bool, g->value_count);
+    l->lowered = EBB_SCRATCH(e, bool, g->value_count);
+    l->active = EBB_SCRATCH(e, bool, g->node_count);
+    l->low = EBB_SCRATCH(e, bool, g->node_count);
+    l->of_loss = EBB_SCRATCH(e, bool, g->node_count);
+    l->narrow = EBB_SCRATCH(e, ebb_value, g->value_count);
+    l->wide = EBB_SCRATCH(e, ebb_value, g->value_count);
+    l->order = EBB_SCRATCH(e, ebb_node, g->node_count);
+    if (l->trains == NULL || l->activation == NULL || l->lowered == NULL || l->active == NULL ||
+        l->low == NULL || l->of_loss == NULL || l->narrow == NULL || l->wide == NULL ||
+        l->order == NULL)
+        return ebb_error_memory();
+    EBB_EACH_NODE(g, n)
+    if (ebb_node_of(g, n)->phase != EBB_UPDATE) // the count of a random key
+        l->order[l->count++] = n;
+    return ebb_trainable_find(l->trains, &source, g);
+}
+
+static ebb_status run(ebb_edit *e)
+{
+    ebb_graph *g = e->g;
+    bool half = strcmp(ebb_option_string(e, "dtype"), "fp16") == 0;
+    lowering l = {.e = e,
+                  .g = g,
+                  .dtype = half ? EBB_F16 : EBB_BF16,
+                  .suffix = half ? "float16" : "bfloat16"};
+    if (ebb_props_get(g, &g->model->props, "ebb.precision") != NULL)
+        return ebb_declined(e, EBB_NO_NODE, "the precision was chosen already");
+    EBB_EACH_NODE(g, n)
+    if (ebb_node_of(g, n)->phase == EBB_BACKWARD)
+        return ebb_hint(ebb_error(EBB_USAGE, "precision: the graph has a backward already"),
+                        "name the pass where the step is made: ebb grad --pass precision:bf16");
+    EBB_TRY(prepare(&l));
+    EBB_TRY(find_loss(&l));
+    EBB_TRY(find_activations(&l));
+    find_sources(&l);
+    for (size_t k = 0; k < l.count; k++) {
+        ebb_node n = l.order[k];
+        EBB_TRY(is_low(&l, n) ? lower(&l, n) : keep(&l, n));
+    }
+    EBB_TRY(widen_outputs(&l));
+    if (e->report->applied == 0)
+        return NULL;
+    if (half)
+        EBB_TRY(ask_for_loss_scale(e));
+    EBB_TRY(ebb_props_set(g, &g->model->props, "ebb.precision", l.suffix));
+    return ebb_note(e, "%zu nodes compute in %s, between %zu casts", e->report->applied, l.suffix,
+                    l.casts);
+}
+
+// clang-format off
+static const ebb_option options[] = {
+    {"dtype", EBB_OPTION_CHOICE, "bf16",  "bf16|fp16", "bf16: bfloat16; fp16: float16, with a loss scale that follows overflows"},
+    {"keep",  EBB_OPTION_STRING, NULL,    NULL,        "patterns of names of nodes or operators that stay in float32, separated by ; or space"},
+    {"scale", EBB_OPTION_FLOAT,  "65536", NULL,        "fp16: the loss scale to begin with"},
+    {0},
+};
+// clang-format on
+
+const ebb_pass ebb_pass_precision = {
+    .name = "precision",
+    .doc = "compute in bfloat16 or float16, with parameters and the loss in float32",
+    .paper = "Micikevicius et al., Mixed precision training, ICLR 2018",
+    .exactness = EBB_LOSSY,
+    .options = options,
+    .run = run,
+    .primal = EBB_PRIMAL_COMPUTATION,
+};

@@ -1,0 +1,313 @@
+/* train-mode: give back to the operators of an export what they do in training.
+ *
+ *   before   y = BatchNormalization(x, s, b, mean, var)         exporters freeze it, or let the new
+ *                                                               statistics lead nowhere
+ *   after    y, mean_next, var_next = ai.ebb.BatchNormTraining(x, s, b, mean, var)
+ *            the step replaces mean by mean_next and var by var_next
+ *
+ *   before   y = Dropout(x, ratio)                              inactive without a training flag
+ *   after    y = ai.ebb.Dropout(x, ebb.key)              ebb.key = {seed, step}; the step counts
+ *
+ * Dropout that an exporter wrote as arithmetic on random numbers is found, too: in place, and of
+ * whole paths (drop_path.h).
+ *
+ * Each Dropout gets a stream of random numbers of its own, from a hash of its name, so that the
+ * same numbers come back in every run, device and recompute. Two batch norms that an optimiser made
+ * share their statistics get their own again. What an exporter lost for good is noted (lost.h).
+ */
+#include "passes/common.h"
+#include "passes/primal/drop_path.h"
+#include "passes/primal/lost.h"
+#include "passes/passes.h"
+
+/* ---- copies of initializers ---- */
+
+/* A skeleton's copy is drawn as the original is. */
+static ebb_status copy_draw(ebb_graph *g, ebb_value from, ebb_value to)
+{
+    ebb_model *m = g->model;
+    ebb_str name = ebb_value_of(g, from)->name;
+    for (size_t i = 0; i < m->init_binding_count; i++)
+        if (m->init_bindings[i].state.i == name.i)
+            return ebb_draw_also(m, ebb_value_of(g, to)->name, m->init_bindings[i].value);
+    return NULL;
+}
+
+static ebb_status copy_initializer(ebb_edit *e, ebb_value from, const char *name, ebb_value *copy)
+{
+    ebb_graph *g = e->g;
+    ebb_type type = ebb_value_of(g, from)->type;
+    const ebb_tensor *t = ebb_value_of(g, from)->tensor;
+    uint8_t role = ebb_value_of(g, from)->role;
+    EBB_TRY(ebb_graph_add_initializer(g, copy, name, &type, t->data, (ebb_role)role));
+    for (size_t i = 0; i < ebb_value_of(g, from)->props.count; i++) {
+        ebb_prop p = ebb_value_of(g, from)->props.list[i];
+        EBB_TRY(ebb_props_set(g, &ebb_value_of(g, *copy)->props, ebb_text(g, p.key),
+                              ebb_text(g, p.value)));
+    }
+    return copy_draw(g, from, *copy);
+}
+
+static const char *name_of(const ebb_graph *g, ebb_node n)
+{
+    const char *name = ebb_text(g, ebb_node_of(g, n)->name);
+    return name[0] != '\0' ? name : ebb_value_name(g, ebb_out(g, n, 0));
+}
+
+static ebb_status split_shared(ebb_edit *e)
+{
+    ebb_graph *g = e->g;
+    ebb_lost *lost;
+    size_t count;
+    EBB_TRY(ebb_lost_list(&lost, &count, g, e->scratch));
+    for (size_t i = 0; i < count; i++) {
+        if (lost[i].kind != EBB_LOST_SHARING)
+            continue;
+        ebb_value v = lost[i].value, copy;
+        ebb_found(e);
+        while (ebb_value_of(g, v)->use_count > 1) {
+            ebb_use use = ebb_value_of(g, v)->uses[ebb_value_of(g, v)->use_count - 1];
+            char *name = ebb_arena_printf(e->scratch, "%s.%u", name_of(g, use.node), use.slot);
+            if (name == NULL)
+                return ebb_error_memory();
+            EBB_TRY(copy_initializer(e, v, name, &copy));
+            EBB_TRY(ebb_node_set_input(g, use.node, use.slot, copy));
+        }
+        ebb_applied(e);
+        EBB_TRY(
+            ebb_note(e, "'%s' was shared: each operator has its own now", ebb_value_name(g, v)));
+    }
+    return NULL;
+}
+
+/* ---- batch norm ---- */
+
+static bool is_own_initializer(const ebb_graph *g, ebb_value v)
+{
+    const ebb_value_info *info = ebb_value_of(g, v);
+    return v.i != 0 && info->tensor != NULL && (info->flags & EBB_IS_INITIALIZER) != 0;
+}
+
+/* The running statistic in slot of n, of its own: a copy where another node has it already. */
+static ebb_status own_statistic(ebb_edit *e, ebb_node n, uint32_t slot, ebb_value *statistic)
+{
+    ebb_graph *g = e->g;
+    ebb_value v = ebb_in(g, n, slot);
+    if (ebb_graph_bound(g, v).i != 0 || (slot == 4 && ebb_same_value(v, ebb_in(g, n, 3)))) {
+        char *name = ebb_arena_printf(e->scratch, "%s.running_%s", name_of(g, n),
+                                      slot == 3 ? "mean" : "var");
+        if (name == NULL)
+            return ebb_error_memory();
+        EBB_TRY(copy_initializer(e, v, name, &v));
+    }
+    ebb_value_of(g, v)->role = EBB_ROLE_STATISTIC;
+    *statistic = v;
+    return NULL;
+}
+
+static ebb_status name_next(ebb_edit *e, ebb_value state, ebb_value next)
+{
+    char *name = ebb_arena_printf(e->scratch, "%s_next", ebb_value_name(e->g, state));
+    if (name == NULL)
+        return ebb_error_memory();
+    return ebb_value_find(e->g, name).i == 0 ? ebb_value_rename(e->g, next, name) : NULL;
+}
+
+static ebb_status train_batch_norm(ebb_edit *e, ebb_node n)
+{
+    ebb_graph *g = e->g;
+    ebb_attrs attrs = ebb_node_attrs(g, n);
+    bool was_training = ebb_attr_int(&attrs, "training_mode", 0) != 0;
+    bool pytorch = strcmp(ebb_option_string(e, "statistics"), "pytorch") == 0;
+    ebb_value mean, var, out[3];
+    if (!is_own_initializer(g, ebb_in(g, n, 3)) || !is_own_initializer(g, ebb_in(g, n, 4)))
+        return ebb_declined(e, n, "its running statistics are not initializers");
+    for (uint32_t k = 1; k < ebb_node_of(g, n)->out_count; k++)
+        if (ebb_out(g, n, k).i != 0 && (ebb_value_of(g, ebb_out(g, n, k))->use_count > 0 ||
+                                        (ebb_value_of(g, ebb_out(g, n, k))->flags & EBB_IS_OUTPUT)))
+            return ebb_declined(e, n, "its new statistics are read elsewhere");
+    ebb_found(e);
+    EBB_TRY(own_statistic(e, n, 3, &mean));
+    EBB_TRY(own_statistic(e, n, 4, &var));
+    ebb_build b = ebb_edit_build(e, n, EBB_FORWARD);
+    b.name = name_of(g, n);
+    ebb_with_float(&b, "epsilon", ebb_attr_float(&attrs, "epsilon", 1e-5));
+    ebb_with_float(&b, "momentum", ebb_attr_float(&attrs, "momentum", 0.9));
+    if (!pytorch)
+        ebb_with_int(&b, "unbiased", 0);
+    ebb_emit_node(&b, EBB_OP_BATCH_NORM_TRAINING,
+                  (ebb_value[]){ebb_in(g, n, 0), ebb_in(g, n, 1), ebb_in(g, n, 2), mean, var}, 5,
+                  out, 3, 7);
+    EBB_TRY(b.status);
+    ebb_keep_name(g, b.last, n);
+    EBB_TRY(name_next(e, mean, out[1]));
+    EBB_TRY(name_next(e, var, out[2]));
+    EBB_TRY(ebb_graph_bind(g, mean, out[1]));
+    EBB_TRY(ebb_graph_bind(g, var, out[2]));
+    EBB_TRY(ebb_note(e, "%s normalises by the batch, and its running statistics are kept%s",
+                     ebb_node_label(g, n),
+                     was_training ? "" : "; the export had it in inference mode"));
+    ebb_value old = ebb_out(g, n, 0);
+    EBB_TRY(ebb_edit_replace(e, old, out[0]));
+    ebb_edit_remove(e, n);
+    ebb_applied(e);
+    return NULL;
+}
+
+static ebb_status freeze_batch_norm(ebb_edit *e, ebb_node n)
+{
+    ebb_attrs attrs = ebb_node_attrs(e->g, n);
+    for (uint32_t slot = 3; slot <= 4; slot++)
+        if (is_own_initializer(e->g, ebb_in(e->g, n, slot)))
+            ebb_value_of(e->g, ebb_in(e->g, n, slot))->role = EBB_ROLE_STATISTIC;
+    if (ebb_attr_int(&attrs, "training_mode", 0) == 0 && ebb_node_of(e->g, n)->out_count <= 1)
+        return NULL;
+    ebb_found(e);
+    for (uint32_t k = ebb_node_of(e->g, n)->out_count; k-- > 1;)
+        EBB_TRY(ebb_node_set_output(e->g, n, k, EBB_NO_VALUE));
+    ebb_node_drop_attr(e->g, n, "training_mode");
+    ebb_applied(e);
+    return ebb_note(e, "%s is frozen: it uses its running statistics", ebb_node_label(e->g, n));
+}
+
+/* ---- dropout ---- */
+
+static ebb_status remove_dropout(ebb_edit *e, ebb_node n)
+{
+    ebb_value y = ebb_out(e->g, n, 0), x = ebb_in(e->g, n, 0);
+    EBB_TRY(ebb_note(e, "%s is removed", ebb_node_label(e->g, n)));
+    EBB_TRY(ebb_edit_replace(e, y, x));
+    ebb_edit_remove(e, n);
+    ebb_applied(e);
+    return NULL;
+}
+
+/* That of the option, where it is given; else the node's own stays. */
+static ebb_status ratio_of(const ebb_edit *e, ebb_node n, double *ratio)
+{
+    if (ebb_option_given(e, "ratio"))
+        *ratio = ebb_option_float(e, "ratio");
+    if (!(*ratio >= 0 && *ratio < 1))
+        return ebb_error(EBB_USAGE, "%s: a dropout ratio of %g is not in [0, 1)",
+                         ebb_node_label(e->g, n), *ratio);
+    return NULL;
+}
+
+/* What drops is one node again, or nothing; a path's mask is one number for each sample. */
+static ebb_status set_drop_path(ebb_edit *e, ebb_node n, const ebb_drop_path *d, bool on)
+{
+    ebb_graph *g = e->g;
+    ebb_value x = d->x, key, y = ebb_out(g, n, 0);
+    double ratio = 1 - d->keep;
+    ebb_found(e);
+    if (d->elements && ebb_option_given(e, "ratio"))
+        EBB_TRY(ratio_of(e, n, &ratio));
+    if (!on || ratio <= 0) {
+        EBB_TRY(ebb_note(e, "the dropout that ends in %s is removed", ebb_node_label(g, n)));
+    } else {
+        EBB_TRY(ebb_random_key(e, &key));
+        ebb_build b = ebb_edit_build(e, n, EBB_FORWARD);
+        b.name = name_of(g, n);
+        ebb_value dropped = x;
+        if (!d->elements)
+            dropped = ebb_emit(&b, EBB_OP_EXPAND, ebb_const_like(&b, x, 1),
+                               ebb_emit(&b, EBB_OP_SHAPE, d->drawn));
+        ebb_with_float(&b, "ratio", ratio);
+        ebb_with_int(&b, "stream", ebb_random_stream(g, name_of(g, n)));
+        dropped = ebb_emit(&b, EBB_OP_EBB_DROPOUT, dropped, key);
+        x = d->elements ? dropped : ebb_emit(&b, EBB_OP_MUL, x, dropped);
+        EBB_TRY(b.status);
+        ebb_keep_name(g, b.last, n);
+        EBB_TRY(ebb_note(e, "%s drops %s with ratio %g", ebb_node_label(g, n),
+                         d->elements ? "elements" : "paths", ratio));
+    }
+    EBB_TRY(ebb_edit_replace(e, y, x));
+    ebb_edit_remove(e, n);
+    ebb_applied(e);
+    return NULL;
+}
+
+static ebb_status set_dropout(ebb_edit *e, ebb_node n, bool on)
+{
+    ebb_graph *g = e->g;
+    double ratio = 0.5, flag = 0;
+    ebb_value mask = ebb_out(g, n, 1), key, y;
+    if (mask.i != 0 && (ebb_value_of(g, mask)->use_count > 0 ||
+                        (ebb_value_of(g, mask)->flags & EBB_IS_OUTPUT) != 0))
+        return ebb_declined(e, n, "its mask is read elsewhere");
+    if (ebb_in(g, n, 1).i != 0 && !ebb_scalar_of(g, ebb_in(g, n, 1), &ratio))
+        return ebb_declined(e, n, "its ratio is not constant");
+    bool flagged = ebb_in(g, n, 2).i != 0 && ebb_scalar_of(g, ebb_in(g, n, 2), &flag) && flag != 0;
+    ebb_found(e);
+    EBB_TRY(ratio_of(e, n, &ratio));
+    if (!on || ratio == 0)
+        return remove_dropout(e, n);
+    EBB_TRY(ebb_random_key(e, &key));
+    ebb_build b = ebb_edit_build(e, n, EBB_FORWARD);
+    b.name = name_of(g, n);
+    ebb_with_float(&b, "ratio", ratio);
+    ebb_with_int(&b, "stream", ebb_random_stream(g, name_of(g, n)));
+    y = ebb_emit(&b, EBB_OP_EBB_DROPOUT, ebb_in(g, n, 0), key);
+    EBB_TRY(b.status);
+    ebb_keep_name(g, b.last, n);
+    EBB_TRY(ebb_note(e, "%s drops with ratio %g%s", ebb_node_label(g, n), ratio,
+                     flagged ? "" : "; the export had it inactive"));
+    ebb_value old = ebb_out(g, n, 0);
+    EBB_TRY(ebb_edit_replace(e, old, y));
+    ebb_edit_remove(e, n);
+    ebb_applied(e);
+    return NULL;
+}
+
+/* ---- the pass ---- */
+
+static ebb_status note_what_is_lost(ebb_edit *e)
+{
+    ebb_lost *lost;
+    size_t count;
+    EBB_TRY(ebb_lost_list(&lost, &count, e->g, e->scratch));
+    for (size_t i = 0; i < count; i++)
+        EBB_TRY(ebb_note(e, "%s (%s)", lost[i].sentence, ebb_lost_help(lost[i].kind)));
+    return NULL;
+}
+
+static ebb_status run(ebb_edit *e)
+{
+    const char *dropout = ebb_option_string(e, "dropout");
+    bool train = strcmp(ebb_option_string(e, "batch-norm"), "train") == 0;
+    bool on = strcmp(dropout, "on") == 0, keep = strcmp(dropout, "keep") == 0;
+    if (ebb_option_int(e, "split-shared") != 0)
+        EBB_TRY(split_shared(e));
+    ebb_drop_path path;
+    EBB_EACH_NODE(e->g, n)
+    {
+        ebb_op op = ebb_node_of(e->g, n)->op;
+        if (op == EBB_OP_BATCH_NORMALIZATION)
+            EBB_TRY(train ? train_batch_norm(e, n) : freeze_batch_norm(e, n));
+        if (op == EBB_OP_DROPOUT && !keep)
+            EBB_TRY(set_dropout(e, n, on));
+        if (!keep && ebb_drop_path_at(e->g, n, &path))
+            EBB_TRY(set_drop_path(e, n, &path, on));
+    }
+    return note_what_is_lost(e);
+}
+
+// clang-format off
+static const ebb_option options[] = {
+    {"dropout",      EBB_OPTION_CHOICE, "on",      "on|off|keep",  "on: active, seeded by ebb.key; off: removed; keep: as the file has it"},
+    {"ratio",        EBB_OPTION_FLOAT,  NULL,      NULL,           "the same dropout ratio everywhere"},
+    {"batch-norm",   EBB_OPTION_CHOICE, "train",   "train|frozen", "train: by the batch; frozen: by the running statistics"},
+    {"statistics",   EBB_OPTION_CHOICE, "pytorch", "pytorch|onnx", "running variance of N elements: divided by N-1 (pytorch) or N (onnx)"},
+    {"seed",         EBB_OPTION_INT,    "1",       NULL,           "of the random key"},
+    {"split-shared", EBB_OPTION_INT,    "0",       NULL,           "1: separate equal parameters that the exporter merged"},
+    {0},
+};
+// clang-format on
+
+const ebb_pass ebb_pass_train_mode = {
+    .name = "train-mode",
+    .doc = "put batch norm and dropout into training mode",
+    .exactness = EBB_MAKES,
+    .options = options,
+    .run = run,
+};

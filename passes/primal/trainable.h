@@ -1,0 +1,43 @@
+/* trainable.h: which initializers are parameters. */
+#ifndef EBB_PASSES_PRIMAL_TRAINABLE_H
+#define EBB_PASSES_PRIMAL_TRAINABLE_H
+
+#include "rewrite/rewrite.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* How the set was found, for the report. */
+typedef enum ebb_trainable_source {
+    EBB_TRAINABLE_ROLES,    /* a pass has chosen them: lora */
+    EBB_TRAINABLE_BINDINGS, /* keys of the file's update bindings */
+    EBB_TRAINABLE_METADATA, /* InputSpec.kind of the dynamo exporter */
+    EBB_TRAINABLE_SLOTS,    /* float initializers where operators expect weights */
+} ebb_trainable_source;
+const char *ebb_trainable_words(ebb_trainable_source source); /* "marked PARAMETER by ..." */
+
+/* trains: by value id. Running statistics and constants are never in the set, nor scalars that only
+ * feed arithmetic, unless PyTorch wrote the file: it makes initializers of a module's state alone.
+ * Nothing is changed. */
+ebb_status ebb_trainable_find(bool *trains, ebb_trainable_source *source, const ebb_graph *g);
+
+/* Whether v is a float initializer that training might change: not a statistic, constant or state,
+ * nor what only sizes are made of. */
+bool ebb_trainable_candidate(const ebb_graph *g, ebb_value v);
+
+/* A name that an exporter made up: "val_12", "onnx::MatMul_7", "/fc/Constant_output_0". */
+bool ebb_name_is_anonymous(const char *name);
+
+/* Whether an operator takes v as its weight, directly or through Transpose, Slice, Concat and the
+ * like; Add, Mul and other arithmetic do not count. */
+bool ebb_feeds_weight_slot(const ebb_graph *g, ebb_value v);
+
+/* Whether v goes into scales and sizes alone (of Resize, Upsample, Range), directly or through
+ * arithmetic: it is a constant then, whatever its name. */
+bool ebb_feeds_sizes_alone(const ebb_graph *g, ebb_value v);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
