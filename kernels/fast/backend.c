@@ -1,5 +1,5 @@
 /* backend.c: the kernels that oneDNN or a loop beside it does faster than the plain ones. */
-#include "kernels/fast/dnnl_util.h"
+#include "kernels/fast/onednn.h"
 
 #define FAMILY(name) {ebb_dnnl_##name, &ebb_dnnl_##name##_count},
 

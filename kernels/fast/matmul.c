@@ -6,7 +6,7 @@
  * of single rows gain by it (64 of them: 2.5 times); with 4 rows or more each it makes no
  * difference.
  */
-#include "kernels/fast/dnnl_util.h"
+#include "kernels/fast/onednn.h"
 
 typedef struct matrix { /* the last two dims of an operand and its batch dims, aligned right */
     int64_t dims[EBB_MAX_RANK], strides[EBB_MAX_RANK];

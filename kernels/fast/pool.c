@@ -4,7 +4,7 @@
  * For each tap of the window, one pass over the row of windows: the inner loop has no conditions
  * and fills the vector lanes. Maxima of row-major tensors stay here, where a NaN comes through.
  */
-#include "kernels/fast/dnnl_util.h"
+#include "kernels/fast/onednn.h"
 #include "kernels/math/codes.h"
 
 #include <math.h>

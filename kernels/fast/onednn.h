@@ -1,4 +1,4 @@
-/* dnnl_util.h: what stands between a call and oneDNN: descriptors, plans, their memory.
+/* onednn.h: what stands between a call and oneDNN: descriptors, plans, their memory.
  *
  * A kernel of this folder is one function that makes a plan: the primitive's descriptor, and for
  * each operand the layout that the tensor has (outer) and the one that the primitive likes (inner).
@@ -21,10 +21,10 @@
  * The parts follow from shapes and the number of threads alone, so a node that is run again gives
  * the same bits.
  *
- * oneDNN 2.6 and 2.7; what version 3 names differently is in dnnl_util.c and the make functions.
+ * oneDNN 2.6 and 2.7; what version 3 names differently is in onednn.c and the make functions.
  */
-#ifndef EBB_KERNELS_FAST_DNNL_UTIL_H
-#define EBB_KERNELS_FAST_DNNL_UTIL_H
+#ifndef EBB_KERNELS_FAST_ONEDNN_H
+#define EBB_KERNELS_FAST_ONEDNN_H
 
 #include <oneapi/dnnl/dnnl.h>
 

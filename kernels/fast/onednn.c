@@ -1,10 +1,10 @@
-/* dnnl_util.c: see dnnl_util.h. */
-#include "kernels/fast/dnnl_util.h"
+/* onednn.c: see onednn.h. */
+#include "kernels/fast/onednn.h"
 
 #include <pthread.h>
 
 #if DNNL_VERSION_MAJOR != 2
-#error "kernels/dnnl is written for oneDNN 2.6"
+#error "kernels/fast is written for oneDNN 2.6"
 #endif
 
 /* ---- one engine, one stream ---- */
