@@ -17,7 +17,7 @@
 
 #include "exec/look/diff.h"
 #include "exec/weigh/estimate.h"
-#include "exec/look/json.h"
+#include "exec/json.h"
 #include "passes/pipeline.h"
 
 enum { MOST = 32 };

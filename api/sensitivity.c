@@ -25,7 +25,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "exec/look/json.h"
+#include "exec/json.h"
 #include "exec/run/program.h"
 #include "onnx/file/sink.h"
 #include "passes/memory/lossy/code_sites.h"

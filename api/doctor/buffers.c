@@ -13,7 +13,7 @@
 
 #include <math.h>
 
-#include "passes/primal/trainable.h"
+#include "passes/trainable.h"
 
 enum { NAMES_SHOWN = 4, ELEMENTS_READ = 1 << 22 };
 

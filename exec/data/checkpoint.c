@@ -6,7 +6,7 @@
 #include "exec/data/checkpoint.h"
 
 #include "exec/data/data.h"
-#include "exec/look/json.h"
+#include "exec/json.h"
 #include "exec/run/program.h"
 #include "onnx/file/sink.h"
 

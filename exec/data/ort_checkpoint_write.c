@@ -13,7 +13,7 @@
 #include <limits.h>
 #include <stdlib.h>
 
-#include "exec/look/json.h"
+#include "exec/json.h"
 #include "onnx/file/sink.h"
 
 enum { VERSION = 2, FIELDS_MOST = 7, BYTES_ALIGNED = 16, SMALL = 1024 };

@@ -2,7 +2,7 @@
 #ifndef EBB_EXEC_LOOK_DEVIATION_H
 #define EBB_EXEC_LOOK_DEVIATION_H
 
-#include "exec/look/json.h"
+#include "exec/json.h"
 #include "exec/run/program.h"
 
 #ifdef __cplusplus

@@ -2,7 +2,7 @@
 #ifndef EBB_EXEC_LOOK_DIFF_H
 #define EBB_EXEC_LOOK_DIFF_H
 
-#include "exec/look/json.h"
+#include "exec/json.h"
 
 #ifdef __cplusplus
 extern "C" {

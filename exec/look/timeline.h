@@ -3,7 +3,7 @@
 #ifndef EBB_EXEC_LOOK_TIMELINE_H
 #define EBB_EXEC_LOOK_TIMELINE_H
 
-#include "exec/look/json.h"
+#include "exec/json.h"
 #include "exec/run/program.h"
 
 #ifdef __cplusplus

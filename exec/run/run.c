@@ -6,7 +6,7 @@
  */
 #include "exec/run/program.h"
 
-#include "exec/look/json.h"
+#include "exec/json.h"
 #include "onnx/graph/infer.h"
 
 #include <stdlib.h>

@@ -2,7 +2,7 @@
 #include "exec/weigh/costs.h"
 
 #include "exec/weigh/estimate.h"
-#include "exec/look/json.h"
+#include "exec/json.h"
 #include "onnx/graph/infer.h"
 #include "onnx/words/map.h"
 #include "onnx/file/sink.h"

@@ -7,8 +7,7 @@
  *     first of column    0   1 1   2     gram   {words from, n, weight} ...     words   2 3 5 4 ..
  */
 #include "kernels/cuda/elements.h"
-#include "kernels/call/einsum.h"
-#include "kernels/call/tf_idf.h"
+#include "kernels/call/algebra.h"
 
 /* ---- Einsum ---- */
 

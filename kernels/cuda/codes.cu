@@ -15,7 +15,7 @@
 #include "kernels/cuda/floats.h"
 #include "kernels/cuda/lots.h"
 #include "kernels/math/philox.h"
-#include "kernels/call/quantize.h"
+#include "kernels/call/codes.h"
 
 enum {
     SHORT = 4096,      /* a longer group is cut among blocks */

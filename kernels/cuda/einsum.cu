@@ -16,7 +16,7 @@
 #include "kernels/cuda/floats.h"
 #include "kernels/cuda/lanes.h"
 #include "kernels/cuda/product.h"
-#include "kernels/call/einsum.h"
+#include "kernels/call/algebra.h"
 
 enum { SIDE = 64, DEEP = 16, PITCH = SIDE + 1, PER = 4, WIDE = SIDE / PER, THREADS = WIDE * WIDE };
 enum { AXES = 2 * EBB_MAX_RANK, FEW = 12 }; // FEW: rows or columns that fill no tile

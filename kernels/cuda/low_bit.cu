@@ -14,7 +14,7 @@
 #include "kernels/cuda/fuse/group.h"
 #include "kernels/cuda/lots.h"
 #include "kernels/cuda/many.h"
-#include "kernels/call/low_bit.h"
+#include "kernels/call/codes.h"
 #include "kernels/math/philox.h"
 
 typedef struct low_bit_args {

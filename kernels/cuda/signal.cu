@@ -6,6 +6,7 @@
  */
 #include "kernels/cuda/small.h"
 #include "kernels/math/det.h"
+#include "kernels/call/algebra.h"
 #include "kernels/call/signal.h"
 
 enum { MATRICES = 4096 }; // at a time

@@ -4,33 +4,14 @@
 #define EBB_KERNELS_MATH_DET_H
 
 #include <math.h>
+#include <stdint.h>
 #include <string.h>
 
 #include "kernels/math/both.h"
-#include "kernels/kernels.h"
 
 #ifdef __cplusplus
 extern "C" {
 #endif
-
-/* Sides of the matrices of Det or of DetGrad, and how many there are; a sentence where they are
- * none. */
-static inline const char *ebb_det_read(int64_t *n, int64_t *count, const ebb_call *c)
-{
-    const ebb_type *x = &c->in[c->op == EBB_OP_DET ? 0 : 1].type;
-    const ebb_type *each = c->op == EBB_OP_DET ? &c->out[0].type : &c->in[0].type;
-    *n = *count = 0;
-    if (x->rank < 2 || x->dims[x->rank - 1] != x->dims[x->rank - 2])
-        return "the input is not of square matrices";
-    int64_t matrices = 1;
-    *n = x->dims[x->rank - 1];
-    *count = 1;
-    for (int d = 0; d < x->rank - 2; d++)
-        matrices *= x->dims[d];
-    for (int d = 0; d < each->rank; d++)
-        *count *= each->dims[d];
-    return *count == matrices || *n == 0 ? NULL : "there is not one number for each matrix";
-}
 
 /* Gauss's elimination with the largest pivot of each column. */
 EBB_BOTH double ebb_determinant(double *m, int64_t n)

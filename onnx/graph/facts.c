@@ -1,7 +1,7 @@
 /* facts.c: see facts.h. */
 #include "onnx/graph/facts.h"
 
-#include "onnx/ops/shape.h"
+#include "onnx/graph/shape.h"
 
 ebb_status ebb_facts_init(ebb_facts *facts, const ebb_graph *g, ebb_arena *arena)
 {

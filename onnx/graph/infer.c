@@ -8,7 +8,7 @@
 #include "onnx/graph/infer.h"
 
 #include "onnx/graph/facts.h"
-#include "onnx/tables/schema.h"
+#include "onnx/graph/schema.h"
 
 /* ---- one node ---- */
 

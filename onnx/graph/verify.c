@@ -3,7 +3,7 @@
  * arrays.
  */
 #include "onnx/graph/infer.h"
-#include "onnx/tables/schema.h"
+#include "onnx/graph/schema.h"
 #include "onnx/graph/stream.h"
 
 typedef struct check {

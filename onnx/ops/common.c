@@ -4,7 +4,7 @@
 #include <stdio.h>
 
 #include "onnx/ops/ops.h"
-#include "onnx/ops/shape.h"
+#include "onnx/graph/shape.h"
 
 /* ---- messages and integers: declared in op.h ---- */
 

@@ -24,7 +24,7 @@
 #include "passes/flatten/fold.h"
 #include "passes/passes.h"
 #include "passes/flatten/sequences.h"
-#include "passes/primal/trainable.h"
+#include "passes/trainable.h"
 
 enum { RESULT_LIMIT = 64 << 20 }; // bytes; what is larger is better made in each step than stored
 

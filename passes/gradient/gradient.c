@@ -20,7 +20,7 @@
 #include "passes/common.h"
 #include "passes/passes.h"
 #include "passes/gradient/reverse.h"
-#include "passes/primal/trainable.h"
+#include "passes/trainable.h"
 
 /* ---- what is trained ---- */
 

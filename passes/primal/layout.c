@@ -27,7 +27,7 @@
  */
 #include "passes/primal/layout.h"
 
-#include "onnx/ops/move/window.h"
+#include "onnx/ops/window.h"
 #include "passes/passes.h"
 
 /* ---- images ---- */

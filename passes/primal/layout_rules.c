@@ -7,7 +7,7 @@
  *   Concat, Split, Slice, Pad, ReduceMean ...   the same, over the axes where those are now
  *   Flatten of [N, C, 1, 1], Transpose to channels last   views; nothing
  */
-#include "onnx/ops/move/window.h"
+#include "onnx/ops/window.h"
 #include "passes/primal/layout.h"
 
 enum { MOST_OPERANDS = 16 };

@@ -23,7 +23,7 @@
 #include "ebb.h"
 #include "passes/common.h"
 #include "passes/passes.h"
-#include "passes/primal/trainable.h"
+#include "passes/trainable.h"
 
 typedef struct layer {
     ebb_node node;

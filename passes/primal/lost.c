@@ -1,7 +1,7 @@
 /* lost.c: what the exporter took out of a model for good, judged from what it left. */
 #include "passes/primal/lost.h"
 
-#include "passes/primal/trainable.h"
+#include "passes/trainable.h"
 
 typedef struct findings {
     const ebb_graph *g;

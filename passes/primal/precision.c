@@ -27,7 +27,7 @@
  */
 #include "passes/common.h"
 #include "passes/passes.h"
-#include "passes/primal/trainable.h"
+#include "passes/trainable.h"
 
 typedef enum treatment {
     KEPT,    /* in float32 */

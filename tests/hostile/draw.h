@@ -17,7 +17,7 @@
 #include <string.h>
 
 #include "onnx/graph/graph.h"
-#include "onnx/tables/schema.h"
+#include "onnx/graph/schema.h"
 
 typedef struct draws {
     const uint8_t *bytes; /* NULL: by chance */

@@ -13,7 +13,7 @@
 #include "passes/common.h"
 #include "passes/primal/lost.h"
 #include "passes/pipeline.h"
-#include "passes/primal/trainable.h"
+#include "passes/trainable.h"
 
 #define HEADER "<ir_version: 10, opset_import: [\"\" : 20]> "
 #define WEIGHT "float[4,4] w = {1,0,0,0, 0,1,0,0, 0,0,1,0, 0,0,0,1}"

@@ -12,7 +12,7 @@
  */
 #include "kernels/math/philox.h"
 #include "kernels/plain/plain.h"
-#include "kernels/call/quantize.h"
+#include "kernels/call/codes.h"
 
 #include <math.h>
 #include <string.h>

@@ -9,7 +9,7 @@
  * bucket, so any table is served. Boundaries lie in the middle between levels, or, where it is
  * drawn up or down, at the levels themselves.
  */
-#include "kernels/call/low_bit.h"
+#include "kernels/call/codes.h"
 #include "kernels/math/philox.h"
 #include "kernels/plain/plain.h"
 

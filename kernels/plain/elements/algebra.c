@@ -1,8 +1,7 @@
 /* algebra.c: Einsum by its definition, Det by elimination, TfIdfVectorizer by comparing. */
 #include "kernels/math/det.h"
-#include "kernels/call/einsum.h"
+#include "kernels/call/algebra.h"
 #include "kernels/plain/number.h"
-#include "kernels/call/tf_idf.h"
 
 #include <math.h>
 

@@ -29,7 +29,7 @@
  * does not.
  */
 #include "kernels/plain/plain.h"
-#include "kernels/math/recurrent_cell.h"
+#include "kernels/call/recurrent.h"
 
 #include <math.h>
 

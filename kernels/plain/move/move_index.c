@@ -3,7 +3,7 @@
  * Indices are checked before anything is written; negative ones count from the end of their axis.
  */
 #include "kernels/call/move.h"
-#include "kernels/plain/move/indices.h"
+#include "kernels/plain/indices.h"
 
 #include <string.h>
 

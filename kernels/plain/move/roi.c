@@ -5,7 +5,7 @@
  * share the channels.
  */
 #include "kernels/plain/number.h"
-#include "kernels/call/roi.h"
+#include "kernels/call/sampling.h"
 
 #include <math.h>
 

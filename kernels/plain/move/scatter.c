@@ -3,7 +3,7 @@
  * Where several updates meet in one element, they are combined in the order of their positions, by
  * one thread: jobs share out the elements written, never the updates of one element.
  */
-#include "kernels/plain/move/indices.h"
+#include "kernels/plain/indices.h"
 #include "kernels/call/scatter.h"
 
 #include <string.h>

@@ -2,7 +2,7 @@
  * of the first.
  */
 #include "kernels/call/misfit.h"
-#include "kernels/plain/move/indices.h"
+#include "kernels/plain/indices.h"
 #include "kernels/plain/vmath.h"
 
 #include <math.h>

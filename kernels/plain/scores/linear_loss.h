@@ -11,7 +11,7 @@
 #ifndef EBB_KERNELS_PLAIN_SCORES_LINEAR_LOSS_H
 #define EBB_KERNELS_PLAIN_SCORES_LINEAR_LOSS_H
 
-#include "kernels/plain/move/indices.h"
+#include "kernels/plain/indices.h"
 
 #ifdef __cplusplus
 extern "C" {

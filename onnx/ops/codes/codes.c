@@ -6,7 +6,7 @@
  */
 #include "onnx/ops/common.h"
 #include "onnx/ops/ops.h"
-#include "onnx/ops/shape.h"
+#include "onnx/graph/shape.h"
 
 static ebb_status read_bits(const ebb_infer *c, int64_t *bits)
 {

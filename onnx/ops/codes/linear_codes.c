@@ -6,7 +6,7 @@
  * The scale is one number, one for each place of the axis, or one for each block along the axis.
  */
 #include "onnx/ops/ops.h"
-#include "onnx/ops/shape.h"
+#include "onnx/graph/shape.h"
 
 static ebb_dtype asked_dtype(const ebb_infer *c)
 {

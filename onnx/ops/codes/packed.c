@@ -2,7 +2,7 @@
  * MaskGrad and UnpackBits read them. FewBit keeps one to four, FewBitGrad reads them. */
 #include "onnx/ops/common.h"
 #include "onnx/ops/ops.h"
-#include "onnx/ops/shape.h"
+#include "onnx/graph/shape.h"
 
 /* (Y or B) -> uint8[ceil(n / 8)]. */
 ebb_status ebb_infer_pack_bits(ebb_infer *c)

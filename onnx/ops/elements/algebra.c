@@ -2,7 +2,7 @@
 #include "onnx/words/einsum.h"
 #include "onnx/ops/common.h"
 #include "onnx/ops/ops.h"
-#include "onnx/ops/shape.h"
+#include "onnx/graph/shape.h"
 
 /* (A, B, ...) {equation}. */
 ebb_status ebb_infer_einsum(ebb_infer *c)

@@ -1,7 +1,7 @@
 /* optim: the optimizers' steps: new weights and states like the old ones. */
 #include "onnx/ops/common.h"
 #include "onnx/ops/ops.h"
-#include "onnx/ops/shape.h"
+#include "onnx/graph/shape.h"
 
 /* Input i is a scalar: rank 0, or one element. */
 static ebb_status check_scalar(const ebb_infer *c, uint32_t i, const char *what)

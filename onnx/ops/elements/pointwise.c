@@ -2,7 +2,7 @@
  * types. Gradients: pointwise_grad.c, activation_grad.c. */
 #include "onnx/ops/common.h"
 #include "onnx/ops/ops.h"
-#include "onnx/ops/shape.h"
+#include "onnx/graph/shape.h"
 
 /* out[0] = the dtype given, the shape of all inputs from `first` on broadcast together. */
 static ebb_status broadcast_all(ebb_infer *c, uint32_t first, ebb_dtype dtype)

@@ -3,7 +3,7 @@
  */
 #include "onnx/ops/common.h"
 #include "onnx/ops/ops.h"
-#include "onnx/ops/move/window.h"
+#include "onnx/ops/window.h"
 
 /* y = (sum |x|^p)^(1/p):  dy/dx = sign(x) |x|^(p - 1) / y^(p - 1). The first factor is the
  * caller's, for each x; the second is this: dy / y^(p - 1). Where y is 0 all its x are, and the

@@ -1,7 +1,7 @@
 /* reduce: sums, means and extrema over axes; the place of an extremum; running sums. */
 #include "onnx/ops/common.h"
 #include "onnx/ops/ops.h"
-#include "onnx/ops/shape.h"
+#include "onnx/graph/shape.h"
 
 /* ---- inference ---- */
 

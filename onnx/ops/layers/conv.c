@@ -11,8 +11,8 @@
  */
 #include "onnx/ops/common.h"
 #include "onnx/ops/ops.h"
-#include "onnx/ops/shape.h"
-#include "onnx/ops/move/window.h"
+#include "onnx/graph/shape.h"
+#include "onnx/ops/window.h"
 
 #define SIZE_LIMIT (INT64_C(1) << 40) // of one axis; keeps the arithmetic below from overflowing
 

@@ -7,7 +7,7 @@
  */
 #include "onnx/ops/common.h"
 #include "onnx/ops/ops.h"
-#include "onnx/ops/shape.h"
+#include "onnx/graph/shape.h"
 
 enum { CONV_INPUTS = 3, ADDED = 3 };
 

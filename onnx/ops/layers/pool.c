@@ -4,8 +4,8 @@
  *   MaxPoolPacked's: their places in the windows, a few bits each.
  */
 #include "onnx/ops/ops.h"
-#include "onnx/ops/shape.h"
-#include "onnx/ops/move/window.h"
+#include "onnx/graph/shape.h"
+#include "onnx/ops/window.h"
 
 /* MaxPoolPacked's windows are spelled out, and its second output is uint8[ceil(n * bits / 8)]. */
 static ebb_status with_taps(ebb_infer *c)

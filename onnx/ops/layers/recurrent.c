@@ -9,7 +9,7 @@
  * hidden].
  */
 #include "onnx/ops/ops.h"
-#include "onnx/ops/shape.h"
+#include "onnx/graph/shape.h"
 
 static int64_t directions(const ebb_attrs *attrs)
 {

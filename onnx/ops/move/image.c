@@ -1,6 +1,6 @@
 /* image: operators that sample an image between its elements: their types. */
 #include "onnx/ops/ops.h"
-#include "onnx/ops/shape.h"
+#include "onnx/graph/shape.h"
 
 #include <math.h>
 

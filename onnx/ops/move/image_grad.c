@@ -6,7 +6,7 @@
 #include "onnx/ops/common.h"
 #include "onnx/ops/ops.h"
 #include "onnx/ops/move/sampled.h"
-#include "onnx/ops/move/window.h"
+#include "onnx/ops/window.h"
 
 /* x as something that coordinates are computed in: float32, or float64 where it is that. */
 static ebb_value as_coordinates(ebb_build *b, ebb_value x)

@@ -5,7 +5,7 @@
  * cannot be known comes out unknown, and only what can be seen to be wrong is refused.
  */
 #include "onnx/ops/ops.h"
-#include "onnx/ops/shape.h"
+#include "onnx/graph/shape.h"
 
 /* ---- views ---- */
 

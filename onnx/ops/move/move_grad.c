@@ -4,7 +4,7 @@
  */
 #include "onnx/ops/common.h"
 #include "onnx/ops/ops.h"
-#include "onnx/ops/shape.h"
+#include "onnx/graph/shape.h"
 
 static void refuse(ebb_build *b, const ebb_grad *c, const char *why)
 {

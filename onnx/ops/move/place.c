@@ -1,6 +1,6 @@
 /* place: where elements go when attributes, lengths or windows say so: their types. */
 #include "onnx/ops/ops.h"
-#include "onnx/ops/shape.h"
+#include "onnx/graph/shape.h"
 
 /* (X) {dtype, k} -> a matrix of X's shape, ones on diagonal k. */
 ebb_status ebb_infer_eye_like(ebb_infer *c)

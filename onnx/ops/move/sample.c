@@ -5,7 +5,7 @@
  */
 #include "onnx/ops/common.h"
 #include "onnx/ops/ops.h"
-#include "onnx/ops/shape.h"
+#include "onnx/graph/shape.h"
 
 static ebb_status need_key(const ebb_infer *c, uint32_t i)
 {

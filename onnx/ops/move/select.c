@@ -7,7 +7,7 @@
  * not taken: readers would see rows that are not there.
  */
 #include "onnx/ops/ops.h"
-#include "onnx/ops/shape.h"
+#include "onnx/graph/shape.h"
 
 /* (X, condition) {axis?}: the slices of X, or without an axis its elements, that are chosen. */
 ebb_status ebb_infer_compress(ebb_infer *c)

@@ -1,6 +1,6 @@
 /* signal: Fourier transforms, windows, mel weights: their types. */
 #include "onnx/ops/ops.h"
-#include "onnx/ops/shape.h"
+#include "onnx/graph/shape.h"
 
 /* The one number of a constant input; false where it is absent or not known. */
 static bool constant_number(const ebb_infer *c, uint32_t input, int64_t *value)

@@ -17,7 +17,7 @@
  */
 #include "onnx/ops/common.h"
 #include "onnx/ops/ops.h"
-#include "onnx/ops/shape.h"
+#include "onnx/graph/shape.h"
 
 enum { Q, K, V, KEEP, BIAS };
 enum { KEY = 5, KEY_OF_GRAD = 8 }; /* where there is a dropout, inputs that are its key */

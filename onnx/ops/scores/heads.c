@@ -3,7 +3,7 @@
  *   Q [batch, heads, length, size] or packed [batch, length, heads size]; K and V alike.
  */
 #include "onnx/ops/ops.h"
-#include "onnx/ops/shape.h"
+#include "onnx/graph/shape.h"
 
 #include <math.h>
 

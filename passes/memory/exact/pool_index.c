@@ -22,7 +22,7 @@
  * (4 bits for 3 x 3, after a ReLU).
  */
 #include "exec/weigh/estimate.h"
-#include "onnx/ops/move/window.h"
+#include "onnx/ops/window.h"
 #include "passes/common.h"
 #include "passes/passes.h"
 

@@ -24,7 +24,7 @@
 #include "exec/weigh/estimate.h"
 #include "passes/common.h"
 #include "passes/passes.h"
-#include "passes/memory/exact/sign.h"
+#include "passes/memory/sign.h"
 
 typedef ebb_sign_question question;
 

@@ -3,8 +3,8 @@
  *
  *   dx = ReluGrad(dy, y)        b = PackSign(y)   dx = MaskGrad(dy, b)
  */
-#ifndef EBB_PASSES_MEMORY_EXACT_SIGN_H
-#define EBB_PASSES_MEMORY_EXACT_SIGN_H
+#ifndef EBB_PASSES_MEMORY_SIGN_H
+#define EBB_PASSES_MEMORY_SIGN_H
 
 #include "passes/common.h"
 

@@ -1,16 +1,29 @@
-/* tf_idf.h: what a call of TfIdfVectorizer says, read and checked once for all back ends.
- *
- *     pool_int64s    2 3 5 4 | 5 6 7 8 6 7      ngram_counts 0 4: four words, then three pairs
- *     ngram_indexes  0 1 2 3   4   5   6        which column of Y counts each
+/* algebra.h: what calls of Einsum, Det and its gradient, and TfIdfVectorizer say, read and checked
+ * once for all back ends.
  */
-#ifndef EBB_KERNELS_CALL_TF_IDF_H
-#define EBB_KERNELS_CALL_TF_IDF_H
+#ifndef EBB_KERNELS_CALL_ALGEBRA_H
+#define EBB_KERNELS_CALL_ALGEBRA_H
 
 #include "kernels/kernels.h"
+#include "onnx/words/einsum.h"
 
 #ifdef __cplusplus
 extern "C" {
 #endif
+
+/* Fills *e by the call's equation and inputs; NULL where these and the output fit each other, else
+ * why not. */
+const char *ebb_einsum_misfit(ebb_einsum *e, const ebb_call *c);
+
+/* Sides of the matrices of Det or of DetGrad, and how many there are; a sentence where they are
+ * none. */
+const char *ebb_det_read(int64_t *n, int64_t *count, const ebb_call *c);
+
+/* ---- TfIdfVectorizer ----
+ *
+ *     pool_int64s    2 3 5 4 | 5 6 7 8 6 7      ngram_counts 0 4: four words, then three pairs
+ *     ngram_indexes  0 1 2 3   4   5   6        which column of Y counts each
+ */
 
 typedef struct ebb_gram_pool { /* n-grams one after the other, those of one length together */
     const int64_t *starts, *index, *words;

@@ -1,6 +1,6 @@
 /* window.h: the sliding window of convolutions and pools, with auto_pad resolved. In conv.c. */
-#ifndef EBB_ONNX_OPS_MOVE_WINDOW_H
-#define EBB_ONNX_OPS_MOVE_WINDOW_H
+#ifndef EBB_ONNX_OPS_WINDOW_H
+#define EBB_ONNX_OPS_WINDOW_H
 
 #include "onnx/tables/op.h"
 

@@ -1,6 +1,6 @@
 /* trainable.c: which initializers are parameters. ONNX has no flag for it; four sources in order.
  */
-#include "passes/primal/trainable.h"
+#include "passes/trainable.h"
 
 #include "passes/common.h"
 

@@ -1,7 +1,7 @@
 /* indices.h: index tensors: are they all within bounds, and where along an axis does each lead?
  * And labels: the classes that losses are told. */
-#ifndef EBB_KERNELS_PLAIN_MOVE_INDICES_H
-#define EBB_KERNELS_PLAIN_MOVE_INDICES_H
+#ifndef EBB_KERNELS_PLAIN_INDICES_H
+#define EBB_KERNELS_PLAIN_INDICES_H
 
 #include "kernels/plain/plain.h"
 

@@ -2,8 +2,8 @@
  * one dtype, which kind each attribute has. Rules of inference, gradient and kernels then need not
  * ask whether a required operand is there, nor whether a floating point one comes with integers.
  */
-#ifndef EBB_ONNX_TABLES_SCHEMA_H
-#define EBB_ONNX_TABLES_SCHEMA_H
+#ifndef EBB_ONNX_GRAPH_SCHEMA_H
+#define EBB_ONNX_GRAPH_SCHEMA_H
 
 #include "onnx/graph/graph.h"
 

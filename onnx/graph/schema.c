@@ -1,5 +1,5 @@
 /* schema.c: nodes against arity.def, attrs.def and tied.def. */
-#include "onnx/tables/schema.h"
+#include "onnx/graph/schema.h"
 
 enum { MANY = INT32_MAX, ATTRS_MOST = 64 }; // no operator has half as many attributes
 

@@ -1,5 +1,5 @@
 /* json.c: see json.h. */
-#include "exec/look/json.h"
+#include "exec/json.h"
 
 ebb_status ebb_json_dump(const json_t *root, char **text)
 {

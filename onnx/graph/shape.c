@@ -1,5 +1,5 @@
 /* shape.c: types by parts, and what inference asks of a node's operands: shape.h. */
-#include "onnx/ops/shape.h"
+#include "onnx/graph/shape.h"
 
 ebb_type ebb_type_unranked(ebb_dtype dtype)
 {

@@ -1,6 +1,6 @@
 /* shape.h: what the inference of the move, conv, pool and recurrent families shares. In move.c. */
-#ifndef EBB_ONNX_OPS_SHAPE_H
-#define EBB_ONNX_OPS_SHAPE_H
+#ifndef EBB_ONNX_GRAPH_SHAPE_H
+#define EBB_ONNX_GRAPH_SHAPE_H
 
 #include "onnx/tables/op.h"
 

@@ -1,5 +1,5 @@
-/* quantize.h: how Quantize and SplitFrequency cut a tensor, and which operands fit: read from a
- * call and checked once for all back ends.
+/* codes.h: how Quantize and SplitFrequency cut a tensor, how an optimizer cuts its states, and which
+ * operands fit: read from a call and checked once for all back ends.
  *
  *     Quantize         X [rows, inner], each row in groups of `group` elements, the last shorter
  *                      codes [rows, row_bytes], range [rows, groups, {low, step}]
@@ -8,8 +8,8 @@
  *
  * What codes mean is in kernels/plain/codes/codes.c.
  */
-#ifndef EBB_KERNELS_CALL_QUANTIZE_H
-#define EBB_KERNELS_CALL_QUANTIZE_H
+#ifndef EBB_KERNELS_CALL_CODES_H
+#define EBB_KERNELS_CALL_CODES_H
 
 #include "kernels/kernels.h"
 
@@ -42,6 +42,32 @@ const char *ebb_quantize_running_unfit(const ebb_call *call);
 const char *ebb_dequantize_unfit(const ebb_call *call);
 const char *ebb_split_unfit(const ebb_call *call);
 const char *ebb_split_decode_unfit(const ebb_call *call);
+
+/* ---- optimizers' steps whose states are codes; what these mean: kernels/plain/codes/low_bit.c ----
+ *
+ *     AdamWLowBit     (lr, T, W, G, M, M_scale, V, V_scale, M_map, V_map, key?)
+ *                     -> W', M', M_scale', V', V_scale'
+ *     MomentumLowBit  (R, T, W, G, V, V_scale, V_map, key?) -> W', V', V_scale'
+ */
+
+enum {
+    EBB_LOW_BIT_CODES = 256, /* at most, of a map */
+    EBB_LOW_BIT_BLOCK = 4096 /* elements of a scale, at most; a multiple of 32 */
+};
+
+typedef struct ebb_low_bit {
+    int64_t n, block, blocks; /* elements, elements of a scale, scales */
+    int64_t bits;             /* 4 or 8 */
+    uint32_t states;          /* 2: M and V; 1: V */
+    uint32_t stream;
+    bool draws; /* rounds at random, by the key, which is the last input */
+} ebb_low_bit;
+
+ebb_low_bit ebb_low_bit_of(const ebb_call *call);
+
+/* NULL, or why these are no operands of the operator, whose weight may be of any float dtype: the
+ * same as those of gradient, scales and maps. Operands are row-major and static already. */
+const char *ebb_low_bit_unfit(const ebb_call *call);
 
 #ifdef __cplusplus
 }

@@ -1,6 +1,6 @@
 /* json.h: a JSON value as text that ebb_release takes. */
-#ifndef EBB_EXEC_LOOK_JSON_H
-#define EBB_EXEC_LOOK_JSON_H
+#ifndef EBB_EXEC_JSON_H
+#define EBB_EXEC_JSON_H
 
 #include <jansson.h>
 

@@ -1,5 +1,5 @@
 /* sign.c: questions about the sign of a value, and their answers from bits. */
-#include "passes/memory/exact/sign.h"
+#include "passes/memory/sign.h"
 
 #include <math.h>
 

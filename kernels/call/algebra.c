@@ -1,7 +1,45 @@
-/* tf_idf.c: see tf_idf.h. */
-#include "kernels/call/tf_idf.h"
+/* algebra.c: see algebra.h. */
+#include "kernels/call/algebra.h"
 
 #include <string.h>
+
+const char *ebb_einsum_misfit(ebb_einsum *e, const ebb_call *c)
+{
+    const ebb_type *types[EBB_EINSUM_INPUTS], *y = &c->out[0].type;
+    if (c->input_count > EBB_EINSUM_INPUTS)
+        return "it has too many inputs";
+    for (uint32_t i = 0; i < c->input_count; i++)
+        types[i] = &c->in[i].type;
+    const char *equation = ebb_attr_string(&c->attrs, "equation", "");
+    const char *why = ebb_einsum_read(e, equation, c->input_count, types);
+    if (why != NULL)
+        return why;
+    if (e->out_rank != y->rank)
+        return "the output has another rank than the equation";
+    for (int d = 0; d < e->out_rank; d++)
+        if (e->size[d] != y->dims[d])
+            return "the output has another shape than the equation";
+    return NULL;
+}
+
+const char *ebb_det_read(int64_t *n, int64_t *count, const ebb_call *c)
+{
+    const ebb_type *x = &c->in[c->op == EBB_OP_DET ? 0 : 1].type;
+    const ebb_type *each = c->op == EBB_OP_DET ? &c->out[0].type : &c->in[0].type;
+    *n = *count = 0;
+    if (x->rank < 2 || x->dims[x->rank - 1] != x->dims[x->rank - 2])
+        return "the input is not of square matrices";
+    int64_t matrices = 1;
+    *n = x->dims[x->rank - 1];
+    *count = 1;
+    for (int d = 0; d < x->rank - 2; d++)
+        matrices *= x->dims[d];
+    for (int d = 0; d < each->rank; d++)
+        *count *= each->dims[d];
+    return *count == matrices || *n == 0 ? NULL : "there is not one number for each matrix";
+}
+
+/* ---- TfIdfVectorizer ---- */
 
 static const char *read_pool(ebb_gram_pool *p, const ebb_call *c)
 {
