@@ -381,14 +381,11 @@ static ebb_status multiply(const ebb_call *call, const pooled *p, float *result,
         multiply_by_dots(p, result, m, filter, filters, length, adds);
         return NULL;
     }
-    const float *by = m + filter / p->each * p->channels * p->row;
-    if (dnnl_sgemm('N', 'T', filters * p->taps, p->channels, length, 1.0f, p->memory + p->sums,
-                   p->row, by, p->row, adds ? 1.0f : 0.0f, result + filter * p->taps * p->channels,
-                   p->channels) == dnnl_success)
-        return NULL;
-    return ebb_call_error(call, "oneDNN did not multiply [%lld, %lld] by [%lld, %lld]",
-                          (long long)(filters * p->taps), (long long)length, (long long)length,
-                          (long long)p->channels);
+    const ebb_dnnl_matrix left = {p->memory + p->sums, p->row, false};
+    const ebb_dnnl_matrix right = {m + filter / p->each * p->channels * p->row, p->row, true};
+    return ebb_dnnl_product(call, &left, &right, filters * p->taps, p->channels, length, 1.0f,
+                            adds ? 1.0f : 0.0f, result + filter * p->taps * p->channels,
+                            p->channels);
 }
 
 /* [O, kinds, C] as [O, C, taps]. */

@@ -31,15 +31,13 @@ static const char *declines(const ebb_call *call)
                : NULL;
 }
 
-/* Row-major c[m, n] = alpha op(a) op(b) + beta c; ld: row lengths of a and b as they lie. */
-static ebb_status product(const ebb_call *call, char turn_a, char turn_b, int64_t m, int64_t n,
-                          int64_t k, float alpha, const float *a, int64_t lda, const float *b,
-                          int64_t ldb, float beta, float *c)
+/* c[m, n] = alpha a b + beta c; `row`: of a and of b as they lie. */
+static ebb_status product(const ebb_call *call, bool turn_a, bool turn_b, int64_t m, int64_t n,
+                          int64_t k, float alpha, const float *a, int64_t row_a, const float *b,
+                          int64_t row_b, float beta, float *c)
 {
-    if (dnnl_sgemm(turn_a, turn_b, m, n, k, alpha, a, lda, b, ldb, beta, c, n) == dnnl_success)
-        return NULL;
-    return ebb_call_error(call, "oneDNN did not multiply [%lld, %lld] by [%lld, %lld]",
-                          (long long)m, (long long)k, (long long)k, (long long)n);
+    const ebb_dnnl_matrix left = {a, row_a, turn_a}, right = {b, row_b, turn_b};
+    return ebb_dnnl_product(call, &left, &right, m, n, k, alpha, beta, c, n);
 }
 
 /* Rows first .. first + n - 1: their loss is added to *loss. */
@@ -52,19 +50,19 @@ static ebb_status sweep_block(const ebb_call *call, const ebb_linear_loss *l, in
     float *g = l->scores;
     if (l->bias != NULL)
         put_bias_f32(l, n);
-    EBB_TRY(product(call, 'N', l->turned ? 'T' : 'N', n, C, K, alpha, x, K, l->w, ldw,
+    EBB_TRY(product(call, false, l->turned, n, C, K, alpha, x, K, l->w, ldw,
                     l->bias != NULL ? 1.0f : 0.0f, g));
     scores_to_gradient_f32(l, first, n, divisor);
     *loss += block_loss_f32(l, n);
     if (l->dbias != NULL)
         add_columns_f32(l->dbias, g, n, C, first > 0);
     if (l->dw != NULL && l->turned)
-        EBB_TRY(product(call, 'T', 'N', C, K, n, alpha, g, C, x, K, add, l->dw));
+        EBB_TRY(product(call, true, false, C, K, n, alpha, g, C, x, K, add, l->dw));
     if (l->dw != NULL && !l->turned)
-        EBB_TRY(product(call, 'T', 'N', K, C, n, alpha, x, K, g, C, add, l->dw));
+        EBB_TRY(product(call, true, false, K, C, n, alpha, x, K, g, C, add, l->dw));
     if (l->dx == NULL) // last: dx may be x
         return NULL;
-    return product(call, 'N', l->turned ? 'N' : 'T', n, K, C, alpha, g, C, l->w, ldw, 0.0f,
+    return product(call, false, !l->turned, n, K, C, alpha, g, C, l->w, ldw, 0.0f,
                    (float *)l->dx + first * K);
 }
 

@@ -2,20 +2,45 @@
 #include "kernels/fast/onednn.h"
 
 #include <pthread.h>
+#include <stdlib.h>
+#include <sys/mman.h>
 
 #if DNNL_VERSION_MAJOR != 2
 #error "kernels/fast is written for oneDNN 2.6"
 #endif
 
+/* ---- memory ---- */
+
+static const char out_of_memory[] = "oneDNN gets no memory";
+
+/* oneDNN does not check what its code generator gets: without memory it writes through a null
+ * pointer, and elsewhere it throws through C. Neither can be caught, so what one of its calls may
+ * need is asked for before, and given back to be found again. The most that one call took is 2 MiB,
+ * for the code of a reorder. Another thread may take it meanwhile. */
+static bool has_room(void)
+{
+    const size_t bytes = (size_t)16 << 20;
+    void *room = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    return room != MAP_FAILED && munmap(room, bytes) == 0;
+}
+
+/* To run a primitive takes some hundred bytes, which a block just freed surely has. */
+static bool has_crumbs(void)
+{
+    void *crumbs = malloc((size_t)32 << 10);
+    free(crumbs);
+    return crumbs != NULL;
+}
+
 /* ---- one engine, one stream ---- */
 
-static pthread_once_t started = PTHREAD_ONCE_INIT;
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static dnnl_engine_t the_engine;
 static dnnl_stream_t the_stream;
 
 static void start(void)
 {
-    if (dnnl_engine_create(&the_engine, dnnl_cpu, 0) != dnnl_success) {
+    if (!has_room() || dnnl_engine_create(&the_engine, dnnl_cpu, 0) != dnnl_success) {
         the_engine = NULL;
         return;
     }
@@ -25,10 +50,15 @@ static void start(void)
     }
 }
 
+/* What could not start for want of memory is started later. */
 dnnl_engine_t ebb_dnnl_engine(void)
 {
-    pthread_once(&started, start);
-    return the_engine;
+    (void)pthread_mutex_lock(&lock);
+    if (the_engine == NULL)
+        start();
+    dnnl_engine_t engine = the_engine;
+    (void)pthread_mutex_unlock(&lock);
+    return engine;
 }
 
 /* ---- descriptors ---- */
@@ -135,7 +165,8 @@ const char *ebb_dnnl_plain_floats(const ebb_call *call)
 dnnl_primitive_attr_t ebb_dnnl_attr(float scale)
 {
     dnnl_primitive_attr_t attr = NULL;
-    if (dnnl_primitive_attr_create(&attr) != dnnl_success)
+    if (ebb_dnnl_engine() == NULL || !has_room() ||
+        dnnl_primitive_attr_create(&attr) != dnnl_success)
         return NULL;
     bool fine =
         dnnl_primitive_attr_set_scratchpad_mode(attr, dnnl_scratchpad_mode_user) == dnnl_success;
@@ -151,7 +182,9 @@ dnnl_primitive_attr_t ebb_dnnl_attr_adding(void)
 {
     dnnl_primitive_attr_t attr = ebb_dnnl_attr(1.0f);
     dnnl_post_ops_t sum = NULL;
-    if (attr == NULL || dnnl_post_ops_create(&sum) != dnnl_success) {
+    if (attr == NULL)
+        return NULL;
+    if (dnnl_post_ops_create(&sum) != dnnl_success) {
         dnnl_primitive_attr_destroy(attr);
         return NULL;
     }
@@ -167,17 +200,15 @@ dnnl_primitive_attr_t ebb_dnnl_attr_adding(void)
 const char *ebb_dnnl_describe(ebb_dnnl_plan *plan, const void *operation,
                               dnnl_primitive_attr_t attr, dnnl_primitive_desc_t hint)
 {
-    if (attr == NULL)
-        return "oneDNN is out of memory";
-    dnnl_status_t got = ebb_dnnl_engine() == NULL
-                            ? dnnl_runtime_error
-                            : dnnl_primitive_desc_create(&plan->descriptor, operation, attr,
-                                                         ebb_dnnl_engine(), hint);
-    dnnl_primitive_attr_destroy(attr);
+    dnnl_status_t got = attr == NULL ? dnnl_out_of_memory
+                                     : dnnl_primitive_desc_create(&plan->descriptor, operation,
+                                                                  attr, ebb_dnnl_engine(), hint);
+    if (attr != NULL)
+        dnnl_primitive_attr_destroy(attr);
     if (got == dnnl_success)
         return NULL;
     plan->descriptor = NULL;
-    return got == dnnl_out_of_memory ? "oneDNN is out of memory" : "oneDNN has no kernel for this";
+    return got == dnnl_out_of_memory ? out_of_memory : "oneDNN has no kernel for this";
 }
 
 static bool take(ebb_dnnl_plan *plan, size_t bytes, size_t *offset)
@@ -212,20 +243,20 @@ const char *ebb_dnnl_add_images(ebb_dnnl_plan *plan, int arg, bool output, uint3
     return why;
 }
 
-/* The reorder that a copied operand needs; NULL where oneDNN refuses. */
-static dnnl_primitive_desc_t reorder_of(const ebb_dnnl_port *port)
+/* The reorder that a copied operand needs. */
+static const char *reorder_of(dnnl_primitive_desc_t *reorder, const ebb_dnnl_port *port)
 {
     dnnl_primitive_attr_t attr = port->adds ? ebb_dnnl_attr_adding() : ebb_dnnl_attr(1.0f);
-    dnnl_primitive_desc_t reorder = NULL;
     if (attr == NULL)
-        return NULL;
+        return out_of_memory;
     const dnnl_memory_desc_t *from = port->output ? &port->inner : &port->outer;
     const dnnl_memory_desc_t *to = port->output ? &port->outer : &port->inner;
-    if (dnnl_reorder_primitive_desc_create(&reorder, from, ebb_dnnl_engine(), to, ebb_dnnl_engine(),
-                                           attr) != dnnl_success)
-        reorder = NULL;
+    dnnl_status_t got = dnnl_reorder_primitive_desc_create(reorder, from, ebb_dnnl_engine(), to,
+                                                           ebb_dnnl_engine(), attr);
     dnnl_primitive_attr_destroy(attr);
-    return reorder;
+    return got == dnnl_success         ? NULL
+           : got == dnnl_out_of_memory ? out_of_memory
+                                       : "oneDNN cannot bring an operand into its layout";
 }
 
 static size_t scratch_of(const_dnnl_primitive_desc_t descriptor)
@@ -242,9 +273,10 @@ static const char *place_scratch(ebb_dnnl_plan *plan)
     for (uint32_t p = 0; p < plan->count; p++) {
         if (!plan->port[p].copied)
             continue;
-        dnnl_primitive_desc_t reorder = reorder_of(&plan->port[p]);
-        if (reorder == NULL)
-            return "oneDNN cannot bring an operand into its layout";
+        dnnl_primitive_desc_t reorder = NULL;
+        const char *why = reorder_of(&reorder, &plan->port[p]);
+        if (why != NULL)
+            return why;
         size_t bytes = scratch_of(reorder);
         dnnl_primitive_desc_destroy(reorder);
         if (bytes > plan->scratch_bytes)
@@ -384,12 +416,14 @@ static const char *make_plans(plans *all, const ebb_call *call, ebb_dnnl_make ma
 
 /* ---- the phases ---- */
 
+/* What oneDNN gets no memory for is refused by workspace(), not left to a slower kernel: a step is
+ * the same whenever it is planned. */
 const char *ebb_dnnl_declines(const ebb_call *call, ebb_dnnl_make make)
 {
     plans all;
     const char *why = make_plans(&all, call, make);
     drop_plans(&all);
-    return why;
+    return why != out_of_memory ? why : NULL;
 }
 
 ebb_status ebb_dnnl_workspace(const ebb_call *call, size_t *bytes, ebb_dnnl_make make)
@@ -423,38 +457,48 @@ static bool make_memory(dnnl_memory_t *memory, const dnnl_memory_desc_t *md)
     return dnnl_memory_create(memory, md, ebb_dnnl_engine(), DNNL_MEMORY_NONE) == dnnl_success;
 }
 
-static bool make_move(move *m, const ebb_dnnl_port *port)
+static const char *make_primitive(dnnl_primitive_t *primitive, const_dnnl_primitive_desc_t of)
+{
+    dnnl_status_t got = has_room() ? dnnl_primitive_create(primitive, of) : dnnl_out_of_memory;
+    return got == dnnl_success         ? NULL
+           : got == dnnl_out_of_memory ? out_of_memory
+                                       : "oneDNN could not create the primitive";
+}
+
+static const char *make_move(move *m, const ebb_dnnl_port *port)
 {
     m->port = *port;
     if (!make_memory(&m->outer, &port->outer))
-        return false;
+        return out_of_memory;
     if (!port->copied)
-        return true;
-    dnnl_primitive_desc_t reorder = reorder_of(port);
-    if (reorder == NULL)
-        return false;
-    bool fine = make_memory(&m->inner, &port->inner) &&
-                dnnl_primitive_create(&m->reorder, reorder) == dnnl_success;
+        return NULL;
+    dnnl_primitive_desc_t reorder = NULL;
+    const char *why = reorder_of(&reorder, port);
+    if (why != NULL)
+        return why;
+    why =
+        make_memory(&m->inner, &port->inner) ? make_primitive(&m->reorder, reorder) : out_of_memory;
     dnnl_primitive_desc_destroy(reorder);
-    return fine;
+    return why;
 }
 
-static bool make_ready(ready *r, const ebb_dnnl_plan *plan)
+static const char *make_ready(ready *r, const ebb_dnnl_plan *plan)
 {
     dnnl_dims_t scratch = {(dnnl_dim_t)plan->scratch_bytes};
     dnnl_memory_desc_t md;
     r->scratch_offset = plan->scratch_offset;
     r->repeat = plan->repeat > 0 ? plan->repeat : 1;
-    if (dnnl_primitive_create(&r->primitive, plan->descriptor) != dnnl_success)
-        return false;
-    for (uint32_t p = 0; p < plan->count; p++, r->count++)
-        if (!make_move(&r->move[p], &plan->port[p])) {
-            r->count++;
-            return false;
-        }
-    return plan->scratch_bytes == 0 ||
-           (dnnl_memory_desc_init_by_tag(&md, 1, scratch, dnnl_u8, dnnl_a) == dnnl_success &&
-            make_memory(&r->scratch, &md));
+    const char *why = make_primitive(&r->primitive, plan->descriptor);
+    while (why == NULL && r->count < plan->count) {
+        why = make_move(&r->move[r->count], &plan->port[r->count]);
+        r->count++;
+    }
+    if (why != NULL || plan->scratch_bytes == 0)
+        return why;
+    return dnnl_memory_desc_init_by_tag(&md, 1, scratch, dnnl_u8, dnnl_a) == dnnl_success &&
+                   make_memory(&r->scratch, &md)
+               ? NULL
+               : out_of_memory;
 }
 
 ebb_status ebb_dnnl_prepare(ebb_call *call, ebb_dnnl_make make)
@@ -476,11 +520,10 @@ ebb_status ebb_dnnl_prepare(ebb_call *call, ebb_dnnl_make make)
     } else {
         memset(parts, 0, EBB_DNNL_PARTS * sizeof *parts);
         call->state = parts;
-        bool fine = true;
-        for (uint32_t i = 0; fine && i < all.count; i++)
-            fine = make_ready(&parts[i], &all.part[i]);
-        if (!fine) {
-            status = ebb_call_error(call, "oneDNN could not create the primitive");
+        for (uint32_t i = 0; why == NULL && i < all.count; i++)
+            why = make_ready(&parts[i], &all.part[i]);
+        if (why != NULL) {
+            status = ebb_call_error(call, "%s", why);
             ebb_dnnl_release(call);
         }
     }
@@ -569,7 +612,7 @@ static dnnl_status_t run_once(const ready *r, const ebb_call *call, int64_t i)
 ebb_status ebb_dnnl_run(const ebb_call *call)
 {
     const ready *parts = call->state;
-    dnnl_status_t got = dnnl_success;
+    dnnl_status_t got = has_crumbs() ? dnnl_success : dnnl_out_of_memory;
     for (uint32_t p = 0; p < parts[0].count; p++)
         if (parts[0].move[p].port.adds) {
             const ebb_operand *sum = operand_of(call, &parts[0].move[p].port);
@@ -585,5 +628,26 @@ ebb_status ebb_dnnl_run(const ebb_call *call)
         got = dnnl_stream_wait(the_stream);
     if (got == dnnl_success)
         return NULL;
-    return ebb_call_error(call, "oneDNN failed with status %d", (int)got);
+    return got == dnnl_out_of_memory
+               ? ebb_call_error(call, "%s", out_of_memory)
+               : ebb_call_error(call, "oneDNN failed with status %d", (int)got);
+}
+
+/* ---- products in the midst of other loops ---- */
+
+/* Its code is made when the first product asks for it. */
+ebb_status ebb_dnnl_product(const ebb_call *call, const ebb_dnnl_matrix *a,
+                            const ebb_dnnl_matrix *b, int64_t m, int64_t n, int64_t k, float alpha,
+                            float beta, float *c, int64_t row)
+{
+    dnnl_status_t got = has_room()
+                            ? dnnl_sgemm(a->turned ? 'T' : 'N', b->turned ? 'T' : 'N', m, n, k,
+                                         alpha, a->data, a->row, b->data, b->row, beta, c, row)
+                            : dnnl_out_of_memory;
+    if (got == dnnl_success)
+        return NULL;
+    if (got == dnnl_out_of_memory)
+        return ebb_call_error(call, "%s", out_of_memory);
+    return ebb_call_error(call, "oneDNN did not multiply [%lld, %lld] by [%lld, %lld]",
+                          (long long)m, (long long)k, (long long)k, (long long)n);
 }

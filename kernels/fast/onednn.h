@@ -70,6 +70,18 @@ ebb_status ebb_dnnl_prepare(ebb_call *call, ebb_dnnl_make make);
 ebb_status ebb_dnnl_run(const ebb_call *call);
 void ebb_dnnl_release(ebb_call *call);
 
+/* Row-major c[m, n] = alpha a b + beta c, where a and b may lie the other way round; `row`: elements
+ * from one row to the next, as they lie. What it packs them into is its own, not the workspace's. */
+typedef struct ebb_dnnl_matrix {
+    const float *data;
+    int64_t row;
+    bool turned;
+} ebb_dnnl_matrix;
+
+ebb_status ebb_dnnl_product(const ebb_call *call, const ebb_dnnl_matrix *a,
+                            const ebb_dnnl_matrix *b, int64_t m, int64_t n, int64_t k, float alpha,
+                            float beta, float *c, int64_t row);
+
 /* ---- for make functions ---- */
 
 dnnl_engine_t ebb_dnnl_engine(void); /* NULL: oneDNN could not start */

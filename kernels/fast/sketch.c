@@ -65,11 +65,9 @@ static ebb_status run(const ebb_call *c)
             EBB_PARALLEL_FOR(rows * columns)
             for (int64_t k = 0; k < rows; k++)
                 signs(tile + k * columns, &s, r + k, i, columns);
-            if (dnnl_sgemm('N', 'N', rows, s.d, columns, (float)s.scale, tile, columns, x + i * s.d,
-                           s.d, i > 0 ? 1.0f : 0.0f, y + r * s.d, s.d) != dnnl_success)
-                return ebb_call_error(c, "oneDNN did not multiply [%lld, %lld] by [%lld, %lld]",
-                                      (long long)rows, (long long)columns, (long long)columns,
-                                      (long long)s.d);
+            const ebb_dnnl_matrix left = {tile, columns, false}, right = {x + i * s.d, s.d, false};
+            EBB_TRY(ebb_dnnl_product(c, &left, &right, rows, s.d, columns, (float)s.scale,
+                                     i > 0 ? 1.0f : 0.0f, y + r * s.d, s.d));
         }
     }
     return NULL;
