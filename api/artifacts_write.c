@@ -233,12 +233,6 @@ static ebb_status strip(ebb_model *m)
     return NULL;
 }
 
-static bool is_read(const ebb_graph *g, ebb_value v)
-{
-    const ebb_value_info *info = ebb_value_of(g, v);
-    return info->use_count > 0 || (info->flags & (EBB_IS_OUTPUT | EBB_IS_CAPTURED)) != 0;
-}
-
 /* The loss alone is left of the outputs, and no state is replaced. */
 static void keep_loss(ebb_graph *g)
 {
@@ -266,11 +260,11 @@ static ebb_status ask_for_weights(ebb_graph *g, survey *s, bool count_frozen)
         uint8_t role = ebb_value_of(g, v)->role;
         bool weight = trains[v.i] || role == EBB_ROLE_FROZEN || role == EBB_ROLE_STATISTIC ||
                       role == EBB_ROLE_PARAMETER;
-        if (!is_read(g, v))
+        if (!ebb_value_is_read(g, v))
             ebb_graph_remove_initializer(g, v);
         else if (weight)
             EBB_TRY(ebb_graph_ask_input(g, v));
-        if (weight && !trains[v.i] && count_frozen && is_read(g, v))
+        if (weight && !trains[v.i] && count_frozen && ebb_value_is_read(g, v))
             s->frozen[s->frozen_count++] = v;
     }
     return NULL;
@@ -343,7 +337,7 @@ static bool has_place(const survey *s, const ebb_graph *g, const ebb_binding *b)
         if (ebb_same_value(b->state, s->list[i].w) || ebb_same_value(b->state, s->list[i].m) ||
             ebb_same_value(b->state, s->list[i].v))
             return true;
-    if (ebb_same_value(b->state, s->recipe.step) || !is_read(g, b->state))
+    if (ebb_same_value(b->state, s->recipe.step) || !ebb_value_is_read(g, b->state))
         return true;
     const ebb_value_info *next = ebb_value_of(g, b->next);
     return next->producer.i != 0 && next->producer_slot > 0 && next->producer_slot < 3 &&

@@ -92,9 +92,7 @@ ebb_status ebb_bind_values(ebb_model *model, const ebb_batch *batch, size_t *cou
     for (size_t i = 0; i < g->input_count && status == NULL; i++) {
         ebb_value v = g->inputs[i];
         const ebb_named *t = array_of(batch, ebb_value_name(g, v));
-        const ebb_value_info *info = ebb_value_of(g, v);
-        bool read = info->use_count > 0 || (info->flags & EBB_IS_CAPTURED) != 0;
-        if (!marked[v.i] || t == NULL || !decides(t) || !read)
+        if (!marked[v.i] || t == NULL || !decides(t))
             continue;
         status = fix(g, v, t);
         ++*count;

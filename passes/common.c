@@ -207,12 +207,7 @@ bool ebb_ints_of(const ebb_graph *g, ebb_value v, ebb_arena *scratch, const int6
 ebb_node ebb_only_user(const ebb_graph *g, ebb_value v)
 {
     const ebb_value_info *info = ebb_value_of(g, v);
-    if (info->use_count != 1 || (info->flags & (EBB_IS_OUTPUT | EBB_IS_CAPTURED)) != 0)
-        return EBB_NO_NODE;
-    for (size_t i = 0; i < g->binding_count; i++)
-        if (ebb_same_value(g->bindings[i].next, v))
-            return EBB_NO_NODE;
-    return info->uses[0].node;
+    return info->use_count == 1 && !ebb_value_is_held(g, v) ? info->uses[0].node : EBB_NO_NODE;
 }
 
 void ebb_keep_name(ebb_graph *g, ebb_node made, ebb_node of)

@@ -78,7 +78,7 @@ bool ebb_feeds_sizes_alone(const ebb_graph *g, ebb_value v)
     ebb_value here[MOST] = {v};
     for (size_t done = 0, count = 1; done < count; done++) {
         const ebb_value_info *info = ebb_value_of(g, here[done]);
-        if (info->use_count == 0 || (info->flags & (EBB_IS_OUTPUT | EBB_IS_CAPTURED)) != 0)
+        if (info->use_count == 0 || ebb_value_is_held(g, here[done]))
             return false;
         for (size_t i = 0; i < info->use_count; i++) {
             ebb_node n = info->uses[i].node;

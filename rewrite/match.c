@@ -258,9 +258,7 @@ static const char *value_held(const ebb_pattern *p, const ebb_graph *g,
     const ebb_value_info *info = ebb_value_of(g, v);
     if ((info->flags & EBB_IS_OUTPUT) != 0)
         return "a value inside the pattern is an output of the graph";
-    bool outside = (info->flags & EBB_IS_CAPTURED) != 0 || ebb_same_value(g->loss, v);
-    for (size_t i = 0; i < g->binding_count; i++)
-        outside |= ebb_same_value(g->bindings[i].next, v);
+    bool outside = ebb_value_is_held(g, v);
     for (size_t i = 0; i < info->use_count; i++)
         outside |= !is_matched(p, found, info->uses[i].node);
     return outside ? "a value inside the pattern is read outside of it" : NULL;

@@ -9,11 +9,6 @@ static bool is_made(const ebb_value_info *info)
            (info->flags & (EBB_IS_INPUT | EBB_IS_INITIALIZER | EBB_IS_OUTER)) != 0;
 }
 
-static bool is_read(const ebb_value_info *info)
-{
-    return info->use_count > 0 || (info->flags & EBB_IS_CAPTURED) != 0;
-}
-
 /* Bindings and outputs of what is gone; then what is read and not made becomes an input. */
 static ebb_status open_inputs(ebb_graph *g, bool *possible)
 {
@@ -28,7 +23,7 @@ static ebb_status open_inputs(ebb_graph *g, bool *possible)
     EBB_EACH_VALUE(g, v)
     {
         const ebb_value_info *info = ebb_value_of(g, v);
-        if (is_made(info) || !is_read(info))
+        if (is_made(info) || !ebb_value_is_read(g, v))
             continue;
         *possible = *possible && info->type.kind == EBB_KIND_TENSOR &&
                     info->type.dtype != EBB_NONE && info->type.rank >= 0;
@@ -36,20 +31,6 @@ static ebb_status open_inputs(ebb_graph *g, bool *possible)
         EBB_TRY(ebb_graph_add_input(g, v));
     }
     return NULL;
-}
-
-static bool is_bound(const ebb_graph *g, ebb_value v)
-{
-    for (size_t i = 0; i < g->binding_count; i++)
-        if (ebb_same_value(g->bindings[i].next, v))
-            return true;
-    return false;
-}
-
-static bool is_kept(const ebb_graph *g, ebb_value v)
-{
-    const ebb_value_info *info = ebb_value_of(g, v);
-    return is_read(info) || (info->flags & EBB_IS_OUTPUT) != 0 || is_bound(g, v);
 }
 
 /* A node whose readers went has its first output that was read as an output of the graph. */
@@ -62,7 +43,7 @@ static ebb_status open_outputs(ebb_graph *g, const bool *had_readers, size_t cou
         bool kept = false;
         for (uint32_t k = info->out_count; k-- > 0;) {
             ebb_value y = info->out[k];
-            kept = kept || (y.i != 0 && is_kept(g, y));
+            kept = kept || ebb_value_is_read(g, y);
             lost = y.i != 0 && y.i < count && had_readers[y.i] ? y : lost;
         }
         if (!kept && lost.i != 0)
@@ -77,7 +58,7 @@ static void forget_loose(ebb_graph *g)
     EBB_EACH_VALUE(g, v)
     {
         ebb_value_info *info = ebb_value_of(g, v);
-        if (info->dead || is_made(info) || is_read(info) || (info->flags & EBB_IS_OUTPUT) != 0)
+        if (info->dead || is_made(info) || ebb_value_is_read(g, v))
             continue;
         info->dead = true;
         g->by_name[info->name.i] = EBB_NO_VALUE;
@@ -88,13 +69,13 @@ static void drop_unread(ebb_graph *g)
 {
     for (size_t i = g->initializer_count; i-- > 0;) {
         ebb_value v = g->initializers[i];
-        if (is_kept(g, v))
+        if (ebb_value_is_read(g, v))
             continue;
         ebb_graph_unbind(g, v);
         ebb_graph_remove_initializer(g, v);
     }
     for (size_t i = g->input_count; i-- > 0;)
-        if (!is_kept(g, g->inputs[i]) &&
+        if (!ebb_value_is_read(g, g->inputs[i]) &&
             (ebb_value_of(g, g->inputs[i])->flags & EBB_IS_INITIALIZER) == 0)
             ebb_graph_remove_input(g, g->inputs[i]);
 }
@@ -280,7 +261,7 @@ ebb_status ebb_less_between(ebb_model *copy, size_t at, size_t size, bool *appli
     ebb_value x = n.i != 0 && size < info->in_count ? info->in[size] : EBB_NO_VALUE;
     ebb_value y = n.i != 0 && info->out_count > 0 ? info->out[0] : EBB_NO_VALUE;
     *applies = x.i != 0 && y.i != 0 && ebb_value_of(g, y)->use_count > 0 &&
-               (ebb_value_of(g, y)->flags & (EBB_IS_OUTPUT | EBB_IS_CAPTURED)) == 0 &&
+               !ebb_value_is_held(g, y) &&
                same_type(&ebb_value_of(g, x)->type, &ebb_value_of(g, y)->type);
     if (!*applies)
         return NULL;

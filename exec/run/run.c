@@ -326,12 +326,7 @@ EBB_API ebb_status ebb_program_set(ebb_program *program, const ebb_named *named)
 
 bool ebb_program_is_state(const ebb_program *program, ebb_value v)
 {
-    const ebb_value_info *info = ebb_value_of(program->plan.g, v);
-    if (info->dead || !(info->flags & EBB_IS_INITIALIZER))
-        return false;
-    return (info->flags & EBB_IS_STATE) || info->role == EBB_ROLE_PARAMETER ||
-           info->role == EBB_ROLE_STATISTIC || info->role == EBB_ROLE_OPTIMIZER ||
-           info->role == EBB_ROLE_RANDOM;
+    return !ebb_value_of(program->plan.g, v)->dead && ebb_value_is_state(program->plan.g, v);
 }
 
 EBB_API ebb_program_facts ebb_program_measure(const ebb_program *program)

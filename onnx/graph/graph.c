@@ -48,14 +48,41 @@ ebb_attrs ebb_node_attrs(const ebb_graph *g, ebb_node n)
     return (ebb_attrs){info->attr, info->attr_count};
 }
 
+bool ebb_value_is_bound(const ebb_graph *g, ebb_value v)
+{
+    for (size_t i = 0; i < g->binding_count; i++)
+        if (ebb_same_value(g->bindings[i].next, v))
+            return true;
+    return false;
+}
+
+bool ebb_value_is_held(const ebb_graph *g, ebb_value v)
+{
+    return v.i != 0 && ((ebb_value_of(g, v)->flags & (EBB_IS_OUTPUT | EBB_IS_CAPTURED)) != 0 ||
+                        ebb_same_value(g->loss, v) || ebb_value_is_bound(g, v));
+}
+
+bool ebb_value_is_read(const ebb_graph *g, ebb_value v)
+{
+    return v.i != 0 && (ebb_value_of(g, v)->use_count > 0 || ebb_value_is_held(g, v));
+}
+
+bool ebb_value_is_state(const ebb_graph *g, ebb_value v)
+{
+    const ebb_value_info *info = ebb_value_of(g, v);
+    return (info->flags & EBB_IS_INITIALIZER) != 0 &&
+           ((info->flags & EBB_IS_STATE) != 0 || info->role == EBB_ROLE_PARAMETER ||
+            info->role == EBB_ROLE_STATISTIC || info->role == EBB_ROLE_OPTIMIZER ||
+            info->role == EBB_ROLE_RANDOM);
+}
+
 const ebb_tensor *ebb_value_constant(const ebb_graph *g, ebb_value v)
 {
     const ebb_value_info *info = ebb_value_of(g, v);
     if (v.i == 0)
         return NULL;
     if (info->tensor != NULL) {
-        bool changes =
-            (info->flags & (EBB_IS_STATE | EBB_IS_INPUT)) != 0 || info->role == EBB_ROLE_PARAMETER;
+        bool changes = (info->flags & EBB_IS_INPUT) != 0 || ebb_value_is_state(g, v);
         return changes || info->tensor->data == NULL ? NULL : info->tensor;
     }
     if (ebb_producer_op(g, v) != EBB_OP_CONSTANT)
@@ -171,17 +198,6 @@ static void drop_use(ebb_graph *g, ebb_value v, ebb_node n, uint32_t slot)
     }
 }
 
-static bool is_wanted(const ebb_graph *g, ebb_value v)
-{
-    const ebb_value_info *info = ebb_value_of(g, v);
-    if (info->use_count > 0 || (info->flags & (EBB_IS_OUTPUT | EBB_IS_CAPTURED)) != 0)
-        return true;
-    for (size_t i = 0; i < g->binding_count; i++)
-        if (ebb_same_value(g->bindings[i].next, v))
-            return true;
-    return false;
-}
-
 static void bury_value(ebb_graph *g, ebb_value v)
 {
     ebb_value_info *info = ebb_value_of(g, v);
@@ -274,7 +290,7 @@ void ebb_node_remove(ebb_graph *g, ebb_node n)
         if (info->out[i].i == 0)
             continue;
         ebb_value_of(g, info->out[i])->producer = EBB_NO_NODE;
-        if (!is_wanted(g, info->out[i]))
+        if (!ebb_value_is_read(g, info->out[i]))
             bury_value(g, info->out[i]);
     }
     unlink_node(g, n); // its own links stay, so that a walk may go on
@@ -329,7 +345,7 @@ ebb_status ebb_node_set_output(ebb_graph *g, ebb_node n, uint32_t slot, ebb_valu
     info->out[slot] = EBB_NO_VALUE;
     if (old.i != 0 && !ebb_same_value(old, v)) {
         ebb_value_of(g, old)->producer = EBB_NO_NODE;
-        if (!is_wanted(g, old))
+        if (!ebb_value_is_read(g, old))
             bury_value(g, old);
     }
     info->out[slot] = v;
@@ -659,7 +675,7 @@ size_t ebb_graph_sweep(ebb_graph *g)
         const ebb_node_info *info = ebb_node_of(g, n);
         bool wanted = false;
         for (uint32_t i = 0; i < info->out_count && !wanted; i++)
-            wanted = info->out[i].i != 0 && is_wanted(g, info->out[i]);
+            wanted = ebb_value_is_read(g, info->out[i]);
         if (wanted)
             continue;
         ebb_node_remove(g, n);
@@ -669,7 +685,7 @@ size_t ebb_graph_sweep(ebb_graph *g)
         ebb_value v = g->initializers[i];
         const ebb_value_info *info = ebb_value_of(g, v);
         bool ours = info->tensor != NULL && info->tensor->origin == NULL;
-        if (ours && !is_wanted(g, v) && (info->flags & (EBB_IS_STATE | EBB_IS_INPUT)) == 0)
+        if (ours && !ebb_value_is_read(g, v) && (info->flags & (EBB_IS_STATE | EBB_IS_INPUT)) == 0)
             ebb_graph_remove_initializer(g, v);
     }
     return removed;

@@ -260,8 +260,19 @@ ebb_value ebb_out(const ebb_graph *g, ebb_node n, uint32_t i);
 /* The op of the producing node, EBB_OP_UNKNOWN when none. */
 ebb_op ebb_producer_op(const ebb_graph *g, ebb_value v);
 
-/* The value as a constant: an initializer that no binding replaces and no role trains, or a
- * Constant node's. NULL where it is not constant or its bytes are missing. */
+/* Whether a binding replaces a state by v. */
+bool ebb_value_is_bound(const ebb_graph *g, ebb_value v);
+/* Whether v is wanted whatever the nodes of this graph read: it is an output or the loss, it is
+ * bound, or a body reads it by its name. */
+bool ebb_value_is_held(const ebb_graph *g, ebb_value v);
+/* Whether anything reads v: a node of this graph, or what holds it. Nothing reads none. */
+bool ebb_value_is_read(const ebb_graph *g, ebb_value v);
+
+/* Whether v is an initializer that is not the same in all steps and runs: a binding replaces it, or
+ * it is a parameter, a statistic, of the optimizer (as the learning rate is) or the random key. */
+bool ebb_value_is_state(const ebb_graph *g, ebb_value v);
+/* The value as a constant: a Constant node's, or an initializer that is no state and no input, for
+ * which a caller may give other bytes. NULL where it is not constant or its bytes are missing. */
 const ebb_tensor *ebb_value_constant(const ebb_graph *g, ebb_value v);
 
 ebb_attrs ebb_node_attrs(const ebb_graph *g, ebb_node n);

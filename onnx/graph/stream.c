@@ -34,7 +34,7 @@ const char *ebb_stream_refuses(const ebb_graph *g, ebb_node n, ebb_use *reader)
     if (!ebb_op_has(info->op, EBB_DECODES) || info->out_count != 1 || info->out[0].i == 0)
         return "it decodes nothing";
     const ebb_value_info *out = ebb_value_of(g, info->out[0]);
-    if ((out->flags & (EBB_IS_OUTPUT | EBB_IS_CAPTURED)) != 0 || out->use_count != 1)
+    if (ebb_value_is_held(g, info->out[0]) || out->use_count != 1)
         return "it has more than one reader";
     for (uint32_t i = 0; i < info->in_count; i++) {
         const ebb_type *type;

@@ -259,6 +259,9 @@ static ebb_status bindings_fit(const check *c)
         const ebb_value_info *from = ebb_value_of(g, state), *to = ebb_value_of(g, next);
         if ((from->flags & EBB_IS_INITIALIZER) == 0 || (from->flags & EBB_IS_STATE) == 0)
             return ebb_error(EBB_VERIFY, "'%s' is bound and is no state", name_of(g, state));
+        if (to->producer.i == 0 && (to->flags & (EBB_IS_INPUT | EBB_IS_INITIALIZER)) == 0)
+            return ebb_error(EBB_VERIFY, "nothing makes '%s', which replaces '%s'",
+                             name_of(g, next), name_of(g, state));
         if (bound[state.i]++ != 0)
             return ebb_error(EBB_VERIFY, "'%s' is bound twice", name_of(g, state));
         if (from->type.dtype != to->type.dtype ||
@@ -275,6 +278,34 @@ static ebb_status bindings_fit(const check *c)
     return NULL;
 }
 
+/* What a body reads from outside is there under its name when the node runs, and bears the mark that
+ * keeps it. What stands for something further out is asked for where that is. */
+static ebb_status captures_are_made(const check *c, ebb_node n, const ebb_graph *body)
+{
+    const ebb_graph *g = c->g;
+    EBB_EACH_VALUE(body, inner)
+    {
+        const ebb_value_info *stand_in = ebb_value_of(body, inner);
+        if (stand_in->dead || (stand_in->flags & EBB_IS_OUTER) == 0)
+            continue;
+        const char *name = ebb_value_name(body, inner);
+        ebb_value v = ebb_value_find(g, name);
+        const ebb_value_info *value = ebb_value_of(g, v);
+        if (v.i == 0 || (value->producer.i == 0 &&
+                         (value->flags & (EBB_IS_INPUT | EBB_IS_INITIALIZER | EBB_IS_OUTER)) == 0))
+            return ebb_error(EBB_VERIFY, "%s: its body reads '%s', which nothing outside makes",
+                             ebb_node_label(g, n), name);
+        if (value->producer.i != 0 && (value->producer.i >= g->node_count ||
+                                       c->position[value->producer.i] >= c->position[n.i]))
+            return ebb_error(EBB_VERIFY, "%s: its body reads '%s' before it is made",
+                             ebb_node_label(g, n), name);
+        if ((value->flags & EBB_IS_CAPTURED) == 0)
+            return ebb_error(EBB_VERIFY, "%s: its body reads '%s', which is not marked so",
+                             ebb_node_label(g, n), name);
+    }
+    return NULL;
+}
+
 /* Bodies of If and Loop are graphs too. The reader bounds how deep they nest. */
 static ebb_status bodies_are_legal(const check *c, ebb_node n)
 {
@@ -283,9 +314,11 @@ static ebb_status bodies_are_legal(const check *c, ebb_node n)
         const ebb_attr *a = &info->attr[i];
         if (a->type != EBB_ATTR_GRAPH && a->type != EBB_ATTR_GRAPHS)
             continue;
-        for (uint32_t k = 0; a->graphs != NULL && k < a->count; k++)
+        for (uint32_t k = 0; a->graphs != NULL && k < a->count; k++) {
+            EBB_TRY(captures_are_made(c, n, a->graphs[k]));
             EBB_TRY(ebb_while(ebb_verify(a->graphs[k]), "checking attribute '%s' of %s", a->name,
                               ebb_node_label(c->g, n)));
+        }
     }
     return NULL;
 }

@@ -33,7 +33,8 @@ enum { RESULT_LIMIT = 64 << 20 }; // bytes; what is larger is better made in eac
 /* A lone number is no weight, unless the file says so. */
 static bool is_number(const ebb_graph *g, ebb_value v)
 {
-    return ebb_value_of(g, v)->type.rank == 0 && !ebb_is_parameter(g, v);
+    const ebb_value_info *info = ebb_value_of(g, v);
+    return info->type.rank == 0 && info->role != EBB_ROLE_FROZEN && !ebb_is_parameter(g, v);
 }
 
 static const ebb_tensor *foldable(const ebb_graph *g, ebb_value v)
@@ -45,7 +46,7 @@ static const ebb_tensor *foldable(const ebb_graph *g, ebb_value v)
     bool weight = (info->flags & EBB_IS_INITIALIZER) != 0 && info->role != EBB_ROLE_CONSTANT &&
                   ebb_dtype_is_float((ebb_dtype)t->type.dtype) && !is_number(g, v) &&
                   !ebb_feeds_sizes_alone(g, v);
-    return weight || info->role == EBB_ROLE_RANDOM ? NULL : t;
+    return weight ? NULL : t;
 }
 
 /* The node computes from constants alone, and its results are worth keeping. */
@@ -61,11 +62,17 @@ static bool all_constant(const ebb_graph *g, ebb_node n)
     return info->in_count > 0;
 }
 
-static bool makes_graph_output(const ebb_graph *g, ebb_node n)
+/* What leaves the graph is made by a node: it has a name of its own and memory of its own. */
+static bool leaves(const ebb_graph *g, ebb_value v)
+{
+    return (ebb_value_of(g, v)->flags & EBB_IS_OUTPUT) != 0 || ebb_value_is_bound(g, v);
+}
+
+static bool makes_what_leaves(const ebb_graph *g, ebb_node n)
 {
     const ebb_node_info *info = ebb_node_of(g, n);
     for (uint32_t k = 0; k < info->out_count; k++)
-        if (info->out[k].i != 0 && (ebb_value_of(g, info->out[k])->flags & EBB_IS_OUTPUT) != 0)
+        if (info->out[k].i != 0 && leaves(g, info->out[k]))
             return true;
     return false;
 }
@@ -91,8 +98,7 @@ static ebb_status replace_by(ebb_edit *e, ebb_node n, const ebb_tensor *t, uint3
         return ebb_error_memory();
     for (uint32_t k = 0; k < count; k++) {
         ebb_value y = ebb_out(g, n, k);
-        if (y.i == 0 || (ebb_value_of(g, y)->use_count == 0 &&
-                         (ebb_value_of(g, y)->flags & EBB_IS_CAPTURED) == 0))
+        if (!ebb_value_is_read(g, y))
             continue;
         names[k] = ebb_value_name(g, y);
         EBB_TRY(hold(e, y, &t[k], role, &made[k]));
@@ -143,7 +149,7 @@ static ebb_status fold_node(ebb_edit *e, ebb_node n, ebb_facts *facts, bool *don
     ebb_value y = ebb_out(g, n, 0);
     ebb_tensor value;
     *done = false;
-    if (y.i == 0 || makes_graph_output(g, n))
+    if (y.i == 0 || makes_what_leaves(g, n))
         return NULL;
     if (info->op == EBB_OP_CONSTANT) {
         if (!constant_value(e, n, &value))
@@ -299,9 +305,7 @@ static ebb_value equal_input(const ebb_graph *g, ebb_node n)
     }
     case EBB_OP_DROPOUT: {
         ebb_value mask = ebb_out(g, n, 1);
-        bool mask_read = mask.i != 0 && (ebb_value_of(g, mask)->use_count > 0 ||
-                                         (ebb_value_of(g, mask)->flags & EBB_IS_OUTPUT) != 0);
-        return !mask_read && is_all(g, other, 0) ? x : EBB_NO_VALUE;
+        return !ebb_value_is_read(g, mask) && is_all(g, other, 0) ? x : EBB_NO_VALUE;
     }
     default:
         return EBB_NO_VALUE;
@@ -315,14 +319,9 @@ static ebb_status drop_idle(ebb_edit *e, ebb_node n, bool *done)
     *done = false;
     if (x.i == 0)
         return NULL;
-    const ebb_value_info *from = ebb_value_of(g, x), *to = ebb_value_of(g, y);
-    // A graph output must stay a value of its own: it cannot take over an input's name.
-    bool fixed = from->producer.i == 0 || (from->flags & EBB_IS_OUTPUT) != 0;
-    if ((to->flags & EBB_IS_OUTPUT) != 0 && fixed)
+    const ebb_value_info *from = ebb_value_of(g, x);
+    if (leaves(g, y) && (from->producer.i == 0 || (from->flags & EBB_IS_OUTPUT) != 0))
         return NULL;
-    for (size_t i = 0; i < g->binding_count; i++)
-        if (ebb_same_value(g->bindings[i].next, y) && fixed)
-            return NULL;
     EBB_TRY(ebb_edit_replace(e, y, x));
     ebb_edit_remove(e, n);
     ebb_found(e);
@@ -480,7 +479,7 @@ static bool holds_floats(ebb_edit *e, ebb_node n, ebb_tensor *value)
 {
     int64_t elements;
     return ebb_node_of(e->g, n)->op == EBB_OP_CONSTANT && ebb_out(e->g, n, 0).i != 0 &&
-           !makes_graph_output(e->g, n) && constant_value(e, n, value) &&
+           !makes_what_leaves(e->g, n) && constant_value(e, n, value) &&
            ebb_dtype_is_float((ebb_dtype)value->type.dtype) &&
            ebb_type_elements(&value->type, &elements) && elements > 1;
 }

@@ -137,12 +137,6 @@ static ebb_status move(site *s, const struct row *row)
 
 /* ---- more than that ---- */
 
-static bool is_read(const ebb_graph *g, ebb_value v)
-{
-    const ebb_value_info *info = ebb_value_of(g, v);
-    return v.i != 0 && (info->use_count > 0 || (info->flags & (EBB_IS_OUTPUT | EBB_IS_CAPTURED)));
-}
-
 /* `made` takes the place of the node's output, and of the node. */
 static ebb_status stand_in(site *s, ebb_node named, ebb_value made)
 {
@@ -192,7 +186,7 @@ static ebb_status change_mask(site *s)
 {
     ebb_graph *g = s->e->g;
     const ebb_value x = ebb_in(g, s->n, 0), mask = ebb_out(g, s->n, 1);
-    if (!is_read(g, mask))
+    if (!ebb_value_is_read(g, mask))
         return ebb_node_set_output(g, s->n, 1, EBB_NO_VALUE);
     ebb_value bools;
     ebb_type type = ebb_value_of(g, mask)->type;
@@ -281,7 +275,7 @@ static const char *refuses(const ebb_graph *g, int64_t from, ebb_node *which)
                     why = "it asks for its function's attributes";
             if (rows[r].rule == change_statistics)
                 for (uint32_t k = 3; k < info->out_count; k++)
-                    if (is_read(g, info->out[k]))
+                    if (ebb_value_is_read(g, info->out[k]))
                         why = "its saved statistics are read, which opset 14 has no more";
         }
         for (uint32_t i = 0; why == NULL && i < info->attr_count; i++)

@@ -220,22 +220,13 @@ static ebb_status visit(ebb_images *s, ebb_node n, bool *replaced)
     return NULL;
 }
 
-static bool is_read(const ebb_graph *g, ebb_value v)
-{
-    const ebb_value_info *info = ebb_value_of(g, v);
-    for (size_t i = 0; i < g->binding_count; i++)
-        if (ebb_same_value(g->bindings[i].next, v))
-            return true;
-    return info->use_count > 0 || (info->flags & EBB_IS_OUTPUT) != 0;
-}
-
 /* The replaced node goes; who still reads what it made gets that in the old order. */
 static ebb_status retire(ebb_images *s, ebb_node n, size_t *transposes)
 {
     ebb_graph *g = s->e->g;
     for (uint32_t k = 0; k < ebb_node_of(g, n)->out_count; k++) {
         ebb_value y = ebb_out(g, n, k);
-        if (y.i == 0 || !is_read(g, y))
+        if (!ebb_value_is_read(g, y))
             continue;
         ebb_value with = ebb_image_of(s, y)->instead;
         if (with.i == 0) {

@@ -165,8 +165,7 @@ static const char *pool(ebb_images *s, ebb_build *b, ebb_node n)
     ebb_value x = ebb_in(g, n, 0), y = ebb_out(g, n, 0), indices = ebb_out(g, n, 1);
     ebb_attrs attrs = ebb_node_attrs(g, n);
     ebb_window w;
-    if (indices.i != 0 && (ebb_value_of(g, indices)->use_count > 0 ||
-                           (ebb_value_of(g, indices)->flags & EBB_IS_OUTPUT) != 0))
+    if (ebb_value_is_read(g, indices))
         return "its Indices are read, which count elements of the old order";
     if (!ebb_is_image(g, y) ||
         ebb_window_resolve(&w, &attrs, 2, type_of(b, x)->dims + 2, NULL,

@@ -277,8 +277,8 @@ static void find_sources(lowering *l)
         if (!fits || info->out_count != 1 || !is_f32(g, info->out[0]) || l->active[n.i])
             continue;
         const ebb_value_info *y = ebb_value_of(g, info->out[0]);
-        bool all = y->use_count > 0 && (y->flags & (EBB_IS_OUTPUT | EBB_IS_CAPTURED)) == 0 &&
-                   !l->of_loss[n.i] && !is_named(l, n);
+        bool all = y->use_count > 0 && !ebb_value_is_held(g, info->out[0]) && !l->of_loss[n.i] &&
+                   !is_named(l, n);
         for (size_t i = 0; i < y->use_count && all; i++) {
             ebb_node user = y->uses[i].node;
             all = l->low[user.i] && !takes_float32(ebb_node_of(g, user)->op, y->uses[i].slot);

@@ -105,6 +105,17 @@ static ebb_status own_statistic(ebb_edit *e, ebb_node n, uint32_t slot, ebb_valu
     return NULL;
 }
 
+static const char statistics_are_read[] = "its new statistics are read elsewhere";
+
+/* Something reads what the batch norm makes beside its output. */
+static bool reads_statistics(const ebb_graph *g, ebb_node n)
+{
+    for (uint32_t k = 1; k < ebb_node_of(g, n)->out_count; k++)
+        if (ebb_value_is_read(g, ebb_out(g, n, k)))
+            return true;
+    return false;
+}
+
 static ebb_status name_next(ebb_edit *e, ebb_value state, ebb_value next)
 {
     char *name = ebb_arena_printf(e->scratch, "%s_next", ebb_value_name(e->g, state));
@@ -122,10 +133,8 @@ static ebb_status train_batch_norm(ebb_edit *e, ebb_node n)
     ebb_value mean, var, out[3];
     if (!is_own_initializer(g, ebb_in(g, n, 3)) || !is_own_initializer(g, ebb_in(g, n, 4)))
         return ebb_declined(e, n, "its running statistics are not initializers");
-    for (uint32_t k = 1; k < ebb_node_of(g, n)->out_count; k++)
-        if (ebb_out(g, n, k).i != 0 && (ebb_value_of(g, ebb_out(g, n, k))->use_count > 0 ||
-                                        (ebb_value_of(g, ebb_out(g, n, k))->flags & EBB_IS_OUTPUT)))
-            return ebb_declined(e, n, "its new statistics are read elsewhere");
+    if (reads_statistics(g, n))
+        return ebb_declined(e, n, statistics_are_read);
     ebb_found(e);
     EBB_TRY(own_statistic(e, n, 3, &mean));
     EBB_TRY(own_statistic(e, n, 4, &var));
@@ -162,6 +171,8 @@ static ebb_status freeze_batch_norm(ebb_edit *e, ebb_node n)
             ebb_value_of(e->g, ebb_in(e->g, n, slot))->role = EBB_ROLE_STATISTIC;
     if (ebb_attr_int(&attrs, "training_mode", 0) == 0 && ebb_node_of(e->g, n)->out_count <= 1)
         return NULL;
+    if (reads_statistics(e->g, n))
+        return ebb_declined(e, n, statistics_are_read);
     ebb_found(e);
     for (uint32_t k = ebb_node_of(e->g, n)->out_count; k-- > 1;)
         EBB_TRY(ebb_node_set_output(e->g, n, k, EBB_NO_VALUE));
@@ -232,8 +243,7 @@ static ebb_status set_dropout(ebb_edit *e, ebb_node n, bool on)
     ebb_graph *g = e->g;
     double ratio = 0.5, flag = 0;
     ebb_value mask = ebb_out(g, n, 1), key, y;
-    if (mask.i != 0 && (ebb_value_of(g, mask)->use_count > 0 ||
-                        (ebb_value_of(g, mask)->flags & EBB_IS_OUTPUT) != 0))
+    if (ebb_value_is_read(g, mask))
         return ebb_declined(e, n, "its mask is read elsewhere");
     if (ebb_in(g, n, 1).i != 0 && !ebb_scalar_of(g, ebb_in(g, n, 1), &ratio))
         return ebb_declined(e, n, "its ratio is not constant");

@@ -63,7 +63,11 @@ static bool statistics_can_wait(const state *s, const ebb_epilogue *t)
     const ebb_graph *g = s->e->g;
     for (uint32_t k = 1; k < ebb_node_of(g, t->maker)->out_count; k++) {
         ebb_value v = ebb_out(g, t->maker, k);
-        for (size_t i = 0; v.i != 0 && i < ebb_value_of(g, v)->use_count; i++)
+        if (v.i == 0)
+            continue;
+        if ((ebb_value_of(g, v)->flags & EBB_IS_CAPTURED) != 0)
+            return false;
+        for (size_t i = 0; i < ebb_value_of(g, v)->use_count; i++)
             if (!stands_before(s, t->relu, ebb_value_of(g, v)->uses[i].node))
                 return false;
     }

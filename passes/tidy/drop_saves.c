@@ -46,23 +46,12 @@ static uint32_t optional_outputs(ebb_op op)
     }
 }
 
-static bool is_unread(const ebb_graph *g, ebb_value v)
-{
-    const ebb_value_info *info = ebb_value_of(g, v);
-    if (info->use_count > 0 || (info->flags & EBB_IS_OUTPUT) != 0)
-        return false;
-    for (size_t i = 0; i < g->binding_count; i++)
-        if (ebb_same_value(g->bindings[i].next, v))
-            return false;
-    return true;
-}
-
 static ebb_status drop_outputs(ebb_edit *e, ebb_node n)
 {
     uint32_t optional = optional_outputs(ebb_node_of(e->g, n)->op);
     for (uint32_t k = ebb_node_of(e->g, n)->out_count; optional != 0 && k-- > 0;) {
         ebb_value v = ebb_out(e->g, n, k);
-        if ((optional >> k & 1u) == 0 || v.i == 0 || !is_unread(e->g, v))
+        if ((optional >> k & 1u) == 0 || v.i == 0 || ebb_value_is_read(e->g, v))
             continue;
         ebb_found(e);
         EBB_TRY(ebb_node_set_output(e->g, n, k, EBB_NO_VALUE));

@@ -170,6 +170,57 @@ static void an_unmarked_graph_output_is_refused(void **state)
     is_refused(g, "'y' is listed as output and not marked so");
 }
 
+/* y = Relu(x); z = If (c) { p = Neg (h) } else { q = h }, with h read by the bodies alone. */
+static ebb_model *with_bodies(void)
+{
+    ebb_model *m = NULL;
+    const char *of_bodies = "<ir_version: 10, opset_import: [\"\" : 20]>\n"
+                            "g (bool c, float[4] x) => (float[4] z) {\n"
+                            "   [one] h = Relu (x)\n"
+                            "   [two] z = If <then_branch = yes () => (p) { p = Neg (h) },"
+                            " else_branch = no () => (q) { q = Exp (h) }> (c)\n}";
+    assert_null(ebb_text_parse_model(&m, of_bodies));
+    assert_null(ebb_infer_graph(m->graph));
+    assert_null(ebb_verify(m->graph));
+    return m;
+}
+
+static void a_body_that_reads_what_nothing_makes_is_refused(void **state)
+{
+    (void)state;
+    ebb_model *m = with_bodies();
+    ebb_node_remove(m->graph, ebb_node_find(m->graph, "one"));
+    is_refused(m->graph, "If 'two': its body reads 'h', which nothing outside makes");
+    ebb_model_free(m);
+}
+
+static void a_body_that_reads_before_it_is_made_is_refused(void **state)
+{
+    (void)state;
+    ebb_model *m = with_bodies();
+    ebb_node_move(m->graph, ebb_node_find(m->graph, "one"), EBB_NO_NODE);
+    is_refused(m->graph, "If 'two': its body reads 'h' before it is made");
+    ebb_model_free(m);
+}
+
+static void a_body_whose_reading_is_not_marked_is_refused(void **state)
+{
+    (void)state;
+    ebb_model *m = with_bodies();
+    value(m->graph, "h")->flags &= (uint16_t)~EBB_IS_CAPTURED;
+    is_refused(m->graph, "If 'two': its body reads 'h', which is not marked so");
+    ebb_model_free(m);
+}
+
+static void a_binding_to_what_nothing_makes_is_refused(void **state)
+{
+    ebb_graph *g = graph_of(state);
+    ebb_value loose;
+    assert_null(ebb_value_add(g, &loose, "loose", &value(g, "w")->type));
+    assert_null(ebb_graph_bind(g, ebb_value_find(g, "w"), loose));
+    is_refused(g, "nothing makes 'loose', which replaces 'w'");
+}
+
 static void running_out_of_memory_is_said(void **state)
 {
     for (long n = 1; n < 100; n++) {
@@ -204,6 +255,10 @@ int main(void)
         TEST(a_binding_of_what_is_no_state_is_refused),
         TEST(an_output_written_over_nothing_is_refused),
         TEST(an_unmarked_graph_output_is_refused),
+        TEST(a_body_that_reads_what_nothing_makes_is_refused),
+        TEST(a_body_that_reads_before_it_is_made_is_refused),
+        TEST(a_body_whose_reading_is_not_marked_is_refused),
+        TEST(a_binding_to_what_nothing_makes_is_refused),
         TEST(running_out_of_memory_is_said),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -24,7 +24,9 @@ static const char text[] = "<ir_version: 10, opset_import: [\"\" : 20]>\n"
 static const double slope[3] = {1.0, 0.25, (double)0.001f};
 
 enum { STEPS = 4 };
-static const double rate = 0.1, alpha = 0.75, beta = 0.875, epsilon = 0.01, decay = 0.5;
+/* Rates as a schedule gives them, by step; a run that asks for one rate has the first. */
+static const double rates[STEPS] = {0.1, 0.05, 0.2, 0.025};
+static const double alpha = 0.75, beta = 0.875, epsilon = 0.01, decay = 0.5;
 
 static void good(ebb_status status)
 {
@@ -32,10 +34,11 @@ static void good(ebb_status status)
         fail_msg("%s", ebb_status_text(status));
 }
 
-static void by_formula(double w[3], bool transformers, bool correct)
+static void by_formula(double w[3], bool transformers, bool correct, bool scheduled)
 {
     double m[3] = {0}, v[3] = {0};
     for (int t = 1; t <= STEPS; t++) {
+        double rate = rates[scheduled ? t - 1 : 0];
         double am = correct ? 1 - pow(alpha, t) : 1, av = correct ? 1 - pow(beta, t) : 1;
         for (int i = 0; i < 3; i++) {
             double g = 2 * slope[i] * w[i];
@@ -52,7 +55,7 @@ static void by_formula(double w[3], bool transformers, bool correct)
     }
 }
 
-static void steps_agree(bool transformers, bool correct)
+static void steps_agree(bool transformers, bool correct, bool scheduled)
 {
     char pipeline[512];
     ebb_model *m = NULL;
@@ -61,17 +64,22 @@ static void steps_agree(bool transformers, bool correct)
     double want[3] = {0.5, -1.0, (double)0.001f};
     (void)snprintf(pipeline, sizeof pipeline,
                    "loss:name=loss,gradient:train=w,optimizer:adamw,lr=%g,beta1=%g,beta2=%g,"
-                   "epsilon=%g,weight-decay=%g,order=%s,correct-bias=%d",
-                   rate, alpha, beta, epsilon, decay, transformers ? "transformers" : "pytorch",
+                   "epsilon=%g,weight-decay=%g,order=%s,correct-bias=%d,fold",
+                   rates[0], alpha, beta, epsilon, decay, transformers ? "transformers" : "pytorch",
                    (int)correct);
     good(ebb_text_parse_model(&m, text));
     good(ebb_infer_graph(m->graph));
     good(ebb_rewrite(m, pipeline, NULL, NULL));
     good(ebb_program_compile(&p, m, NULL));
-    for (int t = 0; t < STEPS; t++)
+    for (int t = 0; t < STEPS; t++) {
+        const float rate = (float)rates[t];
+        const ebb_named now = {"ebb.lr", EBB_F32, 0, NULL, &rate};
+        if (scheduled)
+            good(ebb_program_set(p, &now));
         good(ebb_program_step(p, NULL));
+    }
     good(ebb_program_get(p, "w", &got));
-    by_formula(want, transformers, correct);
+    by_formula(want, transformers, correct, scheduled);
     for (int i = 0; i < 3; i++)
         assert_true(fabs((double)((const float *)got.data)[i] - want[i]) < 2e-6);
     ebb_program_free(p);
@@ -83,13 +91,24 @@ static void each_order_takes_the_steps_of_its_formula(void **state)
     (void)state;
     for (int transformers = 0; transformers < 2; transformers++)
         for (int correct = 0; correct < 2; correct++)
-            steps_agree(transformers != 0, correct != 0);
+            steps_agree(transformers != 0, correct != 0, false);
+}
+
+/* The rate is an initializer that a schedule sets between steps: folding must not take the first
+ * one for all, not in the decay either. */
+static void each_step_has_its_own_rate(void **state)
+{
+    (void)state;
+    for (int transformers = 0; transformers < 2; transformers++)
+        for (int correct = 0; correct < 2; correct++)
+            steps_agree(transformers != 0, correct != 0, true);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_order_takes_the_steps_of_its_formula),
+        cmocka_unit_test(each_step_has_its_own_rate),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

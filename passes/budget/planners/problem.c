@@ -44,9 +44,8 @@ static bool is_view(const maker *m, ebb_node n)
         in_bytes != out_bytes || in_bytes == 0 || x->type.layout.kind != y->type.layout.kind ||
         x->type.layout.block != y->type.layout.block)
         return false;
-    for (size_t i = 0; i < m->g->binding_count; i++)
-        if (ebb_same_value(m->g->bindings[i].next, out))
-            return false;
+    if (ebb_value_is_bound(m->g, out))
+        return false;
     bool state = (ebb_value_of(m->g, m->s->root[in.i])->flags & EBB_IS_STATE) != 0;
     return !state || (y->flags & EBB_IS_OUTPUT) == 0;
 }

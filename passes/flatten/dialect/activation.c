@@ -85,7 +85,7 @@ static bool mask_stays_inside(const ebb_graph *g, ebb_node n)
     if (mask.i == 0 || strncmp(ebb_text(g, ebb_node_of(g, n)->op_name), "Bitmask", 7) != 0)
         return true;
     const ebb_value_info *info = ebb_value_of(g, mask);
-    if ((info->flags & (EBB_IS_OUTPUT | EBB_IS_CAPTURED)) != 0)
+    if (ebb_value_is_held(g, mask))
         return false;
     for (size_t i = 0; i < info->use_count; i++) {
         const ebb_node_info *user = ebb_node_of(g, info->uses[i].node);

@@ -38,17 +38,6 @@ bool ebb_dialect_knows(const ebb_graph *g, ebb_node n)
 
 /* ---- applying ---- */
 
-static bool is_read(const ebb_graph *g, ebb_value v)
-{
-    const ebb_value_info *info = ebb_value_of(g, v);
-    if (v.i == 0)
-        return false;
-    bool bound = false;
-    for (size_t i = 0; i < g->binding_count; i++)
-        bound = bound || ebb_same_value(g->bindings[i].next, v);
-    return bound || info->use_count > 0 || (info->flags & (EBB_IS_OUTPUT | EBB_IS_CAPTURED)) != 0;
-}
-
 static void look(ebb_foreign *f, const ebb_graph *g, ebb_node n, ebb_arena *scratch)
 {
     const ebb_node_info *info = ebb_node_of(g, n);
@@ -60,7 +49,7 @@ static void look(ebb_foreign *f, const ebb_graph *g, ebb_node n, ebb_arena *scra
     for (uint32_t i = 0; i < info->in_count; i++)
         f->x[i] = info->in[i];
     for (uint32_t k = 0; k < info->out_count; k++)
-        f->wants[k] = is_read(g, info->out[k]);
+        f->wants[k] = ebb_value_is_read(g, info->out[k]);
 }
 
 ebb_status ebb_dialect_apply(ebb_edit *e, ebb_node n, bool *done, const char **why)

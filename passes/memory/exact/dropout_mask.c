@@ -24,7 +24,7 @@
 static bool for_gradients_alone(const ebb_graph *g, ebb_value mask)
 {
     const ebb_value_info *info = ebb_value_of(g, mask);
-    if ((info->flags & EBB_IS_OUTPUT) != 0)
+    if (ebb_value_is_held(g, mask))
         return false;
     for (size_t i = 0; i < info->use_count; i++)
         if (ebb_node_of(g, info->uses[i].node)->op != EBB_OP_DROPOUT_GRAD ||

@@ -29,8 +29,7 @@ static ebb_status reseed(ebb_edit *e, ebb_node n, ebb_node forward)
     ebb_value old = ebb_out(g, n, 0), mask = ebb_in(g, n, 1);
     EBB_TRY(ebb_edit_replace(e, old, dx));
     ebb_edit_remove(e, n);
-    if (ebb_value_of(g, mask)->use_count == 0 &&
-        (ebb_value_of(g, mask)->flags & EBB_IS_OUTPUT) == 0)
+    if (!ebb_value_is_read(g, mask))
         EBB_TRY(ebb_node_set_output(g, forward, 1, EBB_NO_VALUE));
     ebb_applied(e);
     return NULL;

@@ -124,8 +124,7 @@ static site look(const ebb_graph *g, ebb_node n)
         s.sign = user;
     if (!ebb_type_bytes(&type, &bytes) || type.rank < 3 || type.rank > 5)
         s.refused = "its input's shape is not known, or has more than three spatial axes";
-    else if (indices.i != 0 && (ebb_value_of(g, indices)->use_count > 0 ||
-                                (ebb_value_of(g, indices)->flags & EBB_IS_OUTPUT) != 0))
+    else if (ebb_value_is_read(g, indices))
         s.refused = "its Indices are read, too";
     else if (ebb_window_resolve(&s.w, &attrs, type.rank - 2, type.dims + 2, NULL,
                                 ebb_attr_int(&attrs, "ceil_mode", 0) != 0) != NULL)

@@ -426,17 +426,12 @@ static bool is_closed(const site *s, const ebb_graph *g)
             const ebb_value_info *value = ebb_value_of(g, v);
             if (v.i == 0 || is_boundary(s, v))
                 continue;
-            if ((value->flags & (EBB_IS_OUTPUT | EBB_IS_CAPTURED)) != 0)
+            if (ebb_value_is_held(g, v))
                 return false;
             for (size_t u = 0; u < value->use_count; u++)
                 if (!is_member(s, value->uses[u].node))
                     return false;
         }
-    }
-    for (size_t i = 0; i < g->binding_count; i++) {
-        ebb_node n = ebb_value_of(g, g->bindings[i].next)->producer;
-        if (n.i != 0 && is_member(s, n) && !is_boundary(s, g->bindings[i].next))
-            return false;
     }
     return true;
 }

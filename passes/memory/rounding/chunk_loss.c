@@ -90,7 +90,7 @@ static const char *choose_block(ebb_chunk_site *s, ebb_offer *offer)
 static ebb_status put(ebb_chunk_site *s, ebb_value old, ebb_value with)
 {
     ebb_graph *g = s->g;
-    if (!ebb_chunk_is_bound(g, old) && (ebb_value_of(g, with)->flags & EBB_IS_OUTPUT) == 0) {
+    if (!ebb_value_is_held(g, old) && (ebb_value_of(g, with)->flags & EBB_IS_OUTPUT) == 0) {
         char *name = ebb_arena_strdup(s->e->scratch, ebb_value_name(g, old));
         char *aside = name != NULL ? ebb_arena_printf(s->e->scratch, "%s_before", name) : NULL;
         if (aside == NULL)

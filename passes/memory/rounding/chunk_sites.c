@@ -418,21 +418,13 @@ static bool follow(ebb_chunk_site *s, ebb_node n, const spot *at, spot *next)
     }
 }
 
-bool ebb_chunk_is_bound(const ebb_graph *g, ebb_value v)
-{
-    for (size_t i = 0; i < g->binding_count; i++)
-        if (ebb_same_value(g->bindings[i].next, v))
-            return true;
-    return (ebb_value_of(g, v)->flags & EBB_IS_OUTPUT) != 0;
-}
-
 static const char *find_gradients(ebb_chunk_site *s)
 {
     enum { MOST = 32 };
     spot spots[MOST] = {{ebb_out(s->g, s->grad, 0), 1, 0}};
     for (int i = 0, count = 1; i < count; i++) {
         const ebb_value_info *info = ebb_value_of(s->g, spots[i].v);
-        if (ebb_chunk_is_bound(s->g, spots[i].v) || (info->flags & EBB_IS_CAPTURED) != 0)
+        if (ebb_value_is_held(s->g, spots[i].v))
             return grad_elsewhere;
         for (size_t u = 0; u < info->use_count; u++) {
             spot next;

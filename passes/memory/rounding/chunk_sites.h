@@ -42,9 +42,6 @@ typedef struct ebb_chunk_site {
 /* Fills the site of a cross-entropy, all but `block`. NULL; or why it is none, a full clause. */
 const char *ebb_chunk_site_find(ebb_chunk_site *s, ebb_edit *e, ebb_node loss);
 
-/* An output of the graph, or what the step replaces a state by: its name has to stay. */
-bool ebb_chunk_is_bound(const ebb_graph *g, ebb_value v);
-
 extern const char ebb_chunk_unknown_shape[];
 
 #ifdef __cplusplus

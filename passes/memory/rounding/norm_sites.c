@@ -141,10 +141,7 @@ int64_t ebb_norm_site_mean_bytes(const ebb_graph *g, const ebb_norm_site *site)
 {
     const shape *s = shape_of(ebb_node_of(g, site->grad)->op);
     ebb_value mean = s->mean_out != 0 ? ebb_out(g, site->forward, s->mean_out) : EBB_NO_VALUE;
-    if (mean.i == 0 || ebb_value_of(g, mean)->use_count != 1 ||
-        (ebb_value_of(g, mean)->flags & EBB_IS_OUTPUT) != 0)
-        return 0;
-    return ebb_stored_bytes(g, mean);
+    return mean.i != 0 && ebb_only_user(g, mean).i != 0 ? ebb_stored_bytes(g, mean) : 0;
 }
 
 /* A bias of the shape in which the gradient takes scale and bias. */

@@ -373,7 +373,7 @@ static ebb_node reader_outside(const finder *f, ebb_value v)
             return EBB_NO_NODE;
         found = n;
     }
-    return (info->flags & (EBB_IS_OUTPUT | EBB_IS_CAPTURED)) == 0 ? found : EBB_NO_NODE;
+    return ebb_value_is_held(f->g, v) ? EBB_NO_NODE : found;
 }
 
 static bool is_sum(const finder *f, ebb_node n)
@@ -425,14 +425,6 @@ static bool follow_sums(finder *f, ebb_piece_grad *grad)
     return true;
 }
 
-static bool is_bound(const ebb_graph *g, ebb_value v)
-{
-    for (size_t i = 0; i < g->binding_count; i++)
-        if (ebb_same_value(g->bindings[i].next, v))
-            return true;
-    return false;
-}
-
 /* Whether nobody needs n once the part is replaced and these nodes are dead. */
 static bool dies(const finder *f, const ebb_piece_grad *grad, ebb_node n, const bool *dead)
 {
@@ -442,7 +434,7 @@ static bool dies(const finder *f, const ebb_piece_grad *grad, ebb_node n, const 
         if (v.i == 0 || ebb_same_value(v, grad->part))
             continue;
         const ebb_value_info *info = ebb_value_of(g, v);
-        if ((info->flags & (EBB_IS_OUTPUT | EBB_IS_CAPTURED)) != 0 || is_bound(g, v))
+        if (ebb_value_is_held(g, v))
             return false;
         for (size_t i = 0; i < info->use_count; i++)
             if (info->uses[i].node.i < f->old_nodes && !dead[info->uses[i].node.i])
