@@ -182,12 +182,16 @@ ebb_status ebb_passes_json(char **json)
     json_t *list = json_array();
     for (size_t i = 0; i < count; i++) {
         json_t *options = json_array();
-        for (const ebb_option *o = passes[i]->options; o != NULL && o->name != NULL; o++)
+        for (const ebb_option *o = passes[i]->options; o != NULL && o->name != NULL; o++) {
+            const bool number = o->kind == EBB_OPTION_INT || o->kind == EBB_OPTION_FLOAT;
+            const char *choices = o->choices != NULL ? o->choices : "";
             json_array_append_new(options,
-                                  json_pack("{s:s, s:s, s:s, s:s, s:s}", "name", o->name, "kind",
-                                            option_kind_name(o->kind), "default",
+                                  json_pack("{s:s, s:s, s:s, s:s, s:s, s:s}", "name", o->name,
+                                            "kind", option_kind_name(o->kind), "default",
                                             o->otherwise != NULL ? o->otherwise : "", "choices",
-                                            o->choices != NULL ? o->choices : "", "doc", o->doc));
+                                            number ? "" : choices, "range", number ? choices : "",
+                                            "doc", o->doc));
+        }
         json_array_append_new(list, json_pack("{s:s, s:s, s:s, s:s, s:b, s:s, s:o}", "name",
                                               passes[i]->name, "doc", passes[i]->doc, "paper",
                                               passes[i]->paper != NULL ? passes[i]->paper : "",

@@ -157,8 +157,9 @@ void cli_show_passes(const json_t *o)
             printf("%-14s %-9s %s\n", cli_text(p, "name"), cli_text(p, "exactness"),
                    cli_text(p, "doc"));
             json_array_foreach(json_object_get(p, "options"), k, s)
-                printf("    %-18s %-12s %s\n", cli_text(s, "name"), cli_text(s, "default"),
-                       cli_text(s, "doc"));
+                printf("    %-18s %-12s %s%s%s\n", cli_text(s, "name"), cli_text(s, "default"),
+                       cli_text(s, "doc"), cli_text(s, "range")[0] != '\0' ? "; " : "",
+                       cli_text(s, "range"));
             continue;
         }
         printf("%-13s found %4lld  applied %4lld", cli_text(p, "name"),

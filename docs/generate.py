@@ -60,7 +60,7 @@ def passes():
         if p["options"]:
             yield "\n| option | default | choices | |\n|---|---|---|---|"
             for o in p["options"]:
-                choices = o["choices"].replace("|", ", ")
+                choices = o["choices"].replace("|", ", ") or o["range"]
                 yield f"| `{o['name']}` | {o['default']} | {choices} | {o['doc']} |"
         yield ""
 

@@ -71,6 +71,14 @@ EBB_API ebb_status ebb_amount_parse(ebb_amount *amount, const char *text);
 /* In bytes, rounded down; whole: what a share is of. At most INT64_MAX. */
 EBB_API uint64_t ebb_amount_of(const ebb_amount *amount, uint64_t whole);
 
+/* A number as an option gives it: digits, and for a real number a point and an exponent. range, or
+ * NULL for any: "[0, 4096]", "[0, 1)" (1 is none of it), "seconds (0, inf)", "[8, 64] by 8". EBB_USAGE names `what`
+ * ("--threads"), the text and the range. */
+EBB_API ebb_status ebb_whole_parse(int64_t *number, const char *text, const char *range,
+                                   const char *what);
+EBB_API ebb_status ebb_real_parse(double *number, const char *text, const char *range,
+                                  const char *what);
+
 /* ---- models ---- */
 
 typedef struct ebb_model ebb_model;
@@ -111,8 +119,9 @@ EBB_API ebb_status ebb_bind_defaults(ebb_model *model, const struct ebb_batch *b
                                      size_t *count);
 EBB_API ebb_status ebb_bind_values(ebb_model *model, const struct ebb_batch *batch, size_t *count);
 
-/* Runs a pipeline: "name:option=value,option=value,name,...". A report of it as JSON, if json is
- * not NULL: memory to release with ebb_release. trace: called after each pass with its name and the
+/* Runs a pipeline: "name:option=value,option=value,name,...". A value with commas stands in quotes,
+ * with a backslash before each quote and backslash within: 'gradient:train="fc1*,fc2*"'. A report of
+ * it as JSON, if json is not NULL: memory to release with ebb_release. trace: called after each pass with its name and the
  * graph as text where print_after is that pass's name or "all". */
 typedef struct ebb_rewrite_options {
     bool strict;             /* a requested pass that applies nowhere is EBB_UNSUPPORTED */

@@ -1,4 +1,5 @@
-/* pipeline.c: a list of passes, run over a model one by one; and the roll of passes. */
+/* pipeline.c: a list of passes, run over a model one by one; and the roll of passes. Its text is
+ * read in pipeline_text.c. */
 #include "passes/pipeline.h"
 
 #include <stdio.h>
@@ -12,7 +13,7 @@
 #include "onnx/graph/infer.h"
 #include "passes/budget/contest.h"
 #include "passes/passes.h"
-#include "passes/budget/planners/planner.h"
+#include "passes/pipeline_text.h"
 
 /* ---- the roll ---- */
 
@@ -38,213 +39,30 @@ const ebb_pass *ebb_pass_find(const char *name)
     return NULL;
 }
 
-#define FLATTEN "differentiate,opset,inline,fold,unroll"
-
-static const ebb_preset presets[] = {
-    {"flatten", FLATTEN,
-     "one flat graph of today's operators: the bodies of functions, control flow and Gradient put "
-     "in, constants computed"},
-    {"normalise", FLATTEN ",fuse", "what exporters took apart, put together again"},
-    {"default", "drop-saves,stream,alias", "what every step ends with"},
-    {"tempo", "invert,norm-from-output,softmax-from-output,dropout-mask,dropout-recompute",
-     "transformers: activations and norms from their outputs, dropouts from bits (or, after "
-     "dropout-seed, from the key)"},
-};
-
-enum { PRESETS = sizeof presets / sizeof *presets };
-
-const ebb_preset *ebb_presets(size_t *count)
-{
-    *count = PRESETS;
-    return presets;
-}
-
-/* ---- the text ---- */
-
-typedef struct stage {
-    const ebb_pass *pass;
-    struct ebb_option_value *options;
-    size_t option_count, option_capacity;
-    size_t preset; /* counts presets: the one that it is of; 0: it was asked for by name */
-} stage;
-
-typedef struct plan {
-    ebb_arena *arena;
-    stage *stages;
-    size_t count, capacity;
-    size_t preset, preset_count; /* being parsed; so far */
-} plan;
-
-static ebb_status unknown_pass(const char *name)
-{
-    const char *names[ROLL + PRESETS];
-    for (size_t i = 0; i < ROLL + PRESETS; i++)
-        names[i] = i < ROLL ? roll[i]->name : presets[i - ROLL].name;
-    const char *near = ebb_nearest(name, names, ROLL + PRESETS);
-    ebb_status status = ebb_error(EBB_USAGE, "there is no pass '%s'", name);
-    return near != NULL ? ebb_hint(status, "did you mean '%s'?", near) : status;
-}
-
-/* The choices are "a|b|c". */
-static bool is_choice(const char *choices, const char *value)
-{
-    size_t length = strlen(value);
-    for (const char *c = choices; length > 0 && *c != '\0';) {
-        size_t n = strcspn(c, "|");
-        if (n == length && strncmp(c, value, n) == 0)
-            return true;
-        c += n + (c[n] == '|');
-    }
-    return false;
-}
-
-static ebb_status check_value(const ebb_pass *pass, const ebb_option *o, const char *value)
-{
-    char *end = NULL;
-    bool right = true;
-    const char *kind = "";
-    switch (o->kind) {
-    case EBB_OPTION_INT:
-        (void)strtoll(value, &end, 10);
-        right = *value != '\0' && *end == '\0';
-        kind = "an integer";
-        break;
-    case EBB_OPTION_FLOAT:
-        (void)strtod(value, &end);
-        right = *value != '\0' && *end == '\0';
-        kind = "a number";
-        break;
-    case EBB_OPTION_CHOICE:
-        right = is_choice(o->choices, value);
-        kind = o->choices;
-        break;
-    case EBB_OPTION_BYTES:
-        return ebb_while(ebb_amount_parse(&(ebb_amount){0}, value), "reading option %s of pass %s",
-                         o->name, pass->name);
-    case EBB_OPTION_STRING:
-        break;
-    }
-    if (right)
-        return NULL;
-    return ebb_error(EBB_USAGE, "pass %s: option %s=%s should be %s", pass->name, o->name, value,
-                     kind);
-}
-
-static ebb_status add_option(plan *p, stage *s, const char *name, const char *value)
-{
-    const char *names[32];
-    size_t count = 0;
-    const ebb_option *found = NULL;
-    for (const ebb_option *o = s->pass->options; o != NULL && o->name != NULL; o++) {
-        if (count < 32)
-            names[count++] = o->name;
-        if (strcmp(o->name, name) == 0)
-            found = o;
-    }
-    if (found == NULL) {
-        const char *near = ebb_nearest(name, names, count);
-        ebb_status status = ebb_error(EBB_USAGE, "pass %s has no option '%s'", s->pass->name, name);
-        return near != NULL ? ebb_hint(status, "did you mean '%s'?", near) : status;
-    }
-    EBB_TRY(check_value(s->pass, found, value));
-    if (!ebb_arena_grow(p->arena, &s->options, s->option_count, &s->option_capacity,
-                        sizeof *s->options))
-        return ebb_error_memory();
-    s->options[s->option_count++] = (struct ebb_option_value){found->name, value};
-    return NULL;
-}
-
-static ebb_status parse(plan *p, const char *text);
-
-static ebb_status add_stage(plan *p, const char *name)
-{
-    for (size_t i = 0; i < PRESETS; i++)
-        if (strcmp(presets[i].name, name) == 0) {
-            p->preset = ++p->preset_count;
-            ebb_status status = parse(p, presets[i].stands_for);
-            p->preset = 0;
-            return status;
-        }
-    const ebb_planner *planner = ebb_planner_find(name); // "dtr" is "recompute:dtr"
-    if (planner != NULL)
-        return parse(p, ebb_arena_printf(p->arena, "recompute:%s", planner->name));
-    const ebb_pass *pass = ebb_pass_find(name);
-    if (pass == NULL)
-        return unknown_pass(name);
-    if (!ebb_arena_grow(p->arena, &p->stages, p->count, &p->capacity, sizeof *p->stages))
-        return ebb_error_memory();
-    p->stages[p->count++] = (stage){.pass = pass, .preset = p->preset};
-    return NULL;
-}
-
-/* One option of the present stage: "name=value", or the first option's value alone. */
-static ebb_status parse_option(plan *p, char *word)
-{
-    if (p->count == 0)
-        return ebb_error(EBB_USAGE, "option '%s' stands before any pass", word);
-    stage *s = &p->stages[p->count - 1];
-    char *equals = strchr(word, '=');
-    if (equals != NULL) {
-        *equals = '\0';
-        return add_option(p, s, word, equals + 1);
-    }
-    if (s->pass->options == NULL)
-        return ebb_error(EBB_USAGE, "pass %s has no options, so '%s' means nothing", s->pass->name,
-                         word);
-    return add_option(p, s, s->pass->options[0].name, word);
-}
-
-static ebb_status parse_word(plan *p, char *word)
-{
-    char *colon = strchr(word, ':'), *equals = strchr(word, '=');
-    if (word[0] == '\0')
-        return NULL;
-    if (equals != NULL && (colon == NULL || equals < colon))
-        return parse_option(p, word);
-    if (colon != NULL)
-        *colon = '\0';
-    EBB_TRY(add_stage(p, word));
-    return colon != NULL && colon[1] != '\0' ? parse_option(p, colon + 1) : NULL;
-}
-
-static ebb_status parse(plan *p, const char *text)
-{
-    char *words = text != NULL ? ebb_arena_strdup(p->arena, text) : NULL;
-    if (words == NULL)
-        return ebb_error_memory();
-    for (char *next; words != NULL; words = next) {
-        next = strchr(words, ',');
-        if (next != NULL)
-            *next++ = '\0';
-        EBB_TRY(parse_word(p, words));
-    }
-    return NULL;
-}
-
 /* ---- the order ---- */
 
 /* The stage at `from` is run before the one at `to`. */
-static void move_before(plan *p, size_t from, size_t to)
+static void move_before(ebb_stages *p, size_t from, size_t to)
 {
-    const stage moved = p->stages[from];
-    memmove(&p->stages[to + 1], &p->stages[to], (from - to) * sizeof moved);
-    p->stages[to] = moved;
+    const ebb_stage moved = p->list[from];
+    memmove(&p->list[to + 1], &p->list[to], (from - to) * sizeof moved);
+    p->list[to] = moved;
 }
 
 /* What changes the primal goes before the gradient of it; of that, what adds parameters before what
  * puts nodes between them and their readers. Else the order is that of the text. */
-static void place_primal(plan *p)
+static void place_primal(ebb_stages *p)
 {
     size_t gradient = 0, computation = 0;
-    while (gradient < p->count && p->stages[gradient].pass != &ebb_pass_gradient)
+    while (gradient < p->count && p->list[gradient].pass != &ebb_pass_gradient)
         gradient++;
     for (size_t i = gradient + 1; i < p->count; i++)
-        if (p->stages[i].pass->primal != EBB_PRIMAL_NOTHING)
+        if (p->list[i].pass->primal != EBB_PRIMAL_NOTHING)
             move_before(p, i, gradient++);
-    while (computation < p->count && p->stages[computation].pass->primal != EBB_PRIMAL_COMPUTATION)
+    while (computation < p->count && p->list[computation].pass->primal != EBB_PRIMAL_COMPUTATION)
         computation++;
     for (size_t i = computation + 1; i < p->count; i++)
-        if (p->stages[i].pass->primal == EBB_PRIMAL_PARAMETERS)
+        if (p->list[i].pass->primal == EBB_PRIMAL_PARAMETERS)
             move_before(p, i, computation++);
 }
 
@@ -315,7 +133,7 @@ void ebb_pipeline_unmark(ebb_graph *g)
     }
 }
 
-static ebb_status run_pass(ebb_graph *g, const stage *s, ebb_decides decides, void *context,
+static ebb_status run_pass(ebb_graph *g, const ebb_stage *s, ebb_decides decides, void *context,
                            ebb_arena *keep, ebb_report *report)
 {
     ebb_arena scratch = {0};
@@ -339,7 +157,7 @@ static ebb_status put_marks(ebb_graph *g, unsigned which)
     ebb_status status = NULL;
     for (size_t i = 0; i < sizeof marking / sizeof *marking && status == NULL; i++) {
         ebb_report unread = {0};
-        const stage s = {.pass = marking[i]};
+        const ebb_stage s = {.pass = marking[i]};
         if ((which & marks_by(s.pass)) != 0)
             status = run_pass(g, &s, NULL, NULL, &keep, &unread);
     }
@@ -356,7 +174,7 @@ ebb_status ebb_pipeline_one(ebb_graph *g, const ebb_pass *pass,
                             const struct ebb_option_value *options, ebb_decides decides,
                             void *context, ebb_arena *keep, ebb_report *report)
 {
-    stage s = {.pass = pass};
+    ebb_stage s = {.pass = pass};
     for (; options != NULL && options[s.option_count].name != NULL; s.option_count++)
         ;
     struct ebb_option_value *list = EBB_NEW(keep, struct ebb_option_value, s.option_count + 1);
@@ -380,7 +198,7 @@ static weight weigh(ebb_graph *g)
     ebb_arena keep = {0};
     ebb_report unread = {0};
     struct ebb_option_value views = {"what", "views"};
-    const stage s = {.pass = &ebb_pass_alias, .options = &views, .option_count = 1};
+    const ebb_stage s = {.pass = &ebb_pass_alias, .options = &views, .option_count = 1};
     weight w = {0};
     if (run_pass(g, &s, NULL, NULL, &keep, &unread) == NULL)
         w = weigh_as_marked(g);
@@ -394,7 +212,7 @@ static weight weigh(ebb_graph *g)
 
 /* Under `strict`, a technique that was asked for and changed nothing is an error. What makes a step
  * or tidies it is no technique, and a budget that is kept is kept, with or without a change. */
-static ebb_status check_applied(const stage *s, const ebb_report *r, ebb_arena *scratch)
+static ebb_status check_applied(const ebb_stage *s, const ebb_report *r, ebb_arena *scratch)
 {
     if (r->applied > 0 || r->holds || s->pass->exactness == EBB_MAKES || s->pass->tidies)
         return NULL;
@@ -409,20 +227,20 @@ static ebb_status check_applied(const stage *s, const ebb_report *r, ebb_arena *
 }
 
 /* Of a preset it is enough that one of its techniques applied. */
-static ebb_status check_presets(const plan *p, const ebb_report *reports)
+static ebb_status check_presets(const ebb_stages *p, const ebb_report *reports)
 {
     for (size_t i = 0; i < p->count; i++) {
         size_t applied = 0, techniques = 0, k = i;
-        for (; p->stages[i].preset != 0 && k < p->count; k++) {
-            if (p->stages[k].preset != p->stages[i].preset)
+        for (; p->list[i].preset != 0 && k < p->count; k++) {
+            if (p->list[k].preset != p->list[i].preset)
                 break;
-            techniques += !p->stages[k].pass->tidies;
+            techniques += !p->list[k].pass->tidies;
             applied += reports[k].applied;
         }
         if (techniques > 0 && applied == 0)
             return ebb_error(EBB_UNSUPPORTED,
                              "no pass of the preset found anything to apply to, from %s to %s",
-                             p->stages[i].pass->name, p->stages[k - 1].pass->name);
+                             p->list[i].pass->name, p->list[k - 1].pass->name);
         i = k > i ? k - 1 : i;
     }
     return NULL;
@@ -451,7 +269,7 @@ static ebb_status show(const ebb_graph *g, const ebb_pass *pass, const ebb_rewri
     return NULL;
 }
 
-static ebb_status run_stage(ebb_graph *g, const stage *s, const ebb_rewrite_options *options,
+static ebb_status run_stage(ebb_graph *g, const ebb_stage *s, const ebb_rewrite_options *options,
                             ebb_contest *contest, unsigned *marked, weight *before, ebb_arena *keep,
                             ebb_report *report)
 {
@@ -491,16 +309,6 @@ static ebb_status run_stage(ebb_graph *g, const stage *s, const ebb_rewrite_opti
 
 /* ---- what the file remembers ---- */
 
-/* The options as given, in the pipeline's own syntax: "kind=adamw,lr=0.01". */
-static const char *options_text(const stage *s, ebb_arena *scratch)
-{
-    const char *text = "";
-    for (size_t i = 0; i < s->option_count && text != NULL; i++)
-        text = ebb_arena_printf(scratch, "%s%s%s=%s", text, i > 0 ? "," : "", s->options[i].name,
-                                s->options[i].value);
-    return text;
-}
-
 /* The list that the model's metadata holds, or an empty one: a file may say anything. */
 static json_t *remembered(const ebb_model *model)
 {
@@ -512,14 +320,14 @@ static json_t *remembered(const ebb_model *model)
     return json_array();
 }
 
-static ebb_status remember(ebb_model *model, const plan *p, const ebb_report *reports, size_t count,
-                           ebb_arena *scratch)
+static ebb_status remember(ebb_model *model, const ebb_stages *p, const ebb_report *reports,
+                           size_t count, ebb_arena *scratch)
 {
     json_t *list = remembered(model);
     bool complete = list != NULL;
     for (size_t i = 0; i < count && complete; i++) {
         const ebb_report *r = &reports[i];
-        const char *options = options_text(&p->stages[i], scratch);
+        const char *options = ebb_stage_text(&p->list[i], scratch);
         complete =
             options != NULL &&
             json_array_append_new(
@@ -541,17 +349,17 @@ static ebb_status remember(ebb_model *model, const plan *p, const ebb_report *re
 /* ---- passes that want the same ---- */
 
 /* How many stages from the i-th on make offers. */
-static size_t side_by_side(const plan *p, size_t i)
+static size_t side_by_side(const ebb_stages *p, size_t i)
 {
     size_t count = 0;
-    while (i + count < p->count && p->stages[i + count].pass->offers)
+    while (i + count < p->count && p->list[i + count].pass->offers)
         count++;
     return count;
 }
 
 /* What each of these stages would take, heard on a copy. */
-static ebb_status hear(ebb_contest *contest, const ebb_graph *g, const stage *stages, size_t count,
-                       ebb_arena *keep)
+static ebb_status hear(ebb_contest *contest, const ebb_graph *g, const ebb_stage *stages,
+                       size_t count, ebb_arena *keep)
 {
     ebb_model *copy;
     const ebb_pass **entrants =
@@ -575,7 +383,7 @@ static ebb_status hear(ebb_contest *contest, const ebb_graph *g, const stage *st
 
 /* Stages side by side. One that was refused a tensor is run again at the end: what the winner left
  * after all is not lost. */
-static ebb_status run_contest(ebb_graph *g, const stage *stages, size_t count,
+static ebb_status run_contest(ebb_graph *g, const ebb_stage *stages, size_t count,
                               const ebb_rewrite_options *options, unsigned *marked, weight *before,
                               ebb_arena *keep, ebb_report *reports)
 {
@@ -603,7 +411,7 @@ static ebb_status run_contest(ebb_graph *g, const stage *stages, size_t count,
     return NULL;
 }
 
-static ebb_status run_all(ebb_model *model, const plan *p, const ebb_rewrite_options *options,
+static ebb_status run_all(ebb_model *model, const ebb_stages *p, const ebb_rewrite_options *options,
                           ebb_arena *keep, ebb_report *reports, size_t *count)
 {
     ebb_graph *g = model->graph;
@@ -613,12 +421,11 @@ static ebb_status run_all(ebb_model *model, const plan *p, const ebb_rewrite_opt
     for (size_t i = 0; i < p->count; i = *count) {
         size_t offering = side_by_side(p, i);
         if (offering > 1) {
-            EBB_TRY(run_contest(g, &p->stages[i], offering, options, &marked, &before, keep,
+            EBB_TRY(run_contest(g, &p->list[i], offering, options, &marked, &before, keep,
                                 &reports[i]));
             *count += offering;
         } else {
-            EBB_TRY(
-                run_stage(g, &p->stages[i], options, NULL, &marked, &before, keep, &reports[i]));
+            EBB_TRY(run_stage(g, &p->list[i], options, NULL, &marked, &before, keep, &reports[i]));
             ++*count;
         }
     }
@@ -630,10 +437,10 @@ ebb_status ebb_pipeline_run(ebb_model *model, const char *pipeline,
                             ebb_report **reports, size_t *count)
 {
     ebb_arena scratch = {0};
-    plan p = {.arena = &scratch};
+    ebb_stages p;
     *reports = NULL;
     *count = 0;
-    ebb_status status = parse(&p, pipeline);
+    ebb_status status = ebb_stages_read(&p, pipeline, &scratch);
     if (status == NULL) {
         *reports = EBB_NEW(keep, ebb_report, p.count + 1);
         status = *reports == NULL ? ebb_error_memory() : NULL;

@@ -1,9 +1,8 @@
 /* pipeline.h: a list of passes, run over a model one by one.
  *
- * Text: "name:option=value,option=value,name,...". What has no '=' is the next pass; right after
- * the colon it is the value of the pass's first option ("optimizer:adamw,lr=0.01"). Presets stand
- * for lists, with options where they need some: "flatten" is
- * differentiate,inline,fold,unroll (ebb_presets).
+ * The text is that of pipeline_text.h: "name:option=value,option=value,name,...". Presets stand for
+ * lists, with options where they need some: "flatten" is differentiate,opset,inline,fold,unroll
+ * (ebb_presets).
  *
  * Passes run in the order of the text, but for those that change the primal: they run before
  * `gradient` wherever they stand (ebb_primal).

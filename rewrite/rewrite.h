@@ -29,8 +29,8 @@ typedef enum ebb_option_kind {
     EBB_OPTION_INT,
     EBB_OPTION_FLOAT,
     EBB_OPTION_STRING,
-    EBB_OPTION_CHOICE, /* `choices` holds "a|b|c" */
-    EBB_OPTION_BYTES,  /* 6GiB, 512MB, 80%: what ebb_amount_parse takes */
+    EBB_OPTION_CHOICE,
+    EBB_OPTION_BYTES, /* 6GiB, 512MB, 80%: what ebb_amount_parse takes */
 } ebb_option_kind;
 
 typedef struct ebb_option {
@@ -38,8 +38,8 @@ typedef struct ebb_option {
     ebb_option_kind kind;
     const char
         *otherwise; /* default, as text; NULL: none, the option is required or optional by doc */
-    const char *choices;
-    const char *doc; /* one line */
+    const char *choices; /* of a CHOICE: "a|b|c"; of a number its range: "[0, 1)", NULL: any */
+    const char *doc;     /* one line */
 } ebb_option;
 
 typedef struct ebb_edit ebb_edit;

@@ -463,7 +463,7 @@ static ebb_status run(ebb_edit *e)
 
 // clang-format off
 static const ebb_option options[] = {
-    {"most", EBB_OPTION_INT, "1024", NULL, "copies of one body at most"},
+    {"most", EBB_OPTION_INT, "1024", "[1, 1048576]", "copies of one body at most"},
     {0},
 };
 // clang-format on

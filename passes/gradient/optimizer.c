@@ -373,15 +373,15 @@ static ebb_status run(ebb_edit *e)
 
 // clang-format off
 static const ebb_option options[] = {
-    {"kind",         EBB_OPTION_CHOICE, "sgd",  "sgd|momentum|adamw|none", "which optimizer"},
-    {"lr",           EBB_OPTION_FLOAT,  NULL,   NULL, "learning rate; default 0.1, for adamw 0.001"},
-    {"momentum",     EBB_OPTION_FLOAT,  "0.9",  NULL, "momentum: how much of the last step stays"},
-    {"beta1",        EBB_OPTION_FLOAT,  "0.9",  NULL, "adamw: decay of the first moment"},
-    {"beta2",        EBB_OPTION_FLOAT,  "0.999", NULL, "adamw: decay of the second moment"},
-    {"epsilon",      EBB_OPTION_FLOAT,  "1e-8", NULL, "adamw: added to the root of the second moment"},
-    {"weight-decay", EBB_OPTION_FLOAT,  NULL,   NULL, "default 0, for adamw 0.01 (decoupled)"},
-    {"order",        EBB_OPTION_CHOICE, "pytorch", "pytorch|transformers", "adamw: decay first and epsilon beside the corrected root, or last and beside the uncorrected one"},
-    {"correct-bias", EBB_OPTION_INT,    "1",    NULL, "adamw: 0: moments are taken as they are in the first steps, too"},
+    {"kind",         EBB_OPTION_CHOICE, "sgd",     "sgd|momentum|adamw|none", "which optimizer"},
+    {"lr",           EBB_OPTION_FLOAT,  NULL,      "[0, 1e30]",               "learning rate; default 0.1, for adamw 0.001"},
+    {"momentum",     EBB_OPTION_FLOAT,  "0.9",     "[0, 1]",                  "momentum: how much of the last step stays"},
+    {"beta1",        EBB_OPTION_FLOAT,  "0.9",     "[0, 1)",                  "adamw: decay of the first moment"},
+    {"beta2",        EBB_OPTION_FLOAT,  "0.999",   "[0, 1)",                  "adamw: decay of the second moment"},
+    {"epsilon",      EBB_OPTION_FLOAT,  "1e-8",    "[0, 1]",                  "adamw: added to the root of the second moment"},
+    {"weight-decay", EBB_OPTION_FLOAT,  NULL,      "[0, 1e30]",               "default 0, for adamw 0.01 (decoupled)"},
+    {"order",        EBB_OPTION_CHOICE, "pytorch", "pytorch|transformers",    "adamw: decay first and epsilon beside the corrected root, or last and beside the uncorrected one"},
+    {"correct-bias", EBB_OPTION_INT,    "1",       "[0, 1]",                  "adamw: 0: moments are taken as they are in the first steps, too"},
     {0},
 };
 // clang-format on

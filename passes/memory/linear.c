@@ -126,15 +126,6 @@ int64_t ebb_linear_columns(const ebb_graph *g, const ebb_linear_site *site)
     return ebb_value_of(g, ebb_in(g, site->node, 1 - site->slot))->type.dims[1];
 }
 
-ebb_status ebb_linear_ratio(const ebb_edit *e, double *ratio)
-{
-    *ratio = ebb_option_float(e, "ratio");
-    if (*ratio > 0 && *ratio < 1)
-        return NULL;
-    return ebb_error(EBB_USAGE, "pass %s: a ratio of %g is not above 0 and below 1", e->pass->name,
-                     *ratio);
-}
-
 static ebb_status decline(ebb_edit *e, const ebb_linear_group *group, const char *reason)
 {
     for (size_t i = 0; i < group->count; i++)

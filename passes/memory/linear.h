@@ -42,9 +42,6 @@ int64_t ebb_linear_bytes(const ebb_graph *g, const ebb_linear_group *group, int6
 /* The columns of a site's G. */
 int64_t ebb_linear_columns(const ebb_graph *g, const ebb_linear_site *site);
 
-/* Option "ratio", which must lie between 0 and 1: EBB_USAGE. */
-ebb_status ebb_linear_ratio(const ebb_edit *e, double *ratio);
-
 /* Visits each group: declines it with its reason, or asks weigh() for its offer, and where that is
  * taken lets rewrite() replace all its sites (and not count them). */
 typedef struct ebb_linear_plan {

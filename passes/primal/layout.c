@@ -261,9 +261,6 @@ static ebb_status run(ebb_edit *e)
     size_t count = 0, transposes = 0;
     if (s.of == NULL || replaced == NULL)
         return ebb_error_memory();
-    if (s.pad < 1 || s.pad > 4096)
-        return ebb_error(EBB_USAGE, "pass layout: option pad=%lld should be from 1 to 4096",
-                         (long long)s.pad);
     EBB_EACH_NODE(g, n)
     if (ebb_node_of(g, n)->phase == EBB_BACKWARD)
         return decline_all(e);
@@ -285,7 +282,7 @@ static ebb_status run(ebb_edit *e)
 
 static const ebb_option options[] = {
     {"order", EBB_OPTION_CHOICE, "nhwc", "nhwc", "nhwc: channels last"},
-    {"pad", EBB_OPTION_INT, "8", NULL,
+    {"pad", EBB_OPTION_INT, "8", "[1, 4096]",
      "convolutions read a multiple of so many channels; 1: as is"},
     {"weights", EBB_OPTION_CHOICE, "kept", "kept|stored",
      "kept: weights keep their shapes, and Transpose nodes turn them; stored: they are kept "

@@ -352,14 +352,13 @@ static ebb_status find_alpha(adapters *l)
         const char *text = ebb_data_metadata(l->file);
         json_t *o = text != NULL ? json_loads(text, 0, NULL) : NULL;
         const char *alpha = json_string_value(json_object_get(o, "lora_alpha"));
-        l->alpha = alpha != NULL ? strtod(alpha, NULL) : 0;
+        const bool there =
+            alpha != NULL && ebb_real_parse(&l->alpha, alpha, "(0, 1e6]", "lora_alpha") == NULL;
         json_decref(o);
-        if (!(l->alpha > 0))
+        if (!there)
             return ebb_error(EBB_USAGE, "lora: %s does not say its alpha: give alpha=",
                              ebb_option_string(l->e, "file"));
     }
-    if (!(l->alpha > 0) || !isfinite(l->alpha))
-        return ebb_error(EBB_USAGE, "lora: alpha should be a number above 0");
     return NULL;
 }
 
@@ -371,8 +370,6 @@ static ebb_status run_with(adapters *l)
     if (trains == NULL)
         return ebb_error_memory();
     l->rank = ebb_option_int(l->e, "rank");
-    if (l->rank < 1)
-        return ebb_error(EBB_USAGE, "lora: rank should be at least 1");
     EBB_EACH_NODE(g, n)
     if (ebb_node_of(g, n)->phase == EBB_BACKWARD)
         return ebb_error(EBB_USAGE,
@@ -404,12 +401,12 @@ static ebb_status run(ebb_edit *e)
 
 // clang-format off
 static const ebb_option options[] = {
-    {"rank", EBB_OPTION_INT, "8", NULL, "columns of an adapter"},
-    {"target", EBB_OPTION_STRING, "*", NULL, "patterns of the layers, separated by ; or space: names of weights, nodes or modules"},
-    {"alpha", EBB_OPTION_FLOAT, "8", NULL, "an adapter adds alpha / rank times its product"},
-    {"also", EBB_OPTION_STRING, NULL, NULL, "patterns of weights that are trained whole, a new head's"},
-    {"file", EBB_OPTION_STRING, NULL, NULL, "safetensors with the adapters to start from, and their rank and alpha"},
-    {"seed", EBB_OPTION_INT, "0", NULL, "of what the adapters start with"},
+    {"rank", EBB_OPTION_INT, "8",  "[1, 65536]", "columns of an adapter"},
+    {"target", EBB_OPTION_STRING, "*",  NULL,         "patterns of the layers, separated by ; or space: names of weights, nodes or modules"},
+    {"alpha", EBB_OPTION_FLOAT, "8",  "(0, 1e6]",   "an adapter adds alpha / rank times its product"},
+    {"also", EBB_OPTION_STRING, NULL, NULL,         "patterns of weights that are trained whole, a new head's"},
+    {"file", EBB_OPTION_STRING, NULL, NULL,         "safetensors with the adapters to start from, and their rank and alpha"},
+    {"seed", EBB_OPTION_INT, "0",  "[0, inf)",   "of what the adapters start with"},
     {0},
 };
 // clang-format on

@@ -236,13 +236,13 @@ static ebb_status run(ebb_edit *e)
 // clang-format off
 static const ebb_option options[] = {
     {"kind",         EBB_OPTION_CHOICE, NULL,     "cross-entropy|mse|l1|bce-logits", "which loss"},
-    {"output",       EBB_OPTION_STRING, NULL,     NULL,       "the predictions; default: the first floating-point output"},
-    {"target",       EBB_OPTION_STRING, "target", NULL,       "name of the new graph input"},
-    {"axis",         EBB_OPTION_INT,    NULL,     NULL,       "cross-entropy: axis of the classes; default 1 for matrices"},
-    {"ignore_index", EBB_OPTION_INT,    "-100",   NULL,       "cross-entropy: targets of this class do not count"},
-    {"reduction",    EBB_OPTION_CHOICE, "mean",   "mean|sum", "over the elements that count"},
-    {"keep-output",  EBB_OPTION_INT,    "0",      NULL,       "1: what were graph outputs stay so"},
-    {"name",         EBB_OPTION_STRING, NULL,     NULL,       "this output is the loss already"},
+    {"output",       EBB_OPTION_STRING, NULL,     NULL,                              "the predictions; default: the first floating-point output"},
+    {"target",       EBB_OPTION_STRING, "target", NULL,                              "name of the new graph input"},
+    {"axis",         EBB_OPTION_INT,    NULL,     "[-12, 11]",                       "cross-entropy: axis of the classes; default 1 for matrices"},
+    {"ignore_index", EBB_OPTION_INT,    "-100",   NULL,                              "cross-entropy: targets of this class do not count"},
+    {"reduction",    EBB_OPTION_CHOICE, "mean",   "mean|sum",                        "over the elements that count"},
+    {"keep-output",  EBB_OPTION_INT,    "0",      "[0, 1]",                          "1: what were graph outputs stay so"},
+    {"name",         EBB_OPTION_STRING, NULL,     NULL,                              "this output is the loss already"},
     {0},
 };
 // clang-format on

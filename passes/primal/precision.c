@@ -431,8 +431,6 @@ static ebb_status widen_outputs(lowering *l)
 static ebb_status ask_for_loss_scale(ebb_edit *e)
 {
     double scale = ebb_option_float(e, "scale");
-    if (!(scale >= 1 && scale <= 0x1p24))
-        return ebb_error(EBB_USAGE, "precision: a loss scale of %g is not in 1 .. 16777216", scale);
     char *text = ebb_arena_printf(e->scratch, "%.9g", scale);
     if (text == NULL)
         return ebb_error_memory();
@@ -499,9 +497,9 @@ static ebb_status run(ebb_edit *e)
 
 // clang-format off
 static const ebb_option options[] = {
-    {"dtype", EBB_OPTION_CHOICE, "bf16",  "bf16|fp16", "bf16: bfloat16; fp16: float16, with a loss scale that follows overflows"},
-    {"keep",  EBB_OPTION_STRING, NULL,    NULL,        "patterns of names of nodes or operators that stay in float32, separated by ; or space"},
-    {"scale", EBB_OPTION_FLOAT,  "65536", NULL,        "fp16: the loss scale to begin with"},
+    {"dtype", EBB_OPTION_CHOICE, "bf16",  "bf16|fp16",     "bf16: bfloat16; fp16: float16, with a loss scale that follows overflows"},
+    {"keep",  EBB_OPTION_STRING, NULL,    NULL,            "patterns of names of nodes or operators that stay in float32, separated by ; or space"},
+    {"scale", EBB_OPTION_FLOAT,  "65536", "[1, 16777216]", "fp16: the loss scale to begin with"},
     {0},
 };
 // clang-format on

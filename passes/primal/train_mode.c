@@ -305,11 +305,11 @@ static ebb_status run(ebb_edit *e)
 // clang-format off
 static const ebb_option options[] = {
     {"dropout",      EBB_OPTION_CHOICE, "on",      "on|off|keep",  "on: active, seeded by ebb.key; off: removed; keep: as the file has it"},
-    {"ratio",        EBB_OPTION_FLOAT,  NULL,      NULL,           "the same dropout ratio everywhere"},
+    {"ratio",        EBB_OPTION_FLOAT,  NULL,      "[0, 1)",       "the same dropout ratio everywhere"},
     {"batch-norm",   EBB_OPTION_CHOICE, "train",   "train|frozen", "train: by the batch; frozen: by the running statistics"},
     {"statistics",   EBB_OPTION_CHOICE, "pytorch", "pytorch|onnx", "running variance of N elements: divided by N-1 (pytorch) or N (onnx)"},
-    {"seed",         EBB_OPTION_INT,    "1",       NULL,           "of the random key"},
-    {"split-shared", EBB_OPTION_INT,    "0",       NULL,           "1: separate equal parameters that the exporter merged"},
+    {"seed",         EBB_OPTION_INT,    "1",       "[0, inf)",     "of the random key"},
+    {"split-shared", EBB_OPTION_INT,    "0",       "[0, 1]",       "1: separate equal parameters that the exporter merged"},
     {0},
 };
 // clang-format on

@@ -242,8 +242,8 @@ static void what_matches_nothing_or_fits_nowhere_is_said(void **state)
         const char *passes, *says;
     } cases[] = {
         {"lora:target=q_proj", "no layer's name matches target=q_proj"},
-        {"lora:rank=0", "rank should be at least 1"},
-        {"lora:alpha=-1", "alpha should be a number above 0"},
+        {"lora:rank=0", "rank takes a whole number from 1 to 65536"},
+        {"lora:alpha=-1", "alpha takes a number above 0"},
         {"lora:rank=2,also=nothing", "no weight's name matches also=nothing"},
         {"lora:rank=4,target=down", "none of the 1 layers"},
         {"lora:rank=2,lora:rank=2", "adapters were added before"},

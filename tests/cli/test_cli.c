@@ -385,7 +385,7 @@ static void training_with_states_in_codes_resumes_byte_for_byte(void **state)
     says("grad " STEP "-o codes.onnx --pass low-bit-state:block=48", 2,
          "multiple of 32 from 32 to 4096");
     says("grad " STEP "-o codes.onnx --pass low-bit-state:rounding=up", 2, "dynamic|stochastic");
-    says("grad " STEP "-o codes.onnx --pass low-bit-state:least=0", 2, "at least 1 element");
+    says("grad " STEP "-o codes.onnx --pass low-bit-state:least=0", 2, "elements of at least 1");
     says("grad " STEP "-o codes.onnx --optimizer sgd --strict --pass low-bit-state", 5,
          "low-bit-state");
     assert_false(exists("codes.onnx"));

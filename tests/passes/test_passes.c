@@ -77,13 +77,68 @@ static void a_mistyped_pipeline_says_what_is_meant(void **state)
     says("sign-mosk", EBB_USAGE, "did you mean 'sign-mask'");
     says("loss:cross-entropi", EBB_USAGE, "kind=cross-entropi");
     says("loss:mse,reductin=sum", EBB_USAGE, "did you mean 'reduction'");
-    says("optimizer:sgd,lr=fast", EBB_USAGE, "should be a number");
-    says("train-mode:seed=1.5", EBB_USAGE, "should be an integer");
+    says("optimizer:sgd,lr=fast", EBB_USAGE, "option lr takes a number from 0 to 1e30, not 'fast'");
+    says("train-mode:seed=1.5", EBB_USAGE,
+         "option seed takes a whole number of at least 0, not '1.5'");
     says("axis=1,loss:mse", EBB_USAGE, "before any pass");
     says("norm-from-output:amplify=0.5", EBB_USAGE, "at least 1");
     says("inplace-abn:amplify=0", EBB_USAGE, "at least 1");
     says("drop-saves:now", EBB_USAGE, "has no options");
     says("alias:now", EBB_USAGE, "all|views");
+}
+
+static void a_number_out_of_its_options_range_is_refused(void **state)
+{
+    (void)state;
+    says("optimizer:adamw,lr=-1", EBB_USAGE, "option lr takes a number from 0 to 1e30, not '-1'");
+    says("optimizer:adamw,lr=nan", EBB_USAGE, "not 'nan'");
+    says("optimizer:sgd,lr=inf", EBB_USAGE, "not 'inf'");
+    says("optimizer:adamw,beta1=2", EBB_USAGE, "beta1 takes a number of at least 0 and below 1");
+    says("optimizer:adamw,beta2=1", EBB_USAGE, "beta2 takes a number of at least 0 and below 1");
+    says("optimizer:adamw,epsilon=-1e-8", EBB_USAGE, "epsilon takes a number from 0 to 1");
+    says("optimizer:sgd,weight-decay=-0.1", EBB_USAGE, "weight-decay takes a number from 0 to");
+    says("optimizer:momentum,momentum=1.5", EBB_USAGE, "momentum takes a number from 0 to 1");
+    says("optimizer:adamw,correct-bias=2", EBB_USAGE,
+         "correct-bias takes a whole number from 0 to 1");
+    says("train-mode:seed=99999999999999999999", EBB_USAGE, "seed takes a whole number");
+    says("train-mode:ratio=1", EBB_USAGE, "ratio takes a number of at least 0 and below 1");
+}
+
+/* A range that cannot be read, or none, would let everything through. */
+static void every_number_among_the_options_has_a_range_that_its_default_is_in(void **state)
+{
+    (void)state;
+    size_t count;
+    const ebb_pass *const *passes = ebb_passes(&count);
+    for (size_t i = 0; i < count; i++)
+        for (const ebb_option *o = passes[i]->options; o != NULL && o->name != NULL; o++) {
+            int64_t n;
+            double x;
+            if (o->kind != EBB_OPTION_INT && o->kind != EBB_OPTION_FLOAT)
+                continue;
+            if (o->choices == NULL && strcmp(o->name, "ignore_index") != 0)
+                fail_msg("%s: %s has no range", passes[i]->name, o->name);
+            ebb_status status = o->otherwise == NULL ? NULL
+                                : o->kind == EBB_OPTION_INT
+                                    ? ebb_whole_parse(&n, o->otherwise, o->choices, o->name)
+                                    : ebb_real_parse(&x, o->otherwise, o->choices, o->name);
+            if (status != NULL)
+                fail_msg("%s: %s", passes[i]->name, ebb_status_text(status));
+        }
+}
+
+static void a_value_in_quotes_holds_commas_and_equals_signs(void **state)
+{
+    (void)state;
+    says("loss:mse,gradient:train=\"nothing,freeze=x\"", EBB_USAGE, "train=nothing,freeze=x");
+    says("loss:mse,gradient:\"a,b:c\"", EBB_USAGE, "a,b:c");
+    says("loss:mse,gradient:train=\"a\\\"b\\\\\"", EBB_USAGE, "train=a\"b\\");
+    says("gradient:train=\"w", EBB_USAGE, "do not enclose");
+    says("gradient:train=\"w\"x", EBB_USAGE, "do not enclose");
+    ebb_model *model = step(linear, "loss:mse,gradient:train=\"w,no*\",optimizer:sgd");
+    const char *passes = ebb_props_get(model->graph, &model->props, "ebb.passes");
+    assert_non_null(strstr(passes, "train=\\\"w,no*\\\"")); // in JSON: what runs it again
+    ebb_model_free(model);
 }
 
 static void a_wrong_pass_late_in_the_list_runs_nothing(void **state)
@@ -482,6 +537,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_mistyped_pipeline_says_what_is_meant),
+        cmocka_unit_test(a_number_out_of_its_options_range_is_refused),
+        cmocka_unit_test(every_number_among_the_options_has_a_range_that_its_default_is_in),
+        cmocka_unit_test(a_value_in_quotes_holds_commas_and_equals_signs),
         cmocka_unit_test(a_wrong_pass_late_in_the_list_runs_nothing),
         cmocka_unit_test(presets_stand_for_lists),
         cmocka_unit_test(a_model_remembers_its_passes),

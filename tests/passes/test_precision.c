@@ -310,8 +310,8 @@ static void wrong_uses_get_a_sentence(void **state)
     (void)state;
     says("precision:fp8", EBB_USAGE, "bf16|fp16");
     says("precision:dtype=fp16,scale=0.5", EBB_USAGE,
-         "a loss scale of 0.5 is not in 1 .. 16777216");
-    says("precision:dtype=fp16,scale=nan", EBB_USAGE, "is not in 1");
+         "scale takes a number from 1 to 16777216, not '0.5'");
+    says("precision:dtype=fp16,scale=nan", EBB_USAGE, "scale takes a number from 1 to 16777216");
 }
 
 int main(void)

@@ -62,15 +62,16 @@ static void wrong_options_get_a_sentence_with_the_legal_values(void **state)
     (void)state;
     says("quantise:bits=3", EBB_USAGE, "1|2|4|8|mixed");
     says("quantise:scheme=none", EBB_USAGE, "actnn|mesa|gact");
-    says("quantise:group=0", EBB_USAGE, "group=0 is not a multiple of 8 from 8 to 1048576");
-    says("quantise:group=12", EBB_USAGE, "group=12 is not a multiple of 8");
-    says("quantise:group=-8", EBB_USAGE, "group=-8 is not a multiple of 8");
-    says("quantise:bits=mixed,average=0.5", EBB_USAGE, "average=0.5 is not a number of bits");
+    says("quantise:group=0", EBB_USAGE, "group takes a multiple of 8 from 8 to 1048576, not '0'");
+    says("quantise:group=12", EBB_USAGE, "group takes a multiple of 8 from 8 to 1048576, not '12'");
+    says("quantise:group=-8", EBB_USAGE, "group takes a multiple of 8 from 8 to 1048576, not '-8'");
+    says("quantise:bits=mixed,average=0.5", EBB_USAGE,
+         "average takes a number of bits from 1 to 32");
     says("quantise:bits=mixed,average=nan", EBB_USAGE, "");
     says("quantise:bits=4,average=2", EBB_USAGE, "are for bits=mixed");
     says("quantise:measured=f.json", EBB_USAGE, "are for bits=mixed");
     says("quantise:scheme=mesa,bits=4", EBB_USAGE, "scheme=mesa keeps bits=8, not 4");
-    says("split-frequency:block=1", EBB_USAGE, "block=1 is not from 2 to 64");
+    says("split-frequency:block=1", EBB_USAGE, "block takes a whole number from 2 to 64");
     says("split-frequency:bits=3", EBB_USAGE, "1|2|4|8");
 }
 

@@ -408,13 +408,6 @@ static ebb_status read_options(coder *c)
     c->draws = strcmp(ebb_option_string(e, "rounding"), "stochastic") == 0;
     c->block = ebb_option_given(e, "block") ? ebb_option_int(e, "block") : c->bits == 8 ? 256 : 128;
     c->least = ebb_option_int(e, "least");
-    if (c->block < 32 || c->block > 4096 || c->block % 32 != 0)
-        return ebb_error(EBB_USAGE,
-                         "low-bit-state: block=%lld should be a multiple of 32 from 32 to 4096",
-                         (long long)c->block);
-    if (c->least < 1)
-        return ebb_error(EBB_USAGE, "low-bit-state: least=%lld should be at least 1 element",
-                         (long long)c->least);
     make_levels(c);
     return NULL;
 }
@@ -446,10 +439,10 @@ static ebb_status run(ebb_edit *e)
 
 // clang-format off
 static const ebb_option options[] = {
-    {"bits",     EBB_OPTION_CHOICE, "8",       "8|4", "of a state's code"},
-    {"block",    EBB_OPTION_INT,    NULL,      NULL, "elements that share a scale; default 256, with 4 bits 128"},
+    {"bits",     EBB_OPTION_CHOICE, "8",       "8|4",                "of a state's code"},
+    {"block",    EBB_OPTION_INT,    NULL,      "[32, 4096] by 32",   "elements that share a scale; default 256, with 4 bits 128"},
     {"rounding", EBB_OPTION_CHOICE, "dynamic", "dynamic|stochastic", "to the nearest level, or up or down at random, right on average"},
-    {"least",    EBB_OPTION_INT,    "4096",    NULL, "elements of the smallest tensor whose states become codes"},
+    {"least",    EBB_OPTION_INT,    "4096",    "elements [1, inf)",  "elements of the smallest tensor whose states become codes"},
     {0},
 };
 // clang-format on

@@ -256,18 +256,10 @@ static ebb_status choose_bits(state *s)
 static ebb_status check_options(state *s)
 {
     const char *bits = ebb_option_string(s->e, "bits"), *scheme = ebb_option_string(s->e, "scheme");
-    double average = ebb_option_float(s->e, "average");
     bool mixed = strcmp(bits, "mixed") == 0;
     s->mesa = strcmp(scheme, "mesa") == 0;
     s->gact = strcmp(scheme, "gact") == 0;
     s->group = ebb_option_int(s->e, "group");
-    if (s->group < 8 || s->group > 1 << 20 || s->group % 8 != 0)
-        return ebb_error(EBB_USAGE,
-                         "pass quantise: group=%lld is not a multiple of 8 from 8 to 1048576",
-                         (long long)s->group);
-    if (!(average >= 1 && average <= 32))
-        return ebb_error(EBB_USAGE,
-                         "pass quantise: average=%g is not a number of bits from 1 to 32", average);
     if (!mixed && (ebb_option_given(s->e, "average") || ebb_option_given(s->e, "measured")))
         return ebb_error(EBB_USAGE, "pass quantise: average and measured are for bits=mixed");
     if (s->mesa && strcmp(bits, "8") != 0)
@@ -288,13 +280,13 @@ static ebb_status run(ebb_edit *e)
 
 // clang-format off
 static const ebb_option options[] = {
-    {"bits",     EBB_OPTION_CHOICE, "8",     "1|2|4|8|mixed", "of each code; mixed: shared out, so that they are `average` on average"},
-    {"group",    EBB_OPTION_INT,    "256",   NULL,            "elements with a range in common, within a row: a multiple of 8"},
-    {"scheme",   EBB_OPTION_CHOICE, "actnn", "actnn|mesa|gact", "actnn, gact: a range for each group, mixed bits by ranges and gradients, or by changes of the gradient that were measured; mesa: running ranges"},
-    {"only",     EBB_OPTION_STRING, NULL,    NULL,            "names of tensors, with * and ?; others are left as they are"},
-    {"measured", EBB_OPTION_STRING, NULL,    NULL,            "for mixed bits: what `ebb bench --sensitivity -o FILE` wrote; without, shapes decide"},
-    {"average",  EBB_OPTION_FLOAT,  "2",     NULL,            "bits for each element, of mixed bits"},
-    {"seed",     EBB_OPTION_INT,    "1",     NULL,            "of the random key, where the model has none"},
+    {"bits",     EBB_OPTION_CHOICE, "8",     "1|2|4|8|mixed",     "of each code; mixed: shared out, so that they are `average` on average"},
+    {"group",    EBB_OPTION_INT,    "256",   "[8, 1048576] by 8", "elements with a range in common, within a row: a multiple of 8"},
+    {"scheme",   EBB_OPTION_CHOICE, "actnn", "actnn|mesa|gact",   "actnn, gact: a range for each group, mixed bits by ranges and gradients, or by changes of the gradient that were measured; mesa: running ranges"},
+    {"only",     EBB_OPTION_STRING, NULL,    NULL,                "names of tensors, with * and ?; others are left as they are"},
+    {"measured", EBB_OPTION_STRING, NULL,    NULL,                "for mixed bits: what `ebb bench --sensitivity -o FILE` wrote; without, shapes decide"},
+    {"average",  EBB_OPTION_FLOAT,  "2",     "bits [1, 32]",      "bits for each element, of mixed bits"},
+    {"seed",     EBB_OPTION_INT,    "1",     "[0, inf)",          "of the random key, where the model has none"},
     {NULL, 0, NULL, NULL, NULL},
 };
 

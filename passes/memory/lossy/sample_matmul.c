@@ -142,14 +142,14 @@ static ebb_status rewrite(ebb_edit *e, const ebb_linear_group *group, int64_t k)
 
 static ebb_status run(ebb_edit *e)
 {
-    ebb_linear_plan plan = {.weigh = weigh, .rewrite = rewrite};
-    EBB_TRY(ebb_linear_ratio(e, &plan.ratio));
+    ebb_linear_plan plan = {
+        .weigh = weigh, .rewrite = rewrite, .ratio = ebb_option_float(e, "ratio")};
     return ebb_linear_visit(e, &plan);
 }
 
 // clang-format off
 static const ebb_option options[] = {
-    {"ratio", EBB_OPTION_FLOAT, "0.3", NULL, "share of the rows that is kept, above 0 and below 1"},
+    {"ratio", EBB_OPTION_FLOAT, "0.3", "(0, 1)", "share of the rows that is kept, above 0 and below 1"},
     {0},
 };
 // clang-format on

@@ -194,9 +194,6 @@ static ebb_status run(ebb_edit *e)
 {
     int64_t block = ebb_option_int(e, "block"), bits = ebb_option_int(e, "bits");
     ebb_code_sites sites;
-    if (block < 2 || block > 64)
-        return ebb_error(EBB_USAGE, "pass split-frequency: block=%lld is not from 2 to 64",
-                         (long long)block);
     EBB_TRY(ebb_code_sites_find(&sites, e, ebb_option_string(e, "only")));
     for (size_t i = 0; i < sites.count; i++)
         EBB_TRY(visit(e, &sites.list[i], block, bits));
@@ -205,10 +202,10 @@ static ebb_status run(ebb_edit *e)
 
 // clang-format off
 static const ebb_option options[] = {
-    {"block", EBB_OPTION_INT,    "8",  NULL,      "height and width of what has a mean in common"},
-    {"bits",  EBB_OPTION_CHOICE, "2",  "1|2|4|8", "of each code of the rest"},
-    {"only",  EBB_OPTION_STRING, NULL, NULL,      "names of tensors, with * and ?; others are left as they are"},
-    {"seed",  EBB_OPTION_INT,    "1",  NULL,      "of the random key, where the model has none"},
+    {"block", EBB_OPTION_INT,    "8",  "[2, 64]",  "height and width of what has a mean in common"},
+    {"bits",  EBB_OPTION_CHOICE, "2",  "1|2|4|8",  "of each code of the rest"},
+    {"only",  EBB_OPTION_STRING, NULL, NULL,       "names of tensors, with * and ?; others are left as they are"},
+    {"seed",  EBB_OPTION_INT,    "1",  "[0, inf)", "of the random key, where the model has none"},
     {NULL, 0, NULL, NULL, NULL},
 };
 

@@ -233,9 +233,6 @@ static ebb_status visit(ebb_edit *e, ebb_node n)
 
 static ebb_status run(ebb_edit *e)
 {
-    if (ebb_option_int(e, "rows") < 0)
-        return ebb_error(EBB_USAGE, "pass chunk-loss: rows=%s is not 0 or more",
-                         ebb_option_string(e, "rows"));
     EBB_EACH_NODE(e->g, n)
     if (ebb_node_of(e->g, n)->op == EBB_OP_SOFTMAX_CROSS_ENTROPY_LOSS)
         EBB_TRY(visit(e, n));
@@ -244,7 +241,7 @@ static ebb_status run(ebb_edit *e)
 
 // clang-format off
 static const ebb_option options[] = {
-    {"rows", EBB_OPTION_INT, "0", NULL, "rows of a block; 0: a sixteenth, at least 64, at most 64 MiB of scores"},
+    {"rows", EBB_OPTION_INT, "0", "[0, inf)", "rows of a block; 0: a sixteenth, at least 64, at most 64 MiB of scores"},
     {0},
 };
 // clang-format on

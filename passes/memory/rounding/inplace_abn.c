@@ -200,11 +200,6 @@ static ebb_status run(ebb_edit *e)
     ebb_norm_guard guard = {0};
     ebb_saves saves;
     ebb_node next;
-    if (!(limit >= 1))
-        return ebb_error(
-            EBB_USAGE,
-            "inplace-abn: amplify is %g; it is how many times rounding may grow, at least 1",
-            limit);
     EBB_TRY(ebb_saves_find(&saves, e->g, e->scratch));
     for (ebb_node n = ebb_first(e->g); n.i != 0; n = next) {
         ebb_norm_site site;
@@ -217,7 +212,7 @@ static ebb_status run(ebb_edit *e)
 
 // clang-format off
 static const ebb_option options[] = {
-    {"amplify", EBB_OPTION_FLOAT, "1000", NULL, "how many times rounding of what is kept may grow on its way to the normalised value (1000: 6e-5 in float32; 16-bit types: at most 4)"},
+    {"amplify", EBB_OPTION_FLOAT, "1000", "[1, inf)", "how many times rounding of what is kept may grow on its way to the normalised value (1000: 6e-5 in float32; 16-bit types: at most 4)"},
     {NULL, EBB_OPTION_INT, NULL, NULL, NULL},
 };
 

@@ -351,11 +351,8 @@ static ebb_status run(ebb_edit *e)
     const char *why = NULL;
     ebb_node at;
     s.axis = (int)ebb_option_int(e, "axis");
-    if (s.parts < 2 || s.parts > 4096)
-        return ebb_error(EBB_USAGE, "micro-batch: parts=%lld is not between 2 and 4096",
-                         (long long)s.parts);
-    if (s.axis < 0 || s.axis >= EBB_MAX_RANK)
-        return ebb_error(EBB_USAGE, "micro-batch: axis=%d is no axis of an input", s.axis);
+    if (!ebb_option_given(e, "parts"))
+        return ebb_error(EBB_USAGE, "micro-batch: say into how many parts: parts=4");
     if (is_split(e))
         return ebb_declined(e, EBB_NO_NODE, "the batch is split already");
     EBB_TRY(ebb_require_static(e->g));
@@ -369,8 +366,8 @@ static ebb_status run(ebb_edit *e)
 
 // clang-format off
 static const ebb_option options[] = {
-    {"parts",      EBB_OPTION_INT,    NULL,     NULL,              "how many; the batch must be divisible by it"},
-    {"axis",       EBB_OPTION_INT,    "0",      NULL,              "the batch's in the graph inputs"},
+    {"parts",      EBB_OPTION_INT,    NULL,     "[2, 4096]",       "how many; the batch must be divisible by it"},
+    {"axis",       EBB_OPTION_INT,    "0",      "[0, 11]",         "the batch's in the graph inputs"},
     {"batch-norm", EBB_OPTION_CHOICE, "refuse", "refuse|per-part", "per-part: statistics of each part, which is another step"},
     {0},
 };

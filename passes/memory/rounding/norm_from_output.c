@@ -125,11 +125,6 @@ static ebb_status visit(state *s, ebb_norm_site *site)
 static ebb_status run(ebb_edit *e)
 {
     state s = {.e = e, .limit = ebb_option_float(e, "amplify")};
-    if (!(s.limit >= 1))
-        return ebb_error(EBB_USAGE,
-                         "norm-from-output: amplify is %g; it is how many times rounding may grow, "
-                         "at least 1",
-                         s.limit);
     EBB_TRY(ebb_saves_find(&s.saves, e->g, e->scratch));
     EBB_TRY(collect(&s));
     for (size_t i = 0; i < s.count; i++)
@@ -139,7 +134,7 @@ static ebb_status run(ebb_edit *e)
 
 // clang-format off
 static const ebb_option options[] = {
-    {"amplify", EBB_OPTION_FLOAT, "1000", NULL, "how many times rounding of the output may grow on its way to the normalised value (1000: 6e-5 in float32; 16-bit types: at most 4)"},
+    {"amplify", EBB_OPTION_FLOAT, "1000", "[1, inf)", "how many times rounding of the output may grow on its way to the normalised value (1000: 6e-5 in float32; 16-bit types: at most 4)"},
     {NULL, EBB_OPTION_INT, NULL, NULL, NULL},
 };
 
