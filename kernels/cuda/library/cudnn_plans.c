@@ -16,6 +16,7 @@ typedef struct made { /* a plan, or why there is none */
     const char *device; /* a described one's name; NULL: the one that is here */
     bool tf32, raced;
     ebb_cudnn_plan *plan;
+    bool again; /* there was none for want of memory: to be asked for again */
     char why[240];
 } made;
 
@@ -25,8 +26,7 @@ static ebb_cudnn_device described;
 static bool describes;
 
 static struct {
-    bool asked;
-    ebb_cudnn_target target;
+    ebb_cudnn_target target; /* with no handle: there was none the last time */
     char key[320], why[240];
 } present;
 
@@ -66,7 +66,6 @@ static void find_present(void)
 {
     ebb_device_facts f;
     memset(&f, 0, sizeof f);
-    present.asked = true;
     ebb_status status = ebb_cudnn_open();
     if (status == NULL)
         status = ebb_gpu_facts(&f);
@@ -88,7 +87,7 @@ static const char *find_target(ebb_cudnn_target *target)
         target->device = &described;
         return NULL;
     }
-    if (!present.asked)
+    if (present.target.handle == NULL)
         find_present();
     *target = present.target;
     return target->handle != NULL ? NULL : present.why;
@@ -166,6 +165,7 @@ static void make(made *m, const ebb_cudnn_target *target)
     ebb_status status = ready(&graph, &rules, m);
     if (status == NULL)
         status = ebb_cudnn_plan_cached(&m->plan, graph, target, &rules, NULL);
+    m->again = status != NULL && ebb_status_code(status) != EBB_UNSUPPORTED;
     if (status != NULL)
         keep_reason(m->why, sizeof m->why, status);
     ebb_cudnn_graph_free(graph);
@@ -176,8 +176,11 @@ static made *find(const ebb_cuda_cudnn_ask *ask, const ebb_cudnn_target *target)
     const char *device = target->device != NULL ? target->device->name : NULL;
     for (made *m = all; m != NULL; m = m->next)
         if (m->tf32 == ebb_cuda_tf32 && m->device == device &&
-            memcmp(&m->ask, ask, sizeof *ask) == 0)
+            memcmp(&m->ask, ask, sizeof *ask) == 0) {
+            if (m->again)
+                make(m, target);
             return m;
+        }
     made *m = (made *)ebb_alloc(sizeof *m);
     if (m == NULL)
         return NULL;

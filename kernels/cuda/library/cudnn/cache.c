@@ -58,7 +58,8 @@ void ebb_cudnn_plan_keep(const ebb_cudnn_plan *plan, const ebb_cudnn_graph *grap
                          const ebb_cudnn_target *target, const ebb_cudnn_rules *rules)
 {
     char path[4096], *text = NULL;
-    if (ebb_cudnn_cache_path(path, sizeof path, graph, target, rules) != NULL ||
+    if (ebb_cudnn_plan_choice(plan)->makeshift ||
+        ebb_cudnn_cache_path(path, sizeof path, graph, target, rules) != NULL ||
         ebb_cudnn_plan_write(plan, &text) != NULL)
         return;
     ebb_cache_write(path, text, strlen(text));
@@ -128,7 +129,8 @@ ebb_status ebb_cudnn_plan_raced(ebb_cudnn_plan **plan, const ebb_cudnn_graph *gr
     ebb_cudnn_plan_free(before);
     narrow.workspace_bytes = workspace_bytes;
     EBB_TRY(ebb_cudnn_plans_make(r.plans, RIVALS, &made, graph, target, &narrow));
-    int winner = ebb_choose(made, try_one, &r);
+    const bool complete = !ebb_cudnn_plan_choice(r.plans[made - 1])->makeshift;
+    int winner = complete ? ebb_choose(made, try_one, &r) : -1;
     if (winner >= 0) {
         *plan = r.plans[winner];
         ebb_cudnn_plan_won(*plan);

@@ -28,7 +28,7 @@ typedef ebb_status (*ebb_cudnn_trial)(void *context, const ebb_cudnn_plan *plan,
  * `workspace_bytes`: that of the first, for which memory is planned already. One that has won
  * before, on this device and by this cuDNN, wins again untimed: equal runs compute equal bits.
  * Where there is no folder to keep a choice in none is made: NULL in *plan, as where no rival can
- * be run.
+ * be run, or where one of them could not be made for want of memory.
  */
 ebb_status ebb_cudnn_plan_raced(ebb_cudnn_plan **plan, const ebb_cudnn_graph *graph,
                                 const ebb_cudnn_target *target, const ebb_cudnn_rules *rules,

@@ -40,6 +40,9 @@ extern ebb_cudnn_library ebb_cudnn; /* filled by ebb_cudnn_open() */
  * Nothing the device supports is EBB_UNSUPPORTED, the rest EBB_RUNTIME. */
 ebb_status ebb_cudnn_check(cudnnStatus_t code, const char *label, const char *what);
 
+/* No memory, or a device that failed: the same question may be answered otherwise later. */
+bool ebb_cudnn_may_pass(cudnnStatus_t code);
+
 /* ---- a graph ---- */
 
 enum { EBB_CUDNN_TENSORS = 96, EBB_CUDNN_OPERATIONS = 64, EBB_CUDNN_NUMBERS = 8 };

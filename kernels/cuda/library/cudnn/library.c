@@ -125,6 +125,13 @@ ebb_status ebb_cudnn_check(cudnnStatus_t code, const char *label, const char *wh
                      words[0] != 0 ? ": " : "", words);
 }
 
+bool ebb_cudnn_may_pass(cudnnStatus_t code)
+{
+    return code == CUDNN_STATUS_INTERNAL_ERROR_HOST_ALLOCATION_FAILED ||
+           code == CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED ||
+           CUDNN_STATUS_CATEGORY(code) == CUDNN_STATUS_EXECUTION_FAILED;
+}
+
 ebb_status ebb_cudnn_handle_new(void **handle)
 {
     cudnnHandle_t made = NULL;

@@ -1,6 +1,8 @@
 /* plan.c: heuristics, rules, plans, execution. The text of a plan: plan_text.c. */
 #include "kernels/cuda/library/cudnn/plan_internal.h"
 
+#include <stdio.h>
+
 enum { CONFIGURATIONS = 64 }; /* as many as are asked of one heuristic mode */
 
 /* ---- small things ---- */
@@ -86,6 +88,7 @@ static ebb_status read_choice(ebb_cudnn_choice *choice, const char *label,
     }
     for (int i = 0; i < made; i++)
         (void)ebb_cudnn.drop(knobs[i]);
+    choice->makeshift = ebb_cudnn_may_pass(code);
     return ebb_cudnn_check(code, label, "reading a configuration");
 }
 
@@ -223,6 +226,7 @@ ebb_status ebb_cudnn_plan_finish(ebb_cudnn_plan *plan, const ebb_cudnn_target *t
          * all that planning can know is known. */
         code = get_one(plan->config, CUDNN_ATTR_ENGINECFG_WORKSPACE_SIZE, CUDNN_TYPE_INT64,
                        &plan->choice.workspace_bytes);
+    plan->choice.makeshift = ebb_cudnn_may_pass(code);
     return ebb_cudnn_check(code, label, "making the plan");
 }
 
@@ -237,8 +241,17 @@ typedef struct search {
     int wanted, made, seen, refused;
     const char *refusal; /* the last rule that refused */
     ebb_status last;     /* why the last configuration made no plan */
+    char passing[240];   /* and one that another time might have; "" where there was none */
     bool floats;
 } search;
+
+/* A configuration failed, or a whole mode. */
+static void note_failure(search *s, ebb_status status, bool may_pass)
+{
+    s->last = status;
+    if (may_pass && s->passing[0] == '\0')
+        (void)snprintf(s->passing, sizeof s->passing, "%s", ebb_status_text(status));
+}
 
 /* Takes over config. */
 static ebb_status try_configuration(search *s, cudnnBackendDescriptor_t config, bool fallback)
@@ -259,6 +272,7 @@ static ebb_status try_configuration(search *s, cudnnBackendDescriptor_t config, 
     if (status == NULL && why == NULL) /* once more: now its workspace is known */
         why = refuse(&plan->choice, s->rules, s->floats);
     if (status == NULL && why == NULL) {
+        plan->choice.makeshift = s->passing[0] != '\0';
         s->plans[s->made++] = plan;
         return NULL;
     }
@@ -266,21 +280,21 @@ static ebb_status try_configuration(search *s, cudnnBackendDescriptor_t config, 
         s->refused++;
         s->refusal = why;
     } else {
-        s->last = status;
+        note_failure(s, status, plan->choice.makeshift);
     }
     ebb_cudnn_plan_free(plan);
     return NULL;
 }
 
-static ebb_status heuristics(search *s, cudnnBackendDescriptor_t *heuristic,
+static ebb_status heuristics(const search *s, bool *may_pass, cudnnBackendDescriptor_t *heuristic,
                              cudnnBackendHeurMode_t mode, cudnnBackendDescriptor_t *configs,
                              int64_t *count)
 {
     const char *label = s->graph->label;
-    EBB_TRY(ebb_cudnn_check(ebb_cudnn.make(CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR, heuristic), label,
-                            "the heuristics"));
-    cudnnStatus_t code = ebb_cudnn.set(*heuristic, CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH,
-                                       CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &s->graph->graph);
+    cudnnStatus_t code = ebb_cudnn.make(CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR, heuristic);
+    if (code == CUDNN_STATUS_SUCCESS)
+        code = ebb_cudnn.set(*heuristic, CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH,
+                             CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &s->graph->graph);
     if (code == CUDNN_STATUS_SUCCESS)
         code =
             ebb_cudnn.set(*heuristic, CUDNN_ATTR_ENGINEHEUR_MODE, CUDNN_TYPE_HEUR_MODE, 1, &mode);
@@ -292,6 +306,7 @@ static ebb_status heuristics(search *s, cudnnBackendDescriptor_t *heuristic,
     if (code == CUDNN_STATUS_SUCCESS)
         code = ebb_cudnn.get(*heuristic, CUDNN_ATTR_ENGINEHEUR_RESULTS,
                              CUDNN_TYPE_BACKEND_DESCRIPTOR, CONFIGURATIONS, count, configs);
+    *may_pass = ebb_cudnn_may_pass(code);
     return ebb_cudnn_check(code, label, "the heuristics");
 }
 
@@ -307,9 +322,10 @@ static ebb_status ask(search *s, cudnnBackendHeurMode_t mode)
         made += status == NULL;
     }
     if (status == NULL) {
-        ebb_status refused = heuristics(s, &heuristic, mode, configs, &count);
+        bool may_pass = false;
+        ebb_status refused = heuristics(s, &may_pass, &heuristic, mode, configs, &count);
         if (refused != NULL) {
-            s->last = refused; /* the other mode may know more */
+            note_failure(s, refused, may_pass); /* the other mode may know more */
             count = 0;
         }
     }
@@ -328,6 +344,8 @@ static ebb_status nothing(const search *s)
     const char *on = s->target->handle != NULL || s->target->device == NULL
                          ? "the device"
                          : s->target->device->name;
+    if (s->passing[0] != '\0')
+        return ebb_while(ebb_error(EBB_RUNTIME, "%s", s->passing), "planning for %s", on);
     if (s->refused > 0)
         return ebb_hint(ebb_error(EBB_UNSUPPORTED,
                                   "%s: of %d kernels of cuDNN for %s, %d are against the rules "
@@ -335,7 +353,8 @@ static ebb_status nothing(const search *s)
                                   s->graph->label, s->seen, on, s->refused, s->refusal),
                         "allow TF32, other orders of summation or more workspace");
     if (s->last != NULL)
-        return ebb_while(s->last, "planning for %s: none of %d kernels can be made", on, s->seen);
+        return ebb_while(ebb_error(EBB_UNSUPPORTED, "%s", ebb_status_text(s->last)),
+                         "planning for %s: none of %d kernels can be made", on, s->seen);
     ebb_status status =
         ebb_error(EBB_UNSUPPORTED, "%s: cuDNN has no kernel for %s", s->graph->label, on);
     if (s->target->handle == NULL && !ebb_cudnn_compiles())

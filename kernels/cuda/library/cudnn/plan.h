@@ -58,16 +58,18 @@ typedef struct ebb_cudnn_choice {
     int64_t knob[EBB_CUDNN_KNOBS], value[EBB_CUDNN_KNOBS];
     int64_t workspace_bytes;
     uint32_t numeric, behaviour;
-    bool fallback; /* not of the heuristics proper */
-    bool timed;    /* it won a race on the device */
-    bool runs;     /* false: a described device whose kernel was compiled but could not be loaded */
+    bool fallback;  /* not of the heuristics proper */
+    bool timed;     /* it won a race on the device */
+    bool makeshift; /* a better one could not be made for want of memory: not to be kept */
+    bool runs; /* false: a described device whose kernel was compiled but could not be loaded */
 } ebb_cudnn_choice;
 
 typedef struct ebb_cudnn_plan ebb_cudnn_plan;
 
 /* Makes the first count plans that the rules admit, best first: plans[0..*made). At least one, or
- * EBB_UNSUPPORTED with what cuDNN said of the last configuration and how many the rules refused.
- * count is 1 unless the caller means to time them. */
+ * EBB_UNSUPPORTED with what cuDNN said of the last configuration and how many the rules refused;
+ * where memory or the device failed any other code, and to ask again may help. count is 1 unless
+ * the caller means to time them. */
 ebb_status ebb_cudnn_plans_make(ebb_cudnn_plan **plans, int count, int *made,
                                 const ebb_cudnn_graph *graph, const ebb_cudnn_target *target,
                                 const ebb_cudnn_rules *rules);
