@@ -92,12 +92,44 @@ static const char *find_units(int64_t *units, const ebb_call *c, const ebb_tilin
     return u > 0 ? NULL : "it has no rows";
 }
 
+/* Units of a whole tile. */
+static int64_t units_of_tile(const ebb_call *c, int64_t units)
+{
+    int64_t tile_rows = INT64_MAX, rows = 1;
+    for (uint32_t i = 0; i < c->input_count; i++)
+        if (c->in[i].source != NULL) {
+            rows = c->in[i].type.dims[0];
+            tile_rows = c->in[i].tile_rows < tile_rows ? c->in[i].tile_rows : tile_rows;
+        }
+    int64_t per_tile = tile_rows / (rows / units);
+    return per_tile < 1 ? 1 : per_tile > units ? units : per_tile;
+}
+
+/* What of the work is not the tiles' kernels': their sums, and the second walk. */
+static const char *declines_dtypes(const ebb_call *c, const ebb_tiling *t, bool one_tile)
+{
+    const bool host = c->backends[0]->device->is_host;
+    for (uint32_t i = 0; i < c->output_count && !one_tile; i++) {
+        const ebb_type *type = &c->out[i].type;
+        if (t->out[i] == EBB_TILE_SUM && type->dtype != EBB_NONE && type->dtype != EBB_F32 &&
+            type->dtype != EBB_F64 && !(host && ebb_is_narrow(type)))
+            return host ? "sums of tiles are floats"
+                        : "sums of tiles are float32 or float64 on a device";
+    }
+    if (t->two_walks && !host && c->out[0].type.dtype != EBB_NONE &&
+        (c->in[0].type.dtype != c->in[1].type.dtype || c->out[0].type.dtype != c->in[1].type.dtype))
+        return "its rows are of one dtype on a device";
+    return NULL;
+}
+
 static const char *declines(const ebb_call *c)
 {
     ebb_tiling t;
     int64_t units;
     const char *refused = find_tiling(&t, c);
-    return refused != NULL ? refused : find_units(&units, c, &t);
+    if (refused == NULL)
+        refused = find_units(&units, c, &t);
+    return refused != NULL ? refused : declines_dtypes(c, &t, units_of_tile(c, units) == units);
 }
 
 /* ---- the calls of a piece ---- */
@@ -201,16 +233,9 @@ static ebb_status lay_out(stream *s, const ebb_call *c)
 
 static ebb_status build(stream *s, const ebb_call *c)
 {
-    int64_t tile_rows = INT64_MAX, rows = 1;
     if (find_tiling(&s->tiling, c) != NULL || find_units(&s->units, c, &s->tiling) != NULL)
         return ebb_call_error(c, "its operands cannot be read in tiles");
-    for (uint32_t i = 0; i < c->input_count; i++)
-        if (c->in[i].source != NULL) {
-            rows = c->in[i].type.dims[0];
-            tile_rows = c->in[i].tile_rows < tile_rows ? c->in[i].tile_rows : tile_rows;
-        }
-    s->per_tile = tile_rows / (rows / s->units);
-    s->per_tile = s->per_tile < 1 ? 1 : s->per_tile > s->units ? s->units : s->per_tile;
+    s->per_tile = units_of_tile(c, s->units);
     EBB_TRY(cut(s, &s->whole, c, s->per_tile));
     if (s->units % s->per_tile != 0)
         EBB_TRY(cut(s, &s->rest, c, s->units % s->per_tile));
@@ -286,10 +311,7 @@ static const ebb_tile_parts *parts_of(const ebb_call *c)
 /* to += from, element by element. */
 static ebb_status add(const ebb_call *c, const ebb_operand *like, void *to, const void *from)
 {
-    ebb_dtype dtype = (ebb_dtype)like->type.dtype;
-    if (dtype != EBB_F32 && dtype != EBB_F64)
-        return ebb_call_error(c, "sums of tiles are float or double");
-    return parts_of(c)->add(c, dtype, ebb_elements(&like->type), to, from);
+    return parts_of(c)->add(c, (ebb_dtype)like->type.dtype, ebb_elements(&like->type), to, from);
 }
 
 static void *rows_from(const ebb_operand *whole, int64_t unit, int64_t units)

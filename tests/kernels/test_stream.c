@@ -148,6 +148,18 @@ static void compute(testing *t, const char *backend, const char *what)
     c->state = NULL;
 }
 
+/* From now on x comes from a code of so many rows, by tiles. */
+static void stream_input(testing *code, ebb_operand *x, int64_t rows, int64_t tile_rows)
+{
+    begin(code, EBB_OP_IDENTITY);
+    make_operand(&code->in[code->call.input_count++], (ebb_dtype)x->type.dtype, 2,
+                 DIMS(rows, (int64_t)count_of(x) / rows));
+    code->call.output_count = 1;
+    code->out[0] = *x;
+    x->source = &code->call;
+    x->tile_rows = tile_rows;
+}
+
 static void compare(const sample *s, const char *backend, int64_t tile_rows)
 {
     testing whole, tiled, code;
@@ -155,16 +167,10 @@ static void compare(const sample *s, const char *backend, int64_t tile_rows)
     make(&tiled, s);
     compute(&whole, backend, s->what);
 
-    begin(&code, EBB_OP_IDENTITY);
     ebb_operand *x = &tiled.in[s->slot];
-    put_in(&code, EBB_F32, 2, DIMS(s->code_rows, (int64_t)count_of(x) / s->code_rows));
-    for (size_t i = 0; i < count_of(x); i++)
-        set_value(&code.in[0], i, value_of(x, i));
-    code.call.output_count = 1;
-    code.out[0] = *x;
+    stream_input(&code, x, s->code_rows, tile_rows);
+    memcpy(code.in[0].data, x->data, x->bytes);
     memset(x->data, 0xFF, x->bytes); // nobody may read the whole
-    x->source = &code.call;
-    x->tile_rows = tile_rows;
     compute(&tiled, backend, s->what);
     for (uint32_t k = 0; k < whole.call.output_count; k++)
         for (size_t i = 0; i < count_of(&whole.out[k]); i++) {
@@ -189,6 +195,50 @@ static void tiles_give_what_the_whole_gives(void **state)
             compare(&samples[i], "cpu", rows[k]);
             compare(&samples[i], "cuda", rows[k]);
         }
+}
+
+static void check_refused(const sample *s, ebb_dtype rows, ebb_dtype sums, int64_t tile_rows,
+                          const char *why)
+{
+    testing t, code;
+    const ebb_backend *const *backends;
+    make(&t, s);
+    t.in[s->slot].type.dtype = (uint8_t)rows;
+    for (uint32_t o = 0; o < t.call.output_count; o++)
+        t.out[o].type.dtype = (uint8_t)(o == 0 && t.call.output_count > 1 ? rows : sums);
+    stream_input(&code, &t.in[s->slot], s->code_rows, tile_rows);
+    check_status(ebb_backends("cuda", &backends), s->what);
+    ebb_status status = ebb_pick(&t.call, backends);
+    if (why == NULL) {
+        check_status(status, s->what);
+    } else if (status == NULL || strstr(ebb_status_text(status), why) == NULL) {
+        fail_msg("%s: expected \"%s\", got %s", s->what, why,
+                 status == NULL ? "a kernel" : ebb_status_text(status));
+    }
+    code.call.output_count = 0;
+    end(&code);
+    end(&t);
+}
+
+/* Else the run would fail at the second tile, or read one dtype as another. */
+static void what_a_device_cannot_sum_is_refused_before_the_run(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < SAMPLES; i++) {
+        const sample *s = &samples[i];
+        const bool norm = s->op == EBB_OP_BATCH_NORM_GRAD;
+        if (s->op != EBB_OP_FUSED_MATMUL && s->op != EBB_OP_CONV_WEIGHT_GRAD && !norm)
+            continue;
+        if (!s->exact && !norm) {
+            check_refused(s, EBB_F32, EBB_BF16, 3, "sums of tiles are float32");
+            check_refused(s, EBB_F32, EBB_F16, 1, "sums of tiles are float32");
+            check_refused(s, EBB_F32, EBB_F32, 3, NULL);
+        }
+        if (norm) {
+            check_refused(s, EBB_F32, EBB_BF16, 3, "sums of tiles are float32");
+            check_refused(s, EBB_BF16, EBB_F32, 3, "rows are of one dtype");
+        }
+    }
 }
 
 /* Rows that depend on each other, or that the operand does not have. */
@@ -217,6 +267,7 @@ int main(void)
     (void)setenv("EBB_CUDA_PLUGIN", EBB_BINARY_DIR "/kernels/cuda/libebb_cuda_host_plugin.so", 0);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(tiles_give_what_the_whole_gives),
+        cmocka_unit_test(what_a_device_cannot_sum_is_refused_before_the_run),
         cmocka_unit_test(what_needs_all_rows_says_so),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
