@@ -60,10 +60,27 @@ static const char *read_pads(ebb_geometry *w, const ebb_attrs *attrs, bool trans
     return NULL;
 }
 
+/* Whether the operations of all windows can be counted, with room for a small factor more. Every
+ * product of sizes that a loop or an index makes is at most that number, so no other place checks.
+ * A size of 0 counts as 1: it hides the others from the whole product, not from a part of it. */
+static bool is_countable(const ebb_geometry *w, bool weighted)
+{
+    int64_t taps = w->groups > 0 ? w->wide_channels / w->groups : 0; // that a window reads
+    double wide = 1, narrow = 1, work = (double)(w->batch > 1 ? w->batch : 1);
+    work *= (double)(w->narrow_channels > 1 ? w->narrow_channels : 1);
+    work *= (double)(weighted && taps > 1 ? taps : 1);
+    for (int axis = 0; axis < EBB_AXES; axis++) {
+        wide *= (double)(w->wide[axis] > 1 ? w->wide[axis] : 1);
+        narrow *= (double)(w->narrow[axis] > 1 ? w->narrow[axis] : 1);
+        work *= (double)w->kernel[axis];
+    }
+    return work * (wide > narrow ? wide : narrow) < 0x1p60;
+}
+
 const char *ebb_geometry_read(ebb_geometry *w, const ebb_attrs *attrs, const ebb_type *wide,
                               const ebb_type *narrow, const ebb_type *weight, bool transposed)
 {
-    enum { LIMIT = 1 << 24 }; // far beyond any model; keeps every product below from overflowing
+    enum { LIMIT = 1 << 24 }; // of a number along one axis: far beyond any model
     int spatial = wide->rank - 2;
     if (spatial < 1 || spatial > EBB_AXES || narrow->rank != wide->rank)
         return "only one to three spatial axes";
@@ -109,6 +126,8 @@ const char *ebb_geometry_read(ebb_geometry *w, const ebb_attrs *attrs, const ebb
         if (w->pad_begin[axis] < 0 || w->pad_end[axis] < 0 || w->pad_begin[axis] > LIMIT ||
             w->pad_end[axis] > LIMIT)
             return "negative or huge pads";
+    if (!is_countable(w, weight != NULL))
+        return "its windows have more elements than can be counted";
     return NULL;
 }
 
@@ -222,7 +241,7 @@ const char *ebb_geometry_taps(const ebb_geometry *w, const ebb_call *call)
         room /= w->kernel[axis];
     if (room == 0)
         return "the window has more taps than a code can name";
-    if (taps->type.dtype != EBB_U8 || taps->bytes != (size_t)(count * bits + 7) / 8)
+    if (taps->type.dtype != EBB_U8 || taps->bytes != ((size_t)count * (size_t)bits + 7) / 8)
         return "the taps are not a code for each window";
     return NULL;
 }

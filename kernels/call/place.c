@@ -80,7 +80,10 @@ ebb_status ebb_blocks_read(ebb_blocks *b, const ebb_call *c, const int64_t *bloc
         b->area *= b->image[d];
     }
     const ebb_type *x = &c->in[0].type;
-    if (why == NULL && (x->dims[1] != y->dims[1] * b->taps || x->dims[2] != b->windows))
+    int64_t rows = 0;
+    if (why == NULL && __builtin_mul_overflow(y->dims[1], b->taps, &rows))
+        why = "the blocks are too many";
+    if (why == NULL && (x->dims[1] != rows || x->dims[2] != b->windows))
         why = "the input has not the rows and columns that these blocks have";
     return why != NULL ? ebb_call_error(c, "%s", why) : NULL;
 }

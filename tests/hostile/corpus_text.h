@@ -36,6 +36,8 @@ static const hostile_file corpus_text[] = {
     PLANNED("size", "matmul_product_huge", EBB_REJECTED, "'y'", MODEL("float[4294967296,1] x, float[1,4294967296] z", "float[4294967296,4294967296] y", "", "y = MatMul(x, z)")),
     RUN("size", "matmul_inner_huge", EBB_RUNTIME, "cannot be allocated", MODEL("float[4] x", "float[] y", "int64[2] s = {1, 1099511627776}, int64[2] t = {1099511627776, 1}", "a = ConstantOfShape(s) b = ConstantOfShape(t) m = MatMul(a, b) y = Add(m, x)")),
     PLANNED("size", "sum_of_sizes_huge", EBB_REJECTED, "'x' has the type float32[2305843009213693951], whose size is not known", MODEL("float[2305843009213693951] x", "float[2305843009213693951] y", "", "a = Relu(x) b = Neg(x) c = Exp(x) d = Add(a, b) y = Add(c, d)")),
+    RUN("size", "pool_window_huge", EBB_UNSUPPORTED, "its windows have more elements than can be counted", MODEL("float[4] x", "float[] y", "int64[5] s = {1, 1, 1, 2, 2}", "a = Reshape(x, s) y = MaxPool <kernel_shape = [4194304, 2097152, 2097152], pads = [2097152, 1048576, 1048576, 2097152, 1048576, 1048576]> (a)")),
+    RUN("size", "lp_pool_window_huge", EBB_UNSUPPORTED, "its windows have more elements than can be counted", MODEL("float[4] x", "float[] y", "int64[5] s = {1, 1, 1, 2, 2}", "a = Reshape(x, s) y = LpPool <kernel_shape = [4194304, 2097152, 2097152], pads = [2097152, 1048576, 1048576, 2097152, 1048576, 1048576]> (a)")),
     RUN("size", "terabytes", EBB_RUNTIME, "a step needs 4398046511296 bytes, which cannot be allocated", MODEL("float[4] x", "float[] y", "int64[2] s = {1048576, 1048576}", "a = ConstantOfShape(s) m = ReduceSum <keepdims = 0> (a) y = Add(m, x)")),
 
     /* attributes and divisions by zero */

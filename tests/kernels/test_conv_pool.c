@@ -236,6 +236,49 @@ static void shapes_that_contradict_each_other_are_declined(void **state)
 
 /* ---- pools ---- */
 
+/* 2^22 * 2^21 * 2^21 taps are 2^64. */
+static void windows_with_too_many_taps_are_declined(void **state)
+{
+    static const struct {
+        ebb_op op;
+        const char *name;
+    } pools[] = {{EBB_OP_MAX_POOL, "plain.max_pool"},
+                 {EBB_OP_MAX_POOL, "dnnl.max_pool"},
+                 {EBB_OP_AVERAGE_POOL, "plain.average_pool"},
+                 {EBB_OP_LP_POOL, "plain.lp_pool"}};
+    (void)state;
+    for (size_t i = 0; i < sizeof pools / sizeof pools[0]; i++) {
+        testing t;
+        begin(&t, pools[i].op);
+        put_ints(&t, "kernel_shape", 3, D(1 << 22, 1 << 21, 1 << 21));
+        put_ints(&t, "pads", 6, D(1 << 21, 1 << 20, 1 << 20, 1 << 21, 1 << 20, 1 << 20));
+        put_in(&t, EBB_F32, 5, D(1, 1, 4, 4, 4));
+        put_out(&t, EBB_F32, 5, D(1, 1, 5, 5, 5));
+        const char *why = declined_by(&t, pools[i].name);
+        if (why == NULL || strstr(why, "can be counted") == NULL)
+            fail_msg("%s says: %s", pools[i].name, why == NULL ? "nothing" : why);
+        end(&t);
+    }
+}
+
+/* Many channels are no many taps: a pool reads one channel a window. */
+static void pools_of_many_channels_are_taken(void **state)
+{
+    (void)state;
+    testing t;
+    begin(&t, EBB_OP_MAX_POOL);
+    put_ints(&t, "kernel_shape", 1, D(1 << 20));
+    put_in(&t, EBB_F32, 3, D(1, 1, 1));
+    put_out(&t, EBB_F32, 3, D(1, 1, 1));
+    t.in[0].type = ebb_type_tensor(EBB_F32, 3, D(1, 1 << 16, 1 << 20));
+    t.out[0].type = ebb_type_tensor(EBB_F32, 3, D(1, 1 << 16, 1));
+    const char *why = declined_by(&t, "plain.max_pool");
+    if (why != NULL && strstr(why, "can be counted") != NULL)
+        fail_msg("plain.max_pool says: %s", why);
+    t.in[0].type = t.out[0].type = ebb_type_tensor(EBB_F32, 3, D(1, 1, 1));
+    end(&t);
+}
+
 static void max_pool_gives_values_and_indices(void **state)
 {
     (void)state;
@@ -543,6 +586,8 @@ int main(void)
         cmocka_unit_test(conv_transpose_pads_in_three_ways),
         cmocka_unit_test(the_three_convolutions_are_adjoint),
         cmocka_unit_test(shapes_that_contradict_each_other_are_declined),
+        cmocka_unit_test(windows_with_too_many_taps_are_declined),
+        cmocka_unit_test(pools_of_many_channels_are_taken),
         cmocka_unit_test(max_pool_gives_values_and_indices),
         cmocka_unit_test(average_pool_divides_by_the_taps_that_count),
         cmocka_unit_test(max_pool_grad_goes_to_the_maxima),
