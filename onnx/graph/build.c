@@ -422,6 +422,34 @@ ebb_value ebb_emit_unbroadcast(ebb_build *b, ebb_value dy, ebb_value like)
 
 /* ---- gradient rules ---- */
 
+/* A dim of 0 does not make the others' product fit; what is not known is no dim. */
+static bool is_countable(const ebb_type *type)
+{
+    int64_t most = 1;
+    for (int d = 0; d < type->rank; d++)
+        if (__builtin_mul_overflow(most, type->dims[d] > 0 ? type->dims[d] : 1, &most) ||
+            most > INT64_MAX >> 12)
+            return false;
+    return true;
+}
+
+static void check_countable(ebb_build *b, const ebb_grad *c, const ebb_value *list, uint32_t count)
+{
+    for (uint32_t i = 0; b->status == NULL && i < count; i++)
+        if (list[i].i != 0 && !is_countable(ebb_build_type(b, list[i])))
+            ebb_build_fail(b,
+                           ebb_error(EBB_REJECTED, "%s: the shape of '%s' is too large",
+                                     ebb_node_label(b->g, c->node), ebb_value_name(b->g, list[i])));
+}
+
+void ebb_grad_rule(ebb_build *b, ebb_op op, ebb_grad *c)
+{
+    check_countable(b, c, c->x, c->input_count);
+    check_countable(b, c, c->y, c->output_count);
+    if (b->status == NULL)
+        ebb_op_row_of(op)->grad(b, c);
+}
+
 ebb_value ebb_grad_need_output(ebb_build *b, ebb_grad *c, uint32_t slot, const char *suffix)
 {
     ebb_value v = ebb_out(b->g, c->node, slot);

@@ -103,6 +103,10 @@ typedef struct ebb_grad {
     ebb_attrs attrs;
 } ebb_grad;
 
+/* Calls the rule of an operator. Refuses, by name, operands and results with so many elements that a
+ * few thousand times their number overflows: so rules may multiply sizes as they like. */
+void ebb_grad_rule(ebb_build *b, ebb_op op, ebb_grad *c);
+
 /* Makes sure that the forward node has output `slot` (LayerNormalization's mean, say), and returns
  * it. */
 ebb_value ebb_grad_need_output(ebb_build *b, ebb_grad *c, uint32_t slot, const char *suffix);

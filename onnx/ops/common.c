@@ -219,17 +219,10 @@ bool ebb_grad_shape(ebb_build *b, const ebb_grad *c, ebb_value v, ebb_type *type
     if (b->status != NULL)
         return false;
     *type = *ebb_build_type(b, v);
-    int64_t most = 1;
-    bool known = ebb_type_is_static(type), small = known;
-    for (int d = 0; small && d < type->rank;
-         d++) // a dim of 0 does not make the others' product fit
-        small = !__builtin_mul_overflow(most, type->dims[d] > 0 ? type->dims[d] : 1, &most) &&
-                most <= INT64_MAX >> 12;
-    if (small)
+    if (ebb_type_is_static(type))
         return true;
-    ebb_build_fail(b, ebb_error(EBB_REJECTED, "%s: the shape of '%s' is %s",
-                                ebb_node_label(b->g, c->node), ebb_value_name(b->g, v),
-                                known ? "too large" : "not known"));
+    ebb_build_fail(b, ebb_error(EBB_REJECTED, "%s: the shape of '%s' is not known",
+                                ebb_node_label(b->g, c->node), ebb_value_name(b->g, v)));
     return false;
 }
 

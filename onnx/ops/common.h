@@ -47,7 +47,7 @@ void ebb_grad_give(ebb_build *b, ebb_grad *c, uint32_t i, ebb_value dx);
 void ebb_grad_fail(ebb_build *b, const ebb_grad *c, const char *reason);
 
 /* The type of a value whose shape the rule needs; false, and the builder stops, where it is not
- * known, or has so many elements that a few thousand times their number overflows. */
+ * known. */
 bool ebb_grad_shape(ebb_build *b, const ebb_grad *c, ebb_value v, ebb_type *type);
 
 /* The integers of a constant input, at most 2 EBB_MAX_RANK. False where it is absent or not

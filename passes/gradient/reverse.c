@@ -278,7 +278,7 @@ static ebb_status visit(ebb_reverse *r, ebb_node n)
             return ebb_error_memory();
         ebb_grad c = {n, in_count, out_count, x, y, dy, wants, dx, ebb_node_attrs(g, n)};
         r->b.name = name;
-        ebb_op_row_of(info->op)->grad(&r->b, &c);
+        ebb_grad_rule(&r->b, info->op, &c);
         r->b.name = NULL;
         if (ebb_status_code(r->b.status) == EBB_UNSUPPORTED) { // go on, to name the others too
             EBB_TRY(add_unsupported(r, n, ebb_status_text(r->b.status)));

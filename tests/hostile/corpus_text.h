@@ -6,6 +6,7 @@
 #define REFUSED(kind, file, sentence, ...) {kind, file ".onnx", "check %", EBB_REJECTED, sentence, __VA_ARGS__}
 #define PLANNED(kind, file, exit, sentence, ...) {kind, file ".onnx", "plan %", exit, sentence, __VA_ARGS__}
 #define RUN(kind, file, exit, sentence, ...) {kind, file ".onnx", "run % --data x.safetensors", exit, sentence, __VA_ARGS__}
+#define GRADED(kind, file, exit, sentence, ...) {kind, file ".onnx", "grad % --loss name=loss -o step.onnx", exit, sentence, __VA_ARGS__}
 #define TRAINED(kind, file, exit, sentence, ...) {kind, file ".onnx", "train % --data rows.safetensors --batch 4 --loss cross-entropy", exit, sentence, __VA_ARGS__}
 
 static const hostile_file corpus_text[] = {
@@ -38,6 +39,7 @@ static const hostile_file corpus_text[] = {
     PLANNED("size", "sum_of_sizes_huge", EBB_REJECTED, "'x' has the type float32[2305843009213693951], whose size is not known", MODEL("float[2305843009213693951] x", "float[2305843009213693951] y", "", "a = Relu(x) b = Neg(x) c = Exp(x) d = Add(a, b) y = Add(c, d)")),
     RUN("size", "pool_window_huge", EBB_UNSUPPORTED, "its windows have more elements than can be counted", MODEL("float[4] x", "float[] y", "int64[5] s = {1, 1, 1, 2, 2}", "a = Reshape(x, s) y = MaxPool <kernel_shape = [4194304, 2097152, 2097152], pads = [2097152, 1048576, 1048576, 2097152, 1048576, 1048576]> (a)")),
     RUN("size", "lp_pool_window_huge", EBB_UNSUPPORTED, "its windows have more elements than can be counted", MODEL("float[4] x", "float[] y", "int64[5] s = {1, 1, 1, 2, 2}", "a = Reshape(x, s) y = LpPool <kernel_shape = [4194304, 2097152, 2097152], pads = [2097152, 1048576, 1048576, 2097152, 1048576, 1048576]> (a)")),
+    GRADED("size", "grad_matmul_huge", EBB_REJECTED, "the shape of 'y' is too large", MODEL("float[4611686018427387904,2,1] x", "float[] loss", "float[1,2] w = {1.0, 2.0}", "y = MatMul(x, w) loss = ReduceMean <keepdims = 0> (y)")),
     RUN("size", "terabytes", EBB_RUNTIME, "a step needs 4398046511296 bytes, which cannot be allocated", MODEL("float[4] x", "float[] y", "int64[2] s = {1048576, 1048576}", "a = ConstantOfShape(s) m = ReduceSum <keepdims = 0> (a) y = Add(m, x)")),
 
     /* attributes and divisions by zero */

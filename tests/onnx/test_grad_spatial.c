@@ -89,7 +89,7 @@ static void a_rule_that_cannot_work_says_why(void **state)
                          .wants = t.varies,
                          .dx = t.dx,
                          .attrs = ebb_node_attrs(t.g, t.node)};
-        ebb_op_row_of(t.what->op)->grad(&t.b, &rule);
+        ebb_grad_rule(&t.b, t.what->op, &rule);
         assert_non_null(t.b.status);
         if (strstr(ebb_status_text(t.b.status), refused[k].why) == NULL)
             fail_msg("%s: no word of '%s'", ebb_status_text(t.b.status), refused[k].why);

@@ -61,7 +61,7 @@ void ebb_grad_conv_relu(ebb_build *b, ebb_grad *c)
     conv.input_count = c->input_count < CONV_INPUTS ? c->input_count : CONV_INPUTS;
     conv.output_count = 1;
     conv.dy = &through;
-    ebb_op_row_of(op)->grad(b, &conv);
+    ebb_grad_rule(b, op, &conv);
     if (c->input_count > ADDED && c->wants[ADDED])
         c->dx[ADDED] = through;
 }

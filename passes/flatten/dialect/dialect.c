@@ -129,7 +129,7 @@ void ebb_foreign_grad(ebb_build *b, ebb_foreign *f, ebb_op op, ebb_node forward,
                   .wants = wants,
                   .dx = f->y,
                   .attrs = ebb_node_attrs(b->g, forward)};
-    ebb_op_row_of(op)->grad(b, &c);
+    ebb_grad_rule(b, op, &c);
 }
 
 void ebb_with_foreign(ebb_build *b, const ebb_foreign *f, const char *name)

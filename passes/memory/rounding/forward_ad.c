@@ -276,7 +276,7 @@ static ebb_status carry(ebb_edit *e, ebb_build *b, ebb_node n, uint32_t i, ebb_v
     wants[i] = true;
     ebb_value y = ebb_out(g, n, 0);
     ebb_grad c = {n, ins, 1, x, &y, &d, wants, dx, ebb_node_attrs(g, n)};
-    ebb_op_row_of(ebb_node_of(g, n)->op)->grad(b, &c);
+    ebb_grad_rule(b, ebb_node_of(g, n)->op, &c);
     *out = dx[i];
     return b->status;
 }

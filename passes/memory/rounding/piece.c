@@ -68,7 +68,7 @@ static ebb_status emit_rule(finder *f, ebb_node n)
     if (!any || ebb_op_stops_grad(op))
         return NULL;
     ebb_grad c = {n, ins, outs, x, y, dy, wants, dx, ebb_node_attrs(g, n)};
-    ebb_op_row_of(op)->grad(&f->b, &c);
+    ebb_grad_rule(&f->b, op, &c);
     EBB_TRY(f->b.status);
     for (uint32_t i = 0; i < ins; i++)
         if (wants[i] && dx[i].i != 0)
