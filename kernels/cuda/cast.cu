@@ -31,13 +31,14 @@ EBB_GLOBAL(cast_any, cast_args)
  * int64 holds become 0. */
 EBB_GPU_INLINE uint32_t small_of(const cast_args *a, int64_t i)
 {
-    const double v = ebb_load_number(a->in, i, a->from);
-    int64_t whole = 0;
+    int64_t whole = a->real ? 0 : ebb_load_integer(a->in, i, a->from);
+    const double v =
+        a->real ? ebb_load_number(a->in, i, a->from) : ebb_odd_double(whole, a->from == EBB_U64);
     if (a->small)
         return ebb_small_of(a->to, v, a->saturate, a->rounding);
     if (!a->real)
-        whole = ebb_load_integer(a->in, i, a->from);
-    else if (v > -9223372036854775808.0 && v < 9223372036854775808.0)
+        return (uint32_t)whole & ((1u << a->bits) - 1);
+    if (v > -9223372036854775808.0 && v < 9223372036854775808.0)
         whole = (int64_t)v;
     return (uint32_t)whole & ((1u << a->bits) - 1);
 }

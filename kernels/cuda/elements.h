@@ -2,13 +2,14 @@
  *
  * A float goes through double, everything else through int64 (uint64 with its bits). Float to
  * integer truncates; what does not fit takes the nearest end, NaN becomes 0. Integer to integer
- * keeps the low bits. To bool: everything but zero is true. So the plain Cast does.
+ * keeps the low bits. Every number is rounded once. To bool: everything but zero is true. So the plain Cast does.
  */
 #ifndef EBB_KERNELS_CUDA_ELEMENTS_H
 #define EBB_KERNELS_CUDA_ELEMENTS_H
 
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/floats.h"
+#include "kernels/math/round_once.h"
 
 EBB_GPU_INLINE double ebb_load_real(const void *p, int64_t i, uint8_t dtype)
 {
@@ -74,10 +75,10 @@ EBB_GPU_INLINE void ebb_store_real(void *p, int64_t i, uint8_t dtype, double v)
         ((double *)p)[i] = v;
         break;
     case EBB_F16:
-        ((ebb_f16 *)p)[i] = ebb_to_f16((float)v);
+        ((ebb_f16 *)p)[i] = ebb_to_f16(ebb_odd_float(v));
         break;
     case EBB_BF16:
-        ((ebb_bf16 *)p)[i] = ebb_to_bf16((float)v);
+        ((ebb_bf16 *)p)[i] = ebb_to_bf16(ebb_odd_float(v));
         break;
     case EBB_BOOL:
         ((uint8_t *)p)[i] = v != 0;
@@ -113,15 +114,17 @@ EBB_GPU_INLINE void ebb_store_whole(void *p, int64_t i, uint8_t dtype, int64_t v
     case EBB_F64:
         ((double *)p)[i] = wide ? (double)(uint64_t)v : (double)v;
         break;
-    default: { // through float32, once
-        float f = wide ? (float)(uint64_t)v : (float)v;
-        if (dtype == EBB_F32)
-            ((float *)p)[i] = f;
-        else if (dtype == EBB_F16)
-            ((ebb_f16 *)p)[i] = ebb_to_f16(f);
-        else
-            ((ebb_bf16 *)p)[i] = ebb_to_bf16(f);
-    }
+    case EBB_F32:
+        ((float *)p)[i] = wide ? (float)(uint64_t)v : (float)v;
+        break;
+    case EBB_F16:
+        ((ebb_f16 *)p)[i] = ebb_to_f16(ebb_odd_float(ebb_odd_double(v, wide)));
+        break;
+    case EBB_BF16:
+        ((ebb_bf16 *)p)[i] = ebb_to_bf16(ebb_odd_float(ebb_odd_double(v, wide)));
+        break;
+    default:
+        break;
     }
 }
 

@@ -3,6 +3,8 @@
 
 #include <math.h>
 
+#include "kernels/math/round_once.h"
+
 double ebb_plain_real(const ebb_operand *o, int64_t i)
 {
     if (o->type.dtype == EBB_F32)
@@ -85,9 +87,9 @@ void ebb_plain_put(const ebb_operand *o, int64_t i, double value)
     else if (dtype == EBB_F64)
         ((double *)o->data)[i] = value;
     else if (dtype == EBB_F16)
-        put_bits(o, i, ebb_float_to_half((float)value));
+        put_bits(o, i, ebb_float_to_half(ebb_odd_float(value)));
     else if (dtype == EBB_BF16)
-        put_bits(o, i, ebb_float_to_bf16((float)value));
+        put_bits(o, i, ebb_float_to_bf16(ebb_odd_float(value)));
     else if (ebb_dtype_is_small_float(dtype))
         put_bits(o, i, ebb_small_of_double(dtype, value, true, EBB_ROUND_UP));
     else if (dtype == EBB_BOOL)

@@ -83,6 +83,48 @@ static void floats_of_8_and_4_bits_round_as_they_are_told(void **state)
         }
 }
 
+/* Beside the middle of two numbers of 16 bits, by less than float32 or float64 tells. */
+static void near_the_middle_casts_are_those_of_the_plain_kernel(void **state)
+{
+    (void)state;
+    enum { STEPS = 64, EACH = 5, COUNT = 2 * STEPS * EACH };
+    static const ebb_dtype to[] = {EBB_BF16, EBB_F16, EBB_F8E8M0, EBB_F8E5M2, EBB_F32};
+    static const ebb_dtype from[] = {EBB_I64, EBB_U64, EBB_F64};
+    for (size_t f = 0; f < 3; f++)
+        for (size_t k = 0; k < 5; k++) {
+            testing t;
+            begin(&t, EBB_OP_CAST);
+            ebb_operand *x = &t.in[t.call.input_count++];
+            make_operand(x, from[f], 1, (int64_t[]){COUNT});
+            for (int i = 0; i < COUNT; i++) {
+                const int step = i / EACH % STEPS, shift = i / EACH / STEPS == 0 ? 4 : 53;
+                const int64_t whole = ((INT64_C(257) + 2 * step) << shift) + i % EACH - 2;
+                if (from[f] == EBB_F64)
+                    ((double *)x->data)[i] = ldexp((double)whole, -30);
+                else
+                    ((int64_t *)x->data)[i] = whole;
+            }
+            put_out(&t, to[k], 1, (int64_t[]){COUNT});
+            same_bits(&t, "cuda.cast", "plain.cast");
+            end(&t);
+        }
+}
+
+/* A known answer: 257 * 2^30 + 1 is above the middle of two bfloat16. */
+static void integers_round_once_to_bfloat16(void **state)
+{
+    (void)state;
+    testing t;
+    begin(&t, EBB_OP_CAST);
+    ebb_operand *x = &t.in[t.call.input_count++];
+    make_operand(x, EBB_I64, 1, (int64_t[]){1});
+    ((int64_t *)x->data)[0] = (INT64_C(257) << 30) + 1;
+    put_out(&t, EBB_BF16, 1, (int64_t[]){1});
+    run_with(&t, "cuda.cast");
+    assert_int_equal(((const uint16_t *)t.out[0].data)[0], 0x5281);
+    end(&t);
+}
+
 /* The numbers of 16 bits are few enough to try all of them. */
 static void all_numbers_of_16_bits_are_cast(void **state)
 {
@@ -129,6 +171,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_pair_of_types_is_cast_as_the_plain_kernel_casts),
         cmocka_unit_test(floats_of_8_and_4_bits_round_as_they_are_told),
+        cmocka_unit_test(near_the_middle_casts_are_those_of_the_plain_kernel),
+        cmocka_unit_test(integers_round_once_to_bfloat16),
         cmocka_unit_test(all_numbers_of_16_bits_are_cast),
         cmocka_unit_test(operands_that_begin_anywhere_are_cast),
     };

@@ -227,6 +227,51 @@ static void casts_saturate_and_nan_becomes_zero(void **state)
     end(&t);
 }
 
+/* What lies beside the middle of two neighbours in fewer bits, and would be the middle after a first
+ * rounding to float32, or to float64. */
+static void casts_round_once(void **state)
+{
+    (void)state;
+    const int64_t whole[] = {(INT64_C(257) << 30) + 1,
+                             -(INT64_C(257) << 30) - 1,
+                             (INT64_C(257) << 30),
+                             (INT64_C(257) << 50) + 1,
+                             2049,
+                             INT64_MIN};
+    const double real[] = {1 + 0x1p-8 + 0x1p-40, -1 - 0x1p-8 - 0x1p-40, 1 + 0x1p-8,
+                           1 + 0x1p-8 - 0x1p-40, 0x1p-133 + 0x1p-160,   0x1.FEFFFFFFFp127};
+    const uint16_t of_whole[] = {0x5281, 0xD281, 0x5280, 0x5C81, 0x4500, 0xDF00};
+    const uint16_t of_real[] = {0x3F81, 0xBF81, 0x3F80, 0x3F80, 0x0001, 0x7F7F};
+    testing t;
+    begin(&t, EBB_OP_CAST);
+    put_data(&t, EBB_I64, 1, DIMS(6), whole);
+    put_out(&t, EBB_BF16, 1, DIMS(6));
+    run_with(&t, "plain.cast");
+    assert_memory_equal(t.out[0].data, of_whole, sizeof of_whole);
+    end(&t);
+    begin(&t, EBB_OP_CAST);
+    put_data(&t, EBB_F64, 1, DIMS(6), real);
+    put_out(&t, EBB_BF16, 1, DIMS(6));
+    run_with(&t, "plain.cast");
+    assert_memory_equal(t.out[0].data, of_real, sizeof of_real);
+    end(&t);
+    const double halves[] = {1 + 0x1p-11 + 0x1p-40, 0x1p-25 + 0x1p-60, 65519.9999999999};
+    const uint16_t of_halves[] = {0x3C01, 0x0001, 0x7BFF};
+    begin(&t, EBB_OP_CAST);
+    put_data(&t, EBB_F64, 1, DIMS(3), halves);
+    put_out(&t, EBB_F16, 1, DIMS(3));
+    run_with(&t, "plain.cast");
+    assert_memory_equal(t.out[0].data, of_halves, sizeof of_halves);
+    end(&t);
+    const int64_t power[] = {(INT64_C(1) << 60) + 1}; // more than a power of two: the next one
+    begin(&t, EBB_OP_CAST);
+    put_data(&t, EBB_I64, 1, DIMS(1), power);
+    put_out(&t, EBB_F8E8M0, 1, DIMS(1));
+    run_with(&t, "plain.cast");
+    assert_int_equal(((const uint8_t *)t.out[0].data)[0], 61 + 127);
+    end(&t);
+}
+
 /* ---- moves and indices ---- */
 
 static void transposes_of_every_order_move_each_element(void **state)
@@ -538,6 +583,7 @@ int main(void)
         cmocka_unit_test(empty_tensors_and_scalars_are_tensors),
         cmocka_unit_test(integer_division_is_defined_everywhere),
         cmocka_unit_test(casts_saturate_and_nan_becomes_zero),
+        cmocka_unit_test(casts_round_once),
         cmocka_unit_test(transposes_of_every_order_move_each_element),
         cmocka_unit_test(an_index_outside_the_table_is_named),
         cmocka_unit_test(the_gradient_of_a_gather_adds_what_meets),

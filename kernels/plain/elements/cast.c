@@ -3,9 +3,10 @@
  * A piece is read into int64 or double and written from there, so that there are 2 x 22 loops and
  * not 22 x 22. Float to integer truncates; what does not fit takes the nearest end, NaN becomes 0;
  * but integers of 4 and 2 bits keep the low bits of what float was truncated to, as ONNX has it.
- * Integer to integer keeps the low bits. To bool: everything but zero is true. Pieces begin at
+ * Every number is rounded once. Integer to integer keeps the low bits. To bool: everything but zero is true. Pieces begin at
  * whole bytes in every dtype.
  */
+#include "kernels/math/round_once.h"
 #include "kernels/plain/plain.h"
 
 enum { PIECE = 512 };
@@ -108,7 +109,7 @@ static void write_small(void *to, const piece *p, int64_t n, const casting *c)
     for (int64_t i = 0; i < n; i++) {
         unsigned y;
         if (ebb_dtype_is_small_float(c->to)) {
-            double x = real ? p->d[i] : big ? (double)(uint64_t)p->i[i] : (double)p->i[i];
+            double x = real ? p->d[i] : ebb_odd_double(p->i[i], big);
             y = ebb_small_of_double(c->to, x, c->saturate, c->rounding);
         } else {
             y = (unsigned)(real ? truncated(p->d[i]) : p->i[i]) & ((1u << bits) - 1);
@@ -140,13 +141,13 @@ static void write_floats(void *to, const piece *p, int64_t n, const casting *c)
     case EBB_F16: {
         uint16_t *y = to;
         for (int64_t i = 0; i < n; i++)
-            y[i] = ebb_float_to_half((float)p->d[i]);
+            y[i] = ebb_float_to_half(ebb_odd_float(p->d[i]));
         break;
     }
     case EBB_BF16: {
         uint16_t *y = to;
         for (int64_t i = 0; i < n; i++)
-            y[i] = ebb_float_to_bf16((float)p->d[i]);
+            y[i] = ebb_float_to_bf16(ebb_odd_float(p->d[i]));
         break;
     }
     case EBB_BOOL: {
@@ -185,8 +186,8 @@ static void write_ints(void *to, const piece *p, int64_t n, const casting *c)
         WRITE(EBB_BOOL, uint8_t, v != 0)
         WRITE(EBB_F32, float, big ? (float)(uint64_t)v : (float)v)
         WRITE(EBB_F64, double, big ? (double)(uint64_t)v : (double)v)
-        WRITE(EBB_F16, uint16_t, ebb_float_to_half(big ? (float)(uint64_t)v : (float)v))
-        WRITE(EBB_BF16, uint16_t, ebb_float_to_bf16(big ? (float)(uint64_t)v : (float)v))
+        WRITE(EBB_F16, uint16_t, ebb_float_to_half(ebb_odd_float(ebb_odd_double(v, big))))
+        WRITE(EBB_BF16, uint16_t, ebb_float_to_bf16(ebb_odd_float(ebb_odd_double(v, big))))
     default:
         write_small(to, p, n, c);
     }
