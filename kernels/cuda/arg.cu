@@ -9,7 +9,7 @@
 enum { NUMBERS = 6 }; // f32 f64 f16 bf16, i32, i64: rows of a table of kernels
 
 typedef struct best { /* at < 0: none yet */
-    double value;
+    int64_t rank;     // larger where the element is to be chosen; see rank_of_real
     int64_t at;
 } best;
 
@@ -19,8 +19,7 @@ typedef struct arg_args {
     const void *x;
     int64_t *y;
     best *parts; /* [splits, outputs]; NULL: not split */
-    double sign; /* -1: the least */
-    uint32_t last;
+    uint32_t least, last;
 } arg_args;
 
 typedef struct running_args {
@@ -36,26 +35,44 @@ typedef struct mark_args {
     int64_t count, n, inner;
 } mark_args;
 
-/* Of equals the first, or the last. NaN is chosen where it is element 0 alone, as the comparisons
- * of the plain kernel have it: infinitely far ahead there, passed over elsewhere. */
+/* Integers in the order of floats: those of int64 have more digits than a double has, so they must
+ * not become one. NaN is chosen where it is element 0 alone, as the comparisons of the plain kernel
+ * have it: ahead of all there, passed over elsewhere. */
+EBB_GPU_INLINE int64_t rank_of_real(double v, uint32_t least)
+{
+    const double turned = least ? -v : v;
+    int64_t bits;
+    if (v != v)
+        return INT64_MAX;
+    memcpy(&bits, &turned, sizeof bits);
+    return bits < 0 ? -(bits & INT64_MAX) : bits; // both zeros are 0
+}
+
+EBB_GPU_INLINE int64_t rank_of_whole(int64_t v, uint32_t least)
+{
+    return least ? ~v : v;
+}
+
+/* Of equals the first, or the last. */
 EBB_GPU_INLINE best better(best a, best b, uint32_t last)
 {
     if (a.at < 0 || b.at < 0)
         return a.at < 0 ? b : a;
-    if (a.value != a.value || b.value != b.value)
-        return a.value != a.value ? a : b;
-    if (a.value == b.value)
+    if (a.rank == b.rank)
         return (a.at < b.at) == (last == 0) ? a : b;
-    return a.value > b.value ? a : b;
+    return a.rank > b.rank ? a : b;
+}
+
+EBB_GPU_INLINE int64_t number_from(int64_t v, uint32_t apart)
+{
+    const uint32_t low = ebb_lane_xor_u32((uint32_t)(uint64_t)v, apart);
+    const uint32_t high = ebb_lane_xor_u32((uint32_t)((uint64_t)v >> 32), apart);
+    return (int64_t)((uint64_t)high << 32 | low);
 }
 
 EBB_GPU_INLINE best best_from(best b, uint32_t apart)
 {
-    best other;
-    other.value = ebb_lane_xor_f64(b.value, apart);
-    const uint32_t low = ebb_lane_xor_u32((uint32_t)(uint64_t)b.at, apart);
-    const uint32_t high = ebb_lane_xor_u32((uint32_t)((uint64_t)b.at >> 32), apart);
-    other.at = (int64_t)((uint64_t)high << 32 | low);
+    const best other = {number_from(b.rank, apart), number_from(b.at, apart)};
     return other;
 }
 
@@ -81,15 +98,20 @@ EBB_GPU_INLINE best best_of_lanes(const ebb_lanes *l, best *shared, best b, uint
 }
 
 #define JOIN(product, a, b) ((product) ? (a) * (b) : (a) + (b))
-#define VALUE(v) ((double)(v))
+#define IS_NUMBER(v) ((v) == (v))
+#define RANK(v, least) rank_of_real((double)(v), least)
 #define ADDEND(v) ((double)(v))
 #define SUMS double
 #define PUT(p, i, v) STORE(p, i, (REAL)(v))
 #define KERNELS "kernels/cuda/arg_kernels.inc"
 #include "kernels/cuda/all_floats.inc"
+#undef IS_NUMBER
+#undef RANK
 #undef ADDEND
 #undef SUMS
 #undef PUT
+#define IS_NUMBER(v) true
+#define RANK(v, least) rank_of_whole(v, least)
 #define ADDEND(v) ((uint64_t)(int64_t)(v))
 #define SUMS uint64_t
 #define PUT(p, i, v) ((p)[i] = (STORED)(v))
@@ -213,7 +235,7 @@ static ebb_status run_arg(const ebb_call *c)
     EBB_TRY(read_arg(&a, c, 0));
     if (a.lanes.n == 0 && a.lanes.outputs > 0)
         return ebb_call_error(c, "an empty axis has no largest or smallest element");
-    a.sign = c->op == EBB_OP_ARG_MAX ? 1 : -1;
+    a.least = c->op == EBB_OP_ARG_MIN;
     a.last = ebb_attr_int(&c->attrs, "select_last_index", 0) != 0;
     return choose(c, a, (int64_t *)c->out[0].data);
 }
@@ -227,7 +249,6 @@ static ebb_status run_hardmax(const ebb_call *c)
     EBB_TRY(ebb_lanes_workspace(c, &a.lanes, sizeof(best), &parts));
     if (a.lanes.n == 0)
         return NULL;
-    a.sign = 1;
     int64_t *at = (int64_t *)(void *)((char *)c->workspace + parts);
     EBB_TRY(choose(c, a, at));
     mark_args m = {at, c->out[0].data, a.lanes.outputs * a.lanes.n, a.lanes.n, a.inner};

@@ -246,6 +246,34 @@ static void the_first_or_last_of_equals_is_chosen(void **state)
                 }
 }
 
+/* Numbers that differ by less than a double tells; some are the ends of int64. */
+static void the_largest_int64_is_found_exactly(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof lines / sizeof lines[0]; i++)
+        for (int last = 0; last < 2; last++)
+            for (int least = 0; least < 2; least++) {
+                testing t;
+                int64_t dims[4];
+                memcpy(dims, lines[i].dims, sizeof dims);
+                dims[lines[i].axes[0] < 0 ? lines[i].rank - 1 : lines[i].axes[0]] = 1;
+                begin(&t, least ? EBB_OP_ARG_MIN : EBB_OP_ARG_MAX);
+                put_int(&t, "axis", lines[i].axes[0]);
+                put_int(&t, "select_last_index", last);
+                ebb_operand *x = put_raw(&t, EBB_I64, lines[i].rank, lines[i].dims);
+                for (size_t e = 0; e < count_of(x); e++) {
+                    const int64_t near = (int64_t)(4 * draw(&t) + 4);
+                    ((int64_t *)x->data)[e] = e % 2 == 0   ? (INT64_C(1) << 60) + near
+                                              : e % 3 == 0 ? INT64_MAX - near
+                                                           : INT64_MIN + near;
+                }
+                put_out(&t, EBB_I64, lines[i].rank, dims);
+                same_bits(&t, least ? "cuda.arg_min" : "cuda.arg_max",
+                          least ? "plain.arg_min" : "plain.arg_max");
+                end(&t);
+            }
+}
+
 static void the_largest_of_a_line_alone_is_one(void **state)
 {
     (void)state;
@@ -324,6 +352,7 @@ int main(void)
         cmocka_unit_test(axes_unknown_before_the_run_are_declined),
         cmocka_unit_test(halves_round_once),
         cmocka_unit_test(the_first_or_last_of_equals_is_chosen),
+        cmocka_unit_test(the_largest_int64_is_found_exactly),
         cmocka_unit_test(the_largest_of_a_line_alone_is_one),
         cmocka_unit_test(sums_run_along_the_axis),
         cmocka_unit_test(products_run_along_the_axis),

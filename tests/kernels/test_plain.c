@@ -272,6 +272,27 @@ static void casts_round_once(void **state)
     end(&t);
 }
 
+/* Neighbours that are one number as doubles. */
+static void the_place_of_the_largest_int64_is_exact(void **state)
+{
+    (void)state;
+    const int64_t x[] = {(INT64_C(1) << 53) + 1, (INT64_C(1) << 53), INT64_MAX - 1, INT64_MAX,
+                         INT64_MIN + 1,          INT64_MIN};
+    const int64_t most[] = {0, 1, 0}, least[] = {1, 0, 1}; // in each pair
+    for (int smallest = 0; smallest < 2; smallest++)
+        for (int last = 0; last < 2; last++) {
+            testing t;
+            begin(&t, smallest ? EBB_OP_ARG_MIN : EBB_OP_ARG_MAX);
+            put_int(&t, "axis", 1);
+            put_int(&t, "select_last_index", last);
+            put_data(&t, EBB_I64, 2, DIMS(3, 2), x);
+            put_out(&t, EBB_I64, 2, DIMS(3, 1));
+            run_with(&t, smallest ? "plain.arg_min" : "plain.arg_max");
+            assert_memory_equal(t.out[0].data, smallest ? least : most, sizeof most);
+            end(&t);
+        }
+}
+
 /* ---- moves and indices ---- */
 
 static void transposes_of_every_order_move_each_element(void **state)
@@ -584,6 +605,7 @@ int main(void)
         cmocka_unit_test(integer_division_is_defined_everywhere),
         cmocka_unit_test(casts_saturate_and_nan_becomes_zero),
         cmocka_unit_test(casts_round_once),
+        cmocka_unit_test(the_place_of_the_largest_int64_is_exact),
         cmocka_unit_test(transposes_of_every_order_move_each_element),
         cmocka_unit_test(an_index_outside_the_table_is_named),
         cmocka_unit_test(the_gradient_of_a_gather_adds_what_meets),

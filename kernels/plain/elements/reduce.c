@@ -369,13 +369,24 @@ static const char *numbers_declines(const ebb_call *c)
     return right ? ebb_call_any(c) : "the dtype is not one of float32, float64, int32, int64";
 }
 
+/* 1: element i is larger than element j, 0: they are equal; -1: neither, as with NaN. */
+static int against(const ebb_operand *x, int64_t i, int64_t j)
+{
+    if (x->type.dtype == EBB_I64) { // has more digits than a double has
+        int64_t a = ((const int64_t *)x->data)[i], b = ((const int64_t *)x->data)[j];
+        return a == b ? 0 : a > b ? 1 : -1;
+    }
+    double a = at(x, i), b = at(x, j);
+    return a == b ? 0 : a > b ? 1 : -1;
+}
+
 static ebb_status run_arg(const ebb_call *c)
 {
     int axis = 0;
     EBB_TRY(ebb_call_axis(c, ebb_attr_int(&c->attrs, "axis", 0), c->in[0].type.rank, &axis));
     ebb_span s = ebb_span_of(&c->in[0].type, axis);
     bool last = ebb_attr_int(&c->attrs, "select_last_index", 0) != 0;
-    double sign = c->op == EBB_OP_ARG_MAX ? 1 : -1;
+    bool least = c->op == EBB_OP_ARG_MIN;
     int64_t *y = c->out[0].data;
     if (s.n == 0 && s.outer * s.inner > 0)
         return ebb_call_error(c, "an empty axis has no largest or smallest element");
@@ -383,9 +394,11 @@ static ebb_status run_arg(const ebb_call *c)
         for (int64_t j = 0; j < s.inner; j++) {
             int64_t best = 0;
             for (int64_t i = 1; i < s.n; i++) {
-                double a = sign * at(&c->in[0], (o * s.n + i) * s.inner + j);
-                double b = sign * at(&c->in[0], (o * s.n + best) * s.inner + j);
-                if (a > b || (last && a == b))
+                int64_t here = (o * s.n + i) * s.inner + j;
+                int64_t there = (o * s.n + best) * s.inner + j;
+                int sign =
+                    least ? against(&c->in[0], there, here) : against(&c->in[0], here, there);
+                if (sign > 0 || (last && sign == 0))
                     best = i;
             }
             y[o * s.inner + j] = best;
