@@ -1,6 +1,9 @@
 /* misfit.c: see misfit.h. */
 #include "kernels/call/misfit.h"
 
+#include <float.h>
+#include <math.h>
+
 /* ---- losses ---- */
 
 const char *ebb_loss_misfit(const ebb_call *c)
@@ -73,6 +76,39 @@ const char *ebb_dropout_misfit(const ebb_call *c)
         if (ebb_call_has(c, i) && ebb_elements(&c->in[i].type) != 1)
             return "the ratio or the training mode is not a scalar";
     return NULL;
+}
+
+/* ---- draws ---- */
+
+/* The largest float of a dtype below `high`. */
+static double below(double high, ebb_dtype dtype)
+{
+    static const struct {
+        int digits, least; // of the fraction; the smallest step is 2^least
+        double most;
+    } formats[EBB_DTYPE_COUNT] = {[EBB_F64] = {53, -1074, DBL_MAX},
+                                  [EBB_F32] = {24, -149, (double)FLT_MAX},
+                                  [EBB_F16] = {11, -24, 65504.0},
+                                  [EBB_BF16] = {8, -133, 0x1.FEp127}};
+    int exponent, digits = formats[dtype].digits, least = formats[dtype].least;
+    if (frexp(high, &exponent) == 0.5) // a power of two: the steps below it are smaller
+        exponent--;
+    const double step = ldexp(1.0, exponent - digits > least ? exponent - digits : least);
+    return fmin((ceil(high / step) - 1.0) * step, formats[dtype].most);
+}
+
+ebb_drawing ebb_drawing_read(const ebb_call *c)
+{
+    ebb_drawing d = {.most = (double)INFINITY};
+    d.is_normal = c->op == EBB_OP_RANDOM_NORMAL || c->op == EBB_OP_RANDOM_NORMAL_LIKE;
+    d.base = ebb_attr_float(&c->attrs, d.is_normal ? "mean" : "low", 0.0);
+    d.width = ebb_attr_float(&c->attrs, d.is_normal ? "scale" : "high", 1.0);
+    if (d.is_normal)
+        return d;
+    if (d.width > d.base)
+        d.most = below(d.width, (ebb_dtype)c->out[0].type.dtype);
+    d.width -= d.base;
+    return d;
 }
 
 /* ---- bits ---- */

@@ -25,6 +25,14 @@ const char *ebb_dropout_misfit(const ebb_call *c);
 bool ebb_dropout_is_keyed(const ebb_call *c);
 uint32_t ebb_dropout_first_scalar(const ebb_call *c);
 
+/* What RandomUniform and RandomNormal (and those of another's shape) draw: base + width * number, and
+ * nothing above `most`: of [low, high) no number is rounded to high. */
+typedef struct ebb_drawing {
+    bool is_normal;
+    double base, width, most;
+} ebb_drawing;
+ebb_drawing ebb_drawing_read(const ebb_call *c);
+
 const char *ebb_pack_bits_misfit(const ebb_call *c); /* PackBits, UnpackBits */
 const char *ebb_pack_sign_misfit(const ebb_call *c); /* PackSign, MaskGrad */
 const char *ebb_invert_misfit(const ebb_call *c);    /* (dY, Y, bits of the side) -> dX */

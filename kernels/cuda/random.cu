@@ -40,7 +40,7 @@ typedef struct draw_args {
     void *y;
     int64_t n;
     source from;
-    double base, width;
+    double base, width, most; // base + width * number, at most `most`
     int32_t normal;
 } draw_args;
 
@@ -174,11 +174,10 @@ static const char *declines_dropout(const ebb_call *c)
 /* {mean, scale} or {low, high} -> Y. */
 static ebb_status run_random(const ebb_call *c)
 {
-    bool is_normal = c->op == EBB_OP_RANDOM_NORMAL || c->op == EBB_OP_RANDOM_NORMAL_LIKE;
-    double base = ebb_attr_float(&c->attrs, is_normal ? "mean" : "low", 0.0);
-    double width = ebb_attr_float(&c->attrs, is_normal ? "scale" : "high", 1.0);
-    draw_args a = {c->out[0].data, ebb_elements(&c->out[0].type),    source_of(c),
-                   base,           is_normal ? width : width - base, is_normal};
+    const ebb_drawing d = ebb_drawing_read(c);
+    draw_args a = {
+        c->out[0].data, ebb_elements(&c->out[0].type), source_of(c), d.base, d.width, d.most,
+        d.is_normal};
     return EBB_LAUNCH(c, drawn[ebb_cuda_float_row(c->out[0].type.dtype)], grid_of(a.n),
                       EBB_CUDA_BLOCK, 0, a);
 }

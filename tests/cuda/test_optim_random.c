@@ -1,6 +1,6 @@
 /* test_optim_random.c: optimizers' steps and draws on the device: the plain kernels' numbers, and
  * for draws their bits. */
-#include "tests/cuda/cuda.h"
+#include "tests/cuda/bits.h"
 
 static const int64_t sizes[] = {0, 1, 7, 8, 9, 257, 5003};
 enum { SIZES = sizeof sizes / sizeof sizes[0] };
@@ -223,6 +223,32 @@ static void uniform_numbers_are_those_of_the_cpu(void **state)
     }
 }
 
+/* Bit for bit, near the ends of ranges too, where a draw must not be rounded to what it is below. */
+static void uniform_numbers_stay_below_their_end(void **state)
+{
+    (void)state;
+    static const struct {
+        ebb_dtype dtype;
+        double low, high;
+    } draws[] = {{EBB_F32, 1024, 1025}, {EBB_F16, 0, 1}, {EBB_BF16, 1, 3}, {EBB_F16, -2, 65520}};
+    for (size_t k = 0; k < sizeof draws / sizeof draws[0]; k++) {
+        testing t;
+        begin(&t, EBB_OP_RANDOM_UNIFORM);
+        put_float(&t, "low", draws[k].low);
+        put_float(&t, "high", draws[k].high);
+        put_int(&t, "seed", 5);
+        put_out(&t, draws[k].dtype, 1, DIMS(1 << 18));
+        same_bits(&t, "cuda.random_uniform", "plain.random_uniform");
+        const uint16_t *narrow = t.out[0].data;
+        for (int i = 0; i < 1 << 18; i++)
+            assert_true((draws[k].dtype == EBB_F32 ? (double)((const float *)t.out[0].data)[i]
+                         : draws[k].dtype == EBB_F16
+                             ? (double)ebb_half_to_float(narrow[i])
+                             : (double)ebb_bf16_to_float(narrow[i])) < draws[k].high);
+        end(&t);
+    }
+}
+
 static int settle(void **state)
 {
     (void)state;
@@ -243,6 +269,7 @@ int main(void)
         cmocka_unit_test(adam_and_adagrad_step_in_groups),
         cmocka_unit_test(dropout_draws_the_same_bits),
         cmocka_unit_test(uniform_numbers_are_those_of_the_cpu),
+        cmocka_unit_test(uniform_numbers_stay_below_their_end),
         cmocka_unit_test(draws_without_a_key_follow_the_step),
     };
     return cmocka_run_group_tests(tests, settle, NULL);

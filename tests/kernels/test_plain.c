@@ -459,6 +459,41 @@ static void dropout_draws_the_same_mask_in_the_backward(void **state)
     end(&back);
 }
 
+/* Near the end of the range a float has larger steps than the numbers that are drawn. */
+static void uniform_draws_never_reach_their_end(void **state)
+{
+    (void)state;
+    enum { COUNT = 1 << 18 };
+    static const struct {
+        ebb_dtype dtype;
+        double low, high, most; // most: the largest of the dtype below high
+    } draws[] = {{EBB_F32, 1024, 1025, 0x1.003FFEp10}, {EBB_F32, -1025, -1024, -0x1.000002p10},
+                 {EBB_F16, 0, 1, 1 - 0x1p-11},         {EBB_BF16, 1, 3, 3 - 0x1p-6},
+                 {EBB_BF16, -1, 0, -0x1p-133},         {EBB_F16, -2, 65520, 65504}};
+    for (size_t k = 0; k < sizeof draws / sizeof draws[0]; k++) {
+        testing t;
+        double most = -INFINITY;
+        begin(&t, EBB_OP_RANDOM_UNIFORM);
+        put_float(&t, "low", draws[k].low);
+        put_float(&t, "high", draws[k].high);
+        put_int(&t, "seed", 5);
+        put_out(&t, draws[k].dtype, 1, (const int64_t[]){COUNT});
+        run_with(&t, "plain.random_uniform");
+        const uint16_t *narrow = t.out[0].data;
+        for (int i = 0; i < COUNT; i++) {
+            double x = draws[k].dtype == EBB_F32   ? (double)((const float *)t.out[0].data)[i]
+                       : draws[k].dtype == EBB_F16 ? (double)ebb_half_to_float(narrow[i])
+                                                   : (double)ebb_bf16_to_float(narrow[i]);
+            most = fmax(most, x);
+            assert_true(x >= draws[k].low);
+        }
+        if (most > draws[k].most)
+            fail_msg("draws of %s from [%g, %g) reach %.10g", ebb_dtype_name(draws[k].dtype),
+                     draws[k].low, draws[k].high, most);
+        end(&t);
+    }
+}
+
 static void a_bit_an_element_is_enough_for_relu(void **state)
 {
     (void)state;
@@ -612,6 +647,7 @@ int main(void)
         cmocka_unit_test(three_steps_of_adamw_agree_with_pytorch),
         cmocka_unit_test(three_steps_of_momentum_agree_with_pytorch),
         cmocka_unit_test(dropout_draws_the_same_mask_in_the_backward),
+        cmocka_unit_test(uniform_draws_never_reach_their_end),
         cmocka_unit_test(a_bit_an_element_is_enough_for_relu),
         cmocka_unit_test(results_do_not_depend_on_the_number_of_threads),
         cmocka_unit_test(layer_norm_in_float32_is_near_float64),

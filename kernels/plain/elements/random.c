@@ -206,18 +206,29 @@ static void normals(double z[PIECE], const uint32_t words[PIECE])
     }
 }
 
+/* Through float32, as numbers of 16 bits are made everywhere. */
+static void put(const ebb_operand *y, int64_t first, const double *z, int64_t count)
+{
+    float *y32 = y->data;
+    uint16_t *y16 = y->data;
+    if (y->type.dtype == EBB_F64)
+        memcpy((double *)y->data + first, z, (size_t)count * sizeof *z);
+    else if (y->type.dtype == EBB_F32)
+        for (int64_t i = 0; i < count; i++)
+            y32[first + i] = (float)z[i];
+    else if (y->type.dtype == EBB_F16)
+        for (int64_t i = 0; i < count; i++)
+            y16[first + i] = ebb_float_to_half((float)z[i]);
+    else
+        for (int64_t i = 0; i < count; i++)
+            y16[first + i] = ebb_float_to_bf16((float)z[i]);
+}
+
 /* {mean, scale} or {low, high} -> Y. */
 static ebb_status run_random(const ebb_call *c)
 {
-    bool normal = c->op == EBB_OP_RANDOM_NORMAL || c->op == EBB_OP_RANDOM_NORMAL_LIKE;
-    double base = ebb_attr_float(&c->attrs, normal ? "mean" : "low", 0.0);
-    double width = ebb_attr_float(&c->attrs, normal ? "scale" : "high", 1.0);
-    if (!normal)
-        width -= base;
+    const ebb_drawing d = ebb_drawing_read(c);
     source s = source_of(c);
-    bool wide = c->out[0].type.dtype == EBB_F64;
-    float *y32 = wide ? NULL : c->out[0].data;
-    double *y64 = wide ? c->out[0].data : NULL;
     int64_t n = ebb_elements(&c->out[0].type);
     EBB_PARALLEL_FOR(n)
     for (int64_t first = 0; first < n; first += PIECE) {
@@ -225,17 +236,16 @@ static ebb_status run_random(const ebb_call *c)
         double z[PIECE];
         int64_t count = least(n - first, PIECE);
         draw(words, &s, first);
-        if (normal)
+        if (d.is_normal)
             normals(z, words);
         else
             for (int i = 0; i < PIECE; i++)
                 z[i] = (double)ebb_philox_uniform(words[i]);
-        if (wide)
-            for (int64_t i = 0; i < count; i++)
-                y64[first + i] = base + width * z[i];
-        else
-            for (int64_t i = 0; i < count; i++)
-                y32[first + i] = (float)(base + width * z[i]);
+        for (int64_t i = 0; i < count; i++) {
+            z[i] = d.base + d.width * z[i];
+            z[i] = z[i] > d.most ? d.most : z[i];
+        }
+        put(&c->out[0], first, z, count);
     }
     return NULL;
 }
@@ -245,9 +255,7 @@ static const char *declines_random(const ebb_call *c)
     const char *why = ebb_call_any(c);
     if (why != NULL)
         return why;
-    if (c->out[0].type.dtype != EBB_F32 && c->out[0].type.dtype != EBB_F64)
-        return "computes in float32 and float64 only";
-    return NULL;
+    return ebb_dtype_is_float((ebb_dtype)c->out[0].type.dtype) ? NULL : "draws floats only";
 }
 
 // clang-format off
