@@ -3,6 +3,8 @@
 #ifndef EBB_KERNELS_CALL_SIGNAL_H
 #define EBB_KERNELS_CALL_SIGNAL_H
 
+#include <math.h>
+
 #include "kernels/math/both.h"
 #include "kernels/kernels.h"
 
@@ -37,6 +39,35 @@ ebb_status ebb_stft_read(ebb_transforms *t, const ebb_call *c, ebb_signal_number
 ebb_status ebb_signal_roots(const ebb_call *c, size_t *count);
 
 /* ---- MelWeightMatrix ---- */
+
+typedef struct ebb_mel { /* its five inputs */
+    double bins, length, rate, lowest, highest;
+} ebb_mel;
+
+EBB_BOTH double ebb_mel_of(double hertz)
+{
+    return 2595.0 * log10(1.0 + hertz / 700.0);
+}
+
+/* Whether all edges can be made: no input is NaN, infinite or negative, and no edge lies at a bin
+ * that a double does not hold. */
+EBB_BOTH bool ebb_mel_in_range(const ebb_mel *m)
+{
+    const double top = m->lowest > m->highest ? m->lowest : m->highest;
+    const double many = 4503599627370496.0; // 2^52
+    return m->bins >= 0 && m->bins < many && m->length >= 0 && m->length < many && m->rate > 0 &&
+           m->rate < 1e300 && m->lowest >= 0 && m->lowest < 1e12 && m->highest >= 0 &&
+           m->highest < 1e12 && (m->length + 1.0) * top / m->rate < many;
+}
+
+/* The DFT's bin at which edge i of the triangles lies. */
+EBB_BOTH int64_t ebb_mel_edge(const ebb_mel *m, int64_t i)
+{
+    const double low = ebb_mel_of(m->lowest), high = ebb_mel_of(m->highest);
+    const double step = (high - low) / (m->bins + 2.0);
+    const double hertz = 700.0 * (pow(10.0, ((double)i * step + low) / 2595.0) - 1.0);
+    return (int64_t)floor((m->length + 1.0) * hertz / m->rate);
+}
 
 /* Of bin j in the triangle of three edges, themselves bins. */
 EBB_BOTH double ebb_mel_weight(int64_t j, int64_t left, int64_t middle, int64_t right)

@@ -129,48 +129,32 @@ typedef struct mel_args {
     uint8_t dtype;
 } mel_args;
 
-EBB_GPU_INLINE double mel_of(double hertz)
-{
-    return 2595.0 * log10(1.0 + hertz / 700.0);
-}
-
 EBB_GPU_INLINE double number(const mel_number *s)
 {
     return ebb_load_number(s->at, 0, s->dtype);
 }
 
-/* The DFT's bin at which edge i of the triangles lies. */
-EBB_GPU_INLINE int64_t mel_edge(const mel_args *a, int64_t i)
-{
-    const double low = mel_of(number(&a->lowest)), high = mel_of(number(&a->highest));
-    const double step = (high - low) / (number(&a->bins) + 2.0);
-    const double hertz = 700.0 * (pow(10.0, ((double)i * step + low) / 2595.0) - 1.0);
-    return (int64_t)floor((number(&a->length) + 1.0) * hertz / number(&a->rate));
-}
-
 /* Are the sizes the planned ones, and rate and edges in range? */
-EBB_GPU_INLINE bool mel_fits(const mel_args *a)
+EBB_GPU_INLINE bool mel_fits(const mel_args *a, const ebb_mel *m)
 {
-    const int64_t bins = (int64_t)number(&a->bins), rows = (int64_t)number(&a->length) / 2 + 1;
-    const double rate = number(&a->rate), low = number(&a->lowest), high = number(&a->highest);
-    return ebb_cuda_inside(a->step, a->position, bins, a->columns, a->columns + 1) &&
-           ebb_cuda_inside(a->step, a->position, rows, a->rows, a->rows + 1) &&
-           ebb_cuda_inside(a->step, a->position, rate > 0 ? 1 : 0, 1, 2) &&
-           ebb_cuda_inside(a->step, a->position, low >= 0 ? 1 : 0, 1, 2) &&
-           ebb_cuda_inside(a->step, a->position, high < 1e12 ? 1 : 0, 1, 2);
+    return ebb_cuda_inside(a->step, a->position, ebb_mel_in_range(m) ? 1 : 0, 1, 2) &&
+           ebb_cuda_inside(a->step, a->position, (int64_t)m->bins, a->columns, a->columns + 1) &&
+           ebb_cuda_inside(a->step, a->position, (int64_t)m->length / 2 + 1, a->rows, a->rows + 1);
 }
 
 EBB_GLOBAL(mel_weights, mel_args)
 {
     const bool whole = a.dtype != EBB_F32 && a.dtype != EBB_F64 && a.dtype != EBB_F16 &&
                        a.dtype != EBB_BF16 && a.dtype != EBB_BOOL;
-    if (!mel_fits(&a))
+    const ebb_mel m = {number(&a.bins), number(&a.length), number(&a.rate), number(&a.lowest),
+                       number(&a.highest)};
+    if (!mel_fits(&a, &m))
         return;
     EBB_GRID_LOOP(e, a.rows * a.columns)
     {
         const int64_t j = e / a.columns, i = e - j * a.columns;
-        const int64_t left = mel_edge(&a, i), middle = mel_edge(&a, i + 1);
-        const int64_t right = mel_edge(&a, i + 2);
+        const int64_t left = ebb_mel_edge(&m, i), middle = ebb_mel_edge(&m, i + 1);
+        const int64_t right = ebb_mel_edge(&m, i + 2);
         const double w = ebb_mel_weight(j, left, middle, right);
         ebb_store_real(a.y, e, a.dtype, whole ? nearbyint(w) : w);
     }

@@ -152,6 +152,31 @@ static void mel_weights_are_those_of_the_plain_kernel(void **state)
     end(&t);
 }
 
+/* Of no such range can edges be made. */
+static void mel_weights_of_no_numbers_are_refused(void **state)
+{
+    (void)state;
+    static const double wrong[][3] = {
+        // rate, lowest, highest
+        {INFINITY, 0, 8000},     {NAN, 0, 8000},     {0, 0, 8000},      {-16000, 0, 8000},
+        {16000, INFINITY, 8000}, {16000, NAN, 8000}, {16000, -1, 8000}, {16000, 0, INFINITY},
+        {16000, 0, -INFINITY},   {16000, 0, -1e6},   {16000, 0, NAN},   {1e-30, 0, 8000},
+        {16000, 1e13, 8000}};
+    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
+        testing t;
+        begin(&t, EBB_OP_MEL_WEIGHT_MATRIX);
+        set_value(put_in(&t, EBB_I64, 0, NULL), 0, 8);
+        set_value(put_in(&t, EBB_I64, 0, NULL), 0, 512);
+        for (int k = 0; k < 3; k++)
+            set_value(put_in(&t, EBB_F64, 0, NULL), 0, wrong[i][k]);
+        put_out(&t, EBB_F32, 2, D(257, 8));
+        if (kernel_named("plain.mel_weights")->run(&t.call) == NULL)
+            fail_msg("plain.mel_weights takes %g, %g, %g", wrong[i][0], wrong[i][1], wrong[i][2]);
+        assert_true(fault_of(&t, "cuda.mel_weights", 3).there);
+        end(&t);
+    }
+}
+
 int main(void)
 {
     with_cuda();
@@ -159,6 +184,7 @@ int main(void)
         cmocka_unit_test(transforms_are_those_of_the_plain_kernel),
         cmocka_unit_test(frames_are_those_of_the_plain_kernel),
         cmocka_unit_test(mel_weights_are_those_of_the_plain_kernel),
+        cmocka_unit_test(mel_weights_of_no_numbers_are_refused),
         cmocka_unit_test(determinants_are_those_of_the_plain_kernel),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -99,29 +99,19 @@ static const char *declines_window(const ebb_call *c)
 
 /* ---- MelWeightMatrix(bins, DFT length, rate, lowest, highest): triangles over frequencies ---- */
 
-static double mel_of(double hertz)
-{
-    return 2595 * log10(1 + hertz / 700);
-}
-
-/* The DFT's bin at which edge `i` of the triangles lies. */
-static int64_t edge(const ebb_call *c, int64_t i)
-{
-    double low = mel_of(number_of(c, 3)), high = mel_of(number_of(c, 4));
-    double step = (high - low) / (number_of(c, 0) + 2);
-    double hertz = 700 * (pow(10, ((double)i * step + low) / 2595) - 1);
-    return (int64_t)floor((number_of(c, 1) + 1) * hertz / number_of(c, 2));
-}
-
 static ebb_status run_mel(const ebb_call *c)
 {
     int64_t rows = c->out[0].type.dims[0], bins = c->out[0].type.dims[1];
+    const ebb_mel m = {number_of(c, 0), number_of(c, 1), number_of(c, 2), number_of(c, 3),
+                       number_of(c, 4)};
+    if (!ebb_mel_in_range(&m))
+        return ebb_call_error(c, "rate or edges are out of range: %g samples a second, %g to %g Hz",
+                              m.rate, m.lowest, m.highest);
     if (ebb_plain_whole(&c->in[0], 0) != bins || ebb_plain_whole(&c->in[1], 0) / 2 + 1 != rows)
         return ebb_call_error(c, "its sizes are not the planned ones");
-    if (!(number_of(c, 2) > 0) || !(number_of(c, 3) >= 0) || !(number_of(c, 4) < 1e12))
-        return ebb_call_error(c, "rate or edges are out of range");
     for (int64_t i = 0; i < bins; i++) {
-        int64_t left = edge(c, i), middle = edge(c, i + 1), right = edge(c, i + 2);
+        int64_t left = ebb_mel_edge(&m, i), middle = ebb_mel_edge(&m, i + 1);
+        int64_t right = ebb_mel_edge(&m, i + 2);
         for (int64_t j = 0; j < rows; j++) {
             const double w = ebb_mel_weight(j, left, middle, right);
             ebb_plain_put(&c->out[0], j * bins + i, w);
