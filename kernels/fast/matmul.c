@@ -39,14 +39,15 @@ static void view(matrix *m, const ebb_type *type, int rank, bool transposed, boo
     }
 }
 
-/* [b..., M, K] x [1..., K, N]: one product of b*M rows, where A's rows follow each other. */
+/* [b..., M, K] x [1..., K, N]: one product of b*M rows, where A's rows follow each other and can be
+ * counted in 32 bits. No dim is 0 here. */
 static int fold_batch(matrix *a, matrix *b, matrix *out, int rank, bool transposed)
 {
     int64_t rows = a->dims[rank - 2];
     if (rank == 2 || transposed)
         return rank;
     for (int i = 0; i < rank - 2; i++) {
-        if (b->dims[i] != 1 || a->dims[i] != out->dims[i])
+        if (b->dims[i] != 1 || a->dims[i] != out->dims[i] || rows > INT32_MAX / a->dims[i])
             return rank;
         rows *= a->dims[i];
     }

@@ -4,6 +4,9 @@
  */
 #include "tests/kernels/call.h"
 
+#include <oneapi/dnnl/dnnl.h>
+#include <unistd.h>
+
 static const double TOLERANCE = 2e-5;
 
 typedef struct shape { /* a convolution or pool; dims of X, W and the attributes */
@@ -415,6 +418,49 @@ static void matmul_takes_vectors_and_batches(void **state)
     }
 }
 
+/* Dims above INT32_MAX are beyond what oneDNN's products count with. The tensors are too large for a
+ * test, so it listens to what oneDNN says of the product that it is asked to make. */
+static void batches_of_too_many_rows_are_not_folded(void **state)
+{
+    (void)state;
+    testing t;
+    char said[4096];
+    begin(&t, EBB_OP_MATMUL);
+    put_in(&t, EBB_F32, 3, D(1, 1, 1));
+    put_in(&t, EBB_F32, 2, D(1, 1));
+    put_out(&t, EBB_F32, 3, D(1, 1, 1));
+    t.in[0].type.dims[0] = t.out[0].type.dims[0] = 1 << 16;
+    t.in[0].type.dims[1] = t.out[0].type.dims[1] = 1 << 15;
+    t.in[0].bytes = t.out[0].bytes = (size_t)1 << 33;
+    assert_null(declined_by(&t, "dnnl.matmul"));
+    FILE *file = tmpfile();
+    assert_non_null(file);
+    (void)fflush(stdout);
+    int out = dup(1);
+    assert_true(out >= 0 && dup2(fileno(file), 1) == 1);
+    (void)dnnl_set_verbose(2);
+    ebb_status status = kernel_named("dnnl.matmul")->workspace(&t.call, &t.call.workspace_bytes);
+    t.call.workspace = guarded(t.call.workspace_bytes);
+    if (status == NULL)
+        status = kernel_named("dnnl.matmul")->prepare(&t.call);
+    (void)dnnl_set_verbose(0);
+    (void)fflush(stdout);
+    assert_true(dup2(out, 1) == 1);
+    (void)close(out);
+    check_status(status, "dnnl.matmul");
+    kernel_named("dnnl.matmul")->release(&t.call);
+    unguard(t.call.workspace);
+    rewind(file);
+    size_t length = fread(said, 1, sizeof said - 1, file);
+    said[length] = '\0';
+    (void)fclose(file);
+    if (strstr(said, "65536x32768x1") == NULL)
+        fail_msg("oneDNN was asked for: %s", said);
+    t.in[0].type.dims[0] = t.in[0].type.dims[1] = t.out[0].type.dims[0] = t.out[0].type.dims[1] = 1;
+    t.in[0].bytes = t.out[0].bytes = sizeof(float);
+    end(&t);
+}
+
 static void gemm_agrees_with_the_plain_one(void **state)
 {
     (void)state;
@@ -592,6 +638,7 @@ int main(void)
         cmocka_unit_test(pools_take_channels_last),
         cmocka_unit_test(fused_matmul_agrees_with_the_plain_one),
         cmocka_unit_test(matmul_takes_vectors_and_batches),
+        cmocka_unit_test(batches_of_too_many_rows_are_not_folded),
         cmocka_unit_test(gemm_agrees_with_the_plain_one),
         cmocka_unit_test(what_oneDNN_cannot_is_declined_with_a_reason),
         cmocka_unit_test(two_runs_give_the_same_bits),
