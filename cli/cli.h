@@ -19,6 +19,8 @@ typedef struct cli_option {
     const char *name;  /* "--dim" */
     const char *value; /* what its value is, for help: "NAME=N"; NULL: a switch */
     const char *doc;
+    const char *whole,
+        *real; /* a number: its range as ebb_whole_parse or ebb_real_parse reads it */
 } cli_option;
 
 typedef struct cli_word {
@@ -69,8 +71,13 @@ const char *cli_get(const cli *c, const char *option,
                     const char *otherwise);                      /* the last one given */
 const char *cli_next(const cli *c, const char *option, int *at); /* each in turn; *at starts at 0 */
 
-/* A whole number, or a sentence on stderr and false. */
-bool cli_number(const cli *c, const char *option, int64_t otherwise, int64_t least, int64_t *out);
+/* Numbers were checked against their ranges when the words were read. */
+int64_t cli_whole(const cli *c, const char *option, int64_t otherwise);
+double cli_number(const cli *c, const char *option, double otherwise);
+uint64_t cli_seed(const cli *c);
+int cli_threads(const cli *c);
+/* Whether a value is one that the option takes: EBB_OK, or a sentence and an exit code. */
+int cli_check_value(const cli_option *option, const char *value);
 
 /* --backend, --device and --tf32 as one word for the library, or NULL: "cuda:h100+tf32". Good until
  * the next call. */
@@ -130,7 +137,7 @@ ebb_status cli_change_step(const cli *c, ebb_model *model, char **json);
 /* The pipelines of those two as text, from malloc; NULL: nothing is to be done, or no memory. */
 char *cli_step_pipeline(const cli *c);
 char *cli_change_pipeline(const cli *c, const ebb_model *model);
-/* --costs, --budget and --plan-time, before anything is opened: a sentence and an exit code. */
+/* --costs and --budget, before anything is opened: a sentence and an exit code. */
 int cli_check_planning(const cli *c);
 ebb_status cli_inspect(const ebb_model *model, json_t **object); /* for json_decref */
 ebb_status cli_has_step(const ebb_model *model, bool *step);

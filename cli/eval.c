@@ -148,8 +148,7 @@ static ebb_status run_part(const cli *c, ebb_program *trained, ebb_data *data, c
         status = cli_bind_rows(model, data, map, batch, &rows);
     if (status == NULL)
         status = cli_find_feeds(model, data, map);
-    const ebb_compile_options options = {
-        .backend = cli_backend(c), .threads = (int)strtol(cli_get(c, "--threads", "0"), NULL, 10)};
+    const ebb_compile_options options = {.backend = cli_backend(c), .threads = cli_threads(c)};
     if (status == NULL)
         status = ebb_program_compile(&p, model, &options);
     int64_t *index = calloc((size_t)batch, sizeof *index);

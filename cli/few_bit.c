@@ -22,23 +22,16 @@ static void show(const json_t *o)
 int cli_few_bit(const cli *c)
 {
     const char *function = cli_get(c, "--function", NULL);
-    const char *weight = cli_get(c, "--weight", "flat"), *text = cli_get(c, "--alpha", "1");
-    int64_t bits;
-    char *json = NULL, *end;
-    double alpha = strtod(text, &end);
+    const char *weight = cli_get(c, "--weight", "flat");
+    char *json = NULL;
     if (function == NULL)
         return cli_usage("say which function: --function gelu");
     if (cli_has(c, "--alpha") && strcmp(function, "silu") != 0 && strcmp(function, "elu") != 0)
         return cli_usage("--alpha is of silu and elu; %s has none", function);
-    if (end == text || *end != '\0')
-        return cli_usage("--alpha takes a positive number, not '%s'", text);
     if (strcmp(weight, "flat") != 0 && strcmp(weight, "normal") != 0)
         return cli_usage("--weight is flat or normal, not '%s'", weight);
-    if (!cli_number(c, "--bits", 3, 1, &bits))
-        return EBB_USAGE;
-    if (bits > 4)
-        return cli_usage("--bits is 1, 2, 3 or 4");
     ebb_status status =
-        ebb_few_bit_json(function, alpha, (unsigned)bits, strcmp(weight, "normal") == 0, &json);
+        ebb_few_bit_json(function, cli_number(c, "--alpha", 1), (unsigned)cli_whole(c, "--bits", 3),
+                         strcmp(weight, "normal") == 0, &json);
     return status != NULL ? cli_fail(status) : cli_show(c, json, show);
 }

@@ -2,7 +2,6 @@
 #include "cli/cli.h"
 
 #include <ctype.h>
-#include <errno.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -30,22 +29,42 @@ bool cli_has(const cli *c, const char *option)
     return cli_get(c, option, NULL) != NULL;
 }
 
-bool cli_number(const cli *c, const char *option, int64_t otherwise, int64_t least, int64_t *out)
+int cli_check_value(const cli_option *option, const char *value)
+{
+    ebb_status status = NULL;
+    if (option->whole != NULL)
+        status = ebb_whole_parse(&(int64_t){0}, value, option->whole, option->name);
+    else if (option->real != NULL)
+        status = ebb_real_parse(&(double){0}, value, option->real, option->name);
+    return status != NULL ? cli_fail(status) : EBB_OK;
+}
+
+int64_t cli_whole(const cli *c, const char *option, int64_t otherwise)
 {
     const char *text = cli_get(c, option, NULL);
-    char *end = NULL;
-    *out = otherwise;
-    if (text == NULL)
-        return true;
-    errno = 0;
-    long long n = strtoll(text, &end, 10);
-    if (end == text || *end != '\0' || errno != 0 || n < least) {
-        (void)cli_usage("%s takes a whole number of at least %lld, not '%s'", option,
-                        (long long)least, text);
-        return false;
-    }
-    *out = n;
-    return true;
+    int64_t n = otherwise;
+    if (text != NULL)
+        (void)ebb_whole_parse(&n, text, NULL, option);
+    return n;
+}
+
+double cli_number(const cli *c, const char *option, double otherwise)
+{
+    const char *text = cli_get(c, option, NULL);
+    double x = otherwise;
+    if (text != NULL)
+        (void)ebb_real_parse(&x, text, NULL, option);
+    return x;
+}
+
+uint64_t cli_seed(const cli *c)
+{
+    return (uint64_t)cli_whole(c, "--seed", 0);
+}
+
+int cli_threads(const cli *c)
+{
+    return (int)cli_whole(c, "--threads", 0);
 }
 
 /* ---- saying ---- */
@@ -120,7 +139,8 @@ static void print_option(const cli_option *o)
     char left[64];
     (void)snprintf(left, sizeof left, "%s%s%s", o->name, o->value != NULL ? " " : "",
                    o->value != NULL ? o->value : "");
-    printf("  %-26s %s\n", left, o->doc);
+    const char *range = o->whole != NULL ? o->whole : o->real;
+    printf("  %-26s %s%s%s\n", left, o->doc, range != NULL ? "; " : "", range != NULL ? range : "");
 }
 
 static void print_verb(const cli_verb *v)
@@ -243,6 +263,8 @@ static int add_word(cli *c, const cli_option *option, const char *value)
 {
     if (c->word_count == (int)(sizeof c->words / sizeof c->words[0]))
         return cli_usage("too many options");
+    if (cli_check_value(option, value) != EBB_OK)
+        return EBB_USAGE;
     c->words[c->word_count++] = (cli_word){option, value};
     return EBB_OK;
 }

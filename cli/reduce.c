@@ -151,26 +151,26 @@ static void progress(void *context, const char *stage, size_t nodes, size_t test
 static int read_exit(const cli *c, int *expected)
 {
     const char *text = cli_get(c, "--exit", "0");
-    int64_t code;
+    int64_t code = 0;
+    ebb_status status = NULL;
     if (strcmp(text, "crash") == 0)
         *expected = EXIT_CRASH;
     else if (strcmp(text, "timeout") == 0)
         *expected = EXIT_TIMEOUT;
-    else if (!cli_number(c, "--exit", 0, 0, &code))
-        return EBB_USAGE;
-    else if (code > 255)
-        return cli_usage("--exit takes 0 to 255, crash or timeout");
-    else
+    else if ((status = ebb_whole_parse(&code, text, "[0, 255]", "--exit")) == NULL)
         *expected = (int)code;
-    return EBB_OK;
+    if (status != NULL) {
+        (void)cli_fail(status);
+        cli_note("  or crash, or timeout");
+    }
+    return status == NULL ? EBB_OK : EBB_USAGE;
 }
 
-static int check_words(const cli *c, trial *t, int64_t *most)
+static int check_words(const cli *c, trial *t)
 {
     if (!cli_has(c, "-o"))
         return cli_usage("say where the smallest model goes: -o FILE");
-    if (!cli_number(c, "--timeout", 60, 1, &t->timeout_s) || !cli_number(c, "--tests", 0, 1, most))
-        return EBB_USAGE;
+    t->timeout_s = cli_whole(c, "--timeout", 60);
     return read_exit(c, &t->expected);
 }
 
@@ -215,7 +215,7 @@ void cli_show_reduce(const json_t *o)
            cli_bytes(a, cli_real(o, "file_bytes")));
 }
 
-static int run(const cli *c, trial *t, size_t most)
+static int run(const cli *c, trial *t)
 {
     ebb_model *model = NULL;
     char *json = NULL, *pipeline = NULL;
@@ -237,10 +237,10 @@ static int run(const cli *c, trial *t, size_t most)
         .test = still_fails,
         .progress = progress,
         .context = t,
-        .most_tests = most,
+        .most_tests = (size_t)cli_whole(c, "--tests", 0),
         .backend = cli_backend(c),
-        .seed = strtoull(cli_get(c, "--seed", "0"), NULL, 10),
-        .threads = (int)strtol(cli_get(c, "--threads", "0"), NULL, 10)};
+        .seed = cli_seed(c),
+        .threads = cli_threads(c)};
     if (status == NULL)
         status = ebb_reduce(model, cli_get(c, "-o", NULL), &options, &json);
     if (isatty(fileno(stderr)))
@@ -262,15 +262,14 @@ static int run(const cli *c, trial *t, size_t most)
 int cli_reduce(const cli *c)
 {
     trial t = {.c = c, .match = cli_get(c, "--match", NULL)};
-    int64_t most;
-    int code = check_words(c, &t, &most);
+    int code = check_words(c, &t);
     if (code == EBB_OK)
         code = cli_check_planning(c);
     if (code == EBB_OK)
         code = make_folder(&t);
     if (code != EBB_OK)
         return code;
-    code = run(c, &t, (size_t)most);
+    code = run(c, &t);
     remove_folder(&t);
     return code;
 }

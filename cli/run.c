@@ -166,8 +166,8 @@ static ebb_status run_once(const cli *c, ebb_model *model, ebb_data *data)
     json_decref(before);
     const ebb_compile_options options = {
         .backend = cli_backend(c),
-        .seed = strtoull(cli_get(c, "--seed", "0"), NULL, 10),
-        .threads = (int)strtol(cli_get(c, "--threads", "0"), NULL, 10),
+        .seed = cli_seed(c),
+        .threads = cli_threads(c),
         .profile = cli_has(c, "--profile"),
     };
     if (status == NULL)

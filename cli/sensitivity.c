@@ -114,15 +114,12 @@ static int measure(job *j)
     const cli *c = j->c;
     ebb_batch batch = {0};
     char *json = NULL;
-    int64_t threads;
     if (j->rows < 0)
         return cli_usage("%s has no array for any input of %s: name them with --map",
                          cli_get(c, "--data", ""), c->files[0]);
     if (j->rows < j->batch)
         return cli_usage("%lld rows are fewer than one batch of %lld", (long long)j->rows,
                          (long long)j->batch);
-    if (!cli_number(c, "--threads", 0, 0, &threads))
-        return EBB_USAGE;
     j->index = calloc((size_t)j->batch, sizeof *j->index);
     if (j->index == NULL)
         return EBB_RUNTIME;
@@ -131,8 +128,8 @@ static int measure(job *j)
     ebb_status status = ebb_data_rows(j->data, j->index, (size_t)j->batch, j->map.feeds, &batch);
     const ebb_sensitivity_options options = {.batch = &batch,
                                              .backend = cli_backend(c),
-                                             .seed = strtoull(cli_get(c, "--seed", "0"), NULL, 10),
-                                             .threads = (int)threads,
+                                             .seed = cli_seed(c),
+                                             .threads = cli_threads(c),
                                              .progress = progress,
                                              .context = j};
     if (status == NULL)
@@ -143,17 +140,13 @@ static int measure(job *j)
 static int check_words(job *j)
 {
     const cli *c = j->c;
-    int64_t threads;
     if (c->file_count != 1)
         return cli_usage("--sensitivity takes one model, not %d", c->file_count);
     if (!cli_has(c, "--data"))
         return cli_usage("say what to measure it on: --data FILE");
     if (!cli_has(c, "-o"))
         return cli_usage("say where the sensitivities go: -o FILE");
-    if (!cli_number(c, "--batch", 0, 1, &j->batch) || !cli_number(c, "--threads", 0, 0, &threads))
-        return EBB_USAGE;
-    if (threads > 4096)
-        return cli_usage("--threads is at most 4096");
+    j->batch = cli_whole(c, "--batch", 0);
     int code = cli_check_planning(c);
     return code == EBB_OK && !cli_read_map(c, "--map", &j->map) ? EBB_USAGE : code;
 }

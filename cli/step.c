@@ -9,33 +9,37 @@
 
 static ebb_status set_shape(ebb_model *model, const char *text)
 {
-    char input[256];
+    char input[256], what[300], size[32];
     const char *colon = strrchr(text, ':');
     int64_t dims[12];
     int rank = 0;
     if (colon == NULL || (size_t)(colon - text) >= sizeof input)
         return ebb_set_shape(model, text, NULL, -1); // says what was expected
     (void)snprintf(input, sizeof input, "%.*s", (int)(colon - text), text);
-    for (const char *at = colon + 1; *at != '\0' && rank < 12;) {
-        char *end;
-        dims[rank++] = strtoll(at, &end, 10);
-        if (end == at || (*end != 'x' && *end != '\0'))
+    (void)snprintf(what, sizeof what, "--shape %s: a dim", input);
+    for (const char *at = colon + 1, *end; *at != '\0'; at = *end == 'x' ? end + 1 : end) {
+        end = at + strcspn(at, "x");
+        if (rank == 12 || (*end == 'x' && end[1] == '\0'))
             return ebb_set_shape(model, input, NULL, -1);
-        at = *end == 'x' ? end + 1 : end;
+        (void)snprintf(size, sizeof size, "%.*s", (int)(end - at), at);
+        ebb_status status = ebb_whole_parse(&dims[rank++], size, "[0, inf)", what);
+        if (status != NULL)
+            return status;
     }
     return ebb_set_shape(model, input, dims, rank);
 }
 
 static ebb_status set_dim(ebb_model *model, const char *text)
 {
-    char name[256];
+    char name[256], what[300];
     const char *equals = strrchr(text, '=');
-    char *end = NULL;
+    int64_t size;
     if (equals == NULL || (size_t)(equals - text) >= sizeof name)
         return ebb_set_dim(model, text, -1); // says what was expected
     (void)snprintf(name, sizeof name, "%.*s", (int)(equals - text), text);
-    long long size = strtoll(equals + 1, &end, 10);
-    return ebb_set_dim(model, name, *end == '\0' && end != equals + 1 ? size : -1);
+    (void)snprintf(what, sizeof what, "--dim %s", name);
+    ebb_status status = ebb_whole_parse(&size, equals + 1, "[0, inf)", what);
+    return status == NULL ? ebb_set_dim(model, name, size) : status;
 }
 
 ebb_status cli_bind(const cli *c, ebb_model *model)
@@ -68,7 +72,7 @@ ebb_status cli_weights(const cli *c, ebb_model *model)
 {
     ebb_status status = NULL;
     if (cli_has(c, "--init"))
-        status = ebb_init_weights(model, strtoull(cli_get(c, "--seed", "0"), NULL, 10));
+        status = ebb_init_weights(model, cli_seed(c));
     if (status == NULL && cli_has(c, "--weights"))
         status = ebb_load_weights(model, cli_get(c, "--weights", NULL));
     return status;
@@ -186,18 +190,13 @@ static const char *budget_of(const cli *c)
 int cli_check_planning(const cli *c)
 {
     const char *budget = budget_of(c), *costs = cli_get(c, "--costs", NULL);
-    const char *time = cli_get(c, "--plan-time", NULL);
     ebb_amount amount;
-    char *end = NULL;
     ebb_status status = budget != NULL ? ebb_amount_parse(&amount, budget) : NULL;
     if (status != NULL) {
         int code = cli_fail(status);
         cli_note("  for --budget; `--budget none` asks for no plan");
         return code;
     }
-    double seconds = time != NULL ? strtod(time, &end) : 1;
-    if (time != NULL && (end == time || *end != '\0' || !(seconds > 0) || seconds > 1e6))
-        return cli_usage("--plan-time takes a number of seconds above 0, not '%s'", time);
     if (costs != NULL && (costs[0] == '\0' || strchr(costs, ',') != NULL))
         return cli_usage("--costs takes a file whose name has no comma, not '%s'", costs);
     return EBB_OK;

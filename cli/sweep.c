@@ -88,6 +88,8 @@ static bool add_word(sweep *s, cli *to, const char *key, const json_t *value)
                false;
     if (to->word_count == (int)(sizeof to->words / sizeof to->words[0]))
         return cli_usage("%s: too many options", s->path), false;
+    if (cli_check_value(option, word) != EBB_OK)
+        return false;
     to->words[to->word_count++] =
         (cli_word){option, kept(s, is_path(name) ? path_of(s, word) : word)};
     return true;
@@ -135,7 +137,7 @@ typedef struct pair {
 
 static ebb_status make(const cli *c, ebb_model **model, pair *p, char **report)
 {
-    int64_t rows, batch;
+    int64_t rows;
     bool step = false;
     char *unread = NULL;
     ebb_status status = cli_open(c, model);
@@ -143,8 +145,8 @@ static ebb_status make(const cli *c, ebb_model **model, pair *p, char **report)
         status = cli_weights(c, *model);
     if (status == NULL && cli_has(c, "--data") && p->data == NULL)
         status = ebb_data_open(&p->data, cli_get(c, "--data", NULL), *model);
-    if (status == NULL && p->data != NULL && cli_number(c, "--batch", 32, 1, &batch))
-        status = cli_bind_rows(*model, p->data, &p->map, batch, &rows);
+    if (status == NULL && p->data != NULL)
+        status = cli_bind_rows(*model, p->data, &p->map, cli_whole(c, "--batch", 32), &rows);
     if (status == NULL)
         status = cli_has_step(*model, &step);
     p->refused = status == NULL && step ? cli_step_option(c) : NULL;
@@ -247,11 +249,9 @@ static ebb_status compare(const sweep *s, pair *p, json_t *line)
     const cli *c = &p->other;
     ebb_batch batch = {0};
     char *text = NULL;
-    int64_t rows = 32;
+    const int64_t rows = cli_whole(c, "--batch", 32);
     ebb_status status = NULL;
     bool feed = p->data != NULL && cli_has(c, "--run");
-    if (feed && !cli_number(c, "--batch", 32, 1, &rows))
-        rows = 1;
     int64_t *index = calloc((size_t)rows, sizeof *index);
     for (int64_t i = 0; index != NULL && i < rows; i++)
         index[i] = i;
@@ -261,9 +261,8 @@ static ebb_status compare(const sweep *s, pair *p, json_t *line)
         status = ebb_data_rows(p->data, index, (size_t)rows, p->map.feeds, &batch);
     const ebb_plan_options options = {.backend = cli_backend(c),
                                       .run = cli_has(c, "--run"),
-                                      .seed = strtoull(cli_get(c, "--seed", "0"), NULL, 10),
-                                      .threads =
-                                          (int)strtol(cli_get(c, "--threads", "0"), NULL, 10),
+                                      .seed = cli_seed(c),
+                                      .threads = cli_threads(c),
                                       .batch = feed ? &batch : NULL,
                                       .steps = (int)s->steps,
                                       .brief = true};
@@ -620,10 +619,9 @@ int cli_sweep(const cli *c)
     json_error_t error;
     if (!cli_has(c, "-o"))
         return cli_usage("say where the lines go: -o FILE");
-    if (!cli_number(c, "--steps", 15, 1, &s.steps) || cli_check_planning(c) != EBB_OK)
+    if (cli_check_planning(c) != EBB_OK)
         return EBB_USAGE;
-    if (s.steps > 1000000)
-        return cli_usage("--steps is at most 1000000");
+    s.steps = cli_whole(c, "--steps", 15);
     if (cli_has(c, "--sweep") && (c->file_count > 0 || cli_has(c, "--passes")))
         return cli_usage("a sweep file names models and passes itself");
     int code = EBB_OK;

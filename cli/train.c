@@ -267,7 +267,7 @@ static int train_program(const cli *c, ebb_model *model, ebb_data *data, loop *l
     const ebb_compile_options options = {
         .backend = cli_backend(c),
         .seed = l->seed,
-        .threads = (int)strtol(cli_get(c, "--threads", "0"), NULL, 10),
+        .threads = cli_threads(c),
         .profile = cli_has(c, "--profile"),
     };
     ebb_status status = ebb_program_compile(&program, model, &options);
@@ -315,14 +315,12 @@ static int prepare(const cli *c, ebb_model **model, ebb_data **data, loop *l)
     return status == NULL ? EBB_OK : cli_fail(status);
 }
 
-static bool read_options(const cli *c, loop *l, int64_t *epochs)
+static bool read_options(const cli *c, loop *l)
 {
-    int64_t seed;
-    if (!cli_number(c, "--batch", 32, 1, &l->batch) || !cli_number(c, "--epochs", 1, 1, epochs) ||
-        !cli_number(c, "--steps", 0, 1, &l->steps) || !cli_number(c, "--every", 0, 1, &l->every) ||
-        !cli_number(c, "--seed", 0, 0, &seed))
-        return false;
-    l->seed = (uint64_t)seed;
+    l->batch = cli_whole(c, "--batch", 32);
+    l->steps = cli_whole(c, "--steps", 0);
+    l->every = cli_whole(c, "--every", 0);
+    l->seed = cli_seed(c);
     l->repeat = cli_has(c, "--repeat-batch");
     l->shuffle = !cli_has(c, "--no-shuffle");
     l->tty = isatty(STDERR_FILENO) == 1;
@@ -336,7 +334,6 @@ static bool read_options(const cli *c, loop *l, int64_t *epochs)
 int cli_train(const cli *c)
 {
     loop l = {0};
-    int64_t epochs;
     ebb_model *model = NULL;
     ebb_data *data = NULL;
     int code = EBB_USAGE;
@@ -347,7 +344,7 @@ int cli_train(const cli *c)
     if (cli_has(c, "--eval") && !cli_has(c, "--loss"))
         return cli_usage("--eval runs the exported model forward: give that, and its --loss");
     l.times = json_array();
-    if (!read_options(c, &l, &epochs))
+    if (!read_options(c, &l))
         goto done;
     code = prepare(c, &model, &data, &l);
     if (code != EBB_OK)
@@ -360,6 +357,11 @@ int cli_train(const cli *c)
         goto done;
     }
     l.per_epoch = l.rows / l.batch;
+    const int64_t epochs = cli_whole(c, "--epochs", 1);
+    if (l.steps == 0 && epochs > INT64_MAX / l.per_epoch) {
+        code = cli_usage("%lld epochs are too many", (long long)epochs);
+        goto done;
+    }
     if (l.steps == 0)
         l.steps = epochs * l.per_epoch;
     l.order = calloc((size_t)l.rows, sizeof *l.order);

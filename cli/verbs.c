@@ -4,74 +4,77 @@
 #include <stdlib.h>
 
 // clang-format off
+#define TEXT(name, value, doc) {name, value, doc, NULL, NULL}
+#define WHOLE(name, value, range, doc) {name, value, doc, range, NULL}
+#define REAL(name, value, range, doc) {name, value, doc, NULL, range}
 const cli_option cli_options[] = {
-    {"-o", "FILE", "where the result goes"},
-    {"--dialect", "onnx|ort", "one ONNX file (default), or the folder of ONNX Runtime's training artifacts"},
-    {"--json", NULL, "one JSON object on stdout instead of tables"},
-    {"--dim", "NAME=N", "size of a symbolic dimension, e.g. batch=8 (repeatable)"},
-    {"--shape", "INPUT:AxBxC", "shape of an input, e.g. x:1x3x224x224 (repeatable)"},
-    {"--pass", "NAME:OPT=V,...", "a pass to run, in this order (repeatable); `ebb help passes`"},
-    {"--loss", "KIND:OPT=V,...", "cross-entropy, mse, l1, bce-logits; or name=OUTPUT for one that is there"},
-    {"--optimizer", "KIND:OPT=V,...", "adamw (default), momentum, sgd, none (gradients stay outputs)"},
-    {"--train", "GLOB", "train the parameters whose names match (repeatable)"},
-    {"--freeze", "GLOB", "do not train those that match (repeatable)"},
-    {"--straight-through", NULL, "let gradients pass through Round, Sign, QuantizeLinear ...: train a quantised model"},
-    {"--dropout", "on|off|P", "dropout: as exported (on), removed (off), or this ratio"},
-    {"--precision", "bf16|fp16", "compute in 16 bits, parameters in float32: the pass precision"},
-    {"--batch-norm", "train|frozen", "batch norm by the batch's statistics, or by the running ones"},
-    {"--init", NULL, "draw weights by the model's own initialization graph"},
-    {"--weights", "FILE", "take weights from a safetensors file"},
-    {"--seed", "N", "seed of dropout, shuffling and --init (default 0)"},
-    {"--backend", "NAME", "cpu (default: oneDNN, then plain), plain, or cuda"},
-    {"--device", "NAME", "plan for a described device that need not be here: h100, a100 ...; `ebb devices`"},
-    {"--tf32", NULL, "let the GPU compute float32 products by TF32 (10 bits of fraction)"},
-    {"--threads", "N", "threads (default: all processors)"},
-    {"--strict", NULL, "a requested pass that applies nowhere is an error (exit 5)"},
-    {"--dry-run", NULL, "report, and write nothing"},
-    {"--print-after", "PASS", "print the graph after this pass, or after `all`"},
-    {"--verify-each", NULL, "check every rule of a legal graph after each pass"},
-    {"--costs", "FILE", "plan by measured times: what `ebb bench --calibrate` wrote"},
-    {"--budget", "6GiB|80%|none", "make the step fit: bytes, or a share of what it needs now"},
-    {"--allow", "exact|rounding|lossy", "how exact the passes must be that a budget may bring in (default exact)"},
-    {"--plan-time", "SECONDS", "how long to look for a plan (with --budget)"},
-    {"--calibrate", NULL, "measure operators; write their times to -o FILE"},
-    {"--sweep", "FILE", "compare models x passes as this JSON file lists them, one line each to -o FILE"},
-    {"--sensitivity", NULL, "measure how much each saved tensor of a step bears to be coded, for quantise:bits=mixed,measured=FILE"},
-    {"--passes", "LIST", "compare the step with these passes to the one without (repeatable)"},
-    {"--run", NULL, "also run a step and report what was measured"},
-    {"--data", "FILE", "arrays: .npz, .npy, .safetensors or a test_data_set folder"},
-    {"--map", "ARRAY=INPUT", "which array feeds which input where names differ (repeatable)"},
-    {"--save", "FILE", "write all outputs to a safetensors file"},
-    {"--batch", "N", "rows in a step (default 32)"},
-    {"--epochs", "N", "times through the data (default 1)"},
-    {"--steps", "N", "stop after this many steps; bench, diff: how many to time"},
-    {"--no-shuffle", NULL, "take rows in the order of the file"},
-    {"--repeat-batch", NULL, "train on the first batch again and again (a check that the loss falls)"},
-    {"--checkpoint", "FILE", "write the state here at the end, atomically"},
-    {"--save-checkpoint", "FILE", "the trained state as the `checkpoint` of ONNX Runtime's training artifacts"},
-    {"--every", "N", "also write the checkpoint every N steps"},
-    {"--resume", "FILE", "go on from a checkpoint"},
-    {"--save-model", "FILE", "the exported model with trained weights, nothing else changed"},
-    {"--save-adapter", "FILE", "what pass lora trained, by itself (safetensors as PEFT has them)"},
-    {"--eval", "FILE", "at the end, loss and accuracy on these arrays: dropout off, running statistics"},
-    {"--eval-map", "ARRAY=INPUT", "which of them feeds which input (repeatable; default: --map)"},
-    {"--on-nan", "stop|warn", "what to do when the loss is not a number (default stop)"},
-    {"--node", "NAME", "show one node"},
-    {"--text", NULL, "the graph in ONNX text syntax"},
-    {"--profile", NULL, "time spent by operator"},
-    {"--capacity", "BYTES", "what must not be exceeded; without it: as low as can be"},
-    {"--time", "SECONDS", "search at most so long (default 5)"},
-    {"--function", "NAME", "gelu, gelu-tanh, silu, mish, hardswish, softplus, softsign, erf, atan, elu, tanh, sigmoid"},
-    {"--alpha", "A", "of silu, x sigmoid(A x), and elu (default 1)"},
-    {"--bits", "N", "1 to 4 (default 3)"},
-    {"--weight", "flat|normal", "best on the whole line (default), or where x is N(0, 1)"},
-    {"--fails", "WHAT", "reduce: types, check, grad, rewrite, plan, run or nan (an output that is not finite)"},
-    {"--match", "TEXT", "reduce: what is said where it fails must contain this"},
-    {"--exit", "N|crash|timeout", "reduce: how COMMAND ends where a model is of interest (default 0)"},
-    {"--timeout", "SECONDS", "reduce: how long COMMAND may take for one model (default 60)"},
-    {"--tests", "N", "reduce: stop after so many"},
-    {"--", "COMMAND...", "reduce: the test; {} is a candidate's file, which else is the last argument"},
-    {"--align", "BYTES", "offsets are multiples of this (default 1)"},
+    TEXT("-o", "FILE", "where the result goes"),
+    TEXT("--dialect", "onnx|ort", "one ONNX file (default), or the folder of ONNX Runtime's training artifacts"),
+    TEXT("--json", NULL, "one JSON object on stdout instead of tables"),
+    TEXT("--dim", "NAME=N", "size of a symbolic dimension, e.g. batch=8 (repeatable)"),
+    TEXT("--shape", "INPUT:AxBxC", "shape of an input, e.g. x:1x3x224x224 (repeatable)"),
+    TEXT("--pass", "NAME:OPT=V,...", "a pass to run, in this order (repeatable); `ebb help passes`"),
+    TEXT("--loss", "KIND:OPT=V,...", "cross-entropy, mse, l1, bce-logits; or name=OUTPUT for one that is there"),
+    TEXT("--optimizer", "KIND:OPT=V,...", "adamw (default), momentum, sgd, none (gradients stay outputs)"),
+    TEXT("--train", "GLOB", "train the parameters whose names match (repeatable)"),
+    TEXT("--freeze", "GLOB", "do not train those that match (repeatable)"),
+    TEXT("--straight-through", NULL, "let gradients pass through Round, Sign, QuantizeLinear ...: train a quantised model"),
+    TEXT("--dropout", "on|off|P", "dropout: as exported (on), removed (off), or this ratio"),
+    TEXT("--precision", "bf16|fp16", "compute in 16 bits, parameters in float32: the pass precision"),
+    TEXT("--batch-norm", "train|frozen", "batch norm by the batch's statistics, or by the running ones"),
+    TEXT("--init", NULL, "draw weights by the model's own initialization graph"),
+    TEXT("--weights", "FILE", "take weights from a safetensors file"),
+    WHOLE("--seed", "N", "[0, inf)", "seed of dropout, shuffling and --init (default 0)"),
+    TEXT("--backend", "NAME", "cpu (default: oneDNN, then plain), plain, or cuda"),
+    TEXT("--device", "NAME", "plan for a described device that need not be here: h100, a100 ...; `ebb devices`"),
+    TEXT("--tf32", NULL, "let the GPU compute float32 products by TF32 (10 bits of fraction)"),
+    WHOLE("--threads", "N", "[0, 4096]", "threads (default: all processors)"),
+    TEXT("--strict", NULL, "a requested pass that applies nowhere is an error (exit 5)"),
+    TEXT("--dry-run", NULL, "report, and write nothing"),
+    TEXT("--print-after", "PASS", "print the graph after this pass, or after `all`"),
+    TEXT("--verify-each", NULL, "check every rule of a legal graph after each pass"),
+    TEXT("--costs", "FILE", "plan by measured times: what `ebb bench --calibrate` wrote"),
+    TEXT("--budget", "6GiB|80%|none", "make the step fit: bytes, or a share of what it needs now"),
+    TEXT("--allow", "exact|rounding|lossy", "how exact the passes must be that a budget may bring in (default exact)"),
+    REAL("--plan-time", "SECONDS", "seconds (0, 1e6]", "how long to look for a plan (with --budget)"),
+    TEXT("--calibrate", NULL, "measure operators; write their times to -o FILE"),
+    TEXT("--sweep", "FILE", "compare models x passes as this JSON file lists them, one line each to -o FILE"),
+    TEXT("--sensitivity", NULL, "measure how much each saved tensor of a step bears to be coded, for quantise:bits=mixed,measured=FILE"),
+    TEXT("--passes", "LIST", "compare the step with these passes to the one without (repeatable)"),
+    TEXT("--run", NULL, "also run a step and report what was measured"),
+    TEXT("--data", "FILE", "arrays: .npz, .npy, .safetensors or a test_data_set folder"),
+    TEXT("--map", "ARRAY=INPUT", "which array feeds which input where names differ (repeatable)"),
+    TEXT("--save", "FILE", "write all outputs to a safetensors file"),
+    WHOLE("--batch", "N", "[1, 2147483647]", "rows in a step (default 32)"),
+    WHOLE("--epochs", "N", "[1, 1000000000]", "times through the data (default 1)"),
+    WHOLE("--steps", "N", "[1, 1000000000]", "stop after this many steps; bench, diff: how many to time"),
+    TEXT("--no-shuffle", NULL, "take rows in the order of the file"),
+    TEXT("--repeat-batch", NULL, "train on the first batch again and again (a check that the loss falls)"),
+    TEXT("--checkpoint", "FILE", "write the state here at the end, atomically"),
+    TEXT("--save-checkpoint", "FILE", "the trained state as the `checkpoint` of ONNX Runtime's training artifacts"),
+    WHOLE("--every", "N", "[1, inf)", "also write the checkpoint every N steps"),
+    TEXT("--resume", "FILE", "go on from a checkpoint"),
+    TEXT("--save-model", "FILE", "the exported model with trained weights, nothing else changed"),
+    TEXT("--save-adapter", "FILE", "what pass lora trained, by itself (safetensors as PEFT has them)"),
+    TEXT("--eval", "FILE", "at the end, loss and accuracy on these arrays: dropout off, running statistics"),
+    TEXT("--eval-map", "ARRAY=INPUT", "which of them feeds which input (repeatable; default: --map)"),
+    TEXT("--on-nan", "stop|warn", "what to do when the loss is not a number (default stop)"),
+    TEXT("--node", "NAME", "show one node"),
+    TEXT("--text", NULL, "the graph in ONNX text syntax"),
+    TEXT("--profile", NULL, "time spent by operator"),
+    WHOLE("--capacity", "BYTES", "bytes [1, inf)", "what must not be exceeded; without it: as low as can be"),
+    REAL("--time", "SECONDS", "seconds (0, 1e9]", "search at most so long (default 5)"),
+    TEXT("--function", "NAME", "gelu, gelu-tanh, silu, mish, hardswish, softplus, softsign, erf, atan, elu, tanh, sigmoid"),
+    REAL("--alpha", "A", "(0, 1e6]", "of silu, x sigmoid(A x), and elu (default 1)"),
+    WHOLE("--bits", "N", "[1, 4]", "of a level (default 3)"),
+    TEXT("--weight", "flat|normal", "best on the whole line (default), or where x is N(0, 1)"),
+    TEXT("--fails", "WHAT", "reduce: types, check, grad, rewrite, plan, run or nan (an output that is not finite)"),
+    TEXT("--match", "TEXT", "reduce: what is said where it fails must contain this"),
+    TEXT("--exit", "N|crash|timeout", "reduce: how COMMAND ends where a model is of interest (default 0)"),
+    WHOLE("--timeout", "SECONDS", "seconds [1, 1000000]", "reduce: how long COMMAND may take for one model (default 60)"),
+    WHOLE("--tests", "N", "[1, inf)", "reduce: stop after so many"),
+    TEXT("--", "COMMAND...", "reduce: the test; {} is a candidate's file, which else is the last argument"),
+    WHOLE("--align", "BYTES", "bytes [1, 1073741824]", "offsets are multiples of this (default 1)"),
 };
 const int cli_option_count = (int)(sizeof cli_options / sizeof cli_options[0]);
 
@@ -240,8 +243,8 @@ static ebb_plan_options plan_options(const cli *c)
 {
     return (ebb_plan_options){.backend = cli_backend(c),
                               .run = cli_has(c, "--run"),
-                              .seed = strtoull(cli_get(c, "--seed", "0"), NULL, 10),
-                              .threads = (int)strtol(cli_get(c, "--threads", "0"), NULL, 10)};
+                              .seed = cli_seed(c),
+                              .threads = cli_threads(c)};
 }
 
 /* What the passes said, beside what came of it. */
@@ -302,18 +305,13 @@ static int diff(const cli *c)
 {
     ebb_model *before = NULL, *after = NULL;
     char *json = NULL;
-    int64_t steps;
-    if (!cli_number(c, "--steps", 0, 1, &steps))
-        return EBB_USAGE;
-    if (steps > 1000000)
-        return cli_usage("--steps is at most 1000000");
     ebb_status status = cli_open(c, &before);
     if (status == NULL)
         status = ebb_open(&after, c->files[1]);
     if (status == NULL)
         status = cli_bind(c, after);
     ebb_plan_options options = plan_options(c);
-    options.steps = (int)steps;
+    options.steps = (int)cli_whole(c, "--steps", 0);
     if (status == NULL)
         status = ebb_diff_json(before, after, &options, &json);
     ebb_close(after);
@@ -349,23 +347,18 @@ static int calibrate(const cli *c)
 {
     ebb_model *models[8] = {NULL};
     char *json = NULL;
-    int64_t threads, steps;
     ebb_status status = NULL;
     int code = cli_check_planning(c);
     if (code != EBB_OK)
         return code;
     if (!cli_has(c, "-o"))
         return cli_usage("say where the times go: -o FILE");
-    if (!cli_number(c, "--threads", 0, 0, &threads) || !cli_number(c, "--steps", 0, 1, &steps))
-        return EBB_USAGE;
-    if (threads > 4096 || steps > 1000000)
-        return cli_usage("--threads is at most 4096, --steps at most 1000000");
     for (int i = 0; i < c->file_count && code == EBB_OK; i++)
         code = open_to_time(c, &models[i], i);
     const ebb_calibrate_options options = {.backend = cli_backend(c),
-                                           .seed = strtoull(cli_get(c, "--seed", "0"), NULL, 10),
-                                           .threads = (int)threads,
-                                           .steps = (int)steps};
+                                           .seed = cli_seed(c),
+                                           .threads = cli_threads(c),
+                                           .steps = (int)cli_whole(c, "--steps", 0)};
     if (code == EBB_OK)
         status =
             ebb_calibrate(models, (size_t)c->file_count, &options, cli_get(c, "-o", NULL), &json);
@@ -379,21 +372,14 @@ static int calibrate(const cli *c)
 
 static int pack(const cli *c)
 {
-    int64_t capacity, alignment;
-    char *json = NULL, *end;
-    const char *time = cli_get(c, "--time", "5");
+    char *json = NULL;
     int code = needs_output(c);
     if (code != EBB_OK)
         return code;
-    double seconds = strtod(time, &end);
-    if (end == time || *end != '\0' || !(seconds > 0) || seconds > 1e9)
-        return cli_usage("--time takes seconds above 0, not '%s'", time);
-    if (!cli_number(c, "--capacity", 0, 1, &capacity) ||
-        !cli_number(c, "--align", 1, 1, &alignment))
-        return EBB_USAGE;
-    const ebb_pack_csv_options options = {.alignment = (uint64_t)alignment,
-                                          .capacity = (uint64_t)capacity,
-                                          .time_ns = (int64_t)(seconds * 1e9) + 1};
+    const ebb_pack_csv_options options = {.alignment = (uint64_t)cli_whole(c, "--align", 1),
+                                          .capacity = (uint64_t)cli_whole(c, "--capacity", 0),
+                                          .time_ns =
+                                              (int64_t)(cli_number(c, "--time", 5) * 1e9) + 1};
     const char *out = cli_has(c, "--dry-run") ? NULL : cli_get(c, "-o", NULL);
     ebb_status status = ebb_pack_csv(c->files[0], out, &options, &json);
     return finish(c, NULL, status, json, cli_show_pack);

@@ -1,0 +1,98 @@
+/* test_options.c: what the command takes as the value of an option, and what it refuses. */
+#include "tests/cli/cli.h"
+
+#define MODEL DIGITS "mlp.onnx"
+#define DATA DIGITS "digits.npz"
+#define GRAD "grad " MODEL " --dim batch=8 --loss cross-entropy -o step.onnx "
+#define TRAIN "train " MODEL " --data " DATA " --map label=target --loss cross-entropy --steps 1 "
+
+static void every_numeric_option_states_its_range(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *words, *says;
+    } wrong[] = {
+        {TRAIN "--threads abc", "--threads takes a whole number from 0 to 4096, not 'abc'"},
+        {TRAIN "--threads 80000", "--threads takes a whole number from 0 to 4096, not '80000'"},
+        {TRAIN "--threads 4294967297", "from 0 to 4096, not '4294967297'"},
+        {TRAIN "--threads -1", "from 0 to 4096, not '-1'"},
+        {"plan " MODEL " --dim batch=8 --loss cross-entropy --run --threads 1.5", "not '1.5'"},
+        {"run " MODEL " --data x.npz --threads 8x", "--threads takes a whole number"},
+        {"train " MODEL " --data " DATA " --epochs 9223372036854775807",
+         "--epochs takes a whole number from 1 to 1000000000, not '9223372036854775807'"},
+        {"train " MODEL " --data " DATA " --epochs 0", "--epochs takes a whole number from 1"},
+        {"train " MODEL " --data " DATA " --steps 99999999999999999999", "--steps takes"},
+        {TRAIN "--batch 2147483648", "--batch takes a whole number from 1 to 2147483647"},
+        {TRAIN "--seed -3", "--seed takes a whole number of at least 0, not '-3'"},
+        {GRAD "--seed 1e3", "--seed takes a whole number of at least 0, not '1e3'"},
+        {TRAIN "--checkpoint c.st --every 0", "--every takes a whole number of at least 1"},
+        {GRAD "--budget 1GiB --plan-time nan", "--plan-time takes a number of seconds above 0"},
+        {GRAD "--budget 1GiB --plan-time 1e7", "at most 1e6, not '1e7'"},
+        {"pack x.csv -o y.csv --time 0", "--time takes a number of seconds above 0"},
+        {"pack x.csv -o y.csv --align 0", "--align takes a whole number of bytes from 1"},
+        {"pack x.csv -o y.csv --capacity 1.5", "--capacity takes a whole number of bytes"},
+        {"few-bit --function silu --alpha inf", "--alpha takes a number above 0"},
+        {"few-bit --function silu --alpha -1", "--alpha takes a number above 0"},
+        {"few-bit --function gelu --bits 5", "--bits takes a whole number from 1 to 4"},
+        {"reduce " MODEL " -o x.onnx --exit 256 -- true",
+         "--exit takes a whole number from 0 to 255"},
+        {"reduce " MODEL " -o x.onnx --timeout 0 -- true",
+         "--timeout takes a whole number of seconds"},
+        {"reduce " MODEL " -o x.onnx --tests no -- true", "--tests takes a whole number"},
+        {"diff a.onnx b.onnx --run --steps 0", "--steps takes a whole number from 1"},
+        {"bench --calibrate -o c.json --threads 5000", "--threads takes a whole number from 0"},
+        {"bench " MODEL " --passes fold -o l.jsonl --run --steps many", "--steps takes"},
+        {"plan " MODEL " --dim batch=8x",
+         "--dim batch takes a whole number of at least 0, not '8x'"},
+        {"plan " MODEL " --dim batch=99999999999999999999", "--dim batch takes a whole number"},
+        {"plan " MODEL " --shape image:8xax8", "--shape image: a dim takes a whole number"},
+        {"plan " MODEL " --shape image:1x1x1x1x1x1x1x1x1x1x1x1x1", "--shape takes INPUT:AxBxC"},
+        {GRAD "--dropout 1.5", "ratio takes a number of at least 0 and below 1, not '1.5'"},
+        {GRAD "--dropout nan", "dropout"},
+    };
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
+        says(wrong[i].words, 2, wrong[i].says);
+    assert_false(exists("step.onnx"));
+}
+
+static void numbers_in_a_sweep_file_have_the_same_ranges(void **state)
+{
+    (void)state;
+    FILE *file = fopen(path_of("sweep.json"), "w");
+    assert_non_null(file);
+    fprintf(file,
+            "{\"models\": [{\"model\": \"%s\", \"loss\": \"cross-entropy\", \"dim\": \"batch=8\", "
+            "\"threads\": 80000, \"run\": true}], \"passes\": [\"sign-mask\"]}",
+            MODEL);
+    fclose(file);
+    says("bench --sweep sweep.json -o lines.jsonl", 2,
+         "--threads takes a whole number from 0 to 4096");
+}
+
+static void an_optimizers_numbers_have_ranges(void **state)
+{
+    (void)state;
+    static const char *const wrong[] = {
+        "adamw:lr=-1",           "adamw:lr=nan",         "adamw:lr=inf",     "adamw:beta1=2",
+        "adamw:beta1=-0.1",      "adamw:beta2=1",        "adamw:epsilon=-1", "adamw:epsilon=nan",
+        "adamw:weight-decay=-1", "sgd:lr=-0.1",          "sgd:lr=nan",       "sgd:weight-decay=nan",
+        "momentum:momentum=2",   "momentum:momentum=-1", "momentum:lr=x",    "momentum:lr=",
+    };
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        char words[1024];
+        (void)snprintf(words, sizeof words, GRAD "--optimizer %s", wrong[i]);
+        says(words, 2, "pass optimizer: option ");
+        assert_non_null(strstr(output, "takes a number"));
+    }
+    assert_false(exists("step.onnx"));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_numeric_option_states_its_range),
+        cmocka_unit_test(numbers_in_a_sweep_file_have_the_same_ranges),
+        cmocka_unit_test(an_optimizers_numbers_have_ranges),
+    };
+    return cmocka_run_group_tests(tests, make_folder, remove_folder);
+}
