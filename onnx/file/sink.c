@@ -1,15 +1,27 @@
-/* sink.c: write a file so that it is whole or absent. */
+/* sink.c: write a file so that it is whole or absent.
+ *
+ *     path -> target           through symbolic links: they stay, and what they name is replaced
+ *     target.ebb-tmp-XXXXXX    beside the target, locked by its writer until it is renamed
+ *
+ * A lock ends with the process that holds it, so a temporary that can be locked is a dead run's,
+ * and goes when the same file is written again. Process ids would not tell: they are used again,
+ * and a folder may be shared with another machine.
+ */
 #include "onnx/file/sink.h"
 
 #include <assert.h>
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { BUFFER_BYTES = 256 * 1024 };
+enum { BUFFER_BYTES = 256 * 1024, MOST_LINKS = 40 /* as Linux follows */ };
+
+static const char mark[] = ".ebb-tmp-", drawn[] = "XXXXXX";
 
 static void write_all(ebb_sink *s, const uint8_t *bytes, size_t count)
 {
@@ -78,28 +90,154 @@ static mode_t mode_for(const char *path)
     return 0666 & ~mask;
 }
 
-ebb_status ebb_sink_open(ebb_sink *s, const char *path)
+/* ---- where the file is to be ---- */
+
+/* Length of the folder's part of a path, with the slash. */
+static size_t folder_length(const char *path)
 {
-    size_t length = strlen(path) + sizeof ".XXXXXX";
-    *s = (ebb_sink){.base = {append}, .path = path, .fd = -1, .capacity = BUFFER_BYTES};
-    s->temporary = ebb_alloc(length);
+    const char *slash = strrchr(path, '/');
+    return slash != NULL ? (size_t)(slash + 1 - path) : 0;
+}
+
+/* head[0..length) and tail, for ebb_free(); NULL without memory. */
+static char *joined(const char *head, size_t length, const char *tail)
+{
+    size_t rest = strlen(tail) + 1;
+    char *text = ebb_alloc(length + rest);
+    if (text == NULL)
+        return NULL;
+    memcpy(text, head, length);
+    memcpy(text + length, tail, rest);
+    return text;
+}
+
+/* What the link *path names takes its place. False where it is no link, or with errno. */
+static bool follow(char **path)
+{
+    char name[4096];
+    ssize_t length = readlink(*path, name, sizeof name);
+    errno = length < 0 ? errno : length == (ssize_t)sizeof name ? ENAMETOOLONG : 0;
+    if (length < 0 || errno != 0)
+        return false;
+    name[length] = '\0';
+    char *next = joined(*path, name[0] == '/' ? 0 : folder_length(*path), name);
+    errno = next == NULL ? ENOMEM : 0;
+    if (next == NULL)
+        return false;
+    ebb_free(*path);
+    *path = next;
+    return true;
+}
+
+/* Also where a link names a file that is not there yet. */
+static ebb_status find_target(ebb_sink *s)
+{
+    struct stat facts;
+    s->target = joined(s->path, strlen(s->path), "");
+    if (s->target == NULL)
+        return ebb_error_memory();
+    for (int links = 0; follow(&s->target);)
+        if (++links > MOST_LINKS) {
+            errno = ELOOP;
+            return ebb_error_io(s->path, "writing");
+        }
+    if (errno == ENOMEM)
+        return ebb_error_memory();
+    if (errno == ENAMETOOLONG)
+        return ebb_error_io(s->path, "writing");
+    if (stat(s->target, &facts) == 0 && !S_ISREG(facts.st_mode))
+        return ebb_error(EBB_IO, "%s: writing: it is no regular file", s->path);
+    return NULL;
+}
+
+/* ---- temporaries ---- */
+
+/* Only its writer has it locked. */
+static bool lock(int file)
+{
+    while (flock(file, LOCK_EX | LOCK_NB) != 0)
+        if (errno != EINTR)
+            return false;
+    return true;
+}
+
+static void remove_if_dead(int folder, const char *name)
+{
+    struct stat facts;
+    int file = openat(folder, name, O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    if (file < 0)
+        return;
+    if (fstat(file, &facts) == 0 && S_ISREG(facts.st_mode) && lock(file))
+        (void)unlinkat(folder, name, 0);
+    (void)close(file);
+}
+
+/* Temporaries of this target whose writers are no more. What cannot be looked at stays. */
+static void remove_dead(const char *target)
+{
+    size_t length = folder_length(target);
+    const char *base = target + length;
+    size_t named = strlen(base), marked = named + strlen(mark);
+    char *folder = joined(target, length, ".");
+    DIR *entries = folder != NULL ? opendir(folder) : NULL;
+    const struct dirent *e;
+    while (entries != NULL && (e = readdir(entries)) != NULL)
+        if (strncmp(e->d_name, base, named) == 0 &&
+            strncmp(e->d_name + named, mark, strlen(mark)) == 0 &&
+            strlen(e->d_name + marked) == strlen(drawn))
+            remove_if_dead(dirfd(entries), e->d_name);
+    if (entries != NULL)
+        (void)closedir(entries);
+    ebb_free(folder);
+}
+
+/* s->temporary, open and locked. A writer that looks for dead ones may have had it first. */
+static bool make_temporary(ebb_sink *s)
+{
+    size_t length = strlen(s->temporary);
+    struct stat facts;
+    for (;;) {
+        memcpy(s->temporary + length - strlen(drawn), drawn, strlen(drawn));
+        s->fd = mkstemp(s->temporary);
+        if (s->fd < 0)
+            return false;
+        (void)fcntl(s->fd, F_SETFD, FD_CLOEXEC);         // no other program holds the lock
+        bool ours = lock(s->fd) || errno != EWOULDBLOCK; // else it locks nothing, and so nobody
+        if (ours && fstat(s->fd, &facts) == 0 && facts.st_nlink > 0)
+            return true;
+        (void)close(s->fd);
+    }
+}
+
+static ebb_status open_file(ebb_sink *s)
+{
+    EBB_TRY(find_target(s));
+    char tail[sizeof mark + sizeof drawn];
+    (void)snprintf(tail, sizeof tail, "%s%s", mark, drawn);
     s->buffer = ebb_alloc(BUFFER_BYTES);
+    s->temporary = joined(s->target, strlen(s->target), tail);
     if (s->temporary == NULL || s->buffer == NULL) {
         ebb_free(s->temporary);
         s->temporary = NULL;
-        ebb_sink_close(s);
         return ebb_error_memory();
     }
-    (void)snprintf(s->temporary, length, "%s.XXXXXX", path);
-    s->fd = mkstemp(s->temporary);
-    if (s->fd >= 0 && fchmod(s->fd, mode_for(path)) == 0)
+    remove_dead(s->target);
+    if (make_temporary(s) && fchmod(s->fd, mode_for(s->target)) == 0)
         return NULL;
-    ebb_status status = ebb_error_io(path, "writing");
+    ebb_status status = ebb_error_io(s->path, "writing");
     if (s->fd < 0) {
         ebb_free(s->temporary);
         s->temporary = NULL;
     }
-    ebb_sink_close(s);
+    return status;
+}
+
+ebb_status ebb_sink_open(ebb_sink *s, const char *path)
+{
+    *s = (ebb_sink){.base = {append}, .path = path, .fd = -1, .capacity = BUFFER_BYTES};
+    ebb_status status = open_file(s);
+    if (status != NULL)
+        ebb_sink_close(s);
     return status;
 }
 
@@ -110,31 +248,43 @@ ebb_status ebb_sink_finish(ebb_sink *s)
     flush(s);
     if (s->error == 0 && fsync(s->fd) != 0)
         s->error = errno;
-    if (close(s->fd) != 0 && s->error == 0)
-        s->error = errno;
-    s->fd = -1;
     errno = s->error;
     return s->error == 0 ? NULL : ebb_error_io(s->path, "writing");
+}
+
+/* The new name is on disk when the folder is. Some file systems cannot be asked for it. */
+static bool sync_folder(const char *target)
+{
+    char *folder = joined(target, folder_length(target), ".");
+    int file = folder != NULL ? open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
+    ebb_free(folder);
+    bool fine = file < 0 || fsync(file) == 0 || errno == EINVAL || errno == ENOTSUP;
+    int error = errno;
+    if (file >= 0)
+        (void)close(file);
+    errno = error;
+    return fine;
 }
 
 ebb_status ebb_sink_rename(ebb_sink *s)
 {
     if (s->path == NULL)
         return NULL;
-    if (rename(s->temporary, s->path) != 0)
+    if (rename(s->temporary, s->target) != 0)
         return ebb_error_io(s->path, "writing");
     ebb_free(s->temporary);
     s->temporary = NULL;
-    return NULL;
+    return sync_folder(s->target) ? NULL : ebb_error_io(s->path, "writing");
 }
 
 void ebb_sink_close(ebb_sink *s)
 {
-    if (s->fd >= 0)
-        close(s->fd);
     if (s->temporary != NULL)
         unlink(s->temporary);
+    if (s->fd >= 0)
+        close(s->fd);
     ebb_free(s->temporary);
+    ebb_free(s->target);
     ebb_free(s->buffer);
     *s = (ebb_sink){.fd = -1};
 }

@@ -1,5 +1,7 @@
 /* sink.h: a file being written, or memory, as a protobuf-c buffer. A file appears under its name
- * when it is complete and on disk, or not at all. */
+ * when it is complete and on disk, or not at all; where the name is a symbolic link, under the name
+ * that it leads to. What a run that was killed left of the same file goes when it is written again.
+ */
 #ifndef EBB_ONNX_FILE_SINK_H
 #define EBB_ONNX_FILE_SINK_H
 
@@ -14,6 +16,7 @@ extern "C" {
 typedef struct ebb_sink {
     ProtobufCBuffer base; /* first: protobuf-c calls back with this */
     const char *path;     /* of the finished file; NULL: memory */
+    char *target;         /* what path leads to */
     char *temporary;
     int fd;
     int error; /* errno of the first failure, after which nothing is written */
@@ -22,7 +25,8 @@ typedef struct ebb_sink {
     uint64_t written; /* bytes appended so far */
 } ebb_sink;
 
-/* A temporary file beside `path`, which must stay valid. */
+/* A temporary file beside what `path`, which must stay valid, leads to. EBB_IO where that is there
+ * and no regular file. */
 ebb_status ebb_sink_open(ebb_sink *sink, const char *path);
 /* Memory for exactly `bytes`; afterwards sink.buffer is the caller's, from ebb_alloc. */
 ebb_status ebb_sink_memory(ebb_sink *sink, size_t bytes);

@@ -1,0 +1,221 @@
+/* test_sink.c: a file is there under its name when it is whole and on disk, whatever the name leads
+ * to and whatever runs before left beside it. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "onnx/file/sink.h"
+
+static char folder[] = "/tmp/ebb-sink-XXXXXX";
+static int files_synced, folders_synced;
+
+/* In the place of the C library's: what is asked to be on disk is counted. */
+int fsync(int file)
+{
+    struct stat facts;
+    if (fstat(file, &facts) == 0)
+        *(S_ISDIR(facts.st_mode) ? &folders_synced : &files_synced) += 1;
+    return (int)syscall(SYS_fsync, file);
+}
+
+static const char *in_folder(const char *name)
+{
+    static char paths[4][256];
+    static int next;
+    char *path = paths[next++ % 4];
+    (void)snprintf(path, sizeof paths[0], "%s/%s", folder, name);
+    return path;
+}
+
+static void good(ebb_status status)
+{
+    if (status != NULL)
+        fail_msg("%s", ebb_status_text(status));
+}
+
+static ebb_status write_text(const char *path, const char *text)
+{
+    ebb_sink s;
+    ebb_status status = ebb_sink_open(&s, path);
+    if (status != NULL)
+        return status;
+    ebb_sink_write(&s, text, strlen(text));
+    status = ebb_sink_finish(&s);
+    if (status == NULL)
+        status = ebb_sink_rename(&s);
+    ebb_sink_close(&s);
+    return status;
+}
+
+static void assert_text(const char *path, const char *text)
+{
+    char there[64] = "";
+    FILE *file = fopen(path, "rb");
+    assert_non_null(file);
+    there[fread(there, 1, sizeof there - 1, file)] = '\0';
+    assert_int_equal(fclose(file), 0);
+    assert_string_equal(there, text);
+}
+
+static int files_in(const char *path)
+{
+    DIR *entries = opendir(path);
+    int count = 0;
+    assert_non_null(entries);
+    for (const struct dirent *e; (e = readdir(entries)) != NULL;)
+        count += e->d_name[0] != '.';
+    assert_int_equal(closedir(entries), 0);
+    return count;
+}
+
+static bool is_link(const char *path)
+{
+    struct stat facts;
+    return lstat(path, &facts) == 0 && S_ISLNK(facts.st_mode);
+}
+
+static void a_file_and_its_folder_are_on_disk(void **state)
+{
+    (void)state;
+    files_synced = folders_synced = 0;
+    good(write_text(in_folder("synced"), "all"));
+    assert_text(in_folder("synced"), "all");
+    assert_int_equal(files_synced, 1);
+    assert_int_equal(folders_synced, 1);
+    assert_int_equal(unlink(in_folder("synced")), 0);
+}
+
+static void a_link_stays_and_what_it_names_is_replaced(void **state)
+{
+    (void)state;
+    assert_int_equal(mkdir(in_folder("store"), 0700), 0);
+    good(write_text(in_folder("store/real"), "before"));
+    assert_int_equal(chmod(in_folder("store/real"), 0640), 0);
+    assert_int_equal(symlink("store/real", in_folder("first")), 0);
+    assert_int_equal(symlink(in_folder("first"), in_folder("second")), 0);
+    assert_int_equal(symlink("store/fresh", in_folder("dangling")), 0);
+    good(write_text(in_folder("second"), "after"));
+    good(write_text(in_folder("dangling"), "fresh"));
+    assert_true(is_link(in_folder("first")) && is_link(in_folder("second")));
+    assert_true(is_link(in_folder("dangling")));
+    assert_false(is_link(in_folder("store/real")));
+    assert_text(in_folder("store/real"), "after");
+    assert_text(in_folder("store/fresh"), "fresh");
+    struct stat facts;
+    assert_int_equal(stat(in_folder("store/real"), &facts), 0);
+    assert_int_equal(facts.st_mode & 0777, 0640);
+    assert_int_equal(files_in(in_folder("store")), 2); // and nothing beside them
+    assert_int_equal(files_in(folder), 4);
+}
+
+static void a_circle_of_links_and_what_is_no_file_are_refused(void **state)
+{
+    (void)state;
+    assert_int_equal(symlink("circle", in_folder("circle")), 0);
+    ebb_status status = write_text(in_folder("circle"), "never");
+    assert_non_null(status);
+    assert_int_equal(ebb_status_code(status), EBB_IO);
+    assert_int_equal(mkfifo(in_folder("pipe"), 0600), 0);
+    status = write_text(in_folder("pipe"), "never");
+    assert_non_null(status);
+    assert_non_null(strstr(ebb_status_text(status), "no regular file"));
+    assert_int_equal(files_in(folder), 2 + 4);
+    assert_int_equal(unlink(in_folder("circle")) | unlink(in_folder("pipe")), 0);
+}
+
+/* A process that is killed while it writes. */
+static void leave_half(const char *path)
+{
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        ebb_sink s;
+        if (ebb_sink_open(&s, path) == NULL)
+            (void)kill(getpid(), SIGKILL);
+        _exit(1);
+    }
+    int status = 0;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFSIGNALED(status));
+}
+
+static void what_a_killed_run_left_goes_with_the_next(void **state)
+{
+    (void)state;
+    assert_int_equal(mkdir(in_folder("runs"), 0700), 0);
+    char path[256];
+    (void)snprintf(path, sizeof path, "%s", in_folder("runs/out"));
+    leave_half(path);
+    assert_int_equal(files_in(in_folder("runs")), 1);
+    good(write_text(path, "whole"));
+    assert_int_equal(files_in(in_folder("runs")), 1);
+    assert_text(path, "whole");
+    leave_half(path);
+    leave_half(path); // which removed the other
+    assert_int_equal(files_in(in_folder("runs")), 2);
+    good(write_text(path, "whole again"));
+    assert_int_equal(files_in(in_folder("runs")), 1);
+}
+
+static void what_another_still_writes_stays(void **state)
+{
+    (void)state;
+    ebb_sink slow;
+    char path[256];
+    (void)snprintf(path, sizeof path, "%s", in_folder("runs/out"));
+    const char *others[] = {"runs/out.backup", "runs/out.ebb-tmp-1234567",
+                            "runs/other.ebb-tmp-123456", "runs/out.ebb-tmp-"};
+    for (int i = 0; i < 4; i++)
+        good(write_text(in_folder(others[i]), "mine"));
+    good(ebb_sink_open(&slow, path));
+    good(write_text(path, "quick"));
+    ebb_sink_write(&slow, "slow", 4);
+    good(ebb_sink_finish(&slow));
+    good(write_text(path, "quicker"));
+    good(ebb_sink_rename(&slow));
+    ebb_sink_close(&slow);
+    assert_text(path, "slow");
+    for (int i = 0; i < 4; i++)
+        assert_text(in_folder(others[i]), "mine");
+    assert_int_equal(files_in(in_folder("runs")), 5);
+}
+
+static int make_folder(void **state)
+{
+    (void)state;
+    return mkdtemp(folder) != NULL ? 0 : -1;
+}
+
+static int remove_folder(void **state)
+{
+    (void)state;
+    char command[256];
+    (void)snprintf(command, sizeof command, "rm -rf %s", folder);
+    return system(command);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_file_and_its_folder_are_on_disk),
+        cmocka_unit_test(a_link_stays_and_what_it_names_is_replaced),
+        cmocka_unit_test(a_circle_of_links_and_what_is_no_file_are_refused),
+        cmocka_unit_test(what_a_killed_run_left_goes_with_the_next),
+        cmocka_unit_test(what_another_still_writes_stays),
+    };
+    return cmocka_run_group_tests(tests, make_folder, remove_folder);
+}
