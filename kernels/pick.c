@@ -92,40 +92,11 @@ static ebb_status no_kernel(const ebb_call *call, const reasons *r)
     return ebb_error(EBB_UNSUPPORTED, "%s: no kernel takes it (%s)", node, r->text);
 }
 
-/* How many outputs, from the first on, the kernels of an operator write without asking whether they
- * are there. Of all others they ask. */
-static uint32_t written_blindly(ebb_op op)
-{
-    switch ((int)op) {
-    case EBB_OP_MAX_POOL:
-    case EBB_OP_MAX_POOL_PACKED:
-    case EBB_OP_CONV_RELU:
-    case EBB_OP_CONV_RELU_NHWC:
-    case EBB_OP_CONV_ADD_RELU_NHWC:
-    case EBB_OP_DROPOUT:
-    case EBB_OP_DROPOUT_BEFORE_12:
-    case EBB_OP_EBB_DROPOUT:
-    case EBB_OP_EBB_DROPOUT_PACKED:
-        return 1;
-    case EBB_OP_SAMPLE_ROWS:
-        return 2;
-    case EBB_OP_ADAMW:
-    case EBB_OP_MOMENTUM_LOW_BIT:
-    case EBB_OP_MOMENTUM_LOW_BIT_STOCHASTIC:
-    case EBB_OP_SPLIT_FREQUENCY:
-        return 3;
-    case EBB_OP_ADAMW_LOW_BIT:
-    case EBB_OP_ADAMW_LOW_BIT_STOCHASTIC:
-        return 5;
-    default:
-        return 0;
-    }
-}
-
+/* The kernels of some operators write an output without asking whether it is there. */
 static ebb_status check_outputs(const ebb_call *call)
 {
-    for (uint32_t o = 0; o < written_blindly(call->op); o++)
-        if (o >= call->output_count || call->out[o].type.dtype == EBB_NONE)
+    for (uint32_t o = 0; ebb_op_output_mark(call->op, o) == '!'; o++)
+        if (!ebb_call_wants(call, o))
             return ebb_error(EBB_UNSUPPORTED, "%s: its output %u has no name",
                              call->node != NULL ? call->node : ebb_op_row_of(call->op)->name,
                              (unsigned)o);

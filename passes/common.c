@@ -28,9 +28,7 @@ bool ebb_is_backward(const ebb_graph *g, ebb_node n)
 
 bool ebb_lets_go(const ebb_graph *g, ebb_use use)
 {
-    ebb_op op = ebb_node_of(g, use.node)->op;
-    return (op == EBB_OP_EBB_ATTENTION_GRAD && use.slot == 8) ||
-           (op == EBB_OP_EBB_ATTENTION_DROPOUT_GRAD && use.slot == 9);
+    return ebb_op_reads(ebb_node_of(g, use.node)->op, use.slot) == 'G';
 }
 
 uint32_t ebb_letting_go(const ebb_graph *g, ebb_value v)

@@ -1,31 +1,7 @@
-/* schema.c: nodes against arity.def, attrs.def and tied.def. */
+/* schema.c: nodes against the operands column of ops.def and attrs.def. */
 #include "onnx/graph/schema.h"
 
-enum { MANY = INT32_MAX, ATTRS_MOST = 64 }; // no operator has half as many attributes
-
-enum {
-    STATED = 0
-#define EBB_ARITY(id, required, inputs, outputs) +1
-#include "onnx/tables/arity.def"
-#undef EBB_ARITY
-};
-_Static_assert(STATED == EBB_OP_COUNT - 1, "every row of ops.def has one in arity.def");
-
-ebb_arity ebb_op_arity(ebb_op op)
-{
-    static const struct {
-        bool stated;
-        uint32_t required, inputs, outputs;
-    } rows[EBB_OP_COUNT] = {
-#define EBB_ARITY(id, required, inputs, outputs) [EBB_OP_##id] = {true, required, inputs, outputs},
-#include "onnx/tables/arity.def"
-#undef EBB_ARITY
-    };
-    if ((unsigned)op >= EBB_OP_COUNT || !rows[op].stated)
-        return (ebb_arity){0, UINT32_MAX, UINT32_MAX};
-    return (ebb_arity){rows[op].required, rows[op].inputs == MANY ? UINT32_MAX : rows[op].inputs,
-                       rows[op].outputs == MANY ? UINT32_MAX : rows[op].outputs};
-}
+enum { ATTRS_MOST = 64 }; // no operator has half as many attributes
 
 static const struct {
     const char *name;
@@ -105,28 +81,16 @@ static ebb_status operands_fit(const ebb_graph *g, ebb_node n)
     return NULL;
 }
 
-/* A letter for each input; NULL: nothing is said. */
-static const char *ties_of(ebb_op op)
-{
-    static const char *const rows[EBB_OP_COUNT] = {
-#define EBB_TIED(id, letters) [EBB_OP_##id] = letters,
-#include "onnx/tables/tied.def"
-#undef EBB_TIED
-    };
-    return (unsigned)op < EBB_OP_COUNT ? rows[op] : NULL;
-}
-
 static ebb_status dtypes_fit(const ebb_graph *g, ebb_node n)
 {
     const ebb_node_info *info = ebb_node_of(g, n);
-    const char *letters = ties_of(info->op);
     uint32_t first[26] = {0}; // 1 + the first input of each letter
-    for (uint32_t i = 0; letters != NULL && i < info->in_count; i++) {
-        letters += i > 0 && letters[1] != '\0';
-        if (*letters == '-' || info->in[i].i == 0)
+    for (uint32_t i = 0; i < info->in_count; i++) {
+        const char letter = ebb_op_tie(info->op, i);
+        if (letter == '-' || info->in[i].i == 0)
             continue;
         ebb_dtype dtype = (ebb_dtype)ebb_value_of(g, info->in[i])->type.dtype;
-        uint32_t *other = &first[*letters - 'A'];
+        uint32_t *other = &first[letter - 'A'];
         if (dtype == EBB_NONE)
             continue;
         if (*other == 0)

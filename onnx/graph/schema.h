@@ -11,14 +11,6 @@
 extern "C" {
 #endif
 
-typedef struct ebb_arity {
-    uint32_t required;        /* inputs 0 .. required - 1 must be there */
-    uint32_t inputs, outputs; /* at most; UINT32_MAX: any number */
-} ebb_arity;
-
-/* What arity.def says; of no known operator: none required, any number allowed. */
-ebb_arity ebb_op_arity(ebb_op op);
-
 /* The attributes that known operators have, by index; NULL beyond the last. *type: its kind. A name
  * of two kinds comes twice. */
 const char *ebb_attr_known(size_t index, ebb_attr_type *type);

@@ -18,6 +18,7 @@ enum {
     STEPS = EBB_STEPS,
     KEEPS = EBB_KEEPS,
     PRODUCTS = EBB_PRODUCTS,
+    KEYED = EBB_KEYED,
 };
 #define OVER(o, i) EBB_OVER(o, i)
 #define DOMAIN_ONNX EBB_DOMAIN_ONNX
@@ -27,16 +28,18 @@ enum {
 #define DOMAIN_EXPERIMENTS EBB_DOMAIN_EXPERIMENTS
 
 static const ebb_op_row rows[EBB_OP_COUNT] = {
-    [EBB_OP_UNKNOWN] = {"", "", 0, 0, 0, NULL, NULL, NULL, "UNKNOWN"},
-#define EBB_OP(id, domain, name, since, traits, alias, infer, grad, cost) \
-    [EBB_OP_##id] = {DOMAIN_##domain,                                     \
-                     name,                                                \
-                     since,                                               \
-                     (uint32_t)(traits),                                  \
-                     (uint64_t)(alias),                                   \
-                     ebb_infer_##infer,                                   \
-                     ebb_grad_##grad,                                     \
-                     ebb_cost_##cost,                                     \
+    [EBB_OP_UNKNOWN] = {"", "", 0, "", "-", 0, 0, NULL, NULL, NULL, "UNKNOWN"},
+#define EBB_OP(id, domain, name, since, operands, reads, traits, alias, infer, grad, cost) \
+    [EBB_OP_##id] = {DOMAIN_##domain,                                                      \
+                     name,                                                                 \
+                     since,                                                                \
+                     operands,                                                             \
+                     reads,                                                                \
+                     (uint32_t)(traits),                                                   \
+                     (uint64_t)(alias),                                                    \
+                     ebb_infer_##infer,                                                    \
+                     ebb_grad_##grad,                                                      \
+                     ebb_cost_##cost,                                                      \
                      #id},
 #include "onnx/tables/ops.def"
 #undef EBB_OP
@@ -65,6 +68,57 @@ ebb_op ebb_op_find(const char *domain, const char *name, int64_t version)
             best = (ebb_op)op;
     }
     return best;
+}
+
+/* ---- the operands column ---- */
+
+ebb_arity ebb_op_arity(ebb_op op)
+{
+    const char *at = ebb_op_row_of(op)->operands;
+    ebb_arity a = {0, 0, 0};
+    bool optional = false;
+    if (*at == '\0')
+        return (ebb_arity){0, UINT32_MAX, UINT32_MAX};
+    for (; *at != ' '; at++) {
+        optional = optional || *at == '|';
+        if (*at == '*') {
+            a.inputs = UINT32_MAX;
+        } else if (*at != '|') {
+            a.required += !optional;
+            a.inputs++;
+        }
+    }
+    for (at += strlen(" -> "); *at != '\0'; at++)
+        a.outputs = *at == '*' ? UINT32_MAX : a.outputs + 1;
+    return a;
+}
+
+char ebb_op_tie(ebb_op op, uint32_t input)
+{
+    char last = '-';
+    for (const char *at = ebb_op_row_of(op)->operands; *at != ' ' && *at != '\0'; at++) {
+        if (*at == '|' || *at == '*')
+            continue;
+        last = *at;
+        if (input-- == 0)
+            break;
+    }
+    return last;
+}
+
+char ebb_op_output_mark(ebb_op op, uint32_t output)
+{
+    const char *arrow = strstr(ebb_op_row_of(op)->operands, " -> ");
+    if (arrow == NULL || output >= strlen(arrow + strlen(" -> ")))
+        return '.';
+    return arrow[strlen(" -> ") + output];
+}
+
+char ebb_op_reads(ebb_op op, uint32_t input)
+{
+    const char *reads = ebb_op_row_of(op)->reads;
+    size_t last = strlen(reads) - 1;
+    return reads[input < last ? input : last];
 }
 
 bool ebb_op_may_alias(ebb_op op, uint32_t output, uint32_t input)

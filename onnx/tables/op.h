@@ -19,7 +19,8 @@ extern "C" {
 
 typedef enum ebb_op {
     EBB_OP_UNKNOWN = 0, /* kept, planned by its bytes, never run */
-#define EBB_OP(id, domain, name, since, traits, alias, infer, grad, cost) EBB_OP_##id,
+#define EBB_OP(id, domain, name, since, operands, reads, traits, alias, infer, grad, cost) \
+    EBB_OP_##id,
 #include "onnx/tables/ops.def"
 #undef EBB_OP
     EBB_OP_COUNT
@@ -38,6 +39,7 @@ enum {
     EBB_DECODES = 1 << 9,    /* codes in, the whole tensor out; rows of axis 0 one by one */
     EBB_STEPS = 1 << 10,     /* its derivative is 0; its rule is the straight-through one */
     EBB_KEEPS = 1 << 11, /* outputs but the first are kept for its gradient; no rule for theirs */
+    EBB_KEYED = 1 << 13, /* draws by an input that is a key: run twice it gives the same bits */
     EBB_PRODUCTS = 1 << 12, /* nearly all it does is multiply and add, as products of matrices do */
 };
 
@@ -45,6 +47,36 @@ enum {
  * A column holds the OR of such pairs (o, i < 8). Bytes and layout must be equal too. */
 #define EBB_OVER(o, i) (UINT64_C(1) << ((o)*8 + (i)))
 bool ebb_op_may_alias(ebb_op op, uint32_t output, uint32_t input);
+
+/* The operands column: "TTT|T- -> !o". A letter for each input; inputs of one letter have one dtype, as
+ * the specification says ('-': a dtype of its own; of floating point dtypes any go together: a norm of
+ * bfloat16 rows may have a float32 scale, and kernels say which mixtures they take). Inputs before '|'
+ * must be there; "*": any number more, like the last. A mark for each output:
+ *
+ *     .   it may be there or not, as the specification has it
+ *     o   where nobody reads it, it need not be made: a graph may leave its name out
+ *     !   the kernels write it without asking whether it is there
+ *     *   any number more
+ *
+ * Where versions of an operator differ, what any of them allows since the row's own. */
+typedef struct ebb_arity {
+    uint32_t required, inputs, outputs; /* UINT32_MAX: any number */
+} ebb_arity;
+
+ebb_arity ebb_op_arity(ebb_op op); /* of no known operator: none required, any number allowed */
+char ebb_op_tie(ebb_op op, uint32_t input);
+char ebb_op_output_mark(ebb_op op, uint32_t output);
+
+/* The reads column: what an error in an input becomes, so whether it may be kept as a code. The last
+ * letter is that of all inputs behind it.
+ *
+ *     L   linear: the same share of the result
+ *     S   smooth: it passes through a bounded slope
+ *     E   exponent: it becomes a factor
+ *     G   let go: the operator reads it if it is there, and has another way if not
+ *     -   exactly: an index, a key, a statistic
+ */
+char ebb_op_reads(ebb_op op, uint32_t input);
 
 struct ebb_infer;
 struct ebb_grad;
@@ -58,6 +90,7 @@ typedef struct ebb_op_row {
     const char *domain; /* "" is ai.onnx */
     const char *name;
     int since; /* first opset version of the domain for which this row is right */
+    const char *operands, *reads;
     uint32_t traits;
     uint64_t alias;
     ebb_infer_fn infer;

@@ -18,40 +18,12 @@
 #include "passes/common.h"
 #include "passes/passes.h"
 
-/* Bit k: output k may be left out. */
-static uint32_t optional_outputs(ebb_op op)
-{
-    switch (op) {
-    case EBB_OP_DROPOUT:
-    case EBB_OP_EBB_DROPOUT:
-    case EBB_OP_EBB_DROPOUT_PACKED:
-    case EBB_OP_MAX_POOL:
-    case EBB_OP_SOFTMAX_CROSS_ENTROPY_LOSS:
-    case EBB_OP_RMS_NORM:
-        return 1u << 1;
-    case EBB_OP_LAYER_NORMALIZATION:
-    case EBB_OP_GROUP_NORM:
-        return 3u << 1;
-    case EBB_OP_BATCH_NORM_TRAINING:
-        return 3u << 3;
-    case EBB_OP_RNN:
-    case EBB_OP_GRU:
-        return 3u;
-    case EBB_OP_LSTM:
-        return 7u;
-    case EBB_OP_LSTM_TRAINING:
-        return 31u;
-    default:
-        return 0;
-    }
-}
-
 static ebb_status drop_outputs(ebb_edit *e, ebb_node n)
 {
-    uint32_t optional = optional_outputs(ebb_node_of(e->g, n)->op);
-    for (uint32_t k = ebb_node_of(e->g, n)->out_count; optional != 0 && k-- > 0;) {
+    const ebb_op op = ebb_node_of(e->g, n)->op;
+    for (uint32_t k = ebb_node_of(e->g, n)->out_count; k-- > 0;) {
         ebb_value v = ebb_out(e->g, n, k);
-        if ((optional >> k & 1u) == 0 || v.i == 0 || ebb_value_is_read(e->g, v))
+        if (ebb_op_output_mark(op, k) != 'o' || v.i == 0 || ebb_value_is_read(e->g, v))
             continue;
         ebb_found(e);
         EBB_TRY(ebb_node_set_output(e->g, n, k, EBB_NO_VALUE));

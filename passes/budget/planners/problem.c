@@ -144,9 +144,7 @@ static bool has_subgraph(const ebb_node_info *node)
 /* Our dropout draws by (key, stream): the same bits each time. Others draw by the node's name. */
 static bool must_not_repeat(const ebb_node_info *node)
 {
-    bool keyed = node->op == EBB_OP_EBB_DROPOUT || node->op == EBB_OP_EBB_DROPOUT_PACKED ||
-                 node->op == EBB_OP_SAMPLE_ROWS || node->op == EBB_OP_RANDOM_SKETCH;
-    bool draws_anew = ebb_op_has(node->op, EBB_RANDOM) && !keyed;
+    bool draws_anew = ebb_op_has(node->op, EBB_RANDOM) && !ebb_op_has(node->op, EBB_KEYED);
     return draws_anew || ebb_op_has(node->op, EBB_UPDATES) || node->phase == EBB_UPDATE ||
            has_subgraph(node);
 }

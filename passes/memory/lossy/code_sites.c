@@ -16,11 +16,6 @@ typedef enum reading { /* how a reader takes an error of what it reads */
 
 /* ---- readers ---- */
 
-static reading by_slot(uint32_t slot, uint32_t saved, reading how)
-{
-    return slot == saved ? how : READS_EXACTLY;
-}
-
 /* A leaky ReLU that is undone asks for the sign of each element, too, and an ELU for a logarithm,
  * of 0 where a code rounds down to its least value. */
 static bool undoes_activation(const ebb_graph *g, ebb_node n)
@@ -32,72 +27,15 @@ static bool undoes_activation(const ebb_graph *g, ebb_node n)
 static reading reading_of(const ebb_graph *g, ebb_use use)
 {
     ebb_sign_question q;
-    switch (ebb_node_of(g, use.node)->op) {
-    case EBB_OP_MATMUL:
-    case EBB_OP_FUSED_MATMUL:
-    case EBB_OP_GEMM:
-    case EBB_OP_LINEAR_GRAD:
-    case EBB_OP_CONV:
-    case EBB_OP_CONV_TRANSPOSE:
-    case EBB_OP_CONV_WEIGHT_GRAD:
-    case EBB_OP_CONV_WEIGHT_GRAD_POOLED:
-    case EBB_OP_CONV_NHWC:
-    case EBB_OP_CONV_TRANSPOSE_NHWC:
-    case EBB_OP_CONV_WEIGHT_GRAD_NHWC:
-    case EBB_OP_ADD:
-    case EBB_OP_SUB:
-    case EBB_OP_SUM:
-    case EBB_OP_MUL:
-    case EBB_OP_NEG:
-    case EBB_OP_REDUCE_SUM:
-    case EBB_OP_REDUCE_MEAN:
-    case EBB_OP_TRANSPOSE:
-    case EBB_OP_CONCAT:
-    case EBB_OP_SPLIT:
-    case EBB_OP_SLICE:
-    case EBB_OP_EXPAND:
+    switch (ebb_op_reads(ebb_node_of(g, use.node)->op, use.slot)) {
+    case 'L':
         return READS_LINEAR;
-    case EBB_OP_DIV:
-    case EBB_OP_GATHER:
-    case EBB_OP_MASK_GRAD:
-    case EBB_OP_EBB_DROPOUT:
-        return by_slot(use.slot, 0, READS_LINEAR);
-    case EBB_OP_WHERE:
-        return use.slot == 0 ? READS_EXACTLY : READS_LINEAR;
-    case EBB_OP_BATCH_NORM_GRAD:
-    case EBB_OP_LAYER_NORM_GRAD:
-    case EBB_OP_RMS_NORM_GRAD:
-    case EBB_OP_GROUP_NORM_GRAD:
-    case EBB_OP_LAYER_NORM_GRAD_FROM_OUTPUT:
-    case EBB_OP_RMS_NORM_GRAD_FROM_OUTPUT:
-    case EBB_OP_GELU_GRAD_FROM_OUTPUT:
-    case EBB_OP_FAST_GELU_GRAD_FROM_OUTPUT:
-    case EBB_OP_QUICK_GELU_GRAD_FROM_OUTPUT:
-    case EBB_OP_MISH_GRAD_FROM_OUTPUT:
-    case EBB_OP_MISH_GRAD:
-    case EBB_OP_SOFTMAX_GRAD:
-    case EBB_OP_GELU_GRAD:
-    case EBB_OP_FAST_GELU_GRAD:
-    case EBB_OP_QUICK_GELU_GRAD:
-    case EBB_OP_SIGMOID_GRAD:
-    case EBB_OP_TANH_GRAD:
-        return by_slot(use.slot, 1, READS_SMOOTH);
-    case EBB_OP_BATCH_NORM_GRAD_FROM_OUTPUT:
-    case EBB_OP_GROUP_NORM_GRAD_FROM_OUTPUT:
-        return by_slot(use.slot, 1, undoes_activation(g, use.node) ? READS_EXACTLY : READS_SMOOTH);
-    case EBB_OP_ERF:
-    case EBB_OP_EXP:
-    case EBB_OP_SIGMOID:
-    case EBB_OP_TANH:
-    case EBB_OP_SIN:
-    case EBB_OP_COS:
-        return READS_SMOOTH;
-    case EBB_OP_EBB_ATTENTION_GRAD:
-    case EBB_OP_EBB_ATTENTION_DROPOUT_GRAD:
-        return use.slot == 3                    ? READS_LINEAR
-               : use.slot == 1 || use.slot == 2 ? READS_EXPONENT
-               : ebb_lets_go(g, use)            ? LETS_GO
-                                                : READS_EXACTLY;
+    case 'S':
+        return undoes_activation(g, use.node) ? READS_EXACTLY : READS_SMOOTH;
+    case 'E':
+        return READS_EXPONENT;
+    case 'G':
+        return LETS_GO;
     default:
         return ebb_asks_sign(g, use, &q) ? READS_SIGN : READS_EXACTLY;
     }
