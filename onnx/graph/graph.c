@@ -48,6 +48,13 @@ ebb_attrs ebb_node_attrs(const ebb_graph *g, ebb_node n)
     return (ebb_attrs){info->attr, info->attr_count};
 }
 
+const ebb_graph *ebb_node_body(const ebb_graph *g, ebb_node n, const char *name)
+{
+    ebb_attrs attrs = ebb_node_attrs(g, n);
+    const ebb_attr *a = ebb_attr_find(&attrs, name);
+    return a != NULL && a->type == EBB_ATTR_GRAPH && a->graphs != NULL ? a->graphs[0] : NULL;
+}
+
 bool ebb_value_is_bound(const ebb_graph *g, ebb_value v)
 {
     for (size_t i = 0; i < g->binding_count; i++)

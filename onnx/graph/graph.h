@@ -276,6 +276,8 @@ bool ebb_value_is_state(const ebb_graph *g, ebb_value v);
 const ebb_tensor *ebb_value_constant(const ebb_graph *g, ebb_value v);
 
 ebb_attrs ebb_node_attrs(const ebb_graph *g, ebb_node n);
+/* The body that a node has as this attribute; NULL: none. */
+const ebb_graph *ebb_node_body(const ebb_graph *g, ebb_node n, const char *name);
 const char *ebb_value_name(const ebb_graph *g, ebb_value v);
 
 /* "Conv 'layer3.conv1'" for messages; where a node has no name, its first output's. Ring of

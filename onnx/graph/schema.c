@@ -104,6 +104,81 @@ static ebb_status dtypes_fit(const ebb_graph *g, ebb_node n)
     return NULL;
 }
 
+/* A body takes what the node gives it, operands of the node and what a loop counts, and makes what
+ * the node hands on. Inputs beyond what is given have initializers, as old files list them. */
+static ebb_status body_fits(const ebb_graph *g, ebb_node n, const char *name, size_t given,
+                            size_t wanted)
+{
+    const ebb_graph *body = ebb_node_body(g, n, name);
+    if (body == NULL)
+        return ebb_error(EBB_REJECTED, "%s: it has no %s", ebb_node_label(g, n), name);
+    bool fits = body->input_count >= given;
+    for (size_t i = given; i < body->input_count; i++)
+        fits = fits && ebb_value_of(body, body->inputs[i])->tensor != NULL;
+    if (!fits)
+        return ebb_error(EBB_REJECTED, "%s: its %s takes %zu inputs, and is given %zu",
+                         ebb_node_label(g, n), name, body->input_count, given);
+    if (body->output_count < wanted)
+        return ebb_error(EBB_REJECTED, "%s: its %s makes %zu outputs, and must make %zu",
+                         ebb_node_label(g, n), name, body->output_count, wanted);
+    return NULL;
+}
+
+static ebb_status operands_are_there(const ebb_graph *g, ebb_node n, uint32_t from)
+{
+    for (uint32_t i = from; i < ebb_node_of(g, n)->in_count; i++)
+        if (ebb_in(g, n, i).i == 0)
+            return ebb_error(EBB_REJECTED, "%s: input %u is missing", ebb_node_label(g, n),
+                             (unsigned)i);
+    return NULL;
+}
+
+static size_t larger(size_t a, size_t b)
+{
+    return a > b ? a : b;
+}
+
+/* Loop: trip count, condition and what it carries; its body takes number, condition, carried, and
+ * makes condition, carried, and what is put together. */
+static ebb_status loop_fits(const ebb_graph *g, ebb_node n)
+{
+    const ebb_node_info *info = ebb_node_of(g, n);
+    size_t carried = info->in_count > 2 ? info->in_count - 2u : 0;
+    EBB_TRY(operands_are_there(g, n, 2));
+    return body_fits(g, n, "body", 2 + carried, 1 + larger(carried, info->out_count));
+}
+
+/* Scan: states, then what it walks through; opset 8 has lengths before. Its body takes as many, and
+ * makes states, and what is put together. */
+static ebb_status scan_fits(const ebb_graph *g, ebb_node n)
+{
+    const ebb_node_info *info = ebb_node_of(g, n);
+    const ebb_attrs attrs = ebb_node_attrs(g, n);
+    const int64_t walked = ebb_attr_int(&attrs, "num_scan_inputs", 0);
+    const uint32_t first = ebb_model_opset(g->model, EBB_DOMAIN_ONNX) < 9 ? 1 : 0;
+    const size_t given = info->in_count > first ? info->in_count - first : 0;
+    EBB_TRY(operands_are_there(g, n, first));
+    if (walked < 1 || (uint64_t)walked > given)
+        return ebb_error(EBB_REJECTED, "%s: num_scan_inputs is %lld, and it has %zu inputs",
+                         ebb_node_label(g, n), (long long)walked, given);
+    return body_fits(g, n, "body", given, larger(given - (size_t)walked, info->out_count));
+}
+
+static ebb_status bodies_fit(const ebb_graph *g, ebb_node n)
+{
+    switch (ebb_node_of(g, n)->op) {
+    case EBB_OP_IF:
+        EBB_TRY(body_fits(g, n, "then_branch", 0, ebb_node_of(g, n)->out_count));
+        return body_fits(g, n, "else_branch", 0, ebb_node_of(g, n)->out_count);
+    case EBB_OP_LOOP:
+        return loop_fits(g, n);
+    case EBB_OP_SCAN:
+        return scan_fits(g, n);
+    default:
+        return NULL;
+    }
+}
+
 ebb_status ebb_schema_check(const ebb_graph *g, ebb_node n)
 {
     const ebb_node_info *info = ebb_node_of(g, n);
@@ -115,5 +190,6 @@ ebb_status ebb_schema_check(const ebb_graph *g, ebb_node n)
     for (uint32_t i = 0; i < info->attr_count; i++)
         EBB_TRY(kind_fits(g, n, &info->attr[i]));
     EBB_TRY(operands_fit(g, n));
-    return dtypes_fit(g, n);
+    EBB_TRY(dtypes_fit(g, n));
+    return bodies_fit(g, n);
 }

@@ -1,5 +1,5 @@
 /* schema.h: what a node of a known operator may look like: how many operands, which of them have
- * one dtype, which kind each attribute has. Rules of inference, gradient and kernels then need not
+ * one dtype, which kind each attribute has, what its bodies take and make. Rules of inference, gradient and kernels then need not
  * ask whether a required operand is there, nor whether a floating point one comes with integers.
  */
 #ifndef EBB_ONNX_GRAPH_SCHEMA_H
@@ -16,8 +16,8 @@ extern "C" {
 const char *ebb_attr_known(size_t index, ebb_attr_type *type);
 
 /* EBB_REJECTED, naming the node, where it has too few or too many operands or an attribute of
- * another kind, or operands of two dtypes that should be one. Unknown operators and unknown
- * attributes pass. */
+ * another kind, operands of two dtypes that should be one, or a body that takes or makes other than
+ * the node gives and hands on. Unknown operators and unknown attributes pass. */
 ebb_status ebb_schema_check(const ebb_graph *g, ebb_node n);
 
 #ifdef __cplusplus

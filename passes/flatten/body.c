@@ -192,9 +192,11 @@ static ebb_status put_node(ebb_edit *e, ebb_body *body, ebb_node before, const c
 }
 
 ebb_status ebb_body_put(ebb_edit *e, ebb_body *body, ebb_node before, const char *place,
-                        size_t *nodes)
+                        const ebb_value *in, size_t given, size_t *nodes)
 {
     EBB_TRY(put_weights(e, body));
+    for (size_t i = 0; i < given; i++) // also where the body has an initializer for it
+        body->map[body->graph->inputs[i].i] = in[i];
     EBB_TRY(find_outer(e, body));
     EBB_EACH_NODE(body->graph, n)
     {

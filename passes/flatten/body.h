@@ -14,16 +14,17 @@ enum { EBB_BODY_NODES = 1 << 20 }; /* of all copies in a run: small bodies can n
  * copy. */
 typedef struct ebb_body {
     const ebb_graph *graph;
-    ebb_value *map; /* by value id of the body: what it is in this copy. Inputs: set by caller */
+    ebb_value *map;     /* by value id of the body: what it is in this copy */
     ebb_value *weights; /* by value id of the body: its initializers and Constants */
 } ebb_body;
 
 ebb_status ebb_body_open(ebb_edit *e, ebb_body *body, const ebb_graph *graph);
 
 /* A copy of all nodes before `before`, with names under `place` ("loop/3"), phase and provenance of
- * `before`, and types inferred. What the body makes is in body->map afterwards. *nodes counts. */
+ * `before`, and types inferred. The body's first `given` inputs are in[0..given), those behind have
+ * initializers. What the body makes is in body->map afterwards. *nodes counts. */
 ebb_status ebb_body_put(ebb_edit *e, ebb_body *body, ebb_node before, const char *place,
-                        size_t *nodes);
+                        const ebb_value *in, size_t given, size_t *nodes);
 
 /* The body's output k in this copy; a value of e->g where the body hands one through. */
 ebb_value ebb_body_output(const ebb_body *body, size_t k);

@@ -21,6 +21,7 @@
  * or gathers where nothing is.
  */
 #include "onnx/graph/infer.h"
+#include "onnx/graph/schema.h"
 #include "passes/common.h"
 #include "passes/flatten/fold.h"
 #include "passes/passes.h"
@@ -33,13 +34,6 @@ static ebb_op control_of(const ebb_graph *g, ebb_node n)
 {
     ebb_op op = ebb_node_of(g, n)->op;
     return op == EBB_OP_IF || op == EBB_OP_LOOP || op == EBB_OP_SCAN ? op : EBB_OP_UNKNOWN;
-}
-
-const ebb_graph *ebb_unroll_body_of(const ebb_graph *g, ebb_node n, const char *name)
-{
-    ebb_attrs attrs = ebb_node_attrs(g, n);
-    const ebb_attr *a = ebb_attr_find(&attrs, name);
-    return a != NULL && a->type == EBB_ATTR_GRAPH && a->graphs != NULL ? a->graphs[0] : NULL;
 }
 
 /* The one element of a constant; false where it is not known. */
@@ -130,13 +124,11 @@ static ebb_status unroll_between(ebb_unroll *u, ebb_node last, ebb_node end)
 }
 
 ebb_status ebb_unroll_copy(ebb_unroll *u, ebb_body *body, ebb_node n, const char *place,
-                           const ebb_value *in, ebb_value *out)
+                           const ebb_value *in, size_t given, ebb_value *out)
 {
     const ebb_graph *from = body->graph;
-    for (size_t i = 0; i < from->input_count; i++)
-        body->map[from->inputs[i].i] = in[i];
     ebb_node last = ebb_prev(u->g, n);
-    EBB_TRY(ebb_body_put(u->e, body, n, place, &u->nodes));
+    EBB_TRY(ebb_body_put(u->e, body, n, place, in, given, &u->nodes));
     const char **names = EBB_SCRATCH(u->e, const char *, from->output_count + 1);
     if (names == NULL)
         return ebb_error_memory();
@@ -159,14 +151,14 @@ ebb_status ebb_unroll_copy(ebb_unroll *u, ebb_body *body, ebb_node n, const char
 
 static ebb_status branch(ebb_unroll *u, ebb_node n, bool which, ebb_value *out)
 {
-    const ebb_graph *graph = ebb_unroll_body_of(u->g, n, which ? "then_branch" : "else_branch");
+    const ebb_graph *graph = ebb_node_body(u->g, n, which ? "then_branch" : "else_branch");
     ebb_body body;
     EBB_TRY(ebb_body_open(u->e, &body, graph));
     const char *place =
         ebb_arena_printf(u->e->scratch, "%s/%s", ebb_unroll_place(u, n), which ? "then" : "else");
     if (place == NULL)
         return ebb_error_memory();
-    return ebb_unroll_copy(u, &body, n, place, NULL, out);
+    return ebb_unroll_copy(u, &body, n, place, NULL, 0, out);
 }
 
 /* Both branches, and of each output the one that the condition says. */
@@ -195,12 +187,9 @@ static ebb_status both(ebb_unroll *u, ebb_node n, uint32_t count, ebb_value *out
 
 static ebb_status unroll_if(ebb_unroll *u, ebb_node n, const char **why)
 {
-    const ebb_graph *yes = ebb_unroll_body_of(u->g, n, "then_branch"),
-                    *no = ebb_unroll_body_of(u->g, n, "else_branch");
+    const ebb_graph *yes = ebb_node_body(u->g, n, "then_branch"),
+                    *no = ebb_node_body(u->g, n, "else_branch");
     uint32_t count = ebb_node_of(u->g, n)->out_count;
-    if (yes == NULL || no == NULL || yes->output_count < count || no->output_count < count)
-        return ebb_error(EBB_REJECTED, "%s: its branches do not make its outputs",
-                         ebb_node_label(u->g, n));
     size_t room = yes->output_count > no->output_count ? yes->output_count : no->output_count;
     ebb_value *out = EBB_SCRATCH(u->e, ebb_value, room + 1);
     int64_t which;
@@ -231,28 +220,18 @@ typedef struct loop {
 
 static ebb_status open_loop(ebb_unroll *u, loop *l, ebb_node n)
 {
-    const ebb_graph *graph = ebb_unroll_body_of(u->g, n, "body");
+    const ebb_graph *graph = ebb_node_body(u->g, n, "body");
     const ebb_node_info *info = ebb_node_of(u->g, n);
-    size_t given = info->in_count > 2 ? info->in_count - 2u : 0;
-    if (graph == NULL || graph->input_count < 2 || graph->output_count < 1 ||
-        given > graph->input_count - 2 || graph->input_count - 2 > graph->output_count - 1 ||
-        info->out_count > graph->output_count - 1)
-        return ebb_error(EBB_REJECTED, "%s: its body does not fit its inputs and outputs",
-                         ebb_node_label(u->g, n));
-    l->carried = graph->input_count - 2;
+    l->carried = info->in_count > 2 ? info->in_count - 2u : 0;
     l->scanned = graph->output_count - 1 - l->carried;
     l->place = ebb_unroll_place(u, n);
-    l->in = EBB_SCRATCH(u->e, ebb_value, graph->input_count);
+    l->in = EBB_SCRATCH(u->e, ebb_value, 2 + l->carried);
     l->out = EBB_SCRATCH(u->e, ebb_value, graph->output_count);
     l->lists = EBB_SCRATCH(u->e, ebb_value *, l->scanned + 1);
     if (l->in == NULL || l->out == NULL || l->lists == NULL)
         return ebb_error_memory();
-    for (size_t i = 0; i < l->carried; i++) {
+    for (size_t i = 0; i < l->carried; i++)
         l->in[2 + i] = ebb_in(u->g, n, (uint32_t)(2 + i));
-        if (l->in[2 + i].i == 0)
-            return ebb_error(EBB_REJECTED, "%s: input %zu is missing", ebb_node_label(u->g, n),
-                             2 + i);
-    }
     return ebb_body_open(u->e, &l->body, graph);
 }
 
@@ -311,7 +290,7 @@ static ebb_status one_copy(ebb_unroll *u, loop *l, ebb_node n, ebb_value *condit
     const char *place = ebb_arena_printf(u->e->scratch, "%s/%lld", l->place, (long long)l->copies);
     if (place == NULL)
         return ebb_error_memory();
-    EBB_TRY(ebb_unroll_copy(u, &l->body, n, place, l->in, l->out));
+    EBB_TRY(ebb_unroll_copy(u, &l->body, n, place, l->in, 2 + l->carried, l->out));
     *condition = l->out[0];
     for (size_t i = 0; i < l->carried; i++) {
         ebb_value next = l->out[1 + i], old = l->in[2 + i];
@@ -384,6 +363,7 @@ static ebb_status unroll_node(ebb_unroll *u, ebb_node n, const char **why)
     ebb_op op = control_of(u->g, n);
     const size_t nodes = u->nodes;
     *why = NULL;
+    EBB_TRY(ebb_schema_check(u->g, n)); // its bodies take and make what is asked of them
     u->start = u->g->value_count;
     u->before = ebb_prev(u->g, n);
     ebb_status status = op == EBB_OP_IF     ? unroll_if(u, n, why)

@@ -18,8 +18,6 @@ typedef struct ebb_unroll {
     ebb_node before; /* the last node before those that were put for this one */
 } ebb_unroll;
 
-/* The body that a node has under this name; NULL: none. */
-const ebb_graph *ebb_unroll_body_of(const ebb_graph *g, ebb_node n, const char *name);
 /* What the names of its copies begin with: its own, else that of what it makes. */
 const char *ebb_unroll_place(const ebb_unroll *u, ebb_node n);
 /* Emits before n, with names below place. */
@@ -29,10 +27,10 @@ ebb_value ebb_unroll_one_axis(ebb_build *b, ebb_op op, ebb_value x, int64_t axis
 /* list[0..count) along a new axis. */
 ebb_value ebb_unroll_stack(ebb_build *b, ebb_arena *scratch, const ebb_value *list, size_t count,
                            int64_t axis);
-/* One copy of a body before n. in: what its inputs are. out: what it made, when what is constant is
+/* One copy of a body before n. in: what its first `given` inputs are. out: what it made, when what is constant is
  * folded. */
 ebb_status ebb_unroll_copy(ebb_unroll *u, ebb_body *body, ebb_node n, const char *place,
-                           const ebb_value *in, ebb_value *out);
+                           const ebb_value *in, size_t given, ebb_value *out);
 
 /* unroll_scan.c. *why: NULL where it has become nodes. */
 ebb_status ebb_unroll_scan(ebb_unroll *u, ebb_node n, const char **why);

@@ -35,9 +35,10 @@ static ebb_status slices(ebb_unroll *u, ebb_build *b, ebb_value x, int64_t axis,
 typedef struct scan {
     const ebb_graph *graph;
     const char *place;
-    size_t states, inputs, outputs; /* outputs: those that are put together */
-    bool batched;                   /* opset 8: a batch is the first axis of everything */
-    uint32_t first;                 /* the node's first operand: opset 8 has lengths before */
+    size_t given, states, inputs; /* given: states and inputs, which the node gives the body */
+    size_t outputs;               /* those that are put together */
+    bool batched;                 /* opset 8: a batch is the first axis of everything */
+    uint32_t first;               /* the node's first operand: opset 8 has lengths before */
     int64_t batch, length;
     ebb_body body;
 } scan;
@@ -67,28 +68,20 @@ static ebb_status open_scan(ebb_unroll *u, scan *s, ebb_node n, const char **why
 {
     const ebb_node_info *info = ebb_node_of(u->g, n);
     ebb_attrs attrs = ebb_node_attrs(u->g, n);
-    int64_t inputs = ebb_attr_int(&attrs, "num_scan_inputs", 0);
-    s->graph = ebb_unroll_body_of(u->g, n, "body");
+    s->graph = ebb_node_body(u->g, n, "body");
     s->batched = ebb_model_opset(u->g->model, EBB_DOMAIN_ONNX) < 9;
     s->first = s->batched ? 1 : 0;
     s->place = ebb_unroll_place(u, n);
-    if (s->graph == NULL || inputs < 1 || info->in_count <= s->first ||
-        (size_t)inputs > s->graph->input_count ||
-        s->graph->input_count != info->in_count - s->first)
-        return ebb_error(EBB_REJECTED, "%s: its body does not fit its inputs",
-                         ebb_node_label(u->g, n));
-    s->inputs = (size_t)inputs;
-    s->states = s->graph->input_count - s->inputs;
-    if (s->graph->output_count < s->states || info->out_count > s->graph->output_count)
-        return ebb_error(EBB_REJECTED, "%s: its body does not fit its outputs",
-                         ebb_node_label(u->g, n));
+    s->inputs = (size_t)ebb_attr_int(&attrs, "num_scan_inputs", 0);
+    s->given = info->in_count - s->first;
+    s->states = s->given - s->inputs;
     s->outputs = s->graph->output_count - s->states;
     s->batch = 1;
     s->length = -1;
     for (size_t i = 0; i < s->inputs && *why == NULL; i++) {
         ebb_value x = ebb_in(u->g, n, (uint32_t)(s->first + s->states + i));
         int64_t length, axis = s->batched ? 1 : list_item(u, n, "scan_input_axes", i);
-        if (x.i == 0 || axis_of(u, x, axis, &length) < 0)
+        if (axis_of(u, x, axis, &length) < 0)
             *why = "how long its inputs are is not known: bind their sizes (--dim)";
         else if (s->length >= 0 && s->length != length)
             return ebb_error(EBB_REJECTED, "%s: its inputs are of %lld and of %lld steps",
@@ -116,7 +109,7 @@ static ebb_status open_scan(ebb_unroll *u, scan *s, ebb_node n, const char **why
 static ebb_status steps(ebb_unroll *u, scan *s, ebb_node n, const char *place, ebb_value *state,
                         ebb_value *const *sliced, ebb_value *const *made)
 {
-    ebb_value *in = EBB_SCRATCH(u->e, ebb_value, s->graph->input_count);
+    ebb_value *in = EBB_SCRATCH(u->e, ebb_value, s->given);
     ebb_value *out = EBB_SCRATCH(u->e, ebb_value, s->graph->output_count + 1);
     const char *back = s->batched ? "directions" : "scan_input_directions";
     if (in == NULL || out == NULL)
@@ -128,7 +121,7 @@ static ebb_status steps(ebb_unroll *u, scan *s, ebb_node n, const char *place, e
         const char *at = ebb_arena_printf(u->e->scratch, "%s/%lld", place, (long long)t);
         if (at == NULL)
             return ebb_error_memory();
-        EBB_TRY(ebb_unroll_copy(u, &s->body, n, at, in, out));
+        EBB_TRY(ebb_unroll_copy(u, &s->body, n, at, in, s->given, out));
         memcpy(state, out, s->states * sizeof *out);
         for (size_t k = 0; k < s->outputs; k++) {
             bool last_first = !s->batched && list_item(u, n, "scan_output_directions", k) == 1;
@@ -181,20 +174,20 @@ static ebb_status one_scan(ebb_unroll *u, scan *s, ebb_node n, const char *place
 static ebb_status scan_batch(ebb_unroll *u, scan *s, ebb_node n, const ebb_value *in,
                              ebb_value *out)
 {
-    ebb_value **parts = table(u, s->graph->input_count, s->batch);
+    ebb_value **parts = table(u, s->given, s->batch);
     ebb_value **made = table(u, s->graph->output_count, s->batch);
-    ebb_value *one = EBB_SCRATCH(u->e, ebb_value, s->graph->input_count);
+    ebb_value *one = EBB_SCRATCH(u->e, ebb_value, s->given);
     ebb_value *got = EBB_SCRATCH(u->e, ebb_value, s->graph->output_count + 1);
     if (parts == NULL || made == NULL || one == NULL || got == NULL)
         return ebb_error_memory();
     ebb_build b = ebb_unroll_build(u, n, s->place);
-    for (size_t i = 0; i < s->graph->input_count; i++)
+    for (size_t i = 0; i < s->given; i++)
         EBB_TRY(slices(u, &b, in[i], 0, s->batch, parts[i]));
     for (int64_t r = 0; r < s->batch; r++) {
         const char *place = ebb_arena_printf(u->e->scratch, "%s/row%lld", s->place, (long long)r);
         if (place == NULL)
             return ebb_error_memory();
-        for (size_t i = 0; i < s->graph->input_count; i++)
+        for (size_t i = 0; i < s->given; i++)
             one[i] = parts[i][r];
         EBB_TRY(one_scan(u, s, n, place, one, got));
         for (size_t k = 0; k < s->graph->output_count; k++)
@@ -211,16 +204,12 @@ ebb_status ebb_unroll_scan(ebb_unroll *u, ebb_node n, const char **why)
     EBB_TRY(open_scan(u, &s, n, why));
     if (*why != NULL)
         return NULL;
-    ebb_value *in = EBB_SCRATCH(u->e, ebb_value, s.graph->input_count);
+    ebb_value *in = EBB_SCRATCH(u->e, ebb_value, s.given);
     ebb_value *out = EBB_SCRATCH(u->e, ebb_value, s.graph->output_count + 1);
     if (in == NULL || out == NULL)
         return ebb_error_memory();
-    for (size_t i = 0; i < s.graph->input_count; i++) {
+    for (size_t i = 0; i < s.given; i++)
         in[i] = ebb_in(u->g, n, (uint32_t)(s.first + i));
-        if (in[i].i == 0)
-            return ebb_error(EBB_REJECTED, "%s: input %zu is missing", ebb_node_label(u->g, n),
-                             s.first + i);
-    }
     if (s.batched)
         EBB_TRY(scan_batch(u, &s, n, in, out));
     else

@@ -95,7 +95,17 @@ static const hostile_file corpus_text[] = {
 
     /* bodies */
     RUN("nesting", "loop_without_end", EBB_UNSUPPORTED, "Loop (1): Loop 'y'", MODEL("float[4] x", "float[4] y", "int64 n = {9223372036854775807}, bool t = {1}", "y = Loop <body = b (int64 i, bool c, float[4] a) => (bool d, float[4] e) { d = Identity(c) e = Relu(a) }> (n, t, x)")),
-    RUN("nesting", "body_without_outputs", EBB_REJECTED, "If 'y': its branches do not make its outputs", MODEL("float[4] x", "float[4] y", "bool t = {1}", "y = If <then_branch = a () => () { z = Relu(x) }, else_branch = b () => (float[4] z) { z = Neg(x) }> (t)")),
+    RUN("nesting", "body_without_outputs", EBB_REJECTED, "If 'y': its then_branch makes 0 outputs, and must make 1", MODEL("float[4] x", "float[4] y", "bool t = {1}", "y = If <then_branch = a () => () { z = Relu(x) }, else_branch = b () => (float[4] z) { z = Neg(x) }> (t)")),
+    REFUSED("nesting", "branch_with_inputs", "If 'y': its then_branch takes 1 inputs, and is given 0", MODEL("float[4] x", "float[4] y", "bool t = {1}", "y = If <then_branch = a (float[4] u) => (float[4] z) { z = Relu(u) }, else_branch = b () => (float[4] z) { z = Neg(x) }> (t)")),
+    REFUSED("nesting", "branch_in_a_branch_with_inputs", "If 'z': its else_branch takes 1 inputs, and is given 0", MODEL("float[4] x", "float[4] y", "bool t = {1}", "y = If <then_branch = a () => (float[4] z) { z = If <then_branch = c () => (float[4] v) { v = Abs(x) }, else_branch = d (float[4] u) => (float[4] v) { v = Relu(u) }> (t) }, else_branch = b () => (float[4] z) { z = Neg(x) }> (t)")),
+    REFUSED("nesting", "branch_missing", "If 'y': it has no else_branch", MODEL("float[4] x", "float[4] y", "bool t = {1}", "y = If <then_branch = a () => (float[4] z) { z = Relu(x) }> (t)")),
+    REFUSED("nesting", "loop_body_missing", "Loop 'y': it has no body", MODEL("float[4] x", "float[4] y", "int64 n = {3}", "y = Loop(n, , x)")),
+    REFUSED("nesting", "loop_body_of_one_input", "Loop 'y': its body takes 1 inputs, and is given 3", MODEL("float[4] x", "float[4] y", "int64 n = {3}", "y = Loop <body = b (int64 i) => (bool d, float[4] e) { d = Identity(i) e = Relu(x) }> (n, , x)")),
+    REFUSED("nesting", "loop_body_asks_for_more", "Loop 'y': its body takes 4 inputs, and is given 3", MODEL("float[4] x", "float[4] y", "int64 n = {3}", "y = Loop <body = b (int64 i, bool c, float[4] a, float[4] f) => (bool d, float[4] e) { d = Identity(c) e = Add(a, f) }> (n, , x)")),
+    REFUSED("nesting", "loop_body_makes_too_little", "Loop 'y': its body makes 1 outputs, and must make 2", MODEL("float[4] x", "float[4] y", "int64 n = {3}", "y = Loop <body = b (int64 i, bool c, float[4] a) => (bool d) { d = Identity(c) }> (n, , x)")),
+    REFUSED("nesting", "loop_carries_nothing", "Loop 'y': input 2 is missing", MODEL("float[4] x", "float[4] y, float[4] z", "int64 n = {3}", "y, z = Loop <body = b (int64 i, bool c, float[4] a, float[4] f) => (bool d, float[4] e, float[4] h) { d = Identity(c) e = Relu(f) h = Neg(f) }> (n, , , x)")),
+    REFUSED("nesting", "scan_walks_through_nothing", "Scan 'y': num_scan_inputs is 2, and it has 1 inputs", MODEL("float[4] x", "float[4] y", "", "y = Scan <num_scan_inputs = 2, body = b (float a, float c) => (float d) { d = Add(a, c) }> (x)")),
+    REFUSED("nesting", "scan_body_asks_for_more", "Scan 'y': its body takes 2 inputs, and is given 1", MODEL("float[4] x", "float[4] y", "", "y = Scan <num_scan_inputs = 1, body = b (float a, float c) => (float d) { d = Add(a, c) }> (x)")),
     RUN("plug-in", "unknown_operator", EBB_UNSUPPORTED, "Evil (1): Evil 'y': not in the operator table", MODEL("float[4] x", "float[4] y", "", "y = com.microsoft.Evil <library = \"/tmp/evil.so\"> (x)")),
 
     /* files that are no model */

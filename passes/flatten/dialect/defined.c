@@ -12,24 +12,21 @@
 /* What the graph in attribute `name` makes of x; x where there is none. */
 static ebb_value modified(ebb_build *b, ebb_foreign *f, const char *name, ebb_value x)
 {
-    const ebb_attr *a = ebb_attr_find(&f->attrs, name);
+    const ebb_graph *graph = ebb_node_body(b->g, f->node, name);
     size_t nodes = 0;
     ebb_body body;
-    if (a == NULL || b->status != NULL)
+    if (ebb_attr_find(&f->attrs, name) == NULL || b->status != NULL)
         return x;
-    if (a->type != EBB_ATTR_GRAPH || a->graphs == NULL || a->graphs[0]->input_count != 1 ||
-        a->graphs[0]->output_count != 1) {
+    if (graph == NULL || graph->input_count != 1 || graph->output_count != 1) {
         f->declines = "a graph in its attributes has not one input and one output";
         return EBB_NO_VALUE;
     }
     const char *place = ebb_arena_printf(f->scratch, "%s/%s",
                                          ebb_value_name(b->g, ebb_out(b->g, f->node, 0)), name);
-    ebb_build_fail(b, place == NULL ? ebb_error_memory()
-                                    : ebb_body_open(f->edit, &body, a->graphs[0]));
+    ebb_build_fail(b, place == NULL ? ebb_error_memory() : ebb_body_open(f->edit, &body, graph));
     if (b->status != NULL)
         return EBB_NO_VALUE;
-    body.map[a->graphs[0]->inputs[0].i] = x;
-    ebb_build_fail(b, ebb_body_put(f->edit, &body, f->node, place, &nodes));
+    ebb_build_fail(b, ebb_body_put(f->edit, &body, f->node, place, &x, 1, &nodes));
     ebb_value y = b->status == NULL ? ebb_body_output(&body, 0) : EBB_NO_VALUE;
     if (b->status == NULL && y.i == 0)
         f->declines = "a graph in its attributes makes nothing";
