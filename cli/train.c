@@ -122,6 +122,28 @@ static ebb_status save_ort_checkpoint(const cli *c, ebb_program *program, ebb_mo
     return status;
 }
 
+/* What position() did not write so: a key that is missing, of another type, or one more; NULL. */
+static const char *odd_key(json_t *o)
+{
+    static const char *const numbers[] = {"steps", "seed", "batch", "rows"};
+    for (size_t k = 0; k < 4; k++)
+        if (!json_is_integer(json_object_get(o, numbers[k])))
+            return numbers[k];
+    if (!json_is_boolean(json_object_get(o, "shuffle")))
+        return "shuffle";
+    const char *key;
+    json_t *value;
+    json_object_foreach(o, key, value)
+    {
+        bool known = strcmp(key, "shuffle") == 0;
+        for (size_t k = 0; k < 4; k++)
+            known |= strcmp(key, numbers[k]) == 0;
+        if (!known)
+            return key;
+    }
+    return NULL;
+}
+
 /* Goes on where the checkpoint stopped; -1 and a sentence where it belongs to another run. */
 static int resume(const cli *c, ebb_program *program, loop *l)
 {
@@ -132,14 +154,23 @@ static int resume(const cli *c, ebb_program *program, loop *l)
     ebb_status status = ebb_checkpoint_load(program, path, &text);
     if (status != NULL)
         return cli_fail(status);
+    if (!ebb_checkpoint_was_checked(program))
+        cli_note("%s: it is of before checkpoints had a checksum, so damage to it is not seen",
+                 path);
     json_t *o = text != NULL ? json_loads(text, 0, NULL) : NULL;
     ebb_release(text);
+    const char *odd = odd_key(o);
     int64_t batch = json_integer_value(json_object_get(o, "batch"));
     int64_t rows = json_integer_value(json_object_get(o, "rows"));
     int64_t steps = json_integer_value(json_object_get(o, "steps"));
     int code = EBB_OK;
     if (!json_is_integer(json_object_get(o, "steps")) || steps < 0)
         code = (cli_usage("%s: it does not say how many steps were done", path), EBB_REJECTED);
+    else if (odd != NULL)
+        code = (cli_usage("%s: where its run stands it says with '%s' missing, of another type or "
+                          "unknown",
+                          path, odd),
+                EBB_REJECTED);
     else if (batch != l->batch || rows != l->rows)
         code =
             cli_usage("%s: made with batch %lld over %lld rows, not %lld over %lld", path,

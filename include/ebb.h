@@ -345,9 +345,12 @@ EBB_API ebb_status ebb_program_store(ebb_program *program, ebb_model *target);
  * EBB_USAGE where there are none. Pass lora starts from such a file by its option `file`. */
 EBB_API ebb_status ebb_adapters_save(ebb_program *program, const char *path);
 
-/* All states and `extra` (JSON text kept for you) into a safetensors file, atomically; and back. */
+/* All states and `extra` (JSON text kept for you) into a safetensors file, atomically; and back. A
+ * file of which a bit has changed is refused by its checksum, one that lacks a state or has another
+ * by name. Files of before there was a checksum are read too: the third says whether there was. */
 EBB_API ebb_status ebb_checkpoint_save(ebb_program *program, const char *path, const char *extra);
 EBB_API ebb_status ebb_checkpoint_load(ebb_program *program, const char *path, char **extra);
+EBB_API bool ebb_checkpoint_was_checked(const ebb_program *program);
 
 /* ---- data ---- */
 

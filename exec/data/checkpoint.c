@@ -1,10 +1,12 @@
 /* checkpoint.c: named tensors into a safetensors file, whole or not at all; states there and back.
  *
  * A checkpoint is a safetensors file of the program's states. Its __metadata__ holds the format's
- * name and version, the number of steps done, and the caller's own JSON as one string.
+ * name and version, the number of steps done, the caller's own JSON as one string, and a checksum of
+ * all bytes of the file. Version 1 had no checksum.
  */
 #include "exec/data/checkpoint.h"
 
+#include "exec/data/checksum.h"
 #include "exec/data/data.h"
 #include "exec/json.h"
 #include "exec/run/program.h"
@@ -14,7 +16,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-static const char format_name[] = "ebb.checkpoint/1";
+static const char format_name[] = "ebb.checkpoint/2", old_format[] = "ebb.checkpoint/1";
 
 /* ---- writing ---- */
 
@@ -47,6 +49,11 @@ static ebb_status add_metadata(json_t *root, const char *metadata_json)
     json_t *value;
     json_object_foreach(given, key, value)
     {
+        if (strcmp(key, EBB_CHECKSUM_KEY) == 0) { // of this file, whatever it was of
+            failed |=
+                json_object_set_new(texts, key, json_string(EBB_CHECKSUM_KIND EBB_CHECKSUM_ZERO));
+            continue;
+        }
         if (json_is_string(value)) {
             failed |= json_object_set(texts, key, value);
             continue;
@@ -93,16 +100,39 @@ static ebb_status make_header(const ebb_named *tensors, size_t count, const char
     return NULL;
 }
 
-static ebb_status write_file(const char *path, const char *header, size_t length,
-                             const ebb_named *tensors, size_t count)
+typedef struct header { /* of a file to be */
+    uint8_t size[8];
+    char *json;
+    size_t length;
+} header;
+
+/* The digits of the checksum, where there is a place for them. */
+static void put_checksum(header *h, const ebb_named *tensors, size_t count)
+{
+    const char *field = ebb_text_find(h->json, h->length, EBB_CHECKSUM_FIELD EBB_CHECKSUM_ZERO);
+    char digits[sizeof EBB_CHECKSUM_ZERO];
+    ebb_checksum sum;
+    if (field == NULL)
+        return;
+    ebb_checksum_begin(&sum);
+    ebb_checksum_add(&sum, h->size, sizeof h->size);
+    ebb_checksum_add(&sum, h->json, h->length);
+    for (size_t i = 0; i < count; i++) {
+        size_t bytes = 0;
+        if (bytes_of(&tensors[i], &bytes) == NULL)
+            ebb_checksum_add(&sum, tensors[i].data, bytes);
+    }
+    (void)snprintf(digits, sizeof digits, "%016llx", (unsigned long long)ebb_checksum_end(&sum));
+    memcpy(h->json + (field - h->json) + strlen(EBB_CHECKSUM_FIELD), digits, sizeof digits - 1);
+}
+
+static ebb_status write_file(const char *path, const header *h, const ebb_named *tensors,
+                             size_t count)
 {
     ebb_sink sink;
     EBB_TRY(ebb_sink_open(&sink, path));
-    uint8_t size[8];
-    for (int i = 0; i < 8; i++)
-        size[i] = (uint8_t)((uint64_t)length >> (8 * i));
-    ebb_sink_write(&sink, size, sizeof size);
-    ebb_sink_write(&sink, header, length);
+    ebb_sink_write(&sink, h->size, sizeof h->size);
+    ebb_sink_write(&sink, h->json, h->length);
     for (size_t i = 0; i < count; i++) {
         size_t bytes = 0;
         if (bytes_of(&tensors[i], &bytes) == NULL && bytes != 0)
@@ -119,14 +149,17 @@ EBB_API ebb_status ebb_tensors_save(const char *path, const ebb_named *tensors, 
                                     const char *metadata_json)
 {
     json_t *root = json_object();
-    char *header = NULL;
-    size_t length = 0;
+    header h = {.json = NULL};
     ebb_status status = root == NULL
                             ? ebb_error_memory()
-                            : make_header(tensors, count, metadata_json, root, &header, &length);
-    if (status == NULL)
-        status = write_file(path, header, length, tensors, count);
-    ebb_free(header);
+                            : make_header(tensors, count, metadata_json, root, &h.json, &h.length);
+    if (status == NULL) {
+        for (int i = 0; i < 8; i++)
+            h.size[i] = (uint8_t)((uint64_t)h.length >> (8 * i));
+        put_checksum(&h, tensors, count);
+        status = write_file(path, &h, tensors, count);
+    }
+    ebb_free(h.json);
     json_decref(root);
     return status;
 }
@@ -154,8 +187,9 @@ EBB_API ebb_status ebb_checkpoint_save(ebb_program *program, const char *path, c
     size_t count = 0;
     char steps[32];
     (void)snprintf(steps, sizeof steps, "%llu", (unsigned long long)program->steps);
-    json_t *metadata = json_pack("{s:s, s:s, s:s}", "format", format_name, "steps", steps, "extra",
-                                 extra != NULL ? extra : "{}");
+    json_t *metadata = json_pack("{s:s, s:s, s:s, s:s}", "format", format_name, "steps", steps,
+                                 "extra", extra != NULL ? extra : "{}", EBB_CHECKSUM_KEY,
+                                 EBB_CHECKSUM_KIND EBB_CHECKSUM_ZERO);
     char *text = metadata != NULL ? json_dumps(metadata, JSON_COMPACT) : NULL;
     json_decref(metadata);
     ebb_status status = text == NULL ? ebb_error(EBB_USAGE, "%s: the extra text is not UTF-8", path)
@@ -167,69 +201,125 @@ EBB_API ebb_status ebb_checkpoint_save(ebb_program *program, const char *path, c
     return status;
 }
 
-/* Every state must be there with its type; what the program does not know is refused too. The first
- * differences are named, and nothing is changed unless all agree. */
+enum { SHOWN = 4 };
+
+typedef struct differences { /* between a file and a program; the first ones are named */
+    ebb_arena *scratch;
+    const char *text; /* NULL: no memory */
+    size_t found;
+} differences;
+
+static void add_difference(differences *d, const char *name, const char *what)
+{
+    if (d->found++ < SHOWN && d->text != NULL)
+        d->text = ebb_arena_printf(d->scratch, "%s\n  '%s' %s", d->text, name, what);
+}
+
+static void compare_state(differences *d, const ebb_named *there, const ebb_named *wanted)
+{
+    char have[256], need[256], what[600];
+    if (there == NULL) {
+        add_difference(d, wanted->name, "is not in the file");
+        return;
+    }
+    bool same = there->dtype == wanted->dtype && there->rank == wanted->rank;
+    for (int i = 0; same && i < there->rank; i++)
+        same = there->dims[i] == wanted->dims[i];
+    if (same)
+        return;
+    ebb_type a = ebb_type_tensor((ebb_dtype)there->dtype, there->rank, there->dims);
+    ebb_type b = ebb_type_tensor((ebb_dtype)wanted->dtype, wanted->rank, wanted->dims);
+    (void)snprintf(what, sizeof what, "is %s in the file, %s in the program",
+                   ebb_type_print(have, sizeof have, &a, NULL),
+                   ebb_type_print(need, sizeof need, &b, NULL));
+    add_difference(d, wanted->name, what);
+}
+
+/* Every state must be there with its type, and nothing else. Nothing is changed unless all agree. */
 static ebb_status compare(const ebb_data *data, const ebb_named *list, size_t count,
                           ebb_arena *scratch)
 {
-    enum { SHOWN = 4 };
-    const char *text = "";
-    size_t found = 0, matched = 0;
-    for (size_t i = 0; i < count && text != NULL; i++) {
-        const ebb_named *there = ebb_data_find(data, list[i].name);
-        bool same = there != NULL && there->dtype == list[i].dtype && there->rank == list[i].rank;
-        for (int d = 0; same && d < there->rank; d++)
-            same = there->dims[d] == list[i].dims[d];
-        matched += there != NULL;
-        if (same || found++ >= SHOWN)
-            continue;
-        if (there == NULL) {
-            text = ebb_arena_printf(scratch, "%s\n  '%s' is not in the file", text, list[i].name);
-            continue;
-        }
-        char have[256], need[256];
-        ebb_type a = ebb_type_tensor((ebb_dtype)there->dtype, there->rank, there->dims);
-        ebb_type b = ebb_type_tensor((ebb_dtype)list[i].dtype, list[i].rank, list[i].dims);
-        text = ebb_arena_printf(scratch, "%s\n  '%s' is %s in the file, %s in the program", text,
-                                list[i].name, ebb_type_print(have, sizeof have, &a, NULL),
-                                ebb_type_print(need, sizeof need, &b, NULL));
-    }
-    if (text != NULL && matched < data->count && matched == count) {
-        for (size_t k = 0; k < data->count && text != NULL; k++) {
-            bool known = false;
-            for (size_t i = 0; i < count && !known; i++)
-                known = strcmp(list[i].name, data->list[k].name) == 0;
-            if (!known && found++ < SHOWN)
-                text = ebb_arena_printf(scratch, "%s\n  '%s' is not in the program", text,
-                                        data->list[k].name);
-        }
-    }
-    if (text == NULL)
+    differences d = {scratch, "", 0};
+    bool *known = EBB_NEW(scratch, bool, data->count + 1);
+    if (known == NULL)
         return ebb_error_memory();
-    return found == 0 ? NULL
-                      : ebb_error(EBB_REJECTED,
-                                  "the checkpoint is not of this program: %zu difference%s%s",
-                                  found, found == 1 ? "" : "s", text);
+    for (size_t i = 0; i < count; i++) {
+        const ebb_named *there = ebb_data_find(data, list[i].name);
+        if (there != NULL)
+            known[there - data->list] = true;
+        compare_state(&d, there, &list[i]);
+    }
+    for (size_t k = 0; k < data->count; k++)
+        if (!known[k])
+            add_difference(&d, data->list[k].name, "is not in the program");
+    if (d.text == NULL)
+        return ebb_error_memory();
+    return d.found == 0 ? NULL
+                        : ebb_error(EBB_REJECTED,
+                                    "the checkpoint is not of this program: %zu difference%s%s",
+                                    d.found, d.found == 1 ? "" : "s", d.text);
+}
+
+typedef struct notes { /* the metadata of a checkpoint; borrowed from its JSON */
+    const char *format, *steps, *extra, *checksum;
+} notes;
+
+static ebb_status read_notes(notes *n, json_t *root)
+{
+    const struct {
+        const char *key, **text;
+    } keys[] = {{"format", &n->format},
+                {"steps", &n->steps},
+                {"extra", &n->extra},
+                {EBB_CHECKSUM_KEY, &n->checksum}};
+    enum { KEYS = sizeof keys / sizeof keys[0] };
+    for (size_t k = 0; k < KEYS; k++)
+        *keys[k].text = json_string_value(json_object_get(root, keys[k].key));
+    const bool old = n->format != NULL && strcmp(n->format, old_format) == 0;
+    if (n->format == NULL || (!old && strcmp(n->format, format_name) != 0))
+        return ebb_error(EBB_REJECTED, "the file is no checkpoint of format %s or %s", old_format,
+                         format_name);
+    for (size_t k = 0; k < KEYS; k++)
+        if (*keys[k].text == NULL && !(old && keys[k].text == &n->checksum))
+            return ebb_error(EBB_REJECTED, "the checkpoint's metadata lack '%s'", keys[k].key);
+    const char *key;
+    json_t *value;
+    json_object_foreach(root, key, value)
+    {
+        bool known = false;
+        for (size_t k = 0; k < KEYS; k++)
+            known |= strcmp(key, keys[k].key) == 0;
+        if (!known)
+            return ebb_error(EBB_REJECTED, "the checkpoint's metadata have '%.200s' besides", key);
+    }
+    return NULL;
+}
+
+/* Decimal digits alone. */
+static bool read_count(const char *text, uint64_t *count)
+{
+    *count = 0;
+    for (const char *p = text; *p != '\0'; p++)
+        if (*p < '0' || *p > '9' || __builtin_mul_overflow(*count, 10, count) ||
+            __builtin_add_overflow(*count, (uint64_t)(*p - '0'), count))
+            return false;
+    return *text != '\0';
 }
 
 static ebb_status read_metadata(const ebb_data *data, uint64_t *steps, char **extra)
 {
+    notes n = {NULL};
     json_t *root = data->metadata == NULL ? NULL : json_loads(data->metadata, 0, NULL);
-    const char *format = json_string_value(json_object_get(root, "format"));
-    const char *count = json_string_value(json_object_get(root, "steps"));
-    const char *kept = json_string_value(json_object_get(root, "extra"));
-    ebb_status status = NULL;
-    if (format == NULL || strcmp(format, format_name) != 0)
-        status = ebb_error(EBB_REJECTED, "the file is no checkpoint of format %s", format_name);
-    else if (extra != NULL) {
-        size_t length = kept != NULL ? strlen(kept) : 0;
-        *extra = ebb_alloc(length + 1);
+    ebb_status status = read_notes(&n, root);
+    if (status == NULL && !read_count(n.steps, steps))
+        status = ebb_error(EBB_REJECTED, "the checkpoint says '%.40s' for the steps done", n.steps);
+    if (status == NULL && extra != NULL) {
+        *extra = ebb_alloc(strlen(n.extra) + 1);
         if (*extra == NULL)
             status = ebb_error_memory();
         else
-            memcpy(*extra, kept != NULL ? kept : "", length + 1);
+            memcpy(*extra, n.extra, strlen(n.extra) + 1);
     }
-    *steps = count != NULL ? strtoull(count, NULL, 10) : 0;
     json_decref(root);
     return status;
 }
@@ -261,6 +351,7 @@ static ebb_status load(ebb_program *p, ebb_data *data, const char *path, char **
         }
     }
     p->steps = steps;
+    p->unchecked = !data->checked;
     if (extra != NULL)
         *extra = kept;
     return NULL;
@@ -278,4 +369,9 @@ EBB_API ebb_status ebb_checkpoint_load(ebb_program *program, const char *path, c
     ebb_data_fini(&data);
     ebb_arena_fini(&scratch);
     return status;
+}
+
+EBB_API bool ebb_checkpoint_was_checked(const ebb_program *program)
+{
+    return !program->unchecked;
 }

@@ -27,6 +27,7 @@ struct ebb_data {
     ebb_names names; /* of the arrays: id = index + 1 */
     ebb_mapping *mappings;
     char *metadata; /* safetensors: __metadata__ as JSON text in arena memory, or NULL */
+    bool checked;   /* safetensors: the bytes are those that the file's own checksum is of */
     ebb_row_buffer *buffers;
     ebb_named *batch;
     size_t buffer_count;

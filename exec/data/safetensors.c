@@ -5,8 +5,10 @@
 #include "exec/data/data.h"
 
 #include "exec/data/checkpoint.h"
+#include "exec/data/checksum.h"
 
 #include <jansson.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 enum { HEADER_LIMIT = 100 * 1024 * 1024 }; /* the format's own bound */
@@ -133,6 +135,48 @@ static ebb_status read_header(ebb_data *data, json_t *root, const unsigned char 
     return spans_fill(spans, count, size);
 }
 
+const char *ebb_text_find(const char *text, size_t length, const char *words)
+{
+    size_t count = strlen(words);
+    for (size_t i = 0; i + count <= length; i++)
+        if (text[i] == words[0] && memcmp(text + i, words, count) == 0)
+            return text + i;
+    return NULL;
+}
+
+/* Of the whole file, where its metadata have a checksum; length: of the header. */
+static ebb_status check_sum(ebb_data *data, const json_t *root, const unsigned char *bytes,
+                            size_t size, size_t length)
+{
+    const size_t digit_count = strlen(EBB_CHECKSUM_ZERO), kind = strlen(EBB_CHECKSUM_KIND);
+    const char *given =
+        json_string_value(json_object_get(json_object_get(root, "__metadata__"), EBB_CHECKSUM_KEY));
+    const char *header = (const char *)bytes + 8;
+    const char *field = ebb_text_find(header, length, EBB_CHECKSUM_FIELD);
+    char digits[sizeof EBB_CHECKSUM_ZERO];
+    ebb_checksum sum;
+    if (given == NULL)
+        return NULL;
+    if (field == NULL || strlen(given) != kind + digit_count ||
+        memcmp(field + strlen(EBB_CHECKSUM_FIELD), given + kind, digit_count) != 0)
+        return ebb_error(EBB_REJECTED, "its checksum is '%.40s', which cannot be read", given);
+    const unsigned char *at = (const unsigned char *)field + strlen(EBB_CHECKSUM_FIELD);
+    ebb_checksum_begin(&sum);
+    ebb_checksum_add(&sum, bytes, (size_t)(at - bytes));
+    ebb_checksum_add(&sum, EBB_CHECKSUM_ZERO, digit_count);
+    ebb_checksum_add(&sum, at + digit_count, size - (size_t)(at - bytes) - digit_count);
+    (void)snprintf(digits, sizeof digits, "%016llx", (unsigned long long)ebb_checksum_end(&sum));
+    data->checked = memcmp(digits, at, digit_count) == 0;
+    if (data->checked)
+        return NULL;
+    return ebb_hint(ebb_error(EBB_REJECTED,
+                              "the file is damaged: the checksum of its bytes is %s, and it was "
+                              "written with %.16s",
+                              digits, given + kind),
+                    "where another tool has written it anew, take '%s' out of its metadata",
+                    EBB_CHECKSUM_KEY);
+}
+
 ebb_status ebb_safetensors_parse(ebb_data *data, const unsigned char *bytes, size_t size)
 {
     if (size < 8)
@@ -153,6 +197,8 @@ ebb_status ebb_safetensors_parse(ebb_data *data, const unsigned char *bytes, siz
     if (!json_is_object(root))
         status = ebb_error(EBB_REJECTED, "the header is no JSON object");
     else
+        status = check_sum(data, root, bytes, size, (size_t)length);
+    if (status == NULL)
         status = read_header(data, root, bytes + 8 + length, size - 8 - (size_t)length);
     json_decref(root);
     return status;

@@ -59,6 +59,7 @@ struct ebb_program {
     int64_t *node_ns;  /* by position, summed; NULL: no profile */
     bool *filled;      /* by value id: the initializer's bytes are in place */
     uint32_t prepared; /* calls whose kernels are prepared */
+    bool unchecked;    /* its states come from a checkpoint without a checksum */
     bool ready;        /* initializers in place and all kernels prepared */
 };
 
