@@ -1,15 +1,17 @@
 /* devices.c: what can run a step on this machine, what cannot and why. */
 #include "api/api.h"
 
+#include "kernels/parallel.h"
 #include "kernels/plugin.h"
 
 #include <unistd.h>
 
 static json_t *cpu_row(void)
 {
+    int threads;
+    (void)ebb_threads_read(&threads, 0);
     return json_pack("{s:s, s:b, s:s, s:s, s:I}", "backend", "cpu", "available", 1, "name",
-                     "the processor", "libraries", "oneDNN, plain", "threads",
-                     (json_int_t)ebb_threads());
+                     "the processor", "libraries", "oneDNN, plain", "threads", (json_int_t)threads);
 }
 
 /* An error's sentence, and what would help. */

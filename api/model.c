@@ -1,6 +1,7 @@
 /* model.c: open, save, bind dims, rewrite. */
 #include "api/artifacts.h"
 
+#include "kernels/parallel.h"
 #include "onnx/file/file.h"
 #include "onnx/graph/infer.h"
 #include "passes/pipeline.h"
@@ -55,6 +56,19 @@ ebb_status ebb_save(const ebb_model *model, const char *path)
 {
     const ebb_write_options options = {0};
     return ebb_model_write(model, path, &options);
+}
+
+ebb_status ebb_set_threads(ebb_model *model, int threads)
+{
+    int count;
+    EBB_TRY(ebb_threads_read(&count, threads));
+    model->threads = threads;
+    return NULL;
+}
+
+void ebb_set_deterministic(ebb_model *model, bool deterministic)
+{
+    model->deterministic = deterministic;
 }
 
 /* The names of the open dims of all inputs, for a message: "batch, seq". */

@@ -15,6 +15,7 @@
 #include <time.h>
 
 #include "kernels/call/geometry.h"
+#include "kernels/parallel.h"
 
 typedef struct product { /* [batch, M, K] x [batch, K, N] */
     const char *name;

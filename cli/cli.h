@@ -125,6 +125,8 @@ void cli_show_reduce(const json_t *o);
 ebb_status cli_open(const cli *c, ebb_model **model);
 ebb_status cli_open_at(const cli *c, ebb_model **model, int file);
 ebb_status cli_bind(const cli *c, ebb_model *model); /* --dim and --shape alone */
+/* --threads and --deterministic, before anything is planned for them. */
+ebb_status cli_set_threads(const cli *c, ebb_model *model);
 
 /* The pipeline that makes a step of a model as --loss, --optimizer, --train ... say. */
 ebb_status cli_make_step(const cli *c, ebb_model *model, char **json);

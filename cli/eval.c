@@ -137,6 +137,8 @@ static ebb_status run_part(const cli *c, ebb_program *trained, ebb_data *data, c
                    spec[kind] != '\0' ? spec + kind + 1 : "");
     ebb_status status = ebb_open(&model, c->files[0]);
     if (status == NULL)
+        status = cli_set_threads(c, model);
+    if (status == NULL)
         status = cli_bind_rows(model, data, map, batch, &rows);
     if (status == NULL)
         (void)cli_bind(c, model); // sizes that no array gives; those that one gave are taken

@@ -57,9 +57,17 @@ ebb_status cli_bind(const cli *c, ebb_model *model)
     return first;
 }
 
+ebb_status cli_set_threads(const cli *c, ebb_model *model)
+{
+    ebb_set_deterministic(model, cli_has(c, "--deterministic"));
+    return ebb_set_threads(model, (int)strtol(cli_get(c, "--threads", "0"), NULL, 10));
+}
+
 ebb_status cli_open_at(const cli *c, ebb_model **model, int file)
 {
     ebb_status status = ebb_open(model, c->files[file]);
+    if (status == NULL)
+        status = cli_set_threads(c, *model);
     return status == NULL ? cli_bind(c, *model) : status;
 }
 

@@ -302,6 +302,8 @@ static int train_program(const cli *c, ebb_model *model, ebb_data *data, loop *l
         .profile = cli_has(c, "--profile"),
     };
     ebb_status status = ebb_program_compile(&program, model, &options);
+    if (status == NULL && ebb_program_note(program) != NULL)
+        cli_note("ebb: %s", ebb_program_note(program));
     int code = status != NULL ? cli_fail(status) : resume(c, program, l);
     if (code == EBB_OK && ebb_program_loss_name(program) == NULL)
         code = cli_usage("%s has no loss: say which, e.g. --loss cross-entropy", c->files[0]);

@@ -28,7 +28,8 @@ const cli_option cli_options[] = {
     TEXT("--backend", "NAME", "cpu (default: oneDNN, then plain), plain, or cuda"),
     TEXT("--device", "NAME", "plan for a described device that need not be here: h100, a100 ...; `ebb devices`"),
     TEXT("--tf32", NULL, "let the GPU compute float32 products by TF32 (10 bits of fraction)"),
-    WHOLE("--threads", "N", "[0, 4096]", "threads (default: all processors)"),
+    WHOLE("--threads", "N", "[0, 4096]", "threads of the run, which a budget is kept for (default: all processors)"),
+    TEXT("--deterministic", NULL, "the same bits for every number of threads; slower"),
     TEXT("--strict", NULL, "a requested pass that applies nowhere is an error (exit 5)"),
     TEXT("--dry-run", NULL, "report, and write nothing"),
     TEXT("--print-after", "PASS", "print the graph after this pass, or after `all`"),
@@ -83,7 +84,8 @@ const int cli_option_count = (int)(sizeof cli_options / sizeof cli_options[0]);
 #define STEP "--loss", "--optimizer", "--train", "--freeze", "--straight-through", "--dropout", "--batch-norm", "--precision", "--pass", \
              "--strict", "--print-after", "--verify-each", "--seed"
 #define PLANNING BACKEND, "--costs", "--budget", "--plan-time", "--allow"
-#define RUN "--threads", "--init", "--weights"
+#define THREADS "--threads", "--deterministic"
+#define RUN THREADS, "--init", "--weights"
 #define WORDS(...) (const char *const[]){__VA_ARGS__, NULL}
 #define WITH_A_BUDGET "--plan-time", "--budget", "--allow", "--budget"
 #define OF_ROWS "--map", "--data", "--batch", "--data"
@@ -307,9 +309,7 @@ static int diff(const cli *c)
     char *json = NULL;
     ebb_status status = cli_open(c, &before);
     if (status == NULL)
-        status = ebb_open(&after, c->files[1]);
-    if (status == NULL)
-        status = cli_bind(c, after);
+        status = cli_open_at(c, &after, 1);
     ebb_plan_options options = plan_options(c);
     options.steps = (int)cli_whole(c, "--steps", 0);
     if (status == NULL)
@@ -405,17 +405,16 @@ static const cli_way inspects[] = {
 static const cli_way checks[] = {{NULL, NULL, "MODEL", 1, 1, WORDS(MODEL, "--json"), NULL, check}};
 static const cli_way lists_ops[] = {{NULL, NULL, "[MODEL]", 0, 1, WORDS("--json"), NULL, ops}};
 static const cli_way grads[] = {
-    {NULL, NULL, "MODEL -o STEP", 1, 1, WORDS("-o", "--dialect", MODEL, STEP, PLANNING, "--init", "--weights", "--dry-run", "--json"),
+    {NULL, NULL, "MODEL -o STEP", 1, 1, WORDS("-o", "--dialect", MODEL, STEP, PLANNING, THREADS, "--init", "--weights", "--dry-run", "--json"),
      WORDS(WITH_A_BUDGET, "--backend", "--budget", "--device", "--budget", "--tf32", "--budget"), grad},
 };
 static const cli_way rewrites[] = {
     {NULL, NULL, "MODEL -o MODEL --pass NAME", 1, 1,
-     WORDS("-o", "--dialect", MODEL, "--pass", "--costs", "--strict", "--print-after", "--verify-each", "--init", "--weights", "--seed", "--dry-run", "--json"),
+     WORDS("-o", "--dialect", MODEL, THREADS, "--pass", "--costs", "--strict", "--print-after", "--verify-each", "--init", "--weights", "--seed", "--dry-run", "--json"),
      WORDS("--seed", "--init"), rewrite},
 };
 static const cli_way plans[] = {
-    {NULL, NULL, "STEP", 1, 1, WORDS(MODEL, STEP, PLANNING, "--init", "--weights", "--threads", "--run", "--json"),
-     WORDS(WITH_A_BUDGET, "--threads", "--run"), plan},
+    {NULL, NULL, "STEP", 1, 1, WORDS(MODEL, STEP, PLANNING, RUN, "--run", "--json"), WORDS(WITH_A_BUDGET), plan},
 };
 static const cli_way runs[] = {
     {NULL, NULL, "MODEL --data FILE", 1, 1, WORDS(MODEL, BACKEND, RUN, "--data", "--save", "--seed", "--profile", "--json"), NULL, cli_run},
@@ -427,8 +426,8 @@ static const cli_way trains[] = {
      WORDS(WITH_A_BUDGET, "--epochs", "!--steps", "--every", "--checkpoint", "--eval-map", "--eval"), cli_train},
 };
 static const cli_way diffs[] = {
-    {NULL, NULL, "BEFORE AFTER", 2, 2, WORDS(MODEL, "--run", "--steps", "--seed", BACKEND, "--threads", "--json"),
-     WORDS("--steps", "--run", "--threads", "--run"), diff},
+    {NULL, NULL, "BEFORE AFTER", 2, 2, WORDS(MODEL, "--run", "--steps", "--seed", BACKEND, THREADS, "--json"),
+     WORDS("--steps", "--run"), diff},
 };
 static const cli_way benches[] = {
     {"--calibrate", NULL, "--calibrate -o COSTS", 0, 0, WORDS("-o", "--calibrate", BACKEND, "--threads", "--seed", "--steps", "--json"), NULL, calibrate},

@@ -9,10 +9,11 @@
  * ebb_program_step(p, &batch);
  *
  * Errors: each call returns NULL, or a status: a sentence and a code. It needs no freeing; it is
- * good until 64 later errors. The library never prints and never exits. Ownership: what a _read,
+ * good until 64 later errors of the same thread. The library never prints and never exits. Ownership: what a _read,
  * _new or _compile gives is yours and goes with its _free; everything else returned is borrowed
  * from the thing that you asked. A model must outlive its programs. Threads: a model or program may
- * be used by one thread at a time.
+ * be used by one thread at a time, whichever it is; different ones at once by several. A program
+ * computes with as many threads as it was compiled for, whichever thread asks for a step.
  */
 #ifndef EBB_H
 #define EBB_H
@@ -109,6 +110,13 @@ EBB_API ebb_status ebb_artifacts_checkpoint(const ebb_model *step, const char *p
 EBB_API ebb_status ebb_set_dim(ebb_model *model, const char *symbol, int64_t size);
 EBB_API ebb_status ebb_set_shape(ebb_model *model, const char *input, const int64_t *dims,
                                  int rank);
+
+/* How steps of the model are computed, which decides what they need: what keeps to a budget plans
+ * for it, and compiling takes it where its options do not say. Neither is part of the file.
+ * threads: 0 for as many as processors. deterministic: the same bits for every number of threads,
+ * at some cost in time (docs/performance.md). */
+EBB_API ebb_status ebb_set_threads(ebb_model *model, int threads);
+EBB_API void ebb_set_deterministic(ebb_model *model, bool deterministic);
 
 struct ebb_batch;
 /* Fixes the inputs that sizes, trip counts and conditions still depend on to their values in the
@@ -303,13 +311,17 @@ typedef struct ebb_program ebb_program;
 typedef struct ebb_compile_options {
     const char *backend; /* NULL: "cpu" */
     uint64_t seed;       /* for operators that draw without a key in the file */
-    int threads;         /* 0: as many as processors */
+    int threads;         /* 0: as many as the model says (ebb_set_threads) */
     bool profile;        /* time each node */
 } ebb_compile_options;
 
 EBB_API ebb_status ebb_program_compile(ebb_program **program, ebb_model *model,
                                        const ebb_compile_options *options);
 EBB_API void ebb_program_free(ebb_program *program);
+
+/* What is worth knowing of it, as a sentence, or NULL: that its budget was planned for another
+ * number of threads. */
+EBB_API const char *ebb_program_note(const ebb_program *program);
 
 /* One walk over the program, then the update bindings. Inputs are copied in. */
 EBB_API ebb_status ebb_program_step(ebb_program *program, const ebb_batch *batch);

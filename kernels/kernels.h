@@ -49,8 +49,9 @@ typedef struct ebb_call {
     ebb_operand *in, *out;
     const struct ebb_kernel *kernel; /* chosen by ebb_pick, among these: */
     const struct ebb_backend *const *backends;
-    bool streamed;   /* it decodes, and its reader asks for its tiles: nothing runs here */
-    void *workspace; /* never NULL in a run; workspace_bytes long, aligned as device.h says */
+    bool deterministic; /* its bits may not depend on the number of threads */
+    bool streamed;      /* it decodes, and its reader asks for its tiles: nothing runs here */
+    void *workspace;    /* never NULL in a run; workspace_bytes long, aligned as device.h says */
     size_t workspace_bytes;
     void *state;         /* what prepare made; release() frees it */
     uint64_t seed, step; /* for operators that draw without a key of their own */
@@ -142,10 +143,6 @@ ebb_status ebb_pick(ebb_call *call, const ebb_backend *const *backends);
 /* An error of this call: "Gather 'embed': ..." with code EBB_RUNTIME. */
 ebb_status ebb_call_error(const ebb_call *call, const char *format, ...)
     EBB_PRINTF(2, 3) EBB_NEVER_NULL;
-
-/* Threads: one pool, OpenMP's, shared with oneDNN. */
-void ebb_threads_set(int count); /* 0: as many as processors */
-int ebb_threads(void);
 
 #ifdef __cplusplus
 }

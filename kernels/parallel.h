@@ -6,14 +6,42 @@
  *   EBB_SIMD_SUM(x)          the same, adding into x: in an order that the compiler fixes
  *
  * Results must not depend on how iterations are dealt out: no reductions over threads.
+ *
+ *   ebb_threads_enter, ebb_threads_leave, ebb_threads   how many threads there are
  */
 #ifndef EBB_KERNELS_PARALLEL_H
 #define EBB_KERNELS_PARALLEL_H
+
+#include "onnx/words/status.h"
 
 #if defined(_OPENMP)
 #define EBB_PRAGMA(text) _Pragma(#text)
 #else
 #define EBB_PRAGMA(text)
+#endif
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* How many threads may work, one pool with oneDNN's, is a setting of the thread that calls. Who
+ * plans, prepares or runs calls enters the number that the calls are planned for, and leaves it
+ * with what the caller had before: so it does not matter which thread calls, and what it has set.
+ * What a call needs (workspace) and how it divides its work may depend on ebb_threads() alone. */
+enum { EBB_MOST_THREADS = 4096 };
+
+typedef struct ebb_threads_before {
+    int count, dynamic;
+} ebb_threads_before;
+
+ebb_threads_before ebb_threads_enter(int count); /* 0: as many as processors */
+void ebb_threads_leave(ebb_threads_before before);
+int ebb_threads(void); /* in what was entered last */
+/* The number that `asked` stands for: 0 is as many as processors. EBB_USAGE: too many. */
+ebb_status ebb_threads_read(int *count, int asked);
+
+#ifdef __cplusplus
+}
 #endif
 
 /* Below this many elements, waking threads costs more than it gives (about 5 us against 8 GB/s). */

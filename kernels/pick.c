@@ -5,19 +5,22 @@
 #include "kernels/nested/stream.h"
 #include "kernels/nested/widen.h"
 
+#include <pthread.h>
 #include <stdio.h>
-
-#if defined(_OPENMP)
-#include <omp.h>
-#endif
 
 static const ebb_backend *const cpu[] = {&ebb_backend_dnnl, &ebb_backend_plain, NULL};
 static const ebb_backend *const plain[] = {&ebb_backend_plain, NULL};
 
 static ebb_status cuda_backends(const char *words, const ebb_backend *const **list)
 {
-    static const ebb_backend *cuda[2]; // the same two words, whoever writes them
-    EBB_TRY(ebb_plugin_backend(&cuda[0], words));
+    static const ebb_backend *cuda[2];
+    static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+    const ebb_backend *opened;
+    EBB_TRY(ebb_plugin_backend(&opened, words));
+    (void)pthread_mutex_lock(&mutex);
+    if (cuda[0] == NULL) // there is one, whatever the words
+        cuda[0] = opened;
+    (void)pthread_mutex_unlock(&mutex);
     *list = cuda;
     return NULL;
 }
@@ -132,25 +135,3 @@ ebb_status ebb_pick(ebb_call *call, const ebb_backend *const *backends)
     bool nobody = status != NULL && ebb_status_code(status) == EBB_UNSUPPORTED;
     return nobody ? no_kernel(call, &r) : status;
 }
-
-#if defined(_OPENMP)
-void ebb_threads_set(int count)
-{
-    omp_set_num_threads(count > 0 ? count : omp_get_num_procs());
-}
-
-int ebb_threads(void)
-{
-    return omp_get_max_threads();
-}
-#else
-void ebb_threads_set(int count)
-{
-    (void)count;
-}
-
-int ebb_threads(void)
-{
-    return 1;
-}
-#endif

@@ -224,11 +224,14 @@ uint32_t ebb_hash31(const char *text)
     return h == 0 ? 1 : h;
 }
 
-ebb_status ebb_remember_budget(ebb_edit *e, uint64_t bytes)
+ebb_status ebb_remember_budget(ebb_edit *e, uint64_t bytes, int threads)
 {
     char text[32];
+    ebb_props *props = &e->g->model->props;
     (void)snprintf(text, sizeof text, "%llu", (unsigned long long)bytes);
-    return ebb_props_set(e->g, &e->g->model->props, "ebb.budget_bytes", text);
+    EBB_TRY(ebb_props_set(e->g, props, "ebb.budget_bytes", text));
+    (void)snprintf(text, sizeof text, "%d", threads);
+    return ebb_props_set(e->g, props, "ebb.budget_threads", text);
 }
 
 ebb_status ebb_random_key(ebb_edit *e, ebb_value *key)

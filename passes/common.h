@@ -72,8 +72,9 @@ ebb_node ebb_only_user(const ebb_graph *g, ebb_value v);
 /* Gives the new node the name of the one that it stands for, where that has one. */
 void ebb_keep_name(ebb_graph *g, ebb_node made, ebb_node of);
 
-/* What the step was made to fit, for `ebb plan` to draw: model metadata "ebb.budget_bytes". */
-ebb_status ebb_remember_budget(ebb_edit *e, uint64_t bytes);
+/* What the step was made to fit, and for how many threads: model metadata "ebb.budget_bytes",
+ * "ebb.budget_threads". It is not compiled to more. */
+ebb_status ebb_remember_budget(ebb_edit *e, uint64_t bytes, int threads);
 
 /* The model's random key "ebb.key", int64[2] {seed, step}, which the step counts on; made where
  * there is none, with the pass's option `seed` (1 where it has no such option). */

@@ -47,13 +47,13 @@ static ebb_status rewrite_fails(const ebb_reduce_options *o, ebb_model *model)
 
 static ebb_status plan_fails(const ebb_reduce_options *o, ebb_model *model)
 {
-    const ebb_backend *const *backends;
+    ebb_setting setting;
     ebb_arena arena = {0};
     ebb_plan plan;
     EBB_TRY(ebb_infer_graph(model->graph));
     EBB_TRY(rewrite_fails(o, model));
-    EBB_TRY(ebb_backends(o->backend, &backends));
-    ebb_status status = ebb_plan_make(&plan, &arena, model->graph, backends, o->seed);
+    EBB_TRY(ebb_setting_read(&setting, model, o->backend, o->seed, o->threads));
+    ebb_status status = ebb_plan_make(&plan, &arena, model->graph, &setting);
     if (status == NULL)
         ebb_plan_release(&plan);
     ebb_arena_fini(&arena);

@@ -164,11 +164,11 @@ static ebb_status plan_to_json(const ebb_plan *plan, const char *missing, json_t
 static ebb_status estimate(ebb_model *model, const ebb_plan_options *o, json_t **out)
 {
     const char *missing = NULL;
-    const ebb_backend *const *backends;
-    EBB_TRY(ebb_backends(o->backend, &backends));
+    ebb_setting setting;
+    EBB_TRY(ebb_setting_read(&setting, model, o->backend, o->seed, o->threads));
     ebb_arena arena = {0};
     ebb_plan plan;
-    ebb_status status = ebb_plan_estimate(&plan, &arena, model->graph, backends, o->seed, &missing);
+    ebb_status status = ebb_plan_estimate(&plan, &arena, model->graph, &setting, &missing);
     if (status == NULL) {
         status = plan_to_json(&plan, missing, out);
         ebb_plan_release(&plan);

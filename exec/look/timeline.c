@@ -147,11 +147,15 @@ static json_t *neighbourhood(const ebb_plan *plan)
 ebb_status ebb_timeline_json(json_t *plan_json, const ebb_plan *plan)
 {
     const ebb_model *model = plan->g->model;
-    const char *budget = ebb_props_get(model->graph, &model->props, "ebb.budget_bytes");
+    int threads;
+    uint64_t budget = ebb_budget_of(model, &threads);
     (void)json_object_set_new(plan_json, "curve", curve(&plan->memory));
     (void)json_object_set_new(plan_json, "phases", phases(plan));
     (void)json_object_set_new(plan_json, "neighbourhood", neighbourhood(plan));
-    if (budget != NULL && budget[0] >= '0' && budget[0] <= '9')
-        set_int(plan_json, "budget_bytes", strtoull(budget, NULL, 10));
+    if (budget != 0)
+        set_int(plan_json, "budget_bytes", budget);
+    if (threads != 0)
+        set_int(plan_json, "budget_threads", (uint64_t)threads);
+    set_int(plan_json, "threads", (uint64_t)plan->setting.threads);
     return plan_json != NULL ? NULL : ebb_error_memory();
 }

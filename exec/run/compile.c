@@ -164,15 +164,47 @@ static ebb_status make_carries(ebb_program *p, ebb_arena *scratch)
 
 /* ---- compile and free ---- */
 
+/* The file says what it was made to fit, and for how many threads: with more of them some kernels
+ * need more workspace. */
+static ebb_status keep_budget(ebb_program *p)
+{
+    int planned, threads = p->plan.setting.threads;
+    const uint64_t budget = ebb_budget_of(p->model, &planned), bytes = p->plan.packing.height;
+    const bool others = planned != 0 && planned != threads;
+    if (budget == 0)
+        return NULL;
+    if (bytes <= budget) {
+        if (others)
+            p->note = ebb_arena_printf(&p->arena,
+                                       "the step was planned for --threads %d; with %d it takes "
+                                       "%llu bytes, within its budget of %llu",
+                                       planned, threads, (unsigned long long)bytes,
+                                       (unsigned long long)budget);
+        return NULL;
+    }
+    ebb_status status = ebb_error(
+        EBB_NO_PLAN, "with %d thread%s the step takes %llu bytes, above its budget of %llu",
+        threads, threads == 1 ? "" : "s", (unsigned long long)bytes, (unsigned long long)budget);
+    return others
+               ? ebb_hint(status,
+                          "it was planned for --threads %d: run it so, or plan it for "
+                          "--threads %d",
+                          planned, threads)
+               : ebb_hint(status, "plan it anew: `ebb rewrite STEP -o STEP --pass fit:budget=%llu`",
+                          (unsigned long long)bytes);
+}
+
 static ebb_status compile(ebb_program *p, const ebb_graph *g, const ebb_compile_options *o)
 {
-    const ebb_backend *const *backends;
-    EBB_TRY(ebb_backends(o->backend, &backends));
-    ebb_threads_set(o->threads);
+    ebb_setting setting;
+    EBB_TRY(ebb_setting_read(&setting, p->model, o->backend, o->seed, o->threads));
+    const ebb_backend *const *backends = setting.backends;
     p->device = backends[0]->device;
     EBB_TRY(p->device->open(&p->queue));
     p->seed = o->seed;
-    EBB_TRY(ebb_plan_make(&p->plan, &p->arena, g, backends, o->seed));
+    EBB_TRY(ebb_plan_make(&p->plan, &p->arena, g, &setting));
+    if (g == p->model->graph)
+        EBB_TRY(keep_budget(p));
     if (p->plan.packing.height > SIZE_MAX - p->plan.align)
         return ebb_error_memory();
     size_t bytes = (size_t)p->plan.packing.height;

@@ -7,6 +7,7 @@
 #include "exec/run/program.h"
 
 #include "exec/json.h"
+#include "kernels/parallel.h"
 #include "onnx/graph/infer.h"
 
 #include <stdlib.h>
@@ -233,9 +234,8 @@ static ebb_status run_calls(ebb_program *p, int64_t began, ebb_fault *fault)
     }
 }
 
-EBB_API ebb_status ebb_program_step(ebb_program *program, const ebb_batch *batch)
+static ebb_status step(ebb_program *p, const ebb_batch *batch)
 {
-    ebb_program *p = program;
     EBB_TRY(take_inputs(p, batch));
     if (!p->ready) {
         EBB_TRY(get_ready(p));
@@ -252,6 +252,14 @@ EBB_API ebb_status ebb_program_step(ebb_program *program, const ebb_batch *batch
     p->step_ns = now_ns() - begin;
     p->steps++;
     return NULL;
+}
+
+EBB_API ebb_status ebb_program_step(ebb_program *program, const ebb_batch *batch)
+{
+    const ebb_threads_before before = ebb_threads_enter(program->plan.setting.threads);
+    ebb_status status = step(program, batch);
+    ebb_threads_leave(before);
+    return status;
 }
 
 /* ---- looking and setting ---- */
@@ -293,6 +301,11 @@ EBB_API ebb_status ebb_program_get(ebb_program *program, const char *name, ebb_n
                          .dims = info->type.dims,
                          .data = data != NULL ? data : program->block};
     return NULL;
+}
+
+EBB_API const char *ebb_program_note(const ebb_program *program)
+{
+    return program->note;
 }
 
 EBB_API size_t ebb_program_output_count(const ebb_program *program)

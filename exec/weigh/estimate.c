@@ -89,16 +89,17 @@ ebb_status ebb_estimate_make(ebb_estimate *estimate, ebb_arena *arena, const ebb
                              const char *backend)
 {
     const char *missing = NULL;
-    const ebb_backend *const *backends;
+    ebb_setting setting;
     *estimate = (ebb_estimate){0};
-    EBB_TRY(ebb_backends(backend, &backends));
+    EBB_TRY(ebb_setting_read(&setting, g->model, backend, 0, 0));
     ebb_plan plan;
-    EBB_TRY(ebb_plan_estimate(&plan, arena, g, backends, 0, &missing));
+    EBB_TRY(ebb_plan_estimate(&plan, arena, g, &setting, &missing));
     estimate->workspace_bytes = EBB_NEW(arena, size_t, g->node_count + 1);
     if (estimate->workspace_bytes != NULL) {
         for (uint32_t p = 0; p < plan.count; p++)
             estimate->workspace_bytes[plan.order[p].i] = plan.calls[p].workspace_bytes;
         estimate->runs = missing == NULL;
+        estimate->threads = setting.threads;
         estimate->align = plan.align;
         estimate->arena_bytes = plan.packing.height;
         estimate->peak_bytes = plan.memory.peak_bytes;

@@ -32,6 +32,7 @@ typedef struct ebb_estimate {
     size_t *workspace_bytes; /* by node id: scratch of the kernel that would run it */
     uint32_t align;          /* of a tensor in the arena, bytes */
     bool runs;               /* every node has a kernel */
+    int threads;             /* of the host, for which this holds */
     uint64_t arena_bytes;    /* as it stands, packed */
     uint64_t peak_bytes;
     double ns;

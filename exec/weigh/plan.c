@@ -4,10 +4,11 @@
 
 #include "exec/run/call.h"
 #include "exec/weigh/estimate.h"
+#include "kernels/parallel.h"
 #include "onnx/graph/infer.h"
 #include "onnx/graph/stream.h"
 
-#include <stdio.h>
+#include <stdlib.h>
 
 /* ---- what has no kernel ---- */
 
@@ -76,6 +77,27 @@ static const char *describe_gaps(const gaps *all, ebb_arena *arena)
 
 /* ---- the plan ---- */
 
+ebb_status ebb_setting_read(ebb_setting *setting, const ebb_model *model, const char *backend,
+                            uint64_t seed, int threads)
+{
+    *setting = (ebb_setting){.seed = seed, .deterministic = model->deterministic};
+    EBB_TRY(ebb_threads_read(&setting->threads, threads != 0 ? threads : model->threads));
+    return ebb_backends(backend, &setting->backends);
+}
+
+static uint64_t number_of(const ebb_model *model, const char *key)
+{
+    const char *text = ebb_props_get(model->graph, &model->props, key);
+    return text != NULL && text[0] >= '0' && text[0] <= '9' ? strtoull(text, NULL, 10) : 0;
+}
+
+uint64_t ebb_budget_of(const ebb_model *model, int *threads)
+{
+    uint64_t count = number_of(model, "ebb.budget_threads");
+    *threads = count <= EBB_MOST_THREADS ? (int)count : 0;
+    return number_of(model, "ebb.budget_bytes");
+}
+
 /* Recomputed nodes bear the mark of what they repeat. */
 static bool is_recompute(const ebb_graph *g, ebb_node n)
 {
@@ -114,10 +136,11 @@ static ebb_status find_sources(ebb_plan *plan, ebb_call *call, ebb_node n, const
     return NULL;
 }
 
-static ebb_status make_calls(ebb_plan *plan, ebb_arena *arena, ebb_arena *scratch,
-                             const ebb_backend *const *backends, uint64_t seed, gaps *missing,
+static ebb_status make_calls(ebb_plan *plan, ebb_arena *arena, ebb_arena *scratch, gaps *missing,
                              size_t *workspace_bytes)
 {
+    const ebb_setting *setting = &plan->setting;
+    const ebb_backend *const *backends = setting->backends;
     const ebb_rates *rates = backends[0]->device->rates();
     uint32_t *at = EBB_NEW(scratch, uint32_t, plan->g->node_count + 1);
     if (at == NULL)
@@ -125,7 +148,8 @@ static ebb_status make_calls(ebb_plan *plan, ebb_arena *arena, ebb_arena *scratc
     EBB_EACH_NODE(plan->g, n)
     {
         ebb_call *call = &plan->calls[plan->count];
-        EBB_TRY(ebb_call_make(call, arena, plan->g, n, seed));
+        EBB_TRY(ebb_call_make(call, arena, plan->g, n, setting->seed));
+        call->deterministic = setting->deterministic;
         at[n.i] = plan->count;
         EBB_TRY(find_sources(plan, call, n, at));
         plan->order[plan->count++] = n;
@@ -159,7 +183,7 @@ static ebb_status pack_tensors(ebb_plan *plan, ebb_arena *arena, ebb_arena *scra
 }
 
 static ebb_status estimate(ebb_plan *plan, ebb_arena *arena, ebb_arena *scratch,
-                           const ebb_backend *const *backends, uint64_t seed, const char **missing)
+                           const char **missing)
 {
     const ebb_graph *g = plan->g;
     size_t nodes = 0;
@@ -170,27 +194,28 @@ static ebb_status estimate(ebb_plan *plan, ebb_arena *arena, ebb_arena *scratch,
     if (plan->order == NULL || plan->calls == NULL || workspace_bytes == NULL)
         return ebb_error_memory();
     gaps without = {0};
-    EBB_TRY(make_calls(plan, arena, scratch, backends, seed, &without, workspace_bytes));
+    EBB_TRY(make_calls(plan, arena, scratch, &without, workspace_bytes));
     if (without.nodes != 0) {
         *missing = describe_gaps(&without, arena);
         if (*missing == NULL)
             return ebb_error_memory();
     }
-    plan->align = backends[0]->device->align;
+    plan->align = plan->setting.backends[0]->device->align;
     EBB_TRY(ebb_memory_weigh(&plan->memory, arena, g, workspace_bytes, plan->align));
     return pack_tensors(plan, arena, scratch);
 }
 
 ebb_status ebb_plan_estimate(ebb_plan *plan, ebb_arena *arena, const ebb_graph *g,
-                             const ebb_backend *const *backends, uint64_t seed,
-                             const char **missing)
+                             const ebb_setting *setting, const char **missing)
 {
-    *plan = (ebb_plan){.g = g};
+    *plan = (ebb_plan){.g = g, .setting = *setting};
     *missing = NULL;
     if (g->outer == NULL && g == g->model->graph)
         EBB_TRY(ebb_require_static(g));
     ebb_arena scratch = {0};
-    ebb_status status = estimate(plan, arena, &scratch, backends, seed, missing);
+    const ebb_threads_before before = ebb_threads_enter(setting->threads);
+    ebb_status status = estimate(plan, arena, &scratch, missing);
+    ebb_threads_leave(before);
     ebb_arena_fini(&scratch);
     if (status != NULL)
         ebb_plan_release(plan);
@@ -198,10 +223,10 @@ ebb_status ebb_plan_estimate(ebb_plan *plan, ebb_arena *arena, const ebb_graph *
 }
 
 ebb_status ebb_plan_make(ebb_plan *plan, ebb_arena *arena, const ebb_graph *g,
-                         const ebb_backend *const *backends, uint64_t seed)
+                         const ebb_setting *setting)
 {
     const char *missing;
-    EBB_TRY(ebb_plan_estimate(plan, arena, g, backends, seed, &missing));
+    EBB_TRY(ebb_plan_estimate(plan, arena, g, setting, &missing));
     if (missing == NULL)
         return NULL;
     ebb_plan_release(plan);

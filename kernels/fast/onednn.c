@@ -32,22 +32,15 @@ static bool has_crumbs(void)
     return crumbs != NULL;
 }
 
-/* ---- one engine, one stream ---- */
+/* ---- one engine ---- */
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static dnnl_engine_t the_engine;
-static dnnl_stream_t the_stream;
 
 static void start(void)
 {
-    if (!has_room() || dnnl_engine_create(&the_engine, dnnl_cpu, 0) != dnnl_success) {
+    if (!has_room() || dnnl_engine_create(&the_engine, dnnl_cpu, 0) != dnnl_success)
         the_engine = NULL;
-        return;
-    }
-    if (dnnl_stream_create(&the_stream, the_engine, dnnl_stream_default_flags) != dnnl_success) {
-        dnnl_engine_destroy(the_engine);
-        the_engine = NULL;
-    }
 }
 
 /* What could not start for want of memory is started later. */
@@ -443,7 +436,8 @@ typedef struct move { /* an operand at run time */
     dnnl_primitive_t reorder;
 } move;
 
-typedef struct ready { /* a plan at run time */
+typedef struct ready {    /* a plan at run time */
+    dnnl_stream_t stream; /* its own: other programs run at the same time */
     dnnl_primitive_t primitive;
     uint32_t count;
     move move[EBB_DNNL_PORTS];
@@ -488,6 +482,9 @@ static const char *make_ready(ready *r, const ebb_dnnl_plan *plan)
     dnnl_memory_desc_t md;
     r->scratch_offset = plan->scratch_offset;
     r->repeat = plan->repeat > 0 ? plan->repeat : 1;
+    if (dnnl_stream_create(&r->stream, ebb_dnnl_engine(), dnnl_stream_default_flags) !=
+        dnnl_success)
+        return out_of_memory;
     const char *why = make_primitive(&r->primitive, plan->descriptor);
     while (why == NULL && r->count < plan->count) {
         why = make_move(&r->move[r->count], &plan->port[r->count]);
@@ -545,6 +542,8 @@ static void release(ready *r)
         dnnl_memory_destroy(r->scratch);
     if (r->primitive != NULL)
         dnnl_primitive_destroy(r->primitive);
+    if (r->stream != NULL)
+        dnnl_stream_destroy(r->stream);
 }
 
 void ebb_dnnl_release(ebb_call *call)
@@ -562,7 +561,7 @@ static dnnl_status_t reorder(const ready *r, const move *m)
     dnnl_exec_arg_t args[] = {{DNNL_ARG_FROM, back ? m->inner : m->outer},
                               {DNNL_ARG_TO, back ? m->outer : m->inner},
                               {DNNL_ARG_SCRATCHPAD, r->scratch}};
-    return dnnl_primitive_execute(m->reorder, the_stream, r->scratch == NULL ? 2 : 3, args);
+    return dnnl_primitive_execute(m->reorder, r->stream, r->scratch == NULL ? 2 : 3, args);
 }
 
 static const ebb_operand *operand_of(const ebb_call *call, const ebb_dnnl_port *port)
@@ -602,7 +601,7 @@ static dnnl_status_t run_once(const ready *r, const ebb_call *call, int64_t i)
             got = reorder(r, m);
     }
     if (got == dnnl_success)
-        got = dnnl_primitive_execute(r->primitive, the_stream, count, args);
+        got = dnnl_primitive_execute(r->primitive, r->stream, count, args);
     for (uint32_t p = 0; got == dnnl_success && p < r->count; p++)
         if (r->move[p].port.output && r->move[p].inner != NULL)
             got = reorder(r, &r->move[p]);
@@ -623,9 +622,9 @@ ebb_status ebb_dnnl_run(const ebb_call *call)
             got = bind(&parts[k], call);
         for (int64_t i = 0; got == dnnl_success && i < parts[k].repeat; i++)
             got = run_once(&parts[k], call, i);
+        if (got == dnnl_success)
+            got = dnnl_stream_wait(parts[k].stream);
     }
-    if (got == dnnl_success)
-        got = dnnl_stream_wait(the_stream);
     if (got == dnnl_success)
         return NULL;
     return got == dnnl_out_of_memory

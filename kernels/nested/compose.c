@@ -11,6 +11,8 @@
  */
 #include "kernels/nested/compose.h"
 
+#include "kernels/nested/nested.h"
+
 enum { PARTS = 4, INPUTS = 6, OUTPUTS = 6 };
 
 /* Operands of a part: the whole's input i, its output o, or none. */
@@ -157,20 +159,17 @@ static uint32_t lies_over(const composed *k, const ebb_call *c, const part *what
     return 0;
 }
 
-static ebb_status make_piece(composed *k, const ebb_call *c, const part *what)
+static ebb_status make_piece(composed *k, const ebb_call *c, const part *what, size_t *room)
 {
     piece *p = &k->pieces[k->count++];
     p->what = what;
-    p->call = *c;
+    p->call = ebb_nested_make(c);
     p->call.op = what->op;
     p->call.version = ebb_op_row_of(what->op)->since;
     p->call.attrs = attributes_of(what, c);
     p->call.in = p->in;
     p->call.out = p->out;
     p->call.input_count = p->call.output_count = 0;
-    p->call.kernel = NULL;
-    p->call.state = p->call.workspace = NULL;
-    p->call.workspace_bytes = 0;
     for (int i = 0; i < INPUTS && what->in[i] != 0; i++)
         p->in[p->call.input_count++] =
             what->in[i] > 0 ? input_of(c, what->in[i] - 1) : output_of(k, c, -what->in[i] - 1);
@@ -179,10 +178,7 @@ static ebb_status make_piece(composed *k, const ebb_call *c, const part *what)
         p->out[o].over = lies_over(k, c, what, o);
         p->call.output_count++;
     }
-    EBB_TRY(ebb_pick(&p->call, c->backends));
-    return p->call.kernel->workspace != NULL
-               ? p->call.kernel->workspace(&p->call, &p->call.workspace_bytes)
-               : NULL;
+    return ebb_nested_room(&p->call, c->backends, room);
 }
 
 static ebb_status build(composed *k, const ebb_call *c)
@@ -196,13 +192,10 @@ static ebb_status build(composed *k, const ebb_call *c)
         needed[p] = k->recipe->parts[p].op != EBB_OP_UNKNOWN && is_needed(k, c, p);
     for (int p = 0; p < PARTS; p++)
         if (needed[p])
-            EBB_TRY(make_piece(k, c, &k->recipe->parts[p]));
+            EBB_TRY(make_piece(k, c, &k->recipe->parts[p], &scratch));
     for (int o = 0; o < OUTPUTS; o++)
         if (k->passes[o] && !ebb_call_wants(c, (uint32_t)o) && place_of(k, c, o) == o)
             fits = fits && ebb_size_room(&k->at[o], &k->bytes, c->in[0].bytes, align);
-    for (int p = 0; p < k->count; p++)
-        scratch = scratch > k->pieces[p].call.workspace_bytes ? scratch
-                                                              : k->pieces[p].call.workspace_bytes;
     fits = fits && ebb_size_room(&k->scratch_at, &k->bytes, scratch, align);
     return fits ? NULL : ebb_call_error(c, "its parts need more memory than there can be");
 }
@@ -234,22 +227,15 @@ static void point(composed *k, const ebb_call *c)
                                                : output_at(k, c, -p->what->in[i] - 1);
         for (uint32_t o = 0; o < p->call.output_count; o++)
             p->out[o].data = output_at(k, c, -p->what->out[o] - 1);
-        p->call.workspace = (char *)c->workspace + k->scratch_at;
-        p->call.queue = c->queue;
-        p->call.position = c->position;
-        p->call.seed = c->seed;
-        p->call.step = c->step;
+        ebb_nested_point(&p->call, c, k->scratch_at);
     }
 }
 
 static void release(ebb_call *c)
 {
     composed *k = c->state;
-    for (int p = 0; p < k->count; p++) {
-        ebb_call *call = &k->pieces[p].call;
-        if (call->kernel != NULL && call->kernel->release != NULL && call->state != NULL)
-            call->kernel->release(call);
-    }
+    for (int p = 0; p < k->count; p++)
+        ebb_nested_release(&k->pieces[p].call);
     ebb_free(k);
     c->state = NULL;
 }
@@ -262,13 +248,10 @@ static ebb_status prepare(ebb_call *c)
     memset(k, 0, sizeof *k);
     c->state = k;
     EBB_TRY(build(k, c));
-    if (c->workspace != NULL)
-        point(k, c);
-    for (int p = 0; p < k->count; p++) {
-        ebb_call *call = &k->pieces[p].call;
-        if (call->kernel->prepare != NULL)
-            EBB_TRY(call->kernel->prepare(call));
-    }
+    EBB_TRY(ebb_nested_fits(c, k->bytes));
+    point(k, c);
+    for (int p = 0; p < k->count; p++)
+        EBB_TRY(ebb_nested_prepare(&k->pieces[p].call));
     return NULL;
 }
 

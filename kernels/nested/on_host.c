@@ -11,6 +11,9 @@
  */
 #include "kernels/nested/on_host.h"
 
+#include "kernels/nested/nested.h"
+#include "kernels/parallel.h"
+
 typedef struct on_host {
     ebb_arena arena;
     ebb_call call; /* on staged operands */
@@ -18,6 +21,7 @@ typedef struct on_host {
     const ebb_device *device;
     unsigned char *staged;
     size_t bytes, *in_at, *out_at, workspace_at;
+    int threads; /* of the host, that it was prepared for */
 } on_host;
 
 /* The same call on the host; where its operands will lie. */
@@ -26,37 +30,28 @@ static ebb_status build(on_host *h, const ebb_call *c)
     const ebb_backend *const *host;
     bool fits = true;
     EBB_TRY(ebb_backends("cpu", &host));
-    h->call = *c;
-    h->call.kernel = NULL;
-    h->call.state = h->call.workspace = h->call.queue = NULL;
-    h->call.workspace_bytes = 0;
-    h->call.in = EBB_NEW(&h->arena, ebb_operand, c->input_count + (size_t)1);
-    h->call.out = EBB_NEW(&h->arena, ebb_operand, c->output_count + (size_t)1);
+    size_t room = 0;
+    EBB_TRY(ebb_nested_copy(&h->call, c, &h->arena));
+    h->call.queue = NULL;
     h->in_at = EBB_NEW(&h->arena, size_t, c->input_count + (size_t)1);
     h->out_at = EBB_NEW(&h->arena, size_t, c->output_count + (size_t)1);
-    if (h->call.in == NULL || h->call.out == NULL || h->in_at == NULL || h->out_at == NULL)
+    if (h->in_at == NULL || h->out_at == NULL)
         return ebb_error_memory();
-    memcpy(h->call.in, c->in, c->input_count * sizeof *c->in);
-    memcpy(h->call.out, c->out, c->output_count * sizeof *c->out);
-    EBB_TRY(ebb_pick(&h->call, host));
-    if (h->call.kernel->workspace != NULL)
-        EBB_TRY(h->call.kernel->workspace(&h->call, &h->call.workspace_bytes));
+    EBB_TRY(ebb_nested_room(&h->call, host, &room));
     for (uint32_t i = 0; i < c->input_count; i++)
         fits =
             fits && ebb_size_room(&h->in_at[i], &h->bytes, c->in[i].bytes, ebb_device_host.align);
     for (uint32_t o = 0; o < c->output_count; o++)
         fits =
             fits && ebb_size_room(&h->out_at[o], &h->bytes, c->out[o].bytes, ebb_device_host.align);
-    fits = fits && ebb_size_room(&h->workspace_at, &h->bytes, h->call.workspace_bytes,
-                                 ebb_device_host.align);
+    fits = fits && ebb_size_room(&h->workspace_at, &h->bytes, room, ebb_device_host.align);
     return fits ? NULL : ebb_call_error(c, "its operands pass what memory can be");
 }
 
 static void release(ebb_call *c)
 {
     on_host *h = c->state;
-    if (h->call.kernel != NULL && h->call.kernel->release != NULL && h->call.state != NULL)
-        h->call.kernel->release(&h->call);
+    ebb_nested_release(&h->call);
     if (h->staged != NULL)
         h->device->unstage(h->queue, h->staged);
     ebb_arena_fini(&h->arena);
@@ -87,14 +82,18 @@ static ebb_status prepare(ebb_call *c)
     EBB_TRY(h->device->stage(c->queue, h->bytes + 1, &staged));
     h->staged = staged;
     point(h);
-    return h->call.kernel->prepare != NULL ? h->call.kernel->prepare(&h->call) : NULL;
+    h->threads = ebb_threads();
+    return ebb_nested_prepare(&h->call);
 }
 
 static ebb_status compute(void *context, uint64_t step)
 {
     on_host *h = context;
     h->call.step = step;
-    return h->call.kernel->run(&h->call);
+    const ebb_threads_before before = ebb_threads_enter(h->threads); // of a thread of the device
+    ebb_status status = h->call.kernel->run(&h->call);
+    ebb_threads_leave(before);
+    return status;
 }
 
 static ebb_status run(const ebb_call *c)

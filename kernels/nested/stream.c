@@ -13,6 +13,7 @@
 #include "kernels/nested/stream.h"
 
 #include "kernels/plain/plain.h"
+#include "kernels/nested/nested.h"
 #include "kernels/nested/widen.h"
 #include "onnx/graph/tile.h"
 
@@ -143,35 +144,10 @@ static void cut_operand(ebb_operand *o, int64_t part, int64_t of)
     o->constant = NULL;
 }
 
-static ebb_status copy_call(ebb_call *to, const ebb_call *from, ebb_arena *arena)
-{
-    *to = *from;
-    to->kernel = NULL;
-    to->streamed = false;
-    to->in = EBB_NEW(arena, ebb_operand, from->input_count + (size_t)1);
-    to->out = EBB_NEW(arena, ebb_operand, from->output_count + (size_t)1);
-    if (to->in == NULL || to->out == NULL)
-        return ebb_error_memory();
-    memcpy(to->in, from->in, from->input_count * sizeof *to->in);
-    memcpy(to->out, from->out, from->output_count * sizeof *to->out);
-    return NULL;
-}
-
-static ebb_status pick(stream *s, ebb_call *call, const ebb_call *c)
-{
-    EBB_TRY(ebb_pick(call, c->backends));
-    call->workspace_bytes = 0;
-    if (call->kernel->workspace != NULL)
-        EBB_TRY(call->kernel->workspace(call, &call->workspace_bytes));
-    if (s->bytes < call->workspace_bytes)
-        s->bytes = call->workspace_bytes; // of the scratch, for now
-    return NULL;
-}
-
 static ebb_status cut(stream *s, piece *p, const ebb_call *c, int64_t units)
 {
     p->units = units;
-    EBB_TRY(copy_call(&p->call, c, &s->arena));
+    EBB_TRY(ebb_nested_copy(&p->call, c, &s->arena));
     for (uint32_t i = 0; i < c->input_count; i++) {
         ebb_operand *in = &p->call.in[i];
         const ebb_call *source = in->source;
@@ -181,11 +157,11 @@ static ebb_status cut(stream *s, piece *p, const ebb_call *c, int64_t units)
         if (source == NULL)
             continue;
         ebb_call *decode = &p->decode[i];
-        EBB_TRY(copy_call(decode, source, &s->arena));
+        EBB_TRY(ebb_nested_copy(decode, source, &s->arena));
         for (uint32_t k = 0; k < decode->input_count; k++)
             cut_operand(&decode->in[k], units, s->units);
         cut_operand(&decode->out[0], units, s->units);
-        EBB_TRY(pick(s, decode, c));
+        EBB_TRY(ebb_nested_room(decode, c->backends, &s->bytes)); // of the scratch, for now
     }
     for (uint32_t i = 0; i < c->output_count; i++)
         if (s->tiling.out[i] == EBB_TILE_ROWS) {
@@ -196,7 +172,7 @@ static ebb_status cut(stream *s, piece *p, const ebb_call *c, int64_t units)
         }
     if (s->tiling.two_walks) // the first walk wants the sums alone
         p->call.out[0].type.dtype = EBB_NONE;
-    return pick(s, &p->call, c);
+    return ebb_nested_room(&p->call, c->backends, &s->bytes);
 }
 
 /* ---- the workspace ---- */
@@ -257,33 +233,28 @@ static ebb_status workspace(const ebb_call *c, size_t *bytes)
 
 /* ---- from call to call ---- */
 
-static void release_call(ebb_call *call)
-{
-    if (call->kernel != NULL && call->kernel->release != NULL && call->state != NULL)
-        call->kernel->release(call);
-}
-
 static void release(ebb_call *c)
 {
     stream *s = c->state;
     for (int k = 0; k < 2; k++) {
         piece *p = k == 0 ? &s->whole : &s->rest;
         for (uint32_t i = 0; i < EBB_TILE_OPERANDS; i++)
-            release_call(&p->decode[i]);
-        release_call(&p->call);
+            ebb_nested_release(&p->decode[i]);
+        ebb_nested_release(&p->call);
     }
     ebb_arena_fini(&s->arena);
     ebb_free(s);
     c->state = NULL;
 }
 
-static ebb_status prepare_piece(piece *p)
+static ebb_status prepare_piece(const stream *s, piece *p, const ebb_call *c)
 {
-    for (uint32_t i = 0; i < EBB_TILE_OPERANDS; i++)
-        if (p->decode[i].kernel != NULL && p->decode[i].kernel->prepare != NULL)
-            EBB_TRY(p->decode[i].kernel->prepare(&p->decode[i]));
-    return p->units > 0 && p->call.kernel->prepare != NULL ? p->call.kernel->prepare(&p->call)
-                                                           : NULL;
+    for (uint32_t i = 0; i < EBB_TILE_OPERANDS; i++) {
+        ebb_nested_point(&p->decode[i], c, s->scratch_at);
+        EBB_TRY(ebb_nested_prepare(&p->decode[i]));
+    }
+    ebb_nested_point(&p->call, c, s->scratch_at);
+    return ebb_nested_prepare(&p->call);
 }
 
 static ebb_status prepare(ebb_call *c)
@@ -294,8 +265,9 @@ static ebb_status prepare(ebb_call *c)
     *s = (stream){0};
     c->state = s;
     EBB_TRY(build(s, c));
-    EBB_TRY(prepare_piece(&s->whole));
-    return prepare_piece(&s->rest);
+    EBB_TRY(ebb_nested_fits(c, s->bytes));
+    EBB_TRY(prepare_piece(s, &s->whole, c));
+    return prepare_piece(s, &s->rest, c);
 }
 
 /* ---- a walk ---- */
@@ -322,7 +294,6 @@ static void *rows_from(const ebb_operand *whole, int64_t unit, int64_t units)
 /* Points the piece's calls at the rows that begin with `unit`, and decodes them. */
 static ebb_status fetch(const stream *s, piece *p, const ebb_call *c, int64_t unit)
 {
-    void *scratch = (char *)c->workspace + s->scratch_at;
     for (uint32_t i = 0; i < c->input_count; i++) {
         ebb_operand *in = &p->call.in[i];
         const ebb_call *source = c->in[i].source;
@@ -335,9 +306,7 @@ static ebb_status fetch(const stream *s, piece *p, const ebb_call *c, int64_t un
         for (uint32_t k = 0; k < decode->input_count; k++)
             decode->in[k].data = rows_from(&source->in[k], unit, s->units);
         in->data = decode->out[0].data = (char *)c->workspace + s->tile_at[i];
-        decode->workspace = scratch;
-        decode->queue = c->queue;
-        decode->position = c->position;
+        ebb_nested_point(decode, c, s->scratch_at);
         EBB_TRY(decode->kernel->run(decode));
     }
     for (uint32_t i = 0; i < c->output_count; i++)
@@ -346,11 +315,7 @@ static ebb_status fetch(const stream *s, piece *p, const ebb_call *c, int64_t un
                                       ? rows_from(&c->out[i], unit, s->units)
                                   : grows_wide(s, c, i) ? (char *)c->workspace + s->total_at[i]
                                                         : c->out[i].data;
-    p->call.workspace = scratch;
-    p->call.seed = c->seed;
-    p->call.step = c->step;
-    p->call.queue = c->queue;
-    p->call.position = c->position;
+    ebb_nested_point(&p->call, c, s->scratch_at);
     return NULL;
 }
 

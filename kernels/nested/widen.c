@@ -18,6 +18,7 @@
  */
 #include "kernels/nested/widen.h"
 
+#include "kernels/nested/nested.h"
 #include "kernels/nested/on_host.h"
 #include "kernels/parallel.h"
 
@@ -234,27 +235,14 @@ static ebb_status make_piece(widened *w, piece *p, const ebb_call *c, int64_t un
 {
     ebb_call *call = &p->call;
     p->units = units;
-    *call = *c;
-    call->kernel = NULL;
-    call->state = NULL;
-    call->in = EBB_NEW(&w->arena, ebb_operand, c->input_count + (size_t)1);
-    call->out = EBB_NEW(&w->arena, ebb_operand, c->output_count + (size_t)1);
-    if (call->in == NULL || call->out == NULL)
-        return ebb_error_memory();
-    memcpy(call->in, c->in, c->input_count * sizeof *call->in);
-    memcpy(call->out, c->out, c->output_count * sizeof *call->out);
+    EBB_TRY(ebb_nested_copy(call, c, &w->arena));
     for (uint32_t i = 0; i < c->input_count; i++)
         EBB_TRY(make_operand(w, &call->in[i], c, units, widens_in(c, i)));
     for (uint32_t o = 0; o < c->output_count; o++)
         EBB_TRY(make_operand(w, &call->out[o], c, units, widens_out(c, o)));
-    EBB_TRY(ebb_pick(call, c->backends));
-    if (ebb_is_on_host(call)) // which may as well have the 16 bits
+    EBB_TRY(ebb_nested_room(call, c->backends, &w->bytes)); // of the scratch, for now
+    if (ebb_is_on_host(call))                               // which may as well have the 16 bits
         return ebb_error(EBB_UNSUPPORTED, "the device has no kernel for it in float32 either");
-    call->workspace_bytes = 0;
-    if (call->kernel->workspace != NULL)
-        EBB_TRY(call->kernel->workspace(call, &call->workspace_bytes));
-    if (w->bytes < call->workspace_bytes)
-        w->bytes = call->workspace_bytes; // of the scratch, for now
     return NULL;
 }
 
@@ -355,11 +343,7 @@ static void point(const widened *w, piece *p, const ebb_call *c, int64_t unit)
     for (uint32_t o = 0; o < c->output_count; o++)
         call->out[o].data = widens_out(c, o) ? (char *)c->workspace + w->out_at[o]
                                              : place(w, c, &c->out[o], unit).data;
-    call->workspace = (char *)c->workspace + w->scratch_at;
-    call->queue = c->queue;
-    call->position = c->position;
-    call->seed = c->seed;
-    call->step = c->step;
+    ebb_nested_point(call, c, w->scratch_at);
 }
 
 static ebb_status compute(const widened *w, piece *p, const ebb_call *c, int64_t unit)
@@ -395,11 +379,8 @@ static ebb_status run(const ebb_call *c)
 static void release(ebb_call *c)
 {
     widened *w = c->state;
-    for (int k = 0; k < 2; k++) {
-        ebb_call *call = k == 0 ? &w->whole.call : &w->rest.call;
-        if (call->kernel != NULL && call->kernel->release != NULL && call->state != NULL)
-            call->kernel->release(call);
-    }
+    ebb_nested_release(&w->whole.call);
+    ebb_nested_release(&w->rest.call);
     ebb_arena_fini(&w->arena);
     ebb_free(w);
     c->state = NULL;
@@ -413,14 +394,13 @@ static ebb_status prepare(ebb_call *c)
     *w = (widened){0};
     c->state = w;
     EBB_TRY(build(w, c));
-    for (int k = 0; k < 2; k++) {
-        ebb_call *call = k == 0 ? &w->whole.call : &w->rest.call;
-        if (call->kernel != NULL && call->kernel->prepare != NULL) {
-            point(w, k == 0 ? &w->whole : &w->rest, c, 0);
-            EBB_TRY(call->kernel->prepare(call));
-        }
-    }
-    return NULL;
+    EBB_TRY(ebb_nested_fits(c, w->bytes));
+    point(w, &w->whole, c, 0);
+    EBB_TRY(ebb_nested_prepare(&w->whole.call));
+    if (w->rest.units == 0)
+        return NULL;
+    point(w, &w->rest, c, 0);
+    return ebb_nested_prepare(&w->rest.call);
 }
 
 static const ebb_kernel kernel = {"widen", EBB_OP_UNKNOWN, NULL, workspace, prepare, run, release};

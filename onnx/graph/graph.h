@@ -187,8 +187,11 @@ struct ebb_model { /* ebb_model in ebb.h */
     bool torchscript; /* PyTorch's TorchScript exporter wrote the file, which marks no parameters:
                          its initializers with names of their own are the state of a module */
     const struct ebb_rates
-        *rates; /* of the machine that it is planned for: exec/weigh/estimate.h; NULL:
+        *rates;         /* of the machine that it is planned for: exec/weigh/estimate.h; NULL:
                                       the host. No part of the file */
+    int threads;        /* that its steps are planned for and computed with; 0: as many as
+                           processors. No part of the file */
+    bool deterministic; /* the bits of its steps are the same for any number. The same */
     const char *path, *folder; /* of the file, for external data and messages; "" when made here */
     const void *origin;        /* ModelProto */
     struct ebb_mapping *mappings; /* mapped files, newest first; unmapped by ebb_model_free */

@@ -196,6 +196,8 @@ static ebb_status copy_model(ebb_model *m, const ebb_model *from)
     m->origin = from->origin;
     m->torchscript = from->torchscript;
     m->rates = from->rates;
+    m->threads = from->threads;
+    m->deterministic = from->deterministic;
     m->imports = copied(arena, from->imports, from->import_count, sizeof *m->imports, &failed);
     m->import_count = m->import_capacity = from->import_count;
     m->functions =

@@ -1,11 +1,17 @@
-/* status.c: a ring of error records. An atomic ticket makes the ring safe between threads. */
+/* status.c: a ring of error records for each thread.
+ *
+ * A ring outlives its thread, so that a status may be read by whoever waits for it: then the next
+ * thread without a ring takes it over, the one that was left first before the others. The rings are
+ * as many as there were threads at once with errors, and are never freed.
+ */
 #include "onnx/words/status.h"
 
 #include <errno.h>
-#include <stdatomic.h>
+#include <pthread.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { RING = 64, TEXT_BYTES = 4096 };
@@ -15,12 +21,59 @@ struct ebb_error {
     char text[TEXT_BYTES];
 };
 
-static struct ebb_error ring[RING];
-static atomic_uint ticket;
+typedef struct ring {
+    struct ebb_error records[RING];
+    unsigned turn;
+    struct ring *next; /* of those without a thread */
+} ring;
 
+static ring first_ring; // so that one thread needs no memory for its errors
+static ring *left = &first_ring, **left_end = &first_ring.next;
+static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+static pthread_key_t key;
+static _Thread_local ring *own;
+
+static void leave_ring(void *of_thread)
+{
+    ring *r = of_thread;
+    r->next = own = NULL;
+    (void)pthread_mutex_lock(&mutex);
+    *left_end = r;
+    left_end = &r->next;
+    (void)pthread_mutex_unlock(&mutex);
+}
+
+static void make_key(void)
+{
+    (void)pthread_key_create(&key, leave_ring);
+}
+
+static ring *take_ring(void)
+{
+    (void)pthread_once(&once, make_key);
+    (void)pthread_mutex_lock(&mutex);
+    ring *r = left;
+    if (r != NULL)
+        left = r->next;
+    if (left == NULL)
+        left_end = &left;
+    (void)pthread_mutex_unlock(&mutex);
+    if (r == NULL)
+        r = calloc(1, sizeof *r);
+    if (r != NULL)
+        (void)pthread_setspecific(key, r);
+    return r;
+}
+
+/* NULL: out of memory. */
 static struct ebb_error *next_record(ebb_code code)
 {
-    struct ebb_error *error = &ring[atomic_fetch_add(&ticket, 1u) % RING];
+    if (own == NULL)
+        own = take_ring();
+    if (own == NULL)
+        return NULL;
+    struct ebb_error *error = &own->records[own->turn++ % RING];
     error->code = code;
     error->text[0] = '\0';
     return error;
@@ -39,6 +92,8 @@ const char *ebb_status_text(ebb_status status)
 ebb_status ebb_error(ebb_code code, const char *format, ...)
 {
     struct ebb_error *error = next_record(code);
+    if (error == NULL)
+        return ebb_error_memory();
     va_list args;
     va_start(args, format);
     (void)vsnprintf(error->text, TEXT_BYTES, format, args);
@@ -54,7 +109,9 @@ ebb_status ebb_error_memory(void)
 
 ebb_status ebb_error_io(const char *path, const char *what)
 {
-    return ebb_error(EBB_IO, "%s: %s: %s", path, what, strerror(errno));
+    char why[256] = "unknown error";
+    (void)strerror_r(errno, why, sizeof why);
+    return ebb_error(EBB_IO, "%s: %s: %s", path, what, why);
 }
 
 /* Appends to text[TEXT_BYTES] at `at`; cut where it is full. Returns the new end. */
@@ -77,6 +134,8 @@ static ebb_status extended(ebb_status status, const char *before, const char *la
     const char *text = status->text, *hint = is_while ? strstr(text, hint_line) : NULL;
     char line[TEXT_BYTES];
     size_t at = 0;
+    if (error == NULL)
+        return ebb_error_memory();
     if (before != NULL)
         at = put(error->text, at, "%s: ", before);
     at = put(error->text, at, "%s", text);

@@ -1,8 +1,9 @@
 /* status.h: the error value.
  *
- * A status is NULL for success, else a record from a fixed pool: code, one sentence, and a trail of
- * what was being done. It needs no freeing, so any layer may drop it, and "out of memory" can be
- * said without memory. The pool is a ring: a status is good until 64 later errors have been made.
+ * A status is NULL for success, else a record: code, one sentence, and a trail of what was being
+ * done. It needs no freeing, so any layer may drop it, and "out of memory" can be said without
+ * memory. Each thread has a ring of records: a status is good until the thread that made it has
+ * made 64 later ones; another thread may read it, also when that one has ended.
  *
  *     model.onnx: Conv 'layer3.conv1': weight expects 64 input channels, input 'relu_7' has 32
  *       while inferring shapes; opset 17

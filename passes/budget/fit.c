@@ -448,7 +448,6 @@ static ebb_status plan_and_apply(joint *j, const ebb_trial *before, uint64_t bud
         if (chosen == NULL || chosen->bytes > budget)
             return refuse(j, before, budget, chosen);
     }
-    EBB_TRY(ebb_remember_budget(j->e, budget));
     return apply(j, chosen, before);
 }
 
@@ -471,6 +470,7 @@ static ebb_status run(ebb_edit *e)
         return ebb_hint(ebb_error(EBB_USAGE, "pass fit needs a budget of more than zero bytes"),
                         "say budget=6GiB or budget=80%%");
     e->report->holds = true; // or the run fails
+    EBB_TRY(ebb_remember_budget(e, budget, before.estimate.threads));
     if (budget >= before.bytes)
         return ebb_note(e, "nothing to do: the step takes %llu bytes, within the budget of %llu",
                         (unsigned long long)before.bytes, (unsigned long long)budget);

@@ -74,6 +74,7 @@ static ebb_status run(ebb_edit *e)
             ebb_error(EBB_USAGE, "pass recompute needs a budget of more than zero bytes"),
             "say budget=6GiB or budget=80%%");
     e->report->holds = true; // or the run fails
+    EBB_TRY(ebb_remember_budget(e, budget, before.estimate.threads));
     if (budget >= before.bytes)
         return ebb_note(e, "nothing to do: the step takes %llu bytes, within the budget of %llu",
                         (unsigned long long)before.bytes, (unsigned long long)budget);
@@ -87,10 +88,8 @@ static ebb_status run(ebb_edit *e)
         EBB_TRY(planner->plan(&schedule, &before.source.problem, aim, work, e->scratch));
         EBB_TRY(ebb_remat_weigh(&weight, NULL, &before.source.problem, &schedule, e->scratch));
         EBB_TRY(ebb_trial_schedule(&bytes, &ns, &before, e->g, &schedule, backend));
-        if (bytes <= budget) {
-            EBB_TRY(ebb_remember_budget(e, budget));
+        if (bytes <= budget)
             return apply(e, &before, &schedule, bytes, ns);
-        }
         if (bytes < least) {
             least = bytes;
             slower = before.estimate.ns > 0 ? ns / before.estimate.ns : 1;

@@ -35,7 +35,7 @@ static const ebb_type *type_of(const ebb_graph *g, ebb_value v)
 
 static list *list_of(resolver *r, ebb_value v)
 {
-    static list none;
+    static _Thread_local list none;
     none = (list){0};
     return v.i != 0 && v.i < r->value_count ? &r->lists[v.i] : &none;
 }

@@ -43,7 +43,6 @@ static void an_option_without_effect_is_a_usage_error(void **state)
         {"grad " MODEL " --loss mse -o x.onnx --allow lossy", "--allow needs a --budget"},
         {"grad " MODEL " --loss mse -o x.onnx --backend plain", "--backend needs a --budget"},
         {"rewrite " MODEL " --pass fold -o x.onnx --seed 3", "--seed needs a --init"},
-        {"plan " MODEL " --threads 2", "--threads needs a --run"},
         {"diff " MODEL " " MODEL " --steps 2", "--steps needs a --run"},
         {"train " MODEL " --data " DATA " --steps 2 --epochs 3", "--epochs has no effect beside"},
         {"train " MODEL " --data " DATA " --every 2", "--every needs a --checkpoint"},

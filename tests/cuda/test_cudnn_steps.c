@@ -35,7 +35,7 @@ static void must(ebb_status status)
 /* sample NULL: the network exported in eval mode. */
 static void plan_step(planned *p, const char *sample, const char *backend, const char *memory)
 {
-    const ebb_backend *const *backends;
+    ebb_setting setting;
     char path[1024], passes[256];
     memset(p, 0, sizeof *p);
     (void)snprintf(passes, sizeof passes,
@@ -50,8 +50,8 @@ static void plan_step(planned *p, const char *sample, const char *backend, const
         must(ebb_set_dim(p->model, "batch", 32));
     }
     must(ebb_rewrite(p->model, passes, NULL, NULL));
-    must(ebb_backends(backend, &backends));
-    must(ebb_plan_make(&p->plan, &p->arena, p->model->graph, backends, 0));
+    must(ebb_setting_read(&setting, p->model, backend, 0, 0));
+    must(ebb_plan_make(&p->plan, &p->arena, p->model->graph, &setting));
 }
 
 static void close_step(planned *p)

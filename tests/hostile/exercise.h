@@ -109,11 +109,11 @@ static inline ebb_status exercise_run(const ebb_graph *g, draws *d, const char *
 
 static inline ebb_status exercise_plan(const ebb_graph *g)
 {
-    const ebb_backend *const *backends;
+    ebb_setting setting;
     ebb_arena arena = {0};
     ebb_plan plan;
-    EBB_TRY(ebb_backends("cpu", &backends));
-    ebb_status status = ebb_plan_make(&plan, &arena, g, backends, 1);
+    EBB_TRY(ebb_setting_read(&setting, g->model, "cpu", 1, 0));
+    ebb_status status = ebb_plan_make(&plan, &arena, g, &setting);
     if (status == NULL)
         ebb_plan_release(&plan);
     ebb_arena_fini(&arena);

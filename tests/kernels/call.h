@@ -24,6 +24,7 @@
 #include <string.h>
 
 #include "kernels/kernels.h"
+#include "kernels/parallel.h"
 
 enum { GUARD = 256, GUARD_BYTE = 0xA5 }; /* operands begin as a device's do */
 

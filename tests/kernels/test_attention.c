@@ -102,11 +102,11 @@ static void any_number_of_threads_gives_the_same_bits(void **state)
     problem p = {2, 3, 70, 70, 16, 16, true, true, false, OPEN, -INFINITY, 0, 0, 0.1};
     unsigned char *first = NULL;
     size_t bytes = 0;
-    int before = ebb_threads();
+    const ebb_threads_before before = ebb_threads_enter(1);
     for (int threads = 1; threads <= 4; threads++) {
         const int64_t y[] = {p.b, p.h, p.s, p.e}, row[] = {p.b, p.h, p.s, 1};
         testing t;
-        ebb_threads_set(threads);
+        (void)ebb_threads_enter(threads);
         begin(&t, EBB_OP_EBB_ATTENTION_DROPOUT_GRAD);
         put_attributes(&t, &p);
         put_in(&t, EBB_F32, 4, y);
@@ -129,7 +129,7 @@ static void any_number_of_threads_gives_the_same_bits(void **state)
         end(&t);
     }
     free(first);
-    ebb_threads_set(before);
+    ebb_threads_leave(before);
 }
 
 int main(void)

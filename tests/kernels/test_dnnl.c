@@ -569,7 +569,8 @@ static void check_in_parts(testing *t, const char *kernel, const char *oracle)
 static void large_batches_go_through_in_parts(void **state)
 {
     (void)state;
-    ebb_threads_set(2); // with 16, the one block of these weights wants an image for each thread
+    (void)ebb_threads_enter(
+        2); // with 16, the one block of these weights wants an image for each thread
     for (size_t i = 0; i < sizeof large / sizeof large[0]; i++) {
         const shape *s = &large[i];
         dims d = dims_of(s);
@@ -594,7 +595,7 @@ static void large_batches_go_through_in_parts(void **state)
             end(&t);
         }
     }
-    ebb_threads_set(0);
+    (void)ebb_threads_enter(0);
 }
 
 static void too_little_workspace_is_an_error(void **state)

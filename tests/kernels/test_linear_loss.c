@@ -214,18 +214,18 @@ static void the_plain_one_does_not_depend_on_the_number_of_threads(void **state)
     const layer y = {130, 96, 513, 48, true, true, true, true, false, 0};
     testing t;
     make(&t, &y, EBB_F32);
-    ebb_threads_set(1);
+    (void)ebb_threads_enter(1);
     run_with(&t, PLAIN);
     double *expected[4];
     for (uint32_t o = 0; o < 4; o++)
         expected[o] = values_of(&t.out[o]);
     for (int threads = 2; threads < 6; threads++) {
-        ebb_threads_set(threads);
+        (void)ebb_threads_enter(threads);
         run_with(&t, PLAIN);
         for (uint32_t o = 0; o < 4; o++)
             check_close(&t.out[o], expected[o], 0, "with other threads");
     }
-    ebb_threads_set(0);
+    (void)ebb_threads_enter(0);
     for (uint32_t o = 0; o < 4; o++)
         free(expected[o]);
     end(&t);

@@ -71,13 +71,13 @@ static void taps_lead_to_where_the_maximum_was(void **state)
     (void)state;
     for (int threads = 1; threads <= 3; threads += 2)
         for (size_t i = 0; i < POOL_WINDOWS; i++) {
-            ebb_threads_set(threads);
+            (void)ebb_threads_enter(threads);
             compare(&pool_windows[i], EBB_F32, &plain);
             compare(&pool_windows[i], EBB_F64, &plain);
             if (pool_windows[i].bits < 16) // else more taps than those kernels take
                 compare(&pool_windows[i], EBB_F32, &rows);
         }
-    ebb_threads_set(0);
+    (void)ebb_threads_enter(0);
 }
 
 static void codes_that_no_window_has_touch_nothing_else(void **state)
