@@ -15,7 +15,7 @@
  * one thread, tile after tile, so results depend on no thread count.
  */
 #include "kernels/call/attention.h"
-#include "kernels/fast/onednn.h"
+#include "kernels/fast/fast.h"
 #include "kernels/fast/tile.h"
 #include "kernels/plain/vmath.h"
 

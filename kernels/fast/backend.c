@@ -1,9 +1,59 @@
-/* backend.c: the kernels that oneDNN or a loop beside it does faster than the plain ones. */
-#include "kernels/fast/onednn.h"
+/* backend.c: the kernels that oneDNN or a loop of our own does faster than the plain ones. */
+#include "kernels/fast/fast.h"
 
 #define FAMILY(name) {ebb_dnnl_##name, &ebb_dnnl_##name##_count},
 
-static const ebb_family families[] = {EBB_DNNL_FAMILIES(FAMILY){NULL, NULL}};
+// clang-format off
+static const ebb_family families[] = {
+#if defined(EBB_ONEDNN)
+    EBB_ONEDNN_FIRST(FAMILY)
+#endif
+    EBB_OWN_LOOPS(FAMILY)
+#if defined(EBB_ONEDNN)
+    EBB_ONEDNN_LAST(FAMILY)
+#endif
+    {NULL, NULL}};
+// clang-format on
 
 const ebb_backend ebb_backend_dnnl = {
     .name = "dnnl", .families = families, .device = &ebb_device_host};
+
+/* ---- what all of them ask of operands ---- */
+
+static const char *declines_operand(const ebb_operand *o, bool plain)
+{
+    if (o->type.dtype == EBB_NONE)
+        return NULL;
+    if (o->type.dtype != EBB_F32)
+        return "computes in float32 only";
+    if (!ebb_type_is_static(&o->type))
+        return "a dim is not known";
+    for (int i = 0; i < o->type.rank; i++)
+        if (o->type.dims[i] == 0)
+            return "an operand has no elements";
+        else if (o->type.dims[i] > INT32_MAX) // its own arithmetic is in 32 bits, and divides
+            return "a dim is too large";
+    if (plain && o->type.layout.kind != EBB_LAYOUT_PLAIN)
+        return "works on row-major tensors only";
+    return NULL;
+}
+
+static const char *declines_operands(const ebb_call *call, bool plain)
+{
+    const char *why = NULL;
+    for (uint32_t i = 0; why == NULL && i < call->input_count; i++)
+        why = declines_operand(&call->in[i], plain);
+    for (uint32_t o = 0; why == NULL && o < call->output_count; o++)
+        why = declines_operand(&call->out[o], plain);
+    return why;
+}
+
+const char *ebb_dnnl_floats(const ebb_call *call)
+{
+    return declines_operands(call, false);
+}
+
+const char *ebb_dnnl_plain_floats(const ebb_call *call)
+{
+    return declines_operands(call, true);
+}

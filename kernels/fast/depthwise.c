@@ -12,7 +12,7 @@
  *
  *     dX[2o + 1 - p] = k1 dY[o]      dX[2o + 2 - p] = k2 dY[o] + k0 dY[o + 1]
  */
-#include "kernels/fast/onednn.h"
+#include "kernels/fast/fast.h"
 
 /* On rows below these oneDNN is the faster one, copies and all (bench_kernels "depth"). */
 enum { WIDEST = 2048, NARROWEST = 24, NARROWEST_FOR_WEIGHTS = 48 };

@@ -115,44 +115,6 @@ const char *ebb_dnnl_of_type(dnnl_memory_desc_t *md, const ebb_type *type)
     return NULL;
 }
 
-static const char *declines_operand(const ebb_operand *o, bool plain)
-{
-    if (o->type.dtype == EBB_NONE)
-        return NULL;
-    if (o->type.dtype != EBB_F32)
-        return "computes in float32 only";
-    if (!ebb_type_is_static(&o->type))
-        return "a dim is not known";
-    for (int i = 0; i < o->type.rank; i++)
-        if (o->type.dims[i] == 0)
-            return "an operand has no elements";
-        else if (o->type.dims[i] > INT32_MAX) // its own arithmetic is in 32 bits, and divides
-            return "a dim is too large";
-    if (plain && o->type.layout.kind != EBB_LAYOUT_PLAIN)
-        return "works on row-major tensors only";
-    return NULL;
-}
-
-static const char *declines_operands(const ebb_call *call, bool plain)
-{
-    const char *why = NULL;
-    for (uint32_t i = 0; why == NULL && i < call->input_count; i++)
-        why = declines_operand(&call->in[i], plain);
-    for (uint32_t o = 0; why == NULL && o < call->output_count; o++)
-        why = declines_operand(&call->out[o], plain);
-    return why;
-}
-
-const char *ebb_dnnl_floats(const ebb_call *call)
-{
-    return declines_operands(call, false);
-}
-
-const char *ebb_dnnl_plain_floats(const ebb_call *call)
-{
-    return declines_operands(call, true);
-}
-
 /* ---- plans ---- */
 
 dnnl_primitive_attr_t ebb_dnnl_attr(float scale)

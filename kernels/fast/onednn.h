@@ -28,9 +28,7 @@
 
 #include <oneapi/dnnl/dnnl.h>
 
-#include "kernels/kernels.h"
-#include "kernels/parallel.h"
-#include "kernels/call/geometry.h"
+#include "kernels/fast/fast.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -109,34 +107,6 @@ void ebb_dnnl_plain(dnnl_memory_desc_t *md, int rank, const int64_t *dims);
 void ebb_dnnl_strided(dnnl_memory_desc_t *md, int rank, const int64_t *dims,
                       const int64_t *strides);
 void ebb_dnnl_any(dnnl_memory_desc_t *md, int rank, const int64_t *dims);
-
-/* Every operand there is: float32, static, of at least one element. */
-const char *ebb_dnnl_floats(const ebb_call *call);
-/* And row-major. */
-const char *ebb_dnnl_plain_floats(const ebb_call *call);
-
-static inline bool ebb_dnnl_has(const ebb_call *call, uint32_t i)
-{
-    return i < call->input_count && call->in[i].type.dtype != EBB_NONE;
-}
-
-static inline bool ebb_dnnl_wants(const ebb_call *call, uint32_t o)
-{
-    return o < call->output_count && call->out[o].type.dtype != EBB_NONE;
-}
-
-/* ---- families: each file ends in its array ---- */
-
-#define EBB_DNNL_FAMILIES(X) \
-    X(matmul) X(depthwise) X(conv) X(conv_pooled) X(pool) X(attention) X(linear_loss) X(sketch)
-
-#define EBB_DNNL_DECLARE(name)                 \
-    extern const ebb_kernel ebb_dnnl_##name[]; \
-    extern const size_t ebb_dnnl_##name##_count;
-EBB_DNNL_FAMILIES(EBB_DNNL_DECLARE)
-
-#define EBB_DNNL_COUNT(name) \
-    const size_t ebb_dnnl_##name##_count = sizeof ebb_dnnl_##name / sizeof ebb_dnnl_##name[0];
 
 /* The phases of a file whose make function is `make`. */
 #define EBB_DNNL_PHASES(make)                                        \

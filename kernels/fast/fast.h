@@ -1,0 +1,50 @@
+/* fast.h: kernels that are faster than the plain ones: by oneDNN (onednn.h), and by loops of our
+ * own, which need nothing of it. Built with -DEBB_ONEDNN=OFF only the latter are there, and the
+ * plain kernels compute the rest.
+ */
+#ifndef EBB_KERNELS_FAST_FAST_H
+#define EBB_KERNELS_FAST_FAST_H
+
+#include "kernels/kernels.h"
+#include "kernels/parallel.h"
+#include "kernels/call/geometry.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Every operand there is: float32, static, of at least one element. */
+const char *ebb_dnnl_floats(const ebb_call *call);
+/* And row-major. */
+const char *ebb_dnnl_plain_floats(const ebb_call *call);
+
+static inline bool ebb_dnnl_has(const ebb_call *call, uint32_t i)
+{
+    return i < call->input_count && call->in[i].type.dtype != EBB_NONE;
+}
+
+static inline bool ebb_dnnl_wants(const ebb_call *call, uint32_t o)
+{
+    return o < call->output_count && call->out[o].type.dtype != EBB_NONE;
+}
+
+/* ---- families: each file ends in its array; the first that takes a call has it ---- */
+
+#define EBB_ONEDNN_FIRST(X) X(matmul) X(pool) X(conv_pooled) X(linear_loss) X(sketch)
+#define EBB_OWN_LOOPS(X) X(depthwise) X(pool_rows) X(attention)
+#define EBB_ONEDNN_LAST(X) X(conv) X(pool_most)
+
+#define EBB_DNNL_DECLARE(name)                 \
+    extern const ebb_kernel ebb_dnnl_##name[]; \
+    extern const size_t ebb_dnnl_##name##_count;
+EBB_ONEDNN_FIRST(EBB_DNNL_DECLARE)
+EBB_OWN_LOOPS(EBB_DNNL_DECLARE)
+EBB_ONEDNN_LAST(EBB_DNNL_DECLARE)
+
+#define EBB_DNNL_COUNT(name) \
+    const size_t ebb_dnnl_##name##_count = sizeof ebb_dnnl_##name / sizeof ebb_dnnl_##name[0];
+
+#ifdef __cplusplus
+}
+#endif
+#endif
