@@ -8,7 +8,7 @@
  * MaskGrad(dz, m)) from memory, so it has to be made there, and nothing is gained by joining it
  * with one of its readers. m only where sign-mask made it before: who reads z anyway asks z.
  *
- * Declines where no library has one kernel for both (tests/cuda/test_cudnn_fusions.c): the sum and
+ * Declines where no library has one kernel for both (tests/cuda/library/test_cudnn_fusions.c): the sum and
  * the bits go with a convolution of 16 bits that has its channels last and one group; in float32
  * the ReLU goes with a bias. Bits that cannot come along stay a node of their own.
  */

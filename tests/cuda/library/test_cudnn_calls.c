@@ -1,6 +1,6 @@
 /* test_cudnn_calls.c: which batch norms and pools are cuDNN's, what is asked of it for them, and
  * where their tensors lie. Plans are for a described device: nothing of cuDNN runs. */
-#include "tests/cuda/cudnn_reading.h"
+#include "tests/cuda/library/cudnn_reading.h"
 
 #include "kernels/cuda/norm.h"
 

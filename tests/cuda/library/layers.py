@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Makes layers.txt from ONNX models: every distinct convolution, pool, batch norm and attention.
 
-    python3 tests/cuda/layers.py MODELS > tests/cuda/layers.txt
+    python3 tests/cuda/library/layers.py MODELS > tests/cuda/library/layers.txt
 
 MODELS is a folder with NAME/ts.onnx. Needs the package onnx. The lines that say
 what some device cannot do (refused ...) are written by hand below the table and are kept.

@@ -1,7 +1,7 @@
 /* test_lt_sums.c: LinearGrad by cuBLASLt, with a stand-in for the library: the product and the sums
  * of either side against the definition, and when one call after the other is preferred.
  */
-#include "tests/cuda/lt_stand_in.h"
+#include "tests/cuda/library/lt_stand_in.h"
 
 static const ebb_family families[] = {{ebb_cuda_cublas_sums, &ebb_cuda_cublas_sums_count},
                                       {NULL, NULL}};

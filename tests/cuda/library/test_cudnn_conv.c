@@ -1,6 +1,6 @@
 /* test_cudnn_conv.c: calls of convolutions as cuDNN's layer is asked for them, and the plans that
  * described devices have for them. Nothing runs. */
-#include "tests/cuda/cudnn_play.h"
+#include "tests/cuda/library/cudnn_play.h"
 
 #include <sys/wait.h>
 #include <unistd.h>

@@ -1,6 +1,6 @@
 /* test_cudnn_attention.c: which attentions are cuDNN's, what is asked of it for them, and where
  * their tensors lie. Plans are for a described device: nothing of cuDNN runs. */
-#include "tests/cuda/cudnn_reading.h"
+#include "tests/cuda/library/cudnn_reading.h"
 
 extern const ebb_kernel ebb_cuda_cudnn_attention[], ebb_cuda_cudnn_heads[];
 

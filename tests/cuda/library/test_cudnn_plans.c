@@ -319,7 +319,7 @@ static void plan_layer(const layer *l)
 static void walk(void (*each)(const char *line))
 {
     char line[LINE];
-    FILE *file = fopen(EBB_SOURCE_DIR "/tests/cuda/layers.txt", "r");
+    FILE *file = fopen(EBB_SOURCE_DIR "/tests/cuda/library/layers.txt", "r");
     assert_non_null(file);
     while (fgets(line, sizeof line, file) != NULL) {
         line[strcspn(line, "\n")] = 0;

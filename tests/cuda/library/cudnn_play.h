@@ -10,7 +10,7 @@
 #ifndef EBB_TESTS_CUDA_CUDNN_PLAY_H
 #define EBB_TESTS_CUDA_CUDNN_PLAY_H
 
-#include "tests/cuda/cudnn_reading.h"
+#include "tests/cuda/library/cudnn_reading.h"
 
 enum { PLAY_TENSORS = 64, PLAY_DETAILS = 16, PLAY_LIST = 8, PLAY_BOOLEAN = 11 };
 enum { PLAY_ADD = 0, PLAY_RELU = 100, PLAY_GREATER = 302 };

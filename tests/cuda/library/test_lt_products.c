@@ -2,7 +2,7 @@
  * the library would, column by column: what it is asked for, which of its algorithms is taken, and
  * that the choice is found again.
  */
-#include "tests/cuda/lt_stand_in.h"
+#include "tests/cuda/library/lt_stand_in.h"
 #include "tests/cuda/recurrent.h"
 #include "tests/kernels/linear_loss_layers.h"
 
