@@ -163,6 +163,54 @@ void ebb_release(void *memory)
     free(memory);
 }
 
+/* A pass that was asked for stands behind the optimizer, or has gone before the gradient. One that
+ * tidies comes by itself and counts where it changes numbers. */
+static bool is_technique(const ebb_report *r, bool behind)
+{
+    const ebb_pass *pass = ebb_pass_find(r->pass);
+    if (!behind)
+        return pass->primal != EBB_PRIMAL_NOTHING;
+    return !pass->tidies || (r->found > 0 && r->exactness != EBB_EXACT);
+}
+
+static void find_techniques(bool *techniques, ebb_rewrite_facts *facts, const ebb_report *reports,
+                            size_t count)
+{
+    size_t from = 0;
+    ebb_exactness worst = EBB_EXACT;
+    *facts = (ebb_rewrite_facts){0};
+    for (size_t i = 0; i < count; i++)
+        if (strcmp(reports[i].pass, "optimizer") == 0)
+            from = i + 1;
+    for (size_t i = 0; i < count; i++) {
+        const ebb_report *r = &reports[i];
+        techniques[i] = is_technique(r, i >= from);
+        facts->applied += techniques[i] ? r->applied : 0;
+        if (techniques[i] && r->applied > 0 && r->exactness != EBB_MAKES && r->exactness > worst)
+            worst = r->exactness;
+    }
+    facts->exactness = exactness_name(worst);
+}
+
+static ebb_status tell(const ebb_report *reports, size_t count, ebb_rewrite_facts *facts,
+                       ebb_arena *arena, char **json)
+{
+    ebb_rewrite_facts unread;
+    bool *techniques = EBB_NEW(arena, bool, count + 1);
+    if (techniques == NULL)
+        return ebb_error_memory();
+    find_techniques(techniques, facts != NULL ? facts : &unread, reports, count);
+    if (json == NULL)
+        return NULL;
+    json_t *list = json_array();
+    for (size_t i = 0; i < count; i++) {
+        json_t *o = ebb_report_to_json(&reports[i]);
+        (void)json_object_set_new(o, "technique", json_boolean(techniques[i]));
+        json_array_append_new(list, o);
+    }
+    return ebb_json_text(json, json_pack("{s:s, s:o}", "schema", "ebb.rewrite/1", "passes", list));
+}
+
 ebb_status ebb_rewrite(ebb_model *model, const char *pipeline, const ebb_rewrite_options *options,
                        char **json)
 {
@@ -170,15 +218,10 @@ ebb_status ebb_rewrite(ebb_model *model, const char *pipeline, const ebb_rewrite
     ebb_arena keep = {0};
     ebb_report *reports = NULL;
     size_t count = 0;
-    ebb_status status = ebb_pipeline_run(model, pipeline, options != NULL ? options : &nothing,
-                                         &keep, &reports, &count);
-    if (status == NULL && json != NULL) {
-        json_t *list = json_array();
-        for (size_t i = 0; i < count; i++)
-            json_array_append_new(list, ebb_report_to_json(&reports[i]));
-        status =
-            ebb_json_text(json, json_pack("{s:s, s:o}", "schema", "ebb.rewrite/1", "passes", list));
-    }
+    options = options != NULL ? options : &nothing;
+    ebb_status status = ebb_pipeline_run(model, pipeline, options, &keep, &reports, &count);
+    if (status == NULL)
+        status = tell(reports, count, options->facts, &keep, json);
     ebb_arena_fini(&keep);
     return status;
 }

@@ -10,7 +10,7 @@
 
 #include "onnx/file/file.h"
 #include "onnx/graph/infer.h"
-#include "passes/pipeline.h"
+#include "rewrite/rewrite.h"
 
 #define HEADER "<ir_version: 10, opset_import: [\"\" : 20]> sweep "
 
@@ -155,31 +155,27 @@ static bool runs_alone(const ebb_pass *pass)
     return alone;
 }
 
-static const char *pipeline_of(const family *f, bool offers, ebb_arena *scratch)
-{
-    const char *text =
-        ebb_arena_printf(scratch, "flatten,train-mode,fold,fuse,loss:%s,gradient,optimizer:%s",
-                         f->loss, f->optimizer);
-    size_t count;
-    const ebb_pass *const *roll = ebb_passes(&count);
-    for (size_t i = 0; offers && text != NULL && i < count; i++)
-        if (runs_alone(roll[i]))
-            text = ebb_arena_printf(scratch, "%s,%s", text, roll[i]->name);
-    return text != NULL ? ebb_arena_printf(scratch, "%s,drop-saves,alias", text) : NULL;
-}
-
 static ebb_status make(ebb_model **model, const family *f, int size, bool offers,
                        ebb_arena *scratch)
 {
-    const char *text = fill_in(f, size, scratch), *pipeline = pipeline_of(f, offers, scratch);
-    const ebb_rewrite_options options = {0};
-    ebb_report *reports;
-    size_t count;
-    if (text == NULL || pipeline == NULL)
+    size_t count, taken = 0;
+    const ebb_pass *const *roll = ebb_passes(&count);
+    const char *text = fill_in(f, size, scratch);
+    const char **passes = EBB_NEW(scratch, const char *, count + 1);
+    if (text == NULL || passes == NULL)
         return ebb_error_memory();
+    for (size_t i = 0; offers && i < count; i++)
+        if (runs_alone(roll[i]))
+            passes[taken++] = roll[i]->name;
+    passes[taken] = NULL;
+    const ebb_step_options step = {.loss = f->loss, .optimizer = f->optimizer, .passes = passes};
+    char *pipeline;
     EBB_TRY(ebb_text_parse_model(model, text));
     EBB_TRY(ebb_infer_graph((*model)->graph));
-    return ebb_pipeline_run(*model, pipeline, &options, scratch, &reports, &count);
+    EBB_TRY(ebb_step_pipeline(&pipeline, &step));
+    ebb_status status = ebb_rewrite(*model, pipeline, NULL, NULL);
+    ebb_release(pipeline);
+    return status;
 }
 
 ebb_status ebb_sweep_make(ebb_model **model, size_t i)

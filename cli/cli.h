@@ -28,12 +28,14 @@ typedef struct cli_word {
     const char *value;
 } cli_word;
 
+enum { MOST_WORDS = 128 };
+
 typedef struct cli {
     const struct cli_verb *verb;
     const struct cli_way *way;
     const char *files[8];
     int file_count;
-    cli_word words[128];
+    cli_word words[MOST_WORDS];
     int word_count;
     char *const *command; /* what stands after "--" */
     int command_count;
@@ -128,20 +130,19 @@ ebb_status cli_bind(const cli *c, ebb_model *model); /* --dim and --shape alone 
 /* --threads and --deterministic, before anything is planned for them. */
 ebb_status cli_set_threads(const cli *c, ebb_model *model);
 
-/* The pipeline that makes a step of a model as --loss, --optimizer, --train ... say. */
-ebb_status cli_make_step(const cli *c, ebb_model *model, char **json);
+/* make: a step is made of the model, as --loss, --optimizer, --train ... say; else --costs, --pass
+ * and --budget go over it as it stands, and without them nothing happens. json, facts: as
+ * ebb_rewrite fills them, or NULL. */
+ebb_status cli_rewrite(const cli *c, ebb_model *model, bool make, char **json,
+                       ebb_rewrite_facts *facts);
+/* Its pipeline as text, to release; "" where nothing is to be done. */
+ebb_status cli_pipeline(const cli *c, const ebb_model *model, bool make, char **text);
 const char *cli_step_option(const cli *c); /* the first of those options that was given, or NULL */
 /* Of a model that is a step already none of them may be given: a sentence and an exit code. */
 int cli_check_step(const cli *c, int file, bool step);
 ebb_status cli_weights(const cli *c, ebb_model *model); /* --init, --weights */
-/* --costs, --pass and --budget on a graph as it stands; *json stays NULL where none is given. */
-ebb_status cli_change_step(const cli *c, ebb_model *model, char **json);
-/* The pipelines of those two as text, from malloc; NULL: nothing is to be done, or no memory. */
-char *cli_step_pipeline(const cli *c);
-char *cli_change_pipeline(const cli *c, const ebb_model *model);
-/* --costs and --budget, before anything is opened: a sentence and an exit code. */
+/* --budget, before anything is opened: a sentence and an exit code. */
 int cli_check_planning(const cli *c);
-ebb_status cli_inspect(const ebb_model *model, json_t **object); /* for json_decref */
 ebb_status cli_has_step(const ebb_model *model, bool *step);
 
 /* ---- data.c: from arrays to inputs ---- */
@@ -149,9 +150,9 @@ ebb_status cli_has_step(const ebb_model *model, bool *step);
 typedef struct cli_map {
     const char *pairs[66]; /* array, input, array, input ... as --map says */
     int count;
-    const char **feeds; /* the same for every input that has an array, NULL at the end */
-    char *text;         /* keeps the strings of `pairs` ... */
-    json_t *names;      /* ... and of `feeds` */
+    const char **feeds;     /* the same for every input that has an array, NULL at the end */
+    char *text;             /* keeps the strings of `pairs` ... */
+    ebb_model_facts *facts; /* ... and of `feeds` */
 } cli_map;
 
 /* "--map label=target"; or a sentence on stderr and false. Goes with cli_free_map either way. */

@@ -31,7 +31,7 @@ void cli_free_map(cli_map *map)
 {
     free(map->text);
     free(map->feeds);
-    json_decref(map->names);
+    ebb_release(map->facts);
     *map = (cli_map){0};
 }
 
@@ -46,15 +46,13 @@ static const char *array_for(const cli_map *map, const char *input)
 ebb_status cli_bind_rows(ebb_model *model, const ebb_data *data, const cli_map *map, int64_t batch,
                          int64_t *rows)
 {
-    json_t *o, *input;
-    size_t i;
-    ebb_status status = cli_inspect(model, &o);
+    ebb_model_facts *facts;
+    ebb_status status = ebb_facts_of(&facts, model);
     *rows = -1;
-    json_array_foreach(json_object_get(o, "inputs"), i, input)
-    {
-        const char *name = cli_text(input, "name");
+    for (size_t i = 0; status == NULL && i < facts->input_count; i++) {
+        const char *name = facts->inputs[i].name;
         const ebb_named *array = ebb_data_find(data, array_for(map, name));
-        if (array == NULL || array->rank < 1 || array->rank > 12 || status != NULL)
+        if (array == NULL || array->rank < 1 || array->rank > 12)
             continue;
         int64_t dims[12];
         memcpy(dims, array->dims, (size_t)array->rank * sizeof *dims);
@@ -63,28 +61,27 @@ ebb_status cli_bind_rows(ebb_model *model, const ebb_data *data, const cli_map *
             *rows = array->dims[0];
         status = ebb_set_shape(model, name, dims, array->rank);
     }
-    json_decref(o);
+    ebb_release(facts);
     return status;
 }
 
 ebb_status cli_find_feeds(const ebb_model *model, const ebb_data *data, cli_map *map)
 {
-    json_decref(map->names);
+    ebb_release(map->facts);
     free(map->feeds);
     map->feeds = NULL;
-    ebb_status status = cli_inspect(model, &map->names);
+    ebb_status status = ebb_facts_of(&map->facts, model);
     if (status != NULL)
         return status;
-    json_t *inputs = json_object_get(map->names, "inputs"), *input;
-    size_t i, count = 0;
-    map->feeds = calloc(2 * json_array_size(inputs) + 1, sizeof *map->feeds);
-    json_array_foreach(inputs, i, input)
-    {
-        const char *name = cli_text(input, "name"), *array = array_for(map, name);
-        if (map->feeds == NULL || ebb_data_find(data, array) == NULL)
+    const ebb_model_facts *f = map->facts;
+    size_t count = 0;
+    map->feeds = calloc(2 * f->input_count + 1, sizeof *map->feeds);
+    for (size_t i = 0; map->feeds != NULL && i < f->input_count; i++) {
+        const char *array = array_for(map, f->inputs[i].name);
+        if (ebb_data_find(data, array) == NULL)
             continue;
         map->feeds[count++] = array;
-        map->feeds[count++] = name;
+        map->feeds[count++] = f->inputs[i].name;
     }
     return NULL;
 }

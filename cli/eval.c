@@ -15,62 +15,48 @@ typedef struct score {
     int64_t counted, correct; /* targets; rows where the loss is no cross-entropy */
 } score;
 
-/* The value of NAME= in "cross-entropy:axis=-1,NAME=value", into text; false where it is not there.
- */
-static bool option_in(const char *spec, const char *name, char text[256])
-{
-    size_t n = strlen(name);
-    for (const char *at = strpbrk(spec, ":,"); at != NULL; at = strpbrk(at + 1, ":,"))
-        if (strncmp(at + 1, name, n) == 0 && at[1 + n] == '=') {
-            (void)snprintf(text, 256, "%.*s", (int)strcspn(at + 2 + n, ","), at + 2 + n);
-            return true;
-        }
-    return false;
-}
+/* The test of a trained model, from one batch to the next. */
+typedef struct test {
+    const cli *c;
+    ebb_loss_facts *loss;
+    ebb_data *data;
+    cli_map *map;
+    score score;
+    bool has_accuracy;
+} test;
 
-static bool is_kind(const char *spec, const char *kind)
+static bool is_float(int dtype)
 {
-    size_t n = strcspn(spec, ":,");
-    return n == strlen(kind) && strncmp(spec, kind, n) == 0;
+    return strstr(ebb_dtype_text(dtype), "float") != NULL; // bfloat16 as well
 }
 
 /* What the model predicts: the output that the loss reads. data NULL: there is none of floats. */
-static ebb_status find_scores(ebb_program *p, const char *spec, ebb_named *out)
+static ebb_status find_scores(ebb_program *p, const ebb_loss_facts *l, ebb_named *out)
 {
-    char name[256];
     const char *loss = ebb_program_loss_name(p);
-    const bool named = option_in(spec, "output", name);
     ebb_status status = NULL;
     memset(out, 0, sizeof *out);
     for (size_t i = 0; status == NULL && i < ebb_program_output_count(p); i++) {
         const char *output = ebb_program_output_name(p, i);
-        if (named ? strcmp(output, name) != 0 : loss != NULL && strcmp(output, loss) == 0)
+        if (l->output != NULL ? strcmp(output, l->output) != 0
+                              : loss != NULL && strcmp(output, loss) == 0)
             continue;
         status = ebb_program_get(p, output, out);
-        if (status == NULL && out->dtype == 1)
+        if (status == NULL && is_float(out->dtype))
             return NULL;
     }
     out->data = NULL;
     return status;
 }
 
-static int64_t class_at(const ebb_named *target, int64_t i)
-{
-    return target->dtype == 7 ? ((const int64_t *)target->data)[i]
-                              : ((const int32_t *)target->data)[i];
-}
-
 /* Counts the targets, and those whose class has the highest score. False where the two do not go
  * together: then there is no accuracy. */
-static bool count_correct(const ebb_named *scores, const ebb_named *target, const char *spec,
+static bool count_correct(const ebb_named *scores, const ebb_named *target, const ebb_loss_facts *l,
                           score *s)
 {
-    char text[256];
-    int axis = option_in(spec, "axis", text) ? (int)strtol(text, NULL, 10) : 1;
-    int64_t ignore = option_in(spec, "ignore_index", text) ? strtoll(text, NULL, 10) : -100;
     int64_t outer = 1, inner = 1, targets = 1;
-    axis += axis < 0 ? scores->rank : 0;
-    if (axis < 0 || axis >= scores->rank || (target->dtype != 7 && target->dtype != 6))
+    const int64_t axis = l->axis + (l->axis < 0 ? scores->rank : 0);
+    if (axis < 0 || axis >= scores->rank || is_float(target->dtype))
         return false;
     for (int d = 0; d < scores->rank; d++)
         *(d < axis ? &outer : &inner) *= d == axis ? 1 : scores->dims[d];
@@ -78,91 +64,87 @@ static bool count_correct(const ebb_named *scores, const ebb_named *target, cons
         targets *= target->dims[d];
     if (targets != outer * inner)
         return false;
-    const float *f = scores->data;
+    const int64_t classes = scores->dims[axis];
     for (int64_t i = 0; i < targets; i++) {
-        int64_t wanted = class_at(target, i), best = 0, classes = scores->dims[axis];
-        const float *row = f + i / inner * classes * inner + i % inner;
-        if (wanted == ignore)
+        const int64_t row = i / inner * classes * inner + i % inner;
+        int64_t wanted = (int64_t)ebb_element(target, (size_t)i), best = 0;
+        double most = ebb_element(scores, (size_t)row);
+        if (wanted == l->ignore_index)
             continue;
-        for (int64_t c = 1; c < classes; c++)
-            if (row[c * inner] > row[best * inner])
-                best = c;
+        for (int64_t c = 1; c < classes; c++) {
+            const double x = ebb_element(scores, (size_t)(row + c * inner));
+            best = x > most ? c : best;
+            most = x > most ? x : most;
+        }
         s->counted++;
         s->correct += best == wanted;
     }
     return true;
 }
 
-static ebb_status take_batch(ebb_program *p, const char *spec, const ebb_batch *batch, int64_t rows,
-                             score *s, bool *has_accuracy)
+static ebb_status take_batch(test *t, ebb_program *p, const ebb_batch *batch, int64_t rows)
 {
-    char target[256] = "target", text[256];
     ebb_named scores;
     const ebb_named *right = NULL;
-    int64_t before = s->counted;
-    (void)option_in(spec, "target", target);
+    score *s = &t->score;
+    const int64_t before = s->counted;
     for (size_t i = 0; i < batch->count; i++)
-        if (strcmp(batch->tensors[i].name, target) == 0)
+        if (strcmp(batch->tensors[i].name, t->loss->target) == 0)
             right = &batch->tensors[i];
     double loss = 0;
-    ebb_status status = find_scores(p, spec, &scores);
-    if (!is_kind(spec, "cross-entropy") || right == NULL || scores.data == NULL ||
-        !count_correct(&scores, right, spec, s)) {
-        *has_accuracy = false;
+    ebb_status status = find_scores(p, t->loss, &scores);
+    if (strcmp(t->loss->kind, "cross-entropy") != 0 || right == NULL || scores.data == NULL ||
+        !count_correct(&scores, right, t->loss, s)) {
+        t->has_accuracy = false;
         s->counted += rows;
     }
-    bool summed = option_in(spec, "reduction", text) && strcmp(text, "sum") == 0;
     if (status == NULL)
         status = cli_loss(p, ebb_program_loss_name(p), &loss);
     if (s->counted > before) // a batch without a target that counts has no mean
-        s->loss += summed ? loss : loss * (double)(s->counted - before);
+        s->loss += t->loss->is_sum ? loss : loss * (double)(s->counted - before);
     return status;
 }
 
-/* Rows from .. from + count in batches of `batch`, which divides count. */
-static ebb_status run_part(const cli *c, ebb_program *trained, ebb_data *data, cli_map *map,
-                           const int64_t range[2], int64_t batch, score *s, bool *has_accuracy)
+/* Rows from .. to in batches of `batch`, which divides them. */
+static ebb_status run_part(test *t, ebb_program *trained, int64_t from, int64_t to, int64_t batch)
 {
     ebb_model *model = NULL;
     ebb_program *p = NULL;
-    char pipeline[1024];
+    char *pipeline = NULL;
     int64_t rows;
-    const char *spec = cli_get(c, "--loss", "");
-    int kind = (int)strcspn(spec, ":");
-    (void)snprintf(pipeline, sizeof pipeline,
-                   "flatten,train-mode:dropout=off,batch-norm=frozen,fold,"
-                   "fuse,loss:%.*s%s%s,"
-                   "keep-output=1,drop-saves,alias",
-                   kind, spec, spec[kind] != '\0' ? "," : "",
-                   spec[kind] != '\0' ? spec + kind + 1 : "");
-    ebb_status status = ebb_open(&model, c->files[0]);
+    const cli *c = t->c;
+    const ebb_step_options step = {.loss = cli_get(c, "--loss", NULL)};
+    ebb_status status = ebb_evaluation_pipeline(&pipeline, &step);
+    if (status == NULL)
+        status = ebb_open(&model, c->files[0]);
     if (status == NULL)
         status = cli_set_threads(c, model);
     if (status == NULL)
-        status = cli_bind_rows(model, data, map, batch, &rows);
+        status = cli_bind_rows(model, t->data, t->map, batch, &rows);
     if (status == NULL)
         (void)cli_bind(c, model); // sizes that no array gives; those that one gave are taken
     if (status == NULL)
         status = ebb_program_store(trained, model);
     if (status == NULL)
         status = ebb_rewrite(model, pipeline, NULL, NULL);
+    ebb_release(pipeline);
     if (status == NULL) // the target is an input now
-        status = cli_bind_rows(model, data, map, batch, &rows);
+        status = cli_bind_rows(model, t->data, t->map, batch, &rows);
     if (status == NULL)
-        status = cli_find_feeds(model, data, map);
+        status = cli_find_feeds(model, t->data, t->map);
     const ebb_compile_options options = {.backend = cli_backend(c), .threads = cli_threads(c)};
     if (status == NULL)
         status = ebb_program_compile(&p, model, &options);
     int64_t *index = calloc((size_t)batch, sizeof *index);
-    for (int64_t at = range[0]; status == NULL && index != NULL && at < range[1]; at += batch) {
+    for (int64_t at = from; status == NULL && index != NULL && at < to; at += batch) {
         ebb_batch now;
         for (int64_t i = 0; i < batch; i++)
             index[i] = at + i;
-        status = ebb_data_rows(data, index, (size_t)batch, map->feeds, &now);
+        status = ebb_data_rows(t->data, index, (size_t)batch, t->map->feeds, &now);
         if (status == NULL)
             status = ebb_program_step(p, &now);
         if (status == NULL)
-            status = take_batch(p, spec, &now, batch, s, has_accuracy);
+            status = take_batch(t, p, &now, batch);
     }
     free(index);
     ebb_program_free(p);
@@ -170,53 +152,54 @@ static ebb_status run_part(const cli *c, ebb_program *trained, ebb_data *data, c
     return status;
 }
 
-static int evaluate(const cli *c, ebb_program *trained, ebb_data *data, cli_map *map, int64_t batch,
-                    json_t **result)
+static int evaluate(test *t, ebb_program *trained, int64_t batch, json_t **result)
 {
     ebb_model *model = NULL;
     int64_t rows = -1;
-    score s = {0};
-    bool has_accuracy = true;
-    ebb_status status = ebb_open(&model, c->files[0]);
+    const cli *c = t->c;
+    ebb_status status = ebb_loss_facts_of(&t->loss, cli_get(c, "--loss", ""));
     if (status == NULL)
-        status = cli_bind_rows(model, data, map, 1, &rows);
+        status = ebb_open(&model, c->files[0]);
+    if (status == NULL)
+        status = cli_bind_rows(model, t->data, t->map, 1, &rows);
     ebb_close(model);
     if (status == NULL && rows < 1)
         return cli_usage("%s has no array for any input of %s: name them with --eval-map",
                          cli_get(c, "--eval", ""), c->files[0]);
-    int64_t whole = rows / batch * batch;
+    const int64_t whole = rows / batch * batch;
     if (status == NULL && whole > 0)
-        status = run_part(c, trained, data, map, (int64_t[]){0, whole}, batch, &s, &has_accuracy);
+        status = run_part(t, trained, 0, whole, batch);
     if (status == NULL && rows > whole)
-        status = run_part(c, trained, data, map, (int64_t[]){whole, rows}, rows - whole, &s,
-                          &has_accuracy);
+        status = run_part(t, trained, whole, rows, rows - whole);
     if (status != NULL)
         return cli_fail(status);
-    double loss = s.counted > 0 ? s.loss / (double)s.counted : NAN;
-    *result = json_pack("{s:I, s:I}", "rows", (json_int_t)rows, "counted", (json_int_t)s.counted);
+    const score *s = &t->score;
+    double loss = s->counted > 0 ? s->loss / (double)s->counted : NAN;
+    *result = json_pack("{s:I, s:I}", "rows", (json_int_t)rows, "counted", (json_int_t)s->counted);
     (void)json_object_set_new(*result, "loss", isfinite(loss) ? json_real(loss) : json_null());
-    if (has_accuracy && s.counted > 0)
+    if (t->has_accuracy && s->counted > 0)
         (void)json_object_set_new(*result, "accuracy",
-                                  json_real((double)s.correct / (double)s.counted));
+                                  json_real((double)s->correct / (double)s->counted));
     return EBB_OK;
 }
 
 int cli_evaluate(const cli *c, ebb_program *trained, int64_t batch, json_t **result)
 {
-    ebb_data *data = NULL;
     cli_map map;
+    test t = {.c = c, .map = &map, .has_accuracy = true};
     *result = NULL;
     if (!cli_has(c, "--eval"))
         return EBB_OK;
     const char *maps = cli_has(c, "--eval-map") ? "--eval-map" : "--map";
     int code = cli_read_map(c, maps, &map) ? EBB_OK : EBB_USAGE;
     ebb_status status =
-        code == EBB_OK ? ebb_data_open(&data, cli_get(c, "--eval", NULL), NULL) : NULL;
+        code == EBB_OK ? ebb_data_open(&t.data, cli_get(c, "--eval", NULL), NULL) : NULL;
     if (status != NULL)
         code = cli_fail(status);
     if (code == EBB_OK)
-        code = evaluate(c, trained, data, &map, batch, result);
-    ebb_data_close(data);
+        code = evaluate(&t, trained, batch, result);
+    ebb_release(t.loss);
+    ebb_data_close(t.data);
     cli_free_map(&map);
     return code;
 }

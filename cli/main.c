@@ -261,7 +261,7 @@ static int takes_none(const cli *c, const char *name)
 
 static int add_word(cli *c, const cli_option *option, const char *value)
 {
-    if (c->word_count == (int)(sizeof c->words / sizeof c->words[0]))
+    if (c->word_count == MOST_WORDS)
         return cli_usage("too many options");
     if (cli_check_value(option, value) != EBB_OK)
         return EBB_USAGE;

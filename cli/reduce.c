@@ -229,10 +229,10 @@ static int run(const cli *c, trial *t)
     if (status == NULL)
         status = cli_weights(c, model);
     if (status == NULL)
-        pipeline = step ? cli_step_pipeline(c) : cli_change_pipeline(c, model);
+        status = cli_pipeline(c, model, step, &pipeline);
     const ebb_reduce_options options = {
         .fails = fails != NULL && strcmp(fails, "grad") == 0 ? "rewrite" : fails,
-        .pipeline = pipeline,
+        .pipeline = pipeline != NULL && pipeline[0] != '\0' ? pipeline : NULL,
         .match = fails != NULL ? t->match : NULL,
         .test = still_fails,
         .progress = progress,
@@ -245,7 +245,7 @@ static int run(const cli *c, trial *t)
         status = ebb_reduce(model, cli_get(c, "-o", NULL), &options, &json);
     if (isatty(fileno(stderr)))
         fputs("\r\033[K", stderr);
-    free(pipeline);
+    ebb_release(pipeline);
     ebb_close(model);
     if (status == NULL)
         return cli_show(c, json, cli_show_reduce);

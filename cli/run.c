@@ -3,29 +3,24 @@
 
 #include <stdlib.h>
 
-static bool lists_input(const json_t *inspected, const char *name)
+static bool lists_input(const ebb_model_facts *facts, const char *name)
 {
-    size_t i;
-    json_t *input;
-    json_array_foreach(json_object_get(inspected, "inputs"), i,
-                       input) if (strcmp(cli_text(input, "name"), name) == 0) return true;
+    for (size_t i = 0; i < facts->input_count; i++)
+        if (strcmp(facts->inputs[i].name, name) == 0)
+            return true;
     return false;
 }
 
 /* Gives inputs with open dims the shapes of the arrays that feed them. */
-static ebb_status shapes_from_data(ebb_model *model, const ebb_data *data)
+static ebb_status shapes_from_data(ebb_model *model, const ebb_data *data,
+                                   const ebb_model_facts *facts)
 {
-    json_t *o, *input;
-    size_t i;
-    ebb_status status = cli_inspect(model, &o);
-    json_array_foreach(json_object_get(o, "inputs"), i, input)
-    {
-        const char *name = cli_text(input, "name");
-        const ebb_named *array = ebb_data_find(data, name);
-        if (status == NULL && array != NULL)
-            status = ebb_set_shape(model, name, array->dims, array->rank);
+    ebb_status status = NULL;
+    for (size_t i = 0; i < facts->input_count && status == NULL; i++) {
+        const ebb_named *array = ebb_data_find(data, facts->inputs[i].name);
+        if (array != NULL)
+            status = ebb_set_shape(model, array->name, array->dims, array->rank);
     }
-    json_decref(o);
     return status;
 }
 
@@ -42,15 +37,6 @@ static ebb_status save_outputs(ebb_program *program, const char *path)
     return status;
 }
 
-static const char *dtype_name(int dtype)
-{
-    static const char *const names[] = {
-        [1] = "float32", [6] = "int32", [7] = "int64", [9] = "bool", [11] = "float64"};
-    const char *name =
-        dtype >= 0 && (size_t)dtype < sizeof names / sizeof names[0] ? names[dtype] : NULL;
-    return name != NULL ? name : "?";
-}
-
 static ebb_status print_outputs(ebb_program *program)
 {
     ebb_status status = NULL;
@@ -59,15 +45,12 @@ static ebb_status print_outputs(ebb_program *program)
         status = ebb_program_get(program, ebb_program_output_name(program, i), &t);
         if (status != NULL)
             break;
-        printf("%-40s %s[", t.name, dtype_name(t.dtype));
+        printf("%-40s %s[", t.name, ebb_dtype_text(t.dtype));
         for (int d = 0; d < t.rank; d++)
             printf("%s%lld", d > 0 ? "," : "", (long long)t.dims[d]);
         printf("]");
-        if (t.rank == 0 && t.dtype == 1) {
-            float f;
-            memcpy(&f, t.data, sizeof f);
-            printf(" = %.7g", (double)f);
-        }
+        if (t.rank == 0)
+            printf(" = %.7g", ebb_element(&t, 0));
         printf("\n");
     }
     return status;
@@ -86,12 +69,10 @@ static ebb_status print_json(ebb_program *program, const char *profile)
         for (int d = 0; there && d < t.rank; d++)
             (void)json_array_append_new(dims, json_integer((json_int_t)t.dims[d]));
         json_t *o = there ? json_pack("{s:s, s:s, s:O}", "name", t.name, "dtype",
-                                      dtype_name(t.dtype), "dims", dims)
+                                      ebb_dtype_text(t.dtype), "dims", dims)
                           : NULL;
-        if (o != NULL && t.rank == 0 && t.dtype == 1) {
-            float f;
-            memcpy(&f, t.data, sizeof f);
-            json_t *value = json_real((double)f);
+        if (o != NULL && t.rank == 0) {
+            json_t *value = json_real(ebb_element(&t, 0));
             (void)json_object_set_new(o, "value", value != NULL ? value : json_null());
         }
         json_decref(dims);
@@ -127,19 +108,17 @@ static ebb_status settle(ebb_model *model, const ebb_batch *batch)
 }
 
 /* Leaves those out that were inputs and are none any more: their values are in the model. */
-static ebb_status leave_out_bound(const json_t *before, const ebb_model *model, ebb_batch *batch,
-                                  ebb_named *list)
+static ebb_status leave_out_bound(const ebb_model_facts *before, const ebb_model *model,
+                                  ebb_batch *batch, ebb_named *list)
 {
-    json_t *o;
-    ebb_status status = cli_inspect(model, &o);
+    ebb_model_facts *now;
+    ebb_status status = ebb_facts_of(&now, model);
     size_t kept = 0;
-    for (size_t i = 0; i < batch->count; i++) {
-        bool was = lists_input(before, list[i].name), is = lists_input(o, list[i].name);
-        if (is || !was)
+    for (size_t i = 0; status == NULL && i < batch->count; i++)
+        if (lists_input(now, list[i].name) || !lists_input(before, list[i].name))
             list[kept++] = list[i];
-    }
     batch->count = kept;
-    json_decref(o);
+    ebb_release(now);
     return status;
 }
 
@@ -147,23 +126,20 @@ static ebb_status run_once(const cli *c, ebb_model *model, ebb_data *data)
 {
     ebb_program *program = NULL;
     char *profile = NULL;
-    bool step = false;
     size_t count = ebb_data_count(data);
     ebb_named *list = calloc(count + 1, sizeof *list);
     ebb_batch batch = {list, list != NULL ? count : 0};
     for (size_t i = 0; i < batch.count; i++)
         list[i] = *ebb_data_at(data, i);
-    json_t *before;
-    ebb_status status = cli_inspect(model, &before);
+    ebb_model_facts *before;
+    ebb_status status = ebb_facts_of(&before, model);
     if (status == NULL)
-        status = shapes_from_data(model, data);
-    if (status == NULL)
-        status = cli_has_step(model, &step);
-    if (status == NULL && !step) // a step file is the plan: it is run as it stands
+        status = shapes_from_data(model, data, before);
+    if (status == NULL && !before->is_step) // a step file is the plan: it is run as it stands
         status = settle(model, &batch);
     if (status == NULL)
         status = leave_out_bound(before, model, &batch, list);
-    json_decref(before);
+    ebb_release(before);
     const ebb_compile_options options = {
         .backend = cli_backend(c),
         .seed = cli_seed(c),

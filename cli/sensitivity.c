@@ -11,28 +11,20 @@ typedef struct job {
     cli_map map;
     int64_t batch, rows; /* batch 0: as many rows as the step was made for */
     int64_t *index;
-    char *report;
     bool tty;
 } job;
 
 /* ---- the step ---- */
 
 /* The first dim of the first input that an array feeds, where it is fixed; else 0. */
-static ebb_status rows_of_step(const job *j, int64_t *rows)
+static int64_t rows_of_step(const job *j)
 {
-    json_t *o, *input;
-    size_t i;
-    ebb_status status = cli_inspect(j->model, &o);
-    *rows = 0;
-    json_array_foreach(json_object_get(o, "inputs"), i, input)
-    {
-        const json_t *dim = json_array_get(json_object_get(input, "dims"), 0);
-        for (size_t k = 0; j->map.feeds[k] != NULL && *rows == 0; k += 2)
-            if (strcmp(j->map.feeds[k + 1], cli_text(input, "name")) == 0)
-                *rows = (int64_t)json_integer_value(dim);
-    }
-    json_decref(o);
-    return status;
+    const ebb_model_facts *f = j->map.facts;
+    for (size_t i = 0; i < f->input_count; i++)
+        for (size_t k = 0; j->map.feeds[k] != NULL; k += 2)
+            if (strcmp(j->map.feeds[k + 1], f->inputs[i].name) == 0 && f->inputs[i].rank > 0)
+                return f->inputs[i].dims[0] > 0 ? f->inputs[i].dims[0] : 0;
+    return 0;
 }
 
 /* A step keeps its own number of rows unless --batch says another. */
@@ -41,7 +33,7 @@ static ebb_status bind(job *j, bool is_step)
     int64_t own = 0;
     ebb_status status = cli_find_feeds(j->model, j->data, &j->map);
     if (status == NULL && is_step && j->batch == 0)
-        status = rows_of_step(j, &own);
+        own = rows_of_step(j);
     j->batch = j->batch > 0 ? j->batch : own > 0 ? own : 32;
     return status == NULL ? cli_bind_rows(j->model, j->data, &j->map, j->batch, &j->rows) : status;
 }
@@ -49,11 +41,10 @@ static ebb_status bind(job *j, bool is_step)
 /* A step that keeps its gradients as outputs replaces no state, but it has its loss. */
 static ebb_status find_step(const job *j, bool *is_step)
 {
-    json_t *o;
-    ebb_status status = cli_inspect(j->model, &o);
-    *is_step = json_is_true(json_object_get(o, "is_step")) ||
-               (status == NULL && cli_text(o, "loss")[0] != '\0');
-    json_decref(o);
+    ebb_model_facts *facts;
+    ebb_status status = ebb_facts_of(&facts, j->model);
+    *is_step = status == NULL && (facts->is_step || facts->loss != NULL);
+    ebb_release(facts);
     return status;
 }
 
@@ -72,8 +63,7 @@ static ebb_status prepare(job *j, bool *is_step)
     if (status == NULL)
         status = bind(j, *is_step);
     if (status == NULL)
-        status = *is_step ? cli_change_step(c, j->model, &j->report)
-                          : cli_make_step(c, j->model, &j->report);
+        status = cli_rewrite(c, j->model, !*is_step, NULL, NULL);
     return status == NULL ? cli_find_feeds(j->model, j->data, &j->map) : status;
 }
 
@@ -167,7 +157,6 @@ int cli_sensitivity(const cli *c)
         else if ((code = cli_check_step(c, 0, is_step)) == EBB_OK)
             code = measure(&j);
     }
-    ebb_release(j.report);
     free(j.index);
     cli_free_map(&j.map);
     ebb_data_close(j.data);

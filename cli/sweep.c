@@ -86,7 +86,7 @@ static bool add_word(sweep *s, cli *to, const char *key, const json_t *value)
         return cli_usage("%s: '%s' takes %s", s->path, key,
                          option->value != NULL ? option->value : "true or false"),
                false;
-    if (to->word_count == (int)(sizeof to->words / sizeof to->words[0]))
+    if (to->word_count == MOST_WORDS)
         return cli_usage("%s: too many options", s->path), false;
     if (cli_check_value(option, word) != EBB_OK)
         return false;
@@ -135,11 +135,11 @@ typedef struct pair {
     const char *refused; /* an option that the model, a step already, has no use for */
 } pair;
 
-static ebb_status make(const cli *c, ebb_model **model, pair *p, char **report)
+static ebb_status make(const cli *c, ebb_model **model, pair *p, char **report,
+                       ebb_rewrite_facts *facts)
 {
     int64_t rows;
     bool step = false;
-    char *unread = NULL;
     ebb_status status = cli_open(c, model);
     if (status == NULL)
         status = cli_weights(c, *model);
@@ -151,34 +151,17 @@ static ebb_status make(const cli *c, ebb_model **model, pair *p, char **report)
         status = cli_has_step(*model, &step);
     p->refused = status == NULL && step ? cli_step_option(c) : NULL;
     if (status == NULL && p->refused == NULL)
-        status = step ? cli_change_step(c, *model, report != NULL ? report : &unread)
-                      : cli_make_step(c, *model, report != NULL ? report : &unread);
-    ebb_release(unread);
+        status = cli_rewrite(c, *model, !step, report, facts);
     return status;
 }
 
-/* Is this the report of a pass that was asked for? Those stand behind the optimizer, or have gone
- * before the gradient; what tidies comes by itself and counts where it changes numbers. */
-static bool was_asked_for(const json_t *report, bool behind)
+/* What the report says of the techniques, without their nodes. */
+static json_t *sites_of(const char *report)
 {
-    bool tidies = json_is_true(json_object_get(report, "tidies"));
-    if (!behind)
-        return strcmp(cli_text(report, "primal"), "nothing") != 0;
-    return !tidies ||
-           (cli_real(report, "found") > 0 && strcmp(cli_text(report, "exactness"), "exact") != 0);
-}
-
-static json_t *sites_of(const char *report, json_int_t *applied, const char **exactness)
-{
-    static const char *const order[] = {"exact", "rounding", "lossy"};
     json_t *o = json_loads(report != NULL ? report : "{}", 0, NULL), *out = json_array(), *p;
-    json_t *list = json_object_get(o, "passes");
-    size_t i, from = 0, worst = 0;
-    json_array_foreach(list, i, p) if (strcmp(cli_text(p, "name"), "optimizer") == 0) from = i + 1;
-    json_array_foreach(list, i, p)
+    size_t i;
+    json_array_foreach(json_object_get(o, "passes"), i, p)
     {
-        if (!was_asked_for(p, i >= from))
-            continue;
         json_t *site = json_object(), *reasons = json_array(), *reason;
         size_t k;
         (void)json_object_set(site, "pass", json_object_get(p, "name"));
@@ -190,13 +173,10 @@ static json_t *sites_of(const char *report, json_int_t *applied, const char **ex
             (void)json_array_append(reasons, reason);
         }
         (void)json_object_set_new(site, "skipped", reasons);
-        (void)json_array_append_new(out, site);
-        *applied += json_integer_value(json_object_get(p, "applied"));
-        for (k = worst + 1; k < 3; k++)
-            if (cli_real(p, "applied") > 0 && strcmp(cli_text(p, "exactness"), order[k]) == 0)
-                worst = k;
+        if (json_is_true(json_object_get(p, "technique")))
+            (void)json_array_append(out, site);
+        json_decref(site);
     }
-    *exactness = order[worst];
     json_decref(o);
     return out;
 }
@@ -296,22 +276,20 @@ static void set_refused(json_t *line, const char *option)
 
 static void measure(const sweep *s, pair *p, json_t *line)
 {
-    json_int_t applied = 0;
-    const char *exactness;
-    ebb_status status = make(&p->other, &p->after, p, &p->report);
-    json_t *sites = sites_of(p->report, &applied, &exactness);
-    (void)json_object_set_new(line, "exactness", json_string(exactness));
-    (void)json_object_set_new(line, "sites", sites);
+    ebb_rewrite_facts facts = {.exactness = "exact"};
+    ebb_status status = make(&p->other, &p->after, p, &p->report, &facts);
+    (void)json_object_set_new(line, "exactness", json_string(facts.exactness));
+    (void)json_object_set_new(line, "sites", sites_of(p->report));
     if (p->refused != NULL) {
         set_refused(line, p->refused);
         return;
     }
-    if (status == NULL && applied == 0) {
+    if (status == NULL && facts.applied == 0) {
         (void)json_object_set_new(line, "outcome", json_string("found nothing"));
         return;
     }
     if (status == NULL)
-        status = make(&p->exact, &p->before, p, NULL);
+        status = make(&p->exact, &p->before, p, NULL, NULL);
     if (status == NULL)
         status = compare(s, p, line);
     if (status != NULL)

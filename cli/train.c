@@ -69,18 +69,11 @@ static void show_epoch(const loop *l, int64_t steps)
 ebb_status cli_loss(ebb_program *program, const char *name, double *loss)
 {
     ebb_named t;
-    float f = 0;
     *loss = 0;
     ebb_status status = name != NULL ? ebb_program_get(program, name, &t) : NULL;
-    if (status != NULL || name == NULL)
-        return status;
-    if (t.dtype == 11) {
-        memcpy(loss, t.data, sizeof *loss);
-        return NULL;
-    }
-    memcpy(&f, t.data, sizeof f);
-    *loss = (double)f;
-    return NULL;
+    if (status == NULL && name != NULL)
+        *loss = ebb_element(&t, 0);
+    return status;
 }
 
 /* ---- checkpoints ---- */
@@ -328,7 +321,6 @@ static int prepare(const cli *c, ebb_model **model, ebb_data **data, loop *l)
 {
     bool step = false;
     int code = EBB_OK;
-    char *json = NULL;
     ebb_status status = cli_open(c, model);
     if (status == NULL)
         status = cli_weights(c, *model);
@@ -341,8 +333,7 @@ static int prepare(const cli *c, ebb_model **model, ebb_data **data, loop *l)
     if (status == NULL)
         status = cli_bind_rows(*model, *data, &l->map, l->batch, &l->rows);
     if (status == NULL)
-        status = step ? cli_change_step(c, *model, &json) : cli_make_step(c, *model, &json);
-    ebb_release(json);
+        status = cli_rewrite(c, *model, !step, NULL, NULL);
     if (status == NULL)
         status = cli_find_feeds(*model, *data, &l->map);
     return status == NULL ? EBB_OK : cli_fail(status);

@@ -132,19 +132,14 @@ static int check(const cli *c)
 {
     ebb_model *model = NULL;
     char *json = NULL;
-    int found = EBB_OK;
+    ebb_code found = EBB_OK;
     ebb_status status = ebb_open_as_is(&model, c->files[0]);
     if (status == NULL)
         status = cli_bind(c, model);
     if (status == NULL || (model != NULL && ebb_status_code(status) == EBB_REJECTED))
-        status = ebb_check_json(model, &json);
-    if (status == NULL) {
-        json_t *o = json_loads(json, 0, NULL);
-        found = (int)cli_real(o, "code");
-        json_decref(o);
-    }
+        status = ebb_check(model, &found, &json);
     int code = finish(c, model, status, json, cli_show_check);
-    return code == EBB_OK ? found : code;
+    return code == EBB_OK ? (int)found : code;
 }
 
 static int ops(const cli *c)
@@ -214,7 +209,7 @@ static int grad(const cli *c)
     if (status == NULL)
         status = cli_weights(c, model);
     if (status == NULL)
-        status = cli_make_step(c, model, &json);
+        status = cli_rewrite(c, model, true, &json, NULL);
     if (status == NULL)
         status = write_result(c, model);
     return finish(c, model, status, json, cli_show_passes);
@@ -235,7 +230,7 @@ static int rewrite(const cli *c)
     if (status == NULL)
         status = cli_weights(c, model);
     if (status == NULL)
-        status = cli_change_step(c, model, &json);
+        status = cli_rewrite(c, model, false, &json, NULL);
     if (status == NULL)
         status = write_result(c, model);
     return finish(c, model, status, json, cli_show_passes);
@@ -291,8 +286,7 @@ static int plan(const cli *c)
         return code;
     }
     if (status == NULL)
-        status = cli_step_option(c) != NULL ? cli_make_step(c, model, &report)
-                                            : cli_change_step(c, model, &report);
+        status = cli_rewrite(c, model, cli_step_option(c) != NULL, &report, NULL);
     ebb_plan_options options = plan_options(c);
     if (status == NULL)
         status = ebb_plan_json(model, &options, &json);
@@ -323,7 +317,6 @@ static int diff(const cli *c)
 static int open_to_time(const cli *c, ebb_model **model, int file)
 {
     bool step = false;
-    char *report = NULL;
     int code = EBB_OK;
     bool changes = cli_has(c, "--pass") || cli_has(c, "--budget") || cli_has(c, "--costs");
     ebb_status status = cli_open_at(c, model, file);
@@ -334,12 +327,11 @@ static int open_to_time(const cli *c, ebb_model **model, int file)
     if (status == NULL && (code = cli_check_step(c, file, step)) != EBB_OK)
         return code;
     if (status == NULL && cli_step_option(c) != NULL)
-        status = cli_make_step(c, *model, &report);
+        status = cli_rewrite(c, *model, true, NULL, NULL);
     else if (status == NULL && (step || changes))
-        status = cli_change_step(c, *model, &report);
+        status = cli_rewrite(c, *model, false, NULL, NULL);
     else if (status == NULL)
-        status = ebb_rewrite(*model, "flatten", NULL, &report);
-    ebb_release(report);
+        status = ebb_rewrite(*model, "flatten", NULL, NULL);
     return status != NULL ? cli_fail(status) : EBB_OK;
 }
 

@@ -4,9 +4,12 @@
  * weighs it, and runs it. Five verbs do everything:
  *
  *     ebb_open(&m, "model.onnx");
- *     ebb_rewrite(m, "inline,fold,fuse,train-mode,loss:cross-entropy,gradient,optimizer:adamw",
- * NULL, NULL); ebb_save(m, "step.onnx"); ebb_program_compile(&p, m, NULL); while (next(&batch))
- * ebb_program_step(p, &batch);
+ *     ebb_step_pipeline(&text, &(ebb_step_options){.loss = "cross-entropy"});
+ *     ebb_rewrite(m, text, NULL, NULL);
+ *     ebb_save(m, "step.onnx");
+ *     ebb_program_compile(&p, m, NULL);
+ *     while (next(&batch))
+ *         ebb_program_step(p, &batch);
  *
  * Errors: each call returns NULL, or a status: a sentence and a code. It needs no freeing; it is
  * good until 64 later errors of the same thread. The library never prints and never exits. Ownership: what a _read,
@@ -131,17 +134,77 @@ EBB_API ebb_status ebb_bind_values(ebb_model *model, const struct ebb_batch *bat
  * with a backslash before each quote and backslash within: 'gradient:train="fc1*,fc2*"'. A report of
  * it as JSON, if json is not NULL: memory to release with ebb_release. trace: called after each pass with its name and the
  * graph as text where print_after is that pass's name or "all". */
+/* Of the techniques in a pipeline: what makes a step, or only brings it into order, is none. */
+typedef struct ebb_rewrite_facts {
+    size_t applied;        /* sites */
+    const char *exactness; /* of the least exact that applied: "exact", "rounding", "lossy" */
+} ebb_rewrite_facts;
+
 typedef struct ebb_rewrite_options {
     bool strict;             /* a requested pass that applies nowhere is EBB_UNSUPPORTED */
     bool verify_each;        /* check every rule of a legal graph after each pass */
     const char *print_after; /* NULL, a pass's name, or "all" */
     void (*print)(void *context, const char *pass, const char *text);
     void *context;
+    ebb_rewrite_facts *facts; /* filled at the end; or NULL */
 } ebb_rewrite_options;
 
 EBB_API ebb_status ebb_rewrite(ebb_model *model, const char *pipeline,
                                const ebb_rewrite_options *options, char **json);
 EBB_API void ebb_release(void *memory);
+
+/* What a training step is to be. All zero is one with adamw, for a model that has its loss. */
+typedef struct ebb_step_options {
+    const char *loss;                         /* "cross-entropy:axis=1"; NULL: none is added */
+    const char *optimizer;                    /* "adamw:lr=0.003"; NULL: "adamw" */
+    const char *const *train, *const *freeze; /* globs of parameters, NULL-terminated; NULL: none */
+    bool straight_through;                    /* gradients pass through Round, Sign ... */
+    const char *dropout;                      /* "on", "off", or the ratio everywhere; NULL: "on" */
+    const char *batch_norm;                   /* "train", "frozen"; NULL: "train" */
+    bool onnx_statistics;  /* running variances as ONNX has them, instead of PyTorch's */
+    const char *precision; /* "bf16", "fp16"; NULL: as it is */
+    uint64_t seed;
+    const char *const *passes; /* further ones, each a pipeline, NULL-terminated; NULL: none */
+    const char *costs;         /* a file of measured times, for the plan; NULL: none */
+    const char *budget;        /* as ebb_amount_parse reads it; NULL: none. For it alone: */
+    const char *plan_time, *allow, *backend; /* NULL: what pass fit does by itself */
+} ebb_step_options;
+
+/* The pipeline of a training step for ebb_rewrite: all passes from "flatten" to "alias", in the one
+ * order in which they go together. options NULL: all zero. To release with ebb_release.
+ * _evaluation_: the model forward on data that it was not trained on, dropout off and running
+ * statistics, with its outputs beside the loss. _change_: passes, costs and budget alone, on a
+ * model as it stands; the text is empty where there is nothing to do. */
+EBB_API ebb_status ebb_step_pipeline(char **text, const ebb_step_options *options);
+EBB_API ebb_status ebb_evaluation_pipeline(char **text, const ebb_step_options *options);
+EBB_API ebb_status ebb_change_pipeline(char **text, const ebb_model *model,
+                                       const ebb_step_options *options);
+
+/* ---- facts: what a program asks of a model ---- */
+
+typedef struct ebb_model_facts {
+    const struct ebb_named *inputs, *outputs; /* without data; dims of no known size are -1 */
+    size_t input_count, output_count;         /* initializers are no inputs */
+    size_t node_count, parameter_count;       /* parameters: weights that the step has marked so */
+    const char *loss;                         /* the output that is the loss; NULL: none */
+    bool has_gradient;                        /* it has a backward */
+    bool is_step;                             /* it replaces states at its end */
+} ebb_model_facts;
+
+/* A copy, to release with ebb_release. */
+EBB_API ebb_status ebb_facts_of(ebb_model_facts **facts, const ebb_model *model);
+
+/* What "cross-entropy:axis=1" says, with defaults where it says nothing. To release with
+ * ebb_release. */
+typedef struct ebb_loss_facts {
+    const char *kind;   /* "" where it only names the loss */
+    const char *output; /* NULL: the first of floating-point numbers */
+    const char *target;
+    int64_t axis, ignore_index;
+    bool is_sum; /* else a mean */
+} ebb_loss_facts;
+
+EBB_API ebb_status ebb_loss_facts_of(ebb_loss_facts **facts, const char *loss);
 
 /* ---- looking: each gives one JSON object, to release with ebb_release ---- */
 
@@ -155,6 +218,7 @@ EBB_API ebb_status ebb_inspect_node(const ebb_model *model, const char *node, ch
  * hinders it). Warnings: it trains, but not as its author would expect. Notes: `pass` sees to it,
  * or nothing need be done. Nothing in the model is changed. */
 EBB_API ebb_status ebb_check_json(const ebb_model *model, char **json);
+EBB_API ebb_status ebb_check(const ebb_model *model, ebb_code *code, char **json); /* both */
 EBB_API ebb_status ebb_ops_json(const ebb_model *model, char **json); /* NULL model: the table */
 EBB_API ebb_status ebb_passes_json(char **json);
 /* What can run a step here and why not: {"schema": "ebb.devices/1", "devices": [{"backend",
@@ -300,6 +364,10 @@ typedef struct ebb_named { /* a named array, row-major */
     const int64_t *dims;
     const void *data;
 } ebb_named;
+
+/* Element `index` of any type as a number, bool as 0 or 1: NaN where it is none. */
+EBB_API double ebb_element(const ebb_named *named, size_t index);
+EBB_API const char *ebb_dtype_text(int dtype); /* "float16"; "?" where there is no such type */
 
 struct ebb_batch { /* the inputs of a step, by name */
     const ebb_named *tensors;

@@ -239,3 +239,21 @@ ebb_status ebb_stages_read(ebb_stages *stages, const char *text, ebb_arena *aren
     *stages = (ebb_stages){.arena = arena};
     return parse(stages, text);
 }
+
+ebb_status ebb_stage_read(ebb_stage *stage, const char *pass, const char *spec, ebb_arena *arena)
+{
+    char *text = ebb_arena_printf(arena, "%s:%s", pass, spec);
+    ebb_stages stages;
+    if (text == NULL)
+        return ebb_error_memory();
+    char *colon = text + strlen(pass) + 1;
+    colon += strcspn(colon, ":=\"");
+    if (*colon == ':')
+        *colon = ',';
+    EBB_TRY(ebb_stages_read(&stages, text, arena));
+    if (stages.count != 1)
+        return ebb_error(EBB_USAGE, "'%s' is more than one %s: KIND:OPTION=VALUE,... is expected",
+                         spec, pass);
+    *stage = stages.list[0];
+    return NULL;
+}

@@ -33,6 +33,9 @@ typedef struct ebb_stages {
 /* Names, options and values are checked: EBB_USAGE. Everything is in arena's memory. */
 ebb_status ebb_stages_read(ebb_stages *stages, const char *text, ebb_arena *arena);
 
+/* The one stage of `pass` that "cross-entropy:axis=1" stands for, as the command's --loss has it. */
+ebb_status ebb_stage_read(ebb_stage *stage, const char *pass, const char *spec, ebb_arena *arena);
+
 /* A stage's options as given, in this syntax: "kind=adamw,lr=0.01". NULL: no memory. */
 const char *ebb_stage_text(const ebb_stage *s, ebb_arena *arena);
 

@@ -3,7 +3,6 @@
  *     five_verbs samples/digits/cnn.onnx samples/digits/digits.npz
  */
 #include <stdio.h>
-#include <string.h>
 
 #include "ebb.h"
 
@@ -20,10 +19,11 @@ enum { BATCH = 32, EPOCHS = 3, ROWS = 1437 };
 
 int main(int count, char **words)
 {
-    static const char pipeline[] = "inline,fold,train-mode,fold,fuse,loss:cross-entropy,gradient,"
-                                   "optimizer:adamw,lr=0.003,sign-mask,dropout-seed,drop-saves,"
-                                   "alias";
+    static const char *const passes[] = {"sign-mask", "dropout-seed", NULL};
+    static const ebb_step_options step = {
+        .loss = "cross-entropy", .optimizer = "adamw:lr=0.003", .passes = passes};
     static const char *const feeds[] = {"image", "image", "label", "target", NULL};
+    char *pipeline;
     ebb_model *model;
     ebb_program *program;
     ebb_data *data;
@@ -32,12 +32,14 @@ int main(int count, char **words)
         return fprintf(stderr, "usage: five_verbs MODEL DATA\n"), EBB_USAGE;
     TRY(ebb_open(&model, words[1]));
     TRY(ebb_set_dim(model, "batch", BATCH));
+    TRY(ebb_step_pipeline(&pipeline, &step));
     TRY(ebb_rewrite(model, pipeline, NULL, NULL));
+    ebb_release(pipeline);
     TRY(ebb_save(model, "step.onnx"));
     TRY(ebb_program_compile(&program, model, NULL));
     TRY(ebb_data_open(&data, words[2], model));
     for (uint64_t epoch = 0; epoch < EPOCHS; epoch++) {
-        float loss = 0;
+        double loss = 0;
         for (int64_t i = 0; i < ROWS; i++)
             order[i] = i;
         ebb_shuffle(order, ROWS, 1, epoch);
@@ -47,9 +49,9 @@ int main(int count, char **words)
             TRY(ebb_data_rows(data, order + at, BATCH, feeds, &batch));
             TRY(ebb_program_step(program, &batch));
             TRY(ebb_program_get(program, "loss", &value));
-            memcpy(&loss, value.data, sizeof loss);
+            loss = ebb_element(&value, 0);
         }
-        printf("epoch %d: last loss %.4f\n", (int)epoch + 1, (double)loss);
+        printf("epoch %d: last loss %.4f\n", (int)epoch + 1, loss);
     }
     ebb_program_free(program);
     ebb_data_close(data);

@@ -67,7 +67,7 @@ static json_t *row_of(const ebb_finding *f)
 }
 
 /* A file that contradicts itself first, then what is not supported, then what is missing. */
-static ebb_code code_of(const ebb_doctor *d)
+ebb_code ebb_doctor_code(const ebb_doctor *d)
 {
     static const ebb_code order[] = {EBB_REJECTED, EBB_VERIFY, EBB_UNSUPPORTED, EBB_IO};
     for (size_t k = 0; k < sizeof order / sizeof order[0]; k++)
@@ -80,8 +80,9 @@ static ebb_code code_of(const ebb_doctor *d)
     return EBB_OK;
 }
 
-static ebb_status examine(ebb_doctor *d)
+ebb_status ebb_doctor_examine(ebb_doctor *d, const ebb_model *model)
 {
+    *d = (ebb_doctor){.model = model};
     EBB_TRY(ebb_doctor_types(d));
     EBB_TRY(ebb_doctor_tidy(d));
     EBB_TRY(ebb_doctor_operators(d));
@@ -90,27 +91,41 @@ static ebb_status examine(ebb_doctor *d)
     return ebb_doctor_exporter(d);
 }
 
-ebb_status ebb_check_json(const ebb_model *model, char **json)
+void ebb_doctor_fini(ebb_doctor *d)
 {
-    ebb_doctor d = {.model = model};
+    ebb_model_free(d->raw);
+    ebb_model_free(d->tidy);
+    ebb_arena_fini(&d->arena);
+}
+
+static json_t *json_of(const ebb_doctor *d)
+{
     json_t *rows[EBB_SEVERITY_COUNT];
-    ebb_status status = examine(&d);
     for (int s = 0; s < EBB_SEVERITY_COUNT; s++) {
         rows[s] = json_array();
-        for (size_t i = 0; status == NULL && i < d.count; i++)
-            if ((int)d.list[i].severity == s)
-                json_array_append_new(rows[s], row_of(&d.list[i]));
+        for (size_t i = 0; i < d->count; i++)
+            if ((int)d->list[i].severity == s)
+                json_array_append_new(rows[s], row_of(&d->list[i]));
     }
-    json_t *o = json_pack("{s:s, s:s, s:I, s:i, s:o, s:o, s:o}", "schema", "ebb.check/2", "path",
-                          model->path, "opset", (json_int_t)ebb_model_opset(model, ""), "code",
-                          (int)code_of(&d), "problems", rows[EBB_PROBLEM], "warnings",
-                          rows[EBB_WARNING], "notes", rows[EBB_REMARK]);
-    ebb_model_free(d.raw);
-    ebb_model_free(d.tidy);
-    ebb_arena_fini(&d.arena);
-    if (status != NULL) {
-        json_decref(o);
-        return status;
-    }
-    return ebb_json_text(json, o);
+    return json_pack("{s:s, s:s, s:I, s:i, s:o, s:o, s:o}", "schema", "ebb.check/2", "path",
+                     d->model->path, "opset", (json_int_t)ebb_model_opset(d->model, ""), "code",
+                     (int)ebb_doctor_code(d), "problems", rows[EBB_PROBLEM], "warnings",
+                     rows[EBB_WARNING], "notes", rows[EBB_REMARK]);
+}
+
+ebb_status ebb_check(const ebb_model *model, ebb_code *code, char **json)
+{
+    ebb_doctor d;
+    ebb_status status = ebb_doctor_examine(&d, model);
+    *code = ebb_doctor_code(&d);
+    if (status == NULL)
+        status = ebb_json_text(json, json_of(&d));
+    ebb_doctor_fini(&d);
+    return status;
+}
+
+ebb_status ebb_check_json(const ebb_model *model, char **json)
+{
+    ebb_code code;
+    return ebb_check(model, &code, json);
 }

@@ -62,6 +62,12 @@ ebb_finding *ebb_doctor_about(ebb_doctor *d, ebb_severity severity, const char *
 /* The first line of a status, kept. */
 const char *ebb_doctor_sentence(ebb_doctor *d, ebb_status status);
 
+/* doctor.c: all findings; goes with ebb_doctor_fini, whatever comes of it. */
+ebb_status ebb_doctor_examine(ebb_doctor *d, const ebb_model *model);
+/* What training would end with: EBB_OK where nothing hinders it. */
+ebb_code ebb_doctor_code(const ebb_doctor *d);
+void ebb_doctor_fini(ebb_doctor *d);
+
 /* types.c: fills raw. */
 ebb_status ebb_doctor_types(ebb_doctor *d);
 /* exporter.c: fills tidy and reports. */

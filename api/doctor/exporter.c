@@ -5,14 +5,11 @@
 #include "onnx/graph/infer.h"
 #include "passes/primal/habit.h"
 #include "passes/primal/lost.h"
+#include "passes/passes.h"
 #include "passes/pipeline.h"
+#include "passes/pipeline_text.h"
 
 /* ---- the tidied copy ---- */
-
-/* As `ebb grad` begins. */
-static const char *const passes[] = {"differentiate", "opset",      "inline", "fold",
-                                     "unroll",        "train-mode", "fold",   "fuse"};
-enum { PASSES = (int)(sizeof passes / sizeof passes[0]) };
 
 static ebb_status run_pass(ebb_doctor *d, ebb_model *model, const char *pass, ebb_report *report)
 {
@@ -49,12 +46,18 @@ ebb_status ebb_doctor_tidy(ebb_doctor *d)
 {
     if (contradicts_itself(d))
         return NULL; // no pass is made for such a graph
+    char *text;
+    ebb_stages stages;
     EBB_TRY(ebb_model_copy(&d->tidy, d->raw));
-    d->reports = EBB_NEW(&d->arena, ebb_report, PASSES);
+    EBB_TRY(ebb_step_pipeline(&text, NULL));
+    ebb_status status = ebb_stages_read(&stages, text, &d->arena);
+    ebb_release(text);
+    EBB_TRY(status);
+    d->reports = EBB_NEW(&d->arena, ebb_report, stages.count);
     if (d->reports == NULL)
         return ebb_error_memory();
-    for (int i = 0; i < PASSES; i++) {
-        EBB_TRY(run_pass(d, d->tidy, passes[i], &d->reports[i]));
+    for (size_t i = 0; stages.list[i].pass != &ebb_pass_gradient; i++) { // as a step begins
+        EBB_TRY(run_pass(d, d->tidy, stages.list[i].pass->name, &d->reports[i]));
         d->report_count++;
     }
     return NULL;
@@ -137,7 +140,7 @@ static ebb_status look_for_chains(ebb_doctor *d)
 {
     ebb_model *copy;
     ebb_report r;
-    EBB_TRY(count_sites(d, "taken-apart", &d->reports[PASSES - 1],
+    EBB_TRY(count_sites(d, "taken-apart", &d->reports[d->report_count - 1],
                         "chains that stand for one operator (GELU, LayerNorm, a product with a "
                         "transposed weight ...), put together again",
                         ""));

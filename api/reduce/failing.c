@@ -1,6 +1,8 @@
 /* failing.c: does a model fail, and as it did before? */
 #include "api/reduce/reduce.h"
 
+#include "api/doctor/doctor.h"
+
 #include <ctype.h>
 #include <math.h>
 #include <stdlib.h>
@@ -21,23 +23,19 @@ static ebb_status types_fail(const ebb_reduce_options *o, ebb_model *model)
 /* All problems in one sentence. */
 static ebb_status check_fails(const ebb_reduce_options *o, ebb_model *model)
 {
-    char *json = NULL, text[2048] = "";
-    size_t i;
-    json_t *f;
+    char text[2048] = "";
+    ebb_doctor d;
     (void)o;
-    EBB_TRY(ebb_check_json(model, &json));
-    json_t *report = json_loads(json, 0, NULL);
-    ebb_release(json);
-    json_array_foreach(json_object_get(report, "problems"), i, f)
-    {
+    ebb_status status = ebb_doctor_examine(&d, model);
+    const ebb_code code = ebb_doctor_code(&d);
+    for (size_t i = 0; i < d.count; i++) {
         size_t used = strlen(text);
-        (void)snprintf(text + used, sizeof text - used, "%s%s: %s", used > 0 ? "; " : "",
-                       json_string_value(json_object_get(f, "kind")),
-                       json_string_value(json_object_get(f, "what")));
+        if (d.list[i].severity == EBB_PROBLEM)
+            (void)snprintf(text + used, sizeof text - used, "%s%s: %s", used > 0 ? "; " : "",
+                           d.list[i].kind, d.list[i].what);
     }
-    ebb_code code = (ebb_code)json_integer_value(json_object_get(report, "code"));
-    json_decref(report);
-    return code == EBB_OK ? NULL : ebb_error(code, "%s", text);
+    ebb_doctor_fini(&d);
+    return status != NULL || code == EBB_OK ? status : ebb_error(code, "%s", text);
 }
 
 static ebb_status rewrite_fails(const ebb_reduce_options *o, ebb_model *model)

@@ -518,7 +518,7 @@ static ebb_status take_weights(ebb_edit *e)
     return NULL;
 }
 
-static ebb_status run(ebb_edit *e)
+ebb_status ebb_fold_all(ebb_edit *e)
 {
     enum { ROUNDS = 4 }; // a second walk finds what better shapes allow; more has not been seen
     bool changed = true;
@@ -541,6 +541,6 @@ const ebb_pass ebb_pass_fold = {
     .name = "fold",
     .doc = "compute what is constant, drop what does nothing",
     .exactness = EBB_EXACT,
-    .run = run,
+    .run = ebb_fold_all,
     .tidies = true,
 };

@@ -8,6 +8,9 @@
 extern "C" {
 #endif
 
+/* Computes what is constant in the graph and drops what does nothing; dead nodes are swept. */
+ebb_status ebb_fold_all(ebb_edit *e);
+
 /* Computes what is constant among the nodes behind `after` (none: from the first on) and before
  * `end`. Results keep their names; ids of values do not last. */
 ebb_status ebb_fold_between(ebb_edit *e, ebb_node after, ebb_node end);

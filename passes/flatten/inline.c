@@ -363,7 +363,7 @@ static ebb_status run_rounds(ebb_edit *e, ebb_graph *g, calls *c)
     return NULL;
 }
 
-static ebb_status run(ebb_edit *e)
+ebb_status ebb_inline_all(ebb_edit *e)
 {
     ebb_graph *g = e->g;
     ebb_model *m = g->model;
@@ -397,6 +397,6 @@ const ebb_pass ebb_pass_inline = {
     .doc =
         "put in the bodies of the model's functions, and what other runtimes' operators stand for",
     .exactness = EBB_EXACT,
-    .run = run,
+    .run = ebb_inline_all,
     .tidies = true,
 };

@@ -12,6 +12,9 @@ extern "C" {
  * of a call of it. Outputs keep their names; types are not inferred. */
 ebb_status ebb_inline_call(ebb_edit *e, const ebb_function *f, ebb_node call);
 
+/* Puts in the bodies of all functions, and what other runtimes' operators stand for. */
+ebb_status ebb_inline_all(ebb_edit *e);
+
 #ifdef __cplusplus
 }
 #endif

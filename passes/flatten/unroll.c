@@ -432,7 +432,7 @@ static ebb_status run(ebb_edit *e)
         return NULL;
     do {
         before = applied;
-        EBB_TRY(ebb_pass_fold.run(e));
+        EBB_TRY(ebb_fold_all(e));
         e->report->skip_count = 0; // what folding skipped is not ours to say
         EBB_TRY(round_of(&u, &applied, &left));
     } while (applied != before);

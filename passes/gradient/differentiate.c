@@ -11,6 +11,7 @@
  */
 #include "onnx/graph/infer.h"
 #include "passes/flatten/body.h"
+#include "passes/flatten/inline.h"
 #include "passes/passes.h"
 #include "passes/gradient/reverse.h"
 
@@ -224,7 +225,7 @@ static ebb_status run(ebb_edit *e)
     found += is_gradient(g, n);
     if (found == 0)
         return NULL;
-    EBB_TRY(ebb_pass_inline.run(e));
+    EBB_TRY(ebb_inline_all(e));
     EBB_TRY(ebb_infer_graph(g));
     for (ebb_node n = ebb_first(g), next; n.i != 0; n = next) {
         next = ebb_next(g, n);

@@ -233,7 +233,7 @@ static void operators_are_measured_and_planned_by(void **state)
     says("plan " STEP "--costs nowhere.json", 8, "nowhere.json");
     write_text("wrong.json", "{\"schema\": 1}", 13);
     says("grad " STEP "-o wrong.onnx --costs wrong.json", 6, "wrong.json");
-    says("grad " STEP "-o wrong.onnx --costs a,b.json", 2, "no comma");
+    says("grad " STEP "-o wrong.onnx --costs a,b.json", 8, "a,b.json");
     assert_false(exists("wrong.onnx"));
 }
 

@@ -1,4 +1,7 @@
 /* test_options.c: what the command takes as the value of an option, and what it refuses. */
+#include "onnx/file/file.h"
+#include "onnx/graph/infer.h"
+#include "onnx/text/text.h"
 #include "tests/cli/cli.h"
 
 #define MODEL DIGITS "mlp.onnx"
@@ -48,7 +51,7 @@ static void every_numeric_option_states_its_range(void **state)
         {"plan " MODEL " --shape image:8xax8", "--shape image: a dim takes a whole number"},
         {"plan " MODEL " --shape image:1x1x1x1x1x1x1x1x1x1x1x1x1", "--shape takes INPUT:AxBxC"},
         {GRAD "--dropout 1.5", "ratio takes a number of at least 0 and below 1, not '1.5'"},
-        {GRAD "--dropout nan", "dropout"},
+        {GRAD "--dropout nan", "ratio takes a number of at least 0 and below 1, not 'nan'"},
     };
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
         says(wrong[i].words, 2, wrong[i].says);
@@ -87,12 +90,74 @@ static void an_optimizers_numbers_have_ranges(void **state)
     assert_false(exists("step.onnx"));
 }
 
+static void a_value_stays_the_value_of_its_option(void **state)
+{
+    (void)state;
+    says(GRAD "--train 'fc1*,freeze=x'", 2, "train=fc1*,freeze=x");
+    says(GRAD "--freeze 'nothing,straight-through=on'", 2, "freeze=nothing,straight-through=on");
+    says(GRAD "--train '\"1.weight'", 2, "train=\"1.weight");
+    says(GRAD "--dropout '0.1,batch-norm=frozen'", 2, "'0.1,batch-norm=frozen'");
+    says(GRAD "--batch-norm 'train,dropout=off'", 2, "batch-norm=train,dropout=off");
+    says(GRAD "--precision 'bf16,sign-mask'", 2, "bf16,sign-mask");
+    says(GRAD "--budget 1GiB --allow 'exact,time=5'", 2, "exact,time=5");
+    says(GRAD "--optimizer 'sgd,sign-mask'", 2, "'sgd,sign-mask'");
+    says(GRAD "--optimizer 'sgd:lr=0.1,fold'", 2, "'sgd:lr=0.1,fold'");
+    says("grad " MODEL " --dim batch=8 --loss 'mse,sign-mask' -o step.onnx", 2, "'mse,sign-mask'");
+    says(GRAD "--costs 'a,b.json'", 8, "a,b.json");
+    assert_false(exists("step.onnx"));
+    says(GRAD "--train '1.weight,3.weight'", 0, "");
+    assert_true(exists("step.onnx"));
+}
+
+/* ---- numbers that come out ---- */
+
+/* The mean of (w x)^2, which is 14 / 3, in a type of its own. */
+static void write_loss_of(int dtype)
+{
+    char text[1024];
+    ebb_model *model;
+    (void)snprintf(
+        text, sizeof text,
+        "<ir_version: 10, opset_import: [\"\" : 20]> g (float[2,3] x) => (%s loss) <float[3] w "
+        "= {1, 2, 3}> { y = Mul (x, w) s = Mul (y, y) m = ReduceMean <keepdims = 0> (s) loss = "
+        "Cast <to = %d> (m) }",
+        dtype == 11 ? "double" : ebb_dtype_text(dtype), dtype);
+    assert_null(ebb_text_parse_model(&model, text));
+    assert_null(ebb_infer_graph(model->graph));
+    assert_null(ebb_save(model, path_of("loss.onnx")));
+    ebb_close(model);
+}
+
+static void a_loss_is_read_as_what_it_is(void **state)
+{
+    (void)state;
+    static const float ones[6] = {1, 1, 1, 1, 1, 1};
+    const ebb_named x = {"x", 1, 2, (const int64_t[]){2, 3}, ones};
+    assert_null(ebb_tensors_save(path_of("x.safetensors"), &x, 1, NULL));
+    static const struct {
+        int dtype;
+        const char *train, *run;
+    } kinds[] = {{10, "loss 4.66796", "= 4.66796"},
+                 {16, "loss 4.65625", "= 4.65625"},
+                 {11, "loss 4.66666", "= 4.66666"}};
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+        write_loss_of(kinds[i].dtype);
+        says("train loss.onnx --data x.safetensors --batch 2 --loss name=loss --optimizer sgd", 0,
+             kinds[i].train);
+        says("run loss.onnx --data x.safetensors", 0, kinds[i].run);
+        says("run loss.onnx --data x.safetensors", 0, ebb_dtype_text(kinds[i].dtype));
+        says("run loss.onnx --data x.safetensors --json", 0, "\"value\": 4.6");
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_numeric_option_states_its_range),
         cmocka_unit_test(numbers_in_a_sweep_file_have_the_same_ranges),
         cmocka_unit_test(an_optimizers_numbers_have_ranges),
+        cmocka_unit_test(a_value_stays_the_value_of_its_option),
+        cmocka_unit_test(a_loss_is_read_as_what_it_is),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }

@@ -1,0 +1,165 @@
+/* facts.c: what a program asks of a model, of a loss and of an array, without JSON between. */
+#include "api/api.h"
+
+#include <math.h>
+
+#include "onnx/words/tensor.h"
+#include "passes/pipeline_text.h"
+
+/* ---- a model ---- */
+
+/* One block: facts, lists, dims, names. First it is counted, with block NULL, then filled. */
+typedef struct block {
+    char *at;
+    size_t used;
+} block;
+
+static void *take(block *b, size_t bytes)
+{
+    void *here = b->at != NULL ? b->at + b->used : NULL;
+    b->used += (bytes + 7) & ~(size_t)7;
+    return here;
+}
+
+static const char *take_text(block *b, const char *text)
+{
+    const size_t size = strlen(text) + 1;
+    void *here = take(b, size);
+    return here != NULL ? memcpy(here, text, size) : NULL;
+}
+
+static const ebb_named *take_values(block *b, const ebb_graph *g, const ebb_value *list,
+                                    size_t count)
+{
+    ebb_named *values = take(b, count * sizeof *values);
+    for (size_t i = 0; i < count; i++) {
+        const ebb_type *type = &ebb_value_of(g, list[i])->type;
+        const char *name = take_text(b, ebb_value_name(g, list[i]));
+        const int rank = type->rank > 0 ? type->rank : 0;
+        int64_t *dims = take(b, (size_t)rank * sizeof *dims);
+        for (int d = 0; dims != NULL && d < rank; d++)
+            dims[d] = type->dims[d] >= 0 ? type->dims[d] : -1;
+        if (values != NULL)
+            values[i] = (ebb_named){name, type->dtype, type->rank, dims, NULL};
+    }
+    return values;
+}
+
+static void take_all(block *b, ebb_model_facts *f, const ebb_graph *g, const ebb_value *inputs)
+{
+    f->inputs = take_values(b, g, inputs, f->input_count);
+    f->outputs = take_values(b, g, g->outputs, f->output_count);
+    f->loss = g->loss.i != 0 ? take_text(b, ebb_value_name(g, g->loss)) : NULL;
+}
+
+static ebb_status fill(ebb_model_facts **facts, const ebb_graph *g, ebb_arena *scratch)
+{
+    ebb_model_facts f = {.output_count = g->output_count, .is_step = g->binding_count > 0};
+    ebb_value *inputs = EBB_NEW(scratch, ebb_value, g->input_count + 1);
+    if (inputs == NULL)
+        return ebb_error_memory();
+    for (size_t i = 0; i < g->input_count; i++)
+        if ((ebb_value_of(g, g->inputs[i])->flags & EBB_IS_INITIALIZER) == 0)
+            inputs[f.input_count++] = g->inputs[i];
+    for (size_t i = 0; i < g->initializer_count; i++)
+        f.parameter_count += ebb_value_of(g, g->initializers[i])->role == EBB_ROLE_PARAMETER;
+    EBB_EACH_NODE(g, n)
+    {
+        f.node_count++;
+        f.has_gradient = f.has_gradient || ebb_node_of(g, n)->phase == EBB_BACKWARD;
+    }
+    block b = {0};
+    (void)take(&b, sizeof f);
+    take_all(&b, &f, g, inputs);
+    b = (block){.at = ebb_alloc(b.used)};
+    if (b.at == NULL)
+        return ebb_error_memory();
+    *facts = take(&b, sizeof f);
+    take_all(&b, &f, g, inputs);
+    **facts = f;
+    return NULL;
+}
+
+ebb_status ebb_facts_of(ebb_model_facts **facts, const ebb_model *model)
+{
+    ebb_arena scratch = {0};
+    *facts = NULL;
+    ebb_status status = fill(facts, model->graph, &scratch);
+    ebb_arena_fini(&scratch);
+    return status;
+}
+
+/* ---- a loss ---- */
+
+/* As given, or the pass's default; NULL: neither. */
+static const char *option_of(const ebb_stage *s, const char *name)
+{
+    for (size_t i = s->option_count; i-- > 0;)
+        if (strcmp(s->options[i].name, name) == 0)
+            return s->options[i].value;
+    for (const ebb_option *o = s->pass->options; o != NULL && o->name != NULL; o++)
+        if (strcmp(o->name, name) == 0)
+            return o->otherwise;
+    return NULL;
+}
+
+static void take_loss(block *b, ebb_loss_facts *f, const ebb_stage *s)
+{
+    const char *kind = option_of(s, "kind"), *output = option_of(s, "output");
+    const char *target = option_of(s, "target");
+    f->kind = take_text(b, kind != NULL ? kind : "");
+    f->output = output != NULL ? take_text(b, output) : NULL;
+    f->target = take_text(b, target != NULL ? target : "");
+}
+
+static ebb_status fill_loss(ebb_loss_facts **facts, const char *loss, ebb_arena *scratch)
+{
+    ebb_stage read, *s = &read;
+    ebb_loss_facts f = {.axis = 1};
+    EBB_TRY(ebb_stage_read(s, "loss", loss, scratch));
+    const char *axis = option_of(s, "axis"), *ignore = option_of(s, "ignore_index");
+    const char *reduction = option_of(s, "reduction");
+    if (axis != NULL)
+        EBB_TRY(ebb_whole_parse(&f.axis, axis, NULL, "axis"));
+    if (ignore != NULL)
+        EBB_TRY(ebb_whole_parse(&f.ignore_index, ignore, NULL, "ignore_index"));
+    f.is_sum = reduction != NULL && strcmp(reduction, "sum") == 0;
+    block b = {0};
+    (void)take(&b, sizeof f);
+    take_loss(&b, &f, s);
+    b = (block){.at = ebb_alloc(b.used)};
+    if (b.at == NULL)
+        return ebb_error_memory();
+    *facts = take(&b, sizeof f);
+    take_loss(&b, &f, s);
+    **facts = f;
+    return NULL;
+}
+
+ebb_status ebb_loss_facts_of(ebb_loss_facts **facts, const char *loss)
+{
+    ebb_arena scratch = {0};
+    *facts = NULL;
+    ebb_status status = fill_loss(facts, loss, &scratch);
+    ebb_arena_fini(&scratch);
+    return status;
+}
+
+/* ---- an array ---- */
+
+double ebb_element(const ebb_named *named, size_t index)
+{
+    ebb_tensor t = {.type = ebb_type_tensor((ebb_dtype)named->dtype, named->rank, named->dims),
+                    .data = named->data};
+    int64_t count;
+    if (named->data == NULL || !ebb_type_elements(&t.type, &count) || (int64_t)index >= count ||
+        !ebb_type_bytes(&t.type, &t.bytes) || named->dtype == EBB_STRING ||
+        named->dtype == EBB_C64 || named->dtype == EBB_C128)
+        return NAN;
+    return ebb_tensor_double(&t, (int64_t)index);
+}
+
+const char *ebb_dtype_text(int dtype)
+{
+    return ebb_dtype_name((ebb_dtype)dtype);
+}

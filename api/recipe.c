@@ -1,0 +1,194 @@
+/* recipe.c: the pipeline of a training step, as text: the only place that knows which passes a step
+ * begins and ends with.
+ *
+ *     make      flatten, train-mode, fold, fuse, loss, precision, gradient, optimizer, [costs],
+ *               passes asked for, drop-saves, [fit], stream, alias, [costs]
+ *     evaluate  the same without gradient and what follows from it
+ *     change    [inline, fold], [costs], passes asked for, [fit], [costs]
+ *
+ * The plan for a budget comes behind all that changes what is stored; costs are told twice, since
+ * what came in between has none.
+ */
+#include "api/api.h"
+
+#include "passes/pipeline_text.h"
+
+typedef struct recipe {
+    const ebb_step_options *o;
+    const ebb_model *model; /* that is changed */
+    ebb_arena *arena;
+    const char *text; /* NULL: no memory */
+} recipe;
+
+static void add(recipe *r, const char *pass)
+{
+    if (r->text != NULL)
+        r->text =
+            ebb_arena_printf(r->arena, "%s%s%s", r->text, r->text[0] != '\0' ? "," : "", pass);
+}
+
+/* An option of the pass that was added last: "train-mode" + ':' "seed" "1". NULL: not given. */
+static void with(recipe *r, char before, const char *name, const char *value)
+{
+    if (r->text == NULL || value == NULL)
+        return;
+    const char *quoted = ebb_option_quoted(value, r->arena);
+    r->text = quoted != NULL
+                  ? ebb_arena_printf(r->arena, "%s%c%s=%s", r->text, before, name, quoted)
+                  : NULL;
+}
+
+/* "cross-entropy:axis=1" of pass loss, and that pass alone. */
+static ebb_status add_spec(recipe *r, const char *pass, const char *spec)
+{
+    ebb_stage stage;
+    EBB_TRY(ebb_stage_read(&stage, pass, spec, r->arena));
+    const char *options = ebb_stage_text(&stage, r->arena);
+    add(r, pass);
+    if (r->text != NULL)
+        r->text = options != NULL ? ebb_arena_printf(r->arena, "%s:%s", r->text, options) : NULL;
+    return NULL;
+}
+
+/* Several globs are one value. */
+static const char *joined(recipe *r, const char *const *globs)
+{
+    const char *text = NULL;
+    for (size_t i = 0; globs != NULL && globs[i] != NULL; i++)
+        text = text == NULL ? globs[i] : ebb_arena_printf(r->arena, "%s;%s", text, globs[i]);
+    return text;
+}
+
+static void add_train_mode(recipe *r)
+{
+    const ebb_step_options *o = r->o;
+    char seed[32];
+    const char *dropout = o->dropout != NULL ? o->dropout : "on";
+    const bool named = strcmp(dropout, "on") == 0 || strcmp(dropout, "off") == 0;
+    (void)snprintf(seed, sizeof seed, "%llu", (unsigned long long)o->seed);
+    add(r, "train-mode");
+    with(r, ':', "seed", seed);
+    with(r, ',', "batch-norm", o->batch_norm != NULL ? o->batch_norm : "train");
+    with(r, ',', "statistics", o->onnx_statistics ? "onnx" : NULL);
+    with(r, ',', "dropout", named ? dropout : "on");
+    with(r, ',', "ratio", named ? NULL : dropout);
+}
+
+static void add_gradient(recipe *r)
+{
+    const char *const train = joined(r, r->o->train), *const freeze = joined(r, r->o->freeze);
+    add(r, "gradient");
+    with(r, ':', "train", train);
+    with(r, train != NULL ? ',' : ':', "freeze", freeze);
+    with(r, train != NULL || freeze != NULL ? ',' : ':', "straight-through",
+         r->o->straight_through ? "on" : NULL);
+}
+
+static void add_costs(recipe *r)
+{
+    if (r->o->costs == NULL)
+        return;
+    add(r, "cost");
+    with(r, ':', "file", r->o->costs);
+}
+
+static void add_passes(recipe *r)
+{
+    for (size_t i = 0; r->o->passes != NULL && r->o->passes[i] != NULL; i++)
+        if (r->o->passes[i][0] != '\0')
+            add(r, r->o->passes[i]);
+}
+
+static void add_budget(recipe *r)
+{
+    const ebb_step_options *o = r->o;
+    if (o->budget == NULL)
+        return;
+    add(r, "fit");
+    with(r, ':', "budget", o->budget);
+    with(r, ',', "time", o->plan_time);
+    with(r, ',', "allow", o->allow);
+    with(r, ',', "costs", o->costs);
+    with(r, ',', "backend", o->backend);
+}
+
+static ebb_status make(recipe *r)
+{
+    const ebb_step_options *o = r->o;
+    add(r, "flatten");
+    add_train_mode(r);
+    add(r, "fold,fuse");
+    if (o->loss != NULL)
+        EBB_TRY(add_spec(r, "loss", o->loss));
+    if (o->precision != NULL) {
+        add(r, "precision");
+        with(r, ':', "dtype", o->precision);
+    }
+    add_gradient(r);
+    EBB_TRY(add_spec(r, "optimizer", o->optimizer != NULL ? o->optimizer : "adamw"));
+    add_costs(r);
+    add_passes(r);
+    add(r, "drop-saves");
+    add_budget(r);
+    add(r, "stream,alias");
+    add_costs(r);
+    return NULL;
+}
+
+static ebb_status evaluate(recipe *r)
+{
+    add(r, "flatten,train-mode:dropout=off,batch-norm=frozen,fold,fuse");
+    if (r->o->loss != NULL) {
+        EBB_TRY(add_spec(r, "loss", r->o->loss));
+        with(r, ',', "keep-output", "1");
+    }
+    add(r, "drop-saves,stream,alias");
+    return NULL;
+}
+
+/* In a step that others made, whose batch was open, sizes may still be asked for as it runs. */
+static ebb_status change(recipe *r)
+{
+    bool asks = false;
+    const ebb_graph *g = r->model->graph;
+    EBB_EACH_NODE(g, n)
+    asks = asks || ebb_node_of(g, n)->op == EBB_OP_SHAPE;
+    const bool changes = r->o->budget != NULL || (r->o->passes != NULL && r->o->passes[0] != NULL);
+    if (changes && asks)
+        add(r, "inline,fold");
+    add_costs(r);
+    add_passes(r);
+    add_budget(r);
+    if (changes)
+        add_costs(r);
+    return NULL;
+}
+
+static ebb_status write_text(char **text, const ebb_step_options *options, const ebb_model *model,
+                             ebb_status (*fill)(recipe *r))
+{
+    const ebb_step_options nothing = {0};
+    ebb_arena arena = {0};
+    recipe r = {options != NULL ? options : &nothing, model, &arena, ""};
+    *text = NULL;
+    ebb_status status = fill(&r);
+    if (status == NULL && r.text != NULL && (*text = ebb_alloc(strlen(r.text) + 1)) != NULL)
+        (void)strcpy(*text, r.text);
+    ebb_arena_fini(&arena);
+    return status != NULL || *text != NULL ? status : ebb_error_memory();
+}
+
+ebb_status ebb_step_pipeline(char **text, const ebb_step_options *options)
+{
+    return write_text(text, options, NULL, make);
+}
+
+ebb_status ebb_evaluation_pipeline(char **text, const ebb_step_options *options)
+{
+    return write_text(text, options, NULL, evaluate);
+}
+
+ebb_status ebb_change_pipeline(char **text, const ebb_model *model, const ebb_step_options *options)
+{
+    return write_text(text, options, model, change);
+}
