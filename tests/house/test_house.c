@@ -202,6 +202,42 @@ static void includes_run_down_and_no_folder_is_a_pile(void **state)
     assert_int_equal(broken, 0);
 }
 
+/* passes/pipeline.c alone runs passes: what two of them do is a function that they share. */
+static void check_runs(const char *file, FILE *text)
+{
+    char line[1024];
+    bool runs = strncmp(file, "passes/", 7) == 0 && strcmp(file, "passes/pipeline.c") != 0;
+    while (runs && fgets(line, sizeof line, text) != NULL)
+        if (strstr(line, ".run(") != NULL || strstr(line, "->run(") != NULL)
+            complain("%s runs another pass: %s", file, line);
+}
+
+static void no_pass_runs_another(void **state)
+{
+    (void)state;
+    walk_all(check_runs);
+    assert_int_equal(broken, 0);
+}
+
+/* The text of a step has one author. */
+static void check_recipes(const char *file, FILE *text)
+{
+    char line[1024];
+    bool may = strcmp(file, "api/recipe.c") == 0 ||
+               (strncmp(file, "api/", 4) != 0 && strncmp(file, "cli/", 4) != 0);
+    while (!may && fgets(line, sizeof line, text) != NULL)
+        if (strstr(line, "train-mode,") != NULL || strstr(line, "train-mode:") != NULL ||
+            strstr(line, "drop-saves,") != NULL)
+            complain("%s writes a recipe of its own: %s", file, line);
+}
+
+static void one_file_writes_the_recipe_of_a_step(void **state)
+{
+    (void)state;
+    walk_all(check_recipes);
+    assert_int_equal(broken, 0);
+}
+
 static void libebb_exports_only_its_own_names(void **state)
 {
     (void)state;
@@ -230,6 +266,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(includes_run_down_and_no_folder_is_a_pile),
+        cmocka_unit_test(no_pass_runs_another),
+        cmocka_unit_test(one_file_writes_the_recipe_of_a_step),
         cmocka_unit_test(libebb_exports_only_its_own_names),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
