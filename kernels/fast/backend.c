@@ -20,6 +20,20 @@ const ebb_backend ebb_backend_dnnl = {
 
 /* ---- what all of them ask of operands ---- */
 
+/* oneDNN's own arithmetic is in 32 bits, and divides: by what lies behind the first dim, pads
+ * included. */
+static bool is_countable(const ebb_type *type)
+{
+    const int64_t most = 1 << 30;
+    int64_t behind = 1;
+    for (int i = 1; i < type->rank; i++) {
+        if (type->dims[i] > most / behind)
+            return false;
+        behind *= type->dims[i];
+    }
+    return type->rank == 0 || type->dims[0] <= INT32_MAX;
+}
+
 static const char *declines_operand(const ebb_operand *o, bool plain)
 {
     if (o->type.dtype == EBB_NONE)
@@ -31,8 +45,8 @@ static const char *declines_operand(const ebb_operand *o, bool plain)
     for (int i = 0; i < o->type.rank; i++)
         if (o->type.dims[i] == 0)
             return "an operand has no elements";
-        else if (o->type.dims[i] > INT32_MAX) // its own arithmetic is in 32 bits, and divides
-            return "a dim is too large";
+    if (!is_countable(&o->type))
+        return "a dim is too large";
     if (plain && o->type.layout.kind != EBB_LAYOUT_PLAIN)
         return "works on row-major tensors only";
     return NULL;
