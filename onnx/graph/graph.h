@@ -211,6 +211,9 @@ ebb_status ebb_model_import(ebb_model *model, const char *domain,
 /* A deep copy: nothing of it shares memory with the original but mapped and constant bytes, for
  * which the original must outlive it. */
 ebb_status ebb_model_copy(ebb_model **copy, const ebb_model *model);
+/* The model becomes what has become of a copy of it, and the copy is gone. Pointers to the model, to
+ * its graph and to bytes of its tensors stay good; ids are the copy's. */
+void ebb_model_adopt(ebb_model *model, ebb_model *copy);
 /* A deep copy of one graph for the same model, as a body of a node of `outer`. Its stand-ins keep
  * their names. */
 ebb_status ebb_graph_copy(ebb_graph **copy, ebb_graph *outer, const ebb_graph *from);

@@ -231,3 +231,37 @@ ebb_status ebb_model_copy(ebb_model **copy, const ebb_model *model)
     *copy = m;
     return NULL;
 }
+
+/* ---- adopt ---- */
+
+static void belong_to(ebb_graph *g, ebb_model *model, ebb_graph *outer)
+{
+    g->model = model;
+    g->outer = outer;
+    for (size_t i = 1; i < g->node_count; i++)
+        for (uint32_t a = 0; a < g->nodes[i].attr_count; a++) {
+            const ebb_attr *attr = &g->nodes[i].attr[a];
+            for (uint32_t k = 0; attr->graphs != NULL && k < attr->count; k++)
+                belong_to(attr->graphs[k], model, g);
+        }
+}
+
+void ebb_model_adopt(ebb_model *model, ebb_model *copy)
+{
+    ebb_graph *graph = model->graph;
+    ebb_arena_take(&copy->arena, &model->arena); // the copy reads bytes of what it is a copy of
+    struct ebb_mapping **oldest = &copy->mappings;
+    while (*oldest != NULL)
+        oldest = &(*oldest)->older;
+    *oldest = model->mappings;
+    *graph = *copy->graph;
+    *model = *copy;
+    ebb_free(copy);
+    model->graph = graph;
+    model->names.arena = &model->arena;
+    belong_to(graph, model, NULL);
+    for (size_t i = 0; i < model->function_count; i++)
+        belong_to(model->functions[i].body, model, NULL);
+    if (model->initialization != NULL)
+        belong_to(model->initialization, model, NULL);
+}

@@ -76,6 +76,16 @@ void ebb_arena_fini(ebb_arena *arena)
     *arena = (ebb_arena){0};
 }
 
+void ebb_arena_take(ebb_arena *arena, ebb_arena *from)
+{
+    struct ebb_arena_chunk **end = &arena->chunk;
+    while (*end != NULL)
+        end = &(*end)->older;
+    *end = from->chunk;
+    arena->used_bytes += from->used_bytes;
+    *from = (ebb_arena){0};
+}
+
 static bool add_chunk(ebb_arena *arena, size_t least)
 {
     size_t bytes = arena->chunk == NULL ? FIRST_CHUNK : arena->chunk->bytes * 2;

@@ -40,6 +40,8 @@ typedef struct ebb_arena {
 } ebb_arena;
 
 void ebb_arena_fini(ebb_arena *arena);
+/* What lies in `from` lies in `arena` from now on, at the same addresses; `from` is empty. */
+void ebb_arena_take(ebb_arena *arena, ebb_arena *from);
 
 /* Aligned to 16 and not cleared / cleared. NULL when out of memory or when count * size overflows.
  */

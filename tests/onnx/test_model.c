@@ -51,10 +51,70 @@ static void changing_a_copy_leaves_the_original_alone(void **state)
     ebb_model_free(model);
 }
 
+/* The bytes of the file that the model is written as. */
+static void *written(const ebb_model *model, size_t *size)
+{
+    void *bytes;
+    must(ebb_model_write_memory(model, &bytes, size));
+    return bytes;
+}
+
+static void a_model_becomes_what_has_become_of_its_copy(void **state)
+{
+    (void)state;
+    ebb_model *model, *copy, *again;
+    size_t sizes[2];
+    must(ebb_model_read(&model, EBB_SOURCE_DIR "/samples/digits/transformer.onnx"));
+    must(ebb_model_copy(&copy, model));
+    must(ebb_set_dim(copy, "batch", 2));
+    must(ebb_rewrite(copy, "flatten,train-mode,fuse,loss:cross-entropy,gradient", NULL, NULL));
+    void *changed = written(copy, &sizes[0]);
+    ebb_graph *graph = model->graph;
+    ebb_model_adopt(model, copy);
+    void *adopted = written(model, &sizes[1]);
+    assert_ptr_equal(model->graph, graph);
+    assert_ptr_equal(graph->model, model);
+    assert_int_equal(sizes[0], sizes[1]);
+    assert_memory_equal(changed, adopted, sizes[0]);
+    must(ebb_rewrite(model, "optimizer:sgd,alias", NULL, NULL)); // it is changed as any other
+    must(ebb_model_copy(&again, model));
+    ebb_model_free(again);
+    ebb_free(changed);
+    ebb_free(adopted);
+    ebb_model_free(model);
+}
+
+static void bodies_belong_to_the_model_that_adopts_them(void **state)
+{
+    (void)state;
+    static const char text[] =
+        "<ir_version: 10, opset_import: [\"\" : 18]>\n"
+        "g (float[4] x, bool c) => (float[4] y)\n"
+        "{ h = Relu (x) y = If (c) <then_branch = t () => (float[4] a) { a = Neg (h) },"
+        " else_branch = e () => (float[4] b) { b = Identity (h) }> }";
+    ebb_model *model, *copy;
+    must(ebb_text_parse_model(&model, text));
+    must(ebb_model_copy(&copy, model));
+    ebb_model_adopt(model, copy);
+    int bodies = 0;
+    EBB_EACH_NODE(model->graph, n)
+    for (uint32_t a = 0; a < ebb_node_of(model->graph, n)->attr_count; a++) {
+        const ebb_attr *attr = &ebb_node_of(model->graph, n)->attr[a];
+        for (uint32_t k = 0; attr->graphs != NULL && k < attr->count; k++, bodies++) {
+            assert_ptr_equal(attr->graphs[k]->model, model);
+            assert_ptr_equal(attr->graphs[k]->outer, model->graph);
+        }
+    }
+    assert_int_equal(bodies, 2);
+    ebb_model_free(model);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_copy_writes_the_same_bytes),
+        cmocka_unit_test(a_model_becomes_what_has_become_of_its_copy),
+        cmocka_unit_test(bodies_belong_to_the_model_that_adopts_them),
         cmocka_unit_test(changing_a_copy_leaves_the_original_alone),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
