@@ -37,6 +37,11 @@ double ebb_product_ns(const ebb_graph *g, ebb_dtype dtype, double flops, double 
     return roofline(rates, of_products(rates, dtype), flops, bytes);
 }
 
+double ebb_copy_ns(const ebb_graph *g)
+{
+    return 2 / rates_of(g)->bytes;
+}
+
 ebb_status ebb_estimate_for(ebb_model *model, const char *backend)
 {
     const ebb_backend *const *backends;

@@ -23,6 +23,7 @@ double ebb_node_ns_by(const struct ebb_rates *rates, const ebb_graph *g, ebb_nod
 /* What a node needs to do and to move so much; and one that multiplies matrices of this dtype. */
 double ebb_roofline_ns(const ebb_graph *g, double flops, double bytes);
 double ebb_product_ns(const ebb_graph *g, ebb_dtype dtype, double flops, double bytes);
+double ebb_copy_ns(const ebb_graph *g); /* of a byte, which is read and written */
 
 /* From now on times are those of this back end's device: as in ebb_plan_options; NULL: the
  * default. */

@@ -7,7 +7,7 @@ ebb_status ebb_contest_init(ebb_contest *c, const ebb_graph *g, const ebb_pass *
                             size_t count, ebb_arena *arena)
 {
     *c = (ebb_contest){.entrants = entrants, .count = count, .keep = arena};
-    c->copy_ns = ebb_roofline_ns(g, 0, 2) - ebb_roofline_ns(g, 0, 0);
+    c->copy_ns = ebb_copy_ns(g);
     c->value_count = g->value_count;
     c->claims = EBB_NEW(arena, ebb_claim, c->value_count + 1);
     c->lost_to = (const char **)ebb_arena_zeroed(arena, count + 1, sizeof *c->lost_to);

@@ -3,18 +3,20 @@
  *   before   every value that the backward reads waits in the arena
  *   after    some wait, some are made again, some wait in a smaller form that another pass offers
  *
- * 1. Variants. Passes make offers (ebb_offered): here are so many bytes less, for so much time. The
- *    step as it is, the step with the offers that cost next to nothing, and the step with all of
- *    them, are variants; so is, where rounding is allowed, the step in parts of its batch, and,
- *    where loss is, the step with the offers of small error. `allow` and `error` say how exact an
- *    offer must be.
+ * 1. Variants, each on a copy of its own. Passes make offers (ebb_offered): here are so many bytes
+ *    less, for so much time. The step as it is, the step with the offers that cost next to nothing,
+ *    and the step with all of them, are variants; so is, where rounding is allowed, the step in
+ *    parts of its batch, and, where loss is, the step with the offers of small error. `allow` and
+ *    `error` say how exact an offer must be.
  * 2. Frontiers. A variant as it is, each operator once in the best order known, is the cheapest
  *    that it can be. Beyond that the search planner finds what each budget costs, in recomputation
  *    (planners/search.h), on the list as it stands and on a list in a better order.
  * 3. Choice. Of all points, the cheapest whose arena, tried on a copy as the executor would lay it
- *    out, keeps to the budget. The points do not depend on the budget: so a smaller one never gives
- *    a larger arena, and a larger one never a slower step. A variant that is dearer as it is than a
- *    choice that fits is never searched: that takes most of the time.
+ *    out, keeps to the budget. Neither the points nor their order depend on the budget: so a smaller
+ *    one never gives a larger arena, and a larger one never a slower step. A variant that is dearer
+ *    as it is than a choice that fits is never searched: that takes most of the time.
+ * 4. The graph becomes that of the chosen variant, in the order of the chosen point. A step within
+ *    the budget is left as it is unless another is faster.
  *
  * A budget that no point meets changes nothing: the error names the least that was reached, its
  * price, and the tensors that pin it.
@@ -37,7 +39,6 @@ typedef struct wish { /* how a variant is made */
     int parts;
     double most_ns_per_byte, most_error;
     size_t heard, taken;
-    uint64_t saved_bytes;
     ebb_exactness exactness; /* of the least exact that was taken */
 } wish;
 
@@ -46,17 +47,17 @@ typedef struct variant {
     ebb_model *model;
     ebb_trial trial;
     ebb_remat_point whole; /* every operator once */
-    bool searched;         /* its frontier is found, and among the choices */
+    bool searched;         /* its frontiers are found, and among the choices */
     ebb_remat_frontier frontier;
-    ebb_remat_point optimum; /* for the budget at hand, where the variant is small enough */
-    bool proven;             /* and whether that was decided */
+    ebb_remat_frontier optima; /* where the variant is small enough */
+    bool proven;               /* no plan is below the last of them */
 } variant;
 
 typedef struct choice {
-    const variant *v;
+    variant *v; /* NULL: the step is left as it is */
     const ebb_remat_point *point;
     bool tried;
-    uint64_t bytes; /* of the arena, once tried */
+    uint64_t bytes; /* of the arena; before it is tried, what it cannot be below */
     double ns;
 } choice;
 
@@ -67,6 +68,8 @@ typedef struct joint {
     double most_error;
     const char *costs; /* measured times, for nodes that the offers make; NULL: none */
     uint64_t steps;
+    ebb_trial before; /* the step as it is */
+    ebb_remat_point as_it_is;
     variant variants[VARIANTS];
     size_t variant_count;
     choice *choices;
@@ -78,10 +81,10 @@ typedef struct joint {
 /* The offers that a variant takes, and in how many parts it computes the batch. */
 static const struct recipe {
     int parts;
-    double most_ns_per_byte;
-    double most_error; /* of the gradient; of the bound that `error` gives where that is less */
+    double most_copies; /* what an offer may cost: so many copies of the bytes that it saves */
+    double most_error;  /* of the gradient; of the bound that `error` gives where that is less */
 } recipes[] = {
-    {1, -INFINITY, 0},       {1, 0.2 /* copying a byte twice */, 0},
+    {1, -INFINITY, 0},       {1, 1, 0},
     {1, INFINITY, 0},        {1, INFINITY, 0.01},
     {1, INFINITY, INFINITY}, {2, INFINITY, INFINITY},
     {4, INFINITY, INFINITY}, {8, INFINITY, INFINITY},
@@ -100,7 +103,6 @@ static const char *decide(void *context, const ebb_pass *pass, ebb_node site,
         return "the plan does without it";
     w->taken++;
     w->exactness = pass->exactness > w->exactness ? pass->exactness : w->exactness;
-    w->saved_bytes += (uint64_t)offer->saved_bytes;
     return NULL;
 }
 
@@ -114,8 +116,6 @@ static ebb_status take_offers(joint *j, ebb_graph *g, wish *w, bool *made)
     char parts[16];
     (void)snprintf(parts, sizeof parts, "%d", w->parts);
     const struct ebb_option_value in_parts[] = {{"parts", parts}, {NULL, NULL}};
-    w->heard = w->taken = 0;
-    w->saved_bytes = 0;
     w->exactness = w->parts > 1 ? EBB_ROUNDING : EBB_EXACT;
     *made = true;
     if (w->parts > 1) {
@@ -146,7 +146,7 @@ static ebb_status make_variant(joint *j, const struct recipe *r)
     variant *v = &j->variants[j->variant_count];
     bool made;
     *v = (variant){.wish = {.parts = r->parts,
-                            .most_ns_per_byte = r->most_ns_per_byte,
+                            .most_ns_per_byte = r->most_copies * ebb_copy_ns(j->e->g),
                             .most_error = fmin(r->most_error, j->most_error)}};
     EBB_TRY(ebb_model_copy(&v->model, j->e->g->model));
     ebb_status status = take_offers(j, v->model->graph, &v->wish, &made);
@@ -169,13 +169,39 @@ static int cheapest_first(const void *a, const void *b)
            (x->point->peak_bytes < y->point->peak_bytes);
 }
 
-static ebb_status add_choice(joint *j, const variant *v, const ebb_remat_point *point)
+static ebb_status add_choice(joint *j, const choice *c)
 {
     if (!ebb_arena_grow(j->e->scratch, &j->choices, j->choice_count, &j->choice_capacity,
                         sizeof *j->choices))
         return ebb_error_memory();
-    j->choices[j->choice_count++] = (choice){.v = v, .point = point};
+    j->choices[j->choice_count++] = *c;
     return NULL;
+}
+
+static ebb_status add_point(joint *j, variant *v, const ebb_remat_point *point)
+{
+    uint64_t spare = v->trial.source.spare_bytes, peak = point->peak_bytes;
+    return add_choice(
+        j, &(choice){.v = v, .point = point, .bytes = peak - (spare < peak ? spare : peak)});
+}
+
+static ebb_status add_frontier(joint *j, variant *v, const ebb_remat_frontier *f)
+{
+    for (size_t k = 0; k < f->count; k++)
+        EBB_TRY(add_point(j, v, &f->points[k]));
+    return NULL;
+}
+
+/* Before all others that are no cheaper: sums of the same times in another order differ a little. */
+static ebb_status add_as_it_is(joint *j)
+{
+    ebb_remat_weight weight;
+    ebb_remat_schedule list;
+    const ebb_remat_problem *p = &j->before.source.problem;
+    EBB_TRY(ebb_remat_keep_all(&list, p, j->e->scratch));
+    EBB_TRY(ebb_remat_weigh(&weight, NULL, p, &list, j->e->scratch));
+    j->as_it_is = (ebb_remat_point){weight.peak_bytes, weight.cost_ns * (1 - 1e-9), list};
+    return add_choice(j, &(choice){.point = &j->as_it_is, .tried = true, .bytes = j->before.bytes});
 }
 
 /* What planning a variant may take. */
@@ -194,42 +220,27 @@ static ebb_status add_whole(joint *j, variant *v)
     EBB_TRY(ebb_remat_prune(&order, p, &order, j->e->scratch));
     EBB_TRY(ebb_remat_weigh(&weight, NULL, p, &order, j->e->scratch));
     v->whole = (ebb_remat_point){weight.peak_bytes, weight.cost_ns, order};
-    return add_choice(j, v, &v->whole);
+    return add_point(j, v, &v->whole);
 }
 
 static ebb_status make_variants(joint *j)
 {
-    size_t count = sizeof recipes / sizeof *recipes;
-    for (size_t i = 0; i < count; i++)
+    for (size_t i = 0; i < sizeof recipes / sizeof *recipes; i++)
         if (recipes[i].parts == 1 || j->allowed >= EBB_ROUNDING)
             EBB_TRY(make_variant(j, &recipes[i]));
     for (size_t i = 0; i < j->variant_count; i++)
         EBB_TRY(add_whole(j, &j->variants[i]));
-    return NULL;
+    return add_as_it_is(j);
 }
 
-/* Where a variant is small, the very optimum for this budget; and whether none exists. */
-static ebb_status add_optimum(joint *j, variant *v, uint64_t budget)
+static ebb_status search(joint *j, variant *v)
 {
-    ebb_remat_schedule schedule;
-    ebb_remat_weight weight;
     const ebb_remat_problem *p = &v->trial.source.problem;
-    EBB_TRY(ebb_remat_exact(&schedule, &v->proven, p, budget, j->steps, j->e->scratch));
-    if (schedule.ops == NULL)
-        return NULL;
-    EBB_TRY(ebb_remat_weigh(&weight, NULL, p, &schedule, j->e->scratch));
-    v->optimum = (ebb_remat_point){weight.peak_bytes, weight.cost_ns, schedule};
-    return add_choice(j, v, &v->optimum);
-}
-
-static ebb_status search(joint *j, variant *v, uint64_t budget)
-{
     v->searched = true;
-    EBB_TRY(ebb_remat_frontier_find(&v->frontier, &v->trial.source.problem, steps_of(j, v),
-                                    j->e->scratch));
-    for (size_t k = 0; k < v->frontier.count; k++)
-        EBB_TRY(add_choice(j, v, &v->frontier.points[k]));
-    return add_optimum(j, v, budget);
+    EBB_TRY(ebb_remat_frontier_find(&v->frontier, p, steps_of(j, v), j->e->scratch));
+    EBB_TRY(ebb_remat_exact_frontier(&v->optima, &v->proven, p, j->steps, j->e->scratch));
+    EBB_TRY(add_frontier(j, v, &v->frontier));
+    return add_frontier(j, v, &v->optima);
 }
 
 static ebb_status try_choice(const joint *j, choice *c)
@@ -241,13 +252,12 @@ static ebb_status try_choice(const joint *j, choice *c)
                               &c->point->schedule, j->backend);
 }
 
-/* The cheapest that may keep to the budget and has not been tried. */
+/* The cheapest that keeps to the budget, as far as it is known. */
 static choice *next_choice(const joint *j, uint64_t budget)
 {
     choice *best = NULL;
     for (choice *c = j->choices; c != j->choices + j->choice_count; c++)
-        if (!c->tried && c->point->peak_bytes <= budget &&
-            (best == NULL || cheapest_first(c, best) < 0))
+        if (c->bytes <= budget && (best == NULL || cheapest_first(c, best) < 0))
             best = c;
     return best;
 }
@@ -265,25 +275,19 @@ static variant *next_variant(joint *j)
 /* The cheapest point whose arena keeps to the budget; NULL: none does, and all are searched. */
 static ebb_status choose(joint *j, uint64_t budget, choice **chosen)
 {
-    *chosen = NULL;
-    while (*chosen == NULL) {
-        choice *c = next_choice(j, budget);
+    for (;;) {
+        choice *c = *chosen = next_choice(j, budget);
         variant *v = next_variant(j);
-        if (c == NULL && v == NULL)
+        if (v != NULL && (c == NULL || v->whole.cost_ns < c->point->cost_ns * (1 - 1e-12)))
+            EBB_TRY(search(j, v));
+        else if (c == NULL || c->tried)
             return NULL;
-        if (c == NULL || (v != NULL && v->whole.cost_ns < c->point->cost_ns * (1 - 1e-12))) {
-            EBB_TRY(search(j, v, budget));
-            continue;
-        }
-        EBB_TRY(try_choice(j, c));
-        if (c->bytes <= budget)
-            *chosen = c;
+        else
+            EBB_TRY(try_choice(j, c));
     }
-    return NULL;
 }
 
-/* The smallest arena among the lowest points of each variant; NULL: there are none. What is alive
- * in the numbers can be more than the arena takes, so this may keep to a budget below its peak. */
+/* The smallest arena among the lowest points of each variant; NULL: there are none. */
 static ebb_status find_lowest(joint *j, choice **lowest)
 {
     choice *least = NULL;
@@ -304,56 +308,62 @@ static ebb_status find_lowest(joint *j, choice **lowest)
     return NULL;
 }
 
+static double times_as_long(const joint *j, const choice *c)
+{
+    return j->before.estimate.ns > 0 ? c->ns / j->before.estimate.ns : 1;
+}
+
 /* ---- a budget that cannot be met ---- */
 
-/* The largest tensors alive where the lowest schedule is fullest, as text. */
-static const char *what_pins(joint *j, const choice *c)
+typedef struct pin {
+    uint64_t bytes;
+    uint32_t value;
+} pin;
+
+static int largest_first(const void *a, const void *b)
 {
-    const ebb_remat_problem *p = &c->v->trial.source.problem;
+    const pin *x = a, *y = b;
+    if (x->bytes != y->bytes)
+        return x->bytes > y->bytes ? -1 : 1;
+    return (x->value > y->value) - (x->value < y->value);
+}
+
+/* The largest tensors alive where the lowest schedule is fullest, as text. */
+static const char *what_pins(const joint *j, const choice *c)
+{
+    const ebb_remat_source *source = &c->v->trial.source;
+    const ebb_remat_problem *p = &source->problem;
     const ebb_remat_schedule *s = &c->point->schedule;
+    const ebb_graph *g = c->v->model->graph;
     ebb_arena *scratch = j->e->scratch;
     ebb_remat_weight w;
-    if (ebb_remat_weigh(&w, NULL, p, s, scratch) != NULL || s->count == 0)
+    size_t count = 0;
+    uint64_t others = 0;
+    pin *pins = EBB_NEW(scratch, pin, (size_t)p->value_count + 1);
+    if (pins == NULL || s->count == 0 || ebb_remat_weigh(&w, NULL, p, s, scratch) != NULL)
         return "";
-    const ebb_remat_op *op = &p->ops[s->ops[w.peak_at]];
-    const char *text = ebb_arena_printf(
-        scratch, "; it is fullest at %s",
-        ebb_node_label(c->v->model->graph, c->v->trial.source.node[s->ops[w.peak_at]]));
-    for (int pass = 0; pass < 2; pass++) { // inputs, then outputs, of the operator there
-        const uint32_t *list = pass == 0 ? op->in : op->out;
-        uint32_t count = pass == 0 ? op->in_count : op->out_count;
-        for (uint32_t k = 0; k < count && k < PINNED && text != NULL; k++)
-            text = ebb_arena_printf(
-                scratch, "%s%s'%s' (%llu)", text, pass == 0 && k == 0 ? ", with " : ", ",
-                ebb_value_name(c->v->model->graph, c->v->trial.source.value[list[k]]),
-                (unsigned long long)p->values[list[k]].bytes);
-    }
+    const bool *alive = ebb_remat_alive(p, s, w.peak_at, scratch);
+    for (uint32_t v = 0; alive != NULL && v < p->value_count; v++)
+        if (alive[v])
+            pins[count++] = (pin){p->values[v].bytes, v};
+    qsort(pins, count, sizeof *pins, largest_first);
+    const char *text = ebb_arena_printf(scratch, "; it is fullest at %s, with",
+                                        ebb_node_label(g, source->node[s->ops[w.peak_at]]));
+    for (size_t i = 0; i < count && text != NULL; i++)
+        if (i < PINNED && pins[i].bytes >= w.peak_bytes / 100)
+            text = ebb_arena_printf(scratch, "%s '%s' (%llu),", text,
+                                    ebb_value_name(g, source->value[pins[i].value]),
+                                    (unsigned long long)pins[i].bytes);
+        else
+            others += pins[i].bytes;
+    if (text != NULL)
+        text =
+            ebb_arena_printf(scratch, "%s other tensors (%llu) and what is there throughout (%llu)",
+                             text, (unsigned long long)others, (unsigned long long)p->base_bytes);
     return text != NULL ? text : "";
 }
 
-/* The least budget for which there is a schedule, by bisection between what cannot be and `high`,
- * which can; *proven: every answer on the way was decided. */
-static ebb_status find_least(joint *j, const variant *v, uint64_t *high, bool *proven)
-{
-    uint64_t low = ebb_remat_floor(&v->trial.source.problem);
-    *proven = true;
-    while (low < *high && *proven) {
-        ebb_remat_schedule schedule;
-        ebb_remat_weight weight;
-        uint64_t middle = low + (*high - low) / 2;
-        EBB_TRY(ebb_remat_exact(&schedule, proven, &v->trial.source.problem, middle, j->steps,
-                                j->e->scratch));
-        if (schedule.ops == NULL) {
-            low = middle + 1;
-            continue;
-        }
-        EBB_TRY(ebb_remat_weigh(&weight, NULL, &v->trial.source.problem, &schedule, j->e->scratch));
-        *high = weight.peak_bytes;
-    }
-    return NULL;
-}
-
-static ebb_status refuse(joint *j, const ebb_trial *before, uint64_t budget, const choice *least)
+static ebb_status refuse(const joint *j, uint64_t budget, const choice *least)
 {
     if (least == NULL)
         return ebb_error(EBB_NO_PLAN, "nothing in this step can be made smaller");
@@ -362,25 +372,20 @@ static ebb_status refuse(joint *j, const ebb_trial *before, uint64_t budget, con
         uint64_t f = ebb_remat_floor(&j->variants[i].trial.source.problem);
         floor = f < floor ? f : floor;
     }
-    uint64_t true_least = least->bytes;
-    bool proven = least->v->proven && j->variant_count == 1 && !before->estimate.runs;
-    if (proven)
-        EBB_TRY(find_least(j, least->v, &true_least, &proven));
-    if (proven)
+    if (least->v->proven && j->variant_count == 1 && !j->before.estimate.runs)
         return ebb_hint(
             ebb_error(EBB_NO_PLAN,
                       "no plan keeps to %llu bytes, and none exists: the least that any "
                       "order and any recomputation can reach is %llu bytes%s",
-                      (unsigned long long)budget, (unsigned long long)true_least,
+                      (unsigned long long)budget, (unsigned long long)least->bytes,
                       what_pins(j, least)),
-            "give a budget of at least %llu", (unsigned long long)true_least);
-    double slower = before->estimate.ns > 0 ? least->ns / before->estimate.ns : 1;
+            "give a budget of at least %llu", (unsigned long long)least->bytes);
     return ebb_hint(
         ebb_error(EBB_NO_PLAN,
                   "no plan keeps to %llu bytes: the least reached is %llu bytes, at %.2f times the "
-                  "step time%s; no plan at all can be below %llu",
-                  (unsigned long long)budget, (unsigned long long)least->bytes, slower,
-                  what_pins(j, least), (unsigned long long)floor),
+                  "step time, and no plan at all can be below %llu%s",
+                  (unsigned long long)budget, (unsigned long long)least->bytes,
+                  times_as_long(j, least), (unsigned long long)floor, what_pins(j, least)),
         "give a budget of at least %llu%s", (unsigned long long)least->bytes,
         j->allowed == EBB_EXACT ? ", or allow=rounding" : "");
 }
@@ -391,7 +396,9 @@ static ebb_status refuse(joint *j, const ebb_trial *before, uint64_t budget, con
 static double gap_to_bound(const joint *j, const choice *c)
 {
     double bound = INFINITY;
-    if (c->point == &c->v->optimum && c->v->proven && j->variant_count == 1)
+    const ebb_remat_frontier *optima = &c->v->optima;
+    if (j->variant_count == 1 && c->point >= optima->points &&
+        c->point < optima->points + optima->count)
         return 0;
     for (size_t i = 0; i < j->variant_count; i++) {
         const ebb_remat_problem *p = &j->variants[i].trial.source.problem;
@@ -403,33 +410,26 @@ static double gap_to_bound(const joint *j, const choice *c)
     return bound > 0 ? c->point->cost_ns / bound - 1 : 0;
 }
 
-static ebb_status apply(joint *j, const choice *c, const ebb_trial *before)
+static ebb_status apply(joint *j, const choice *c)
 {
     ebb_edit *e = j->e;
-    wish w = c->v->wish;
-    ebb_trial now;
+    const wish *w = &c->v->wish;
     size_t copies;
-    bool made;
-    EBB_TRY(take_offers(j, e->g, &w, &made));
-    EBB_TRY(ebb_trial_weigh(&now, e->scratch, e->g, j->backend));
-    if (now.source.problem.op_count != c->v->trial.source.problem.op_count)
-        return ebb_error(EBB_VERIFY, "the offers taken on the graph are not those on its copy");
-    EBB_TRY(ebb_remat_apply(e, &now.source, &c->point->schedule, &copies));
-    e->report->exactness = w.exactness;
-    for (size_t i = 0; i < copies + w.taken; i++) {
+    ebb_model_adopt(e->g->model, c->v->model);
+    c->v->model = NULL;
+    EBB_TRY(ebb_remat_apply(e, &c->v->trial.source, &c->point->schedule, &copies));
+    e->report->exactness = w->exactness;
+    for (size_t i = 0; i < copies + w->taken; i++) {
         ebb_found(e);
         ebb_applied(e);
     }
-    if (w.parts > 1)
-        EBB_TRY(ebb_note(e, "the batch is computed in %d parts", w.parts));
-    EBB_TRY(
-        ebb_note(e,
-                 "%llu -> %llu bytes, estimated time %.3f times (at most %.1f %% above the best "
-                 "plan): %zu nodes run again, %zu of %zu offers taken",
-                 (unsigned long long)before->bytes, (unsigned long long)c->bytes,
-                 before->estimate.ns > 0 ? c->ns / before->estimate.ns : 1.0,
-                 100 * gap_to_bound(j, c), copies, w.taken, w.heard));
-    return NULL;
+    if (w->parts > 1)
+        EBB_TRY(ebb_note(e, "the batch is computed in %d parts", w->parts));
+    return ebb_note(e,
+                    "%llu -> %llu bytes, estimated time %.3f times (at most %.1f %% above the best "
+                    "plan): %zu nodes run again, %zu of %zu offers taken",
+                    (unsigned long long)j->before.bytes, (unsigned long long)c->bytes,
+                    times_as_long(j, c), 100 * gap_to_bound(j, c), copies, w->taken, w->heard);
 }
 
 static void release(joint *j)
@@ -438,17 +438,19 @@ static void release(joint *j)
         ebb_model_free(j->variants[i].model);
 }
 
-static ebb_status plan_and_apply(joint *j, const ebb_trial *before, uint64_t budget)
+static ebb_status plan_and_apply(joint *j, uint64_t budget)
 {
     choice *chosen;
     EBB_TRY(make_variants(j));
     EBB_TRY(choose(j, budget, &chosen));
     if (chosen == NULL) {
         EBB_TRY(find_lowest(j, &chosen));
-        if (chosen == NULL || chosen->bytes > budget)
-            return refuse(j, before, budget, chosen);
+        return refuse(j, budget, chosen);
     }
-    return apply(j, chosen, before);
+    if (chosen->v == NULL)
+        return ebb_note(j->e, "nothing to do: the step takes %llu bytes, within the budget of %llu",
+                        (unsigned long long)j->before.bytes, (unsigned long long)budget);
+    return apply(j, chosen);
 }
 
 static ebb_status run(ebb_edit *e)
@@ -462,19 +464,15 @@ static ebb_status run(ebb_edit *e)
     j.allowed = strcmp(allow, "lossy") == 0      ? EBB_LOSSY
                 : strcmp(allow, "rounding") == 0 ? EBB_ROUNDING
                                                  : EBB_EXACT;
-    ebb_trial before;
     uint64_t budget;
-    EBB_TRY(ebb_trial_weigh(&before, e->scratch, e->g, j.backend));
-    EBB_TRY(ebb_option_bytes(e, "budget", before.bytes, &budget));
+    EBB_TRY(ebb_trial_weigh(&j.before, e->scratch, e->g, j.backend));
+    EBB_TRY(ebb_option_bytes(e, "budget", j.before.bytes, &budget));
     if (budget == 0)
         return ebb_hint(ebb_error(EBB_USAGE, "pass fit needs a budget of more than zero bytes"),
                         "say budget=6GiB or budget=80%%");
     e->report->holds = true; // or the run fails
-    EBB_TRY(ebb_remember_budget(e, budget, before.estimate.threads));
-    if (budget >= before.bytes)
-        return ebb_note(e, "nothing to do: the step takes %llu bytes, within the budget of %llu",
-                        (unsigned long long)before.bytes, (unsigned long long)budget);
-    ebb_status status = plan_and_apply(&j, &before, budget);
+    EBB_TRY(ebb_remember_budget(e, budget, j.before.estimate.threads));
+    ebb_status status = plan_and_apply(&j, budget);
     release(&j);
     return status;
 }

@@ -496,6 +496,42 @@ static void no_list_that_the_referee_lets_pass_is_cheaper_than_the_exact_one(voi
     }
 }
 
+static void the_exact_frontier_is_what_each_budget_costs_at_least(void **state)
+{
+    (void)state;
+    size_t points = 0;
+    for (uint32_t i = 0; i < 120 / FEWER; i++) {
+        ebb_arena arena = {0};
+        ebb_remat_frontier f;
+        bool proven, decided;
+        seed = 60000 + i;
+        ebb_remat_problem p = random_problem(
+            &arena,
+            (traits){.ops = 3 + i % 7, .inputs = 0, .plain = true, .lean = true, .one_out = true});
+        assert_null(ebb_remat_exact_frontier(&f, &proven, &p, 1000000, &arena));
+        assert_true(proven);
+        check_frontier(&p, &f, i, true, &arena);
+        points += f.count;
+        size_t k = 0; /* the cheapest point within the budget */
+        for (uint64_t budget = f.points[0].peak_bytes + 8; budget > 8; budget -= 4) {
+            ebb_remat_schedule s;
+            assert_null(ebb_remat_exact(&s, &decided, &p, budget, 1000000, &arena));
+            assert_true(decided);
+            while (k < f.count && f.points[k].peak_bytes > budget)
+                k++;
+            assert_true((s.ops == NULL) == (k == f.count));
+            if (s.ops == NULL)
+                break;
+            ebb_remat_weight w = weighed(&p, &s, NULL, &arena);
+            assert_int_equal(w.peak_bytes, f.points[k].peak_bytes);
+            assert_true(fabs(w.cost_ns - f.points[k].cost_ns) < 1e-9);
+        }
+        ebb_arena_fini(&arena);
+    }
+    print_message("%zu points of exact frontiers\n", points);
+    assert_true(points > 150 / FEWER);
+}
+
 /* ---- order ---- */
 
 /* An order that runs and keeps readers of states before their updates, drawn at random. */
@@ -639,6 +675,7 @@ int main(void)
         cmocka_unit_test(a_problem_without_operators_has_a_frontier_without_mistakes),
         cmocka_unit_test(the_exact_solver_finds_the_cheapest_of_all),
         cmocka_unit_test(no_list_that_the_referee_lets_pass_is_cheaper_than_the_exact_one),
+        cmocka_unit_test(the_exact_frontier_is_what_each_budget_costs_at_least),
         cmocka_unit_test(a_permuted_problem_weighs_as_the_order_does),
         cmocka_unit_test(the_same_executions_in_another_order_are_never_higher),
         cmocka_unit_test(optima_of_small_graphs_are_the_published_ones),

@@ -15,7 +15,7 @@
 
 #include "passes/budget/planners/search.h"
 
-enum { MOST_VALUES = 64, NO_OP = UINT32_MAX };
+enum { MOST_VALUES = 64, LOWERED = 64 /* times at most */, NO_OP = UINT32_MAX };
 
 typedef struct state {
     uint64_t there; /* values, by bit */
@@ -38,7 +38,8 @@ typedef struct solver {
     double most;        /* states dearer than this are not looked at */
     state *states;
     uint32_t count, capacity;
-    uint32_t *table; /* state + 1 by hash; 0: empty */
+    uint64_t work, steps; /* done, and what may be done, by all searches together */
+    uint32_t *table;      /* state + 1 by hash; 0: empty */
     uint32_t table_mask;
     entry *heap;
     uint32_t heap_count;
@@ -136,13 +137,14 @@ static bool reach(solver *s, uint64_t there, double paid, uint32_t from, uint32_
         s->states[at].done = false;
         return push(s, at);
     }
-    if (s->count == s->capacity)
+    if (s->count == s->capacity || s->work >= s->steps)
         return false;
     uint64_t unread;
     double left = left_to_pay(s, there, &unread);
     if (paid + left > s->most)
         return true;
     at = s->count++;
+    s->work++;
     s->states[at] = (state){there, paid, left, from, op, false};
     *place = at + 1;
     return push(s, at);
@@ -174,6 +176,7 @@ static bool expand(solver *s, uint32_t at)
 static bool solve(solver *s, uint32_t *goal)
 {
     s->count = s->heap_count = 0;
+    s->work += s->table_mask / 1024; // clearing the table is work too
     memset(s->table, 0, ((size_t)s->table_mask + 1) * sizeof *s->table);
     *goal = NO_OP;
     if (!reach(s, 0, 0, NO_OP, NO_OP))
@@ -224,7 +227,7 @@ static bool is_small(const ebb_remat_problem *p)
 static ebb_status make_solver(solver *s, const ebb_remat_problem *p, uint64_t steps,
                               ebb_arena *arena)
 {
-    *s = (solver){.p = p, .arena = arena, .most = 1e300};
+    *s = (solver){.p = p, .arena = arena, .steps = UINT64_MAX};
     uint64_t room = steps < 3000000 ? steps : 3000000;
     if (p->value_count < 20 && room > UINT64_C(1) << p->value_count) /* no more sets than that */
         room = UINT64_C(1) << p->value_count;
@@ -250,33 +253,67 @@ static ebb_status make_solver(solver *s, const ebb_remat_problem *p, uint64_t st
     return NULL;
 }
 
+/* The cheapest within the budget, and of equally cheap ones the lowest, so that a smaller budget
+ * never means a higher peak. */
+static ebb_status find_best(solver *s, uint64_t budget, ebb_remat_point *best, bool *proven)
+{
+    uint32_t goal;
+    ebb_remat_weight weight;
+    *best = (ebb_remat_point){.peak_bytes = budget};
+    s->budget = budget;
+    s->most = 1e300;
+    *proven = solve(s, &goal);
+    for (int i = 0; goal != NO_OP; i++) {
+        EBB_TRY(write_down(s, goal, &best->schedule));
+        EBB_TRY(ebb_remat_weigh(&weight, NULL, s->p, &best->schedule, s->arena));
+        best->peak_bytes = weight.peak_bytes;
+        best->cost_ns = weight.cost_ns;
+        if (i == LOWERED || weight.peak_bytes == 0)
+            break;
+        s->most = s->states[goal].paid * (1 + 1e-12);
+        s->budget = weight.peak_bytes - 1;
+        (void)solve(s, &goal);
+    }
+    return NULL;
+}
+
 ebb_status ebb_remat_exact(ebb_remat_schedule *schedule, bool *proven,
                            const ebb_remat_problem *problem, uint64_t budget, uint64_t steps,
                            ebb_arena *arena)
 {
     solver s;
-    uint32_t goal;
-    *schedule = (ebb_remat_schedule){NULL, 0};
+    ebb_remat_point best = {0};
+    *schedule = best.schedule;
     *proven = false;
     if (!is_small(problem))
         return NULL;
     EBB_TRY(make_solver(&s, problem, steps, arena));
-    s.budget = budget;
-    *proven = solve(&s, &goal);
-    if (goal == NO_OP)
+    EBB_TRY(find_best(&s, budget, &best, proven));
+    *schedule = best.schedule;
+    return NULL;
+}
+
+ebb_status ebb_remat_exact_frontier(ebb_remat_frontier *frontier, bool *proven,
+                                    const ebb_remat_problem *problem, uint64_t steps,
+                                    ebb_arena *arena)
+{
+    solver s;
+    ebb_remat_point *points = NULL, best = {.peak_bytes = UINT64_MAX};
+    size_t count = 0, capacity = 0;
+    *frontier = (ebb_remat_frontier){NULL, 0};
+    *proven = false;
+    if (!is_small(problem))
         return NULL;
-    EBB_TRY(write_down(&s, goal, schedule));
-    /* Of equally cheap ones the lowest, so that a smaller budget never means a higher peak. */
-    s.most = s.states[goal].paid * (1 + 1e-12);
-    for (int i = 0; i < 64; i++) {
-        ebb_remat_weight weight;
-        EBB_TRY(ebb_remat_weigh(&weight, NULL, problem, schedule, arena));
-        if (weight.peak_bytes == 0)
+    EBB_TRY(make_solver(&s, problem, steps, arena));
+    s.steps = steps;
+    while (best.peak_bytes > 0) {
+        EBB_TRY(find_best(&s, best.peak_bytes - 1, &best, proven));
+        if (best.schedule.ops == NULL)
             break;
-        s.budget = weight.peak_bytes - 1;
-        if (!solve(&s, &goal) || goal == NO_OP)
-            break;
-        EBB_TRY(write_down(&s, goal, schedule));
+        if (!ebb_arena_grow(arena, &points, count, &capacity, sizeof *points))
+            return ebb_error_memory();
+        points[count++] = best;
     }
+    *frontier = (ebb_remat_frontier){points, count};
     return NULL;
 }

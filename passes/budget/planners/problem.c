@@ -252,6 +252,8 @@ static ebb_status make_op(maker *m, ebb_node n)
     for (uint32_t k = 0; k < node->out_count; k++)
         if (node->out[k].i != 0)
             out[op->out_count++] = m->s->number[node->out[k].i] - 1;
+    for (uint32_t k = 0; k < op->out_count && ebb_op_has(node->op, EBB_DECODES); k++)
+        m->s->spare_bytes += m->values[out[k]].bytes;
     op->in = in.list;
     op->in_count = in.count;
     op->out = out;
@@ -316,6 +318,8 @@ static ebb_status constrain_all(maker *m)
         constrain(m, state, next);
         if (before > 0 && m->values[made].bytes == 0)
             written[state.i] = m->values[made].op + 1;
+        else
+            m->s->spare_bytes += before;
     }
     EBB_EACH_NODE(g, n)
     {

@@ -26,6 +26,10 @@ typedef struct ebb_remat_source {
     ebb_value *root;    /* graph value id -> the value whose bytes it shows */
     uint32_t *number;   /* graph value id of a root -> value + 1; 0: counted in base_bytes */
     size_t value_count; /* graph values when this was made */
+    /* What the numbers count and the arena may do without: statistics written over their old ones,
+     * codes that are decoded as they are read. So no arena is smaller than a schedule's peak less
+     * this. */
+    uint64_t spare_bytes;
     bool has_arena;
 } ebb_remat_source;
 

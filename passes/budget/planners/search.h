@@ -27,11 +27,17 @@ ebb_status ebb_remat_frontier_find(ebb_remat_frontier *frontier, const ebb_remat
                                    uint64_t steps, ebb_arena *arena);
 
 /* exact.c: the cheapest schedule of all within the budget, and of those the lowest. *proven is
- * false where the problem is too large to tell, or `steps` run out; schedule->ops is NULL where
- * there is none, or none was found. */
+ * false where the problem is too large to tell, or the search outgrows `steps` states;
+ * schedule->ops is NULL where there is none, or none was found. */
 ebb_status ebb_remat_exact(ebb_remat_schedule *schedule, bool *proven,
                            const ebb_remat_problem *problem, uint64_t budget, uint64_t steps,
                            ebb_arena *arena);
+/* The same for all budgets: each point is the cheapest of all schedules below the point before it.
+ * *proven: no schedule is below the last. Without points where the problem is too large; what
+ * `steps` leave no time for is missing at the low end. */
+ebb_status ebb_remat_exact_frontier(ebb_remat_frontier *frontier, bool *proven,
+                                    const ebb_remat_problem *problem, uint64_t steps,
+                                    ebb_arena *arena);
 
 #ifdef __cplusplus
 }

@@ -1,0 +1,199 @@
+/* test_budget.c: what `fit` promises of a budget, on steps of the samples: the arena keeps to it, a
+ * smaller one never takes more memory, a larger one never more time, and a budget of just what a
+ * step was made to take gives that step again. Budgets above what the step takes are budgets too.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "exec/weigh/estimate.h"
+#include "kernels/device.h"
+#include "onnx/file/file.h"
+#include "tests/sanitized.h"
+
+typedef struct plan {
+    bool fits;
+    uint64_t bytes;
+    double ns;
+    char why[4096]; /* it does not */
+} plan;
+
+static void must(ebb_status status)
+{
+    if (status != NULL)
+        fail_msg("%s", ebb_status_text(status));
+}
+
+static ebb_model *step_of(const char *sample)
+{
+    char path[1024];
+    ebb_model *model;
+    (void)snprintf(path, sizeof path, "%s/samples/digits/%s.onnx", EBB_SOURCE_DIR, sample);
+    must(ebb_open(&model, path));
+    must(ebb_set_dim(model, "batch", 16));
+    must(ebb_rewrite(model,
+                     "flatten,train-mode,fold,fuse,loss:cross-entropy,gradient,optimizer:adamw,"
+                     "drop-saves",
+                     NULL, NULL));
+    return model;
+}
+
+static void weigh(plan *p, ebb_model *model)
+{
+    ebb_arena arena = {0};
+    ebb_estimate estimate;
+    must(ebb_rewrite(model, "stream,alias", NULL, NULL));
+    must(ebb_estimate_make(&estimate, &arena, model->graph, "cpu"));
+    p->bytes = estimate.arena_bytes;
+    p->ns = estimate.ns;
+    ebb_arena_fini(&arena);
+}
+
+/* The step as `fit` makes it for a budget, with these options more. */
+static plan fitted(const ebb_model *step, uint64_t budget, const char *more)
+{
+    ebb_model *copy;
+    char pass[256];
+    plan p = {.fits = true};
+    const ebb_rewrite_options options = {.verify_each = true};
+    must(ebb_model_copy(&copy, step));
+    (void)snprintf(pass, sizeof pass, "fit:budget=%llu,time=0.03%s", (unsigned long long)budget,
+                   more);
+    ebb_status status = ebb_rewrite(copy, pass, &options, NULL);
+    if (ebb_status_code(status) == EBB_NO_PLAN) {
+        p.fits = false;
+        (void)snprintf(p.why, sizeof p.why, "%s", ebb_status_text(status));
+    } else {
+        must(status);
+        weigh(&p, copy);
+    }
+    ebb_model_free(copy);
+    return p;
+}
+
+/* From more than the step takes down to what cannot be met, and plans' own bytes as budgets. */
+static void walk_down(const char *sample, const char *more, uint64_t strides)
+{
+    ebb_model *step = step_of(sample), *copy;
+    plan whole = {0}, last = {0};
+    int plans = 0;
+    must(ebb_model_copy(&copy, step));
+    weigh(&whole, copy);
+    ebb_model_free(copy);
+    const uint64_t stride = whole.bytes / strides;
+    for (uint64_t budget = whole.bytes + whole.bytes / 5;; plans++) {
+        plan p = fitted(step, budget, more);
+        if (!p.fits)
+            break;
+        plan again = plans % 2 == 0 ? fitted(step, p.bytes, more) : p;
+        if (p.bytes > budget)
+            fail_msg("%s%s: %llu bytes, with a budget of %llu", sample, more,
+                     (unsigned long long)p.bytes, (unsigned long long)budget);
+        if (plans > 0 && (p.bytes > last.bytes || p.ns < last.ns * (1 - 1e-8)))
+            fail_msg("%s%s: %llu bytes in %.0f ns, with more: %llu bytes in %.0f ns", sample, more,
+                     (unsigned long long)p.bytes, p.ns, (unsigned long long)last.bytes, last.ns);
+        if (p.ns > whole.ns * (1 + 1e-8) && budget >= whole.bytes)
+            fail_msg("%s%s: slower than the step that was within its budget", sample, more);
+        if (!again.fits || again.bytes != p.bytes || again.ns != p.ns)
+            fail_msg("%s%s: %llu bytes in %.0f ns; with a budget of so many: %llu bytes in %.0f ns",
+                     sample, more, (unsigned long long)p.bytes, p.ns,
+                     (unsigned long long)again.bytes, again.ns);
+        last = p;
+        budget = budget > whole.bytes    ? whole.bytes // then just below it, then plan by plan
+                 : budget == whole.bytes ? whole.bytes - 1
+                                         : p.bytes - (plans % 3 == 0 ? 1 : stride);
+    }
+    print_message("%s%s: %d plans, down to %llu of %llu bytes\n", sample, more, plans,
+                  (unsigned long long)last.bytes, (unsigned long long)whole.bytes);
+    assert_true(plans > 2);
+    ebb_model_free(step);
+}
+
+static void a_larger_budget_is_never_slower_and_a_smaller_one_never_larger(void **state)
+{
+    (void)state;
+    static const char *const more[] = {"", ",allow=rounding", ",allow=lossy"};
+    for (size_t i = 0; i < sizeof more / sizeof more[0]; i += FEWER) {
+        walk_down("cnn", more[i], 30);
+        walk_down("transformer", more[i], 8);
+        walk_down("mlp", more[i], 50);
+    }
+}
+
+/* ---- a budget that cannot be met ---- */
+
+static void a_refusal_names_the_largest_tensors_first(void **state)
+{
+    (void)state;
+    static const char *const samples[] = {"cnn", "transformer", "mlp"};
+    for (size_t i = 0; i < sizeof samples / sizeof samples[0]; i++) {
+        ebb_model *step = step_of(samples[i]);
+        plan p = fitted(step, 1024, "");
+        uint64_t least = UINT64_MAX, last = UINT64_MAX;
+        int names = 0;
+        assert_false(p.fits);
+        const char *at = strstr(p.why, "it is fullest at ");
+        assert_non_null(at);
+        for (at = strstr(at, ", with"); at != NULL && (at = strstr(at, "' (")) != NULL; names++) {
+            uint64_t bytes = strtoull(at + 3, NULL, 10);
+            if (bytes > last)
+                fail_msg("%s: a smaller tensor is named first: %s", samples[i], p.why);
+            last = bytes;
+            least = bytes < least ? bytes : least;
+            at += 3;
+        }
+        if (names < 2 || least < 1024) // a scalar pins nothing
+            fail_msg("%s: %s", samples[i], p.why);
+        ebb_model_free(step);
+    }
+}
+
+static void the_least_that_a_refusal_names_is_met_and_nothing_below_it(void **state)
+{
+    (void)state;
+    static const char words[] = "the least reached is ";
+    static const char *const more[] = {"", ",allow=lossy"};
+    for (size_t i = 0; i < sizeof more / sizeof more[0]; i++) {
+        ebb_model *step = step_of("cnn");
+        plan p = fitted(step, 1024, more[i]);
+        const char *said = strstr(p.why, words);
+        assert_non_null(said);
+        uint64_t least = strtoull(said + strlen(words), NULL, 10);
+        plan met = fitted(step, least, more[i]);
+        assert_true(met.fits);
+        assert_int_equal(met.bytes, least);
+        assert_false(fitted(step, least - 1, more[i]).fits);
+        ebb_model_free(step);
+    }
+}
+
+/* ---- what is cheap on a device ---- */
+
+static void a_copy_costs_what_the_rates_of_the_device_say(void **state)
+{
+    (void)state;
+    static const ebb_rates fast = {.bytes = 4000};
+    ebb_model *step = step_of("mlp");
+    step->rates = NULL; // the host's
+    assert_true(ebb_copy_ns(step->graph) == 2 / ebb_device_host.rates()->bytes);
+    step->rates = &fast;
+    assert_true(ebb_copy_ns(step->graph) == 2.0 / 4000);
+    ebb_model_free(step);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_larger_budget_is_never_slower_and_a_smaller_one_never_larger),
+        cmocka_unit_test(a_refusal_names_the_largest_tensors_first),
+        cmocka_unit_test(the_least_that_a_refusal_names_is_met_and_nothing_below_it),
+        cmocka_unit_test(a_copy_costs_what_the_rates_of_the_device_say),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
