@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Sets up what is missing, builds, and runs every test; then the same under ASan and UBSan.
+# Sets up what is missing, builds, and runs every test; then the same under ASan and UBSan, and under TSan
+# two programs in two threads.
 # Oracles by package, pinned by hash, go to .oracles (ignored by git); a test without its oracle skips.
 #   tests/run.sh [--quick]      --quick: no sanitizer build
 set -euo pipefail
@@ -53,4 +54,6 @@ run dev
 if [ "${1:-}" != --quick ]; then
     export ASAN_OPTIONS=detect_leaks=1 UBSAN_OPTIONS=print_stacktrace=1 OMP_NUM_THREADS=2
     run asan
+    build tsan test_api_threads
+    TSAN_OPTIONS=halt_on_error=1 OMP_NUM_THREADS=1 build/tsan/tests/test_api_threads
 fi

@@ -34,6 +34,7 @@ static void read_form(form *f, const ebb_call *call, const ebb_geometry *w)
     f->weight_rank = r;
 }
 
+enum { ROWS = 8 };          /* of a product: fewer are not worth a piece */
 enum { SMALL_IMAGE = 128 }; /* elements; between 7x7 and 14x14, which were measured */
 
 static bool is_plain(const ebb_type *type)
@@ -65,7 +66,8 @@ static const char *make_product(ebb_dnnl_plan *plan, const ebb_call *call, const
     bool forward = call->op == EBB_OP_CONV;
     const int64_t weight_dims[] = {1, forward ? M : C, forward ? C : M};
     const int64_t weight_strides[] = {M * C, forward ? C : 1, forward ? 1 : C};
-    const int64_t from[] = {w->batch, forward ? C : M, V}, to[] = {w->batch, forward ? M : C, V};
+    const int64_t pieces = ebb_dnnl_pieces(call, w->batch, 1), images = w->batch / pieces;
+    const int64_t from[] = {images, forward ? C : M, V}, to[] = {images, forward ? M : C, V};
     dnnl_memory_desc_t weight, source, result;
     ebb_dnnl_strided(&weight, 3, weight_dims, weight_strides);
     ebb_dnnl_plain(&source, 3, from);
@@ -80,13 +82,20 @@ static const char *make_product(ebb_dnnl_plan *plan, const ebb_call *call, const
         why = ebb_dnnl_add(plan, DNNL_ARG_WEIGHTS, false, 0, &source);
     if (why == NULL)
         why = ebb_dnnl_add(plan, DNNL_ARG_DST, true, 0, &result);
-    return why;
+    if (why != NULL)
+        return why;
+    plan->pieces = pieces;
+    plan->port[1].piece = (size_t)(images * from[1] * V) * sizeof(float);
+    plan->port[2].piece = (size_t)(images * to[1] * V) * sizeof(float);
+    return NULL;
 }
 
 /* dW, one image after the other into the same matrix. */
-static const char *make_sum_of_products(ebb_dnnl_plan *plan, const ebb_geometry *w)
+static const char *make_sum_of_products(ebb_dnnl_plan *plan, const ebb_call *call,
+                                        const ebb_geometry *w)
 {
-    int64_t C = w->wide_channels, M = w->narrow_channels, V = ebb_geometry_volume(w->wide);
+    int64_t C = w->wide_channels, all = w->narrow_channels, V = ebb_geometry_volume(w->wide);
+    const int64_t pieces = ebb_dnnl_pieces(call, all, ROWS), M = all / pieces;
     const int64_t left[] = {M, V}, right[] = {V, C}, to[] = {M, C}, turned[] = {1, V};
     dnnl_memory_desc_t source, weight, result;
     ebb_dnnl_plain(&source, 2, left);
@@ -106,7 +115,10 @@ static const char *make_sum_of_products(ebb_dnnl_plan *plan, const ebb_geometry 
         return why;
     plan->repeat = w->batch;
     plan->port[2].adds = true;
-    plan->port[0].step = (size_t)(M * V) * sizeof(float);
+    plan->pieces = pieces;
+    plan->port[0].piece = (size_t)(M * V) * sizeof(float);
+    plan->port[2].piece = (size_t)(M * C) * sizeof(float);
+    plan->port[0].step = (size_t)(all * V) * sizeof(float);
     plan->port[1].step = (size_t)(C * V) * sizeof(float);
     return NULL;
 }
@@ -188,6 +200,8 @@ static int64_t least_images(const ebb_call *call, const ebb_geometry *w)
 {
     if (call->op != EBB_OP_CONV_WEIGHT_GRAD)
         return 1;
+    if (call->deterministic)
+        return 1;
     int64_t blocks = (w->wide_channels / w->groups + 15) / 16;
     blocks *= (w->narrow_channels / w->groups + 15) / 16;
     blocks *= w->groups; // a channel count below its type's limit: no overflow
@@ -214,14 +228,45 @@ static void weight_as_it_lies(dnnl_memory_desc_t *md, const form *f)
     ebb_dnnl_strided(md, f->weight_rank, f->weight_dims, strides);
 }
 
+/* The weight gradient of some of the narrow channels, with all that it reads of the narrow tensor:
+ * how many such pieces there are. `part` is that tensor's type then. */
+static int64_t cut_channels(form *f, ebb_type *part, const ebb_call *call, const ebb_geometry *w)
+{
+    const bool can = call->op == EBB_OP_CONV_WEIGHT_GRAD && w->groups == 1 && is_plain(f->narrow) &&
+                     is_plain(f->weight);
+    const int64_t pieces = can ? ebb_dnnl_pieces(call, w->narrow_channels, 16) : 1;
+    if (pieces == 1)
+        return 1;
+    *part = *f->narrow;
+    part->dims[1] /= pieces;
+    f->narrow = part;
+    f->weight_dims[0] /= pieces;
+    return pieces;
+}
+
+/* The channels of the part, as they lie in the whole. */
+static const char *as_it_lies(dnnl_memory_desc_t *md, const ebb_type *part, const ebb_type *whole)
+{
+    int64_t strides[EBB_MAX_RANK];
+    if (part == whole)
+        return ebb_dnnl_of_type(md, whole);
+    ebb_strides(strides, whole->rank, whole->dims);
+    ebb_dnnl_strided(md, whole->rank, part->dims, strides);
+    return NULL;
+}
+
 /* freely: oneDNN chooses the layouts of the tensors, whatever they have. */
 static const char *make_direct(ebb_dnnl_plan *plan, const ebb_call *call, const ebb_geometry *w,
-                               const form *f, bool freely)
+                               const form *whole, bool freely)
 {
+    form cut = *whole;
+    const form *f = &cut;
+    ebb_type part;
     dnnl_memory_desc_t wide, narrow, weight, bias, wide_outer, narrow_outer, weight_outer;
     axes a;
     bool biased = call->op == EBB_OP_CONV && ebb_dnnl_has(call, 2);
     const char *why = read_axes(&a, w);
+    plan->pieces = cut_channels(&cut, &part, call, w);
     if (why == NULL)
         why = free_choice(&wide, f->wide, freely);
     if (why == NULL)
@@ -229,7 +274,7 @@ static const char *make_direct(ebb_dnnl_plan *plan, const ebb_call *call, const 
     if (why == NULL)
         why = ebb_dnnl_of_type(&wide_outer, f->wide);
     if (why == NULL)
-        why = ebb_dnnl_of_type(&narrow_outer, f->narrow);
+        why = as_it_lies(&narrow_outer, f->narrow, whole->narrow);
     if (why == NULL && biased)
         why = bias_of(&bias, call, w->narrow_channels);
     if (why != NULL)
@@ -257,8 +302,15 @@ static const char *make_direct(ebb_dnnl_plan *plan, const ebb_call *call, const 
         why = ebb_dnnl_add_images(plan, DNNL_ARG_SRC, false, 1, &wide_outer);
     if (why != NULL)
         return why;
-    return by_data ? ebb_dnnl_add_images(plan, DNNL_ARG_DIFF_SRC, true, 0, &wide_outer)
-                   : ebb_dnnl_add(plan, DNNL_ARG_DIFF_WEIGHTS, true, 0, &weight_outer);
+    if (by_data)
+        return ebb_dnnl_add_images(plan, DNNL_ARG_DIFF_SRC, true, 0, &wide_outer);
+    why = ebb_dnnl_add(plan, DNNL_ARG_DIFF_WEIGHTS, true, 0, &weight_outer);
+    if (why == NULL && plan->pieces > 1) {
+        const int64_t channels = f->narrow->dims[1];
+        plan->port[0].piece = (size_t)(channels * ebb_geometry_volume(w->narrow)) * sizeof(float);
+        plan->port[2].piece = dnnl_memory_desc_get_size(&weight_outer);
+    }
+    return why;
 }
 
 /* Some layouts have none but oneDNN's reference loops, which are slower than any copy. */
@@ -307,7 +359,7 @@ static const char *make(ebb_dnnl_plan *plan, const ebb_call *call)
     if (nhwc)
         return make_nhwc(plan, call, &w, &f);
     if (call->op == EBB_OP_CONV_WEIGHT_GRAD && is_product(&w, &f))
-        return make_sum_of_products(plan, &w);
+        return make_sum_of_products(plan, call, &w);
     // At 7x7 the product took 1.3 times as long as the direct kernels with their copies.
     if (call->op != EBB_OP_CONV_WEIGHT_GRAD && is_product(&w, &f) &&
         ebb_geometry_volume(w.wide) >= SMALL_IMAGE && !(biased && call->op == EBB_OP_CONV))

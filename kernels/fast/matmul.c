@@ -10,6 +10,7 @@
 
 typedef struct matrix { /* the last two dims of an operand and its batch dims, aligned right */
     int64_t dims[EBB_MAX_RANK], strides[EBB_MAX_RANK];
+    size_t piece; /* bytes from one of the plan's pieces to the next */
 } matrix;
 
 static void swap(int64_t *a, int64_t *b)
@@ -92,11 +93,41 @@ static int merge_batch(matrix *a, matrix *b, matrix *out, int rank)
     return kept;
 }
 
-static const char *describe(ebb_dnnl_plan *plan, matrix *a, matrix *b, matrix *out, int rank,
-                            const dnnl_memory_desc_t *bias, float alpha)
+enum { ROWS = 8 }; /* or columns: fewer are not worth a piece */
+
+/* Pieces of the batch, or else of whichever has more of them: rows or columns of the result. c: what
+ * is added, or NULL. */
+static void cut(ebb_dnnl_plan *plan, const ebb_call *call, matrix *a, matrix *b, matrix *out,
+                matrix *c, int rank)
 {
-    dnnl_memory_desc_t source, weights, result;
+    const int64_t in_batch = rank > 2 ? ebb_dnnl_pieces(call, out->dims[0], 1) : 1;
+    const int64_t in_rows = ebb_dnnl_pieces(call, out->dims[rank - 2], ROWS);
+    const int64_t in_columns = ebb_dnnl_pieces(call, out->dims[rank - 1], ROWS);
+    const bool by_batch = in_batch > 1 && in_batch >= in_rows && in_batch >= in_columns;
+    const int axis = by_batch ? 0 : in_rows >= in_columns ? rank - 2 : rank - 1;
+    matrix *all[] = {a, b, c, out};
+    plan->pieces = by_batch ? in_batch : in_rows >= in_columns ? in_rows : in_columns;
+    if (plan->pieces == 1)
+        return;
+    const int64_t count = out->dims[axis];
+    for (int m = 0; m < 4; m++) {
+        const bool contracts = (m == 0 && axis == rank - 1) || (m == 1 && axis == rank - 2);
+        if (all[m] == NULL || contracts || all[m]->dims[axis] != count)
+            continue;
+        all[m]->dims[axis] /= plan->pieces;
+        all[m]->piece = (size_t)(all[m]->dims[axis] * all[m]->strides[axis]) * sizeof(float);
+    }
+}
+
+static const char *describe(ebb_dnnl_plan *plan, const ebb_call *call, matrix *a, matrix *b,
+                            matrix *out, matrix *c, int rank, float alpha)
+{
+    dnnl_memory_desc_t source, weights, result, added, *bias = c != NULL ? &added : NULL;
     dnnl_matmul_desc_t operation;
+    a->piece = b->piece = out->piece = 0;
+    cut(plan, call, a, b, out, c, rank);
+    if (c != NULL)
+        ebb_dnnl_strided(&added, rank, c->dims, c->strides);
     ebb_dnnl_strided(&source, rank, a->dims, a->strides);
     ebb_dnnl_strided(&weights, rank, b->dims, b->strides);
     ebb_dnnl_strided(&result, rank, out->dims, out->strides);
@@ -111,7 +142,14 @@ static const char *describe(ebb_dnnl_plan *plan, matrix *a, matrix *b, matrix *o
         why = ebb_dnnl_add(plan, DNNL_ARG_BIAS, false, 2, bias);
     if (why == NULL)
         why = ebb_dnnl_add(plan, DNNL_ARG_DST, true, 0, &result);
-    return why;
+    if (why != NULL)
+        return why;
+    plan->port[0].piece = a->piece;
+    plan->port[1].piece = b->piece;
+    if (c != NULL)
+        plan->port[2].piece = c->piece;
+    plan->port[plan->count - 1].piece = out->piece;
+    return NULL;
 }
 
 static const char *shapes_agree(const matrix *a, const matrix *b, const matrix *out, int rank)
@@ -163,7 +201,7 @@ static const char *make_matmul(ebb_dnnl_plan *plan, const ebb_call *call)
     rank = fold_batch(&a, &b, &out, rank, left && first->rank > 1);
     if (rank > 2)
         rank = merge_batch(&a, &b, &out, rank);
-    return describe(plan, &a, &b, &out, rank, NULL,
+    return describe(plan, call, &a, &b, &out, NULL, rank,
                     fused ? (float)ebb_attr_float(&call->attrs, "alpha", 1.0) : 1.0f);
 }
 
@@ -188,9 +226,8 @@ static const char *make_gemm(ebb_dnnl_plan *plan, const ebb_call *call)
     if (why != NULL)
         return why;
     if (!biased)
-        return describe(plan, &a, &b, &out, 2, NULL, alpha);
+        return describe(plan, call, &a, &b, &out, NULL, 2, alpha);
     const ebb_type *type = &call->in[2].type;
-    dnnl_memory_desc_t bias;
     if (type->rank > 2)
         return "C is no matrix";
     for (int i = 0; i < 2; i++) {
@@ -199,8 +236,9 @@ static const char *make_gemm(ebb_dnnl_plan *plan, const ebb_call *call)
         if (c.dims[i] != 1 && c.dims[i] != out.dims[i])
             return "the shape of C disagrees";
     }
-    ebb_dnnl_plain(&bias, 2, c.dims);
-    return describe(plan, &a, &b, &out, 2, &bias, 1.0f);
+    c.piece = 0;
+    ebb_strides(c.strides, 2, c.dims);
+    return describe(plan, call, &a, &b, &out, &c, 2, 1.0f);
 }
 
 static const char *make(ebb_dnnl_plan *plan, const ebb_call *call)

@@ -54,6 +54,31 @@ dnnl_engine_t ebb_dnnl_engine(void)
     return engine;
 }
 
+/* ---- the same bits for any number of threads ---- */
+
+/* oneDNN divides work, and sums, by the number of threads. Where that may not show in the bits it
+ * computes with one, and the work is divided here, into pieces that follow from shapes alone:
+ *
+ *     slot 0   | piece 0 | piece 2 | piece 4 |      a slot: one thread with a workspace of its own
+ *     slot 1   | piece 1 | piece 3 |
+ *
+ * Pieces are runs of a repeated primitive, or plan->pieces parts of the result, each of which may
+ * be the sum of several runs, added in their order. */
+enum { PIECES = EBB_DNNL_PIECES };
+
+static ebb_threads_before enter(const ebb_call *call)
+{
+    return ebb_threads_enter(call->deterministic ? 1 : ebb_threads());
+}
+
+int64_t ebb_dnnl_pieces(const ebb_call *call, int64_t count, int64_t least)
+{
+    for (int64_t pieces = call->deterministic ? PIECES : 1; pieces > 1; pieces--)
+        if (count % pieces == 0 && count / pieces % least == 0)
+            return pieces;
+    return 1;
+}
+
 /* ---- descriptors ---- */
 
 void ebb_dnnl_strided(dnnl_memory_desc_t *md, int rank, const int64_t *dims, const int64_t *strides)
@@ -263,7 +288,8 @@ enum { TIMES_THE_SUM = 6 };
 typedef struct plans { /* of one call, one after the other in the same workspace */
     uint32_t count;
     ebb_dnnl_plan part[EBB_DNNL_PARTS];
-    size_t bytes;
+    size_t bytes; /* of a slot */
+    uint32_t slots;
 } plans;
 
 static void drop_plans(plans *all)
@@ -314,10 +340,12 @@ static bool cut(ebb_call *less, ebb_operand *in, ebb_operand *out, const ebb_cal
 }
 
 /* How many images a run of the plan should take, and of how many; 0: all. A divisor of their number
- * is preferred where one is near: it saves a primitive for the rest. */
-static int64_t images_of_part(const ebb_dnnl_plan *whole, int64_t *batch)
+ * is preferred where one is near: it saves a primitive for the rest. In pieces: no more than each
+ * has. */
+static int64_t images_of_part(const ebb_dnnl_plan *whole, int64_t *batch, bool in_pieces)
 {
     size_t copies = 0, most = PART_BYTES;
+    bool adds = false;
     for (uint32_t p = 0; p < whole->count; p++) {
         const ebb_dnnl_port *port = &whole->port[p];
         size_t bytes = dnnl_memory_desc_get_size(&port->inner);
@@ -327,26 +355,27 @@ static int64_t images_of_part(const ebb_dnnl_plan *whole, int64_t *batch)
             copies += bytes;
         else if (!port->images && port->output && bytes > most / TIMES_THE_SUM)
             most = bytes * TIMES_THE_SUM;
+        adds = adds || (!port->images && port->output);
     }
+    const int64_t piece = in_pieces && !adds ? (*batch + PIECES - 1) / PIECES : 0;
     if (copies <= most || *batch == 0)
-        return 0;
+        return piece;
     int64_t images = (int64_t)(most / (copies / (size_t)*batch + 1));
     images = images < whole->least_images ? whole->least_images : images;
-    images = images < 1 ? 1 : images;
+    images = images < 1 ? 1 : piece > 0 && images > piece ? piece : images;
     for (int64_t near = images; near >= whole->least_images && near > images / 2; near--)
         if (*batch % near == 0)
             return near;
     return images;
 }
 
-static const char *make_plans(plans *all, const ebb_call *call, ebb_dnnl_make make)
+static const char *make_all_parts(plans *all, const ebb_call *call, ebb_dnnl_make make)
 {
-    memset(all, 0, sizeof *all);
     all->count = 1;
     int64_t batch = 0, images = 0;
     const char *why = make_part(&all->part[0], call, make, 0, 0, 0);
     if (why == NULL)
-        images = images_of_part(&all->part[0], &batch);
+        images = images_of_part(&all->part[0], &batch, call->deterministic);
     ebb_dnnl_plan whole = all->part[0];
     if (images > 0 && images < batch) {
         ebb_call less;
@@ -364,6 +393,42 @@ static const char *make_plans(plans *all, const ebb_call *call, ebb_dnnl_make ma
     }
     for (uint32_t i = 0; i < all->count; i++)
         all->bytes = all->part[i].bytes > all->bytes ? all->part[i].bytes : all->bytes;
+    return why;
+}
+
+static bool adds_up(const ebb_dnnl_plan *plan)
+{
+    for (uint32_t p = 0; p < plan->count; p++)
+        if (plan->port[p].adds)
+            return true;
+    return false;
+}
+
+/* How many pieces of a plan can be computed at once. */
+static int64_t pieces_of(const ebb_dnnl_plan *plan)
+{
+    const int64_t pieces = plan->pieces > 1 ? plan->pieces : adds_up(plan) ? 1 : plan->repeat;
+    return pieces < 1 ? 1 : pieces < PIECES ? pieces : PIECES;
+}
+
+static uint32_t slots_of(const plans *all, const ebb_call *call)
+{
+    const int64_t pieces = pieces_of(&all->part[0]);
+    int64_t work = 0;
+    for (uint32_t i = 0; i < call->input_count; i++)
+        work += (int64_t)(call->in[i].bytes / sizeof(float));
+    if (!call->deterministic || work <= EBB_PARALLEL_WORTH)
+        return 1;
+    return (uint32_t)(pieces < ebb_threads() ? pieces : ebb_threads());
+}
+
+static const char *make_plans(plans *all, const ebb_call *call, ebb_dnnl_make make)
+{
+    memset(all, 0, sizeof *all);
+    const ebb_threads_before before = enter(call);
+    const char *why = make_all_parts(all, call, make);
+    ebb_threads_leave(before);
+    all->slots = slots_of(all, call);
     if (why != NULL)
         drop_plans(all);
     return why;
@@ -387,9 +452,10 @@ ebb_status ebb_dnnl_workspace(const ebb_call *call, size_t *bytes, ebb_dnnl_make
     const char *why = make_plans(&all, call, make);
     if (why != NULL)
         return ebb_call_error(call, "%s", why);
-    *bytes = all.bytes;
     drop_plans(&all);
-    return NULL;
+    return ebb_size_mul(bytes, all.bytes, all.slots)
+               ? NULL
+               : ebb_call_error(call, "the scratch memory is too large to address");
 }
 
 typedef struct move { /* an operand at run time */
@@ -405,8 +471,14 @@ typedef struct ready {    /* a plan at run time */
     move move[EBB_DNNL_PORTS];
     dnnl_memory_t scratch;
     size_t scratch_offset;
-    int64_t repeat;
+    int64_t repeat, pieces;
 } ready;
+
+typedef struct runner {
+    uint32_t slots;
+    size_t bytes; /* of a slot */
+    ready part[][EBB_DNNL_PARTS];
+} runner;
 
 static bool make_memory(dnnl_memory_t *memory, const dnnl_memory_desc_t *md)
 {
@@ -444,6 +516,7 @@ static const char *make_ready(ready *r, const ebb_dnnl_plan *plan)
     dnnl_memory_desc_t md;
     r->scratch_offset = plan->scratch_offset;
     r->repeat = plan->repeat > 0 ? plan->repeat : 1;
+    r->pieces = plan->pieces;
     if (dnnl_stream_create(&r->stream, ebb_dnnl_engine(), dnnl_stream_default_flags) !=
         dnnl_success)
         return out_of_memory;
@@ -460,32 +533,49 @@ static const char *make_ready(ready *r, const ebb_dnnl_plan *plan)
                : out_of_memory;
 }
 
+static const char *make_runner(runner *all, const plans *from)
+{
+    const char *why = NULL;
+    all->slots = from->slots;
+    all->bytes = from->bytes;
+    for (uint32_t slot = 0; slot < all->slots; slot++)
+        for (uint32_t i = 0; why == NULL && i < from->count; i++)
+            why = make_ready(&all->part[slot][i], &from->part[i]);
+    return why;
+}
+
+static ebb_status prepare(ebb_call *call, const plans *from)
+{
+    size_t need, size;
+    runner *all = NULL;
+    if (!ebb_size_mul(&need, from->bytes, from->slots) || need > call->workspace_bytes)
+        return ebb_call_error(call,
+                              "needs %zu bytes of workspace and has %zu; was the number of "
+                              "threads changed after planning?",
+                              need, call->workspace_bytes);
+    if (ebb_size_mul(&size, from->slots, sizeof all->part[0]) &&
+        ebb_size_add(&size, size, sizeof *all))
+        all = ebb_alloc(size);
+    if (all == NULL)
+        return ebb_error_memory();
+    memset(all, 0, size);
+    call->state = all;
+    const ebb_threads_before before = enter(call);
+    const char *why = make_runner(all, from);
+    ebb_threads_leave(before);
+    if (why == NULL)
+        return NULL;
+    ebb_dnnl_release(call);
+    return ebb_call_error(call, "%s", why);
+}
+
 ebb_status ebb_dnnl_prepare(ebb_call *call, ebb_dnnl_make make)
 {
     plans all;
     const char *why = make_plans(&all, call, make);
     if (why != NULL)
         return ebb_call_error(call, "%s", why);
-    ebb_status status = NULL;
-    bool fits = all.bytes <= call->workspace_bytes;
-    ready *parts = fits ? ebb_alloc(EBB_DNNL_PARTS * sizeof *parts) : NULL;
-    if (!fits) {
-        status = ebb_call_error(call,
-                                "needs %zu bytes of workspace and has %zu; was the number of "
-                                "threads changed after planning?",
-                                all.bytes, call->workspace_bytes);
-    } else if (parts == NULL) {
-        status = ebb_error_memory();
-    } else {
-        memset(parts, 0, EBB_DNNL_PARTS * sizeof *parts);
-        call->state = parts;
-        for (uint32_t i = 0; why == NULL && i < all.count; i++)
-            why = make_ready(&parts[i], &all.part[i]);
-        if (why != NULL) {
-            status = ebb_call_error(call, "%s", why);
-            ebb_dnnl_release(call);
-        }
-    }
+    ebb_status status = prepare(call, &all);
     drop_plans(&all);
     return status;
 }
@@ -510,10 +600,11 @@ static void release(ready *r)
 
 void ebb_dnnl_release(ebb_call *call)
 {
-    ready *parts = call->state;
-    for (uint32_t i = 0; parts != NULL && i < EBB_DNNL_PARTS; i++)
-        release(&parts[i]);
-    ebb_free(parts);
+    runner *all = call->state;
+    for (uint32_t slot = 0; all != NULL && slot < all->slots; slot++)
+        for (uint32_t i = 0; i < EBB_DNNL_PARTS; i++)
+            release(&all->part[slot][i]);
+    ebb_free(all);
     call->state = NULL;
 }
 
@@ -532,9 +623,8 @@ static const ebb_operand *operand_of(const ebb_call *call, const ebb_dnnl_port *
 }
 
 /* Points the handles at memory, once; what moves from run to run is set again by run_once(). */
-static dnnl_status_t bind(const ready *r, const ebb_call *call)
+static dnnl_status_t bind(const ready *r, char *workspace)
 {
-    char *workspace = call->workspace;
     dnnl_status_t got = dnnl_success;
     if (r->scratch != NULL)
         got = dnnl_memory_set_data_handle(r->scratch, workspace + r->scratch_offset);
@@ -544,7 +634,9 @@ static dnnl_status_t bind(const ready *r, const ebb_call *call)
     return got;
 }
 
-static dnnl_status_t run_once(const ready *r, const ebb_call *call, int64_t i)
+/* Run i of a piece; first: of this slot. */
+static dnnl_status_t run_once(const ready *r, const ebb_call *call, int64_t piece, int64_t i,
+                              bool first)
 {
     dnnl_exec_arg_t args[EBB_DNNL_PORTS + 1];
     dnnl_status_t got = dnnl_success;
@@ -556,9 +648,11 @@ static dnnl_status_t run_once(const ready *r, const ebb_call *call, int64_t i)
         const ebb_dnnl_port *port = &m->port;
         char *data = operand_of(call, port)->data;
         args[count++] = (dnnl_exec_arg_t){port->arg, m->inner != NULL ? m->inner : m->outer};
-        if (i > 0 && port->step == 0)
+        const bool stays = port->step == 0 && (port->piece == 0 || i > 0);
+        if (!first && stays)
             continue;
-        got = dnnl_memory_set_data_handle(m->outer, data + port->start + (size_t)i * port->step);
+        data += port->start + (size_t)i * port->step + (size_t)piece * port->piece;
+        got = dnnl_memory_set_data_handle(m->outer, data);
         if (got == dnnl_success && m->inner != NULL && !port->output)
             got = reorder(r, m);
     }
@@ -570,23 +664,52 @@ static dnnl_status_t run_once(const ready *r, const ebb_call *call, int64_t i)
     return got;
 }
 
+/* What falls to a slot of part k: every slots-th piece, with all its runs, or every slots-th run. */
+static dnnl_status_t run_slot(const runner *all, const ebb_call *call, uint32_t k, uint32_t slot)
+{
+    const ready *r = &all->part[slot][k];
+    const bool by_piece = r->pieces > 1;
+    const int64_t jobs = by_piece ? r->pieces : r->repeat, runs = by_piece ? r->repeat : 1;
+    dnnl_status_t got = bind(r, (char *)call->workspace + slot * all->bytes);
+    for (int64_t job = slot; got == dnnl_success && job < jobs; job += all->slots)
+        for (int64_t i = 0; got == dnnl_success && i < runs; i++)
+            got = run_once(r, call, by_piece ? job : 0, by_piece ? i : job, job == slot && i == 0);
+    return got == dnnl_success ? dnnl_stream_wait(r->stream) : got;
+}
+
+static dnnl_status_t run_part(const runner *all, const ebb_call *call, uint32_t k)
+{
+    dnnl_status_t got[PIECES] = {dnnl_success};
+    if (all->slots == 1) { // oneDNN's own threads, unless it may have one only
+        const ebb_threads_before before = enter(call);
+        got[0] = run_slot(all, call, k, 0);
+        ebb_threads_leave(before);
+        return got[0];
+    }
+    EBB_PARALLEL_FOR(EBB_PARALLEL_WORTH + 1)
+    for (uint32_t slot = 0; slot < all->slots; slot++) {
+        const ebb_threads_before before = ebb_threads_enter(1);
+        got[slot] = run_slot(all, call, k, slot);
+        ebb_threads_leave(before);
+    }
+    for (uint32_t slot = 1; got[0] == dnnl_success && slot < all->slots; slot++)
+        got[0] = got[slot];
+    return got[0];
+}
+
 ebb_status ebb_dnnl_run(const ebb_call *call)
 {
-    const ready *parts = call->state;
+    const runner *all = call->state;
+    const ready *first = &all->part[0][0];
     dnnl_status_t got = has_crumbs() ? dnnl_success : dnnl_out_of_memory;
-    for (uint32_t p = 0; p < parts[0].count; p++)
-        if (parts[0].move[p].port.adds) {
-            const ebb_operand *sum = operand_of(call, &parts[0].move[p].port);
+    for (uint32_t p = 0; p < first->count; p++)
+        if (first->move[p].port.adds) {
+            const ebb_operand *sum = operand_of(call, &first->move[p].port);
             memset(sum->data, 0, sum->bytes);
         }
-    for (uint32_t k = 0; k < EBB_DNNL_PARTS && parts[k].primitive != NULL; k++) {
+    for (uint32_t k = 0; k < EBB_DNNL_PARTS && all->part[0][k].primitive != NULL; k++)
         if (got == dnnl_success)
-            got = bind(&parts[k], call);
-        for (int64_t i = 0; got == dnnl_success && i < parts[k].repeat; i++)
-            got = run_once(&parts[k], call, i);
-        if (got == dnnl_success)
-            got = dnnl_stream_wait(parts[k].stream);
-    }
+            got = run_part(all, call, k);
     if (got == dnnl_success)
         return NULL;
     return got == dnnl_out_of_memory
@@ -596,15 +719,43 @@ ebb_status ebb_dnnl_run(const ebb_call *call)
 
 /* ---- products in the midst of other loops ---- */
 
+static dnnl_status_t multiply(const ebb_dnnl_matrix *a, const ebb_dnnl_matrix *b, int64_t first,
+                              int64_t m, int64_t n, int64_t k, float alpha, float beta, float *c,
+                              int64_t row)
+{
+    return dnnl_sgemm(a->turned ? 'T' : 'N', b->turned ? 'T' : 'N', m, n, k, alpha,
+                      a->data + first * (a->turned ? 1 : a->row), a->row, b->data, b->row, beta,
+                      c + first * row, row);
+}
+
+/* In pieces of some rows, each of which one thread computes. */
+static dnnl_status_t multiply_in_pieces(const ebb_dnnl_matrix *a, const ebb_dnnl_matrix *b,
+                                        int64_t m, int64_t n, int64_t k, float alpha, float beta,
+                                        float *c, int64_t row)
+{
+    const int64_t rows = (m + PIECES - 1) / PIECES;
+    dnnl_status_t got[PIECES] = {dnnl_success};
+    EBB_PARALLEL_FOR(m * n)
+    for (int64_t first = 0; first < m; first += rows) {
+        const ebb_threads_before before = ebb_threads_enter(1);
+        got[first / rows] =
+            multiply(a, b, first, m - first < rows ? m - first : rows, n, k, alpha, beta, c, row);
+        ebb_threads_leave(before);
+    }
+    for (int i = 1; got[0] == dnnl_success && i < PIECES; i++)
+        got[0] = got[i];
+    return got[0];
+}
+
 /* Its code is made when the first product asks for it. */
 ebb_status ebb_dnnl_product(const ebb_call *call, const ebb_dnnl_matrix *a,
                             const ebb_dnnl_matrix *b, int64_t m, int64_t n, int64_t k, float alpha,
                             float beta, float *c, int64_t row)
 {
-    dnnl_status_t got = has_room()
-                            ? dnnl_sgemm(a->turned ? 'T' : 'N', b->turned ? 'T' : 'N', m, n, k,
-                                         alpha, a->data, a->row, b->data, b->row, beta, c, row)
-                            : dnnl_out_of_memory;
+    dnnl_status_t got = !has_room() ? dnnl_out_of_memory
+                        : call->deterministic
+                            ? multiply_in_pieces(a, b, m, n, k, alpha, beta, c, row)
+                            : multiply(a, b, 0, m, n, k, alpha, beta, c, row);
     if (got == dnnl_success)
         return NULL;
     if (got == dnnl_out_of_memory)

@@ -19,7 +19,7 @@
  *     X [32, ...] -> 10 parts of 3 images with one primitive, 1 part of 2 images with another
  *
  * The parts follow from shapes and the number of threads alone, so a node that is run again gives
- * the same bits.
+ * the same bits. Where these may not depend on the number of threads either, see PIECES in onednn.c.
  *
  * oneDNN 2.6 and 2.7; what version 3 names differently is in onednn.c and the make functions.
  */
@@ -34,7 +34,7 @@
 extern "C" {
 #endif
 
-enum { EBB_DNNL_PORTS = 4, EBB_DNNL_PARTS = 2 };
+enum { EBB_DNNL_PORTS = 4, EBB_DNNL_PARTS = 2, EBB_DNNL_PIECES = 16 };
 
 typedef struct ebb_dnnl_port { /* one operand of the primitive */
     int arg;                   /* DNNL_ARG_... */
@@ -46,6 +46,7 @@ typedef struct ebb_dnnl_port { /* one operand of the primitive */
     bool copied;
     size_t offset;      /* of the copy in the workspace */
     size_t start, step; /* of a repeated primitive: byte of the first run, bytes to the next */
+    size_t piece;       /* bytes from a piece of the plan to the next */
 } ebb_dnnl_port;
 
 typedef struct ebb_dnnl_plan {
@@ -55,6 +56,7 @@ typedef struct ebb_dnnl_plan {
     size_t scratch_offset, scratch_bytes;
     size_t bytes;         /* all of the workspace */
     int64_t repeat;       /* how often it runs; 0 is once */
+    int64_t pieces;       /* it computes one of so many parts of the result; 0: all of it */
     int64_t least_images; /* of one run: fewer would leave threads idle */
 } ebb_dnnl_plan;
 
@@ -92,6 +94,10 @@ dnnl_primitive_attr_t ebb_dnnl_attr_adding(void);
 /* Sets plan->descriptor from an operation's descriptor. Consumes attr. */
 const char *ebb_dnnl_describe(ebb_dnnl_plan *plan, const void *operation,
                               dnnl_primitive_attr_t attr, dnnl_primitive_desc_t hint);
+
+/* Into how many pieces `count` things are divided, each a multiple of `least`: 1 where the call need
+ * not give the same bits for every number of threads. */
+int64_t ebb_dnnl_pieces(const ebb_call *call, int64_t count, int64_t least);
 
 /* Adds an operand, whose inner layout is what the primitive answers for arg. The second is for one
  * that has images along dim 0: where there are such, make may be asked again for fewer of them. */

@@ -39,9 +39,13 @@ typedef struct testing {
     uint64_t draws;
 } testing;
 
+/* Of all calls: the same bits for every number of threads. */
+static bool deterministic;
+
 static inline void begin(testing *t, ebb_op op)
 {
     memset(t, 0, sizeof *t);
+    t->call.deterministic = deterministic;
     t->call.op = op;
     t->call.version = 20;
     t->call.node = "the test's node";
