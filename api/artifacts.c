@@ -208,7 +208,10 @@ ebb_status ebb_artifacts_finish(ebb_model *model, const char *file)
         EBB_TRY(read_optimizer(optimizer, sizeof optimizer, updates));
         (void)snprintf(pipeline, sizeof pipeline, "inline,%s", optimizer);
     }
-    EBB_TRY(ebb_rewrite(model, pipeline, NULL, NULL));
+    ebb_status status = ebb_rewrite(model, pipeline, NULL, NULL);
+    if (updates != NULL && ebb_status_code(status) == EBB_USAGE) // its numbers are the file's
+        status = ebb_at(ebb_error(EBB_REJECTED, "%s", ebb_status_text(status)), updates);
+    EBB_TRY(status);
     if (weights != NULL && updates != NULL) // what the optimizer has counted so far
         EBB_TRY(ebb_load_weights(model, weights));
     return NULL;

@@ -8,6 +8,15 @@
 
 #include <stdlib.h>
 
+/* What is illegal in a file is the file's fault. */
+static ebb_status verify_file(const ebb_graph *g)
+{
+    ebb_status status = ebb_verify(g);
+    return ebb_status_code(status) == EBB_VERIFY
+               ? ebb_error(EBB_REJECTED, "%s", ebb_status_text(status))
+               : status;
+}
+
 static ebb_status open_file(ebb_model *m, const char *file, bool as_it_is)
 {
     bool joined;
@@ -15,7 +24,7 @@ static ebb_status open_file(ebb_model *m, const char *file, bool as_it_is)
     if (as_it_is && !joined)
         return NULL;
     EBB_TRY(ebb_infer_graph(m->graph));
-    EBB_TRY(ebb_verify(m->graph));
+    EBB_TRY(verify_file(m->graph));
     return joined ? ebb_artifacts_finish(m, file) : NULL;
 }
 

@@ -31,7 +31,7 @@ ebb_status ebb_doctor_types(ebb_doctor *d)
     ebb_finding *f = ebb_doctor_add(d, EBB_PROBLEM, "graph");
     if (f == NULL)
         return ebb_error_memory();
-    f->code = ebb_status_code(broken);
+    f->code = ebb_status_code(broken) == EBB_VERIFY ? EBB_REJECTED : ebb_status_code(broken);
     f->what = ebb_doctor_sentence(d, broken);
     f->help = "the file breaks a rule of ONNX: write it again with its exporter";
     return f->what != NULL ? NULL : ebb_error_memory();

@@ -102,7 +102,30 @@ static ebb_status outputs_are_its_own(const check *c, ebb_node n)
     return NULL;
 }
 
-/* In-place marks name inputs that are there, of the same bytes. */
+/* Why output k may not be written over x; NULL: it may, as far as this node and x itself tell. */
+static const char *refuses_write(const check *c, ebb_node n, uint32_t k, ebb_value x)
+{
+    const ebb_graph *g = c->g;
+    const ebb_node_info *info = ebb_node_of(g, n);
+    const ebb_value_info *v = ebb_value_of(g, x);
+    for (uint32_t i = 0; i < info->out_count; i++)
+        if (i != k && info->over[i] == info->over[k])
+            return "over which another output is written";
+    if (k == 0 && info->over[k] == 1 && ebb_op_has(info->op, EBB_VIEW))
+        return NULL; // it writes nothing
+    if (!ebb_op_may_alias(info->op, k, info->over[k] - 1u))
+        return "which the operator may not write over";
+    if ((v->flags & EBB_IS_INITIALIZER) != 0 && (v->flags & EBB_IS_STATE) == 0)
+        return "which is a constant";
+    if ((v->flags & EBB_IS_OUTPUT) != 0)
+        return "which is an output of the graph";
+    for (size_t i = 0; i < v->use_count; i++)
+        if (v->uses[i].node.i < g->node_count && c->position[v->uses[i].node.i] > c->position[n.i])
+            return "which is read later";
+    return NULL;
+}
+
+/* In-place marks name inputs that are there, of the same bytes, and that nobody misses. */
 static ebb_status overwrites_fit(const check *c, ebb_node n)
 {
     const ebb_graph *g = c->g;
@@ -119,6 +142,10 @@ static ebb_status overwrites_fit(const check *c, ebb_node n)
             ebb_type_bytes(&ebb_value_of(g, y)->type, &y_bytes) && x_bytes != y_bytes)
             return ebb_error(EBB_VERIFY, "%s: '%s' is written over '%s', which has other bytes",
                              ebb_node_label(g, n), name_of(g, y), name_of(g, x));
+        const char *why = refuses_write(c, n, k, x);
+        if (why != NULL)
+            return ebb_error(EBB_VERIFY, "%s: '%s' is written over '%s', %s", ebb_node_label(g, n),
+                             name_of(g, y), name_of(g, x), why);
     }
     return NULL;
 }

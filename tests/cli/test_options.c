@@ -150,6 +150,49 @@ static void a_loss_is_read_as_what_it_is(void **state)
     }
 }
 
+/* ---- marks in a file ---- */
+
+/* The file `from` with each `old` replaced by `with`, which is as long. */
+static void write_with(const char *to, const char *from, const char *old, const char *with)
+{
+    FILE *file = fopen(path_of(from), "rb");
+    assert_non_null(file);
+    size_t length = fread(output, 1, sizeof output, file), found = 0;
+    fclose(file);
+    for (size_t i = 0; i + strlen(old) <= length; i++)
+        if (memcmp(output + i, old, strlen(old)) == 0) {
+            memcpy(output + i, with, strlen(old));
+            found++;
+        }
+    assert_true(found > 0);
+    file = fopen(path_of(to), "wb");
+    assert_non_null(file);
+    assert_int_equal(fwrite(output, 1, length, file), length);
+    fclose(file);
+}
+
+/* AdamW's outputs go over the weight and both moments. */
+static void illegal_marks_of_memory_reject_the_file(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *marks, *says;
+    } wrong[] = {
+        {"0:0 1:4 2:5", "which has other bytes"},
+        {"0:2 1:2 2:5", "over which another output is written"},
+        {"0:3 1:4 2:5", "which the operator may not write over"},
+        {"0:9 1:4 2:5", "metadata ebb.inplace is not a list"},
+        {"x:2 1:4 2:5", "metadata ebb.inplace is not a list"},
+    };
+    says("grad " MODEL " --dim batch=8 --loss cross-entropy -o marks.onnx", 0, "");
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        write_with("bad.onnx", "marks.onnx", "0:2 1:4 2:5", wrong[i].marks);
+        says("plan bad.onnx", 6, wrong[i].says);
+        says("inspect bad.onnx", 6, wrong[i].says);
+        says("train bad.onnx --data " DATA " --map label=target --batch 8", 6, wrong[i].says);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -158,6 +201,7 @@ int main(void)
         cmocka_unit_test(an_optimizers_numbers_have_ranges),
         cmocka_unit_test(a_value_stays_the_value_of_its_option),
         cmocka_unit_test(a_loss_is_read_as_what_it_is),
+        cmocka_unit_test(illegal_marks_of_memory_reject_the_file),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }
