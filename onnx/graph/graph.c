@@ -57,10 +57,7 @@ const ebb_graph *ebb_node_body(const ebb_graph *g, ebb_node n, const char *name)
 
 bool ebb_value_is_bound(const ebb_graph *g, ebb_value v)
 {
-    for (size_t i = 0; i < g->binding_count; i++)
-        if (ebb_same_value(g->bindings[i].next, v))
-            return true;
-    return false;
+    return ebb_value_of(g, v)->bound > 0;
 }
 
 bool ebb_value_is_held(const ebb_graph *g, ebb_value v)
@@ -409,6 +406,14 @@ static void take_off_list(ebb_value *list, size_t *count, ebb_value v)
     *count = kept;
 }
 
+static void set_next(ebb_graph *g, ebb_binding *b, ebb_value next)
+{
+    if (b->next.i != 0)
+        ebb_value_of(g, b->next)->bound--;
+    ebb_value_of(g, next)->bound++;
+    b->next = next;
+}
+
 ebb_status ebb_value_replace(ebb_graph *g, ebb_value old, ebb_value with)
 {
     assert(!ebb_same_value(old, with));
@@ -425,9 +430,9 @@ ebb_status ebb_value_replace(ebb_graph *g, ebb_value old, ebb_value with)
         info->flags &= (uint16_t)~EBB_IS_OUTPUT;
         ebb_value_of(g, with)->flags |= EBB_IS_OUTPUT;
     }
-    for (size_t i = 0; i < g->binding_count; i++)
+    for (size_t i = 0; i < g->binding_count && info->bound > 0; i++)
         if (ebb_same_value(g->bindings[i].next, old))
-            g->bindings[i].next = with;
+            set_next(g, &g->bindings[i], with);
     if (ebb_same_value(g->loss, old))
         g->loss = with;
     return ebb_captures_replace(g, old, with);
@@ -641,35 +646,38 @@ void ebb_graph_remove_initializer(ebb_graph *g, ebb_value v)
 
 ebb_status ebb_graph_bind(ebb_graph *g, ebb_value state, ebb_value next)
 {
-    for (size_t i = 0; i < g->binding_count; i++) {
-        if (!ebb_same_value(g->bindings[i].state, state))
-            continue;
-        g->bindings[i].next = next;
-        return NULL;
+    ebb_value_info *info = ebb_value_of(g, state);
+    if (info->binding == 0) {
+        if (!GROW(g, g->bindings, g->binding_count, g->binding_capacity))
+            return ebb_error_memory();
+        g->bindings[g->binding_count++] = (ebb_binding){.state = state};
+        info->binding = (uint32_t)g->binding_count;
+        info->flags |= EBB_IS_STATE;
     }
-    if (!GROW(g, g->bindings, g->binding_count, g->binding_capacity))
-        return ebb_error_memory();
-    g->bindings[g->binding_count++] = (ebb_binding){state, next};
-    ebb_value_of(g, state)->flags |= EBB_IS_STATE;
+    set_next(g, &g->bindings[info->binding - 1], next);
     return NULL;
 }
 
 void ebb_graph_unbind(ebb_graph *g, ebb_value state)
 {
-    size_t kept = 0;
-    for (size_t i = 0; i < g->binding_count; i++)
-        if (!ebb_same_value(g->bindings[i].state, state))
-            g->bindings[kept++] = g->bindings[i];
-    g->binding_count = kept;
-    ebb_value_of(g, state)->flags &= (uint16_t)~EBB_IS_STATE;
+    ebb_value_info *info = ebb_value_of(g, state);
+    info->flags &= (uint16_t)~EBB_IS_STATE;
+    if (info->binding == 0)
+        return;
+    size_t at = info->binding - 1;
+    ebb_value_of(g, g->bindings[at].next)->bound--;
+    info->binding = 0;
+    g->binding_count--;
+    for (; at < g->binding_count; at++) {
+        g->bindings[at] = g->bindings[at + 1];
+        ebb_value_of(g, g->bindings[at].state)->binding = (uint32_t)at + 1;
+    }
 }
 
 ebb_value ebb_graph_bound(const ebb_graph *g, ebb_value state)
 {
-    for (size_t i = 0; i < g->binding_count; i++)
-        if (ebb_same_value(g->bindings[i].state, state))
-            return g->bindings[i].next;
-    return EBB_NO_VALUE;
+    uint32_t at = ebb_value_of(g, state)->binding;
+    return at > 0 ? g->bindings[at - 1].next : EBB_NO_VALUE;
 }
 
 /* ---- order ---- */

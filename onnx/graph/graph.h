@@ -118,6 +118,8 @@ typedef struct ebb_value_info {
     uint16_t flags;
     uint8_t role; /* ebb_role */
     bool dead;
+    uint32_t binding;   /* as state: its place among the bindings, from 1; 0: none */
+    uint32_t bound;     /* how many bindings have it as next */
     ebb_tensor *tensor; /* initializer, or known constant (see ebb_value_constant) */
     ebb_use *uses;      /* unordered; kept by the functions below */
     size_t use_count, use_capacity;
@@ -125,7 +127,8 @@ typedef struct ebb_value_info {
     const void *origin; /* ValueInfoProto, or NULL */
 } ebb_value_info;
 
-typedef struct ebb_binding { /* the step replaces `state` by `next` */
+/* The step replaces `state` by `next`. Both values know of it: change by ebb_graph_bind and _unbind. */
+typedef struct ebb_binding {
     ebb_value state, next;
 } ebb_binding;
 

@@ -289,6 +289,9 @@ static ebb_status bindings_fit(const check *c)
         if (to->producer.i == 0 && (to->flags & (EBB_IS_INPUT | EBB_IS_INITIALIZER)) == 0)
             return ebb_error(EBB_VERIFY, "nothing makes '%s', which replaces '%s'",
                              name_of(g, next), name_of(g, state));
+        if (from->binding != i + 1 || to->bound == 0)
+            return ebb_error(EBB_VERIFY, "'%s' or '%s' does not know that they are bound",
+                             name_of(g, state), name_of(g, next));
         if (bound[state.i]++ != 0)
             return ebb_error(EBB_VERIFY, "'%s' is bound twice", name_of(g, state));
         if (from->type.dtype != to->type.dtype ||
