@@ -9,6 +9,9 @@
  *     |   +-- a --+  +- b -+
  *     +---------------------> position
  *
+ * Where an order spends the steps that all were given, nothing depends on their number any more: what
+ * first fit has still to place goes by the tree of space.h, to the same offsets and without a walk.
+ *
  * They are kept in shelves of a few hundred, so that a new one moves few others; a run of them that
  * does not meet z in time is passed over without a branch for each.
  *
@@ -19,6 +22,8 @@
 
 #include <assert.h>
 
+#include "exec/weigh/pack/space.h"
+
 enum { SHELF = 512, RUN = 16 };
 
 typedef struct shelf { /* placed pieces by offset */
@@ -28,6 +33,7 @@ typedef struct shelf { /* placed pieces by offset */
 } shelf;
 
 struct ebb_greedy {
+    ebb_arena *scratch;
     const ebb_piece *pieces;
     uint32_t count, fixed; /* the fixed ones come first, in every order */
     shelf **shelves;       /* in use: the first shelf_count, by offset */
@@ -38,6 +44,7 @@ struct ebb_greedy {
     uint64_t height;
     const char *method;
     bool best_fit;
+    bool first_pass; /* the orders: how far they pass what they were given does not matter */
 };
 
 ebb_greedy *ebb_greedy_new(const ebb_piece *pieces, uint32_t count, ebb_arena *scratch)
@@ -52,7 +59,8 @@ ebb_greedy *ebb_greedy_new(const ebb_piece *pieces, uint32_t count, ebb_arena *s
         return NULL;
     for (uint32_t i = 0; i < most; i++)
         shelves[i] = &room[i];
-    *g = (ebb_greedy){.pieces = pieces,
+    *g = (ebb_greedy){.scratch = scratch,
+                      .pieces = pieces,
                       .count = count,
                       .shelves = shelves,
                       .shelf_most = most,
@@ -171,31 +179,55 @@ static void put(ebb_greedy *g, const ebb_piece *z, uint64_t offset)
     s->end[low] = offset + z->size;
 }
 
+/* What the first `placed` in this order take. NULL: out of memory, and the walk goes on. */
+static ebb_space *space_of(const ebb_greedy *g, const uint32_t *order, uint32_t placed)
+{
+    ebb_space *space = ebb_space_new(g->pieces, g->count, g->scratch);
+    for (uint32_t k = 0; k < placed && space != NULL; k++)
+        if (!ebb_space_take(space, &g->pieces[order[k]], g->trial[order[k]]))
+            space = NULL;
+    return space;
+}
+
+static uint64_t walk_to(const ebb_greedy *g, const ebb_piece *z, bool best_fit, uint64_t *steps)
+{
+    gap w = {0, UINT64_MAX, UINT64_MAX};
+    for (uint32_t s = 0; s < g->shelf_count; s++)
+        if (walk(g->shelves[s], z, best_fit, &w, steps))
+            break;
+    return w.found != UINT64_MAX ? w.found : w.top;
+}
+
 /* Places all pieces in the given turn order; the height in bytes asked for, or `limit` as soon as
  * it is reached. */
 static uint64_t place(ebb_greedy *g, const uint32_t *order, bool best_fit, uint64_t limit,
                       ebb_budget *budget)
 {
     uint64_t height = 0;
+    ebb_space *space = NULL;
+    bool may_change = g->first_pass && !best_fit;
     g->shelf_count = 1;
     g->shelves[0]->count = 0;
     memset(g->shelves[0]->upper, 0, sizeof g->shelves[0]->upper);
     for (uint32_t k = 0; k < g->count; k++) {
         const ebb_piece *z = &g->pieces[order[k]];
         uint64_t offset = z->at;
-        if (!z->fixed) {
-            gap w = {0, UINT64_MAX, UINT64_MAX};
-            bool over = false;
-            for (uint32_t s = 0; s < g->shelf_count && !over; s++)
-                over = walk(g->shelves[s], z, best_fit, &w, &budget->steps);
-            offset = w.found != UINT64_MAX ? w.found : w.top;
+        if (may_change && budget->steps >= budget->most) {
+            space = space_of(g, order, k);
+            may_change = false;
         }
+        if (!z->fixed)
+            offset =
+                space != NULL ? ebb_space_first(space, z) : walk_to(g, z, best_fit, &budget->steps);
         uint64_t end = offset + z->bytes;
         height = height > end ? height : end;
         if (height >= limit)
             return limit;
         g->trial[order[k]] = offset;
-        put(g, z, offset);
+        if (space == NULL)
+            put(g, z, offset);
+        else if (!ebb_space_take(space, z, offset))
+            return limit; // out of memory: as if it were no better
         budget->steps += 16;
     }
     return height;
@@ -314,6 +346,7 @@ static void keep(ebb_greedy *g, size_t k, uint64_t height, const uint64_t *offse
 
 void ebb_greedy_orders(ebb_greedy *g, uint64_t enough, ebb_budget *budget)
 {
+    g->first_pass = true;
     for (size_t k = 0; k < ORDERS && g->height > enough; k++) {
         if (k > 0 && ebb_budget_spent(budget))
             break;
@@ -323,6 +356,7 @@ void ebb_greedy_orders(ebb_greedy *g, uint64_t enough, ebb_budget *budget)
             continue;
         keep(g, k, height, g->trial, g->turn);
     }
+    g->first_pass = false;
 }
 
 /* ---- local search ---- */
