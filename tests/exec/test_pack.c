@@ -10,6 +10,7 @@
 
 #include "exec/weigh/pack.h"
 #include "exec/weigh/pack/exact.h"
+#include "exec/weigh/pack/space.h"
 #include "tests/sanitized.h"
 
 static const ebb_pack_options by_64 = {.alignment = 64};
@@ -50,6 +51,44 @@ static ebb_packing pack(ebb_interval *v, size_t count, uint64_t align)
         fail_msg("%s", ebb_status_text(status));
     check_places(v, count, &p, align);
     return p;
+}
+
+static uint64_t lowest_free(const ebb_piece *list, uint32_t placed, const ebb_piece *z)
+{
+    uint64_t offset = 0;
+    for (uint32_t k = 0; k < placed; k++) {
+        const ebb_piece *a = &list[k];
+        if (a->lower >= z->upper || z->lower >= a->upper || a->at + a->size <= offset ||
+            a->at >= offset + z->size)
+            continue;
+        offset = a->at + a->size;
+        k = UINT32_MAX; // from the first again
+    }
+    return offset;
+}
+
+static void the_tree_finds_the_lowest_free_place(void **state)
+{
+    (void)state;
+    enum { COUNT = 600 };
+    static ebb_piece list[COUNT];
+    random_state = 7;
+    for (uint32_t span = 2; span < 5000; span *= 3) {
+        ebb_arena arena = {0};
+        for (uint32_t i = 0; i < COUNT; i++) {
+            uint32_t lower = draw(span), life = draw(4) == 0 ? span : 1 + span / 50;
+            list[i] = (ebb_piece){.lower = lower, .upper = lower + 1 + draw(life)};
+            list[i].size = 64 * (1 + (uint64_t)draw(4));
+        }
+        ebb_space *space = ebb_space_new(list, COUNT, &arena);
+        assert_non_null(space);
+        for (uint32_t i = 0; i < COUNT; i++) {
+            list[i].at = ebb_space_first(space, &list[i]);
+            assert_int_equal(list[i].at, lowest_free(list, i, &list[i]));
+            assert_true(ebb_space_take(space, &list[i], list[i].at));
+        }
+        ebb_arena_fini(&arena);
+    }
 }
 
 static void random_intervals_never_overlap(void **state)
@@ -422,6 +461,7 @@ static void wrong_fixed_offsets_are_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_tree_finds_the_lowest_free_place),
         cmocka_unit_test(random_intervals_never_overlap),
         cmocka_unit_test(nested_lives_reach_the_bound),
         cmocka_unit_test(training_steps_come_within_one_percent),
