@@ -1,6 +1,7 @@
 /* algebra.c: see algebra.h. */
 #include "kernels/call/algebra.h"
 
+#include <math.h>
 #include <string.h>
 
 const char *ebb_einsum_misfit(ebb_einsum *e, const ebb_call *c)
@@ -90,4 +91,24 @@ ebb_gram_mode ebb_gram_mode_of(const ebb_call *c)
     return strcmp(mode, "IDF") == 0     ? EBB_GRAM_IDF
            : strcmp(mode, "TFIDF") == 0 ? EBB_GRAM_TFIDF
                                         : EBB_GRAM_TF;
+}
+
+const char *ebb_sketch_read(ebb_sketch *s, const ebb_call *c)
+{
+    if (c->input_count < 2 || c->in[0].type.rank != 2 || c->out[0].type.rank != 2)
+        return "its operands are no matrices";
+    if (c->in[1].type.dtype != EBB_I64 || c->in[1].type.rank != 1 || c->in[1].type.dims[0] != 2)
+        return "the key is not int64[2]";
+    memset(s, 0, sizeof *s);
+    s->n = c->in[0].type.dims[0];
+    s->d = c->in[0].type.dims[1];
+    s->rows = ebb_attr_int(&c->attrs, "rows", 1);
+    s->width = (s->n + 31) / 32;
+    if (s->rows < 1 || c->out[0].type.dims[0] != s->rows || c->out[0].type.dims[1] != s->d)
+        return "the result does not have the rows that it says, or another width than the input";
+    if (s->n > INT32_MAX || s->rows > INT32_MAX)
+        return "too many rows";
+    s->scale = 1.0 / sqrt((double)s->rows);
+    s->stream = (uint32_t)ebb_attr_int(&c->attrs, "stream", 0);
+    return NULL;
 }

@@ -1,10 +1,11 @@
-/* algebra.h: what calls of Einsum, Det and its gradient, and TfIdfVectorizer say, read and checked
+/* algebra.h: what calls of Einsum, Det and its gradient, TfIdfVectorizer and RandomSketch say, read and checked
  * once for all back ends.
  */
 #ifndef EBB_KERNELS_CALL_ALGEBRA_H
 #define EBB_KERNELS_CALL_ALGEBRA_H
 
 #include "kernels/kernels.h"
+#include "kernels/math/philox.h"
 #include "onnx/words/einsum.h"
 
 #ifdef __cplusplus
@@ -44,6 +45,32 @@ ebb_gram_mode ebb_gram_mode_of(const ebb_call *c);
 static inline int64_t ebb_grams_end(const ebb_gram_pool *p, int64_t n)
 {
     return n < (int64_t)p->lengths ? p->starts[n] : (int64_t)p->size;
+}
+
+/* ---- RandomSketch: row r of S takes words r * width .. of Philox, one bit a sign, the lowest first ---- */
+
+typedef struct ebb_sketch { /* Y [rows, d] = S [rows, n] X [n, d] */
+    int64_t n, d, rows;
+    int64_t width; /* words of a row of S */
+    double scale;  /* 1 / sqrt(rows) */
+    uint64_t seed, step;
+    uint32_t stream;
+} ebb_sketch;
+
+/* Why these are no operands of RandomSketch, or NULL. The key is read by ebb_sketch_key. */
+const char *ebb_sketch_read(ebb_sketch *s, const ebb_call *c);
+
+static inline void ebb_sketch_key(ebb_sketch *s, const ebb_call *c)
+{
+    const int64_t *key = (const int64_t *)c->in[1].data;
+    s->seed = (uint64_t)key[0];
+    s->step = (uint64_t)key[1];
+}
+
+EBB_BOTH uint32_t ebb_sketch_word(const ebb_sketch *s, int64_t row, int64_t i)
+{
+    uint64_t at = (uint64_t)(row * s->width + i);
+    return ebb_philox_block(s->seed, s->step, s->stream, at / 4).word[at % 4];
 }
 
 #ifdef __cplusplus

@@ -7,7 +7,7 @@
 #ifndef EBB_KERNELS_CALL_HEADS_H
 #define EBB_KERNELS_CALL_HEADS_H
 
-#include "kernels/math/both.h"
+#include "kernels/math/words.h"
 #include "kernels/kernels.h"
 
 #ifdef __cplusplus

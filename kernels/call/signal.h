@@ -5,7 +5,7 @@
 
 #include <math.h>
 
-#include "kernels/math/both.h"
+#include "kernels/math/words.h"
 #include "kernels/kernels.h"
 
 #ifdef __cplusplus

@@ -18,7 +18,7 @@ extern "C" {
 // clang-format off
 #define EBB_CUDA_FAMILIES(X) X(pointwise) X(conv) X(pool) X(recurrent) X(move) X(move_shape) \
     X(move_index) X(top_k) X(scatter) X(packed) X(optim) X(random)                           \
-    X(unary) X(pointwise_grad) X(cast) X(invert) X(few_bit) X(norm) X(norm_group) X(norm_rows) X(norm_axes) \
+    X(cast) X(invert) X(few_bit) X(norm) X(norm_group) X(norm_rows) X(norm_axes) \
     X(matmul) X(sample) X(attention) X(linear_loss) X(codes) X(low_bit) \
     X(reduce) X(arg) X(loss) X(cross_entropy) X(taper) X(linear_codes) \
     X(resize) X(einsum) X(heads) X(grid_sample) X(roi) X(place) X(recurrent_any) X(signal) \

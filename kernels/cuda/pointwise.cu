@@ -1,131 +1,226 @@
-/* pointwise.cu: operators of two and more inputs, broadcast: arithmetic, comparison, logic, bits,
- * Where. Floats by formulas.def, integers and bools by integers.cu. */
+/* pointwise.cu: the operators of kernels/math/pointwise.def: a kernel for each formula and float type,
+ * one kernel for all integers and bools, since it waits for memory whatever it computes.
+ *
+ *     inputs --(walk)--> x y z w  \
+ *     attributes -----------> p q  } value --> out[i]
+ *     an input that is not there   /
+ *
+ * Where the innermost dims allow it a thread takes 16 bytes of each input at a time ("packs"): a
+ * row of a multiple of that, each input dense along it or one value for all of it.
+ */
+#include "kernels/call/pointwise.h"
 #include "kernels/cuda/elements.h"
-#include "kernels/cuda/formulas.h"
+#include "kernels/math/whole.h"
+
+typedef struct pointwise_args {
+    void *out;
+    const void *in[EBB_CUDA_INPUTS]; /* NULL: absent */
+    double absent[EBB_CUDA_INPUTS];
+    double p, q;
+    int64_t n, packed; /* elements; how many of them in packs, a multiple of a pack */
+    ebb_cuda_walk walk;
+} pointwise_args;
 
 /* Base and exponent may differ in dtype; the result has the base's. */
-typedef struct pow_args {
+typedef struct power_args {
     void *out;
     const void *base, *exponent;
     int64_t n;
     uint8_t of, by; /* dtypes */
     bool scalar, whole;
     ebb_cuda_walk walk;
-} pow_args;
+} power_args;
 
 #define KERNELS "kernels/cuda/pointwise_kernels.inc"
 #include "kernels/cuda/all_floats.inc"
 
-static const ebb_gpu_kernel kernels[][4] = {
-#define POINTWISE(result, name, arity, value) EBB_CUDA_FLOATS(name),
-#include "kernels/cuda/formulas.def"
-};
-
-static bool is_float(const ebb_operand *o)
+static ebb_gpu_kernel kernel_of(ebb_formula formula, uint8_t dtype)
 {
-    return ebb_dtype_is_float((ebb_dtype)o->type.dtype);
-}
-
-static ebb_status run_floats(const ebb_call *c)
-{
-    ebb_formula_use use;
-    (void)ebb_formula_of(c, &use);
-    return ebb_formula_run(c, &use, kernels[use.formula], c->input_count);
-}
-
-/* ---- two inputs ---- */
-
-static ebb_status run_numbers(const ebb_call *c)
-{
-    if (is_float(&c->in[0]))
-        return run_floats(c);
-    switch (c->op) {
-    case EBB_OP_ADD:
-        return ebb_whole_run(c, EBB_WHOLE_add);
-    case EBB_OP_SUB:
-        return ebb_whole_run(c, EBB_WHOLE_sub);
-    case EBB_OP_MUL:
-        return ebb_whole_run(c, EBB_WHOLE_mul);
-    case EBB_OP_DIV:
-        return ebb_whole_run(c, EBB_WHOLE_div);
-    case EBB_OP_MOD:
-        return ebb_whole_run(c, ebb_attr_int(&c->attrs, "fmod", 0) != 0 ? EBB_WHOLE_fmod
-                                                                        : EBB_WHOLE_mod);
-    case EBB_OP_EQUAL:
-        return ebb_whole_run(c, c->in[0].type.dtype == EBB_BOOL ? EBB_WHOLE_equal_flags
-                                                                : EBB_WHOLE_equal);
-    case EBB_OP_GREATER:
-        return ebb_whole_run(c, EBB_WHOLE_greater);
-    case EBB_OP_GREATER_OR_EQUAL:
-        return ebb_whole_run(c, EBB_WHOLE_greater_equal);
-    case EBB_OP_LESS:
-        return ebb_whole_run(c, EBB_WHOLE_less);
+    switch (formula) {
+#define CASE(op)                                                   \
+    case EBB_FORMULA_##op: {                                       \
+        static const ebb_gpu_kernel each[4] = EBB_CUDA_FLOATS(op); \
+        return each[ebb_cuda_float_row(dtype)];                    \
+    }
+#define POINTWISE(op, name, kind, inputs, dtypes, ...) EBB_REALS_OF_##dtypes(CASE, op)
+#include "kernels/math/pointwise.def"
+#undef CASE
     default:
-        return ebb_whole_run(c, EBB_WHOLE_less_equal);
+        return NULL;
     }
 }
 
-static ebb_status run_logic(const ebb_call *c)
+/* ---- floats ---- */
+
+/* Elements of a pack of inputs of `size` bytes, or 1: whether out and the inputs can be taken in
+ * packs. An input that is NULL takes part in nothing. */
+static int64_t pack_of(const ebb_cuda_walk *w, int64_t n, const void *out, const void *const *in,
+                       int count, size_t size)
 {
-    return ebb_whole_run(c, c->op == EBB_OP_AND  ? EBB_WHOLE_both
-                            : c->op == EBB_OP_OR ? EBB_WHOLE_either
-                                                 : EBB_WHOLE_one_of_two);
+    int64_t lanes = (int64_t)(16 / size);
+    if (w->rank < 1 || (w->rank > 1 && w->dims[0] % lanes != 0) || n < lanes ||
+        (uintptr_t)out % 16 != 0)
+        return 1;
+    for (int k = 0; k < count; k++) {
+        if (in[k] == NULL || w->stride[k][0] == 0)
+            continue;
+        if (w->stride[k][0] != 1 || (uintptr_t)in[k] % 16 != 0)
+            return 1;
+        for (int d = 1; d < w->rank; d++)
+            if (w->stride[k][d] % lanes != 0)
+                return 1;
+    }
+    return lanes;
 }
 
-static ebb_status run_bits(const ebb_call *c)
+/* The types of the inputs, of which those that are absent are scalars, and where they lie. */
+static void find_inputs(const ebb_call *c, const ebb_type *scalar, int count,
+                        const ebb_type **types, const void **data)
 {
-    bool left = strcmp(ebb_attr_string(&c->attrs, "direction", ""), "LEFT") == 0;
-    switch (c->op) {
-    case EBB_OP_BITWISE_AND:
-        return ebb_whole_run(c, EBB_WHOLE_bit_and);
-    case EBB_OP_BITWISE_OR:
-        return ebb_whole_run(c, EBB_WHOLE_bit_or);
-    case EBB_OP_BITWISE_XOR:
-        return ebb_whole_run(c, EBB_WHOLE_bit_xor);
-    default:
-        return ebb_whole_run(c, left ? EBB_WHOLE_shift_left : EBB_WHOLE_shift_right);
+    for (int k = 0; k < count; k++) {
+        bool there = ebb_call_has(c, k);
+        types[k] = there ? &c->in[k].type : scalar;
+        data[k] = there ? c->in[k].data : NULL;
     }
+}
+
+static ebb_status run_floats(const ebb_call *c, const ebb_formula_use *use)
+{
+    const ebb_type *in[EBB_CUDA_INPUTS], *out = &c->out[0].type;
+    const ebb_type scalar = ebb_type_tensor((ebb_dtype)c->in[0].type.dtype, 0, NULL);
+    const int count = (int)ebb_formula_rows[use->formula].inputs;
+    pointwise_args a;
+    memset(&a, 0, sizeof a);
+    a.out = c->out[0].data;
+    a.p = use->p;
+    a.q = use->q;
+    a.n = ebb_elements(out);
+    memcpy(a.absent, use->absent, sizeof a.absent);
+    find_inputs(c, &scalar, count, in, a.in);
+    ebb_cuda_walk_make(&a.walk, out, in, count);
+    int64_t lanes = pack_of(&a.walk, a.n, a.out, a.in, count, ebb_element_bytes(&scalar));
+    a.packed = lanes > 1 ? a.n / lanes * lanes : 0;
+    int64_t pieces = a.packed / lanes > a.n - a.packed ? a.packed / lanes : a.n - a.packed;
+    return EBB_LAUNCH(c, kernel_of(use->formula, scalar.dtype), ebb_cuda_grid(pieces),
+                      EBB_CUDA_BLOCK, 0, a);
+}
+
+/* ---- integers and bools ---- */
+
+typedef struct whole_args {
+    void *out;
+    const void *in[EBB_CUDA_INPUTS]; /* NULL: absent */
+    int64_t absent[EBB_CUDA_INPUTS];
+    int64_t n;
+    int32_t formula;
+    uint8_t dtype[EBB_CUDA_INPUTS]; /* the result's, if it is no flag, is the first */
+    uint32_t bits;
+    bool p, flag, has_sign, divides;
+    uint32_t position;
+    ebb_cuda_step *step;
+    ebb_cuda_walk walk;
+} whole_args;
+
+#define T int64_t
+#define U uint64_t
+#define SIGNED 1
+#define NAMED(x) x##_signed
+#include "kernels/cuda/pointwise_wholes.inc"
+#undef T
+#undef SIGNED
+#undef NAMED
+#define T uint64_t
+#define SIGNED 0
+#define NAMED(x) x##_unsigned
+#include "kernels/cuda/pointwise_wholes.inc"
+#undef T
+#undef U
+#undef SIGNED
+#undef NAMED
+
+EBB_GPU_INLINE int64_t take(const whole_args *a, int k, int64_t i)
+{
+    if (a->in[k] == NULL)
+        return a->absent[k];
+    int64_t v = ebb_load_whole(a->in[k], ebb_cuda_at(&a->walk, k, i), a->dtype[k]);
+    return a->dtype[k] == EBB_BOOL ? v != 0 : v;
+}
+
+EBB_GLOBAL(whole, whole_args)
+{
+    EBB_GRID_LOOP(i, a.n)
+    {
+        int64_t x = take(&a, 0, i), y = take(&a, 1, i), z = take(&a, 2, i), w = take(&a, 3, i);
+        if (a.divides && y == 0) {
+            (void)ebb_cuda_inside(a.step, a.position, ebb_cuda_at(&a.walk, 1, i), EBB_CUDA_ZERO_LOW,
+                                  EBB_CUDA_ZERO_HIGH);
+            continue;
+        }
+        int64_t v = a.has_sign ? value_signed(&a, x, y, z, w)
+                               : (int64_t)value_unsigned(&a, (uint64_t)x, (uint64_t)y, (uint64_t)z,
+                                                         (uint64_t)w);
+        if (a.flag)
+            ((uint8_t *)a.out)[i] = (uint8_t)v;
+        else
+            ebb_store_whole(a.out, i, a.dtype[0], v, false);
+    }
+}
+
+static ebb_status run_wholes(const ebb_call *c, const ebb_formula_use *use)
+{
+    const ebb_formula_row *row = &ebb_formula_rows[use->formula];
+    const ebb_type *in[EBB_CUDA_INPUTS];
+    const ebb_dtype dtype = (ebb_dtype)c->in[0].type.dtype;
+    const ebb_type scalar = ebb_type_tensor(dtype, 0, NULL);
+    whole_args a;
+    memset(&a, 0, sizeof a);
+    a.out = c->out[0].data;
+    a.n = ebb_elements(&c->out[0].type);
+    a.formula = (int32_t)use->formula;
+    a.bits = ebb_dtype_bits(dtype);
+    a.p = use->p != 0;
+    a.flag = row->flag;
+    a.has_sign = dtype == EBB_I8 || dtype == EBB_I16 || dtype == EBB_I32 || dtype == EBB_I64;
+    a.divides = c->op == EBB_OP_DIV || c->op == EBB_OP_MOD;
+    a.position = c->position;
+    a.step = ebb_cuda_queue_of(c)->step;
+    if (row->kind == EBB_FORMULA_ONE) { // the bounds of Clip
+        a.absent[1] = a.has_sign ? INT64_MIN : 0;
+        a.absent[2] = ~a.absent[1];
+    }
+    find_inputs(c, &scalar, EBB_CUDA_INPUTS, in, a.in);
+    for (int k = 0; k < EBB_CUDA_INPUTS; k++)
+        a.dtype[k] = in[k]->dtype;
+    ebb_cuda_walk_make(&a.walk, &c->out[0].type, in, EBB_CUDA_INPUTS);
+    return EBB_LAUNCH(c, whole, ebb_cuda_grid(a.n), EBB_CUDA_BLOCK, 0, a);
+}
+
+static ebb_status run_formula(const ebb_call *c, const ebb_formula_use *use)
+{
+    return ebb_dtype_is_float((ebb_dtype)c->in[0].type.dtype) ? run_floats(c, use)
+                                                              : run_wholes(c, use);
 }
 
 /* ---- Pow ---- */
 
-EBB_GPU_INLINE int64_t integer_power(int64_t base, int64_t exponent)
-{
-    if (exponent < 0)
-        return base == 1 ? 1 : base == -1 ? (exponent % 2 == 0 ? 1 : -1) : 0;
-    uint64_t result = 1, square = (uint64_t)base;
-    for (; exponent > 0; exponent >>= 1, square *= square)
-        if ((exponent & 1) != 0)
-            result *= square;
-    return (int64_t)result;
-}
-
-/* Integer to a float power: truncated, and held inside the type. */
-EBB_GPU_INLINE int64_t rounded_power(double base, double exponent)
-{
-    double v = trunc(pow(base, exponent));
-    return v != v ? 0 : v >= 9.2e18 ? INT64_MAX : v <= -9.2e18 ? INT64_MIN : (int64_t)v;
-}
-
-EBB_GLOBAL(pow_whole, pow_args)
+EBB_GLOBAL(pow_whole, power_args)
 {
     EBB_GRID_LOOP(i, a.n)
     {
-        int64_t at = ebb_cuda_at(&a.walk, 1, i);
         int64_t base = ebb_load_whole(a.base, ebb_cuda_at(&a.walk, 0, i), a.of);
-        double real = a.of == EBB_U64 ? (double)(uint64_t)base : (double)base;
-        int64_t v = a.whole ? integer_power(base, ebb_load_whole(a.exponent, at, a.by))
-                            : rounded_power(real, ebb_load_real(a.exponent, at, a.by));
-        ebb_store_whole(a.out, i, a.of, v, false);
+        double x = a.of == EBB_U64 ? (double)(uint64_t)base : (double)base;
+        double y = ebb_load_real(a.exponent, ebb_cuda_at(&a.walk, 1, i), a.by);
+        ebb_store_whole(a.out, i, a.of, ebb_whole_real_power(x, y), false);
     }
 }
 
 static const ebb_gpu_kernel other_pows[4] = EBB_CUDA_FLOATS(pow_other);
 
-static ebb_status run_pow(const ebb_call *c)
+static ebb_status run_power(const ebb_call *c, ebb_formula_use *use)
 {
     const ebb_type *in[2] = {&c->in[0].type, &c->in[1].type};
-    pow_args a;
+    const bool of_floats = ebb_dtype_is_float((ebb_dtype)in[0]->dtype);
+    power_args a;
     memset(&a, 0, sizeof a);
     a.out = c->out[0].data;
     a.base = c->in[0].data;
@@ -134,39 +229,32 @@ static ebb_status run_pow(const ebb_call *c)
     a.of = in[0]->dtype;
     a.by = in[1]->dtype;
     a.scalar = ebb_elements(in[1]) == 1;
-    a.whole = !is_float(&c->in[1]);
-    if (is_float(&c->in[0]) && a.of == a.by) {
-        ebb_formula_use use;
-        (void)ebb_formula_of(c, &use);
-        use.p = a.scalar ? 1 : 0;
-        return ebb_formula_run(c, &use, kernels[use.formula], 2);
-    }
+    a.whole = !ebb_dtype_is_float((ebb_dtype)a.by);
+    use->p = a.scalar ? 1 : 0;
+    if (of_floats ? a.of == a.by : a.whole)
+        return run_formula(c, use);
     ebb_cuda_walk_make(&a.walk, &c->out[0].type, in, 2);
-    if (is_float(&c->in[0]))
-        return EBB_LAUNCH(c, other_pows[ebb_cuda_float_row(a.of)], ebb_cuda_grid(a.n),
-                          EBB_CUDA_BLOCK, 0, a);
-    return EBB_LAUNCH(c, pow_whole, ebb_cuda_grid(a.n), EBB_CUDA_BLOCK, 0, a);
+    return EBB_LAUNCH(c,
+                      of_floats ? other_pows[ebb_cuda_float_row(a.of)] : (ebb_gpu_kernel)pow_whole,
+                      ebb_cuda_grid(a.n), EBB_CUDA_BLOCK, 0, a);
 }
 
 /* ---- any number of inputs ---- */
 
-static ebb_status run_copy(const ebb_call *c)
+/* As many as the formula takes into out, then out and some more, ...: so out may share memory with
+ * input 0 or 1. What is divided by p is so in the last turn. */
+static ebb_status run_many(const ebb_call *c, const ebb_formula_use *use)
 {
-    if (c->out[0].data == c->in[0].data || c->out[0].bytes == 0)
-        return NULL;
-    return ebb_gpu_copy(ebb_cuda_queue_of(c)->stream, c->out[0].data, c->in[0].data,
-                        c->out[0].bytes, EBB_ON_DEVICE);
-}
-
-/* `most` inputs into out, then out and `most - 1` more, ...: so out may share memory with input 0
- * or 1. step() runs one such call; the last one may be told by its `rest` of 0. */
-static ebb_status in_turns(const ebb_call *c, uint32_t most,
-                           ebb_status (*step)(const ebb_call *whole, const ebb_call *part,
-                                              uint32_t rest))
-{
+    const uint32_t most = ebb_formula_rows[use->formula].inputs;
     ebb_operand in[EBB_CUDA_INPUTS];
+    ebb_formula_use turn = *use;
     ebb_call part = *c;
     part.in = in;
+    if (c->input_count == 1)
+        return c->out[0].data == c->in[0].data || c->out[0].bytes == 0
+                   ? NULL
+                   : ebb_gpu_copy(ebb_cuda_queue_of(c)->stream, c->out[0].data, c->in[0].data,
+                                  c->out[0].bytes, EBB_ON_DEVICE);
     for (uint32_t k = 0; k < c->input_count;) {
         uint32_t count = 0;
         if (k > 0)
@@ -174,45 +262,10 @@ static ebb_status in_turns(const ebb_call *c, uint32_t most,
         while (count < most && k < c->input_count)
             in[count++] = c->in[k++];
         part.input_count = count;
-        EBB_TRY(step(c, &part, c->input_count - k));
+        turn.p = k < c->input_count ? 1 : use->p;
+        EBB_TRY(run_formula(&part, &turn));
     }
     return NULL;
-}
-
-static ebb_status add_step(const ebb_call *c, const ebb_call *part, uint32_t rest)
-{
-    ebb_formula_use use;
-    (void)ebb_formula_of(c, &use);
-    if (rest > 0)
-        use.p = 1;
-    return ebb_formula_run(part, &use, kernels[use.formula], part->input_count);
-}
-
-static ebb_status add_wholes(const ebb_call *c, const ebb_call *part, uint32_t rest)
-{
-    (void)c;
-    (void)rest;
-    return ebb_whole_run(part, EBB_WHOLE_add);
-}
-
-static ebb_status run_sum(const ebb_call *c) // and Mean, of floats alone
-{
-    if (c->input_count == 1)
-        return run_copy(c);
-    return is_float(&c->in[0]) ? in_turns(c, 4, add_step) : in_turns(c, 2, add_wholes);
-}
-
-static ebb_status choose_step(const ebb_call *c, const ebb_call *part, uint32_t rest)
-{
-    (void)rest;
-    if (is_float(&c->in[0]))
-        return run_floats(part);
-    return ebb_whole_run(part, c->op == EBB_OP_MAX ? EBB_WHOLE_max : EBB_WHOLE_min);
-}
-
-static ebb_status run_choice(const ebb_call *c)
-{
-    return c->input_count == 1 ? run_copy(c) : in_turns(c, 2, choose_step);
 }
 
 /* ---- Where ---- */
@@ -284,7 +337,7 @@ static ebb_status run_where(const ebb_call *c)
         a.in[k] = c->in[k].data;
     a.n = ebb_elements(&c->out[0].type);
     ebb_cuda_walk_make(&a.walk, &c->out[0].type, in, 3);
-    int64_t lanes = ebb_cuda_pack(&a.walk, a.n, a.out, a.in, 3, size);
+    int64_t lanes = pack_of(&a.walk, a.n, a.out, a.in, 3, size);
     a.packed = lanes > 1 ? a.n / lanes * lanes : 0;
     int64_t pieces = a.packed / lanes > a.n - a.packed ? a.packed / lanes : a.n - a.packed;
     ebb_gpu_kernel kernel = size == 1   ? (ebb_gpu_kernel)where_1
@@ -294,91 +347,32 @@ static ebb_status run_where(const ebb_call *c)
     return EBB_LAUNCH(c, kernel, ebb_cuda_grid(pieces), EBB_CUDA_BLOCK, 0, a);
 }
 
-/* ---- declines ---- */
+/* ---- the table ---- */
 
-/* All inputs of one dtype, where `floats`, `integers` and `bools` say which. */
-static const char *declines_but(const ebb_call *c, bool floats, bool integers, bool bools)
+static ebb_status run(const ebb_call *c)
 {
-    const char *why = ebb_call_any(c);
-    ebb_dtype dtype = (ebb_dtype)c->in[0].type.dtype;
-    if (why != NULL)
-        return why;
-    for (uint32_t i = 0; i < c->input_count; i++)
-        if (c->in[i].type.dtype != c->in[0].type.dtype)
-            return "inputs differ in dtype";
-    return (floats && ebb_dtype_is_float(dtype)) || (integers && ebb_dtype_is_integer(dtype)) ||
-                   (bools && dtype == EBB_BOOL)
-               ? NULL
-               : "does not compute in this dtype";
-}
-
-static const char *declines_numbers(const ebb_call *c)
-{
-    return declines_but(c, true, true, false);
-}
-
-static const char *declines_equal(const ebb_call *c)
-{
-    return declines_but(c, true, true, true);
-}
-
-static const char *declines_bits(const ebb_call *c)
-{
-    return declines_but(c, false, true, false);
-}
-
-static const char *declines_logic(const ebb_call *c)
-{
-    return declines_but(c, false, false, true);
-}
-
-static const char *declines_pow(const ebb_call *c)
-{
-    const char *why = ebb_call_any(c);
-    for (uint32_t i = 0; i < 2 && why == NULL; i++)
-        if (!is_float(&c->in[i]) && !ebb_dtype_is_integer((ebb_dtype)c->in[i].type.dtype))
-            why = "computes with floats and integers only";
-    return why;
-}
-
-static const char *declines_where(const ebb_call *c)
-{
-    const char *why = ebb_call_any(c);
-    return why != NULL                              ? why
-           : ebb_element_bytes(&c->out[0].type) > 8 ? "elements are wider than 8 bytes"
-                                                    : NULL;
-}
-
-#define KERNEL(op, name, declines, run)                             \
-    {                                                               \
-        "cuda." #name, EBB_OP_##op, declines, NULL, NULL, run, NULL \
+    ebb_formula_use use;
+    (void)ebb_formula_of(c, &use);
+    switch (ebb_formula_rows[use.formula].kind) {
+    case EBB_FORMULA_CHOICE:
+        return run_where(c);
+    case EBB_FORMULA_MANY:
+        return run_many(c, &use);
+    case EBB_FORMULA_POWER:
+        return run_power(c, &use);
+    default:
+        EBB_TRY(ebb_formula_check(c, use.formula));
+        return run_formula(c, &use);
     }
+}
 
-// clang-format off
+static const char *declines(const ebb_call *c)
+{
+    return ebb_formula_misfit(c, true);
+}
+
 const ebb_kernel ebb_cuda_pointwise[] = {
-    KERNEL(ADD,              add,           declines_numbers, run_numbers),
-    KERNEL(SUB,              sub,           declines_numbers, run_numbers),
-    KERNEL(MUL,              mul,           declines_numbers, run_numbers),
-    KERNEL(DIV,              div,           declines_numbers, run_numbers),
-    KERNEL(POW,              pow,           declines_pow,     run_pow),
-    KERNEL(MOD,              mod,           declines_numbers, run_numbers),
-    KERNEL(MAX,              max,           declines_numbers, run_choice),
-    KERNEL(MIN,              min,           declines_numbers, run_choice),
-    KERNEL(SUM,              sum,           declines_numbers, run_sum),
-    KERNEL(MEAN,             mean,          ebb_cuda_floats,  run_sum),
-    KERNEL(AND,              and,           declines_logic,   run_logic),
-    KERNEL(OR,               or,            declines_logic,   run_logic),
-    KERNEL(XOR,              xor,           declines_logic,   run_logic),
-    KERNEL(EQUAL,            equal,         declines_equal,   run_numbers),
-    KERNEL(GREATER,          greater,       declines_numbers, run_numbers),
-    KERNEL(GREATER_OR_EQUAL, greater_equal, declines_numbers, run_numbers),
-    KERNEL(LESS,             less,          declines_numbers, run_numbers),
-    KERNEL(LESS_OR_EQUAL,    less_equal,    declines_numbers, run_numbers),
-    KERNEL(BITWISE_AND,      bit_and,       declines_bits,    run_bits),
-    KERNEL(BITWISE_OR,       bit_or,        declines_bits,    run_bits),
-    KERNEL(BITWISE_XOR,      bit_xor,       declines_bits,    run_bits),
-    KERNEL(BIT_SHIFT,        bit_shift,     declines_bits,    run_bits),
-    KERNEL(WHERE,            where,         declines_where,   run_where),
+#define POINTWISE(op, name, ...) {"cuda." #name, EBB_OP_##op, declines, NULL, NULL, run, NULL},
+#include "kernels/math/pointwise.def"
 };
-// clang-format on
 EBB_CUDA_COUNT(pointwise)

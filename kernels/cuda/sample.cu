@@ -11,7 +11,7 @@
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/floats.h"
 #include "kernels/math/philox.h"
-#include "kernels/call/sketch.h"
+#include "kernels/call/algebra.h"
 
 enum { SIDE = 64, DEEP = 32, PER = 4, WIDE = SIDE / PER, THREADS = WIDE * WIDE, RUN = 256 };
 

@@ -11,13 +11,11 @@
 #include <math.h>
 #include <string.h>
 
-#define REAL float
-#define NAMED(x) x##_f32
-#define EXP(x) ebb_exp(x)
+#define REAL_BITS 32
+#include "kernels/math/words.h"
 #include "kernels/plain/scores/scores_loops.inc"
-#undef REAL
-#undef NAMED
-#undef EXP
+#define REAL_BITS 0
+#include "kernels/math/words.h"
 
 static const char *declines(const ebb_call *call)
 {

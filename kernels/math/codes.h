@@ -9,11 +9,7 @@
 
 #include <stdint.h>
 
-#if defined(__CUDACC__)
-#define EBB_CODES __host__ __device__ static inline
-#else
-#define EBB_CODES static inline
-#endif
+#include "kernels/math/words.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -22,7 +18,7 @@ extern "C" {
 enum { EBB_CODES_WHOLE = 8 }; /* a multiple of so many codes ends with a byte */
 
 /* The first code of a byte clears the rest of it. */
-EBB_CODES void ebb_code_put(uint8_t *codes, unsigned bits, int64_t i, uint32_t code)
+EBB_BOTH void ebb_code_put(uint8_t *codes, unsigned bits, int64_t i, uint32_t code)
 {
     if (bits >= 8) {
         int64_t at = i * (int64_t)(bits / 8);
@@ -36,7 +32,7 @@ EBB_CODES void ebb_code_put(uint8_t *codes, unsigned bits, int64_t i, uint32_t c
     codes[at] = (uint8_t)((shift == 0 ? 0u : codes[at]) | code << shift);
 }
 
-EBB_CODES uint32_t ebb_code_get(const uint8_t *codes, unsigned bits, int64_t i)
+EBB_BOTH uint32_t ebb_code_get(const uint8_t *codes, unsigned bits, int64_t i)
 {
     if (bits == 16)
         return codes[2 * i] | (uint32_t)codes[2 * i + 1] << 8;

@@ -7,7 +7,7 @@
 #include <stdint.h>
 #include <string.h>
 
-#include "kernels/math/both.h"
+#include "kernels/math/words.h"
 
 #ifdef __cplusplus
 extern "C" {

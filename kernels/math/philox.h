@@ -9,18 +9,13 @@
 
 #include <stdint.h>
 
-#if defined(__CUDACC__)
-#define EBB_PHILOX __host__ __device__ static inline
-#else
-#define EBB_PHILOX static inline
-#endif
+#include "kernels/math/words.h"
 
 typedef struct ebb_philox {
     uint32_t word[4];
 } ebb_philox;
 
-EBB_PHILOX ebb_philox ebb_philox_block(uint64_t seed, uint64_t step, uint32_t stream,
-                                       uint64_t block)
+EBB_BOTH ebb_philox ebb_philox_block(uint64_t seed, uint64_t step, uint32_t stream, uint64_t block)
 {
     /* 38 bits of block are enough for 2^40 elements; its upper part shares a word with the step. */
     uint32_t c0 = (uint32_t)block, c1 = (uint32_t)(block >> 32) ^ (uint32_t)(step >> 32);
@@ -41,14 +36,14 @@ EBB_PHILOX ebb_philox ebb_philox_block(uint64_t seed, uint64_t step, uint32_t st
 }
 
 /* Dropout keeps an element when its word is at or above ratio * 2^32, rounded down. */
-EBB_PHILOX uint32_t ebb_dropout_threshold(double ratio)
+EBB_BOTH uint32_t ebb_dropout_threshold(double ratio)
 {
     double t = ratio * 4294967296.0;
     return t >= 4294967295.0 ? 0xFFFFFFFFu : t <= 0.0 ? 0u : (uint32_t)t;
 }
 
 /* [0, 1) with 24 bits. */
-EBB_PHILOX float ebb_philox_uniform(uint32_t word)
+EBB_BOTH float ebb_philox_uniform(uint32_t word)
 {
     return (float)(word >> 8) * (1.0f / 16777216.0f);
 }

@@ -9,7 +9,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "kernels/math/both.h"
+#include "kernels/math/words.h"
 
 #ifdef __cplusplus
 extern "C" {

@@ -12,7 +12,7 @@
 #include <stdint.h>
 #include <string.h>
 
-#include "kernels/math/both.h"
+#include "kernels/math/words.h"
 
 /* The float32 of x by rounding to odd. Infinities, and what is beyond float32, are infinite. */
 EBB_BOTH float ebb_odd_float(double x)

@@ -5,7 +5,7 @@
  * below were measured against double over all floats of the range in steps of 7 bits:
  *   ebb_exp   1.2 ulp      ebb_tanh  1.7 ulp
  *   ebb_erf   1.5 ulp      ebb_erfc  relative 2e-6 in the far tail, 4e-7 below 2
- *   ebb_sigmoid 2.2 ulp   ebb_log   0.9 ulp, of normal x > 0 alone
+ *   ebb_log   0.9 ulp, of normal x > 0 alone
  * NaN gives NaN, infinities their limits. test_plain.c holds them to these bounds.
  */
 #ifndef EBB_KERNELS_PLAIN_VMATH_H
@@ -14,6 +14,8 @@
 #include <math.h>
 #include <stdint.h>
 #include <string.h>
+
+#define EBB_VECTOR(name) ebb_##name /* what V(name) is of float32: see kernels/math/words.h */
 
 #if defined(__FMA__)
 #define EBB_FMA(a, b, c) fmaf((a), (b), (c))
@@ -91,11 +93,6 @@ static inline float ebb_tanh(float x)
     return copysignf(y, x);
 }
 
-static inline float ebb_sigmoid(float x)
-{
-    return 1.0f / (1.0f + ebb_exp(-x));
-}
-
 /* erf for |x| < 1. */
 static inline float ebb_erf_near(float x)
 {
@@ -139,18 +136,6 @@ static inline float ebb_erfc(float x)
     float near = 1.0f - ebb_erf_near(t), far = ebb_erfc_far(t);
     float y = t < 1.0f ? near : far;
     return x < 0.0f ? 2.0f - y : y;
-}
-
-/* The standard normal's distribution function; what gelu multiplies with. Its lower tail keeps its
- * relative accuracy, which 0.5 (1 + erf) does not. */
-static inline float ebb_normal_cdf(float x)
-{
-    return 0.5f * ebb_erfc(x * -0.707106781f);
-}
-
-static inline double ebb_normal_cdf64(double x)
-{
-    return 0.5 * erfc(x * -0.70710678118654752440);
 }
 
 #endif

@@ -316,7 +316,9 @@ static void other_types_are_declined(void **state)
     t.in[0].type.dtype = EBB_F32;
     assert_string_equal(declined_by(&t, "cuda.add"), "inputs differ in dtype");
     t.in[1].type.dtype = EBB_F32;
+    t.call.op = EBB_OP_AND;
     assert_string_equal(declined_by(&t, "cuda.and"), "does not compute in this dtype");
+    t.call.op = EBB_OP_BITWISE_OR;
     assert_string_equal(declined_by(&t, "cuda.bit_or"), "does not compute in this dtype");
     end(&t);
 }

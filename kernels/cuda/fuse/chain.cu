@@ -44,28 +44,21 @@ static bool is_value(const ebb_chain *chain, int value)
                                                    : value - EBB_CHAIN_INPUTS < chain->step_count);
 }
 
-/* Where, Cast and logic: what formulas.def does not have. */
+/* Where and Cast: what pointwise.def has no formula for. */
 static const char *other_step(ebb_chain_part *p, const uint8_t *dtypes)
 {
-    bool flag = dtypes[0] == EBB_BOOL;
-    p->of = dtypes[0];
     switch (p->op) {
     case EBB_OP_WHERE:
         p->of = p->dtype;
-        return p->count == 3 && flag && dtypes[1] == p->dtype && dtypes[2] == p->dtype
+        return p->count == 3 && dtypes[0] == EBB_BOOL && dtypes[1] == p->dtype &&
+                       dtypes[2] == p->dtype
                    ? NULL
                    : "the choices of Where differ in type";
     case EBB_OP_CAST:
     case EBB_OP_CAST_LIKE:
+        p->of = dtypes[0];
         p->count = 1; // the second input lends its dtype only
         return NULL;
-    case EBB_OP_NOT:
-        return flag && p->count == 1 ? NULL : "logic is for bools";
-    case EBB_OP_AND:
-    case EBB_OP_OR:
-    case EBB_OP_XOR:
-    case EBB_OP_EQUAL:
-        return flag && p->count == 2 && dtypes[1] == EBB_BOOL ? NULL : "logic is for bools";
     default:
         return "chains have no such operator";
     }
@@ -76,11 +69,13 @@ static const char *formula_step(ebb_chain_part *p, const uint8_t *dtypes)
     const ebb_formula_row *row = &ebb_formula_rows[p->use.formula];
     p->formula = true;
     p->of = dtypes[0];
-    if (p->count > row->arity)
+    if (p->count > (int)row->inputs)
         return "too many inputs for one step";
     for (int k = 0; k < p->count; k++)
         if (p->operand[k] >= 0 && dtypes[k] != p->of)
             return "inputs differ in dtype";
+    if ((row->dtypes & (p->of == EBB_BOOL ? EBB_FLAGS : EBB_REALS)) == 0)
+        return "the operator does not compute in this dtype";
     if (p->op == EBB_OP_MAX || p->op == EBB_OP_MIN)
         if (p->count != 2)
             return "chains choose between two inputs";
@@ -110,9 +105,9 @@ const char *ebb_chain_step(ebb_chain *chain, const ebb_call *call, const int *op
     }
     if (!computes_in(p.dtype))
         return "chains compute with floats and bools only";
-    bool of_floats = dtypes[0] != EBB_BOOL;
-    const char *why = of_floats && ebb_formula_of(call, &p.use) ? formula_step(&p, dtypes)
-                                                                : other_step(&p, dtypes);
+    const char *why = ebb_formula_of(call, &p.use) && p.op != EBB_OP_WHERE
+                          ? formula_step(&p, dtypes)
+                          : other_step(&p, dtypes);
     if (why != NULL)
         return why;
     if (p.op == EBB_OP_POW && p.operand[1] < EBB_CHAIN_INPUTS) // one exponent for all?

@@ -8,24 +8,25 @@
  *     ebb_chain_open(&chain, 900, &kernel);                 source, compiler or cache, module
  *     ebb_chain_run(&chain, &kernel, stream, in, out);      for any operands of these types
  *
- * Formulas are those of formulas.def, products and sums are not contracted, and steps of 16 bits
+ * Formulas are those of kernels/math/pointwise.def, products and sums are not contracted, and steps of 16 bits
  * are rounded between: a chain gives the bits that its operators give one by one.
  */
 #ifndef EBB_KERNELS_CUDA_FUSE_CHAIN_H
 #define EBB_KERNELS_CUDA_FUSE_CHAIN_H
 
-#include "kernels/cuda/formulas.h"
+#include "kernels/call/pointwise.h"
+#include "kernels/cuda/cuda.h"
 
 #ifdef __cplusplus
 extern "C" {
 #endif
 
-enum { EBB_CHAIN_INPUTS = 16, EBB_CHAIN_STEPS = 48, EBB_CHAIN_OUTPUTS = 8 };
+enum { EBB_CHAIN_INPUTS = 16, EBB_CHAIN_STEPS = 48, EBB_CHAIN_OUTPUTS = 8, EBB_CHAIN_HEADERS = 3 };
 
 typedef struct ebb_chain_part { /* one operator */
     ebb_op op;
     ebb_formula_use use;
-    bool formula;      /* else Cast, Where or logic */
+    bool formula;      /* else Cast or Where */
     uint8_t of, dtype; /* what it computes in, and gives */
     int count;
     int operand[EBB_CUDA_INPUTS]; /* values; -1: absent */
@@ -44,8 +45,8 @@ void ebb_chain_begin(ebb_chain *chain, const ebb_type *shape);
 /* Each of these: NULL, or why not; then the chain is as before. *value: how later steps name it. */
 const char *ebb_chain_input(ebb_chain *chain, const ebb_type *type, int *value);
 /* call: op, attributes, the types of inputs and of output 0; operands: a value for each input, -1
- * where it is absent. Takes float16 to float64 and bool: what formulas.def has, sums of up to four,
- * Where, Cast, logic. */
+ * where it is absent. Takes float16 to float64 and bool: what pointwise.def has, sums of up to four,
+ * and Cast. */
 const char *ebb_chain_step(ebb_chain *chain, const ebb_call *call, const int *operands, int *value);
 const char *ebb_chain_store(ebb_chain *chain, int value);
 
@@ -54,8 +55,8 @@ const char *ebb_chain_store(ebb_chain *chain, int value);
 ebb_status ebb_chain_source(const ebb_chain *chain, char **source);
 
 /* Where ebb_chain_source() includes files, their text, for a compiler that has none. */
-extern const char *const ebb_chain_header_names[2];
-extern const char *const ebb_chain_header_texts[2];
+extern const char *const ebb_chain_header_names[EBB_CHAIN_HEADERS];
+extern const char *const ebb_chain_header_texts[EBB_CHAIN_HEADERS];
 
 typedef struct ebb_chain_kernel {
     void *module;

@@ -11,8 +11,25 @@
 #include <stdarg.h>
 #include <stdio.h>
 
-const char *const ebb_chain_header_names[2] = {"kernels/cuda/gpu.h", "kernels/cuda/floats.h"};
-const char *const ebb_chain_header_texts[2] = {ebb_text_of_gpu, ebb_text_of_floats};
+const char *const ebb_chain_header_names[EBB_CHAIN_HEADERS] = {
+    "kernels/cuda/gpu.h", "kernels/cuda/floats.h", "kernels/math/words.h"};
+const char *const ebb_chain_header_texts[EBB_CHAIN_HEADERS] = {ebb_text_of_gpu, ebb_text_of_floats,
+                                                               ebb_text_of_words};
+
+/* ---- pointwise.def as text ---- */
+
+static const char functions[] =
+#define FUNCTION(name, parameters, ...) \
+    "EBB_GPU_INLINE REAL NAMED(" #name ")" #parameters "\n" #__VA_ARGS__ "\n"
+#include "kernels/math/pointwise.def"
+    ;
+
+static const struct {
+    const char *name, *real, *whole;
+} texts[EBB_FORMULA_COUNT] = {
+#define POINTWISE(op, name, kind, inputs, dtypes, result, p, q, real, whole) {#op, #real, #whole},
+#include "kernels/math/pointwise.def"
+};
 
 /* ---- text ---- */
 
@@ -130,27 +147,34 @@ void ebb_chain_walk_make(const ebb_chain *chain, ebb_chain_walk *w, int64_t *dim
 
 /* ---- formulas ---- */
 
-static void put_formulas(text *t, const ebb_chain *chain, bool wide)
+/* What is computed in `dtype`: bool, float64, or float32 as all other floats are. */
+static const char *suffix_of(uint8_t dtype)
 {
+    return dtype == EBB_BOOL ? "flag" : dtype == EBB_F64 ? "f64" : "f32";
+}
+
+static void put_formulas(text *t, const ebb_chain *chain, uint8_t dtype)
+{
+    const char *type = computed(dtype), *suffix = suffix_of(dtype);
     bool used[EBB_FORMULA_COUNT] = {false}, any = false;
     for (int s = 0; s < chain->step_count; s++)
-        if (chain->step[s].formula && (chain->step[s].of == EBB_F64) == wide)
+        if (chain->step[s].formula && suffix_of(chain->step[s].of) == suffix)
             used[chain->step[s].use.formula] = any = true;
     if (!any)
         return;
-    put(t, "#define REAL %s\n#define M(name) name%s\n#define NAMED(name) name##_%s\n",
-        wide ? "double" : "float", wide ? "" : "##f", wide ? "f64" : "f32");
-    put(t, "#define C(v) ((REAL)(v))\n");
-    put(t, "%s", ebb_formula_functions);
-    for (int f = 0; f < EBB_FORMULA_COUNT; f++)
+    if (dtype != EBB_BOOL)
+        put(t, "#define REAL_BITS %d\n#include \"%s\"\n%s", dtype == EBB_F64 ? 64 : 32,
+            ebb_chain_header_names[2], functions);
+    for (int f = 0; f < EBB_FORMULA_COUNT; f++) {
+        const char *result = ebb_formula_rows[f].flag ? "uint8_t" : type;
         if (used[f])
             put(t,
-                "EBB_GPU_INLINE %s NAMED(%s_of)(REAL x, REAL y, REAL z, REAL w, REAL p, REAL q)\n"
+                "EBB_GPU_INLINE %s %s_of_%s(%s x, %s y, %s z, %s w, %s p, %s q)\n"
                 "{\n    (void)x, (void)y, (void)z, (void)w, (void)p, (void)q;\n"
                 "    return (%s)(%s);\n}\n",
-                ebb_formula_rows[f].flag ? "uint8_t" : "REAL", ebb_formula_rows[f].name,
-                ebb_formula_rows[f].flag ? "uint8_t" : "REAL", ebb_formula_rows[f].value);
-    put(t, "#undef REAL\n#undef M\n#undef NAMED\n#undef C\n");
+                result, texts[f].name, suffix, type, type, type, type, type, type, result,
+                dtype == EBB_BOOL ? texts[f].whole : texts[f].real);
+    }
 }
 
 /* ---- steps ---- */
@@ -177,28 +201,17 @@ static void put_cast(text *t, const ebb_chain_part *p)
     }
 }
 
-static void put_logic(text *t, const ebb_chain_part *p)
-{
-    const char *word = p->op == EBB_OP_AND   ? "&"
-                       : p->op == EBB_OP_OR  ? "|"
-                       : p->op == EBB_OP_XOR ? "^"
-                                             : "==";
-    put(t, "(");
-    put_value(t, p->operand[0]);
-    put(t, " != 0) %s (", word);
-    put_value(t, p->operand[1]);
-    put(t, " != 0)");
-}
-
 static void put_formula(text *t, const ebb_chain_part *p)
 {
     const char *type = computed(p->of);
-    put(t, "%s_of_%s(", ebb_formula_rows[p->use.formula].name, p->of == EBB_F64 ? "f64" : "f32");
+    put(t, "%s_of_%s(", texts[p->use.formula].name, suffix_of(p->of));
     for (int k = 0; k < EBB_CUDA_INPUTS; k++) {
-        if (k < p->count && p->operand[k] >= 0)
+        if (k < p->count && p->operand[k] >= 0) {
             put_value(t, p->operand[k]);
-        else
-            put_number(t, type, p->use.other[k]);
+            put(t, p->of == EBB_BOOL ? " != 0" : "");
+        } else {
+            put_number(t, type, p->use.absent[k]);
+        }
         put(t, ", ");
     }
     put_number(t, type, p->use.p);
@@ -224,13 +237,8 @@ static void put_steps(text *t, const ebb_chain *chain)
             put_value(t, p->operand[1]);
             put(t, " : ");
             put_value(t, p->operand[2]);
-        } else if (p->op == EBB_OP_CAST || p->op == EBB_OP_CAST_LIKE) {
-            put_cast(t, p);
-        } else if (p->op == EBB_OP_NOT) {
-            put_value(t, p->operand[0]);
-            put(t, " == 0");
         } else {
-            put_logic(t, p);
+            put_cast(t, p);
         }
         put(t, ")));\n");
     }
@@ -344,8 +352,9 @@ ebb_status ebb_chain_source(const ebb_chain *chain, char **source)
         return ebb_error(EBB_USAGE, "a chain without inputs or without outputs");
     ebb_chain_walk_make(chain, &w, a.dims, a.stride);
     put_head(&t, &w);
-    put_formulas(&t, chain, false);
-    put_formulas(&t, chain, true);
+    put_formulas(&t, chain, EBB_F32);
+    put_formulas(&t, chain, EBB_F64);
+    put_formulas(&t, chain, EBB_BOOL);
     put(&t, "EBB_NAMED_GLOBAL(ebb_chain, ebb_chain_args)\n{\n");
     put_packs(&t, chain, &w);
     put_singles(&t, chain, &w);

@@ -113,7 +113,7 @@ static ebb_status compile(const char *source, int version, void **image, size_t 
     const char *options[] = {arch, "--std=c++17", "--fmad=false"};
     void *program = NULL;
     (void)snprintf(arch, sizeof arch, "--gpu-architecture=sm_%d", version / 10);
-    if (nvrtc.create(&program, source, "chain.cu", 2, ebb_chain_header_texts,
+    if (nvrtc.create(&program, source, "chain.cu", EBB_CHAIN_HEADERS, ebb_chain_header_texts,
                      ebb_chain_header_names) != 0)
         return ebb_error(EBB_RUNTIME, "NVRTC does not take the source of a chain");
     ebb_status status = NULL;
@@ -153,7 +153,7 @@ static uint64_t sum_of(const void *data, size_t bytes) /* FNV-1a */
 ebb_status ebb_nvrtc_cache_path(const char *source, int version, char *path, size_t size)
 {
     uint64_t hash = sum_of(source, strlen(source));
-    for (int k = 0; k < 2; k++) // and what it includes
+    for (int k = 0; k < EBB_CHAIN_HEADERS; k++) // and what it includes
         hash = hash * 31 + sum_of(ebb_chain_header_texts[k], strlen(ebb_chain_header_texts[k]));
     EBB_TRY(ebb_cache_folder(path, size));
     size_t used = strlen(path);

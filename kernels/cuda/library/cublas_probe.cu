@@ -124,7 +124,7 @@ static ebb_status run_ours(const probe *b, ebb_op op, ebb_operand x, ebb_operand
     one.input_count = op == EBB_OP_MASK_GRAD ? 2 : 1;
     one.output_count = 1;
     one.queue = b->queue;
-    one.kernel = op == EBB_OP_RELU ? kernel_of(ebb_cuda_unary, ebb_cuda_unary_count, op)
+    one.kernel = op == EBB_OP_RELU ? kernel_of(ebb_cuda_pointwise, ebb_cuda_pointwise_count, op)
                                    : kernel_of(ebb_cuda_packed, ebb_cuda_packed_count, op);
     return one.kernel->run(&one);
 }

@@ -8,7 +8,7 @@
  */
 #include "kernels/math/philox.h"
 #include "kernels/plain/plain.h"
-#include "kernels/call/sketch.h"
+#include "kernels/call/algebra.h"
 
 #include <math.h>
 
