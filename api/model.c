@@ -131,7 +131,7 @@ static const char *exactness_name(ebb_exactness exactness)
 static const char *primal_name(const ebb_pass *pass)
 {
     static const char *const names[] = {"nothing", "parameters", "computation"};
-    return names[pass->primal];
+    return names[ebb_pass_moves(pass) ? 1 + (ebb_pass_phase_of(pass) == EBB_PHASE_COMPUTATION) : 0];
 }
 
 json_t *ebb_report_to_json(const ebb_report *r)
@@ -150,9 +150,9 @@ json_t *ebb_report_to_json(const ebb_report *r)
         json_array_append_new(notes, json_string(r->notes[i]));
     return json_pack("{s:s, s:s, s:b, s:s, s:I, s:I, s:o, s:o, s:I, s:I, s:I, s:I}", "name",
                      r->pass, "exactness", exactness_name(r->exactness), "tidies",
-                     (int)pass->tidies, "primal", primal_name(pass), "found", (json_int_t)r->found,
-                     "applied", (json_int_t)r->applied, "skipped", skipped, "notes", notes,
-                     "saved_bytes", (json_int_t)r->saved_bytes, "peak_before_bytes",
+                     (int)ebb_pass_tidies(pass), "primal", primal_name(pass), "found",
+                     (json_int_t)r->found, "applied", (json_int_t)r->applied, "skipped", skipped,
+                     "notes", notes, "saved_bytes", (json_int_t)r->saved_bytes, "peak_before_bytes",
                      (json_int_t)r->peak_before_bytes, "peak_after_bytes",
                      (json_int_t)r->peak_after_bytes, "ns", (json_int_t)r->ns);
 }
@@ -178,8 +178,8 @@ static bool is_technique(const ebb_report *r, bool behind)
 {
     const ebb_pass *pass = ebb_pass_find(r->pass);
     if (!behind)
-        return pass->primal != EBB_PRIMAL_NOTHING;
-    return !pass->tidies || (r->found > 0 && r->exactness != EBB_EXACT);
+        return ebb_pass_moves(pass);
+    return !ebb_pass_tidies(pass) || (r->found > 0 && r->exactness != EBB_EXACT);
 }
 
 static void find_techniques(bool *techniques, ebb_rewrite_facts *facts, const ebb_report *reports,
@@ -262,7 +262,7 @@ ebb_status ebb_passes_json(char **json)
                                               passes[i]->name, "doc", passes[i]->doc, "paper",
                                               passes[i]->paper != NULL ? passes[i]->paper : "",
                                               "exactness", exactness_name(passes[i]->exactness),
-                                              "tidies", (int)passes[i]->tidies, "primal",
+                                              "tidies", (int)ebb_pass_tidies(passes[i]), "primal",
                                               primal_name(passes[i]), "options", options));
     }
     json_t *short_names = json_array();

@@ -149,7 +149,7 @@ static const char *fill_in(const family *f, int size, ebb_arena *scratch)
 /* Can it run without an option from the user? */
 static bool runs_alone(const ebb_pass *pass)
 {
-    bool alone = pass->offers;
+    bool alone = ebb_pass_offers(pass);
     for (const ebb_option *o = pass->options; alone && o != NULL && o->name != NULL; o++)
         alone = o->otherwise != NULL;
     return alone;

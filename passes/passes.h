@@ -8,7 +8,7 @@
 extern "C" {
 #endif
 
-#define EBB_PASS(name) extern const ebb_pass ebb_pass_##name;
+#define EBB_PASS(name, room, phase, priority) extern const ebb_pass ebb_pass_##name;
 #include "passes/passes.def"
 #undef EBB_PASS
 

@@ -18,12 +18,22 @@
 /* ---- the roll ---- */
 
 static const ebb_pass *const roll[] = {
-#define EBB_PASS(name) &ebb_pass_##name,
+#define EBB_PASS(name, room, phase, priority) &ebb_pass_##name,
 #include "passes/passes.def"
 #undef EBB_PASS
 };
 
 enum { ROLL = sizeof roll / sizeof *roll };
+
+static const struct {
+    const char *room;
+    ebb_pass_phase phase;
+    int priority;
+} columns[ROLL] = {
+#define EBB_PASS(name, room, phase, priority) {room, EBB_PHASE_##phase, priority},
+#include "passes/passes.def"
+#undef EBB_PASS
+};
 
 const ebb_pass *const *ebb_passes(size_t *count)
 {
@@ -39,7 +49,55 @@ const ebb_pass *ebb_pass_find(const char *name)
     return NULL;
 }
 
+static size_t row_of(const ebb_pass *pass)
+{
+    size_t i = 0;
+    while (i + 1 < ROLL && roll[i] != pass)
+        i++;
+    return i;
+}
+
+ebb_pass_phase ebb_pass_phase_of(const ebb_pass *pass)
+{
+    return columns[row_of(pass)].phase;
+}
+
+const char *ebb_pass_room(const ebb_pass *pass)
+{
+    return columns[row_of(pass)].room;
+}
+
+const ebb_pass *ebb_pass_offering(int priority)
+{
+    for (size_t i = 0; i < ROLL; i++)
+        if (priority > 0 && columns[i].priority == priority)
+            return roll[i];
+    return NULL;
+}
+
+bool ebb_pass_moves(const ebb_pass *pass)
+{
+    ebb_pass_phase phase = ebb_pass_phase_of(pass);
+    return phase == EBB_PHASE_PARAMETERS || phase == EBB_PHASE_COMPUTATION;
+}
+
+bool ebb_pass_offers(const ebb_pass *pass)
+{
+    return columns[row_of(pass)].priority > 0;
+}
+
+bool ebb_pass_tidies(const ebb_pass *pass)
+{
+    ebb_pass_phase phase = ebb_pass_phase_of(pass);
+    return phase == EBB_PHASE_FLATTEN || phase == EBB_PHASE_TIDY;
+}
+
 /* ---- the order ---- */
+
+static ebb_pass_phase phase_at(const ebb_stages *p, size_t i)
+{
+    return ebb_pass_phase_of(p->list[i].pass);
+}
 
 /* The stage at `from` is run before the one at `to`. */
 static void move_before(ebb_stages *p, size_t from, size_t to)
@@ -54,15 +112,15 @@ static void move_before(ebb_stages *p, size_t from, size_t to)
 static void place_primal(ebb_stages *p)
 {
     size_t gradient = 0, computation = 0;
-    while (gradient < p->count && p->list[gradient].pass != &ebb_pass_gradient)
+    while (gradient < p->count && phase_at(p, gradient) != EBB_PHASE_GRADIENT)
         gradient++;
     for (size_t i = gradient + 1; i < p->count; i++)
-        if (p->list[i].pass->primal != EBB_PRIMAL_NOTHING)
+        if (ebb_pass_moves(p->list[i].pass))
             move_before(p, i, gradient++);
-    while (computation < p->count && p->list[computation].pass->primal != EBB_PRIMAL_COMPUTATION)
+    while (computation < p->count && phase_at(p, computation) != EBB_PHASE_COMPUTATION)
         computation++;
     for (size_t i = computation + 1; i < p->count; i++)
-        if (p->list[i].pass->primal == EBB_PRIMAL_PARAMETERS)
+        if (phase_at(p, i) == EBB_PHASE_PARAMETERS)
             move_before(p, i, computation++);
 }
 
@@ -214,7 +272,7 @@ static weight weigh(ebb_graph *g)
  * or tidies it is no technique, and a budget that is kept is kept, with or without a change. */
 static ebb_status check_applied(const ebb_stage *s, const ebb_report *r, ebb_arena *scratch)
 {
-    if (r->applied > 0 || r->holds || s->pass->exactness == EBB_MAKES || s->pass->tidies)
+    if (r->applied > 0 || r->holds || s->pass->exactness == EBB_MAKES || ebb_pass_tidies(s->pass))
         return NULL;
     if (r->found == 0)
         return ebb_error(EBB_UNSUPPORTED, "pass %s found nothing to apply to", s->pass->name);
@@ -234,7 +292,7 @@ static ebb_status check_presets(const ebb_stages *p, const ebb_report *reports)
         for (; p->list[i].preset != 0 && k < p->count; k++) {
             if (p->list[k].preset != p->list[i].preset)
                 break;
-            techniques += !p->list[k].pass->tidies;
+            techniques += !ebb_pass_tidies(p->list[k].pass);
             applied += reports[k].applied;
         }
         if (techniques > 0 && applied == 0)
@@ -352,7 +410,7 @@ static ebb_status remember(ebb_model *model, const ebb_stages *p, const ebb_repo
 static size_t side_by_side(const ebb_stages *p, size_t i)
 {
     size_t count = 0;
-    while (i + count < p->count && p->list[i + count].pass->offers)
+    while (i + count < p->count && ebb_pass_offers(p->list[i + count].pass))
         count++;
     return count;
 }

@@ -53,14 +53,20 @@ typedef struct ebb_offer {
     double error;            /* bound on the relative error of a gradient; 0: exact or rounding */
 } ebb_offer;
 
-/* What a pass changes of the primal, which is what reverse mode calls the graph that it derives.
- * The gradient follows only changes that are there before it: the pipeline runs such a pass before
- * `gradient`, wherever it is named. */
-typedef enum ebb_primal {
-    EBB_PRIMAL_NOTHING,    /* the pass goes where it is named */
-    EBB_PRIMAL_PARAMETERS, /* what there is to train; before what changes how it is read */
-    EBB_PRIMAL_COMPUTATION,
-} ebb_primal;
+/* When a pass is run, and why: the table of contents of a pipeline. What a text names after its phase
+ * is moved there for PARAMETERS and COMPUTATION alone: the gradient follows only changes of the primal,
+ * which is what reverse mode calls the graph that it derives, that are there before it. */
+typedef enum ebb_pass_phase {
+    EBB_PHASE_FLATTEN,     /* one flat graph of today's operators: every step begins with it */
+    EBB_PHASE_PRIMAL,      /* what is computed: modes of training, the loss */
+    EBB_PHASE_PARAMETERS,  /* what there is to train; before what changes how it is read */
+    EBB_PHASE_COMPUTATION, /* in which layout and precision */
+    EBB_PHASE_GRADIENT,    /* the backward and the update */
+    EBB_PHASE_SPEED,       /* operators joined for a faster kernel */
+    EBB_PHASE_MEMORY,      /* techniques: less is kept between forward and backward */
+    EBB_PHASE_BUDGET,      /* order and repetition of nodes */
+    EBB_PHASE_TIDY,        /* what every step ends with */
+} ebb_pass_phase;
 
 typedef struct ebb_pass {
     const char *name;  /* "sign-mask" */
@@ -69,10 +75,6 @@ typedef struct ebb_pass {
     ebb_exactness exactness;
     const ebb_option *options; /* ends with a NULL name; NULL: none */
     ebb_status (*run)(ebb_edit *e);
-    bool offers; /* asks ebb_offered at each site: the joint planner may choose among them */
-    bool tidies; /* no technique, but what every step is brought into order with: that there was
-                    nothing to do is no failure under `strict` */
-    ebb_primal primal;
 } ebb_pass;
 
 /* ---- report.c: what happened ---- */
@@ -183,6 +185,18 @@ ebb_status ebb_rules_apply(ebb_edit *e, const ebb_rule *rules, size_t count);
 
 const ebb_pass *const *ebb_passes(size_t *count);
 const ebb_pass *ebb_pass_find(const char *name);
+
+ebb_pass_phase ebb_pass_phase_of(const ebb_pass *pass);
+const char *ebb_pass_room(const ebb_pass *pass); /* "memory/exact" */
+/* The pass whose offers have this priority, from 1 on; NULL beyond the last. */
+const ebb_pass *ebb_pass_offering(int priority);
+/* It is run before the gradient, wherever it is named. */
+bool ebb_pass_moves(const ebb_pass *pass);
+/* It asks ebb_offered at each site: the joint planner may choose among them. */
+bool ebb_pass_offers(const ebb_pass *pass);
+/* No technique, but what every step is brought into order with: that there was nothing to do is no
+ * failure under `strict`. */
+bool ebb_pass_tidies(const ebb_pass *pass);
 
 #ifdef __cplusplus
 }

@@ -110,8 +110,6 @@ static const char *decide(void *context, const ebb_pass *pass, ebb_node site,
  * batch cannot be divided so. */
 static ebb_status take_offers(joint *j, ebb_graph *g, wish *w, bool *made)
 {
-    size_t count;
-    const ebb_pass *const *roll = ebb_passes(&count);
     ebb_report report;
     char parts[16];
     (void)snprintf(parts, sizeof parts, "%d", w->parts);
@@ -123,9 +121,10 @@ static ebb_status take_offers(joint *j, ebb_graph *g, wish *w, bool *made)
                                  &report));
         *made = report.applied > 0;
     }
-    for (size_t i = 0; i < count && *made; i++)
-        if (roll[i]->offers && roll[i]->exactness <= j->allowed)
-            EBB_TRY(ebb_pipeline_one(g, roll[i], NULL, decide, w, j->e->scratch, &report));
+    const ebb_pass *pass;
+    for (int i = 1; *made && (pass = ebb_pass_offering(i)) != NULL; i++)
+        if (pass->exactness <= j->allowed)
+            EBB_TRY(ebb_pipeline_one(g, pass, NULL, decide, w, j->e->scratch, &report));
     EBB_TRY(ebb_pipeline_one(g, &ebb_pass_drop_saves, NULL, NULL, NULL, j->e->scratch, &report));
     const struct ebb_option_value from[] = {{"file", j->costs}, {NULL, NULL}};
     if (j->costs == NULL)

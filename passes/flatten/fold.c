@@ -542,5 +542,4 @@ const ebb_pass ebb_pass_fold = {
     .doc = "compute what is constant, drop what does nothing",
     .exactness = EBB_EXACT,
     .run = ebb_fold_all,
-    .tidies = true,
 };

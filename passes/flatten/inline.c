@@ -398,5 +398,4 @@ const ebb_pass ebb_pass_inline = {
         "put in the bodies of the model's functions, and what other runtimes' operators stand for",
     .exactness = EBB_EXACT,
     .run = ebb_inline_all,
-    .tidies = true,
 };

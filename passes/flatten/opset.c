@@ -393,5 +393,4 @@ const ebb_pass ebb_pass_opset = {
     .doc = "bring operators of older opsets to their form in opset 17",
     .exactness = EBB_EXACT,
     .run = run,
-    .tidies = true,
 };

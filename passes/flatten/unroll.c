@@ -454,5 +454,4 @@ const ebb_pass ebb_pass_unroll = {
     .exactness = EBB_EXACT,
     .options = options,
     .run = run,
-    .tidies = true,
 };

@@ -241,5 +241,4 @@ const ebb_pass ebb_pass_differentiate = {
     .doc = "make nodes of ONNX's Gradient operators",
     .exactness = EBB_EXACT,
     .run = run,
-    .tidies = true,
 };

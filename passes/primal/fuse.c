@@ -390,5 +390,4 @@ const ebb_pass ebb_pass_fuse = {
     .doc = "put decomposed GELU, SiLU, norms, losses and matrix products together again",
     .exactness = EBB_ROUNDING,
     .run = run,
-    .tidies = true,
 };

@@ -296,5 +296,4 @@ const ebb_pass ebb_pass_layout = {
     .exactness = EBB_ROUNDING,
     .options = options,
     .run = run,
-    .primal = EBB_PRIMAL_COMPUTATION,
 };

@@ -418,5 +418,4 @@ const ebb_pass ebb_pass_lora = {
     .exactness = EBB_MAKES,
     .options = options,
     .run = run,
-    .primal = EBB_PRIMAL_PARAMETERS,
 };

@@ -511,5 +511,4 @@ const ebb_pass ebb_pass_precision = {
     .exactness = EBB_LOSSY,
     .options = options,
     .run = run,
-    .primal = EBB_PRIMAL_COMPUTATION,
 };

@@ -250,5 +250,4 @@ const ebb_pass ebb_pass_alias = {
     .exactness = EBB_EXACT,
     .options = options,
     .run = run,
-    .tidies = true,
 };

@@ -84,5 +84,4 @@ const ebb_pass ebb_pass_cost = {
     .exactness = EBB_EXACT,
     .options = options,
     .run = run,
-    .tidies = true,
 };

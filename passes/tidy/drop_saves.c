@@ -102,5 +102,4 @@ const ebb_pass ebb_pass_drop_saves = {
     .doc = "drop outputs nobody reads, and let the backward read what is kept anyway",
     .exactness = EBB_EXACT,
     .run = run,
-    .tidies = true,
 };

@@ -84,5 +84,4 @@ const ebb_pass ebb_pass_stream = {
     .exactness = EBB_ROUNDING,
     .options = options,
     .run = run,
-    .tidies = true,
 };

@@ -163,5 +163,4 @@ const ebb_pass ebb_pass_dropout_mask = {
     .doc = "keep dropout masks as one bit an element",
     .exactness = EBB_EXACT,
     .run = run,
-    .offers = true,
 };

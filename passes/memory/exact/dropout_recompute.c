@@ -402,5 +402,4 @@ const ebb_pass ebb_pass_dropout_recompute = {
     .paper = "Andoorveedu et al., Tempo, NeurIPS 2022",
     .exactness = EBB_EXACT,
     .run = run,
-    .offers = true,
 };

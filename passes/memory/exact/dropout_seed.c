@@ -76,5 +76,4 @@ const ebb_pass ebb_pass_dropout_seed = {
     .doc = "draw dropout masks again in the backward instead of keeping them",
     .exactness = EBB_EXACT,
     .run = run,
-    .offers = true,
 };

@@ -423,5 +423,4 @@ const ebb_pass ebb_pass_pack_bools = {
     .doc = "keep conditions for the backward as one bit an element, or make them again",
     .exactness = EBB_EXACT,
     .run = run,
-    .offers = true,
 };

@@ -291,5 +291,4 @@ const ebb_pass ebb_pass_pool_index = {
     .paper = "Jain et al., Gist, ISCA 2018",
     .exactness = EBB_EXACT,
     .run = run,
-    .offers = true,
 };

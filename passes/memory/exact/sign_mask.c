@@ -187,6 +187,5 @@ const ebb_pass ebb_pass_sign_mask = {
     .paper = "Jain et al., Gist, ISCA 2018",
     .exactness = EBB_EXACT,
     .run = run,
-    .offers = true,
 };
 // clang-format on

@@ -351,6 +351,5 @@ const ebb_pass ebb_pass_few_bit = {
     .exactness = EBB_LOSSY,
     .options = options,
     .run = run,
-    .offers = true,
 };
 // clang-format on

@@ -168,5 +168,4 @@ const ebb_pass ebb_pass_invert = {
     .paper = "Inverted Activations, arXiv 2407.15545, 2024",
     .exactness = EBB_LOSSY,
     .run = run,
-    .offers = true,
 };

@@ -455,5 +455,4 @@ const ebb_pass ebb_pass_low_bit_state = {
     .exactness = EBB_LOSSY,
     .options = options,
     .run = run,
-    .offers = true,
 };

@@ -365,5 +365,4 @@ const ebb_pass ebb_pass_pool_input = {
     .exactness = EBB_LOSSY,
     .options = options,
     .run = run,
-    .offers = true,
 };

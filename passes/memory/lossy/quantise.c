@@ -297,6 +297,5 @@ const ebb_pass ebb_pass_quantise = {
     .exactness = EBB_LOSSY,
     .options = options,
     .run = run,
-    .offers = true,
 };
 // clang-format on

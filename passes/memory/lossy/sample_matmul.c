@@ -161,5 +161,4 @@ const ebb_pass ebb_pass_sample_matmul = {
     .exactness = EBB_LOSSY,
     .options = options,
     .run = run,
-    .offers = true,
 };

@@ -98,5 +98,4 @@ const ebb_pass ebb_pass_sparsify = {
     .exactness = EBB_LOSSY,
     .options = options,
     .run = run,
-    .offers = true,
 };

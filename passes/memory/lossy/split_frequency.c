@@ -216,6 +216,5 @@ const ebb_pass ebb_pass_split_frequency = {
     .exactness = EBB_LOSSY,
     .options = options,
     .run = run,
-    .offers = true,
 };
 // clang-format on

@@ -670,5 +670,4 @@ const ebb_pass ebb_pass_attention = {
     .paper = "Rabe and Staats, 2021; Dao et al., FlashAttention, NeurIPS 2022",
     .exactness = EBB_ROUNDING,
     .run = run,
-    .offers = true,
 };

@@ -253,5 +253,4 @@ const ebb_pass ebb_pass_chunk_loss = {
     .exactness = EBB_ROUNDING,
     .options = options,
     .run = run,
-    .offers = true,
 };

@@ -396,6 +396,5 @@ const ebb_pass ebb_pass_forward_ad = {
     .paper = "nested forward-mode differentiation, arXiv 2209.10778",
     .exactness = EBB_ROUNDING,
     .run = run,
-    .offers = true,
 };
 // clang-format on

@@ -223,6 +223,5 @@ const ebb_pass ebb_pass_inplace_abn = {
     .exactness = EBB_ROUNDING,
     .options = options,
     .run = run,
-    .offers = true,
 };
 // clang-format on

@@ -145,6 +145,5 @@ const ebb_pass ebb_pass_norm_from_output = {
     .exactness = EBB_ROUNDING,
     .options = options,
     .run = run,
-    .offers = true,
 };
 // clang-format on

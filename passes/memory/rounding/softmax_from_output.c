@@ -317,6 +317,5 @@ const ebb_pass ebb_pass_softmax_from_output = {
     .doc = "make the gradient of a softmax in several nodes, or of a guarded one, from its output alone",
     .exactness = EBB_ROUNDING,
     .run = run,
-    .offers = true,
 };
 // clang-format on
