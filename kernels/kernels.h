@@ -11,9 +11,9 @@
  *     then are equal in bytes and layout. Else operands do not overlap.
  *   - workspace() may use shapes and attributes only. run() allocates nothing, keeps nothing.
  *   - Values read as indices are checked in run(): out of range is a status naming value and bound.
- *   - Results do not depend on earlier calls, nor, for plain, on the number of threads (oneDNN
- *     divides the sums of a weight gradient among its threads, so their number is part of the input
- *     there).
+ *   - Results do not depend on earlier calls, nor on the number of threads: but for oneDNN's, which
+ *     divide sums by it, unless the call is `deterministic`. Nothing is kept from call to call
+ *     outside of `state`: other threads may run other calls of the same kernel.
  */
 #ifndef EBB_KERNELS_H
 #define EBB_KERNELS_H
