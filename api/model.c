@@ -56,6 +56,11 @@ ebb_status ebb_open_as_is(ebb_model **model, const char *path)
     return open_at(model, path, true);
 }
 
+void ebb_trust(ebb_model *model)
+{
+    model->trusted = true;
+}
+
 void ebb_close(ebb_model *model)
 {
     ebb_model_free(model);

@@ -123,10 +123,10 @@ void cli_show_reduce(const json_t *o);
 
 /* ---- models ---- */
 
-/* Opens files[0], applies --dim and --shape. */
+/* Opens files[0], applies --dim, --shape and --trust. */
 ebb_status cli_open(const cli *c, ebb_model **model);
 ebb_status cli_open_at(const cli *c, ebb_model **model, int file);
-ebb_status cli_bind(const cli *c, ebb_model *model); /* --dim and --shape alone */
+ebb_status cli_bind(const cli *c, ebb_model *model); /* --dim, --shape, --trust alone */
 /* --threads and --deterministic, before anything is planned for them. */
 ebb_status cli_set_threads(const cli *c, ebb_model *model);
 

@@ -44,6 +44,8 @@ ebb_status cli_bind(const cli *c, ebb_model *model)
 {
     ebb_status first = NULL;
     const char *text;
+    if (cli_has(c, "--trust"))
+        ebb_trust(model);
     for (int at = 0; (text = cli_next(c, "--dim", &at)) != NULL;) {
         ebb_status status = set_dim(model, text);
         first = first == NULL ? status : first;

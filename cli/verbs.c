@@ -30,6 +30,7 @@ const cli_option cli_options[] = {
     TEXT("--tf32", NULL, "let the GPU compute float32 products by TF32 (10 bits of fraction)"),
     WHOLE("--threads", "N", "[0, 4096]", "threads of the run, which a budget is kept for (default: all processors)"),
     TEXT("--deterministic", NULL, "the same bits for every number of threads; slower"),
+    TEXT("--trust", NULL, "plan nodes whose work is out of proportion to the file, too"),
     TEXT("--strict", NULL, "a requested pass that applies nowhere is an error (exit 5)"),
     TEXT("--dry-run", NULL, "report, and write nothing"),
     TEXT("--print-after", "PASS", "print the graph after this pass, or after `all`"),
@@ -79,7 +80,7 @@ const cli_option cli_options[] = {
 };
 const int cli_option_count = (int)(sizeof cli_options / sizeof cli_options[0]);
 
-#define MODEL "--dim", "--shape"
+#define MODEL "--dim", "--shape", "--trust"
 #define BACKEND "--backend", "--device", "--tf32"
 #define STEP "--loss", "--optimizer", "--train", "--freeze", "--straight-through", "--dropout", "--batch-norm", "--precision", "--pass", \
              "--strict", "--print-after", "--verify-each", "--seed"

@@ -94,6 +94,10 @@ EBB_API ebb_status ebb_open(ebb_model **model, const char *path);
 /* As ebb_open, but a model whose types contradict each other opens, too: for ebb_check_json, which
  * names every such place, and for ebb_reduce. */
 EBB_API ebb_status ebb_open_as_is(ebb_model **model, const char *path);
+/* From now on the nodes of the model, and of what is made of it, may ask for any work. Else a plan
+ * refuses (EBB_REJECTED) a node whose operations or bytes are out of all proportion to the bytes of
+ * the model's weights and inputs: a file of 200 bytes could take a machine for years. */
+EBB_API void ebb_trust(ebb_model *model);
 EBB_API void ebb_close(ebb_model *model); /* NULL is fine */
 EBB_API ebb_status ebb_save(const ebb_model *model, const char *path);
 

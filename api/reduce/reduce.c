@@ -73,6 +73,7 @@ static ebb_status write_and_verify(ebb_reducer *r, const char *path)
     bool still = false;
     EBB_TRY(ebb_model_write(ebb_reduce_best(r), path, &options));
     EBB_TRY(ebb_model_read(&read, path));
+    read->trusted = ebb_reduce_best(r)->trusted;
     ebb_status status = r->typed ? ebb_infer_graph(read->graph) : NULL;
     if (status == NULL)
         status = ebb_reduce_test(r, read, &still);

@@ -2,6 +2,7 @@
 #include "exec/run/eval.h"
 
 #include "exec/run/call.h"
+#include "exec/weigh/allowance.h"
 
 /* Mapped bytes may lie anywhere; kernels want elements aligned. */
 static ebb_status give_input(ebb_operand *operand, ebb_call *call, uint32_t i, ebb_arena *scratch)
@@ -41,6 +42,9 @@ static ebb_status evaluate(const ebb_graph *g, ebb_node n, ebb_tensor *out, uint
     for (uint32_t i = 0; i < call.output_count; i++)
         if (!ebb_size_add(&total, total, call.out[i].bytes) || total > limit_bytes)
             return ebb_call_error(&call, "its result is above the limit of %zu bytes", limit_bytes);
+    if (!ebb_allowance_evaluates(g, n, total))
+        return ebb_error(EBB_REJECTED, "%s: takes too long, or too much memory, before the run",
+                         call.node);
     for (uint32_t i = 0; i < call.input_count; i++) {
         /* ebb_call_make hides the constants of optimizers; ask again. */
         call.in[i].constant = ebb_value_constant(g, ebb_in(g, n, i));

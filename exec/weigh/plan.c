@@ -3,6 +3,7 @@
 #include "exec/run/program.h"
 
 #include "exec/run/call.h"
+#include "exec/weigh/allowance.h"
 #include "exec/weigh/estimate.h"
 #include "kernels/parallel.h"
 #include "onnx/graph/infer.h"
@@ -142,6 +143,7 @@ static ebb_status make_calls(ebb_plan *plan, ebb_arena *arena, ebb_arena *scratc
     const ebb_setting *setting = &plan->setting;
     const ebb_backend *const *backends = setting->backends;
     const ebb_rates *rates = backends[0]->device->rates();
+    const ebb_allowance allowance = ebb_allowance_of(plan->g->model);
     uint32_t *at = EBB_NEW(scratch, uint32_t, plan->g->node_count + 1);
     if (at == NULL)
         return ebb_error_memory();
@@ -164,6 +166,8 @@ static ebb_status make_calls(ebb_plan *plan, ebb_arena *arena, ebb_arena *scratc
             EBB_TRY(call->kernel->workspace(call, &call->workspace_bytes));
             workspace_bytes[n.i] = call->workspace_bytes;
         }
+        if (call->kernel != NULL)
+            EBB_TRY(ebb_allowance_check(&allowance, plan->g, n, call->workspace_bytes));
     }
     return NULL;
 }

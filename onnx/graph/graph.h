@@ -189,6 +189,7 @@ struct ebb_model { /* ebb_model in ebb.h */
     ebb_props props;
     bool torchscript; /* PyTorch's TorchScript exporter wrote the file, which marks no parameters:
                          its initializers with names of their own are the state of a module */
+    bool trusted; /* its nodes may ask for any work: exec/weigh/allowance.h. No part of the file */
     const struct ebb_rates
         *rates;         /* of the machine that it is planned for: exec/weigh/estimate.h; NULL:
                                       the host. No part of the file */

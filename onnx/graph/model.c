@@ -195,6 +195,7 @@ static ebb_status copy_model(ebb_model *m, const ebb_model *from)
     m->folder = ebb_arena_strdup(arena, from->folder);
     m->origin = from->origin;
     m->torchscript = from->torchscript;
+    m->trusted = from->trusted;
     m->rates = from->rates;
     m->threads = from->threads;
     m->deterministic = from->deterministic;

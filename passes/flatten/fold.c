@@ -179,13 +179,19 @@ static ebb_status fold_node(ebb_edit *e, ebb_node n, ebb_facts *facts, bool *don
         if (bytes > RESULT_LIMIT)
             return ebb_skipped(e, n, "its result is too large to be stored");
     }
-    ebb_status status = ebb_eval_node(g, n, out, info->out_count, RESULT_LIMIT, e->scratch);
-    if (status != NULL && status == ebb_error_memory())
+    ebb_arena results = {0}; // of this node alone: the graph has copies
+    ebb_status status = ebb_eval_node(g, n, out, info->out_count, RESULT_LIMIT, &results);
+    if (status == NULL) {
+        *done = true;
+        status = replace_by(e, n, out, info->out_count, EBB_ROLE_CONSTANT);
+    }
+    ebb_arena_fini(&results);
+    if (*done || status == ebb_error_memory())
         return status;
-    if (status != NULL)
-        return ebb_skipped(e, n, "there is no kernel that computes it");
-    *done = true;
-    return replace_by(e, n, out, info->out_count, EBB_ROLE_CONSTANT);
+    return ebb_skipped(e, n,
+                       ebb_status_code(status) == EBB_REJECTED
+                           ? "it takes too long, or too much memory, before the run"
+                           : "there is no kernel that computes it");
 }
 
 /* ---- nodes that do nothing ---- */

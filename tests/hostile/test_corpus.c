@@ -75,6 +75,8 @@ static ebb_status use(const hostile_file *f, const char *path)
         return status;
     }
     EBB_TRY(ebb_open(&model, path));
+    if (strstr(f->command, "--trust") != NULL)
+        ebb_trust(model);
     ebb_status status = NULL;
     if (f->command[0] == 'r' && f->command[1] == 'e') {
         status = ebb_rewrite(model, "inline", NULL, NULL);

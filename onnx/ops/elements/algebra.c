@@ -44,6 +44,13 @@ double ebb_cost_einsum(const ebb_infer *c)
     return count;
 }
 
+/* Elimination: for each element of a matrix about as many operations as it has rows. */
+double ebb_cost_det(const ebb_infer *c)
+{
+    const ebb_type *x = ebb_infer_type(c, c->op == EBB_OP_DET ? 0 : 1);
+    return x != NULL && x->rank >= 2 ? ebb_type_count(x) * (double)x->dims[x->rank - 1] : 0;
+}
+
 /* (X [..., n, n]) -> [...]. */
 ebb_status ebb_infer_det(ebb_infer *c)
 {

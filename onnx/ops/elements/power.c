@@ -114,6 +114,18 @@ static ebb_value channel_means(ebb_build *b, ebb_value t, int64_t size, int64_t 
     return ebb_emit(b, EBB_OP_AVERAGE_POOL, t);
 }
 
+/* A window of channels for each element. */
+double ebb_cost_lrn(const ebb_infer *c)
+{
+    const ebb_type *x = ebb_infer_type(c, 0);
+    double size = (double)ebb_attr_int(&c->attrs, "size", 1);
+    if (x == NULL || x->rank < 2)
+        return 0;
+    if (x->dims[1] >= 0 && size > (double)x->dims[1])
+        size = (double)x->dims[1];
+    return 2 * ebb_type_count(x) * (size > 1 ? size : 1);
+}
+
 /* y = x s^-beta,  s = bias + alpha mean(x^2) over the window of each channel, zeros counted.
  * dx = dy s^-beta - 2 alpha beta x mean'(dy x s^(-beta - 1)),  mean' over the windows turned round.
  * Needs x. */

@@ -1,4 +1,5 @@
 /* image: operators that sample an image between its elements: their types. */
+#include "onnx/ops/common.h"
 #include "onnx/ops/ops.h"
 #include "onnx/graph/shape.h"
 
@@ -174,6 +175,25 @@ ebb_status ebb_infer_roi_align(ebb_infer *c)
     ebb_type_set_dim(&c->out[0], 2, height);
     ebb_type_set_dim(&c->out[0], 3, width);
     return NULL;
+}
+
+/* Four elements for each sample of each bin. How many a bin has hangs on the regions where
+ * sampling_ratio is 0: those of a region as large as the image. */
+double ebb_cost_roi_align(const ebb_infer *c)
+{
+    bool forward = c->op == EBB_OP_ROI_ALIGN;
+    const ebb_type *bins = forward ? &c->out[0] : ebb_infer_type(c, 0);
+    const ebb_type *image = forward ? ebb_infer_type(c, 0) : &c->out[0];
+    double ratio = (double)ebb_attr_int(&c->attrs, "sampling_ratio", 0), samples = ratio * ratio;
+    if (bins == NULL || image == NULL || bins->rank != 4 || image->rank != 4)
+        return 0;
+    if (!(ratio > 0)) {
+        samples = 1;
+        for (int d = 2; d < 4; d++)
+            if (bins->dims[d] > 0 && image->dims[d] > bins->dims[d])
+                samples *= ceil((double)image->dims[d] / (double)bins->dims[d]);
+    }
+    return 4 * ebb_type_count(bins) * samples;
 }
 
 /* (X, weight, offsets, bias?, mask?). */

@@ -6,6 +6,7 @@
  * what depends on it is refused when a plan is asked for. An upper bound in place of the size was
  * not taken: readers would see rows that are not there.
  */
+#include "onnx/ops/common.h"
 #include "onnx/ops/ops.h"
 #include "onnx/graph/shape.h"
 
@@ -61,6 +62,21 @@ ebb_status ebb_infer_unique(ebb_infer *c)
 }
 
 /* (boxes [N, B, 4], scores [N, C, B], ...) -> int64[chosen, 3]. */
+/* Each box of each class against those that were chosen before it. */
+double ebb_cost_non_max(const ebb_infer *c)
+{
+    const ebb_type *scores = ebb_infer_type(c, 1);
+    const int64_t *most;
+    int64_t count;
+    if (scores == NULL || scores->rank != 3 || scores->dims[2] < 0)
+        return 0;
+    double chosen = (double)scores->dims[2];
+    if (c->input_count > 2 && ebb_infer_constant_ints(c, 2, &most, &count) && count == 1 &&
+        (double)most[0] < chosen)
+        chosen = most[0] > 0 ? (double)most[0] : 0;
+    return 10 * ebb_type_count(scores) * (chosen + 1);
+}
+
 ebb_status ebb_infer_non_max_suppression(ebb_infer *c)
 {
     EBB_TRY(ebb_infer_need(c, 2));

@@ -1,4 +1,5 @@
 /* signal: Fourier transforms, windows, mel weights: their types. */
+#include "onnx/ops/common.h"
 #include "onnx/ops/ops.h"
 #include "onnx/graph/shape.h"
 
@@ -91,6 +92,24 @@ ebb_status ebb_infer_stft(ebb_infer *c)
     }
     c->out[0] = out;
     return NULL;
+}
+
+/* The sum that defines each coefficient: four operations for each element of its line. */
+double ebb_cost_transform(const ebb_infer *c)
+{
+    const ebb_type *y = &c->out[0];
+    int64_t axis = c->op == EBB_OP_STFT ? 2
+                   : c->version < 20    ? ebb_attr_int(&c->attrs, "axis", 1)
+                                        : -2;
+    double longest = 0;
+    if (c->op == EBB_OP_DFT && c->version >= 20 && is_given(c, 2) && !constant_number(c, 2, &axis))
+        axis = INT64_MAX; // any may be it
+    axis += axis < 0 ? y->rank : 0;
+    for (int d = 0; d < y->rank - 1; d++)
+        if ((axis >= y->rank || d == axis) && (double)y->dims[d] > longest)
+            longest = (double)y->dims[d];
+    bool half = ebb_attr_int(&c->attrs, "onesided", c->op == EBB_OP_STFT) != 0;
+    return 4 * ebb_type_count(y) * (half ? 2 : 1) * longest;
 }
 
 /* (size) {output_datatype, periodic} -> a window of that many numbers. */
