@@ -1,5 +1,6 @@
 /* test_roi.c: RoiAlign and its gradients against the plain kernels: averages and maxima, regions
  * that overlap, reach outside, are empty or turned round, more channels than a thread takes. */
+#include "tests/cuda/bits.h"
 #include "tests/cuda/halves.h"
 
 typedef struct shape {
@@ -82,12 +83,33 @@ static void gradients_are_gathered_as_the_plain_kernel_spreads_them(void **state
         }
 }
 
+/* How many samples a bin has comes with the data: a region of 300,000 x 300,000 in an image of 4 x 4
+ * has 9e10, none of which but a few sees the image. */
+static void regions_far_larger_than_the_image_are_refused(void **state)
+{
+    (void)state;
+    testing t;
+    begin(&t, EBB_OP_ROI_ALIGN);
+    put_in(&t, EBB_F32, 4, D(1, 1, 4, 4));
+    ebb_operand *rois = put_in(&t, EBB_F32, 2, D(1, 4));
+    for (size_t i = 0; i < 4; i++)
+        set_value(rois, i, i < 2 ? 0 : 3e5);
+    set_value(put_in(&t, EBB_I64, 1, D(1)), 0, 0);
+    put_out(&t, EBB_F32, 4, D(1, 1, 1, 1));
+    ebb_status status = kernel_named("plain.roi_align")->run(&t.call);
+    assert_non_null(status);
+    assert_non_null(strstr(ebb_status_text(status), "region 0 is too large"));
+    assert_true(fault_of(&t, "cuda.roi_align", 3).there);
+    end(&t);
+}
+
 int main(void)
 {
     with_cuda();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(regions_are_those_of_the_plain_kernel),
         cmocka_unit_test(gradients_are_gathered_as_the_plain_kernel_spreads_them),
+        cmocka_unit_test(regions_far_larger_than_the_image_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
