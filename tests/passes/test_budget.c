@@ -187,6 +187,26 @@ static void a_copy_costs_what_the_rates_of_the_device_say(void **state)
     ebb_model_free(step);
 }
 
+/* Where a node's own time is much and a copy's is little, other offers are cheap than on the host:
+ * some, but not all, are worth their time. */
+static void what_an_offer_may_cost_is_by_the_device(void **state)
+{
+    (void)state;
+    static const char words[] = "nodes run again, ";
+    (void)setenv("EBB_CUDA_PLUGIN", EBB_BINARY_DIR "/kernels/cuda/libebb_cuda_host_plugin.so", 0);
+    ebb_model *step = step_of("transformer");
+    char *report = NULL;
+    int taken = 0, heard = 0;
+    must(ebb_rewrite(step, "fit:budget=95%,time=0.03,backend=cuda", NULL, &report));
+    const char *note = strstr(report, words);
+    assert_non_null(note);
+    assert_int_equal(sscanf(note + strlen(words), "%d of %d offers", &taken, &heard), 2);
+    if (taken == 0 || taken == heard)
+        fail_msg("%s", report);
+    ebb_release(report);
+    ebb_model_free(step);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -194,6 +214,7 @@ int main(void)
         cmocka_unit_test(a_refusal_names_the_largest_tensors_first),
         cmocka_unit_test(the_least_that_a_refusal_names_is_met_and_nothing_below_it),
         cmocka_unit_test(a_copy_costs_what_the_rates_of_the_device_say),
+        cmocka_unit_test(what_an_offer_may_cost_is_by_the_device),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
