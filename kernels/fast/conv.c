@@ -42,7 +42,7 @@ static bool is_plain(const ebb_type *type)
     return type->layout.kind == EBB_LAYOUT_PLAIN;
 }
 
-static const char *free_choice(dnnl_memory_desc_t *md, const ebb_type *type, bool freely)
+static const char *free_choice(ebb_dnnl_layout *md, const ebb_type *type, bool freely)
 {
     if (!is_plain(type) && !freely)
         return ebb_dnnl_of_type(md, type);
@@ -68,14 +68,11 @@ static const char *make_product(ebb_dnnl_plan *plan, const ebb_call *call, const
     const int64_t weight_strides[] = {M * C, forward ? C : 1, forward ? 1 : C};
     const int64_t pieces = ebb_dnnl_pieces(call, w->batch, 1), images = w->batch / pieces;
     const int64_t from[] = {images, forward ? C : M, V}, to[] = {images, forward ? M : C, V};
-    dnnl_memory_desc_t weight, source, result;
+    ebb_dnnl_layout weight, source, result;
     ebb_dnnl_strided(&weight, 3, weight_dims, weight_strides);
     ebb_dnnl_plain(&source, 3, from);
     ebb_dnnl_plain(&result, 3, to);
-    dnnl_matmul_desc_t operation;
-    if (dnnl_matmul_desc_init(&operation, &weight, &source, NULL, &result) != dnnl_success)
-        return "shapes that oneDNN does not multiply";
-    const char *why = ebb_dnnl_describe(plan, &operation, ebb_dnnl_attr(1.0f), NULL);
+    const char *why = ebb_dnnl_describe_product(plan, &weight, &source, NULL, &result, 1.0f, false);
     if (why == NULL)
         why = ebb_dnnl_add(plan, DNNL_ARG_SRC, false, 1, &weight);
     if (why == NULL)
@@ -97,14 +94,11 @@ static const char *make_sum_of_products(ebb_dnnl_plan *plan, const ebb_call *cal
     int64_t C = w->wide_channels, all = w->narrow_channels, V = ebb_geometry_volume(w->wide);
     const int64_t pieces = ebb_dnnl_pieces(call, all, ROWS), M = all / pieces;
     const int64_t left[] = {M, V}, right[] = {V, C}, to[] = {M, C}, turned[] = {1, V};
-    dnnl_memory_desc_t source, weight, result;
+    ebb_dnnl_layout source, weight, result;
     ebb_dnnl_plain(&source, 2, left);
     ebb_dnnl_strided(&weight, 2, right, turned);
     ebb_dnnl_plain(&result, 2, to);
-    dnnl_matmul_desc_t operation;
-    if (dnnl_matmul_desc_init(&operation, &source, &weight, NULL, &result) != dnnl_success)
-        return "shapes that oneDNN does not multiply";
-    const char *why = ebb_dnnl_describe(plan, &operation, ebb_dnnl_attr_adding(), NULL);
+    const char *why = ebb_dnnl_describe_product(plan, &source, &weight, NULL, &result, 1.0f, true);
     if (why == NULL)
         why = ebb_dnnl_add(plan, DNNL_ARG_SRC, false, 0, &source);
     if (why == NULL)
@@ -123,11 +117,7 @@ static const char *make_sum_of_products(ebb_dnnl_plan *plan, const ebb_call *cal
     return NULL;
 }
 
-typedef struct axes { /* as oneDNN wants them: spatial axes only, dilation from 0 */
-    dnnl_dims_t stride, dilation, begin, end;
-} axes;
-
-static const char *read_axes(axes *a, const ebb_geometry *w)
+static const char *read_axes(ebb_dnnl_windows *a, const ebb_geometry *w)
 {
     memset(a, 0, sizeof *a);
     for (int i = 0; i < w->spatial; i++) {
@@ -146,46 +136,7 @@ static const char *read_axes(axes *a, const ebb_geometry *w)
     return NULL;
 }
 
-/* Descriptor of the forward pass: the operation itself, or the hint of a backward one. */
-static const char *describe_forward(ebb_dnnl_plan *plan, const axes *a,
-                                    const dnnl_memory_desc_t *wide,
-                                    const dnnl_memory_desc_t *weight,
-                                    const dnnl_memory_desc_t *bias,
-                                    const dnnl_memory_desc_t *narrow)
-{
-    dnnl_convolution_desc_t operation;
-    if (dnnl_dilated_convolution_forward_desc_init(
-            &operation, dnnl_forward_training, dnnl_convolution_direct, wide, weight, bias, narrow,
-            a->stride, a->dilation, a->begin, a->end) != dnnl_success)
-        return "a convolution that oneDNN does not know";
-    return ebb_dnnl_describe(plan, &operation, ebb_dnnl_attr(1.0f), NULL);
-}
-
-static const char *describe_backward(ebb_dnnl_plan *plan, const axes *a, bool by_data,
-                                     const dnnl_memory_desc_t *wide,
-                                     const dnnl_memory_desc_t *weight,
-                                     const dnnl_memory_desc_t *narrow)
-{
-    ebb_dnnl_plan forward = {.descriptor = NULL};
-    const char *why = describe_forward(&forward, a, wide, weight, NULL, narrow);
-    if (why != NULL)
-        return why;
-    dnnl_convolution_desc_t operation;
-    dnnl_status_t got = by_data ? dnnl_dilated_convolution_backward_data_desc_init(
-                                      &operation, dnnl_convolution_direct, wide, weight, narrow,
-                                      a->stride, a->dilation, a->begin, a->end)
-                                : dnnl_dilated_convolution_backward_weights_desc_init(
-                                      &operation, dnnl_convolution_direct, wide, weight, NULL,
-                                      narrow, a->stride, a->dilation, a->begin, a->end);
-    if (got == dnnl_success)
-        why = ebb_dnnl_describe(plan, &operation, ebb_dnnl_attr(1.0f), forward.descriptor);
-    else
-        why = "a convolution that oneDNN does not know";
-    dnnl_primitive_desc_destroy(forward.descriptor);
-    return why;
-}
-
-static const char *bias_of(dnnl_memory_desc_t *md, const ebb_call *call, int64_t channels)
+static const char *bias_of(ebb_dnnl_layout *md, const ebb_call *call, int64_t channels)
 {
     const ebb_type *type = &call->in[2].type;
     if (type->rank != 1 || type->dims[0] != channels)
@@ -209,7 +160,7 @@ static int64_t least_images(const ebb_call *call, const ebb_geometry *w)
 }
 
 /* Row-major, or with the channels of a group innermost. */
-static void weight_as_it_lies(dnnl_memory_desc_t *md, const form *f)
+static void weight_as_it_lies(ebb_dnnl_layout *md, const form *f)
 {
     int64_t strides[EBB_MAX_RANK], step = 1;
     int channels = f->weight_rank - f->weight->rank + 1;
@@ -245,7 +196,7 @@ static int64_t cut_channels(form *f, ebb_type *part, const ebb_call *call, const
 }
 
 /* The channels of the part, as they lie in the whole. */
-static const char *as_it_lies(dnnl_memory_desc_t *md, const ebb_type *part, const ebb_type *whole)
+static const char *as_it_lies(ebb_dnnl_layout *md, const ebb_type *part, const ebb_type *whole)
 {
     int64_t strides[EBB_MAX_RANK];
     if (part == whole)
@@ -262,8 +213,8 @@ static const char *make_direct(ebb_dnnl_plan *plan, const ebb_call *call, const 
     form cut = *whole;
     const form *f = &cut;
     ebb_type part;
-    dnnl_memory_desc_t wide, narrow, weight, bias, wide_outer, narrow_outer, weight_outer;
-    axes a;
+    ebb_dnnl_layout wide, narrow, weight, bias, wide_outer, narrow_outer, weight_outer;
+    ebb_dnnl_windows a;
     bool biased = call->op == EBB_OP_CONV && ebb_dnnl_has(call, 2);
     const char *why = read_axes(&a, w);
     plan->pieces = cut_channels(&cut, &part, call, w);
@@ -283,7 +234,8 @@ static const char *make_direct(ebb_dnnl_plan *plan, const ebb_call *call, const 
     weight_as_it_lies(&weight_outer, f);
     plan->least_images = least_images(call, w);
     if (call->op == EBB_OP_CONV) {
-        why = describe_forward(plan, &a, &wide, &weight, biased ? &bias : NULL, &narrow);
+        why = ebb_dnnl_describe_conv(plan, EBB_DNNL_FORWARD, &wide, &weight, biased ? &bias : NULL,
+                                     &narrow, &a);
         if (why == NULL)
             why = ebb_dnnl_add_images(plan, DNNL_ARG_SRC, false, 0, &wide_outer);
         if (why == NULL)
@@ -293,7 +245,8 @@ static const char *make_direct(ebb_dnnl_plan *plan, const ebb_call *call, const 
         return why != NULL ? why : ebb_dnnl_add_images(plan, DNNL_ARG_DST, true, 0, &narrow_outer);
     }
     bool by_data = call->op == EBB_OP_CONV_TRANSPOSE;
-    why = describe_backward(plan, &a, by_data, &wide, &weight, &narrow);
+    why = ebb_dnnl_describe_conv(plan, by_data ? EBB_DNNL_BY_DATA : EBB_DNNL_BY_WEIGHTS, &wide,
+                                 &weight, NULL, &narrow, &a);
     if (why == NULL)
         why = ebb_dnnl_add_images(plan, DNNL_ARG_DIFF_DST, false, 0, &narrow_outer);
     if (why == NULL && by_data)
@@ -308,7 +261,8 @@ static const char *make_direct(ebb_dnnl_plan *plan, const ebb_call *call, const 
     if (why == NULL && plan->pieces > 1) {
         const int64_t channels = f->narrow->dims[1];
         plan->port[0].piece = (size_t)(channels * ebb_geometry_volume(w->narrow)) * sizeof(float);
-        plan->port[2].piece = dnnl_memory_desc_get_size(&weight_outer);
+        plan->port[2].piece =
+            (size_t)(weight_outer.dims[0] * weight_outer.strides[0]) * sizeof(float);
     }
     return why;
 }

@@ -122,8 +122,7 @@ static void cut(ebb_dnnl_plan *plan, const ebb_call *call, matrix *a, matrix *b,
 static const char *describe(ebb_dnnl_plan *plan, const ebb_call *call, matrix *a, matrix *b,
                             matrix *out, matrix *c, int rank, float alpha)
 {
-    dnnl_memory_desc_t source, weights, result, added, *bias = c != NULL ? &added : NULL;
-    dnnl_matmul_desc_t operation;
+    ebb_dnnl_layout source, weights, result, added, *bias = c != NULL ? &added : NULL;
     a->piece = b->piece = out->piece = 0;
     cut(plan, call, a, b, out, c, rank);
     if (c != NULL)
@@ -131,9 +130,8 @@ static const char *describe(ebb_dnnl_plan *plan, const ebb_call *call, matrix *a
     ebb_dnnl_strided(&source, rank, a->dims, a->strides);
     ebb_dnnl_strided(&weights, rank, b->dims, b->strides);
     ebb_dnnl_strided(&result, rank, out->dims, out->strides);
-    if (dnnl_matmul_desc_init(&operation, &source, &weights, bias, &result) != dnnl_success)
-        return "shapes that oneDNN does not multiply";
-    const char *why = ebb_dnnl_describe(plan, &operation, ebb_dnnl_attr(alpha), NULL);
+    const char *why =
+        ebb_dnnl_describe_product(plan, &source, &weights, bias, &result, alpha, false);
     if (why == NULL)
         why = ebb_dnnl_add(plan, DNNL_ARG_SRC, false, 0, &source);
     if (why == NULL)

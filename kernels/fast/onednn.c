@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 
-#if DNNL_VERSION_MAJOR != 2
-#error "kernels/fast is written for oneDNN 2.6"
+#if DNNL_VERSION_MAJOR != 2 && DNNL_VERSION_MAJOR != 3
+#error "kernels/fast is written for oneDNN 2.6 and 3"
 #endif
 
 /* ---- memory ---- */
@@ -79,49 +79,45 @@ int64_t ebb_dnnl_pieces(const ebb_call *call, int64_t count, int64_t least)
     return 1;
 }
 
-/* ---- descriptors ---- */
+/* ---- layouts ---- */
 
-void ebb_dnnl_strided(dnnl_memory_desc_t *md, int rank, const int64_t *dims, const int64_t *strides)
+void ebb_dnnl_strided(ebb_dnnl_layout *md, int rank, const int64_t *dims, const int64_t *strides)
 {
-    dnnl_dims_t d = {0}, s = {0};
+    *md = (ebb_dnnl_layout){.rank = rank};
     for (int i = 0; i < rank; i++) {
-        d[i] = dims[i];
-        s[i] = strides[i];
+        md->dims[i] = dims[i];
+        md->strides[i] = strides[i];
     }
-    dnnl_memory_desc_init_by_strides(md, rank, d, dnnl_f32, s);
 }
 
-void ebb_dnnl_plain(dnnl_memory_desc_t *md, int rank, const int64_t *dims)
+void ebb_dnnl_plain(ebb_dnnl_layout *md, int rank, const int64_t *dims)
 {
     int64_t strides[EBB_MAX_RANK];
     ebb_strides(strides, rank, dims);
     ebb_dnnl_strided(md, rank, dims, strides);
 }
 
-void ebb_dnnl_any(dnnl_memory_desc_t *md, int rank, const int64_t *dims)
+void ebb_dnnl_any(ebb_dnnl_layout *md, int rank, const int64_t *dims)
 {
-    dnnl_dims_t d = {0};
-    for (int i = 0; i < rank; i++)
-        d[i] = dims[i];
-    dnnl_memory_desc_init_by_tag(md, rank, d, dnnl_f32, dnnl_format_tag_any);
+    ebb_dnnl_plain(md, rank, dims);
+    md->tag = dnnl_format_tag_any;
 }
 
-static const char *blocked(dnnl_memory_desc_t *md, const ebb_type *type)
+static const char *blocked(ebb_dnnl_layout *md, const ebb_type *type)
 {
     static const dnnl_format_tag_t by_16[] = {dnnl_nCw16c, dnnl_nChw16c, dnnl_nCdhw16c};
     static const dnnl_format_tag_t by_8[] = {dnnl_nCw8c, dnnl_nChw8c, dnnl_nCdhw8c};
     int spatial = type->rank - 2;
-    if (spatial < 1 || spatial > 3 || (type->layout.block != 8 && type->layout.block != 16))
+    int64_t block = type->layout.block;
+    if (spatial < 1 || spatial > 3 || (block != 8 && block != 16))
         return "a blocked layout that oneDNN does not have";
-    dnnl_dims_t d = {0};
-    for (int i = 0; i < type->rank; i++)
-        d[i] = type->dims[i];
-    dnnl_memory_desc_init_by_tag(md, type->rank, d, dnnl_f32,
-                                 (type->layout.block == 16 ? by_16 : by_8)[spatial - 1]);
+    ebb_dnnl_plain(md, type->rank, type->dims);
+    md->strides[0] = md->strides[1] * ((type->dims[1] + block - 1) / block * block);
+    md->tag = (block == 16 ? by_16 : by_8)[spatial - 1];
     return NULL;
 }
 
-const char *ebb_dnnl_of_type(dnnl_memory_desc_t *md, const ebb_type *type)
+const char *ebb_dnnl_of_type(ebb_dnnl_layout *md, const ebb_type *type)
 {
     if (type->layout.kind == EBB_LAYOUT_BLOCKED)
         return blocked(md, type);
@@ -140,56 +136,274 @@ const char *ebb_dnnl_of_type(dnnl_memory_desc_t *md, const ebb_type *type)
     return NULL;
 }
 
-/* ---- plans ---- */
+/* ---- what the versions name differently ---- */
 
-dnnl_primitive_attr_t ebb_dnnl_attr(float scale)
+/* A descriptor of ours: a value in version 2, a thing to be given back in 3. */
+#if DNNL_VERSION_MAJOR == 2
+typedef dnnl_memory_desc_t held;
+
+static ebb_dnnl_descriptor look(const held *h)
+{
+    return h;
+}
+
+static bool hold(held *h, int rank, const dnnl_dims_t dims, const dnnl_dims_t strides,
+                 dnnl_data_type_t dtype, dnnl_format_tag_t tag)
+{
+    return (tag == 0 ? dnnl_memory_desc_init_by_strides(h, rank, dims, dtype, strides)
+                     : dnnl_memory_desc_init_by_tag(h, rank, dims, dtype, tag)) == dnnl_success;
+}
+
+static void drop_held(held *h)
+{
+    (void)h;
+}
+#else
+typedef dnnl_memory_desc_t held;
+
+static ebb_dnnl_descriptor look(const held *h)
+{
+    return *h;
+}
+
+static bool hold(held *h, int rank, const dnnl_dims_t dims, const dnnl_dims_t strides,
+                 dnnl_data_type_t dtype, dnnl_format_tag_t tag)
+{
+    return (tag == 0 ? dnnl_memory_desc_create_with_strides(h, rank, dims, dtype, strides)
+                     : dnnl_memory_desc_create_with_tag(h, rank, dims, dtype, tag)) == dnnl_success;
+}
+
+static void drop_held(held *h)
+{
+    if (*h != NULL)
+        dnnl_memory_desc_destroy(*h);
+}
+#endif
+
+/* Up to four layouts as descriptors; one that is NULL has none. */
+typedef struct descriptors {
+    held held[4];
+    ebb_dnnl_descriptor of[4];
+    bool fine;
+} descriptors;
+
+static void hold_all(descriptors *d, const ebb_dnnl_layout *const *layouts)
+{
+    memset(d, 0, sizeof *d);
+    d->fine = true;
+    for (int i = 0; i < 4; i++) {
+        const ebb_dnnl_layout *l = layouts[i];
+        if (l == NULL)
+            continue;
+        d->fine = d->fine && hold(&d->held[i], l->rank, l->dims, l->strides, dnnl_f32, l->tag);
+        d->of[i] = d->fine ? look(&d->held[i]) : NULL;
+    }
+}
+
+static void drop_all(descriptors *d)
+{
+    for (int i = 0; i < 4; i++)
+        drop_held(&d->held[i]);
+}
+
+/* result = scale (what is computed), in version 2 with the bits of its own scales. */
+static dnnl_status_t scale_by(dnnl_primitive_attr_t attr, dnnl_post_ops_t after, float scale)
+{
+#if DNNL_VERSION_MAJOR == 2
+    (void)after;
+    return dnnl_primitive_attr_set_output_scales(attr, 1, 0, &scale);
+#else
+    (void)attr;
+    return dnnl_post_ops_append_eltwise(after, dnnl_eltwise_linear, scale, 0.0f);
+#endif
+}
+
+static dnnl_status_t add_to(dnnl_post_ops_t after)
+{
+#if DNNL_VERSION_MAJOR == 2
+    return dnnl_post_ops_append_sum(after, 1.0f);
+#else
+    return dnnl_post_ops_append_sum(after, 1.0f, 0, dnnl_data_type_undef);
+#endif
+}
+
+/* Scratch memory is the user's; the result is scaled, or added to what is there. NULL: no memory. */
+static dnnl_primitive_attr_t attributes(float scale, bool adds)
 {
     dnnl_primitive_attr_t attr = NULL;
+    dnnl_post_ops_t after = NULL;
     if (ebb_dnnl_engine() == NULL || !has_room() ||
         dnnl_primitive_attr_create(&attr) != dnnl_success)
         return NULL;
-    bool fine =
-        dnnl_primitive_attr_set_scratchpad_mode(attr, dnnl_scratchpad_mode_user) == dnnl_success;
-    if (fine && scale != 1.0f)
-        fine = dnnl_primitive_attr_set_output_scales(attr, 1, 0, &scale) == dnnl_success;
-    if (fine)
-        return attr;
-    dnnl_primitive_attr_destroy(attr);
-    return NULL;
-}
-
-dnnl_primitive_attr_t ebb_dnnl_attr_adding(void)
-{
-    dnnl_primitive_attr_t attr = ebb_dnnl_attr(1.0f);
-    dnnl_post_ops_t sum = NULL;
-    if (attr == NULL)
-        return NULL;
-    if (dnnl_post_ops_create(&sum) != dnnl_success) {
-        dnnl_primitive_attr_destroy(attr);
-        return NULL;
+    dnnl_status_t got = dnnl_primitive_attr_set_scratchpad_mode(attr, dnnl_scratchpad_mode_user);
+    if (got == dnnl_success && (adds || scale != 1.0f)) {
+        got = dnnl_post_ops_create(&after);
+        if (got == dnnl_success && scale != 1.0f)
+            got = scale_by(attr, after, scale);
+        if (got == dnnl_success && adds)
+            got = add_to(after);
+        if (got == dnnl_success)
+            got = dnnl_primitive_attr_set_post_ops(attr, after);
+        if (after != NULL)
+            dnnl_post_ops_destroy(after);
     }
-    bool fine = dnnl_post_ops_append_sum(sum, 1.0f) == dnnl_success &&
-                dnnl_primitive_attr_set_post_ops(attr, sum) == dnnl_success;
-    dnnl_post_ops_destroy(sum);
-    if (fine)
+    if (got == dnnl_success)
         return attr;
     dnnl_primitive_attr_destroy(attr);
     return NULL;
 }
 
-const char *ebb_dnnl_describe(ebb_dnnl_plan *plan, const void *operation,
-                              dnnl_primitive_attr_t attr, dnnl_primitive_desc_t hint)
+static dnnl_status_t create_product(dnnl_primitive_desc_t *made, const descriptors *d,
+                                    const_dnnl_primitive_attr_t attr)
 {
-    dnnl_status_t got = attr == NULL ? dnnl_out_of_memory
-                                     : dnnl_primitive_desc_create(&plan->descriptor, operation,
-                                                                  attr, ebb_dnnl_engine(), hint);
+#if DNNL_VERSION_MAJOR == 2
+    dnnl_matmul_desc_t o;
+    dnnl_status_t got = dnnl_matmul_desc_init(&o, d->of[0], d->of[1], d->of[2], d->of[3]);
+    return got == dnnl_success ? dnnl_primitive_desc_create(made, &o, attr, ebb_dnnl_engine(), NULL)
+                               : got;
+#else
+    return dnnl_matmul_primitive_desc_create(made, ebb_dnnl_engine(), d->of[0], d->of[1], d->of[2],
+                                             d->of[3], attr);
+#endif
+}
+
+static dnnl_status_t create_forward(dnnl_primitive_desc_t *made, const descriptors *d,
+                                    const ebb_dnnl_windows *w, const_dnnl_primitive_attr_t attr)
+{
+#if DNNL_VERSION_MAJOR == 2
+    dnnl_convolution_desc_t o;
+    dnnl_status_t got = dnnl_dilated_convolution_forward_desc_init(
+        &o, dnnl_forward_training, dnnl_convolution_direct, d->of[0], d->of[1], d->of[2], d->of[3],
+        w->stride, w->dilation, w->begin, w->end);
+    return got == dnnl_success ? dnnl_primitive_desc_create(made, &o, attr, ebb_dnnl_engine(), NULL)
+                               : got;
+#else
+    return dnnl_convolution_forward_primitive_desc_create(
+        made, ebb_dnnl_engine(), dnnl_forward_training, dnnl_convolution_direct, d->of[0], d->of[1],
+        d->of[2], d->of[3], w->stride, w->dilation, w->begin, w->end, attr);
+#endif
+}
+
+static dnnl_status_t create_backward(dnnl_primitive_desc_t *made, bool by_data,
+                                     const descriptors *d, const ebb_dnnl_windows *w,
+                                     const_dnnl_primitive_attr_t attr,
+                                     const_dnnl_primitive_desc_t hint)
+{
+#if DNNL_VERSION_MAJOR == 2
+    dnnl_convolution_desc_t o;
+    dnnl_status_t got = by_data ? dnnl_dilated_convolution_backward_data_desc_init(
+                                      &o, dnnl_convolution_direct, d->of[0], d->of[1], d->of[3],
+                                      w->stride, w->dilation, w->begin, w->end)
+                                : dnnl_dilated_convolution_backward_weights_desc_init(
+                                      &o, dnnl_convolution_direct, d->of[0], d->of[1], NULL,
+                                      d->of[3], w->stride, w->dilation, w->begin, w->end);
+    return got == dnnl_success ? dnnl_primitive_desc_create(made, &o, attr, ebb_dnnl_engine(), hint)
+                               : got;
+#else
+    return by_data ? dnnl_convolution_backward_data_primitive_desc_create(
+                         made, ebb_dnnl_engine(), dnnl_convolution_direct, d->of[0], d->of[1],
+                         d->of[3], w->stride, w->dilation, w->begin, w->end, hint, attr)
+                   : dnnl_convolution_backward_weights_primitive_desc_create(
+                         made, ebb_dnnl_engine(), dnnl_convolution_direct, d->of[0], d->of[1], NULL,
+                         d->of[3], w->stride, w->dilation, w->begin, w->end, hint, attr);
+#endif
+}
+
+static dnnl_status_t create_pool(dnnl_primitive_desc_t *made, dnnl_alg_kind_t kind,
+                                 const descriptors *d, const ebb_dnnl_windows *w,
+                                 const_dnnl_primitive_attr_t attr)
+{
+#if DNNL_VERSION_MAJOR == 2
+    dnnl_pooling_desc_t o;
+    dnnl_status_t got =
+        dnnl_pooling_forward_desc_init(&o, dnnl_forward_inference, kind, d->of[0], d->of[3],
+                                       w->stride, w->kernel, w->begin, w->end);
+    return got == dnnl_success ? dnnl_primitive_desc_create(made, &o, attr, ebb_dnnl_engine(), NULL)
+                               : got;
+#else
+    return dnnl_pooling_forward_primitive_desc_create(
+        made, ebb_dnnl_engine(), dnnl_forward_inference, kind, d->of[0], d->of[3], w->stride,
+        w->kernel, w->dilation, w->begin, w->end, attr);
+#endif
+}
+
+/* ---- operations ---- */
+
+static const char *why_not(dnnl_status_t got)
+{
+    return got == dnnl_success         ? NULL
+           : got == dnnl_out_of_memory ? out_of_memory
+                                       : "oneDNN has no kernel for this";
+}
+
+/* The rest of a description: gives back what it needed. */
+static const char *described(ebb_dnnl_plan *plan, dnnl_status_t got, descriptors *d,
+                             dnnl_primitive_attr_t attr)
+{
+    drop_all(d);
     if (attr != NULL)
         dnnl_primitive_attr_destroy(attr);
-    if (got == dnnl_success)
-        return NULL;
-    plan->descriptor = NULL;
-    return got == dnnl_out_of_memory ? out_of_memory : "oneDNN has no kernel for this";
+    if (got != dnnl_success)
+        plan->descriptor = NULL;
+    return why_not(got);
 }
+
+const char *ebb_dnnl_describe_product(ebb_dnnl_plan *plan, const ebb_dnnl_layout *a,
+                                      const ebb_dnnl_layout *b, const ebb_dnnl_layout *bias,
+                                      const ebb_dnnl_layout *out, float alpha, bool adds)
+{
+    descriptors d;
+    hold_all(&d, (const ebb_dnnl_layout *const[]){a, b, bias, out});
+    dnnl_primitive_attr_t attr = d.fine ? attributes(alpha, adds) : NULL;
+    dnnl_status_t got = !d.fine        ? dnnl_unimplemented
+                        : attr == NULL ? dnnl_out_of_memory
+                                       : create_product(&plan->descriptor, &d, attr);
+    return described(plan, got, &d, attr);
+}
+
+const char *ebb_dnnl_describe_conv(ebb_dnnl_plan *plan, ebb_dnnl_conv_kind kind,
+                                   const ebb_dnnl_layout *wide, const ebb_dnnl_layout *weight,
+                                   const ebb_dnnl_layout *bias, const ebb_dnnl_layout *narrow,
+                                   const ebb_dnnl_windows *windows)
+{
+    descriptors d;
+    dnnl_primitive_desc_t forward = NULL; // the hint of a backward one
+    hold_all(&d, (const ebb_dnnl_layout *const[]){wide, weight, bias, narrow});
+    dnnl_primitive_attr_t attr = d.fine ? attributes(1.0f, false) : NULL;
+    dnnl_status_t got = !d.fine        ? dnnl_unimplemented
+                        : attr == NULL ? dnnl_out_of_memory
+                                       : create_forward(&forward, &d, windows, attr);
+    if (kind == EBB_DNNL_FORWARD) {
+        plan->descriptor = forward;
+        return described(plan, got, &d, attr);
+    }
+    if (got == dnnl_success && !has_room())
+        got = dnnl_out_of_memory;
+    if (got == dnnl_success)
+        got = create_backward(&plan->descriptor, kind == EBB_DNNL_BY_DATA, &d, windows, attr,
+                              forward);
+    if (forward != NULL)
+        dnnl_primitive_desc_destroy(forward);
+    return described(plan, got, &d, attr);
+}
+
+const char *ebb_dnnl_describe_pool(ebb_dnnl_plan *plan, bool most, bool padded,
+                                   const ebb_dnnl_layout *from, const ebb_dnnl_layout *to,
+                                   const ebb_dnnl_windows *windows)
+{
+    descriptors d;
+    dnnl_alg_kind_t kind = most     ? dnnl_pooling_max
+                           : padded ? dnnl_pooling_avg_include_padding
+                                    : dnnl_pooling_avg_exclude_padding;
+    hold_all(&d, (const ebb_dnnl_layout *const[]){from, NULL, NULL, to});
+    dnnl_primitive_attr_t attr = d.fine ? attributes(1.0f, false) : NULL;
+    dnnl_status_t got = !d.fine        ? dnnl_unimplemented
+                        : attr == NULL ? dnnl_out_of_memory
+                                       : create_pool(&plan->descriptor, kind, &d, windows, attr);
+    return described(plan, got, &d, attr);
+}
+
+/* ---- plans ---- */
 
 static bool take(ebb_dnnl_plan *plan, size_t bytes, size_t *offset)
 {
@@ -199,23 +413,29 @@ static bool take(ebb_dnnl_plan *plan, size_t bytes, size_t *offset)
 }
 
 const char *ebb_dnnl_add(ebb_dnnl_plan *plan, int arg, bool output, uint32_t index,
-                         const dnnl_memory_desc_t *outer)
+                         const ebb_dnnl_layout *outer)
 {
-    const dnnl_memory_desc_t *inner =
+    descriptors d;
+    ebb_dnnl_descriptor inner =
         dnnl_primitive_desc_query_md(plan->descriptor, dnnl_query_exec_arg_md, arg);
     if (inner == NULL || plan->count == EBB_DNNL_PORTS)
         return "oneDNN does not know this operand";
     ebb_dnnl_port *port = &plan->port[plan->count++];
     *port = (ebb_dnnl_port){.arg = arg, .output = output, .index = index, .outer = *outer};
-    port->inner = *inner;
-    port->copied = dnnl_memory_desc_equal(outer, inner) == 0;
-    if (port->copied && !take(plan, dnnl_memory_desc_get_size(inner), &port->offset))
+    port->inner = inner;
+    port->inner_bytes = dnnl_memory_desc_get_size(inner);
+    hold_all(&d, (const ebb_dnnl_layout *const[]){outer, NULL, NULL, NULL});
+    port->copied = d.fine && dnnl_memory_desc_equal(d.of[0], inner) == 0;
+    drop_all(&d);
+    if (!d.fine)
+        return out_of_memory;
+    if (port->copied && !take(plan, port->inner_bytes, &port->offset))
         return "the scratch memory is too large to address";
     return NULL;
 }
 
 const char *ebb_dnnl_add_images(ebb_dnnl_plan *plan, int arg, bool output, uint32_t index,
-                                const dnnl_memory_desc_t *outer)
+                                const ebb_dnnl_layout *outer)
 {
     const char *why = ebb_dnnl_add(plan, arg, output, index, outer);
     if (why == NULL)
@@ -226,23 +446,26 @@ const char *ebb_dnnl_add_images(ebb_dnnl_plan *plan, int arg, bool output, uint3
 /* The reorder that a copied operand needs. */
 static const char *reorder_of(dnnl_primitive_desc_t *reorder, const ebb_dnnl_port *port)
 {
-    dnnl_primitive_attr_t attr = port->adds ? ebb_dnnl_attr_adding() : ebb_dnnl_attr(1.0f);
-    if (attr == NULL)
-        return out_of_memory;
-    const dnnl_memory_desc_t *from = port->output ? &port->inner : &port->outer;
-    const dnnl_memory_desc_t *to = port->output ? &port->outer : &port->inner;
-    dnnl_status_t got = dnnl_reorder_primitive_desc_create(reorder, from, ebb_dnnl_engine(), to,
-                                                           ebb_dnnl_engine(), attr);
-    dnnl_primitive_attr_destroy(attr);
-    return got == dnnl_success         ? NULL
-           : got == dnnl_out_of_memory ? out_of_memory
-                                       : "oneDNN cannot bring an operand into its layout";
+    descriptors d;
+    hold_all(&d, (const ebb_dnnl_layout *const[]){&port->outer, NULL, NULL, NULL});
+    dnnl_primitive_attr_t attr = d.fine ? attributes(1.0f, port->adds) : NULL;
+    ebb_dnnl_descriptor from = port->output ? port->inner : d.of[0];
+    ebb_dnnl_descriptor to = port->output ? d.of[0] : port->inner;
+    dnnl_status_t got = attr == NULL
+                            ? dnnl_out_of_memory
+                            : dnnl_reorder_primitive_desc_create(reorder, from, ebb_dnnl_engine(),
+                                                                 to, ebb_dnnl_engine(), attr);
+    drop_all(&d);
+    if (attr != NULL)
+        dnnl_primitive_attr_destroy(attr);
+    return got == dnnl_success || got == dnnl_out_of_memory
+               ? why_not(got)
+               : "oneDNN cannot bring an operand into its layout";
 }
 
 static size_t scratch_of(const_dnnl_primitive_desc_t descriptor)
 {
-    const dnnl_memory_desc_t *md =
-        dnnl_primitive_desc_query_md(descriptor, dnnl_query_scratchpad_md, 0);
+    ebb_dnnl_descriptor md = dnnl_primitive_desc_query_md(descriptor, dnnl_query_scratchpad_md, 0);
     return md == NULL ? 0 : dnnl_memory_desc_get_size(md);
 }
 
@@ -305,14 +528,13 @@ static const char *make_part(ebb_dnnl_plan *plan, const ebb_call *call, ebb_dnnl
     const char *why = make(plan, call);
     for (uint32_t p = 0; why == NULL && repeat > 0 && p < plan->count; p++) {
         ebb_dnnl_port *port = &plan->port[p];
-        size_t image = (size_t)port->outer.format_desc.blocking.strides[0] * sizeof(float);
+        size_t image = (size_t)port->outer.strides[0] * sizeof(float);
         if (port->images) {
             port->start = (size_t)first * image;
             port->step = (size_t)images * image;
         } else if (port->output) {
             port->adds = true;
-            if (!port->copied &&
-                !take(plan, dnnl_memory_desc_get_size(&port->inner), &port->offset))
+            if (!port->copied && !take(plan, port->inner_bytes, &port->offset))
                 why = "the scratch memory is too large to address";
             port->copied = true;
         }
@@ -348,7 +570,7 @@ static int64_t images_of_part(const ebb_dnnl_plan *whole, int64_t *batch, bool i
     bool adds = false;
     for (uint32_t p = 0; p < whole->count; p++) {
         const ebb_dnnl_port *port = &whole->port[p];
-        size_t bytes = dnnl_memory_desc_get_size(&port->inner);
+        size_t bytes = port->inner_bytes;
         if (port->images)
             *batch = port->outer.dims[0];
         if (port->images && port->copied)
@@ -480,7 +702,7 @@ typedef struct runner {
     ready part[][EBB_DNNL_PARTS];
 } runner;
 
-static bool make_memory(dnnl_memory_t *memory, const dnnl_memory_desc_t *md)
+static bool make_memory(dnnl_memory_t *memory, ebb_dnnl_descriptor md)
 {
     return dnnl_memory_create(memory, md, ebb_dnnl_engine(), DNNL_MEMORY_NONE) == dnnl_success;
 }
@@ -495,8 +717,12 @@ static const char *make_primitive(dnnl_primitive_t *primitive, const_dnnl_primit
 
 static const char *make_move(move *m, const ebb_dnnl_port *port)
 {
+    descriptors d;
     m->port = *port;
-    if (!make_memory(&m->outer, &port->outer))
+    hold_all(&d, (const ebb_dnnl_layout *const[]){&port->outer, NULL, NULL, NULL});
+    const bool made = d.fine && make_memory(&m->outer, d.of[0]);
+    drop_all(&d);
+    if (!made)
         return out_of_memory;
     if (!port->copied)
         return NULL;
@@ -505,15 +731,14 @@ static const char *make_move(move *m, const ebb_dnnl_port *port)
     if (why != NULL)
         return why;
     why =
-        make_memory(&m->inner, &port->inner) ? make_primitive(&m->reorder, reorder) : out_of_memory;
+        make_memory(&m->inner, port->inner) ? make_primitive(&m->reorder, reorder) : out_of_memory;
     dnnl_primitive_desc_destroy(reorder);
     return why;
 }
 
 static const char *make_ready(ready *r, const ebb_dnnl_plan *plan)
 {
-    dnnl_dims_t scratch = {(dnnl_dim_t)plan->scratch_bytes};
-    dnnl_memory_desc_t md;
+    const dnnl_dims_t scratch = {(dnnl_dim_t)plan->scratch_bytes};
     r->scratch_offset = plan->scratch_offset;
     r->repeat = plan->repeat > 0 ? plan->repeat : 1;
     r->pieces = plan->pieces;
@@ -527,10 +752,11 @@ static const char *make_ready(ready *r, const ebb_dnnl_plan *plan)
     }
     if (why != NULL || plan->scratch_bytes == 0)
         return why;
-    return dnnl_memory_desc_init_by_tag(&md, 1, scratch, dnnl_u8, dnnl_a) == dnnl_success &&
-                   make_memory(&r->scratch, &md)
-               ? NULL
-               : out_of_memory;
+    held h = {0};
+    bool made =
+        hold(&h, 1, scratch, scratch, dnnl_u8, dnnl_a) && make_memory(&r->scratch, look(&h));
+    drop_held(&h);
+    return made ? NULL : out_of_memory;
 }
 
 static const char *make_runner(runner *all, const plans *from)

@@ -21,7 +21,7 @@
  * The parts follow from shapes and the number of threads alone, so a node that is run again gives
  * the same bits. Where these may not depend on the number of threads either, see PIECES in onednn.c.
  *
- * oneDNN 2.6 and 2.7; what version 3 names differently is in onednn.c and the make functions.
+ * oneDNN 2.6, 2.7 and 3: what they name differently is in onednn.c.
  */
 #ifndef EBB_KERNELS_FAST_ONEDNN_H
 #define EBB_KERNELS_FAST_ONEDNN_H
@@ -36,11 +36,25 @@ extern "C" {
 
 enum { EBB_DNNL_PORTS = 4, EBB_DNNL_PARTS = 2, EBB_DNNL_PIECES = 16 };
 
+typedef struct ebb_dnnl_layout { /* of a float32 tensor, as plain numbers */
+    int rank;
+    dnnl_dims_t dims, strides;
+    dnnl_format_tag_t tag; /* 0: by its strides; any: the primitive chooses; or of blocks */
+} ebb_dnnl_layout;
+
+#if DNNL_VERSION_MAJOR == 2
+typedef const dnnl_memory_desc_t *ebb_dnnl_descriptor;
+#else
+typedef const_dnnl_memory_desc_t ebb_dnnl_descriptor;
+#endif
+
 typedef struct ebb_dnnl_port { /* one operand of the primitive */
     int arg;                   /* DNNL_ARG_... */
     bool output;
     uint32_t index; /* of the call's in or out */
-    dnnl_memory_desc_t outer, inner;
+    ebb_dnnl_layout outer;
+    ebb_dnnl_descriptor inner; /* the plan's descriptor's */
+    size_t inner_bytes;
     bool images; /* dim 0 counts images that do not know of each other */
     bool adds;   /* an output that starts as 0, and each run adds to it */
     bool copied;
@@ -86,14 +100,29 @@ ebb_status ebb_dnnl_product(const ebb_call *call, const ebb_dnnl_matrix *a,
 
 dnnl_engine_t ebb_dnnl_engine(void); /* NULL: oneDNN could not start */
 
-/* Attributes with scratch memory from the user and one scale for the result; or with the result
- * added to what is there. NULL: no memory. */
-dnnl_primitive_attr_t ebb_dnnl_attr(float scale);
-dnnl_primitive_attr_t ebb_dnnl_attr_adding(void);
+typedef struct ebb_dnnl_windows { /* spatial axes only, dilation from 0 */
+    dnnl_dims_t stride, kernel, dilation, begin, end;
+} ebb_dnnl_windows;
 
-/* Sets plan->descriptor from an operation's descriptor. Consumes attr. */
-const char *ebb_dnnl_describe(ebb_dnnl_plan *plan, const void *operation,
-                              dnnl_primitive_attr_t attr, dnnl_primitive_desc_t hint);
+typedef enum ebb_dnnl_conv_kind {
+    EBB_DNNL_FORWARD,
+    EBB_DNNL_BY_DATA,
+    EBB_DNNL_BY_WEIGHTS
+} ebb_dnnl_conv_kind;
+
+/* Set plan->descriptor. A product: out = alpha (a b + bias), or added to what is there; bias may be
+ * NULL. A convolution by the names of conv.c. A pool: the largest, or an average, of the padding
+ * too if padded. */
+const char *ebb_dnnl_describe_product(ebb_dnnl_plan *plan, const ebb_dnnl_layout *a,
+                                      const ebb_dnnl_layout *b, const ebb_dnnl_layout *bias,
+                                      const ebb_dnnl_layout *out, float alpha, bool adds);
+const char *ebb_dnnl_describe_conv(ebb_dnnl_plan *plan, ebb_dnnl_conv_kind kind,
+                                   const ebb_dnnl_layout *wide, const ebb_dnnl_layout *weight,
+                                   const ebb_dnnl_layout *bias, const ebb_dnnl_layout *narrow,
+                                   const ebb_dnnl_windows *windows);
+const char *ebb_dnnl_describe_pool(ebb_dnnl_plan *plan, bool most, bool padded,
+                                   const ebb_dnnl_layout *from, const ebb_dnnl_layout *to,
+                                   const ebb_dnnl_windows *windows);
 
 /* Into how many pieces `count` things are divided, each a multiple of `least`: 1 where the call need
  * not give the same bits for every number of threads. */
@@ -102,17 +131,16 @@ int64_t ebb_dnnl_pieces(const ebb_call *call, int64_t count, int64_t least);
 /* Adds an operand, whose inner layout is what the primitive answers for arg. The second is for one
  * that has images along dim 0: where there are such, make may be asked again for fewer of them. */
 const char *ebb_dnnl_add(ebb_dnnl_plan *plan, int arg, bool output, uint32_t index,
-                         const dnnl_memory_desc_t *outer);
+                         const ebb_dnnl_layout *outer);
 const char *ebb_dnnl_add_images(ebb_dnnl_plan *plan, int arg, bool output, uint32_t index,
-                                const dnnl_memory_desc_t *outer);
+                                const ebb_dnnl_layout *outer);
 
-/* Descriptors of a float32 tensor: as its layout says; row-major with other dims of the same count;
+/* Layouts of a tensor: as its layout says; row-major with other dims of the same count;
  * with strides; and leaving the layout to the primitive. */
-const char *ebb_dnnl_of_type(dnnl_memory_desc_t *md, const ebb_type *type);
-void ebb_dnnl_plain(dnnl_memory_desc_t *md, int rank, const int64_t *dims);
-void ebb_dnnl_strided(dnnl_memory_desc_t *md, int rank, const int64_t *dims,
-                      const int64_t *strides);
-void ebb_dnnl_any(dnnl_memory_desc_t *md, int rank, const int64_t *dims);
+const char *ebb_dnnl_of_type(ebb_dnnl_layout *md, const ebb_type *type);
+void ebb_dnnl_plain(ebb_dnnl_layout *md, int rank, const int64_t *dims);
+void ebb_dnnl_strided(ebb_dnnl_layout *md, int rank, const int64_t *dims, const int64_t *strides);
+void ebb_dnnl_any(ebb_dnnl_layout *md, int rank, const int64_t *dims);
 
 /* The phases of a file whose make function is `make`. */
 #define EBB_DNNL_PHASES(make)                                        \

@@ -12,7 +12,7 @@ static const char *make(ebb_dnnl_plan *plan, const ebb_call *call)
         return why;
     bool most = call->op == EBB_OP_MAX_POOL; // beware: oneDNN passes over a NaN
     bool padded = ebb_attr_int(&call->attrs, "count_include_pad", 0) != 0;
-    dnnl_dims_t stride = {0}, kernel = {0}, begin = {0}, end = {0};
+    ebb_dnnl_windows windows = {.stride = {0}};
     for (int i = 0; i < w.spatial; i++) {
         int from = EBB_AXES - w.spatial + i;
         int64_t beyond = (w.narrow[from] - 1) * w.stride[from] + w.kernel[from] - w.wide[from] -
@@ -21,26 +21,18 @@ static const char *make(ebb_dnnl_plan *plan, const ebb_call *call)
             return "no dilation";
         if (padded && !most && beyond > w.pad_end[from])
             return "an average whose last window runs beyond the padding";
-        stride[i] = w.stride[from];
-        kernel[i] = w.kernel[from];
-        begin[i] = w.pad_begin[from];
-        end[i] = beyond > 0 ? beyond : 0;
+        windows.stride[i] = w.stride[from];
+        windows.kernel[i] = w.kernel[from];
+        windows.begin[i] = w.pad_begin[from];
+        windows.end[i] = beyond > 0 ? beyond : 0;
     }
-    dnnl_memory_desc_t source, result;
-    dnnl_pooling_desc_t operation;
+    ebb_dnnl_layout source, result;
     why = ebb_dnnl_of_type(&source, &call->in[0].type);
     if (why == NULL)
         why = ebb_dnnl_of_type(&result, &call->out[0].type);
     if (why != NULL)
         return why;
-    if (dnnl_pooling_forward_desc_init(&operation, dnnl_forward_inference,
-                                       most     ? dnnl_pooling_max
-                                       : padded ? dnnl_pooling_avg_include_padding
-                                                : dnnl_pooling_avg_exclude_padding,
-                                       &source, &result, stride, kernel, begin,
-                                       end) != dnnl_success)
-        return "a pool that oneDNN does not know";
-    why = ebb_dnnl_describe(plan, &operation, ebb_dnnl_attr(1.0f), NULL);
+    why = ebb_dnnl_describe_pool(plan, most, padded, &source, &result, &windows);
     if (why == NULL)
         why = ebb_dnnl_add(plan, DNNL_ARG_SRC, false, 0, &source);
     return why != NULL ? why : ebb_dnnl_add(plan, DNNL_ARG_DST, true, 0, &result);
