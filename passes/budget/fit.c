@@ -106,30 +106,32 @@ static const char *decide(void *context, const ebb_pass *pass, ebb_node site,
     return NULL;
 }
 
-/* Makes g as the wish says: in parts, then every pass that makes offers. *fits: false where the
+static ebb_status run_named(joint *j, ebb_graph *g, const char *pass, const char *option,
+                            const char *value, ebb_report *report)
+{
+    const struct ebb_option_value options[] = {{option, value}, {NULL, NULL}};
+    return ebb_pipeline_one(g, ebb_pass_find(pass), options, NULL, NULL, j->e->scratch, report);
+}
+
+/* Makes g as the wish says: in parts, then every pass that makes offers. *made: false where the
  * batch cannot be divided so. */
 static ebb_status take_offers(joint *j, ebb_graph *g, wish *w, bool *made)
 {
     ebb_report report;
     char parts[16];
     (void)snprintf(parts, sizeof parts, "%d", w->parts);
-    const struct ebb_option_value in_parts[] = {{"parts", parts}, {NULL, NULL}};
     w->exactness = w->parts > 1 ? EBB_ROUNDING : EBB_EXACT;
     *made = true;
     if (w->parts > 1) {
-        EBB_TRY(ebb_pipeline_one(g, &ebb_pass_micro_batch, in_parts, NULL, NULL, j->e->scratch,
-                                 &report));
+        EBB_TRY(run_named(j, g, "micro-batch", "parts", parts, &report));
         *made = report.applied > 0;
     }
     const ebb_pass *pass;
     for (int i = 1; *made && (pass = ebb_pass_offering(i)) != NULL; i++)
         if (pass->exactness <= j->allowed)
             EBB_TRY(ebb_pipeline_one(g, pass, NULL, decide, w, j->e->scratch, &report));
-    EBB_TRY(ebb_pipeline_one(g, &ebb_pass_drop_saves, NULL, NULL, NULL, j->e->scratch, &report));
-    const struct ebb_option_value from[] = {{"file", j->costs}, {NULL, NULL}};
-    if (j->costs == NULL)
-        return NULL;
-    return ebb_pipeline_one(g, &ebb_pass_cost, from, NULL, NULL, j->e->scratch, &report);
+    EBB_TRY(run_named(j, g, "drop-saves", NULL, NULL, &report));
+    return j->costs == NULL ? NULL : run_named(j, g, "cost", "file", j->costs, &report);
 }
 
 static bool is_new(const joint *j, const variant *v)

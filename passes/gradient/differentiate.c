@@ -11,7 +11,7 @@
  */
 #include "onnx/graph/infer.h"
 #include "passes/flatten/body.h"
-#include "passes/flatten/inline.h"
+#include "passes/flatten/functions.h"
 #include "passes/passes.h"
 #include "passes/gradient/reverse.h"
 

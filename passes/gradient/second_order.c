@@ -12,9 +12,9 @@
  */
 #include "onnx/text/text.h"
 #include "onnx/file/writer.h"
-#include "passes/flatten/inline.h"
+#include "passes/flatten/functions.h"
 #include "passes/gradient/reverse.h"
-#include "passes/flatten/unroll.h"
+#include "passes/flatten/control.h"
 
 enum { STEPS_MOST = 1024 }; /* as pass unroll has it */
 

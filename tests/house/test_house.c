@@ -1,4 +1,5 @@
-/* test_house.c: includes run one way, from room to room; folders stay small; public names are ours. */
+/* test_house.c: includes run one way, from room to room; a pass knows no other;
+ * folders stay small; public names are ours. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -202,20 +203,74 @@ static void includes_run_down_and_no_folder_is_a_pile(void **state)
     assert_int_equal(broken, 0);
 }
 
-/* passes/pipeline.c alone runs passes: what two of them do is a function that they share. */
-static void check_runs(const char *file, FILE *text)
+/* ---- passes speak to each other through the graph alone ---- */
+
+static const char *const passes[] = {
+#define EBB_PASS(name, room, phase, priority) "ebb_pass_" #name,
+#include "passes/passes.def"
+#undef EBB_PASS
+};
+
+/* The pass that the .c beside this header ends in, or NULL: as "ebb_pass_fold". */
+static const char *pass_behind(const char *header)
 {
-    char line[1024];
-    bool runs = strncmp(file, "passes/", 7) == 0 && strcmp(file, "passes/pipeline.c") != 0;
-    while (runs && fgets(line, sizeof line, text) != NULL)
-        if (strstr(line, ".run(") != NULL || strstr(line, "->run(") != NULL)
-            complain("%s runs another pass: %s", file, line);
+    char path[2048], line[1024], name[128];
+    const char *found = NULL, *dot = strrchr(header, '.');
+    if (dot == NULL || strcmp(dot, ".h") != 0)
+        return NULL;
+    (void)snprintf(path, sizeof path, "%s/%.*s.c", EBB_SOURCE_DIR, (int)(dot - header), header);
+    FILE *text = fopen(path, "r");
+    while (text != NULL && found == NULL && fgets(line, sizeof line, text) != NULL)
+        if (sscanf(line, "const ebb_pass %127[a-z_0-9]", name) == 1)
+            for (size_t i = 0; i < sizeof passes / sizeof *passes; i++)
+                found = strcmp(passes[i], name) == 0 ? passes[i] : found;
+    if (text != NULL)
+        fclose(text);
+    return found;
 }
 
-static void no_pass_runs_another(void **state)
+/* Files of a pass are NAME.c, and NAME_*.c in the same room. */
+static bool is_of(const char *file, const char *pass)
+{
+    const char *base = strrchr(file, '/') + 1;
+    size_t length = strlen(pass + strlen("ebb_pass_"));
+    return strncmp(base, pass + strlen("ebb_pass_"), length) == 0 &&
+           (base[length] == '.' || base[length] == '_');
+}
+
+/* Where the name stands in the line as a whole word, or NULL. */
+static const char *word_in(const char *line, const char *name)
+{
+    const char *at = line;
+    for (size_t length = strlen(name); (at = strstr(at, name)) != NULL; at += length)
+        if (strspn(at + length, "abcdefghijklmnopqrstuvwxyz_0123456789") == 0)
+            return at;
+    return NULL;
+}
+
+static void check_passes(const char *file, FILE *text)
+{
+    char line[1024], name[1001];
+    if (strncmp(file, "passes/", 7) != 0 || strcmp(file, "passes/pipeline.c") == 0)
+        return;
+    while (fgets(line, sizeof line, text) != NULL) {
+        const char *other =
+            sscanf(line, "#include \"%1000[^\"]\"", name) == 1 ? pass_behind(name) : NULL;
+        if (other != NULL && !is_of(file, other))
+            complain("%s includes %s, which is the own header of %s\n", file, name, other);
+        if (strstr(line, ".run(") != NULL || strstr(line, "->run(") != NULL)
+            complain("%s runs another pass: %s", file, line);
+        for (size_t i = 0; i < sizeof passes / sizeof *passes; i++)
+            if (word_in(line, passes[i]) != NULL && !is_of(file, passes[i]))
+                complain("%s names another pass: %s", file, line);
+    }
+}
+
+/* passes/pipeline.c alone runs them: what two of them do is a function that they share. */
+static void a_pass_knows_no_other_pass(void **state)
 {
     (void)state;
-    walk_all(check_runs);
+    walk_all(check_passes);
     assert_int_equal(broken, 0);
 }
 
@@ -266,7 +321,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(includes_run_down_and_no_folder_is_a_pile),
-        cmocka_unit_test(no_pass_runs_another),
+        cmocka_unit_test(a_pass_knows_no_other_pass),
         cmocka_unit_test(one_file_writes_the_recipe_of_a_step),
         cmocka_unit_test(libebb_exports_only_its_own_names),
     };

@@ -1,6 +1,6 @@
-/* unroll_parts.h: what the files of pass unroll have of each other. */
-#ifndef EBB_PASSES_FLATTEN_UNROLL_PARTS_H
-#define EBB_PASSES_FLATTEN_UNROLL_PARTS_H
+/* control.h: If, Loop and Scan become copies of their bodies. */
+#ifndef EBB_PASSES_FLATTEN_CONTROL_H
+#define EBB_PASSES_FLATTEN_CONTROL_H
 
 #include "passes/flatten/body.h"
 #include "passes/common.h"
@@ -18,6 +18,18 @@ typedef struct ebb_unroll {
     ebb_node before; /* the last node before those that were put for this one */
 } ebb_unroll;
 
+/* The node's operator where it is If, Loop or Scan, else EBB_OP_UNKNOWN. */
+ebb_op ebb_unroll_control(const ebb_graph *g, ebb_node n);
+/* One of them. *why: NULL where it has become nodes. */
+ebb_status ebb_unroll_node(ebb_unroll *u, ebb_node n, const char **why);
+
+/* Makes nodes of the bodies of If, Loop and Scan behind `after` (none: from the first on) and
+ * before `end`, where that can be, with at most `most` copies of a body, and folds there what is
+ * constant. Results keep their names; ids of values do not last. */
+ebb_status ebb_unroll_between(ebb_edit *e, ebb_node after, ebb_node end, int64_t most);
+
+/* ---- control.c for control_scan.c, and back ---- */
+
 /* What the names of its copies begin with: its own, else that of what it makes. */
 const char *ebb_unroll_place(const ebb_unroll *u, ebb_node n);
 /* Emits before n, with names below place. */
@@ -32,7 +44,6 @@ ebb_value ebb_unroll_stack(ebb_build *b, ebb_arena *scratch, const ebb_value *li
 ebb_status ebb_unroll_copy(ebb_unroll *u, ebb_body *body, ebb_node n, const char *place,
                            const ebb_value *in, size_t given, ebb_value *out);
 
-/* unroll_scan.c. *why: NULL where it has become nodes. */
 ebb_status ebb_unroll_scan(ebb_unroll *u, ebb_node n, const char **why);
 
 #ifdef __cplusplus

@@ -1,6 +1,6 @@
-/* inline.h: what other passes ask of pass inline. */
-#ifndef EBB_PASSES_FLATTEN_INLINE_H
-#define EBB_PASSES_FLATTEN_INLINE_H
+/* functions.h: bodies of functions in the place of calls of them. */
+#ifndef EBB_PASSES_FLATTEN_FUNCTIONS_H
+#define EBB_PASSES_FLATTEN_FUNCTIONS_H
 
 #include "rewrite/rewrite.h"
 

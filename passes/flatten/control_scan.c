@@ -1,10 +1,10 @@
-/* unroll_scan.c: Scan becomes as many copies of its body as its inputs are long.
+/* control_scan.c: Scan becomes as many copies of its body as its inputs are long.
  *
  *   before   h, all = Scan (h0, x [2, N]) <body = b (h, slice) => (h2, out)>
  *   after    x0, x1 = Split (x)                   once, so that its gradient is put together once
  *            x/0/h2 = b(h0, x0)  h = b(x/0/h2, x1)  all = Concat (Unsqueeze (x/0/out), ...)
  */
-#include "passes/flatten/unroll_parts.h"
+#include "passes/flatten/control.h"
 
 /* x in `count` slices along an axis, which goes. */
 static ebb_status slices(ebb_unroll *u, ebb_build *b, ebb_value x, int64_t axis, int64_t count,

@@ -1,6 +1,6 @@
-/* fold.h: what other passes ask of pass fold. */
-#ifndef EBB_PASSES_FLATTEN_FOLD_H
-#define EBB_PASSES_FLATTEN_FOLD_H
+/* simplify.h: what is constant is computed, and what does nothing goes. */
+#ifndef EBB_PASSES_FLATTEN_SIMPLIFY_H
+#define EBB_PASSES_FLATTEN_SIMPLIFY_H
 
 #include "rewrite/rewrite.h"
 
