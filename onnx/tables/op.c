@@ -29,17 +29,17 @@ enum {
 
 static const ebb_op_row rows[EBB_OP_COUNT] = {
     [EBB_OP_UNKNOWN] = {"", "", 0, "", "-", 0, 0, NULL, NULL, NULL, "UNKNOWN"},
-#define EBB_OP(id, domain, name, since, operands, reads, traits, alias, infer, grad, cost) \
-    [EBB_OP_##id] = {DOMAIN_##domain,                                                      \
-                     name,                                                                 \
-                     since,                                                                \
-                     operands,                                                             \
-                     reads,                                                                \
-                     (uint32_t)(traits),                                                   \
-                     (uint64_t)(alias),                                                    \
-                     ebb_infer_##infer,                                                    \
-                     ebb_grad_##grad,                                                      \
-                     ebb_cost_##cost,                                                      \
+#define EBB_OP(id, domain, name, since, operands, reads, traits, alias, infer, grad, cost, batch) \
+    [EBB_OP_##id] = {DOMAIN_##domain,                                                             \
+                     name,                                                                        \
+                     since,                                                                       \
+                     operands,                                                                    \
+                     reads,                                                                       \
+                     (uint32_t)(traits),                                                          \
+                     (uint64_t)(alias),                                                           \
+                     ebb_infer_##infer,                                                           \
+                     ebb_grad_##grad,                                                             \
+                     ebb_cost_##cost,                                                             \
                      #id},
 #include "onnx/tables/ops.def"
 #undef EBB_OP

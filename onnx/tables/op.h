@@ -7,6 +7,8 @@
  *   grad   emits the backward (graph.h, build.h); `none`: nothing flows; `missing`: no rule
  *   cost   floating-point operations; the bytes are those of the operands
  *   alias  which output may take over the memory of which input (see EBB_OVER)
+ *   batch  what becomes of its outputs when the batch is computed in parts: a rule of pass
+ *          micro-batch; `unknown`: nobody has said (passes/memory/rounding/batch_node.h)
  */
 #ifndef EBB_ONNX_TABLES_OP_H
 #define EBB_ONNX_TABLES_OP_H
@@ -19,7 +21,7 @@ extern "C" {
 
 typedef enum ebb_op {
     EBB_OP_UNKNOWN = 0, /* kept, planned by its bytes, never run */
-#define EBB_OP(id, domain, name, since, operands, reads, traits, alias, infer, grad, cost) \
+#define EBB_OP(id, domain, name, since, operands, reads, traits, alias, infer, grad, cost, batch) \
     EBB_OP_##id,
 #include "onnx/tables/ops.def"
 #undef EBB_OP

@@ -9,7 +9,7 @@ typedef ebb_batch_form form;
 
 /* y = op(a) op(b): a split along rows or b along columns splits y; both along what is summed over
  * makes sums; batch axes are as in a pointwise operator. */
-static const char *matmul(node *b)
+const char *ebb_parts_matmul(node *b)
 {
     bool plain = op_of(b) == EBB_OP_MATMUL;
     int ranks[2] = {in_type(b, 0)->rank, in_type(b, 1)->rank}, y = out_type(b, 0)->rank;
@@ -51,9 +51,9 @@ static const char *matmul(node *b)
     return NULL;
 }
 
-static const char *gemm(node *b)
+const char *ebb_parts_gemm(node *b)
 {
-    const char *why = matmul(b);
+    const char *why = ebb_parts_matmul(b);
     if (why != NULL || !has_in(b, 2))
         return why;
     if (b->out[0].where != EBB_BATCH_PARTS)
@@ -66,12 +66,12 @@ static const char *gemm(node *b)
 
 /* ---- convolution and pooling: the batch is axis 0 ---- */
 
-static const char *conv(node *b)
+const char *ebb_parts_images(node *b)
 {
     return b->in[0].axis == 0 ? ebb_batch_beside(b, -1) : ebb_batch_mixes;
 }
 
-static const char *conv_weight_grad(node *b)
+const char *ebb_parts_weight_grad(node *b)
 {
     if (!ask(b, 0, 0) || !ask(b, 1, 0))
         return ebb_batch_crossed;
@@ -80,7 +80,7 @@ static const char *conv_weight_grad(node *b)
 }
 
 /* The rows are summed over. */
-static const char *linear_grad(node *b)
+const char *ebb_parts_linear_grad(node *b)
 {
     if (!ask(b, 0, 0) || !ask(b, 1, 0))
         return ebb_batch_crossed;
@@ -90,7 +90,7 @@ static const char *linear_grad(node *b)
 }
 
 /* Images and channels are pooled one by one; with two inputs, both are so split. */
-static const char *pool(node *b)
+const char *ebb_parts_pool(node *b)
 {
     int axis = is_parts(b, 0) ? b->in[0].axis : b->in[1].axis;
     if (axis != 0)
@@ -125,6 +125,26 @@ static const char *row_norm(node *b, uint32_t data, uint32_t rows, bool gradient
     return NULL;
 }
 
+const char *ebb_parts_row_norm(node *b)
+{
+    return row_norm(b, 0, 1u, false);
+}
+
+const char *ebb_parts_layer_norm_grad(node *b)
+{
+    return row_norm(b, 1, 1u | 1u << 1 | 1u << 3 | 1u << 4, true);
+}
+
+const char *ebb_parts_layer_norm_from(node *b)
+{
+    return row_norm(b, 1, 1u | 1u << 1 | 1u << 4, true);
+}
+
+const char *ebb_parts_rms_norm_grad(node *b)
+{
+    return row_norm(b, 1, 1u | 1u << 1 | 1u << 3, true);
+}
+
 /* Images are normalised one by one; the inputs of `images` (a bit each) have something of each. */
 static const char *group_norm(node *b, uint32_t images, bool gradient)
 {
@@ -137,7 +157,22 @@ static const char *group_norm(node *b, uint32_t images, bool gradient)
     return NULL;
 }
 
-static const char *softmax(node *b)
+const char *ebb_parts_group_norm(node *b)
+{
+    return group_norm(b, 1u, false);
+}
+
+const char *ebb_parts_group_norm_grad(node *b)
+{
+    return group_norm(b, 1u | 1u << 1 | 1u << 3 | 1u << 4, true);
+}
+
+const char *ebb_parts_group_norm_from(node *b)
+{
+    return group_norm(b, 1u | 1u << 1 | 1u << 4, true);
+}
+
+const char *ebb_parts_softmax(node *b)
 {
     int along = normal(int_attr(b, "axis", -1), in_type(b, 0)->rank);
     int axis = is_parts(b, 0) ? b->in[0].axis : b->in[1].axis;
@@ -151,14 +186,14 @@ static const char *softmax(node *b)
 }
 
 /* (x, scale, bias, mean, variance) -> y, running mean and variance, the part's own statistics. */
-static const char *batch_norm(node *b)
+const char *ebb_parts_batch_norm(node *b)
 {
     if (op_of(b) == EBB_OP_BATCH_NORMALIZATION && int_attr(b, "training_mode", 0) == 0)
         return ebb_batch_beside(b, 1);
     if (!b->norm_per_part || op_of(b) != EBB_OP_BATCH_NORM_TRAINING)
         return "batch norm takes its statistics over the whole batch; batch-norm=per-part allows "
                "those of each part";
-    const char *why = conv(b);
+    const char *why = ebb_parts_images(b);
     for (uint32_t k = 1; why == NULL && k < out_count(b); k++)
         b->out[k] = (form){.where = k < 3 ? EBB_BATCH_CHAIN : EBB_BATCH_OWN};
     return why;
@@ -177,6 +212,16 @@ static const char *batch_norm_grad(node *b, uint32_t own)
     for (uint32_t k = 1; k < out_count(b); k++)
         b->out[k] = (form){.where = EBB_BATCH_SUM};
     return NULL;
+}
+
+const char *ebb_parts_batch_norm_grad(node *b)
+{
+    return batch_norm_grad(b, 3u << 3);
+}
+
+const char *ebb_parts_batch_norm_from(node *b)
+{
+    return batch_norm_grad(b, 1u << 4);
 }
 
 /* ---- losses ---- */
@@ -203,8 +248,18 @@ static const char *loss(node *b, uint32_t scores, bool gradient)
     return NULL;
 }
 
+const char *ebb_parts_loss(node *b)
+{
+    return loss(b, 0, false);
+}
+
+const char *ebb_parts_loss_grad(node *b)
+{
+    return loss(b, 1, true);
+}
+
 /* LinearCrossEntropy: (x, w, bias, labels, weights) -> loss, dx, dw, dbias. */
-static const char *linear_loss(node *b)
+const char *ebb_parts_linear_loss(node *b)
 {
     ebb_attrs attrs = ebb_node_attrs(b->g, b->n);
     int axis = b->in[0].axis, labels = -1;
@@ -224,7 +279,7 @@ static const char *linear_loss(node *b)
 /* ---- recurrent ---- */
 
 /* RNN, GRU, LSTM and LSTMTraining: (X, W, R, B, lengths, h0, c0, P) -> Y, Y_h, Y_c, CAll, iofc. */
-static const char *recurrent(node *b)
+const char *ebb_parts_recurrent(node *b)
 {
     bool first = int_attr(b, "layout", 0) != 0;
     int x = first ? 0 : 1, y = first ? 0 : 2;
@@ -253,87 +308,17 @@ static const char *recurrent_grad(node *b, const char *inputs)
     return NULL;
 }
 
-const char *ebb_batch_layer_rule(ebb_batch_node *b, bool *known)
+const char *ebb_parts_rnn_grad(node *b)
 {
-    *known = true;
-    switch (op_of(b)) {
-    case EBB_OP_MATMUL:
-    case EBB_OP_FUSED_MATMUL:
-        return matmul(b);
-    case EBB_OP_GEMM:
-        return gemm(b);
-    case EBB_OP_LINEAR_GRAD:
-        return linear_grad(b);
-    case EBB_OP_CONV:
-    case EBB_OP_CONV_TRANSPOSE:
-    case EBB_OP_CONV_NHWC:
-    case EBB_OP_CONV_TRANSPOSE_NHWC:
-    case EBB_OP_DEPTH_TO_SPACE:
-    case EBB_OP_SPACE_TO_DEPTH:
-        return conv(b);
-    case EBB_OP_CONV_WEIGHT_GRAD:
-    case EBB_OP_CONV_WEIGHT_GRAD_NHWC:
-    case EBB_OP_CONV_WEIGHT_GRAD_POOLED:
-        return conv_weight_grad(b);
-    case EBB_OP_MAX_POOL:
-    case EBB_OP_AVERAGE_POOL:
-    case EBB_OP_GLOBAL_AVERAGE_POOL:
-    case EBB_OP_GLOBAL_MAX_POOL:
-    case EBB_OP_MAX_POOL_GRAD:
-    case EBB_OP_AVERAGE_POOL_GRAD:
-        return pool(b);
-    case EBB_OP_LAYER_NORMALIZATION:
-    case EBB_OP_RMS_NORMALIZATION:
-    case EBB_OP_RMS_NORM:
-        return row_norm(b, 0, 1u, false);
-    case EBB_OP_LAYER_NORM_GRAD:
-        return row_norm(b, 1, 1u | 1u << 1 | 1u << 3 | 1u << 4, true);
-    case EBB_OP_RMS_NORM_GRAD:
-    case EBB_OP_RMS_NORM_GRAD_FROM_OUTPUT:
-        return row_norm(b, 1, 1u | 1u << 1 | 1u << 3, true);
-    case EBB_OP_LAYER_NORM_GRAD_FROM_OUTPUT:
-        return row_norm(b, 1, 1u | 1u << 1 | 1u << 4, true);
-    case EBB_OP_INSTANCE_NORMALIZATION:
-    case EBB_OP_GROUP_NORMALIZATION:
-    case EBB_OP_GROUP_NORM:
-        return group_norm(b, 1u, false);
-    case EBB_OP_GROUP_NORM_GRAD:
-        return group_norm(b, 1u | 1u << 1 | 1u << 3 | 1u << 4, true);
-    case EBB_OP_GROUP_NORM_GRAD_FROM_OUTPUT:
-        return group_norm(b, 1u | 1u << 1 | 1u << 4, true);
-    case EBB_OP_BATCH_NORMALIZATION:
-    case EBB_OP_BATCH_NORM_TRAINING:
-        return batch_norm(b);
-    case EBB_OP_BATCH_NORM_GRAD:
-        return batch_norm_grad(b, 3u << 3);
-    case EBB_OP_BATCH_NORM_GRAD_FROM_OUTPUT:
-        return batch_norm_grad(b, 1u << 4);
-    case EBB_OP_SOFTMAX:
-    case EBB_OP_LOG_SOFTMAX:
-    case EBB_OP_SOFTMAX_GRAD:
-    case EBB_OP_LOG_SOFTMAX_GRAD:
-        return softmax(b);
-    case EBB_OP_SOFTMAX_CROSS_ENTROPY_LOSS:
-    case EBB_OP_NEGATIVE_LOG_LIKELIHOOD_LOSS:
-        return loss(b, 0, false);
-    case EBB_OP_SOFTMAX_CROSS_ENTROPY_LOSS_GRAD:
-        return loss(b, 1, true);
-    case EBB_OP_LINEAR_CROSS_ENTROPY:
-        return linear_loss(b);
-    case EBB_OP_RNN:
-    case EBB_OP_GRU:
-    case EBB_OP_LSTM:
-    case EBB_OP_LSTM_TRAINING:
-        return recurrent(b);
-    case EBB_OP_RNN_GRAD:
-    case EBB_OP_GRU_GRAD:
-        return recurrent_grad(b, "xwwwlsyys");
-    case EBB_OP_LSTM_GRAD:
-        return recurrent_grad(b, "xwwlssyyyyss");
-    case EBB_OP_EBB_LSTM_GRAD:
-        return recurrent_grad(b, "xwwwlsswyyss");
-    default:
-        *known = false;
-        return NULL;
-    }
+    return recurrent_grad(b, "xwwwlsyys");
+}
+
+const char *ebb_parts_lstm_grad(node *b)
+{
+    return recurrent_grad(b, "xwwlssyyyyss");
+}
+
+const char *ebb_parts_ebb_lstm_grad(node *b)
+{
+    return recurrent_grad(b, "xwwwlsswyyss");
 }

@@ -121,10 +121,14 @@ const char *ebb_batch_beside(ebb_batch_node *b, int moved);
 int ebb_batch_axis_through(const ebb_type *to, int64_t *outer, const ebb_type *from, int axis,
                            int64_t parts);
 
-/* ---- batch_layers.c: products, convolutions, norms, losses, LSTM ---- */
+/* ---- the rules: column `batch` of ops.def, batch_rules.c and batch_layers.c ---- */
 
-/* *known is false where the operator is none of these. */
-const char *ebb_batch_layer_rule(ebb_batch_node *b, bool *known);
+/* Operators share rules: repeated prototypes are harmless. A rule fills b->out, and asks of b->in;
+ * NULL, or why the node cannot be computed in parts. */
+#define EBB_OP(id, domain, name, since, operands, reads, traits, alias, infer, grad, cost, batch) \
+    const char *ebb_parts_##batch(ebb_batch_node *b);
+#include "onnx/tables/ops.def"
+#undef EBB_OP
 
 #ifdef __cplusplus
 }

@@ -1,5 +1,5 @@
 /* batch_rules.c: how operators treat parts of a batch: pointwise ones, views and moves, reductions;
- * batch_layers.c has the layers. */
+ * batch_layers.c has the layers. Which rule is whose is a column of onnx/tables/ops.def. */
 #include "passes/memory/rounding/batch_node.h"
 
 typedef ebb_batch_node node;
@@ -35,6 +35,17 @@ static const char *pointwise(node *b, uint32_t count)
         return ebb_batch_unknown;
     give_all(b, axis);
     return NULL;
+}
+
+const char *ebb_parts_pointwise(node *b)
+{
+    return pointwise(b, in_count(b));
+}
+
+/* The first input is one of elements; others say how. */
+const char *ebb_parts_first(node *b)
+{
+    return pointwise(b, 1);
 }
 
 /* What is linear in sums of the parts is a sum of the parts again. */
@@ -79,7 +90,7 @@ int ebb_batch_axis_through(const ebb_type *to, int64_t *outer, const ebb_type *f
     return -1;
 }
 
-static const char *view(node *b)
+const char *ebb_parts_view(node *b)
 {
     int axis = is_parts(b, 0) ? ebb_batch_axis_through(out_type(b, 0), &b->outer, in_type(b, 0),
                                                        b->in[0].axis, b->parts)
@@ -91,8 +102,10 @@ static const char *view(node *b)
     return NULL;
 }
 
-static const char *transpose(node *b)
+const char *ebb_parts_transpose(node *b)
 {
+    if (!is_parts(b, 0))
+        return ebb_batch_unknown;
     ebb_attrs attrs = ebb_node_attrs(b->g, b->n);
     uint32_t count;
     const int64_t *perm = ebb_attr_ints(&attrs, "perm", &count);
@@ -104,7 +117,7 @@ static const char *transpose(node *b)
 }
 
 /* Concat: all inputs along the same axis, which is not the one that they are put together along. */
-static const char *concat(node *b)
+const char *ebb_parts_concat(node *b)
 {
     int axis = -1;
     for (uint32_t i = 0; i < in_count(b); i++)
@@ -129,6 +142,21 @@ const char *ebb_batch_beside(node *b, int moved)
     return NULL;
 }
 
+const char *ebb_parts_split(node *b)
+{
+    return ebb_batch_beside(b, normal(int_attr(b, "axis", 0), in_type(b, 0)->rank));
+}
+
+const char *ebb_parts_top_k(node *b)
+{
+    return ebb_batch_beside(b, normal(int_attr(b, "axis", -1), in_type(b, 0)->rank));
+}
+
+const char *ebb_parts_trilu(node *b)
+{
+    return b->in[0].axis < in_type(b, 0)->rank - 2 ? ebb_batch_beside(b, -1) : ebb_batch_mixes;
+}
+
 /* Slice, and SliceGrad with its shape before the bounds. */
 static const char *slice(node *b, uint32_t first)
 {
@@ -144,7 +172,17 @@ static const char *slice(node *b, uint32_t first)
     return ebb_batch_beside(b, -1);
 }
 
-static const char *pad(node *b)
+const char *ebb_parts_slice(node *b)
+{
+    return slice(b, 1);
+}
+
+const char *ebb_parts_slice_grad(node *b)
+{
+    return slice(b, 2);
+}
+
+const char *ebb_parts_pad(node *b)
 {
     const int64_t *pads;
     uint32_t count;
@@ -156,7 +194,7 @@ static const char *pad(node *b)
                : ebb_batch_beside(b, -1);
 }
 
-static const char *expand(node *b)
+const char *ebb_parts_expand(node *b)
 {
     int rank = out_type(b, 0)->rank, own = in_type(b, 0)->rank;
     if (!is_parts(b, 0) || !is_whole(b, 1))
@@ -166,7 +204,7 @@ static const char *expand(node *b)
     return NULL;
 }
 
-static const char *tile(node *b)
+const char *ebb_parts_tile(node *b)
 {
     const int64_t *repeats;
     uint32_t count;
@@ -176,7 +214,7 @@ static const char *tile(node *b)
     return ebb_batch_beside(b, repeats[axis] != 1 ? axis : -1);
 }
 
-static const char *gather(node *b)
+const char *ebb_parts_gather(node *b)
 {
     int axis = normal(int_attr(b, "axis", 0), in_type(b, 0)->rank);
     int indices = in_type(b, 1)->rank;
@@ -191,7 +229,7 @@ static const char *gather(node *b)
 }
 
 /* (shape, indices, dY): samples that gather from one table add up in its gradient. */
-static const char *gather_grad(node *b)
+const char *ebb_parts_gather_grad(node *b)
 {
     if (!is_parts(b, 2) || !is_whole(b, 0))
         return ebb_batch_unknown;
@@ -224,9 +262,19 @@ static const char *gather_elements(node *b, uint32_t indices)
     return NULL;
 }
 
+const char *ebb_parts_gather_elements(node *b)
+{
+    return gather_elements(b, 1);
+}
+
+const char *ebb_parts_gather_elements_grad(node *b)
+{
+    return gather_elements(b, 2);
+}
+
 /* ---- reductions ---- */
 
-static const char *reduce(node *b)
+const char *ebb_parts_reduce(node *b)
 {
     const int64_t *axes;
     uint32_t count;
@@ -254,7 +302,7 @@ static const char *reduce(node *b)
     return NULL;
 }
 
-static const char *arg_max(node *b)
+const char *ebb_parts_arg_max(node *b)
 {
     int axis = normal(int_attr(b, "axis", 0), in_type(b, 0)->rank);
     const char *why = ebb_batch_beside(b, axis);
@@ -263,83 +311,29 @@ static const char *arg_max(node *b)
     return why;
 }
 
-/* ---- the rules ---- */
-
-static const char *rule_of_move(node *b, ebb_op op)
+const char *ebb_parts_cum_sum(node *b)
 {
-    int rank = in_count(b) > 0 && has_in(b, 0) ? in_type(b, 0)->rank : 0;
-    switch (op) {
-    case EBB_OP_TRANSPOSE:
-        return is_parts(b, 0) ? transpose(b) : ebb_batch_unknown;
-    case EBB_OP_CONCAT:
-        return concat(b);
-    case EBB_OP_SPLIT:
-    case EBB_OP_TOP_K:
-        return ebb_batch_beside(b, normal(int_attr(b, "axis", op == EBB_OP_TOP_K ? -1 : 0), rank));
-    case EBB_OP_SLICE:
-        return slice(b, 1);
-    case EBB_OP_SLICE_GRAD:
-        return slice(b, 2);
-    case EBB_OP_PAD:
-        return pad(b);
-    case EBB_OP_EXPAND:
-        return expand(b);
-    case EBB_OP_TILE:
-        return tile(b);
-    case EBB_OP_GATHER:
-        return gather(b);
-    case EBB_OP_GATHER_GRAD:
-        return gather_grad(b);
-    case EBB_OP_GATHER_ELEMENTS:
-        return gather_elements(b, 1);
-    case EBB_OP_GATHER_ELEMENTS_GRAD:
-        return gather_elements(b, 2);
-    case EBB_OP_TRILU:
-        return b->in[0].axis < rank - 2 ? ebb_batch_beside(b, -1) : ebb_batch_mixes;
-    default:
-        return ebb_batch_unknown;
-    }
+    double axis;
+    return ebb_scalar_of(b->g, ebb_in(b->g, b->n, 1), &axis)
+               ? ebb_batch_beside(b, normal((int64_t)axis, in_type(b, 0)->rank))
+               : not_constant;
 }
 
-static const char *rule_of(node *b)
+/* ---- the rule of an operator ---- */
+
+const char *ebb_parts_unknown(node *b)
 {
-    ebb_op op = op_of(b);
-    bool known;
-    const char *why = ebb_batch_layer_rule(b, &known);
-    if (known)
-        return why;
-    switch (op) {
-    case EBB_OP_CAST_LIKE: // of the second, the dtype alone
-    case EBB_OP_DROPOUT:
-    case EBB_OP_EBB_DROPOUT:
-    case EBB_OP_EBB_DROPOUT_SEED_GRAD:
-    case EBB_OP_RANDOM_NORMAL_LIKE:
-    case EBB_OP_RANDOM_UNIFORM_LIKE:
-        return pointwise(b, 1);
-    case EBB_OP_REDUCE_SUM:
-    case EBB_OP_REDUCE_MEAN:
-    case EBB_OP_REDUCE_MAX:
-    case EBB_OP_REDUCE_MIN:
-    case EBB_OP_REDUCE_PROD:
-    case EBB_OP_REDUCE_L2:
-    case EBB_OP_REDUCE_SUM_SQUARE:
-    case EBB_OP_REDUCE_LOG_SUM_EXP:
-        return reduce(b);
-    case EBB_OP_ARG_MAX:
-    case EBB_OP_ARG_MIN:
-        return arg_max(b);
-    case EBB_OP_CUM_SUM: {
-        double axis;
-        return ebb_scalar_of(b->g, ebb_in(b->g, b->n, 1), &axis)
-                   ? ebb_batch_beside(b, normal((int64_t)axis, in_type(b, 0)->rank))
-                   : not_constant;
-    }
-    default:
-        if (ebb_op_has(op, EBB_VIEW))
-            return view(b);
-        return ebb_op_has(op, EBB_POINTWISE) ? pointwise(b, in_count(b)) : rule_of_move(b, op);
-    }
+    (void)b;
+    return ebb_batch_unknown;
 }
+
+static const char *(*const rules[EBB_OP_COUNT])(node *b) = {
+    [EBB_OP_UNKNOWN] = ebb_parts_unknown,
+#define EBB_OP(id, domain, name, since, operands, reads, traits, alias, infer, grad, cost, batch) \
+    [EBB_OP_##id] = ebb_parts_##batch,
+#include "onnx/tables/ops.def"
+#undef EBB_OP
+};
 
 static bool is_divided(const ebb_type *t, form f, int64_t parts)
 {
@@ -385,6 +379,6 @@ const char *ebb_batch_rule(ebb_batch_node *b)
             return ebb_batch_crossed;
         b->outer = b->in[i].outer;
     }
-    const char *why = rule_of(b);
+    const char *why = rules[op_of(b)](b);
     return why != NULL ? why : divides(b);
 }
