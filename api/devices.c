@@ -33,9 +33,9 @@ static void add_probe(void *to, const char *what, const char *why)
     (void)json_array_append_new(to, row);
 }
 
-static json_t *cuda_row(const ebb_plugin *plugin, ebb_status why)
+static json_t *plugin_row(const char *name, const ebb_plugin *plugin, ebb_status why)
 {
-    json_t *row = json_pack("{s:s, s:b}", "backend", "cuda", "available", 1);
+    json_t *row = json_pack("{s:s, s:b}", "backend", name, "available", 1);
     char text[1600] = "";
     ebb_device_facts f;
     if (row == NULL || why != NULL) {
@@ -64,12 +64,15 @@ static json_t *cuda_row(const ebb_plugin *plugin, ebb_status why)
 
 EBB_API ebb_status ebb_devices_json(char **json)
 {
-    const ebb_plugin *plugin = NULL;
-    ebb_status why = ebb_plugin_cuda(&plugin);
-    json_t *names = json_array();
-    for (size_t i = 0; plugin != NULL && plugin->described[i] != NULL; i++)
-        (void)json_array_append_new(names, json_string(plugin->described[i]));
-    return ebb_json_text(json,
-                         json_pack("{s:s, s:[o, o], s:o}", "schema", "ebb.devices/1", "devices",
-                                   cpu_row(), cuda_row(plugin, why), "described", names));
+    json_t *rows = json_pack("[o]", cpu_row()), *described = json_array();
+    const char *name;
+    for (size_t i = 0; (name = ebb_plugin_name(i)) != NULL; i++) {
+        const ebb_plugin *plugin;
+        ebb_status why = ebb_plugin_open(&plugin, i);
+        for (size_t k = 0; plugin != NULL && plugin->described[k] != NULL; k++)
+            (void)json_array_append_new(described, json_string(plugin->described[k]));
+        (void)json_array_append_new(rows, plugin_row(name, plugin, why));
+    }
+    return ebb_json_text(json, json_pack("{s:s, s:o, s:o}", "schema", "ebb.devices/1", "devices",
+                                         rows, "described", described));
 }

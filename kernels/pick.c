@@ -5,24 +5,23 @@
 #include "kernels/nested/stream.h"
 #include "kernels/nested/widen.h"
 
-#include <pthread.h>
 #include <stdio.h>
 
 static const ebb_backend *const cpu[] = {&ebb_backend_dnnl, &ebb_backend_plain, NULL};
 static const ebb_backend *const plain[] = {&ebb_backend_plain, NULL};
 
-static ebb_status cuda_backends(const char *words, const ebb_backend *const **list)
+static ebb_status no_backend(const char *name)
 {
-    static const ebb_backend *cuda[2];
-    static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
-    const ebb_backend *opened;
-    EBB_TRY(ebb_plugin_backend(&opened, words));
-    (void)pthread_mutex_lock(&mutex);
-    if (cuda[0] == NULL) // there is one, whatever the words
-        cuda[0] = opened;
-    (void)pthread_mutex_unlock(&mutex);
-    *list = cuda;
-    return NULL;
+    char plugins[200] = "";
+    const char *next = ebb_plugin_name(0);
+    for (size_t i = 0, length = 0; next != NULL && length < sizeof plugins; i++) {
+        const char *plugin = next;
+        next = ebb_plugin_name(i + 1);
+        length += (size_t)snprintf(plugins + length, sizeof plugins - length, "%s%s",
+                                   next != NULL ? ", " : " and ", plugin);
+    }
+    return ebb_hint(ebb_error(EBB_USAGE, "there is no backend '%s'", name),
+                    "the backends are cpu, plain%s", plugins);
 }
 
 ebb_status ebb_backends(const char *name, const ebb_backend *const **list)
@@ -32,12 +31,9 @@ ebb_status ebb_backends(const char *name, const ebb_backend *const **list)
         *list = cpu;
     else if (strcmp(name, "plain") == 0)
         *list = plain;
-    else if (strncmp(name, "cuda", 4) == 0 && (name[4] == '\0' || name[4] == ':'))
-        return cuda_backends(name[4] == ':' ? name + 5 : NULL, list);
-    if (*list != NULL)
-        return NULL;
-    return ebb_hint(ebb_error(EBB_USAGE, "there is no backend '%s'", name),
-                    "the backends are cpu, plain and cuda");
+    else
+        EBB_TRY(ebb_plugin_backends(list, name));
+    return *list != NULL ? NULL : no_backend(name);
 }
 
 static const ebb_kernel *find_among(const ebb_kernel *kernels, size_t count, ebb_op op)

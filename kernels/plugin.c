@@ -1,4 +1,5 @@
-/* plugin.c: finds and opens libebb_cuda.so. The libraries that it needs it opens itself. */
+/* plugin.c: finds and opens the objects of its table. The libraries that they need they open
+ * themselves. */
 #define _GNU_SOURCE // dladdr
 #include "kernels/plugin.h"
 
@@ -7,72 +8,108 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-static const char *const object = "libebb_cuda.so";
+static struct plugin {
+    const char *name, *title;
+    const char *object, *variable;
+    bool tried; /* with what came of it: */
+    const ebb_plugin *opened;
+    const ebb_backend *list[2];
+    char reason[512];
+} table[] = {
+    {.name = "cuda", .title = "CUDA", .object = "libebb_cuda.so", .variable = "EBB_CUDA_PLUGIN"},
+};
 
-static pthread_once_t once = PTHREAD_ONCE_INIT;
-static const ebb_plugin *opened;
-static char reason[512];
+enum { PLUGINS = sizeof table / sizeof *table };
+
+static pthread_mutex_t opening = PTHREAD_MUTEX_INITIALIZER;
+
+const char *ebb_plugin_name(size_t i)
+{
+    return i < PLUGINS ? table[i].name : NULL;
+}
 
 /* ---- the object ---- */
 
-static void *open_beside(const char *below)
+/* `below` libebb's folder; NULL: in the folder that the build puts it in. */
+static void *open_beside(const struct plugin *p, const char *below)
 {
     Dl_info self;
     char path[1024];
-    if (dladdr(&opened, &self) == 0 || self.dli_fname == NULL)
+    if (dladdr(table, &self) == 0 || self.dli_fname == NULL)
         return NULL;
     const char *slash = strrchr(self.dli_fname, '/');
     int folder = slash != NULL ? (int)(slash - self.dli_fname) : 1;
     const char *from = slash != NULL ? self.dli_fname : ".";
-    int n = snprintf(path, sizeof path, "%.*s/%s%s", folder, from, below, object);
+    int n = below != NULL ? snprintf(path, sizeof path, "%.*s/%s%s", folder, from, below, p->object)
+                          : snprintf(path, sizeof path, "%.*s/kernels/%s/%s", folder, from, p->name,
+                                     p->object);
     return n > 0 && (size_t)n < sizeof path ? dlopen(path, RTLD_NOW | RTLD_LOCAL) : NULL;
 }
 
 /* The loader's words for each place tried are kept where the file was there but would not open:
  * "no such file" of the last place says nothing. */
-static void *open_object(void)
+static void *open_object(struct plugin *p)
 {
-    static const char *const places[] = {"", "../lib/", "kernels/cuda/"};
-    const char *named = getenv("EBB_CUDA_PLUGIN");
+    static const char *const places[] = {"", "../lib/", NULL};
+    const char *named = getenv(p->variable);
     if (named != NULL && *named != '\0')
         return dlopen(named, RTLD_NOW | RTLD_LOCAL);
     for (size_t i = 0; i < sizeof places / sizeof places[0]; i++) {
-        void *handle = open_beside(places[i]);
+        void *handle = open_beside(p, places[i]);
         const char *why = handle == NULL ? dlerror() : NULL;
         if (handle != NULL)
             return handle;
-        if (why != NULL && (reason[0] == '\0' || strstr(why, object) == NULL))
-            (void)snprintf(reason, sizeof reason, "%s", why);
+        if (why != NULL && (p->reason[0] == '\0' || strstr(why, p->object) == NULL))
+            (void)snprintf(p->reason, sizeof p->reason, "%s", why);
     }
     return NULL;
 }
 
-static void open_plugin(void)
+static void try_to_open(struct plugin *p)
 {
-    void *handle = open_object();
+    void *handle = open_object(p);
     if (handle == NULL) {
         const char *why = dlerror();
-        if (reason[0] == '\0')
-            (void)snprintf(reason, sizeof reason, "%s", why != NULL ? why : "it is not there");
+        if (p->reason[0] == '\0')
+            (void)snprintf(p->reason, sizeof p->reason, "%s",
+                           why != NULL ? why : "it is not there");
         return;
     }
     void *symbol = dlsym(handle, "ebb_plugin_table");
     const ebb_plugin *plugin = symbol;
     if (plugin == NULL)
-        (void)snprintf(reason, sizeof reason, "it is no back end of ebb");
+        (void)snprintf(p->reason, sizeof p->reason, "it is no back end of ebb");
     else if (plugin->version != EBB_PLUGIN_VERSION || plugin->op_count != EBB_OP_COUNT)
-        (void)snprintf(reason, sizeof reason, "it was built from another version of ebb");
+        (void)snprintf(p->reason, sizeof p->reason, "it was built from another version of ebb");
     else
-        opened = plugin;
+        p->opened = plugin;
+    if (p->opened != NULL)
+        p->list[0] = p->opened->backend;
 }
 
-ebb_status ebb_plugin_backend(const ebb_backend **backend, const char *words)
+ebb_status ebb_plugin_open(const ebb_plugin **plugin, size_t i)
 {
-    const ebb_plugin *plugin;
+    struct plugin *p = &table[i];
+    (void)pthread_mutex_lock(&opening);
+    if (!p->tried)
+        try_to_open(p);
+    p->tried = true;
+    (void)pthread_mutex_unlock(&opening);
+    *plugin = p->opened;
+    if (p->opened != NULL)
+        return NULL;
+    return ebb_hint(
+        ebb_error(EBB_DEVICE, "the %s back end cannot be opened: %s", p->title, p->reason),
+        "`ebb devices` tells what was looked for; --backend cpu needs none of it");
+}
+
+/* ---- back ends ---- */
+
+static ebb_status heed(const ebb_plugin *plugin, const char *words)
+{
     char device[64] = "";
     bool tf32 = false;
-    EBB_TRY(ebb_plugin_cuda(&plugin));
-    while (words != NULL && *words != '\0') {
+    while (*words != '\0') {
         size_t length = strcspn(words, "+");
         if (length == 4 && strncmp(words, "tf32", 4) == 0)
             tf32 = true;
@@ -81,16 +118,21 @@ ebb_status ebb_plugin_backend(const ebb_backend **backend, const char *words)
         words += length + (words[length] == '+');
     }
     plugin->allow_tf32(tf32);
-    *backend = plugin->backend;
     return plugin->describe(device[0] != '\0' ? device : NULL);
 }
 
-ebb_status ebb_plugin_cuda(const ebb_plugin **plugin)
+ebb_status ebb_plugin_backends(const ebb_backend *const **list, const char *name)
 {
-    (void)pthread_once(&once, open_plugin);
-    *plugin = opened;
-    if (opened != NULL)
+    const ebb_plugin *plugin;
+    size_t length = strcspn(name, ":"), i = 0;
+    *list = NULL;
+    while (i < PLUGINS &&
+           (strlen(table[i].name) != length || strncmp(table[i].name, name, length) != 0))
+        i++;
+    if (i == PLUGINS)
         return NULL;
-    return ebb_hint(ebb_error(EBB_DEVICE, "the CUDA back end cannot be opened: %s", reason),
-                    "`ebb devices` tells what was looked for; --backend cpu needs none of it");
+    EBB_TRY(ebb_plugin_open(&plugin, i));
+    EBB_TRY(heed(plugin, name[length] == ':' ? name + length + 1 : ""));
+    *list = table[i].list;
+    return NULL;
 }

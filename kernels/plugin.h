@@ -1,9 +1,12 @@
-/* plugin.h: a back end in a shared object of its own, opened when it is first asked for.
+/* plugin.h: back ends in shared objects of their own, opened when they are first asked for.
  *
- * libebb_cuda.so needs cuDNN, cuBLASLt and NVRTC; libebb needs none of them. The object carries its
- * own copy of what it uses of onnx/ and exports one name, ebb_plugin_table. Where it is looked for:
- * $EBB_CUDA_PLUGIN (a file), else beside libebb. It opens on a machine without any of its
- * libraries, which it looks for when they are first needed: kernels/cuda/library/find_library.h.
+ * plugin.c has a table of them, one row each: name, file, and the variable that names another file.
+ * An object exports one name, ebb_plugin_table, and carries its own copy of what it uses of onnx/.
+ * It is looked for beside libebb, unless its variable says where.
+ *
+ * libebb_cuda.so needs cuDNN, cuBLASLt and NVRTC; libebb needs none of them. It opens on a machine
+ * without any of them and looks for them when they are first needed:
+ * kernels/cuda/library/find_library.h.
  */
 #ifndef EBB_KERNELS_PLUGIN_H
 #define EBB_KERNELS_PLUGIN_H
@@ -41,12 +44,16 @@ typedef struct ebb_plugin {
     void (*allow_tf32)(bool allow); /* float32 by tensor cores, with 10 bits of fraction */
 } ebb_plugin;
 
-/* The back end that "cuda", "cuda:h100", "cuda:tf32" or "cuda:h100+tf32" asks for; words: what
- * stands behind the colon, or NULL. The words hold for the whole process until the next call. */
-ebb_status ebb_plugin_backend(const ebb_backend **backend, const char *words);
+/* The names of plugin.c's table, one a plug-in; NULL behind the last. */
+const char *ebb_plugin_name(size_t i);
 
-/* Opens it once a process; later calls answer the same. EBB_DEVICE says what is missing. */
-ebb_status ebb_plugin_cuda(const ebb_plugin **plugin);
+/* Opens the i-th once a process; later calls answer the same. EBB_DEVICE says what is missing. */
+ebb_status ebb_plugin_open(const ebb_plugin **plugin, size_t i);
+
+/* The back ends that "NAME" or "NAME:WORDS" asks for, a list ended by NULL; *list is NULL where no
+ * plug-in has that name. Words are "h100", "tf32" or "h100+tf32", and hold for the whole process
+ * until the next call. */
+ebb_status ebb_plugin_backends(const ebb_backend *const **list, const char *name);
 
 #ifdef __cplusplus
 }

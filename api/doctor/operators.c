@@ -1,7 +1,7 @@
 /* operators.c: operators that are not known, or that nothing here computes. */
 #include "api/doctor/doctor.h"
 
-#include "exec/run/call.h"
+#include "exec/weigh/call.h"
 #include "onnx/graph/infer.h"
 #include "passes/flatten/dialect/dialect.h"
 #include "passes/primal/habit.h"

@@ -1,7 +1,7 @@
 /* eval.c: one node, by its plain kernel, on constants. */
 #include "exec/run/eval.h"
 
-#include "exec/run/call.h"
+#include "exec/weigh/call.h"
 #include "exec/weigh/allowance.h"
 
 /* Mapped bytes may lie anywhere; kernels want elements aligned. */

@@ -1,7 +1,7 @@
 /* allowance.c: see allowance.h. */
 #include "exec/weigh/allowance.h"
 
-#include "exec/weigh/estimate.h"
+#include "exec/weigh/node_time.h"
 #include "onnx/graph/infer.h"
 
 #include <math.h>

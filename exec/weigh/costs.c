@@ -1,7 +1,7 @@
 /* costs.c: measured costs, kept by signature; as a file; by node. */
 #include "exec/weigh/costs.h"
 
-#include "exec/weigh/estimate.h"
+#include "exec/weigh/node_time.h"
 #include "exec/json.h"
 #include "onnx/graph/infer.h"
 #include "onnx/words/map.h"

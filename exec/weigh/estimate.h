@@ -1,33 +1,15 @@
-/* estimate.h: what passes may know of execution: a node's time, and what a step takes in the arena.
- *
- *     time of a node = node_ns + the longer of  operations / rate  and  bytes / rate
- *
- * by the rates (kernels/device.h) of the machine that the model is planned for. Where a node bears
- * the metadata "ebb.cost_ns" (the `cost` pass writes it from measurements), that is its time.
+/* estimate.h: what passes may know of execution: a node's time (node_time.h), and what a step takes
+ * in the arena.
  */
 #ifndef EBB_EXEC_WEIGH_ESTIMATE_H
 #define EBB_EXEC_WEIGH_ESTIMATE_H
 
 #include "exec/weigh/memory.h"
+#include "exec/weigh/node_time.h"
 
 #ifdef __cplusplus
 extern "C" {
 #endif
-
-double ebb_node_ns(const ebb_graph *g, ebb_node n);
-double ebb_node_bytes(const ebb_graph *g, ebb_node n); /* of its operands; unknown ones count 0 */
-
-/* The same by rates of one's own. */
-double ebb_node_ns_by(const struct ebb_rates *rates, const ebb_graph *g, ebb_node n);
-
-/* What a node needs to do and to move so much; and one that multiplies matrices of this dtype. */
-double ebb_roofline_ns(const ebb_graph *g, double flops, double bytes);
-double ebb_product_ns(const ebb_graph *g, ebb_dtype dtype, double flops, double bytes);
-double ebb_copy_ns(const ebb_graph *g); /* of a byte, which is read and written */
-
-/* From now on times are those of this back end's device: as in ebb_plan_options; NULL: the
- * default. */
-ebb_status ebb_estimate_for(ebb_model *model, const char *backend);
 
 typedef struct ebb_estimate {
     size_t *workspace_bytes; /* by node id: scratch of the kernel that would run it */

@@ -1,10 +1,10 @@
 /* plan.c: everything about a step that needs no weights: calls, kernels, workspaces, offsets, cost.
  */
-#include "exec/run/program.h"
+#include "exec/weigh/plan.h"
 
-#include "exec/run/call.h"
+#include "exec/weigh/call.h"
 #include "exec/weigh/allowance.h"
-#include "exec/weigh/estimate.h"
+#include "exec/weigh/node_time.h"
 #include "kernels/parallel.h"
 #include "onnx/graph/infer.h"
 #include "onnx/graph/stream.h"

@@ -30,7 +30,7 @@ static inline void wait_for_device(void)
 
 static inline void with_cuda(void)
 {
-    ebb_status status = ebb_plugin_cuda(&on_device);
+    ebb_status status = ebb_plugin_open(&on_device, 0);
     if (status == NULL)
         status = ebb_backend_cuda.device->open(&more_queue);
     if (status != NULL) {

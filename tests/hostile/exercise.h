@@ -8,7 +8,7 @@
 #ifndef EBB_TESTS_HOSTILE_EXERCISE_H
 #define EBB_TESTS_HOSTILE_EXERCISE_H
 
-#include "exec/run/call.h"
+#include "exec/weigh/call.h"
 #include "exec/run/program.h"
 #include "onnx/graph/infer.h"
 #include "tests/hostile/draw.h"

@@ -14,7 +14,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "exec/run/call.h"
+#include "exec/weigh/call.h"
 #include "onnx/file/file.h"
 #include "onnx/graph/infer.h"
 

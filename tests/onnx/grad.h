@@ -35,7 +35,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "exec/run/call.h"
+#include "exec/weigh/call.h"
 #include "onnx/graph/infer.h"
 #include "onnx/ops/ops.h"
 

@@ -28,7 +28,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "exec/run/call.h"
+#include "exec/weigh/call.h"
 #include "onnx/file/file.h"
 #include "onnx/graph/infer.h"
 #include "ebb.h"

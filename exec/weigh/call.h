@@ -1,6 +1,6 @@
 /* call.h: a node as a kernel sees it. Shared by plan.c and eval.c. */
-#ifndef EBB_EXEC_RUN_CALL_H
-#define EBB_EXEC_RUN_CALL_H
+#ifndef EBB_EXEC_WEIGH_CALL_H
+#define EBB_EXEC_WEIGH_CALL_H
 
 #include "kernels/kernels.h"
 #include "onnx/graph/graph.h"

@@ -1,5 +1,5 @@
 /* call.c: node to call. The only place where names become what kernels know. */
-#include "exec/run/call.h"
+#include "exec/weigh/call.h"
 
 /* FNV-1a: the stream of random numbers that belongs to a node's name, in every program. */
 static uint64_t hash_of(const char *text)

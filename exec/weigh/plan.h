@@ -1,0 +1,60 @@
+/* plan.h: everything about a step that needs no weights.
+ *
+ * plan.c picks a kernel for each node, asks for its workspace, weighs (memory.h) and packs
+ * (pack.h): all that `ebb plan` prints. It does so with as many threads as the setting says,
+ * whichever thread calls it.
+ */
+#ifndef EBB_EXEC_WEIGH_PLAN_H
+#define EBB_EXEC_WEIGH_PLAN_H
+
+#include "exec/weigh/memory.h"
+#include "exec/weigh/pack.h"
+#include "kernels/kernels.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* How a step is computed. What it takes, and with it a plan, follows from this and the graph. */
+typedef struct ebb_setting {
+    const ebb_backend *const *backends;
+    uint64_t seed;
+    int threads; /* of the host */
+    bool deterministic;
+} ebb_setting;
+
+/* Of a model's steps, by a back end's name; threads 0: as many as the model says. */
+ebb_status ebb_setting_read(ebb_setting *setting, const ebb_model *model, const char *backend,
+                            uint64_t seed, int threads);
+
+typedef struct ebb_plan {
+    const ebb_graph *g;
+    ebb_setting setting;
+    ebb_node *order; /* nodes by position */
+    ebb_call *calls; /* by position; data pointers not yet set */
+    uint32_t count;
+    ebb_memory memory;
+    ebb_interval *intervals; /* by tensor of `memory` */
+    ebb_packing packing;     /* height = planned arena bytes */
+    uint32_t align;          /* of the device, bytes */
+    double flops, recompute_flops;
+    double planned_ns; /* roofline estimate: flops and bytes against the rates of the device */
+} ebb_plan;
+
+/* Arena memory. EBB_UNSUPPORTED lists every node without a kernel, not only the first. */
+ebb_status ebb_plan_make(ebb_plan *plan, ebb_arena *arena, const ebb_graph *g,
+                         const ebb_setting *setting);
+/* The same where kernels may be missing: what cannot run is still weighed (without workspace), its
+ * call has no kernel, and *missing tells what is missing, as text; NULL: nothing. */
+ebb_status ebb_plan_estimate(ebb_plan *plan, ebb_arena *arena, const ebb_graph *g,
+                             const ebb_setting *setting, const char **missing);
+void ebb_plan_release(ebb_plan *plan); /* the kernels' states */
+
+/* What the file was made to fit (metadata "ebb.budget_bytes"); 0: nothing. And for how many threads
+ * ("ebb.budget_threads"); 0: it does not say. */
+uint64_t ebb_budget_of(const ebb_model *model, int *threads);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
