@@ -1,4 +1,4 @@
-/* window.h: the sliding window of convolutions and pools, with auto_pad resolved. In conv.c. */
+/* window.h: the sliding window of convolutions and pools, with auto_pad resolved. */
 #ifndef EBB_ONNX_OPS_WINDOW_H
 #define EBB_ONNX_OPS_WINDOW_H
 
@@ -7,6 +7,9 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
+
+/* Of one axis; keeps arithmetic with sizes, strides and pads from overflowing. */
+#define EBB_WINDOW_LIMIT (INT64_C(1) << 40)
 
 typedef struct ebb_window {
     int rank; /* spatial axes */

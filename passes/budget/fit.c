@@ -433,12 +433,6 @@ static ebb_status apply(joint *j, const choice *c)
                     times_as_long(j, c), 100 * gap_to_bound(j, c), copies, w->taken, w->heard);
 }
 
-static void release(joint *j)
-{
-    for (size_t i = 0; i < j->variant_count; i++)
-        ebb_model_free(j->variants[i].model);
-}
-
 static ebb_status plan_and_apply(joint *j, uint64_t budget)
 {
     choice *chosen;
@@ -474,7 +468,8 @@ static ebb_status run(ebb_edit *e)
     e->report->holds = true; // or the run fails
     EBB_TRY(ebb_remember_budget(e, budget, j.before.estimate.threads));
     ebb_status status = plan_and_apply(&j, budget);
-    release(&j);
+    for (size_t i = 0; i < j.variant_count; i++)
+        ebb_model_free(j.variants[i].model);
     return status;
 }
 

@@ -1,5 +1,5 @@
 /* test_house.c: includes run one way, from room to room; a pass knows no other;
- * folders stay small; public names are ours. */
+ * files and folders stay small; public names are ours. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -66,7 +66,7 @@ static const struct {
 };
 enum { ROOMS = sizeof rooms / sizeof rooms[0], MAY = sizeof rooms[0].may / sizeof *rooms[0].may };
 
-enum { MOST_FILES = 30 };
+enum { MOST_FILES = 30, MOST_LINES = 500 };
 
 static int broken;
 
@@ -202,6 +202,68 @@ static void includes_run_down_and_no_folder_is_a_pile(void **state)
     assert_int_equal(broken, 0);
 }
 
+/* ---- long files have a reason ---- */
+
+static struct long_file {
+    const char *file, *reason; /* what holds it together */
+    bool found;
+} long_files[] = {
+    {"kernels/fast/onednn.c",
+     "all that the versions of oneDNN name differently is behind one header", false},
+    {"onnx/graph/graph.c", "all that changes a graph keeps one set of invariants", false},
+    {"kernels/cuda/recurrent_products.cu", "one text for three errands: measure, prepare, run",
+     false},
+    {"passes/memory/rounding/attention.c", "two chains of nodes, matched link by link", false},
+    {"onnx/file/write_graph.c", "a function for each message of the format", false},
+    {"onnx/file/read_graph.c", "a function for each message of the format", false},
+    {"kernels/cuda/linear_codes.cu", "codes and products of them share how codes lie in bytes",
+     false},
+    {"api/artifacts_write.c", "four files of one set, which name the same tensors", false},
+    {"api/sensitivity.c", "one measurement, from the step to the answer", false},
+    {"onnx/ops/move/move.c", "types of thirty operators, some lines each", false},
+    {"kernels/call/move.c", "what calls of thirty operators say, some lines each", false},
+    {"cli/sweep.c", "one table: its words, its lines, its runs", false},
+    {"onnx/graph/facts.c", "a rule for each operator that shapes are computed with", false},
+    {"exec/weigh/pack/exact.c", "one search and its bounds", false},
+    {"onnx/tables/bodies_recurrent.def", "five bodies in ONNX text", false},
+    {"onnx/tables/bodies_bits.def", "fourteen bodies in ONNX text", false},
+    {"onnx/text/text.c", "a function for each form of the syntax", false},
+    {"onnx/text/text_parse.c", "a function for each form of the syntax", false},
+    {"onnx/text/text_print.c", "a function for each form of the syntax", false},
+    {"passes/memory/rounding/piece.c", "four steps of one search", false},
+    {"passes/budget/planners/slots.c", "one data structure and its invariants", false},
+    {"kernels/cuda/host/runtime.c", "a device on the host, function by function of its runtime",
+     false},
+    {"passes/primal/precision.c", "which operators compute in 16 bits, and the casts that it takes",
+     false},
+};
+enum { LONG_FILES = sizeof long_files / sizeof *long_files };
+
+static void check_length(const char *file, FILE *text)
+{
+    int lines = 0;
+    size_t row = 0;
+    for (int c; (c = getc(text)) != EOF;)
+        lines += c == '\n';
+    while (row < LONG_FILES && strcmp(long_files[row].file, file) != 0)
+        row++;
+    if (lines > MOST_LINES && row == LONG_FILES)
+        complain("%s has %d lines: which second idea has moved in? Else give a reason\n", file,
+                 lines);
+    if (row < LONG_FILES)
+        long_files[row].found = lines > MOST_LINES;
+}
+
+static void a_long_file_has_a_reason(void **state)
+{
+    (void)state;
+    walk_all(check_length);
+    for (size_t row = 0; row < LONG_FILES; row++)
+        if (!long_files[row].found)
+            complain("%s is not long, and needs no reason\n", long_files[row].file);
+    assert_int_equal(broken, 0);
+}
+
 /* ---- passes speak to each other through the graph alone ---- */
 
 static const char *const passes[] = {
@@ -320,6 +382,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(includes_run_down_and_no_folder_is_a_pile),
+        cmocka_unit_test(a_long_file_has_a_reason),
         cmocka_unit_test(a_pass_knows_no_other_pass),
         cmocka_unit_test(one_file_writes_the_recipe_of_a_step),
         cmocka_unit_test(libebb_exports_only_its_own_names),
