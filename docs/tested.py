@@ -106,7 +106,10 @@ def on_cuda(operators):
     rows = set()
     tables = re.findall(r"const ebb_kernel ebb_cuda_\w+\[\] = \{(.*?)\n\};",
                         text_of("kernels/cuda", r"\w+\.cu?"), re.S)
-    for word in re.findall(r"\b[A-Z][A-Z0-9_]+\b", "\n".join(tables)):
+    words = re.findall(r"\b[A-Z][A-Z0-9_]+\b", "\n".join(tables))
+    for file in re.findall(r'#include "(.*\.def)"', "\n".join(tables)):
+        words += re.findall(r"^\w+\((\w+),", (root / file).read_text(), re.MULTILINE)
+    for word in words:
         name = word.removeprefix("EBB_OP_")
         for identifier in (name, name + "_GRAD_FROM_OUTPUT") if word == name else (name,):
             if identifier in operators.rows:
