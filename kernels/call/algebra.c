@@ -23,21 +23,36 @@ const char *ebb_einsum_misfit(ebb_einsum *e, const ebb_call *c)
     return NULL;
 }
 
-const char *ebb_det_read(int64_t *n, int64_t *count, const ebb_call *c)
+static const char *read_matrices(int64_t *n, int64_t *count, const ebb_type *x)
 {
-    const ebb_type *x = &c->in[c->op == EBB_OP_DET ? 0 : 1].type;
-    const ebb_type *each = c->op == EBB_OP_DET ? &c->out[0].type : &c->in[0].type;
     *n = *count = 0;
     if (x->rank < 2 || x->dims[x->rank - 1] != x->dims[x->rank - 2])
         return "the input is not of square matrices";
-    int64_t matrices = 1;
     *n = x->dims[x->rank - 1];
     *count = 1;
     for (int d = 0; d < x->rank - 2; d++)
-        matrices *= x->dims[d];
-    for (int d = 0; d < each->rank; d++)
-        *count *= each->dims[d];
-    return *count == matrices || *n == 0 ? NULL : "there is not one number for each matrix";
+        *count *= x->dims[d];
+    return NULL;
+}
+
+const char *ebb_det_read(int64_t *n, int64_t *count, const ebb_call *c)
+{
+    const ebb_type *each = c->op == EBB_OP_DET ? &c->out[0].type : &c->in[0].type;
+    int64_t matrices;
+    const char *why = read_matrices(n, &matrices, &c->in[c->op == EBB_OP_DET ? 0 : 1].type);
+    *count = ebb_elements(each);
+    return why != NULL                     ? why
+           : *count == matrices || *n == 0 ? NULL
+                                           : "there is not one number for each matrix";
+}
+
+const char *ebb_inverse_read(int64_t *n, int64_t *count, const ebb_call *c)
+{
+    const char *why = read_matrices(n, count, &c->in[0].type);
+    return why != NULL ? why
+           : ebb_type_same_shape(&c->in[0].type, &c->out[0].type)
+               ? NULL
+               : "the output has another shape than the input";
 }
 
 /* ---- TfIdfVectorizer ---- */

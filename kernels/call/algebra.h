@@ -1,4 +1,4 @@
-/* algebra.h: what calls of Einsum, Det and its gradient, TfIdfVectorizer and RandomSketch say, read and checked
+/* algebra.h: what calls of Einsum, Det and its gradient, Inverse, TfIdfVectorizer and RandomSketch say, read and checked
  * once for all back ends.
  */
 #ifndef EBB_KERNELS_CALL_ALGEBRA_H
@@ -19,6 +19,9 @@ const char *ebb_einsum_misfit(ebb_einsum *e, const ebb_call *c);
 /* Sides of the matrices of Det or of DetGrad, and how many there are; a sentence where they are
  * none. */
 const char *ebb_det_read(int64_t *n, int64_t *count, const ebb_call *c);
+
+/* The same of Inverse. */
+const char *ebb_inverse_read(int64_t *n, int64_t *count, const ebb_call *c);
 
 /* ---- TfIdfVectorizer ----
  *

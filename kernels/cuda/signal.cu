@@ -1,5 +1,5 @@
 /* signal.cu: DFT, STFT; what they mean is in kernels/math/signal.inc. A thread a coefficient, with the
- * table of roots in the workspace. And Det, DetGrad: a thread a matrix (kernels/math/det.h), as many at
+ * table of roots in the workspace. And Det, DetGrad, Inverse: a thread a matrix (kernels/math/det.h), as many at
  * a time as the workspace has room for. And MelWeightMatrix: a thread an element.
  *
  * Lengths, steps and axes of DFT and STFT that are first known in the run stay with the host.
@@ -20,7 +20,7 @@ typedef struct signal_args {
 typedef struct det_args {
     void *out;
     const void *x, *dy; /* dy: of DetGrad */
-    double *scratch;    /* of each thread: n * n; or 2 n (n + 1) */
+    double *scratch;    /* of each thread: n * n; of Inverse twice that; of DetGrad 2 n (n + 1) */
     int64_t n, count, threads;
 } det_args;
 
@@ -31,6 +31,7 @@ static const ebb_gpu_kernel root_tables[4] = EBB_CUDA_FLOATS(signal_roots);
 static const ebb_gpu_kernel transforms[4] = EBB_CUDA_FLOATS(signal_transform);
 static const ebb_gpu_kernel dets[4] = EBB_CUDA_FLOATS(det);
 static const ebb_gpu_kernel det_grads[4] = EBB_CUDA_FLOATS(det_grad);
+static const ebb_gpu_kernel inverses[4] = EBB_CUDA_FLOATS(inverse);
 
 /* ---- DFT, STFT ---- */
 
@@ -75,20 +76,25 @@ static ebb_status run_signal(const ebb_call *c)
                       a);
 }
 
-/* ---- Det, DetGrad ---- */
+/* ---- Det, DetGrad, Inverse ---- */
+
+static const char *read_matrices(int64_t *n, int64_t *count, const ebb_call *c)
+{
+    return c->op == EBB_OP_INVERSE ? ebb_inverse_read(n, count, c) : ebb_det_read(n, count, c);
+}
 
 static const char *declines_det(const ebb_call *c)
 {
     int64_t n, count;
     const char *why = ebb_cuda_floats(c);
-    return why != NULL ? why : ebb_det_read(&n, &count, c);
+    return why != NULL ? why : read_matrices(&n, &count, c);
 }
 
 static ebb_status det_workspace(const ebb_call *c, size_t *bytes)
 {
     int64_t n, count;
-    (void)ebb_det_read(&n, &count, c); // declines() has seen it
-    const int64_t rows = c->op == EBB_OP_DET ? n : 2 * (n + 1);
+    (void)read_matrices(&n, &count, c); // declines() has seen it
+    const int64_t rows = c->op == EBB_OP_DET ? n : c->op == EBB_OP_INVERSE ? 2 * n : 2 * (n + 1);
     bool fits = ebb_size_mul(bytes, (size_t)n, (size_t)rows) &&
                 ebb_size_mul(bytes, *bytes, sizeof(double)) &&
                 ebb_size_mul(bytes, *bytes, (size_t)(count < MATRICES ? count : (int64_t)MATRICES));
@@ -101,7 +107,7 @@ static ebb_status run_det(const ebb_call *c)
     const int row = ebb_cuda_float_row(c->in[0].type.dtype);
     det_args a;
     memset(&a, 0, sizeof a);
-    (void)ebb_det_read(&a.n, &a.count, c);
+    (void)read_matrices(&a.n, &a.count, c);
     a.out = c->out[0].data;
     a.x = c->in[backward ? 1 : 0].data;
     a.dy = c->in[0].data;
@@ -109,8 +115,10 @@ static ebb_status run_det(const ebb_call *c)
     a.threads = a.count < MATRICES ? a.count : (int64_t)MATRICES;
     if (a.count == 0)
         return NULL;
-    return EBB_LAUNCH(c, backward ? det_grads[row] : dets[row], ebb_cuda_grid(a.threads),
-                      EBB_CUDA_BLOCK, 0, a);
+    const ebb_gpu_kernel kernel = backward                  ? det_grads[row]
+                                  : c->op == EBB_OP_INVERSE ? inverses[row]
+                                                            : dets[row];
+    return EBB_LAUNCH(c, kernel, ebb_cuda_grid(a.threads), EBB_CUDA_BLOCK, 0, a);
 }
 
 /* ---- MelWeightMatrix ---- */
@@ -202,6 +210,7 @@ const ebb_kernel ebb_cuda_signal[] = {
     {"cuda.stft",     EBB_OP_STFT,     declines_signal, signal_workspace, NULL, run_signal, NULL},
     {"cuda.det",      EBB_OP_DET,      declines_det,    det_workspace,    NULL, run_det,    NULL},
     {"cuda.det_grad", EBB_OP_DET_GRAD, declines_det,    det_workspace,    NULL, run_det,    NULL},
+    {"cuda.inverse",  EBB_OP_INVERSE,  declines_det,    det_workspace,    NULL, run_det,    NULL},
     {"cuda.mel_weights", EBB_OP_MEL_WEIGHT_MATRIX, declines_mel, NULL, NULL, run_mel, NULL},
 };
 // clang-format on

@@ -1,4 +1,4 @@
-/* det.h: determinants and their cofactors, the same text for all back ends: one matrix, one thread.
+/* det.h: determinants, their cofactors and inverses, the same text for all back ends: one matrix, one thread.
  */
 #ifndef EBB_KERNELS_MATH_DET_H
 #define EBB_KERNELS_MATH_DET_H
@@ -38,6 +38,35 @@ EBB_BOTH double ebb_determinant(double *m, int64_t n)
         }
     }
     return product;
+}
+
+/* Gauss and Jordan's elimination, by the largest pivot of each column: a becomes the inverse of m, and
+ * m the unit matrix. Of a singular matrix elements are not finite. */
+EBB_BOTH void ebb_inverse(double *a, double *m, int64_t n)
+{
+    for (int64_t i = 0; i < n * n; i++)
+        a[i] = i % (n + 1) == 0;
+    for (int64_t k = 0; k < n; k++) {
+        int64_t best = k;
+        for (int64_t i = k + 1; i < n; i++)
+            if (fabs(m[i * n + k]) > fabs(m[best * n + k]))
+                best = i;
+        const double scale = 1 / m[best * n + k];
+        for (int64_t j = 0; j < n; j++) {
+            const double left = m[best * n + j], right = a[best * n + j];
+            m[best * n + j] = m[k * n + j];
+            a[best * n + j] = a[k * n + j];
+            m[k * n + j] = left * scale;
+            a[k * n + j] = right * scale;
+        }
+        for (int64_t i = 0; i < n; i++) {
+            const double factor = m[i * n + k];
+            for (int64_t j = 0; i != k && j < n; j++) {
+                m[i * n + j] -= factor * m[k * n + j];
+                a[i * n + j] -= factor * a[k * n + j];
+            }
+        }
+    }
 }
 
 typedef struct ebb_factors { /* P X Q = L U: X[row[i]][column[j]] = (L U)[i][j] */

@@ -115,6 +115,13 @@ static void determinants_are_those_of_the_plain_kernel(void **state)
                 put_out(&t, dtype, 4, D(b, m, n, n));
                 agrees(&t, "cuda.det_grad", "plain.det_grad", 0);
                 end(&t);
+                begin(&t, EBB_OP_INVERSE);
+                put_in(&t, dtype, 4, D(b, m, n, n));
+                put_out(&t, dtype, 4, D(b, m, n, n));
+                agrees(&t, "cuda.inverse", "plain.inverse", 0);
+                if (!wide)
+                    agrees_in_halves(&t, "cuda.inverse", 0);
+                end(&t);
             }
 }
 

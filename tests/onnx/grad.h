@@ -9,6 +9,7 @@
  *   p[2,3]  differentiable, 0.3 to 1.5                q[2,3]  the same, a constant
  *   u[2,3]  differentiable, -0.9 to 0.9               v[2,3]  differentiable, 1.2 to 2.4
  *   z[2,3]  differentiable, among them zeros
+ *   m[3,3]  as d, and 2 n more on the diagonal of each n by n matrix: far from singular
  *   n5[2]   int64 below 5    w9[2]   uint8 below 9
  *   i{1,2}  int64 list    i[2,1]{0,1}  with a shape
  *   b[2]    bool             b{1,0}  given          t(1)  bool scalar
@@ -154,13 +155,13 @@ static int read_dims(bench *t, const char **at, char close, int64_t *dims)
 /* One word of the inputs as an initializer. */
 static ebb_status add_input(bench *t, const char *word, ebb_value *v, bool *varies)
 {
-    static const char kinds[] = "dcpquvznwbijsft";
+    static const char kinds[] = "dcpquvzmnwbijsft";
     int64_t dims[32], list[64], below = 0, n = 1;
     int rank = 0, given = 0;
     char kind = word[0];
     double scalar = 0.0;
     *v = EBB_NO_VALUE;
-    *varies = strchr("dpuvz", kind) != NULL;
+    *varies = strchr("dpuvzm", kind) != NULL;
     if (kind == '-')
         return NULL;
     assert_non_null(strchr(kinds, kind));
@@ -195,6 +196,10 @@ static ebb_status add_input(bench *t, const char *word, ebb_value *v, bool *vari
                                  : (int64_t)(draw() * (double)below);
         bools[i] = given > 0 ? list[i] != 0 : kind == 't' ? scalar != 0.0 : draw() < 0.5;
     }
+    for (int64_t i = 0; kind == 'm' && i < n; i++)
+        doubles[i] += i / dims[rank - 1] % dims[rank - 1] == i % dims[rank - 1]
+                          ? 2.0 * (double)dims[rank - 1]
+                          : 0.0;
     for (int64_t i = 0; kind == 'w' && i < n; i++)
         bools[i] = (uint8_t)longs[i];
     if (dtype == EBB_I64)

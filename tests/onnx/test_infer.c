@@ -100,6 +100,8 @@ static const infer_case cases[] = {
     {"float[batch,128,1] x", "int64 s = {0}, int64 f = {16}", "y = STFT(x, s, , f)", "!the step is 0", 0},
     {"float[batch,4,4] x", "", "y = Det(x)", "y float32[batch]", 0},
     {"float[batch,4,5] x", "", "y = Det(x)", "!square", 0},
+    {"float[batch,4,4] x", "", "y = com.microsoft.Inverse(x)", "y float32[batch,4,4]", 0},
+    {"float[batch,4,5] x", "", "y = com.microsoft.Inverse(x)", "!square", 0},
     {"float[batch,8,seq,16] q, float[batch,2,keys,16] k, float[batch,2,keys,24] v", "", "y = Attention(q, k, v)", "y float32[batch,8,seq,24]", 24},
     {"float[2,5,64] q, float[2,7,32] k, float[2,7,32] v, float[2,2,3,16] pk, float[2,2,3,16] pv", "", "y, a, b, s = Attention<q_num_heads = 4, kv_num_heads = 2>(q, k, v, , pk, pv)", "y float32[2,5,64] a float32[2,2,10,16] b float32[2,2,10,16] s float32[2,4,5,10]", 24},
     {"float[2,5,64] q", "", "y = Attention<q_num_heads = 4>(q, q, q)", "!kv_num_heads does not divide it", 24},

@@ -1,4 +1,4 @@
-/* algebra.c: Einsum by its definition, Det by elimination, TfIdfVectorizer by comparing. */
+/* algebra.c: Einsum by its definition, Det and Inverse by elimination, TfIdfVectorizer by comparing. */
 #include "kernels/math/det.h"
 #include "kernels/call/algebra.h"
 #include "kernels/plain/number.h"
@@ -149,6 +149,36 @@ static ebb_status det_grad_workspace(const ebb_call *c, size_t *bytes)
                : ebb_call_error(c, "the matrix is too large");
 }
 
+/* ---- Inverse ---- */
+
+static ebb_status run_inverse(const ebb_call *c)
+{
+    int64_t n, count;
+    (void)ebb_inverse_read(&n, &count, c); // declines() has seen it
+    double *m = c->workspace, *a = m + n * n;
+    for (int64_t i = 0; i < count; i++) {
+        for (int64_t k = 0; k < n * n; k++)
+            m[k] = ebb_plain_real(&c->in[0], i * n * n + k);
+        ebb_inverse(a, m, n);
+        for (int64_t k = 0; k < n * n; k++)
+            ebb_plain_put(&c->out[0], i * n * n + k, a[k]);
+    }
+    return NULL;
+}
+
+static ebb_status inverse_workspace(const ebb_call *c, size_t *bytes)
+{
+    EBB_TRY(det_workspace(c, bytes));
+    return ebb_size_mul(bytes, *bytes, 2) ? NULL : ebb_call_error(c, "the matrix is too large");
+}
+
+static const char *declines_inverse(const ebb_call *c)
+{
+    int64_t n, count;
+    const char *why = ebb_plain_floats(c);
+    return why != NULL ? why : ebb_inverse_read(&n, &count, c);
+}
+
 /* ---- TfIdfVectorizer ---- */
 
 /* Whether the n words that begin at `at`, `step` apart, are this n-gram. */
@@ -216,6 +246,7 @@ const ebb_kernel ebb_plain_algebra[] = {
     {.name = "plain.einsum", .op = EBB_OP_EINSUM,            .declines = declines_einsum, .run = run_einsum},
     {.name = "plain.det",    .op = EBB_OP_DET,               .declines = declines_det,    .workspace = det_workspace, .run = run_det},
     {.name = "plain.det_grad",          .op = EBB_OP_DET_GRAD,          .declines = declines_det, .workspace = det_grad_workspace, .run = run_det_grad},
+    {.name = "plain.inverse", .op = EBB_OP_INVERSE,          .declines = declines_inverse, .workspace = inverse_workspace, .run = run_inverse},
     {.name = "plain.tf_idf", .op = EBB_OP_TF_IDF_VECTORIZER, .declines = declines_tf_idf, .run = run_tf_idf},
 };
 // clang-format on

@@ -47,12 +47,12 @@ double ebb_cost_einsum(const ebb_infer *c)
 /* Elimination: for each element of a matrix about as many operations as it has rows. */
 double ebb_cost_det(const ebb_infer *c)
 {
-    const ebb_type *x = ebb_infer_type(c, c->op == EBB_OP_DET ? 0 : 1);
+    const ebb_type *x = ebb_infer_type(c, c->op == EBB_OP_DET_GRAD ? 1 : 0);
     return x != NULL && x->rank >= 2 ? ebb_type_count(x) * (double)x->dims[x->rank - 1] : 0;
 }
 
-/* (X [..., n, n]) -> [...]. */
-ebb_status ebb_infer_det(ebb_infer *c)
+/* (X [..., n, n]) -> X^-1. */
+ebb_status ebb_infer_inverse(ebb_infer *c)
 {
     EBB_TRY(ebb_infer_need(c, 1));
     const ebb_type *x = c->in[0];
@@ -62,7 +62,15 @@ ebb_status ebb_infer_det(ebb_infer *c)
     int64_t rows = x->rank >= 2 ? x->dims[x->rank - 2] : -1;
     if (x->rank < 2 || (rows >= 0 && x->dims[x->rank - 1] >= 0 && x->dims[x->rank - 1] != rows))
         return ebb_infer_error(c, "the input is not of square matrices");
-    c->out[0].rank = (int8_t)(x->rank - 2);
+    return NULL;
+}
+
+/* (X [..., n, n]) -> [...]. */
+ebb_status ebb_infer_det(ebb_infer *c)
+{
+    EBB_TRY(ebb_infer_inverse(c));
+    if (c->in[0]->rank >= 0)
+        c->out[0].rank = (int8_t)(c->in[0]->rank - 2);
     return NULL;
 }
 

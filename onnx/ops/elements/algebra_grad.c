@@ -1,4 +1,4 @@
-/* algebra_grad: gradients of Einsum and of determinants.
+/* algebra_grad: gradients of Einsum, of determinants and of inverses.
  *
  * A sum of products is linear in each of its inputs, so that an input's gradient is a sum of
  * products too, of dy and the other inputs:
@@ -164,4 +164,18 @@ void ebb_grad_einsum(ebb_build *b, ebb_grad *c)
 void ebb_grad_det(ebb_build *b, ebb_grad *c)
 {
     c->dx[0] = ebb_emit(b, EBB_OP_DET_GRAD, c->dy[0], c->x[0]);
+}
+
+/* Y = X^-1.  dX = -Y^T dY Y^T.  Needs Y only. */
+void ebb_grad_inverse(ebb_build *b, ebb_grad *c)
+{
+    ebb_type y;
+    int64_t perm[EBB_MAX_RANK];
+    if (!ebb_grad_shape(b, c, c->y[0], &y))
+        return;
+    for (int d = 0; d < y.rank; d++)
+        perm[d] = d < y.rank - 2 ? d : 2 * y.rank - 3 - d;
+    ebb_value turned = ebb_emit_transpose(b, c->y[0], perm, y.rank);
+    ebb_value left = ebb_emit(b, EBB_OP_MATMUL, turned, c->dy[0]);
+    c->dx[0] = ebb_emit(b, EBB_OP_NEG, ebb_emit(b, EBB_OP_MATMUL, left, turned));
 }

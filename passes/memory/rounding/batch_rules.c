@@ -152,7 +152,8 @@ const char *ebb_parts_top_k(node *b)
     return ebb_batch_beside(b, normal(int_attr(b, "axis", -1), in_type(b, 0)->rank));
 }
 
-const char *ebb_parts_trilu(node *b)
+/* Matrices in the last two axes, each for itself. */
+const char *ebb_parts_matrices(node *b)
 {
     return b->in[0].axis < in_type(b, 0)->rank - 2 ? ebb_batch_beside(b, -1) : ebb_batch_mixes;
 }
