@@ -4,7 +4,7 @@
 #ifndef EBB_EXEC_WEIGH_PACK_PARTS_H
 #define EBB_EXEC_WEIGH_PACK_PARTS_H
 
-#include "exec/weigh/pack/exact.h"
+#include "exec/weigh/pack/piece.h"
 
 typedef struct part { /* pieces that no cut in time separates; arrays by rank */
     uint32_t count, sections;

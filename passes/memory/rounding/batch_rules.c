@@ -42,7 +42,7 @@ const char *ebb_parts_pointwise(node *b)
     return pointwise(b, in_count(b));
 }
 
-/* The first input is one of elements; others say how. */
+/* Element by element of the first input; the others are parameters of them all. */
 const char *ebb_parts_first(node *b)
 {
     return pointwise(b, 1);
