@@ -232,8 +232,8 @@ done:
 
 static void check_planners(recorded *r)
 {
-    static const char *const planners[] = {"sqrt",  "chain-dp",  "chain-linear", "revolve",
-                                           "rotor", "lower-set", "dtr"};
+    static const char *const planners[] = {"sqrt",    "uniform", "chain-dp",  "chain-linear",
+                                           "revolve", "rotor",   "lower-set", "dtr"};
     whole w = {0};
     if (stride_of(r) > 1)
         return;

@@ -19,7 +19,8 @@
 #include "tests/sanitized.h"
 
 static const uint64_t work = 10u * 1000 * 1000;
-static const char *const planners[] = {"sqrt", "chain-dp", "chain-linear", "revolve", "rotor"};
+static const char *const planners[] = {"sqrt",         "uniform", "chain-dp",
+                                       "chain-linear", "revolve", "rotor"};
 enum { PLANNERS = sizeof planners / sizeof *planners };
 
 static uint64_t seed;
@@ -361,6 +362,29 @@ static void equal_layers_fit_where_equal_segments_do(void **state)
     }
 }
 
+/* Groups of so many layers need what they need by hand, for no more repeats; below the least of these
+ * the plan is that of the least, above the budget. */
+static void uniform_groups_repeat_all_but_their_ends(void **state)
+{
+    (void)state;
+    step s;
+    make_step(&s, &(shape){.layers = 36, .equal = true});
+    uint64_t least = UINT64_MAX;
+    for (uint32_t length = 2; length <= 18; length++) {
+        if (36 % length != 0)
+            continue;
+        ebb_remat_weight groups = weigh_segments(&s, 36, length);
+        ebb_remat_weight w = weigh_plan(&s, "uniform", groups.peak_bytes);
+        assert_int_equal(groups.repeats, (36 / length - 1) * (length - 1));
+        assert_true(w.peak_bytes <= groups.peak_bytes && w.repeats <= groups.repeats);
+        least = groups.peak_bytes < least ? groups.peak_bytes : least;
+    }
+    ebb_remat_weight lowest = weigh_plan(&s, "uniform", 0);
+    assert_true(lowest.peak_bytes > 0 && lowest.peak_bytes <= least);
+    assert_int_equal(weigh_plan(&s, "uniform", weigh_kept_all(&s).peak_bytes).repeats, 0);
+    ebb_arena_fini(&s.arena);
+}
+
 /* A forward from the start for each layer: nothing needs less. Those that can repeat a stage more
  * than twice come near it; and for equal layers take no more steps than binomial checkpointing. */
 static void the_least_memory_is_reached(void **state)
@@ -535,6 +559,7 @@ int main(void)
         cmocka_unit_test(what_is_left_of_the_budget_is_used),
         cmocka_unit_test(any_choice_of_kept_values_runs),
         cmocka_unit_test(equal_layers_fit_where_equal_segments_do),
+        cmocka_unit_test(uniform_groups_repeat_all_but_their_ends),
         cmocka_unit_test(the_least_memory_is_reached),
         cmocka_unit_test(unequal_layers_fit),
         cmocka_unit_test(branches_and_long_skips_nearly_always_fit),
