@@ -68,6 +68,8 @@ static const coded cases[] = {
     {"dropped again, no key", "t = Tanh (h) d = Dropout (t, rate, on) y = Mul (d, d)", NULL, "keep", "dropout-recompute"},
     {"no key, bits",         "t = Tanh (h) d = Dropout (t, rate, on) y = Mul (d, d)", NULL, "keep", "dropout-mask,dropout-recompute"},
     {"dropped twice",        "t = Tanh (h) c = Dropout (t, rate, on) d = Dropout (c, rate, on) e = Mul (c, d) y = Mul (d, e)", NULL, "", "dropout-recompute"},
+    {"expanded again",       "m = GlobalMaxPool (h) s = Constant <value_ints = [2, 9, 13, 11]> () k = Expand (m, s) y = Mul (k, h)", NULL, "", "fold,expand-again"},
+    {"tiled and turned",     "m = GlobalMaxPool (h) s = Constant <value_ints = [1, 1, 11, 13]> () k = Tile (m, s) t = Transpose <perm = [0, 1, 3, 2]> (k) y = Mul (t, h)", NULL, "", "fold,expand-again"},
 };
 // clang-format on
 
