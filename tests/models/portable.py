@@ -40,7 +40,7 @@ SAMPLES = ["samples/digits/mlp.onnx", "samples/digits/cnn.onnx", "samples/digits
 MADE = """<ir_version: 8, opset_import: ["": 17, "made": 1, "ai.onnx.preview.training": 1]>
 made (float[batch, 64] x) => (float[batch, 64] logits)
 <float[64, 64] a = {%s}, float[64, 64] w = {%s}, float[64] b = {%s}, bool yes = {1},
- int64 three = {3}, float zero = {0}, float ratio = {0.25}>
+ int64 three = {3}, float zero = {0}, float ratio = {0.25}, int64[2] row = {1, 64}>
 {
     turned = MatMul (x, a)
     squares = Mul (x, turned)
@@ -65,7 +65,11 @@ made (float[batch, 64] x) => (float[batch, 64] logits)
     chain = Exp (sine)
     chosen = Greater (mixed, force)
     picked = Where (chosen, chain, force)
-    logits = Add (picked, mixed)
+    mean = ReduceMean <axes = [1]> (mixed)
+    wide = Expand (mean, row)
+    spread = MatMul (wide, w)
+    sum = Add (picked, mixed)
+    logits = Add (sum, spread)
 }
 <domain: "made", opset_import: ["": 17]>
 Block (x, a, b) => (y) { product = MatMul (x, a)  y = Add (product, b) }
