@@ -31,7 +31,7 @@ static bool is_open(const ebb_graph *g, ebb_node n)
 /* By value id: what nodes of unknown size are made of. */
 static void mark_upstream(const ebb_graph *g, bool *marked)
 {
-    for (ebb_node n = g->nodes[0].prev; n.i != 0; n = ebb_node_of(g, n)->prev) {
+    for (ebb_node n = ebb_last(g); n.i != 0; n = ebb_prev(g, n)) {
         const ebb_node_info *info = ebb_node_of(g, n);
         bool reached = is_open(g, n);
         for (uint32_t k = 0; k < info->out_count && !reached; k++)

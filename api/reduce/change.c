@@ -57,11 +57,9 @@ static void forget_loose(ebb_graph *g)
 {
     EBB_EACH_VALUE(g, v)
     {
-        ebb_value_info *info = ebb_value_of(g, v);
-        if (info->dead || is_made(info) || ebb_value_is_read(g, v))
-            continue;
-        info->dead = true;
-        g->by_name[info->name.i] = EBB_NO_VALUE;
+        const ebb_value_info *info = ebb_value_of(g, v);
+        if (!info->dead && !is_made(info) && !ebb_value_is_read(g, v))
+            ebb_value_bury(g, v);
     }
 }
 

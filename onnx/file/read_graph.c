@@ -9,9 +9,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* A subgraph's table of names is as long as there are names: this many entries for all of them. */
-static const size_t most_name_slots = (size_t)1 << 28;
-
 /* ---- small things ---- */
 
 ebb_status ebb_reader_name(ebb_reader *r, ebb_str *name, const char *text)
@@ -264,9 +261,6 @@ static ebb_status read_graphs(ebb_reader *r, ebb_graph *g, ebb_attr *attr,
     if (list == NULL)
         return ebb_error_memory();
     for (size_t i = 0; i < count; i++) {
-        r->name_slots += r->model->names.count;
-        if (r->name_slots > most_name_slots)
-            return ebb_error(EBB_REJECTED, "there are too many subgraphs");
         EBB_TRY(ebb_graph_new(&list[i], r->model, g));
         EBB_TRY(ebb_reader_graph(r, list[i], protos[i]));
     }

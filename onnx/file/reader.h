@@ -13,8 +13,7 @@ typedef struct ebb_reader {
     ebb_arena *arena;  /* the model's */
     ebb_arena scratch; /* until the reading ends */
     ebb_proto_files files;
-    size_t name_slots; /* of all subgraphs so far */
-    ebb_value *slots;  /* of the node being added */
+    ebb_value *slots; /* of the node being added */
     size_t slot_capacity;
     char label[160];
 } ebb_reader;

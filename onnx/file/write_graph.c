@@ -39,14 +39,23 @@ static bool same_text(const char *a, const char *b)
     return a == NULL || b == NULL ? a == b : strcmp(a, b) == 0;
 }
 
+static size_t hash_of(uint64_t a, uint64_t b)
+{
+    return (size_t)(((a * 31 + b) * UINT64_C(0x9e3779b97f4a7c15)) >> 32) % EBB_SHARED;
+}
+
 Onnx__StringStringEntryProto *ebb_writer_entry(ebb_writer *w, const char *key, const char *value)
 {
+    Onnx__StringStringEntryProto **shared = &w->entries[hash_of((uintptr_t)key, (uintptr_t)value)];
+    if (*shared != NULL && (*shared)->key == key && (*shared)->value == value)
+        return *shared;
     Onnx__StringStringEntryProto *e =
         EBB_WRITER_MESSAGE(w, Onnx__StringStringEntryProto, ONNX__STRING_STRING_ENTRY_PROTO, NULL);
     if (e == NULL)
         return NULL;
     e->key = ebb_writer_loan(key);
     e->value = ebb_writer_loan(value);
+    *shared = e;
     return e;
 }
 
@@ -197,6 +206,30 @@ static Onnx__TypeProto *make_type(ebb_writer *w, const ebb_graph *g, const ebb_t
     return proto;
 }
 
+static bool equal_types(const ebb_type *a, const ebb_type *b)
+{
+    bool equal = a->kind == b->kind && a->dtype == b->dtype && a->rank == b->rank;
+    for (int i = 0; equal && i < a->rank; i++)
+        equal = a->dims[i] == b->dims[i] && a->symbols[i].i == b->symbols[i].i;
+    return equal;
+}
+
+/* The message of a type, which lives as long as the graph. */
+static Onnx__TypeProto *shared_type(ebb_writer *w, const ebb_graph *g, const ebb_type *type)
+{
+    uint64_t dims = 0;
+    if (g->model != w->model)
+        return make_type(w, g, type); // names of dims are the model's
+    for (int i = 0; i < type->rank; i++)
+        dims = dims * 1000003 + (uint64_t)type->dims[i];
+    size_t k = hash_of(dims, (uint64_t)type->dtype * 256 + (uint8_t)type->rank);
+    if (w->types[k].type != NULL && equal_types(w->types[k].type, type))
+        return w->types[k].message;
+    w->types[k].message = make_type(w, g, type);
+    w->types[k].type = w->types[k].message != NULL ? type : NULL;
+    return w->types[k].message;
+}
+
 static bool same_dim(const ebb_graph *g, const ebb_type *type, int i,
                      const Onnx__TensorShapeProto__Dimension *dim)
 {
@@ -279,7 +312,7 @@ static Onnx__ValueInfoProto *make_info(ebb_writer *w, const ebb_graph *g, ebb_va
     bool keep = origin != NULL && origin->type != NULL && value->tensor != NULL &&
                 says_no_more(&value->type, origin->type);
     if (!keep && !same_type(g, &value->type, info->type))
-        info->type = make_type(w, g, &value->type);
+        info->type = shared_type(w, g, &value->type);
     if (value->origin != (const void *)origin)
         return info; // an input that is an output, too: its metadata is the other message's
     ebb_entries was = {info->metadata_props, info->n_metadata_props}, none = {NULL, 0};

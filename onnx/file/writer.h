@@ -21,6 +21,9 @@ typedef struct ebb_moved { /* weights that go to the data file */
     uint64_t offset;
 } ebb_moved;
 
+/* Messages that many records share: the last one of each hash. */
+enum { EBB_SHARED = 1024 };
+
 typedef struct ebb_writer {
     const ebb_model *model;
     ebb_arena arena;
@@ -39,7 +42,12 @@ typedef struct ebb_writer {
     bool no_bodies;
     bool bodies[EBB_OP_COUNT]; /* operators in use that are to have their bodies in the file */
     bool bodies_wrong[EBB_OP_COUNT]; /* of these: a node uses it otherwise than the body says */
-    bool failed;                     /* out of memory: asked once, at the end */
+    Onnx__StringStringEntryProto *entries[EBB_SHARED];
+    struct {
+        const ebb_type *type;
+        Onnx__TypeProto *message;
+    } types[EBB_SHARED];
+    bool failed; /* out of memory: asked once, at the end */
 } ebb_writer;
 
 /* Scratch memory, cleared; NULL sets `failed`. */

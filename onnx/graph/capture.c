@@ -29,9 +29,7 @@ ebb_status ebb_captures_move(ebb_graph *body, const char *from, const char *to)
         return ebb_value_rename(body, old, to);
     }
     EBB_TRY(ebb_value_replace(body, old, taken));
-    ebb_value_info *info = ebb_value_of(body, old);
-    info->dead = true;
-    body->by_name[info->name.i] = EBB_NO_VALUE;
+    ebb_value_bury(body, old);
     return NULL;
 }
 

@@ -7,12 +7,39 @@
 #define GROW(g, array, count, capacity) \
     ebb_arena_grow(&(g)->model->arena, &(array), (count), &(capacity), sizeof *(array))
 
+/* The block is there; it is not cleared, as pages that nobody has touched cost nothing. */
+#define MAKE_BLOCK(g, blocks, k)                                                           \
+    ((blocks)[k] != NULL ||                                                                \
+     ((blocks)[k] = ebb_arena_alloc(&(g)->model->arena, ((size_t)EBB_BLOCK_LEAST << (k)) * \
+                                                            sizeof **(blocks))) != NULL)
+
 /* ---- look ---- */
+
+/* Slots are never emptied: what stands in one counts where the value still has the name. */
+static bool is_named(const ebb_graph *g, ebb_value v, ebb_str name)
+{
+    const ebb_value_info *info = ebb_value_of(g, v);
+    return info->name.i == name.i && (info->flags & EBB_IS_UNNAMED) == 0;
+}
+
+/* The slot of the value of this name, or the free one where it would go. */
+static size_t slot_of(const ebb_graph *g, ebb_str name)
+{
+    size_t mask = g->name_slots - 1;
+    size_t slot = (size_t)((name.i * UINT64_C(0x9e3779b97f4a7c15)) >> 32) & mask;
+    while (g->by_name[slot].i != 0 && !is_named(g, g->by_name[slot], name))
+        slot = (slot + 1) & mask;
+    return slot;
+}
+
+ebb_value ebb_value_named(const ebb_graph *g, ebb_str name)
+{
+    return name.i == 0 || g->name_slots == 0 ? EBB_NO_VALUE : g->by_name[slot_of(g, name)];
+}
 
 ebb_value ebb_value_find(const ebb_graph *g, const char *name)
 {
-    ebb_str s = ebb_names_find(&g->model->names, name);
-    return s.i != 0 && s.i < g->by_name_count ? g->by_name[s.i] : EBB_NO_VALUE;
+    return ebb_value_named(g, ebb_names_find(&g->model->names, name));
 }
 
 ebb_node ebb_node_find(const ebb_graph *g, const char *name)
@@ -122,16 +149,43 @@ ebb_str ebb_graph_intern(ebb_graph *g, const char *text)
     return ebb_names_intern(&g->model->names, text, strlen(text));
 }
 
-static bool name_is_taken(const ebb_graph *g, ebb_str name)
+/* Room for one more, at most half full; slots that do not count go. */
+static bool make_name_room(ebb_graph *g)
 {
-    return name.i < g->by_name_count && g->by_name[name.i].i != 0;
+    if (g->name_count * 2 < g->name_slots)
+        return true;
+    ebb_value *old = g->by_name;
+    size_t old_slots = g->name_slots, named = 0;
+    for (size_t i = 0; i < old_slots; i++)
+        named += old[i].i != 0 && is_named(g, old[i], ebb_value_of(g, old[i])->name);
+    size_t slots = old_slots > 0 ? old_slots : 16;
+    while (named * 4 > slots)
+        slots *= 2;
+    ebb_value *longer = EBB_NEW(&g->model->arena, ebb_value, slots);
+    if (longer == NULL)
+        return false;
+    g->by_name = longer;
+    g->name_slots = slots;
+    g->name_count = 0;
+    for (size_t i = 0; i < old_slots; i++) {
+        ebb_str name = ebb_value_of(g, old[i])->name;
+        size_t slot = old[i].i != 0 && is_named(g, old[i], name) ? slot_of(g, name) : 0;
+        if (old[i].i == 0 || !is_named(g, old[i], name) || longer[slot].i != 0)
+            continue;
+        longer[slot] = old[i];
+        g->name_count++;
+    }
+    return true;
 }
 
+/* Nothing else may have the name. */
 static bool set_by_name(ebb_graph *g, ebb_str name, ebb_value v)
 {
-    if (!GROW(g, g->by_name, name.i, g->by_name_count))
+    if (!make_name_room(g))
         return false;
-    g->by_name[name.i] = v;
+    ebb_value *slot = &g->by_name[slot_of(g, name)];
+    g->name_count += slot->i == 0;
+    *slot = v;
     return true;
 }
 
@@ -140,7 +194,7 @@ ebb_str ebb_graph_fresh(ebb_graph *g, const char *base)
     ebb_str name = ebb_graph_intern(g, base);
     enum { COUNTED_NAMES = 100 };
     char text[512];
-    for (unsigned i = 1; name.i != 0 && name_is_taken(g, name); i++) {
+    for (unsigned i = 1; ebb_value_named(g, name).i != 0; i++) {
         // ids are not used twice: a file of a million equal names is not counted through each time
         (void)snprintf(text, sizeof text, "%.490s_%u", base,
                        i < COUNTED_NAMES ? i : i + (unsigned)g->value_count);
@@ -153,11 +207,12 @@ ebb_status ebb_value_add(ebb_graph *g, ebb_value *value, const char *name, const
 {
     ebb_str fresh = ebb_graph_fresh(g, name != NULL && name[0] != '\0' ? name : "v");
     ebb_value v = {(uint32_t)g->value_count};
-    if (fresh.i == 0 || !GROW(g, g->values, g->value_count, g->value_capacity) ||
-        !set_by_name(g, fresh, v))
+    uint32_t at, block = ebb_block_of(v.i, &at);
+    if (fresh.i == 0 || !MAKE_BLOCK(g, g->values, block) || !set_by_name(g, fresh, v))
         return ebb_error_memory();
-    g->values[g->value_count++] =
+    g->values[block][at] =
         (ebb_value_info){.name = fresh, .type = type != NULL ? *type : ebb_type_none()};
+    g->value_count++;
     *value = v;
     return NULL;
 }
@@ -167,17 +222,16 @@ ebb_status ebb_value_rename(ebb_graph *g, ebb_value v, const char *name)
     ebb_str s = ebb_graph_intern(g, name);
     if (s.i == 0)
         return ebb_error_memory();
-    if (name_is_taken(g, s) && !ebb_same_value(g->by_name[s.i], v))
+    ebb_value taken = ebb_value_named(g, s);
+    if (taken.i != 0 && !ebb_same_value(taken, v))
         return ebb_error(EBB_REJECTED, "value name '%s' is taken", name);
     ebb_value_info *info = ebb_value_of(g, v);
     if (!set_by_name(g, s, v))
         return ebb_error_memory();
     ebb_str old = info->name;
     info->name = s;
-    if (old.i == s.i)
-        return NULL;
-    g->by_name[old.i] = EBB_NO_VALUE;
-    return ebb_captures_rename(g, v, ebb_text(g, old));
+    info->flags &= (uint16_t)~EBB_IS_UNNAMED;
+    return old.i == s.i ? NULL : ebb_captures_rename(g, v, ebb_text(g, old));
 }
 
 static ebb_status add_use(ebb_graph *g, ebb_value v, ebb_node n, uint32_t slot)
@@ -202,30 +256,29 @@ static void drop_use(ebb_graph *g, ebb_value v, ebb_node n, uint32_t slot)
     }
 }
 
-static void bury_value(ebb_graph *g, ebb_value v)
+void ebb_value_bury(ebb_graph *g, ebb_value v)
 {
     ebb_value_info *info = ebb_value_of(g, v);
     info->dead = true;
-    if (info->name.i < g->by_name_count && ebb_same_value(g->by_name[info->name.i], v))
-        g->by_name[info->name.i] = EBB_NO_VALUE;
+    info->flags |= EBB_IS_UNNAMED;
 }
 
 /* ---- nodes ---- */
 
 static void link_before(ebb_graph *g, ebb_node n, ebb_node before)
 {
-    ebb_node prev = g->nodes[before.i].prev; // before = 0 is the head: the end of the ring
-    g->nodes[n.i].prev = prev;
-    g->nodes[n.i].next = before;
-    g->nodes[prev.i].next = n;
-    g->nodes[before.i].prev = n;
+    ebb_node prev = ebb_prev(g, before); // before = 0 is the head: the end of the ring
+    ebb_node_of(g, n)->prev = prev;
+    ebb_node_of(g, n)->next = before;
+    ebb_node_of(g, prev)->next = n;
+    ebb_node_of(g, before)->prev = n;
 }
 
 static void unlink_node(ebb_graph *g, ebb_node n)
 {
-    ebb_node prev = g->nodes[n.i].prev, next = g->nodes[n.i].next;
-    g->nodes[prev.i].next = next;
-    g->nodes[next.i].prev = prev;
+    ebb_node prev = ebb_prev(g, n), next = ebb_next(g, n);
+    ebb_node_of(g, prev)->next = next;
+    ebb_node_of(g, next)->prev = prev;
 }
 
 static ebb_status copy_values(ebb_graph *g, ebb_value **list, const ebb_value *from, uint32_t count)
@@ -254,17 +307,18 @@ ebb_status ebb_node_add(ebb_graph *g, ebb_node *node, ebb_node before, const cha
 {
     ebb_node n = {(uint32_t)g->node_count};
     ebb_node_info info = {.in_count = in_count, .out_count = out_count};
+    uint32_t at, block = ebb_block_of(n.i, &at);
     int64_t version = ebb_model_opset(g->model, domain);
     info.op = ebb_op_find(domain, op_name, version > 0 ? version : 1);
     info.op_name = ebb_graph_intern(g, op_name);
     if (domain[0] != '\0')
         info.domain = ebb_graph_intern(g, domain);
     if (info.op_name.i == 0 || (domain[0] != '\0' && info.domain.i == 0) ||
-        !GROW(g, g->nodes, g->node_count, g->node_capacity))
+        !MAKE_BLOCK(g, g->nodes, block))
         return ebb_error_memory();
     EBB_TRY(copy_values(g, &info.in, in, in_count));
     EBB_TRY(copy_values(g, &info.out, out, out_count));
-    g->nodes[n.i] = info;
+    g->nodes[block][at] = info;
     g->node_count++;
     link_before(g, n, before);
     for (uint32_t i = 0; i < in_count; i++)
@@ -295,7 +349,7 @@ void ebb_node_remove(ebb_graph *g, ebb_node n)
             continue;
         ebb_value_of(g, info->out[i])->producer = EBB_NO_NODE;
         if (!ebb_value_is_read(g, info->out[i]))
-            bury_value(g, info->out[i]);
+            ebb_value_bury(g, info->out[i]);
     }
     unlink_node(g, n); // its own links stay, so that a walk may go on
     info->dead = true;
@@ -350,7 +404,7 @@ ebb_status ebb_node_set_output(ebb_graph *g, ebb_node n, uint32_t slot, ebb_valu
     if (old.i != 0 && !ebb_same_value(old, v)) {
         ebb_value_of(g, old)->producer = EBB_NO_NODE;
         if (!ebb_value_is_read(g, old))
-            bury_value(g, old);
+            ebb_value_bury(g, old);
     }
     info->out[slot] = v;
     set_producer(g, v, n, slot);
@@ -406,6 +460,19 @@ static void take_off_list(ebb_value *list, size_t *count, ebb_value v)
     *count = kept;
 }
 
+void ebb_graph_remove_outputs(ebb_graph *g, const bool *gone)
+{
+    size_t kept = 0;
+    for (size_t i = 0; i < g->output_count; i++) {
+        ebb_value v = g->outputs[i];
+        if (gone[v.i])
+            ebb_value_of(g, v)->flags &= (uint16_t)~EBB_IS_OUTPUT;
+        else
+            g->outputs[kept++] = v;
+    }
+    g->output_count = kept;
+}
+
 static void set_next(ebb_graph *g, ebb_binding *b, ebb_value next)
 {
     if (b->next.i != 0)
@@ -457,11 +524,10 @@ ebb_status ebb_node_set_attr(ebb_graph *g, ebb_node n, const ebb_attr *attr)
         info->attr[i] = *attr;
         return NULL;
     }
-    ebb_attr *longer = EBB_NEW(&g->model->arena, ebb_attr, info->attr_count + 1);
+    size_t had = info->attr_count * sizeof *attr;
+    ebb_attr *longer = ebb_arena_extend(&g->model->arena, info->attr, had, had + sizeof *attr);
     if (longer == NULL)
         return ebb_error_memory();
-    if (info->attr_count > 0)
-        memcpy(longer, info->attr, info->attr_count * sizeof *longer);
     longer[info->attr_count++] = *attr;
     info->attr = longer;
     return NULL;
@@ -630,7 +696,7 @@ void ebb_graph_remove_input(ebb_graph *g, ebb_value v)
     take_off_list(g->inputs, &g->input_count, v);
     info->flags &= (uint16_t)~EBB_IS_INPUT;
     if ((info->flags & (EBB_IS_INITIALIZER | EBB_IS_OUTPUT)) == 0)
-        bury_value(g, v);
+        ebb_value_bury(g, v);
 }
 
 void ebb_graph_remove_initializer(ebb_graph *g, ebb_value v)
@@ -641,7 +707,7 @@ void ebb_graph_remove_initializer(ebb_graph *g, ebb_value v)
     info->flags &= (uint16_t)~EBB_IS_INITIALIZER;
     info->tensor = NULL;
     if ((info->flags & (EBB_IS_INPUT | EBB_IS_OUTPUT)) == 0)
-        bury_value(g, v);
+        ebb_value_bury(g, v);
 }
 
 ebb_status ebb_graph_bind(ebb_graph *g, ebb_value state, ebb_value next)

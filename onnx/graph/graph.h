@@ -1,9 +1,8 @@
 /* graph.h: what a graph is: nodes, values, attributes, initializers; add, replace, move, remove.
  *
- * Plain data. Nodes and values are records in arrays, named by dense ids; 0 is "none". Arrays may
- * move when something is added, so keep ids, never pointers, across a call that adds. Ids of
- * removed nodes and values are not reused while the graph lives, so side tables indexed by id stay
- * valid.
+ * Plain data. Nodes and values are records in blocks, named by dense ids; 0 is "none". Records do
+ * not move, but their lists may: keep ids, never pointers, across a call that adds. Ids of removed
+ * nodes and values are not reused while the graph lives, so side tables indexed by id stay valid.
  *
  * NODE ORDER IS EXECUTION ORDER: a doubly linked list. Nothing else decides when a node runs.
  *
@@ -97,6 +96,7 @@ enum {                              /* ebb_value_info.flags */
        EBB_IS_STATE = 1 << 3,       /* key of an update binding: the step replaces it */
        EBB_IS_OUTER = 1 << 4,       /* subgraph: stands for a value of the graph outside */
        EBB_IS_CAPTURED = 1 << 5,    /* a subgraph reads it: it has uses that no list shows */
+       EBB_IS_UNNAMED = 1 << 6,     /* gone: its name may be another's */
 };
 
 typedef enum ebb_role { /* what an initializer is for; metadata "ebb.role" */
@@ -132,20 +132,30 @@ typedef struct ebb_binding {
     ebb_value state, next;
 } ebb_binding;
 
+/* Block k holds 8 * 2^k records, so that a graph of any size needs few of them and copies none. */
+enum { EBB_BLOCK_LEAST = 8, EBB_BLOCKS = 29 };
+
+static inline uint32_t ebb_block_of(uint32_t id, uint32_t *at)
+{
+    uint64_t place = (uint64_t)id + EBB_BLOCK_LEAST;
+    uint32_t top = 63 - (uint32_t)__builtin_clzll(place);
+    *at = (uint32_t)(place - (UINT64_C(1) << top));
+    return top - 3; /* 8 = 2^3 */
+}
+
 typedef struct ebb_graph {
     struct ebb_model *model;
     struct ebb_graph *outer; /* of a subgraph, else NULL */
     ebb_str name, doc;
-    ebb_node_info *nodes;             /* [0] is the list's head: next = first, prev = last */
-    size_t node_count, node_capacity; /* ids in use, [0] included */
-    ebb_value_info *values;           /* [0] is "none" */
-    size_t value_count, value_capacity;
+    ebb_node_info *nodes[EBB_BLOCKS];   /* 0 is the list's head: next = first, prev = last */
+    ebb_value_info *values[EBB_BLOCKS]; /* 0 is "none" */
+    size_t node_count, value_count;     /* ids in use, 0 included */
     ebb_value *inputs, *outputs; /* in the file's order; inputs may be initializers too (old IR) */
     size_t input_count, input_capacity, output_count, output_capacity;
     ebb_value *initializers; /* in the file's order */
     size_t initializer_count, initializer_capacity;
-    ebb_value *by_name; /* by ebb_str id */
-    size_t by_name_count;
+    ebb_value *by_name; /* open addressing; kept by graph.c */
+    size_t name_slots, name_count;
     ebb_binding *bindings;
     size_t binding_count, binding_capacity;
     ebb_value loss; /* of a training graph: metadata "ebb.loss"; else none */
@@ -232,27 +242,29 @@ ebb_str ebb_graph_intern(ebb_graph *g, const char *text); /* 0: out of memory */
 
 static inline ebb_node_info *ebb_node_of(const ebb_graph *g, ebb_node n)
 {
-    return &g->nodes[n.i];
+    uint32_t at, block = ebb_block_of(n.i, &at);
+    return &g->nodes[block][at];
 }
 static inline ebb_value_info *ebb_value_of(const ebb_graph *g, ebb_value v)
 {
-    return &g->values[v.i];
+    uint32_t at, block = ebb_block_of(v.i, &at);
+    return &g->values[block][at];
 }
 static inline ebb_node ebb_first(const ebb_graph *g)
 {
-    return g->nodes[0].next;
+    return ebb_node_of(g, EBB_NO_NODE)->next;
 }
 static inline ebb_node ebb_next(const ebb_graph *g, ebb_node n)
 {
-    return g->nodes[n.i].next;
+    return ebb_node_of(g, n)->next;
 }
 static inline ebb_node ebb_last(const ebb_graph *g)
 {
-    return g->nodes[0].prev;
+    return ebb_node_of(g, EBB_NO_NODE)->prev;
 }
 static inline ebb_node ebb_prev(const ebb_graph *g, ebb_node n)
 {
-    return g->nodes[n.i].prev;
+    return ebb_node_of(g, n)->prev;
 }
 
 /* In execution order. Removing the current node inside EBB_EACH_NODE is allowed (its links stay).
@@ -261,6 +273,7 @@ static inline ebb_node ebb_prev(const ebb_graph *g, ebb_node n)
 #define EBB_EACH_VALUE(g, v) for (ebb_value v = {1}; v.i < (g)->value_count; v.i++)
 
 ebb_value ebb_value_find(const ebb_graph *g, const char *name); /* none when absent */
+ebb_value ebb_value_named(const ebb_graph *g, ebb_str name);    /* the same, by the name's id */
 ebb_node ebb_node_find(const ebb_graph *g, const char *name);   /* linear; none when absent */
 
 /* Input i of a node; none when absent or beyond its inputs. The same for outputs. */
@@ -299,6 +312,7 @@ const char *ebb_node_label(const ebb_graph *g, ebb_node n);
 /* A new value; name NULL or taken: a fresh one is made from it ("x", "x_1", ...; NULL: "v"). */
 ebb_status ebb_value_add(ebb_graph *g, ebb_value *value, const char *name, const ebb_type *type);
 ebb_status ebb_value_rename(ebb_graph *g, ebb_value v, const char *name); /* taken: refused */
+void ebb_value_bury(ebb_graph *g, ebb_value v);          /* it is dead, and its name is free */
 ebb_str ebb_graph_fresh(ebb_graph *g, const char *base); /* an unused value name; 0: no memory */
 
 /* A new node before `before` (none: at the end), looked up in the table by (domain, op_name) at the
@@ -348,6 +362,7 @@ ebb_status ebb_graph_add_input(ebb_graph *g, ebb_value v);
 void ebb_graph_remove_input(ebb_graph *g, ebb_value v); /* unused, or an initializer, which stays */
 ebb_status ebb_graph_add_output(ebb_graph *g, ebb_value v);
 void ebb_graph_remove_output(ebb_graph *g, ebb_value v);
+void ebb_graph_remove_outputs(ebb_graph *g, const bool *gone); /* by value id */
 
 /* An initializer with its own copy of the bytes (data NULL: bytes missing). */
 ebb_status ebb_graph_add_initializer(ebb_graph *g, ebb_value *value, const char *name,

@@ -12,11 +12,12 @@ ebb_status ebb_graph_new(ebb_graph **graph, ebb_model *model, ebb_graph *outer)
         return ebb_error_memory();
     g->model = model;
     g->outer = outer;
-    if (!ebb_arena_grow(&model->arena, &g->nodes, 0, &g->node_capacity, sizeof *g->nodes) ||
-        !ebb_arena_grow(&model->arena, &g->values, 0, &g->value_capacity, sizeof *g->values))
+    g->nodes[0] = EBB_NEW(&model->arena, ebb_node_info, EBB_BLOCK_LEAST);
+    g->values[0] = EBB_NEW(&model->arena, ebb_value_info, EBB_BLOCK_LEAST);
+    if (g->nodes[0] == NULL || g->values[0] == NULL)
         return ebb_error_memory();
-    g->node_count = g->value_count = 1; // [0]: the list's head, and "none"
-    g->values[0].type = ebb_type_none();
+    g->node_count = g->value_count = 1; // the list's head, and "none"
+    g->values[0]->type = ebb_type_none();
     *graph = g;
     return NULL;
 }
@@ -107,6 +108,24 @@ static void copy_props(ebb_arena *arena, ebb_props *props, bool *failed)
     props->capacity = props->count;
 }
 
+/* Copies of the blocks with the first `count` records in; the last has room for more. */
+static void copy_blocks(ebb_arena *arena, void *blocks, size_t count, size_t size, bool *failed)
+{
+    void *block;
+    unsigned char *place = blocks; // T *[EBB_BLOCKS]: read without breaking aliasing
+    for (size_t room = EBB_BLOCK_LEAST; count > 0 && !*failed; room *= 2, place += sizeof block) {
+        size_t here = count < room ? count : room;
+        const void *old;
+        memcpy(&old, place, sizeof old);
+        block = ebb_arena_alloc(arena, room * size);
+        *failed = block == NULL;
+        if (block != NULL)
+            memcpy(block, old, here * size);
+        memcpy(place, &block, sizeof block);
+        count -= here;
+    }
+}
+
 static ebb_status copy_graph(ebb_graph **to, ebb_model *model, ebb_graph *outer,
                              const ebb_graph *from);
 
@@ -133,32 +152,30 @@ static ebb_status copy_graph(ebb_graph **to, ebb_model *model, ebb_graph *outer,
         return ebb_error_memory();
     g->model = model;
     g->outer = outer;
-    COPY(arena, g->nodes, g->node_count, &failed);
-    COPY(arena, g->values, g->value_count, &failed);
+    copy_blocks(arena, g->nodes, g->node_count, sizeof **g->nodes, &failed);
+    copy_blocks(arena, g->values, g->value_count, sizeof **g->values, &failed);
     COPY(arena, g->inputs, g->input_count, &failed);
     COPY(arena, g->outputs, g->output_count, &failed);
     COPY(arena, g->initializers, g->initializer_count, &failed);
-    COPY(arena, g->by_name, g->by_name_count, &failed);
+    COPY(arena, g->by_name, g->name_slots, &failed);
     COPY(arena, g->bindings, g->binding_count, &failed);
     copy_props(arena, &g->props, &failed);
     if (failed)
         return ebb_error_memory();
-    g->node_capacity = g->node_count;
-    g->value_capacity = g->value_count;
     g->input_capacity = g->input_count;
     g->output_capacity = g->output_count;
     g->initializer_capacity = g->initializer_count;
     g->binding_capacity = g->binding_count;
-    for (size_t i = 1; i < g->value_count; i++) {
-        ebb_value_info *v = &g->values[i];
+    for (uint32_t i = 1; i < g->value_count; i++) {
+        ebb_value_info *v = ebb_value_of(g, (ebb_value){i});
         COPY(arena, v->uses, v->use_count, &failed);
         v->use_capacity = v->use_count;
         copy_props(arena, &v->props, &failed);
         if (v->tensor != NULL)
             COPY(arena, v->tensor, 1, &failed);
     }
-    for (size_t i = 1; i < g->node_count; i++) {
-        ebb_node_info *n = &g->nodes[i];
+    for (uint32_t i = 1; i < g->node_count; i++) {
+        ebb_node_info *n = ebb_node_of(g, (ebb_node){i});
         COPY(arena, n->in, n->in_count, &failed);
         COPY(arena, n->out, n->out_count, &failed);
         COPY(arena, n->attr, n->attr_count, &failed);
@@ -239,9 +256,9 @@ static void belong_to(ebb_graph *g, ebb_model *model, ebb_graph *outer)
 {
     g->model = model;
     g->outer = outer;
-    for (size_t i = 1; i < g->node_count; i++)
-        for (uint32_t a = 0; a < g->nodes[i].attr_count; a++) {
-            const ebb_attr *attr = &g->nodes[i].attr[a];
+    for (uint32_t i = 1; i < g->node_count; i++)
+        for (uint32_t a = 0; a < ebb_node_of(g, (ebb_node){i})->attr_count; a++) {
+            const ebb_attr *attr = &ebb_node_of(g, (ebb_node){i})->attr[a];
             for (uint32_t k = 0; attr->graphs != NULL && k < attr->count; k++)
                 belong_to(attr->graphs[k], model, g);
         }

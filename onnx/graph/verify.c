@@ -46,7 +46,7 @@ static ebb_status list_is_whole(check *c)
     if (!ebb_same_node(ebb_last(g), before))
         return ebb_error(EBB_VERIFY, "the list of nodes ends elsewhere than it says");
     for (uint32_t i = 1; i < g->node_count; i++)
-        if (!g->nodes[i].dead && c->position[i] == 0)
+        if (!ebb_node_of(g, (ebb_node){i})->dead && c->position[i] == 0)
             return ebb_error(EBB_VERIFY, "%s is not in the list of nodes",
                              ebb_node_label(g, (ebb_node){i}));
     return NULL;
@@ -182,7 +182,7 @@ static ebb_status name_is_its_own(const check *c, ebb_value v)
     ebb_str name = ebb_value_of(g, v)->name;
     if (name.i == 0)
         return ebb_error(EBB_VERIFY, "value %u has no name", v.i);
-    if (name.i >= g->by_name_count || !ebb_same_value(g->by_name[name.i], v))
+    if (!ebb_same_value(ebb_value_named(g, name), v))
         return ebb_error(EBB_VERIFY, "the name '%s' is used twice", name_of(g, v));
     return NULL;
 }

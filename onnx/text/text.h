@@ -35,9 +35,8 @@ typedef struct ebb_text_reader {
     ebb_graph *graph;          /* the graph being read, the outer one of subgraphs */
     const ebb_import *imports; /* of the function being read; NULL: the model's */
     size_t import_count;
-    int depth;         /* of graphs in attributes */
-    size_t name_slots; /* of all subgraphs, which text_parse.c bounds */
-    bool numbers;      /* numbers may stand as inputs of nodes, as patterns have them */
+    int depth;    /* of graphs in attributes */
+    bool numbers; /* numbers may stand as inputs of nodes, as patterns have them */
 } ebb_text_reader;
 
 typedef struct ebb_text_operand { /* an input or output as written */

@@ -12,9 +12,6 @@
 
 enum { MAX_DEPTH = 32 }; // of graphs in attributes
 
-/* A graph's table of names is as long as there are names: this many entries for all of them. */
-static const size_t most_name_slots = (size_t)1 << 26;
-
 /* ---- values ---- */
 
 /* The graph's value of that name; "" is none. New where there is none yet. */
@@ -283,9 +280,6 @@ ebb_status ebb_text_graph_read(ebb_text_reader *r, ebb_graph **graph)
         return ebb_text_error(r, "a graph cannot stand here");
     if (r->depth == MAX_DEPTH)
         return ebb_text_error(r, "graphs in graphs go deeper than %d", (int)MAX_DEPTH);
-    r->name_slots += r->model->names.count;
-    if (r->name_slots > most_name_slots)
-        return ebb_text_error(r, "there are too many subgraphs");
     ebb_graph *outer = r->graph, *g;
     EBB_TRY(ebb_graph_new(&g, r->model, outer));
     EBB_TRY(ebb_text_name(r, &name, "the name of a graph"));

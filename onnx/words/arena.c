@@ -86,24 +86,29 @@ void ebb_arena_take(ebb_arena *arena, ebb_arena *from)
     *from = (ebb_arena){0};
 }
 
-static bool add_chunk(ebb_arena *arena, size_t least)
+/* A chunk of this size at least; NULL: out of memory. Blocks that are large beside a chunk get one
+ * of their own behind the newest, which goes on being filled. */
+static struct ebb_arena_chunk *add_chunk(ebb_arena *arena, size_t least)
 {
     size_t bytes = arena->chunk == NULL ? FIRST_CHUNK : arena->chunk->bytes * 2;
     if (bytes > LARGEST_CHUNK)
         bytes = LARGEST_CHUNK;
-    if (bytes < least)
-        bytes = least;
+    bool alone = least > bytes / 4;
     size_t whole;
+    if (alone)
+        bytes = least;
     if (!ebb_size_add(&whole, bytes, sizeof(struct ebb_arena_chunk)))
-        return false;
+        return NULL;
     struct ebb_arena_chunk *c = ebb_alloc(whole);
     if (c == NULL)
-        return false;
+        return NULL;
     c->bytes = bytes;
     c->used = 0;
-    c->older = arena->chunk;
-    arena->chunk = c;
-    return true;
+    struct ebb_arena_chunk **at =
+        alone && arena->chunk != NULL ? &arena->chunk->older : &arena->chunk;
+    c->older = *at;
+    *at = c;
+    return c;
 }
 
 void *ebb_arena_alloc(ebb_arena *arena, size_t bytes)
@@ -112,11 +117,10 @@ void *ebb_arena_alloc(ebb_arena *arena, size_t bytes)
     if (!ebb_size_align(&rounded, bytes > 0 ? bytes : 1, GRAIN))
         return NULL;
     struct ebb_arena_chunk *c = arena->chunk;
-    if (c == NULL || c->bytes - c->used < rounded) {
-        if (!add_chunk(arena, rounded))
-            return NULL;
-        c = arena->chunk;
-    }
+    if (c == NULL || c->bytes - c->used < rounded)
+        c = add_chunk(arena, rounded);
+    if (c == NULL)
+        return NULL;
     void *memory = c->data + c->used;
     c->used += rounded;
     arena->used_bytes += rounded;
@@ -153,22 +157,36 @@ char *ebb_arena_printf(ebb_arena *arena, const char *format, ...)
     return text;
 }
 
+void *ebb_arena_extend(ebb_arena *arena, void *block, size_t had, size_t bytes)
+{
+    struct ebb_arena_chunk *c = arena->chunk;
+    size_t was, is;
+    if (!ebb_size_align(&was, had, GRAIN) || !ebb_size_align(&is, bytes, GRAIN))
+        return NULL;
+    if (had > 0 && c != NULL && c->used >= was &&
+        c->data + (c->used - was) == (unsigned char *)block && c->bytes - c->used >= is - was) {
+        c->used += is - was;
+        arena->used_bytes += is - was;
+        return block;
+    }
+    void *copy = ebb_arena_alloc(arena, bytes);
+    return copy == NULL || had == 0 ? copy : memcpy(copy, block, had);
+}
+
 bool ebb_arena_grow(ebb_arena *arena, void *array, size_t count, size_t *capacity, size_t size)
 {
     if (count < *capacity)
         return true;
-    size_t wanted = *capacity > 0 ? *capacity * 2 : 8, bytes;
+    size_t wanted = *capacity > 0 ? *capacity * 2 : 2, bytes;
     while (wanted <= count)
         wanted *= 2;
     if (!ebb_size_mul(&bytes, wanted, size))
         return false;
     void *old;
     memcpy(&old, array, sizeof old); // array is a T **: read it without breaking aliasing
-    void *block = ebb_arena_alloc(arena, bytes);
+    void *block = ebb_arena_extend(arena, old, *capacity * size, bytes);
     if (block == NULL)
         return false;
-    if (*capacity > 0)
-        memcpy(block, old, *capacity * size);
     memset((unsigned char *)block + *capacity * size, 0, bytes - *capacity * size);
     memcpy(array, &block, sizeof block);
     *capacity = wanted;

@@ -53,8 +53,13 @@ char *ebb_arena_printf(ebb_arena *arena, const char *format, ...) EBB_PRINTF(2, 
 /* count elements of type, zeroed; NULL when out of memory. */
 #define EBB_NEW(arena, type, count) ((type *)ebb_arena_zeroed((arena), (count), sizeof(type)))
 
+/* The block of `had` bytes as one of `bytes`, more than that and not cleared: where it is when it
+ * came last, else a copy. NULL: out of memory, and the old one is good. */
+void *ebb_arena_extend(ebb_arena *arena, void *block, size_t had, size_t bytes);
+
 /* Grows *array (arena memory, element size given) so that index *count fits, doubling *capacity.
- * The old block stays behind in the arena, which is the price of pointers that never dangle. */
+ * It grows where it is when it came last; else the old block stays behind in the arena, which is the
+ * price of pointers that never dangle. */
 EBB_MUST_USE bool ebb_arena_grow(ebb_arena *arena, void *array, size_t count, size_t *capacity,
                                  size_t size);
 

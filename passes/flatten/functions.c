@@ -32,8 +32,7 @@ static int64_t imported(const ebb_graph *g, const ebb_function *f, const char *d
 }
 
 /* A node in the bodies of n, of any depth, for which `is` holds. */
-static bool within(const ebb_graph *g, ebb_node n,
-                   bool (*is)(const ebb_graph *g, const ebb_node_info *info))
+static bool within(const ebb_graph *g, ebb_node n, bool (*is)(const ebb_graph *g, ebb_node n))
 {
     const ebb_node_info *info = ebb_node_of(g, n);
     for (uint32_t i = 0; i < info->attr_count; i++) {
@@ -41,16 +40,16 @@ static bool within(const ebb_graph *g, ebb_node n,
         for (uint32_t k = 0; a->graphs != NULL && k < a->count; k++) {
             const ebb_graph *body = a->graphs[k];
             EBB_EACH_NODE(body, inner)
-            if (is(body, ebb_node_of(body, inner)) || within(body, inner, is))
+            if (is(body, inner) || within(body, inner, is))
                 return true;
         }
     }
     return false;
 }
 
-static bool asks_for_attributes(const ebb_graph *g, const ebb_node_info *info)
+static bool asks_for_attributes(const ebb_graph *g, ebb_node n)
 {
-    (void)g;
+    const ebb_node_info *info = ebb_node_of(g, n);
     for (uint32_t i = 0; i < info->attr_count; i++)
         if (info->attr[i].ref != NULL)
             return true;
@@ -265,15 +264,10 @@ static ebb_status run_within(ebb_edit *e, ebb_graph *g, ebb_node n, calls *c)
     return NULL;
 }
 
-static bool knows(const ebb_graph *g, const ebb_node_info *info)
-{
-    return ebb_dialect_knows(g, (ebb_node){(uint32_t)(info - g->nodes)});
-}
-
 static bool has_foreign(const ebb_graph *g)
 {
     EBB_EACH_NODE(g, n)
-    if (ebb_dialect_knows(g, n) || within(g, n, knows))
+    if (ebb_dialect_knows(g, n) || within(g, n, ebb_dialect_knows))
         return true;
     return false;
 }

@@ -39,6 +39,8 @@ typedef struct recipe {
     ebb_value count;    /* steps with this one, for Adam; none: not made yet */
     ebb_value good;     /* whether every gradient is finite; none: nobody asks */
     const void *zeros;  /* what states start with */
+    ebb_value *spent;   /* gradients that an update has read: no outputs any more */
+    size_t spent_count;
 } recipe;
 
 /* The zeros that all states start with: one block, as large as the largest parameter with bytes. */
@@ -201,7 +203,7 @@ static ebb_status update(recipe *r, ebb_value w, ebb_value grad)
     EBB_TRY(bind(r, w, out[0]));
     for (uint32_t i = 0; i < states; i++)
         EBB_TRY(bind(r, state[i], out[i + 1]));
-    ebb_graph_remove_output(g, grad);
+    r->spent[r->spent_count++] = grad;
     ebb_applied(r->e);
     return NULL;
 }
@@ -317,6 +319,17 @@ static ebb_status follow_scale(recipe *r)
     return ebb_graph_bind(g, scale, next);
 }
 
+static ebb_status drop_spent(recipe *r)
+{
+    bool *gone = EBB_SCRATCH(r->e, bool, r->e->g->value_count);
+    if (gone == NULL)
+        return ebb_error_memory();
+    for (size_t i = 0; i < r->spent_count; i++)
+        gone[r->spent[i].i] = true;
+    ebb_graph_remove_outputs(r->e->g, gone);
+    return NULL;
+}
+
 static ebb_status run(ebb_edit *e)
 {
     ebb_graph *g = e->g;
@@ -358,6 +371,8 @@ static ebb_status run(ebb_edit *e)
         if (r.lr.i == 0) {
             EBB_TRY(add_scalars(&r));
             EBB_TRY(make_zeros(&r));
+            if ((r.spent = EBB_SCRATCH(e, ebb_value, count)) == NULL)
+                return ebb_error_memory();
             if (ebb_value_find(g, "ebb.loss_scale").i != 0)
                 EBB_TRY(find_good(&r));
         }
@@ -367,6 +382,7 @@ static ebb_status run(ebb_edit *e)
         return ebb_hint(
             ebb_error(EBB_USAGE, "optimizer: the graph has no parameters with gradients"),
             "run the gradient pass first");
+    EBB_TRY(drop_spent(&r));
     EBB_TRY(follow_scale(&r));
     return count_steps(&r);
 }

@@ -519,8 +519,8 @@ ebb_status ebb_piece_grad_saves(ebb_piece_saves *result, const ebb_piece_grad *g
     }
     const ebb_type *type = &ebb_value_of(g, like)->type;
     int64_t most = 0;
-    for (size_t i = 1; i < saves->value_count; i++) {
-        const ebb_value_info *info = &g->values[i];
+    for (uint32_t i = 1; i < saves->value_count; i++) {
+        const ebb_value_info *info = ebb_value_of(g, (ebb_value){i});
         if (reads[i] == 0 || !saves->forward[i] || info->producer.i == 0)
             continue;
         result->full += info->type.dtype == type->dtype && ebb_type_same_shape(&info->type, type);

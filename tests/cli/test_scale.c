@@ -1,0 +1,118 @@
+/* test_scale.c: what check, grad and plan take for graphs of 100,000 nodes. Their processor time must
+ * not grow with the square of the nodes, nor their memory beyond what it is.
+ *
+ * Wanted: 5 s and 300 MB each. The bounds on memory are a fifth above what is reached today.
+ */
+#include "tests/cli/cli.h"
+#include "tests/sanitized.h"
+
+#include <fcntl.h>
+#include <sys/resource.h>
+
+#include "bench/scale.h"
+#include "onnx/file/file.h"
+
+enum { NODES = 100000, SECONDS = 60 };
+
+static bool written(const scale_form *form, size_t nodes)
+{
+    char *text = NULL;
+    size_t bytes = 0;
+    ebb_model *model;
+    FILE *f = open_memstream(&text, &bytes);
+    if (f == NULL)
+        return false;
+    scale_write(f, form, nodes);
+    (void)fclose(f);
+    return ebb_text_parse_model(&model, text) == NULL &&
+           ebb_model_write(model, "m.onnx", NULL) == NULL;
+}
+
+/* By a process of its own: what this one holds would count as the command's when it starts that. */
+static void write_model(const char *name, size_t nodes)
+{
+    const scale_form *form = scale_forms;
+    int status = 0;
+    while (strcmp(form->name, name) != 0)
+        form++;
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0)
+        _exit(written(form, nodes) ? 0 : 1);
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+}
+
+static void stays_within(const char *form, const char *const *arguments, long most_mb)
+{
+    int status = 0;
+    struct rusage used;
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        const struct rlimit time = {SECONDS, SECONDS};
+        int said = open("said", O_WRONLY | O_CREAT | O_TRUNC, 0600);
+        (void)dup2(said, 1);
+        (void)dup2(said, 2);
+        (void)setrlimit(RLIMIT_CPU, &time);
+        (void)execv(EBB, (char *const *)(uintptr_t)arguments);
+        _exit(126);
+    }
+    assert_int_equal(wait4(child, &status, 0, &used), child);
+    long mb = used.ru_maxrss / 1024;
+    printf("%s %s: %ld.%02ld s, %ld MB\n", form, arguments[1], (long)used.ru_utime.tv_sec,
+           (long)used.ru_utime.tv_usec / 10000, mb);
+    if (WIFSIGNALED(status))
+        fail_msg("%s %s: ended by signal %d; %d s are enough", form, arguments[1], WTERMSIG(status),
+                 (int)SECONDS);
+    assert_int_equal(status, 0);
+    if (mb > most_mb)
+        fail_msg("%s %s: %ld MB, where %ld were enough", form, arguments[1], mb, most_mb);
+}
+
+/* plan weighs the step of a quarter of the nodes, which has about as many nodes as the others. */
+static void fits(const char *form, long check_mb, long grad_mb, long plan_mb)
+{
+    const char *const check[] = {EBB, "check", "m.onnx", NULL};
+    const char *const grad[] = {EBB, "grad", "m.onnx", "--loss", "mse", "-o", "step.onnx", NULL};
+    const char *const plan[] = {EBB, "plan", "step.onnx", NULL};
+    assert_int_equal(chdir(folder), 0);
+    write_model(form, NODES);
+    stays_within(form, check, check_mb);
+    stays_within(form, grad, grad_mb);
+    write_model(form, NODES / 4);
+    stays_within(form, grad, grad_mb);
+    stays_within(form, plan, plan_mb);
+}
+
+static void a_chain_of_layers_takes_no_more_than_it_does(void **state)
+{
+    (void)state;
+    fits("chain", 790, 1275, 770);
+}
+
+static void transformers_take_no_more_than_they_do(void **state)
+{
+    (void)state;
+    fits("transformer", 650, 795, 465);
+}
+
+static void a_value_that_all_nodes_read_takes_no_more_than_it_does(void **state)
+{
+    (void)state;
+    fits("fan", 590, 760, 425);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_chain_of_layers_takes_no_more_than_it_does),
+        cmocka_unit_test(transformers_take_no_more_than_they_do),
+        cmocka_unit_test(a_value_that_all_nodes_read_takes_no_more_than_it_does),
+    };
+    if (SANITIZED) {
+        puts("SKIP: sanitizers need many times the memory and the time");
+        return 77;
+    }
+    return cmocka_run_group_tests(tests, make_folder, remove_folder);
+}
