@@ -1,6 +1,6 @@
 /* kernels.h: backend, kernel, call.
  *
- * A kernel answers questions at different times: does it take this call (declines), what scratch
+ * A kernel answers questions at different times: does it take this call (dtypes, fits), what scratch
  * does it need (workspace), get ready (prepare), compute (run). Kernels know operators, dtypes,
  * shapes and attributes; never graphs, names or plans. `plain` is the meaning of every operator and
  * the oracle in tests; faster back ends stand before it in the list of pick.c.
@@ -83,7 +83,11 @@ static inline int64_t ebb_elements(const ebb_type *type)
 typedef struct ebb_kernel {
     const char *name; /* "dnnl.matmul" */
     ebb_op op;
-    const char *(*declines)(const ebb_call *); /* NULL result: I take it. Else: why not */
+    /* Two questions, the second only where the first has no objection: are the operands' dtypes
+     * and layouts mine? Does the call fit? The result says why not, NULL: yes. NULL: nothing to
+     * ask. */
+    const char *(*dtypes)(const ebb_call *);
+    const char *(*fits)(const ebb_call *);
     ebb_status (*workspace)(const ebb_call *,
                             size_t *bytes); /* NULL: none. Cheap: no code generation */
     /* NULL: nothing. Once, before the first run. May write its workspace, and its outputs where
@@ -92,6 +96,13 @@ typedef struct ebb_kernel {
     ebb_status (*run)(const ebb_call *);
     void (*release)(ebb_call *); /* NULL: nothing */
 } ebb_kernel;
+
+/* Why this kernel does not take the call, or NULL. */
+static inline const char *ebb_kernel_declines(const ebb_kernel *kernel, const ebb_call *call)
+{
+    const char *why = kernel->dtypes != NULL ? kernel->dtypes(call) : NULL;
+    return why == NULL && kernel->fits != NULL ? kernel->fits(call) : why;
+}
 
 typedef struct ebb_family { /* the kernels of one file */
     const ebb_kernel *kernels;

@@ -88,7 +88,7 @@ ebb_status ebb_call_ints(const ebb_call *c, const char *attr, uint32_t input, in
     return NULL;
 }
 
-/* ---- declines ---- */
+/* ---- what rows ask ---- */
 
 const char *ebb_operand_misfit(const ebb_operand *o, bool packed)
 {

@@ -43,7 +43,7 @@ ebb_status ebb_call_ints(const ebb_call *c, const char *attr, uint32_t input, in
 /* Integer i of such an input. */
 ebb_status ebb_call_int(const ebb_call *c, uint32_t input, int64_t i, int64_t *value);
 
-/* ---- declines: NULL, or why not ---- */
+/* ---- what rows ask: NULL, or why not ---- */
 
 /* Of one operand, where it is there: row-major, static; and, but where `packed`, whole bytes an
  * element. */

@@ -73,7 +73,7 @@ static bool pick_among(ebb_call *call, const ebb_kernel *kernels, size_t count, 
     for (size_t i = 0; i < count; i++) {
         if (kernels[i].op != call->op && kernels[i].op != EBB_OP_UNKNOWN)
             continue;
-        const char *why = kernels[i].declines != NULL ? kernels[i].declines(call) : NULL;
+        const char *why = ebb_kernel_declines(&kernels[i], call);
         if (why == NULL) {
             call->kernel = &kernels[i];
             return true;

@@ -19,7 +19,7 @@ extern "C" {
 
 /* Raise it when ebb_call, ebb_kernel, ebb_backend or ebb_device change, or ops.def: the object must
  * be built from the same tree. EBB_OP_COUNT is compared too. */
-enum { EBB_PLUGIN_VERSION = 7 };
+enum { EBB_PLUGIN_VERSION = 8 };
 
 /* An answer of the device to a question of a library's results; why: not; NULL: they have the bits
  * of the own kernels. */

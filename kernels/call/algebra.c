@@ -4,7 +4,7 @@
 #include <math.h>
 #include <string.h>
 
-const char *ebb_einsum_misfit(ebb_einsum *e, const ebb_call *c)
+const char *ebb_einsum_call_read(ebb_einsum *e, const ebb_call *c)
 {
     const ebb_type *types[EBB_EINSUM_INPUTS], *y = &c->out[0].type;
     if (c->input_count > EBB_EINSUM_INPUTS)

@@ -14,7 +14,7 @@ extern "C" {
 
 /* Fills *e by the call's equation and inputs; NULL where these and the output fit each other, else
  * why not. */
-const char *ebb_einsum_misfit(ebb_einsum *e, const ebb_call *c);
+const char *ebb_einsum_call_read(ebb_einsum *e, const ebb_call *c);
 
 /* Sides of the matrices of Det or of DetGrad, and how many there are; a sentence where they are
  * none. */

@@ -74,7 +74,7 @@ static const char *wrong_codes(const ebb_operand *codes, const ebb_operand *rang
     return NULL;
 }
 
-const char *ebb_quantize_unfit(const ebb_call *c)
+const char *ebb_quantize_misfit(const ebb_call *c)
 {
     const char *why = wrong_attributes(c);
     if (why != NULL)
@@ -92,9 +92,9 @@ const char *ebb_quantize_unfit(const ebb_call *c)
     return wrong_codes(&c->out[0], &c->out[1], &v);
 }
 
-const char *ebb_quantize_running_unfit(const ebb_call *c)
+const char *ebb_quantize_running_misfit(const ebb_call *c)
 {
-    const char *why = ebb_quantize_unfit(c);
+    const char *why = ebb_quantize_misfit(c);
     if (why != NULL)
         return why;
     if (!ebb_call_has(c, 2) || !ebb_call_wants(c, 2))
@@ -110,7 +110,7 @@ const char *ebb_quantize_running_unfit(const ebb_call *c)
     return decay >= 0 && decay < 1 ? NULL : "decay is outside of [0, 1)";
 }
 
-const char *ebb_dequantize_unfit(const ebb_call *c)
+const char *ebb_dequantize_misfit(const ebb_call *c)
 {
     const char *why = wrong_attributes(c);
     if (why != NULL)
@@ -162,7 +162,7 @@ static const char *wrong_planes(const ebb_call *c, const ebb_operand *x, const e
     return NULL;
 }
 
-const char *ebb_split_unfit(const ebb_call *c)
+const char *ebb_split_frequency_misfit(const ebb_call *c)
 {
     if (!ebb_call_has(c, 0) || !is_key(c, 1))
         return "the key is not int64[2]";
@@ -171,7 +171,7 @@ const char *ebb_split_unfit(const ebb_call *c)
     return wrong_planes(c, &c->in[0], c->out);
 }
 
-const char *ebb_split_decode_unfit(const ebb_call *c)
+const char *ebb_split_frequency_decode_misfit(const ebb_call *c)
 {
     return c->input_count < 3 || !ebb_call_wants(c, 0) ? "means, codes and range are three operands"
                                                        : wrong_planes(c, &c->out[0], c->in);
@@ -208,7 +208,7 @@ static bool is_vector(const ebb_operand *o, uint8_t dtype, int64_t size)
     return o->type.dtype == dtype && o->type.rank == 1 && o->type.dims[0] == size;
 }
 
-const char *ebb_low_bit_unfit(const ebb_call *c)
+const char *ebb_low_bit_misfit(const ebb_call *c)
 {
     const char *why = unfit_layout(c);
     if (why != NULL)

@@ -37,11 +37,11 @@ ebb_planes ebb_split_planes(const ebb_call *call, const ebb_type *x);
 /* NULL, or why these are no operands of the operator, whose tensor may be of any float dtype:
  * shapes and attributes that contradict each other are found here, so loops may trust the sizes.
  * Operands are row-major and static already. */
-const char *ebb_quantize_unfit(const ebb_call *call);
-const char *ebb_quantize_running_unfit(const ebb_call *call);
-const char *ebb_dequantize_unfit(const ebb_call *call);
-const char *ebb_split_unfit(const ebb_call *call);
-const char *ebb_split_decode_unfit(const ebb_call *call);
+const char *ebb_quantize_misfit(const ebb_call *call);
+const char *ebb_quantize_running_misfit(const ebb_call *call);
+const char *ebb_dequantize_misfit(const ebb_call *call);
+const char *ebb_split_frequency_misfit(const ebb_call *call);
+const char *ebb_split_frequency_decode_misfit(const ebb_call *call);
 
 /* ---- optimizers' steps whose states are codes; what these mean: kernels/plain/codes/low_bit.c ----
  *
@@ -67,7 +67,7 @@ ebb_low_bit ebb_low_bit_of(const ebb_call *call);
 
 /* NULL, or why these are no operands of the operator, whose weight may be of any float dtype: the
  * same as those of gradient, scales and maps. Operands are row-major and static already. */
-const char *ebb_low_bit_unfit(const ebb_call *call);
+const char *ebb_low_bit_misfit(const ebb_call *call);
 
 #ifdef __cplusplus
 }

@@ -157,7 +157,7 @@ static bool turn(ebb_operand *o)
     return true;
 }
 
-const char *ebb_channels_first(ebb_channels_view *view, const ebb_call *call)
+const char *ebb_channels_first_read(ebb_channels_view *view, const ebb_call *call)
 {
     view->call = *call;
     view->call.op = ebb_channels_first_op(call->op);
@@ -173,13 +173,13 @@ const char *ebb_channels_first(ebb_channels_view *view, const ebb_call *call)
     return NULL;
 }
 
-const char *ebb_geometry_of_conv(ebb_geometry *w, const ebb_call *call)
+const char *ebb_conv_read(ebb_geometry *w, const ebb_call *call)
 {
     const ebb_operand *in = call->in, *out = call->out;
     if (ebb_channels_first_op(call->op) != EBB_OP_UNKNOWN) {
         ebb_channels_view view;
-        const char *why = ebb_channels_first(&view, call);
-        return why != NULL ? why : ebb_geometry_of_conv(w, &view.call);
+        const char *why = ebb_channels_first_read(&view, call);
+        return why != NULL ? why : ebb_conv_read(w, &view.call);
     }
     if (call->op == EBB_OP_CONV_TRANSPOSE)
         return ebb_geometry_read(w, &call->attrs, &out[0].type, &in[0].type, &in[1].type, true);
@@ -188,8 +188,8 @@ const char *ebb_geometry_of_conv(ebb_geometry *w, const ebb_call *call)
     return ebb_geometry_read(w, &call->attrs, &in[0].type, &out[0].type, &in[1].type, false);
 }
 
-const char *ebb_geometry_of_pooled(ebb_geometry *w, int64_t side[EBB_AXES], int64_t cells[EBB_AXES],
-                                   const ebb_call *call)
+const char *ebb_pooled_read(ebb_geometry *w, int64_t side[EBB_AXES], int64_t cells[EBB_AXES],
+                            const ebb_call *call)
 {
     const ebb_type *dy = &call->in[0].type, *m = &call->in[1].type;
     uint32_t rank;
@@ -215,7 +215,7 @@ const char *ebb_geometry_of_pooled(ebb_geometry *w, int64_t side[EBB_AXES], int6
     return NULL;
 }
 
-const char *ebb_geometry_of_pool(ebb_geometry *w, const ebb_call *call)
+const char *ebb_pool_read(ebb_geometry *w, const ebb_call *call)
 {
     const ebb_type *first = &call->in[0].type, *out = &call->out[0].type;
     bool backward = call->op == EBB_OP_MAX_POOL_GRAD || call->op == EBB_OP_AVERAGE_POOL_GRAD ||
@@ -228,7 +228,7 @@ const char *ebb_geometry_of_pool(ebb_geometry *w, const ebb_call *call)
     return why;
 }
 
-const char *ebb_geometry_taps(const ebb_geometry *w, const ebb_call *call)
+const char *ebb_taps_misfit(const ebb_geometry *w, const ebb_call *call)
 {
     bool backward = call->op == EBB_OP_MAX_POOL_PACKED_GRAD;
     const ebb_operand *taps = backward ? &call->in[1] : &call->out[1];

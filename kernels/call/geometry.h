@@ -44,21 +44,21 @@ typedef struct ebb_channels_view {
 /* Conv of ConvNhwc, and so on; EBB_OP_UNKNOWN of any other. */
 ebb_op ebb_channels_first_op(ebb_op op);
 /* NULL, or why the call cannot be seen so. */
-const char *ebb_channels_first(ebb_channels_view *view, const ebb_call *call);
+const char *ebb_channels_first_read(ebb_channels_view *view, const ebb_call *call);
 
 /* The same for a whole call: Conv, ConvTranspose, ConvWeightGrad, channels first or last; and the
  * pools and their gradients (not the global ones). */
-const char *ebb_geometry_of_conv(ebb_geometry *geometry, const ebb_call *call);
-const char *ebb_geometry_of_pool(ebb_geometry *geometry, const ebb_call *call);
+const char *ebb_conv_read(ebb_geometry *geometry, const ebb_call *call);
+const char *ebb_pool_read(ebb_geometry *geometry, const ebb_call *call);
 
 /* The same for ConvWeightGradPooled: wide is X, as the attribute input_shape has it, of which the
  * call has the averages over cells. side: elements of a cell along each axis, 1 for missing ones;
  * cells: how many there are. */
-const char *ebb_geometry_of_pooled(ebb_geometry *geometry, int64_t side[EBB_AXES],
-                                   int64_t cells[EBB_AXES], const ebb_call *call);
+const char *ebb_pooled_read(ebb_geometry *geometry, int64_t side[EBB_AXES], int64_t cells[EBB_AXES],
+                            const ebb_call *call);
 
 /* Why the taps of MaxPoolPacked or MaxPoolPackedGrad are not what its windows need, or NULL. */
-const char *ebb_geometry_taps(const ebb_geometry *geometry, const ebb_call *call);
+const char *ebb_taps_misfit(const ebb_geometry *geometry, const ebb_call *call);
 
 /* Products over the three axes. */
 int64_t ebb_geometry_volume(const int64_t size[EBB_AXES]);

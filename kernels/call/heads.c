@@ -97,7 +97,7 @@ const char *ebb_heads_misfit(const ebb_call *c)
 }
 
 /* FlexAttention, where nothing is done to scores and probabilities. */
-const char *ebb_heads_misfit_flex(const ebb_call *c)
+const char *ebb_flex_heads_misfit(const ebb_call *c)
 {
     if (ebb_attr_find(&c->attrs, "score_mod") != NULL ||
         ebb_attr_find(&c->attrs, "prob_mod") != NULL)
@@ -303,13 +303,13 @@ const char *ebb_rotation_misfit(const ebb_call *c)
 
 /* ---- any of them ---- */
 
-const char *ebb_heads_misfit_any(const ebb_call *c)
+const char *ebb_any_heads_misfit(const ebb_call *c)
 {
     switch (c->op) {
     case EBB_OP_ATTENTION:
         return ebb_heads_misfit(c);
     case EBB_OP_FLEX_ATTENTION:
-        return ebb_heads_misfit_flex(c);
+        return ebb_flex_heads_misfit(c);
     case EBB_OP_LINEAR_ATTENTION:
         return ebb_linear_misfit(c);
     case EBB_OP_LINEAR_ATTENTION_GRAD:

@@ -46,7 +46,7 @@ EBB_BOTH int64_t ebb_token_row(const ebb_tokens *s, int64_t b, int64_t h, int64_
 
 ebb_heads ebb_heads_read(const ebb_call *c);
 const char *ebb_heads_misfit(const ebb_call *c);
-const char *ebb_heads_misfit_flex(const ebb_call *c); /* also where it has graphs to apply */
+const char *ebb_flex_heads_misfit(const ebb_call *c); /* also where it has graphs to apply */
 
 /* ---- LinearAttention ---- */
 
@@ -122,7 +122,7 @@ ebb_rotation ebb_rotation_read(const ebb_call *c);
 const char *ebb_rotation_misfit(const ebb_call *c);
 
 /* The misfit of any operator of this file, by the call's. */
-const char *ebb_heads_misfit_any(const ebb_call *c);
+const char *ebb_any_heads_misfit(const ebb_call *c);
 
 #ifdef __cplusplus
 }

@@ -77,7 +77,7 @@ static const char *unfit(const ebb_call *c, const ebb_coded_product *p, int64_t 
                : "a scale is missing";
 }
 
-const char *ebb_coded_matmul_unfit(const ebb_call *c)
+const char *ebb_coded_matmul_misfit(const ebb_call *c)
 {
     ebb_coded_product p = ebb_coded_product_of(c);
     const ebb_type *a = &c->in[p.a].type, *b = &c->in[p.b].type;
@@ -85,7 +85,7 @@ const char *ebb_coded_matmul_unfit(const ebb_call *c)
                  b->rank > 1 ? b->dims[b->rank - 1] : 1);
 }
 
-const char *ebb_coded_conv_unfit(ebb_geometry *w, const ebb_call *c)
+const char *ebb_coded_conv_read(ebb_geometry *w, const ebb_call *c)
 {
     ebb_coded_product p = ebb_coded_product_of(c);
     const char *why =

@@ -46,8 +46,8 @@ ebb_coded_product ebb_coded_product_of(const ebb_call *call);
 
 /* NULL, or why these are no operands of a MatMulInteger or QLinearMatMul, of a ConvInteger or
  * QLinearConv. The dtypes of scales are not looked at. */
-const char *ebb_coded_matmul_unfit(const ebb_call *call);
-const char *ebb_coded_conv_unfit(ebb_geometry *window, const ebb_call *call);
+const char *ebb_coded_matmul_misfit(const ebb_call *call);
+const char *ebb_coded_conv_read(ebb_geometry *window, const ebb_call *call);
 
 #ifdef __cplusplus
 }

@@ -1,6 +1,7 @@
 /* misfit.h: what a call of an operator must look like for kernels of any back end, beyond dtypes
  * and layout, which each asks for itself: NULL, or why not. Operators whose geometry all back ends
- * read have theirs beside it (move.h, place.h, scatter.h, geometry.h ...).
+ * read have theirs beside it (move.h, place.h, scatter.h, geometry.h ...). In this folder
+ * ebb_x_misfit judges a call, and ebb_x_read fills a struct with what it says.
  */
 #ifndef EBB_KERNELS_CALL_MISFIT_H
 #define EBB_KERNELS_CALL_MISFIT_H

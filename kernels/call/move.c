@@ -30,7 +30,7 @@ ebb_status ebb_move_concat(const ebb_call *c, const ebb_mover *by)
     return NULL;
 }
 
-const char *ebb_concat_declines(const ebb_call *c)
+const char *ebb_concat_misfit(const ebb_call *c)
 {
     const char *why = ebb_call_any(c);
     if (why != NULL)
@@ -95,7 +95,7 @@ ebb_status ebb_move_split(const ebb_call *c, const ebb_mover *by)
     return NULL;
 }
 
-const char *ebb_split_declines(const ebb_call *c)
+const char *ebb_split_misfit(const ebb_call *c)
 {
     const char *why = ebb_call_any(c);
     if (why != NULL)
@@ -198,7 +198,7 @@ ebb_status ebb_move_slice_grad(const ebb_call *c, const ebb_mover *by)
                     dy->type.rank, dy->type.dims, size);
 }
 
-const char *ebb_same_dtype_declines(const ebb_call *c)
+const char *ebb_same_dtype_misfit(const ebb_call *c)
 {
     const char *why = ebb_call_any(c);
     if (why != NULL)
@@ -208,7 +208,7 @@ const char *ebb_same_dtype_declines(const ebb_call *c)
 
 /* ---- Transpose ---- */
 
-const char *ebb_transpose_declines(const ebb_call *c)
+const char *ebb_transpose_misfit(const ebb_call *c)
 {
     const char *why = ebb_call_any_bits(c);
     if (why != NULL)
@@ -270,9 +270,9 @@ ebb_status ebb_move_space_to_depth(const ebb_call *c, const ebb_mover *by)
     return copy_blocks(c, by, dims, perm);
 }
 
-const char *ebb_depth_declines(const ebb_call *c)
+const char *ebb_depth_misfit(const ebb_call *c)
 {
-    const char *why = ebb_same_dtype_declines(c);
+    const char *why = ebb_same_dtype_misfit(c);
     if (why != NULL)
         return why;
     const ebb_type *x = &c->in[0].type, *y = &c->out[0].type;
@@ -301,9 +301,9 @@ ebb_status ebb_move_expand(const ebb_call *c, const ebb_mover *by)
                     ebb_element_bytes(x));
 }
 
-const char *ebb_expand_declines(const ebb_call *c)
+const char *ebb_expand_misfit(const ebb_call *c)
 {
-    const char *why = ebb_same_dtype_declines(c);
+    const char *why = ebb_same_dtype_misfit(c);
     if (why != NULL)
         return why;
     const ebb_type *x = &c->in[0].type, *y = &c->out[0].type;
@@ -356,9 +356,9 @@ ebb_status ebb_move_tile(const ebb_call *c, const ebb_mover *by)
                     ebb_element_bytes(&c->in[0].type));
 }
 
-const char *ebb_tile_declines(const ebb_call *c)
+const char *ebb_tile_misfit(const ebb_call *c)
 {
-    const char *why = ebb_same_dtype_declines(c);
+    const char *why = ebb_same_dtype_misfit(c);
     if (why != NULL)
         return why;
     const ebb_type *x = &c->in[0].type, *y = &c->out[0].type;
@@ -379,7 +379,7 @@ int ebb_tile_rank(const ebb_call *c)
 
 /* ---- the same bytes ---- */
 
-const char *ebb_view_declines(const ebb_call *c)
+const char *ebb_view_misfit(const ebb_call *c)
 {
     const ebb_operand *x = &c->in[0], *y = &c->out[0];
     if (x->type.kind != EBB_KIND_TENSOR || ebb_dtype_bits((ebb_dtype)x->type.dtype) == 0)
@@ -402,7 +402,7 @@ const int64_t *ebb_shape_dims(const ebb_call *c)
     return c->in[0].type.dims + (start < 0 ? 0 : start);
 }
 
-const char *ebb_shape_declines(const ebb_call *c)
+const char *ebb_shape_misfit(const ebb_call *c)
 {
     const ebb_type *x = &c->in[0].type, *y = &c->out[0].type;
     if (!ebb_type_is_static(x))
@@ -418,7 +418,7 @@ const char *ebb_shape_declines(const ebb_call *c)
     return NULL;
 }
 
-const char *ebb_trilu_declines(const ebb_call *c)
+const char *ebb_trilu_misfit(const ebb_call *c)
 {
     const char *why = ebb_call_any(c);
     if (why != NULL)
@@ -430,7 +430,7 @@ const char *ebb_trilu_declines(const ebb_call *c)
     return NULL;
 }
 
-const char *ebb_range_declines(const ebb_call *c)
+const char *ebb_range_misfit(const ebb_call *c)
 {
     const char *why = ebb_call_any(c);
     if (why != NULL)
@@ -474,7 +474,7 @@ const void *ebb_constant_bytes(const ebb_call *c, float *number, size_t *bytes)
     return NULL;
 }
 
-const char *ebb_constant_declines(const ebb_call *c)
+const char *ebb_constant_misfit(const ebb_call *c)
 {
     float number;
     size_t bytes;
@@ -493,7 +493,7 @@ const void *ebb_constant_of_shape_value(const ebb_call *c)
     return value != NULL && value->tensor != NULL ? value->tensor->data : zero;
 }
 
-const char *ebb_constant_of_shape_declines(const ebb_call *c)
+const char *ebb_constant_of_shape_misfit(const ebb_call *c)
 {
     const char *why = ebb_call_any(c);
     if (why != NULL)
@@ -509,17 +509,17 @@ const char *ebb_constant_of_shape_declines(const ebb_call *c)
 
 /* ---- by indices ---- */
 
-const char *ebb_gather_declines(const ebb_call *c)
+const char *ebb_gather_misfit(const ebb_call *c)
 {
     const char *why = ebb_call_any(c);
     if (why == NULL && !ebb_indices_are(&c->in[1]))
         why = "indices are neither int32 nor int64";
-    return why != NULL ? why : ebb_same_dtype_declines(c);
+    return why != NULL ? why : ebb_same_dtype_misfit(c);
 }
 
-const char *ebb_gather_elements_declines(const ebb_call *c)
+const char *ebb_gather_elements_misfit(const ebb_call *c)
 {
-    const char *why = ebb_gather_declines(c);
+    const char *why = ebb_gather_misfit(c);
     const ebb_type *data = &c->in[0].type, *index = &c->in[1].type;
     if (why != NULL)
         return why;
@@ -533,9 +533,9 @@ const char *ebb_gather_elements_declines(const ebb_call *c)
     return NULL;
 }
 
-const char *ebb_gather_nd_declines(const ebb_call *c)
+const char *ebb_gather_nd_misfit(const ebb_call *c)
 {
-    const char *why = ebb_gather_declines(c);
+    const char *why = ebb_gather_misfit(c);
     const ebb_type *data = &c->in[0].type, *t = &c->in[1].type;
     if (why != NULL)
         return why;
@@ -549,7 +549,7 @@ const char *ebb_gather_nd_declines(const ebb_call *c)
     return NULL;
 }
 
-const char *ebb_one_hot_declines(const ebb_call *c)
+const char *ebb_one_hot_misfit(const ebb_call *c)
 {
     const char *why = ebb_call_any(c);
     if (why != NULL)
@@ -564,7 +564,7 @@ const char *ebb_one_hot_declines(const ebb_call *c)
     return NULL;
 }
 
-const char *ebb_non_zero_declines(const ebb_call *c)
+const char *ebb_non_zero_misfit(const ebb_call *c)
 {
     const char *why = ebb_call_any(c);
     if (why != NULL)
@@ -575,7 +575,7 @@ const char *ebb_non_zero_declines(const ebb_call *c)
     return NULL;
 }
 
-const char *ebb_tensor_scatter_declines(const ebb_call *c)
+const char *ebb_tensor_scatter_misfit(const ebb_call *c)
 {
     const char *why = ebb_call_any(c);
     if (why != NULL)

@@ -6,7 +6,7 @@
  *     static const ebb_mover mover = {copy, clear};
  *     EBB_MOVE(concat) // run_concat, for a row
  *
- * What declines is for the rows of kernels: NULL, or why none of these takes the call.
+ * ebb_x_misfit is for the rows of kernels: NULL, or why none of these takes the call.
  */
 #ifndef EBB_KERNELS_CALL_MOVE_H
 #define EBB_KERNELS_CALL_MOVE_H
@@ -42,39 +42,39 @@ ebb_status ebb_move_space_to_depth(const ebb_call *c, const ebb_mover *by);
 ebb_status ebb_move_expand(const ebb_call *c, const ebb_mover *by);
 ebb_status ebb_move_tile(const ebb_call *c, const ebb_mover *by);
 
-const char *ebb_transpose_declines(const ebb_call *c);
-const char *ebb_concat_declines(const ebb_call *c);
-const char *ebb_split_declines(const ebb_call *c);
-const char *ebb_same_dtype_declines(const ebb_call *c); /* output 0 has input 0's */
-const char *ebb_depth_declines(const ebb_call *c);      /* DepthToSpace, SpaceToDepth */
-const char *ebb_expand_declines(const ebb_call *c);
-const char *ebb_tile_declines(const ebb_call *c);
+const char *ebb_transpose_misfit(const ebb_call *c);
+const char *ebb_concat_misfit(const ebb_call *c);
+const char *ebb_split_misfit(const ebb_call *c);
+const char *ebb_same_dtype_misfit(const ebb_call *c); /* output 0 has input 0's */
+const char *ebb_depth_misfit(const ebb_call *c);      /* DepthToSpace, SpaceToDepth */
+const char *ebb_expand_misfit(const ebb_call *c);
+const char *ebb_tile_misfit(const ebb_call *c);
 int ebb_tile_rank(const ebb_call *c); /* of the copy that Tile is */
 
 /* ---- the same bytes, or made from shapes and attributes ---- */
 
-const char *ebb_view_declines(const ebb_call *c);  /* Identity, Reshape, ...; row-major or not */
-const char *ebb_shape_declines(const ebb_call *c); /* Shape, Size */
-const int64_t *ebb_shape_dims(const ebb_call *c);  /* of Shape: the first one asked for */
-const char *ebb_trilu_declines(const ebb_call *c);
-const char *ebb_range_declines(const ebb_call *c); /* but for the dtype */
+const char *ebb_view_misfit(const ebb_call *c);   /* Identity, Reshape, ...; row-major or not */
+const char *ebb_shape_misfit(const ebb_call *c);  /* Shape, Size */
+const int64_t *ebb_shape_dims(const ebb_call *c); /* of Shape: the first one asked for */
+const char *ebb_trilu_misfit(const ebb_call *c);
+const char *ebb_range_misfit(const ebb_call *c); /* but for the dtype */
 
 /* The bytes of a Constant node's value; NULL where it is of a kind that has none. *number keeps
  * them for a single float. */
 const void *ebb_constant_bytes(const ebb_call *c, float *number, size_t *bytes);
-const char *ebb_constant_declines(const ebb_call *c);
+const char *ebb_constant_misfit(const ebb_call *c);
 /* The element of which ConstantOfShape is full. */
 const void *ebb_constant_of_shape_value(const ebb_call *c);
-const char *ebb_constant_of_shape_declines(const ebb_call *c);
+const char *ebb_constant_of_shape_misfit(const ebb_call *c);
 
 /* ---- by indices ---- */
 
-const char *ebb_gather_declines(const ebb_call *c);
-const char *ebb_gather_elements_declines(const ebb_call *c);
-const char *ebb_gather_nd_declines(const ebb_call *c);
-const char *ebb_one_hot_declines(const ebb_call *c);
-const char *ebb_non_zero_declines(const ebb_call *c);
-const char *ebb_tensor_scatter_declines(const ebb_call *c);
+const char *ebb_gather_misfit(const ebb_call *c);
+const char *ebb_gather_elements_misfit(const ebb_call *c);
+const char *ebb_gather_nd_misfit(const ebb_call *c);
+const char *ebb_one_hot_misfit(const ebb_call *c);
+const char *ebb_non_zero_misfit(const ebb_call *c);
+const char *ebb_tensor_scatter_misfit(const ebb_call *c);
 
 #ifdef __cplusplus
 }

@@ -223,7 +223,7 @@ static const char *check_outputs(const ebb_recurrent *s, const ebb_call *call)
     return fits ? NULL : "the shapes of the outputs disagree with those of X and R";
 }
 
-const char *ebb_recurrent_is_usual_lstm(const ebb_recurrent *s, const ebb_call *call)
+const char *ebb_usual_lstm_misfit(const ebb_recurrent *s, const ebb_call *call)
 {
     static const ebb_squash usual[] = {EBB_SQUASH_SIGMOID, EBB_SQUASH_TANH, EBB_SQUASH_TANH};
     if (s->cell != EBB_CELL_LSTM)
@@ -280,5 +280,5 @@ const char *ebb_recurrent_read(ebb_recurrent *s, const ebb_call *call)
         return "no gradient of peepholes";
     if (!ebb_call_has(call, s->at.c_all) || !ebb_call_has(call, s->at.gates))
         return "needs all h, all c and the gates of LSTMTraining";
-    return ebb_recurrent_is_usual_lstm(s, call);
+    return ebb_usual_lstm_misfit(s, call);
 }

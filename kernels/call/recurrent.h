@@ -19,7 +19,7 @@ const char *ebb_recurrent_read(ebb_recurrent *sizes, const ebb_call *call);
 
 /* NULL where this is an LSTM without clip, peepholes and lengths, time first, with the usual
  * activations; else what is unusual. For kernels that compute nothing else. */
-const char *ebb_recurrent_is_usual_lstm(const ebb_recurrent *sizes, const ebb_call *call);
+const char *ebb_usual_lstm_misfit(const ebb_recurrent *sizes, const ebb_call *call);
 
 /* Does that direction begin with the last step? */
 EBB_BOTH bool ebb_recurrent_backwards(const ebb_recurrent *s, int64_t direction)

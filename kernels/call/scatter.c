@@ -23,7 +23,7 @@ static const char *not_combined(const ebb_operand *index, const ebb_operand *upd
     return combines ? NULL : "no such reduction of this dtype";
 }
 
-const char *ebb_scatter_elements_declines(const ebb_call *c, bool combines)
+const char *ebb_scatter_elements_misfit(const ebb_call *c, bool combines)
 {
     const char *why = ebb_call_any(c);
     if (why != NULL)
@@ -43,7 +43,7 @@ const char *ebb_scatter_elements_declines(const ebb_call *c, bool combines)
     return NULL;
 }
 
-const char *ebb_gather_grad_declines(const ebb_call *c, bool combines)
+const char *ebb_gather_grad_misfit(const ebb_call *c, bool combines)
 {
     const char *why = ebb_call_any(c);
     if (why != NULL)
@@ -60,7 +60,7 @@ const char *ebb_gather_grad_declines(const ebb_call *c, bool combines)
     return NULL;
 }
 
-const char *ebb_scatter_nd_declines(const ebb_call *c, bool combines)
+const char *ebb_scatter_nd_misfit(const ebb_call *c, bool combines)
 {
     const char *why = ebb_call_any(c);
     if (why != NULL)

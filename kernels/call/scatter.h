@@ -22,9 +22,9 @@ typedef enum ebb_combine {
 ebb_combine ebb_combine_of(const ebb_call *c);
 
 /* NULL, or why none of these takes the call. combines: the back end can do so for these dtypes. */
-const char *ebb_scatter_elements_declines(const ebb_call *c, bool combines); /* and the gradient */
-const char *ebb_scatter_nd_declines(const ebb_call *c, bool combines);
-const char *ebb_gather_grad_declines(const ebb_call *c, bool combines);
+const char *ebb_scatter_elements_misfit(const ebb_call *c, bool combines); /* and the gradient */
+const char *ebb_scatter_nd_misfit(const ebb_call *c, bool combines);
+const char *ebb_gather_grad_misfit(const ebb_call *c, bool combines);
 
 #ifdef __cplusplus
 }

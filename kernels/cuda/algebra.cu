@@ -95,7 +95,7 @@ static const char *declines_einsum(const ebb_call *c)
         return "works on integers only";
     const char *why = ebb_call_any(c);
     if (why == NULL)
-        why = ebb_einsum_misfit(&e, c);
+        why = ebb_einsum_call_read(&e, c);
     for (uint32_t k = 0; why == NULL && k < c->input_count; k++)
         if (c->in[k].type.dtype != c->out[0].type.dtype)
             why = "operands differ in dtype";
@@ -108,7 +108,7 @@ static ebb_status run_einsum(const ebb_call *c)
 {
     ebb_einsum e;
     whole_einsum_args a;
-    const char *why = ebb_einsum_misfit(&e, c);
+    const char *why = ebb_einsum_call_read(&e, c);
     if (why == NULL && !put_labels(&a, &e, c))
         why = "its operands or axes are too many";
     if (why != NULL)
@@ -274,19 +274,17 @@ static ebb_status run_grams(const ebb_call *c)
     return EBB_LAUNCH(c, count_grams, ebb_cuda_grid(a.rows * a.width), EBB_CUDA_BLOCK, 0, a);
 }
 
-static const char *declines_grams(const ebb_call *c)
+static const char *misfit_grams(const ebb_call *c)
 {
     ebb_gram_pool p;
-    const char *why = ebb_call_any(c);
-    if (why == NULL)
-        why = ebb_gram_pool_read(&p, c);
+    const char *why = ebb_gram_pool_read(&p, c);
     return why == NULL && c->out[0].type.dtype != EBB_F32 ? "the output is not float32" : why;
 }
 
 // clang-format off
 const ebb_kernel ebb_cuda_algebra[] = {
-    {"cuda.einsum_whole", EBB_OP_EINSUM,            declines_einsum, NULL,            NULL,          run_einsum, NULL},
-    {"cuda.tf_idf",       EBB_OP_TF_IDF_VECTORIZER, declines_grams,  grams_workspace, prepare_grams, run_grams,  release_grams},
+    {.name = "cuda.einsum_whole", .op = EBB_OP_EINSUM,            .fits = declines_einsum, .run = run_einsum},
+    {.name = "cuda.tf_idf",       .op = EBB_OP_TF_IDF_VECTORIZER, .dtypes = ebb_call_any, .fits = misfit_grams, .workspace = grams_workspace, .prepare = prepare_grams, .run = run_grams, .release = release_grams},
 };
 // clang-format on
 EBB_CUDA_COUNT(algebra)

@@ -163,7 +163,7 @@ static int row_of(uint8_t dtype)
     return dtype == EBB_I32 ? 4 : dtype == EBB_I64 ? 5 : ebb_cuda_float_row(dtype);
 }
 
-static const char *declines(const ebb_call *c)
+static const char *dtypes_of_arg(const ebb_call *c)
 {
     const uint8_t t = c->in[0].type.dtype;
     if (!ebb_dtype_is_float((ebb_dtype)t) && t != EBB_I32 && t != EBB_I64)
@@ -171,16 +171,14 @@ static const char *declines(const ebb_call *c)
     return ebb_call_any(c);
 }
 
-static const char *hardmax_declines(const ebb_call *c)
+static const char *hardmax_misfit(const ebb_call *c)
 {
-    const char *why = ebb_cuda_floats(c);
-    return why != NULL ? why : c->in[0].type.rank == 0 ? "a scalar has no axis" : NULL;
+    return c->in[0].type.rank == 0 ? "a scalar has no axis" : NULL;
 }
 
-static const char *running_declines(const ebb_call *c)
+static const char *running_misfit(const ebb_call *c)
 {
-    const char *why = declines(c);
-    return why != NULL ? why : ebb_cuda_constant(c, 1);
+    return ebb_cuda_constant(c, 1);
 }
 
 static ebb_status read_arg(arg_args *a, const ebb_call *c, int64_t otherwise)
@@ -274,11 +272,11 @@ static ebb_status run_running(const ebb_call *c)
 
 // clang-format off
 const ebb_kernel ebb_cuda_arg[] = {
-    {"cuda.arg_max", EBB_OP_ARG_MAX, declines,         workspace, NULL, run_arg,     NULL},
-    {"cuda.arg_min", EBB_OP_ARG_MIN, declines,         workspace, NULL, run_arg,     NULL},
-    {"cuda.hardmax", EBB_OP_HARDMAX, hardmax_declines, hardmax_workspace, NULL, run_hardmax, NULL},
-    {"cuda.cum_sum", EBB_OP_CUM_SUM, running_declines, NULL,      NULL, run_running, NULL},
-    {"cuda.cum_prod", EBB_OP_CUM_PROD, running_declines, NULL,     NULL, run_running, NULL},
+    {.name = "cuda.arg_max",  .op = EBB_OP_ARG_MAX,  .dtypes = dtypes_of_arg, .workspace = workspace, .run = run_arg},
+    {.name = "cuda.arg_min",  .op = EBB_OP_ARG_MIN,  .dtypes = dtypes_of_arg, .workspace = workspace, .run = run_arg},
+    {.name = "cuda.hardmax",  .op = EBB_OP_HARDMAX,  .dtypes = ebb_cuda_floats, .fits = hardmax_misfit, .workspace = hardmax_workspace, .run = run_hardmax},
+    {.name = "cuda.cum_sum",  .op = EBB_OP_CUM_SUM,  .dtypes = dtypes_of_arg, .fits = running_misfit, .run = run_running},
+    {.name = "cuda.cum_prod", .op = EBB_OP_CUM_PROD, .dtypes = dtypes_of_arg, .fits = running_misfit, .run = run_running},
 };
 // clang-format on
 EBB_CUDA_COUNT(arg)

@@ -243,10 +243,10 @@ static ebb_status run_grad(const ebb_call *c)
 
 // clang-format off
 const ebb_kernel ebb_cuda_attention[] = {
-    {"cuda.attention",              EBB_OP_EBB_ATTENTION,              declines, NULL,      NULL, run,      NULL},
-    {"cuda.attention_grad",         EBB_OP_EBB_ATTENTION_GRAD,         declines, workspace, NULL, run_grad, NULL},
-    {"cuda.attention_dropout",      EBB_OP_EBB_ATTENTION_DROPOUT,      declines, NULL,      NULL, run,      NULL},
-    {"cuda.attention_dropout_grad", EBB_OP_EBB_ATTENTION_DROPOUT_GRAD, declines, workspace, NULL, run_grad, NULL},
+    {.name = "cuda.attention",              .op = EBB_OP_EBB_ATTENTION,              .fits = declines, .run = run},
+    {.name = "cuda.attention_grad",         .op = EBB_OP_EBB_ATTENTION_GRAD,         .fits = declines, .workspace = workspace, .run = run_grad},
+    {.name = "cuda.attention_dropout",      .op = EBB_OP_EBB_ATTENTION_DROPOUT,      .fits = declines, .run = run},
+    {.name = "cuda.attention_dropout_grad", .op = EBB_OP_EBB_ATTENTION_DROPOUT_GRAD, .fits = declines, .workspace = workspace, .run = run_grad},
 };
 // clang-format on
 EBB_CUDA_COUNT(attention)

@@ -301,7 +301,7 @@ double ebb_cuda_scalar(const ebb_call *c, uint32_t input, double otherwise)
                                                                       : otherwise;
 }
 
-/* ---- declines ---- */
+/* ---- what rows ask ---- */
 
 const char *ebb_cuda_floats(const ebb_call *c)
 {

@@ -160,7 +160,7 @@ static bool can(ebb_dtype dtype)
            ebb_dtype_is_integer(dtype);
 }
 
-static const char *declines(const ebb_call *c)
+static const char *dtypes_of_cast(const ebb_call *c)
 {
     if (!can((ebb_dtype)c->in[0].type.dtype) || !can((ebb_dtype)c->out[0].type.dtype))
         return "casts among numbers and bool only";
@@ -168,15 +168,18 @@ static const char *declines(const ebb_call *c)
     return why != NULL ? why : ebb_operand_misfit(&c->out[0], true);
 }
 
-static const char *declines_like(const ebb_call *c) // the second input lends its dtype only
+static const char *dtypes_of_cast_like(const ebb_call *c) // the second input lends its dtype only
 {
     ebb_call one = *c;
     one.input_count = 1;
-    return declines(&one);
+    return dtypes_of_cast(&one);
 }
 
 const ebb_kernel ebb_cuda_cast[] = {
-    {"cuda.cast", EBB_OP_CAST, declines, NULL, NULL, run_cast, NULL},
-    {"cuda.cast_like", EBB_OP_CAST_LIKE, declines_like, NULL, NULL, run_cast, NULL},
+    {.name = "cuda.cast", .op = EBB_OP_CAST, .dtypes = dtypes_of_cast, .run = run_cast},
+    {.name = "cuda.cast_like",
+     .op = EBB_OP_CAST_LIKE,
+     .dtypes = dtypes_of_cast_like,
+     .run = run_cast},
 };
 EBB_CUDA_COUNT(cast)

@@ -306,25 +306,7 @@ static ebb_status run_split_decode(const ebb_call *c)
     return decode_all(c, &a);
 }
 
-/* ---- declines ---- */
-
-static const char *declines_quantize(const ebb_call *c)
-{
-    const char *why = ebb_call_any(c);
-    return why != NULL ? why : ebb_quantize_unfit(c);
-}
-
-static const char *declines_running(const ebb_call *c)
-{
-    const char *why = ebb_call_any(c);
-    return why != NULL ? why : ebb_quantize_running_unfit(c);
-}
-
-static const char *declines_dequantize(const ebb_call *c)
-{
-    const char *why = ebb_call_any(c);
-    return why != NULL ? why : ebb_dequantize_unfit(c);
-}
+/* ---- what rows ask ---- */
 
 static const char *large_planes(const ebb_call *c, const ebb_type *x)
 {
@@ -333,29 +315,25 @@ static const char *large_planes(const ebb_call *c, const ebb_type *x)
                                                          : NULL;
 }
 
-static const char *declines_split(const ebb_call *c)
+static const char *misfit_split(const ebb_call *c)
 {
-    const char *why = ebb_call_any(c);
-    if (why == NULL)
-        why = ebb_split_unfit(c);
+    const char *why = ebb_split_frequency_misfit(c);
     return why != NULL ? why : large_planes(c, &c->in[0].type);
 }
 
-static const char *declines_split_decode(const ebb_call *c)
+static const char *misfit_split_decode(const ebb_call *c)
 {
-    const char *why = ebb_call_any(c);
-    if (why == NULL)
-        why = ebb_split_decode_unfit(c);
+    const char *why = ebb_split_frequency_decode_misfit(c);
     return why != NULL ? why : large_planes(c, &c->out[0].type);
 }
 
 // clang-format off
 const ebb_kernel ebb_cuda_codes[] = {
-    {"cuda.quantize",               EBB_OP_QUANTIZE,               declines_quantize,     workspace_quantize, NULL, run_quantize,     NULL},
-    {"cuda.quantize_running",       EBB_OP_QUANTIZE_RUNNING,       declines_running,      workspace_quantize, NULL, run_running,      NULL},
-    {"cuda.dequantize",             EBB_OP_DEQUANTIZE,             declines_dequantize,   NULL,               NULL, run_dequantize,   NULL},
-    {"cuda.split_frequency",        EBB_OP_SPLIT_FREQUENCY,        declines_split,        NULL,               NULL, run_split,        NULL},
-    {"cuda.split_frequency_decode", EBB_OP_SPLIT_FREQUENCY_DECODE, declines_split_decode, NULL,               NULL, run_split_decode, NULL},
+    {.name = "cuda.quantize",               .op = EBB_OP_QUANTIZE,               .dtypes = ebb_call_any, .fits = ebb_quantize_misfit,         .workspace = workspace_quantize, .run = run_quantize},
+    {.name = "cuda.quantize_running",       .op = EBB_OP_QUANTIZE_RUNNING,       .dtypes = ebb_call_any, .fits = ebb_quantize_running_misfit, .workspace = workspace_quantize, .run = run_running},
+    {.name = "cuda.dequantize",             .op = EBB_OP_DEQUANTIZE,             .dtypes = ebb_call_any, .fits = ebb_dequantize_misfit,       .run = run_dequantize},
+    {.name = "cuda.split_frequency",        .op = EBB_OP_SPLIT_FREQUENCY,        .dtypes = ebb_call_any, .fits = misfit_split,               .run = run_split},
+    {.name = "cuda.split_frequency_decode", .op = EBB_OP_SPLIT_FREQUENCY_DECODE, .dtypes = ebb_call_any, .fits = misfit_split_decode,        .run = run_split_decode},
 };
 // clang-format on
 EBB_CUDA_COUNT(codes)

@@ -334,8 +334,7 @@ static const char *read_call(conv_args *a, const ebb_call *c)
     int64_t side[EBB_AXES] = {1, 1, 1}, cells[EBB_AXES] = {0, 0, 0};
     const conv_way way = way_of(c);
     const bool pooled = c->op == EBB_OP_CONV_WEIGHT_GRAD_POOLED;
-    const char *why =
-        pooled ? ebb_geometry_of_pooled(&g, side, cells, c) : ebb_geometry_of_conv(&g, c);
+    const char *why = pooled ? ebb_pooled_read(&g, side, cells, c) : ebb_conv_read(&g, c);
     memset(a, 0, sizeof *a);
     if (why == NULL)
         why = ebb_cuda_window_make(&a->w, &g);
@@ -360,12 +359,10 @@ static const char *read_call(conv_args *a, const ebb_call *c)
     return NULL;
 }
 
-static const char *declines(const ebb_call *c)
+static const char *misfit(const ebb_call *c)
 {
     conv_args a;
-    const char *why = ebb_cuda_floats(c);
-    if (why == NULL)
-        why = read_call(&a, c);
+    const char *why = read_call(&a, c);
     if (why != NULL || way_of(c) == CONV_WEIGHT || !ebb_call_has(c, 2))
         return why;
     int64_t channels = a.groups * (way_of(c) == CONV_FORWARD ? a.each : a.channels);
@@ -418,13 +415,13 @@ static ebb_status run(const ebb_call *c)
 
 // clang-format off
 const ebb_kernel ebb_cuda_conv[] = {
-    {"cuda.conv",                    EBB_OP_CONV,                    declines, NULL,      NULL, run, NULL},
-    {"cuda.conv_transpose",          EBB_OP_CONV_TRANSPOSE,          declines, NULL,      NULL, run, NULL},
-    {"cuda.conv_weight_grad",        EBB_OP_CONV_WEIGHT_GRAD,        declines, workspace, NULL, run, NULL},
-    {"cuda.conv_nhwc",               EBB_OP_CONV_NHWC,               declines, NULL,      NULL, run, NULL},
-    {"cuda.conv_transpose_nhwc",     EBB_OP_CONV_TRANSPOSE_NHWC,     declines, NULL,      NULL, run, NULL},
-    {"cuda.conv_weight_grad_nhwc",   EBB_OP_CONV_WEIGHT_GRAD_NHWC,   declines, workspace, NULL, run, NULL},
-    {"cuda.conv_weight_grad_pooled", EBB_OP_CONV_WEIGHT_GRAD_POOLED, declines, workspace, NULL, run, NULL},
+    {.name = "cuda.conv",                    .op = EBB_OP_CONV,                    .dtypes = ebb_cuda_floats, .fits = misfit, .run = run},
+    {.name = "cuda.conv_transpose",          .op = EBB_OP_CONV_TRANSPOSE,          .dtypes = ebb_cuda_floats, .fits = misfit, .run = run},
+    {.name = "cuda.conv_weight_grad",        .op = EBB_OP_CONV_WEIGHT_GRAD,        .dtypes = ebb_cuda_floats, .fits = misfit, .workspace = workspace, .run = run},
+    {.name = "cuda.conv_nhwc",               .op = EBB_OP_CONV_NHWC,               .dtypes = ebb_cuda_floats, .fits = misfit, .run = run},
+    {.name = "cuda.conv_transpose_nhwc",     .op = EBB_OP_CONV_TRANSPOSE_NHWC,     .dtypes = ebb_cuda_floats, .fits = misfit, .run = run},
+    {.name = "cuda.conv_weight_grad_nhwc",   .op = EBB_OP_CONV_WEIGHT_GRAD_NHWC,   .dtypes = ebb_cuda_floats, .fits = misfit, .workspace = workspace, .run = run},
+    {.name = "cuda.conv_weight_grad_pooled", .op = EBB_OP_CONV_WEIGHT_GRAD_POOLED, .dtypes = ebb_cuda_floats, .fits = misfit, .workspace = workspace, .run = run},
 };
 // clang-format on
 EBB_CUDA_COUNT(conv)

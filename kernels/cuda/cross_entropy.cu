@@ -175,17 +175,11 @@ static ebb_status run_grad(const ebb_call *c)
                       0, a);
 }
 
-static const char *declines(const ebb_call *c)
-{
-    const char *why = ebb_cuda_floats(c);
-    return why != NULL ? why : ebb_cross_entropy_misfit(c);
-}
-
 // clang-format off
 const ebb_kernel ebb_cuda_cross_entropy[] = {
-    {"cuda.softmax_cross_entropy_loss",      EBB_OP_SOFTMAX_CROSS_ENTROPY_LOSS,      declines, workspace, NULL, run_loss, NULL},
-    {"cuda.softmax_cross_entropy_loss_grad", EBB_OP_SOFTMAX_CROSS_ENTROPY_LOSS_GRAD, declines, workspace, NULL, run_grad, NULL},
-    {"cuda.negative_log_likelihood_loss",    EBB_OP_NEGATIVE_LOG_LIKELIHOOD_LOSS,    declines, workspace, NULL, run_loss, NULL},
+    {.name = "cuda.softmax_cross_entropy_loss",      .op = EBB_OP_SOFTMAX_CROSS_ENTROPY_LOSS,      .dtypes = ebb_cuda_floats, .fits = ebb_cross_entropy_misfit, .workspace = workspace, .run = run_loss},
+    {.name = "cuda.softmax_cross_entropy_loss_grad", .op = EBB_OP_SOFTMAX_CROSS_ENTROPY_LOSS_GRAD, .dtypes = ebb_cuda_floats, .fits = ebb_cross_entropy_misfit, .workspace = workspace, .run = run_grad},
+    {.name = "cuda.negative_log_likelihood_loss",    .op = EBB_OP_NEGATIVE_LOG_LIKELIHOOD_LOSS,    .dtypes = ebb_cuda_floats, .fits = ebb_cross_entropy_misfit, .workspace = workspace, .run = run_loss},
 };
 // clang-format on
 EBB_CUDA_COUNT(cross_entropy)

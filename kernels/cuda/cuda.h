@@ -126,7 +126,7 @@ static inline int ebb_cuda_float_row(uint8_t dtype)
             (ebb_gpu_kernel)name##_bf16                                                      \
     }
 
-/* ---- declines ---- */
+/* ---- what rows ask ---- */
 
 /* ebb_call_any, and input 0 is f32, f64, f16 or bf16, and so are all float operands: one dtype for
  * all. */

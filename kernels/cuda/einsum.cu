@@ -176,7 +176,7 @@ static const char *misfit(ebb_einsum *e, const ebb_call *c)
     pair p;
     const char *why = ebb_cuda_floats(c);
     if (why == NULL)
-        why = ebb_einsum_misfit(e, c);
+        why = ebb_einsum_call_read(e, c);
     for (uint32_t step = 0; why == NULL && step < steps_of(e); step++)
         why = next_pair(&p, e, c, step);
     const bool narrow = c->in[0].type.dtype == EBB_F16 || c->in[0].type.dtype == EBB_BF16;
@@ -298,7 +298,7 @@ static ebb_status workspace(const ebb_call *c, size_t *bytes)
         *bytes = ebb_cuda_product_bytes(&product, c->in[0].type.dtype);
         return NULL;
     }
-    const char *why = ebb_einsum_misfit(&e, c);
+    const char *why = ebb_einsum_call_read(&e, c);
     if (why == NULL && !lay_out(c, &e, &parts, bytes))
         why = "what its operands give in between passes what memory can be";
     return why != NULL ? ebb_call_error(c, "%s", why) : NULL;
@@ -344,7 +344,7 @@ static ebb_status run_pairs(const ebb_call *c)
     pair p;
     size_t parts, bytes;
     const int row = ebb_cuda_float_row(c->in[0].type.dtype);
-    const char *why = ebb_einsum_misfit(&e, c);
+    const char *why = ebb_einsum_call_read(&e, c);
     if (why == NULL && !lay_out(c, &e, &parts, &bytes))
         why = "what its operands give in between passes what memory can be";
     if (why != NULL)
@@ -379,7 +379,9 @@ static ebb_status run(const ebb_call *c)
     return ebb_cuda_product_run(c, &product, c->in[0].type.dtype);
 }
 
+// clang-format off
 const ebb_kernel ebb_cuda_einsum[] = {
-    {"cuda.einsum", EBB_OP_EINSUM, declines, workspace, NULL, run, NULL},
+    {.name = "cuda.einsum", .op = EBB_OP_EINSUM, .fits = declines, .workspace = workspace, .run = run},
 };
+// clang-format on
 EBB_CUDA_COUNT(einsum)

@@ -69,14 +69,10 @@ static ebb_status run_grad(const ebb_call *c)
     return run(c, &a, multiplies);
 }
 
-static const char *declines(const ebb_call *c)
-{
-    const char *why = ebb_cuda_floats(c);
-    return why != NULL ? why : ebb_few_bit_misfit(c);
-}
-
+// clang-format off
 const ebb_kernel ebb_cuda_few_bit[] = {
-    {"cuda.few_bit", EBB_OP_FEW_BIT, declines, NULL, NULL, run_encode, NULL},
-    {"cuda.few_bit_grad", EBB_OP_FEW_BIT_GRAD, declines, NULL, NULL, run_grad, NULL},
+    {.name = "cuda.few_bit",      .op = EBB_OP_FEW_BIT,      .dtypes = ebb_cuda_floats, .fits = ebb_few_bit_misfit, .run = run_encode},
+    {.name = "cuda.few_bit_grad", .op = EBB_OP_FEW_BIT_GRAD, .dtypes = ebb_cuda_floats, .fits = ebb_few_bit_misfit, .run = run_grad},
 };
+// clang-format on
 EBB_CUDA_COUNT(few_bit)

@@ -39,12 +39,6 @@ static const ebb_gpu_kernel samples[4] = EBB_CUDA_FLOATS(grid_sample);
 static const ebb_gpu_kernel affines[4] = EBB_CUDA_FLOATS(affine_grid);
 static const ebb_gpu_kernel columns[4] = EBB_CUDA_FLOATS(deform_columns);
 
-static const char *declines_grid_sample(const ebb_call *c)
-{
-    const char *why = ebb_cuda_floats(c);
-    return why != NULL ? why : ebb_sampling_misfit(c);
-}
-
 static ebb_status run_grid_sample(const ebb_call *c)
 {
     sampling_args a;
@@ -56,12 +50,6 @@ static ebb_status run_grid_sample(const ebb_call *c)
     const int64_t jobs = a.s.batch * a.s.area * ((a.s.channels + CHANNELS - 1) / CHANNELS);
     return EBB_LAUNCH(c, samples[ebb_cuda_float_row(c->in[0].type.dtype)], ebb_cuda_grid(jobs),
                       EBB_CUDA_BLOCK, 0, a);
-}
-
-static const char *declines_affine_grid(const ebb_call *c)
-{
-    const char *why = ebb_cuda_floats(c);
-    return why != NULL ? why : ebb_affine_misfit(c);
 }
 
 static ebb_status run_affine_grid(const ebb_call *c)
@@ -77,13 +65,12 @@ static ebb_status run_affine_grid(const ebb_call *c)
 
 /* ---- DeformConv ---- */
 
-static const char *declines_deform_conv(const ebb_call *c)
+static const char *misfit_deform_conv(const ebb_call *c)
 {
     ebb_deform f;
-    const char *why = ebb_cuda_floats(c);
-    if (why == NULL && (c->in[0].type.dtype == EBB_F16 || c->in[0].type.dtype == EBB_BF16))
-        why = "what taps see is stored on the way: it is widened to float32";
-    return why != NULL ? why : ebb_deform_read(&f, c);
+    if (c->in[0].type.dtype == EBB_F16 || c->in[0].type.dtype == EBB_BF16)
+        return "what taps see is stored on the way: it is widened to float32";
+    return ebb_deform_read(&f, c);
 }
 
 /* The product of one group. */
@@ -155,9 +142,9 @@ static ebb_status run_deform_conv(const ebb_call *c)
 
 // clang-format off
 const ebb_kernel ebb_cuda_grid_sample[] = {
-    {"cuda.grid_sample", EBB_OP_GRID_SAMPLE, declines_grid_sample, NULL,             NULL, run_grid_sample, NULL},
-    {"cuda.affine_grid", EBB_OP_AFFINE_GRID, declines_affine_grid, NULL,             NULL, run_affine_grid, NULL},
-    {"cuda.deform_conv", EBB_OP_DEFORM_CONV, declines_deform_conv, deform_workspace, NULL, run_deform_conv, NULL},
+    {.name = "cuda.grid_sample", .op = EBB_OP_GRID_SAMPLE, .dtypes = ebb_cuda_floats, .fits = ebb_sampling_misfit, .run = run_grid_sample},
+    {.name = "cuda.affine_grid", .op = EBB_OP_AFFINE_GRID, .dtypes = ebb_cuda_floats, .fits = ebb_affine_misfit, .run = run_affine_grid},
+    {.name = "cuda.deform_conv", .op = EBB_OP_DEFORM_CONV, .dtypes = ebb_cuda_floats, .fits = misfit_deform_conv, .workspace = deform_workspace, .run = run_deform_conv},
 };
 // clang-format on
 EBB_CUDA_COUNT(grid_sample)

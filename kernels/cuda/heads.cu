@@ -65,12 +65,6 @@ static const ebb_gpu_kernel linear_backs[4] = EBB_CUDA_FLOATS(linear_attention_g
 static const ebb_gpu_kernel causals[4] = EBB_CUDA_FLOATS(causal_conv);
 static const ebb_gpu_kernel rotaries[4] = EBB_CUDA_FLOATS(rotary);
 
-static const char *declines(const ebb_call *c)
-{
-    const char *why = ebb_cuda_floats(c);
-    return why != NULL ? why : ebb_heads_misfit_any(c);
-}
-
 static int row_of(const ebb_call *c)
 {
     return ebb_cuda_float_row(c->in[0].type.dtype);
@@ -190,12 +184,12 @@ static ebb_status run_rotary(const ebb_call *c)
 
 // clang-format off
 const ebb_kernel ebb_cuda_heads[] = {
-    {"cuda.onnx_attention",   EBB_OP_ATTENTION,              declines, NULL,             NULL, run_attention, NULL},
-    {"cuda.flex_attention",   EBB_OP_FLEX_ATTENTION,         declines, NULL,             NULL, run_attention, NULL},
-    {"cuda.linear_attention", EBB_OP_LINEAR_ATTENTION,       declines, linear_workspace, NULL, run_linear,    NULL},
-    {"cuda.linear_attention_grad", EBB_OP_LINEAR_ATTENTION_GRAD, declines, linear_back_workspace, NULL, run_linear_back, NULL},
-    {"cuda.causal_conv",      EBB_OP_CAUSAL_CONV_WITH_STATE, declines, NULL,             NULL, run_causal,    NULL},
-    {"cuda.rotary_embedding", EBB_OP_ROTARY_EMBEDDING,       declines, NULL,             NULL, run_rotary,    NULL},
+    {.name = "cuda.onnx_attention",        .op = EBB_OP_ATTENTION,              .dtypes = ebb_cuda_floats, .fits = ebb_any_heads_misfit, .run = run_attention},
+    {.name = "cuda.flex_attention",        .op = EBB_OP_FLEX_ATTENTION,         .dtypes = ebb_cuda_floats, .fits = ebb_any_heads_misfit, .run = run_attention},
+    {.name = "cuda.linear_attention",      .op = EBB_OP_LINEAR_ATTENTION,       .dtypes = ebb_cuda_floats, .fits = ebb_any_heads_misfit, .workspace = linear_workspace, .run = run_linear},
+    {.name = "cuda.linear_attention_grad", .op = EBB_OP_LINEAR_ATTENTION_GRAD,  .dtypes = ebb_cuda_floats, .fits = ebb_any_heads_misfit, .workspace = linear_back_workspace, .run = run_linear_back},
+    {.name = "cuda.causal_conv",           .op = EBB_OP_CAUSAL_CONV_WITH_STATE, .dtypes = ebb_cuda_floats, .fits = ebb_any_heads_misfit, .run = run_causal},
+    {.name = "cuda.rotary_embedding",      .op = EBB_OP_ROTARY_EMBEDDING,       .dtypes = ebb_cuda_floats, .fits = ebb_any_heads_misfit, .run = run_rotary},
 };
 // clang-format on
 EBB_CUDA_COUNT(heads)

@@ -244,7 +244,7 @@ static ebb_status run_dynamic(const ebb_call *c)
     return EBB_LAUNCH(c, quantize_dynamic, grid, EBB_CUDA_BLOCK, 0, a);
 }
 
-static const char *declines_dynamic(const ebb_call *c)
+static const char *dtypes_of_dynamic(const ebb_call *c)
 {
     return c->in[0].type.dtype == EBB_F32 ? ebb_call_any(c) : "quantises float32 only";
 }
@@ -576,7 +576,7 @@ static ebb_status run_conv(const ebb_call *c)
     ebb_geometry g;
     coded_args v;
     read_product(&v, c);
-    const char *why = ebb_coded_conv_unfit(&g, c);
+    const char *why = ebb_coded_conv_read(&g, c);
     if (why == NULL)
         why = ebb_cuda_window_make(&v.w, &g);
     if (why != NULL)
@@ -617,21 +617,17 @@ static const char *declines_product(const ebb_call *c)
     return NULL;
 }
 
-static const char *declines_matmul(const ebb_call *c)
+static const char *misfit_matmul(const ebb_call *c)
 {
-    const char *why = ebb_call_any(c);
-    if (why == NULL)
-        why = ebb_coded_matmul_unfit(c);
+    const char *why = ebb_coded_matmul_misfit(c);
     return why != NULL ? why : declines_product(c);
 }
 
-static const char *declines_conv(const ebb_call *c)
+static const char *misfit_conv(const ebb_call *c)
 {
     ebb_geometry g;
     ebb_cuda_window w;
-    const char *why = ebb_call_any(c);
-    if (why == NULL)
-        why = ebb_coded_conv_unfit(&g, c);
+    const char *why = ebb_coded_conv_read(&g, c);
     if (why == NULL)
         why = ebb_cuda_window_make(&w, &g);
     return why != NULL ? why : declines_product(c);
@@ -639,13 +635,13 @@ static const char *declines_conv(const ebb_call *c)
 
 // clang-format off
 const ebb_kernel ebb_cuda_linear_codes[] = {
-    {"cuda.quantize_linear",   EBB_OP_QUANTIZE_LINEAR,         declines_linear,  NULL,              NULL, run_linear,  NULL},
-    {"cuda.dequantize_linear", EBB_OP_DEQUANTIZE_LINEAR,       declines_linear,  NULL,              NULL, run_linear,  NULL},
-    {"cuda.dynamic_quantize",  EBB_OP_DYNAMIC_QUANTIZE_LINEAR, declines_dynamic, dynamic_workspace, NULL, run_dynamic, NULL},
-    {"cuda.matmul_integer",    EBB_OP_MATMUL_INTEGER,          declines_matmul,  NULL,              NULL, run_matmul,  NULL},
-    {"cuda.qlinear_matmul",    EBB_OP_QLINEAR_MATMUL,          declines_matmul,  NULL,              NULL, run_matmul,  NULL},
-    {"cuda.conv_integer",      EBB_OP_CONV_INTEGER,            declines_conv,    NULL,              NULL, run_conv,    NULL},
-    {"cuda.qlinear_conv",      EBB_OP_QLINEAR_CONV,            declines_conv,    NULL,              NULL, run_conv,    NULL},
+    {.name = "cuda.quantize_linear",   .op = EBB_OP_QUANTIZE_LINEAR,         .fits = declines_linear, .run = run_linear},
+    {.name = "cuda.dequantize_linear", .op = EBB_OP_DEQUANTIZE_LINEAR,       .fits = declines_linear, .run = run_linear},
+    {.name = "cuda.dynamic_quantize",  .op = EBB_OP_DYNAMIC_QUANTIZE_LINEAR, .dtypes = dtypes_of_dynamic, .workspace = dynamic_workspace, .run = run_dynamic},
+    {.name = "cuda.matmul_integer",    .op = EBB_OP_MATMUL_INTEGER,          .dtypes = ebb_call_any, .fits = misfit_matmul, .run = run_matmul},
+    {.name = "cuda.qlinear_matmul",    .op = EBB_OP_QLINEAR_MATMUL,          .dtypes = ebb_call_any, .fits = misfit_matmul, .run = run_matmul},
+    {.name = "cuda.conv_integer",      .op = EBB_OP_CONV_INTEGER,            .dtypes = ebb_call_any, .fits = misfit_conv, .run = run_conv},
+    {.name = "cuda.qlinear_conv",      .op = EBB_OP_QLINEAR_CONV,            .dtypes = ebb_call_any, .fits = misfit_conv, .run = run_conv},
 };
 // clang-format on
 EBB_CUDA_COUNT(linear_codes)

@@ -118,7 +118,7 @@ static const char *declines_outputs(const ebb_call *c, const loss_args *a)
 }
 
 /* x, w and dx are of one float dtype; the others of the registers'. */
-static const char *declines_dtypes(const ebb_call *c)
+static const char *dtypes_of_loss(const ebb_call *c)
 {
     const uint8_t dtype = c->in[X].type.dtype, sums = dtype == EBB_F64 ? EBB_F64 : EBB_F32;
     if (!ebb_dtype_is_float((ebb_dtype)dtype) || !ebb_call_has(c, W) ||
@@ -133,11 +133,8 @@ static const char *declines_dtypes(const ebb_call *c)
     return NULL;
 }
 
-static const char *declines(const ebb_call *c)
+static const char *misfit(const ebb_call *c)
 {
-    const char *why = declines_dtypes(c);
-    if (why != NULL)
-        return why;
     const char *reduction = ebb_attr_string(&c->attrs, "reduction", "mean");
     if (strcmp(reduction, "mean") != 0 && strcmp(reduction, "sum") != 0)
         return "the reduction is neither mean nor sum";
@@ -390,8 +387,9 @@ static ebb_status run(const ebb_call *c)
     return EBB_LAUNCH(c, losses[row], ebb_cuda_blocks(1), EBB_CUDA_BLOCK, shared, a);
 }
 
+// clang-format off
 const ebb_kernel ebb_cuda_linear_loss[] = {
-    {"cuda.linear_cross_entropy", EBB_OP_LINEAR_CROSS_ENTROPY, declines, workspace, prepare, run,
-     release},
+    {.name = "cuda.linear_cross_entropy", .op = EBB_OP_LINEAR_CROSS_ENTROPY, .dtypes = dtypes_of_loss, .fits = misfit, .workspace = workspace, .prepare = prepare, .run = run, .release = release},
 };
+// clang-format on
 EBB_CUDA_COUNT(linear_loss)

@@ -73,20 +73,14 @@ static ebb_status run_softmax_grad(const ebb_call *c)
     return launch(c, &a, grad_rows, grad_lines);
 }
 
-static const char *declines(const ebb_call *c)
-{
-    const char *why = ebb_cuda_floats(c);
-    return why != NULL ? why : ebb_loss_misfit(c);
-}
-
 // clang-format off
 const ebb_kernel ebb_cuda_loss[] = {
-    {"cuda.softmax",          EBB_OP_SOFTMAX,          declines, NULL, NULL, run_softmax,      NULL},
-    {"cuda.log_softmax",      EBB_OP_LOG_SOFTMAX,      declines, NULL, NULL, run_softmax,      NULL},
-    {"cuda.softmax_flat",     EBB_OP_SOFTMAX_FLAT,     declines, NULL, NULL, run_softmax,      NULL},
-    {"cuda.log_softmax_flat", EBB_OP_LOG_SOFTMAX_FLAT, declines, NULL, NULL, run_softmax,      NULL},
-    {"cuda.softmax_grad",     EBB_OP_SOFTMAX_GRAD,     declines, NULL, NULL, run_softmax_grad, NULL},
-    {"cuda.log_softmax_grad", EBB_OP_LOG_SOFTMAX_GRAD, declines, NULL, NULL, run_softmax_grad, NULL},
+    {.name = "cuda.softmax",          .op = EBB_OP_SOFTMAX,          .dtypes = ebb_cuda_floats, .fits = ebb_loss_misfit, .run = run_softmax},
+    {.name = "cuda.log_softmax",      .op = EBB_OP_LOG_SOFTMAX,      .dtypes = ebb_cuda_floats, .fits = ebb_loss_misfit, .run = run_softmax},
+    {.name = "cuda.softmax_flat",     .op = EBB_OP_SOFTMAX_FLAT,     .dtypes = ebb_cuda_floats, .fits = ebb_loss_misfit, .run = run_softmax},
+    {.name = "cuda.log_softmax_flat", .op = EBB_OP_LOG_SOFTMAX_FLAT, .dtypes = ebb_cuda_floats, .fits = ebb_loss_misfit, .run = run_softmax},
+    {.name = "cuda.softmax_grad",     .op = EBB_OP_SOFTMAX_GRAD,     .dtypes = ebb_cuda_floats, .fits = ebb_loss_misfit, .run = run_softmax_grad},
+    {.name = "cuda.log_softmax_grad", .op = EBB_OP_LOG_SOFTMAX_GRAD, .dtypes = ebb_cuda_floats, .fits = ebb_loss_misfit, .run = run_softmax_grad},
 };
 // clang-format on
 EBB_CUDA_COUNT(loss)

@@ -178,11 +178,9 @@ static ebb_status run(const ebb_call *c)
     return ebb_cuda_low_bit_run(c, 1);
 }
 
-static const char *declines(const ebb_call *c)
+static const char *misfit(const ebb_call *c)
 {
-    const char *why = ebb_call_any(c);
-    if (why == NULL)
-        why = ebb_low_bit_unfit(c);
+    const char *why = ebb_low_bit_misfit(c);
     for (uint32_t i = 0; i < 2 && why == NULL; i++)
         if (c->in[i].type.dtype == EBB_F16 || c->in[i].type.dtype == EBB_BF16)
             why = "the rate or the step count has 16 bits";
@@ -191,10 +189,10 @@ static const char *declines(const ebb_call *c)
 
 // clang-format off
 const ebb_kernel ebb_cuda_low_bit[] = {
-    {"cuda.adamw_low_bit",               EBB_OP_ADAMW_LOW_BIT,               declines, NULL, NULL, run, NULL},
-    {"cuda.adamw_low_bit_stochastic",    EBB_OP_ADAMW_LOW_BIT_STOCHASTIC,    declines, NULL, NULL, run, NULL},
-    {"cuda.momentum_low_bit",            EBB_OP_MOMENTUM_LOW_BIT,            declines, NULL, NULL, run, NULL},
-    {"cuda.momentum_low_bit_stochastic", EBB_OP_MOMENTUM_LOW_BIT_STOCHASTIC, declines, NULL, NULL, run, NULL},
+    {.name = "cuda.adamw_low_bit",               .op = EBB_OP_ADAMW_LOW_BIT,               .dtypes = ebb_call_any, .fits = misfit, .run = run},
+    {.name = "cuda.adamw_low_bit_stochastic",    .op = EBB_OP_ADAMW_LOW_BIT_STOCHASTIC,    .dtypes = ebb_call_any, .fits = misfit, .run = run},
+    {.name = "cuda.momentum_low_bit",            .op = EBB_OP_MOMENTUM_LOW_BIT,            .dtypes = ebb_call_any, .fits = misfit, .run = run},
+    {.name = "cuda.momentum_low_bit_stochastic", .op = EBB_OP_MOMENTUM_LOW_BIT_STOCHASTIC, .dtypes = ebb_call_any, .fits = misfit, .run = run},
 };
 // clang-format on
 EBB_CUDA_COUNT(low_bit)

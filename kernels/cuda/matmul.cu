@@ -83,7 +83,7 @@ static void read_batches(ebb_cuda_product *p, const ebb_call *c)
 void ebb_cuda_product_read(ebb_cuda_product *p, const ebb_call *c)
 {
     if (c->op == EBB_OP_EINSUM) {
-        (void)ebb_cuda_product_of_einsum(p, c); // ebb_cuda_product_declines() has seen it
+        (void)ebb_cuda_product_of_einsum(p, c); // ebb_cuda_product_misfit() has seen it
         return;
     }
     const ebb_type *a = &c->in[0].type, *b = &c->in[1].type;
@@ -141,7 +141,7 @@ ebb_status ebb_cuda_product_fill(const ebb_call *c, const ebb_cuda_product *p, u
 
 /* ---- kernels ---- */
 
-const char *ebb_cuda_product_declines(const ebb_call *c)
+const char *ebb_cuda_product_misfit(const ebb_call *c)
 {
     const char *why = ebb_cuda_floats(c);
     if (why != NULL)
@@ -180,10 +180,11 @@ static ebb_status run(const ebb_call *c)
     return ebb_cuda_product_run(c, &p, c->in[0].type.dtype);
 }
 
+// clang-format off
 const ebb_kernel ebb_cuda_matmul[] = {
-    {"cuda.matmul", EBB_OP_MATMUL, ebb_cuda_product_declines, workspace, NULL, run, NULL},
-    {"cuda.fused_matmul", EBB_OP_FUSED_MATMUL, ebb_cuda_product_declines, workspace, NULL, run,
-     NULL},
-    {"cuda.gemm", EBB_OP_GEMM, ebb_cuda_product_declines, workspace, NULL, run, NULL},
+    {.name = "cuda.matmul",       .op = EBB_OP_MATMUL,       .fits = ebb_cuda_product_misfit, .workspace = workspace, .run = run},
+    {.name = "cuda.fused_matmul", .op = EBB_OP_FUSED_MATMUL, .fits = ebb_cuda_product_misfit, .workspace = workspace, .run = run},
+    {.name = "cuda.gemm",         .op = EBB_OP_GEMM,         .fits = ebb_cuda_product_misfit, .workspace = workspace, .run = run},
 };
+// clang-format on
 EBB_CUDA_COUNT(matmul)

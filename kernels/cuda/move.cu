@@ -269,13 +269,13 @@ EBB_MOVE(tile)
 
 static const char *declines_split(const ebb_call *c)
 {
-    const char *why = ebb_split_declines(c);
+    const char *why = ebb_split_misfit(c);
     return why != NULL ? why : ebb_cuda_constant(c, 1);
 }
 
-static const char *declines_slice(const ebb_call *c)
+static const char *misfit_slice(const ebb_call *c)
 {
-    const char *why = ebb_same_dtype_declines(c);
+    const char *why = NULL;
     uint32_t first = c->op == EBB_OP_SLICE_GRAD ? 2 : 1;
     for (uint32_t i = first; why == NULL && i < first + 4; i++)
         why = ebb_cuda_constant(c, i);
@@ -388,11 +388,8 @@ static ebb_status run_pad(const ebb_call *c)
                       EBB_CUDA_BLOCK, 0, a);
 }
 
-static const char *declines_pad(const ebb_call *c)
+static const char *misfit_pad(const ebb_call *c)
 {
-    const char *why = ebb_same_dtype_declines(c);
-    if (why != NULL)
-        return why;
     if (c->in[0].type.rank != c->out[0].type.rank)
         return "the output does not fit the input";
     if (mode_of(c) == PAD_UNKNOWN)
@@ -400,7 +397,7 @@ static const char *declines_pad(const ebb_call *c)
     if (ebb_call_has(c, 2) &&
         (c->in[2].type.dtype != c->in[0].type.dtype || ebb_elements(&c->in[2].type) != 1))
         return "the value is not one of the input's dtype";
-    why = ebb_cuda_constant(c, 1);
+    const char *why = ebb_cuda_constant(c, 1);
     return why != NULL ? why : ebb_cuda_constant(c, 3);
 }
 
@@ -418,25 +415,19 @@ static ebb_status run_center(const ebb_call *c)
                             m.rank, m.dims, size);
 }
 
-static const char *declines_center(const ebb_call *c)
-{
-    const char *why = ebb_call_any(c);
-    return why != NULL ? why : ebb_middle_misfit(c);
-}
-
 // clang-format off
 const ebb_kernel ebb_cuda_move[] = {
-    {"cuda.transpose",       EBB_OP_TRANSPOSE,       ebb_transpose_declines, NULL, NULL, run_transpose,      NULL},
-    {"cuda.concat",          EBB_OP_CONCAT,          ebb_concat_declines,    NULL, NULL, run_concat,         NULL},
-    {"cuda.split",           EBB_OP_SPLIT,           declines_split,         NULL, NULL, run_split,          NULL},
-    {"cuda.slice",           EBB_OP_SLICE,           declines_slice,         NULL, NULL, run_slice,          NULL},
-    {"cuda.slice_grad",      EBB_OP_SLICE_GRAD,      declines_slice,         NULL, NULL, run_slice_grad,     NULL},
-    {"cuda.pad",             EBB_OP_PAD,             declines_pad,           NULL, NULL, run_pad,            NULL},
-    {"cuda.center_crop_pad", EBB_OP_CENTER_CROP_PAD, declines_center,        NULL, NULL, run_center,         NULL},
-    {"cuda.depth_to_space",  EBB_OP_DEPTH_TO_SPACE,  ebb_depth_declines,     NULL, NULL, run_depth_to_space, NULL},
-    {"cuda.space_to_depth",  EBB_OP_SPACE_TO_DEPTH,  ebb_depth_declines,     NULL, NULL, run_space_to_depth, NULL},
-    {"cuda.expand",          EBB_OP_EXPAND,          ebb_expand_declines,    NULL, NULL, run_expand,         NULL},
-    {"cuda.tile",            EBB_OP_TILE,            ebb_tile_declines,      NULL, NULL, run_tile,           NULL},
+    {.name = "cuda.transpose",       .op = EBB_OP_TRANSPOSE,       .fits = ebb_transpose_misfit, .run = run_transpose},
+    {.name = "cuda.concat",          .op = EBB_OP_CONCAT,          .fits = ebb_concat_misfit, .run = run_concat},
+    {.name = "cuda.split",           .op = EBB_OP_SPLIT,           .fits = declines_split, .run = run_split},
+    {.name = "cuda.slice",           .op = EBB_OP_SLICE,           .dtypes = ebb_same_dtype_misfit, .fits = misfit_slice, .run = run_slice},
+    {.name = "cuda.slice_grad",      .op = EBB_OP_SLICE_GRAD,      .dtypes = ebb_same_dtype_misfit, .fits = misfit_slice, .run = run_slice_grad},
+    {.name = "cuda.pad",             .op = EBB_OP_PAD,             .dtypes = ebb_same_dtype_misfit, .fits = misfit_pad, .run = run_pad},
+    {.name = "cuda.center_crop_pad", .op = EBB_OP_CENTER_CROP_PAD, .dtypes = ebb_call_any, .fits = ebb_middle_misfit, .run = run_center},
+    {.name = "cuda.depth_to_space",  .op = EBB_OP_DEPTH_TO_SPACE,  .fits = ebb_depth_misfit, .run = run_depth_to_space},
+    {.name = "cuda.space_to_depth",  .op = EBB_OP_SPACE_TO_DEPTH,  .fits = ebb_depth_misfit, .run = run_space_to_depth},
+    {.name = "cuda.expand",          .op = EBB_OP_EXPAND,          .fits = ebb_expand_misfit, .run = run_expand},
+    {.name = "cuda.tile",            .op = EBB_OP_TILE,            .fits = ebb_tile_misfit, .run = run_tile},
 };
 // clang-format on
 EBB_CUDA_COUNT(move)

@@ -378,17 +378,14 @@ static ebb_status run_compress(const ebb_call *c)
 
 static const char *declines_non_zero(const ebb_call *c)
 {
-    const char *why = ebb_non_zero_declines(c);
+    const char *why = ebb_non_zero_misfit(c);
     if (why != NULL)
         return why;
     return ebb_elements(&c->in[0].type) > 0x7FFFFFFF ? "more than 2^31 elements" : NULL;
 }
 
-static const char *declines_compress(const ebb_call *c)
+static const char *misfit_compress(const ebb_call *c)
 {
-    const char *why = ebb_call_any(c);
-    if (why != NULL)
-        return why;
     if (c->in[1].type.dtype != EBB_BOOL)
         return "the condition is not bool";
     return ebb_elements(&c->in[1].type) > 0x7FFFFFFF ? "more than 2^31 flags" : NULL;
@@ -419,12 +416,6 @@ static ebb_status run_reverse(const ebb_call *c)
     a.lanes = ebb_cuda_lanes(rows, a.inner);
     return EBB_LAUNCH(c, kernels[ebb_cuda_size_row(wide)], ebb_cuda_grid(rows << a.lanes),
                       EBB_CUDA_BLOCK, 0, a);
-}
-
-static const char *declines_reverse(const ebb_call *c)
-{
-    const char *why = ebb_call_any(c);
-    return why != NULL ? why : ebb_reverse_sequence_misfit(c);
 }
 
 /* ---- TensorScatter ---- */
@@ -463,14 +454,14 @@ static ebb_status run_tensor_scatter(const ebb_call *c)
 
 // clang-format off
 const ebb_kernel ebb_cuda_move_index[] = {
-    {"cuda.gather",           EBB_OP_GATHER,           ebb_gather_declines,          NULL,               NULL, run_gather,          NULL},
-    {"cuda.gather_elements",  EBB_OP_GATHER_ELEMENTS,  ebb_gather_elements_declines, NULL,               NULL, run_gather_elements, NULL},
-    {"cuda.gather_nd",        EBB_OP_GATHER_ND,        ebb_gather_nd_declines,       NULL,               NULL, run_gather_nd,       NULL},
-    {"cuda.one_hot",          EBB_OP_ONE_HOT,          ebb_one_hot_declines,         NULL,               NULL, run_one_hot,         NULL},
-    {"cuda.non_zero",         EBB_OP_NON_ZERO,         declines_non_zero,            non_zero_workspace, NULL, run_non_zero,        NULL},
-    {"cuda.compress",         EBB_OP_COMPRESS,         declines_compress,            compress_workspace, NULL, run_compress,        NULL},
-    {"cuda.reverse_sequence", EBB_OP_REVERSE_SEQUENCE, declines_reverse,             NULL,               NULL, run_reverse,         NULL},
-    {"cuda.tensor_scatter",   EBB_OP_TENSOR_SCATTER,   ebb_tensor_scatter_declines,  NULL,               NULL, run_tensor_scatter,  NULL},
+    {.name = "cuda.gather",           .op = EBB_OP_GATHER,           .fits = ebb_gather_misfit, .run = run_gather},
+    {.name = "cuda.gather_elements",  .op = EBB_OP_GATHER_ELEMENTS,  .fits = ebb_gather_elements_misfit, .run = run_gather_elements},
+    {.name = "cuda.gather_nd",        .op = EBB_OP_GATHER_ND,        .fits = ebb_gather_nd_misfit, .run = run_gather_nd},
+    {.name = "cuda.one_hot",          .op = EBB_OP_ONE_HOT,          .fits = ebb_one_hot_misfit, .run = run_one_hot},
+    {.name = "cuda.non_zero",         .op = EBB_OP_NON_ZERO,         .fits = declines_non_zero, .workspace = non_zero_workspace, .run = run_non_zero},
+    {.name = "cuda.compress",         .op = EBB_OP_COMPRESS,         .dtypes = ebb_call_any, .fits = misfit_compress, .workspace = compress_workspace, .run = run_compress},
+    {.name = "cuda.reverse_sequence", .op = EBB_OP_REVERSE_SEQUENCE, .dtypes = ebb_call_any, .fits = ebb_reverse_sequence_misfit, .run = run_reverse},
+    {.name = "cuda.tensor_scatter",   .op = EBB_OP_TENSOR_SCATTER,   .fits = ebb_tensor_scatter_misfit, .run = run_tensor_scatter},
 };
 // clang-format on
 EBB_CUDA_COUNT(move_index)

@@ -75,7 +75,7 @@ static const char *declines_old_dropout(const ebb_call *c)
     if (ebb_call_wants(c, 1) && c->out[1].type.dtype != EBB_BOOL &&
         !ebb_dtype_is_float((ebb_dtype)c->out[1].type.dtype))
         return "the mask is neither bool nor a float";
-    return ebb_view_declines(c);
+    return ebb_view_misfit(c);
 }
 
 /* ---- Trilu ---- */
@@ -111,11 +111,8 @@ static ebb_status run_eye_like(const ebb_call *c)
                       EBB_CUDA_BLOCK, 0, a);
 }
 
-static const char *declines_eye_like(const ebb_call *c)
+static const char *misfit_eye_like(const ebb_call *c)
 {
-    const char *why = ebb_call_any(c);
-    if (why != NULL)
-        return why;
     if (one_of(c->out[0].type.dtype) == 0)
         return "the output is of a dtype that has no 1 here";
     return c->out[0].type.rank != 2 ? "works on matrices only" : NULL;
@@ -286,25 +283,25 @@ static ebb_status run_range(const ebb_call *c)
 static const char *declines_range(const ebb_call *c)
 {
     return range_of(c->out[0].type.dtype) == NULL ? "only floats, int16, int32 and int64"
-                                                  : ebb_range_declines(c);
+                                                  : ebb_range_misfit(c);
 }
 
 // clang-format off
 const ebb_kernel ebb_cuda_move_shape[] = {
-    {"cuda.identity",          EBB_OP_IDENTITY,          ebb_view_declines,              NULL, NULL, run_view,              NULL},
-    {"cuda.reshape",           EBB_OP_RESHAPE,           ebb_view_declines,              NULL, NULL, run_view,              NULL},
-    {"cuda.flatten",           EBB_OP_FLATTEN,           ebb_view_declines,              NULL, NULL, run_view,              NULL},
-    {"cuda.squeeze",           EBB_OP_SQUEEZE,           ebb_view_declines,              NULL, NULL, run_view,              NULL},
-    {"cuda.unsqueeze",         EBB_OP_UNSQUEEZE,         ebb_view_declines,              NULL, NULL, run_view,              NULL},
-    {"cuda.bit_cast",          EBB_OP_BIT_CAST,          declines_bit_cast,              NULL, NULL, run_view,              NULL},
-    {"cuda.old_dropout",       EBB_OP_DROPOUT_BEFORE_12, declines_old_dropout,           NULL, NULL, run_old_dropout,       NULL},
-    {"cuda.eye_like",          EBB_OP_EYE_LIKE,          declines_eye_like,              NULL, NULL, run_eye_like,          NULL},
-    {"cuda.trilu",             EBB_OP_TRILU,             ebb_trilu_declines,             NULL, NULL, run_trilu,             NULL},
-    {"cuda.shape",             EBB_OP_SHAPE,             ebb_shape_declines,             NULL, NULL, run_shape,             NULL},
-    {"cuda.size",              EBB_OP_SIZE,              ebb_shape_declines,             NULL, NULL, run_size,              NULL},
-    {"cuda.constant",          EBB_OP_CONSTANT,          ebb_constant_declines,          NULL, NULL, run_constant,          NULL},
-    {"cuda.constant_of_shape", EBB_OP_CONSTANT_OF_SHAPE, ebb_constant_of_shape_declines, NULL, NULL, run_constant_of_shape, NULL},
-    {"cuda.range",             EBB_OP_RANGE,             declines_range,                 NULL, NULL, run_range,             NULL},
+    {.name = "cuda.identity",          .op = EBB_OP_IDENTITY,          .fits = ebb_view_misfit, .run = run_view},
+    {.name = "cuda.reshape",           .op = EBB_OP_RESHAPE,           .fits = ebb_view_misfit, .run = run_view},
+    {.name = "cuda.flatten",           .op = EBB_OP_FLATTEN,           .fits = ebb_view_misfit, .run = run_view},
+    {.name = "cuda.squeeze",           .op = EBB_OP_SQUEEZE,           .fits = ebb_view_misfit, .run = run_view},
+    {.name = "cuda.unsqueeze",         .op = EBB_OP_UNSQUEEZE,         .fits = ebb_view_misfit, .run = run_view},
+    {.name = "cuda.bit_cast",          .op = EBB_OP_BIT_CAST,          .fits = declines_bit_cast, .run = run_view},
+    {.name = "cuda.old_dropout",       .op = EBB_OP_DROPOUT_BEFORE_12, .fits = declines_old_dropout, .run = run_old_dropout},
+    {.name = "cuda.eye_like",          .op = EBB_OP_EYE_LIKE,          .dtypes = ebb_call_any, .fits = misfit_eye_like, .run = run_eye_like},
+    {.name = "cuda.trilu",             .op = EBB_OP_TRILU,             .fits = ebb_trilu_misfit, .run = run_trilu},
+    {.name = "cuda.shape",             .op = EBB_OP_SHAPE,             .fits = ebb_shape_misfit, .run = run_shape},
+    {.name = "cuda.size",              .op = EBB_OP_SIZE,              .fits = ebb_shape_misfit, .run = run_size},
+    {.name = "cuda.constant",          .op = EBB_OP_CONSTANT,          .fits = ebb_constant_misfit, .run = run_constant},
+    {.name = "cuda.constant_of_shape", .op = EBB_OP_CONSTANT_OF_SHAPE, .fits = ebb_constant_of_shape_misfit, .run = run_constant_of_shape},
+    {.name = "cuda.range",             .op = EBB_OP_RANGE,             .fits = declines_range, .run = run_range},
 };
 // clang-format on
 EBB_CUDA_COUNT(move_shape)

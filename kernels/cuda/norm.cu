@@ -246,16 +246,6 @@ ebb_status ebb_cuda_batch_norm_rows(const ebb_call *tile, const ebb_call *whole,
                       ebb_lanes_grid(&a.lanes), EBB_CUDA_BLOCK, 0, a);
 }
 
-static const char *forward_declines(const ebb_call *c)
-{
-    return ebb_cuda_norm_declines(c, 0, 0);
-}
-
-static const char *backward_declines(const ebb_call *c)
-{
-    return ebb_cuda_norm_declines(c, 0, 1);
-}
-
 /* ---- for operands read in tiles (kernels/nested/stream.c) ---- */
 
 typedef struct tile_args {
@@ -285,10 +275,10 @@ ebb_status ebb_cuda_add_tile(const ebb_call *call, ebb_dtype dtype, int64_t n, v
 
 // clang-format off
 const ebb_kernel ebb_cuda_norm[] = {
-    {"cuda.batch_norm",          EBB_OP_BATCH_NORMALIZATION, forward_declines,  workspace, NULL, run_forward,  NULL},
-    {"cuda.batch_norm_training", EBB_OP_BATCH_NORM_TRAINING, forward_declines,  workspace, NULL, run_forward,  NULL},
-    {"cuda.batch_norm_grad",     EBB_OP_BATCH_NORM_GRAD,     backward_declines, workspace, NULL, run_gradient, NULL},
-    {"cuda.batch_norm_grad_from_output", EBB_OP_BATCH_NORM_GRAD_FROM_OUTPUT, backward_declines, workspace, NULL, run_gradient, NULL},
+    {.name = "cuda.batch_norm",                  .op = EBB_OP_BATCH_NORMALIZATION,         .dtypes = ebb_cuda_norm_dtypes_forward, .workspace = workspace, .run = run_forward},
+    {.name = "cuda.batch_norm_training",         .op = EBB_OP_BATCH_NORM_TRAINING,         .dtypes = ebb_cuda_norm_dtypes_forward, .workspace = workspace, .run = run_forward},
+    {.name = "cuda.batch_norm_grad",             .op = EBB_OP_BATCH_NORM_GRAD,             .dtypes = ebb_cuda_norm_dtypes_backward, .workspace = workspace, .run = run_gradient},
+    {.name = "cuda.batch_norm_grad_from_output", .op = EBB_OP_BATCH_NORM_GRAD_FROM_OUTPUT, .dtypes = ebb_cuda_norm_dtypes_backward, .workspace = workspace, .run = run_gradient},
 };
 // clang-format on
 EBB_CUDA_COUNT(norm)

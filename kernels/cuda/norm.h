@@ -41,7 +41,7 @@ EBB_GPU_INLINE double ebb_undo(double scale, double bias, double least)
 
 /* Images share a dtype of floats (inputs first .. last, output 0); the other operands are floats of
  * any dtype. */
-static inline const char *ebb_cuda_norm_declines(const ebb_call *c, uint32_t first, uint32_t last)
+static inline const char *ebb_cuda_norm_dtypes(const ebb_call *c, uint32_t first, uint32_t last)
 {
     const char *why = ebb_call_any(c);
     if (why != NULL)
@@ -58,6 +58,16 @@ static inline const char *ebb_cuda_norm_declines(const ebb_call *c, uint32_t fir
         if (ebb_call_wants(c, o) && !ebb_dtype_is_float((ebb_dtype)c->out[o].type.dtype))
             return "computes in float16, bfloat16, float32 and float64 only";
     return NULL;
+}
+
+static inline const char *ebb_cuda_norm_dtypes_forward(const ebb_call *c)
+{
+    return ebb_cuda_norm_dtypes(c, 0, 0);
+}
+
+static inline const char *ebb_cuda_norm_dtypes_backward(const ebb_call *c)
+{
+    return ebb_cuda_norm_dtypes(c, 0, 1);
 }
 
 /* A batch norm by the statistics of its batch, not by running ones. */

@@ -93,11 +93,8 @@ static ebb_status run_axes(const ebb_call *c)
     return EBB_LAUNCH(c, applies[row], ebb_lanes_grid(&a.lanes), EBB_CUDA_BLOCK, 0, a);
 }
 
-static const char *declines_axes(const ebb_call *c)
+static const char *misfit_axes(const ebb_call *c)
 {
-    const char *why = ebb_cuda_floats(c);
-    if (why != NULL)
-        return why;
     return c->op == EBB_OP_LP_NORMALIZATION && ebb_attr_int(&c->attrs, "p", 2) < 1
                ? "p is less than 1"
                : NULL;
@@ -126,17 +123,11 @@ static ebb_status run_lrn(const ebb_call *c)
                       EBB_CUDA_BLOCK, 0, a);
 }
 
-static const char *declines_lrn(const ebb_call *c)
-{
-    const char *why = ebb_cuda_floats(c);
-    return why != NULL ? why : ebb_lrn_misfit(c);
-}
-
 // clang-format off
 const ebb_kernel ebb_cuda_norm_axes[] = {
-    {"cuda.lp_normalization", EBB_OP_LP_NORMALIZATION,            declines_axes, axes_workspace, NULL, run_axes, NULL},
-    {"cuda.mean_variance",    EBB_OP_MEAN_VARIANCE_NORMALIZATION, declines_axes, axes_workspace, NULL, run_axes, NULL},
-    {"cuda.lrn",              EBB_OP_LRN,                         declines_lrn,  NULL,           NULL, run_lrn,  NULL},
+    {.name = "cuda.lp_normalization", .op = EBB_OP_LP_NORMALIZATION,            .dtypes = ebb_cuda_floats, .fits = misfit_axes,    .workspace = axes_workspace, .run = run_axes},
+    {.name = "cuda.mean_variance",    .op = EBB_OP_MEAN_VARIANCE_NORMALIZATION, .dtypes = ebb_cuda_floats, .fits = misfit_axes,    .workspace = axes_workspace, .run = run_axes},
+    {.name = "cuda.lrn",              .op = EBB_OP_LRN,                         .dtypes = ebb_cuda_floats, .fits = ebb_lrn_misfit, .run = run_lrn},
 };
 // clang-format on
 EBB_CUDA_COUNT(norm_axes)

@@ -145,21 +145,15 @@ static bool read_backward(group_args *a, const ebb_call *c)
            read_groups(a, x, inv_std->dims[1], &c->in[2].type);
 }
 
-static const char *forward_declines(const ebb_call *c)
+static const char *forward_misfit(const ebb_call *c)
 {
     group_args a;
-    const char *why = ebb_cuda_norm_declines(c, 0, 0);
-    if (why != NULL)
-        return why;
     return read_forward(&a, c) ? NULL : "its channels, groups and scales do not fit together";
 }
 
-static const char *backward_declines(const ebb_call *c)
+static const char *backward_misfit(const ebb_call *c)
 {
     group_args a;
-    const char *why = ebb_cuda_norm_declines(c, 0, 1);
-    if (why != NULL)
-        return why;
     return read_backward(&a, c) ? NULL : "its channels, groups and scales do not fit together";
 }
 
@@ -253,11 +247,11 @@ static ebb_status run_backward(const ebb_call *c)
 
 // clang-format off
 const ebb_kernel ebb_cuda_norm_group[] = {
-    {"cuda.instance_normalization",      EBB_OP_INSTANCE_NORMALIZATION,      forward_declines,  workspace, NULL, run_forward,  NULL},
-    {"cuda.group_normalization",         EBB_OP_GROUP_NORMALIZATION,         forward_declines,  workspace, NULL, run_forward,  NULL},
-    {"cuda.group_norm",                  EBB_OP_GROUP_NORM,                  forward_declines,  workspace, NULL, run_forward,  NULL},
-    {"cuda.group_norm_grad",             EBB_OP_GROUP_NORM_GRAD,             backward_declines, workspace, NULL, run_backward, NULL},
-    {"cuda.group_norm_grad_from_output", EBB_OP_GROUP_NORM_GRAD_FROM_OUTPUT, backward_declines, workspace, NULL, run_backward, NULL},
+    {.name = "cuda.instance_normalization",      .op = EBB_OP_INSTANCE_NORMALIZATION,      .dtypes = ebb_cuda_norm_dtypes_forward, .fits = forward_misfit, .workspace = workspace, .run = run_forward},
+    {.name = "cuda.group_normalization",         .op = EBB_OP_GROUP_NORMALIZATION,         .dtypes = ebb_cuda_norm_dtypes_forward, .fits = forward_misfit, .workspace = workspace, .run = run_forward},
+    {.name = "cuda.group_norm",                  .op = EBB_OP_GROUP_NORM,                  .dtypes = ebb_cuda_norm_dtypes_forward, .fits = forward_misfit, .workspace = workspace, .run = run_forward},
+    {.name = "cuda.group_norm_grad",             .op = EBB_OP_GROUP_NORM_GRAD,             .dtypes = ebb_cuda_norm_dtypes_backward, .fits = backward_misfit, .workspace = workspace, .run = run_backward},
+    {.name = "cuda.group_norm_grad_from_output", .op = EBB_OP_GROUP_NORM_GRAD_FROM_OUTPUT, .dtypes = ebb_cuda_norm_dtypes_backward, .fits = backward_misfit, .workspace = workspace, .run = run_backward},
 };
 // clang-format on
 EBB_CUDA_COUNT(norm_group)

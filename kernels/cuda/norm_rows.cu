@@ -116,7 +116,7 @@ static bool covers(const rows_args *a, const ebb_type *x, const ebb_type *scale)
     return a->period > 0 && a->n % a->period == 0 && a->period <= a->n;
 }
 
-static const char *fits(const ebb_call *c, uint32_t x, uint32_t bias)
+static const char *misfit(const ebb_call *c, uint32_t x, uint32_t bias)
 {
     rows_args a;
     if (read_rows(&a, c, &c->in[x].type, &c->in[x + 1].type) != NULL ||
@@ -127,16 +127,14 @@ static const char *fits(const ebb_call *c, uint32_t x, uint32_t bias)
     return NULL;
 }
 
-static const char *forward_declines(const ebb_call *c)
+static const char *forward_misfit(const ebb_call *c)
 {
-    const char *why = ebb_cuda_norm_declines(c, 0, 0);
-    return why != NULL ? why : fits(c, 0, 2);
+    return misfit(c, 0, 2);
 }
 
-static const char *backward_declines(const ebb_call *c)
+static const char *backward_misfit(const ebb_call *c)
 {
-    const char *why = ebb_cuda_norm_declines(c, 0, 1);
-    return why != NULL ? why : fits(c, 1, c->op == EBB_OP_LAYER_NORM_GRAD_FROM_OUTPUT ? 3 : 99);
+    return misfit(c, 1, c->op == EBB_OP_LAYER_NORM_GRAD_FROM_OUTPUT ? 3 : 99);
 }
 
 /* ---- runs ---- */
@@ -212,13 +210,13 @@ static ebb_status run_backward(const ebb_call *c)
 
 // clang-format off
 const ebb_kernel ebb_cuda_norm_rows[] = {
-    {"cuda.layer_normalization", EBB_OP_LAYER_NORMALIZATION, forward_declines,  NULL,      NULL, run_forward,  NULL},
-    {"cuda.layer_norm_grad",     EBB_OP_LAYER_NORM_GRAD,     backward_declines, workspace, NULL, run_backward, NULL},
-    {"cuda.rms_normalization",   EBB_OP_RMS_NORMALIZATION,   forward_declines,  NULL,      NULL, run_forward,  NULL},
-    {"cuda.rms_norm",            EBB_OP_RMS_NORM,            forward_declines,  NULL,      NULL, run_forward,  NULL},
-    {"cuda.rms_norm_grad",       EBB_OP_RMS_NORM_GRAD,       backward_declines, workspace, NULL, run_backward, NULL},
-    {"cuda.layer_norm_grad_from_output", EBB_OP_LAYER_NORM_GRAD_FROM_OUTPUT, backward_declines, workspace, NULL, run_backward, NULL},
-    {"cuda.rms_norm_grad_from_output",   EBB_OP_RMS_NORM_GRAD_FROM_OUTPUT,   backward_declines, workspace, NULL, run_backward, NULL},
+    {.name = "cuda.layer_normalization",         .op = EBB_OP_LAYER_NORMALIZATION,         .dtypes = ebb_cuda_norm_dtypes_forward, .fits = forward_misfit, .run = run_forward},
+    {.name = "cuda.layer_norm_grad",             .op = EBB_OP_LAYER_NORM_GRAD,             .dtypes = ebb_cuda_norm_dtypes_backward, .fits = backward_misfit, .workspace = workspace, .run = run_backward},
+    {.name = "cuda.rms_normalization",           .op = EBB_OP_RMS_NORMALIZATION,           .dtypes = ebb_cuda_norm_dtypes_forward, .fits = forward_misfit, .run = run_forward},
+    {.name = "cuda.rms_norm",                    .op = EBB_OP_RMS_NORM,                    .dtypes = ebb_cuda_norm_dtypes_forward, .fits = forward_misfit, .run = run_forward},
+    {.name = "cuda.rms_norm_grad",               .op = EBB_OP_RMS_NORM_GRAD,               .dtypes = ebb_cuda_norm_dtypes_backward, .fits = backward_misfit, .workspace = workspace, .run = run_backward},
+    {.name = "cuda.layer_norm_grad_from_output", .op = EBB_OP_LAYER_NORM_GRAD_FROM_OUTPUT, .dtypes = ebb_cuda_norm_dtypes_backward, .fits = backward_misfit, .workspace = workspace, .run = run_backward},
+    {.name = "cuda.rms_norm_grad_from_output",   .op = EBB_OP_RMS_NORM_GRAD_FROM_OUTPUT,   .dtypes = ebb_cuda_norm_dtypes_backward, .fits = backward_misfit, .workspace = workspace, .run = run_backward},
 };
 // clang-format on
 EBB_CUDA_COUNT(norm_rows)

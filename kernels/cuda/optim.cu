@@ -230,7 +230,7 @@ static ebb_status run(const ebb_call *c)
     return ebb_cuda_optim_run(c, 1);
 }
 
-/* ---- declines ---- */
+/* ---- what rows ask ---- */
 
 /* All operands are there, W, G and states floats of one dtype, and of a tensor of one shape. */
 static const char *declines(const ebb_call *c)
@@ -264,10 +264,10 @@ static const char *declines(const ebb_call *c)
 }
 
 const ebb_kernel ebb_cuda_optim[] = {
-    {"cuda.sgd", EBB_OP_SGD, declines, NULL, NULL, run, NULL},
-    {"cuda.momentum", EBB_OP_MOMENTUM, declines, NULL, NULL, run, NULL},
-    {"cuda.adam", EBB_OP_ADAM, declines, NULL, NULL, run, NULL},
-    {"cuda.adagrad", EBB_OP_ADAGRAD, declines, NULL, NULL, run, NULL},
-    {"cuda.adamw", EBB_OP_ADAMW, declines, NULL, NULL, run, NULL},
+    {.name = "cuda.sgd", .op = EBB_OP_SGD, .fits = declines, .run = run},
+    {.name = "cuda.momentum", .op = EBB_OP_MOMENTUM, .fits = declines, .run = run},
+    {.name = "cuda.adam", .op = EBB_OP_ADAM, .fits = declines, .run = run},
+    {.name = "cuda.adagrad", .op = EBB_OP_ADAGRAD, .fits = declines, .run = run},
+    {.name = "cuda.adamw", .op = EBB_OP_ADAMW, .fits = declines, .run = run},
 };
 EBB_CUDA_COUNT(optim)

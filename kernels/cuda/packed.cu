@@ -108,24 +108,12 @@ static ebb_status run_unpack_bits(const ebb_call *c)
     return EBB_LAUNCH(c, unpack_bits, ebb_cuda_grid((a.n + 7) / 8), EBB_CUDA_BLOCK, 0, a);
 }
 
-static const char *declines_bits(const ebb_call *c)
-{
-    const char *why = ebb_call_any(c);
-    return why != NULL ? why : ebb_pack_bits_misfit(c);
-}
-
-static const char *declines(const ebb_call *c)
-{
-    const char *why = ebb_cuda_floats(c);
-    return why != NULL ? why : ebb_pack_sign_misfit(c);
-}
-
 // clang-format off
 const ebb_kernel ebb_cuda_packed[] = {
-    {"cuda.pack_sign",   EBB_OP_PACK_SIGN,   declines,      NULL, NULL, run_pack_sign,   NULL},
-    {"cuda.mask_grad",   EBB_OP_MASK_GRAD,   declines,      NULL, NULL, run_mask_grad,   NULL},
-    {"cuda.pack_bits",   EBB_OP_PACK_BITS,   declines_bits, NULL, NULL, run_pack_bits,   NULL},
-    {"cuda.unpack_bits", EBB_OP_UNPACK_BITS, declines_bits, NULL, NULL, run_unpack_bits, NULL},
+    {.name = "cuda.pack_sign",   .op = EBB_OP_PACK_SIGN,   .dtypes = ebb_cuda_floats, .fits = ebb_pack_sign_misfit, .run = run_pack_sign},
+    {.name = "cuda.mask_grad",   .op = EBB_OP_MASK_GRAD,   .dtypes = ebb_cuda_floats, .fits = ebb_pack_sign_misfit, .run = run_mask_grad},
+    {.name = "cuda.pack_bits",   .op = EBB_OP_PACK_BITS,   .dtypes = ebb_call_any,    .fits = ebb_pack_bits_misfit, .run = run_pack_bits},
+    {.name = "cuda.unpack_bits", .op = EBB_OP_UNPACK_BITS, .dtypes = ebb_call_any,    .fits = ebb_pack_bits_misfit, .run = run_unpack_bits},
 };
 // clang-format on
 EBB_CUDA_COUNT(packed)

@@ -46,11 +46,9 @@ EBB_GLOBAL(unpool_claim, unpool_args)
 
 static const ebb_gpu_kernel lays[4] = EBB_CUDA_FLOATS(col2im);
 
-static const char *declines_col2im(const ebb_call *c)
+static const char *misfit_col2im(const ebb_call *c)
 {
-    const char *why = ebb_cuda_floats(c);
-    if (why == NULL)
-        why = ebb_blocks_misfit(c);
+    const char *why = ebb_blocks_misfit(c);
     return why != NULL ? why : ebb_cuda_constant(c, 2);
 }
 
@@ -66,12 +64,6 @@ static ebb_status run_col2im(const ebb_call *c)
     a.x = c->in[0].data;
     return EBB_LAUNCH(c, lays[ebb_cuda_float_row(c->in[0].type.dtype)],
                       ebb_cuda_grid(a.b.images * a.b.area), EBB_CUDA_BLOCK, 0, a);
-}
-
-static const char *declines_unpool(const ebb_call *c)
-{
-    const char *why = ebb_call_any(c);
-    return why != NULL ? why : ebb_unpool_misfit(c);
 }
 
 static ebb_status unpool_workspace(const ebb_call *c, size_t *bytes)
@@ -102,8 +94,8 @@ static ebb_status run_unpool(const ebb_call *c)
 
 // clang-format off
 const ebb_kernel ebb_cuda_place[] = {
-    {"cuda.col2im",     EBB_OP_COL2IM,     declines_col2im, NULL,             NULL, run_col2im, NULL},
-    {"cuda.max_unpool", EBB_OP_MAX_UNPOOL, declines_unpool, unpool_workspace, NULL, run_unpool, NULL},
+    {.name = "cuda.col2im",     .op = EBB_OP_COL2IM,     .dtypes = ebb_cuda_floats, .fits = misfit_col2im,     .run = run_col2im},
+    {.name = "cuda.max_unpool", .op = EBB_OP_MAX_UNPOOL, .dtypes = ebb_call_any,    .fits = ebb_unpool_misfit, .workspace = unpool_workspace, .run = run_unpool},
 };
 // clang-format on
 EBB_CUDA_COUNT(place)

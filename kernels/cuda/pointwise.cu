@@ -371,8 +371,10 @@ static const char *declines(const ebb_call *c)
     return ebb_formula_misfit(c, true);
 }
 
+// clang-format off
 const ebb_kernel ebb_cuda_pointwise[] = {
-#define POINTWISE(op, name, ...) {"cuda." #name, EBB_OP_##op, declines, NULL, NULL, run, NULL},
+#define POINTWISE(id, word, ...) {.name = "cuda." #word, .op = EBB_OP_##id, .fits = declines, .run = run},
 #include "kernels/math/pointwise.def"
 };
+// clang-format on
 EBB_CUDA_COUNT(pointwise)

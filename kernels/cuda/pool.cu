@@ -147,62 +147,50 @@ static const ebb_gpu_kernel global_pools[4] = EBB_CUDA_FLOATS(global_pool);
 
 static const char *read_window(ebb_cuda_window *w, ebb_geometry *g, const ebb_call *c)
 {
-    const char *why = ebb_geometry_of_pool(g, c);
+    const char *why = ebb_pool_read(g, c);
     return why != NULL ? why : ebb_cuda_window_make(w, g);
 }
 
-static const char *declines(const ebb_call *c)
+static const char *misfit(const ebb_call *c)
 {
     ebb_geometry g;
     ebb_cuda_window w;
-    const char *why = ebb_cuda_floats(c);
-    if (why != NULL)
-        return why;
     if (ebb_call_wants(c, 1) && c->out[1].type.dtype != EBB_I64)
         return "Indices are not int64";
     return read_window(&w, &g, c);
 }
 
-static const char *declines_max(const ebb_call *c)
+/* MaxPool also has integers of 8 bits. */
+static const char *dtypes_of_max(const ebb_call *c)
 {
-    ebb_geometry g;
-    ebb_cuda_window w;
     const uint8_t x = c->in[0].type.dtype;
     if (x != EBB_I8 && x != EBB_U8)
-        return declines(c);
-    if (ebb_call_any(c) != NULL)
-        return ebb_call_any(c);
-    if (c->out[0].type.dtype != x)
-        return "the output differs in dtype from the input";
-    if (ebb_call_wants(c, 1) && c->out[1].type.dtype != EBB_I64)
-        return "Indices are not int64";
-    return read_window(&w, &g, c);
+        return ebb_cuda_floats(c);
+    const char *why = ebb_call_any(c);
+    if (why == NULL && c->out[0].type.dtype != x)
+        why = "the output differs in dtype from the input";
+    return why;
 }
 
-static const char *declines_lp(const ebb_call *c)
+static const char *misfit_lp(const ebb_call *c)
 {
-    const char *why = declines(c);
+    const char *why = misfit(c);
     return why != NULL ? why : ebb_attr_int(&c->attrs, "p", 2) < 1 ? "p is less than 1" : NULL;
 }
 
-static const char *declines_packed(const ebb_call *c)
+static const char *misfit_packed(const ebb_call *c)
 {
     ebb_geometry g;
     ebb_cuda_window w;
     bool backward = c->op == EBB_OP_MAX_POOL_PACKED_GRAD;
-    const char *why = ebb_cuda_floats(c);
-    if (why == NULL && (backward ? !ebb_call_has(c, 1) : !ebb_call_wants(c, 1)))
-        why = "no taps";
-    if (why == NULL)
-        why = read_window(&w, &g, c);
-    return why != NULL ? why : ebb_geometry_taps(&g, c);
+    if (backward ? !ebb_call_has(c, 1) : !ebb_call_wants(c, 1))
+        return "no taps";
+    const char *why = read_window(&w, &g, c);
+    return why != NULL ? why : ebb_taps_misfit(&g, c);
 }
 
-static const char *declines_global(const ebb_call *c)
+static const char *misfit_global(const ebb_call *c)
 {
-    const char *why = ebb_cuda_floats(c);
-    if (why != NULL)
-        return why;
     if (c->in[0].type.rank < 2)
         return "no channels";
     return ebb_elements(&c->out[0].type) == c->in[0].type.dims[0] * c->in[0].type.dims[1]
@@ -273,15 +261,15 @@ static ebb_status run_global(const ebb_call *c)
 
 // clang-format off
 const ebb_kernel ebb_cuda_pool[] = {
-    {"cuda.max_pool",             EBB_OP_MAX_POOL,             declines_max,    NULL, NULL, run,        NULL},
-    {"cuda.average_pool",         EBB_OP_AVERAGE_POOL,         declines,        NULL, NULL, run,        NULL},
-    {"cuda.lp_pool",              EBB_OP_LP_POOL,              declines_lp,     NULL, NULL, run,        NULL},
-    {"cuda.max_pool_grad",        EBB_OP_MAX_POOL_GRAD,        declines,        NULL, NULL, run,        NULL},
-    {"cuda.max_pool_packed",      EBB_OP_MAX_POOL_PACKED,      declines_packed, NULL, NULL, run,        NULL},
-    {"cuda.max_pool_packed_grad", EBB_OP_MAX_POOL_PACKED_GRAD, declines_packed, NULL, NULL, run,        NULL},
-    {"cuda.average_pool_grad",    EBB_OP_AVERAGE_POOL_GRAD,    declines,        NULL, NULL, run,        NULL},
-    {"cuda.global_average_pool",  EBB_OP_GLOBAL_AVERAGE_POOL,  declines_global, NULL, NULL, run_global, NULL},
-    {"cuda.global_max_pool",      EBB_OP_GLOBAL_MAX_POOL,      declines_global, NULL, NULL, run_global, NULL},
+    {.name = "cuda.max_pool",             .op = EBB_OP_MAX_POOL,             .dtypes = dtypes_of_max, .fits = misfit, .run = run},
+    {.name = "cuda.average_pool",         .op = EBB_OP_AVERAGE_POOL,         .dtypes = ebb_cuda_floats, .fits = misfit, .run = run},
+    {.name = "cuda.lp_pool",              .op = EBB_OP_LP_POOL,              .dtypes = ebb_cuda_floats, .fits = misfit_lp, .run = run},
+    {.name = "cuda.max_pool_grad",        .op = EBB_OP_MAX_POOL_GRAD,        .dtypes = ebb_cuda_floats, .fits = misfit, .run = run},
+    {.name = "cuda.max_pool_packed",      .op = EBB_OP_MAX_POOL_PACKED,      .dtypes = ebb_cuda_floats, .fits = misfit_packed, .run = run},
+    {.name = "cuda.max_pool_packed_grad", .op = EBB_OP_MAX_POOL_PACKED_GRAD, .dtypes = ebb_cuda_floats, .fits = misfit_packed, .run = run},
+    {.name = "cuda.average_pool_grad",    .op = EBB_OP_AVERAGE_POOL_GRAD,    .dtypes = ebb_cuda_floats, .fits = misfit, .run = run},
+    {.name = "cuda.global_average_pool",  .op = EBB_OP_GLOBAL_AVERAGE_POOL,  .dtypes = ebb_cuda_floats, .fits = misfit_global, .run = run_global},
+    {.name = "cuda.global_max_pool",      .op = EBB_OP_GLOBAL_MAX_POOL,      .dtypes = ebb_cuda_floats, .fits = misfit_global, .run = run_global},
 };
 // clang-format on
 EBB_CUDA_COUNT(pool)

@@ -37,7 +37,7 @@ typedef struct ebb_cuda_product {
 
 /* Why a call is no MatMul, FusedMatMul or Gemm that can be read, nor an Einsum that is one product
  * of its operands as they lie; or NULL. */
-const char *ebb_cuda_product_declines(const ebb_call *c);
+const char *ebb_cuda_product_misfit(const ebb_call *c);
 /* Sizes, strides and factors of one of them, and how it is split. No pointers. A batch that only a
  * has is folded into m. */
 void ebb_cuda_product_read(ebb_cuda_product *p, const ebb_call *c);

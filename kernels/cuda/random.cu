@@ -182,11 +182,8 @@ static ebb_status run_random(const ebb_call *c)
                       EBB_CUDA_BLOCK, 0, a);
 }
 
-static const char *declines_random(const ebb_call *c)
+static const char *misfit_random(const ebb_call *c)
 {
-    const char *why = ebb_call_any(c);
-    if (why != NULL)
-        return why;
     return ebb_dtype_is_float((ebb_dtype)c->out[0].type.dtype)
                ? NULL
                : "computes in float16, bfloat16, float32 and float64 only";
@@ -194,15 +191,15 @@ static const char *declines_random(const ebb_call *c)
 
 // clang-format off
 const ebb_kernel ebb_cuda_random[] = {
-    {"cuda.dropout",             EBB_OP_DROPOUT,               declines_dropout, NULL, NULL, run_dropout, NULL},
-    {"cuda.dropout_grad",        EBB_OP_DROPOUT_GRAD,          declines_dropout, NULL, NULL, run_dropout_grad, NULL},
-    {"cuda.keyed_dropout",       EBB_OP_EBB_DROPOUT,           declines_dropout, NULL, NULL, run_keyed, NULL},
-    {"cuda.dropout_packed",      EBB_OP_EBB_DROPOUT_PACKED,    declines_dropout, NULL, NULL, run_keyed, NULL},
-    {"cuda.dropout_seed_grad",   EBB_OP_EBB_DROPOUT_SEED_GRAD, declines_dropout, NULL, NULL, run_keyed, NULL},
-    {"cuda.random_normal",       EBB_OP_RANDOM_NORMAL,         declines_random,  NULL, NULL, run_random, NULL},
-    {"cuda.random_uniform",      EBB_OP_RANDOM_UNIFORM,        declines_random,  NULL, NULL, run_random, NULL},
-    {"cuda.random_normal_like",  EBB_OP_RANDOM_NORMAL_LIKE,    declines_random,  NULL, NULL, run_random, NULL},
-    {"cuda.random_uniform_like", EBB_OP_RANDOM_UNIFORM_LIKE,   declines_random,  NULL, NULL, run_random, NULL},
+    {.name = "cuda.dropout",             .op = EBB_OP_DROPOUT,               .fits = declines_dropout, .run = run_dropout},
+    {.name = "cuda.dropout_grad",        .op = EBB_OP_DROPOUT_GRAD,          .fits = declines_dropout, .run = run_dropout_grad},
+    {.name = "cuda.keyed_dropout",       .op = EBB_OP_EBB_DROPOUT,           .fits = declines_dropout, .run = run_keyed},
+    {.name = "cuda.dropout_packed",      .op = EBB_OP_EBB_DROPOUT_PACKED,    .fits = declines_dropout, .run = run_keyed},
+    {.name = "cuda.dropout_seed_grad",   .op = EBB_OP_EBB_DROPOUT_SEED_GRAD, .fits = declines_dropout, .run = run_keyed},
+    {.name = "cuda.random_normal",       .op = EBB_OP_RANDOM_NORMAL,         .dtypes = ebb_call_any, .fits = misfit_random, .run = run_random},
+    {.name = "cuda.random_uniform",      .op = EBB_OP_RANDOM_UNIFORM,        .dtypes = ebb_call_any, .fits = misfit_random, .run = run_random},
+    {.name = "cuda.random_normal_like",  .op = EBB_OP_RANDOM_NORMAL_LIKE,    .dtypes = ebb_call_any, .fits = misfit_random, .run = run_random},
+    {.name = "cuda.random_uniform_like", .op = EBB_OP_RANDOM_UNIFORM_LIKE,   .dtypes = ebb_call_any, .fits = misfit_random, .run = run_random},
 };
 // clang-format on
 EBB_CUDA_COUNT(random)

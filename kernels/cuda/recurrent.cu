@@ -12,13 +12,11 @@
 static const ebb_gpu_kernel cells[4] = EBB_CUDA_FLOATS(lstm_cell);
 static const ebb_gpu_kernel cells_back[4] = EBB_CUDA_FLOATS(lstm_cell_back);
 
-static const char *declines(const ebb_call *c)
+static const char *misfit(const ebb_call *c)
 {
     ebb_recurrent s;
-    const char *why = ebb_cuda_floats(c);
-    if (why == NULL)
-        why = ebb_recurrent_read(&s, c);
-    return why != NULL ? why : ebb_recurrent_is_usual_lstm(&s, c);
+    const char *why = ebb_recurrent_read(&s, c);
+    return why != NULL ? why : ebb_usual_lstm_misfit(&s, c);
 }
 
 static ebb_status forward(ebb_recurrent_run *r)

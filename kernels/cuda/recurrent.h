@@ -115,9 +115,9 @@ void ebb_cuda_recurrent_release(ebb_call *c);
     {                                                              \
         return ebb_cuda_recurrent_run(c, work_of(c));              \
     }
-#define EBB_RECURRENT_ROW(name, op)                                             \
-    {                                                                           \
-        name, op, declines, workspace, prepare, run, ebb_cuda_recurrent_release \
+#define EBB_RECURRENT_ROW(name, op)                                                            \
+    {                                                                                          \
+        name, op, ebb_cuda_floats, misfit, workspace, prepare, run, ebb_cuda_recurrent_release \
     }
 
 /* Input i, output o from element `from` on; NULL where it is not there. */

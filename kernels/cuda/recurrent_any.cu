@@ -19,11 +19,10 @@ static const ebb_gpu_kernel backs[4] = EBB_CUDA_FLOATS(any_back);
 static const ebb_gpu_kernel fed_backs[4] = EBB_CUDA_FLOATS(any_fed_back);
 static const ebb_gpu_kernel peepholes[4] = EBB_CUDA_FLOATS(any_peepholes);
 
-static const char *declines(const ebb_call *c)
+static const char *misfit(const ebb_call *c)
 {
     ebb_recurrent s;
-    const char *why = ebb_cuda_floats(c);
-    return why != NULL ? why : ebb_recurrent_read(&s, c);
+    return ebb_recurrent_read(&s, c);
 }
 
 static ebb_status forward(ebb_recurrent_run *r)

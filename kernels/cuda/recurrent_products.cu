@@ -146,7 +146,7 @@ static void read_call(run_of *r, const ebb_call *c, ebb_recurrent_errand errand)
 {
     ebb_recurrent *s = &r->a.s;
     memset(r, 0, sizeof *r);
-    (void)ebb_recurrent_read(s, c); // declines() has seen it
+    (void)ebb_recurrent_read(s, c); // misfit() has seen it
     r->call = c;
     r->errand = errand;
     r->dtype = c->in[0].type.dtype;

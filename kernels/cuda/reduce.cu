@@ -366,18 +366,15 @@ static const char *reduce_declines(const ebb_call *c)
     }
 }
 
-static const char *pool_declines(const ebb_call *c)
+static const char *pool_misfit(const ebb_call *c)
 {
-    const char *why = ebb_cuda_floats(c);
-    if (why != NULL)
-        return why;
     if (c->in[0].type.rank < 3)
         return "the input has no axis of space";
     return order_of(c) < 1 ? "p is less than 1" : NULL;
 }
 
 // clang-format off
-#define REDUCE(name, id) {"cuda." name, id, reduce_declines, workspace, NULL, run_reduce, NULL}
+#define REDUCE(reduce, id) {.name = "cuda." reduce, .op = id, .fits = reduce_declines, .workspace = workspace, .run = run_reduce}
 const ebb_kernel ebb_cuda_reduce[] = {
     REDUCE("reduce_sum",         EBB_OP_REDUCE_SUM),
     REDUCE("reduce_mean",        EBB_OP_REDUCE_MEAN),
@@ -389,7 +386,7 @@ const ebb_kernel ebb_cuda_reduce[] = {
     REDUCE("reduce_log_sum",     EBB_OP_REDUCE_LOG_SUM),
     REDUCE("reduce_sum_square",  EBB_OP_REDUCE_SUM_SQUARE),
     REDUCE("reduce_log_sum_exp", EBB_OP_REDUCE_LOG_SUM_EXP),
-    {"cuda.global_lp_pool", EBB_OP_GLOBAL_LP_POOL, pool_declines, workspace, NULL, run_reduce, NULL},
+    {.name = "cuda.global_lp_pool", .op = EBB_OP_GLOBAL_LP_POOL, .dtypes = ebb_cuda_floats, .fits = pool_misfit, .workspace = workspace, .run = run_reduce},
 };
 // clang-format on
 EBB_CUDA_COUNT(reduce)

@@ -153,11 +153,9 @@ static double constant_number(const ebb_operand *o, int64_t i)
     return ebb_tensor_double(o->constant, i);
 }
 
-static const char *declines(const ebb_call *c)
+static const char *misfit(const ebb_call *c)
 {
-    const char *why = ebb_call_any(c);
-    if (why == NULL)
-        why = ebb_resizing_misfit(c);
+    const char *why = ebb_resizing_misfit(c);
     if (why == NULL && c->out[0].type.dtype != c->in[0].type.dtype)
         why = "the output differs in dtype";
     return why;
@@ -306,8 +304,8 @@ static ebb_status run(const ebb_call *c)
 
 // clang-format off
 const ebb_kernel ebb_cuda_resize[] = {
-    {"cuda.resize",   EBB_OP_RESIZE,   declines, workspace, NULL, run, NULL},
-    {"cuda.upsample", EBB_OP_UPSAMPLE, declines, workspace, NULL, run, NULL},
+    {.name = "cuda.resize",   .op = EBB_OP_RESIZE,   .dtypes = ebb_call_any, .fits = misfit, .workspace = workspace, .run = run},
+    {.name = "cuda.upsample", .op = EBB_OP_UPSAMPLE, .dtypes = ebb_call_any, .fits = misfit, .workspace = workspace, .run = run},
 };
 // clang-format on
 EBB_CUDA_COUNT(resize)

@@ -71,11 +71,10 @@ static const ebb_gpu_kernel aligns[4] = EBB_CUDA_FLOATS(roi_align);
 static const ebb_gpu_kernel maxima[4] = EBB_CUDA_FLOATS(roi_maxima);
 static const ebb_gpu_kernel gathers[4] = EBB_CUDA_FLOATS(roi_gather);
 
-static const char *declines(const ebb_call *c)
+static const char *misfit(const ebb_call *c)
 {
     ebb_roi a;
-    const char *why = ebb_cuda_floats(c);
-    return why != NULL ? why : ebb_roi_read(&a, c);
+    return ebb_roi_read(&a, c);
 }
 
 static int64_t bins_of(const ebb_roi *a)
@@ -88,7 +87,7 @@ static ebb_status workspace(const ebb_call *c, size_t *bytes)
 {
     ebb_roi a;
     size_t maxima_bytes = 0;
-    (void)ebb_roi_read(&a, c); // declines() has seen it
+    (void)ebb_roi_read(&a, c); // misfit() has seen it
     bool fits = ebb_size_mul(bytes, (size_t)a.regions, sizeof(ebb_region));
     if (c->op == EBB_OP_ROI_ALIGN_MAX_GRAD)
         fits = fits && ebb_size_mul(&maxima_bytes, (size_t)bins_of(&a), 16);
@@ -126,9 +125,9 @@ static ebb_status run(const ebb_call *c)
 
 // clang-format off
 const ebb_kernel ebb_cuda_roi[] = {
-    {"cuda.roi_align",          EBB_OP_ROI_ALIGN,          declines, workspace, NULL, run, NULL},
-    {"cuda.roi_align_grad",     EBB_OP_ROI_ALIGN_GRAD,     declines, workspace, NULL, run, NULL},
-    {"cuda.roi_align_max_grad", EBB_OP_ROI_ALIGN_MAX_GRAD, declines, workspace, NULL, run, NULL},
+    {.name = "cuda.roi_align",          .op = EBB_OP_ROI_ALIGN,          .dtypes = ebb_cuda_floats, .fits = misfit, .workspace = workspace, .run = run},
+    {.name = "cuda.roi_align_grad",     .op = EBB_OP_ROI_ALIGN_GRAD,     .dtypes = ebb_cuda_floats, .fits = misfit, .workspace = workspace, .run = run},
+    {.name = "cuda.roi_align_max_grad", .op = EBB_OP_ROI_ALIGN_MAX_GRAD, .dtypes = ebb_cuda_floats, .fits = misfit, .workspace = workspace, .run = run},
 };
 // clang-format on
 EBB_CUDA_COUNT(roi)

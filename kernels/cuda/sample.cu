@@ -161,11 +161,8 @@ static const ebb_gpu_kernel sketches[] = EBB_CUDA_FLOATS(sketch);
 
 /* ---- SampleRows ---- */
 
-static const char *declines_sampling(const ebb_call *c)
+static const char *misfit_sampling(const ebb_call *c)
 {
-    const char *why = ebb_cuda_floats(c);
-    if (why != NULL)
-        return why;
     const ebb_type *h = &c->in[0].type;
     const int64_t n = h->dims[0], k = ebb_attr_int(&c->attrs, "k", 1);
     if (c->input_count < 3 || c->output_count < 1 || h->rank != 2)
@@ -241,11 +238,10 @@ static ebb_status run_sampling(const ebb_call *c)
 
 /* ---- RandomSketch ---- */
 
-static const char *declines_sketch(const ebb_call *c)
+static const char *misfit_sketch(const ebb_call *c)
 {
     ebb_sketch s;
-    const char *why = ebb_cuda_floats(c);
-    return why != NULL ? why : ebb_sketch_read(&s, c);
+    return ebb_sketch_read(&s, c);
 }
 
 static ebb_status run_sketch(const ebb_call *c)
@@ -265,9 +261,10 @@ static ebb_status run_sketch(const ebb_call *c)
                       (uint32_t)(DEEP * SIDE * size + SIDE * sizeof(uint32_t)), a);
 }
 
+// clang-format off
 const ebb_kernel ebb_cuda_sample[] = {
-    {"cuda.sample_rows", EBB_OP_SAMPLE_ROWS, declines_sampling, workspace_sampling, NULL,
-     run_sampling, NULL},
-    {"cuda.random_sketch", EBB_OP_RANDOM_SKETCH, declines_sketch, NULL, NULL, run_sketch, NULL},
+    {.name = "cuda.sample_rows",   .op = EBB_OP_SAMPLE_ROWS,   .dtypes = ebb_cuda_floats, .fits = misfit_sampling, .workspace = workspace_sampling, .run = run_sampling},
+    {.name = "cuda.random_sketch", .op = EBB_OP_RANDOM_SKETCH, .dtypes = ebb_cuda_floats, .fits = misfit_sketch,   .run = run_sketch},
 };
+// clang-format on
 EBB_CUDA_COUNT(sample)

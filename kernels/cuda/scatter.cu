@@ -342,7 +342,7 @@ static ebb_status run_scatter(const ebb_call *c)
     return j.by_lines ? run_lines(c, &j, &by) : run_rows(c, &j, &by);
 }
 
-/* ---- declines ---- */
+/* ---- what rows ask ---- */
 
 static const char *declines_size(const ebb_type *out, const ebb_type *index)
 {
@@ -353,7 +353,7 @@ static const char *declines_size(const ebb_type *out, const ebb_type *index)
 
 static const char *declines_elements(const ebb_call *c)
 {
-    const char *why = ebb_scatter_elements_declines(
+    const char *why = ebb_scatter_elements_misfit(
         c, combiner_of(&c->out[0].type, ebb_combine_of(c)).rows != NULL);
     const uint32_t index = c->op == EBB_OP_GATHER_ELEMENTS_GRAD ? 2 : 1;
     return why != NULL ? why : declines_size(&c->out[0].type, &c->in[index].type);
@@ -362,7 +362,7 @@ static const char *declines_elements(const ebb_call *c)
 static const char *declines_gather_grad(const ebb_call *c)
 {
     const char *why =
-        ebb_gather_grad_declines(c, combiner_of(&c->out[0].type, EBB_COMBINE_ADD).rows != NULL);
+        ebb_gather_grad_misfit(c, combiner_of(&c->out[0].type, EBB_COMBINE_ADD).rows != NULL);
     if (why != NULL)
         return why;
     const int64_t axis = ebb_axis_of(c, "axis", 0, c->out[0].type.rank);
@@ -376,17 +376,17 @@ static const char *declines_gather_grad(const ebb_call *c)
 static const char *declines_scatter_nd(const ebb_call *c)
 {
     const char *why =
-        ebb_scatter_nd_declines(c, combiner_of(&c->in[0].type, ebb_combine_of(c)).rows != NULL);
+        ebb_scatter_nd_misfit(c, combiner_of(&c->in[0].type, ebb_combine_of(c)).rows != NULL);
     return why != NULL ? why : declines_size(&c->in[0].type, &c->in[1].type);
 }
 
 // clang-format off
 const ebb_kernel ebb_cuda_scatter[] = {
-    {"cuda.scatter_elements",     EBB_OP_SCATTER_ELEMENTS,     declines_elements,    scatter_workspace, NULL, run_scatter, NULL},
-    {"cuda.scatter",              EBB_OP_SCATTER,              declines_elements,    scatter_workspace, NULL, run_scatter, NULL},
-    {"cuda.scatter_nd",           EBB_OP_SCATTER_ND,           declines_scatter_nd,  scatter_workspace, NULL, run_scatter, NULL},
-    {"cuda.gather_grad",          EBB_OP_GATHER_GRAD,          declines_gather_grad, scatter_workspace, NULL, run_scatter, NULL},
-    {"cuda.gather_elements_grad", EBB_OP_GATHER_ELEMENTS_GRAD, declines_elements,    scatter_workspace, NULL, run_scatter, NULL},
+    {.name = "cuda.scatter_elements",     .op = EBB_OP_SCATTER_ELEMENTS,     .fits = declines_elements, .workspace = scatter_workspace, .run = run_scatter},
+    {.name = "cuda.scatter",              .op = EBB_OP_SCATTER,              .fits = declines_elements, .workspace = scatter_workspace, .run = run_scatter},
+    {.name = "cuda.scatter_nd",           .op = EBB_OP_SCATTER_ND,           .fits = declines_scatter_nd, .workspace = scatter_workspace, .run = run_scatter},
+    {.name = "cuda.gather_grad",          .op = EBB_OP_GATHER_GRAD,          .fits = declines_gather_grad, .workspace = scatter_workspace, .run = run_scatter},
+    {.name = "cuda.gather_elements_grad", .op = EBB_OP_GATHER_ELEMENTS_GRAD, .fits = declines_elements, .workspace = scatter_workspace, .run = run_scatter},
 };
 // clang-format on
 EBB_CUDA_COUNT(scatter)

@@ -204,12 +204,9 @@ static ebb_status run_unique(const ebb_call *c)
                          ebb_element_bytes(&c->in[0].type));
 }
 
-static const char *declines_unique(const ebb_call *c)
+static const char *misfit_unique(const ebb_call *c)
 {
     unique_args a;
-    const char *why = ebb_call_any(c);
-    if (why != NULL)
-        return why;
     const ebb_dtype x = (ebb_dtype)c->in[0].type.dtype;
     if (!ebb_dtype_is_float(x) && !ebb_dtype_is_integer(x) && x != EBB_BOOL)
         return "works on numbers only";
@@ -414,12 +411,9 @@ static ebb_status run_suppress(const ebb_call *c)
                       0, a);
 }
 
-static const char *declines_suppress(const ebb_call *c)
+static const char *misfit_suppress(const ebb_call *c)
 {
     int64_t scores;
-    const char *why = ebb_call_any(c);
-    if (why != NULL)
-        return why;
     const ebb_type *b = &c->in[0].type, *s = &c->in[1].type, *y = &c->out[0].type;
     if (b->rank != 3 || s->rank != 3 || b->dims[2] != 4 || b->dims[0] != s->dims[0] ||
         b->dims[1] != s->dims[2])
@@ -438,8 +432,8 @@ static const char *declines_suppress(const ebb_call *c)
 
 // clang-format off
 const ebb_kernel ebb_cuda_select[] = {
-    {"cuda.unique",              EBB_OP_UNIQUE,              declines_unique,   unique_workspace,   NULL, run_unique,   NULL},
-    {"cuda.non_max_suppression", EBB_OP_NON_MAX_SUPPRESSION, declines_suppress, suppress_workspace, NULL, run_suppress, NULL},
+    {.name = "cuda.unique",              .op = EBB_OP_UNIQUE,              .dtypes = ebb_call_any, .fits = misfit_unique,   .workspace = unique_workspace,   .run = run_unique},
+    {.name = "cuda.non_max_suppression", .op = EBB_OP_NON_MAX_SUPPRESSION, .dtypes = ebb_call_any, .fits = misfit_suppress, .workspace = suppress_workspace, .run = run_suppress},
 };
 // clang-format on
 EBB_CUDA_COUNT(select)

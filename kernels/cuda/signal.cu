@@ -40,11 +40,9 @@ static int64_t constant_number(const ebb_operand *o, int64_t i)
     return ebb_tensor_int(o->constant, i);
 }
 
-static const char *declines_signal(const ebb_call *c)
+static const char *misfit_signal(const ebb_call *c)
 {
-    const char *why = ebb_cuda_floats(c);
-    if (why == NULL)
-        why = c->op == EBB_OP_DFT ? ebb_dft_misfit(c) : ebb_stft_misfit(c);
+    const char *why = c->op == EBB_OP_DFT ? ebb_dft_misfit(c) : ebb_stft_misfit(c);
     for (uint32_t i = 1; why == NULL && i < c->input_count; i++)
         if (c->op == EBB_OP_DFT || i != 2) // STFT's is the window
             why = ebb_cuda_constant(c, i);
@@ -83,17 +81,16 @@ static const char *read_matrices(int64_t *n, int64_t *count, const ebb_call *c)
     return c->op == EBB_OP_INVERSE ? ebb_inverse_read(n, count, c) : ebb_det_read(n, count, c);
 }
 
-static const char *declines_det(const ebb_call *c)
+static const char *misfit_det(const ebb_call *c)
 {
     int64_t n, count;
-    const char *why = ebb_cuda_floats(c);
-    return why != NULL ? why : read_matrices(&n, &count, c);
+    return read_matrices(&n, &count, c);
 }
 
 static ebb_status det_workspace(const ebb_call *c, size_t *bytes)
 {
     int64_t n, count;
-    (void)read_matrices(&n, &count, c); // declines() has seen it
+    (void)read_matrices(&n, &count, c); // misfit_det() has seen it
     const int64_t rows = c->op == EBB_OP_DET ? n : c->op == EBB_OP_INVERSE ? 2 * n : 2 * (n + 1);
     bool fits = ebb_size_mul(bytes, (size_t)n, (size_t)rows) &&
                 ebb_size_mul(bytes, *bytes, sizeof(double)) &&
@@ -193,25 +190,24 @@ static ebb_status run_mel(const ebb_call *c)
     return EBB_LAUNCH(c, mel_weights, ebb_cuda_grid(a.rows * a.columns), EBB_CUDA_BLOCK, 0, a);
 }
 
-static const char *declines_mel(const ebb_call *c)
+static const char *misfit_mel(const ebb_call *c)
 {
-    const char *why = ebb_call_any(c);
-    for (int i = 0; why == NULL && i < 5; i++)
+    for (int i = 0; i < 5; i++)
         if (ebb_elements(&c->in[i].type) != 1)
-            why = "an input is not one number";
-    if (why == NULL && ebb_dtype_is_small_float((ebb_dtype)c->out[0].type.dtype))
-        why = "the output is of 8 bits";
-    return why != NULL ? why : c->out[0].type.rank != 2 ? "the output is no matrix" : NULL;
+            return "an input is not one number";
+    if (ebb_dtype_is_small_float((ebb_dtype)c->out[0].type.dtype))
+        return "the output is of 8 bits";
+    return c->out[0].type.rank != 2 ? "the output is no matrix" : NULL;
 }
 
 // clang-format off
 const ebb_kernel ebb_cuda_signal[] = {
-    {"cuda.dft",      EBB_OP_DFT,      declines_signal, signal_workspace, NULL, run_signal, NULL},
-    {"cuda.stft",     EBB_OP_STFT,     declines_signal, signal_workspace, NULL, run_signal, NULL},
-    {"cuda.det",      EBB_OP_DET,      declines_det,    det_workspace,    NULL, run_det,    NULL},
-    {"cuda.det_grad", EBB_OP_DET_GRAD, declines_det,    det_workspace,    NULL, run_det,    NULL},
-    {"cuda.inverse",  EBB_OP_INVERSE,  declines_det,    det_workspace,    NULL, run_det,    NULL},
-    {"cuda.mel_weights", EBB_OP_MEL_WEIGHT_MATRIX, declines_mel, NULL, NULL, run_mel, NULL},
+    {.name = "cuda.dft",         .op = EBB_OP_DFT,               .dtypes = ebb_cuda_floats, .fits = misfit_signal, .workspace = signal_workspace, .run = run_signal},
+    {.name = "cuda.stft",        .op = EBB_OP_STFT,              .dtypes = ebb_cuda_floats, .fits = misfit_signal, .workspace = signal_workspace, .run = run_signal},
+    {.name = "cuda.det",         .op = EBB_OP_DET,               .dtypes = ebb_cuda_floats, .fits = misfit_det, .workspace = det_workspace, .run = run_det},
+    {.name = "cuda.det_grad",    .op = EBB_OP_DET_GRAD,          .dtypes = ebb_cuda_floats, .fits = misfit_det, .workspace = det_workspace, .run = run_det},
+    {.name = "cuda.inverse",     .op = EBB_OP_INVERSE,           .dtypes = ebb_cuda_floats, .fits = misfit_det, .workspace = det_workspace, .run = run_det},
+    {.name = "cuda.mel_weights", .op = EBB_OP_MEL_WEIGHT_MATRIX, .dtypes = ebb_call_any, .fits = misfit_mel, .run = run_mel},
 };
 // clang-format on
 EBB_CUDA_COUNT(signal)

@@ -41,20 +41,19 @@ static ebb_status run_taper(const ebb_call *c)
     return EBB_LAUNCH(c, taper, ebb_cuda_grid(a.n > 0 ? a.n : 1), EBB_CUDA_BLOCK, 0, a);
 }
 
-static const char *declines(const ebb_call *c)
+static const char *misfit(const ebb_call *c)
 {
-    const char *why = ebb_call_any(c);
-    if (why != NULL)
-        return why;
     if (c->out[0].type.rank != 1 || ebb_elements(&c->in[0].type) != 1 ||
         !ebb_indices_are(&c->in[0]))
         return "the length is not one number in int32 or int64";
     return ebb_dtype_is_float((ebb_dtype)c->out[0].type.dtype) ? NULL : "makes floats only";
 }
 
+// clang-format off
 const ebb_kernel ebb_cuda_taper[] = {
-    {"cuda.hann_window", EBB_OP_HANN_WINDOW, declines, NULL, NULL, run_taper, NULL},
-    {"cuda.hamming_window", EBB_OP_HAMMING_WINDOW, declines, NULL, NULL, run_taper, NULL},
-    {"cuda.blackman_window", EBB_OP_BLACKMAN_WINDOW, declines, NULL, NULL, run_taper, NULL},
+    {.name = "cuda.hann_window",     .op = EBB_OP_HANN_WINDOW,     .dtypes = ebb_call_any, .fits = misfit, .run = run_taper},
+    {.name = "cuda.hamming_window",  .op = EBB_OP_HAMMING_WINDOW,  .dtypes = ebb_call_any, .fits = misfit, .run = run_taper},
+    {.name = "cuda.blackman_window", .op = EBB_OP_BLACKMAN_WINDOW, .dtypes = ebb_call_any, .fits = misfit, .run = run_taper},
 };
+// clang-format on
 EBB_CUDA_COUNT(taper)

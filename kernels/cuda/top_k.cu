@@ -259,11 +259,8 @@ static ebb_status run_top_k(const ebb_call *c)
                       EBB_CUDA_BLOCK, 256 * sizeof(uint32_t), a);
 }
 
-static const char *declines_top_k(const ebb_call *c)
+static const char *misfit_top_k(const ebb_call *c)
 {
-    const char *why = ebb_call_any(c);
-    if (why != NULL)
-        return why;
     if (kernel_of(c->in[0].type.dtype) == NULL)
         return "only floats and integers";
     if (!ebb_call_wants(c, 0) && !ebb_call_wants(c, 1))
@@ -275,7 +272,9 @@ static const char *declines_top_k(const ebb_call *c)
     return ebb_elements(&c->in[0].type) > 0x7FFFFFFF ? "more than 2^31 elements" : NULL;
 }
 
+// clang-format off
 const ebb_kernel ebb_cuda_top_k[] = {
-    {"cuda.top_k", EBB_OP_TOP_K, declines_top_k, top_k_workspace, NULL, run_top_k, NULL},
+    {.name = "cuda.top_k", .op = EBB_OP_TOP_K, .dtypes = ebb_call_any, .fits = misfit_top_k, .workspace = top_k_workspace, .run = run_top_k},
 };
+// clang-format on
 EBB_CUDA_COUNT(top_k)

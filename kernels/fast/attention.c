@@ -429,10 +429,10 @@ static ebb_status run(const ebb_call *c)
 
 // clang-format off
 const ebb_kernel ebb_dnnl_attention[] = {
-    {.name = "dnnl.attention",              .op = EBB_OP_EBB_ATTENTION,              .declines = declines, .workspace = workspace, .run = run},
-    {.name = "dnnl.attention_grad",         .op = EBB_OP_EBB_ATTENTION_GRAD,         .declines = declines, .workspace = workspace, .run = run},
-    {.name = "dnnl.attention_dropout",      .op = EBB_OP_EBB_ATTENTION_DROPOUT,      .declines = declines, .workspace = workspace, .run = run},
-    {.name = "dnnl.attention_dropout_grad", .op = EBB_OP_EBB_ATTENTION_DROPOUT_GRAD, .declines = declines, .workspace = workspace, .run = run},
+    {.name = "dnnl.attention",              .op = EBB_OP_EBB_ATTENTION,              .fits = declines, .workspace = workspace, .run = run},
+    {.name = "dnnl.attention_grad",         .op = EBB_OP_EBB_ATTENTION_GRAD,         .fits = declines, .workspace = workspace, .run = run},
+    {.name = "dnnl.attention_dropout",      .op = EBB_OP_EBB_ATTENTION_DROPOUT,      .fits = declines, .workspace = workspace, .run = run},
+    {.name = "dnnl.attention_dropout_grad", .op = EBB_OP_EBB_ATTENTION_DROPOUT_GRAD, .fits = declines, .workspace = workspace, .run = run},
 };
 // clang-format on
 EBB_DNNL_COUNT(attention)

@@ -293,13 +293,13 @@ static const char *make(ebb_dnnl_plan *plan, const ebb_call *call)
     form f;
     ebb_channels_view view;
     bool nhwc = ebb_channels_first_op(call->op) != EBB_OP_UNKNOWN;
-    const char *why = nhwc ? ebb_channels_first(&view, call) : NULL;
+    const char *why = nhwc ? ebb_channels_first_read(&view, call) : NULL;
     if (why == NULL && nhwc)
         call = &view.call;
     if (why == NULL)
         why = ebb_dnnl_floats(call);
     if (why == NULL)
-        why = ebb_geometry_of_conv(&w, call);
+        why = ebb_conv_read(&w, call);
     if (why != NULL)
         return why;
     read_form(&f, call, &w);
@@ -346,12 +346,12 @@ static ebb_status run_transpose(const ebb_call *call)
 
 // clang-format off
 const ebb_kernel ebb_dnnl_conv[] = {
-    {"dnnl.conv",             EBB_OP_CONV,             declines, workspace, prepare, ebb_dnnl_run,  ebb_dnnl_release},
-    {"dnnl.conv_transpose",   EBB_OP_CONV_TRANSPOSE,   declines, workspace, prepare, run_transpose, ebb_dnnl_release},
-    {"dnnl.conv_weight_grad", EBB_OP_CONV_WEIGHT_GRAD, declines, workspace, prepare, ebb_dnnl_run,  ebb_dnnl_release},
-    {"dnnl.conv_nhwc",             EBB_OP_CONV_NHWC,             declines, workspace, prepare, ebb_dnnl_run, ebb_dnnl_release},
-    {"dnnl.conv_transpose_nhwc",   EBB_OP_CONV_TRANSPOSE_NHWC,   declines, workspace, prepare, ebb_dnnl_run, ebb_dnnl_release},
-    {"dnnl.conv_weight_grad_nhwc", EBB_OP_CONV_WEIGHT_GRAD_NHWC, declines, workspace, prepare, ebb_dnnl_run, ebb_dnnl_release},
+    {.name = "dnnl.conv",                  .op = EBB_OP_CONV,                  .fits = declines, .workspace = workspace, .prepare = prepare, .run = ebb_dnnl_run, .release = ebb_dnnl_release},
+    {.name = "dnnl.conv_transpose",        .op = EBB_OP_CONV_TRANSPOSE,        .fits = declines, .workspace = workspace, .prepare = prepare, .run = run_transpose, .release = ebb_dnnl_release},
+    {.name = "dnnl.conv_weight_grad",      .op = EBB_OP_CONV_WEIGHT_GRAD,      .fits = declines, .workspace = workspace, .prepare = prepare, .run = ebb_dnnl_run, .release = ebb_dnnl_release},
+    {.name = "dnnl.conv_nhwc",             .op = EBB_OP_CONV_NHWC,             .fits = declines, .workspace = workspace, .prepare = prepare, .run = ebb_dnnl_run, .release = ebb_dnnl_release},
+    {.name = "dnnl.conv_transpose_nhwc",   .op = EBB_OP_CONV_TRANSPOSE_NHWC,   .fits = declines, .workspace = workspace, .prepare = prepare, .run = ebb_dnnl_run, .release = ebb_dnnl_release},
+    {.name = "dnnl.conv_weight_grad_nhwc", .op = EBB_OP_CONV_WEIGHT_GRAD_NHWC, .fits = declines, .workspace = workspace, .prepare = prepare, .run = ebb_dnnl_run, .release = ebb_dnnl_release},
 };
 // clang-format on
 EBB_DNNL_COUNT(conv)

@@ -155,7 +155,7 @@ static const char *read(pooled *p, const ebb_call *call, int64_t *size)
     *p = (pooled){.dots = false};
     const char *why = ebb_dnnl_plain_floats(call);
     if (why == NULL)
-        why = ebb_geometry_of_pooled(&p->w, p->side, p->cells, call);
+        why = ebb_pooled_read(&p->w, p->side, p->cells, call);
     if (why != NULL)
         return why;
     double cells = 1, taps = 1;
@@ -459,7 +459,7 @@ static ebb_status run(const ebb_call *call)
 
 // clang-format off
 const ebb_kernel ebb_dnnl_conv_pooled[] = {
-    {"dnnl.conv_weight_grad_pooled", EBB_OP_CONV_WEIGHT_GRAD_POOLED, declines, workspace, NULL, run, NULL},
+    {.name = "dnnl.conv_weight_grad_pooled", .op = EBB_OP_CONV_WEIGHT_GRAD_POOLED, .fits = declines, .workspace = workspace, .run = run},
 };
 // clang-format on
 EBB_DNNL_COUNT(conv_pooled)

@@ -196,12 +196,10 @@ static void gather_weights(double *sum, const plane *dy, const plane *x, int64_t
             sum[t] += (double)lane[t][l];
 }
 
-static const char *declines(const ebb_call *call)
+static const char *misfit(const ebb_call *call)
 {
     ebb_geometry w;
-    const char *why = ebb_dnnl_plain_floats(call);
-    if (why == NULL)
-        why = ebb_geometry_of_conv(&w, call);
+    const char *why = ebb_conv_read(&w, call);
     if (why != NULL)
         return why;
     if (w.spatial != 2 || w.groups != w.wide_channels || w.groups != w.narrow_channels)
@@ -222,7 +220,7 @@ static const char *declines(const ebb_call *call)
 static ebb_status run(const ebb_call *call)
 {
     ebb_geometry w;
-    const char *why = ebb_geometry_of_conv(&w, call);
+    const char *why = ebb_conv_read(&w, call);
     if (why != NULL)
         return ebb_call_error(call, "%s", why);
     const float *weight = call->in[1].data, *from = call->in[0].data;
@@ -256,7 +254,7 @@ static ebb_status run(const ebb_call *call)
 static ebb_status run_weights(const ebb_call *call)
 {
     ebb_geometry w;
-    const char *why = ebb_geometry_of_conv(&w, call);
+    const char *why = ebb_conv_read(&w, call);
     if (why != NULL)
         return ebb_call_error(call, "%s", why);
     int64_t wide = ebb_geometry_volume(w.wide), narrow = ebb_geometry_volume(w.narrow);
@@ -278,9 +276,9 @@ static ebb_status run_weights(const ebb_call *call)
 
 // clang-format off
 const ebb_kernel ebb_dnnl_depthwise[] = {
-    {"rows.conv",             EBB_OP_CONV,             declines, NULL, NULL, run,         NULL},
-    {"rows.conv_transpose",   EBB_OP_CONV_TRANSPOSE,   declines, NULL, NULL, run,         NULL},
-    {"rows.conv_weight_grad", EBB_OP_CONV_WEIGHT_GRAD, declines, NULL, NULL, run_weights, NULL},
+    {.name = "rows.conv",             .op = EBB_OP_CONV,             .dtypes = ebb_dnnl_plain_floats, .fits = misfit, .run = run},
+    {.name = "rows.conv_transpose",   .op = EBB_OP_CONV_TRANSPOSE,   .dtypes = ebb_dnnl_plain_floats, .fits = misfit, .run = run},
+    {.name = "rows.conv_weight_grad", .op = EBB_OP_CONV_WEIGHT_GRAD, .dtypes = ebb_dnnl_plain_floats, .fits = misfit, .run = run_weights},
 };
 // clang-format on
 EBB_DNNL_COUNT(depthwise)

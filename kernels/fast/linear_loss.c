@@ -19,7 +19,7 @@
 
 static const char *declines(const ebb_call *call)
 {
-    const char *why = ebb_linear_loss_declines(call);
+    const char *why = ebb_linear_loss_misfit(call);
     if (why != NULL)
         return why;
     if (call->in[0].type.dtype != EBB_F32)
@@ -80,7 +80,7 @@ static ebb_status run(const ebb_call *call)
 
 // clang-format off
 const ebb_kernel ebb_dnnl_linear_loss[] = {
-    {"dnnl.linear_cross_entropy", EBB_OP_LINEAR_CROSS_ENTROPY, declines, ebb_linear_loss_workspace, NULL, run, NULL},
+    {.name = "dnnl.linear_cross_entropy", .op = EBB_OP_LINEAR_CROSS_ENTROPY, .fits = declines, .workspace = ebb_linear_loss_workspace, .run = run},
 };
 // clang-format on
 EBB_DNNL_COUNT(linear_loss)

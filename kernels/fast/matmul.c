@@ -248,9 +248,9 @@ EBB_DNNL_PHASES(make)
 
 // clang-format off
 const ebb_kernel ebb_dnnl_matmul[] = {
-    {"dnnl.matmul",       EBB_OP_MATMUL,       declines, workspace, prepare, ebb_dnnl_run, ebb_dnnl_release},
-    {"dnnl.gemm",         EBB_OP_GEMM,         declines, workspace, prepare, ebb_dnnl_run, ebb_dnnl_release},
-    {"dnnl.fused_matmul", EBB_OP_FUSED_MATMUL, declines, workspace, prepare, ebb_dnnl_run, ebb_dnnl_release},
+    {.name = "dnnl.matmul",       .op = EBB_OP_MATMUL,       .fits = declines, .workspace = workspace, .prepare = prepare, .run = ebb_dnnl_run, .release = ebb_dnnl_release},
+    {.name = "dnnl.gemm",         .op = EBB_OP_GEMM,         .fits = declines, .workspace = workspace, .prepare = prepare, .run = ebb_dnnl_run, .release = ebb_dnnl_release},
+    {.name = "dnnl.fused_matmul", .op = EBB_OP_FUSED_MATMUL, .fits = declines, .workspace = workspace, .prepare = prepare, .run = ebb_dnnl_run, .release = ebb_dnnl_release},
 };
 // clang-format on
 EBB_DNNL_COUNT(matmul)

@@ -7,7 +7,7 @@ static const char *make(ebb_dnnl_plan *plan, const ebb_call *call)
     ebb_geometry w;
     const char *why = ebb_dnnl_wants(call, 1) ? "no Indices" : ebb_dnnl_floats(call);
     if (why == NULL)
-        why = ebb_geometry_of_pool(&w, call);
+        why = ebb_pool_read(&w, call);
     if (why != NULL)
         return why;
     bool most = call->op == EBB_OP_MAX_POOL; // beware: oneDNN passes over a NaN
@@ -42,12 +42,12 @@ EBB_DNNL_PHASES(make)
 
 // clang-format off
 const ebb_kernel ebb_dnnl_pool[] = {
-    {"dnnl.average_pool", EBB_OP_AVERAGE_POOL, declines, workspace, prepare, ebb_dnnl_run, ebb_dnnl_release},
+    {.name = "dnnl.average_pool", .op = EBB_OP_AVERAGE_POOL, .fits = declines, .workspace = workspace, .prepare = prepare, .run = ebb_dnnl_run, .release = ebb_dnnl_release},
 };
 EBB_DNNL_COUNT(pool)
 
 const ebb_kernel ebb_dnnl_pool_most[] = {
-    {"dnnl.max_pool",     EBB_OP_MAX_POOL,     declines, workspace, prepare, ebb_dnnl_run, ebb_dnnl_release},
+    {.name = "dnnl.max_pool", .op = EBB_OP_MAX_POOL, .fits = declines, .workspace = workspace, .prepare = prepare, .run = ebb_dnnl_run, .release = ebb_dnnl_release},
 };
 // clang-format on
 EBB_DNNL_COUNT(pool_most)

@@ -228,7 +228,7 @@ static void pool_row(const pool *p, int64_t image, int64_t o0, int64_t o1, int64
 static ebb_status run_rows(const ebb_call *call)
 {
     pool p = {.op = call->op, .first = call->in[0].data, .out = call->out[0].data};
-    const char *why = ebb_geometry_of_pool(&p.w, call);
+    const char *why = ebb_pool_read(&p.w, call);
     if (why != NULL)
         return ebb_call_error(call, "%s", why);
     const ebb_geometry *w = &p.w;
@@ -260,7 +260,7 @@ static ebb_status run_rows(const ebb_call *call)
 }
 
 /* Indices are int64, everything else float32. */
-static const char *declines_types(const ebb_call *call)
+static const char *dtypes_of_rows(const ebb_call *call)
 {
     ebb_call floats = *call;
     if (ebb_dnnl_wants(call, 1) && call->out[1].type.dtype != EBB_I64)
@@ -269,12 +269,10 @@ static const char *declines_types(const ebb_call *call)
     return ebb_dnnl_plain_floats(&floats);
 }
 
-static const char *declines_rows(const ebb_call *call)
+static const char *misfit_rows(const ebb_call *call)
 {
     ebb_geometry w;
-    const char *why = declines_types(call);
-    if (why == NULL)
-        why = ebb_geometry_of_pool(&w, call);
+    const char *why = ebb_pool_read(&w, call);
     if (why != NULL)
         return why;
     if (ebb_geometry_volume(w.kernel) > MOST_TAPS)
@@ -297,9 +295,9 @@ static const char *declines_packed(const ebb_call *call)
     if (why == NULL && (backward ? call->input_count < 2 : !ebb_dnnl_wants(call, 1)))
         why = "no taps";
     if (why == NULL)
-        why = ebb_geometry_of_pool(&w, call);
+        why = ebb_pool_read(&w, call);
     if (why == NULL)
-        why = ebb_geometry_taps(&w, call);
+        why = ebb_taps_misfit(&w, call);
     if (why == NULL && ebb_geometry_volume(w.kernel) > MOST_TAPS)
         why = "a very large window";
     return why;
@@ -307,12 +305,12 @@ static const char *declines_packed(const ebb_call *call)
 
 // clang-format off
 const ebb_kernel ebb_dnnl_pool_rows[] = {
-    {"rows.max_pool",          EBB_OP_MAX_POOL,          declines_rows, NULL,      NULL,    run_rows,     NULL},
-    {"rows.average_pool",      EBB_OP_AVERAGE_POOL,      declines_rows, NULL,      NULL,    run_rows,     NULL},
-    {"rows.max_pool_grad",     EBB_OP_MAX_POOL_GRAD,     declines_rows, NULL,      NULL,    run_rows,     NULL},
-    {"rows.max_pool_packed",   EBB_OP_MAX_POOL_PACKED,   declines_packed, NULL,    NULL,    run_rows,     NULL},
-    {"rows.max_pool_packed_grad", EBB_OP_MAX_POOL_PACKED_GRAD, declines_packed, NULL, NULL, run_rows,    NULL},
-    {"rows.average_pool_grad", EBB_OP_AVERAGE_POOL_GRAD, declines_rows, NULL,      NULL,    run_rows,     NULL},
+    {.name = "rows.max_pool",             .op = EBB_OP_MAX_POOL,             .dtypes = dtypes_of_rows, .fits = misfit_rows, .run = run_rows},
+    {.name = "rows.average_pool",         .op = EBB_OP_AVERAGE_POOL,         .dtypes = dtypes_of_rows, .fits = misfit_rows, .run = run_rows},
+    {.name = "rows.max_pool_grad",        .op = EBB_OP_MAX_POOL_GRAD,        .dtypes = dtypes_of_rows, .fits = misfit_rows, .run = run_rows},
+    {.name = "rows.max_pool_packed",      .op = EBB_OP_MAX_POOL_PACKED,      .fits = declines_packed, .run = run_rows},
+    {.name = "rows.max_pool_packed_grad", .op = EBB_OP_MAX_POOL_PACKED_GRAD, .fits = declines_packed, .run = run_rows},
+    {.name = "rows.average_pool_grad",    .op = EBB_OP_AVERAGE_POOL_GRAD,    .dtypes = dtypes_of_rows, .fits = misfit_rows, .run = run_rows},
 };
 // clang-format on
 EBB_DNNL_COUNT(pool_rows)

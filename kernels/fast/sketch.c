@@ -75,7 +75,7 @@ static ebb_status run(const ebb_call *c)
 
 // clang-format off
 const ebb_kernel ebb_dnnl_sketch[] = {
-    {"dnnl.random_sketch", EBB_OP_RANDOM_SKETCH, declines, workspace, NULL, run, NULL},
+    {.name = "dnnl.random_sketch", .op = EBB_OP_RANDOM_SKETCH, .fits = declines, .workspace = workspace, .run = run},
 };
 // clang-format on
 EBB_DNNL_COUNT(sketch)

@@ -264,8 +264,12 @@ static ebb_status run(const ebb_call *c)
     return NULL;
 }
 
-const ebb_kernel ebb_kernel_compose = {"compose", EBB_OP_UNKNOWN, NULL, workspace, prepare,
-                                       run,       release};
+const ebb_kernel ebb_kernel_compose = {.name = "compose",
+                                       .op = EBB_OP_UNKNOWN,
+                                       .workspace = workspace,
+                                       .prepare = prepare,
+                                       .run = run,
+                                       .release = release};
 
 ebb_status ebb_pick_composed(ebb_call *c)
 {

@@ -111,7 +111,8 @@ static ebb_status run(const ebb_call *c)
     return NULL;
 }
 
-static const ebb_kernel kernel = {"on_host", EBB_OP_UNKNOWN, NULL, NULL, prepare, run, release};
+static const ebb_kernel kernel = {
+    .name = "on_host", .op = EBB_OP_UNKNOWN, .prepare = prepare, .run = run, .release = release};
 
 ebb_status ebb_pick_on_host(ebb_call *c)
 {

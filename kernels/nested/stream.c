@@ -386,8 +386,13 @@ static ebb_status run(const ebb_call *c)
     return NULL;
 }
 
-const ebb_kernel ebb_kernel_stream = {"stream", EBB_OP_UNKNOWN, declines, workspace, prepare,
-                                      run,      release};
+const ebb_kernel ebb_kernel_stream = {.name = "stream",
+                                      .op = EBB_OP_UNKNOWN,
+                                      .fits = declines,
+                                      .workspace = workspace,
+                                      .prepare = prepare,
+                                      .run = run,
+                                      .release = release};
 
 /* ---- what is read in tiles ---- */
 
@@ -398,4 +403,4 @@ static ebb_status leave(const ebb_call *c)
 }
 
 const ebb_kernel ebb_kernel_decoder = {
-    "stream.decoder", EBB_OP_UNKNOWN, NULL, NULL, NULL, leave, NULL};
+    .name = "stream.decoder", .op = EBB_OP_UNKNOWN, .run = leave};

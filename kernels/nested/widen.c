@@ -403,7 +403,12 @@ static ebb_status prepare(ebb_call *c)
     return ebb_nested_prepare(&w->rest.call);
 }
 
-static const ebb_kernel kernel = {"widen", EBB_OP_UNKNOWN, NULL, workspace, prepare, run, release};
+static const ebb_kernel kernel = {.name = "widen",
+                                  .op = EBB_OP_UNKNOWN,
+                                  .workspace = workspace,
+                                  .prepare = prepare,
+                                  .run = run,
+                                  .release = release};
 
 ebb_status ebb_pick_widened(ebb_call *c)
 {

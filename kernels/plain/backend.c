@@ -40,7 +40,7 @@ double ebb_plain_scalar(const ebb_operand *o)
     return ebb_tensor_double(&t, 0);
 }
 
-/* ---- declines ---- */
+/* ---- what rows ask ---- */
 
 const char *ebb_plain_floats(const ebb_call *c)
 {

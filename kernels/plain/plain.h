@@ -59,7 +59,7 @@ static inline int64_t ebb_plain_int(const ebb_operand *o, int64_t i)
 /* A scalar of any plain numeric type as a double. */
 double ebb_plain_scalar(const ebb_operand *o);
 
-/* ---- declines ---- */
+/* ---- what rows ask ---- */
 
 /* ebb_call_any, and input 0 is float32 or float64, and so are all float operands: one dtype for
  * all of them. */

@@ -221,7 +221,7 @@ static void a_scale_that_fits_no_shape_is_an_error(void **state)
         const ebb_kernel *kernel = kernel_named(cuda ? "cuda.resize" : "plain.resize");
         t.call.kernel = kernel;
         t.call.queue = more_queue;
-        assert_null(kernel->declines(&t.call));
+        assert_null(ebb_kernel_declines(kernel, &t.call));
         assert_null(kernel->workspace(&t.call, &t.call.workspace_bytes));
         t.call.workspace = guarded(t.call.workspace_bytes);
         ebb_status status = kernel->run(&t.call);

@@ -241,8 +241,7 @@ static inline const ebb_kernel *kernel_named(const char *name)
 
 static inline const char *declined_by(testing *t, const char *name)
 {
-    const ebb_kernel *k = kernel_named(name);
-    return k->declines == NULL ? NULL : k->declines(&t->call);
+    return ebb_kernel_declines(kernel_named(name), &t->call);
 }
 
 static inline void check_status(ebb_status status, const char *kernel)

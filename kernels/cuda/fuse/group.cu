@@ -16,8 +16,8 @@ static ebb_status run_nothing(const ebb_call *c)
     return NULL;
 }
 
-const ebb_kernel ebb_cuda_joined = {"cuda.joined", EBB_OP_UNKNOWN, NULL, NULL,
-                                    NULL,          run_nothing,    NULL};
+const ebb_kernel ebb_cuda_joined = {
+    .name = "cuda.joined", .op = EBB_OP_UNKNOWN, .run = run_nothing};
 
 bool ebb_cuda_overlap(const ebb_operand *a, const ebb_operand *b)
 {

@@ -64,8 +64,8 @@ static void release_chain(ebb_call *c)
     c->state = NULL;
 }
 
-static const ebb_kernel chain_kernel = {"cuda.chain", EBB_OP_UNKNOWN, NULL,         NULL,
-                                        NULL,         run_chain,      release_chain};
+static const ebb_kernel chain_kernel = {
+    .name = "cuda.chain", .op = EBB_OP_UNKNOWN, .run = run_chain, .release = release_chain};
 /* ---- who may join ---- */
 
 /* The chain's value that lies where o does; -1: o is what memory held before the chain; -2: neither

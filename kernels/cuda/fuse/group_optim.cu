@@ -44,7 +44,7 @@ static void release(ebb_call *c)
 }
 
 static const ebb_kernel optimizers = {
-    "cuda.optimizers", EBB_OP_UNKNOWN, NULL, NULL, NULL, run, release};
+    .name = "cuda.optimizers", .op = EBB_OP_UNKNOWN, .run = run, .release = release};
 
 ebb_status ebb_cuda_group_optim(ebb_call *calls, uint32_t count, int version, uint32_t *taken)
 {

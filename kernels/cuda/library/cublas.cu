@@ -315,7 +315,7 @@ const ebb_cuda_products *ebb_cuda_products_by = &products;
 static const char *declines(const ebb_call *c)
 {
     ebb_cuda_product p;
-    const char *why = ebb_cuda_product_declines(c);
+    const char *why = ebb_cuda_product_misfit(c);
     if (why != NULL)
         return why;
     ebb_cuda_product_read(&p, c);
@@ -377,12 +377,14 @@ static ebb_status run(const ebb_call *c)
     return run_product(c, &p, c->in[0].type.dtype, c->state);
 }
 
+// clang-format off
 const ebb_kernel ebb_cuda_cublas[] = {
-    {"cuda.lt_matmul", EBB_OP_MATMUL, declines, workspace, prepare, run, NULL},
-    {"cuda.lt_fused_matmul", EBB_OP_FUSED_MATMUL, declines, workspace, prepare, run, NULL},
-    {"cuda.lt_gemm", EBB_OP_GEMM, declines, workspace, prepare, run, NULL},
-    {"cuda.lt_einsum", EBB_OP_EINSUM, declines, workspace, prepare, run, NULL},
+    {.name = "cuda.lt_matmul",       .op = EBB_OP_MATMUL,       .fits = declines, .workspace = workspace, .prepare = prepare, .run = run},
+    {.name = "cuda.lt_fused_matmul", .op = EBB_OP_FUSED_MATMUL, .fits = declines, .workspace = workspace, .prepare = prepare, .run = run},
+    {.name = "cuda.lt_gemm",         .op = EBB_OP_GEMM,         .fits = declines, .workspace = workspace, .prepare = prepare, .run = run},
+    {.name = "cuda.lt_einsum",       .op = EBB_OP_EINSUM,       .fits = declines, .workspace = workspace, .prepare = prepare, .run = run},
 };
+// clang-format on
 EBB_CUDA_COUNT(cublas)
 
 #else

@@ -168,8 +168,11 @@ static void release_group(ebb_call *c)
     c->state = NULL;
 }
 
-static const ebb_kernel product_and_more = {"cuda.lt_joined", EBB_OP_UNKNOWN, NULL,         NULL,
-                                            prepare_group,    run_group,      release_group};
+static const ebb_kernel product_and_more = {.name = "cuda.lt_joined",
+                                            .op = EBB_OP_UNKNOWN,
+                                            .prepare = prepare_group,
+                                            .run = run_group,
+                                            .release = release_group};
 
 /* ---- which calls ---- */
 

@@ -93,8 +93,8 @@ static const char *declines_sums(const ebb_call *c)
     if (c->in[0].type.dtype == EBB_F64)
         return "the library sums nothing beside products of float64";
     read_both(&k, c);
-    const char *why = k.product.kernel->declines(&k.product);
-    return why != NULL ? why : k.sum.kernel->declines(&k.sum);
+    const char *why = ebb_kernel_declines(k.product.kernel, &k.product);
+    return why != NULL ? why : ebb_kernel_declines(k.sum.kernel, &k.sum);
 }
 
 /* That of the product serves both ways. */
@@ -202,10 +202,11 @@ static void release_sums(ebb_call *c)
     c->state = NULL;
 }
 
+// clang-format off
 const ebb_kernel ebb_cuda_cublas_sums[] = {
-    {"cuda.lt_linear_grad", EBB_OP_LINEAR_GRAD, declines_sums, workspace_of_sums, prepare_sums,
-     run_sums, release_sums},
+    {.name = "cuda.lt_linear_grad", .op = EBB_OP_LINEAR_GRAD, .fits = declines_sums, .workspace = workspace_of_sums, .prepare = prepare_sums, .run = run_sums, .release = release_sums},
 };
+// clang-format on
 EBB_CUDA_COUNT(cublas_sums)
 
 #endif

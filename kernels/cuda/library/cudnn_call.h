@@ -97,9 +97,9 @@ void *ebb_work_scratch_at(const ebb_call *call, uint32_t i);
     {                                                                \
         return ebb_work_prepare(c, ebb_cuda_read_##family);          \
     }
-#define EBB_WORK_ROW(name, op, run)                                   \
-    {                                                                 \
-        name, op, declines, workspace, prepare, run, ebb_work_release \
+#define EBB_WORK_ROW(name, op, run)                                         \
+    {                                                                       \
+        name, op, NULL, declines, workspace, prepare, run, ebb_work_release \
     }
 
 /* The readers. */

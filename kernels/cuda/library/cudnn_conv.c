@@ -61,7 +61,7 @@ static const char *read_call(ebb_work_part *part, const ebb_call *c)
     ebb_geometry g;
     if (dtype != EBB_F32 && dtype != EBB_F16 && dtype != EBB_BF16)
         return "cuDNN convolves float32, float16 and bfloat16 only";
-    const char *why = ebb_geometry_of_conv(&g, c);
+    const char *why = ebb_conv_read(&g, c);
     if (why != NULL)
         return why;
     ask->kind = op == EBB_OP_CONV             ? EBB_ASK_CONV

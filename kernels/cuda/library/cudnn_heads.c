@@ -34,7 +34,7 @@ static const char *read_sizes(reading *r, ebb_cudnn_attention_sizes *s, const eb
 {
     const char *why = ebb_cuda_floats(c);
     if (why == NULL)
-        why = ebb_heads_misfit_any(c);
+        why = ebb_any_heads_misfit(c);
     if (why != NULL)
         return why;
     const ebb_heads *h = &r->h;

@@ -53,7 +53,7 @@ static const char *norm_declines(const ebb_call *c, uint32_t inputs, uint32_t ou
     ebb_call norm = *c;
     norm.input_count = c->input_count < inputs ? c->input_count : inputs;
     norm.output_count = c->output_count < outputs ? c->output_count : outputs;
-    return ebb_cuda_norm_declines(&norm, 0, x);
+    return ebb_cuda_norm_dtypes(&norm, 0, x);
 }
 
 static const char *bits_decline(const ebb_operand *bits, const ebb_cudnn_batch_norm_sizes *s)

@@ -46,7 +46,7 @@ static const char *read_axis(ebb_cudnn_pool_sizes *s, const ebb_geometry *g, int
 static const char *read_sizes(ebb_cudnn_pool_sizes *s, const ebb_call *c)
 {
     ebb_geometry g;
-    const char *why = ebb_geometry_of_pool(&g, c);
+    const char *why = ebb_pool_read(&g, c);
     if (why != NULL)
         return why;
     const bool last = channels_are_last(&g);

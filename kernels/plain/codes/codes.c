@@ -134,12 +134,10 @@ static source source_of(const ebb_operand *o, const ebb_call *c)
                     (uint32_t)ebb_attr_int(&c->attrs, "stream", 0)};
 }
 
-static const char *declines(const ebb_call *c, const ebb_operand *x,
-                            const char *(*unfit)(const ebb_call *))
+static const char *misfit(const ebb_call *c, const ebb_operand *x,
+                          const char *(*codes)(const ebb_call *))
 {
-    const char *why = ebb_call_any(c);
-    if (why == NULL)
-        why = unfit(c);
+    const char *why = codes(c);
     if (why != NULL)
         return why;
     return x->type.dtype == EBB_F32 || x->type.dtype == EBB_F64
@@ -188,19 +186,19 @@ static ebb_status run_dequantize(const ebb_call *c)
     return NULL;
 }
 
-static const char *declines_quantize(const ebb_call *c)
+static const char *misfit_quantize(const ebb_call *c)
 {
-    return declines(c, &c->in[0], ebb_quantize_unfit);
+    return misfit(c, &c->in[0], ebb_quantize_misfit);
 }
 
-static const char *declines_dequantize(const ebb_call *c)
+static const char *misfit_dequantize(const ebb_call *c)
 {
-    return declines(c, &c->out[0], ebb_dequantize_unfit);
+    return misfit(c, &c->out[0], ebb_dequantize_misfit);
 }
 
-static const char *declines_running(const ebb_call *c)
+static const char *misfit_running(const ebb_call *c)
 {
-    return declines(c, &c->in[0], ebb_quantize_running_unfit);
+    return misfit(c, &c->in[0], ebb_quantize_running_misfit);
 }
 
 /* ---- split-frequency ---- */
@@ -232,23 +230,23 @@ static ebb_status run_split_decode(const ebb_call *c)
     return NULL;
 }
 
-static const char *declines_split(const ebb_call *c)
+static const char *misfit_split(const ebb_call *c)
 {
-    return declines(c, &c->in[0], ebb_split_unfit);
+    return misfit(c, &c->in[0], ebb_split_frequency_misfit);
 }
 
-static const char *declines_split_decode(const ebb_call *c)
+static const char *misfit_split_decode(const ebb_call *c)
 {
-    return declines(c, &c->out[0], ebb_split_decode_unfit);
+    return misfit(c, &c->out[0], ebb_split_frequency_decode_misfit);
 }
 
 // clang-format off
 const ebb_kernel ebb_plain_codes[] = {
-    {.name = "plain.quantize",   .op = EBB_OP_QUANTIZE,   .declines = declines_quantize,   .run = run_quantize},
-    {.name = "plain.quantize_running", .op = EBB_OP_QUANTIZE_RUNNING, .declines = declines_running, .run = run_running},
-    {.name = "plain.split_frequency", .op = EBB_OP_SPLIT_FREQUENCY, .declines = declines_split, .run = run_split},
-    {.name = "plain.split_frequency_decode", .op = EBB_OP_SPLIT_FREQUENCY_DECODE, .declines = declines_split_decode, .run = run_split_decode},
-    {.name = "plain.dequantize", .op = EBB_OP_DEQUANTIZE, .declines = declines_dequantize, .run = run_dequantize},
+    {.name = "plain.quantize",               .op = EBB_OP_QUANTIZE,               .dtypes = ebb_call_any, .fits = misfit_quantize, .run = run_quantize},
+    {.name = "plain.quantize_running",       .op = EBB_OP_QUANTIZE_RUNNING,       .dtypes = ebb_call_any, .fits = misfit_running, .run = run_running},
+    {.name = "plain.split_frequency",        .op = EBB_OP_SPLIT_FREQUENCY,        .dtypes = ebb_call_any, .fits = misfit_split, .run = run_split},
+    {.name = "plain.split_frequency_decode", .op = EBB_OP_SPLIT_FREQUENCY_DECODE, .dtypes = ebb_call_any, .fits = misfit_split_decode, .run = run_split_decode},
+    {.name = "plain.dequantize",             .op = EBB_OP_DEQUANTIZE,             .dtypes = ebb_call_any, .fits = misfit_dequantize, .run = run_dequantize},
 };
 // clang-format on
 EBB_PLAIN_COUNT(codes)

@@ -22,12 +22,9 @@ static int64_t scale_of(const ebb_scales *g, int64_t i)
 
 /* ---- QuantizeLinear, DequantizeLinear ---- */
 
-static const char *declines_linear(const ebb_call *c)
+static const char *misfit_linear(const ebb_call *c)
 {
     ebb_scales g;
-    const char *why = ebb_call_any_bits(c);
-    if (why != NULL)
-        return why;
     const ebb_type *real = c->op == EBB_OP_QUANTIZE_LINEAR ? &c->in[0].type : &c->out[0].type;
     if (real->dtype != EBB_F32 && real->dtype != EBB_F64 && real->dtype != EBB_I32)
         return "computes in float32 and float64 only";
@@ -109,7 +106,7 @@ static ebb_status run_dynamic(const ebb_call *c)
     return NULL;
 }
 
-static const char *declines_dynamic(const ebb_call *c)
+static const char *dtypes_of_dynamic(const ebb_call *c)
 {
     return c->in[0].type.dtype == EBB_F32 ? ebb_call_any(c) : "quantises float32 only";
 }
@@ -200,22 +197,18 @@ static const char *declines_scales(const ebb_call *c)
     return NULL;
 }
 
-static const char *declines_matmul(const ebb_call *c)
+static const char *misfit_matmul(const ebb_call *c)
 {
-    const char *why = ebb_call_any(c);
-    if (why == NULL)
-        why = ebb_coded_matmul_unfit(c);
+    const char *why = ebb_coded_matmul_misfit(c);
     return why != NULL ? why : declines_scales(c);
 }
 
 /* ---- convolutions ---- */
 
-static const char *declines_conv(const ebb_call *c)
+static const char *misfit_conv(const ebb_call *c)
 {
     ebb_geometry w;
-    const char *why = ebb_call_any(c);
-    if (why == NULL)
-        why = ebb_coded_conv_unfit(&w, c);
+    const char *why = ebb_coded_conv_read(&w, c);
     return why != NULL ? why : declines_scales(c);
 }
 
@@ -245,7 +238,7 @@ static ebb_status run_conv(const ebb_call *c)
 {
     ebb_coded_product p = ebb_coded_product_of(c);
     ebb_geometry w;
-    const char *why = ebb_coded_conv_unfit(&w, c);
+    const char *why = ebb_coded_conv_read(&w, c);
     if (why != NULL)
         return ebb_call_error(c, "%s", why);
     int64_t volume = ebb_geometry_volume(w.narrow), n = w.batch * w.narrow_channels * volume;
@@ -262,13 +255,13 @@ static ebb_status run_conv(const ebb_call *c)
 
 // clang-format off
 const ebb_kernel ebb_plain_linear_codes[] = {
-    {.name = "plain.quantize_linear",   .op = EBB_OP_QUANTIZE_LINEAR,         .declines = declines_linear,  .run = run_quantize},
-    {.name = "plain.dequantize_linear", .op = EBB_OP_DEQUANTIZE_LINEAR,       .declines = declines_linear,  .run = run_dequantize},
-    {.name = "plain.dynamic_quantize",  .op = EBB_OP_DYNAMIC_QUANTIZE_LINEAR, .declines = declines_dynamic, .run = run_dynamic},
-    {.name = "plain.matmul_integer",    .op = EBB_OP_MATMUL_INTEGER,          .declines = declines_matmul,  .run = run_matmul},
-    {.name = "plain.qlinear_matmul",    .op = EBB_OP_QLINEAR_MATMUL,          .declines = declines_matmul,  .run = run_matmul},
-    {.name = "plain.conv_integer",      .op = EBB_OP_CONV_INTEGER,            .declines = declines_conv,    .run = run_conv},
-    {.name = "plain.qlinear_conv",      .op = EBB_OP_QLINEAR_CONV,            .declines = declines_conv,    .run = run_conv},
+    {.name = "plain.quantize_linear",   .op = EBB_OP_QUANTIZE_LINEAR,         .dtypes = ebb_call_any_bits, .fits = misfit_linear, .run = run_quantize},
+    {.name = "plain.dequantize_linear", .op = EBB_OP_DEQUANTIZE_LINEAR,       .dtypes = ebb_call_any_bits, .fits = misfit_linear, .run = run_dequantize},
+    {.name = "plain.dynamic_quantize",  .op = EBB_OP_DYNAMIC_QUANTIZE_LINEAR, .dtypes = dtypes_of_dynamic, .run = run_dynamic},
+    {.name = "plain.matmul_integer",    .op = EBB_OP_MATMUL_INTEGER,          .dtypes = ebb_call_any, .fits = misfit_matmul, .run = run_matmul},
+    {.name = "plain.qlinear_matmul",    .op = EBB_OP_QLINEAR_MATMUL,          .dtypes = ebb_call_any, .fits = misfit_matmul, .run = run_matmul},
+    {.name = "plain.conv_integer",      .op = EBB_OP_CONV_INTEGER,            .dtypes = ebb_call_any, .fits = misfit_conv, .run = run_conv},
+    {.name = "plain.qlinear_conv",      .op = EBB_OP_QLINEAR_CONV,            .dtypes = ebb_call_any, .fits = misfit_conv, .run = run_conv},
 };
 // clang-format on
 EBB_PLAIN_COUNT(linear_codes)

@@ -83,11 +83,9 @@ static void put_codes(uint8_t *codes, const int32_t *code, int64_t n, int64_t bi
 
 /* ---- calls ---- */
 
-static const char *declines(const ebb_call *c)
+static const char *misfit(const ebb_call *c)
 {
-    const char *why = ebb_call_any(c);
-    if (why == NULL)
-        why = ebb_low_bit_unfit(c);
+    const char *why = ebb_low_bit_misfit(c);
     if (why != NULL)
         return why;
     const uint8_t dtype = c->in[2].type.dtype;
@@ -160,16 +158,13 @@ static ebb_status run_momentum(const ebb_call *c)
     return NULL;
 }
 
-#define KERNEL(text, id, family)                                                                \
-    {                                                                                           \
-        .name = "plain." text, .op = EBB_OP_##id, .declines = declines, .workspace = workspace, \
-        .prepare = prepare, .release = release, .run = run_##family,                            \
-    }
-
+// clang-format off
+#define KERNEL(text, id, family) {.name = "plain." text, .op = EBB_OP_##id, .dtypes = ebb_call_any, .fits = misfit, .workspace = workspace, .prepare = prepare, .run = run_##family, .release = release}
 const ebb_kernel ebb_plain_low_bit[] = {
     KERNEL("adamw_low_bit", ADAMW_LOW_BIT, adamw),
     KERNEL("adamw_low_bit_stochastic", ADAMW_LOW_BIT_STOCHASTIC, adamw),
     KERNEL("momentum_low_bit", MOMENTUM_LOW_BIT, momentum),
     KERNEL("momentum_low_bit_stochastic", MOMENTUM_LOW_BIT_STOCHASTIC, momentum),
 };
+// clang-format on
 EBB_PLAIN_COUNT(low_bit)

@@ -131,24 +131,12 @@ static ebb_status run_unpack_bits(const ebb_call *c)
     return NULL;
 }
 
-static const char *declines_bits(const ebb_call *c)
-{
-    const char *why = ebb_call_any(c);
-    return why != NULL ? why : ebb_pack_bits_misfit(c);
-}
-
-static const char *declines(const ebb_call *c)
-{
-    const char *why = ebb_plain_floats(c);
-    return why != NULL ? why : ebb_pack_sign_misfit(c);
-}
-
 // clang-format off
 const ebb_kernel ebb_plain_packed[] = {
-    {.name = "plain.pack_sign",   .op = EBB_OP_PACK_SIGN,   .declines = declines,      .run = run_pack_sign},
-    {.name = "plain.mask_grad",   .op = EBB_OP_MASK_GRAD,   .declines = declines,      .run = run_mask_grad},
-    {.name = "plain.pack_bits",   .op = EBB_OP_PACK_BITS,   .declines = declines_bits, .run = run_pack_bits},
-    {.name = "plain.unpack_bits", .op = EBB_OP_UNPACK_BITS, .declines = declines_bits, .run = run_unpack_bits},
+    {.name = "plain.pack_sign",   .op = EBB_OP_PACK_SIGN,   .dtypes = ebb_plain_floats, .fits = ebb_pack_sign_misfit, .run = run_pack_sign},
+    {.name = "plain.mask_grad",   .op = EBB_OP_MASK_GRAD,   .dtypes = ebb_plain_floats, .fits = ebb_pack_sign_misfit, .run = run_mask_grad},
+    {.name = "plain.pack_bits",   .op = EBB_OP_PACK_BITS,   .dtypes = ebb_call_any,     .fits = ebb_pack_bits_misfit, .run = run_pack_bits},
+    {.name = "plain.unpack_bits", .op = EBB_OP_UNPACK_BITS, .dtypes = ebb_call_any,     .fits = ebb_pack_bits_misfit, .run = run_unpack_bits},
 };
 // clang-format on
 EBB_PLAIN_COUNT(packed)

@@ -62,7 +62,7 @@ static void put_sum(const ebb_call *c, const summing *s, int64_t index)
 static ebb_status run_einsum(const ebb_call *c)
 {
     summing s = {.terms = 1};
-    const char *wrong = ebb_einsum_misfit(&s.e, c);
+    const char *wrong = ebb_einsum_call_read(&s.e, c);
     if (wrong != NULL)
         return ebb_call_error(c, "%s", wrong);
     for (uint32_t i = 0; i < c->input_count; i++)
@@ -79,11 +79,10 @@ static ebb_status run_einsum(const ebb_call *c)
     return NULL;
 }
 
-static const char *declines_einsum(const ebb_call *c)
+static const char *misfit_einsum(const ebb_call *c)
 {
     ebb_einsum e;
-    const char *why = ebb_plain_numbers(c);
-    return why != NULL ? why : ebb_einsum_misfit(&e, c);
+    return ebb_einsum_call_read(&e, c);
 }
 
 /* ---- Det ---- */
@@ -109,11 +108,10 @@ static ebb_status det_workspace(const ebb_call *c, size_t *bytes)
                : ebb_call_error(c, "the matrix is too large");
 }
 
-static const char *declines_det(const ebb_call *c)
+static const char *misfit_det(const ebb_call *c)
 {
     int64_t n, count;
-    const char *why = ebb_plain_floats(c);
-    return why != NULL ? why : ebb_det_read(&n, &count, c);
+    return ebb_det_read(&n, &count, c);
 }
 
 /* ---- DetGrad(dY, X) ---- */
@@ -172,11 +170,10 @@ static ebb_status inverse_workspace(const ebb_call *c, size_t *bytes)
     return ebb_size_mul(bytes, *bytes, 2) ? NULL : ebb_call_error(c, "the matrix is too large");
 }
 
-static const char *declines_inverse(const ebb_call *c)
+static const char *misfit_inverse(const ebb_call *c)
 {
     int64_t n, count;
-    const char *why = ebb_plain_floats(c);
-    return why != NULL ? why : ebb_inverse_read(&n, &count, c);
+    return ebb_inverse_read(&n, &count, c);
 }
 
 /* ---- TfIdfVectorizer ---- */
@@ -234,20 +231,19 @@ static ebb_status run_tf_idf(const ebb_call *c)
     return NULL;
 }
 
-static const char *declines_tf_idf(const ebb_call *c)
+static const char *misfit_tf_idf(const ebb_call *c)
 {
     ebb_gram_pool p;
-    const char *why = ebb_call_any(c);
-    return why != NULL ? why : ebb_gram_pool_read(&p, c);
+    return ebb_gram_pool_read(&p, c);
 }
 
 // clang-format off
 const ebb_kernel ebb_plain_algebra[] = {
-    {.name = "plain.einsum", .op = EBB_OP_EINSUM,            .declines = declines_einsum, .run = run_einsum},
-    {.name = "plain.det",    .op = EBB_OP_DET,               .declines = declines_det,    .workspace = det_workspace, .run = run_det},
-    {.name = "plain.det_grad",          .op = EBB_OP_DET_GRAD,          .declines = declines_det, .workspace = det_grad_workspace, .run = run_det_grad},
-    {.name = "plain.inverse", .op = EBB_OP_INVERSE,          .declines = declines_inverse, .workspace = inverse_workspace, .run = run_inverse},
-    {.name = "plain.tf_idf", .op = EBB_OP_TF_IDF_VECTORIZER, .declines = declines_tf_idf, .run = run_tf_idf},
+    {.name = "plain.einsum",   .op = EBB_OP_EINSUM,            .dtypes = ebb_plain_numbers, .fits = misfit_einsum, .run = run_einsum},
+    {.name = "plain.det",      .op = EBB_OP_DET,               .dtypes = ebb_plain_floats,  .fits = misfit_det,    .workspace = det_workspace, .run = run_det},
+    {.name = "plain.det_grad", .op = EBB_OP_DET_GRAD,          .dtypes = ebb_plain_floats,  .fits = misfit_det,    .workspace = det_grad_workspace, .run = run_det_grad},
+    {.name = "plain.inverse",  .op = EBB_OP_INVERSE,           .dtypes = ebb_plain_floats,  .fits = misfit_inverse, .workspace = inverse_workspace, .run = run_inverse},
+    {.name = "plain.tf_idf",   .op = EBB_OP_TF_IDF_VECTORIZER, .dtypes = ebb_call_any,      .fits = misfit_tf_idf, .run = run_tf_idf},
 };
 // clang-format on
 EBB_PLAIN_COUNT(algebra)

@@ -234,22 +234,26 @@ static bool can(ebb_dtype dtype)
     return dtype == EBB_BOOL || reads_real(dtype) || ebb_dtype_is_integer(dtype);
 }
 
-static const char *declines(const ebb_call *c)
+static const char *dtypes_of_cast(const ebb_call *c)
 {
     if (!can((ebb_dtype)c->in[0].type.dtype) || !can((ebb_dtype)c->out[0].type.dtype))
         return "casts among numbers and bool only";
     return ebb_call_any_bits(c);
 }
 
-static const char *declines_like(const ebb_call *c) /* the second input lends its dtype only */
+static const char *
+dtypes_of_cast_like(const ebb_call *c) /* the second input lends its dtype only */
 {
     ebb_call one = *c;
     one.input_count = 1;
-    return declines(&one);
+    return dtypes_of_cast(&one);
 }
 
 const ebb_kernel ebb_plain_cast[] = {
-    {"plain.cast", EBB_OP_CAST, declines, NULL, NULL, run_cast, NULL},
-    {"plain.cast_like", EBB_OP_CAST_LIKE, declines_like, NULL, NULL, run_cast, NULL},
+    {.name = "plain.cast", .op = EBB_OP_CAST, .dtypes = dtypes_of_cast, .run = run_cast},
+    {.name = "plain.cast_like",
+     .op = EBB_OP_CAST_LIKE,
+     .dtypes = dtypes_of_cast_like,
+     .run = run_cast},
 };
 EBB_PLAIN_COUNT(cast)

@@ -99,16 +99,10 @@ static ebb_status run_grad(const ebb_call *c)
     return NULL;
 }
 
-static const char *declines(const ebb_call *c)
-{
-    const char *why = ebb_plain_floats(c);
-    return why != NULL ? why : ebb_few_bit_misfit(c);
-}
-
 // clang-format off
 const ebb_kernel ebb_plain_few_bit[] = {
-    {.name = "plain.few_bit",      .op = EBB_OP_FEW_BIT,      .declines = declines, .run = run_encode},
-    {.name = "plain.few_bit_grad", .op = EBB_OP_FEW_BIT_GRAD, .declines = declines, .run = run_grad},
+    {.name = "plain.few_bit",      .op = EBB_OP_FEW_BIT,      .dtypes = ebb_plain_floats, .fits = ebb_few_bit_misfit, .run = run_encode},
+    {.name = "plain.few_bit_grad", .op = EBB_OP_FEW_BIT_GRAD, .dtypes = ebb_plain_floats, .fits = ebb_few_bit_misfit, .run = run_grad},
 };
 // clang-format on
 EBB_PLAIN_COUNT(few_bit)

@@ -150,19 +150,8 @@ static ebb_status run_mish(const ebb_call *c)
     return run(c, &ebb_invert_mish, 1.0);
 }
 
-static const char *declines(const ebb_call *c)
-{
-    const char *why = ebb_plain_floats(c);
-    return why != NULL ? why : ebb_invert_misfit(c);
-}
-
-#define KERNEL(op, name)                                                                          \
-    {                                                                                             \
-        "plain." #name "_grad_from_output", EBB_OP_##op##_GRAD_FROM_OUTPUT, declines, NULL, NULL, \
-            run_##name, NULL                                                                      \
-    }
-
 // clang-format off
+#define KERNEL(id, made) {.name = "plain." #made "_grad_from_output", .op = EBB_OP_##id##_GRAD_FROM_OUTPUT, .dtypes = ebb_plain_floats, .fits = ebb_invert_misfit, .run = run_##made}
 const ebb_kernel ebb_plain_invert[] = {
     KERNEL(GELU,       gelu),
     KERNEL(FAST_GELU,  fast_gelu),

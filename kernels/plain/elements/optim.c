@@ -296,17 +296,13 @@ static const char *declines_adamw(const ebb_call *c)
     return declines_state(c, 2, 1);
 }
 
+// clang-format off
 const ebb_kernel ebb_plain_optim[] = {
-    {.name = "plain.sgd", .op = EBB_OP_SGD, .declines = declines_sgd, .run = run_sgd},
-    {.name = "plain.momentum",
-     .op = EBB_OP_MOMENTUM,
-     .declines = declines_momentum,
-     .run = run_momentum},
-    {.name = "plain.adam", .op = EBB_OP_ADAM, .declines = declines_adam, .run = run_adam},
-    {.name = "plain.adagrad",
-     .op = EBB_OP_ADAGRAD,
-     .declines = declines_momentum,
-     .run = run_adagrad},
-    {.name = "plain.adamw", .op = EBB_OP_ADAMW, .declines = declines_adamw, .run = run_adamw},
+    {.name = "plain.sgd",      .op = EBB_OP_SGD,      .fits = declines_sgd, .run = run_sgd},
+    {.name = "plain.momentum", .op = EBB_OP_MOMENTUM, .fits = declines_momentum, .run = run_momentum},
+    {.name = "plain.adam",     .op = EBB_OP_ADAM,     .fits = declines_adam, .run = run_adam},
+    {.name = "plain.adagrad",  .op = EBB_OP_ADAGRAD,  .fits = declines_momentum, .run = run_adagrad},
+    {.name = "plain.adamw",    .op = EBB_OP_ADAMW,    .fits = declines_adamw, .run = run_adamw},
 };
+// clang-format on
 EBB_PLAIN_COUNT(optim)

@@ -258,8 +258,10 @@ static const char *declines(const ebb_call *c)
     return ebb_formula_misfit(c, false);
 }
 
+// clang-format off
 const ebb_kernel ebb_plain_pointwise[] = {
-#define POINTWISE(op, name, ...) {"plain." #name, EBB_OP_##op, declines, NULL, NULL, run, NULL},
+#define POINTWISE(id, word, ...) {.name = "plain." #word, .op = EBB_OP_##id, .fits = declines, .run = run},
 #include "kernels/math/pointwise.def"
 };
+// clang-format on
 EBB_PLAIN_COUNT(pointwise)

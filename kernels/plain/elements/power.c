@@ -20,10 +20,9 @@ static int64_t order_of(const ebb_call *c)
     return ebb_attr_int(&c->attrs, "p", 2);
 }
 
-static const char *declines(const ebb_call *c)
+static const char *misfit(const ebb_call *c)
 {
-    const char *why = ebb_plain_floats(c);
-    return why != NULL ? why : order_of(c) < 1 ? "p is less than 1" : NULL;
+    return order_of(c) < 1 ? "p is less than 1" : NULL;
 }
 
 /* ---- LpPool, GlobalLpPool ---- */
@@ -61,10 +60,10 @@ static ebb_status run_pool(const ebb_call *c)
     return NULL;
 }
 
-static const char *declines_pool(const ebb_call *c)
+static const char *misfit_pool(const ebb_call *c)
 {
     ebb_geometry w;
-    const char *why = declines(c);
+    const char *why = misfit(c);
     return why != NULL ? why : window_of(&w, c);
 }
 
@@ -82,9 +81,9 @@ static ebb_status run_global(const ebb_call *c)
     return NULL;
 }
 
-static const char *declines_global(const ebb_call *c)
+static const char *misfit_global(const ebb_call *c)
 {
-    const char *why = declines(c);
+    const char *why = misfit(c);
     return why != NULL ? why : c->in[0].type.rank < 3 ? "the input has no axis of space" : NULL;
 }
 
@@ -135,12 +134,6 @@ static ebb_status run_lrn(const ebb_call *c)
         ebb_plain_put(&c->out[0], i, ebb_plain_real(&c->in[0], i) / pow(bias + alpha * sum, beta));
     }
     return NULL;
-}
-
-static const char *declines_lrn(const ebb_call *c)
-{
-    const char *why = ebb_plain_floats(c);
-    return why != NULL ? why : ebb_lrn_misfit(c);
 }
 
 /* ---- MeanVarianceNormalization(X) {axes = 0, 2, 3} ---- */
@@ -201,12 +194,12 @@ static ebb_status run_mean_variance(const ebb_call *c)
 
 // clang-format off
 const ebb_kernel ebb_plain_power[] = {
-    {.name = "plain.lp_pool",          .op = EBB_OP_LP_POOL,                     .declines = declines_pool,    .run = run_pool},
-    {.name = "plain.global_lp_pool",   .op = EBB_OP_GLOBAL_LP_POOL,              .declines = declines_global,  .run = run_global},
-    {.name = "plain.lp_normalization", .op = EBB_OP_LP_NORMALIZATION,            .declines = declines,         .run = run_lines},
-    {.name = "plain.hardmax",          .op = EBB_OP_HARDMAX,                     .declines = ebb_plain_floats, .run = run_lines},
-    {.name = "plain.lrn",              .op = EBB_OP_LRN,                         .declines = declines_lrn,     .run = run_lrn},
-    {.name = "plain.mean_variance",    .op = EBB_OP_MEAN_VARIANCE_NORMALIZATION, .declines = ebb_plain_floats, .run = run_mean_variance},
+    {.name = "plain.lp_pool",          .op = EBB_OP_LP_POOL,                     .dtypes = ebb_plain_floats, .fits = misfit_pool, .run = run_pool},
+    {.name = "plain.global_lp_pool",   .op = EBB_OP_GLOBAL_LP_POOL,              .dtypes = ebb_plain_floats, .fits = misfit_global, .run = run_global},
+    {.name = "plain.lp_normalization", .op = EBB_OP_LP_NORMALIZATION,            .dtypes = ebb_plain_floats, .fits = misfit, .run = run_lines},
+    {.name = "plain.hardmax",          .op = EBB_OP_HARDMAX,                     .dtypes = ebb_plain_floats, .run = run_lines},
+    {.name = "plain.lrn",              .op = EBB_OP_LRN,                         .dtypes = ebb_plain_floats, .fits = ebb_lrn_misfit, .run = run_lrn},
+    {.name = "plain.mean_variance",    .op = EBB_OP_MEAN_VARIANCE_NORMALIZATION, .dtypes = ebb_plain_floats, .run = run_mean_variance},
 };
 // clang-format on
 EBB_PLAIN_COUNT(power)

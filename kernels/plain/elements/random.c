@@ -182,11 +182,8 @@ static ebb_status run_keyed(const ebb_call *c)
     return drop(c, &s, ratio, c->op != EBB_OP_EBB_DROPOUT_SEED_GRAD && ebb_call_wants(c, 1));
 }
 
-static const char *declines_dropout(const ebb_call *c)
+static const char *misfit_dropout(const ebb_call *c)
 {
-    const char *why = ebb_call_any(c);
-    if (why != NULL)
-        return why;
     if (c->in[0].type.dtype != EBB_F32 && c->in[0].type.dtype != EBB_F64)
         return "computes in float32 and float64 only";
     return ebb_dropout_misfit(c);
@@ -250,25 +247,22 @@ static ebb_status run_random(const ebb_call *c)
     return NULL;
 }
 
-static const char *declines_random(const ebb_call *c)
+static const char *misfit_random(const ebb_call *c)
 {
-    const char *why = ebb_call_any(c);
-    if (why != NULL)
-        return why;
     return ebb_dtype_is_float((ebb_dtype)c->out[0].type.dtype) ? NULL : "draws floats only";
 }
 
 // clang-format off
 const ebb_kernel ebb_plain_random[] = {
-    {.name = "plain.dropout",             .op = EBB_OP_DROPOUT,               .declines = declines_dropout, .run = run_dropout},
-    {.name = "plain.dropout_grad",        .op = EBB_OP_DROPOUT_GRAD,          .declines = declines_dropout, .run = run_dropout_grad},
-    {.name = "plain.keyed_dropout",       .op = EBB_OP_EBB_DROPOUT,           .declines = declines_dropout, .run = run_keyed},
-    {.name = "plain.dropout_packed",      .op = EBB_OP_EBB_DROPOUT_PACKED,    .declines = declines_dropout, .run = run_keyed},
-    {.name = "plain.dropout_seed_grad",   .op = EBB_OP_EBB_DROPOUT_SEED_GRAD, .declines = declines_dropout, .run = run_keyed},
-    {.name = "plain.random_normal",       .op = EBB_OP_RANDOM_NORMAL,         .declines = declines_random,  .run = run_random},
-    {.name = "plain.random_uniform",      .op = EBB_OP_RANDOM_UNIFORM,        .declines = declines_random,  .run = run_random},
-    {.name = "plain.random_normal_like",  .op = EBB_OP_RANDOM_NORMAL_LIKE,    .declines = declines_random,  .run = run_random},
-    {.name = "plain.random_uniform_like", .op = EBB_OP_RANDOM_UNIFORM_LIKE,   .declines = declines_random,  .run = run_random},
+    {.name = "plain.dropout",             .op = EBB_OP_DROPOUT,               .dtypes = ebb_call_any, .fits = misfit_dropout, .run = run_dropout},
+    {.name = "plain.dropout_grad",        .op = EBB_OP_DROPOUT_GRAD,          .dtypes = ebb_call_any, .fits = misfit_dropout, .run = run_dropout_grad},
+    {.name = "plain.keyed_dropout",       .op = EBB_OP_EBB_DROPOUT,           .dtypes = ebb_call_any, .fits = misfit_dropout, .run = run_keyed},
+    {.name = "plain.dropout_packed",      .op = EBB_OP_EBB_DROPOUT_PACKED,    .dtypes = ebb_call_any, .fits = misfit_dropout, .run = run_keyed},
+    {.name = "plain.dropout_seed_grad",   .op = EBB_OP_EBB_DROPOUT_SEED_GRAD, .dtypes = ebb_call_any, .fits = misfit_dropout, .run = run_keyed},
+    {.name = "plain.random_normal",       .op = EBB_OP_RANDOM_NORMAL,         .dtypes = ebb_call_any, .fits = misfit_random,  .run = run_random},
+    {.name = "plain.random_uniform",      .op = EBB_OP_RANDOM_UNIFORM,        .dtypes = ebb_call_any, .fits = misfit_random,  .run = run_random},
+    {.name = "plain.random_normal_like",  .op = EBB_OP_RANDOM_NORMAL_LIKE,    .dtypes = ebb_call_any, .fits = misfit_random,  .run = run_random},
+    {.name = "plain.random_uniform_like", .op = EBB_OP_RANDOM_UNIFORM_LIKE,   .dtypes = ebb_call_any, .fits = misfit_random,  .run = run_random},
 };
 // clang-format on
 EBB_PLAIN_COUNT(random)

@@ -326,7 +326,7 @@ static ebb_status run_reduce(const ebb_call *c)
     return NULL;
 }
 
-static const char *reduce_declines(const ebb_call *c)
+static const char *dtypes_of_reduce(const ebb_call *c)
 {
     switch (c->in[0].type.dtype) {
     case EBB_F32:
@@ -362,7 +362,7 @@ static double at(const ebb_operand *x, int64_t i)
     }
 }
 
-static const char *numbers_declines(const ebb_call *c)
+static const char *dtypes_of_numbers(const ebb_call *c)
 {
     uint8_t t = c->in[0].type.dtype;
     bool right = t == EBB_F32 || t == EBB_F64 || t == EBB_I32 || t == EBB_I64;
@@ -458,7 +458,7 @@ static ebb_status run_cumulate(const ebb_call *c)
 }
 
 // clang-format off
-#define REDUCE(name, id) {"plain." name, id, reduce_declines, workspace, NULL, run_reduce, NULL}
+#define REDUCE(reduce, id) {.name = "plain." reduce, .op = id, .dtypes = dtypes_of_reduce, .workspace = workspace, .run = run_reduce}
 const ebb_kernel ebb_plain_reduce[] = {
     REDUCE("reduce_sum",         EBB_OP_REDUCE_SUM),
     REDUCE("reduce_mean",        EBB_OP_REDUCE_MEAN),
@@ -470,10 +470,10 @@ const ebb_kernel ebb_plain_reduce[] = {
     REDUCE("reduce_l2",          EBB_OP_REDUCE_L2),
     REDUCE("reduce_sum_square",  EBB_OP_REDUCE_SUM_SQUARE),
     REDUCE("reduce_log_sum_exp", EBB_OP_REDUCE_LOG_SUM_EXP),
-    {"plain.arg_max", EBB_OP_ARG_MAX, numbers_declines, NULL, NULL, run_arg,     NULL},
-    {"plain.arg_min", EBB_OP_ARG_MIN, numbers_declines, NULL, NULL, run_arg,     NULL},
-    {"plain.cum_sum", EBB_OP_CUM_SUM, numbers_declines, NULL, NULL, run_cumulate, NULL},
-    {"plain.cum_prod", EBB_OP_CUM_PROD, numbers_declines, NULL, NULL, run_cumulate, NULL},
+    {.name = "plain.arg_max",  .op = EBB_OP_ARG_MAX,  .dtypes = dtypes_of_numbers, .run = run_arg},
+    {.name = "plain.arg_min",  .op = EBB_OP_ARG_MIN,  .dtypes = dtypes_of_numbers, .run = run_arg},
+    {.name = "plain.cum_sum",  .op = EBB_OP_CUM_SUM,  .dtypes = dtypes_of_numbers, .run = run_cumulate},
+    {.name = "plain.cum_prod", .op = EBB_OP_CUM_PROD, .dtypes = dtypes_of_numbers, .run = run_cumulate},
 };
 // clang-format on
 EBB_PLAIN_COUNT(reduce)

@@ -57,21 +57,20 @@ static steps steps_of(const ebb_geometry *w, bool last)
 #define LOOPS "kernels/plain/layers/conv_loops.inc"
 #include "kernels/plain/both_floats.inc"
 
-static const char *declines(const ebb_call *call)
+static const char *misfit(const ebb_call *call)
 {
-    const char *mixed = ebb_plain_floats(call);
     ebb_channels_view view;
-    if (mixed == NULL && ebb_channels_first_op(call->op) != EBB_OP_UNKNOWN) {
-        mixed = ebb_channels_first(&view, call);
+    if (ebb_channels_first_op(call->op) != EBB_OP_UNKNOWN) {
+        const char *mixed = ebb_channels_first_read(&view, call);
+        if (mixed != NULL)
+            return mixed;
         call = &view.call;
     }
-    if (mixed != NULL)
-        return mixed;
     ebb_geometry w;
     pooled p;
     if (call->op == EBB_OP_CONV_WEIGHT_GRAD_POOLED)
-        return ebb_geometry_of_pooled(&w, p.side, p.cells, call);
-    const char *why = ebb_geometry_of_conv(&w, call);
+        return ebb_pooled_read(&w, p.side, p.cells, call);
+    const char *why = ebb_conv_read(&w, call);
     if (why != NULL || call->op == EBB_OP_CONV_WEIGHT_GRAD || !ebb_call_has(call, 2))
         return why;
     int64_t channels = call->op == EBB_OP_CONV ? w.narrow_channels : w.wide_channels;
@@ -83,7 +82,7 @@ static const char *declines(const ebb_call *call)
 static ebb_status run(const ebb_call *call)
 {
     ebb_geometry w;
-    const char *why = ebb_geometry_of_conv(&w, call);
+    const char *why = ebb_conv_read(&w, call);
     if (why != NULL)
         return ebb_call_error(call, "%s", why);
     const void *first = call->in[0].data, *second = call->in[1].data;
@@ -113,7 +112,7 @@ static ebb_status run_pooled(const ebb_call *call)
 {
     ebb_geometry w;
     pooled p;
-    const char *why = ebb_geometry_of_pooled(&w, p.side, p.cells, call);
+    const char *why = ebb_pooled_read(&w, p.side, p.cells, call);
     if (why != NULL)
         return ebb_call_error(call, "%s", why);
     if (call->out[0].type.dtype == EBB_F64)
@@ -125,19 +124,13 @@ static ebb_status run_pooled(const ebb_call *call)
 
 // clang-format off
 const ebb_kernel ebb_plain_conv[] = {
-    {.name = "plain.conv", .op = EBB_OP_CONV, .declines = declines, .run = run},
-    {.name = "plain.conv_transpose", .op = EBB_OP_CONV_TRANSPOSE, .declines = declines, .run = run},
-    {.name = "plain.conv_weight_grad",
-     .op = EBB_OP_CONV_WEIGHT_GRAD,
-     .declines = declines,
-     .run = run},
-    {.name = "plain.conv_nhwc", .op = EBB_OP_CONV_NHWC, .declines = declines, .run = run},
-    {.name = "plain.conv_transpose_nhwc", .op = EBB_OP_CONV_TRANSPOSE_NHWC, .declines = declines, .run = run},
-    {.name = "plain.conv_weight_grad_nhwc", .op = EBB_OP_CONV_WEIGHT_GRAD_NHWC, .declines = declines, .run = run},
-    {.name = "plain.conv_weight_grad_pooled",
-     .op = EBB_OP_CONV_WEIGHT_GRAD_POOLED,
-     .declines = declines,
-     .run = run_pooled},
+    {.name = "plain.conv",                    .op = EBB_OP_CONV,                    .dtypes = ebb_plain_floats, .fits = misfit, .run = run},
+    {.name = "plain.conv_transpose",          .op = EBB_OP_CONV_TRANSPOSE,          .dtypes = ebb_plain_floats, .fits = misfit, .run = run},
+    {.name = "plain.conv_weight_grad",        .op = EBB_OP_CONV_WEIGHT_GRAD,        .dtypes = ebb_plain_floats, .fits = misfit, .run = run},
+    {.name = "plain.conv_nhwc",               .op = EBB_OP_CONV_NHWC,               .dtypes = ebb_plain_floats, .fits = misfit, .run = run},
+    {.name = "plain.conv_transpose_nhwc",     .op = EBB_OP_CONV_TRANSPOSE_NHWC,     .dtypes = ebb_plain_floats, .fits = misfit, .run = run},
+    {.name = "plain.conv_weight_grad_nhwc",   .op = EBB_OP_CONV_WEIGHT_GRAD_NHWC,   .dtypes = ebb_plain_floats, .fits = misfit, .run = run},
+    {.name = "plain.conv_weight_grad_pooled", .op = EBB_OP_CONV_WEIGHT_GRAD_POOLED, .dtypes = ebb_plain_floats, .fits = misfit, .run = run_pooled},
 };
 // clang-format on
 EBB_PLAIN_COUNT(conv)

@@ -110,9 +110,9 @@ static ebb_status run_gemm(const ebb_call *call)
 
 // clang-format off
 const ebb_kernel ebb_plain_matmul[] = {
-    {"plain.matmul",       EBB_OP_MATMUL,       ebb_plain_floats, workspace, NULL, run_matmul, NULL},
-    {"plain.fused_matmul", EBB_OP_FUSED_MATMUL, declines_fused, workspace, NULL, run_matmul, NULL},
-    {"plain.gemm",         EBB_OP_GEMM,         ebb_plain_floats, workspace, NULL, run_gemm,   NULL},
+    {.name = "plain.matmul",       .op = EBB_OP_MATMUL,       .dtypes = ebb_plain_floats, .workspace = workspace, .run = run_matmul},
+    {.name = "plain.fused_matmul", .op = EBB_OP_FUSED_MATMUL, .fits = declines_fused, .workspace = workspace, .run = run_matmul},
+    {.name = "plain.gemm",         .op = EBB_OP_GEMM,         .dtypes = ebb_plain_floats, .workspace = workspace, .run = run_gemm},
 };
 // clang-format on
 EBB_PLAIN_COUNT(matmul)

@@ -90,10 +90,10 @@ ebb_status ebb_plain_batch_norm_rows(const ebb_call *tile, const ebb_call *whole
 
 // clang-format off
 const ebb_kernel ebb_plain_norm[] = {
-    {"plain.batch_norm",          EBB_OP_BATCH_NORMALIZATION, ebb_plain_floats, NULL, NULL, run_forward,  NULL},
-    {"plain.batch_norm_training", EBB_OP_BATCH_NORM_TRAINING, ebb_plain_floats, NULL, NULL, run_forward,  NULL},
-    {"plain.batch_norm_grad",     EBB_OP_BATCH_NORM_GRAD,     ebb_plain_floats, NULL, NULL, run_gradient, NULL},
-    {"plain.batch_norm_grad_from_output", EBB_OP_BATCH_NORM_GRAD_FROM_OUTPUT, ebb_plain_floats, NULL, NULL, run_gradient, NULL},
+    {.name = "plain.batch_norm",                  .op = EBB_OP_BATCH_NORMALIZATION,         .dtypes = ebb_plain_floats, .run = run_forward},
+    {.name = "plain.batch_norm_training",         .op = EBB_OP_BATCH_NORM_TRAINING,         .dtypes = ebb_plain_floats, .run = run_forward},
+    {.name = "plain.batch_norm_grad",             .op = EBB_OP_BATCH_NORM_GRAD,             .dtypes = ebb_plain_floats, .run = run_gradient},
+    {.name = "plain.batch_norm_grad_from_output", .op = EBB_OP_BATCH_NORM_GRAD_FROM_OUTPUT, .dtypes = ebb_plain_floats, .run = run_gradient},
 };
 // clang-format on
 EBB_PLAIN_COUNT(norm)

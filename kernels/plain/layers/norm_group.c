@@ -53,21 +53,15 @@ static bool read_backward(groups *r, const ebb_call *c)
     return fits;
 }
 
-static const char *forward_declines(const ebb_call *c)
+static const char *forward_misfit(const ebb_call *c)
 {
     groups r;
-    const char *why = ebb_plain_floats(c);
-    if (why != NULL)
-        return why;
     return read_forward(&r, c) ? NULL : "its channels, groups and scales do not fit together";
 }
 
-static const char *backward_declines(const ebb_call *c)
+static const char *backward_misfit(const ebb_call *c)
 {
     groups r;
-    const char *why = ebb_plain_floats(c);
-    if (why != NULL)
-        return why;
     return read_backward(&r, c) ? NULL : "its channels, groups and scales do not fit together";
 }
 
@@ -108,11 +102,11 @@ static ebb_status run_backward(const ebb_call *c)
 
 // clang-format off
 const ebb_kernel ebb_plain_norm_group[] = {
-    {"plain.instance_normalization",      EBB_OP_INSTANCE_NORMALIZATION,      forward_declines,  NULL,      NULL, run_forward,  NULL},
-    {"plain.group_normalization",         EBB_OP_GROUP_NORMALIZATION,         forward_declines,  NULL,      NULL, run_forward,  NULL},
-    {"plain.group_norm",                  EBB_OP_GROUP_NORM,                  forward_declines,  NULL,      NULL, run_forward,  NULL},
-    {"plain.group_norm_grad",             EBB_OP_GROUP_NORM_GRAD,             backward_declines, workspace, NULL, run_backward, NULL},
-    {"plain.group_norm_grad_from_output", EBB_OP_GROUP_NORM_GRAD_FROM_OUTPUT, backward_declines, workspace, NULL, run_backward, NULL},
+    {.name = "plain.instance_normalization",      .op = EBB_OP_INSTANCE_NORMALIZATION,      .dtypes = ebb_plain_floats, .fits = forward_misfit,  .run = run_forward},
+    {.name = "plain.group_normalization",         .op = EBB_OP_GROUP_NORMALIZATION,         .dtypes = ebb_plain_floats, .fits = forward_misfit,  .run = run_forward},
+    {.name = "plain.group_norm",                  .op = EBB_OP_GROUP_NORM,                  .dtypes = ebb_plain_floats, .fits = forward_misfit,  .run = run_forward},
+    {.name = "plain.group_norm_grad",             .op = EBB_OP_GROUP_NORM_GRAD,             .dtypes = ebb_plain_floats, .fits = backward_misfit, .workspace = workspace, .run = run_backward},
+    {.name = "plain.group_norm_grad_from_output", .op = EBB_OP_GROUP_NORM_GRAD_FROM_OUTPUT, .dtypes = ebb_plain_floats, .fits = backward_misfit, .workspace = workspace, .run = run_backward},
 };
 // clang-format on
 EBB_PLAIN_COUNT(norm_group)

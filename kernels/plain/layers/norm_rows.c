@@ -130,13 +130,13 @@ static const char *backward_declines(const ebb_call *c)
 
 // clang-format off
 const ebb_kernel ebb_plain_norm_rows[] = {
-    {"plain.layer_normalization", EBB_OP_LAYER_NORMALIZATION, forward_declines,  NULL,      NULL, run_forward,  NULL},
-    {"plain.layer_norm_grad",     EBB_OP_LAYER_NORM_GRAD,     backward_declines, workspace, NULL, run_backward, NULL},
-    {"plain.rms_normalization",   EBB_OP_RMS_NORMALIZATION,   forward_declines,  NULL,      NULL, run_forward,  NULL},
-    {"plain.rms_norm",            EBB_OP_RMS_NORM,            forward_declines,  NULL,      NULL, run_forward,  NULL},
-    {"plain.rms_norm_grad",       EBB_OP_RMS_NORM_GRAD,       backward_declines, workspace, NULL, run_backward, NULL},
-    {"plain.layer_norm_grad_from_output", EBB_OP_LAYER_NORM_GRAD_FROM_OUTPUT, backward_declines, workspace, NULL, run_backward, NULL},
-    {"plain.rms_norm_grad_from_output",   EBB_OP_RMS_NORM_GRAD_FROM_OUTPUT,   backward_declines, workspace, NULL, run_backward, NULL},
+    {.name = "plain.layer_normalization",         .op = EBB_OP_LAYER_NORMALIZATION,         .fits = forward_declines, .run = run_forward},
+    {.name = "plain.layer_norm_grad",             .op = EBB_OP_LAYER_NORM_GRAD,             .fits = backward_declines, .workspace = workspace, .run = run_backward},
+    {.name = "plain.rms_normalization",           .op = EBB_OP_RMS_NORMALIZATION,           .fits = forward_declines, .run = run_forward},
+    {.name = "plain.rms_norm",                    .op = EBB_OP_RMS_NORM,                    .fits = forward_declines, .run = run_forward},
+    {.name = "plain.rms_norm_grad",               .op = EBB_OP_RMS_NORM_GRAD,               .fits = backward_declines, .workspace = workspace, .run = run_backward},
+    {.name = "plain.layer_norm_grad_from_output", .op = EBB_OP_LAYER_NORM_GRAD_FROM_OUTPUT, .fits = backward_declines, .workspace = workspace, .run = run_backward},
+    {.name = "plain.rms_norm_grad_from_output",   .op = EBB_OP_RMS_NORM_GRAD_FROM_OUTPUT,   .fits = backward_declines, .workspace = workspace, .run = run_backward},
 };
 // clang-format on
 EBB_PLAIN_COUNT(norm_rows)

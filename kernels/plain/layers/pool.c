@@ -80,34 +80,26 @@ static int64_t offset_of(const ebb_geometry *w, int64_t o, int64_t tap)
 #define LOOPS "kernels/plain/layers/pool_loops.inc"
 #include "kernels/plain/both_floats.inc"
 
-static const char *declines(const ebb_call *call)
+static const char *misfit(const ebb_call *call)
 {
-    const char *why = ebb_plain_floats(call);
     ebb_geometry w;
-    if (why != NULL)
-        return why;
     if (ebb_call_wants(call, 1) && call->out[1].type.dtype != EBB_I64)
         return "Indices are not int64";
-    return ebb_geometry_of_pool(&w, call);
+    return ebb_pool_read(&w, call);
 }
 
-static const char *declines_packed(const ebb_call *call)
+static const char *misfit_packed(const ebb_call *call)
 {
     ebb_geometry w;
     bool backward = call->op == EBB_OP_MAX_POOL_PACKED_GRAD;
-    const char *why = ebb_plain_floats(call);
-    if (why == NULL && (backward ? !ebb_call_has(call, 1) : !ebb_call_wants(call, 1)))
-        why = "no taps";
-    if (why == NULL)
-        why = ebb_geometry_of_pool(&w, call);
-    return why != NULL ? why : ebb_geometry_taps(&w, call);
+    if (backward ? !ebb_call_has(call, 1) : !ebb_call_wants(call, 1))
+        return "no taps";
+    const char *why = ebb_pool_read(&w, call);
+    return why != NULL ? why : ebb_taps_misfit(&w, call);
 }
 
-static const char *declines_global(const ebb_call *call)
+static const char *misfit_global(const ebb_call *call)
 {
-    const char *why = ebb_plain_floats(call);
-    if (why != NULL)
-        return why;
     if (call->in[0].type.rank < 2)
         return "no channels";
     return ebb_elements(&call->out[0].type) == call->in[0].type.dims[0] * call->in[0].type.dims[1]
@@ -118,7 +110,7 @@ static const char *declines_global(const ebb_call *call)
 static ebb_status run(const ebb_call *call)
 {
     ebb_geometry w;
-    const char *why = ebb_geometry_of_pool(&w, call);
+    const char *why = ebb_pool_read(&w, call);
     if (why != NULL)
         return ebb_call_error(call, "%s", why);
     bool count_pad = ebb_attr_int(&call->attrs, "count_include_pad", 0) != 0;
@@ -180,7 +172,7 @@ static int64_t most_at(const ebb_call *call, const ebb_geometry *w, int64_t plan
 static ebb_status run_integers(const ebb_call *call)
 {
     ebb_geometry w;
-    const char *why = ebb_geometry_of_pool(&w, call);
+    const char *why = ebb_pool_read(&w, call);
     if (why != NULL)
         return ebb_call_error(call, "%s", why);
     bool columns = ebb_attr_int(&call->attrs, "storage_order", 0) != 0;
@@ -196,17 +188,14 @@ static ebb_status run_integers(const ebb_call *call)
     return NULL;
 }
 
-static const char *declines_integers(const ebb_call *call)
+static const char *misfit_integers(const ebb_call *call)
 {
     ebb_geometry w;
-    const char *why = ebb_call_any(call);
-    if (why != NULL)
-        return why;
     if (call->in[0].type.dtype != EBB_I8 && call->in[0].type.dtype != EBB_U8)
         return "of integers it takes int8 and uint8 only";
     if (ebb_call_wants(call, 1) && call->out[1].type.dtype != EBB_I64)
         return "Indices are not int64";
-    return ebb_geometry_of_pool(&w, call);
+    return ebb_pool_read(&w, call);
 }
 
 static ebb_status run_global(const ebb_call *call)
@@ -224,15 +213,15 @@ static ebb_status run_global(const ebb_call *call)
 
 // clang-format off
 const ebb_kernel ebb_plain_pool[] = {
-    {.name = "plain.max_pool",            .op = EBB_OP_MAX_POOL,            .declines = declines,        .run = run},
-    {.name = "plain.max_pool_integers",   .op = EBB_OP_MAX_POOL,            .declines = declines_integers, .run = run_integers},
-    {.name = "plain.average_pool",        .op = EBB_OP_AVERAGE_POOL,        .declines = declines,        .run = run},
-    {.name = "plain.max_pool_grad",       .op = EBB_OP_MAX_POOL_GRAD,       .declines = declines,        .run = run},
-    {.name = "plain.max_pool_packed",     .op = EBB_OP_MAX_POOL_PACKED,     .declines = declines_packed, .run = run},
-    {.name = "plain.max_pool_packed_grad", .op = EBB_OP_MAX_POOL_PACKED_GRAD, .declines = declines_packed, .run = run},
-    {.name = "plain.average_pool_grad",   .op = EBB_OP_AVERAGE_POOL_GRAD,   .declines = declines,        .run = run},
-    {.name = "plain.global_average_pool", .op = EBB_OP_GLOBAL_AVERAGE_POOL, .declines = declines_global, .run = run_global},
-    {.name = "plain.global_max_pool",     .op = EBB_OP_GLOBAL_MAX_POOL,     .declines = declines_global, .run = run_global},
+    {.name = "plain.max_pool",             .op = EBB_OP_MAX_POOL,             .dtypes = ebb_plain_floats, .fits = misfit, .run = run},
+    {.name = "plain.max_pool_integers",    .op = EBB_OP_MAX_POOL,             .dtypes = ebb_call_any, .fits = misfit_integers, .run = run_integers},
+    {.name = "plain.average_pool",         .op = EBB_OP_AVERAGE_POOL,         .dtypes = ebb_plain_floats, .fits = misfit, .run = run},
+    {.name = "plain.max_pool_grad",        .op = EBB_OP_MAX_POOL_GRAD,        .dtypes = ebb_plain_floats, .fits = misfit, .run = run},
+    {.name = "plain.max_pool_packed",      .op = EBB_OP_MAX_POOL_PACKED,      .dtypes = ebb_plain_floats, .fits = misfit_packed, .run = run},
+    {.name = "plain.max_pool_packed_grad", .op = EBB_OP_MAX_POOL_PACKED_GRAD, .dtypes = ebb_plain_floats, .fits = misfit_packed, .run = run},
+    {.name = "plain.average_pool_grad",    .op = EBB_OP_AVERAGE_POOL_GRAD,    .dtypes = ebb_plain_floats, .fits = misfit, .run = run},
+    {.name = "plain.global_average_pool",  .op = EBB_OP_GLOBAL_AVERAGE_POOL,  .dtypes = ebb_plain_floats, .fits = misfit_global, .run = run_global},
+    {.name = "plain.global_max_pool",      .op = EBB_OP_GLOBAL_MAX_POOL,      .dtypes = ebb_plain_floats, .fits = misfit_global, .run = run_global},
 };
 // clang-format on
 EBB_PLAIN_COUNT(pool)

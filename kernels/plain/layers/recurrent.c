@@ -84,11 +84,10 @@ static int64_t time_before(const job *j, int64_t t)
 
 /* ---- calls ---- */
 
-static const char *declines(const ebb_call *call)
+static const char *misfit(const ebb_call *call)
 {
     ebb_recurrent s;
-    const char *why = ebb_plain_floats(call);
-    return why != NULL ? why : ebb_recurrent_read(&s, call);
+    return ebb_recurrent_read(&s, call);
 }
 
 static job job_of(const ebb_call *call, const ebb_recurrent *s)
@@ -142,14 +141,14 @@ static ebb_status run(const ebb_call *call)
 
 // clang-format off
 const ebb_kernel ebb_plain_recurrent[] = {
-    {.name = "plain.rnn",           .op = EBB_OP_RNN,           .declines = declines, .workspace = workspace, .run = run},
-    {.name = "plain.gru",           .op = EBB_OP_GRU,           .declines = declines, .workspace = workspace, .run = run},
-    {.name = "plain.lstm",          .op = EBB_OP_LSTM,          .declines = declines, .workspace = workspace, .run = run},
-    {.name = "plain.lstm_training", .op = EBB_OP_LSTM_TRAINING, .declines = declines, .workspace = workspace, .run = run},
-    {.name = "plain.rnn_grad",      .op = EBB_OP_RNN_GRAD,      .declines = declines, .workspace = workspace, .run = run},
-    {.name = "plain.gru_grad",      .op = EBB_OP_GRU_GRAD,      .declines = declines, .workspace = workspace, .run = run},
-    {.name = "plain.lstm_grad",     .op = EBB_OP_LSTM_GRAD,     .declines = declines, .workspace = workspace, .run = run},
-    {.name = "plain.ebb_lstm_grad", .op = EBB_OP_EBB_LSTM_GRAD, .declines = declines, .workspace = workspace, .run = run},
+    {.name = "plain.rnn",           .op = EBB_OP_RNN,           .dtypes = ebb_plain_floats, .fits = misfit, .workspace = workspace, .run = run},
+    {.name = "plain.gru",           .op = EBB_OP_GRU,           .dtypes = ebb_plain_floats, .fits = misfit, .workspace = workspace, .run = run},
+    {.name = "plain.lstm",          .op = EBB_OP_LSTM,          .dtypes = ebb_plain_floats, .fits = misfit, .workspace = workspace, .run = run},
+    {.name = "plain.lstm_training", .op = EBB_OP_LSTM_TRAINING, .dtypes = ebb_plain_floats, .fits = misfit, .workspace = workspace, .run = run},
+    {.name = "plain.rnn_grad",      .op = EBB_OP_RNN_GRAD,      .dtypes = ebb_plain_floats, .fits = misfit, .workspace = workspace, .run = run},
+    {.name = "plain.gru_grad",      .op = EBB_OP_GRU_GRAD,      .dtypes = ebb_plain_floats, .fits = misfit, .workspace = workspace, .run = run},
+    {.name = "plain.lstm_grad",     .op = EBB_OP_LSTM_GRAD,     .dtypes = ebb_plain_floats, .fits = misfit, .workspace = workspace, .run = run},
+    {.name = "plain.ebb_lstm_grad", .op = EBB_OP_EBB_LSTM_GRAD, .dtypes = ebb_plain_floats, .fits = misfit, .workspace = workspace, .run = run},
 };
 // clang-format on
 EBB_PLAIN_COUNT(recurrent)

@@ -68,30 +68,17 @@ static ebb_status run_deform_conv(const ebb_call *c)
     return NULL;
 }
 
-static const char *declines_grid_sample(const ebb_call *c)
-{
-    const char *why = ebb_call_any(c);
-    return why != NULL ? why : ebb_sampling_misfit(c);
-}
-
-static const char *declines_affine_grid(const ebb_call *c)
-{
-    const char *why = ebb_call_any(c);
-    return why != NULL ? why : ebb_affine_misfit(c);
-}
-
-static const char *declines_deform_conv(const ebb_call *c)
+static const char *misfit_deform_conv(const ebb_call *c)
 {
     ebb_deform f;
-    const char *why = ebb_plain_floats(c);
-    return why != NULL ? why : ebb_deform_read(&f, c);
+    return ebb_deform_read(&f, c);
 }
 
 // clang-format off
 const ebb_kernel ebb_plain_grid[] = {
-    {.name = "plain.grid_sample", .op = EBB_OP_GRID_SAMPLE, .declines = declines_grid_sample, .run = run_grid_sample},
-    {.name = "plain.affine_grid", .op = EBB_OP_AFFINE_GRID, .declines = declines_affine_grid, .run = run_affine_grid},
-    {.name = "plain.deform_conv", .op = EBB_OP_DEFORM_CONV, .declines = declines_deform_conv, .run = run_deform_conv},
+    {.name = "plain.grid_sample", .op = EBB_OP_GRID_SAMPLE, .dtypes = ebb_call_any,     .fits = ebb_sampling_misfit, .run = run_grid_sample},
+    {.name = "plain.affine_grid", .op = EBB_OP_AFFINE_GRID, .dtypes = ebb_call_any,     .fits = ebb_affine_misfit,   .run = run_affine_grid},
+    {.name = "plain.deform_conv", .op = EBB_OP_DEFORM_CONV, .dtypes = ebb_plain_floats, .fits = misfit_deform_conv,  .run = run_deform_conv},
 };
 // clang-format on
 EBB_PLAIN_COUNT(grid)

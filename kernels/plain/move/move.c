@@ -138,7 +138,7 @@ static ebb_status run_expand(const ebb_call *c)
 /* Copies are of so many dims at most. */
 static const char *declines_tile(const ebb_call *c)
 {
-    const char *why = ebb_tile_declines(c);
+    const char *why = ebb_tile_misfit(c);
     if (why != NULL)
         return why;
     return ebb_tile_rank(c) > EBB_MAX_RANK ? "too many dims are repeated" : NULL;
@@ -292,11 +292,8 @@ static ebb_status run_pad(const ebb_call *c)
     return NULL;
 }
 
-static const char *declines_pad(const ebb_call *c)
+static const char *misfit_pad(const ebb_call *c)
 {
-    const char *why = ebb_same_dtype_declines(c);
-    if (why != NULL)
-        return why;
     if (c->in[0].type.rank != c->out[0].type.rank)
         return "the output does not fit the input";
     if (mode_of(c) == UNKNOWN)
@@ -309,16 +306,16 @@ static const char *declines_pad(const ebb_call *c)
 
 // clang-format off
 const ebb_kernel ebb_plain_move[] = {
-    {.name = "plain.transpose",      .op = EBB_OP_TRANSPOSE,      .declines = ebb_transpose_declines,  .run = run_transpose},
-    {.name = "plain.concat",         .op = EBB_OP_CONCAT,         .declines = ebb_concat_declines,     .run = run_concat},
-    {.name = "plain.split",          .op = EBB_OP_SPLIT,          .declines = ebb_split_declines,      .run = run_split},
-    {.name = "plain.slice",          .op = EBB_OP_SLICE,          .declines = ebb_same_dtype_declines, .run = run_slice},
-    {.name = "plain.slice_grad",     .op = EBB_OP_SLICE_GRAD,     .declines = ebb_same_dtype_declines, .run = run_slice_grad},
-    {.name = "plain.pad",            .op = EBB_OP_PAD,            .declines = declines_pad,            .run = run_pad},
-    {.name = "plain.depth_to_space", .op = EBB_OP_DEPTH_TO_SPACE, .declines = ebb_depth_declines,      .run = run_depth_to_space},
-    {.name = "plain.space_to_depth", .op = EBB_OP_SPACE_TO_DEPTH, .declines = ebb_depth_declines,      .run = run_space_to_depth},
-    {.name = "plain.expand",         .op = EBB_OP_EXPAND,         .declines = ebb_expand_declines,     .run = run_expand},
-    {.name = "plain.tile",           .op = EBB_OP_TILE,           .declines = declines_tile,           .run = run_tile},
+    {.name = "plain.transpose",      .op = EBB_OP_TRANSPOSE,      .fits = ebb_transpose_misfit, .run = run_transpose},
+    {.name = "plain.concat",         .op = EBB_OP_CONCAT,         .fits = ebb_concat_misfit, .run = run_concat},
+    {.name = "plain.split",          .op = EBB_OP_SPLIT,          .fits = ebb_split_misfit, .run = run_split},
+    {.name = "plain.slice",          .op = EBB_OP_SLICE,          .dtypes = ebb_same_dtype_misfit, .run = run_slice},
+    {.name = "plain.slice_grad",     .op = EBB_OP_SLICE_GRAD,     .dtypes = ebb_same_dtype_misfit, .run = run_slice_grad},
+    {.name = "plain.pad",            .op = EBB_OP_PAD,            .dtypes = ebb_same_dtype_misfit, .fits = misfit_pad, .run = run_pad},
+    {.name = "plain.depth_to_space", .op = EBB_OP_DEPTH_TO_SPACE, .fits = ebb_depth_misfit, .run = run_depth_to_space},
+    {.name = "plain.space_to_depth", .op = EBB_OP_SPACE_TO_DEPTH, .fits = ebb_depth_misfit, .run = run_space_to_depth},
+    {.name = "plain.expand",         .op = EBB_OP_EXPAND,         .fits = ebb_expand_misfit, .run = run_expand},
+    {.name = "plain.tile",           .op = EBB_OP_TILE,           .fits = declines_tile, .run = run_tile},
 };
 // clang-format on
 EBB_PLAIN_COUNT(move)

@@ -354,11 +354,8 @@ static ebb_status run_top_k(const ebb_call *c)
     return NULL;
 }
 
-static const char *declines_top_k(const ebb_call *c)
+static const char *misfit_top_k(const ebb_call *c)
 {
-    const char *why = ebb_call_any(c);
-    if (why != NULL)
-        return why;
     ebb_dtype dtype = (ebb_dtype)c->in[0].type.dtype;
     if (dtype != EBB_F32 && dtype != EBB_F64 && !ebb_dtype_is_integer(dtype))
         return "only float32, float64 and integers";
@@ -369,31 +366,14 @@ static const char *declines_top_k(const ebb_call *c)
     return NULL;
 }
 
+// clang-format off
 const ebb_kernel ebb_plain_move_index[] = {
-    {.name = "plain.gather",
-     .op = EBB_OP_GATHER,
-     .declines = ebb_gather_declines,
-     .run = run_gather},
-    {.name = "plain.gather_elements",
-     .op = EBB_OP_GATHER_ELEMENTS,
-     .declines = ebb_gather_elements_declines,
-     .run = run_gather_elements},
-    {.name = "plain.gather_nd",
-     .op = EBB_OP_GATHER_ND,
-     .declines = ebb_gather_nd_declines,
-     .run = run_gather_nd},
-    {.name = "plain.one_hot",
-     .op = EBB_OP_ONE_HOT,
-     .declines = ebb_one_hot_declines,
-     .run = run_one_hot},
-    {.name = "plain.non_zero",
-     .op = EBB_OP_NON_ZERO,
-     .declines = ebb_non_zero_declines,
-     .run = run_non_zero},
-    {.name = "plain.top_k",
-     .op = EBB_OP_TOP_K,
-     .declines = declines_top_k,
-     .workspace = top_k_workspace,
-     .run = run_top_k},
+    {.name = "plain.gather",          .op = EBB_OP_GATHER,          .fits = ebb_gather_misfit, .run = run_gather},
+    {.name = "plain.gather_elements", .op = EBB_OP_GATHER_ELEMENTS, .fits = ebb_gather_elements_misfit, .run = run_gather_elements},
+    {.name = "plain.gather_nd",       .op = EBB_OP_GATHER_ND,       .fits = ebb_gather_nd_misfit, .run = run_gather_nd},
+    {.name = "plain.one_hot",         .op = EBB_OP_ONE_HOT,         .fits = ebb_one_hot_misfit, .run = run_one_hot},
+    {.name = "plain.non_zero",        .op = EBB_OP_NON_ZERO,        .fits = ebb_non_zero_misfit, .run = run_non_zero},
+    {.name = "plain.top_k",           .op = EBB_OP_TOP_K,           .dtypes = ebb_call_any, .fits = misfit_top_k, .workspace = top_k_workspace, .run = run_top_k},
 };
+// clang-format on
 EBB_PLAIN_COUNT(move_index)

@@ -15,11 +15,8 @@ static ebb_status run_view(const ebb_call *c)
 }
 
 /* BitCast: the dtype alone differs. */
-static const char *declines_bit_cast(const ebb_call *c)
+static const char *misfit_bit_cast(const ebb_call *c)
 {
-    const char *why = ebb_call_any_bits(c);
-    if (why != NULL)
-        return why;
     return c->in[0].bytes != c->out[0].bytes ? "the output differs in size" : NULL;
 }
 
@@ -29,7 +26,7 @@ static const char *declines_old_dropout(const ebb_call *c)
     if (ebb_call_wants(c, 1) && c->out[1].type.dtype != EBB_BOOL &&
         c->out[1].type.dtype != EBB_F32 && c->out[1].type.dtype != EBB_F64)
         return "the mask is none of bool, float32 and float64";
-    return ebb_view_declines(c);
+    return ebb_view_misfit(c);
 }
 
 static ebb_status run_old_dropout(const ebb_call *c)
@@ -148,24 +145,24 @@ static const char *declines_range(const ebb_call *c)
     if (dtype != EBB_F32 && dtype != EBB_F64 && dtype != EBB_I16 && dtype != EBB_I32 &&
         dtype != EBB_I64)
         return "only float32, float64, int16, int32 and int64";
-    return ebb_range_declines(c);
+    return ebb_range_misfit(c);
 }
 
 // clang-format off
 const ebb_kernel ebb_plain_move_shape[] = {
-    {.name = "plain.identity",          .op = EBB_OP_IDENTITY,          .declines = ebb_view_declines,              .run = run_view},
-    {.name = "plain.reshape",           .op = EBB_OP_RESHAPE,           .declines = ebb_view_declines,              .run = run_view},
-    {.name = "plain.flatten",           .op = EBB_OP_FLATTEN,           .declines = ebb_view_declines,              .run = run_view},
-    {.name = "plain.squeeze",           .op = EBB_OP_SQUEEZE,           .declines = ebb_view_declines,              .run = run_view},
-    {.name = "plain.unsqueeze",         .op = EBB_OP_UNSQUEEZE,         .declines = ebb_view_declines,              .run = run_view},
-    {.name = "plain.bit_cast",          .op = EBB_OP_BIT_CAST,          .declines = declines_bit_cast,              .run = run_view},
-    {.name = "plain.old_dropout",       .op = EBB_OP_DROPOUT_BEFORE_12, .declines = declines_old_dropout,           .run = run_old_dropout},
-    {.name = "plain.trilu",             .op = EBB_OP_TRILU,             .declines = ebb_trilu_declines,             .run = run_trilu},
-    {.name = "plain.shape",             .op = EBB_OP_SHAPE,             .declines = ebb_shape_declines,             .run = run_shape},
-    {.name = "plain.size",              .op = EBB_OP_SIZE,              .declines = ebb_shape_declines,             .run = run_size},
-    {.name = "plain.constant",          .op = EBB_OP_CONSTANT,          .declines = ebb_constant_declines,          .run = run_constant},
-    {.name = "plain.constant_of_shape", .op = EBB_OP_CONSTANT_OF_SHAPE, .declines = ebb_constant_of_shape_declines, .run = run_constant_of_shape},
-    {.name = "plain.range",             .op = EBB_OP_RANGE,             .declines = declines_range,                 .run = run_range},
+    {.name = "plain.identity",          .op = EBB_OP_IDENTITY,          .fits = ebb_view_misfit, .run = run_view},
+    {.name = "plain.reshape",           .op = EBB_OP_RESHAPE,           .fits = ebb_view_misfit, .run = run_view},
+    {.name = "plain.flatten",           .op = EBB_OP_FLATTEN,           .fits = ebb_view_misfit, .run = run_view},
+    {.name = "plain.squeeze",           .op = EBB_OP_SQUEEZE,           .fits = ebb_view_misfit, .run = run_view},
+    {.name = "plain.unsqueeze",         .op = EBB_OP_UNSQUEEZE,         .fits = ebb_view_misfit, .run = run_view},
+    {.name = "plain.bit_cast",          .op = EBB_OP_BIT_CAST,          .dtypes = ebb_call_any_bits, .fits = misfit_bit_cast, .run = run_view},
+    {.name = "plain.old_dropout",       .op = EBB_OP_DROPOUT_BEFORE_12, .fits = declines_old_dropout, .run = run_old_dropout},
+    {.name = "plain.trilu",             .op = EBB_OP_TRILU,             .fits = ebb_trilu_misfit, .run = run_trilu},
+    {.name = "plain.shape",             .op = EBB_OP_SHAPE,             .fits = ebb_shape_misfit, .run = run_shape},
+    {.name = "plain.size",              .op = EBB_OP_SIZE,              .fits = ebb_shape_misfit, .run = run_size},
+    {.name = "plain.constant",          .op = EBB_OP_CONSTANT,          .fits = ebb_constant_misfit, .run = run_constant},
+    {.name = "plain.constant_of_shape", .op = EBB_OP_CONSTANT_OF_SHAPE, .fits = ebb_constant_of_shape_misfit, .run = run_constant_of_shape},
+    {.name = "plain.range",             .op = EBB_OP_RANGE,             .fits = declines_range, .run = run_range},
 };
 // clang-format on
 EBB_PLAIN_COUNT(move_shape)

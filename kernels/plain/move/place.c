@@ -14,10 +14,9 @@ static ebb_status run_eye_like(const ebb_call *c)
     return NULL;
 }
 
-static const char *declines_eye_like(const ebb_call *c)
+static const char *misfit_eye_like(const ebb_call *c)
 {
-    const char *why = ebb_call_any(c);
-    return why != NULL ? why : c->out[0].type.rank != 2 ? "works on matrices only" : NULL;
+    return c->out[0].type.rank != 2 ? "works on matrices only" : NULL;
 }
 
 /* ---- ReverseSequence(X, lengths) {batch_axis = 1, time_axis = 0} ---- */
@@ -45,12 +44,6 @@ static ebb_status run_reverse(const ebb_call *c)
     return NULL;
 }
 
-static const char *declines_reverse(const ebb_call *c)
-{
-    const char *why = ebb_call_any(c);
-    return why != NULL ? why : ebb_reverse_sequence_misfit(c);
-}
-
 /* ---- CenterCropPad(X, shape): what both have, about the middle; zeros around ---- */
 
 static ebb_status run_center(const ebb_call *c)
@@ -64,12 +57,6 @@ static ebb_status run_center(const ebb_call *c)
                    (const char *)c->in[0].data + (size_t)m.skip_from * size, m.from, m.rank, m.dims,
                    size);
     return NULL;
-}
-
-static const char *declines_center(const ebb_call *c)
-{
-    const char *why = ebb_call_any(c);
-    return why != NULL ? why : ebb_middle_misfit(c);
 }
 
 /* ---- TensorScatter(cache, update, write indices?) {axis = -2, mode} ---- */
@@ -120,12 +107,6 @@ static ebb_status run_col2im(const ebb_call *c)
     return NULL;
 }
 
-static const char *declines_col2im(const ebb_call *c)
-{
-    const char *why = ebb_plain_floats(c);
-    return why != NULL ? why : ebb_blocks_misfit(c);
-}
-
 static ebb_status run_unpool(const ebb_call *c)
 {
     ebb_unpool u;
@@ -143,20 +124,14 @@ static ebb_status run_unpool(const ebb_call *c)
     return NULL;
 }
 
-static const char *declines_unpool(const ebb_call *c)
-{
-    const char *why = ebb_call_any(c);
-    return why != NULL ? why : ebb_unpool_misfit(c);
-}
-
 // clang-format off
 const ebb_kernel ebb_plain_place[] = {
-    {.name = "plain.eye_like",         .op = EBB_OP_EYE_LIKE,         .declines = declines_eye_like,           .run = run_eye_like},
-    {.name = "plain.reverse_sequence", .op = EBB_OP_REVERSE_SEQUENCE, .declines = declines_reverse,            .run = run_reverse},
-    {.name = "plain.center_crop_pad",  .op = EBB_OP_CENTER_CROP_PAD,  .declines = declines_center,             .run = run_center},
-    {.name = "plain.tensor_scatter",   .op = EBB_OP_TENSOR_SCATTER,   .declines = ebb_tensor_scatter_declines, .run = run_tensor_scatter},
-    {.name = "plain.col2im",           .op = EBB_OP_COL2IM,           .declines = declines_col2im,             .run = run_col2im},
-    {.name = "plain.max_unpool",       .op = EBB_OP_MAX_UNPOOL,       .declines = declines_unpool,             .run = run_unpool},
+    {.name = "plain.eye_like",         .op = EBB_OP_EYE_LIKE,         .dtypes = ebb_call_any, .fits = misfit_eye_like, .run = run_eye_like},
+    {.name = "plain.reverse_sequence", .op = EBB_OP_REVERSE_SEQUENCE, .dtypes = ebb_call_any, .fits = ebb_reverse_sequence_misfit, .run = run_reverse},
+    {.name = "plain.center_crop_pad",  .op = EBB_OP_CENTER_CROP_PAD,  .dtypes = ebb_call_any, .fits = ebb_middle_misfit, .run = run_center},
+    {.name = "plain.tensor_scatter",   .op = EBB_OP_TENSOR_SCATTER,   .fits = ebb_tensor_scatter_misfit, .run = run_tensor_scatter},
+    {.name = "plain.col2im",           .op = EBB_OP_COL2IM,           .dtypes = ebb_plain_floats, .fits = ebb_blocks_misfit, .run = run_col2im},
+    {.name = "plain.max_unpool",       .op = EBB_OP_MAX_UNPOOL,       .dtypes = ebb_call_any, .fits = ebb_unpool_misfit, .run = run_unpool},
 };
 // clang-format on
 EBB_PLAIN_COUNT(place)

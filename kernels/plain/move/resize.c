@@ -120,22 +120,10 @@ static ebb_status workspace(const ebb_call *c, size_t *bytes)
     return *bytes > 0 ? NULL : ebb_call_error(c, "its tables pass what memory can be");
 }
 
-static const char *declines(const ebb_call *c)
-{
-    const char *why = ebb_call_any(c);
-    return why != NULL ? why : ebb_resizing_misfit(c);
-}
-
+// clang-format off
 const ebb_kernel ebb_plain_resize[] = {
-    {.name = "plain.resize",
-     .op = EBB_OP_RESIZE,
-     .declines = declines,
-     .workspace = workspace,
-     .run = run_resize},
-    {.name = "plain.upsample",
-     .op = EBB_OP_UPSAMPLE,
-     .declines = declines,
-     .workspace = workspace,
-     .run = run_resize},
+    {.name = "plain.resize",   .op = EBB_OP_RESIZE,   .dtypes = ebb_call_any, .fits = ebb_resizing_misfit, .workspace = workspace, .run = run_resize},
+    {.name = "plain.upsample", .op = EBB_OP_UPSAMPLE, .dtypes = ebb_call_any, .fits = ebb_resizing_misfit, .workspace = workspace, .run = run_resize},
 };
+// clang-format on
 EBB_PLAIN_COUNT(resize)

@@ -30,7 +30,7 @@ static ebb_status read_region(ebb_region *r, const ebb_call *c, const ebb_roi *a
 static ebb_status run_roi_align(const ebb_call *c)
 {
     ebb_roi a;
-    (void)ebb_roi_read(&a, c); // declines() has seen it
+    (void)ebb_roi_read(&a, c); // misfit() has seen it
     int64_t area = a.rows * a.columns, image = a.height * a.width;
     for (int64_t i = 0; i < a.regions; i++) {
         ebb_region r;
@@ -86,18 +86,17 @@ static ebb_status run_gradient(const ebb_call *c)
     return NULL;
 }
 
-static const char *declines(const ebb_call *c)
+static const char *misfit(const ebb_call *c)
 {
     ebb_roi a;
-    const char *why = ebb_call_any(c);
-    return why != NULL ? why : ebb_roi_read(&a, c);
+    return ebb_roi_read(&a, c);
 }
 
 // clang-format off
 const ebb_kernel ebb_plain_roi[] = {
-    {.name = "plain.roi_align",          .op = EBB_OP_ROI_ALIGN,          .declines = declines, .run = run_roi_align},
-    {.name = "plain.roi_align_grad",     .op = EBB_OP_ROI_ALIGN_GRAD,     .declines = declines, .run = run_gradient},
-    {.name = "plain.roi_align_max_grad", .op = EBB_OP_ROI_ALIGN_MAX_GRAD, .declines = declines, .run = run_gradient},
+    {.name = "plain.roi_align",          .op = EBB_OP_ROI_ALIGN,          .dtypes = ebb_call_any, .fits = misfit, .run = run_roi_align},
+    {.name = "plain.roi_align_grad",     .op = EBB_OP_ROI_ALIGN_GRAD,     .dtypes = ebb_call_any, .fits = misfit, .run = run_gradient},
+    {.name = "plain.roi_align_max_grad", .op = EBB_OP_ROI_ALIGN_MAX_GRAD, .dtypes = ebb_call_any, .fits = misfit, .run = run_gradient},
 };
 // clang-format on
 EBB_PLAIN_COUNT(roi)

@@ -48,11 +48,10 @@ static const char *read_sampling(sampling *s, const ebb_call *c)
     return NULL;
 }
 
-static const char *declines_sampling(const ebb_call *c)
+static const char *misfit_sampling(const ebb_call *c)
 {
     sampling s;
-    const char *why = ebb_call_any(c);
-    return why != NULL ? why : read_sampling(&s, c);
+    return read_sampling(&s, c);
 }
 
 static ebb_status workspace_sampling(const ebb_call *c, size_t *bytes)
@@ -186,11 +185,10 @@ static ebb_status run_sampling(const ebb_call *c)
 
 /* ---- RandomSketch ---- */
 
-static const char *declines_sketch(const ebb_call *c)
+static const char *misfit_sketch(const ebb_call *c)
 {
     ebb_sketch s;
-    const char *why = ebb_plain_floats(c);
-    return why != NULL ? why : ebb_sketch_read(&s, c);
+    return ebb_sketch_read(&s, c);
 }
 
 static ebb_status run_sketch(const ebb_call *c)
@@ -209,8 +207,8 @@ static ebb_status run_sketch(const ebb_call *c)
 
 // clang-format off
 const ebb_kernel ebb_plain_sample[] = {
-    {"plain.sample_rows",   EBB_OP_SAMPLE_ROWS,   declines_sampling, workspace_sampling, NULL, run_sampling, NULL},
-    {"plain.random_sketch", EBB_OP_RANDOM_SKETCH, declines_sketch,   NULL,               NULL, run_sketch,   NULL},
+    {.name = "plain.sample_rows",   .op = EBB_OP_SAMPLE_ROWS,   .dtypes = ebb_call_any,     .fits = misfit_sampling, .workspace = workspace_sampling, .run = run_sampling},
+    {.name = "plain.random_sketch", .op = EBB_OP_RANDOM_SKETCH, .dtypes = ebb_plain_floats, .fits = misfit_sketch,   .run = run_sketch},
 };
 // clang-format on
 EBB_PLAIN_COUNT(sample)

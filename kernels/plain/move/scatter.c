@@ -207,8 +207,8 @@ static ebb_status run_gather_elements_grad(const ebb_call *c)
 
 static const char *declines_elements(const ebb_call *c)
 {
-    return ebb_scatter_elements_declines(c, meeting_of(&c->out[0].type, ebb_combine_of(c)).listed !=
-                                                NULL);
+    return ebb_scatter_elements_misfit(c, meeting_of(&c->out[0].type, ebb_combine_of(c)).listed !=
+                                              NULL);
 }
 
 /* ---- one row an index ---- */
@@ -273,7 +273,7 @@ static ebb_status run_gather_grad(const ebb_call *c)
 
 static const char *declines_gather_grad(const ebb_call *c)
 {
-    return ebb_gather_grad_declines(c, meeting_of(&c->out[0].type, EBB_COMBINE_ADD).listed != NULL);
+    return ebb_gather_grad_misfit(c, meeting_of(&c->out[0].type, EBB_COMBINE_ADD).listed != NULL);
 }
 
 /* Coordinate k of each index is within dim k. */
@@ -309,29 +309,16 @@ static ebb_status run_scatter_nd(const ebb_call *c)
 
 static const char *declines_scatter_nd(const ebb_call *c)
 {
-    return ebb_scatter_nd_declines(c, meeting_of(&c->in[0].type, ebb_combine_of(c)).listed != NULL);
+    return ebb_scatter_nd_misfit(c, meeting_of(&c->in[0].type, ebb_combine_of(c)).listed != NULL);
 }
 
+// clang-format off
 const ebb_kernel ebb_plain_scatter[] = {
-    {.name = "plain.scatter_elements",
-     .op = EBB_OP_SCATTER_ELEMENTS,
-     .declines = declines_elements,
-     .run = run_scatter_elements},
-    {.name = "plain.scatter",
-     .op = EBB_OP_SCATTER,
-     .declines = declines_elements,
-     .run = run_scatter_elements},
-    {.name = "plain.scatter_nd",
-     .op = EBB_OP_SCATTER_ND,
-     .declines = declines_scatter_nd,
-     .run = run_scatter_nd},
-    {.name = "plain.gather_grad",
-     .op = EBB_OP_GATHER_GRAD,
-     .declines = declines_gather_grad,
-     .run = run_gather_grad},
-    {.name = "plain.gather_elements_grad",
-     .op = EBB_OP_GATHER_ELEMENTS_GRAD,
-     .declines = declines_elements,
-     .run = run_gather_elements_grad},
+    {.name = "plain.scatter_elements",     .op = EBB_OP_SCATTER_ELEMENTS,     .fits = declines_elements, .run = run_scatter_elements},
+    {.name = "plain.scatter",              .op = EBB_OP_SCATTER,              .fits = declines_elements, .run = run_scatter_elements},
+    {.name = "plain.scatter_nd",           .op = EBB_OP_SCATTER_ND,           .fits = declines_scatter_nd, .run = run_scatter_nd},
+    {.name = "plain.gather_grad",          .op = EBB_OP_GATHER_GRAD,          .fits = declines_gather_grad, .run = run_gather_grad},
+    {.name = "plain.gather_elements_grad", .op = EBB_OP_GATHER_ELEMENTS_GRAD, .fits = declines_elements, .run = run_gather_elements_grad},
 };
+// clang-format on
 EBB_PLAIN_COUNT(scatter)

@@ -51,10 +51,9 @@ static ebb_status run_compress(const ebb_call *c)
     return found == rows ? NULL : wrong_count(c, found, rows);
 }
 
-static const char *declines_compress(const ebb_call *c)
+static const char *misfit_compress(const ebb_call *c)
 {
-    const char *why = ebb_call_any(c);
-    return why != NULL ? why : c->in[1].type.dtype != EBB_BOOL ? "the condition is not bool" : NULL;
+    return c->in[1].type.dtype != EBB_BOOL ? "the condition is not bool" : NULL;
 }
 
 /* ---- Unique ---- */
@@ -173,11 +172,8 @@ static ebb_status unique_workspace(const ebb_call *c, size_t *bytes)
                : ebb_call_error(c, "it is too large");
 }
 
-static const char *declines_unique(const ebb_call *c)
+static const char *misfit_unique(const ebb_call *c)
 {
-    const char *why = ebb_call_any(c);
-    if (why != NULL)
-        return why;
     ebb_dtype x = (ebb_dtype)c->in[0].type.dtype;
     if (!ebb_dtype_is_float(x) && !ebb_dtype_is_integer(x) && x != EBB_BOOL)
         return "works on numbers only";
@@ -276,11 +272,8 @@ static ebb_status suppress_workspace(const ebb_call *c, size_t *bytes)
                : ebb_call_error(c, "it is too large");
 }
 
-static const char *declines_suppress(const ebb_call *c)
+static const char *misfit_suppress(const ebb_call *c)
 {
-    const char *why = ebb_call_any(c);
-    if (why != NULL)
-        return why;
     const ebb_type *boxes = &c->in[0].type, *scores = &c->in[1].type;
     if (boxes->rank != 3 || scores->rank != 3 || boxes->dims[2] != 4 ||
         boxes->dims[0] != scores->dims[0] || boxes->dims[1] != scores->dims[2])
@@ -293,9 +286,9 @@ static const char *declines_suppress(const ebb_call *c)
 
 // clang-format off
 const ebb_kernel ebb_plain_select[] = {
-    {.name = "plain.compress",            .op = EBB_OP_COMPRESS,            .declines = declines_compress, .run = run_compress},
-    {.name = "plain.unique",              .op = EBB_OP_UNIQUE,              .declines = declines_unique,   .workspace = unique_workspace,   .run = run_unique},
-    {.name = "plain.non_max_suppression", .op = EBB_OP_NON_MAX_SUPPRESSION, .declines = declines_suppress, .workspace = suppress_workspace, .run = run_suppress},
+    {.name = "plain.compress",            .op = EBB_OP_COMPRESS,            .dtypes = ebb_call_any, .fits = misfit_compress, .run = run_compress},
+    {.name = "plain.unique",              .op = EBB_OP_UNIQUE,              .dtypes = ebb_call_any, .fits = misfit_unique,   .workspace = unique_workspace, .run = run_unique},
+    {.name = "plain.non_max_suppression", .op = EBB_OP_NON_MAX_SUPPRESSION, .dtypes = ebb_call_any, .fits = misfit_suppress, .workspace = suppress_workspace, .run = run_suppress},
 };
 // clang-format on
 EBB_PLAIN_COUNT(select)

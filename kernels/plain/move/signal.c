@@ -56,18 +56,6 @@ static ebb_status dft_workspace(const ebb_call *c, size_t *bytes)
                : ebb_call_error(c, "its table passes what memory can be");
 }
 
-static const char *declines_dft(const ebb_call *c)
-{
-    const char *why = ebb_plain_floats(c);
-    return why != NULL ? why : ebb_dft_misfit(c);
-}
-
-static const char *declines_stft(const ebb_call *c)
-{
-    const char *why = ebb_plain_floats(c);
-    return why != NULL ? why : ebb_stft_misfit(c);
-}
-
 /* ---- windows ---- */
 
 static ebb_status run_window(const ebb_call *c)
@@ -89,12 +77,11 @@ static ebb_status run_window(const ebb_call *c)
     return NULL;
 }
 
-static const char *declines_window(const ebb_call *c)
+static const char *misfit_window(const ebb_call *c)
 {
-    const char *why = ebb_call_any(c);
-    if (why == NULL && (c->out[0].type.rank != 1 || ebb_elements(&c->in[0].type) != 1))
-        return "the size is not one number";
-    return why;
+    return c->out[0].type.rank != 1 || ebb_elements(&c->in[0].type) != 1
+               ? "the size is not one number"
+               : NULL;
 }
 
 /* ---- MelWeightMatrix(bins, DFT length, rate, lowest, highest): triangles over frequencies ---- */
@@ -120,23 +107,22 @@ static ebb_status run_mel(const ebb_call *c)
     return NULL;
 }
 
-static const char *declines_mel(const ebb_call *c)
+static const char *misfit_mel(const ebb_call *c)
 {
-    const char *why = ebb_call_any(c);
-    for (int i = 0; why == NULL && i < 5; i++)
+    for (int i = 0; i < 5; i++)
         if (ebb_elements(&c->in[i].type) != 1)
-            why = "an input is not one number";
-    return why != NULL ? why : c->out[0].type.rank != 2 ? "the output is no matrix" : NULL;
+            return "an input is not one number";
+    return c->out[0].type.rank != 2 ? "the output is no matrix" : NULL;
 }
 
 // clang-format off
 const ebb_kernel ebb_plain_signal[] = {
-    {.name = "plain.dft",             .op = EBB_OP_DFT,               .declines = declines_dft,    .workspace = dft_workspace, .run = run_dft},
-    {.name = "plain.stft",            .op = EBB_OP_STFT,              .declines = declines_stft,   .workspace = dft_workspace, .run = run_stft},
-    {.name = "plain.hann_window",     .op = EBB_OP_HANN_WINDOW,       .declines = declines_window, .run = run_window},
-    {.name = "plain.hamming_window",  .op = EBB_OP_HAMMING_WINDOW,    .declines = declines_window, .run = run_window},
-    {.name = "plain.blackman_window", .op = EBB_OP_BLACKMAN_WINDOW,   .declines = declines_window, .run = run_window},
-    {.name = "plain.mel_weights",     .op = EBB_OP_MEL_WEIGHT_MATRIX, .declines = declines_mel,    .run = run_mel},
+    {.name = "plain.dft",             .op = EBB_OP_DFT,               .dtypes = ebb_plain_floats, .fits = ebb_dft_misfit, .workspace = dft_workspace, .run = run_dft},
+    {.name = "plain.stft",            .op = EBB_OP_STFT,              .dtypes = ebb_plain_floats, .fits = ebb_stft_misfit, .workspace = dft_workspace, .run = run_stft},
+    {.name = "plain.hann_window",     .op = EBB_OP_HANN_WINDOW,       .dtypes = ebb_call_any, .fits = misfit_window, .run = run_window},
+    {.name = "plain.hamming_window",  .op = EBB_OP_HAMMING_WINDOW,    .dtypes = ebb_call_any, .fits = misfit_window, .run = run_window},
+    {.name = "plain.blackman_window", .op = EBB_OP_BLACKMAN_WINDOW,   .dtypes = ebb_call_any, .fits = misfit_window, .run = run_window},
+    {.name = "plain.mel_weights",     .op = EBB_OP_MEL_WEIGHT_MATRIX, .dtypes = ebb_call_any, .fits = misfit_mel, .run = run_mel},
 };
 // clang-format on
 EBB_PLAIN_COUNT(signal)

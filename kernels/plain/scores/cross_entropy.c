@@ -65,26 +65,11 @@ static ebb_status run_grad(const ebb_call *c)
     return NULL;
 }
 
-static const char *declines(const ebb_call *c)
-{
-    const char *why = ebb_plain_floats(c);
-    return why != NULL ? why : ebb_cross_entropy_misfit(c);
-}
-
+// clang-format off
 const ebb_kernel ebb_plain_cross_entropy[] = {
-    {.name = "plain.softmax_cross_entropy_loss",
-     .op = EBB_OP_SOFTMAX_CROSS_ENTROPY_LOSS,
-     .declines = declines,
-     .workspace = workspace,
-     .run = run_loss},
-    {.name = "plain.softmax_cross_entropy_loss_grad",
-     .op = EBB_OP_SOFTMAX_CROSS_ENTROPY_LOSS_GRAD,
-     .declines = declines,
-     .run = run_grad},
-    {.name = "plain.negative_log_likelihood_loss",
-     .op = EBB_OP_NEGATIVE_LOG_LIKELIHOOD_LOSS,
-     .declines = declines,
-     .workspace = workspace,
-     .run = run_loss},
+    {.name = "plain.softmax_cross_entropy_loss",      .op = EBB_OP_SOFTMAX_CROSS_ENTROPY_LOSS,      .dtypes = ebb_plain_floats, .fits = ebb_cross_entropy_misfit, .workspace = workspace, .run = run_loss},
+    {.name = "plain.softmax_cross_entropy_loss_grad", .op = EBB_OP_SOFTMAX_CROSS_ENTROPY_LOSS_GRAD, .dtypes = ebb_plain_floats, .fits = ebb_cross_entropy_misfit, .run = run_grad},
+    {.name = "plain.negative_log_likelihood_loss",    .op = EBB_OP_NEGATIVE_LOG_LIKELIHOOD_LOSS,    .dtypes = ebb_plain_floats, .fits = ebb_cross_entropy_misfit, .workspace = workspace, .run = run_loss},
 };
+// clang-format on
 EBB_PLAIN_COUNT(cross_entropy)

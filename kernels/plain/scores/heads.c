@@ -30,12 +30,6 @@ static ebb_status linear_workspace(const ebb_call *c, size_t *bytes)
                : ebb_call_error(c, "its state is too large");
 }
 
-static const char *declines(const ebb_call *c)
-{
-    const char *why = ebb_plain_floats(c);
-    return why != NULL ? why : ebb_heads_misfit_any(c);
-}
-
 /* The row of the caches for each token; checked, since positions are values. */
 static ebb_status check_positions(const ebb_call *c)
 {
@@ -90,11 +84,11 @@ static ebb_status run_rotary(const ebb_call *c)
 
 // clang-format off
 const ebb_kernel ebb_plain_heads[] = {
-    {.name = "plain.onnx_attention",   .op = EBB_OP_ATTENTION,              .declines = declines, .workspace = attention_workspace, .run = run_attention},
-    {.name = "plain.flex_attention",   .op = EBB_OP_FLEX_ATTENTION,         .declines = declines, .workspace = attention_workspace, .run = run_attention},
-    {.name = "plain.linear_attention", .op = EBB_OP_LINEAR_ATTENTION,       .declines = declines, .workspace = linear_workspace,    .run = run_linear},
-    {.name = "plain.causal_conv",      .op = EBB_OP_CAUSAL_CONV_WITH_STATE, .declines = declines, .run = run_causal},
-    {.name = "plain.rotary_embedding", .op = EBB_OP_ROTARY_EMBEDDING,       .declines = declines, .run = run_rotary},
+    {.name = "plain.onnx_attention",   .op = EBB_OP_ATTENTION,              .dtypes = ebb_plain_floats, .fits = ebb_any_heads_misfit, .workspace = attention_workspace, .run = run_attention},
+    {.name = "plain.flex_attention",   .op = EBB_OP_FLEX_ATTENTION,         .dtypes = ebb_plain_floats, .fits = ebb_any_heads_misfit, .workspace = attention_workspace, .run = run_attention},
+    {.name = "plain.linear_attention", .op = EBB_OP_LINEAR_ATTENTION,       .dtypes = ebb_plain_floats, .fits = ebb_any_heads_misfit, .workspace = linear_workspace, .run = run_linear},
+    {.name = "plain.causal_conv",      .op = EBB_OP_CAUSAL_CONV_WITH_STATE, .dtypes = ebb_plain_floats, .fits = ebb_any_heads_misfit, .run = run_causal},
+    {.name = "plain.rotary_embedding", .op = EBB_OP_ROTARY_EMBEDDING,       .dtypes = ebb_plain_floats, .fits = ebb_any_heads_misfit, .run = run_rotary},
 };
 // clang-format on
 EBB_PLAIN_COUNT(heads)

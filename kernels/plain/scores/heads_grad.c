@@ -45,15 +45,9 @@ static ebb_status run(const ebb_call *c)
     return NULL;
 }
 
-static const char *declines(const ebb_call *c)
-{
-    const char *why = ebb_plain_floats(c);
-    return why != NULL ? why : ebb_linear_back_misfit(c);
-}
-
 // clang-format off
 const ebb_kernel ebb_plain_heads_grad[] = {
-    {.name = "plain.linear_attention_grad", .op = EBB_OP_LINEAR_ATTENTION_GRAD, .declines = declines, .workspace = workspace, .run = run},
+    {.name = "plain.linear_attention_grad", .op = EBB_OP_LINEAR_ATTENTION_GRAD, .dtypes = ebb_plain_floats, .fits = ebb_linear_back_misfit, .workspace = workspace, .run = run},
 };
 // clang-format on
 EBB_PLAIN_COUNT(heads_grad)

@@ -42,7 +42,7 @@ static bool is_vector(const ebb_type *t, int64_t size)
     return t->rank == 1 && t->dims[0] == size;
 }
 
-const char *ebb_linear_loss_declines(const ebb_call *c)
+const char *ebb_linear_loss_misfit(const ebb_call *c)
 {
     const char *why = ebb_plain_floats(c);
     if (why != NULL)
@@ -122,11 +122,9 @@ static ebb_status run(const ebb_call *c)
     return NULL;
 }
 
+// clang-format off
 const ebb_kernel ebb_plain_linear_loss[] = {
-    {.name = "plain.linear_cross_entropy",
-     .op = EBB_OP_LINEAR_CROSS_ENTROPY,
-     .declines = ebb_linear_loss_declines,
-     .workspace = ebb_linear_loss_workspace,
-     .run = run},
+    {.name = "plain.linear_cross_entropy", .op = EBB_OP_LINEAR_CROSS_ENTROPY, .fits = ebb_linear_loss_misfit, .workspace = ebb_linear_loss_workspace, .run = run},
 };
+// clang-format on
 EBB_PLAIN_COUNT(linear_loss)

@@ -31,7 +31,7 @@ typedef struct ebb_linear_loss {
 } ebb_linear_loss;
 
 /* Why these operands and attributes are no such call, or NULL. */
-const char *ebb_linear_loss_declines(const ebb_call *c);
+const char *ebb_linear_loss_misfit(const ebb_call *c);
 ebb_status ebb_linear_loss_workspace(const ebb_call *c, size_t *bytes);
 
 /* Sizes, pointers and labels; each label is checked. */

@@ -59,20 +59,14 @@ static ebb_status run_softmax_grad(const ebb_call *c)
     return NULL;
 }
 
-static const char *declines(const ebb_call *c)
-{
-    const char *why = ebb_plain_floats(c);
-    return why != NULL ? why : ebb_loss_misfit(c);
-}
-
 // clang-format off
 const ebb_kernel ebb_plain_loss[] = {
-    {.name = "plain.softmax",          .op = EBB_OP_SOFTMAX,          .declines = declines, .run = run_softmax},
-    {.name = "plain.log_softmax",      .op = EBB_OP_LOG_SOFTMAX,      .declines = declines, .run = run_softmax},
-    {.name = "plain.softmax_flat",     .op = EBB_OP_SOFTMAX_FLAT,     .declines = declines, .run = run_softmax},
-    {.name = "plain.log_softmax_flat", .op = EBB_OP_LOG_SOFTMAX_FLAT, .declines = declines, .run = run_softmax},
-    {.name = "plain.softmax_grad",     .op = EBB_OP_SOFTMAX_GRAD,     .declines = declines, .run = run_softmax_grad},
-    {.name = "plain.log_softmax_grad", .op = EBB_OP_LOG_SOFTMAX_GRAD, .declines = declines, .run = run_softmax_grad},
+    {.name = "plain.softmax",          .op = EBB_OP_SOFTMAX,          .dtypes = ebb_plain_floats, .fits = ebb_loss_misfit, .run = run_softmax},
+    {.name = "plain.log_softmax",      .op = EBB_OP_LOG_SOFTMAX,      .dtypes = ebb_plain_floats, .fits = ebb_loss_misfit, .run = run_softmax},
+    {.name = "plain.softmax_flat",     .op = EBB_OP_SOFTMAX_FLAT,     .dtypes = ebb_plain_floats, .fits = ebb_loss_misfit, .run = run_softmax},
+    {.name = "plain.log_softmax_flat", .op = EBB_OP_LOG_SOFTMAX_FLAT, .dtypes = ebb_plain_floats, .fits = ebb_loss_misfit, .run = run_softmax},
+    {.name = "plain.softmax_grad",     .op = EBB_OP_SOFTMAX_GRAD,     .dtypes = ebb_plain_floats, .fits = ebb_loss_misfit, .run = run_softmax_grad},
+    {.name = "plain.log_softmax_grad", .op = EBB_OP_LOG_SOFTMAX_GRAD, .dtypes = ebb_plain_floats, .fits = ebb_loss_misfit, .run = run_softmax_grad},
 };
 // clang-format on
 EBB_PLAIN_COUNT(loss)

@@ -103,7 +103,7 @@ static inline void check_workspace(testing *t, const ebb_kernel *family, ebb_wor
     ebb_work w;
     size_t bytes = SIZE_MAX;
     check_status(ebb_cuda_cudnn_describe("h100"), "h100");
-    taken(k->declines(&t->call));
+    taken(ebb_kernel_declines(k, &t->call));
     check_status(k->workspace(&t->call, &bytes), k->name);
     taken(read_with(read, &w, t));
     assert_int_equal(bytes, scratch + library_bytes(&w, "h100"));

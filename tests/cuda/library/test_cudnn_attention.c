@@ -456,7 +456,7 @@ static size_t plan_long_text(ebb_op op)
     for (int i = 0; i < 3; i++)
         type_out(&t, EBB_BF16, 4, x);
     check_status(ebb_cuda_cudnn_describe("h100"), "h100");
-    taken(k->declines(&t.call));
+    taken(ebb_kernel_declines(k, &t.call));
     check_status(k->workspace(&t.call, &bytes), k->name);
     return bytes;
 }

@@ -303,7 +303,7 @@ static void workspaces_are_those_of_the_described_device(void **state)
             testing t;
             put_layer(&t, layers[i], dtypes[d]);
             check_status(ebb_cuda_cudnn_describe("h100"), "describe");
-            why = kernel_of(layers[i])->declines(&t.call);
+            why = ebb_kernel_declines(kernel_of(layers[i]), &t.call);
             if (why != NULL)
                 fail_msg("%s", why);
             check_status(kernel_of(layers[i])->workspace(&t.call, &bytes), "workspace");
@@ -351,7 +351,7 @@ static void what_is_joined_takes_the_workspace_of_its_plan(void **state)
     }
     testing t;
     put_joined(&t, EBB_OP_CONV_RELU_NHWC, EBB_F32);
-    const char *why = kernel_of(EBB_OP_CONV_RELU_NHWC)->declines(&t.call);
+    const char *why = ebb_kernel_declines(kernel_of(EBB_OP_CONV_RELU_NHWC), &t.call);
     refused(why, "cuDNN"); // no bits of float32: its parts' kernels compute it
 }
 
@@ -365,11 +365,11 @@ static void images_of_odd_sizes_are_left_to_the_own_kernels(void **state)
     type_in(&t, EBB_F32, 4, D(2, 3, 5, 5));
     type_in(&t, EBB_F32, 4, D(4, 3, 1, 1));
     type_out(&t, EBB_F32, 4, D(2, 4, 5, 5));
-    const char *why = kernel_of(EBB_OP_CONV)->declines(&t.call);
+    const char *why = ebb_kernel_declines(kernel_of(EBB_OP_CONV), &t.call);
     assert_true(why != NULL && strstr(why, "16 bytes") != NULL);
     t.in[0].type.dims[1] = t.in[1].type.dims[1] = 4; // the weight's rows may be of any size
     t.in[1].type.dims[0] = t.out[0].type.dims[1] = 8;
-    why = kernel_of(EBB_OP_CONV)->declines(&t.call);
+    why = ebb_kernel_declines(kernel_of(EBB_OP_CONV), &t.call);
     if (why != NULL)
         fail_msg("%s", why);
 }
@@ -432,10 +432,10 @@ static bool declines_without_cudnn(void)
     char text[400] = "";
     put_layer(&t, EBB_OP_CONV_NHWC, EBB_BF16);
     (void)setenv("EBB_CUDNN", "/nowhere/libcudnn.so.9", 1);
-    const char *here = kernel_of(EBB_OP_CONV_NHWC)->declines(&t.call);
+    const char *here = ebb_kernel_declines(kernel_of(EBB_OP_CONV_NHWC), &t.call);
     if (ebb_cuda_cudnn_describe("h100") != NULL)
         return false;
-    const char *described = kernel_of(EBB_OP_CONV_NHWC)->declines(&t.call);
+    const char *described = ebb_kernel_declines(kernel_of(EBB_OP_CONV_NHWC), &t.call);
     ebb_cuda_cudnn_library(text, sizeof text, false);
     return here != NULL && strstr(here, "cuDNN 9 cannot be opened") != NULL && described != NULL &&
            strstr(described, "cuDNN 9 cannot be opened") != NULL &&
@@ -447,7 +447,7 @@ static bool declines_without_a_device(void)
     testing t;
     put_layer(&t, EBB_OP_CONV_NHWC, EBB_BF16);
     (void)setenv("EBB_CUDA_ABSENT", "1", 1);
-    const char *why = kernel_of(EBB_OP_CONV_NHWC)->declines(&t.call);
+    const char *why = ebb_kernel_declines(kernel_of(EBB_OP_CONV_NHWC), &t.call);
     return why != NULL && strstr(why, "no CUDA device") != NULL;
 }
 
