@@ -228,7 +228,6 @@ static struct long_file {
     {"onnx/tables/bodies_recurrent.def", "five bodies in ONNX text", false},
     {"onnx/tables/bodies_bits.def", "fourteen bodies in ONNX text", false},
     {"onnx/text/text.c", "a function for each form of the syntax", false},
-    {"onnx/text/text_parse.c", "a function for each form of the syntax", false},
     {"onnx/text/text_print.c", "a function for each form of the syntax", false},
     {"passes/memory/rounding/piece.c", "four steps of one search", false},
     {"passes/budget/planners/slots.c", "one data structure and its invariants", false},
