@@ -117,8 +117,7 @@ static void join_loss(ebb_graph *g)
     }
     // Shapes that the backward asks for stand where they are at hand, marked as backward.
     bool forward = g->loss.i != 0;
-    EBB_EACH_NODE(g, n)
-    {
+    EBB_EACH_NODE(g, n) {
         ebb_node_info *info = ebb_node_of(g, n);
         bool makes = forward && ebb_value_of(g, g->loss)->producer.i == n.i;
         if (forward || info->phase == EBB_PHASE_NONE)
@@ -134,11 +133,10 @@ ebb_status ebb_artifacts_join(ebb_model *model, bool *joined)
     ebb_graph *g = model->graph;
     *joined = false;
     EBB_EACH_NODE(g, n)
-    *joined = *joined || is_accumulator(g, n);
+        *joined = *joined || is_accumulator(g, n);
     if (!*joined)
         return NULL;
-    EBB_EACH_NODE(g, n)
-    {
+    EBB_EACH_NODE(g, n) {
         if (is_accumulator(g, n))
             EBB_TRY(join_gradient(g, n));
         else if (is(g, n, "BatchNormInternal"))
@@ -164,8 +162,7 @@ static const char *beside(ebb_arena *arena, const char *file, const char *name)
 /* The pass that does what the optimizer's node says. */
 static ebb_status describe(char *text, size_t size, const ebb_graph *g)
 {
-    EBB_EACH_NODE(g, n)
-    {
+    EBB_EACH_NODE(g, n) {
         ebb_attrs a = ebb_node_attrs(g, n);
         if (is(g, n, "SGDOptimizerV2")) {
             (void)snprintf(text, size, "optimizer:kind=sgd,lr=0.001");

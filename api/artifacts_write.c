@@ -211,16 +211,14 @@ static ebb_status strip(ebb_model *m)
     ebb_str backward = ebb_graph_intern(g, "Backward pass");
     if (backward.i == 0)
         return ebb_error_memory();
-    EBB_EACH_NODE(g, n)
-    {
+    EBB_EACH_NODE(g, n) {
         ebb_node_info *info = ebb_node_of(g, n);
         if (info->phase == EBB_BACKWARD)
             info->doc = backward;
         info->phase = EBB_PHASE_NONE;
         strip_props(g, &info->props);
     }
-    EBB_EACH_VALUE(g, v)
-    {
+    EBB_EACH_VALUE(g, v) {
         ebb_value_of(g, v)->role = EBB_ROLE_NONE;
         strip_props(g, &ebb_value_of(g, v)->props);
     }

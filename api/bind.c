@@ -40,8 +40,8 @@ static void mark_upstream(const ebb_graph *g, bool *marked)
             marked[info->in[k].i] = true;
     }
     EBB_EACH_VALUE(g, v)
-    if ((ebb_value_of(g, v)->flags & EBB_IS_CAPTURED) != 0) // by a body that is still there
-        marked[v.i] = true;
+        if ((ebb_value_of(g, v)->flags & EBB_IS_CAPTURED) != 0) // by a body that is still there
+            marked[v.i] = true;
 }
 
 static const ebb_named *array_of(const ebb_batch *batch, const char *name)

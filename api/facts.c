@@ -63,8 +63,7 @@ static ebb_status fill(ebb_model_facts **facts, const ebb_graph *g, ebb_arena *s
             inputs[f.input_count++] = g->inputs[i];
     for (size_t i = 0; i < g->initializer_count; i++)
         f.parameter_count += ebb_value_of(g, g->initializers[i])->role == EBB_ROLE_PARAMETER;
-    EBB_EACH_NODE(g, n)
-    {
+    EBB_EACH_NODE(g, n) {
         f.node_count++;
         f.has_gradient = f.has_gradient || ebb_node_of(g, n)->phase == EBB_BACKWARD;
     }

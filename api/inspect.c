@@ -35,8 +35,7 @@ static json_t *values_of(const ebb_graph *g, const ebb_value *list, size_t count
 static json_t *count_operators(const ebb_graph *g)
 {
     json_t *counts = json_object();
-    EBB_EACH_NODE(g, n)
-    {
+    EBB_EACH_NODE(g, n) {
         const ebb_node_info *info = ebb_node_of(g, n);
         char name[256];
         const char *domain = ebb_text(g, info->domain);
@@ -53,7 +52,7 @@ ebb_status ebb_inspect_json(const ebb_model *model, char **json)
     const ebb_graph *g = model->graph;
     size_t bytes = 0, external = 0, missing = 0, nodes = 0;
     EBB_EACH_NODE(g, n)
-    nodes++;
+        nodes++;
     for (size_t i = 0; i < g->initializer_count; i++) {
         const ebb_tensor *t = ebb_value_of(g, g->initializers[i])->tensor;
         bytes += t->bytes;

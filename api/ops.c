@@ -49,8 +49,7 @@ ebb_status ebb_ops_json(const ebb_model *model, char **json)
     char kernels[64];
     if (model != NULL) {
         const ebb_graph *g = model->graph;
-        EBB_EACH_NODE(g, n)
-        {
+        EBB_EACH_NODE(g, n) {
             const ebb_node_info *info = ebb_node_of(g, n);
             if (info->op == EBB_OP_UNKNOWN && !ebb_dialect_knows(g, n))
                 json_array_append_new(list, row(ebb_node_label(g, n), ebb_text(g, info->domain),

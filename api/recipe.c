@@ -152,7 +152,7 @@ static ebb_status change(recipe *r)
     bool asks = false;
     const ebb_graph *g = r->model->graph;
     EBB_EACH_NODE(g, n)
-    asks = asks || ebb_node_of(g, n)->op == EBB_OP_SHAPE;
+        asks = asks || ebb_node_of(g, n)->op == EBB_OP_SHAPE;
     const bool changes = r->o->budget != NULL || (r->o->passes != NULL && r->o->passes[0] != NULL);
     if (changes && asks)
         add(r, "inline,fold");

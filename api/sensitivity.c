@@ -66,8 +66,8 @@ typedef struct study {
 static bool has_backward(const ebb_graph *g)
 {
     EBB_EACH_NODE(g, n)
-    if (ebb_node_of(g, n)->phase == EBB_BACKWARD)
-        return true;
+        if (ebb_node_of(g, n)->phase == EBB_BACKWARD)
+            return true;
     return false;
 }
 
@@ -150,8 +150,7 @@ static ebb_status find_gradients(study *s, bool **gradient)
     bool *is = *gradient = EBB_NEW(&s->arena, bool, g->value_count);
     if (is == NULL)
         return ebb_error_memory();
-    EBB_EACH_NODE(g, n)
-    {
+    EBB_EACH_NODE(g, n) {
         const ebb_node_info *info = ebb_node_of(g, n);
         bool of_one = false;
         if (info->phase != EBB_BACKWARD)
@@ -489,8 +488,8 @@ static ebb_status quantise(study *s, ebb_model *copy, const char *name, int bits
 static ebb_status draw_apart(ebb_graph *g, size_t first)
 {
     EBB_EACH_NODE(g, n)
-    if (n.i >= first && ebb_node_of(g, n)->op == EBB_OP_QUANTIZE)
-        EBB_TRY(ebb_node_set_int(g, n, "stream", ebb_random_stream(g, "ebb.drawn.apart")));
+        if (n.i >= first && ebb_node_of(g, n)->op == EBB_OP_QUANTIZE)
+            EBB_TRY(ebb_node_set_int(g, n, "stream", ebb_random_stream(g, "ebb.drawn.apart")));
     return NULL;
 }
 

@@ -26,8 +26,7 @@ static void fill_columns(const json_t *plan, double nodes, double most[COLUMNS])
     size_t i;
     json_t *point;
     bool given[COLUMNS] = {false};
-    json_array_foreach(find(plan, "curve"), i, point)
-    {
+    json_array_foreach(find(plan, "curve"), i, point) {
         int column = (int)(cli_real(point, "position") * COLUMNS / nodes);
         double bytes = cli_real(point, "live_bytes");
         if (column < 0 || column >= COLUMNS)
@@ -66,8 +65,7 @@ static void show_axis(const json_t *plan, double nodes)
     int peak = (int)(cli_real(plan, "peak_position") * COLUMNS / nodes);
     memset(axis, '-', COLUMNS);
     memset(names, ' ', sizeof names);
-    json_array_foreach(find(plan, "phases"), i, phase)
-    {
+    json_array_foreach(find(plan, "phases"), i, phase) {
         const char *name = cli_text(phase, "phase");
         size_t at = (size_t)(cli_real(phase, "first") * COLUMNS / nodes), length = strlen(name);
         if (at < COLUMNS)
@@ -108,8 +106,7 @@ static void show_tensors(const char *sign, const json_t *list, double bytes)
     if (json_array_size(list) == 0)
         return;
     printf("%48s%s %s:", "", sign, cli_bytes(text, bytes));
-    json_array_foreach((json_t *)(uintptr_t)list, i, t)
-    {
+    json_array_foreach((json_t *)(uintptr_t)list, i, t) {
         if (cli_real(t, "bytes") * 20 >= bytes) /* not the small change beside it */
             printf("%s %s", i > 0 ? "," : "", cli_text(t, "name"));
     }
@@ -121,8 +118,7 @@ void cli_show_neighbourhood(const json_t *plan)
     size_t i;
     json_t *row;
     printf("around the peak\n  %8s %-8s %14s  %s\n", "position", "phase", "live", "node");
-    json_array_foreach(find(plan, "neighbourhood"), i, row)
-    {
+    json_array_foreach(find(plan, "neighbourhood"), i, row) {
         char text[32];
         bool peak = cli_real(row, "position") == cli_real(plan, "peak_position");
         printf("%c %8lld %-8s %14s  %s\n", peak ? '>' : ' ', (long long)cli_real(row, "position"),

@@ -22,8 +22,7 @@ static void show_probes(const json_t *list)
 {
     size_t i;
     json_t *probe;
-    json_array_foreach(list, i, probe)
-    {
+    json_array_foreach(list, i, probe) {
         const bool agrees = json_is_true(json_object_get(probe, "agrees"));
         printf("       %s has the bits of the own kernel: %s%s\n", cli_text(probe, "what"),
                agrees ? "yes" : "no, ", agrees ? "" : cli_text(probe, "reason"));
@@ -35,8 +34,7 @@ static void show(const json_t *o)
     size_t i;
     json_t *row;
     char total[32], unused[32];
-    json_array_foreach(json_object_get(o, "devices"), i, row)
-    {
+    json_array_foreach(json_object_get(o, "devices"), i, row) {
         bool there = json_is_true(json_object_get(row, "available"));
         printf("%-6s %s\n", cli_text(row, "backend"),
                there ? cli_text(row, "name") : cli_text(row, "reason"));

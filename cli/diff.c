@@ -30,8 +30,7 @@ static void show_categories(const json_t *before, const json_t *after)
     json_t *bytes;
     const json_t *b = json_object_get(before, "categories"),
                  *a = json_object_get(after, "categories");
-    json_object_foreach((json_t *)(uintptr_t)b, name, bytes)
-    {
+    json_object_foreach((json_t *)(uintptr_t)b, name, bytes) {
         char less[32];
         if (cli_real(a, name) > 0 || cli_real(b, name) > 0)
             printf("  %-16s %12s %12s %12s\n", name, bytes_of(b, name), bytes_of(a, name),
@@ -51,8 +50,7 @@ static void show_passes(const json_t *list)
     size_t i;
     json_t *p;
     bool begun = false;
-    json_array_foreach((json_t *)(uintptr_t)list, i, p)
-    {
+    json_array_foreach((json_t *)(uintptr_t)list, i, p) {
         bool moved = false;
         for (int k = 0; k < 3; k++)
             moved |= cli_real(p, keys[k]) != 0;
@@ -74,8 +72,7 @@ static void show_peak_tensors(const char *title, const json_t *plan)
     size_t i;
     json_t *t;
     printf("peak %s at %s\n", title, cli_text(plan, "peak_node"));
-    json_array_foreach(json_object_get(plan, "peak_tensors"), i, t)
-    {
+    json_array_foreach(json_object_get(plan, "peak_tensors"), i, t) {
         if (i < SHOWN)
             printf("  %12s  %-10s %s\n", bytes_of(t, "bytes"), cli_text(t, "category"),
                    cli_text(t, "name"));
@@ -106,10 +103,10 @@ static void show_gradients(const json_t *g)
     printf("%-44s %10s  %10s\n", cli_text(g, "of"), "cosine", "relative L2");
     printf("  %-42s %10s  %10s\n", "all", real_or_dash(cosine, "f", g, "cosine"),
            real_or_dash(l2, "e", g, "relative_l2"));
-    json_array_foreach(json_object_get(g, "worst"), i,
-                       p) if (cli_real(p, "relative_l2") != 0 || cli_real(p, "cosine") != 1)
-        printf("  %-42s %10s  %10s\n", cli_text(p, "name"), real_or_dash(cosine, "f", p, "cosine"),
-               real_or_dash(l2, "e", p, "relative_l2"));
+    json_array_foreach(json_object_get(g, "worst"), i, p)
+        if (cli_real(p, "relative_l2") != 0 || cli_real(p, "cosine") != 1)
+            printf("  %-42s %10s  %10s\n", cli_text(p, "name"),
+                   real_or_dash(cosine, "f", p, "cosine"), real_or_dash(l2, "e", p, "relative_l2"));
     if (cli_real(g, "negligible") > 0)
         printf("  of %.0f parameters, %.0f that are next to zero are not ranked\n",
                cli_real(g, "count"), cli_real(g, "negligible"));

@@ -67,11 +67,9 @@ static void show_values(const char *title, const json_t *list)
     size_t i, d;
     json_t *v, *dim;
     printf("%s\n", title);
-    json_array_foreach((json_t *)(uintptr_t)list, i, v)
-    {
+    json_array_foreach((json_t *)(uintptr_t)list, i, v) {
         printf("  %-36s %s[", cli_text(v, "name"), cli_text(v, "dtype"));
-        json_array_foreach(json_object_get(v, "dims"), d, dim)
-        {
+        json_array_foreach(json_object_get(v, "dims"), d, dim) {
             printf("%s", d > 0 ? "," : "");
             if (json_is_string(dim))
                 printf("%s", json_string_value(dim));
@@ -125,7 +123,8 @@ void cli_show_check(const json_t *o)
     size_t i;
     json_t *f;
     for (int s = 0; s < 3; s++)
-        json_array_foreach(json_object_get(o, lists[s]), i, f) show_finding(severities[s], f);
+        json_array_foreach(json_object_get(o, lists[s]), i, f)
+            show_finding(severities[s], f);
     if (json_array_size(json_object_get(o, "problems")) == 0)
         printf("every operator has a kernel and, where one is needed, a gradient\n");
 }
@@ -135,8 +134,7 @@ void cli_show_ops(const json_t *o)
     size_t i;
     json_t *p;
     printf("%-44s %5s  %-8s %s\n", "operator", "since", "gradient", "kernel");
-    json_array_foreach(json_object_get(o, "operators"), i, p)
-    {
+    json_array_foreach(json_object_get(o, "operators"), i, p) {
         char name[128];
         const char *domain = cli_text(p, "domain");
         (void)snprintf(name, sizeof name, "%s%s%s", domain, domain[0] != '\0' ? "." : "",
@@ -151,8 +149,7 @@ void cli_show_passes(const json_t *o)
 {
     size_t i, k;
     json_t *p, *s;
-    json_array_foreach(json_object_get(o, "passes"), i, p)
-    {
+    json_array_foreach(json_object_get(o, "passes"), i, p) {
         if (json_object_get(p, "doc") != NULL) {
             printf("%-14s %-9s %s\n", cli_text(p, "name"), cli_text(p, "exactness"),
                    cli_text(p, "doc"));
@@ -168,9 +165,10 @@ void cli_show_passes(const json_t *o)
             printf("  peak %s -> %s  saved %s", bytes_of(p, "peak_before_bytes"),
                    bytes_of(p, "peak_after_bytes"), bytes_of(p, "saved_bytes"));
         printf("  (%s)\n", time_of(p, "ns"));
-        json_array_foreach(json_object_get(p, "skipped"), k, s) printf(
-            "    skipped %lld: %s (%s)\n", (long long)cli_real(s, "count"), cli_text(s, "reason"),
-            json_string_value(json_array_get(json_object_get(s, "nodes"), 0)));
+        json_array_foreach(json_object_get(p, "skipped"), k, s)
+            printf("    skipped %lld: %s (%s)\n", (long long)cli_real(s, "count"),
+                   cli_text(s, "reason"),
+                   json_string_value(json_array_get(json_object_get(s, "nodes"), 0)));
         json_array_foreach(json_object_get(p, "notes"), k, s)
             printf("    %s\n", json_string_value(s));
     }
@@ -184,8 +182,7 @@ static void show_categories(const json_t *plan)
     const char *name;
     json_t *bytes;
     double peak = cli_real(plan, "peak_bytes");
-    json_object_foreach(json_object_get(plan, "categories"), name, bytes)
-    {
+    json_object_foreach(json_object_get(plan, "categories"), name, bytes) {
         char text[32];
         double b = json_number_value(bytes);
         if (b > 0)
@@ -198,8 +195,7 @@ static void show_notes(const json_t *o)
 {
     size_t i, k;
     json_t *p, *note;
-    json_array_foreach(json_object_get(o, "passes"), i, p)
-    {
+    json_array_foreach(json_object_get(o, "passes"), i, p) {
         if (strcmp(cli_text(p, "exactness"), "makes") == 0)
             continue;
         json_array_foreach(json_object_get(p, "notes"), k, note)
@@ -212,8 +208,7 @@ static void show_host_work(const json_t *o)
 {
     const char *op, *before = "the CPU computes what the device has no kernel for: ";
     json_t *count;
-    json_object_foreach(json_object_get(o, "on_host"), op, count)
-    {
+    json_object_foreach(json_object_get(o, "on_host"), op, count) {
         printf("%s%s (%lld)", before, op, (long long)json_integer_value(count));
         before = ", ";
     }
@@ -232,8 +227,10 @@ void cli_show_plan(const json_t *o)
     printf("saved  %s kept by forward for backward\n", bytes_of(o, "saved_bytes"));
     printf("at the peak\n");
     show_categories(o);
-    json_array_foreach(json_object_get(o, "peak_tensors"), i, t) if (i < 10) printf(
-        "  %12s  %-10s %s\n", bytes_of(t, "bytes"), cli_text(t, "category"), cli_text(t, "name"));
+    json_array_foreach(json_object_get(o, "peak_tensors"), i, t)
+        if (i < 10)
+            printf("  %12s  %-10s %s\n", bytes_of(t, "bytes"), cli_text(t, "category"),
+                   cli_text(t, "name"));
     cli_show_curve(o);
     cli_show_neighbourhood(o);
     printf("%lld nodes, %.3g GFLOP, planned %s a step\n", (long long)cli_real(o, "nodes"),
@@ -275,8 +272,7 @@ void cli_show_bench(const json_t *o)
     size_t i;
     json_t *p;
     printf("%-40s %6s %6s %12s %10s\n", "step", "nodes", "steps", "time", "in nodes");
-    json_array_foreach(json_object_get(o, "steps"), i, p)
-    {
+    json_array_foreach(json_object_get(o, "steps"), i, p) {
         double step = cli_real(p, "step_ns");
         printf("%-40s %6lld %6lld %12s %8.1f %%\n", cli_text(p, "model"),
                (long long)cli_real(p, "nodes"), (long long)cli_real(p, "steps"),
@@ -284,8 +280,7 @@ void cli_show_bench(const json_t *o)
     }
     printf("%-40s %8s %9s %9s %9s %8s\n", "operator", "measured", "fixed us", "GFLOP/s", "GB/s",
            "off by");
-    json_array_foreach(json_object_get(o, "rates"), i, p)
-    {
+    json_array_foreach(json_object_get(o, "rates"), i, p) {
         double flop = cli_real(p, "ns_per_flop"), byte = cli_real(p, "ns_per_byte");
         printf("%-40s %8lld %9.1f %9.1f %9.1f %6.1f %%\n", cli_text(p, "family"),
                (long long)cli_real(p, "entries"), cli_real(p, "fixed_ns") / 1e3,

@@ -110,8 +110,7 @@ static bool add_words(sweep *s, cli *to, const json_t *entry)
     const char *key;
     json_t *value, *one;
     size_t i;
-    json_object_foreach((json_t *)(uintptr_t)entry, key, value)
-    {
+    json_object_foreach((json_t *)(uintptr_t)entry, key, value) {
         bool skip = false;
         for (size_t k = 0; k < sizeof own / sizeof *own; k++)
             skip |= strcmp(own[k], key) == 0;
@@ -119,7 +118,9 @@ static bool add_words(sweep *s, cli *to, const json_t *entry)
             continue;
         if (!json_is_array(value) && !add_word(s, to, key, value))
             return false;
-        json_array_foreach(value, i, one) if (!add_word(s, to, key, one)) return false;
+        json_array_foreach(value, i, one)
+            if (!add_word(s, to, key, one))
+                return false;
     }
     return true;
 }
@@ -160,15 +161,13 @@ static json_t *sites_of(const char *report)
 {
     json_t *o = json_loads(report != NULL ? report : "{}", 0, NULL), *out = json_array(), *p;
     size_t i;
-    json_array_foreach(json_object_get(o, "passes"), i, p)
-    {
+    json_array_foreach(json_object_get(o, "passes"), i, p) {
         json_t *site = json_object(), *reasons = json_array(), *reason;
         size_t k;
         (void)json_object_set(site, "pass", json_object_get(p, "name"));
         (void)json_object_set(site, "found", json_object_get(p, "found"));
         (void)json_object_set(site, "applied", json_object_get(p, "applied"));
-        json_array_foreach(json_object_get(p, "skipped"), k, reason)
-        {
+        json_array_foreach(json_object_get(p, "skipped"), k, reason) {
             (void)json_object_del(reason, "nodes");
             (void)json_array_append(reasons, reason);
         }
@@ -197,9 +196,9 @@ static double relative_loss(const json_t *values, const char *loss)
 {
     size_t i;
     json_t *v;
-    json_array_foreach((json_t *)(uintptr_t)values, i, v) if (strcmp(cli_text(v, "name"), loss) ==
-                                                              0) return cli_real(v,
-                                                                                 "max_rel_error");
+    json_array_foreach((json_t *)(uintptr_t)values, i, v)
+        if (strcmp(cli_text(v, "name"), loss) == 0)
+            return cli_real(v, "max_rel_error");
     return 0;
 }
 
@@ -481,9 +480,9 @@ static bool wanted(const json_t *model, const json_t *passes)
     const char *name = json_string_value(json_object_get(model, "name"));
     size_t i;
     json_t *text;
-    json_array_foreach((json_t *)(uintptr_t)only, i,
-                       text) if (name != NULL && json_is_string(text) &&
-                                 strcmp(json_string_value(text), name) == 0) return true;
+    json_array_foreach((json_t *)(uintptr_t)only, i, text)
+        if (name != NULL && json_is_string(text) && strcmp(json_string_value(text), name) == 0)
+            return true;
     return only == NULL;
 }
 
@@ -538,8 +537,8 @@ static FILE *write_again(const char *path, const json_t *lines)
         return NULL;
     FILE *out = fopen(beside, "w");
     bool written = out != NULL;
-    json_array_foreach((json_t *)(uintptr_t)lines, i, line) written =
-        written && fputs(json_string_value(line), out) >= 0;
+    json_array_foreach((json_t *)(uintptr_t)lines, i, line)
+        written = written && fputs(json_string_value(line), out) >= 0;
     written = written && fflush(out) == 0 && rename(beside, path) == 0;
     if (!written && out != NULL) {
         int why = errno;
@@ -577,8 +576,9 @@ static int run_all(sweep *s)
         printf("%-18s %-44s %11s %7s  %11s %7s  %8s  %s\n", "model", "passes", "peak", "", "saved",
                "", "time", "gradients: cosine, relative L2");
     json_array_foreach(models, i, model)
-        json_array_foreach(list, k, passes) if (code == EBB_OK && wanted(model, passes)) code =
-            one(s, model, passes);
+        json_array_foreach(list, k, passes)
+            if (code == EBB_OK && wanted(model, passes))
+                code = one(s, model, passes);
     if (s->out != NULL && fclose(s->out) != 0 && code == EBB_OK)
         code = EBB_IO;
     if (code == EBB_OK && cli_has(s->c, "--json"))

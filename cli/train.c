@@ -126,8 +126,7 @@ static const char *odd_key(json_t *o)
         return "shuffle";
     const char *key;
     json_t *value;
-    json_object_foreach(o, key, value)
-    {
+    json_object_foreach(o, key, value) {
         bool known = strcmp(key, "shuffle") == 0;
         for (size_t k = 0; k < 4; k++)
             known |= strcmp(key, numbers[k]) == 0;

@@ -160,8 +160,9 @@ static ebb_status write_artifacts(const cli *c, const ebb_model *model, const ch
     ebb_status status = ebb_artifacts_save(model, folder, &json);
     json_t *o = json != NULL ? json_loads(json, 0, NULL) : NULL, *note;
     size_t i;
-    json_array_foreach(json_object_get(o, "notes"), i, note) if (!cli_has(c, "--json"))
-        cli_note("note: %s", json_string_value(note));
+    json_array_foreach(json_object_get(o, "notes"), i, note)
+        if (!cli_has(c, "--json"))
+            cli_note("note: %s", json_string_value(note));
     json_decref(o);
     ebb_release(json);
     return status;

@@ -66,15 +66,14 @@ ebb_status ebb_draw_also(ebb_model *model, ebb_str state, ebb_value drawn)
 ebb_node ebb_first_update(const ebb_graph *g)
 {
     EBB_EACH_NODE(g, n)
-    if (ebb_node_of(g, n)->phase == EBB_UPDATE)
-        return n;
+        if (ebb_node_of(g, n)->phase == EBB_UPDATE)
+            return n;
     return EBB_NO_NODE;
 }
 
 static void mark_kept(ebb_saves *s, const ebb_graph *g)
 {
-    EBB_EACH_VALUE(g, v)
-    {
+    EBB_EACH_VALUE(g, v) {
         uint16_t stays = EBB_IS_INITIALIZER | EBB_IS_OUTPUT;
         if (!ebb_value_of(g, v)->dead && (ebb_value_of(g, v)->flags & stays) != 0)
             s->kept[s->root[v.i].i] = true;
@@ -92,14 +91,12 @@ ebb_status ebb_saves_find(ebb_saves *s, const ebb_graph *g, ebb_arena *scratch)
     s->forward = EBB_NEW(scratch, bool, g->value_count);
     if (s->root == NULL || s->reads == NULL || s->kept == NULL || s->forward == NULL)
         return ebb_error_memory();
-    EBB_EACH_VALUE(g, v)
-    {
+    EBB_EACH_VALUE(g, v) {
         s->root[v.i] = v;
         ebb_node maker = ebb_value_of(g, v)->producer;
         s->forward[v.i] = maker.i == 0 || !ebb_is_backward(g, maker);
     }
-    EBB_EACH_NODE(g, n)
-    { // in order: the root of an input is final when its view is met
+    EBB_EACH_NODE(g, n) { // in order: the root of an input is final when its view is met
         const ebb_node_info *info = ebb_node_of(g, n);
         bool view = ebb_op_has(info->op, EBB_VIEW) && info->out_count > 0 && info->in_count > 0;
         if (view && info->in[0].i != 0 && info->out[0].i != 0)
@@ -260,8 +257,7 @@ int64_t ebb_random_stream(const ebb_graph *g, const char *name)
     int64_t stream = ebb_hash31(name);
     for (bool taken = true; taken;) {
         taken = false;
-        EBB_EACH_NODE(g, n)
-        {
+        EBB_EACH_NODE(g, n) {
             ebb_attrs attrs = ebb_node_attrs(g, n);
             if (ebb_attr_int(&attrs, "stream", -1) != stream)
                 continue;

@@ -76,7 +76,7 @@ static size_t count_nodes(const ebb_graph *g)
 {
     size_t count = 0;
     EBB_EACH_NODE(g, n)
-    count++;
+        count++;
     return count;
 }
 
@@ -94,8 +94,7 @@ static unsigned marks_by(const ebb_pass *pass)
 static unsigned marks_of(const ebb_graph *g)
 {
     unsigned found = 0;
-    EBB_EACH_NODE(g, n)
-    {
+    EBB_EACH_NODE(g, n) {
         const ebb_node_info *info = ebb_node_of(g, n);
         found |= info->tile_rows != 0 ? STREAMED : 0;
         for (uint32_t k = 0; info->over != NULL && k < info->out_count; k++)
@@ -106,8 +105,7 @@ static unsigned marks_of(const ebb_graph *g)
 
 void ebb_pipeline_unmark(ebb_graph *g)
 {
-    EBB_EACH_NODE(g, n)
-    {
+    EBB_EACH_NODE(g, n) {
         ebb_node_of(g, n)->over = NULL;
         ebb_node_of(g, n)->tile_rows = 0;
     }
@@ -183,7 +181,7 @@ static weight weigh(ebb_graph *g)
     if (run_pass(g, &s, NULL, NULL, &keep, &unread) == NULL)
         w = weigh_as_marked(g);
     EBB_EACH_NODE(g, n)
-    ebb_node_of(g, n)->over = NULL;
+        ebb_node_of(g, n)->over = NULL;
     ebb_arena_fini(&keep);
     return w;
 }

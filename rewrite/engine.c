@@ -196,7 +196,7 @@ ebb_status ebb_rules_apply(ebb_edit *e, const ebb_rule *rules, size_t count)
     for (bool any = true; any && fuel > 0;) {
         any = false;
         EBB_EACH_NODE(e->g, n)
-        EBB_TRY(try_node(&s, n, &fuel, &any));
+            EBB_TRY(try_node(&s, n, &fuel, &any));
     }
     return NULL;
 }

@@ -149,8 +149,7 @@ ebb_status ebb_doctor_operators(ebb_doctor *d)
         EBB_TRY(ebb_visit_nodes(d->tidy, look_at, d));
     EBB_TRY(ebb_backends("cpu", &backends));
     const ebb_graph *g = d->tidy != NULL ? d->tidy->graph : d->raw->graph;
-    EBB_EACH_NODE(g, n)
-    {
+    EBB_EACH_NODE(g, n) {
         const char *why;
         if (ebb_node_of(g, n)->op == EBB_OP_UNKNOWN || ebb_calls_function(g, n))
             continue;

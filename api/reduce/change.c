@@ -20,8 +20,7 @@ static ebb_status open_inputs(ebb_graph *g, bool *possible)
             ebb_graph_remove_output(g, g->outputs[i]);
     if (!is_made(ebb_value_of(g, g->loss)))
         g->loss = EBB_NO_VALUE;
-    EBB_EACH_VALUE(g, v)
-    {
+    EBB_EACH_VALUE(g, v) {
         const ebb_value_info *info = ebb_value_of(g, v);
         if (is_made(info) || !ebb_value_is_read(g, v))
             continue;
@@ -36,8 +35,7 @@ static ebb_status open_inputs(ebb_graph *g, bool *possible)
 /* A node whose readers went has its first output that was read as an output of the graph. */
 static ebb_status open_outputs(ebb_graph *g, const bool *had_readers, size_t count)
 {
-    EBB_EACH_NODE(g, n)
-    {
+    EBB_EACH_NODE(g, n) {
         const ebb_node_info *info = ebb_node_of(g, n);
         ebb_value lost = EBB_NO_VALUE;
         bool kept = false;
@@ -55,8 +53,7 @@ static ebb_status open_outputs(ebb_graph *g, const bool *had_readers, size_t cou
 /* Values that nobody makes or reads any more, whose names the file would keep. */
 static void forget_loose(ebb_graph *g)
 {
-    EBB_EACH_VALUE(g, v)
-    {
+    EBB_EACH_VALUE(g, v) {
         const ebb_value_info *info = ebb_value_of(g, v);
         if (!info->dead && !is_made(info) && !ebb_value_is_read(g, v))
             ebb_value_bury(g, v);
@@ -307,8 +304,7 @@ ebb_status ebb_less_initializers(ebb_model *copy, size_t at, size_t size, bool *
 
 static bool calls(const ebb_graph *g, const ebb_function *f)
 {
-    EBB_EACH_NODE(g, n)
-    {
+    EBB_EACH_NODE(g, n) {
         const ebb_node_info *info = ebb_node_of(g, n);
         if (ebb_same_str(info->op_name, f->name) && ebb_same_str(info->domain, f->domain))
             return true;
@@ -359,14 +355,13 @@ ebb_status ebb_less_said(ebb_model *copy, size_t at, size_t size, bool *applies)
         copy->props.count = g->props.count = 0;
         g->doc = (ebb_str){0};
     } else {
-        EBB_EACH_NODE(g, n)
-        {
+        EBB_EACH_NODE(g, n) {
             *applies = *applies || ebb_node_of(g, n)->props.count > 0;
             ebb_node_of(g, n)->props.count = 0;
             ebb_node_of(g, n)->doc = (ebb_str){0};
         }
         EBB_EACH_VALUE(g, v)
-        ebb_value_of(g, v)->props.count = 0;
+            ebb_value_of(g, v)->props.count = 0;
     }
     return NULL;
 }

@@ -55,7 +55,7 @@ static ebb_status change_and_tie(ebb_reducer *r, ebb_model *copy, ebb_change cha
     if (had_readers == NULL)
         return ebb_error_memory();
     EBB_EACH_VALUE(g, v)
-    had_readers[v.i] = ebb_value_of(g, v)->use_count > 0;
+        had_readers[v.i] = ebb_value_of(g, v)->use_count > 0;
     EBB_TRY(change(copy, at, size, worth));
     if (!*worth)
         return NULL;
@@ -82,7 +82,7 @@ ebb_status ebb_reduce_try(ebb_reducer *r, ebb_change change, size_t at, size_t s
     if (status == NULL && *took && r->options->progress != NULL) {
         size_t nodes = 0;
         EBB_EACH_NODE(ebb_reduce_best(r)->graph, n)
-        nodes++;
+            nodes++;
         r->options->progress(r->options->context, r->stage, nodes, r->tests);
     }
     return status;
@@ -94,7 +94,7 @@ static size_t node_count(const ebb_graph *g)
 {
     size_t count = 0;
     EBB_EACH_NODE(g, n)
-    count++;
+        count++;
     return count;
 }
 

@@ -19,8 +19,7 @@ static bool is_said(const ebb_graph *g, const ebb_value_info *info)
 int64_t ebb_reduce_next_size(const ebb_graph *g, int64_t below)
 {
     int64_t largest = 0;
-    EBB_EACH_VALUE(g, v)
-    {
+    EBB_EACH_VALUE(g, v) {
         const ebb_value_info *info = ebb_value_of(g, v);
         for (int k = 0; is_said(g, info) && k < info->type.rank; k++)
             if (info->type.dims[k] < below && info->type.dims[k] > largest)
@@ -127,8 +126,7 @@ ebb_status ebb_less_size(ebb_model *copy, size_t at, size_t size, bool *applies)
         }
         EBB_TRY(shrink_numbers(g, v, from, to));
     }
-    EBB_EACH_VALUE(g, v)
-    {
+    EBB_EACH_VALUE(g, v) {
         ebb_value_info *info = ebb_value_of(g, v);
         if (info->dead || (info->flags & EBB_IS_INITIALIZER) != 0)
             continue;

@@ -47,8 +47,7 @@ static ebb_status add_metadata(json_t *root, const char *metadata_json)
     int failed = texts == NULL;
     const char *key;
     json_t *value;
-    json_object_foreach(given, key, value)
-    {
+    json_object_foreach(given, key, value) {
         if (strcmp(key, EBB_CHECKSUM_KEY) == 0) { // of this file, whatever it was of
             failed |=
                 json_object_set_new(texts, key, json_string(EBB_CHECKSUM_KIND EBB_CHECKSUM_ZERO));
@@ -284,8 +283,7 @@ static ebb_status read_notes(notes *n, json_t *root)
             return ebb_error(EBB_REJECTED, "the checkpoint's metadata lack '%s'", keys[k].key);
     const char *key;
     json_t *value;
-    json_object_foreach(root, key, value)
-    {
+    json_object_foreach(root, key, value) {
         bool known = false;
         for (size_t k = 0; k < KEYS; k++)
             known |= strcmp(key, keys[k].key) == 0;

@@ -235,15 +235,15 @@ static void add_properties(out *o, size_t from, json_t *given)
     size_t at[KINDS], count[KINDS] = {0}, lists[KINDS] = {0};
     const char *name;
     json_t *value;
-    json_object_foreach(given, name, value) count[kind_of(value)]++;
+    json_object_foreach(given, name, value)
+        count[kind_of(value)]++;
     const unsigned sizes[KINDS] = {count[0] > 0 ? 4 : 0, count[1] > 0 ? 4 : 0,
                                    count[2] > 0 ? 4 : 0};
     refer(o, from, add_table(o, sizes, KINDS, at));
     for (int k = 0; k < KINDS; k++)
         if (count[k] > 0)
             lists[k] = add_list(o, at[k], count[k]);
-    json_object_foreach(given, name, value)
-    {
+    json_object_foreach(given, name, value) {
         add_property(o, lists[kind_of(value)], name, value);
         lists[kind_of(value)] += 4;
     }

@@ -140,8 +140,7 @@ static void note_read(ruler *r, ebb_value v, ebb_phase reader)
 /* The values outside that the node's subgraphs read are alive while it runs. */
 static ebb_status touch_captured(ruler *r, const ebb_graph *inner, uint32_t p)
 {
-    EBB_EACH_VALUE(inner, v)
-    {
+    EBB_EACH_VALUE(inner, v) {
         const ebb_value_info *info = ebb_value_of(inner, v);
         if (!info->dead && (info->flags & EBB_IS_OUTER))
             EBB_TRY(touch(r, ebb_value_find(r->g, ebb_value_name(inner, v)), p));
@@ -165,8 +164,7 @@ static ebb_status touch_nodes(ruler *r)
 {
     const ebb_graph *g = r->g;
     uint32_t p = 0;
-    EBB_EACH_NODE(g, n)
-    {
+    EBB_EACH_NODE(g, n) {
         const ebb_node_info *node = ebb_node_of(g, n);
         for (uint32_t i = 0; i < node->in_count; i++) {
             if (node->in[i].i == 0)
@@ -244,8 +242,7 @@ static ebb_status list_tensors(ruler *r, ebb_memory *m, ebb_arena *arena,
     if (workspace_bytes == NULL)
         return NULL;
     uint32_t p = 0;
-    EBB_EACH_NODE(g, n)
-    {
+    EBB_EACH_NODE(g, n) {
         size_t bytes = workspace_bytes[n.i];
         if (bytes != 0) {
             if (!ebb_size_align(&bytes, bytes, r->align))
@@ -300,7 +297,8 @@ static ebb_status weigh(ebb_memory *m, ebb_arena *arena, const ebb_graph *g,
 {
     ruler r = {.g = g, .align = align};
     size_t values = g->value_count + 1;
-    EBB_EACH_NODE(g, n) m->positions++;
+    EBB_EACH_NODE(g, n)
+        m->positions++;
     r.last = m->positions == 0 ? 0 : m->positions - 1;
 
     m->tensor_of = EBB_NEW(arena, uint32_t, values);
@@ -321,8 +319,7 @@ static ebb_status weigh(ebb_memory *m, ebb_arena *arena, const ebb_graph *g,
 
     for (uint32_t v = 0; v < values; v++)
         r.parent[v] = v;
-    EBB_EACH_NODE(g, n)
-    {
+    EBB_EACH_NODE(g, n) {
         const ebb_node_info *node = ebb_node_of(g, n);
         for (uint32_t k = 0; node->over != NULL && k < node->out_count; k++) {
             ebb_value in = node->over[k] == 0 ? EBB_NO_VALUE : ebb_in(g, n, node->over[k] - 1u);

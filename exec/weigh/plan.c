@@ -147,8 +147,7 @@ static ebb_status make_calls(ebb_plan *plan, ebb_arena *arena, ebb_arena *scratc
     uint32_t *at = EBB_NEW(scratch, uint32_t, plan->g->node_count + 1);
     if (at == NULL)
         return ebb_error_memory();
-    EBB_EACH_NODE(plan->g, n)
-    {
+    EBB_EACH_NODE(plan->g, n) {
         ebb_call *call = &plan->calls[plan->count];
         EBB_TRY(ebb_call_make(call, arena, plan->g, n, setting->seed));
         call->deterministic = setting->deterministic;
@@ -191,7 +190,8 @@ static ebb_status estimate(ebb_plan *plan, ebb_arena *arena, ebb_arena *scratch,
 {
     const ebb_graph *g = plan->g;
     size_t nodes = 0;
-    EBB_EACH_NODE(g, n) nodes++;
+    EBB_EACH_NODE(g, n)
+        nodes++;
     plan->order = EBB_NEW(arena, ebb_node, nodes + 1);
     plan->calls = EBB_NEW(arena, ebb_call, nodes + 1);
     size_t *workspace_bytes = EBB_NEW(scratch, size_t, g->node_count + 1);

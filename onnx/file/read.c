@@ -23,8 +23,7 @@ static ebb_status read_imports(ebb_reader *r, ebb_import **list, size_t *list_co
 /* A function's operators follow its own imports, not the model's. */
 static void find_ops_again(const ebb_model *model, const ebb_function *f, ebb_graph *g)
 {
-    EBB_EACH_NODE(g, n)
-    {
+    EBB_EACH_NODE(g, n) {
         ebb_node_info *info = ebb_node_of(g, n);
         const char *domain = ebb_text(g, info->domain);
         for (size_t i = 0; i < f->import_count; i++) {

@@ -478,9 +478,9 @@ static ebb_status read_node(ebb_reader *r, ebb_graph *g, const Onnx__NodeProto *
 static bool out_of_order(const ebb_graph *g)
 {
     EBB_EACH_NODE(g, n)
-    for (uint32_t i = 0; i < ebb_node_of(g, n)->in_count; i++)
-        if (ebb_value_of(g, ebb_in(g, n, i))->producer.i >= n.i)
-            return true;
+        for (uint32_t i = 0; i < ebb_node_of(g, n)->in_count; i++)
+            if (ebb_value_of(g, ebb_in(g, n, i))->producer.i >= n.i)
+                return true;
     return false;
 }
 
@@ -488,8 +488,7 @@ static bool out_of_order(const ebb_graph *g)
 static ebb_status check_captures(const ebb_graph *g, const uint8_t *made, ebb_node n,
                                  const ebb_graph *inner)
 {
-    EBB_EACH_VALUE(inner, v)
-    {
+    EBB_EACH_VALUE(inner, v) {
         const ebb_value_info *info = ebb_value_of(inner, v);
         if ((info->flags & EBB_IS_OUTER) == 0)
             continue;
@@ -507,8 +506,7 @@ static ebb_status check_all_captures(ebb_reader *r, const ebb_graph *g)
     uint8_t *made = EBB_NEW(&r->scratch, uint8_t, g->node_count);
     if (made == NULL)
         return ebb_error_memory();
-    EBB_EACH_NODE(g, n)
-    {
+    EBB_EACH_NODE(g, n) {
         const ebb_node_info *info = ebb_node_of(g, n);
         for (uint32_t a = 0; a < info->attr_count; a++)
             for (uint32_t k = 0; info->attr[a].graphs != NULL && k < info->attr[a].count; k++)

@@ -351,8 +351,7 @@ static const char *free_name(ebb_writer *w, const char *base)
     const char *name = base;
     for (unsigned i = 1; name != NULL; i++) {
         bool taken = false;
-        EBB_EACH_VALUE(g, v)
-        {
+        EBB_EACH_VALUE(g, v) {
             const ebb_tensor *t = ebb_value_of(g, v)->tensor;
             taken |=
                 t != NULL && t->external && t->location != NULL && strcmp(t->location, name) == 0;

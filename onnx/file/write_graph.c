@@ -566,8 +566,7 @@ void ebb_writer_nodes(ebb_writer *w, const ebb_graph *g, Onnx__NodeProto ***list
     *count = 0;
     if (*list == NULL)
         return;
-    EBB_EACH_NODE(g, n)
-    {
+    EBB_EACH_NODE(g, n) {
         Onnx__NodeProto *node = make_node(w, g, n);
         if (node == NULL)
             return;
@@ -581,8 +580,7 @@ bool ebb_writer_changed(const ebb_graph *g)
 {
     const Onnx__GraphProto *origin = g->origin;
     size_t count = 0;
-    EBB_EACH_NODE(g, n)
-    {
+    EBB_EACH_NODE(g, n) {
         count++;
         if (ebb_node_of(g, n)->origin == NULL)
             return true;
@@ -623,8 +621,7 @@ static void set_value_infos(ebb_writer *w, const ebb_graph *g, Onnx__GraphProto 
         }
     }
     const uint16_t listed = EBB_IS_INPUT | EBB_IS_OUTPUT | EBB_IS_INITIALIZER | EBB_IS_OUTER;
-    EBB_EACH_VALUE(g, v)
-    {
+    EBB_EACH_VALUE(g, v) {
         const ebb_value_info *value = ebb_value_of(g, v);
         bool known = value->type.kind == EBB_KIND_TENSOR || value->type.kind == EBB_KIND_SEQUENCE ||
                      value->type.kind == EBB_KIND_OPTIONAL;

@@ -35,8 +35,7 @@ ebb_status ebb_captures_move(ebb_graph *body, const char *from, const char *to)
 
 static ebb_status move_all(ebb_graph *g, const char *from, const char *to)
 {
-    EBB_EACH_NODE(g, n)
-    {
+    EBB_EACH_NODE(g, n) {
         const ebb_node_info *info = ebb_node_of(g, n);
         for (uint32_t i = 0; i < info->attr_count; i++)
             for (uint32_t k = 0; is_body(&info->attr[i]) && k < info->attr[i].count; k++)
@@ -64,15 +63,13 @@ ebb_status ebb_captures_replace(ebb_graph *g, ebb_value old, ebb_value with)
 void ebb_captures_mark(ebb_graph *g)
 {
     EBB_EACH_VALUE(g, v)
-    ebb_value_of(g, v)->flags &= (uint16_t)~EBB_IS_CAPTURED;
-    EBB_EACH_NODE(g, n)
-    {
+        ebb_value_of(g, v)->flags &= (uint16_t)~EBB_IS_CAPTURED;
+    EBB_EACH_NODE(g, n) {
         const ebb_node_info *info = ebb_node_of(g, n);
         for (uint32_t i = 0; i < info->attr_count; i++)
             for (uint32_t k = 0; is_body(&info->attr[i]) && k < info->attr[i].count; k++) {
                 const ebb_graph *body = info->attr[i].graphs[k];
-                EBB_EACH_VALUE(body, v)
-                {
+                EBB_EACH_VALUE(body, v) {
                     const ebb_value_info *inner = ebb_value_of(body, v);
                     if (inner->dead || (inner->flags & EBB_IS_OUTER) == 0)
                         continue;

@@ -47,8 +47,8 @@ ebb_node ebb_node_find(const ebb_graph *g, const char *name)
     ebb_str s = ebb_names_find(&g->model->names, name);
     if (s.i != 0)
         EBB_EACH_NODE(g, n)
-    if (ebb_node_of(g, n)->name.i == s.i)
-        return n;
+            if (ebb_node_of(g, n)->name.i == s.i)
+                return n;
     return EBB_NO_NODE;
 }
 
@@ -780,6 +780,6 @@ uint32_t *ebb_graph_positions(const ebb_graph *g, ebb_arena *scratch)
     for (size_t i = 0; i < g->node_count; i++)
         at[i] = UINT32_MAX;
     EBB_EACH_NODE(g, n)
-    at[n.i] = p++;
+        at[n.i] = p++;
     return at;
 }

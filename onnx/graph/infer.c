@@ -138,8 +138,7 @@ ebb_status ebb_infer_through(ebb_graph *g, ebb_contradicted told, void *context)
     ebb_arena scratch = {0};
     ebb_facts facts;
     ebb_status status = ebb_facts_init(&facts, g, &scratch);
-    EBB_EACH_NODE(g, n)
-    {
+    EBB_EACH_NODE(g, n) {
         if (status != NULL)
             break;
         status = infer_and_learn(g, n, &facts, &scratch);
@@ -165,8 +164,7 @@ ebb_status ebb_bind_dim(ebb_graph *g, const char *symbol, int64_t size, size_t *
     ebb_str name = ebb_names_find(&g->model->names, symbol);
     if (name.i == 0)
         return NULL;
-    EBB_EACH_VALUE(g, v)
-    {
+    EBB_EACH_VALUE(g, v) {
         ebb_value_info *info = ebb_value_of(g, v);
         bool changed = false;
         for (int i = 0; i < info->type.rank; i++)
@@ -184,8 +182,7 @@ ebb_status ebb_bind_dim(ebb_graph *g, const char *symbol, int64_t size, size_t *
 /* What was said of inner values held for the old shape: only their rank still does. */
 static void forget_dims(ebb_graph *g)
 {
-    EBB_EACH_VALUE(g, v)
-    {
+    EBB_EACH_VALUE(g, v) {
         ebb_value_info *info = ebb_value_of(g, v);
         if (info->producer.i == 0 || ebb_node_of(g, info->producer)->op == EBB_OP_UNKNOWN)
             continue;

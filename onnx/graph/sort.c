@@ -20,8 +20,7 @@ ebb_status ebb_graph_sort(ebb_graph *g)
         status = ebb_error_memory();
         goto done;
     }
-    EBB_EACH_NODE(g, root)
-    {
+    EBB_EACH_NODE(g, root) {
         if (mark[root.i] != UNSEEN)
             continue;
         mark[root.i] = OPEN;

@@ -193,8 +193,7 @@ static ebb_status uses_are_true(const check *c)
 {
     const ebb_graph *g = c->g;
     size_t listed = 0, slots = 0;
-    EBB_EACH_NODE(g, n)
-    {
+    EBB_EACH_NODE(g, n) {
         const ebb_node_info *info = ebb_node_of(g, n);
         for (uint32_t i = 0; i < info->in_count; i++)
             slots += info->in[i].i != 0;
@@ -205,16 +204,14 @@ static ebb_status uses_are_true(const check *c)
     uint32_t at = 0;
     if (first == NULL)
         return ebb_error_memory();
-    EBB_EACH_NODE(g, n)
-    {
+    EBB_EACH_NODE(g, n) {
         first[n.i] = at;
         at += ebb_node_of(g, n)->in_count;
     }
     seen = EBB_NEW(c->scratch, uint8_t, (size_t)at + 1);
     if (seen == NULL)
         return ebb_error_memory();
-    EBB_EACH_VALUE(g, v)
-    {
+    EBB_EACH_VALUE(g, v) {
         const ebb_value_info *info = ebb_value_of(g, v);
         if (info->dead)
             continue;
@@ -313,8 +310,7 @@ static ebb_status bindings_fit(const check *c)
 static ebb_status captures_are_made(const check *c, ebb_node n, const ebb_graph *body)
 {
     const ebb_graph *g = c->g;
-    EBB_EACH_VALUE(body, inner)
-    {
+    EBB_EACH_VALUE(body, inner) {
         const ebb_value_info *stand_in = ebb_value_of(body, inner);
         if (stand_in->dead || (stand_in->flags & EBB_IS_OUTER) == 0)
             continue;
@@ -360,8 +356,7 @@ static ebb_status check_all(check *c)
     if (c->position == NULL)
         return ebb_error_memory();
     EBB_TRY(list_is_whole(c));
-    EBB_EACH_NODE(g, n)
-    {
+    EBB_EACH_NODE(g, n) {
         EBB_TRY(outputs_are_its_own(c, n));
         EBB_TRY(inputs_come_first(c, n));
         EBB_TRY(ebb_schema_check(g, n));
@@ -369,8 +364,7 @@ static ebb_status check_all(check *c)
         EBB_TRY(streams_fit(c, n));
         EBB_TRY(bodies_are_legal(c, n));
     }
-    EBB_EACH_VALUE(g, v)
-    {
+    EBB_EACH_VALUE(g, v) {
         if (ebb_value_of(g, v)->dead)
             continue;
         EBB_TRY(producer_agrees(c, v));

@@ -467,7 +467,7 @@ static void put_nodes(writer *w, const ebb_graph *g, int depth)
 {
     put(w, "{\n");
     EBB_EACH_NODE(g, n)
-    put_node(w, g, ebb_node_of(g, n), depth + 1);
+        put_node(w, g, ebb_node_of(g, n), depth + 1);
     for (size_t i = 0; i < g->binding_count; i++) {
         indent(w, depth + 1);
         put_comment_word(w, "# the step: ", ebb_value_name(g, g->bindings[i].state));

@@ -96,8 +96,7 @@ static ebb_status put_weights(ebb_edit *e, ebb_body *body)
 
 static ebb_status find_outer(ebb_edit *e, ebb_body *body)
 {
-    EBB_EACH_VALUE(body->graph, v)
-    {
+    EBB_EACH_VALUE(body->graph, v) {
         const ebb_value_info *info = ebb_value_of(body->graph, v);
         if (info->dead || (info->flags & EBB_IS_OUTER) == 0)
             continue;
@@ -198,8 +197,7 @@ ebb_status ebb_body_put(ebb_edit *e, ebb_body *body, ebb_node before, const char
     for (size_t i = 0; i < given; i++) // also where the body has an initializer for it
         body->map[body->graph->inputs[i].i] = in[i];
     EBB_TRY(find_outer(e, body));
-    EBB_EACH_NODE(body->graph, n)
-    {
+    EBB_EACH_NODE(body->graph, n) {
         if (++*nodes > EBB_BODY_NODES)
             return ebb_error(EBB_REJECTED, "its bodies unfold to more than %d nodes",
                              (int)EBB_BODY_NODES);

@@ -66,8 +66,7 @@ static ebb_status calls_itself(const walk *w, size_t function)
 /* Functions that a body calls and whose size is not known wait, the last one in front. */
 static ebb_status wait_for_calls(walk *w, const ebb_graph *body)
 {
-    EBB_EACH_NODE(body, n)
-    {
+    EBB_EACH_NODE(body, n) {
         const ebb_node_info *info = ebb_node_of(body, n);
         size_t to = ebb_calls_find(w->calls, body, info);
         if (to != 0 && w->sizes[to - 1] == OPEN)
@@ -89,8 +88,7 @@ static ebb_status wait_for_calls(walk *w, const ebb_graph *body)
 static uint32_t unfolded(const walk *w, const ebb_graph *body)
 {
     uint32_t size = 1;
-    EBB_EACH_NODE(body, n)
-    {
+    EBB_EACH_NODE(body, n) {
         const ebb_node_info *info = ebb_node_of(body, n);
         size_t to = ebb_calls_find(w->calls, body, info);
         size = sum(w, size, to != 0 ? w->sizes[to - 1] : 1);

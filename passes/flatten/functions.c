@@ -40,8 +40,8 @@ static bool within(const ebb_graph *g, ebb_node n, bool (*is)(const ebb_graph *g
         for (uint32_t k = 0; a->graphs != NULL && k < a->count; k++) {
             const ebb_graph *body = a->graphs[k];
             EBB_EACH_NODE(body, inner)
-            if (is(body, inner) || within(body, inner, is))
-                return true;
+                if (is(body, inner) || within(body, inner, is))
+                    return true;
         }
     }
     return false;
@@ -58,8 +58,7 @@ static bool asks_for_attributes(const ebb_graph *g, ebb_node n)
 
 static const char *declines(const ebb_graph *g, const ebb_function *f)
 {
-    EBB_EACH_NODE(f->body, n)
-    {
+    EBB_EACH_NODE(f->body, n) {
         const ebb_node_info *info = ebb_node_of(f->body, n);
         if (within(f->body, n, asks_for_attributes))
             return "a body of control flow in it asks for its attributes";
@@ -191,8 +190,7 @@ static ebb_status put_body(ebb_edit *e, const ebb_function *f, ebb_node call, eb
     for (size_t i = 0; i < body->input_count; i++)
         map[body->inputs[i].i] = ebb_in(g, call, (uint32_t)i);
     *first = EBB_NO_NODE;
-    EBB_EACH_NODE(body, n)
-    {
+    EBB_EACH_NODE(body, n) {
         ebb_node put;
         EBB_TRY(put_node(e, f, call, n, map, &put));
         if (first->i == 0)
@@ -267,8 +265,8 @@ static ebb_status run_within(ebb_edit *e, ebb_graph *g, ebb_node n, calls *c)
 static bool has_foreign(const ebb_graph *g)
 {
     EBB_EACH_NODE(g, n)
-    if (ebb_dialect_knows(g, n) || within(g, n, ebb_dialect_knows))
-        return true;
+        if (ebb_dialect_knows(g, n) || within(g, n, ebb_dialect_knows))
+            return true;
     return false;
 }
 

@@ -262,8 +262,7 @@ static ebb_status change_scatter(site *s)
 /* Why a node, or one in its bodies, cannot be brought along; NULL: it can. */
 static const char *refuses(const ebb_graph *g, int64_t from, ebb_node *which)
 {
-    EBB_EACH_NODE(g, n)
-    {
+    EBB_EACH_NODE(g, n) {
         const ebb_node_info *info = ebb_node_of(g, n);
         const char *why = NULL;
         for (size_t r = 0; r < ROWS; r++) {

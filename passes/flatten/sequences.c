@@ -298,9 +298,9 @@ ebb_status ebb_sequences_resolve(ebb_edit *e)
     resolver r = {.e = e, .g = e->g, .value_count = e->g->value_count};
     bool any = false;
     EBB_EACH_NODE(e->g, n)
-    any = any || ebb_producer_op(e->g, ebb_in(e->g, n, 0)) == EBB_OP_SPLIT_TO_SEQUENCE ||
-          ebb_node_of(e->g, n)->op == EBB_OP_SEQUENCE_EMPTY ||
-          ebb_node_of(e->g, n)->op == EBB_OP_SEQUENCE_CONSTRUCT;
+        any = any || ebb_producer_op(e->g, ebb_in(e->g, n, 0)) == EBB_OP_SPLIT_TO_SEQUENCE ||
+              ebb_node_of(e->g, n)->op == EBB_OP_SEQUENCE_EMPTY ||
+              ebb_node_of(e->g, n)->op == EBB_OP_SEQUENCE_CONSTRUCT;
     if (!any)
         return NULL;
     r.lists = ebb_arena_zeroed(e->scratch, r.value_count + 1, sizeof *r.lists);

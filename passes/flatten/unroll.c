@@ -27,8 +27,8 @@
 static bool has_control(const ebb_graph *g)
 {
     EBB_EACH_NODE(g, n)
-    if (ebb_unroll_control(g, n) != EBB_OP_UNKNOWN)
-        return true;
+        if (ebb_unroll_control(g, n) != EBB_OP_UNKNOWN)
+            return true;
     return false;
 }
 

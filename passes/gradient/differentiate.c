@@ -222,7 +222,7 @@ static ebb_status run(ebb_edit *e)
     ebb_graph *g = e->g;
     size_t found = 0;
     EBB_EACH_NODE(g, n)
-    found += is_gradient(g, n);
+        found += is_gradient(g, n);
     if (found == 0)
         return NULL;
     EBB_TRY(ebb_inline_all(e));

@@ -249,12 +249,12 @@ static ebb_status run(ebb_edit *e)
         return ebb_hint(ebb_error(EBB_USAGE, "gradient: the graph has no loss"),
                         "append one with --loss cross-entropy, or name an output: loss:name=NAME");
     EBB_EACH_NODE(g, n)
-    if (ebb_node_of(g, n)->phase == EBB_BACKWARD)
-        return ebb_declined(e, n, "the graph has a backward already");
+        if (ebb_node_of(g, n)->phase == EBB_BACKWARD)
+            return ebb_declined(e, n, "the graph has a backward already");
     EBB_TRY(ebb_require_static(g));
     EBB_EACH_NODE(g, n)
-    if (ebb_node_of(g, n)->phase == EBB_PHASE_NONE)
-        ebb_node_of(g, n)->phase = EBB_FORWARD;
+        if (ebb_node_of(g, n)->phase == EBB_PHASE_NONE)
+            ebb_node_of(g, n)->phase = EBB_FORWARD;
     EBB_TRY(open(&r));
     EBB_TRY(count_steps(&r, &steps));
     if (!r.counts[g->loss.i]) {

@@ -35,8 +35,7 @@ static bool body_wants(const ebb_reverse *r, ebb_node n, bool mark)
         const ebb_attr *a = &info->attr[i];
         bool is_body = (a->type == EBB_ATTR_GRAPH || a->type == EBB_ATTR_GRAPHS) && a->graphs;
         for (uint32_t k = 0; is_body && k < a->count; k++)
-            EBB_EACH_VALUE(a->graphs[k], v)
-            {
+            EBB_EACH_VALUE(a->graphs[k], v) {
                 ebb_value outside = captured(r, a->graphs[k], v);
                 if (outside.i == 0 || !r->wants[outside.i])
                     continue;

@@ -19,8 +19,8 @@ ebb_status ebb_reads_find(ebb_reads *r, const ebb_graph *g, ebb_arena *scratch)
     if (r->first == NULL || r->captured == NULL)
         return ebb_error_memory();
     EBB_EACH_VALUE(g, v)
-    if ((ebb_value_of(g, v)->flags & EBB_IS_CAPTURED) != 0)
-        r->captured[r->saves.root[v.i].i] = true;
+        if ((ebb_value_of(g, v)->flags & EBB_IS_CAPTURED) != 0)
+            r->captured[r->saves.root[v.i].i] = true;
     for (size_t i = 0; i < g->value_count; i++) {
         r->first[i] = total;
         total += r->saves.reads[i];
@@ -30,8 +30,7 @@ ebb_status ebb_reads_find(ebb_reads *r, const ebb_graph *g, ebb_arena *scratch)
     r->list = EBB_NEW(scratch, ebb_use, total + 1u);
     if (filled == NULL || r->list == NULL)
         return ebb_error_memory();
-    EBB_EACH_NODE(g, n)
-    {
+    EBB_EACH_NODE(g, n) {
         if (!ebb_is_backward(g, n))
             continue;
         for (uint32_t i = 0; i < ebb_node_of(g, n)->in_count; i++) {

@@ -72,8 +72,7 @@ ebb_status ebb_linear_groups(ebb_edit *e, const ebb_linear_group **groups, size_
         return ebb_error_memory();
     *count = 0;
     ebb_linear_site s;
-    EBB_EACH_NODE(g, n)
-    { // how many each has
+    EBB_EACH_NODE(g, n) { // how many each has
         if (!read_site(&s, g, &saves, n))
             continue;
         ebb_value h = ebb_in(g, n, s.slot), root = ebb_saves_root(&saves, h);
@@ -90,8 +89,7 @@ ebb_status ebb_linear_groups(ebb_edit *e, const ebb_linear_group **groups, size_
         first += list[i].count;
         list[i].count = 0;
     }
-    EBB_EACH_NODE(g, n)
-    {
+    EBB_EACH_NODE(g, n) {
         if (!read_site(&s, g, &saves, n))
             continue;
         ebb_linear_group *own = &list[group_of[ebb_saves_root(&saves, ebb_in(g, n, s.slot)).i] - 1];

@@ -381,7 +381,7 @@ static ebb_status run(ebb_edit *e)
     EBB_TRY(ebb_rules_apply(e, rules, sizeof rules / sizeof *rules));
     const uint32_t old_nodes = (uint32_t)e->g->node_count;
     EBB_EACH_NODE(e->g, n)
-    EBB_TRY(fuse_node(e, n, old_nodes));
+        EBB_TRY(fuse_node(e, n, old_nodes));
     return NULL;
 }
 

@@ -9,8 +9,7 @@ enum { DEEPEST = 64 }; // bodies within bodies; the reader allows no more
 
 static ebb_status visit_graph(const ebb_graph *g, ebb_visits each, void *context, int depth)
 {
-    EBB_EACH_NODE(g, n)
-    {
+    EBB_EACH_NODE(g, n) {
         EBB_TRY(each(context, g, n));
         const ebb_node_info *info = ebb_node_of(g, n);
         for (uint32_t i = 0; i < info->attr_count && depth < DEEPEST; i++) {

@@ -246,8 +246,9 @@ static ebb_status retire(ebb_images *s, ebb_node n, size_t *transposes)
 static ebb_status decline_all(ebb_edit *e)
 {
     EBB_EACH_NODE(e->g, n)
-    if (is_conv(e->g, n))
-        EBB_TRY(ebb_declined(e, n, "the graph has its gradient: layout goes before `gradient`"));
+        if (is_conv(e->g, n))
+            EBB_TRY(
+                ebb_declined(e, n, "the graph has its gradient: layout goes before `gradient`"));
     return NULL;
 }
 
@@ -262,10 +263,9 @@ static ebb_status run(ebb_edit *e)
     if (s.of == NULL || replaced == NULL)
         return ebb_error_memory();
     EBB_EACH_NODE(g, n)
-    if (ebb_node_of(g, n)->phase == EBB_BACKWARD)
-        return decline_all(e);
-    EBB_EACH_NODE(g, n)
-    {
+        if (ebb_node_of(g, n)->phase == EBB_BACKWARD)
+            return decline_all(e);
+    EBB_EACH_NODE(g, n) {
         bool taken;
         EBB_TRY(visit(&s, n, &taken));
         if (taken)

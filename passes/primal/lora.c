@@ -288,15 +288,15 @@ static ebb_status adapt_all(adapters *l)
     ebb_graph *g = l->g;
     size_t nodes = 0, targeted = 0;
     EBB_EACH_NODE(g, n)
-    nodes++;
+        nodes++;
     layer *list = EBB_SCRATCH(l->e, layer, nodes + 1);
     l->made = ebb_arena_zeroed(l->e->scratch, nodes + 1, sizeof *l->made);
     if (list == NULL || l->made == NULL)
         return ebb_error_memory();
     nodes = 0;
     EBB_EACH_NODE(g, n)
-    if (has_weight(l, n, &list[nodes]))
-        nodes++;
+        if (has_weight(l, n, &list[nodes]))
+            nodes++;
     for (size_t i = 0; i < nodes; i++) {
         list[i].module = module_of(l, list[i].node, list[i].stored);
         if (list[i].module == NULL)
@@ -371,9 +371,9 @@ static ebb_status run_with(adapters *l)
         return ebb_error_memory();
     l->rank = ebb_option_int(l->e, "rank");
     EBB_EACH_NODE(g, n)
-    if (ebb_node_of(g, n)->phase == EBB_BACKWARD)
-        return ebb_error(EBB_USAGE,
-                         "lora: the graph has a backward already; adapters go in before it");
+        if (ebb_node_of(g, n)->phase == EBB_BACKWARD)
+            return ebb_error(EBB_USAGE,
+                             "lora: the graph has a backward already; adapters go in before it");
     for (size_t i = 0; i < g->initializer_count; i++)
         if (ebb_props_get(g, &ebb_value_of(g, g->initializers[i])->props, "ebb.adapter.a") != NULL)
             return ebb_error(EBB_USAGE, "lora: adapters were added before: '%s'",

@@ -53,8 +53,7 @@ static ebb_status find_folded_norms(findings *f)
     const ebb_graph *g = f->g;
     ebb_node first = EBB_NO_NODE;
     size_t suspects = 0;
-    EBB_EACH_NODE(g, n)
-    {
+    EBB_EACH_NODE(g, n) {
         const ebb_node_info *info = ebb_node_of(g, n);
         if (ebb_op_has(info->op, EBB_STATISTICS) || ebb_op_has(info->op, EBB_ROWWISE) ||
             strstr(ebb_text(g, info->op_name), "Normalization") != NULL) {

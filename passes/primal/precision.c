@@ -458,8 +458,8 @@ static ebb_status prepare(lowering *l)
         l->order == NULL)
         return ebb_error_memory();
     EBB_EACH_NODE(g, n)
-    if (ebb_node_of(g, n)->phase != EBB_UPDATE) // the count of a random key
-        l->order[l->count++] = n;
+        if (ebb_node_of(g, n)->phase != EBB_UPDATE) // the count of a random key
+            l->order[l->count++] = n;
     return ebb_trainable_find(l->trains, &source, g);
 }
 
@@ -474,9 +474,9 @@ static ebb_status run(ebb_edit *e)
     if (ebb_props_get(g, &g->model->props, "ebb.precision") != NULL)
         return ebb_declined(e, EBB_NO_NODE, "the precision was chosen already");
     EBB_EACH_NODE(g, n)
-    if (ebb_node_of(g, n)->phase == EBB_BACKWARD)
-        return ebb_hint(ebb_error(EBB_USAGE, "precision: the graph has a backward already"),
-                        "name the pass where the step is made: ebb grad --pass precision:bf16");
+        if (ebb_node_of(g, n)->phase == EBB_BACKWARD)
+            return ebb_hint(ebb_error(EBB_USAGE, "precision: the graph has a backward already"),
+                            "name the pass where the step is made: ebb grad --pass precision:bf16");
     EBB_TRY(prepare(&l));
     EBB_TRY(find_loss(&l));
     EBB_TRY(find_activations(&l));

@@ -289,8 +289,7 @@ static ebb_status run(ebb_edit *e)
     if (ebb_option_int(e, "split-shared") != 0)
         EBB_TRY(split_shared(e));
     ebb_drop_path path;
-    EBB_EACH_NODE(e->g, n)
-    {
+    EBB_EACH_NODE(e->g, n) {
         ebb_op op = ebb_node_of(e->g, n)->op;
         if (op == EBB_OP_BATCH_NORMALIZATION)
             EBB_TRY(train ? train_batch_norm(e, n) : freeze_batch_norm(e, n));

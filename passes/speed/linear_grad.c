@@ -199,8 +199,8 @@ static ebb_status run(ebb_edit *e)
     if (s.at == NULL || sums == NULL)
         return ebb_error_memory();
     EBB_EACH_NODE(g, n)
-    if (ebb_node_of(g, n)->op == EBB_OP_REDUCE_SUM && ebb_is_backward(g, n))
-        sums[count++] = n;
+        if (ebb_node_of(g, n)->op == EBB_OP_REDUCE_SUM && ebb_is_backward(g, n))
+            sums[count++] = n;
     for (size_t i = 0; i < count; i++)
         EBB_TRY(visit(&s, sums[i]));
     return NULL;

@@ -172,8 +172,8 @@ static ebb_status run(ebb_edit *e)
     if (s.at == NULL || relus == NULL)
         return ebb_error_memory();
     EBB_EACH_NODE(g, n)
-    if (ebb_node_of(g, n)->op == EBB_OP_RELU)
-        relus[count++] = n;
+        if (ebb_node_of(g, n)->op == EBB_OP_RELU)
+            relus[count++] = n;
     for (size_t i = 0; i < count; i++)
         EBB_TRY(visit(&s, relus[i]));
     return NULL;

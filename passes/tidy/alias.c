@@ -67,8 +67,7 @@ static void read_by_subgraphs(sharing *s, ebb_node n)
             continue;
         for (uint32_t k = 0; k < info->attr[a].count; k++) {
             const ebb_graph *inner = info->attr[a].graphs[k];
-            EBB_EACH_VALUE(inner, v)
-            {
+            EBB_EACH_VALUE(inner, v) {
                 if ((ebb_value_of(inner, v)->flags & EBB_IS_OUTER) == 0)
                     continue;
                 ebb_value outside = ebb_value_find(s->g, ebb_value_name(inner, v));
@@ -102,8 +101,7 @@ static ebb_status find_lifetimes(sharing *s, ebb_arena *scratch)
     if (s->at == NULL || s->group == NULL || s->last == NULL || s->fixed == NULL ||
         s->state == NULL || s->replaces == NULL)
         return ebb_error_memory();
-    EBB_EACH_VALUE(g, v)
-    {
+    EBB_EACH_VALUE(g, v) {
         const ebb_value_info *info = ebb_value_of(g, v);
         s->group[v.i] = v.i;
         if ((info->flags & EBB_IS_STATE) != 0)
@@ -114,8 +112,7 @@ static ebb_status find_lifetimes(sharing *s, ebb_arena *scratch)
         if ((info->flags & EBB_IS_OUTPUT) != 0)
             s->last[v.i] = NEVER_DIES;
     }
-    EBB_EACH_NODE(g, n)
-    {
+    EBB_EACH_NODE(g, n) {
         const ebb_node_info *info = ebb_node_of(g, n);
         for (uint32_t i = 0; i < info->in_count; i++)
             read_by_node(s, info->in[i], n);
@@ -226,8 +223,7 @@ static ebb_status run(ebb_edit *e)
 {
     sharing s = {.g = e->g, .views_only = strcmp(ebb_option_string(e, "what"), "views") == 0};
     EBB_TRY(find_lifetimes(&s, e->scratch));
-    EBB_EACH_NODE(e->g, n)
-    {
+    EBB_EACH_NODE(e->g, n) {
         ebb_node_info *info = ebb_node_of(e->g, n);
         const uint8_t *before = info->over;
         info->over = NULL;

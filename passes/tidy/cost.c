@@ -52,8 +52,7 @@ static ebb_status describe(ebb_edit *e, const ebb_costs *costs, const size_t *fr
 static ebb_status stamp_all(ebb_edit *e, const ebb_costs *costs)
 {
     size_t from[3] = {0};
-    EBB_EACH_NODE(e->g, n)
-    {
+    EBB_EACH_NODE(e->g, n) {
         double ns = 0;
         ebb_cost_source source = ebb_costs_of(costs, e->g, n, &ns);
         from[source]++;

@@ -84,16 +84,15 @@ static ebb_status read_before_expand(ebb_edit *e, ebb_node n)
 static ebb_status run(ebb_edit *e)
 {
     ebb_saves saves;
-    EBB_EACH_NODE(e->g, n)
-    {
+    EBB_EACH_NODE(e->g, n) {
         EBB_TRY(drop_outputs(e, n));
         if (ebb_is_backward(e->g, n))
             EBB_TRY(read_before_expand(e, n));
     }
     EBB_TRY(ebb_saves_find(&saves, e->g, e->scratch));
     EBB_EACH_NODE(e->g, n)
-    if (ebb_is_backward(e->g, n))
-        EBB_TRY(read_what_is_kept(e, &saves, n));
+        if (ebb_is_backward(e->g, n))
+            EBB_TRY(read_what_is_kept(e, &saves, n));
     return NULL;
 }
 

@@ -150,7 +150,8 @@ static void memory_passes_stay_in_them(void **state)
     size_t packed = 0;
     good(ebb_model_read(&m, in_folder("training_model.onnx")));
     EBB_EACH_NODE(m->graph, n)
-    packed += strcmp(ebb_text(m->graph, ebb_node_of(m->graph, n)->op_name), "MaxPoolPacked") == 0;
+        packed +=
+            strcmp(ebb_text(m->graph, ebb_node_of(m->graph, n)->op_name), "MaxPoolPacked") == 0;
     assert_int_equal(packed, 1);
     ebb_close(m);
 }
@@ -241,8 +242,8 @@ static size_t count_of(const ebb_graph *g, const char *domain, const char *op)
 {
     size_t count = 0;
     EBB_EACH_NODE(g, n)
-    count += strcmp(ebb_text(g, ebb_node_of(g, n)->op_name), op) == 0 &&
-             strcmp(ebb_text(g, ebb_node_of(g, n)->domain), domain) == 0;
+        count += strcmp(ebb_text(g, ebb_node_of(g, n)->op_name), op) == 0 &&
+                 strcmp(ebb_text(g, ebb_node_of(g, n)->domain), domain) == 0;
     return count;
 }
 

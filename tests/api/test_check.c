@@ -27,8 +27,7 @@ static void print_list(FILE *out, const json_t *report, const char *list, const 
 {
     size_t i, k;
     json_t *f, *node;
-    json_array_foreach(json_object_get(report, list), i, f)
-    {
+    json_array_foreach(json_object_get(report, list), i, f) {
         const char *domain = text_of(f, "domain"), *op = text_of(f, "op");
         fprintf(out, "%s %s %s%s%s%s%lld: %s\n", severity, text_of(f, "kind"), domain,
                 domain[0] != '\0' ? "." : "", op, op[0] != '\0' ? " " : "",

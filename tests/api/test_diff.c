@@ -276,8 +276,7 @@ static void the_distance_of_a_gradient_is_what_one_computes_by_hand(void **state
     ebb_program *p = stepped(off, &batch), *q = stepped(on, &batch);
     json_t *o = run_diff(off, on, &batch), *entry;
     size_t i, seen = 0;
-    json_array_foreach(json_object_get(json_object_get(o, "gradients"), "worst"), i, entry)
-    {
+    json_array_foreach(json_object_get(json_object_get(o, "gradients"), "worst"), i, entry) {
         char name[256];
         ebb_named a, b;
         double aa = 0, bb = 0, ab = 0, apart = 0;

@@ -170,8 +170,9 @@ static ebb_status has_one(void *context, ebb_model *model, bool *still)
     w->asked++;
     *still = false;
     EBB_EACH_NODE(g, n)
-    if (strcmp(ebb_text(g, ebb_node_of(g, n)->op_name), w->op) == 0)
-        *still = *still || ebb_value_of(g, ebb_in(g, n, 0))->type.dims[0] >= (int64_t)w->least_dim;
+        if (strcmp(ebb_text(g, ebb_node_of(g, n)->op_name), w->op) == 0)
+            *still =
+                *still || ebb_value_of(g, ebb_in(g, n, 0))->type.dims[0] >= (int64_t)w->least_dim;
     return NULL;
 }
 
@@ -240,8 +241,8 @@ static ebb_model *with_an_operator_within(void)
     ebb_graph *g = model->graph;
     size_t softmax = 0;
     EBB_EACH_NODE(g, n)
-    if (ebb_node_of(g, n)->op == EBB_OP_SOFTMAX && softmax++ == 1)
-        middle = n;
+        if (ebb_node_of(g, n)->op == EBB_OP_SOFTMAX && softmax++ == 1)
+            middle = n;
     assert_int_not_equal(middle.i, 0);
     y = ebb_out(g, middle, 0);
     ebb_type type = ebb_value_of(g, y)->type;

@@ -200,8 +200,7 @@ static void dropout_is_the_same_in_all_runs(void **state)
 static int64_t bits_of(const ebb_model *m, const char *name)
 {
     const ebb_graph *g = m->graph;
-    EBB_EACH_NODE(g, n)
-    {
+    EBB_EACH_NODE(g, n) {
         ebb_attrs attrs = ebb_node_attrs(g, n);
         if (ebb_node_of(g, n)->op == EBB_OP_QUANTIZE &&
             strcmp(ebb_value_name(g, ebb_in(g, n, 0)), name) == 0)
@@ -311,8 +310,7 @@ static void count_bits(const ebb_model *m, outcome *o)
 {
     const ebb_graph *g = m->graph;
     double bits = 0, elements = 0;
-    EBB_EACH_NODE(g, n)
-    {
+    EBB_EACH_NODE(g, n) {
         size_t bytes;
         int64_t count;
         if (ebb_node_of(g, n)->op != EBB_OP_QUANTIZE)

@@ -46,19 +46,18 @@ static void every_option_of_every_pass_refuses_nonsense(void **state)
     size_t i, k, tried = 0;
     json_t *list = all_passes(), *pass, *option;
     json_array_foreach(list, i, pass)
-        json_array_foreach(json_object_get(pass, "options"), k, option)
-    {
-        char text[256];
-        if (strcmp(text_of(option, "kind"), "text") == 0)
-            continue;
-        (void)snprintf(text, sizeof text, "%s:%s=nonsense", text_of(pass, "name"),
-                       text_of(option, "name"));
-        refuses(text, text_of(option, "name"));
-        if (strcmp(text_of(option, "kind"), "choice") == 0 &&
-            strstr(output, text_of(option, "choices")) == NULL)
-            fail_msg("%s: the choices are not named in:\n%s", text, output);
-        tried++;
-    }
+        json_array_foreach(json_object_get(pass, "options"), k, option) {
+            char text[256];
+            if (strcmp(text_of(option, "kind"), "text") == 0)
+                continue;
+            (void)snprintf(text, sizeof text, "%s:%s=nonsense", text_of(pass, "name"),
+                           text_of(option, "name"));
+            refuses(text, text_of(option, "name"));
+            if (strcmp(text_of(option, "kind"), "choice") == 0 &&
+                strstr(output, text_of(option, "choices")) == NULL)
+                fail_msg("%s: the choices are not named in:\n%s", text, output);
+            tried++;
+        }
     assert_true(tried > 20);
     json_decref(list);
 }
@@ -120,9 +119,9 @@ static json_int_t applied(const char *pass)
     json_t *o = json_loads(output, 0, NULL), *p;
     size_t i;
     json_int_t count = -1;
-    json_array_foreach(json_object_get(o, "passes"), i,
-                       p) if (strcmp(text_of(p, "name"), pass) == 0) count =
-        json_integer_value(json_object_get(p, "applied"));
+    json_array_foreach(json_object_get(o, "passes"), i, p)
+        if (strcmp(text_of(p, "name"), pass) == 0)
+            count = json_integer_value(json_object_get(p, "applied"));
     json_decref(o);
     return count;
 }
@@ -155,8 +154,7 @@ static void a_pass_that_applies_nowhere_is_exit_5_under_strict(void **state)
     (void)state;
     size_t i, nowhere = 0, somewhere = 0, incomplete = 0;
     json_t *list = all_passes(), *pass;
-    json_array_foreach(list, i, pass)
-    {
+    json_array_foreach(list, i, pass) {
         if (tidies(pass) || strcmp(text_of(pass, "exactness"), "makes") == 0)
             continue;
         const char *name = text_of(pass, "name");
@@ -175,8 +173,7 @@ static void what_tidies_may_find_nothing_under_strict(void **state)
     size_t i, nothing = 0;
     json_t *list = all_passes(), *pass;
     says("bench " DIGITS "mlp.onnx --dim batch=1 --calibrate --steps 1 -o costs.json", 0, "");
-    json_array_foreach(list, i, pass)
-    {
+    json_array_foreach(list, i, pass) {
         char words[512];
         const char *name = text_of(pass, "name");
         if (!tidies(pass))
@@ -202,8 +199,9 @@ static int place_of(const char *pass)
     json_t *o = json_loads(output, 0, NULL), *p;
     size_t i;
     int place = -1;
-    json_array_foreach(json_object_get(o, "passes"), i,
-                       p) if (strcmp(text_of(p, "name"), pass) == 0) place = (int)i;
+    json_array_foreach(json_object_get(o, "passes"), i, p)
+        if (strcmp(text_of(p, "name"), pass) == 0)
+            place = (int)i;
     json_decref(o);
     assert_true(place >= 0);
     return place;

@@ -249,8 +249,7 @@ static void a_profile_times_every_node(void **state)
     must(ebb_program_profile_json(r.program, &json));
     json_t *o = json_loads(json, 0, NULL), *node;
     size_t i, timed = 0;
-    json_array_foreach(json_object_get(o, "nodes"), i, node)
-    {
+    json_array_foreach(json_object_get(o, "nodes"), i, node) {
         assert_true(strncmp(json_string_value(json_object_get(node, "kernel")), "cuda.", 5) == 0 ||
                     strncmp(json_string_value(json_object_get(node, "kernel")), "stream", 6) == 0);
         timed += json_integer_value(json_object_get(node, "ns")) > 0;

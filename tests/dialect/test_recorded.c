@@ -99,8 +99,8 @@ static void outputs_agree(const recorded *c)
     ebb_program *p = NULL;
     ebb_model *m = model_of(c->model, c->name);
     EBB_EACH_NODE(m->graph, n)
-    if (ebb_node_of(m->graph, n)->op == EBB_OP_UNKNOWN)
-        fail_msg("%s: %s stays", c->name, ebb_node_label(m->graph, n));
+        if (ebb_node_of(m->graph, n)->op == EBB_OP_UNKNOWN)
+            fail_msg("%s: %s stays", c->name, ebb_node_label(m->graph, n));
     good(ebb_program_compile(&p, m, &options), c->name);
     good(ebb_program_step(p, NULL), c->name);
     for (size_t k = 0; k < c->count; k++)

@@ -286,8 +286,7 @@ static void what_is_added_adds_up_to_the_step(void **state)
     assert_int_equal(timed.nodes, 5);
     assert_int_equal(timed.steps, 9);
     assert_int_equal(costs->entry_count, 4); // both products are of one signature
-    EBB_EACH_NODE(m->graph, n)
-    {
+    EBB_EACH_NODE(m->graph, n) {
         assert_int_equal(ebb_costs_of(costs, m->graph, n, &ns), EBB_COST_MEASURED);
         assert_true(ns > 0);
         sum += ns;

@@ -299,8 +299,8 @@ static void plan_and_diff_have_their_fields(void **state)
     json_int_t sum = 0;
     const char *key;
     json_t *value;
-    json_object_foreach(json_object_get(root, "categories"), key, value) sum +=
-        json_integer_value(value);
+    json_object_foreach(json_object_get(root, "categories"), key, value)
+        sum += json_integer_value(value);
     assert_int_equal(sum, json_integer_value(json_object_get(root, "peak_bytes")));
     assert_int_equal(json_integer_value(json_object_get(root, "arena_bytes")),
                      json_integer_value(json_object_get(root, "measured_arena_bytes")));

@@ -29,7 +29,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         bind_all(model->graph, 3);
         if (ebb_infer_graph(model->graph) == NULL && ebb_verify(model->graph) == NULL)
             EBB_EACH_NODE(model->graph, n)
-        (void)ebb_node_flops(model->graph, n);
+                (void)ebb_node_flops(model->graph, n);
     }
     ebb_model_free(model);
     return 0;

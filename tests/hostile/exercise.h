@@ -34,8 +34,7 @@ static inline bool exercise_allocate(exercise_values *values, const ebb_graph *g
     values->data = calloc(g->value_count, sizeof *values->data);
     if (values->data == NULL)
         return false;
-    EBB_EACH_VALUE(g, v)
-    {
+    EBB_EACH_VALUE(g, v) {
         const ebb_value_info *info = ebb_value_of(g, v);
         size_t bytes;
         if (info->dead)
@@ -85,10 +84,10 @@ static inline ebb_status exercise_run(const ebb_graph *g, draws *d, const char *
     EBB_TRY(ebb_backends(backend, &backends));
     ebb_status status = NULL;
     double flops = 0;
-    EBB_EACH_NODE(g, n) flops += ebb_node_flops(g, n);
+    EBB_EACH_NODE(g, n)
+        flops += ebb_node_flops(g, n);
     if (flops < 1e7 && exercise_allocate(&values, g, d)) {
-        EBB_EACH_NODE(g, n)
-        {
+        EBB_EACH_NODE(g, n) {
             const ebb_node_info *info = ebb_node_of(g, n);
             ebb_call call;
             if (status == NULL)

@@ -522,7 +522,7 @@ static void scan(ebb_graph *g, ebb_node n)
             give(step, step->inputs[i], &now);
         }
         EBB_EACH_NODE(step, s)
-        compute(step, s);
+            compute(step, s);
         for (size_t i = 0; i < outputs; i++) {
             const ebb_tensor *t = ebb_value_of(step, step->outputs[i])->tensor;
             if (i < states)
@@ -548,8 +548,7 @@ static void run_body(ebb_model *model, ebb_function *f, ebb_graph *caller, ebb_n
         if (t != NULL)
             give(g, g->inputs[i], t);
     }
-    EBB_EACH_NODE(g, n)
-    {
+    EBB_EACH_NODE(g, n) {
         for (uint32_t i = 0; i < ebb_node_of(g, n)->in_count; i++) {
             ebb_value v = ebb_in(g, n, i);
             bool absent =

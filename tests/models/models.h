@@ -48,8 +48,7 @@ static inline bool device_is_missing(void)
     size_t i;
     bool missing = false;
     ebb_release(json);
-    json_array_foreach(json_object_get(o, "devices"), i, row)
-    {
+    json_array_foreach(json_object_get(o, "devices"), i, row) {
         if (strcmp(json_string_value(json_object_get(row, "backend")), "cuda") != 0 ||
             json_is_true(json_object_get(row, "available")))
             continue;
@@ -99,9 +98,9 @@ static inline const char *name_in_file(const recorded *r, const char *parameter)
 {
     const char *name;
     json_t *original;
-    json_object_foreach(json_object_get(r->facts, "parameters_renamed"), name,
-                        original) if (strcmp(json_string_value(original), parameter) ==
-                                      0) return name;
+    json_object_foreach(json_object_get(r->facts, "parameters_renamed"), name, original)
+        if (strcmp(json_string_value(original), parameter) == 0)
+            return name;
     return parameter;
 }
 
@@ -111,7 +110,9 @@ static inline bool is_near_zero(const recorded *r, const char *parameter)
     size_t i;
     json_t *p,
         *list = json_object_get(json_object_get(r->manifest, "near_zero_grads"), "parameters");
-    json_array_foreach(list, i, p) if (strcmp(json_string_value(p), parameter) == 0) return true;
+    json_array_foreach(list, i, p)
+        if (strcmp(json_string_value(p), parameter) == 0)
+            return true;
     return false;
 }
 

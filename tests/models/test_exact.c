@@ -117,7 +117,7 @@ static size_t linear_grads(const ebb_model *model)
     const ebb_graph *g = model->graph;
     size_t count = 0;
     EBB_EACH_NODE(g, n)
-    count += ebb_node_of(g, n)->op == EBB_OP_LINEAR_GRAD;
+        count += ebb_node_of(g, n)->op == EBB_OP_LINEAR_GRAD;
     return count;
 }
 

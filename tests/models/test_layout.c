@@ -246,8 +246,7 @@ static int64_t applied(const char *report, const char *pass)
     const json_t *list = json_object_get(o, "passes");
     int64_t count = -1;
     size_t i;
-    json_array_foreach(list, i, p)
-    {
+    json_array_foreach(list, i, p) {
         if (strcmp(json_string_value(json_object_get(p, "name")), pass) == 0)
             count = json_integer_value(json_object_get(p, "applied"));
     }
@@ -319,8 +318,7 @@ static void every_relu_behind_a_norm_is_joined_with_it(void **state)
         MUST(run_step(&s, r, "cpu", "layout:nhwc,", "relu-epilogue,", &report));
         assert_int_equal(applied(report, "relu-epilogue"), sites[m]);
         const ebb_graph *g = s.model->graph;
-        EBB_EACH_NODE(g, n)
-        {
+        EBB_EACH_NODE(g, n) {
             const ebb_op op = ebb_node_of(g, n)->op;
             assert_true(op != EBB_OP_RELU && op != EBB_OP_RELU_GRAD);
         }

@@ -108,8 +108,7 @@ static said read_report(json_t *report, bool precision)
     size_t i;
     json_t *p;
     bool inside = false;
-    json_array_foreach(json_object_get(report, "passes"), i, p)
-    {
+    json_array_foreach(json_object_get(report, "passes"), i, p) {
         const char *name = json_string_value(json_object_get(p, "name"));
         const char *exactness = json_string_value(json_object_get(p, "exactness"));
         if (strcmp(name, "drop-saves") == 0)
@@ -138,9 +137,9 @@ static ebb_status runs_once(recorded *r, const bound *row, step *s)
     json_t *report = json_loads(text, 0, NULL), *p;
     size_t i;
     ebb_release(text);
-    json_array_foreach(json_object_get(report, "passes"), i,
-                       p) if (json_integer_value(json_object_get(p, "applied")) > 0)
-        complain(r, row, "a second run applies", json_string_value(json_object_get(p, "name")));
+    json_array_foreach(json_object_get(report, "passes"), i, p)
+        if (json_integer_value(json_object_get(p, "applied")) > 0)
+            complain(r, row, "a second run applies", json_string_value(json_object_get(p, "name")));
     json_decref(report);
     return NULL;
 }
@@ -167,8 +166,7 @@ static bool is_zero_in_mathematics(const recorded *r, const char *gradient)
     size_t i;
     json_t *p,
         *list = json_object_get(json_object_get(r->manifest, "near_zero_grads"), "parameters");
-    json_array_foreach(list, i, p)
-    {
+    json_array_foreach(list, i, p) {
         const char *name = name_in_file(r, json_string_value(p));
         if (strlen(gradient) == strlen(name) + 5 && strncmp(gradient, name, strlen(name)) == 0)
             return true;

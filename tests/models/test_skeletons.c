@@ -22,8 +22,8 @@ static void check_plan(recorded *r, const char *text)
     json_t *o = json_loads(text, 0, NULL), *bytes;
     const char *name;
     double sum = 0;
-    json_object_foreach(json_object_get(o, "categories"), name, bytes) sum +=
-        json_number_value(bytes);
+    json_object_foreach(json_object_get(o, "categories"), name, bytes)
+        sum += json_number_value(bytes);
     double peak = real(o, "peak_bytes"), bound = real(o, "lower_bound_bytes");
     double ratio = real(o, "arena_bytes") / bound;
     bool right = sum == peak && peak == bound && ratio < 1.03;
@@ -88,11 +88,11 @@ static void no_scores_survive(recorded *r, const char *file)
     MUST(ebb_set_dim(model, "batch", 2));
     MUST(recorded_rewrite(r, model, "on", "adamw", "attention"));
     EBB_EACH_VALUE(model->graph, v)
-    if (is_scores(ebb_value_of(model->graph, v))) {
-        print_error("%s/%s: '%s' holds a number for each query and key\n", r->model, file,
-                    ebb_value_name(model->graph, v));
-        r->failures++;
-    }
+        if (is_scores(ebb_value_of(model->graph, v))) {
+            print_error("%s/%s: '%s' holds a number for each query and key\n", r->model, file,
+                        ebb_value_name(model->graph, v));
+            r->failures++;
+        }
     print_message("%-13s %s\n", r->model, file);
 done:
     ebb_close(model);

@@ -27,8 +27,7 @@ static int64_t saved_by(json_t *report, const char *pass)
 {
     size_t i;
     json_t *p;
-    json_array_foreach(json_object_get(report, "passes"), i, p)
-    {
+    json_array_foreach(json_object_get(report, "passes"), i, p) {
         if (strcmp(json_string_value(json_object_get(p, "name")), pass) == 0)
             return json_integer_value(json_object_get(p, "saved_bytes"));
     }

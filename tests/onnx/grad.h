@@ -453,7 +453,7 @@ static inline bool rule_agrees(bench *t)
     if (!differentiate(t))
         return false;
     EBB_EACH_NODE(t->g, n)
-    CHECK(run_node(t, n), t->what);
+        CHECK(run_node(t, n), t->what);
     bool good = true;
     for (uint32_t i = 0; good && i < t->in_count; i++)
         good = !t->varies[i] || compare(t, i);

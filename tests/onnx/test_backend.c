@@ -54,13 +54,14 @@ static const char *without_row(const ebb_graph *g)
 {
     static char text[256];
     EBB_EACH_NODE(g, n)
-    if (ebb_node_of(g, n)->op == EBB_OP_UNKNOWN) {
-        const char *domain = ebb_text(g, ebb_node_of(g, n)->domain);
-        (void)snprintf(text, sizeof text, "%s%s%s of opset %lld has no row in the table", domain,
-                       *domain != '\0' ? "." : "", ebb_text(g, ebb_node_of(g, n)->op_name),
-                       (long long)ebb_model_opset(g->model, domain));
-        return text;
-    }
+        if (ebb_node_of(g, n)->op == EBB_OP_UNKNOWN) {
+            const char *domain = ebb_text(g, ebb_node_of(g, n)->domain);
+            (void)snprintf(text, sizeof text, "%s%s%s of opset %lld has no row in the table",
+                           domain, *domain != '\0' ? "." : "",
+                           ebb_text(g, ebb_node_of(g, n)->op_name),
+                           (long long)ebb_model_opset(g->model, domain));
+            return text;
+        }
     return NULL;
 }
 
@@ -283,9 +284,9 @@ static verdict compare(trial *t, const ebb_tensor *got, const ebb_tensor *expect
 static bool has_any_of(const ebb_graph *g, const char *const *names)
 {
     EBB_EACH_NODE(g, n)
-    for (size_t i = 0; names[i] != NULL; i++)
-        if (strcmp(ebb_text(g, ebb_node_of(g, n)->op_name), names[i]) == 0)
-            return true;
+        for (size_t i = 0; names[i] != NULL; i++)
+            if (strcmp(ebb_text(g, ebb_node_of(g, n)->op_name), names[i]) == 0)
+                return true;
     return false;
 }
 
@@ -350,8 +351,7 @@ static verdict run_trial(trial *t, const char *backend)
         if (status != NULL)
             return of_status(t, status);
     }
-    EBB_EACH_NODE(g, n)
-    {
+    EBB_EACH_NODE(g, n) {
         if (ebb_op_has(ebb_node_of(g, n)->op, EBB_RANDOM))
             random = random || strstr(t->folder, "training") != NULL ||
                      ebb_node_of(g, n)->op != EBB_OP_DROPOUT;

@@ -61,7 +61,8 @@ static void gradient_of(ebb_op op, uint32_t count, const double (*x)[4], double 
     what.op = op;
     t.what = &what;
     assert_true(differentiate(&t));
-    EBB_EACH_NODE(t.g, n) assert_null(run_node(&t, n));
+    EBB_EACH_NODE(t.g, n)
+        assert_null(run_node(&t, n));
     for (uint32_t i = 0; i < count; i++)
         for (int64_t k = 0; k < 4; k++)
             dx[i][k] = ebb_tensor_double(ebb_value_of(t.g, t.dx[i])->tensor, k);

@@ -36,7 +36,7 @@ static bool is_gradient(const bench *t, uint32_t i)
 static bool run_all(bench *t)
 {
     EBB_EACH_NODE(t->g, n)
-    CHECK(run_node(t, n), t->what);
+        CHECK(run_node(t, n), t->what);
     return true;
 }
 

@@ -38,8 +38,7 @@ static void a_long_axis_is_resized_without_a_matrix(void **state)
     assert_null(t.b.status);
     t.node = t.b.last;
     assert_true(differentiate(&t));
-    EBB_EACH_NODE(t.g, n)
-    {
+    EBB_EACH_NODE(t.g, n) {
         assert_int_not_equal(ebb_node_of(t.g, n)->op, EBB_OP_MATMUL);
         assert_null(run_node(&t, n));
     }

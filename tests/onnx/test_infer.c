@@ -297,18 +297,17 @@ static void running_out_of_memory_is_said(void **state)
 static void forget(ebb_graph *g)
 {
     EBB_EACH_NODE(g, n)
-    for (uint32_t k = 0; k < ebb_node_of(g, n)->out_count; k++) {
-        ebb_value v = ebb_out(g, n, k);
-        if (v.i != 0)
-            ebb_value_of(g, v)->type = ebb_type_none();
-    }
+        for (uint32_t k = 0; k < ebb_node_of(g, n)->out_count; k++) {
+            ebb_value v = ebb_out(g, n, k);
+            if (v.i != 0)
+                ebb_value_of(g, v)->type = ebb_type_none();
+        }
 }
 
 static size_t compare(const ebb_graph *told, const ebb_graph *found, size_t *open)
 {
     size_t wrong = 0;
-    EBB_EACH_VALUE(told, v)
-    {
+    EBB_EACH_VALUE(told, v) {
         const ebb_type *a = &ebb_value_of(told, v)->type;
         if (ebb_value_of(told, v)->producer.i == 0)
             continue;

@@ -45,7 +45,7 @@ static void changing_a_copy_leaves_the_original_alone(void **state)
     while (ebb_last(copy->graph).i != 0)
         ebb_node_remove(copy->graph, ebb_last(copy->graph));
     EBB_EACH_NODE(model->graph, n)
-    nodes++;
+        nodes++;
     assert_int_equal(nodes, 22);
     ebb_model_free(copy);
     ebb_model_free(model);
@@ -98,13 +98,13 @@ static void bodies_belong_to_the_model_that_adopts_them(void **state)
     ebb_model_adopt(model, copy);
     int bodies = 0;
     EBB_EACH_NODE(model->graph, n)
-    for (uint32_t a = 0; a < ebb_node_of(model->graph, n)->attr_count; a++) {
-        const ebb_attr *attr = &ebb_node_of(model->graph, n)->attr[a];
-        for (uint32_t k = 0; attr->graphs != NULL && k < attr->count; k++, bodies++) {
-            assert_ptr_equal(attr->graphs[k]->model, model);
-            assert_ptr_equal(attr->graphs[k]->outer, model->graph);
+        for (uint32_t a = 0; a < ebb_node_of(model->graph, n)->attr_count; a++) {
+            const ebb_attr *attr = &ebb_node_of(model->graph, n)->attr[a];
+            for (uint32_t k = 0; attr->graphs != NULL && k < attr->count; k++, bodies++) {
+                assert_ptr_equal(attr->graphs[k]->model, model);
+                assert_ptr_equal(attr->graphs[k]->outer, model->graph);
+            }
         }
-    }
     assert_int_equal(bodies, 2);
     ebb_model_free(model);
 }

@@ -246,9 +246,9 @@ static void the_body_of_each_operator_of_ours_reads_and_prints(void **state)
         assert_string_equal(ebb_text(f.body, f.name), row->name);
         assert_null(ebb_verify(f.body));
         EBB_EACH_NODE(f.body, n)
-        if (ebb_node_of(f.body, n)->op == EBB_OP_UNKNOWN &&
-            strcmp(ebb_text(f.body, ebb_node_of(f.body, n)->op_name), "Scan") != 0)
-            fail_msg("%s: %s is not in the table", row->name, ebb_node_label(f.body, n));
+            if (ebb_node_of(f.body, n)->op == EBB_OP_UNKNOWN &&
+                strcmp(ebb_text(f.body, ebb_node_of(f.body, n)->op_name), "Scan") != 0)
+                fail_msg("%s: %s is not in the table", row->name, ebb_node_label(f.body, n));
         bodies++;
         ebb_model_free(model);
     }

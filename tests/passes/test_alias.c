@@ -56,9 +56,8 @@ static void begin(play *p)
 {
     const ebb_graph *g = p->g;
     EBB_EACH_VALUE(g, v)
-    p->block[v.i] = p->content[v.i] = v.i;
-    EBB_EACH_NODE(g, n)
-    {
+        p->block[v.i] = p->content[v.i] = v.i;
+    EBB_EACH_NODE(g, n) {
         const ebb_node_info *info = ebb_node_of(g, n);
         for (uint32_t k = 0; info->over != NULL && k < info->out_count; k++)
             if (info->over[k] != 0)
@@ -66,8 +65,7 @@ static void begin(play *p)
         if (ebb_op_has(info->op, EBB_VIEW) && info->out[0].i != 0)
             p->content[info->out[0].i] = p->content[info->in[0].i];
     }
-    EBB_EACH_VALUE(g, v)
-    {
+    EBB_EACH_VALUE(g, v) {
         const ebb_value_info *info = ebb_value_of(g, v);
         if (!info->dead && (info->flags & (EBB_IS_INPUT | EBB_IS_INITIALIZER)) != 0)
             p->holds[block_of(p, v)] = v.i;
@@ -79,8 +77,7 @@ static void begin(play *p)
 static void step(play *p)
 {
     const ebb_graph *g = p->g;
-    EBB_EACH_NODE(g, n)
-    {
+    EBB_EACH_NODE(g, n) {
         const ebb_node_info *info = ebb_node_of(g, n);
         for (uint32_t i = 0; i < info->in_count; i++)
             must_hold(p, n, info->in[i]);
@@ -135,8 +132,7 @@ static bool is_sound(const ebb_graph *g, char *problem, size_t size)
 static bool adds_in_place(const ebb_graph *g, char *problem, size_t size)
 {
     problem[0] = '\0';
-    EBB_EACH_NODE(g, n)
-    {
+    EBB_EACH_NODE(g, n) {
         const ebb_node_info *info = ebb_node_of(g, n);
         bool sum = strncmp(ebb_text(g, info->name), "AccumulateGrad_", 15) == 0;
         if (sum && (info->over == NULL || info->over[0] == 0))

@@ -120,7 +120,7 @@ static void thousands_of_functions_go_in(void **state)
             fail_msg("%s: %s", shapes[i].name, ebb_status_text(status));
         size_t negations = 0;
         EBB_EACH_NODE(model->graph, n)
-        negations += ebb_node_of(model->graph, n)->op == EBB_OP_NEG;
+            negations += ebb_node_of(model->graph, n)->op == EBB_OP_NEG;
         assert_int_equal(negations, count);
         assert_int_equal(model->function_count, 0);
         ebb_model_free(model);

@@ -54,7 +54,7 @@ static size_t count_ops(const ebb_graph *g, ebb_op op)
 {
     size_t count = 0;
     EBB_EACH_NODE(g, n)
-    count += ebb_node_of(g, n)->op == op;
+        count += ebb_node_of(g, n)->op == op;
     return count;
 }
 
@@ -210,7 +210,7 @@ static void an_edit_takes_marks_off_and_they_come_back(void **state)
     assert_null(run(model, "drop-saves", false));
     size_t marks = 0;
     EBB_EACH_NODE(model->graph, n)
-    marks += ebb_node_of(model->graph, n)->over != NULL;
+        marks += ebb_node_of(model->graph, n)->over != NULL;
     assert_true(marks > 0);
     assert_true(reports[0].peak_after_bytes > 0 && reports[0].peak_after_bytes <= peak);
     ebb_model_free(model);
@@ -492,8 +492,7 @@ static void streams_of_dropout_are_positive_and_differ(void **state)
                             "train-mode");
     int64_t stream[2] = {0};
     size_t count = 0;
-    EBB_EACH_NODE(model->graph, n)
-    {
+    EBB_EACH_NODE(model->graph, n) {
         if (ebb_node_of(model->graph, n)->op != EBB_OP_EBB_DROPOUT)
             continue;
         ebb_attrs attrs = ebb_node_attrs(model->graph, n);

@@ -32,8 +32,7 @@ static ebb_model *step(const char *text)
         fail_msg("%s", ebb_status_text(status));
     ebb_graph *g = model->graph;
     ebb_phase phase = EBB_FORWARD;
-    EBB_EACH_NODE(g, n)
-    {
+    EBB_EACH_NODE(g, n) {
         const char *name = ebb_text(g, ebb_node_of(g, n)->name);
         if (strcmp(name, "dy") == 0)
             phase = EBB_BACKWARD;
@@ -70,8 +69,7 @@ static void release(ebb_model *model, char *order, size_t most, size_t *applied,
     ebb_arena_fini(&keep);
     order[0] = '\0';
     bool backward = false;
-    EBB_EACH_NODE(model->graph, n)
-    {
+    EBB_EACH_NODE(model->graph, n) {
         const char *name = ebb_text(model->graph, ebb_node_of(model->graph, n)->name);
         backward = backward || strcmp(name, "dy") == 0;
         if (backward && strlen(order) + strlen(name) + 2 < most)

@@ -71,7 +71,7 @@ static size_t node_count(const ebb_graph *g)
 {
     size_t count = 0;
     EBB_EACH_NODE(g, n)
-    count++;
+        count++;
     return count;
 }
 

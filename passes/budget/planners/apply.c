@@ -243,8 +243,7 @@ static ebb_status finish(applier *a)
     }
     /* What was not placed stands in front, readers behind what they read: go from the back. */
     ebb_node last = EBB_NO_NODE;
-    EBB_EACH_NODE(g, n)
-    {
+    EBB_EACH_NODE(g, n) {
         if (n.i >= a->node_count || a->placed[n.i])
             break;
         last = n;

@@ -60,10 +60,9 @@ static ebb_status find_roots(maker *m)
     if (s->root == NULL || s->number == NULL || m->at == NULL)
         return ebb_error_memory();
     EBB_EACH_VALUE(m->g, v)
-    s->root[v.i] = v;
+        s->root[v.i] = v;
     uint32_t count = 0;
-    EBB_EACH_NODE(m->g, n)
-    {
+    EBB_EACH_NODE(m->g, n) {
         if (is_view(m, n))
             s->root[ebb_out(m->g, n, 0).i] = s->root[ebb_in(m->g, n, 0).i];
         else
@@ -114,8 +113,7 @@ static ebb_status number_values(maker *m)
         EBB_TRY(bytes_of(m, g->inputs[i], &bytes));
         s->problem.base_bytes += bytes;
     }
-    EBB_EACH_NODE(g, n)
-    {
+    EBB_EACH_NODE(g, n) {
         const ebb_node_info *node = ebb_node_of(g, n);
         for (uint32_t k = 0; m->at[n.i] != 0 && k < node->out_count; k++)
             if (node->out[k].i != 0)
@@ -201,8 +199,7 @@ static ebb_status mark_stays(maker *m)
 {
     const ebb_graph *g = m->g;
     reads r = {0};
-    EBB_EACH_VALUE(g, v)
-    {
+    EBB_EACH_VALUE(g, v) {
         const uint16_t lasting = EBB_IS_OUTPUT | EBB_IS_CAPTURED;
         if (!ebb_value_of(g, v)->dead && (ebb_value_of(g, v)->flags & lasting) != 0)
             EBB_TRY(stay(m, &r, v));
@@ -291,8 +288,7 @@ static void constrain(maker *m, ebb_value state, ebb_value next)
     if (!may || !m->ops[at].once || !m->s->has_arena)
         return;
     uint32_t reader = 0;
-    EBB_EACH_NODE(m->g, n)
-    {
+    EBB_EACH_NODE(m->g, n) {
         const ebb_node_info *other = ebb_node_of(m->g, n);
         if (m->at[n.i] == 0)
             continue;
@@ -321,8 +317,7 @@ static ebb_status constrain_all(maker *m)
         else
             m->s->spare_bytes += before;
     }
-    EBB_EACH_NODE(g, n)
-    {
+    EBB_EACH_NODE(g, n) {
         const ebb_node_info *node = ebb_node_of(g, n);
         if (m->at[n.i] == 0)
             continue;
@@ -381,8 +376,8 @@ ebb_status ebb_remat_source_make(ebb_remat_source *source, ebb_arena *arena, con
         return ebb_error_memory();
     source->problem.ops = m.ops;
     EBB_EACH_NODE(g, n)
-    if (m.at[n.i] != 0)
-        EBB_TRY(make_op(&m, n));
+        if (m.at[n.i] != 0)
+            EBB_TRY(make_op(&m, n));
     EBB_TRY(constrain_all(&m));
     return find_readers(&m);
 }

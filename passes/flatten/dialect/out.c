@@ -297,7 +297,7 @@ static ebb_status rest(ebb_graph *g, ebb_node n)
 ebb_status ebb_out_eval(ebb_graph *g)
 {
     EBB_EACH_NODE(g, n)
-    EBB_TRY(rest(g, n));
+        EBB_TRY(rest(g, n));
     (void)ebb_graph_sweep(g);
     return NULL;
 }

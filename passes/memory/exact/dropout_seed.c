@@ -51,8 +51,7 @@ static ebb_offer offer_of(const ebb_graph *g, ebb_node n)
 
 static ebb_status run(ebb_edit *e)
 {
-    EBB_EACH_NODE(e->g, n)
-    {
+    EBB_EACH_NODE(e->g, n) {
         if (ebb_node_of(e->g, n)->op == EBB_OP_MASK_GRAD &&
             ebb_producer_op(e->g, ebb_in(e->g, n, 1)) == EBB_OP_EBB_DROPOUT_PACKED)
             EBB_TRY(ebb_declined(e, n, "its mask is kept as bits already"));

@@ -116,8 +116,8 @@ static ebb_status run(ebb_edit *e)
     ebb_saves saves;
     EBB_TRY(ebb_saves_find(&saves, e->g, e->scratch));
     EBB_EACH_NODE(e->g, n)
-    if (moves(e->g, n) && ebb_out(e->g, n, 0).i != 0)
-        EBB_TRY(visit(e, &saves, n));
+        if (moves(e->g, n) && ebb_out(e->g, n, 0).i != 0)
+            EBB_TRY(visit(e, &saves, n));
     return NULL;
 }
 

@@ -297,8 +297,7 @@ static ebb_status find_comparisons(state *s)
     s->asked = EBB_SCRATCH(s->e, uint32_t, s->saves.value_count);
     if (first == NULL || s->list == NULL || s->group == NULL || s->asked == NULL)
         return ebb_error_memory();
-    EBB_EACH_NODE(g, n)
-    {
+    EBB_EACH_NODE(g, n) {
         if (!could_move(s, n))
             continue;
         s->group[s->count] = (uint32_t)s->count;
@@ -405,8 +404,8 @@ static ebb_status run(ebb_edit *e)
     if (s.at == NULL || s.last == NULL)
         return ebb_error_memory();
     EBB_EACH_NODE(e->g, n)
-    for (uint32_t i = 0; i < ebb_node_of(e->g, n)->in_count && ebb_is_backward(e->g, n); i++)
-        s.last[ebb_saves_root(&s.saves, ebb_in(e->g, n, i)).i] = s.at[n.i];
+        for (uint32_t i = 0; i < ebb_node_of(e->g, n)->in_count && ebb_is_backward(e->g, n); i++)
+            s.last[ebb_saves_root(&s.saves, ebb_in(e->g, n, i)).i] = s.at[n.i];
     EBB_TRY(find_comparisons(&s));
     for (ebb_value v = {1}; v.i < s.saves.value_count; v.i++) {
         ebb_node maker = ebb_value_of(e->g, v)->producer;

@@ -178,8 +178,7 @@ static const char *ask(state *s, ebb_node n, ebb_value root)
         return "its input stays to the end of the step anyway";
     if (s->saves.reads[root.i] > s->answered[root.i])
         return "the backward reads its input for another reason";
-    EBB_EACH_NODE(g, m)
-    {
+    EBB_EACH_NODE(g, m) {
         if (ebb_node_of(g, m)->op != EBB_OP_MAX_POOL_GRAD || !ebb_is_backward(g, m) ||
             !ebb_same_value(ebb_saves_root(&s->saves, ebb_in(g, m, 1)), root))
             continue;
@@ -271,8 +270,7 @@ static ebb_status run(ebb_edit *e)
     s.taken = EBB_SCRATCH(e, int8_t, s.saves.value_count);
     if (s.answered == NULL || s.taken == NULL)
         return ebb_error_memory();
-    EBB_EACH_NODE(e->g, n)
-    {
+    EBB_EACH_NODE(e->g, n) {
         if (ebb_node_of(e->g, n)->op != EBB_OP_MAX_POOL_GRAD || !ebb_is_backward(e->g, n))
             continue;
         site p = look(e->g, n);
@@ -280,8 +278,8 @@ static ebb_status run(ebb_edit *e)
             s.answered[ebb_saves_root(&s.saves, ebb_in(e->g, n, 1)).i] += p.sign.i != 0 ? 2 : 1;
     }
     EBB_EACH_NODE(e->g, n)
-    if (ebb_node_of(e->g, n)->op == EBB_OP_MAX_POOL_GRAD && ebb_is_backward(e->g, n))
-        EBB_TRY(visit(&s, n));
+        if (ebb_node_of(e->g, n)->op == EBB_OP_MAX_POOL_GRAD && ebb_is_backward(e->g, n))
+            EBB_TRY(visit(&s, n));
     return NULL;
 }
 

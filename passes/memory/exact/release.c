@@ -55,8 +55,7 @@ static ebb_status look(releaser *r)
     if (r->at == NULL || r->node == NULL || r->early == NULL || r->key == NULL ||
         r->gradient == NULL || r->own == NULL || r->last == NULL || r->state == NULL)
         return ebb_error_memory();
-    EBB_EACH_NODE(g, n)
-    {
+    EBB_EACH_NODE(g, n) {
         r->key[r->count] = r->early[r->count] = r->count;
         r->node[r->count++] = n;
     }

@@ -147,8 +147,7 @@ static ebb_status collect(state *s)
     s->taken = EBB_SCRATCH(s->e, int8_t, s->saves.value_count);
     if (s->list == NULL || s->asked == NULL || s->taken == NULL)
         return ebb_error_memory();
-    EBB_EACH_NODE(g, n)
-    {
+    EBB_EACH_NODE(g, n) {
         if (!ebb_is_backward(g, n))
             continue;
         question q = ebb_sign_asked(g, n);

@@ -146,9 +146,9 @@ ebb_status ebb_code_sites_find(ebb_code_sites *s, ebb_edit *e, const char *only)
     for (size_t i = 0; i < g->input_count; i++)
         add_site(s, g, g->inputs[i], only);
     EBB_EACH_NODE(g, n)
-    for (uint32_t k = 0; k < ebb_node_of(g, n)->out_count; k++)
-        if (ebb_out(g, n, k).i != 0)
-            add_site(s, g, ebb_out(g, n, k), only);
+        for (uint32_t k = 0; k < ebb_node_of(g, n)->out_count; k++)
+            if (ebb_out(g, n, k).i != 0)
+                add_site(s, g, ebb_out(g, n, k), only);
     return NULL;
 }
 

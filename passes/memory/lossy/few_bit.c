@@ -137,8 +137,7 @@ static void reads_of(const ebb_graph *g, ebb_node n, ebb_value x, const bool *de
 static void follow(const ebb_graph *g, site *s, bool *derived)
 {
     s->refused = "its gradient is not one product of dy with what is made of its input";
-    EBB_EACH_NODE(g, n)
-    {
+    EBB_EACH_NODE(g, n) {
         uint32_t own, direct, others;
         if (!ebb_is_backward(g, n))
             continue;
@@ -191,8 +190,7 @@ static ebb_status collect(state *st)
     st->tables = EBB_SCRATCH(st->e, kept_table, st->capacity);
     if (st->sites == NULL || st->tables == NULL)
         return ebb_error_memory();
-    EBB_EACH_NODE(g, n)
-    {
+    EBB_EACH_NODE(g, n) {
         site s = {.named = NULL};
         ebb_value x = ebb_in(g, n, 0);
         if (ebb_is_backward(g, n)) {

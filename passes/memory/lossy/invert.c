@@ -145,8 +145,7 @@ static ebb_status run(ebb_edit *e)
 {
     ebb_saves saves;
     EBB_TRY(ebb_saves_find(&saves, e->g, e->scratch));
-    EBB_EACH_NODE(e->g, n)
-    {
+    EBB_EACH_NODE(e->g, n) {
         const kind *k = kind_of(e->g, n);
         if (k == NULL || !ebb_is_backward(e->g, n))
             continue;

@@ -193,8 +193,7 @@ static const char *decide(state *s, ebb_node n, ebb_value root)
         return "its input stays to the end of the step anyway";
     if (s->saves.reads[root.i] > s->answered[root.i] + s->signs[root.i])
         return "the backward reads its input for another reason";
-    EBB_EACH_VALUE(g, v)
-    {
+    EBB_EACH_VALUE(g, v) {
         if (ebb_value_of(g, v)->dead || !ebb_same_value(root_of(s, v), root))
             continue;
         weigh_averages(&offer, s, v);
@@ -293,8 +292,7 @@ static ebb_status rewrite(state *s, ebb_node n)
 /* Bits for all who ask for the sign of `root`, so that nobody reads it any more. */
 static ebb_status answer_signs(state *s, ebb_value root)
 {
-    EBB_EACH_NODE(s->e->g, n)
-    {
+    EBB_EACH_NODE(s->e->g, n) {
         ebb_sign_question q = sign_asked(s, n);
         if (q.v.i != 0 && ebb_same_value(root_of(s, q.v), root))
             EBB_TRY(ebb_sign_mask(s->e, &q));
@@ -324,8 +322,7 @@ static ebb_status visit(state *s, ebb_node n)
 static void count_reads(state *s)
 {
     const ebb_graph *g = s->e->g;
-    EBB_EACH_NODE(g, n)
-    {
+    EBB_EACH_NODE(g, n) {
         ebb_sign_question q = sign_asked(s, n);
         if (q.v.i != 0)
             s->signs[root_of(s, q.v).i]++;
@@ -346,8 +343,8 @@ static ebb_status run(ebb_edit *e)
         return ebb_error_memory();
     count_reads(&s);
     EBB_EACH_NODE(e->g, n)
-    if (is_site(e->g, n))
-        EBB_TRY(visit(&s, n));
+        if (is_site(e->g, n))
+            EBB_TRY(visit(&s, n));
     return NULL;
 }
 

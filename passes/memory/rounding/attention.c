@@ -641,8 +641,7 @@ static ebb_status run(ebb_edit *e)
     bool trains = false;
     if (positions == NULL || masks == NULL || softmaxes == NULL)
         return ebb_error_memory();
-    EBB_EACH_NODE(g, n)
-    {
+    EBB_EACH_NODE(g, n) {
         trains = trains || ebb_node_of(g, n)->phase == EBB_BACKWARD;
         if (ebb_node_of(g, n)->op == EBB_OP_SOFTMAX && !ebb_is_backward(g, n))
             softmaxes[count++] = n;

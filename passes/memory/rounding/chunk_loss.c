@@ -234,8 +234,8 @@ static ebb_status visit(ebb_edit *e, ebb_node n)
 static ebb_status run(ebb_edit *e)
 {
     EBB_EACH_NODE(e->g, n)
-    if (ebb_node_of(e->g, n)->op == EBB_OP_SOFTMAX_CROSS_ENTROPY_LOSS)
-        EBB_TRY(visit(e, n));
+        if (ebb_node_of(e->g, n)->op == EBB_OP_SOFTMAX_CROSS_ENTROPY_LOSS)
+            EBB_TRY(visit(e, n));
     return NULL;
 }
 

@@ -70,8 +70,7 @@ static ebb_status find_wants(state *s)
     for (size_t i = 0; i < g->initializer_count; i++)
         s->wants[g->initializers[i].i] =
             ebb_value_of(g, g->initializers[i])->role == EBB_ROLE_PARAMETER;
-    EBB_EACH_NODE(g, n)
-    {
+    EBB_EACH_NODE(g, n) {
         const ebb_node_info *info = ebb_node_of(g, n);
         bool any = false;
         for (uint32_t i = 0; i < info->in_count; i++)

@@ -187,8 +187,9 @@ static const char *check_ends(splitting *s)
 {
     const ebb_graph *g = s->g;
     EBB_EACH_VALUE(g, v)
-    if ((ebb_value_of(g, v)->flags & EBB_IS_CAPTURED) != 0 && s->form[v.i].where != EBB_BATCH_WHOLE)
-        return "a subgraph reads a value of the batch";
+        if ((ebb_value_of(g, v)->flags & EBB_IS_CAPTURED) != 0 &&
+            s->form[v.i].where != EBB_BATCH_WHOLE)
+            return "a subgraph reads a value of the batch";
     for (size_t i = 0; i < g->binding_count; i++) {
         ebb_batch_where where = s->form[g->bindings[i].next.i].where;
         s->needed[g->bindings[i].next.i] = true;
@@ -238,7 +239,7 @@ static ebb_status list_nodes(const splitting *s, ebb_node **list)
     if (*list == NULL)
         return ebb_error_memory();
     EBB_EACH_NODE(s->g, n)
-    (*list)[count++] = n;
+        (*list)[count++] = n;
     return NULL;
 }
 
@@ -300,8 +301,7 @@ static ebb_status rewrite(splitting *s)
 
 static bool is_split(const ebb_edit *e)
 {
-    EBB_EACH_NODE(e->g, n)
-    {
+    EBB_EACH_NODE(e->g, n) {
         const char *pass = ebb_props_get(e->g, &ebb_node_of(e->g, n)->props, "ebb.pass");
         if (pass != NULL && strcmp(pass, e->pass->name) == 0)
             return true;
@@ -328,8 +328,7 @@ static ebb_status analyse(splitting *s, const char **why, ebb_node *at)
     if (*why != NULL)
         return NULL;
     bool any = false;
-    EBB_EACH_NODE(s->g, n)
-    {
+    EBB_EACH_NODE(s->g, n) {
         for (uint32_t k = 0; k < ebb_node_of(s->g, n)->out_count; k++)
             if (!is_known(s->g, ebb_out(s->g, n, k)))
                 *why = "the shape of its output is not known";

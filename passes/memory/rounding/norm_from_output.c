@@ -57,8 +57,7 @@ static ebb_status collect(state *s)
     s->taken = EBB_SCRATCH(s->e, int8_t, s->saves.value_count);
     if (s->sites == NULL || s->asked == NULL || s->taken == NULL)
         return ebb_error_memory();
-    EBB_EACH_NODE(g, n)
-    {
+    EBB_EACH_NODE(g, n) {
         ebb_norm_site *site = &s->sites[s->count];
         if (!ebb_norm_site_find(site, g, n))
             continue;

@@ -301,8 +301,7 @@ static ebb_status run(ebb_edit *e)
                 seen[info->out[o].i < values ? info->out[o].i : 0] = true;
         }
     }
-    EBB_EACH_NODE(g, n)
-    {
+    EBB_EACH_NODE(g, n) {
         info = ebb_node_of(g, n);
         ebb_value y = is_softmax_grad(info->op) ? ebb_in(g, n, 1) : EBB_NO_VALUE;
         if (y.i != 0 && y.i < values && !seen[y.i] && !ebb_node_of(g, n)->dead)
