@@ -11,12 +11,16 @@
  *     while (next(&batch))
  *         ebb_program_step(p, &batch);
  *
- * Errors: each call returns NULL, or a status: a sentence and a code. It needs no freeing; it is
- * good until 64 later errors of the same thread. The library never prints and never exits. Ownership: what a _read,
- * _new or _compile gives is yours and goes with its _free; everything else returned is borrowed
- * from the thing that you asked. A model must outlive its programs. Threads: a model or program may
- * be used by one thread at a time, whichever it is; different ones at once by several. A program
- * computes with as many threads as it was compiled for, whichever thread asks for a step.
+ * Errors: each call returns NULL, or a status: a sentence and a code. A status needs no freeing. It
+ * can be read until 64 later errors of the same thread. The library never prints and never exits.
+ *
+ * Ownership: what ebb_open, ebb_data_open or ebb_program_compile gives is yours, until you call its
+ * _close or _free. JSON and other texts go with ebb_release. Everything else that is returned belongs
+ * to the thing that you asked. A model must live longer than its programs.
+ *
+ * Threads: use a model or a program from one thread at a time; it need not be the same one. Several
+ * threads may use several models and programs at once. A program computes with as many threads as it
+ * was compiled for, whichever thread asks for a step.
  */
 #ifndef EBB_H
 #define EBB_H
@@ -64,7 +68,8 @@ ebb_status_text(ebb_status status); /* sentence, then trail, newline-separated *
 EBB_API const char *ebb_nearest(const char *word, const char *const *names, size_t count);
 
 /* An amount of memory as it is written: "6GiB", "1.5G" (the same unit), "512MB" (powers of 1000),
- * "1000" (bytes), or a share of something: "80%". More than zero; upper and lower case are one.
+ * "1000" (bytes), or a share of something: "80%". It is more than zero. Upper and lower case mean the
+ * same.
  * EBB_USAGE, with the accepted forms, for anything else. */
 typedef struct ebb_amount {
     uint64_t bytes; /* 0: a share is given */
@@ -76,8 +81,8 @@ EBB_API ebb_status ebb_amount_parse(ebb_amount *amount, const char *text);
 EBB_API uint64_t ebb_amount_of(const ebb_amount *amount, uint64_t whole);
 
 /* A number as an option gives it: digits, and for a real number a point and an exponent. range, or
- * NULL for any: "[0, 4096]", "[0, 1)" (1 is none of it), "seconds (0, inf)", "[8, 64] by 8". EBB_USAGE names `what`
- * ("--threads"), the text and the range. */
+ * NULL for any: "[0, 4096]", "[0, 1)" (without 1), "seconds (0, inf)", "[8, 64] by 8". EBB_USAGE
+ * names `what` ("--threads"), the text and the range. */
 EBB_API ebb_status ebb_whole_parse(int64_t *number, const char *text, const char *range,
                                    const char *what);
 EBB_API ebb_status ebb_real_parse(double *number, const char *text, const char *range,
@@ -91,12 +96,12 @@ typedef struct ebb_model ebb_model;
  * with the checkpoint and the optimizer_model.onnx beside it they are opened as one training step.
  */
 EBB_API ebb_status ebb_open(ebb_model **model, const char *path);
-/* As ebb_open, but a model whose types contradict each other opens, too: for ebb_check_json, which
+/* As ebb_open, but it also opens a model whose types contradict each other: for ebb_check_json, which
  * names every such place, and for ebb_reduce. */
 EBB_API ebb_status ebb_open_as_is(ebb_model **model, const char *path);
-/* From now on the nodes of the model, and of what is made of it, may ask for any work. Else a plan
- * refuses (EBB_REJECTED) a node whose operations or bytes are out of all proportion to the bytes of
- * the model's weights and inputs: a file of 200 bytes could take a machine for years. */
+/* From now on the nodes of this model, and of what is made from it, may ask for any amount of work. Without
+ * it a plan refuses (EBB_REJECTED) a node whose operations or bytes are out of proportion to the bytes
+ * of the model's weights and inputs: a file of 200 bytes could keep a machine busy for years. */
 EBB_API void ebb_trust(ebb_model *model);
 EBB_API void ebb_close(ebb_model *model); /* NULL is fine */
 EBB_API ebb_status ebb_save(const ebb_model *model, const char *path);
@@ -134,11 +139,8 @@ EBB_API ebb_status ebb_bind_defaults(ebb_model *model, const struct ebb_batch *b
                                      size_t *count);
 EBB_API ebb_status ebb_bind_values(ebb_model *model, const struct ebb_batch *batch, size_t *count);
 
-/* Runs a pipeline: "name:option=value,option=value,name,...". A value with commas stands in quotes,
- * with a backslash before each quote and backslash within: 'gradient:train="fc1*,fc2*"'. A report of
- * it as JSON, if json is not NULL: memory to release with ebb_release. trace: called after each pass with its name and the
- * graph as text where print_after is that pass's name or "all". */
-/* Of the techniques in a pipeline: what makes a step, or only brings it into order, is none. */
+/* What the techniques of a pipeline did. A pass that makes a step (gradient), or that every step is
+ * brought into order with (fold), is not a technique. */
 typedef struct ebb_rewrite_facts {
     size_t applied;        /* sites */
     const char *exactness; /* of the least exact that applied: "exact", "rounding", "lossy" */
@@ -148,11 +150,15 @@ typedef struct ebb_rewrite_options {
     bool strict;             /* a requested pass that applies nowhere is EBB_UNSUPPORTED */
     bool verify_each;        /* check every rule of a legal graph after each pass */
     const char *print_after; /* NULL, a pass's name, or "all" */
+    /* Called after each pass that print_after names, with the graph as text. */
     void (*print)(void *context, const char *pass, const char *text);
     void *context;
     ebb_rewrite_facts *facts; /* filled at the end; or NULL */
 } ebb_rewrite_options;
 
+/* Runs a pipeline: "name:option=value,option=value,name,...". A value with commas stands in quotes,
+ * with a backslash before each quote and each backslash in it: 'gradient:train="fc1*,fc2*"'. options:
+ * NULL for all zero. json: if not NULL, a report, to release with ebb_release. */
 EBB_API ebb_status ebb_rewrite(ebb_model *model, const char *pipeline,
                                const ebb_rewrite_options *options, char **json);
 EBB_API void ebb_release(void *memory);
@@ -429,9 +435,10 @@ EBB_API ebb_status ebb_program_store(ebb_program *program, ebb_model *target);
  * EBB_USAGE where there are none. Pass lora starts from such a file by its option `file`. */
 EBB_API ebb_status ebb_adapters_save(ebb_program *program, const char *path);
 
-/* All states and `extra` (JSON text kept for you) into a safetensors file, atomically; and back. A
- * file of which a bit has changed is refused by its checksum, one that lacks a state or has another
- * by name. Files of before there was a checksum are read too: the third says whether there was. */
+/* Writes all states and `extra` (JSON text kept for you) to a safetensors file, whole or not at all;
+ * and reads them back. A file in which a bit has changed is refused: its checksum is wrong. A file that
+ * lacks a state, or has one too many, is refused, and the state is named. Older files have no checksum
+ * and are read too; ebb_checkpoint_was_checked says whether the last one had it. */
 EBB_API ebb_status ebb_checkpoint_save(ebb_program *program, const char *path, const char *extra);
 EBB_API ebb_status ebb_checkpoint_load(ebb_program *program, const char *path, char **extra);
 EBB_API bool ebb_checkpoint_was_checked(const ebb_program *program);
