@@ -22,11 +22,16 @@
 extern "C" {
 #endif
 
-/* What a kernel that cannot return a status says of an index: the call at `position` read `value`
- * where low <= value < high is right; with high = low + 1 it may be a count. With low > high: its
- * divisor at index `value` is zero, among integers. The least position wins, so that the report does not depend on the order of threads. */
+typedef enum ebb_fault_kind {
+    EBB_FAULT_RANGE, /* it read `value`, an index or a count, where low <= value < high is right */
+    EBB_FAULT_DIVISOR, /* among integers, its divisor at position `value` is zero */
+} ebb_fault_kind;
+
+/* What a kernel that cannot return a status says of the call at `position`. The least position wins,
+ * so that the report does not depend on the order of threads. */
 typedef struct ebb_fault {
     bool there;
+    ebb_fault_kind kind;
     uint32_t position;
     int64_t value, low, high;
 } ebb_fault;

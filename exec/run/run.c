@@ -200,7 +200,7 @@ static ebb_status walk(ebb_program *p, int64_t last)
 static ebb_status fault_error(const ebb_program *p, const ebb_fault *f)
 {
     const char *node = f->position < p->plan.count ? p->plan.calls[f->position].node : "a node";
-    if (f->low > f->high)
+    if (f->kind == EBB_FAULT_DIVISOR)
         return ebb_error(EBB_RUNTIME, "%s: integer division by zero: divisor at position %lld",
                          node, (long long)f->value);
     if (f->low + 1 == f->high)

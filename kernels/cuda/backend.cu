@@ -109,19 +109,19 @@ static ebb_status begin(void *opened, uint64_t step, bool *replays)
     return NULL;
 }
 
+/* Leaves *fault, which is empty, where none was told. */
 static ebb_status read_fault(ebb_cuda_queue *q, ebb_fault *fault)
 {
     ebb_cuda_step step;
-    memset(fault, 0, sizeof *fault);
     EBB_TRY(ebb_gpu_copy(q->stream, &step.fault, &q->step->fault, sizeof step.fault, EBB_TO_HOST));
     if (step.fault == ~(uint64_t)0)
         return NULL;
     EBB_TRY(ebb_gpu_copy(q->stream, &step, q->step, sizeof step, EBB_TO_HOST));
-    fault->there = true;
-    fault->position = (uint32_t)(step.fault >> 32);
-    fault->value = step.value[fault->position % 64];
-    fault->low = step.low[fault->position % 64];
-    fault->high = step.high[fault->position % 64];
+    const uint32_t position = (uint32_t)(step.fault >> 32), at = position % 64;
+    const bool divisor = step.low[at] == EBB_CUDA_ZERO_LOW && step.high[at] == EBB_CUDA_ZERO_HIGH;
+    const ebb_fault_kind kind = divisor ? EBB_FAULT_DIVISOR : EBB_FAULT_RANGE;
+    const ebb_fault told = {true, kind, position, step.value[at], step.low[at], step.high[at]};
+    *fault = told;
     return NULL;
 }
 

@@ -99,6 +99,7 @@ static inline void check_fault(testing *t, const char *kernel, int64_t value, in
 {
     ebb_fault fault = fault_of(t, kernel, 70);
     assert_true(fault.there);
+    assert_int_equal(fault.kind, EBB_FAULT_RANGE);
     assert_int_equal(fault.position, 70);
     assert_int_equal(fault.value, value);
     assert_int_equal(fault.low, -n);
