@@ -7,14 +7,13 @@
  * how much workspace the kernel takes, as a part of its operands. Where the two rates are far
  * apart, copies cost too much. Best of several runs; the machine should have nothing else to do.
  */
-#include <oneapi/dnnl/dnnl.h>
-
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
 #include "kernels/call/geometry.h"
+#include "kernels/fast/onednn.h"
 #include "kernels/parallel.h"
 
 typedef struct product { /* [batch, M, K] x [batch, K, N] */
@@ -123,25 +122,34 @@ static void *memory(size_t bytes)
 
 /* ---- oneDNN with every layout its own ---- */
 
-static dnnl_engine_t engine;
 static dnnl_stream_t stream;
 
-static double seconds_of(const void *operation, dnnl_primitive_desc_t hint, const int *args,
-                         int count)
+static dnnl_exec_arg_t argument(int arg, ebb_dnnl_descriptor md)
 {
-    dnnl_primitive_desc_t descriptor;
-    dnnl_primitive_t primitive;
+    dnnl_exec_arg_t made = {arg, NULL};
+    stop_at(dnnl_memory_create(&made.memory, md, ebb_dnnl_engine(),
+                               memory(dnnl_memory_desc_get_size(md))) != dnnl_success,
+            "oneDNN takes no memory");
+    return made;
+}
+
+/* Of a plan that has its descriptor, which it gives back. */
+static double seconds_of(ebb_dnnl_plan *plan, const char *why, const int *args)
+{
+    double seconds = 1e9;
+    dnnl_primitive_t primitive = NULL;
     dnnl_exec_arg_t list[4];
-    if (dnnl_primitive_desc_create(&descriptor, operation, NULL, engine, hint) != dnnl_success ||
-        dnnl_primitive_create(&primitive, descriptor) != dnnl_success)
-        return 1e9;
-    for (int i = 0; i < count; i++) {
-        const dnnl_memory_desc_t *md =
-            dnnl_primitive_desc_query_md(descriptor, dnnl_query_exec_arg_md, args[i]);
-        list[i].arg = args[i];
-        dnnl_memory_create(&list[i].memory, md, engine, memory(dnnl_memory_desc_get_size(md)));
-    }
-    double seconds;
+    int count = 0;
+    if (why != NULL || dnnl_primitive_create(&primitive, plan->descriptor) != dnnl_success)
+        return seconds;
+    for (; count < 3; count++)
+        list[count] = argument(
+            args[count],
+            dnnl_primitive_desc_query_md(plan->descriptor, dnnl_query_exec_arg_md, args[count]));
+    ebb_dnnl_descriptor scratch =
+        dnnl_primitive_desc_query_md(plan->descriptor, dnnl_query_scratchpad_md, 0);
+    if (scratch != NULL && dnnl_memory_desc_get_size(scratch) > 0)
+        list[count++] = argument(DNNL_ARG_SCRATCHPAD, scratch);
     BEST(seconds, dnnl_primitive_execute(primitive, stream, count, list); dnnl_stream_wait(stream));
     for (int i = 0; i < count; i++) {
         void *data;
@@ -150,64 +158,48 @@ static double seconds_of(const void *operation, dnnl_primitive_desc_t hint, cons
         dnnl_memory_destroy(list[i].memory);
     }
     dnnl_primitive_destroy(primitive);
-    dnnl_primitive_desc_destroy(descriptor);
+    dnnl_primitive_desc_destroy(plan->descriptor);
     return seconds;
 }
 
-static void any(dnnl_memory_desc_t *md, int rank, int64_t a, int64_t b, int64_t c, int64_t d,
-                int64_t e)
+static ebb_dnnl_layout any(int rank, int64_t a, int64_t b, int64_t c, int64_t d, int64_t e)
 {
-    dnnl_dims_t dims = {a, b, c, d, e};
-    dnnl_memory_desc_init_by_tag(md, rank, dims, dnnl_f32, dnnl_format_tag_any);
+    ebb_dnnl_layout layout;
+    ebb_dnnl_any(&layout, rank, (const int64_t[]){a, b, c, d, e});
+    return layout;
 }
 
 static double best_product(const product *p)
 {
-    dnnl_memory_desc_t a, b, y;
-    dnnl_matmul_desc_t operation;
-    any(&a, 3, p->batch, p->m, p->k, 0, 0);
-    any(&b, 3, p->batch, p->k, p->n, 0, 0);
-    any(&y, 3, p->batch, p->m, p->n, 0, 0);
-    dnnl_matmul_desc_init(&operation, &a, &b, NULL, &y);
     const int args[] = {DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DST};
-    return seconds_of(&operation, NULL, args, 3);
+    const ebb_dnnl_layout a = any(3, p->batch, p->m, p->k, 0, 0);
+    const ebb_dnnl_layout b = any(3, p->batch, p->k, p->n, 0, 0);
+    const ebb_dnnl_layout y = any(3, p->batch, p->m, p->n, 0, 0);
+    ebb_dnnl_plan plan = {0};
+    const char *why = ebb_dnnl_describe_product(&plan, &a, &b, NULL, &y, 1.0f, false);
+    return seconds_of(&plan, why, args);
 }
 
 static double best_convolution(const convolution *c, ebb_op op, int64_t out)
 {
-    dnnl_memory_desc_t x, w, y;
-    dnnl_convolution_desc_t forward, backward;
-    dnnl_primitive_desc_t hint;
-    int64_t g = c->groups, pad = c->kernel == 16 ? 0 : c->kernel / 2;
-    dnnl_dims_t stride = {c->stride, c->stride}, pads = {pad, pad};
-    any(&x, 4, c->n, c->c, c->size, c->size, 0);
-    any(&y, 4, c->n, c->m, out, out, 0);
-    if (g > 1)
-        any(&w, 5, g, c->m / g, c->c / g, c->kernel, c->kernel);
-    else
-        any(&w, 4, c->m, c->c, c->kernel, c->kernel, 0);
-    dnnl_convolution_forward_desc_init(&forward, dnnl_forward_training, dnnl_convolution_direct, &x,
-                                       &w, NULL, &y, stride, pads, pads);
-    if (op == EBB_OP_CONV) {
-        const int args[] = {DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DST};
-        return seconds_of(&forward, NULL, args, 3);
-    }
-    stop_at(dnnl_primitive_desc_create(&hint, &forward, NULL, engine, NULL) != dnnl_success,
-            "oneDNN has no forward pass");
-    double seconds;
-    if (op == EBB_OP_CONV_TRANSPOSE) {
-        const int args[] = {DNNL_ARG_DIFF_DST, DNNL_ARG_WEIGHTS, DNNL_ARG_DIFF_SRC};
-        dnnl_convolution_backward_data_desc_init(&backward, dnnl_convolution_direct, &x, &w, &y,
-                                                 stride, pads, pads);
-        seconds = seconds_of(&backward, hint, args, 3);
-    } else {
-        const int args[] = {DNNL_ARG_DIFF_DST, DNNL_ARG_SRC, DNNL_ARG_DIFF_WEIGHTS};
-        dnnl_convolution_backward_weights_desc_init(&backward, dnnl_convolution_direct, &x, &w,
-                                                    NULL, &y, stride, pads, pads);
-        seconds = seconds_of(&backward, hint, args, 3);
-    }
-    dnnl_primitive_desc_destroy(hint);
-    return seconds;
+    static const int args[][3] = {
+        [EBB_DNNL_FORWARD] = {DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DST},
+        [EBB_DNNL_BY_DATA] = {DNNL_ARG_DIFF_DST, DNNL_ARG_WEIGHTS, DNNL_ARG_DIFF_SRC},
+        [EBB_DNNL_BY_WEIGHTS] = {DNNL_ARG_DIFF_DST, DNNL_ARG_SRC, DNNL_ARG_DIFF_WEIGHTS},
+    };
+    const int64_t g = c->groups, k = c->kernel, pad = k == 16 ? 0 : k / 2;
+    const ebb_dnnl_windows w = {
+        .stride = {c->stride, c->stride}, .begin = {pad, pad}, .end = {pad, pad}};
+    const ebb_dnnl_layout x = any(4, c->n, c->c, c->size, c->size, 0);
+    const ebb_dnnl_layout y = any(4, c->n, c->m, out, out, 0);
+    const ebb_dnnl_layout weight =
+        g > 1 ? any(5, g, c->m / g, c->c / g, k, k) : any(4, c->m, c->c, k, k, 0);
+    const ebb_dnnl_conv_kind kind = op == EBB_OP_CONV             ? EBB_DNNL_FORWARD
+                                    : op == EBB_OP_CONV_TRANSPOSE ? EBB_DNNL_BY_DATA
+                                                                  : EBB_DNNL_BY_WEIGHTS;
+    ebb_dnnl_plan plan = {0};
+    const char *why = ebb_dnnl_describe_conv(&plan, kind, &x, &weight, NULL, &y, &w);
+    return seconds_of(&plan, why, args[kind]);
 }
 
 /* ---- ours ---- */
@@ -304,8 +296,9 @@ static void run_convolution(const convolution *c, ebb_op op)
 int main(int argc, char **argv)
 {
     const char *word = argc > 1 ? argv[1] : "";
-    stop_at(dnnl_engine_create(&engine, dnnl_cpu, 0) != dnnl_success ||
-                dnnl_stream_create(&stream, engine, dnnl_stream_default_flags) != dnnl_success,
+    stop_at(ebb_dnnl_engine() == NULL ||
+                dnnl_stream_create(&stream, ebb_dnnl_engine(), dnnl_stream_default_flags) !=
+                    dnnl_success,
             "oneDNN does not start");
     printf("%d threads\n", ebb_threads());
     for (size_t i = 0; i < sizeof products / sizeof products[0]; i++)
@@ -320,6 +313,5 @@ int main(int argc, char **argv)
         run_convolution(&convolutions[i], EBB_OP_CONV_WEIGHT_GRAD);
     }
     dnnl_stream_destroy(stream);
-    dnnl_engine_destroy(engine);
     return 0;
 }

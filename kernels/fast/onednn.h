@@ -19,34 +19,18 @@
  *     X [32, ...] -> 10 parts of 3 images with one primitive, 1 part of 2 images with another
  *
  * The parts follow from shapes and the number of threads alone, so a node that is run again gives
- * the same bits. Where these may not depend on the number of threads either, see PIECES in onednn.c.
- *
- * oneDNN 2.6, 2.7 and 3: what they name differently is in onednn.c.
+ * the same bits. Where these may not depend on the number of threads either, see onednn_plan.h.
  */
 #ifndef EBB_KERNELS_FAST_ONEDNN_H
 #define EBB_KERNELS_FAST_ONEDNN_H
 
-#include <oneapi/dnnl/dnnl.h>
-
-#include "kernels/fast/fast.h"
+#include "kernels/fast/onednn_version.h"
 
 #ifdef __cplusplus
 extern "C" {
 #endif
 
 enum { EBB_DNNL_PORTS = 4, EBB_DNNL_PARTS = 2, EBB_DNNL_PIECES = 16 };
-
-typedef struct ebb_dnnl_layout { /* of a float32 tensor, as plain numbers */
-    int rank;
-    dnnl_dims_t dims, strides;
-    dnnl_format_tag_t tag; /* 0: by its strides; any: the primitive chooses; or of blocks */
-} ebb_dnnl_layout;
-
-#if DNNL_VERSION_MAJOR == 2
-typedef const dnnl_memory_desc_t *ebb_dnnl_descriptor;
-#else
-typedef const_dnnl_memory_desc_t ebb_dnnl_descriptor;
-#endif
 
 typedef struct ebb_dnnl_port { /* one operand of the primitive */
     int arg;                   /* DNNL_ARG_... */
@@ -97,12 +81,6 @@ ebb_status ebb_dnnl_product(const ebb_call *call, const ebb_dnnl_matrix *a,
                             float beta, float *c, int64_t row);
 
 /* ---- for make functions ---- */
-
-dnnl_engine_t ebb_dnnl_engine(void); /* NULL: oneDNN could not start */
-
-typedef struct ebb_dnnl_windows { /* spatial axes only, dilation from 0 */
-    dnnl_dims_t stride, kernel, dilation, begin, end;
-} ebb_dnnl_windows;
 
 typedef enum ebb_dnnl_conv_kind {
     EBB_DNNL_FORWARD,

@@ -208,8 +208,6 @@ static struct long_file {
     const char *file, *reason; /* what holds it together */
     bool found;
 } long_files[] = {
-    {"kernels/fast/onednn.c",
-     "all that the versions of oneDNN name differently is behind one header", false},
     {"onnx/graph/graph.c", "all that changes a graph keeps one set of invariants", false},
     {"kernels/cuda/recurrent_products.cu", "one text for three errands: measure, prepare, run",
      false},
