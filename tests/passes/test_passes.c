@@ -532,9 +532,30 @@ static int release(void **state)
     return 0;
 }
 
+/* The column that readers go by says where a pass really is. */
+static void each_pass_lies_in_the_room_of_its_row(void **state)
+{
+    (void)state;
+    size_t count;
+    const ebb_pass *const *passes = ebb_passes(&count);
+    for (size_t i = 0; i < count; i++) {
+        char path[1024];
+        int n = snprintf(path, sizeof path, "%s/passes/%s/%s.c", EBB_SOURCE_DIR,
+                         ebb_pass_room(passes[i]), passes[i]->name);
+        assert_true(n > 0 && (size_t)n < sizeof path);
+        for (char *c = strrchr(path, '/'); *c != '\0'; c++)
+            *c = *c == '-' ? '_' : *c;
+        FILE *file = fopen(path, "r");
+        if (file == NULL)
+            fail_msg("%s: passes.def says so, and it is not there", path);
+        fclose(file);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(each_pass_lies_in_the_room_of_its_row),
         cmocka_unit_test(a_mistyped_pipeline_says_what_is_meant),
         cmocka_unit_test(a_number_out_of_its_options_range_is_refused),
         cmocka_unit_test(every_number_among_the_options_has_a_range_that_its_default_is_in),
