@@ -425,6 +425,43 @@ typedef struct ebb_program_facts {
 EBB_API ebb_program_facts ebb_program_measure(const ebb_program *program);
 EBB_API ebb_status ebb_program_profile_json(const ebb_program *program, char **json);
 
+/* ---- metrics: how good predictions are, over the batches of an evaluation ----
+ *
+ *     ebb_evaluation_pipeline(&text, &step);            the model forward, with its losses
+ *     ebb_metrics_new(&metrics, losses, NULL);
+ *     while (next(&batch)) {
+ *         ebb_program_step(p, &batch);
+ *         ebb_metrics_take(metrics, p, &batch);         batches may be of different sizes
+ *     }
+ *     for (size_t i = 0; i < ebb_metrics_count(metrics); i++)
+ *         show(ebb_metrics_at(metrics, i));
+ */
+typedef struct ebb_metrics ebb_metrics;
+
+typedef struct ebb_metric {
+    const char *name; /* "loss", "accuracy"; of one of several losses "accuracy/TARGET" */
+    double value;     /* NaN: nothing was counted */
+    bool higher_is_better;
+    int64_t counted; /* targets; of a loss without class numbers, rows */
+} ebb_metric;
+
+/* losses: as given to the step, NULL-terminated. names: metrics, NULL-terminated; NULL or empty:
+ * those that are usual for each loss and the shape of its predictions. EBB_USAGE: there is no such
+ * metric, or it fits none of the losses. */
+EBB_API ebb_status ebb_metrics_new(ebb_metrics **metrics, const char *const *losses,
+                                   const char *const *names);
+/* Counts what the program has predicted in its last step, which was of this batch. The program is of
+ * ebb_evaluation_pipeline with the same losses; there may be several, of different batch sizes. */
+EBB_API ebb_status ebb_metrics_take(ebb_metrics *metrics, ebb_program *program,
+                                    const ebb_batch *batch);
+/* The first is always the loss: its mean over all that was counted. The others are known from the
+ * first batch on. */
+EBB_API size_t ebb_metrics_count(const ebb_metrics *metrics);
+EBB_API ebb_metric ebb_metrics_at(const ebb_metrics *metrics, size_t index);
+EBB_API void ebb_metrics_clear(ebb_metrics *metrics); /* for the next evaluation */
+EBB_API void ebb_metrics_free(ebb_metrics *metrics);  /* NULL is fine */
+EBB_API const char *ebb_metric_name(size_t index);    /* the table; NULL behind its end */
+
 /* Copies the program's states (parameters, statistics, optimizer) back into the model, so that
  * ebb_save writes them; or into `target`, another model with initializers of these names (the
  * user's own export), changing initializers only. Adapters that the target lacks are added into the

@@ -14,8 +14,25 @@
  * The predictions stop being a graph output, for else they would stay to the end of the step;
  * keep-output=1 keeps them.
  */
+#include "passes/primal/loss.h"
+
 #include "passes/common.h"
 #include "passes/passes.h"
+
+static const ebb_loss_kind kinds[] = {
+    {"cross-entropy", EBB_TASK_CLASSES},
+    {"mse", EBB_TASK_NUMBERS},
+    {"l1", EBB_TASK_NUMBERS},
+    {"bce-logits", EBB_TASK_LABELS},
+};
+
+const ebb_loss_kind *ebb_loss_kind_find(const char *name)
+{
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
+        if (strcmp(kinds[i].name, name) == 0)
+            return &kinds[i];
+    return NULL;
+}
 
 typedef struct spot {
     ebb_edit *e;
