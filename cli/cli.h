@@ -148,7 +148,7 @@ ebb_status cli_has_step(const ebb_model *model, bool *step);
 /* ---- data.c: from arrays to inputs ---- */
 
 typedef struct cli_map {
-    const char *pairs[66]; /* array, input, array, input ... as --map says */
+    const char *pairs[2 * MOST_WORDS + 2]; /* array, input, array, input ... as --map says */
     int count;
     const char **feeds;     /* the same for every input that has an array, NULL at the end */
     char *text;             /* keeps the strings of `pairs` ... */
@@ -162,8 +162,9 @@ void cli_free_map(cli_map *map);
  * where there is none. */
 ebb_status cli_bind_rows(ebb_model *model, const ebb_data *data, const cli_map *map, int64_t batch,
                          int64_t *rows);
-/* Fills map->feeds for the inputs of the finished step. */
-ebb_status cli_find_feeds(const ebb_model *model, const ebb_data *data, cli_map *map);
+/* Fills map->feeds for the inputs of the finished step; a name that fits nowhere is an error. */
+ebb_status cli_find_feeds(const ebb_model *model, ebb_data *data, cli_map *map);
+void cli_notes(const ebb_data *data); /* what is worth knowing of them, on stderr */
 
 /* ---- training and comparing ---- */
 

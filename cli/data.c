@@ -12,8 +12,7 @@ bool cli_read_map(const cli *c, const char *option, cli_map *map)
     while ((word = cli_next(c, option, &at)) != NULL)
         bytes += strlen(word) + 1;
     char *text = map->text = malloc(bytes + 1);
-    const int most = (int)(sizeof map->pairs / sizeof map->pairs[0]) - 2;
-    for (at = 0; text != NULL && map->count < most && (word = cli_next(c, option, &at)) != NULL;) {
+    for (at = 0; text != NULL && (word = cli_next(c, option, &at)) != NULL;) {
         size_t length = strlen(word) + 1;
         memcpy(text, word, length);
         char *equals = strchr(text, '=');
@@ -46,31 +45,18 @@ static const char *array_for(const cli_map *map, const char *input)
 ebb_status cli_bind_rows(ebb_model *model, const ebb_data *data, const cli_map *map, int64_t batch,
                          int64_t *rows)
 {
-    ebb_model_facts *facts;
-    ebb_status status = ebb_facts_of(&facts, model);
-    *rows = -1;
-    for (size_t i = 0; status == NULL && i < facts->input_count; i++) {
-        const char *name = facts->inputs[i].name;
-        const ebb_named *array = ebb_data_find(data, array_for(map, name));
-        if (array == NULL || array->rank < 1 || array->rank > 12)
-            continue;
-        int64_t dims[12];
-        memcpy(dims, array->dims, (size_t)array->rank * sizeof *dims);
-        dims[0] = batch;
-        if (*rows < 0 || array->dims[0] < *rows)
-            *rows = array->dims[0];
-        status = ebb_set_shape(model, name, dims, array->rank);
-    }
-    ebb_release(facts);
-    return status;
+    return ebb_data_shape(data, model, map->pairs, batch, rows);
 }
 
-ebb_status cli_find_feeds(const ebb_model *model, const ebb_data *data, cli_map *map)
+ebb_status cli_find_feeds(const ebb_model *model, ebb_data *data, cli_map *map)
 {
     ebb_release(map->facts);
     free(map->feeds);
     map->feeds = NULL;
-    ebb_status status = ebb_facts_of(&map->facts, model);
+    map->facts = NULL;
+    ebb_status status = ebb_data_bind(data, model, map->pairs);
+    if (status == NULL)
+        status = ebb_facts_of(&map->facts, model);
     if (status != NULL)
         return status;
     const ebb_model_facts *f = map->facts;
@@ -84,4 +70,11 @@ ebb_status cli_find_feeds(const ebb_model *model, const ebb_data *data, cli_map 
         map->feeds[count++] = f->inputs[i].name;
     }
     return NULL;
+}
+
+void cli_notes(const ebb_data *data)
+{
+    const char *note;
+    for (size_t i = 0; data != NULL && (note = ebb_data_note(data, i)) != NULL; i++)
+        cli_note("note: %s", note);
 }

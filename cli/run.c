@@ -11,19 +11,6 @@ static bool lists_input(const ebb_model_facts *facts, const char *name)
     return false;
 }
 
-/* Gives inputs with open dims the shapes of the arrays that feed them. */
-static ebb_status shapes_from_data(ebb_model *model, const ebb_data *data,
-                                   const ebb_model_facts *facts)
-{
-    ebb_status status = NULL;
-    for (size_t i = 0; i < facts->input_count && status == NULL; i++) {
-        const ebb_named *array = ebb_data_find(data, facts->inputs[i].name);
-        if (array != NULL)
-            status = ebb_set_shape(model, array->name, array->dims, array->rank);
-    }
-    return status;
-}
-
 static ebb_status save_outputs(ebb_program *program, const char *path)
 {
     size_t count = ebb_program_output_count(program);
@@ -122,19 +109,24 @@ static ebb_status leave_out_bound(const ebb_model_facts *before, const ebb_model
     return status;
 }
 
-static ebb_status run_once(const cli *c, ebb_model *model, ebb_data *data)
+static ebb_status run_once(const cli *c, ebb_model *model, ebb_data *data, const cli_map *map)
 {
     ebb_program *program = NULL;
     char *profile = NULL;
-    size_t count = ebb_data_count(data);
-    ebb_named *list = calloc(count + 1, sizeof *list);
-    ebb_batch batch = {list, list != NULL ? count : 0};
-    for (size_t i = 0; i < batch.count; i++)
-        list[i] = *ebb_data_at(data, i);
+    ebb_batch batch = {0};
     ebb_model_facts *before;
     ebb_status status = ebb_facts_of(&before, model);
     if (status == NULL)
-        status = shapes_from_data(model, data, before);
+        status = ebb_data_whole(data, model, map->pairs, &batch);
+    cli_notes(data);
+    ebb_named *list = calloc(batch.count + 1, sizeof *list);
+    batch.count = list != NULL ? batch.count : 0;
+    for (size_t i = 0; i < batch.count; i++)
+        list[i] = batch.tensors[i];
+    batch.tensors = list;
+    for (size_t i = 0; i < batch.count && status == NULL; i++)
+        if (lists_input(before, list[i].name)) // it may have open dims
+            status = ebb_set_shape(model, list[i].name, list[i].dims, list[i].rank);
     if (status == NULL && !before->is_step) // a step file is the plan: it is run as it stands
         status = settle(model, &batch);
     if (status == NULL)
@@ -173,15 +165,21 @@ int cli_run(const cli *c)
 {
     ebb_model *model = NULL;
     ebb_data *data = NULL;
+    cli_map map;
     if (!cli_has(c, "--data"))
         return cli_usage("say what to run it on: --data FILE");
+    if (!cli_read_map(c, "--map", &map)) {
+        cli_free_map(&map);
+        return EBB_USAGE;
+    }
     ebb_status status = cli_open(c, &model);
     if (status == NULL)
         status = cli_weights(c, model);
     if (status == NULL)
         status = ebb_data_open(&data, cli_get(c, "--data", NULL), model);
     if (status == NULL)
-        status = run_once(c, model, data);
+        status = run_once(c, model, data, &map);
+    cli_free_map(&map);
     ebb_data_close(data);
     ebb_close(model);
     return status != NULL ? cli_fail(status) : EBB_OK;

@@ -31,7 +31,7 @@ static int64_t rows_of_step(const job *j)
 static ebb_status bind(job *j, bool is_step)
 {
     int64_t own = 0;
-    ebb_status status = cli_find_feeds(j->model, j->data, &j->map);
+    ebb_status status = is_step ? cli_find_feeds(j->model, j->data, &j->map) : NULL;
     if (status == NULL && is_step && j->batch == 0)
         own = rows_of_step(j);
     j->batch = j->batch > 0 ? j->batch : own > 0 ? own : 32;

@@ -411,7 +411,7 @@ static const cli_way plans[] = {
     {NULL, NULL, "STEP", 1, 1, WORDS(MODEL, STEP, PLANNING, RUN, "--run", "--json"), WORDS(WITH_A_BUDGET), plan},
 };
 static const cli_way runs[] = {
-    {NULL, NULL, "MODEL --data FILE", 1, 1, WORDS(MODEL, BACKEND, RUN, "--data", "--save", "--seed", "--profile", "--json"), NULL, cli_run},
+    {NULL, NULL, "MODEL --data FILE", 1, 1, WORDS(MODEL, BACKEND, RUN, "--data", "--map", "--save", "--seed", "--profile", "--json"), NULL, cli_run},
 };
 static const cli_way trains[] = {
     {NULL, NULL, "MODEL --data FILE", 1, 1,

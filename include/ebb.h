@@ -493,6 +493,25 @@ EBB_API size_t ebb_data_count(const ebb_data *data);
 EBB_API const ebb_named *ebb_data_at(const ebb_data *data, size_t index);
 EBB_API const ebb_named *ebb_data_find(const ebb_data *data, const char *name);
 
+/* Which arrays feed the inputs of a model. map: pairs (array, input), NULL-terminated, or NULL; an
+ * input that is in no pair takes the array of its own name. A pair of unknown names is EBB_USAGE,
+ * with the arrays and the inputs that there are.
+ * _shape, before a step is made of the model: inputs get the shapes of their arrays, with `batch`
+ * rows; inputs on the right that are not there yet may come with the loss. *rows: of the shortest
+ * array that is used; -1 where no input has one.
+ * _bind, on the finished model: each of its inputs has an array, and each pair an input. */
+EBB_API ebb_status ebb_data_shape(const ebb_data *data, ebb_model *model, const char *const *map,
+                                  int64_t batch, int64_t *rows);
+EBB_API ebb_status ebb_data_bind(ebb_data *data, const ebb_model *model, const char *const *map);
+
+/* The arrays whole, as one run of a model takes them, also for inputs that have a default; the batch
+ * is good until the data are closed. A note names each array that feeds no input. */
+EBB_API ebb_status ebb_data_whole(ebb_data *data, const ebb_model *model, const char *const *map,
+                                  ebb_batch *batch);
+
+/* What is worth knowing of how the data are used, as a sentence; NULL: there are no more. */
+EBB_API const char *ebb_data_note(const ebb_data *data, size_t index);
+
 /* Rows `index[0..count)` of each named array, gathered into one batch; borrowed until the next
  * call. map: pairs (array name in the file, input name), NULL-terminated; NULL: names agree. */
 EBB_API ebb_status ebb_data_rows(ebb_data *data, const int64_t *index, size_t count,

@@ -31,6 +31,8 @@ struct ebb_data {
     ebb_row_buffer *buffers;
     ebb_named *batch;
     size_t buffer_count;
+    const char **notes;
+    size_t note_count, note_capacity;
 };
 
 ebb_status ebb_data_init(ebb_data *data, const char *path);
@@ -41,6 +43,9 @@ void ebb_data_fini(ebb_data *data);
  */
 ebb_status ebb_data_add(ebb_data *data, const char *name, size_t name_length, ebb_dtype dtype,
                         int rank, const int64_t *dims, const void *bytes, size_t size);
+
+/* bind.c; a sentence for the user, said once. */
+ebb_status ebb_data_add_note(ebb_data *data, const char *format, ...) EBB_PRINTF(2, 3);
 
 ebb_status ebb_npz_read(ebb_data *data, const char *path);
 ebb_status ebb_npy_read(ebb_data *data, const char *path);
