@@ -3,6 +3,7 @@
 
 #include "onnx/file/file.h"
 #include "onnx/graph/infer.h"
+#include "passes/primal/merged.h"
 
 /* What is illegal in a file is the file's fault. */
 static ebb_status verify_file(const ebb_graph *g)
@@ -19,6 +20,12 @@ static ebb_status open_file(ebb_model *m, const char *file, bool as_it_is)
     EBB_TRY(ebb_artifacts_join(m, &joined));
     if (as_it_is && !joined)
         return NULL;
+    if (!joined) {
+        ebb_arena scratch = {0};
+        ebb_status status = ebb_merged_part(m->graph, &scratch);
+        ebb_arena_fini(&scratch);
+        EBB_TRY(status);
+    }
     EBB_TRY(ebb_infer_graph(m->graph));
     EBB_TRY(verify_file(m->graph));
     return joined ? ebb_artifacts_finish(m, file) : NULL;

@@ -143,7 +143,7 @@ ebb_value ebb_sign_twin(const ebb_graph *g, ebb_node n)
     return EBB_NO_VALUE;
 }
 
-static bool is_name_of_state(const char *name)
+bool ebb_is_name_of_state(const char *name)
 {
     if (!isalpha((unsigned char)name[0]) && name[0] != '_')
         return false;
@@ -162,7 +162,7 @@ bool ebb_is_parameter(const ebb_graph *g, ebb_value v)
     const char *kind =
         ebb_props_get(g, &info->props, "pkg.torch.export.graph_signature.InputSpec.kind");
     return kind != NULL ? strstr(kind, "PARAMETER") != NULL
-                        : g->model->torchscript && is_name_of_state(ebb_value_name(g, v));
+                        : g->model->torchscript && ebb_is_name_of_state(ebb_value_name(g, v));
 }
 
 bool ebb_scalar_of(const ebb_graph *g, ebb_value v, double *x)

@@ -18,40 +18,41 @@
 #include "passes/common.h"
 #include "passes/primal/drop_path.h"
 #include "passes/primal/lost.h"
+#include "passes/primal/merged.h"
 #include "passes/passes.h"
 
-/* ---- copies of initializers ---- */
-
-/* A skeleton's copy is drawn as the original is. */
-static ebb_status copy_draw(ebb_graph *g, ebb_value from, ebb_value to)
-{
-    ebb_model *m = g->model;
-    ebb_str name = ebb_value_of(g, from)->name;
-    for (size_t i = 0; i < m->init_binding_count; i++)
-        if (m->init_bindings[i].state.i == name.i)
-            return ebb_draw_also(m, ebb_value_of(g, to)->name, m->init_bindings[i].value);
-    return NULL;
-}
-
-static ebb_status copy_initializer(ebb_edit *e, ebb_value from, const char *name, ebb_value *copy)
-{
-    ebb_graph *g = e->g;
-    ebb_type type = ebb_value_of(g, from)->type;
-    const ebb_tensor *t = ebb_value_of(g, from)->tensor;
-    uint8_t role = ebb_value_of(g, from)->role;
-    EBB_TRY(ebb_graph_add_initializer(g, copy, name, &type, t->data, (ebb_role)role));
-    for (size_t i = 0; i < ebb_value_of(g, from)->props.count; i++) {
-        ebb_prop p = ebb_value_of(g, from)->props.list[i];
-        EBB_TRY(ebb_props_set(g, &ebb_value_of(g, *copy)->props, ebb_text(g, p.key),
-                              ebb_text(g, p.value)));
-    }
-    return copy_draw(g, from, *copy);
-}
+/* ---- initializers that were merged ---- */
 
 static const char *name_of(const ebb_graph *g, ebb_node n)
 {
     const char *name = ebb_text(g, ebb_node_of(g, n)->name);
     return name[0] != '\0' ? name : ebb_value_name(g, ebb_out(g, n, 0));
+}
+
+/* Parted when the file was opened, or now that functions are gone. */
+static ebb_status part_merged(ebb_edit *e)
+{
+    enum { SHOWN = 4 };
+    const ebb_graph *g = e->g;
+    size_t count = 0;
+    const char *names = "";
+    EBB_TRY(ebb_merged_part(e->g, e->scratch));
+    for (size_t i = 0; i < g->initializer_count && names != NULL; i++) {
+        ebb_value v = g->initializers[i];
+        const char *of = ebb_props_get(g, &ebb_value_of(g, v)->props, EBB_MERGED_WITH);
+        if (of != NULL && count++ < SHOWN)
+            names = ebb_arena_printf(e->scratch, "%s%s'%s' (with '%s')", names,
+                                     count > 1 ? ", " : "", ebb_value_name(g, v), of);
+    }
+    if (names == NULL)
+        return ebb_error_memory();
+    if (count == 0)
+        return NULL;
+    return ebb_note(e,
+                    "%zu initializer%s merged by the exporter, as the values were equal, and %s "
+                    "apart again: %s%s",
+                    count, count == 1 ? " was" : "s were", count == 1 ? "is" : "are", names,
+                    count > SHOWN ? " ..." : "");
 }
 
 static ebb_status split_shared(ebb_edit *e)
@@ -70,7 +71,7 @@ static ebb_status split_shared(ebb_edit *e)
             char *name = ebb_arena_printf(e->scratch, "%s.%u", name_of(g, use.node), use.slot);
             if (name == NULL)
                 return ebb_error_memory();
-            EBB_TRY(copy_initializer(e, v, name, &copy));
+            EBB_TRY(ebb_initializer_copy(g, v, name, &copy));
             EBB_TRY(ebb_node_set_input(g, use.node, use.slot, copy));
         }
         ebb_applied(e);
@@ -98,7 +99,7 @@ static ebb_status own_statistic(ebb_edit *e, ebb_node n, uint32_t slot, ebb_valu
                                       slot == 3 ? "mean" : "var");
         if (name == NULL)
             return ebb_error_memory();
-        EBB_TRY(copy_initializer(e, v, name, &v));
+        EBB_TRY(ebb_initializer_copy(g, v, name, &v));
     }
     ebb_value_of(g, v)->role = EBB_ROLE_STATISTIC;
     *statistic = v;
@@ -286,6 +287,7 @@ static ebb_status run(ebb_edit *e)
     const char *dropout = ebb_option_string(e, "dropout");
     bool train = strcmp(ebb_option_string(e, "batch-norm"), "train") == 0;
     bool on = strcmp(dropout, "on") == 0, keep = strcmp(dropout, "keep") == 0;
+    EBB_TRY(part_merged(e));
     if (ebb_option_int(e, "split-shared") != 0)
         EBB_TRY(split_shared(e));
     ebb_drop_path path;

@@ -1,0 +1,380 @@
+/* merged.c: initializers that an exporter made one because their values were equal.
+ *
+ *   before   b1 = BatchNormalization(x, one, zero, zero, one)      all scales and variances are 1 and
+ *            b2 = BatchNormalization(y, one, zero, zero, one)      all biases and means 0 in fresh layers
+ *   after    b1 = BatchNormalization(x, one, zero, b1.mean, b1.var)
+ *            b2 = BatchNormalization(y, b2.scale, b2.bias, b2.mean, b2.var)
+ *
+ * Trained as they are, the running variance would be written into the scale, and one gradient would
+ * move the scales of all layers. Three signs tell uses apart:
+ *
+ *   role    a running statistic is no weight, and neither is a scale, bound or size
+ *   name    the TorchScript exporter leaves Identity(b1.weight) -> b2.weight behind
+ *   source  the dynamo exporter notes at a node the parameters of the call that it stands for:
+ *           "aten.batch_norm.default(args = (%x, %p_b2_weight, ...))"
+ *
+ * The latter two are believed where all elements are equal: that is what merging by value finds in
+ * fresh layers, while weights that are tied on purpose hold numbers of their own.
+ */
+#include "passes/primal/merged.h"
+
+#include <ctype.h>
+#include <stdio.h>
+
+#include "passes/common.h"
+#include "passes/primal/lost.h"
+#include "passes/trainable.h"
+
+static const char kind_key[] = "pkg.torch.export.graph_signature.InputSpec.kind";
+static const char source_key[] = "pkg.torch.onnx.original_node_name";
+
+/* ---- copies ---- */
+
+static ebb_status copy_draw(ebb_graph *g, ebb_value from, ebb_value to)
+{
+    ebb_model *m = g->model;
+    ebb_str name = ebb_value_of(g, from)->name;
+    for (size_t i = 0; i < m->init_binding_count; i++)
+        if (m->init_bindings[i].state.i == name.i)
+            return ebb_draw_also(m, ebb_value_of(g, to)->name, m->init_bindings[i].value);
+    return NULL;
+}
+
+ebb_status ebb_initializer_copy(ebb_graph *g, ebb_value from, const char *name, ebb_value *copy)
+{
+    ebb_type type = ebb_value_of(g, from)->type;
+    const ebb_tensor *t = ebb_value_of(g, from)->tensor;
+    uint8_t role = ebb_value_of(g, from)->role;
+    EBB_TRY(ebb_graph_add_initializer(g, copy, name, &type, NULL, (ebb_role)role));
+    ebb_value_of(g, *copy)->tensor->data = t->data; // nobody writes there: states are a program's
+    for (size_t i = 0; i < ebb_value_of(g, from)->props.count; i++) {
+        ebb_prop p = ebb_value_of(g, from)->props.list[i];
+        EBB_TRY(ebb_props_set(g, &ebb_value_of(g, *copy)->props, ebb_text(g, p.key),
+                              ebb_text(g, p.value)));
+    }
+    return copy_draw(g, from, *copy);
+}
+
+/* All of its elements are one number, as those of scales and biases of fresh layers are. */
+static bool is_uniform(const ebb_tensor *t)
+{
+    size_t element = ebb_dtype_bits((ebb_dtype)t->type.dtype) / 8;
+    const unsigned char *bytes = t->data;
+    return bytes != NULL && element > 0 && t->bytes >= element &&
+           memcmp(bytes, bytes + element, t->bytes - element) == 0;
+}
+
+/* ---- whose parameter a use reads, by the exporter's note at the node ---- */
+
+enum { MOST_SOURCES = 16, LONGEST = 400 };
+
+typedef struct sources { /* "p_b2_weight", ...: what a call reads of the module's state */
+    char name[MOST_SOURCES][LONGEST];
+    int count;
+} sources;
+
+static void read_sources(sources *s, const ebb_graph *g, ebb_node n, bool statistic)
+{
+    const char *at = ebb_props_get(g, &ebb_node_of(g, n)->props, "pkg.torch.onnx.fx_node");
+    s->count = 0;
+    at = at != NULL ? strstr(at, "args = (") : NULL;
+    while (at != NULL && (at = strchr(at, '%')) != NULL && s->count < MOST_SOURCES) {
+        size_t length = strspn(++at, "abcdefghijklmnopqrstuvwxyz"
+                                     "ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_");
+        bool wanted = strncmp(at, statistic ? "b_" : "p_", 2) == 0 && length < LONGEST;
+        if (wanted)
+            (void)snprintf(s->name[s->count++], LONGEST, "%.*s", (int)length, at);
+        at += length;
+    }
+}
+
+static bool ends_in(const char *name, const char *end)
+{
+    size_t length = strlen(name), tail = strlen(end);
+    return length > tail && strcmp(name + length - tail, end) == 0;
+}
+
+static const char *only_one_that_ends_in(const sources *s, const char *end)
+{
+    const char *found = NULL;
+    for (int i = 0; i < s->count; i++) {
+        if (!ends_in(s->name[i], end))
+            continue;
+        if (found != NULL)
+            return NULL;
+        found = s->name[i];
+    }
+    return found;
+}
+
+/* Where one call has one such operand, which is its own. */
+static bool is_own(const ebb_graph *g, ebb_use use)
+{
+    ebb_op op = ebb_node_of(g, use.node)->op;
+    return ebb_is_own_slot(g, use) || op == EBB_OP_MUL || (op == EBB_OP_PRELU && use.slot == 1);
+}
+
+/* Which of them this operand is; NULL: they do not tell. own: that of the initializer, or "". */
+static const char *source_of(const sources *s, const ebb_graph *g, ebb_use use, const char *own)
+{
+    ebb_op op = ebb_node_of(g, use.node)->op;
+    for (int i = 0; i < s->count; i++)
+        if (strcmp(s->name[i], own) == 0)
+            return s->name[i];
+    if (!is_own(g, use))
+        return NULL;
+    if (ebb_op_has(op, EBB_STATISTICS) && use.slot >= 3)
+        return only_one_that_ends_in(s, use.slot == 3 ? "_running_mean" : "_running_var");
+    if (s->count == 1)
+        return s->name[0];
+    return only_one_that_ends_in(s, use.slot == 2 || op == EBB_OP_ADD ? "_bias" : "_weight");
+}
+
+/* "b2.weight" of "p_b2_weight" where the node's innermost module is "b2"; else NULL. */
+static const char *name_of_source(const ebb_graph *g, ebb_node n, const char *source,
+                                  ebb_arena *scratch)
+{
+    const char *scopes = ebb_props_get(g, &ebb_node_of(g, n)->props, "pkg.torch.onnx.name_scopes");
+    const char *end = scopes != NULL ? strrchr(scopes, ',') : NULL, *begin;
+    if (end == NULL || end == scopes || end[-1] != '\'')
+        return NULL;
+    for (begin = --end; begin > scopes && begin[-1] != '\'';)
+        begin--;
+    const char *rest = source + 2; // behind "p_"
+    for (const char *c = begin; c < end; c++, rest++) {
+        char plain = isalnum((unsigned char)*c) ? (char)tolower((unsigned char)*c) : '_';
+        if (plain != (char)tolower((unsigned char)*rest))
+            return NULL;
+    }
+    return end > begin && rest[0] == '_'
+               ? ebb_arena_printf(scratch, "%.*s.%s", (int)(end - begin), begin, rest + 1)
+               : NULL;
+}
+
+/* ---- uses that the file tells apart ---- */
+
+/* What a use reads: a parameter by its source; a statistic of that node and slot; a scale or bound;
+ * or, all zero, what the file does not tell apart. */
+typedef struct key {
+    ebb_str source;
+    ebb_node statistic;
+    uint32_t slot;
+    bool constant;
+} key;
+
+typedef struct merged { /* what is known of an initializer */
+    key keeper;         /* who reads the initializer itself from now on */
+    key plain;          /* the first that is no scale or bound */
+    int score;          /* of the keeper, from 1 on */
+    bool is_plain;      /* there is such a one */
+    bool parts;         /* and another one than that */
+    bool constant;      /* it is a scale or bound, too */
+} merged;
+
+typedef struct parting {
+    ebb_graph *g;
+    ebb_arena *scratch;
+    merged *list;      /* by value id */
+    ebb_value *copies; /* by the id of a source: the copy that was made for it */
+    size_t value_count, source_count;
+    sources sources; /* of the node that was looked at last */
+} parting;
+
+static bool same_key(const key *a, const key *b)
+{
+    return a->source.i == b->source.i && ebb_same_node(a->statistic, b->statistic) &&
+           a->slot == b->slot && a->constant == b->constant;
+}
+
+static bool is_fixed_slot(ebb_op op, uint32_t slot)
+{
+    return op == EBB_OP_RANGE ||
+           (slot > 0 && (op == EBB_OP_RESIZE || op == EBB_OP_UPSAMPLE || op == EBB_OP_CLIP ||
+                         op == EBB_OP_POW || op == EBB_OP_PAD || op == EBB_OP_DROPOUT ||
+                         op == EBB_OP_QUANTIZE_LINEAR || op == EBB_OP_DEQUANTIZE_LINEAR));
+}
+
+static bool may_be_merged(const ebb_graph *g, ebb_value v)
+{
+    const ebb_value_info *info = ebb_value_of(g, v);
+    return v.i != 0 && info->tensor != NULL && (info->flags & EBB_IS_INITIALIZER) != 0 &&
+           (info->role == EBB_ROLE_NONE || info->role == EBB_ROLE_PARAMETER ||
+            info->role == EBB_ROLE_FROZEN || info->role == EBB_ROLE_STATISTIC) &&
+           ebb_dtype_is_float((ebb_dtype)info->type.dtype);
+}
+
+static ebb_status key_of(parting *m, key *k, ebb_use use, ebb_value v)
+{
+    ebb_graph *g = m->g;
+    const ebb_value_info *info = ebb_value_of(g, v);
+    ebb_op op = ebb_node_of(g, use.node)->op;
+    bool statistic = ebb_op_has(op, EBB_STATISTICS) && (use.slot == 3 || use.slot == 4);
+    const char *own = ebb_props_get(g, &info->props, source_key), *source = NULL;
+    *k = (key){0};
+    if (is_uniform(info->tensor)) {
+        read_sources(&m->sources, g, use.node, statistic);
+        source = source_of(&m->sources, g, use, own != NULL ? own : "");
+    }
+    if (source != NULL && (k->source = ebb_graph_intern(g, source)).i == 0)
+        return ebb_error_memory();
+    if (source == NULL && statistic)
+        *k = (key){.statistic = use.node, .slot = use.slot};
+    k->constant = source == NULL && is_fixed_slot(op, use.slot);
+    return NULL;
+}
+
+/* Who keeps the initializer: its own source, or what nobody tells apart, or a parameter, or the
+ * first. */
+static int score_of(const ebb_graph *g, ebb_value v, const key *k)
+{
+    const char *own = ebb_props_get(g, &ebb_value_of(g, v)->props, source_key);
+    const char *source = ebb_text(g, k->source);
+    if (k->source.i != 0)
+        return own != NULL && strcmp(source, own) == 0 ? 4 : source[0] == 'p' ? 2 : 1;
+    return k->statistic.i == 0 && !k->constant ? 3 : 1;
+}
+
+static ebb_status look_at(parting *m, ebb_use use, ebb_value v)
+{
+    merged *o = &m->list[v.i];
+    key k;
+    EBB_TRY(key_of(m, &k, use, v));
+    int score = score_of(m->g, v, &k);
+    if (score > o->score) {
+        o->keeper = k;
+        o->score = score;
+    }
+    if (k.constant) {
+        o->constant = true;
+    } else if (!o->is_plain) {
+        o->plain = k;
+        o->is_plain = true;
+    } else {
+        o->parts |= !same_key(&k, &o->plain);
+    }
+    return NULL;
+}
+
+static const char *label(const ebb_graph *g, ebb_node n)
+{
+    const char *name = ebb_text(g, ebb_node_of(g, n)->name);
+    return name[0] != '\0' ? name : ebb_value_name(g, ebb_out(g, n, 0));
+}
+
+static const char *name_of_copy(parting *m, const key *k, ebb_use use)
+{
+    const ebb_graph *g = m->g;
+    const char *name = NULL;
+    if (k->source.i != 0)
+        name = name_of_source(g, use.node, ebb_text(g, k->source), m->scratch);
+    if (name != NULL)
+        return name;
+    if (k->statistic.i != 0)
+        return ebb_arena_printf(m->scratch, "%s.running_%s", label(g, use.node),
+                                use.slot == 3 ? "mean" : "var");
+    return ebb_arena_printf(m->scratch, "%s.%u", label(g, use.node), use.slot);
+}
+
+static ebb_status mark(ebb_graph *g, ebb_value v, const char *as, const char *value)
+{
+    return ebb_props_set(g, &ebb_value_of(g, v)->props, as, value);
+}
+
+/* What the exporter's marks say of the initializer that stood for all is not said of its copies. */
+static ebb_status copy_for(parting *m, ebb_value *copy, const key *k, ebb_use use, ebb_value v)
+{
+    ebb_graph *g = m->g;
+    const char *name = name_of_copy(m, k, use), *source = ebb_text(g, k->source);
+    if (name == NULL)
+        return ebb_error_memory();
+    EBB_TRY(ebb_initializer_copy(g, v, name, copy));
+    EBB_TRY(mark(g, *copy, EBB_MERGED_WITH, ebb_value_name(g, v)));
+    if (ebb_props_get(g, &ebb_value_of(g, v)->props, kind_key) != NULL)
+        EBB_TRY(mark(g, *copy, kind_key,
+                     k->constant        ? "CONSTANT_TENSOR"
+                     : source[0] == 'p' ? "PARAMETER"
+                                        : "BUFFER"));
+    if (ebb_props_get(g, &ebb_value_of(g, v)->props, source_key) != NULL)
+        EBB_TRY(mark(g, *copy, source_key, source));
+    if (k->constant)
+        ebb_value_of(g, *copy)->role = EBB_ROLE_CONSTANT;
+    return NULL;
+}
+
+static ebb_status part_use(parting *m, ebb_use use, ebb_value v)
+{
+    const merged *o = &m->list[v.i];
+    ebb_value copy = EBB_NO_VALUE;
+    key k;
+    if (!o->parts && !(o->constant && o->is_plain && ebb_feeds_weight_slot(m->g, v)))
+        return NULL;
+    EBB_TRY(key_of(m, &k, use, v));
+    if (same_key(&k, &o->keeper))
+        return NULL;
+    if (k.source.i != 0 && k.source.i < m->source_count)
+        copy = m->copies[k.source.i];
+    const char *of =
+        copy.i != 0 ? ebb_props_get(m->g, &ebb_value_of(m->g, copy)->props, EBB_MERGED_WITH) : NULL;
+    if (of == NULL || strcmp(of, ebb_value_name(m->g, v)) != 0)
+        EBB_TRY(copy_for(m, &copy, &k, use, v));
+    if (k.source.i != 0 && k.source.i < m->source_count)
+        m->copies[k.source.i] = copy;
+    return ebb_node_set_input(m->g, use.node, use.slot, copy);
+}
+
+static ebb_status each_use(parting *m, ebb_status (*visit)(parting *, ebb_use, ebb_value))
+{
+    const ebb_graph *g = m->g;
+    EBB_EACH_NODE(g, n) {
+        for (uint32_t slot = 0; slot < ebb_node_of(g, n)->in_count; slot++) {
+            ebb_value v = ebb_in(g, n, slot);
+            if (v.i < m->value_count && may_be_merged(g, v))
+                EBB_TRY(visit(m, (ebb_use){n, slot}, v));
+        }
+    }
+    return NULL;
+}
+
+/* ---- Identity nodes of the TorchScript exporter ---- */
+
+/* Identity(b1.weight) -> b2.weight: two parameters of a module that were equal. */
+static bool is_merged_name(const ebb_graph *g, ebb_node n)
+{
+    ebb_value x = ebb_in(g, n, 0), y = ebb_out(g, n, 0);
+    return ebb_node_of(g, n)->op == EBB_OP_IDENTITY && g->model->torchscript && y.i != 0 &&
+           may_be_merged(g, x) && is_uniform(ebb_value_of(g, x)->tensor) &&
+           ebb_is_name_of_state(ebb_value_name(g, y)) && !ebb_value_is_held(g, y);
+}
+
+static ebb_status part_names(ebb_graph *g)
+{
+    for (ebb_node n = ebb_first(g), next; n.i != 0; n = next) {
+        next = ebb_next(g, n);
+        if (!is_merged_name(g, n))
+            continue;
+        ebb_value x = ebb_in(g, n, 0), y = ebb_out(g, n, 0), copy;
+        const char *name = ebb_value_name(g, y);
+        EBB_TRY(ebb_initializer_copy(g, x, "merged", &copy));
+        EBB_TRY(ebb_value_replace(g, y, copy));
+        ebb_node_remove(g, n);
+        EBB_TRY(ebb_value_rename(g, copy, name));
+        EBB_TRY(mark(g, copy, EBB_MERGED_WITH, ebb_value_name(g, x)));
+    }
+    return NULL;
+}
+
+ebb_status ebb_merged_part(ebb_graph *g, ebb_arena *scratch)
+{
+    parting m = {.g = g, .scratch = scratch};
+    if (g->binding_count > 0)
+        return NULL; // a step: what its states are was decided before
+    EBB_TRY(part_names(g));
+    m.value_count = g->value_count;
+    m.list = EBB_NEW(scratch, merged, m.value_count);
+    if (m.list == NULL)
+        return ebb_error_memory();
+    EBB_TRY(each_use(&m, look_at));
+    m.source_count = g->model->names.count;
+    m.copies = EBB_NEW(scratch, ebb_value, m.source_count);
+    return m.copies != NULL ? each_use(&m, part_use) : ebb_error_memory();
+}

@@ -1,0 +1,25 @@
+/* merged.h: initializers that an exporter made one because their values were equal, parted again. */
+#ifndef EBB_PASSES_PRIMAL_MERGED_H
+#define EBB_PASSES_PRIMAL_MERGED_H
+
+#include "onnx/graph/graph.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Metadata of an initializer that was parted: the name of the one that stood for it. */
+#define EBB_MERGED_WITH "ebb.merged_with"
+
+/* Gives its own initializer to each use that the file tells apart; see merged.c. Values of the graph
+ * stay what they are. Once is enough: a second call finds nothing. */
+ebb_status ebb_merged_part(ebb_graph *g, ebb_arena *scratch);
+
+/* An initializer like `from`, under a name made from `name`: bytes, role, metadata, and drawn as it
+ * is in a skeleton. */
+ebb_status ebb_initializer_copy(ebb_graph *g, ebb_value from, const char *name, ebb_value *copy);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,277 @@
+/* test_merged.c: initializers that an exporter made one, because their values were equal, are apart
+ * again where the file tells their uses apart; and what was parted is saved.
+ */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "exec/run/program.h"
+#include "onnx/file/file.h"
+#include "onnx/graph/infer.h"
+#include "passes/primal/merged.h"
+#include "passes/trainable.h"
+
+#define HEAD "<ir_version: 10, opset_import: [\"\" : 20]>\n"
+#define ONE "= {1,1}"
+#define ZERO "= {0,0}"
+
+static void good(ebb_status status)
+{
+    if (status != NULL)
+        fail_msg("%s", ebb_status_text(status));
+}
+
+static ebb_model *model_of(const char *text)
+{
+    ebb_model *m = NULL;
+    good(ebb_text_parse_model(&m, text));
+    good(ebb_infer_graph(m->graph));
+    return m;
+}
+
+static void part(ebb_model *m)
+{
+    ebb_arena scratch = {0};
+    good(ebb_merged_part(m->graph, &scratch));
+    good(ebb_verify(m->graph));
+    ebb_arena_fini(&scratch);
+}
+
+/* What the node of this name reads in a slot. */
+static const char *read_by(const ebb_model *m, const char *node, uint32_t slot)
+{
+    EBB_EACH_NODE(m->graph, n)
+        if (strcmp(ebb_text(m->graph, ebb_node_of(m->graph, n)->name), node) == 0)
+            return ebb_value_name(m->graph, ebb_in(m->graph, n, slot));
+    fail_msg("there is no node %s", node);
+    return NULL;
+}
+
+/* What the dynamo exporter notes at a node. */
+static void note(ebb_model *m, const char *node, const char *call, const char *scopes)
+{
+    EBB_EACH_NODE(m->graph, n) {
+        ebb_node_info *info = ebb_node_of(m->graph, n);
+        if (strcmp(ebb_text(m->graph, info->name), node) != 0)
+            continue;
+        good(ebb_props_set(m->graph, &info->props, "pkg.torch.onnx.fx_node", call));
+        good(ebb_props_set(m->graph, &info->props, "pkg.torch.onnx.name_scopes", scopes));
+        return;
+    }
+    fail_msg("there is no node %s", node);
+}
+
+static void mark(ebb_model *m, const char *value, const char *kind, const char *source)
+{
+    ebb_props *props = &ebb_value_of(m->graph, ebb_value_find(m->graph, value))->props;
+    good(ebb_props_set(m->graph, props, "pkg.torch.export.graph_signature.InputSpec.kind", kind));
+    good(ebb_props_set(m->graph, props, "pkg.torch.onnx.original_node_name", source));
+}
+
+static const char *kind_of(const ebb_model *m, const char *value)
+{
+    return ebb_props_get(m->graph, &ebb_value_of(m->graph, ebb_value_find(m->graph, value))->props,
+                         "pkg.torch.export.graph_signature.InputSpec.kind");
+}
+
+/* ---- names that the TorchScript exporter leaves ---- */
+
+static const char named[] =
+    HEAD "g (float[2,2] x) => (float[2,2] z) <float[2] \"n1.weight\" " ONE
+         ", float[2] \"n1.bias\" " ZERO ", float[2,2] \"f.weight\" = {1,2,3,4}>"
+         "{ \"n2.weight\" = Identity (\"n1.weight\") \"n2.bias\" = Identity (\"n1.bias\") "
+         "\"g.weight\" = Identity (\"f.weight\") \"/Identity_output_0\" = Identity (\"n1.bias\")"
+         "[one] a = LayerNormalization (x, \"n1.weight\", \"n1.bias\") "
+         "[f] b = MatMul (a, \"f.weight\") [g] c = MatMul (b, \"g.weight\")"
+         "[two] d = LayerNormalization (c, \"n2.weight\", \"n2.bias\") "
+         "[sum] z = Add (d, \"/Identity_output_0\") }";
+
+static void an_identity_with_the_name_of_a_parameter_is_one(void **state)
+{
+    (void)state;
+    ebb_model *m = model_of(named);
+    m->torchscript = true;
+    part(m);
+    assert_string_equal(read_by(m, "two", 1), "n2.weight");
+    assert_string_equal(read_by(m, "two", 2), "n2.bias");
+    ebb_value v = ebb_value_find(m->graph, "n2.weight");
+    assert_true(ebb_value_of(m->graph, v)->flags & EBB_IS_INITIALIZER);
+    assert_int_equal(ebb_value_of(m->graph, v)->producer.i, 0);
+    assert_string_equal(ebb_props_get(m->graph, &ebb_value_of(m->graph, v)->props, EBB_MERGED_WITH),
+                        "n1.weight");
+    // A weight with numbers of its own is one that is tied, and what has no name is no parameter.
+    assert_int_equal(ebb_producer_op(m->graph, ebb_value_find(m->graph, "g.weight")),
+                     EBB_OP_IDENTITY);
+    assert_int_equal(ebb_producer_op(m->graph, ebb_value_find(m->graph, "/Identity_output_0")),
+                     EBB_OP_IDENTITY);
+    ebb_model_free(m);
+}
+
+static void an_identity_of_another_exporter_says_nothing(void **state)
+{
+    (void)state;
+    ebb_model *m = model_of(named);
+    part(m);
+    assert_int_equal(ebb_producer_op(m->graph, ebb_value_find(m->graph, "n2.weight")),
+                     EBB_OP_IDENTITY);
+    ebb_model_free(m);
+}
+
+/* ---- calls that the dynamo exporter notes ---- */
+
+static ebb_model *noted(void)
+{
+    ebb_model *m =
+        model_of(HEAD "g (float[2,2,4,4] x) => (float[2,2,4,4] z) <float[2] \"n1.weight\" " ONE
+                      ", float[2] \"n1.bias\" " ZERO ", float[2,1,1] val_3 = {0.25, 0.25}>"
+                      "{ [p1] a = PRelu (x, val_3) [n1] b = BatchNormalization (a, \"n1.weight\", "
+                      "\"n1.bias\", \"n1.bias\", \"n1.weight\")"
+                      "[p2] c = PRelu (b, val_3) [n2] z = BatchNormalization (c, \"n1.weight\", "
+                      "\"n1.bias\", \"n1.bias\", \"n1.weight\") }");
+    mark(m, "n1.weight", "PARAMETER", "p_n1_weight");
+    mark(m, "n1.bias", "PARAMETER", "p_n1_bias");
+    note(m, "p1", "%prelu : call_function[target=prelu](args = (%x, %p_p1_weight), kwargs = {})",
+         "['', 'p1', 'prelu']");
+    note(m, "p2", "%prelu_1 : call_function[target=prelu](args = (%a, %p_p2_weight), kwargs = {})",
+         "['', 'p2', 'prelu_1']");
+    note(m, "n1",
+         "%bn : call_function[target=bn](args = (%prelu, %p_n1_weight, %p_n1_bias, "
+         "%b_n1_running_mean, %b_n1_running_var, 0.1), kwargs = {})",
+         "['', 'n1', 'bn']");
+    note(m, "n2",
+         "%bn_1 : call_function[target=bn](args = (%prelu_1, %p_deep_n2_weight, %p_deep_n2_bias, "
+         "%b_deep_n2_running_mean, %b_deep_n2_running_var, 0.1), kwargs = {})",
+         "['', 'Deep', 'Deep.n2', 'bn_1']");
+    return m;
+}
+
+static void parameters_that_were_merged_get_their_names_back(void **state)
+{
+    (void)state;
+    ebb_model *m = noted();
+    part(m);
+    static const char *const n1[] = {"n1.weight", "n1.bias", "n1.running_mean", "n1.running_var"};
+    static const char *const n2[] = {"Deep.n2.weight", "Deep.n2.bias", "Deep.n2.running_mean",
+                                     "Deep.n2.running_var"};
+    for (uint32_t i = 0; i < 4; i++) {
+        assert_string_equal(read_by(m, "n1", i + 1), n1[i]);
+        assert_string_equal(read_by(m, "n2", i + 1), n2[i]);
+        assert_string_equal(kind_of(m, n1[i]), i < 2 ? "PARAMETER" : "BUFFER");
+        assert_string_equal(kind_of(m, n2[i]), i < 2 ? "PARAMETER" : "BUFFER");
+    }
+    assert_string_equal(read_by(m, "p1", 1), "val_3");
+    assert_string_equal(read_by(m, "p2", 1), "p2.weight");
+    size_t count = m->graph->initializer_count;
+    part(m); // there is nothing left
+    assert_int_equal(m->graph->initializer_count, count);
+    ebb_model_free(m);
+}
+
+static void one_parameter_of_two_calls_stays_one(void **state)
+{
+    (void)state;
+    ebb_model *m = noted();
+    note(m, "p2", "%prelu_1 : call_function[target=prelu](args = (%a, %p_p1_weight), kwargs = {})",
+         "['', 'p1', 'prelu_1']");
+    part(m);
+    assert_string_equal(read_by(m, "p2", 1), "val_3");
+    ebb_model_free(m);
+}
+
+/* ---- what becomes of them ---- */
+
+static const char unnoted[] =
+    HEAD "g (float[2,2,4,4] x) => (float[2,2,4,4] z) <float[2] one " ONE ", float[2] zero " ZERO
+         "> { [n1] y = BatchNormalization (x, one, zero, zero, one)"
+         "[n2] z = BatchNormalization (y, one, zero, zero, one) }";
+
+/* A model with the bytes of the initializers after a step of its own, opened from a file. */
+static ebb_model *trained(const char *path, const char *mode)
+{
+    ebb_model *m = NULL, *into = NULL;
+    ebb_program *p = NULL;
+    good(ebb_open(&m, path));
+    good(ebb_rewrite(m, mode, NULL, NULL));
+    const ebb_compile_options how = {.backend = "cpu"};
+    good(ebb_program_compile(&p, m, &how));
+    static float x[64], target[64];
+    for (int i = 0; i < 64; i++) {
+        x[i] = (float)(i % 7) - 2 * (float)(i % 3);
+        target[i] = (float)(i % 5);
+    }
+    const int64_t dims[] = {2, 2, 4, 4};
+    const ebb_named inputs[] = {{"x", EBB_F32, 4, dims, x}, {"target", EBB_F32, 4, dims, target}};
+    const ebb_batch batch = {inputs, 2};
+    good(ebb_program_step(p, &batch));
+    good(ebb_open(&into, path));
+    good(ebb_program_store(p, into));
+    ebb_program_free(p);
+    ebb_close(m);
+    return into;
+}
+
+static float first_of(const ebb_model *m, const char *name)
+{
+    ebb_value v = ebb_value_find(m->graph, name);
+    assert_true(v.i != 0);
+    return *(const float *)ebb_value_of(m->graph, v)->tensor->data;
+}
+
+static void a_weight_is_trained_and_a_statistic_counted_and_both_are_saved(void **state)
+{
+    (void)state;
+    char path[] = "/tmp/ebb_merged_XXXXXX";
+    int fd = mkstemp(path);
+    assert_true(fd >= 0);
+    assert_int_equal(close(fd), 0);
+    ebb_model *m = model_of(unnoted);
+    good(ebb_save(m, path));
+    ebb_model_free(m);
+    m = trained(path, "flatten,train-mode,loss:mse,gradient,optimizer:sgd,lr=0.1");
+    assert_true(first_of(m, "one") != 1 && first_of(m, "zero") != 0);
+    assert_true(first_of(m, "n1.running_var") != 1 && first_of(m, "n1.running_mean") != 0);
+    assert_true(first_of(m, "n2.running_var") != 1);
+    assert_true(first_of(m, "one") != first_of(m, "n1.running_var"));
+    ebb_close(m);
+    m = trained(path,
+                "flatten,train-mode:batch-norm=frozen,loss:mse,gradient,optimizer:sgd,lr=0.1");
+    assert_true(first_of(m, "one") != 1 && first_of(m, "zero") != 0);
+    assert_true(first_of(m, "n1.running_var") == 1 && first_of(m, "n1.running_mean") == 0);
+    ebb_close(m);
+    assert_int_equal(unlink(path), 0);
+}
+
+static void running_out_of_memory_anywhere_is_an_error_and_no_crash(void **state)
+{
+    (void)state;
+    bool done = false;
+    for (long n = 1; !done && n < 4000; n++) {
+        ebb_model *m = noted();
+        ebb_arena scratch = {0};
+        ebb_alloc_fail_after(n);
+        ebb_status status = ebb_merged_part(m->graph, &scratch);
+        ebb_alloc_fail_after(0);
+        done = status == NULL;
+        ebb_arena_fini(&scratch);
+        ebb_model_free(m);
+    }
+    assert_true(done);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(an_identity_with_the_name_of_a_parameter_is_one),
+        cmocka_unit_test(an_identity_of_another_exporter_says_nothing),
+        cmocka_unit_test(parameters_that_were_merged_get_their_names_back),
+        cmocka_unit_test(one_parameter_of_two_calls_stays_one),
+        cmocka_unit_test(a_weight_is_trained_and_a_statistic_counted_and_both_are_saved),
+        cmocka_unit_test(running_out_of_memory_anywhere_is_an_error_and_no_crash),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
