@@ -165,6 +165,22 @@ bool ebb_is_parameter(const ebb_graph *g, ebb_value v)
                         : g->model->torchscript && ebb_is_name_of_state(ebb_value_name(g, v));
 }
 
+bool ebb_is_detach(const ebb_graph *g, ebb_node n)
+{
+    const ebb_node_info *info = ebb_node_of(g, n);
+    if (info->op != EBB_OP_IDENTITY)
+        return false;
+    // "['Module', 'aten.detach.default']", from the outermost in
+    const char *calls = ebb_props_get(g, &info->props, "pkg.torch.onnx.class_hierarchy");
+    const char *last = calls != NULL ? strrchr(calls, ' ') : NULL;
+    return calls != NULL && strstr(last != NULL ? last : calls, "'aten.detach") != NULL;
+}
+
+bool ebb_stops_gradient(const ebb_graph *g, ebb_node n)
+{
+    return ebb_op_stops_grad(ebb_node_of(g, n)->op) || ebb_is_detach(g, n);
+}
+
 bool ebb_scalar_of(const ebb_graph *g, ebb_value v, double *x)
 {
     const ebb_tensor *t = ebb_value_constant(g, v);

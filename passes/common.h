@@ -61,6 +61,12 @@ bool ebb_is_parameter(const ebb_graph *g, ebb_value v);
 /* "layer1.0.bn1.weight": letters, digits, underscores and dots, as the state of a module is named. */
 bool ebb_is_name_of_state(const char *name);
 
+/* Whether n is what an exporter made of detach(): an Identity that passes no gradient. Only PyTorch's
+ * dynamo exporter says so, by the last entry of its metadata, and its optimiser drops the node. */
+bool ebb_is_detach(const ebb_graph *g, ebb_node n);
+/* Whether no gradient passes n: by its operator, or because it is a detach. */
+bool ebb_stops_gradient(const ebb_graph *g, ebb_node n);
+
 /* The one element of a constant, as a double; false where v is no constant of one element. */
 bool ebb_scalar_of(const ebb_graph *g, ebb_value v, double *x);
 /* The elements of an integer constant of rank at most 1, into scratch; false where it is none. */

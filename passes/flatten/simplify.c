@@ -81,7 +81,7 @@ static ebb_value equal_input(const ebb_graph *g, ebb_node n)
     bool other_alike = other.i != 0 && same_type(type_of(g, other), ty);
     switch (info->op) {
     case EBB_OP_IDENTITY:
-        return x;
+        return ebb_is_detach(g, n) ? EBB_NO_VALUE : x;
     case EBB_OP_CAST:
     case EBB_OP_CAST_LIKE:
         return tx->dtype != EBB_NONE && tx->dtype == ty->dtype ? x : EBB_NO_VALUE;

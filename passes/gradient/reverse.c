@@ -9,6 +9,8 @@
 
 #include <stdio.h>
 
+#include "passes/common.h"
+
 /* ---- what lies between a parameter and the loss ---- */
 
 static bool is_float(const ebb_graph *g, ebb_value v)
@@ -84,7 +86,7 @@ static void mark_forwards(ebb_reverse *r)
         const ebb_node_info *info = ebb_node_of(r->g, n);
         if (r->straight && ebb_op_has(info->op, EBB_STEPS))
             mark_step(r, info);
-        if (ebb_op_stops_grad(info->op) || !node_wants(r, n))
+        if (ebb_stops_gradient(r->g, n) || !node_wants(r, n))
             continue;
         bool codes = moves_codes(r, info);
         for (uint32_t o = 0; o < info->out_count; o++) {

@@ -408,6 +408,8 @@ const char *ebb_layout_follow(ebb_images *s, ebb_build *b, ebb_node n)
     case EBB_OP_TRANSPOSE:
         return transpose(s, b, n);
     case EBB_OP_IDENTITY:
+        if (ebb_is_detach(b->g, n))
+            return "no gradient passes it";
         *ebb_image_of(s, ebb_out(b->g, n, 0)) = *ebb_image_of(s, ebb_in(b->g, n, 0));
         return NULL;
     default:

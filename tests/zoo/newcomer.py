@@ -60,6 +60,7 @@ calls = {
     "ts-advised": ("train", {"dynamo": False, "training": TRAINING, "do_constant_folding": False}),
 }
 weights = ("fresh", "trained")
+PARAMETERS = ("same", "transposed", "reshaped", "pieces", "scaled")
 
 
 # ---- small modules that the zoo does not have ----
@@ -261,6 +262,25 @@ class Known:
         return None
 
 
+    def told(self, name, t, taken, constants):
+        """What the tensor is. constants: bytes of what depends on no weight."""
+        kind, of = self.same(name, t, taken) or (None, None)
+        pieces = self.pieces(t) if kind is None else []
+        multiple = self.scaled(t) if kind is None and not pieces else None
+        if kind is not None:
+            fixed = of not in self.buffers and not self.parameters[of]["requires_grad"]
+            kind, of = "buffer" if of in self.buffers else "fixed" if fixed else kind, [of]
+        elif pieces:
+            kind, of = "pieces", pieces
+        elif name in self.buffers:  # the trace of a module in training mode steps running statistics
+            kind, of = "buffer", [name]
+        elif multiple is not None:
+            kind, of = "scaled", [multiple]
+        else:
+            kind, of = "constant" if t.tobytes() in constants else "computed", []
+        return {"is": kind, "of": of, "elements": int(t.size), "shape": list(t.shape)}
+
+
 def trained_names(ebb, facts, path, row, folder):
     """Initializers that have a gradient, or what ebb says."""
     step = folder / "step.onnx"
@@ -296,26 +316,9 @@ def judged(ebb, facts, path, to):
     fixed_bytes = constants_of(to / f"{row.name}-{other}-{facts['call']}.onnx")
     tensors, covered = {}, set()
     for name, t in sorted(trained.items(), key=lambda item: item[0] not in known.parameters):
-        found = known.same(name, t, covered)
-        pieces = known.pieces(t) if found is None else []
-        multiple = known.scaled(t) if found is None and not pieces else None
-        if found is not None:
-            kind, of = found[0], [found[1]]
-            if of[0] in known.buffers:
-                kind = "buffer"
-            elif not known.parameters[of[0]]["requires_grad"]:
-                kind = "fixed"
-        elif pieces:
-            kind, of = "pieces", pieces
-        elif multiple is not None:
-            kind, of = "scaled", [multiple]
-        elif t.tobytes() in fixed_bytes:
-            kind, of = "constant", []
-        else:
-            kind, of = "computed", []
-        if kind not in ("buffer", "fixed", "constant", "computed"):
-            covered |= set(of)
-        tensors[name] = {"is": kind, "of": of, "elements": int(t.size), "shape": list(t.shape)}
+        tensors[name] = known.told(name, t, covered, fixed_bytes)
+        if tensors[name]["is"] in PARAMETERS:
+            covered |= set(tensors[name]["of"])
     model = onnx.load(path)
     lost = absorbed(model, tensors, known, wanted, covered)
     kept = {v.tobytes() for n, v in known.values.items() if n in covered} | {t.tobytes() for t in trained.values()}
@@ -323,7 +326,7 @@ def judged(ebb, facts, path, to):
     missing = {n: e for n, e in wanted.items() if n not in covered | lost and n not in tied}
     whole = [t["of"][0] for t in tensors.values() if t["is"] in ("same", "transposed", "reshaped")]
     parted = sorted({n for n in whole if whole.count(n) > 1})
-    wrong = [n for n, t in tensors.items() if t["is"] in ("buffer", "fixed", "constant")]
+    wrong = [n for n, t in tensors.items() if t["is"] not in (*PARAMETERS, "computed")]
     share = 1 - sum(missing.values()) / max(1, sum(wanted.values()))
     result = "wrong" if wrong else "part" if missing else "tied" if tied else "parted" if parted else "all"
     return {"result": result, "share": share, "said": said, "tensors": tensors, "tied": tied, "parted": parted, "missing": list(missing), "absorbed": sorted(lost), "wrong": wrong}

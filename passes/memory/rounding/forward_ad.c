@@ -75,7 +75,7 @@ static ebb_status find_wants(state *s)
         bool any = false;
         for (uint32_t i = 0; i < info->in_count; i++)
             any = any || s->wants[info->in[i].i];
-        if (!any || ebb_is_backward(g, n) || ebb_op_stops_grad(info->op))
+        if (!any || ebb_is_backward(g, n) || ebb_stops_gradient(g, n))
             continue;
         for (uint32_t o = 0; o < info->out_count; o++)
             s->wants[info->out[o].i] =
@@ -93,7 +93,7 @@ static bool is_link(const state *s, ebb_node n)
     const ebb_graph *g = s->e->g;
     const ebb_node_info *info = ebb_node_of(g, n);
     if (n.i == 0 || n.i >= s->node_count || s->taken[n.i] || ebb_is_backward(g, n) ||
-        !ebb_op_has(info->op, EBB_POINTWISE) || ebb_op_stops_grad(info->op) || info->out_count != 1)
+        !ebb_op_has(info->op, EBB_POINTWISE) || ebb_stops_gradient(g, n) || info->out_count != 1)
         return false;
     const ebb_type *type = &ebb_value_of(g, info->out[0])->type;
     return s->wants[info->out[0].i] && ebb_type_is_static(type) &&
@@ -119,7 +119,7 @@ static bool may_enter(const state *s, const chain *c, ebb_value v)
         return false;
     for (size_t i = 0; i < info->use_count; i++) {
         ebb_node n = info->uses[i].node;
-        bool carries = !ebb_is_backward(g, n) && !ebb_op_stops_grad(ebb_node_of(g, n)->op);
+        bool carries = !ebb_is_backward(g, n) && !ebb_stops_gradient(g, n);
         if (carries && !is_in(c, n))
             return false;
     }

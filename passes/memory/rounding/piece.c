@@ -65,7 +65,7 @@ static ebb_status emit_rule(finder *f, ebb_node n)
         any = any || dy[o].i != 0;
     }
     ebb_op op = ebb_node_of(g, n)->op;
-    if (!any || ebb_op_stops_grad(op))
+    if (!any || ebb_stops_gradient(g, n))
         return NULL;
     ebb_grad c = {n, ins, outs, x, y, dy, wants, dx, ebb_node_attrs(g, n)};
     ebb_grad_rule(&f->b, op, &c);

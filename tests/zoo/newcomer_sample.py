@@ -1,0 +1,195 @@
+"""Makes tests/zoo/newcomer, which the tests run: small models as newcomers export them, with their weights.
+
+    python3 tests/zoo/newcomer_sample.py        (needs what export.py needs)
+
+Of each file only source lines and metadata that nobody reads are taken away. recorded.txt says, as test_newcomer.c
+reads it, what the tensors are and what PyTorch computes:
+
+    model NAME mse 1 0
+    input NAME float|token LESS DIMS...     drawn by sample.py's `sequence`, in this order; the target last
+    loss NUMBER                             the mean of squares; none where batch norm or detach() is lost
+    weight NAME ELEMENTS WHAT               to be trained: what it is of PyTorch's, as newcomer.py says it
+    constant NAME                           not to be trained
+    grad NAME NORM PROJECTION               PyTorch's, in the file's order of elements
+"""
+import copy
+import itertools
+import pathlib
+import sys
+import tempfile
+import zlib
+
+import numpy
+import onnx
+import torch
+from onnx import numpy_helper
+from torch import nn
+
+sys.path.insert(0, str(pathlib.Path(__file__).parent))
+import architectures  # noqa: E402
+import export  # noqa: E402
+import newcomer  # noqa: E402
+import sample  # noqa: E402
+
+there = pathlib.Path(__file__).resolve().parent / "newcomer"
+KEPT = ("pkg.torch.onnx.class_hierarchy", "pkg.torch.onnx.fx_node", "pkg.torch.export.graph_signature.InputSpec.kind")
+BATCH = 4
+
+
+class Detached(nn.Module):
+    """A target that no gradient shall reach, a scale taken from a weight, and a layer behind a detached input."""
+
+    def __init__(self):
+        super().__init__()
+        self.a, self.b, self.c, self.norm = nn.Linear(3, 4), nn.Linear(4, 4), nn.Linear(4, 2), nn.LayerNorm(4)
+
+    def forward(self, x):
+        h = torch.tanh(self.a(x))
+        t = self.b(h)
+        y = self.c(h * t.detach() + self.norm((2 * h).detach()))
+        return y * self.c.weight.detach().abs().mean() + t[:, :2]
+
+
+class Convolutions(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.Sequential(
+            nn.Conv2d(2, 4, 3, bias=False), nn.BatchNorm2d(4), nn.ReLU(),
+            nn.Conv2d(4, 4, 3, bias=False), nn.BatchNorm2d(4), nn.Hardswish(),
+            nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Dropout(0.2), nn.Linear(4, 3))
+
+    def forward(self, x):
+        return self.layers(x)
+
+
+class Attention(nn.Module):
+    """Heads with a mask and a table of positions that are buffers."""
+
+    def __init__(self):
+        super().__init__()
+        self.qkv, self.out, self.norm = nn.Linear(8, 24), nn.Linear(8, 8), nn.LayerNorm(8)
+        self.position = nn.Parameter(torch.randn(1, 5, 8) * 0.1)
+        self.gamma = nn.Parameter(torch.ones(8))
+        angles = torch.arange(5.0)[:, None] / 100 ** (torch.arange(8) / 8)
+        self.register_buffer("table", torch.sin(angles))
+        self.register_buffer("mask", torch.triu(torch.full((5, 5), -100.0), 1))
+
+    def forward(self, x):
+        x = x + self.position + self.table
+        q, k, v = self.qkv(self.norm(x)).reshape(-1, 5, 3, 2, 4).permute(2, 0, 3, 1, 4).unbind(0)
+        p = torch.softmax(q @ k.transpose(-2, -1) / 2.0 + self.mask, -1)
+        y = (p @ v).transpose(1, 2).reshape(-1, 5, 8)
+        return x + self.gamma * self.out(y)
+
+
+models = {
+    "detached": (Detached, {"x": ("float", 3)}, ["trained-dynamo-plain", "trained-default"]),
+    "perceptron": (newcomer.mlp, {"x": ("float", 6, 12)}, ["trained-default", "trained-ts"]),
+    "convolutions": (Convolutions, {"x": ("float", 2, 8, 8)}, [
+        "fresh-default", "trained-default", "trained-ts", "fresh-ts", "fresh-ts-unfolded", "trained-dynamo-advised",
+        "trained-ts-advised"]),
+    "recurrent": (lambda: newcomer.initialised(newcomer.Sequence(nn.LSTM), 2, 7, below=50), {"x": ("int", 50, 7)},
+                  ["trained-default", "trained-ts"]),
+    "attention": (Attention, {"x": ("float", 5, 8)}, ["trained-default", "trained-ts", "trained-ts-advised"]),
+}
+
+
+def bare(path, to):
+    """Without source lines, which name a machine's folders; the weights lie in the file."""
+    model = onnx.load(path)
+    things = [model.graph, *model.graph.node, *model.graph.value_info, *model.graph.input, *model.graph.output,
+              *model.graph.initializer, *model.functions]
+    things += [n for f in model.functions for n in f.node]
+    for thing in [model, *things]:
+        props = [p for p in thing.metadata_props if p.key in KEPT]
+        del thing.metadata_props[:]
+        thing.metadata_props.extend(props)
+        thing.doc_string = ""
+    onnx.save(model, to)
+    return model
+
+
+def drawn(row):
+    lines, tensors = [], {}
+    for i, (name, (kind, *dims)) in enumerate(row.inputs.items()):
+        less = dims.pop(0) if kind == "int" else 0
+        kind = "token" if kind == "int" else kind
+        tensors[name] = torch.from_numpy(sample.drawn(kind, less, [BATCH, *dims], i + 1))
+        lines.append(f"input {name} {kind} {less} " + " ".join(map(str, [BATCH, *dims])))
+    return lines, tensors
+
+
+def computed(row, module, tensors):
+    """Loss and gradients in float64, dropout off."""
+    module = copy.deepcopy(module).double().train()
+    given = [t.double() if t.is_floating_point() else t for t in tensors.values()]
+    with export.without_dropout():
+        y = module(*given)
+    target = torch.from_numpy(sample.drawn("float", 0, list(y.shape), 99))
+    loss = nn.functional.mse_loss(y, target.double())
+    loss.backward()
+    grads = {n: p.grad.numpy() if p.grad is not None else numpy.zeros(1) for n, p in module.named_parameters()}
+    return "input target float 0 " + " ".join(map(str, y.shape)), float(loss), grads
+
+
+def one(name, form, folder):
+    make, inputs, _ = models[name]
+    row = architectures.Row(name, "torch", make, inputs, positional=True)
+    state, call = form.split("-", 1)
+    files = {}
+    for s in newcomer.weights:
+        files[s] = folder / f"{name}-{s}-{call}.onnx"
+        module = newcomer.made(row, s)
+        lines, tensors = drawn(row)
+        newcomer.written(row, module, tensors, files[s], call)
+        if s == state:
+            kept = module, newcomer.described(row, module, tensors)
+    module, facts = kept
+    model = bare(files[state], there / f"{name}-{form}.onnx")
+    values = {n: t.detach().numpy() for n, t in [*module.named_parameters(), *module.named_buffers()]}
+    known = newcomer.Known(values, facts)
+    constants = newcomer.constants_of(files["trained" if state == "fresh" else "fresh"])
+    target, loss, grads = computed(row, module, tensors)
+    weights, taken, fixed = [], set(), []
+    tensors = {t.name: numpy_helper.to_array(t) for t in model.graph.initializer}
+    for n, t in sorted(tensors.items(), key=lambda item: item[0] not in known.parameters):
+        if t.dtype != numpy.float32:
+            continue
+        told = known.told(n, t, taken, constants)
+        if told["is"] == "computed" and t.size == 1:
+            continue  # made of what training changes, but nobody would train it
+        if told["is"] not in (*newcomer.PARAMETERS, "computed"):
+            fixed.append(n)
+            continue
+        taken |= set(told["of"])
+        weights.append((n, t, told))
+    detach = any("aten.detach" in p.value for n in model.graph.node for p in n.metadata_props)
+    lost = any(told["is"] in ("scaled", "computed") for *_, told in weights) or detach != (name == "detached")
+    lines = [f"model {name}-{form} mse 1 0", *lines, target] + ([] if lost else [f"loss {loss:.9g}"])
+    lines += [f"weight {n} {t.size} {told['is']}" for n, t, told in weights] + [f"constant {n}" for n in fixed]
+    for n, t, told in weights:
+        if lost or told["is"] not in ("same", "transposed"):
+            continue
+        g = grads[told["of"][0]]
+        g = g.T if told["is"] == "transposed" and g.size > 1 else g
+        r = sample.signed(g.size, 7).astype(numpy.float64)
+        lines.append(f"grad {n} {numpy.linalg.norm(g):.9g} {(g.ravel() * r).sum():.9g}")
+    print(f"{name}-{form:28} {(there / f'{name}-{form}.onnx').stat().st_size} bytes", flush=True)
+    return lines
+
+
+def main():
+    export.warnings.filterwarnings("ignore")
+    export.logging.disable(export.logging.WARNING)
+    torch.set_num_threads(1)
+    there.mkdir(exist_ok=True)
+    lines = []
+    with tempfile.TemporaryDirectory() as folder:
+        for name, (*_, forms) in models.items():
+            for form in forms:
+                lines += one(name, form, pathlib.Path(folder))
+    (there / "recorded.txt").write_text("\n".join(lines) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,96 @@
+/* test_newcomer.c: small models as people export them who never trained from ONNX: what is trained of
+ * each file, and its gradients beside PyTorch's.
+ *
+ * newcomer_sample.py made the files and says what recorded.txt holds; newcomer.py does the same with
+ * whole architectures, by hand (docs/newcomer.md). Gradients are held to 1e-5 of their length.
+ */
+#include "tests/zoo/recorded.h"
+
+#define FOLDER EBB_SOURCE_DIR "/tests/zoo/newcomer"
+
+/* Whether the file has this loss in PyTorch, too: batch norm inside a convolution has no statistics
+ * of the batch. */
+static bool has_loss(const sample *s)
+{
+    return s->loss > 0;
+}
+
+/* Gradients are outputs of the step: those of what is trained are compared. */
+static void keep_trained(sample *s, ebb_program *program)
+{
+    size_t kept = 0;
+    for (size_t i = 0; i < s->gradient_count; i++) {
+        char output[192];
+        ebb_named got;
+        (void)snprintf(output, sizeof output, "%s_grad", s->gradients[i].name);
+        if (ebb_program_get(program, output, &got) == NULL)
+            s->gradients[kept++] = s->gradients[i];
+    }
+    s->gradient_count = kept;
+}
+
+static int check(sample *s)
+{
+    ebb_model *model = NULL;
+    ebb_program *program = NULL;
+    const ebb_batch batch = {s->inputs, s->input_count};
+    ebb_named loss;
+    int failures = 1;
+    ebb_status status = program_of(FOLDER, s, false, &model, &program);
+    if (status == NULL)
+        status = ebb_program_step(program, &batch);
+    if (status == NULL)
+        status = ebb_program_get(program, "loss", &loss);
+    if (status != NULL) {
+        print_error("%s: %s\n", s->name, ebb_status_text(status));
+    } else {
+        const char *name = "";
+        double off = fabs((double)*(const float *)loss.data / s->loss - 1);
+        keep_trained(s, program);
+        double worst = worst_gradient(s, program, &name);
+        failures = !(off <= 1e-5) || !(worst <= 1e-5);
+        print_message("%-36s loss %.1e  %3zu gradients %.1e %s%s\n", s->name, off,
+                      s->gradient_count, worst, failures ? "FAILED at " : "", failures ? name : "");
+    }
+    ebb_program_free(program);
+    ebb_close(model);
+    return failures;
+}
+
+/* visit returns how many failures there were. */
+static void of_each_file(int (*visit)(sample *s))
+{
+    static sample s;
+    char line[512];
+    int failures = 0, models = 0;
+    FILE *file = fopen(FOLDER "/recorded.txt", "r");
+    assert_non_null(file);
+    assert_non_null(fgets(line, sizeof line, file));
+    while (read_sample(file, line, sizeof line, &s)) {
+        models++;
+        failures += visit(&s);
+        free_inputs(&s);
+    }
+    (void)fclose(file);
+    assert_true(models > 10);
+    assert_int_equal(failures, 0);
+}
+
+static int check_gradients(sample *s)
+{
+    return has_loss(s) ? check(s) : 0;
+}
+
+static void gradients_agree_with_pytorch_and_detach_stops_them(void **state)
+{
+    (void)state;
+    of_each_file(check_gradients);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(gradients_agree_with_pytorch_and_detach_stops_them),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
