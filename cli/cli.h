@@ -20,7 +20,9 @@ typedef struct cli_option {
     const char *value; /* what its value is, for help: "NAME=N"; NULL: a switch */
     const char *doc;
     const char *whole,
-        *real; /* a number: its range as ebb_whole_parse or ebb_real_parse reads it */
+        *real;      /* a number: its range as ebb_whole_parse or ebb_real_parse reads it */
+    bool repeats;   /* it may be given more than once */
+    bool is_output; /* a file that is written */
 } cli_option;
 
 typedef struct cli_word {
@@ -97,6 +99,10 @@ const char *cli_bytes(char text[32], double bytes);                           /*
 const char *cli_time(char text[32], double ns);                               /* "12.3 ms" */
 bool cli_color(FILE *stream);
 
+/* The one JSON object of a verb, on stdout; main gives one that names the error where a verb that
+ * failed has printed none. */
+void cli_print_json(const json_t *object, size_t flags);
+bool cli_printed_json(void);
 /* Prints the text as it is under --json, else hands it to `show` as JSON. Releases it. */
 int cli_show(const cli *c, char *json, void (*show)(const json_t *object));
 const char *cli_text(const json_t *object, const char *key);

@@ -76,9 +76,12 @@ bool cli_color(FILE *stream)
 }
 
 /* Names come from files: what would steer the terminal is shown as '?'. */
+static char last_said[2048];
+
 static void say(const char *label, const char *text)
 {
     bool color = cli_color(stderr);
+    (void)snprintf(last_said, sizeof last_said, "%s", text);
     fprintf(stderr, "%s%s%s", color ? "\033[1;31m" : "", label, color ? "\033[0m" : "");
     for (; *text != '\0'; text++)
         fputc(*text != '\n' && iscntrl((unsigned char)*text) ? '?' : *text, stderr);
@@ -140,7 +143,8 @@ static void print_option(const cli_option *o)
     (void)snprintf(left, sizeof left, "%s%s%s", o->name, o->value != NULL ? " " : "",
                    o->value != NULL ? o->value : "");
     const char *range = o->whole != NULL ? o->whole : o->real;
-    printf("  %-26s %s%s%s\n", left, o->doc, range != NULL ? "; " : "", range != NULL ? range : "");
+    printf("  %-26s %s%s%s%s\n", left, o->doc, o->repeats ? " (repeatable)" : "",
+           range != NULL ? "; " : "", range != NULL ? range : "");
 }
 
 static void print_verb(const cli_verb *v)
@@ -263,6 +267,8 @@ static int add_word(cli *c, const cli_option *option, const char *value)
 {
     if (c->word_count == MOST_WORDS)
         return cli_usage("too many options");
+    if (!option->repeats && cli_has(c, option->name))
+        return cli_usage("%s is given twice, and only one of them could count", option->name);
     if (cli_check_value(option, value) != EBB_OK)
         return EBB_USAGE;
     c->words[c->word_count++] = (cli_word){option, value};
@@ -370,6 +376,66 @@ static int parse(cli *c, int count, char **words)
     return c->way != NULL ? check_words(c) : cli_usage("%s", c->verb->ask);
 }
 
+/* ---- what goes to stdout ---- */
+
+/* Where a result is to go to stdout, all that is said goes to stderr instead, and the library gets
+ * the descriptor that stdout had as a file's name. */
+static int give_stdout(cli *c)
+{
+    static char path[32];
+    for (int i = 0; i < c->word_count; i++) {
+        cli_word *w = &c->words[i];
+        if (!w->option->is_output || strcmp(w->value, "-") != 0)
+            continue;
+        if (path[0] != '\0')
+            return cli_usage("%s: one result alone can go to stdout", w->option->name);
+        if (cli_has(c, "--json"))
+            return cli_usage("%s - and --json both want stdout", w->option->name);
+        const int out = dup(STDOUT_FILENO);
+        if (out < 0 || dup2(STDERR_FILENO, STDOUT_FILENO) < 0)
+            return cli_usage("%s -: there is no stdout", w->option->name), EBB_IO;
+        (void)snprintf(path, sizeof path, "/dev/fd/%d", out);
+        w->value = path;
+    }
+    return EBB_OK;
+}
+
+static bool is_there(const char *word, int count, char **words)
+{
+    for (int i = 0; i < count && strcmp(words[i], "--") != 0; i++)
+        if (strcmp(words[i], word) == 0)
+            return true;
+    return false;
+}
+
+/* For a verb that ended before it could say anything else. */
+static void print_error(const char *verb, int code)
+{
+    json_t *o = json_pack("{s:s, s:s, s:i, s:s%}", "schema", "ebb.error/1", "verb", verb, "code",
+                          code, "error", last_said, strcspn(last_said, "\n"));
+    if (o != NULL)
+        cli_print_json(o, 0);
+    json_decref(o);
+}
+
+/* The threads of OpenMP spin for milliseconds while they wait, which a machine that has other work
+ * pays for several times over. How long can be said in the environment alone, before the program
+ * begins: so a verb that computes begins once more, unless its user has said it. What it starts
+ * itself does not see that. */
+static void wait_asleep(const cli *c, char **words)
+{
+    static const char again[] = "EBB_BEGUN_AGAIN", spin[] = "GOMP_SPINCOUNT";
+    if (getenv(again) == NULL) {
+        if (getenv("OMP_WAIT_POLICY") != NULL || getenv(spin) != NULL ||
+            !is_among(c->way->options, "--threads"))
+            return;
+        if (setenv(again, "1", 1) == 0 && setenv(spin, "1000", 1) == 0)
+            (void)execv("/proc/self/exe", words);
+    }
+    (void)unsetenv(again);
+    (void)unsetenv(spin);
+}
+
 int main(int count, char **words)
 {
     if (count < 2) {
@@ -384,14 +450,19 @@ int main(int count, char **words)
     cli c = {.verb = find_verb(name)};
     if (c.verb == NULL)
         return unknown_verb(name);
-    for (int i = 2; i < count && strcmp(words[i], "--") != 0; i++)
-        if (strcmp(words[i], "--help") == 0 || strcmp(words[i], "-h") == 0) {
-            print_verb(c.verb);
-            return EBB_OK;
-        }
+    if (is_there("--help", count - 2, words + 2) || is_there("-h", count - 2, words + 2)) {
+        print_verb(c.verb);
+        return EBB_OK;
+    }
     int code = parse(&c, count - 2, words + 2);
+    if (code == EBB_OK) {
+        wait_asleep(&c, words);
+        code = give_stdout(&c);
+    }
     if (code == EBB_OK)
         code = c.way->run(&c);
+    if (code != EBB_OK && !cli_printed_json() && is_there("--json", count - 2, words + 2))
+        print_error(c.verb->name, code);
     if (fflush(stdout) != 0 || ferror(stdout))
         return code != EBB_OK ? code : EBB_IO;
     return code;

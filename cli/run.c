@@ -69,10 +69,8 @@ static ebb_status print_json(ebb_program *program, const char *profile)
     json_t *all = json_pack("{s:s, s:o}", "schema", "ebb.run/1", "outputs", outputs);
     if (profile != NULL)
         (void)json_object_set_new(all, "profile", json_loads(profile, 0, NULL));
-    if (status == NULL) {
-        (void)json_dumpf(all, stdout, JSON_INDENT(2));
-        (void)putchar('\n');
-    }
+    if (status == NULL)
+        cli_print_json(all, JSON_INDENT(2));
     json_decref(all);
     return status;
 }

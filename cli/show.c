@@ -32,10 +32,25 @@ static void disarm(char *json)
     *to = '\0';
 }
 
+static bool printed;
+
+bool cli_printed_json(void)
+{
+    return printed;
+}
+
+void cli_print_json(const json_t *object, size_t flags)
+{
+    (void)json_dumpf(object, stdout, flags);
+    (void)putchar('\n');
+    printed = true;
+}
+
 int cli_show(const cli *c, char *json, void (*show)(const json_t *object))
 {
     if (cli_has(c, "--json")) {
         puts(json);
+        printed = true;
     } else {
         json_error_t error;
         disarm(json);

@@ -14,6 +14,7 @@
 
 #include <errno.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -25,7 +26,7 @@ typedef struct sweep {
     const char *path, *folder_of;
     FILE *out;
     int64_t steps;
-    int added, skipped;
+    int added, skipped, failed;
 } sweep;
 
 /* ---- words from JSON ---- */
@@ -402,6 +403,7 @@ static bool write_line(sweep *s, json_t *line)
     free(text);
     if (!written)
         return cli_usage("%s: %s", cli_get(s->c, "-o", ""), strerror(errno)), false;
+    s->failed += strcmp(cli_text(line, "outcome"), "failed") == 0;
     if (!cli_has(s->c, "--json"))
         show_line(line);
     (void)fflush(stdout);
@@ -581,12 +583,18 @@ static int run_all(sweep *s)
                 code = one(s, model, passes);
     if (s->out != NULL && fclose(s->out) != 0 && code == EBB_OK)
         code = EBB_IO;
-    if (code == EBB_OK && cli_has(s->c, "--json"))
-        printf("{\"schema\": \"ebb.bench/1\", \"added\": %d, \"there\": %d}\n", s->added,
-               s->skipped);
-    else if (code == EBB_OK)
+    if (code == EBB_OK && cli_has(s->c, "--json")) {
+        json_t *o = json_pack("{s:s, s:i, s:i, s:i}", "schema", "ebb.bench/1", "added", s->added,
+                              "there", s->skipped, "failed", s->failed);
+        cli_print_json(o, 0);
+        json_decref(o);
+    } else if (code == EBB_OK) {
         cli_note("%d lines added to %s, %d were there", s->added, cli_get(s->c, "-o", ""),
                  s->skipped);
+    }
+    if (code == EBB_OK && s->failed > 0)
+        code = (cli_usage("%d of %d lines say that their step failed", s->failed, s->added),
+                EBB_RUNTIME);
     return code;
 }
 
@@ -595,8 +603,11 @@ int cli_sweep(const cli *c)
     cli base = *c; // without models: each pair has its own
     sweep s = {.c = &base, .path = cli_get(c, "--sweep", "--passes")};
     json_error_t error;
+    struct stat facts;
     if (!cli_has(c, "-o"))
         return cli_usage("say where the lines go: -o FILE");
+    if (stat(cli_get(c, "-o", ""), &facts) == 0 && !S_ISREG(facts.st_mode))
+        return cli_usage("-o: the lines of a sweep go to a file, from which it goes on");
     if (cli_check_planning(c) != EBB_OK)
         return EBB_USAGE;
     s.steps = cli_whole(c, "--steps", 15);

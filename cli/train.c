@@ -253,8 +253,9 @@ static void report(const cli *c, ebb_program *program, const loop *l)
     ebb_program_facts f = ebb_program_measure(program);
     char arena[32], time[32];
     if (cli_has(c, "--json")) {
-        json_t *o = json_pack("{s:s, s:I, s:f, s:I, s:I, s:I, s:O}", "schema", "ebb.train/1",
-                              "steps", (json_int_t)l->done, "loss", l->last_loss, "arena_bytes",
+        json_t *loss = isfinite(l->last_loss) ? json_real(l->last_loss) : json_null();
+        json_t *o = json_pack("{s:s, s:I, s:o, s:I, s:I, s:I, s:O}", "schema", "ebb.train/1",
+                              "steps", (json_int_t)l->done, "loss", loss, "arena_bytes",
                               (json_int_t)f.planned_arena_bytes, "measured_arena_bytes",
                               (json_int_t)f.measured_arena_bytes, "peak_bytes",
                               (json_int_t)f.peak_bytes, "step_ns", l->times);
@@ -265,8 +266,7 @@ static void report(const cli *c, ebb_program *program, const loop *l)
         }
         if (l->eval != NULL)
             (void)json_object_set(o, "eval", l->eval);
-        json_dumpf(o, stdout, JSON_COMPACT);
-        putchar('\n');
+        cli_print_json(o, JSON_COMPACT);
         json_decref(o);
         return;
     }

@@ -125,7 +125,7 @@ EBB_API ebb_status ebb_set_shape(ebb_model *model, const char *input, const int6
 
 /* How steps of the model are computed, which decides what they need: what keeps to a budget plans
  * for it, and compiling takes it where its options do not say. Neither is part of the file.
- * threads: 0 for as many as processors. deterministic: the same bits for every number of threads,
+ * threads: 0 for as many as OMP_NUM_THREADS says, or else as processors. deterministic: the same bits for every number of threads,
  * at some cost in time (docs/performance.md). */
 EBB_API ebb_status ebb_set_threads(ebb_model *model, int threads);
 EBB_API void ebb_set_deterministic(ebb_model *model, bool deterministic);

@@ -3,11 +3,24 @@
 
 #if defined(_OPENMP)
 #include <omp.h>
+#include <stdlib.h>
 
-static int processors(void)
+static int most_threads(void)
 {
-    int most = omp_get_thread_limit(), count = omp_get_num_procs();
-    return count < most ? count : most;
+    int limit = omp_get_thread_limit();
+    return limit < EBB_MOST_THREADS ? limit : EBB_MOST_THREADS;
+}
+
+/* As OpenMP itself begins: OMP_NUM_THREADS, of which the first number is meant here, else one a
+ * processor. What the calling thread has set since is its own affair. */
+static int usual(void)
+{
+    const char *asked = getenv("OMP_NUM_THREADS");
+    long count = asked != NULL ? strtol(asked, NULL, 10) : 0;
+    const int most = most_threads();
+    if (count < 1)
+        count = omp_get_num_procs();
+    return count < most ? (int)count : most;
 }
 
 /* A team that OpenMP makes smaller than it was asked for (`dynamic`) would leave work undone. */
@@ -15,7 +28,7 @@ ebb_threads_before ebb_threads_enter(int count)
 {
     const ebb_threads_before before = {omp_get_max_threads(), omp_get_dynamic()};
     omp_set_dynamic(0);
-    omp_set_num_threads(count > 0 ? count : processors());
+    omp_set_num_threads(count > 0 ? count : usual());
     return before;
 }
 
@@ -29,14 +42,8 @@ int ebb_threads(void)
 {
     return omp_get_max_threads();
 }
-
-static int most_threads(void)
-{
-    int limit = omp_get_thread_limit();
-    return limit < EBB_MOST_THREADS ? limit : EBB_MOST_THREADS;
-}
 #else
-static int processors(void)
+static int usual(void)
 {
     return 1;
 }
@@ -65,7 +72,7 @@ static int most_threads(void)
 
 ebb_status ebb_threads_read(int *count, int asked)
 {
-    *count = asked > 0 ? asked : processors();
+    *count = asked > 0 ? asked : usual();
     return asked <= most_threads()
                ? NULL
                : ebb_error(EBB_USAGE, "%d threads are more than the %d that there can be", asked,

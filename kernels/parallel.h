@@ -34,10 +34,11 @@ typedef struct ebb_threads_before {
     int count, dynamic;
 } ebb_threads_before;
 
-ebb_threads_before ebb_threads_enter(int count); /* 0: as many as processors */
+/* 0: as OMP_NUM_THREADS says, or as many as processors. */
+ebb_threads_before ebb_threads_enter(int count);
 void ebb_threads_leave(ebb_threads_before before);
 int ebb_threads(void); /* in what was entered last */
-/* The number that `asked` stands for: 0 is as many as processors. EBB_USAGE: too many. */
+/* The number that `asked` stands for, 0 as above. EBB_USAGE: too many. */
 ebb_status ebb_threads_read(int *count, int asked);
 
 #ifdef __cplusplus

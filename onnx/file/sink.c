@@ -3,6 +3,9 @@
  *     path -> target           through symbolic links: they stay, and what they name is replaced
  *     target.ebb-tmp-XXXXXX    beside the target, locked by its writer until it is renamed
  *
+ * What is there and no regular file (a device, a pipe, an open descriptor as /dev/fd/N) has no such
+ * other name: the bytes go straight into it.
+ *
  * A lock ends with the process that holds it, so a temporary that can be locked is a dead run's,
  * and goes when the same file is written again. Process ids would not tell: they are used again,
  * and a folder may be shared with another machine.
@@ -13,6 +16,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/file.h>
@@ -129,10 +133,33 @@ static bool follow(char **path)
     return true;
 }
 
+/* The open descriptor that a path stands for; -1: none. */
+static int descriptor_of(const char *path)
+{
+    static const char *const folders[] = {"/dev/fd/", "/proc/self/fd/"};
+    char *end = NULL;
+    if (strcmp(path, "/dev/stdout") == 0)
+        return STDOUT_FILENO;
+    if (strcmp(path, "/dev/stderr") == 0)
+        return STDERR_FILENO;
+    for (size_t i = 0; i < sizeof folders / sizeof *folders; i++) {
+        const char *digits = path + strlen(folders[i]);
+        if (strncmp(path, folders[i], strlen(folders[i])) != 0 || *digits < '0' || *digits > '9')
+            continue;
+        long n = strtol(digits, &end, 10);
+        return *end == '\0' && n <= INT_MAX ? (int)n : -1;
+    }
+    return -1;
+}
+
 /* Also where a link names a file that is not there yet. */
 static ebb_status find_target(ebb_sink *s)
 {
     struct stat facts;
+    if (descriptor_of(s->path) >= 0) {
+        s->is_stream = true;
+        return NULL;
+    }
     s->target = joined(s->path, strlen(s->path), "");
     if (s->target == NULL)
         return ebb_error_memory();
@@ -145,8 +172,9 @@ static ebb_status find_target(ebb_sink *s)
         return ebb_error_memory();
     if (errno == ENAMETOOLONG)
         return ebb_error_io(s->path, "writing");
-    if (stat(s->target, &facts) == 0 && !S_ISREG(facts.st_mode))
-        return ebb_error(EBB_IO, "%s: writing: it is no regular file", s->path);
+    s->is_stream = stat(s->target, &facts) == 0 && !S_ISREG(facts.st_mode);
+    if (s->is_stream && S_ISDIR(facts.st_mode))
+        return ebb_error(EBB_IO, "%s: writing: it is a folder", s->path);
     return NULL;
 }
 
@@ -209,18 +237,26 @@ static bool make_temporary(ebb_sink *s)
     }
 }
 
+static ebb_status open_stream(ebb_sink *s)
+{
+    const int open_already = descriptor_of(s->path);
+    s->fd = open_already >= 0 ? dup(open_already) : open(s->target, O_WRONLY | O_CLOEXEC);
+    return s->fd >= 0 ? NULL : ebb_error_io(s->path, "writing");
+}
+
 static ebb_status open_file(ebb_sink *s)
 {
-    EBB_TRY(find_target(s));
     char tail[sizeof mark + sizeof drawn];
-    (void)snprintf(tail, sizeof tail, "%s%s", mark, drawn);
+    EBB_TRY(find_target(s));
     s->buffer = ebb_alloc(BUFFER_BYTES);
-    s->temporary = joined(s->target, strlen(s->target), tail);
-    if (s->temporary == NULL || s->buffer == NULL) {
-        ebb_free(s->temporary);
-        s->temporary = NULL;
+    if (s->buffer == NULL)
         return ebb_error_memory();
-    }
+    if (s->is_stream)
+        return open_stream(s);
+    (void)snprintf(tail, sizeof tail, "%s%s", mark, drawn);
+    s->temporary = joined(s->target, strlen(s->target), tail);
+    if (s->temporary == NULL)
+        return ebb_error_memory();
     remove_dead(s->target);
     if (make_temporary(s) && fchmod(s->fd, mode_for(s->target)) == 0)
         return NULL;
@@ -241,12 +277,28 @@ ebb_status ebb_sink_open(ebb_sink *s, const char *path)
     return status;
 }
 
+ebb_status ebb_sink_check(const char *path)
+{
+    ebb_sink s = {.path = path, .fd = -1};
+    ebb_status status = find_target(&s);
+    if (status == NULL && !s.is_stream) {
+        ebb_free(s.target);
+        status = ebb_sink_open(&s, path);
+    } else if (status == NULL) {
+        const int file = descriptor_of(path);
+        if (file >= 0 ? fcntl(file, F_GETFL) < 0 : access(path, W_OK) != 0)
+            status = ebb_error_io(path, "writing");
+    }
+    ebb_sink_close(&s);
+    return status;
+}
+
 ebb_status ebb_sink_finish(ebb_sink *s)
 {
     if (s->path == NULL)
         return NULL;
     flush(s);
-    if (s->error == 0 && fsync(s->fd) != 0)
+    if (s->error == 0 && fsync(s->fd) != 0 && !s->is_stream) // of which most have no disk
         s->error = errno;
     errno = s->error;
     return s->error == 0 ? NULL : ebb_error_io(s->path, "writing");
@@ -268,7 +320,7 @@ static bool sync_folder(const char *target)
 
 ebb_status ebb_sink_rename(ebb_sink *s)
 {
-    if (s->path == NULL)
+    if (s->path == NULL || s->is_stream)
         return NULL;
     if (rename(s->temporary, s->target) != 0)
         return ebb_error_io(s->path, "writing");

@@ -1,6 +1,7 @@
 /* sink.h: a file being written, or memory, as a protobuf-c buffer. A file appears under its name
  * when it is complete and on disk, or not at all; where the name is a symbolic link, under the name
  * that it leads to. What a run that was killed left of the same file goes when it is written again.
+ * A device, a pipe or a descriptor (/dev/fd/N, /dev/stdout) is never replaced: it is written into.
  */
 #ifndef EBB_ONNX_FILE_SINK_H
 #define EBB_ONNX_FILE_SINK_H
@@ -18,6 +19,7 @@ typedef struct ebb_sink {
     const char *path;     /* of the finished file; NULL: memory */
     char *target;         /* what path leads to */
     char *temporary;
+    bool is_stream; /* no regular file: written into, from its opening on */
     int fd;
     int error; /* errno of the first failure, after which nothing is written */
     uint8_t *buffer;
@@ -25,9 +27,11 @@ typedef struct ebb_sink {
     uint64_t written; /* bytes appended so far */
 } ebb_sink;
 
-/* A temporary file beside what `path`, which must stay valid, leads to. EBB_IO where that is there
- * and no regular file. */
+/* A temporary file beside what `path`, which must stay valid, leads to; or that itself, where it is
+ * no regular file. */
 ebb_status ebb_sink_open(ebb_sink *sink, const char *path);
+/* Whether one could be opened, before there is anything to write. Nothing is left or changed. */
+ebb_status ebb_sink_check(const char *path);
 /* Memory for exactly `bytes`; afterwards sink.buffer is the caller's, from ebb_alloc. */
 ebb_status ebb_sink_memory(ebb_sink *sink, size_t bytes);
 

@@ -378,7 +378,11 @@ static ebb_status write_files(ebb_writer *w, const Onnx__ModelProto *proto, cons
 {
     ebb_sink model, data = {.fd = -1};
     EBB_TRY(ebb_sink_open(&model, path));
-    ebb_status status = pack(&model, proto);
+    ebb_status status = NULL;
+    if (model.is_stream && w->moved_count > 0)
+        status = ebb_error(EBB_USAGE, "%s: weights of 2 GiB need a file, with one beside it", path);
+    if (status == NULL)
+        status = pack(&model, proto);
     if (status == NULL && w->moved_count > 0)
         status = ebb_sink_open(&data, data_path);
     if (status == NULL && w->moved_count > 0)

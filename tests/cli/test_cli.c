@@ -77,7 +77,7 @@ static void what_makes_a_step_is_refused_where_there_is_one(void **state)
             (void)snprintf(words, sizeof words, "%s %s", verbs[i], options[k]);
             says(words, 2, "made.onnx is a training step already");
         }
-    says("bench made.onnx --passes fold --loss mse -o step_lines.jsonl", 0,
+    says("bench made.onnx --passes fold --loss mse -o step_lines.jsonl", 1,
          "it is a training step already: --loss has no effect");
 }
 
@@ -591,11 +591,12 @@ static void a_sweep_goes_on_where_it_stopped(void **state)
     says("bench --sweep nowhere.json -o lines.jsonl", 2, "nowhere.json");
     write_text("other.txt", "not\na sweep", 11);
     says("bench " MODEL " --passes sign-mask -o other.txt", 2, "no file of a sweep");
-    says(COMPARE "--passes sign-mask --passes attention --passes nothing-such", 0,
+    says(COMPARE "--passes sign-mask --passes attention --passes nothing-such", 1,
          "3 lines added to lines.jsonl, 0 were there");
     assert_non_null(strstr(output, "1.000000 0"));
     assert_non_null(strstr(output, "found nothing"));
     assert_non_null(strstr(output, "failed: there is no pass 'nothing-such'"));
+    assert_non_null(strstr(output, "1 of 3 lines say that their step failed"));
     assert_int_equal(lines_of("lines.jsonl"), 3);
     says(COMPARE "--passes sign-mask --passes dropout-seed", 0, "1 lines added to lines.jsonl, 1");
     assert_int_equal(lines_of("lines.jsonl"), 3);    // what failed is tried again

@@ -10,6 +10,7 @@
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -122,19 +123,70 @@ static void a_link_stays_and_what_it_names_is_replaced(void **state)
     assert_int_equal(files_in(folder), 4);
 }
 
-static void a_circle_of_links_and_what_is_no_file_are_refused(void **state)
+static void a_circle_of_links_and_a_folder_are_refused(void **state)
 {
     (void)state;
     assert_int_equal(symlink("circle", in_folder("circle")), 0);
     ebb_status status = write_text(in_folder("circle"), "never");
     assert_non_null(status);
     assert_int_equal(ebb_status_code(status), EBB_IO);
-    assert_int_equal(mkfifo(in_folder("pipe"), 0600), 0);
-    status = write_text(in_folder("pipe"), "never");
+    status = write_text(folder, "never");
     assert_non_null(status);
-    assert_non_null(strstr(ebb_status_text(status), "no regular file"));
-    assert_int_equal(files_in(folder), 2 + 4);
-    assert_int_equal(unlink(in_folder("circle")) | unlink(in_folder("pipe")), 0);
+    assert_non_null(strstr(ebb_status_text(status), "it is a folder"));
+    assert_int_equal(files_in(folder), 1 + 4);
+    assert_int_equal(unlink(in_folder("circle")), 0);
+}
+
+static void what_is_no_regular_file_is_written_into(void **state)
+{
+    (void)state;
+    char there[16] = "";
+    struct stat facts;
+    assert_int_equal(mkfifo(in_folder("pipe"), 0600), 0);
+    assert_int_equal(symlink("pipe", in_folder("to_pipe")), 0);
+    good(ebb_sink_check(in_folder("pipe"))); // which does not wait for a reader
+    int reader = open(in_folder("pipe"), O_RDONLY | O_NONBLOCK);
+    assert_true(reader >= 0);
+    good(write_text(in_folder("pipe"), "one"));
+    good(write_text(in_folder("to_pipe"), "two"));
+    assert_int_equal(read(reader, there, sizeof there - 1), 6);
+    assert_string_equal(there, "onetwo");
+    assert_int_equal(close(reader), 0);
+    assert_int_equal(stat(in_folder("pipe"), &facts), 0);
+    assert_true(S_ISFIFO(facts.st_mode));
+    assert_int_equal(unlink(in_folder("pipe")) | unlink(in_folder("to_pipe")), 0);
+    good(ebb_sink_check("/dev/null"));
+    good(write_text("/dev/null", "gone"));
+    assert_int_equal(stat("/dev/null", &facts), 0);
+    assert_true(S_ISCHR(facts.st_mode));
+}
+
+/* Behind what was written there before, where a file of that name would begin anew. */
+static void an_open_descriptor_is_written_on(void **state)
+{
+    (void)state;
+    char path[32];
+    int file = open(in_folder("open"), O_WRONLY | O_CREAT, 0600);
+    assert_true(file >= 0);
+    assert_int_equal(write(file, "one", 3), 3);
+    (void)snprintf(path, sizeof path, "/dev/fd/%d", file);
+    good(ebb_sink_check(path));
+    good(write_text(path, "two"));
+    assert_int_equal(write(file, "three", 5), 5);
+    assert_int_equal(close(file), 0);
+    assert_text(in_folder("open"), "onetwothree");
+    assert_int_equal(unlink(in_folder("open")), 0);
+    assert_non_null(ebb_sink_check(path));
+}
+
+static void where_nothing_can_be_written_is_known_before(void **state)
+{
+    (void)state;
+    const int before = files_in(folder);
+    good(ebb_sink_check(in_folder("new")));
+    assert_non_null(ebb_sink_check(in_folder("nowhere/new")));
+    assert_non_null(ebb_sink_check(folder));
+    assert_int_equal(files_in(folder), before);
 }
 
 /* A process that is killed while it writes. */
@@ -213,7 +265,10 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_file_and_its_folder_are_on_disk),
         cmocka_unit_test(a_link_stays_and_what_it_names_is_replaced),
-        cmocka_unit_test(a_circle_of_links_and_what_is_no_file_are_refused),
+        cmocka_unit_test(a_circle_of_links_and_a_folder_are_refused),
+        cmocka_unit_test(what_is_no_regular_file_is_written_into),
+        cmocka_unit_test(an_open_descriptor_is_written_on),
+        cmocka_unit_test(where_nothing_can_be_written_is_known_before),
         cmocka_unit_test(what_a_killed_run_left_goes_with_the_next),
         cmocka_unit_test(what_another_still_writes_stays),
     };
