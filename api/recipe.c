@@ -1,8 +1,8 @@
 /* recipe.c: the pipeline of a training step, as text: the only place that knows which passes a step
  * begins and ends with.
  *
- *     make      flatten, train-mode, fold, fuse, loss, precision, gradient, optimizer, [costs],
- *               passes asked for, drop-saves, [fit], stream, alias, [costs]
+ *     make      flatten, train-mode, fold, fuse, loss, precision, gradient, optimizer,
+ *               [micro-batch], [costs], passes asked for, drop-saves, [fit], stream, alias, [costs]
  *     evaluate  the same without gradient and what follows from it
  *     change    [inline, fold], [costs], passes asked for, [fit], [costs]
  *
@@ -50,12 +50,13 @@ static ebb_status add_spec(recipe *r, const char *pass, const char *spec)
     return NULL;
 }
 
-/* Several globs are one value. */
-static const char *joined(recipe *r, const char *const *globs)
+/* Several globs, or groups of them, are one value. */
+static const char *joined(recipe *r, const char *const *globs, char between)
 {
     const char *text = NULL;
     for (size_t i = 0; globs != NULL && globs[i] != NULL; i++)
-        text = text == NULL ? globs[i] : ebb_arena_printf(r->arena, "%s;%s", text, globs[i]);
+        text =
+            text == NULL ? globs[i] : ebb_arena_printf(r->arena, "%s%c%s", text, between, globs[i]);
     return text;
 }
 
@@ -76,12 +77,77 @@ static void add_train_mode(recipe *r)
 
 static void add_gradient(recipe *r)
 {
-    const char *const train = joined(r, r->o->train), *const freeze = joined(r, r->o->freeze);
+    const char *const train = joined(r, r->o->train, ';'), *const freeze =
+                                                               joined(r, r->o->freeze, ';');
     add(r, "gradient");
     with(r, ':', "train", train);
     with(r, train != NULL ? ',' : ':', "freeze", freeze);
     with(r, train != NULL || freeze != NULL ? ',' : ':', "straight-through",
          r->o->straight_through ? "on" : NULL);
+}
+
+static bool says(const ebb_stage *stage, const char *option)
+{
+    for (size_t i = 0; i < stage->option_count; i++)
+        if (strcmp(stage->options[i].name, option) == 0)
+            return true;
+    return false;
+}
+
+static void with_number(recipe *r, const char *name, double x)
+{
+    char text[40];
+    (void)snprintf(text, sizeof text, "%.9g", x);
+    with(r, ',', name, x != 0 ? text : NULL);
+}
+
+static void with_steps(recipe *r)
+{
+    char text[32];
+    (void)snprintf(text, sizeof text, "%lld", (long long)r->o->steps);
+    with(r, ',', "steps", r->o->steps > 0 ? text : NULL);
+}
+
+/* "cosine:warmup=100" is schedule=cosine,warmup=100 of pass optimizer, and all else is, too. */
+static ebb_status add_optimizer(recipe *r)
+{
+    const ebb_step_options *o = r->o;
+    const char *kind = o->optimizer != NULL ? o->optimizer : "adamw";
+    ebb_stage stage, schedule = {0};
+    EBB_TRY(ebb_stage_read(&stage, "optimizer", kind, r->arena));
+    EBB_TRY(add_spec(r, "optimizer", kind));
+    if (o->schedule != NULL) {
+        char *text = ebb_arena_printf(r->arena, "schedule=%s", o->schedule);
+        char *colon = text != NULL ? strchr(text, ':') : NULL;
+        if (text == NULL)
+            return ebb_error_memory();
+        if (colon != NULL)
+            *colon = ',';
+        EBB_TRY(ebb_while(ebb_stage_read(&schedule, "optimizer", text, r->arena),
+                          "reading the schedule '%s'", o->schedule));
+        for (size_t i = 0; i < schedule.option_count; i++)
+            with(r, ',', schedule.options[i].name, schedule.options[i].value);
+    }
+    if ((says(&stage, "schedule") || o->schedule != NULL) && !says(&stage, "steps") &&
+        !says(&schedule, "steps"))
+        with_steps(r);
+    with_number(r, "clip-norm", o->clip_norm);
+    with_number(r, "ema", o->ema);
+    with(r, ',', "groups", joined(r, o->groups, '|'));
+    return NULL;
+}
+
+/* Batch norm sees one part at a time, as where gradients are accumulated in a loop. */
+static void add_accumulation(recipe *r)
+{
+    if (r->o->accumulate <= 1)
+        return;
+    char parts[32];
+    (void)snprintf(parts, sizeof parts, "%lld", (long long)r->o->accumulate);
+    add(r, "micro-batch");
+    with(r, ':', "parts", parts);
+    with(r, ',', "batch-norm", "per-part");
+    with(r, ',', "require", "1");
 }
 
 static void add_costs(recipe *r)
@@ -125,7 +191,8 @@ static ebb_status make(recipe *r)
         with(r, ':', "dtype", o->precision);
     }
     add_gradient(r);
-    EBB_TRY(add_spec(r, "optimizer", o->optimizer != NULL ? o->optimizer : "adamw"));
+    EBB_TRY(add_optimizer(r));
+    add_accumulation(r);
     add_costs(r);
     add_passes(r);
     add(r, "drop-saves");

@@ -141,7 +141,9 @@ ebb_status cli_set_threads(const cli *c, ebb_model *model);
  * ebb_rewrite fills them, or NULL. */
 ebb_status cli_rewrite(const cli *c, ebb_model *model, bool make, char **json,
                        ebb_rewrite_facts *facts);
-/* Its pipeline as text, to release; "" where nothing is to be done. */
+/* Of a model that is no step, for a run of so many steps: a schedule of the rate ends with them. */
+ebb_status cli_make_step(const cli *c, ebb_model *model, int64_t steps);
+/* The pipeline of cli_rewrite as text, to release; "" where nothing is to be done. */
 ebb_status cli_pipeline(const cli *c, const ebb_model *model, bool make, char **text);
 const char *cli_step_option(const cli *c); /* the first of those options that was given, or NULL */
 /* Of a model that is a step already none of them may be given: a sentence and an exit code. */

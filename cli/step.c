@@ -88,9 +88,10 @@ ebb_status cli_weights(const cli *c, ebb_model *model)
 
 const char *cli_step_option(const cli *c)
 {
-    static const char *const options[] = {"--loss",       "--optimizer",        "--train",
-                                          "--freeze",     "--straight-through", "--dropout",
-                                          "--batch-norm", "--precision"};
+    static const char *const options[] = {
+        "--loss",    "--optimizer",  "--lr-schedule", "--clip-norm", "--accumulate",
+        "--group",   "--ema",        "--train",       "--freeze",    "--straight-through",
+        "--dropout", "--batch-norm", "--precision"};
     for (size_t i = 0; i < sizeof options / sizeof options[0]; i++)
         if (cli_has(c, options[i]))
             return options[i];
@@ -135,7 +136,8 @@ bool cli_is_ort(const cli *c)
 }
 
 typedef struct lists { /* of as many words as there can be */
-    const char *train[MOST_WORDS + 1], *freeze[MOST_WORDS + 1], *passes[MOST_WORDS + 1];
+    const char *train[MOST_WORDS + 1], *freeze[MOST_WORDS + 1], *passes[MOST_WORDS + 1],
+        *groups[MOST_WORDS + 1];
 } lists;
 
 static void list_words(const cli *c, const char *option, const char *list[MOST_WORDS + 1])
@@ -151,6 +153,7 @@ static ebb_step_options step_options(const cli *c, lists *l)
     list_words(c, "--train", l->train);
     list_words(c, "--freeze", l->freeze);
     list_words(c, "--pass", l->passes);
+    list_words(c, "--group", l->groups);
     return (ebb_step_options){.loss = cli_get(c, "--loss", NULL),
                               .optimizer = cli_get(c, "--optimizer", NULL),
                               .train = l->train,
@@ -166,7 +169,12 @@ static ebb_step_options step_options(const cli *c, lists *l)
                               .budget = budget_of(c),
                               .plan_time = cli_get(c, "--plan-time", NULL),
                               .allow = cli_get(c, "--allow", NULL),
-                              .backend = cli_backend(c)};
+                              .backend = cli_backend(c),
+                              .schedule = cli_get(c, "--lr-schedule", NULL),
+                              .clip_norm = cli_number(c, "--clip-norm", 0),
+                              .accumulate = cli_whole(c, "--accumulate", 1),
+                              .groups = l->groups,
+                              .ema = cli_number(c, "--ema", 0)};
 }
 
 ebb_status cli_pipeline(const cli *c, const ebb_model *model, bool make, char **text)
@@ -182,18 +190,37 @@ static void print_graph(void *context, const char *pass, const char *text)
     printf("# after %s\n%s\n", pass, text);
 }
 
-ebb_status cli_rewrite(const cli *c, ebb_model *model, bool make, char **json,
-                       ebb_rewrite_facts *facts)
+static ebb_status run_pipeline(const cli *c, ebb_model *model, const char *text, char **json,
+                               ebb_rewrite_facts *facts)
 {
-    char *text;
     const ebb_rewrite_options options = {.strict = cli_has(c, "--strict"),
                                          .verify_each = cli_has(c, "--verify-each"),
                                          .print_after = cli_get(c, "--print-after", NULL),
                                          .print = print_graph,
                                          .facts = facts};
+    return text[0] != '\0' ? ebb_rewrite(model, text, &options, json) : NULL;
+}
+
+ebb_status cli_rewrite(const cli *c, ebb_model *model, bool make, char **json,
+                       ebb_rewrite_facts *facts)
+{
+    char *text;
     ebb_status status = cli_pipeline(c, model, make, &text);
-    if (status == NULL && text[0] != '\0')
-        status = ebb_rewrite(model, text, &options, json);
+    if (status == NULL)
+        status = run_pipeline(c, model, text, json, facts);
+    ebb_release(text);
+    return status;
+}
+
+ebb_status cli_make_step(const cli *c, ebb_model *model, int64_t steps)
+{
+    lists l;
+    char *text;
+    ebb_step_options options = step_options(c, &l);
+    options.steps = steps;
+    ebb_status status = ebb_step_pipeline(&text, &options);
+    if (status == NULL)
+        status = run_pipeline(c, model, text, NULL, NULL);
     ebb_release(text);
     return status;
 }

@@ -315,6 +315,23 @@ static int train_program(const cli *c, ebb_model *model, ebb_data *data, loop *l
     return code;
 }
 
+/* How far the run goes. An exit code. */
+static int count_steps(const cli *c, loop *l)
+{
+    if (l->rows < l->batch)
+        return l->rows < 0 ? cli_usage("%s has no array for any input of %s: name them with --map",
+                                       cli_get(c, "--data", ""), c->files[0])
+                           : cli_usage("%lld rows are fewer than one batch of %lld",
+                                       (long long)l->rows, (long long)l->batch);
+    l->per_epoch = l->rows / l->batch;
+    const int64_t epochs = cli_whole(c, "--epochs", 1);
+    if (l->steps == 0 && epochs > INT64_MAX / l->per_epoch)
+        return cli_usage("%lld epochs are too many", (long long)epochs);
+    if (l->steps == 0)
+        l->steps = epochs * l->per_epoch;
+    return EBB_OK;
+}
+
 /* An exit code. */
 static int prepare(const cli *c, ebb_model **model, ebb_data **data, loop *l)
 {
@@ -331,8 +348,11 @@ static int prepare(const cli *c, ebb_model **model, ebb_data **data, loop *l)
         status = ebb_data_open(data, cli_get(c, "--data", NULL), *model);
     if (status == NULL)
         status = cli_bind_rows(*model, *data, &l->map, l->batch, &l->rows);
+    if (status == NULL && (code = count_steps(c, l)) != EBB_OK)
+        return code;
     if (status == NULL)
-        status = cli_rewrite(c, *model, !step, NULL, NULL);
+        status =
+            step ? cli_rewrite(c, *model, false, NULL, NULL) : cli_make_step(c, *model, l->steps);
     if (status == NULL)
         status = cli_find_feeds(*model, *data, &l->map);
     return status == NULL ? EBB_OK : cli_fail(status);
@@ -340,7 +360,12 @@ static int prepare(const cli *c, ebb_model **model, ebb_data **data, loop *l)
 
 static bool read_options(const cli *c, loop *l)
 {
-    l->batch = cli_whole(c, "--batch", 32);
+    const int64_t batch = cli_whole(c, "--batch", 32), parts = cli_whole(c, "--accumulate", 1);
+    if (parts > INT32_MAX / batch)
+        return cli_usage("%lld batches of %lld rows are too many", (long long)parts,
+                         (long long)batch),
+               false;
+    l->batch = batch * parts;
     l->steps = cli_whole(c, "--steps", 0);
     l->every = cli_whole(c, "--every", 0);
     l->seed = cli_seed(c);
@@ -372,21 +397,6 @@ int cli_train(const cli *c)
     code = prepare(c, &model, &data, &l);
     if (code != EBB_OK)
         goto done;
-    if (l.rows < l.batch) {
-        code = l.rows < 0 ? cli_usage("%s has no array for any input of %s: name them with --map",
-                                      cli_get(c, "--data", ""), c->files[0])
-                          : cli_usage("%lld rows are fewer than one batch of %lld",
-                                      (long long)l.rows, (long long)l.batch);
-        goto done;
-    }
-    l.per_epoch = l.rows / l.batch;
-    const int64_t epochs = cli_whole(c, "--epochs", 1);
-    if (l.steps == 0 && epochs > INT64_MAX / l.per_epoch) {
-        code = cli_usage("%lld epochs are too many", (long long)epochs);
-        goto done;
-    }
-    if (l.steps == 0)
-        l.steps = epochs * l.per_epoch;
     l.order = calloc((size_t)l.rows, sizeof *l.order);
     code = l.order == NULL ? EBB_RUNTIME : train_program(c, model, data, &l);
 done:

@@ -6,7 +6,7 @@
 // clang-format off
 #define MODEL "--dim", "--shape", "--trust"
 #define BACKEND "--backend", "--device", "--tf32"
-#define STEP "--loss", "--optimizer", "--train", "--freeze", "--straight-through", "--dropout", "--batch-norm", "--precision", "--pass", \
+#define STEP "--loss", "--optimizer", "--lr-schedule", "--clip-norm", "--accumulate", "--group", "--ema", "--train", "--freeze", "--straight-through", "--dropout", "--batch-norm", "--precision", "--pass", \
              "--strict", "--print-after", "--verify-each", "--seed"
 #define PLANNING BACKEND, "--costs", "--budget", "--plan-time", "--allow"
 #define THREADS "--threads", "--deterministic"

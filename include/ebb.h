@@ -178,6 +178,12 @@ typedef struct ebb_step_options {
     const char *costs;         /* a file of measured times, for the plan; NULL: none */
     const char *budget;        /* as ebb_amount_parse reads it; NULL: none. For it alone: */
     const char *plan_time, *allow, *backend; /* NULL: what pass fit does by itself */
+    const char *schedule; /* of the rate: "cosine:warmup=100,steps=1000"; NULL: ebb.lr as it is */
+    int64_t steps;        /* of a schedule that does not say it: where it ends; 0: it must */
+    double clip_norm;     /* the most that the norm of all gradients together may be; 0: any */
+    int64_t accumulate;   /* the step is computed in so many parts of its rows; 0, 1: whole */
+    const char *const *groups; /* "bias,*norm*:weight-decay=0", NULL-terminated; NULL: none */
+    double ema;                /* averages of weights are kept, by this decay; 0: none */
 } ebb_step_options;
 
 /* The pipeline of a training step for ebb_rewrite: all passes from "flatten" to "alias", in the one

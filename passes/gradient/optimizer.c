@@ -1,21 +1,20 @@
-/* optimizer: one update node for each parameter that has a gradient.
+/* optimizer: one update for each parameter that has a gradient.
  *
  *   before   ... w_grad (an output)
  *   after    ... w_grad,  w_next = Sgd(ebb.lr, w, w_grad)            w is replaced by w_next
  *
- *   sgd        ai.ebb.Sgd: w' = w - lr (g + weight-decay w)
- *   momentum   ai.onnx.preview.training.Momentum: v' = momentum v + g + weight-decay w,
- *              w' = w - lr v'
- *   adamw      ai.ebb.AdamW, which is PyTorch's: decoupled decay, bias correction
- *   none       leaves the gradients as outputs
+ * Which optimizers there are, and what they compute: optimizers.def and updates.c. `none` leaves the
+ * gradients as outputs.
  *
- * With order=transformers, AdamW as that library once had it: epsilon is added to the uncorrected
- * root, and the decay comes last: ai.onnx.preview.training.Adam, and a product where there is
- * decay.
- *
- * The states (w.momentum; w.exp_avg and w.exp_avg_sq) start at zero; ebb.step counts the steps
+ * Their states (w.momentum; w.exp_avg and w.exp_avg_sq ...) start at zero; ebb.step counts the steps
  * done; ebb.lr is an initializer, so that it can be set between steps. The gradients stop being
- * outputs.
+ * outputs. Around the updates, where asked for:
+ *
+ *   schedule    the rate is ebb.lr times a function of ebb.step (schedule.c), and output ebb.rate
+ *   clip-norm   w_grad min(1, clip-norm / (norm + 1e-6)); norm, that of all gradients together, is
+ *               output ebb.grad_norm
+ *   groups      parameters by name with options of their own; a rate of theirs is ebb.lr.1, ...
+ *   ema         w.ema starts as w and follows it: w.ema + (1 - ema) (w_next - w.ema)
  *
  * With a state ebb.loss_scale (pass precision, float16), where a gradient is not finite the step
  * does nothing but halve that scale; after 2000 steps without such a one it doubles:
@@ -24,29 +23,28 @@
  *   w_next = Where(good, the update, w), and so each state
  */
 #include <math.h>
+#include <stdlib.h>
 
 #include "passes/common.h"
+#include "passes/gradient/update.h"
 #include "passes/passes.h"
 
-typedef struct recipe {
-    ebb_edit *e;
-    ebb_build *b;
-    const char *kind;
-    double momentum, beta1, beta2, epsilon, weight_decay;
-    ebb_value lr, step; /* step: none for sgd */
-    bool transformers;  /* AdamW in that library's order */
-    bool correct;       /* AdamW corrects the bias of young moments */
-    ebb_value count;    /* steps with this one, for Adam; none: not made yet */
-    ebb_value good;     /* whether every gradient is finite; none: nobody asks */
-    const void *zeros;  /* what states start with */
-    ebb_value *spent;   /* gradients that an update has read: no outputs any more */
+typedef struct maker {
+    ebb_update_step all;
+    ebb_update_groups groups;
+    ebb_value good;   /* whether every gradient is finite; none: nobody asks */
+    ebb_value clip;   /* what gradients are multiplied by; none: nothing */
+    ebb_value *spent; /* gradients that an update has read: no outputs any more */
     size_t spent_count;
-} recipe;
+} maker;
 
-/* The zeros that all states start with: one block, as large as the largest parameter with bytes. */
-static ebb_status make_zeros(recipe *r)
+/* ---- states ---- */
+
+/* The zeros that all states start with: one block, as large as the largest parameter with bytes, and
+ * as its state in float32. */
+static ebb_status make_zeros(maker *r)
 {
-    const ebb_graph *g = r->e->g;
+    const ebb_graph *g = r->all.e->g;
     size_t most = 0;
     for (size_t i = 0; i < g->initializer_count; i++) {
         const ebb_tensor *t = ebb_value_of(g, g->initializers[i])->tensor;
@@ -54,8 +52,11 @@ static ebb_status make_zeros(recipe *r)
             t->bytes > most)
             most = t->bytes;
     }
-    r->zeros = ebb_arena_zeroed(&r->e->g->model->arena, most + 1, 1);
-    return r->zeros == NULL ? ebb_error_memory() : NULL;
+    size_t bytes;
+    if (__builtin_mul_overflow(most, sizeof(float), &bytes))
+        return ebb_error_memory();
+    r->all.zeros = ebb_arena_zeroed(&g->model->arena, bytes + 1, 1);
+    return r->all.zeros == NULL ? ebb_error_memory() : NULL;
 }
 
 /* A skeleton's states have no bytes either: its initialization graph makes the zeros. */
@@ -73,179 +74,179 @@ static ebb_status draw_zeros(ebb_model *m, const char *name, const ebb_type *typ
     return ebb_draw_also(m, state, zeros);
 }
 
-/* All zeros, of w's type. */
-static ebb_status zero_state(recipe *r, ebb_value w, const char *suffix, ebb_value *state)
+static ebb_status add_state(const ebb_update *u, const char *suffix, const ebb_type *like,
+                            ebb_value *state)
 {
-    ebb_graph *g = r->e->g;
-    ebb_type type = ebb_value_of(g, w)->type;
-    bool bare = ebb_value_of(g, w)->tensor->data == NULL;
+    ebb_graph *g = u->b->g;
+    ebb_type type = like != NULL ? *like : ebb_value_of(g, u->w)->type;
+    bool bare = ebb_value_of(g, u->w)->tensor->data == NULL;
     type.layout = (ebb_layout){0};
-    char *name = ebb_arena_printf(r->e->scratch, "%s.%s", ebb_value_name(g, w), suffix);
+    char *name = ebb_arena_printf(u->all->e->scratch, "%s.%s", ebb_value_name(g, u->w), suffix);
     if (name == NULL)
         return ebb_error_memory();
     EBB_TRY(ebb_graph_add_initializer(g, state, name, &type, NULL, EBB_ROLE_OPTIMIZER));
     if (bare)
         return draw_zeros(g->model, name, &type, ebb_value_of(g, *state)->name);
-    ebb_value_of(g, *state)->tensor->data = r->zeros;
+    ebb_value_of(g, *state)->tensor->data = u->all->zeros;
     return NULL;
 }
 
-static void options_of_momentum(recipe *r)
+uint32_t ebb_update_state(ebb_update *u, const char *suffix, const ebb_type *type)
 {
-    ebb_with_float(r->b, "alpha", r->momentum);
-    ebb_with_float(r->b, "beta", 1);
-    ebb_with_string(r->b, "mode", "standard");
-    ebb_with_float(r->b, "norm_coefficient", r->weight_decay);
-}
-
-static void options_of_adamw(recipe *r)
-{
-    ebb_with_float(r->b, "alpha", r->beta1);
-    ebb_with_float(r->b, "beta", r->beta2);
-    ebb_with_float(r->b, "epsilon", r->epsilon);
-    ebb_with_float(r->b, "weight_decay", r->weight_decay);
-}
-
-/* Steps with this one, or 0 where Adam is not to correct its moments. */
-static ebb_value counted(recipe *r)
-{
-    if (r->count.i == 0)
-        r->count = r->correct
-                       ? ebb_emit(r->b, EBB_OP_ADD, r->step, ebb_const_scalar(r->b, EBB_I64, 1))
-                       : ebb_const_scalar(r->b, EBB_I64, 0);
-    return r->count;
-}
-
-/* w (1 - lr decay) */
-static ebb_value decayed(recipe *r, ebb_value w)
-{
-    if (r->weight_decay == 0)
-        return w;
-    ebb_value part =
-        ebb_emit(r->b, EBB_OP_MUL, r->lr, ebb_const_like(r->b, r->lr, r->weight_decay));
-    ebb_value keep = ebb_emit(r->b, EBB_OP_SUB, ebb_const_like(r->b, r->lr, 1), part);
-    return ebb_emit(r->b, EBB_OP_MUL, w, keep);
-}
-
-/* AdamW otherwise than ai.ebb.AdamW has it: the decay apart, before the step or behind it. */
-static void adam_and_decay(recipe *r, ebb_value w, ebb_value grad, const ebb_value state[2],
-                           ebb_value out[3])
-{
-    ebb_value x = r->transformers ? w : decayed(r, w), count = counted(r);
-    ebb_with_float(r->b, "alpha", r->beta1);
-    ebb_with_float(r->b, "beta", r->beta2);
-    ebb_with_float(r->b, "epsilon", r->epsilon);
-    ebb_emit_node(r->b, EBB_OP_ADAM, (ebb_value[]){r->lr, count, x, grad, state[0], state[1]}, 6,
-                  out, 3, 7);
-    if (r->transformers)
-        out[0] = decayed(r, out[0]);
+    const uint32_t k = u->state_count++;
+    ebb_status status = add_state(u, suffix, type, &u->states[k].state);
+    if (status != NULL)
+        ebb_build_fail(u->b, status);
+    return k;
 }
 
 /* The update's output, or the state as it was where a gradient is not finite; bound to the state.
  */
-static ebb_status bind(recipe *r, ebb_value state, ebb_value next)
+static ebb_status bind(maker *r, ebb_value state, ebb_value next)
 {
-    ebb_graph *g = r->e->g;
-    char *name = ebb_arena_printf(r->e->scratch, "%s_next", ebb_value_name(g, state));
+    ebb_graph *g = r->all.e->g;
+    char *name = ebb_arena_printf(r->all.e->scratch, "%s_next", ebb_value_name(g, state));
     if (name == NULL)
         return ebb_error_memory();
     if (r->good.i != 0) {
-        char *tried = ebb_arena_printf(r->e->scratch, "%s_tried", ebb_value_name(g, state));
+        char *tried = ebb_arena_printf(r->all.e->scratch, "%s_tried", ebb_value_name(g, state));
         if (tried == NULL)
             return ebb_error_memory();
         EBB_TRY(ebb_value_rename(g, next, ebb_text(g, ebb_graph_fresh(g, tried))));
-        r->b->name = ebb_value_name(g, state);
-        next = ebb_emit(r->b, EBB_OP_WHERE, r->good, next, state);
-        EBB_TRY(r->b->status);
+        r->all.b->name = ebb_value_name(g, state);
+        next = ebb_emit(r->all.b, EBB_OP_WHERE, r->good, next, state);
+        EBB_TRY(r->all.b->status);
     }
     if (ebb_value_find(g, name).i == 0)
         EBB_TRY(ebb_value_rename(g, next, name));
     return ebb_graph_bind(g, state, next);
 }
 
-static ebb_status update(recipe *r, ebb_value w, ebb_value grad)
+/* ---- updates ---- */
+
+static ebb_status update(maker *r, ebb_value w, ebb_value grad)
 {
-    ebb_graph *g = r->e->g;
-    ebb_value out[3] = {0}, state[2] = {0};
-    uint32_t states = 0;
-    const char *name = ebb_value_name(g, w);
-    char *next = ebb_arena_printf(r->e->scratch, "%s_next", name);
-    if (next == NULL)
-        return ebb_error_memory();
-    if (strcmp(r->kind, "sgd") == 0) {
-        ebb_with_float(r->b, "weight_decay", r->weight_decay);
-        r->b->name = name;
-        ebb_with_name(r->b, next);
-        ebb_emit_node(r->b, EBB_OP_SGD, (ebb_value[]){r->lr, w, grad}, 3, out, 1, 1);
-    } else if (strcmp(r->kind, "momentum") == 0) {
-        states = 1;
-        EBB_TRY(zero_state(r, w, "momentum", &state[0]));
-        options_of_momentum(r);
-        r->b->name = name;
-        ebb_with_name(r->b, next);
-        ebb_emit_node(r->b, EBB_OP_MOMENTUM, (ebb_value[]){r->lr, r->step, w, grad, state[0]}, 5,
-                      out, 2, 3);
-    } else {
-        states = 2;
-        EBB_TRY(zero_state(r, w, "exp_avg", &state[0]));
-        EBB_TRY(zero_state(r, w, "exp_avg_sq", &state[1]));
-        r->b->name = name;
-        if (r->transformers || !r->correct) {
-            adam_and_decay(r, w, grad, state, out);
-        } else {
-            options_of_adamw(r);
-            ebb_with_name(r->b, next);
-            ebb_emit_node(r->b, EBB_OP_ADAMW,
-                          (ebb_value[]){r->lr, r->step, w, grad, state[0], state[1]}, 6, out, 3, 7);
-        }
+    const size_t k = ebb_update_group_of(&r->groups, w);
+    ebb_update u = {.all = &r->all,
+                    .b = r->all.b,
+                    .group = &r->groups.list[k],
+                    .kind = r->groups.list[k].kind,
+                    .w = w,
+                    .grad = grad};
+    r->groups.members[k]++;
+    r->all.b->name = ebb_value_name(r->all.e->g, w);
+    if (r->clip.i != 0) {
+        ebb_value factor = ebb_emit_cast(r->all.b, r->clip,
+                                         (ebb_dtype)ebb_value_of(r->all.e->g, grad)->type.dtype);
+        u.grad = ebb_emit(r->all.b, EBB_OP_MUL, grad, factor);
     }
-    EBB_TRY(r->b->status);
-    EBB_TRY(bind(r, w, out[0]));
-    for (uint32_t i = 0; i < states; i++)
-        EBB_TRY(bind(r, state[i], out[i + 1]));
+    u.kind->update(&u);
+    EBB_TRY(r->all.b->status);
+    EBB_TRY(bind(r, w, u.next));
+    for (uint32_t i = 0; i < u.state_count; i++)
+        EBB_TRY(bind(r, u.states[i].state, u.states[i].next));
+    if (ebb_option_given(r->all.e, "ema"))
+        EBB_TRY(ebb_average_follow(r->all.e, r->all.b, w));
     r->spent[r->spent_count++] = grad;
-    ebb_applied(r->e);
+    ebb_applied(r->all.e);
     return NULL;
 }
 
-static ebb_status add_scalars(recipe *r)
+/* ---- the rate ---- */
+
+static ebb_status add_rate(maker *r, ebb_update_group *group, const char *name)
 {
-    ebb_graph *g = r->e->g;
-    double rate = ebb_option_given(r->e, "lr")    ? ebb_option_float(r->e, "lr")
-                  : strcmp(r->kind, "adamw") == 0 ? 1e-3
-                                                  : 0.1;
-    float lr = (float)rate;
-    ebb_type type = ebb_type_tensor(EBB_F32, 0, NULL);
-    r->lr = ebb_value_find(g, "ebb.lr");
-    if (r->lr.i == 0)
-        EBB_TRY(ebb_graph_add_initializer(g, &r->lr, "ebb.lr", &type, &lr, EBB_ROLE_OPTIMIZER));
-    if (strcmp(r->kind, "sgd") == 0)
-        return NULL;
-    int64_t zero = 0;
-    type = ebb_type_tensor(EBB_I64, 0, NULL);
-    r->step = ebb_value_find(g, "ebb.step");
-    if (r->step.i == 0)
-        EBB_TRY(
-            ebb_graph_add_initializer(g, &r->step, "ebb.step", &type, &zero, EBB_ROLE_OPTIMIZER));
+    ebb_graph *g = r->all.e->g;
+    const float lr = (float)strtod(ebb_update_group_text(group, "lr"), NULL);
+    const ebb_type type = ebb_type_tensor(EBB_F32, 0, NULL);
+    group->lr = ebb_value_find(g, name);
+    if (group->lr.i == 0)
+        EBB_TRY(ebb_graph_add_initializer(g, &group->lr, name, &type, &lr, EBB_ROLE_OPTIMIZER));
+    group->rate = group->lr;
     return NULL;
 }
 
-static ebb_status count_steps(recipe *r)
+/* A group has a rate of its own where it says one, or where its optimizer does. */
+static ebb_status add_rates(maker *r)
 {
-    if (r->step.i == 0 || ebb_graph_bound(r->e->g, r->step).i != 0)
-        return NULL;
-    r->b->name = "ebb.step";
-    if (r->good.i == 0)
-        ebb_with_name(r->b, "ebb.step_next");
-    ebb_value one = ebb_const_scalar(r->b, EBB_I64, 1);
-    if (r->good.i != 0) {
-        ebb_with_int(r->b, "to", EBB_I64);
-        one = ebb_emit(r->b, EBB_OP_CAST, r->good);
-        ebb_with_name(r->b, "ebb.step_next");
+    EBB_TRY(add_rate(r, &r->groups.list[0], "ebb.lr"));
+    for (size_t k = 1; k < r->groups.count; k++) {
+        ebb_update_group *group = &r->groups.list[k];
+        char *name = ebb_arena_printf(r->all.e->scratch, "ebb.lr.%zu", k);
+        bool own = group->base == NULL;
+        for (size_t i = 0; i < group->given_count; i++)
+            own = own || strcmp(group->given[i].name, "lr") == 0;
+        if (name == NULL)
+            return ebb_error_memory();
+        if (own)
+            EBB_TRY(add_rate(r, group, name));
+        else
+            group->lr = group->rate = r->groups.list[0].lr;
     }
-    ebb_value next = ebb_emit(r->b, EBB_OP_ADD, r->step, one);
-    EBB_TRY(r->b->status);
-    return ebb_graph_bind(r->e->g, r->step, next);
+    return NULL;
+}
+
+static bool counts(const maker *r)
+{
+    for (size_t k = 0; k < r->groups.count; k++)
+        if (r->groups.list[k].kind->update != ebb_update_sgd)
+            return true;
+    return ebb_schedule_asked(r->all.e);
+}
+
+static ebb_status add_scalars(maker *r)
+{
+    ebb_graph *g = r->all.e->g;
+    EBB_TRY(add_rates(r));
+    if (!counts(r))
+        return NULL;
+    const int64_t zero = 0;
+    const ebb_type type = ebb_type_tensor(EBB_I64, 0, NULL);
+    r->all.step = ebb_value_find(g, "ebb.step");
+    if (r->all.step.i == 0)
+        EBB_TRY(ebb_graph_add_initializer(g, &r->all.step, "ebb.step", &type, &zero,
+                                          EBB_ROLE_OPTIMIZER));
+    return NULL;
+}
+
+static ebb_status follow_schedule(maker *r)
+{
+    ebb_graph *g = r->all.e->g;
+    ebb_build *b = r->all.b;
+    ebb_value factor;
+    if (!ebb_schedule_asked(r->all.e))
+        return NULL;
+    EBB_TRY(ebb_schedule_emit(r->all.e, b, r->all.step, &factor));
+    for (size_t k = 0; k < r->groups.count; k++) {
+        ebb_update_group *group = &r->groups.list[k];
+        if (k > 0 && ebb_same_value(group->lr, r->groups.list[0].lr)) {
+            group->rate = r->groups.list[0].rate;
+            continue;
+        }
+        if (k == 0)
+            ebb_with_name(b, "ebb.rate");
+        group->rate = ebb_emit(b, EBB_OP_MUL, group->lr, factor);
+    }
+    EBB_TRY(b->status);
+    return ebb_graph_add_output(g, r->groups.list[0].rate);
+}
+
+static ebb_status count_steps(maker *r)
+{
+    if (r->all.step.i == 0 || ebb_graph_bound(r->all.e->g, r->all.step).i != 0)
+        return NULL;
+    r->all.b->name = "ebb.step";
+    if (r->good.i == 0)
+        ebb_with_name(r->all.b, "ebb.step_next");
+    ebb_value one = ebb_const_scalar(r->all.b, EBB_I64, 1);
+    if (r->good.i != 0) {
+        ebb_with_int(r->all.b, "to", EBB_I64);
+        one = ebb_emit(r->all.b, EBB_OP_CAST, r->good);
+        ebb_with_name(r->all.b, "ebb.step_next");
+    }
+    ebb_value next = ebb_emit(r->all.b, EBB_OP_ADD, r->all.step, one);
+    EBB_TRY(r->all.b->status);
+    return ebb_graph_bind(r->all.e->g, r->all.step, next);
 }
 
 /* "w_grad" where that is a value of the graph and w a parameter without an update, else none. */
@@ -259,37 +260,66 @@ static ebb_status gradient_of(ebb_edit *e, ebb_value w, ebb_value *grad)
     return NULL;
 }
 
-/* ---- a scaled loss ---- */
+/* ---- the size of all gradients ---- */
 
-/* One number of all gradients, which is infinite or NaN where one of theirs is. */
-static ebb_status find_good(recipe *r)
+/* One number of all gradients, which is infinite or NaN where one of theirs is; none: there are
+ * none. */
+static ebb_status sum_squares(maker *r, ebb_value *sum)
 {
-    ebb_graph *g = r->e->g;
-    ebb_value sum = EBB_NO_VALUE;
-    r->b->name = "ebb.good";
+    ebb_graph *g = r->all.e->g;
+    ebb_build *b = r->all.b;
+    *sum = EBB_NO_VALUE;
     for (size_t i = 0; i < g->initializer_count; i++) {
         ebb_value w = g->initializers[i], grad = EBB_NO_VALUE;
         if (ebb_value_of(g, w)->role != EBB_ROLE_PARAMETER || ebb_graph_bound(g, w).i != 0)
             continue;
-        EBB_TRY(gradient_of(r->e, w, &grad));
+        EBB_TRY(gradient_of(r->all.e, w, &grad));
         if (grad.i == 0)
             continue;
-        ebb_with_int(r->b, "keepdims", 0);
-        ebb_value square = ebb_emit(r->b, EBB_OP_REDUCE_SUM_SQUARE, grad);
-        sum = sum.i == 0 ? square : ebb_emit(r->b, EBB_OP_ADD, sum, square);
-        EBB_TRY(r->b->status);
+        grad = ebb_emit_cast(b, grad, EBB_F32);
+        ebb_with_int(b, "keepdims", 0);
+        ebb_value square = ebb_emit(b, EBB_OP_REDUCE_SUM_SQUARE, grad);
+        *sum = sum->i == 0 ? square : ebb_emit(b, EBB_OP_ADD, *sum, square);
+        EBB_TRY(b->status);
     }
-    if (sum.i == 0)
-        return NULL;
-    r->good = ebb_emit(r->b, EBB_OP_LESS, sum, ebb_const_scalar(r->b, EBB_F32, (double)INFINITY));
-    return r->b->status;
+    return NULL;
 }
 
-/* Halved after an overflow, doubled after 2000 good steps, within 1 .. 2^24. */
-static ebb_status follow_scale(recipe *r)
+static ebb_status weigh_gradients(maker *r)
 {
-    ebb_graph *g = r->e->g;
-    ebb_build *b = r->b;
+    ebb_graph *g = r->all.e->g;
+    ebb_build *b = r->all.b;
+    const bool scaled = ebb_value_find(g, "ebb.loss_scale").i != 0;
+    const bool clips = ebb_option_given(r->all.e, "clip-norm");
+    ebb_value sum = EBB_NO_VALUE;
+    if (!scaled && !clips)
+        return NULL;
+    b->name = scaled ? "ebb.good" : "ebb.grad_norm";
+    EBB_TRY(sum_squares(r, &sum));
+    if (sum.i == 0)
+        return NULL;
+    if (scaled)
+        r->good = ebb_emit(b, EBB_OP_LESS, sum, ebb_const_scalar(b, EBB_F32, (double)INFINITY));
+    if (!clips)
+        return b->status;
+    b->name = "ebb.clip";
+    ebb_with_name(b, "ebb.grad_norm");
+    ebb_value norm = ebb_emit(b, EBB_OP_SQRT, sum);
+    ebb_value most = ebb_const_scalar(b, EBB_F32, ebb_option_float(r->all.e, "clip-norm"));
+    ebb_value part = ebb_emit(b, EBB_OP_DIV, most,
+                              ebb_emit(b, EBB_OP_ADD, norm, ebb_const_scalar(b, EBB_F32, 1e-6)));
+    r->clip = ebb_emit(b, EBB_OP_MIN, part, ebb_const_scalar(b, EBB_F32, 1));
+    EBB_TRY(b->status);
+    return ebb_graph_add_output(g, norm);
+}
+
+/* ---- a scaled loss ---- */
+
+/* Halved after an overflow, doubled after 2000 good steps, within 1 .. 2^24. */
+static ebb_status follow_scale(maker *r)
+{
+    ebb_graph *g = r->all.e->g;
+    ebb_build *b = r->all.b;
     ebb_value scale = ebb_value_find(g, "ebb.loss_scale"), steps;
     if (r->good.i == 0)
         return NULL;
@@ -319,15 +349,49 @@ static ebb_status follow_scale(recipe *r)
     return ebb_graph_bind(g, scale, next);
 }
 
-static ebb_status drop_spent(recipe *r)
+/* ---- the pass ---- */
+
+static ebb_status drop_spent(maker *r)
 {
-    bool *gone = EBB_SCRATCH(r->e, bool, r->e->g->value_count);
+    bool *gone = EBB_SCRATCH(r->all.e, bool, r->all.e->g->value_count);
     if (gone == NULL)
         return ebb_error_memory();
     for (size_t i = 0; i < r->spent_count; i++)
         gone[r->spent[i].i] = true;
-    ebb_graph_remove_outputs(r->e->g, gone);
+    ebb_graph_remove_outputs(r->all.e->g, gone);
     return NULL;
+}
+
+/* What all updates share, once there is one. */
+static ebb_status begin(maker *r)
+{
+    ebb_edit *e = r->all.e;
+    EBB_TRY(add_scalars(r));
+    EBB_TRY(make_zeros(r));
+    if ((r->spent = EBB_SCRATCH(e, ebb_value, e->g->initializer_count)) == NULL)
+        return ebb_error_memory();
+    EBB_TRY(weigh_gradients(r));
+    return follow_schedule(r);
+}
+
+static ebb_status tell_muon(const maker *r)
+{
+    const ebb_graph *g = r->all.e->g;
+    size_t matrices = 0, others = 0;
+    for (size_t i = 0; i < g->initializer_count; i++) {
+        ebb_value w = g->initializers[i];
+        if (ebb_value_of(g, w)->role != EBB_ROLE_PARAMETER || ebb_graph_bound(g, w).i == 0 ||
+            r->groups.list[ebb_update_group_of(&r->groups, w)].kind->update != ebb_update_muon)
+            continue;
+        matrices += r->all.is_hidden[w.i];
+        others += !r->all.is_hidden[w.i];
+    }
+    if (matrices + others == 0)
+        return NULL;
+    return ebb_note(r->all.e,
+                    "muon: %zu matri%s within the network; by AdamW: %zu other parameter%s "
+                    "(vectors, embeddings, what is next to the loss)",
+                    matrices, matrices == 1 ? "x" : "ces", others, others == 1 ? "" : "s");
 }
 
 static ebb_status run(ebb_edit *e)
@@ -335,20 +399,14 @@ static ebb_status run(ebb_edit *e)
     ebb_graph *g = e->g;
     ebb_build b = ebb_edit_build(e, EBB_NO_NODE, EBB_UPDATE);
     b.phase = EBB_UPDATE;
-    recipe r = {.e = e,
-                .b = &b,
-                .kind = ebb_option_string(e, "kind"),
-                .momentum = ebb_option_float(e, "momentum"),
-                .beta1 = ebb_option_float(e, "beta1"),
-                .beta2 = ebb_option_float(e, "beta2"),
-                .epsilon = ebb_option_float(e, "epsilon"),
-                .transformers = strcmp(ebb_option_string(e, "order"), "transformers") == 0,
-                .correct = ebb_option_int(e, "correct-bias") != 0};
-    r.weight_decay = ebb_option_given(e, "weight-decay") ? ebb_option_float(e, "weight-decay")
-                     : strcmp(r.kind, "adamw") == 0      ? 0.01
-                                                         : 0;
+    maker *r = EBB_SCRATCH(e, maker, 1);
+    if (r == NULL)
+        return ebb_error_memory();
+    r->all = (ebb_update_step){.e = e, .b = &b};
+    EBB_TRY(ebb_update_groups_read(&r->groups, e));
+    EBB_TRY(ebb_hidden_find(&r->all.is_hidden, g, e->scratch));
     size_t count = g->initializer_count, parameters = 0;
-    bool none = strcmp(r.kind, "none") == 0;
+    bool none = r->groups.list[0].kind == NULL;
     for (size_t i = 0; i < count; i++) {
         ebb_value w = g->initializers[i], grad;
         if (ebb_value_of(g, w)->role != EBB_ROLE_PARAMETER)
@@ -368,36 +426,56 @@ static ebb_status run(ebb_edit *e)
             ebb_applied(e);
             continue;
         }
-        if (r.lr.i == 0) {
-            EBB_TRY(add_scalars(&r));
-            EBB_TRY(make_zeros(&r));
-            if ((r.spent = EBB_SCRATCH(e, ebb_value, count)) == NULL)
-                return ebb_error_memory();
-            if (ebb_value_find(g, "ebb.loss_scale").i != 0)
-                EBB_TRY(find_good(&r));
-        }
-        EBB_TRY(update(&r, w, grad));
+        if (r->groups.list[0].lr.i == 0)
+            EBB_TRY(begin(r));
+        EBB_TRY(update(r, w, grad));
     }
     if (parameters == 0)
         return ebb_hint(
             ebb_error(EBB_USAGE, "optimizer: the graph has no parameters with gradients"),
             "run the gradient pass first");
-    EBB_TRY(drop_spent(&r));
-    EBB_TRY(follow_scale(&r));
-    return count_steps(&r);
+    EBB_TRY(ebb_update_groups_tell(&r->groups));
+    EBB_TRY(tell_muon(r));
+    EBB_TRY(drop_spent(r));
+    EBB_TRY(follow_scale(r));
+    return count_steps(r);
 }
 
 // clang-format off
 static const ebb_option options[] = {
-    {"kind",         EBB_OPTION_CHOICE, "sgd",     "sgd|momentum|adamw|none", "which optimizer"},
-    {"lr",           EBB_OPTION_FLOAT,  NULL,      "[0, 1e30]",               "learning rate; default 0.1, for adamw 0.001"},
-    {"momentum",     EBB_OPTION_FLOAT,  "0.9",     "[0, 1]",                  "momentum: how much of the last step stays"},
-    {"beta1",        EBB_OPTION_FLOAT,  "0.9",     "[0, 1)",                  "adamw: decay of the first moment"},
-    {"beta2",        EBB_OPTION_FLOAT,  "0.999",   "[0, 1)",                  "adamw: decay of the second moment"},
-    {"epsilon",      EBB_OPTION_FLOAT,  "1e-8",    "[0, 1]",                  "adamw: added to the root of the second moment"},
-    {"weight-decay", EBB_OPTION_FLOAT,  NULL,      "[0, 1e30]",               "default 0, for adamw 0.01 (decoupled)"},
-    {"order",        EBB_OPTION_CHOICE, "pytorch", "pytorch|transformers",    "adamw: decay first and epsilon beside the corrected root, or last and beside the uncorrected one"},
-    {"correct-bias", EBB_OPTION_INT,    "1",       "[0, 1]",                  "adamw: 0: moments are taken as they are in the first steps, too"},
+    {"kind",         EBB_OPTION_CHOICE, "sgd",
+#define EBB_OPTIMIZER(name, ...) #name "|"
+#include "passes/gradient/optimizers.def"
+#undef EBB_OPTIMIZER
+     "none", "which optimizer"},
+    {"lr",           EBB_OPTION_FLOAT,  NULL,      "[0, 1e30]",               "learning rate; default 0.1, for adamw, adam and muon 0.001, rmsprop, adagrad and adafactor 0.01, lion 0.0001"},
+    {"momentum",     EBB_OPTION_FLOAT,  NULL,      "[0, 1]",                  "momentum, nesterov, rmsprop, muon: how much of the last step stays; default 0.9, rmsprop 0, muon 0.95"},
+    {"beta1",        EBB_OPTION_FLOAT,  NULL,      "[0, 1)",                  "adamw, adam, lion, muon: decay of the first moment; default 0.9"},
+    {"beta2",        EBB_OPTION_FLOAT,  NULL,      "[0, 1)",                  "adamw, adam, lion, muon: decay of the second moment, lion's of the momentum; default 0.999, lion 0.99"},
+    {"epsilon",      EBB_OPTION_FLOAT,  NULL,      "[0, 1]",                  "adamw, adam, rmsprop, adagrad, adafactor, muon: added to the root of the second moment; default 1e-8, adagrad 1e-10, adafactor 1.2e-7 (the least that it is)"},
+    {"weight-decay", EBB_OPTION_FLOAT,  NULL,      "[0, 1e30]",               "apart from the gradient (adamw, lion, adafactor, muon), else part of it; default 0, adamw 0.01, muon 0.1"},
+    {"order",        EBB_OPTION_CHOICE, NULL,      "pytorch|transformers",    "adamw: decay first and epsilon beside the corrected root (default), or last and beside the uncorrected one"},
+    {"correct-bias", EBB_OPTION_INT,    NULL,      "[0, 1]",                  "adamw: 0: moments are taken as they are in the first steps, too; default 1"},
+    {"alpha",        EBB_OPTION_FLOAT,  NULL,      "[0, 1)",                  "rmsprop: decay of the mean square; default 0.99"},
+    {"centered",     EBB_OPTION_INT,    NULL,      "[0, 1]",                  "rmsprop: 1: divide by the deviation instead of the mean square; default 0"},
+    {"lr-decay",     EBB_OPTION_FLOAT,  NULL,      "[0, 1e30]",               "adagrad: the rate is divided by 1 + lr-decay times the steps done; default 0"},
+    {"beta2-decay",  EBB_OPTION_FLOAT,  NULL,      "[-10, 0]",                "adafactor: the second moment's step t follows by t to this power; default -0.8"},
+    {"epsilon2",     EBB_OPTION_FLOAT,  NULL,      "[0, 1]",                  "adafactor: the least size of a weight, by which its step is multiplied; default 0.001"},
+    {"threshold",    EBB_OPTION_FLOAT,  NULL,      "(0, 1e30]",               "adafactor: a longer step (root of the mean square) is cut to this; default 1"},
+    {"nesterov",     EBB_OPTION_INT,    NULL,      "[0, 1]",                  "muon: 0: the momentum alone; default 1"},
+    {"ns-steps",     EBB_OPTION_INT,    NULL,      "[1, 99]",                 "muon: iterations of Newton and Schulz; default 5"},
+    {"adjust",       EBB_OPTION_CHOICE, NULL,      "original|match-rms-adamw", "muon: a step times sqrt(max(1, rows / columns)) (default), or as long as one of adamw"},
+    {"schedule",     EBB_OPTION_CHOICE, NULL,      "constant|linear|cosine|step|one-cycle", "the rate from step to step; not given: ebb.lr as it is"},
+    {"warmup",       EBB_OPTION_INT,    "0",       "steps [0, 1000000000]",   "the rate first rises in so many steps: (t + 1) / (warmup + 1)"},
+    {"steps",        EBB_OPTION_INT,    NULL,      "steps [1, 1000000000]",   "linear, cosine, one-cycle: where they end, the warm-up included"},
+    {"floor",        EBB_OPTION_FLOAT,  NULL,      "[0, 1]",                  "linear, cosine, one-cycle: what they end with, as a share of lr; default 0, one-cycle 4e-6"},
+    {"every",        EBB_OPTION_INT,    NULL,      "steps [1, 1000000000]",   "step: after so many the rate is multiplied by gamma"},
+    {"gamma",        EBB_OPTION_FLOAT,  "0.1",     "(0, 1]",                  "step: by what"},
+    {"rise",         EBB_OPTION_FLOAT,  "0.3",     "(0, 1)",                  "one-cycle: the share of the steps in which the rate rises"},
+    {"start",        EBB_OPTION_FLOAT,  "0.04",    "[0, 1]",                  "one-cycle: what it begins with, as a share of lr"},
+    {"clip-norm",    EBB_OPTION_FLOAT,  NULL,      "(0, 1e30]",               "the most that the norm of all gradients together may be; longer ones are shortened"},
+    {"ema",          EBB_OPTION_FLOAT,  NULL,      "[0, 1)",                  "keep a running average of each weight, by this decay"},
+    {"groups",       EBB_OPTION_STRING, NULL,      NULL,                      "GLOBS:OPTION=VALUE,... of parameters with options of their own, separated by |; the first that matches"},
     {0},
 };
 // clang-format on

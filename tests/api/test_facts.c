@@ -84,7 +84,7 @@ static void a_loss_or_optimizer_is_one_pass(void **state)
     static const ebb_step_options wrong[] = {{.loss = "mse,sign-mask"},
                                              {.loss = "mse:target=t,fold"},
                                              {.optimizer = "sgd:lr=0.1,fold"},
-                                             {.optimizer = "adam"},
+                                             {.optimizer = "sgdd"},
                                              {.loss = "mse:target=\"t"}};
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         ebb_status status = ebb_step_pipeline(&text, &wrong[i]);

@@ -344,6 +344,17 @@ static ebb_status analyse(splitting *s, const char **why, ebb_node *at)
     return NULL;
 }
 
+static ebb_status refuse(const splitting *s, ebb_node at, const char *why)
+{
+    if (at.i == 0)
+        return ebb_error(EBB_UNSUPPORTED,
+                         "micro-batch: the step cannot be split into %lld parts: %s",
+                         (long long)s->parts, why);
+    return ebb_error(EBB_UNSUPPORTED,
+                     "micro-batch: the step cannot be split into %lld parts: %s: %s",
+                     (long long)s->parts, ebb_node_label(s->g, at), why);
+}
+
 static ebb_status run(ebb_edit *e)
 {
     splitting s = {.e = e, .g = e->g, .parts = ebb_option_int(e, "parts")};
@@ -357,6 +368,8 @@ static ebb_status run(ebb_edit *e)
     EBB_TRY(ebb_require_static(e->g));
     EBB_TRY(allocate(&s));
     EBB_TRY(analyse(&s, &why, &at));
+    if (why != NULL && ebb_option_int(e, "require") != 0)
+        return refuse(&s, at, why);
     if (why != NULL)
         return ebb_declined(e, at, why);
     ebb_found(e);
@@ -368,6 +381,7 @@ static const ebb_option options[] = {
     {"parts",      EBB_OPTION_INT,    NULL,     "[2, 4096]",       "how many; the batch must be divisible by it"},
     {"axis",       EBB_OPTION_INT,    "0",      "[0, 11]",         "the batch's in the graph inputs"},
     {"batch-norm", EBB_OPTION_CHOICE, "refuse", "refuse|per-part", "per-part: statistics of each part, which is another step"},
+    {"require",    EBB_OPTION_INT,    "0",      "[0, 1]",          "1: a step that cannot be split is an error"},
     {0},
 };
 // clang-format on
