@@ -149,6 +149,8 @@ static int resume(const cli *c, ebb_program *program, loop *l)
     if (!ebb_checkpoint_was_checked(program))
         cli_note("%s: it is of before checkpoints had a checksum, so damage to it is not seen",
                  path);
+    if (ebb_checkpoint_note(program) != NULL)
+        cli_note("%s: %s", path, ebb_checkpoint_note(program));
     json_t *o = text != NULL ? json_loads(text, 0, NULL) : NULL;
     ebb_release(text);
     const char *odd = odd_key(o);

@@ -471,7 +471,8 @@ EBB_API const char *ebb_metric_name(size_t index);    /* the table; NULL behind 
 /* Copies the program's states (parameters, statistics, optimizer) back into the model, so that
  * ebb_save writes them; or into `target`, another model with initializers of these names (the
  * user's own export), changing initializers only. Adapters that the target lacks are added into the
- * weights that they stand beside. */
+ * weights that they stand beside. A target without a place for the running averages that the program
+ * keeps (optimizer option `ema`) gets them as its weights. */
 EBB_API ebb_status ebb_program_store(ebb_program *program, ebb_model *target);
 
 /* The adapters of pass lora, and what else is trained, into a safetensors file as PEFT has it;
@@ -485,6 +486,10 @@ EBB_API ebb_status ebb_adapters_save(ebb_program *program, const char *path);
 EBB_API ebb_status ebb_checkpoint_save(ebb_program *program, const char *path, const char *extra);
 EBB_API ebb_status ebb_checkpoint_load(ebb_program *program, const char *path, char **extra);
 EBB_API bool ebb_checkpoint_was_checked(const ebb_program *program);
+/* A rate (ebb.lr ...) that another step's file sets than that of the run which wrote the checkpoint
+ * counts, and so does another schedule: this is a sentence about it, or NULL where nothing differs. A
+ * rate that the run itself had set goes on. */
+EBB_API const char *ebb_checkpoint_note(const ebb_program *program);
 
 /* ---- data ---- */
 

@@ -7,6 +7,8 @@
  */
 #include "exec/data/adapters.h"
 
+#include "exec/data/average.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -51,7 +53,8 @@ static double at(const ebb_named *t, int64_t i)
     return t->dtype == EBB_F32 ? (double)((const float *)t->data)[i] : ((const double *)t->data)[i];
 }
 
-ebb_status ebb_adapter_merge(ebb_program *program, const ebb_adapter *adapter, void **merged)
+ebb_status ebb_adapter_merge(ebb_program *program, const ebb_adapter *adapter, const ebb_graph *to,
+                             void **merged)
 {
     const ebb_graph *g = program->plan.g;
     ebb_value list[3] = {adapter->weight, adapter->a, adapter->b};
@@ -61,7 +64,7 @@ ebb_status ebb_adapter_merge(ebb_program *program, const ebb_adapter *adapter, v
     ebb_status status = NULL;
     *merged = NULL;
     for (int k = 0; k < 3 && status == NULL; k++) { // a later one may lie where the earlier one did
-        status = ebb_program_get(program, ebb_value_name(g, list[k]), &t[k]);
+        status = ebb_average_get(program, list[k], to, &t[k]);
         if (status == NULL && ebb_type_bytes(&ebb_value_of(g, list[k])->type, &bytes[k]))
             copy[k] = malloc(bytes[k] + 1);
         if (status == NULL && copy[k] == NULL)
@@ -107,7 +110,7 @@ static ebb_status add(saving *s, ebb_value v, bool prefixed)
     const ebb_graph *g = s->program->plan.g;
     ebb_named t;
     size_t bytes;
-    EBB_TRY(ebb_program_get(s->program, ebb_value_name(g, v), &t));
+    EBB_TRY(ebb_average_get(s->program, v, NULL, &t));
     const char *name =
         prefixed ? ebb_arena_printf(&s->arena, "base_model.model.%s", t.name) : t.name;
     void *copy = ebb_type_bytes(&ebb_value_of(g, v)->type, &bytes)

@@ -18,8 +18,10 @@ typedef struct ebb_adapter {
 /* The adapter whose B this initializer is; false: it is none. */
 bool ebb_adapter_of(const ebb_graph *g, ebb_value b, ebb_adapter *adapter);
 
-/* W + s A' B' of the program's values, in new memory (free) of W's type, float32 or float64. */
-ebb_status ebb_adapter_merge(ebb_program *program, const ebb_adapter *adapter, void **merged);
+/* W + s A' B' of the program's values, as `to` gets them (average.h), in new memory (free) of W's type,
+ * float32 or float64. */
+ebb_status ebb_adapter_merge(ebb_program *program, const ebb_adapter *adapter, const ebb_graph *to,
+                             void **merged);
 
 #ifdef __cplusplus
 }

@@ -1,13 +1,15 @@
 /* checkpoint.c: named tensors into a safetensors file, whole or not at all; states there and back.
  *
  * A checkpoint is a safetensors file of the program's states. Its __metadata__ holds the format's
- * name and version, the number of steps done, the caller's own JSON as one string, and a checksum of
- * all bytes of the file. Version 1 had no checksum.
+ * name and version, the number of steps done, the caller's own JSON as one string, what the step's
+ * file sets (settings.h), and a checksum of all bytes of the file. Version 1 had no checksum, and older
+ * files no settings.
  */
 #include "exec/data/checkpoint.h"
 
 #include "exec/data/checksum.h"
 #include "exec/data/data.h"
+#include "exec/data/settings.h"
 #include "exec/json.h"
 #include "exec/run/program.h"
 #include "onnx/file/sink.h"
@@ -186,9 +188,12 @@ EBB_API ebb_status ebb_checkpoint_save(ebb_program *program, const char *path, c
     size_t count = 0;
     char steps[32];
     (void)snprintf(steps, sizeof steps, "%llu", (unsigned long long)program->steps);
-    json_t *metadata = json_pack("{s:s, s:s, s:s, s:s}", "format", format_name, "steps", steps,
-                                 "extra", extra != NULL ? extra : "{}", EBB_CHECKSUM_KEY,
-                                 EBB_CHECKSUM_KIND EBB_CHECKSUM_ZERO);
+    char *settings = ebb_settings_text(program);
+    json_t *metadata =
+        json_pack("{s:s, s:s, s:s, s:s, s:s}", "format", format_name, "steps", steps, "extra",
+                  extra != NULL ? extra : "{}", "settings", settings != NULL ? settings : "{}",
+                  EBB_CHECKSUM_KEY, EBB_CHECKSUM_KIND EBB_CHECKSUM_ZERO);
+    free(settings);
     char *text = metadata != NULL ? json_dumps(metadata, JSON_COMPACT) : NULL;
     json_decref(metadata);
     ebb_status status = text == NULL ? ebb_error(EBB_USAGE, "%s: the extra text is not UTF-8", path)
@@ -260,7 +265,7 @@ static ebb_status compare(const ebb_data *data, const ebb_named *list, size_t co
 }
 
 typedef struct notes { /* the metadata of a checkpoint; borrowed from its JSON */
-    const char *format, *steps, *extra, *checksum;
+    const char *format, *steps, *extra, *settings, *checksum;
 } notes;
 
 static ebb_status read_notes(notes *n, json_t *root)
@@ -270,6 +275,7 @@ static ebb_status read_notes(notes *n, json_t *root)
     } keys[] = {{"format", &n->format},
                 {"steps", &n->steps},
                 {"extra", &n->extra},
+                {"settings", &n->settings},
                 {EBB_CHECKSUM_KEY, &n->checksum}};
     enum { KEYS = sizeof keys / sizeof keys[0] };
     for (size_t k = 0; k < KEYS; k++)
@@ -279,7 +285,8 @@ static ebb_status read_notes(notes *n, json_t *root)
         return ebb_error(EBB_REJECTED, "the file is no checkpoint of format %s or %s", old_format,
                          format_name);
     for (size_t k = 0; k < KEYS; k++)
-        if (*keys[k].text == NULL && !(old && keys[k].text == &n->checksum))
+        if (*keys[k].text == NULL && keys[k].text != &n->settings &&
+            !(old && keys[k].text == &n->checksum))
             return ebb_error(EBB_REJECTED, "the checkpoint's metadata lack '%s'", keys[k].key);
     const char *key;
     json_t *value;
@@ -304,22 +311,42 @@ static bool read_count(const char *text, uint64_t *count)
     return *text != '\0';
 }
 
-static ebb_status read_metadata(const ebb_data *data, uint64_t *steps, char **extra)
+typedef struct told { /* by the metadata; in scratch */
+    uint64_t steps;
+    char *extra, *settings; /* NULL: not there */
+} told;
+
+static char *copied(const char *text, ebb_arena *scratch)
+{
+    return text != NULL ? ebb_arena_strdup(scratch, text) : NULL;
+}
+
+static ebb_status read_metadata(told *t, const ebb_data *data, ebb_arena *scratch)
 {
     notes n = {NULL};
     json_t *root = data->metadata == NULL ? NULL : json_loads(data->metadata, 0, NULL);
     ebb_status status = read_notes(&n, root);
-    if (status == NULL && !read_count(n.steps, steps))
+    if (status == NULL && !read_count(n.steps, &t->steps))
         status = ebb_error(EBB_REJECTED, "the checkpoint says '%.40s' for the steps done", n.steps);
-    if (status == NULL && extra != NULL) {
-        *extra = ebb_alloc(strlen(n.extra) + 1);
-        if (*extra == NULL)
+    if (status == NULL) {
+        t->extra = copied(n.extra, scratch);
+        t->settings = copied(n.settings, scratch);
+        if (t->extra == NULL || (n.settings != NULL && t->settings == NULL))
             status = ebb_error_memory();
-        else
-            memcpy(*extra, n.extra, strlen(n.extra) + 1);
     }
     json_decref(root);
     return status;
+}
+
+/* Text for the caller, to release. */
+static ebb_status give(char **to, const char *text)
+{
+    if (to == NULL)
+        return NULL;
+    if ((*to = ebb_alloc(strlen(text) + 1)) == NULL)
+        return ebb_error_memory();
+    (void)strcpy(*to, text);
+    return NULL;
 }
 
 static ebb_status load(ebb_program *p, ebb_data *data, const char *path, char **extra,
@@ -328,8 +355,11 @@ static ebb_status load(ebb_program *p, ebb_data *data, const char *path, char **
     const ebb_graph *g = p->plan.g;
     EBB_TRY(ebb_safetensors_read(data, path));
     ebb_named *list = EBB_NEW(scratch, ebb_named, g->initializer_count + 1);
+    bool *keeps = EBB_NEW(scratch, bool, g->initializer_count + 1);
     size_t count = 0;
-    if (list == NULL)
+    const char *note;
+    told t = {0, NULL, NULL};
+    if (list == NULL || keeps == NULL)
         return ebb_error_memory();
     for (size_t i = 0; i < g->initializer_count; i++) {
         const ebb_value_info *info = ebb_value_of(g, g->initializers[i]);
@@ -337,21 +367,27 @@ static ebb_status load(ebb_program *p, ebb_data *data, const char *path, char **
             list[count++] = (ebb_named){ebb_value_name(g, g->initializers[i]), info->type.dtype,
                                         info->type.rank, info->type.dims, NULL};
     }
-    uint64_t steps = 0;
-    char *kept = NULL;
     EBB_TRY(ebb_at(compare(data, list, count, scratch), path));
-    EBB_TRY(ebb_at(read_metadata(data, &steps, extra != NULL ? &kept : NULL), path));
-    for (size_t i = 0; i < count; i++) {
-        ebb_status status = ebb_program_set(p, ebb_data_find(data, list[i].name));
-        if (status != NULL) {
-            ebb_free(kept);
-            return status;
+    EBB_TRY(ebb_at(read_metadata(&t, data, scratch), path));
+    EBB_TRY(ebb_at(ebb_settings_compare(keeps, &note, p, data, t.settings, scratch), path));
+    char *kept = note != NULL ? copied(note, &p->arena) : NULL;
+    if (note != NULL && kept == NULL)
+        return ebb_error_memory();
+    EBB_TRY(give(extra, t.extra));
+    for (size_t i = 0; i < g->initializer_count; i++) {
+        if (!ebb_program_is_state(p, g->initializers[i]) || keeps[i])
+            continue;
+        const char *name = ebb_value_name(g, g->initializers[i]);
+        ebb_status status = ebb_program_set(p, ebb_data_find(data, name));
+        if (status != NULL && extra != NULL) {
+            ebb_free(*extra);
+            *extra = NULL;
         }
+        EBB_TRY(status);
     }
-    p->steps = steps;
+    p->steps = t.steps;
     p->unchecked = !data->checked;
-    if (extra != NULL)
-        *extra = kept;
+    p->changed = kept;
     return NULL;
 }
 
@@ -372,4 +408,9 @@ EBB_API ebb_status ebb_checkpoint_load(ebb_program *program, const char *path, c
 EBB_API bool ebb_checkpoint_was_checked(const ebb_program *program)
 {
     return !program->unchecked;
+}
+
+EBB_API const char *ebb_checkpoint_note(const ebb_program *program)
+{
+    return program->changed;
 }

@@ -1,6 +1,7 @@
 /* weights.c: bytes into a model: drawn by its initialization graph, read from a file, or taken back
  * from a program.
  */
+#include "exec/data/average.h"
 #include "exec/data/data.h"
 #include "exec/data/ort_checkpoint.h"
 #include "onnx/graph/infer.h"
@@ -259,7 +260,7 @@ static ebb_status store_adapters(ebb_program *program, ebb_graph *to, size_t *st
                 "save the adapters by themselves instead");
         if (!same_type(&ebb_value_of(to, v)->type, &named))
             return differs(name, &ebb_value_of(to, v)->type, &named);
-        EBB_TRY(ebb_adapter_merge(program, &adapter, &merged));
+        EBB_TRY(ebb_adapter_merge(program, &adapter, to, &merged));
         ebb_status status =
             ebb_type_bytes(type, &bytes) ? give_bytes(to, v, merged, bytes) : ebb_error_memory();
         free(merged);
@@ -284,7 +285,7 @@ EBB_API ebb_status ebb_program_store(ebb_program *program, ebb_model *target)
                 continue;
             ebb_named named;
             size_t bytes = 0;
-            EBB_TRY(ebb_program_get(program, name, &named));
+            EBB_TRY(ebb_average_get(program, g->initializers[i], to, &named));
             const ebb_type *into = &ebb_value_of(to, v)->type;
             const ebb_named wanted = {name, into->dtype, into->rank, into->dims, NULL};
             bool turns = is_turned(g, g->initializers[i], &wanted) &&

@@ -35,8 +35,10 @@ struct ebb_program {
     int64_t *node_ns;  /* by position, summed; NULL: no profile */
     bool *filled;      /* by value id: the initializer's bytes are in place */
     uint32_t prepared; /* calls whose kernels are prepared */
-    bool unchecked;    /* its states come from a checkpoint without a checksum */
-    bool ready;        /* initializers in place and all kernels prepared */
+    const char *
+        changed; /* what its step sets otherwise than that of the checkpoint that it loaded; NULL */
+    bool unchecked; /* its states come from a checkpoint without a checksum */
+    bool ready;     /* initializers in place and all kernels prepared */
 };
 
 /* As ebb_program_compile, for a graph that need not be the model's own (its initialization). */

@@ -142,6 +142,24 @@ static ebb_status check(const schedule *s, const struct kind *k)
     return NULL;
 }
 
+/* Its options as model metadata "ebb.schedule", for who resumes by another. */
+static ebb_status remember(const schedule *s)
+{
+    static const char *const options[] = {"schedule", "warmup", "steps", "floor",
+                                          "every",    "gamma",  "rise",  "start"};
+    const char *text = NULL;
+    for (size_t i = 0; i < sizeof options / sizeof *options; i++) {
+        if (!ebb_option_given(s->e, options[i]))
+            continue;
+        const char *value = ebb_option_string(s->e, options[i]);
+        text =
+            i == 0 ? value : ebb_arena_printf(s->e->scratch, "%s,%s=%s", text, options[i], value);
+        if (text == NULL)
+            return ebb_error_memory();
+    }
+    return ebb_props_set(s->e->g, &s->e->g->model->props, "ebb.schedule", text);
+}
+
 bool ebb_schedule_asked(const ebb_edit *e)
 {
     return ebb_option_given(e, "schedule");
@@ -166,5 +184,6 @@ ebb_status ebb_schedule_emit(ebb_edit *e, ebb_build *b, ebb_value count, ebb_val
         now = ebb_emit(b, EBB_OP_MUL, now, part_of(&s, up, s.warmup + 1));
     }
     *factor = ebb_emit_cast(b, now, EBB_F32);
-    return b->status;
+    EBB_TRY(b->status);
+    return remember(&s);
 }

@@ -9,7 +9,10 @@
 #include <math.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -524,6 +527,139 @@ static void an_average_follows_each_weight(void **state)
     drop(&t);
 }
 
+/* The user's own file gets the averages; the step itself, which has a place for both, both. */
+static void the_average_is_what_others_get(void **state)
+{
+    (void)state;
+    trial t = make("sgd,lr=0.02,ema=0.75");
+    ebb_model *own = parse();
+    ebb_program *p = NULL;
+    for (int i = 1; i <= STEPS; i++)
+        good(ebb_program_step(t.program, NULL));
+    good(ebb_program_store(t.program, own));
+    good(ebb_program_store(t.program, t.model));
+    good(ebb_program_compile(&p, own, NULL));
+    for (int k = 0; k < PARAMETERS; k++) {
+        char average[64];
+        (void)snprintf(average, sizeof average, "%s.ema", names[k]);
+        const ebb_graph *g = t.model->graph;
+        const ebb_tensor *w = ebb_value_of(g, ebb_value_find(g, names[k]))->tensor;
+        for (int i = 0; i < size_of(k); i++) {
+            const double mean = value_of(t.program, average, (size_t)i);
+            const double now = value_of(t.program, names[k], (size_t)i);
+            assert_true(mean != now);
+            assert_true(value_of(p, names[k], (size_t)i) == mean);
+            assert_true((double)((const float *)w->data)[i] == now);
+        }
+    }
+    ebb_program_free(p);
+    ebb_close(own);
+    drop(&t);
+}
+
+/* ---- resuming ---- */
+
+static char path[] = "/tmp/ebb-optimizers-XXXXXX.safetensors";
+
+static void steps(ebb_program *p, int count)
+{
+    for (int i = 0; i < count; i++)
+        good(ebb_program_step(p, NULL));
+}
+
+/* 3 + 5 steps give the bits of 8, in the middle of a warm-up. */
+static void a_resumed_step_goes_on_bit_for_bit(void **state)
+{
+    (void)state;
+    static const char *const kinds[] = {"sgd",     "momentum", "adamw", "nesterov",  "adam",
+                                        "rmsprop", "adagrad",  "lion",  "adafactor", "muon"};
+    for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) {
+        char optimizer[256];
+        (void)snprintf(optimizer, sizeof optimizer,
+                       "%s,schedule=cosine,warmup=6,steps=12,clip-norm=1,ema=0.9,"
+                       "groups=\"bias:weight-decay=0.01,lr=0.003\"",
+                       kinds[k]);
+        trial whole = make(optimizer), first = make(optimizer), second = make(optimizer);
+        steps(whole.program, 8);
+        steps(first.program, 3);
+        good(ebb_checkpoint_save(first.program, path, "{}"));
+        good(ebb_checkpoint_load(second.program, path, NULL));
+        assert_null(ebb_checkpoint_note(second.program));
+        steps(second.program, 5);
+        const ebb_graph *g = whole.model->graph;
+        for (size_t i = 0; i < g->initializer_count; i++) {
+            const char *name = ebb_value_name(g, g->initializers[i]);
+            if (!ebb_value_is_state(g, g->initializers[i]))
+                continue;
+            ebb_named a, b;
+            size_t bytes;
+            good(ebb_program_get(whole.program, name, &a));
+            good(ebb_program_get(second.program, name, &b));
+            assert_true(ebb_type_bytes(&ebb_value_of(g, g->initializers[i])->type, &bytes));
+            if (memcmp(a.data, b.data, bytes) != 0)
+                fail_msg("%s: '%s' differs after the checkpoint", kinds[k], name);
+        }
+        drop(&whole);
+        drop(&first);
+        drop(&second);
+    }
+}
+
+/* A rate that the run itself set goes on; one that another step has counts, and so does another
+ * schedule: both with a sentence. */
+static void a_changed_rate_counts(void **state)
+{
+    (void)state;
+    const float set = 0.125f;
+    const ebb_named rate = {"ebb.lr", EBB_F32, 0, NULL, &set};
+    trial t = make("momentum,lr=0.5"), same = make("momentum,lr=0.5"),
+          other = make("momentum,lr=0.25"),
+          scheduled = make("momentum,lr=0.5,schedule=linear,steps=8");
+    good(ebb_program_set(t.program, &rate));
+    steps(t.program, 2);
+    good(ebb_checkpoint_save(t.program, path, "{}"));
+    good(ebb_checkpoint_load(same.program, path, NULL));
+    assert_null(ebb_checkpoint_note(same.program));
+    assert_true(value_of(same.program, "ebb.lr", 0) == 0.125);
+    good(ebb_checkpoint_load(other.program, path, NULL));
+    assert_non_null(ebb_checkpoint_note(other.program));
+    assert_string_equal(ebb_checkpoint_note(other.program),
+                        "ebb.lr is 0.25 now; it was 0.5 where the checkpoint was made");
+    assert_true(value_of(other.program, "ebb.lr", 0) == 0.25);
+    good(ebb_checkpoint_load(scheduled.program, path, NULL));
+    assert_string_equal(ebb_checkpoint_note(scheduled.program),
+                        "the schedule is linear,steps=8 now; it was none where the checkpoint was "
+                        "made");
+    steps(scheduled.program, 1);
+    assert_true(fabs(value_of(scheduled.program, "ebb.rate", 0) - 0.125 * 0.75) < 1e-8);
+    drop(&t);
+    drop(&same);
+    drop(&other);
+    drop(&scheduled);
+}
+
+/* Files of before tell nothing: a rate that differs may be either. */
+static void an_older_checkpoint_with_another_rate_is_refused(void **state)
+{
+    (void)state;
+    trial t = make("sgd,lr=0.5"), other = make("sgd,lr=0.25");
+    const ebb_graph *g = t.model->graph;
+    ebb_named list[16];
+    size_t count = 0;
+    for (size_t i = 0; i < g->initializer_count; i++)
+        if (ebb_value_is_state(g, g->initializers[i]))
+            good(ebb_program_get(t.program, ebb_value_name(g, g->initializers[i]), &list[count++]));
+    good(ebb_tensors_save(
+        path, list, count,
+        "{\"format\": \"ebb.checkpoint/1\", \"steps\": \"0\", \"extra\": \"{}\"}"));
+    good(ebb_checkpoint_load(t.program, path, NULL));
+    ebb_status status = ebb_checkpoint_load(other.program, path, NULL);
+    assert_int_equal(ebb_status_code(status), EBB_USAGE);
+    assert_non_null(strstr(ebb_status_text(status), "ebb.lr is 0.5 in the checkpoint"));
+    drop(&t);
+    drop(&other);
+}
+
 /* ---- what is refused ---- */
 
 static void says(const char *optimizer, const char *words)
@@ -564,6 +700,9 @@ static void options_without_effect_are_refused(void **state)
 
 int main(void)
 {
+    const int made = mkstemps(path, (int)strlen(".safetensors"));
+    if (made < 0 || close(made) != 0)
+        return 1;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_optimizer_takes_the_steps_of_its_formula),
         cmocka_unit_test(muon_is_for_matrices_within_the_network),
@@ -571,7 +710,12 @@ int main(void)
         cmocka_unit_test(each_schedule_gives_the_rates_of_its_formula),
         cmocka_unit_test(gradients_are_clipped_by_the_norm_of_all),
         cmocka_unit_test(an_average_follows_each_weight),
+        cmocka_unit_test(the_average_is_what_others_get),
+        cmocka_unit_test(a_resumed_step_goes_on_bit_for_bit),
+        cmocka_unit_test(a_changed_rate_counts),
+        cmocka_unit_test(an_older_checkpoint_with_another_rate_is_refused),
         cmocka_unit_test(options_without_effect_are_refused),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    const int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    return unlink(path) != 0 ? 1 : failed;
 }
