@@ -5,6 +5,7 @@
 
 #include "onnx/words/tensor.h"
 #include "passes/pipeline_text.h"
+#include "passes/primal/loss.h"
 
 /* ---- a model ---- */
 
@@ -106,9 +107,15 @@ static void take_loss(block *b, ebb_loss_facts *f, const ebb_stage *s)
 {
     const char *kind = option_of(s, "kind"), *output = option_of(s, "output");
     const char *target = option_of(s, "target");
-    f->kind = take_text(b, kind != NULL ? kind : "");
+    const char *name = option_of(s, "name");
+    f->name = name != NULL ? take_text(b, name) : NULL;
+    f->kind = take_text(b, kind != NULL && name == NULL ? kind : "");
     f->output = output != NULL ? take_text(b, output) : NULL;
     f->target = take_text(b, target != NULL ? target : "");
+    double *weights = take(b, f->class_weight_count * sizeof *weights);
+    if (weights != NULL && f->class_weight_count > 0)
+        f->class_weights =
+            memcpy(weights, f->class_weights, f->class_weight_count * sizeof *weights);
 }
 
 static ebb_status fill_loss(ebb_loss_facts **facts, const char *loss, ebb_arena *scratch)
@@ -117,7 +124,11 @@ static ebb_status fill_loss(ebb_loss_facts **facts, const char *loss, ebb_arena 
     ebb_loss_facts f = {.axis = 1};
     EBB_TRY(ebb_stage_read(s, "loss", loss, scratch));
     const char *axis = option_of(s, "axis"), *ignore = option_of(s, "ignore_index");
-    const char *reduction = option_of(s, "reduction");
+    const char *reduction = option_of(s, "reduction"), *weights = option_of(s, "class-weights");
+    EBB_TRY(ebb_real_parse(&f.weight, option_of(s, "weight"), NULL, "weight"));
+    if (weights != NULL)
+        EBB_TRY(ebb_loss_numbers(&f.class_weights, &f.class_weight_count, weights,
+                                 "loss: class-weights", scratch));
     if (axis != NULL)
         EBB_TRY(ebb_whole_parse(&f.axis, axis, NULL, "axis"));
     if (ignore != NULL)

@@ -168,7 +168,10 @@ static ebb_status make(ebb_metrics *m, const char *const *losses, const char *co
         m->part_count++;
         const ebb_loss_kind *kind = ebb_loss_kind_find(p->facts->kind);
         p->fits = true;
-        p->tally = (ebb_tally){.task = kind != NULL ? kind->task : EBB_TASK_OTHER,
+        const bool told = kind == NULL && p->facts->output != NULL; // what it was made of
+        p->tally = (ebb_tally){.task = kind != NULL ? kind->task
+                                       : told       ? EBB_TASK_CLASSES_OR_NUMBERS
+                                                    : EBB_TASK_OTHER,
                                .axis = p->facts->axis,
                                .ignore_index = p->facts->ignore_index,
                                .needs_likelihood = names == NULL || names[0] == NULL};
@@ -223,6 +226,12 @@ void ebb_metrics_clear(ebb_metrics *m)
 
 /* ---- a batch ---- */
 
+/* Not one that was there before. */
+static bool is_made(const ebb_loss_facts *l)
+{
+    return l->name == NULL || l->weight != 1;
+}
+
 /* A graph output that the loss pass made: the losses stand at the end, one behind the other, and
  * where there are several, their sum. */
 static size_t first_loss_output(const ebb_metrics *m, const ebb_program *p)
@@ -230,8 +239,18 @@ static size_t first_loss_output(const ebb_metrics *m, const ebb_program *p)
     const size_t count = ebb_program_output_count(p);
     size_t made = m->part_count > 1;
     for (size_t k = 0; k < m->part_count; k++)
-        made += m->parts[k].facts->kind[0] != '\0'; // one that is named was there before
+        made += is_made(m->parts[k].facts);
     return made < count ? count - made : 0;
+}
+
+static const char *loss_output(const ebb_metrics *m, const ebb_program *p, size_t part_index)
+{
+    size_t at = first_loss_output(m, p);
+    if (!is_made(m->parts[part_index].facts))
+        return m->parts[part_index].facts->name;
+    for (size_t k = 0; k < part_index; k++)
+        at += is_made(m->parts[k].facts);
+    return ebb_program_output_name(p, at);
 }
 
 /* What the model predicts: the output that the loss reads. data NULL: there is none of floats. */
@@ -289,13 +308,32 @@ static int64_t rows_of(const ebb_batch *batch, const part *p)
     return n != NULL && n->rank > 0 ? n->dims[0] : 1;
 }
 
+/* A cross-entropy is a mean over targets, others over elements, of which rows have the same number. */
+static bool counts_targets(const part *p)
+{
+    return p->fits && p->tally.task == EBB_TASK_CLASSES &&
+           strcmp(p->facts->kind, "cross-entropy") == 0;
+}
+
+/* What means are divided by: rows of this batch; or targets, or weights of their classes, so far. */
+static double weight_of(const part *p, const ebb_batch *batch)
+{
+    const ebb_loss_facts *l = p->facts;
+    double sum = 0;
+    if (!counts_targets(p))
+        return (double)rows_of(batch, p);
+    if (l->class_weights == NULL || l->is_sum)
+        return (double)p->tally.counted;
+    for (int64_t c = 0; c < p->tally.width && (size_t)c < l->class_weight_count; c++)
+        sum += l->class_weights[c] * (double)p->tally.classes[c].wanted;
+    return sum;
+}
+
 static ebb_status take_loss(ebb_metrics *m, size_t k, double weight, ebb_program *program)
 {
     part *p = &m->parts[k];
     ebb_named value;
-    const char *name = m->part_count > 1
-                           ? ebb_program_output_name(program, first_loss_output(m, program) + k)
-                           : ebb_program_loss_name(program);
+    const char *name = loss_output(m, program, k);
     if (name == NULL || weight <= 0) // a batch without a target that counts has no mean
         return NULL;
     EBB_TRY(ebb_program_get(program, name, &value));
@@ -308,11 +346,9 @@ ebb_status ebb_metrics_take(ebb_metrics *m, ebb_program *program, const ebb_batc
 {
     for (size_t k = 0; k < m->part_count; k++) {
         part *p = &m->parts[k];
-        const int64_t before = p->tally.counted;
         EBB_TRY(count_batch(m, p, program, batch));
-        const bool by_target = p->fits && p->tally.task == EBB_TASK_CLASSES;
-        EBB_TRY(take_loss(m, k, (double)(by_target ? p->tally.counted - before : rows_of(batch, p)),
-                          program));
+        const double all = weight_of(p, batch), now = counts_targets(p) ? all - p->weight : all;
+        EBB_TRY(take_loss(m, k, now, program));
     }
     return m->settled ? NULL : settle(m);
 }
@@ -343,7 +379,9 @@ ebb_metric ebb_metrics_at(const ebb_metrics *m, size_t index)
     for (size_t k = 0; k < m->part_count; k++)
         if (k == w->part || w->part == m->part_count) {
             metric.value += mean_loss(&m->parts[k]);
-            metric.counted = metric.counted == 0 ? (int64_t)m->parts[k].weight : metric.counted;
+            if (metric.counted == 0)
+                metric.counted = counts_targets(&m->parts[k]) ? m->parts[k].tally.counted
+                                                              : (int64_t)m->parts[k].weight;
         }
     return metric;
 }

@@ -178,14 +178,27 @@ static void add_budget(recipe *r)
     with(r, ',', "backend", o->backend);
 }
 
+/* Several are added up: until the last is there, the outputs stay for the others to read. */
+static ebb_status add_losses(recipe *r, bool keep)
+{
+    const char *const one[2] = {r->o->loss, NULL};
+    const char *const *list = r->o->losses != NULL && r->o->losses[0] != NULL ? r->o->losses : one;
+    const bool several = list[0] != NULL && list[1] != NULL;
+    for (size_t i = 0; list[i] != NULL; i++) {
+        EBB_TRY(add_spec(r, "loss", list[i]));
+        with(r, ',', "add", several ? "1" : NULL);
+        with(r, ',', "keep-output", keep || list[i + 1] != NULL ? "1" : NULL);
+    }
+    return NULL;
+}
+
 static ebb_status make(recipe *r)
 {
     const ebb_step_options *o = r->o;
     add(r, "flatten");
     add_train_mode(r);
     add(r, "fold,fuse");
-    if (o->loss != NULL)
-        EBB_TRY(add_spec(r, "loss", o->loss));
+    EBB_TRY(add_losses(r, false));
     if (o->precision != NULL) {
         add(r, "precision");
         with(r, ':', "dtype", o->precision);
@@ -205,10 +218,7 @@ static ebb_status make(recipe *r)
 static ebb_status evaluate(recipe *r)
 {
     add(r, "flatten,train-mode:dropout=off,batch-norm=frozen,fold,fuse");
-    if (r->o->loss != NULL) {
-        EBB_TRY(add_spec(r, "loss", r->o->loss));
-        with(r, ',', "keep-output", "1");
-    }
+    EBB_TRY(add_losses(r, true));
     add(r, "drop-saves,stream,alias");
     return NULL;
 }

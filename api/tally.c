@@ -135,6 +135,16 @@ static bool is_number(const ebb_tensor *t)
            (dtype == EBB_BOOL || ebb_dtype_is_float(dtype) || ebb_dtype_is_integer(dtype));
 }
 
+/* Of two tasks, the one that the target is of. */
+static void choose_task(ebb_tally *t, const ebb_tensor *target, int64_t scores, int64_t targets)
+{
+    const unsigned task = (unsigned)t->task, others = task & ~(unsigned)EBB_TASK_CLASSES;
+    if (others == 0 || others == task)
+        return;
+    const bool numbers = ebb_dtype_is_integer((ebb_dtype)target->type.dtype);
+    t->task = numbers && targets < scores ? EBB_TASK_CLASSES : (ebb_task)others;
+}
+
 ebb_status ebb_tally_take(ebb_tally *t, const ebb_tensor *scores, const ebb_tensor *target,
                           bool *fits)
 {
@@ -144,6 +154,7 @@ ebb_status ebb_tally_take(ebb_tally *t, const ebb_tensor *scores, const ebb_tens
             ebb_dtype_is_float((ebb_dtype)scores->type.dtype);
     if (!*fits)
         return NULL;
+    choose_task(t, target, count, targets);
     if (t->task == EBB_TASK_CLASSES)
         return take_classes(t, scores, target, targets, fits);
     *fits = t->task != EBB_TASK_OTHER && count == targets;

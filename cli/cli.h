@@ -74,6 +74,8 @@ bool cli_has(const cli *c, const char *option);
 const char *cli_get(const cli *c, const char *option,
                     const char *otherwise);                      /* the last one given */
 const char *cli_next(const cli *c, const char *option, int *at); /* each in turn; *at starts at 0 */
+/* All in turn, NULL-terminated. */
+void cli_list(const cli *c, const char *option, const char *list[MOST_WORDS + 1]);
 
 /* Numbers were checked against their ranges when the words were read. */
 int64_t cli_whole(const cli *c, const char *option, int64_t otherwise);
@@ -178,8 +180,8 @@ void cli_notes(const ebb_data *data); /* what is worth knowing of them, on stder
 
 /* After a step; of no name: 0. */
 ebb_status cli_loss(ebb_program *program, const char *name, double *loss);
-/* What --eval says of the trained parameters: {rows, counted, loss, accuracy}, the last for
- * cross-entropy alone; *result stays NULL without --eval. An exit code. */
+/* What --eval says of the trained parameters: {rows, counted, loss} and each metric by its name, null
+ * where there is no number; *result stays NULL without --eval. An exit code. */
 int cli_evaluate(const cli *c, ebb_program *trained, int64_t batch, json_t **result);
 int cli_run(const cli *c);
 int cli_train(const cli *c);

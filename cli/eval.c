@@ -10,100 +10,14 @@
 #include <math.h>
 #include <stdlib.h>
 
-typedef struct score {
-    double loss;              /* summed over what counts */
-    int64_t counted, correct; /* targets; rows where the loss is no cross-entropy */
-} score;
-
 /* The test of a trained model, from one batch to the next. */
 typedef struct test {
     const cli *c;
-    ebb_loss_facts *loss;
+    const char *losses[MOST_WORDS + 1], *names[MOST_WORDS + 1];
+    ebb_metrics *metrics;
     ebb_data *data;
     cli_map *map;
-    score score;
-    bool has_accuracy;
 } test;
-
-static bool is_float(int dtype)
-{
-    return strstr(ebb_dtype_text(dtype), "float") != NULL; // bfloat16 as well
-}
-
-/* What the model predicts: the output that the loss reads. data NULL: there is none of floats. */
-static ebb_status find_scores(ebb_program *p, const ebb_loss_facts *l, ebb_named *out)
-{
-    const char *loss = ebb_program_loss_name(p);
-    ebb_status status = NULL;
-    memset(out, 0, sizeof *out);
-    for (size_t i = 0; status == NULL && i < ebb_program_output_count(p); i++) {
-        const char *output = ebb_program_output_name(p, i);
-        if (l->output != NULL ? strcmp(output, l->output) != 0
-                              : loss != NULL && strcmp(output, loss) == 0)
-            continue;
-        status = ebb_program_get(p, output, out);
-        if (status == NULL && is_float(out->dtype))
-            return NULL;
-    }
-    out->data = NULL;
-    return status;
-}
-
-/* Counts the targets, and those whose class has the highest score. False where the two do not go
- * together: then there is no accuracy. */
-static bool count_correct(const ebb_named *scores, const ebb_named *target, const ebb_loss_facts *l,
-                          score *s)
-{
-    int64_t outer = 1, inner = 1, targets = 1;
-    const int64_t axis = l->axis + (l->axis < 0 ? scores->rank : 0);
-    if (axis < 0 || axis >= scores->rank || is_float(target->dtype))
-        return false;
-    for (int d = 0; d < scores->rank; d++)
-        *(d < axis ? &outer : &inner) *= d == axis ? 1 : scores->dims[d];
-    for (int d = 0; d < target->rank; d++)
-        targets *= target->dims[d];
-    if (targets != outer * inner)
-        return false;
-    const int64_t classes = scores->dims[axis];
-    for (int64_t i = 0; i < targets; i++) {
-        const int64_t row = i / inner * classes * inner + i % inner;
-        int64_t wanted = (int64_t)ebb_element(target, (size_t)i), best = 0;
-        double most = ebb_element(scores, (size_t)row);
-        if (wanted == l->ignore_index)
-            continue;
-        for (int64_t c = 1; c < classes; c++) {
-            const double x = ebb_element(scores, (size_t)(row + c * inner));
-            best = x > most ? c : best;
-            most = x > most ? x : most;
-        }
-        s->counted++;
-        s->correct += best == wanted;
-    }
-    return true;
-}
-
-static ebb_status take_batch(test *t, ebb_program *p, const ebb_batch *batch, int64_t rows)
-{
-    ebb_named scores;
-    const ebb_named *right = NULL;
-    score *s = &t->score;
-    const int64_t before = s->counted;
-    for (size_t i = 0; i < batch->count; i++)
-        if (strcmp(batch->tensors[i].name, t->loss->target) == 0)
-            right = &batch->tensors[i];
-    double loss = 0;
-    ebb_status status = find_scores(p, t->loss, &scores);
-    if (strcmp(t->loss->kind, "cross-entropy") != 0 || right == NULL || scores.data == NULL ||
-        !count_correct(&scores, right, t->loss, s)) {
-        t->has_accuracy = false;
-        s->counted += rows;
-    }
-    if (status == NULL)
-        status = cli_loss(p, ebb_program_loss_name(p), &loss);
-    if (s->counted > before) // a batch without a target that counts has no mean
-        s->loss += t->loss->is_sum ? loss : loss * (double)(s->counted - before);
-    return status;
-}
 
 /* Rows from .. to in batches of `batch`, which divides them. */
 static ebb_status run_part(test *t, ebb_program *trained, int64_t from, int64_t to, int64_t batch)
@@ -113,7 +27,7 @@ static ebb_status run_part(test *t, ebb_program *trained, int64_t from, int64_t 
     char *pipeline = NULL;
     int64_t rows;
     const cli *c = t->c;
-    const ebb_step_options step = {.loss = cli_get(c, "--loss", NULL)};
+    const ebb_step_options step = {.losses = t->losses};
     ebb_status status = ebb_evaluation_pipeline(&pipeline, &step);
     if (status == NULL)
         status = ebb_open(&model, c->files[0]);
@@ -144,7 +58,7 @@ static ebb_status run_part(test *t, ebb_program *trained, int64_t from, int64_t 
         if (status == NULL)
             status = ebb_program_step(p, &now);
         if (status == NULL)
-            status = take_batch(t, p, &now, batch);
+            status = ebb_metrics_take(t->metrics, p, &now);
     }
     free(index);
     ebb_program_free(p);
@@ -157,7 +71,9 @@ static int evaluate(test *t, ebb_program *trained, int64_t batch, json_t **resul
     ebb_model *model = NULL;
     int64_t rows = -1;
     const cli *c = t->c;
-    ebb_status status = ebb_loss_facts_of(&t->loss, cli_get(c, "--loss", ""));
+    cli_list(c, "--loss", t->losses);
+    cli_list(c, "--metric", t->names);
+    ebb_status status = ebb_metrics_new(&t->metrics, t->losses, t->names);
     if (status == NULL)
         status = ebb_open(&model, c->files[0]);
     if (status == NULL)
@@ -173,20 +89,20 @@ static int evaluate(test *t, ebb_program *trained, int64_t batch, json_t **resul
         status = run_part(t, trained, whole, rows, rows - whole);
     if (status != NULL)
         return cli_fail(status);
-    const score *s = &t->score;
-    double loss = s->counted > 0 ? s->loss / (double)s->counted : NAN;
-    *result = json_pack("{s:I, s:I}", "rows", (json_int_t)rows, "counted", (json_int_t)s->counted);
-    (void)json_object_set_new(*result, "loss", isfinite(loss) ? json_real(loss) : json_null());
-    if (t->has_accuracy && s->counted > 0)
-        (void)json_object_set_new(*result, "accuracy",
-                                  json_real((double)s->correct / (double)s->counted));
+    *result = json_pack("{s:I, s:I}", "rows", (json_int_t)rows, "counted",
+                        (json_int_t)ebb_metrics_at(t->metrics, 0).counted);
+    for (size_t i = 0; i < ebb_metrics_count(t->metrics); i++) {
+        const ebb_metric m = ebb_metrics_at(t->metrics, i);
+        (void)json_object_set_new(*result, m.name,
+                                  isfinite(m.value) ? json_real(m.value) : json_null());
+    }
     return EBB_OK;
 }
 
 int cli_evaluate(const cli *c, ebb_program *trained, int64_t batch, json_t **result)
 {
     cli_map map;
-    test t = {.c = c, .map = &map, .has_accuracy = true};
+    test t = {.c = c, .map = &map};
     *result = NULL;
     if (!cli_has(c, "--eval"))
         return EBB_OK;
@@ -198,7 +114,7 @@ int cli_evaluate(const cli *c, ebb_program *trained, int64_t batch, json_t **res
         code = cli_fail(status);
     if (code == EBB_OK)
         code = evaluate(&t, trained, batch, result);
-    ebb_release(t.loss);
+    ebb_metrics_free(t.metrics);
     ebb_data_close(t.data);
     cli_free_map(&map);
     return code;

@@ -138,9 +138,10 @@ bool cli_is_ort(const cli *c)
 typedef struct lists { /* of as many words as there can be */
     const char *train[MOST_WORDS + 1], *freeze[MOST_WORDS + 1], *passes[MOST_WORDS + 1],
         *groups[MOST_WORDS + 1];
+    const char *losses[MOST_WORDS + 1];
 } lists;
 
-static void list_words(const cli *c, const char *option, const char *list[MOST_WORDS + 1])
+void cli_list(const cli *c, const char *option, const char *list[MOST_WORDS + 1])
 {
     int count = 0;
     for (int at = 0; (list[count] = cli_next(c, option, &at)) != NULL;)
@@ -150,11 +151,12 @@ static void list_words(const cli *c, const char *option, const char *list[MOST_W
 /* What the words say of a step; in the memory of the words and of the lists. */
 static ebb_step_options step_options(const cli *c, lists *l)
 {
-    list_words(c, "--train", l->train);
-    list_words(c, "--freeze", l->freeze);
-    list_words(c, "--pass", l->passes);
-    list_words(c, "--group", l->groups);
-    return (ebb_step_options){.loss = cli_get(c, "--loss", NULL),
+    cli_list(c, "--train", l->train);
+    cli_list(c, "--freeze", l->freeze);
+    cli_list(c, "--pass", l->passes);
+    cli_list(c, "--loss", l->losses);
+    cli_list(c, "--group", l->groups);
+    return (ebb_step_options){.losses = l->losses,
                               .optimizer = cli_get(c, "--optimizer", NULL),
                               .train = l->train,
                               .freeze = l->freeze,

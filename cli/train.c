@@ -280,9 +280,15 @@ static void report(const cli *c, ebb_program *program, const loop *l)
     if (l->eval == NULL)
         return;
     printf("%s: loss %.6f", cli_get(c, "--eval", ""), cli_real(l->eval, "loss"));
-    if (json_object_get(l->eval, "accuracy") != NULL)
-        printf(", accuracy %.2f %% of %.0f", 100 * cli_real(l->eval, "accuracy"),
-               cli_real(l->eval, "counted"));
+    const char *name;
+    json_t *value;
+    json_object_foreach(l->eval, name, value) {
+        if (strcmp(name, "accuracy") == 0)
+            printf(", accuracy %.2f %% of %.0f", 100 * cli_real(l->eval, name),
+                   cli_real(l->eval, "counted"));
+        else if (json_is_real(value) && strcmp(name, "loss") != 0)
+            printf(", %s %.6g", name, json_real_value(value));
+    }
     putchar('\n');
 }
 

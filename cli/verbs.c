@@ -338,8 +338,8 @@ static const cli_way runs[] = {
 static const cli_way trains[] = {
     {NULL, NULL, "MODEL --data FILE", 1, 1,
      WORDS(MODEL, STEP, PLANNING, RUN, "--data", "--map", "--batch", "--epochs", "--steps", "--no-shuffle", "--repeat-batch", "--checkpoint",
-           "--every", "--resume", "--save-model", "--save-adapter", "--save-checkpoint", "--eval", "--eval-map", "--on-nan", "--profile", "--json"),
-     WORDS(WITH_A_BUDGET, "--epochs", "!--steps", "--every", "--checkpoint", "--eval-map", "--eval"), cli_train},
+           "--every", "--resume", "--save-model", "--save-adapter", "--save-checkpoint", "--eval", "--eval-map", "--metric", "--on-nan", "--profile", "--json"),
+     WORDS(WITH_A_BUDGET, "--epochs", "!--steps", "--every", "--checkpoint", "--eval-map", "--eval", "--metric", "--eval"), cli_train},
 };
 static const cli_way diffs[] = {
     {NULL, NULL, "BEFORE AFTER", 2, 2, WORDS(MODEL, "--run", "--steps", "--seed", BACKEND, THREADS, "--json"),

@@ -184,6 +184,8 @@ typedef struct ebb_step_options {
     int64_t accumulate;   /* the step is computed in so many parts of its rows; 0, 1: whole */
     const char *const *groups; /* "bias,*norm*:weight-decay=0", NULL-terminated; NULL: none */
     double ema;                /* averages of weights are kept, by this decay; 0: none */
+    const char *const *losses; /* instead of `loss`: one or several, which are added up,
+                                  NULL-terminated; NULL: none */
 } ebb_step_options;
 
 /* The pipeline of a training step for ebb_rewrite: all passes from "flatten" to "alias", in the one
@@ -217,7 +219,11 @@ typedef struct ebb_loss_facts {
     const char *output; /* NULL: the first of floating-point numbers */
     const char *target;
     int64_t axis, ignore_index;
-    bool is_sum; /* else a mean */
+    bool is_sum;                 /* else a mean */
+    const char *name;            /* the output that is the loss already; NULL: none */
+    double weight;               /* it is multiplied by */
+    const double *class_weights; /* NULL: none */
+    size_t class_weight_count;
 } ebb_loss_facts;
 
 EBB_API ebb_status ebb_loss_facts_of(ebb_loss_facts **facts, const char *loss);

@@ -5,42 +5,24 @@
  *                                target: a new input of the graph
  *
  *   cross-entropy  classes on axis `axis`; target: class numbers, int64, the shape without that
- *                  axis
- *   mse, l1        target: as the output
- *   bce-logits     softplus(x) - x target: the stable form of binary cross-entropy on logits
+ *                  axis; they are brought to axis 1 by a reshape, and where needed a transpose
+ *   others         loss_rows.c: the formula of each; target: as the output, or class numbers
  *   name=NAME      nothing is appended: output NAME is the loss, a single number
+ *   weight=W       the loss is multiplied by W
+ *   add=1          several losses, one pass each: this one is added to those before it, which stay
+ *                  outputs; their sum is the loss
  *
- * The classes of a cross-entropy are brought to axis 1 by a reshape, and where needed a transpose.
+ * A target may be an input that is there: that of another loss, or what the model reads.
+ *
  * The predictions stop being a graph output, for else they would stay to the end of the step;
  * keep-output=1 keeps them.
  */
 #include "passes/primal/loss.h"
 
+#include <stdio.h>
+
 #include "passes/common.h"
 #include "passes/passes.h"
-
-static const ebb_loss_kind kinds[] = {
-    {"cross-entropy", EBB_TASK_CLASSES},
-    {"mse", EBB_TASK_NUMBERS},
-    {"l1", EBB_TASK_NUMBERS},
-    {"bce-logits", EBB_TASK_LABELS},
-};
-
-const ebb_loss_kind *ebb_loss_kind_find(const char *name)
-{
-    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
-        if (strcmp(kinds[i].name, name) == 0)
-            return &kinds[i];
-    return NULL;
-}
-
-typedef struct spot {
-    ebb_edit *e;
-    ebb_build *b;
-    ebb_value output;
-    ebb_type type;   /* the output's */
-    ebb_type target; /* to be filled: the target input's */
-} spot;
 
 static bool is_float_tensor(const ebb_graph *g, ebb_value v)
 {
@@ -65,33 +47,59 @@ static ebb_status find_output(ebb_edit *e, const char *name, ebb_value *output)
                     "scikit-learn's models, options={'zipmap': False}");
 }
 
-static ebb_status name_existing(ebb_edit *e, const char *name)
+/* ---- options ---- */
+
+/* "cross-entropy|mse|..." */
+// clang-format off
+static const char with_bar[] =
+#define EBB_LOSS(build, name, task, target, takes) "|" name
+#include "passes/primal/losses.def"
+#undef EBB_LOSS
+    ;
+static const char doc_of_kind[] = "which loss:"
+#define EBB_LOSS(build, name, task, target, takes) " " name
+#include "passes/primal/losses.def"
+#undef EBB_LOSS
+    ;
+// clang-format on
+#define NAMES (with_bar + 1)
+
+static bool has_word(const char *words, const char *word)
 {
-    ebb_value v;
-    int64_t elements;
-    EBB_TRY(find_output(e, name, &v));
-    const ebb_type *type = &ebb_value_of(e->g, v)->type;
-    if (!is_float_tensor(e->g, v) ||
-        (type->rank > 0 && (!ebb_type_elements(type, &elements) || elements != 1)))
-        return ebb_error(EBB_USAGE, "loss: output '%s' is not a single floating-point number",
-                         name);
-    ebb_found(e);
-    e->g->loss = v;
-    ebb_applied(e);
+    const size_t length = strlen(word);
+    for (const char *at = words; (at = strstr(at, word)) != NULL; at += length)
+        if ((at == words || at[-1] == ' ') && (at[length] == ' ' || at[length] == '\0'))
+            return true;
+    return false;
+}
+
+/* An option of another loss would have no effect. kind NULL: the loss is an output already. */
+static ebb_status check_options(const ebb_edit *e, const ebb_loss_kind *kind)
+{
+    static const char all[] = "kind output target reduction keep-output weight add name";
+    const char *takes = kind != NULL ? kind->takes : "axis ignore_index";
+    for (size_t i = 0; i < e->option_count; i++) {
+        const char *option = e->options[i].name;
+        if (has_word(all, option) || has_word(takes, option))
+            continue;
+        return ebb_error(
+            EBB_USAGE,
+            "loss: %s has no option '%s'; it takes output, target, reduction, weight%s%s",
+            kind != NULL ? kind->name : "a loss by name", option, takes[0] != '\0' ? " and " : "",
+            takes);
+    }
     return NULL;
 }
 
-/* ---- cross-entropy ---- */
-
-static ebb_status class_axis(spot *s, int *axis)
+static ebb_status class_axis(ebb_loss_site *s, int *axis)
 {
     int rank = s->type.rank;
-    const char *output = ebb_value_name(s->e->g, s->output);
+    const char *output = ebb_value_name(s->e->g, s->x);
     if (rank < 2)
         return ebb_error(EBB_USAGE,
-                         "loss: cross-entropy needs a batch axis and a class axis, output '%s' has "
+                         "loss: %s needs a batch axis and a class axis, output '%s' has "
                          "rank %d",
-                         output, rank);
+                         ebb_option_string(s->e, "kind"), output, rank);
     if (!ebb_option_given(s->e, "axis")) {
         if (rank > 2)
             return ebb_hint(
@@ -111,6 +119,8 @@ static ebb_status class_axis(spot *s, int *axis)
     return NULL;
 }
 
+/* ---- the target ---- */
+
 static void drop_axis(ebb_type *type, int axis)
 {
     for (int d = axis; d + 1 < type->rank; d++) {
@@ -120,146 +130,228 @@ static void drop_axis(ebb_type *type, int axis)
     type->rank--;
 }
 
-/* logits [..., V] -> [N, V], with the classes moved last where they are not. */
-static ebb_value as_matrix(spot *s, int axis)
+static ebb_status find_axis(ebb_loss_site *s, ebb_loss_target rule)
 {
-    ebb_value x = s->output;
-    int rank = s->type.rank;
-    int64_t classes = s->type.dims[axis];
-    if (axis != rank - 1) {
-        int64_t perm[EBB_MAX_RANK];
-        for (int d = 0, k = 0; d < rank; d++)
-            if (d != axis)
-                perm[k++] = d;
-        perm[rank - 1] = axis;
-        ebb_with_ints(s->b, "perm", perm, (uint32_t)rank);
-        x = ebb_emit(s->b, EBB_OP_TRANSPOSE, x);
-    }
-    int64_t shape[2] = {-1, classes};
-    return ebb_emit(s->b, EBB_OP_RESHAPE, x, ebb_const_ints(s->b, shape, 2));
+    s->axis = -1;
+    if (rule == EBB_TARGET_LIKE || (rule == EBB_TARGET_EITHER && !ebb_option_given(s->e, "axis")))
+        return NULL;
+    return class_axis(s, &s->axis);
 }
 
-/* The loss is an operator from opset 12 on. In an older model, which pass opset could not bring along
- * or was not asked to, it is computed all the same, but no runtime reads the file. */
-static ebb_status note_opset(ebb_edit *e)
+static ebb_value find_input(const ebb_graph *g, const char *name)
 {
-    enum { FIRST_OPSET = 12 };
-    const int64_t opset = ebb_model_opset(e->g->model, EBB_DOMAIN_ONNX);
-    return opset >= FIRST_OPSET
-               ? NULL
-               : ebb_note(e,
-                          "the model is of opset %lld, which has no SoftmaxCrossEntropyLoss: it "
-                          "can be trained, but other runtimes cannot read a step that is written; "
-                          "put the pass opset before this one, or export it at opset 13 or newer",
-                          (long long)opset);
+    for (size_t i = 0; i < g->input_count; i++)
+        if (strcmp(ebb_value_name(g, g->inputs[i]), name) == 0)
+            return g->inputs[i];
+    return EBB_NO_VALUE;
 }
 
-static ebb_status cross_entropy(spot *s, ebb_value *target, ebb_value *loss)
+static bool may_be(const ebb_type *is, const ebb_type *wanted)
 {
-    int axis = 0;
-    EBB_TRY(class_axis(s, &axis));
-    EBB_TRY(note_opset(s->e));
-    s->target = s->type;
-    s->target.dtype = EBB_I64;
-    drop_axis(&s->target, axis);
-    ebb_graph *g = s->e->g;
-    EBB_TRY(ebb_value_add(g, target, ebb_option_string(s->e, "target"), &s->target));
-    EBB_TRY(ebb_graph_add_input(g, *target));
-    ebb_value logits = s->output, label = *target;
-    if (axis != 1) {
-        int64_t all = -1;
-        if (s->type.dims[axis] < 0)
-            return ebb_error(EBB_USAGE, "loss: the number of classes of output '%s' is not known",
-                             ebb_value_name(g, s->output));
-        logits = as_matrix(s, axis);
-        if (s->target.rank != 1)
-            label = ebb_emit(s->b, EBB_OP_RESHAPE, label, ebb_const_ints(s->b, &all, 1));
-    }
-    ebb_with_string(s->b, "reduction", ebb_option_string(s->e, "reduction"));
-    ebb_with_int(s->b, "ignore_index", ebb_option_int(s->e, "ignore_index"));
-    ebb_with_name(s->b, "loss");
-    *loss = ebb_emit(s->b, EBB_OP_SOFTMAX_CROSS_ENTROPY_LOSS, logits, label);
-    return s->b->status;
+    const bool labels = wanted->dtype == EBB_I64 && is->dtype == EBB_I32;
+    if (is->kind != EBB_KIND_TENSOR || (is->dtype != wanted->dtype && !labels) ||
+        is->rank != wanted->rank)
+        return false;
+    for (int d = 0; d < is->rank; d++)
+        if (is->dims[d] != wanted->dims[d] && is->dims[d] >= 0 && wanted->dims[d] >= 0)
+            return false;
+    return true;
 }
 
-/* ---- losses by element ---- */
-
-static ebb_status elementwise(spot *s, const char *kind, ebb_value *target, ebb_value *loss)
+/* A new input, or one that is there and asked for by its name. */
+static ebb_status find_target(ebb_loss_site *s, ebb_loss_target rule)
 {
     ebb_graph *g = s->e->g;
-    s->target = s->type;
-    EBB_TRY(ebb_value_add(g, target, ebb_option_string(s->e, "target"), &s->target));
-    EBB_TRY(ebb_graph_add_input(g, *target));
-    ebb_value x = s->output, each;
-    if (strcmp(kind, "bce-logits") == 0) {
-        ebb_value xt = ebb_emit(s->b, EBB_OP_MUL, x, *target);
-        each = ebb_emit(s->b, EBB_OP_SUB, ebb_emit(s->b, EBB_OP_SOFTPLUS, x), xt);
-    } else {
-        ebb_value d = ebb_emit(s->b, EBB_OP_SUB, x, *target);
-        each = strcmp(kind, "l1") == 0 ? ebb_emit(s->b, EBB_OP_ABS, d)
-                                       : ebb_emit(s->b, EBB_OP_MUL, d, d);
+    ebb_type type = s->type;
+    const char *name = ebb_option_string(s->e, "target");
+    const ebb_value there = find_input(g, name);
+    if (rule == EBB_TARGET_CLASSES || (rule == EBB_TARGET_EITHER && s->axis >= 0)) {
+        type.dtype = EBB_I64;
+        drop_axis(&type, s->axis);
     }
-    bool sum = strcmp(ebb_option_string(s->e, "reduction"), "sum") == 0;
-    ebb_with_int(s->b, "keepdims", 0);
-    ebb_with_name(s->b, "loss");
-    *loss = ebb_emit(s->b, sum ? EBB_OP_REDUCE_SUM : EBB_OP_REDUCE_MEAN, each);
-    return s->b->status;
+    if (there.i == 0 || !ebb_option_given(s->e, "target")) {
+        if (there.i != 0 && ebb_option_int(s->e, "add") != 0)
+            return ebb_error(EBB_USAGE,
+                             "loss: '%s' is the target of another loss: say target=NAME for each "
+                             "(the same name for the same array)",
+                             name);
+        s->is_new = true;
+        EBB_TRY(ebb_value_add(g, &s->target, name, &type));
+        return ebb_graph_add_input(g, s->target);
+    }
+    const ebb_type *is = &ebb_value_of(g, there)->type;
+    s->target = there;
+    if (may_be(is, &type))
+        return NULL;
+    char own[256], wanted[256];
+    return ebb_error(EBB_USAGE, "loss: the input '%s' is %s, as a target of '%s' it should be %s",
+                     name, ebb_type_print(own, sizeof own, is, &g->model->names),
+                     ebb_value_name(g, s->x),
+                     ebb_type_print(wanted, sizeof wanted, &type, &g->model->names));
 }
 
-static ebb_status append(ebb_edit *e, ebb_value output)
+/* ---- the end ---- */
+
+static bool is_loss(const ebb_graph *g, ebb_value v)
+{
+    const ebb_node n = ebb_value_of(g, v)->producer;
+    return ebb_same_value(v, g->loss) || (n.i != 0 && ebb_node_of(g, n)->phase == EBB_LOSS);
+}
+
+/* The losses alone stay outputs, unless others are kept. */
+static void let_go_of_outputs(ebb_edit *e)
 {
     ebb_graph *g = e->g;
-    const char *kind = ebb_option_string(e, "kind");
-    ebb_build b = ebb_edit_build(e, ebb_first_update(g), EBB_LOSS);
+    for (size_t i = g->output_count; ebb_option_int(e, "keep-output") == 0 && i-- > 0;)
+        if (!is_loss(g, g->outputs[i]))
+            ebb_graph_remove_output(g, g->outputs[i]);
+}
+
+/* A sum that this pass made reads its last part, which stays an output. */
+static bool is_sum_of_losses(const ebb_graph *g, ebb_value v)
+{
+    const ebb_node n = ebb_value_of(g, v)->producer;
+    return n.i != 0 && ebb_node_of(g, n)->op == EBB_OP_ADD &&
+           ebb_node_of(g, n)->phase == EBB_LOSS &&
+           (ebb_value_of(g, ebb_in(g, n, 1))->flags & EBB_IS_OUTPUT) != 0;
+}
+
+/* loss = what it was so far + part. The sum bears the name, and goes to the end of the outputs. */
+static ebb_status add_to_loss(ebb_build *b, ebb_value part)
+{
+    ebb_graph *g = b->g;
+    const ebb_value before = g->loss;
+    if (is_sum_of_losses(g, before)) {
+        const ebb_str aside = ebb_graph_fresh(g, "loss_before");
+        if (aside.i == 0)
+            return ebb_error_memory();
+        ebb_graph_remove_output(g, before);
+        EBB_TRY(ebb_value_rename(g, before, ebb_text(g, aside)));
+    }
+    ebb_with_name(b, "loss");
+    const ebb_value sum = ebb_emit(b, EBB_OP_ADD, before, part);
+    EBB_TRY(b->status);
+    EBB_TRY(ebb_graph_add_output(g, sum));
+    g->loss = sum;
+    return NULL;
+}
+
+/* `part`, one number, is the loss, or the next one: times its weight. */
+static ebb_status put(ebb_edit *e, ebb_build *b, ebb_value part, const char *name)
+{
+    ebb_graph *g = e->g;
+    const double weight = ebb_option_float(e, "weight");
+    const bool adds = ebb_option_int(e, "add") != 0;
+    if (weight != 1) {
+        ebb_with_name(b, name);
+        part = ebb_emit(b, EBB_OP_MUL, part, ebb_const_like(b, part, weight));
+        EBB_TRY(b->status);
+    }
+    if ((ebb_value_of(g, part)->flags & EBB_IS_OUTPUT) == 0)
+        EBB_TRY(ebb_graph_add_output(g, part));
+    if (!adds || g->loss.i == 0)
+        g->loss = part;
+    else
+        EBB_TRY(add_to_loss(b, part));
+    ebb_applied(e);
+    return NULL;
+}
+
+/* "loss"; of one of several, with its target. */
+static const char *name_of(ebb_edit *e)
+{
+    return ebb_option_int(e, "add") == 0
+               ? "loss"
+               : ebb_arena_printf(e->scratch, "loss_%s", ebb_option_string(e, "target"));
+}
+
+static ebb_build begin(ebb_edit *e)
+{
+    ebb_build b = ebb_edit_build(e, ebb_first_update(e->g), EBB_LOSS);
     b.phase = EBB_LOSS;
     b.name = "loss";
-    spot s = {.e = e, .b = &b, .output = output, .type = ebb_value_of(g, output)->type};
-    ebb_value target = EBB_NO_VALUE, loss = EBB_NO_VALUE;
+    return b;
+}
+
+static ebb_status name_existing(ebb_edit *e, const char *name)
+{
+    ebb_value v;
+    int64_t elements;
+    EBB_TRY(find_output(e, name, &v));
+    const ebb_type *type = &ebb_value_of(e->g, v)->type;
+    if (!is_float_tensor(e->g, v) ||
+        (type->rank > 0 && (!ebb_type_elements(type, &elements) || elements != 1)))
+        return ebb_error(EBB_USAGE, "loss: output '%s' is not a single floating-point number",
+                         name);
+    ebb_found(e);
+    ebb_build b = begin(e);
+    return put(e, &b, v, name);
+}
+
+static ebb_status append(ebb_edit *e, const ebb_loss_kind *kind, ebb_value output)
+{
+    ebb_graph *g = e->g;
+    ebb_build b = begin(e);
+    ebb_loss_site s = {.e = e, .b = &b, .x = output, .type = ebb_value_of(g, output)->type};
+    const char *name = name_of(e);
+    ebb_value loss = EBB_NO_VALUE;
+    char text[256];
+    if (name == NULL)
+        return ebb_error_memory();
     if (s.type.rank < 0)
         return ebb_error(EBB_USAGE, "loss: the shape of output '%s' is not known",
                          ebb_value_name(g, output));
-    if (strcmp(kind, "cross-entropy") == 0)
-        EBB_TRY(cross_entropy(&s, &target, &loss));
-    else
-        EBB_TRY(elementwise(&s, kind, &target, &loss));
-    if (ebb_option_int(e, "keep-output") == 0)
-        while (g->output_count > 0)
-            ebb_graph_remove_output(g, g->outputs[0]);
-    EBB_TRY(ebb_graph_add_output(g, loss));
-    g->loss = loss;
-    ebb_applied(e);
-    char text[256];
-    return ebb_note(e, "%s of '%s' against the new input '%s' %s", kind, ebb_value_name(g, output),
-                    ebb_value_name(g, target),
-                    ebb_type_print(text, sizeof text, &s.target, &g->model->names));
+    s.name = ebb_option_float(e, "weight") == 1 ? name : NULL;
+    EBB_TRY(find_axis(&s, kind->target));
+    EBB_TRY(find_target(&s, kind->target));
+    EBB_TRY(kind->build(&s, &loss));
+    const ebb_type target = ebb_value_of(g, s.target)->type;
+    let_go_of_outputs(e);
+    EBB_TRY(put(e, &b, loss, name));
+    return ebb_note(e, "%s of '%s' against the %sinput '%s' %s", kind->name,
+                    ebb_value_name(g, output), s.is_new ? "new " : "", ebb_value_name(g, s.target),
+                    ebb_type_print(text, sizeof text, &target, &g->model->names));
 }
 
 static ebb_status run(ebb_edit *e)
 {
-    const char *name = ebb_option_string(e, "name");
+    const char *name = ebb_option_string(e, "name"), *kind = ebb_option_string(e, "kind");
     ebb_value output;
+    if (name == NULL && kind == NULL)
+        return ebb_error(EBB_USAGE, "loss: say which, or name=OUTPUT: %s", NAMES);
+    EBB_TRY(check_options(e, name == NULL ? ebb_loss_kind_find(kind) : NULL));
     if (name != NULL)
         return name_existing(e, name);
-    if (ebb_option_string(e, "kind") == NULL)
-        return ebb_error(EBB_USAGE,
-                         "loss: say which: cross-entropy, mse, l1, bce-logits, or name=OUTPUT");
-    if (e->g->loss.i != 0)
+    if (e->g->loss.i != 0 && ebb_option_int(e, "add") == 0)
         return ebb_declined(e, EBB_NO_NODE, "the graph has a loss already");
     EBB_TRY(find_output(e, ebb_option_string(e, "output"), &output));
     ebb_found(e);
-    return append(e, output);
+    return append(e, ebb_loss_kind_find(kind), output);
 }
 
 // clang-format off
 static const ebb_option options[] = {
-    {"kind",         EBB_OPTION_CHOICE, NULL,     "cross-entropy|mse|l1|bce-logits", "which loss"},
-    {"output",       EBB_OPTION_STRING, NULL,     NULL,                              "the predictions; default: the first floating-point output"},
-    {"target",       EBB_OPTION_STRING, "target", NULL,                              "name of the new graph input"},
-    {"axis",         EBB_OPTION_INT,    NULL,     "[-12, 11]",                       "cross-entropy: axis of the classes; default 1 for matrices"},
-    {"ignore_index", EBB_OPTION_INT,    "-100",   NULL,                              "cross-entropy: targets of this class do not count"},
-    {"reduction",    EBB_OPTION_CHOICE, "mean",   "mean|sum",                        "over the elements that count"},
-    {"keep-output",  EBB_OPTION_INT,    "0",      "[0, 1]",                          "1: what were graph outputs stay so"},
-    {"name",         EBB_OPTION_STRING, NULL,     NULL,                              "this output is the loss already"},
+    {"kind",            EBB_OPTION_CHOICE, NULL,     NAMES,                          doc_of_kind},
+    {"output",          EBB_OPTION_STRING, NULL,     NULL,                            "the predictions; default: the first floating-point output"},
+    {"target",          EBB_OPTION_STRING, "target", NULL,                            "name of the new graph input; or, where said, of one that is there"},
+    {"axis",            EBB_OPTION_INT,    NULL,     "[-12, 11]",                     "cross-entropy, cosine, kl: axis of the classes; default 1 for matrices. dice: the target is class numbers"},
+    {"ignore_index",    EBB_OPTION_INT,    "-100",   NULL,                            "cross-entropy, dice: targets of this class do not count"},
+    {"reduction",       EBB_OPTION_CHOICE, "mean",   "mean|sum",                      "over the elements that count"},
+    {"keep-output",     EBB_OPTION_INT,    "0",      "[0, 1]",                        "1: what were graph outputs stay so"},
+    {"name",            EBB_OPTION_STRING, NULL,     NULL,                            "this output is the loss already"},
+    {"weight",          EBB_OPTION_FLOAT,  "1",      "(0, inf)",                      "the loss is multiplied by this"},
+    {"add",             EBB_OPTION_INT,    "0",      "[0, 1]",                        "1: it is added to the loss that the graph has; --loss given twice says so by itself"},
+    {"class-weights",   EBB_OPTION_STRING, NULL,     NULL,                            "cross-entropy: one number a class, \"1,2.5\", or a file of them"},
+    {"label-smoothing", EBB_OPTION_FLOAT,  "0",      "[0, 1)",                        "cross-entropy: this share is spread over all classes"},
+    {"pos-weight",      EBB_OPTION_STRING, NULL,     NULL,                            "bce-logits: weight of the elements that are 1: one number, one a column, or a file"},
+    {"delta",           EBB_OPTION_FLOAT,  "1",      "(0, inf)",                      "huber: linear from this error on"},
+    {"beta",            EBB_OPTION_FLOAT,  "1",      "(0, inf)",                      "smooth-l1: linear from this error on"},
+    {"gamma",           EBB_OPTION_FLOAT,  "2",      "[1, inf)",                      "focal: how much less the easy elements count"},
+    {"alpha",           EBB_OPTION_FLOAT,  "0.25",   "[0, 1]",                        "focal: weight of the elements that are 1; the others have 1 - alpha"},
+    {"smooth",          EBB_OPTION_FLOAT,  "1",      "(0, inf)",                      "dice: added above and below the fraction"},
+    {"over",            EBB_OPTION_CHOICE, "sample", "sample|batch",                  "dice: what is summed before the fraction is formed"},
+    {"temperature",     EBB_OPTION_FLOAT,  "1",      "(0, inf)",                      "kl: both logits are divided by it, the loss multiplied by its square"},
+    {"target-is",       EBB_OPTION_CHOICE, "logits", "logits|probabilities|log-probabilities", "kl: what the target holds"},
     {0},
 };
 // clang-format on

@@ -175,8 +175,8 @@ static bool is_shared_with_subgraph(const ebb_graph *g, ebb_node n)
     return false;
 }
 
-/* From the loss back to what a model computes its predictions with: so many nodes at most, for a
- * chain of sums may lead far into a model. */
+/* What pass loss made, and from the loss back to what a model computes its predictions with: so many
+ * nodes at most, for a chain of sums may lead far into a model. */
 static ebb_status find_loss(lowering *l)
 {
     enum { FAR = 8 };
@@ -191,6 +191,7 @@ static ebb_status find_loss(lowering *l)
         ebb_node n = l->order[k];
         const ebb_node_info *info = ebb_node_of(g, n);
         bool reached = distance[n.i] > 0 && distance[n.i] <= FAR;
+        l->of_loss[n.i] = info->phase == EBB_LOSS && kind_of(info->op) != MOVE;
         if (!reached || (kind_of(info->op) == COMPUTE && info->op != EBB_OP_SOFTMAX))
             continue;
         bool reads_weight = false;

@@ -28,6 +28,7 @@ typedef struct ebb_batch_split {
     size_t value_count, node_count;
     ebb_batch_form *form;     /* by value id */
     bool *depends;            /* by value id: on the batch */
+    bool *labels;             /* by value: whole, and depends on inputs without floats alone */
     bool *needed;             /* by value id: its total */
     bool *clones;             /* by node id: computed part by part */
     bool *later;              /* by node id: when all parts are done */

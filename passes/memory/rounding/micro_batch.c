@@ -13,8 +13,9 @@
  * what counts in the whole batch, which the labels alone tell. Sums are added to as soon as a part
  * has its share, so that one sum and one share are alive.
  *
- * What has no floats (labels, masks, positions) and what does not depend on the batch is computed
- * once, and sliced where a part needs it. Graph outputs with a batch axis are put together again.
+ * What has no floats (labels, masks, positions), what a loss counts of its labels and what does not
+ * depend on the batch is computed once, and sliced where a part needs it. Graph outputs with a batch
+ * axis are put together again.
  *
  * Dropout: the parts are different samples and draw different bits. Part 0 keeps the stream of the
  * node, part i draws from a stream made of it and i; forward and backward agree. So with dropout on
@@ -53,7 +54,7 @@ static bool has_floats(const ebb_graph *g, ebb_node n)
 }
 
 typedef struct seen { /* what a node's inputs are */
-    bool parts, later, depends, known_axis;
+    bool parts, later, depends, known_axis, floats;
 } seen;
 
 static seen look(const splitting *s, ebb_node n)
@@ -68,6 +69,7 @@ static seen look(const splitting *s, ebb_node n)
         all.later = all.later || f.where == EBB_BATCH_SUM || f.where == EBB_BATCH_LATER ||
                     f.where == EBB_BATCH_CHAIN;
         all.depends = all.depends || s->depends[info->in[i].i];
+        all.floats = all.floats || (s->depends[info->in[i].i] && !s->labels[info->in[i].i]);
         all.known_axis = all.known_axis || (f.where == EBB_BATCH_WHOLE && f.axis >= 0);
     }
     return all;
@@ -117,6 +119,25 @@ static ebb_status compute_later(splitting *s, ebb_node n)
     return NULL;
 }
 
+/* What a loss makes of its labels alone, and is no larger than they are, tells what a mean is divided
+ * by: how many count, or their weights. */
+static bool counts_labels(const splitting *s, ebb_node n)
+{
+    const ebb_node_info *info = ebb_node_of(s->g, n);
+    int64_t most = 0, made = 0, count;
+    if (info->phase != EBB_LOSS)
+        return false;
+    for (uint32_t i = 0; i < info->in_count; i++)
+        if (s->labels[info->in[i].i] &&
+            ebb_type_elements(&ebb_value_of(s->g, info->in[i])->type, &count))
+            most = count > most ? count : most;
+    for (uint32_t k = 0; k < info->out_count; k++)
+        if (info->out[k].i != 0 &&
+            ebb_type_elements(&ebb_value_of(s->g, info->out[k])->type, &count))
+            made += count;
+    return made <= most;
+}
+
 /* One node in its place. *why: why the step cannot be split, a literal. */
 static ebb_status classify(splitting *s, ebb_node n, const char **why)
 {
@@ -139,7 +160,9 @@ static ebb_status classify(splitting *s, ebb_node n, const char **why)
         bool known = splits && reason == NULL;
         if (ebb_op_has(info->op, EBB_STATISTICS))
             *why = reason; // its gradient needs the parts
-        bool whole = !known || !has_floats(s->g, n);
+        bool whole = !known || !has_floats(s->g, n) || counts_labels(s, n);
+        for (uint32_t k = 0; k < info->out_count; k++)
+            s->labels[info->out[k].i] = whole && all.depends && !all.floats;
         take_forms(s, n, known ? b : NULL, whole, all.depends);
         s->clones[n.i] = !whole;
         s->rule[n.i] = whole ? NULL : b;
@@ -179,6 +202,7 @@ static int64_t find_batch(splitting *s)
             continue;
         s->form[g->inputs[i].i] = (form){EBB_BATCH_WHOLE, s->axis, 1};
         s->depends[g->inputs[i].i] = true;
+        s->labels[g->inputs[i].i] = !is_float(g, g->inputs[i]);
     }
     return size;
 }
@@ -214,6 +238,7 @@ static ebb_status allocate(splitting *s)
     s->node_count = g->node_count;
     s->form = EBB_NEW(scratch, form, g->value_count);
     s->depends = EBB_NEW(scratch, bool, g->value_count);
+    s->labels = EBB_NEW(scratch, bool, g->value_count);
     s->needed = EBB_NEW(scratch, bool, g->value_count);
     s->clones = EBB_NEW(scratch, bool, g->node_count);
     s->later = EBB_NEW(scratch, bool, g->node_count);
@@ -222,9 +247,9 @@ static ebb_status allocate(splitting *s)
     s->sum = EBB_NEW(scratch, ebb_value, g->value_count);
     s->slices = EBB_NEW(scratch, ebb_batch_slices, g->value_count);
     s->totals = EBB_NEW(scratch, ebb_batch_count, g->node_count);
-    if (s->form == NULL || s->depends == NULL || s->needed == NULL || s->clones == NULL ||
-        s->later == NULL || s->rule == NULL || s->part == NULL || s->sum == NULL ||
-        s->slices == NULL || s->totals == NULL)
+    if (s->form == NULL || s->depends == NULL || s->labels == NULL || s->needed == NULL ||
+        s->clones == NULL || s->later == NULL || s->rule == NULL || s->part == NULL ||
+        s->sum == NULL || s->slices == NULL || s->totals == NULL)
         return ebb_error_memory();
     for (size_t v = 0; v < g->value_count; v++)
         s->form[v].axis = -1;

@@ -1,0 +1,379 @@
+/* test_losses.c: several losses, what pass loss refuses and says, and what other passes make of losses.
+ * Their numbers: tests/gradients/test_losses.c. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "onnx/file/file.h"
+#include "onnx/graph/infer.h"
+#include "onnx/text/text.h"
+
+#define HEAD "<ir_version: 10, opset_import: [\"\" : 20]> "
+
+static const char two_heads[] =
+    HEAD "g (float[4,2] x) => (float[4,3] a, float[4,2] b) "
+         "<float[2,3] v = {1,-1,0.5,2,0.25,-2}, float[2,2] w = {1,0,-1,2}> "
+         "{ a = MatMul (x, v) b = MatMul (x, w) }";
+
+static const float x_of_two[8] = {1, 2, -1, 0.5f, 0.25f, -2, 1, 1};
+static const int64_t labels[4] = {2, 0, 1, 2};
+static const float numbers[8] = {1, 0, -1, 2, 0.5f, 1, 3, -2};
+
+static ebb_model *parse(const char *text)
+{
+    ebb_model *model;
+    ebb_status status = ebb_text_parse_model(&model, text);
+    if (status == NULL)
+        status = ebb_infer_graph(model->graph);
+    if (status != NULL)
+        fail_msg("%s", ebb_status_text(status));
+    return model;
+}
+
+static void good(ebb_status status)
+{
+    if (status != NULL)
+        fail_msg("%s", ebb_status_text(status));
+}
+
+static void refused(ebb_status status, ebb_code code, const char *says)
+{
+    assert_non_null(status);
+    if (ebb_status_code(status) != code || strstr(ebb_status_text(status), says) == NULL)
+        fail_msg("%s\ndoes not say: %s", ebb_status_text(status), says);
+}
+
+/* The whole step, gradients as outputs. */
+static ebb_status make(ebb_model *model, const char *const *losses, const char *pass, bool strict)
+{
+    char *pipeline;
+    const ebb_step_options step = {
+        .losses = losses, .optimizer = "none", .passes = (const char *const[]){pass, NULL}};
+    const ebb_rewrite_options options = {.strict = strict, .verify_each = true};
+    ebb_status status = ebb_step_pipeline(&pipeline, &step);
+    if (status == NULL)
+        status = ebb_rewrite(model, pipeline, &options, NULL);
+    ebb_release(pipeline);
+    return status;
+}
+
+#define LIST(...)         \
+    (const char *const[]) \
+    {                     \
+        __VA_ARGS__, NULL \
+    }
+
+static ebb_batch batch_of_two(ebb_named in[3])
+{
+    static const int64_t rows[2] = {4, 2};
+    in[0] = (ebb_named){"x", 1, 2, rows, x_of_two};
+    in[1] = (ebb_named){"label", 7, 1, rows, labels};
+    in[2] = (ebb_named){"number", 1, 2, rows, numbers};
+    return (ebb_batch){in, 3};
+}
+
+typedef struct results {
+    double loss, label, number, v[6], w[4];
+} results;
+
+static void read(ebb_program *p, const char *name, double *to, size_t count)
+{
+    ebb_named got;
+    good(ebb_program_get(p, name, &got));
+    for (size_t i = 0; i < count; i++)
+        to[i] = ebb_element(&got, i);
+}
+
+static void step(results *r, const char *const *losses, const char *pass)
+{
+    ebb_named in[3];
+    ebb_program *p;
+    ebb_model *model = parse(two_heads);
+    ebb_batch batch = batch_of_two(in);
+    batch.count = losses[1] == NULL ? 2 : 3;
+    if (strstr(losses[0], "label") == NULL)
+        in[1] = in[2];
+    good(make(model, losses, pass, pass[0] != '\0'));
+    good(ebb_program_compile(&p, model, NULL));
+    assert_string_equal(ebb_program_loss_name(p), "loss");
+    good(ebb_program_step(p, &batch));
+    memset(r, 0, sizeof *r);
+    read(p, "loss", &r->loss, 1);
+    if (losses[1] != NULL) {
+        read(p, "loss_label", &r->label, 1);
+        read(p, "loss_number", &r->number, 1);
+    }
+    if (strstr(losses[0], "output=a") != NULL)
+        read(p, "v_grad", r->v, 6);
+    if (losses[1] != NULL || strstr(losses[0], "output=b") != NULL)
+        read(p, "w_grad", r->w, 4);
+    ebb_program_free(p);
+    ebb_close(model);
+}
+
+static void is_near(double x, double expected)
+{
+    if (!(fabs(x - expected) <= 1e-6 * (1 + fabs(expected))))
+        fail_msg("%.9g is not %.9g", x, expected);
+}
+
+#define BOTH                                                                                      \
+    LIST("cross-entropy:output=a,target=label,weight=0.5", "huber:output=b,target=number,weight=" \
+                                                           "3")
+
+static void several_losses_are_added_up_with_their_weights(void **state)
+{
+    (void)state;
+    results both, first, second;
+    step(&both, BOTH, "");
+    step(&first, LIST("cross-entropy:output=a,target=label"), "");
+    step(&second, LIST("huber:output=b,target=number"), "");
+    is_near(both.loss, 0.5 * first.loss + 3 * second.loss);
+    is_near(both.label, 0.5 * first.loss);
+    is_near(both.number, 3 * second.loss);
+    for (int i = 0; i < 6; i++)
+        is_near(both.v[i], 0.5 * first.v[i]);
+    for (int i = 0; i < 4; i++)
+        is_near(both.w[i], 3 * second.w[i]);
+    results parts;
+    step(&parts, BOTH, "micro-batch:parts=2");
+    is_near(parts.loss, both.loss);
+    is_near(parts.label, both.label);
+    for (int i = 0; i < 4; i++)
+        is_near(parts.w[i], both.w[i]);
+}
+
+static void three_losses_have_one_sum(void **state)
+{
+    (void)state;
+    ebb_model_facts *f;
+    ebb_model *model = parse(two_heads);
+    good(make(
+        model,
+        LIST("mse:output=a,target=one", "l1:output=a,target=one", "cosine:output=b,target=two"), "",
+        false));
+    good(ebb_facts_of(&f, model));
+    assert_string_equal(f->loss, "loss");
+    assert_int_equal(f->input_count, 3); // x, one, two: the first two losses share a target
+    ebb_release(f);
+    ebb_close(model);
+}
+
+static void an_evaluation_has_the_loss_of_each(void **state)
+{
+    (void)state;
+    ebb_named in[3];
+    ebb_program *p;
+    ebb_metrics *m;
+    char *pipeline;
+    results both;
+    ebb_model *model = parse(two_heads);
+    ebb_batch batch = batch_of_two(in);
+    const ebb_step_options options = {.losses = BOTH};
+    step(&both, BOTH, "");
+    good(ebb_evaluation_pipeline(&pipeline, &options));
+    good(ebb_rewrite(model, pipeline, NULL, NULL));
+    ebb_release(pipeline);
+    good(ebb_program_compile(&p, model, NULL));
+    good(ebb_program_step(p, &batch));
+    good(ebb_metrics_new(&m, BOTH, NULL));
+    good(ebb_metrics_take(m, p, &batch));
+    static const char *const names[] = {"loss", "loss/label", "loss/number", "accuracy", "r2"};
+    assert_int_equal(ebb_metrics_count(m), 5);
+    for (size_t i = 0; i < 5; i++)
+        assert_string_equal(ebb_metrics_at(m, i).name, names[i]);
+    is_near(ebb_metrics_at(m, 0).value, both.loss);
+    is_near(ebb_metrics_at(m, 1).value, both.label);
+    is_near(ebb_metrics_at(m, 2).value, both.number);
+    ebb_metrics_free(m);
+    ebb_program_free(p);
+    ebb_close(model);
+}
+
+static void a_target_may_be_what_the_model_reads(void **state)
+{
+    (void)state;
+    ebb_model_facts *f;
+    ebb_model *model = parse(HEAD "g (float[4,2] x) => (float[4,2] y) <float[2,2] w = {1,2,3,4}> "
+                                  "{ y = MatMul (x, w) }");
+    good(make(model, LIST("mse:target=x"), "", false));
+    good(ebb_facts_of(&f, model));
+    assert_int_equal(f->input_count, 1);
+    ebb_release(f);
+    ebb_close(model);
+}
+
+static void what_is_said_wrongly_is_refused(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *first, *second, *says;
+    } wrong[] = {
+        {"mse:output=b,axis=1", NULL, "mse has no option 'axis'; it takes output, target"},
+        {"huber:output=b,beta=2", NULL, "weight and delta"},
+        {"huber:output=b,delta=0", NULL, "option delta"},
+        {"focal:output=b,gamma=0.5", NULL, "option gamma"},
+        {"cross-entropy:output=a,label-smoothing=1", NULL, "option label-smoothing"},
+        {"cross-entropy:output=a,class-weights=\"1,2\"", NULL,
+         "class-weights has 2 numbers, output 'a' has 3 classes"},
+        {"cross-entropy:output=a,class-weights=\"1,-2,1\"", NULL, "-2 is no finite number"},
+        {"cross-entropy:output=a,class-weights=nowhere.txt", NULL, "nowhere.txt"},
+        {"bce-logits:output=a,pos-weight=\"1,2\"", NULL, "pos-weight has 2 numbers"},
+        {"kl:output=a,target-is=probabilities,temperature=2", NULL, "has no temperature"},
+        {"kl:output=a,target-is=labels", NULL, "target-is=labels should be"},
+        {"dice:output=a,over=batch,axis=1,delta=1", NULL, "dice has no option 'delta'"},
+        {"mse:output=a,target=x", NULL, "the input 'x' is float32[4,2]"},
+        {"mse:output=a,weight=0", NULL, "option weight"},
+        {"mse:output=a", "l1:output=b", "'target' is the target of another loss"},
+        {"mse:output=a,target=t", "l1:output=b,target=t", "the input 't' is float32[4,3]"},
+        {"hubert", NULL, "kind=hubert should be cross-entropy|mse|"},
+    };
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        ebb_model *model = parse(two_heads);
+        refused(make(model, LIST(wrong[i].first, wrong[i].second), "", false),
+                strstr(wrong[i].says, "nowhere") != NULL ? EBB_IO : EBB_USAGE, wrong[i].says);
+        ebb_close(model);
+    }
+}
+
+static void class_weights_come_from_a_list_or_a_file(void **state)
+{
+    (void)state;
+    static const float weights[3] = {1, 0.5f, 2};
+    static const int64_t three[1] = {3};
+    const ebb_named array = {"w", 1, 1, three, weights};
+    results list, text, arrays;
+    FILE *file = fopen("class_weights.txt", "w");
+    assert_non_null(file);
+    (void)fputs("1\n0.5\n2\n", file);
+    assert_int_equal(fclose(file), 0);
+    good(ebb_tensors_save("class_weights.safetensors", &array, 1, NULL));
+    step(&list, LIST("cross-entropy:output=a,target=label,class-weights=\"1,0.5,2\""), "");
+    step(&text, LIST("cross-entropy:output=a,target=label,class-weights=class_weights.txt"), "");
+    step(&arrays,
+         LIST("cross-entropy:output=a,target=label,class-weights=class_weights.safetensors"), "");
+    is_near(text.loss, list.loss);
+    is_near(arrays.loss, list.loss);
+    for (int i = 0; i < 6; i++) {
+        is_near(text.v[i], list.v[i]);
+        is_near(arrays.v[i], list.v[i]);
+    }
+    (void)remove("class_weights.txt");
+    (void)remove("class_weights.safetensors");
+}
+
+static void constants_of_a_loss_are_not_trained(void **state)
+{
+    (void)state;
+    static const char *const losses[] = {
+        "cross-entropy:output=a,target=label,class-weights=\"1,2,3\",label-smoothing=0.1",
+        "bce-logits:output=a,target=t,pos-weight=\"1,2,3\"",
+        "dice:output=a,target=label,axis=1,over=batch", "huber:output=a,target=t,delta=0.5"};
+    for (size_t i = 0; i < sizeof losses / sizeof *losses; i++) {
+        ebb_model_facts *f;
+        ebb_model *model = parse(two_heads);
+        good(make(model, LIST(losses[i]), "", false));
+        good(ebb_facts_of(&f, model));
+        size_t gradients = 0;
+        for (size_t k = 0; k < f->output_count; k++)
+            gradients += strstr(f->outputs[k].name, "_grad") != NULL;
+        assert_int_equal(gradients, 1); // v's
+        ebb_release(f);
+        ebb_close(model);
+    }
+}
+
+/* The sums of a fraction are of the whole batch: no part has its share of it. */
+static void dice_over_the_batch_is_not_split(void **state)
+{
+    (void)state;
+    ebb_model *model = parse(two_heads);
+    refused(make(model, LIST("dice:output=a,target=t,over=batch"), "micro-batch:parts=2", true),
+            EBB_UNSUPPORTED, "it needs a result of the whole batch");
+    ebb_close(model);
+}
+
+static char *report_of(const char *loss, const char *pass)
+{
+    char *pipeline, *json;
+    ebb_model *model =
+        parse(HEAD "g (float[256,2] x) => (float[256,3] y) <float[2,3] v = {1,-1,0.5,2,0.25,-2}> "
+                   "{ y = MatMul (x, v) }");
+    const ebb_step_options options = {
+        .loss = loss, .optimizer = "none", .passes = (const char *const[]){pass, NULL}};
+    good(ebb_step_pipeline(&pipeline, &options));
+    good(ebb_rewrite(model, pipeline, NULL, &json));
+    ebb_release(pipeline);
+    ebb_close(model);
+    return json;
+}
+
+static bool applied(const char *json, const char *pass)
+{
+    char name[64];
+    (void)snprintf(name, sizeof name, "\"name\": \"%s\"", pass);
+    const char *at = strstr(json, name);
+    assert_non_null(at);
+    at = strstr(at, "\"applied\": ");
+    assert_non_null(at);
+    return atoi(at + 11) > 0;
+}
+
+static void a_weighted_loss_is_chunked_and_a_smoothed_one_is_not(void **state)
+{
+    (void)state;
+    char *json = report_of("cross-entropy:class-weights=\"1,2,3\"", "chunk-loss:rows=64");
+    assert_true(applied(json, "chunk-loss"));
+    ebb_release(json);
+    json = report_of("cross-entropy:label-smoothing=0.1", "chunk-loss:rows=64");
+    assert_false(applied(json, "chunk-loss"));
+    ebb_release(json);
+}
+
+/* In 16 bits a loss keeps its 32: otherwise 1e-12 would be 0. */
+static void a_loss_is_computed_in_float32(void **state)
+{
+    (void)state;
+    static const char *const losses[] = {
+        "cosine:output=b,target=number", "kl:output=b,target=number",
+        "focal:output=b,target=number", "dice:output=b,target=number",
+        "huber:output=b,target=number"};
+    for (size_t i = 0; i < sizeof losses / sizeof *losses; i++) {
+        char *pipeline, *text;
+        ebb_model *model = parse(two_heads);
+        const ebb_step_options options = {
+            .loss = losses[i], .optimizer = "none", .precision = "bf16"};
+        good(ebb_step_pipeline(&pipeline, &options));
+        good(ebb_rewrite(model, pipeline, NULL, NULL));
+        good(ebb_inspect_text(model, &text));
+        assert_non_null(strstr(text, "(float loss"));
+        assert_null(strstr(text, "number_bf16"));
+        ebb_release(text);
+        ebb_release(pipeline);
+        ebb_close(model);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(several_losses_are_added_up_with_their_weights),
+        cmocka_unit_test(three_losses_have_one_sum),
+        cmocka_unit_test(an_evaluation_has_the_loss_of_each),
+        cmocka_unit_test(a_target_may_be_what_the_model_reads),
+        cmocka_unit_test(what_is_said_wrongly_is_refused),
+        cmocka_unit_test(class_weights_come_from_a_list_or_a_file),
+        cmocka_unit_test(constants_of_a_loss_are_not_trained),
+        cmocka_unit_test(dice_over_the_batch_is_not_split),
+        cmocka_unit_test(a_weighted_loss_is_chunked_and_a_smoothed_one_is_not),
+        cmocka_unit_test(a_loss_is_computed_in_float32),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
