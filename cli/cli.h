@@ -165,12 +165,14 @@ typedef struct cli_map {
     ebb_model_facts *facts; /* ... and of `feeds` */
 } cli_map;
 
+/* The files that this option names ("--data"), as --scale and its like say. */
+ebb_status cli_open_data(const cli *c, const char *option, const ebb_model *model, ebb_data **data);
 /* "--map label=target"; or a sentence on stderr and false. Goes with cli_free_map either way. */
 bool cli_read_map(const cli *c, const char *option, cli_map *map);
 void cli_free_map(cli_map *map);
 /* Each input that has an array takes its shape, with `batch` rows. *rows: of the shortest array; -1
  * where there is none. */
-ebb_status cli_bind_rows(ebb_model *model, const ebb_data *data, const cli_map *map, int64_t batch,
+ebb_status cli_bind_rows(ebb_model *model, ebb_data *data, const cli_map *map, int64_t batch,
                          int64_t *rows);
 /* Fills map->feeds for the inputs of the finished step; a name that fits nowhere is an error. */
 ebb_status cli_find_feeds(const ebb_model *model, ebb_data *data, cli_map *map);

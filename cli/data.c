@@ -26,6 +26,32 @@ bool cli_read_map(const cli *c, const char *option, cli_map *map)
     return text != NULL;
 }
 
+static void list_words(const cli *c, const char *option, const char *list[MOST_WORDS + 1])
+{
+    int count = 0;
+    for (int at = 0; (list[count] = cli_next(c, option, &at)) != NULL;)
+        count++;
+}
+
+ebb_status cli_open_data(const cli *c, const char *option, const ebb_model *model, ebb_data **data)
+{
+    const char *paths[MOST_WORDS + 1], *scale[MOST_WORDS + 1], *mean[MOST_WORDS + 1];
+    const char *std[MOST_WORDS + 1];
+    list_words(c, option, paths);
+    list_words(c, "--scale", scale);
+    list_words(c, "--mean", mean);
+    list_words(c, "--std", std);
+    const ebb_data_options options = {.model = model,
+                                      .scale = scale,
+                                      .mean = mean,
+                                      .std = std,
+                                      .layout = cli_get(c, "--layout", NULL),
+                                      .round = cli_has(c, "--round"),
+                                      .allow_nan =
+                                          strcmp(cli_get(c, "--on-nan", "stop"), "warn") == 0};
+    return ebb_data_open_files(data, paths, &options);
+}
+
 void cli_free_map(cli_map *map)
 {
     free(map->text);
@@ -42,7 +68,7 @@ static const char *array_for(const cli_map *map, const char *input)
     return input;
 }
 
-ebb_status cli_bind_rows(ebb_model *model, const ebb_data *data, const cli_map *map, int64_t batch,
+ebb_status cli_bind_rows(ebb_model *model, ebb_data *data, const cli_map *map, int64_t batch,
                          int64_t *rows)
 {
     return ebb_data_shape(data, model, map->pairs, batch, rows);

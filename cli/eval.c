@@ -108,8 +108,7 @@ int cli_evaluate(const cli *c, ebb_program *trained, int64_t batch, json_t **res
         return EBB_OK;
     const char *maps = cli_has(c, "--eval-map") ? "--eval-map" : "--map";
     int code = cli_read_map(c, maps, &map) ? EBB_OK : EBB_USAGE;
-    ebb_status status =
-        code == EBB_OK ? ebb_data_open(&t.data, cli_get(c, "--eval", NULL), NULL) : NULL;
+    ebb_status status = code == EBB_OK ? cli_open_data(c, "--eval", NULL, &t.data) : NULL;
     if (status != NULL)
         code = cli_fail(status);
     if (code == EBB_OK)

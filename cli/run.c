@@ -174,7 +174,7 @@ int cli_run(const cli *c)
     if (status == NULL)
         status = cli_weights(c, model);
     if (status == NULL)
-        status = ebb_data_open(&data, cli_get(c, "--data", NULL), model);
+        status = cli_open_data(c, "--data", model, &data);
     if (status == NULL)
         status = run_once(c, model, data, &map);
     cli_free_map(&map);

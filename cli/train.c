@@ -41,7 +41,12 @@ static ebb_status next_batch(ebb_data *data, loop *l, ebb_batch *batch)
         if (l->shuffle)
             ebb_shuffle(l->order, l->rows, l->seed, l->repeat ? 0 : (uint64_t)epoch);
     }
-    return ebb_data_rows(data, l->order + at * l->batch, (size_t)l->batch, l->map.feeds, batch);
+    const int64_t *rows = l->order + at * l->batch;
+    ebb_data_epoch(data, (uint64_t)epoch);
+    ebb_status status = ebb_data_rows(data, rows, (size_t)l->batch, l->map.feeds, batch);
+    if (status == NULL && !l->repeat && at + 1 < l->per_epoch) // they are read during this step
+        status = ebb_data_ahead(data, rows + l->batch, (size_t)l->batch, l->map.feeds);
+    return status;
 }
 
 /* ---- telling ---- */
@@ -353,7 +358,7 @@ static int prepare(const cli *c, ebb_model **model, ebb_data **data, loop *l)
     if (status == NULL && (code = cli_check_step(c, 0, step)) != EBB_OK)
         return code;
     if (status == NULL)
-        status = ebb_data_open(data, cli_get(c, "--data", NULL), *model);
+        status = cli_open_data(c, "--data", *model, data);
     if (status == NULL)
         status = cli_bind_rows(*model, *data, &l->map, l->batch, &l->rows);
     if (status == NULL && (code = count_steps(c, l)) != EBB_OK)
@@ -363,6 +368,7 @@ static int prepare(const cli *c, ebb_model **model, ebb_data **data, loop *l)
             step ? cli_rewrite(c, *model, false, NULL, NULL) : cli_make_step(c, *model, l->steps);
     if (status == NULL)
         status = cli_find_feeds(*model, *data, &l->map);
+    cli_notes(*data);
     return status == NULL ? EBB_OK : cli_fail(status);
 }
 

@@ -11,9 +11,11 @@
 #define PLANNING BACKEND, "--costs", "--budget", "--plan-time", "--allow"
 #define THREADS "--threads", "--deterministic"
 #define RUN THREADS, "--init", "--weights"
+#define DATA "--data", "--map", "--scale", "--mean", "--std", "--layout", "--round"
 #define WORDS(...) (const char *const[]){__VA_ARGS__, NULL}
 #define WITH_A_BUDGET "--plan-time", "--budget", "--allow", "--budget"
-#define OF_ROWS "--map", "--data", "--batch", "--data"
+#define OF_ROWS "--map", "--data", "--batch", "--data", "--scale", "--data", "--mean", "--data", "--std", "--data", "--layout", "--data", \
+                "--round", "--data"
 // clang-format on
 
 /* ---- verbs ---- */
@@ -333,11 +335,11 @@ static const cli_way plans[] = {
     {NULL, NULL, "STEP", 1, 1, WORDS(MODEL, STEP, PLANNING, RUN, "--run", "--json"), WORDS(WITH_A_BUDGET), plan},
 };
 static const cli_way runs[] = {
-    {NULL, NULL, "MODEL --data FILE", 1, 1, WORDS(MODEL, BACKEND, RUN, "--data", "--map", "--save", "--seed", "--profile", "--json"), NULL, cli_run},
+    {NULL, NULL, "MODEL --data FILE", 1, 1, WORDS(MODEL, BACKEND, RUN, DATA, "--save", "--seed", "--profile", "--json"), NULL, cli_run},
 };
 static const cli_way trains[] = {
     {NULL, NULL, "MODEL --data FILE", 1, 1,
-     WORDS(MODEL, STEP, PLANNING, RUN, "--data", "--map", "--batch", "--epochs", "--steps", "--no-shuffle", "--repeat-batch", "--checkpoint",
+     WORDS(MODEL, STEP, PLANNING, RUN, DATA, "--batch", "--epochs", "--steps", "--no-shuffle", "--repeat-batch", "--checkpoint",
            "--every", "--resume", "--save-model", "--save-adapter", "--save-checkpoint", "--eval", "--eval-map", "--metric", "--on-nan", "--profile", "--json"),
      WORDS(WITH_A_BUDGET, "--epochs", "!--steps", "--every", "--checkpoint", "--eval-map", "--eval", "--metric", "--eval"), cli_train},
 };
@@ -350,12 +352,12 @@ static const cli_way benches[] = {
     {"--calibrate", NULL, "MODEL... --calibrate -o COSTS", 1, 8,
      WORDS("-o", "--calibrate", MODEL, STEP, PLANNING, RUN, "--steps", "--json"), WORDS(WITH_A_BUDGET), calibrate},
     {"--sweep", NULL, "--sweep FILE -o LINES", 0, 8,
-     WORDS("-o", "--sweep", MODEL, STEP, PLANNING, RUN, "--run", "--data", "--map", "--batch", "--steps", "--json"), NULL, cli_sweep},
+     WORDS("-o", "--sweep", MODEL, STEP, PLANNING, RUN, "--run", DATA, "--batch", "--steps", "--json"), NULL, cli_sweep},
     {"--passes", NULL, "MODEL... --passes LIST -o LINES", 0, 8,
-     WORDS("-o", "--passes", MODEL, STEP, PLANNING, RUN, "--run", "--data", "--map", "--batch", "--steps", "--json"),
+     WORDS("-o", "--passes", MODEL, STEP, PLANNING, RUN, "--run", DATA, "--batch", "--steps", "--json"),
      WORDS(WITH_A_BUDGET, OF_ROWS, "--steps", "--run", "--threads", "--run"), cli_sweep},
     {"--sensitivity", NULL, "MODEL --sensitivity --data FILE -o FILE", 0, 8,
-     WORDS("-o", "--sensitivity", MODEL, STEP, PLANNING, RUN, "--data", "--map", "--batch", "--json"), WORDS(WITH_A_BUDGET), cli_sensitivity},
+     WORDS("-o", "--sensitivity", MODEL, STEP, PLANNING, RUN, DATA, "--batch", "--json"), WORDS(WITH_A_BUDGET), cli_sensitivity},
 };
 static const cli_way reduces[] = {
     {"--", NULL, "MODEL -o SMALL -- COMMAND {}", 1, 1,

@@ -501,7 +501,8 @@ EBB_API const char *ebb_checkpoint_note(const ebb_program *program);
 
 typedef struct ebb_data ebb_data; /* named arrays in memory or mapped */
 
-/* .npz, .npy, .safetensors, or a test_data_set_* folder (inputs named by the model). */
+/* .npz, .npy, .safetensors, or a test_data_set_* folder (inputs named by the model). An array's `data` is
+ * NULL where it is not in memory as it stands: its rows can be asked for. */
 EBB_API ebb_status ebb_data_open(ebb_data **data, const char *path, const ebb_model *model);
 EBB_API void ebb_data_close(ebb_data *data);
 EBB_API const char *
@@ -510,14 +511,36 @@ EBB_API size_t ebb_data_count(const ebb_data *data);
 EBB_API const ebb_named *ebb_data_at(const ebb_data *data, size_t index);
 EBB_API const ebb_named *ebb_data_find(const ebb_data *data, const char *name);
 
+/* How data are opened, and how rows of arrays become rows of inputs. All zero: as the files and the
+ * model have it. Lists are NULL-terminated; NULL: none. */
+typedef struct ebb_data_options {
+    const ebb_model *model; /* its inputs name the arrays of a test_data_set_* folder */
+    /* For inputs of floats: (x * scale - mean) / std, one number or one for each channel. "0.5,0.4,0.4"
+     * is for images of bytes (arrays of at least 3 dims); "image=0.5,0.4,0.4" for this input. A scale
+     * may be a fraction: "1/255". */
+    const char *const *scale, *const *mean, *const *std;
+    const char *layout; /* of the arrays: "nhwc", "nchw"; NULL: what fits */
+    bool round;         /* floats that the model's type cannot hold are rounded, not refused */
+    bool allow_nan;     /* rows with a NaN are taken, not refused */
+} ebb_data_options;
+
+/* Files, folders of test data and patterns ("part-*.npz"), at least one. Arrays of one name in several
+ * files are joined by rows, in the order given; of other names they stand side by side. What is in a
+ * file as it is (.npy, .safetensors, .npz that is not compressed) is mapped and read row by row: of a
+ * large file little is in memory at a time. options NULL: all zero. */
+EBB_API ebb_status ebb_data_open_files(ebb_data **data, const char *const *paths,
+                                       const ebb_data_options *options);
+
 /* Which arrays feed the inputs of a model. map: pairs (array, input), NULL-terminated, or NULL; an
  * input that is in no pair takes the array of its own name. A pair of unknown names is EBB_USAGE,
  * with the arrays and the inputs that there are.
  * _shape, before a step is made of the model: inputs get the shapes of their arrays, with `batch`
- * rows; inputs on the right that are not there yet may come with the loss. *rows: of the shortest
- * array that is used; -1 where no input has one.
- * _bind, on the finished model: each of its inputs has an array, and each pair an input. */
-EBB_API ebb_status ebb_data_shape(const ebb_data *data, ebb_model *model, const char *const *map,
+ * rows; inputs on the right that are not there yet may come with the loss. *rows: of the arrays that
+ * are used, which have equally many; -1 where no input has one.
+ * _bind, on the finished model: each of its inputs has an array, and each pair an input. From now on
+ * rows come as these inputs take them: numbers of another type where they stay the same numbers,
+ * channels first or last, [N] beside [N, 1], one-hot and class numbers, scaled. */
+EBB_API ebb_status ebb_data_shape(ebb_data *data, ebb_model *model, const char *const *map,
                                   int64_t batch, int64_t *rows);
 EBB_API ebb_status ebb_data_bind(ebb_data *data, const ebb_model *model, const char *const *map);
 
@@ -529,10 +552,20 @@ EBB_API ebb_status ebb_data_whole(ebb_data *data, const ebb_model *model, const 
 /* What is worth knowing of how the data are used, as a sentence; NULL: there are no more. */
 EBB_API const char *ebb_data_note(const ebb_data *data, size_t index);
 
-/* Rows `index[0..count)` of each named array, gathered into one batch; borrowed until the next
- * call. map: pairs (array name in the file, input name), NULL-terminated; NULL: names agree. */
+/* Rows `index[0..count)` of each array, gathered into one batch; borrowed until the next call. map NULL:
+ * of what was bound, or of all arrays where nothing was. Of bound arrays a number that the input's
+ * type cannot hold is EBB_USAGE; a label that is no class, or a NaN, EBB_RUNTIME: all name row and file. */
 EBB_API ebb_status ebb_data_rows(ebb_data *data, const int64_t *index, size_t count,
                                  const char *const *map, ebb_batch *batch);
+
+/* Announces the rows that will be asked for next: they are read by a thread meanwhile. The batch that is
+ * borrowed stays good until it is asked for them. */
+EBB_API ebb_status ebb_data_ahead(ebb_data *data, const int64_t *index, size_t count,
+                                  const char *const *map);
+
+/* Rows that are asked for and announced from now on are of this epoch: augmentation depends on seed,
+ * epoch and row alone. */
+EBB_API void ebb_data_epoch(ebb_data *data, uint64_t epoch);
 
 /* A permutation of 0..count-1 by seed and epoch (Fisher-Yates over Philox): the same everywhere. */
 EBB_API void ebb_shuffle(int64_t *order, int64_t count, uint64_t seed, uint64_t epoch);

@@ -1,15 +1,178 @@
-/* data.c: named arrays, rows of them, and the order in which an epoch reads them. */
+/* data.c: named arrays and what they are made of; and the order in which an epoch reads rows. */
 #include "exec/data/data.h"
 
 #include "kernels/math/philox.h"
-#include "onnx/file/file.h"
 
-#include <dirent.h>
 #include <errno.h>
-#include <stdlib.h>
+#include <fcntl.h>
+#include <stdarg.h>
+#include <stdio.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
-/* ---- the set ---- */
+enum {
+    MOST_OPEN = 256,        /* files that stay open; the others are opened for each row */
+    SMALL_BYTES = 16 << 20, /* an array that may be copied, and used where it is mapped */
+    SMALL_SUM = 64 << 20,   /* all of them together */
+};
+
+/* ---- files ---- */
+
+ebb_status ebb_data_map(ebb_data *data, const char *path, const ebb_mapping **mapping)
+{
+    struct stat facts;
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); // a pipe must not make us wait
+    if (fd < 0)
+        return ebb_error_io(path, "opening");
+    int kept = data->file_count < MOST_OPEN ? fcntl(fd, F_DUPFD_CLOEXEC, 0) : -1;
+    const bool known = fstat(fd, &facts) == 0;
+    ebb_status status = ebb_mapping_take(&data->mappings, fd, path);
+    const char *name = ebb_arena_strdup(&data->arena, path);
+    if (status == NULL && !known)
+        status = ebb_error_io(path, "reading");
+    if (status == NULL &&
+        (name == NULL || !ebb_arena_grow(&data->arena, &data->files, data->file_count,
+                                         &data->file_capacity, sizeof *data->files)))
+        status = ebb_error_memory();
+    if (status != NULL) {
+        if (kept >= 0)
+            (void)close(kept);
+        return status;
+    }
+    *mapping = data->mappings;
+    data->files[data->file_count++] =
+        (ebb_data_file){name, data->mappings, kept, (uint64_t)facts.st_dev, (uint64_t)facts.st_ino};
+    return NULL;
+}
+
+/* The file that these bytes are mapped from; file_count: they are in memory. */
+static size_t file_of(const ebb_data *data, const unsigned char *bytes)
+{
+    const uintptr_t at = (uintptr_t)bytes;
+    for (size_t i = data->file_count; i-- > 0;) {
+        const ebb_mapping *m = data->files[i].mapping;
+        if (m->data != NULL && at >= (uintptr_t)m->data && at - (uintptr_t)m->data < m->bytes)
+            return i;
+    }
+    return data->file_count;
+}
+
+static ebb_status read_at(const ebb_data_file *file, int fd, uint64_t offset, unsigned char *out,
+                          size_t bytes)
+{
+    for (size_t done = 0; done < bytes;) {
+        const ssize_t n = pread(fd, out + done, bytes - done, (off_t)(offset + done));
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            return ebb_error_io(file->path, "reading");
+        if (n == 0)
+            return ebb_error(EBB_IO, "%s: it became shorter while it was read", file->path);
+        done += (size_t)n;
+    }
+    return NULL;
+}
+
+static ebb_status read_file(const ebb_data_file *file, uint64_t offset, unsigned char *out,
+                            size_t bytes)
+{
+    struct stat facts;
+    if (file->fd >= 0)
+        return read_at(file, file->fd, offset, out, bytes);
+    int fd = open(file->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (fd < 0)
+        return ebb_error_io(file->path, "opening");
+    ebb_status status = NULL;
+    if (fstat(fd, &facts) != 0 || (uint64_t)facts.st_dev != file->device ||
+        (uint64_t)facts.st_ino != file->inode)
+        status = ebb_error(EBB_IO, "%s: it was replaced while it was read", file->path);
+    if (status == NULL)
+        status = read_at(file, fd, offset, out, bytes);
+    (void)close(fd);
+    return status;
+}
+
+/* ---- arrays ---- */
+
+/* Another file has more rows of an array that is there. */
+static ebb_status join(ebb_data *data, size_t at, ebb_dtype dtype, int rank, const int64_t *dims)
+{
+    ebb_named *named = &data->list[at];
+    bool same = named->dtype == (int)dtype && named->rank == rank && rank > 0;
+    for (int i = 1; same && i < rank; i++)
+        same = named->dims[i] == dims[i];
+    if (!same) {
+        char have[256], more[256];
+        const ebb_type a = ebb_type_tensor((ebb_dtype)named->dtype, named->rank, named->dims);
+        const ebb_type b = ebb_type_tensor(dtype, rank, dims);
+        return ebb_error(EBB_REJECTED,
+                         "array '%s' is %s here and %s in %s: rows of both cannot be "
+                         "joined",
+                         named->name, ebb_type_print(more, sizeof more, &b, NULL),
+                         ebb_type_print(have, sizeof have, &a, NULL), data->path);
+    }
+    int64_t *shape = EBB_NEW(&data->arena, int64_t, (size_t)rank);
+    if (shape == NULL)
+        return ebb_error_memory();
+    memcpy(shape, named->dims, (size_t)rank * sizeof *shape);
+    if (__builtin_add_overflow(shape[0], dims[0], &shape[0]))
+        return ebb_error(EBB_REJECTED, "array '%s' has too many rows", named->name);
+    named->dims = shape;
+    named->data = NULL;
+    return NULL;
+}
+
+static ebb_status add_part(ebb_data *data, size_t at, int64_t rows, const unsigned char *bytes)
+{
+    ebb_array *array = &data->arrays[at];
+    const int64_t from = array->part_count == 0 ? 0
+                                                : array->parts[array->part_count - 1].from +
+                                                      array->parts[array->part_count - 1].rows;
+    const size_t file = file_of(data, bytes);
+    const bool mapped = file < data->file_count;
+    if (!ebb_arena_grow(&data->arena, &array->parts, array->part_count, &array->part_capacity,
+                        sizeof *array->parts))
+        return ebb_error_memory();
+    array->parts[array->part_count++] =
+        (ebb_part){.from = from,
+                   .rows = rows,
+                   .bytes = bytes,
+                   .file = file,
+                   .offset = mapped ? (uint64_t)(bytes - data->files[file].mapping->data) : 0,
+                   .path = mapped ? data->files[file].path : data->path};
+    array->opened = data->opened;
+    return NULL;
+}
+
+/* A new entry of the list. */
+static ebb_status begin(ebb_data *data, const char *name, size_t name_length, ebb_dtype dtype,
+                        int rank, const int64_t *dims)
+{
+    ebb_str id = ebb_names_intern(&data->names, name, name_length);
+    int64_t *shape = EBB_NEW(&data->arena, int64_t, (size_t)rank + 1);
+    if (id.i == 0 || shape == NULL ||
+        !ebb_arena_grow(&data->arena, &data->list, data->count, &data->capacity,
+                        sizeof *data->list) ||
+        !ebb_arena_grow(&data->arena, &data->arrays, data->count, &data->array_capacity,
+                        sizeof *data->arrays))
+        return ebb_error_memory();
+    if (rank > 0)
+        memcpy(shape, dims, (size_t)rank * sizeof *dims);
+    data->list[data->count] =
+        (ebb_named){ebb_names_text(&data->names, id), (int)dtype, rank, shape, NULL};
+    data->arrays[data->count++] = (ebb_array){0};
+    return NULL;
+}
+
+static size_t row_bytes_of(ebb_dtype dtype, int rank, const int64_t *dims)
+{
+    int64_t row[EBB_MAX_RANK] = {1};
+    size_t bytes = 0;
+    for (int i = 1; i < rank; i++)
+        row[i] = dims[i];
+    const ebb_type type = ebb_type_tensor(dtype, rank, row);
+    return rank > 0 && ebb_dtype_bits(dtype) % 8 == 0 && ebb_type_bytes(&type, &bytes) ? bytes : 0;
+}
 
 ebb_status ebb_data_add(ebb_data *data, const char *name, size_t name_length, ebb_dtype dtype,
                         int rank, const int64_t *dims, const void *bytes, size_t size)
@@ -26,104 +189,100 @@ ebb_status ebb_data_add(ebb_data *data, const char *name, size_t name_length, eb
     }
     size_t known = data->names.count;
     ebb_str id = ebb_names_intern(&data->names, name, name_length);
-    if (id.i != 0 && id.i < known)
-        return ebb_error(EBB_REJECTED, "array '%.*s' is there twice", shown, name);
-    int64_t *shape = EBB_NEW(&data->arena, int64_t, (size_t)rank + 1);
-    if (id.i == 0 || shape == NULL ||
-        !ebb_arena_grow(&data->arena, &data->list, data->count, &data->capacity,
-                        sizeof *data->list))
+    if (id.i == 0)
         return ebb_error_memory();
-    if (rank > 0)
-        memcpy(shape, dims, (size_t)rank * sizeof *dims);
-    size_t unit = ebb_dtype_bits(dtype) / 8;
-    if (unit > 1 && (uintptr_t)bytes % (unit > 8 ? 8 : unit) != 0) {
+    const bool joins = id.i < known;
+    const size_t at = joins ? id.i - 1 : data->count;
+    if (joins && data->arrays[at].opened == data->opened)
+        return ebb_error(EBB_REJECTED, "array '%.*s' is there twice", shown, name);
+    EBB_TRY(joins ? join(data, at, dtype, rank, dims)
+                  : begin(data, name, name_length, dtype, rank, dims));
+    data->arrays[at].row_bytes = row_bytes_of(dtype, rank, dims);
+    EBB_TRY(add_part(data, at, rank > 0 ? dims[0] : 1, bytes));
+
+    ebb_part *part = &data->arrays[at].parts[data->arrays[at].part_count - 1];
+    const size_t unit = ebb_dtype_bits(dtype) / 8;
+    const bool unaligned = unit > 1 && (uintptr_t)bytes % (unit > 8 ? 8 : unit) != 0;
+    const bool mapped = part->file < data->file_count;
+    if (unaligned && (!mapped || size <= SMALL_BYTES)) {
         void *aligned = ebb_arena_alloc(&data->arena, size + 1);
         if (aligned == NULL)
             return ebb_error_memory();
         memcpy(aligned, bytes, size);
-        bytes = aligned;
+        part->bytes = bytes = aligned;
     }
-    data->list[data->count++] =
-        (ebb_named){ebb_names_text(&data->names, id), (int)dtype, rank, shape, bytes};
+    if (!joins && !(unaligned && mapped && size > SMALL_BYTES))
+        data->list[at].data = bytes;
     return NULL;
 }
 
-static bool ends_with(const char *text, const char *end)
+void ebb_data_settle(ebb_data *data)
 {
-    size_t a = strlen(text), b = strlen(end);
-    return a >= b && strcmp(text + a - b, end) == 0;
-}
-
-/* input_0.pb, input_1.pb ... of a test_data_set folder. A tensor without a name, and every tensor
- * whose name the model does not know, gets that of the model's input at its place. */
-static ebb_status read_folder(ebb_data *data, const char *path, const ebb_model *model)
-{
-    const ebb_graph *g = model != NULL ? model->graph : NULL;
-    size_t place = 0;
-    for (int k = 0;; k++) {
-        const char *file = ebb_arena_printf(&data->arena, "%s/input_%d.pb", path, k);
-        struct stat facts;
-        if (file == NULL)
-            return ebb_error_memory();
-        if (stat(file, &facts) != 0) {
-            if (k == 0)
-                return ebb_error_io(path, "no input_0.pb in the folder");
-            return NULL;
-        }
-        ebb_tensor tensor = {0};
-        const char *name = NULL;
-        EBB_TRY(ebb_tensor_read_pb(&tensor, &name, &data->arena, file));
-        while (g != NULL && place < g->input_count &&
-               (ebb_value_of(g, g->inputs[place])->flags & EBB_IS_INITIALIZER))
-            place++;
-        bool known = name != NULL && name[0] != '\0' && (g == NULL || ebb_value_find(g, name).i);
-        if (!known) {
-            if (g == NULL || place >= g->input_count)
-                return ebb_error(EBB_REJECTED, "%s: the model has no input number %d", file, k);
-            name = ebb_value_name(g, g->inputs[place]);
-        }
-        place++;
-        if (tensor.data == NULL && tensor.bytes != 0)
-            return ebb_error(EBB_REJECTED, "%s: the tensor has no bytes", file);
-        EBB_TRY(ebb_data_add(data, name, strlen(name), (ebb_dtype)tensor.type.dtype,
-                             tensor.type.rank, tensor.type.dims, tensor.data, tensor.bytes));
+    size_t sum = 0;
+    for (size_t i = 0; i < data->count; i++) {
+        ebb_array *array = &data->arrays[i];
+        size_t bytes = 0, mapped = 0;
+        for (size_t k = 0; k < array->part_count; k++)
+            if (array->parts[k].file < data->file_count) {
+                bytes += (size_t)array->parts[k].rows * array->row_bytes;
+                mapped++;
+            }
+        const bool stays = bytes <= SMALL_BYTES && sum + bytes <= SMALL_SUM;
+        sum += stays ? bytes : 0;
+        for (size_t k = 0; k < array->part_count && mapped > 0 && !stays; k++)
+            if (array->parts[k].file < data->file_count)
+                array->parts[k].bytes = NULL;
     }
 }
 
-static ebb_status read_any(ebb_data *data, const char *path, const ebb_model *model)
+/* ---- rows where they lie ---- */
+
+static const ebb_part *part_of(const ebb_array *array, int64_t row)
 {
-    struct stat facts;
-    if (stat(path, &facts) != 0)
-        return ebb_error_io(path, "cannot be opened");
-    if (S_ISDIR(facts.st_mode))
-        return read_folder(data, path, model);
-    if (ends_with(path, ".npz"))
-        return ebb_npz_read(data, path);
-    if (ends_with(path, ".npy"))
-        return ebb_npy_read(data, path);
-    if (ends_with(path, ".safetensors"))
-        return ebb_safetensors_read(data, path);
-    return ebb_error(EBB_USAGE,
-                     "%s: data is read from .npz, .npy, .safetensors or a test_data_set folder",
-                     path);
+    size_t low = 0, high = array->part_count;
+    while (high - low > 1) {
+        const size_t middle = low + (high - low) / 2;
+        *(array->parts[middle].from <= row ? &low : &high) = middle;
+    }
+    return &array->parts[low];
 }
 
-EBB_API ebb_status ebb_data_open(ebb_data **data, const char *path, const ebb_model *model)
+ebb_status ebb_data_read(const ebb_data *data, const ebb_named *named, int64_t from, size_t count,
+                         void *out)
 {
-    *data = NULL;
-    ebb_data *d = ebb_alloc(sizeof *d);
-    if (d == NULL)
-        return ebb_error_memory();
-    ebb_status status = ebb_data_init(d, path);
-    if (status == NULL)
-        status = read_any(d, path, model);
-    if (status != NULL) {
-        ebb_data_close(d);
-        return status;
+    const ebb_array *array = &data->arrays[named - data->list];
+    unsigned char *to = out;
+    while (count > 0) {
+        const ebb_part *part = part_of(array, from);
+        const int64_t here = part->from + part->rows - from;
+        const size_t rows = here < 0 ? 0 : (uint64_t)here < count ? (size_t)here : count;
+        const size_t bytes = rows * array->row_bytes, skip = (size_t)(from - part->from);
+        if (rows == 0)
+            return ebb_error(EBB_USAGE, "array '%s' has no row %lld", named->name, (long long)from);
+        if (part->bytes != NULL && bytes > 0)
+            memcpy(to, part->bytes + skip * array->row_bytes, bytes);
+        else if (bytes > 0)
+            EBB_TRY(read_file(&data->files[part->file],
+                              part->offset + (uint64_t)skip * array->row_bytes, to, bytes));
+        to += bytes;
+        from += (int64_t)rows;
+        count -= rows;
     }
-    *data = d;
     return NULL;
 }
+
+const char *ebb_data_place(char text[512], const ebb_data *data, const ebb_named *named,
+                           int64_t row)
+{
+    const ebb_array *array = &data->arrays[named - data->list];
+    const ebb_part *part = array->part_count > 0 ? part_of(array, row) : NULL;
+    const char *path = part != NULL ? part->path : data->path;
+    (void)snprintf(text, 512, "row %lld of '%.150s' in %.300s",
+                   (long long)(part != NULL ? row - part->from : row), named->name, path);
+    return text;
+}
+
+/* ---- the set ---- */
 
 ebb_status ebb_data_init(ebb_data *data, const char *path)
 {
@@ -136,18 +295,11 @@ ebb_status ebb_data_init(ebb_data *data, const char *path)
 
 void ebb_data_fini(ebb_data *data)
 {
-    for (size_t i = 0; i < data->buffer_count; i++)
-        ebb_free(data->buffers[i].memory);
+    for (size_t i = 0; i < data->file_count; i++)
+        if (data->files[i].fd >= 0)
+            (void)close(data->files[i].fd);
     ebb_mappings_free(data->mappings);
     ebb_arena_fini(&data->arena);
-}
-
-EBB_API void ebb_data_close(ebb_data *data)
-{
-    if (data == NULL)
-        return;
-    ebb_data_fini(data);
-    ebb_free(data);
 }
 
 EBB_API const char *ebb_data_metadata(const ebb_data *data)
@@ -171,73 +323,27 @@ EBB_API const ebb_named *ebb_data_find(const ebb_data *data, const char *name)
     return id.i == 0 || id.i > data->count ? NULL : &data->list[id.i - 1];
 }
 
-/* ---- rows ---- */
-
-static ebb_status make_buffers(ebb_data *data)
+ebb_status ebb_data_add_note(ebb_data *data, const char *format, ...)
 {
-    if (data->buffers != NULL)
-        return NULL;
-    data->batch = EBB_NEW(&data->arena, ebb_named, data->count + 1);
-    data->buffers = EBB_NEW(&data->arena, ebb_row_buffer, data->count + 1);
-    if (data->batch == NULL || data->buffers == NULL)
+    char text[512];
+    va_list args;
+    va_start(args, format);
+    (void)vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    for (size_t i = 0; i < data->note_count; i++)
+        if (strcmp(data->notes[i], text) == 0)
+            return NULL;
+    const char *kept = ebb_arena_strdup(&data->arena, text);
+    if (kept == NULL || !ebb_arena_grow(&data->arena, &data->notes, data->note_count,
+                                        &data->note_capacity, sizeof *data->notes))
         return ebb_error_memory();
-    data->buffer_count = data->count;
+    data->notes[data->note_count++] = kept;
     return NULL;
 }
 
-static ebb_status gather(ebb_named *out, ebb_row_buffer *buffer, const ebb_named *array,
-                         const char *name, const int64_t *index, size_t count)
+EBB_API const char *ebb_data_note(const ebb_data *data, size_t index)
 {
-    if (array->rank < 1)
-        return ebb_error(EBB_USAGE, "array '%s' is a scalar: it has no rows", array->name);
-    memcpy(buffer->dims, array->dims, (size_t)array->rank * sizeof *array->dims);
-    buffer->dims[0] = 1;
-    ebb_type row = ebb_type_tensor((ebb_dtype)array->dtype, array->rank, buffer->dims);
-    size_t row_bytes = 0, bytes = 0;
-    if (ebb_dtype_bits((ebb_dtype)array->dtype) % 8 != 0 || !ebb_type_bytes(&row, &row_bytes) ||
-        !ebb_size_mul(&bytes, row_bytes, count) || count > INT64_MAX)
-        return ebb_error(EBB_USAGE, "array '%s': %zu rows of it cannot be gathered", array->name,
-                         count);
-    buffer->dims[0] = (int64_t)count;
-    if (bytes > buffer->capacity || buffer->memory == NULL) {
-        void *memory = ebb_alloc(bytes);
-        if (memory == NULL)
-            return ebb_error_memory();
-        ebb_free(buffer->memory);
-        buffer->memory = memory;
-        buffer->capacity = bytes;
-    }
-    for (size_t i = 0; i < count; i++) {
-        if (index[i] < 0 || index[i] >= array->dims[0])
-            return ebb_error(EBB_USAGE, "array '%s' has %lld rows: there is no row %lld",
-                             array->name, (long long)array->dims[0], (long long)index[i]);
-        if (row_bytes != 0)
-            memcpy((char *)buffer->memory + i * row_bytes,
-                   (const char *)array->data + (size_t)index[i] * row_bytes, row_bytes);
-    }
-    *out = (ebb_named){name, array->dtype, array->rank, buffer->dims, buffer->memory};
-    return NULL;
-}
-
-EBB_API ebb_status ebb_data_rows(ebb_data *data, const int64_t *index, size_t count,
-                                 const char *const *map, ebb_batch *batch)
-{
-    EBB_TRY(make_buffers(data));
-    size_t made = 0;
-    for (size_t i = 0; map == NULL && i < data->count; i++, made++)
-        EBB_TRY(gather(&data->batch[i], &data->buffers[i], &data->list[i], data->list[i].name,
-                       index, count));
-    for (size_t i = 0; map != NULL && map[2 * i] != NULL; i++, made++) {
-        const ebb_named *array = ebb_data_find(data, map[2 * i]);
-        if (array == NULL)
-            return ebb_error(EBB_USAGE, "%s: there is no array '%s'", data->path, map[2 * i]);
-        if (i >= data->count)
-            return ebb_error(EBB_USAGE, "%s: more inputs are mapped than there are arrays",
-                             data->path);
-        EBB_TRY(gather(&data->batch[i], &data->buffers[i], array, map[2 * i + 1], index, count));
-    }
-    *batch = (ebb_batch){data->batch, made};
-    return NULL;
+    return index < data->note_count ? data->notes[index] : NULL;
 }
 
 EBB_API void ebb_shuffle(int64_t *order, int64_t count, uint64_t seed, uint64_t epoch)

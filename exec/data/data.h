@@ -1,7 +1,10 @@
-/* data.h: named arrays from files, and safetensors out. Files are hostile until proven otherwise.
+/* data.h: named arrays from files, rows of them as a model wants them, and safetensors out. Files are
+ * hostile until proven otherwise.
  *
- * data.c holds the arrays and gathers rows; npz.c and safetensors.c read their formats into it;
- * checkpoint.c writes.
+ *     files ──formats/──> arrays of parts ──feed/──> rows as the inputs take them ──> batch
+ *
+ * data.c holds the arrays and knows neither of the two rooms; safetensors.c stands beside it, because
+ * checkpoints and weights are such files too; checkpoint.c writes.
  */
 #ifndef EBB_EXEC_DATA_DATA_H
 #define EBB_EXEC_DATA_DATA_H
@@ -13,46 +16,80 @@
 extern "C" {
 #endif
 
-typedef struct ebb_row_buffer { /* one array of the batch that ebb_data_rows gathers */
-    void *memory;
-    size_t capacity;
-    int64_t dims[EBB_MAX_RANK];
-} ebb_row_buffer;
+/* A file that arrays lie in as they are. Its rows are read, not touched in the mapping: what is read
+ * does not stay in the memory of the process, and a file that is cut meanwhile is an error instead of
+ * a signal. */
+typedef struct ebb_data_file {
+    const char *path;
+    const ebb_mapping *mapping;
+    int fd; /* -1: opened for each row, because many files are */
+    uint64_t device, inode;
+} ebb_data_file;
+
+/* Rows of an array that lie behind each other. */
+typedef struct ebb_part {
+    int64_t from, rows;         /* which rows of the array they are */
+    const unsigned char *bytes; /* in memory, or NULL: */
+    size_t file;                /* in ebb_data.files */
+    uint64_t offset;            /* of the first byte there */
+    const char *path;
+} ebb_part;
+
+/* What is beside the ebb_named of the same place in the list. */
+typedef struct ebb_array {
+    ebb_part *parts;
+    size_t part_count, part_capacity;
+    size_t row_bytes;                  /* 0 for a scalar */
+    size_t opened;                     /* which of the opened paths was the last to add to it */
+    const struct ebb_pictures *images; /* its rows are made from these files; or NULL */
+} ebb_array;
 
 struct ebb_data {
     ebb_arena arena;
-    const char *path;
+    const char *path; /* for messages: of the first */
     ebb_named *list;
-    size_t count, capacity;
+    ebb_array *arrays;
+    size_t count, capacity, array_capacity;
     ebb_names names; /* of the arrays: id = index + 1 */
     ebb_mapping *mappings;
+    ebb_data_file *files;
+    size_t file_count, file_capacity, opened;
     char *metadata; /* safetensors: __metadata__ as JSON text in arena memory, or NULL */
     bool checked;   /* safetensors: the bytes are those that the file's own checksum is of */
-    ebb_row_buffer *buffers;
-    ebb_named *batch;
-    size_t buffer_count;
     const char **notes;
     size_t note_count, note_capacity;
+    const struct ebb_fit *fit; /* feed/feed.h: what the options say; NULL: nothing */
+    struct ebb_reader *reader; /* feed/rows.h; NULL: no row was asked for yet */
 };
 
 ebb_status ebb_data_init(ebb_data *data, const char *path);
 void ebb_data_fini(ebb_data *data);
 
-/* An array of this type whose bytes are data[0..bytes): copied only where elements would be
- * unaligned. EBB_REJECTED for a name given twice or a type that does not need exactly these bytes.
- */
+/* Maps a file whose arrays are to be read where they lie. */
+ebb_status ebb_data_map(ebb_data *data, const char *path, const ebb_mapping **mapping);
+
+/* An array of this type whose bytes are data[0..bytes). They are copied where elements would be
+ * unaligned, unless they are many and of a mapped file: then there is no pointer to the whole.
+ * An array that an earlier path has gets more rows. EBB_REJECTED for a name given twice in one file or a
+ * type that does not need exactly these bytes. */
 ebb_status ebb_data_add(ebb_data *data, const char *name, size_t name_length, ebb_dtype dtype,
                         int rank, const int64_t *dims, const void *bytes, size_t size);
 
-/* bind.c; a sentence for the user, said once. */
+/* After the last file: large arrays are read from their files from now on, small ones stay mapped. */
+void ebb_data_settle(ebb_data *data);
+
+/* Rows from .. from + count of an array that lies in memory or files, to `out`. */
+ebb_status ebb_data_read(const ebb_data *data, const ebb_named *array, int64_t from, size_t count,
+                         void *out);
+/* "row 17 of 'label' in a.npz" */
+const char *ebb_data_place(char text[512], const ebb_data *data, const ebb_named *array,
+                           int64_t row);
+
+/* A sentence for the user, said once. */
 ebb_status ebb_data_add_note(ebb_data *data, const char *format, ...) EBB_PRINTF(2, 3);
 
-ebb_status ebb_npz_read(ebb_data *data, const char *path);
-ebb_status ebb_npy_read(ebb_data *data, const char *path);
 ebb_status ebb_safetensors_read(ebb_data *data, const char *path);
 /* From memory, which must outlive data. */
-ebb_status ebb_npy_parse(ebb_data *data, const char *name, size_t name_length,
-                         const unsigned char *bytes, size_t size);
 ebb_status ebb_safetensors_parse(ebb_data *data, const unsigned char *bytes, size_t size);
 
 #ifdef __cplusplus

@@ -206,6 +206,7 @@ ebb_status ebb_safetensors_parse(ebb_data *data, const unsigned char *bytes, siz
 
 ebb_status ebb_safetensors_read(ebb_data *data, const char *path)
 {
-    EBB_TRY(ebb_mapping_open(&data->mappings, path));
-    return ebb_at(ebb_safetensors_parse(data, data->mappings->data, data->mappings->bytes), path);
+    const ebb_mapping *m;
+    EBB_TRY(ebb_data_map(data, path, &m));
+    return ebb_at(ebb_safetensors_parse(data, m->data, m->bytes), path);
 }

@@ -311,7 +311,7 @@ static void a_label_out_of_range_is_named(void **state)
     says("train " MODEL
          " --data bad.safetensors --map label=target --batch 32 --loss cross-entropy "
          "--no-shuffle --checkpoint never.safetensors",
-         1, "label 17");
+         1, "row 5 of 'label' in bad.safetensors: label 17");
     assert_false(exists("never.safetensors"));
 }
 

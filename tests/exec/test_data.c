@@ -13,7 +13,7 @@
 #include <unistd.h>
 #include <zip.h>
 
-#include "exec/data/data.h"
+#include "exec/data/formats/formats.h"
 
 static char folder[] = "/tmp/ebb_test_data_XXXXXX";
 static char path_text[8][256];

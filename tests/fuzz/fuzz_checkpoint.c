@@ -8,7 +8,7 @@
 
 #include <unistd.h>
 
-#include "exec/data/data.h"
+#include "exec/data/formats/formats.h"
 #include "onnx/file/file.h"
 #include "onnx/graph/infer.h"
 

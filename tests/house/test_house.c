@@ -48,6 +48,8 @@ static const struct {
     {"exec/run", {"exec/.", "exec/weigh/", "kernels/.", "onnx/", "ebb.h"}},
     {"exec/data",
      {"exec/.", "exec/weigh/", "exec/run/", "kernels/math/philox.h", "onnx/", "ebb.h"}},
+    {"exec/data/feed", {"exec/data/.", "kernels/math/philox.h", "onnx/", "ebb.h"}},
+    {"exec/data/formats", {"exec/data/.", "exec/data/feed/", "onnx/", "ebb.h"}},
     {"exec/look",
      {"exec/.", "exec/weigh/", "exec/run/", "exec/data/", "kernels/.", "kernels/nested/on_host.h",
       "kernels/math/philox.h", "onnx/", "ebb.h"}},

@@ -8,9 +8,10 @@
  */
 #include "exec/data/data.h"
 
+#include "exec/data/feed/rows.h"
+#include "exec/data/feed/span.h"
 #include "onnx/graph/infer.h"
 
-#include <stdarg.h>
 #include <stdio.h>
 
 /* ---- names ---- */
@@ -143,67 +144,127 @@ static ebb_status check_fed(const ebb_data *data, const ebb_graph *g, const char
 
 /* ---- rows ---- */
 
-EBB_API ebb_status ebb_data_shape(const ebb_data *data, ebb_model *model, const char *const *map,
+/* An array that one file lacks would pair the rows of another file's with those of others. */
+static ebb_status count_rows(const ebb_data *data, const ebb_named *array, const ebb_named **first,
+                             int64_t *rows)
+{
+    if (*first == NULL) {
+        *first = array;
+        *rows = array->dims[0];
+    }
+    if (array->dims[0] != *rows)
+        return ebb_error(EBB_USAGE, "%s: array '%s' has %lld rows and '%s' has %lld", data->path,
+                         (*first)->name, (long long)*rows, array->name, (long long)array->dims[0]);
+    return NULL;
+}
+
+EBB_API ebb_status ebb_data_shape(ebb_data *data, ebb_model *model, const char *const *map,
                                   int64_t batch, int64_t *rows)
 {
     ebb_graph *g = model->graph;
+    const ebb_named *first = NULL;
     *rows = -1;
     EBB_TRY(check_arrays(data, g, map));
     for (size_t i = 0; i < g->input_count; i++) {
-        int64_t dims[EBB_MAX_RANK];
-        const char *name = ebb_value_name(g, g->inputs[i]);
+        ebb_value v = g->inputs[i];
+        const char *name = ebb_value_name(g, v);
         const ebb_named *array = array_for(data, map, name);
-        if (!is_fed(g, g->inputs[i]) || array == NULL || array->rank < 1)
+        ebb_feed feed;
+        bool forced;
+        if (!is_fed(g, v) || array == NULL || array->rank < 1)
             continue;
-        memcpy(dims, array->dims, (size_t)array->rank * sizeof *dims);
-        dims[0] = batch;
-        if (*rows < 0 || array->dims[0] < *rows)
-            *rows = array->dims[0];
-        EBB_TRY(ebb_bind_shape(g, name, dims, array->rank));
+        EBB_TRY(count_rows(data, array, &first, rows));
+        EBB_TRY(ebb_feed_fit(&feed, data, array, name, &ebb_value_of(g, v)->type, &forced));
+        feed.dims[0] = batch;
+        EBB_TRY(ebb_bind_shape(g, name, feed.dims, feed.rank));
         EBB_TRY(ebb_infer_graph(g));
     }
     return NULL;
 }
 
+/* The feed of an input of a finished model. */
+static ebb_status make_feed(ebb_feed *feed, ebb_data *data, const ebb_graph *g, ebb_value v,
+                            const ebb_named *array)
+{
+    const ebb_type *type = &ebb_value_of(g, v)->type;
+    bool forced;
+    EBB_TRY(ebb_feed_fit(feed, data, array, ebb_value_name(g, v), type, &forced));
+    if (forced) {
+        char have[256], need[256];
+        const ebb_type given = ebb_type_tensor((ebb_dtype)array->dtype, array->rank, array->dims);
+        return ebb_error(EBB_USAGE, "array '%s' is %s, and its rows do not make input '%s', %s",
+                         array->name, ebb_type_print(have, sizeof have, &given, NULL), feed->input,
+                         ebb_type_print(need, sizeof need, type, NULL));
+    }
+    ebb_find_span(&feed->span, g, v);
+    return ebb_feed_normalise(feed, data);
+}
+
 EBB_API ebb_status ebb_data_bind(ebb_data *data, const ebb_model *model, const char *const *map)
 {
     const ebb_graph *g = model->graph;
+    const ebb_named *first = NULL;
+    int64_t rows;
+    size_t count = 0;
     EBB_TRY(check_arrays(data, g, map));
     EBB_TRY(check_inputs(data, g, map, false));
-    return check_fed(data, g, map);
+    EBB_TRY(check_fed(data, g, map));
+    ebb_arena scratch = {0};
+    ebb_feed *feeds = EBB_NEW(&scratch, ebb_feed, g->input_count + 1);
+    ebb_status status = feeds == NULL ? ebb_error_memory() : NULL;
+    for (size_t i = 0; status == NULL && i < g->input_count; i++) {
+        const ebb_named *array = array_for(data, map, ebb_value_name(g, g->inputs[i]));
+        if (!is_fed(g, g->inputs[i]))
+            continue;
+        status = make_feed(&feeds[count++], data, g, g->inputs[i], array);
+        if (status == NULL)
+            status = count_rows(data, array, &first, &rows);
+    }
+    if (status == NULL)
+        status = ebb_feed_check_normal(data, feeds, count);
+    if (status == NULL)
+        status = ebb_reader_bind(data, feeds, count);
+    ebb_arena_fini(&scratch);
+    return status;
 }
 
 /* ---- whole arrays ---- */
 
-ebb_status ebb_data_add_note(ebb_data *data, const char *format, ...)
+/* All rows of an array that is not in memory as it stands, or not of the input's type. */
+static ebb_status convert_whole(ebb_named *out, ebb_data *data, const ebb_feed *feed)
 {
-    char text[512];
-    va_list args;
-    va_start(args, format);
-    (void)vsnprintf(text, sizeof text, format, args);
-    va_end(args);
-    for (size_t i = 0; i < data->note_count; i++)
-        if (strcmp(data->notes[i], text) == 0)
-            return NULL;
-    const char *kept = ebb_arena_strdup(&data->arena, text);
-    if (kept == NULL || !ebb_arena_grow(&data->arena, &data->notes, data->note_count,
-                                        &data->note_capacity, sizeof *data->notes))
+    ebb_scratch scratch = {0};
+    size_t bytes;
+    const int64_t rows = feed->array->dims[0];
+    int64_t *dims = EBB_NEW(&data->arena, int64_t, EBB_MAX_RANK);
+    void *memory = dims != NULL && ebb_size_mul(&bytes, feed->bytes, (size_t)rows)
+                       ? ebb_arena_alloc(&data->arena, bytes + 1)
+                       : NULL;
+    if (memory == NULL)
         return ebb_error_memory();
-    data->notes[data->note_count++] = kept;
-    return NULL;
+    memcpy(dims, feed->dims, sizeof feed->dims);
+    dims[0] = rows;
+    ebb_status status = ebb_feed_rows(feed, data, 0, (size_t)rows, memory, &scratch);
+    ebb_scratch_free(&scratch);
+    *out = (ebb_named){feed->input, (int)feed->to, feed->rank, dims, memory};
+    return status;
 }
 
-EBB_API const char *ebb_data_note(const ebb_data *data, size_t index)
+static ebb_status take_whole(ebb_named *out, ebb_data *data, const ebb_graph *g, ebb_value v,
+                             const ebb_named *array, ebb_feed *feed)
 {
-    return index < data->note_count ? data->notes[index] : NULL;
-}
-
-static bool is_taken(const ebb_batch *batch, const ebb_named *array)
-{
-    for (size_t i = 0; i < batch->count; i++)
-        if (batch->tensors[i].data == array->data)
-            return true;
-    return false;
+    const char *name = ebb_value_name(g, v);
+    bool forced;
+    *out = *array;
+    out->name = name;
+    *feed = (ebb_feed){.input = name, .array = array};
+    if (array->rank < 1)
+        return NULL;
+    EBB_TRY(ebb_feed_fit(feed, data, array, name, &ebb_value_of(g, v)->type, &forced));
+    EBB_TRY(ebb_feed_normalise(feed, data));
+    const bool same = feed->move == EBB_MOVE_NONE && feed->normal == NULL &&
+                      (int)feed->to == array->dtype && feed->rank == array->rank;
+    return same && array->data != NULL ? NULL : convert_whole(out, data, feed);
 }
 
 EBB_API ebb_status ebb_data_whole(ebb_data *data, const ebb_model *model, const char *const *map,
@@ -214,20 +275,23 @@ EBB_API ebb_status ebb_data_whole(ebb_data *data, const ebb_model *model, const 
     EBB_TRY(check_inputs(data, g, map, true));
     EBB_TRY(check_fed(data, g, map));
     ebb_named *list = EBB_NEW(&data->arena, ebb_named, g->input_count + 1);
+    ebb_feed *feeds = EBB_NEW(&data->arena, ebb_feed, g->input_count + 1);
+    bool *taken = EBB_NEW(&data->arena, bool, data->count + 1);
     *batch = (ebb_batch){list, 0};
-    if (list == NULL)
+    if (list == NULL || feeds == NULL || taken == NULL)
         return ebb_error_memory();
     for (size_t i = 0; i < g->input_count; i++) {
-        const char *name = ebb_value_name(g, g->inputs[i]);
-        const ebb_named *array = array_for(data, map, name);
+        const ebb_named *array = array_for(data, map, ebb_value_name(g, g->inputs[i]));
         if (array == NULL)
             continue;
-        list[batch->count] = *array;
-        list[batch->count++].name = name;
+        EBB_TRY(
+            take_whole(&list[batch->count], data, g, g->inputs[i], array, &feeds[batch->count]));
+        taken[array - data->list] = true;
+        batch->count++;
     }
     for (size_t i = 0; i < data->count; i++)
-        if (!is_taken(batch, &data->list[i]))
+        if (!taken[i])
             EBB_TRY(ebb_data_add_note(data, "array '%s' of %s feeds no input and is left out",
                                       data->list[i].name, data->path));
-    return NULL;
+    return ebb_feed_check_normal(data, feeds, batch->count);
 }

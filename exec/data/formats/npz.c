@@ -4,7 +4,7 @@
  * An .npy: "\x93NUMPY", major, minor, header length (2 bytes, from version 2 on 4), header: a
  * Python dict literal {'descr': '<f4', 'fortran_order': False, 'shape': (3, 4), }, then the bytes.
  */
-#include "exec/data/data.h"
+#include "exec/data/formats/formats.h"
 
 #include <zip.h>
 
@@ -164,10 +164,10 @@ ebb_status ebb_npy_parse(ebb_data *data, const char *name, size_t name_length,
 
 ebb_status ebb_npy_read(ebb_data *data, const char *path)
 {
-    EBB_TRY(ebb_mapping_open(&data->mappings, path));
+    const ebb_mapping *m;
+    EBB_TRY(ebb_data_map(data, path, &m));
     const char *slash = strrchr(path, '/'), *name = slash != NULL ? slash + 1 : path;
-    return ebb_at(ebb_npy_parse(data, name, strlen(name) - strlen(".npy"), data->mappings->data,
-                                data->mappings->bytes),
+    return ebb_at(ebb_npy_parse(data, name, strlen(name) - strlen(".npy"), m->data, m->bytes),
                   path);
 }
 
@@ -184,7 +184,27 @@ static bool plausible(const zip_stat_t *facts)
     return facts->size <= most && facts->size < SIZE_MAX;
 }
 
-static ebb_status read_entry(ebb_data *data, zip_t *zip, uint64_t index)
+/* An entry from here on is read row by row where it lies, so its checksum is not looked at: that would
+ * be to read all of it first. */
+static const uint64_t LARGE_ENTRY = UINT64_C(16) << 20;
+
+/* m: the archive, mapped as soon as an entry is worth it. */
+static ebb_status map_entry(ebb_data *data, const char *path, const ebb_mapping **m,
+                            const zip_stat_t *facts, const unsigned char **bytes)
+{
+    uint64_t offset;
+    *bytes = NULL;
+    if (facts->comp_size != facts->size || facts->size < LARGE_ENTRY)
+        return NULL;
+    if (*m == NULL)
+        EBB_TRY(ebb_data_map(data, path, m));
+    if (ebb_npz_stored((*m)->data, (*m)->bytes, facts->name, facts->size, &offset))
+        *bytes = (*m)->data + offset;
+    return NULL;
+}
+
+static ebb_status read_entry(ebb_data *data, zip_t *zip, uint64_t index, const char *path,
+                             const ebb_mapping **m)
 {
     zip_stat_t facts;
     if (zip_stat_index(zip, index, 0, &facts) != 0 || !(facts.valid & ZIP_STAT_NAME) ||
@@ -198,6 +218,10 @@ static ebb_status read_entry(ebb_data *data, zip_t *zip, uint64_t index)
         return ebb_error(EBB_REJECTED, "entry '%.200s' claims %llu bytes from %llu compressed ones",
                          facts.name, (unsigned long long)facts.size,
                          (unsigned long long)facts.comp_size);
+    const unsigned char *mapped;
+    EBB_TRY(map_entry(data, path, m, &facts, &mapped));
+    if (mapped != NULL)
+        return ebb_npy_parse(data, facts.name, length - 4, mapped, (size_t)facts.size);
     unsigned char *bytes = ebb_arena_alloc(&data->arena, (size_t)facts.size + 1);
     if (bytes == NULL)
         return ebb_error_memory();
@@ -233,9 +257,10 @@ ebb_status ebb_npz_read(ebb_data *data, const char *path)
         return status;
     }
     zip_int64_t count = zip_get_num_entries(zip, 0);
+    const ebb_mapping *m = NULL;
     ebb_status status = NULL;
     for (zip_int64_t i = 0; status == NULL && i < count; i++)
-        status = ebb_at(read_entry(data, zip, (uint64_t)i), path);
+        status = ebb_at(read_entry(data, zip, (uint64_t)i, path, &m), path);
     zip_discard(zip);
     return status;
 }

@@ -1,0 +1,196 @@
+/* fit.c: chooses how the rows of an array become those of an input, by their shapes and types.
+ *
+ * In this order, dim 0 aside: the dims as they are; channels moved, for images and what has more dims;
+ * dims of 1 that only one side has; one-hot rows to class numbers and back. An open dim of the input
+ * takes any size.
+ */
+#include "exec/data/feed/feed.h"
+
+static bool dim_fits(const ebb_type *type, int at, int64_t size)
+{
+    return type->dims[at] < 0 || type->dims[at] == size;
+}
+
+static bool fits(const ebb_type *type, int rank, const int64_t *dims)
+{
+    if (type->rank != rank)
+        return false;
+    for (int i = 1; i < rank; i++)
+        if (!dim_fits(type, i, dims[i]))
+            return false;
+    return true;
+}
+
+static void take_dims(ebb_feed *feed, int rank, const int64_t *dims)
+{
+    feed->rank = rank;
+    memcpy(feed->dims, dims, (size_t)rank * sizeof *dims);
+}
+
+static int64_t product(const int64_t *dims, int from, int to)
+{
+    int64_t count = 1;
+    for (int i = from; i < to; i++)
+        count *= dims[i]; // the bytes of the whole array were counted without overflow
+    return count;
+}
+
+static bool try_channels(ebb_feed *feed, const ebb_type *type, bool first)
+{
+    const ebb_named *a = feed->array;
+    const int last = a->rank - 1;
+    int64_t dims[EBB_MAX_RANK];
+    if (a->rank < 4)
+        return false;
+    dims[0] = a->dims[0];
+    for (int i = 1; i <= last; i++)
+        dims[i] = first ? a->dims[i == 1 ? last : i - 1] : a->dims[i == last ? 1 : i + 1];
+    if (!fits(type, a->rank, dims))
+        return false;
+    take_dims(feed, a->rank, dims);
+    feed->move = first ? EBB_MOVE_CHANNELS_FIRST : EBB_MOVE_CHANNELS_LAST;
+    feed->outer = 1;
+    feed->channels = dims[first ? 1 : last];
+    feed->inner = product(dims, 1, a->rank) / (feed->channels > 0 ? feed->channels : 1);
+    return true;
+}
+
+/* The same dims but for those of 1. */
+static bool try_ones(ebb_feed *feed, const ebb_type *type)
+{
+    const ebb_named *a = feed->array;
+    int64_t dims[EBB_MAX_RANK] = {a->dims[0]};
+    int at = 1;
+    if (type->rank < 1)
+        return false;
+    for (int i = 1; i < type->rank; i++) {
+        while (at < a->rank && a->dims[at] == 1 && type->dims[i] != 1)
+            at++;
+        if (type->dims[i] == 1 && !(at < a->rank && a->dims[at] == 1)) {
+            dims[i] = 1;
+            continue;
+        }
+        if (at == a->rank || !dim_fits(type, i, a->dims[at]))
+            return false;
+        dims[i] = a->dims[at++];
+    }
+    while (at < a->rank && a->dims[at] == 1)
+        at++;
+    if (at < a->rank)
+        return false;
+    take_dims(feed, type->rank, dims);
+    return true;
+}
+
+static bool try_index(ebb_feed *feed, const ebb_type *type)
+{
+    const ebb_named *a = feed->array;
+    if (ebb_dtype_is_float((ebb_dtype)type->dtype) || type->dtype == EBB_BOOL || a->rank < 2)
+        return false;
+    const int axes[] = {a->rank - 1, 1};
+    for (int k = 0; k < 2; k++) {
+        const int axis = axes[k];
+        int64_t dims[EBB_MAX_RANK];
+        for (int i = 0, n = 0; i < a->rank; i++)
+            if (i != axis)
+                dims[n++] = a->dims[i];
+        if (a->dims[axis] < 2 || !fits(type, a->rank - 1, dims))
+            continue;
+        take_dims(feed, a->rank - 1, dims);
+        feed->move = EBB_MOVE_TO_INDEX;
+        feed->outer = product(a->dims, 1, axis);
+        feed->channels = a->dims[axis];
+        feed->inner = product(a->dims, axis + 1, a->rank);
+        return true;
+    }
+    return false;
+}
+
+static bool try_one_hot(ebb_feed *feed, const ebb_type *type)
+{
+    const ebb_named *a = feed->array;
+    int rank = a->rank;
+    if (ebb_dtype_is_float((ebb_dtype)a->dtype) || type->rank < 2)
+        return false;
+    if (rank == type->rank && a->dims[rank - 1] == 1)
+        rank--; // [N, 1] of numbers
+    const int axes[] = {type->rank - 1, 1};
+    for (int k = 0; k < 2; k++) {
+        const int axis = axes[k];
+        int64_t dims[EBB_MAX_RANK];
+        bool same = type->rank == rank + 1 && type->dims[axis] > 1;
+        for (int i = 0, n = 0; same && i < type->rank; i++) {
+            dims[i] = i == axis ? type->dims[axis] : a->dims[n++];
+            same = i == 0 || dim_fits(type, i, dims[i]);
+        }
+        if (!same)
+            continue;
+        take_dims(feed, type->rank, dims);
+        feed->move = EBB_MOVE_ONE_HOT;
+        feed->outer = product(dims, 1, axis);
+        feed->channels = dims[axis];
+        feed->inner = product(dims, axis + 1, type->rank);
+        return true;
+    }
+    return false;
+}
+
+static bool choose(ebb_feed *feed, const ebb_type *type, int layout)
+{
+    const ebb_named *a = feed->array;
+    const bool moves = layout != 0 && a->rank >= 4;
+    if (moves && layout == 'L' && try_channels(feed, type, true))
+        return true;
+    if (type->rank < 0 || fits(type, a->rank, a->dims)) {
+        take_dims(feed, a->rank, a->dims);
+        return true;
+    }
+    return (!moves && (try_channels(feed, type, true) || try_channels(feed, type, false))) ||
+           try_ones(feed, type) || try_index(feed, type) || try_one_hot(feed, type);
+}
+
+/* Elements and bytes of a row on both sides. */
+static ebb_status count_row(ebb_feed *feed)
+{
+    const ebb_named *a = feed->array;
+    int64_t dims[EBB_MAX_RANK] = {1};
+    size_t bytes = 0;
+    feed->raw_count = (size_t)product(a->dims, 1, a->rank);
+    feed->count = (size_t)product(feed->dims, 1, feed->rank);
+    for (int i = 1; i < feed->rank; i++)
+        dims[i] = feed->dims[i];
+    const ebb_type row = ebb_type_tensor(feed->to, feed->rank, dims);
+    if (ebb_dtype_bits(feed->to) % 8 != 0 || !ebb_type_bytes(&row, &bytes))
+        return ebb_error(EBB_USAGE, "array '%s': rows of it cannot be gathered", a->name);
+    feed->bytes = bytes;
+    return NULL;
+}
+
+ebb_status ebb_feed_plain(ebb_feed *feed, const ebb_named *array, const char *input)
+{
+    if (array->rank < 1)
+        return ebb_error(EBB_USAGE, "array '%s' is a scalar: it has no rows", array->name);
+    *feed = (ebb_feed){
+        .input = input, .array = array, .to = (ebb_dtype)array->dtype, .allow_nan = true};
+    take_dims(feed, array->rank, array->dims);
+    return count_row(feed);
+}
+
+ebb_status ebb_feed_fit(ebb_feed *feed, const ebb_data *data, const ebb_named *array,
+                        const char *input, const ebb_type *type, bool *forced)
+{
+    const ebb_fit *fit = data->fit;
+    char have[256], need[256];
+    EBB_TRY(ebb_feed_plain(feed, array, input));
+    feed->to = type->kind == EBB_KIND_TENSOR ? (ebb_dtype)type->dtype : feed->to;
+    feed->allow_nan = fit != NULL && fit->allow_nan;
+    feed->round = fit != NULL && fit->round;
+    *forced = !choose(feed, type, fit != NULL ? fit->layout : 0);
+    if ((int)feed->to != array->dtype && !ebb_cast_is(feed->to, (ebb_dtype)array->dtype)) {
+        const ebb_type given = ebb_type_tensor((ebb_dtype)array->dtype, array->rank, array->dims);
+        return ebb_error(EBB_USAGE, "array '%s' is %s, and input '%s' takes %s", array->name,
+                         ebb_type_print(have, sizeof have, &given, NULL), input,
+                         ebb_type_print(need, sizeof need, type, NULL));
+    }
+    return count_row(feed);
+}

@@ -1,0 +1,30 @@
+/* formats.h: the formats of data. open.c has the table of them: whether a path is of it, and how its arrays
+ * come in. */
+#ifndef EBB_EXEC_DATA_FORMATS_H
+#define EBB_EXEC_DATA_FORMATS_H
+
+#include "exec/data/data.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* npz.c; of an .npy the array has the file's name. */
+ebb_status ebb_npz_read(ebb_data *data, const char *path);
+ebb_status ebb_npy_read(ebb_data *data, const char *path);
+/* From memory, which must outlive data. */
+ebb_status ebb_npy_parse(ebb_data *data, const char *name, size_t name_length,
+                         const unsigned char *bytes, size_t size);
+
+/* input_0.pb, input_1.pb ... of a test_data_set folder. */
+ebb_status ebb_test_data_read(ebb_data *data, const char *path, const ebb_model *model);
+
+/* stored.c: where the bytes of an entry lie in a mapped .npz that holds them as they are: stored, not
+ * compressed. False: they do not, or the archive contradicts itself. */
+bool ebb_npz_stored(const unsigned char *archive, size_t size, const char *entry,
+                    uint64_t entry_bytes, uint64_t *offset);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

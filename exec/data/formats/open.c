@@ -1,0 +1,195 @@
+/* open.c: the formats, and how several files become one set of arrays. */
+#include "exec/data/feed/rows.h"
+#include "exec/data/formats/formats.h"
+
+#include <glob.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+
+/* ---- formats ---- */
+
+static bool ends_with(const char *text, const char *end)
+{
+    size_t a = strlen(text), b = strlen(end);
+    return a >= b && strcmp(text + a - b, end) == 0;
+}
+
+static bool holds(const char *folder, const char *name)
+{
+    char path[4096];
+    struct stat facts;
+    const int length = snprintf(path, sizeof path, "%s/%s", folder, name);
+    return length > 0 && (size_t)length < sizeof path && stat(path, &facts) == 0;
+}
+
+static bool is_npz(const char *path, bool folder)
+{
+    return !folder && ends_with(path, ".npz");
+}
+
+static bool is_npy(const char *path, bool folder)
+{
+    return !folder && ends_with(path, ".npy");
+}
+
+static bool is_safetensors(const char *path, bool folder)
+{
+    return !folder && ends_with(path, ".safetensors");
+}
+
+static bool is_test_data(const char *path, bool folder)
+{
+    return folder && holds(path, "input_0.pb");
+}
+
+static ebb_status open_npz(ebb_data *data, const char *path, const ebb_model *model)
+{
+    (void)model;
+    return ebb_npz_read(data, path);
+}
+
+static ebb_status open_npy(ebb_data *data, const char *path, const ebb_model *model)
+{
+    (void)model;
+    return ebb_npy_read(data, path);
+}
+
+static ebb_status open_safetensors(ebb_data *data, const char *path, const ebb_model *model)
+{
+    (void)model;
+    return ebb_safetensors_read(data, path);
+}
+
+/* The first that knows a path opens it. */
+static const struct {
+    const char *name;
+    bool (*knows)(const char *path, bool folder);
+    ebb_status (*open)(ebb_data *data, const char *path, const ebb_model *model);
+} formats[] = {
+    {".npz", is_npz, open_npz},
+    {".npy", is_npy, open_npy},
+    {".safetensors", is_safetensors, open_safetensors},
+    {"a test_data_set folder", is_test_data, ebb_test_data_read},
+};
+enum { FORMATS = sizeof formats / sizeof formats[0] };
+
+static ebb_status unknown_format(const char *path, bool folder)
+{
+    char list[256];
+    size_t used = 0;
+    for (size_t i = 0; i < FORMATS && used < sizeof list; i++)
+        used += (size_t)snprintf(list + used, sizeof list - used, "%s%s",
+                                 i == 0             ? ""
+                                 : i + 1 == FORMATS ? " or "
+                                                    : ", ",
+                                 formats[i].name);
+    return ebb_error(EBB_USAGE, "%s: data is read from %s%s", path, list,
+                     folder ? "; this folder is none" : "");
+}
+
+static ebb_status open_path(ebb_data *data, const char *path, const ebb_model *model)
+{
+    struct stat facts;
+    if (stat(path, &facts) != 0)
+        return ebb_error_io(path, "cannot be opened");
+    const bool folder = S_ISDIR(facts.st_mode);
+    data->opened++;
+    for (size_t i = 0; i < FORMATS; i++)
+        if (formats[i].knows(path, folder))
+            return formats[i].open(data, path, model);
+    return unknown_format(path, folder);
+}
+
+/* A path that is there is taken as it is; another may be a pattern. */
+static ebb_status open_pattern(ebb_data *data, const char *path, const ebb_model *model)
+{
+    struct stat facts;
+    glob_t found = {0};
+    if (stat(path, &facts) == 0 || strpbrk(path, "*?[") == NULL)
+        return open_path(data, path, model);
+    const int code = glob(path, GLOB_ERR, NULL, &found); // sorted by name
+    ebb_status status = NULL;
+    if (code == GLOB_NOMATCH)
+        status = ebb_error(EBB_IO, "%s: no file has such a name", path);
+    else if (code != 0)
+        status =
+            code == GLOB_NOSPACE ? ebb_error_memory() : ebb_error_io(path, "looking for files");
+    for (size_t i = 0; status == NULL && i < found.gl_pathc; i++)
+        status = open_path(data, found.gl_pathv[i], model);
+    globfree(&found);
+    return status;
+}
+
+/* ---- options ---- */
+
+static ebb_status copy_list(const char *const **copy, const char *const *list, ebb_arena *arena)
+{
+    size_t count = 0;
+    while (list != NULL && list[count] != NULL)
+        count++;
+    const char **made = EBB_NEW(arena, const char *, count + 1);
+    if (made == NULL)
+        return ebb_error_memory();
+    for (size_t i = 0; i < count; i++)
+        if ((made[i] = ebb_arena_strdup(arena, list[i])) == NULL)
+            return ebb_error_memory();
+    *copy = made;
+    return NULL;
+}
+
+static ebb_status keep_options(ebb_data *data, const ebb_data_options *o)
+{
+    ebb_fit *fit = EBB_NEW(&data->arena, ebb_fit, 1);
+    if (fit == NULL)
+        return ebb_error_memory();
+    *fit = (ebb_fit){.round = o->round, .allow_nan = o->allow_nan};
+    if (o->layout != NULL && strcmp(o->layout, "nhwc") != 0 && strcmp(o->layout, "nchw") != 0)
+        return ebb_error(EBB_USAGE, "a layout is nhwc or nchw, not '%s'", o->layout);
+    if (o->layout != NULL)
+        fit->layout = o->layout[1] == 'h' ? 'L' : 'F';
+    EBB_TRY(copy_list(&fit->scale, o->scale, &data->arena));
+    EBB_TRY(copy_list(&fit->mean, o->mean, &data->arena));
+    EBB_TRY(copy_list(&fit->std, o->std, &data->arena));
+    data->fit = fit;
+    return NULL;
+}
+
+EBB_API ebb_status ebb_data_open_files(ebb_data **data, const char *const *paths,
+                                       const ebb_data_options *options)
+{
+    const ebb_data_options none = {0}, *o = options != NULL ? options : &none;
+    *data = NULL;
+    if (paths == NULL || paths[0] == NULL)
+        return ebb_error(EBB_USAGE, "no file of data is named");
+    ebb_data *d = ebb_alloc(sizeof *d);
+    if (d == NULL)
+        return ebb_error_memory();
+    ebb_status status = ebb_data_init(d, paths[0]);
+    if (status == NULL)
+        status = keep_options(d, o);
+    for (size_t i = 0; status == NULL && paths[i] != NULL; i++)
+        status = open_pattern(d, paths[i], o->model);
+    if (status != NULL) {
+        ebb_data_close(d);
+        return status;
+    }
+    ebb_data_settle(d);
+    *data = d;
+    return NULL;
+}
+
+EBB_API void ebb_data_close(ebb_data *data)
+{
+    if (data == NULL)
+        return;
+    ebb_reader_free(data->reader);
+    ebb_data_fini(data);
+    ebb_free(data);
+}
+
+EBB_API ebb_status ebb_data_open(ebb_data **data, const char *path, const ebb_model *model)
+{
+    const char *const paths[] = {path, NULL};
+    return ebb_data_open_files(data, paths, &(ebb_data_options){.model = model});
+}
