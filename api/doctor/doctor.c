@@ -47,6 +47,14 @@ ebb_finding *ebb_doctor_about(ebb_doctor *d, ebb_severity severity, const char *
     return f->op != NULL && f->domain != NULL ? f : NULL;
 }
 
+bool ebb_doctor_found(const ebb_doctor *d, const char *kind)
+{
+    for (size_t i = 0; i < d->count; i++)
+        if (strcmp(d->list[i].kind, kind) == 0)
+            return true;
+    return false;
+}
+
 const char *ebb_doctor_sentence(ebb_doctor *d, ebb_status status)
 {
     const char *text = ebb_status_text(status);
@@ -85,6 +93,7 @@ ebb_status ebb_doctor_examine(ebb_doctor *d, const ebb_model *model)
     *d = (ebb_doctor){.model = model};
     EBB_TRY(ebb_doctor_types(d));
     EBB_TRY(ebb_doctor_tidy(d));
+    EBB_TRY(ebb_doctor_sizes(d));
     EBB_TRY(ebb_doctor_operators(d));
     EBB_TRY(ebb_doctor_gradients(d));
     EBB_TRY(ebb_doctor_files(d));
@@ -95,6 +104,7 @@ void ebb_doctor_fini(ebb_doctor *d)
 {
     ebb_model_free(d->raw);
     ebb_model_free(d->tidy);
+    ebb_model_free(d->sized);
     ebb_arena_fini(&d->arena);
 }
 

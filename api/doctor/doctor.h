@@ -5,7 +5,8 @@
  *                         ├─ buffers.c    what would be trained and should perhaps not be
  *                         ├─ operators.c  not known, or without a kernel
  *                         ├─ exporter.c   what the exporter wrote or lost, and who sees to it
- *       a tidied copy ────┴─ gradients.c  no gradient, on the way from a parameter to the loss
+ *       a tidied copy ────┼─ sizes.c      what has no size before it runs
+ *                         └─ gradients.c  no gradient, on the way from a parameter to the loss
  *
  * The tidied copy is the model after the passes that `ebb grad` begins with; each runs alone, so
  * that one which fails is a finding and not the end.
@@ -43,8 +44,9 @@ typedef struct ebb_finding {
 
 typedef struct ebb_doctor {
     const ebb_model *model;
-    ebb_model *raw;  /* a copy with types as far as they agree */
-    ebb_model *tidy; /* a copy after the passes; NULL: types contradict each other */
+    ebb_model *raw;   /* a copy with types as far as they agree */
+    ebb_model *tidy;  /* a copy after the passes; NULL: types contradict each other */
+    ebb_model *sized; /* a copy of that where open dims have sizes to try; NULL: none fit */
     ebb_report *reports;
     size_t report_count;
     ebb_arena arena;
@@ -59,6 +61,8 @@ ebb_status ebb_doctor_node(ebb_doctor *d, ebb_finding *f, const ebb_graph *g, eb
 /* The finding of this kind about this operator, or a new one that names it. */
 ebb_finding *ebb_doctor_about(ebb_doctor *d, ebb_severity severity, const char *kind,
                               const ebb_graph *g, ebb_node n);
+/* Whether there is a finding of this kind. */
+bool ebb_doctor_found(const ebb_doctor *d, const char *kind);
 /* The first line of a status, kept. */
 const char *ebb_doctor_sentence(ebb_doctor *d, ebb_status status);
 
@@ -72,7 +76,11 @@ void ebb_doctor_fini(ebb_doctor *d);
 ebb_status ebb_doctor_types(ebb_doctor *d);
 /* exporter.c: fills tidy and reports. */
 ebb_status ebb_doctor_tidy(ebb_doctor *d);
+/* Runs a pass on a copy; that it ends in an error is a finding. */
+ebb_status ebb_doctor_pass(ebb_doctor *d, ebb_model *copy, const char *pass, ebb_report *report);
 ebb_status ebb_doctor_exporter(ebb_doctor *d);
+/* sizes.c: fills sized. */
+ebb_status ebb_doctor_sizes(ebb_doctor *d);
 ebb_status ebb_doctor_files(ebb_doctor *d);
 /* buffers.c: what of `trains`, by value id, was none of the author's parameters, as it seems. */
 ebb_status ebb_doctor_buffers(ebb_doctor *d, const ebb_graph *g, const bool *trains);

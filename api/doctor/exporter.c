@@ -5,13 +5,14 @@
 #include "onnx/graph/infer.h"
 #include "passes/primal/habit.h"
 #include "passes/primal/lost.h"
+#include "passes/primal/merged.h"
 #include "passes/passes.h"
 #include "passes/pipeline.h"
 #include "passes/pipeline_text.h"
 
 /* ---- the tidied copy ---- */
 
-static ebb_status run_pass(ebb_doctor *d, ebb_model *model, const char *pass, ebb_report *report)
+ebb_status ebb_doctor_pass(ebb_doctor *d, ebb_model *model, const char *pass, ebb_report *report)
 {
     const ebb_rewrite_options options = {0};
     ebb_report *reports;
@@ -34,17 +35,9 @@ static ebb_status run_pass(ebb_doctor *d, ebb_model *model, const char *pass, eb
     return f->what != NULL ? NULL : ebb_error_memory();
 }
 
-static bool contradicts_itself(const ebb_doctor *d)
-{
-    for (size_t i = 0; i < d->count; i++)
-        if (strcmp(d->list[i].kind, "types") == 0 || strcmp(d->list[i].kind, "graph") == 0)
-            return true;
-    return false;
-}
-
 ebb_status ebb_doctor_tidy(ebb_doctor *d)
 {
-    if (contradicts_itself(d))
+    if (ebb_doctor_found(d, "types") || ebb_doctor_found(d, "graph"))
         return NULL; // no pass is made for such a graph
     char *text;
     ebb_stages stages;
@@ -57,7 +50,7 @@ ebb_status ebb_doctor_tidy(ebb_doctor *d)
     if (d->reports == NULL)
         return ebb_error_memory();
     for (size_t i = 0; stages.list[i].pass != &ebb_pass_gradient; i++) { // as a step begins
-        EBB_TRY(run_pass(d, d->tidy, stages.list[i].pass->name, &d->reports[i]));
+        EBB_TRY(ebb_doctor_pass(d, d->tidy, stages.list[i].pass->name, &d->reports[i]));
         d->report_count++;
     }
     return NULL;
@@ -146,7 +139,7 @@ static ebb_status look_for_chains(ebb_doctor *d)
                         ""));
     EBB_TRY(ebb_model_copy(&copy, d->tidy));
     size_t known = d->count;
-    ebb_status status = run_pass(d, copy, "attention", &r);
+    ebb_status status = ebb_doctor_pass(d, copy, "attention", &r);
     d->count = known; // it is not asked to apply
     ebb_model_free(copy);
     EBB_TRY(status);
@@ -156,11 +149,10 @@ static ebb_status look_for_chains(ebb_doctor *d)
 
 /* ---- what is lost ---- */
 
-static ebb_status tell_losses(ebb_doctor *d)
+static ebb_status tell_losses_of(ebb_doctor *d, const ebb_graph *g)
 {
-    static const char *const kinds[EBB_LOST_KIND_COUNT] = {"folded-batch-norm", "merged-parameters",
-                                                           "folded-weight", "parted-weight"};
-    const ebb_graph *g = d->raw->graph;
+    static const char *const kinds[EBB_LOST_KIND_COUNT] = {
+        "folded-batch-norm", "merged-parameters", "folded-weight", "parted-weight", "lost-detach"};
     ebb_lost *lost;
     size_t count;
     EBB_TRY(ebb_lost_list(&lost, &count, g, &d->arena));
@@ -174,6 +166,39 @@ static ebb_status tell_losses(ebb_doctor *d)
             EBB_TRY(ebb_doctor_node(d, f, g, lost[i].node));
     }
     return NULL;
+}
+
+/* What train-mode takes apart again, as it does where a file is opened to be trained. */
+static ebb_status tell_parted(ebb_doctor *d, const ebb_graph *g)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < g->initializer_count; i++)
+        count +=
+            ebb_props_get(g, &ebb_value_of(g, g->initializers[i])->props, EBB_MERGED_WITH) != NULL;
+    if (count == 0)
+        return NULL;
+    ebb_finding *f = ebb_doctor_add(d, EBB_REMARK, "merged-parameters");
+    if (f == NULL)
+        return ebb_error_memory();
+    f->count = count;
+    f->pass = "train-mode";
+    f->what =
+        "initializers that the exporter made one with others, as their values were equal, and "
+        "that the file tells apart";
+    return NULL;
+}
+
+static ebb_status tell_losses(ebb_doctor *d)
+{
+    ebb_model *copy;
+    EBB_TRY(ebb_model_copy(&copy, d->raw));
+    ebb_status status = ebb_merged_part(copy->graph, &d->arena);
+    if (status == NULL)
+        status = tell_losses_of(d, copy->graph);
+    if (status == NULL)
+        status = tell_parted(d, copy->graph);
+    ebb_model_free(copy);
+    return status;
 }
 
 ebb_status ebb_doctor_exporter(ebb_doctor *d)

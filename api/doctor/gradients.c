@@ -88,7 +88,8 @@ static ebb_status differentiate(ebb_doctor *d, ebb_reverse *r, size_t nodes)
         if (n.i < nodes && !is_among(found, count, n))
             EBB_TRY(tell(d, r->g, &r->unsupported[i]));
     }
-    if (ebb_status_code(status) == EBB_UNSUPPORTED && r->unsupported_count == 0) { // no size
+    bool unsized = ebb_status_code(status) == EBB_UNSUPPORTED && r->unsupported_count == 0;
+    if (unsized && !ebb_doctor_found(d, "sizes")) {
         ebb_finding *f = ebb_doctor_add(d, EBB_PROBLEM, "sizes");
         if (f == NULL)
             return ebb_error_memory();

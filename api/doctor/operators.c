@@ -148,7 +148,8 @@ ebb_status ebb_doctor_operators(ebb_doctor *d)
     if (d->tidy != NULL)
         EBB_TRY(ebb_visit_nodes(d->tidy, look_at, d));
     EBB_TRY(ebb_backends("cpu", &backends));
-    const ebb_graph *g = d->tidy != NULL ? d->tidy->graph : d->raw->graph;
+    const ebb_model *looked = d->sized != NULL ? d->sized : d->tidy != NULL ? d->tidy : d->raw;
+    const ebb_graph *g = looked->graph;
     EBB_EACH_NODE(g, n) {
         const char *why;
         if (ebb_node_of(g, n)->op == EBB_OP_UNKNOWN || ebb_calls_function(g, n))
@@ -162,7 +163,11 @@ ebb_status ebb_doctor_operators(ebb_doctor *d)
         if (f->count == 0) {
             f->code = EBB_UNSUPPORTED;
             f->what = why;
-            f->help = "export with float32 or float64 in its place, or with another opset_version";
+            f->help = strstr(why, "dtype") != NULL
+                          ? "export with float32 or float64 in its place, or with another "
+                            "opset_version"
+                          : "say it in other operators where the model is made, or export with "
+                            "another opset_version";
         }
         EBB_TRY(ebb_doctor_node(d, f, g, n));
     }

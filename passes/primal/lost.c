@@ -1,6 +1,7 @@
 /* lost.c: what the exporter took out of a model for good, judged from what it left. */
 #include "passes/primal/lost.h"
 
+#include "passes/common.h"
 #include "passes/trainable.h"
 
 typedef struct findings {
@@ -12,7 +13,8 @@ typedef struct findings {
 
 const char *ebb_lost_name(ebb_lost_kind kind)
 {
-    static const char *const names[EBB_LOST_KIND_COUNT] = {"batch-norm", "sharing", "name", "tie"};
+    static const char *const names[EBB_LOST_KIND_COUNT] = {"batch-norm", "sharing", "name", "tie",
+                                                           "detach"};
     return names[kind];
 }
 
@@ -25,6 +27,7 @@ const char *ebb_lost_help(ebb_lost_kind kind)
         "export with do_constant_folding=False to keep names; --train 'PATTERN' trains them as "
         "they are",
         "export with the weight shared, or freeze one of them with --freeze 'PATTERN'",
+        "export with optimize=False, which keeps it",
     };
     return helps[kind];
 }
@@ -40,46 +43,157 @@ static ebb_status add(findings *f, ebb_lost_kind kind, ebb_node n, ebb_value v, 
 
 /* ---- batch norm folded into convolutions ---- */
 
-static bool is_activation(ebb_op op)
+static bool begins(const char *text, const char *with)
 {
-    return op == EBB_OP_RELU || op == EBB_OP_CLIP || op == EBB_OP_LEAKY_RELU ||
-           op == EBB_OP_HARD_SWISH || op == EBB_OP_SIGMOID;
+    return strncmp(text, with, strlen(with)) == 0;
 }
 
-/* A file keeps a folded batch norm's name on the convolution's output only by chance; what remains
- * is convolutions with biases right before activations and no normalisation anywhere. */
+static const char *input_name(const ebb_graph *g, ebb_node n, uint32_t slot)
+{
+    ebb_value v = ebb_in(g, n, slot);
+    return v.i != 0 ? ebb_value_name(g, v) : "";
+}
+
+/* The dynamo exporter writes beside each node which call it stands for. */
+static const char *call_of(const ebb_graph *g, ebb_node n)
+{
+    return ebb_props_get(g, &ebb_node_of(g, n)->props, "pkg.torch.onnx.fx_node");
+}
+
+/* Both of PyTorch's exporters tell by names or notes what they folded and what they merged. */
+static bool is_from_pytorch(const ebb_graph *g)
+{
+    if (g->model->torchscript)
+        return true;
+    EBB_EACH_NODE(g, n)
+        if (call_of(g, n) != NULL)
+            return true;
+    return false;
+}
+
+static bool may_hold_norm(ebb_op op)
+{
+    return op == EBB_OP_CONV || op == EBB_OP_CONV_TRANSPOSE || op == EBB_OP_GEMM;
+}
+
+/* The file tells:
+ *   dynamo        the convolution stands for the call of the batch norm
+ *   TorchScript   weight and bias both have lost their names, "onnx::Conv_25"
+ *   ONNX Runtime  its optimiser names them "ConvBnFusion_W_..." */
+static bool holds_norm(const ebb_graph *g, ebb_node n)
+{
+    const char *call = call_of(g, n), *weight = input_name(g, n, 1), *bias = input_name(g, n, 2);
+    if (!may_hold_norm(ebb_node_of(g, n)->op))
+        return false;
+    if (call != NULL)
+        return strstr(call, "batch_norm") != NULL && strstr(call, "batch_norm") < strchr(call, '(');
+    return begins(weight, "ConvBnFusion_") ||
+           (g->model->torchscript && begins(weight, "onnx::") && begins(bias, "onnx::"));
+}
+
+static bool is_activation(ebb_op op)
+{
+    static const ebb_op all[] = {
+        EBB_OP_RELU,         EBB_OP_CLIP,         EBB_OP_LEAKY_RELU, EBB_OP_PRELU,
+        EBB_OP_ELU,          EBB_OP_SELU,         EBB_OP_CELU,       EBB_OP_SIGMOID,
+        EBB_OP_HARD_SIGMOID, EBB_OP_HARD_SWISH,   EBB_OP_SWISH,      EBB_OP_TANH,
+        EBB_OP_SOFTPLUS,     EBB_OP_SOFTSIGN,     EBB_OP_ERF,        EBB_OP_GELU,
+        EBB_OP_MS_GELU,      EBB_OP_MS_FAST_GELU, EBB_OP_MISH,       EBB_OP_THRESHOLDED_RELU,
+        EBB_OP_MS_QUICK_GELU};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        if (op == all[i])
+            return true;
+    return false;
+}
+
+/* Whether an activation reads v, or a sum or product of it with a constant, as GELU and hard swish in
+ * steps begin. */
+static bool is_activated(const ebb_graph *g, ebb_value v, bool again)
+{
+    const ebb_value_info *info = ebb_value_of(g, v);
+    for (size_t i = 0; i < info->use_count; i++) {
+        ebb_node n = info->uses[i].node;
+        ebb_op op = ebb_node_of(g, n)->op;
+        if (is_activation(op))
+            return true;
+        bool scaled = op == EBB_OP_ADD || op == EBB_OP_MUL || op == EBB_OP_DIV;
+        ebb_value other = scaled ? ebb_in(g, n, info->uses[i].slot == 0) : EBB_NO_VALUE;
+        if (again && other.i != 0 && ebb_value_constant(g, other) != NULL &&
+            is_activated(g, ebb_out(g, n, 0), false))
+            return true;
+    }
+    return false;
+}
+
+/* "conv.weight" and "conv.bias": a bias that its author gave it. */
+static bool has_own_bias(const ebb_graph *g, ebb_node n)
+{
+    const char *weight = input_name(g, n, 1), *bias = input_name(g, n, 2);
+    size_t length = strlen(weight);
+    return length > 7 && strcmp(weight + length - 7, ".weight") == 0 &&
+           strncmp(weight, bias, length - 6) == 0 && strcmp(bias + length - 6, "bias") == 0;
+}
+
+static bool is_norm(const ebb_graph *g, ebb_node n)
+{
+    const ebb_node_info *info = ebb_node_of(g, n);
+    bool rows = ebb_op_has(info->op, EBB_ROWWISE) && info->op != EBB_OP_SOFTMAX &&
+                info->op != EBB_OP_LOG_SOFTMAX && info->op != EBB_OP_SOFTMAX_CROSS_ENTROPY_LOSS;
+    return rows || ebb_op_has(info->op, EBB_STATISTICS) ||
+           strstr(ebb_text(g, info->op_name), "Normalization") != NULL;
+}
+
+/* Of a file of unknown origin: convolutions with biases right before activations, where nothing is
+ * normalised, or where the bias is not named as the weight is. */
+static size_t count_suspects(const ebb_graph *g, ebb_node *first, bool *normalised)
+{
+    size_t all = 0, strange = 0;
+    ebb_node first_strange = EBB_NO_NODE;
+    *normalised = false;
+    EBB_EACH_NODE(g, n) {
+        ebb_op op = ebb_node_of(g, n)->op;
+        *normalised |= is_norm(g, n);
+        if ((op != EBB_OP_CONV && op != EBB_OP_CONV_TRANSPOSE) || ebb_in(g, n, 2).i == 0 ||
+            ebb_out(g, n, 0).i == 0 || !is_activated(g, ebb_out(g, n, 0), true))
+            continue;
+        *first = all++ == 0 ? n : *first;
+        if (!has_own_bias(g, n))
+            first_strange = strange++ == 0 ? n : first_strange;
+    }
+    if (!*normalised)
+        return all;
+    *first = first_strange;
+    return strange;
+}
+
 static ebb_status find_folded_norms(findings *f)
 {
     const ebb_graph *g = f->g;
     ebb_node first = EBB_NO_NODE;
-    size_t suspects = 0;
-    EBB_EACH_NODE(g, n) {
-        const ebb_node_info *info = ebb_node_of(g, n);
-        if (ebb_op_has(info->op, EBB_STATISTICS) || ebb_op_has(info->op, EBB_ROWWISE) ||
-            strstr(ebb_text(g, info->op_name), "Normalization") != NULL) {
-            if (info->op != EBB_OP_SOFTMAX && info->op != EBB_OP_LOG_SOFTMAX &&
-                info->op != EBB_OP_SOFTMAX_CROSS_ENTROPY_LOSS)
-                return NULL;
-        }
-        if (info->op != EBB_OP_CONV || ebb_in(g, n, 2).i == 0 || ebb_out(g, n, 0).i == 0)
-            continue;
-        const ebb_value_info *y = ebb_value_of(g, ebb_out(g, n, 0));
-        for (size_t i = 0; i < y->use_count; i++) {
-            if (!is_activation(ebb_node_of(g, y->uses[i].node)->op))
-                continue;
-            first = suspects++ == 0 ? n : first;
-            break;
-        }
-    }
+    size_t told = 0;
+    bool normalised;
+    EBB_EACH_NODE(g, n)
+        if (holds_norm(g, n))
+            first = told++ == 0 ? n : first;
+    if (told > 0)
+        return add(f, EBB_LOST_BATCH_NORM, first, EBB_NO_VALUE,
+                   ebb_arena_printf(f->arena,
+                                    "%zu convolution%s taken in the batch norm behind: the scale "
+                                    "is in the weight, and nothing is normalised by the batch",
+                                    told, told == 1 ? " has" : "s have"));
+    if (is_from_pytorch(g))
+        return NULL;
+    size_t suspects = count_suspects(g, &first, &normalised);
     if (suspects == 0)
         return NULL;
     return add(
         f, EBB_LOST_BATCH_NORM, first, EBB_NO_VALUE,
         ebb_arena_printf(f->arena,
-                         "%zu convolutions have a bias and an activation, and nothing is "
-                         "normalised: batch norm may have been folded into them in inference "
-                         "mode",
-                         suspects));
+                         "%zu convolutions have a bias and an activation, and %s: batch norm may "
+                         "have been folded into them in inference mode",
+                         suspects,
+                         normalised ? "the bias is not named as the weight is"
+                                    : "nothing is normalised"));
 }
 
 /* ---- merged parameters ---- */
@@ -111,26 +225,59 @@ bool ebb_is_own_slot(const ebb_graph *g, ebb_use use)
     }
 }
 
+bool ebb_is_shared(const ebb_graph *g, ebb_value v)
+{
+    const ebb_value_info *info = ebb_value_of(g, v);
+    int64_t elements;
+    if (!ebb_trainable_candidate(g, v) || info->type.rank != 1 || info->use_count < 2 ||
+        !ebb_type_elements(&info->type, &elements) || elements < 2)
+        return false;
+    for (size_t u = 0; u < info->use_count; u++)
+        if (!ebb_is_own_slot(g, info->uses[u]))
+            return false;
+    return true;
+}
+
+/* All of its elements are equal, as those of fresh scales and biases are; what is shared on purpose
+ * holds numbers of its own once it was trained. */
+static bool may_be_merged(const ebb_graph *g, ebb_value v)
+{
+    const ebb_tensor *t = ebb_value_of(g, v)->tensor;
+    const unsigned char *bytes = t->data;
+    size_t element = ebb_dtype_bits((ebb_dtype)t->type.dtype) / 8;
+    return !ebb_name_is_anonymous(ebb_value_name(g, v)) &&
+           (bytes == NULL || memcmp(bytes, bytes + element, t->bytes - element) == 0);
+}
+
+/* Whether a matrix is read as often as that: layers that are run several times, or a loop that was
+ * unrolled. */
+static bool is_in_shared_layers(const ebb_graph *g, size_t times)
+{
+    for (size_t i = 0; i < g->initializer_count; i++) {
+        const ebb_value_info *info = ebb_value_of(g, g->initializers[i]);
+        if (ebb_trainable_candidate(g, g->initializers[i]) && info->type.rank > 1 &&
+            info->use_count == times)
+            return true;
+    }
+    return false;
+}
+
+/* Of files from PyTorch all that is known was parted before: ebb_merged_part. */
 static ebb_status find_merged(findings *f)
 {
     const ebb_graph *g = f->g;
+    if (is_from_pytorch(g))
+        return NULL;
     for (size_t i = 0; i < g->initializer_count; i++) {
         ebb_value v = g->initializers[i];
         const ebb_value_info *info = ebb_value_of(g, v);
-        int64_t elements;
-        if (!ebb_trainable_candidate(g, v) || info->type.rank != 1 || info->use_count < 2 ||
-            !ebb_type_elements(&info->type, &elements) || elements < 2)
-            continue;
-        size_t own = 0;
-        for (size_t u = 0; u < info->use_count; u++)
-            own += ebb_is_own_slot(g, info->uses[u]);
-        if (own < 2 || own != info->use_count)
+        if (!ebb_is_shared(g, v) || !may_be_merged(g, v) || is_in_shared_layers(g, info->use_count))
             continue;
         EBB_TRY(add(f, EBB_LOST_SHARING, info->uses[0].node, v,
                     ebb_arena_printf(f->arena,
                                      "'%s' is the scale or bias of %zu operators: equal parameters "
                                      "were merged, and training would tie them",
-                                     ebb_value_name(g, v), own)));
+                                     ebb_value_name(g, v), info->use_count)));
     }
     return NULL;
 }
@@ -187,31 +334,114 @@ static bool same_bytes(const ebb_value_info *a, const ebb_value_info *b)
             memcmp(a->tensor->data, b->tensor->data, a->tensor->bytes) == 0);
 }
 
+/* The same numbers, rows for columns: folding stores the weight of a tied head so. */
+static bool same_transposed(const ebb_value_info *a, const ebb_value_info *b)
+{
+    const size_t element = ebb_dtype_bits((ebb_dtype)a->type.dtype) / 8;
+    if (a->type.dtype != b->type.dtype || a->type.rank != 2 || b->type.rank != 2 ||
+        a->type.dims[0] != b->type.dims[1] || a->type.dims[1] != b->type.dims[0] || element == 0)
+        return false;
+    const size_t rows = (size_t)a->type.dims[0], columns = (size_t)a->type.dims[1];
+    const unsigned char *x = a->tensor->data, *y = b->tensor->data;
+    if (a->tensor->bytes != rows * columns * element || b->tensor->bytes != a->tensor->bytes)
+        return false;
+    for (size_t i = 0; i < rows; i++)
+        for (size_t k = 0; k < columns; k++)
+            if (memcmp(x + (i * columns + k) * element, y + (k * rows + i) * element, element) != 0)
+                return false;
+    return true;
+}
+
 static ebb_status find_ties(findings *f)
 {
     enum { MOST = 4096 }; // of matrices; the search is quadratic
     const ebb_graph *g = f->g;
     ebb_value *list = EBB_NEW(f->arena, ebb_value, g->initializer_count + 1);
+    const bool pytorch = is_from_pytorch(g);
     size_t count = 0;
     if (list == NULL)
         return ebb_error_memory();
     for (size_t i = 0; i < g->initializer_count && count < MOST; i++) {
         ebb_value v = g->initializers[i];
-        if (!ebb_trainable_candidate(g, v) || ebb_value_of(g, v)->type.rank < 2 ||
-            ebb_value_of(g, v)->use_count == 0 || !has_content(ebb_value_of(g, v)->tensor))
+        const ebb_value_info *info = ebb_value_of(g, v);
+        if (!ebb_trainable_candidate(g, v) || info->type.rank < 2 || info->use_count == 0 ||
+            !has_content(info->tensor))
             continue;
+        bool same = false, turned = false;
         size_t k = 0;
-        while (k < count && !same_bytes(ebb_value_of(g, list[k]), ebb_value_of(g, v)))
-            k++;
+        for (; k < count && !same && !turned; k++) {
+            bool named = !ebb_name_is_anonymous(ebb_value_name(g, list[k])) &&
+                         !ebb_name_is_anonymous(ebb_value_name(g, v));
+            if (named && pytorch) // it writes a shared parameter once, under one name
+                continue;
+            same = same_bytes(ebb_value_of(g, list[k]), info);
+            turned = !same && same_transposed(ebb_value_of(g, list[k]), info);
+        }
         list[count++] = v;
-        if (k + 1 < count)
-            EBB_TRY(add(f, EBB_LOST_TIE, ebb_value_of(g, v)->uses[0].node, v,
+        if (same || turned)
+            EBB_TRY(add(f, EBB_LOST_TIE, info->uses[0].node, v,
                         ebb_arena_printf(f->arena,
-                                         "'%s' and '%s' have the same bytes: if the two were one "
+                                         "'%s' and '%s' have the same %s: if the two were one "
                                          "parameter, training would part them",
-                                         ebb_value_name(g, list[k]), ebb_value_name(g, v))));
+                                         ebb_value_name(g, list[k - 1]), ebb_value_name(g, v),
+                                         same ? "bytes" : "numbers, one of them transposed")));
     }
     return NULL;
+}
+
+/* ---- detach() ---- */
+
+enum { DETACH_LENGTH = 64 };
+
+/* The next "detach_3" that the call reads, from at on; NULL: none. */
+static const char *read_detached(char name[DETACH_LENGTH], const char *at)
+{
+    while ((at = strstr(at, "%detach")) != NULL) {
+        size_t length = strspn(++at, "abcdefghijklmnopqrstuvwxyz_0123456789");
+        bool whole = strspn(at + 6, "_0123456789") == length - 6 && length < DETACH_LENGTH;
+        if (whole) {
+            memcpy(name, at, length);
+            name[length] = '\0';
+            return at + length;
+        }
+    }
+    return NULL;
+}
+
+/* Whether there is the node of a call: "%detach_3 : [num_users=1] = ...". */
+static bool is_kept(const ebb_graph *g, const char *name)
+{
+    size_t length = strlen(name);
+    EBB_EACH_NODE(g, n) {
+        const char *call = ebb_is_detach(g, n) ? call_of(g, n) : NULL;
+        if (call != NULL && strncmp(call + 1, name, length) == 0 && call[length + 1] == ' ')
+            return true;
+    }
+    return false;
+}
+
+/* The dynamo exporter's optimiser drops the nodes of detach(); calls still name what it gave them. */
+static ebb_status find_lost_detach(findings *f)
+{
+    const ebb_graph *g = f->g;
+    ebb_node first = EBB_NO_NODE;
+    size_t count = 0;
+    EBB_EACH_NODE(g, n) {
+        char name[DETACH_LENGTH];
+        const char *call = call_of(g, n), *at = call != NULL ? strstr(call, "args = (") : NULL;
+        bool lost = false;
+        while (at != NULL && !lost && (at = read_detached(name, at)) != NULL)
+            lost = !is_kept(g, name);
+        first = lost && count == 0 ? n : first;
+        count += lost;
+    }
+    if (count == 0)
+        return NULL;
+    return add(f, EBB_LOST_DETACH, first, EBB_NO_VALUE,
+               ebb_arena_printf(f->arena,
+                                "%zu node%s what detach() gave in PyTorch, which the exporter "
+                                "dropped: gradients would pass there",
+                                count, count == 1 ? " reads" : "s read"));
 }
 
 ebb_status ebb_lost_list(ebb_lost **list, size_t *count, const ebb_graph *g, ebb_arena *arena)
@@ -221,6 +451,7 @@ ebb_status ebb_lost_list(ebb_lost **list, size_t *count, const ebb_graph *g, ebb
     EBB_TRY(find_merged(&f));
     EBB_TRY(find_nameless(&f));
     EBB_TRY(find_ties(&f));
+    EBB_TRY(find_lost_detach(&f));
     *list = f.list;
     *count = f.count;
     return NULL;

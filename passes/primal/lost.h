@@ -13,10 +13,12 @@ typedef enum ebb_lost_kind {
     EBB_LOST_SHARING,    /* equal parameters merged into one: training ties them */
     EBB_LOST_NAME,       /* a parameter that is an anonymous constant, and so is not trained */
     EBB_LOST_TIE,        /* one parameter that is stored twice: training would part the two */
+    EBB_LOST_DETACH,     /* detach(): gradients would pass where none did */
     EBB_LOST_KIND_COUNT
 } ebb_lost_kind;
 
-const char *ebb_lost_name(ebb_lost_kind kind); /* "batch-norm", "sharing", "name", "tie" */
+const char *
+ebb_lost_name(ebb_lost_kind kind); /* "batch-norm", "sharing", "name", "tie", "detach" */
 
 const char *ebb_lost_help(ebb_lost_kind kind); /* what a user can do; a clause */
 
@@ -28,11 +30,13 @@ typedef struct ebb_lost {
 } ebb_lost;
 
 /* Findings in arena memory; *count 0 where nothing seems lost. These are judgements from what is
- * left: a convolution with bias and ReLU may have been written so. */
+ * left: a convolution with bias and ReLU may have been written so. After ebb_merged_part. */
 ebb_status ebb_lost_list(ebb_lost **list, size_t *count, const ebb_graph *g, ebb_arena *arena);
 
 /* Whether a parameter is used here as the scale or bias of one operator. */
 bool ebb_is_own_slot(const ebb_graph *g, ebb_use use);
+/* Whether v is used so by several operators, and for nothing else: merged, or shared on purpose. */
+bool ebb_is_shared(const ebb_graph *g, ebb_value v);
 
 #ifdef __cplusplus
 }

@@ -58,13 +58,10 @@ static ebb_status part_merged(ebb_edit *e)
 static ebb_status split_shared(ebb_edit *e)
 {
     ebb_graph *g = e->g;
-    ebb_lost *lost;
-    size_t count;
-    EBB_TRY(ebb_lost_list(&lost, &count, g, e->scratch));
-    for (size_t i = 0; i < count; i++) {
-        if (lost[i].kind != EBB_LOST_SHARING)
+    for (size_t i = 0, count = g->initializer_count; i < count; i++) {
+        ebb_value v = g->initializers[i], copy;
+        if (!ebb_is_shared(g, v))
             continue;
-        ebb_value v = lost[i].value, copy;
         ebb_found(e);
         while (ebb_value_of(g, v)->use_count > 1) {
             ebb_use use = ebb_value_of(g, v)->uses[ebb_value_of(g, v)->use_count - 1];

@@ -466,8 +466,9 @@ static void folded_merged_and_nameless_parameters_are_noticed(void **state)
     ebb_model *model = parse(
         HEADER
         "g (float[1,4,2,2] x) => (float[1,4] y) <float[4,4,1,1] k = {1,0,0,0, 0,1,0,0, 0,0,1,0, "
-        "0,0,0,1}, float[4] b" VECTOR ", float[4,4] val_3 = {1,0,0,0, 0,1,0,0, 0,0,1,0, 0,0,0,1}>"
-        "{ c = Conv (x, k, b) r = Relu (c) c2 = Conv (r, k, b) p = GlobalAveragePool (c2) "
+        "0,0,0,1}, float[4] b" VECTOR ", float[4,4,1,1] k2 = {2,0,0,0, 0,1,0,0, 0,0,1,0, 0,0,0,1}, "
+        "float[4,4] val_3 = {1,0,0,0, 0,1,0,0, 0,0,1,0, 0,0,0,1}>"
+        "{ c = Conv (x, k, b) r = Relu (c) c2 = Conv (r, k2, b) p = GlobalAveragePool (c2) "
         "f = Flatten (p) y = MatMul (f, val_3) }");
     ebb_arena scratch = {0};
     ebb_lost *list;

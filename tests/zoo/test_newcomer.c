@@ -6,6 +6,8 @@
  */
 #include "tests/zoo/recorded.h"
 
+#include <jansson.h>
+
 #define FOLDER EBB_SOURCE_DIR "/tests/zoo/newcomer"
 
 /* Whether the file has this loss in PyTorch, too: batch norm inside a convolution has no statistics
@@ -87,10 +89,74 @@ static void gradients_agree_with_pytorch_and_detach_stops_them(void **state)
     of_each_file(check_gradients);
 }
 
+/* ---- what the doctor says ---- */
+
+/* Whether `ebb check` warns of this kind. */
+static bool warns(const char *name, const char *kind)
+{
+    char path[256], *text;
+    size_t i;
+    bool found = false;
+    json_t *finding;
+    ebb_model *model = NULL;
+    (void)snprintf(path, sizeof path, FOLDER "/%s.onnx", name);
+    assert_null(ebb_open(&model, path));
+    assert_null(ebb_check_json(model, &text));
+    json_t *report = json_loads(text, 0, NULL);
+    json_array_foreach(json_object_get(report, "warnings"), i, finding)
+        found |= strcmp(json_string_value(json_object_get(finding, "kind")), kind) == 0;
+    json_decref(report);
+    ebb_release(text);
+    ebb_close(model);
+    return found;
+}
+
+static void a_folded_batch_norm_is_found_by_what_the_exporter_left(void **state)
+{
+    (void)state;
+    const char *folded[] = {"convolutions-fresh-default", "convolutions-trained-default",
+                            "convolutions-fresh-ts", "convolutions-trained-ts"};
+    const char *kept[] = {"convolutions-fresh-ts-unfolded",
+                          "convolutions-trained-ts-advised",
+                          "convolutions-trained-dynamo-advised",
+                          "perceptron-trained-default",
+                          "attention-trained-ts",
+                          "recurrent-trained-ts"};
+    for (size_t i = 0; i < sizeof folded / sizeof *folded; i++)
+        assert_true(warns(folded[i], "folded-batch-norm"));
+    for (size_t i = 0; i < sizeof kept / sizeof *kept; i++)
+        assert_false(warns(kept[i], "folded-batch-norm"));
+}
+
+static void a_detach_that_the_exporter_dropped_is_found(void **state)
+{
+    (void)state;
+    assert_true(warns("detached-trained-default", "lost-detach"));
+    assert_false(warns("detached-trained-dynamo-plain", "lost-detach"));
+    assert_false(warns("attention-trained-default", "lost-detach"));
+}
+
+static int check_merged(sample *s)
+{
+    bool merged = warns(s->name, "merged-parameters");
+    if (merged)
+        print_error("%s: merged-parameters\n", s->name);
+    return merged;
+}
+
+static void what_training_takes_apart_is_no_warning(void **state)
+{
+    (void)state;
+    of_each_file(check_merged);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(gradients_agree_with_pytorch_and_detach_stops_them),
+        cmocka_unit_test(a_folded_batch_norm_is_found_by_what_the_exporter_left),
+        cmocka_unit_test(a_detach_that_the_exporter_dropped_is_found),
+        cmocka_unit_test(what_training_takes_apart_is_no_warning),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

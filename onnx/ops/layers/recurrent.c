@@ -72,12 +72,39 @@ static ebb_type state_type(const ebb_infer *c, int64_t hidden)
     return state;
 }
 
+/* Bias, peepholes and initial states: their last dim hangs on hidden_size alone. */
+static ebb_status check_columns(const ebb_infer *c, int64_t hidden)
+{
+    const struct {
+        uint32_t slot;
+        const char *name;
+        int64_t columns;
+    } all[] = {{3, "B", 2 * gates_of(c->op) * hidden},
+               {5, "initial_h", hidden},
+               {6, "initial_c", hidden},
+               {7, "P", 3 * hidden}};
+    for (size_t i = 0; hidden >= 0 && i < sizeof all / sizeof *all; i++) {
+        const ebb_type *t = all[i].slot < c->input_count ? c->in[all[i].slot] : NULL;
+        int64_t have = t != NULL && t->rank > 0 ? t->dims[t->rank - 1] : -1;
+        if (have < 0 || have == all[i].columns)
+            continue;
+        return ebb_infer_error(c, "%s has %lld columns; by hidden_size, %lld, it has %lld%s",
+                               all[i].name, (long long)have, (long long)hidden,
+                               (long long)all[i].columns,
+                               all[i].slot == 6 ? " (ONNX has no LSTM with a projection: an "
+                                                  "exporter that drops it leaves this)"
+                                                : "");
+    }
+    return NULL;
+}
+
 ebb_status ebb_infer_recurrent(ebb_infer *c)
 {
     int64_t hidden;
     EBB_TRY(ebb_infer_need(c, 3));
     EBB_TRY(hidden_size(c, &hidden));
     EBB_TRY(check_weights(c, hidden));
+    EBB_TRY(check_columns(c, hidden));
     const ebb_type *x = c->in[0];
     bool batch_first = ebb_attr_int(&c->attrs, "layout", 0) != 0;
     ebb_type all = ebb_type_ranked((ebb_dtype)x->dtype, 4);

@@ -1,0 +1,111 @@
+/* sizes.c: nodes whose outputs have no size before they run, as NonZero's have not: a step has all its
+ * sizes before. Where dims of inputs are open, sizes are tried on a copy: what has none then has none
+ * for any.
+ */
+#include "api/doctor/doctor.h"
+
+#include "onnx/graph/infer.h"
+
+/* ---- a copy with sizes ---- */
+
+static bool is_open(const ebb_graph *g, ebb_value v)
+{
+    const ebb_value_info *info = ebb_value_of(g, v);
+    return (info->flags & EBB_IS_INITIALIZER) == 0 && info->type.kind == EBB_KIND_TENSOR &&
+           !ebb_type_is_static(&info->type);
+}
+
+static bool has_open_inputs(const ebb_graph *g)
+{
+    for (size_t i = 0; i < g->input_count; i++)
+        if (is_open(g, g->inputs[i]))
+            return true;
+    return false;
+}
+
+static ebb_status bind(ebb_graph *g, ebb_value input, int64_t size)
+{
+    ebb_type type = ebb_value_of(g, input)->type;
+    size_t bound;
+    for (int k = 0; k < type.rank; k++)
+        if (type.dims[k] < 0 && type.symbols[k].i != 0)
+            EBB_TRY(ebb_bind_dim(g, ebb_text(g, type.symbols[k]), size, &bound));
+    type = ebb_value_of(g, input)->type;
+    for (int k = 0; k < type.rank; k++)
+        if (type.dims[k] < 0)
+            type.dims[k] = size;
+    return type.rank < 0 ? NULL : ebb_bind_shape(g, ebb_value_name(g, input), type.dims, type.rank);
+}
+
+/* The model with this size for each open dim; NULL: it contradicts the model. */
+static ebb_status try_size(ebb_doctor *d, ebb_model **copy, int64_t size)
+{
+    ebb_report report;
+    size_t known = d->count;
+    EBB_TRY(ebb_model_copy(copy, d->tidy));
+    ebb_graph *g = (*copy)->graph;
+    ebb_status status = NULL;
+    for (size_t i = 0; status == NULL && i < g->input_count; i++)
+        if (is_open(g, g->inputs[i]))
+            status = bind(g, g->inputs[i], size);
+    if (status == NULL && !has_open_inputs(g))
+        status = ebb_infer_graph(g);
+    if (status == NULL && !has_open_inputs(g))
+        status = ebb_doctor_pass(d, *copy, "fold", &report);
+    bool fits = status == NULL && d->count == known && !has_open_inputs(g);
+    d->count = known; // it is only tried
+    if (!fits) {
+        ebb_model_free(*copy);
+        *copy = NULL;
+    }
+    return ebb_status_code(status) == EBB_RUNTIME ? status : NULL;
+}
+
+/* ---- what has none ---- */
+
+static bool have_sizes(const ebb_graph *g, const ebb_value *list, uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i++)
+        if (list[i].i != 0 && !ebb_type_is_static(&ebb_value_of(g, list[i])->type))
+            return false;
+    return true;
+}
+
+static bool gives_no_size(const ebb_graph *g, ebb_node n)
+{
+    const ebb_node_info *info = ebb_node_of(g, n);
+    if (info->op == EBB_OP_UNKNOWN || info->op == EBB_OP_IF || info->op == EBB_OP_LOOP ||
+        info->op == EBB_OP_SCAN || !have_sizes(g, info->in, info->in_count))
+        return false; // or told elsewhere
+    for (uint32_t o = 0; o < info->out_count; o++) {
+        ebb_value y = info->out[o];
+        const ebb_type *type = y.i != 0 ? &ebb_value_of(g, y)->type : NULL;
+        bool wanted = y.i != 0 && (ebb_value_is_read(g, y) || ebb_value_is_held(g, y));
+        if (wanted && type->kind == EBB_KIND_TENSOR && !ebb_type_is_static(type))
+            return true;
+    }
+    return false;
+}
+
+ebb_status ebb_doctor_sizes(ebb_doctor *d)
+{
+    static const int64_t sizes[] = {2, 16, 64, 224}; // a batch or a length; then images
+    if (d->tidy == NULL)
+        return NULL;
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes && d->sized == NULL; i++)
+        EBB_TRY(try_size(d, &d->sized, sizes[i]));
+    const ebb_graph *g = d->sized != NULL ? d->sized->graph : NULL;
+    for (ebb_node n = g != NULL ? ebb_first(g) : EBB_NO_NODE; n.i != 0; n = ebb_next(g, n)) {
+        if (!gives_no_size(g, n))
+            continue;
+        ebb_finding *f = ebb_doctor_about(d, EBB_PROBLEM, "sizes", g, n);
+        if (f == NULL)
+            return ebb_error_memory();
+        f->code = EBB_UNSUPPORTED;
+        f->what = "how large its output is hangs on values, and a step has all its sizes before "
+                  "it runs";
+        f->help = "weigh or mask places in place of choosing them by their values";
+        EBB_TRY(ebb_doctor_node(d, f, g, n));
+    }
+    return NULL;
+}
