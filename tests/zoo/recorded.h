@@ -164,13 +164,14 @@ static double worst_gradient(const sample *s, ebb_program *program, const char *
 static ebb_status program_of(const char *folder, const sample *s, bool drawn, ebb_model **model,
                              ebb_program **program)
 {
-    char path[256], pipeline[256];
+    char path[256], pipeline[256], axis[32];
     const ebb_rewrite_options options = {.verify_each = true};
     (void)snprintf(path, sizeof path, "%s/%s.onnx", folder, s->name);
+    (void)snprintf(axis, sizeof axis, ",axis=%d", s->axis);
     (void)snprintf(pipeline, sizeof pipeline,
-                   "normalise,train-mode:dropout=off,fold,fuse,loss:kind=%s,axis=%d,gradient,"
+                   "normalise,train-mode:dropout=off,fold,fuse,loss:kind=%s%s,gradient,"
                    "optimizer:kind=none,default",
-                   s->loss_kind, s->axis);
+                   s->loss_kind, strcmp(s->loss_kind, "cross-entropy") == 0 ? axis : "");
     ebb_status status = ebb_open(model, path);
     for (size_t i = 0; status == NULL && i + 1 < s->input_count; i++) // the target is the loss's
         status = ebb_set_shape(*model, s->inputs[i].name, s->dims[i], s->inputs[i].rank);
