@@ -130,9 +130,25 @@ static void drop_axis(ebb_type *type, int axis)
     type->rank--;
 }
 
+static ebb_status check_lists(const ebb_loss_site *s)
+{
+    const char *output = ebb_value_name(s->e->g, s->x);
+    if (s->type.rank != 3)
+        return ebb_error(EBB_USAGE,
+                         "loss: ctc needs time, rows and classes, output '%s' has rank %d", output,
+                         (int)s->type.rank);
+    if (!ebb_option_given(s->e, "time-axis"))
+        return ebb_hint(
+            ebb_error(EBB_USAGE, "loss: ctc: the axis of time in output '%s' must be said", output),
+            "time-axis=0 for [time, rows, classes], time-axis=1 for [rows, time, classes]");
+    return NULL;
+}
+
 static ebb_status find_axis(ebb_loss_site *s, ebb_loss_target rule)
 {
     s->axis = -1;
+    if (rule == EBB_TARGET_LISTS)
+        return check_lists(s);
     if (rule == EBB_TARGET_LIKE || (rule == EBB_TARGET_EITHER && !ebb_option_given(s->e, "axis")))
         return NULL;
     return class_axis(s, &s->axis);
@@ -169,7 +185,16 @@ static ebb_status find_target(ebb_loss_site *s, ebb_loss_target rule)
         type.dtype = EBB_I64;
         drop_axis(&type, s->axis);
     }
+    if (rule == EBB_TARGET_LISTS) {
+        type.dtype = EBB_I64;
+        drop_axis(&type, (int)ebb_option_int(s->e, "time-axis"));
+        type.symbols[1] = (ebb_str){0};
+        type.dims[1] = ebb_option_given(s->e, "labels") ? ebb_option_int(s->e, "labels") : -1;
+    }
     if (there.i == 0 || !ebb_option_given(s->e, "target")) {
+        if (rule == EBB_TARGET_LISTS && type.dims[1] < 0)
+            return ebb_error(EBB_USAGE,
+                             "loss: ctc: say how many labels a row of the target has: labels=N");
         if (there.i != 0 && ebb_option_int(s->e, "add") != 0)
             return ebb_error(EBB_USAGE,
                              "loss: '%s' is the target of another loss: say target=NAME for each "
@@ -335,7 +360,7 @@ static const ebb_option options[] = {
     {"output",          EBB_OPTION_STRING, NULL,     NULL,                            "the predictions; default: the first floating-point output"},
     {"target",          EBB_OPTION_STRING, "target", NULL,                            "name of the new graph input; or, where said, of one that is there"},
     {"axis",            EBB_OPTION_INT,    NULL,     "[-12, 11]",                     "cross-entropy, cosine, kl: axis of the classes; default 1 for matrices. dice: the target is class numbers"},
-    {"ignore_index",    EBB_OPTION_INT,    "-100",   NULL,                            "cross-entropy, dice: targets of this class do not count"},
+    {"ignore_index",    EBB_OPTION_INT,    "-100",   NULL,                            "cross-entropy, dice: targets of this class do not count; ctc: fills rows up"},
     {"reduction",       EBB_OPTION_CHOICE, "mean",   "mean|sum",                      "over the elements that count"},
     {"keep-output",     EBB_OPTION_INT,    "0",      "[0, 1]",                        "1: what were graph outputs stay so"},
     {"name",            EBB_OPTION_STRING, NULL,     NULL,                            "this output is the loss already"},
@@ -351,6 +376,11 @@ static const ebb_option options[] = {
     {"smooth",          EBB_OPTION_FLOAT,  "1",      "(0, inf)",                      "dice: added above and below the fraction"},
     {"over",            EBB_OPTION_CHOICE, "sample", "sample|batch",                  "dice: what is summed before the fraction is formed"},
     {"temperature",     EBB_OPTION_FLOAT,  "1",      "(0, inf)",                      "kl: both logits are divided by it, the loss multiplied by its square"},
+    {"time-axis",       EBB_OPTION_INT,    "0",      "[0, 1]",                        "ctc: axis of time in the predictions: 0 for [time, rows, classes], 1 for [rows, time, classes]"},
+    {"labels",          EBB_OPTION_INT,    NULL,     "[1, 65536]",                    "ctc: labels in a row of the target; shorter ones are filled up with ignore_index"},
+    {"blank",           EBB_OPTION_INT,    "0",      "[0, inf)",                      "ctc: the class that stands for no label"},
+    {"input-lengths",   EBB_OPTION_STRING, NULL,     NULL,                            "ctc: name of a new graph input, how many steps of time each row has; default: all"},
+    {"zero-infinity",   EBB_OPTION_INT,    "0",      "[0, 1]",                        "ctc: 1: rows whose labels do not fit into their steps count as 0"},
     {"target-is",       EBB_OPTION_CHOICE, "logits", "logits|probabilities|log-probabilities", "kl: what the target holds"},
     {0},
 };

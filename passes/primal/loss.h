@@ -29,6 +29,7 @@ typedef enum ebb_loss_target {
     EBB_TARGET_ALONG,   /* the same; the loss works along an axis */
     EBB_TARGET_CLASSES, /* int64, without the axis of the classes */
     EBB_TARGET_EITHER,  /* CLASSES where an axis is given, else LIKE */
+    EBB_TARGET_LISTS,   /* int64[N, labels], for each row of [T, N, C] or [N, T, C] */
 } ebb_loss_target;
 
 typedef struct ebb_loss_site {
@@ -52,6 +53,13 @@ typedef struct ebb_loss_kind {
 /* ---- loss_rows.c ---- */
 
 const ebb_loss_kind *ebb_loss_kind_find(const char *name); /* NULL: there is none of that name */
+
+/* The mean or the sum of `each` by its option, under the loss's name. */
+ebb_status ebb_loss_reduced(ebb_loss_site *s, ebb_value each, ebb_value *loss);
+
+/* ---- loss_ctc.c ---- */
+
+ebb_status ebb_loss_ctc(ebb_loss_site *s, ebb_value *loss);
 
 /* ---- loss_numbers.c ---- */
 

@@ -13,6 +13,7 @@
  *   dice           [1 - (2 sum p t + smooth) / (sum p + sum t + smooth)]: sums over an image, of p
  *                  sigmoid(x), or softmax(x) along `axis`
  *   cosine         [1 - x t / sqrt((x x + e) (t t + e))]: products along the axis, e = 1e-12
+ *   ctc            loss_ctc.c
  *   kl             [T^2 sum p (log p - log q)], q = softmax(x / T), p = softmax(t / T)
  */
 #include "passes/primal/loss.h"
@@ -57,7 +58,7 @@ static void name_last(site *s)
         ebb_with_name(s->b, s->name);
 }
 
-static ebb_status reduced(site *s, ebb_value each, ebb_value *loss)
+ebb_status ebb_loss_reduced(site *s, ebb_value each, ebb_value *loss)
 {
     ebb_with_int(s->b, "keepdims", 0);
     name_last(s);
@@ -219,12 +220,12 @@ static ebb_value difference(site *s)
 static ebb_status mse(site *s, ebb_value *loss)
 {
     ebb_value d = difference(s);
-    return reduced(s, emit_2(s, EBB_OP_MUL, d, d), loss);
+    return ebb_loss_reduced(s, emit_2(s, EBB_OP_MUL, d, d), loss);
 }
 
 static ebb_status l1(site *s, ebb_value *loss)
 {
-    return reduced(s, emit_1(s, EBB_OP_ABS, difference(s)), loss);
+    return ebb_loss_reduced(s, emit_1(s, EBB_OP_ABS, difference(s)), loss);
 }
 
 /* Its gradient is c, whichever side of a corner counts. */
@@ -237,13 +238,13 @@ static ebb_value bent(site *s, double delta)
 
 static ebb_status huber(site *s, ebb_value *loss)
 {
-    return reduced(s, bent(s, ebb_option_float(s->e, "delta")), loss);
+    return ebb_loss_reduced(s, bent(s, ebb_option_float(s->e, "delta")), loss);
 }
 
 static ebb_status smooth_l1(site *s, ebb_value *loss)
 {
     const double beta = ebb_option_float(s->e, "beta");
-    return reduced(s, scaled(s, bent(s, beta), 1 / beta), loss);
+    return ebb_loss_reduced(s, scaled(s, bent(s, beta), 1 / beta), loss);
 }
 
 static ebb_value binary(site *s)
@@ -257,13 +258,13 @@ static ebb_status bce_logits(site *s, ebb_value *loss)
     ebb_value weight;
     EBB_TRY(numbers_along(s, "pos-weight", s->type.rank > 1 ? 1 : -1, false, &weight));
     if (weight.i == 0)
-        return reduced(s, binary(s), loss);
+        return ebb_loss_reduced(s, binary(s), loss);
     ebb_value one = number(s, 1);
     ebb_value more = emit_2(s, EBB_OP_MUL, emit_2(s, EBB_OP_SUB, weight, one), s->target);
     ebb_value yes = emit_2(s, EBB_OP_MUL, emit_2(s, EBB_OP_ADD, more, one),
                            emit_1(s, EBB_OP_SOFTPLUS, emit_1(s, EBB_OP_NEG, s->x)));
     ebb_value no = emit_2(s, EBB_OP_MUL, emit_2(s, EBB_OP_SUB, one, s->target), s->x);
-    return reduced(s, emit_2(s, EBB_OP_ADD, no, yes), loss);
+    return ebb_loss_reduced(s, emit_2(s, EBB_OP_ADD, no, yes), loss);
 }
 
 static ebb_status focal(site *s, ebb_value *loss)
@@ -279,7 +280,7 @@ static ebb_status focal(site *s, ebb_value *loss)
         each = emit_2(s, EBB_OP_MUL, each,
                       gamma == 1 ? miss : emit_2(s, EBB_OP_POW, miss, number(s, gamma)));
     ebb_value share = emit_2(s, EBB_OP_ADD, scaled(s, t, 2 * alpha - 1), number(s, 1 - alpha));
-    return reduced(s, emit_2(s, EBB_OP_MUL, each, share), loss);
+    return ebb_loss_reduced(s, emit_2(s, EBB_OP_MUL, each, share), loss);
 }
 
 /* ---- masks ---- */
@@ -345,7 +346,8 @@ static ebb_status dice(site *s, ebb_value *loss)
         ebb_emit_reduce(s->b, EBB_OP_REDUCE_SUM, emit_2(s, EBB_OP_ADD, p, t), axes, count, false);
     both = emit_2(s, EBB_OP_ADD, scaled(s, both, 2), number(s, smooth));
     any = emit_2(s, EBB_OP_ADD, any, number(s, smooth));
-    return reduced(s, emit_2(s, EBB_OP_SUB, number(s, 1), emit_2(s, EBB_OP_DIV, both, any)), loss);
+    return ebb_loss_reduced(
+        s, emit_2(s, EBB_OP_SUB, number(s, 1), emit_2(s, EBB_OP_DIV, both, any)), loss);
 }
 
 /* ---- vectors and distributions ---- */
@@ -359,7 +361,7 @@ static ebb_status cosine(site *s, ebb_value *loss)
     ebb_value both = emit_2(s, EBB_OP_MUL, emit_2(s, EBB_OP_ADD, xx, epsilon),
                             emit_2(s, EBB_OP_ADD, tt, epsilon));
     ebb_value similar = emit_2(s, EBB_OP_DIV, xt, emit_1(s, EBB_OP_SQRT, both));
-    return reduced(s, emit_2(s, EBB_OP_SUB, number(s, 1), similar), loss);
+    return ebb_loss_reduced(s, emit_2(s, EBB_OP_SUB, number(s, 1), similar), loss);
 }
 
 static ebb_status kl(site *s, ebb_value *loss)
@@ -381,7 +383,7 @@ static ebb_status kl(site *s, ebb_value *loss)
         p = emit_1(s, EBB_OP_EXP, log_p);
     }
     ebb_value each = emit_2(s, EBB_OP_MUL, p, emit_2(s, EBB_OP_SUB, log_p, log_q));
-    return reduced(s, scaled(s, sum_along(s, each, s->axis, false), heat * heat), loss);
+    return ebb_loss_reduced(s, scaled(s, sum_along(s, each, s->axis, false), heat * heat), loss);
 }
 
 /* ---- the table ---- */

@@ -120,5 +120,30 @@ case("kl:target-is=log-probabilities",
      lambda x, t: F.kl_div(F.log_softmax(x, 1), t, reduction="batchmean", log_target=True), x, teacher.log_softmax(1))
 case("kl:axis=-1,temperature=2.5", lambda x, t: kl(x.flatten(0, 1), t.flatten(0, 1), "batchmean", heat), words, draw(2, 3, 4))
 
+
+
+def ctc(x, t, reduction, blank=0, lengths=None, zero_infinity=False):
+    n = (t != -100).sum(1)
+    lengths = torch.full((x.shape[1],), x.shape[0]) if lengths is None else lengths
+    return F.ctc_loss(x.log_softmax(2), t.clamp_min(0), lengths, n, blank, reduction, zero_infinity)
+
+
+sounds = draw(7, 4, 5, scale=3.0)
+said = torch.tensor([[1, 2, 2], [3, -100, -100], [-100, -100, -100], [4, 1, -100]])
+for r in ["mean", "sum"]:
+    case(f"ctc:time-axis=0,labels=3,reduction={r}", lambda x, t: ctc(x, t, r), sounds, said)
+    case(f"ctc:time-axis=1,labels=3,reduction={r}", lambda x, t: ctc(x.transpose(0, 1), t, r), sounds.transpose(0, 1).contiguous(), said)
+case("ctc:time-axis=1,labels=3,blank=4", lambda x, t: ctc(x.transpose(0, 1), t, "mean", 4),
+     sounds.transpose(0, 1).contiguous(), torch.tensor([[1, 2, 2], [3, -100, -100], [0, 0, 0], [0, 1, -100]]))
+case("ctc:time-axis=1,labels=2", lambda x, t: ctc(x.transpose(0, 1), t, "mean"), draw(2, 2, 4), torch.tensor([[1, 2], [3, -100]]))
+case("ctc:time-axis=1,labels=1", lambda x, t: ctc(x.transpose(0, 1), t, "mean"), draw(2, 1, 4), torch.tensor([[1], [3]]))
+case("ctc:time-axis=1,labels=40", lambda x, t: ctc(x.transpose(0, 1), t, "mean"), draw(2, 50, 2, scale=4.0),
+     torch.tensor([[1] + [-100] * 39, [1] * 20 + [-100] * 20]))
+case("ctc:time-axis=1,labels=3,zero-infinity=1", lambda x, t: ctc(x.transpose(0, 1), t, "mean", zero_infinity=True),
+     draw(4, 3, 5), said)
+short = torch.tensor([7, 4, 2, 3])
+case("ctc:time-axis=1,labels=3,input-lengths=steps", lambda x, t: ctc(x.transpose(0, 1), t, "mean", lengths=short),
+     sounds.transpose(0, 1).contiguous(), said)
+
 pathlib.Path(__file__).with_name("recorded_losses.txt").write_text("\n".join(lines) + "\n")
 print(len(lines) // 4, "cases")

@@ -243,6 +243,66 @@ static void what_is_said_wrongly_is_refused(void **state)
     }
 }
 
+static void what_ctc_needs_is_said(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *loss, *says;
+    } wrong[] = {
+        {"ctc", "the axis of time in output 'y' must be said"},
+        {"ctc:time-axis=1", "say how many labels a row of the target has: labels=N"},
+        {"ctc:time-axis=1,labels=0", "option labels"},
+        {"ctc:time-axis=1,labels=2,blank=5", "blank=5 is none of the 5 classes of 'y'"},
+        {"ctc:time-axis=1,labels=2,input-lengths=x", "input-lengths=x names something"},
+        {"ctc:time-axis=1,labels=2,target=x", "the input 'x' is float32[n,7,5]"},
+        {"ctc:time-axis=0,labels=2", "sizes that are known"},
+        {"ctc:time-axis=1,labels=2,axis=2", "ctc has no option 'axis'"},
+    };
+    static const char model_of_sounds[] =
+        HEAD "g (float[n,7,5] x) => (float[n,7,5] y) <float[5] b = {1,2,3,4,5}> { y = Mul (x, b) }";
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        ebb_model *model = parse(model_of_sounds);
+        refused(make(model, LIST(wrong[i].loss), "", false), EBB_USAGE, wrong[i].says);
+        ebb_close(model);
+    }
+    ebb_model *flat = parse(two_heads);
+    refused(make(flat, LIST("ctc:output=a,time-axis=1,labels=2"), "", false), EBB_USAGE,
+            "output 'a' has rank 2");
+    ebb_close(flat);
+}
+
+/* 1,000 steps of time, in parts of the batch, beside PyTorch's numbers in float64; its own in float32 are
+ * off by 3e-4. */
+static void a_long_sequence_is_trained(void **state)
+{
+    (void)state;
+    ebb_model *model = parse(HEAD "g (float[2,1000,3] x) => (float[2,1000,3] y) "
+                                  "<float[3] b = {1,2,3}> { y = Mul (x, b) }");
+    ebb_program *p;
+    ebb_named got;
+    static const int64_t dims[3] = {2, 1000, 3}, lists[2] = {2, 20};
+    static float x[6000];
+    static int64_t said[40];
+    for (int i = 0; i < 6000; i++)
+        x[i] = sinf((float)i);
+    for (int i = 0; i < 40; i++)
+        said[i] = i < 33 ? 1 + i % 2 : -100;
+    const ebb_named in[2] = {{"x", 1, 3, dims, x}, {"target", 7, 2, lists, said}};
+    const ebb_batch batch = {in, 2};
+    good(make(model, LIST("ctc:time-axis=1,labels=20"), "micro-batch:parts=2", true));
+    good(ebb_program_compile(&p, model, NULL));
+    good(ebb_program_step(p, &batch));
+    good(ebb_program_get(p, "loss", &got));
+    is_near(ebb_element(&got, 0), 92.94289057647111);
+    good(ebb_program_get(p, "b_grad", &got));
+    static const double gradient[3] = {4.914082399569043, 5.4698666367148725, 13.138032455036068};
+    for (size_t i = 0; i < 3; i++)
+        if (!(fabs(ebb_element(&got, i) - gradient[i]) <= 1e-3 * fabs(gradient[i])))
+            fail_msg("%.9g is not %.9g", ebb_element(&got, i), gradient[i]);
+    ebb_program_free(p);
+    ebb_close(model);
+}
+
 static void class_weights_come_from_a_list_or_a_file(void **state)
 {
     (void)state;
@@ -369,6 +429,8 @@ int main(void)
         cmocka_unit_test(an_evaluation_has_the_loss_of_each),
         cmocka_unit_test(a_target_may_be_what_the_model_reads),
         cmocka_unit_test(what_is_said_wrongly_is_refused),
+        cmocka_unit_test(what_ctc_needs_is_said),
+        cmocka_unit_test(a_long_sequence_is_trained),
         cmocka_unit_test(class_weights_come_from_a_list_or_a_file),
         cmocka_unit_test(constants_of_a_loss_are_not_trained),
         cmocka_unit_test(dice_over_the_batch_is_not_split),
