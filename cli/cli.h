@@ -182,6 +182,8 @@ void cli_notes(const ebb_data *data); /* what is worth knowing of them, on stder
 
 /* After a step; of no name: 0. */
 ebb_status cli_loss(ebb_program *program, const char *name, double *loss);
+/* That --metric fits --loss, before anything is computed. An exit code. */
+int cli_check_metrics(const cli *c);
 /* What --eval says of the trained parameters: {rows, counted, loss} and each metric by its name, null
  * where there is no number; *result stays NULL without --eval. An exit code. */
 int cli_evaluate(const cli *c, ebb_program *trained, int64_t batch, json_t **result);

@@ -99,6 +99,18 @@ static int evaluate(test *t, ebb_program *trained, int64_t batch, json_t **resul
     return EBB_OK;
 }
 
+int cli_check_metrics(const cli *c)
+{
+    const char *losses[MOST_WORDS + 1], *names[MOST_WORDS + 1];
+    ebb_metrics *metrics;
+    cli_list(c, "--loss", losses);
+    cli_list(c, "--metric", names);
+    ebb_status status = names[0] != NULL ? ebb_metrics_new(&metrics, losses, names) : NULL;
+    if (names[0] != NULL)
+        ebb_metrics_free(metrics);
+    return status == NULL ? EBB_OK : cli_fail(status);
+}
+
 int cli_evaluate(const cli *c, ebb_program *trained, int64_t batch, json_t **result)
 {
     cli_map map;

@@ -405,6 +405,8 @@ int cli_train(const cli *c)
         return EBB_USAGE;
     if (cli_has(c, "--eval") && !cli_has(c, "--loss"))
         return cli_usage("--eval runs the exported model forward: give that, and its --loss");
+    if (cli_check_metrics(c) != EBB_OK)
+        return EBB_USAGE;
     l.times = json_array();
     if (!read_options(c, &l))
         goto done;

@@ -1,0 +1,77 @@
+/* test_losses.c: --loss, given more than once, and --metric. */
+#include <math.h>
+
+#include "cli.h"
+
+#define CNN DIGITS "cnn.onnx"
+#define MLP DIGITS "mlp.onnx"
+#define DATA "--data " DIGITS "digits.npz --map label=target --batch 16 "
+#define EVAL "--eval " DIGITS "digits.npz --eval-map test_image=image --eval-map test_label=target "
+
+static double number_after(const char *words)
+{
+    const char *at = strstr(output, words);
+    if (at == NULL)
+        fail_msg("no '%s' in:\n%s", words, output);
+    return at != NULL ? strtod(at + strlen(words), NULL) : 0;
+}
+
+static void metrics_are_told_at_the_end(void **state)
+{
+    (void)state;
+    says("train " CNN " " DATA EVAL "--loss cross-entropy:label-smoothing=0.1 --epochs 3 "
+         "--metric accuracy --metric top-5 --metric f1 --metric perplexity",
+         0, "accuracy ");
+    assert_true(number_after("accuracy ") > 85);
+    assert_true(number_after("top-5 ") > 0.98);
+    assert_true(number_after("f1 ") > 0.85);
+    assert_true(number_after("perplexity ") > 1 && number_after("perplexity ") < 3);
+    assert_int_equal(ebb_data_of("train " CNN " " DATA EVAL
+                                 "--loss cross-entropy --epochs 2 --metric f1-macro --json"),
+                     0);
+    assert_true(number_after("\"f1-macro\":") > 0.1);
+    assert_null(strstr(output, "accuracy"));
+}
+
+static void a_metric_that_does_not_fit_is_refused_before_the_first_step(void **state)
+{
+    (void)state;
+    says("train " MLP " " DATA EVAL "--loss cross-entropy --metric r2", 2,
+         "ebb: metric 'r2' does not fit the loss cross-entropy");
+    assert_null(strstr(output, "epoch"));
+    says("train " MLP " " DATA EVAL "--loss cross-entropy --metric acuracy", 2,
+         "did you mean 'accuracy'?");
+    says("train " MLP " " DATA "--loss cross-entropy --metric f1", 2, "--metric needs a --eval");
+}
+
+/* The other model's outputs are an array of the data, made by the command itself. */
+static void a_small_model_learns_what_a_larger_one_says(void **state)
+{
+    (void)state;
+    says("train " CNN " " DATA "--loss cross-entropy --epochs 3 --save-model teacher.onnx", 0, "");
+    says("run teacher.onnx --data " DIGITS "digits.npz --save said.safetensors", 0, "logits");
+    says("train " MLP " " DATA "--data said.safetensors --map logits=teacher "
+         "--loss cross-entropy:weight=0.3,target=target "
+         "--loss kl:target=teacher,temperature=2,weight=0.7 --epochs 4",
+         0, "epoch 1");
+    assert_true(number_after("steps, loss ") < number_after("epoch 1: mean loss "));
+}
+
+static void a_loss_is_named_with_all_there_are(void **state)
+{
+    (void)state;
+    says("train " MLP " " DATA "--loss cross-entropi", 2, "smooth-l1|focal|dice|cosine|kl|ctc");
+    says("train " MLP " " DATA "--loss cross-entropy:delta=1", 2, "has no option 'delta'");
+    says("help passes", 0, "which loss: cross-entropy mse l1");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(metrics_are_told_at_the_end),
+        cmocka_unit_test(a_metric_that_does_not_fit_is_refused_before_the_first_step),
+        cmocka_unit_test(a_small_model_learns_what_a_larger_one_says),
+        cmocka_unit_test(a_loss_is_named_with_all_there_are),
+    };
+    return cmocka_run_group_tests(tests, make_folder, remove_folder);
+}
