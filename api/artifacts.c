@@ -109,7 +109,7 @@ static ebb_status join_statistics(ebb_graph *g, ebb_node n)
 static void join_loss(ebb_graph *g)
 {
     for (size_t i = 0; i < g->output_count && g->loss.i == 0; i++) {
-        const ebb_type *t = &ebb_value_of(g, g->outputs[i])->type;
+        const ebb_type *t = ebb_value_of(g, g->outputs[i])->type;
         int64_t elements;
         if (ebb_dtype_is_float((ebb_dtype)t->dtype) && t->rank >= 0 &&
             ebb_type_elements(t, &elements) && elements == 1)

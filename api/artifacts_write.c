@@ -197,8 +197,8 @@ static ebb_status survey_step(survey *s, const ebb_graph *g)
 
 static void strip_props(const ebb_graph *g, ebb_props *props)
 {
-    size_t kept = 0;
-    for (size_t i = 0; i < props->count; i++)
+    uint32_t kept = 0;
+    for (uint32_t i = 0; i < props->count; i++)
         if (strncmp(ebb_text(g, props->list[i].key), "ebb.", 4) != 0)
             props->list[kept++] = props->list[i];
     props->count = kept;
@@ -312,7 +312,7 @@ static ebb_status accumulate(ebb_graph *g, survey *s, size_t k, ebb_value reset)
     char *flag = ebb_arena_printf(&s->arena, "%s_grad.accumulation.out", w);
     char *name = ebb_arena_printf(&s->arena, "GradientAccumulator%zu", k + 1);
     ebb_value in[3] = {{0}, {0}, reset}, out[1];
-    ebb_type type = ebb_value_of(g, t->w)->type;
+    ebb_type type = *ebb_value_of(g, t->w)->type;
     const ebb_type one = ebb_type_tensor(EBB_BOOL, 1, (const int64_t[]){1});
     ebb_node n;
     if (grad == NULL || buffer == NULL || flag == NULL || name == NULL)
@@ -461,8 +461,8 @@ static ebb_status named_of(const ebb_graph *g, ebb_value v, ebb_named *named)
 {
     const ebb_value_info *info = ebb_value_of(g, v);
     const ebb_tensor *t = info->tensor;
-    *named = (ebb_named){ebb_value_name(g, v), info->type.dtype, info->type.rank, info->type.dims,
-                         t != NULL ? t->data : NULL};
+    *named = (ebb_named){ebb_value_name(g, v), info->type->dtype, info->type->rank,
+                         info->type->dims, t != NULL ? t->data : NULL};
     if (t == NULL || (t->data == NULL && t->bytes != 0))
         return ebb_hint(ebb_error(EBB_USAGE, "'%s' has no bytes, which a checkpoint holds",
                                   ebb_value_name(g, v)),
@@ -551,11 +551,11 @@ static ebb_status derive_eval(ebb_model **m, const ebb_model *step, survey *s)
 static ebb_status derive_optimizer(ebb_model **m, const ebb_model *step, const survey *s)
 {
     const ebb_graph *g = step->graph;
-    const uint8_t dtype = ebb_value_of(g, s->list[0].w)->type.dtype;
+    const uint8_t dtype = ebb_value_of(g, s->list[0].w)->type->dtype;
     if (s->recipe.kind == NO_OPTIMIZER)
         return NULL;
     for (size_t i = 1; i < s->count; i++)
-        if (ebb_value_of(g, s->list[i].w)->type.dtype != dtype)
+        if (ebb_value_of(g, s->list[i].w)->type->dtype != dtype)
             return ebb_error(EBB_UNSUPPORTED,
                              "'%s' and '%s' are of different data types, and ONNX Runtime's "
                              "optimizers take one",

@@ -24,7 +24,7 @@ static bool is_open(const ebb_graph *g, ebb_node n)
     const ebb_node_info *info = ebb_node_of(g, n);
     bool open = is_control(info->op);
     for (uint32_t k = 0; k < info->out_count && !open; k++)
-        open = info->out[k].i != 0 && !ebb_type_is_static(&ebb_value_of(g, info->out[k])->type);
+        open = info->out[k].i != 0 && !ebb_type_is_static(ebb_value_of(g, info->out[k])->type);
     return open;
 }
 
@@ -68,7 +68,7 @@ static ebb_status fix(ebb_graph *g, ebb_value v, const ebb_named *t)
 {
     size_t bytes;
     ebb_type type = ebb_type_tensor((ebb_dtype)t->dtype, t->rank, t->dims);
-    const ebb_type *own = &ebb_value_of(g, v)->type;
+    const ebb_type *own = ebb_value_of(g, v)->type;
     if (own->dtype != type.dtype || !ebb_type_bytes(&type, &bytes))
         return ebb_error(EBB_USAGE, "input '%s' is given as %s, and the model wants %s",
                          ebb_value_name(g, v), ebb_dtype_name((ebb_dtype)t->dtype),

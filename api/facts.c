@@ -34,7 +34,7 @@ static const ebb_named *take_values(block *b, const ebb_graph *g, const ebb_valu
 {
     ebb_named *values = take(b, count * sizeof *values);
     for (size_t i = 0; i < count; i++) {
-        const ebb_type *type = &ebb_value_of(g, list[i])->type;
+        const ebb_type *type = ebb_value_of(g, list[i])->type;
         const char *name = take_text(b, ebb_value_name(g, list[i]));
         const int rank = type->rank > 0 ? type->rank : 0;
         int64_t *dims = take(b, (size_t)rank * sizeof *dims);

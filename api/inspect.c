@@ -26,8 +26,8 @@ static json_t *values_of(const ebb_graph *g, const ebb_value *list, size_t count
         if (inputs && (v->flags & EBB_IS_INITIALIZER) != 0)
             continue;
         json_array_append_new(array, json_pack("{s:s, s:s, s:o}", "name", ebb_text(g, v->name),
-                                               "dtype", ebb_dtype_name((ebb_dtype)v->type.dtype),
-                                               "dims", dims_of(g, &v->type)));
+                                               "dtype", ebb_dtype_name((ebb_dtype)v->type->dtype),
+                                               "dims", dims_of(g, v->type)));
     }
     return array;
 }
@@ -92,7 +92,7 @@ static json_t *operands(const ebb_graph *g, const ebb_value *list, uint32_t coun
     for (uint32_t i = 0; i < count; i++) {
         char type[256];
         const ebb_value_info *v = ebb_value_of(g, list[i]);
-        (void)ebb_type_print(type, sizeof type, &v->type, &g->model->names);
+        (void)ebb_type_print(type, sizeof type, v->type, &g->model->names);
         const ebb_node_info *maker = ebb_node_of(g, v->producer);
         json_array_append_new(array, json_pack("{s:s, s:s, s:s, s:I}", "name", ebb_text(g, v->name),
                                                "type", type, "made_by", ebb_text(g, maker->name),

@@ -42,7 +42,7 @@ static const char *open_symbols(const ebb_graph *g, char *text, size_t size)
 {
     text[0] = '\0';
     for (size_t i = 0; i < g->input_count; i++) {
-        const ebb_type *t = &ebb_value_of(g, g->inputs[i])->type;
+        const ebb_type *t = ebb_value_of(g, g->inputs[i])->type;
         for (int d = 0; d < t->rank; d++) {
             const char *name = ebb_text(g, t->symbols[d]);
             size_t used = strlen(text);

@@ -85,9 +85,9 @@ static ebb_status add_part(study *s, ebb_value w)
         return ebb_error_memory();
     ebb_value grad = ebb_value_find(g, name);
     const ebb_value_info *info = ebb_value_of(g, grad);
-    part p = {.name = name, .type = info->type, .offset = s->bytes};
+    part p = {.name = name, .type = *info->type, .offset = s->bytes};
     if (grad.i == 0 || info->dead || info->producer.i == 0 ||
-        !ebb_dtype_is_float((ebb_dtype)info->type.dtype) || !ebb_type_bytes(&info->type, &p.bytes))
+        !ebb_dtype_is_float((ebb_dtype)info->type->dtype) || !ebb_type_bytes(info->type, &p.bytes))
         return NULL;
     size_t room = (p.bytes + 15) / 16 * 16; // each begins where its elements are aligned
     if (room < p.bytes || s->bytes > SIZE_MAX / 2 - room)
@@ -172,7 +172,7 @@ static ebb_status meet(study *s, measured *m, ebb_value v)
     const ebb_graph *g = s->base->graph;
     v = s->sites.reads.saves.root[v.i];
     const ebb_value_info *info = ebb_value_of(g, v);
-    if (info->producer.i == 0 || !ebb_dtype_is_float((ebb_dtype)info->type.dtype))
+    if (info->producer.i == 0 || !ebb_dtype_is_float((ebb_dtype)info->type->dtype))
         return NULL;
     for (size_t i = 0; i < m->met_count; i++)
         if (ebb_same_value(m->met[i], v))

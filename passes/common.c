@@ -9,7 +9,7 @@
 int64_t ebb_stored_bytes(const ebb_graph *g, ebb_value v)
 {
     size_t bytes;
-    if (!ebb_type_bytes(&ebb_value_of(g, v)->type, &bytes) || bytes > INT64_MAX / 2)
+    if (!ebb_type_bytes(ebb_value_of(g, v)->type, &bytes) || bytes > INT64_MAX / 2)
         return 0;
     return ((int64_t)bytes + EBB_ALIGN - 1) / EBB_ALIGN * EBB_ALIGN;
 }
@@ -157,7 +157,7 @@ bool ebb_is_parameter(const ebb_graph *g, ebb_value v)
 {
     const ebb_value_info *info = ebb_value_of(g, v);
     if ((info->flags & EBB_IS_INITIALIZER) == 0 || info->role == EBB_ROLE_CONSTANT ||
-        !ebb_dtype_is_float((ebb_dtype)info->type.dtype))
+        !ebb_dtype_is_float((ebb_dtype)info->type->dtype))
         return false;
     const char *kind =
         ebb_props_get(g, &info->props, "pkg.torch.export.graph_signature.InputSpec.kind");

@@ -97,7 +97,7 @@ bool ebb_trainable_candidate(const ebb_graph *g, ebb_value v)
 {
     const ebb_value_info *info = ebb_value_of(g, v);
     if (info->dead || info->tensor == NULL || (info->flags & EBB_IS_INITIALIZER) == 0 ||
-        !ebb_dtype_is_float((ebb_dtype)info->type.dtype))
+        !ebb_dtype_is_float((ebb_dtype)info->type->dtype))
         return false;
     bool ours = info->role == EBB_ROLE_CONSTANT || info->role == EBB_ROLE_OPTIMIZER ||
                 info->role == EBB_ROLE_RANDOM;
@@ -189,7 +189,7 @@ static bool looks_like_a_weight(const ebb_graph *g, ebb_value v)
         return false;
     if (ebb_name_is_anonymous(ebb_value_name(g, v)) || info->use_count == 0)
         return false;
-    return ebb_type_elements(&info->type, &elements) &&
+    return ebb_type_elements(info->type, &elements) &&
            (elements > 1 || (elements == 1 && ebb_is_parameter(g, v)));
 }
 

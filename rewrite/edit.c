@@ -37,7 +37,7 @@ ebb_status ebb_edit_replace(ebb_edit *e, ebb_value old, ebb_value with)
         with = ebb_emit(&b, EBB_OP_IDENTITY, with);
         EBB_TRY(b.status);
     }
-    if (ebb_value_of(g, with)->type.kind == EBB_KIND_UNKNOWN) // what the file declares still holds
+    if (ebb_value_of(g, with)->type->kind == EBB_KIND_UNKNOWN) // what the file declares still holds
         ebb_value_of(g, with)->type = ebb_value_of(g, old)->type;
     const char *name = ebb_value_name(g, old);
     EBB_TRY(step_aside(g, old));

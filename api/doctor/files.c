@@ -10,7 +10,7 @@ enum { NEWEST_OPSET = 28, OLDEST_TRIED = 7 }; // of ai.onnx: what the table has,
 static bool said_before(const ebb_graph *g, size_t input, int dim, ebb_str symbol)
 {
     for (size_t i = 0; i <= input; i++) {
-        const ebb_type *t = &ebb_value_of(g, g->inputs[i])->type;
+        const ebb_type *t = ebb_value_of(g, g->inputs[i])->type;
         for (int k = 0; k < t->rank && (i < input || k < dim); k++)
             if (t->dims[k] < 0 && symbol.i != 0 && ebb_same_str(t->symbols[k], symbol))
                 return true;
@@ -42,14 +42,14 @@ static ebb_status find_open_dims(ebb_doctor *d)
     const ebb_graph *g = d->raw->graph;
     for (size_t i = 0; i < g->input_count; i++) {
         const ebb_value_info *info = ebb_value_of(g, g->inputs[i]);
-        if ((info->flags & EBB_IS_INITIALIZER) != 0 || info->type.kind != EBB_KIND_TENSOR)
+        if ((info->flags & EBB_IS_INITIALIZER) != 0 || info->type->kind != EBB_KIND_TENSOR)
             continue;
         const char *name = ebb_text(g, info->name);
-        if (info->type.rank < 0)
+        if (info->type->rank < 0)
             EBB_TRY(open_dim(d, name, -1, ""));
-        for (int k = 0; k < info->type.rank; k++)
-            if (info->type.dims[k] < 0 && !said_before(g, i, k, info->type.symbols[k]))
-                EBB_TRY(open_dim(d, name, k, ebb_text(g, info->type.symbols[k])));
+        for (int k = 0; k < info->type->rank; k++)
+            if (info->type->dims[k] < 0 && !said_before(g, i, k, info->type->symbols[k]))
+                EBB_TRY(open_dim(d, name, k, ebb_text(g, info->type->symbols[k])));
     }
     return NULL;
 }
@@ -170,7 +170,7 @@ static ebb_status find_parameters(ebb_doctor *d)
     for (size_t i = 0; i < g->initializer_count; i++) {
         const ebb_value_info *info = ebb_value_of(g, g->initializers[i]);
         count += trains[g->initializers[i].i];
-        shared += trains[g->initializers[i].i] && info->type.rank > 1 && info->use_count > 1;
+        shared += trains[g->initializers[i].i] && info->type->rank > 1 && info->use_count > 1;
     }
     ebb_finding *f = ebb_doctor_add(d, count > 0 ? EBB_REMARK : EBB_WARNING, "parameters");
     if (f == NULL)

@@ -13,7 +13,7 @@
 
 static bool is_float_output(const ebb_graph *g, ebb_value v)
 {
-    const ebb_type *t = &ebb_value_of(g, v)->type;
+    const ebb_type *t = ebb_value_of(g, v)->type;
     return t->kind == EBB_KIND_TENSOR && ebb_dtype_is_float((ebb_dtype)t->dtype);
 }
 
@@ -27,7 +27,7 @@ static ebb_value sum_of_outputs(ebb_build *b)
             continue;
         ebb_with_int(b, "keepdims", 0);
         ebb_value one = ebb_emit(b, EBB_OP_REDUCE_SUM, g->outputs[i]);
-        if (ebb_value_of(g, one)->type.dtype != EBB_F32) {
+        if (ebb_value_of(g, one)->type->dtype != EBB_F32) {
             ebb_with_int(b, "to", EBB_F32);
             one = ebb_emit(b, EBB_OP_CAST, one);
         }
@@ -76,7 +76,7 @@ static ebb_status differentiate(ebb_doctor *d, ebb_reverse *r, size_t nodes)
         EBB_TRY(tell(d, r->g, &found[i]));
     if (ebb_require_static(r->g) != NULL)
         return NULL;
-    const ebb_type *type = &ebb_value_of(r->g, r->y)->type;
+    const ebb_type *type = ebb_value_of(r->g, r->y)->type;
     r->unsupported = NULL;
     r->unsupported_count = r->unsupported_capacity = 0;
     r->grad[r->y.i] = ebb_const_like(&r->b, r->y, 1.0);

@@ -11,8 +11,8 @@
 static bool is_open(const ebb_graph *g, ebb_value v)
 {
     const ebb_value_info *info = ebb_value_of(g, v);
-    return (info->flags & EBB_IS_INITIALIZER) == 0 && info->type.kind == EBB_KIND_TENSOR &&
-           !ebb_type_is_static(&info->type);
+    return (info->flags & EBB_IS_INITIALIZER) == 0 && info->type->kind == EBB_KIND_TENSOR &&
+           !ebb_type_is_static(info->type);
 }
 
 static bool has_open_inputs(const ebb_graph *g)
@@ -25,12 +25,12 @@ static bool has_open_inputs(const ebb_graph *g)
 
 static ebb_status bind(ebb_graph *g, ebb_value input, int64_t size)
 {
-    ebb_type type = ebb_value_of(g, input)->type;
+    ebb_type type = *ebb_value_of(g, input)->type;
     size_t bound;
     for (int k = 0; k < type.rank; k++)
         if (type.dims[k] < 0 && type.symbols[k].i != 0)
             EBB_TRY(ebb_bind_dim(g, ebb_text(g, type.symbols[k]), size, &bound));
-    type = ebb_value_of(g, input)->type;
+    type = *ebb_value_of(g, input)->type;
     for (int k = 0; k < type.rank; k++)
         if (type.dims[k] < 0)
             type.dims[k] = size;
@@ -66,7 +66,7 @@ static ebb_status try_size(ebb_doctor *d, ebb_model **copy, int64_t size)
 static bool have_sizes(const ebb_graph *g, const ebb_value *list, uint32_t count)
 {
     for (uint32_t i = 0; i < count; i++)
-        if (list[i].i != 0 && !ebb_type_is_static(&ebb_value_of(g, list[i])->type))
+        if (list[i].i != 0 && !ebb_type_is_static(ebb_value_of(g, list[i])->type))
             return false;
     return true;
 }
@@ -79,7 +79,7 @@ static bool gives_no_size(const ebb_graph *g, ebb_node n)
         return false; // or told elsewhere
     for (uint32_t o = 0; o < info->out_count; o++) {
         ebb_value y = info->out[o];
-        const ebb_type *type = y.i != 0 ? &ebb_value_of(g, y)->type : NULL;
+        const ebb_type *type = y.i != 0 ? ebb_value_of(g, y)->type : NULL;
         bool wanted = y.i != 0 && (ebb_value_is_read(g, y) || ebb_value_is_held(g, y));
         if (wanted && type->kind == EBB_KIND_TENSOR && !ebb_type_is_static(type))
             return true;

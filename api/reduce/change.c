@@ -24,8 +24,8 @@ static ebb_status open_inputs(ebb_graph *g, bool *possible)
         const ebb_value_info *info = ebb_value_of(g, v);
         if (is_made(info) || !ebb_value_is_read(g, v))
             continue;
-        *possible = *possible && info->type.kind == EBB_KIND_TENSOR &&
-                    info->type.dtype != EBB_NONE && info->type.rank >= 0;
+        *possible = *possible && info->type->kind == EBB_KIND_TENSOR &&
+                    info->type->dtype != EBB_NONE && info->type->rank >= 0;
         ebb_value_of(g, v)->dead = false;
         EBB_TRY(ebb_graph_add_input(g, v));
     }
@@ -118,7 +118,7 @@ static ebb_status stand_in(ebb_graph *g, ebb_value v)
 {
     enum { MOST = 1 << 16 }; // elements
     const ebb_value_info *info = ebb_value_of(g, v);
-    ebb_type type = info->type;
+    ebb_type type = *info->type;
     ebb_value made;
     int64_t count;
     size_t bytes;
@@ -257,7 +257,7 @@ ebb_status ebb_less_between(ebb_model *copy, size_t at, size_t size, bool *appli
     ebb_value y = n.i != 0 && info->out_count > 0 ? info->out[0] : EBB_NO_VALUE;
     *applies = x.i != 0 && y.i != 0 && ebb_value_of(g, y)->use_count > 0 &&
                !ebb_value_is_held(g, y) &&
-               same_type(&ebb_value_of(g, x)->type, &ebb_value_of(g, y)->type);
+               same_type(ebb_value_of(g, x)->type, ebb_value_of(g, y)->type);
     if (!*applies)
         return NULL;
     EBB_TRY(ebb_value_replace(g, y, x));
@@ -284,7 +284,7 @@ ebb_status ebb_less_initializers(ebb_model *copy, size_t at, size_t size, bool *
     ebb_graph *g = copy->graph;
     for (size_t k = 0; k < size && at < g->initializer_count; k++) {
         ebb_value v = g->initializers[at], made;
-        ebb_type type = ebb_value_of(g, v)->type;
+        ebb_type type = *ebb_value_of(g, v)->type;
         const char *name = ebb_value_name(g, v);
         if ((ebb_value_of(g, v)->flags & (EBB_IS_INPUT | EBB_IS_OUTPUT | EBB_IS_STATE)) != 0) {
             at++;

@@ -21,9 +21,9 @@ int64_t ebb_reduce_next_size(const ebb_graph *g, int64_t below)
     int64_t largest = 0;
     EBB_EACH_VALUE(g, v) {
         const ebb_value_info *info = ebb_value_of(g, v);
-        for (int k = 0; is_said(g, info) && k < info->type.rank; k++)
-            if (info->type.dims[k] < below && info->type.dims[k] > largest)
-                largest = info->type.dims[k];
+        for (int k = 0; is_said(g, info) && k < info->type->rank; k++)
+            if (info->type->dims[k] < below && info->type->dims[k] > largest)
+                largest = info->type->dims[k];
     }
     return largest > 1 ? largest : 0;
 }
@@ -58,7 +58,7 @@ static void take_corner(unsigned char *to, const unsigned char *from, const ebb_
 static ebb_status shrink_tensor(ebb_graph *g, ebb_value v, int64_t from, int64_t to)
 {
     ebb_value_info *info = ebb_value_of(g, v);
-    ebb_type type = info->type;
+    ebb_type type = *info->type;
     int64_t strides[EBB_MAX_RANK];
     ebb_tensor *made = EBB_NEW(&g->model->arena, ebb_tensor, 1);
     if (made == NULL)
@@ -76,9 +76,8 @@ static ebb_status shrink_tensor(ebb_graph *g, ebb_value v, int64_t from, int64_t
         take_corner(bytes, info->tensor->data, &type, strides, element, 0);
         made->data = bytes;
     }
-    info->type = type;
     info->tensor = made;
-    return NULL;
+    return ebb_value_set_type(g, v, &type);
 }
 
 /* Numbers of a small constant of int64 that are `from` become `to`. */
@@ -89,8 +88,8 @@ static ebb_status shrink_numbers(ebb_graph *g, ebb_value v, int64_t from, int64_
     const ebb_tensor *t = info->tensor;
     int64_t count, numbers[MOST];
     bool any = false;
-    if (info->type.dtype != EBB_I64 || info->type.rank > 1 || t->data == NULL ||
-        !ebb_type_elements(&info->type, &count) || count > MOST)
+    if (info->type->dtype != EBB_I64 || info->type->rank > 1 || t->data == NULL ||
+        !ebb_type_elements(info->type, &count) || count > MOST)
         return NULL;
     for (int64_t i = 0; i < count; i++) {
         numbers[i] = ebb_tensor_int(t, i);
@@ -104,7 +103,7 @@ static ebb_status shrink_numbers(ebb_graph *g, ebb_value v, int64_t from, int64_
     if (made == NULL || bytes == NULL)
         return ebb_error_memory();
     memcpy(bytes, numbers, (size_t)count * sizeof *bytes);
-    *made = (ebb_tensor){.type = info->type, .data = bytes, .bytes = t->bytes};
+    *made = (ebb_tensor){.type = *info->type, .data = bytes, .bytes = t->bytes};
     info->tensor = made;
     return NULL;
 }
@@ -115,7 +114,7 @@ ebb_status ebb_less_size(ebb_model *copy, size_t at, size_t size, bool *applies)
     int64_t from = (int64_t)at, to = (int64_t)size;
     for (size_t i = 0; i < g->initializer_count; i++) {
         ebb_value v = g->initializers[i];
-        ebb_type type = ebb_value_of(g, v)->type;
+        ebb_type type = *ebb_value_of(g, v)->type;
         if (shrink_type(&type, from, to)) {
             if (ebb_dtype_bits((ebb_dtype)type.dtype) < 8) { // packed, or strings
                 *applies = false;
@@ -130,13 +129,15 @@ ebb_status ebb_less_size(ebb_model *copy, size_t at, size_t size, bool *applies)
         ebb_value_info *info = ebb_value_of(g, v);
         if (info->dead || (info->flags & EBB_IS_INITIALIZER) != 0)
             continue;
+        ebb_type type = *info->type;
         bool known = !is_said(g, info);
         if (!known)
-            *applies = shrink_type(&info->type, from, to) || *applies;
-        for (int k = 0; known && k < info->type.rank; k++) {
-            info->type.dims[k] = -1; // inferred again
-            info->type.symbols[k] = (ebb_str){0};
+            *applies = shrink_type(&type, from, to) || *applies;
+        for (int k = 0; known && k < type.rank; k++) {
+            type.dims[k] = -1; // inferred again
+            type.symbols[k] = (ebb_str){0};
         }
+        EBB_TRY(ebb_value_set_type(g, v, &type));
     }
     return NULL;
 }

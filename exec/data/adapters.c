@@ -21,8 +21,8 @@ static bool is_matrix(const ebb_graph *g, ebb_value v)
 {
     const ebb_value_info *info = ebb_value_of(g, v);
     return v.i != 0 && !info->dead && (info->flags & EBB_IS_INITIALIZER) != 0 &&
-           info->type.kind == EBB_KIND_TENSOR && info->type.rank == 2 &&
-           (info->type.dtype == EBB_F32 || info->type.dtype == EBB_F64);
+           info->type->kind == EBB_KIND_TENSOR && info->type->rank == 2 &&
+           (info->type->dtype == EBB_F32 || info->type->dtype == EBB_F64);
 }
 
 bool ebb_adapter_of(const ebb_graph *g, ebb_value b, ebb_adapter *adapter)
@@ -38,12 +38,12 @@ bool ebb_adapter_of(const ebb_graph *g, ebb_value b, ebb_adapter *adapter)
                              .scale = strtod(scale, NULL)};
     if (!is_matrix(g, adapter->a) || !is_matrix(g, b))
         return false;
-    const ebb_type *ta = &ebb_value_of(g, adapter->a)->type, *tb = &ebb_value_of(g, b)->type;
+    const ebb_type *ta = ebb_value_of(g, adapter->a)->type, *tb = ebb_value_of(g, b)->type;
     if (ta->dims[0] != tb->dims[1] || ta->dtype != tb->dtype)
         return false;
     if (adapter->weight.i == 0)
         return true;
-    const ebb_type *w = &ebb_value_of(g, adapter->weight)->type;
+    const ebb_type *w = ebb_value_of(g, adapter->weight)->type;
     return is_matrix(g, adapter->weight) && w->dtype == ta->dtype &&
            w->dims[adapter->turned] == ta->dims[1] && w->dims[!adapter->turned] == tb->dims[0];
 }
@@ -65,7 +65,7 @@ ebb_status ebb_adapter_merge(ebb_program *program, const ebb_adapter *adapter, c
     *merged = NULL;
     for (int k = 0; k < 3 && status == NULL; k++) { // a later one may lie where the earlier one did
         status = ebb_average_get(program, list[k], to, &t[k]);
-        if (status == NULL && ebb_type_bytes(&ebb_value_of(g, list[k])->type, &bytes[k]))
+        if (status == NULL && ebb_type_bytes(ebb_value_of(g, list[k])->type, &bytes[k]))
             copy[k] = malloc(bytes[k] + 1);
         if (status == NULL && copy[k] == NULL)
             status = ebb_error_memory();
@@ -113,7 +113,7 @@ static ebb_status add(saving *s, ebb_value v, bool prefixed)
     EBB_TRY(ebb_average_get(s->program, v, NULL, &t));
     const char *name =
         prefixed ? ebb_arena_printf(&s->arena, "base_model.model.%s", t.name) : t.name;
-    void *copy = ebb_type_bytes(&ebb_value_of(g, v)->type, &bytes)
+    void *copy = ebb_type_bytes(ebb_value_of(g, v)->type, &bytes)
                      ? ebb_arena_alloc(&s->arena, bytes + 1)
                      : NULL;
     if (name == NULL || copy == NULL)
@@ -136,7 +136,7 @@ static ebb_status collect(saving *s)
         if (!ebb_adapter_of(g, g->initializers[i], &adapter))
             continue;
         s->adapters++;
-        s->rank = ebb_value_of(g, adapter.a)->type.dims[0];
+        s->rank = ebb_value_of(g, adapter.a)->type->dims[0];
         s->alpha = adapter.scale * (double)s->rank;
         part[adapter.a.i] = part[adapter.b.i] = true;
         EBB_TRY(add(s, adapter.a, true));

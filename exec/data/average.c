@@ -16,8 +16,8 @@ ebb_status ebb_average_get(ebb_program *program, ebb_value v, const ebb_graph *t
     ebb_value a = ebb_value_find(g, average);
     if (a.i == 0 || ebb_value_of(g, a)->role != EBB_ROLE_OPTIMIZER ||
         (to != NULL && ebb_value_find(to, average).i != 0) ||
-        ebb_value_of(g, a)->type.dtype != ebb_value_of(g, v)->type.dtype ||
-        !ebb_type_same_shape(&ebb_value_of(g, a)->type, &ebb_value_of(g, v)->type))
+        ebb_value_of(g, a)->type->dtype != ebb_value_of(g, v)->type->dtype ||
+        !ebb_type_same_shape(ebb_value_of(g, a)->type, ebb_value_of(g, v)->type))
         return NULL;
     EBB_TRY(ebb_program_get(program, average, &mean));
     named->data = mean.data;

@@ -364,8 +364,8 @@ static ebb_status load(ebb_program *p, ebb_data *data, const char *path, char **
     for (size_t i = 0; i < g->initializer_count; i++) {
         const ebb_value_info *info = ebb_value_of(g, g->initializers[i]);
         if (ebb_program_is_state(p, g->initializers[i]))
-            list[count++] = (ebb_named){ebb_value_name(g, g->initializers[i]), info->type.dtype,
-                                        info->type.rank, info->type.dims, NULL};
+            list[count++] = (ebb_named){ebb_value_name(g, g->initializers[i]), info->type->dtype,
+                                        info->type->rank, info->type->dims, NULL};
     }
     EBB_TRY(ebb_at(compare(data, list, count, scratch), path));
     EBB_TRY(ebb_at(read_metadata(&t, data, scratch), path));

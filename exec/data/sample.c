@@ -61,10 +61,10 @@ ebb_status ebb_sample_batch(ebb_batch *batch, const ebb_graph *g, uint64_t seed,
         if (info->flags & EBB_IS_INITIALIZER)
             continue;
         const char *name = ebb_value_name(g, g->inputs[i]);
-        ebb_dtype dtype = (ebb_dtype)info->type.dtype;
+        ebb_dtype dtype = (ebb_dtype)info->type->dtype;
         size_t bytes = 0, unit = ebb_dtype_bits(dtype) / 8;
         int64_t elements = 0;
-        if (!ebb_type_bytes(&info->type, &bytes) || !ebb_type_elements(&info->type, &elements))
+        if (!ebb_type_bytes(info->type, &bytes) || !ebb_type_elements(info->type, &elements))
             return ebb_error(EBB_REJECTED, "input '%s' has no known size", name);
         unsigned char *data = ebb_arena_zeroed(arena, bytes + 1, 1);
         if (data == NULL)
@@ -73,7 +73,7 @@ ebb_status ebb_sample_batch(ebb_batch *batch, const ebb_graph *g, uint64_t seed,
             ebb_philox draw = ebb_philox_block(seed, 0, stream_of(name), (uint64_t)k);
             draw_element(data + (size_t)k * unit, dtype, &draw);
         }
-        list[count++] = (ebb_named){name, (int)dtype, info->type.rank, info->type.dims, data};
+        list[count++] = (ebb_named){name, (int)dtype, info->type->rank, info->type->dims, data};
     }
     *batch = (ebb_batch){list, count};
     return NULL;
@@ -86,7 +86,7 @@ static bool lacks_bytes(const ebb_model *model)
         const ebb_value_info *info = ebb_value_of(g, g->initializers[i]);
         size_t bytes = 0;
         if (!info->dead && (info->tensor == NULL || info->tensor->data == NULL) &&
-            ebb_type_bytes(&info->type, &bytes) && bytes != 0)
+            ebb_type_bytes(info->type, &bytes) && bytes != 0)
             return true;
     }
     return false;

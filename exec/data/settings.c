@@ -20,7 +20,7 @@ static bool is_rate(const ebb_program *p, ebb_value v, float *rate)
 {
     const ebb_graph *g = p->plan.g;
     const ebb_value_info *info = ebb_value_of(g, v);
-    if (info->role != EBB_ROLE_OPTIMIZER || info->type.dtype != EBB_F32 || info->type.rank != 0 ||
+    if (info->role != EBB_ROLE_OPTIMIZER || info->type->dtype != EBB_F32 || info->type->rank != 0 ||
         info->tensor == NULL || info->tensor->data == NULL || ebb_graph_bound(g, v).i != 0)
         return false;
     memcpy(rate, info->tensor->data, sizeof *rate);

@@ -25,7 +25,7 @@ static ebb_status give_bytes(ebb_graph *g, ebb_value v, const void *data, size_t
         memcpy(copy, data, bytes);
     if (info->tensor != NULL)
         *tensor = *info->tensor;
-    tensor->type = info->type;
+    tensor->type = *info->type;
     tensor->data = copy;
     tensor->bytes = bytes;
     info->tensor = tensor;
@@ -46,9 +46,9 @@ static bool is_turned(const ebb_graph *g, ebb_value v, const ebb_named *other)
 {
     const ebb_value_info *info = ebb_value_of(g, v);
     const char *mark = ebb_props_get(g, &info->props, "ebb.turned");
-    const int64_t *d = info->type.dims;
-    return mark != NULL && strcmp(mark, "0,2,3,1") == 0 && info->type.rank == 4 &&
-           other->rank == 4 && other->dtype == (int)info->type.dtype && other->dims[0] == d[0] &&
+    const int64_t *d = info->type->dims;
+    return mark != NULL && strcmp(mark, "0,2,3,1") == 0 && info->type->rank == 4 &&
+           other->rank == 4 && other->dtype == (int)info->type->dtype && other->dims[0] == d[0] &&
            other->dims[1] == d[3] && other->dims[2] == d[1] && other->dims[3] == d[2];
 }
 
@@ -119,8 +119,8 @@ static ebb_status keep_drawn(ebb_model *model, const ebb_program *p)
         ebb_value v = ebb_value_find(model->graph, name);
         if (!is_initializer(model->graph, v))
             continue; /* a rewrite removed it */
-        const ebb_type *need = &ebb_value_of(model->graph, v)->type;
-        const ebb_type *drawn = &ebb_value_of(p->plan.g, b->value)->type;
+        const ebb_type *need = ebb_value_of(model->graph, v)->type;
+        const ebb_type *drawn = ebb_value_of(p->plan.g, b->value)->type;
         ebb_named named = {name, drawn->dtype, drawn->rank, drawn->dims, NULL};
         if (!same_type(need, &named))
             return differs(name, need, &named);
@@ -166,10 +166,10 @@ static ebb_status take_weights(ebb_graph *g, const ebb_data *data)
         size_t bytes = 0;
         if (info->dead)
             continue;
-        if (named != NULL && !same_type(&info->type, named) && !is_turned(g, v, named))
-            return differs(ebb_value_name(g, v), &info->type, named);
+        if (named != NULL && !same_type(info->type, named) && !is_turned(g, v, named))
+            return differs(ebb_value_name(g, v), info->type, named);
         bool absent = named == NULL && (info->tensor == NULL || info->tensor->data == NULL) &&
-                      ebb_type_bytes(&info->type, &bytes) && bytes != 0;
+                      ebb_type_bytes(info->type, &bytes) && bytes != 0;
         if (absent && missing_count < SHOWN)
             missing[missing_count] = ebb_value_name(g, v);
         missing_count += absent;
@@ -184,10 +184,10 @@ static ebb_status take_weights(ebb_graph *g, const ebb_data *data)
         const ebb_named *named = ebb_data_find(data, ebb_value_name(g, v));
         size_t bytes = 0;
         if (named == NULL || ebb_value_of(g, v)->dead ||
-            !ebb_type_bytes(&ebb_value_of(g, v)->type, &bytes))
+            !ebb_type_bytes(ebb_value_of(g, v)->type, &bytes))
             continue;
         void *copy =
-            is_turned(g, v, named) ? turned(&ebb_value_of(g, v)->type, named->data, false) : NULL;
+            is_turned(g, v, named) ? turned(ebb_value_of(g, v)->type, named->data, false) : NULL;
         if (copy == NULL && is_turned(g, v, named))
             return ebb_error_memory();
         ebb_status status = give_bytes(g, v, copy != NULL ? copy : named->data, bytes);
@@ -204,8 +204,8 @@ static ebb_status keep_inputs(ebb_graph *g, const ebb_data *data, size_t trained
         ebb_value v = ebb_value_find(g, data->list[i].name);
         if (v.i == 0 || (ebb_value_of(g, v)->flags & EBB_IS_INPUT) == 0 || is_initializer(g, v))
             continue;
-        if (!same_type(&ebb_value_of(g, v)->type, &data->list[i]))
-            return differs(data->list[i].name, &ebb_value_of(g, v)->type, &data->list[i]);
+        if (!same_type(ebb_value_of(g, v)->type, &data->list[i]))
+            return differs(data->list[i].name, ebb_value_of(g, v)->type, &data->list[i]);
         EBB_TRY(ebb_graph_keep_input(g, v, i < trained ? EBB_ROLE_PARAMETER : EBB_ROLE_FROZEN));
     }
     return NULL;
@@ -247,7 +247,7 @@ static ebb_status store_adapters(ebb_program *program, ebb_graph *to, size_t *st
             continue;
         const char *name = adapter.weight.i != 0 ? ebb_value_name(g, adapter.weight) : "";
         ebb_value v = ebb_value_find(to, name);
-        const ebb_type *type = &ebb_value_of(g, adapter.weight)->type;
+        const ebb_type *type = ebb_value_of(g, adapter.weight)->type;
         const ebb_named named = {name, type->dtype, type->rank, type->dims, NULL};
         void *merged;
         size_t bytes;
@@ -258,8 +258,8 @@ static ebb_status store_adapters(ebb_program *program, ebb_graph *to, size_t *st
                           "none in floats for it",
                           ebb_value_name(g, adapter.b)),
                 "save the adapters by themselves instead");
-        if (!same_type(&ebb_value_of(to, v)->type, &named))
-            return differs(name, &ebb_value_of(to, v)->type, &named);
+        if (!same_type(ebb_value_of(to, v)->type, &named))
+            return differs(name, ebb_value_of(to, v)->type, &named);
         EBB_TRY(ebb_adapter_merge(program, &adapter, to, &merged));
         ebb_status status =
             ebb_type_bytes(type, &bytes) ? give_bytes(to, v, merged, bytes) : ebb_error_memory();
@@ -286,7 +286,7 @@ EBB_API ebb_status ebb_program_store(ebb_program *program, ebb_model *target)
             ebb_named named;
             size_t bytes = 0;
             EBB_TRY(ebb_average_get(program, g->initializers[i], to, &named));
-            const ebb_type *into = &ebb_value_of(to, v)->type;
+            const ebb_type *into = ebb_value_of(to, v)->type;
             const ebb_named wanted = {name, into->dtype, into->rank, into->dims, NULL};
             bool turns = is_turned(g, g->initializers[i], &wanted) &&
                          ebb_props_get(to, &ebb_value_of(to, v)->props, "ebb.turned") == NULL;
@@ -295,7 +295,7 @@ EBB_API ebb_status ebb_program_store(ebb_program *program, ebb_model *target)
             if (pass == 0 || !ebb_type_bytes(into, &bytes))
                 continue;
             void *copy =
-                turns ? turned(&ebb_value_of(g, g->initializers[i])->type, named.data, true) : NULL;
+                turns ? turned(ebb_value_of(g, g->initializers[i])->type, named.data, true) : NULL;
             if (turns && copy == NULL)
                 return ebb_error_memory();
             ebb_status status = give_bytes(to, v, turns ? copy : named.data, bytes);

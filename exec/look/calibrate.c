@@ -39,7 +39,7 @@ static ebb_status fill_weights(ebb_program *p)
         ebb_value v = g->initializers[i];
         const ebb_value_info *info = ebb_value_of(g, v);
         int64_t count = 0;
-        if (info->dead || info->type.dtype != EBB_F32 || !ebb_type_elements(&info->type, &count) ||
+        if (info->dead || info->type->dtype != EBB_F32 || !ebb_type_elements(info->type, &count) ||
             (info->tensor != NULL && info->tensor->data != NULL))
             continue;
         float *data = ebb_arena_alloc(&scratch, (size_t)count * sizeof *data + 1);
@@ -48,7 +48,7 @@ static ebb_status fill_weights(ebb_program *p)
         for (int64_t k = 0; data != NULL && k < count; k++)
             data[k] = 0.1f *
                       (ebb_philox_uniform(ebb_philox_block(7, 0, v.i, (uint64_t)k).word[0]) - 0.5f);
-        const ebb_named named = {ebb_value_name(g, v), EBB_F32, info->type.rank, info->type.dims,
+        const ebb_named named = {ebb_value_name(g, v), EBB_F32, info->type->rank, info->type->dims,
                                  data};
         if (status == NULL)
             status = ebb_program_set(p, &named);

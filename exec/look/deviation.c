@@ -124,8 +124,8 @@ ebb_status ebb_keep_states(ebb_kept_states *kept, ebb_program *program, ebb_aren
         size_t bytes = 0;
         ebb_named now;
         if (info->dead || !(info->flags & EBB_IS_STATE) ||
-            !ebb_dtype_is_float((ebb_dtype)info->type.dtype) ||
-            !ebb_type_bytes(&info->type, &bytes) || bytes == 0)
+            !ebb_dtype_is_float((ebb_dtype)info->type->dtype) ||
+            !ebb_type_bytes(info->type, &bytes) || bytes == 0)
             continue;
         EBB_TRY(ebb_program_get(program, ebb_value_name(g, (ebb_value){i}), &now));
         void *copy = ebb_arena_alloc(arena, bytes);

@@ -50,10 +50,10 @@ static void set_pointers(ebb_program *p)
     /* What no node reads is still copied in. */
     size_t bytes = 0;
     for (size_t i = 0; i < g->initializer_count; i++)
-        if (ebb_type_bytes(&ebb_value_of(g, g->initializers[i])->type, &bytes))
+        if (ebb_type_bytes(ebb_value_of(g, g->initializers[i])->type, &bytes))
             (void)hand_out(p, m->tensor_of[g->initializers[i].i], bytes);
     for (size_t i = 0; i < g->input_count; i++)
-        if (ebb_type_bytes(&ebb_value_of(g, g->inputs[i])->type, &bytes))
+        if (ebb_type_bytes(ebb_value_of(g, g->inputs[i])->type, &bytes))
             (void)hand_out(p, m->tensor_of[g->inputs[i].i], bytes);
 }
 
@@ -137,8 +137,8 @@ static ebb_status make_carries(ebb_program *p, ebb_arena *scratch)
         return ebb_error_memory();
     for (size_t i = 0; i < g->binding_count; i++) {
         const ebb_binding *b = &g->bindings[i];
-        const ebb_type *state = &ebb_value_of(g, b->state)->type;
-        const ebb_type *next = &ebb_value_of(g, b->next)->type;
+        const ebb_type *state = ebb_value_of(g, b->state)->type;
+        const ebb_type *next = ebb_value_of(g, b->next)->type;
         if (state->dtype != next->dtype || !ebb_type_same_shape(state, next))
             return ebb_error(EBB_REJECTED, "update binding: '%s' and '%s' differ in type",
                              ebb_value_name(g, b->state), ebb_value_name(g, b->next));

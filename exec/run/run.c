@@ -26,7 +26,7 @@ static int64_t now_ns(void)
 static ebb_status check_named(const ebb_graph *g, ebb_value v, const char *what,
                               const ebb_named *named)
 {
-    const ebb_type *type = &ebb_value_of(g, v)->type;
+    const ebb_type *type = ebb_value_of(g, v)->type;
     char have[256], need[256];
     ebb_type given = ebb_type_none();
     bool same = named->rank == type->rank && named->dtype == (int)type->dtype;
@@ -50,7 +50,7 @@ static ebb_status copy_in(ebb_program *p, ebb_value v, const void *data)
 {
     size_t bytes = 0;
     void *to = ebb_program_pointer(p, v);
-    if (to == NULL || data == NULL || !ebb_type_bytes(&ebb_value_of(p->plan.g, v)->type, &bytes))
+    if (to == NULL || data == NULL || !ebb_type_bytes(ebb_value_of(p->plan.g, v)->type, &bytes))
         return NULL;
     return ebb_while(p->device->write(p->queue, to, data, bytes), "writing '%s' to the device",
                      ebb_value_name(p->plan.g, v));
@@ -118,7 +118,7 @@ ebb_status ebb_program_fill(ebb_program *p)
         ebb_value v = g->initializers[i];
         const ebb_value_info *info = ebb_value_of(g, v);
         size_t bytes = 0;
-        if (p->filled[v.i] || info->dead || !ebb_type_bytes(&info->type, &bytes))
+        if (p->filled[v.i] || info->dead || !ebb_type_bytes(info->type, &bytes))
             continue;
         if (bytes != 0 && (info->tensor == NULL || info->tensor->data == NULL)) {
             if (missing_count < SHOWN)
@@ -268,7 +268,7 @@ EBB_API ebb_status ebb_program_step(ebb_program *program, const ebb_batch *batch
 static ebb_status show(ebb_program *p, ebb_value v, void **data)
 {
     size_t bytes = 0;
-    if (!ebb_type_bytes(&ebb_value_of(p->plan.g, v)->type, &bytes))
+    if (!ebb_type_bytes(ebb_value_of(p->plan.g, v)->type, &bytes))
         return ebb_error_memory();
     if (p->seen[v.i] == NULL)
         p->seen[v.i] = ebb_arena_alloc(&p->arena, bytes + 1);
@@ -296,9 +296,9 @@ EBB_API ebb_status ebb_program_get(ebb_program *program, const char *name, ebb_n
     if (data != NULL && !program->device->is_host)
         EBB_TRY(show(program, v, &data));
     *named = (ebb_named){.name = ebb_value_name(g, v),
-                         .dtype = info->type.dtype,
-                         .rank = info->type.rank,
-                         .dims = info->type.dims,
+                         .dtype = info->type->dtype,
+                         .rank = info->type->rank,
+                         .dims = info->type->dims,
                          .data = data != NULL ? data : program->block};
     return NULL;
 }

@@ -23,7 +23,7 @@ static const size_t SMALL_BYTES = (size_t)1 << 20;
 static double bytes_of(const ebb_graph *g, ebb_value v)
 {
     size_t bytes;
-    return ebb_type_bytes(&ebb_value_of(g, v)->type, &bytes) ? (double)bytes : 0;
+    return ebb_type_bytes(ebb_value_of(g, v)->type, &bytes) ? (double)bytes : 0;
 }
 
 ebb_allowance ebb_allowance_of(const ebb_model *model)

@@ -16,13 +16,13 @@ static ebb_status fill_operand(ebb_operand *operand, const ebb_graph *g, ebb_nod
     if (v.i == 0)
         return NULL; /* dtype EBB_NONE: absent */
     const ebb_value_info *info = ebb_value_of(g, v);
-    if (!ebb_type_bytes(&info->type, &operand->bytes)) {
+    if (!ebb_type_bytes(info->type, &operand->bytes)) {
         char text[256];
-        ebb_type_print(text, sizeof text, &info->type, &g->model->names);
+        ebb_type_print(text, sizeof text, info->type, &g->model->names);
         return ebb_error(EBB_REJECTED, "%s: '%s' has the type %s, whose size is not known",
                          ebb_node_label(g, n), ebb_value_name(g, v), text);
     }
-    operand->type = info->type;
+    operand->type = *info->type;
     operand->constant =
         constants || info->role == EBB_ROLE_CONSTANT ? ebb_value_constant(g, v) : NULL;
     return NULL;

@@ -66,7 +66,7 @@ static void put_value(text *t, const ebb_graph *g, ebb_value v)
         put(t, "_");
         return;
     }
-    const ebb_type *type = &ebb_value_of(g, v)->type;
+    const ebb_type *type = ebb_value_of(g, v)->type;
     put(t, ebb_type_print(word, sizeof word, type, NULL));
     const ebb_tensor *constant = type->dtype == EBB_I64 ? ebb_value_constant(g, v) : NULL;
     int64_t count = 0;
@@ -150,7 +150,7 @@ const char *ebb_cost_family(char at[EBB_SIGNATURE_BYTES], const ebb_graph *g, eb
     ebb_dtype dtype = EBB_NONE;
     for (uint32_t i = 0; i < node->out_count && !ebb_dtype_is_float(dtype); i++)
         if (node->out[i].i != 0)
-            dtype = (ebb_dtype)ebb_value_of(g, node->out[i])->type.dtype;
+            dtype = (ebb_dtype)ebb_value_of(g, node->out[i])->type->dtype;
     text t = begin(at);
     put_name(&t, g, node);
     put(&t, " ");

@@ -63,8 +63,8 @@ static ebb_status too_big(const ebb_graph *g, ebb_value v)
 {
     char text[256];
     const ebb_value_info *info = ebb_value_of(g, v);
-    ebb_type_print(text, sizeof text, &info->type, &g->model->names);
-    if (ebb_type_is_static(&info->type))
+    ebb_type_print(text, sizeof text, info->type, &g->model->names);
+    if (ebb_type_is_static(info->type))
         return ebb_error(EBB_REJECTED, "value '%s' of type %s has no size that can be weighed",
                          ebb_value_name(g, v), text);
     return ebb_hint(ebb_error(EBB_REJECTED,
@@ -81,7 +81,7 @@ static ebb_status touch(ruler *r, ebb_value v, uint32_t p)
     uint32_t root = root_of(r, v.i);
     if (!r->seen_value[v.i]) {
         size_t bytes = 0;
-        if (!ebb_type_bytes(&ebb_value_of(r->g, v)->type, &bytes) ||
+        if (!ebb_type_bytes(ebb_value_of(r->g, v)->type, &bytes) ||
             !ebb_size_align(&bytes, bytes, r->align))
             return too_big(r->g, v);
         r->seen_value[v.i] = true;

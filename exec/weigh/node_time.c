@@ -53,7 +53,7 @@ ebb_status ebb_estimate_for(ebb_model *model, const char *backend)
 static double bytes_of(const ebb_graph *g, ebb_value v)
 {
     size_t bytes = 0;
-    if (v.i == 0 || !ebb_type_bytes(&ebb_value_of(g, v)->type, &bytes))
+    if (v.i == 0 || !ebb_type_bytes(ebb_value_of(g, v)->type, &bytes))
         return 0;
     return (double)bytes;
 }
@@ -81,7 +81,7 @@ double ebb_node_ns_by(const ebb_rates *rates, const ebb_graph *g, ebb_node n)
         return 0;
     double operations = rates->operations;
     if (ebb_op_has(node->op, EBB_PRODUCTS) && node->in_count > 0)
-        operations = of_products(rates, ebb_value_of(g, node->in[0])->type.dtype);
+        operations = of_products(rates, ebb_value_of(g, node->in[0])->type->dtype);
     return roofline(rates, operations, ebb_node_flops(g, n), ebb_node_bytes(g, n));
 }
 

@@ -48,11 +48,7 @@ ebb_status ebb_reader_prop(ebb_reader *r, ebb_props *props,
     ebb_prop prop;
     EBB_TRY(ebb_reader_name(r, &prop.key, entry->key));
     EBB_TRY(ebb_reader_name(r, &prop.value, entry->value));
-    if (!ebb_arena_grow(r->arena, &props->list, props->count, &props->capacity,
-                        sizeof *props->list))
-        return ebb_error_memory();
-    props->list[props->count++] = prop;
-    return NULL;
+    return ebb_props_add(r->model->graph, props, prop);
 }
 
 static bool has_key(const Onnx__StringStringEntryProto *entry, const char *key)
@@ -99,8 +95,7 @@ static ebb_status find_value(ebb_reader *r, ebb_graph *g, ebb_value *value, cons
     EBB_TRY(find_value(r, g->outer, &outside, name));
     if (outside.i == 0)
         return NULL;
-    ebb_type type = ebb_value_of(g->outer, outside)->type;
-    EBB_TRY(ebb_value_add(g, value, name, &type));
+    EBB_TRY(ebb_value_add(g, value, name, ebb_value_of(g->outer, outside)->type));
     ebb_value_of(g, *value)->flags |= EBB_IS_OUTER;
     ebb_value_of(g->outer, outside)->flags |= EBB_IS_CAPTURED;
     return NULL;
@@ -158,8 +153,7 @@ static ebb_status add_initializer(ebb_graph *g, ebb_value *value, const char *na
         return ebb_error(EBB_REJECTED, "initializer '%.100s' is there twice", name);
     info->flags |= EBB_IS_INITIALIZER;
     info->tensor = tensor;
-    info->type = tensor->type;
-    return NULL;
+    return ebb_value_set_type(g, *value, &tensor->type);
 }
 
 static ebb_status read_initializers(ebb_reader *r, ebb_graph *g, const Onnx__GraphProto *proto)
@@ -535,10 +529,12 @@ static ebb_status read_info(ebb_reader *r, ebb_graph *g, ebb_value v,
                             const Onnx__ValueInfoProto *info)
 {
     ebb_value_info *value = ebb_value_of(g, v);
-    if (value->type.kind == EBB_KIND_UNKNOWN) {
-        ebb_status status = ebb_proto_type(&value->type, &r->model->names, info->type);
+    if (value->type->kind == EBB_KIND_UNKNOWN) {
+        ebb_type type;
+        ebb_status status = ebb_proto_type(&type, &r->model->names, info->type);
         if (status != NULL)
             return ebb_reader_placed(status, "value", info->name);
+        EBB_TRY(ebb_value_set_type(g, v, &type));
     }
     if (value->origin != NULL)
         return NULL;

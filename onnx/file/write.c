@@ -7,18 +7,7 @@
 #include <stdio.h>
 #include <sys/stat.h>
 
-#include "onnx/file/sink.h"
-
 enum { IR_TRAINING = 7, IR_FUNCTIONS = 8, IR_METADATA = 10, LARGE_TENSOR_BYTES = 1024 };
-
-#define COPY_MESSAGE(w, type, TYPE, origin) \
-    ((type *)copied((w), (origin), &(const type)TYPE##__INIT, sizeof(type)))
-
-static void *copied(ebb_writer *w, const void *origin, const void *empty, size_t size)
-{
-    void *message = ebb_writer_new(w, 1, size);
-    return message == NULL ? NULL : memcpy(message, origin != NULL ? origin : empty, size);
-}
 
 static const char *or_blank(const char *text)
 {
@@ -30,7 +19,7 @@ static const char *or_blank(const char *text)
 static Onnx__OperatorSetIdProto *make_import(ebb_writer *w, const char *domain, int64_t version)
 {
     Onnx__OperatorSetIdProto *import =
-        COPY_MESSAGE(w, Onnx__OperatorSetIdProto, ONNX__OPERATOR_SET_ID_PROTO, NULL);
+        EBB_WRITER_MESSAGE(w, Onnx__OperatorSetIdProto, ONNX__OPERATOR_SET_ID_PROTO, NULL);
     if (import == NULL)
         return NULL;
     import->domain = ebb_writer_loan(domain);
@@ -122,7 +111,7 @@ static void set_signature(ebb_writer *w, Onnx__FunctionProto *proto, const ebb_f
 static Onnx__FunctionProto *make_function(ebb_writer *w, const ebb_function *f)
 {
     Onnx__FunctionProto *proto =
-        COPY_MESSAGE(w, Onnx__FunctionProto, ONNX__FUNCTION_PROTO, f->origin);
+        EBB_WRITER_MESSAGE(w, Onnx__FunctionProto, ONNX__FUNCTION_PROTO, f->origin);
     if (proto == NULL)
         return NULL;
     w->in_function = true;
@@ -274,8 +263,8 @@ static void set_training(ebb_writer *w, Onnx__ModelProto *proto)
     size_t count = proto->n_training_info > 0 ? proto->n_training_info : 1;
     Onnx__TrainingInfoProto **list = EBB_WRITER_NEW(w, Onnx__TrainingInfoProto *, count);
     Onnx__TrainingInfoProto *first =
-        COPY_MESSAGE(w, Onnx__TrainingInfoProto, ONNX__TRAINING_INFO_PROTO,
-                     proto->n_training_info > 0 ? proto->training_info[0] : NULL);
+        EBB_WRITER_MESSAGE(w, Onnx__TrainingInfoProto, ONNX__TRAINING_INFO_PROTO,
+                           proto->n_training_info > 0 ? proto->training_info[0] : NULL);
     if (list == NULL || first == NULL)
         return;
     for (size_t i = 1; i < proto->n_training_info; i++)
@@ -310,16 +299,19 @@ static void set_model_props(ebb_writer *w, Onnx__ModelProto *proto)
     proto->n_metadata_props = now.count;
 }
 
+/* All but the graph's many messages, which are counted. Kept until all is written. */
 static ebb_status make_model(ebb_writer *w, Onnx__ModelProto **model, ebb_model *host)
 {
     const ebb_model *m = w->model;
-    Onnx__ModelProto *proto = COPY_MESSAGE(w, Onnx__ModelProto, ONNX__MODEL_PROTO, m->origin);
+    Onnx__ModelProto *proto = EBB_WRITER_MESSAGE(w, Onnx__ModelProto, ONNX__MODEL_PROTO, m->origin);
     if (proto == NULL)
         return ebb_error_memory();
     const size_t had_functions = proto->n_functions, had_training = proto->n_training_info;
-    proto->graph = ebb_writer_graph(w, m->graph);
+    proto->graph = ebb_writer_frame(w, m->graph);
     if (proto->graph == NULL)
         return ebb_error_memory();
+    ebb_arena_take(&w->kept, &w->arena);
+    ebb_writer_count(w, proto->graph);
     EBB_TRY(set_functions(w, proto, host));
     set_training(w, proto);
     set_imports(w, proto);
@@ -333,16 +325,11 @@ static ebb_status make_model(ebb_writer *w, Onnx__ModelProto **model, ebb_model 
     proto->ir_version = m->ir_version > least ? m->ir_version : least;
     proto->has_ir_version |= m->origin == NULL || least > 0 || m->ir_version != 0;
     *model = proto;
+    ebb_arena_take(&w->kept, &w->arena);
     return w->failed ? ebb_error_memory() : NULL;
 }
 
 /* ---- out ---- */
-
-static ebb_status pack(ebb_sink *sink, const Onnx__ModelProto *proto)
-{
-    (void)protobuf_c_message_pack_to_buffer(&proto->base, &sink->base);
-    return ebb_sink_finish(sink);
-}
 
 /* A name for the data file that no reference which stays as it is already means. */
 static const char *free_name(ebb_writer *w, const char *base)
@@ -358,7 +345,7 @@ static const char *free_name(ebb_writer *w, const char *base)
         }
         if (!taken)
             break;
-        name = ebb_arena_printf(&w->arena, "%s.%u", base, i);
+        name = ebb_arena_printf(&w->kept, "%s.%u", base, i);
     }
     return name;
 }
@@ -379,10 +366,11 @@ static ebb_status write_files(ebb_writer *w, const Onnx__ModelProto *proto, cons
     ebb_sink model, data = {.fd = -1};
     EBB_TRY(ebb_sink_open(&model, path));
     ebb_status status = NULL;
+    uint64_t bytes;
     if (model.is_stream && w->moved_count > 0)
         status = ebb_error(EBB_USAGE, "%s: weights of 2 GiB need a file, with one beside it", path);
     if (status == NULL)
-        status = pack(&model, proto);
+        status = ebb_writer_out(w, proto, &model, &bytes);
     if (status == NULL && w->moved_count > 0)
         status = ebb_sink_open(&data, data_path);
     if (status == NULL && w->moved_count > 0)
@@ -412,16 +400,16 @@ static ebb_status look_around(ebb_writer *w, const char *path, const char **data
     const char *folder = slash == NULL ? "."
                          : slash == path
                              ? "/"
-                             : ebb_arena_printf(&w->arena, "%.*s", (int)(slash - path), path);
-    const char *data_name = ebb_arena_printf(&w->arena, "%s.data", base);
-    w->absent_name = ebb_arena_printf(&w->arena, "%s.absent", base);
+                             : ebb_arena_printf(&w->kept, "%.*s", (int)(slash - path), path);
+    const char *data_name = ebb_arena_printf(&w->kept, "%s.data", base);
+    w->absent_name = ebb_arena_printf(&w->kept, "%s.absent", base);
     if (folder == NULL || data_name == NULL || w->absent_name == NULL)
         return ebb_error_memory();
     w->keeps_external = same_folder(folder, w->model->folder);
     w->data_name = free_name(w, data_name);
-    *data_path = w->data_name == NULL ? NULL
-                                      : ebb_arena_printf(&w->arena, "%.*s%s", (int)(base - path),
-                                                         path, w->data_name);
+    *data_path = w->data_name == NULL
+                     ? NULL
+                     : ebb_arena_printf(&w->kept, "%.*s%s", (int)(base - path), path, w->data_name);
     return *data_path != NULL ? NULL : ebb_error_memory();
 }
 
@@ -439,15 +427,18 @@ static ebb_status write_to(ebb_writer *w, ebb_model *host, const char *path,
 {
     const char *data_path;
     Onnx__ModelProto *proto;
+    uint64_t bytes;
     w->no_bodies = o != NULL && o->no_bodies;
     EBB_TRY(look_around(w, path, &data_path));
     w->external_above = o != NULL ? o->external_above_bytes : 0;
     EBB_TRY(make_model(w, &proto, host));
-    if (protobuf_c_message_get_packed_size(&proto->base) > INT32_MAX) {
+    EBB_TRY(ebb_writer_out(w, proto, NULL, &bytes));
+    if (bytes > INT32_MAX) {
         forget(w);
         w->external_above = LARGE_TENSOR_BYTES;
         EBB_TRY(make_model(w, &proto, host));
-        if (protobuf_c_message_get_packed_size(&proto->base) > INT32_MAX)
+        EBB_TRY(ebb_writer_out(w, proto, NULL, &bytes));
+        if (bytes > INT32_MAX)
             return ebb_error(EBB_IO, "%s: would be larger than 2 GiB without its weights", path);
     }
     return write_files(w, proto, path, data_path);
@@ -456,15 +447,20 @@ static ebb_status write_to(ebb_writer *w, ebb_model *host, const char *path,
 static ebb_status write_memory(ebb_writer *w, ebb_model *host, void **bytes, size_t *size)
 {
     Onnx__ModelProto *proto;
+    uint64_t packed;
     ebb_sink sink;
     w->keeps_external = true;
     w->absent_name = "weights.absent";
     EBB_TRY(make_model(w, &proto, host));
-    size_t packed = protobuf_c_message_get_packed_size(&proto->base);
+    EBB_TRY(ebb_writer_out(w, proto, NULL, &packed));
     if (packed > INT32_MAX)
         return ebb_error(EBB_IO, "the model is larger than 2 GiB");
-    EBB_TRY(ebb_sink_memory(&sink, packed));
-    EBB_TRY(pack(&sink, proto));
+    EBB_TRY(ebb_sink_memory(&sink, (size_t)packed));
+    ebb_status status = ebb_writer_out(w, proto, &sink, &packed);
+    if (status != NULL) {
+        ebb_sink_close(&sink);
+        return status;
+    }
     *bytes = sink.buffer;
     *size = sink.used;
     return NULL;
@@ -483,6 +479,7 @@ static ebb_status write_model(const ebb_model *model, const char *path, const eb
         status = path != NULL ? write_to(w, host, path, o) : write_memory(w, host, bytes, size);
     ebb_model_free(host);
     ebb_arena_fini(&w->arena);
+    ebb_arena_fini(&w->kept);
     ebb_free(w);
     return status;
 }

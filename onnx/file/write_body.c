@@ -40,7 +40,7 @@ static bool has_unusual_activations(const ebb_attrs *attrs, uint32_t each)
 
 static bool is_matrix(const ebb_graph *g, ebb_node n, uint32_t i)
 {
-    return ebb_value_of(g, ebb_in(g, n, i))->type.rank >= 2;
+    return ebb_value_of(g, ebb_in(g, n, i))->type->rank >= 2;
 }
 
 bool ebb_body_is_wrong(const ebb_graph *g, ebb_node n)

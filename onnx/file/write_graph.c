@@ -1,4 +1,4 @@
-/* write_graph.c: graphs, nodes, attributes and types into messages. */
+/* write_graph.c: graphs, nodes, attributes and metadata into messages. */
 #include "onnx/file/writer.h"
 
 #include <inttypes.h>
@@ -39,27 +39,18 @@ static bool same_text(const char *a, const char *b)
     return a == NULL || b == NULL ? a == b : strcmp(a, b) == 0;
 }
 
-static size_t hash_of(uint64_t a, uint64_t b)
-{
-    return (size_t)(((a * 31 + b) * UINT64_C(0x9e3779b97f4a7c15)) >> 32) % EBB_SHARED;
-}
-
 Onnx__StringStringEntryProto *ebb_writer_entry(ebb_writer *w, const char *key, const char *value)
 {
-    Onnx__StringStringEntryProto **shared = &w->entries[hash_of((uintptr_t)key, (uintptr_t)value)];
-    if (*shared != NULL && (*shared)->key == key && (*shared)->value == value)
-        return *shared;
     Onnx__StringStringEntryProto *e =
         EBB_WRITER_MESSAGE(w, Onnx__StringStringEntryProto, ONNX__STRING_STRING_ENTRY_PROTO, NULL);
     if (e == NULL)
         return NULL;
     e->key = ebb_writer_loan(key);
     e->value = ebb_writer_loan(value);
-    *shared = e;
     return e;
 }
 
-static bool has_key(ebb_entries entries, const char *key)
+bool ebb_writer_has_key(ebb_entries entries, const char *key)
 {
     for (size_t i = 0; i < entries.count; i++)
         if (same_text(entries.list[i]->key, key))
@@ -132,8 +123,8 @@ ebb_entries ebb_writer_props(ebb_writer *w, const ebb_graph *g, const ebb_props 
             is_owned ? owned[i - props->count].key : ebb_writer_text(g, props->list[i].key);
         const char *value =
             is_owned ? owned[i - props->count].value : ebb_writer_text(g, props->list[i].value);
-        if ((is_owned && value == NULL) || has_key(was, key) ||
-            (!is_owned && has_key(elsewhere, key)))
+        if ((is_owned && value == NULL) || ebb_writer_has_key(was, key) ||
+            (!is_owned && ebb_writer_has_key(elsewhere, key)))
             continue;
         Onnx__StringStringEntryProto *e = ebb_writer_entry(w, key, value);
         if (e != NULL)
@@ -141,187 +132,6 @@ ebb_entries ebb_writer_props(ebb_writer *w, const ebb_graph *g, const ebb_props 
         w->new_metadata = true;
     }
     return now;
-}
-
-/* ---- types ---- */
-
-static Onnx__TensorShapeProto *make_shape(ebb_writer *w, const ebb_graph *g, const ebb_type *type)
-{
-    Onnx__TensorShapeProto *shape =
-        EBB_WRITER_MESSAGE(w, Onnx__TensorShapeProto, ONNX__TENSOR_SHAPE_PROTO, NULL);
-    if (shape == NULL)
-        return NULL;
-    shape->n_dim = (size_t)type->rank;
-    shape->dim = EBB_WRITER_NEW(w, Onnx__TensorShapeProto__Dimension *, shape->n_dim);
-    for (int i = 0; shape->dim != NULL && i < type->rank; i++) {
-        Onnx__TensorShapeProto__Dimension *dim = EBB_WRITER_MESSAGE(
-            w, Onnx__TensorShapeProto__Dimension, ONNX__TENSOR_SHAPE_PROTO__DIMENSION, NULL);
-        if (dim == NULL)
-            return NULL;
-        if (type->dims[i] >= 0) {
-            dim->value_case = ONNX__TENSOR_SHAPE_PROTO__DIMENSION__VALUE_DIM_VALUE;
-            dim->dim_value = type->dims[i];
-        } else if (type->symbols[i].i != 0) {
-            dim->value_case = ONNX__TENSOR_SHAPE_PROTO__DIMENSION__VALUE_DIM_PARAM;
-            dim->dim_param = ebb_writer_text(g, type->symbols[i]);
-        }
-        shape->dim[i] = dim;
-    }
-    return shape;
-}
-
-static Onnx__TypeProto *make_type(ebb_writer *w, const ebb_graph *g, const ebb_type *type)
-{
-    Onnx__TypeProto *proto = EBB_WRITER_MESSAGE(w, Onnx__TypeProto, ONNX__TYPE_PROTO, NULL);
-    if (proto == NULL)
-        return NULL;
-    if (type->kind == EBB_KIND_SEQUENCE) {
-        proto->value_case = ONNX__TYPE_PROTO__VALUE_SEQUENCE_TYPE;
-        proto->sequence_type =
-            EBB_WRITER_MESSAGE(w, Onnx__TypeProto__Sequence, ONNX__TYPE_PROTO__SEQUENCE, NULL);
-    } else if (type->kind == EBB_KIND_OPTIONAL) {
-        proto->value_case = ONNX__TYPE_PROTO__VALUE_OPTIONAL_TYPE;
-        proto->optional_type =
-            EBB_WRITER_MESSAGE(w, Onnx__TypeProto__Optional, ONNX__TYPE_PROTO__OPTIONAL, NULL);
-    } else {
-        proto->value_case = ONNX__TYPE_PROTO__VALUE_TENSOR_TYPE;
-        proto->tensor_type =
-            EBB_WRITER_MESSAGE(w, Onnx__TypeProto__Tensor, ONNX__TYPE_PROTO__TENSOR, NULL);
-        if (proto->tensor_type == NULL)
-            return NULL;
-        proto->tensor_type->has_elem_type = true;
-        proto->tensor_type->elem_type = type->dtype;
-        if (type->rank >= 0)
-            proto->tensor_type->shape = make_shape(w, g, type);
-        return proto;
-    }
-    ebb_type element = *type;
-    element.kind = EBB_KIND_TENSOR;
-    if (w->failed)
-        return NULL;
-    if (type->kind == EBB_KIND_SEQUENCE)
-        proto->sequence_type->elem_type = make_type(w, g, &element);
-    else
-        proto->optional_type->elem_type = make_type(w, g, &element);
-    return proto;
-}
-
-static bool equal_types(const ebb_type *a, const ebb_type *b)
-{
-    bool equal = a->kind == b->kind && a->dtype == b->dtype && a->rank == b->rank;
-    for (int i = 0; equal && i < a->rank; i++)
-        equal = a->dims[i] == b->dims[i] && a->symbols[i].i == b->symbols[i].i;
-    return equal;
-}
-
-/* The message of a type, which lives as long as the graph. */
-static Onnx__TypeProto *shared_type(ebb_writer *w, const ebb_graph *g, const ebb_type *type)
-{
-    uint64_t dims = 0;
-    if (g->model != w->model)
-        return make_type(w, g, type); // names of dims are the model's
-    for (int i = 0; i < type->rank; i++)
-        dims = dims * 1000003 + (uint64_t)type->dims[i];
-    size_t k = hash_of(dims, (uint64_t)type->dtype * 256 + (uint8_t)type->rank);
-    if (w->types[k].type != NULL && equal_types(w->types[k].type, type))
-        return w->types[k].message;
-    w->types[k].message = make_type(w, g, type);
-    w->types[k].type = w->types[k].message != NULL ? type : NULL;
-    return w->types[k].message;
-}
-
-static bool same_dim(const ebb_graph *g, const ebb_type *type, int i,
-                     const Onnx__TensorShapeProto__Dimension *dim)
-{
-    if (dim->value_case == ONNX__TENSOR_SHAPE_PROTO__DIMENSION__VALUE_DIM_VALUE)
-        return dim->dim_value == type->dims[i];
-    if (type->dims[i] >= 0)
-        return false;
-    return dim->value_case != ONNX__TENSOR_SHAPE_PROTO__DIMENSION__VALUE_DIM_PARAM
-               ? type->symbols[i].i == 0
-               : strcmp(dim->dim_param, ebb_text(g, type->symbols[i])) == 0;
-}
-
-/* Whether the message would be read as this type. */
-static bool same_type(const ebb_graph *g, const ebb_type *type, const Onnx__TypeProto *proto)
-{
-    if (type->kind == EBB_KIND_OTHER || type->kind == EBB_KIND_UNKNOWN)
-        return true; // nothing better is known than what the file says
-    if (proto == NULL)
-        return false;
-    if (proto->value_case == ONNX__TYPE_PROTO__VALUE_SEQUENCE_TYPE)
-        return type->kind == EBB_KIND_SEQUENCE;
-    if (proto->value_case == ONNX__TYPE_PROTO__VALUE_OPTIONAL_TYPE)
-        return type->kind == EBB_KIND_OPTIONAL;
-    if (proto->value_case != ONNX__TYPE_PROTO__VALUE_TENSOR_TYPE || type->kind != EBB_KIND_TENSOR)
-        return false;
-    const Onnx__TensorShapeProto *shape = proto->tensor_type->shape;
-    if (type->dtype != EBB_NONE && proto->tensor_type->elem_type != type->dtype)
-        return false;
-    if (shape == NULL || type->rank < 0)
-        return type->rank < 0;
-    if (shape->n_dim != (size_t)type->rank)
-        return false;
-    for (int i = 0; i < type->rank; i++)
-        if (!same_dim(g, type, i, shape->dim[i]))
-            return false;
-    return true;
-}
-
-/* An initializer's type is its tensor's; an input or value_info of its name may say less than that,
- * as it came, but nothing else: a constant that was folded may be of another dtype than what it
- * stands for, and a weight that is stored in another layout is of another shape. */
-static bool says_no_more(const ebb_type *type, const Onnx__TypeProto *proto)
-{
-    if (proto->value_case != ONNX__TYPE_PROTO__VALUE_TENSOR_TYPE)
-        return false;
-    const Onnx__TensorShapeProto *shape = proto->tensor_type->shape;
-    if (proto->tensor_type->elem_type != EBB_NONE && proto->tensor_type->elem_type != type->dtype)
-        return false;
-    if (shape != NULL && shape->n_dim != (size_t)type->rank)
-        return false;
-    for (int i = 0; shape != NULL && i < type->rank; i++) {
-        const Onnx__TensorShapeProto__Dimension *dim = shape->dim[i];
-        if (dim->value_case == ONNX__TENSOR_SHAPE_PROTO__DIMENSION__VALUE_DIM_VALUE &&
-            dim->dim_value != type->dims[i])
-            return false;
-    }
-    return true;
-}
-
-/* Of an initializer's metadata, the part that its value_info had; the rest goes with the tensor. */
-static ebb_props props_with_key_in(ebb_writer *w, const ebb_graph *g, const ebb_props *props,
-                                   ebb_entries was)
-{
-    ebb_props some = {.list = EBB_WRITER_NEW(w, ebb_prop, props->count)};
-    for (size_t i = 0; some.list != NULL && i < props->count; i++)
-        if (has_key(was, ebb_writer_text(g, props->list[i].key)))
-            some.list[some.count++] = props->list[i];
-    return some;
-}
-
-static Onnx__ValueInfoProto *make_info(ebb_writer *w, const ebb_graph *g, ebb_value v,
-                                       const Onnx__ValueInfoProto *origin)
-{
-    const ebb_value_info *value = ebb_value_of(g, v);
-    Onnx__ValueInfoProto *info =
-        EBB_WRITER_MESSAGE(w, Onnx__ValueInfoProto, ONNX__VALUE_INFO_PROTO, origin);
-    if (info == NULL)
-        return NULL;
-    info->name = ebb_writer_text(g, value->name);
-    bool keep = origin != NULL && origin->type != NULL && value->tensor != NULL &&
-                says_no_more(&value->type, origin->type);
-    if (!keep && !same_type(g, &value->type, info->type))
-        info->type = shared_type(w, g, &value->type);
-    if (value->origin != (const void *)origin)
-        return info; // an input that is an output, too: its metadata is the other message's
-    ebb_entries was = {info->metadata_props, info->n_metadata_props}, none = {NULL, 0};
-    ebb_props props =
-        value->tensor != NULL ? props_with_key_in(w, g, &value->props, was) : value->props;
-    ebb_entries now = ebb_writer_props(w, g, &props, was, none, NULL, 0);
-    info->metadata_props = now.list;
-    info->n_metadata_props = now.count;
-    return info;
 }
 
 /* ---- initializers ---- */
@@ -461,7 +271,7 @@ static void note_operator(ebb_writer *w, const ebb_graph *g, ebb_node n)
     for (size_t i = 0; i < w->domain_count; i++)
         if (strcmp(w->domains[i], domain) == 0)
             return;
-    if (ebb_arena_grow(&w->arena, &w->domains, w->domain_count, &w->domain_capacity,
+    if (ebb_arena_grow(&w->kept, &w->domains, w->domain_count, &w->domain_capacity,
                        sizeof *w->domains))
         w->domains[w->domain_count++] = domain;
     else
@@ -521,7 +331,8 @@ static const char *tile_rows(ebb_writer *w, const ebb_node_info *info)
 /* ONNX Runtime marks gradient nodes by doc_string alone; such a node keeps to that. */
 static bool marked_by_doc(const ebb_graph *g, const ebb_node_info *info, ebb_entries was)
 {
-    return info->origin != NULL && info->phase == EBB_BACKWARD && !has_key(was, "ebb.phase") &&
+    return info->origin != NULL && info->phase == EBB_BACKWARD &&
+           !ebb_writer_has_key(was, "ebb.phase") &&
            strcmp(ebb_text(g, info->doc), EBB_BACKWARD_DOC) == 0;
 }
 
@@ -560,18 +371,44 @@ static Onnx__NodeProto *make_node(ebb_writer *w, const ebb_graph *g, ebb_node n)
     return node;
 }
 
+void ebb_writer_each_node(ebb_writer *w, const ebb_graph *g, ebb_pieces *to)
+{
+    EBB_EACH_NODE(g, n) {
+        const Onnx__NodeProto *node = make_node(w, g, n);
+        if (w->failed)
+            return;
+        to->take(to, w, &node->base);
+    }
+}
+
+/* A list of messages, with room for as many as there may be. */
+typedef struct gathered {
+    ebb_pieces base;
+    const ProtobufCMessage **list;
+    size_t count;
+} gathered;
+
+static void gather(ebb_pieces *pieces, ebb_writer *w, const ProtobufCMessage *message)
+{
+    gathered *g = (gathered *)(void *)pieces;
+    (void)w;
+    g->list[g->count++] = message;
+}
+
+static gathered gather_all(ebb_writer *w, const ebb_graph *g, size_t most,
+                           void (*each)(ebb_writer *, const ebb_graph *, ebb_pieces *))
+{
+    gathered all = {.base = {gather}, .list = EBB_WRITER_NEW(w, const ProtobufCMessage *, most)};
+    if (all.list != NULL)
+        each(w, g, &all.base);
+    return all;
+}
+
 void ebb_writer_nodes(ebb_writer *w, const ebb_graph *g, Onnx__NodeProto ***list, size_t *count)
 {
-    *list = EBB_WRITER_NEW(w, Onnx__NodeProto *, g->node_count);
-    *count = 0;
-    if (*list == NULL)
-        return;
-    EBB_EACH_NODE(g, n) {
-        Onnx__NodeProto *node = make_node(w, g, n);
-        if (node == NULL)
-            return;
-        (*list)[(*count)++] = node;
-    }
+    gathered nodes = gather_all(w, g, g->node_count, ebb_writer_each_node);
+    *list = ebb_writer_loan(nodes.list);
+    *count = nodes.count;
 }
 
 /* ---- graphs ---- */
@@ -596,50 +433,58 @@ static Onnx__ValueInfoProto **make_infos(ebb_writer *w, const ebb_graph *g, cons
     Onnx__ValueInfoProto **list = EBB_WRITER_NEW(w, Onnx__ValueInfoProto *, count);
     for (size_t i = 0; list != NULL && i < count; i++) {
         bool here = i < was_count && same_text(was[i]->name, ebb_value_name(g, values[i]));
-        list[i] = make_info(w, g, values[i], here ? was[i] : ebb_value_of(g, values[i])->origin);
+        list[i] =
+            ebb_writer_info(w, g, values[i], here ? was[i] : ebb_value_of(g, values[i])->origin);
     }
     return list;
 }
 
-static void set_value_infos(ebb_writer *w, const ebb_graph *g, Onnx__GraphProto *graph)
+void ebb_writer_each_info(ebb_writer *w, const ebb_graph *g, ebb_pieces *to)
 {
     bool changed = ebb_writer_changed(g);
-    Onnx__ValueInfoProto *const *was = graph->value_info;
-    size_t was_count = graph->n_value_info, count = 0;
-    Onnx__ValueInfoProto **list =
-        EBB_WRITER_NEW(w, Onnx__ValueInfoProto *, was_count + g->value_count);
-    uint8_t *done = EBB_WRITER_NEW(w, uint8_t, g->value_count);
-    if (list == NULL || done == NULL)
-        return;
-    for (size_t i = 0; i < was_count; i++) {
-        ebb_value v = was[i]->name != NULL ? ebb_value_find(g, was[i]->name) : EBB_NO_VALUE;
-        if (v.i != 0 && !ebb_value_of(g, v)->dead) {
+    const Onnx__GraphProto *origin = g->origin;
+    ebb_arena scratch = {0};
+    uint8_t *done = EBB_NEW(&scratch, uint8_t, g->value_count);
+    w->failed |= done == NULL;
+    for (size_t i = 0; !w->failed && origin != NULL && i < origin->n_value_info; i++) {
+        const Onnx__ValueInfoProto *was = origin->value_info[i];
+        ebb_value v = was->name != NULL ? ebb_value_find(g, was->name) : EBB_NO_VALUE;
+        const bool there = v.i != 0 && !ebb_value_of(g, v)->dead;
+        if (there) {
             done[v.i] = 1;
-            list[count++] = make_info(w, g, v, was[i]);
-        } else if (!changed) {
-            list[count++] = was[i]; // about a value that was never there
+            was = ebb_writer_info(w, g, v, was);
         }
+        if (!w->failed && (there || !changed)) // or about a value that was never there
+            to->take(to, w, &was->base);
     }
     const uint16_t listed = EBB_IS_INPUT | EBB_IS_OUTPUT | EBB_IS_INITIALIZER | EBB_IS_OUTER;
-    EBB_EACH_VALUE(g, v) {
+    for (ebb_value v = {1}; changed && !w->failed && v.i < g->value_count; v.i++) {
         const ebb_value_info *value = ebb_value_of(g, v);
-        bool known = value->type.kind == EBB_KIND_TENSOR || value->type.kind == EBB_KIND_SEQUENCE ||
-                     value->type.kind == EBB_KIND_OPTIONAL;
-        if (changed && !value->dead && !done[v.i] && (value->flags & listed) == 0 &&
-            value->producer.i != 0 && known && value->type.dtype != EBB_NONE)
-            list[count++] = make_info(w, g, v, value->origin);
+        bool known = value->type->kind == EBB_KIND_TENSOR ||
+                     value->type->kind == EBB_KIND_SEQUENCE ||
+                     value->type->kind == EBB_KIND_OPTIONAL;
+        if (value->dead || done[v.i] || (value->flags & listed) != 0 || value->producer.i == 0 ||
+            !known || value->type->dtype == EBB_NONE)
+            continue;
+        const Onnx__ValueInfoProto *info = ebb_writer_info(w, g, v, value->origin);
+        if (!w->failed)
+            to->take(to, w, &info->base);
     }
-    graph->value_info = list;
-    graph->n_value_info = count;
+    ebb_arena_fini(&scratch);
 }
 
-static void set_initializers(ebb_writer *w, const ebb_graph *g, Onnx__GraphProto *graph)
+void ebb_writer_each_initializer(ebb_writer *w, const ebb_graph *g, ebb_pieces *to)
 {
-    graph->n_initializer = g->initializer_count;
-    graph->initializer = EBB_WRITER_NEW(w, Onnx__TensorProto *, g->initializer_count);
-    for (size_t i = 0; graph->initializer != NULL && i < g->initializer_count; i++)
-        graph->initializer[i] = make_initializer(w, g, g->initializers[i]);
+    for (size_t i = 0; i < g->initializer_count; i++) {
+        const Onnx__TensorProto *tensor = make_initializer(w, g, g->initializers[i]);
+        if (w->failed)
+            return;
+        to->take(to, w, &tensor->base);
+    }
+}
 
+static void set_sparse(ebb_writer *w, const ebb_graph *g, Onnx__GraphProto *graph)
+{
     Onnx__SparseTensorProto *const *was = graph->sparse_initializer;
     size_t was_count = graph->n_sparse_initializer, count = 0;
     graph->sparse_initializer = EBB_WRITER_NEW(w, Onnx__SparseTensorProto *, was_count);
@@ -655,13 +500,13 @@ static void set_initializers(ebb_writer *w, const ebb_graph *g, Onnx__GraphProto
 static const char *loss_name(const ebb_writer *w, const ebb_graph *g, ebb_entries was)
 {
     const Onnx__ModelProto *model = w->model->origin;
-    bool on_model =
-        model != NULL && !has_key(was, "ebb.loss") &&
-        has_key((ebb_entries){model->metadata_props, model->n_metadata_props}, "ebb.loss");
+    bool on_model = model != NULL && !ebb_writer_has_key(was, "ebb.loss") &&
+                    ebb_writer_has_key(
+                        (ebb_entries){model->metadata_props, model->n_metadata_props}, "ebb.loss");
     return g->loss.i == 0 || (on_model && g == w->model->graph) ? NULL : ebb_value_name(g, g->loss);
 }
 
-Onnx__GraphProto *ebb_writer_graph(ebb_writer *w, const ebb_graph *g)
+Onnx__GraphProto *ebb_writer_frame(ebb_writer *w, const ebb_graph *g)
 {
     Onnx__GraphProto *graph = EBB_WRITER_MESSAGE(w, Onnx__GraphProto, ONNX__GRAPH_PROTO, g->origin);
     if (graph == NULL)
@@ -675,13 +520,29 @@ Onnx__GraphProto *ebb_writer_graph(ebb_writer *w, const ebb_graph *g)
     graph->n_input = g->input_count;
     graph->output = make_infos(w, g, g->outputs, g->output_count, outputs, graph->n_output);
     graph->n_output = g->output_count;
-    ebb_writer_nodes(w, g, &graph->node, &graph->n_node);
-    set_initializers(w, g, graph);
-    set_value_infos(w, g, graph);
+    graph->n_node = graph->n_initializer = graph->n_value_info = 0;
+    set_sparse(w, g, graph);
     ebb_entries was = {graph->metadata_props, graph->n_metadata_props}, none = {NULL, 0};
     const ebb_owned loss = {"ebb.loss", loss_name(w, g, was)};
     ebb_entries now = ebb_writer_props(w, g, &g->props, was, none, &loss, 1);
     graph->metadata_props = now.list;
     graph->n_metadata_props = now.count;
+    return w->failed ? NULL : graph;
+}
+
+Onnx__GraphProto *ebb_writer_graph(ebb_writer *w, const ebb_graph *g)
+{
+    Onnx__GraphProto *graph = ebb_writer_frame(w, g);
+    const Onnx__GraphProto *origin = g->origin;
+    size_t infos = g->value_count + (origin != NULL ? origin->n_value_info : 0);
+    if (graph == NULL)
+        return NULL;
+    ebb_writer_nodes(w, g, &graph->node, &graph->n_node);
+    gathered all = gather_all(w, g, g->initializer_count, ebb_writer_each_initializer);
+    graph->initializer = ebb_writer_loan(all.list);
+    graph->n_initializer = all.count;
+    all = gather_all(w, g, infos, ebb_writer_each_info);
+    graph->value_info = ebb_writer_loan(all.list);
+    graph->n_value_info = all.count;
     return w->failed ? NULL : graph;
 }

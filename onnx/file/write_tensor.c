@@ -65,7 +65,7 @@ static void drop_data(Onnx__TensorProto *t)
 static void move_out(ebb_writer *w, Onnx__TensorProto *t, const ebb_tensor *tensor)
 {
     uint64_t at = (w->data_end + DATA_ALIGNMENT - 1) / DATA_ALIGNMENT * DATA_ALIGNMENT;
-    if (!ebb_arena_grow(&w->arena, &w->moved, w->moved_count, &w->moved_capacity,
+    if (!ebb_arena_grow(&w->kept, &w->moved, w->moved_count, &w->moved_capacity,
                         sizeof *w->moved)) {
         w->failed = true;
         return;

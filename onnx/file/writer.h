@@ -1,15 +1,18 @@
-/* writer.h: what write.c (models, files), write_graph.c (graphs and below) and write_tensor.c
- * share.
+/* writer.h: what write.c (models, files), write_out.c (bytes), write_graph.c (graphs and below),
+ * write_info.c and write_tensor.c share.
  *
  * Messages are made anew in scratch memory, each as a copy of the one it came from (`origin`) with
  * the fields that the graph owns put in: what we do not know stays, and equal fields give equal
- * bytes.
+ * bytes. Of the main graph's nodes, initializers and values each is made when it is counted and
+ * again when it is written, and forgotten each time: a length stands before what it is of, and all
+ * of them together take many times the memory of the graph.
  */
 #ifndef EBB_ONNX_FILE_WRITER_H
 #define EBB_ONNX_FILE_WRITER_H
 
 #include "onnx/file/file.h"
 #include "onnx/file/proto.h"
+#include "onnx/file/sink.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -21,16 +24,15 @@ typedef struct ebb_moved { /* weights that go to the data file */
     uint64_t offset;
 } ebb_moved;
 
-/* Messages that many records share: the last one of each hash. */
-enum { EBB_SHARED = 1024 };
-
 typedef struct ebb_writer {
     const ebb_model *model;
-    ebb_arena arena;
+    ebb_arena arena;         /* of the messages at hand */
+    ebb_arena kept;          /* until all is written */
     bool keeps_external;     /* external references stay good where the output goes */
     size_t external_above;   /* bytes; 0: leave weights where they are */
     const char *data_name;   /* file name for moved weights, NULL: nothing may move */
     const char *absent_name; /* file name for weights that nobody has */
+    uint64_t graph_bytes;    /* of the main graph */
     uint64_t data_end;
     ebb_moved *moved;
     size_t moved_count, moved_capacity;
@@ -42,12 +44,7 @@ typedef struct ebb_writer {
     bool no_bodies;
     bool bodies[EBB_OP_COUNT]; /* operators in use that are to have their bodies in the file */
     bool bodies_wrong[EBB_OP_COUNT]; /* of these: a node uses it otherwise than the body says */
-    Onnx__StringStringEntryProto *entries[EBB_SHARED];
-    struct {
-        const ebb_type *type;
-        Onnx__TypeProto *message;
-    } types[EBB_SHARED];
-    bool failed; /* out of memory: asked once, at the end */
+    bool failed;                     /* out of memory: asked once, at the end */
 } ebb_writer;
 
 /* Scratch memory, cleared; NULL sets `failed`. */
@@ -79,6 +76,7 @@ typedef struct ebb_entries {
 ebb_entries ebb_writer_props(ebb_writer *w, const ebb_graph *g, const ebb_props *props,
                              ebb_entries was, ebb_entries elsewhere, const ebb_owned *owned,
                              size_t owned_count);
+bool ebb_writer_has_key(ebb_entries entries, const char *key);
 Onnx__StringStringEntryProto *ebb_writer_entry(ebb_writer *w, const char *key, const char *value);
 
 /* write_tensor.c. movable: an initializer, which may stand in a data file. */
@@ -87,9 +85,30 @@ Onnx__TensorProto *ebb_writer_tensor(ebb_writer *w, const ebb_tensor *tensor, bo
 /* Whether nodes have come or gone since the file was read. */
 bool ebb_writer_changed(const ebb_graph *g);
 
-/* NULL when out of memory. */
+/* Takes the messages that a graph has many of, one after the other. It may empty w->arena. */
+typedef struct ebb_pieces {
+    void (*take)(struct ebb_pieces *pieces, ebb_writer *w, const ProtobufCMessage *message);
+} ebb_pieces;
+
+void ebb_writer_each_node(ebb_writer *w, const ebb_graph *g, ebb_pieces *to);
+void ebb_writer_each_initializer(ebb_writer *w, const ebb_graph *g, ebb_pieces *to);
+void ebb_writer_each_info(ebb_writer *w, const ebb_graph *g, ebb_pieces *to);
+/* A graph without these, and with them; NULL when out of memory. */
+Onnx__GraphProto *ebb_writer_frame(ebb_writer *w, const ebb_graph *g);
 Onnx__GraphProto *ebb_writer_graph(ebb_writer *w, const ebb_graph *g);
 void ebb_writer_nodes(ebb_writer *w, const ebb_graph *g, Onnx__NodeProto ***list, size_t *count);
+
+/* write_info.c: v as an input, an output or a value in between. */
+Onnx__ValueInfoProto *ebb_writer_info(ebb_writer *w, const ebb_graph *g, ebb_value v,
+                                      const Onnx__ValueInfoProto *origin);
+
+/* write_out.c: the bytes of a model whose graph is a frame, to be filled from w->model; sink NULL:
+ * they are only counted. */
+ebb_status ebb_writer_out(ebb_writer *w, const Onnx__ModelProto *model, ebb_sink *sink,
+                          uint64_t *bytes);
+/* What w->graph_bytes is, and what is noted while a graph's messages are made. */
+void ebb_writer_count(ebb_writer *w, const Onnx__GraphProto *frame);
+
 Onnx__AttributeProto *ebb_writer_attr(ebb_writer *w, const ebb_graph *g, const ebb_attr *attr);
 
 /* The body that its operator has does not compute what this node does. In bodies.c. */

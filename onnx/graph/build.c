@@ -19,7 +19,7 @@ void ebb_build_fail(ebb_build *b, ebb_status status)
 
 const ebb_type *ebb_build_type(const ebb_build *b, ebb_value v)
 {
-    return &ebb_value_of(b->g, v)->type;
+    return ebb_value_of(b->g, v)->type;
 }
 
 /* ---- attributes, before their node ---- */

@@ -85,7 +85,7 @@ typedef struct learned {
 
 static ebb_status keep(ebb_facts *facts, ebb_value v, const learned *l)
 {
-    const ebb_type *type = &ebb_value_of(facts->g, v)->type;
+    const ebb_type *type = ebb_value_of(facts->g, v)->type;
     bool fits = type->kind == EBB_KIND_TENSOR && followed((ebb_dtype)type->dtype) &&
                 type->rank >= 0 && type->rank <= 1 &&
                 (type->rank == 0 ? l->count == 1 : type->dims[0] < 0 || type->dims[0] == l->count);
@@ -136,7 +136,7 @@ static bool copy_all(learned *l, const ebb_fact *from)
 
 static bool from_shape(ebb_facts *facts, ebb_node n, learned *l)
 {
-    const ebb_type *x = &ebb_value_of(facts->g, ebb_in(facts->g, n, 0))->type;
+    const ebb_type *x = ebb_value_of(facts->g, ebb_in(facts->g, n, 0))->type;
     ebb_attrs attrs = ebb_node_attrs(facts->g, n);
     int64_t rank = x->rank;
     if (x->kind != EBB_KIND_TENSOR || rank < 0)
@@ -156,7 +156,7 @@ static bool from_shape(ebb_facts *facts, ebb_node n, learned *l)
 static bool from_size(ebb_facts *facts, ebb_node n, learned *l)
 {
     int64_t count;
-    if (!ebb_type_elements(&ebb_value_of(facts->g, ebb_in(facts->g, n, 0))->type, &count))
+    if (!ebb_type_elements(ebb_value_of(facts->g, ebb_in(facts->g, n, 0))->type, &count))
         return false;
     l->items[l->count++] = known(count);
     return true;
@@ -305,7 +305,7 @@ static bool from_where(ebb_facts *facts, ebb_node n, learned *l)
 static bool from_fill(ebb_facts *facts, ebb_node n, learned *l)
 {
     bool expand = ebb_node_of(facts->g, n)->op == EBB_OP_EXPAND;
-    const ebb_type *type = &ebb_value_of(facts->g, ebb_out(facts->g, n, 0))->type;
+    const ebb_type *type = ebb_value_of(facts->g, ebb_out(facts->g, n, 0))->type;
     ebb_fact_item item = known(0);
     int64_t count;
     if (!ebb_type_elements(type, &count) || count > EBB_FACT_MAX || type->rank > 1 ||
@@ -335,7 +335,7 @@ static bool from_fill(ebb_facts *facts, ebb_node n, learned *l)
 static bool from_range(ebb_facts *facts, ebb_node n, learned *l)
 {
     const ebb_fact *start = input_fact(facts, n, 0), *step = input_fact(facts, n, 2);
-    const ebb_type *type = &ebb_value_of(facts->g, ebb_out(facts->g, n, 0))->type;
+    const ebb_type *type = ebb_value_of(facts->g, ebb_out(facts->g, n, 0))->type;
     int64_t count, at;
     if (start == NULL || step == NULL || !start->items[0].known || !step->items[0].known ||
         !ebb_type_elements(type, &count) || count > EBB_FACT_MAX)
@@ -352,7 +352,7 @@ static bool from_range(ebb_facts *facts, ebb_node n, learned *l)
 static bool from_product(ebb_facts *facts, ebb_node n, learned *l)
 {
     const ebb_fact *x = input_fact(facts, n, 0);
-    const ebb_type *type = &ebb_value_of(facts->g, ebb_out(facts->g, n, 0))->type;
+    const ebb_type *type = ebb_value_of(facts->g, ebb_out(facts->g, n, 0))->type;
     int64_t count;
     if (x == NULL || !ebb_type_elements(type, &count) || count != 1 || x->rank != 1)
         return false;
@@ -384,11 +384,11 @@ static bool from_cast(ebb_facts *facts, ebb_node n, learned *l)
     const ebb_tensor *t = x.i != 0 ? ebb_value_constant(facts->g, x) : NULL;
     int64_t count;
     if (copy_all(l, input_fact(facts, n, 0)))
-        return ebb_value_of(facts->g, ebb_out(facts->g, n, 0))->type.dtype != EBB_BOOL ||
-               ebb_value_of(facts->g, x)->type.dtype == EBB_BOOL;
+        return ebb_value_of(facts->g, ebb_out(facts->g, n, 0))->type->dtype != EBB_BOOL ||
+               ebb_value_of(facts->g, x)->type->dtype == EBB_BOOL;
     if (t == NULL || t->data == NULL || !ebb_dtype_is_float((ebb_dtype)t->type.dtype) ||
         !ebb_type_elements(&t->type, &count) || count > EBB_FACT_MAX ||
-        ebb_value_of(facts->g, ebb_out(facts->g, n, 0))->type.dtype == EBB_BOOL)
+        ebb_value_of(facts->g, ebb_out(facts->g, n, 0))->type->dtype == EBB_BOOL)
         return false;
     for (int64_t i = 0; i < count; i++) {
         double value = ebb_tensor_double(t, i);
@@ -558,7 +558,7 @@ static void refine_sequence_at(ebb_facts *facts, ebb_node n, ebb_type *out)
         at->count != 1 || !at->items[0].known)
         return;
     const ebb_fact *sizes = input_fact(facts, split, 1);
-    const ebb_type *x = &ebb_value_of(g, ebb_in(g, split, 0))->type;
+    const ebb_type *x = ebb_value_of(g, ebb_in(g, split, 0))->type;
     ebb_attrs attrs = ebb_node_attrs(g, split);
     int64_t axis = ebb_attr_int(&attrs, "axis", 0), i = at->items[0].value;
     axis = axis < 0 ? axis + x->rank : axis;
@@ -591,7 +591,7 @@ void ebb_facts_refine(ebb_facts *facts, ebb_node n, ebb_type *out)
          op != EBB_OP_RANGE) ||
         ebb_type_is_static(&out[0]))
         return;
-    const ebb_type *x = &ebb_value_of(g, ebb_in(g, n, 0))->type;
+    const ebb_type *x = ebb_value_of(g, ebb_in(g, n, 0))->type;
     const ebb_fact *to = input_fact(facts, n, op == EBB_OP_CONSTANT_OF_SHAPE ? 0 : 1);
     if (to == NULL || to->count > EBB_MAX_RANK)
         return;

@@ -7,6 +7,16 @@
 #define GROW(g, array, count, capacity) \
     ebb_arena_grow(&(g)->model->arena, &(array), (count), &(capacity), sizeof *(array))
 
+/* A short list, whose numbers take 32 bits in each record. */
+static bool grow_list(ebb_graph *g, void *array, uint32_t count, uint32_t *capacity, size_t size)
+{
+    size_t room = *capacity;
+    if (count == UINT32_MAX || !ebb_arena_grow(&g->model->arena, array, count, &room, size))
+        return false;
+    *capacity = room < UINT32_MAX ? (uint32_t)room : UINT32_MAX;
+    return true;
+}
+
 /* The block is there; it is not cleared, as pages that nobody has touched cost nothing. */
 #define MAKE_BLOCK(g, blocks, k)                                                           \
     ((blocks)[k] != NULL ||                                                                \
@@ -203,15 +213,30 @@ ebb_str ebb_graph_fresh(ebb_graph *g, const char *base)
     return name;
 }
 
+static const ebb_type *share_type(ebb_graph *g, const ebb_type *type)
+{
+    return ebb_types_share(&g->model->types, &g->model->arena, type);
+}
+
+ebb_status ebb_value_set_type(ebb_graph *g, ebb_value v, const ebb_type *type)
+{
+    const ebb_type *shared = share_type(g, type);
+    if (shared == NULL)
+        return ebb_error_memory();
+    ebb_value_of(g, v)->type = shared;
+    return NULL;
+}
+
 ebb_status ebb_value_add(ebb_graph *g, ebb_value *value, const char *name, const ebb_type *type)
 {
     ebb_str fresh = ebb_graph_fresh(g, name != NULL && name[0] != '\0' ? name : "v");
     ebb_value v = {(uint32_t)g->value_count};
     uint32_t at, block = ebb_block_of(v.i, &at);
-    if (fresh.i == 0 || !MAKE_BLOCK(g, g->values, block) || !set_by_name(g, fresh, v))
+    const ebb_type *shared = type == NULL ? &ebb_type_unknown : share_type(g, type);
+    if (fresh.i == 0 || shared == NULL || !MAKE_BLOCK(g, g->values, block) ||
+        !set_by_name(g, fresh, v))
         return ebb_error_memory();
-    g->values[block][at] =
-        (ebb_value_info){.name = fresh, .type = type != NULL ? *type : ebb_type_none()};
+    g->values[block][at] = (ebb_value_info){.name = fresh, .type = shared};
     g->value_count++;
     *value = v;
     return NULL;
@@ -239,7 +264,7 @@ static ebb_status add_use(ebb_graph *g, ebb_value v, ebb_node n, uint32_t slot)
     if (v.i == 0)
         return NULL;
     ebb_value_info *info = ebb_value_of(g, v);
-    if (!GROW(g, info->uses, info->use_count, info->use_capacity))
+    if (!grow_list(g, &info->uses, info->use_count, &info->use_capacity, sizeof *info->uses))
         return ebb_error_memory();
     info->uses[info->use_count++] = (ebb_use){n, slot};
     return NULL;
@@ -601,6 +626,14 @@ const char *ebb_props_get(const ebb_graph *g, const ebb_props *props, const char
     return NULL;
 }
 
+ebb_status ebb_props_add(ebb_graph *g, ebb_props *props, ebb_prop prop)
+{
+    if (!grow_list(g, &props->list, props->count, &props->capacity, sizeof *props->list))
+        return ebb_error_memory();
+    props->list[props->count++] = prop;
+    return NULL;
+}
+
 ebb_status ebb_props_set(ebb_graph *g, ebb_props *props, const char *key, const char *value)
 {
     ebb_prop p = {ebb_graph_intern(g, key), ebb_graph_intern(g, value)};
@@ -612,10 +645,7 @@ ebb_status ebb_props_set(ebb_graph *g, ebb_props *props, const char *key, const 
         props->list[i] = p;
         return NULL;
     }
-    if (!GROW(g, props->list, props->count, props->capacity))
-        return ebb_error_memory();
-    props->list[props->count++] = p;
-    return NULL;
+    return ebb_props_add(g, props, p);
 }
 
 /* ---- graph inputs, outputs, initializers, bindings ---- */
@@ -668,7 +698,7 @@ ebb_status ebb_graph_add_initializer(ebb_graph *g, ebb_value *value, const char 
 
 ebb_status ebb_graph_keep_input(ebb_graph *g, ebb_value v, ebb_role role)
 {
-    ebb_tensor given = {.type = ebb_value_of(g, v)->type};
+    ebb_tensor given = {.type = *ebb_value_of(g, v)->type};
     if (!ebb_type_bytes(&given.type, &given.bytes))
         return ebb_error(EBB_REJECTED, "input '%s' has no fixed size: it cannot be a weight",
                          ebb_value_name(g, v));

@@ -60,7 +60,7 @@ typedef struct ebb_prop { /* one metadata_props entry */
 
 typedef struct ebb_props {
     ebb_prop *list;
-    size_t count, capacity;
+    uint32_t count, capacity;
 } ebb_props;
 
 typedef struct ebb_use {
@@ -111,8 +111,8 @@ typedef enum ebb_role { /* what an initializer is for; metadata "ebb.role" */
 } ebb_role;
 
 typedef struct ebb_value_info {
+    const ebb_type *type; /* shared with others; changed by ebb_value_set_type */
     ebb_str name;
-    ebb_type type;
     ebb_node producer; /* none for inputs and initializers */
     uint32_t producer_slot;
     uint16_t flags;
@@ -122,7 +122,7 @@ typedef struct ebb_value_info {
     uint32_t bound;     /* how many bindings have it as next */
     ebb_tensor *tensor; /* initializer, or known constant (see ebb_value_constant) */
     ebb_use *uses;      /* unordered; kept by the functions below */
-    size_t use_count, use_capacity;
+    uint32_t use_count, use_capacity;
     ebb_props props;    /* metadata of the value_info or initializer */
     const void *origin; /* ValueInfoProto, or NULL */
 } ebb_value_info;
@@ -183,6 +183,7 @@ typedef struct ebb_function {
 struct ebb_model { /* ebb_model in ebb.h */
     ebb_arena arena;
     ebb_names names;
+    ebb_types types; /* of its values */
     ebb_graph *graph;
     int64_t ir_version;
     ebb_import *imports;
@@ -311,6 +312,7 @@ const char *ebb_node_label(const ebb_graph *g, ebb_node n);
 
 /* A new value; name NULL or taken: a fresh one is made from it ("x", "x_1", ...; NULL: "v"). */
 ebb_status ebb_value_add(ebb_graph *g, ebb_value *value, const char *name, const ebb_type *type);
+ebb_status ebb_value_set_type(ebb_graph *g, ebb_value v, const ebb_type *type);
 ebb_status ebb_value_rename(ebb_graph *g, ebb_value v, const char *name); /* taken: refused */
 void ebb_value_bury(ebb_graph *g, ebb_value v);          /* it is dead, and its name is free */
 ebb_str ebb_graph_fresh(ebb_graph *g, const char *base); /* an unused value name; 0: no memory */
@@ -356,6 +358,8 @@ void ebb_node_drop_attr(ebb_graph *g, ebb_node n, const char *name);
 
 /* Metadata. get: NULL when absent. */
 const char *ebb_props_get(const ebb_graph *g, const ebb_props *props, const char *key);
+ebb_status ebb_props_add(ebb_graph *g, ebb_props *props,
+                         ebb_prop prop); /* be its key there or not */
 ebb_status ebb_props_set(ebb_graph *g, ebb_props *props, const char *key, const char *value);
 
 ebb_status ebb_graph_add_input(ebb_graph *g, ebb_value v);

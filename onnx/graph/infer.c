@@ -26,7 +26,7 @@ static ebb_status show(ebb_infer *c, const ebb_graph *g, ebb_node n, ebb_facts *
         ebb_value v = info->in[i];
         if (v.i == 0)
             continue;
-        in[i] = &ebb_value_of(g, v)->type;
+        in[i] = ebb_value_of(g, v)->type;
         constant[i] = facts != NULL ? ebb_facts_tensor(facts, v) : ebb_value_constant(g, v);
     }
     const char *domain = ebb_text(g, info->domain);
@@ -54,13 +54,11 @@ static ebb_status show(ebb_infer *c, const ebb_graph *g, ebb_node n, ebb_facts *
 static ebb_status settle(ebb_graph *g, ebb_node n, ebb_value v, ebb_type found)
 {
     ebb_value_info *info = ebb_value_of(g, v);
-    ebb_type old = info->type;
+    ebb_type old = *info->type;
     if (found.kind == EBB_KIND_UNKNOWN)
         return NULL;
-    if (old.kind == EBB_KIND_UNKNOWN) {
-        info->type = found;
-        return NULL;
-    }
+    if (old.kind == EBB_KIND_UNKNOWN)
+        return ebb_value_set_type(g, v, &found);
     if (found.dtype == EBB_NONE)
         found.dtype = old.dtype;
     bool declared = (info->flags & EBB_IS_OUTPUT) != 0 && old.kind == found.kind;
@@ -76,8 +74,7 @@ static ebb_status settle(ebb_graph *g, ebb_node n, ebb_value v, ebb_type found)
     if (found.rank < 0 && old.rank >= 0) {
         old.kind = found.kind;
         old.dtype = found.dtype;
-        info->type = old;
-        return NULL;
+        return ebb_value_set_type(g, v, &old);
     }
     if (found.rank == old.rank)
         for (int i = 0; i < found.rank; i++)
@@ -87,8 +84,7 @@ static ebb_status settle(ebb_graph *g, ebb_node n, ebb_value v, ebb_type found)
                     found.symbols[i] = old.dims[i] >= 0 ? (ebb_str){0} : old.symbols[i];
             }
     found.layout = old.layout;
-    info->type = found;
-    return NULL;
+    return ebb_value_set_type(g, v, &found);
 }
 
 /* An attribute that stands for one of the function's is not known here. */
@@ -166,13 +162,16 @@ ebb_status ebb_bind_dim(ebb_graph *g, const char *symbol, int64_t size, size_t *
         return NULL;
     EBB_EACH_VALUE(g, v) {
         ebb_value_info *info = ebb_value_of(g, v);
+        ebb_type type = *info->type;
         bool changed = false;
-        for (int i = 0; i < info->type.rank; i++)
-            if (info->type.dims[i] < 0 && ebb_same_str(info->type.symbols[i], name)) {
-                info->type.dims[i] = size;
-                info->type.symbols[i] = (ebb_str){0};
+        for (int i = 0; i < type.rank; i++)
+            if (type.dims[i] < 0 && ebb_same_str(type.symbols[i], name)) {
+                type.dims[i] = size;
+                type.symbols[i] = (ebb_str){0};
                 changed = true;
             }
+        if (changed)
+            EBB_TRY(ebb_value_set_type(g, v, &type));
         if (changed && (info->flags & EBB_IS_INPUT) != 0)
             ++*bound;
     }
@@ -180,17 +179,20 @@ ebb_status ebb_bind_dim(ebb_graph *g, const char *symbol, int64_t size, size_t *
 }
 
 /* What was said of inner values held for the old shape: only their rank still does. */
-static void forget_dims(ebb_graph *g)
+static ebb_status forget_dims(ebb_graph *g)
 {
     EBB_EACH_VALUE(g, v) {
         ebb_value_info *info = ebb_value_of(g, v);
         if (info->producer.i == 0 || ebb_node_of(g, info->producer)->op == EBB_OP_UNKNOWN)
             continue;
-        for (int i = 0; i < info->type.rank; i++) {
-            info->type.dims[i] = -1;
-            info->type.symbols[i] = (ebb_str){0};
+        ebb_type type = *info->type;
+        for (int i = 0; i < type.rank; i++) {
+            type.dims[i] = -1;
+            type.symbols[i] = (ebb_str){0};
         }
+        EBB_TRY(ebb_value_set_type(g, v, &type));
     }
+    return NULL;
 }
 
 ebb_status ebb_bind_shape(ebb_graph *g, const char *input, const int64_t *dims, int rank)
@@ -198,7 +200,7 @@ ebb_status ebb_bind_shape(ebb_graph *g, const char *input, const int64_t *dims, 
     ebb_value v = ebb_value_find(g, input);
     if (v.i == 0 || (ebb_value_of(g, v)->flags & EBB_IS_INPUT) == 0)
         return ebb_error(EBB_USAGE, "there is no input '%s'", input);
-    ebb_type type = ebb_value_of(g, v)->type;
+    ebb_type type = *ebb_value_of(g, v)->type;
     if (rank < 0 || rank > EBB_MAX_RANK || (type.rank >= 0 && type.rank != rank))
         return ebb_error(EBB_USAGE, "input '%s' has rank %d, not %d", input, (int)type.rank, rank);
     bool replaced = type.rank < 0;
@@ -216,29 +218,27 @@ ebb_status ebb_bind_shape(ebb_graph *g, const char *input, const int64_t *dims, 
         type.symbols[i] = (ebb_str){0};
     }
     type.rank = (int8_t)rank;
-    ebb_value_of(g, v)->type = type;
-    if (replaced)
-        forget_dims(g);
-    return NULL;
+    EBB_TRY(ebb_value_set_type(g, v, &type));
+    return replaced ? forget_dims(g) : NULL;
 }
 
 ebb_status ebb_require_static(const ebb_graph *g)
 {
     for (size_t k = 0; k < g->input_count; k++) {
         const ebb_value_info *info = ebb_value_of(g, g->inputs[k]);
-        if ((info->flags & EBB_IS_INITIALIZER) != 0 || info->type.kind != EBB_KIND_TENSOR)
+        if ((info->flags & EBB_IS_INITIALIZER) != 0 || info->type->kind != EBB_KIND_TENSOR)
             continue;
         const char *name = ebb_text(g, info->name);
-        if (info->type.rank < 0)
+        if (info->type->rank < 0)
             return ebb_hint(ebb_error(EBB_USAGE, "the shape of input '%s' is not known", name),
                             "give it with --shape %s=DIM,DIM,...", name);
-        for (int i = 0; i < info->type.rank; i++) {
-            if (info->type.dims[i] >= 0)
+        for (int i = 0; i < info->type->rank; i++) {
+            if (info->type->dims[i] >= 0)
                 continue;
-            if (info->type.symbols[i].i == 0)
+            if (info->type->symbols[i].i == 0)
                 return ebb_hint(ebb_error(EBB_USAGE, "dim %d of input '%s' has no size", i, name),
                                 "give it with --shape %s=DIM,DIM,...", name);
-            const char *symbol = ebb_text(g, info->type.symbols[i]);
+            const char *symbol = ebb_text(g, info->type->symbols[i]);
             return ebb_hint(
                 ebb_error(EBB_USAGE, "dim %d ('%s') of input '%s' has no size", i, symbol, name),
                 "give it with --dim %s=SIZE", symbol);
@@ -260,7 +260,7 @@ double ebb_node_flops(const ebb_graph *g, ebb_node n)
     if (show(&c, g, n, NULL, &scratch) == NULL) {
         for (uint32_t k = 0; k < info->out_count; k++)
             if (info->out[k].i != 0)
-                c.out[k] = ebb_value_of(g, info->out[k])->type;
+                c.out[k] = *ebb_value_of(g, info->out[k])->type;
         flops = ebb_op_row_of(info->op)->cost(&c);
     }
     ebb_arena_fini(&scratch);

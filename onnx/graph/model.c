@@ -17,7 +17,7 @@ ebb_status ebb_graph_new(ebb_graph **graph, ebb_model *model, ebb_graph *outer)
     if (g->nodes[0] == NULL || g->values[0] == NULL)
         return ebb_error_memory();
     g->node_count = g->value_count = 1; // the list's head, and "none"
-    g->values[0]->type = ebb_type_none();
+    g->values[0]->type = &ebb_type_unknown;
     *graph = g;
     return NULL;
 }

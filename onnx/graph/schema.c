@@ -89,13 +89,13 @@ static ebb_status dtypes_fit(const ebb_graph *g, ebb_node n)
         const char letter = ebb_op_tie(info->op, i);
         if (letter == '-' || info->in[i].i == 0)
             continue;
-        ebb_dtype dtype = (ebb_dtype)ebb_value_of(g, info->in[i])->type.dtype;
+        ebb_dtype dtype = (ebb_dtype)ebb_value_of(g, info->in[i])->type->dtype;
         uint32_t *other = &first[letter - 'A'];
         if (dtype == EBB_NONE)
             continue;
         if (*other == 0)
             *other = i + 1;
-        ebb_dtype tied = (ebb_dtype)ebb_value_of(g, info->in[*other - 1])->type.dtype;
+        ebb_dtype tied = (ebb_dtype)ebb_value_of(g, info->in[*other - 1])->type->dtype;
         if (dtype != tied && !(ebb_dtype_is_float(dtype) && ebb_dtype_is_float(tied)))
             return ebb_error(EBB_REJECTED, "%s: input %u is %s, input %u is %s; they must agree",
                              ebb_node_label(g, n), (unsigned)(*other - 1), ebb_dtype_name(tied),

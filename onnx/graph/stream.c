@@ -5,7 +5,7 @@
 
 static bool type_of(const ebb_type **type, const ebb_graph *g, ebb_value v)
 {
-    *type = v.i != 0 ? &ebb_value_of(g, v)->type : NULL;
+    *type = v.i != 0 ? ebb_value_of(g, v)->type : NULL;
     return *type == NULL || ebb_type_is_static(*type);
 }
 

@@ -138,8 +138,8 @@ static ebb_status overwrites_fit(const check *c, ebb_node n)
         if (x.i == 0 || y.i == 0)
             return ebb_error(EBB_VERIFY, "%s: output %u is written over input %u, which is absent",
                              ebb_node_label(g, n), (unsigned)k, info->over[k] - 1u);
-        if (ebb_type_bytes(&ebb_value_of(g, x)->type, &x_bytes) &&
-            ebb_type_bytes(&ebb_value_of(g, y)->type, &y_bytes) && x_bytes != y_bytes)
+        if (ebb_type_bytes(ebb_value_of(g, x)->type, &x_bytes) &&
+            ebb_type_bytes(ebb_value_of(g, y)->type, &y_bytes) && x_bytes != y_bytes)
             return ebb_error(EBB_VERIFY, "%s: '%s' is written over '%s', which has other bytes",
                              ebb_node_label(g, n), name_of(g, y), name_of(g, x));
         const char *why = refuses_write(c, n, k, x);
@@ -291,13 +291,13 @@ static ebb_status bindings_fit(const check *c)
                              name_of(g, state), name_of(g, next));
         if (bound[state.i]++ != 0)
             return ebb_error(EBB_VERIFY, "'%s' is bound twice", name_of(g, state));
-        if (from->type.dtype != to->type.dtype ||
-            (ebb_type_is_static(&from->type) && ebb_type_is_static(&to->type) &&
-             !ebb_type_same_shape(&from->type, &to->type))) {
+        if (from->type->dtype != to->type->dtype ||
+            (ebb_type_is_static(from->type) && ebb_type_is_static(to->type) &&
+             !ebb_type_same_shape(from->type, to->type))) {
             char a[128], b[128];
             return ebb_error(EBB_VERIFY, "'%s' is %s and cannot be replaced by '%s', which is %s",
-                             name_of(g, state), ebb_type_print(a, sizeof a, &from->type, NULL),
-                             name_of(g, next), ebb_type_print(b, sizeof b, &to->type, NULL));
+                             name_of(g, state), ebb_type_print(a, sizeof a, from->type, NULL),
+                             name_of(g, next), ebb_type_print(b, sizeof b, to->type, NULL));
         }
     }
     if (g->loss.i != 0 && !value_exists(g, g->loss))

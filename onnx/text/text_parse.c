@@ -35,10 +35,9 @@ static ebb_status make_initializer(ebb_graph *g, ebb_value v, const ebb_tensor *
         return ebb_error_memory();
     *copy = *tensor;
     info->tensor = copy;
-    info->type = tensor->type;
     info->flags |= EBB_IS_INITIALIZER;
     g->initializers[g->initializer_count++] = v;
-    return NULL;
+    return ebb_value_set_type(g, v, &tensor->type);
 }
 
 /* ["location": "weights.bin", ...]: external data is not fetched for a text; the tensor is left
@@ -70,7 +69,7 @@ static ebb_status read_value(ebb_text_reader *r, ebb_graph *g, ebb_value *v, boo
     EBB_TRY(value_named(g, v, name));
     ebb_value_info *info = ebb_value_of(g, *v);
     if (typed)
-        info->type = type;
+        EBB_TRY(ebb_value_set_type(g, *v, &type));
     if (!ebb_text_is(r, '=') || !data_allowed)
         return NULL;
     if (!typed || info->tensor != NULL)
@@ -205,9 +204,9 @@ static ebb_status settle(const ebb_text_reader *at, ebb_graph *g, ebb_value v)
     bool made = info->producer.i != 0 || (info->flags & (EBB_IS_INPUT | EBB_IS_INITIALIZER)) != 0;
     if (made)
         return NULL;
-    if (info->type.kind == EBB_KIND_TENSOR && (info->flags & EBB_IS_OUTPUT) == 0) {
-        ebb_tensor skeleton = {.type = info->type};
-        if (!ebb_type_bytes(&info->type, &skeleton.bytes))
+    if (info->type->kind == EBB_KIND_TENSOR && (info->flags & EBB_IS_OUTPUT) == 0) {
+        ebb_tensor skeleton = {.type = *info->type};
+        if (!ebb_type_bytes(info->type, &skeleton.bytes))
             return ebb_text_error(at, "weight '%s' has neither a producer nor a size",
                                   ebb_value_name(g, v));
         return make_initializer(g, v, &skeleton);

@@ -243,8 +243,8 @@ static void put_elements(writer *w, const ebb_tensor *t)
 static void put_value(writer *w, const ebb_graph *g, ebb_value v)
 {
     const ebb_value_info *info = ebb_value_of(g, v);
-    if (type_has_text(&info->type)) {
-        put_type(w, &info->type);
+    if (type_has_text(info->type)) {
+        put_type(w, info->type);
         put(w, " ");
     }
     put_str(w, info->name);
@@ -354,10 +354,10 @@ static void put_node_comment(writer *w, const ebb_graph *g, const ebb_node_info 
     const char *comma = "  # ", *pass = ebb_props_get(g, &n->props, "ebb.pass");
     for (uint32_t i = 0; i < n->out_count; i++) {
         const ebb_value_info *out = ebb_value_of(g, n->out[i]);
-        if (n->out[i].i == 0 || !type_has_text(&out->type) || (out->flags & EBB_IS_OUTPUT) != 0)
+        if (n->out[i].i == 0 || !type_has_text(out->type) || (out->flags & EBB_IS_OUTPUT) != 0)
             continue;
         writer type = {.model = w->model};
-        put_type(&type, &out->type);
+        put_type(&type, out->type);
         w->failed |= type.failed;
         put_comment_word(w, comma, type.text != NULL ? type.text : "");
         ebb_free(type.text);

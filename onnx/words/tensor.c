@@ -84,12 +84,11 @@ ebb_dtype ebb_dtype_of_name(const char *name)
 
 /* ---- types ---- */
 
+const ebb_type ebb_type_unknown = {.rank = -1};
+
 ebb_type ebb_type_none(void)
 {
-    ebb_type t;
-    memset(&t, 0, sizeof t);
-    t.rank = -1;
-    return t;
+    return ebb_type_unknown;
 }
 
 ebb_type ebb_type_tensor(ebb_dtype dtype, int rank, const int64_t *dims)
@@ -102,6 +101,65 @@ ebb_type ebb_type_tensor(ebb_dtype dtype, int rank, const int64_t *dims)
     for (int i = 0; i < rank; i++)
         t.dims[i] = dims[i];
     return t;
+}
+
+/* Dims beyond the rank mean nothing. */
+static bool same_type(const ebb_type *a, const ebb_type *b)
+{
+    bool same = a->kind == b->kind && a->dtype == b->dtype && a->rank == b->rank &&
+                a->layout.kind == b->layout.kind && a->layout.block == b->layout.block;
+    for (int i = 0; same && i < a->rank; i++)
+        same = a->dims[i] == b->dims[i] && a->symbols[i].i == b->symbols[i].i;
+    return same;
+}
+
+static size_t hash_of_type(const ebb_type *t)
+{
+    const uint64_t mix = UINT64_C(0x9e3779b97f4a7c15);
+    uint64_t h = t->kind * 256u + t->dtype;
+    for (int i = 0; i < t->rank; i++)
+        h = ((h ^ (h >> 32)) * mix) ^ (uint64_t)t->dims[i] ^ ((uint64_t)t->symbols[i].i << 32);
+    return (size_t)((h * mix) >> 32);
+}
+
+/* The slot of an equal type, or the free one where it would go. */
+static size_t slot_of_type(const ebb_types *types, const ebb_type *t)
+{
+    size_t slot = hash_of_type(t) & (types->slot_count - 1);
+    while (types->slots[slot] != NULL && !same_type(types->slots[slot], t))
+        slot = (slot + 1) & (types->slot_count - 1);
+    return slot;
+}
+
+static bool make_type_room(ebb_types *types, ebb_arena *arena)
+{
+    if (types->count * 2 < types->slot_count)
+        return true;
+    const ebb_types old = *types;
+    size_t wider = old.slot_count > 0 ? old.slot_count * 2 : 16;
+    const ebb_type **slots = EBB_NEW(arena, const ebb_type *, wider);
+    if (slots == NULL)
+        return false;
+    *types = (ebb_types){slots, old.count, wider};
+    for (size_t i = 0; i < old.slot_count; i++)
+        if (old.slots[i] != NULL)
+            slots[slot_of_type(types, old.slots[i])] = old.slots[i];
+    return true;
+}
+
+const ebb_type *ebb_types_share(ebb_types *types, ebb_arena *arena, const ebb_type *type)
+{
+    if (!make_type_room(types, arena))
+        return NULL;
+    const ebb_type **slot = &types->slots[slot_of_type(types, type)];
+    if (*slot != NULL)
+        return *slot;
+    ebb_type *copy = ebb_arena_alloc(arena, sizeof *copy);
+    if (copy == NULL)
+        return NULL;
+    *copy = *type;
+    types->count++;
+    return *slot = copy;
 }
 
 bool ebb_type_same_shape(const ebb_type *a, const ebb_type *b)

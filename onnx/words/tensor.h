@@ -87,10 +87,20 @@ typedef struct ebb_type {
     ebb_str symbols[EBB_MAX_RANK]; /* name of an unknown dim, where it has one */
 } ebb_type;
 
-ebb_type ebb_type_none(void);
+extern const ebb_type ebb_type_unknown; /* nothing is known of it */
+ebb_type ebb_type_none(void);           /* the same, to be filled */
 ebb_type ebb_type_tensor(ebb_dtype dtype, int rank, const int64_t *dims); /* PLAIN */
 bool ebb_type_same_shape(const ebb_type *a, const ebb_type *b);           /* both known and equal */
 bool ebb_type_is_static(const ebb_type *type); /* tensor, all dims known */
+
+/* Types that many values share: equal ones lie in one place, which does not change. */
+typedef struct ebb_types {
+    const ebb_type **slots; /* open addressing; NULL: free */
+    size_t count, slot_count;
+} ebb_types;
+
+/* The type in the table that is equal, or a copy of it there; NULL: out of memory. */
+const ebb_type *ebb_types_share(ebb_types *types, ebb_arena *arena, const ebb_type *type);
 
 static inline bool ebb_is_narrow(const ebb_type *type) /* a float of 16 bits */
 {

@@ -111,7 +111,7 @@ static ebb_status find_outer(ebb_edit *e, ebb_body *body)
 /* What the file says of a value in a loop need not hold for each of its copies: its dtype does. */
 static ebb_type hint_of(const ebb_graph *body, ebb_node n, ebb_value v)
 {
-    ebb_type type = ebb_value_of(body, v)->type;
+    ebb_type type = *ebb_value_of(body, v)->type;
     if (ebb_node_of(body, n)->op == EBB_OP_UNKNOWN || type.kind != EBB_KIND_TENSOR)
         return type;
     for (int i = 0; i < type.rank; i++) {

@@ -14,7 +14,7 @@ enum { RESULT_LIMIT = 64 << 20 }; // bytes; what is larger is better made in eac
 static bool is_number(const ebb_graph *g, ebb_value v)
 {
     const ebb_value_info *info = ebb_value_of(g, v);
-    return info->type.rank == 0 && info->role != EBB_ROLE_FROZEN && !ebb_is_parameter(g, v);
+    return info->type->rank == 0 && info->role != EBB_ROLE_FROZEN && !ebb_is_parameter(g, v);
 }
 
 const ebb_tensor *ebb_constant_foldable(const ebb_graph *g, ebb_value v)
@@ -153,7 +153,7 @@ ebb_status ebb_constant_fold(ebb_edit *e, ebb_node n, ebb_facts *facts, bool *do
         const ebb_value_info *v = ebb_value_of(g, info->out[k]);
         if (info->out[k].i == 0)
             continue;
-        if (!ebb_type_is_static(&v->type) || !ebb_type_bytes(&v->type, &bytes))
+        if (!ebb_type_is_static(v->type) || !ebb_type_bytes(v->type, &bytes))
             return ebb_skipped(e, n, "the shape of its result depends on values");
         if (bytes > RESULT_LIMIT)
             return ebb_skipped(e, n, "its result is too large to be stored");

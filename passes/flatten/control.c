@@ -26,7 +26,7 @@ static bool number(const ebb_graph *g, ebb_value v, int64_t *x)
 
 static bool same_known(const ebb_graph *g, ebb_value a, ebb_value b)
 {
-    const ebb_type *x = &ebb_value_of(g, a)->type, *y = &ebb_value_of(g, b)->type;
+    const ebb_type *x = ebb_value_of(g, a)->type, *y = ebb_value_of(g, b)->type;
     return ebb_type_is_static(x) && ebb_type_same_shape(x, y) && x->dtype == y->dtype &&
            x->kind == EBB_KIND_TENSOR && y->kind == EBB_KIND_TENSOR;
 }
@@ -153,7 +153,7 @@ static ebb_status both(ebb_unroll *u, ebb_node n, uint32_t count, ebb_value *out
         return NULL;
     ebb_build b = ebb_unroll_build(u, n, ebb_unroll_place(u, n));
     ebb_value condition = ebb_in(u->g, n, 0);
-    if (ebb_value_of(u->g, condition)->type.rank != 0)
+    if (ebb_value_of(u->g, condition)->type->rank != 0)
         condition = ebb_emit_reshape(&b, condition, NULL, 0);
     for (uint32_t k = 0; k < count; k++)
         out[k] = ebb_emit(&b, EBB_OP_WHERE, condition, out[k], other[k]);
@@ -257,7 +257,7 @@ static ebb_status one_copy(ebb_unroll *u, loop *l, ebb_node n, ebb_value *condit
     int64_t go;
     if (condition->i != 0 && !number(u->g, *condition, &go))
         l->alive = still_alive(&b, l, *condition);
-    bool vector = ebb_value_of(graph, graph->inputs[0])->type.rank == 1;
+    bool vector = ebb_value_of(graph, graph->inputs[0])->type->rank == 1;
     l->in[0] = vector ? ebb_const_ints(&b, &l->copies, 1)
                       : ebb_const_scalar(&b, EBB_I64, (double)l->copies);
     l->in[1] = condition->i != 0 ? *condition : ebb_const_scalar(&b, EBB_BOOL, 1);
@@ -286,7 +286,7 @@ static ebb_status one_copy(ebb_unroll *u, loop *l, ebb_node n, ebb_value *condit
 static ebb_status no_rows(ebb_unroll *u, const loop *l, size_t k, ebb_value *v, const char **why)
 {
     const ebb_graph *graph = l->body.graph;
-    ebb_type type = ebb_value_of(graph, graph->outputs[1 + l->carried + k])->type;
+    ebb_type type = *ebb_value_of(graph, graph->outputs[1 + l->carried + k])->type;
     if (!ebb_type_is_static(&type) || type.rank >= EBB_MAX_RANK) {
         *why = "it does not run, and the shape of what it would have made is not known";
         return NULL;

@@ -54,7 +54,7 @@ static int64_t list_item(const ebb_unroll *u, ebb_node n, const char *name, size
 /* Its axis counted from the start, and how long it is; -1: not known. */
 static int64_t axis_of(const ebb_unroll *u, ebb_value x, int64_t axis, int64_t *length)
 {
-    const ebb_type *type = &ebb_value_of(u->g, x)->type;
+    const ebb_type *type = ebb_value_of(u->g, x)->type;
     *length = -1;
     if (type->rank < 0)
         return -1;
@@ -159,7 +159,7 @@ static ebb_status one_scan(ebb_unroll *u, scan *s, ebb_node n, const char *place
     EBB_TRY(steps(u, s, n, place, out, sliced, made));
     for (size_t k = 0; k < s->outputs; k++) {
         int64_t axis = s->batched ? 0 : list_item(u, n, "scan_output_axes", k);
-        int rank = ebb_value_of(u->g, made[k][0])->type.rank;
+        int rank = ebb_value_of(u->g, made[k][0])->type->rank;
         if (axis < 0)
             axis += rank + 1;
         if (rank < 0 || axis < 0 || axis > rank)

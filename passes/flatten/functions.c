@@ -127,7 +127,7 @@ static ebb_status put_node(ebb_edit *e, const ebb_function *f, ebb_node call, eb
             ebb_arena_printf(e->scratch, "%s/%s", place, ebb_value_name(body, from.out[k]));
         if (name == NULL)
             return ebb_error_memory();
-        EBB_TRY(ebb_value_add(g, &out[k], name, &ebb_value_of(body, from.out[k])->type));
+        EBB_TRY(ebb_value_add(g, &out[k], name, ebb_value_of(body, from.out[k])->type));
         map[from.out[k].i] = out[k];
     }
     int64_t version = imported(g, f, domain);

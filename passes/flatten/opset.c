@@ -156,7 +156,7 @@ static ebb_status change_spatial(site *s)
     ebb_build *b = s->b;
     ebb_attrs attrs = ebb_node_attrs(g, s->n);
     const ebb_value x = ebb_in(g, s->n, 0);
-    const int rank = ebb_value_of(g, x)->type.rank;
+    const int rank = ebb_value_of(g, x)->type->rank;
     if (ebb_attr_int(&attrs, "spatial", 1) != 0 || (rank >= 0 && rank <= 2)) {
         ebb_node_drop_attr(g, s->n, "spatial");
         return NULL;
@@ -189,7 +189,7 @@ static ebb_status change_mask(site *s)
     if (!ebb_value_is_read(g, mask))
         return ebb_node_set_output(g, s->n, 1, EBB_NO_VALUE);
     ebb_value bools;
-    ebb_type type = ebb_value_of(g, mask)->type;
+    ebb_type type = *ebb_value_of(g, mask)->type;
     type.dtype = EBB_BOOL;
     EBB_TRY(ebb_value_add(g, &bools, NULL, &type));
     EBB_TRY(ebb_node_set_output(g, s->n, 1, bools));
@@ -208,7 +208,7 @@ static ebb_status change_flat(site *s)
     ebb_build *b = s->b;
     ebb_attrs attrs = ebb_node_attrs(g, s->n);
     const ebb_value x = ebb_in(g, s->n, 0);
-    const int rank = ebb_value_of(g, x)->type.rank;
+    const int rank = ebb_value_of(g, x)->type->rank;
     const int64_t axis = ebb_attr_int(&attrs, "axis", 1);
     const ebb_op op = ebb_op_find("", ebb_text(g, ebb_node_of(g, s->n)->op_name), TARGET);
     if (axis == -1 || (rank >= 0 && axis == rank - 1))
@@ -240,7 +240,7 @@ static ebb_status change_absences(site *s)
     for (uint32_t i = 1; i <= 2; i++) {
         const ebb_value v = ebb_in(g, s->n, i);
         int64_t elements;
-        if (v.i != 0 && ebb_type_elements(&ebb_value_of(g, v)->type, &elements) && elements == 0)
+        if (v.i != 0 && ebb_type_elements(ebb_value_of(g, v)->type, &elements) && elements == 0)
             EBB_TRY(ebb_node_set_input(g, s->n, i, EBB_NO_VALUE));
     }
     return NULL;

@@ -30,7 +30,7 @@ enum { MOST = 1 << 16 }; /* tensors of a sequence */
 
 static const ebb_type *type_of(const ebb_graph *g, ebb_value v)
 {
-    return &ebb_value_of(g, v)->type;
+    return ebb_value_of(g, v)->type;
 }
 
 static list *list_of(resolver *r, ebb_value v)

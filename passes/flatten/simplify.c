@@ -11,7 +11,7 @@
 
 static const ebb_type *type_of(const ebb_graph *g, ebb_value v)
 {
-    return &ebb_value_of(g, v)->type;
+    return ebb_value_of(g, v)->type;
 }
 
 /* All elements of a foldable constant are x. */

@@ -10,7 +10,7 @@ static ebb_status add_average(ebb_edit *e, ebb_value w, ebb_value *average)
 {
     ebb_graph *g = e->g;
     ebb_model *m = g->model;
-    ebb_type type = ebb_value_of(g, w)->type;
+    ebb_type type = *ebb_value_of(g, w)->type;
     char *name = ebb_arena_printf(e->scratch, "%s.ema", ebb_value_name(g, w));
     if (name == NULL)
         return ebb_error_memory();

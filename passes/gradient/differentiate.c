@@ -87,7 +87,7 @@ static ebb_status copy_node(ebb_edit *e, ebb_node n, ebb_node before, ebb_value 
                              ebb_value_name(g, info.out[k]));
         if (name == NULL)
             return ebb_error_memory();
-        EBB_TRY(ebb_value_add(g, &out[k], name, &ebb_value_of(g, info.out[k])->type));
+        EBB_TRY(ebb_value_add(g, &out[k], name, ebb_value_of(g, info.out[k])->type));
         if (map[info.out[k].i].i == 0) // what is given stays given
             map[info.out[k].i] = out[k];
     }
@@ -147,7 +147,7 @@ static ebb_status move_request(ebb_edit *e, request *r)
 
 static ebb_status seed(ebb_reverse *v)
 {
-    const ebb_type *type = &ebb_value_of(v->g, v->y)->type;
+    const ebb_type *type = ebb_value_of(v->g, v->y)->type;
     if (!ebb_type_is_static(type))
         return ebb_hint(ebb_error(EBB_USAGE, "differentiate: the shape of '%s' is not known",
                                   ebb_value_name(v->g, v->y)),

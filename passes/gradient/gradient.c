@@ -140,7 +140,7 @@ static ebb_status leave_padding(ebb_reverse *r, ebb_node n, uint32_t i, ebb_valu
     int64_t row = ebb_attr_int(&attrs, "axis", 0) == 0 ? padding_row(g, w) : -1;
     if (row < 0 || !r->trains[w.i] || strcmp(ebb_option_string(r->e, "padding"), "keep") != 0)
         return NULL;
-    int64_t dims[2] = {ebb_value_of(g, w)->type.dims[0], 1};
+    int64_t dims[2] = {ebb_value_of(g, w)->type->dims[0], 1};
     ebb_type type = ebb_type_tensor(EBB_F32, 2, dims);
     float *ones = EBB_SCRATCH(r->e, float, (size_t)dims[0]);
     if (ones == NULL)
@@ -170,7 +170,7 @@ static ebb_status loss_scale(ebb_reverse *r, ebb_value *scale)
 static ebb_status seed(ebb_reverse *r)
 {
     ebb_graph *g = r->g;
-    const ebb_type *type = &ebb_value_of(g, g->loss)->type;
+    const ebb_type *type = ebb_value_of(g, g->loss)->type;
     ebb_value one = EBB_NO_VALUE;
     EBB_TRY(loss_scale(r, &one));
     if (one.i != 0) {
@@ -196,7 +196,7 @@ static void set_roles(ebb_reverse *r)
         if (v.i >= r->value_count || !ebb_trainable_candidate(r->g, v))
             continue;
         bool weight = r->trains[v.i] || !ebb_name_is_anonymous(ebb_value_name(r->g, v));
-        if (weight && ebb_value_of(r->g, v)->type.rank > 0)
+        if (weight && ebb_value_of(r->g, v)->type->rank > 0)
             ebb_value_of(r->g, v)->role =
                 (uint8_t)(r->trains[v.i] ? EBB_ROLE_PARAMETER : EBB_ROLE_FROZEN);
         else if (r->trains[v.i])

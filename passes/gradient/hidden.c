@@ -41,7 +41,7 @@ static bool is_product(ebb_op op)
 
 static bool is_matrix(const ebb_graph *g, ebb_value w)
 {
-    return w.i != 0 && ebb_value_of(g, w)->type.rank == 2;
+    return w.i != 0 && ebb_value_of(g, w)->type->rank == 2;
 }
 
 static void mark_products(search *s)
@@ -79,7 +79,7 @@ static void leave_last(search *s)
         const ebb_node_info *info = ebb_node_of(s->g, n);
         for (uint32_t i = 0; i < info->in_count; i++) {
             ebb_value w = parameter_of(s->g, info->in[i]);
-            if (w.i == 0 || ebb_value_of(s->g, w)->type.rank < 2)
+            if (w.i == 0 || ebb_value_of(s->g, w)->type->rank < 2)
                 continue;
             s->hidden[w.i] = false;
             last = true;

@@ -78,7 +78,7 @@ static ebb_status add_state(const ebb_update *u, const char *suffix, const ebb_t
                             ebb_value *state)
 {
     ebb_graph *g = u->b->g;
-    ebb_type type = like != NULL ? *like : ebb_value_of(g, u->w)->type;
+    ebb_type type = like != NULL ? *like : *ebb_value_of(g, u->w)->type;
     bool bare = ebb_value_of(g, u->w)->tensor->data == NULL;
     type.layout = (ebb_layout){0};
     char *name = ebb_arena_printf(u->all->e->scratch, "%s.%s", ebb_value_name(g, u->w), suffix);
@@ -137,7 +137,7 @@ static ebb_status update(maker *r, ebb_value w, ebb_value grad)
     r->all.b->name = ebb_value_name(r->all.e->g, w);
     if (r->clip.i != 0) {
         ebb_value factor = ebb_emit_cast(r->all.b, r->clip,
-                                         (ebb_dtype)ebb_value_of(r->all.e->g, grad)->type.dtype);
+                                         (ebb_dtype)ebb_value_of(r->all.e->g, grad)->type->dtype);
         u.grad = ebb_emit(r->all.b, EBB_OP_MUL, grad, factor);
     }
     u.kind->update(&u);

@@ -15,7 +15,7 @@
 
 static bool is_float(const ebb_graph *g, ebb_value v)
 {
-    const ebb_type *type = &ebb_value_of(g, v)->type;
+    const ebb_type *type = ebb_value_of(g, v)->type;
     return type->dtype == EBB_NONE || ebb_dtype_is_float((ebb_dtype)type->dtype);
 }
 
@@ -65,7 +65,7 @@ static void mark_step(ebb_reverse *r, const ebb_node_info *info)
     if (y.i == 0 || x.i == 0 || !r->wants[x.i])
         return;
     r->wants[y.i] = true;
-    r->codes[y.i] = ebb_value_of(r->g, x)->type.dtype != ebb_value_of(r->g, y)->type.dtype;
+    r->codes[y.i] = ebb_value_of(r->g, x)->type->dtype != ebb_value_of(r->g, y)->type->dtype;
 }
 
 /* Codes that are moved are codes still; the rules of these read shapes alone. */
@@ -189,7 +189,7 @@ ebb_status ebb_reverse_name(ebb_reverse *r, ebb_value grad, ebb_value of, int pa
 static bool has_sizes(const ebb_graph *g, const ebb_value *list, uint32_t count)
 {
     for (uint32_t i = 0; i < count; i++)
-        if (list[i].i != 0 && !ebb_type_is_static(&ebb_value_of(g, list[i])->type))
+        if (list[i].i != 0 && !ebb_type_is_static(ebb_value_of(g, list[i])->type))
             return false;
     return true;
 }
@@ -212,7 +212,7 @@ static ebb_status no_size(const ebb_graph *g, ebb_node n, ebb_value x, const cha
 
 static ebb_status check_shape(ebb_reverse *r, ebb_node n, ebb_value x, ebb_value dx)
 {
-    const ebb_type *want = &ebb_value_of(r->g, x)->type, *have = &ebb_value_of(r->g, dx)->type;
+    const ebb_type *want = ebb_value_of(r->g, x)->type, *have = ebb_value_of(r->g, dx)->type;
     bool fits =
         r->codes[x.i] ? ebb_dtype_is_float((ebb_dtype)have->dtype) : want->dtype == have->dtype;
     if (ebb_type_same_shape(want, have) && fits)

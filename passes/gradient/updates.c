@@ -13,7 +13,7 @@
 
 static const ebb_type *type_of(const ebb_update *u, ebb_value v)
 {
-    return &ebb_value_of(u->b->g, v)->type;
+    return ebb_value_of(u->b->g, v)->type;
 }
 
 static ebb_dtype computed_in(const ebb_update *u)

@@ -63,7 +63,7 @@ ebb_status ebb_decode_before(ebb_edit *e, ebb_use use, ebb_decode_fn decode, voi
 {
     ebb_graph *g = e->g;
     ebb_value old = ebb_in(g, use.node, use.slot);
-    ebb_type shape = ebb_value_of(g, old)->type;
+    ebb_type shape = *ebb_value_of(g, old)->type;
     ebb_build b = ebb_edit_build(e, use.node, EBB_PHASE_NONE);
     b.name = ebb_value_name(g, old);
     ebb_value made = decode(context, &b, &shape);

@@ -25,7 +25,7 @@ static bool read_site(ebb_linear_site *site, const ebb_graph *g, const ebb_saves
         return false;
     for (uint32_t i = 0; i < 2; i++) {
         ebb_value v = ebb_in(g, n, i), root = ebb_saves_root(saves, v);
-        if (v.i == 0 || ebb_value_of(g, v)->type.rank != 2 || is_served(g, v))
+        if (v.i == 0 || ebb_value_of(g, v)->type->rank != 2 || is_served(g, v))
             return false;
         of_forward[i] = root.i < saves->value_count && saves->forward[root.i];
     }
@@ -36,7 +36,7 @@ static bool read_site(ebb_linear_site *site, const ebb_graph *g, const ebb_saves
 static const char *refused(const ebb_graph *g, const ebb_saves *saves,
                            const ebb_linear_group *group)
 {
-    const ebb_type *root = &ebb_value_of(g, group->root)->type;
+    const ebb_type *root = ebb_value_of(g, group->root)->type;
     int64_t elements, d;
     if (saves->kept[group->root.i])
         return "its input stays to the end of the step anyway";
@@ -50,8 +50,8 @@ static const char *refused(const ebb_graph *g, const ebb_saves *saves,
         return "its input is read in part";
     for (size_t i = 0; i < group->count; i++) {
         ebb_linear_site s = group->sites[i];
-        const ebb_type *h = &ebb_value_of(g, ebb_in(g, s.node, s.slot))->type;
-        const ebb_type *other = &ebb_value_of(g, ebb_in(g, s.node, 1 - s.slot))->type;
+        const ebb_type *h = ebb_value_of(g, ebb_in(g, s.node, s.slot))->type;
+        const ebb_type *other = ebb_value_of(g, ebb_in(g, s.node, 1 - s.slot))->type;
         if (h->dims[0] != group->n || h->dims[1] != group->d)
             return "layers read its input as matrices of different rows";
         if (other->dims[0] != group->n || other->dims[1] < 1 || other->dtype != root->dtype)
@@ -76,7 +76,7 @@ ebb_status ebb_linear_groups(ebb_edit *e, const ebb_linear_group **groups, size_
         if (!read_site(&s, g, &saves, n))
             continue;
         ebb_value h = ebb_in(g, n, s.slot), root = ebb_saves_root(&saves, h);
-        const ebb_type *t = &ebb_value_of(g, h)->type;
+        const ebb_type *t = ebb_value_of(g, h)->type;
         if (group_of[root.i] == 0) {
             group_of[root.i] = ++*count;
             list[*count - 1] = (ebb_linear_group){root, t->dims[0], t->dims[1], NULL, 0, NULL};
@@ -110,7 +110,7 @@ int64_t ebb_linear_rows(int64_t n, double ratio)
 int64_t ebb_linear_bytes(const ebb_graph *g, const ebb_linear_group *group, int64_t rows,
                          int64_t columns)
 {
-    const ebb_type *root = &ebb_value_of(g, group->root)->type;
+    const ebb_type *root = ebb_value_of(g, group->root)->type;
     const int64_t dims[2] = {rows, columns};
     ebb_type t = ebb_type_tensor((ebb_dtype)root->dtype, 2, dims);
     size_t bytes;
@@ -121,7 +121,7 @@ int64_t ebb_linear_bytes(const ebb_graph *g, const ebb_linear_group *group, int6
 
 int64_t ebb_linear_columns(const ebb_graph *g, const ebb_linear_site *site)
 {
-    return ebb_value_of(g, ebb_in(g, site->node, 1 - site->slot))->type.dims[1];
+    return ebb_value_of(g, ebb_in(g, site->node, 1 - site->slot))->type->dims[1];
 }
 
 static ebb_status decline(ebb_edit *e, const ebb_linear_group *group, const char *reason)
@@ -171,7 +171,7 @@ ebb_build ebb_linear_after(ebb_edit *e, const ebb_linear_group *group, ebb_value
     ebb_graph *g = e->g;
     ebb_node maker = ebb_value_of(g, group->root)->producer;
     ebb_build b = ebb_edit_build(e, maker.i != 0 ? ebb_next(g, maker) : ebb_first(g), EBB_FORWARD);
-    const ebb_type *t = &ebb_value_of(g, group->root)->type;
+    const ebb_type *t = ebb_value_of(g, group->root)->type;
     const int64_t dims[2] = {group->n, group->d};
     b.name = ebb_value_name(g, group->root);
     *matrix = group->root;

@@ -23,9 +23,9 @@ static void ask_comparison(question *q, const ebb_graph *g, ebb_node n, bool gre
     if (!swapped && !ebb_scalar_of(g, b, &x))
         return;
     ebb_value v = swapped ? b : a;
-    ebb_dtype dtype = (ebb_dtype)ebb_value_of(g, v)->type.dtype;
+    ebb_dtype dtype = (ebb_dtype)ebb_value_of(g, v)->type->dtype;
     if (!ebb_dtype_is_float(dtype) ||
-        !ebb_type_same_shape(&ebb_value_of(g, v)->type, &ebb_value_of(g, out)->type) || isinf(x) ||
+        !ebb_type_same_shape(ebb_value_of(g, v)->type, ebb_value_of(g, out)->type) || isinf(x) ||
         x != (double)(float)x)
         return;
     q->v = v;
@@ -106,7 +106,7 @@ ebb_status ebb_sign_mask(ebb_edit *e, const question *q)
     ebb_build b = ebb_edit_build(e, q->node, EBB_PHASE_NONE);
     b.name = ebb_text(g, ebb_node_of(g, q->node)->name);
     if (q->compares) {
-        ebb_type type = ebb_value_of(g, old)->type;
+        ebb_type type = *ebb_value_of(g, old)->type;
         ebb_with_ints(&b, "shape", type.dims, (uint32_t)type.rank);
         made = ebb_emit(&b, EBB_OP_UNPACK_BITS, m);
     } else {

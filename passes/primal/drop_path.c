@@ -97,7 +97,7 @@ bool ebb_drop_path_at(const ebb_graph *g, ebb_node n, ebb_drop_path *found)
         if (!drops || !(found->keep > 0 && found->keep <= 1) || off > 1e-6 || off < -1e-6)
             continue;
         found->elements =
-            same_dims(&ebb_value_of(g, found->x)->type, &ebb_value_of(g, found->drawn)->type);
+            same_dims(ebb_value_of(g, found->x)->type, ebb_value_of(g, found->drawn)->type);
         return true;
     }
     return false;

@@ -75,7 +75,7 @@ static const char *not_over_classes(const ebb_match *m)
 {
     ebb_attrs attrs = ebb_node_attrs(m->g, m->nodes[0]);
     int64_t axis = ebb_attr_int(&attrs, "axis", -1);
-    int rank = ebb_value_of(m->g, ebb_match_value(m, "x"))->type.rank;
+    int rank = ebb_value_of(m->g, ebb_match_value(m, "x"))->type->rank;
     return axis == 1 || (axis == -1 && rank == 2) ? NULL
                                                   : "the LogSoftmax is not over the classes' axis";
 }
@@ -117,7 +117,7 @@ static const ebb_rule rules[] = {
 
 static int rank_of(const ebb_graph *g, ebb_value v)
 {
-    return v.i == 0 ? -1 : ebb_value_of(g, v)->type.rank;
+    return v.i == 0 ? -1 : ebb_value_of(g, v)->type->rank;
 }
 
 static bool is_matmul(ebb_op op)
@@ -281,17 +281,17 @@ static ebb_value as_rows(ebb_build *b, ebb_value x, uint32_t old_nodes)
     const ebb_graph *g = b->g;
     const ebb_value_info *info = ebb_value_of(g, x);
     const ebb_node maker = info->producer;
-    int64_t dims[2] = {1, info->type.dims[info->type.rank - 1]};
-    for (int d = 0; d + 1 < info->type.rank; d++)
-        dims[0] *= info->type.dims[d];
-    const ebb_type rows = ebb_type_tensor((ebb_dtype)info->type.dtype, 2, dims);
+    int64_t dims[2] = {1, info->type->dims[info->type->rank - 1]};
+    for (int d = 0; d + 1 < info->type->rank; d++)
+        dims[0] *= info->type->dims[d];
+    const ebb_type rows = ebb_type_tensor((ebb_dtype)info->type->dtype, 2, dims);
     if (maker.i != 0 && ebb_node_of(g, maker)->op == EBB_OP_RESHAPE &&
-        ebb_type_same_shape(&ebb_value_of(g, ebb_in(g, maker, 0))->type, &rows))
+        ebb_type_same_shape(ebb_value_of(g, ebb_in(g, maker, 0))->type, &rows))
         return ebb_in(g, maker, 0);
     for (size_t k = 0; k < info->use_count; k++) {
         const ebb_node user = info->uses[k].node;
         if (user.i >= old_nodes && ebb_node_of(g, user)->op == EBB_OP_RESHAPE &&
-            ebb_type_same_shape(&ebb_value_of(g, ebb_out(g, user, 0))->type, &rows))
+            ebb_type_same_shape(ebb_value_of(g, ebb_out(g, user, 0))->type, &rows))
             return ebb_out(g, user, 0);
     }
     return ebb_emit_reshape(b, x, dims, 2);
@@ -300,14 +300,14 @@ static ebb_value as_rows(ebb_build *b, ebb_value x, uint32_t old_nodes)
 /* Is it a matrix times a matrix, or rows of any shape that is known times one? */
 static bool is_linear(const ebb_graph *g, const product *p, ebb_value y)
 {
-    const ebb_type *a = &ebb_value_of(g, p->a)->type;
+    const ebb_type *a = ebb_value_of(g, p->a)->type;
     int64_t elements = 0;
     if (rank_of(g, p->b) != 2 || a->rank < 2 || a->rank != rank_of(g, y))
         return false;
     if (a->rank == 2)
         return true;
     return !p->trans_a && ebb_type_is_static(a) &&
-           ebb_type_elements(&ebb_value_of(g, y)->type, &elements) && elements > 0;
+           ebb_type_elements(ebb_value_of(g, y)->type, &elements) && elements > 0;
 }
 
 static ebb_status emit_linear(ebb_edit *e, ebb_node n, product p, ebb_value bias,
@@ -315,7 +315,7 @@ static ebb_status emit_linear(ebb_edit *e, ebb_node n, product p, ebb_value bias
 {
     ebb_graph *g = e->g;
     const ebb_value old = ebb_out(g, n, 0);
-    const ebb_type y = ebb_value_of(g, old)->type;
+    const ebb_type y = *ebb_value_of(g, old)->type;
     ebb_build b = ebb_edit_build(e, n, EBB_PHASE_NONE);
     b.name = name_of(g, n);
     if (y.rank > 2)
@@ -344,7 +344,7 @@ static ebb_status fuse_bias(ebb_edit *e, ebb_node n, uint32_t old_nodes)
             rank_of(g, bias) != 1 || rank_of(g, v) < 2)
             continue;
         product p = product_of(g, maker);
-        const ebb_type *y = &ebb_value_of(g, v)->type, *c = &ebb_value_of(g, bias)->type;
+        const ebb_type *y = ebb_value_of(g, v)->type, *c = ebb_value_of(g, bias)->type;
         if (!is_linear(g, &p, v) || y->dims[y->rank - 1] < 0 ||
             c->dims[0] != y->dims[y->rank - 1] || !ebb_dtype_is_float((ebb_dtype)y->dtype))
             continue;

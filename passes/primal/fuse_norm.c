@@ -38,7 +38,7 @@ static ebb_value mean_over_last(const ebb_graph *g, ebb_value v, ebb_arena *scra
     const int64_t *axes = ebb_attr_ints(&attrs, "axes", &count);
     if (ebb_in(g, n, 1).i != 0 && !ebb_ints_of(g, ebb_in(g, n, 1), scratch, &axes, &count))
         return EBB_NO_VALUE;
-    int rank = ebb_value_of(g, ebb_in(g, n, 0))->type.rank;
+    int rank = ebb_value_of(g, ebb_in(g, n, 0))->type->rank;
     bool last = count == 1 && (axes[0] == -1 || (rank > 0 && axes[0] == rank - 1));
     return last && ebb_attr_int(&attrs, "keepdims", 1) == 1 ? ebb_in(g, n, 0) : EBB_NO_VALUE;
 }
@@ -97,7 +97,7 @@ static ebb_value normalised(const ebb_graph *g, ebb_value v, double *epsilon, eb
 
 static bool is_vector_of_last(const ebb_graph *g, ebb_value v, ebb_value x)
 {
-    const ebb_type *a = &ebb_value_of(g, v)->type, *b = &ebb_value_of(g, x)->type;
+    const ebb_type *a = ebb_value_of(g, v)->type, *b = ebb_value_of(g, x)->type;
     return a->rank == 1 && b->rank >= 1 && a->dims[0] > 0 && a->dims[0] == b->dims[b->rank - 1];
 }
 
@@ -153,9 +153,9 @@ ebb_status ebb_fuse_layer_norm(ebb_edit *e, ebb_node n, bool *done)
         return NULL;
     f.x = ebb_in(g, minus, 0);
     ebb_value mean_of = mean_over_last(g, ebb_in(g, minus, 1), e->scratch);
-    uint8_t out_dtype = ebb_value_of(g, ebb_out(g, n, 0))->type.dtype;
+    uint8_t out_dtype = ebb_value_of(g, ebb_out(g, n, 0))->type->dtype;
     if (mean_of.i == 0 || !ebb_same_value(mean_of, f.x) ||
-        ebb_value_of(g, f.x)->type.dtype != out_dtype)
+        ebb_value_of(g, f.x)->type->dtype != out_dtype)
         return NULL;
     *done = true;
     if (ebb_model_opset(g->model, "") < 17)
@@ -178,12 +178,12 @@ ebb_status ebb_fuse_rms_norm(ebb_edit *e, ebb_node n, bool *done)
     *done = false;
     if (!scaled(g, n, &f, &d, e->scratch) || made_by(g, d, EBB_OP_SUB).i != 0)
         return NULL; // a difference: LayerNorm without bias, or not one of ours
-    uint8_t out_dtype = ebb_value_of(g, ebb_out(g, n, 0))->type.dtype;
+    uint8_t out_dtype = ebb_value_of(g, ebb_out(g, n, 0))->type->dtype;
     ebb_node cast = made_by(g, d, EBB_OP_CAST);
     f.x = cast.i != 0 ? ebb_in(g, cast, 0) : d;
-    if (ebb_value_of(g, f.x)->type.dtype != out_dtype)
+    if (ebb_value_of(g, f.x)->type->dtype != out_dtype)
         f.x = d;
-    if (ebb_value_of(g, f.x)->type.dtype != out_dtype)
+    if (ebb_value_of(g, f.x)->type->dtype != out_dtype)
         return NULL;
     *done = true;
     ebb_found(e);

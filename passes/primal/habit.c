@@ -77,7 +77,7 @@ static bool shape_arithmetic(const ebb_graph *g, ebb_node n)
 
 static bool is_bool(const ebb_graph *g, ebb_value v)
 {
-    return v.i != 0 && ebb_value_of(g, v)->type.dtype == EBB_BOOL;
+    return v.i != 0 && ebb_value_of(g, v)->type->dtype == EBB_BOOL;
 }
 
 /* A lone constant as masks have it: -inf, the least float, -10000. */
@@ -105,7 +105,7 @@ static bool cast_chain(const ebb_graph *g, ebb_node n)
     ebb_value x = ebb_in(g, n, 0), y = ebb_out(g, n, 0);
     if (ebb_node_of(g, n)->op != EBB_OP_CAST || x.i == 0 || y.i == 0)
         return false;
-    const ebb_type *from = &ebb_value_of(g, x)->type, *to = &ebb_value_of(g, y)->type;
+    const ebb_type *from = ebb_value_of(g, x)->type, *to = ebb_value_of(g, y)->type;
     return ebb_producer_op(g, x) == EBB_OP_CAST ||
            (from->dtype != EBB_NONE && from->dtype == to->dtype);
 }

@@ -34,7 +34,7 @@
 
 bool ebb_is_image(const ebb_graph *g, ebb_value v)
 {
-    const ebb_type *t = &ebb_value_of(g, v)->type;
+    const ebb_type *t = ebb_value_of(g, v)->type;
     return v.i != 0 && t->kind == EBB_KIND_TENSOR && t->rank == 4 && t->dims[1] > 0 &&
            t->dims[2] > 0 && t->dims[3] > 0;
 }
@@ -56,7 +56,7 @@ ebb_value ebb_image_last(ebb_images *s, ebb_build *b, ebb_value v)
     ebb_image *image = ebb_image_of(s, v);
     if (image->last.i != 0)
         return image->last;
-    ebb_type t = ebb_value_of(b->g, v)->type;
+    ebb_type t = *ebb_value_of(b->g, v)->type;
     const int64_t dims[] = {t.dims[0], t.dims[2], t.dims[3], t.dims[1]};
     const char *name = b->name;
     b->name = ebb_value_name(b->g, v);
@@ -116,14 +116,14 @@ static const char *window_of(ebb_window *w, const ebb_graph *g, ebb_node n)
     uint32_t count;
     if (!ebb_is_image(g, x))
         return "its input is not known to be an image of two axes";
-    if (!ebb_is_image(g, weight) || !ebb_type_is_static(&ebb_value_of(g, weight)->type) ||
+    if (!ebb_is_image(g, weight) || !ebb_type_is_static(ebb_value_of(g, weight)->type) ||
         !ebb_is_image(g, ebb_out(g, n, 0)))
         return "the shape of its weight or output is not known";
     ebb_attr_ints(&attrs, "output_shape", &count);
     if (count != 0)
         return "its output_shape decides its pads";
-    const int64_t *dims = ebb_value_of(g, x)->type.dims + 2;
-    const int64_t *kernel = ebb_value_of(g, weight)->type.dims + 2;
+    const int64_t *dims = ebb_value_of(g, x)->type->dims + 2;
+    const int64_t *kernel = ebb_value_of(g, weight)->type->dims + 2;
     const char *wrong = ebb_node_of(g, n)->op == EBB_OP_CONV
                             ? ebb_window_resolve(w, &attrs, 2, dims, kernel, false)
                             : ebb_window_resolve_transposed(w, &attrs, 2, dims, kernel);
@@ -144,7 +144,7 @@ static void with_window(ebb_build *b, const ebb_window *w, int64_t group, bool t
 
 static bool image_is_same(const ebb_graph *g, ebb_value v)
 {
-    return is_same_bytes(&ebb_value_of(g, v)->type);
+    return is_same_bytes(ebb_value_of(g, v)->type);
 }
 
 static const char *convolve(ebb_images *s, ebb_build *b, ebb_node n)
@@ -157,7 +157,7 @@ static const char *convolve(ebb_images *s, ebb_build *b, ebb_node n)
     bool transposed = ebb_node_of(g, n)->op == EBB_OP_CONV_TRANSPOSE;
     ebb_attrs attrs = ebb_node_attrs(g, n);
     ebb_value x = ebb_in(g, n, 0), weight = ebb_in(g, n, 1), y = ebb_out(g, n, 0);
-    int64_t group = ebb_attr_int(&attrs, "group", 1), channels = ebb_value_of(g, x)->type.dims[1];
+    int64_t group = ebb_attr_int(&attrs, "group", 1), channels = ebb_value_of(g, x)->type->dims[1];
     if (s->stored && !image_is_same(g, weight) && ebb_image_of(s, weight)->last.i == 0)
         ebb_build_fail(b, ebb_weight_stored(s, weight, &ebb_image_of(s, weight)->last));
     // The input channels of ConvTranspose are the first dim of its weight: left as they are.
@@ -231,7 +231,7 @@ static ebb_status retire(ebb_images *s, ebb_node n, size_t *transposes)
         ebb_value with = ebb_image_of(s, y)->instead;
         if (with.i == 0) {
             ebb_build b = ebb_edit_build(s->e, n, EBB_PHASE_NONE);
-            ebb_type type = ebb_value_of(g, y)->type;
+            ebb_type type = *ebb_value_of(g, y)->type;
             b.name = ebb_value_name(g, y);
             with = ebb_image_first(&b, ebb_image_of(s, y)->last, &type);
             EBB_TRY(b.status);

@@ -25,7 +25,7 @@ static bool axis_of(int64_t axis, int64_t *place)
 
 static const ebb_type *type_of(const ebb_build *b, ebb_value v)
 {
-    return &ebb_value_of(b->g, v)->type;
+    return ebb_value_of(b->g, v)->type;
 }
 
 /* ---- pointwise ---- */

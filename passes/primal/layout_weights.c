@@ -53,7 +53,7 @@ static ebb_status turn_draw(ebb_model *m, ebb_str state)
 ebb_status ebb_weight_stored(ebb_images *s, ebb_value v, ebb_value *stored)
 {
     ebb_graph *g = s->e->g;
-    ebb_type type = ebb_value_of(g, v)->type;
+    ebb_type type = *ebb_value_of(g, v)->type;
     const ebb_tensor *t = ebb_value_of(g, v)->tensor;
     size_t size = ebb_dtype_bits((ebb_dtype)type.dtype) / 8;
     unsigned char *bytes = NULL;
@@ -91,7 +91,7 @@ ebb_status ebb_weights_settle(ebb_images *s)
             continue;
         if (ebb_value_of(g, v)->use_count > 0) { // a convolution that stays as it was
             ebb_build b = ebb_edit_build(s->e, ebb_first(g), EBB_FORWARD);
-            ebb_type type = ebb_value_of(g, v)->type;
+            ebb_type type = *ebb_value_of(g, v)->type;
             ebb_value back = ebb_image_first(&b, last, &type);
             EBB_TRY(b.status);
             EBB_TRY(ebb_value_replace(g, v, back));

@@ -126,7 +126,7 @@ static const char *measure(const adapters *l, layer *found)
 {
     const ebb_graph *g = l->g;
     ebb_op op = ebb_node_of(g, found->node)->op;
-    const ebb_type *w = &ebb_value_of(g, found->weight)->type;
+    const ebb_type *w = ebb_value_of(g, found->weight)->type;
     ebb_attrs attrs = ebb_node_attrs(g, found->node);
     if (op == EBB_OP_CONV)
         return "it is a convolution; adapters go beside linear layers";
@@ -197,7 +197,7 @@ static ebb_status rank_of(const adapters *l, const layer *found, int64_t *rank)
 static ebb_status add_tensor(adapters *l, const layer *found, const char *part, int64_t rows,
                              int64_t columns, ebb_value *made)
 {
-    ebb_dtype dtype = (ebb_dtype)ebb_value_of(l->g, found->weight)->type.dtype;
+    ebb_dtype dtype = (ebb_dtype)ebb_value_of(l->g, found->weight)->type->dtype;
     ebb_type type = ebb_type_tensor(dtype, 2, (int64_t[]){rows, columns});
     size_t bytes;
     char *name = ebb_arena_printf(l->e->scratch, "%s.lora_%s.weight", found->module, part);

@@ -26,7 +26,7 @@
 
 static bool is_float_tensor(const ebb_graph *g, ebb_value v)
 {
-    const ebb_type *type = &ebb_value_of(g, v)->type;
+    const ebb_type *type = ebb_value_of(g, v)->type;
     return type->kind == EBB_KIND_TENSOR && ebb_dtype_is_float((ebb_dtype)type->dtype);
 }
 
@@ -204,7 +204,7 @@ static ebb_status find_target(ebb_loss_site *s, ebb_loss_target rule)
         EBB_TRY(ebb_value_add(g, &s->target, name, &type));
         return ebb_graph_add_input(g, s->target);
     }
-    const ebb_type *is = &ebb_value_of(g, there)->type;
+    const ebb_type *is = ebb_value_of(g, there)->type;
     s->target = there;
     if (may_be(is, &type))
         return NULL;
@@ -303,7 +303,7 @@ static ebb_status name_existing(ebb_edit *e, const char *name)
     ebb_value v;
     int64_t elements;
     EBB_TRY(find_output(e, name, &v));
-    const ebb_type *type = &ebb_value_of(e->g, v)->type;
+    const ebb_type *type = ebb_value_of(e->g, v)->type;
     if (!is_float_tensor(e->g, v) ||
         (type->rank > 0 && (!ebb_type_elements(type, &elements) || elements != 1)))
         return ebb_error(EBB_USAGE, "loss: output '%s' is not a single floating-point number",
@@ -317,7 +317,7 @@ static ebb_status append(ebb_edit *e, const ebb_loss_kind *kind, ebb_value outpu
 {
     ebb_graph *g = e->g;
     ebb_build b = begin(e);
-    ebb_loss_site s = {.e = e, .b = &b, .x = output, .type = ebb_value_of(g, output)->type};
+    ebb_loss_site s = {.e = e, .b = &b, .x = output, .type = *ebb_value_of(g, output)->type};
     const char *name = name_of(e);
     ebb_value loss = EBB_NO_VALUE;
     char text[256];
@@ -330,7 +330,7 @@ static ebb_status append(ebb_edit *e, const ebb_loss_kind *kind, ebb_value outpu
     EBB_TRY(find_axis(&s, kind->target));
     EBB_TRY(find_target(&s, kind->target));
     EBB_TRY(kind->build(&s, &loss));
-    const ebb_type target = ebb_value_of(g, s.target)->type;
+    const ebb_type target = *ebb_value_of(g, s.target)->type;
     let_go_of_outputs(e);
     EBB_TRY(put(e, &b, loss, name));
     return ebb_note(e, "%s of '%s' against the %sinput '%s' %s", kind->name,

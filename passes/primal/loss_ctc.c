@@ -240,7 +240,7 @@ static ebb_status find_lengths(path *p)
     ebb_value made;
     if (name == NULL)
         return NULL;
-    ebb_type type = ebb_value_of(g, p->s->target)->type;
+    ebb_type type = *ebb_value_of(g, p->s->target)->type;
     type.rank = 1;
     EBB_TRY(ebb_value_add(g, &made, name, &type));
     if (strcmp(ebb_value_name(g, made), name) != 0)
@@ -255,7 +255,7 @@ ebb_status ebb_loss_ctc(ebb_loss_site *s, ebb_value *loss)
 {
     static const int64_t batch_second[3] = {1, 0, 2};
     const int time = (int)ebb_option_int(s->e, "time-axis");
-    const ebb_type target = ebb_value_of(s->e->g, s->target)->type;
+    const ebb_type target = *ebb_value_of(s->e->g, s->target)->type;
     path p = {.s = s, .b = s->b, .steps = s->type.dims[time]};
     const int64_t blank = ebb_option_int(s->e, "blank");
     if (p.steps < 1 || p.steps > MOST_STEPS || s->type.dims[2] < 1 || target.dims[1] < 1)

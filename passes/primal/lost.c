@@ -229,8 +229,8 @@ bool ebb_is_shared(const ebb_graph *g, ebb_value v)
 {
     const ebb_value_info *info = ebb_value_of(g, v);
     int64_t elements;
-    if (!ebb_trainable_candidate(g, v) || info->type.rank != 1 || info->use_count < 2 ||
-        !ebb_type_elements(&info->type, &elements) || elements < 2)
+    if (!ebb_trainable_candidate(g, v) || info->type->rank != 1 || info->use_count < 2 ||
+        !ebb_type_elements(info->type, &elements) || elements < 2)
         return false;
     for (size_t u = 0; u < info->use_count; u++)
         if (!ebb_is_own_slot(g, info->uses[u]))
@@ -255,7 +255,7 @@ static bool is_in_shared_layers(const ebb_graph *g, size_t times)
 {
     for (size_t i = 0; i < g->initializer_count; i++) {
         const ebb_value_info *info = ebb_value_of(g, g->initializers[i]);
-        if (ebb_trainable_candidate(g, g->initializers[i]) && info->type.rank > 1 &&
+        if (ebb_trainable_candidate(g, g->initializers[i]) && info->type->rank > 1 &&
             info->use_count == times)
             return true;
     }
@@ -275,7 +275,7 @@ static ebb_status find_merged(findings *f)
             continue;
         EBB_TRY(add(f, EBB_LOST_SHARING, info->uses[0].node, v,
                     ebb_arena_printf(f->arena,
-                                     "'%s' is the scale or bias of %zu operators: equal parameters "
+                                     "'%s' is the scale or bias of %u operators: equal parameters "
                                      "were merged, and training would tie them",
                                      ebb_value_name(g, v), info->use_count)));
     }
@@ -294,7 +294,7 @@ static ebb_status find_nameless(findings *f)
     for (size_t i = 0; i < g->initializer_count; i++) {
         ebb_value v = g->initializers[i];
         const ebb_value_info *info = ebb_value_of(g, v);
-        if (!ebb_trainable_candidate(g, v) || info->type.rank < 2 ||
+        if (!ebb_trainable_candidate(g, v) || info->type->rank < 2 ||
             info->role == EBB_ROLE_PARAMETER || !ebb_name_is_anonymous(ebb_value_name(g, v)) ||
             !ebb_feeds_weight_slot(g, v))
             continue;
@@ -328,7 +328,7 @@ static bool has_content(const ebb_tensor *t)
 
 static bool same_bytes(const ebb_value_info *a, const ebb_value_info *b)
 {
-    return a->type.dtype == b->type.dtype && ebb_type_same_shape(&a->type, &b->type) &&
+    return a->type->dtype == b->type->dtype && ebb_type_same_shape(a->type, b->type) &&
            a->tensor->bytes == b->tensor->bytes &&
            (a->tensor->data == b->tensor->data ||
             memcmp(a->tensor->data, b->tensor->data, a->tensor->bytes) == 0);
@@ -337,11 +337,12 @@ static bool same_bytes(const ebb_value_info *a, const ebb_value_info *b)
 /* The same numbers, rows for columns: folding stores the weight of a tied head so. */
 static bool same_transposed(const ebb_value_info *a, const ebb_value_info *b)
 {
-    const size_t element = ebb_dtype_bits((ebb_dtype)a->type.dtype) / 8;
-    if (a->type.dtype != b->type.dtype || a->type.rank != 2 || b->type.rank != 2 ||
-        a->type.dims[0] != b->type.dims[1] || a->type.dims[1] != b->type.dims[0] || element == 0)
+    const size_t element = ebb_dtype_bits((ebb_dtype)a->type->dtype) / 8;
+    if (a->type->dtype != b->type->dtype || a->type->rank != 2 || b->type->rank != 2 ||
+        a->type->dims[0] != b->type->dims[1] || a->type->dims[1] != b->type->dims[0] ||
+        element == 0)
         return false;
-    const size_t rows = (size_t)a->type.dims[0], columns = (size_t)a->type.dims[1];
+    const size_t rows = (size_t)a->type->dims[0], columns = (size_t)a->type->dims[1];
     const unsigned char *x = a->tensor->data, *y = b->tensor->data;
     if (a->tensor->bytes != rows * columns * element || b->tensor->bytes != a->tensor->bytes)
         return false;
@@ -364,7 +365,7 @@ static ebb_status find_ties(findings *f)
     for (size_t i = 0; i < g->initializer_count && count < MOST; i++) {
         ebb_value v = g->initializers[i];
         const ebb_value_info *info = ebb_value_of(g, v);
-        if (!ebb_trainable_candidate(g, v) || info->type.rank < 2 || info->use_count == 0 ||
+        if (!ebb_trainable_candidate(g, v) || info->type->rank < 2 || info->use_count == 0 ||
             !has_content(info->tensor))
             continue;
         bool same = false, turned = false;

@@ -42,7 +42,7 @@ static ebb_status copy_draw(ebb_graph *g, ebb_value from, ebb_value to)
 
 ebb_status ebb_initializer_copy(ebb_graph *g, ebb_value from, const char *name, ebb_value *copy)
 {
-    ebb_type type = ebb_value_of(g, from)->type;
+    ebb_type type = *ebb_value_of(g, from)->type;
     const ebb_tensor *t = ebb_value_of(g, from)->tensor;
     uint8_t role = ebb_value_of(g, from)->role;
     EBB_TRY(ebb_graph_add_initializer(g, copy, name, &type, NULL, (ebb_role)role));
@@ -200,7 +200,7 @@ static bool may_be_merged(const ebb_graph *g, ebb_value v)
     return v.i != 0 && info->tensor != NULL && (info->flags & EBB_IS_INITIALIZER) != 0 &&
            (info->role == EBB_ROLE_NONE || info->role == EBB_ROLE_PARAMETER ||
             info->role == EBB_ROLE_FROZEN || info->role == EBB_ROLE_STATISTIC) &&
-           ebb_dtype_is_float((ebb_dtype)info->type.dtype);
+           ebb_dtype_is_float((ebb_dtype)info->type->dtype);
 }
 
 static ebb_status key_of(parting *m, key *k, ebb_use use, ebb_value v)

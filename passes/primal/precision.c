@@ -147,7 +147,7 @@ static bool gives_float32(ebb_op op, uint32_t slot)
 
 static bool is_f32(const ebb_graph *g, ebb_value v)
 {
-    const ebb_type *t = &ebb_value_of(g, v)->type;
+    const ebb_type *t = ebb_value_of(g, v)->type;
     return v.i != 0 && t->kind == EBB_KIND_TENSOR && t->dtype == EBB_F32;
 }
 
@@ -261,7 +261,7 @@ static ebb_status find_activations(lowering *l)
 static bool from_integers(const ebb_graph *g, ebb_node n)
 {
     const ebb_node_info *info = ebb_node_of(g, n);
-    uint8_t from = ebb_value_of(g, info->in[0])->type.dtype;
+    uint8_t from = ebb_value_of(g, info->in[0])->type->dtype;
     return info->op == EBB_OP_CAST && (from == EBB_BOOL || ebb_dtype_is_integer((ebb_dtype)from));
 }
 
@@ -363,7 +363,9 @@ static ebb_status lower(lowering *l, ebb_node n)
         ebb_value v = ebb_out(g, n, o);
         if (!is_f32(g, v) || gives_float32(op, o))
             continue;
-        ebb_value_of(g, v)->type.dtype = (uint8_t)l->dtype;
+        ebb_type lower = *ebb_value_of(g, v)->type;
+        lower.dtype = (uint8_t)l->dtype;
+        EBB_TRY(ebb_value_set_type(g, v, &lower));
         ebb_value_of(g, v)->origin = NULL; // the file says otherwise
         l->lowered[v.i] = true;
     }

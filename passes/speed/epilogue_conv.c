@@ -22,7 +22,7 @@ static bool is_conv(const ebb_graph *g, ebb_node n)
 
 static ebb_dtype dtype_of(const ebb_graph *g, ebb_node conv)
 {
-    return (ebb_dtype)ebb_value_of(g, ebb_out(g, conv, 0))->type.dtype;
+    return (ebb_dtype)ebb_value_of(g, ebb_out(g, conv, 0))->type->dtype;
 }
 
 /* What cuDNN compiles for the purpose takes 16 bits, channels last, one group. */
@@ -37,7 +37,7 @@ static bool can_be_compiled(const ebb_graph *g, ebb_node conv)
 /* Of an image's row each eight neighbouring channels are a byte. */
 static bool has_bits(const ebb_graph *g, ebb_node conv)
 {
-    const ebb_type *y = &ebb_value_of(g, ebb_out(g, conv, 0))->type;
+    const ebb_type *y = ebb_value_of(g, ebb_out(g, conv, 0))->type;
     return can_be_compiled(g, conv) && y->rank == 4 && y->dims[3] > 0 && y->dims[3] % 8 == 0;
 }
 

@@ -78,9 +78,9 @@ static const char *decline(const state *s, const ebb_epilogue *t)
 {
     const ebb_graph *g = s->e->g;
     int64_t elements;
-    if (!ebb_type_elements(&ebb_value_of(g, ebb_out(g, t->relu, 0))->type, &elements))
+    if (!ebb_type_elements(ebb_value_of(g, ebb_out(g, t->relu, 0))->type, &elements))
         return "its size is not known";
-    if (!has_channels_last(&ebb_value_of(g, ebb_in(g, t->maker, 0))->type))
+    if (!has_channels_last(ebb_value_of(g, ebb_in(g, t->maker, 0))->type))
         return "its batch norm has channels first, or no multiple of 8, and no library has one "
                "kernel for both";
     return statistics_can_wait(s, t) ? NULL : "the statistics of its batch norm are read before it";
@@ -132,8 +132,8 @@ static void add_way_back(const state *s, ways *t, ebb_node mask)
         if (ebb_same_value(v, through))
             break;
     }
-    const ebb_type *type = &ebb_value_of(g, x)->type;
-    if (has_channels_last(type) && type->dtype == ebb_value_of(g, through)->type.dtype &&
+    const ebb_type *type = ebb_value_of(g, x)->type;
+    if (has_channels_last(type) && type->dtype == ebb_value_of(g, through)->type->dtype &&
         (!w.read_elsewhere || can_move_up(s, w.norm, mask)))
         t->back[t->back_count++] = w;
 }

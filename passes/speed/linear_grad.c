@@ -54,7 +54,7 @@ static bool list_of_axes(const state *s, ebb_node n, const int64_t **axes, uint3
 /* Sums over the axes in front, all those behind them kept: x is [rows, columns] whatever its rank. */
 static bool reads_rows(site *t, const state *s, ebb_node n)
 {
-    const ebb_type *x = &ebb_value_of(s->e->g, ebb_in(s->e->g, n, 0))->type;
+    const ebb_type *x = ebb_value_of(s->e->g, ebb_in(s->e->g, n, 0))->type;
     const int64_t *axes;
     uint32_t count;
     bool summed[EBB_MAX_RANK] = {false};
@@ -79,7 +79,7 @@ static bool reads_rows(site *t, const state *s, ebb_node n)
 
 static bool is_matrix(const ebb_graph *g, ebb_value v)
 {
-    return v.i != 0 && ebb_value_of(g, v)->type.rank == 2;
+    return v.i != 0 && ebb_value_of(g, v)->type->rank == 2;
 }
 
 /* Of two matrices, over the rows of both, read as dY's are. */
@@ -92,7 +92,7 @@ static bool is_product(const site *t, const ebb_graph *g, ebb_use use)
         ebb_attr_int(&attrs, "transA", 0) == 0 || ebb_attr_int(&attrs, "transB", 0) != 0 ||
         !is_matrix(g, ebb_in(g, use.node, 0)) || !is_matrix(g, ebb_in(g, use.node, 1)))
         return false;
-    const ebb_type *dy = &ebb_value_of(g, ebb_in(g, use.node, use.slot))->type;
+    const ebb_type *dy = ebb_value_of(g, ebb_in(g, use.node, use.slot))->type;
     return dy->dims[0] == t->rows && dy->dims[1] == t->columns;
 }
 

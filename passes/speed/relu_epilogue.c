@@ -53,7 +53,7 @@ static ebb_node behind(ebb_epilogue *t, const ebb_graph *g, ebb_node n, uint32_t
 
 static bool same_type(const ebb_graph *g, ebb_value a, ebb_value b)
 {
-    const ebb_type *s = &ebb_value_of(g, a)->type, *t = &ebb_value_of(g, b)->type;
+    const ebb_type *s = ebb_value_of(g, a)->type, *t = ebb_value_of(g, b)->type;
     return s->dtype == t->dtype && ebb_type_same_shape(s, t);
 }
 

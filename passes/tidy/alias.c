@@ -145,7 +145,7 @@ static void join(sharing *s, ebb_value out, ebb_value in)
 
 static bool same_size(const ebb_graph *g, ebb_value a, ebb_value b)
 {
-    const ebb_type *x = &ebb_value_of(g, a)->type, *y = &ebb_value_of(g, b)->type;
+    const ebb_type *x = ebb_value_of(g, a)->type, *y = ebb_value_of(g, b)->type;
     size_t x_bytes, y_bytes;
     return ebb_type_bytes(x, &x_bytes) && ebb_type_bytes(y, &y_bytes) && x_bytes == y_bytes &&
            x_bytes > 0 && x->layout.kind == y->layout.kind && x->layout.block == y->layout.block;

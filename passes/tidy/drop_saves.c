@@ -62,7 +62,7 @@ static ebb_status read_before_expand(ebb_edit *e, ebb_node n)
     const ebb_graph *g = e->g;
     if (!broadcasts(ebb_node_of(g, n)->op))
         return NULL;
-    const ebb_type *full = &ebb_value_of(g, ebb_out(g, n, 0))->type;
+    const ebb_type *full = ebb_value_of(g, ebb_out(g, n, 0))->type;
     for (uint32_t i = 0; i < ebb_node_of(g, n)->in_count; i++) {
         ebb_value v = ebb_in(g, n, i);
         if (v.i == 0 || ebb_producer_op(g, v) != EBB_OP_EXPAND)
@@ -71,7 +71,7 @@ static ebb_status read_before_expand(ebb_edit *e, ebb_node n)
         for (uint32_t j = 0; j < ebb_node_of(g, n)->in_count; j++)
             another =
                 another || (j != i && ebb_in(g, n, j).i != v.i &&
-                            ebb_type_same_shape(&ebb_value_of(g, ebb_in(g, n, j))->type, full));
+                            ebb_type_same_shape(ebb_value_of(g, ebb_in(g, n, j))->type, full));
         if (!another)
             continue;
         ebb_found(e);

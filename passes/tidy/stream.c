@@ -23,7 +23,7 @@
 /* Rows of a tile of about so many bytes; 0: the tensor is no larger. */
 static int64_t rows_of_tile(const ebb_graph *g, ebb_value v, uint64_t tile_bytes)
 {
-    const ebb_type *type = &ebb_value_of(g, v)->type;
+    const ebb_type *type = ebb_value_of(g, v)->type;
     size_t bytes;
     if (!ebb_type_bytes(type, &bytes) || bytes <= tile_bytes || type->dims[0] < 2)
         return 0;

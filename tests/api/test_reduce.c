@@ -172,7 +172,7 @@ static ebb_status has_one(void *context, ebb_model *model, bool *still)
     EBB_EACH_NODE(g, n)
         if (strcmp(ebb_text(g, ebb_node_of(g, n)->op_name), w->op) == 0)
             *still =
-                *still || ebb_value_of(g, ebb_in(g, n, 0))->type.dims[0] >= (int64_t)w->least_dim;
+                *still || ebb_value_of(g, ebb_in(g, n, 0))->type->dims[0] >= (int64_t)w->least_dim;
     return NULL;
 }
 
@@ -245,7 +245,7 @@ static ebb_model *with_an_operator_within(void)
             middle = n;
     assert_int_not_equal(middle.i, 0);
     y = ebb_out(g, middle, 0);
-    ebb_type type = ebb_value_of(g, y)->type;
+    ebb_type type = *ebb_value_of(g, y)->type;
     ok(ebb_value_add(g, &q, "planted", &type));
     ok(ebb_value_replace(g, y, q));
     ok(ebb_model_import(model, "my.ops", 1));

@@ -315,8 +315,8 @@ static void count_bits(const ebb_model *m, outcome *o)
         int64_t count;
         if (ebb_node_of(g, n)->op != EBB_OP_QUANTIZE)
             continue;
-        assert_true(ebb_type_bytes(&ebb_value_of(g, ebb_out(g, n, 0))->type, &bytes));
-        assert_true(ebb_type_elements(&ebb_value_of(g, ebb_in(g, n, 0))->type, &count));
+        assert_true(ebb_type_bytes(ebb_value_of(g, ebb_out(g, n, 0))->type, &bytes));
+        assert_true(ebb_type_elements(ebb_value_of(g, ebb_in(g, n, 0))->type, &count));
         bits += 8 * (double)bytes;
         elements += (double)count;
         o->coded++;

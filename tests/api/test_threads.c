@@ -83,7 +83,7 @@ static uint64_t hash_of(ebb_program *p)
         if (!ebb_program_is_state(p, v) && !ebb_same_value(v, g->loss))
             continue;
         must(ebb_program_get(p, ebb_value_name(g, v), &t));
-        if (ebb_type_bytes(&ebb_value_of(g, v)->type, &bytes))
+        if (ebb_type_bytes(ebb_value_of(g, v)->type, &bytes))
             hash = add_to_hash(hash, t.data, bytes);
     }
     return hash;

@@ -132,7 +132,7 @@ static ebb_status add_loss(ebb_model *m)
     ebb_graph *g = m->graph;
     ebb_value y = ebb_value_find(g, "y");
     ebb_build b = ebb_build_at(g, EBB_NO_NODE, EBB_FORWARD, NULL);
-    ebb_type type = ebb_value_of(g, y)->type;
+    ebb_type type = *ebb_value_of(g, y)->type;
     int64_t n = 0;
     assert_true(ebb_type_elements(&type, &n));
     double *weights = malloc((size_t)(n + 1) * sizeof *weights);

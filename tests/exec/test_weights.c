@@ -196,7 +196,7 @@ static void a_skeleton_draws_the_same_weight_in_either_order(void **state)
         ebb_type in = ebb_type_tensor(EBB_F32, 4, image);
         ebb_node n;
         good(ebb_node_set_ints(m->initialization, ebb_first(m->initialization), "shape", dims, 4));
-        ebb_value_of(m->initialization, m->init_bindings[0].value)->type = type;
+        good(ebb_value_set_type(m->initialization, m->init_bindings[0].value, &type));
         ebb_node_remove(m->graph, ebb_first(m->graph));
         ebb_graph_remove_output(m->graph, m->graph->outputs[0]);
         ebb_graph_remove_initializer(m->graph, w);

@@ -26,7 +26,7 @@ static bool is_small(const ebb_graph *g)
 {
     size_t bytes, total = 0;
     for (size_t i = 0; i < g->input_count; i++)
-        if (!ebb_type_bytes(&ebb_value_of(g, g->inputs[i])->type, &bytes) || bytes > 1 << 16 ||
+        if (!ebb_type_bytes(ebb_value_of(g, g->inputs[i])->type, &bytes) || bytes > 1 << 16 ||
             (total += bytes) > 1 << 16)
             return false;
     return true;

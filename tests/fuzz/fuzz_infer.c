@@ -10,7 +10,7 @@
 static void bind_all(ebb_graph *g, int64_t size)
 {
     for (size_t i = 0; i < g->input_count; i++) {
-        const ebb_type *type = &ebb_value_of(g, g->inputs[i])->type;
+        const ebb_type *type = ebb_value_of(g, g->inputs[i])->type;
         for (int d = 0; d < type->rank; d++) {
             size_t bound;
             const char *symbol = ebb_text(g, type->symbols[d]);

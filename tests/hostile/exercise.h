@@ -39,7 +39,7 @@ static inline bool exercise_allocate(exercise_values *values, const ebb_graph *g
         size_t bytes;
         if (info->dead)
             continue;
-        if (!ebb_type_bytes(&info->type, &bytes) || bytes > EXERCISE_BYTES)
+        if (!ebb_type_bytes(info->type, &bytes) || bytes > EXERCISE_BYTES)
             return false;
         values->bytes += bytes;
         if (values->bytes > EXERCISE_BYTES ||
@@ -48,7 +48,7 @@ static inline bool exercise_allocate(exercise_values *values, const ebb_graph *g
         if (info->tensor != NULL && info->tensor->data != NULL)
             memcpy(values->data[v.i], info->tensor->data, bytes);
         else if ((info->flags & (EBB_IS_INPUT | EBB_IS_INITIALIZER)) != 0)
-            draw_values(d, (ebb_dtype)info->type.dtype, values->data[v.i], bytes);
+            draw_values(d, (ebb_dtype)info->type->dtype, values->data[v.i], bytes);
         else if (bytes != 0) // what no kernel has written is no number that it may rely on
             memset(values->data[v.i], 0x5A, bytes);
     }

@@ -395,8 +395,8 @@ static void give(ebb_graph *g, ebb_value v, const ebb_tensor *t)
     assert_non_null(copy);
     *copy = *t;
     info->tensor = copy;
-    info->type = t->type;
     info->flags = EBB_IS_INITIALIZER;
+    assert_null(ebb_value_set_type(g, v, &t->type));
 }
 
 /* Its outputs become constants, which is what the next node's shapes may depend on. */
@@ -573,20 +573,20 @@ static void draw_inputs(ebb_graph *g)
         ebb_value_info *info = ebb_value_of(g, g->inputs[i]);
         size_t bytes;
         int64_t count;
-        assert_true(ebb_type_bytes(&info->type, &bytes));
-        assert_true(ebb_type_elements(&info->type, &count));
+        assert_true(ebb_type_bytes(info->type, &bytes));
+        assert_true(ebb_type_elements(info->type, &count));
         void *data = ebb_arena_zeroed(&g->model->arena, bytes + 1, 1);
         bool positive = strncmp(ebb_value_name(g, g->inputs[i]), "pos", 3) == 0;
         for (int64_t e = 0; e < count; e++) {
             state = state * 6364136223846793005u + 1442695040888963407u;
             double x = (double)(state >> 40) / 8388608.0 - 1.0;
             x = positive ? 1.0 + x / 2 : x;
-            if (info->type.dtype == EBB_F64)
+            if (info->type->dtype == EBB_F64)
                 ((double *)data)[e] = x;
             else
                 ((float *)data)[e] = (float)x;
         }
-        give(g, g->inputs[i], &(ebb_tensor){.type = info->type, .data = data, .bytes = bytes});
+        give(g, g->inputs[i], &(ebb_tensor){.type = *info->type, .data = data, .bytes = bytes});
     }
 }
 

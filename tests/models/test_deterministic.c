@@ -35,7 +35,7 @@ static char *states_after(ebb_model *m, int count, const ebb_batch *batch, size_
     for (int k = 0; k < TAKEN; k++)
         must(ebb_program_step(p, batch), what);
     for (ebb_value v = {1}; v.i < m->graph->value_count; v.i++) {
-        const ebb_type *type = &ebb_value_of(m->graph, v)->type;
+        const ebb_type *type = ebb_value_of(m->graph, v)->type;
         ebb_named t;
         size_t bytes;
         if (!ebb_program_is_state(p, v) || type->dtype != EBB_F32 || !ebb_type_bytes(type, &bytes))

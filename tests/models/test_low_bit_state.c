@@ -45,7 +45,7 @@ static void plan_bert(const char *passes, int64_t *states, int64_t *peak, int64_
         int64_t n;
         if (info->role != EBB_ROLE_PARAMETER || ebb_graph_bound(g, g->initializers[i]).i == 0)
             continue;
-        assert_true(ebb_type_elements(&info->type, &n));
+        assert_true(ebb_type_elements(info->type, &n));
         if (n >= 4096) // aligned to 64 bytes in the arena: 2 states
             *formula += 2 * ((4 * n + 63) / 64 * 64 - (n * bits / 8 + 63) / 64 * 64 -
                              ((n + block - 1) / block * 4 + 63) / 64 * 64);

@@ -73,7 +73,7 @@ static void every_skeleton_can_be_planned(void **state)
 /* A float matrix of at least 197 queries by as many keys, for each head or for all. */
 static bool is_scores(const ebb_value_info *info)
 {
-    const ebb_type *t = &info->type;
+    const ebb_type *t = info->type;
     return !info->dead && info->producer.i != 0 && ebb_dtype_is_float((ebb_dtype)t->dtype) &&
            t->rank == 4 && t->dims[2] == t->dims[3] && t->dims[2] >= 197;
 }

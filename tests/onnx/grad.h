@@ -301,7 +301,7 @@ static bool set_up(bench *t)
     for (uint32_t k = 0; k < t->out_count; k++) {
         if (c->outputs[k] != '1')
             continue;
-        ebb_type type = ebb_value_of(t->g, t->y[k])->type;
+        ebb_type type = *ebb_value_of(t->g, t->y[k])->type;
         int64_t n;
         double w[ELEMENTS];
         if (!ebb_type_elements(&type, &n) || n > ELEMENTS || type.dtype != EBB_F64) {
@@ -336,8 +336,8 @@ static bool differentiate(bench *t)
     for (uint32_t i = 0; i < t->in_count; i++) {
         if (!t->varies[i] || t->dx[i].i == 0)
             continue;
-        const ebb_type *x = &ebb_value_of(t->g, t->x[i])->type;
-        const ebb_type *dx = &ebb_value_of(t->g, t->dx[i])->type;
+        const ebb_type *x = ebb_value_of(t->g, t->x[i])->type;
+        const ebb_type *dx = ebb_value_of(t->g, t->dx[i])->type;
         if (!ebb_type_same_shape(x, dx) || x->dtype != dx->dtype) {
             char a[128], b[128];
             print_error("input %u is %s, its gradient %s\n", i,
@@ -430,7 +430,7 @@ static bool compare(bench *t, uint32_t which)
     double v[ELEMENTS], along = 0.0, size = 0.0, above, below;
     const ebb_tensor *dx = t->dx[which].i != 0 ? ebb_value_of(t->g, t->dx[which])->tensor : NULL;
     int64_t n = 0;
-    assert_true(ebb_type_elements(&ebb_value_of(t->g, t->x[which])->type, &n));
+    assert_true(ebb_type_elements(ebb_value_of(t->g, t->x[which])->type, &n));
     for (int64_t i = 0; i < n; i++) {
         v[i] = draw_signed();
         double part = dx != NULL ? ebb_tensor_double(dx, i) * v[i] : 0.0;

@@ -95,9 +95,8 @@ static ebb_status hold(ebb_model *m, ebb_value v, const ebb_tensor *tensor)
     *own = *tensor;
     ebb_value_info *info = ebb_value_of(m->graph, v);
     info->tensor = own;
-    info->type = own->type;
     info->flags = (uint16_t)((info->flags & ~EBB_IS_INPUT) | EBB_IS_INITIALIZER);
-    return NULL;
+    return ebb_value_set_type(m->graph, v, &own->type);
 }
 
 static bool is_plain(const ebb_type *type)
@@ -108,7 +107,7 @@ static bool is_plain(const ebb_type *type)
 /* As ONNX's own runner makes them. */
 static ebb_status count_up(trial *t, ebb_value v)
 {
-    ebb_tensor tensor = {.type = ebb_value_of(t->model->graph, v)->type};
+    ebb_tensor tensor = {.type = *ebb_value_of(t->model->graph, v)->type};
     int64_t count;
     if (tensor.type.dtype != EBB_F32 || !ebb_type_elements(&tensor.type, &count))
         return ebb_error(EBB_UNSUPPORTED, "an input has no size or is not float32");
@@ -129,7 +128,7 @@ static verdict give_inputs(trial *t)
         char path[2200];
         ebb_tensor tensor;
         const char *name = NULL;
-        const ebb_type *type = &ebb_value_of(g, g->inputs[i])->type;
+        const ebb_type *type = ebb_value_of(g, g->inputs[i])->type;
         if (type->kind != EBB_KIND_TENSOR || !is_plain(type))
             return say(t, NOT_SUPPORTED, "an input is no plain tensor");
         ebb_status status = NULL;
@@ -338,8 +337,8 @@ static verdict run_trial(trial *t, const char *backend)
     if (without_row(g) != NULL)
         return say(t, NOT_SUPPORTED, without_row(g));
     for (size_t i = 0; i < g->output_count; i++)
-        if (ebb_value_of(g, g->outputs[i])->type.kind != EBB_KIND_TENSOR ||
-            !is_plain(&ebb_value_of(g, g->outputs[i])->type))
+        if (ebb_value_of(g, g->outputs[i])->type->kind != EBB_KIND_TENSOR ||
+            !is_plain(ebb_value_of(g, g->outputs[i])->type))
             return say(t, NOT_SUPPORTED, "an output is no plain tensor");
     verdict v = give_inputs(t);
     if (v != PASSED)

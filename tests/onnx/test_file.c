@@ -356,7 +356,7 @@ static void phases_roles_loss_and_places_are_written(void **state)
     OK(ebb_model_read_memory(&model, b.data, b.count, NULL));
     ebb_graph *g = model->graph;
     ebb_value y = ebb_value_find(g, "y"), dx, w = ebb_value_find(g, "w");
-    ebb_type type = ebb_value_of(g, y)->type;
+    ebb_type type = *ebb_value_of(g, y)->type;
     ebb_node n;
     OK(ebb_value_add(g, &dx, "x_grad", &type));
     OK(ebb_node_add(g, &n, EBB_NO_NODE, EBB_DOMAIN_MS, "ReluGrad", (const ebb_value[]){y, y}, 2,
@@ -394,7 +394,7 @@ static void phases_roles_loss_and_places_are_written(void **state)
     assert_int_equal(ebb_value_of(h, ebb_value_find(h, "w"))->role, EBB_ROLE_PARAMETER);
     assert_string_equal(ebb_value_name(h, h->loss), "y");
     assert_int_equal(h->binding_count, 1);
-    assert_int_equal(ebb_value_of(h, ebb_value_find(h, "x_grad"))->type.rank, 1);
+    assert_int_equal(ebb_value_of(h, ebb_value_find(h, "x_grad"))->type->rank, 1);
 
     // What has been written once is written the same again.
     void *twice;

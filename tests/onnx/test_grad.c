@@ -55,7 +55,7 @@ static void gradient_of(ebb_op op, uint32_t count, const double (*x)[4], double 
     ebb_emit_node(&t.b, op, t.x, count, t.y, 1, 1);
     assert_null(t.b.status);
     t.node = t.b.last;
-    ebb_type y = ebb_value_of(t.g, t.y[0])->type;
+    ebb_type y = *ebb_value_of(t.g, t.y[0])->type;
     assert_null(ebb_graph_add_initializer(t.g, &t.dy[0], "dy", &y, ones, EBB_ROLE_PARAMETER));
     grad_case what = blank;
     what.op = op;

@@ -24,7 +24,7 @@ typedef struct pair {
 static int64_t elements(const bench *t, ebb_value v)
 {
     int64_t n = 0;
-    assert_true(ebb_type_elements(&ebb_value_of(t->g, v)->type, &n) && n <= ELEMENTS);
+    assert_true(ebb_type_elements(ebb_value_of(t->g, v)->type, &n) && n <= ELEMENTS);
     return n;
 }
 
@@ -51,7 +51,7 @@ static ebb_value put_loss(pair *p)
     for (uint32_t i = 0; i < t->in_count; i++) {
         if (!is_gradient(t, i))
             continue;
-        ebb_type type = ebb_value_of(t->g, t->dx[i])->type;
+        ebb_type type = *ebb_value_of(t->g, t->dx[i])->type;
         ebb_value u = ebb_const_tensor(&t->b, &type, p->u[i]);
         ebb_value product = ebb_emit(&t->b, EBB_OP_MUL, t->dx[i], u);
         ebb_with_int(&t->b, "keepdims", 0);

@@ -193,7 +193,7 @@ static void types_come_out_as_written(void **state)
          at += used) {
         ebb_value v = ebb_value_find(m->graph, name);
         assert_true(v.i != 0);
-        ebb_type_print(found, sizeof found, &ebb_value_of(m->graph, v)->type, &m->names);
+        ebb_type_print(found, sizeof found, ebb_value_of(m->graph, v)->type, &m->names);
         if (strcmp(found, type) != 0)
             fail_msg("%s: %s is %s, expected %s", t->nodes, name, found, type);
     }
@@ -215,7 +215,7 @@ static ebb_model *model_of(const char *text)
 
 static const ebb_type *type_of(const ebb_model *m, const char *name)
 {
-    return &ebb_value_of(m->graph, ebb_value_find(m->graph, name))->type;
+    return ebb_value_of(m->graph, ebb_value_find(m->graph, name))->type;
 }
 
 static void a_bound_dim_reaches_all_inputs_and_outputs(void **state)
@@ -300,7 +300,7 @@ static void forget(ebb_graph *g)
         for (uint32_t k = 0; k < ebb_node_of(g, n)->out_count; k++) {
             ebb_value v = ebb_out(g, n, k);
             if (v.i != 0)
-                ebb_value_of(g, v)->type = ebb_type_none();
+                ebb_value_of(g, v)->type = &ebb_type_unknown;
         }
 }
 
@@ -308,11 +308,11 @@ static size_t compare(const ebb_graph *told, const ebb_graph *found, size_t *ope
 {
     size_t wrong = 0;
     EBB_EACH_VALUE(told, v) {
-        const ebb_type *a = &ebb_value_of(told, v)->type;
+        const ebb_type *a = ebb_value_of(told, v)->type;
         if (ebb_value_of(told, v)->producer.i == 0)
             continue;
         ebb_value same = ebb_value_find(found, ebb_value_name(told, v));
-        const ebb_type *b = &ebb_value_of(found, same)->type;
+        const ebb_type *b = ebb_value_of(found, same)->type;
         *open += b->kind == EBB_KIND_TENSOR && !ebb_type_is_static(b);
         *open += b->kind == EBB_KIND_UNKNOWN;
         if (a->kind != EBB_KIND_TENSOR || !ebb_type_is_static(a))

@@ -140,10 +140,18 @@ static void a_circle_in_the_list_is_refused(void **state)
     is_refused(g, "stands in the list twice");
 }
 
+static void set_first_dim(ebb_graph *g, const char *name, int64_t dim)
+{
+    ebb_value v = ebb_value_find(g, name);
+    ebb_type type = *ebb_value_of(g, v)->type;
+    type.dims[0] = dim;
+    assert_null(ebb_value_set_type(g, v, &type));
+}
+
 static void a_binding_of_another_type_is_refused(void **state)
 {
     ebb_graph *g = graph_of(state);
-    value(g, "w")->type.dims[0] = 4;
+    set_first_dim(g, "w", 4);
     is_refused(g, "cannot be replaced by 'y'");
 }
 
@@ -159,7 +167,7 @@ static void an_output_written_over_nothing_is_refused(void **state)
     ebb_graph *g = graph_of(state);
     assert_null(ebb_node_set_over(g, ebb_node_find(g, "one"), 0, 0));
     assert_null(ebb_verify(g));
-    value(g, "h")->type.dims[0] = 5;
+    set_first_dim(g, "h", 5);
     is_refused(g, "'h' is written over 'x', which has other bytes");
 }
 
@@ -216,7 +224,7 @@ static void a_binding_to_what_nothing_makes_is_refused(void **state)
 {
     ebb_graph *g = graph_of(state);
     ebb_value loose;
-    assert_null(ebb_value_add(g, &loose, "loose", &value(g, "w")->type));
+    assert_null(ebb_value_add(g, &loose, "loose", value(g, "w")->type));
     assert_null(ebb_graph_bind(g, ebb_value_find(g, "w"), loose));
     is_refused(g, "nothing makes 'loose', which replaces 'w'");
 }

@@ -166,7 +166,7 @@ static double run(const norm_case *c, ebb_model *m, const char *backend, weights
         x[i / COUNT][i % COUNT] = (double)(float)drawn(&seed);
         narrow[i / COUNT][i % COUNT] = (float)x[i / COUNT][i % COUNT];
     }
-    bool wide = ebb_value_of(m->graph, m->graph->inputs[0])->type.dtype == EBB_F64;
+    bool wide = ebb_value_of(m->graph, m->graph->inputs[0])->type->dtype == EBB_F64;
     const void *data[2] = {wide ? (const void *)x[0] : narrow[0],
                            wide ? (const void *)x[1] : narrow[1]};
     int32_t dtype = wide ? EBB_F64 : EBB_F32;

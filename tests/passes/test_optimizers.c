@@ -595,7 +595,7 @@ static void a_resumed_step_goes_on_bit_for_bit(void **state)
             size_t bytes;
             good(ebb_program_get(whole.program, name, &a));
             good(ebb_program_get(second.program, name, &b));
-            assert_true(ebb_type_bytes(&ebb_value_of(g, g->initializers[i])->type, &bytes));
+            assert_true(ebb_type_bytes(ebb_value_of(g, g->initializers[i])->type, &bytes));
             if (memcmp(a.data, b.data, bytes) != 0)
                 fail_msg("%s: '%s' differs after the checkpoint", kinds[k], name);
         }

@@ -182,7 +182,7 @@ static size_t draw_inputs(const ebb_model *model, const part_case *c, drawn *d, 
     bool ignores = strstr(c->graph, "ignore_index") != NULL || strstr(c->before, "cross") != NULL;
     size_t count = 0;
     for (size_t i = 0; i < g->input_count; i++) {
-        const ebb_type *t = &ebb_value_of(g, g->inputs[i])->type;
+        const ebb_type *t = ebb_value_of(g, g->inputs[i])->type;
         ebb_named *in = &inputs[count];
         int64_t elements;
         if ((ebb_value_of(g, g->inputs[i])->flags & EBB_IS_INITIALIZER) != 0)

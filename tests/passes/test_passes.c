@@ -273,7 +273,7 @@ static void classes_in_the_middle_are_moved_last(void **state)
                             "loss:cross-entropy,axis=2");
     ebb_graph *g = model->graph;
     ebb_value target = ebb_value_find(g, "target");
-    const ebb_type *type = &ebb_value_of(g, target)->type;
+    const ebb_type *type = ebb_value_of(g, target)->type;
     assert_int_equal(type->rank, 3);
     assert_int_equal(type->dims[2], 5);
     assert_int_equal(type->dtype, EBB_I64);
@@ -292,7 +292,7 @@ static void all_nodes_without_a_rule_are_named_at_once(void **state)
                      "s = Add (r, q) y = Add (s, h) }");
     ebb_status status = run(model, "loss:mse", false);
     if (status == NULL) {
-        ebb_type type = ebb_value_of(model->graph, ebb_value_find(model->graph, "h"))->type;
+        const ebb_type *type = ebb_value_of(model->graph, ebb_value_find(model->graph, "h"))->type;
         ebb_value_of(model->graph, ebb_value_find(model->graph, "r"))->type = type;
         ebb_value_of(model->graph, ebb_value_find(model->graph, "q"))->type = type;
         status = run(model, "gradient", false);

@@ -174,7 +174,7 @@ EBB_API ebb_status ebb_data_shape(ebb_data *data, ebb_model *model, const char *
         if (!is_fed(g, v) || array == NULL || array->rank < 1)
             continue;
         EBB_TRY(count_rows(data, array, &first, rows));
-        EBB_TRY(ebb_feed_fit(&feed, data, array, name, &ebb_value_of(g, v)->type, &forced));
+        EBB_TRY(ebb_feed_fit(&feed, data, array, name, ebb_value_of(g, v)->type, &forced));
         feed.dims[0] = batch;
         EBB_TRY(ebb_bind_shape(g, name, feed.dims, feed.rank));
         EBB_TRY(ebb_infer_graph(g));
@@ -186,7 +186,7 @@ EBB_API ebb_status ebb_data_shape(ebb_data *data, ebb_model *model, const char *
 static ebb_status make_feed(ebb_feed *feed, ebb_data *data, const ebb_graph *g, ebb_value v,
                             const ebb_named *array)
 {
-    const ebb_type *type = &ebb_value_of(g, v)->type;
+    const ebb_type *type = ebb_value_of(g, v)->type;
     bool forced;
     EBB_TRY(ebb_feed_fit(feed, data, array, ebb_value_name(g, v), type, &forced));
     if (forced) {
@@ -260,7 +260,7 @@ static ebb_status take_whole(ebb_named *out, ebb_data *data, const ebb_graph *g,
     *feed = (ebb_feed){.input = name, .array = array};
     if (array->rank < 1)
         return NULL;
-    EBB_TRY(ebb_feed_fit(feed, data, array, name, &ebb_value_of(g, v)->type, &forced));
+    EBB_TRY(ebb_feed_fit(feed, data, array, name, ebb_value_of(g, v)->type, &forced));
     EBB_TRY(ebb_feed_normalise(feed, data));
     const bool same = feed->move == EBB_MOVE_NONE && feed->normal == NULL &&
                       (int)feed->to == array->dtype && feed->rank == array->rank;

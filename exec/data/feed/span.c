@@ -29,7 +29,7 @@ static bool read_row(ebb_span *span, const ebb_graph *g, const ebb_use *use)
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         if (rows[i].op != n->op || rows[i].place != use->slot || rows[i].of >= n->in_count)
             continue;
-        const ebb_type *type = &ebb_value_of(g, n->in[rows[i].of])->type;
+        const ebb_type *type = ebb_value_of(g, n->in[rows[i].of])->type;
         const ebb_attr *axis = ebb_attr_find(&attrs, "axis");
         const ebb_attr *ignored = ebb_attr_find(&attrs, "ignore_index");
         int64_t dim = rows[i].dim >= 0 ? rows[i].dim : axis != NULL ? axis->i : 0;

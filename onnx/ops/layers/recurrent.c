@@ -201,7 +201,7 @@ static ebb_value dy_of(const ebb_grad *c, uint32_t output)
 static bool is_full(const ebb_graph *g, ebb_value lengths, ebb_value x)
 {
     const ebb_tensor *list = ebb_value_constant(g, lengths);
-    const ebb_type *type = &ebb_value_of(g, x)->type;
+    const ebb_type *type = ebb_value_of(g, x)->type;
     int64_t count;
     if (list == NULL || list->data == NULL || type->rank != 3 ||
         !ebb_type_elements(&list->type, &count))

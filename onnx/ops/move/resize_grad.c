@@ -314,10 +314,11 @@ static ebb_value made_shares(ebb_build *b, ebb_grad *c, const ebb_resize *r, int
     if (ebb_attr_find(&c->attrs, "extrapolation_value") != NULL)
         ebb_with_float(b, "extrapolation_value", 0);
     ebb_value m = ebb_emit_list(b, op, in, count);
-    if (b->status == NULL) // what the scales of a run make of it, y's type has told
-        ebb_value_of(b->g, m)->type =
-            ebb_type_tensor((ebb_dtype)ebb_build_type(b, c->dy[0])->dtype, 2, sizes);
-    return m;
+    if (b->status != NULL)
+        return m;
+    ebb_type type = ebb_type_tensor((ebb_dtype)ebb_build_type(b, c->dy[0])->dtype, 2, sizes);
+    ebb_build_fail(b, ebb_value_set_type(b->g, m, &type)); // what the scales of a run make of it,
+    return m;                                              // y's type has told
 }
 
 /* As `turned`, by shares that are made in the run. */

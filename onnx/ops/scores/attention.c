@@ -251,7 +251,7 @@ static ebb_value kept_output(const ebb_graph *g, ebb_value y, int64_t perm[EBB_M
 {
     enum { VIEWS = 4 };
     const ebb_value_info *info = ebb_value_of(g, y);
-    const int rank = info->type.rank;
+    const int rank = info->type->rank;
     for (int a = 0; a < rank; a++)
         perm[a] = a;
     if (is_kept(g, y, VIEWS))

@@ -85,7 +85,7 @@ static ebb_status copy_node(applier *a, ebb_node n, const char *name, const ebb_
         out[k] = EBB_NO_VALUE;
         if (old.i == 0)
             continue;
-        ebb_type type = ebb_value_of(g, old)->type;
+        ebb_type type = *ebb_value_of(g, old)->type;
         (void)snprintf(text, sizeof text, "%.480s/again", ebb_value_name(g, old));
         EBB_TRY(ebb_value_add(g, &out[k], text, &type));
     }

@@ -19,7 +19,7 @@ static ebb_status bytes_of(const maker *m, ebb_value v, uint64_t *bytes)
 {
     size_t size = 0;
     const ebb_value_info *info = ebb_value_of(m->g, v);
-    if (!ebb_type_bytes(&info->type, &size) ||
+    if (!ebb_type_bytes(info->type, &size) ||
         (m->s->has_arena && !ebb_size_align(&size, size, m->estimate->align)))
         return ebb_hint(
             ebb_error(EBB_REJECTED, "the size of value '%s' is not known", ebb_value_name(m->g, v)),
@@ -40,9 +40,9 @@ static bool is_view(const maker *m, ebb_node n)
         node->out_count != 1)
         return false;
     const ebb_value_info *x = ebb_value_of(m->g, in), *y = ebb_value_of(m->g, out);
-    if (!ebb_type_bytes(&x->type, &in_bytes) || !ebb_type_bytes(&y->type, &out_bytes) ||
-        in_bytes != out_bytes || in_bytes == 0 || x->type.layout.kind != y->type.layout.kind ||
-        x->type.layout.block != y->type.layout.block)
+    if (!ebb_type_bytes(x->type, &in_bytes) || !ebb_type_bytes(y->type, &out_bytes) ||
+        in_bytes != out_bytes || in_bytes == 0 || x->type->layout.kind != y->type->layout.kind ||
+        x->type->layout.block != y->type->layout.block)
         return false;
     if (ebb_value_is_bound(m->g, out))
         return false;

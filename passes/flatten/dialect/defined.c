@@ -92,7 +92,7 @@ static bool is_empty(const ebb_graph *g, const ebb_foreign *f)
 
 static bool is_tensor(const ebb_graph *g, ebb_value v)
 {
-    return ebb_value_of(g, v)->type.kind == EBB_KIND_TENSOR;
+    return ebb_value_of(g, v)->type->kind == EBB_KIND_TENSOR;
 }
 
 /* Optional(X) -> X; an empty one stays, until nothing asks for it. OptionalGetElement(X) -> X. */

@@ -68,7 +68,7 @@ static bool same_windows(const ebb_graph *g, ebb_node a, ebb_node b)
 static bool same_shape(const ebb_graph *g, ebb_value a, ebb_value b)
 {
     return a.i != 0 && b.i != 0 &&
-           ebb_type_same_shape(&ebb_value_of(g, a)->type, &ebb_value_of(g, b)->type);
+           ebb_type_same_shape(ebb_value_of(g, a)->type, ebb_value_of(g, b)->type);
 }
 
 /* Sums dY over everything but the channels. */
@@ -77,7 +77,7 @@ static bool is_bias_grad(const ebb_graph *g, ebb_node n, ebb_arena *scratch)
     const int64_t *axes;
     uint32_t count;
     const ebb_attrs attrs = ebb_node_attrs(g, n);
-    const int rank = ebb_value_of(g, ebb_in(g, n, 0))->type.rank;
+    const int rank = ebb_value_of(g, ebb_in(g, n, 0))->type->rank;
     if (!is_op(g, n, EBB_OP_REDUCE_SUM) || ebb_attr_int(&attrs, "keepdims", 1) != 0 ||
         !ebb_ints_of(g, ebb_in(g, n, 1), scratch, &axes, &count) || (int)count != rank - 1)
         return false;
@@ -159,7 +159,7 @@ static ebb_status join_conv_grad(ebb_graph *g, const conv_grad *c)
 
 static bool conv_grad_takes(const ebb_graph *g, ebb_value x)
 {
-    uint8_t dtype = ebb_value_of(g, x)->type.dtype;
+    uint8_t dtype = ebb_value_of(g, x)->type->dtype;
     return dtype == EBB_F32 || dtype == EBB_F64 || dtype == EBB_F16;
 }
 

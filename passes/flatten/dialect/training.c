@@ -47,7 +47,7 @@ void ebb_dialect_pool_grad(ebb_build *b, ebb_foreign *f)
         ebb_foreign_grad(b, f, EBB_OP_MAX_POOL, forward, in, 1, EBB_NO_VALUE, f->x[0]);
         return;
     }
-    ebb_type x = ebb_value_of(g, ebb_out(g, f->node, 0))->type;
+    ebb_type x = *ebb_value_of(g, ebb_out(g, f->node, 0))->type;
     if (x.rank < 0 || !ebb_type_is_static(&x)) {
         f->declines = "the shape of its output is not known";
         return;
@@ -264,7 +264,7 @@ static bool shape_of(const ebb_build *b, ebb_foreign *f, uint32_t input, ebb_typ
     }
     if (ebb_producer_op(g, f->x[input]) != EBB_OP_SHAPE)
         return false;
-    *shape = ebb_value_of(g, ebb_in(g, ebb_value_of(g, f->x[input])->producer, 0))->type;
+    *shape = *ebb_value_of(g, ebb_in(g, ebb_value_of(g, f->x[input])->producer, 0))->type;
     return shape->rank >= 0 && ebb_type_is_static(shape);
 }
 

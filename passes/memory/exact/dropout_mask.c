@@ -56,7 +56,7 @@ static const char *declines(const ebb_graph *g, ebb_node n, ebb_offer *offer)
         return "its mask comes from no dropout";
     if (!for_gradients_alone(g, mask))
         return "its mask is read for another reason";
-    if (!ebb_type_elements(&ebb_value_of(g, mask)->type, &elements))
+    if (!ebb_type_elements(ebb_value_of(g, mask)->type, &elements))
         return "the size of its mask is not known";
     double bytes = (double)elements, dy = (double)ebb_stored_bytes(g, ebb_in(g, n, 0));
     int64_t bits = ebb_stored_bits(elements, 1);
@@ -113,7 +113,7 @@ static ebb_status read_bits(ebb_edit *e, ebb_node n, ebb_value bits)
         ebb_edit_remove(e, n);
         return NULL;
     }
-    ebb_type type = ebb_value_of(g, ebb_in(g, n, 1))->type;
+    ebb_type type = *ebb_value_of(g, ebb_in(g, n, 1))->type;
     ebb_with_ints(&b, "shape", type.dims, (uint32_t)type.rank);
     ebb_value again = ebb_emit(&b, EBB_OP_UNPACK_BITS, bits);
     EBB_TRY(b.status);

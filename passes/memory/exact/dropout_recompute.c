@@ -251,7 +251,7 @@ static ebb_offer offer_of(const state *s, ebb_node n, ebb_node by)
     double bytes = (double)ebb_stored_bytes(g, y), flops = 0;
     int64_t elements;
     ebb_op op = ebb_node_of(g, by)->op;
-    if (!is_gradient(op) && ebb_type_elements(&ebb_value_of(g, y)->type, &elements))
+    if (!is_gradient(op) && ebb_type_elements(ebb_value_of(g, y)->type, &elements))
         flops = EBB_FLOPS_PER_DRAW * (double)elements;
     double mask = is_gradient(op) ? (double)ebb_stored_bytes(g, ebb_in(g, by, 1)) : 0;
     double turned = ebb_roofline_ns(g, 0, 2 * bytes);

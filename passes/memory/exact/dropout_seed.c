@@ -40,7 +40,7 @@ static ebb_offer offer_of(const ebb_graph *g, ebb_node n)
     ebb_value mask = ebb_in(g, n, 1);
     double dy = (double)ebb_stored_bytes(g, ebb_in(g, n, 0));
     int64_t elements = 0;
-    if (!ebb_type_elements(&ebb_value_of(g, mask)->type, &elements))
+    if (!ebb_type_elements(ebb_value_of(g, mask)->type, &elements))
         elements = 0;
     return (ebb_offer){.value = mask,
                        .saved_bytes = ebb_stored_bytes(g, mask),

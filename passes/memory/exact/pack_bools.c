@@ -44,12 +44,12 @@ static double bytes_of(const ebb_graph *g, ebb_value v)
 static int64_t bits_of(const ebb_graph *g, ebb_value v)
 {
     int64_t n = 0;
-    return ebb_type_elements(&ebb_value_of(g, v)->type, &n) ? ebb_stored_bits(n, 1) : 0;
+    return ebb_type_elements(ebb_value_of(g, v)->type, &n) ? ebb_stored_bits(n, 1) : 0;
 }
 
 static bool is_bool(const ebb_graph *g, ebb_value v)
 {
-    return v.i != 0 && ebb_value_of(g, v)->type.dtype == EBB_BOOL;
+    return v.i != 0 && ebb_value_of(g, v)->type->dtype == EBB_BOOL;
 }
 
 static bool is_fixed(const ebb_graph *g, ebb_value v)
@@ -85,7 +85,7 @@ static ebb_status pack(ebb_edit *e, ebb_value flags, ebb_node before, ebb_value 
 static ebb_status unpack(ebb_edit *e, ebb_value bits, ebb_value like, ebb_node before,
                          ebb_value *flags)
 {
-    ebb_type type = ebb_value_of(e->g, like)->type;
+    ebb_type type = *ebb_value_of(e->g, like)->type;
     ebb_build b = ebb_edit_build(e, before, EBB_PHASE_NONE);
     b.name = ebb_value_name(e->g, like);
     ebb_with_ints(&b, "shape", type.dims, (uint32_t)type.rank);
@@ -152,16 +152,16 @@ static bool is_mask(const ebb_graph *g, ebb_node n, ebb_value v, uint32_t *dy_sl
 {
     if (ebb_node_of(g, n)->op != EBB_OP_WHERE || !ebb_same_value(ebb_in(g, n, 0), v))
         return false;
-    const ebb_type *type = &ebb_value_of(g, ebb_out(g, n, 0))->type;
+    const ebb_type *type = ebb_value_of(g, ebb_out(g, n, 0))->type;
     for (uint32_t i = 1; i <= 2; i++) {
         double zero;
         const ebb_value_info *dy = ebb_value_of(g, ebb_in(g, n, i));
         if (!ebb_scalar_of(g, ebb_in(g, n, 3 - i), &zero) || zero != 0 || signbit(zero) ||
-            !ebb_dtype_is_float((ebb_dtype)dy->type.dtype))
+            !ebb_dtype_is_float((ebb_dtype)dy->type->dtype))
             continue;
         *dy_slot = i;
-        return ebb_type_same_shape(&dy->type, type) &&
-               ebb_type_same_shape(&ebb_value_of(g, v)->type, type);
+        return ebb_type_same_shape(dy->type, type) &&
+               ebb_type_same_shape(ebb_value_of(g, v)->type, type);
     }
     return false;
 }

@@ -111,7 +111,7 @@ static site look(const ebb_graph *g, ebb_node n)
         dx = ebb_out(g, user, 0);
         user = ebb_only_user(g, dx);
     }
-    ebb_type type = ebb_value_of(g, x)->type;
+    ebb_type type = *ebb_value_of(g, x)->type;
     ebb_attrs attrs = ebb_node_attrs(g, n);
     size_t bytes;
     if (s.forward.i == 0) {
@@ -140,7 +140,7 @@ static site look(const ebb_graph *g, ebb_node n)
 static int64_t elements_of(const ebb_graph *g, ebb_value v)
 {
     int64_t n = 0;
-    return ebb_type_elements(&ebb_value_of(g, v)->type, &n) ? n : 0;
+    return ebb_type_elements(ebb_value_of(g, v)->type, &n) ? n : 0;
 }
 
 /* Whether y lives into the backward even if this pass does nothing. */
@@ -212,7 +212,7 @@ static ebb_status rewrite(ebb_edit *e, const site *p)
 {
     ebb_graph *g = e->g;
     ebb_value x = ebb_in(g, p->grad, 1), dy = ebb_in(g, p->grad, 0), made[2];
-    ebb_type type = ebb_value_of(g, x)->type;
+    ebb_type type = *ebb_value_of(g, x)->type;
     ebb_attrs attrs = ebb_node_attrs(g, p->forward);
     bool ceiling = ebb_attr_int(&attrs, "ceil_mode", 0) != 0;
     ebb_build f = ebb_edit_build(e, p->forward, EBB_FORWARD);

@@ -43,7 +43,7 @@ static void sizes(const ebb_graph *g, ebb_value v, int64_t *bytes, int64_t *mask
     int64_t elements = 0;
     *bytes = ebb_stored_bytes(g, v);
     *mask =
-        ebb_type_elements(&ebb_value_of(g, v)->type, &elements) ? ebb_stored_bits(elements, 1) : 0;
+        ebb_type_elements(ebb_value_of(g, v)->type, &elements) ? ebb_stored_bits(elements, 1) : 0;
 }
 
 /* What masks for all questions about `root` would change. False where a size is not known. */

@@ -109,8 +109,8 @@ static bool is_saved_float(const ebb_code_sites *s, const ebb_graph *g, ebb_valu
     return count > 0 && ebb_same_value(s->reads.saves.root[v.i], v) &&
            s->reads.saves.forward[v.i] && (info->flags & EBB_IS_INITIALIZER) == 0 &&
            ebb_value_constant(g, v) == NULL && !is_weight(g, v) &&
-           info->type.kind == EBB_KIND_TENSOR && ebb_dtype_is_float((ebb_dtype)info->type.dtype) &&
-           !is_statistic(g, v);
+           info->type->kind == EBB_KIND_TENSOR &&
+           ebb_dtype_is_float((ebb_dtype)info->type->dtype) && !is_statistic(g, v);
 }
 
 static void add_site(ebb_code_sites *s, const ebb_graph *g, ebb_value v, const char *only)
@@ -125,7 +125,7 @@ static void add_site(ebb_code_sites *s, const ebb_graph *g, ebb_value v, const c
     p.bytes = ebb_stored_bytes(g, v);
     if (p.refused == NULL && is_of_loss(g, v))
         p.refused = "it is the loss's own";
-    if (!ebb_type_elements(&ebb_value_of(g, v)->type, &p.elements) || p.elements == 0 ||
+    if (!ebb_type_elements(ebb_value_of(g, v)->type, &p.elements) || p.elements == 0 ||
         p.bytes == 0) {
         p.elements = 0;
         p.refused = "its size is not known";

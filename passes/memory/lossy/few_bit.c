@@ -245,7 +245,7 @@ static const char *weigh(ebb_offer *offer, const state *st, const site *s,
                          const ebb_few_bit_table *table)
 {
     const ebb_graph *g = st->e->g;
-    const ebb_type *type = &ebb_value_of(g, s->x)->type;
+    const ebb_type *type = ebb_value_of(g, s->x)->type;
     int64_t n = 0, bytes = ebb_stored_bytes(g, s->x);
     ebb_value root = ebb_saves_root(&st->saves, s->x);
     if (s->refused != NULL)
@@ -259,7 +259,7 @@ static const char *weigh(ebb_offer *offer, const state *st, const site *s,
     if (!ebb_dtype_is_float((ebb_dtype)type->dtype))
         return "its input has no floats";
     if (bytes == 0 || !ebb_type_elements(type, &n) ||
-        !ebb_type_same_shape(type, &ebb_value_of(g, s->dy)->type))
+        !ebb_type_same_shape(type, ebb_value_of(g, s->dy)->type))
         return "the size of its input is not known";
     if (table == NULL)
         return "ReGELU2 has no table for it";
@@ -283,7 +283,7 @@ static ebb_status rewrite(ebb_edit *e, const site *s, const ebb_few_bit_table *t
 {
     ebb_graph *g = e->g;
     ebb_node maker = ebb_value_of(g, s->x)->producer;
-    ebb_dtype dtype = (ebb_dtype)ebb_value_of(g, s->x)->type.dtype;
+    ebb_dtype dtype = (ebb_dtype)ebb_value_of(g, s->x)->type->dtype;
     int64_t levels = INT64_C(1) << table->bits;
     ebb_build f = ebb_edit_build(e, maker.i != 0 ? ebb_next(g, maker) : ebb_first(g), EBB_FORWARD);
     f.name = ebb_value_name(g, s->x);

@@ -108,7 +108,7 @@ static const char *weigh(ebb_offer *offer, const ebb_graph *g, const ebb_saves *
     if (!saves->kept[y.i] && saves->reads[y.i] == 0)
         return "its output is not kept for the backward: keeping the input alone, and recomputing "
                "the output where it is wanted, saves the same";
-    if (bytes == 0 || !ebb_type_elements(&ebb_value_of(g, s->x)->type, &elements))
+    if (bytes == 0 || !ebb_type_elements(ebb_value_of(g, s->x)->type, &elements))
         return "the size of its input is not known";
     int64_t bits = ebb_stored_bits(elements, 1);
     *offer = (ebb_offer){.value = x, .saved_bytes = bytes - bits, .error = bound};

@@ -193,9 +193,9 @@ static ebb_status draw_codes(const coder *c, const state *s)
         const ebb_value_info *info = ebb_value_of(g, parts[k]);
         ebb_build b = ebb_build_at(m->initialization, EBB_NO_NODE, EBB_PHASE_NONE, NULL);
         b.name = ebb_value_name(g, parts[k]);
-        ebb_value shape = ebb_const_ints(&b, info->type.dims, 1);
+        ebb_value shape = ebb_const_ints(&b, info->type->dims, 1);
         ebb_value blank = ebb_emit(&b, EBB_OP_CONSTANT_OF_SHAPE, shape);
-        ebb_with_int(&b, "to", info->type.dtype);
+        ebb_with_int(&b, "to", info->type->dtype);
         ebb_with_name(&b, b.name);
         zeros[k] = ebb_emit(&b, EBB_OP_CAST, blank);
         EBB_TRY(b.status);
@@ -285,7 +285,7 @@ static const char *refused(const coder *c, ebb_node n, uint32_t states)
     const ebb_graph *g = c->e->g;
     const ebb_node_info *info = ebb_node_of(g, n);
     ebb_attrs attrs = ebb_node_attrs(g, n);
-    const ebb_type *w = &ebb_value_of(g, ebb_in(g, n, 2))->type;
+    const ebb_type *w = ebb_value_of(g, ebb_in(g, n, 2))->type;
     int64_t elements;
     if (info->op == EBB_OP_MOMENTUM &&
         (info->in_count != 5 ||
@@ -320,7 +320,7 @@ static ebb_offer offer_of(const coder *c, ebb_node n, uint32_t states)
 {
     const ebb_graph *g = c->e->g;
     int64_t elements = 0, whole = ebb_stored_bytes(g, ebb_in(g, n, 4));
-    if (!ebb_type_elements(&ebb_value_of(g, ebb_in(g, n, 4))->type, &elements))
+    if (!ebb_type_elements(ebb_value_of(g, ebb_in(g, n, 4))->type, &elements))
         return (ebb_offer){0};
     int64_t blocks = elements / c->block + (elements % c->block != 0);
     int64_t coded = bytes_of(c, elements) + blocks * (whole / elements);
@@ -358,7 +358,7 @@ static void options_of(const coder *c, ebb_build *b, ebb_node n)
 static ebb_status rewrite(coder *c, ebb_node n, uint32_t states)
 {
     ebb_graph *g = c->e->g;
-    ebb_dtype dtype = (ebb_dtype)ebb_value_of(g, ebb_in(g, n, 2))->type.dtype;
+    ebb_dtype dtype = (ebb_dtype)ebb_value_of(g, ebb_in(g, n, 2))->type->dtype;
     state list[2];
     ebb_value in[11], out[5];
     uint32_t count = 4;

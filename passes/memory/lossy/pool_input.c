@@ -78,15 +78,14 @@ static const char *refused(const state *s, ebb_node n)
 {
     const ebb_graph *g = s->e->g;
     ebb_value x = ebb_in(g, n, 1);
-    const ebb_type *type = &ebb_value_of(g, x)->type,
-                   *out = &ebb_value_of(g, ebb_out(g, n, 0))->type;
+    const ebb_type *type = ebb_value_of(g, x)->type, *out = ebb_value_of(g, ebb_out(g, n, 0))->type;
     size_t bytes;
     if (!of_forward(s, x))
         return of_forward(s, ebb_in(g, n, 0))
                    ? "it belongs to a transposed convolution, whose input is the narrow side"
                    : "it reads a value that the backward makes";
     if (!ebb_type_bytes(type, &bytes) || !ebb_type_bytes(out, &bytes) ||
-        !ebb_type_is_static(&ebb_value_of(g, ebb_in(g, n, 0))->type))
+        !ebb_type_is_static(ebb_value_of(g, ebb_in(g, n, 0))->type))
         return "its shapes are not known";
     if (type->rank < 3 || type->rank > 5)
         return "its input has more than three spatial axes";
@@ -116,9 +115,9 @@ static double pooled_ns(const state *s, ebb_node n)
 {
     const ebb_graph *g = s->e->g;
     const bool last = has_channels_last(g, n);
-    ebb_type m = pooled_type(&ebb_value_of(g, ebb_in(g, n, 1))->type, s->p, last);
-    const ebb_type *dw = &ebb_value_of(g, ebb_out(g, n, 0))->type;
-    const ebb_type *dy = &ebb_value_of(g, ebb_in(g, n, 0))->type;
+    ebb_type m = pooled_type(ebb_value_of(g, ebb_in(g, n, 1))->type, s->p, last);
+    const ebb_type *dw = ebb_value_of(g, ebb_out(g, n, 0))->type;
+    const ebb_type *dy = ebb_value_of(g, ebb_in(g, n, 0))->type;
     double taps = 1, cells = elements_of(&m) / (double)m.dims[last ? m.rank - 1 : 1]; // of all
     for (int i = last ? 1 : 2; i < dw->rank - last; i++)
         taps *= (double)dw->dims[i];
@@ -149,7 +148,7 @@ static void weigh_sign(ebb_offer *offer, const state *s, ebb_value v, size_t i)
     ebb_sign_question q = sign_asked(s, info->uses[i].node);
     if (!ebb_same_value(q.v, v))
         return;
-    int64_t bits = ebb_stored_bits((int64_t)elements_of(&info->type), 1);
+    int64_t bits = ebb_stored_bits((int64_t)elements_of(info->type), 1);
     double out = (double)ebb_stored_bytes(g, ebb_out(g, q.node, 0));
     offer->added_ns += ebb_roofline_ns(g, 0, 2 * out + (double)bits) - ebb_node_ns(g, q.node);
     for (size_t k = 0; k < i; k++) {
@@ -176,12 +175,12 @@ static void weigh_averages(ebb_offer *offer, const state *s, ebb_value v)
         offer->added_ns += pooled_ns(s, use.node) - ebb_node_ns(g, use.node);
         pooled = true;
     }
-    ebb_type m = pooled_type(&info->type, s->p, last);
+    ebb_type m = pooled_type(info->type, s->p, last);
     if (!pooled || !ebb_type_bytes(&m, &bytes))
         return;
     offer->saved_bytes -= ((int64_t)bytes + EBB_ALIGN - 1) / EBB_ALIGN * EBB_ALIGN;
-    offer->added_ns += ebb_roofline_ns(g, elements_of(&info->type),
-                                       (double)ebb_stored_bytes(g, v) + (double)bytes);
+    offer->added_ns +=
+        ebb_roofline_ns(g, elements_of(info->type), (double)ebb_stored_bytes(g, v) + (double)bytes);
 }
 
 /* All sites of one input stand or fall together: it is let go only if none reads it. */
@@ -209,7 +208,7 @@ static const char *decide(state *s, ebb_node n, ebb_value root)
 /* The averages of x with channels last, as [N, h, w, C]: a window of 1 along C. */
 static ebb_value averages_last(state *s, ebb_build *b, ebb_value x)
 {
-    const ebb_type *t = &ebb_value_of(s->e->g, x)->type;
+    const ebb_type *t = ebb_value_of(s->e->g, x)->type;
     const ebb_type m = pooled_type(t, s->p, true);
     int64_t images[EBB_MAX_RANK] = {t->dims[0], 1}, side[EBB_MAX_RANK] = {0};
     uint32_t axes = (uint32_t)t->rank - 1;
@@ -239,7 +238,7 @@ static ebb_status averages(state *s, ebb_value x, bool last, ebb_value *m)
 {
     ebb_graph *g = s->e->g;
     int64_t side[EBB_MAX_RANK];
-    uint32_t axes = (uint32_t)ebb_value_of(g, x)->type.rank - 2;
+    uint32_t axes = (uint32_t)ebb_value_of(g, x)->type->rank - 2;
     *m = s->made[x.i];
     if (m->i != 0)
         return NULL;
@@ -267,12 +266,12 @@ static ebb_status rewrite(state *s, ebb_node n)
     ebb_value x = ebb_in(g, n, 1), dy = ebb_in(g, n, 0), old = ebb_out(g, n, 0), m;
     const bool last = has_channels_last(g, n);
     EBB_TRY(averages(s, x, last, &m));
-    ebb_type type = ebb_value_of(g, x)->type;
+    ebb_type type = *ebb_value_of(g, x)->type;
     ebb_build b = ebb_edit_build(s->e, n, EBB_PHASE_NONE);
     b.name = ebb_text(g, ebb_node_of(g, n)->name);
     if (last) {
         memmove(type.dims + 2, type.dims + 1, (size_t)(type.rank - 2) * sizeof *type.dims);
-        type.dims[1] = ebb_value_of(g, x)->type.dims[type.rank - 1];
+        type.dims[1] = ebb_value_of(g, x)->type->dims[type.rank - 1];
         dy = turned(&b, dy, true);
         m = turned(&b, m, true);
     }

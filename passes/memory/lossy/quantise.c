@@ -71,7 +71,7 @@ enum { MOST_CLASSES = 16 };
  * many classes as divide it, up to 16, if each run of one is at least a group long. */
 static grouping shared_ranges(const state *s, const ebb_code_site *p)
 {
-    const ebb_type *type = &ebb_value_of(s->e->g, p->root)->type;
+    const ebb_type *type = ebb_value_of(s->e->g, p->root)->type;
     bool second = type->rank >= 4 || (type->rank == 3 && reads_channels(s->e->g, p));
     grouping m = {.rows = 1, .size = p->elements, .classes = 1};
     if (type->rank < 2)
@@ -94,7 +94,7 @@ static grouping groups_of(const state *s, const ebb_code_site *p)
     grouping m = {.size = s->group};
     if (s->mesa)
         return shared_ranges(s, p);
-    (void)ebb_code_rows(&ebb_value_of(s->e->g, p->root)->type, &m.axis, &m.rows);
+    (void)ebb_code_rows(ebb_value_of(s->e->g, p->root)->type, &m.axis, &m.rows);
     return m;
 }
 
@@ -162,7 +162,7 @@ static ebb_status rewrite(state *s, const ebb_code_site *p, int bits)
     EBB_TRY(b.status);
     if (s->mesa)
         EBB_TRY(ebb_graph_bind(g, range, out[2]));
-    coded c = {out[0], out[1], bits, m.size, ebb_value_of(g, p->root)->type.dtype};
+    coded c = {out[0], out[1], bits, m.size, ebb_value_of(g, p->root)->type->dtype};
     return ebb_code_site_decode(s->e, p, decode, &c);
 }
 
@@ -201,7 +201,7 @@ static double dimension_factor(const ebb_graph *g, const ebb_code_site *p)
         if (ebb_node_of(g, n)->op != EBB_OP_CONV_WEIGHT_GRAD && !last)
             continue;
         ebb_attrs attrs = ebb_node_attrs(g, n);
-        const ebb_type *w = &ebb_value_of(g, ebb_out(g, n, 0))->type;
+        const ebb_type *w = ebb_value_of(g, ebb_out(g, n, 0))->type;
         double positions = 1, groups = (double)ebb_attr_int(&attrs, "group", 1);
         for (int d = last ? 1 : 2; d < w->rank - last; d++)
             positions *= (double)w->dims[d];

@@ -33,7 +33,7 @@
 /* Of the norms: float32 beside 16 bits. */
 static ebb_dtype norm_dtype(const ebb_graph *g, const ebb_linear_group *group)
 {
-    return ebb_value_of(g, group->root)->type.dtype == EBB_F64 ? EBB_F64 : EBB_F32;
+    return ebb_value_of(g, group->root)->type->dtype == EBB_F64 ? EBB_F64 : EBB_F32;
 }
 
 static int64_t norm_bytes(const ebb_graph *g, const ebb_linear_group *group)
@@ -44,7 +44,7 @@ static int64_t norm_bytes(const ebb_graph *g, const ebb_linear_group *group)
 
 static bool widens(const ebb_graph *g, const ebb_linear_group *group)
 {
-    return ebb_value_of(g, group->root)->type.dtype == EBB_F16;
+    return ebb_value_of(g, group->root)->type->dtype == EBB_F16;
 }
 
 static void weigh(ebb_offer *offer, const ebb_graph *g, const ebb_linear_group *group, int64_t k)

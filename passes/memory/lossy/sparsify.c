@@ -29,7 +29,7 @@ static double sketch_ns(const ebb_graph *g, const ebb_linear_group *group, int64
 {
     double products = 2 * (double)k * (double)group->n * (double)columns;
     double draws = EBB_FLOPS_PER_DRAW * (double)k * (double)group->n / 32;
-    ebb_dtype dtype = (ebb_dtype)ebb_value_of(g, group->root)->type.dtype;
+    ebb_dtype dtype = (ebb_dtype)ebb_value_of(g, group->root)->type->dtype;
     return ebb_product_ns(g, dtype, products + draws,
                           (double)ebb_linear_bytes(g, group, group->n, columns) +
                               (double)ebb_linear_bytes(g, group, k, columns));

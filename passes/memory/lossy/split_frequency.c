@@ -57,10 +57,9 @@ static bool comes_last(const ebb_graph *g, ebb_value v)
         if (n.i == 0 || is_conv_nhwc(op))
             return n.i != 0;
         ebb_value from = ebb_in(g, n, 0);
-        bool follows =
-            from.i != 0 && op != EBB_OP_TRANSPOSE &&
-            (ebb_op_has(op, EBB_VIEW) ||
-             ebb_type_same_shape(&ebb_value_of(g, from)->type, &ebb_value_of(g, v)->type));
+        bool follows = from.i != 0 && op != EBB_OP_TRANSPOSE &&
+                       (ebb_op_has(op, EBB_VIEW) ||
+                        ebb_type_same_shape(ebb_value_of(g, from)->type, ebb_value_of(g, v)->type));
         if (!follows)
             return false;
         v = from;
@@ -71,19 +70,19 @@ static bool comes_last(const ebb_graph *g, ebb_value v)
 /* The site as planes; false where it is no batch of images. */
 static bool find_image(image_shape *found, const ebb_graph *g, const ebb_code_site *p)
 {
-    ebb_value v = ebb_value_of(g, p->root)->type.rank == 4 ? p->root : EBB_NO_VALUE;
+    ebb_value v = ebb_value_of(g, p->root)->type->rank == 4 ? p->root : EBB_NO_VALUE;
     found->last = comes_last(g, p->root);
     for (uint32_t i = 0; i < p->count; i++) {
         ebb_value read = ebb_in(g, p->reads[i].node, p->reads[i].slot);
-        if (v.i == 0 && ebb_value_of(g, read)->type.rank == 4)
+        if (v.i == 0 && ebb_value_of(g, read)->type->rank == 4)
             v = read;
-        if (ebb_value_of(g, read)->type.rank == 4 &&
+        if (ebb_value_of(g, read)->type->rank == 4 &&
             is_conv_nhwc(ebb_node_of(g, p->reads[i].node)->op))
             found->last = true;
     }
     if (v.i == 0 || (!found->last && !ebb_same_value(v, p->root)))
         return false;
-    const ebb_type t = ebb_value_of(g, v)->type;
+    const ebb_type t = *ebb_value_of(g, v)->type;
     found->planes = t;
     if (found->last) {
         found->planes.dims[1] = t.dims[3];
@@ -134,7 +133,7 @@ static ebb_value planes_of(ebb_build *b, ebb_value root, const image_shape *i)
     if (!i->last)
         return root;
     ebb_value x =
-        ebb_value_of(b->g, root)->type.rank == 4 ? root : ebb_emit_reshape(b, root, dims, 4);
+        ebb_value_of(b->g, root)->type->rank == 4 ? root : ebb_emit_reshape(b, root, dims, 4);
     return ebb_emit_transpose(b, x, first, 4);
 }
 
@@ -150,20 +149,20 @@ static ebb_status rewrite(ebb_edit *e, const ebb_code_site *p, const image_shape
     ebb_with_int(&b, "stream", ebb_random_stream(e->g, b.name));
     ebb_emit_node(&b, EBB_OP_SPLIT_FREQUENCY, (ebb_value[]){x, key}, 2, out, 3, 7);
     EBB_TRY(b.status);
-    coded c = {out[0], out[1], out[2], bits, block, ebb_value_of(e->g, p->root)->type.dtype, *i};
+    coded c = {out[0], out[1], out[2], bits, block, ebb_value_of(e->g, p->root)->type->dtype, *i};
     return ebb_code_site_decode(e, p, decode, &c);
 }
 
 static const char *refused(const ebb_graph *g, const ebb_code_site *p, image_shape *image)
 {
-    const ebb_type *x = &ebb_value_of(g, p->root)->type;
+    const ebb_type *x = ebb_value_of(g, p->root)->type;
     if (p->refused != NULL)
         return p->refused;
     if (!find_image(image, g, p))
         return "it is no batch of images";
     for (uint32_t i = 0; i < p->count && !image->last; i++)
         if (!ebb_type_same_shape(
-                x, &ebb_value_of(g, ebb_in(g, p->reads[i].node, p->reads[i].slot))->type))
+                x, ebb_value_of(g, ebb_in(g, p->reads[i].node, p->reads[i].slot))->type))
             return "the backward reads it in another shape";
     return p->exponent ? "its readers take exponents of it" : NULL;
 }

@@ -105,7 +105,7 @@ static bool is_last_axis(const ebb_graph *g, ebb_node n)
 {
     ebb_attrs attrs = ebb_node_attrs(g, n);
     int64_t axis = ebb_attr_int(&attrs, "axis", -1);
-    int rank = ebb_value_of(g, ebb_in(g, n, 0))->type.rank;
+    int rank = ebb_value_of(g, ebb_in(g, n, 0))->type->rank;
     return axis == -1 || (rank > 0 && axis == rank - 1);
 }
 
@@ -131,8 +131,8 @@ static bool find_scores(site *s, const ebb_graph *g, ebb_value v, uint32_t depth
     for (size_t k = 0; k < sizeof kinds / sizeof kinds[0]; k++)
         for (uint32_t i = kinds[k].from; ebb_node_of(g, n)->op == kinds[k].op && i <= kinds[k].to;
              i++)
-            if (ebb_type_same_shape(&ebb_value_of(g, ebb_in(g, n, i))->type,
-                                    &ebb_value_of(g, v)->type) &&
+            if (ebb_type_same_shape(ebb_value_of(g, ebb_in(g, n, i))->type,
+                                    ebb_value_of(g, v)->type) &&
                 find_scores(s, g, ebb_in(g, n, i), depth + 1))
                 return true;
     return false;
@@ -254,8 +254,8 @@ static bool find_product(site *s, const ebb_graph *g, const char **why)
 
 static const char *check_types(const site *s, const ebb_graph *g)
 {
-    const ebb_type *q = &ebb_value_of(g, s->q)->type, *k = &ebb_value_of(g, s->k)->type;
-    const ebb_type *v = &ebb_value_of(g, s->v)->type;
+    const ebb_type *q = ebb_value_of(g, s->q)->type, *k = ebb_value_of(g, s->k)->type;
+    const ebb_type *v = ebb_value_of(g, s->v)->type;
     if (!ebb_type_is_static(q) || !ebb_type_is_static(k) || !ebb_type_is_static(v))
         return "its shapes are not known";
     if (q->rank < 2 || k->rank != q->rank || v->rank != q->rank)
@@ -443,8 +443,8 @@ static bool has_weight(const ebb_graph *g, ebb_value v, int depth)
     if (info->producer.i == 0) {
         int64_t n = 0;
         return (info->flags & EBB_IS_INITIALIZER) != 0 &&
-               ebb_dtype_is_float((ebb_dtype)info->type.dtype) &&
-               (!ebb_type_elements(&info->type, &n) || n > 1);
+               ebb_dtype_is_float((ebb_dtype)info->type->dtype) &&
+               (!ebb_type_elements(info->type, &n) || n > 1);
     }
     const ebb_node_info *node = ebb_node_of(g, info->producer);
     if (depth == 0)
@@ -488,12 +488,12 @@ static bool find_site(site *s, const ebb_graph *g, ebb_node softmax, bool trains
 static double bytes_of(const ebb_graph *g, ebb_value v)
 {
     size_t bytes = 0;
-    return v.i != 0 && ebb_type_bytes(&ebb_value_of(g, v)->type, &bytes) ? (double)bytes : 0.0;
+    return v.i != 0 && ebb_type_bytes(ebb_value_of(g, v)->type, &bytes) ? (double)bytes : 0.0;
 }
 
 static ebb_offer offer_of(const site *s, const ebb_graph *g)
 {
-    const ebb_type *q = &ebb_value_of(g, s->q)->type, *v = &ebb_value_of(g, s->v)->type;
+    const ebb_type *q = ebb_value_of(g, s->q)->type, *v = ebb_value_of(g, s->v)->type;
     ebb_dtype dtype = (ebb_dtype)q->dtype;
     double scores = bytes_of(g, s->scores), size = (double)ebb_dtype_bits(dtype) / 8;
     double d = (double)q->dims[q->rank - 1], e = (double)v->dims[v->rank - 1];
@@ -529,7 +529,7 @@ static ebb_offer offer_of(const site *s, const ebb_graph *g)
 static void set_attributes(ebb_build *b, const site *s, const ebb_graph *g)
 {
     int64_t perm[EBB_MAX_RANK];
-    int rank = ebb_value_of(g, s->k)->type.rank;
+    int rank = ebb_value_of(g, s->k)->type->rank;
     for (int i = 0; i < rank; i++)
         perm[i] = s->k_turned && i >= rank - 2 ? 2 * rank - 3 - i : i;
     ebb_with_ints(b, "k_perm", perm, (uint32_t)rank);

@@ -27,7 +27,7 @@ static bool read_perm(int64_t perm[EBB_MAX_RANK], const ebb_graph *g, ebb_node n
 
 bool ebb_key_turn_find(ebb_key_turn *turn, const ebb_graph *g, ebb_value k, ebb_value dk)
 {
-    const int rank = ebb_value_of(g, k)->type.rank;
+    const int rank = ebb_value_of(g, k)->type->rank;
     *turn = (ebb_key_turn){.rank = rank, .forward = ebb_value_of(g, k)->producer};
     if (rank < 2 || !read_perm(turn->perm, g, turn->forward, rank))
         return false;

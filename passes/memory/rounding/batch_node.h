@@ -14,12 +14,12 @@ extern const char ebb_batch_mixes[], ebb_batch_crossed[], ebb_batch_unknown[];
 
 static inline const ebb_type *in_type(const ebb_batch_node *b, uint32_t i)
 {
-    return &ebb_value_of(b->g, ebb_in(b->g, b->n, i))->type;
+    return ebb_value_of(b->g, ebb_in(b->g, b->n, i))->type;
 }
 
 static inline const ebb_type *out_type(const ebb_batch_node *b, uint32_t k)
 {
-    return &ebb_value_of(b->g, ebb_out(b->g, b->n, k))->type;
+    return ebb_value_of(b->g, ebb_out(b->g, b->n, k))->type;
 }
 
 static inline bool has_in(const ebb_batch_node *b, uint32_t i)

@@ -34,7 +34,7 @@ static ebb_status put(splitting *s, ebb_value old, ebb_value with)
 
 static ebb_type part_type(const splitting *s, ebb_value v, int axis)
 {
-    ebb_type t = ebb_value_of(s->g, v)->type;
+    ebb_type t = *ebb_value_of(s->g, v)->type;
     t.dims[axis] /= s->parts;
     t.symbols[axis] = (ebb_str){0};
     return t;
@@ -43,7 +43,7 @@ static ebb_type part_type(const splitting *s, ebb_value v, int axis)
 /* An axis that counts other things before the batch, as two; and one again. */
 static ebb_value open_axis(splitting *s, ebb_value v, form f)
 {
-    const ebb_type *t = &ebb_value_of(s->g, v)->type;
+    const ebb_type *t = ebb_value_of(s->g, v)->type;
     int64_t dims[EBB_MAX_RANK + 1];
     for (int d = 0; d <= t->rank; d++)
         dims[d] = d < f.axis ? t->dims[d] : t->dims[d - (d > f.axis)];
@@ -62,7 +62,7 @@ static ebb_value slice_of(splitting *s, ebb_value v, form f, int64_t i)
     b->name = ebb_value_name(s->g, v);
     if (op == EBB_OP_EXPAND) {
         ebb_value x = ebb_in(s->g, maker, 0);
-        const ebb_type *from = &ebb_value_of(s->g, x)->type;
+        const ebb_type *from = ebb_value_of(s->g, x)->type;
         int at = f.axis - (t.rank - from->rank);
         if (at < 0 || from->dims[at] == 1)
             return ebb_emit(b, op, x, ebb_const_ints(b, t.dims, (uint32_t)t.rank));
@@ -113,7 +113,7 @@ static ebb_value count_labels(splitting *s, ebb_value labels, ebb_value weights,
                               int64_t ignored, ebb_dtype dtype)
 {
     ebb_build *b = &s->b;
-    const ebb_type t = ebb_value_of(s->g, labels)->type;
+    const ebb_type t = *ebb_value_of(s->g, labels)->type;
     int64_t elements, axes[EBB_MAX_RANK];
     if (!ignores && weights.i == 0 && ebb_type_elements(&t, &elements))
         return ebb_const_scalar(b, dtype, (double)elements);
@@ -154,9 +154,9 @@ static ebb_status get_total(splitting *s, ebb_node n, uint32_t labels_at, ebb_va
             t->ignores == ignores && t->ignored == ignored)
             return NULL;
     }
-    ebb_dtype dtype = (ebb_dtype)ebb_value_of(s->g, ebb_in(s->g, n, labels_at - 1))->type.dtype;
+    ebb_dtype dtype = (ebb_dtype)ebb_value_of(s->g, ebb_in(s->g, n, labels_at - 1))->type->dtype;
     if (ebb_node_of(s->g, n)->op == EBB_OP_LINEAR_CROSS_ENTROPY)
-        dtype = (ebb_dtype)ebb_value_of(s->g, ebb_out(s->g, n, 0))->type.dtype;
+        dtype = (ebb_dtype)ebb_value_of(s->g, ebb_out(s->g, n, 0))->type->dtype;
     s->b.name = ebb_value_name(s->g, labels);
     *value = count_labels(s, labels, weights, ignores, ignored, dtype);
     s->totals[s->total_count++] = (ebb_batch_count){labels, weights, *value, ignored, ignores};
@@ -253,7 +253,7 @@ static ebb_status copy_node(splitting *s, ebb_node n, int64_t i, const ebb_value
         if (old.i == 0)
             continue;
         bool sliced = b->out[k].where == EBB_BATCH_PARTS;
-        ebb_type type = sliced ? part_type(s, old, b->out[k].axis) : ebb_value_of(g, old)->type;
+        ebb_type type = sliced ? part_type(s, old, b->out[k].axis) : *ebb_value_of(g, old)->type;
         char text[560];
         (void)snprintf(text, sizeof text, "%.500s/part_%lld", ebb_value_name(g, old), (long long)i);
         EBB_TRY(ebb_value_add(g, &out[k], text, &type));
@@ -336,7 +336,7 @@ ebb_status ebb_batch_compute(splitting *s, ebb_node n, int64_t i)
     if (b->shape_input >= 0) {
         ebb_value y = ebb_out(g, n, 0);
         ebb_type t = b->out[0].where == EBB_BATCH_PARTS ? part_type(s, y, b->out[0].axis)
-                                                        : ebb_value_of(g, y)->type;
+                                                        : *ebb_value_of(g, y)->type;
         in[b->shape_input] = ebb_const_ints(&s->b, t.dims, (uint32_t)t.rank);
     }
     if (op == EBB_OP_BATCH_NORM_TRAINING && i > 0)
@@ -362,7 +362,7 @@ ebb_status ebb_batch_put_together(splitting *s, ebb_value v)
     form f = s->form[v.i];
     ebb_value with = f.where == EBB_BATCH_SUM ? s->sum[v.i] : s->part[v.i][s->parts - 1];
     if (f.where == EBB_BATCH_PARTS) {
-        const ebb_type t = ebb_value_of(s->g, v)->type;
+        const ebb_type t = *ebb_value_of(s->g, v)->type;
         s->b.name = ebb_value_name(s->g, v);
         for (int64_t i = 0; f.outer > 1 && i < s->parts; i++)
             s->part[v.i][i] = open_axis(s, s->part[v.i][i], f);

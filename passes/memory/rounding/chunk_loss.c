@@ -32,7 +32,7 @@
 
 static const ebb_type *type_of(const ebb_chunk_site *s, ebb_value v)
 {
-    return &ebb_value_of(s->g, v)->type;
+    return ebb_value_of(s->g, v)->type;
 }
 
 /* ---- blocks ---- */

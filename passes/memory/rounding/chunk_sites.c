@@ -39,7 +39,7 @@ static int axis_in(const ebb_type *to, const ebb_type *from, int axis)
  * stay in order. */
 static int axis_transposed(const ebb_graph *g, ebb_node n, int axis, bool upwards)
 {
-    const ebb_type *t = &ebb_value_of(g, ebb_in(g, n, 0))->type;
+    const ebb_type *t = ebb_value_of(g, ebb_in(g, n, 0))->type;
     ebb_attrs attrs = ebb_node_attrs(g, n);
     uint32_t count;
     const int64_t *perm = ebb_attr_ints(&attrs, "perm", &count);
@@ -75,7 +75,7 @@ static bool is_view(ebb_op op)
 
 static const ebb_type *type_of(const ebb_chunk_site *s, ebb_value v)
 {
-    return &ebb_value_of(s->g, v)->type;
+    return ebb_value_of(s->g, v)->type;
 }
 
 /* ---- from the loss up to the layer ---- */

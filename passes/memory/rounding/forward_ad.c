@@ -80,7 +80,7 @@ static ebb_status find_wants(state *s)
         for (uint32_t o = 0; o < info->out_count; o++)
             s->wants[info->out[o].i] =
                 info->out[o].i != 0 &&
-                ebb_dtype_is_float((ebb_dtype)ebb_value_of(g, info->out[o])->type.dtype);
+                ebb_dtype_is_float((ebb_dtype)ebb_value_of(g, info->out[o])->type->dtype);
     }
     return NULL;
 }
@@ -95,7 +95,7 @@ static bool is_link(const state *s, ebb_node n)
     if (n.i == 0 || n.i >= s->node_count || s->taken[n.i] || ebb_is_backward(g, n) ||
         !ebb_op_has(info->op, EBB_POINTWISE) || ebb_stops_gradient(g, n) || info->out_count != 1)
         return false;
-    const ebb_type *type = &ebb_value_of(g, info->out[0])->type;
+    const ebb_type *type = ebb_value_of(g, info->out[0])->type;
     return s->wants[info->out[0].i] && ebb_type_is_static(type) &&
            ebb_dtype_is_float((ebb_dtype)type->dtype);
 }
@@ -113,9 +113,9 @@ static bool may_enter(const state *s, const chain *c, ebb_value v)
 {
     const ebb_graph *g = s->e->g;
     const ebb_value_info *info = ebb_value_of(g, v);
-    const ebb_type *type = &ebb_value_of(g, c->y)->type;
-    if (!is_link(s, info->producer) || info->type.dtype != type->dtype ||
-        !ebb_type_same_shape(&info->type, type) || (info->flags & EBB_IS_CAPTURED) != 0)
+    const ebb_type *type = ebb_value_of(g, c->y)->type;
+    if (!is_link(s, info->producer) || info->type->dtype != type->dtype ||
+        !ebb_type_same_shape(info->type, type) || (info->flags & EBB_IS_CAPTURED) != 0)
         return false;
     for (size_t i = 0; i < info->use_count; i++) {
         ebb_node n = info->uses[i].node;
@@ -168,7 +168,7 @@ static size_t count_read(state *s, const chain *c, ebb_node n)
 {
     const ebb_graph *g = s->e->g;
     const ebb_node_info *info = ebb_node_of(g, n);
-    const ebb_type *type = &ebb_value_of(g, c->y)->type;
+    const ebb_type *type = ebb_value_of(g, c->y)->type;
     size_t count = 0;
     for (uint32_t i = 0; i < info->in_count + info->out_count; i++) {
         ebb_value v = i < info->in_count ? info->in[i] : info->out[i - info->in_count];
@@ -178,7 +178,7 @@ static size_t count_read(state *s, const chain *c, ebb_node n)
         s->met[root.i] = s->serial;
         const ebb_value_info *of = ebb_value_of(g, root);
         count += s->saves.reads[root.i] > 0 && of->producer.i != 0 &&
-                 of->type.dtype == type->dtype && ebb_type_same_shape(&of->type, type);
+                 of->type->dtype == type->dtype && ebb_type_same_shape(of->type, type);
     }
     return count;
 }
@@ -201,7 +201,7 @@ static ebb_status judge(state *s, const chain *c, choice *best, bool *known)
 {
     ebb_edit *e = s->e;
     ebb_piece_saves gain;
-    const ebb_type *x = &ebb_value_of(e->g, c->x)->type, *y = &ebb_value_of(e->g, c->y)->type;
+    const ebb_type *x = ebb_value_of(e->g, c->x)->type, *y = ebb_value_of(e->g, c->y)->type;
     *known = false;
     if (x->dtype != y->dtype || !ebb_type_same_shape(x, y))
         return NULL;
@@ -288,7 +288,7 @@ static ebb_status drop_ones(ebb_edit *e, ebb_value ones, ebb_value *last)
         ebb_node n = ebb_value_of(g, ones)->uses[i].node;
         ebb_value a = ebb_in(g, n, 0), other = ebb_same_value(a, ones) ? ebb_in(g, n, 1) : a;
         if (ebb_node_of(g, n)->op != EBB_OP_MUL || ebb_same_value(other, ones) ||
-            !ebb_type_same_shape(&ebb_value_of(g, other)->type, &ebb_value_of(g, ones)->type))
+            !ebb_type_same_shape(ebb_value_of(g, other)->type, ebb_value_of(g, ones)->type))
             continue;
         ebb_value out = ebb_out(g, n, 0);
         if (ebb_same_value(*last, out))

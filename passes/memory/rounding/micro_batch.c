@@ -41,7 +41,7 @@ typedef ebb_batch_split splitting;
 
 static bool is_float(const ebb_graph *g, ebb_value v)
 {
-    return ebb_dtype_is_float((ebb_dtype)ebb_value_of(g, v)->type.dtype);
+    return ebb_dtype_is_float((ebb_dtype)ebb_value_of(g, v)->type->dtype);
 }
 
 static bool has_floats(const ebb_graph *g, ebb_node n)
@@ -129,11 +129,11 @@ static bool counts_labels(const splitting *s, ebb_node n)
         return false;
     for (uint32_t i = 0; i < info->in_count; i++)
         if (s->labels[info->in[i].i] &&
-            ebb_type_elements(&ebb_value_of(s->g, info->in[i])->type, &count))
+            ebb_type_elements(ebb_value_of(s->g, info->in[i])->type, &count))
             most = count > most ? count : most;
     for (uint32_t k = 0; k < info->out_count; k++)
         if (info->out[k].i != 0 &&
-            ebb_type_elements(&ebb_value_of(s->g, info->out[k])->type, &count))
+            ebb_type_elements(ebb_value_of(s->g, info->out[k])->type, &count))
             made += count;
     return made <= most;
 }
@@ -195,10 +195,10 @@ static int64_t find_batch(splitting *s)
     int64_t size = -1;
     for (size_t i = 0; i < g->input_count; i++) {
         const ebb_value_info *info = ebb_value_of(g, g->inputs[i]);
-        if ((info->flags & EBB_IS_INITIALIZER) != 0 || info->type.rank <= s->axis)
+        if ((info->flags & EBB_IS_INITIALIZER) != 0 || info->type->rank <= s->axis)
             continue;
-        size = size < 0 ? info->type.dims[s->axis] : size;
-        if (info->type.dims[s->axis] != size)
+        size = size < 0 ? info->type->dims[s->axis] : size;
+        if (info->type->dims[s->axis] != size)
             continue;
         s->form[g->inputs[i].i] = (form){EBB_BATCH_WHOLE, s->axis, 1};
         s->depends[g->inputs[i].i] = true;
@@ -336,7 +336,7 @@ static bool is_split(const ebb_edit *e)
 
 static bool is_known(const ebb_graph *g, ebb_value v)
 {
-    const ebb_type *t = &ebb_value_of(g, v)->type;
+    const ebb_type *t = ebb_value_of(g, v)->type;
     int64_t elements;
     return v.i == 0 || (ebb_type_is_static(t) && ebb_type_elements(t, &elements));
 }

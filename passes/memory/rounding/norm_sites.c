@@ -68,7 +68,7 @@ bool ebb_norm_site_find(ebb_norm_site *site, const ebb_graph *g, ebb_node n)
     if (s->grad == EBB_OP_RMS_NORM_GRAD)
         site->bias = EBB_NO_VALUE;
     if (site->y.i == 0 ||
-        !ebb_type_same_shape(&ebb_value_of(g, site->y)->type, &ebb_value_of(g, site->x)->type))
+        !ebb_type_same_shape(ebb_value_of(g, site->y)->type, ebb_value_of(g, site->x)->type))
         site->refused = "its output and its input differ in shape";
     return true;
 }
@@ -84,7 +84,7 @@ static bool weights_of(const ebb_graph *g, ebb_value v, const ebb_tensor **t)
     const ebb_value_info *info = ebb_value_of(g, v);
     *t = NULL;
     if ((info->flags & EBB_IS_INITIALIZER) == 0 || info->tensor == NULL ||
-        !ebb_dtype_is_float((ebb_dtype)info->type.dtype))
+        !ebb_dtype_is_float((ebb_dtype)info->type->dtype))
         return false;
     if (info->tensor->data != NULL)
         *t = info->tensor;
@@ -127,7 +127,7 @@ const char *ebb_norm_site_guard(const ebb_norm_site *site, const ebb_graph *g, d
 {
     if (isinf(site->amplification))
         return "a scale of it is 0: its output tells nothing of its input";
-    if (ebb_dtype_bits((ebb_dtype)ebb_value_of(g, site->x)->type.dtype) < 32 && limit > 4)
+    if (ebb_dtype_bits((ebb_dtype)ebb_value_of(g, site->x)->type->dtype) < 32 && limit > 4)
         limit = 4;
     if (site->amplification > limit)
         return "its scales are small beside its biases: rounding of its output would grow by more "

@@ -94,7 +94,7 @@ static ebb_status emit(finder *f)
         for (uint32_t o = 0; o < ebb_node_of(g, p->nodes[k])->out_count; o++)
             f->inside[ebb_node_of(g, p->nodes[k])->out[o].i] = true;
     f->inside[0] = false;
-    ebb_type type = ebb_value_of(g, p->y)->type;
+    ebb_type type = *ebb_value_of(g, p->y)->type;
     EBB_TRY(ebb_value_add(g, &f->dy, "piece/dy", &type));
     f->b = ebb_build_at(g, EBB_NO_NODE, EBB_BACKWARD, NULL);
     f->b.name = "piece";
@@ -185,8 +185,8 @@ static bool unify(finder *f, ebb_value emitted, ebb_value real)
     if (f->steps++ >= MOST_STEPS)
         return false;
     if (ebb_same_value(emitted, f->dy)) {
-        const ebb_type *want = &ebb_value_of(f->g, f->dy)->type;
-        const ebb_type *have = &ebb_value_of(f->g, real)->type;
+        const ebb_type *want = ebb_value_of(f->g, f->dy)->type;
+        const ebb_type *have = ebb_value_of(f->g, real)->type;
         if (f->bound.i != 0)
             return ebb_same_value(f->bound, real);
         if (real.i == 0 || want->dtype != have->dtype || !ebb_type_same_shape(want, have))
@@ -517,13 +517,13 @@ ebb_status ebb_piece_grad_saves(ebb_piece_saves *result, const ebb_piece_grad *g
                 reads[ebb_saves_root(saves, info->in[i]).i]++;
         }
     }
-    const ebb_type *type = &ebb_value_of(g, like)->type;
+    const ebb_type *type = ebb_value_of(g, like)->type;
     int64_t most = 0;
     for (uint32_t i = 1; i < saves->value_count; i++) {
         const ebb_value_info *info = ebb_value_of(g, (ebb_value){i});
         if (reads[i] == 0 || !saves->forward[i] || info->producer.i == 0)
             continue;
-        result->full += info->type.dtype == type->dtype && ebb_type_same_shape(&info->type, type);
+        result->full += info->type->dtype == type->dtype && ebb_type_same_shape(info->type, type);
         bool again = read_again.i != 0 && ebb_saves_root(saves, read_again).i == i;
         if (reads[i] != saves->reads[i] || saves->kept[i] || again)
             continue;

@@ -61,7 +61,7 @@ static ebb_node reduced(const ebb_graph *g, ebb_value v, ebb_op op, int64_t *axi
     const int64_t *axes = ebb_attr_ints(&attrs, "axes", &count);
     if (ebb_in(g, n, 1).i != 0 && !ebb_ints_of(g, ebb_in(g, n, 1), scratch, &axes, &count))
         return EBB_NO_NODE;
-    int rank = ebb_value_of(g, ebb_in(g, n, 0))->type.rank;
+    int rank = ebb_value_of(g, ebb_in(g, n, 0))->type->rank;
     if (rank < 1 || count != 1 || ebb_attr_int(&attrs, "keepdims", 1) != 1)
         return EBB_NO_NODE;
     *axis = axes[0] < 0 ? axes[0] + rank : axes[0];
@@ -150,7 +150,7 @@ static bool is_softmax(chain *c, const ebb_graph *g, ebb_value p, ebb_op op)
     if (n.i == 0)
         return false;
     ebb_attrs attrs = ebb_node_attrs(g, n);
-    int rank = ebb_value_of(g, p)->type.rank;
+    int rank = ebb_value_of(g, p)->type->rank;
     c->axis = ebb_attr_int(&attrs, "axis", -1);
     c->axis += c->axis < 0 ? rank : 0;
     c->x = ebb_in(g, n, 0);
@@ -208,7 +208,7 @@ static bool find_chain(chain *c, const ebb_graph *g, ebb_node n, ebb_arena *scra
     }
     if (!found || c->count >= MOST_NODES)
         return false;
-    const ebb_type *x = &ebb_value_of(g, c->x)->type, *y = &ebb_value_of(g, c->y)->type;
+    const ebb_type *x = ebb_value_of(g, c->x)->type, *y = ebb_value_of(g, c->y)->type;
     return ebb_type_is_static(y) && x->dtype == y->dtype && ebb_type_same_shape(x, y) &&
            c->axis >= 0 && c->axis < y->rank;
 }
