@@ -30,6 +30,7 @@ import architectures  # noqa: E402
 import export  # noqa: E402
 import newcomer  # noqa: E402
 import sample  # noqa: E402
+import trained  # noqa: E402
 
 there = pathlib.Path(__file__).resolve().parent / "newcomer"
 KEPT = ("pkg.torch.onnx.class_hierarchy", "pkg.torch.onnx.fx_node", "pkg.torch.export.graph_signature.InputSpec.kind")
@@ -48,18 +49,6 @@ class Detached(nn.Module):
         t = self.b(h)
         y = self.c(h * t.detach() + self.norm((2 * h).detach()))
         return y * self.c.weight.detach().abs().mean() + t[:, :2]
-
-
-class Convolutions(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.layers = nn.Sequential(
-            nn.Conv2d(2, 4, 3, bias=False), nn.BatchNorm2d(4), nn.ReLU(),
-            nn.Conv2d(4, 4, 3, bias=False), nn.BatchNorm2d(4), nn.Hardswish(),
-            nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Dropout(0.2), nn.Linear(4, 3))
-
-    def forward(self, x):
-        return self.layers(x)
 
 
 class Attention(nn.Module):
@@ -85,10 +74,10 @@ class Attention(nn.Module):
 models = {
     "detached": (Detached, {"x": ("float", 3)}, ["trained-dynamo-plain", "trained-default"]),
     "perceptron": (newcomer.mlp, {"x": ("float", 6, 12)}, ["trained-default", "trained-ts"]),
-    "convolutions": (Convolutions, {"x": ("float", 2, 8, 8)}, [
+    "convolutions": (newcomer.Convolutions, {"x": ("float", 2, 8, 8)}, [
         "fresh-default", "trained-default", "trained-ts", "fresh-ts", "fresh-ts-unfolded", "trained-dynamo-advised",
         "trained-ts-advised"]),
-    "recurrent": (lambda: newcomer.initialised(newcomer.Sequence(nn.LSTM), 2, 7, below=50), {"x": ("int", 50, 7)},
+    "recurrent": (newcomer.recurrent(nn.LSTM), {"x": ("int", 50, 7)},
                   ["trained-default", "trained-ts"]),
     "attention": (Attention, {"x": ("float", 5, 8)}, ["trained-default", "trained-ts", "trained-ts-advised"]),
 }
@@ -147,8 +136,8 @@ def one(name, form, folder):
     module, facts = kept
     model = bare(files[state], there / f"{name}-{form}.onnx")
     values = {n: t.detach().numpy() for n, t in [*module.named_parameters(), *module.named_buffers()]}
-    known = newcomer.Known(values, facts)
-    constants = newcomer.constants_of(files["trained" if state == "fresh" else "fresh"])
+    known = trained.Known(values, facts)
+    constants = trained.constants_of(files["trained" if state == "fresh" else "fresh"])
     target, loss, grads = computed(row, module, tensors)
     weights, taken, fixed = [], set(), []
     tensors = {t.name: numpy_helper.to_array(t) for t in model.graph.initializer}
@@ -158,7 +147,7 @@ def one(name, form, folder):
         told = known.told(n, t, taken, constants)
         if told["is"] == "computed" and t.size == 1:
             continue  # made of what training changes, but nobody would train it
-        if told["is"] not in (*newcomer.PARAMETERS, "computed"):
+        if told["is"] not in (*trained.PARAMETERS, "computed"):
             fixed.append(n)
             continue
         taken |= set(told["of"])

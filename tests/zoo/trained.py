@@ -1,0 +1,263 @@
+"""What ebb trains of a file that newcomer.py exported, beside what PyTorch would train; the table of docs/newcomer.md.
+
+This makes the training graph of each file with `ebb grad --optimizer none` and finds for each tensor that is
+trained what it is in PyTorch, by value: a parameter as it is, transposed, reshaped, in parts or several in one
+(`pieces`), multiplied by what was folded into it (`scaled`), made of parameters (`computed`: it differs between two
+sets of weights), a parameter that its author holds fixed, a buffer, or a constant. The verdict on a file:
+
+    all         what PyTorch trains; batch norm inside a convolution counts with the convolution
+    tied        all, but equal parameters that the exporter made one are trained as one
+    parted      all, but one parameter that the exporter stored twice is trained as two
+    part        less some parameters
+    wrong       something that is no parameter is trained
+    refused     nothing is trained, and the export call that helps is named
+    failed      nothing is trained, and it is not named
+"""
+import itertools
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+
+import numpy
+import onnx
+from onnx import numpy_helper
+
+sys.path.insert(0, str(pathlib.Path(__file__).parent))
+import architectures  # noqa: E402
+
+KINDS = ("all", "refused", "tied", "parted", "part", "wrong", "failed")
+PARAMETERS = ("same", "transposed", "reshaped", "pieces", "scaled")
+
+
+class Known:
+    """PyTorch's tensors, to be found again by value."""
+
+    def __init__(self, values, facts):
+        self.parameters = {p["name"]: p for p in facts["parameters"]}
+        self.buffers = {b["name"]: b for b in facts["buffers"]}
+        self.values = {n: values[n] for n in [*self.parameters, *self.buffers]}
+        self.alike = {}  # by size and range: those that a tensor could be
+        for n, v in self.values.items():
+            self.alike.setdefault(self.range_of(v), []).append(n)
+        flat = [(n, self.values[n].ravel()) for n in self.parameters]
+        everything = numpy.concatenate([v for _, v in flat])
+        owner = numpy.repeat(numpy.arange(len(flat)), [v.size for _, v in flat])
+        order = numpy.argsort(everything, kind="stable")
+        self.sorted, self.owner, self.names = everything[order], owner[order], [n for n, _ in flat]
+
+    @staticmethod
+    def range_of(v):
+        return (v.size, v.dtype.str, float(v.min()), float(v.max())) if v.size else (0,)
+
+    def same(self, name, t, taken):
+        """Parameter or buffer with these values as it is, transposed or reshaped: the one of that name, or one that is
+        not taken (fresh parameters have equal values), or any."""
+        order = sorted(self.alike.get(self.range_of(t), ()),
+                       key=lambda n: (n != name, n in taken, n not in self.parameters))
+        for kind in ("same", "transposed", "reshaped"):
+            for n in order:
+                v = self.values[n]
+                if kind == "same" and v.shape == t.shape and numpy.array_equal(v, t):
+                    return kind, n
+                if kind == "transposed" and 1 < t.ndim < 5 and v.ndim == t.ndim and any(
+                        v.transpose(p).shape == t.shape and numpy.array_equal(v.transpose(p), t)
+                        for p in itertools.permutations(range(t.ndim))):
+                    return kind, n
+                if kind == "reshaped" and numpy.array_equal(v.ravel(), t.ravel()):
+                    return kind, n
+        return None
+
+    def pieces(self, t):
+        """Parameters that its elements are taken from, unless any of them says nothing (zeros, ones)."""
+        flat = t.ravel()
+        telling = flat[(flat != 0) & (flat != 1)]
+        if telling.size == 0:
+            return []
+        at = numpy.minimum(numpy.searchsorted(self.sorted, telling), self.sorted.size - 1)
+        hit = self.sorted[at] == telling
+        if hit.mean() < 0.999:
+            return []
+        counts = numpy.bincount(self.owner[at], minlength=len(self.names))
+        return [self.names[i] for i in numpy.flatnonzero(counts > max(1, telling.size // 1000))]
+
+    def scaled(self, t):
+        """The parameter that it is a multiple of, one factor for each first or last index, or in all."""
+        for n, p in self.parameters.items():
+            v = self.values[n]
+            if v.size != t.size or v.ndim < 2 or t.ndim < 2:
+                continue
+            for p in itertools.permutations(range(v.ndim)) if v.ndim < 5 else ():
+                w = v.transpose(p)
+                if w.shape != t.shape:
+                    continue
+                for axis in {0, w.ndim - 1}:
+                    a = numpy.moveaxis(w, axis, 0).reshape(w.shape[axis], -1).astype(float)
+                    b = numpy.moveaxis(t, axis, 0).reshape(w.shape[axis], -1).astype(float)
+                    dots = (a * b).sum(1) ** 2
+                    lengths = (a * a).sum(1) * (b * b).sum(1)
+                    if a.shape[1] > 1 and numpy.all(dots >= (1 - 1e-6) * lengths):
+                        return n
+        return None
+
+
+    def told(self, name, t, taken, constants):
+        """What the tensor is. constants: bytes of what depends on no weight."""
+        kind, of = self.same(name, t, taken) or (None, None)
+        pieces = self.pieces(t) if kind is None else []
+        multiple = self.scaled(t) if kind is None and not pieces else None
+        if kind is not None:
+            fixed = of not in self.buffers and not self.parameters[of]["requires_grad"]
+            kind, of = "buffer" if of in self.buffers else "fixed" if fixed else kind, [of]
+        elif pieces:
+            kind, of = "pieces", pieces
+        elif name in self.buffers:  # the trace of a module in training mode steps running statistics
+            kind, of = "buffer", [name]
+        elif multiple is not None:
+            kind, of = "scaled", [multiple]
+        else:
+            kind, of = "constant" if t.tobytes() in constants else "computed", []
+        return {"is": kind, "of": of, "elements": int(t.size), "shape": list(t.shape)}
+
+
+def trained_names(ebb, facts, path, row, folder):
+    """Initializers that have a gradient, or what ebb says."""
+    step = folder / "step.onnx"
+    kind = "cross-entropy:axis=%d" % row.axis if row.loss == "cross-entropy" else row.loss
+    done = subprocess.run([str(ebb), "grad", str(path), "-o", str(step), "--loss", kind, "--optimizer", "none",
+                           "--dropout", "off"], capture_output=True, text=True, timeout=600)
+    if done.returncode != 0:
+        return None, done.stderr.strip()
+    model = onnx.load(step)
+    tensors = {t.name: numpy_helper.to_array(t) for t in model.graph.initializer}
+    outputs = {o.name for o in model.graph.output}
+    return {n: t for n, t in tensors.items() if n + "_grad" in outputs}, done.stderr.strip()
+
+
+def constants_of(other):
+    """Bytes of all tensors of the same export with other weights: what is in both depends on none."""
+    if not other.exists():
+        return set()
+    return {numpy_helper.to_array(t).tobytes() for t in onnx.load(other).graph.initializer}
+
+
+def judged(ebb, facts, path, to):
+    row = architectures.rows[facts["architecture"]]
+    values = dict(numpy.load(to / f"{row.name}-{facts['weights']}.npz"))
+    known = Known(values, facts)
+    with tempfile.TemporaryDirectory() as folder:
+        trained, said = trained_names(ebb, facts, path, row, pathlib.Path(folder))
+    wanted = {n: p["elements"] for n, p in known.parameters.items() if p["requires_grad"] and p["reached"]}
+    if trained is None:
+        helps = re.search(r"optimize=False|TrainingMode|do_constant_folding=False", said)
+        return {"result": "refused" if helps else "failed", "why": said}
+    other = "fresh" if facts["weights"] == "trained" else "trained"
+    fixed_bytes = constants_of(to / f"{row.name}-{other}-{facts['call']}.onnx")
+    tensors, covered = {}, set()
+    for name, t in sorted(trained.items(), key=lambda item: item[0] not in known.parameters):
+        tensors[name] = known.told(name, t, covered, fixed_bytes)
+        if tensors[name]["is"] in PARAMETERS:
+            covered |= set(tensors[name]["of"])
+    model = onnx.load(path)
+    lost = absorbed(model, tensors, known, wanted, covered)
+    kept = {v.tobytes() for n, v in known.values.items() if n in covered} | {t.tobytes() for t in trained.values()}
+    tied = [n for n in wanted if n not in covered | lost and known.values[n].tobytes() in kept]
+    missing = {n: e for n, e in wanted.items() if n not in covered | lost and n not in tied}
+    whole = [t["of"][0] for t in tensors.values() if t["is"] in ("same", "transposed", "reshaped")]
+    parted = sorted({n for n in whole if whole.count(n) > 1})
+    wrong = [n for n, t in tensors.items() if t["is"] not in (*PARAMETERS, "computed")]
+    share = 1 - sum(missing.values()) / max(1, sum(wanted.values()))
+    result = "wrong" if wrong else "part" if missing else "tied" if tied else "parted" if parted else "all"
+    return {"result": result, "share": share, "said": said, "tensors": tensors, "tied": tied, "parted": parted,
+            "missing": list(missing), "absorbed": sorted(lost), "wrong": wrong}
+
+
+def absorbed(model, tensors, known, wanted, covered):
+    """Of what is not trained by itself: what lies in a tensor that is, and nowhere else in the file."""
+    present = {numpy_helper.to_array(t).tobytes() for t in model.graph.initializer}
+    by_computation = sum(t["elements"] for t in tensors.values() if t["is"] == "computed")
+    lost = set()
+    for n in wanted:
+        if n in covered or known.values[n].tobytes() in present:
+            continue
+        beside = any(t["is"] in ("scaled", "computed") and known.values[n].size in t["shape"] for t in tensors.values())
+        if known.values[n].ndim <= 1 and beside:
+            lost.add(n)  # scale and bias of a norm, in the weight and the bias of its neighbour
+        elif known.values[n].size <= by_computation and beside:
+            lost.add(n)  # normalised, interpolated, shifted
+            by_computation -= known.values[n].size
+    return lost
+
+
+# ---- report ----
+
+
+def line(facts, v):
+    counts = {}
+    for t in v.get("tensors", {}).values():
+        counts[t["is"]] = counts.get(t["is"], 0) + 1
+    what = ", ".join(f"{n} {k}" for k, n in sorted(counts.items(), key=lambda i: -i[1]))
+    if v.get("absorbed"):
+        what += f"; {len(v['absorbed'])} parameters inside them"
+    if v["result"] in ("failed", "refused"):
+        what = re.sub(r"^ebb: \S*: ", "", v["why"].splitlines()[0] if v["why"] else "")[:160]
+    if v.get("tied"):
+        what += f"; {len(v['tied'])} tied to others"
+    if v.get("parted"):
+        what += f"; twice: {', '.join(v['parted'][:2])}"
+    if v.get("missing"):
+        what += f"; not {len(v['missing'])}: {', '.join(v['missing'][:2])}"
+    if v.get("wrong"):
+        what += f"; no parameter: {', '.join(v['wrong'][:3])}"
+    share = f"{100 * v['share']:.1f} %" if "share" in v else ""
+    return (f"| {facts['architecture']} | {facts['package']} | {facts['weights']} | {facts['call']} | {v['result']} | "
+            f"{share} | {what.replace('|', chr(92) + '|')} |")
+
+
+def cell(verdicts):
+    """Of one call: of fresh and of trained weights."""
+    words = []
+    for v in verdicts:
+        share = f" {100 * v['share']:.0f} %" if v["result"] == "part" else ""
+        words.append(v["result"] + share)
+    return words[0] if len(set(words)) == 1 else " / ".join(words)
+
+
+def table(calls, results):
+    found = {}
+    for f, v in results:
+        found.setdefault((f["architecture"], f["package"]), {}).setdefault(f["call"], []).append(v)
+    rows = "\n".join(
+        f"| {name} | {package} | " + " | ".join(cell(by_call[c]) if c in by_call else "-" for c in calls) + " |"
+        for (name, package), by_call in found.items())
+    others = "\n".join(line(f, v) for f, v in results if v["result"] != "all")
+    count = {r: sum(v["result"] == r for _, v in results) for r in KINDS}
+    return f"""# Exports of newcomers
+
+Made by `tests/zoo/newcomer.py`, which says how: {len(found)} architectures with fresh and with trained (perturbed)
+weights, exported as somebody does who does not think of training, and as README says (`advised`). What ebb trains of
+each file by itself is compared with PyTorch's parameters by value.
+
+Of {len(results)} files ebb trains all that PyTorch would of {count['all']} and refuses {count['refused']}, naming the
+export call that helps. It ties parameters of {count['tied']}, parts one parameter into two in {count['parted']}, trains
+{count['part']} in part and something that is no parameter in {count['wrong']}, and fails at {count['failed']}.
+
+- `default`: `torch.onnx.export(model.eval(), inputs, "model.onnx")`; `dynamo-plain`: with `optimize=False`;
+  `ts`: with `dynamo=False`; `ts-unfolded`: that with `do_constant_folding=False`
+- `all`: all that PyTorch would train; a batch norm that was folded into a convolution is trained with its weight
+- `tied`: all, but equal parameters that the exporter made one stay one; `parted`: all, but a parameter that it stored
+  twice is trained as two; `part`: less, with the share of elements; `wrong`: a constant, a buffer, or a parameter that
+  its author holds fixed is trained, too
+- two words: with fresh / with trained weights; `-`: the exporter refuses
+
+| architecture | package | {' | '.join(calls)} |
+|---|---|{'---|' * len(calls)}
+{rows}
+
+## What is not `all`
+
+| architecture | package | weights | call | verdict | % | what is trained |
+|---|---|---|---|---|---|---|
+{others}
+"""
