@@ -185,8 +185,10 @@ static ebb_status add_losses(recipe *r, bool keep)
     const char *const *list = r->o->losses != NULL && r->o->losses[0] != NULL ? r->o->losses : one;
     const bool several = list[0] != NULL && list[1] != NULL;
     for (size_t i = 0; list[i] != NULL; i++) {
+        char nth[32];
+        (void)snprintf(nth, sizeof nth, "%zu", i + 1);
         EBB_TRY(add_spec(r, "loss", list[i]));
-        with(r, ',', "add", several ? "1" : NULL);
+        with(r, ',', "nth", several ? nth : NULL);
         with(r, ',', "keep-output", keep || list[i + 1] != NULL ? "1" : NULL);
     }
     return NULL;

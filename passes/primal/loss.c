@@ -9,8 +9,8 @@
  *   others         loss_rows.c: the formula of each; target: as the output, or class numbers
  *   name=NAME      nothing is appended: output NAME is the loss, a single number
  *   weight=W       the loss is multiplied by W
- *   add=1          several losses, one pass each: this one is added to those before it, which stay
- *                  outputs; their sum is the loss
+ *   nth=1, 2, ...  several losses, one pass each: from the second on they are added to those before,
+ *                  which stay outputs; their sum is the loss
  *
  * A target may be an input that is there: that of another loss, or what the model reads.
  *
@@ -76,7 +76,7 @@ static bool has_word(const char *words, const char *word)
 /* An option of another loss would have no effect. kind NULL: the loss is an output already. */
 static ebb_status check_options(const ebb_edit *e, const ebb_loss_kind *kind)
 {
-    static const char all[] = "kind output target reduction keep-output weight add name";
+    static const char all[] = "kind output target reduction keep-output weight nth name";
     const char *takes = kind != NULL ? kind->takes : "axis ignore_index";
     for (size_t i = 0; i < e->option_count; i++) {
         const char *option = e->options[i].name;
@@ -195,7 +195,7 @@ static ebb_status find_target(ebb_loss_site *s, ebb_loss_target rule)
         if (rule == EBB_TARGET_LISTS && type.dims[1] < 0)
             return ebb_error(EBB_USAGE,
                              "loss: ctc: say how many labels a row of the target has: labels=N");
-        if (there.i != 0 && ebb_option_int(s->e, "add") != 0)
+        if (there.i != 0 && ebb_option_int(s->e, "nth") > 1)
             return ebb_error(EBB_USAGE,
                              "loss: '%s' is the target of another loss: say target=NAME for each "
                              "(the same name for the same array)",
@@ -266,7 +266,7 @@ static ebb_status put(ebb_edit *e, ebb_build *b, ebb_value part, const char *nam
 {
     ebb_graph *g = e->g;
     const double weight = ebb_option_float(e, "weight");
-    const bool adds = ebb_option_int(e, "add") != 0;
+    const bool adds = ebb_option_int(e, "nth") > 1;
     if (weight != 1) {
         ebb_with_name(b, name);
         part = ebb_emit(b, EBB_OP_MUL, part, ebb_const_like(b, part, weight));
@@ -285,7 +285,7 @@ static ebb_status put(ebb_edit *e, ebb_build *b, ebb_value part, const char *nam
 /* "loss"; of one of several, with its target. */
 static const char *name_of(ebb_edit *e)
 {
-    return ebb_option_int(e, "add") == 0
+    return ebb_option_int(e, "nth") == 0
                ? "loss"
                : ebb_arena_printf(e->scratch, "loss_%s", ebb_option_string(e, "target"));
 }
@@ -345,9 +345,15 @@ static ebb_status run(ebb_edit *e)
     if (name == NULL && kind == NULL)
         return ebb_error(EBB_USAGE, "loss: say which, or name=OUTPUT: %s", NAMES);
     EBB_TRY(check_options(e, name == NULL ? ebb_loss_kind_find(kind) : NULL));
+    if (e->g->loss.i != 0 && ebb_option_int(e, "nth") == 1 && name == NULL)
+        return ebb_error(
+            EBB_USAGE,
+            "loss: the graph has the loss '%s' already, so several cannot be added up; "
+            "name=%s, as the first of them, takes it along",
+            ebb_value_name(e->g, e->g->loss), ebb_value_name(e->g, e->g->loss));
     if (name != NULL)
         return name_existing(e, name);
-    if (e->g->loss.i != 0 && ebb_option_int(e, "add") == 0)
+    if (e->g->loss.i != 0 && ebb_option_int(e, "nth") == 0)
         return ebb_declined(e, EBB_NO_NODE, "the graph has a loss already");
     EBB_TRY(find_output(e, ebb_option_string(e, "output"), &output));
     ebb_found(e);
@@ -365,7 +371,7 @@ static const ebb_option options[] = {
     {"keep-output",     EBB_OPTION_INT,    "0",      "[0, 1]",                        "1: what were graph outputs stay so"},
     {"name",            EBB_OPTION_STRING, NULL,     NULL,                            "this output is the loss already"},
     {"weight",          EBB_OPTION_FLOAT,  "1",      "(0, inf)",                      "the loss is multiplied by this"},
-    {"add",             EBB_OPTION_INT,    "0",      "[0, 1]",                        "1: it is added to the loss that the graph has; --loss given twice says so by itself"},
+    {"nth",             EBB_OPTION_INT,    "0",      "[0, 1000]",                      "of several: 1 for the first, more for one that is added to those before; --loss given twice says so by itself"},
     {"class-weights",   EBB_OPTION_STRING, NULL,     NULL,                            "cross-entropy: one number a class, \"1,2.5\", or a file of them"},
     {"label-smoothing", EBB_OPTION_FLOAT,  "0",      "[0, 1)",                        "cross-entropy: this share is spread over all classes"},
     {"pos-weight",      EBB_OPTION_STRING, NULL,     NULL,                            "bce-logits: weight of the elements that are 1: one number, one a column, or a file"},

@@ -143,6 +143,74 @@ static void classes_are_counted_as_scikit_learn_does(void **state)
     ebb_metrics_free(m);
 }
 
+/* Batches are weighed by the weights of their labels, as one batch of all is. */
+static void the_mean_of_a_weighted_loss_is_that_of_all_rows(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *loss;
+        double value;
+    } cases[] = {
+        {"cross-entropy:class-weights=\"1,2,0.5,3,1,4,1\"", 2.1919766781102603},
+        {"cross-entropy:class-weights=\"1,2,0.5,3,1,4,1\",label-smoothing=0.1", 2.167154653169513},
+        {"cross-entropy:class-weights=\"1,2,0.5,3,1,4,1\",weight=0.5", 2.1919766781102603 / 2},
+    };
+    float x[12 * 7];
+    int64_t t[12];
+    draw(x, 12 * 7, 1);
+    for (int i = 0; i < 12; i++)
+        t[i] = i == 3 ? -100 : i * 5 % 9 % 6;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const problem p = {.graph = GRAPH("[n,7]", "[n,7]"),
+                           .losses = LIST(cases[i].loss),
+                           .rank = 2,
+                           .dims = {12, 7},
+                           .dropped = 1,
+                           .dtype = 7,
+                           .size = 8,
+                           .x = x,
+                           .target = t};
+        ebb_metrics *m = evaluate(&p);
+        is_near(value_of(m, "loss"), cases[i].value, 1e-6);
+        assert_int_equal(ebb_metrics_at(m, 0).counted, 11);
+        ebb_metrics_free(m);
+    }
+}
+
+/* Class numbers or yes and no: the target tells. */
+static void masks_are_of_classes_or_of_labels(void **state)
+{
+    (void)state;
+    float x[24], yes[24];
+    int64_t image[8] = {0, 1, 2, 1, 2, 2, 0, 255};
+    draw(x, 24, 7);
+    draw(yes, 24, 9);
+    for (int i = 0; i < 24; i++)
+        yes[i] = yes[i] > 0;
+    problem p = {.graph = GRAPH("[n,3,2,2]", "[n,3,2,2]"),
+                 .losses = LIST("dice:axis=1,ignore_index=255"),
+                 .rank = 4,
+                 .dims = {2, 3, 2, 2},
+                 .dropped = 1,
+                 .dtype = 7,
+                 .size = 8,
+                 .x = x,
+                 .target = image};
+    ebb_metrics *m = evaluate(&p);
+    is_near(value_of(m, "loss"), 0.5329844721619238, 1e-6);
+    is_near(value_of(m, "miou"), 0.06666667014360428, 1e-7);
+    ebb_metrics_free(m);
+    p.losses = LIST("dice");
+    p.dropped = -1;
+    p.dtype = 1;
+    p.size = 4;
+    p.target = yes;
+    m = evaluate(&p);
+    assert_int_equal(ebb_metrics_count(m), 4); // loss, accuracy, f1, miou
+    assert_true(value_of(m, "miou") > 0 && value_of(m, "miou") < 1);
+    ebb_metrics_free(m);
+}
+
 static void f1_of_two_classes_is_that_of_the_second(void **state)
 {
     (void)state;
@@ -318,6 +386,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(classes_are_counted_as_scikit_learn_does),
+        cmocka_unit_test(the_mean_of_a_weighted_loss_is_that_of_all_rows),
+        cmocka_unit_test(masks_are_of_classes_or_of_labels),
         cmocka_unit_test(f1_of_two_classes_is_that_of_the_second),
         cmocka_unit_test(labels_are_counted_by_column),
         cmocka_unit_test(numbers_far_from_zero_keep_their_r2),

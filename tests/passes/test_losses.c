@@ -166,6 +166,35 @@ static void three_losses_have_one_sum(void **state)
     ebb_close(model);
 }
 
+/* A loss that the model has counts among several where its name is given, and is not forgotten. */
+static void a_loss_that_is_there_is_taken_along_by_its_name(void **state)
+{
+    (void)state;
+    static const char with_loss[] =
+        HEAD "g (float[4,2] x) => (float[4,2] y, float penalty) <float[2,2] w = {1,2,3,4}> "
+             "{ y = MatMul (x, w) s = Mul (w, w) penalty = ReduceSum <keepdims = 0> (s) }";
+    ebb_named in[3];
+    ebb_program *p;
+    double loss, number;
+    ebb_model *model = parse(with_loss);
+    ebb_batch batch = batch_of_two(in);
+    in[1] = in[2];
+    batch.count = 2;
+    good(make(model, LIST("name=penalty,weight=0.5", "mse:output=y,target=number"), "", false));
+    good(ebb_program_compile(&p, model, NULL));
+    good(ebb_program_step(p, &batch));
+    read(p, "loss", &loss, 1);
+    read(p, "loss_number", &number, 1);
+    is_near(loss, 15 + number); // 0.5 (1 + 4 + 9 + 16)
+    ebb_program_free(p);
+    ebb_close(model);
+    model = parse(with_loss);
+    good(ebb_rewrite(model, "loss:name=penalty", NULL, NULL));
+    refused(make(model, LIST("mse:output=y,target=a", "l1:output=y,target=a"), "", false),
+            EBB_USAGE, "the graph has the loss 'penalty' already");
+    ebb_close(model);
+}
+
 static void an_evaluation_has_the_loss_of_each(void **state)
 {
     (void)state;
@@ -233,6 +262,7 @@ static void what_is_said_wrongly_is_refused(void **state)
         {"mse:output=a,weight=0", NULL, "option weight"},
         {"mse:output=a", "l1:output=b", "'target' is the target of another loss"},
         {"mse:output=a,target=t", "l1:output=b,target=t", "the input 't' is float32[4,3]"},
+        {"name=a", "l1:output=b,target=t", "output 'a' is not a single"},
         {"hubert", NULL, "kind=hubert should be cross-entropy|mse|"},
     };
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
@@ -397,6 +427,44 @@ static void a_weighted_loss_is_chunked_and_a_smoothed_one_is_not(void **state)
     ebb_release(json);
 }
 
+static void by_rows(double loss_and_gradient[7], const char *loss, const char *pass)
+{
+    static float x[512];
+    static int64_t target[256];
+    static const int64_t dims[2] = {256, 2};
+    ebb_program *p;
+    ebb_model *model =
+        parse(HEAD "g (float[256,2] x) => (float[256,3] y) <float[2,3] v = {1,-1,0.5,2,0.25,-2}> "
+                   "{ y = MatMul (x, v) }");
+    for (int i = 0; i < 512; i++)
+        x[i] = sinf((float)(3 * i));
+    for (int i = 0; i < 256; i++)
+        target[i] = i % 11 == 0 ? -100 : i % 3;
+    const ebb_named in[2] = {{"x", 1, 2, dims, x}, {"target", 7, 1, dims, target}};
+    const ebb_batch batch = {in, 2};
+    good(make(model, LIST(loss), pass, pass[0] != '\0'));
+    good(ebb_program_compile(&p, model, NULL));
+    good(ebb_program_step(p, &batch));
+    read(p, "loss", loss_and_gradient, 1);
+    read(p, "v_grad", loss_and_gradient + 1, 6);
+    ebb_program_free(p);
+    ebb_close(model);
+}
+
+static void a_chunked_loss_has_its_weights(void **state)
+{
+    (void)state;
+    static const char loss[] = "cross-entropy:class-weights=\"1,2,3\",weight=0.5";
+    double whole[7], chunks[7], parts[7];
+    by_rows(whole, loss, "");
+    by_rows(chunks, loss, "chunk-loss:rows=64");
+    by_rows(parts, loss, "chunk-loss:rows=64,micro-batch:parts=2");
+    for (int i = 0; i < 7; i++) {
+        is_near(chunks[i], whole[i]);
+        is_near(parts[i], whole[i]);
+    }
+}
+
 /* In 16 bits a loss keeps its 32: otherwise 1e-12 would be 0. */
 static void a_loss_is_computed_in_float32(void **state)
 {
@@ -426,6 +494,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(several_losses_are_added_up_with_their_weights),
         cmocka_unit_test(three_losses_have_one_sum),
+        cmocka_unit_test(a_loss_that_is_there_is_taken_along_by_its_name),
         cmocka_unit_test(an_evaluation_has_the_loss_of_each),
         cmocka_unit_test(a_target_may_be_what_the_model_reads),
         cmocka_unit_test(what_is_said_wrongly_is_refused),
@@ -435,6 +504,7 @@ int main(void)
         cmocka_unit_test(constants_of_a_loss_are_not_trained),
         cmocka_unit_test(dice_over_the_batch_is_not_split),
         cmocka_unit_test(a_weighted_loss_is_chunked_and_a_smoothed_one_is_not),
+        cmocka_unit_test(a_chunked_loss_has_its_weights),
         cmocka_unit_test(a_loss_is_computed_in_float32),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

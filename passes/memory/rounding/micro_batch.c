@@ -160,7 +160,7 @@ static ebb_status classify(splitting *s, ebb_node n, const char **why)
         bool known = splits && reason == NULL;
         if (ebb_op_has(info->op, EBB_STATISTICS))
             *why = reason; // its gradient needs the parts
-        bool whole = !known || !has_floats(s->g, n) || counts_labels(s, n);
+        bool whole = !known || !has_floats(s->g, n) || (!all.floats && counts_labels(s, n));
         for (uint32_t k = 0; k < info->out_count; k++)
             s->labels[info->out[k].i] = whole && all.depends && !all.floats;
         take_forms(s, n, known ? b : NULL, whole, all.depends);
