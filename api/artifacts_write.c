@@ -152,6 +152,33 @@ static ebb_status other_optimizer(const ebb_graph *g, ebb_value w)
         "order alone) or sgd, and without passes that change its state or scale the loss");
 }
 
+/* What a step may do around the update, and the optimizer of ONNX Runtime does not. */
+static ebb_status check_around(const ebb_graph *g, const recipe *r, const trained *t)
+{
+    const ebb_node made = ebb_value_of(g, t->grad)->producer;
+    const char *name = ebb_value_name(g, t->w);
+    if (ebb_value_of(g, r->lr)->producer.i != 0)
+        return ebb_hint(ebb_error(EBB_UNSUPPORTED,
+                                  "the rate of '%s' follows a schedule, and ONNX "
+                                  "Runtime's optimizer takes it as an input",
+                                  name),
+                        "make the step without --lr-schedule");
+    if (made.i != 0 && ebb_node_of(g, made)->phase == EBB_UPDATE)
+        return ebb_hint(ebb_error(EBB_UNSUPPORTED,
+                                  "the gradient of '%s' is changed before the "
+                                  "update, which ONNX Runtime's optimizer does not",
+                                  name),
+                        "make the step without --clip-norm, and with adamw instead of adam with "
+                        "weight-decay");
+    if (ebb_value_of(g, ebb_graph_bound(g, t->w))->use_count > 0)
+        return ebb_hint(ebb_error(EBB_UNSUPPORTED,
+                                  "the step reads what '%s' becomes, for an "
+                                  "average of it, which has no place in the files",
+                                  name),
+                        "make the step without --ema");
+    return NULL;
+}
+
 static ebb_status survey_parameter(survey *s, const ebb_graph *g, ebb_value w)
 {
     trained t = {w, {0}, {0}, {0}};
@@ -166,6 +193,8 @@ static ebb_status survey_parameter(survey *s, const ebb_graph *g, ebb_value w)
             return NULL;
     } else if (!read_update(g, w, next, &r, &t)) {
         return other_optimizer(g, w);
+    } else {
+        EBB_TRY(check_around(g, &r, &t));
     }
     if (s->count > 0 && !same_recipe(&s->recipe, &r))
         return ebb_error(EBB_UNSUPPORTED,

@@ -370,6 +370,12 @@ static void what_has_no_place_in_them_is_refused(void **state)
         {"gradient,optimizer:momentum", "by AdamW or by SGD without decay"},
         {"gradient,optimizer:sgd,weight-decay=0.1", "by AdamW or by SGD without decay"},
         {"gradient,optimizer:adamw,correct-bias=0", "by AdamW or by SGD without decay"},
+        {"gradient,optimizer:lion", "by AdamW or by SGD without decay"},
+        {"gradient,optimizer:adamw,schedule=constant,warmup=3", "follows a schedule"},
+        {"gradient,optimizer:sgd,clip-norm=1", "is changed before the update"},
+        {"gradient,optimizer:adam,weight-decay=0.1", "is changed before the update"},
+        {"gradient,optimizer:adamw,ema=0.9", "for an average of it"},
+        {"gradient,optimizer:adamw,groups=\"*bias:weight-decay=0\"", "is updated otherwise than"},
         {"gradient,optimizer:adamw,low-bit-state", "by AdamW or by SGD without decay"},
         {"gradient,optimizer:adamw,quantise", "changes with each step"},
     };
