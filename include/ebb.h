@@ -574,6 +574,124 @@ EBB_API void ebb_shuffle(int64_t *order, int64_t count, uint64_t seed, uint64_t 
 EBB_API ebb_status ebb_tensors_save(const char *path, const ebb_named *tensors, size_t count,
                                     const char *metadata_json);
 
+/* ---- evaluating: a model on data that it was not trained on ---- */
+
+typedef struct ebb_evaluator ebb_evaluator;
+
+typedef struct ebb_evaluator_options {
+    const char *const *losses;  /* as given to the step, NULL-terminated */
+    const char *const *metrics; /* as ebb_metrics_new takes them */
+    const char *const *map;     /* pairs (array, input), NULL-terminated; NULL: names agree */
+    const int64_t *rows;        /* of the data, row_count of them; NULL: all */
+    int64_t row_count;
+    int64_t batch;       /* rows at a time; 0: 32. The rest of them is a batch of its own */
+    const char *backend; /* NULL: "cpu" */
+    int threads;
+    /* Called with each copy of the model, which has the sizes of the arrays by then, for those that
+     * no array gives; or NULL. */
+    void (*bind)(void *context, ebb_model *model);
+    void *context;
+} ebb_evaluator_options;
+
+/* The model forward, dropout off and with running statistics. It is as exported, stays as it is and
+ * lives as long; so do the data. One batch is tried here, so that what is wrong is known before a
+ * training begins. */
+EBB_API ebb_status ebb_evaluator_new(ebb_evaluator **evaluator, const ebb_model *exported,
+                                     ebb_data *data, const ebb_evaluator_options *options);
+/* trained: whose parameters and statistics are taken; NULL: the model's own. stop: asked before each
+ * batch; or NULL. EBB_RUNTIME where it says so. */
+EBB_API ebb_status ebb_evaluator_run(ebb_evaluator *evaluator, ebb_program *trained,
+                                     bool (*stop)(void *context), void *context);
+EBB_API int64_t ebb_evaluator_rows(const ebb_evaluator *evaluator);
+/* Of the last run: the first is the loss. Names are known before. */
+EBB_API size_t ebb_evaluator_count(const ebb_evaluator *evaluator);
+EBB_API ebb_metric ebb_evaluator_at(const ebb_evaluator *evaluator, size_t index);
+EBB_API void ebb_evaluator_free(ebb_evaluator *evaluator); /* NULL is fine */
+
+/* ---- training: the loop that `ebb train` runs ----
+ *
+ *     ebb_trainer_new(&t, program, data, &options);
+ *     status = ebb_trainer_run(t);              until the last step, or until it is stopped
+ *     show(ebb_trainer_measure(t));
+ *     ebb_trainer_free(t);
+ *
+ * What decides the numbers is in the step (keys, counters, states) or follows from the seed and the
+ * count of steps. So N steps, a stop, and M more from the checkpoint give the bytes of N + M.
+ */
+typedef struct ebb_trainer ebb_trainer;
+
+typedef enum ebb_trainer_event {
+    EBB_TRAINER_STEP,      /* a step is done */
+    EBB_TRAINER_EPOCH,     /* so is an epoch, or what there was of the last one */
+    EBB_TRAINER_EVALUATED, /* the evaluator has run */
+    EBB_TRAINER_SAVED,     /* a checkpoint is written */
+} ebb_trainer_event;
+
+typedef struct ebb_trainer_options {
+    const char *const *map;    /* as ebb_data_rows takes it */
+    const int64_t *rows;       /* of the data, row_count of them; NULL: all */
+    int64_t row_count;         /* how many there are */
+    int64_t batch;             /* rows of a step; 0: 32 */
+    int64_t steps, epochs;     /* where it ends; steps 0: after so many epochs, 0: one */
+    uint64_t seed;             /* of the order of rows */
+    bool seed_is_given;        /* a checkpoint of another seed is refused, instead of followed */
+    bool in_order;             /* rows as they stand */
+    bool repeat_batch;         /* the first batch again and again */
+    bool goes_on_after_nan;    /* else a loss that is no number ends the run */
+    ebb_evaluator *evaluator;  /* or NULL */
+    int64_t eval_every;        /* steps; 0: after each epoch */
+    int64_t patience;          /* stop after so many evaluations that were not better; 0: never */
+    bool keep_best;            /* results are those of the best evaluation, not of the last step */
+    int keep;                  /* checkpoints: the last so many; 0: one */
+    const char *resume;        /* a checkpoint; or NULL */
+    const char *checkpoint;    /* where one is written at the end; NULL: nowhere */
+    int64_t every, every_ns;   /* and after so many steps, or so much time; 0: no */
+    const char *const *logs;   /* .jsonl, .csv, or a folder for TensorBoard; NULL-terminated */
+    int64_t log_every;         /* steps; 0: each */
+    const ebb_model *exported; /* of which save_model is a copy with trained values */
+    ebb_model *step;           /* which save_ort is made of */
+    const char *save_model, *save_adapter, *save_ort; /* results; NULL: none */
+    void (*tell)(void *context, ebb_trainer *trainer, ebb_trainer_event event); /* or NULL */
+    void *context;
+} ebb_trainer_options;
+
+typedef struct ebb_trainer_facts {
+    int64_t steps, until;                /* done, those before a resume included; where it ends */
+    int64_t resumed_at;                  /* steps that the checkpoint had; 0: it began */
+    int64_t epoch;                       /* of the last step, from 1 */
+    int64_t per_epoch;                   /* steps */
+    int64_t left_out;                    /* rows of an epoch that fill no batch */
+    int64_t epoch_steps;                 /* of this epoch so far, its mean loss beside */
+    double loss, epoch_loss;             /* of the last step; NaN: there is none yet */
+    double rate;                         /* of the optimizer; NaN: the step has none by name */
+    int64_t step_ns, median_ns, left_ns; /* the last; of the last 1001; until the end */
+    double rows_per_second, tokens_per_second; /* by the clock; 0 tokens: the rows are no texts */
+    int64_t evaluated_at, best_at, not_better; /* steps; evaluations since the best */
+    double best;                               /* loss of the evaluator; NaN: there is none */
+    bool stopped_early, was_stopped, was_over; /* patience; ebb_trainer_stop; nothing was left */
+    bool checkpoint_was_checked;               /* the resumed one had a checksum */
+} ebb_trainer_facts;
+
+/* How many steps a run with these options takes. EBB_USAGE: rows are fewer than a batch. */
+EBB_API ebb_status ebb_trainer_steps(int64_t *steps, const ebb_trainer_options *options);
+/* Loads the checkpoint and opens the logs. Lists and texts of the options stay yours and live as
+ * long. */
+EBB_API ebb_status ebb_trainer_new(ebb_trainer **trainer, ebb_program *program, ebb_data *data,
+                                   const ebb_trainer_options *options);
+/* Ends with the checkpoint and the results written, also where it is stopped. */
+EBB_API ebb_status ebb_trainer_run(ebb_trainer *trainer);
+/* It ends after the step that is being computed. May be called by a signal handler. */
+EBB_API void ebb_trainer_stop(ebb_trainer *trainer);
+EBB_API ebb_trainer_facts ebb_trainer_measure(const ebb_trainer *trainer);
+EBB_API void ebb_trainer_free(ebb_trainer *trainer); /* NULL is fine */
+
+/* Holds out a share of rows for evaluation, the same whatever the seed: order[0..rows - *held) are to
+ * be trained on, the rest is not; both ascend. EBB_USAGE: one of them would be empty. */
+EBB_API ebb_status ebb_rows_split(int64_t *order, int64_t rows, double share, int64_t *held);
+
+/* Whether a result can be written to `path`, before there is one: EBB_IO. Nothing is changed. */
+EBB_API ebb_status ebb_output_check(const char *path);
+
 #ifdef __cplusplus
 }
 #endif

@@ -1,0 +1,194 @@
+/* evaluator.c: trained parameters on data that they were not trained on.
+ *
+ * A training step draws dropout, takes batch norm's statistics from the batch and changes its
+ * states, so it cannot tell. A copy of the exported model gets the trained values and is run forward
+ * with dropout off and running statistics; what is left of the rows after whole batches makes a
+ * batch of its own, so that each row counts once.
+ */
+#include "api/trainer/trainer.h"
+
+struct ebb_evaluator {
+    ebb_evaluator_options o;
+    const ebb_model *exported;
+    ebb_data *data;
+    ebb_metrics *metrics;
+    int64_t *rows; /* row_count of them */
+    int64_t row_count, batch;
+    struct kept { /* of the last run; names also of the first batch */
+        ebb_metric *list;
+        size_t count;
+    } kept;
+};
+
+typedef struct part { /* one program, for one size of batch */
+    ebb_model *model;
+    ebb_program *program;
+    const char **feeds; /* arrays and inputs */
+} part;
+
+static void part_free(part *p)
+{
+    ebb_program_free(p->program);
+    ebb_free(p->feeds);
+    ebb_close(p->model);
+}
+
+static ebb_status make_part(part *p, const ebb_evaluator *e, ebb_program *trained, int64_t batch)
+{
+    int64_t rows;
+    char *pipeline = NULL;
+    const ebb_evaluator_options *o = &e->o;
+    const ebb_step_options step = {.loss = o->losses != NULL ? o->losses[0] : NULL};
+    const ebb_compile_options options = {.backend = o->backend, .threads = o->threads};
+    *p = (part){NULL};
+    EBB_TRY(ebb_model_copy(&p->model, e->exported));
+    EBB_TRY(ebb_data_shape(e->data, p->model, o->map, batch, &rows));
+    if (o->bind != NULL)
+        o->bind(o->context, p->model);
+    if (trained != NULL)
+        EBB_TRY(ebb_program_store(trained, p->model));
+    EBB_TRY(ebb_evaluation_pipeline(&pipeline, &step));
+    ebb_status status = ebb_rewrite(p->model, pipeline, NULL, NULL);
+    ebb_release(pipeline);
+    EBB_TRY(status);
+    EBB_TRY(ebb_data_shape(e->data, p->model, o->map, batch, &rows)); // the target is there now
+    EBB_TRY(ebb_feeds_of(&p->feeds, p->model, e->data, o->map));
+    return ebb_program_compile(&p->program, p->model, &options);
+}
+
+typedef struct asking {
+    bool (*stop)(void *context);
+    void *context;
+} asking;
+
+static ebb_status run_rows(ebb_evaluator *e, part *p, int64_t from, int64_t to, int64_t batch,
+                           const asking *ask)
+{
+    for (int64_t at = from; at < to; at += batch) {
+        ebb_batch now;
+        if (ask->stop != NULL && ask->stop(ask->context))
+            return ebb_error(EBB_RUNTIME, "the evaluation was stopped");
+        EBB_TRY(ebb_data_rows(e->data, e->rows + at, (size_t)batch, p->feeds, &now));
+        EBB_TRY(ebb_program_step(p->program, &now));
+        EBB_TRY(ebb_metrics_take(e->metrics, p->program, &now));
+    }
+    return NULL;
+}
+
+/* Rows from .. to in batches of `batch`, which divides them. */
+static ebb_status run_part(ebb_evaluator *e, ebb_program *trained, int64_t from, int64_t to,
+                           int64_t batch, const asking *ask)
+{
+    part p;
+    if (from == to)
+        return NULL;
+    ebb_status status = make_part(&p, e, trained, batch);
+    if (status == NULL)
+        status = run_rows(e, &p, from, to, batch, ask);
+    part_free(&p);
+    return status;
+}
+
+/* Names stay the metrics' own. */
+static ebb_status keep(ebb_evaluator *e)
+{
+    const size_t count = ebb_metrics_count(e->metrics);
+    ebb_metric *list = ebb_alloc((count + 1) * sizeof *list);
+    if (list == NULL)
+        return ebb_error_memory();
+    for (size_t i = 0; i < count; i++)
+        list[i] = ebb_metrics_at(e->metrics, i);
+    ebb_free(e->kept.list);
+    e->kept = (struct kept){list, count};
+    return NULL;
+}
+
+/* What a run would do, with the first rows alone. */
+static ebb_status try_once(ebb_evaluator *e)
+{
+    const asking nobody = {NULL};
+    const int64_t whole = e->row_count / e->batch * e->batch;
+    if (whole > 0)
+        EBB_TRY(run_part(e, NULL, 0, e->batch, e->batch, &nobody));
+    if (whole < e->row_count)
+        EBB_TRY(run_part(e, NULL, whole, e->row_count, e->row_count - whole, &nobody));
+    return keep(e);
+}
+
+static ebb_status list_rows(ebb_evaluator *e)
+{
+    ebb_model *model = NULL;
+    int64_t rows = -1;
+    ebb_status status = ebb_model_copy(&model, e->exported);
+    if (status == NULL)
+        status = ebb_data_shape(e->data, model, e->o.map, 1, &rows);
+    ebb_close(model);
+    if (status != NULL || rows < 1)
+        return status != NULL ? status
+                              : ebb_error(EBB_USAGE, "the data to evaluate on have no array for "
+                                                     "any input of the model: name them in a map");
+    e->row_count = e->o.rows != NULL ? e->o.row_count : rows;
+    e->rows = ebb_alloc((size_t)e->row_count * sizeof *e->rows);
+    if (e->rows == NULL)
+        return ebb_error_memory();
+    for (int64_t i = 0; i < e->row_count; i++)
+        e->rows[i] = e->o.rows != NULL ? e->o.rows[i] : i;
+    return NULL;
+}
+
+ebb_status ebb_evaluator_new(ebb_evaluator **evaluator, const ebb_model *exported, ebb_data *data,
+                             const ebb_evaluator_options *options)
+{
+    ebb_evaluator *e = ebb_alloc(sizeof *e);
+    *evaluator = NULL;
+    if (e == NULL)
+        return ebb_error_memory();
+    *e = (ebb_evaluator){.o = *options, .exported = exported, .data = data};
+    e->batch = options->batch > 0 ? options->batch : EBB_USUAL_BATCH;
+    ebb_status status = ebb_metrics_new(&e->metrics, options->losses, options->metrics);
+    if (status == NULL)
+        status = list_rows(e);
+    if (status == NULL)
+        status = try_once(e);
+    if (status == NULL)
+        *evaluator = e;
+    else
+        ebb_evaluator_free(e);
+    return status;
+}
+
+ebb_status ebb_evaluator_run(ebb_evaluator *e, ebb_program *trained, bool (*stop)(void *context),
+                             void *context)
+{
+    const asking ask = {stop, context};
+    const int64_t whole = e->row_count / e->batch * e->batch;
+    ebb_metrics_clear(e->metrics);
+    EBB_TRY(run_part(e, trained, 0, whole, e->batch, &ask));
+    EBB_TRY(run_part(e, trained, whole, e->row_count, e->row_count - whole, &ask));
+    return keep(e);
+}
+
+int64_t ebb_evaluator_rows(const ebb_evaluator *e)
+{
+    return e->row_count;
+}
+
+size_t ebb_evaluator_count(const ebb_evaluator *e)
+{
+    return e->kept.count;
+}
+
+ebb_metric ebb_evaluator_at(const ebb_evaluator *e, size_t index)
+{
+    return index < e->kept.count ? e->kept.list[index] : (ebb_metric){0};
+}
+
+void ebb_evaluator_free(ebb_evaluator *e)
+{
+    if (e == NULL)
+        return;
+    ebb_metrics_free(e->metrics);
+    ebb_free(e->rows);
+    ebb_free(e->kept.list);
+    ebb_free(e);
+}

@@ -1,0 +1,342 @@
+/* trainer.c: the loop over data.
+ *
+ *     batch, step ──> evaluation, where it is due ──> results, where it was the best
+ *                ──> a record in the logs ──> a checkpoint, where it is due
+ *
+ * A checkpoint is behind all that is due after its step, or says that the evaluation is not: so a
+ * resumed run does what an unbroken one does.
+ */
+#include "api/trainer/trainer.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "onnx/file/sink.h"
+
+static void tell(ebb_trainer *t, ebb_trainer_event event)
+{
+    if (t->o.tell != NULL)
+        t->o.tell(t->o.context, t, event);
+}
+
+int64_t ebb_trainer_clock(void)
+{
+    struct timespec now;
+    (void)clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
+/* ---- one step ---- */
+
+static ebb_status next_batch(ebb_trainer *t, ebb_batch *batch)
+{
+    const int64_t done = t->facts.steps, epoch = t->o.repeat_batch ? 0 : done / t->per_epoch;
+    const int64_t at = t->o.repeat_batch ? 0 : done % t->per_epoch;
+    if (at == 0 || !t->ordered) { // a resumed run starts in the middle of an epoch
+        t->ordered = true;
+        for (int64_t i = 0; i < t->o.row_count; i++)
+            t->order[i] = i;
+        if (!t->o.in_order)
+            ebb_shuffle(t->order, t->o.row_count, t->seed, (uint64_t)epoch);
+    }
+    for (int64_t i = 0; i < t->batch; i++) {
+        const int64_t row = t->order[at * t->batch + i];
+        t->index[i] = t->o.rows != NULL ? t->o.rows[row] : row;
+    }
+    return ebb_data_rows(t->data, t->index, (size_t)t->batch, t->o.map, batch);
+}
+
+static double scalar_of(ebb_trainer *t, const char *name)
+{
+    ebb_named value;
+    if (name == NULL || ebb_program_get(t->program, name, &value) != NULL)
+        return (double)NAN;
+    return ebb_element(&value, 0);
+}
+
+static ebb_status step(ebb_trainer *t)
+{
+    ebb_batch batch;
+    ebb_trainer_facts *f = &t->facts;
+    if (f->epoch_steps == t->per_epoch) {
+        f->epoch_steps = 0;
+        t->epoch_sum = 0;
+    }
+    EBB_TRY(next_batch(t, &batch));
+    EBB_TRY(ebb_program_step(t->program, &batch));
+    f->loss = scalar_of(t, t->loss_name);
+    f->steps++;
+    f->epoch_steps++;
+    f->epoch = (f->steps + t->per_epoch - 1) / t->per_epoch;
+    f->step_ns = ebb_program_measure(t->program).step_ns;
+    t->times[t->time_count++ % EBB_TIMES] = f->step_ns;
+    t->epoch_sum += f->loss;
+    t->record_due = true;
+    if (!isfinite(f->loss) && t->loss_name != NULL && !t->o.goes_on_after_nan)
+        return ebb_error(EBB_RUNTIME,
+                         "step %lld: the loss '%s' is %f; nothing was saved after it "
+                         "(--on-nan warn goes on)",
+                         (long long)f->steps, t->loss_name, f->loss);
+    return NULL;
+}
+
+/* ---- what is due after it ---- */
+
+static bool is_stopped(void *trainer)
+{
+    return ((const ebb_trainer *)trainer)->stop != 0;
+}
+
+static bool ends_epoch(const ebb_trainer *t)
+{
+    return t->facts.epoch_steps == t->per_epoch;
+}
+
+static bool must_evaluate(const ebb_trainer *t)
+{
+    const ebb_trainer_facts *f = &t->facts;
+    if (t->o.evaluator == NULL || f->steps == f->evaluated_at || f->steps == 0)
+        return false;
+    return f->steps >= f->until ||
+           (t->o.eval_every > 0 ? f->steps % t->o.eval_every == 0 : ends_epoch(t));
+}
+
+static bool is_impatient(const ebb_trainer *t)
+{
+    return t->o.patience > 0 && t->facts.not_better >= t->o.patience;
+}
+
+static ebb_status add_record(ebb_trainer *t, const ebb_evaluator *evaluator)
+{
+    const ebb_trainer_facts *f = &t->facts;
+    const int64_t every = t->o.log_every > 0 ? t->o.log_every : 1;
+    const bool due = t->record_due && (f->steps % every == 0 || ends_epoch(t));
+    if (!due && evaluator == NULL)
+        return NULL;
+    t->record_due = false;
+    const double none = (double)NAN;
+    const ebb_record r = {
+        .step = f->steps,
+        .epoch = f->epoch,
+        .step_ns = f->step_ns,
+        .loss = f->loss,
+        .rate = scalar_of(t, t->rate_name),
+        .epoch_loss = ends_epoch(t) ? t->epoch_sum / (double)f->epoch_steps : none,
+        .rows_per_second = f->step_ns > 0 ? (double)t->batch * 1e9 / (double)f->step_ns : none,
+        .evaluator = evaluator};
+    return ebb_logs_add(t->logs, &r);
+}
+
+/* The loss decides which evaluation is the best. */
+static ebb_status evaluate(ebb_trainer *t)
+{
+    ebb_trainer_facts *f = &t->facts;
+    const int64_t began = ebb_trainer_clock();
+    ebb_status status = ebb_evaluator_run(t->o.evaluator, t->program, is_stopped, t);
+    t->evaluating_ns += ebb_trainer_clock() - began;
+    if (status != NULL)
+        return t->stop != 0 ? NULL : status; // a resumed run does it
+    const double loss = ebb_evaluator_at(t->o.evaluator, 0).value;
+    const bool better = isfinite(loss) && !(loss >= f->best); // also where there was none
+    f->evaluated_at = f->steps;
+    f->not_better = better ? 0 : f->not_better + 1;
+    if (better) {
+        f->best = loss;
+        f->best_at = f->steps;
+    }
+    if (better && t->o.keep_best) {
+        EBB_TRY(ebb_trainer_save_best(t));
+        EBB_TRY(ebb_trainer_write_results(t));
+        t->best_is_saved = true;
+    }
+    EBB_TRY(add_record(t, t->o.evaluator));
+    tell(t, EBB_TRAINER_EVALUATED);
+    return NULL;
+}
+
+static bool must_save(const ebb_trainer *t)
+{
+    const bool late = t->o.every_ns > 0 && ebb_trainer_clock() - t->saved_ns >= t->o.every_ns;
+    return t->o.checkpoint != NULL &&
+           (late || (t->o.every > 0 && t->facts.steps % t->o.every == 0));
+}
+
+static ebb_status do_what_is_due(ebb_trainer *t)
+{
+    const bool ends = ends_epoch(t) || t->facts.steps == t->facts.until;
+    if (must_evaluate(t) && t->stop == 0)
+        EBB_TRY(evaluate(t));
+    EBB_TRY(add_record(t, NULL));
+    tell(t, EBB_TRAINER_STEP);
+    if (ends)
+        tell(t, EBB_TRAINER_EPOCH);
+    if (must_save(t)) {
+        EBB_TRY(ebb_trainer_save(t));
+        tell(t, EBB_TRAINER_SAVED);
+    }
+    return NULL;
+}
+
+static ebb_status finish(ebb_trainer *t)
+{
+    if (t->saved_at != t->facts.steps)
+        EBB_TRY(ebb_trainer_save(t));
+    return t->o.keep_best && t->best_is_saved ? NULL : ebb_trainer_write_results(t);
+}
+
+ebb_status ebb_trainer_run(ebb_trainer *t)
+{
+    ebb_trainer_facts *f = &t->facts;
+    t->began_ns = t->saved_ns = ebb_trainer_clock();
+    t->first = f->steps;
+    if (must_evaluate(t) && f->steps > 0) // it was stopped before it could
+        EBB_TRY(evaluate(t));
+    f->was_over = f->steps >= f->until || is_impatient(t);
+    while (f->steps < f->until && t->stop == 0 && !is_impatient(t)) {
+        EBB_TRY(step(t));
+        EBB_TRY(do_what_is_due(t));
+    }
+    f->stopped_early = f->steps < f->until && is_impatient(t);
+    f->was_stopped = t->stop != 0 && f->steps < f->until && !f->stopped_early;
+    return finish(t);
+}
+
+void ebb_trainer_stop(ebb_trainer *t)
+{
+    t->stop = 1;
+}
+
+/* ---- measuring ---- */
+
+static int by_size(const void *a, const void *b)
+{
+    const int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+    return (x > y) - (x < y);
+}
+
+static int64_t median(const ebb_trainer *t)
+{
+    int64_t sorted[EBB_TIMES];
+    const int64_t count = t->time_count < EBB_TIMES ? t->time_count : EBB_TIMES;
+    if (count == 0)
+        return 0;
+    memcpy(sorted, t->times, (size_t)count * sizeof *sorted);
+    qsort(sorted, (size_t)count, sizeof *sorted, by_size);
+    return sorted[count / 2];
+}
+
+ebb_trainer_facts ebb_trainer_measure(const ebb_trainer *t)
+{
+    ebb_trainer_facts f = t->facts;
+    const int64_t here = f.steps - t->first;
+    const double ns = (double)(ebb_trainer_clock() - t->began_ns - t->evaluating_ns);
+    f.epoch_loss = f.epoch_steps > 0 ? t->epoch_sum / (double)f.epoch_steps : (double)NAN;
+    f.rate = scalar_of((ebb_trainer *)(uintptr_t)t, t->rate_name);
+    f.median_ns = median(t);
+    if (here > 0 && ns > 0) {
+        f.rows_per_second = (double)(here * t->batch) * 1e9 / ns;
+        f.tokens_per_second = f.rows_per_second * (double)t->tokens_per_row;
+        f.left_ns = (int64_t)((double)(f.until - f.steps) * ns / (double)here);
+    }
+    return f;
+}
+
+/* ---- making ---- */
+
+static bool is_whole_number(int dtype)
+{
+    return strstr(ebb_dtype_text(dtype), "int") != NULL;
+}
+
+/* Texts are integers by rows of one length, and so is what stands beside them: targets, a mask. */
+static int64_t tokens_of(const ebb_data *data, const char *const *map)
+{
+    for (size_t i = 0; map != NULL && map[i] != NULL; i += 2)
+        for (size_t k = 0; k < i; k += 2) {
+            const ebb_named *a = ebb_data_find(data, map[i]), *b = ebb_data_find(data, map[k]);
+            if (a != NULL && b != NULL && a->rank == 2 && b->rank == 2 && a->dims[1] > 1 &&
+                a->dims[1] == b->dims[1] && is_whole_number(a->dtype) && is_whole_number(b->dtype))
+                return a->dims[1];
+        }
+    return 0;
+}
+
+static bool is_there(const char *path)
+{
+    return path == NULL || access(path, F_OK) == 0;
+}
+
+/* The rate of a schedule, or the one that the optimizer reads. */
+static const char *rate_of(ebb_program *p)
+{
+    static const char *const names[] = {"ebb.rate", "ebb.lr"};
+    ebb_named value;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (ebb_program_get(p, names[i], &value) == NULL)
+            return names[i];
+    return NULL;
+}
+
+static ebb_status set_up(ebb_trainer *t)
+{
+    const ebb_trainer_options *o = &t->o;
+    ebb_trainer_facts *f = &t->facts;
+    const bool is_resumed = o->resume != NULL;
+    EBB_TRY(ebb_trainer_steps(&f->until, o));
+    t->per_epoch = f->per_epoch = o->row_count / t->batch;
+    f->left_out = o->row_count % t->batch;
+    t->order = ebb_alloc((size_t)o->row_count * sizeof *t->order);
+    t->index = ebb_alloc((size_t)t->batch * sizeof *t->index);
+    if (t->order == NULL || t->index == NULL)
+        return ebb_error_memory();
+    EBB_TRY(ebb_trainer_resume(t));
+    f->epoch = (f->steps + t->per_epoch - 1) / t->per_epoch;
+    t->saved_at = is_resumed && o->checkpoint != NULL && strcmp(o->resume, o->checkpoint) == 0
+                      ? f->steps
+                      : -1;
+    t->best_is_saved = isfinite(f->best) && is_there(o->save_model) && is_there(o->save_adapter) &&
+                       is_there(o->save_ort); // by the run that is gone on with
+    t->tokens_per_row = tokens_of(t->data, o->map);
+    t->rate_name = rate_of(t->program);
+    return ebb_logs_open(&t->logs, o->logs, o->evaluator, is_resumed ? f->steps : -1);
+}
+
+ebb_status ebb_trainer_new(ebb_trainer **trainer, ebb_program *program, ebb_data *data,
+                           const ebb_trainer_options *options)
+{
+    ebb_trainer *t = ebb_alloc(sizeof *t);
+    *trainer = NULL;
+    if (t == NULL)
+        return ebb_error_memory();
+    *t = (ebb_trainer){.o = *options, .program = program, .data = data, .seed = options->seed};
+    t->batch = options->batch > 0 ? options->batch : EBB_USUAL_BATCH;
+    t->loss_name = ebb_program_loss_name(program);
+    t->facts = (ebb_trainer_facts){.loss = (double)NAN,
+                                   .epoch_loss = (double)NAN,
+                                   .rate = (double)NAN,
+                                   .best = (double)NAN,
+                                   .checkpoint_was_checked = true};
+    ebb_status status = set_up(t);
+    if (status == NULL)
+        *trainer = t;
+    else
+        ebb_trainer_free(t);
+    return status;
+}
+
+void ebb_trainer_free(ebb_trainer *t)
+{
+    if (t == NULL)
+        return;
+    ebb_logs_close(t->logs);
+    ebb_free(t->order);
+    ebb_free(t->index);
+    ebb_free(t);
+}
+
+ebb_status ebb_output_check(const char *path)
+{
+    return ebb_sink_check(path);
+}

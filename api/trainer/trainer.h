@@ -1,0 +1,58 @@
+/* trainer.h: what the files of this folder share.
+ *
+ *   trainer.c    the loop: a batch, a step, what is due after it
+ *   position.c   where it stands, in a checkpoint and back; which checkpoints are kept;
+ *                the model, the adapters and the artifacts that were asked for
+ *   evaluator.c  trained parameters on other data
+ *   feeds.c      which array feeds which input; which rows are held out
+ *   log.c        one record a step: JSON lines, CSV; events.c: TensorBoard's files
+ */
+#ifndef EBB_API_TRAINER_TRAINER_H
+#define EBB_API_TRAINER_TRAINER_H
+
+#include <signal.h>
+
+#include "api/api.h"
+#include "api/trainer/log.h"
+
+enum { EBB_USUAL_BATCH = 32, EBB_TIMES = 1001 /* of steps, for their median */ };
+
+struct ebb_trainer {
+    ebb_trainer_options o;
+    ebb_program *program;
+    ebb_data *data;
+    const char *loss_name;
+    volatile sig_atomic_t stop;
+    /* the order of rows */
+    int64_t batch, per_epoch, *order, *index;
+    bool ordered; /* the order of this epoch is made */
+    uint64_t seed;
+    /* where it stands */
+    ebb_trainer_facts facts;
+    double epoch_sum; /* of losses */
+    bool record_due;  /* the last step is in no log yet */
+    int64_t saved_at; /* steps in the last checkpoint; -1: none */
+    int64_t saved_ns; /* when */
+    bool best_is_saved;
+    /* time */
+    int64_t times[EBB_TIMES], time_count, began_ns, first, evaluating_ns;
+    int64_t tokens_per_row; /* 0: rows are no texts */
+    const char *rate_name;  /* a state of the step; NULL: none */
+    ebb_logs *logs;
+};
+
+int64_t ebb_trainer_clock(void); /* ns */
+
+/* From arrays to inputs, for ebb_data_rows; to ebb_free. Names are the data's and the model's own. */
+ebb_status ebb_feeds_of(const char ***feeds, const ebb_model *model, ebb_data *data,
+                        const char *const *map);
+
+/* Loads the checkpoint of the options, if there is one, and takes its place in the run. */
+ebb_status ebb_trainer_resume(ebb_trainer *t);
+/* The checkpoint, and away with those that are not to be kept; nothing without a path. */
+ebb_status ebb_trainer_save(ebb_trainer *t);
+/* Beside it: the same file with "-best" in its name. */
+ebb_status ebb_trainer_save_best(ebb_trainer *t);
+ebb_status ebb_trainer_write_results(ebb_trainer *t);
+
+#endif
