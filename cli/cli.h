@@ -95,6 +95,7 @@ bool cli_is_ort(const cli *c);
 /* ---- saying ---- */
 
 int cli_fail(ebb_status status); /* "ebb: ..." on stderr; the status's code */
+const char *cli_last_said(void); /* the first line of it */
 int cli_usage(const char *format, ...) __attribute__((format(printf, 1, 2)));
 void cli_note(const char *format, ...) __attribute__((format(printf, 1, 2))); /* stderr */
 const char *cli_bytes(char text[32], double bytes);                           /* "1.25 GiB" */
@@ -180,15 +181,39 @@ void cli_notes(const ebb_data *data); /* what is worth knowing of them, on stder
 
 /* ---- training and comparing ---- */
 
-/* After a step; of no name: 0. */
-ebb_status cli_loss(ebb_program *program, const char *name, double *loss);
 /* That --metric fits --loss, before anything is computed. An exit code. */
 int cli_check_metrics(const cli *c);
-/* What --eval says of the trained parameters: {rows, counted, loss} and each metric by its name, null
- * where there is no number; *result stays NULL without --eval. An exit code. */
-int cli_evaluate(const cli *c, ebb_program *trained, int64_t batch, json_t **result);
+/* What a model is evaluated on. The caller's: the exported model, and rows, or NULL for all. */
+typedef struct cli_evaluation {
+    ebb_model *model;
+    const int64_t *rows;
+    int64_t row_count, batch;
+    const char *losses[MOST_WORDS + 1], *metrics[MOST_WORDS + 1];
+    cli_map map;
+    ebb_data *data;
+    ebb_evaluator *evaluator;
+} cli_evaluation;
+
+/* The files that the option names, and the one that says which array feeds which input. An exit
+ * code. */
+int cli_open_evaluation(const cli *c, cli_evaluation *e, const char *files, const char *map);
+void cli_close_evaluation(cli_evaluation *e);
+/* Of the last evaluation: {rows, counted, loss} and each metric by its name, null where there is no
+ * number. */
+json_t *cli_metrics(const ebb_evaluator *evaluator);
+void cli_print_metrics(FILE *out, const json_t *metrics);
+
+/* What the words say of the loop; or a sentence on stderr and false. */
+bool cli_trainer_options(const cli *c, ebb_trainer_options *o);
+
+/* progress.c: one line that is drawn again and again, where stderr is a terminal, and lines above
+ * it. */
+bool cli_is_terminal(void);
+void cli_draw_progress(const ebb_trainer_facts *f);
+void cli_clear_progress(void);
 int cli_run(const cli *c);
 int cli_train(const cli *c);
+int cli_eval(const cli *c);
 int cli_few_bit(const cli *c);
 int cli_sweep(const cli *c);
 int cli_sensitivity(const cli *c);

@@ -1,132 +1,121 @@
-/* eval.c: the trained parameters on data that they were not trained on.
- *
- * A training step draws dropout, takes batch norm's statistics from the batch and changes its
- * states, so it cannot tell. The exported model is opened again, gets the trained values, and is
- * run forward with dropout off and running statistics; what is left of the rows after whole batches
- * makes a batch of its own.
+/* eval.c: trained parameters on data that they were not trained on: `ebb eval`, and what `ebb train`
+ * evaluates on.
  */
 #include "cli/cli.h"
 
 #include <math.h>
 #include <stdlib.h>
 
-/* The test of a trained model, from one batch to the next. */
-typedef struct test {
-    const cli *c;
-    const char *losses[MOST_WORDS + 1], *names[MOST_WORDS + 1];
-    ebb_metrics *metrics;
-    ebb_data *data;
-    cli_map *map;
-} test;
-
-/* Rows from .. to in batches of `batch`, which divides them. */
-static ebb_status run_part(test *t, ebb_program *trained, int64_t from, int64_t to, int64_t batch)
+/* Sizes that no array gives. Those that one gave are taken, which is no error here. */
+static void bind_sizes(void *context, ebb_model *model)
 {
-    ebb_model *model = NULL;
-    ebb_program *p = NULL;
-    char *pipeline = NULL;
-    int64_t rows;
-    const cli *c = t->c;
-    const ebb_step_options step = {.losses = t->losses};
-    ebb_status status = ebb_evaluation_pipeline(&pipeline, &step);
-    if (status == NULL)
-        status = ebb_open(&model, c->files[0]);
-    if (status == NULL)
-        status = cli_set_threads(c, model);
-    if (status == NULL)
-        status = cli_bind_rows(model, t->data, t->map, batch, &rows);
-    if (status == NULL)
-        (void)cli_bind(c, model); // sizes that no array gives; those that one gave are taken
-    if (status == NULL)
-        status = ebb_program_store(trained, model);
-    if (status == NULL)
-        status = ebb_rewrite(model, pipeline, NULL, NULL);
-    ebb_release(pipeline);
-    if (status == NULL) // the target is an input now
-        status = cli_bind_rows(model, t->data, t->map, batch, &rows);
-    if (status == NULL)
-        status = cli_find_feeds(model, t->data, t->map);
-    const ebb_compile_options options = {.backend = cli_backend(c), .threads = cli_threads(c)};
-    if (status == NULL)
-        status = ebb_program_compile(&p, model, &options);
-    int64_t *index = calloc((size_t)batch, sizeof *index);
-    for (int64_t at = from; status == NULL && index != NULL && at < to; at += batch) {
-        ebb_batch now;
-        for (int64_t i = 0; i < batch; i++)
-            index[i] = at + i;
-        status = ebb_data_rows(t->data, index, (size_t)batch, t->map->feeds, &now);
-        if (status == NULL)
-            status = ebb_program_step(p, &now);
-        if (status == NULL)
-            status = ebb_metrics_take(t->metrics, p, &now);
-    }
-    free(index);
-    ebb_program_free(p);
-    ebb_close(model);
-    return status;
-}
-
-static int evaluate(test *t, ebb_program *trained, int64_t batch, json_t **result)
-{
-    ebb_model *model = NULL;
-    int64_t rows = -1;
-    const cli *c = t->c;
-    cli_list(c, "--loss", t->losses);
-    cli_list(c, "--metric", t->names);
-    ebb_status status = ebb_metrics_new(&t->metrics, t->losses, t->names);
-    if (status == NULL)
-        status = ebb_open(&model, c->files[0]);
-    if (status == NULL)
-        status = cli_bind_rows(model, t->data, t->map, 1, &rows);
-    ebb_close(model);
-    if (status == NULL && rows < 1)
-        return cli_usage("%s has no array for any input of %s: name them with --eval-map",
-                         cli_get(c, "--eval", ""), c->files[0]);
-    const int64_t whole = rows / batch * batch;
-    if (status == NULL && whole > 0)
-        status = run_part(t, trained, 0, whole, batch);
-    if (status == NULL && rows > whole)
-        status = run_part(t, trained, whole, rows, rows - whole);
-    if (status != NULL)
-        return cli_fail(status);
-    *result = json_pack("{s:I, s:I}", "rows", (json_int_t)rows, "counted",
-                        (json_int_t)ebb_metrics_at(t->metrics, 0).counted);
-    for (size_t i = 0; i < ebb_metrics_count(t->metrics); i++) {
-        const ebb_metric m = ebb_metrics_at(t->metrics, i);
-        (void)json_object_set_new(*result, m.name,
-                                  isfinite(m.value) ? json_real(m.value) : json_null());
-    }
-    return EBB_OK;
+    (void)cli_bind(context, model);
 }
 
 int cli_check_metrics(const cli *c)
 {
     const char *losses[MOST_WORDS + 1], *names[MOST_WORDS + 1];
-    ebb_metrics *metrics;
+    ebb_metrics *metrics = NULL;
     cli_list(c, "--loss", losses);
     cli_list(c, "--metric", names);
     ebb_status status = names[0] != NULL ? ebb_metrics_new(&metrics, losses, names) : NULL;
-    if (names[0] != NULL)
-        ebb_metrics_free(metrics);
+    ebb_metrics_free(metrics);
+    return status != NULL ? cli_fail(status) : EBB_OK;
+}
+
+int cli_open_evaluation(const cli *c, cli_evaluation *e, const char *files, const char *map)
+{
+    cli_list(c, "--loss", e->losses);
+    cli_list(c, "--metric", e->metrics);
+    if (!cli_read_map(c, map, &e->map))
+        return EBB_USAGE;
+    const ebb_evaluator_options options = {.losses = e->losses,
+                                           .metrics = e->metrics,
+                                           .map = e->map.pairs,
+                                           .rows = e->rows,
+                                           .row_count = e->row_count,
+                                           .batch = e->batch,
+                                           .backend = cli_backend(c),
+                                           .threads = cli_threads(c),
+                                           .bind = bind_sizes,
+                                           .context = (void *)(uintptr_t)c};
+    ebb_status status = cli_open_data(c, files, e->model, &e->data);
+    if (status == NULL)
+        status = ebb_evaluator_new(&e->evaluator, e->model, e->data, &options);
+    cli_notes(e->data);
     return status == NULL ? EBB_OK : cli_fail(status);
 }
 
-int cli_evaluate(const cli *c, ebb_program *trained, int64_t batch, json_t **result)
+void cli_close_evaluation(cli_evaluation *e)
 {
-    cli_map map;
-    test t = {.c = c, .map = &map};
-    *result = NULL;
-    if (!cli_has(c, "--eval"))
-        return EBB_OK;
-    const char *maps = cli_has(c, "--eval-map") ? "--eval-map" : "--map";
-    int code = cli_read_map(c, maps, &map) ? EBB_OK : EBB_USAGE;
-    ebb_status status = code == EBB_OK ? cli_open_data(c, "--eval", NULL, &t.data) : NULL;
-    if (status != NULL)
+    ebb_evaluator_free(e->evaluator);
+    ebb_data_close(e->data);
+    cli_free_map(&e->map);
+}
+
+json_t *cli_metrics(const ebb_evaluator *e)
+{
+    json_t *o = json_pack("{s:I, s:I}", "rows", (json_int_t)ebb_evaluator_rows(e), "counted",
+                          (json_int_t)ebb_evaluator_at(e, 0).counted);
+    for (size_t i = 0; i < ebb_evaluator_count(e); i++) {
+        const ebb_metric m = ebb_evaluator_at(e, i);
+        (void)json_object_set_new(o, m.name, isfinite(m.value) ? json_real(m.value) : json_null());
+    }
+    return o;
+}
+
+void cli_print_metrics(FILE *out, const json_t *metrics)
+{
+    const char *name;
+    json_t *value;
+    fprintf(out, "loss %.6f", cli_real(metrics, "loss"));
+    json_object_foreach((json_t *)(uintptr_t)metrics, name, value) {
+        if (strcmp(name, "accuracy") == 0)
+            fprintf(out, ", accuracy %.2f %% of %.0f", 100 * cli_real(metrics, name),
+                    cli_real(metrics, "counted"));
+        else if (json_is_real(value) && strcmp(name, "loss") != 0)
+            fprintf(out, ", %s %.6g", name, json_real_value(value));
+    }
+    (void)fputc('\n', out);
+}
+
+static void show(const cli *c, const ebb_evaluator *e)
+{
+    json_t *o = json_pack("{s:s}", "schema", "ebb.eval/1"), *metrics = cli_metrics(e);
+    (void)json_object_update(o, metrics);
+    if (cli_has(c, "--json")) {
+        cli_print_json(o, JSON_COMPACT);
+    } else {
+        printf("%s: ", cli_get(c, "--data", ""));
+        cli_print_metrics(stdout, metrics);
+    }
+    json_decref(metrics);
+    json_decref(o);
+}
+
+int cli_eval(const cli *c)
+{
+    cli_evaluation e = {.batch = cli_whole(c, "--batch", 32)};
+    bool step = false;
+    if (!cli_has(c, "--data"))
+        return cli_usage("say what to evaluate it on: --data FILE");
+    if (!cli_has(c, "--loss"))
+        return cli_usage("say what to evaluate it by, e.g. --loss cross-entropy");
+    ebb_status status = ebb_open(&e.model, c->files[0]);
+    if (status == NULL)
+        status = cli_set_threads(c, e.model);
+    if (status == NULL)
+        status = cli_weights(c, e.model);
+    if (status == NULL)
+        status = cli_has_step(e.model, &step);
+    int code = status != NULL ? cli_fail(status) : cli_check_step(c, 0, step);
+    if (code == EBB_OK)
+        code = cli_open_evaluation(c, &e, "--data", "--map");
+    if (code == EBB_OK && (status = ebb_evaluator_run(e.evaluator, NULL, NULL, NULL)) != NULL)
         code = cli_fail(status);
     if (code == EBB_OK)
-        code = evaluate(&t, trained, batch, result);
-    ebb_metrics_free(t.metrics);
-    ebb_data_close(t.data);
-    cli_free_map(&map);
+        show(c, e.evaluator);
+    cli_close_evaluation(&e);
+    ebb_close(e.model);
     return code;
 }

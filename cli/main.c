@@ -78,10 +78,15 @@ bool cli_color(FILE *stream)
 /* Names come from files: what would steer the terminal is shown as '?'. */
 static char last_said[2048];
 
+const char *cli_last_said(void)
+{
+    return last_said;
+}
+
 static void say(const char *label, const char *text)
 {
     bool color = cli_color(stderr);
-    (void)snprintf(last_said, sizeof last_said, "%s", text);
+    (void)snprintf(last_said, sizeof last_said, "%.*s", (int)strcspn(text, "\n"), text);
     fprintf(stderr, "%s%s%s", color ? "\033[1;31m" : "", label, color ? "\033[0m" : "");
     for (; *text != '\0'; text++)
         fputc(*text != '\n' && iscntrl((unsigned char)*text) ? '?' : *text, stderr);
@@ -376,7 +381,30 @@ static int parse(cli *c, int count, char **words)
     return c->way != NULL ? check_words(c) : cli_usage("%s", c->verb->ask);
 }
 
-/* ---- what goes to stdout ---- */
+/* ---- where results go ---- */
+
+/* Before anything is done: hours of work should not end at a name that nothing can be written to, nor
+ * one result in the place of another. Logs are opened by what writes them. */
+static int check_outputs(const cli *c)
+{
+    const bool writes = !cli_has(c, "--dry-run");
+    for (int i = 0; writes && i < c->word_count; i++) {
+        const cli_word *w = &c->words[i];
+        if (!w->option->is_output)
+            continue;
+        for (int k = 0; k < i; k++)
+            if (c->words[k].option->is_output && strcmp(c->words[k].value, w->value) == 0 &&
+                strncmp(w->value, "/dev/", 5) != 0)
+                return cli_usage("%s and %s would both be written to %s", c->words[k].option->name,
+                                 w->option->name, w->value);
+        if (w->option->repeats || (cli_is_ort(c) && strcmp(w->option->name, "-o") == 0))
+            continue; // a log, a folder
+        ebb_status status = ebb_output_check(w->value);
+        if (status != NULL)
+            return cli_fail(status);
+    }
+    return EBB_OK;
+}
 
 /* Where a result is to go to stdout, all that is said goes to stderr instead, and the library gets
  * the descriptor that stdout had as a file's name. */
@@ -411,8 +439,8 @@ static bool is_there(const char *word, int count, char **words)
 /* For a verb that ended before it could say anything else. */
 static void print_error(const char *verb, int code)
 {
-    json_t *o = json_pack("{s:s, s:s, s:i, s:s%}", "schema", "ebb.error/1", "verb", verb, "code",
-                          code, "error", last_said, strcspn(last_said, "\n"));
+    json_t *o = json_pack("{s:s, s:s, s:i, s:s}", "schema", "ebb.error/1", "verb", verb, "code",
+                          code, "error", last_said);
     if (o != NULL)
         cli_print_json(o, 0);
     json_decref(o);
@@ -459,6 +487,8 @@ int main(int count, char **words)
         wait_asleep(&c, words);
         code = give_stdout(&c);
     }
+    if (code == EBB_OK)
+        code = check_outputs(&c);
     if (code == EBB_OK)
         code = c.way->run(&c);
     if (code != EBB_OK && !cli_printed_json() && is_there("--json", count - 2, words + 2))

@@ -2,12 +2,14 @@
  *
  *   TEXT    given once            WHOLE, REAL   a number in its range, given once
  *   EACH    may be given again    OUT           a file that is written; "-" is stdout
+ *   LOG     may be given again, and is written
  */
 #include "cli/cli.h"
 
 // clang-format off
 #define TEXT(name, value, doc) {name, value, doc, NULL, NULL, false, false}
 #define EACH(name, value, doc) {name, value, doc, NULL, NULL, true, false}
+#define LOG(name, value, doc) {name, value, doc, NULL, NULL, true, true}
 #define OUT(name, value, doc) {name, value, doc, NULL, NULL, false, true}
 #define WHOLE(name, value, range, doc) {name, value, doc, range, NULL, false, false}
 #define REAL(name, value, range, doc) {name, value, doc, NULL, range, false, false}
@@ -68,12 +70,18 @@ const cli_option cli_options[] = {
     TEXT("--repeat-batch", NULL, "train on the first batch again and again (a check that the loss falls)"),
     OUT("--checkpoint", "FILE", "write the state here at the end, atomically"),
     OUT("--save-checkpoint", "FILE", "the trained state as the `checkpoint` of ONNX Runtime's training artifacts"),
-    WHOLE("--every", "N", "[1, inf)", "also write the checkpoint every N steps"),
+    TEXT("--every", "N|10min", "also write the checkpoint every N steps, or after so much time: 90s, 10min, 2h"),
+    TEXT("--keep", "best|last|N", "checkpoints: the last N stay; best: results are those of the best evaluation; both: best,N (default last)"),
     TEXT("--resume", "FILE", "go on from a checkpoint"),
     OUT("--save-model", "FILE", "the exported model with trained weights, nothing else changed"),
     OUT("--save-adapter", "FILE", "what pass lora trained, by itself (safetensors as PEFT has them)"),
-    TEXT("--eval", "FILE", "at the end, loss and metrics on these arrays: dropout off, running statistics"),
-    EACH("--metric", "NAME", "with --eval: accuracy, top-5, f1, f1-macro, miou, perplexity, r2, mae or rmse (default: what is usual for the loss)"),
+    TEXT("--eval", "FILE", "after each epoch, loss and metrics on these arrays: dropout off, running statistics"),
+    REAL("--eval-split", "SHARE", "(0, 1)", "the same on a share of --data, which is not trained on: 0.1"),
+    WHOLE("--eval-every", "N", "[1, inf)", "evaluate every N steps instead of after each epoch; at the end in any case"),
+    WHOLE("--patience", "N", "[1, inf)", "stop when N evaluations in a row were not better than the best before"),
+    LOG("--log", "FILE", "one record a step, appended: .jsonl, .csv, or FOLDER/ for TensorBoard"),
+    WHOLE("--log-every", "N", "[1, inf)", "of every Nth step alone"),
+    EACH("--metric", "NAME", "of an evaluation: accuracy, top-5, f1, f1-macro, miou, perplexity, r2, mae or rmse (default: what is usual for the loss)"),
     EACH("--eval-map", "ARRAY=INPUT", "which of them feeds which input (default: --map)"),
     TEXT("--on-nan", "stop|warn", "what to do when the loss is not a number (default stop)"),
     TEXT("--node", "NAME", "show one node"),

@@ -340,8 +340,13 @@ static const cli_way runs[] = {
 static const cli_way trains[] = {
     {NULL, NULL, "MODEL --data FILE", 1, 1,
      WORDS(MODEL, STEP, PLANNING, RUN, DATA, "--batch", "--epochs", "--steps", "--no-shuffle", "--repeat-batch", "--checkpoint",
-           "--every", "--resume", "--save-model", "--save-adapter", "--save-checkpoint", "--eval", "--eval-map", "--metric", "--on-nan", "--profile", "--json"),
-     WORDS(WITH_A_BUDGET, "--epochs", "!--steps", "--every", "--checkpoint", "--eval-map", "--eval", "--metric", "--eval"), cli_train},
+           "--every", "--resume", "--save-model", "--save-adapter", "--save-checkpoint", "--keep", "--eval", "--eval-split", "--eval-every", "--eval-map", "--metric", "--patience",
+           "--log", "--log-every", "--on-nan", "--profile", "--json"),
+     WORDS(WITH_A_BUDGET, "--epochs", "!--steps", "--every", "--checkpoint", "--eval-map", "--eval", "--eval-split", "!--eval", "--log-every", "--log"), cli_train},
+};
+static const cli_way evals[] = {
+    {NULL, NULL, "MODEL --data FILE --loss KIND", 1, 1, WORDS(MODEL, BACKEND, RUN, DATA, "--seed", "--batch", "--loss", "--metric", "--json"),
+     WORDS("--seed", "--init"), cli_eval},
 };
 static const cli_way diffs[] = {
     {NULL, NULL, "BEFORE AFTER", 2, 2, WORDS(MODEL, "--run", "--steps", "--seed", BACKEND, THREADS, "--json"),
@@ -387,6 +392,7 @@ const cli_verb cli_verbs[] = {
     {"plan", "what it will need: peak, arena, categories, who pins the peak", WAYS(plans), NULL},
     {"run", "evaluate a graph once", WAYS(runs), NULL},
     {"train", "train: an exported model, or a step made by `ebb grad`", WAYS(trains), NULL},
+    {"eval", "loss and metrics of a model on data, each row counted once: dropout off, running statistics", WAYS(evals), NULL},
     {"diff", "two files, counted byte by byte", WAYS(diffs), NULL},
     {"bench", "measure what operators cost on this machine, or what passes save, cost and change", WAYS(benches),
      "say what to measure: --calibrate times operators, --sweep or --passes compares steps, --sensitivity codes their tensors one by one"},

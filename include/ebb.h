@@ -664,12 +664,11 @@ typedef struct ebb_trainer_facts {
     int64_t epoch_steps;                 /* of this epoch so far, its mean loss beside */
     double loss, epoch_loss;             /* of the last step; NaN: there is none yet */
     double rate;                         /* of the optimizer; NaN: the step has none by name */
-    int64_t step_ns, median_ns, left_ns; /* the last; of the last 1001; until the end */
+    int64_t step_ns, median_ns, left_ns; /* the last; of the last 101; until the end */
     double rows_per_second, tokens_per_second; /* by the clock; 0 tokens: the rows are no texts */
     int64_t evaluated_at, best_at, not_better; /* steps; evaluations since the best */
     double best;                               /* loss of the evaluator; NaN: there is none */
     bool stopped_early, was_stopped, was_over; /* patience; ebb_trainer_stop; nothing was left */
-    bool checkpoint_was_checked;               /* the resumed one had a checksum */
 } ebb_trainer_facts;
 
 /* How many steps a run with these options takes. EBB_USAGE: rows are fewer than a batch. */

@@ -133,7 +133,6 @@ ebb_status ebb_trainer_resume(ebb_trainer *t)
     if (t->o.resume == NULL)
         return NULL;
     EBB_TRY(ebb_checkpoint_load(t->program, t->o.resume, &text));
-    t->facts.checkpoint_was_checked = ebb_checkpoint_was_checked(t->program);
     json_t *o = text != NULL ? json_loads(text, 0, NULL) : NULL;
     ebb_release(text);
     ebb_status status = take_place(t, o);

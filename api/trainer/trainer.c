@@ -30,6 +30,15 @@ int64_t ebb_trainer_clock(void)
 
 /* ---- one step ---- */
 
+/* Those of the batch at this place of the epoch. */
+static void list_rows(ebb_trainer *t, int64_t at)
+{
+    for (int64_t i = 0; i < t->batch; i++) {
+        const int64_t row = t->order[at * t->batch + i];
+        t->index[i] = t->o.rows != NULL ? t->o.rows[row] : row;
+    }
+}
+
 static ebb_status next_batch(ebb_trainer *t, ebb_batch *batch)
 {
     const int64_t done = t->facts.steps, epoch = t->o.repeat_batch ? 0 : done / t->per_epoch;
@@ -41,11 +50,13 @@ static ebb_status next_batch(ebb_trainer *t, ebb_batch *batch)
         if (!t->o.in_order)
             ebb_shuffle(t->order, t->o.row_count, t->seed, (uint64_t)epoch);
     }
-    for (int64_t i = 0; i < t->batch; i++) {
-        const int64_t row = t->order[at * t->batch + i];
-        t->index[i] = t->o.rows != NULL ? t->o.rows[row] : row;
-    }
-    return ebb_data_rows(t->data, t->index, (size_t)t->batch, t->o.map, batch);
+    list_rows(t, at);
+    ebb_data_epoch(t->data, (uint64_t)epoch);
+    EBB_TRY(ebb_data_rows(t->data, t->index, (size_t)t->batch, t->o.map, batch));
+    if (t->o.repeat_batch || at + 1 == t->per_epoch)
+        return NULL;
+    list_rows(t, at + 1); // which are read during this step
+    return ebb_data_ahead(t->data, t->index, (size_t)t->batch, t->o.map);
 }
 
 static double scalar_of(ebb_trainer *t, const char *name)
@@ -313,11 +324,8 @@ ebb_status ebb_trainer_new(ebb_trainer **trainer, ebb_program *program, ebb_data
     *t = (ebb_trainer){.o = *options, .program = program, .data = data, .seed = options->seed};
     t->batch = options->batch > 0 ? options->batch : EBB_USUAL_BATCH;
     t->loss_name = ebb_program_loss_name(program);
-    t->facts = (ebb_trainer_facts){.loss = (double)NAN,
-                                   .epoch_loss = (double)NAN,
-                                   .rate = (double)NAN,
-                                   .best = (double)NAN,
-                                   .checkpoint_was_checked = true};
+    t->facts = (ebb_trainer_facts){
+        .loss = (double)NAN, .epoch_loss = (double)NAN, .rate = (double)NAN, .best = (double)NAN};
     ebb_status status = set_up(t);
     if (status == NULL)
         *trainer = t;

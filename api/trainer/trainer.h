@@ -15,7 +15,7 @@
 #include "api/api.h"
 #include "api/trainer/log.h"
 
-enum { EBB_USUAL_BATCH = 32, EBB_TIMES = 1001 /* of steps, for their median */ };
+enum { EBB_USUAL_BATCH = 32, EBB_TIMES = 101 /* of steps, for their median */ };
 
 struct ebb_trainer {
     ebb_trainer_options o;

@@ -1,0 +1,418 @@
+/* test_training.c: a training that people leave alone: it is evaluated as it goes on, keeps what was
+ * best, writes down what happened, and loses nothing where it is stopped.
+ */
+#define _XOPEN_SOURCE 700 // terminals
+#include "tests/cli/cli.h"
+
+#include <fcntl.h>
+#include <jansson.h>
+#include <math.h>
+#include <signal.h>
+#include <sys/ioctl.h>
+#include <time.h>
+
+#define MODEL DIGITS "cnn.onnx"
+#define DATA DIGITS "digits.npz"
+#define TRAIN                                                                             \
+    "train " MODEL " --data " DATA " --map label=target --batch 32 --loss cross-entropy " \
+    "--optimizer adamw:lr=0.003 --seed 3 --threads 1 "
+#define EVAL "--eval " DATA " --eval-map test_image=image --eval-map test_label=target "
+#define TEST "--data " DATA " --map test_image=image --map test_label=target --loss cross-entropy "
+
+static json_t *json_of(const char *arguments)
+{
+    int code = ebb_data_of(arguments);
+    json_t *o = json_loads(output, 0, NULL);
+    if (code != 0 || !json_is_object(o))
+        fail_msg("ebb %s\nexit %d; on stdout:\n%s", arguments, code, output);
+    return o;
+}
+
+static double real_of(const json_t *o, const char *key)
+{
+    const json_t *value = json_object_get(o, key);
+    if (!json_is_number(value))
+        fail_msg("no number '%s'", key);
+    return json_number_value(value);
+}
+
+static void same_file(const char *a, const char *b)
+{
+    char command[1024];
+    (void)snprintf(command, sizeof command, "cmp %s %s", a, b);
+    if (run_command(command) != 0)
+        fail_msg("%s and %s are not the same:\n%s", a, b, output);
+}
+
+/* ---- evaluation ---- */
+
+static void each_epoch_is_evaluated_and_the_best_is_kept(void **state)
+{
+    (void)state;
+    /* so large a rate that not every evaluation is better than the one before */
+    json_t *o = json_of("train " MODEL " --data " DATA " --map label=target --loss cross-entropy "
+                        "--optimizer momentum:lr=0.2 --seed 5 --threads 1 --epochs 3 " EVAL
+                        "--eval-every 11 --keep best --save-model best.onnx --checkpoint b.st "
+                        "--json");
+    json_t *evaluations = json_object_get(o, "evaluations"), *e;
+    size_t i;
+    double best = INFINITY, last = 0;
+    assert_int_equal(json_array_size(evaluations), 12);
+    json_array_foreach(evaluations, i, e) {
+        assert_int_equal(real_of(e, "step"), 11 * (double)(i + 1));
+        assert_int_equal(real_of(e, "rows"), 360);
+        last = real_of(e, "loss");
+        best = last < best ? last : best;
+    }
+    assert_true(best < last);
+    assert_true(real_of(json_object_get(o, "best"), "loss") == best);
+    assert_int_equal(json_array_size(json_object_get(o, "epochs")), 3);
+    assert_true(real_of(json_object_get(o, "eval"), "loss") == last);
+    json_decref(o);
+    o = json_of("eval best.onnx " TEST "--threads 1 --json");
+    assert_true(real_of(o, "loss") == best);
+    assert_true(real_of(o, "accuracy") > 0.5);
+    json_decref(o);
+    o = json_of("eval " MODEL " --weights b-best.st " TEST "--threads 1 --json");
+    assert_true(real_of(o, "loss") == best);
+    json_decref(o);
+    o = json_of("eval " MODEL " --weights b.st " TEST "--threads 1 --json");
+    assert_true(real_of(o, "loss") == last);
+    json_decref(o);
+}
+
+/* In batches of 7, of 360 and all at once: a mean over all rows does not know. */
+static void each_row_of_an_evaluation_counts_once(void **state)
+{
+    (void)state;
+    static const char *const batches[] = {"7", "360", "1000", "32"};
+    double loss[4];
+    for (size_t i = 0; i < 4; i++) {
+        char words[1024];
+        (void)snprintf(words, sizeof words, "eval " MODEL " " TEST "--batch %s --json", batches[i]);
+        json_t *o = json_of(words);
+        assert_int_equal(real_of(o, "counted"), 360);
+        loss[i] = real_of(o, "loss");
+        json_decref(o);
+        assert_true(fabs(loss[i] - loss[0]) < 1e-5);
+    }
+    says("eval " MODEL " " TEST "--batch 7", 0, "of 360");
+    says("eval " MODEL " --data " DATA, 2, "--loss");
+    says("eval " MODEL " --loss mse", 2, "--data FILE");
+    says(TRAIN "--steps 2", 0, "29 of 1437 rows left out of each epoch");
+}
+
+static void a_share_of_the_rows_is_held_out(void **state)
+{
+    (void)state;
+    json_t *o = json_of(TRAIN "--epochs 2 --eval-split 0.1 --json");
+    assert_int_equal(real_of(json_object_get(o, "eval"), "rows"), 144);
+    assert_int_equal(real_of(o, "steps"), 2 * (1437 - 144) / 32);
+    json_decref(o);
+    says(TRAIN "--epochs 1 --eval-split 0.00001", 2, "is not a part of them");
+    says(TRAIN "--epochs 1 --eval-split 0.1 " EVAL, 2, "--eval-split has no effect beside --eval");
+    says(TRAIN "--epochs 1 --eval-split 1.5", 2, "--eval-split takes a number");
+    says(TRAIN "--steps 9 --eval-split 0.1 --checkpoint split.st", 0, "9 steps");
+    says(TRAIN "--steps 12 --resume split.st", 2, "over 1293 rows, not 32 over 1437");
+}
+
+static void patience_ends_a_training(void **state)
+{
+    (void)state;
+#define HASTY                                                                              \
+    "train " MODEL " --data " DATA " --map label=target --loss cross-entropy --optimizer " \
+    "momentum:lr=0.2 --seed 5 --threads 1 --steps 99 " EVAL "--eval-every 11 --patience 2 "
+    json_t *o = json_of(HASTY "--keep best --save-model p.onnx --checkpoint p.st --json");
+    const double steps = real_of(o, "steps"), best = real_of(json_object_get(o, "best"), "step");
+    assert_true(json_is_true(json_object_get(o, "stopped_early")));
+    assert_true(steps < 99 && steps == best + 2 * 11);
+    json_decref(o);
+    says(HASTY "--resume p.st", 0, "none is left to do of 99");
+    says(TRAIN "--steps 9 --patience 2", 2, "--patience needs an --eval");
+    says(TRAIN "--steps 9 --keep best --checkpoint x.st", 2, "decides which is the best");
+    says(TRAIN "--steps 9 --keep best " EVAL, 2, "say what is to be kept");
+    says(TRAIN "--steps 9 --keep some --checkpoint x.st", 2, "--keep takes a whole number");
+}
+
+/* ---- what is written down ---- */
+
+static json_t *line_of(const char *name, int number)
+{
+    char line[4096];
+    FILE *file = fopen(path_of(name), "r");
+    assert_non_null(file);
+    for (int i = 0; i < number; i++)
+        assert_non_null(fgets(line, sizeof line, file));
+    fclose(file);
+    json_t *o = json_loads(line, 0, NULL);
+    assert_non_null(o);
+    return o;
+}
+
+static int lines_of(const char *name)
+{
+    int count = 0, c;
+    FILE *file = fopen(path_of(name), "r");
+    assert_non_null(file);
+    while ((c = fgetc(file)) != EOF)
+        count += c == '\n';
+    fclose(file);
+    return count;
+}
+
+static void a_log_has_a_line_a_step_and_goes_on(void **state)
+{
+    (void)state;
+    says(TRAIN "--steps 50 " EVAL
+               "--checkpoint l.st --every 20 --log l.jsonl --log l.csv --log tb/",
+         0, "50 steps");
+    assert_int_equal(lines_of("l.jsonl"), 50);
+    assert_int_equal(lines_of("l.csv"), 51);
+    json_t *o = line_of("l.jsonl", 44); // the end of the epoch
+    assert_int_equal(real_of(o, "step"), 44);
+    assert_true(real_of(o, "epoch_loss") > 0 && real_of(json_object_get(o, "eval"), "loss") > 0);
+    assert_true(fabs(real_of(o, "rate") - 0.003) < 1e-9);
+    json_decref(o);
+    assert_int_equal(run_command("head -1 l.csv"), 0);
+    assert_string_equal(output, "step,epoch,time,loss,rate,step_ns,rows_per_s,epoch_loss,eval_loss,"
+                                "eval_accuracy\n");
+    assert_int_equal(run_command("ls tb | grep -c tfevents"), 0);
+    /* a run that was killed behind its checkpoint: those steps are done, and written, again */
+    says(TRAIN "--steps 30 --checkpoint part.st --log part.jsonl", 0, "30 steps");
+    assert_int_equal(
+        run_command("cp l.jsonl part.jsonl && cp l.csv part.csv && printf '{\"step\":51' "
+                    ">> part.jsonl"),
+        0);
+    says(TRAIN "--steps 60 " EVAL "--resume part.st --log part.jsonl --log part.csv", 0,
+         "60 steps");
+    assert_int_equal(lines_of("part.jsonl"), 60);
+    assert_int_equal(lines_of("part.csv"), 61);
+    o = line_of("part.jsonl", 31);
+    assert_int_equal(real_of(o, "step"), 31);
+    json_decref(o);
+    says(TRAIN "--steps 4 --log l.jsonl --log-every 2", 0, "4 steps"); // another run begins anew
+    assert_int_equal(lines_of("l.jsonl"), 2);
+    says(TRAIN "--steps 4 --log l.txt", 2, "a log ends in .jsonl or .csv");
+    says(TRAIN "--steps 4 --log nowhere/l.csv", 8, "nowhere/l.csv");
+    says(TRAIN "--steps 3 --log - 2>&1 >/dev/null", 0, "");
+    assert_int_equal(run_command(EBB " " TRAIN "--steps 3 --log - 2>/dev/null | wc -l"), 0);
+    assert_int_equal(atoi(output), 3);
+}
+
+/* What the command draws on a terminal of so many columns. */
+static void run_on_terminal(unsigned short columns, const char *arguments)
+{
+    char words[2048];
+    const struct winsize size = {.ws_row = 24, .ws_col = columns};
+    int terminal = posix_openpt(O_RDWR | O_NOCTTY), status;
+    assert_true(terminal >= 0 && grantpt(terminal) == 0 && unlockpt(terminal) == 0);
+    int side = open(ptsname(terminal), O_RDWR | O_NOCTTY);
+    assert_true(side >= 0 && ioctl(side, TIOCSWINSZ, &size) == 0);
+    (void)snprintf(words, sizeof words, "exec " EBB " %s >/dev/null", arguments);
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        (void)dup2(side, STDERR_FILENO);
+        (void)setenv("TERM", "xterm", 1);
+        (void)execl("/bin/sh", "sh", "-c", words, (char *)NULL);
+        _exit(127);
+    }
+    (void)close(side);
+    size_t used = 0;
+    for (ssize_t n; used < sizeof output - 1 &&
+                    (n = read(terminal, output + used, sizeof output - 1 - used)) > 0;)
+        used += (size_t)n;
+    output[used] = '\0';
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+    (void)close(terminal);
+}
+
+static void progress_fits_any_terminal(void **state)
+{
+    (void)state;
+    static const unsigned short widths[] = {20, 40, 80, 200};
+    for (size_t i = 0; i < sizeof widths / sizeof *widths; i++) {
+        run_on_terminal(widths[i], TRAIN "--epochs 1");
+        assert_non_null(strstr(output, "/44"));
+        assert_non_null(strstr(output, "epoch 1: mean loss")); // a line of its own
+        if (widths[i] >= 80) {
+            assert_non_null(strstr(output, "ETA "));
+            assert_non_null(strstr(output, "rows/s"));
+        }
+        for (const char *at = output, *end; (at = strstr(at, "\r\033[K")) != NULL; at = end) {
+            at += 4;
+            end = at + strcspn(at, "\r\n");
+            if (strncmp(at, "epoch 1:", 8) != 0 && end - at >= widths[i])
+                fail_msg("%d columns do not hold: %.*s", widths[i], (int)(end - at), at);
+        }
+    }
+    says(TRAIN "--epochs 1", 0, "epoch 1: mean loss");
+    assert_null(strchr(output, '\r')); // no terminal, no bar
+}
+
+/* ---- stopping ---- */
+
+static pid_t begin(const char *arguments)
+{
+    char words[2048];
+    (void)snprintf(words, sizeof words, "cd %s && exec " EBB " %s >said 2>&1", folder, arguments);
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        (void)execl("/bin/sh", "sh", "-c", words, (char *)NULL);
+        _exit(127);
+    }
+    return child;
+}
+
+static void nap(void)
+{
+    (void)nanosleep(&(const struct timespec){.tv_nsec = 2000000}, NULL);
+}
+
+static void wait_for_lines(const char *name, int count)
+{
+    for (int i = 0; i < 5000; i++, nap())
+        if (exists(name) && lines_of(name) >= count)
+            return;
+    fail_msg("%s has no %d lines after 10 s", name, count);
+}
+
+static int ended(pid_t child)
+{
+    int status;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    return status;
+}
+
+static void a_signal_saves_and_ends_with_its_code(void **state)
+{
+    (void)state;
+    static const struct {
+        int signal, code;
+    } ends[] = {{SIGINT, 130}, {SIGTERM, 143}};
+    says(TRAIN "--steps 400 --checkpoint whole.st --save-model whole.onnx", 0, "400 steps");
+    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++) {
+        assert_int_equal(run_command("rm -f steps.jsonl cut.st cut.onnx"), 0);
+        pid_t child = begin(TRAIN "--steps 400 --checkpoint cut.st --save-model cut.onnx "
+                                  "--log steps.jsonl --json");
+        wait_for_lines("steps.jsonl", 10);
+        assert_int_equal(kill(child, ends[i].signal), 0);
+        const int status = ended(child);
+        assert_true(WIFEXITED(status));
+        assert_int_equal(WEXITSTATUS(status), ends[i].code);
+        assert_true(exists("cut.st") && exists("cut.onnx"));
+        assert_int_equal(run_command("grep -h '^{' said"), 0);
+        json_t *o = json_loads(output, 0, NULL);
+        const double steps = real_of(o, "steps");
+        assert_true(steps >= 10 && steps < 400);
+        assert_non_null(json_object_get(o, "interrupted"));
+        json_decref(o);
+        says(TRAIN "--steps 400 --resume cut.st --checkpoint joined.st --save-model joined.onnx", 0,
+             "400 steps");
+        same_file("whole.st", "joined.st");
+        same_file("whole.onnx", "joined.onnx");
+    }
+}
+
+/* The second one while the first is being obeyed, which a pipe without a reader makes long. */
+static void the_second_signal_ends_at_once(void **state)
+{
+    (void)state;
+    assert_int_equal(run_command("rm -f steps.jsonl; mkfifo blocked"), 0);
+    pid_t child =
+        begin(TRAIN "--steps 100000 --save-model blocked --log steps.jsonl --checkpoint twice.st");
+    wait_for_lines("steps.jsonl", 5);
+    assert_int_equal(kill(child, SIGTERM), 0);
+    for (int i = 0; i < 5000 && !exists("twice.st"); i++)
+        nap(); // then it waits for the reader
+    assert_int_equal(kill(child, SIGTERM), 0);
+    const int status = ended(child);
+    assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGTERM);
+    says(TRAIN "--steps 1 --resume twice.st", 0, "none is left to do of 1");
+}
+
+static void what_cannot_be_written_is_known_before_the_first_step(void **state)
+{
+    (void)state;
+    static const char *const wrong[] = {
+        "--checkpoint nowhere/c.st", "--save-model nowhere/m.onnx", "--save-adapter nowhere/a.st",
+        "--save-checkpoint nowhere/o", "--checkpoint . --save-model m.onnx"};
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        char words[1024];
+        (void)snprintf(words, sizeof words, TRAIN "--epochs 1 --repeat-batch %s", wrong[i]);
+        says(words, 8, "writing");
+        assert_null(strstr(output, "step 1:"));
+    }
+    says(TRAIN "--epochs 1 --repeat-batch --eval nowhere.npz", 8, "nowhere.npz");
+    assert_null(strstr(output, "step 1:"));
+    says(TRAIN "--epochs 1 --repeat-batch --eval " DATA " --eval-map test_imgae=image", 2, "imgae");
+    assert_null(strstr(output, "step 1:"));
+    says(TRAIN "--steps 1 --checkpoint one --save-model one", 2, "would both be written to one");
+}
+
+static void nothing_left_to_do_is_said(void **state)
+{
+    (void)state;
+    says(TRAIN "--steps 5 --checkpoint five.st", 0, "5 steps");
+    says(TRAIN "--steps 5 --resume five.st --save-model five.onnx", 0, "none is left to do of 5");
+    assert_true(exists("five.onnx")); // what was asked for is written all the same
+}
+
+static void checkpoints_rotate(void **state)
+{
+    (void)state;
+    says(TRAIN "--steps 47 --checkpoint r.st --every 10 --keep 3", 0, "47 steps");
+    assert_int_equal(run_command("ls r-*.st r.st | tr '\\n' ' '"), 0);
+    assert_string_equal(output, "r-000000030.st r-000000040.st r.st ");
+    says(TRAIN "--steps 47 --resume r-000000030.st --checkpoint again.st", 0, "47 steps");
+    same_file("r.st", "again.st");
+    says(TRAIN "--steps 4 --checkpoint t.st --every 0.000001s --keep 9", 0, "4 steps");
+    assert_int_equal(run_command("ls t-*.st t.st | tr '\\n' ' '"), 0);
+    assert_string_equal(output, "t-000000001.st t-000000002.st t-000000003.st t.st ");
+    says(TRAIN "--steps 4 --checkpoint t.st --every soon", 2, "90s, 10min, 2h");
+    says(TRAIN "--steps 4 --keep 3", 2, "of which --checkpoint");
+}
+
+/* Also with what an evaluation has seen so far, and the mean of an epoch that was cut in two. */
+static void a_run_with_evaluations_resumes_byte_for_byte(void **state)
+{
+    (void)state;
+#define RUN TRAIN "--epochs 2 " EVAL "--eval-every 7 --keep best --patience 9 "
+    says(RUN "--checkpoint e.st --save-model e.onnx --every 30 --log e.jsonl", 0, "88 steps");
+    says(TRAIN "--steps 30 " EVAL "--eval-every 7 --keep best --patience 9 --checkpoint f.st "
+               "--save-model f.onnx",
+         0, "30 steps");
+    /* the end of that run was an evaluation that the whole one does not have */
+    says(TRAIN "--steps 28 " EVAL "--eval-every 7 --keep best --patience 9 --checkpoint f.st "
+               "--save-model f.onnx --log f.jsonl",
+         0, "28 steps");
+    says(RUN "--resume f.st --checkpoint f.st --save-model f.onnx --log f.jsonl", 0, "88 steps");
+    same_file("e.st", "f.st");
+    same_file("e-best.st", "f-best.st");
+    same_file("e.onnx", "f.onnx");
+    json_t *whole = line_of("e.jsonl", 44), *joined = line_of("f.jsonl", 44);
+    assert_true(real_of(whole, "epoch_loss") == real_of(joined, "epoch_loss"));
+    json_decref(whole);
+    json_decref(joined);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(each_epoch_is_evaluated_and_the_best_is_kept),
+        cmocka_unit_test(each_row_of_an_evaluation_counts_once),
+        cmocka_unit_test(a_share_of_the_rows_is_held_out),
+        cmocka_unit_test(patience_ends_a_training),
+        cmocka_unit_test(a_log_has_a_line_a_step_and_goes_on),
+        cmocka_unit_test(progress_fits_any_terminal),
+        cmocka_unit_test(a_signal_saves_and_ends_with_its_code),
+        cmocka_unit_test(the_second_signal_ends_at_once),
+        cmocka_unit_test(what_cannot_be_written_is_known_before_the_first_step),
+        cmocka_unit_test(nothing_left_to_do_is_said),
+        cmocka_unit_test(checkpoints_rotate),
+        cmocka_unit_test(a_run_with_evaluations_resumes_byte_for_byte),
+    };
+    return cmocka_run_group_tests(tests, make_folder, remove_folder);
+}
