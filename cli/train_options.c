@@ -87,7 +87,7 @@ bool cli_trainer_options(const cli *c, ebb_trainer_options *o)
     static const char *const others[] = {"--eval-every", "--patience", "--metric"};
     for (size_t i = 0; i < sizeof others / sizeof *others; i++)
         if (cli_has(c, others[i]) && !evaluates)
-            return cli_usage("%s needs an --eval or an --eval-split: it has no effect without",
+            return cli_usage("%s needs a --eval or a --eval-split: it has no effect without",
                              others[i]),
                    false;
     if (evaluates && !cli_has(c, "--loss"))

@@ -21,7 +21,10 @@ static void metrics_are_told_at_the_end(void **state)
     (void)state;
     says("train " CNN " " DATA EVAL "--loss cross-entropy:label-smoothing=0.1 --epochs 3 "
          "--metric accuracy --metric top-5 --metric f1 --metric perplexity",
-         0, "accuracy ");
+         0, "digits.npz: loss ");
+    char *end = strstr(output, "digits.npz: loss "); // behind what was said of each epoch
+    assert_non_null(end);
+    memmove(output, end, strlen(end) + 1);
     assert_true(number_after("accuracy ") > 85);
     assert_true(number_after("top-5 ") > 0.98);
     assert_true(number_after("f1 ") > 0.85);

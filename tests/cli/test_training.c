@@ -128,7 +128,7 @@ static void patience_ends_a_training(void **state)
     assert_true(steps < 99 && steps == best + 2 * 11);
     json_decref(o);
     says(HASTY "--resume p.st", 0, "none is left to do of 99");
-    says(TRAIN "--steps 9 --patience 2", 2, "--patience needs an --eval");
+    says(TRAIN "--steps 9 --patience 2", 2, "--patience needs a --eval");
     says(TRAIN "--steps 9 --keep best --checkpoint x.st", 2, "decides which is the best");
     says(TRAIN "--steps 9 --keep best " EVAL, 2, "say what is to be kept");
     says(TRAIN "--steps 9 --keep some --checkpoint x.st", 2, "--keep takes a whole number");
