@@ -157,7 +157,8 @@ static ebb_status find_axis(ebb_loss_site *s, ebb_loss_target rule)
 static ebb_value find_input(const ebb_graph *g, const char *name)
 {
     for (size_t i = 0; i < g->input_count; i++)
-        if (strcmp(ebb_value_name(g, g->inputs[i]), name) == 0)
+        if (strcmp(ebb_value_name(g, g->inputs[i]), name) == 0 &&
+            (ebb_value_of(g, g->inputs[i])->flags & EBB_IS_INITIALIZER) == 0)
             return g->inputs[i];
     return EBB_NO_VALUE;
 }

@@ -57,6 +57,10 @@ const ebb_loss_kind *ebb_loss_kind_find(const char *name); /* NULL: there is non
 /* The mean or the sum of `each` by its option, under the loss's name. */
 ebb_status ebb_loss_reduced(ebb_loss_site *s, ebb_value each, ebb_value *loss);
 
+/* Labels where none is below 0, for that is read as a class counted from the end: it becomes `classes`,
+ * which the operator that reads it refuses. */
+ebb_value ebb_loss_known_labels(ebb_loss_site *s, ebb_value labels, int64_t classes);
+
 /* ---- loss_ctc.c ---- */
 
 ebb_status ebb_loss_ctc(ebb_loss_site *s, ebb_value *loss);

@@ -159,7 +159,8 @@ static void make_path(path *p)
     ebb_value out = emit_2(p, EBB_OP_EQUAL, target, pad);
     ebb_value counts = ebb_emit_cast(p->b, emit_1(p, EBB_OP_NOT, out), EBB_I64);
     p->count = unsqueeze(p, ebb_emit_reduce(p->b, EBB_OP_REDUCE_SUM, counts, last, 1, true), 0);
-    ebb_value labels = unsqueeze(p, ebb_emit(p->b, EBB_OP_WHERE, out, blank, target), 0);
+    ebb_value known = ebb_loss_known_labels(p->s, target, p->s->type.dims[2]);
+    ebb_value labels = unsqueeze(p, ebb_emit(p->b, EBB_OP_WHERE, out, blank, known), 0);
     p->label = ebb_emit(p->b, EBB_OP_WHERE, places_where(p, 0, is_label),
                         gather(p, labels, places(p, 1, label_of)), blank);
     p->from = places(p, 3, before);

@@ -285,6 +285,13 @@ static ebb_status focal(site *s, ebb_value *loss)
 
 /* ---- masks ---- */
 
+ebb_value ebb_loss_known_labels(ebb_loss_site *s, ebb_value labels, int64_t classes)
+{
+    ebb_value below = emit_2(s, EBB_OP_LESS, labels, ebb_const_like(s->b, labels, 0));
+    return ebb_emit(s->b, EBB_OP_WHERE, below, ebb_const_like(s->b, labels, (double)classes),
+                    labels);
+}
+
 /* [N, d...] class numbers -> [N, C, d...] of 0 and 1; *counts: [N, 1, d...], 1 where a label counts. */
 static ebb_value one_hot(site *s, ebb_value *counts)
 {
@@ -292,12 +299,15 @@ static ebb_value one_hot(site *s, ebb_value *counts)
     const ebb_dtype dtype = (ebb_dtype)s->type.dtype;
     const int64_t at[1] = {s->axis};
     int64_t *list = EBB_SCRATCH(s->e, int64_t, (size_t)classes);
-    if (list == NULL) {
+    double *ones = EBB_SCRATCH(s->e, double, (size_t)classes);
+    if (list == NULL || ones == NULL) {
         ebb_build_fail(s->b, ebb_error_memory());
         return EBB_NO_VALUE;
     }
-    for (int64_t c = 0; c < classes; c++)
+    for (int64_t c = 0; c < classes; c++) {
         list[c] = c;
+        ones[c] = 1;
+    }
     for (int d = 0; d < s->type.rank - s->axis; d++)
         own[d] = d == 0 ? classes : 1;
     ebb_type type = ebb_type_tensor(EBB_I64, s->type.rank - s->axis, own);
@@ -305,7 +315,13 @@ static ebb_value one_hot(site *s, ebb_value *counts)
     ebb_value out =
         emit_2(s, EBB_OP_EQUAL, label,
                ebb_const_like(s->b, label, (double)ebb_option_int(s->e, "ignore_index")));
-    *counts = ebb_emit_cast(s->b, emit_1(s, EBB_OP_NOT, out), dtype);
+    ebb_value known = ebb_loss_known_labels(s, label, classes),
+              zero = ebb_const_like(s->b, label, 0);
+    ebb_with_int(s->b, "axis",
+                 0); // a label that is no class is an error, as it is in a cross-entropy
+    *counts = emit_2(s, EBB_OP_GATHER, ebb_const_floats(s->b, dtype, 1, &classes, ones),
+                     ebb_emit(s->b, EBB_OP_WHERE, out, zero, known));
+    *counts = ebb_emit(s->b, EBB_OP_WHERE, out, number(s, 0), *counts);
     return ebb_emit_cast(s->b, emit_2(s, EBB_OP_EQUAL, label, ebb_const_tensor(s->b, &type, list)),
                          dtype);
 }

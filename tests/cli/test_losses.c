@@ -2,6 +2,7 @@
 #include <math.h>
 
 #include "cli.h"
+#include "ebb.h"
 
 #define CNN DIGITS "cnn.onnx"
 #define MLP DIGITS "mlp.onnx"
@@ -68,12 +69,41 @@ static void a_loss_is_named_with_all_there_are(void **state)
     says("help passes", 0, "which loss: cross-entropy mse l1");
 }
 
+/* In the help and on the page of docs. */
+static void every_loss_and_metric_is_written_down(void **state)
+{
+    (void)state;
+    static const char *const losses[] = {
+#define EBB_LOSS(build, name, task, target, takes) name,
+#include "passes/primal/losses.def"
+#undef EBB_LOSS
+    };
+    static char page[1 << 16];
+    char word[64];
+    FILE *file = fopen(EBB_SOURCE_DIR "/docs/training.md", "r");
+    assert_non_null(file);
+    page[fread(page, 1, sizeof page - 1, file)] = '\0';
+    (void)fclose(file);
+    for (size_t i = 0; i < sizeof losses / sizeof *losses; i++) {
+        (void)snprintf(word, sizeof word, "`%s`", losses[i]);
+        if (strstr(page, word) == NULL)
+            fail_msg("docs/training.md has no loss %s", word);
+    }
+    assert_int_equal(ebb("help train"), 0);
+    for (size_t i = 0; ebb_metric_name(i) != NULL; i++) {
+        (void)snprintf(word, sizeof word, "`%s`", ebb_metric_name(i));
+        if (strstr(page, word) == NULL || strstr(output, ebb_metric_name(i)) == NULL)
+            fail_msg("docs/training.md or `ebb help train` has no metric %s", word);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(metrics_are_told_at_the_end),
         cmocka_unit_test(a_metric_that_does_not_fit_is_refused_before_the_first_step),
         cmocka_unit_test(a_small_model_learns_what_a_larger_one_says),
+        cmocka_unit_test(every_loss_and_metric_is_written_down),
         cmocka_unit_test(a_loss_is_named_with_all_there_are),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);

@@ -451,6 +451,40 @@ static void by_rows(double loss_and_gradient[7], const char *loss, const char *p
     ebb_close(model);
 }
 
+static void labels_that_are_no_class_are_errors(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *loss;
+        int64_t label;
+    } wrong[] = {
+        {"cross-entropy:axis=-1,target=target", 255},
+        {"cross-entropy:axis=-1,target=target", -1},
+        {"dice:axis=-1,target=target", 255},
+        {"dice:axis=-1,target=target", -1},
+        {"ctc:time-axis=1,labels=2", 255},
+        {"ctc:time-axis=1,labels=2", -1},
+    };
+    static const int64_t dims[3] = {1, 2, 3}, lists[2] = {1, 2};
+    static const float x[6] = {1, 2, 3, 4, 5, 6};
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        const int64_t said[2] = {1, wrong[i].label};
+        const ebb_named in[2] = {{"x", 1, 3, dims, x}, {"target", 7, 2, lists, said}};
+        const ebb_batch batch = {in, 2};
+        ebb_program *p;
+        ebb_model *model = parse(HEAD "g (float[1,2,3] x) => (float[1,2,3] y) "
+                                      "<float[3] b = {1,2,3}> { y = Mul (x, b) }");
+        good(make(model, LIST(wrong[i].loss), "", false));
+        good(ebb_program_compile(&p, model, NULL));
+        ebb_status status = ebb_program_step(p, &batch);
+        if (status == NULL)
+            fail_msg("%s: a label of %lld is no error", wrong[i].loss, (long long)wrong[i].label);
+        assert_non_null(strstr(ebb_status_text(status), "is outside"));
+        ebb_program_free(p);
+        ebb_close(model);
+    }
+}
+
 static void a_chunked_loss_has_its_weights(void **state)
 {
     (void)state;
@@ -504,6 +538,7 @@ int main(void)
         cmocka_unit_test(constants_of_a_loss_are_not_trained),
         cmocka_unit_test(dice_over_the_batch_is_not_split),
         cmocka_unit_test(a_weighted_loss_is_chunked_and_a_smoothed_one_is_not),
+        cmocka_unit_test(labels_that_are_no_class_are_errors),
         cmocka_unit_test(a_chunked_loss_has_its_weights),
         cmocka_unit_test(a_loss_is_computed_in_float32),
     };
