@@ -3,6 +3,7 @@
 #include "api/doctor/doctor.h"
 
 #include "onnx/graph/infer.h"
+#include "passes/primal/copied.h"
 #include "passes/primal/habit.h"
 #include "passes/primal/lost.h"
 #include "passes/primal/merged.h"
@@ -188,6 +189,25 @@ static ebb_status tell_parted(ebb_doctor *d, const ebb_graph *g)
     return NULL;
 }
 
+static ebb_status tell_joined(ebb_doctor *d, const ebb_graph *g)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < g->initializer_count; i++)
+        count +=
+            ebb_props_get(g, &ebb_value_of(g, g->initializers[i])->props, EBB_COPIED_AS) != NULL;
+    if (count == 0)
+        return NULL;
+    ebb_finding *f = ebb_doctor_add(d, EBB_REMARK, "copied-parameters");
+    if (f == NULL)
+        return ebb_error_memory();
+    f->count = count;
+    f->pass = "train-mode";
+    f->what =
+        "parameters that the exporter stored twice, as a tied head beside its embedding; each "
+        "is one again";
+    return NULL;
+}
+
 static ebb_status tell_losses(ebb_doctor *d)
 {
     ebb_model *copy;
@@ -197,6 +217,8 @@ static ebb_status tell_losses(ebb_doctor *d)
         status = tell_losses_of(d, copy->graph);
     if (status == NULL)
         status = tell_parted(d, copy->graph);
+    if (status == NULL)
+        status = tell_joined(d, copy->graph);
     ebb_model_free(copy);
     return status;
 }

@@ -2,6 +2,7 @@
 #include "passes/primal/lost.h"
 
 #include "passes/common.h"
+#include "passes/primal/copied.h"
 #include "passes/trainable.h"
 
 typedef struct findings {
@@ -60,8 +61,7 @@ static const char *call_of(const ebb_graph *g, ebb_node n)
     return ebb_props_get(g, &ebb_node_of(g, n)->props, "pkg.torch.onnx.fx_node");
 }
 
-/* Both of PyTorch's exporters tell by names or notes what they folded and what they merged. */
-static bool is_from_pytorch(const ebb_graph *g)
+bool ebb_is_from_pytorch(const ebb_graph *g)
 {
     if (g->model->torchscript)
         return true;
@@ -181,7 +181,7 @@ static ebb_status find_folded_norms(findings *f)
                                     "%zu convolution%s taken in the batch norm behind: the scale "
                                     "is in the weight, and nothing is normalised by the batch",
                                     told, told == 1 ? " has" : "s have"));
-    if (is_from_pytorch(g))
+    if (ebb_is_from_pytorch(g))
         return NULL;
     size_t suspects = count_suspects(g, &first, &normalised);
     if (suspects == 0)
@@ -266,7 +266,7 @@ static bool is_in_shared_layers(const ebb_graph *g, size_t times)
 static ebb_status find_merged(findings *f)
 {
     const ebb_graph *g = f->g;
-    if (is_from_pytorch(g))
+    if (ebb_is_from_pytorch(g))
         return NULL;
     for (size_t i = 0; i < g->initializer_count; i++) {
         ebb_value v = g->initializers[i];
@@ -317,75 +317,35 @@ static ebb_status find_nameless(findings *f)
 
 /* ---- parameters that are stored twice ---- */
 
-/* Its bytes say something: they are not one element over and over. */
-static bool has_content(const ebb_tensor *t)
-{
-    size_t element = ebb_dtype_bits((ebb_dtype)t->type.dtype) / 8;
-    const unsigned char *bytes = t->data;
-    return bytes != NULL && element > 0 && t->bytes > 16 * element &&
-           memcmp(bytes, bytes + element, t->bytes - element) != 0;
-}
-
-static bool same_bytes(const ebb_value_info *a, const ebb_value_info *b)
-{
-    return a->type->dtype == b->type->dtype && ebb_type_same_shape(a->type, b->type) &&
-           a->tensor->bytes == b->tensor->bytes &&
-           (a->tensor->data == b->tensor->data ||
-            memcmp(a->tensor->data, b->tensor->data, a->tensor->bytes) == 0);
-}
-
-/* The same numbers, rows for columns: folding stores the weight of a tied head so. */
-static bool same_transposed(const ebb_value_info *a, const ebb_value_info *b)
-{
-    const size_t element = ebb_dtype_bits((ebb_dtype)a->type->dtype) / 8;
-    if (a->type->dtype != b->type->dtype || a->type->rank != 2 || b->type->rank != 2 ||
-        a->type->dims[0] != b->type->dims[1] || a->type->dims[1] != b->type->dims[0] ||
-        element == 0)
-        return false;
-    const size_t rows = (size_t)a->type->dims[0], columns = (size_t)a->type->dims[1];
-    const unsigned char *x = a->tensor->data, *y = b->tensor->data;
-    if (a->tensor->bytes != rows * columns * element || b->tensor->bytes != a->tensor->bytes)
-        return false;
-    for (size_t i = 0; i < rows; i++)
-        for (size_t k = 0; k < columns; k++)
-            if (memcmp(x + (i * columns + k) * element, y + (k * rows + i) * element, element) != 0)
-                return false;
-    return true;
-}
-
+/* What is surely a copy in a file from PyTorch is joined before: ebb_copied_join. Of the others that
+ * have names it stores a shared one once. */
 static ebb_status find_ties(findings *f)
 {
     enum { MOST = 4096 }; // of matrices; the search is quadratic
     const ebb_graph *g = f->g;
     ebb_value *list = EBB_NEW(f->arena, ebb_value, g->initializer_count + 1);
-    const bool pytorch = is_from_pytorch(g);
     size_t count = 0;
+    if (ebb_is_from_pytorch(g))
+        return NULL;
     if (list == NULL)
         return ebb_error_memory();
     for (size_t i = 0; i < g->initializer_count && count < MOST; i++) {
         ebb_value v = g->initializers[i];
         const ebb_value_info *info = ebb_value_of(g, v);
-        if (!ebb_trainable_candidate(g, v) || info->type->rank < 2 || info->use_count == 0 ||
-            !has_content(info->tensor))
+        if (!ebb_trainable_candidate(g, v) || info->type->rank < 2 || info->use_count == 0)
             continue;
         bool same = false, turned = false;
         size_t k = 0;
-        for (; k < count && !same && !turned; k++) {
-            bool named = !ebb_name_is_anonymous(ebb_value_name(g, list[k])) &&
-                         !ebb_name_is_anonymous(ebb_value_name(g, v));
-            if (named && pytorch) // it writes a shared parameter once, under one name
-                continue;
-            same = same_bytes(ebb_value_of(g, list[k]), info);
-            turned = !same && same_transposed(ebb_value_of(g, list[k]), info);
-        }
+        for (; k < count && !same; k++)
+            same = ebb_is_copy(g, list[k], v, &turned);
         list[count++] = v;
-        if (same || turned)
+        if (same)
             EBB_TRY(add(f, EBB_LOST_TIE, info->uses[0].node, v,
                         ebb_arena_printf(f->arena,
                                          "'%s' and '%s' have the same %s: if the two were one "
                                          "parameter, training would part them",
                                          ebb_value_name(g, list[k - 1]), ebb_value_name(g, v),
-                                         same ? "bytes" : "numbers, one of them transposed")));
+                                         turned ? "numbers, one of them transposed" : "bytes")));
     }
     return NULL;
 }

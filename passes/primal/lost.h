@@ -33,6 +33,9 @@ typedef struct ebb_lost {
  * left: a convolution with bias and ReLU may have been written so. After ebb_merged_part. */
 ebb_status ebb_lost_list(ebb_lost **list, size_t *count, const ebb_graph *g, ebb_arena *arena);
 
+/* Whether one of PyTorch's exporters wrote it: they tell by names or notes what they folded and merged. */
+bool ebb_is_from_pytorch(const ebb_graph *g);
+
 /* Whether a parameter is used here as the scale or bias of one operator. */
 bool ebb_is_own_slot(const ebb_graph *g, ebb_use use);
 /* Whether v is used so by several operators, and for nothing else: merged, or shared on purpose. */

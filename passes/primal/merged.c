@@ -22,6 +22,7 @@
 #include <stdio.h>
 
 #include "passes/common.h"
+#include "passes/primal/copied.h"
 #include "passes/primal/lost.h"
 #include "passes/trainable.h"
 
@@ -343,7 +344,9 @@ static bool is_merged_name(const ebb_graph *g, ebb_node n)
     ebb_value x = ebb_in(g, n, 0), y = ebb_out(g, n, 0);
     return ebb_node_of(g, n)->op == EBB_OP_IDENTITY && g->model->torchscript && y.i != 0 &&
            may_be_merged(g, x) && is_uniform(ebb_value_of(g, x)->tensor) &&
-           ebb_is_name_of_state(ebb_value_name(g, y)) && !ebb_value_is_held(g, y);
+           (ebb_is_name_of_state(ebb_value_name(g, y)) ||
+            strncmp(ebb_value_name(g, y), "onnx::", 6) == 0) &&
+           !ebb_value_is_held(g, y);
 }
 
 static ebb_status part_names(ebb_graph *g)
@@ -376,5 +379,8 @@ ebb_status ebb_merged_part(ebb_graph *g, ebb_arena *scratch)
     EBB_TRY(each_use(&m, look_at));
     m.source_count = g->model->names.count;
     m.copies = EBB_NEW(scratch, ebb_value, m.source_count);
-    return m.copies != NULL ? each_use(&m, part_use) : ebb_error_memory();
+    if (m.copies == NULL)
+        return ebb_error_memory();
+    EBB_TRY(each_use(&m, part_use));
+    return ebb_copied_join(g, scratch);
 }

@@ -16,6 +16,7 @@
  * share their statistics get their own again. What an exporter lost for good is noted (lost.h).
  */
 #include "passes/common.h"
+#include "passes/primal/copied.h"
 #include "passes/primal/drop_path.h"
 #include "passes/primal/lost.h"
 #include "passes/primal/merged.h"
@@ -29,7 +30,20 @@ static const char *name_of(const ebb_graph *g, ebb_node n)
     return name[0] != '\0' ? name : ebb_value_name(g, ebb_out(g, n, 0));
 }
 
-/* Parted when the file was opened, or now that functions are gone. */
+static ebb_status tell_joined(ebb_edit *e)
+{
+    const ebb_graph *g = e->g;
+    for (size_t i = 0; i < g->initializer_count; i++) {
+        const ebb_value_info *info = ebb_value_of(g, g->initializers[i]);
+        const char *copy = ebb_props_get(g, &info->props, EBB_COPIED_AS);
+        if (copy != NULL)
+            EBB_TRY(ebb_note(e, "'%s' was stored once more, as '%s': it is one parameter again",
+                             ebb_text(g, info->name), copy));
+    }
+    return NULL;
+}
+
+/* Parted and joined when the file was opened, or now that functions are gone. */
 static ebb_status part_merged(ebb_edit *e)
 {
     enum { SHOWN = 4 };
@@ -37,6 +51,7 @@ static ebb_status part_merged(ebb_edit *e)
     size_t count = 0;
     const char *names = "";
     EBB_TRY(ebb_merged_part(e->g, e->scratch));
+    EBB_TRY(tell_joined(e));
     for (size_t i = 0; i < g->initializer_count && names != NULL; i++) {
         ebb_value v = g->initializers[i];
         const char *of = ebb_props_get(g, &ebb_value_of(g, v)->props, EBB_MERGED_WITH);

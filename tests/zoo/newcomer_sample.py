@@ -9,7 +9,7 @@ reads it, what the tensors are and what PyTorch computes:
     input NAME float|token LESS DIMS...     drawn by sample.py's `sequence`, in this order; the target last
     loss NUMBER                             the mean of squares; none where batch norm or detach() is lost
     weight NAME ELEMENTS WHAT               to be trained: what it is of PyTorch's, as newcomer.py says it
-    constant NAME                           not to be trained
+    constant NAME                           not to be trained: a constant, or a copy of a parameter
     grad NAME NORM PROJECTION               PyTorch's, in the file's order of elements
 """
 import copy
@@ -71,6 +71,18 @@ class Attention(nn.Module):
         return x + self.gamma * self.out(y)
 
 
+class Tied(nn.Module):
+    """The head reads the embedding."""
+
+    def __init__(self):
+        super().__init__()
+        self.embed, self.hidden, self.head = nn.Embedding(20, 8), nn.Linear(8, 8), nn.Linear(8, 20, bias=False)
+        self.head.weight = self.embed.weight
+
+    def forward(self, x):
+        return self.head(torch.tanh(self.hidden(self.embed(x))))
+
+
 models = {
     "detached": (Detached, {"x": ("float", 3)}, ["trained-dynamo-plain", "trained-default"]),
     "perceptron": (newcomer.mlp, {"x": ("float", 6, 12)}, ["trained-default", "trained-ts"]),
@@ -79,6 +91,7 @@ models = {
         "trained-ts-advised"]),
     "recurrent": (newcomer.recurrent(nn.LSTM), {"x": ("int", 50, 7)},
                   ["trained-default", "trained-ts"]),
+    "tied": (Tied, {"x": ("int", 20, 5)}, ["trained-default", "trained-ts"]),
     "attention": (Attention, {"x": ("float", 5, 8)}, ["trained-default", "trained-ts", "trained-ts-advised"]),
 }
 
@@ -147,7 +160,8 @@ def one(name, form, folder):
         told = known.told(n, t, taken, constants)
         if told["is"] == "computed" and t.size == 1:
             continue  # made of what training changes, but nobody would train it
-        if told["is"] not in (*trained.PARAMETERS, "computed"):
+        copied = told["is"] == "transposed" and told["of"][0] in taken
+        if copied or told["is"] not in (*trained.PARAMETERS, "computed"):
             fixed.append(n)
             continue
         taken |= set(told["of"])

@@ -1,0 +1,110 @@
+/* copied.c: parameters that an exporter stored twice.
+ *
+ *   before   h = Gather(wte, ids) ... y = MatMul(x, onnx::MatMul_9)     that is wte, transposed: the head
+ *   after    h = Gather(wte, ids) ... t = Transpose(wte)                of a language model is tied to
+ *                                     y = MatMul(x, t)                  its embedding
+ *
+ * Constant folding makes the second of the first. Trained as they are the two would part. Both of
+ * PyTorch's exporters write a shared parameter once, under its name; so what has no name of its own and
+ * holds the numbers of one that has is a copy.
+ */
+#include "passes/primal/copied.h"
+
+#include "onnx/graph/build.h"
+#include "passes/primal/lost.h"
+#include "passes/trainable.h"
+
+/* Its bytes say something: they are not one element over and over. */
+static bool has_content(const ebb_tensor *t)
+{
+    size_t element = ebb_dtype_bits((ebb_dtype)t->type.dtype) / 8;
+    const unsigned char *bytes = t->data;
+    return bytes != NULL && element > 0 && t->bytes > 16 * element &&
+           memcmp(bytes, bytes + element, t->bytes - element) != 0;
+}
+
+static bool is_transposed(const ebb_tensor *a, const ebb_tensor *b)
+{
+    const size_t element = ebb_dtype_bits((ebb_dtype)a->type.dtype) / 8;
+    if (a->type.rank != 2 || b->type.rank != 2 || a->type.dims[0] != b->type.dims[1] ||
+        a->type.dims[1] != b->type.dims[0])
+        return false;
+    const size_t rows = (size_t)a->type.dims[0], columns = (size_t)a->type.dims[1];
+    const unsigned char *x = a->data, *y = b->data;
+    if (a->bytes != rows * columns * element)
+        return false;
+    for (size_t i = 0; i < rows; i++)
+        for (size_t k = 0; k < columns; k++)
+            if (memcmp(x + (i * columns + k) * element, y + (k * rows + i) * element, element) != 0)
+                return false;
+    return true;
+}
+
+bool ebb_is_copy(const ebb_graph *g, ebb_value a, ebb_value b, bool *turned)
+{
+    const ebb_tensor *x = ebb_value_of(g, a)->tensor, *y = ebb_value_of(g, b)->tensor;
+    *turned = false;
+    if (x->type.dtype != y->type.dtype || x->bytes != y->bytes || !has_content(x) ||
+        !has_content(y))
+        return false;
+    if (ebb_type_same_shape(&x->type, &y->type) &&
+        (x->data == y->data || memcmp(x->data, y->data, x->bytes) == 0))
+        return true;
+    *turned = is_transposed(x, y);
+    return *turned;
+}
+
+static bool is_matrix(const ebb_graph *g, ebb_value v)
+{
+    const ebb_value_info *info = ebb_value_of(g, v);
+    return ebb_trainable_candidate(g, v) && info->type->rank >= 2 && info->use_count > 0 &&
+           (info->flags & (EBB_IS_INPUT | EBB_IS_OUTPUT | EBB_IS_STATE | EBB_IS_CAPTURED)) == 0;
+}
+
+static ebb_status join(ebb_graph *g, ebb_value copy, ebb_value parameter, bool turned)
+{
+    const char *name = ebb_value_name(g, copy);
+    EBB_TRY(ebb_props_set(g, &ebb_value_of(g, parameter)->props, EBB_COPIED_AS, name));
+    if (turned) {
+        static const int64_t swapped[] = {1, 0};
+        ebb_build b = ebb_build_at(g, ebb_first(g), EBB_PHASE_NONE, NULL);
+        ebb_with_ints(&b, "perm", swapped, 2);
+        parameter = ebb_emit(&b, EBB_OP_TRANSPOSE, parameter);
+        EBB_TRY(b.status);
+    }
+    EBB_TRY(ebb_value_replace(g, copy, parameter));
+    ebb_graph_remove_initializer(g, copy);
+    return NULL;
+}
+
+ebb_status ebb_copied_join(ebb_graph *g, ebb_arena *scratch)
+{
+    const size_t all = g->initializer_count;
+    if (!ebb_is_from_pytorch(g))
+        return NULL;
+    ebb_value *copies = EBB_NEW(scratch, ebb_value, all + 1),
+              *named = EBB_NEW(scratch, ebb_value, all + 1);
+    size_t copy_count = 0, named_count = 0;
+    if (copies == NULL || named == NULL)
+        return ebb_error_memory();
+    for (size_t i = 0; i < all; i++) {
+        ebb_value v = g->initializers[i];
+        if (!is_matrix(g, v))
+            continue;
+        if (ebb_name_is_anonymous(ebb_value_name(g, v)))
+            copies[copy_count++] = v;
+        else
+            named[named_count++] = v;
+    }
+    for (size_t i = 0; i < copy_count; i++) {
+        bool turned;
+        size_t k = 0;
+        while (k < named_count && !ebb_is_copy(g, copies[i], named[k], &turned))
+            k++;
+        if (k < named_count)
+            EBB_TRY(join(g, copies[i], named[k], turned));
+        else
+            named[named_count++] = copies[i]; // a layer that is run twice was folded twice
+    }
+    return NULL;
+}

@@ -1,0 +1,24 @@
+/* copied.h: parameters that an exporter stored twice, made one again. */
+#ifndef EBB_PASSES_PRIMAL_COPIED_H
+#define EBB_PASSES_PRIMAL_COPIED_H
+
+#include "onnx/graph/graph.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Metadata of an initializer: the name of its copy, which nothing reads now. */
+#define EBB_COPIED_AS "ebb.copied_as"
+
+/* Whether both hold the same numbers and not one number over and over; *turned: rows of one are
+ * columns of the other. */
+bool ebb_is_copy(const ebb_graph *g, ebb_value a, ebb_value b, bool *turned);
+
+/* Readers of a copy read the parameter, in files from PyTorch; see copied.c. */
+ebb_status ebb_copied_join(ebb_graph *g, ebb_arena *scratch);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
