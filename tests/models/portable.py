@@ -113,6 +113,14 @@ PLACES = [Place("first", "none", "off"), Place("after", "none", "off"), Place("a
 NEEDS = {"micro-batch": ["parts=2"], "recompute": ["budget=80%"], "fit": ["budget=80%", "time=0.5"],
          "chunk-loss": ["rows=1"], "stream": ["tile=1KiB"]}
 AFTER = {"stream": "quantise", "dropout-recompute": "dropout-mask", "relu-epilogue": "layout"}
+# Options that go together.
+ALSO = {"optimizer": [
+    "kind=adamw,schedule=constant,warmup=3", "kind=sgd,schedule=linear,warmup=2,steps=9,floor=0.1",
+    "kind=sgd,schedule=cosine,steps=9", "kind=sgd,schedule=step,every=2,gamma=0.5",
+    "kind=sgd,schedule=one-cycle,steps=9", "kind=sgd,clip-norm=0.1", "kind=momentum,ema=0.9",
+    "kind=adam,weight-decay=0.1", "kind=rmsprop,centered=1,momentum=0.9,weight-decay=0.1,epsilon=0.01",
+    "kind=adagrad,lr-decay=0.1,weight-decay=0.1", "kind=muon,nesterov=0,adjust=match-rms-adamw",
+    "kind=adamw,groups=\"*:kind=lion,weight-decay=0.1\""]}
 # Why a pass cannot be run here.
 CANNOT = {"cost": "it needs a file of measured times, and writes nothing but metadata"}
 
@@ -153,6 +161,8 @@ class Pass:
             for value in others(option):
                 yield self.spelled([n for n in needs if not n.startswith(option["name"] + "=")] +
                                    [f"{option['name']}={value}"])
+        for options in ALSO.get(self.name, []):
+            yield self.spelled([options])
 
     def spelled(self, options):
         return self.name + (":" + ",".join(options) if options else "")
