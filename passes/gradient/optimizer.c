@@ -434,7 +434,8 @@ static ebb_status run(ebb_edit *e)
         return ebb_hint(
             ebb_error(EBB_USAGE, "optimizer: the graph has no parameters with gradients"),
             "run the gradient pass first");
-    EBB_TRY(ebb_update_groups_tell(&r->groups));
+    if (r->spent_count > 0)
+        EBB_TRY(ebb_update_groups_tell(&r->groups));
     EBB_TRY(tell_muon(r));
     EBB_TRY(drop_spent(r));
     EBB_TRY(follow_scale(r));

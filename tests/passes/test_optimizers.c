@@ -557,6 +557,65 @@ static void the_average_is_what_others_get(void **state)
     drop(&t);
 }
 
+/* ---- memory ---- */
+
+static const char *const kinds[] = {"sgd",     "momentum", "adamw", "nesterov",  "adam",
+                                    "rmsprop", "adagrad",  "lion",  "adafactor", "muon"};
+
+/* Nothing stays to the end of the step for being carried over, whatever the optimizer. */
+static void every_state_is_replaced_in_place(void **state)
+{
+    (void)state;
+    for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) {
+        char optimizer[256];
+        (void)snprintf(optimizer, sizeof optimizer,
+                       "%s,weight-decay=0.1,schedule=cosine,warmup=3,steps=9,clip-norm=1,ema=0.9",
+                       kinds[k]);
+        trial t = {NULL, NULL};
+        good(rewrite(&t, optimizer));
+        const ebb_graph *g = t.model->graph;
+        for (size_t i = 0; i < g->binding_count; i++) {
+            const ebb_value next = g->bindings[i].next;
+            const ebb_node_info *made = ebb_node_of(g, ebb_value_of(g, next)->producer);
+            uint32_t out = 0;
+            while (!ebb_same_value(made->out[out], next))
+                out++;
+            if (made->over == NULL || made->over[out] == 0)
+                fail_msg("%s: '%s' is computed beside its state", kinds[k],
+                         ebb_value_name(g, next));
+        }
+        drop(&t);
+    }
+}
+
+/* Updates behind their gradients give the same bits. */
+static void updates_of_every_kind_are_released_early(void **state)
+{
+    (void)state;
+    for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) {
+        char optimizer[256];
+        (void)snprintf(optimizer, sizeof optimizer, "%s,lr=0.002,weight-decay=0.1,ema=0.9",
+                       kinds[k]);
+        trial late = make(optimizer);
+        (void)snprintf(optimizer, sizeof optimizer, "%s,lr=0.002,weight-decay=0.1,ema=0.9,release",
+                       kinds[k]);
+        trial early = make(optimizer);
+        for (int i = 0; i < STEPS; i++) {
+            good(ebb_program_step(late.program, NULL));
+            good(ebb_program_step(early.program, NULL));
+        }
+        assert_true(ebb_program_measure(early.program).peak_bytes <=
+                    ebb_program_measure(late.program).peak_bytes);
+        for (int p = 0; p < PARAMETERS; p++)
+            for (int i = 0; i < size_of(p); i++)
+                if (value_of(late.program, names[p], (size_t)i) !=
+                    value_of(early.program, names[p], (size_t)i))
+                    fail_msg("%s: %s[%d] differs where updates are early", kinds[k], names[p], i);
+        drop(&late);
+        drop(&early);
+    }
+}
+
 /* ---- resuming ---- */
 
 static char path[] = "/tmp/ebb-optimizers-XXXXXX.safetensors";
@@ -571,8 +630,6 @@ static void steps(ebb_program *p, int count)
 static void a_resumed_step_goes_on_bit_for_bit(void **state)
 {
     (void)state;
-    static const char *const kinds[] = {"sgd",     "momentum", "adamw", "nesterov",  "adam",
-                                        "rmsprop", "adagrad",  "lion",  "adafactor", "muon"};
     for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) {
         char optimizer[256];
         (void)snprintf(optimizer, sizeof optimizer,
@@ -711,6 +768,8 @@ int main(void)
         cmocka_unit_test(gradients_are_clipped_by_the_norm_of_all),
         cmocka_unit_test(an_average_follows_each_weight),
         cmocka_unit_test(the_average_is_what_others_get),
+        cmocka_unit_test(every_state_is_replaced_in_place),
+        cmocka_unit_test(updates_of_every_kind_are_released_early),
         cmocka_unit_test(a_resumed_step_goes_on_bit_for_bit),
         cmocka_unit_test(a_changed_rate_counts),
         cmocka_unit_test(an_older_checkpoint_with_another_rate_is_refused),
