@@ -68,6 +68,10 @@ static ebb_status fill(ebb_model_facts **facts, const ebb_graph *g, ebb_arena *s
         f.node_count++;
         f.has_gradient = f.has_gradient || ebb_node_of(g, n)->phase == EBB_BACKWARD;
     }
+    for (size_t i = 0; i < g->binding_count; i++) {
+        const uint8_t role = ebb_value_of(g, g->bindings[i].state)->role;
+        f.trains = f.trains || (role != EBB_ROLE_STATISTIC && role != EBB_ROLE_RANDOM);
+    }
     block b = {0};
     (void)take(&b, sizeof f);
     take_all(&b, &f, g, inputs);

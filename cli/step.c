@@ -231,7 +231,7 @@ ebb_status cli_has_step(const ebb_model *model, bool *step)
 {
     ebb_model_facts *facts;
     ebb_status status = ebb_facts_of(&facts, model);
-    *step = status == NULL && facts->is_step;
+    *step = status == NULL && facts->trains;
     ebb_release(facts);
     return status;
 }

@@ -207,6 +207,7 @@ typedef struct ebb_model_facts {
     const char *loss;                         /* the output that is the loss; NULL: none */
     bool has_gradient;                        /* it has a backward */
     bool is_step;                             /* it replaces states at its end */
+    bool trains; /* more of them than the running statistics and keys that pass train-mode adds */
 } ebb_model_facts;
 
 /* A copy, to release with ebb_release. */

@@ -282,6 +282,59 @@ static ebb_status set_dropout(ebb_edit *e, ebb_node n, bool on)
     return NULL;
 }
 
+/* ---- once more ---- */
+
+/* What this pass made before becomes what it was made of, where no backward reads it yet, so that
+ * options that ask for something else hold for it, too. */
+static ebb_status take_back_norm(ebb_edit *e, ebb_node n)
+{
+    ebb_graph *g = e->g;
+    ebb_attrs attrs = ebb_node_attrs(g, n);
+    for (uint32_t k = 3; k < ebb_node_of(g, n)->out_count; k++)
+        if (ebb_value_is_read(g, ebb_out(g, n, k)))
+            return NULL;
+    ebb_build b = ebb_edit_build(e, n, EBB_FORWARD);
+    b.name = name_of(g, n);
+    ebb_with_float(&b, "epsilon", ebb_attr_float(&attrs, "epsilon", 1e-5));
+    ebb_with_float(&b, "momentum", ebb_attr_float(&attrs, "momentum", 0.9));
+    ebb_value y = ebb_emit(&b, EBB_OP_BATCH_NORMALIZATION, ebb_in(g, n, 0), ebb_in(g, n, 1),
+                           ebb_in(g, n, 2), ebb_in(g, n, 3), ebb_in(g, n, 4));
+    EBB_TRY(b.status);
+    ebb_keep_name(g, b.last, n);
+    ebb_graph_unbind(g, ebb_in(g, n, 3));
+    ebb_graph_unbind(g, ebb_in(g, n, 4));
+    EBB_TRY(ebb_edit_replace(e, ebb_out(g, n, 0), y));
+    ebb_edit_remove(e, n);
+    return NULL;
+}
+
+static ebb_status take_back_dropout(ebb_edit *e, ebb_node n)
+{
+    ebb_graph *g = e->g;
+    ebb_attrs attrs = ebb_node_attrs(g, n);
+    if (ebb_value_is_read(g, ebb_out(g, n, 1)) || ebb_model_opset(g->model, "") < 12)
+        return NULL;
+    ebb_build b = ebb_edit_build(e, n, EBB_FORWARD);
+    b.name = name_of(g, n);
+    ebb_value ratio = ebb_const_scalar(&b, EBB_F32, ebb_attr_float(&attrs, "ratio", 0.5));
+    ebb_value y = ebb_emit(&b, EBB_OP_DROPOUT, ebb_in(g, n, 0), ratio);
+    EBB_TRY(b.status);
+    ebb_keep_name(g, b.last, n);
+    EBB_TRY(ebb_edit_replace(e, ebb_out(g, n, 0), y));
+    ebb_edit_remove(e, n);
+    return NULL;
+}
+
+static ebb_status take_back(ebb_edit *e, bool norm, bool dropout)
+{
+    EBB_EACH_NODE(e->g, n)
+        if (ebb_node_of(e->g, n)->op == EBB_OP_BATCH_NORM_TRAINING && norm)
+            EBB_TRY(take_back_norm(e, n));
+        else if (ebb_node_of(e->g, n)->op == EBB_OP_EBB_DROPOUT && dropout)
+            EBB_TRY(take_back_dropout(e, n));
+    return NULL;
+}
+
 /* ---- the pass ---- */
 
 static ebb_status note_what_is_lost(ebb_edit *e)
@@ -299,6 +352,7 @@ static ebb_status run(ebb_edit *e)
     const char *dropout = ebb_option_string(e, "dropout");
     bool train = strcmp(ebb_option_string(e, "batch-norm"), "train") == 0;
     bool on = strcmp(dropout, "on") == 0, keep = strcmp(dropout, "keep") == 0;
+    EBB_TRY(take_back(e, !train, !keep && (!on || ebb_option_given(e, "ratio"))));
     EBB_TRY(part_merged(e));
     if (ebb_option_int(e, "split-shared") != 0)
         EBB_TRY(split_shared(e));

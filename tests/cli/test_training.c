@@ -398,6 +398,38 @@ static void a_run_with_evaluations_resumes_byte_for_byte(void **state)
     json_decref(joined);
 }
 
+/* ---- a model that pass train-mode has been over ---- */
+
+static void a_model_in_training_mode_still_takes_a_loss(void **state)
+{
+    (void)state;
+    says("rewrite " MODEL " --pass train-mode -o mode.onnx", 0, "wrote mode.onnx");
+#define MODE                                                                     \
+    "train mode.onnx --data " DATA " --map label=target --batch 32 --optimizer " \
+    "adamw:lr=0.003 --seed 3 --threads 1 --steps 20 "
+    says(MODE "--loss cross-entropy", 0, "20 steps");
+    says(MODE, 2, "the graph has no loss");
+    /* options that take back what the pass did hold as for the export itself */
+    static const char *const options[] = {"--dropout off", "--batch-norm frozen --dropout off"};
+    for (size_t i = 0; i < sizeof options / sizeof *options; i++) {
+        double losses[2][2];
+        static const char *const models[] = {MODEL, "mode.onnx"};
+        for (size_t k = 0; k < 2; k++) {
+            char words[1024];
+            (void)snprintf(words, sizeof words,
+                           "train %s --data " DATA " --map label=target --loss cross-entropy "
+                           "--seed 3 --threads 1 --steps 20 --json %s " EVAL,
+                           models[k], options[i]);
+            json_t *o = json_of(words);
+            losses[k][0] = real_of(o, "loss");
+            losses[k][1] = real_of(json_object_get(o, "eval"), "loss");
+            json_decref(o);
+        }
+        assert_true(losses[0][0] == losses[1][0]);
+        assert_true(losses[0][1] == losses[1][1]);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -413,6 +445,7 @@ int main(void)
         cmocka_unit_test(nothing_left_to_do_is_said),
         cmocka_unit_test(checkpoints_rotate),
         cmocka_unit_test(a_run_with_evaluations_resumes_byte_for_byte),
+        cmocka_unit_test(a_model_in_training_mode_still_takes_a_loss),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }
