@@ -315,12 +315,10 @@ static ebb_value one_hot(site *s, ebb_value *counts)
     ebb_value out =
         emit_2(s, EBB_OP_EQUAL, label,
                ebb_const_like(s->b, label, (double)ebb_option_int(s->e, "ignore_index")));
-    ebb_value known = ebb_loss_known_labels(s, label, classes),
-              zero = ebb_const_like(s->b, label, 0);
-    ebb_with_int(s->b, "axis",
-                 0); // a label that is no class is an error, as it is in a cross-entropy
-    *counts = emit_2(s, EBB_OP_GATHER, ebb_const_floats(s->b, dtype, 1, &classes, ones),
-                     ebb_emit(s->b, EBB_OP_WHERE, out, zero, known));
+    // A label that is no class is an error, as it is in a cross-entropy.
+    ebb_value known = ebb_loss_known_labels(s, label, classes);
+    known = ebb_emit(s->b, EBB_OP_WHERE, out, ebb_const_like(s->b, label, 0), known);
+    *counts = emit_2(s, EBB_OP_GATHER, ebb_const_floats(s->b, dtype, 1, &classes, ones), known);
     *counts = ebb_emit(s->b, EBB_OP_WHERE, out, number(s, 0), *counts);
     return ebb_emit_cast(s->b, emit_2(s, EBB_OP_EQUAL, label, ebb_const_tensor(s->b, &type, list)),
                          dtype);

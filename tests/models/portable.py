@@ -112,6 +112,10 @@ PLACES = [Place("first", "none", "off"), Place("after", "none", "off"), Place("a
 # small enough for small models. And what must have run before it.
 NEEDS = {"micro-batch": ["parts=2"], "recompute": ["budget=80%"], "fit": ["budget=80%", "time=0.5"],
          "chunk-loss": ["rows=1"], "stream": ["tile=1KiB"]}
+# And what no single option shows.
+ALSO = {"loss": ["kind=cross-entropy,axis=-1,label-smoothing=0.1", "kind=dice,axis=-1", "kind=dice,axis=-1,over=batch",
+                 "kind=bce-logits,pos-weight=2,weight=0.5", "kind=focal,gamma=1.5", "kind=kl,target-is=probabilities",
+                 "kind=ctc,time-axis=1,labels=3"]}
 AFTER = {"stream": "quantise", "dropout-recompute": "dropout-mask", "relu-epilogue": "layout"}
 # Options that go together.
 ALSO = {"optimizer": [
