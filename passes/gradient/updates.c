@@ -273,7 +273,7 @@ void ebb_update_rmsprop(ebb_update *u)
     const bool centered = ebb_update_number(u, "centered") != 0;
     const uint32_t s = state_like(u, "square_avg");
     const uint32_t a = centered ? state_like(u, "grad_avg") : 0;
-    const uint32_t b = momentum != 0 ? state_like(u, "momentum") : 0;
+    const uint32_t b = momentum != 0 ? state_like(u, "momentum_buffer") : 0;
     ebb_value w = wide(u, u->w), d = slope_of(u, w), square = follow(u, s, mul(u, d, d), fresh);
     if (centered) { // rounding must not make it negative
         ebb_value mean = follow(u, a, d, fresh);
