@@ -24,6 +24,7 @@
 #include "passes/common.h"
 #include "passes/primal/copied.h"
 #include "passes/primal/lost.h"
+#include "passes/primal/unfolded.h"
 #include "passes/trainable.h"
 
 static const char kind_key[] = "pkg.torch.export.graph_signature.InputSpec.kind";
@@ -382,5 +383,6 @@ ebb_status ebb_merged_part(ebb_graph *g, ebb_arena *scratch)
     if (m.copies == NULL)
         return ebb_error_memory();
     EBB_TRY(each_use(&m, part_use));
-    return ebb_copied_join(g, scratch);
+    EBB_TRY(ebb_copied_join(g, scratch));
+    return ebb_repeated_shrink(g);
 }

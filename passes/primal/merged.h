@@ -12,7 +12,7 @@ extern "C" {
 #define EBB_MERGED_WITH "ebb.merged_with"
 
 /* Gives its own initializer to each use that the file tells apart; see merged.c. And joins what was
- * stored twice: copied.h. Values of the graph stay what they are. Once is enough: a second call finds nothing. */
+ * stored twice (copied.h), and shrinks what was repeated (unfolded.h). Values of the graph stay what they are. Once is enough: a second call finds nothing. */
 ebb_status ebb_merged_part(ebb_graph *g, ebb_arena *scratch);
 
 /* An initializer like `from`, under a name made from `name`: bytes, role, metadata, and drawn as it

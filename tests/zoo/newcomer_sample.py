@@ -52,19 +52,20 @@ class Detached(nn.Module):
 
 
 class Attention(nn.Module):
-    """Heads with a mask and a table of positions that are buffers."""
+    """Heads behind a token of their own, with a mask and a table of positions that are buffers."""
 
     def __init__(self):
         super().__init__()
         self.qkv, self.out, self.norm = nn.Linear(8, 24), nn.Linear(8, 8), nn.LayerNorm(8)
         self.position = nn.Parameter(torch.randn(1, 5, 8) * 0.1)
         self.gamma = nn.Parameter(torch.ones(8))
+        self.token = nn.Parameter(torch.randn(1, 1, 8))
         angles = torch.arange(5.0)[:, None] / 100 ** (torch.arange(8) / 8)
         self.register_buffer("table", torch.sin(angles))
         self.register_buffer("mask", torch.triu(torch.full((5, 5), -100.0), 1))
 
     def forward(self, x):
-        x = x + self.position + self.table
+        x = torch.cat([self.token.expand(x.shape[0], -1, -1), x], 1) + self.position + self.table
         q, k, v = self.qkv(self.norm(x)).reshape(-1, 5, 3, 2, 4).permute(2, 0, 3, 1, 4).unbind(0)
         p = torch.softmax(q @ k.transpose(-2, -1) / 2.0 + self.mask, -1)
         y = (p @ v).transpose(1, 2).reshape(-1, 5, 8)
@@ -92,7 +93,7 @@ models = {
     "recurrent": (newcomer.recurrent(nn.LSTM), {"x": ("int", 50, 7)},
                   ["trained-default", "trained-ts"]),
     "tied": (Tied, {"x": ("int", 20, 5)}, ["trained-default", "trained-ts"]),
-    "attention": (Attention, {"x": ("float", 5, 8)}, ["trained-default", "trained-ts", "trained-ts-advised"]),
+    "attention": (Attention, {"x": ("float", 4, 8)}, ["trained-default", "trained-ts", "trained-ts-advised"]),
 }
 
 
@@ -171,7 +172,7 @@ def one(name, form, folder):
     lines = [f"model {name}-{form} mse 1 0", *lines, target] + ([] if lost else [f"loss {loss:.9g}"])
     lines += [f"weight {n} {t.size} {told['is']}" for n, t, told in weights] + [f"constant {n}" for n in fixed]
     for n, t, told in weights:
-        if lost or told["is"] not in ("same", "transposed"):
+        if lost or told["is"] not in ("same", "transposed", "repeated"):
             continue
         g = grads[told["of"][0]]
         g = g.T if told["is"] == "transposed" and g.size > 1 else g

@@ -1,8 +1,8 @@
 """What ebb trains of a file that newcomer.py exported, beside what PyTorch would train; the table of docs/newcomer.md.
 
 This makes the training graph of each file with `ebb grad --optimizer none` and finds for each tensor that is
-trained what it is in PyTorch, by value: a parameter as it is, transposed, reshaped, in parts or several in one
-(`pieces`), multiplied by what was folded into it (`scaled`), made of parameters (`computed`: it differs between two
+trained what it is in PyTorch, by value: a parameter as it is, transposed, reshaped, repeated, in parts or several in
+one (`pieces`), multiplied by what was folded into it (`scaled`), made of parameters (`computed`: it differs between two
 sets of weights), a parameter that its author holds fixed, a buffer, or a constant. The verdict on a file:
 
     all         what PyTorch trains; batch norm inside a convolution counts with the convolution
@@ -28,7 +28,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).parent))
 import architectures  # noqa: E402
 
 KINDS = ("all", "refused", "tied", "parted", "part", "wrong", "failed")
-PARAMETERS = ("same", "transposed", "reshaped", "pieces", "scaled")
+PARAMETERS = ("same", "transposed", "reshaped", "repeated", "pieces", "scaled")
 
 
 class Known:
@@ -69,6 +69,15 @@ class Known:
                     return kind, n
         return None
 
+    def repeated(self, t):
+        """The parameter that it is several times over, along axes where that has one element."""
+        for n in self.parameters:
+            v = self.values[n]
+            if 1 < v.size < t.size and v.ndim == t.ndim and all(a in (1, b) for a, b in zip(v.shape, t.shape)) and (
+                    numpy.array_equal(numpy.broadcast_to(v, t.shape), t)):
+                return n
+        return None
+
     def pieces(self, t):
         """Parameters that its elements are taken from, unless any of them says nothing (zeros, ones)."""
         flat = t.ravel()
@@ -105,11 +114,14 @@ class Known:
     def told(self, name, t, taken, constants):
         """What the tensor is. constants: bytes of what depends on no weight."""
         kind, of = self.same(name, t, taken) or (None, None)
+        repeated = self.repeated(t) if kind is None else None
         pieces = self.pieces(t) if kind is None else []
         multiple = self.scaled(t) if kind is None and not pieces else None
         if kind is not None:
             fixed = of not in self.buffers and not self.parameters[of]["requires_grad"]
             kind, of = "buffer" if of in self.buffers else "fixed" if fixed else kind, [of]
+        elif repeated is not None:
+            kind, of = "repeated", [repeated]
         elif pieces:
             kind, of = "pieces", pieces
         elif name in self.buffers:  # the trace of a module in training mode steps running statistics
@@ -182,7 +194,7 @@ def absorbed(model, tensors, known, wanted, covered):
         if n in covered or known.values[n].tobytes() in present:
             continue
         beside = any(t["is"] in ("scaled", "computed") and known.values[n].size in t["shape"] for t in tensors.values())
-        if known.values[n].ndim <= 1 and beside:
+        if sum(d > 1 for d in known.values[n].shape) <= 1 and beside:
             lost.add(n)  # scale and bias of a norm, in the weight and the bias of its neighbour
         elif known.values[n].size <= by_computation and beside:
             lost.add(n)  # normalised, interpolated, shifted

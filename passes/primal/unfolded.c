@@ -1,0 +1,133 @@
+/* unfolded.c: a token that the exporter has already repeated for each row of the batch.
+ *
+ *   before   y = Concat(expand: [4, 1, 48], x)         the batch of the export is in the file, and
+ *            four times the same row in expand         training would give each row its own token
+ *
+ *   after    e = Expand(expand: [1, 1, 48], {4, 1, 48})
+ *            y = Concat(e, x)
+ *
+ * So are rows of an embedding that is read at a place known before the run (the kind of a token). A
+ * constant that was repeated becomes one that is not, and what is left of it tells whether it is a
+ * weight.
+ */
+#include "passes/primal/unfolded.h"
+
+#include "onnx/graph/build.h"
+#include "passes/primal/lost.h"
+#include "passes/trainable.h"
+
+enum { LEAST = 16 }; // elements that are left: fewer say nothing
+
+/* The same bytes again along this axis. */
+static bool repeats(const ebb_tensor *t, int axis)
+{
+    const unsigned char *bytes = t->data;
+    size_t inner = ebb_dtype_bits((ebb_dtype)t->type.dtype) / 8, outer = 1;
+    for (int k = axis + 1; k < t->type.rank; k++)
+        inner *= (size_t)t->type.dims[k];
+    for (int k = 0; k < axis; k++)
+        outer *= (size_t)t->type.dims[k];
+    const size_t times = (size_t)t->type.dims[axis];
+    for (size_t i = 0; i < outer; i++) {
+        const unsigned char *line = bytes + i * times * inner;
+        if (memcmp(line, line + inner, (times - 1) * inner) != 0)
+            return false;
+    }
+    return true;
+}
+
+/* Neither a name nor a mark of a module's state. */
+static bool is_folded(const ebb_graph *g, ebb_value v)
+{
+    const char *kind = ebb_props_get(g, &ebb_value_of(g, v)->props,
+                                     "pkg.torch.export.graph_signature.InputSpec.kind");
+    return kind == NULL && (!g->model->torchscript || ebb_name_is_anonymous(ebb_value_name(g, v)));
+}
+
+/* Which axes of v shrink to one; 0: none. */
+static unsigned repeated_axes(const ebb_graph *g, ebb_value v)
+{
+    const ebb_value_info *info = ebb_value_of(g, v);
+    const ebb_tensor *t = info->tensor;
+    unsigned axes = 0;
+    int64_t left;
+    if (!ebb_trainable_candidate(g, v) || t->data == NULL || t->type.rank < 2 || t->type.rank > 8 ||
+        !ebb_type_elements(&t->type, &left) || left < LEAST || !info->use_count ||
+        !is_folded(g, v) ||
+        (info->flags & (EBB_IS_INPUT | EBB_IS_OUTPUT | EBB_IS_STATE | EBB_IS_CAPTURED)) != 0)
+        return 0;
+    for (int k = 0; k < t->type.rank; k++) {
+        if (t->type.dims[k] < 2 || !repeats(t, k))
+            continue;
+        axes |= 1U << k;
+        left /= t->type.dims[k];
+    }
+    return left < LEAST ? 0 : axes;
+}
+
+/* The first element along each of those axes. */
+static void gather_first(unsigned char *to, const ebb_tensor *t, unsigned axes)
+{
+    const size_t element = ebb_dtype_bits((ebb_dtype)t->type.dtype) / 8;
+    const unsigned char *from = t->data;
+    const size_t count = t->bytes / element;
+    for (size_t i = 0; i < count; i++) {
+        bool first = true;
+        size_t rest = i;
+        for (int k = t->type.rank - 1; k >= 0; k--) {
+            first = first && ((axes >> k & 1) == 0 || rest % (size_t)t->type.dims[k] == 0);
+            rest /= (size_t)t->type.dims[k];
+        }
+        if (!first)
+            continue;
+        memcpy(to, from + i * element, element);
+        to += element;
+    }
+}
+
+static ebb_status shrink(ebb_graph *g, ebb_value v, unsigned axes, ebb_arena *scratch)
+{
+    const ebb_tensor *t = ebb_value_of(g, v)->tensor;
+    ebb_type type = t->type, whole = t->type;
+    ebb_value small;
+    unsigned char *bytes = EBB_NEW(scratch, unsigned char, t->bytes);
+    const char *name = ebb_arena_strdup(scratch, ebb_value_name(g, v));
+    if (bytes == NULL || name == NULL)
+        return ebb_error_memory();
+    for (int k = 0; k < type.rank; k++)
+        if ((axes >> k & 1) != 0)
+            type.dims[k] = 1;
+    gather_first(bytes, t, axes);
+    EBB_TRY(ebb_graph_add_initializer(g, &small, "repeated", &type, bytes, EBB_ROLE_NONE));
+    for (size_t i = 0; i < ebb_value_of(g, v)->props.count; i++) {
+        ebb_prop p = ebb_value_of(g, v)->props.list[i];
+        EBB_TRY(ebb_props_set(g, &ebb_value_of(g, small)->props, ebb_text(g, p.key),
+                              ebb_text(g, p.value)));
+    }
+    EBB_TRY(ebb_props_set(g, &ebb_value_of(g, small)->props, EBB_REPEATED, "1"));
+    ebb_build b = ebb_build_at(g, ebb_first(g), EBB_PHASE_NONE, NULL);
+    ebb_value expanded =
+        ebb_emit(&b, EBB_OP_EXPAND, small, ebb_const_ints(&b, whole.dims, (uint32_t)whole.rank));
+    EBB_TRY(b.status);
+    EBB_TRY(ebb_value_replace(g, v, expanded));
+    ebb_graph_remove_initializer(g, v);
+    return ebb_value_rename(g, small, name);
+}
+
+ebb_status ebb_repeated_shrink(ebb_graph *g)
+{
+    if (!ebb_is_from_pytorch(g))
+        return NULL;
+    for (size_t i = 0, count = g->initializer_count; i < count; i++) {
+        ebb_value v = g->initializers[i];
+        unsigned axes = repeated_axes(g, v);
+        if (axes == 0)
+            continue;
+        ebb_arena scratch = {0};
+        ebb_status status = shrink(g, v, axes, &scratch);
+        ebb_arena_fini(&scratch);
+        EBB_TRY(status);
+        i--, count--; // the list moved up by one, and the new one stands last
+    }
+    return NULL;
+}
