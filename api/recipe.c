@@ -105,7 +105,7 @@ static void with_steps(recipe *r)
 {
     char text[32];
     (void)snprintf(text, sizeof text, "%lld", (long long)r->o->steps);
-    with(r, ',', "steps", r->o->steps > 0 ? text : NULL);
+    with(r, ',', "steps", r->o->steps != 0 ? text : NULL);
 }
 
 /* "cosine:warmup=100" is schedule=cosine,warmup=100 of pass optimizer, and all else is, too. */
@@ -140,7 +140,7 @@ static ebb_status add_optimizer(recipe *r)
 /* Batch norm sees one part at a time, as where gradients are accumulated in a loop. */
 static void add_accumulation(recipe *r)
 {
-    if (r->o->accumulate <= 1)
+    if (r->o->accumulate == 0 || r->o->accumulate == 1)
         return;
     char parts[32];
     (void)snprintf(parts, sizeof parts, "%lld", (long long)r->o->accumulate);

@@ -77,6 +77,37 @@ static void one_recipe_writes_every_step(void **state)
     ebb_close(model);
 }
 
+/* Where a schedule ends is filled in where one is asked for and does not say it. */
+static void rates_groups_and_averages_are_options_of_the_optimizer(void **state)
+{
+    (void)state;
+    char *text;
+    ebb_step_options o = {
+        .optimizer = "lion:lr=0.003",
+        .schedule = "cosine:warmup=10,floor=0.1",
+        .steps = 1000,
+        .clip_norm = 0.5,
+        .accumulate = 4,
+        .groups = (const char *const[]){"bias,*norm*:weight-decay=0", "head*:kind=sgd", NULL},
+        .ema = 0.999};
+    assert_null(ebb_step_pipeline(&text, &o));
+    is(text, "flatten,train-mode:seed=0,batch-norm=train,dropout=on,fold,fuse,gradient,"
+             "optimizer:kind=lion,lr=0.003,schedule=cosine,warmup=10,floor=0.1,steps=1000,"
+             "clip-norm=0.5,ema=0.999,groups=\"bias,*norm*:weight-decay=0|head*:kind=sgd\","
+             "micro-batch:parts=4,batch-norm=per-part,require=1,drop-saves,stream,alias");
+    o = (ebb_step_options){.schedule = "linear:steps=7", .steps = 1000};
+    assert_null(ebb_step_pipeline(&text, &o));
+    is(text, "flatten,train-mode:seed=0,batch-norm=train,dropout=on,fold,fuse,gradient,"
+             "optimizer:kind=adamw,schedule=linear,steps=7,drop-saves,stream,alias");
+    o = (ebb_step_options){.steps = 1000};
+    assert_null(ebb_step_pipeline(&text, &o));
+    is(text, "flatten,train-mode:seed=0,batch-norm=train,dropout=on,fold,fuse,gradient,"
+             "optimizer:kind=adamw,drop-saves,stream,alias");
+    o = (ebb_step_options){.schedule = "sine"};
+    assert_int_equal(ebb_status_code(ebb_step_pipeline(&text, &o)), EBB_USAGE);
+    assert_null(text);
+}
+
 static void a_loss_or_optimizer_is_one_pass(void **state)
 {
     (void)state;
@@ -184,6 +215,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(one_recipe_writes_every_step),
+        cmocka_unit_test(rates_groups_and_averages_are_options_of_the_optimizer),
         cmocka_unit_test(a_loss_or_optimizer_is_one_pass),
         cmocka_unit_test(facts_are_those_of_the_graph),
         cmocka_unit_test(what_a_loss_says_has_defaults),
