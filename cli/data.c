@@ -33,20 +33,37 @@ static void list_words(const cli *c, const char *option, const char *list[MOST_W
         count++;
 }
 
+/* A part that is drawn has no resize before it; what is evaluated has. */
+static const char *resize_of(const cli *c, bool trains)
+{
+    const char *word;
+    for (int at = 0; trains && (word = cli_next(c, "--augment", &at)) != NULL;)
+        if (strncmp(word, "resized-crop", strlen("resized-crop")) == 0)
+            return NULL;
+    return cli_get(c, "--resize", NULL);
+}
+
 ebb_status cli_open_data(const cli *c, const char *option, const ebb_model *model, ebb_data **data)
 {
+    const bool trains = strcmp(option, "--data") == 0; // what is drawn is for training alone
+    const char *augment[MOST_WORDS + 1];
     const char *paths[MOST_WORDS + 1], *scale[MOST_WORDS + 1], *mean[MOST_WORDS + 1];
     const char *std[MOST_WORDS + 1];
     list_words(c, option, paths);
     list_words(c, "--scale", scale);
     list_words(c, "--mean", mean);
     list_words(c, "--std", std);
+    list_words(c, "--augment", augment);
     const ebb_data_options options = {.model = model,
                                       .scale = scale,
                                       .mean = mean,
                                       .std = std,
                                       .layout = cli_get(c, "--layout", NULL),
                                       .round = cli_has(c, "--round"),
+                                      .augment = trains ? augment : NULL,
+                                      .seed = cli_seed(c),
+                                      .resize = resize_of(c, trains),
+                                      .image_size = cli_get(c, "--image-size", NULL),
                                       .allow_nan =
                                           strcmp(cli_get(c, "--on-nan", "stop"), "warn") == 0};
     return ebb_data_open_files(data, paths, &options);

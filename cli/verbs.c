@@ -11,11 +11,11 @@
 #define PLANNING BACKEND, "--costs", "--budget", "--plan-time", "--allow"
 #define THREADS "--threads", "--deterministic"
 #define RUN THREADS, "--init", "--weights"
-#define DATA "--data", "--map", "--scale", "--mean", "--std", "--layout", "--round"
+#define DATA "--data", "--map", "--scale", "--mean", "--std", "--layout", "--round", "--resize", "--image-size"
 #define WORDS(...) (const char *const[]){__VA_ARGS__, NULL}
 #define WITH_A_BUDGET "--plan-time", "--budget", "--allow", "--budget"
 #define OF_ROWS "--map", "--data", "--batch", "--data", "--scale", "--data", "--mean", "--data", "--std", "--data", "--layout", "--data", \
-                "--round", "--data"
+                "--round", "--data", "--resize", "--data", "--image-size", "--data"
 // clang-format on
 
 /* ---- verbs ---- */
@@ -339,7 +339,7 @@ static const cli_way runs[] = {
 };
 static const cli_way trains[] = {
     {NULL, NULL, "MODEL --data FILE", 1, 1,
-     WORDS(MODEL, STEP, PLANNING, RUN, DATA, "--batch", "--epochs", "--steps", "--no-shuffle", "--repeat-batch", "--checkpoint",
+     WORDS(MODEL, STEP, PLANNING, RUN, DATA, "--augment", "--batch", "--epochs", "--steps", "--no-shuffle", "--repeat-batch", "--checkpoint",
            "--every", "--resume", "--save-model", "--save-adapter", "--save-checkpoint", "--keep", "--eval", "--eval-split", "--eval-every", "--eval-map", "--metric", "--patience",
            "--log", "--log-every", "--on-nan", "--profile", "--json"),
      WORDS(WITH_A_BUDGET, "--epochs", "!--steps", "--every", "--checkpoint", "--eval-map", "--eval", "--eval-split", "!--eval", "--log-every", "--log"), cli_train},

@@ -507,7 +507,7 @@ typedef struct ebb_data ebb_data; /* named arrays in memory or mapped */
 EBB_API ebb_status ebb_data_open(ebb_data **data, const char *path, const ebb_model *model);
 EBB_API void ebb_data_close(ebb_data *data);
 EBB_API const char *
-ebb_data_metadata(const ebb_data *data); /* of safetensors: JSON text, or NULL */
+ebb_data_metadata(const ebb_data *data); /* of safetensors and of pictures: JSON text, or NULL */
 EBB_API size_t ebb_data_count(const ebb_data *data);
 EBB_API const ebb_named *ebb_data_at(const ebb_data *data, size_t index);
 EBB_API const ebb_named *ebb_data_find(const ebb_data *data, const char *name);
@@ -523,9 +523,19 @@ typedef struct ebb_data_options {
     const char *layout; /* of the arrays: "nhwc", "nchw"; NULL: what fits */
     bool round;         /* floats that the model's type cannot hold are rounded, not refused */
     bool allow_nan;     /* rows with a NaN are taken, not refused */
+    /* What is drawn anew in each epoch for images: "flip", "flip-vertical", "crop:padding=4",
+     * "resized-crop:least=0.08" (of pictures). Flips move masks of classes along. */
+    const char *const *augment;
+    uint64_t seed; /* of that */
+    /* Of folders of pictures: "256" makes the shorter side so long, "256x320" both, before the middle is
+     * taken; NULL: so that it just covers the input. And the size, "224x224", of an input that
+     * leaves it open. */
+    const char *resize, *image_size;
 } ebb_data_options;
 
-/* Files, folders of test data and patterns ("part-*.npz"), at least one. Arrays of one name in several
+/* Files, folders and patterns ("part-*.npz"), at least one. A folder is of test data, of such files, or of
+ * pictures (.jpg, .png) in a sub-folder for each class: then the arrays are "image" and "label", and the
+ * metadata {"classes": [names]}. Arrays of one name in several
  * files are joined by rows, in the order given; of other names they stand side by side. What is in a
  * file as it is (.npy, .safetensors, .npz that is not compressed) is mapped and read row by row: of a
  * large file little is in memory at a time. options NULL: all zero. */

@@ -216,6 +216,19 @@ ebb_status ebb_data_add(ebb_data *data, const char *name, size_t name_length, eb
     return NULL;
 }
 
+ebb_status ebb_data_add_pictures(ebb_data *data, const char *name, const char *const *paths,
+                                 size_t count)
+{
+    const int64_t dims[] = {(int64_t)count, -1, -1, 3};
+    if (ebb_data_find(data, name) != NULL)
+        return ebb_error(EBB_REJECTED,
+                         "array '%s' is there already: one folder of pictures is read", name);
+    EBB_TRY(begin(data, name, strlen(name), EBB_U8, 4, dims));
+    data->arrays[data->count - 1].opened = data->opened;
+    data->arrays[data->count - 1].pictures = paths;
+    return NULL;
+}
+
 void ebb_data_settle(ebb_data *data)
 {
     size_t sum = 0;
@@ -276,6 +289,11 @@ const char *ebb_data_place(char text[512], const ebb_data *data, const ebb_named
 {
     const ebb_array *array = &data->arrays[named - data->list];
     const ebb_part *part = array->part_count > 0 ? part_of(array, row) : NULL;
+    if (array->pictures != NULL) {
+        (void)snprintf(text, 512, "row %lld of '%.100s', %.350s", (long long)row, named->name,
+                       array->pictures[row]);
+        return text;
+    }
     const char *path = part != NULL ? part->path : data->path;
     (void)snprintf(text, 512, "row %lld of '%.150s' in %.300s",
                    (long long)(part != NULL ? row - part->from : row), named->name, path);

@@ -39,9 +39,9 @@ typedef struct ebb_part {
 typedef struct ebb_array {
     ebb_part *parts;
     size_t part_count, part_capacity;
-    size_t row_bytes;                  /* 0 for a scalar */
-    size_t opened;                     /* which of the opened paths was the last to add to it */
-    const struct ebb_pictures *images; /* its rows are made from these files; or NULL */
+    size_t row_bytes;            /* 0 for a scalar */
+    size_t opened;               /* which of the opened paths was the last to add to it */
+    const char *const *pictures; /* the file that each row is made of; or NULL */
 } ebb_array;
 
 struct ebb_data {
@@ -74,6 +74,10 @@ ebb_status ebb_data_map(ebb_data *data, const char *path, const ebb_mapping **ma
  * type that does not need exactly these bytes. */
 ebb_status ebb_data_add(ebb_data *data, const char *name, size_t name_length, ebb_dtype dtype,
                         int rank, const int64_t *dims, const void *bytes, size_t size);
+
+/* An array uint8[count, -1, -1, 3] of pictures, whose size comes with the input that they feed. */
+ebb_status ebb_data_add_pictures(ebb_data *data, const char *name, const char *const *paths,
+                                 size_t count);
 
 /* After the last file: large arrays are read from their files from now on, small ones stay mapped. */
 void ebb_data_settle(ebb_data *data);

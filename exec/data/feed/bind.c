@@ -197,6 +197,7 @@ static ebb_status make_feed(ebb_feed *feed, ebb_data *data, const ebb_graph *g, 
                          ebb_type_print(need, sizeof need, type, NULL));
     }
     ebb_find_span(&feed->span, g, v);
+    ebb_feed_find_geometry(feed, data);
     return ebb_feed_normalise(feed, data);
 }
 
@@ -223,6 +224,8 @@ EBB_API ebb_status ebb_data_bind(ebb_data *data, const ebb_model *model, const c
     if (status == NULL)
         status = ebb_feed_check_normal(data, feeds, count);
     if (status == NULL)
+        status = ebb_feed_check_geometry(data, feeds, count);
+    if (status == NULL)
         status = ebb_reader_bind(data, feeds, count);
     ebb_arena_fini(&scratch);
     return status;
@@ -244,7 +247,7 @@ static ebb_status convert_whole(ebb_named *out, ebb_data *data, const ebb_feed *
         return ebb_error_memory();
     memcpy(dims, feed->dims, sizeof feed->dims);
     dims[0] = rows;
-    ebb_status status = ebb_feed_rows(feed, data, 0, (size_t)rows, memory, &scratch);
+    ebb_status status = ebb_feed_rows(feed, data, 0, 0, (size_t)rows, memory, &scratch);
     ebb_scratch_free(&scratch);
     *out = (ebb_named){feed->input, (int)feed->to, feed->rank, dims, memory};
     return status;

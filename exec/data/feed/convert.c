@@ -21,6 +21,11 @@ void ebb_scratch_free(ebb_scratch *scratch)
     ebb_free(scratch->raw);
     ebb_free(scratch->moved);
     ebb_free(scratch->wide);
+    ebb_free(scratch->turned);
+    ebb_free(scratch->file);
+    ebb_picture_free(&scratch->picture);
+    ebb_picture_free(&scratch->resized);
+    ebb_picture_free(&scratch->between);
     *scratch = (ebb_scratch){0};
 }
 
@@ -227,21 +232,40 @@ static ebb_status convert(const ebb_feed *feed, const ebb_data *data, int64_t ro
     return at == feed->count ? NULL : does_not_fit(feed, data, row, in, at);
 }
 
-ebb_status ebb_feed_rows(const ebb_feed *feed, const ebb_data *data, int64_t from, size_t count,
-                         void *out, ebb_scratch *s)
+/* The row as the array has it, or as augmentation makes it. */
+static ebb_status read_raw(const ebb_feed *feed, const ebb_data *data, uint64_t epoch, int64_t row,
+                           const void **raw, ebb_scratch *s)
 {
     const ebb_array *array = &data->arrays[feed->array - data->list];
-    const bool same =
-        feed->move == EBB_MOVE_NONE && feed->normal == NULL && (int)feed->to == feed->array->dtype;
+    const size_t bytes =
+        feed->shape.picture ? feed->raw_count : array->row_bytes; // pictures are bytes
+    EBB_TRY(grow(&s->raw, &s->raw_size, bytes + 1));
+    *raw = s->raw;
+    if (feed->shape.picture)
+        return ebb_augment_row(feed, data, epoch, row, s->raw, NULL, s);
+    EBB_TRY(ebb_data_read(data, feed->array, row, 1, s->raw));
+    if (!feed->shape.augments)
+        return NULL;
+    EBB_TRY(grow(&s->turned, &s->turned_size, bytes + 1));
+    *raw = s->turned;
+    return ebb_augment_row(feed, data, epoch, row, s->turned, s->raw, s);
+}
+
+ebb_status ebb_feed_rows(const ebb_feed *feed, const ebb_data *data, uint64_t epoch, int64_t from,
+                         size_t count, void *out, ebb_scratch *s)
+{
+    const bool same = feed->move == EBB_MOVE_NONE && feed->normal == NULL &&
+                      (int)feed->to == feed->array->dtype && !feed->shape.augments &&
+                      !feed->shape.picture;
     if (same)
         EBB_TRY(ebb_data_read(data, feed->array, from, count, out));
     for (size_t i = 0; i < count; i++) {
         const int64_t row = from + (int64_t)i;
+        const void *raw = NULL;
         void *to = (char *)out + i * feed->bytes;
         if (!same) {
-            EBB_TRY(grow(&s->raw, &s->raw_size, array->row_bytes + 1));
-            EBB_TRY(ebb_data_read(data, feed->array, row, 1, s->raw));
-            EBB_TRY(convert(feed, data, row, to, s->raw, s));
+            EBB_TRY(read_raw(feed, data, epoch, row, &raw, s));
+            EBB_TRY(convert(feed, data, row, to, raw, s));
         }
         EBB_TRY(check_row(feed, data, row, to));
     }

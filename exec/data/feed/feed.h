@@ -9,6 +9,7 @@
 #define EBB_EXEC_DATA_FEED_H
 
 #include "exec/data/data.h"
+#include "exec/data/picture/picture.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -39,6 +40,15 @@ typedef struct ebb_span {
     const char *what; /* "label", "index" */
 } ebb_span;
 
+/* A row as an image: planes x height x width pixels of so many bytes. */
+typedef struct ebb_geometry {
+    bool augments, is_mask; /* of class numbers: their pixels are moved, never made */
+    bool picture;           /* from a file, as [height, width, channels] */
+    int channels;           /* of a picture: 3, or 1 for grey */
+    int64_t planes, height, width;
+    size_t pixel;
+} ebb_geometry;
+
 typedef struct ebb_feed {
     const char *input;
     const ebb_named *array;
@@ -51,6 +61,7 @@ typedef struct ebb_feed {
     size_t bytes;            /* of a row, after */
     const ebb_normal *normal;
     ebb_span span;
+    ebb_geometry shape;
     bool round, allow_nan;
 } ebb_feed;
 
@@ -58,7 +69,13 @@ typedef struct ebb_feed {
 typedef struct ebb_fit {
     const char *const *scale, *const *mean, *const *std; /* "INPUT=V,V", or "V,V" */
     bool round, allow_nan;
-    int layout; /* 0: as it fits; else the array is 'C'hannels first or channels 'L'ast */
+    int layout; /* 0: as it fits; 'F', 'L': channels are first or last in the array */
+    uint64_t seed;
+    bool augments, flip, flip_vertical, crop, resized_crop;
+    int64_t padding;                                   /* of crop: pixels of 0 on each side */
+    double least;                                      /* of resized-crop: share of the picture */
+    int64_t resize_short, resize_height, resize_width; /* of pictures; 0: as the size wants */
+    int64_t image_height, image_width;                 /* where the model leaves them open; or 0 */
 } ebb_fit;
 
 /* Chooses. type: of the input, perhaps with open dims; EBB_USAGE where no way leads there. `forced`:
@@ -66,7 +83,13 @@ typedef struct ebb_fit {
 ebb_status ebb_feed_fit(ebb_feed *feed, const ebb_data *data, const ebb_named *array,
                         const char *input, const ebb_type *type, bool *forced);
 /* As the array is. */
-ebb_status ebb_feed_plain(ebb_feed *feed, const ebb_named *array, const char *input);
+ebb_status ebb_feed_plain(ebb_feed *feed, const ebb_data *data, const ebb_named *array,
+                          const char *input);
+/* augment.c: the words of the options; which feeds they are for, EBB_USAGE where for none. */
+ebb_status ebb_augment_parse(ebb_fit *fit, const char *const *augment, const char *resize,
+                             const char *image_size);
+void ebb_feed_find_geometry(ebb_feed *feed, const ebb_data *data);
+ebb_status ebb_feed_check_geometry(const ebb_data *data, ebb_feed *feeds, size_t count);
 /* normal.c: what --scale, --mean and --std say of this feed; in the memory of data. */
 ebb_status ebb_feed_normalise(ebb_feed *feed, ebb_data *data);
 /* Whether they name an input that there is, or without a name, found one. */
@@ -74,13 +97,19 @@ ebb_status ebb_feed_check_normal(const ebb_data *data, const ebb_feed *feeds, si
 
 /* convert.c: rows from .. from + count of the array, to out. */
 typedef struct ebb_scratch {
-    void *raw, *moved, *wide;
-    size_t raw_size, moved_size, wide_size;
+    void *raw, *moved, *wide, *turned, *file;
+    size_t raw_size, moved_size, wide_size, turned_size, file_size;
+    ebb_picture picture, resized, between;
 } ebb_scratch;
 
-ebb_status ebb_feed_rows(const ebb_feed *feed, const ebb_data *data, int64_t from, size_t count,
-                         void *out, ebb_scratch *scratch);
+ebb_status ebb_feed_rows(const ebb_feed *feed, const ebb_data *data, uint64_t epoch, int64_t from,
+                         size_t count, void *out, ebb_scratch *scratch);
 void ebb_scratch_free(ebb_scratch *scratch);
+
+/* augment.c: the raw row, moved about as seed, epoch and row say, to out; in: the row, or for pictures
+ * nothing. */
+ebb_status ebb_augment_row(const ebb_feed *feed, const ebb_data *data, uint64_t epoch, int64_t row,
+                           void *out, const void *in, ebb_scratch *scratch);
 
 /* cast.c: the first of `count` elements that would not be the same number after it; count: none. With
  * round, floats are rounded. */

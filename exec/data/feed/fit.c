@@ -149,14 +149,52 @@ static bool choose(ebb_feed *feed, const ebb_type *type, int layout)
            try_ones(feed, type) || try_index(feed, type) || try_one_hot(feed, type);
 }
 
+/* Pictures have the size that the input says, or the options where it leaves that open. */
+static ebb_status fit_pictures(ebb_feed *feed, const ebb_data *data, const ebb_type *type)
+{
+    const ebb_fit *fit = data->fit;
+    const int64_t *d = type->dims;
+    const bool last = type->rank == 4 && d[1] != 1 && d[1] != 3 && (d[3] == 1 || d[3] == 3);
+    const int64_t channels = type->rank != 4 ? 0 : d[last ? 3 : 1] < 0 ? 3 : d[last ? 3 : 1];
+    char text[256];
+    if (channels != 1 && channels != 3)
+        return ebb_error(EBB_USAGE,
+                         "pictures have 1 or 3 channels, in dim 1 or the last of 4, and input '%s' "
+                         "takes %s",
+                         feed->input, ebb_type_print(text, sizeof text, type, NULL));
+    int64_t height = d[last ? 1 : 2], width = d[last ? 2 : 3];
+    if (fit != NULL && height < 0)
+        height = fit->image_height;
+    if (fit != NULL && width < 0)
+        width = fit->image_width;
+    if (height < 1 || width < 1 || height > EBB_PICTURE_SIDE || width > EBB_PICTURE_SIDE)
+        return ebb_hint(ebb_error(EBB_USAGE, "which size pictures have is left open by input '%s'",
+                                  feed->input),
+                        "say it: --image-size 224x224");
+    const int64_t first[] = {feed->array->dims[0], channels, height, width};
+    const int64_t after[] = {feed->array->dims[0], height, width, channels};
+    take_dims(feed, 4, last ? after : first);
+    feed->move = last ? EBB_MOVE_NONE : EBB_MOVE_CHANNELS_FIRST;
+    feed->channels = channels;
+    feed->inner = height * width;
+    feed->shape = (ebb_geometry){.augments = fit != NULL && fit->augments,
+                                 .picture = true,
+                                 .channels = (int)channels,
+                                 .planes = 1,
+                                 .height = height,
+                                 .width = width,
+                                 .pixel = (size_t)channels};
+    return NULL;
+}
+
 /* Elements and bytes of a row on both sides. */
 static ebb_status count_row(ebb_feed *feed)
 {
     const ebb_named *a = feed->array;
     int64_t dims[EBB_MAX_RANK] = {1};
     size_t bytes = 0;
-    feed->raw_count = (size_t)product(a->dims, 1, a->rank);
     feed->count = (size_t)product(feed->dims, 1, feed->rank);
+    feed->raw_count = feed->shape.picture ? feed->count : (size_t)product(a->dims, 1, a->rank);
     for (int i = 1; i < feed->rank; i++)
         dims[i] = feed->dims[i];
     const ebb_type row = ebb_type_tensor(feed->to, feed->rank, dims);
@@ -166,12 +204,16 @@ static ebb_status count_row(ebb_feed *feed)
     return NULL;
 }
 
-ebb_status ebb_feed_plain(ebb_feed *feed, const ebb_named *array, const char *input)
+ebb_status ebb_feed_plain(ebb_feed *feed, const ebb_data *data, const ebb_named *array,
+                          const char *input)
 {
     if (array->rank < 1)
         return ebb_error(EBB_USAGE, "array '%s' is a scalar: it has no rows", array->name);
     *feed = (ebb_feed){
         .input = input, .array = array, .to = (ebb_dtype)array->dtype, .allow_nan = true};
+    if (data->arrays[array - data->list].pictures != NULL)
+        return ebb_error(EBB_USAGE, "the pictures of '%s' have no size before a model takes them",
+                         data->path);
     take_dims(feed, array->rank, array->dims);
     return count_row(feed);
 }
@@ -181,11 +223,16 @@ ebb_status ebb_feed_fit(ebb_feed *feed, const ebb_data *data, const ebb_named *a
 {
     const ebb_fit *fit = data->fit;
     char have[256], need[256];
-    EBB_TRY(ebb_feed_plain(feed, array, input));
+    const bool pictures = data->arrays[array - data->list].pictures != NULL;
+    *feed = (ebb_feed){.input = input, .array = array, .to = (ebb_dtype)array->dtype};
+    if (pictures)
+        EBB_TRY(fit_pictures(feed, data, type));
+    else
+        EBB_TRY(ebb_feed_plain(feed, data, array, input));
     feed->to = type->kind == EBB_KIND_TENSOR ? (ebb_dtype)type->dtype : feed->to;
     feed->allow_nan = fit != NULL && fit->allow_nan;
     feed->round = fit != NULL && fit->round;
-    *forced = !choose(feed, type, fit != NULL ? fit->layout : 0);
+    *forced = !pictures && !choose(feed, type, fit != NULL ? fit->layout : 0);
     if ((int)feed->to != array->dtype && !ebb_cast_is(feed->to, (ebb_dtype)array->dtype)) {
         const ebb_type given = ebb_type_tensor((ebb_dtype)array->dtype, array->rank, array->dims);
         return ebb_error(EBB_USAGE, "array '%s' is %s, and input '%s' takes %s", array->name,

@@ -55,7 +55,7 @@ struct ebb_reader {
 
 static size_t block_rows(const ebb_feed *feed)
 {
-    return feed->bytes > 1 << 16 ? 4 : BLOCK_ROWS;
+    return feed->shape.picture ? 1 : feed->bytes > 1 << 16 ? 4 : BLOCK_ROWS;
 }
 
 static size_t block_count(const room *r, const ebb_feed *feed)
@@ -76,7 +76,7 @@ static ebb_status fill_block(const struct ebb_reader *reader, room *r, size_t bl
     for (size_t i = from, run; i < to; i += run) {
         for (run = 1; i + run < to && r->index[i + run] == r->index[i] + (int64_t)run;)
             run++;
-        EBB_TRY(ebb_feed_rows(feed, reader->data, r->index[i], run,
+        EBB_TRY(ebb_feed_rows(feed, reader->data, r->epoch, r->index[i], run,
                               (char *)r->buffers[k].memory + i * feed->bytes, s));
     }
     return NULL;
@@ -246,7 +246,7 @@ static ebb_status ask_pair(const struct ebb_reader *reader, room *r, const ebb_n
         if (reader->bound[i].array == array && strcmp(reader->bound[i].input, input) == 0)
             return ask_feed(r, &reader->bound[i]);
     ebb_feed plain;
-    EBB_TRY(ebb_feed_plain(&plain, array, input));
+    EBB_TRY(ebb_feed_plain(&plain, reader->data, array, input));
     return ask_feed(r, &plain);
 }
 
@@ -343,6 +343,29 @@ static bool is_asked(const struct ebb_reader *reader, const room *r, const int64
     return map == NULL || pairs == r->count;
 }
 
+/* Reading is the system's work, so one thread is enough; pictures are decoded by all. */
+static int threads_for(const room *r)
+{
+    const long there = sysconf(_SC_NPROCESSORS_ONLN);
+    for (size_t i = 0; i < r->count; i++)
+        if (r->feeds[i].shape.picture)
+            return there < 1 ? 1 : there > MOST_THREADS ? MOST_THREADS : (int)there;
+    return 1;
+}
+
+/* Hands the room to the threads. False: there are none. */
+static bool hand_over(struct ebb_reader *reader, room *r, int threads)
+{
+    start_threads(reader, threads);
+    if (reader->thread_count == 0)
+        return false;
+    (void)pthread_mutex_lock(&reader->lock);
+    reader->job = r;
+    (void)pthread_cond_broadcast(&reader->work);
+    (void)pthread_mutex_unlock(&reader->lock);
+    return true;
+}
+
 /* ---- the calls ---- */
 
 static void settle_pending(struct ebb_reader *reader)
@@ -381,9 +404,13 @@ EBB_API ebb_status ebb_data_rows(ebb_data *data, const int64_t *index, size_t co
     } else {
         room *r = &reader->rooms[reader->now];
         EBB_TRY(ask(reader, r, index, count, map));
+        const int threads = threads_for(r);
+        if (threads > 1)
+            (void)hand_over(reader, r, threads);
         (void)pthread_mutex_lock(&reader->lock);
         fill(reader, r, &reader->scratch[MOST_THREADS]);
         (void)pthread_mutex_unlock(&reader->lock);
+        wait_for(reader, r);
         EBB_TRY(r->status);
     }
     const room *r = &reader->rooms[reader->now];
@@ -399,14 +426,8 @@ EBB_API ebb_status ebb_data_ahead(ebb_data *data, const int64_t *index, size_t c
     settle_pending(reader);
     room *r = &reader->rooms[1 - reader->now];
     EBB_TRY(ask(reader, r, index, count, map));
-    start_threads(reader, 1);
-    if (reader->thread_count == 0)
-        return NULL; // then they are read when they are asked for
-    (void)pthread_mutex_lock(&reader->lock);
-    reader->job = r;
-    reader->pending = true;
-    (void)pthread_cond_broadcast(&reader->work);
-    (void)pthread_mutex_unlock(&reader->lock);
+    // without threads they are read when they are asked for
+    reader->pending = hand_over(reader, r, threads_for(r));
     return NULL;
 }
 

@@ -19,6 +19,13 @@ ebb_status ebb_npy_parse(ebb_data *data, const char *name, size_t name_length,
 /* input_0.pb, input_1.pb ... of a test_data_set folder. */
 ebb_status ebb_test_data_read(ebb_data *data, const char *path, const ebb_model *model);
 
+/* folder.c: a folder of files that are joined; and of pictures by class, which gives the arrays "image"
+ * and "label" and the names of the classes as metadata. */
+bool ebb_shards_are(const char *path, bool folder);
+ebb_status ebb_shards_list(const char *const **paths, const char *path, ebb_arena *arena);
+bool ebb_pictures_are(const char *path, bool folder);
+ebb_status ebb_pictures_read(ebb_data *data, const char *path, const ebb_model *model);
+
 /* stored.c: where the bytes of an entry lie in a mapped .npz that holds them as they are: stored, not
  * compressed. False: they do not, or the archive contradicts itself. */
 bool ebb_npz_stored(const unsigned char *archive, size_t size, const char *entry,

@@ -61,6 +61,17 @@ static ebb_status open_safetensors(ebb_data *data, const char *path, const ebb_m
     return ebb_safetensors_read(data, path);
 }
 
+static ebb_status open_path(ebb_data *data, const char *path, const ebb_model *model);
+
+static ebb_status open_shards(ebb_data *data, const char *path, const ebb_model *model)
+{
+    const char *const *paths;
+    EBB_TRY(ebb_shards_list(&paths, path, &data->arena));
+    for (size_t i = 0; paths[i] != NULL; i++)
+        EBB_TRY(open_path(data, paths[i], model));
+    return NULL;
+}
+
 /* The first that knows a path opens it. */
 static const struct {
     const char *name;
@@ -71,12 +82,15 @@ static const struct {
     {".npy", is_npy, open_npy},
     {".safetensors", is_safetensors, open_safetensors},
     {"a test_data_set folder", is_test_data, ebb_test_data_read},
+    {"a folder of such files", ebb_shards_are, open_shards},
+    {"a folder with pictures (.jpg, .png) in a sub-folder for each class", ebb_pictures_are,
+     ebb_pictures_read},
 };
 enum { FORMATS = sizeof formats / sizeof formats[0] };
 
 static ebb_status unknown_format(const char *path, bool folder)
 {
-    char list[256];
+    char list[384];
     size_t used = 0;
     for (size_t i = 0; i < FORMATS && used < sizeof list; i++)
         used += (size_t)snprintf(list + used, sizeof list - used, "%s%s",
@@ -143,7 +157,8 @@ static ebb_status keep_options(ebb_data *data, const ebb_data_options *o)
     ebb_fit *fit = EBB_NEW(&data->arena, ebb_fit, 1);
     if (fit == NULL)
         return ebb_error_memory();
-    *fit = (ebb_fit){.round = o->round, .allow_nan = o->allow_nan};
+    *fit = (ebb_fit){.round = o->round, .allow_nan = o->allow_nan, .seed = o->seed};
+    EBB_TRY(ebb_augment_parse(fit, o->augment, o->resize, o->image_size));
     if (o->layout != NULL && strcmp(o->layout, "nhwc") != 0 && strcmp(o->layout, "nchw") != 0)
         return ebb_error(EBB_USAGE, "a layout is nhwc or nchw, not '%s'", o->layout);
     if (o->layout != NULL)
