@@ -166,8 +166,9 @@ typedef struct cli_map {
     ebb_model_facts *facts; /* ... and of `feeds` */
 } cli_map;
 
-/* The files that this option names ("--data"), as --scale and its like say. */
-ebb_status cli_open_data(const cli *c, const char *option, const ebb_model *model, ebb_data **data);
+/* The files that this option names ("--data"), as --scale and its like say; trains: and as --augment says. */
+ebb_status cli_open_data(const cli *c, const char *option, bool trains, const ebb_model *model,
+                         ebb_data **data);
 /* "--map label=target"; or a sentence on stderr and false. Goes with cli_free_map either way. */
 bool cli_read_map(const cli *c, const char *option, cli_map *map);
 void cli_free_map(cli_map *map);
@@ -177,6 +178,8 @@ ebb_status cli_bind_rows(ebb_model *model, ebb_data *data, const cli_map *map, i
                          int64_t *rows);
 /* Fills map->feeds for the inputs of the finished step; a name that fits nowhere is an error. */
 ebb_status cli_find_feeds(const ebb_model *model, ebb_data *data, cli_map *map);
+/* Of two folders of pictures: the same classes. An exit code. */
+int cli_check_classes(const ebb_data *data, const ebb_data *others, const char *path);
 void cli_notes(const ebb_data *data); /* what is worth knowing of them, on stderr */
 
 /* ---- training and comparing ---- */

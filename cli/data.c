@@ -43,9 +43,9 @@ static const char *resize_of(const cli *c, bool trains)
     return cli_get(c, "--resize", NULL);
 }
 
-ebb_status cli_open_data(const cli *c, const char *option, const ebb_model *model, ebb_data **data)
+ebb_status cli_open_data(const cli *c, const char *option, bool trains, const ebb_model *model,
+                         ebb_data **data)
 {
-    const bool trains = strcmp(option, "--data") == 0; // what is drawn is for training alone
     const char *augment[MOST_WORDS + 1];
     const char *paths[MOST_WORDS + 1], *scale[MOST_WORDS + 1], *mean[MOST_WORDS + 1];
     const char *std[MOST_WORDS + 1];
@@ -61,7 +61,6 @@ ebb_status cli_open_data(const cli *c, const char *option, const ebb_model *mode
                                       .layout = cli_get(c, "--layout", NULL),
                                       .round = cli_has(c, "--round"),
                                       .augment = trains ? augment : NULL,
-                                      .seed = cli_seed(c),
                                       .resize = resize_of(c, trains),
                                       .image_size = cli_get(c, "--image-size", NULL),
                                       .allow_nan =
@@ -113,6 +112,27 @@ ebb_status cli_find_feeds(const ebb_model *model, ebb_data *data, cli_map *map)
         map->feeds[count++] = f->inputs[i].name;
     }
     return NULL;
+}
+
+static json_t *classes_of(const ebb_data *data)
+{
+    const char *text = ebb_data_metadata(data);
+    json_t *o = text != NULL ? json_loads(text, 0, NULL) : NULL;
+    json_t *classes = json_incref(json_object_get(o, "classes"));
+    json_decref(o);
+    return classes;
+}
+
+int cli_check_classes(const ebb_data *data, const ebb_data *others, const char *path)
+{
+    json_t *a = classes_of(data), *b = classes_of(others);
+    const bool same = a == NULL || b == NULL || json_equal(a, b);
+    json_decref(a);
+    json_decref(b);
+    return same ? EBB_OK
+                : cli_usage("%s: its sub-folders are not those of the pictures to train on, so its "
+                            "labels would be of other classes",
+                            path);
 }
 
 void cli_notes(const ebb_data *data)

@@ -39,7 +39,7 @@ int cli_open_evaluation(const cli *c, cli_evaluation *e, const char *files, cons
                                            .threads = cli_threads(c),
                                            .bind = bind_sizes,
                                            .context = (void *)(uintptr_t)c};
-    ebb_status status = cli_open_data(c, files, e->model, &e->data);
+    ebb_status status = cli_open_data(c, files, false, e->model, &e->data);
     if (status == NULL)
         status = ebb_evaluator_new(&e->evaluator, e->model, e->data, &options);
     cli_notes(e->data);

@@ -174,7 +174,7 @@ int cli_run(const cli *c)
     if (status == NULL)
         status = cli_weights(c, model);
     if (status == NULL)
-        status = cli_open_data(c, "--data", model, &data);
+        status = cli_open_data(c, "--data", false, model, &data);
     if (status == NULL)
         status = run_once(c, model, data, &map);
     cli_free_map(&map);

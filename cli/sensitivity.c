@@ -59,7 +59,7 @@ static ebb_status prepare(job *j, bool *is_step)
     if (status != NULL || (*is_step ? cli_step_option(c) != NULL : !cli_has(c, "--loss")))
         return status; // and the caller says why
 
-    status = cli_open_data(c, "--data", j->model, &j->data);
+    status = cli_open_data(c, "--data", false, j->model, &j->data);
     if (status == NULL)
         status = bind(j, *is_step);
     if (status == NULL)

@@ -146,7 +146,7 @@ static ebb_status make(const cli *c, ebb_model **model, pair *p, char **report,
     if (status == NULL)
         status = cli_weights(c, *model);
     if (status == NULL && cli_has(c, "--data") && p->data == NULL)
-        status = cli_open_data(c, "--data", *model, &p->data);
+        status = cli_open_data(c, "--data", false, *model, &p->data);
     if (status == NULL && p->data != NULL)
         status = cli_bind_rows(*model, p->data, &p->map, cli_whole(c, "--batch", 32), &rows);
     if (status == NULL)

@@ -321,7 +321,7 @@ static int prepare(job *j)
     if (status == NULL && (code = cli_check_step(c, 0, step)) != EBB_OK)
         return code;
     if (status == NULL)
-        status = cli_open_data(c, "--data", j->model, &j->data);
+        status = cli_open_data(c, "--data", true, j->model, &j->data);
     if (status == NULL)
         status = cli_bind_rows(j->model, j->data, &j->map, j->o.batch, &rows);
     if (status == NULL && rows < 0)
@@ -359,6 +359,8 @@ static int prepare_evaluation(job *j)
     int code = cli_open_evaluation(c, &j->eval, splits ? "--data" : "--eval",
                                    cli_has(c, "--eval-map") ? "--eval-map" : "--map");
     j->o.evaluator = j->eval.evaluator;
+    if (code == EBB_OK && !splits)
+        code = cli_check_classes(j->data, j->eval.data, cli_get(c, "--eval", ""));
     return code;
 }
 

@@ -526,7 +526,6 @@ typedef struct ebb_data_options {
     /* What is drawn anew in each epoch for images: "flip", "flip-vertical", "crop:padding=4",
      * "resized-crop:least=0.08" (of pictures). Flips move masks of classes along. */
     const char *const *augment;
-    uint64_t seed; /* of that */
     /* Of folders of pictures: "256" makes the shorter side so long, "256x320" both, before the middle is
      * taken; NULL: so that it just covers the input. And the size, "224x224", of an input that
      * leaves it open. */
@@ -574,9 +573,9 @@ EBB_API ebb_status ebb_data_rows(ebb_data *data, const int64_t *index, size_t co
 EBB_API ebb_status ebb_data_ahead(ebb_data *data, const int64_t *index, size_t count,
                                   const char *const *map);
 
-/* Rows that are asked for and announced from now on are of this epoch: augmentation depends on seed,
- * epoch and row alone. */
-EBB_API void ebb_data_epoch(ebb_data *data, uint64_t epoch);
+/* Rows that are asked for and announced from now on are of this epoch: what augmentation draws depends on
+ * seed, epoch and row alone. */
+EBB_API void ebb_data_epoch(ebb_data *data, uint64_t seed, uint64_t epoch);
 
 /* A permutation of 0..count-1 by seed and epoch (Fisher-Yates over Philox): the same everywhere. */
 EBB_API void ebb_shuffle(int64_t *order, int64_t count, uint64_t seed, uint64_t epoch);

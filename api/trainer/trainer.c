@@ -51,7 +51,7 @@ static ebb_status next_batch(ebb_trainer *t, ebb_batch *batch)
             ebb_shuffle(t->order, t->o.row_count, t->seed, (uint64_t)epoch);
     }
     list_rows(t, at);
-    ebb_data_epoch(t->data, (uint64_t)epoch);
+    ebb_data_epoch(t->data, t->seed, (uint64_t)epoch);
     EBB_TRY(ebb_data_rows(t->data, t->index, (size_t)t->batch, t->o.map, batch));
     if (t->o.repeat_batch || at + 1 == t->per_epoch)
         return NULL;

@@ -3,6 +3,8 @@
  */
 #include "cli.h"
 
+#include <png.h>
+
 #define MLP DIGITS "mlp.onnx"
 #define DATA "--data " DIGITS "digits.npz "
 #define TRAIN "train " MLP " " DATA "--loss cross-entropy --batch 16 --steps 2 "
@@ -87,11 +89,66 @@ static void bytes_and_small_labels_train_without_being_saved_anew(void **state)
          2, "nhwc or nchw");
 }
 
+static void what_is_drawn_for_training_resumes_byte_for_byte(void **state)
+{
+    (void)state;
+#define DRAWN                                                                   \
+    "train " MLP " " DATA "--map label=target --loss cross-entropy --batch 64 " \
+    "--augment flip --augment crop:padding=1 "
+    says(DRAWN "--seed 5 --steps 60 --checkpoint whole.st", 0, "60 steps");
+    says(DRAWN "--seed 5 --steps 25 --checkpoint part.st", 0, "25 steps");
+    says(DRAWN "--steps 60 --resume part.st --checkpoint joined.st", 0, "60 steps");
+    assert_int_equal(run_command("cmp whole.st joined.st"), 0);
+    says("train " MLP " " DATA "--map label=target --loss cross-entropy --batch 64 --seed 5 "
+         "--steps 60 --checkpoint plain.st",
+         0, "60 steps");
+    assert_int_not_equal(run_command("cmp -s whole.st plain.st"), 0);
+    says(DRAWN "--augment flop --steps 1", 2, "there is no augmentation 'flop'");
+    says("run " MLP " " DATA "--augment flip", 2, "takes no option --augment");
+}
+
+static void write_picture(const char *name, int brightness)
+{
+    static unsigned char pixels[12 * 10 * 3];
+    png_image image;
+    for (size_t i = 0; i < sizeof pixels; i++)
+        pixels[i] = (unsigned char)(brightness + (int)(i * 7 % 50));
+    memset(&image, 0, sizeof image);
+    image.version = PNG_IMAGE_VERSION;
+    image.width = 12;
+    image.height = 10;
+    image.format = PNG_FORMAT_RGB;
+    assert_int_equal(png_image_write_to_file(&image, path_of(name), 0, pixels, 0, NULL), 1);
+}
+
+static void a_folder_of_pictures_trains(void **state)
+{
+    (void)state;
+    assert_int_equal(run_command("mkdir -p photos/dark photos/light others/dark others/grey"), 0);
+    for (int i = 0; i < 8; i++) {
+        char name[64];
+        (void)snprintf(name, sizeof name, "photos/%s/%d.png", i % 2 == 0 ? "dark" : "light", i);
+        write_picture(name, i % 2 == 0 ? 20 + i : 180 + i);
+    }
+    write_picture("others/dark/1.png", 30);
+    write_picture("others/grey/1.png", 120);
+    says("train " MLP " --data photos --map label=target --loss cross-entropy --batch 4 "
+         "--scale 1/255 --epochs 10 --augment resized-crop:least=0.5 --augment flip --eval photos "
+         "--metric accuracy --optimizer adamw:lr=1e-2",
+         0, "accuracy 100.00 %");
+    says("train " MLP " --data photos --map label=target --loss cross-entropy --batch 4 "
+         "--scale 1/255 --eval others",
+         2, "its sub-folders are not those");
+    says("run " MLP " --data photos --scale 1/255", 0, "float32[8,10]");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_map_of_unknown_names_is_an_error_that_names_both_sides),
         cmocka_unit_test(bytes_and_small_labels_train_without_being_saved_anew),
+        cmocka_unit_test(what_is_drawn_for_training_resumes_byte_for_byte),
+        cmocka_unit_test(a_folder_of_pictures_trains),
         cmocka_unit_test(a_run_takes_mapped_arrays_and_leaves_others_out_with_a_note),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);

@@ -142,9 +142,9 @@ typedef struct draws {
     int used;
 } draws;
 
-static draws draws_of(const ebb_fit *fit, uint64_t epoch, int64_t row)
+static draws draws_of(const ebb_epoch *epoch, int64_t row)
 {
-    return (draws){fit->seed, epoch, (uint64_t)row, 0x61756700, {{0}}, 4};
+    return (draws){epoch->seed, epoch->number, (uint64_t)row, 0x61756700, {{0}}, 4};
 }
 
 /* [0, 1) */
@@ -274,7 +274,7 @@ static ebb_status grow(void **memory, size_t *size, size_t need)
     return NULL;
 }
 
-static ebb_status make_picture(const ebb_feed *feed, const ebb_data *data, uint64_t epoch,
+static ebb_status make_picture(const ebb_feed *feed, const ebb_data *data, const ebb_epoch *epoch,
                                int64_t row, unsigned char *out, ebb_scratch *s)
 {
     const ebb_fit *fit = data->fit;
@@ -284,7 +284,7 @@ static ebb_status make_picture(const ebb_feed *feed, const ebb_data *data, uint6
     int left = 0, top = 0, width = s->picture.width, height = s->picture.height;
     int64_t to_height = shape.height, to_width = shape.width;
     static const ebb_fit none = {0};
-    draws d = draws_of(fit != NULL ? fit : &none, epoch, row);
+    draws d = draws_of(epoch, row);
     window w = {0};
     draw_flips(&d, fit != NULL ? fit : &none, &w.across, &w.down);
     if (fit != NULL && fit->resized_crop)
@@ -320,8 +320,8 @@ static ebb_status make_picture(const ebb_feed *feed, const ebb_data *data, uint6
     return NULL;
 }
 
-ebb_status ebb_augment_row(const ebb_feed *feed, const ebb_data *data, uint64_t epoch, int64_t row,
-                           void *out, const void *in, ebb_scratch *s)
+ebb_status ebb_augment_row(const ebb_feed *feed, const ebb_data *data, const ebb_epoch *epoch,
+                           int64_t row, void *out, const void *in, ebb_scratch *s)
 {
     const ebb_geometry *shape = &feed->shape;
     if (shape->picture) {
@@ -330,7 +330,7 @@ ebb_status ebb_augment_row(const ebb_feed *feed, const ebb_data *data, uint64_t 
                          ebb_data_place(place, data, feed->array, row));
     }
     const ebb_fit *fit = data->fit;
-    draws d = draws_of(fit, epoch, row);
+    draws d = draws_of(epoch, row);
     window w = {.in_height = shape->height, .in_width = shape->width};
     draw_flips(&d, fit, &w.across, &w.down);
     if (fit->crop) {

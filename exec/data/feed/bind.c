@@ -247,7 +247,8 @@ static ebb_status convert_whole(ebb_named *out, ebb_data *data, const ebb_feed *
         return ebb_error_memory();
     memcpy(dims, feed->dims, sizeof feed->dims);
     dims[0] = rows;
-    ebb_status status = ebb_feed_rows(feed, data, 0, 0, (size_t)rows, memory, &scratch);
+    ebb_status status =
+        ebb_feed_rows(feed, data, &(ebb_epoch){0}, 0, (size_t)rows, memory, &scratch);
     ebb_scratch_free(&scratch);
     *out = (ebb_named){feed->input, (int)feed->to, feed->rank, dims, memory};
     return status;

@@ -233,8 +233,8 @@ static ebb_status convert(const ebb_feed *feed, const ebb_data *data, int64_t ro
 }
 
 /* The row as the array has it, or as augmentation makes it. */
-static ebb_status read_raw(const ebb_feed *feed, const ebb_data *data, uint64_t epoch, int64_t row,
-                           const void **raw, ebb_scratch *s)
+static ebb_status read_raw(const ebb_feed *feed, const ebb_data *data, const ebb_epoch *epoch,
+                           int64_t row, const void **raw, ebb_scratch *s)
 {
     const ebb_array *array = &data->arrays[feed->array - data->list];
     const size_t bytes =
@@ -251,8 +251,8 @@ static ebb_status read_raw(const ebb_feed *feed, const ebb_data *data, uint64_t 
     return ebb_augment_row(feed, data, epoch, row, s->turned, s->raw, s);
 }
 
-ebb_status ebb_feed_rows(const ebb_feed *feed, const ebb_data *data, uint64_t epoch, int64_t from,
-                         size_t count, void *out, ebb_scratch *s)
+ebb_status ebb_feed_rows(const ebb_feed *feed, const ebb_data *data, const ebb_epoch *epoch,
+                         int64_t from, size_t count, void *out, ebb_scratch *s)
 {
     const bool same = feed->move == EBB_MOVE_NONE && feed->normal == NULL &&
                       (int)feed->to == feed->array->dtype && !feed->shape.augments &&

@@ -70,7 +70,6 @@ typedef struct ebb_fit {
     const char *const *scale, *const *mean, *const *std; /* "INPUT=V,V", or "V,V" */
     bool round, allow_nan;
     int layout; /* 0: as it fits; 'F', 'L': channels are first or last in the array */
-    uint64_t seed;
     bool augments, flip, flip_vertical, crop, resized_crop;
     int64_t padding;                                   /* of crop: pixels of 0 on each side */
     double least;                                      /* of resized-crop: share of the picture */
@@ -95,6 +94,11 @@ ebb_status ebb_feed_normalise(ebb_feed *feed, ebb_data *data);
 /* Whether they name an input that there is, or without a name, found one. */
 ebb_status ebb_feed_check_normal(const ebb_data *data, const ebb_feed *feeds, size_t count);
 
+/* What draws depend on, beside the row. */
+typedef struct ebb_epoch {
+    uint64_t seed, number;
+} ebb_epoch;
+
 /* convert.c: rows from .. from + count of the array, to out. */
 typedef struct ebb_scratch {
     void *raw, *moved, *wide, *turned, *file;
@@ -102,14 +106,14 @@ typedef struct ebb_scratch {
     ebb_picture picture, resized, between;
 } ebb_scratch;
 
-ebb_status ebb_feed_rows(const ebb_feed *feed, const ebb_data *data, uint64_t epoch, int64_t from,
-                         size_t count, void *out, ebb_scratch *scratch);
+ebb_status ebb_feed_rows(const ebb_feed *feed, const ebb_data *data, const ebb_epoch *epoch,
+                         int64_t from, size_t count, void *out, ebb_scratch *scratch);
 void ebb_scratch_free(ebb_scratch *scratch);
 
 /* augment.c: the raw row, moved about as seed, epoch and row say, to out; in: the row, or for pictures
  * nothing. */
-ebb_status ebb_augment_row(const ebb_feed *feed, const ebb_data *data, uint64_t epoch, int64_t row,
-                           void *out, const void *in, ebb_scratch *scratch);
+ebb_status ebb_augment_row(const ebb_feed *feed, const ebb_data *data, const ebb_epoch *epoch,
+                           int64_t row, void *out, const void *in, ebb_scratch *scratch);
 
 /* cast.c: the first of `count` elements that would not be the same number after it; count: none. With
  * round, floats are rounded. */

@@ -27,7 +27,7 @@ typedef struct room {
     size_t count, capacity; /* of the three */
     int64_t *index;
     size_t rows, index_capacity;
-    uint64_t epoch;
+    ebb_epoch epoch;
     /* the work on it; below under the lock */
     size_t next, blocks, busy;
     size_t failed_at; /* the first block that failed */
@@ -41,7 +41,7 @@ struct ebb_reader {
     room rooms[2];
     int now;      /* the room of the caller */
     bool pending; /* the other one is being filled, or is full */
-    uint64_t epoch;
+    ebb_epoch epoch;
     pthread_mutex_t lock;
     pthread_cond_t work, done;
     bool locks, stop;
@@ -76,7 +76,7 @@ static ebb_status fill_block(const struct ebb_reader *reader, room *r, size_t bl
     for (size_t i = from, run; i < to; i += run) {
         for (run = 1; i + run < to && r->index[i + run] == r->index[i] + (int64_t)run;)
             run++;
-        EBB_TRY(ebb_feed_rows(feed, reader->data, r->epoch, r->index[i], run,
+        EBB_TRY(ebb_feed_rows(feed, reader->data, &r->epoch, r->index[i], run,
                               (char *)r->buffers[k].memory + i * feed->bytes, s));
     }
     return NULL;
@@ -333,7 +333,8 @@ static bool is_asked(const struct ebb_reader *reader, const room *r, const int64
                      size_t count, const char *const *map)
 {
     size_t pairs = 0;
-    if (r->rows != count || r->epoch != reader->epoch ||
+    if (r->rows != count || r->epoch.seed != reader->epoch.seed ||
+        r->epoch.number != reader->epoch.number ||
         (count > 0 && memcmp(r->index, index, count * sizeof *index) != 0))
         return false;
     for (; map != NULL && map[2 * pairs] != NULL; pairs++)
@@ -431,8 +432,8 @@ EBB_API ebb_status ebb_data_ahead(ebb_data *data, const int64_t *index, size_t c
     return NULL;
 }
 
-EBB_API void ebb_data_epoch(ebb_data *data, uint64_t epoch)
+EBB_API void ebb_data_epoch(ebb_data *data, uint64_t seed, uint64_t epoch)
 {
     if (make_reader(data) == NULL)
-        data->reader->epoch = epoch;
+        data->reader->epoch = (ebb_epoch){seed, epoch};
 }

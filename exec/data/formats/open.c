@@ -157,7 +157,7 @@ static ebb_status keep_options(ebb_data *data, const ebb_data_options *o)
     ebb_fit *fit = EBB_NEW(&data->arena, ebb_fit, 1);
     if (fit == NULL)
         return ebb_error_memory();
-    *fit = (ebb_fit){.round = o->round, .allow_nan = o->allow_nan, .seed = o->seed};
+    *fit = (ebb_fit){.round = o->round, .allow_nan = o->allow_nan};
     EBB_TRY(ebb_augment_parse(fit, o->augment, o->resize, o->image_size));
     if (o->layout != NULL && strcmp(o->layout, "nhwc") != 0 && strcmp(o->layout, "nchw") != 0)
         return ebb_error(EBB_USAGE, "a layout is nhwc or nchw, not '%s'", o->layout);
