@@ -4,9 +4,11 @@
 
 #include "onnx/graph/infer.h"
 #include "passes/primal/copied.h"
+#include "passes/primal/dropped.h"
 #include "passes/primal/habit.h"
 #include "passes/primal/lost.h"
 #include "passes/primal/merged.h"
+#include "passes/primal/unfolded.h"
 #include "passes/passes.h"
 #include "passes/pipeline.h"
 #include "passes/pipeline_text.h"
@@ -169,42 +171,37 @@ static ebb_status tell_losses_of(ebb_doctor *d, const ebb_graph *g)
     return NULL;
 }
 
-/* What train-mode takes apart again, as it does where a file is opened to be trained. */
-static ebb_status tell_parted(ebb_doctor *d, const ebb_graph *g)
-{
-    size_t count = 0;
-    for (size_t i = 0; i < g->initializer_count; i++)
-        count +=
-            ebb_props_get(g, &ebb_value_of(g, g->initializers[i])->props, EBB_MERGED_WITH) != NULL;
-    if (count == 0)
-        return NULL;
-    ebb_finding *f = ebb_doctor_add(d, EBB_REMARK, "merged-parameters");
-    if (f == NULL)
-        return ebb_error_memory();
-    f->count = count;
-    f->pass = "train-mode";
-    f->what =
-        "initializers that the exporter made one with others, as their values were equal, and "
-        "that the file tells apart";
-    return NULL;
-}
+/* What is undone where a file is opened to be trained, and in train-mode. */
+static const struct mended {
+    const char *mark, *kind, *what;
+} mended[] = {
+    {EBB_MERGED_WITH, "merged-parameters",
+     "initializers that the exporter made one with others, as their values were equal, and that "
+     "the "
+     "file tells apart"},
+    {EBB_COPIED_AS, "copied-parameters",
+     "parameters that the exporter stored twice, as a tied head beside its embedding; each is one "
+     "again"},
+    {EBB_REPEATED, "repeated-parameters",
+     "parameters that the exporter repeated, as a token for each row of the batch; each is there "
+     "once again"},
+    {EBB_DROPPED, "dropped-biases",
+     "biases that the exporter left out, as they were zero; they are there again"},
+};
 
-static ebb_status tell_joined(ebb_doctor *d, const ebb_graph *g)
+static ebb_status tell_mended(ebb_doctor *d, const ebb_graph *g, const struct mended *row)
 {
     size_t count = 0;
     for (size_t i = 0; i < g->initializer_count; i++)
-        count +=
-            ebb_props_get(g, &ebb_value_of(g, g->initializers[i])->props, EBB_COPIED_AS) != NULL;
+        count += ebb_props_get(g, &ebb_value_of(g, g->initializers[i])->props, row->mark) != NULL;
     if (count == 0)
         return NULL;
-    ebb_finding *f = ebb_doctor_add(d, EBB_REMARK, "copied-parameters");
+    ebb_finding *f = ebb_doctor_add(d, EBB_REMARK, row->kind);
     if (f == NULL)
         return ebb_error_memory();
     f->count = count;
     f->pass = "train-mode";
-    f->what =
-        "parameters that the exporter stored twice, as a tied head beside its embedding; each "
-        "is one again";
+    f->what = row->what;
     return NULL;
 }
 
@@ -215,10 +212,8 @@ static ebb_status tell_losses(ebb_doctor *d)
     ebb_status status = ebb_merged_part(copy->graph, &d->arena);
     if (status == NULL)
         status = tell_losses_of(d, copy->graph);
-    if (status == NULL)
-        status = tell_parted(d, copy->graph);
-    if (status == NULL)
-        status = tell_joined(d, copy->graph);
+    for (size_t i = 0; status == NULL && i < sizeof mended / sizeof *mended; i++)
+        status = tell_mended(d, copy->graph, &mended[i]);
     ebb_model_free(copy);
     return status;
 }

@@ -23,6 +23,7 @@
 
 #include "passes/common.h"
 #include "passes/primal/copied.h"
+#include "passes/primal/dropped.h"
 #include "passes/primal/lost.h"
 #include "passes/primal/unfolded.h"
 #include "passes/trainable.h"
@@ -383,6 +384,7 @@ ebb_status ebb_merged_part(ebb_graph *g, ebb_arena *scratch)
     if (m.copies == NULL)
         return ebb_error_memory();
     EBB_TRY(each_use(&m, part_use));
+    EBB_TRY(ebb_dropped_restore(g, scratch));
     EBB_TRY(ebb_copied_join(g, scratch));
     return ebb_repeated_shrink(g);
 }

@@ -11,8 +11,9 @@ extern "C" {
 /* Metadata of an initializer that was parted: the name of the one that stood for it. */
 #define EBB_MERGED_WITH "ebb.merged_with"
 
-/* Gives its own initializer to each use that the file tells apart; see merged.c. And joins what was
- * stored twice (copied.h), and shrinks what was repeated (unfolded.h). Values of the graph stay what they are. Once is enough: a second call finds nothing. */
+/* Gives its own initializer to each use that the file tells apart; see merged.c. And undoes the rest of
+ * what folding did to parameters: copied.h, unfolded.h, dropped.h. Values of the graph stay what they
+ * are. Once is enough: a second call finds nothing. */
 ebb_status ebb_merged_part(ebb_graph *g, ebb_arena *scratch);
 
 /* An initializer like `from`, under a name made from `name`: bytes, role, metadata, and drawn as it

@@ -18,8 +18,10 @@
 #include "passes/common.h"
 #include "passes/primal/copied.h"
 #include "passes/primal/drop_path.h"
+#include "passes/primal/dropped.h"
 #include "passes/primal/lost.h"
 #include "passes/primal/merged.h"
+#include "passes/primal/unfolded.h"
 #include "passes/passes.h"
 
 /* ---- initializers that were merged ---- */
@@ -30,17 +32,19 @@ static const char *name_of(const ebb_graph *g, ebb_node n)
     return name[0] != '\0' ? name : ebb_value_name(g, ebb_out(g, n, 0));
 }
 
-static ebb_status tell_joined(ebb_edit *e)
+static ebb_status tell_mended(ebb_edit *e, const char *mark, const char *what)
 {
     const ebb_graph *g = e->g;
+    size_t count = 0;
+    const char *first = "";
     for (size_t i = 0; i < g->initializer_count; i++) {
         const ebb_value_info *info = ebb_value_of(g, g->initializers[i]);
-        const char *copy = ebb_props_get(g, &info->props, EBB_COPIED_AS);
-        if (copy != NULL)
-            EBB_TRY(ebb_note(e, "'%s' was stored once more, as '%s': it is one parameter again",
-                             ebb_text(g, info->name), copy));
+        if (ebb_props_get(g, &info->props, mark) != NULL)
+            first = count++ == 0 ? ebb_text(g, info->name) : first;
     }
-    return NULL;
+    return count == 0 ? NULL
+                      : ebb_note(e, "%zu initializer%s %s: '%s'%s", count, count == 1 ? "" : "s",
+                                 what, first, count == 1 ? "" : " ...");
 }
 
 /* Parted and joined when the file was opened, or now that functions are gone. */
@@ -51,7 +55,9 @@ static ebb_status part_merged(ebb_edit *e)
     size_t count = 0;
     const char *names = "";
     EBB_TRY(ebb_merged_part(e->g, e->scratch));
-    EBB_TRY(tell_joined(e));
+    EBB_TRY(tell_mended(e, EBB_COPIED_AS, "stored twice by the exporter, one again"));
+    EBB_TRY(tell_mended(e, EBB_REPEATED, "repeated by the exporter, once again"));
+    EBB_TRY(tell_mended(e, EBB_DROPPED, "of zeros dropped by the exporter, there again"));
     for (size_t i = 0; i < g->initializer_count && names != NULL; i++) {
         ebb_value v = g->initializers[i];
         const char *of = ebb_props_get(g, &ebb_value_of(g, v)->props, EBB_MERGED_WITH);

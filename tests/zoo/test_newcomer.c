@@ -89,6 +89,32 @@ static void gradients_agree_with_pytorch_and_detach_stops_them(void **state)
     of_each_file(check_gradients);
 }
 
+static bool is_trained(const char *file, const char *initializer)
+{
+    sample s = {.loss_kind = "mse"};
+    char output[192];
+    ebb_model *model = NULL;
+    ebb_program *program = NULL;
+    ebb_named got;
+    (void)snprintf(s.name, sizeof s.name, "%s", file);
+    (void)snprintf(output, sizeof output, "%s_grad", initializer);
+    ebb_status status = program_of(FOLDER, &s, false, &model, &program);
+    if (status != NULL)
+        print_error("%s: %s\n", file, ebb_status_text(status));
+    assert_null(status);
+    bool trained = ebb_program_get(program, output, &got) == NULL;
+    ebb_program_free(program);
+    ebb_close(model);
+    return trained;
+}
+
+static void a_bias_that_was_dropped_for_being_zero_is_trained(void **state)
+{
+    (void)state;
+    assert_true(is_trained("convolutions-fresh-default", "model.layers.0.bias"));
+    assert_true(is_trained("convolutions-fresh-default", "model.layers.3.bias"));
+}
+
 /* ---- what the doctor says ---- */
 
 /* Whether `ebb check` warns of this kind. */
@@ -154,6 +180,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(gradients_agree_with_pytorch_and_detach_stops_them),
+        cmocka_unit_test(a_bias_that_was_dropped_for_being_zero_is_trained),
         cmocka_unit_test(a_folded_batch_norm_is_found_by_what_the_exporter_left),
         cmocka_unit_test(a_detach_that_the_exporter_dropped_is_found),
         cmocka_unit_test(what_training_takes_apart_is_no_warning),
