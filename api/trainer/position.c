@@ -24,7 +24,7 @@ static char *position(const ebb_trainer *t)
     json_t *o = json_pack("{s:I, s:I, s:I, s:I, s:b}", "steps", (json_int_t)f->steps, "seed",
                           (json_int_t)t->seed, "batch", (json_int_t)t->batch, "rows",
                           (json_int_t)t->o.row_count, "shuffle", (int)!t->o.in_order);
-    if (f->epoch_steps > 0 && isfinite(t->epoch_sum))
+    if (f->steps % t->per_epoch > 0 && isfinite(t->epoch_sum)) // within an epoch
         (void)json_object_set_new(o, "epoch_sum", json_real(t->epoch_sum));
     if (f->evaluated_at > 0) {
         (void)json_object_set_new(o, "evaluated_at", json_integer((json_int_t)f->evaluated_at));
@@ -117,8 +117,9 @@ static ebb_status take_place(ebb_trainer *t, json_t *o)
     t->seed = seed;
     t->o.in_order = !shuffled;
     f->steps = f->resumed_at = whole_of(o, "steps");
-    f->epoch_steps = t->per_epoch > 0 ? f->steps % t->per_epoch : 0;
-    t->epoch_sum = json_number_value(json_object_get(o, "epoch_sum"));
+    f->epoch_steps = f->steps % t->per_epoch;
+    if (f->epoch_steps > 0)
+        t->epoch_sum = json_number_value(json_object_get(o, "epoch_sum"));
     f->evaluated_at = whole_of(o, "evaluated_at");
     f->not_better = whole_of(o, "not_better");
     f->best_at = whole_of(o, "best_at");

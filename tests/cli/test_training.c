@@ -398,6 +398,18 @@ static void a_run_with_evaluations_resumes_byte_for_byte(void **state)
     json_decref(joined);
 }
 
+static void a_run_that_was_cut_between_epochs_resumes_byte_for_byte(void **state)
+{
+    (void)state;
+    says(TRAIN "--steps 50 --checkpoint fifty.st", 0, "50 steps");
+    says(TRAIN "--steps 44 --checkpoint epoch.st", 0, "44 steps");
+    says(TRAIN "--steps 50 --resume epoch.st --checkpoint joined.st", 0, "50 steps");
+    same_file("fifty.st", "joined.st");
+    says(TRAIN "--steps 44 --resume epoch.st --checkpoint joined.st", 0,
+         "none is left to do of 44");
+    same_file("epoch.st", "joined.st");
+}
+
 /* ---- a model that pass train-mode has been over ---- */
 
 static void a_model_in_training_mode_still_takes_a_loss(void **state)
@@ -445,6 +457,7 @@ int main(void)
         cmocka_unit_test(nothing_left_to_do_is_said),
         cmocka_unit_test(checkpoints_rotate),
         cmocka_unit_test(a_run_with_evaluations_resumes_byte_for_byte),
+        cmocka_unit_test(a_run_that_was_cut_between_epochs_resumes_byte_for_byte),
         cmocka_unit_test(a_model_in_training_mode_still_takes_a_loss),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
