@@ -1,5 +1,5 @@
 /* test_events.c: the framing of TensorBoard's event files. That TensorBoard itself reads them is
- * recorded by tests/cli/tensorboard.py.
+ * recorded by tests/cli/read_events.py.
  */
 #include <setjmp.h>
 #include <stdarg.h>
