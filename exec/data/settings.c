@@ -89,7 +89,7 @@ static ebb_status compare_all(bool *keeps, const char **note, const ebb_program 
     if (was == NULL)
         return ebb_error(EBB_REJECTED, "the checkpoint's settings do not say the schedule");
     *note = ebb_arena_printf(
-        scratch, "%s%sthe schedule is %s now; it was %.200s where the checkpoint was made",
+        scratch, "%s%sthe schedule is %.200s now; it was %.200s where the checkpoint was made",
         *note != NULL ? *note : "", *note != NULL ? "; " : "", *now != '\0' ? now : "none",
         *was != '\0' ? was : "none");
     return *note != NULL ? NULL : ebb_error_memory();

@@ -1,39 +1,10 @@
 /* test_optimizers.c: steps of each optimizer of optimizers.def beside the formulas of its paper or of
  * PyTorch's documentation, in double; schedules beside closed formulas; clipping, groups, averages.
- *
- *   y = X M H + b,  loss = sum y^2:   M is a matrix within the network, H is next to the loss
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <math.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
+#include "tests/passes/optimizers.h"
 
-#include <unistd.h>
+enum { MOST = 12 };
 
-#include <cmocka.h>
-
-#include "ebb.h"
-#include "onnx/file/file.h"
-#include "onnx/graph/infer.h"
-
-enum { M, H, B, PARAMETERS, MOST = 12, STEPS = 6 };
-
-static const char text[] =
-    "<ir_version: 10, opset_import: [\"\" : 20]>\n"
-    "g () => (float loss) <float[2,3] x = {1.0,-0.5,0.25, 0.75,2.0,-1.0}, "
-    "float[3,4] \"first.weight\" = {0.5,-0.25,0.125,1.0, -0.75,0.5,0.25,-1.0, "
-    "0.375,-0.5,0.75,0.25}, "
-    "float[4,2] \"last.weight\" = {0.5,-1.0, 0.25,0.75, -0.5,0.125, 1.0,-0.375}, "
-    "float[2] \"last.bias\" = {0.25,-0.5}> {\n"
-    "   h = MatMul (x, \"first.weight\")\n   p = MatMul (h, \"last.weight\")\n   y = Add (p, "
-    "\"last.bias\")\n"
-    "   square = Mul (y, y)\n   loss = ReduceSum <keepdims = 0> (square)\n}";
-
-static const char *const names[PARAMETERS] = {"first.weight", "last.weight", "last.bias"};
 static const int rows[PARAMETERS] = {3, 4, 1}, columns[PARAMETERS] = {4, 2, 2};
 static const double x[6] = {1.0, -0.5, 0.25, 0.75, 2.0, -1.0};
 static const double start[PARAMETERS][MOST] = {
@@ -44,12 +15,6 @@ static const double start[PARAMETERS][MOST] = {
 static int size_of(int p)
 {
     return rows[p] * columns[p];
-}
-
-static void good(ebb_status status)
-{
-    if (status != NULL)
-        fail_msg("%s", ebb_status_text(status));
 }
 
 /* c = a' b': a' is n x k, b' k x m; a or b lies turned where asked. */
@@ -226,53 +191,6 @@ static void step(double *w, const double *grad, memory *m, int p, int t, const r
             w[i] = w[i] * (1 - r->lr * r->decay) - r->lr * ((c > 0) - (c < 0));
         }
     }
-}
-
-/* ---- the step ---- */
-
-typedef struct trial {
-    ebb_model *model;
-    ebb_program *program;
-} trial;
-
-static ebb_model *parse(void)
-{
-    ebb_model *m = NULL;
-    good(ebb_text_parse_model(&m, text));
-    good(ebb_infer_graph(m->graph));
-    return m;
-}
-
-static ebb_status rewrite(trial *t, const char *optimizer)
-{
-    char pipeline[1024];
-    (void)snprintf(pipeline, sizeof pipeline,
-                   "loss:name=loss,gradient:train=\"first*;last*\",optimizer:%s,fold,drop-saves,"
-                   "stream,alias",
-                   optimizer);
-    t->model = parse();
-    return ebb_rewrite(t->model, pipeline, NULL, NULL);
-}
-
-static trial make(const char *optimizer)
-{
-    trial t = {NULL, NULL};
-    good(rewrite(&t, optimizer));
-    good(ebb_program_compile(&t.program, t.model, NULL));
-    return t;
-}
-
-static void drop(trial *t)
-{
-    ebb_program_free(t->program);
-    ebb_close(t->model);
-}
-
-static double value_of(ebb_program *p, const char *name, size_t index)
-{
-    ebb_named named;
-    good(ebb_program_get(p, name, &named));
-    return ebb_element(&named, index);
 }
 
 static void expect(ebb_program *p, const char *suffix, double want[PARAMETERS][MOST],
@@ -527,239 +445,8 @@ static void an_average_follows_each_weight(void **state)
     drop(&t);
 }
 
-/* The user's own file gets the averages; the step itself, which has a place for both, both. */
-static void the_average_is_what_others_get(void **state)
-{
-    (void)state;
-    trial t = make("sgd,lr=0.02,ema=0.75");
-    ebb_model *own = parse();
-    ebb_program *p = NULL;
-    for (int i = 1; i <= STEPS; i++)
-        good(ebb_program_step(t.program, NULL));
-    good(ebb_program_store(t.program, own));
-    good(ebb_program_store(t.program, t.model));
-    good(ebb_program_compile(&p, own, NULL));
-    for (int k = 0; k < PARAMETERS; k++) {
-        char average[64];
-        (void)snprintf(average, sizeof average, "%s.ema", names[k]);
-        const ebb_graph *g = t.model->graph;
-        const ebb_tensor *w = ebb_value_of(g, ebb_value_find(g, names[k]))->tensor;
-        for (int i = 0; i < size_of(k); i++) {
-            const double mean = value_of(t.program, average, (size_t)i);
-            const double now = value_of(t.program, names[k], (size_t)i);
-            assert_true(mean != now);
-            assert_true(value_of(p, names[k], (size_t)i) == mean);
-            assert_true((double)((const float *)w->data)[i] == now);
-        }
-    }
-    ebb_program_free(p);
-    ebb_close(own);
-    drop(&t);
-}
-
-/* ---- memory ---- */
-
-static const char *const kinds[] = {"sgd",     "momentum", "adamw", "nesterov",  "adam",
-                                    "rmsprop", "adagrad",  "lion",  "adafactor", "muon"};
-
-/* Nothing stays to the end of the step for being carried over, whatever the optimizer. */
-static void every_state_is_replaced_in_place(void **state)
-{
-    (void)state;
-    for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) {
-        char optimizer[256];
-        (void)snprintf(optimizer, sizeof optimizer,
-                       "%s,weight-decay=0.1,schedule=cosine,warmup=3,steps=9,clip-norm=1,ema=0.9",
-                       kinds[k]);
-        trial t = {NULL, NULL};
-        good(rewrite(&t, optimizer));
-        const ebb_graph *g = t.model->graph;
-        for (size_t i = 0; i < g->binding_count; i++) {
-            const ebb_value next = g->bindings[i].next;
-            const ebb_node_info *made = ebb_node_of(g, ebb_value_of(g, next)->producer);
-            uint32_t out = 0;
-            while (!ebb_same_value(made->out[out], next))
-                out++;
-            if (made->over == NULL || made->over[out] == 0)
-                fail_msg("%s: '%s' is computed beside its state", kinds[k],
-                         ebb_value_name(g, next));
-        }
-        drop(&t);
-    }
-}
-
-/* Updates behind their gradients give the same bits. */
-static void updates_of_every_kind_are_released_early(void **state)
-{
-    (void)state;
-    for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) {
-        char optimizer[256];
-        (void)snprintf(optimizer, sizeof optimizer, "%s,lr=0.002,weight-decay=0.1,ema=0.9",
-                       kinds[k]);
-        trial late = make(optimizer);
-        (void)snprintf(optimizer, sizeof optimizer, "%s,lr=0.002,weight-decay=0.1,ema=0.9,release",
-                       kinds[k]);
-        trial early = make(optimizer);
-        for (int i = 0; i < STEPS; i++) {
-            good(ebb_program_step(late.program, NULL));
-            good(ebb_program_step(early.program, NULL));
-        }
-        assert_true(ebb_program_measure(early.program).peak_bytes <=
-                    ebb_program_measure(late.program).peak_bytes);
-        for (int p = 0; p < PARAMETERS; p++)
-            for (int i = 0; i < size_of(p); i++)
-                if (value_of(late.program, names[p], (size_t)i) !=
-                    value_of(early.program, names[p], (size_t)i))
-                    fail_msg("%s: %s[%d] differs where updates are early", kinds[k], names[p], i);
-        drop(&late);
-        drop(&early);
-    }
-}
-
-/* ---- resuming ---- */
-
-static char path[] = "/tmp/ebb-optimizers-XXXXXX.safetensors";
-
-static void steps(ebb_program *p, int count)
-{
-    for (int i = 0; i < count; i++)
-        good(ebb_program_step(p, NULL));
-}
-
-/* 3 + 5 steps give the bits of 8, in the middle of a warm-up. */
-static void a_resumed_step_goes_on_bit_for_bit(void **state)
-{
-    (void)state;
-    for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) {
-        char optimizer[256];
-        (void)snprintf(optimizer, sizeof optimizer,
-                       "%s,schedule=cosine,warmup=6,steps=12,clip-norm=1,ema=0.9,"
-                       "groups=\"bias:weight-decay=0.01,lr=0.003\"",
-                       kinds[k]);
-        trial whole = make(optimizer), first = make(optimizer), second = make(optimizer);
-        steps(whole.program, 8);
-        steps(first.program, 3);
-        good(ebb_checkpoint_save(first.program, path, "{}"));
-        good(ebb_checkpoint_load(second.program, path, NULL));
-        assert_null(ebb_checkpoint_note(second.program));
-        steps(second.program, 5);
-        const ebb_graph *g = whole.model->graph;
-        for (size_t i = 0; i < g->initializer_count; i++) {
-            const char *name = ebb_value_name(g, g->initializers[i]);
-            if (!ebb_value_is_state(g, g->initializers[i]))
-                continue;
-            ebb_named a, b;
-            size_t bytes;
-            good(ebb_program_get(whole.program, name, &a));
-            good(ebb_program_get(second.program, name, &b));
-            assert_true(ebb_type_bytes(ebb_value_of(g, g->initializers[i])->type, &bytes));
-            if (memcmp(a.data, b.data, bytes) != 0)
-                fail_msg("%s: '%s' differs after the checkpoint", kinds[k], name);
-        }
-        drop(&whole);
-        drop(&first);
-        drop(&second);
-    }
-}
-
-/* A rate that the run itself set goes on; one that another step has counts, and so does another
- * schedule: both with a sentence. */
-static void a_changed_rate_counts(void **state)
-{
-    (void)state;
-    const float set = 0.125f;
-    const ebb_named rate = {"ebb.lr", EBB_F32, 0, NULL, &set};
-    trial t = make("momentum,lr=0.5"), same = make("momentum,lr=0.5"),
-          other = make("momentum,lr=0.25"),
-          scheduled = make("momentum,lr=0.5,schedule=linear,steps=8");
-    good(ebb_program_set(t.program, &rate));
-    steps(t.program, 2);
-    good(ebb_checkpoint_save(t.program, path, "{}"));
-    good(ebb_checkpoint_load(same.program, path, NULL));
-    assert_null(ebb_checkpoint_note(same.program));
-    assert_true(value_of(same.program, "ebb.lr", 0) == 0.125);
-    good(ebb_checkpoint_load(other.program, path, NULL));
-    assert_non_null(ebb_checkpoint_note(other.program));
-    assert_string_equal(ebb_checkpoint_note(other.program),
-                        "ebb.lr is 0.25 now; it was 0.5 where the checkpoint was made");
-    assert_true(value_of(other.program, "ebb.lr", 0) == 0.25);
-    good(ebb_checkpoint_load(scheduled.program, path, NULL));
-    assert_string_equal(ebb_checkpoint_note(scheduled.program),
-                        "the schedule is linear,steps=8 now; it was none where the checkpoint was "
-                        "made");
-    steps(scheduled.program, 1);
-    assert_true(fabs(value_of(scheduled.program, "ebb.rate", 0) - 0.125 * 0.75) < 1e-8);
-    drop(&t);
-    drop(&same);
-    drop(&other);
-    drop(&scheduled);
-}
-
-/* Files of before tell nothing: a rate that differs may be either. */
-static void an_older_checkpoint_with_another_rate_is_refused(void **state)
-{
-    (void)state;
-    trial t = make("sgd,lr=0.5"), other = make("sgd,lr=0.25");
-    const ebb_graph *g = t.model->graph;
-    ebb_named list[16];
-    size_t count = 0;
-    for (size_t i = 0; i < g->initializer_count; i++)
-        if (ebb_value_is_state(g, g->initializers[i]))
-            good(ebb_program_get(t.program, ebb_value_name(g, g->initializers[i]), &list[count++]));
-    good(ebb_tensors_save(
-        path, list, count,
-        "{\"format\": \"ebb.checkpoint/1\", \"steps\": \"0\", \"extra\": \"{}\"}"));
-    good(ebb_checkpoint_load(t.program, path, NULL));
-    ebb_status status = ebb_checkpoint_load(other.program, path, NULL);
-    assert_int_equal(ebb_status_code(status), EBB_USAGE);
-    assert_non_null(strstr(ebb_status_text(status), "ebb.lr is 0.5 in the checkpoint"));
-    drop(&t);
-    drop(&other);
-}
-
-/* ---- what is refused ---- */
-
-static void says(const char *optimizer, const char *words)
-{
-    trial t = {NULL, NULL};
-    ebb_status status = rewrite(&t, optimizer);
-    if (status == NULL || strstr(ebb_status_text(status), words) == NULL)
-        fail_msg("%s: '%s' instead of '%s'", optimizer,
-                 status != NULL ? ebb_status_text(status) : "no error", words);
-    assert_int_equal(ebb_status_code(status), EBB_USAGE);
-    drop(&t);
-}
-
-static void options_without_effect_are_refused(void **state)
-{
-    (void)state;
-    says("sgd,momentum=0.9", "sgd has no option 'momentum'");
-    says("momentum,beta1=0.9", "momentum has no option 'beta1'");
-    says("lion,epsilon=1e-8", "lion has no option 'epsilon'");
-    says("none,lr=1", "none updates nothing: lr has no effect");
-    says("adamw,warmup=10", "warmup belongs to a schedule, and none is given");
-    says("adamw,schedule=constant,floor=0.1", "schedule constant has no floor");
-    says("adamw,schedule=one-cycle,steps=10,warmup=3", "schedule one-cycle has no warmup");
-    says("adamw,schedule=cosine", "schedule cosine needs steps=N");
-    says("adamw,schedule=step", "schedule step needs every=N");
-    says("adamw,schedule=linear,warmup=10,steps=10", "a warm-up of 10 steps leaves none of 10");
-    says("adamw,schedule=one-cycle,steps=3", "no step to rise or fall in within 3 steps");
-    says("adamw,clip-norm=0", "clip-norm takes a number above 0");
-    says("adamw,ema=1", "ema takes a number of at least 0 and below 1");
-    says("adafactor,beta2-decay=1", "beta2-decay takes a number from -10 to 0");
-    says("adamw,groups=bias", "the group 'bias' is not GLOBS:OPTION=VALUE,...");
-    says("adamw,groups=\"bias:lr=x\"", "option lr takes a number");
-    says("adamw,groups=\"bias:momentum=0.5\"", "adamw has no option 'momentum'");
-    says("adamw,groups=\"bias:ema=0.5\"", "ema is the same for all groups, not of 'bias'");
-    says("adamw,groups=\"bias:kind=none\"", "the group 'bias' has kind=none");
-    says("adamw,groups=\"*norm*:lr=1\"", "the group '*norm*' has no trained parameter");
-}
-
 int main(void)
 {
-    const int made = mkstemps(path, (int)strlen(".safetensors"));
-    if (made < 0 || close(made) != 0)
-        return 1;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_optimizer_takes_the_steps_of_its_formula),
         cmocka_unit_test(muon_is_for_matrices_within_the_network),
@@ -767,14 +454,6 @@ int main(void)
         cmocka_unit_test(each_schedule_gives_the_rates_of_its_formula),
         cmocka_unit_test(gradients_are_clipped_by_the_norm_of_all),
         cmocka_unit_test(an_average_follows_each_weight),
-        cmocka_unit_test(the_average_is_what_others_get),
-        cmocka_unit_test(every_state_is_replaced_in_place),
-        cmocka_unit_test(updates_of_every_kind_are_released_early),
-        cmocka_unit_test(a_resumed_step_goes_on_bit_for_bit),
-        cmocka_unit_test(a_changed_rate_counts),
-        cmocka_unit_test(an_older_checkpoint_with_another_rate_is_refused),
-        cmocka_unit_test(options_without_effect_are_refused),
     };
-    const int failed = cmocka_run_group_tests(tests, NULL, NULL);
-    return unlink(path) != 0 ? 1 : failed;
+    return cmocka_run_group_tests(tests, NULL, NULL);
 }
