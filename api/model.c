@@ -158,6 +158,18 @@ static void find_techniques(bool *techniques, ebb_rewrite_facts *facts, const eb
     facts->exactness = exactness_name(worst);
 }
 
+static json_t *training_to_json(const ebb_training *t)
+{
+    json_t *left = json_array();
+    for (size_t i = 0; i < t->weights - t->trained; i++)
+        json_array_append_new(
+            left, json_pack("{s:s, s:s}", "name", t->left_out[i].name, "why", t->left_out[i].why));
+    return json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:o}", "said", t->said, "weights",
+                     (json_int_t)t->weights, "trained", (json_int_t)t->trained, "lost",
+                     (json_int_t)t->lost, "elements", (json_int_t)t->elements, "trained_elements",
+                     (json_int_t)t->trained_elements, "not", left);
+}
+
 static ebb_status tell(const ebb_report *reports, size_t count, ebb_rewrite_facts *facts,
                        ebb_arena *arena, char **json)
 {
@@ -168,13 +180,16 @@ static ebb_status tell(const ebb_report *reports, size_t count, ebb_rewrite_fact
     find_techniques(techniques, facts != NULL ? facts : &unread, reports, count);
     if (json == NULL)
         return NULL;
-    json_t *list = json_array();
+    json_t *list = json_array(), *training = NULL;
     for (size_t i = 0; i < count; i++) {
         json_t *o = ebb_report_to_json(&reports[i]);
+        if (reports[i].training != NULL && training == NULL)
+            training = training_to_json(reports[i].training);
         (void)json_object_set_new(o, "technique", json_boolean(techniques[i]));
         json_array_append_new(list, o);
     }
-    return ebb_json_text(json, json_pack("{s:s, s:o}", "schema", "ebb.rewrite/1", "passes", list));
+    return ebb_json_text(json, json_pack("{s:s, s:o, s:o*}", "schema", "ebb.rewrite/1", "passes",
+                                         list, "training", training));
 }
 
 ebb_status ebb_rewrite(ebb_model *model, const char *pipeline, const ebb_rewrite_options *options,

@@ -60,6 +60,20 @@ static const char *joined(recipe *r, const char *const *globs, char between)
     return text;
 }
 
+/* Where weights are chosen, a layer that is not keeps its statistics. */
+static void with_batch_norm(recipe *r)
+{
+    const ebb_step_options *o = r->o;
+    const char *const train = joined(r, o->train, ';'), *const freeze = joined(r, o->freeze, ';');
+    bool chosen = o->batch_norm == NULL && (train != NULL || freeze != NULL);
+    with(r, ',', "batch-norm",
+         chosen                  ? "trained"
+         : o->batch_norm != NULL ? o->batch_norm
+                                 : "train");
+    with(r, ',', "train", chosen ? train : NULL);
+    with(r, ',', "freeze", chosen ? freeze : NULL);
+}
+
 static void add_train_mode(recipe *r)
 {
     const ebb_step_options *o = r->o;
@@ -69,7 +83,7 @@ static void add_train_mode(recipe *r)
     (void)snprintf(seed, sizeof seed, "%llu", (unsigned long long)o->seed);
     add(r, "train-mode");
     with(r, ':', "seed", seed);
-    with(r, ',', "batch-norm", o->batch_norm != NULL ? o->batch_norm : "train");
+    with_batch_norm(r);
     with(r, ',', "statistics", o->onnx_statistics ? "onnx" : NULL);
     with(r, ',', "dropout", named ? dropout : "on");
     with(r, ',', "ratio", named ? NULL : dropout);
@@ -82,8 +96,9 @@ static void add_gradient(recipe *r)
     add(r, "gradient");
     with(r, ':', "train", train);
     with(r, train != NULL ? ',' : ':', "freeze", freeze);
-    with(r, train != NULL || freeze != NULL ? ',' : ':', "straight-through",
-         r->o->straight_through ? "on" : NULL);
+    char before = train != NULL || freeze != NULL ? ',' : ':';
+    with(r, before, "straight-through", r->o->straight_through ? "on" : NULL);
+    with(r, r->o->straight_through ? ',' : before, "partial", r->o->allow_partial ? "allow" : NULL);
 }
 
 static bool says(const ebb_stage *stage, const char *option)

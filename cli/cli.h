@@ -144,8 +144,12 @@ ebb_status cli_set_threads(const cli *c, ebb_model *model);
  * ebb_rewrite fills them, or NULL. */
 ebb_status cli_rewrite(const cli *c, ebb_model *model, bool make, char **json,
                        ebb_rewrite_facts *facts);
-/* Of a model that is no step, for a run of so many steps: a schedule of the rate ends with them. */
-ebb_status cli_make_step(const cli *c, ebb_model *model, int64_t steps);
+/* Of a model that is no step, for a run of so many steps: a schedule of the rate ends with them. What
+ * it trains and what the doctor warns of is said, and stands in json. */
+ebb_status cli_make_step(const cli *c, ebb_model *model, int64_t steps, char **json);
+/* told.c */
+json_t *cli_warnings(const ebb_model *model); /* of the doctor, to decref */
+void cli_tell_made(char **json, json_t *warnings);
 /* The pipeline of cli_rewrite as text, to release; "" where nothing is to be done. */
 ebb_status cli_pipeline(const cli *c, const ebb_model *model, bool make, char **text);
 const char *cli_step_option(const cli *c); /* the first of those options that was given, or NULL */

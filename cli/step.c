@@ -88,10 +88,20 @@ ebb_status cli_weights(const cli *c, ebb_model *model)
 
 const char *cli_step_option(const cli *c)
 {
-    static const char *const options[] = {
-        "--loss",    "--optimizer",  "--lr-schedule", "--clip-norm", "--accumulate",
-        "--group",   "--ema",        "--train",       "--freeze",    "--straight-through",
-        "--dropout", "--batch-norm", "--precision"};
+    static const char *const options[] = {"--loss",
+                                          "--optimizer",
+                                          "--lr-schedule",
+                                          "--clip-norm",
+                                          "--accumulate",
+                                          "--group",
+                                          "--ema",
+                                          "--train",
+                                          "--freeze",
+                                          "--allow-partial",
+                                          "--straight-through",
+                                          "--dropout",
+                                          "--batch-norm",
+                                          "--precision"};
     for (size_t i = 0; i < sizeof options / sizeof options[0]; i++)
         if (cli_has(c, options[i]))
             return options[i];
@@ -176,7 +186,8 @@ static ebb_step_options step_options(const cli *c, lists *l)
                               .clip_norm = cli_number(c, "--clip-norm", 0),
                               .accumulate = cli_whole(c, "--accumulate", 1),
                               .groups = l->groups,
-                              .ema = cli_number(c, "--ema", 0)};
+                              .ema = cli_number(c, "--ema", 0),
+                              .allow_partial = cli_has(c, "--allow-partial")};
 }
 
 ebb_status cli_pipeline(const cli *c, const ebb_model *model, bool make, char **text)
@@ -214,16 +225,21 @@ ebb_status cli_rewrite(const cli *c, ebb_model *model, bool make, char **json,
     return status;
 }
 
-ebb_status cli_make_step(const cli *c, ebb_model *model, int64_t steps)
+ebb_status cli_make_step(const cli *c, ebb_model *model, int64_t steps, char **json)
 {
     lists l;
     char *text;
+    json_t *warnings = cli_warnings(model);
     ebb_step_options options = step_options(c, &l);
     options.steps = steps;
+    *json = NULL;
     ebb_status status = ebb_step_pipeline(&text, &options);
     if (status == NULL)
-        status = run_pipeline(c, model, text, NULL, NULL);
+        status = run_pipeline(c, model, text, json, NULL);
+    if (status == NULL)
+        cli_tell_made(json, warnings);
     ebb_release(text);
+    json_decref(warnings);
     return status;
 }
 

@@ -24,6 +24,7 @@ typedef struct job {
     bool is_terminal, says_each_step;
     json_t *times, *epochs, *evaluations; /* ns of each step; what is said of each */
     json_t *last;                         /* evaluation; or NULL */
+    json_t *made;                         /* what was said of the step; NULL: it was one */
 } job;
 
 /* ---- signals ---- */
@@ -186,6 +187,10 @@ static void print_object(const job *j, const ebb_trainer_facts *f, int code)
     }
     if (j->last != NULL)
         (void)json_object_set(o, "eval", j->last);
+    static const char *const of_making[] = {"training", "warnings"};
+    for (size_t i = 0; i < 2; i++)
+        if (json_object_get(j->made, of_making[i]) != NULL)
+            (void)json_object_set(o, of_making[i], json_object_get(j->made, of_making[i]));
     if (isfinite(f->best))
         (void)json_object_set_new(
             o, "best", json_pack("{s:I, s:f}", "step", (json_int_t)f->best_at, "loss", f->best));
@@ -313,6 +318,7 @@ static int prepare(job *j)
     const cli *c = j->c;
     bool step = false;
     int64_t rows = -1, steps = 0;
+    char *made = NULL;
     int code = EBB_OK;
     ebb_status status = cli_open(c, &j->model);
     if (status == NULL)
@@ -331,8 +337,10 @@ static int prepare(job *j)
     if (status == NULL)
         status = count_rows(j, rows, &steps);
     if (status == NULL)
-        status =
-            step ? cli_rewrite(c, j->model, false, NULL, NULL) : cli_make_step(c, j->model, steps);
+        status = step ? cli_rewrite(c, j->model, false, NULL, NULL)
+                      : cli_make_step(c, j->model, steps, &made);
+    j->made = made != NULL ? json_loads(made, 0, NULL) : NULL;
+    ebb_release(made);
     if (status == NULL)
         status = cli_find_feeds(j->model, j->data, &j->map);
     cli_notes(j->data);
@@ -417,6 +425,7 @@ int cli_train(const cli *c)
     json_decref(j.epochs);
     json_decref(j.evaluations);
     json_decref(j.last);
+    json_decref(j.made);
     cli_free_map(&j.map);
     free(j.order);
     ebb_data_close(j.data);

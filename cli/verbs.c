@@ -6,7 +6,7 @@
 // clang-format off
 #define MODEL "--dim", "--shape", "--trust"
 #define BACKEND "--backend", "--device", "--tf32"
-#define STEP "--loss", "--optimizer", "--lr-schedule", "--clip-norm", "--accumulate", "--group", "--ema", "--train", "--freeze", "--straight-through", "--dropout", "--batch-norm", "--precision", "--pass", \
+#define STEP "--loss", "--optimizer", "--lr-schedule", "--clip-norm", "--accumulate", "--group", "--ema", "--train", "--freeze", "--allow-partial", "--straight-through", "--dropout", "--batch-norm", "--precision", "--pass", \
              "--strict", "--print-after", "--verify-each", "--seed"
 #define PLANNING BACKEND, "--costs", "--budget", "--plan-time", "--allow"
 #define THREADS "--threads", "--deterministic"
@@ -137,7 +137,7 @@ static int grad(const cli *c)
     if (status == NULL)
         status = cli_weights(c, model);
     if (status == NULL)
-        status = cli_rewrite(c, model, true, &json, NULL);
+        status = cli_make_step(c, model, 0, &json);
     if (status == NULL)
         status = write_result(c, model);
     return finish(c, model, status, json, cli_show_passes);

@@ -165,14 +165,17 @@ EBB_API void ebb_release(void *memory);
 
 /* What a training step is to be. All zero is one with adamw, for a model that has its loss. */
 typedef struct ebb_step_options {
-    const char *loss;                         /* "cross-entropy:axis=1"; NULL: none is added */
-    const char *optimizer;                    /* "adamw:lr=0.003"; NULL: "adamw" */
-    const char *const *train, *const *freeze; /* globs of parameters, NULL-terminated; NULL: none */
-    bool straight_through;                    /* gradients pass through Round, Sign ... */
-    const char *dropout;                      /* "on", "off", or the ratio everywhere; NULL: "on" */
-    const char *batch_norm;                   /* "train", "frozen"; NULL: "train" */
-    bool onnx_statistics;  /* running variances as ONNX has them, instead of PyTorch's */
-    const char *precision; /* "bf16", "fp16"; NULL: as it is */
+    const char *loss;      /* "cross-entropy:axis=1"; NULL: none is added */
+    const char *optimizer; /* "adamw:lr=0.003"; NULL: "adamw" */
+    /* Globs of parameters, NULL-terminated; NULL: none. The word "lost": the weights that an export
+     * took the names of. */
+    const char *const *train, *const *freeze;
+    bool straight_through;  /* gradients pass through Round, Sign ... */
+    const char *dropout;    /* "on", "off", or the ratio everywhere; NULL: "on" */
+    const char *batch_norm; /* "train", "frozen"; NULL: "train", but frozen in layers
+                                                 that are not trained */
+    bool onnx_statistics;   /* running variances as ONNX has them, instead of PyTorch's */
+    const char *precision;  /* "bf16", "fp16"; NULL: as it is */
     uint64_t seed;
     const char *const *passes; /* further ones, each a pipeline, NULL-terminated; NULL: none */
     const char *costs;         /* a file of measured times, for the plan; NULL: none */
@@ -186,6 +189,7 @@ typedef struct ebb_step_options {
     double ema;                /* averages of weights are kept, by this decay; 0: none */
     const char *const *losses; /* instead of `loss`: one or several, which are added up,
                                   NULL-terminated; NULL: none */
+    bool allow_partial;        /* less than half of what looks like a weight may be trained */
 } ebb_step_options;
 
 /* The pipeline of a training step for ebb_rewrite: all passes from "flatten" to "alias", in the one

@@ -2,6 +2,7 @@
 #include "passes/common.h"
 
 #include "exec/weigh/memory.h"
+#include "passes/noted.h"
 
 #include <ctype.h>
 #include <stdio.h>
@@ -159,10 +160,10 @@ bool ebb_is_parameter(const ebb_graph *g, ebb_value v)
     if ((info->flags & EBB_IS_INITIALIZER) == 0 || info->role == EBB_ROLE_CONSTANT ||
         !ebb_dtype_is_float((ebb_dtype)info->type->dtype))
         return false;
-    const char *kind =
-        ebb_props_get(g, &info->props, "pkg.torch.export.graph_signature.InputSpec.kind");
-    return kind != NULL ? strstr(kind, "PARAMETER") != NULL
-                        : g->model->torchscript && ebb_is_name_of_state(ebb_value_name(g, v));
+    ebb_noted_kind kind = ebb_noted_kind_of(g, v);
+    return kind != EBB_NOTED_NOTHING
+               ? kind == EBB_NOTED_PARAMETER
+               : g->model->torchscript && ebb_is_name_of_state(ebb_value_name(g, v));
 }
 
 bool ebb_is_detach(const ebb_graph *g, ebb_node n)

@@ -3,6 +3,9 @@
 #include "passes/trainable.h"
 
 #include "passes/common.h"
+#include "passes/noted.h"
+#include "passes/slots.h"
+#include "passes/weights.h"
 
 #include <ctype.h>
 
@@ -30,23 +33,75 @@ bool ebb_name_is_anonymous(const char *name)
     return true;
 }
 
+/* ---- names ---- */
+
+const char *ebb_last_part(const char *name)
+{
+    size_t at = strlen(name);
+    while (at > 0 && strchr("./:", name[at - 1]) == NULL)
+        at--;
+    return name + at;
+}
+
+bool ebb_name_is_of_statistic(const char *part)
+{
+    return strcmp(part, "running_mean") == 0 || strcmp(part, "running_var") == 0;
+}
+
+bool ebb_name_is_of_buffer(const char *part)
+{
+    static const char *const names[] = {"inv_freq",
+                                        "original_inv_freq",
+                                        "freqs",
+                                        "freqs_cis",
+                                        "cos_cached",
+                                        "sin_cached",
+                                        "cos_cache",
+                                        "sin_cache",
+                                        "position_ids",
+                                        "pe",
+                                        "masked_bias",
+                                        "final_logits_bias",
+                                        "attn_mask",
+                                        "attention_mask",
+                                        "causal_mask",
+                                        "mask",
+                                        "relative_position_index",
+                                        "relative_coords_table",
+                                        "anchors",
+                                        "anchor_points",
+                                        "anchor_grid",
+                                        "grid",
+                                        "stride",
+                                        "strides",
+                                        "mean",
+                                        "std",
+                                        "pixel_mean",
+                                        "pixel_std",
+                                        "image_mean",
+                                        "image_std",
+                                        "window",
+                                        "fb",
+                                        "filterbank",
+                                        "mel_filters",
+                                        "mel_basis"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (strcmp(part, names[i]) == 0)
+            return true;
+    return ebb_name_is_of_statistic(part);
+}
+
+/* ---- use ---- */
+
 static bool is_statistic(const ebb_graph *g, ebb_value v)
 {
     const ebb_value_info *info = ebb_value_of(g, v);
     if (info->role == EBB_ROLE_STATISTIC)
         return true;
-    for (size_t i = 0; i < info->use_count; i++) {
-        ebb_op op = ebb_node_of(g, info->uses[i].node)->op;
-        bool slot = info->uses[i].slot == 3 || info->uses[i].slot == 4;
-        if (slot && ebb_op_has(op, EBB_STATISTICS))
+    for (size_t i = 0; i < info->use_count; i++)
+        if (ebb_use_of(g, info->uses[i]) == EBB_SLOT_STATISTIC)
             return true;
-    }
     return false;
-}
-
-static bool is_size_slot(ebb_op op, uint32_t slot)
-{
-    return op == EBB_OP_RANGE || ((op == EBB_OP_RESIZE || op == EBB_OP_UPSAMPLE) && slot > 0);
 }
 
 static bool computes_sizes(ebb_op op)
@@ -83,7 +138,7 @@ bool ebb_feeds_sizes_alone(const ebb_graph *g, ebb_value v)
         for (size_t i = 0; i < info->use_count; i++) {
             ebb_node n = info->uses[i].node;
             ebb_op op = ebb_node_of(g, n)->op;
-            if (is_size_slot(op, info->uses[i].slot))
+            if (ebb_slot_of(op, info->uses[i].slot) == EBB_SLOT_SIZE)
                 continue;
             if (!computes_sizes(op) || count == MOST)
                 return false;
@@ -104,54 +159,6 @@ bool ebb_trainable_candidate(const ebb_graph *g, ebb_value v)
     return !ours && !is_statistic(g, v) && !ebb_feeds_sizes_alone(g, v);
 }
 
-static bool moves_data(ebb_op op)
-{
-    return ebb_op_has(op, EBB_VIEW) || op == EBB_OP_TRANSPOSE || op == EBB_OP_SLICE ||
-           op == EBB_OP_CONCAT || op == EBB_OP_PAD || op == EBB_OP_CAST || op == EBB_OP_CAST_LIKE ||
-           op == EBB_OP_QUANTIZE_LINEAR || op == EBB_OP_DEQUANTIZE_LINEAR;
-}
-
-/* A scale or a zero point is found by calibration, and is trained where it is named only. */
-static bool is_scale_slot(ebb_op op, uint32_t slot)
-{
-    return (op == EBB_OP_QUANTIZE_LINEAR || op == EBB_OP_DEQUANTIZE_LINEAR) && slot > 0;
-}
-
-static bool is_weight_slot(ebb_op op, uint32_t slot)
-{
-    switch (op) {
-    case EBB_OP_MATMUL:
-    case EBB_OP_FUSED_MATMUL:
-        return slot <= 1;
-    case EBB_OP_GATHER:
-        return slot == 0;
-    case EBB_OP_GEMM:
-        return slot <= 2;
-    case EBB_OP_CONV:
-    case EBB_OP_CONV_TRANSPOSE:
-    case EBB_OP_CONV_NHWC:
-    case EBB_OP_CONV_TRANSPOSE_NHWC:
-    case EBB_OP_BATCH_NORMALIZATION:
-    case EBB_OP_BATCH_NORM_TRAINING:
-    case EBB_OP_LAYER_NORMALIZATION:
-    case EBB_OP_INSTANCE_NORMALIZATION:
-    case EBB_OP_GROUP_NORMALIZATION:
-    case EBB_OP_GROUP_NORM:
-        return slot == 1 || slot == 2;
-    case EBB_OP_RMS_NORM:
-    case EBB_OP_RMS_NORMALIZATION:
-    case EBB_OP_PRELU:
-        return slot == 1;
-    case EBB_OP_RNN:
-    case EBB_OP_GRU:
-    case EBB_OP_LSTM:
-    case EBB_OP_LSTM_TRAINING:
-        return slot >= 1 && slot <= 3;
-    default:
-        return false;
-    }
-}
-
 bool ebb_feeds_weight_slot(const ebb_graph *g, ebb_value v)
 {
     enum { FAR = 6 }; // an exported LSTM weight goes Slice, Concat, Unsqueeze; nothing goes further
@@ -161,69 +168,81 @@ bool ebb_feeds_weight_slot(const ebb_graph *g, ebb_value v)
         for (size_t end = count; done < end; done++) {
             const ebb_value_info *info = ebb_value_of(g, here[done]);
             for (size_t i = 0; i < info->use_count; i++) {
-                ebb_node n = info->uses[i].node;
-                ebb_op op = ebb_node_of(g, n)->op;
-                if (is_weight_slot(op, info->uses[i].slot))
+                ebb_value y = ebb_out(g, info->uses[i].node, 0);
+                ebb_slot slot = ebb_use_of(g, info->uses[i]);
+                if (slot == EBB_SLOT_WEIGHT)
                     return true;
-                if (moves_data(op) && !is_scale_slot(op, info->uses[i].slot) && count < 64 &&
-                    ebb_out(g, n, 0).i != 0)
-                    here[count++] = ebb_out(g, n, 0);
+                if (slot == EBB_SLOT_MOVED && count < 64 && y.i != 0)
+                    here[count++] = y;
             }
         }
     }
     return false;
 }
 
-/* Arithmetic takes parameters too (a bias, a layer scale, the temperature of a softmax), but a lone
- * number there is a constant where the file does not tell. */
-static bool looks_like_a_weight(const ebb_graph *g, ebb_value v)
-{
-    const ebb_value_info *info = ebb_value_of(g, v);
-    int64_t elements;
-    bool scale = info->use_count > 0;
-    if (ebb_feeds_weight_slot(g, v))
-        return true;
-    for (size_t i = 0; scale && i < info->use_count; i++)
-        scale = is_scale_slot(ebb_node_of(g, info->uses[i].node)->op, info->uses[i].slot);
-    if (scale)
-        return false;
-    if (ebb_name_is_anonymous(ebb_value_name(g, v)) || info->use_count == 0)
-        return false;
-    return ebb_type_elements(info->type, &elements) &&
-           (elements > 1 || (elements == 1 && ebb_is_parameter(g, v)));
-}
+/* ---- all of them ---- */
 
-static bool is_marked(const ebb_graph *g, ebb_value v, const char *as)
+static ebb_trainable_source source_of(const ebb_graph *g)
 {
-    const char *kind = ebb_props_get(g, &ebb_value_of(g, v)->props,
-                                     "pkg.torch.export.graph_signature.InputSpec.kind");
-    return kind != NULL && strstr(kind, as) != NULL;
-}
-
-ebb_status ebb_trainable_find(bool *trains, ebb_trainable_source *source, const ebb_graph *g)
-{
-    size_t chosen = 0, bound = 0, marked = 0;
+    bool chosen = false, bound = false, marked = false;
     for (size_t i = 0; i < g->initializer_count; i++) {
         ebb_value v = g->initializers[i];
         if (!ebb_trainable_candidate(g, v))
             continue;
-        chosen += ebb_value_of(g, v)->role == EBB_ROLE_PARAMETER;
-        bound += (ebb_value_of(g, v)->flags & EBB_IS_STATE) != 0;
-        marked += is_marked(g, v, "PARAMETER");
+        chosen |= ebb_value_of(g, v)->role == EBB_ROLE_PARAMETER;
+        bound |= (ebb_value_of(g, v)->flags & EBB_IS_STATE) != 0;
+        marked |= ebb_noted_kind_of(g, v) == EBB_NOTED_PARAMETER;
     }
-    *source = chosen > 0   ? EBB_TRAINABLE_ROLES
-              : bound > 0  ? EBB_TRAINABLE_BINDINGS
-              : marked > 0 ? EBB_TRAINABLE_METADATA
-                           : EBB_TRAINABLE_SLOTS;
+    return chosen   ? EBB_TRAINABLE_ROLES
+           : bound  ? EBB_TRAINABLE_BINDINGS
+           : marked ? EBB_TRAINABLE_METADATA
+                    : EBB_TRAINABLE_SLOTS;
+}
+
+ebb_status ebb_weights_judge(ebb_weight *list, ebb_trainable_source *source, const ebb_graph *g,
+                             ebb_arena *scratch)
+{
+    ebb_judge j = {.g = g, .scratch = scratch};
+    *source = source_of(g);
+    j.marked = *source == EBB_TRAINABLE_METADATA;
     for (size_t i = 0; i < g->initializer_count; i++) {
         ebb_value v = g->initializers[i];
-        if (!ebb_trainable_candidate(g, v) || ebb_value_of(g, v)->role == EBB_ROLE_FROZEN)
+        const ebb_value_info *info = ebb_value_of(g, v);
+        if (!ebb_trainable_candidate(g, v) || info->role == EBB_ROLE_FROZEN)
             continue;
-        trains[v.i] =
-            *source == EBB_TRAINABLE_ROLES      ? ebb_value_of(g, v)->role == EBB_ROLE_PARAMETER
-            : *source == EBB_TRAINABLE_BINDINGS ? (ebb_value_of(g, v)->flags & EBB_IS_STATE) != 0
-            : *source == EBB_TRAINABLE_METADATA ? is_marked(g, v, "PARAMETER")
-                                                : looks_like_a_weight(g, v);
+        bool told = *source == EBB_TRAINABLE_ROLES
+                        ? info->role == EBB_ROLE_PARAMETER
+                        : *source == EBB_TRAINABLE_BINDINGS && (info->flags & EBB_IS_STATE) != 0;
+        if (told)
+            list[v.i].kind = EBB_SURE_WEIGHT;
+        else if (*source == EBB_TRAINABLE_METADATA || *source == EBB_TRAINABLE_SLOTS)
+            EBB_TRY(ebb_weight_judge(&j, v, &list[v.i]));
     }
     return NULL;
+}
+
+bool ebb_weight_matches(const char *patterns, const char *name, const ebb_weight *weight)
+{
+    static const char word[] = "lost";
+    if (ebb_glob(patterns, name))
+        return true;
+    for (const char *at = patterns; weight->lost && (at = strstr(at, word)) != NULL; at++) {
+        bool begins = at == patterns || strchr(",; ", at[-1]) != NULL;
+        if (begins && strchr(",; ", at[sizeof word - 1]) != NULL) // or the end of the text
+            return true;
+    }
+    return false;
+}
+
+ebb_status ebb_trainable_find(bool *trains, ebb_trainable_source *source, const ebb_graph *g)
+{
+    ebb_arena scratch = {0};
+    ebb_weight *list = EBB_NEW(&scratch, ebb_weight, g->value_count);
+    ebb_status status =
+        list != NULL ? ebb_weights_judge(list, source, g, &scratch) : ebb_error_memory();
+    for (size_t i = 0; status == NULL && i < g->initializer_count; i++)
+        if (list[g->initializers[i].i].kind == EBB_SURE_WEIGHT)
+            trains[g->initializers[i].i] = true;
+    ebb_arena_fini(&scratch);
+    return status;
 }

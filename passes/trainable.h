@@ -17,8 +17,30 @@ typedef enum ebb_trainable_source {
 } ebb_trainable_source;
 const char *ebb_trainable_words(ebb_trainable_source source); /* "marked PARAMETER by ..." */
 
-/* trains: by value id. Running statistics and constants are never in the set, nor scalars that only
- * feed arithmetic, unless PyTorch wrote the file: it makes initializers of a module's state alone.
+typedef enum ebb_weight_kind {
+    EBB_NO_WEIGHT = 0,   /* a constant, a statistic, a size */
+    EBB_DOUBTFUL_WEIGHT, /* made of weights, it seems: not trained unless it is named */
+    EBB_SURE_WEIGHT,
+} ebb_weight_kind;
+
+typedef struct ebb_weight {
+    uint8_t kind;     /* ebb_weight_kind */
+    bool lost;        /* sure, though it has neither mark nor name of a parameter */
+    int64_t elements; /* doubtful: of how many numbers it seems to be made; 0: of all */
+    /* Doubtful: why; sure: what it is instead of the parameter; a clause, or NULL. */
+    const char *why;
+} ebb_weight;
+
+/* list: by value id, zeroed. */
+ebb_status ebb_weights_judge(ebb_weight *list, ebb_trainable_source *source, const ebb_graph *g,
+                             ebb_arena *scratch);
+
+/* Whether patterns ("fc*;lost") choose a weight: by its name, or as one of those that are lost, which
+ * the word `lost` stands for. */
+bool ebb_weight_matches(const char *patterns, const char *name, const ebb_weight *weight);
+
+/* Those that are sure. trains: by value id. Running statistics and constants are never in the set,
+ * nor scalars that only feed arithmetic, unless PyTorch wrote the file: it makes initializers of a module's state alone.
  * Nothing is changed. */
 ebb_status ebb_trainable_find(bool *trains, ebb_trainable_source *source, const ebb_graph *g);
 
@@ -28,6 +50,11 @@ bool ebb_trainable_candidate(const ebb_graph *g, ebb_value v);
 
 /* A name that an exporter made up: "val_12", "onnx::MatMul_7", "/fc/Constant_output_0". */
 bool ebb_name_is_anonymous(const char *name);
+
+/* "inv_freq" of "attn.inv_freq", and whether modules give that name to a buffer, or to a statistic. */
+const char *ebb_last_part(const char *name);
+bool ebb_name_is_of_buffer(const char *part);
+bool ebb_name_is_of_statistic(const char *part);
 
 /* Whether an operator takes v as its weight, directly or through Transpose, Slice, Concat and the
  * like; Add, Mul and other arithmetic do not count. */

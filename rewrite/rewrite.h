@@ -86,6 +86,18 @@ typedef struct ebb_skip {
     size_t node_count;
 } ebb_skip;
 
+typedef struct ebb_left_out { /* a weight that is not trained */
+    const char *name, *why;
+} ebb_left_out;
+
+typedef struct ebb_training { /* what pass gradient chose, of what looks like a weight */
+    const char *said;         /* a sentence */
+    size_t trained, weights;
+    size_t lost; /* trained, though an export took mark and name of a parameter */
+    int64_t trained_elements, elements;
+    ebb_left_out *left_out; /* weights - trained of them */
+} ebb_training;
+
 typedef struct ebb_report { /* one pass's; model lifetime of the pipeline's report arena */
     const char *pass;
     ebb_exactness exactness;
@@ -100,6 +112,7 @@ typedef struct ebb_report { /* one pass's; model lifetime of the pipeline's repo
     uint64_t peak_before_bytes, peak_after_bytes; /* 0: not yet weighable (no static shapes) */
     int64_t ns;
     size_t nodes_before, nodes_after;
+    const ebb_training *training; /* of pass gradient, where it chose by itself; else NULL */
 } ebb_report;
 
 /* ---- edit.c: the only way a pass changes a graph ---- */

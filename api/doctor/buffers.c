@@ -17,61 +17,6 @@
 
 enum { NAMES_SHOWN = 4, ELEMENTS_READ = 1 << 22 };
 
-static const char *last_part(const char *name)
-{
-    size_t at = strlen(name);
-    while (at > 0 && strchr("./:", name[at - 1]) == NULL)
-        at--;
-    return name + at;
-}
-
-static bool is_statistic_name(const char *part)
-{
-    return strcmp(part, "running_mean") == 0 || strcmp(part, "running_var") == 0;
-}
-
-static bool is_buffer_name(const char *part)
-{
-    static const char *const names[] = {"inv_freq",
-                                        "original_inv_freq",
-                                        "freqs",
-                                        "freqs_cis",
-                                        "cos_cached",
-                                        "sin_cached",
-                                        "cos_cache",
-                                        "sin_cache",
-                                        "position_ids",
-                                        "pe",
-                                        "masked_bias",
-                                        "attn_mask",
-                                        "attention_mask",
-                                        "causal_mask",
-                                        "mask",
-                                        "relative_position_index",
-                                        "relative_coords_table",
-                                        "anchors",
-                                        "anchor_points",
-                                        "anchor_grid",
-                                        "grid",
-                                        "stride",
-                                        "strides",
-                                        "mean",
-                                        "std",
-                                        "pixel_mean",
-                                        "pixel_std",
-                                        "image_mean",
-                                        "image_std",
-                                        "window",
-                                        "fb",
-                                        "filterbank",
-                                        "mel_filters",
-                                        "mel_basis"};
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        if (strcmp(part, names[i]) == 0)
-            return true;
-    return is_statistic_name(part);
-}
-
 static bool is_infinite_somewhere(const ebb_graph *g, ebb_value v)
 {
     const ebb_tensor *t = ebb_value_of(g, v)->tensor;
@@ -89,7 +34,7 @@ static bool is_infinite_somewhere(const ebb_graph *g, ebb_value v)
 static bool is_of_frozen_norm(ebb_doctor *d, const ebb_graph *g, const bool *trains,
                               const char *name)
 {
-    size_t length = (size_t)(last_part(name) - name);
+    size_t length = (size_t)(ebb_last_part(name) - name);
     const char *beside =
         ebb_arena_printf(&d->arena, "%.*srunning_var", (int)(length < 4096 ? length : 4096), name);
     ebb_value v = beside != NULL && length > 0 ? ebb_value_find(g, beside) : EBB_NO_VALUE;
@@ -99,10 +44,10 @@ static bool is_of_frozen_norm(ebb_doctor *d, const ebb_graph *g, const bool *tra
 /* The pattern that freezes it: all of that name; of a frozen norm, all that the norm has. */
 static const char *pattern_of(ebb_doctor *d, const char *name, bool by_name)
 {
-    const char *part = last_part(name);
-    if (is_statistic_name(part) || !by_name)
+    const char *part = ebb_last_part(name);
+    if (ebb_name_is_of_statistic(part) || !by_name)
         return ebb_arena_printf(&d->arena, "%.*s%s", (int)(part - name), name,
-                                is_statistic_name(part) ? "*" : part);
+                                ebb_name_is_of_statistic(part) ? "*" : part);
     return ebb_arena_printf(&d->arena, "%s%s", part == name ? "" : "*",
                             part == name ? name : part - 1);
 }
@@ -126,7 +71,7 @@ ebb_status ebb_doctor_buffers(ebb_doctor *d, const ebb_graph *g, const bool *tra
         const char *name = ebb_value_name(g, v);
         if (!trains[v.i])
             continue;
-        bool by_name = is_buffer_name(last_part(name));
+        bool by_name = ebb_name_is_of_buffer(ebb_last_part(name));
         bool of_norm = !by_name && is_of_frozen_norm(d, g, trains, name);
         if (!by_name && !of_norm && !is_infinite_somewhere(g, v))
             continue;

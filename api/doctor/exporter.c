@@ -160,7 +160,8 @@ static ebb_status tell_losses_of(ebb_doctor *d, const ebb_graph *g)
     size_t count;
     EBB_TRY(ebb_lost_list(&lost, &count, g, &d->arena));
     for (size_t i = 0; i < count; i++) {
-        ebb_finding *f = ebb_doctor_add(d, EBB_WARNING, kinds[lost[i].kind]);
+        const bool trains = lost[i].kind == EBB_LOST_NAME; // all the same
+        ebb_finding *f = ebb_doctor_add(d, trains ? EBB_REMARK : EBB_WARNING, kinds[lost[i].kind]);
         if (f == NULL)
             return ebb_error_memory();
         f->what = lost[i].sentence;

@@ -19,53 +19,40 @@
 #include "onnx/graph/infer.h"
 #include "passes/common.h"
 #include "passes/passes.h"
-#include "passes/gradient/reverse.h"
-#include "passes/trainable.h"
+#include "passes/gradient/chosen.h"
 
 /* ---- what is trained ---- */
 
+typedef struct choice { /* context of the reverse */
+    ebb_value unscale;  /* 1 / ebb.loss_scale; none: the loss is not scaled */
+    ebb_chosen chosen;
+} choice;
+
 static ebb_status choose_parameters(ebb_reverse *r, bool again)
 {
-    ebb_edit *e = r->e;
-    ebb_graph *g = r->g;
-    const char *train = ebb_option_string(e, "train"), *freeze = ebb_option_string(e, "freeze");
-    ebb_trainable_source source;
-    size_t matched = 0, frozen = 0, count = 0;
-    EBB_TRY(ebb_trainable_find(r->trains, &source, g));
-    for (size_t i = 0; i < g->initializer_count; i++) {
-        ebb_value v = g->initializers[i];
-        const char *name = ebb_value_name(g, v);
-        if (!ebb_trainable_candidate(g, v))
-            continue;
-        if (train != NULL) {
-            r->trains[v.i] = ebb_glob(train, name);
-            matched += r->trains[v.i];
-        }
-        if (freeze != NULL && ebb_glob(freeze, name)) {
-            r->trains[v.i] = false;
-            frozen++;
-        }
-        count += r->trains[v.i];
-    }
-    if (train != NULL && matched == 0)
-        return ebb_error(EBB_USAGE, "gradient: no weight's name matches train=%s", train);
-    if (freeze != NULL && frozen == 0)
-        return ebb_error(EBB_USAGE, "gradient: no weight's name matches freeze=%s", freeze);
+    const ebb_chosen *chosen = &((const choice *)r->context)->chosen;
+    size_t count;
+    EBB_TRY(ebb_chosen_take(chosen, r, &count));
     if (count == 0)
         return ebb_hint(ebb_error(EBB_USAGE, "gradient: the model has no weights to train"),
                         "name them with --train 'PATTERN'");
     if (again)
         return NULL;
-    return ebb_note(e, "%zu parameters are trained, %s", count,
-                    train != NULL ? "matching train=" : ebb_trainable_words(source));
+    size_t lost = ebb_chosen_lost(chosen, r);
+    const char *how =
+        chosen->train != NULL ? "matching train=" : ebb_trainable_words(chosen->source);
+    return lost == 0 ? ebb_note(r->e, "%zu parameters are trained, %s", count, how)
+                     : ebb_note(r->e,
+                                "%zu parameters are trained, %s; %zu of them had lost their "
+                                "names, and stand where operators expect weights",
+                                count, how, lost);
 }
 
 /* ---- contributions ---- */
 
-/* 1 / ebb.loss_scale; none: the loss is not scaled. */
 static ebb_value unscale_of(const ebb_reverse *r)
 {
-    return *(const ebb_value *)r->context;
+    return ((const choice *)r->context)->unscale;
 }
 
 /* The loss was scaled, and so is every gradient; the parameter's own shall be what it is. */
@@ -175,7 +162,7 @@ static ebb_status seed(ebb_reverse *r)
     EBB_TRY(loss_scale(r, &one));
     if (one.i != 0) {
         r->b.name = "ebb.loss_scale";
-        *(ebb_value *)r->context = ebb_emit(&r->b, EBB_OP_RECIPROCAL, one);
+        ((choice *)r->context)->unscale = ebb_emit(&r->b, EBB_OP_RECIPROCAL, one);
         r->b.name = NULL;
     } else {
         one = ebb_const_like(&r->b, g->loss, 1.0);
@@ -241,9 +228,8 @@ static ebb_status run(ebb_edit *e)
 {
     ebb_graph *g = e->g;
     size_t steps;
-    ebb_value unscale = EBB_NO_VALUE;
-    ebb_reverse r = {
-        .e = e, .g = g, .adjust = leave_padding, .finish = finish, .context = &unscale};
+    choice c = {0};
+    ebb_reverse r = {.e = e, .g = g, .adjust = leave_padding, .finish = finish, .context = &c};
     r.straight = strcmp(ebb_option_string(e, "straight-through"), "on") == 0;
     if (g->loss.i == 0)
         return ebb_hint(ebb_error(EBB_USAGE, "gradient: the graph has no loss"),
@@ -255,6 +241,7 @@ static ebb_status run(ebb_edit *e)
     EBB_EACH_NODE(g, n)
         if (ebb_node_of(g, n)->phase == EBB_PHASE_NONE)
             ebb_node_of(g, n)->phase = EBB_FORWARD;
+    EBB_TRY(ebb_chosen_open(&c.chosen, e));
     EBB_TRY(open(&r));
     EBB_TRY(count_steps(&r, &steps));
     if (!r.counts[g->loss.i]) {
@@ -263,6 +250,7 @@ static ebb_status run(ebb_edit *e)
         return steps == 0 ? none
                           : ebb_hint(none, "--straight-through lets gradients pass quantisation");
     }
+    EBB_TRY(ebb_chosen_tell(&c.chosen, &r));
     for (size_t i = 0; i < g->initializer_count; i++) {
         ebb_value v = g->initializers[i];
         if (!r.trains[v.i])
@@ -285,8 +273,9 @@ static ebb_status run(ebb_edit *e)
 
 // clang-format off
 static const ebb_option options[] = {
-    {"train",  EBB_OPTION_STRING, NULL, NULL, "patterns of the weights to train, separated by ; or space"},
-    {"freeze", EBB_OPTION_STRING, NULL, NULL, "patterns of the weights not to train"},
+    {"train",  EBB_OPTION_STRING, NULL, NULL, "patterns of the weights to train, separated by ; or space; the word lost: those that an export took the names of"},
+    {"freeze", EBB_OPTION_STRING, NULL, NULL, "patterns of the weights not to train, and the same word"},
+    {"partial", EBB_OPTION_CHOICE, "refuse", "refuse|allow", "where less than half of what looks like a weight would be trained, and neither of those is given"},
     {"padding", EBB_OPTION_CHOICE, "keep", "keep|train", "an embedding's one row of zeros: keep it zero, or train it"},
     {"straight-through", EBB_OPTION_CHOICE, "off", "off|on", "pass gradients straight through Round, Floor, Ceil, Sign and QuantizeLinear, whose derivative is 0"},
     {0},

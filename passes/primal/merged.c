@@ -18,18 +18,14 @@
  */
 #include "passes/primal/merged.h"
 
-#include <ctype.h>
-#include <stdio.h>
-
 #include "passes/common.h"
+#include "passes/noted.h"
 #include "passes/primal/copied.h"
 #include "passes/primal/dropped.h"
 #include "passes/primal/lost.h"
+#include "passes/slots.h"
 #include "passes/primal/unfolded.h"
 #include "passes/trainable.h"
-
-static const char kind_key[] = "pkg.torch.export.graph_signature.InputSpec.kind";
-static const char source_key[] = "pkg.torch.onnx.original_node_name";
 
 /* ---- copies ---- */
 
@@ -69,39 +65,11 @@ static bool is_uniform(const ebb_tensor *t)
 
 /* ---- whose parameter a use reads, by the exporter's note at the node ---- */
 
-enum { MOST_SOURCES = 16, LONGEST = 400 };
-
-typedef struct sources { /* "p_b2_weight", ...: what a call reads of the module's state */
-    char name[MOST_SOURCES][LONGEST];
-    int count;
-} sources;
-
-static void read_sources(sources *s, const ebb_graph *g, ebb_node n, bool statistic)
-{
-    const char *at = ebb_props_get(g, &ebb_node_of(g, n)->props, "pkg.torch.onnx.fx_node");
-    s->count = 0;
-    at = at != NULL ? strstr(at, "args = (") : NULL;
-    while (at != NULL && (at = strchr(at, '%')) != NULL && s->count < MOST_SOURCES) {
-        size_t length = strspn(++at, "abcdefghijklmnopqrstuvwxyz"
-                                     "ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_");
-        bool wanted = strncmp(at, statistic ? "b_" : "p_", 2) == 0 && length < LONGEST;
-        if (wanted)
-            (void)snprintf(s->name[s->count++], LONGEST, "%.*s", (int)length, at);
-        at += length;
-    }
-}
-
-static bool ends_in(const char *name, const char *end)
-{
-    size_t length = strlen(name), tail = strlen(end);
-    return length > tail && strcmp(name + length - tail, end) == 0;
-}
-
-static const char *only_one_that_ends_in(const sources *s, const char *end)
+static const char *only_one_that_ends_in(const ebb_noted *s, const char *end)
 {
     const char *found = NULL;
     for (int i = 0; i < s->count; i++) {
-        if (!ends_in(s->name[i], end))
+        if (!ebb_ends_in(s->name[i], end))
             continue;
         if (found != NULL)
             return NULL;
@@ -118,7 +86,7 @@ static bool is_own(const ebb_graph *g, ebb_use use)
 }
 
 /* Which of them this operand is; NULL: they do not tell. own: that of the initializer, or "". */
-static const char *source_of(const sources *s, const ebb_graph *g, ebb_use use, const char *own)
+static const char *source_of(const ebb_noted *s, const ebb_graph *g, ebb_use use, const char *own)
 {
     ebb_op op = ebb_node_of(g, use.node)->op;
     for (int i = 0; i < s->count; i++)
@@ -126,32 +94,11 @@ static const char *source_of(const sources *s, const ebb_graph *g, ebb_use use, 
             return s->name[i];
     if (!is_own(g, use))
         return NULL;
-    if (ebb_op_has(op, EBB_STATISTICS) && use.slot >= 3)
+    if (ebb_slot_of(op, use.slot) == EBB_SLOT_STATISTIC)
         return only_one_that_ends_in(s, use.slot == 3 ? "_running_mean" : "_running_var");
     if (s->count == 1)
         return s->name[0];
     return only_one_that_ends_in(s, use.slot == 2 || op == EBB_OP_ADD ? "_bias" : "_weight");
-}
-
-/* "b2.weight" of "p_b2_weight" where the node's innermost module is "b2"; else NULL. */
-static const char *name_of_source(const ebb_graph *g, ebb_node n, const char *source,
-                                  ebb_arena *scratch)
-{
-    const char *scopes = ebb_props_get(g, &ebb_node_of(g, n)->props, "pkg.torch.onnx.name_scopes");
-    const char *end = scopes != NULL ? strrchr(scopes, ',') : NULL, *begin;
-    if (end == NULL || end == scopes || end[-1] != '\'')
-        return NULL;
-    for (begin = --end; begin > scopes && begin[-1] != '\'';)
-        begin--;
-    const char *rest = source + 2; // behind "p_"
-    for (const char *c = begin; c < end; c++, rest++) {
-        char plain = isalnum((unsigned char)*c) ? (char)tolower((unsigned char)*c) : '_';
-        if (plain != (char)tolower((unsigned char)*rest))
-            return NULL;
-    }
-    return end > begin && rest[0] == '_'
-               ? ebb_arena_printf(scratch, "%.*s.%s", (int)(end - begin), begin, rest + 1)
-               : NULL;
 }
 
 /* ---- uses that the file tells apart ---- */
@@ -180,7 +127,7 @@ typedef struct parting {
     merged *list;      /* by value id */
     ebb_value *copies; /* by the id of a source: the copy that was made for it */
     size_t value_count, source_count;
-    sources sources; /* of the node that was looked at last */
+    ebb_noted sources; /* of the node that was looked at last */
 } parting;
 
 static bool same_key(const key *a, const key *b)
@@ -189,12 +136,9 @@ static bool same_key(const key *a, const key *b)
            a->slot == b->slot && a->constant == b->constant;
 }
 
-static bool is_fixed_slot(ebb_op op, uint32_t slot)
+static bool is_fixed(ebb_slot slot)
 {
-    return op == EBB_OP_RANGE ||
-           (slot > 0 && (op == EBB_OP_RESIZE || op == EBB_OP_UPSAMPLE || op == EBB_OP_CLIP ||
-                         op == EBB_OP_POW || op == EBB_OP_PAD || op == EBB_OP_DROPOUT ||
-                         op == EBB_OP_QUANTIZE_LINEAR || op == EBB_OP_DEQUANTIZE_LINEAR));
+    return slot == EBB_SLOT_SIZE || slot == EBB_SLOT_SCALE || slot == EBB_SLOT_BOUND;
 }
 
 static bool may_be_merged(const ebb_graph *g, ebb_value v)
@@ -210,19 +154,18 @@ static ebb_status key_of(parting *m, key *k, ebb_use use, ebb_value v)
 {
     ebb_graph *g = m->g;
     const ebb_value_info *info = ebb_value_of(g, v);
-    ebb_op op = ebb_node_of(g, use.node)->op;
-    bool statistic = ebb_op_has(op, EBB_STATISTICS) && (use.slot == 3 || use.slot == 4);
-    const char *own = ebb_props_get(g, &info->props, source_key), *source = NULL;
+    bool statistic = ebb_use_of(g, use) == EBB_SLOT_STATISTIC;
+    const char *own = ebb_props_get(g, &info->props, EBB_NOTED_NAME), *source = NULL;
     *k = (key){0};
     if (is_uniform(info->tensor)) {
-        read_sources(&m->sources, g, use.node, statistic);
+        ebb_noted_sources(&m->sources, g, use.node, statistic ? "b_" : "p_");
         source = source_of(&m->sources, g, use, own != NULL ? own : "");
     }
     if (source != NULL && (k->source = ebb_graph_intern(g, source)).i == 0)
         return ebb_error_memory();
     if (source == NULL && statistic)
         *k = (key){.statistic = use.node, .slot = use.slot};
-    k->constant = source == NULL && is_fixed_slot(op, use.slot);
+    k->constant = source == NULL && is_fixed(ebb_use_of(g, use));
     return NULL;
 }
 
@@ -230,7 +173,7 @@ static ebb_status key_of(parting *m, key *k, ebb_use use, ebb_value v)
  * first. */
 static int score_of(const ebb_graph *g, ebb_value v, const key *k)
 {
-    const char *own = ebb_props_get(g, &ebb_value_of(g, v)->props, source_key);
+    const char *own = ebb_props_get(g, &ebb_value_of(g, v)->props, EBB_NOTED_NAME);
     const char *source = ebb_text(g, k->source);
     if (k->source.i != 0)
         return own != NULL && strcmp(source, own) == 0 ? 4 : source[0] == 'p' ? 2 : 1;
@@ -269,7 +212,7 @@ static const char *name_of_copy(parting *m, const key *k, ebb_use use)
     const ebb_graph *g = m->g;
     const char *name = NULL;
     if (k->source.i != 0)
-        name = name_of_source(g, use.node, ebb_text(g, k->source), m->scratch);
+        name = ebb_noted_name(g, use.node, ebb_text(g, k->source), m->scratch);
     if (name != NULL)
         return name;
     if (k->statistic.i != 0)
@@ -292,13 +235,13 @@ static ebb_status copy_for(parting *m, ebb_value *copy, const key *k, ebb_use us
         return ebb_error_memory();
     EBB_TRY(ebb_initializer_copy(g, v, name, copy));
     EBB_TRY(mark(g, *copy, EBB_MERGED_WITH, ebb_value_name(g, v)));
-    if (ebb_props_get(g, &ebb_value_of(g, v)->props, kind_key) != NULL)
-        EBB_TRY(mark(g, *copy, kind_key,
+    if (ebb_props_get(g, &ebb_value_of(g, v)->props, EBB_NOTED_KIND) != NULL)
+        EBB_TRY(mark(g, *copy, EBB_NOTED_KIND,
                      k->constant        ? "CONSTANT_TENSOR"
                      : source[0] == 'p' ? "PARAMETER"
                                         : "BUFFER"));
-    if (ebb_props_get(g, &ebb_value_of(g, v)->props, source_key) != NULL)
-        EBB_TRY(mark(g, *copy, source_key, source));
+    if (ebb_props_get(g, &ebb_value_of(g, v)->props, EBB_NOTED_NAME) != NULL)
+        EBB_TRY(mark(g, *copy, EBB_NOTED_NAME, source));
     if (k->constant)
         ebb_value_of(g, *copy)->role = EBB_ROLE_CONSTANT;
     return NULL;

@@ -23,6 +23,7 @@
 #include "passes/primal/merged.h"
 #include "passes/primal/unfolded.h"
 #include "passes/passes.h"
+#include "passes/trainable.h"
 
 /* ---- initializers that were merged ---- */
 
@@ -353,20 +354,55 @@ static ebb_status note_what_is_lost(ebb_edit *e)
     return NULL;
 }
 
+/* Whether the options of pass gradient, which are given here too, train the scale or the bias of n. A
+ * norm without either is trained unless only some weights are. */
+static bool is_trained(const ebb_edit *e, ebb_node n, const ebb_weight *weights)
+{
+    const char *train = ebb_option_string(e, "train"), *freeze = ebb_option_string(e, "freeze");
+    bool any = false, has = false;
+    for (uint32_t slot = 1; slot <= 2; slot++) {
+        ebb_value v = ebb_in(e->g, n, slot);
+        if (!is_own_initializer(e->g, v))
+            continue;
+        const char *name = ebb_value_name(e->g, v);
+        has |= weights[v.i].kind == EBB_SURE_WEIGHT;
+        any |= (train != NULL ? ebb_weight_matches(train, name, &weights[v.i])
+                              : weights[v.i].kind == EBB_SURE_WEIGHT) &&
+               (freeze == NULL || !ebb_weight_matches(freeze, name, &weights[v.i]));
+    }
+    return any || (!has && train == NULL);
+}
+
+static ebb_status set_batch_norm(ebb_edit *e, ebb_node n, const ebb_weight *weights)
+{
+    const char *how = ebb_option_string(e, "batch-norm");
+    bool train = strcmp(how, "train") == 0;
+    if (strcmp(how, "trained") == 0)
+        train = is_trained(e, n, weights);
+    return train ? train_batch_norm(e, n) : freeze_batch_norm(e, n);
+}
+
 static ebb_status run(ebb_edit *e)
 {
     const char *dropout = ebb_option_string(e, "dropout");
-    bool train = strcmp(ebb_option_string(e, "batch-norm"), "train") == 0;
+    ebb_trainable_source source;
+    ebb_weight *weights;
     bool on = strcmp(dropout, "on") == 0, keep = strcmp(dropout, "keep") == 0;
-    EBB_TRY(take_back(e, !train, !keep && (!on || ebb_option_given(e, "ratio"))));
+    bool all = strcmp(ebb_option_string(e, "batch-norm"), "train") == 0;
+    EBB_TRY(take_back(e, !all, !keep && (!on || ebb_option_given(e, "ratio"))));
     EBB_TRY(part_merged(e));
     if (ebb_option_int(e, "split-shared") != 0)
         EBB_TRY(split_shared(e));
+    weights = EBB_SCRATCH(e, ebb_weight, e->g->value_count);
+    if (weights == NULL)
+        return ebb_error_memory();
+    if (strcmp(ebb_option_string(e, "batch-norm"), "trained") == 0)
+        EBB_TRY(ebb_weights_judge(weights, &source, e->g, e->scratch));
     ebb_drop_path path;
     EBB_EACH_NODE(e->g, n) {
         ebb_op op = ebb_node_of(e->g, n)->op;
         if (op == EBB_OP_BATCH_NORMALIZATION)
-            EBB_TRY(train ? train_batch_norm(e, n) : freeze_batch_norm(e, n));
+            EBB_TRY(set_batch_norm(e, n, weights));
         if (op == EBB_OP_DROPOUT && !keep)
             EBB_TRY(set_dropout(e, n, on));
         if (!keep && ebb_drop_path_at(e->g, n, &path))
@@ -379,7 +415,9 @@ static ebb_status run(ebb_edit *e)
 static const ebb_option options[] = {
     {"dropout",      EBB_OPTION_CHOICE, "on",      "on|off|keep",  "on: active, seeded by ebb.key; off: removed; keep: as the file has it"},
     {"ratio",        EBB_OPTION_FLOAT,  NULL,      "[0, 1)",       "the same dropout ratio everywhere"},
-    {"batch-norm",   EBB_OPTION_CHOICE, "train",   "train|frozen", "train: by the batch; frozen: by the running statistics"},
+    {"batch-norm",   EBB_OPTION_CHOICE, "train",   "train|frozen|trained", "train: by the batch; frozen: by the running statistics; trained: by the batch where train= and freeze= leave its scale or bias to be trained"},
+    {"train",        EBB_OPTION_STRING, NULL,      NULL,           "for batch-norm=trained: as pass gradient has it"},
+    {"freeze",       EBB_OPTION_STRING, NULL,      NULL,           "the same"},
     {"statistics",   EBB_OPTION_CHOICE, "pytorch", "pytorch|onnx", "running variance of N elements: divided by N-1 (pytorch) or N (onnx)"},
     {"seed",         EBB_OPTION_INT,    "1",       "[0, inf)",     "of the random key"},
     {"split-shared", EBB_OPTION_INT,    "0",       "[0, 1]",       "1: separate equal parameters that the exporter merged"},

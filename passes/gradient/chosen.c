@@ -1,0 +1,182 @@
+/* chosen.c: which weights pass gradient trains, and what is said of those that it does not. */
+#include "passes/gradient/chosen.h"
+
+#include "passes/common.h"
+
+ebb_status ebb_chosen_open(ebb_chosen *chosen, ebb_edit *e)
+{
+    *chosen = (ebb_chosen){.train = ebb_option_string(e, "train"),
+                           .freeze = ebb_option_string(e, "freeze"),
+                           .value_count = e->g->value_count};
+    chosen->list = EBB_SCRATCH(e, ebb_weight, e->g->value_count);
+    if (chosen->list == NULL)
+        return ebb_error_memory();
+    return ebb_weights_judge(chosen->list, &chosen->source, e->g, e->scratch);
+}
+
+ebb_status ebb_chosen_take(const ebb_chosen *chosen, ebb_reverse *r, size_t *count)
+{
+    const ebb_graph *g = r->g;
+    size_t matched = 0, frozen = 0;
+    *count = 0;
+    for (size_t i = 0; i < g->initializer_count; i++) {
+        ebb_value v = g->initializers[i];
+        if (v.i >= chosen->value_count || !ebb_trainable_candidate(g, v))
+            continue;
+        const ebb_weight *weight = &chosen->list[v.i];
+        const char *name = ebb_value_name(g, v);
+        r->trains[v.i] = weight->kind == EBB_SURE_WEIGHT;
+        if (chosen->train != NULL) {
+            r->trains[v.i] = ebb_weight_matches(chosen->train, name, weight);
+            matched += r->trains[v.i];
+        }
+        if (chosen->freeze != NULL && ebb_weight_matches(chosen->freeze, name, weight)) {
+            r->trains[v.i] = false;
+            frozen++;
+        }
+        *count += r->trains[v.i];
+    }
+    if (chosen->train != NULL && matched == 0)
+        return ebb_error(EBB_USAGE, "gradient: no weight's name matches train=%s", chosen->train);
+    if (chosen->freeze != NULL && frozen == 0)
+        return ebb_error(EBB_USAGE, "gradient: no weight's name matches freeze=%s", chosen->freeze);
+    return NULL;
+}
+
+/* ---- what is said of it ---- */
+
+size_t ebb_chosen_lost(const ebb_chosen *chosen, const ebb_reverse *r)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < r->g->initializer_count; i++) {
+        ebb_value v = r->g->initializers[i];
+        count += v.i < chosen->value_count && r->trains[v.i] && chosen->list[v.i].lost;
+    }
+    return count;
+}
+
+/* What exporters must be told to keep all weights as they are. */
+static const char *call_that_keeps_all(const ebb_chosen *chosen, const ebb_graph *g)
+{
+    if (chosen->source == EBB_TRAINABLE_METADATA)
+        return "export with torch.onnx.export(..., dynamo=True, optimize=False), which keeps all "
+               "of "
+               "them; --allow-partial trains these alone, --train 'PATTERN' chooses";
+    if (g->model->torchscript)
+        return "export with torch.onnx.export(..., dynamo=False, "
+               "training=TrainingMode.TRAINING, do_constant_folding=False), which keeps all of "
+               "them; --allow-partial trains these alone, --train 'PATTERN' chooses";
+    return "export without constant folding, which keeps all of them; --allow-partial trains these "
+           "alone, --train 'PATTERN' chooses";
+}
+
+static const char frozen[] = "frozen", not_asked_for[] = "not asked for";
+
+static const char *reason_of(const ebb_chosen *chosen, const ebb_reverse *r, ebb_value v)
+{
+    const ebb_weight *weight = &chosen->list[v.i];
+    const char *name = ebb_value_name(r->g, v);
+    if (chosen->freeze != NULL && ebb_weight_matches(chosen->freeze, name, weight))
+        return frozen;
+    if (chosen->train != NULL && !ebb_weight_matches(chosen->train, name, weight))
+        return not_asked_for;
+    return weight->kind == EBB_DOUBTFUL_WEIGHT ? weight->why : "the loss does not depend on it";
+}
+
+/* Takes down all that looks like a weight or is trained. NULL: no memory. */
+static ebb_training *count_weights(const ebb_chosen *chosen, const ebb_reverse *r)
+{
+    const ebb_graph *g = r->g;
+    ebb_arena *keep = r->e->keep;
+    ebb_training *t = EBB_NEW(keep, ebb_training, 1);
+    ebb_left_out *left = EBB_NEW(keep, ebb_left_out, g->initializer_count + 1);
+    if (t == NULL || left == NULL)
+        return NULL;
+    t->left_out = left;
+    for (size_t i = 0; i < g->initializer_count; i++) {
+        ebb_value v = g->initializers[i];
+        int64_t elements;
+        if (v.i >= chosen->value_count || !ebb_trainable_candidate(g, v) ||
+            !ebb_type_elements(ebb_value_of(g, v)->type, &elements))
+            continue;
+        bool trains = r->trains[v.i] && r->counts[v.i];
+        const ebb_weight *weight = &chosen->list[v.i];
+        if (!trains && weight->kind == EBB_NO_WEIGHT)
+            continue;
+        if (weight->kind == EBB_DOUBTFUL_WEIGHT && !trains && weight->elements > 0)
+            elements = weight->elements; // of the table, not of what was looked up in it
+        if (!trains)
+            left[t->weights - t->trained] = (ebb_left_out){
+                ebb_arena_strdup(keep, ebb_value_name(g, v)), reason_of(chosen, r, v)};
+        if (!trains && left[t->weights - t->trained].name == NULL)
+            return NULL;
+        t->weights++;
+        t->trained += trains;
+        t->lost += trains && weight->lost;
+        t->elements += elements;
+        t->trained_elements += trains ? elements : 0;
+    }
+    return t;
+}
+
+/* "training 42 of 44 weights, 99.9 % of the elements; not: 'a' (why), 'b' (why) and 3 more" */
+static const char *sentence_of(const ebb_training *t, ebb_arena *arena)
+{
+    enum { SHOWN = 4 };
+    size_t others = t->weights - t->trained;
+    double share = t->elements > 0 ? 100.0 * (double)t->trained_elements / (double)t->elements : 0;
+    if (others > 0 && share > 99.9 && t->trained_elements < t->elements)
+        share = 99.9; // not 100, which would say that nothing is left
+    const char *text =
+        ebb_arena_printf(arena, "training %zu of %zu weights, %.*f %% of the elements", t->trained,
+                         t->weights, others > 0 ? 1 : 0, share);
+    size_t named = 0; // what somebody left out is known to them
+    for (size_t i = 0; i < others && text != NULL; i++) {
+        const ebb_left_out *o = &t->left_out[i];
+        if (o->why != frozen && o->why != not_asked_for && named++ < SHOWN)
+            text = ebb_arena_printf(arena, "%s%s'%.200s' (%s)", text, named == 1 ? "; not: " : ", ",
+                                    o->name, o->why);
+    }
+    if (named > SHOWN && text != NULL)
+        text = ebb_arena_printf(arena, "%s and %zu more", text, named - SHOWN);
+    return text;
+}
+
+/* Weights that stand in for others are trained, and said to be what they are. */
+static ebb_status tell_stand_ins(const ebb_chosen *chosen, const ebb_reverse *r)
+{
+    size_t count = 0;
+    ebb_value first = EBB_NO_VALUE;
+    for (size_t i = 0; i < r->g->initializer_count; i++) {
+        ebb_value v = r->g->initializers[i];
+        if (v.i >= chosen->value_count || !r->trains[v.i] || !r->counts[v.i] ||
+            chosen->list[v.i].kind != EBB_SURE_WEIGHT || chosen->list[v.i].why == NULL)
+            continue;
+        first = count++ == 0 ? v : first;
+    }
+    if (count == 0)
+        return NULL;
+    if (count == 1)
+        return ebb_note(r->e, "'%s': %s", ebb_value_name(r->g, first), chosen->list[first.i].why);
+    return ebb_note(r->e, "'%s' and %zu more: %s", ebb_value_name(r->g, first), count - 1,
+                    chosen->list[first.i].why);
+}
+
+ebb_status ebb_chosen_tell(const ebb_chosen *chosen, const ebb_reverse *r)
+{
+    ebb_edit *e = r->e;
+    if (chosen->source == EBB_TRAINABLE_ROLES || chosen->source == EBB_TRAINABLE_BINDINGS)
+        return NULL;
+    ebb_training *t = count_weights(chosen, r);
+    if (t == NULL || (t->said = sentence_of(t, e->keep)) == NULL)
+        return ebb_error_memory();
+    bool asked = chosen->train != NULL || chosen->freeze != NULL ||
+                 strcmp(ebb_option_string(e, "partial"), "allow") == 0;
+    if (!asked && t->trained_elements < t->elements - t->trained_elements)
+        return ebb_hint(
+            ebb_error(EBB_REJECTED, "gradient: less than half would be trained: %s", t->said), "%s",
+            call_that_keeps_all(chosen, r->g));
+    e->report->training = t;
+    EBB_TRY(tell_stand_ins(chosen, r));
+    return ebb_note(e, "%s", t->said);
+}

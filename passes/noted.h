@@ -1,0 +1,48 @@
+/* noted.h: what PyTorch's dynamo exporter notes in a file beside the graph.
+ *
+ * An initializer is marked as a parameter or a buffer, where it kept its name. A node says which call
+ * it stands for and what that reads of the module's state, also where folding left another tensor:
+ *
+ *     "%linear : [num_users=1] = call_function[target=torch.ops.aten.linear.default]
+ *          (args = (%x, %p_fc_weight, %p_fc_bias), kwargs = {})"       p_: parameter, b_: buffer
+ */
+#ifndef EBB_PASSES_NOTED_H
+#define EBB_PASSES_NOTED_H
+
+#include "onnx/graph/graph.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define EBB_NOTED_KIND "pkg.torch.export.graph_signature.InputSpec.kind"
+#define EBB_NOTED_NAME "pkg.torch.onnx.original_node_name"
+
+typedef enum ebb_noted_kind {
+    EBB_NOTED_NOTHING = 0, /* no mark */
+    EBB_NOTED_PARAMETER,
+    EBB_NOTED_OTHER, /* a buffer or a constant */
+} ebb_noted_kind;
+
+ebb_noted_kind ebb_noted_kind_of(const ebb_graph *g, ebb_value v);
+
+enum { EBB_NOTED_SOURCES = 16, EBB_NOTED_LONGEST = 400 };
+
+typedef struct ebb_noted { /* "p_fc_weight", ...: what a call reads of the module's state */
+    char name[EBB_NOTED_SOURCES][EBB_NOTED_LONGEST];
+    int count;
+    bool call; /* the node has such a note */
+} ebb_noted;
+
+/* Those that begin with `begin`: "p_", "b_". */
+void ebb_noted_sources(ebb_noted *noted, const ebb_graph *g, ebb_node n, const char *begin);
+
+bool ebb_ends_in(const char *name, const char *end);
+
+/* "b2.weight" of "p_b2_weight" where the node's innermost module is "b2"; else NULL. */
+const char *ebb_noted_name(const ebb_graph *g, ebb_node n, const char *source, ebb_arena *scratch);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,233 @@
+/* values.c: what the numbers of a tensor look like.
+ *
+ * Weights that were drawn and trained do not come again, and do not follow from their neighbours.
+ * Three tests tell what does:
+ *
+ *   numbers     of a sample that is in order: how many differ, are whole, are beyond what trains
+ *   along axes  x[k+1] + x[k-1] = c x[k] holds for sines and cosines (c = 2 cos w), equal steps (2)
+ *               and powers (q + 1/q), of any line along an axis; and so for the steps between its
+ *               elements where a constant was added
+ *   across      x[k+1] = x[k] everywhere along an axis
+ *
+ * Numbers of 16 bits come again by themselves, so that nothing is said of tensors that hold only such.
+ */
+#include "passes/values.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    SAMPLE = 1 << 14, /* elements; of more, one of each share of them */
+    FEWEST = 12,      /* elements of which anything is said */
+    LINES = 48,       /* that are followed along an axis */
+    LONGEST = 96,     /* elements of a line */
+    SHORTEST = 6,
+};
+
+const char *ebb_look_words(ebb_look look)
+{
+    static const char *const words[EBB_LOOK_COUNT] = {
+        [EBB_LOOK_DRAWN] = "",
+        [EBB_LOOK_EQUAL] = "all of its values are equal",
+        [EBB_LOOK_MASK] = "its values are those of a mask",
+        [EBB_LOOK_WHOLE] = "its values are whole numbers",
+        [EBB_LOOK_COMPUTED] = "its values are computed, as sines, steps or powers are",
+        [EBB_LOOK_EXPANDED] = "its values are the same along an axis, along which a smaller one "
+                              "was repeated",
+        [EBB_LOOK_LOOKED_UP] = "its values come again, as those that were looked up in a smaller "
+                               "table",
+        [EBB_LOOK_PADDED] = "a part of it is zero, which was put beside a weight",
+    };
+    return words[look];
+}
+
+/* ---- a sample of the numbers ---- */
+
+typedef struct sample {
+    double *list; /* in order */
+    size_t count, distinct, zeros;
+    bool whole, huge, short_floats; /* all whole; one at least; all have 11 bits of fraction */
+} sample;
+
+static int by_size(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static bool has_11_bits(double x)
+{
+    int exponent;
+    double scaled = ldexp(frexp(x, &exponent), 11);
+    return scaled == trunc(scaled);
+}
+
+/* One of each share, at another place in each: an equal stride would meet a period. */
+static int64_t place_of(int64_t i, int64_t count)
+{
+    if (count <= SAMPLE)
+        return i;
+    int64_t share = count / SAMPLE;
+    return i * share + (int64_t)((uint64_t)i * UINT64_C(2654435761) % (uint64_t)share);
+}
+
+static bool take_sample(sample *s, const ebb_tensor *t, int64_t count, ebb_arena *scratch)
+{
+    *s = (sample){.count = (size_t)(count < SAMPLE ? count : SAMPLE), .whole = true};
+    s->short_floats = true;
+    s->list = EBB_NEW(scratch, double, s->count);
+    if (s->list == NULL)
+        return false;
+    for (size_t i = 0; i < s->count; i++) {
+        double x = ebb_tensor_double(t, place_of((int64_t)i, count));
+        s->huge |= !(fabs(x) < 1e4);
+        s->whole &= x == trunc(x);
+        s->short_floats &= has_11_bits(x);
+        s->zeros += x == 0;
+        s->list[i] = isnan(x) ? INFINITY : x;
+    }
+    qsort(s->list, s->count, sizeof *s->list, by_size);
+    for (size_t i = 0; i < s->count; i++)
+        s->distinct += i == 0 || s->list[i] != s->list[i - 1];
+    return true;
+}
+
+/* ---- lines along an axis ---- */
+
+typedef struct axis {
+    int64_t length, stride, outer, inner;
+} axis;
+
+static axis axis_of(const ebb_type *type, int k)
+{
+    axis a = {.length = type->dims[k], .outer = 1, .inner = 1};
+    for (int i = 0; i < type->rank; i++)
+        *(i < k ? &a.outer : &a.inner) *= i == k ? 1 : type->dims[i];
+    a.stride = a.inner;
+    return a;
+}
+
+/* Whether the elements, of which one at least differs, go on by one rule. */
+static bool goes_on(const double *x, int count)
+{
+    double above = 0, below = 0, most = 0, worst = 0;
+    for (int i = 1; i + 1 < count; i++) {
+        above += x[i] * (x[i - 1] + x[i + 1]);
+        below += x[i] * x[i];
+    }
+    for (int i = 0; i < count; i++)
+        most = fmax(most, fabs(x[i]));
+    if (below <= 0)
+        return false;
+    for (int i = 1; i + 1 < count; i++)
+        worst = fmax(worst, fabs(x[i - 1] + x[i + 1] - above / below * x[i]));
+    return worst <= 1e-3 * most;
+}
+
+static bool steps_go_on(double *x, int count)
+{
+    for (int i = 0; i + 1 < count; i++)
+        x[i] = x[i + 1] - x[i];
+    bool equal = true;
+    for (int i = 1; i + 1 < count; i++)
+        equal &= x[i] == x[0];
+    return equal || goes_on(x, count - 1);
+}
+
+/* All lines that are looked at and are not of one number go on by a rule, and one is there. */
+static bool is_computed_along(const ebb_tensor *t, axis a)
+{
+    int64_t lines = a.outer * a.inner, looked = lines < LINES ? lines : LINES;
+    int count = (int)(a.length < LONGEST ? a.length : LONGEST);
+    bool any = false;
+    for (int64_t i = 0; i < looked; i++) {
+        int64_t line = lines <= LINES ? i : i * (lines / LINES) + i % (lines / LINES);
+        int64_t from = line / a.inner * a.length * a.inner + line % a.inner;
+        double x[LONGEST];
+        bool equal = true;
+        for (int k = 0; k < count; k++) {
+            x[k] = ebb_tensor_double(t, from + k * a.stride);
+            equal &= x[k] == x[0];
+        }
+        if (equal)
+            continue;
+        if (!goes_on(x, count) && !steps_go_on(x, count))
+            return false;
+        any = true;
+    }
+    return any;
+}
+
+static bool is_equal_along(const ebb_tensor *t, axis a)
+{
+    int64_t lines = a.outer * a.inner, looked = lines < SAMPLE ? lines : SAMPLE;
+    for (int64_t i = 0; i < looked; i++) {
+        int64_t line = place_of(i, lines);
+        int64_t from = line / a.inner * a.length * a.inner + line % a.inner;
+        int64_t k = 1 + i % (a.length - 1);
+        if (ebb_tensor_double(t, from + k * a.stride) != ebb_tensor_double(t, from))
+            return false;
+    }
+    return true;
+}
+
+/* ---- the whole ---- */
+
+static int long_axes(const ebb_type *type)
+{
+    int count = 0;
+    for (int k = 0; k < type->rank; k++)
+        count += type->dims[k] > 1;
+    return count;
+}
+
+static ebb_look look_along(const ebb_tensor *t, int64_t *different)
+{
+    for (int k = 0; k < t->type.rank; k++)
+        if (t->type.dims[k] >= SHORTEST && is_computed_along(t, axis_of(&t->type, k)))
+            return EBB_LOOK_COMPUTED;
+    for (int k = 0; k < t->type.rank && long_axes(&t->type) > 1; k++)
+        if (t->type.dims[k] > 1 && is_equal_along(t, axis_of(&t->type, k))) {
+            *different = *different < SAMPLE ? *different : *different / t->type.dims[k];
+            return EBB_LOOK_EXPANDED;
+        }
+    return EBB_LOOK_DRAWN;
+}
+
+/* Zeros count once: what was pruned has many. */
+static bool comes_again(const sample *s)
+{
+    size_t others = s->count - s->zeros, different = s->distinct - (s->zeros > 0);
+    return !s->short_floats && others >= FEWEST && (double)different < 0.95 * (double)others;
+}
+
+ebb_status ebb_values_look(ebb_look *look, int64_t *different, const ebb_tensor *t,
+                           ebb_arena *scratch)
+{
+    int64_t count, unread;
+    sample s;
+    different = different != NULL ? different : &unread;
+    *look = EBB_LOOK_DRAWN;
+    *different = 0;
+    if (t->data == NULL || !ebb_dtype_is_float((ebb_dtype)t->type.dtype) ||
+        !ebb_type_elements(&t->type, &count) || count < 2)
+        return NULL;
+    if (!take_sample(&s, t, count, scratch))
+        return ebb_error_memory();
+    *different = count <= SAMPLE ? (int64_t)s.distinct : count;
+    if (s.distinct == 1)
+        *look = EBB_LOOK_EQUAL;
+    else if (s.huge)
+        *look = EBB_LOOK_MASK;
+    else if (count < FEWEST)
+        *look = EBB_LOOK_DRAWN;
+    else if (s.distinct <= 3)
+        *look = EBB_LOOK_MASK;
+    else if ((*look = look_along(t, different)) == EBB_LOOK_DRAWN)
+        *look = s.whole                                              ? EBB_LOOK_WHOLE
+                : comes_again(&s)                                    ? EBB_LOOK_LOOKED_UP
+                : long_axes(&t->type) == 1 && s.zeros * 8 >= s.count ? EBB_LOOK_PADDED
+                                                                     : EBB_LOOK_DRAWN;
+    return NULL;
+}

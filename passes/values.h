@@ -1,0 +1,34 @@
+/* values.h: what the numbers of a tensor look like: drawn and trained, or made by a rule. */
+#ifndef EBB_PASSES_VALUES_H
+#define EBB_PASSES_VALUES_H
+
+#include "onnx/words/tensor.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef enum ebb_look {
+    EBB_LOOK_DRAWN = 0, /* nothing else was seen, or there are no bytes, or too few elements */
+    EBB_LOOK_EQUAL,     /* one number everywhere */
+    EBB_LOOK_MASK,      /* two or three numbers, or one that is infinite or as large */
+    EBB_LOOK_WHOLE,     /* whole numbers: indices, regions, counts */
+    EBB_LOOK_COMPUTED,  /* each line along an axis goes on by a rule: sines, steps, powers */
+    EBB_LOOK_EXPANDED,  /* the same along a whole axis */
+    EBB_LOOK_LOOKED_UP, /* numbers come again, as those that were taken from a smaller table */
+    EBB_LOOK_PADDED,    /* of one axis, and zero in a large part of it */
+    EBB_LOOK_COUNT
+} ebb_look;
+
+/* At most a few ten thousand elements are read, whatever the size. scratch: for them. different, if
+ * not NULL: of how many numbers it seems to be made. */
+ebb_status ebb_values_look(ebb_look *look, int64_t *different, const ebb_tensor *t,
+                           ebb_arena *scratch);
+
+/* "its values are those of a mask": a clause; "" for DRAWN. */
+const char *ebb_look_words(ebb_look look);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

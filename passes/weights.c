@@ -1,0 +1,289 @@
+/* weights.c: whether one initializer is a weight, where its file does not say.
+ *
+ * The last two are completed by what is seen of a tensor itself, as folding takes marks and names from
+ * most weights of an export: the slots that it goes into, its shape, its values (values.h), what the
+ * exporter notes at the nodes that read it (noted.h), and, beside those, its name. A tensor is
+ *
+ *   sure       marked; or in the slot of a weight, unless its values are those of a constant; or an
+ *              operand of a sum or a product as biases, scales and tables of positions are
+ *   doubtful   made of weights before the run (looked up, repeated, computed): training it would not
+ *              be training them
+ *   none       all else: masks, steps, sines, sizes, statistics, lone numbers
+ */
+#include "passes/weights.h"
+
+#include <ctype.h>
+
+#include "passes/common.h"
+#include "passes/noted.h"
+#include "passes/slots.h"
+#include "passes/values.h"
+
+typedef struct readers { /* what reads a tensor, through what only moves it */
+    bool weight;         /* an operator takes it as its weight */
+    bool product;        /* and such a one may take two activations as well */
+    bool norm;           /* or normalises */
+    bool arithmetic;     /* a sum or a product of elements */
+    bool less;           /* it is subtracted or divided by */
+    bool input;          /* that, and from what comes in */
+    bool noted;          /* the exporter notes what they stand for */
+    bool parameter;      /* and that it is a parameter */
+    bool buffer;         /* or a buffer, and none beside it */
+} readers;
+
+static bool is_from_input(const ebb_graph *g, ebb_value v)
+{
+    for (int steps = 0; steps < 4 && v.i != 0; steps++) {
+        ebb_node n = ebb_value_of(g, v)->producer;
+        if (n.i == 0)
+            return (ebb_value_of(g, v)->flags & (EBB_IS_INPUT | EBB_IS_INITIALIZER)) ==
+                   EBB_IS_INPUT;
+        if (ebb_slot_of(ebb_node_of(g, n)->op, 0) != EBB_SLOT_MOVED)
+            return false;
+        v = ebb_in(g, n, 0);
+    }
+    return false;
+}
+
+/* A bias is no weight's source, and a weight none of a bias. */
+static bool fits(const char *source, ebb_op op, uint32_t slot)
+{
+    bool bias = op == EBB_OP_ADD || op == EBB_OP_SUB || slot == 2;
+    return !ebb_ends_in(source, bias ? "_weight" : "_bias");
+}
+
+static void take_note(const ebb_judge *j, readers *r, ebb_use use)
+{
+    ebb_op op = ebb_node_of(j->g, use.node)->op;
+    bool any = false;
+    ebb_noted noted;
+    ebb_noted_sources(&noted, j->g, use.node, "p_");
+    r->noted |= noted.call;
+    for (int i = 0; i < noted.count; i++) {
+        any = true;
+        r->parameter |= fits(noted.name[i], op, use.slot);
+    }
+    ebb_noted_sources(&noted, j->g, use.node, "b_");
+    r->buffer |= !any && noted.count > 0;
+}
+
+/* Concat of nothing but initializers, and of what is moved of them, only moves them. */
+static bool joins_activations(const ebb_graph *g, ebb_node n)
+{
+    if (ebb_node_of(g, n)->op != EBB_OP_CONCAT)
+        return false;
+    for (uint32_t i = 0; i < ebb_node_of(g, n)->in_count; i++) {
+        ebb_value v = ebb_in(g, n, i);
+        for (int steps = 0; steps < 8 && ebb_value_of(g, v)->producer.i != 0; steps++)
+            v = ebb_in(g, ebb_value_of(g, v)->producer, 0);
+        if ((ebb_value_of(g, v)->flags & EBB_IS_INITIALIZER) == 0)
+            return true;
+    }
+    return false;
+}
+
+static void look_at_use(ebb_judge *j, readers *r, ebb_use use)
+{
+    const ebb_graph *g = j->g;
+    ebb_op op = ebb_node_of(g, use.node)->op;
+    bool weight = ebb_use_of(g, use) == EBB_SLOT_WEIGHT;
+    r->weight |= weight;
+    r->product |= weight && (op == EBB_OP_MATMUL || op == EBB_OP_FUSED_MATMUL);
+    r->norm |= weight && (ebb_op_has(op, EBB_STATISTICS) || ebb_op_has(op, EBB_ROWWISE) ||
+                          op == EBB_OP_INSTANCE_NORMALIZATION || op == EBB_OP_GROUP_NORMALIZATION ||
+                          op == EBB_OP_GROUP_NORM);
+    r->arithmetic |= ebb_use_of(g, use) == EBB_SLOT_ARITHMETIC || op == EBB_OP_CONCAT;
+    if ((op == EBB_OP_SUB || op == EBB_OP_DIV) && use.slot == 1) {
+        r->less = true;
+        r->input |= is_from_input(g, ebb_in(g, use.node, 0));
+    }
+    take_note(j, r, use);
+}
+
+static readers readers_of(ebb_judge *j, ebb_value v)
+{
+    enum { FAR = 6, MOST = 64 }; // an exported LSTM weight goes Slice, Concat, Unsqueeze
+    const ebb_graph *g = j->g;
+    ebb_value here[MOST] = {v};
+    size_t count = 1, done = 0;
+    readers r = {0};
+    for (int step = 0; step <= FAR && done < count; step++) {
+        for (size_t end = count; done < end; done++) {
+            const ebb_value_info *info = ebb_value_of(g, here[done]);
+            for (size_t i = 0; i < info->use_count; i++) {
+                ebb_use use = info->uses[i];
+                bool moves =
+                    ebb_use_of(g, use) == EBB_SLOT_MOVED && !joins_activations(g, use.node);
+                if (!moves)
+                    look_at_use(j, &r, use);
+                else if (count < MOST && ebb_out(g, use.node, 0).i != 0)
+                    here[count++] = ebb_out(g, use.node, 0);
+            }
+        }
+    }
+    return r;
+}
+
+/* "sub" of "sub_1" where dynamo names what it folded after the call that made it. */
+static bool is_named_after(const char *name, const char *call)
+{
+    size_t length = strlen(call);
+    if (strncmp(name, call, length) != 0)
+        return false;
+    for (const char *c = name + length; *c != '\0'; c++)
+        if (!isdigit((unsigned char)*c) && *c != '_')
+            return false;
+    return true;
+}
+
+static bool is_named_after_arithmetic(const char *name)
+{
+    static const char *const calls[] = {
+        "sub",     "mul",      "div",    "exp",   "neg",        "rsub",       "sigmoid",
+        "softmax", "pow",      "sqrt",   "rsqrt", "log",        "clamp",      "clamp_min",
+        "tanh",    "mm",       "matmul", "bmm",   "reciprocal", "linear",     "addmm",
+        "conv2d",  "gelu",     "relu",   "cat",   "maximum",    "layer_norm", "clamp_max",
+        "minimum", "softplus", "einsum", "silu"};
+    for (size_t i = 0; i < sizeof calls / sizeof *calls; i++)
+        if (is_named_after(name, calls[i]))
+            return true;
+    return false;
+}
+
+static int long_axes(const ebb_type *type)
+{
+    int count = 0;
+    for (int k = 0; k < type->rank; k++)
+        count += type->dims[k] > 1;
+    return count;
+}
+
+static const char computed[] = "it was computed from weights before the run";
+
+static ebb_weight no_weight(void)
+{
+    return (ebb_weight){0};
+}
+
+static ebb_weight doubtful(const char *why)
+{
+    return (ebb_weight){.kind = EBB_DOUBTFUL_WEIGHT, .why = why};
+}
+
+static ebb_weight sure(const char *instead)
+{
+    return (ebb_weight){.kind = EBB_SURE_WEIGHT, .lost = true, .why = instead};
+}
+
+static bool is_constant_by_look(ebb_look look)
+{
+    return look == EBB_LOOK_MASK || look == EBB_LOOK_WHOLE || look == EBB_LOOK_COMPUTED;
+}
+
+static bool is_zero_or_one(const ebb_tensor *t)
+{
+    double x = ebb_tensor_double(t, 0);
+    return x == 0 || x == 1;
+}
+
+/* Of a tensor without name and mark, in the slot of a weight. */
+static ebb_weight judge_slot(const ebb_judge *j, ebb_value v, const readers *r, ebb_look look)
+{
+    enum { ENOUGH = 64 }; // elements, to say something against a slot
+    const ebb_value_info *info = ebb_value_of(j->g, v);
+    int64_t elements;
+    if (is_constant_by_look(look) && ebb_type_elements(info->type, &elements) && elements >= ENOUGH)
+        return no_weight();
+    if (look == EBB_LOOK_EQUAL && r->norm && is_zero_or_one(info->tensor))
+        return no_weight(); // what a norm without scale and bias is given
+    if (look == EBB_LOOK_EXPANDED)
+        return doubtful(ebb_look_words(look));
+    bool folded = r->noted && !r->parameter;
+    if (folded && r->product && info->type->rank > 3)
+        return doubtful(computed);
+    return sure(folded && !r->product
+                    ? "it was computed from weights, as weight norm and spectral norm do, and is "
+                      "trained in their place"
+                    : NULL);
+}
+
+/* Of such a one that is added or multiplied. */
+static ebb_weight judge_operand(const ebb_judge *j, ebb_value v, const readers *r, ebb_look look)
+{
+    const ebb_value_info *info = ebb_value_of(j->g, v);
+    const char *name = ebb_value_name(j->g, v);
+    const bool one_axis = long_axes(info->type) <= 1;
+    const bool by_dynamo = j->marked;
+    int64_t elements;
+    if (!ebb_type_elements(info->type, &elements) || elements < 2 || is_constant_by_look(look) ||
+        (r->buffer && !r->parameter))
+        return no_weight();
+    if (look == EBB_LOOK_EQUAL)
+        return one_axis && r->parameter ? sure(NULL) : no_weight();
+    if (look != EBB_LOOK_DRAWN)
+        return doubtful(ebb_look_words(look));
+    if (one_axis && r->parameter)
+        return sure(NULL);
+    if (by_dynamo && (is_named_after_arithmetic(name) || (r->parameter && r->noted)))
+        return doubtful(computed);
+    if (r->less)
+        return doubtful("it is subtracted or divided by, as means and deviations are");
+    return sure(NULL);
+}
+
+/* Numbers of calibration, and those that make an image's mean 0. */
+static bool is_fixed_by_use(const ebb_graph *g, ebb_value v, const readers *r)
+{
+    const ebb_value_info *info = ebb_value_of(g, v);
+    int64_t elements;
+    bool scale = info->use_count > 0;
+    for (size_t i = 0; scale && i < info->use_count; i++)
+        scale = ebb_use_of(g, info->uses[i]) == EBB_SLOT_SCALE;
+    return scale ||
+           (r->input && !r->weight && ebb_type_elements(info->type, &elements) && elements <= 4);
+}
+
+/* Of a tensor with a name: all that its author had as state, but what its values tell otherwise. A
+ * lone number is a constant where the file does not tell. */
+static ebb_weight judge_name(const ebb_judge *j, ebb_value v, const readers *r, ebb_look look)
+{
+    const ebb_value_info *info = ebb_value_of(j->g, v);
+    int64_t elements;
+    ebb_weight weight = {.kind = EBB_SURE_WEIGHT};
+    enum { ENOUGH = 32 }; // elements, to say something against a name
+    bool buffer = ebb_name_is_of_buffer(ebb_last_part(ebb_value_name(j->g, v)));
+    bool known = ebb_type_elements(info->type, &elements);
+    if (buffer && look == EBB_LOOK_EQUAL && !r->weight)
+        return no_weight();
+    if (is_constant_by_look(look) && (buffer || (!r->weight && known && elements >= ENOUGH)))
+        return no_weight();
+    if (r->weight)
+        return weight;
+    bool several = known && (elements > 1 || (elements == 1 && ebb_is_parameter(j->g, v)));
+    return info->use_count > 0 && several ? weight : no_weight();
+}
+
+ebb_status ebb_weight_judge(ebb_judge *j, ebb_value v, ebb_weight *weight)
+{
+    const ebb_graph *g = j->g;
+    ebb_noted_kind kind = ebb_noted_kind_of(g, v);
+    ebb_look look;
+    int64_t different;
+    *weight = no_weight();
+    if (kind == EBB_NOTED_OTHER)
+        return NULL;
+    if (kind == EBB_NOTED_PARAMETER && j->marked) {
+        weight->kind = EBB_SURE_WEIGHT;
+        return NULL;
+    }
+    readers r = readers_of(j, v);
+    bool named = !j->marked && !ebb_name_is_anonymous(ebb_value_name(g, v));
+    if (is_fixed_by_use(g, v, &r) || (!named && !r.weight && !r.arithmetic))
+        return NULL;
+    EBB_TRY(ebb_values_look(&look, &different, ebb_value_of(g, v)->tensor, j->scratch));
+    *weight = named      ? judge_name(j, v, &r, look)
+              : r.weight ? judge_slot(j, v, &r, look)
+                         : judge_operand(j, v, &r, look);
+    weight->elements = different;
+    return NULL;
+}

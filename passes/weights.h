@@ -1,0 +1,23 @@
+/* weights.h: whether one initializer is a weight, where its file does not say. */
+#ifndef EBB_PASSES_WEIGHTS_H
+#define EBB_PASSES_WEIGHTS_H
+
+#include "passes/trainable.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct ebb_judge {
+    const ebb_graph *g;
+    ebb_arena *scratch;
+    bool
+        marked; /* the exporter marked what it could: names are of calls, and say nothing for one */
+} ebb_judge;
+
+ebb_status ebb_weight_judge(ebb_judge *j, ebb_value v, ebb_weight *weight);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
