@@ -187,7 +187,9 @@ static ebb_step_options step_options(const cli *c, lists *l)
                               .accumulate = cli_whole(c, "--accumulate", 1),
                               .groups = l->groups,
                               .ema = cli_number(c, "--ema", 0),
-                              .allow_partial = cli_has(c, "--allow-partial")};
+                              // a part of a model shows a failure as well
+                              .allow_partial =
+                                  cli_has(c, "--allow-partial") || cli_has(c, "--fails")};
 }
 
 ebb_status cli_pipeline(const cli *c, const ebb_model *model, bool make, char **text)

@@ -54,6 +54,8 @@ ebb_slot ebb_slot_of(ebb_op op, uint32_t input)
     case EBB_OP_DEQUANTIZE_LINEAR:
         return input > 0 ? EBB_SLOT_SCALE : EBB_SLOT_MOVED;
     case EBB_OP_TRANSPOSE:
+    case EBB_OP_EXPAND:
+    case EBB_OP_TILE:
     case EBB_OP_SLICE:
     case EBB_OP_CAST:
     case EBB_OP_CAST_LIKE:

@@ -250,7 +250,6 @@ static ebb_status run(ebb_edit *e)
         return steps == 0 ? none
                           : ebb_hint(none, "--straight-through lets gradients pass quantisation");
     }
-    EBB_TRY(ebb_chosen_tell(&c.chosen, &r));
     for (size_t i = 0; i < g->initializer_count; i++) {
         ebb_value v = g->initializers[i];
         if (!r.trains[v.i])
@@ -264,6 +263,7 @@ static ebb_status run(ebb_edit *e)
     }
     EBB_TRY(ebb_reverse_find_unsupported(&r));
     EBB_TRY(ebb_reverse_say_unsupported(&r));
+    EBB_TRY(ebb_chosen_tell(&c.chosen, &r));
     set_roles(&r); // from here on a weight is no constant, whatever rule asks
     r.b = ebb_edit_build(e, ebb_first_update(g), EBB_BACKWARD);
     r.b.phase = EBB_BACKWARD;

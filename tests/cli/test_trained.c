@@ -84,6 +84,9 @@ static void a_small_part_is_refused_with_the_call_that_keeps_all(void **state)
     says("grad partial.onnx --loss mse --dry-run --train 'b*'", 0, "training 1 of 2 weights");
     says("grad partial.onnx --loss mse --dry-run --freeze 'm*'", 0, "training 1 of 2 weights");
     says("grad partial.onnx --loss mse --dry-run --train '*'", 0, "training 2 of 2 weights");
+    // A failure is looked for in parts of a model, too.
+    says("reduce partial.onnx -o less.onnx --fails grad --loss mse", 2, "");
+    assert_null(strstr(output, "less than half"));
 }
 
 static json_t *object_of(const char *arguments)

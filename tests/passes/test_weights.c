@@ -214,6 +214,22 @@ static void a_bias_and_a_scale_in_arithmetic_are_weights(void **state)
         {"Mul", "8", 1, one, "view", "args = (%x, %p_gamma)"});
 }
 
+/* A token before the sequence is repeated for each row of the batch, and joined to it. */
+static void a_token_that_is_repeated_and_joined_is_a_weight(void **state)
+{
+    (void)state;
+    ebb_model *m = NULL;
+    good(ebb_text_parse_model(&m,
+                              HEAD "g (float[2,3,4] x) => (float[2,4,4] y) <int64[3] dims = "
+                                   "{2,1,4}, float[1,1,4] val_1 = {0.5,0.25,3,4}>"
+                                   "{ t = Expand (val_1, dims) y = Concat <axis = 1> (t, x) }"));
+    ebb_trainable_source source;
+    bool trains[64] = {false};
+    good(ebb_trainable_find(trains, &source, m->graph));
+    assert_true(trains[ebb_value_find(m->graph, "val_1").i]);
+    ebb_model_free(m);
+}
+
 static void states_of_a_cell_are_no_weights(void **state)
 {
     (void)state;
@@ -491,6 +507,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_weight_without_name_and_mark_is_a_weight),
         cmocka_unit_test(a_bias_and_a_scale_in_arithmetic_are_weights),
+        cmocka_unit_test(a_token_that_is_repeated_and_joined_is_a_weight),
         cmocka_unit_test(states_of_a_cell_are_no_weights),
         cmocka_unit_test(constants_are_told_by_their_values),
         cmocka_unit_test(a_norm_without_scale_and_bias_has_none),
