@@ -1,7 +1,8 @@
 """Exports models as somebody does who never trained from ONNX, and says what ebb trains of them.
 
     python3 tests/zoo/newcomer.py export [--to DIR] [--again] [NAME ...]
-    python3 tests/zoo/newcomer.py check [--ebb build/dev/ebb] [--to DIR] [--write] [NAME ...]
+    python3 tests/zoo/newcomer.py check [--ebb build/dev/ebb] [--to DIR] [NAME ...]
+    python3 tests/zoo/newcomer.py write [--to DIR]          docs/newcomer.md, of what was checked
     python3 tests/zoo/newcomer.py readme [--ebb build/dev/ebb]
 
 Needs what export.py needs. DIR (default /tmp/newcomer) gets, of each architecture in `chosen` and of each form:
@@ -241,11 +242,10 @@ def readme(ebb):
 
 def main():
     arguments = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    arguments.add_argument("what", choices=("export", "check", "readme"))
+    arguments.add_argument("what", choices=("export", "check", "write", "readme"))
     arguments.add_argument("--to", type=pathlib.Path, default=pathlib.Path("/tmp/newcomer"))
     arguments.add_argument("--ebb", type=pathlib.Path, default=root / "build" / "dev" / "ebb")
     arguments.add_argument("--again", action="store_true", help="export although it is there")
-    arguments.add_argument("--write", action="store_true", help="docs/newcomer.md, of what is checked")
     arguments.add_argument("names", nargs="*")
     given = arguments.parse_intermixed_args()
     warnings.filterwarnings("ignore")
@@ -266,17 +266,20 @@ def main():
             continue
         for state, call in itertools.product(weights, calls):
             file = given.to / f"{name}-{state}-{call}.json"
-            if not file.with_suffix(".onnx").exists():
+            path, verdict = file.with_suffix(".onnx"), file.with_suffix(".verdict.json")
+            if not path.exists() or (given.what == "write" and not verdict.exists()):
                 continue
             facts = json.loads(file.read_text())
-            v = judged(given.ebb, facts, file.with_suffix(".onnx"), given.to)
+            v = json.loads(verdict.read_text()) if given.what == "write" else judged(given.ebb, facts, path, given.to)
             results.append((facts, v))
-            file.with_suffix(".verdict.json").write_text(json.dumps(v, indent=1))
-            print(line(facts, v), flush=True)
+            if given.what == "check":
+                verdict.write_text(json.dumps(v, indent=1))
+                print(line(facts, v), flush=True)
     for result, group in itertools.groupby(sorted(v["result"] for _, v in results)):
         print(f"{result}: {len(list(group))}")
-    if given.write:
+    if given.what == "write":
         (root / "docs" / "newcomer.md").write_text(table(calls, results))
+        return False
     return any(v["result"] not in ("all", "refused") for _, v in results)
 
 
