@@ -16,7 +16,7 @@
 #include "passes/primal/lost.h"
 #include "passes/trainable.h"
 
-enum { LEAST = 16 }; // elements that are left: fewer say nothing
+enum { LEAST = 8 }; // elements that are left: fewer say nothing
 
 /* The same bytes again along this axis. */
 static bool repeats(const ebb_tensor *t, int axis)

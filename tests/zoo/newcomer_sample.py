@@ -35,6 +35,7 @@ import trained  # noqa: E402
 there = pathlib.Path(__file__).resolve().parent / "newcomer"
 KEPT = ("pkg.torch.onnx.class_hierarchy", "pkg.torch.onnx.fx_node", "pkg.torch.export.graph_signature.InputSpec.kind")
 BATCH = 4
+LENGTH = 12  # with the token; a table of fewer places would look like any numbers
 
 
 class Detached(nn.Module):
@@ -57,18 +58,18 @@ class Attention(nn.Module):
     def __init__(self):
         super().__init__()
         self.qkv, self.out, self.norm = nn.Linear(8, 24), nn.Linear(8, 8), nn.LayerNorm(8)
-        self.position = nn.Parameter(torch.randn(1, 5, 8) * 0.1)
+        self.position = nn.Parameter(torch.randn(1, LENGTH, 8) * 0.1)
         self.gamma = nn.Parameter(torch.ones(8))
         self.token = nn.Parameter(torch.randn(1, 1, 8))
-        angles = torch.arange(5.0)[:, None] / 100 ** (torch.arange(8) / 8)
+        angles = torch.arange(float(LENGTH))[:, None] / 100 ** (torch.arange(8) / 8)
         self.register_buffer("table", torch.sin(angles))
-        self.register_buffer("mask", torch.triu(torch.full((5, 5), -100.0), 1))
+        self.register_buffer("mask", torch.triu(torch.full((LENGTH, LENGTH), -100.0), 1))
 
     def forward(self, x):
         x = torch.cat([self.token.expand(x.shape[0], -1, -1), x], 1) + self.position + self.table
-        q, k, v = self.qkv(self.norm(x)).reshape(-1, 5, 3, 2, 4).permute(2, 0, 3, 1, 4).unbind(0)
+        q, k, v = self.qkv(self.norm(x)).reshape(-1, LENGTH, 3, 2, 4).permute(2, 0, 3, 1, 4).unbind(0)
         p = torch.softmax(q @ k.transpose(-2, -1) / 2.0 + self.mask, -1)
-        y = (p @ v).transpose(1, 2).reshape(-1, 5, 8)
+        y = (p @ v).transpose(1, 2).reshape(-1, LENGTH, 8)
         return x + self.gamma * self.out(y)
 
 
@@ -93,7 +94,7 @@ models = {
     "recurrent": (newcomer.recurrent(nn.LSTM), {"x": ("int", 50, 7)},
                   ["trained-default", "trained-ts"]),
     "tied": (Tied, {"x": ("int", 20, 5)}, ["trained-default", "trained-ts"]),
-    "attention": (Attention, {"x": ("float", 4, 8)}, ["trained-default", "trained-ts", "trained-ts-advised"]),
+    "attention": (Attention, {"x": ("float", LENGTH - 1, 8)}, ["trained-default", "trained-ts", "trained-ts-advised"]),
 }
 
 

@@ -89,6 +89,38 @@ static void gradients_agree_with_pytorch_and_detach_stops_them(void **state)
     of_each_file(check_gradients);
 }
 
+/* ---- what is trained ---- */
+
+static int check_trained(sample *s)
+{
+    ebb_model *model = NULL;
+    ebb_program *program = NULL;
+    int failures = 0;
+    ebb_status status = program_of(FOLDER, s, false, &model, &program);
+    if (status != NULL)
+        print_error("%s: %s\n", s->name, ebb_status_text(status));
+    assert_null(status);
+    for (size_t i = 0; i < s->tensor_count; i++) {
+        char output[192];
+        ebb_named got;
+        (void)snprintf(output, sizeof output, "%s_grad", s->tensors[i].name);
+        if ((ebb_program_get(program, output, &got) == NULL) == s->tensors[i].trained)
+            continue;
+        failures++;
+        print_error("%s: '%s' is %strained\n", s->name, s->tensors[i].name,
+                    s->tensors[i].trained ? "not " : "");
+    }
+    ebb_program_free(program);
+    ebb_close(model);
+    return failures;
+}
+
+static void weights_are_trained_whatever_folding_did_to_them_and_nothing_else(void **state)
+{
+    (void)state;
+    of_each_file(check_trained);
+}
+
 static bool is_trained(const char *file, const char *initializer)
 {
     sample s = {.loss_kind = "mse"};
@@ -180,6 +212,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(gradients_agree_with_pytorch_and_detach_stops_them),
+        cmocka_unit_test(weights_are_trained_whatever_folding_did_to_them_and_nothing_else),
         cmocka_unit_test(a_bias_that_was_dropped_for_being_zero_is_trained),
         cmocka_unit_test(a_folded_batch_norm_is_found_by_what_the_exporter_left),
         cmocka_unit_test(a_detach_that_the_exporter_dropped_is_found),

@@ -189,16 +189,24 @@ def absorbed(model, tensors, known, wanted, covered):
     """Of what is not trained by itself: what lies in a tensor that is, and nowhere else in the file."""
     present = {numpy_helper.to_array(t).tobytes() for t in model.graph.initializer}
     by_computation = sum(t["elements"] for t in tensors.values() if t["is"] == "computed")
+    scaled = [t["shape"] for t in tensors.values() if t["is"] == "scaled"]
     lost = set()
     for n in wanted:
+        size = known.values[n].size
+        line = sum(d > 1 for d in known.values[n].shape) <= 1
+        taken_in = next((shape for shape in scaled if size in shape), None) if line and n not in covered else None
+        if taken_in is not None:  # the scale of a norm, one in each
+            scaled.remove(taken_in)
+            lost.add(n)
+            continue
         if n in covered or known.values[n].tobytes() in present:
             continue
-        beside = any(t["is"] in ("scaled", "computed") and known.values[n].size in t["shape"] for t in tensors.values())
-        if sum(d > 1 for d in known.values[n].shape) <= 1 and beside:
-            lost.add(n)  # scale and bias of a norm, in the weight and the bias of its neighbour
-        elif known.values[n].size <= by_computation and beside:
+        beside = any(t["is"] in ("scaled", "computed") and size in t["shape"] for t in tensors.values())
+        if line and beside:
+            lost.add(n)  # the bias of a norm, in that of its neighbour
+        elif size <= by_computation and beside:
             lost.add(n)  # normalised, interpolated, shifted
-            by_computation -= known.values[n].size
+            by_computation -= size
     return lost
 
 
