@@ -1,0 +1,200 @@
+/* test_trainer.c: the loop of a training through ebb.h alone: what it tells, how it is stopped, what is
+ * left where memory ends.
+ */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "ebb.h"
+#include "onnx/words/arena.h"
+
+#define DIGITS EBB_SOURCE_DIR "/samples/digits/"
+
+static const char *const map[] = {"label", "target", NULL};
+static const char *const eval_map[] = {"test_image", "image", "test_label", "target", NULL};
+static const char *const losses[] = {"cross-entropy", NULL};
+
+typedef struct scene {
+    ebb_model *exported, *step;
+    ebb_data *data, *eval_data;
+    ebb_program *program;
+    ebb_evaluator *evaluator;
+    ebb_trainer_options options;
+    int steps, epochs, evaluations, stop_at;
+} scene;
+
+static void good(ebb_status status)
+{
+    if (status != NULL)
+        fail_msg("%s", ebb_status_text(status));
+}
+
+static void tell(void *context, ebb_trainer *trainer, ebb_trainer_event event)
+{
+    scene *s = context;
+    const ebb_trainer_facts f = ebb_trainer_measure(trainer);
+    s->steps += event == EBB_TRAINER_STEP;
+    s->epochs += event == EBB_TRAINER_EPOCH;
+    s->evaluations += event == EBB_TRAINER_EVALUATED;
+    if (event == EBB_TRAINER_STEP && f.steps == s->stop_at)
+        ebb_trainer_stop(trainer);
+}
+
+static void open_scene(scene *s)
+{
+    int64_t rows = 0;
+    char *pipeline;
+    const ebb_step_options options = {.losses = losses, .optimizer = "sgd:lr=0.1"};
+    *s = (scene){0};
+    good(ebb_open(&s->exported, DIGITS "mlp.onnx"));
+    good(ebb_open(&s->step, DIGITS "mlp.onnx"));
+    good(ebb_data_open(&s->data, DIGITS "digits.npz", s->step));
+    good(ebb_data_open(&s->eval_data, DIGITS "digits.npz", s->step));
+    good(ebb_data_shape(s->data, s->step, map, 32, &rows));
+    good(ebb_step_pipeline(&pipeline, &options));
+    good(ebb_rewrite(s->step, pipeline, NULL, NULL));
+    ebb_release(pipeline);
+    good(ebb_data_bind(s->data, s->step, map));
+    good(ebb_program_compile(&s->program, s->step, &(ebb_compile_options){.threads = 1}));
+    s->options = (ebb_trainer_options){
+        .row_count = rows, .batch = 32, .epochs = 2, .seed = 7, .tell = tell, .context = s};
+}
+
+static const ebb_evaluator_options of_test = {
+    .losses = losses, .map = eval_map, .batch = 100, .threads = 1};
+
+static void close_scene(scene *s)
+{
+    ebb_evaluator_free(s->evaluator);
+    ebb_program_free(s->program);
+    ebb_data_close(s->data);
+    ebb_data_close(s->eval_data);
+    ebb_close(s->exported);
+    ebb_close(s->step);
+}
+
+static void a_training_tells_what_it_does(void **state)
+{
+    (void)state;
+    scene s;
+    ebb_trainer *t;
+    open_scene(&s);
+    good(ebb_evaluator_new(&s.evaluator, s.exported, s.eval_data, &of_test));
+    s.options.evaluator = s.evaluator;
+    good(ebb_trainer_new(&t, s.program, s.data, &s.options));
+    good(ebb_trainer_run(t));
+    const ebb_trainer_facts f = ebb_trainer_measure(t);
+    assert_int_equal(s.steps, 88);
+    assert_int_equal(s.epochs, 2);
+    assert_int_equal(s.evaluations, 2);
+    assert_int_equal(f.steps, 88);
+    assert_int_equal(f.left_out, 1437 - 44 * 32);
+    assert_int_equal(ebb_evaluator_rows(s.evaluator), 360);
+    assert_true(f.loss < 1 && f.epoch_loss < 1 && f.median_ns > 0 && f.rows_per_second > 0);
+    assert_true(f.best == ebb_evaluator_at(s.evaluator, 0).value && f.best_at == 88);
+    assert_true(fabs(f.rate - 0.1) < 1e-6);
+    assert_string_equal(ebb_evaluator_at(s.evaluator, 1).name, "accuracy");
+    ebb_trainer_free(t);
+    close_scene(&s);
+}
+
+static void a_training_is_stopped_after_a_step(void **state)
+{
+    (void)state;
+    scene s;
+    ebb_trainer *t;
+    open_scene(&s);
+    s.stop_at = 5;
+    good(ebb_trainer_new(&t, s.program, s.data, &s.options));
+    good(ebb_trainer_run(t));
+    const ebb_trainer_facts f = ebb_trainer_measure(t);
+    assert_int_equal(f.steps, 5);
+    assert_true(f.was_stopped && !f.stopped_early && !f.was_over);
+    ebb_trainer_free(t);
+    s.options.row_count = 31;
+    assert_non_null(ebb_trainer_new(&t, s.program, s.data, &s.options));
+    assert_null(t);
+    close_scene(&s);
+}
+
+static void rows_are_held_out_once_and_for_all(void **state)
+{
+    (void)state;
+    int64_t order[100], again[100], held = 0;
+    bool seen[100] = {false};
+    good(ebb_rows_split(order, 100, 0.2, &held));
+    assert_int_equal(held, 20);
+    for (int i = 0; i < 100; i++) {
+        assert_true(order[i] >= 0 && order[i] < 100 && !seen[order[i]]);
+        seen[order[i]] = true;
+        assert_true(i == 0 || i == 80 || order[i] > order[i - 1]);
+    }
+    good(ebb_rows_split(again, 100, 0.2, &held));
+    assert_memory_equal(order, again, sizeof order);
+    assert_non_null(ebb_rows_split(order, 100, 0.001, &held));
+    assert_non_null(ebb_rows_split(order, 100, 0.999, &held));
+}
+
+static void where_memory_ends_nothing_is_lost_or_leaks(void **state)
+{
+    (void)state;
+    char folder[] = "/tmp/ebb-trainer-XXXXXX", checkpoint[64], log[64], command[96];
+    assert_non_null(mkdtemp(folder));
+    (void)snprintf(checkpoint, sizeof checkpoint, "%s/c.st", folder);
+    (void)snprintf(log, sizeof log, "%s/l.csv", folder);
+    const char *const logs[] = {log, NULL};
+    scene s;
+    open_scene(&s);
+    s.options.checkpoint = checkpoint;
+    s.options.logs = logs;
+    s.options.steps = 2;
+    s.options.evaluator = NULL;
+    bool done = false;
+    for (long n = 1; n < 2000 && !done; n++) {
+        ebb_trainer *t = NULL;
+        ebb_alloc_fail_after(n);
+        ebb_status status = ebb_trainer_new(&t, s.program, s.data, &s.options);
+        if (status == NULL)
+            status = ebb_trainer_run(t);
+        ebb_alloc_fail_after(0);
+        done = status == NULL;
+        ebb_trainer_free(t);
+    }
+    assert_true(done);
+    char *extra;
+    good(ebb_checkpoint_load(s.program, checkpoint, &extra));
+    assert_non_null(strstr(extra, "\"steps\":2"));
+    ebb_release(extra);
+    done = false;
+    for (long n = 1; n < 100000 && !done; n = n < 60 ? n + 1 : n + n / 7) {
+        ebb_evaluator *e = NULL;
+        ebb_alloc_fail_after(n);
+        done = ebb_evaluator_new(&e, s.exported, s.eval_data, &of_test) == NULL;
+        ebb_alloc_fail_after(0);
+        ebb_evaluator_free(e);
+    }
+    assert_true(done);
+    close_scene(&s);
+    (void)snprintf(command, sizeof command, "rm -rf %s", folder);
+    assert_int_equal(system(command), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_training_tells_what_it_does),
+        cmocka_unit_test(a_training_is_stopped_after_a_step),
+        cmocka_unit_test(rows_are_held_out_once_and_for_all),
+        cmocka_unit_test(where_memory_ends_nothing_is_lost_or_leaks),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
