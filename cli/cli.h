@@ -82,6 +82,8 @@ int64_t cli_whole(const cli *c, const char *option, int64_t otherwise);
 double cli_number(const cli *c, const char *option, double otherwise);
 uint64_t cli_seed(const cli *c);
 int cli_threads(const cli *c);
+/* Before a verb begins; words: all of the command's. An exit code. */
+int cli_begin(cli *c, char **words);
 /* Whether a value is one that the option takes: EBB_OK, or a sentence and an exit code. */
 int cli_check_value(const cli_option *option, const char *value);
 

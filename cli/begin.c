@@ -1,0 +1,86 @@
+/* begin.c: what is seen to before a verb begins: how threads wait, and where results go. */
+#include "cli/cli.h"
+
+#include <stdlib.h>
+#include <unistd.h>
+
+/* ---- threads ---- */
+
+static bool computes(const cli *c)
+{
+    for (int i = 0; c->way->options[i] != NULL; i++)
+        if (strcmp(c->way->options[i], "--threads") == 0)
+            return true;
+    return false;
+}
+
+/* The threads of OpenMP spin for milliseconds while they wait, which a machine that has other work
+ * pays for several times over. How long can be said in the environment alone, before the program
+ * begins: so a verb that computes begins once more, unless its user has said it. What it starts
+ * itself does not see that. */
+static void wait_asleep(const cli *c, char **words)
+{
+    static const char again[] = "EBB_BEGUN_AGAIN", spin[] = "GOMP_SPINCOUNT";
+    if (getenv(again) == NULL) {
+        if (getenv("OMP_WAIT_POLICY") != NULL || getenv(spin) != NULL || !computes(c))
+            return;
+        if (setenv(again, "1", 1) == 0 && setenv(spin, "1000", 1) == 0)
+            (void)execv("/proc/self/exe", words);
+    }
+    (void)unsetenv(again);
+    (void)unsetenv(spin);
+}
+
+/* ---- where results go ---- */
+
+/* Before anything is done: hours of work should not end at a name that nothing can be written to, nor
+ * one result in the place of another. Logs are opened by what writes them. */
+static int check_outputs(const cli *c)
+{
+    const bool writes = !cli_has(c, "--dry-run");
+    for (int i = 0; writes && i < c->word_count; i++) {
+        const cli_word *w = &c->words[i];
+        if (!w->option->is_output)
+            continue;
+        for (int k = 0; k < i; k++)
+            if (c->words[k].option->is_output && strcmp(c->words[k].value, w->value) == 0 &&
+                strncmp(w->value, "/dev/", 5) != 0)
+                return cli_usage("%s and %s would both be written to %s", c->words[k].option->name,
+                                 w->option->name, w->value);
+        if (w->option->repeats || (cli_is_ort(c) && strcmp(w->option->name, "-o") == 0))
+            continue; // a log, a folder
+        ebb_status status = ebb_output_check(w->value);
+        if (status != NULL)
+            return cli_fail(status);
+    }
+    return EBB_OK;
+}
+
+/* Where a result is to go to stdout, all that is said goes to stderr instead, and the library gets
+ * the descriptor that stdout had as a file's name. */
+static int give_stdout(cli *c)
+{
+    static char path[32];
+    for (int i = 0; i < c->word_count; i++) {
+        cli_word *w = &c->words[i];
+        if (!w->option->is_output || strcmp(w->value, "-") != 0)
+            continue;
+        if (path[0] != '\0')
+            return cli_usage("%s: one result alone can go to stdout", w->option->name);
+        if (cli_has(c, "--json"))
+            return cli_usage("%s - and --json both want stdout", w->option->name);
+        const int out = dup(STDOUT_FILENO);
+        if (out < 0 || dup2(STDERR_FILENO, STDOUT_FILENO) < 0)
+            return cli_usage("%s -: there is no stdout", w->option->name), EBB_IO;
+        (void)snprintf(path, sizeof path, "/dev/fd/%d", out);
+        w->value = path;
+    }
+    return EBB_OK;
+}
+
+int cli_begin(cli *c, char **words)
+{
+    wait_asleep(c, words);
+    int code = give_stdout(c);
+    return code == EBB_OK ? check_outputs(c) : code;
+}
