@@ -149,7 +149,7 @@ bool ebb_is_name_of_state(const char *name)
     if (!isalpha((unsigned char)name[0]) && name[0] != '_')
         return false;
     for (; *name != '\0'; name++)
-        if (!isalnum((unsigned char)*name) && *name != '_' && *name != '.')
+        if (!isalnum((unsigned char)*name) && strchr("_.-", *name) == NULL)
             return false;
     return true;
 }

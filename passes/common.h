@@ -58,7 +58,7 @@ ebb_node ebb_first_update(const ebb_graph *g);
 /* Whether the file tells that v, a lone number too, is a parameter of a module: by metadata, or by
  * its name where the TorchScript exporter wrote it, whose other constants are nodes. */
 bool ebb_is_parameter(const ebb_graph *g, ebb_value v);
-/* "layer1.0.bn1.weight": letters, digits, underscores and dots, as the state of a module is named. */
+/* "layer1.0.bn1.weight": letters, digits, "_", "." and "-", as the state of a module is named. */
 bool ebb_is_name_of_state(const char *name);
 
 /* Whether n is what an exporter made of detach(): an Identity that passes no gradient. Only PyTorch's

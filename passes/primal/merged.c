@@ -150,6 +150,16 @@ static bool may_be_merged(const ebb_graph *g, ebb_value v)
            ebb_dtype_is_float((ebb_dtype)info->type->dtype);
 }
 
+/* A group norm becomes an instance norm with scales of 1, whose note names the parameters that a
+ * product and a sum behind it read. */
+static bool is_unit_scale(const ebb_graph *g, ebb_use use)
+{
+    const ebb_node_info *info = ebb_node_of(g, use.node);
+    const char *call = ebb_props_get(g, &info->props, "pkg.torch.onnx.fx_node");
+    return info->op == EBB_OP_INSTANCE_NORMALIZATION && call != NULL &&
+           strstr(call, "group_norm") != NULL;
+}
+
 static ebb_status key_of(parting *m, key *k, ebb_use use, ebb_value v)
 {
     ebb_graph *g = m->g;
@@ -157,7 +167,7 @@ static ebb_status key_of(parting *m, key *k, ebb_use use, ebb_value v)
     bool statistic = ebb_use_of(g, use) == EBB_SLOT_STATISTIC;
     const char *own = ebb_props_get(g, &info->props, EBB_NOTED_NAME), *source = NULL;
     *k = (key){0};
-    if (is_uniform(info->tensor)) {
+    if (is_uniform(info->tensor) && !is_unit_scale(g, use)) {
         ebb_noted_sources(&m->sources, g, use.node, statistic ? "b_" : "p_");
         source = source_of(&m->sources, g, use, own != NULL ? own : "");
     }

@@ -84,11 +84,11 @@ static const char *kind_of(const ebb_model *m, const char *value)
 static const char named[] =
     HEAD "g (float[2,2] x) => (float[2,2] z) <float[2] \"n1.weight\" " ONE
          ", float[2] \"n1.bias\" " ZERO ", float[2,2] \"f.weight\" = {1,2,3,4}>"
-         "{ \"n2.weight\" = Identity (\"n1.weight\") \"n2.bias\" = Identity (\"n1.bias\") "
+         "{ \"n2.weight\" = Identity (\"n1.weight\") \"n2-0.bias\" = Identity (\"n1.bias\") "
          "\"g.weight\" = Identity (\"f.weight\") \"/Identity_output_0\" = Identity (\"n1.bias\")"
          "[one] a = LayerNormalization (x, \"n1.weight\", \"n1.bias\") "
          "[f] b = MatMul (a, \"f.weight\") [g] c = MatMul (b, \"g.weight\")"
-         "[two] d = LayerNormalization (c, \"n2.weight\", \"n2.bias\") "
+         "[two] d = LayerNormalization (c, \"n2.weight\", \"n2-0.bias\") "
          "[sum] z = Add (d, \"/Identity_output_0\") }";
 
 static void an_identity_with_the_name_of_a_parameter_is_one(void **state)
@@ -98,7 +98,9 @@ static void an_identity_with_the_name_of_a_parameter_is_one(void **state)
     m->torchscript = true;
     part(m);
     assert_string_equal(read_by(m, "two", 1), "n2.weight");
-    assert_string_equal(read_by(m, "two", 2), "n2.bias");
+    assert_string_equal(read_by(m, "two", 2), "n2-0.bias");
+    ebb_value bias = ebb_value_find(m->graph, "n2-0.bias");
+    assert_true(ebb_value_of(m->graph, bias)->flags & EBB_IS_INITIALIZER);
     ebb_value v = ebb_value_find(m->graph, "n2.weight");
     assert_true(ebb_value_of(m->graph, v)->flags & EBB_IS_INITIALIZER);
     assert_int_equal(ebb_value_of(m->graph, v)->producer.i, 0);
@@ -180,6 +182,28 @@ static void one_parameter_of_two_calls_stays_one(void **state)
          "['', 'p1', 'prelu_1']");
     part(m);
     assert_string_equal(read_by(m, "p2", 1), "val_3");
+    ebb_model_free(m);
+}
+
+static void the_unit_scales_of_group_norms_are_no_parameters(void **state)
+{
+    (void)state;
+    ebb_model *m =
+        model_of(HEAD "g (float[2,2,4] x) => (float[2,2,4] z) <float[2] val_1 " ONE
+                      ", float[2] val_2 " ZERO "> { [n1] y = InstanceNormalization (x, "
+                      "val_1, val_2) [n2] z = InstanceNormalization (y, val_1, val_2) }");
+    note(m, "n1",
+         "%a : call_function[target=aten.group_norm](args = (%x, 2, %p_n1_weight, "
+         "%p_n1_bias), kwargs = {})",
+         "['', 'n1', 'a']");
+    note(m, "n2",
+         "%b : call_function[target=aten.group_norm](args = (%a, 2, %p_n2_weight, "
+         "%p_n2_bias), kwargs = {})",
+         "['', 'n2', 'b']");
+    part(m);
+    assert_string_equal(read_by(m, "n1", 1), "val_1");
+    assert_string_equal(read_by(m, "n2", 1), "val_1");
+    assert_string_equal(read_by(m, "n2", 2), "val_2");
     ebb_model_free(m);
 }
 
@@ -270,6 +294,7 @@ int main(void)
         cmocka_unit_test(an_identity_of_another_exporter_says_nothing),
         cmocka_unit_test(parameters_that_were_merged_get_their_names_back),
         cmocka_unit_test(one_parameter_of_two_calls_stays_one),
+        cmocka_unit_test(the_unit_scales_of_group_norms_are_no_parameters),
         cmocka_unit_test(a_weight_is_trained_and_a_statistic_counted_and_both_are_saved),
         cmocka_unit_test(running_out_of_memory_anywhere_is_an_error_and_no_crash),
     };

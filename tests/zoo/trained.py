@@ -190,9 +190,17 @@ def absorbed(model, tensors, known, wanted, covered):
     present = {numpy_helper.to_array(t).tobytes() for t in model.graph.initializer}
     by_computation = sum(t["elements"] for t in tensors.values() if t["is"] == "computed")
     scaled = [t["shape"] for t in tensors.values() if t["is"] == "scaled"]
+    instead = [sorted(t["shape"]) for t in tensors.values() if t["is"] == "computed"]
     lost = set()
+    for n in wanted:  # a weight that was standardised or normalised is trained as it is now
+        shape = sorted(known.values[n].shape)
+        if n not in covered and sum(d > 1 for d in shape) > 1 and shape in instead:
+            instead.remove(shape)
+            lost.add(n)
     for n in wanted:
         size = known.values[n].size
+        if n in lost:
+            continue
         line = sum(d > 1 for d in known.values[n].shape) <= 1
         taken_in = next((shape for shape in scaled if size in shape), None) if line and n not in covered else None
         if taken_in is not None:  # the scale of a norm, one in each
