@@ -378,8 +378,9 @@ EBB_API ebb_status ebb_pack_csv(const char *in, const char *out,
  */
 EBB_API ebb_status ebb_init_weights(ebb_model *model, uint64_t seed);
 /* By name, from a safetensors file or from the `checkpoint` of ONNX Runtime's training artifacts,
- * whose parameters also become initializers where the model has inputs of their names. Missing
- * names are an error naming them; others are ignored. */
+ * whose parameters also become initializers where the model has inputs of their names. A checkpoint's
+ * running averages become the weights of a model that has no place for averages. Missing names are an
+ * error naming them; others are ignored. */
 EBB_API ebb_status ebb_load_weights(ebb_model *model, const char *path);
 
 /* ---- running ---- */

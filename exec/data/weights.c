@@ -8,6 +8,7 @@
 #include "exec/data/adapters.h"
 #include "exec/run/program.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
 /* ---- into the model ---- */
@@ -154,6 +155,23 @@ EBB_API ebb_status ebb_init_weights(ebb_model *model, uint64_t seed)
 
 /* ---- from a file ---- */
 
+/* What the file gives to v: of a checkpoint the running average, where the model has no place for that
+ * (average.h). NULL: nothing. */
+static const ebb_named *given_to(const ebb_graph *g, ebb_value v, const ebb_data *data)
+{
+    const char *name = ebb_value_name(g, v);
+    const ebb_named *named = ebb_data_find(data, name);
+    char average[512];
+    if (named == NULL || data->metadata == NULL ||
+        strstr(data->metadata, "\"ebb.checkpoint/") == NULL ||
+        snprintf(average, sizeof average, "%s.ema", name) >= (int)sizeof average ||
+        ebb_value_find(g, average).i != 0)
+        return named;
+    const ebb_named *mean = ebb_data_find(data, average);
+    const ebb_type type = ebb_type_tensor((ebb_dtype)named->dtype, named->rank, named->dims);
+    return mean != NULL && same_type(&type, mean) ? mean : named;
+}
+
 static ebb_status take_weights(ebb_graph *g, const ebb_data *data)
 {
     enum { SHOWN = 3 };
@@ -162,7 +180,7 @@ static ebb_status take_weights(ebb_graph *g, const ebb_data *data)
     for (size_t i = 0; i < g->initializer_count; i++) {
         ebb_value v = g->initializers[i];
         const ebb_value_info *info = ebb_value_of(g, v);
-        const ebb_named *named = ebb_data_find(data, ebb_value_name(g, v));
+        const ebb_named *named = given_to(g, v, data);
         size_t bytes = 0;
         if (info->dead)
             continue;
@@ -181,7 +199,7 @@ static ebb_status take_weights(ebb_graph *g, const ebb_data *data)
                          missing_count > 2 ? " and others" : "");
     for (size_t i = 0; i < g->initializer_count; i++) {
         ebb_value v = g->initializers[i];
-        const ebb_named *named = ebb_data_find(data, ebb_value_name(g, v));
+        const ebb_named *named = given_to(g, v, data);
         size_t bytes = 0;
         if (named == NULL || ebb_value_of(g, v)->dead ||
             !ebb_type_bytes(ebb_value_of(g, v)->type, &bytes))

@@ -4,15 +4,17 @@
 
 Three samples (the digits CNN with batch norm, an LSTM over characters, the character transformer) are
 exported as newcomers do. For each optimizer with a warm-up, a cosine, clipping and a group without decay and
-with a rate of its own, and for each schedule with AdamW, `ebb grad` makes the step, and both take 50 steps on
-the same rows. Printed: the largest relative difference of a loss. More than 1e-5 is a failure (exit 1).
-WORDS: only runs whose names contain them all, e.g. "lstm muon".
+with a rate of its own, and for each schedule with AdamW, `ebb train` and PyTorch take 50 steps on the same rows,
+with an evaluation on others every 10 steps; ebb writes a log and keeps the best model. Compared: the loss and
+the rate of each step, the loss of each evaluation, and the weights that are kept. Printed: the largest relative
+difference of a loss. More than 1e-5 is a failure (exit 1), and so are other rates (1e-6) or weights (2e-3 in
+length: where a gradient is rounding alone, as of a key's bias, Lion goes a whole step this way or that). WORDS: only runs whose names contain them all, e.g. "lstm muon".
 
 PyTorch's side is its own: torch.optim's classes, torch.optim.lr_scheduler's, clip_grad_norm_. Lion, which it
 does not have, stands below as in its paper; of its Muon the iteration is done in float32, not bfloat16.
 """
-import ctypes
 import importlib.util
+import json
 import os
 import subprocess
 import sys
@@ -22,12 +24,15 @@ import warnings
 
 os.environ["OMP_NUM_THREADS"] = "1"  # small models: threads would only wait for each other
 import numpy as np
+import onnx
 import torch
 from torch import nn
 from torch.optim import lr_scheduler
 
 SOURCE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-STEPS, BATCH, LEAST = 50, 8, 1e-5
+STEPS, BATCH, EVERY = 50, 8, 10
+HELD_OUT = slice(STEPS * BATCH, STEPS * BATCH + 40)
+MOST, MOST_RATE, MOST_WEIGHT = 1e-5, 1e-6, 2e-3
 sys.dont_write_bytecode = True
 
 # ---- models ----
@@ -110,6 +115,10 @@ class Both:
 
     def __init__(self, *optimizers):
         self.optimizers = [o for o in optimizers if o is not None]
+
+    def rate(self):
+        """Of the group that is not the biases'."""
+        return self.optimizers[-1].param_groups[0]["lr"]
 
     def zero_grad(self):
         for o in self.optimizers:
@@ -221,11 +230,15 @@ def by_torch(model, inputs, targets, kind, schedule, hidden):
         optimizer = Both(in_groups(muon, [n for n in named if within(n[0])], lr),
                          in_groups(adamw, [n for n in named if not within(n[0])], lr))
     schedules = [SCHEDULES[schedule][1](o) for o in optimizer.optimizers]
-    losses = []
+    losses, rates, evaluations, best = [], [], [], None
+
+    def loss_of(rows):
+        x, y = (torch.from_numpy(a[rows]) for a in (inputs, targets))
+        return nn.functional.cross_entropy(model(x).flatten(0, -2), y.flatten())
+
     for t in range(STEPS):
-        x, y = (torch.from_numpy(a[t * BATCH:(t + 1) * BATCH]) for a in (inputs, targets))
-        logits = model(x)
-        loss = nn.functional.cross_entropy(logits.flatten(0, -2), y.flatten())
+        rates.append(optimizer.rate())
+        loss = loss_of(slice(t * BATCH, (t + 1) * BATCH))
         optimizer.zero_grad()
         loss.backward()
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
@@ -233,54 +246,41 @@ def by_torch(model, inputs, targets, kind, schedule, hidden):
         for s in schedules:
             s.step()
         losses.append(loss.item())
-    return np.array(losses)
+        if (t + 1) % EVERY == 0:
+            with torch.no_grad():
+                evaluations.append(loss_of_rest(model, loss_of))
+            if evaluations[-1] == min(evaluations):
+                best = {k: v.clone().numpy() for k, v in model.state_dict().items()}
+    return np.array(losses), np.array(rates), np.array(evaluations), best
+
+
+def loss_of_rest(model, loss_of):
+    model.eval()
+    loss = loss_of(HELD_OUT).item()
+    model.train()
+    return loss
 
 
 # ---- ebb's side ----
 
 
-class Named(ctypes.Structure):
-    _fields_ = [("name", ctypes.c_char_p), ("dtype", ctypes.c_int), ("rank", ctypes.c_int),
-                ("dims", ctypes.POINTER(ctypes.c_int64)), ("data", ctypes.c_void_p)]
-
-
-class Batch(ctypes.Structure):
-    _fields_ = [("tensors", ctypes.POINTER(Named)), ("count", ctypes.c_size_t)]
-
-
-def library(build):
-    lib = ctypes.CDLL(os.path.join(build, "libebb.so"))
-    for name in ("ebb_open", "ebb_program_compile", "ebb_program_step", "ebb_program_get"):
-        getattr(lib, name).restype = ctypes.c_void_p
-    lib.ebb_status_text.restype = ctypes.c_char_p
-    lib.ebb_status_text.argtypes = [ctypes.c_void_p]
-    lib.ebb_program_free.argtypes = lib.ebb_close.argtypes = [ctypes.c_void_p]
-    return lib
-
-
-def by_ebb(lib, step, arrays):
-    def good(status):
-        if status:
-            raise RuntimeError(lib.ebb_status_text(status).decode())
-
-    model, program, losses = ctypes.c_void_p(), ctypes.c_void_p(), []
-    good(lib.ebb_open(ctypes.byref(model), step.encode()))
-    good(lib.ebb_program_compile(ctypes.byref(program), model, None))
-    for t in range(STEPS):
-        rows = [np.ascontiguousarray(a[t * BATCH:(t + 1) * BATCH]) for _, a in arrays]
-        tensors = (Named * len(rows))()
-        for tensor, (name, _), a in zip(tensors, arrays, rows):
-            dims = (ctypes.c_int64 * a.ndim)(*a.shape)
-            tensor.name, tensor.rank, tensor.dims = name.encode(), a.ndim, dims
-            tensor.dtype = 1 if a.dtype == np.float32 else 7
-            tensor.data = a.ctypes.data
-        good(lib.ebb_program_step(program, ctypes.byref(Batch(tensors, len(rows)))))
-        loss = Named()
-        good(lib.ebb_program_get(program, b"loss", ctypes.byref(loss)))
-        losses.append(ctypes.cast(loss.data, ctypes.POINTER(ctypes.c_float))[0])
-    lib.ebb_program_free(program)
-    lib.ebb_close(model)
-    return np.array(losses)
+def by_ebb(build, model, folder, inputs, targets, words):
+    """(losses, rates, losses of evaluations, the model of the best one)"""
+    log, best = os.path.join(folder, "run.jsonl"), os.path.join(folder, "best.onnx")
+    files = []
+    for name, rows in (("train", slice(0, STEPS * BATCH)), ("eval", HELD_OUT)):
+        files.append(os.path.join(folder, name + ".npz"))
+        np.savez(files[-1], input=inputs[rows], target=targets[rows])
+    subprocess.run(
+        [os.path.join(build, "ebb"), "train", model, "--data", files[0], "--eval", files[1], "--eval-every",
+         str(EVERY), "--keep", "best", "--save-model", best, "--log", log, "--batch", str(BATCH), "--steps",
+         str(STEPS), "--no-shuffle", "--dropout", "off", "--threads", "1", *words],
+        check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    with open(log) as file:
+        records = [json.loads(line) for line in file]
+    steps = [r for r in records if "rate" in r]
+    return (np.array([r["loss"] for r in steps]), np.array([r["rate"] for r in steps]),
+            np.array([r["eval"]["loss"] for r in records if "eval" in r]), best)
 
 
 # ---- both ----
@@ -295,7 +295,6 @@ def export(make, path, inputs, name):
             model, (torch.from_numpy(inputs[:4]),), path, dynamo=False, opset_version=17,
             training=torch.onnx.TrainingMode.TRAINING, do_constant_folding=False,
             input_names=[name], output_names=["logits"], dynamic_axes={name: {0: "batch"}})
-    import onnx
     exported = onnx.load(path)  # the trace steps running statistics: put the initial ones back
     for tensor in exported.graph.initializer:
         if tensor.name in before:
@@ -305,38 +304,50 @@ def export(make, path, inputs, name):
     return before
 
 
+def furthest(got, wanted):
+    return float(np.max(np.abs(got - wanted) / np.abs(wanted))) if got.shape == wanted.shape else np.inf
+
+
+def far_in_weights(path, wanted):
+    """By their length, of all that kept their names: a single one with a gradient of rounding alone moves freely."""
+    kept = {t.name: onnx.numpy_helper.to_array(t) for t in onnx.load(path).graph.initializer}
+    common = [n for n in wanted if n in kept and wanted[n].dtype.kind == "f"]
+    off = sum(float(np.sum((kept[n] - wanted[n]) ** 2.0)) for n in common)
+    return (off / sum(float(np.sum(wanted[n] ** 2.0)) for n in common)) ** 0.5 if common else np.inf
+
+
 def main():
     warnings.simplefilter("ignore")  # of the exporter
     build, words = os.path.abspath(sys.argv[1]), sys.argv[2:]
     torch.set_num_threads(1)
     torch.optim._muon._zeropower_via_newtonschulz = orthogonal
-    lib, worst, runs = library(build), 0.0, 0
+    worst, runs, failed = 0.0, 0, 0
     pairs = [(kind, "cosine") for kind in OPTIMIZERS] + [
         ("adamw", s) for s in SCHEDULES if s != "cosine"]
     with tempfile.TemporaryDirectory() as folder:
         for name, (make, inputs, targets, loss, hidden) in samples().items():
-            path, step = os.path.join(folder, name + ".onnx"), os.path.join(folder, "step.onnx")
+            path = os.path.join(folder, name + ".onnx")
             start = export(make, path, inputs, "input")
             for kind, schedule in pairs:
                 title = f"{name:12} {kind:18} {schedule:16}"
                 if not all(w in title for w in words):
                     continue
-                group = f"*bias:weight-decay=0,lr={0.75 * rate_of(OPTIMIZERS[kind][0]):.9g}"
-                subprocess.run(
-                    [os.path.join(build, "ebb"), "grad", path, "-o", step, "--dim", f"batch={BATCH}", "--loss",
-                     loss, "--optimizer", OPTIMIZERS[kind][0], "--lr-schedule", SCHEDULES[schedule][0],
-                     "--clip-norm", "1", "--group", group, "--dropout", "off"],
-                    check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+                optimizer = OPTIMIZERS[kind][0]
                 model = make().train()
                 model.load_state_dict(start)
                 wanted = by_torch(model, inputs, targets, kind, schedule, hidden)
-                got = by_ebb(lib, step, [("input", inputs), ("target", targets)])
-                error = float(np.max(np.abs(got - wanted) / np.abs(wanted)))
-                worst, runs = max(worst, error), runs + 1
-                print(f"{title} loss {wanted[0]:.4f} -> {wanted[-1]:.4f}  largest difference {error:.1e}",
+                got = by_ebb(build, path, folder, inputs, targets, [
+                    "--loss", loss, "--optimizer", optimizer, "--lr-schedule", SCHEDULES[schedule][0], "--clip-norm", "1",
+                    "--group", f"*bias:weight-decay=0,lr={0.75 * rate_of(optimizer):.9g}"])
+                error = max(furthest(got[0], wanted[0]), furthest(got[2], wanted[2]))
+                rate, weight = furthest(got[1], wanted[1]), far_in_weights(got[3], wanted[3])
+                wrong = not (error <= MOST and rate <= MOST_RATE and weight <= MOST_WEIGHT)
+                worst, runs, failed = max(worst, error), runs + 1, failed + wrong
+                print(f"{title} loss {wanted[0][0]:.4f} -> {wanted[0][-1]:.4f}  held out {wanted[2][-1]:.4f}  largest "
+                      f"difference {error:.1e}, rates {rate:.0e}, weights {weight:.0e}{'  FAILED' if wrong else ''}",
                       flush=True)
-    print(f"{runs} runs of {STEPS} steps: largest relative difference of a loss {worst:.1e}")
-    return 0 if runs > 0 and worst <= LEAST else 1
+    print(f"{runs} runs of {STEPS} steps, {failed} failed: largest relative difference of a loss {worst:.1e}")
+    return 0 if runs > 0 and failed == 0 else 1
 
 
 if __name__ == "__main__":

@@ -34,6 +34,8 @@ static void tables_and_last_layers_are_no_hidden_matrices(void **state)
     ebb_close(m);
 }
 
+static char path[] = "/tmp/ebb-optimizers-XXXXXX.safetensors";
+
 /* The user's own file gets the averages; the step itself, which has a place for both, both. */
 static void the_average_is_what_others_get(void **state)
 {
@@ -61,6 +63,34 @@ static void the_average_is_what_others_get(void **state)
     }
     ebb_program_free(p);
     ebb_close(own);
+    drop(&t);
+}
+
+/* So do weights that are taken from a checkpoint. */
+static void a_checkpoints_averages_are_its_weights_for_others(void **state)
+{
+    (void)state;
+    trial t = make("sgd,lr=0.02,ema=0.75"), step = {NULL, NULL};
+    ebb_model *own = parse();
+    good(rewrite(&step, "sgd,lr=0.02,ema=0.75"));
+    for (int i = 1; i <= STEPS; i++)
+        good(ebb_program_step(t.program, NULL));
+    good(ebb_checkpoint_save(t.program, path, "{}"));
+    good(ebb_load_weights(own, path));
+    good(ebb_load_weights(step.model, path));
+    for (int k = 0; k < PARAMETERS; k++) {
+        char average[64];
+        (void)snprintf(average, sizeof average, "%s.ema", names[k]);
+        const ebb_graph *a = own->graph, *b = step.model->graph;
+        const float *other = ebb_value_of(a, ebb_value_find(a, names[k]))->tensor->data;
+        const float *same = ebb_value_of(b, ebb_value_find(b, names[k]))->tensor->data;
+        for (int i = 0; i < sizes[k]; i++) {
+            assert_true((double)other[i] == value_of(t.program, average, (size_t)i));
+            assert_true((double)same[i] == value_of(t.program, names[k], (size_t)i));
+        }
+    }
+    ebb_close(own);
+    drop(&step);
     drop(&t);
 }
 
@@ -124,8 +154,6 @@ static void updates_of_every_kind_are_released_early(void **state)
 }
 
 /* ---- resuming ---- */
-
-static char path[] = "/tmp/ebb-optimizers-XXXXXX.safetensors";
 
 static void steps(ebb_program *p, int count)
 {
@@ -270,6 +298,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(tables_and_last_layers_are_no_hidden_matrices),
         cmocka_unit_test(the_average_is_what_others_get),
+        cmocka_unit_test(a_checkpoints_averages_are_its_weights_for_others),
         cmocka_unit_test(every_state_is_replaced_in_place),
         cmocka_unit_test(updates_of_every_kind_are_released_early),
         cmocka_unit_test(a_resumed_step_goes_on_bit_for_bit),
