@@ -89,7 +89,9 @@ ebb_status ebb_dropped_restore(ebb_graph *g, ebb_arena *scratch)
             continue;
         int64_t count = channels(g, n);
         ebb_value w = ebb_in(g, n, 1);
-        if (count < 1 || count > INT32_MAX || !ebb_trainable_candidate(g, w))
+        if (count < 1 || !ebb_trainable_candidate(g, w) ||
+            ebb_value_of(g, w)->tensor->data == NULL ||
+            (uint64_t)count > ebb_value_of(g, w)->tensor->bytes)
             continue;
         EBB_TRY(restore(g, n, count, scratch));
     }

@@ -246,7 +246,8 @@ static bool may_be_merged(const ebb_graph *g, ebb_value v)
     const unsigned char *bytes = t->data;
     size_t element = ebb_dtype_bits((ebb_dtype)t->type.dtype) / 8;
     return !ebb_name_is_anonymous(ebb_value_name(g, v)) &&
-           (bytes == NULL || memcmp(bytes, bytes + element, t->bytes - element) == 0);
+           (bytes == NULL || t->bytes < element ||
+            memcmp(bytes, bytes + element, t->bytes - element) == 0);
 }
 
 /* Whether a matrix is read as often as that: layers that are run several times, or a loop that was

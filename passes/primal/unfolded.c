@@ -49,11 +49,12 @@ static unsigned repeated_axes(const ebb_graph *g, ebb_value v)
 {
     const ebb_value_info *info = ebb_value_of(g, v);
     const ebb_tensor *t = info->tensor;
+    const size_t element = ebb_dtype_bits((ebb_dtype)info->type->dtype) / 8;
     unsigned axes = 0;
     int64_t left;
     if (!ebb_trainable_candidate(g, v) || t->data == NULL || t->type.rank < 2 || t->type.rank > 8 ||
-        !ebb_type_elements(&t->type, &left) || left < LEAST || !info->use_count ||
-        !is_folded(g, v) ||
+        !ebb_type_elements(&t->type, &left) || left < LEAST || !info->use_count || element == 0 ||
+        t->bytes / element != (size_t)left || t->bytes % element != 0 || !is_folded(g, v) ||
         (info->flags & (EBB_IS_INPUT | EBB_IS_OUTPUT | EBB_IS_STATE | EBB_IS_CAPTURED)) != 0)
         return 0;
     for (int k = 0; k < t->type.rank; k++) {

@@ -259,15 +259,16 @@ def table(calls, results):
     rows = "\n".join(
         f"| {name} | {package} | " + " | ".join(cell(by_call[c]) if c in by_call else "-" for c in calls) + " |"
         for (name, package), by_call in found.items())
-    others = "\n".join(line(f, v) for f, v in results if v["result"] != "all")
+    others = "\n".join(line(f, v) for f, v in results if v["result"] in KINDS and v["result"] != "all")
     count = {r: sum(v["result"] == r for _, v in results) for r in KINDS}
+    unrun = sum(v["result"] == "not run" for _, v in results)
     return f"""# Exports of newcomers
 
 Made by `tests/zoo/newcomer.py`, which says how: {len(found)} architectures with fresh and with trained (perturbed)
 weights, exported as somebody does who does not think of training, and as README says (`advised`). What ebb trains of
 each file by itself is compared with PyTorch's parameters by value.
 
-Of {len(results)} files ebb trains all that PyTorch would of {count['all']} and refuses {count['refused']}, naming the
+Of {sum(count.values())} files ebb trains all that PyTorch would of {count['all']} and refuses {count['refused']}, naming the
 export call that helps. It ties parameters of {count['tied']}, parts one parameter into two in {count['parted']}, trains
 {count['part']} in part and something that is no parameter in {count['wrong']}, and fails at {count['failed']}.
 
@@ -277,7 +278,7 @@ export call that helps. It ties parameters of {count['tied']}, parts one paramet
 - `tied`: all, but equal parameters that the exporter made one stay one; `parted`: all, but a parameter that it stored
   twice is trained as two; `part`: less, with the share of elements; `wrong`: a constant, a buffer, or a parameter that
   its author holds fixed is trained, too
-- two words: with fresh / with trained weights; `-`: the exporter refuses
+- two words: with fresh / with trained weights; `-`: the exporter refuses; `not run`: {unrun} files
 
 | architecture | package | {' | '.join(calls)} |
 |---|---|{'---|' * len(calls)}
