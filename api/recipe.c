@@ -4,6 +4,7 @@
  *     make      flatten, train-mode, fold, fuse, loss, precision, gradient, optimizer,
  *               [micro-batch], [costs], passes asked for, drop-saves, [fit], stream, alias, [costs]
  *     evaluate  the same without gradient and what follows from it
+ *     use       train-mode with dropout off and batch norm frozen, [fold-norm]
  *     change    [inline, fold], [costs], passes asked for, [fit], [costs]
  *
  * The plan for a budget comes behind all that changes what is stored; costs are told twice, since
@@ -280,6 +281,24 @@ ebb_status ebb_step_pipeline(char **text, const ebb_step_options *options)
 ebb_status ebb_evaluation_pipeline(char **text, const ebb_step_options *options)
 {
     return write_text(text, options, NULL, evaluate);
+}
+
+static ebb_status infer(recipe *r)
+{
+    add(r, "train-mode:dropout=off,batch-norm=frozen");
+    return NULL;
+}
+
+static ebb_status infer_folded(recipe *r)
+{
+    EBB_TRY(infer(r));
+    add(r, "fold-norm");
+    return NULL;
+}
+
+ebb_status ebb_inference_pipeline(char **text, bool fold)
+{
+    return write_text(text, NULL, NULL, fold ? infer_folded : infer);
 }
 
 ebb_status ebb_change_pipeline(char **text, const ebb_model *model, const ebb_step_options *options)

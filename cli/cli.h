@@ -138,6 +138,8 @@ void cli_show_reduce(const json_t *o);
 ebb_status cli_open(const cli *c, ebb_model **model);
 ebb_status cli_open_at(const cli *c, ebb_model **model, int file);
 ebb_status cli_bind(const cli *c, ebb_model *model); /* --dim, --shape, --trust alone */
+/* --head, right after opening, before anything reads the model's shapes. */
+ebb_status cli_head(const cli *c, ebb_model *model, bool quiet);
 /* --threads and --deterministic, before anything is planned for them. */
 ebb_status cli_set_threads(const cli *c, ebb_model *model);
 

@@ -34,6 +34,8 @@ const cli_option cli_options[] = {
     TEXT("--dropout", "on|off|P", "dropout: as exported (on), removed (off), or this ratio"),
     TEXT("--precision", "bf16|fp16", "compute in 16 bits, parameters in float32: the pass precision"),
     TEXT("--batch-norm", "train|frozen", "batch norm by the batch's statistics, or by the running ones (default: train; with --train or --freeze the running ones in layers that are not trained)"),
+    TEXT("--head", "classes=N", "put a fresh last layer with so many classes on the exported model first: the pass head"),
+    TEXT("--fold", NULL, "put batch norm into the weights before it: a plain float model, ready for a quantiser (it adds none of its nodes)"),
     TEXT("--init", NULL, "draw weights by the model's own initialization graph"),
     TEXT("--weights", "FILE", "take weights from a safetensors file"),
     WHOLE("--seed", "N", "[0, inf)", "seed of dropout, shuffling and --init (default 0)"),

@@ -63,11 +63,41 @@ ebb_status cli_set_threads(const cli *c, ebb_model *model)
     return ebb_set_threads(model, cli_threads(c));
 }
 
+/* What the pass did is said: which layer it took is worth a look. */
+static void note_head(const char *json)
+{
+    json_t *o = json != NULL ? json_loads(json, 0, NULL) : NULL, *pass, *note;
+    size_t i, k;
+    json_array_foreach(json_object_get(o, "passes"), i, pass)
+        json_array_foreach(json_object_get(pass, "notes"), k, note)
+            cli_note("note: %s", json_string_value(note));
+    json_decref(o);
+}
+
+ebb_status cli_head(const cli *c, ebb_model *model, bool quiet)
+{
+    char text[512], *json = NULL;
+    const char *head = cli_get(c, "--head", NULL);
+    if (head == NULL)
+        return NULL;
+    const int length =
+        snprintf(text, sizeof text, "head:seed=%llu,%s", (unsigned long long)cli_seed(c), head);
+    if (length < 0 || (size_t)length >= sizeof text)
+        text[0] = '\0'; // an empty pipeline, which is refused
+    ebb_status status = ebb_rewrite(model, text, NULL, &json);
+    if (status == NULL && !quiet)
+        note_head(json);
+    ebb_release(json);
+    return status;
+}
+
 ebb_status cli_open_at(const cli *c, ebb_model **model, int file)
 {
     ebb_status status = ebb_open(model, c->files[file]);
     if (status == NULL)
         status = cli_set_threads(c, *model);
+    if (status == NULL)
+        status = cli_head(c, *model, false);
     return status == NULL ? cli_bind(c, *model) : status;
 }
 

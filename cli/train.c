@@ -359,6 +359,8 @@ static int prepare_evaluation(job *j)
     ebb_status status = ebb_open(&j->exported, c->files[0]);
     if (status == NULL)
         status = cli_set_threads(c, j->exported);
+    if (status == NULL)
+        status = cli_head(c, j->exported, true);
     if (status != NULL)
         return cli_fail(status);
     j->o.exported = j->eval.model = j->exported;

@@ -6,7 +6,7 @@
 // clang-format off
 #define MODEL "--dim", "--shape", "--trust"
 #define BACKEND "--backend", "--device", "--tf32"
-#define STEP "--loss", "--optimizer", "--lr-schedule", "--clip-norm", "--accumulate", "--group", "--ema", "--train", "--freeze", "--allow-partial", "--straight-through", "--dropout", "--batch-norm", "--precision", "--pass", \
+#define STEP "--head", "--loss", "--optimizer", "--lr-schedule", "--clip-norm", "--accumulate", "--group", "--ema", "--train", "--freeze", "--allow-partial", "--straight-through", "--dropout", "--batch-norm", "--precision", "--pass", \
              "--strict", "--print-after", "--verify-each", "--seed"
 #define PLANNING BACKEND, "--costs", "--budget", "--plan-time", "--allow"
 #define THREADS "--threads", "--deterministic"
@@ -312,6 +312,34 @@ static int version(const cli *c)
     return EBB_OK;
 }
 
+/* The model as it is to be used: what only training needs is gone. */
+static int export(const cli *c)
+{
+    ebb_model *model = NULL;
+    char *json = NULL, *pipeline = NULL;
+    bool step = false;
+    if (!cli_has(c, "-o"))
+        return cli_usage("say where the result goes: -o FILE");
+    ebb_status status = cli_open(c, &model);
+    if (status == NULL)
+        status = cli_weights(c, model);
+    if (status == NULL)
+        status = cli_has_step(model, &step);
+    if (status == NULL && step) {
+        ebb_close(model);
+        return cli_usage("%s is a training step: export what `ebb train --save-model` wrote",
+                         c->files[0]);
+    }
+    if (status == NULL)
+        status = ebb_inference_pipeline(&pipeline, cli_has(c, "--fold"));
+    if (status == NULL)
+        status = ebb_rewrite(model, pipeline, NULL, &json);
+    ebb_release(pipeline);
+    if (status == NULL)
+        status = write_result(c, model);
+    return finish(c, model, status, json, cli_show_passes);
+}
+
 /* ---- the table ---- */
 
 // clang-format off
@@ -330,6 +358,9 @@ static const cli_way rewrites[] = {
     {NULL, NULL, "MODEL -o MODEL --pass NAME", 1, 1,
      WORDS("-o", "--dialect", MODEL, THREADS, "--pass", "--costs", "--strict", "--print-after", "--verify-each", "--init", "--weights", "--seed", "--dry-run", "--json"),
      WORDS("--seed", "--init"), rewrite},
+};
+static const cli_way exports[] = {
+    {NULL, NULL, "MODEL -o MODEL", 1, 1, WORDS("-o", MODEL, "--fold", "--init", "--weights", "--seed", "--json"), WORDS("--seed", "--init"), export},
 };
 static const cli_way plans[] = {
     {NULL, NULL, "STEP", 1, 1, WORDS(MODEL, STEP, PLANNING, RUN, "--run", "--json"), WORDS(WITH_A_BUDGET), plan},
@@ -389,6 +420,7 @@ const cli_verb cli_verbs[] = {
     {"ops", "operators: kernel, gradient; of a model or all", WAYS(lists_ops), NULL},
     {"grad", "make the training step: loss, gradient, optimizer, memory passes", WAYS(grads), NULL},
     {"rewrite", "run passes over a model or step", WAYS(rewrites), NULL},
+    {"export", "a trained model as it is to be used: dropout gone, batch norm by its running statistics", WAYS(exports), NULL},
     {"plan", "what it will need: peak, arena, categories, who pins the peak", WAYS(plans), NULL},
     {"run", "evaluate a graph once", WAYS(runs), NULL},
     {"train", "train: an exported model, or a step made by `ebb grad`", WAYS(trains), NULL},

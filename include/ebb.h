@@ -202,6 +202,10 @@ EBB_API ebb_status ebb_evaluation_pipeline(char **text, const ebb_step_options *
 EBB_API ebb_status ebb_change_pipeline(char **text, const ebb_model *model,
                                        const ebb_step_options *options);
 
+/* A model as it is used: dropout gone, batch norm by its running statistics; fold: that in the weights of
+ * the layer before it, where there is one. */
+EBB_API ebb_status ebb_inference_pipeline(char **text, bool fold);
+
 /* ---- facts: what a program asks of a model ---- */
 
 typedef struct ebb_model_facts {

@@ -142,6 +142,62 @@ static void a_folder_of_pictures_trains(void **state)
     says("run " MLP " --data photos --scale 1/255", 0, "float32[8,10]");
 }
 
+static void a_head_for_other_classes_is_trained_saved_and_used(void **state)
+{
+    (void)state;
+    static const char *const models[] = {MLP, DIGITS "cnn.onnx", DIGITS "transformer.onnx"};
+    char words[2048];
+    for (size_t i = 0; i < 3; i++) {
+        (void)snprintf(
+            words, sizeof words,
+            "train %s " DATA "--map label=target --loss cross-entropy --batch 64 --epochs 2 "
+            "--head classes=12 --save-model head.onnx --eval-split 0.1 --metric accuracy",
+            models[i]);
+        says(words, 0, "gives 12 classes instead of 10");
+        says("run head.onnx " DATA "--map test_image=image", 0, "float32[360,12]");
+        // drawn by the seed, the same in all runs
+        (void)snprintf(words, sizeof words, "rewrite %s --pass head:classes=12,seed=3 -o a.onnx",
+                       models[i]);
+        says(words, 0, "drawn anew");
+        (void)snprintf(words, sizeof words, "rewrite %s --pass head:classes=12,seed=3 -o b.onnx",
+                       models[i]);
+        says(words, 0, "drawn anew");
+        assert_int_equal(run_command("cmp a.onnx b.onnx"), 0);
+        (void)snprintf(words, sizeof words, "rewrite %s --pass head:classes=12 -o b.onnx",
+                       models[i]);
+        says(words, 0, "drawn anew");
+        assert_int_not_equal(run_command("cmp -s a.onnx b.onnx"), 0);
+    }
+    says("grad " MLP " --head classes=0 --loss cross-entropy -o s.onnx", 2, "classes");
+    says("grad " MLP " --head classs=3 --loss cross-entropy -o s.onnx", 2, "classes");
+    says("grad " MLP " --dim batch=4 --loss cross-entropy -o s.onnx", 0, "");
+    says("rewrite s.onnx --pass head:classes=3 -o t.onnx", 2, "before the step is made");
+}
+
+static void an_export_is_as_the_model_is_to_be_used(void **state)
+{
+    (void)state;
+    says("train " DIGITS "cnn.onnx " DATA "--map label=target --loss cross-entropy --batch 64 "
+         "--epochs 1 --save-model trained.onnx",
+         0, "");
+    says("export trained.onnx -o used.onnx", 0, "wrote used.onnx");
+    says("inspect used.onnx --text", 0, "BatchNormalization");
+    assert_null(strstr(output, "Dropout"));
+    says("export trained.onnx --fold -o folded.onnx", 0, "goes into the weight");
+    says("inspect folded.onnx --text", 0, "Conv");
+    assert_null(strstr(output, "BatchNormalization"));
+    assert_null(strstr(output, "Dropout"));
+    says("diff used.onnx folded.onnx --dim batch=4 --run --json", 0, "max_rel_error");
+    const char *at = strstr(output, "\"max_rel_error\"");
+    double error = 1;
+    assert_int_equal(sscanf(at, "\"max_rel_error\": %lf", &error), 1);
+    assert_true(error < 1e-4);
+    says("export trained.onnx", 2, "-o FILE");
+    says("grad " MLP " --dim batch=4 --loss cross-entropy -o s.onnx", 0, "");
+    says("export s.onnx -o t.onnx", 2, "is a training step");
+    assert_false(exists("t.onnx"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -149,6 +205,8 @@ int main(void)
         cmocka_unit_test(bytes_and_small_labels_train_without_being_saved_anew),
         cmocka_unit_test(what_is_drawn_for_training_resumes_byte_for_byte),
         cmocka_unit_test(a_folder_of_pictures_trains),
+        cmocka_unit_test(a_head_for_other_classes_is_trained_saved_and_used),
+        cmocka_unit_test(an_export_is_as_the_model_is_to_be_used),
         cmocka_unit_test(a_run_takes_mapped_arrays_and_leaves_others_out_with_a_note),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);

@@ -60,6 +60,7 @@ static const struct {
     {"passes", {"passes/budget/", "rewrite/", "onnx/", RULER}},
     {"passes/flatten", {"passes/.", "rewrite/", "onnx/", RULER}},
     {"passes/primal", {"passes/.", "passes/flatten/", "rewrite/", "onnx/", RULER, "ebb.h"}},
+    {"passes/exported", {"passes/.", "rewrite/", "kernels/math/philox.h", "onnx/", RULER}},
     {"passes/gradient", {"passes/.", "passes/flatten/", "rewrite/", "onnx/", RULER}},
     {"passes/speed", {"passes/.", "rewrite/", "onnx/", RULER}},
     {"passes/memory", {"passes/.", "passes/memory/.", "rewrite/", "onnx/", RULER}},
