@@ -37,6 +37,9 @@ const char *ebb_look_words(ebb_look look)
                               "was repeated",
         [EBB_LOOK_LOOKED_UP] = "its values come again, as those that were looked up in a smaller "
                                "table",
+        [EBB_LOOK_ONE_SIGN] =
+            "its values have one sign, as those of exponentials that were computed "
+            "from a weight",
         [EBB_LOOK_PADDED] = "a part of it is zero, which was put beside a weight",
     };
     return words[look];
@@ -202,6 +205,19 @@ static bool comes_again(const sample *s)
     return !s->short_floats && others >= FEWEST && (double)different < 0.95 * (double)others;
 }
 
+static ebb_look look_of_numbers(const ebb_tensor *t, const sample *s)
+{
+    enum { ENOUGH = 32 }; // of both signs at random, but for once in billions
+    const int axes = long_axes(&t->type);
+    if (s->whole)
+        return EBB_LOOK_WHOLE;
+    if (comes_again(s))
+        return EBB_LOOK_LOOKED_UP;
+    if (axes > 1 && s->count >= ENOUGH && (s->list[0] > 0 || s->list[s->count - 1] < 0))
+        return EBB_LOOK_ONE_SIGN;
+    return axes == 1 && s->zeros * 8 >= s->count ? EBB_LOOK_PADDED : EBB_LOOK_DRAWN;
+}
+
 ebb_status ebb_values_look(ebb_look *look, int64_t *different, const ebb_tensor *t,
                            ebb_arena *scratch)
 {
@@ -225,9 +241,6 @@ ebb_status ebb_values_look(ebb_look *look, int64_t *different, const ebb_tensor 
     else if (s.distinct <= 3)
         *look = EBB_LOOK_MASK;
     else if ((*look = look_along(t, different)) == EBB_LOOK_DRAWN)
-        *look = s.whole                                              ? EBB_LOOK_WHOLE
-                : comes_again(&s)                                    ? EBB_LOOK_LOOKED_UP
-                : long_axes(&t->type) == 1 && s.zeros * 8 >= s.count ? EBB_LOOK_PADDED
-                                                                     : EBB_LOOK_DRAWN;
+        *look = look_of_numbers(t, &s);
     return NULL;
 }

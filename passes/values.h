@@ -17,6 +17,7 @@ typedef enum ebb_look {
     EBB_LOOK_EXPANDED,  /* the same along a whole axis */
     EBB_LOOK_LOOKED_UP, /* numbers come again, as those that were taken from a smaller table */
     EBB_LOOK_PADDED,    /* of one axis, and zero in a large part of it */
+    EBB_LOOK_ONE_SIGN,  /* of several axes, and all above zero or all below, as exponentials are */
     EBB_LOOK_COUNT
 } ebb_look;
 

@@ -215,9 +215,11 @@ static ebb_weight judge_operand(const ebb_judge *j, ebb_value v, const readers *
     const bool one_axis = long_axes(info->type) <= 1;
     const bool by_dynamo = j->marked;
     int64_t elements;
-    if (!ebb_type_elements(info->type, &elements) || elements < 2 || is_constant_by_look(look) ||
+    if (!ebb_type_elements(info->type, &elements) || is_constant_by_look(look) ||
         (r->buffer && !r->parameter))
         return no_weight();
+    if (elements < 2) // but for the temperature of a softmax
+        return j->marked && is_named_after(name, "exp") ? doubtful(computed) : no_weight();
     if (look == EBB_LOOK_EQUAL)
         return one_axis && r->parameter ? sure(NULL) : no_weight();
     if (look != EBB_LOOK_DRAWN)

@@ -142,8 +142,9 @@ static const char *sentence_of(const ebb_training *t, ebb_arena *arena)
     return text;
 }
 
-/* Weights that stand in for others are trained, and said to be what they are. */
-static ebb_status tell_stand_ins(const ebb_chosen *chosen, const ebb_reverse *r)
+/* "...; 'mul' and 3 more: it was computed ...": weights that stand in for others. */
+static const char *with_stand_ins(const char *text, const ebb_chosen *chosen, const ebb_reverse *r,
+                                  ebb_arena *arena)
 {
     size_t count = 0;
     ebb_value first = EBB_NO_VALUE;
@@ -154,12 +155,12 @@ static ebb_status tell_stand_ins(const ebb_chosen *chosen, const ebb_reverse *r)
             continue;
         first = count++ == 0 ? v : first;
     }
-    if (count == 0)
-        return NULL;
-    if (count == 1)
-        return ebb_note(r->e, "'%s': %s", ebb_value_name(r->g, first), chosen->list[first.i].why);
-    return ebb_note(r->e, "'%s' and %zu more: %s", ebb_value_name(r->g, first), count - 1,
-                    chosen->list[first.i].why);
+    if (count == 0 || text == NULL)
+        return text;
+    text = ebb_arena_printf(arena, "%s; '%.200s'", text, ebb_value_name(r->g, first));
+    if (count > 1 && text != NULL)
+        text = ebb_arena_printf(arena, "%s and %zu more", text, count - 1);
+    return text != NULL ? ebb_arena_printf(arena, "%s: %s", text, chosen->list[first.i].why) : NULL;
 }
 
 ebb_status ebb_chosen_tell(const ebb_chosen *chosen, const ebb_reverse *r)
@@ -168,7 +169,9 @@ ebb_status ebb_chosen_tell(const ebb_chosen *chosen, const ebb_reverse *r)
     if (chosen->source == EBB_TRAINABLE_ROLES || chosen->source == EBB_TRAINABLE_BINDINGS)
         return NULL;
     ebb_training *t = count_weights(chosen, r);
-    if (t == NULL || (t->said = sentence_of(t, e->keep)) == NULL)
+    if (t != NULL)
+        t->said = with_stand_ins(sentence_of(t, e->keep), chosen, r, e->keep);
+    if (t == NULL || t->said == NULL)
         return ebb_error_memory();
     bool asked = chosen->train != NULL || chosen->freeze != NULL ||
                  strcmp(ebb_option_string(e, "partial"), "allow") == 0;
@@ -177,6 +180,5 @@ ebb_status ebb_chosen_tell(const ebb_chosen *chosen, const ebb_reverse *r)
             ebb_error(EBB_REJECTED, "gradient: less than half would be trained: %s", t->said), "%s",
             call_that_keeps_all(chosen, r->g));
     e->report->training = t;
-    EBB_TRY(tell_stand_ins(chosen, r));
     return ebb_note(e, "%s", t->said);
 }

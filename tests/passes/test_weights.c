@@ -103,6 +103,11 @@ static double repeated(int64_t i) // 8 columns, each row the same
     return drawn(i % 8);
 }
 
+static double exponential(int64_t i)
+{
+    return -exp(drawn(i));
+}
+
 static double of_two_weights(int64_t i) // zeros stand between two of them
 {
     return i >= 8 && i < 16 ? 0 : drawn(i);
@@ -321,6 +326,8 @@ static void what_was_made_of_weights_is_doubtful_and_says_why(void **state)
         {{"Add", "1x32x8", 1, looked_up, NULL, NULL}, false, "looked up in a smaller table"},
         {{"Add", "32x8", 1, repeated, "expand", NULL}, true, "the same along an axis"},
         {{"Add", "24", 1, of_two_weights, "cat_1", NULL}, true, "a part of it is zero"},
+        {{"Mul", "1x8x8", 0, exponential, "unsqueeze_3", NULL}, true, "its values have one sign"},
+        {{"Mul", "1", 1, drawn, "exp", NULL}, true, "computed from weights"},
         {{"Mul", "8x1", 1, drawn, "exp_1", NULL}, true, "computed from weights"},
         {{"Mul", "8x1", 1, drawn, "sub_1", NULL}, true, "computed from weights"},
         {{"Add", "1x8x8", 1, drawn, NULL, "args = (%x, %p_mlp_bias)"},
@@ -414,6 +421,27 @@ static void what_is_trained_and_what_not_is_said(void **state)
     const char *said = json_string_value(json_object_get(t, "said"));
     assert_non_null(strstr(said, "training 2 of 3 weights, 69.0 % of the elements; not: "
                                  "'unsqueeze' (its values come again"));
+    json_decref(t);
+    ebb_model_free(m);
+}
+
+static void what_stands_in_for_a_weight_is_said_to(void **state)
+{
+    (void)state;
+    ebb_model *m = NULL;
+    good(ebb_text_parse_model(
+        &m,
+        HEAD "g (float[1,2,4,4] x) => (float[1,2,4,4] y) <float[2,2,1,1] mul = {0.1,0.7,0.2,-3}, "
+             "float[2] b = {0.5,0.25}> { y = Conv (x, mul, b) }"));
+    ebb_graph *g = m->graph;
+    good(ebb_props_set(g, &ebb_value_of(g, ebb_value_find(g, "b"))->props,
+                       "pkg.torch.export.graph_signature.InputSpec.kind", "PARAMETER"));
+    good(ebb_props_set(g, &ebb_node_of(g, ebb_first(g))->props, "pkg.torch.onnx.fx_node",
+                       "%conv : call_function(args = (%x, %mul, %p_0_bias), kwargs = {})"));
+    json_t *t = training_of(m, "loss:mse,gradient");
+    assert_non_null(strstr(json_string_value(json_object_get(t, "said")),
+                           "training 2 of 2 weights, 100 % of the elements; 'mul': it was computed "
+                           "from weights, as weight norm"));
     json_decref(t);
     ebb_model_free(m);
 }
@@ -517,6 +545,7 @@ int main(void)
         cmocka_unit_test(what_was_made_of_weights_is_doubtful_and_says_why),
         cmocka_unit_test(a_result_in_the_place_of_a_weight_is_trained_and_said_to_be_one),
         cmocka_unit_test(what_is_trained_and_what_not_is_said),
+        cmocka_unit_test(what_stands_in_for_a_weight_is_said_to),
         cmocka_unit_test(lost_stands_for_the_lost_weights_and_only_these),
         cmocka_unit_test(less_than_half_is_refused_unless_it_is_asked_for),
         cmocka_unit_test(running_out_of_memory_anywhere_is_an_error_and_no_crash),
