@@ -321,12 +321,25 @@ static ebb_status part_names(ebb_graph *g)
     return NULL;
 }
 
+static void mark_unit_scales(ebb_graph *g)
+{
+    for (size_t i = 0; i < g->initializer_count; i++) {
+        ebb_value_info *info = ebb_value_of(g, g->initializers[i]);
+        bool all = info->use_count > 0 && info->tensor != NULL && is_uniform(info->tensor);
+        for (size_t u = 0; all && u < info->use_count; u++)
+            all = is_unit_scale(g, info->uses[u]);
+        if (all)
+            info->role = EBB_ROLE_CONSTANT;
+    }
+}
+
 ebb_status ebb_merged_part(ebb_graph *g, ebb_arena *scratch)
 {
     parting m = {.g = g, .scratch = scratch};
     if (g->binding_count > 0)
         return NULL; // a step: what its states are was decided before
     EBB_TRY(part_names(g));
+    mark_unit_scales(g);
     m.value_count = g->value_count;
     m.list = EBB_NEW(scratch, merged, m.value_count);
     if (m.list == NULL)

@@ -204,6 +204,8 @@ static void the_unit_scales_of_group_norms_are_no_parameters(void **state)
     assert_string_equal(read_by(m, "n1", 1), "val_1");
     assert_string_equal(read_by(m, "n2", 1), "val_1");
     assert_string_equal(read_by(m, "n2", 2), "val_2");
+    ebb_value one = ebb_value_find(m->graph, "val_1");
+    assert_int_equal(ebb_value_of(m->graph, one)->role, EBB_ROLE_CONSTANT);
     ebb_model_free(m);
 }
 

@@ -143,7 +143,14 @@ chosen = [
 def made(row, state):
     torch.manual_seed(zlib.crc32(row.name.encode()))
     module = export.Zoo(row)
-    return export.prepared(row) if state == "trained" else module
+    if state == "fresh":
+        return module
+    trained = export.prepared(row)
+    with torch.no_grad():  # what its author holds fixed is never trained
+        for p, fresh in zip(trained.parameters(), module.parameters()):
+            if not p.requires_grad:
+                p.copy_(fresh)
+    return trained
 
 
 def reached(row, module, tensors):
