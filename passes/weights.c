@@ -233,6 +233,17 @@ static ebb_weight judge_operand(const ebb_judge *j, ebb_value v, const readers *
     return sure(NULL);
 }
 
+/* Of one that goes where neither is expected: that it is left out is said where it is no constant. */
+static ebb_weight judge_other(const ebb_judge *j, ebb_value v, ebb_look look, int64_t different)
+{
+    enum { ENOUGH = 64 };
+    bool drawn = look == EBB_LOOK_DRAWN || look == EBB_LOOK_ONE_SIGN;
+    bool read = ebb_value_of(j->g, v)->use_count > 0;
+    return read && drawn && different >= ENOUGH
+               ? doubtful("no operator that reads it tells what it is")
+               : no_weight();
+}
+
 /* Numbers of calibration, and those that make an image's mean 0. */
 static bool is_fixed_by_use(const ebb_graph *g, ebb_value v, const readers *r)
 {
@@ -280,12 +291,13 @@ ebb_status ebb_weight_judge(ebb_judge *j, ebb_value v, ebb_weight *weight)
     }
     readers r = readers_of(j, v);
     bool named = !j->marked && !ebb_name_is_anonymous(ebb_value_name(g, v));
-    if (is_fixed_by_use(g, v, &r) || (!named && !r.weight && !r.arithmetic))
+    if (is_fixed_by_use(g, v, &r))
         return NULL;
     EBB_TRY(ebb_values_look(&look, &different, ebb_value_of(g, v)->tensor, j->scratch));
-    *weight = named      ? judge_name(j, v, &r, look)
-              : r.weight ? judge_slot(j, v, &r, look)
-                         : judge_operand(j, v, &r, look);
+    *weight = named          ? judge_name(j, v, &r, look)
+              : r.weight     ? judge_slot(j, v, &r, look)
+              : r.arithmetic ? judge_operand(j, v, &r, look)
+                             : judge_other(j, v, look, different);
     weight->elements = different;
     return NULL;
 }
