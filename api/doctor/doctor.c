@@ -88,6 +88,21 @@ ebb_code ebb_doctor_code(const ebb_doctor *d)
     return EBB_OK;
 }
 
+/* Findings from `later` on go before that at `place`: they are told in this order. */
+static ebb_status move_before(ebb_doctor *d, size_t place, size_t later)
+{
+    size_t count = d->count - later;
+    ebb_finding *moved = EBB_NEW(&d->arena, ebb_finding, count);
+    if (moved == NULL)
+        return ebb_error_memory();
+    if (count == 0)
+        return NULL;
+    memcpy(moved, d->list + later, count * sizeof *moved);
+    memmove(d->list + place + count, d->list + place, (later - place) * sizeof *moved);
+    memcpy(d->list + place, moved, count * sizeof *moved);
+    return NULL;
+}
+
 ebb_status ebb_doctor_examine(ebb_doctor *d, const ebb_model *model)
 {
     *d = (ebb_doctor){.model = model};
@@ -95,9 +110,18 @@ ebb_status ebb_doctor_examine(ebb_doctor *d, const ebb_model *model)
     EBB_TRY(ebb_doctor_tidy(d));
     EBB_TRY(ebb_doctor_sizes(d));
     EBB_TRY(ebb_doctor_operators(d));
-    EBB_TRY(ebb_doctor_gradients(d));
+    ebb_model_free(d->sized);
+    d->sized = NULL;
+    const size_t before = d->count;
     EBB_TRY(ebb_doctor_files(d));
-    return ebb_doctor_exporter(d);
+    EBB_TRY(ebb_doctor_exporter(d));
+    const size_t gradients = d->count;
+    if (d->tidy != NULL) {
+        ebb_model_free(d->raw);
+        d->raw = NULL;
+    }
+    EBB_TRY(ebb_doctor_gradients(d)); // last, as it needs a model to spoil
+    return move_before(d, before, gradients);
 }
 
 void ebb_doctor_fini(ebb_doctor *d)

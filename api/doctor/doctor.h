@@ -9,7 +9,8 @@
  *                         └─ gradients.c  no gradient, on the way from a parameter to the loss
  *
  * The tidied copy is the model after the passes that `ebb grad` begins with; each runs alone, so
- * that one which fails is a finding and not the end.
+ * that one which fails is a finding and not the end. Gradients are made in it, when nobody needs it
+ * any more.
  */
 #ifndef EBB_API_DOCTOR_H
 #define EBB_API_DOCTOR_H

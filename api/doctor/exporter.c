@@ -44,7 +44,8 @@ ebb_status ebb_doctor_tidy(ebb_doctor *d)
         return NULL; // no pass is made for such a graph
     char *text;
     ebb_stages stages;
-    EBB_TRY(ebb_model_copy(&d->tidy, d->raw));
+    EBB_TRY(ebb_model_copy(&d->tidy, d->model)); // not of raw, which goes first
+    EBB_TRY(ebb_infer_graph(d->tidy->graph));
     EBB_TRY(ebb_step_pipeline(&text, NULL));
     ebb_status status = ebb_stages_read(&stages, text, &d->arena);
     ebb_release(text);

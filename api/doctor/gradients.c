@@ -1,6 +1,6 @@
 /* gradients.c: what has no gradient, and lies between a parameter and the loss.
  *
- * The gradient itself is made, on a copy, by the reverse mode that `ebb grad` uses; so rules that
+ * The gradient itself is made, in the tidied copy, by the reverse mode that `ebb grad` uses; so rules that
  * decline an attribute are heard, too, and none but those. A file without a loss is differentiated
  * by the sum of its floating-point outputs: every way to the loss that a user can name goes through
  * one of them.
@@ -155,11 +155,8 @@ static ebb_status look(ebb_doctor *d, ebb_model *copy, ebb_arena *scratch)
 
 ebb_status ebb_doctor_gradients(ebb_doctor *d)
 {
-    ebb_model *copy;
     ebb_arena scratch = {0};
-    EBB_TRY(ebb_model_copy(&copy, d->tidy != NULL ? d->tidy : d->raw));
-    ebb_status status = look(d, copy, &scratch);
+    ebb_status status = look(d, d->tidy != NULL ? d->tidy : d->raw, &scratch);
     ebb_arena_fini(&scratch);
-    ebb_model_free(copy);
     return status;
 }

@@ -92,9 +92,10 @@ ebb_status ebb_doctor_sizes(ebb_doctor *d)
     static const int64_t sizes[] = {2, 16, 64, 224}; // a batch or a length; then images
     if (d->tidy == NULL)
         return NULL;
-    for (size_t i = 0; i < sizeof sizes / sizeof *sizes && d->sized == NULL; i++)
+    const bool open = has_open_inputs(d->tidy->graph);
+    for (size_t i = 0; open && i < sizeof sizes / sizeof *sizes && d->sized == NULL; i++)
         EBB_TRY(try_size(d, &d->sized, sizes[i]));
-    const ebb_graph *g = d->sized != NULL ? d->sized->graph : NULL;
+    const ebb_graph *g = !open ? d->tidy->graph : d->sized != NULL ? d->sized->graph : NULL;
     for (ebb_node n = g != NULL ? ebb_first(g) : EBB_NO_NODE; n.i != 0; n = ebb_next(g, n)) {
         if (!gives_no_size(g, n))
             continue;

@@ -12,8 +12,10 @@ static ebb_status contradicted(void *context, ebb_node n, ebb_status why)
     if (f == NULL)
         return ebb_error_memory();
     f->code = EBB_REJECTED;
-    f->op = ebb_text(g, info->op_name);
-    f->domain = ebb_text(g, info->domain);
+    f->op = ebb_arena_strdup(&d->arena, ebb_text(g, info->op_name));
+    f->domain = ebb_arena_strdup(&d->arena, ebb_text(g, info->domain));
+    if (f->op == NULL || f->domain == NULL)
+        return ebb_error_memory();
     f->opset = ebb_model_opset(d->raw, f->domain);
     f->help = "correct the model, or the sizes given with --dim and --shape; `ebb inspect MODEL "
               "--node NAME` shows the node's operands";

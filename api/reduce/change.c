@@ -272,7 +272,7 @@ ebb_status ebb_less_attributes(ebb_model *copy, size_t at, size_t size, bool *ap
     const ebb_node_info *info = ebb_node_of(g, n);
     *applies = n.i != 0 && size < info->attr_count && info->attr[size].graphs == NULL;
     if (*applies)
-        ebb_node_drop_attr(g, n, info->attr[size].name);
+        EBB_TRY(ebb_node_drop_attr(g, n, info->attr[size].name));
     return NULL;
 }
 

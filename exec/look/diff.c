@@ -89,6 +89,19 @@ static int most_bytes_first(const void *a, const void *b)
     return x < y ? 1 : x > y ? -1 : 0;
 }
 
+static uint64_t operand_bytes(const ebb_graph *g, ebb_node n)
+{
+    const ebb_node_info *info = ebb_node_of(g, n);
+    uint64_t sum = 0;
+    size_t bytes;
+    for (uint32_t i = 0; i < info->in_count + info->out_count; i++) {
+        ebb_value v = i < info->in_count ? info->in[i] : info->out[i - info->in_count];
+        if (v.i != 0 && ebb_type_bytes(ebb_value_of(g, v)->type, &bytes))
+            sum += bytes;
+    }
+    return sum;
+}
+
 /* Which kernel computes the nodes of each operator, with the bytes of their operands. */
 static json_t *kernels_of(const ebb_plan *plan, ebb_arena *scratch)
 {
@@ -105,10 +118,7 @@ static json_t *kernels_of(const ebb_plan *plan, ebb_arena *scratch)
         if (at == count)
             rows[count++] = json_pack("{s:s, s:s}", "operator", op, "kernel", kernel);
         add_int(rows[at], "nodes", 1);
-        for (uint32_t i = 0; i < call->input_count; i++)
-            add_int(rows[at], "bytes", call->in[i].bytes);
-        for (uint32_t o = 0; o < call->output_count; o++)
-            add_int(rows[at], "bytes", call->out[o].bytes);
+        add_int(rows[at], "bytes", operand_bytes(plan->g, plan->order[k]));
     }
     if (count > 0)
         qsort(rows, count, sizeof *rows, most_bytes_first);

@@ -137,8 +137,19 @@ static ebb_status find_sources(ebb_plan *plan, ebb_call *call, ebb_node n, const
     return NULL;
 }
 
-static ebb_status make_calls(ebb_plan *plan, ebb_arena *arena, ebb_arena *scratch, gaps *missing,
-                             size_t *workspace_bytes)
+/* Where a kernel is all that is asked of a call, its operands go. */
+static void forget_operands(ebb_call *call, ebb_arena *passing)
+{
+    enum { PASSING_BYTES = 1 << 20 };
+    call->in = call->out = NULL;
+    call->node = NULL;
+    if (passing->used_bytes > PASSING_BYTES)
+        ebb_arena_fini(passing);
+}
+
+/* passing: memory for operands that go; NULL: all stay. */
+static ebb_status make_calls(ebb_plan *plan, ebb_arena *arena, ebb_arena *passing,
+                             ebb_arena *scratch, gaps *missing, size_t *workspace_bytes)
 {
     const ebb_setting *setting = &plan->setting;
     const ebb_backend *const *backends = setting->backends;
@@ -149,7 +160,8 @@ static ebb_status make_calls(ebb_plan *plan, ebb_arena *arena, ebb_arena *scratc
         return ebb_error_memory();
     EBB_EACH_NODE(plan->g, n) {
         ebb_call *call = &plan->calls[plan->count];
-        EBB_TRY(ebb_call_make(call, arena, plan->g, n, setting->seed));
+        bool goes = passing != NULL && ebb_node_of(plan->g, n)->tile_rows == 0;
+        EBB_TRY(ebb_call_make(call, goes ? passing : arena, plan->g, n, setting->seed));
         call->deterministic = setting->deterministic;
         at[n.i] = plan->count;
         EBB_TRY(find_sources(plan, call, n, at));
@@ -167,6 +179,8 @@ static ebb_status make_calls(ebb_plan *plan, ebb_arena *arena, ebb_arena *scratc
         }
         if (call->kernel != NULL)
             EBB_TRY(ebb_allowance_check(&allowance, plan->g, n, call->workspace_bytes));
+        if (goes)
+            forget_operands(call, passing);
     }
     return NULL;
 }
@@ -185,7 +199,7 @@ static ebb_status pack_tensors(ebb_plan *plan, ebb_arena *arena, ebb_arena *scra
     return ebb_pack(&plan->packing, plan->intervals, m->tensor_count, &options, scratch);
 }
 
-static ebb_status estimate(ebb_plan *plan, ebb_arena *arena, ebb_arena *scratch,
+static ebb_status estimate(ebb_plan *plan, ebb_arena *arena, ebb_arena *passing, ebb_arena *scratch,
                            const char **missing)
 {
     const ebb_graph *g = plan->g;
@@ -198,7 +212,7 @@ static ebb_status estimate(ebb_plan *plan, ebb_arena *arena, ebb_arena *scratch,
     if (plan->order == NULL || plan->calls == NULL || workspace_bytes == NULL)
         return ebb_error_memory();
     gaps without = {0};
-    EBB_TRY(make_calls(plan, arena, scratch, &without, workspace_bytes));
+    EBB_TRY(make_calls(plan, arena, passing, scratch, &without, workspace_bytes));
     if (without.nodes != 0) {
         *missing = describe_gaps(&without, arena);
         if (*missing == NULL)
@@ -209,8 +223,8 @@ static ebb_status estimate(ebb_plan *plan, ebb_arena *arena, ebb_arena *scratch,
     return pack_tensors(plan, arena, scratch);
 }
 
-ebb_status ebb_plan_estimate(ebb_plan *plan, ebb_arena *arena, const ebb_graph *g,
-                             const ebb_setting *setting, const char **missing)
+static ebb_status make(ebb_plan *plan, ebb_arena *arena, ebb_arena *passing, const ebb_graph *g,
+                       const ebb_setting *setting, const char **missing)
 {
     *plan = (ebb_plan){.g = g, .setting = *setting};
     *missing = NULL;
@@ -218,7 +232,7 @@ ebb_status ebb_plan_estimate(ebb_plan *plan, ebb_arena *arena, const ebb_graph *
         EBB_TRY(ebb_require_static(g));
     ebb_arena scratch = {0};
     const ebb_threads_before before = ebb_threads_enter(setting->threads);
-    ebb_status status = estimate(plan, arena, &scratch, missing);
+    ebb_status status = estimate(plan, arena, passing, &scratch, missing);
     ebb_threads_leave(before);
     ebb_arena_fini(&scratch);
     if (status != NULL)
@@ -226,11 +240,20 @@ ebb_status ebb_plan_estimate(ebb_plan *plan, ebb_arena *arena, const ebb_graph *
     return status;
 }
 
+ebb_status ebb_plan_estimate(ebb_plan *plan, ebb_arena *arena, const ebb_graph *g,
+                             const ebb_setting *setting, const char **missing)
+{
+    ebb_arena passing = {0};
+    ebb_status status = make(plan, arena, &passing, g, setting, missing);
+    ebb_arena_fini(&passing);
+    return status;
+}
+
 ebb_status ebb_plan_make(ebb_plan *plan, ebb_arena *arena, const ebb_graph *g,
                          const ebb_setting *setting)
 {
     const char *missing;
-    EBB_TRY(ebb_plan_estimate(plan, arena, g, setting, &missing));
+    EBB_TRY(make(plan, arena, NULL, g, setting, &missing));
     if (missing == NULL)
         return NULL;
     ebb_plan_release(plan);

@@ -44,8 +44,9 @@ typedef struct ebb_plan {
 /* Arena memory. EBB_UNSUPPORTED lists every node without a kernel, not only the first. */
 ebb_status ebb_plan_make(ebb_plan *plan, ebb_arena *arena, const ebb_graph *g,
                          const ebb_setting *setting);
-/* The same where kernels may be missing: what cannot run is still weighed (without workspace), its
- * call has no kernel, and *missing tells what is missing, as text; NULL: nothing. */
+/* Where kernels may be missing, and nothing is run: what cannot run is still weighed (without
+ * workspace), its call has no kernel, and *missing tells what is missing, as text; NULL: nothing.
+ * Calls have no operands, which together are larger than the graph. */
 ebb_status ebb_plan_estimate(ebb_plan *plan, ebb_arena *arena, const ebb_graph *g,
                              const ebb_setting *setting, const char **missing);
 void ebb_plan_release(ebb_plan *plan); /* the kernels' states */

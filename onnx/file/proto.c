@@ -6,7 +6,6 @@
 #include <stdlib.h>
 
 #include "onnx/file/file.h"
-#include "onnx/file/wire.h"
 
 const char *const ebb_phase_spelling[EBB_PHASE_COUNT] = {
     [EBB_PHASE_NONE] = "",       [EBB_FORWARD] = "forward", [EBB_LOSS] = "loss",
@@ -132,15 +131,11 @@ static ebb_status read_typed(ebb_tensor *tensor, ebb_arena *arena, const Onnx__T
     if (list.count != wanted)
         return ebb_error(EBB_REJECTED, "has %zu numbers where its shape wants %zu", list.count,
                          wanted);
-    if (list.made_bytes == list.entry_bytes && list.count > 0) {
-        tensor->data = list.data; // little-endian hosts alone: tensor.h reads bytes so, too
-        return NULL;
-    }
     unsigned char *made = ebb_arena_alloc(arena, tensor->bytes);
     if (made == NULL)
         return ebb_error_memory();
     const unsigned char *from = list.data;
-    for (size_t i = 0; i < list.count; i++)
+    for (size_t i = 0; i < list.count; i++) // little-endian hosts alone: tensor.h reads so, too
         memcpy(made + i * list.made_bytes, from + i * list.entry_bytes, list.made_bytes);
     tensor->data = made;
     return NULL;
@@ -172,13 +167,25 @@ static ebb_status read_number(uint64_t *number, const char *text, const char *ke
     return NULL;
 }
 
-static ebb_status read_external(ebb_tensor *tensor, const ebb_proto_files *files,
+/* The same text, which stays: one for each file. */
+static const char *kept_name(ebb_arena *arena, const ebb_proto_files *files, const char *name)
+{
+    for (const ebb_mapping *m = *files->mappings; m != NULL; m = m->older)
+        if (m->name != NULL && strcmp(m->name, name) == 0)
+            return m->name;
+    return ebb_arena_strdup(arena, name);
+}
+
+static ebb_status read_external(ebb_tensor *tensor, ebb_arena *arena, const ebb_proto_files *files,
                                 const Onnx__TensorProto *proto)
 {
+    const char *location = entry_of(proto, "location");
     tensor->external = true;
-    tensor->location = entry_of(proto, "location");
-    if (tensor->location == NULL)
+    if (location == NULL)
         return ebb_error(EBB_REJECTED, "is external but names no file");
+    tensor->location = kept_name(arena, files, location);
+    if (tensor->location == NULL)
+        return ebb_error_memory();
     EBB_TRY(read_number(&tensor->offset, entry_of(proto, "offset"), "offset"));
     EBB_TRY(read_number(&tensor->length, entry_of(proto, "length"), "length"));
     if (entry_of(proto, "length") != NULL && tensor->length != tensor->bytes)
@@ -216,10 +223,10 @@ static ebb_status read_dims(ebb_type *type, const Onnx__TensorProto *proto, int6
 }
 
 ebb_status ebb_proto_tensor(ebb_tensor *tensor, ebb_arena *arena, const ebb_proto_files *files,
-                            const Onnx__TensorProto *proto)
+                            const Onnx__TensorProto *proto, const void *origin)
 {
     int64_t count;
-    *tensor = (ebb_tensor){.origin = proto};
+    *tensor = (ebb_tensor){.origin = origin};
     EBB_TRY(read_dims(&tensor->type, proto, &count));
     if (proto->segment != NULL)
         return ebb_error(EBB_REJECTED, "comes in segments, which are not supported");
@@ -236,7 +243,7 @@ ebb_status ebb_proto_tensor(ebb_tensor *tensor, ebb_arena *arena, const ebb_prot
         return ebb_error(EBB_REJECTED, "the product of its dims is too large");
     if (proto->has_data_location &&
         proto->data_location == ONNX__TENSOR_PROTO__DATA_LOCATION__EXTERNAL)
-        return read_external(tensor, files, proto);
+        return read_external(tensor, arena, files, proto);
     if (!proto->has_raw_data || (proto->raw_data.len == 0 && tensor->bytes > 0))
         return read_typed(tensor, arena, proto);
     if (proto->raw_data.len != tensor->bytes)
@@ -257,10 +264,9 @@ static ebb_status read_tensor(ebb_tensor *tensor, const char **name, ebb_arena *
     EBB_TRY(
         ebb_wire_parse(&message, arena, &onnx__tensor_proto__descriptor, file->data, file->bytes));
     const Onnx__TensorProto *proto = (const Onnx__TensorProto *)(const void *)message;
-    ebb_status status = ebb_proto_tensor(tensor, arena, &nowhere, proto);
+    ebb_status status = ebb_proto_tensor(tensor, arena, &nowhere, proto, NULL);
     ebb_mappings_free(none);
     EBB_TRY(status);
-    tensor->origin = NULL;
     *name = proto->name != NULL ? proto->name : "";
     if (tensor->data == NULL)
         return NULL;

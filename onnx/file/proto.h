@@ -8,6 +8,7 @@
 
 #include "onnx.pb-c.h"
 
+#include "onnx/file/wire.h"
 #include "onnx/graph/graph.h"
 #include "onnx/words/map.h"
 
@@ -26,11 +27,37 @@ typedef struct ebb_proto_files {
     const char *folder;
 } ebb_proto_files;
 
-/* The bytes stay where they are (raw, external, or a typed list whose elements are as wide as the
- * dtype's); other typed lists are narrowed into the arena. The sentence of an error has no place.
- */
+/* The bytes stay where they are (raw or external), or are copied into the arena (a typed list), so
+ * that the message may go; origin: its bytes. The sentence of an error has no place. */
 ebb_status ebb_proto_tensor(ebb_tensor *tensor, ebb_arena *arena, const ebb_proto_files *files,
-                            const Onnx__TensorProto *proto);
+                            const Onnx__TensorProto *proto, const void *origin);
+
+/* Fields whose messages are read and written one after the other: onnx.proto has their numbers. */
+enum {
+    EBB_MODEL_GRAPH = 7,
+    EBB_MODEL_TRAINING_INFO = 20,
+    EBB_MODEL_FUNCTIONS = 25,
+    EBB_TRAINING_INITIALIZATION = 1,
+    EBB_FUNCTION_NODE = 7,
+    EBB_FUNCTION_DEFAULT = 11,
+    EBB_FUNCTION_VALUE_INFO = 12,
+    EBB_GRAPH_NODE = 1,
+    EBB_GRAPH_INITIALIZER = 5,
+    EBB_GRAPH_INPUT = 11,
+    EBB_GRAPH_OUTPUT = 12,
+    EBB_GRAPH_VALUE_INFO = 13,
+    EBB_NODE_ATTRIBUTE = 5,
+    EBB_ATTRIBUTE_TENSOR = 5,
+    EBB_ATTRIBUTE_GRAPH = 6,
+    EBB_ATTRIBUTE_GRAPHS = 11,
+};
+
+#define EBB_MODEL_PARTS                                                \
+    (EBB_FIELD(EBB_MODEL_GRAPH) | EBB_FIELD(EBB_MODEL_TRAINING_INFO) | \
+     EBB_FIELD(EBB_MODEL_FUNCTIONS))
+#define EBB_GRAPH_PARTS                                                                          \
+    (EBB_FIELD(EBB_GRAPH_NODE) | EBB_FIELD(EBB_GRAPH_INITIALIZER) | EBB_FIELD(EBB_GRAPH_INPUT) | \
+     EBB_FIELD(EBB_GRAPH_OUTPUT) | EBB_FIELD(EBB_GRAPH_VALUE_INFO))
 
 /* Spellings in metadata "ebb.phase" and "ebb.role", by number; "" at 0. */
 extern const char *const ebb_phase_spelling[EBB_PHASE_COUNT];

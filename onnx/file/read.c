@@ -2,7 +2,6 @@
 #include "onnx/file/file.h"
 
 #include "onnx/file/reader.h"
-#include "onnx/file/wire.h"
 
 /* ---- functions ---- */
 
@@ -39,7 +38,7 @@ static void find_ops_again(const ebb_model *model, const ebb_function *f, ebb_gr
     }
 }
 
-static ebb_status read_function_body(ebb_reader *r, ebb_function *f,
+static ebb_status read_function_body(ebb_reader *r, ebb_function *f, ebb_encoded whole,
                                      const Onnx__FunctionProto *proto)
 {
     EBB_TRY(ebb_graph_new(&f->body, r->model, NULL));
@@ -51,19 +50,21 @@ static ebb_status read_function_body(ebb_reader *r, ebb_function *f,
         EBB_TRY(ebb_value_add(f->body, &v, proto->input[i], NULL));
         EBB_TRY(ebb_graph_add_input(f->body, v));
     }
-    EBB_TRY(ebb_reader_nodes(r, f->body, proto->node, proto->n_node));
+    EBB_TRY(ebb_reader_nodes(r, f->body, whole, EBB_FUNCTION_NODE));
     for (size_t i = 0; i < proto->n_output; i++) {
         ebb_value v = ebb_value_find(f->body, proto->output[i]);
         if (v.i == 0)
             return ebb_error(EBB_REJECTED, "output '%.100s' is made by no node", proto->output[i]);
         EBB_TRY(ebb_graph_add_output(f->body, v));
     }
-    return ebb_reader_infos(r, f->body, proto->value_info, proto->n_value_info);
+    return ebb_reader_infos(r, f->body, whole, EBB_FUNCTION_VALUE_INFO);
 }
 
-static ebb_status read_function(ebb_reader *r, ebb_function *f, const Onnx__FunctionProto *proto)
+static ebb_status read_function(ebb_reader *r, ebb_function *f, const void *part,
+                                const Onnx__FunctionProto *proto)
 {
-    f->origin = proto;
+    const ebb_encoded whole = ebb_wire_bytes(part);
+    f->origin = part;
     EBB_TRY(ebb_reader_name(r, &f->domain, proto->domain));
     EBB_TRY(ebb_reader_name(r, &f->name, proto->name));
     EBB_TRY(ebb_reader_name(r, &f->overload, proto->overload));
@@ -75,39 +76,52 @@ static ebb_status read_function(ebb_reader *r, ebb_function *f, const Onnx__Func
     for (size_t i = 0; i < proto->n_attribute; i++)
         EBB_TRY(ebb_reader_name(r, &f->attrs[i], proto->attribute[i]));
     f->attr_count = proto->n_attribute;
-    EBB_TRY(read_function_body(r, f, proto));
-    EBB_TRY(ebb_reader_attrs(r, f->body, &f->defaults, proto->attribute_proto,
-                             proto->n_attribute_proto));
-    f->default_count = proto->n_attribute_proto;
+    EBB_TRY(read_function_body(r, f, whole, proto));
+    EBB_TRY(
+        ebb_reader_attrs(r, f->body, &f->defaults, &f->default_count, whole, EBB_FUNCTION_DEFAULT));
     find_ops_again(r->model, f, f->body);
     return NULL;
 }
 
-static ebb_status read_functions(ebb_reader *r, const Onnx__ModelProto *proto)
+static ebb_status read_next_function(ebb_reader *r, ebb_graph *g, const void *part,
+                                     const ProtobufCMessage *message)
+{
+    const Onnx__FunctionProto *proto = (const Onnx__FunctionProto *)(const void *)message;
+    ebb_model *m = r->model;
+    (void)g;
+    ebb_status status = read_function(r, &m->functions[m->function_count], part, proto);
+    if (status != NULL)
+        return ebb_reader_placed(status, "function", proto->name);
+    m->function_count++;
+    return NULL;
+}
+
+static ebb_status read_functions(ebb_reader *r, ebb_encoded whole)
 {
     ebb_model *m = r->model;
-    m->functions = EBB_NEW(r->arena, ebb_function, proto->n_functions);
+    m->function_capacity = ebb_wire_count(whole, EBB_MODEL_FUNCTIONS);
+    m->functions = EBB_NEW(r->arena, ebb_function, m->function_capacity);
     if (m->functions == NULL)
         return ebb_error_memory();
-    m->function_capacity = proto->n_functions;
-    for (size_t i = 0; i < proto->n_functions; i++) {
-        ebb_status status = read_function(r, &m->functions[i], proto->functions[i]);
-        if (status != NULL)
-            return ebb_reader_placed(status, "function", proto->functions[i]->name);
-        m->function_count++;
-    }
-    return NULL;
+    return ebb_reader_parts(r, m->graph, whole, EBB_MODEL_FUNCTIONS,
+                            &onnx__function_proto__descriptor,
+                            EBB_FIELD(EBB_FUNCTION_NODE) | EBB_FIELD(EBB_FUNCTION_DEFAULT) |
+                                EBB_FIELD(EBB_FUNCTION_VALUE_INFO),
+                            read_next_function);
 }
 
 /* ---- training information ---- */
 
-static ebb_status read_initialization(ebb_reader *r, const Onnx__TrainingInfoProto *info)
+static ebb_status read_initialization(ebb_reader *r, ebb_encoded whole,
+                                      const Onnx__TrainingInfoProto *info)
 {
     ebb_model *m = r->model;
-    if (info->initialization == NULL)
+    size_t at = 0;
+    const void *part = ebb_wire_next(whole, EBB_TRAINING_INITIALIZATION, &at);
+    if (part == NULL)
         return NULL;
     EBB_TRY(ebb_graph_new(&m->initialization, m, NULL));
-    EBB_TRY(ebb_while(ebb_reader_graph(r, m->initialization, info->initialization),
+    EBB_TRY(ebb_while(ebb_reader_graph(r, m->initialization, part),
                       "reading training_info[0].initialization"));
     size_t count = info->n_initialization_binding;
     m->init_bindings = EBB_NEW(r->arena, struct ebb_init_binding, count);
@@ -151,6 +165,27 @@ static ebb_status read_bindings(ebb_reader *r, const Onnx__TrainingInfoProto *in
     return NULL;
 }
 
+/* The first; others the writer keeps as they are. */
+static ebb_status read_training(ebb_reader *r, ebb_encoded whole)
+{
+    size_t at = 0;
+    const void *part = ebb_wire_next(whole, EBB_MODEL_TRAINING_INFO, &at);
+    ProtobufCMessage *message;
+    ebb_arena scratch = {0};
+    if (part == NULL)
+        return NULL;
+    const ebb_encoded span = ebb_wire_bytes(part);
+    ebb_status status = ebb_wire_part(&message, &scratch, &onnx__training_info_proto__descriptor,
+                                      span, EBB_FIELD(EBB_TRAINING_INITIALIZATION));
+    const Onnx__TrainingInfoProto *info = (const Onnx__TrainingInfoProto *)(const void *)message;
+    if (status == NULL)
+        status = read_initialization(r, span, info);
+    if (status == NULL)
+        status = read_bindings(r, info);
+    ebb_arena_fini(&scratch);
+    return status;
+}
+
 /* ---- models ---- */
 
 static ebb_status read_model_props(ebb_reader *r, const Onnx__ModelProto *proto)
@@ -181,32 +216,37 @@ static bool is_torchscript(const ebb_graph *g, const Onnx__ModelProto *proto)
     return true;
 }
 
-static ebb_status read_model(ebb_reader *r, const Onnx__ModelProto *proto)
+/* frame: what is left without graph, functions and training information. */
+static ebb_status read_model(ebb_reader *r, ebb_encoded whole, const Onnx__ModelProto *frame)
 {
     ebb_model *m = r->model;
-    m->origin = proto;
-    m->ir_version = proto->ir_version;
-    if (proto->graph == NULL)
+    size_t at = 0;
+    const void *graph = ebb_wire_next(whole, EBB_MODEL_GRAPH, &at);
+    m->origin = whole.bytes;
+    m->origin_bytes = whole.size;
+    m->ir_version = frame->ir_version;
+    if (graph == NULL)
         return ebb_error(EBB_REJECTED, "is not an ONNX model: it has no graph");
-    for (size_t i = 0; i < proto->n_opset_import; i++)
-        EBB_TRY(ebb_model_import(m, ebb_reader_text(proto->opset_import[i]->domain),
-                                 proto->opset_import[i]->version));
-    EBB_TRY(read_functions(r, proto));
-    EBB_TRY(ebb_reader_graph(r, m->graph, proto->graph));
-    m->torchscript = is_torchscript(m->graph, proto);
-    EBB_TRY(read_model_props(r, proto));
-    if (proto->n_training_info == 0)
-        return NULL;
-    EBB_TRY(read_initialization(r, proto->training_info[0]));
-    return read_bindings(r, proto->training_info[0]);
+    for (size_t i = 0; i < frame->n_opset_import; i++)
+        EBB_TRY(ebb_model_import(m, ebb_reader_text(frame->opset_import[i]->domain),
+                                 frame->opset_import[i]->version));
+    EBB_TRY(read_functions(r, whole));
+    EBB_TRY(ebb_reader_graph(r, m->graph, graph));
+    m->torchscript = is_torchscript(m->graph, frame);
+    EBB_TRY(read_model_props(r, frame));
+    return read_training(r, whole);
 }
 
 static ebb_status read_bytes(ebb_model *m, const void *bytes, size_t size)
 {
     ebb_reader r = {.model = m, .arena = &m->arena, .files = {&m->mappings, m->folder}};
-    ProtobufCMessage *message;
-    EBB_TRY(ebb_wire_parse(&message, &m->arena, &onnx__model_proto__descriptor, bytes, size));
-    ebb_status status = read_model(&r, (const Onnx__ModelProto *)(const void *)message);
+    const ProtobufCMessageDescriptor *type = &onnx__model_proto__descriptor;
+    const ebb_encoded whole = {bytes, size};
+    ProtobufCMessage *frame;
+    EBB_TRY(ebb_wire_check(type, bytes, size));
+    ebb_status status = ebb_wire_part(&frame, &r.scratch, type, whole, EBB_MODEL_PARTS);
+    if (status == NULL)
+        status = read_model(&r, whole, (const Onnx__ModelProto *)(const void *)frame);
     ebb_arena_fini(&r.scratch);
     return status;
 }

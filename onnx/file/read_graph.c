@@ -2,7 +2,8 @@
  *
  * Inputs, initializers, all outputs of all nodes as values; then the nodes, whose inputs must be
  * among those values (or among those of the graph outside); then outputs and types. So nodes may
- * come in any order that has no cycle. Each record keeps its message as `origin`, for the writer.
+ * come in any order that has no cycle. Each record keeps the bytes of its message as `origin`, for
+ * the writer; the message itself goes when it is read.
  */
 #include "onnx/file/reader.h"
 
@@ -82,6 +83,43 @@ static bool append_value(ebb_reader *r, ebb_value **list, size_t *count, size_t 
     return true;
 }
 
+/* ---- parts ---- */
+
+ebb_status ebb_reader_parts(ebb_reader *r, ebb_graph *g, ebb_encoded whole, uint32_t field,
+                            const ProtobufCMessageDescriptor *type, uint64_t without,
+                            ebb_part_reader *read)
+{
+    enum { SCRATCH_BYTES = 1 << 20 };
+    ebb_arena scratch = {0};
+    ebb_status status = NULL;
+    size_t at = 0;
+    for (const void *part; status == NULL && (part = ebb_wire_next(whole, field, &at)) != NULL;) {
+        ProtobufCMessage *message;
+        status = ebb_wire_part(&message, &scratch, type, ebb_wire_bytes(part), without);
+        if (status == NULL)
+            status = read(r, g, part, message);
+        if (scratch.used_bytes > SCRATCH_BYTES)
+            ebb_arena_fini(&scratch);
+    }
+    ebb_arena_fini(&scratch);
+    return status;
+}
+
+static const void *first_part(ebb_encoded whole, uint32_t field)
+{
+    size_t at = 0;
+    return ebb_wire_next(whole, field, &at);
+}
+
+/* A list of numbers that outlives its message; NULL: out of memory. */
+static const void *kept(ebb_reader *r, const void *list, size_t count, size_t size)
+{
+    void *copy = ebb_arena_zeroed(r->arena, count, size);
+    if (copy != NULL && count > 0)
+        memcpy(copy, list, count * size);
+    return copy;
+}
+
 /* ---- values ---- */
 
 /* The value of a name, here or outside. A value of the graph outside gets a stand-in in each graph
@@ -101,26 +139,24 @@ static ebb_status find_value(ebb_reader *r, ebb_graph *g, ebb_value *value, cons
     return NULL;
 }
 
-static ebb_status read_inputs(ebb_reader *r, ebb_graph *g, const Onnx__GraphProto *proto)
+static ebb_status read_input(ebb_reader *r, ebb_graph *g, const void *part,
+                             const ProtobufCMessage *message)
 {
-    for (size_t i = 0; i < proto->n_input; i++) {
-        const Onnx__ValueInfoProto *info = proto->input[i];
-        ebb_type type;
-        ebb_value v;
-        if (is_blank(info->name))
-            return ebb_error(EBB_REJECTED, "input %zu has no name", i);
-        if (ebb_value_find(g, info->name).i != 0)
-            return ebb_error(EBB_REJECTED, "input '%.100s' is there twice", info->name);
-        ebb_status status = ebb_proto_type(&type, &r->model->names, info->type);
-        if (status != NULL)
-            return ebb_reader_placed(status, "input", info->name);
-        EBB_TRY(ebb_value_add(g, &v, info->name, &type));
-        ebb_value_of(g, v)->origin = info;
-        EBB_TRY(read_props(r, &ebb_value_of(g, v)->props, info->metadata_props,
-                           info->n_metadata_props));
-        EBB_TRY(ebb_graph_add_input(g, v));
-    }
-    return NULL;
+    const Onnx__ValueInfoProto *info = (const Onnx__ValueInfoProto *)(const void *)message;
+    ebb_type type;
+    ebb_value v;
+    if (is_blank(info->name))
+        return ebb_error(EBB_REJECTED, "input %zu has no name", g->input_count);
+    if (ebb_value_find(g, info->name).i != 0)
+        return ebb_error(EBB_REJECTED, "input '%.100s' is there twice", info->name);
+    ebb_status status = ebb_proto_type(&type, &r->model->names, info->type);
+    if (status != NULL)
+        return ebb_reader_placed(status, "input", info->name);
+    EBB_TRY(ebb_value_add(g, &v, info->name, &type));
+    ebb_value_of(g, v)->origin = part;
+    EBB_TRY(
+        read_props(r, &ebb_value_of(g, v)->props, info->metadata_props, info->n_metadata_props));
+    return ebb_graph_add_input(g, v);
 }
 
 static ebb_status read_initializer_props(ebb_reader *r, ebb_value_info *value,
@@ -156,23 +192,22 @@ static ebb_status add_initializer(ebb_graph *g, ebb_value *value, const char *na
     return ebb_value_set_type(g, *value, &tensor->type);
 }
 
-static ebb_status read_initializers(ebb_reader *r, ebb_graph *g, const Onnx__GraphProto *proto)
+static ebb_status read_initializer(ebb_reader *r, ebb_graph *g, const void *part,
+                                   const ProtobufCMessage *message)
 {
-    ebb_tensor *tensors = EBB_NEW(r->arena, ebb_tensor, proto->n_initializer);
-    if (tensors == NULL)
+    const Onnx__TensorProto *t = (const Onnx__TensorProto *)(const void *)message;
+    ebb_tensor *tensor = EBB_NEW(r->arena, ebb_tensor, 1);
+    ebb_value v;
+    if (tensor == NULL)
         return ebb_error_memory();
-    for (size_t i = 0; i < proto->n_initializer; i++) {
-        const Onnx__TensorProto *t = proto->initializer[i];
-        ebb_value v;
-        ebb_status status = ebb_proto_tensor(&tensors[i], r->arena, &r->files, t);
-        if (status != NULL)
-            return ebb_reader_placed(status, "initializer", t->name);
-        EBB_TRY(add_initializer(g, &v, t->name, &tensors[i]));
-        EBB_TRY(read_initializer_props(r, ebb_value_of(g, v), t));
-        if (!append_value(r, &g->initializers, &g->initializer_count, &g->initializer_capacity, v))
-            return ebb_error_memory();
-    }
-    return NULL;
+    ebb_status status = ebb_proto_tensor(tensor, r->arena, &r->files, t, part);
+    if (status != NULL)
+        return ebb_reader_placed(status, "initializer", t->name);
+    EBB_TRY(add_initializer(g, &v, t->name, tensor));
+    EBB_TRY(read_initializer_props(r, ebb_value_of(g, v), t));
+    return append_value(r, &g->initializers, &g->initializer_count, &g->initializer_capacity, v)
+               ? NULL
+               : ebb_error_memory();
 }
 
 /* A sparse initializer is a constant whose bytes we do not spell out; the writer keeps its message.
@@ -208,20 +243,20 @@ static ebb_status read_sparse(ebb_reader *r, ebb_graph *g, const Onnx__GraphProt
 
 /* ---- attributes ---- */
 
-static ebb_attr_type guessed_type(const Onnx__AttributeProto *a)
+static ebb_attr_type guessed_type(const Onnx__AttributeProto *a, ebb_encoded whole)
 {
     // The first version of the format had no type field.
-    return a->has_f           ? EBB_ATTR_FLOAT
-           : a->has_i         ? EBB_ATTR_INT
-           : a->has_s         ? EBB_ATTR_STRING
-           : a->t != NULL     ? EBB_ATTR_TENSOR
-           : a->g != NULL     ? EBB_ATTR_GRAPH
-           : a->n_floats > 0  ? EBB_ATTR_FLOATS
-           : a->n_ints > 0    ? EBB_ATTR_INTS
-           : a->n_strings > 0 ? EBB_ATTR_STRINGS
-           : a->n_tensors > 0 ? EBB_ATTR_TENSORS
-           : a->n_graphs > 0  ? EBB_ATTR_GRAPHS
-                              : EBB_ATTR_UNDEFINED;
+    return a->has_f                                          ? EBB_ATTR_FLOAT
+           : a->has_i                                        ? EBB_ATTR_INT
+           : a->has_s                                        ? EBB_ATTR_STRING
+           : a->t != NULL                                    ? EBB_ATTR_TENSOR
+           : first_part(whole, EBB_ATTRIBUTE_GRAPH) != NULL  ? EBB_ATTR_GRAPH
+           : a->n_floats > 0                                 ? EBB_ATTR_FLOATS
+           : a->n_ints > 0                                   ? EBB_ATTR_INTS
+           : a->n_strings > 0                                ? EBB_ATTR_STRINGS
+           : a->n_tensors > 0                                ? EBB_ATTR_TENSORS
+           : first_part(whole, EBB_ATTRIBUTE_GRAPHS) != NULL ? EBB_ATTR_GRAPHS
+                                                             : EBB_ATTR_UNDEFINED;
 }
 
 static char *terminated(ebb_reader *r, const ProtobufCBinaryData *bytes)
@@ -248,23 +283,25 @@ static ebb_status read_strings(ebb_reader *r, ebb_attr *attr, const Onnx__Attrib
     return NULL;
 }
 
-static ebb_status read_graphs(ebb_reader *r, ebb_graph *g, ebb_attr *attr,
-                              Onnx__GraphProto *const *protos, size_t count)
+static ebb_status read_graphs(ebb_reader *r, ebb_graph *g, ebb_attr *attr, ebb_encoded whole,
+                              uint32_t field)
 {
-    ebb_graph **list = EBB_NEW(r->arena, ebb_graph *, count);
+    size_t at = 0;
+    uint32_t i = 0;
+    attr->count = (uint32_t)ebb_wire_count(whole, field);
+    ebb_graph **list = EBB_NEW(r->arena, ebb_graph *, attr->count);
     if (list == NULL)
         return ebb_error_memory();
-    for (size_t i = 0; i < count; i++) {
+    for (const void *part; (part = ebb_wire_next(whole, field, &at)) != NULL; i++) {
         EBB_TRY(ebb_graph_new(&list[i], r->model, g));
-        EBB_TRY(ebb_reader_graph(r, list[i], protos[i]));
+        EBB_TRY(ebb_reader_graph(r, list[i], part));
     }
     attr->graphs = list;
-    attr->count = (uint32_t)count;
     return NULL;
 }
 
 /* The value, by type. A type whose value is not there is refused. */
-static ebb_status read_attr_value(ebb_reader *r, ebb_graph *g, ebb_attr *attr,
+static ebb_status read_attr_value(ebb_reader *r, ebb_graph *g, ebb_attr *attr, ebb_encoded whole,
                                   const Onnx__AttributeProto *proto)
 {
     switch (attr->type) {
@@ -279,13 +316,13 @@ static ebb_status read_attr_value(ebb_reader *r, ebb_graph *g, ebb_attr *attr,
         attr->s_bytes = proto->s.len;
         return attr->s != NULL ? NULL : ebb_error_memory();
     case EBB_ATTR_FLOATS:
-        attr->floats = proto->floats;
+        attr->floats = kept(r, proto->floats, proto->n_floats, sizeof *proto->floats);
         attr->count = (uint32_t)proto->n_floats;
-        return NULL;
+        return attr->floats != NULL ? NULL : ebb_error_memory();
     case EBB_ATTR_INTS:
-        attr->ints = proto->ints;
+        attr->ints = kept(r, proto->ints, proto->n_ints, sizeof *proto->ints);
         attr->count = (uint32_t)proto->n_ints;
-        return NULL;
+        return attr->ints != NULL ? NULL : ebb_error_memory();
     case EBB_ATTR_STRINGS:
         return read_strings(r, attr, proto);
     case EBB_ATTR_TENSOR: {
@@ -295,14 +332,15 @@ static ebb_status read_attr_value(ebb_reader *r, ebb_graph *g, ebb_attr *attr,
         if (tensor == NULL)
             return ebb_error_memory();
         attr->tensor = tensor;
-        return ebb_proto_tensor(tensor, r->arena, &r->files, proto->t);
+        return ebb_proto_tensor(tensor, r->arena, &r->files, proto->t,
+                                first_part(whole, EBB_ATTRIBUTE_TENSOR));
     }
     case EBB_ATTR_GRAPH:
-        if (proto->g == NULL)
+        if (first_part(whole, EBB_ATTRIBUTE_GRAPH) == NULL)
             return ebb_error(EBB_REJECTED, "holds no graph");
-        return read_graphs(r, g, attr, &proto->g, 1);
+        return read_graphs(r, g, attr, whole, EBB_ATTRIBUTE_GRAPH);
     case EBB_ATTR_GRAPHS:
-        return read_graphs(r, g, attr, proto->graphs, proto->n_graphs);
+        return read_graphs(r, g, attr, whole, EBB_ATTRIBUTE_GRAPHS);
     case EBB_ATTR_TENSORS:
         attr->count = (uint32_t)proto->n_tensors;
         return NULL;
@@ -311,30 +349,48 @@ static ebb_status read_attr_value(ebb_reader *r, ebb_graph *g, ebb_attr *attr,
     }
 }
 
-static ebb_status read_attr(ebb_reader *r, ebb_graph *g, ebb_attr *attr,
+static ebb_status read_text(ebb_reader *r, const char **text, const char *from)
+{
+    ebb_str name;
+    EBB_TRY(ebb_reader_name(r, &name, from));
+    *text = ebb_names_text(&r->model->names, name);
+    return NULL;
+}
+
+static ebb_status read_attr(ebb_reader *r, ebb_graph *g, ebb_attr *attr, const void *part,
                             const Onnx__AttributeProto *proto)
 {
+    const ebb_encoded whole = ebb_wire_bytes(part);
     if (is_blank(proto->name))
         return ebb_error(EBB_REJECTED, "an attribute has no name");
-    *attr = (ebb_attr){.name = proto->name, .origin = proto};
-    attr->type = proto->has_type ? (ebb_attr_type)proto->type : guessed_type(proto);
-    if (!is_blank(proto->ref_attr_name)) {
-        attr->ref = proto->ref_attr_name;
-        return NULL;
-    }
-    ebb_status status = read_attr_value(r, g, attr, proto);
+    *attr = (ebb_attr){.origin = part};
+    EBB_TRY(read_text(r, &attr->name, proto->name));
+    attr->type = proto->has_type ? (ebb_attr_type)proto->type : guessed_type(proto, whole);
+    if (!is_blank(proto->ref_attr_name))
+        return read_text(r, &attr->ref, proto->ref_attr_name);
+    ebb_status status = read_attr_value(r, g, attr, whole, proto);
     return status != NULL ? ebb_reader_placed(status, "attribute", proto->name) : NULL;
 }
 
-ebb_status ebb_reader_attrs(ebb_reader *r, ebb_graph *g, ebb_attr **attrs,
-                            Onnx__AttributeProto *const *protos, size_t count)
+ebb_status ebb_reader_attrs(ebb_reader *r, ebb_graph *g, ebb_attr **attrs, size_t *count,
+                            ebb_encoded whole, uint32_t field)
 {
-    *attrs = EBB_NEW(r->arena, ebb_attr, count);
-    if (*attrs == NULL)
-        return ebb_error_memory();
-    for (size_t i = 0; i < count; i++)
-        EBB_TRY(read_attr(r, g, &(*attrs)[i], protos[i]));
-    return NULL;
+    const uint64_t graphs = EBB_FIELD(EBB_ATTRIBUTE_GRAPH) | EBB_FIELD(EBB_ATTRIBUTE_GRAPHS);
+    size_t at = 0, i = 0;
+    ebb_arena scratch = {0};
+    *count = ebb_wire_count(whole, field);
+    *attrs = EBB_NEW(r->arena, ebb_attr, *count);
+    ebb_status status = *attrs != NULL ? NULL : ebb_error_memory();
+    for (const void *part; status == NULL && (part = ebb_wire_next(whole, field, &at)) != NULL;) {
+        ProtobufCMessage *message;
+        status = ebb_wire_part(&message, &scratch, &onnx__attribute_proto__descriptor,
+                               ebb_wire_bytes(part), graphs);
+        if (status == NULL)
+            status = read_attr(r, g, &(*attrs)[i++], part,
+                               (const Onnx__AttributeProto *)(const void *)message);
+    }
+    ebb_arena_fini(&scratch);
+    return status;
 }
 
 /* ---- nodes ---- */
@@ -347,8 +403,11 @@ static const char *what_it_is(const ebb_graph *g, ebb_value v)
                                                : "a node's output";
 }
 
-static ebb_status add_outputs(ebb_reader *r, ebb_graph *g, const Onnx__NodeProto *node)
+static ebb_status add_outputs(ebb_reader *r, ebb_graph *g, const void *part,
+                              const ProtobufCMessage *message)
 {
+    const Onnx__NodeProto *node = (const Onnx__NodeProto *)(const void *)message;
+    (void)part;
     for (size_t i = 0; i < node->n_output; i++) {
         const char *name = node->output[i];
         if (name[0] == '\0')
@@ -443,8 +502,10 @@ static ebb_status find_slots(ebb_reader *r, ebb_graph *g, const Onnx__NodeProto 
     return NULL;
 }
 
-static ebb_status read_node(ebb_reader *r, ebb_graph *g, const Onnx__NodeProto *proto)
+static ebb_status read_node(ebb_reader *r, ebb_graph *g, const void *part,
+                            const ProtobufCMessage *message)
 {
+    const Onnx__NodeProto *proto = (const Onnx__NodeProto *)(const void *)message;
     ebb_node n;
     if (is_blank(proto->op_type))
         return ebb_error(EBB_REJECTED, "node%s has no operator", label_of(r, proto));
@@ -453,18 +514,20 @@ static ebb_status read_node(ebb_reader *r, ebb_graph *g, const Onnx__NodeProto *
                          r->slots, (uint32_t)proto->n_input, r->slots + proto->n_input,
                          (uint32_t)proto->n_output));
     ebb_node_info *info = ebb_node_of(g, n);
-    info->origin = proto;
+    info->origin = part;
     EBB_TRY(ebb_reader_name(r, &info->name, proto->name));
     EBB_TRY(ebb_reader_name(r, &info->domain, proto->domain));
     EBB_TRY(ebb_reader_name(r, &info->overload, proto->overload));
     EBB_TRY(ebb_reader_name(r, &info->doc, proto->doc_string));
     ebb_attr *attrs;
-    ebb_status status = ebb_reader_attrs(r, g, &attrs, proto->attribute, proto->n_attribute);
+    size_t count;
+    ebb_status status =
+        ebb_reader_attrs(r, g, &attrs, &count, ebb_wire_bytes(part), EBB_NODE_ATTRIBUTE);
     if (status != NULL)
         return ebb_at(status, label_of(r, proto));
     info = ebb_node_of(g, n);
     info->attr = attrs;
-    info->attr_count = (uint32_t)proto->n_attribute;
+    info->attr_count = (uint32_t)count;
     return read_node_props(r, g, n, proto);
 }
 
@@ -510,13 +573,12 @@ static ebb_status check_all_captures(ebb_reader *r, const ebb_graph *g)
     return NULL;
 }
 
-ebb_status ebb_reader_nodes(ebb_reader *r, ebb_graph *g, Onnx__NodeProto *const *protos,
-                            size_t count)
+ebb_status ebb_reader_nodes(ebb_reader *r, ebb_graph *g, ebb_encoded whole, uint32_t field)
 {
-    for (size_t i = 0; i < count; i++)
-        EBB_TRY(add_outputs(r, g, protos[i]));
-    for (size_t i = 0; i < count; i++)
-        EBB_TRY(read_node(r, g, protos[i]));
+    const ProtobufCMessageDescriptor *type = &onnx__node_proto__descriptor;
+    const uint64_t attributes = EBB_FIELD(EBB_NODE_ATTRIBUTE);
+    EBB_TRY(ebb_reader_parts(r, g, whole, field, type, attributes, add_outputs));
+    EBB_TRY(ebb_reader_parts(r, g, whole, field, type, attributes, read_node));
     if (out_of_order(g))
         EBB_TRY(ebb_graph_sort(g));
     return check_all_captures(r, g);
@@ -525,7 +587,7 @@ ebb_status ebb_reader_nodes(ebb_reader *r, ebb_graph *g, Onnx__NodeProto *const 
 /* ---- graphs ---- */
 
 /* Type, metadata and message of a value that exists; what it knows already, it keeps. */
-static ebb_status read_info(ebb_reader *r, ebb_graph *g, ebb_value v,
+static ebb_status read_info(ebb_reader *r, ebb_graph *g, ebb_value v, const void *part,
                             const Onnx__ValueInfoProto *info)
 {
     ebb_value_info *value = ebb_value_of(g, v);
@@ -538,48 +600,39 @@ static ebb_status read_info(ebb_reader *r, ebb_graph *g, ebb_value v,
     }
     if (value->origin != NULL)
         return NULL;
-    value->origin = info;
+    value->origin = part;
     return read_props(r, &value->props, info->metadata_props, info->n_metadata_props);
 }
 
-static ebb_status read_outputs(ebb_reader *r, ebb_graph *g, const Onnx__GraphProto *proto)
+static ebb_status read_output(ebb_reader *r, ebb_graph *g, const void *part,
+                              const ProtobufCMessage *message)
 {
-    for (size_t i = 0; i < proto->n_output; i++) {
-        ebb_value v;
-        if (is_blank(proto->output[i]->name))
-            return ebb_error(EBB_REJECTED, "output %zu has no name", i);
-        EBB_TRY(find_value(r, g, &v, proto->output[i]->name));
-        if (v.i == 0)
-            return ebb_error(EBB_REJECTED, "output '%.100s' is made by no node",
-                             proto->output[i]->name);
-        EBB_TRY(read_info(r, g, v, proto->output[i]));
-        EBB_TRY(ebb_graph_add_output(g, v));
-    }
-    return NULL;
+    const Onnx__ValueInfoProto *info = (const Onnx__ValueInfoProto *)(const void *)message;
+    ebb_value v;
+    if (is_blank(info->name))
+        return ebb_error(EBB_REJECTED, "output %zu has no name", g->output_count);
+    EBB_TRY(find_value(r, g, &v, info->name));
+    if (v.i == 0)
+        return ebb_error(EBB_REJECTED, "output '%.100s' is made by no node", info->name);
+    EBB_TRY(read_info(r, g, v, part, info));
+    return ebb_graph_add_output(g, v);
 }
 
-ebb_status ebb_reader_infos(ebb_reader *r, ebb_graph *g, Onnx__ValueInfoProto *const *list,
-                            size_t count)
+static ebb_status read_inner(ebb_reader *r, ebb_graph *g, const void *part,
+                             const ProtobufCMessage *message)
 {
-    for (size_t i = 0; i < count; i++) {
-        ebb_value v = is_blank(list[i]->name) ? EBB_NO_VALUE : ebb_value_find(g, list[i]->name);
-        if (v.i != 0)
-            EBB_TRY(read_info(r, g, v, list[i]));
-    }
-    return NULL;
+    const Onnx__ValueInfoProto *info = (const Onnx__ValueInfoProto *)(const void *)message;
+    ebb_value v = is_blank(info->name) ? EBB_NO_VALUE : ebb_value_find(g, info->name);
+    return v.i != 0 ? read_info(r, g, v, part, info) : NULL;
 }
 
-ebb_status ebb_reader_graph(ebb_reader *r, ebb_graph *g, const Onnx__GraphProto *proto)
+ebb_status ebb_reader_infos(ebb_reader *r, ebb_graph *g, ebb_encoded whole, uint32_t field)
 {
-    g->origin = proto;
-    EBB_TRY(ebb_reader_name(r, &g->name, proto->name));
-    EBB_TRY(ebb_reader_name(r, &g->doc, proto->doc_string));
-    EBB_TRY(read_inputs(r, g, proto));
-    EBB_TRY(read_initializers(r, g, proto));
-    EBB_TRY(read_sparse(r, g, proto));
-    EBB_TRY(ebb_reader_nodes(r, g, proto->node, proto->n_node));
-    EBB_TRY(read_outputs(r, g, proto));
-    EBB_TRY(ebb_reader_infos(r, g, proto->value_info, proto->n_value_info));
+    return ebb_reader_parts(r, g, whole, field, &onnx__value_info_proto__descriptor, 0, read_inner);
+}
+
+static ebb_status read_metadata(ebb_reader *r, ebb_graph *g, const Onnx__GraphProto *proto)
+{
     for (size_t i = 0; i < proto->n_metadata_props; i++) {
         const Onnx__StringStringEntryProto *entry = proto->metadata_props[i];
         ebb_value loss = has_key(entry, "ebb.loss")
@@ -591,4 +644,35 @@ ebb_status ebb_reader_graph(ebb_reader *r, ebb_graph *g, const Onnx__GraphProto 
             EBB_TRY(ebb_reader_prop(r, &g->props, entry));
     }
     return NULL;
+}
+
+/* frame: what is left without the parts. */
+static ebb_status read_around(ebb_reader *r, ebb_graph *g, ebb_encoded whole,
+                              const Onnx__GraphProto *frame)
+{
+    const ProtobufCMessageDescriptor *info = &onnx__value_info_proto__descriptor;
+    EBB_TRY(ebb_reader_name(r, &g->name, frame->name));
+    EBB_TRY(ebb_reader_name(r, &g->doc, frame->doc_string));
+    EBB_TRY(ebb_reader_parts(r, g, whole, EBB_GRAPH_INPUT, info, 0, read_input));
+    EBB_TRY(ebb_reader_parts(r, g, whole, EBB_GRAPH_INITIALIZER, &onnx__tensor_proto__descriptor, 0,
+                             read_initializer));
+    EBB_TRY(read_sparse(r, g, frame));
+    EBB_TRY(ebb_reader_nodes(r, g, whole, EBB_GRAPH_NODE));
+    EBB_TRY(ebb_reader_parts(r, g, whole, EBB_GRAPH_OUTPUT, info, 0, read_output));
+    EBB_TRY(ebb_reader_infos(r, g, whole, EBB_GRAPH_VALUE_INFO));
+    return read_metadata(r, g, frame);
+}
+
+ebb_status ebb_reader_graph(ebb_reader *r, ebb_graph *g, const void *part)
+{
+    const ebb_encoded whole = ebb_wire_bytes(part);
+    ProtobufCMessage *frame;
+    ebb_arena scratch = {0};
+    g->origin = part;
+    ebb_status status =
+        ebb_wire_part(&frame, &scratch, &onnx__graph_proto__descriptor, whole, EBB_GRAPH_PARTS);
+    if (status == NULL)
+        status = read_around(r, g, whole, (const Onnx__GraphProto *)(const void *)frame);
+    ebb_arena_fini(&scratch);
+    return status;
 }

@@ -31,16 +31,20 @@ ebb_status ebb_reader_name(ebb_reader *r, ebb_str *name, const char *text);
 ebb_status ebb_reader_prop(ebb_reader *r, ebb_props *props,
                            const Onnx__StringStringEntryProto *entry);
 
-ebb_status ebb_reader_graph(ebb_reader *r, ebb_graph *g, const Onnx__GraphProto *proto);
+/* A graph from its part; nodes, attributes and types from what `whole` has in a field. */
+ebb_status ebb_reader_graph(ebb_reader *r, ebb_graph *g, const void *part);
+ebb_status ebb_reader_nodes(ebb_reader *r, ebb_graph *g, ebb_encoded whole, uint32_t field);
+ebb_status ebb_reader_infos(ebb_reader *r, ebb_graph *g, ebb_encoded whole, uint32_t field);
+ebb_status ebb_reader_attrs(ebb_reader *r, ebb_graph *g, ebb_attr **attrs, size_t *count,
+                            ebb_encoded whole, uint32_t field);
 
-/* Parts of a graph, for function bodies. */
-ebb_status ebb_reader_nodes(ebb_reader *r, ebb_graph *g, Onnx__NodeProto *const *protos,
-                            size_t count);
-ebb_status ebb_reader_attrs(ebb_reader *r, ebb_graph *g, ebb_attr **attrs,
-                            Onnx__AttributeProto *const *protos, size_t count);
-ebb_status ebb_reader_infos(ebb_reader *r, ebb_graph *g, Onnx__ValueInfoProto *const *list,
-                            size_t count);
-
+/* Calls `read` for each message that `whole` has in a field, without fields of a set. The message
+ * is good until it returns; the part stays. */
+typedef ebb_status ebb_part_reader(ebb_reader *r, ebb_graph *g, const void *part,
+                                   const ProtobufCMessage *message);
+ebb_status ebb_reader_parts(ebb_reader *r, ebb_graph *g, ebb_encoded whole, uint32_t field,
+                            const ProtobufCMessageDescriptor *type, uint64_t without,
+                            ebb_part_reader *read);
 #ifdef __cplusplus
 }
 #endif

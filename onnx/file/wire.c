@@ -1,6 +1,7 @@
 /* wire.c: walk protobuf bytes against descriptors, slim them, hand them to protobuf-c.
  *
- * One stack of frames, one for each message that is open. The slim copy is the input with every tag
+ * One stack of frames, one for each message that is open. The first walk checks; the second, of
+ * bytes that are known to be fine, makes the slim copy, which is the input with every tag
  * and length rewritten: the length of a message is kept open as five bytes until the message ends
  * (a padded varint is legal, and protobuf-c reads up to five).
  */
@@ -30,7 +31,9 @@ typedef struct frame {
 typedef struct walk {
     const uint8_t *bytes;
     size_t at, size;
-    uint8_t *slim; /* from ebb_alloc */
+    bool copies;      /* of bytes that are known to be fine: makes the slim copy */
+    uint64_t without; /* fields of the outermost message that the copy leaves out */
+    uint8_t *slim;    /* from ebb_alloc */
     size_t slim_bytes, slim_capacity;
     size_t raw_bytes; /* of raw_data left out so far */
     uint64_t cost;    /* bytes that the parse will allocate, estimated from above */
@@ -92,8 +95,9 @@ static ebb_status reserve(walk *w, size_t bytes)
 
 static ebb_status put_bytes(walk *w, const void *bytes, size_t count)
 {
-    EBB_TRY(reserve(w, count));
-    if (count > 0)
+    if (w->copies)
+        EBB_TRY(reserve(w, count));
+    if (w->copies && count > 0)
         memcpy(w->slim + w->slim_bytes, bytes, count);
     w->slim_bytes += count;
     return NULL;
@@ -111,7 +115,7 @@ static ebb_status put_varint(walk *w, uint64_t x)
 
 static void set_length(walk *w, size_t at, size_t length)
 {
-    for (int i = 0; i < LENGTH_BYTES; i++, length >>= 7)
+    for (int i = 0; w->copies && i < LENGTH_BYTES; i++, length >>= 7)
         w->slim[at + (size_t)i] = (uint8_t)((length & 0x7f) | (i + 1 < LENGTH_BYTES ? 0x80 : 0));
 }
 
@@ -177,6 +181,8 @@ static ebb_status charge(walk *w, uint64_t bytes)
 {
     const uint64_t base = UINT64_C(64) << 20, factor = 32, most = UINT64_C(8) << 30;
     w->cost += bytes;
+    if (w->copies)
+        return NULL;
     uint64_t limit = base + factor * (w->at - w->raw_bytes);
     if (w->cost > (limit < most ? limit : most))
         return refuse(w, w->at, "would need far more memory than the file's size explains");
@@ -284,6 +290,12 @@ static ebb_status walk_field(walk *w)
         EBB_TRY(charge(w, 8));
     if (field == NULL)
         EBB_TRY(charge(w, 48));
+    if (w->depth == 1 && wire == WIRE_LENGTH && f->number < 64 &&
+        (w->without & EBB_FIELD(f->number)) != 0) {
+        EBB_TRY(get_length(w, f->end, &length));
+        w->at += length;
+        return NULL;
+    }
     EBB_TRY(put_varint(w, tag));
 
     switch (wire) {
@@ -302,7 +314,8 @@ static ebb_status walk_field(walk *w)
         if (field == NULL || field->type != PROTOBUF_C_TYPE_MESSAGE)
             return walk_blob(w, field, length);
         EBB_TRY(push(w, field->descriptor, length));
-        EBB_TRY(reserve(w, LENGTH_BYTES));
+        if (w->copies)
+            EBB_TRY(reserve(w, LENGTH_BYTES));
         w->slim_bytes += LENGTH_BYTES;
         return NULL;
     }
@@ -395,16 +408,37 @@ static void restore_fields(ProtobufCMessage *m, const uint8_t *bytes)
     }
 }
 
-ebb_status ebb_wire_parse(ProtobufCMessage **message, ebb_arena *arena,
-                          const ProtobufCMessageDescriptor *type, const void *bytes, size_t size)
+static ebb_status make_walk(walk **w, const void *bytes, size_t size)
 {
-    walk *w = ebb_alloc(sizeof *w);
-    if (w == NULL)
+    *w = ebb_alloc(sizeof **w);
+    if (*w == NULL)
         return ebb_error_memory();
-    *w = (walk){.bytes = bytes, .size = size};
+    memset(*w, 0, offsetof(walk, stack));
+    (*w)->bytes = bytes;
+    (*w)->size = size;
+    return NULL;
+}
+
+ebb_status ebb_wire_check(const ProtobufCMessageDescriptor *type, const void *bytes, size_t size)
+{
+    walk *w;
+    EBB_TRY(make_walk(&w, bytes, size));
     ebb_status status = walk_message(w, type);
     if (status == NULL && w->slim_bytes > INT_MAX)
         status = ebb_error(EBB_REJECTED, "is larger than 2 GiB without its weights");
+    ebb_free(w);
+    return status;
+}
+
+ebb_status ebb_wire_part(ProtobufCMessage **message, ebb_arena *arena,
+                         const ProtobufCMessageDescriptor *type, ebb_encoded bytes,
+                         uint64_t without)
+{
+    walk *w;
+    EBB_TRY(make_walk(&w, bytes.bytes, bytes.size));
+    w->copies = true;
+    w->without = without;
+    ebb_status status = walk_message(w, type);
     if (status == NULL) {
         ProtobufCAllocator allocator = {arena_alloc, arena_keep, arena};
         static const uint8_t nothing[1];
@@ -414,9 +448,16 @@ ebb_status ebb_wire_parse(ProtobufCMessage **message, ebb_arena *arena,
         if (*message == NULL)
             status = ebb_error_memory();
         else
-            restore_message(*message, bytes);
+            restore_message(*message, bytes.bytes);
     }
     ebb_free(w->slim);
     ebb_free(w);
     return status;
+}
+
+ebb_status ebb_wire_parse(ProtobufCMessage **message, ebb_arena *arena,
+                          const ProtobufCMessageDescriptor *type, const void *bytes, size_t size)
+{
+    EBB_TRY(ebb_wire_check(type, bytes, size));
+    return ebb_wire_part(message, arena, type, (ebb_encoded){bytes, size}, 0);
 }

@@ -19,7 +19,7 @@ static const char *or_blank(const char *text)
 static Onnx__OperatorSetIdProto *make_import(ebb_writer *w, const char *domain, int64_t version)
 {
     Onnx__OperatorSetIdProto *import =
-        EBB_WRITER_MESSAGE(w, Onnx__OperatorSetIdProto, ONNX__OPERATOR_SET_ID_PROTO, NULL);
+        EBB_WRITER_MESSAGE(w, Onnx__OperatorSetIdProto, operator_set_id_proto, NULL, 0);
     if (import == NULL)
         return NULL;
     import->domain = ebb_writer_loan(domain);
@@ -110,8 +110,8 @@ static void set_signature(ebb_writer *w, Onnx__FunctionProto *proto, const ebb_f
 
 static Onnx__FunctionProto *make_function(ebb_writer *w, const ebb_function *f)
 {
-    Onnx__FunctionProto *proto =
-        EBB_WRITER_MESSAGE(w, Onnx__FunctionProto, ONNX__FUNCTION_PROTO, f->origin);
+    Onnx__FunctionProto *proto = EBB_WRITER_MESSAGE(w, Onnx__FunctionProto, function_proto,
+                                                    f->origin, EBB_FIELD(EBB_FUNCTION_NODE));
     if (proto == NULL)
         return NULL;
     w->in_function = true;
@@ -255,28 +255,33 @@ static void drop_initialization(Onnx__TrainingInfoProto *info)
     info->n_initialization_binding = 0;
 }
 
+static ebb_encoded file_of(const ebb_writer *w)
+{
+    return (ebb_encoded){w->model->origin, w->model->origin_bytes};
+}
+
 static void set_training(ebb_writer *w, Onnx__ModelProto *proto)
 {
     const ebb_model *m = w->model;
-    if (proto->n_training_info == 0 && m->initialization == NULL && m->graph->binding_count == 0)
+    const size_t had = ebb_wire_count(file_of(w), EBB_MODEL_TRAINING_INFO);
+    if (had == 0 && m->initialization == NULL && m->graph->binding_count == 0)
         return;
-    size_t count = proto->n_training_info > 0 ? proto->n_training_info : 1;
+    size_t count = had > 0 ? had : 1, at = 0;
     Onnx__TrainingInfoProto **list = EBB_WRITER_NEW(w, Onnx__TrainingInfoProto *, count);
-    Onnx__TrainingInfoProto *first =
-        EBB_WRITER_MESSAGE(w, Onnx__TrainingInfoProto, ONNX__TRAINING_INFO_PROTO,
-                           proto->n_training_info > 0 ? proto->training_info[0] : NULL);
-    if (list == NULL || first == NULL)
+    for (size_t i = 0; list != NULL && i < count && !w->failed; i++) {
+        const void *part = ebb_wire_next(file_of(w), EBB_MODEL_TRAINING_INFO, &at);
+        list[i] = EBB_WRITER_MESSAGE(w, Onnx__TrainingInfoProto, training_info_proto, part,
+                                     i == 0 ? EBB_FIELD(EBB_TRAINING_INITIALIZATION) : 0);
+    }
+    if (w->failed)
         return;
-    for (size_t i = 1; i < proto->n_training_info; i++)
-        list[i] = proto->training_info[i];
-    list[0] = first;
     if (m->initialization != NULL)
-        set_initialization(w, first);
+        set_initialization(w, list[0]);
     else
-        drop_initialization(first);
-    set_bindings(w, first);
-    bool empty = first->initialization == NULL && first->algorithm == NULL &&
-                 first->n_update_binding == 0 && count == 1;
+        drop_initialization(list[0]);
+    set_bindings(w, list[0]);
+    bool empty = list[0]->initialization == NULL && list[0]->algorithm == NULL &&
+                 list[0]->n_update_binding == 0 && count == 1;
     proto->training_info = list;
     proto->n_training_info = empty ? 0 : count;
 }
@@ -303,10 +308,16 @@ static void set_model_props(ebb_writer *w, Onnx__ModelProto *proto)
 static ebb_status make_model(ebb_writer *w, Onnx__ModelProto **model, ebb_model *host)
 {
     const ebb_model *m = w->model;
-    Onnx__ModelProto *proto = EBB_WRITER_MESSAGE(w, Onnx__ModelProto, ONNX__MODEL_PROTO, m->origin);
+    Onnx__ModelProto *proto = EBB_WRITER_MESSAGE(w, Onnx__ModelProto, model_proto, NULL, 0);
+    ProtobufCMessage *was;
     if (proto == NULL)
         return ebb_error_memory();
-    const size_t had_functions = proto->n_functions, had_training = proto->n_training_info;
+    if (m->origin != NULL) {
+        EBB_TRY(ebb_wire_part(&was, &w->kept, &onnx__model_proto__descriptor, file_of(w),
+                              EBB_MODEL_PARTS));
+        w->was = (const Onnx__ModelProto *)(const void *)was;
+        *proto = *w->was;
+    }
     proto->graph = ebb_writer_frame(w, m->graph);
     if (proto->graph == NULL)
         return ebb_error_memory();
@@ -318,10 +329,13 @@ static ebb_status make_model(ebb_writer *w, Onnx__ModelProto **model, ebb_model 
     set_model_props(w, proto);
     if (m->origin == NULL)
         proto->producer_name = ebb_writer_loan("ebb");
-    int64_t least = w->new_metadata                         ? IR_METADATA
-                    : proto->n_functions > had_functions    ? IR_FUNCTIONS
-                    : proto->n_training_info > had_training ? IR_TRAINING
-                                                            : 0;
+    const bool new_functions = proto->n_functions > ebb_wire_count(file_of(w), EBB_MODEL_FUNCTIONS);
+    const bool new_training =
+        proto->n_training_info > ebb_wire_count(file_of(w), EBB_MODEL_TRAINING_INFO);
+    int64_t least = w->new_metadata ? IR_METADATA
+                    : new_functions ? IR_FUNCTIONS
+                    : new_training  ? IR_TRAINING
+                                    : 0;
     proto->ir_version = m->ir_version > least ? m->ir_version : least;
     proto->has_ir_version |= m->origin == NULL || least > 0 || m->ir_version != 0;
     *model = proto;
@@ -330,25 +344,6 @@ static ebb_status make_model(ebb_writer *w, Onnx__ModelProto **model, ebb_model 
 }
 
 /* ---- out ---- */
-
-/* A name for the data file that no reference which stays as it is already means. */
-static const char *free_name(ebb_writer *w, const char *base)
-{
-    const ebb_graph *g = w->model->graph;
-    const char *name = base;
-    for (unsigned i = 1; name != NULL; i++) {
-        bool taken = false;
-        EBB_EACH_VALUE(g, v) {
-            const ebb_tensor *t = ebb_value_of(g, v)->tensor;
-            taken |=
-                t != NULL && t->external && t->location != NULL && strcmp(t->location, name) == 0;
-        }
-        if (!taken)
-            break;
-        name = ebb_arena_printf(&w->kept, "%s.%u", base, i);
-    }
-    return name;
-}
 
 static ebb_status write_data(ebb_writer *w, ebb_sink *sink)
 {
@@ -406,7 +401,7 @@ static ebb_status look_around(ebb_writer *w, const char *path, const char **data
     if (folder == NULL || data_name == NULL || w->absent_name == NULL)
         return ebb_error_memory();
     w->keeps_external = same_folder(folder, w->model->folder);
-    w->data_name = free_name(w, data_name);
+    w->data_name = ebb_writer_free_name(w, data_name);
     *data_path = w->data_name == NULL
                      ? NULL
                      : ebb_arena_printf(&w->kept, "%.*s%s", (int)(base - path), path, w->data_name);

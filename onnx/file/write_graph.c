@@ -26,10 +26,19 @@ char *ebb_writer_text(const ebb_graph *g, ebb_str name)
     return name.i == 0 ? NULL : ebb_writer_loan(ebb_text(g, name));
 }
 
-void *ebb_writer_message(ebb_writer *w, const void *origin, const void *empty, size_t size)
+void *ebb_writer_message(ebb_writer *w, const ProtobufCMessageDescriptor *type, const void *origin,
+                         uint64_t without)
 {
-    void *message = ebb_writer_new(w, 1, size);
-    return message == NULL ? NULL : memcpy(message, origin != NULL ? origin : empty, size);
+    ProtobufCMessage *message;
+    if (origin == NULL) {
+        message = ebb_writer_new(w, 1, type->sizeof_message);
+        if (message != NULL)
+            type->message_init(message);
+        return message;
+    }
+    ebb_status status = ebb_wire_part(&message, &w->arena, type, ebb_wire_bytes(origin), without);
+    w->failed |= status != NULL; // the bytes are checked: it can only want for memory
+    return status == NULL ? message : NULL;
 }
 
 /* ---- metadata ---- */
@@ -42,7 +51,7 @@ static bool same_text(const char *a, const char *b)
 Onnx__StringStringEntryProto *ebb_writer_entry(ebb_writer *w, const char *key, const char *value)
 {
     Onnx__StringStringEntryProto *e =
-        EBB_WRITER_MESSAGE(w, Onnx__StringStringEntryProto, ONNX__STRING_STRING_ENTRY_PROTO, NULL);
+        EBB_WRITER_MESSAGE(w, Onnx__StringStringEntryProto, string_string_entry_proto, NULL, 0);
     if (e == NULL)
         return NULL;
     e->key = ebb_writer_loan(key);
@@ -143,8 +152,10 @@ static Onnx__TensorProto *make_initializer(ebb_writer *w, const ebb_graph *g, eb
     if (t == NULL)
         return NULL;
     t->name = ebb_writer_text(g, value->name);
-    const Onnx__ValueInfoProto *info = value->origin;
+    const Onnx__ValueInfoProto *info = NULL;
     ebb_entries was = {t->metadata_props, t->n_metadata_props}, others = {NULL, 0};
+    if (value->origin != NULL)
+        info = EBB_WRITER_MESSAGE(w, Onnx__ValueInfoProto, value_info_proto, value->origin, 0);
     if (info != NULL)
         others = (ebb_entries){info->metadata_props, info->n_metadata_props};
     const ebb_owned role = {"ebb.role", value->role != 0 ? ebb_role_spelling[value->role] : NULL};
@@ -219,14 +230,19 @@ static void set_value(ebb_writer *w, Onnx__AttributeProto *a, const ebb_attr *at
 
 Onnx__AttributeProto *ebb_writer_attr(ebb_writer *w, const ebb_graph *g, const ebb_attr *attr)
 {
-    const Onnx__AttributeProto *origin = attr->origin;
+    const void *origin = attr->origin;
+    uint64_t without = attr->graphs == NULL           ? 0
+                       : attr->type == EBB_ATTR_GRAPH ? EBB_FIELD(EBB_ATTRIBUTE_GRAPH)
+                                                      : EBB_FIELD(EBB_ATTRIBUTE_GRAPHS);
     (void)g;
-    // An attribute that stood for a function's and has been resolved is another attribute.
-    if (origin != NULL && same_text(origin->ref_attr_name, "") == false &&
-        (origin->ref_attr_name != NULL) != (attr->ref != NULL))
-        origin = NULL;
     Onnx__AttributeProto *a =
-        EBB_WRITER_MESSAGE(w, Onnx__AttributeProto, ONNX__ATTRIBUTE_PROTO, origin);
+        EBB_WRITER_MESSAGE(w, Onnx__AttributeProto, attribute_proto, origin, without);
+    // An attribute that stood for a function's and has been resolved is another attribute.
+    if (a != NULL && origin != NULL && same_text(a->ref_attr_name, "") == false &&
+        (a->ref_attr_name != NULL) != (attr->ref != NULL)) {
+        origin = NULL;
+        a = EBB_WRITER_MESSAGE(w, Onnx__AttributeProto, attribute_proto, NULL, 0);
+    }
     if (a == NULL)
         return NULL;
     a->name = ebb_writer_loan(attr->name);
@@ -339,7 +355,8 @@ static bool marked_by_doc(const ebb_graph *g, const ebb_node_info *info, ebb_ent
 static Onnx__NodeProto *make_node(ebb_writer *w, const ebb_graph *g, ebb_node n)
 {
     const ebb_node_info *info = ebb_node_of(g, n);
-    Onnx__NodeProto *node = EBB_WRITER_MESSAGE(w, Onnx__NodeProto, ONNX__NODE_PROTO, info->origin);
+    Onnx__NodeProto *node = EBB_WRITER_MESSAGE(w, Onnx__NodeProto, node_proto, info->origin,
+                                               EBB_FIELD(EBB_NODE_ATTRIBUTE));
     if (node == NULL)
         return NULL;
     note_operator(w, g, n);
@@ -415,26 +432,36 @@ void ebb_writer_nodes(ebb_writer *w, const ebb_graph *g, Onnx__NodeProto ***list
 
 bool ebb_writer_changed(const ebb_graph *g)
 {
-    const Onnx__GraphProto *origin = g->origin;
     size_t count = 0;
     EBB_EACH_NODE(g, n) {
         count++;
         if (ebb_node_of(g, n)->origin == NULL)
             return true;
     }
-    return origin == NULL || count != origin->n_node;
+    return g->origin == NULL || count != ebb_wire_count(ebb_wire_bytes(g->origin), EBB_GRAPH_NODE);
+}
+
+/* The next message that the file's graph has in a field of values, and its bytes; NULL: no more. */
+static const Onnx__ValueInfoProto *next_info(ebb_writer *w, const ebb_graph *g, uint32_t field,
+                                             size_t *at, const void **part)
+{
+    *part = g->origin != NULL ? ebb_wire_next(ebb_wire_bytes(g->origin), field, at) : NULL;
+    return *part != NULL ? EBB_WRITER_MESSAGE(w, Onnx__ValueInfoProto, value_info_proto, *part, 0)
+                         : NULL;
 }
 
 /* Inputs or outputs: the message at the same place, where it has the name, else the value's own. */
 static Onnx__ValueInfoProto **make_infos(ebb_writer *w, const ebb_graph *g, const ebb_value *values,
-                                         size_t count, Onnx__ValueInfoProto *const *was,
-                                         size_t was_count)
+                                         size_t count, uint32_t field)
 {
     Onnx__ValueInfoProto **list = EBB_WRITER_NEW(w, Onnx__ValueInfoProto *, count);
+    size_t at = 0;
     for (size_t i = 0; list != NULL && i < count; i++) {
-        bool here = i < was_count && same_text(was[i]->name, ebb_value_name(g, values[i]));
+        const void *part;
+        const Onnx__ValueInfoProto *was = next_info(w, g, field, &at, &part);
+        bool here = was != NULL && same_text(was->name, ebb_value_name(g, values[i]));
         list[i] =
-            ebb_writer_info(w, g, values[i], here ? was[i] : ebb_value_of(g, values[i])->origin);
+            ebb_writer_info(w, g, values[i], here ? part : ebb_value_of(g, values[i])->origin);
     }
     return list;
 }
@@ -442,17 +469,18 @@ static Onnx__ValueInfoProto **make_infos(ebb_writer *w, const ebb_graph *g, cons
 void ebb_writer_each_info(ebb_writer *w, const ebb_graph *g, ebb_pieces *to)
 {
     bool changed = ebb_writer_changed(g);
-    const Onnx__GraphProto *origin = g->origin;
+    const Onnx__ValueInfoProto *was;
+    const void *part;
+    size_t at = 0;
     ebb_arena scratch = {0};
     uint8_t *done = EBB_NEW(&scratch, uint8_t, g->value_count);
     w->failed |= done == NULL;
-    for (size_t i = 0; !w->failed && origin != NULL && i < origin->n_value_info; i++) {
-        const Onnx__ValueInfoProto *was = origin->value_info[i];
+    while (!w->failed && (was = next_info(w, g, EBB_GRAPH_VALUE_INFO, &at, &part)) != NULL) {
         ebb_value v = was->name != NULL ? ebb_value_find(g, was->name) : EBB_NO_VALUE;
         const bool there = v.i != 0 && !ebb_value_of(g, v)->dead;
         if (there) {
             done[v.i] = 1;
-            was = ebb_writer_info(w, g, v, was);
+            was = ebb_writer_info(w, g, v, part);
         }
         if (!w->failed && (there || !changed)) // or about a value that was never there
             to->take(to, w, &was->base);
@@ -499,7 +527,7 @@ static void set_sparse(ebb_writer *w, const ebb_graph *g, Onnx__GraphProto *grap
 /* The loss stands on the graph, unless the file had it on the model. */
 static const char *loss_name(const ebb_writer *w, const ebb_graph *g, ebb_entries was)
 {
-    const Onnx__ModelProto *model = w->model->origin;
+    const Onnx__ModelProto *model = w->was;
     bool on_model = model != NULL && !ebb_writer_has_key(was, "ebb.loss") &&
                     ebb_writer_has_key(
                         (ebb_entries){model->metadata_props, model->n_metadata_props}, "ebb.loss");
@@ -508,19 +536,18 @@ static const char *loss_name(const ebb_writer *w, const ebb_graph *g, ebb_entrie
 
 Onnx__GraphProto *ebb_writer_frame(ebb_writer *w, const ebb_graph *g)
 {
-    Onnx__GraphProto *graph = EBB_WRITER_MESSAGE(w, Onnx__GraphProto, ONNX__GRAPH_PROTO, g->origin);
+    Onnx__GraphProto *graph =
+        EBB_WRITER_MESSAGE(w, Onnx__GraphProto, graph_proto, g->origin, EBB_GRAPH_PARTS);
     if (graph == NULL)
         return NULL;
     graph->name = ebb_writer_text(g, g->name);
     if (graph->name == NULL && g->origin == NULL)
         graph->name = ebb_writer_loan("main");
     graph->doc_string = ebb_writer_text(g, g->doc);
-    Onnx__ValueInfoProto *const *inputs = graph->input, *const *outputs = graph->output;
-    graph->input = make_infos(w, g, g->inputs, g->input_count, inputs, graph->n_input);
+    graph->input = make_infos(w, g, g->inputs, g->input_count, EBB_GRAPH_INPUT);
     graph->n_input = g->input_count;
-    graph->output = make_infos(w, g, g->outputs, g->output_count, outputs, graph->n_output);
+    graph->output = make_infos(w, g, g->outputs, g->output_count, EBB_GRAPH_OUTPUT);
     graph->n_output = g->output_count;
-    graph->n_node = graph->n_initializer = graph->n_value_info = 0;
     set_sparse(w, g, graph);
     ebb_entries was = {graph->metadata_props, graph->n_metadata_props}, none = {NULL, 0};
     const ebb_owned loss = {"ebb.loss", loss_name(w, g, was)};
@@ -533,10 +560,11 @@ Onnx__GraphProto *ebb_writer_frame(ebb_writer *w, const ebb_graph *g)
 Onnx__GraphProto *ebb_writer_graph(ebb_writer *w, const ebb_graph *g)
 {
     Onnx__GraphProto *graph = ebb_writer_frame(w, g);
-    const Onnx__GraphProto *origin = g->origin;
-    size_t infos = g->value_count + (origin != NULL ? origin->n_value_info : 0);
+    size_t infos = g->value_count;
     if (graph == NULL)
         return NULL;
+    if (g->origin != NULL)
+        infos += ebb_wire_count(ebb_wire_bytes(g->origin), EBB_GRAPH_VALUE_INFO);
     ebb_writer_nodes(w, g, &graph->node, &graph->n_node);
     gathered all = gather_all(w, g, g->initializer_count, ebb_writer_each_initializer);
     graph->initializer = ebb_writer_loan(all.list);

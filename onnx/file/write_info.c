@@ -6,14 +6,14 @@
 static Onnx__TensorShapeProto *make_shape(ebb_writer *w, const ebb_graph *g, const ebb_type *type)
 {
     Onnx__TensorShapeProto *shape =
-        EBB_WRITER_MESSAGE(w, Onnx__TensorShapeProto, ONNX__TENSOR_SHAPE_PROTO, NULL);
+        EBB_WRITER_MESSAGE(w, Onnx__TensorShapeProto, tensor_shape_proto, NULL, 0);
     if (shape == NULL)
         return NULL;
     shape->n_dim = (size_t)type->rank;
     shape->dim = EBB_WRITER_NEW(w, Onnx__TensorShapeProto__Dimension *, shape->n_dim);
     for (int i = 0; shape->dim != NULL && i < type->rank; i++) {
         Onnx__TensorShapeProto__Dimension *dim = EBB_WRITER_MESSAGE(
-            w, Onnx__TensorShapeProto__Dimension, ONNX__TENSOR_SHAPE_PROTO__DIMENSION, NULL);
+            w, Onnx__TensorShapeProto__Dimension, tensor_shape_proto__dimension, NULL, 0);
         if (dim == NULL)
             return NULL;
         if (type->dims[i] >= 0) {
@@ -30,21 +30,21 @@ static Onnx__TensorShapeProto *make_shape(ebb_writer *w, const ebb_graph *g, con
 
 static Onnx__TypeProto *make_type(ebb_writer *w, const ebb_graph *g, const ebb_type *type)
 {
-    Onnx__TypeProto *proto = EBB_WRITER_MESSAGE(w, Onnx__TypeProto, ONNX__TYPE_PROTO, NULL);
+    Onnx__TypeProto *proto = EBB_WRITER_MESSAGE(w, Onnx__TypeProto, type_proto, NULL, 0);
     if (proto == NULL)
         return NULL;
     if (type->kind == EBB_KIND_SEQUENCE) {
         proto->value_case = ONNX__TYPE_PROTO__VALUE_SEQUENCE_TYPE;
         proto->sequence_type =
-            EBB_WRITER_MESSAGE(w, Onnx__TypeProto__Sequence, ONNX__TYPE_PROTO__SEQUENCE, NULL);
+            EBB_WRITER_MESSAGE(w, Onnx__TypeProto__Sequence, type_proto__sequence, NULL, 0);
     } else if (type->kind == EBB_KIND_OPTIONAL) {
         proto->value_case = ONNX__TYPE_PROTO__VALUE_OPTIONAL_TYPE;
         proto->optional_type =
-            EBB_WRITER_MESSAGE(w, Onnx__TypeProto__Optional, ONNX__TYPE_PROTO__OPTIONAL, NULL);
+            EBB_WRITER_MESSAGE(w, Onnx__TypeProto__Optional, type_proto__optional, NULL, 0);
     } else {
         proto->value_case = ONNX__TYPE_PROTO__VALUE_TENSOR_TYPE;
         proto->tensor_type =
-            EBB_WRITER_MESSAGE(w, Onnx__TypeProto__Tensor, ONNX__TYPE_PROTO__TENSOR, NULL);
+            EBB_WRITER_MESSAGE(w, Onnx__TypeProto__Tensor, type_proto__tensor, NULL, 0);
         if (proto->tensor_type == NULL)
             return NULL;
         proto->tensor_type->has_elem_type = true;
@@ -135,19 +135,19 @@ static ebb_props props_with_key_in(ebb_writer *w, const ebb_graph *g, const ebb_
 }
 
 Onnx__ValueInfoProto *ebb_writer_info(ebb_writer *w, const ebb_graph *g, ebb_value v,
-                                      const Onnx__ValueInfoProto *origin)
+                                      const void *origin)
 {
     const ebb_value_info *value = ebb_value_of(g, v);
     Onnx__ValueInfoProto *info =
-        EBB_WRITER_MESSAGE(w, Onnx__ValueInfoProto, ONNX__VALUE_INFO_PROTO, origin);
+        EBB_WRITER_MESSAGE(w, Onnx__ValueInfoProto, value_info_proto, origin, 0);
     if (info == NULL)
         return NULL;
     info->name = ebb_writer_text(g, value->name);
-    bool keep = origin != NULL && origin->type != NULL && value->tensor != NULL &&
-                says_no_more(value->type, origin->type);
+    bool keep = origin != NULL && info->type != NULL && value->tensor != NULL &&
+                says_no_more(value->type, info->type);
     if (!keep && !same_type(g, value->type, info->type))
         info->type = make_type(w, g, value->type);
-    if (value->origin != (const void *)origin)
+    if (value->origin != origin)
         return info; // an input that is an output, too: its metadata is the other message's
     ebb_entries was = {info->metadata_props, info->n_metadata_props}, none = {NULL, 0};
     ebb_props props =

@@ -26,7 +26,7 @@ static bool unchanged(ebb_writer *w, const ebb_tensor *t, const Onnx__TensorProt
     ebb_mapping *none = NULL;
     const ebb_proto_files nowhere = {&none, NULL};
     ebb_tensor then;
-    ebb_status status = ebb_proto_tensor(&then, &scratch, &nowhere, proto);
+    ebb_status status = ebb_proto_tensor(&then, &scratch, &nowhere, proto, NULL);
     bool same = status == NULL && then.data != NULL && then.bytes == t->bytes &&
                 (then.data == t->data || memcmp(then.data, t->data, t->bytes) == 0);
     if (status != NULL && ebb_status_code(status) != EBB_REJECTED)
@@ -90,12 +90,12 @@ static void set_bytes(ebb_writer *w, Onnx__TensorProto *t, const ebb_tensor *ten
 
 Onnx__TensorProto *ebb_writer_tensor(ebb_writer *w, const ebb_tensor *tensor, bool movable)
 {
-    const Onnx__TensorProto *origin = tensor->origin;
-    Onnx__TensorProto *t = EBB_WRITER_MESSAGE(w, Onnx__TensorProto, ONNX__TENSOR_PROTO, origin);
+    Onnx__TensorProto *t =
+        EBB_WRITER_MESSAGE(w, Onnx__TensorProto, tensor_proto, tensor->origin, 0);
     if (t == NULL)
         return NULL;
     bool has_bytes = tensor->data != NULL && tensor->bytes > 0;
-    if (origin == NULL || !unchanged(w, tensor, origin)) {
+    if (tensor->origin == NULL || !unchanged(w, tensor, t)) {
         int rank = tensor->type.rank > 0 ? tensor->type.rank : 0;
         t->n_dims = (size_t)rank;
         t->dims = EBB_WRITER_NEW(w, int64_t, t->n_dims);
@@ -117,4 +117,23 @@ Onnx__TensorProto *ebb_writer_tensor(ebb_writer *w, const ebb_tensor *tensor, bo
         tensor->bytes >= w->external_above)
         move_out(w, t, tensor);
     return t;
+}
+
+/* A name for the data file that no reference which stays as it is already means. */
+const char *ebb_writer_free_name(ebb_writer *w, const char *base)
+{
+    const ebb_graph *g = w->model->graph;
+    const char *name = base;
+    for (unsigned i = 1; name != NULL; i++) {
+        bool taken = false;
+        EBB_EACH_VALUE(g, v) {
+            const ebb_tensor *t = ebb_value_of(g, v)->tensor;
+            taken |=
+                t != NULL && t->external && t->location != NULL && strcmp(t->location, name) == 0;
+        }
+        if (!taken)
+            break;
+        name = ebb_arena_printf(&w->kept, "%s.%u", base, i);
+    }
+    return name;
 }

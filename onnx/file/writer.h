@@ -26,13 +26,14 @@ typedef struct ebb_moved { /* weights that go to the data file */
 
 typedef struct ebb_writer {
     const ebb_model *model;
-    ebb_arena arena;         /* of the messages at hand */
-    ebb_arena kept;          /* until all is written */
-    bool keeps_external;     /* external references stay good where the output goes */
-    size_t external_above;   /* bytes; 0: leave weights where they are */
-    const char *data_name;   /* file name for moved weights, NULL: nothing may move */
-    const char *absent_name; /* file name for weights that nobody has */
-    uint64_t graph_bytes;    /* of the main graph */
+    ebb_arena arena;             /* of the messages at hand */
+    ebb_arena kept;              /* until all is written */
+    const Onnx__ModelProto *was; /* the file's model without its parts; NULL: there is no file */
+    bool keeps_external;         /* external references stay good where the output goes */
+    size_t external_above;       /* bytes; 0: leave weights where they are */
+    const char *data_name;       /* file name for moved weights, NULL: nothing may move */
+    const char *absent_name;     /* file name for weights that nobody has */
+    uint64_t graph_bytes;        /* of the main graph */
     uint64_t data_end;
     ebb_moved *moved;
     size_t moved_count, moved_capacity;
@@ -51,10 +52,12 @@ typedef struct ebb_writer {
 void *ebb_writer_new(ebb_writer *w, size_t count, size_t size);
 #define EBB_WRITER_NEW(w, type, count) ((type *)ebb_writer_new((w), (count), sizeof(type)))
 
-/* A copy of the message that something came from, or an empty one; NULL sets `failed`. */
-void *ebb_writer_message(ebb_writer *w, const void *origin, const void *empty, size_t size);
-#define EBB_WRITER_MESSAGE(w, type, TYPE, origin) \
-    ((type *)ebb_writer_message((w), (origin), &(const type)TYPE##__INIT, sizeof(type)))
+/* The message that something came from, without what it holds in the fields of a set, or an empty
+ * one; NULL sets `failed`. */
+void *ebb_writer_message(ebb_writer *w, const ProtobufCMessageDescriptor *type, const void *origin,
+                         uint64_t without);
+#define EBB_WRITER_MESSAGE(w, type, name, origin, without) \
+    ((type *)ebb_writer_message((w), &onnx__##name##__descriptor, (origin), (without)))
 
 /* protobuf-c's structs have no const; nothing writes through them. */
 void *ebb_writer_loan(const void *memory);
@@ -82,6 +85,8 @@ Onnx__StringStringEntryProto *ebb_writer_entry(ebb_writer *w, const char *key, c
 /* write_tensor.c. movable: an initializer, which may stand in a data file. */
 Onnx__TensorProto *ebb_writer_tensor(ebb_writer *w, const ebb_tensor *tensor, bool movable);
 
+const char *ebb_writer_free_name(ebb_writer *w, const char *base); /* for the data file */
+
 /* Whether nodes have come or gone since the file was read. */
 bool ebb_writer_changed(const ebb_graph *g);
 
@@ -100,7 +105,7 @@ void ebb_writer_nodes(ebb_writer *w, const ebb_graph *g, Onnx__NodeProto ***list
 
 /* write_info.c: v as an input, an output or a value in between. */
 Onnx__ValueInfoProto *ebb_writer_info(ebb_writer *w, const ebb_graph *g, ebb_value v,
-                                      const Onnx__ValueInfoProto *origin);
+                                      const void *origin);
 
 /* write_out.c: the bytes of a model whose graph is a frame, to be filled from w->model; sink NULL:
  * they are only counted. */

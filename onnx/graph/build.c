@@ -39,7 +39,10 @@ static void put(ebb_build *b, ebb_attr attr)
     if (b->status != NULL)
         return;
     assert(b->pending_count < EBB_BUILD_ATTRS);
-    attr.name = hold(b, attr.name, strlen(attr.name) + 1);
+    ebb_str name = ebb_graph_intern(b->g, attr.name);
+    if (name.i == 0)
+        ebb_build_fail(b, ebb_error_memory());
+    attr.name = ebb_text(b->g, name);
     b->pending[b->pending_count++] = attr;
 }
 
@@ -106,8 +109,19 @@ void ebb_without_attrs(ebb_build *b)
     b->like_count = 0;
 }
 
+static bool are_distinct(const ebb_attr *list, uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i++)
+        for (uint32_t k = 0; k < i; k++)
+            if (list[k].name == list[i].name)
+                return false;
+    return true;
+}
+
 static ebb_status set_attrs(ebb_build *b, ebb_node n)
 {
+    if (b->like_count == 0 && are_distinct(b->pending, b->pending_count))
+        return ebb_node_set_attrs(b->g, n, b->pending, b->pending_count);
     for (uint32_t k = 0; k < b->like_count; k++)
         for (uint32_t i = 0; i < ebb_node_of(b->g, b->like[k])->attr_count; i++)
             EBB_TRY(ebb_node_set_attr(b->g, n, &ebb_node_of(b->g, b->like[k])->attr[i]));

@@ -185,6 +185,7 @@ static bool make_name_room(ebb_graph *g)
         longer[slot] = old[i];
         g->name_count++;
     }
+    ebb_arena_drop(&g->model->arena, old);
     return true;
 }
 
@@ -534,27 +535,35 @@ ebb_status ebb_value_replace(ebb_graph *g, ebb_value old, ebb_value with)
 
 static ebb_status set_attr(ebb_graph *g, ebb_node n, ebb_attr attr)
 {
-    attr.name = ebb_arena_strdup(&g->model->arena, attr.name);
-    if (attr.name == NULL)
+    ebb_str name = ebb_graph_intern(g, attr.name);
+    if (name.i == 0)
         return ebb_error_memory();
+    attr.name = ebb_text(g, name);
     return ebb_node_set_attr(g, n, &attr);
+}
+
+/* A list of the node's attributes to change, with room for `more`: nodes may share theirs. */
+static ebb_attr *copy_attrs(ebb_graph *g, const ebb_node_info *info, uint32_t more)
+{
+    ebb_attr *list = EBB_NEW(&g->model->arena, ebb_attr, (size_t)info->attr_count + more);
+    if (list != NULL && info->attr_count > 0)
+        memcpy(list, info->attr, info->attr_count * sizeof *list);
+    return list;
 }
 
 ebb_status ebb_node_set_attr(ebb_graph *g, ebb_node n, const ebb_attr *attr)
 {
     ebb_node_info *info = ebb_node_of(g, n);
-    for (uint32_t i = 0; i < info->attr_count; i++) {
-        if (strcmp(info->attr[i].name, attr->name) != 0)
-            continue;
-        info->attr[i] = *attr;
-        return NULL;
-    }
-    size_t had = info->attr_count * sizeof *attr;
-    ebb_attr *longer = ebb_arena_extend(&g->model->arena, info->attr, had, had + sizeof *attr);
-    if (longer == NULL)
+    uint32_t at = 0;
+    while (at < info->attr_count && strcmp(info->attr[at].name, attr->name) != 0)
+        at++;
+    const bool is_new = at == info->attr_count;
+    ebb_attr *list = copy_attrs(g, info, is_new);
+    if (list == NULL)
         return ebb_error_memory();
-    longer[info->attr_count++] = *attr;
-    info->attr = longer;
+    list[at] = *attr;
+    info->attr = list;
+    info->attr_count += is_new;
     return NULL;
 }
 
@@ -606,14 +615,59 @@ static ebb_tensor *copy_tensor(ebb_graph *g, const ebb_tensor *t)
     return copy;
 }
 
-void ebb_node_drop_attr(ebb_graph *g, ebb_node n, const char *name)
+ebb_status ebb_node_drop_attr(ebb_graph *g, ebb_node n, const char *name)
 {
     ebb_node_info *info = ebb_node_of(g, n);
+    ebb_attr *list = copy_attrs(g, info, 0);
     uint32_t kept = 0;
+    if (list == NULL)
+        return ebb_error_memory();
     for (uint32_t i = 0; i < info->attr_count; i++)
         if (strcmp(info->attr[i].name, name) != 0)
-            info->attr[kept++] = info->attr[i];
+            list[kept++] = info->attr[i];
+    info->attr = list;
     info->attr_count = kept;
+    return NULL;
+}
+
+/* Of the types that most nodes have; others are not equal. */
+static bool equal_attr(const ebb_attr *a, const ebb_attr *b)
+{
+    if (a->name != b->name || a->type != b->type || a->ref != b->ref || a->origin != b->origin)
+        return false;
+    if (a->type == EBB_ATTR_INTS)
+        return a->count == b->count && memcmp(a->ints, b->ints, a->count * sizeof *a->ints) == 0;
+    return (a->type == EBB_ATTR_INT && a->i == b->i) || (a->type == EBB_ATTR_FLOAT && a->f == b->f);
+}
+
+static bool equal_attrs(const ebb_attrs *shared, const ebb_attr *list, uint32_t count)
+{
+    if (shared->count != count)
+        return false;
+    for (uint32_t i = 0; i < count; i++)
+        if (!equal_attr(&shared->list[i], &list[i]))
+            return false;
+    return true;
+}
+
+ebb_status ebb_node_set_attrs(ebb_graph *g, ebb_node n, const ebb_attr *list, uint32_t count)
+{
+    ebb_node_info *info = ebb_node_of(g, n);
+    uint64_t hash = count;
+    for (uint32_t i = 0; i < count; i++)
+        hash =
+            (hash ^ (uintptr_t)list[i].name ^ (uint64_t)list[i].i) * UINT64_C(0x9e3779b97f4a7c15);
+    ebb_attrs *shared = &g->model->attrs[hash >> 32 & (EBB_SHARED_ATTRS - 1)];
+    if (!equal_attrs(shared, list, count)) {
+        const ebb_node_info given = {.attr = list, .attr_count = count};
+        const ebb_attr *copy = copy_attrs(g, &given, 0);
+        if (copy == NULL)
+            return ebb_error_memory();
+        *shared = (ebb_attrs){copy, count};
+    }
+    info->attr = shared->list;
+    info->attr_count = count;
+    return NULL;
 }
 
 /* ---- metadata ---- */

@@ -73,7 +73,7 @@ typedef struct ebb_node_info {
     ebb_str name, op_name, domain, overload, doc;
     ebb_value *in, *out; /* EBB_NO_VALUE: absent optional */
     uint32_t in_count, out_count;
-    ebb_attr *attr;
+    const ebb_attr *attr; /* a list that others may share */
     uint32_t attr_count;
     uint8_t phase; /* ebb_phase, mirrored in metadata "ebb.phase" by read and write */
     bool dead;
@@ -86,7 +86,7 @@ typedef struct ebb_node_info {
     int64_t tile_rows;
     ebb_props props; /* metadata other than the above */
     ebb_node prev, next;
-    const void *origin; /* NodeProto */
+    const void *origin; /* its NodeProto's bytes (onnx/file/wire.h); so with the other origins */
 } ebb_node_info;
 
 enum {                              /* ebb_value_info.flags */
@@ -180,10 +180,13 @@ typedef struct ebb_function {
     const void *origin; /* FunctionProto; NULL for bodies that the writer adds for ai.ebb */
 } ebb_function;
 
+enum { EBB_SHARED_ATTRS = 64 };
+
 struct ebb_model { /* ebb_model in ebb.h */
     ebb_arena arena;
     ebb_names names;
-    ebb_types types; /* of its values */
+    ebb_types types;                   /* of its values */
+    ebb_attrs attrs[EBB_SHARED_ATTRS]; /* lists that nodes share: of each hash the last */
     ebb_graph *graph;
     int64_t ir_version;
     ebb_import *imports;
@@ -208,7 +211,8 @@ struct ebb_model { /* ebb_model in ebb.h */
                            processors. No part of the file */
     bool deterministic; /* the bits of its steps are the same for any number. The same */
     const char *path, *folder; /* of the file, for external data and messages; "" when made here */
-    const void *origin;        /* ModelProto */
+    const void *origin;        /* the bytes of the file; NULL: made here */
+    size_t origin_bytes;
     struct ebb_mapping *mappings; /* mapped files, newest first; unmapped by ebb_model_free */
 };
 
@@ -223,8 +227,8 @@ int64_t ebb_model_opset(const ebb_model *model, const char *domain); /* 0: not i
 ebb_status ebb_model_import(ebb_model *model, const char *domain,
                             int64_t version); /* add if absent */
 
-/* A deep copy: nothing of it shares memory with the original but mapped and constant bytes, for
- * which the original must outlive it. */
+/* A deep copy: nothing of it shares memory with the original but what does not change (names, types,
+ * attributes, bytes of constants), for which the original must outlive it. */
 ebb_status ebb_model_copy(ebb_model **copy, const ebb_model *model);
 /* The model becomes what has become of a copy of it, and the copy is gone. Pointers to the model, to
  * its graph and to bytes of its tensors stay good; ids are the copy's. */
@@ -354,7 +358,9 @@ ebb_status ebb_node_set_string(ebb_graph *g, ebb_node n, const char *name, const
 ebb_status ebb_node_set_ints(ebb_graph *g, ebb_node n, const char *name, const int64_t *list,
                              uint32_t count);
 ebb_status ebb_node_set_attr(ebb_graph *g, ebb_node n, const ebb_attr *attr); /* shallow copy */
-void ebb_node_drop_attr(ebb_graph *g, ebb_node n, const char *name);
+ebb_status ebb_node_drop_attr(ebb_graph *g, ebb_node n, const char *name);
+/* All of a node's: shallow copies, in memory that nodes with equal ones share. Names are interned. */
+ebb_status ebb_node_set_attrs(ebb_graph *g, ebb_node n, const ebb_attr *list, uint32_t count);
 
 /* Metadata. get: NULL when absent. */
 const char *ebb_props_get(const ebb_graph *g, const ebb_props *props, const char *key);

@@ -131,17 +131,21 @@ static ebb_status infer_and_learn(ebb_graph *g, ebb_node n, ebb_facts *facts, eb
 
 ebb_status ebb_infer_through(ebb_graph *g, ebb_contradicted told, void *context)
 {
-    ebb_arena scratch = {0};
+    enum { SCRATCH_BYTES = 1 << 20 };
+    ebb_arena scratch = {0}, known = {0};
     ebb_facts facts;
-    ebb_status status = ebb_facts_init(&facts, g, &scratch);
+    ebb_status status = ebb_facts_init(&facts, g, &known);
     EBB_EACH_NODE(g, n) {
         if (status != NULL)
             break;
         status = infer_and_learn(g, n, &facts, &scratch);
         if (told != NULL && ebb_status_code(status) == EBB_REJECTED)
             status = told(context, n, status);
+        if (scratch.used_bytes > SCRATCH_BYTES)
+            ebb_arena_fini(&scratch);
     }
     ebb_arena_fini(&scratch);
+    ebb_arena_fini(&known);
     return ebb_while(status, "inferring shapes");
 }
 

@@ -142,6 +142,23 @@ static ebb_status copy_attr_graphs(ebb_attr *attr, ebb_model *model, ebb_graph *
     return NULL;
 }
 
+/* Attributes stay the original's, but those that hold graphs. */
+static ebb_status copy_bodies(ebb_node_info *n, ebb_model *model, ebb_graph *g)
+{
+    bool any = false, failed = false;
+    for (uint32_t a = 0; a < n->attr_count; a++)
+        any |= n->attr[a].graphs != NULL;
+    if (!any)
+        return NULL;
+    ebb_attr *list = copied(&model->arena, n->attr, n->attr_count, sizeof *list, &failed);
+    if (failed)
+        return ebb_error_memory();
+    n->attr = list;
+    for (uint32_t a = 0; a < n->attr_count; a++)
+        EBB_TRY(copy_attr_graphs(&list[a], model, g));
+    return NULL;
+}
+
 static ebb_status copy_graph(ebb_graph **to, ebb_model *model, ebb_graph *outer,
                              const ebb_graph *from)
 {
@@ -178,14 +195,12 @@ static ebb_status copy_graph(ebb_graph **to, ebb_model *model, ebb_graph *outer,
         ebb_node_info *n = ebb_node_of(g, (ebb_node){i});
         COPY(arena, n->in, n->in_count, &failed);
         COPY(arena, n->out, n->out_count, &failed);
-        COPY(arena, n->attr, n->attr_count, &failed);
         if (n->over != NULL)
             COPY(arena, n->over, n->out_count, &failed);
         copy_props(arena, &n->props, &failed);
         if (failed)
             return ebb_error_memory();
-        for (uint32_t a = 0; a < n->attr_count; a++)
-            EBB_TRY(copy_attr_graphs(&n->attr[a], model, g));
+        EBB_TRY(copy_bodies(n, model, g));
     }
     *to = g;
     return failed ? ebb_error_memory() : NULL;
@@ -200,17 +215,15 @@ static ebb_status copy_model(ebb_model *m, const ebb_model *from)
 {
     ebb_arena *arena = &m->arena;
     bool failed = false;
-    if (!ebb_names_init(&m->names, arena))
-        return ebb_error_memory();
-    for (uint32_t i = 1; i < from->names.count; i++) { // the same ids, since the order is the same
-        const char *text = from->names.text[i];
-        if (ebb_names_intern(&m->names, text, strlen(text)).i != i)
-            return ebb_error_memory();
-    }
+    m->names = from->names; // the same ids and the same texts
+    m->names.arena = arena;
+    COPY(arena, m->names.text, m->names.capacity, &failed);
+    COPY(arena, m->names.hash, m->names.slots, &failed);
     m->ir_version = from->ir_version;
     m->path = ebb_arena_strdup(arena, from->path);
     m->folder = ebb_arena_strdup(arena, from->folder);
     m->origin = from->origin;
+    m->origin_bytes = from->origin_bytes;
     m->torchscript = from->torchscript;
     m->trusted = from->trusted;
     m->rates = from->rates;

@@ -64,6 +64,7 @@ enum { FIRST_CHUNK = 16 * 1024, LARGEST_CHUNK = 4 * 1024 * 1024, GRAIN = 16 };
 struct ebb_arena_chunk {
     struct ebb_arena_chunk *older;
     size_t bytes, used;
+    bool alone; /* made for one block */
     _Alignas(16) unsigned char data[];
 };
 
@@ -104,6 +105,7 @@ static struct ebb_arena_chunk *add_chunk(ebb_arena *arena, size_t least)
         return NULL;
     c->bytes = bytes;
     c->used = 0;
+    c->alone = alone && arena->chunk != NULL;
     struct ebb_arena_chunk **at =
         alone && arena->chunk != NULL ? &arena->chunk->older : &arena->chunk;
     c->older = *at;
@@ -173,6 +175,19 @@ void *ebb_arena_extend(ebb_arena *arena, void *block, size_t had, size_t bytes)
     return copy == NULL || had == 0 ? copy : memcpy(copy, block, had);
 }
 
+void ebb_arena_drop(ebb_arena *arena, const void *block)
+{
+    struct ebb_arena_chunk **at = &arena->chunk, *c;
+    while (*at != NULL && (*at)->data != block)
+        at = &(*at)->older;
+    c = *at;
+    if (c == NULL || !c->alone)
+        return;
+    *at = c->older;
+    arena->used_bytes -= c->used;
+    ebb_free(c);
+}
+
 bool ebb_arena_grow(ebb_arena *arena, void *array, size_t count, size_t *capacity, size_t size)
 {
     if (count < *capacity)
@@ -233,6 +248,7 @@ static bool double_slots(ebb_names *names)
     uint32_t *hash = EBB_NEW(names->arena, uint32_t, names->slots * 2);
     if (hash == NULL)
         return false;
+    ebb_arena_drop(names->arena, names->hash);
     names->hash = hash;
     names->slots *= 2;
     for (uint32_t i = 1; i < names->count; i++)
@@ -251,9 +267,12 @@ ebb_str ebb_names_intern(ebb_names *names, const char *text, size_t length)
             return none;
         slot = slot_of(names, text, length);
     }
+    const char **old = names->text;
     if (names->count >= UINT32_MAX || !ebb_arena_grow(names->arena, &names->text, names->count,
                                                       &names->capacity, sizeof *names->text))
         return none;
+    if (names->text != old)
+        ebb_arena_drop(names->arena, old);
     char *copy = ebb_arena_alloc(names->arena, length + 1);
     if (copy == NULL)
         return none;

@@ -57,6 +57,9 @@ char *ebb_arena_printf(ebb_arena *arena, const char *format, ...) EBB_PRINTF(2, 
  * came last, else a copy. NULL: out of memory, and the old one is good. */
 void *ebb_arena_extend(ebb_arena *arena, void *block, size_t had, size_t bytes);
 
+/* The block is not needed any more; where it has a chunk of its own, as a large one has, that goes. */
+void ebb_arena_drop(ebb_arena *arena, const void *block);
+
 /* Grows *array (arena memory, element size given) so that index *count fits, doubling *capacity.
  * It grows where it is when it came last; else the old block stays behind in the arena, which is the
  * price of pointers that never dangle. */

@@ -44,7 +44,7 @@ typedef struct ebb_attr {
     const char *const *strings;
     const ebb_tensor *tensor;        /* TENSOR */
     struct ebb_graph *const *graphs; /* GRAPH (count 1), GRAPHS */
-    const void *origin;              /* the AttributeProto, for the writer and the rarer types */
+    const void *origin; /* the bytes of its AttributeProto, for the writer and the rarer types */
 } ebb_attr;
 
 typedef struct ebb_attrs {

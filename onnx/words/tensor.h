@@ -129,7 +129,7 @@ typedef struct ebb_tensor {
     bool external;           /* the file keeps it in an external file */
     const char *location;    /* external: file name relative to the model's folder */
     uint64_t offset, length; /* external: where in that file; length 0 = to its end */
-    const void *origin;      /* the TensorProto it came from, for the writer; NULL when made here */
+    const void *origin;      /* the bytes of its TensorProto, for the writer; NULL when made here */
 } ebb_tensor;
 
 /* Reads element i of any integer, bool or float tensor. Index and dtype must be right (asserted).

@@ -131,7 +131,7 @@ static ebb_status move(site *s, const struct row *row)
     else
         given = number_constant(s->b, attr->f, row->as == NUMBER ? x : EBB_NO_VALUE);
     EBB_TRY(s->b->status);
-    ebb_node_drop_attr(g, s->n, row->attr);
+    EBB_TRY(ebb_node_drop_attr(g, s->n, row->attr));
     return ebb_node_set_input(g, s->n, row->input, given);
 }
 
@@ -158,7 +158,7 @@ static ebb_status change_spatial(site *s)
     const ebb_value x = ebb_in(g, s->n, 0);
     const int rank = ebb_value_of(g, x)->type->rank;
     if (ebb_attr_int(&attrs, "spatial", 1) != 0 || (rank >= 0 && rank <= 2)) {
-        ebb_node_drop_attr(g, s->n, "spatial");
+        EBB_TRY(ebb_node_drop_attr(g, s->n, "spatial"));
         return NULL;
     }
     const ebb_value variance = ebb_in(g, s->n, 4);

@@ -196,7 +196,7 @@ static ebb_status freeze_batch_norm(ebb_edit *e, ebb_node n)
     ebb_found(e);
     for (uint32_t k = ebb_node_of(e->g, n)->out_count; k-- > 1;)
         EBB_TRY(ebb_node_set_output(e->g, n, k, EBB_NO_VALUE));
-    ebb_node_drop_attr(e->g, n, "training_mode");
+    EBB_TRY(ebb_node_drop_attr(e->g, n, "training_mode"));
     ebb_applied(e);
     return ebb_note(e, "%s is frozen: it uses its running statistics", ebb_node_label(e->g, n));
 }

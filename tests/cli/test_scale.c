@@ -1,7 +1,8 @@
 /* test_scale.c: what check, grad and plan take for graphs of 100,000 nodes. Their processor time must
  * not grow with the square of the nodes, nor their memory beyond what it is.
  *
- * Wanted: 5 s and 300 MB each. The bounds on memory are a fifth above what is reached today.
+ * Wanted: 5 s and 300 MB each. The bounds on memory are that, or a fifth above what is reached where
+ * it is more: the step of a chain has 400,000 nodes and 900,000 values.
  */
 #include "tests/cli/cli.h"
 #include "tests/sanitized.h"
@@ -88,19 +89,19 @@ static void fits(const char *form, long check_mb, long grad_mb, long plan_mb)
 static void a_chain_of_layers_takes_no_more_than_it_does(void **state)
 {
     (void)state;
-    fits("chain", 790, 1275, 770);
+    fits("chain", 330, 495, 300);
 }
 
 static void transformers_take_no_more_than_they_do(void **state)
 {
     (void)state;
-    fits("transformer", 650, 795, 465);
+    fits("transformer", 300, 330, 190);
 }
 
 static void a_value_that_all_nodes_read_takes_no_more_than_it_does(void **state)
 {
     (void)state;
-    fits("fan", 590, 760, 425);
+    fits("fan", 300, 310, 140);
 }
 
 int main(void)

@@ -459,11 +459,13 @@ static void resolve(ebb_graph *g, ebb_node n, const ebb_attrs *call, const ebb_f
         const char *name = info->attr[i].name;
         const ebb_attr *value = meant(call, f, info->attr[i].ref);
         if (value == NULL) {
-            ebb_node_drop_attr(g, n, name);
+            assert_null(ebb_node_drop_attr(g, n, name));
             continue;
         }
-        info->attr[i] = *value;
-        info->attr[i++].name = name;
+        ebb_attr resolved = *value;
+        resolved.name = name;
+        assert_null(ebb_node_set_attr(g, n, &resolved));
+        i++;
     }
 }
 

@@ -135,7 +135,7 @@ static void keep_statistics(ebb_build *b, ebb_node n, ebb_op ours)
     ebb_build_fail(b, ebb_model_import(b->g->model, row->domain, row->since));
     if (b->status == NULL)
         ebb_build_fail(b, ebb_node_set_op(b->g, n, ours));
-    ebb_node_drop_attr(b->g, n, "stash_type");
+    ebb_build_fail(b, ebb_node_drop_attr(b->g, n, "stash_type"));
 }
 
 /* y = n s + t, n = (x - m) r for each image and group: with g = dy s,

@@ -169,7 +169,7 @@ static ebb_status rename_batch_norm(ebb_graph *g, ebb_node n, size_t *narrowed)
 {
     const ebb_attrs attrs = ebb_node_attrs(g, n);
     *narrowed += ebb_attr_int(&attrs, "unbiased", 1) != 0;
-    ebb_node_drop_attr(g, n, "unbiased");
+    EBB_TRY(ebb_node_drop_attr(g, n, "unbiased"));
     EBB_TRY(ebb_node_set_int(g, n, "training_mode", 1));
     ebb_node_info *info = ebb_node_of(g, n);
     info->op = EBB_OP_UNKNOWN;
@@ -188,8 +188,8 @@ static ebb_status rename_dropout(ebb_graph *g, ebb_node n)
     ebb_value ratio = ebb_const_scalar(&b, EBB_F32, ebb_attr_float(&attrs, "ratio", 0));
     ebb_value on = ebb_const_scalar(&b, EBB_BOOL, 1);
     EBB_TRY(b.status);
-    ebb_node_drop_attr(g, n, "ratio");
-    ebb_node_drop_attr(g, n, "stream");
+    EBB_TRY(ebb_node_drop_attr(g, n, "ratio"));
+    EBB_TRY(ebb_node_drop_attr(g, n, "stream"));
     EBB_TRY(ebb_node_set_input(g, n, 1, ratio));
     EBB_TRY(ebb_node_set_input(g, n, 2, on));
     return ebb_node_set_op(g, n, EBB_OP_DROPOUT);
@@ -263,7 +263,7 @@ static ebb_status rest(ebb_graph *g, ebb_node n)
 {
     switch (ebb_node_of(g, n)->op) {
     case EBB_OP_BATCH_NORM_TRAINING:
-        ebb_node_drop_attr(g, n, "unbiased");
+        EBB_TRY(ebb_node_drop_attr(g, n, "unbiased"));
         EBB_TRY(drop_outputs(g, n, 1));
         return ebb_node_set_op(g, n, EBB_OP_BATCH_NORMALIZATION);
     case EBB_OP_BATCH_NORM_RELU:
@@ -271,15 +271,15 @@ static ebb_status rest(ebb_graph *g, ebb_node n)
         return rest_norm_relu(g, n);
     case EBB_OP_BATCH_NORMALIZATION:
         EBB_TRY(drop_outputs(g, n, 1));
-        ebb_node_drop_attr(g, n, "training_mode");
+        EBB_TRY(ebb_node_drop_attr(g, n, "training_mode"));
         return NULL;
     case EBB_OP_LSTM_TRAINING:
         EBB_TRY(drop_outputs(g, n, 3));
         return ebb_node_set_op(g, n, EBB_OP_LSTM);
     case EBB_OP_EBB_ATTENTION_DROPOUT:
         EBB_TRY(ebb_node_set_input(g, n, 5, EBB_NO_VALUE));
-        ebb_node_drop_attr(g, n, "ratio");
-        ebb_node_drop_attr(g, n, "stream");
+        EBB_TRY(ebb_node_drop_attr(g, n, "ratio"));
+        EBB_TRY(ebb_node_drop_attr(g, n, "stream"));
         return ebb_node_set_op(g, n, EBB_OP_EBB_ATTENTION);
     case EBB_OP_DROPOUT:
     case EBB_OP_EBB_DROPOUT:
