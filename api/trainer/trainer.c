@@ -59,12 +59,16 @@ static ebb_status next_batch(ebb_trainer *t, ebb_batch *batch)
     return ebb_data_ahead(t->data, t->index, (size_t)t->batch, t->o.map);
 }
 
-static double scalar_of(ebb_trainer *t, const char *name)
+/* NaN where there is no such value. */
+static ebb_status read_number(double *number, ebb_program *program, const char *name)
 {
     ebb_named value;
-    if (name == NULL || ebb_program_get(t->program, name, &value) != NULL)
-        return (double)NAN;
-    return ebb_element(&value, 0);
+    *number = (double)NAN;
+    if (name == NULL)
+        return NULL;
+    EBB_TRY(ebb_program_get(program, name, &value));
+    *number = ebb_element(&value, 0);
+    return NULL;
 }
 
 static ebb_status step(ebb_trainer *t)
@@ -77,7 +81,8 @@ static ebb_status step(ebb_trainer *t)
     }
     EBB_TRY(next_batch(t, &batch));
     EBB_TRY(ebb_program_step(t->program, &batch));
-    f->loss = scalar_of(t, t->loss_name);
+    EBB_TRY(read_number(&f->loss, t->program, t->loss_name));
+    EBB_TRY(read_number(&f->rate, t->program, t->rate_name));
     f->steps++;
     f->epoch_steps++;
     f->epoch = (f->steps + t->per_epoch - 1) / t->per_epoch;
@@ -133,7 +138,7 @@ static ebb_status add_record(ebb_trainer *t, const ebb_evaluator *evaluator)
         .epoch = f->epoch,
         .step_ns = f->step_ns,
         .loss = f->loss,
-        .rate = scalar_of(t, t->rate_name),
+        .rate = t->facts.rate,
         .epoch_loss = ends_epoch(t) ? t->epoch_sum / (double)f->epoch_steps : none,
         .rows_per_second = f->step_ns > 0 ? (double)t->batch * 1e9 / (double)f->step_ns : none,
         .evaluator = evaluator};
@@ -244,7 +249,6 @@ ebb_trainer_facts ebb_trainer_measure(const ebb_trainer *t)
     const int64_t here = f.steps - t->first;
     const double ns = (double)(ebb_trainer_clock() - t->began_ns - t->evaluating_ns);
     f.epoch_loss = f.epoch_steps > 0 ? t->epoch_sum / (double)f.epoch_steps : (double)NAN;
-    f.rate = scalar_of((ebb_trainer *)(uintptr_t)t, t->rate_name);
     f.median_ns = median(t);
     if (here > 0 && ns > 0) {
         f.rows_per_second = (double)(here * t->batch) * 1e9 / ns;
@@ -280,13 +284,16 @@ static bool is_there(const char *path)
 }
 
 /* The rate of a schedule, or the one that the optimizer reads. */
-static const char *rate_of(ebb_program *p)
+static ebb_status find_rate(ebb_trainer *t)
 {
     static const char *const names[] = {"ebb.rate", "ebb.lr"};
-    ebb_named value;
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        if (ebb_program_get(p, names[i], &value) == NULL)
-            return names[i];
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        ebb_status status = read_number(&t->facts.rate, t->program, names[i]);
+        if (status == NULL)
+            return t->rate_name = names[i], NULL;
+        if (ebb_status_code(status) != EBB_USAGE) // not that there is none
+            return status;
+    }
     return NULL;
 }
 
@@ -310,7 +317,7 @@ static ebb_status set_up(ebb_trainer *t)
     t->best_is_saved = isfinite(f->best) && is_there(o->save_model) && is_there(o->save_adapter) &&
                        is_there(o->save_ort); // by the run that is gone on with
     t->tokens_per_row = tokens_of(t->data, o->map);
-    t->rate_name = rate_of(t->program);
+    EBB_TRY(find_rate(t));
     return ebb_logs_open(&t->logs, o->logs, o->evaluator, is_resumed ? f->steps : -1);
 }
 

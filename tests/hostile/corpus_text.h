@@ -110,8 +110,8 @@ static const hostile_file corpus_text[] = {
     RUN("index", "scatter_outside", EBB_RUNTIME, "ScatterElements 'y': index 1001 at position 0 is outside -3..2", MODEL("float[4] x", "float[3] y", "float[3] w = {1.0, 2.0, 3.0}, float s = {1000.0}", "c = Add(x, s) i = Cast <to = 7> (c) y = ScatterElements(w, i, x)")),
     RUN("index", "scatter_nd_outside", EBB_RUNTIME, "ScatterND 'y': coordinate 0 of index 0 is 1001, outside of an axis of length 3", MODEL("float[4] x", "float[3] y", "float[3] w = {1.0, 2.0, 3.0}, float s = {1000.0}, int64[2] t = {4, 1}", "c = Add(x, s) i = Cast <to = 7> (c) j = Reshape(i, t) y = ScatterND(w, j, x)")),
     REFUSED("index", "top_k_negative", "TopK 'v': k is -4", MODEL("float[4] x", "float[] v, int64[] i", "int64 t = {-1}, int64[1] e = {0}", "a = Shape(x) k = Mul(a, t) v, i = TopK(x, k)")),
-    TRAINED("index", "label_outside", EBB_RUNTIME, "label 7 at position 0 is outside 0..1", MODEL("float[4,3] rows", "float[4,2] y", "float[3,2] w = {1.0, 2.0, 3.0, 4.0, 5.0, 6.0}", "y = MatMul(rows, w)")),
-    TRAINED("index", "embedding_outside", EBB_RUNTIME, "Gather 'y': index 1000000 at position 0 is outside -3..2", MODEL("int64[4] tokens", "float[4,2] y", "float[3,2] w = {1.0, 2.0, 3.0, 4.0, 5.0, 6.0}", "y = Gather(w, tokens)")),
+    TRAINED("index", "label_outside", EBB_RUNTIME, "row 2 of 'target' in rows.safetensors: label 7 is outside 0..1", MODEL("float[4,3] rows", "float[4,2] y", "float[3,2] w = {1.0, 2.0, 3.0, 4.0, 5.0, 6.0}", "y = MatMul(rows, w)")),
+    TRAINED("index", "embedding_outside", EBB_RUNTIME, "row 2 of 'tokens' in rows.safetensors: index 1000000 is outside -3..2", MODEL("int64[4] tokens", "float[4,2] y", "float[3,2] w = {1.0, 2.0, 3.0, 4.0, 5.0, 6.0}", "y = Gather(w, tokens)")),
 
     /* bodies */
     RUN("nesting", "loop_without_end", EBB_UNSUPPORTED, "Loop (1): Loop 'y'", MODEL("float[4] x", "float[4] y", "int64 n = {9223372036854775807}, bool t = {1}", "y = Loop <body = b (int64 i, bool c, float[4] a) => (bool d, float[4] e) { d = Identity(c) e = Relu(a) }> (n, t, x)")),
@@ -137,7 +137,7 @@ static const hostile_file corpus_text[] = {
 
     /* arrays and checkpoints; ok.onnx is a sound model that lies beside */
 #define READ(file, sentence, ...) {"array", file, "run ok.onnx --data %", EBB_REJECTED, sentence, __VA_ARGS__}
-#define RESUMED(file, sentence, ...) {"checkpoint", file ".safetensors", "train ok.onnx --data ok.safetensors --batch 4 --loss mse --optimizer sgd --resume %", EBB_REJECTED, sentence, __VA_ARGS__}
+#define RESUMED(file, sentence, ...) {"checkpoint", file ".safetensors", "train ok.onnx --data ok.safetensors --batch 4 --loss mse --optimizer sgd:lr=0 --resume %", EBB_REJECTED, sentence, __VA_ARGS__}
     READ("empty.safetensors", "too few", .data = (const uint8_t[]){0}, .count = 0),
     READ("header_huge.safetensors", "the header claims 9223372036854775807 bytes", BYTES(0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f, '{', '}')),
     READ("header_cut.safetensors", "the header claims 3 bytes", BYTES(3, 0, 0, 0, 0, 0, 0, 0, '{', '}')),

@@ -238,11 +238,12 @@ static void shared_memory_beyond_48_KiB_is_asked_for(void **state)
 
 /* ---- commands ---- */
 
-#define ON_DIGITS "--map label=target --batch 2 --loss cross-entropy --steps 4 --data " DIGITS
-#define TRAIN DIGITS "mlp.onnx " ON_DIGITS "digits.npz"
+#define ON_DIGITS \
+    "--map label=target --batch 2 --loss cross-entropy --data " DIGITS "digits.npz --steps "
+#define TRAIN DIGITS "mlp.onnx " ON_DIGITS "4"
 
 /* Operators of which chains are made. */
-#define CHAINED DIGITS "transformer.onnx " ON_DIGITS "digits.npz --steps 2"
+#define CHAINED DIGITS "transformer.onnx " ON_DIGITS "2"
 
 /* In the environment `with`; a child that hangs is ended with 124. */
 static void said(const char *with, const char *arguments, int code, const char *words)
@@ -347,7 +348,9 @@ static void what_cannot_be_read_is_not_told(void **state)
     for (int k = 0; k < 2; k++) {
         int failures = 0, code = 1;
         said(WITHOUT, verbs[k], 0, "");
-        (void)snprintf(right, sizeof right, "%.*s", (int)strcspn(output, ","), output);
+        const char *arena = strstr(output, ", arena"); // after it stand times
+        const size_t length = arena != NULL ? (size_t)(arena - output) : strcspn(output, ",");
+        (void)snprintf(right, sizeof right, "%.*s", (int)length, output);
         for (int at = 1; code == 1; at += 3, failures++) {
             (void)snprintf(with, sizeof with, "env " WITHOUT "EBB_FAKE_FAULT=cudaMemcpy:%d:2 ", at);
             char line[4096];
