@@ -39,7 +39,7 @@ static const coded cases[] = {
     {"leaky, negative", "y = LeakyRelu <alpha = -0.3> (h)", NULL, "", "sign-mask"},
     {"threshold",       "y = ThresholdedRelu <alpha = 0.5> (h)", NULL, "", "sign-mask"},
     {"threshold below", "y = ThresholdedRelu <alpha = -0.5> (h)", NULL, "", "sign-mask"},
-    {"prelu",           "y = PRelu (h, a)", NULL, ":freeze=a", "sign-mask"},
+    {"prelu",           "y = PRelu (h, a)", NULL, ",freeze=a", "sign-mask"},
     {"hard sigmoid",    "y = HardSigmoid <alpha = 0.7, beta = 0.3> (h)", NULL, "", "sign-mask"},
     {"pool of halves",  "y = MaxPool <kernel_shape = [2, 2], strides = [2, 2]> (h)", "2,9,6,5", "", "pool-index"},
     {"pool overlaps",   "y = MaxPool <kernel_shape = [3, 3], " POOL "> (h)", "2,9,7,6", "", "pool-index"},
@@ -114,7 +114,7 @@ static ebb_model *step_of(const coded *c, const char *passes)
     free(all);
     bool keeps = strncmp(c->make, "keep", 4) == 0;
     (void)snprintf(pipeline, sizeof pipeline,
-                   "train-mode%s,loss:mse,gradient%s,optimizer:momentum,lr=0.5%s%s",
+                   "train-mode%s,loss:mse,gradient:train=w%s,optimizer:momentum,lr=0.5%s%s",
                    keeps ? ":dropout=keep" : "", keeps ? c->make + 4 : c->make,
                    passes != NULL ? "," : "", passes != NULL ? passes : "");
     int64_t saved = saved_by_last(m, pipeline, c->what);
