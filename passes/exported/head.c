@@ -236,6 +236,8 @@ static ebb_status run(ebb_edit *e)
     const int64_t classes = ebb_option_int(e, "classes");
     ebb_value output;
     layer l;
+    if (classes < 1)
+        return ebb_error(EBB_USAGE, "say how many classes the new head has: head:classes=N");
     if (g->loss.i != 0 || g->binding_count > 0)
         return ebb_error(EBB_USAGE, "a head is put on before the step is made: --head, or `ebb "
                                     "rewrite --pass head:...` of the exported model");

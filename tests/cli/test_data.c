@@ -168,6 +168,7 @@ static void a_head_for_other_classes_is_trained_saved_and_used(void **state)
         says(words, 0, "drawn anew");
         assert_int_not_equal(run_command("cmp -s a.onnx b.onnx"), 0);
     }
+    says("rewrite " MLP " --pass head -o s.onnx", 2, "say how many classes");
     says("grad " MLP " --head classes=0 --loss cross-entropy -o s.onnx", 2, "classes");
     says("grad " MLP " --head classs=3 --loss cross-entropy -o s.onnx", 2, "classes");
     says("grad " MLP " --dim batch=4 --loss cross-entropy -o s.onnx", 0, "");

@@ -111,14 +111,13 @@ PLACES = [Place("first", "none", "off"), Place("after", "none", "off"), Place("a
 # What a pass needs beyond its defaults: what the user must say too, less time to plan, and blocks and tiles
 # small enough for small models. And what must have run before it.
 NEEDS = {"micro-batch": ["parts=2"], "recompute": ["budget=80%"], "fit": ["budget=80%", "time=0.5"],
-         "chunk-loss": ["rows=1"], "stream": ["tile=1KiB"]}
-# And what no single option shows.
+         "chunk-loss": ["rows=1"], "stream": ["tile=1KiB"], "head": ["classes=1000"]}
+AFTER = {"stream": "quantise", "dropout-recompute": "dropout-mask", "relu-epilogue": "layout"}
+# Options that go together, and what no single option shows.
 ALSO = {"loss": ["kind=cross-entropy,axis=-1,label-smoothing=0.1", "kind=dice,axis=-1", "kind=dice,axis=-1,over=batch",
                  "kind=bce-logits,pos-weight=2,weight=0.5", "kind=focal,gamma=1.5", "kind=kl,target-is=probabilities",
-                 "kind=ctc,time-axis=1,labels=3"]}
-AFTER = {"stream": "quantise", "dropout-recompute": "dropout-mask", "relu-epilogue": "layout"}
-# Options that go together.
-ALSO = {"optimizer": [
+                 "kind=ctc,time-axis=1,labels=3"],
+        "optimizer": [
     "kind=adamw,schedule=constant,warmup=3", "kind=sgd,schedule=linear,warmup=2,steps=9,floor=0.1",
     "kind=sgd,schedule=cosine,steps=9", "kind=sgd,schedule=step,every=2,gamma=0.5",
     "kind=sgd,schedule=one-cycle,steps=9", "kind=sgd,clip-norm=0.1", "kind=momentum,ema=0.9",
