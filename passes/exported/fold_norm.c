@@ -17,16 +17,16 @@ typedef struct site {
     ebb_value weight, bias; /* bias: none where there is none */
     int axis;               /* of the weight: the channels that come out */
     int64_t channels;
-    const float *parts[4]; /* scale, shift, mean, variance */
+    const ebb_tensor *parts[4]; /* scale, shift, mean, variance */
     double epsilon;
 } site;
 
-static const float *floats_of(const ebb_graph *g, ebb_value v)
+static const ebb_tensor *floats_of(const ebb_graph *g, ebb_value v)
 {
     const ebb_value_info *info = ebb_value_of(g, v);
     return v.i != 0 && (info->flags & EBB_IS_INITIALIZER) != 0 && info->type->dtype == EBB_F32 &&
-                   info->tensor != NULL
-               ? info->tensor->data
+                   info->tensor != NULL && info->tensor->data != NULL
+               ? info->tensor
                : NULL;
 }
 
@@ -88,12 +88,18 @@ static ebb_status give(ebb_edit *e, ebb_value v, const float *numbers)
     return NULL;
 }
 
+static double factor_of(const site *s, int64_t channel)
+{
+    return ebb_tensor_double(s->parts[0], channel) /
+           sqrt(ebb_tensor_double(s->parts[3], channel) + s->epsilon);
+}
+
 static ebb_status fold(ebb_edit *e, const site *s)
 {
     ebb_graph *g = e->g;
     const ebb_type type = *ebb_value_of(g, s->weight)->type;
-    const float *w = floats_of(g, s->weight);
-    const float *b = s->bias.i != 0 ? floats_of(g, s->bias) : NULL;
+    const ebb_tensor *w = floats_of(g, s->weight);
+    const ebb_tensor *b = s->bias.i != 0 ? floats_of(g, s->bias) : NULL;
     int64_t count, inner = 1;
     if (!ebb_type_elements(&type, &count))
         return NULL;
@@ -103,14 +109,13 @@ static ebb_status fold(ebb_edit *e, const site *s)
     float *shift = EBB_SCRATCH(e, float, (size_t)s->channels + 1);
     if (scaled == NULL || shift == NULL)
         return ebb_error_memory();
-    for (int64_t i = 0; i < count; i++) {
-        const int64_t c = i / inner % s->channels;
-        scaled[i] = (float)(w[i] * (s->parts[0][c] / sqrt(s->parts[3][c] + s->epsilon)));
-    }
+    for (int64_t i = 0; i < count; i++)
+        scaled[i] = (float)(ebb_tensor_double(w, i) * factor_of(s, i / inner % s->channels));
     for (int64_t c = 0; c < s->channels; c++)
-        shift[c] = (float)(((b != NULL ? (double)b[c] : 0) - s->parts[2][c]) *
-                               (s->parts[0][c] / sqrt(s->parts[3][c] + s->epsilon)) +
-                           s->parts[1][c]);
+        shift[c] = (float)(((b != NULL ? ebb_tensor_double(b, c) : 0) -
+                            ebb_tensor_double(s->parts[2], c)) *
+                               factor_of(s, c) +
+                           ebb_tensor_double(s->parts[1], c));
     EBB_TRY(give(e, s->weight, scaled));
     if (s->bias.i != 0) {
         EBB_TRY(give(e, s->bias, shift));
