@@ -54,6 +54,8 @@ run dev
 if [ "${1:-}" != --quick ]; then
     export ASAN_OPTIONS=detect_leaks=1 UBSAN_OPTIONS=print_stacktrace=1 OMP_NUM_THREADS=2
     run asan
-    build tsan test_api_threads
-    TSAN_OPTIONS=halt_on_error=1 OMP_NUM_THREADS=1 build/tsan/tests/test_api_threads
+    export TSAN_OPTIONS=halt_on_error=1 OMP_NUM_THREADS=1
+    build tsan test_api_threads test_exec_feed
+    build/tsan/tests/test_api_threads
+    build/tsan/tests/test_exec_feed
 fi
