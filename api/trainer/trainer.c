@@ -157,6 +157,7 @@ static ebb_status evaluate(ebb_trainer *t)
     const double loss = ebb_evaluator_at(t->o.evaluator, 0).value;
     const bool better = isfinite(loss) && !(loss >= f->best); // also where there was none
     f->evaluated_at = f->steps;
+    t->saved_at = -1; // a checkpoint tells of it, so that of before is not of here
     f->not_better = better ? 0 : f->not_better + 1;
     if (better) {
         f->best = loss;
