@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Sets up what is missing, builds, and runs every test; then the same under ASan and UBSan, and under TSan
-# two programs in two threads.
+# Sets up what is missing, builds, runs the quick start and every test; then the tests under ASan and UBSan,
+# which keep assertions, and under TSan two programs in two threads.
 # Oracles by package, pinned by hash, go to .oracles (ignored by git); a test without its oracle skips.
 #   tests/run.sh [--quick]      --quick: no sanitizer build
 set -euo pipefail
@@ -46,11 +46,13 @@ export EBB_CUDNN_SHARE=${EBB_CUDNN_SHARE:-48}
 export EBB_PORTABLE_SHARE=${EBB_PORTABLE_SHARE:-3}
 # Without a GPU its kernels are only compiled; and of each recorded model one exporter's file is asked where
 # both would take long. EBB_TEST_BY_TURNS= asks for both.
+cmake_options=(-DEBB_TESTS=ON)
 if ! nvidia-smi -L >/dev/null 2>&1; then
-    cmake_options=(-DEBB_CUDA_OPTIMIZE=OFF)
+    cmake_options+=(-DEBB_CUDA_OPTIMIZE=OFF)
     export EBB_TEST_BY_TURNS=${EBB_TEST_BY_TURNS-1}
 fi
-run dev
+samples/quickstart.sh
+run release
 if [ "${1:-}" != --quick ]; then
     export ASAN_OPTIONS=detect_leaks=1 UBSAN_OPTIONS=print_stacktrace=1 OMP_NUM_THREADS=2
     run asan

@@ -292,7 +292,8 @@ ebb_value ebb_loss_known_labels(ebb_loss_site *s, ebb_value labels, int64_t clas
                     labels);
 }
 
-/* [N, d...] class numbers -> [N, C, d...] of 0 and 1; *counts: [N, 1, d...], 1 where a label counts. */
+/* [N, d...] class numbers -> [N, C, d...] of 0 and 1; *counts: [N, 1, d...], 1 where a label counts; no
+   values where memory runs out. */
 static ebb_value one_hot(site *s, ebb_value *counts)
 {
     int64_t own[EBB_MAX_RANK], classes = s->type.dims[s->axis];
@@ -300,6 +301,7 @@ static ebb_value one_hot(site *s, ebb_value *counts)
     const int64_t at[1] = {s->axis};
     int64_t *list = EBB_SCRATCH(s->e, int64_t, (size_t)classes);
     double *ones = EBB_SCRATCH(s->e, double, (size_t)classes);
+    *counts = EBB_NO_VALUE;
     if (list == NULL || ones == NULL) {
         ebb_build_fail(s->b, ebb_error_memory());
         return EBB_NO_VALUE;

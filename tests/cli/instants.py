@@ -1,7 +1,7 @@
 """A training is ended at random instants, by kill -9, SIGTERM, a full disk and a file that may grow no further:
 the checkpoint always loads, what is resumed ends with the bytes of a run that was left alone, and no file is half.
 
-    python3 tests/cli/instants.py --ebb build/dev/ebb --count 300
+    python3 tests/cli/instants.py --ebb build/release/ebb --count 300
 
 The test cli.instants is a short one. Prints what it did, one line a kind; exits with 1 at the first that does not hold.
 """

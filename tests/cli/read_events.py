@@ -2,7 +2,7 @@
 the same run; also where a run was killed behind its checkpoint and its last steps were done again. By hand, since the
 tests fetch no TensorBoard:
 
-    python3 tests/cli/read_events.py --ebb build/dev/ebb
+    python3 tests/cli/read_events.py --ebb build/release/ebb
 """
 import argparse
 import json

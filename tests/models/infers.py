@@ -1,6 +1,6 @@
 """infers.py: whether ONNX's own inference accepts the training steps of full-size models.
 
-    python3 tests/models/infers.py --ebb build/dev/ebb [--all] [MODEL.onnx...]
+    python3 tests/models/infers.py --ebb build/release/ebb [--all] [MODEL.onnx...]
 
 For each skeleton beside the repository (a model without the bytes of its weights), from each exporter:
 `ebb grad`, without memory passes and with many (without --all: of each model one file, with them), and on what it writes onnx.shape_inference in strict mode,

@@ -1,6 +1,6 @@
 """ort_artifacts.py: the four files of `--dialect ort`, by the tools of others.
 
-    python3 tests/models/ort_artifacts.py --ebb build/dev/ebb
+    python3 tests/models/ort_artifacts.py --ebb build/release/ebb
 
 For the models in samples/: onnx.checker takes each file; the flatbuffers library reads the checkpoint, which
 holds what the graphs ask for and nothing else; stock ONNX Runtime evaluates eval_model.onnx to the loss that

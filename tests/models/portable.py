@@ -1,6 +1,6 @@
 """portable.py: whether the files that ebb writes are ONNX that others can run.
 
-    python3 tests/models/portable.py --ebb build/dev/ebb [--all] [--pass NAME]... [MODEL.onnx...]
+    python3 tests/models/portable.py --ebb build/release/ebb [--all] [--pass NAME]... [MODEL.onnx...]
 
 Every pass that `ebb help passes` lists, and every preset, is put into a training step of every model, with
 its defaults and with other values of each option. The file is checked by onnx.checker (shape inference

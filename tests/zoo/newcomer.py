@@ -1,9 +1,9 @@
 """Exports models as somebody does who never trained from ONNX, and says what ebb trains of them.
 
     python3 tests/zoo/newcomer.py export [--to DIR] [--again] [NAME ...]
-    python3 tests/zoo/newcomer.py check [--ebb build/dev/ebb] [--to DIR] [NAME ...]
+    python3 tests/zoo/newcomer.py check [--ebb build/release/ebb] [--to DIR] [NAME ...]
     python3 tests/zoo/newcomer.py write [--to DIR]          docs/newcomer.md, of what was checked
-    python3 tests/zoo/newcomer.py readme [--ebb build/dev/ebb]
+    python3 tests/zoo/newcomer.py readme [--ebb build/release/ebb]
 
 Needs what export.py needs. DIR (default /tmp/newcomer) gets, of each architecture in `chosen` and of each form:
 

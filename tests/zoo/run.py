@@ -1,6 +1,6 @@
 """Runs ebb on what export.py made and compares with what PyTorch computed; writes docs/zoo.md.
 
-    python3 tests/zoo/run.py [--ebb build/dev/ebb] [--from DIR] [--write] [NAME ...]
+    python3 tests/zoo/run.py [--ebb build/release/ebb] [--from DIR] [--write] [NAME ...]
 
 The verdict on DIR/NAME/ts.onnx goes into ts.json beside it, and so on; the table is made of all.
 

@@ -1,7 +1,7 @@
 """Makes tests/zoo/sample, which the tests run: eight of the zoo's exports without their weights, and
 what PyTorch computes for them with weights and inputs that anyone can draw again.
 
-    python3 tests/zoo/sample.py [--ebb build/dev/ebb]       (after export.py, with its packages)
+    python3 tests/zoo/sample.py [--ebb build/release/ebb]       (after export.py, with its packages)
 
 A file keeps the graph as its exporter wrote it, less names of source lines. Of its weights only
 random nodes are left (`training_info[0].initialization`), which `--init` draws, with mean and deviation
