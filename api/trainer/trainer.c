@@ -208,7 +208,7 @@ ebb_status ebb_trainer_run(ebb_trainer *t)
     ebb_trainer_facts *f = &t->facts;
     t->began_ns = t->saved_ns = ebb_trainer_clock();
     t->first = f->steps;
-    if (must_evaluate(t) && f->steps > 0) // it was stopped before it could
+    if (must_evaluate(t)) // it was stopped before it could
         EBB_TRY(evaluate(t));
     f->was_over = f->steps >= f->until || is_impatient(t);
     while (f->steps < f->until && t->stop == 0 && !is_impatient(t)) {

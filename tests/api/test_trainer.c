@@ -30,6 +30,7 @@ typedef struct scene {
     ebb_evaluator *evaluator;
     ebb_trainer_options options;
     int steps, epochs, evaluations, stop_at;
+    ebb_trainer *trainer; /* to be stopped in its last evaluation; or NULL */
 } scene;
 
 static void good(ebb_status status)
@@ -144,6 +145,86 @@ static void rows_are_held_out_once_and_for_all(void **state)
     assert_non_null(ebb_rows_split(order, 100, 0.999, &held));
 }
 
+/* An evaluation makes its programs anew: what comes then comes in its midst. */
+static void stop_in_the_last_evaluation(void *context, ebb_model *model)
+{
+    scene *s = context;
+    (void)model;
+    if (s->trainer == NULL)
+        return;
+    const ebb_trainer_facts f = ebb_trainer_measure(s->trainer);
+    if (f.steps == f.until)
+        ebb_trainer_stop(s->trainer);
+}
+
+/* To its end, or to a stop within the evaluation there. */
+static ebb_trainer_facts train_and_save(const char *checkpoint, const char *resume, bool stops)
+{
+    scene s;
+    open_scene(&s);
+    ebb_evaluator_options options = of_test;
+    options.bind = stop_in_the_last_evaluation;
+    options.context = &s;
+    good(ebb_evaluator_new(&s.evaluator, s.exported, s.eval_data, &options));
+    s.options.evaluator = s.evaluator;
+    s.options.checkpoint = checkpoint;
+    s.options.resume = resume;
+    ebb_trainer *t;
+    good(ebb_trainer_new(&t, s.program, s.data, &s.options));
+    s.trainer = stops ? t : NULL;
+    good(ebb_trainer_run(t));
+    const ebb_trainer_facts f = ebb_trainer_measure(t);
+    ebb_trainer_free(t);
+    close_scene(&s);
+    return f;
+}
+
+static size_t bytes_of(const char *path, char **bytes)
+{
+    FILE *f = fopen(path, "rb");
+    assert_non_null(f);
+    assert_int_equal(fseek(f, 0, SEEK_END), 0);
+    const size_t size = (size_t)ftell(f);
+    rewind(f);
+    *bytes = malloc(size + 1);
+    assert_non_null(*bytes);
+    assert_int_equal(fread(*bytes, 1, size, f), size);
+    (void)fclose(f);
+    return size;
+}
+
+static bool same_bytes(const char *a, const char *b)
+{
+    char *x, *y;
+    const size_t n = bytes_of(a, &x), m = bytes_of(b, &y);
+    const bool same = n == m && memcmp(x, y, n) == 0;
+    free(x);
+    free(y);
+    return same;
+}
+
+static void a_last_evaluation_that_was_stopped_is_made_up_and_saved(void **state)
+{
+    (void)state;
+    char folder[] = "/tmp/ebb-trainer-XXXXXX", whole[64], stopped[64];
+    assert_non_null(mkdtemp(folder));
+    (void)snprintf(whole, sizeof whole, "%s/whole.safetensors", folder);
+    (void)snprintf(stopped, sizeof stopped, "%s/stopped.safetensors", folder);
+    ebb_trainer_facts f = train_and_save(whole, NULL, false);
+    assert_int_equal(f.evaluated_at, 88);
+    f = train_and_save(stopped, NULL, true);
+    assert_int_equal(f.steps, 88);
+    assert_int_equal(f.evaluated_at, 44);
+    assert_false(same_bytes(whole, stopped)); // one says that the evaluation is still to come
+    f = train_and_save(stopped, stopped, false);
+    assert_int_equal(f.evaluated_at, 88);
+    assert_true(f.was_over);
+    assert_true(same_bytes(whole, stopped));
+    (void)unlink(whole);
+    (void)unlink(stopped);
+    (void)rmdir(folder);
+}
+
 static void where_memory_ends_nothing_is_lost_or_leaks(void **state)
 {
     (void)state;
@@ -194,6 +275,7 @@ int main(void)
         cmocka_unit_test(a_training_tells_what_it_does),
         cmocka_unit_test(a_training_is_stopped_after_a_step),
         cmocka_unit_test(rows_are_held_out_once_and_for_all),
+        cmocka_unit_test(a_last_evaluation_that_was_stopped_is_made_up_and_saved),
         cmocka_unit_test(where_memory_ends_nothing_is_lost_or_leaks),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
