@@ -1,4 +1,4 @@
-/* slots.h: what an initializer in an operand of an operator is for. */
+/* slots.h: what an initializer in an operand of an operator is for: the slots column of ops.def. */
 #ifndef EBB_PASSES_SLOTS_H
 #define EBB_PASSES_SLOTS_H
 
@@ -8,18 +8,23 @@
 extern "C" {
 #endif
 
+/* The letters that op.h explains. */
 typedef enum ebb_slot {
-    EBB_SLOT_OTHER = 0,
-    EBB_SLOT_WEIGHT,     /* a weight */
-    EBB_SLOT_STATISTIC,  /* a running statistic */
-    EBB_SLOT_SCALE,      /* found by calibration: trained where it is named */
-    EBB_SLOT_BOUND,      /* a bound, a ratio, a number to fill with */
-    EBB_SLOT_SIZE,       /* a size: never trained */
-    EBB_SLOT_ARITHMETIC, /* a bias or a scale as well as a constant */
-    EBB_SLOT_MOVED,      /* it is for what the output is for */
+    EBB_SLOT_OTHER = '-',
+    EBB_SLOT_WEIGHT = 'W', /* the layer's own, too */
+    EBB_SLOT_STATISTIC = 'R',
+    EBB_SLOT_SCALE = 'Q',
+    EBB_SLOT_BOUND = 'B',
+    EBB_SLOT_SIZE = 'S',
+    EBB_SLOT_ARITHMETIC = 'A',
+    EBB_SLOT_MOVED = 'M',
 } ebb_slot;
 
-ebb_slot ebb_slot_of(ebb_op op, uint32_t input);
+static inline ebb_slot ebb_slot_of(ebb_op op, uint32_t input)
+{
+    char letter = ebb_op_slot(op, input);
+    return letter == 'O' ? EBB_SLOT_WEIGHT : (ebb_slot)letter;
+}
 
 static inline ebb_slot ebb_use_of(const ebb_graph *g, ebb_use use)
 {

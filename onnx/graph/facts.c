@@ -278,6 +278,12 @@ static bool from_binary(ebb_facts *facts, ebb_node n, learned *l)
     return true;
 }
 
+static bool from_mod(ebb_facts *facts, ebb_node n, learned *l)
+{
+    ebb_attrs attrs = ebb_node_attrs(facts->g, n);
+    return ebb_attr_int(&attrs, "fmod", 0) == 0 && from_binary(facts, n, l);
+}
+
 static bool from_where(ebb_facts *facts, ebb_node n, learned *l)
 {
     const ebb_fact *in[3];
@@ -399,74 +405,35 @@ static bool from_cast(ebb_facts *facts, ebb_node n, learned *l)
     return true;
 }
 
+static bool from_copy(ebb_facts *facts, ebb_node n, learned *l)
+{
+    return copy_all(l, input_fact(facts, n, 0));
+}
+
+static bool from_none(ebb_facts *facts, ebb_node n, learned *l)
+{
+    (void)facts, (void)n, (void)l;
+    return false;
+}
+
+/* Column sizes of ops.def. */
+static bool (*const rules[EBB_OP_COUNT])(ebb_facts *facts, ebb_node n, learned *l) = {
+    [EBB_OP_UNKNOWN] = from_none,
+#define EBB_OP(id, domain, name, since, operands, reads, slots, traits, alias, infer, grad, cost, \
+               sizes, ...)                                                                        \
+    [EBB_OP_##id] = from_##sizes,
+#include "onnx/tables/ops.def"
+#undef EBB_OP
+};
+
 ebb_status ebb_facts_learn(ebb_facts *facts, ebb_node n)
 {
     ebb_value out = ebb_out(facts->g, n, 0);
-    if (out.i == 0)
-        return NULL;
     learned l;
     l.count = 0;
-    bool any = false;
-    switch (ebb_node_of(facts->g, n)->op) {
-    case EBB_OP_SHAPE:
-        any = from_shape(facts, n, &l);
-        break;
-    case EBB_OP_SIZE:
-        any = from_size(facts, n, &l);
-        break;
-    case EBB_OP_CONSTANT:
-        any = from_constant(facts, n, &l);
-        break;
-    case EBB_OP_GATHER:
-        any = from_gather(facts, n, &l);
-        break;
-    case EBB_OP_SLICE:
-        any = from_slice(facts, n, &l);
-        break;
-    case EBB_OP_CONCAT:
-        any = from_concat(facts, n, &l);
-        break;
-    case EBB_OP_IDENTITY:
-    case EBB_OP_RESHAPE:
-    case EBB_OP_SQUEEZE:
-    case EBB_OP_UNSQUEEZE:
-        any = copy_all(&l, input_fact(facts, n, 0));
-        break;
-    case EBB_OP_CAST:
-    case EBB_OP_CAST_LIKE:
-        any = from_cast(facts, n, &l);
-        break;
-    case EBB_OP_MOD: {
-        ebb_attrs attrs = ebb_node_attrs(facts->g, n);
-        any = ebb_attr_int(&attrs, "fmod", 0) == 0 && from_binary(facts, n, &l);
-        break;
-    }
-    case EBB_OP_ADD:
-    case EBB_OP_SUB:
-    case EBB_OP_MUL:
-    case EBB_OP_DIV:
-    case EBB_OP_MAX:
-    case EBB_OP_MIN:
-    case EBB_OP_EQUAL:
-        any = from_binary(facts, n, &l);
-        break;
-    case EBB_OP_WHERE:
-        any = from_where(facts, n, &l);
-        break;
-    case EBB_OP_CONSTANT_OF_SHAPE:
-    case EBB_OP_EXPAND:
-        any = from_fill(facts, n, &l);
-        break;
-    case EBB_OP_RANGE:
-        any = from_range(facts, n, &l);
-        break;
-    case EBB_OP_REDUCE_PROD:
-        any = from_product(facts, n, &l);
-        break;
-    default:
-        break;
-    }
-    return any ? keep(facts, out, &l) : NULL;
+    if (out.i == 0 || !rules[ebb_node_of(facts->g, n)->op](facts, n, &l))
+        return NULL;
+    return keep(facts, out, &l);
 }
 
 /* ---- refining ---- */

@@ -70,18 +70,34 @@ static const char *rowwise(node *n, const char *attr, int64_t otherwise)
     return NULL;
 }
 
+static const char *none(node *n)
+{
+    (void)n;
+    return "its reader cannot take it by rows";
+}
+
+static const char *mask_grad(node *n)
+{
+    return with_bits(n, 1);
+}
+
+static const char *branch_grad(node *n)
+{
+    return with_bits(n, 2);
+}
+
 static const char *softmax_grad(node *n)
 {
     const char *refused = rowwise(n, "axis", -1);
     return refused != NULL ? refused : pointwise(n);
 }
 
-/* Inputs of `whole` (a bit each) are scale and bias, outputs 1 and 2 their gradients; statistics
+/* Inputs from 2 on, so many of them, are scale and bias, outputs 1 and 2 their gradients; statistics
  * have a row each. */
-static const char *norm_grad(node *n, uint32_t whole)
+static const char *with_scale(node *n, uint32_t whole)
 {
     for (uint32_t i = 0; i < n->in_count; i++)
-        if ((whole >> i & 1u) == 0 && n->in[i] != NULL) {
+        if ((i < 2 || i >= 2 + whole) && n->in[i] != NULL) {
             if (!has_rows(n, n->in[i]))
                 return "its reader's operands have other rows";
             n->t->in[i] = EBB_TILE_ROWS;
@@ -91,10 +107,26 @@ static const char *norm_grad(node *n, uint32_t whole)
     return NULL;
 }
 
-static const char *row_norm_grad(node *n, uint32_t whole)
+static const char *norm_grad(node *n)
+{
+    return with_scale(n, 1);
+}
+
+static const char *norm_from(node *n)
+{
+    return with_scale(n, 2);
+}
+
+static const char *row_norm_grad(node *n)
 {
     const char *refused = rowwise(n, "axis", -1);
-    return refused != NULL ? refused : norm_grad(n, whole);
+    return refused != NULL ? refused : norm_grad(n);
+}
+
+static const char *row_norm_from(node *n)
+{
+    const char *refused = rowwise(n, "axis", -1);
+    return refused != NULL ? refused : norm_from(n);
 }
 
 static const char *batch_norm_grad(node *n)
@@ -121,7 +153,7 @@ static const char *conv_weight_grad(node *n)
 
 /* A matrix product: over the rows (both operands transposed so that they are what is summed over),
  * by rows of the left matrix, or by the outermost of the batch's axes. */
-static const char *product(node *n, bool left_turned, bool right_turned)
+static const char *of_matrices(node *n, bool left_turned, bool right_turned)
 {
     const ebb_type *a = in_of(n, 0), *b = in_of(n, 1);
     if (a == NULL || b == NULL || a->rank < 2 || b->rank < 2)
@@ -146,6 +178,16 @@ static const char *product(node *n, bool left_turned, bool right_turned)
     return "its reader needs all rows at once";
 }
 
+static const char *matmul(node *n)
+{
+    return of_matrices(n, false, false);
+}
+
+static const char *product(node *n)
+{
+    return of_matrices(n, flag(n, "transA"), flag(n, "transB"));
+}
+
 /* Over the rows, as that product is, and so are the sums beside it. */
 static const char *linear_grad(node *n)
 {
@@ -159,48 +201,15 @@ static const char *linear_grad(node *n)
     return NULL;
 }
 
-static const char *roles(node *n)
-{
-    switch (n->op) {
-    case EBB_OP_MATMUL:
-        return product(n, false, false);
-    case EBB_OP_FUSED_MATMUL:
-    case EBB_OP_GEMM:
-        return product(n, flag(n, "transA"), flag(n, "transB"));
-    case EBB_OP_LINEAR_GRAD:
-        return linear_grad(n);
-    case EBB_OP_CONV_WEIGHT_GRAD:
-    case EBB_OP_CONV_WEIGHT_GRAD_NHWC:
-        return conv_weight_grad(n);
-    case EBB_OP_MASK_GRAD:
-        return with_bits(n, 1);
-    case EBB_OP_GELU_GRAD_FROM_OUTPUT:
-    case EBB_OP_FAST_GELU_GRAD_FROM_OUTPUT:
-    case EBB_OP_QUICK_GELU_GRAD_FROM_OUTPUT:
-    case EBB_OP_MISH_GRAD_FROM_OUTPUT:
-        return with_bits(n, 2);
-    case EBB_OP_SOFTMAX_GRAD:
-    case EBB_OP_LOG_SOFTMAX_GRAD:
-        return softmax_grad(n);
-    case EBB_OP_LAYER_NORM_GRAD:
-    case EBB_OP_RMS_NORM_GRAD:
-    case EBB_OP_RMS_NORM_GRAD_FROM_OUTPUT:
-        return row_norm_grad(n, 1u << 2);
-    case EBB_OP_LAYER_NORM_GRAD_FROM_OUTPUT:
-        return row_norm_grad(n, 3u << 2);
-    case EBB_OP_GROUP_NORM_GRAD:
-        return norm_grad(n, 1u << 2);
-    case EBB_OP_GROUP_NORM_GRAD_FROM_OUTPUT:
-        return norm_grad(n, 3u << 2);
-    case EBB_OP_BATCH_NORM_GRAD:
-    case EBB_OP_BATCH_NORM_GRAD_FROM_OUTPUT:
-        return batch_norm_grad(n);
-    default:
-        return ebb_op_has(n->op, EBB_POINTWISE) && n->op != EBB_OP_CAST_LIKE
-                   ? pointwise(n)
-                   : "its reader cannot take it by rows";
-    }
-}
+/* Column tile of ops.def. */
+static const char *(*const roles[EBB_OP_COUNT])(node *n) = {
+    [EBB_OP_UNKNOWN] = none,
+#define EBB_OP(id, domain, name, since, operands, reads, slots, traits, alias, infer, grad, cost, \
+               sizes, tile, ...)                                                                  \
+    [EBB_OP_##id] = tile,
+#include "onnx/tables/ops.def"
+#undef EBB_OP
+};
 
 const char *ebb_tiling_find(ebb_tiling *tiling, ebb_op op, const ebb_attrs *attrs,
                             const ebb_type *const *in, uint32_t in_count,
@@ -213,7 +222,7 @@ const char *ebb_tiling_find(ebb_tiling *tiling, ebb_op op, const ebb_attrs *attr
     if (in[slot]->rank < 1 || in[slot]->dims[0] < 1)
         return "it has no rows";
     node n = {op, attrs, in, out, in_count, out_count, slot, in[slot]->dims[0], tiling};
-    const char *refused = roles(&n);
+    const char *refused = roles[op](&n);
     if (refused == NULL && tiling->in[slot] != EBB_TILE_ROWS)
         refused = "its reader cannot take it by rows";
     return refused;

@@ -9,7 +9,8 @@ extern "C" {
 #endif
 
 /* Several rows share a function: repeated prototypes are harmless. */
-#define EBB_OP(id, domain, name, since, operands, reads, traits, alias, infer, grad, cost, batch) \
+#define EBB_OP(id, domain, name, since, operands, reads, slots, traits, alias, infer, grad, cost, \
+               ...)                                                                               \
     ebb_status ebb_infer_##infer(ebb_infer *c);                                                   \
     void ebb_grad_##grad(ebb_build *b, ebb_grad *c);                                              \
     double ebb_cost_##cost(const ebb_infer *c);

@@ -28,13 +28,15 @@ enum {
 #define DOMAIN_EXPERIMENTS EBB_DOMAIN_EXPERIMENTS
 
 static const ebb_op_row rows[EBB_OP_COUNT] = {
-    [EBB_OP_UNKNOWN] = {"", "", 0, "", "-", 0, 0, NULL, NULL, NULL, "UNKNOWN"},
-#define EBB_OP(id, domain, name, since, operands, reads, traits, alias, infer, grad, cost, batch) \
+    [EBB_OP_UNKNOWN] = {"", "", 0, "", "-", "-", 0, 0, NULL, NULL, NULL, "UNKNOWN"},
+#define EBB_OP(id, domain, name, since, operands, reads, slots, traits, alias, infer, grad, cost, \
+               ...)                                                                               \
     [EBB_OP_##id] = {DOMAIN_##domain,                                                             \
                      name,                                                                        \
                      since,                                                                       \
                      operands,                                                                    \
                      reads,                                                                       \
+                     slots,                                                                       \
                      (uint32_t)(traits),                                                          \
                      (uint64_t)(alias),                                                           \
                      ebb_infer_##infer,                                                           \
@@ -114,11 +116,20 @@ char ebb_op_output_mark(ebb_op op, uint32_t output)
     return arrow[strlen(" -> ") + output];
 }
 
+static char letter(const char *letters, uint32_t input)
+{
+    size_t last = strlen(letters) - 1;
+    return letters[input < last ? input : last];
+}
+
 char ebb_op_reads(ebb_op op, uint32_t input)
 {
-    const char *reads = ebb_op_row_of(op)->reads;
-    size_t last = strlen(reads) - 1;
-    return reads[input < last ? input : last];
+    return letter(ebb_op_row_of(op)->reads, input);
+}
+
+char ebb_op_slot(ebb_op op, uint32_t input)
+{
+    return letter(ebb_op_row_of(op)->slots, input);
 }
 
 bool ebb_op_may_alias(ebb_op op, uint32_t output, uint32_t input)

@@ -7,8 +7,14 @@
  *   grad   emits the backward (graph.h, build.h); `none`: nothing flows; `missing`: no rule
  *   cost   floating-point operations; the bytes are those of the operands
  *   alias  which output may take over the memory of which input (see EBB_OVER)
+ *   sizes  what is known of its elements where they are sizes: a rule of graph/facts.c
+ *   tile   how it takes an operand a tile of rows at a time: a rule of graph/tile.c
  *   batch  what becomes of its outputs when the batch is computed in parts: a rule of pass
  *          micro-batch; `unknown`: nobody has said (passes/memory/rounding/batch_node.h)
+ *   half   whether it computes in 16 bits: a word of passes/primal/precision.c
+ *   layout what it becomes between images with channels last: a rule of passes/primal/layout_rules.c
+ *
+ * `none`: it has no such rule.
  */
 #ifndef EBB_ONNX_TABLES_OP_H
 #define EBB_ONNX_TABLES_OP_H
@@ -21,8 +27,7 @@ extern "C" {
 
 typedef enum ebb_op {
     EBB_OP_UNKNOWN = 0, /* kept, planned by its bytes, never run */
-#define EBB_OP(id, domain, name, since, operands, reads, traits, alias, infer, grad, cost, batch) \
-    EBB_OP_##id,
+#define EBB_OP(id, ...) EBB_OP_##id,
 #include "onnx/tables/ops.def"
 #undef EBB_OP
     EBB_OP_COUNT
@@ -80,6 +85,21 @@ char ebb_op_output_mark(ebb_op op, uint32_t output);
  */
 char ebb_op_reads(ebb_op op, uint32_t input);
 
+/* The slots column: what an initializer in an input is for. The last letter is that of all inputs
+ * behind it.
+ *
+ *     W   a weight
+ *     O   a weight of this layer alone: its bias or scale
+ *     R   a running statistic
+ *     Q   a scale that was found by calibration: trained where it is named
+ *     B   a bound, a ratio, a number to fill with
+ *     S   a size: never trained
+ *     A   a bias or a scale as well as a constant
+ *     M   what the output is for: it is only moved
+ *     -   anything else
+ */
+char ebb_op_slot(ebb_op op, uint32_t input);
+
 struct ebb_infer;
 struct ebb_grad;
 struct ebb_build;
@@ -92,7 +112,7 @@ typedef struct ebb_op_row {
     const char *domain; /* "" is ai.onnx */
     const char *name;
     int since; /* first opset version of the domain for which this row is right */
-    const char *operands, *reads;
+    const char *operands, *reads, *slots;
     uint32_t traits;
     uint64_t alias;
     ebb_infer_fn infer;

@@ -373,46 +373,29 @@ bool ebb_layout_comes_last(ebb_images *s, ebb_node n)
     return true;
 }
 
+static const char *identity(ebb_images *s, ebb_build *b, ebb_node n)
+{
+    if (ebb_is_detach(b->g, n))
+        return "no gradient passes it";
+    *ebb_image_of(s, ebb_out(b->g, n, 0)) = *ebb_image_of(s, ebb_in(b->g, n, 0));
+    return NULL;
+}
+
+static const char *none(ebb_images *s, ebb_build *b, ebb_node n)
+{
+    (void)s, (void)b, (void)n;
+    return "it wants the old order";
+}
+
 const char *ebb_layout_follow(ebb_images *s, ebb_build *b, ebb_node n)
 {
-    ebb_op op = ebb_node_of(b->g, n)->op;
-    switch (op) {
-    case EBB_OP_BATCH_NORMALIZATION:
-    case EBB_OP_BATCH_NORM_TRAINING:
-        return batch_norm(s, b, n);
-    case EBB_OP_MAX_POOL:
-    case EBB_OP_AVERAGE_POOL:
-        return pool(s, b, n);
-    case EBB_OP_GLOBAL_AVERAGE_POOL:
-    case EBB_OP_GLOBAL_MAX_POOL:
-        return global_pool(s, b, n);
-    case EBB_OP_REDUCE_SUM:
-    case EBB_OP_REDUCE_MEAN:
-    case EBB_OP_REDUCE_MAX:
-    case EBB_OP_REDUCE_MIN:
-    case EBB_OP_REDUCE_L2:
-    case EBB_OP_REDUCE_SUM_SQUARE:
-        return reduce(s, b, n);
-    case EBB_OP_CONCAT:
-        return concat(s, b, n);
-    case EBB_OP_SPLIT:
-        return split(s, b, n);
-    case EBB_OP_SLICE:
-        return slice(s, b, n);
-    case EBB_OP_PAD:
-        return pad(s, b, n);
-    case EBB_OP_RESHAPE:
-    case EBB_OP_FLATTEN:
-    case EBB_OP_SQUEEZE:
-        return view(s, b, n);
-    case EBB_OP_TRANSPOSE:
-        return transpose(s, b, n);
-    case EBB_OP_IDENTITY:
-        if (ebb_is_detach(b->g, n))
-            return "no gradient passes it";
-        *ebb_image_of(s, ebb_out(b->g, n, 0)) = *ebb_image_of(s, ebb_in(b->g, n, 0));
-        return NULL;
-    default:
-        return ebb_op_has(op, EBB_POINTWISE) ? pointwise(s, b, n) : "it wants the old order";
-    }
+    static const char *(*const rules[EBB_OP_COUNT])(ebb_images *, ebb_build *, ebb_node) = {
+        [EBB_OP_UNKNOWN] = none,
+#define EBB_OP(id, domain, name, since, operands, reads, slots, traits, alias, infer, grad, cost, \
+               sizes, tile, batch, half, layout)                                                  \
+    [EBB_OP_##id] = layout,
+#include "onnx/tables/ops.def"
+#undef EBB_OP
+    };
+    return rules[ebb_node_of(b->g, n)->op](s, b, n);
 }

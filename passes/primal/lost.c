@@ -200,29 +200,9 @@ static ebb_status find_folded_norms(findings *f)
 
 bool ebb_is_own_slot(const ebb_graph *g, ebb_use use)
 {
-    switch (ebb_node_of(g, use.node)->op) {
-    case EBB_OP_CONV:
-    case EBB_OP_CONV_TRANSPOSE:
-    case EBB_OP_CONV_NHWC:
-    case EBB_OP_CONV_TRANSPOSE_NHWC:
-    case EBB_OP_GEMM:
-        return use.slot == 2;
-    case EBB_OP_BATCH_NORMALIZATION:
-    case EBB_OP_BATCH_NORM_TRAINING:
-        return use.slot >= 1 && use.slot <= 4;
-    case EBB_OP_LAYER_NORMALIZATION:
-    case EBB_OP_INSTANCE_NORMALIZATION:
-    case EBB_OP_GROUP_NORMALIZATION:
-    case EBB_OP_GROUP_NORM:
-        return use.slot == 1 || use.slot == 2;
-    case EBB_OP_RMS_NORM:
-    case EBB_OP_RMS_NORMALIZATION:
-        return use.slot == 1;
-    case EBB_OP_ADD:
-        return true;
-    default:
-        return false;
-    }
+    ebb_op op = ebb_node_of(g, use.node)->op;
+    char slot = ebb_op_slot(op, use.slot);
+    return slot == 'O' || slot == 'R' || op == EBB_OP_ADD;
 }
 
 bool ebb_is_shared(const ebb_graph *g, ebb_value v)

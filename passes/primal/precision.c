@@ -29,6 +29,7 @@
 #include "passes/passes.h"
 #include "passes/trainable.h"
 
+/* The words of column half of ops.def. */
 typedef enum treatment {
     KEPT,    /* in float32 */
     COMPUTE, /* in 16 bits */
@@ -53,83 +54,15 @@ typedef struct lowering {
 
 static treatment kind_of(ebb_op op)
 {
-    switch (op) {
-    case EBB_OP_MATMUL:
-    case EBB_OP_GEMM:
-    case EBB_OP_FUSED_MATMUL:
-    case EBB_OP_CONV:
-    case EBB_OP_CONV_TRANSPOSE:
-    case EBB_OP_CONV_NHWC:
-    case EBB_OP_CONV_TRANSPOSE_NHWC:
-    case EBB_OP_EBB_ATTENTION:
-    case EBB_OP_EBB_ATTENTION_DROPOUT:
-    case EBB_OP_MAX_POOL:
-    case EBB_OP_AVERAGE_POOL:
-    case EBB_OP_GLOBAL_AVERAGE_POOL:
-    case EBB_OP_GLOBAL_MAX_POOL:
-    case EBB_OP_BATCH_NORMALIZATION:
-    case EBB_OP_BATCH_NORM_TRAINING:
-    case EBB_OP_LAYER_NORMALIZATION:
-    case EBB_OP_RMS_NORMALIZATION:
-    case EBB_OP_RMS_NORM:
-    case EBB_OP_INSTANCE_NORMALIZATION:
-    case EBB_OP_GROUP_NORMALIZATION:
-    case EBB_OP_GROUP_NORM:
-    case EBB_OP_SOFTMAX:
-    case EBB_OP_RELU:
-    case EBB_OP_LEAKY_RELU:
-    case EBB_OP_ELU:
-    case EBB_OP_SIGMOID:
-    case EBB_OP_TANH:
-    case EBB_OP_HARD_SIGMOID:
-    case EBB_OP_HARD_SWISH:
-    case EBB_OP_SOFTSIGN:
-    case EBB_OP_GELU:
-    case EBB_OP_MISH:
-    case EBB_OP_CLIP:
-    case EBB_OP_PRELU:
-    case EBB_OP_THRESHOLDED_RELU:
-    case EBB_OP_ERF:
-    case EBB_OP_MS_GELU:
-    case EBB_OP_MS_FAST_GELU:
-    case EBB_OP_MS_QUICK_GELU:
-    case EBB_OP_DROPOUT:
-    case EBB_OP_EBB_DROPOUT:
-        return COMPUTE;
-    case EBB_OP_ADD:
-    case EBB_OP_SUB:
-    case EBB_OP_MUL:
-    case EBB_OP_DIV:
-    case EBB_OP_MAX:
-    case EBB_OP_MIN:
-    case EBB_OP_SUM:
-    case EBB_OP_MEAN:
-    case EBB_OP_NEG:
-    case EBB_OP_ABS:
-    case EBB_OP_WHERE:
-        return ARITHMETIC;
-    case EBB_OP_IDENTITY:
-    case EBB_OP_RESHAPE:
-    case EBB_OP_FLATTEN:
-    case EBB_OP_SQUEEZE:
-    case EBB_OP_UNSQUEEZE:
-    case EBB_OP_TRANSPOSE:
-    case EBB_OP_CONCAT:
-    case EBB_OP_SPLIT:
-    case EBB_OP_SLICE:
-    case EBB_OP_PAD:
-    case EBB_OP_EXPAND:
-    case EBB_OP_TILE:
-    case EBB_OP_GATHER:
-    case EBB_OP_GATHER_ELEMENTS:
-    case EBB_OP_GATHER_ND:
-    case EBB_OP_TRILU:
-    case EBB_OP_DEPTH_TO_SPACE:
-    case EBB_OP_SPACE_TO_DEPTH:
-        return MOVE;
-    default:
-        return KEPT;
-    }
+    static const uint8_t kinds[EBB_OP_COUNT] = {
+        [EBB_OP_UNKNOWN] = KEPT,
+#define EBB_OP(id, domain, name, since, operands, reads, slots, traits, alias, infer, grad, cost, \
+               sizes, tile, batch, half, ...)                                                     \
+    [EBB_OP_##id] = half,
+#include "onnx/tables/ops.def"
+#undef EBB_OP
+    };
+    return (treatment)kinds[op];
 }
 
 /* Running statistics, scale and shift of batch norm have dtypes of their own. */

@@ -125,7 +125,8 @@ int ebb_batch_axis_through(const ebb_type *to, int64_t *outer, const ebb_type *f
 
 /* Operators share rules: repeated prototypes are harmless. A rule fills b->out, and asks of b->in;
  * NULL, or why the node cannot be computed in parts. */
-#define EBB_OP(id, domain, name, since, operands, reads, traits, alias, infer, grad, cost, batch) \
+#define EBB_OP(id, domain, name, since, operands, reads, slots, traits, alias, infer, grad, cost, \
+               sizes, tile, batch, ...)                                                           \
     const char *ebb_parts_##batch(ebb_batch_node *b);
 #include "onnx/tables/ops.def"
 #undef EBB_OP

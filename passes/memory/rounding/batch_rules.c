@@ -330,7 +330,8 @@ const char *ebb_parts_unknown(node *b)
 
 static const char *(*const rules[EBB_OP_COUNT])(node *b) = {
     [EBB_OP_UNKNOWN] = ebb_parts_unknown,
-#define EBB_OP(id, domain, name, since, operands, reads, traits, alias, infer, grad, cost, batch) \
+#define EBB_OP(id, domain, name, since, operands, reads, slots, traits, alias, infer, grad, cost, \
+               sizes, tile, batch, ...)                                                           \
     [EBB_OP_##id] = ebb_parts_##batch,
 #include "onnx/tables/ops.def"
 #undef EBB_OP
