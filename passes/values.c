@@ -8,6 +8,7 @@
  *               and powers (q + 1/q), of any line along an axis; and so for the steps between its
  *               elements where a constant was added
  *   across      x[k+1] = x[k] everywhere along an axis
+ *   ratios      x[k+1] = q x[k] to the last bits: of few numbers, of which nothing else is said
  *
  * Numbers of 16 bits come again by themselves, so that nothing is said of tensors that hold only such.
  */
@@ -24,6 +25,9 @@ enum {
     LONGEST = 96,     /* elements of a line */
     SHORTEST = 6,
 };
+
+/* How far from its rule, in parts of the largest, or of itself. */
+static const double CLOSE = 1e-3, SINE_CLOSE = 3e-5, POWER_CLOSE = 1e-6;
 
 const char *ebb_look_words(ebb_look look)
 {
@@ -111,8 +115,8 @@ static axis axis_of(const ebb_type *type, int k)
     return a;
 }
 
-/* Whether the elements, of which one at least differs, go on by one rule. */
-static bool goes_on(const double *x, int count)
+/* Whether the elements, of which one at least differs, go on by one rule. c: of it, if not NULL. */
+static bool goes_on(const double *x, int count, double within, double *c)
 {
     double above = 0, below = 0, most = 0, worst = 0;
     for (int i = 1; i + 1 < count; i++) {
@@ -125,7 +129,9 @@ static bool goes_on(const double *x, int count)
         return false;
     for (int i = 1; i + 1 < count; i++)
         worst = fmax(worst, fabs(x[i - 1] + x[i + 1] - above / below * x[i]));
-    return worst <= 1e-3 * most;
+    if (c != NULL)
+        *c = above / below;
+    return worst <= within * most;
 }
 
 static bool steps_go_on(double *x, int count)
@@ -135,15 +141,28 @@ static bool steps_go_on(double *x, int count)
     bool equal = true;
     for (int i = 1; i + 1 < count; i++)
         equal &= x[i] == x[0];
-    return equal || goes_on(x, count - 1);
+    return equal || goes_on(x, count - 1, CLOSE, NULL);
 }
 
-/* All lines that are looked at and are not of one number go on by a rule, and one is there. */
-static bool is_computed_along(const ebb_tensor *t, axis a)
+static bool is_sine(const double *x, int count, bool *turns)
+{
+    double c;
+    for (int k = 0; k < count; k++)
+        if (!(fabs(x[k]) <= 1 + SINE_CLOSE))
+            return false;
+    if (!goes_on(x, count, SINE_CLOSE, &c) || !(fabs(c) <= 2 + SINE_CLOSE))
+        return false;
+    *turns |= fabs(c) < 1.9;
+    return true;
+}
+
+/* All lines that are looked at and are not of one number go on by a rule, and one is there. sines: by
+ * that of sines, some of which turn within a few elements. */
+static bool is_computed_along(const ebb_tensor *t, axis a, bool sines)
 {
     int64_t lines = a.outer * a.inner, looked = lines < LINES ? lines : LINES;
     int count = (int)(a.length < LONGEST ? a.length : LONGEST);
-    bool any = false;
+    bool any = false, turns = false;
     for (int64_t i = 0; i < looked; i++) {
         int64_t line = lines <= LINES ? i : i * (lines / LINES) + i % (lines / LINES);
         int64_t from = line / a.inner * a.length * a.inner + line % a.inner;
@@ -155,11 +174,31 @@ static bool is_computed_along(const ebb_tensor *t, axis a)
         }
         if (equal)
             continue;
-        if (!goes_on(x, count) && !steps_go_on(x, count))
+        if (sines ? !is_sine(x, count, &turns)
+                  : !goes_on(x, count, CLOSE, NULL) && !steps_go_on(x, count))
             return false;
         any = true;
     }
-    return any;
+    return any && (turns || !sines);
+}
+
+/* One or two runs of powers, four at least in each: slopes of heads. */
+static bool is_powers(const ebb_tensor *t, int64_t count)
+{
+    enum { LEAST = 4, RUNS = 2 };
+    int64_t at = 0;
+    for (int run = 0; run < RUNS && at < count; run++) {
+        int64_t from = at++;
+        double q = at < count ? ebb_tensor_double(t, at) / ebb_tensor_double(t, from) : NAN;
+        for (; at < count; at++) {
+            double x = ebb_tensor_double(t, at);
+            if (!(fabs(x - q * ebb_tensor_double(t, at - 1)) <= POWER_CLOSE * fabs(x)) || q == 1)
+                break;
+        }
+        if (at - from < LEAST)
+            return false;
+    }
+    return at == count;
 }
 
 static bool is_equal_along(const ebb_tensor *t, axis a)
@@ -188,7 +227,7 @@ static int long_axes(const ebb_type *type)
 static ebb_look look_along(const ebb_tensor *t, int64_t *different)
 {
     for (int k = 0; k < t->type.rank; k++)
-        if (t->type.dims[k] >= SHORTEST && is_computed_along(t, axis_of(&t->type, k)))
+        if (t->type.dims[k] >= SHORTEST && is_computed_along(t, axis_of(&t->type, k), false))
             return EBB_LOOK_COMPUTED;
     for (int k = 0; k < t->type.rank && long_axes(&t->type) > 1; k++)
         if (t->type.dims[k] > 1 && is_equal_along(t, axis_of(&t->type, k))) {
@@ -196,6 +235,18 @@ static ebb_look look_along(const ebb_tensor *t, int64_t *different)
             return EBB_LOOK_EXPANDED;
         }
     return EBB_LOOK_DRAWN;
+}
+
+bool ebb_is_table_of_sines(const ebb_tensor *t)
+{
+    int64_t count;
+    int k = 0;
+    if (t->data == NULL || !ebb_dtype_is_float((ebb_dtype)t->type.dtype) ||
+        !ebb_type_elements(&t->type, &count) || count == 0 || long_axes(&t->type) != 2)
+        return false;
+    while (t->type.dims[k] == 1)
+        k++;
+    return t->type.dims[k] >= SHORTEST && is_computed_along(t, axis_of(&t->type, k), true);
 }
 
 /* Zeros count once: what was pruned has many. */
@@ -236,6 +287,8 @@ ebb_status ebb_values_look(ebb_look *look, int64_t *different, const ebb_tensor 
         *look = EBB_LOOK_EQUAL;
     else if (s.huge)
         *look = EBB_LOOK_MASK;
+    else if (long_axes(&t->type) == 1 && count <= SAMPLE && is_powers(t, count))
+        *look = EBB_LOOK_COMPUTED;
     else if (count < FEWEST)
         *look = EBB_LOOK_DRAWN;
     else if (s.distinct <= 3)

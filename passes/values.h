@@ -26,6 +26,9 @@ typedef enum ebb_look {
 ebb_status ebb_values_look(ebb_look *look, int64_t *different, const ebb_tensor *t,
                            ebb_arena *scratch);
 
+/* Whether it is a table with sines of the place in its columns, to the last bits. A few lines are read. */
+bool ebb_is_table_of_sines(const ebb_tensor *t);
+
 /* "its values are those of a mask": a clause; "" for DRAWN. */
 const char *ebb_look_words(ebb_look look);
 

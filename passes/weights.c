@@ -4,7 +4,7 @@
  * most weights of an export: the slots that it goes into, its shape, its values (values.h), what the
  * exporter notes at the nodes that read it (noted.h), and, beside those, its name. A tensor is
  *
- *   sure       marked; or in the slot of a weight, unless its values are those of a constant; or an
+ *   sure       marked, and no table of sines; or in the slot of a weight, unless its values are those of a constant; or an
  *              operand of a sum or a product as biases, scales and tables of positions are
  *   doubtful   made of weights before the run (looked up, repeated, computed): training it would not
  *              be training them
@@ -23,7 +23,10 @@ typedef struct readers { /* what reads a tensor, through what only moves it */
     bool weight;         /* an operator takes it as its weight */
     bool product;        /* and such a one may take two activations as well */
     bool norm;           /* or normalises */
+    bool other;          /* one that is no table to look up in */
     bool arithmetic;     /* a sum or a product of elements */
+    bool added;          /* a sum */
+    bool scales;         /* a product with what is computed */
     bool less;           /* it is subtracted or divided by */
     bool input;          /* that, and from what comes in */
     bool noted;          /* the exporter notes what they stand for */
@@ -88,6 +91,9 @@ static void look_at_use(ebb_judge *j, readers *r, ebb_use use)
     ebb_op op = ebb_node_of(g, use.node)->op;
     bool weight = ebb_use_of(g, use) == EBB_SLOT_WEIGHT;
     r->weight |= weight;
+    r->other |= weight && op != EBB_OP_GATHER;
+    r->added |= op == EBB_OP_ADD || op == EBB_OP_SUM;
+    r->scales |= op == EBB_OP_MUL && !is_from_input(g, ebb_in(g, use.node, use.slot == 0));
     r->product |= weight && (op == EBB_OP_MATMUL || op == EBB_OP_FUSED_MATMUL);
     r->norm |= weight && (ebb_op_has(op, EBB_STATISTICS) || ebb_op_has(op, EBB_ROWWISE) ||
                           op == EBB_OP_INSTANCE_NORMALIZATION || op == EBB_OP_GROUP_NORMALIZATION ||
@@ -180,6 +186,15 @@ static bool is_constant_by_look(ebb_look look)
     return look == EBB_LOOK_MASK || look == EBB_LOOK_WHOLE || look == EBB_LOOK_COMPUTED;
 }
 
+/* Places are looked up in it, or it is added whole: one that was trained follows no rule. */
+static bool is_fixed_table(const ebb_judge *j, ebb_value v, const readers *r)
+{
+    return !r->other && (r->weight || r->added) &&
+           ebb_is_table_of_sines(ebb_value_of(j->g, v)->tensor);
+}
+
+static const char sines[] = "its values are sines of the place, a table that authors hold fixed";
+
 static bool is_zero_or_one(const ebb_tensor *t)
 {
     double x = ebb_tensor_double(t, 0);
@@ -220,8 +235,10 @@ static ebb_weight judge_operand(const ebb_judge *j, ebb_value v, const readers *
         return no_weight();
     if (elements < 2) // but for the temperature of a softmax
         return j->marked && is_named_after(name, "exp") ? doubtful(computed) : no_weight();
-    if (look == EBB_LOOK_EQUAL)
-        return one_axis && r->parameter ? sure(NULL) : no_weight();
+    if (look == EBB_LOOK_EQUAL) // a scale for each channel; a number for all would be one number
+        return one_axis && (r->parameter || (r->scales && !is_zero_or_one(info->tensor)))
+                   ? sure(NULL)
+                   : no_weight();
     if (look != EBB_LOOK_DRAWN)
         return doubtful(ebb_look_words(look));
     if (one_axis && r->parameter)
@@ -270,6 +287,8 @@ static ebb_weight judge_name(const ebb_judge *j, ebb_value v, const readers *r, 
         return no_weight();
     if (is_constant_by_look(look) && (buffer || (!r->weight && known && elements >= ENOUGH)))
         return no_weight();
+    if (is_fixed_table(j, v, r))
+        return doubtful(sines);
     if (r->weight)
         return weight;
     bool several = known && (elements > 1 || (elements == 1 && ebb_is_parameter(j->g, v)));
@@ -285,11 +304,12 @@ ebb_status ebb_weight_judge(ebb_judge *j, ebb_value v, ebb_weight *weight)
     *weight = no_weight();
     if (kind == EBB_NOTED_OTHER)
         return NULL;
+    readers r = readers_of(j, v);
     if (kind == EBB_NOTED_PARAMETER && j->marked) {
-        weight->kind = EBB_SURE_WEIGHT;
+        *weight =
+            is_fixed_table(j, v, &r) ? doubtful(sines) : (ebb_weight){.kind = EBB_SURE_WEIGHT};
         return NULL;
     }
-    readers r = readers_of(j, v);
     bool named = !j->marked && !ebb_name_is_anonymous(ebb_value_name(g, v));
     if (is_fixed_by_use(g, v, &r))
         return NULL;

@@ -83,6 +83,22 @@ static double position(int64_t i) // sines and cosines of 8 columns
     return i % 2 == 0 ? sin(angle) : cos(angle);
 }
 
+static double halves(int64_t i) // sines in four columns, cosines in the others
+{
+    double angle = (double)(i / 8) / pow(10000, (double)(i % 4) / 4);
+    return i % 8 < 4 ? sin(angle) : cos(angle);
+}
+
+static double moved(int64_t i) // by a thousandth, as training begins to
+{
+    return position(i) + 0.01 * drawn(i);
+}
+
+static double slope(int64_t i) // of 8 heads, and of 4 more between them
+{
+    return i < 8 ? pow(2, -(double)(i + 1)) : pow(2, -0.5 - (double)(i - 8));
+}
+
 static double power(int64_t i)
 {
     return pow(10, -(double)i / 8);
@@ -207,6 +223,16 @@ static void a_weight_without_name_and_mark_is_a_weight(void **state)
             {"LayerNormalization", "8", 1, drawn, NULL, NULL});
 }
 
+static void a_fresh_scale_of_one_number_for_each_channel_is_a_weight(void **state)
+{
+    (void)state;
+    for (int marked = 0; marked < 2; marked++)
+        ARE(EBB_SURE_WEIGHT, marked != 0, {"Mul", "8", 1, quarter, NULL, NULL},
+            {"Mul", "8x1", 0, quarter, "view_3", "args = (%conv2d_2, %view_3)"});
+    ARE(EBB_NO_WEIGHT, true, {"Mul", "1", 1, quarter, NULL, NULL},
+        {"Mul", "8x8", 1, quarter, NULL, NULL}, {"Add", "8", 1, quarter, NULL, NULL});
+}
+
 static void a_bias_and_a_scale_in_arithmetic_are_weights(void **state)
 {
     (void)state;
@@ -255,6 +281,56 @@ static void constants_are_told_by_their_values(void **state)
             {"Add", "2x8x8", 1, zero, NULL, NULL}, {"Mul", "8", 0, one, NULL, NULL},
             {"Mul", "1", 0, quarter, NULL, NULL}, {"Gather", "32x8", 0, position, NULL, NULL},
             {"MatMul", "8x8", 1, mask, NULL, NULL}, {"MatMul", "64x64", 1, window, NULL, NULL});
+}
+
+static void slopes_of_heads_are_no_weights(void **state)
+{
+    (void)state;
+    for (int marked = 0; marked < 2; marked++)
+        ARE(EBB_NO_WEIGHT, marked != 0, {"Mul", "4x1", 0, slope, NULL, NULL},
+            {"Mul", "8", 0, slope, NULL, NULL}, {"Mul", "12x1x1", 1, slope, NULL, NULL});
+    ARE(EBB_SURE_WEIGHT, true, {"Mul", "4x1", 0, drawn, "unsqueeze_1", NULL},
+        {"Mul", "8", 0, drawn, NULL, NULL});
+}
+
+static bool says_sines(const given *c, bool marked, const char *kind)
+{
+    ebb_model *m = model_with(c, marked);
+    ebb_arena scratch = {0};
+    ebb_trainable_source source;
+    ebb_value v = ebb_value_find(m->graph, c->name);
+    if (kind != NULL)
+        good(ebb_props_set(m->graph, &ebb_value_of(m->graph, v)->props,
+                           "pkg.torch.export.graph_signature.InputSpec.kind", kind));
+    ebb_weight *list = EBB_NEW(&scratch, ebb_weight, m->graph->value_count);
+    assert_non_null(list);
+    good(ebb_weights_judge(list, &source, m->graph, &scratch));
+    bool doubtful = list[v.i].kind == EBB_DOUBTFUL_WEIGHT;
+    assert_true(doubtful || list[v.i].kind == EBB_SURE_WEIGHT);
+    if (doubtful)
+        assert_non_null(strstr(list[v.i].why, "sines of the place"));
+    ebb_arena_fini(&scratch);
+    ebb_model_free(m);
+    return doubtful;
+}
+
+/* Modules keep such tables as parameters that need no gradient, and files do not tell of that. */
+static void a_table_of_sines_is_held_fixed_and_named_though_it_is_marked(void **state)
+{
+    (void)state;
+    const given looked_up_in = {"Gather", "32x8", 0, position, "embed_positions.weight", NULL};
+    const given in_halves = {"Gather", "32x8", 0, halves, "embed_positions.weight", NULL};
+    const given added = {"Add", "1x32x8", 1, position, "positions", NULL};
+    const given trained = {"Gather", "32x8", 0, moved, "embed_positions.weight", NULL};
+    const given multiplied = {"MatMul", "32x8", 1, position, "fc.weight", NULL};
+    for (int marked = 0; marked < 2; marked++) {
+        const char *kind = marked != 0 ? "InputKind.PARAMETER" : NULL;
+        assert_true(says_sines(&looked_up_in, marked != 0, kind));
+        assert_true(says_sines(&in_halves, marked != 0, kind));
+        assert_false(says_sines(&trained, marked != 0, kind));
+        assert_false(says_sines(&multiplied, marked != 0, kind));
+    }
+    assert_true(says_sines(&added, true, "InputKind.PARAMETER"));
 }
 
 static void a_norm_without_scale_and_bias_has_none(void **state)
@@ -541,6 +617,9 @@ int main(void)
         cmocka_unit_test(a_token_that_is_repeated_and_joined_is_a_weight),
         cmocka_unit_test(states_of_a_cell_are_no_weights),
         cmocka_unit_test(constants_are_told_by_their_values),
+        cmocka_unit_test(a_fresh_scale_of_one_number_for_each_channel_is_a_weight),
+        cmocka_unit_test(slopes_of_heads_are_no_weights),
+        cmocka_unit_test(a_table_of_sines_is_held_fixed_and_named_though_it_is_marked),
         cmocka_unit_test(a_norm_without_scale_and_bias_has_none),
         cmocka_unit_test(a_buffer_is_no_parameter_whatever_reads_it),
         cmocka_unit_test(names_are_evidence_and_values_are_more),
