@@ -25,20 +25,17 @@ static bool grow_list(ebb_graph *g, void *array, uint32_t count, uint32_t *capac
 
 /* ---- look ---- */
 
-/* Slots are never emptied: what stands in one counts where the value still has the name. */
-static bool is_named(const ebb_graph *g, ebb_value v, ebb_str name)
+static size_t first_slot(const ebb_graph *g, ebb_str name)
 {
-    const ebb_value_info *info = ebb_value_of(g, v);
-    return info->name.i == name.i && (info->flags & EBB_IS_UNNAMED) == 0;
+    return (size_t)((name.i * UINT64_C(0x9e3779b97f4a7c15)) >> 32) & (g->name_slots - 1);
 }
 
 /* The slot of the value of this name, or the free one where it would go. */
 static size_t slot_of(const ebb_graph *g, ebb_str name)
 {
-    size_t mask = g->name_slots - 1;
-    size_t slot = (size_t)((name.i * UINT64_C(0x9e3779b97f4a7c15)) >> 32) & mask;
-    while (g->by_name[slot].i != 0 && !is_named(g, g->by_name[slot], name))
-        slot = (slot + 1) & mask;
+    size_t slot = first_slot(g, name);
+    while (g->by_name[slot].i != 0 && ebb_value_of(g, g->by_name[slot])->name.i != name.i)
+        slot = (slot + 1) & (g->name_slots - 1);
     return slot;
 }
 
@@ -159,45 +156,49 @@ ebb_str ebb_graph_intern(ebb_graph *g, const char *text)
     return ebb_names_intern(&g->model->names, text, strlen(text));
 }
 
-/* Room for one more, at most half full; slots that do not count go. */
+/* Room for one more, at most half full. */
 static bool make_name_room(ebb_graph *g)
 {
     if (g->name_count * 2 < g->name_slots)
         return true;
     ebb_value *old = g->by_name;
-    size_t old_slots = g->name_slots, named = 0;
-    for (size_t i = 0; i < old_slots; i++)
-        named += old[i].i != 0 && is_named(g, old[i], ebb_value_of(g, old[i])->name);
-    size_t slots = old_slots > 0 ? old_slots : 16;
-    while (named * 4 > slots)
-        slots *= 2;
+    size_t old_slots = g->name_slots, slots = old_slots > 0 ? old_slots * 2 : 16;
     ebb_value *longer = EBB_NEW(&g->model->arena, ebb_value, slots);
     if (longer == NULL)
         return false;
     g->by_name = longer;
     g->name_slots = slots;
-    g->name_count = 0;
-    for (size_t i = 0; i < old_slots; i++) {
-        ebb_str name = ebb_value_of(g, old[i])->name;
-        size_t slot = old[i].i != 0 && is_named(g, old[i], name) ? slot_of(g, name) : 0;
-        if (old[i].i == 0 || !is_named(g, old[i], name) || longer[slot].i != 0)
-            continue;
-        longer[slot] = old[i];
-        g->name_count++;
-    }
+    for (size_t i = 0; i < old_slots; i++)
+        if (old[i].i != 0)
+            longer[slot_of(g, ebb_value_of(g, old[i])->name)] = old[i];
     ebb_arena_drop(&g->model->arena, old);
     return true;
 }
 
-/* Nothing else may have the name. */
-static bool set_by_name(ebb_graph *g, ebb_str name, ebb_value v)
+/* Nothing else has the name, and there is room. */
+static void take_name(ebb_graph *g, ebb_value v, ebb_str name)
 {
-    if (!make_name_room(g))
-        return false;
-    ebb_value *slot = &g->by_name[slot_of(g, name)];
-    g->name_count += slot->i == 0;
-    *slot = v;
-    return true;
+    ebb_value_of(g, v)->name = name;
+    g->by_name[slot_of(g, name)] = v;
+    g->name_count++;
+}
+
+/* The name is free. Slots behind it that could stand nearer to their first do so, as a search ends at
+ * the first free one. */
+static void free_name(ebb_graph *g, ebb_value v)
+{
+    size_t mask = g->name_slots - 1, hole = slot_of(g, ebb_value_of(g, v)->name);
+    if (!ebb_same_value(g->by_name[hole], v)) // freed before: another's, by now, or nobody's
+        return;
+    for (size_t i = (hole + 1) & mask; g->by_name[i].i != 0; i = (i + 1) & mask) {
+        size_t first = first_slot(g, ebb_value_of(g, g->by_name[i])->name);
+        if (((i - first) & mask) < ((i - hole) & mask))
+            continue;
+        g->by_name[hole] = g->by_name[i];
+        hole = i;
+    }
+    g->by_name[hole] = EBB_NO_VALUE;
+    g->name_count--;
 }
 
 ebb_str ebb_graph_fresh(ebb_graph *g, const char *base)
@@ -234,11 +235,11 @@ ebb_status ebb_value_add(ebb_graph *g, ebb_value *value, const char *name, const
     ebb_value v = {(uint32_t)g->value_count};
     uint32_t at, block = ebb_block_of(v.i, &at);
     const ebb_type *shared = type == NULL ? &ebb_type_unknown : share_type(g, type);
-    if (fresh.i == 0 || shared == NULL || !MAKE_BLOCK(g, g->values, block) ||
-        !set_by_name(g, fresh, v))
+    if (fresh.i == 0 || shared == NULL || !MAKE_BLOCK(g, g->values, block) || !make_name_room(g))
         return ebb_error_memory();
-    g->values[block][at] = (ebb_value_info){.name = fresh, .type = shared};
+    g->values[block][at] = (ebb_value_info){.type = shared};
     g->value_count++;
+    take_name(g, v, fresh);
     *value = v;
     return NULL;
 }
@@ -251,12 +252,11 @@ ebb_status ebb_value_rename(ebb_graph *g, ebb_value v, const char *name)
     ebb_value taken = ebb_value_named(g, s);
     if (taken.i != 0 && !ebb_same_value(taken, v))
         return ebb_error(EBB_REJECTED, "value name '%s' is taken", name);
-    ebb_value_info *info = ebb_value_of(g, v);
-    if (!set_by_name(g, s, v))
+    if (!make_name_room(g))
         return ebb_error_memory();
-    ebb_str old = info->name;
-    info->name = s;
-    info->flags &= (uint16_t)~EBB_IS_UNNAMED;
+    ebb_str old = ebb_value_of(g, v)->name;
+    free_name(g, v);
+    take_name(g, v, s);
     return old.i == s.i ? NULL : ebb_captures_rename(g, v, ebb_text(g, old));
 }
 
@@ -284,9 +284,8 @@ static void drop_use(ebb_graph *g, ebb_value v, ebb_node n, uint32_t slot)
 
 void ebb_value_bury(ebb_graph *g, ebb_value v)
 {
-    ebb_value_info *info = ebb_value_of(g, v);
-    info->dead = true;
-    info->flags |= EBB_IS_UNNAMED;
+    ebb_value_of(g, v)->dead = true;
+    free_name(g, v);
 }
 
 /* ---- nodes ---- */
@@ -783,15 +782,21 @@ void ebb_graph_remove_input(ebb_graph *g, ebb_value v)
         ebb_value_bury(g, v);
 }
 
-void ebb_graph_remove_initializer(ebb_graph *g, ebb_value v)
+/* v, which is on the list no more, is no initializer. */
+static void uninitialize(ebb_graph *g, ebb_value v)
 {
     ebb_value_info *info = ebb_value_of(g, v);
     assert(info->use_count == 0);
-    take_off_list(g->initializers, &g->initializer_count, v);
     info->flags &= (uint16_t)~EBB_IS_INITIALIZER;
     info->tensor = NULL;
     if ((info->flags & (EBB_IS_INPUT | EBB_IS_OUTPUT)) == 0)
         ebb_value_bury(g, v);
+}
+
+void ebb_graph_remove_initializer(ebb_graph *g, ebb_value v)
+{
+    take_off_list(g->initializers, &g->initializer_count, v);
+    uninitialize(g, v);
 }
 
 ebb_status ebb_graph_bind(ebb_graph *g, ebb_value state, ebb_value next)
@@ -846,13 +851,17 @@ size_t ebb_graph_sweep(ebb_graph *g)
         ebb_node_remove(g, n);
         removed++;
     }
-    for (size_t i = g->initializer_count; i-- > 0;) {
+    size_t kept = 0;
+    for (size_t i = 0; i < g->initializer_count; i++) {
         ebb_value v = g->initializers[i];
         const ebb_value_info *info = ebb_value_of(g, v);
         bool ours = info->tensor != NULL && info->tensor->origin == NULL;
         if (ours && !ebb_value_is_read(g, v) && (info->flags & (EBB_IS_STATE | EBB_IS_INPUT)) == 0)
-            ebb_graph_remove_initializer(g, v);
+            uninitialize(g, v);
+        else
+            g->initializers[kept++] = v;
     }
+    g->initializer_count = kept;
     return removed;
 }
 

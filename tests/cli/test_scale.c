@@ -13,7 +13,7 @@
 #include "bench/scale.h"
 #include "onnx/file/file.h"
 
-enum { NODES = 100000, SECONDS = 60 };
+enum { NODES = 100000, SECONDS = 20 };
 
 static bool written(const scale_form *form, size_t nodes)
 {
@@ -104,12 +104,19 @@ static void a_value_that_all_nodes_read_takes_no_more_than_it_does(void **state)
     fits("fan", 300, 310, 140);
 }
 
+static void shapes_that_are_taken_apart_take_no_more_than_they_do(void **state)
+{
+    (void)state;
+    fits("shapes", 250, 180, 80);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_chain_of_layers_takes_no_more_than_it_does),
         cmocka_unit_test(transformers_take_no_more_than_they_do),
         cmocka_unit_test(a_value_that_all_nodes_read_takes_no_more_than_it_does),
+        cmocka_unit_test(shapes_that_are_taken_apart_take_no_more_than_they_do),
     };
     if (SANITIZED) {
         puts("SKIP: sanitizers need many times the memory and the time");

@@ -3,6 +3,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <string.h>
 
 #include <cmocka.h>
@@ -109,6 +110,41 @@ static void bodies_belong_to_the_model_that_adopts_them(void **state)
     ebb_model_free(model);
 }
 
+/* The value that has the name: the one that took it last, unless it is gone or called otherwise. */
+static void values_are_found_by_the_names_that_they_have_now(void **state)
+{
+    (void)state;
+    enum { NAMES = 40, VALUES = 2000 };
+    ebb_model *model;
+    ebb_value owner[NAMES] = {{0}};
+    uint32_t random = 1;
+    must(ebb_model_new(&model, 20));
+    for (int i = 0; i < 50 * VALUES; i++) {
+        char name[16];
+        ebb_value v;
+        random = random * 1664525 + 1013904223;
+        const uint32_t k = (random >> 16) % NAMES, to = (random >> 8) % NAMES;
+        (void)snprintf(name, sizeof name, "n%u", to);
+        if (owner[k].i == 0 && owner[to].i == 0 && i < VALUES) {
+            must(ebb_value_add(model->graph, &v, name, NULL));
+            owner[to] = v;
+        } else if (owner[k].i != 0 && i % 5 == 0) {
+            ebb_value_bury(model->graph, owner[k]);
+            ebb_value_bury(model->graph, owner[k]); // already gone: nothing happens
+            owner[k] = EBB_NO_VALUE;
+        } else if (owner[k].i != 0 && owner[to].i == 0) {
+            must(ebb_value_rename(model->graph, owner[k], name));
+            owner[to] = owner[k];
+            owner[k] = EBB_NO_VALUE;
+        }
+        for (uint32_t at = 0; at < NAMES; at++) {
+            (void)snprintf(name, sizeof name, "n%u", at);
+            assert_int_equal(ebb_value_find(model->graph, name).i, owner[at].i);
+        }
+    }
+    ebb_model_free(model);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -116,6 +152,7 @@ int main(void)
         cmocka_unit_test(a_model_becomes_what_has_become_of_its_copy),
         cmocka_unit_test(bodies_belong_to_the_model_that_adopts_them),
         cmocka_unit_test(changing_a_copy_leaves_the_original_alone),
+        cmocka_unit_test(values_are_found_by_the_names_that_they_have_now),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
