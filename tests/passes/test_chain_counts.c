@@ -61,36 +61,6 @@ static void always_advancing_by_the_rule_takes_that_many_steps(void **state)
             assert_int_equal(by_rule(steps, slots), ebb_revolve_forwards(steps, slots));
 }
 
-static void the_recurrence_takes_that_many_steps(void **state)
-{
-    (void)state;
-    for (uint32_t slots = 1; slots <= 7; slots++) {
-        for (uint32_t steps = 1; steps < 90; steps += 13) {
-            double cost;
-            ebb_revolve_level memory = {.slots = slots};
-            OK(ebb_revolve_cost(&cost, steps, &memory, 1, 1, 0));
-            assert_int_equal((uint64_t)cost, ebb_revolve_forwards(steps + 1, slots));
-        }
-    }
-}
-
-static void two_memories_take_the_published_time(void **state)
-{
-    (void)state;
-    static const struct {
-        uint32_t steps, levels, fast, slow;
-        double move, cost;
-    } known[] = {{50, 1, 3, 0, 0, 236},   {50, 2, 3, 2, 2, 192},   {50, 2, 3, 5, 2, 184},
-                 {100, 2, 5, 10, 5, 385}, {100, 2, 5, 10, 1, 326}, {200, 2, 5, 20, 5, 797}};
-    for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
-        double cost;
-        ebb_revolve_level memories[2] = {{known[i].fast, 0, 0},
-                                         {known[i].slow, known[i].move, known[i].move}};
-        OK(ebb_revolve_cost(&cost, known[i].steps, memories, known[i].levels, 1, 1));
-        assert_true(cost == known[i].cost);
-    }
-}
-
 /* ---- objectives of a chain ---- */
 
 typedef struct links_case {
@@ -195,8 +165,6 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(forward_steps_are_those_of_algorithm_799),
         cmocka_unit_test(always_advancing_by_the_rule_takes_that_many_steps),
-        cmocka_unit_test(the_recurrence_takes_that_many_steps),
-        cmocka_unit_test(two_memories_take_the_published_time),
         cmocka_unit_test(chain_objectives_equal_brute_force),
         cmocka_unit_test(a_thousand_equal_outputs_need_63_and_44),
     };
