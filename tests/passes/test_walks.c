@@ -1,63 +1,18 @@
-/* test_walks.c: schedules over several memories: published counts, and exhaustive search.
+/* test_walks.c: schedules over several memories: published counts and times, long chains.
  *
- * Every walk is judged by the simulator, which knows nothing of how walks are made. Least times are
- * those of a search over all walks there are: the shortest way through the states of a chain.
+ * Every walk is judged by the simulator, which knows nothing of how walks are made. Whether a faster
+ * one exists: test_walks_search.c.
  */
-#include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
+#include "tests/walks.h"
 
-#include <sys/resource.h>
+#include <stdlib.h>
+#include <string.h>
 #include <time.h>
 
-#include <cmocka.h>
+#include <sys/resource.h>
 
 #include "passes/budget/planners/chain/revolve.h"
-#include "passes/budget/planners/walk/walk.h"
 #include "tests/sanitized.h"
-
-#define OK(call) assert_null(call)
-
-typedef ebb_status (*method)(ebb_walk *, const ebb_course *, double *);
-
-static uint64_t seed;
-
-static uint32_t draw(uint32_t below) /* 0 .. below - 1 */
-{
-    seed = seed * 6364136223846793005u + 1442695040888963407u;
-    return (uint32_t)(seed >> 33) % below;
-}
-
-/* The walk is legal, keeps to its slots, and takes the time that its method says. */
-static ebb_walk_count walked(method plan, const ebb_course *c)
-{
-    ebb_arena arena = {0};
-    ebb_walk walk = {.arena = &arena};
-    ebb_walk_count count;
-    double cost;
-    OK(plan(&walk, c, &cost));
-    ebb_status status = ebb_walk_simulate(&count, c, &walk);
-    if (status != NULL)
-        print_error("%s\n", ebb_status_text(status));
-    OK(status);
-    assert_true(fabs(count.time - cost) <= 1e-9 * cost);
-    ebb_arena_fini(&arena);
-    return count;
-}
-
-/* steps counts as in the published recurrences: those before the last. */
-static ebb_course course_of(uint32_t steps, uint32_t fast, uint32_t slow, double write, double read)
-{
-    return (ebb_course){.steps = steps + 1,
-                        .forward = 1,
-                        .backward = 1,
-                        .level = {{fast, 0, 0}, {slow, write, read}},
-                        .level_count = slow > 0 ? 2 : 1,
-                        .buffers = 2};
-}
 
 /* ---- published numbers ---- */
 
@@ -178,136 +133,6 @@ static void the_periodic_form_is_as_good_on_long_chains(void **state)
     }
     print_message("periodic over exact, 5000 steps: at most %.5f\n", worst);
     assert_true(worst < 1.01);
-}
-
-/* ---- all walks there are ---- */
-
-/* Where a walk stands: the working state (or steps: none), the steps that are left, and the states
- * that lie at two levels, as bits. */
-typedef struct search {
-    const ebb_course *c;
-    uint16_t *least; /* by place + 1; 0: not reached */
-    uint32_t *queue[4096];
-    size_t count[4096], room[4096]; /* by time */
-    uint32_t bits;
-} search;
-
-static uint32_t place_of(const search *s, uint32_t working, uint32_t left, uint32_t fast,
-                         uint32_t slow)
-{
-    return (((working * (s->c->steps + 1) + left) << s->bits | fast) << s->bits) | slow;
-}
-
-static void reach(search *s, uint32_t time, uint32_t working, uint32_t left, uint32_t fast,
-                  uint32_t slow)
-{
-    uint32_t keep = (1u << left) - 1;
-    uint32_t place = place_of(s, working, left, fast & keep, slow & keep);
-    assert_true(time < 4096);
-    if (s->least[place] != 0 && s->least[place] <= time + 1)
-        return;
-    s->least[place] = (uint16_t)(time + 1);
-    if (s->count[time] == s->room[time]) {
-        s->room[time] = s->room[time] * 2 + 64;
-        s->queue[time] = realloc(s->queue[time], s->room[time] * sizeof **s->queue);
-    }
-    s->queue[time][s->count[time]++] = place;
-}
-
-static uint32_t bits_in(uint32_t set)
-{
-    return (uint32_t)__builtin_popcount(set);
-}
-
-static void expand(search *s, uint32_t time, uint32_t place)
-{
-    const ebb_course *c = s->c;
-    uint32_t n = c->steps, mask = (1u << s->bits) - 1;
-    uint32_t set[2] = {place >> s->bits & mask, place & mask};
-    uint32_t head = place >> s->bits >> s->bits, left = head % (n + 1), at = head / (n + 1);
-    for (uint32_t k = 0; k < 2; k++) {
-        uint32_t other = set[1 - k];
-        for (uint32_t i = 0; i < left; i++) {
-            if ((set[k] >> i & 1) == 0)
-                continue;
-            uint32_t less = set[k] & ~(1u << i), read = (uint32_t)c->level[k].read;
-            reach(s, time, at, left, k == 0 ? less : other, k == 0 ? other : less);
-            reach(s, time + read, i, left, set[0], set[1]);
-        }
-        if (at < left && (set[k] >> at & 1) == 0 && bits_in(set[k]) < c->level[k].slots) {
-            uint32_t more = set[k] | 1u << at, write = (uint32_t)c->level[k].write;
-            reach(s, time + write, at, left, k == 0 ? more : other, k == 0 ? other : more);
-        }
-    }
-    if (at + 1 < left)
-        reach(s, time + (uint32_t)c->forward, at + 1, left, set[0], set[1]);
-    if (at + 1 == left)
-        reach(s, time + (uint32_t)c->backward, n, left - 1, set[0], set[1]);
-}
-
-static uint32_t least_of_all_walks(const ebb_course *c)
-{
-    search *s = calloc(1, sizeof *s);
-    s->c = c;
-    s->bits = c->steps;
-    size_t places = ((size_t)(c->steps + 1) * (c->steps + 1)) << (2 * s->bits);
-    s->least = calloc(places, sizeof *s->least);
-    uint32_t found = 0;
-    reach(s, 0, 0, c->steps, 0, 0);
-    for (uint32_t time = 0; found == 0 && time < 4096; time++) {
-        for (size_t i = 0; i < s->count[time]; i++) {
-            uint32_t place = s->queue[time][i];
-            if (s->least[place] != time + 1)
-                continue;
-            if (place >> s->bits >> s->bits == c->steps * (c->steps + 1)) { // nothing is left
-                found = time;
-                break;
-            }
-            expand(s, time, place);
-        }
-    }
-    for (uint32_t time = 0; time < 4096; time++)
-        free(s->queue[time]);
-    free(s->least);
-    free(s);
-    return found;
-}
-
-static void no_walk_over_two_memories_is_faster(void **state)
-{
-    (void)state;
-    seed = 5;
-    uint32_t rounds = SANITIZED ? 20 : 120;
-    for (uint32_t round = 0; round < rounds; round++) {
-        uint32_t n = round % 20 == 0 ? 9 : 2 + draw(6);
-        ebb_course c = course_of(n - 1, 1 + draw(3), 1 + draw(3), draw(5), draw(5));
-        c.forward = 1 + draw(3);
-        c.backward = c.forward + draw(3);
-        ebb_walk_count count = walked(ebb_walk_hrevolve, &c);
-        uint32_t best = least_of_all_walks(&c);
-        if ((uint32_t)count.time != best)
-            print_error("%u steps, slots %u %u, write %g read %g forward %g: %g, search %u\n", n,
-                        c.level[0].slots, c.level[1].slots, c.level[1].write, c.level[1].read,
-                        c.forward, count.time, best);
-        assert_int_equal((uint32_t)count.time, best);
-    }
-}
-
-static void no_walk_with_a_disk_is_faster(void **state)
-{
-    (void)state;
-    seed = 9;
-    uint32_t rounds = SANITIZED ? 10 : 60;
-    for (uint32_t round = 0; round < rounds; round++) {
-        uint32_t n = round % 20 == 0 ? 9 : 2 + draw(6);
-        ebb_course c = course_of(n - 1, 1 + draw(3), EBB_WALK_NO_LIMIT, draw(6), draw(6));
-        ebb_walk_count count = walked(ebb_walk_disk_revolve, &c);
-        uint32_t best = least_of_all_walks(&c);
-        if ((uint32_t)count.time != best)
-            print_error("%u steps, %u slots, write %g read %g: %g, search %u\n", n,
-                        c.level[0].slots, c.level[1].write, c.level[1].read, count.time, best);
-        assert_int_equal((uint32_t)count.time, best);
-    }
 }
 
 /* ---- transfers beside the steps ---- */
@@ -494,8 +319,6 @@ int main(void)
         cmocka_unit_test(the_recurrence_in_memory_is_the_closed_form),
         cmocka_unit_test(disk_revolve_takes_what_its_recurrence_says),
         cmocka_unit_test(the_periodic_form_is_as_good_on_long_chains),
-        cmocka_unit_test(no_walk_over_two_memories_is_faster),
-        cmocka_unit_test(no_walk_with_a_disk_is_faster),
         cmocka_unit_test(multistage_takes_the_same_time_per_step_at_any_length),
         cmocka_unit_test(an_interval_is_as_long_as_a_transfer),
         cmocka_unit_test(double_checkpointing_runs_each_step_at_most_twice_more),
