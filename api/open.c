@@ -3,7 +3,7 @@
 
 #include "onnx/file/file.h"
 #include "onnx/graph/infer.h"
-#include "passes/primal/merged.h"
+#include "passes/mended/merged.h"
 
 /* What is illegal in a file is the file's fault. */
 static ebb_status verify_file(const ebb_graph *g)

@@ -13,6 +13,16 @@ ebb_noted_kind ebb_noted_kind_of(const ebb_graph *g, ebb_value v)
                                                : EBB_NOTED_OTHER;
 }
 
+bool ebb_is_from_pytorch(const ebb_graph *g)
+{
+    if (g->model->torchscript)
+        return true;
+    EBB_EACH_NODE(g, n)
+        if (ebb_props_get(g, &ebb_node_of(g, n)->props, "pkg.torch.onnx.fx_node") != NULL)
+            return true;
+    return false;
+}
+
 void ebb_noted_sources(ebb_noted *noted, const ebb_graph *g, ebb_node n, const char *begin)
 {
     const char *at = ebb_props_get(g, &ebb_node_of(g, n)->props, "pkg.torch.onnx.fx_node");

@@ -18,6 +18,9 @@ extern "C" {
 #define EBB_NOTED_KIND "pkg.torch.export.graph_signature.InputSpec.kind"
 #define EBB_NOTED_NAME "pkg.torch.onnx.original_node_name"
 
+/* Whether one of PyTorch's exporters wrote it: they tell by names or notes what they folded and merged. */
+bool ebb_is_from_pytorch(const ebb_graph *g);
+
 typedef enum ebb_noted_kind {
     EBB_NOTED_NOTHING = 0, /* no mark */
     EBB_NOTED_PARAMETER,

@@ -142,7 +142,7 @@ static bool is_named_after(const char *name, const char *call)
     return true;
 }
 
-static bool is_named_after_arithmetic(const char *name)
+bool ebb_name_is_of_arithmetic(const char *name)
 {
     static const char *const calls[] = {
         "sub",     "mul",      "div",    "exp",   "neg",        "rsub",       "sigmoid",
@@ -201,13 +201,24 @@ static bool is_zero_or_one(const ebb_tensor *t)
     return x == 0 || x == 1;
 }
 
+/* A product with it would do nothing, but for what training makes of it. */
+static bool is_identity(const ebb_tensor *t)
+{
+    const int64_t n = t->type.rank == 2 ? t->type.dims[0] : 0;
+    bool is = n > 1 && t->type.dims[1] == n && t->data != NULL;
+    for (int64_t i = 0; is && i < n * n; i++)
+        is = ebb_tensor_double(t, i) == (i % (n + 1) == 0);
+    return is;
+}
+
 /* Of a tensor without name and mark, in the slot of a weight. */
 static ebb_weight judge_slot(const ebb_judge *j, ebb_value v, const readers *r, ebb_look look)
 {
     enum { ENOUGH = 64 }; // elements, to say something against a slot
     const ebb_value_info *info = ebb_value_of(j->g, v);
     int64_t elements;
-    if (is_constant_by_look(look) && ebb_type_elements(info->type, &elements) && elements >= ENOUGH)
+    if (is_constant_by_look(look) && ebb_type_elements(info->type, &elements) &&
+        elements >= ENOUGH && !(r->product && is_identity(info->tensor)))
         return no_weight();
     if (look == EBB_LOOK_EQUAL && r->norm && is_zero_or_one(info->tensor))
         return no_weight(); // what a norm without scale and bias is given
@@ -235,6 +246,9 @@ static ebb_weight judge_operand(const ebb_judge *j, ebb_value v, const readers *
         return no_weight();
     if (elements < 2) // but for the temperature of a softmax
         return j->marked && is_named_after(name, "exp") ? doubtful(computed) : no_weight();
+    if (look == EBB_LOOK_EQUAL && one_axis && by_dynamo && !r->parameter &&
+        ebb_name_is_of_arithmetic(name))
+        return doubtful(computed);
     if (look == EBB_LOOK_EQUAL) // a scale for each channel; a number for all would be one number
         return one_axis && (r->parameter || (r->scales && !is_zero_or_one(info->tensor)))
                    ? sure(NULL)
@@ -243,7 +257,7 @@ static ebb_weight judge_operand(const ebb_judge *j, ebb_value v, const readers *
         return doubtful(ebb_look_words(look));
     if (one_axis && r->parameter)
         return sure(NULL);
-    if (by_dynamo && (is_named_after_arithmetic(name) || (r->parameter && r->noted)))
+    if (by_dynamo && (ebb_name_is_of_arithmetic(name) || (r->parameter && r->noted)))
         return doubtful(computed);
     if (r->less)
         return doubtful("it is subtracted or divided by, as means and deviations are");

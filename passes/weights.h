@@ -17,6 +17,9 @@ typedef struct ebb_judge {
 
 ebb_status ebb_weight_judge(ebb_judge *j, ebb_value v, ebb_weight *weight);
 
+/* "mul_3": dynamo names what it folded after the call that made it. */
+bool ebb_name_is_of_arithmetic(const char *name);
+
 #ifdef __cplusplus
 }
 #endif

@@ -3,12 +3,13 @@
 #include "api/doctor/doctor.h"
 
 #include "onnx/graph/infer.h"
-#include "passes/primal/copied.h"
-#include "passes/primal/dropped.h"
+#include "passes/mended/copied.h"
+#include "passes/mended/dropped.h"
 #include "passes/primal/habit.h"
 #include "passes/primal/lost.h"
-#include "passes/primal/merged.h"
-#include "passes/primal/unfolded.h"
+#include "passes/mended/looked_up.h"
+#include "passes/mended/merged.h"
+#include "passes/mended/unfolded.h"
 #include "passes/passes.h"
 #include "passes/pipeline.h"
 #include "passes/pipeline_text.h"
@@ -187,6 +188,8 @@ static const struct mended {
     {EBB_REPEATED, "repeated-parameters",
      "parameters that the exporter repeated, as a token for each row of the batch; each is there "
      "once again"},
+    {EBB_LOOKED_UP, "looked-up-parameters",
+     "tables of places that the exporter looked up in before the run; each is a table again"},
     {EBB_DROPPED, "dropped-biases",
      "biases that the exporter left out, as they were zero; they are there again"},
 };

@@ -2,7 +2,9 @@
 #include "passes/primal/lost.h"
 
 #include "passes/common.h"
-#include "passes/primal/copied.h"
+#include "passes/mended/copied.h"
+#include "passes/mended/merged.h"
+#include "passes/noted.h"
 #include "passes/trainable.h"
 
 typedef struct findings {
@@ -59,16 +61,6 @@ static const char *input_name(const ebb_graph *g, ebb_node n, uint32_t slot)
 static const char *call_of(const ebb_graph *g, ebb_node n)
 {
     return ebb_props_get(g, &ebb_node_of(g, n)->props, "pkg.torch.onnx.fx_node");
-}
-
-bool ebb_is_from_pytorch(const ebb_graph *g)
-{
-    if (g->model->torchscript)
-        return true;
-    EBB_EACH_NODE(g, n)
-        if (call_of(g, n) != NULL)
-            return true;
-    return false;
 }
 
 static bool may_hold_norm(ebb_op op)
@@ -198,13 +190,6 @@ static ebb_status find_folded_norms(findings *f)
 
 /* ---- merged parameters ---- */
 
-bool ebb_is_own_slot(const ebb_graph *g, ebb_use use)
-{
-    ebb_op op = ebb_node_of(g, use.node)->op;
-    char slot = ebb_op_slot(op, use.slot);
-    return slot == 'O' || slot == 'R' || op == EBB_OP_ADD;
-}
-
 bool ebb_is_shared(const ebb_graph *g, ebb_value v)
 {
     const ebb_value_info *info = ebb_value_of(g, v);
@@ -272,12 +257,14 @@ static ebb_status find_nameless(findings *f)
     ebb_value first = EBB_NO_VALUE;
     size_t count = 0;
     char *names = NULL;
+    ebb_trainable_source source;
+    ebb_weight *list = EBB_NEW(f->arena, ebb_weight, g->value_count);
+    if (list == NULL)
+        return ebb_error_memory();
+    EBB_TRY(ebb_weights_judge(list, &source, g, f->arena));
     for (size_t i = 0; i < g->initializer_count; i++) {
         ebb_value v = g->initializers[i];
-        const ebb_value_info *info = ebb_value_of(g, v);
-        if (!ebb_trainable_candidate(g, v) || info->type->rank < 2 ||
-            info->role == EBB_ROLE_PARAMETER || !ebb_name_is_anonymous(ebb_value_name(g, v)) ||
-            !ebb_feeds_weight_slot(g, v))
+        if (!list[v.i].lost)
             continue;
         if (count++ < NAMED)
             names = ebb_arena_printf(f->arena, "%s%s%s", names != NULL ? names : "",

@@ -11,7 +11,7 @@ extern "C" {
 typedef enum ebb_lost_kind {
     EBB_LOST_BATCH_NORM, /* folded into the convolution before it, in inference mode */
     EBB_LOST_SHARING,    /* equal parameters merged into one: training ties them */
-    EBB_LOST_NAME,       /* a parameter that is an anonymous constant, and so is not trained */
+    EBB_LOST_NAME,       /* a weight without the name that its module gave it; it is trained */
     EBB_LOST_TIE,        /* one parameter that is stored twice: training would part the two */
     EBB_LOST_DETACH,     /* detach(): gradients would pass where none did */
     EBB_LOST_KIND_COUNT
@@ -33,12 +33,7 @@ typedef struct ebb_lost {
  * left: a convolution with bias and ReLU may have been written so. After ebb_merged_part. */
 ebb_status ebb_lost_list(ebb_lost **list, size_t *count, const ebb_graph *g, ebb_arena *arena);
 
-/* Whether one of PyTorch's exporters wrote it: they tell by names or notes what they folded and merged. */
-bool ebb_is_from_pytorch(const ebb_graph *g);
-
-/* Whether a parameter is used here as the scale or bias of one operator. */
-bool ebb_is_own_slot(const ebb_graph *g, ebb_use use);
-/* Whether v is used so by several operators, and for nothing else: merged, or shared on purpose. */
+/* Whether v is the scale or bias of several operators, and for nothing else: merged, or shared on purpose. */
 bool ebb_is_shared(const ebb_graph *g, ebb_value v);
 
 #ifdef __cplusplus

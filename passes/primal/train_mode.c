@@ -16,12 +16,13 @@
  * share their statistics get their own again. What an exporter lost for good is noted (lost.h).
  */
 #include "passes/common.h"
-#include "passes/primal/copied.h"
+#include "passes/mended/copied.h"
 #include "passes/primal/drop_path.h"
-#include "passes/primal/dropped.h"
+#include "passes/mended/dropped.h"
 #include "passes/primal/lost.h"
-#include "passes/primal/merged.h"
-#include "passes/primal/unfolded.h"
+#include "passes/mended/looked_up.h"
+#include "passes/mended/merged.h"
+#include "passes/mended/unfolded.h"
 #include "passes/passes.h"
 #include "passes/trainable.h"
 
@@ -58,6 +59,7 @@ static ebb_status part_merged(ebb_edit *e)
     EBB_TRY(ebb_merged_part(e->g, e->scratch));
     EBB_TRY(tell_mended(e, EBB_COPIED_AS, "stored twice by the exporter, one again"));
     EBB_TRY(tell_mended(e, EBB_REPEATED, "repeated by the exporter, once again"));
+    EBB_TRY(tell_mended(e, EBB_LOOKED_UP, "looked up by the exporter, tables again"));
     EBB_TRY(tell_mended(e, EBB_DROPPED, "of zeros dropped by the exporter, there again"));
     for (size_t i = 0; i < g->initializer_count && names != NULL; i++) {
         ebb_value v = g->initializers[i];

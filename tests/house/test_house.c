@@ -59,7 +59,9 @@ static const struct {
     /* what a graph becomes: a room of the pipeline may ask those before it, and the top */
     {"passes", {"passes/budget/", "rewrite/", "onnx/", RULER}},
     {"passes/flatten", {"passes/.", "rewrite/", "onnx/", RULER}},
-    {"passes/primal", {"passes/.", "passes/flatten/", "rewrite/", "onnx/", RULER, "ebb.h"}},
+    {"passes/mended", {"passes/.", "passes/mended/.", "onnx/"}},
+    {"passes/primal",
+     {"passes/.", "passes/flatten/", "passes/mended/", "rewrite/", "onnx/", RULER, "ebb.h"}},
     {"passes/exported", {"passes/.", "rewrite/", "kernels/math/philox.h", "onnx/", RULER}},
     {"passes/gradient", {"passes/.", "passes/flatten/", "rewrite/", "onnx/", RULER}},
     {"passes/speed", {"passes/.", "rewrite/", "onnx/", RULER}},

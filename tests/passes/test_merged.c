@@ -13,7 +13,7 @@
 #include "exec/run/program.h"
 #include "onnx/file/file.h"
 #include "onnx/graph/infer.h"
-#include "passes/primal/merged.h"
+#include "passes/mended/merged.h"
 #include "passes/trainable.h"
 
 #define HEAD "<ir_version: 10, opset_import: [\"\" : 20]>\n"

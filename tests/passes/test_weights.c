@@ -99,6 +99,11 @@ static double slope(int64_t i) // of 8 heads, and of 4 more between them
     return i < 8 ? pow(2, -(double)(i + 1)) : pow(2, -0.5 - (double)(i - 8));
 }
 
+static double identity(int64_t i) // of 8 columns
+{
+    return i % 9 == 0;
+}
+
 static double power(int64_t i)
 {
     return pow(10, -(double)i / 8);
@@ -283,6 +288,14 @@ static void constants_are_told_by_their_values(void **state)
             {"MatMul", "8x8", 1, mask, NULL, NULL}, {"MatMul", "64x64", 1, window, NULL, NULL});
 }
 
+static void an_identity_that_is_multiplied_by_is_a_fresh_weight(void **state)
+{
+    (void)state;
+    for (int marked = 0; marked < 2; marked++)
+        ARE(EBB_SURE_WEIGHT, marked != 0, {"MatMul", "8x8", 1, identity, NULL, NULL});
+    ARE(EBB_NO_WEIGHT, true, {"Add", "8x8", 1, identity, NULL, NULL});
+}
+
 static void slopes_of_heads_are_no_weights(void **state)
 {
     (void)state;
@@ -409,6 +422,7 @@ static void what_was_made_of_weights_is_doubtful_and_says_why(void **state)
         {{"Mul", "1", 1, drawn, "exp", NULL}, true, "computed from weights"},
         {{"Mul", "8x1", 1, drawn, "exp_1", NULL}, true, "computed from weights"},
         {{"Mul", "8x1", 1, drawn, "sub_1", NULL}, true, "computed from weights"},
+        {{"Mul", "8x1x1", 1, quarter, "sub_1", NULL}, true, "computed from weights"},
         {{"Add", "1x8x8", 1, drawn, NULL, "args = (%x, %p_mlp_bias)"},
          true,
          "computed from weights"},
@@ -618,6 +632,7 @@ int main(void)
         cmocka_unit_test(states_of_a_cell_are_no_weights),
         cmocka_unit_test(constants_are_told_by_their_values),
         cmocka_unit_test(a_fresh_scale_of_one_number_for_each_channel_is_a_weight),
+        cmocka_unit_test(an_identity_that_is_multiplied_by_is_a_fresh_weight),
         cmocka_unit_test(slopes_of_heads_are_no_weights),
         cmocka_unit_test(a_table_of_sines_is_held_fixed_and_named_though_it_is_marked),
         cmocka_unit_test(a_norm_without_scale_and_bias_has_none),

@@ -1,6 +1,6 @@
 /* copied.h: parameters that an exporter stored twice, made one again. */
-#ifndef EBB_PASSES_PRIMAL_COPIED_H
-#define EBB_PASSES_PRIMAL_COPIED_H
+#ifndef EBB_PASSES_MENDED_COPIED_H
+#define EBB_PASSES_MENDED_COPIED_H
 
 #include "onnx/graph/graph.h"
 

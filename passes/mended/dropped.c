@@ -7,7 +7,7 @@
  * the node still names the parameter; so it does of a batch norm whose bias was zero when it was folded
  * into a convolution.
  */
-#include "passes/primal/dropped.h"
+#include "passes/mended/dropped.h"
 
 #include <stdio.h>
 

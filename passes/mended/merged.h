@@ -1,6 +1,6 @@
 /* merged.h: initializers that an exporter made one because their values were equal, parted again. */
-#ifndef EBB_PASSES_PRIMAL_MERGED_H
-#define EBB_PASSES_PRIMAL_MERGED_H
+#ifndef EBB_PASSES_MENDED_MERGED_H
+#define EBB_PASSES_MENDED_MERGED_H
 
 #include "onnx/graph/graph.h"
 
@@ -12,13 +12,16 @@ extern "C" {
 #define EBB_MERGED_WITH "ebb.merged_with"
 
 /* Gives its own initializer to each use that the file tells apart; see merged.c. And undoes the rest of
- * what folding did to parameters: copied.h, unfolded.h, dropped.h. Values of the graph stay what they
+ * what folding did to parameters: copied.h, unfolded.h, looked_up.h, dropped.h. Values of the graph stay what they
  * are. Once is enough: a second call finds nothing. */
 ebb_status ebb_merged_part(ebb_graph *g, ebb_arena *scratch);
 
 /* An initializer like `from`, under a name made from `name`: bytes, role, metadata, and drawn as it
  * is in a skeleton. */
 ebb_status ebb_initializer_copy(ebb_graph *g, ebb_value from, const char *name, ebb_value *copy);
+
+/* Whether a parameter is used here as the scale or bias of one operator. */
+bool ebb_is_own_slot(const ebb_graph *g, ebb_use use);
 
 #ifdef __cplusplus
 }

@@ -8,10 +8,10 @@
  * PyTorch's exporters write a shared parameter once, under its name; so what has no name of its own and
  * holds the numbers of one that has is a copy.
  */
-#include "passes/primal/copied.h"
+#include "passes/mended/copied.h"
 
 #include "onnx/graph/build.h"
-#include "passes/primal/lost.h"
+#include "passes/noted.h"
 #include "passes/trainable.h"
 
 /* Its bytes say something: they are not one element over and over. */

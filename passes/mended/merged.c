@@ -16,15 +16,15 @@
  * The latter two are believed where all elements are equal: that is what merging by value finds in
  * fresh layers, while weights that are tied on purpose hold numbers of their own.
  */
-#include "passes/primal/merged.h"
+#include "passes/mended/merged.h"
 
 #include "passes/common.h"
 #include "passes/noted.h"
-#include "passes/primal/copied.h"
-#include "passes/primal/dropped.h"
-#include "passes/primal/lost.h"
+#include "passes/mended/copied.h"
+#include "passes/mended/dropped.h"
 #include "passes/slots.h"
-#include "passes/primal/unfolded.h"
+#include "passes/mended/looked_up.h"
+#include "passes/mended/unfolded.h"
 #include "passes/trainable.h"
 
 /* ---- copies ---- */
@@ -76,6 +76,13 @@ static const char *only_one_that_ends_in(const ebb_noted *s, const char *end)
         found = s->name[i];
     }
     return found;
+}
+
+bool ebb_is_own_slot(const ebb_graph *g, ebb_use use)
+{
+    ebb_op op = ebb_node_of(g, use.node)->op;
+    char slot = ebb_op_slot(op, use.slot);
+    return slot == 'O' || slot == 'R' || op == EBB_OP_ADD;
 }
 
 /* Where one call has one such operand, which is its own. */
@@ -352,5 +359,6 @@ ebb_status ebb_merged_part(ebb_graph *g, ebb_arena *scratch)
     EBB_TRY(each_use(&m, part_use));
     EBB_TRY(ebb_dropped_restore(g, scratch));
     EBB_TRY(ebb_copied_join(g, scratch));
-    return ebb_repeated_shrink(g);
+    EBB_TRY(ebb_repeated_shrink(g));
+    return ebb_looked_up_restore(g);
 }

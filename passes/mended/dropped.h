@@ -1,6 +1,6 @@
 /* dropped.h: biases that an exporter left out because they were zero, put back. */
-#ifndef EBB_PASSES_PRIMAL_DROPPED_H
-#define EBB_PASSES_PRIMAL_DROPPED_H
+#ifndef EBB_PASSES_MENDED_DROPPED_H
+#define EBB_PASSES_MENDED_DROPPED_H
 
 #include "onnx/graph/graph.h"
 

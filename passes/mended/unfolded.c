@@ -10,10 +10,10 @@
  * constant that was repeated becomes one that is not, and what is left of it tells whether it is a
  * weight.
  */
-#include "passes/primal/unfolded.h"
+#include "passes/mended/unfolded.h"
 
 #include "onnx/graph/build.h"
-#include "passes/primal/lost.h"
+#include "passes/noted.h"
 #include "passes/trainable.h"
 
 enum { LEAST = 8 }; // elements that are left: fewer say nothing
@@ -36,12 +36,14 @@ static bool repeats(const ebb_tensor *t, int axis)
     return true;
 }
 
-/* Neither a name nor a mark of a module's state. */
-static bool is_folded(const ebb_graph *g, ebb_value v)
+bool ebb_initializer_is_folded(const ebb_graph *g, ebb_value v)
 {
-    const char *kind = ebb_props_get(g, &ebb_value_of(g, v)->props,
-                                     "pkg.torch.export.graph_signature.InputSpec.kind");
-    return kind == NULL && (!g->model->torchscript || ebb_name_is_anonymous(ebb_value_name(g, v)));
+    const ebb_value_info *info = ebb_value_of(g, v);
+    const char *kind = ebb_props_get(g, &info->props, EBB_NOTED_KIND);
+    return ebb_trainable_candidate(g, v) && info->tensor->data != NULL && info->use_count > 0 &&
+           kind == NULL &&
+           (!g->model->torchscript || ebb_name_is_anonymous(ebb_value_name(g, v))) &&
+           (info->flags & (EBB_IS_INPUT | EBB_IS_OUTPUT | EBB_IS_STATE | EBB_IS_CAPTURED)) == 0;
 }
 
 /* Which axes of v shrink to one; 0: none. */
@@ -52,10 +54,9 @@ static unsigned repeated_axes(const ebb_graph *g, ebb_value v)
     const size_t element = ebb_dtype_bits((ebb_dtype)info->type->dtype) / 8;
     unsigned axes = 0;
     int64_t left;
-    if (!ebb_trainable_candidate(g, v) || t->data == NULL || t->type.rank < 2 || t->type.rank > 8 ||
-        !ebb_type_elements(&t->type, &left) || left < LEAST || !info->use_count || element == 0 ||
-        t->bytes / element != (size_t)left || t->bytes % element != 0 || !is_folded(g, v) ||
-        (info->flags & (EBB_IS_INPUT | EBB_IS_OUTPUT | EBB_IS_STATE | EBB_IS_CAPTURED)) != 0)
+    if (!ebb_initializer_is_folded(g, v) || t->type.rank < 2 || t->type.rank > 8 ||
+        !ebb_type_elements(&t->type, &left) || left < LEAST || element == 0 ||
+        t->bytes / element != (size_t)left || t->bytes % element != 0)
         return 0;
     for (int k = 0; k < t->type.rank; k++) {
         if (t->type.dims[k] < 2 || !repeats(t, k))
@@ -86,33 +87,47 @@ static void gather_first(unsigned char *to, const ebb_tensor *t, unsigned axes)
     }
 }
 
+ebb_status ebb_initializer_restate(ebb_graph *g, ebb_value *made, ebb_value v, const ebb_type *type,
+                                   const void *bytes, const char *mark)
+{
+    EBB_TRY(ebb_graph_add_initializer(g, made, "mended", type, bytes, EBB_ROLE_NONE));
+    for (size_t i = 0; i < ebb_value_of(g, v)->props.count; i++) {
+        ebb_prop p = ebb_value_of(g, v)->props.list[i];
+        EBB_TRY(ebb_props_set(g, &ebb_value_of(g, *made)->props, ebb_text(g, p.key),
+                              ebb_text(g, p.value)));
+    }
+    return ebb_props_set(g, &ebb_value_of(g, *made)->props, mark, "1");
+}
+
+ebb_status ebb_initializer_give_way(ebb_graph *g, ebb_value v, ebb_value made, ebb_value y,
+                                    ebb_arena *scratch)
+{
+    const char *name = ebb_arena_strdup(scratch, ebb_value_name(g, v));
+    if (name == NULL)
+        return ebb_error_memory();
+    EBB_TRY(ebb_value_replace(g, v, y));
+    ebb_graph_remove_initializer(g, v);
+    return ebb_value_rename(g, made, name);
+}
+
 static ebb_status shrink(ebb_graph *g, ebb_value v, unsigned axes, ebb_arena *scratch)
 {
     const ebb_tensor *t = ebb_value_of(g, v)->tensor;
     ebb_type type = t->type, whole = t->type;
     ebb_value small;
     unsigned char *bytes = EBB_NEW(scratch, unsigned char, t->bytes);
-    const char *name = ebb_arena_strdup(scratch, ebb_value_name(g, v));
-    if (bytes == NULL || name == NULL)
+    if (bytes == NULL)
         return ebb_error_memory();
     for (int k = 0; k < type.rank; k++)
         if ((axes >> k & 1) != 0)
             type.dims[k] = 1;
     gather_first(bytes, t, axes);
-    EBB_TRY(ebb_graph_add_initializer(g, &small, "repeated", &type, bytes, EBB_ROLE_NONE));
-    for (size_t i = 0; i < ebb_value_of(g, v)->props.count; i++) {
-        ebb_prop p = ebb_value_of(g, v)->props.list[i];
-        EBB_TRY(ebb_props_set(g, &ebb_value_of(g, small)->props, ebb_text(g, p.key),
-                              ebb_text(g, p.value)));
-    }
-    EBB_TRY(ebb_props_set(g, &ebb_value_of(g, small)->props, EBB_REPEATED, "1"));
+    EBB_TRY(ebb_initializer_restate(g, &small, v, &type, bytes, EBB_REPEATED));
     ebb_build b = ebb_build_at(g, ebb_first(g), EBB_PHASE_NONE, NULL);
     ebb_value expanded =
         ebb_emit(&b, EBB_OP_EXPAND, small, ebb_const_ints(&b, whole.dims, (uint32_t)whole.rank));
     EBB_TRY(b.status);
-    EBB_TRY(ebb_value_replace(g, v, expanded));
-    ebb_graph_remove_initializer(g, v);
-    return ebb_value_rename(g, small, name);
+    return ebb_initializer_give_way(g, v, small, expanded, scratch);
 }
 
 ebb_status ebb_repeated_shrink(ebb_graph *g)
