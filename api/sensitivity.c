@@ -29,6 +29,7 @@
 #include "exec/run/program.h"
 #include "onnx/file/sink.h"
 #include "passes/memory/lossy/code_sites.h"
+#include "passes/memory/sign.h"
 #include "passes/pipeline.h"
 
 enum { GROUP = 256 }; /* quantise's own default */

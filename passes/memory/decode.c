@@ -1,8 +1,6 @@
 /* decode.c: encoders after makers, decoders before readers. */
 #include "passes/memory/decode.h"
 
-#include <math.h>
-
 static bool reads_bytes(const ebb_graph *g, ebb_node n, uint32_t slot)
 {
     ebb_op op = ebb_node_of(g, n)->op;
@@ -71,73 +69,5 @@ ebb_status ebb_decode_before(ebb_edit *e, ebb_use use, ebb_decode_fn decode, voi
     for (uint32_t i = 0; i < ebb_node_of(g, use.node)->in_count; i++)
         if (ebb_same_value(ebb_in(g, use.node, i), old) && reads_bytes(g, use.node, i))
             EBB_TRY(ebb_node_set_input(g, use.node, i, made));
-    return NULL;
-}
-
-/* ---- signs ---- */
-
-/* An absent bound is infinite; false where one is not constant or no float. */
-static bool bound(const ebb_graph *g, ebb_value v, double *x)
-{
-    return v.i == 0 || (ebb_scalar_of(g, v, x) && *x == (double)(float)*x);
-}
-
-bool ebb_asks_sign(const ebb_graph *g, ebb_use use, ebb_sign_question *q)
-{
-    ebb_attrs attrs = ebb_node_attrs(g, use.node);
-    *q = (ebb_sign_question){-(double)INFINITY, (double)INFINITY, 0};
-    if (use.slot != 1)
-        return false;
-    switch (ebb_node_of(g, use.node)->op) {
-    case EBB_OP_RELU_GRAD:
-        q->low = 0;
-        return true;
-    case EBB_OP_LEAKY_RELU_GRAD:
-        q->low = 0;
-        q->alpha = ebb_attr_float(&attrs, "alpha", 0.01);
-        return q->alpha != 0 && !isnan(q->alpha);
-    case EBB_OP_CLIP_GRAD:
-        return bound(g, ebb_in(g, use.node, 2), &q->low) &&
-               bound(g, ebb_in(g, use.node, 3), &q->high);
-    default:
-        return false;
-    }
-}
-
-static ebb_value existing_mask(const ebb_graph *g, ebb_value v, const ebb_sign_question *q)
-{
-    const ebb_value_info *info = ebb_value_of(g, v);
-    for (size_t i = 0; i < info->use_count; i++) {
-        ebb_node n = info->uses[i].node;
-        ebb_attrs attrs = ebb_node_attrs(g, n);
-        if (ebb_node_of(g, n)->op == EBB_OP_PACK_SIGN && !ebb_is_backward(g, n) &&
-            ebb_attr_float(&attrs, "low", 0) == q->low &&
-            ebb_attr_float(&attrs, "high", (double)INFINITY) == q->high)
-            return ebb_out(g, n, 0);
-    }
-    return EBB_NO_VALUE;
-}
-
-ebb_status ebb_answer_sign(ebb_edit *e, ebb_use use, ebb_value root, const ebb_sign_question *q)
-{
-    ebb_graph *g = e->g;
-    ebb_value mask = existing_mask(g, root, q), old = ebb_out(g, use.node, 0);
-    if (mask.i == 0) {
-        ebb_build f = ebb_encode_after(e, root);
-        if (q->low != 0)
-            ebb_with_float(&f, "low", q->low);
-        if (!isinf(q->high))
-            ebb_with_float(&f, "high", q->high);
-        mask = ebb_emit(&f, EBB_OP_PACK_SIGN, root);
-        EBB_TRY(f.status);
-    }
-    ebb_build b = ebb_edit_build(e, use.node, EBB_PHASE_NONE);
-    b.name = ebb_text(g, ebb_node_of(g, use.node)->name);
-    if (q->alpha != 0)
-        ebb_with_float(&b, "alpha", q->alpha);
-    ebb_value made = ebb_emit(&b, EBB_OP_MASK_GRAD, ebb_in(g, use.node, 0), mask);
-    EBB_TRY(b.status);
-    EBB_TRY(ebb_edit_replace(e, old, made));
-    ebb_edit_remove(e, use.node);
     return NULL;
 }

@@ -45,17 +45,6 @@ typedef ebb_value (*ebb_decode_fn)(void *context, ebb_build *b, const ebb_type *
  * the same shape share it. */
 ebb_status ebb_decode_before(ebb_edit *e, ebb_use use, ebb_decode_fn decode, void *context);
 
-/* ---- readers that ask but for a sign ---- */
-
-typedef struct ebb_sign_question { /* is low < v < high? dx = dy where it is, else alpha dy */
-    double low, high, alpha;
-} ebb_sign_question;
-
-/* Whether the use asks no more than that: ReluGrad, LeakyReluGrad, ClipGrad of constant bounds. */
-bool ebb_asks_sign(const ebb_graph *g, ebb_use use, ebb_sign_question *q);
-/* Its node becomes a MaskGrad of a mask made of root in the forward, shared where there is one. */
-ebb_status ebb_answer_sign(ebb_edit *e, ebb_use use, ebb_value root, const ebb_sign_question *q);
-
 #ifdef __cplusplus
 }
 #endif

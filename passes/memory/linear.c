@@ -2,6 +2,7 @@
 #include "passes/memory/linear.h"
 
 #include "exec/weigh/memory.h"
+#include "passes/memory/decode.h"
 
 #include <math.h>
 
@@ -169,11 +170,9 @@ ebb_status ebb_linear_visit(ebb_edit *e, const ebb_linear_plan *plan)
 ebb_build ebb_linear_after(ebb_edit *e, const ebb_linear_group *group, ebb_value *matrix)
 {
     ebb_graph *g = e->g;
-    ebb_node maker = ebb_value_of(g, group->root)->producer;
-    ebb_build b = ebb_edit_build(e, maker.i != 0 ? ebb_next(g, maker) : ebb_first(g), EBB_FORWARD);
+    ebb_build b = ebb_encode_after(e, group->root);
     const ebb_type *t = ebb_value_of(g, group->root)->type;
     const int64_t dims[2] = {group->n, group->d};
-    b.name = ebb_value_name(g, group->root);
     *matrix = group->root;
     if (t->rank != 2 || t->dims[0] != group->n)
         *matrix = ebb_emit_reshape(&b, group->root, dims, 2);

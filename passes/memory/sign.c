@@ -1,6 +1,8 @@
 /* sign.c: questions about the sign of a value, and their answers from bits. */
 #include "passes/memory/sign.h"
 
+#include "passes/memory/decode.h"
+
 #include <math.h>
 
 typedef ebb_sign_question question;
@@ -67,6 +69,12 @@ question ebb_sign_asked(const ebb_graph *g, ebb_node n)
     return q;
 }
 
+bool ebb_asks_sign(const ebb_graph *g, ebb_use use, question *q)
+{
+    *q = ebb_sign_asked(g, use.node);
+    return use.slot == 1 && q->v.i != 0 && !q->compares && q->refused == NULL;
+}
+
 bool ebb_sign_same(const question *a, const question *b)
 {
     return ebb_same_value(a->v, b->v) && a->low == b->low && a->high == b->high;
@@ -90,12 +98,9 @@ static ebb_value existing_mask(const ebb_graph *g, const question *q)
 ebb_status ebb_sign_mask(ebb_edit *e, const question *q)
 {
     ebb_graph *g = e->g;
-    ebb_node maker = ebb_value_of(g, q->v)->producer;
     ebb_value m = existing_mask(g, q), old = ebb_out(g, q->node, 0), made;
     if (m.i == 0) {
-        ebb_node after = maker.i != 0 ? ebb_next(g, maker) : ebb_first(g);
-        ebb_build b = ebb_edit_build(e, after, EBB_FORWARD);
-        b.name = ebb_value_name(g, q->v);
+        ebb_build b = ebb_encode_after(e, q->v);
         if (q->low != 0)
             ebb_with_float(&b, "low", q->low);
         if (!isinf(q->high))

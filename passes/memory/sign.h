@@ -24,6 +24,9 @@ typedef struct ebb_sign_question {
 /* What node n of the backward asks. v may be a value of the backward. */
 ebb_sign_question ebb_sign_asked(const ebb_graph *g, ebb_node n);
 
+/* Whether the use asks no more than that: ReluGrad, LeakyReluGrad, ClipGrad of constant bounds. */
+bool ebb_asks_sign(const ebb_graph *g, ebb_use use, ebb_sign_question *q);
+
 /* Whether one mask answers both. */
 bool ebb_sign_same(const ebb_sign_question *a, const ebb_sign_question *b);
 

@@ -1,9 +1,10 @@
 /* code_sites.c: which saved tensors bear to be coded, by what reads them. */
 #include "passes/memory/lossy/code_sites.h"
 
-#include <math.h>
-
 #include "exec/weigh/estimate.h"
+#include "passes/memory/sign.h"
+
+#include <math.h>
 
 typedef enum reading { /* how a reader takes an error of what it reads */
                        READS_LINEAR,
@@ -160,7 +161,8 @@ ebb_status ebb_code_site_decode(ebb_edit *e, const ebb_code_site *p, ebb_decode_
         ebb_value read = ebb_in(e->g, p->reads[i].node, p->reads[i].slot);
         if (reading_of(e->g, p->reads[i]) == READS_SIGN) {
             (void)ebb_asks_sign(e->g, p->reads[i], &q);
-            EBB_TRY(ebb_answer_sign(e, p->reads[i], p->root, &q));
+            q.v = p->root;
+            EBB_TRY(ebb_sign_mask(e, &q));
         } else if (reading_of(e->g, p->reads[i]) == LETS_GO) {
             EBB_TRY(ebb_node_set_input(e->g, p->reads[i].node, p->reads[i].slot, EBB_NO_VALUE));
         } else if (!ebb_op_has(ebb_producer_op(e->g, read), EBB_DECODES)) // the other operand's

@@ -23,6 +23,7 @@
  */
 #include "exec/weigh/estimate.h"
 #include "passes/common.h"
+#include "passes/memory/decode.h"
 #include "passes/memory/lossy/few_bit_table.h"
 #include "passes/passes.h"
 
@@ -282,11 +283,9 @@ static ebb_value list_of(ebb_build *b, ebb_dtype dtype, const double *list, int6
 static ebb_status rewrite(ebb_edit *e, const site *s, const ebb_few_bit_table *table)
 {
     ebb_graph *g = e->g;
-    ebb_node maker = ebb_value_of(g, s->x)->producer;
     ebb_dtype dtype = (ebb_dtype)ebb_value_of(g, s->x)->type->dtype;
     int64_t levels = INT64_C(1) << table->bits;
-    ebb_build f = ebb_edit_build(e, maker.i != 0 ? ebb_next(g, maker) : ebb_first(g), EBB_FORWARD);
-    f.name = ebb_value_name(g, s->x);
+    ebb_build f = ebb_encode_after(e, s->x);
     ebb_value borders = list_of(&f, dtype, table->borders, levels - 1);
     ebb_with_int(&f, "bits", table->bits);
     ebb_value codes = ebb_emit(&f, EBB_OP_FEW_BIT, s->x, borders);

@@ -21,6 +21,7 @@
  */
 #include "exec/weigh/estimate.h"
 #include "passes/common.h"
+#include "passes/memory/decode.h"
 #include "passes/passes.h"
 
 /* Of the error of the derivative. */
@@ -121,10 +122,8 @@ static const char *weigh(ebb_offer *offer, const ebb_graph *g, const ebb_saves *
 static ebb_status rewrite(ebb_edit *e, const site *s)
 {
     ebb_graph *g = e->g;
-    ebb_node maker = ebb_value_of(g, s->x)->producer;
     bool scaled = s->kind->grad == EBB_OP_QUICK_GELU_GRAD;
-    ebb_build f = ebb_edit_build(e, maker.i != 0 ? ebb_next(g, maker) : ebb_first(g), EBB_FORWARD);
-    f.name = ebb_value_name(g, s->x);
+    ebb_build f = ebb_encode_after(e, s->x);
     ebb_with_float(&f, "low", s->kind->x0 / (scaled ? s->alpha : 1.0));
     ebb_value bits = ebb_emit(&f, EBB_OP_PACK_SIGN, s->x);
     EBB_TRY(f.status);

@@ -30,6 +30,7 @@
  */
 #include "exec/weigh/estimate.h"
 #include "passes/common.h"
+#include "passes/memory/decode.h"
 #include "passes/passes.h"
 #include "passes/memory/sign.h"
 
@@ -242,10 +243,7 @@ static ebb_status averages(state *s, ebb_value x, bool last, ebb_value *m)
     *m = s->made[x.i];
     if (m->i != 0)
         return NULL;
-    ebb_node maker = ebb_value_of(g, x)->producer;
-    ebb_build b =
-        ebb_edit_build(s->e, maker.i != 0 ? ebb_next(g, maker) : ebb_first(g), EBB_FORWARD);
-    b.name = ebb_value_name(g, x);
+    ebb_build b = ebb_encode_after(s->e, x);
     for (uint32_t i = 0; i < axes; i++)
         side[i] = s->p;
     if (last) {
