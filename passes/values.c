@@ -216,7 +216,7 @@ static bool is_equal_along(const ebb_tensor *t, axis a)
 
 /* ---- the whole ---- */
 
-static int long_axes(const ebb_type *type)
+int ebb_long_axes(const ebb_type *type)
 {
     int count = 0;
     for (int k = 0; k < type->rank; k++)
@@ -229,7 +229,7 @@ static ebb_look look_along(const ebb_tensor *t, int64_t *different)
     for (int k = 0; k < t->type.rank; k++)
         if (t->type.dims[k] >= SHORTEST && is_computed_along(t, axis_of(&t->type, k), false))
             return EBB_LOOK_COMPUTED;
-    for (int k = 0; k < t->type.rank && long_axes(&t->type) > 1; k++)
+    for (int k = 0; k < t->type.rank && ebb_long_axes(&t->type) > 1; k++)
         if (t->type.dims[k] > 1 && is_equal_along(t, axis_of(&t->type, k))) {
             *different = *different < SAMPLE ? *different : *different / t->type.dims[k];
             return EBB_LOOK_EXPANDED;
@@ -242,7 +242,7 @@ bool ebb_is_table_of_sines(const ebb_tensor *t)
     int64_t count;
     int k = 0;
     if (t->data == NULL || !ebb_dtype_is_float((ebb_dtype)t->type.dtype) ||
-        !ebb_type_elements(&t->type, &count) || count == 0 || long_axes(&t->type) != 2)
+        !ebb_type_elements(&t->type, &count) || count == 0 || ebb_long_axes(&t->type) != 2)
         return false;
     while (t->type.dims[k] == 1)
         k++;
@@ -259,7 +259,7 @@ static bool comes_again(const sample *s)
 static ebb_look look_of_numbers(const ebb_tensor *t, const sample *s)
 {
     enum { ENOUGH = 32 }; // of both signs at random, but for once in billions
-    const int axes = long_axes(&t->type);
+    const int axes = ebb_long_axes(&t->type);
     if (s->whole)
         return EBB_LOOK_WHOLE;
     if (comes_again(s))
@@ -287,7 +287,7 @@ ebb_status ebb_values_look(ebb_look *look, int64_t *different, const ebb_tensor 
         *look = EBB_LOOK_EQUAL;
     else if (s.huge)
         *look = EBB_LOOK_MASK;
-    else if (long_axes(&t->type) == 1 && count <= SAMPLE && is_powers(t, count))
+    else if (ebb_long_axes(&t->type) == 1 && count <= SAMPLE && is_powers(t, count))
         *look = EBB_LOOK_COMPUTED;
     else if (count < FEWEST)
         *look = EBB_LOOK_DRAWN;

@@ -26,6 +26,9 @@ typedef enum ebb_look {
 ebb_status ebb_values_look(ebb_look *look, int64_t *different, const ebb_tensor *t,
                            ebb_arena *scratch);
 
+/* Axes of more than one element. */
+int ebb_long_axes(const ebb_type *type);
+
 /* Whether it is a table with sines of the place in its columns, to the last bits. A few lines are read. */
 bool ebb_is_table_of_sines(const ebb_tensor *t);
 

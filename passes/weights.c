@@ -156,14 +156,6 @@ bool ebb_name_is_of_arithmetic(const char *name)
     return false;
 }
 
-static int long_axes(const ebb_type *type)
-{
-    int count = 0;
-    for (int k = 0; k < type->rank; k++)
-        count += type->dims[k] > 1;
-    return count;
-}
-
 static const char computed[] = "it was computed from weights before the run";
 
 static ebb_weight no_weight(void)
@@ -238,7 +230,7 @@ static ebb_weight judge_operand(const ebb_judge *j, ebb_value v, const readers *
 {
     const ebb_value_info *info = ebb_value_of(j->g, v);
     const char *name = ebb_value_name(j->g, v);
-    const bool one_axis = long_axes(info->type) <= 1;
+    const bool one_axis = ebb_long_axes(info->type) <= 1;
     const bool by_dynamo = j->marked;
     int64_t elements;
     if (!ebb_type_elements(info->type, &elements) || is_constant_by_look(look) ||

@@ -17,6 +17,8 @@
 
 #include "exec/data/sample.h"
 #include "onnx/file/file.h"
+#include "tests/folder.h"
+#include "tests/status.h"
 
 #define SAMPLES EBB_SOURCE_DIR "/samples/"
 #define BEFORE "differentiate,inline,fold,unroll,train-mode:statistics=onnx,dropout=off,fold,fuse,"
@@ -32,34 +34,12 @@ static const struct sample {
     {"text/char.onnx", "loss:cross-entropy,axis=-1"},
 };
 enum { SAMPLE_COUNT = sizeof samples / sizeof samples[0], CNN = 1 };
-static char folder[] = "/tmp/ebb-artifacts-XXXXXX";
-
-static void good(ebb_status status)
-{
-    if (status != NULL)
-        fail_msg("%s", ebb_status_text(status));
-}
-
-static void refused(ebb_status status, ebb_code code, const char *words)
-{
-    assert_int_equal(ebb_status_code(status), code);
-    if (strstr(ebb_status_text(status), words) == NULL)
-        fail_msg("'%s' is not in: %s", words, ebb_status_text(status));
-}
-
-static const char *in_folder(const char *name)
-{
-    static char path[128];
-    (void)snprintf(path, sizeof path, "%s/%s", folder, name);
-    return path;
-}
-
 static void empty_folder(void)
 {
     static const char *const names[] = {"training_model.onnx", "eval_model.onnx",
                                         "optimizer_model.onnx", "checkpoint"};
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
-        (void)unlink(in_folder(names[i]));
+        (void)unlink(path_of(names[i]));
 }
 
 static ebb_model *make(const struct sample *s, const char *passes)
@@ -148,7 +128,7 @@ static void memory_passes_stay_in_them(void **state)
         &samples[CNN], "gradient,optimizer:adamw,sign-mask,pool-index,drop-saves,stream,alias");
     ebb_model *m;
     size_t packed = 0;
-    good(ebb_model_read(&m, in_folder("training_model.onnx")));
+    good(ebb_model_read(&m, path_of("training_model.onnx")));
     EBB_EACH_NODE(m->graph, n)
         packed +=
             strcmp(ebb_text(m->graph, ebb_node_of(m->graph, n)->op_name), "MaxPoolPacked") == 0;
@@ -179,7 +159,7 @@ static void the_checkpoint_alone_brings_states_into_others(void **state)
     ebb_model *part = make(&samples[CNN], "gradient,optimizer:adamw,lr=0.003"), *again;
     save_and_open(part, &again);
     train(part, want, 2);
-    good(ebb_artifacts_checkpoint(part, in_folder("checkpoint"), "{\"steps\": 2}"));
+    good(ebb_artifacts_checkpoint(part, path_of("checkpoint"), "{\"steps\": 2}"));
     ebb_close(again);
     good(ebb_open(&again, folder));
     train(part, want + 2, 2);
@@ -213,8 +193,8 @@ static void an_eval_model_has_everything_at_rest(void **state)
                        "inline,fold,unroll,train-mode:dropout=off,batch-norm=frozen,fold,fuse,%s",
                        s->loss);
         good(ebb_rewrite(rest, pipeline, NULL, NULL));
-        good(ebb_open(&eval, in_folder("eval_model.onnx")));
-        good(ebb_load_weights(eval, in_folder("checkpoint")));
+        good(ebb_open(&eval, path_of("eval_model.onnx")));
+        good(ebb_load_weights(eval, path_of("checkpoint")));
         ebb_arena arena = {0};
         ebb_batch batch;
         ebb_program *p;
@@ -259,7 +239,7 @@ static void operators_bear_the_names_that_onnx_runtime_knows(void **state)
     for (size_t i = 0; i < step->graph->initializer_count; i++)
         trained +=
             ebb_value_of(step->graph, step->graph->initializers[i])->role == EBB_ROLE_PARAMETER;
-    good(ebb_model_read(&m, in_folder("training_model.onnx")));
+    good(ebb_model_read(&m, path_of("training_model.onnx")));
     const ebb_graph *g = m->graph;
     assert_true(convolutions > 1 && norms > 0);
     assert_int_equal(count_of(g, "com.microsoft", "ConvGrad"), convolutions);
@@ -277,7 +257,7 @@ static void operators_bear_the_names_that_onnx_runtime_knows(void **state)
     empty_folder();
     good(ebb_artifacts_save(m, folder, NULL));
     ebb_close(m);
-    good(ebb_model_read(&m, in_folder("training_model.onnx")));
+    good(ebb_model_read(&m, path_of("training_model.onnx")));
     assert_int_equal(count_of(m->graph, "com.microsoft", "ConvGrad"), convolutions);
     assert_int_equal(m->graph->output_count, 1 + trained);
     ebb_close(m);
@@ -298,7 +278,7 @@ static void dropout_stands_with_its_mask(void **state)
                      NULL, NULL));
     const size_t dropouts = count_of(step->graph, "ai.ebb", "Dropout");
     save_and_open(step, &again);
-    good(ebb_model_read(&m, in_folder("training_model.onnx")));
+    good(ebb_model_read(&m, path_of("training_model.onnx")));
     assert_true(dropouts > 0);
     assert_int_equal(count_of(m->graph, "", "Dropout"), dropouts);
     assert_int_equal(count_of(m->graph, "com.microsoft", "DropoutGrad"), dropouts);
@@ -337,7 +317,7 @@ static void gradients_alone_need_no_optimizer(void **state)
     (void)state;
     ebb_model *step = make(&samples[0], "gradient"), *again;
     save_and_open(step, &again);
-    assert_int_equal(access(in_folder("optimizer_model.onnx"), F_OK), -1);
+    assert_int_equal(access(path_of("optimizer_model.onnx"), F_OK), -1);
     assert_true(again->graph->output_count > 1);
     ebb_close(again);
     ebb_close(step);
@@ -381,8 +361,8 @@ static void what_has_no_place_in_them_is_refused(void **state)
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         ebb_model *step = make(&samples[CNN], cases[i].passes);
-        refused(ebb_artifacts_save(step, in_folder("none"), NULL), EBB_UNSUPPORTED, cases[i].words);
-        assert_int_equal(access(in_folder("none"), F_OK), -1);
+        refused(ebb_artifacts_save(step, path_of("none"), NULL), EBB_UNSUPPORTED, cases[i].words);
+        assert_int_equal(access(path_of("none"), F_OK), -1);
         ebb_close(step);
     }
     ebb_model *forward;
@@ -399,8 +379,8 @@ static void weights_without_bytes_are_refused(void **state)
     for (size_t i = 0; i < g->initializer_count; i++)
         if (ebb_value_of(g, g->initializers[i])->role == EBB_ROLE_PARAMETER)
             ebb_value_of(g, g->initializers[i])->tensor->data = NULL;
-    refused(ebb_artifacts_save(step, in_folder("none"), NULL), EBB_USAGE, "has no bytes");
-    assert_int_equal(access(in_folder("none"), F_OK), -1);
+    refused(ebb_artifacts_save(step, path_of("none"), NULL), EBB_USAGE, "has no bytes");
+    assert_int_equal(access(path_of("none"), F_OK), -1);
     ebb_close(step);
 }
 
@@ -420,10 +400,5 @@ int main(void)
         cmocka_unit_test(what_has_no_place_in_them_is_refused),
         cmocka_unit_test(weights_without_bytes_are_refused),
     };
-    if (mkdtemp(folder) == NULL)
-        return 1;
-    int failed = cmocka_run_group_tests(tests, NULL, NULL);
-    empty_folder();
-    (void)rmdir(folder);
-    return failed;
+    return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }

@@ -10,6 +10,7 @@
 #include "ebb.h"
 #include "onnx/file/file.h"
 #include "onnx/graph/infer.h"
+#include "tests/status.h"
 
 #define TEXT                                                                                   \
     "<ir_version: 10, opset_import: [\"\" : 20]> "                                             \
@@ -23,12 +24,6 @@
     "w = Reshape (all, shape) }"
 
 static const float inputs[6] = {0, 1, 2, 3, 4, 5};
-
-static void good(ebb_status status)
-{
-    if (status != NULL)
-        fail_msg("%s", ebb_status_text(status));
-}
 
 /* The model run with these values, as `ebb run` does it. */
 static ebb_program *run(ebb_model **model, int64_t n, bool k, const int64_t shape[2], size_t *bound)

@@ -14,17 +14,12 @@
 
 #include "onnx/file/file.h"
 #include "onnx/graph/infer.h"
+#include "tests/status.h"
 
 #define MODEL EBB_SOURCE_DIR "/samples/digits/cnn.onnx"
 #define STEP                                                               \
     "inline,fold,train-mode:seed=0,batch-norm=train,dropout=on,fold,fuse," \
     "loss:cross-entropy,gradient,optimizer:adamw,"
-
-static void good(ebb_status status)
-{
-    if (status != NULL)
-        fail_msg("%s", ebb_status_text(status));
-}
 
 static ebb_model *make(const char *passes)
 {

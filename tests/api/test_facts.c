@@ -9,21 +9,12 @@
 
 #include <cmocka.h>
 
-#include "onnx/file/file.h"
-#include "onnx/graph/infer.h"
 #include "onnx/text/text.h"
+#include "tests/text.h"
 
 static const char linear[] =
     "<ir_version: 10, opset_import: [\"\" : 20]> g (float[n,4] x) => (float[n,3] y) <float[4,3] w> "
     "{ y = MatMul (x, w) }";
-
-static ebb_model *parse(const char *text)
-{
-    ebb_model *model;
-    assert_null(ebb_text_parse_model(&model, text));
-    assert_null(ebb_infer_graph(model->graph));
-    return model;
-}
 
 static void is(char *text, const char *expected)
 {
@@ -67,7 +58,7 @@ static void one_recipe_writes_every_step(void **state)
     is(text,
        "flatten,train-mode:dropout=off,batch-norm=frozen,fold,fuse,loss:kind=cross-entropy,axis=1,"
        "keep-output=1,drop-saves,stream,alias");
-    ebb_model *model = parse(linear);
+    ebb_model *model = model_of(linear);
     assert_null(ebb_change_pipeline(&text, model, NULL));
     is(text, "");
     assert_null(ebb_change_pipeline(&text, model, &all));
@@ -133,7 +124,7 @@ static void facts_are_those_of_the_graph(void **state)
     (void)state;
     ebb_model_facts *f;
     char *text;
-    ebb_model *model = parse(linear);
+    ebb_model *model = model_of(linear);
     assert_null(ebb_facts_of(&f, model));
     assert_int_equal(f->input_count, 1); // w is an initializer
     assert_string_equal(f->inputs[0].name, "x");

@@ -14,6 +14,7 @@
 
 #include "ebb.h"
 #include "onnx/file/file.h"
+#include "tests/status.h"
 
 enum { ROWS = 6, IN = 5, MID = 7, OUT = 3, RANK = 2 };
 
@@ -26,12 +27,6 @@ enum { ROWS = 6, IN = 5, MID = 7, OUT = 3, RANK = 2 };
 #define AFTER "gradient,optimizer:none,drop-saves,alias"
 
 static float weights[IN * MID + OUT * MID + OUT], inputs[ROWS * IN], targets[ROWS * OUT];
-
-static void good(ebb_status status)
-{
-    if (status != NULL)
-        fail_msg("%s", ebb_status_text(status));
-}
 
 static void draw(float *to, size_t count, unsigned seed)
 {

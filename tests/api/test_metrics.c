@@ -98,6 +98,9 @@ static double value_of(const ebb_metrics *m, const char *name)
     {                     \
         __VA_ARGS__, NULL \
     }
+/* Targets: a class for each row, or place; a number for each of x. */
+#define CLASSES .dropped = 1, .dtype = 7, .size = 8
+#define NUMBERS .dropped = -1, .dtype = 1, .size = 4
 #define GRAPH(in, out)                                                            \
     "<ir_version: 10, opset_import: [\"\" : 20]> g (float" in " x) => (float" out \
     " y) { y = Identity (x) }"
@@ -115,9 +118,7 @@ static void classes_are_counted_as_scikit_learn_does(void **state)
                  .names = LIST("accuracy", "top-5", "f1", "f1-macro", "miou", "perplexity"),
                  .rank = 2,
                  .dims = {12, 7},
-                 .dropped = 1,
-                 .dtype = 7,
-                 .size = 8,
+                 CLASSES,
                  .x = x,
                  .target = t};
     ebb_metrics *m = evaluate(&p);
@@ -165,9 +166,7 @@ static void the_mean_of_a_weighted_loss_is_that_of_all_rows(void **state)
                            .losses = LIST(cases[i].loss),
                            .rank = 2,
                            .dims = {12, 7},
-                           .dropped = 1,
-                           .dtype = 7,
-                           .size = 8,
+                           CLASSES,
                            .x = x,
                            .target = t};
         ebb_metrics *m = evaluate(&p);
@@ -191,9 +190,7 @@ static void masks_are_of_classes_or_of_labels(void **state)
                  .losses = LIST("dice:axis=1,ignore_index=255"),
                  .rank = 4,
                  .dims = {2, 3, 2, 2},
-                 .dropped = 1,
-                 .dtype = 7,
-                 .size = 8,
+                 CLASSES,
                  .x = x,
                  .target = image};
     ebb_metrics *m = evaluate(&p);
@@ -224,9 +221,7 @@ static void f1_of_two_classes_is_that_of_the_second(void **state)
                        .names = LIST("f1"),
                        .rank = 2,
                        .dims = {12, 2},
-                       .dropped = 1,
-                       .dtype = 7,
-                       .size = 8,
+                       CLASSES,
                        .x = x,
                        .target = t};
     ebb_metrics *m = evaluate(&p);
@@ -251,9 +246,7 @@ static void labels_are_counted_by_column(void **state)
                  .names = LIST("accuracy", "f1", "miou"),
                  .rank = 2,
                  .dims = {12, 3},
-                 .dropped = -1,
-                 .dtype = 1,
-                 .size = 4,
+                 NUMBERS,
                  .x = x,
                  .target = t};
     ebb_metrics *m = evaluate(&p);
@@ -287,9 +280,7 @@ static void numbers_far_from_zero_keep_their_r2(void **state)
                        .names = LIST("r2", "mae", "rmse"),
                        .rank = 2,
                        .dims = {12, 3},
-                       .dropped = -1,
-                       .dtype = 1,
-                       .size = 4,
+                       NUMBERS,
                        .x = x,
                        .target = y};
     ebb_metrics *m = evaluate(&p);
@@ -310,9 +301,7 @@ static void images_have_an_iou_and_texts_a_perplexity(void **state)
                  .losses = LIST("cross-entropy:axis=1,ignore_index=255"),
                  .rank = 4,
                  .dims = {2, 3, 2, 2},
-                 .dropped = 1,
-                 .dtype = 7,
-                 .size = 8,
+                 CLASSES,
                  .x = x,
                  .target = image};
     ebb_metrics *m = evaluate(&p);
@@ -360,9 +349,7 @@ static void what_does_not_fit_is_refused(void **state)
                        .losses = LIST("mse"),
                        .rank = 2,
                        .dims = {2, 2},
-                       .dropped = -1,
-                       .dtype = 1,
-                       .size = 4,
+                       NUMBERS,
                        .x = x,
                        .target = t};
     assert_null(ebb_metrics_new(&m, LIST("mse:target=other"), LIST("r2")));

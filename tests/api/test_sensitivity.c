@@ -14,6 +14,7 @@
 
 #include "onnx/file/file.h"
 #include "onnx/graph/infer.h"
+#include "tests/status.h"
 
 enum { ROWS = 4, COLUMNS = 520, OUTPUTS = 3 };
 
@@ -31,12 +32,6 @@ static const char with_dropout[] =
 
 static float xa[ROWS * COLUMNS], xb[ROWS * COLUMNS], target[ROWS * OUTPUTS],
     weights[COLUMNS * OUTPUTS];
-
-static void good(ebb_status status)
-{
-    if (status != NULL)
-        fail_msg("%s", ebb_status_text(status));
-}
 
 /* Rows of two groups of 256, from 0 to (row + 1) and to twice that, and one of 8 times 5. */
 static void fill(void)

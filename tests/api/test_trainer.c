@@ -16,6 +16,7 @@
 
 #include "ebb.h"
 #include "onnx/words/arena.h"
+#include "tests/status.h"
 
 #define DIGITS EBB_SOURCE_DIR "/samples/digits/"
 
@@ -32,12 +33,6 @@ typedef struct scene {
     int steps, epochs, evaluations, stop_at;
     ebb_trainer *trainer; /* to be stopped in its last evaluation; or NULL */
 } scene;
-
-static void good(ebb_status status)
-{
-    if (status != NULL)
-        fail_msg("%s", ebb_status_text(status));
-}
 
 static void tell(void *context, ebb_trainer *trainer, ebb_trainer_event event)
 {

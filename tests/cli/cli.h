@@ -19,10 +19,11 @@
 
 #include <cmocka.h>
 
+#include "tests/folder.h"
+
 #define EBB EBB_BINARY_DIR "/ebb"
 #define DIGITS EBB_SOURCE_DIR "/samples/digits/"
 
-static char folder[] = "/tmp/ebb-cli-XXXXXX";
 static char output[1 << 20];
 
 /* In the folder, where temporary files go as well. Exit code; what was said in `output`. */
@@ -64,33 +65,21 @@ static inline void says(const char *arguments, int code, const char *words)
              code, output, words);
 }
 
-/* The file of this name in the folder; good until the next call. */
-static inline const char *path_of(const char *name)
-{
-    static char path[1024];
-    (void)snprintf(path, sizeof path, "%s/%s", folder, name);
-    return path;
-}
-
 static inline bool exists(const char *name)
 {
     struct stat s;
     return stat(path_of(name), &s) == 0;
 }
 
-/* For cmocka: before and after all tests. */
-static inline int make_folder(void **state)
+static inline int lines_of(const char *name)
 {
-    (void)state;
-    return mkdtemp(folder) != NULL ? 0 : -1;
-}
-
-static inline int remove_folder(void **state)
-{
-    (void)state;
-    char command[256];
-    (void)snprintf(command, sizeof command, "rm -rf %s", folder);
-    return system(command);
+    int count = 0, c;
+    FILE *file = fopen(path_of(name), "r");
+    assert_non_null(file);
+    while ((c = fgetc(file)) != EOF)
+        count += c == '\n';
+    fclose(file);
+    return count;
 }
 
 #endif

@@ -568,17 +568,6 @@ static void a_trained_model_is_held_against_a_test_set(void **state)
          "--eval runs the exported model");
 }
 
-static int lines_of(const char *name)
-{
-    int count = 0, c;
-    FILE *file = fopen(path_of(name), "r");
-    assert_non_null(file);
-    while ((c = fgetc(file)) != EOF)
-        count += c == '\n';
-    fclose(file);
-    return count;
-}
-
 #define COMPARE                                                                            \
     "bench " MODEL " --run --data " DATA " --map label=target --batch 8 --steps 1 --loss " \
     "cross-entropy -o lines.jsonl "

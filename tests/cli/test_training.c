@@ -149,17 +149,6 @@ static json_t *line_of(const char *name, int number)
     return o;
 }
 
-static int lines_of(const char *name)
-{
-    int count = 0, c;
-    FILE *file = fopen(path_of(name), "r");
-    assert_non_null(file);
-    while ((c = fgetc(file)) != EOF)
-        count += c == '\n';
-    fclose(file);
-    return count;
-}
-
 static void a_log_has_a_line_a_step_and_goes_on(void **state)
 {
     (void)state;

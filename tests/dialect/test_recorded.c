@@ -21,6 +21,7 @@
 #include "onnx/graph/build.h"
 #include "onnx/file/file.h"
 #include "onnx/graph/infer.h"
+#include "tests/status.h"
 
 #define RECORD EBB_SOURCE_DIR "/tests/dialect/recorded.txt"
 
@@ -31,12 +32,6 @@ typedef struct recorded {
     char outputs[OUTPUTS][LINE];
     size_t count;
 } recorded;
-
-static void good(ebb_status status, const char *what)
-{
-    if (status != NULL)
-        fail_msg("%s: %s", what, ebb_status_text(status));
-}
 
 /* ---- numbers ---- */
 
@@ -72,7 +67,7 @@ static void compare(ebb_program *p, const char *what, const char *line)
     ebb_named got;
     int at = 0;
     assert_int_equal(sscanf(line, "%63s%n", name, &at), 1);
-    good(ebb_program_get(p, name, &got), what);
+    good_for(ebb_program_get(p, name, &got), what);
     const char *text = line + at;
     char *end;
     for (int64_t i = 0, n = size_of(&got); i < n; i++, text = end) {
@@ -87,9 +82,9 @@ static void compare(ebb_program *p, const char *what, const char *line)
 static ebb_model *model_of(const char *text, const char *what)
 {
     ebb_model *m = NULL;
-    good(ebb_text_parse_model(&m, text), what);
-    good(ebb_infer_graph(m->graph), what);
-    good(ebb_rewrite(m, "inline", NULL, NULL), what);
+    good_for(ebb_text_parse_model(&m, text), what);
+    good_for(ebb_infer_graph(m->graph), what);
+    good_for(ebb_rewrite(m, "inline", NULL, NULL), what);
     return m;
 }
 
@@ -101,8 +96,8 @@ static void outputs_agree(const recorded *c)
     EBB_EACH_NODE(m->graph, n)
         if (ebb_node_of(m->graph, n)->op == EBB_OP_UNKNOWN)
             fail_msg("%s: %s stays", c->name, ebb_node_label(m->graph, n));
-    good(ebb_program_compile(&p, m, &options), c->name);
-    good(ebb_program_step(p, NULL), c->name);
+    good_for(ebb_program_compile(&p, m, &options), c->name);
+    good_for(ebb_program_step(p, NULL), c->name);
     for (size_t k = 0; k < c->count; k++)
         compare(p, c->name, c->outputs[k]);
     ebb_program_free(p);
@@ -154,8 +149,8 @@ static ebb_status add_loss(ebb_model *m)
 static double loss_at(ebb_program *p, const char *what)
 {
     ebb_named t;
-    good(ebb_program_step(p, NULL), what);
-    good(ebb_program_get(p, "loss", &t), what);
+    good_for(ebb_program_step(p, NULL), what);
+    good_for(ebb_program_get(p, "loss", &t), what);
     return element(&t, 0);
 }
 
@@ -168,7 +163,7 @@ static void slope_agrees(ebb_program *p, const char *what, const char *x)
     (void)loss_at(p, what);
     if (ebb_program_get(p, name, &grad) != NULL)
         return;
-    good(ebb_program_get(p, x, &values), what);
+    good_for(ebb_program_get(p, x, &values), what);
     int64_t n = size_of(&grad);
     double *old = malloc((size_t)(n + 1) * sizeof *old), *at = malloc((size_t)(n + 1) * sizeof *at);
     double *way = malloc((size_t)(n + 1) * sizeof *way), slope = 0, ends[2];
@@ -182,11 +177,11 @@ static void slope_agrees(ebb_program *p, const char *what, const char *x)
         for (int64_t i = 0; i < n; i++)
             at[i] = old[i] + (side == 0 ? -1e-5 : 1e-5) * way[i];
         const ebb_named moved = {x, EBB_F64, values.rank, values.dims, at};
-        good(ebb_program_set(p, &moved), what);
+        good_for(ebb_program_set(p, &moved), what);
         ends[side] = loss_at(p, what);
     }
     const ebb_named back = {x, EBB_F64, values.rank, values.dims, old};
-    good(ebb_program_set(p, &back), what);
+    good_for(ebb_program_set(p, &back), what);
     double difference = (ends[1] - ends[0]) / 2e-5;
     if (!(fabs(slope - difference) <= 1e-6 + 1e-5 * fabs(difference)))
         fail_msg("%s: the slope along %s is %.10g, by differences %.10g", what, x, slope,
@@ -218,14 +213,14 @@ static bool gradients_agree(const recorded *c)
     ebb_program *p = NULL;
     in_double(text, sizeof text, c->model);
     ebb_model *m = model_of(text, c->name);
-    good(add_loss(m), c->name);
-    good(ebb_rewrite(m, "loss:name=loss,gradient:train=x*", NULL, NULL), c->name);
+    good_for(add_loss(m), c->name);
+    good_for(ebb_rewrite(m, "loss:name=loss,gradient:train=x*", NULL, NULL), c->name);
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) { // a state can be set
         ebb_value x = ebb_value_find(m->graph, names[i]);
         if (x.i != 0)
-            good(ebb_graph_bind(m->graph, x, x), c->name);
+            good_for(ebb_graph_bind(m->graph, x, x), c->name);
     }
-    good(ebb_program_compile(&p, m, &options), c->name);
+    good_for(ebb_program_compile(&p, m, &options), c->name);
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
         slope_agrees(p, c->name, names[i]);
     ebb_program_free(p);

@@ -16,32 +16,7 @@
 #include <zip.h>
 
 #include "ebb.h"
-
-static char folder[] = "/tmp/ebb_test_data_XXXXXX";
-
-/* Good until eight later calls. */
-static inline const char *path_of(const char *name)
-{
-    static char text[8][256];
-    static unsigned next;
-    char *path = text[next++ % 8];
-    (void)snprintf(path, sizeof text[0], "%s/%s", folder, name);
-    return path;
-}
-
-static inline int make_folder(void **state)
-{
-    (void)state;
-    return mkdtemp(folder) == NULL;
-}
-
-static inline int remove_folder(void **state)
-{
-    (void)state;
-    char command[300];
-    (void)snprintf(command, sizeof command, "rm -rf %s", folder);
-    return system(command);
-}
+#include "tests/folder.h"
 
 typedef struct member {
     const char *name, *descr, *shape; /* "x", "<f4", "3, 2" */
@@ -49,24 +24,30 @@ typedef struct member {
     size_t bytes;
 } member;
 
-/* An .npy in new memory, for free(). */
-static inline unsigned char *npy_of(const member *m, size_t *size)
+/* The bytes of an .npy with this header, which are below 1024, and these of its data; how many. */
+static inline size_t put_npy(unsigned char *out, const char *header, const void *data, size_t bytes)
 {
-    char header[512];
-    (void)snprintf(header, sizeof header,
-                   "{'descr': '%s', 'fortran_order': False, 'shape': (%s), }", m->descr, m->shape);
     const size_t length = strlen(header), total = (10 + length + 1 + 63) / 64 * 64;
-    unsigned char *out = calloc(1, total + m->bytes);
-    assert_non_null(out);
     memcpy(out, "\x93NUMPY\x01\x00", 8);
     out[8] = (unsigned char)(total - 10);
     out[9] = (unsigned char)((total - 10) >> 8);
     memcpy(out + 10, header, length);
     memset(out + 10 + length, ' ', total - 10 - length);
     out[total - 1] = '\n';
-    if (m->bytes > 0)
-        memcpy(out + total, m->data, m->bytes);
-    *size = total + m->bytes;
+    if (bytes > 0)
+        memcpy(out + total, data, bytes);
+    return total + bytes;
+}
+
+/* An .npy in new memory, for free(). */
+static inline unsigned char *npy_of(const member *m, size_t *size)
+{
+    char header[512];
+    (void)snprintf(header, sizeof header,
+                   "{'descr': '%s', 'fortran_order': False, 'shape': (%s), }", m->descr, m->shape);
+    unsigned char *out = calloc(1, 1024 + m->bytes);
+    assert_non_null(out);
+    *size = put_npy(out, header, m->data, m->bytes);
     return out;
 }
 
@@ -74,10 +55,7 @@ static inline void write_npy(const char *path, const member *m)
 {
     size_t size;
     unsigned char *bytes = npy_of(m, &size);
-    FILE *f = fopen(path, "wb");
-    assert_non_null(f);
-    assert_int_equal(fwrite(bytes, 1, size, f), size);
-    assert_int_equal(fclose(f), 0);
+    put_file(path, bytes, size);
     free(bytes);
 }
 

@@ -17,6 +17,7 @@
 #include "onnx/file/file.h"
 #include "onnx/graph/infer.h"
 #include "tests/sanitized.h"
+#include "tests/status.h"
 
 static const char step_text[] = "<ir_version: 10, opset_import: [\"\" : 18]>\n"
                                 "g (float[2,3] x) => (float[2,4] y)\n"
@@ -29,12 +30,6 @@ static ebb_model *model;
 static ebb_program *trained;
 static unsigned char file[1 << 16];
 static size_t size;
-
-static void good(ebb_status status)
-{
-    if (status != NULL)
-        fail_msg("%s", ebb_status_text(status));
-}
 
 static ebb_program *compiled(void)
 {
@@ -91,7 +86,7 @@ static const float *weights_of(ebb_program *p)
 }
 
 /* What the library says to `bytes`; it must leave the program as it was. */
-static void refused(ebb_program *p, const void *bytes, size_t count, const char *words)
+static void is_refused(ebb_program *p, const void *bytes, size_t count, const char *words)
 {
     float before[12];
     memcpy(before, weights_of(p), sizeof before);
@@ -114,7 +109,7 @@ static void no_bit_of_the_file_may_change(void **state)
         size * 8 / (SANITIZED ? 200 : 1000) | 1; // odd: all bits of a byte take turns
     for (size_t bit = 0; bit < size * 8; bit += step) {
         file[bit / 8] ^= (unsigned char)(1u << bit % 8);
-        refused(p, file, size, "");
+        is_refused(p, file, size, "");
         file[bit / 8] ^= (unsigned char)(1u << bit % 8);
     }
     put_file(file, size);
@@ -130,13 +125,13 @@ static void no_byte_may_be_missing_or_too_much(void **state)
     (void)state;
     ebb_program *p = compiled();
     for (size_t count = 0; count < size; count += 37)
-        refused(p, file, count, "");
-    refused(p, file, size - 1, "");
+        is_refused(p, file, count, "");
+    is_refused(p, file, size - 1, "");
     file[size] = 0;
-    refused(p, file, size + 1, "");
+    is_refused(p, file, size + 1, "");
     unsigned char kept = file[size - 9];
     file[size - 9] = (unsigned char)~kept;
-    refused(p, file, size, "the file is damaged");
+    is_refused(p, file, size, "the file is damaged");
     file[size - 9] = kept;
     ebb_program_free(p);
 }

@@ -13,38 +13,12 @@
 #include <cmocka.h>
 
 #include "exec/weigh/costs.h"
-#include "onnx/file/file.h"
-#include "onnx/graph/infer.h"
-
-static char folder[] = "/tmp/ebb-costs-XXXXXX";
-
-static void good(ebb_status status)
-{
-    if (status != NULL)
-        fail_msg("%s", ebb_status_text(status));
-}
-
-static ebb_model *parse(const char *text)
-{
-    ebb_model *m;
-    good(ebb_text_parse_model(&m, text));
-    good(ebb_infer_graph(m->graph));
-    return m;
-}
-
-static const char *path_of(const char *name)
-{
-    static char path[256];
-    (void)snprintf(path, sizeof path, "%s/%s", folder, name);
-    return path;
-}
+#include "tests/folder.h"
+#include "tests/text.h"
 
 static void write_text(const char *name, const char *text)
 {
-    FILE *file = fopen(path_of(name), "wb");
-    assert_non_null(file);
-    assert_int_equal(fwrite(text, 1, strlen(text), file), strlen(text));
-    assert_int_equal(fclose(file), 0);
+    put_file(path_of(name), text, strlen(text));
 }
 
 /* ---- fits ---- */
@@ -112,7 +86,7 @@ static const char *signature(const char *text)
 {
     static char ring[4][EBB_SIGNATURE_BYTES];
     static unsigned next;
-    ebb_model *m = parse(text);
+    ebb_model *m = model_of(text);
     char *at = ring[next++ % 4];
     (void)ebb_cost_signature(at, m->graph, ebb_last(m->graph));
     ebb_model_free(m);
@@ -173,7 +147,7 @@ static const char two_relus[] =
 static void a_file_gives_back_what_was_measured(void **state)
 {
     (void)state;
-    ebb_model *m = parse(two_relus);
+    ebb_model *m = model_of(two_relus);
     ebb_graph *g = m->graph;
     ebb_node relu = ebb_first(g), wide = ebb_next(g, relu), softmax = ebb_last(g);
     ebb_costs *costs, *read;
@@ -276,8 +250,9 @@ static void a_file_cut_anywhere_is_refused(void **state)
 static void what_is_added_adds_up_to_the_step(void **state)
 {
     (void)state;
-    ebb_model *m = parse(HEADER "g (float[64,64] x) => (float[64,64] y) { a = MatMul (x, x) "
-                                "b = Relu (a) c = MatMul (b, b) d = Softmax (c) y = Add (d, b) }");
+    ebb_model *m =
+        model_of(HEADER "g (float[64,64] x) => (float[64,64] y) { a = MatMul (x, x) "
+                        "b = Relu (a) c = MatMul (b, b) d = Softmax (c) y = Add (d, b) }");
     ebb_costs *costs;
     ebb_timed timed;
     double sum = 0, ns = 0;
@@ -294,20 +269,6 @@ static void what_is_added_adds_up_to_the_step(void **state)
     near(sum, timed.step_ns);
     ebb_costs_free(costs);
     ebb_model_free(m);
-}
-
-static int make_folder(void **state)
-{
-    (void)state;
-    return mkdtemp(folder) == NULL;
-}
-
-static int remove_folder(void **state)
-{
-    (void)state;
-    char command[256];
-    (void)snprintf(command, sizeof command, "rm -rf %s", folder);
-    return system(command);
 }
 
 int main(void)

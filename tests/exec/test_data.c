@@ -7,72 +7,22 @@
 
 #include <dirent.h>
 #include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <sys/resource.h>
-#include <unistd.h>
-#include <zip.h>
 
 #include "exec/data/formats/formats.h"
-
-static char folder[] = "/tmp/ebb_test_data_XXXXXX";
-static char path_text[8][256];
-
-static const char *path_of(const char *name)
-{
-    static unsigned next;
-    char *text = path_text[next++ % 8];
-    (void)snprintf(text, sizeof path_text[0], "%s/%s", folder, name);
-    return text;
-}
-
-static int make_folder(void **state)
-{
-    (void)state;
-    return mkdtemp(folder) == NULL;
-}
-
-static int remove_folder(void **state)
-{
-    (void)state;
-    const char *const names[] = {"a.npz", "a.safetensors", "x.npy", "bad.npz", "bad.safetensors"};
-    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
-        (void)unlink(path_of(names[i]));
-    return rmdir(folder);
-}
-
-/* An .npy with this header text and these bytes. */
-static size_t npy(unsigned char *out, const char *header, const void *data, size_t bytes)
-{
-    size_t length = strlen(header), total = (10 + length + 1 + 63) / 64 * 64;
-    memcpy(out, "\x93NUMPY\x01\x00", 8);
-    out[8] = (unsigned char)(total - 10);
-    out[9] = (unsigned char)((total - 10) >> 8);
-    memcpy(out + 10, header, length);
-    memset(out + 10 + length, ' ', total - 10 - length);
-    out[total - 1] = '\n';
-    memcpy(out + total, data, bytes);
-    return total + bytes;
-}
-
-static void write_file(const char *path, const void *bytes, size_t size)
-{
-    FILE *f = fopen(path, "wb");
-    assert_non_null(f);
-    assert_int_equal(fwrite(bytes, 1, size, f), size);
-    assert_int_equal(fclose(f), 0);
-}
+#include "tests/exec/data_files.h"
 
 static const float six[6] = {1, 2, 3, 4, 5, 6};
 static const int64_t three[3] = {7, 8, 9};
 
-static void write_npz(const char *path)
+/* One compressed and one as it is. */
+static void write_two(const char *path)
 {
     static unsigned char a[512], b[512];
     size_t na =
-        npy(a, "{'descr': '<f4', 'fortran_order': False, 'shape': (3, 2), }", six, sizeof six);
-    size_t nb =
-        npy(b, "{'descr': '<i8', 'fortran_order': False, 'shape': (3,), }", three, sizeof three);
+        put_npy(a, "{'descr': '<f4', 'fortran_order': False, 'shape': (3, 2), }", six, sizeof six);
+    size_t nb = put_npy(b, "{'descr': '<i8', 'fortran_order': False, 'shape': (3,), }", three,
+                        sizeof three);
     zip_t *zip = zip_open(path, ZIP_CREATE | ZIP_TRUNCATE, NULL);
     assert_non_null(zip);
     zip_int64_t i = zip_file_add(zip, "x.npy", zip_source_buffer(zip, a, na, 0), 0);
@@ -86,7 +36,7 @@ static void npz_arrays_come_in_by_name(void **state)
 {
     (void)state;
     ebb_data *data = NULL;
-    write_npz(path_of("a.npz"));
+    write_two(path_of("a.npz"));
     assert_null(ebb_data_open(&data, path_of("a.npz"), NULL));
     assert_int_equal(ebb_data_count(data), 2);
     const ebb_named *x = ebb_data_find(data, "x"), *label = ebb_data_find(data, "label");
@@ -106,7 +56,7 @@ static void rows_are_gathered_under_the_inputs_names(void **state)
     (void)state;
     ebb_data *data = NULL;
     ebb_batch batch;
-    write_npz(path_of("a.npz"));
+    write_two(path_of("a.npz"));
     assert_null(ebb_data_open(&data, path_of("a.npz"), NULL));
     const int64_t rows[] = {2, 0};
     const char *const map[] = {"x", "image", NULL, NULL};
@@ -128,8 +78,8 @@ static void an_npy_is_named_after_its_file(void **state)
     (void)state;
     static unsigned char a[512];
     ebb_data *data = NULL;
-    size_t n = npy(a, "{'descr': '<f4', 'fortran_order': False, 'shape': (), }", six, 4);
-    write_file(path_of("x.npy"), a, n);
+    size_t n = put_npy(a, "{'descr': '<f4', 'fortran_order': False, 'shape': (), }", six, 4);
+    put_file(path_of("x.npy"), a, n);
     assert_null(ebb_data_open(&data, path_of("x.npy"), NULL));
     assert_string_equal(ebb_data_at(data, 0)->name, "x");
     assert_int_equal(ebb_data_at(data, 0)->rank, 0);
@@ -157,14 +107,14 @@ static void headers_of_npy_that_lie_are_refused(void **state)
     for (size_t i = 0; i < sizeof headers / sizeof headers[0]; i++) {
         ebb_data data;
         assert_null(ebb_data_init(&data, "test"));
-        size_t n = npy(a, headers[i], six, sizeof six);
+        size_t n = put_npy(a, headers[i], six, sizeof six);
         ebb_status status = ebb_npy_parse(&data, "x", 1, a, n);
         if (ebb_status_code(status) != EBB_REJECTED)
             fail_msg("taken: %s", headers[i]);
         ebb_data_fini(&data);
     }
     size_t n =
-        npy(a, "{'descr': '<f4', 'fortran_order': False, 'shape': (3, 2), }", six, sizeof six);
+        put_npy(a, "{'descr': '<f4', 'fortran_order': False, 'shape': (3, 2), }", six, sizeof six);
     for (size_t cut = 0; cut < n; cut++) {
         ebb_data data;
         assert_null(ebb_data_init(&data, "test"));
@@ -181,14 +131,14 @@ static void a_damaged_archive_is_refused(void **state)
 {
     (void)state;
     static unsigned char bytes[4096];
-    write_npz(path_of("a.npz"));
+    write_two(path_of("a.npz"));
     FILE *f = fopen(path_of("a.npz"), "rb");
     assert_non_null(f);
     size_t size = fread(bytes, 1, sizeof bytes, f);
     assert_int_equal(fclose(f), 0);
     for (size_t i = 0; i < size; i++) { /* each byte in turn: never a crash, never other numbers */
         bytes[i] ^= 0x5A;
-        write_file(path_of("bad.npz"), bytes, size);
+        put_file(path_of("bad.npz"), bytes, size);
         ebb_data *data = NULL;
         if (ebb_data_open(&data, path_of("bad.npz"), NULL) == NULL) {
             const ebb_named *x = ebb_data_find(data, "x");

@@ -6,21 +6,9 @@
 #include <cmocka.h>
 
 #include "exec/weigh/memory.h"
-#include "onnx/file/file.h"
-#include "onnx/graph/infer.h"
+#include "tests/text.h"
 
 #define HEAD "<ir_version: 10, opset_import: [\"\" : 20, \"com.microsoft\" : 1, \"ai.ebb\" : 1]>\n"
-
-static ebb_model *model_of(const char *text)
-{
-    ebb_model *m = NULL;
-    ebb_status status = ebb_text_parse_model(&m, text);
-    if (status == NULL)
-        status = ebb_infer_graph(m->graph);
-    if (status != NULL)
-        fail_msg("%s", ebb_status_text(status));
-    return m;
-}
 
 static ebb_value value_of(const ebb_model *m, const char *name)
 {

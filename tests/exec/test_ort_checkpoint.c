@@ -16,14 +16,9 @@
 #include "exec/run/program.h"
 #include "onnx/file/file.h"
 #include "onnx/graph/infer.h"
+#include "tests/status.h"
 
 #define FILE_NAME EBB_SOURCE_DIR "/tests/exec/ort_checkpoint.bin"
-
-static void good(ebb_status status)
-{
-    if (status != NULL)
-        fail_msg("%s", ebb_status_text(status));
-}
 
 static unsigned char *read_file(const char *path, size_t *size)
 {

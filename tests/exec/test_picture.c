@@ -9,20 +9,7 @@
 #include "exec/data/picture/picture.h"
 #include "onnx/file/file.h"
 #include "onnx/graph/infer.h"
-
-static void good(ebb_status status)
-{
-    if (status != NULL)
-        fail_msg("%s", ebb_status_text(status));
-}
-
-static void refused(ebb_status status, ebb_code code, const char *words)
-{
-    if (status == NULL || ebb_status_code(status) != code ||
-        strstr(ebb_status_text(status), words) == NULL)
-        fail_msg("code %d: %s\nexpected %d: %s", (int)ebb_status_code(status),
-                 ebb_status_text(status), (int)code, words);
-}
+#include "tests/status.h"
 
 /* ---- pictures ---- */
 

@@ -12,23 +12,11 @@
 
 #include "exec/run/eval.h"
 #include "exec/run/program.h"
-#include "onnx/file/file.h"
-#include "onnx/graph/infer.h"
+#include "tests/text.h"
 
 #define HEAD "<ir_version: 10, opset_import: [\"\" : 20, \"com.microsoft\" : 1, \"ai.ebb\" : 1]>\n"
 
 static const ebb_compile_options plain = {.backend = "plain", .profile = true};
-
-static ebb_model *model_of(const char *text)
-{
-    ebb_model *m = NULL;
-    ebb_status status = ebb_text_parse_model(&m, text);
-    if (status == NULL)
-        status = ebb_infer_graph(m->graph);
-    if (status != NULL)
-        fail_msg("%s", ebb_status_text(status));
-    return m;
-}
 
 static ebb_value value_of(const ebb_model *m, const char *name)
 {
@@ -40,12 +28,6 @@ static ebb_value value_of(const ebb_model *m, const char *name)
 static void bind(ebb_model *m, const char *state, const char *next)
 {
     assert_null(ebb_graph_bind(m->graph, value_of(m, state), value_of(m, next)));
-}
-
-static void good(ebb_status status)
-{
-    if (status != NULL)
-        fail_msg("%s", ebb_status_text(status));
 }
 
 static void fails(ebb_status status, ebb_code code, const char *part)

@@ -13,24 +13,9 @@
 #include <unistd.h>
 
 #include "exec/run/program.h"
-#include "onnx/file/file.h"
-#include "onnx/graph/infer.h"
+#include "tests/text.h"
 
 #define HEAD "<ir_version: 10, opset_import: [\"\" : 20]>\n"
-
-static void good(ebb_status status)
-{
-    if (status != NULL)
-        fail_msg("%s", ebb_status_text(status));
-}
-
-static ebb_model *model_of(const char *text)
-{
-    ebb_model *m = NULL;
-    good(ebb_text_parse_model(&m, text));
-    good(ebb_infer_graph(m->graph));
-    return m;
-}
 
 static const ebb_tensor *tensor_of(const ebb_model *m, const char *name)
 {

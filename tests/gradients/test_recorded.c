@@ -17,6 +17,7 @@
 
 #include "ebb.h"
 #include "onnx/file/file.h"
+#include "tests/status.h"
 
 #define FOLDER EBB_SOURCE_DIR "/tests/gradients/"
 #define HEAD                                                      \
@@ -34,12 +35,6 @@ typedef struct recorded {
     size_t count;
 } recorded;
 
-static void good(ebb_status status, const char *what)
-{
-    if (status != NULL)
-        fail_msg("%s: %s", what, ebb_status_text(status));
-}
-
 /* "name a b c": the numbers behind the name, beside those of the program. */
 static void compare(ebb_program *p, const char *what, const char *line)
 {
@@ -47,7 +42,7 @@ static void compare(ebb_program *p, const char *what, const char *line)
     ebb_named got;
     int at = 0;
     assert_int_equal(sscanf(line, "%63s%n", name, &at), 1);
-    good(ebb_program_get(p, name, &got), what);
+    good_for(ebb_program_get(p, name, &got), what);
     assert_int_equal(got.dtype, 11 /* float64 */);
     int64_t n = 1, i = 0;
     for (int d = 0; d < got.rank; d++)
@@ -79,13 +74,13 @@ static void check(const recorded *c, int opset, const char *passes)
     ebb_program *program = NULL;
     const ebb_compile_options options = {.backend = "plain"};
     (void)snprintf(text, sizeof text, HEAD, opset, c->model);
-    good(ebb_text_parse_model(&model, text), c->name);
+    good_for(ebb_text_parse_model(&model, text), c->name);
     ebb_status status = ebb_rewrite(model, passes, NULL, NULL);
     bool nothing = status != NULL && strstr(ebb_status_text(status), "depends on no parameter");
     if (!nothing)
-        good(status, c->name);
-    good(ebb_program_compile(&program, model, &options), c->name);
-    good(ebb_program_step(program, NULL), c->name);
+        good_for(status, c->name);
+    good_for(ebb_program_compile(&program, model, &options), c->name);
+    good_for(ebb_program_step(program, NULL), c->name);
     compare(program, c->name, c->loss);
     for (size_t k = 0; k < c->count && !nothing; k++)
         compare(program, c->name, c->gradients[k]);
@@ -167,9 +162,9 @@ static void a_quantised_model_trains_as_in_pytorch(void **state)
     (void)snprintf(text, sizeof text, HEAD, 21, line);
     assert_true(read_line(file, line, sizeof line));
     fclose(file);
-    good(ebb_text_parse_model(&model, text), "the model");
-    good(ebb_rewrite(model, passes, NULL, NULL), passes);
-    good(ebb_program_compile(&program, model, &options), passes);
+    good_for(ebb_text_parse_model(&model, text), "the model");
+    good_for(ebb_rewrite(model, passes, NULL, NULL), passes);
+    good_for(ebb_program_compile(&program, model, &options), passes);
     double first = 0.0, last = 0.0;
     int steps = 0;
     const char *at = line + strlen("losses");
@@ -177,8 +172,8 @@ static void a_quantised_model_trains_as_in_pytorch(void **state)
         ebb_named loss;
         last = strtod(at, &end);
         assert_true(end != at);
-        good(ebb_program_step(program, NULL), passes);
-        good(ebb_program_get(program, "loss", &loss), passes);
+        good_for(ebb_program_step(program, NULL), passes);
+        good_for(ebb_program_get(program, "loss", &loss), passes);
         double x = *(const double *)loss.data;
         if (!(fabs(x - last) <= 1e-9 * fabs(last)))
             fail_msg("step %d: the loss is %.15g; PyTorch's is %.15g", steps, x, last);

@@ -13,24 +13,19 @@
 
 #include <cmocka.h>
 #include "tests/models/models.h"
+#include "tests/status.h"
 
 #define ARTIFACTS EBB_SOURCE_DIR "/../shared/models_ort/"
 
 static const char *const names[] = {"mlp_digits", "cnn_digits", "resnet20_cifar"};
 enum { COUNT = sizeof names / sizeof names[0], STEPS = 5, BATCH = 16 };
 
-static void good(ebb_status status, const char *what)
-{
-    if (status != NULL)
-        fail_msg("%s: %s", what, ebb_status_text(status));
-}
-
 static ebb_data *reference_of(const char *name)
 {
     char path[512];
     ebb_data *data = NULL;
     (void)snprintf(path, sizeof path, SHARED "%s/reference.safetensors", name);
-    good(ebb_data_open(&data, path, NULL), name);
+    good_for(ebb_data_open(&data, path, NULL), name);
     return data;
 }
 
@@ -47,7 +42,7 @@ static ebb_batch batch_of(const ebb_data *reference, ebb_named tensors[2], const
 static double loss_of(ebb_program *p)
 {
     ebb_named t;
-    good(ebb_program_get(p, ebb_program_loss_name(p), &t), "loss");
+    good_for(ebb_program_get(p, ebb_program_loss_name(p), &t), "loss");
     return (double)*(const float *)t.data;
 }
 
@@ -60,13 +55,13 @@ static void train(double *losses, const char *path, const char *pipeline, const 
     ebb_named tensors[2];
     ebb_batch batch = batch_of(reference, tensors, target);
     const ebb_compile_options options = {.threads = 1};
-    good(ebb_open(&m, path), path);
-    good(ebb_set_dim(m, "batch", tensors[0].dims[0]), path);
+    good_for(ebb_open(&m, path), path);
+    good_for(ebb_set_dim(m, "batch", tensors[0].dims[0]), path);
     if (pipeline != NULL)
-        good(ebb_rewrite(m, pipeline, NULL, NULL), path);
-    good(ebb_program_compile(&p, m, &options), path);
+        good_for(ebb_rewrite(m, pipeline, NULL, NULL), path);
+    good_for(ebb_program_compile(&p, m, &options), path);
     for (int i = 0; i < STEPS; i++) {
-        good(ebb_program_step(p, &batch), path);
+        good_for(ebb_program_step(p, &batch), path);
         losses[i] = loss_of(p);
     }
     ebb_program_facts f = ebb_program_measure(p);
@@ -156,7 +151,7 @@ static double worst(const ebb_data *reference, ebb_program *p, const char *group
         if (strncmp(want->name, group, strlen(group)) != 0)
             continue;
         (void)snprintf(name, sizeof name, "%s%s", want->name + strlen(group), suffix);
-        good(ebb_program_get(p, name, &got), name);
+        good_for(ebb_program_get(p, name, &got), name);
         size_t n = 1;
         for (int d = 0; d < want->rank; d++)
             n *= (size_t)want->dims[d];
@@ -183,16 +178,16 @@ static void gradients_and_three_steps_are_those_that_pytorch_recorded(void **sta
         ebb_data *reference = reference_of(names[k]);
         ebb_batch batch = batch_of(reference, tensors, "labels");
         link_without_optimizer(folder, names[k]);
-        good(ebb_open(&m, folder), names[k]);
-        good(ebb_set_dim(m, "batch", tensors[0].dims[0]), names[k]);
-        good(ebb_program_compile(&p, m, NULL), names[k]);
-        good(ebb_program_step(p, &batch), names[k]);
+        good_for(ebb_open(&m, folder), names[k]);
+        good_for(ebb_set_dim(m, "batch", tensors[0].dims[0]), names[k]);
+        good_for(ebb_program_compile(&p, m, NULL), names[k]);
+        good_for(ebb_program_step(p, &batch), names[k]);
         double of_gradients = worst(reference, p, "grad/", "_grad");
         ebb_program_free(p);
-        good(ebb_rewrite(m, "optimizer:momentum,lr=0.1,momentum=0.9", NULL, NULL), names[k]);
-        good(ebb_program_compile(&p, m, NULL), names[k]);
+        good_for(ebb_rewrite(m, "optimizer:momentum,lr=0.1,momentum=0.9", NULL, NULL), names[k]);
+        good_for(ebb_program_compile(&p, m, NULL), names[k]);
         for (int i = 0; i < 3; i++)
-            good(ebb_program_step(p, &batch), names[k]);
+            good_for(ebb_program_step(p, &batch), names[k]);
         double of_steps = worst(reference, p, "sgd3/", "");
         print_message("%-16s gradients %.1e, three steps %.1e\n", names[k], of_gradients, of_steps);
         assert_true(of_gradients < 1e-4);
@@ -212,12 +207,12 @@ static void an_eval_model_takes_its_weights_from_the_checkpoint(void **state)
     ebb_named tensors[2], loss;
     ebb_data *reference = reference_of("mlp_digits");
     ebb_batch batch = batch_of(reference, tensors, "labels");
-    good(ebb_open(&m, ARTIFACTS "mlp_digits/eval_model.onnx"), "eval");
-    good(ebb_load_weights(m, ARTIFACTS "mlp_digits/checkpoint"), "eval");
-    good(ebb_set_dim(m, "batch", tensors[0].dims[0]), "eval");
-    good(ebb_program_compile(&p, m, NULL), "eval");
-    good(ebb_program_step(p, &batch), "eval");
-    good(ebb_program_get(p, ebb_program_output_name(p, 0), &loss), "eval");
+    good_for(ebb_open(&m, ARTIFACTS "mlp_digits/eval_model.onnx"), "eval");
+    good_for(ebb_load_weights(m, ARTIFACTS "mlp_digits/checkpoint"), "eval");
+    good_for(ebb_set_dim(m, "batch", tensors[0].dims[0]), "eval");
+    good_for(ebb_program_compile(&p, m, NULL), "eval");
+    good_for(ebb_program_step(p, &batch), "eval");
+    good_for(ebb_program_get(p, ebb_program_output_name(p, 0), &loss), "eval");
     double pytorch = (double)*(const float *)ebb_data_find(reference, "loss")->data;
     assert_true(fabs((double)*(const float *)loss.data - pytorch) <= 1e-5 * pytorch);
     ebb_program_free(p);

@@ -17,6 +17,7 @@
 #include "onnx/file/file.h"
 #include "onnx/graph/infer.h"
 #include "onnx/words/map.h"
+#include "tests/folder.h"
 #include "tests/onnx/bytes.h"
 
 #define OK(call)                                                    \
@@ -26,55 +27,20 @@
             fail_msg("%s: %s", #call, ebb_status_text(ok_status_)); \
     } while (0)
 
-static char folder[] = "/tmp/ebb-file-XXXXXX";
-
-static inline const char *in_folder(const char *name)
+static inline int make_folders(void **state)
 {
-    static char path[4][256];
-    static unsigned turn;
-    char *text = path[turn++ % 4];
-    (void)snprintf(text, sizeof path[0], "%s/%s", folder, name);
-    return text;
-}
-
-static inline int make_folder(void **state)
-{
-    (void)state;
-    return mkdtemp(folder) == NULL || mkdir(in_folder("other"), 0700) != 0;
-}
-
-static inline int remove_folder(void **state)
-{
-    (void)state;
-    static const char *const patterns[] = {"other/*", "*"};
-    for (size_t i = 0; i < 2; i++) {
-        glob_t found;
-        if (glob(in_folder(patterns[i]), 0, NULL, &found) == 0) {
-            for (size_t k = 0; k < found.gl_pathc; k++)
-                (void)remove(found.gl_pathv[k]);
-            globfree(&found);
-        }
-    }
-    return rmdir(folder);
+    return make_folder(state) || mkdir(path_of("other"), 0700) != 0;
 }
 
 static inline size_t files_like(const char *pattern)
 {
     glob_t found;
     size_t count = 0;
-    if (glob(in_folder(pattern), 0, NULL, &found) == 0) {
+    if (glob(path_of(pattern), 0, NULL, &found) == 0) {
         count = found.gl_pathc;
         globfree(&found);
     }
     return count;
-}
-
-static inline void put_file(const char *path, const void *data, size_t count)
-{
-    FILE *file = fopen(path, "wb");
-    assert_non_null(file);
-    assert_int_equal(fwrite(data, 1, count, file), count);
-    assert_int_equal(fclose(file), 0);
 }
 
 static inline void assert_file(const char *path, const void *data, size_t count)

@@ -23,49 +23,30 @@
 #include <cmocka.h>
 
 #include "onnx/words/map.h"
-
-static char folder[] = "/tmp/ebb-external-XXXXXX";
-
-static const char *in_folder(const char *name)
-{
-    static _Thread_local char path[4][256];
-    static _Thread_local unsigned turn;
-    char *text = path[turn++ % 4];
-    (void)snprintf(text, sizeof path[0], "%s/%s", folder, name);
-    return text;
-}
+#include "tests/folder.h"
 
 static void put(const char *name, const char *text)
 {
-    FILE *file = fopen(in_folder(name), "wb");
+    FILE *file = fopen(path_of(name), "wb");
     assert_non_null(file);
     (void)fputs(text, file);
     assert_int_equal(fclose(file), 0);
 }
 
-static int make_folder(void **state)
+static int make_folders(void **state)
 {
-    (void)state;
-    if (mkdtemp(folder) == NULL || mkdir(in_folder("model"), 0700) != 0 ||
-        mkdir(in_folder("model/parts"), 0700) != 0)
+    if (make_folder(state) || mkdir(path_of("model"), 0700) != 0 ||
+        mkdir(path_of("model/parts"), 0700) != 0)
         return -1;
     put("secret", "secret");
     put("model/w", "weight");
     put("model/parts/w", "weight");
-    return symlink("parts/w", in_folder("model/inner")) ||
-           symlink("../secret", in_folder("model/outer")) ||
-           symlink(in_folder("secret"), in_folder("model/absolute")) ||
-           symlink("parts", in_folder("model/inner_parts")) ||
-           symlink("..", in_folder("model/outer_parts")) ||
-           symlink("circle", in_folder("model/circle"));
-}
-
-static int remove_folder(void **state)
-{
-    (void)state;
-    char command[128];
-    (void)snprintf(command, sizeof command, "rm -rf %s", folder);
-    return system(command);
+    return symlink("parts/w", path_of("model/inner")) ||
+           symlink("../secret", path_of("model/outer")) ||
+           symlink(path_of("secret"), path_of("model/absolute")) ||
+           symlink("parts", path_of("model/inner_parts")) ||
+           symlink("..", path_of("model/outer_parts")) ||
+           symlink("circle", path_of("model/circle"));
 }
 
 /* The code, with what was read in `text` where there was something. */
@@ -73,7 +54,7 @@ static ebb_code opened(const char *location, char text[16])
 {
     ebb_mapping *list = NULL;
     const ebb_mapping *m = NULL;
-    ebb_status status = ebb_external_open(&list, &m, in_folder("model"), location);
+    ebb_status status = ebb_external_open(&list, &m, path_of("model"), location);
     text[0] = '\0';
     if (status == NULL)
         (void)snprintf(text, 16, "%.*s", m->absent ? 6 : (int)m->bytes,
@@ -173,15 +154,15 @@ static void *swap(void *arg)
 {
     (void)arg;
     while (!atomic_load(&enough)) {
-        (void)symlink("../secret", in_folder("model/next"));
-        (void)rename(in_folder("model/next"), in_folder("model/w"));
-        (void)symlink("..", in_folder("model/next_folder"));
-        (void)rename(in_folder("model/swapped"), in_folder("model/aside"));
-        (void)rename(in_folder("model/next_folder"), in_folder("model/swapped"));
+        (void)symlink("../secret", path_of("model/next"));
+        (void)rename(path_of("model/next"), path_of("model/w"));
+        (void)symlink("..", path_of("model/next_folder"));
+        (void)rename(path_of("model/swapped"), path_of("model/aside"));
+        (void)rename(path_of("model/next_folder"), path_of("model/swapped"));
         put("model/next", "weight");
-        (void)rename(in_folder("model/next"), in_folder("model/w"));
-        (void)unlink(in_folder("model/swapped"));
-        (void)rename(in_folder("model/aside"), in_folder("model/swapped"));
+        (void)rename(path_of("model/next"), path_of("model/w"));
+        (void)unlink(path_of("model/swapped"));
+        (void)rename(path_of("model/aside"), path_of("model/swapped"));
     }
     return NULL;
 }
@@ -192,7 +173,7 @@ static void open_while_it_changes(void)
     pthread_t thread;
     char text[16];
     size_t seen = 0, refused = 0;
-    (void)mkdir(in_folder("model/swapped"), 0700);
+    (void)mkdir(path_of("model/swapped"), 0700);
     put("model/swapped/secret", "weight");
     atomic_store(&enough, false);
     assert_int_equal(pthread_create(&thread, NULL, swap, NULL), 0);
@@ -228,5 +209,5 @@ int main(void)
         cmocka_unit_test(a_link_that_changes_meanwhile_does_not_lead_out),
         cmocka_unit_test(nor_without_the_systems_check),
     };
-    return cmocka_run_group_tests(tests, make_folder, remove_folder);
+    return cmocka_run_group_tests(tests, make_folders, remove_folder);
 }

@@ -24,15 +24,15 @@ static void a_skeleton_stays_a_skeleton(void **state)
     (void)state;
     bytes b = {.count = 0};
     external_model(&b);
-    put_file(in_folder("skeleton.onnx"), b.data, b.count);
+    put_file(path_of("skeleton.onnx"), b.data, b.count);
     ebb_model *model;
-    OK(ebb_model_read(&model, in_folder("skeleton.onnx")));
+    OK(ebb_model_read(&model, path_of("skeleton.onnx")));
     const ebb_tensor *t = tensor_of(model, "w");
     assert_null(t->data);
     assert_true(t->external);
     assert_int_equal(t->bytes, 16);
-    OK(ebb_model_write(model, in_folder("other/out.onnx"), NULL));
-    assert_file(in_folder("other/out.onnx"), b.data, b.count);
+    OK(ebb_model_write(model, path_of("other/out.onnx"), NULL));
+    assert_file(path_of("other/out.onnx"), b.data, b.count);
     ebb_model_free(model);
 }
 
@@ -42,23 +42,23 @@ static void external_weights_stay_in_their_folder_and_are_copied_to_another(void
     bytes b = {.count = 0};
     float weights[] = {0, 1, 2, 3, 4};
     external_model(&b);
-    put_file(in_folder("model.onnx"), b.data, b.count);
-    put_file(in_folder("weights.bin"), weights, sizeof weights);
+    put_file(path_of("model.onnx"), b.data, b.count);
+    put_file(path_of("weights.bin"), weights, sizeof weights);
     ebb_model *model, *copy;
-    OK(ebb_model_read(&model, in_folder("model.onnx")));
+    OK(ebb_model_read(&model, path_of("model.onnx")));
     assert_memory_equal(tensor_of(model, "w")->data, weights + 1, 16);
-    OK(ebb_model_write(model, in_folder("same.onnx"), NULL));
-    assert_file(in_folder("same.onnx"), b.data, b.count);
+    OK(ebb_model_write(model, path_of("same.onnx"), NULL));
+    assert_file(path_of("same.onnx"), b.data, b.count);
     assert_int_equal(files_like("same.onnx.data"), 0);
 
-    OK(ebb_model_write(model, in_folder("other/moved.onnx"), NULL));
-    assert_file(in_folder("other/moved.onnx.data"), weights + 1, 16);
-    OK(ebb_model_read(&copy, in_folder("other/moved.onnx")));
+    OK(ebb_model_write(model, path_of("other/moved.onnx"), NULL));
+    assert_file(path_of("other/moved.onnx.data"), weights + 1, 16);
+    OK(ebb_model_read(&copy, path_of("other/moved.onnx")));
     assert_string_equal(tensor_of(copy, "w")->location, "moved.onnx.data");
     assert_memory_equal(tensor_of(copy, "w")->data, weights + 1, 16);
     ebb_model_free(copy);
     ebb_model_free(model);
-    unlink(in_folder("weights.bin"));
+    unlink(path_of("weights.bin"));
 }
 
 static void large_weights_go_outside_when_asked(void **state)
@@ -72,19 +72,18 @@ static void large_weights_go_outside_when_asked(void **state)
     close_model(&b, graph);
     ebb_model *model, *copy;
     OK(ebb_model_read_memory(&model, b.data, b.count, NULL));
-    OK(ebb_model_write(model, in_folder("big.onnx"),
+    OK(ebb_model_write(model, path_of("big.onnx"),
                        &(ebb_write_options){.external_above_bytes = 100}));
-    OK(ebb_model_read(&copy, in_folder("big.onnx")));
+    OK(ebb_model_read(&copy, path_of("big.onnx")));
     assert_false(tensor_of(copy, "small")->external);
     assert_true(tensor_of(copy, "large")->external);
     assert_int_equal(tensor_of(copy, "larger")->offset, 4096);
     assert_non_null(tensor_of(copy, "larger")->data);
 
     // Written again under its own name, with more moved: what it refers to must not be overwritten.
-    OK(ebb_model_write(copy, in_folder("big.onnx"),
-                       &(ebb_write_options){.external_above_bytes = 1}));
+    OK(ebb_model_write(copy, path_of("big.onnx"), &(ebb_write_options){.external_above_bytes = 1}));
     ebb_model_free(copy);
-    OK(ebb_model_read(&copy, in_folder("big.onnx")));
+    OK(ebb_model_read(&copy, path_of("big.onnx")));
     assert_string_equal(tensor_of(copy, "large")->location, "big.onnx.data");
     assert_string_equal(tensor_of(copy, "small")->location, "big.onnx.data.1");
     assert_memory_equal(tensor_of(copy, "larger")->data, tensor_of(model, "larger")->data, 256);
@@ -100,8 +99,8 @@ static void weights_that_nobody_has_are_written_as_absent(void **state)
     ebb_type type = ebb_type_tensor(EBB_F32, 1, (const int64_t[]){1000});
     ebb_value w;
     OK(ebb_graph_add_initializer(model->graph, &w, "w", &type, NULL, EBB_ROLE_OPTIMIZER));
-    OK(ebb_model_write(model, in_folder("new.onnx"), NULL));
-    OK(ebb_model_read(&copy, in_folder("new.onnx")));
+    OK(ebb_model_write(model, path_of("new.onnx"), NULL));
+    OK(ebb_model_read(&copy, path_of("new.onnx")));
     assert_null(tensor_of(copy, "w")->data);
     assert_int_equal(tensor_of(copy, "w")->bytes, 4000);
     assert_int_equal(ebb_value_of(copy->graph, ebb_value_find(copy->graph, "w"))->role,
@@ -118,5 +117,5 @@ int main(void)
         cmocka_unit_test(large_weights_go_outside_when_asked),
         cmocka_unit_test(weights_that_nobody_has_are_written_as_absent),
     };
-    return cmocka_run_group_tests(tests, make_folder, remove_folder);
+    return cmocka_run_group_tests(tests, make_folders, remove_folder);
 }

@@ -31,12 +31,12 @@ static size_t round_trip_all(const char *pattern)
         const char *path = found.gl_pathv[i];
         ebb_model *model;
         OK(ebb_model_read(&model, path));
-        OK(ebb_model_write(model, in_folder("out.onnx"), NULL));
+        OK(ebb_model_write(model, path_of("out.onnx"), NULL));
         ebb_mapping *file = NULL;
         OK(ebb_mapping_open(&file, path));
         // Weights that are beside the model would go into a data file: these models' are absent or
         // inside.
-        assert_file(in_folder("out.onnx"), file->data, file->bytes);
+        assert_file(path_of("out.onnx"), file->data, file->bytes);
         ebb_mappings_free(file);
         ebb_model_free(model);
     }
@@ -511,20 +511,20 @@ static void nothing_is_left_where_writing_fails(void **state)
     small_model(&b);
     ebb_model *model;
     OK(ebb_model_read_memory(&model, b.data, b.count, NULL));
-    ebb_status status = ebb_model_write(model, in_folder("nowhere/out.onnx"), NULL);
+    ebb_status status = ebb_model_write(model, path_of("nowhere/out.onnx"), NULL);
     assert_int_equal(ebb_status_code(status), EBB_IO);
 
-    put_file(in_folder("kept.onnx"), "before", 6);
+    put_file(path_of("kept.onnx"), "before", 6);
     struct rlimit was, tiny;
     assert_int_equal(getrlimit(RLIMIT_FSIZE, &was), 0);
     tiny = (struct rlimit){16, was.rlim_max};
     void (*handler)(int) = signal(SIGXFSZ, SIG_IGN);
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &tiny), 0);
-    status = ebb_model_write(model, in_folder("kept.onnx"), NULL);
+    status = ebb_model_write(model, path_of("kept.onnx"), NULL);
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &was), 0);
     (void)signal(SIGXFSZ, handler);
     assert_int_equal(ebb_status_code(status), EBB_IO);
-    assert_file(in_folder("kept.onnx"), "before", 6);
+    assert_file(path_of("kept.onnx"), "before", 6);
     assert_int_equal(files_like("kept.onnx*"), 1);
     ebb_model_free(model);
 }
@@ -533,7 +533,7 @@ static void a_missing_file_is_an_io_error(void **state)
 {
     (void)state;
     ebb_model *model;
-    ebb_status status = ebb_model_read(&model, in_folder("missing.onnx"));
+    ebb_status status = ebb_model_read(&model, path_of("missing.onnx"));
     assert_int_equal(ebb_status_code(status), EBB_IO);
     assert_non_null(strstr(ebb_status_text(status), "missing.onnx"));
     assert_int_equal(ebb_status_code(ebb_model_read(&model, folder)), EBB_IO);
@@ -547,11 +547,11 @@ static void a_tensor_file_is_read(void **state)
     put_int(&b, 2, EBB_I64);
     put_text(&b, 8, "x");
     put_blob(&b, 9, "\1\0\0\0\0\0\0\0\xff\xff\xff\xff\xff\xff\xff\xff", 16);
-    put_file(in_folder("input_0.pb"), b.data, b.count);
+    put_file(path_of("input_0.pb"), b.data, b.count);
     ebb_arena arena = {0};
     ebb_tensor t;
     const char *name;
-    OK(ebb_tensor_read_pb(&t, &name, &arena, in_folder("input_0.pb")));
+    OK(ebb_tensor_read_pb(&t, &name, &arena, path_of("input_0.pb")));
     assert_string_equal(name, "x");
     assert_int_equal(t.type.dims[0], 2);
     assert_int_equal(ebb_tensor_int(&t, 1), -1);
@@ -578,5 +578,5 @@ int main(void)
         cmocka_unit_test(a_missing_file_is_an_io_error),
         cmocka_unit_test(a_tensor_file_is_read),
     };
-    return cmocka_run_group_tests(tests, make_folder, remove_folder);
+    return cmocka_run_group_tests(tests, make_folders, remove_folder);
 }

@@ -9,8 +9,7 @@
 
 #include <stdio.h>
 
-#include "onnx/file/file.h"
-#include "onnx/graph/infer.h"
+#include "tests/text.h"
 
 /* A graph's inside in ONNX text, and the types of some of its values as ebb_type_print writes them;
  * or, after a "!", a part of the error. */
@@ -202,15 +201,6 @@ static void types_come_out_as_written(void **state)
 
 /* ---- sizes that the user gives ---- */
 
-static ebb_model *model_of(const char *text)
-{
-    ebb_model *m = NULL;
-    ebb_status status = ebb_text_parse_model(&m, text);
-    if (status != NULL)
-        fail_msg("%s", ebb_status_text(status));
-    return m;
-}
-
 #define HEAD "<ir_version: 10, opset_import: [\"\" : 20]>\n"
 
 static const ebb_type *type_of(const ebb_model *m, const char *name)
@@ -222,7 +212,7 @@ static void a_bound_dim_reaches_all_inputs_and_outputs(void **state)
 {
     (void)state;
     size_t bound = 0;
-    ebb_model *m = model_of(
+    ebb_model *m = parsed(
         HEAD "g (float[batch,3] x, float[batch,3] z) => (float[batch,3] y) { y = Add(x, z) }");
     ebb_status status = ebb_require_static(m->graph);
     assert_non_null(status);
@@ -241,7 +231,7 @@ static void a_bound_dim_reaches_all_inputs_and_outputs(void **state)
 static void a_shape_replaces_what_the_exporter_fixed(void **state)
 {
     (void)state;
-    ebb_model *m = model_of(HEAD "g (float[1,3] x) => (float[1,3] y) { h = Relu(x) y = Neg(h) }");
+    ebb_model *m = parsed(HEAD "g (float[1,3] x) => (float[1,3] y) { h = Relu(x) y = Neg(h) }");
     const int64_t dims[2] = {8, 3};
     assert_null(ebb_infer_graph(m->graph));
     assert_null(ebb_bind_shape(m->graph, "x", dims, 2));
@@ -256,10 +246,10 @@ static void a_shape_replaces_what_the_exporter_fixed(void **state)
 static void an_output_of_another_rank_or_dtype_is_rejected(void **state)
 {
     (void)state;
-    ebb_model *m = model_of(HEAD "g (float[2,3] x) => (float[6] y) { y = Relu(x) }");
+    ebb_model *m = parsed(HEAD "g (float[2,3] x) => (float[6] y) { y = Relu(x) }");
     assert_int_equal(ebb_status_code(ebb_infer_graph(m->graph)), EBB_REJECTED);
     ebb_model_free(m);
-    m = model_of(HEAD "g (float[2,3] x) => (int64[2,3] y) { y = Relu(x) }");
+    m = parsed(HEAD "g (float[2,3] x) => (int64[2,3] y) { y = Relu(x) }");
     assert_int_equal(ebb_status_code(ebb_infer_graph(m->graph)), EBB_REJECTED);
     ebb_model_free(m);
 }
@@ -267,8 +257,8 @@ static void an_output_of_another_rank_or_dtype_is_rejected(void **state)
 static void operations_are_counted(void **state)
 {
     (void)state;
-    ebb_model *m = model_of(HEAD "g (float[2,4,9,9] x) => (float[2,6,7,7] y) <float[6,2,3,3] w> "
-                                 "{ y = Conv<group = 2>(x, w) }");
+    ebb_model *m = parsed(HEAD "g (float[2,4,9,9] x) => (float[2,6,7,7] y) <float[6,2,3,3] w> "
+                               "{ y = Conv<group = 2>(x, w) }");
     assert_null(ebb_infer_graph(m->graph));
     double flops = ebb_node_flops(m->graph, ebb_first(m->graph));
     assert_true(flops == 2.0 * (2 * 6 * 7 * 7) * (2 * 3 * 3));

@@ -20,8 +20,9 @@
 #include <cmocka.h>
 
 #include "onnx/file/sink.h"
+#include "tests/folder.h"
+#include "tests/status.h"
 
-static char folder[] = "/tmp/ebb-sink-XXXXXX";
 static int files_synced, folders_synced;
 
 /* In the place of the C library's: what is asked to be on disk is counted. */
@@ -31,21 +32,6 @@ int fsync(int file)
     if (fstat(file, &facts) == 0)
         *(S_ISDIR(facts.st_mode) ? &folders_synced : &files_synced) += 1;
     return (int)syscall(SYS_fsync, file);
-}
-
-static const char *in_folder(const char *name)
-{
-    static char paths[4][256];
-    static int next;
-    char *path = paths[next++ % 4];
-    (void)snprintf(path, sizeof paths[0], "%s/%s", folder, name);
-    return path;
-}
-
-static void good(ebb_status status)
-{
-    if (status != NULL)
-        fail_msg("%s", ebb_status_text(status));
 }
 
 static ebb_status write_text(const char *path, const char *text)
@@ -93,48 +79,48 @@ static void a_file_and_its_folder_are_on_disk(void **state)
 {
     (void)state;
     files_synced = folders_synced = 0;
-    good(write_text(in_folder("synced"), "all"));
-    assert_text(in_folder("synced"), "all");
+    good(write_text(path_of("synced"), "all"));
+    assert_text(path_of("synced"), "all");
     assert_int_equal(files_synced, 1);
     assert_int_equal(folders_synced, 1);
-    assert_int_equal(unlink(in_folder("synced")), 0);
+    assert_int_equal(unlink(path_of("synced")), 0);
 }
 
 static void a_link_stays_and_what_it_names_is_replaced(void **state)
 {
     (void)state;
-    assert_int_equal(mkdir(in_folder("store"), 0700), 0);
-    good(write_text(in_folder("store/real"), "before"));
-    assert_int_equal(chmod(in_folder("store/real"), 0640), 0);
-    assert_int_equal(symlink("store/real", in_folder("first")), 0);
-    assert_int_equal(symlink(in_folder("first"), in_folder("second")), 0);
-    assert_int_equal(symlink("store/fresh", in_folder("dangling")), 0);
-    good(write_text(in_folder("second"), "after"));
-    good(write_text(in_folder("dangling"), "fresh"));
-    assert_true(is_link(in_folder("first")) && is_link(in_folder("second")));
-    assert_true(is_link(in_folder("dangling")));
-    assert_false(is_link(in_folder("store/real")));
-    assert_text(in_folder("store/real"), "after");
-    assert_text(in_folder("store/fresh"), "fresh");
+    assert_int_equal(mkdir(path_of("store"), 0700), 0);
+    good(write_text(path_of("store/real"), "before"));
+    assert_int_equal(chmod(path_of("store/real"), 0640), 0);
+    assert_int_equal(symlink("store/real", path_of("first")), 0);
+    assert_int_equal(symlink(path_of("first"), path_of("second")), 0);
+    assert_int_equal(symlink("store/fresh", path_of("dangling")), 0);
+    good(write_text(path_of("second"), "after"));
+    good(write_text(path_of("dangling"), "fresh"));
+    assert_true(is_link(path_of("first")) && is_link(path_of("second")));
+    assert_true(is_link(path_of("dangling")));
+    assert_false(is_link(path_of("store/real")));
+    assert_text(path_of("store/real"), "after");
+    assert_text(path_of("store/fresh"), "fresh");
     struct stat facts;
-    assert_int_equal(stat(in_folder("store/real"), &facts), 0);
+    assert_int_equal(stat(path_of("store/real"), &facts), 0);
     assert_int_equal(facts.st_mode & 0777, 0640);
-    assert_int_equal(files_in(in_folder("store")), 2); // and nothing beside them
+    assert_int_equal(files_in(path_of("store")), 2); // and nothing beside them
     assert_int_equal(files_in(folder), 4);
 }
 
 static void a_circle_of_links_and_a_folder_are_refused(void **state)
 {
     (void)state;
-    assert_int_equal(symlink("circle", in_folder("circle")), 0);
-    ebb_status status = write_text(in_folder("circle"), "never");
+    assert_int_equal(symlink("circle", path_of("circle")), 0);
+    ebb_status status = write_text(path_of("circle"), "never");
     assert_non_null(status);
     assert_int_equal(ebb_status_code(status), EBB_IO);
     status = write_text(folder, "never");
     assert_non_null(status);
     assert_non_null(strstr(ebb_status_text(status), "it is a folder"));
     assert_int_equal(files_in(folder), 1 + 4);
-    assert_int_equal(unlink(in_folder("circle")), 0);
+    assert_int_equal(unlink(path_of("circle")), 0);
 }
 
 static void what_is_no_regular_file_is_written_into(void **state)
@@ -142,19 +128,19 @@ static void what_is_no_regular_file_is_written_into(void **state)
     (void)state;
     char there[16] = "";
     struct stat facts;
-    assert_int_equal(mkfifo(in_folder("pipe"), 0600), 0);
-    assert_int_equal(symlink("pipe", in_folder("to_pipe")), 0);
-    good(ebb_sink_check(in_folder("pipe"))); // which does not wait for a reader
-    int reader = open(in_folder("pipe"), O_RDONLY | O_NONBLOCK);
+    assert_int_equal(mkfifo(path_of("pipe"), 0600), 0);
+    assert_int_equal(symlink("pipe", path_of("to_pipe")), 0);
+    good(ebb_sink_check(path_of("pipe"))); // which does not wait for a reader
+    int reader = open(path_of("pipe"), O_RDONLY | O_NONBLOCK);
     assert_true(reader >= 0);
-    good(write_text(in_folder("pipe"), "one"));
-    good(write_text(in_folder("to_pipe"), "two"));
+    good(write_text(path_of("pipe"), "one"));
+    good(write_text(path_of("to_pipe"), "two"));
     assert_int_equal(read(reader, there, sizeof there - 1), 6);
     assert_string_equal(there, "onetwo");
     assert_int_equal(close(reader), 0);
-    assert_int_equal(stat(in_folder("pipe"), &facts), 0);
+    assert_int_equal(stat(path_of("pipe"), &facts), 0);
     assert_true(S_ISFIFO(facts.st_mode));
-    assert_int_equal(unlink(in_folder("pipe")) | unlink(in_folder("to_pipe")), 0);
+    assert_int_equal(unlink(path_of("pipe")) | unlink(path_of("to_pipe")), 0);
     good(ebb_sink_check("/dev/null"));
     good(write_text("/dev/null", "gone"));
     assert_int_equal(stat("/dev/null", &facts), 0);
@@ -166,7 +152,7 @@ static void an_open_descriptor_is_written_on(void **state)
 {
     (void)state;
     char path[32];
-    int file = open(in_folder("open"), O_WRONLY | O_CREAT, 0600);
+    int file = open(path_of("open"), O_WRONLY | O_CREAT, 0600);
     assert_true(file >= 0);
     assert_int_equal(write(file, "one", 3), 3);
     (void)snprintf(path, sizeof path, "/dev/fd/%d", file);
@@ -174,8 +160,8 @@ static void an_open_descriptor_is_written_on(void **state)
     good(write_text(path, "two"));
     assert_int_equal(write(file, "three", 5), 5);
     assert_int_equal(close(file), 0);
-    assert_text(in_folder("open"), "onetwothree");
-    assert_int_equal(unlink(in_folder("open")), 0);
+    assert_text(path_of("open"), "onetwothree");
+    assert_int_equal(unlink(path_of("open")), 0);
     assert_non_null(ebb_sink_check(path));
 }
 
@@ -183,8 +169,8 @@ static void where_nothing_can_be_written_is_known_before(void **state)
 {
     (void)state;
     const int before = files_in(folder);
-    good(ebb_sink_check(in_folder("new")));
-    assert_non_null(ebb_sink_check(in_folder("nowhere/new")));
+    good(ebb_sink_check(path_of("new")));
+    assert_non_null(ebb_sink_check(path_of("nowhere/new")));
     assert_non_null(ebb_sink_check(folder));
     assert_int_equal(files_in(folder), before);
 }
@@ -208,19 +194,19 @@ static void leave_half(const char *path)
 static void what_a_killed_run_left_goes_with_the_next(void **state)
 {
     (void)state;
-    assert_int_equal(mkdir(in_folder("runs"), 0700), 0);
+    assert_int_equal(mkdir(path_of("runs"), 0700), 0);
     char path[256];
-    (void)snprintf(path, sizeof path, "%s", in_folder("runs/out"));
+    (void)snprintf(path, sizeof path, "%s", path_of("runs/out"));
     leave_half(path);
-    assert_int_equal(files_in(in_folder("runs")), 1);
+    assert_int_equal(files_in(path_of("runs")), 1);
     good(write_text(path, "whole"));
-    assert_int_equal(files_in(in_folder("runs")), 1);
+    assert_int_equal(files_in(path_of("runs")), 1);
     assert_text(path, "whole");
     leave_half(path);
     leave_half(path); // which removed the other
-    assert_int_equal(files_in(in_folder("runs")), 2);
+    assert_int_equal(files_in(path_of("runs")), 2);
     good(write_text(path, "whole again"));
-    assert_int_equal(files_in(in_folder("runs")), 1);
+    assert_int_equal(files_in(path_of("runs")), 1);
 }
 
 static void what_another_still_writes_stays(void **state)
@@ -228,11 +214,11 @@ static void what_another_still_writes_stays(void **state)
     (void)state;
     ebb_sink slow;
     char path[256];
-    (void)snprintf(path, sizeof path, "%s", in_folder("runs/out"));
+    (void)snprintf(path, sizeof path, "%s", path_of("runs/out"));
     const char *others[] = {"runs/out.backup", "runs/out.ebb-tmp-1234567",
                             "runs/other.ebb-tmp-123456", "runs/out.ebb-tmp-"};
     for (int i = 0; i < 4; i++)
-        good(write_text(in_folder(others[i]), "mine"));
+        good(write_text(path_of(others[i]), "mine"));
     good(ebb_sink_open(&slow, path));
     good(write_text(path, "quick"));
     ebb_sink_write(&slow, "slow", 4);
@@ -242,22 +228,8 @@ static void what_another_still_writes_stays(void **state)
     ebb_sink_close(&slow);
     assert_text(path, "slow");
     for (int i = 0; i < 4; i++)
-        assert_text(in_folder(others[i]), "mine");
-    assert_int_equal(files_in(in_folder("runs")), 5);
-}
-
-static int make_folder(void **state)
-{
-    (void)state;
-    return mkdtemp(folder) != NULL ? 0 : -1;
-}
-
-static int remove_folder(void **state)
-{
-    (void)state;
-    char command[256];
-    (void)snprintf(command, sizeof command, "rm -rf %s", folder);
-    return system(command);
+        assert_text(path_of(others[i]), "mine");
+    assert_int_equal(files_in(path_of("runs")), 5);
 }
 
 int main(void)

@@ -14,6 +14,7 @@
 #include "ebb.h"
 #include "onnx/file/file.h"
 #include "onnx/graph/infer.h"
+#include "tests/status.h"
 
 /* loss = sum of a w^2, so that w's gradient is 2 a w. */
 static const char text[] = "<ir_version: 10, opset_import: [\"\" : 20]>\n"
@@ -27,12 +28,6 @@ enum { STEPS = 4 };
 /* Rates as a schedule gives them, by step; a run that asks for one rate has the first. */
 static const double rates[STEPS] = {0.1, 0.05, 0.2, 0.025};
 static const double alpha = 0.75, beta = 0.875, epsilon = 0.01, decay = 0.5;
-
-static void good(ebb_status status)
-{
-    if (status != NULL)
-        fail_msg("%s", ebb_status_text(status));
-}
 
 static void by_formula(double w[3], bool transformers, bool correct, bool scheduled)
 {

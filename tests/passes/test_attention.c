@@ -15,6 +15,7 @@
 #include "exec/run/program.h"
 #include "onnx/file/file.h"
 #include "passes/pipeline.h"
+#include "tests/status.h"
 
 enum { BATCH = 2, S = 70, D = 6, HEADS = 2, FEATURES = HEADS * D };
 
@@ -70,12 +71,6 @@ static double draw(void)
     return (double)(state_of_draws >> 40) / 8388608.0 - 1.0;
 }
 
-static void good(ebb_status status, const char *what)
-{
-    if (status != NULL)
-        fail_msg("%s: %s", what, ebb_status_text(status));
-}
-
 static size_t put_weight(char *to, size_t room, const char *name)
 {
     size_t n = (size_t)snprintf(to, room, "float[%d,%d] %s = {", FEATURES, FEATURES, name);
@@ -106,7 +101,7 @@ static ebb_model *model_of(const spelling *s, const char *ratio)
         ratio, s->constants[0] != '\0' ? ", " : "", s->constants, s->chain);
     assert_true(n < sizeof text);
     ebb_model *model;
-    good(ebb_text_parse_model(&model, text), s->name);
+    good_for(ebb_text_parse_model(&model, text), s->name);
     return model;
 }
 
@@ -135,11 +130,11 @@ static ebb_program *step_of(const spelling *s, ebb_model *model, const char *pas
         pad[i] = i >= 3;     // the first rows of a causal mask see nobody
         pad[S + i] = i < 50; // and padding on the right
     }
-    good(ebb_pipeline_run(model, passes, &checks, &keep, &reports, &count), s->name);
+    good_for(ebb_pipeline_run(model, passes, &checks, &keep, &reports, &count), s->name);
     *applied = reports[count - 3].applied;
     ebb_arena_fini(&keep);
-    good(ebb_program_compile(&program, model, &options), s->name);
-    good(ebb_program_step(program, &batch), s->name);
+    good_for(ebb_program_compile(&program, model, &options), s->name);
+    good_for(ebb_program_step(program, &batch), s->name);
     ebb_program_facts facts = ebb_program_measure(program);
     assert_int_equal(facts.planned_arena_bytes, facts.measured_arena_bytes);
     return program;
@@ -148,8 +143,8 @@ static ebb_program *step_of(const spelling *s, ebb_model *model, const char *pas
 static void compare(const spelling *s, ebb_program *chain, ebb_program *node, const char *name)
 {
     ebb_named a, b;
-    good(ebb_program_get(chain, name, &a), s->name);
-    good(ebb_program_get(node, name, &b), s->name);
+    good_for(ebb_program_get(chain, name, &a), s->name);
+    good_for(ebb_program_get(node, name, &b), s->name);
     size_t n = 1;
     double largest = 0;
     for (int i = 0; i < a.rank; i++)
@@ -248,11 +243,11 @@ static void an_offer_says_what_is_saved_and_may_be_refused(void **state)
     ebb_offer offer = {.saved_bytes = 0};
     size_t count;
     const ebb_pass *pass = ebb_pass_find("attention");
-    good(ebb_pipeline_run(model, "train-mode,inline,fold,fuse,loss:mse,gradient", &checks, &keep,
-                          &reports, &count),
-         "step");
+    good_for(ebb_pipeline_run(model, "train-mode,inline,fold,fuse,loss:mse,gradient", &checks,
+                              &keep, &reports, &count),
+             "step");
     char *before, *after;
-    good(ebb_text_print(&before, model->graph), "text");
+    good_for(ebb_text_print(&before, model->graph), "text");
     ebb_edit edit = {.g = model->graph,
                      .pass = pass,
                      .scratch = &scratch,
@@ -260,8 +255,8 @@ static void an_offer_says_what_is_saved_and_may_be_refused(void **state)
                      .report = &report,
                      .decides = refuse,
                      .context = &offer};
-    good(pass->run(&edit), "attention");
-    good(ebb_text_print(&after, model->graph), "text");
+    good_for(pass->run(&edit), "attention");
+    good_for(ebb_text_print(&after, model->graph), "text");
     assert_string_equal(before, after);
     assert_int_equal(report.found, 1);
     assert_int_equal(report.applied, 0);

@@ -15,6 +15,7 @@
 #include "exec/run/program.h"
 #include "onnx/file/file.h"
 #include "passes/pipeline.h"
+#include "tests/status.h"
 
 enum { N = 2, C = 9, H = 13, W = 11, COUNT = N * C * H * W, STEPS = 3 };
 
@@ -73,12 +74,6 @@ static const coded cases[] = {
 };
 // clang-format on
 
-static void good(ebb_status status, const char *what)
-{
-    if (status != NULL)
-        fail_msg("%s: %s", what, ebb_status_text(status));
-}
-
 /* Runs the pipeline; the bytes that its last pass saved. */
 static int64_t saved_by_last(ebb_model *m, const char *pipeline, const char *what)
 {
@@ -86,7 +81,7 @@ static int64_t saved_by_last(ebb_model *m, const char *pipeline, const char *wha
     ebb_arena keep = {0};
     ebb_report *reports;
     size_t count;
-    good(ebb_pipeline_run(m, pipeline, &options, &keep, &reports, &count), what);
+    good_for(ebb_pipeline_run(m, pipeline, &options, &keep, &reports, &count), what);
     int64_t saved = reports[count - 1].applied > 0 ? reports[count - 1].saved_bytes : 0;
     ebb_arena_fini(&keep);
     return saved;
@@ -110,7 +105,7 @@ static ebb_model *step_of(const coded *c, const char *passes)
                    "bool on = {1}>\n{ h = Mul (x, w)\n %s }",
                    c->y_dims != NULL ? c->y_dims : "2,9,13,11", weights, c->body);
     ebb_model *m = NULL;
-    good(ebb_text_parse_model(&m, all), c->what);
+    good_for(ebb_text_parse_model(&m, all), c->what);
     free(all);
     bool keeps = strncmp(c->make, "keep", 4) == 0;
     (void)snprintf(pipeline, sizeof pipeline,
@@ -154,8 +149,8 @@ static void same_everywhere(ebb_program *a, ebb_program *b, const coded *c)
         ebb_named x, y;
         if (ebb_program_get(a, name, &x) != NULL && i >= outputs)
             continue; // not in this case
-        good(ebb_program_get(a, name, &x), c->what);
-        good(ebb_program_get(b, name, &y), c->what);
+        good_for(ebb_program_get(a, name, &x), c->what);
+        good_for(ebb_program_get(b, name, &y), c->what);
         assert_int_equal(elements(&x), elements(&y));
         size_t size = x.dtype == EBB_I64 ? 8 : x.dtype == EBB_BOOL ? 1 : 4;
         if (memcmp(x.data, y.data, (size_t)elements(&x) * size) != 0)
@@ -179,11 +174,11 @@ static void compare(const coded *c, const char *backend)
         draw(x, COUNT, (uint64_t)step + 11);
         for (int k = 0; k < 2; k++) {
             if (step == 0)
-                good(ebb_program_compile(&programs[k], models[k], &options), c->what);
+                good_for(ebb_program_compile(&programs[k], models[k], &options), c->what);
             const ebb_named inputs[] = {{"x", EBB_F32, 4, dims, x},
                                         {"target", EBB_F32, 4, y_dims, target}};
             const ebb_batch batch = {inputs, 2};
-            good(ebb_program_step(programs[k], &batch), c->what);
+            good_for(ebb_program_step(programs[k], &batch), c->what);
             ebb_program_facts f = ebb_program_measure(programs[k]);
             assert_int_equal(f.planned_arena_bytes, f.measured_arena_bytes);
         }

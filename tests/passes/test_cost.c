@@ -18,6 +18,7 @@
 #include "onnx/file/file.h"
 #include "onnx/graph/infer.h"
 #include "passes/pipeline.h"
+#include "tests/status.h"
 
 static char path[] = "/tmp/ebb-cost-XXXXXX", pipeline[64];
 
@@ -28,12 +29,6 @@ static const char text[] =
 static ebb_arena keep;
 static ebb_report *reports;
 static size_t count;
-
-static void good(ebb_status status)
-{
-    if (status != NULL)
-        fail_msg("%s", ebb_status_text(status));
-}
 
 static ebb_model *parse(void)
 {

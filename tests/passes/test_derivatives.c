@@ -16,6 +16,7 @@
 #include "exec/run/program.h"
 #include "onnx/file/file.h"
 #include "passes/pipeline.h"
+#include "tests/status.h"
 
 enum { ROWS = 4, COLUMNS = 12, COUNT = ROWS * COLUMNS };
 
@@ -65,12 +66,6 @@ static const derived cases[] = {
 };
 // clang-format on
 
-static void good(ebb_status status, const char *what)
-{
-    if (status != NULL)
-        fail_msg("%s: %s", what, ebb_status_text(status));
-}
-
 /* Runs the pipeline and compares what its last pass says with the case; c NULL: it does not. */
 static void rewrite(ebb_model *m, const char *pipeline, const char *what, const derived *c)
 {
@@ -78,7 +73,7 @@ static void rewrite(ebb_model *m, const char *pipeline, const char *what, const 
     ebb_arena keep = {0};
     ebb_report *reports;
     size_t count;
-    good(ebb_pipeline_run(m, pipeline, &options, &keep, &reports, &count), what);
+    good_for(ebb_pipeline_run(m, pipeline, &options, &keep, &reports, &count), what);
     const ebb_report *last = &reports[count - 1];
     if (c != NULL && last->applied != (size_t)c->applied)
         fail_msg("%s: %s applied to %zu of %zu sites: %s", what, last->pass, last->applied,
@@ -114,7 +109,7 @@ static ebb_model *step_of(const derived *c, bool passes)
                    "(k) b = Transpose (x)\n %s out = Transpose (y) }",
                    weights, c->body);
     ebb_model *m = NULL;
-    good(ebb_text_parse_model(&m, all), c->what);
+    good_for(ebb_text_parse_model(&m, all), c->what);
     (void)snprintf(pipeline, sizeof pipeline, "loss:mse,gradient,optimizer:none%s%s",
                    passes ? "," : "", passes ? c->passes : "");
     rewrite(m, pipeline, c->what, passes ? c : NULL);
@@ -131,9 +126,9 @@ static double run(ebb_program *p, const derived *c, double *x, double *grad)
     ebb_named loss, w;
     for (int i = 0; i < COUNT; i++)
         target[i] = 0.3 * sin(3.0 * i);
-    good(ebb_program_step(p, &batch), c->what);
-    good(ebb_program_get(p, "loss", &loss), c->what);
-    good(ebb_program_get(p, "w_grad", &w), c->what);
+    good_for(ebb_program_step(p, &batch), c->what);
+    good_for(ebb_program_get(p, "loss", &loss), c->what);
+    good_for(ebb_program_get(p, "w_grad", &w), c->what);
     assert_int_equal(w.dtype, EBB_F64);
     if (grad != NULL)
         memcpy(grad, w.data, COUNT * sizeof *grad);
@@ -161,7 +156,7 @@ static void compare(const derived *c)
     for (int i = 0; i < COUNT; i++)
         x[i] = 1.7 * cos(1.3 * i + 0.2);
     for (int k = 0; k < 2; k++) {
-        good(ebb_program_compile(&programs[k], models[k], &options), c->what);
+        good_for(ebb_program_compile(&programs[k], models[k], &options), c->what);
         loss[k] = run(programs[k], c, x, grad[k]);
         ebb_program_facts f = ebb_program_measure(programs[k]);
         assert_int_equal(f.planned_arena_bytes, f.measured_arena_bytes);

@@ -16,17 +16,12 @@
 #include "passes/mended/looked_up.h"
 #include "passes/mended/merged.h"
 #include "passes/trainable.h"
+#include "tests/status.h"
 
 #define HEAD "<ir_version: 10, opset_import: [\"\" : 20]>\n"
 #define NAME "onnx::Add_7"
 
 enum { HEADS = 3, SIDE = 4, PLACES = SIDE * SIDE, ROWS = 2 * SIDE - 1 };
-
-static void good(ebb_status status)
-{
-    if (status != NULL)
-        fail_msg("%s", ebb_status_text(status));
-}
 
 /* ---- numbers at a head and two places ---- */
 

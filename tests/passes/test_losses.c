@@ -11,9 +11,8 @@
 
 #include <cmocka.h>
 
-#include "onnx/file/file.h"
-#include "onnx/graph/infer.h"
 #include "onnx/text/text.h"
+#include "tests/text.h"
 
 #define HEAD "<ir_version: 10, opset_import: [\"\" : 20]> "
 
@@ -25,30 +24,6 @@ static const char two_heads[] =
 static const float x_of_two[8] = {1, 2, -1, 0.5f, 0.25f, -2, 1, 1};
 static const int64_t labels[4] = {2, 0, 1, 2};
 static const float numbers[8] = {1, 0, -1, 2, 0.5f, 1, 3, -2};
-
-static ebb_model *parse(const char *text)
-{
-    ebb_model *model;
-    ebb_status status = ebb_text_parse_model(&model, text);
-    if (status == NULL)
-        status = ebb_infer_graph(model->graph);
-    if (status != NULL)
-        fail_msg("%s", ebb_status_text(status));
-    return model;
-}
-
-static void good(ebb_status status)
-{
-    if (status != NULL)
-        fail_msg("%s", ebb_status_text(status));
-}
-
-static void refused(ebb_status status, ebb_code code, const char *says)
-{
-    assert_non_null(status);
-    if (ebb_status_code(status) != code || strstr(ebb_status_text(status), says) == NULL)
-        fail_msg("%s\ndoes not say: %s", ebb_status_text(status), says);
-}
 
 /* The whole step, gradients as outputs. */
 static ebb_status make(ebb_model *model, const char *const *losses, const char *pass, bool strict)
@@ -95,7 +70,7 @@ static void step(results *r, const char *const *losses, const char *pass)
 {
     ebb_named in[3];
     ebb_program *p;
-    ebb_model *model = parse(two_heads);
+    ebb_model *model = model_of(two_heads);
     ebb_batch batch = batch_of_two(in);
     batch.count = losses[1] == NULL ? 2 : 3;
     if (strstr(losses[0], "label") == NULL)
@@ -154,7 +129,7 @@ static void three_losses_have_one_sum(void **state)
 {
     (void)state;
     ebb_model_facts *f;
-    ebb_model *model = parse(two_heads);
+    ebb_model *model = model_of(two_heads);
     good(make(
         model,
         LIST("mse:output=a,target=one", "l1:output=a,target=one", "cosine:output=b,target=two"), "",
@@ -176,7 +151,7 @@ static void a_loss_that_is_there_is_taken_along_by_its_name(void **state)
     ebb_named in[3];
     ebb_program *p;
     double loss, number;
-    ebb_model *model = parse(with_loss);
+    ebb_model *model = model_of(with_loss);
     ebb_batch batch = batch_of_two(in);
     in[1] = in[2];
     batch.count = 2;
@@ -188,7 +163,7 @@ static void a_loss_that_is_there_is_taken_along_by_its_name(void **state)
     is_near(loss, 15 + number); // 0.5 (1 + 4 + 9 + 16)
     ebb_program_free(p);
     ebb_close(model);
-    model = parse(with_loss);
+    model = model_of(with_loss);
     good(ebb_rewrite(model, "loss:name=penalty", NULL, NULL));
     refused(make(model, LIST("mse:output=y,target=a", "l1:output=y,target=a"), "", false),
             EBB_USAGE, "the graph has the loss 'penalty' already");
@@ -203,7 +178,7 @@ static void an_evaluation_has_the_loss_of_each(void **state)
     ebb_metrics *m;
     char *pipeline;
     results both;
-    ebb_model *model = parse(two_heads);
+    ebb_model *model = model_of(two_heads);
     ebb_batch batch = batch_of_two(in);
     const ebb_step_options options = {.losses = BOTH};
     step(&both, BOTH, "");
@@ -230,8 +205,9 @@ static void a_target_may_be_what_the_model_reads(void **state)
 {
     (void)state;
     ebb_model_facts *f;
-    ebb_model *model = parse(HEAD "g (float[4,2] x) => (float[4,2] y) <float[2,2] w = {1,2,3,4}> "
-                                  "{ y = MatMul (x, w) }");
+    ebb_model *model =
+        model_of(HEAD "g (float[4,2] x) => (float[4,2] y) <float[2,2] w = {1,2,3,4}> "
+                      "{ y = MatMul (x, w) }");
     good(make(model, LIST("mse:target=x"), "", false));
     good(ebb_facts_of(&f, model));
     assert_int_equal(f->input_count, 1);
@@ -266,7 +242,7 @@ static void what_is_said_wrongly_is_refused(void **state)
         {"hubert", NULL, "kind=hubert should be cross-entropy|mse|"},
     };
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
-        ebb_model *model = parse(two_heads);
+        ebb_model *model = model_of(two_heads);
         refused(make(model, LIST(wrong[i].first, wrong[i].second), "", false),
                 strstr(wrong[i].says, "nowhere") != NULL ? EBB_IO : EBB_USAGE, wrong[i].says);
         ebb_close(model);
@@ -291,11 +267,11 @@ static void what_ctc_needs_is_said(void **state)
     static const char model_of_sounds[] =
         HEAD "g (float[n,7,5] x) => (float[n,7,5] y) <float[5] b = {1,2,3,4,5}> { y = Mul (x, b) }";
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
-        ebb_model *model = parse(model_of_sounds);
+        ebb_model *model = model_of(model_of_sounds);
         refused(make(model, LIST(wrong[i].loss), "", false), EBB_USAGE, wrong[i].says);
         ebb_close(model);
     }
-    ebb_model *flat = parse(two_heads);
+    ebb_model *flat = model_of(two_heads);
     refused(make(flat, LIST("ctc:output=a,time-axis=1,labels=2"), "", false), EBB_USAGE,
             "output 'a' has rank 2");
     ebb_close(flat);
@@ -306,8 +282,8 @@ static void what_ctc_needs_is_said(void **state)
 static void a_long_sequence_is_trained(void **state)
 {
     (void)state;
-    ebb_model *model = parse(HEAD "g (float[2,1000,3] x) => (float[2,1000,3] y) "
-                                  "<float[3] b = {1,2,3}> { y = Mul (x, b) }");
+    ebb_model *model = model_of(HEAD "g (float[2,1000,3] x) => (float[2,1000,3] y) "
+                                     "<float[3] b = {1,2,3}> { y = Mul (x, b) }");
     ebb_program *p;
     ebb_named got;
     static const int64_t dims[3] = {2, 1000, 3}, lists[2] = {2, 20};
@@ -368,7 +344,7 @@ static void constants_of_a_loss_are_not_trained(void **state)
         "dice:output=a,target=label,axis=1,over=batch", "huber:output=a,target=t,delta=0.5"};
     for (size_t i = 0; i < sizeof losses / sizeof *losses; i++) {
         ebb_model_facts *f;
-        ebb_model *model = parse(two_heads);
+        ebb_model *model = model_of(two_heads);
         good(make(model, LIST(losses[i]), "", false));
         good(ebb_facts_of(&f, model));
         size_t gradients = 0;
@@ -384,7 +360,7 @@ static void constants_of_a_loss_are_not_trained(void **state)
 static void dice_over_the_batch_is_not_split(void **state)
 {
     (void)state;
-    ebb_model *model = parse(two_heads);
+    ebb_model *model = model_of(two_heads);
     refused(make(model, LIST("dice:output=a,target=t,over=batch"), "micro-batch:parts=2", true),
             EBB_UNSUPPORTED, "it needs a result of the whole batch");
     ebb_close(model);
@@ -393,9 +369,9 @@ static void dice_over_the_batch_is_not_split(void **state)
 static char *report_of(const char *loss, const char *pass)
 {
     char *pipeline, *json;
-    ebb_model *model =
-        parse(HEAD "g (float[256,2] x) => (float[256,3] y) <float[2,3] v = {1,-1,0.5,2,0.25,-2}> "
-                   "{ y = MatMul (x, v) }");
+    ebb_model *model = model_of(
+        HEAD "g (float[256,2] x) => (float[256,3] y) <float[2,3] v = {1,-1,0.5,2,0.25,-2}> "
+             "{ y = MatMul (x, v) }");
     const ebb_step_options options = {
         .loss = loss, .optimizer = "none", .passes = (const char *const[]){pass, NULL}};
     good(ebb_step_pipeline(&pipeline, &options));
@@ -433,9 +409,9 @@ static void by_rows(double loss_and_gradient[7], const char *loss, const char *p
     static int64_t target[256];
     static const int64_t dims[2] = {256, 2};
     ebb_program *p;
-    ebb_model *model =
-        parse(HEAD "g (float[256,2] x) => (float[256,3] y) <float[2,3] v = {1,-1,0.5,2,0.25,-2}> "
-                   "{ y = MatMul (x, v) }");
+    ebb_model *model = model_of(
+        HEAD "g (float[256,2] x) => (float[256,3] y) <float[2,3] v = {1,-1,0.5,2,0.25,-2}> "
+             "{ y = MatMul (x, v) }");
     for (int i = 0; i < 512; i++)
         x[i] = sinf((float)(3 * i));
     for (int i = 0; i < 256; i++)
@@ -472,8 +448,8 @@ static void labels_that_are_no_class_are_errors(void **state)
         const ebb_named in[2] = {{"x", 1, 3, dims, x}, {"target", 7, 2, lists, said}};
         const ebb_batch batch = {in, 2};
         ebb_program *p;
-        ebb_model *model = parse(HEAD "g (float[1,2,3] x) => (float[1,2,3] y) "
-                                      "<float[3] b = {1,2,3}> { y = Mul (x, b) }");
+        ebb_model *model = model_of(HEAD "g (float[1,2,3] x) => (float[1,2,3] y) "
+                                         "<float[3] b = {1,2,3}> { y = Mul (x, b) }");
         good(make(model, LIST(wrong[i].loss), "", false));
         good(ebb_program_compile(&p, model, NULL));
         ebb_status status = ebb_program_step(p, &batch);
@@ -509,7 +485,7 @@ static void a_loss_is_computed_in_float32(void **state)
         "huber:output=b,target=number"};
     for (size_t i = 0; i < sizeof losses / sizeof *losses; i++) {
         char *pipeline, *text;
-        ebb_model *model = parse(two_heads);
+        ebb_model *model = model_of(two_heads);
         const ebb_step_options options = {
             .loss = losses[i], .optimizer = "none", .precision = "bf16"};
         good(ebb_step_pipeline(&pipeline, &options));

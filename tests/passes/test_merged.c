@@ -11,28 +11,13 @@
 #include <unistd.h>
 
 #include "exec/run/program.h"
-#include "onnx/file/file.h"
-#include "onnx/graph/infer.h"
 #include "passes/mended/merged.h"
 #include "passes/trainable.h"
+#include "tests/text.h"
 
 #define HEAD "<ir_version: 10, opset_import: [\"\" : 20]>\n"
 #define ONE "= {1,1}"
 #define ZERO "= {0,0}"
-
-static void good(ebb_status status)
-{
-    if (status != NULL)
-        fail_msg("%s", ebb_status_text(status));
-}
-
-static ebb_model *model_of(const char *text)
-{
-    ebb_model *m = NULL;
-    good(ebb_text_parse_model(&m, text));
-    good(ebb_infer_graph(m->graph));
-    return m;
-}
 
 static void part(ebb_model *m)
 {

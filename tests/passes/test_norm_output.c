@@ -18,6 +18,7 @@
 #include "exec/run/program.h"
 #include "onnx/file/file.h"
 #include "passes/pipeline.h"
+#include "tests/status.h"
 
 enum { N = 4, C = 6, H = 5, W = 7, COUNT = N * C * H * W, MOST_WEIGHTS = 128, TEXT = 32 * 1024 };
 
@@ -67,12 +68,6 @@ typedef struct weights {
     double of[KINDS][MOST_WEIGHTS];
     int count[KINDS];
 } weights;
-
-static void good(ebb_status status, const char *what)
-{
-    if (status != NULL)
-        fail_msg("%s: %s", what, ebb_status_text(status));
-}
 
 static double drawn(uint64_t *seed) /* in [-1, 1) */
 {
@@ -132,17 +127,17 @@ static ebb_model *step_of(const norm_case *c, const char *dtype, const weights *
                    "%s[6] m = {0, 0, 0, 0, 0, 0}, %s[6] r = {1, 1, 1, 1, 1, 1}>\n"
                    "{ h = Conv (x, v) %s y = Conv (z, w) }",
                    dtype, dtype, c->body);
-    good(ebb_text_parse_model(&m, text), c->what);
+    good_for(ebb_text_parse_model(&m, text), c->what);
     (void)snprintf(pipeline, sizeof pipeline, "train-mode,loss:mse,gradient%s%s",
                    passes != NULL ? "," : "", passes != NULL ? passes : "");
-    good(ebb_pipeline_run(m, pipeline, &options, &keep, &reports, &count), c->what);
+    good_for(ebb_pipeline_run(m, pipeline, &options, &keep, &reports, &count), c->what);
     if (sites != NULL)
         *sites = (int)reports[count - 1].applied;
     if (passes != NULL && reports[count - 1].applied > 0)
         assert_true(reports[count - 1].saved_bytes > 0);
     ebb_arena_fini(&keep);
     keep = (ebb_arena){0};
-    good(ebb_pipeline_run(m, "drop-saves,alias", &options, &keep, &reports, &count), c->what);
+    good_for(ebb_pipeline_run(m, "drop-saves,alias", &options, &keep, &reports, &count), c->what);
     ebb_arena_fini(&keep);
     return m;
 }
@@ -173,11 +168,11 @@ static double run(const norm_case *c, ebb_model *m, const char *backend, weights
     const ebb_named inputs[] = {{"x", dtype, 4, dims, data[0]},
                                 {"target", dtype, 4, dims, data[1]}};
     const ebb_batch batch = {inputs, 2};
-    good(ebb_program_compile(&p, m, &options), c->what);
-    good(ebb_program_step(p, &batch), c->what);
+    good_for(ebb_program_compile(&p, m, &options), c->what);
+    good_for(ebb_program_step(p, &batch), c->what);
     ebb_program_facts f = ebb_program_measure(p);
     assert_int_equal(f.planned_arena_bytes, f.measured_arena_bytes);
-    good(ebb_program_get(p, ebb_program_loss_name(p), &loss), c->what);
+    good_for(ebb_program_get(p, ebb_program_loss_name(p), &loss), c->what);
     double result = value_at(&loss, 0);
     for (int w = 0; grads != NULL && w < KINDS; w++) {
         char name[16];
@@ -275,7 +270,7 @@ static void says(const norm_case *c, const char *passes, size_t applied, const c
     ebb_arena keep = {0};
     ebb_report *reports;
     size_t count;
-    good(ebb_pipeline_run(m, passes, &options, &keep, &reports, &count), c->what);
+    good_for(ebb_pipeline_run(m, passes, &options, &keep, &reports, &count), c->what);
     assert_int_equal(reports[0].applied, applied);
     if (reason != NULL) {
         assert_int_equal(reports[0].skip_count, 1);

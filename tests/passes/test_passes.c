@@ -8,12 +8,11 @@
 
 #include <cmocka.h>
 
-#include "onnx/file/file.h"
-#include "onnx/graph/infer.h"
 #include "passes/common.h"
 #include "passes/primal/lost.h"
 #include "passes/pipeline.h"
 #include "passes/trainable.h"
+#include "tests/text.h"
 
 #define HEADER "<ir_version: 10, opset_import: [\"\" : 20]> "
 #define WEIGHT "float[4,4] w = {1,0,0,0, 0,1,0,0, 0,0,1,0, 0,0,0,1}"
@@ -23,15 +22,6 @@ static ebb_arena keep;
 static ebb_report *reports;
 static size_t report_count;
 
-static ebb_model *parse(const char *text)
-{
-    ebb_model *model;
-    ebb_status status = ebb_text_parse_model(&model, text);
-    if (status != NULL)
-        fail_msg("%s", ebb_status_text(status));
-    return model;
-}
-
 static ebb_status run(ebb_model *model, const char *pipeline, bool strict)
 {
     const ebb_rewrite_options options = {.verify_each = true, .strict = strict};
@@ -40,7 +30,7 @@ static ebb_status run(ebb_model *model, const char *pipeline, bool strict)
 
 static ebb_model *step(const char *text, const char *pipeline)
 {
-    ebb_model *model = parse(text);
+    ebb_model *model = parsed(text);
     ebb_status status = run(model, pipeline, false);
     if (status != NULL)
         fail_msg("%s", ebb_status_text(status));
@@ -62,7 +52,7 @@ static size_t count_ops(const ebb_graph *g, ebb_op op)
 
 static void says(const char *pipeline, ebb_code code, const char *what)
 {
-    ebb_model *model = parse(linear);
+    ebb_model *model = parsed(linear);
     ebb_status status = run(model, pipeline, false);
     assert_non_null(status);
     assert_int_equal(ebb_status_code(status), code);
@@ -144,7 +134,7 @@ static void a_value_in_quotes_holds_commas_and_equals_signs(void **state)
 static void a_wrong_pass_late_in_the_list_runs_nothing(void **state)
 {
     (void)state;
-    ebb_model *model = parse(linear);
+    ebb_model *model = parsed(linear);
     assert_non_null(run(model, "loss:mse,no-such-pass", false));
     assert_int_equal(model->graph->loss.i, 0);
     ebb_model_free(model);
@@ -194,7 +184,7 @@ static void what_a_file_remembers_wrongly_is_begun_anew(void **state)
 static void strict_refuses_a_technique_that_applies_nowhere(void **state)
 {
     (void)state;
-    ebb_model *model = parse(linear);
+    ebb_model *model = parsed(linear);
     assert_null(run(model, "inline,fold,fuse,loss:mse,gradient,drop-saves", true));
     ebb_status status = run(model, "sign-mask", true);
     assert_int_equal(ebb_status_code(status), EBB_UNSUPPORTED);
@@ -250,7 +240,7 @@ static void a_step_of_an_older_model_is_of_an_opset_that_has_its_loss(void **sta
 static void a_cross_entropy_of_rank_3_asks_for_the_axis(void **state)
 {
     (void)state;
-    ebb_model *model = parse(HEADER "g (float[2,3,4] x) => (float[2,3,4] y) { y = Neg (x) }");
+    ebb_model *model = parsed(HEADER "g (float[2,3,4] x) => (float[2,3,4] y) { y = Neg (x) }");
     ebb_status status = run(model, "loss:cross-entropy", false);
     assert_int_equal(ebb_status_code(status), EBB_USAGE);
     assert_non_null(strstr(ebb_status_text(status), "axis=-1"));
@@ -287,9 +277,9 @@ static void all_nodes_without_a_rule_are_named_at_once(void **state)
 {
     (void)state;
     ebb_model *model =
-        parse(HEADER "g (float[4,4] x) => (float[4,4] y) <" WEIGHT ">"
-                     "{ h = MatMul (x, w) [one] r = my.Strange (h) [two] q = my.Odd (h) "
-                     "s = Add (r, q) y = Add (s, h) }");
+        parsed(HEADER "g (float[4,4] x) => (float[4,4] y) <" WEIGHT ">"
+                      "{ h = MatMul (x, w) [one] r = my.Strange (h) [two] q = my.Odd (h) "
+                      "s = Add (r, q) y = Add (s, h) }");
     ebb_status status = run(model, "loss:mse", false);
     if (status == NULL) {
         const ebb_type *type = ebb_value_of(model->graph, ebb_value_find(model->graph, "h"))->type;
@@ -314,7 +304,7 @@ static void patterns_choose_what_is_trained(void **state)
     assert_int_not_equal(ebb_value_find(g, "b_grad").i, 0);
     assert_int_equal(ebb_value_of(g, ebb_value_find(g, "w"))->role, EBB_ROLE_FROZEN);
     ebb_model_free(model);
-    model = parse(text);
+    model = parsed(text);
     ebb_status status = run(model, "loss:mse,gradient:freeze=c*", false);
     assert_non_null(strstr(ebb_status_text(status), "freeze=c*"));
     ebb_model_free(model);
@@ -350,8 +340,8 @@ static void an_embeddings_row_of_zeros_is_a_padding_row(void **state)
 static void an_unbound_batch_is_named(void **state)
 {
     (void)state;
-    ebb_model *model = parse(HEADER "g (float[batch,4] x) => (float[batch,4] y) <" WEIGHT
-                                    "> { y = MatMul (x, w) }");
+    ebb_model *model = parsed(HEADER "g (float[batch,4] x) => (float[batch,4] y) <" WEIGHT
+                                     "> { y = MatMul (x, w) }");
     ebb_status status = run(model, "loss:mse,gradient", false);
     assert_non_null(status);
     assert_non_null(strstr(ebb_status_text(status), "batch"));
@@ -361,10 +351,10 @@ static void an_unbound_batch_is_named(void **state)
 static void statistics_and_lone_numbers_are_not_parameters(void **state)
 {
     (void)state;
-    ebb_model *model = parse(HEADER "g (float[2,4,2,2] x) => (float[2,4,2,2] y) <float[4] s" VECTOR
-                                    ", float[4] b" VECTOR ", float[4] m" VECTOR
-                                    ", float[4] v = {1,1,1,1}, float half = {0.5}>"
-                                    "{ n = BatchNormalization (x, s, b, m, v) y = Mul (n, half) }");
+    ebb_model *model = parsed(
+        HEADER "g (float[2,4,2,2] x) => (float[2,4,2,2] y) <float[4] s" VECTOR ", float[4] b" VECTOR
+               ", float[4] m" VECTOR ", float[4] v = {1,1,1,1}, float half = {0.5}>"
+               "{ n = BatchNormalization (x, s, b, m, v) y = Mul (n, half) }");
     ebb_graph *g = model->graph;
     bool trains[64] = {false};
     ebb_trainable_source source;
@@ -380,10 +370,10 @@ static void statistics_and_lone_numbers_are_not_parameters(void **state)
 static void a_lone_number_from_pytorch_is_a_parameter(void **state)
 {
     (void)state;
-    ebb_model *model = parse(HEADER "g (float[2,4] x) => (float[2,4] y) <" WEIGHT
-                                    ", float scale = {0.5}, float \"onnx::Mul_7\" = {2}>"
-                                    "{ p = MatMul (x, w) e = Exp (scale) q = Mul (p, e) "
-                                    "y = Mul (q, \"onnx::Mul_7\") }");
+    ebb_model *model = parsed(HEADER "g (float[2,4] x) => (float[2,4] y) <" WEIGHT
+                                     ", float scale = {0.5}, float \"onnx::Mul_7\" = {2}>"
+                                     "{ p = MatMul (x, w) e = Exp (scale) q = Mul (p, e) "
+                                     "y = Mul (q, \"onnx::Mul_7\") }");
     const ebb_graph *g = model->graph;
     for (int exported = 0; exported < 2; exported++) {
         bool trains[64] = {false};
@@ -463,7 +453,7 @@ static void an_operand_read_twice_is_not_overwritten(void **state)
 static void folded_merged_and_nameless_parameters_are_noticed(void **state)
 {
     (void)state;
-    ebb_model *model = parse(
+    ebb_model *model = parsed(
         HEADER
         "g (float[1,4,2,2] x) => (float[1,4] y) <float[4,4,1,1] k = {1,0,0,0, 0,1,0,0, 0,0,1,0, "
         "0,0,0,1}, float[4] b" VECTOR ", float[4,4,1,1] k2 = {2,0,0,0, 0,1,0,0, 0,0,1,0, 0,0,0,1}, "
@@ -511,7 +501,7 @@ static void running_out_of_memory_anywhere_is_an_error_and_no_crash(void **state
     (void)state;
     bool done = false;
     for (long n = 1; !done && n < 4000; n++) {
-        ebb_model *model = parse(linear);
+        ebb_model *model = parsed(linear);
         ebb_arena own = {0};
         const ebb_rewrite_options options = {0};
         ebb_alloc_fail_after(n);

@@ -15,10 +15,9 @@
 #include <cmocka.h>
 
 #include "exec/weigh/memory.h"
-#include "onnx/file/file.h"
-#include "onnx/graph/infer.h"
 #include "passes/memory/lossy/bits.h"
 #include "passes/pipeline.h"
+#include "tests/text.h"
 
 #define STEP "loss:mse,gradient,drop-saves,"
 
@@ -36,18 +35,9 @@ static ebb_status run(ebb_model *model, const char *passes)
     return ebb_pipeline_run(model, passes, &options, &keep, &reports, &report_count);
 }
 
-static ebb_model *parse(const char *text)
-{
-    ebb_model *model;
-    ebb_status status = ebb_text_parse_model(&model, text);
-    if (status != NULL)
-        fail_msg("%s", ebb_status_text(status));
-    return model;
-}
-
 static void says(const char *passes, ebb_code code, const char *what)
 {
-    ebb_model *model = parse(two_products);
+    ebb_model *model = parsed(two_products);
     ebb_status status = run(model, passes);
     if (status == NULL)
         fail_msg("'%s' is taken", passes);
@@ -231,11 +221,11 @@ static void codes_take_the_bytes_that_their_bits_say(void **state)
     for (int bits = 1; bits <= 8; bits *= 2) {
         char passes[128];
         ebb_memory before, after;
-        ebb_model *model = parse(two_products);
+        ebb_model *model = parsed(two_products);
         assert_null(run(model, STEP "alias"));
         assert_null(ebb_memory_weigh(&before, &keep, model->graph, NULL, EBB_ALIGN));
         ebb_model_free(model);
-        model = parse(two_products);
+        model = parsed(two_products);
         (void)snprintf(passes, sizeof passes, STEP "quantise:bits=%d,group=64,alias", bits);
         assert_null(run(model, passes));
         assert_null(ebb_memory_weigh(&after, &keep, model->graph, NULL, EBB_ALIGN));

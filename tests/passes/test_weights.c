@@ -15,25 +15,10 @@
 #include <jansson.h>
 
 #include "ebb.h"
-#include "onnx/file/file.h"
-#include "onnx/graph/infer.h"
 #include "passes/trainable.h"
+#include "tests/text.h"
 
 #define HEAD "<ir_version: 10, opset_import: [\"\" : 20]>\n"
-
-static void good(ebb_status status)
-{
-    if (status != NULL)
-        fail_msg("%s", ebb_status_text(status));
-}
-
-static ebb_model *model_of(const char *text)
-{
-    ebb_model *m = NULL;
-    good(ebb_text_parse_model(&m, text));
-    good(ebb_infer_graph(m->graph));
-    return m;
-}
 
 /* ---- numbers ---- */
 

@@ -183,10 +183,62 @@ static ebb_status program_of(const char *folder, const sample *s, bool drawn, eb
     return status == NULL ? ebb_program_compile(program, *model, &serial) : status;
 }
 
+/* Whether a step has the recorded loss and gradients: so near, relative. choose, where it is given, says
+ * which gradients the program must have. */
+static bool agrees(const char *folder, sample *s, bool drawn, double of_loss, double of_gradients,
+                   void (*choose)(sample *s, ebb_program *program))
+{
+    ebb_model *model = NULL;
+    ebb_program *program = NULL;
+    const ebb_batch batch = {s->inputs, s->input_count};
+    ebb_named loss;
+    bool agree = false;
+    ebb_status status = program_of(folder, s, drawn, &model, &program);
+    if (status == NULL)
+        status = ebb_program_step(program, &batch);
+    if (status == NULL)
+        status = ebb_program_get(program, "loss", &loss);
+    if (status != NULL) {
+        print_error("%s: %s\n", s->name, ebb_status_text(status));
+    } else {
+        const char *name = "";
+        double off = fabs((double)*(const float *)loss.data / s->loss - 1);
+        if (choose != NULL)
+            choose(s, program);
+        double worst = worst_gradient(s, program, &name);
+        agree = off <= of_loss && worst <= of_gradients;
+        print_message("%-36s loss %.1e  %3zu gradients %.1e %s%s\n", s->name, off,
+                      s->gradient_count, worst, agree ? "" : "FAILED at ", agree ? "" : name);
+    }
+    ebb_program_free(program);
+    ebb_close(model);
+    return agree;
+}
+
 static void free_inputs(sample *s)
 {
     for (size_t i = 0; i < s->input_count; i++)
         free((void *)(uintptr_t)s->inputs[i].data);
+}
+
+/* Visits each sample of the folder's recorded.txt; how many there are. visit says whether all is well. */
+static int visit_samples(const char *folder, bool (*visit)(sample *s))
+{
+    static sample s;
+    char line[512], path[256];
+    int failures = 0, models = 0;
+    (void)snprintf(path, sizeof path, "%s/recorded.txt", folder);
+    FILE *file = fopen(path, "r");
+    assert_non_null(file);
+    assert_non_null(fgets(line, sizeof line, file));
+    while (read_sample(file, line, sizeof line, &s)) {
+        models++;
+        failures += !visit(&s);
+        free_inputs(&s);
+    }
+    (void)fclose(file);
+    assert_int_equal(failures, 0);
+    return models;
 }
 
 #endif

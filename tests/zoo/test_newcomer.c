@@ -31,67 +31,20 @@ static void keep_trained(sample *s, ebb_program *program)
     s->gradient_count = kept;
 }
 
-static int check(sample *s)
+static bool is_as_recorded(sample *s)
 {
-    ebb_model *model = NULL;
-    ebb_program *program = NULL;
-    const ebb_batch batch = {s->inputs, s->input_count};
-    ebb_named loss;
-    int failures = 1;
-    ebb_status status = program_of(FOLDER, s, false, &model, &program);
-    if (status == NULL)
-        status = ebb_program_step(program, &batch);
-    if (status == NULL)
-        status = ebb_program_get(program, "loss", &loss);
-    if (status != NULL) {
-        print_error("%s: %s\n", s->name, ebb_status_text(status));
-    } else {
-        const char *name = "";
-        double off = fabs((double)*(const float *)loss.data / s->loss - 1);
-        keep_trained(s, program);
-        double worst = worst_gradient(s, program, &name);
-        failures = !(off <= 1e-5) || !(worst <= 1e-5);
-        print_message("%-36s loss %.1e  %3zu gradients %.1e %s%s\n", s->name, off,
-                      s->gradient_count, worst, failures ? "FAILED at " : "", failures ? name : "");
-    }
-    ebb_program_free(program);
-    ebb_close(model);
-    return failures;
-}
-
-/* visit returns how many failures there were. */
-static void of_each_file(int (*visit)(sample *s))
-{
-    static sample s;
-    char line[512];
-    int failures = 0, models = 0;
-    FILE *file = fopen(FOLDER "/recorded.txt", "r");
-    assert_non_null(file);
-    assert_non_null(fgets(line, sizeof line, file));
-    while (read_sample(file, line, sizeof line, &s)) {
-        models++;
-        failures += visit(&s);
-        free_inputs(&s);
-    }
-    (void)fclose(file);
-    assert_true(models > 10);
-    assert_int_equal(failures, 0);
-}
-
-static int check_gradients(sample *s)
-{
-    return has_loss(s) ? check(s) : 0;
+    return !has_loss(s) || agrees(FOLDER, s, false, 1e-5, 1e-5, keep_trained);
 }
 
 static void gradients_agree_with_pytorch_and_detach_stops_them(void **state)
 {
     (void)state;
-    of_each_file(check_gradients);
+    assert_true(visit_samples(FOLDER, is_as_recorded) > 10);
 }
 
 /* ---- what is trained ---- */
 
-static int check_trained(sample *s)
+static bool trains_what_it_should(sample *s)
 {
     ebb_model *model = NULL;
     ebb_program *program = NULL;
@@ -112,13 +65,13 @@ static int check_trained(sample *s)
     }
     ebb_program_free(program);
     ebb_close(model);
-    return failures;
+    return failures == 0;
 }
 
 static void weights_are_trained_whatever_folding_did_to_them_and_nothing_else(void **state)
 {
     (void)state;
-    of_each_file(check_trained);
+    assert_true(visit_samples(FOLDER, trains_what_it_should) > 10);
 }
 
 static bool is_trained(const char *file, const char *initializer)
@@ -194,18 +147,18 @@ static void a_detach_that_the_exporter_dropped_is_found(void **state)
     assert_false(warns("attention-trained-default", "lost-detach"));
 }
 
-static int check_merged(sample *s)
+static bool is_not_merged(sample *s)
 {
     bool merged = warns(s->name, "merged-parameters");
     if (merged)
         print_error("%s: merged-parameters\n", s->name);
-    return merged;
+    return !merged;
 }
 
 static void what_training_takes_apart_is_no_warning(void **state)
 {
     (void)state;
-    of_each_file(check_merged);
+    assert_true(visit_samples(FOLDER, is_not_merged) > 10);
 }
 
 int main(void)

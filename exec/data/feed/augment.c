@@ -261,19 +261,6 @@ static void make_grey(unsigned char *out, const unsigned char *rgb, size_t count
                                  16);
 }
 
-static ebb_status grow(void **memory, size_t *size, size_t need)
-{
-    if (*memory != NULL && *size >= need)
-        return NULL;
-    void *more = ebb_alloc(need);
-    if (more == NULL)
-        return ebb_error_memory();
-    ebb_free(*memory);
-    *memory = more;
-    *size = need;
-    return NULL;
-}
-
 static ebb_status make_picture(const ebb_feed *feed, const ebb_data *data, const ebb_epoch *epoch,
                                int64_t row, unsigned char *out, ebb_scratch *s)
 {
@@ -314,7 +301,7 @@ static ebb_status make_picture(const ebb_feed *feed, const ebb_data *data, const
         return NULL;
     }
     const size_t pixels = (size_t)(shape.height * shape.width);
-    EBB_TRY(grow(&s->turned, &s->turned_size, pixels * 3));
+    EBB_TRY(ebb_scratch_grow(&s->turned, &s->turned_size, pixels * 3));
     move_pixels(s->turned, s->resized.rgb, &shape, &w);
     make_grey(out, s->turned, pixels);
     return NULL;

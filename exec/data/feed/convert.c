@@ -3,7 +3,7 @@
 
 #include <stdio.h>
 
-static ebb_status grow(void **memory, size_t *size, size_t need)
+ebb_status ebb_scratch_grow(void **memory, size_t *size, size_t need)
 {
     if (*memory != NULL && *size >= need)
         return NULL;
@@ -151,7 +151,7 @@ static ebb_status recode(const ebb_feed *feed, const ebb_data *data, int64_t row
     const ebb_dtype from = (ebb_dtype)feed->array->dtype;
     const bool index = feed->move == EBB_MOVE_TO_INDEX;
     const size_t in_bytes = feed->raw_count * 8;
-    EBB_TRY(grow(&s->moved, &s->moved_size, in_bytes + feed->count * 8));
+    EBB_TRY(ebb_scratch_grow(&s->moved, &s->moved_size, in_bytes + feed->count * 8));
     void *made = (char *)s->moved + in_bytes;
     const size_t at =
         ebb_cast(index ? EBB_F64 : EBB_I64, s->moved, from, raw, feed->raw_count, false);
@@ -195,7 +195,7 @@ static ebb_status normalise(const ebb_feed *feed, void *out, const void *in, ebb
     const ebb_dtype from = (ebb_dtype)feed->array->dtype;
     float *to = out;
     if (feed->to != EBB_F32) { // `in` may be `moved`, so the result needs another place
-        EBB_TRY(grow(&s->wide, &s->wide_size, feed->count * sizeof *to));
+        EBB_TRY(ebb_scratch_grow(&s->wide, &s->wide_size, feed->count * sizeof *to));
         to = s->wide;
     }
     if (from == EBB_U8) {
@@ -221,7 +221,7 @@ static ebb_status convert(const ebb_feed *feed, const ebb_data *data, int64_t ro
         return recode(feed, data, row, out, raw, s);
     if (feed->move != EBB_MOVE_NONE) {
         const bool first = feed->move == EBB_MOVE_CHANNELS_FIRST;
-        EBB_TRY(grow(&s->moved, &s->moved_size, feed->raw_count * unit + 1));
+        EBB_TRY(ebb_scratch_grow(&s->moved, &s->moved_size, feed->raw_count * unit + 1));
         transpose(s->moved, raw, first ? feed->inner : feed->channels,
                   first ? feed->channels : feed->inner, unit);
         in = s->moved;
@@ -239,14 +239,14 @@ static ebb_status read_raw(const ebb_feed *feed, const ebb_data *data, const ebb
     const ebb_array *array = &data->arrays[feed->array - data->list];
     const size_t bytes =
         feed->shape.picture ? feed->raw_count : array->row_bytes; // pictures are bytes
-    EBB_TRY(grow(&s->raw, &s->raw_size, bytes + 1));
+    EBB_TRY(ebb_scratch_grow(&s->raw, &s->raw_size, bytes + 1));
     *raw = s->raw;
     if (feed->shape.picture)
         return ebb_augment_row(feed, data, epoch, row, s->raw, NULL, s);
     EBB_TRY(ebb_data_read(data, feed->array, row, 1, s->raw));
     if (!feed->shape.augments)
         return NULL;
-    EBB_TRY(grow(&s->turned, &s->turned_size, bytes + 1));
+    EBB_TRY(ebb_scratch_grow(&s->turned, &s->turned_size, bytes + 1));
     *raw = s->turned;
     return ebb_augment_row(feed, data, epoch, row, s->turned, s->raw, s);
 }

@@ -108,6 +108,8 @@ typedef struct ebb_scratch {
 
 ebb_status ebb_feed_rows(const ebb_feed *feed, const ebb_data *data, const ebb_epoch *epoch,
                          int64_t from, size_t count, void *out, ebb_scratch *scratch);
+/* Room for so many bytes in one of its memories; what was there is lost. */
+ebb_status ebb_scratch_grow(void **memory, size_t *size, size_t need);
 void ebb_scratch_free(ebb_scratch *scratch);
 
 /* augment.c: the raw row, moved about as seed, epoch and row say, to out; in: the row, or for pictures

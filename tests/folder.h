@@ -1,0 +1,50 @@
+/* folder.h: a folder for the files of a test, which goes with all that is in it when the test ends. */
+#ifndef EBB_TESTS_FOLDER_H
+#define EBB_TESTS_FOLDER_H
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+static char folder[] = "/tmp/ebb-test-XXXXXX";
+
+/* Good until eight later calls of the thread. */
+static inline const char *path_of(const char *name)
+{
+    static _Thread_local char text[8][1024];
+    static _Thread_local unsigned next;
+    char *path = text[next++ % 8];
+    (void)snprintf(path, sizeof text[0], "%s/%s", folder, name);
+    return path;
+}
+
+/* For cmocka: before and after all tests. */
+static inline int make_folder(void **state)
+{
+    (void)state;
+    return mkdtemp(folder) == NULL;
+}
+
+static inline int remove_folder(void **state)
+{
+    (void)state;
+    char command[64];
+    (void)snprintf(command, sizeof command, "rm -rf %s", folder);
+    return system(command);
+}
+
+static inline void put_file(const char *path, const void *data, size_t count)
+{
+    FILE *file = fopen(path, "wb");
+    assert_non_null(file);
+    assert_int_equal(fwrite(data, 1, count, file), count);
+    assert_int_equal(fclose(file), 0);
+}
+
+#endif
