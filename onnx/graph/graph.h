@@ -154,7 +154,7 @@ typedef struct ebb_graph {
     size_t input_count, input_capacity, output_count, output_capacity;
     ebb_value *initializers; /* in the file's order */
     size_t initializer_count, initializer_capacity;
-    ebb_value *by_name; /* open addressing; kept by graph.c */
+    ebb_value *by_name; /* open addressing; kept by names.c */
     size_t name_slots, name_count;
     ebb_binding *bindings;
     size_t binding_count, binding_capacity;

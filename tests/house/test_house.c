@@ -216,7 +216,6 @@ static struct long_file {
     const char *file, *reason; /* what holds it together */
     bool found;
 } long_files[] = {
-    {"onnx/graph/graph.c", "all that changes a graph keeps one set of invariants", false},
     {"kernels/cuda/recurrent_products.cu", "one text for three errands: measure, prepare, run",
      false},
     {"passes/memory/rounding/attention.c", "two chains of nodes, matched link by link", false},

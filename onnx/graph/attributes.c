@@ -1,0 +1,156 @@
+/* attributes.c: what nodes bear beside their operands, and metadata. */
+#include "onnx/graph/change.h"
+
+/* ---- attributes ---- */
+
+static ebb_status set_attr(ebb_graph *g, ebb_node n, ebb_attr attr)
+{
+    ebb_str name = ebb_graph_intern(g, attr.name);
+    if (name.i == 0)
+        return ebb_error_memory();
+    attr.name = ebb_text(g, name);
+    return ebb_node_set_attr(g, n, &attr);
+}
+
+/* A list of the node's attributes to change, with room for `more`: nodes may share theirs. */
+static ebb_attr *copy_attrs(ebb_graph *g, const ebb_node_info *info, uint32_t more)
+{
+    ebb_attr *list = EBB_NEW(&g->model->arena, ebb_attr, (size_t)info->attr_count + more);
+    if (list != NULL && info->attr_count > 0)
+        memcpy(list, info->attr, info->attr_count * sizeof *list);
+    return list;
+}
+
+ebb_status ebb_node_set_attr(ebb_graph *g, ebb_node n, const ebb_attr *attr)
+{
+    ebb_node_info *info = ebb_node_of(g, n);
+    uint32_t at = 0;
+    while (at < info->attr_count && strcmp(info->attr[at].name, attr->name) != 0)
+        at++;
+    const bool is_new = at == info->attr_count;
+    ebb_attr *list = copy_attrs(g, info, is_new);
+    if (list == NULL)
+        return ebb_error_memory();
+    list[at] = *attr;
+    info->attr = list;
+    info->attr_count += is_new;
+    return NULL;
+}
+
+ebb_status ebb_node_set_int(ebb_graph *g, ebb_node n, const char *name, int64_t i)
+{
+    return set_attr(g, n, (ebb_attr){.name = name, .type = EBB_ATTR_INT, .i = i});
+}
+
+ebb_status ebb_node_set_float(ebb_graph *g, ebb_node n, const char *name, double f)
+{
+    return set_attr(g, n, (ebb_attr){.name = name, .type = EBB_ATTR_FLOAT, .f = (double)(float)f});
+}
+
+ebb_status ebb_node_set_string(ebb_graph *g, ebb_node n, const char *name, const char *s)
+{
+    char *copy = ebb_arena_strdup(&g->model->arena, s);
+    if (copy == NULL)
+        return ebb_error_memory();
+    return set_attr(
+        g, n, (ebb_attr){.name = name, .type = EBB_ATTR_STRING, .s = copy, .s_bytes = strlen(s)});
+}
+
+ebb_status ebb_node_set_ints(ebb_graph *g, ebb_node n, const char *name, const int64_t *list,
+                             uint32_t count)
+{
+    int64_t *copy = EBB_NEW(&g->model->arena, int64_t, count);
+    if (copy == NULL)
+        return ebb_error_memory();
+    if (count > 0)
+        memcpy(copy, list, count * sizeof *list);
+    return set_attr(g, n,
+                    (ebb_attr){.name = name, .type = EBB_ATTR_INTS, .ints = copy, .count = count});
+}
+
+ebb_status ebb_node_drop_attr(ebb_graph *g, ebb_node n, const char *name)
+{
+    ebb_node_info *info = ebb_node_of(g, n);
+    ebb_attr *list = copy_attrs(g, info, 0);
+    uint32_t kept = 0;
+    if (list == NULL)
+        return ebb_error_memory();
+    for (uint32_t i = 0; i < info->attr_count; i++)
+        if (strcmp(info->attr[i].name, name) != 0)
+            list[kept++] = info->attr[i];
+    info->attr = list;
+    info->attr_count = kept;
+    return NULL;
+}
+
+/* Of the types that most nodes have; others are not equal. */
+static bool equal_attr(const ebb_attr *a, const ebb_attr *b)
+{
+    if (a->name != b->name || a->type != b->type || a->ref != b->ref || a->origin != b->origin)
+        return false;
+    if (a->type == EBB_ATTR_INTS)
+        return a->count == b->count && memcmp(a->ints, b->ints, a->count * sizeof *a->ints) == 0;
+    return (a->type == EBB_ATTR_INT && a->i == b->i) || (a->type == EBB_ATTR_FLOAT && a->f == b->f);
+}
+
+static bool equal_attrs(const ebb_attrs *shared, const ebb_attr *list, uint32_t count)
+{
+    if (shared->count != count)
+        return false;
+    for (uint32_t i = 0; i < count; i++)
+        if (!equal_attr(&shared->list[i], &list[i]))
+            return false;
+    return true;
+}
+
+ebb_status ebb_node_set_attrs(ebb_graph *g, ebb_node n, const ebb_attr *list, uint32_t count)
+{
+    ebb_node_info *info = ebb_node_of(g, n);
+    uint64_t hash = count;
+    for (uint32_t i = 0; i < count; i++)
+        hash =
+            (hash ^ (uintptr_t)list[i].name ^ (uint64_t)list[i].i) * UINT64_C(0x9e3779b97f4a7c15);
+    ebb_attrs *shared = &g->model->attrs[hash >> 32 & (EBB_SHARED_ATTRS - 1)];
+    if (!equal_attrs(shared, list, count)) {
+        const ebb_node_info given = {.attr = list, .attr_count = count};
+        const ebb_attr *copy = copy_attrs(g, &given, 0);
+        if (copy == NULL)
+            return ebb_error_memory();
+        *shared = (ebb_attrs){copy, count};
+    }
+    info->attr = shared->list;
+    info->attr_count = count;
+    return NULL;
+}
+
+/* ---- metadata ---- */
+
+const char *ebb_props_get(const ebb_graph *g, const ebb_props *props, const char *key)
+{
+    for (size_t i = 0; i < props->count; i++)
+        if (strcmp(ebb_text(g, props->list[i].key), key) == 0)
+            return ebb_text(g, props->list[i].value);
+    return NULL;
+}
+
+ebb_status ebb_props_add(ebb_graph *g, ebb_props *props, ebb_prop prop)
+{
+    if (!ebb_grow_list(g, &props->list, props->count, &props->capacity, sizeof *props->list))
+        return ebb_error_memory();
+    props->list[props->count++] = prop;
+    return NULL;
+}
+
+ebb_status ebb_props_set(ebb_graph *g, ebb_props *props, const char *key, const char *value)
+{
+    ebb_prop p = {ebb_graph_intern(g, key), ebb_graph_intern(g, value)};
+    if (p.key.i == 0 || p.value.i == 0)
+        return ebb_error_memory();
+    for (size_t i = 0; i < props->count; i++) {
+        if (props->list[i].key.i != p.key.i)
+            continue;
+        props->list[i] = p;
+        return NULL;
+    }
+    return ebb_props_add(g, props, p);
+}

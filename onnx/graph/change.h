@@ -1,0 +1,34 @@
+/* change.h: what the files that change a graph ask of each other: graph.c (nodes and values), names.c,
+ * attributes.c, interface.c. Others call graph.h. */
+#ifndef EBB_ONNX_GRAPH_CHANGE_H
+#define EBB_ONNX_GRAPH_CHANGE_H
+
+#include "onnx/graph/graph.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---- graph.c ---- */
+
+/* Room for one more in a short list, whose numbers take 32 bits in each record. */
+bool ebb_grow_list(ebb_graph *g, void *array, uint32_t count, uint32_t *capacity, size_t size);
+
+/* ---- names.c ---- */
+
+bool ebb_name_make_room(ebb_graph *g); /* for one more; false: no memory */
+/* Nothing else has the name, and there is room. */
+void ebb_name_take(ebb_graph *g, ebb_value v, ebb_str name);
+void ebb_name_free(ebb_graph *g, ebb_value v); /* another value may have v's name */
+
+/* ---- interface.c ---- */
+
+/* Outputs, bindings and the loss have `with` where they had `old`. */
+void ebb_interface_replace(ebb_graph *g, ebb_value old, ebb_value with);
+/* Initializers that were made here and that nobody reads are gone. */
+void ebb_interface_sweep(ebb_graph *g);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
