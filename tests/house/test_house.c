@@ -218,7 +218,6 @@ static struct long_file {
 } long_files[] = {
     {"kernels/cuda/recurrent_products.cu", "one text for three errands: measure, prepare, run",
      false},
-    {"passes/memory/rounding/attention.c", "two chains of nodes, matched link by link", false},
     {"onnx/file/write_graph.c", "a function for each message of the format", false},
     {"onnx/file/read_graph.c", "a function for each message of the format", false},
     {"kernels/cuda/linear_codes.cu", "codes and products of them share how codes lie in bytes",
