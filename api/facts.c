@@ -5,7 +5,7 @@
 
 #include "onnx/words/tensor.h"
 #include "passes/pipeline_text.h"
-#include "passes/primal/loss.h"
+#include "passes/loss/loss.h"
 
 /* ---- a model ---- */
 
@@ -111,7 +111,8 @@ static void take_loss(block *b, ebb_loss_facts *f, const ebb_stage *s)
 {
     const char *kind = option_of(s, "kind"), *output = option_of(s, "output");
     const char *target = option_of(s, "target");
-    const char *name = option_of(s, "name");
+    const char *name = option_of(s, "name"), *lengths = option_of(s, "input-lengths");
+    f->lengths = lengths != NULL ? take_text(b, lengths) : NULL;
     f->name = name != NULL ? take_text(b, name) : NULL;
     f->kind = take_text(b, kind != NULL && name == NULL ? kind : "");
     f->output = output != NULL ? take_text(b, output) : NULL;
@@ -135,6 +136,8 @@ static ebb_status fill_loss(ebb_loss_facts **facts, const char *loss, ebb_arena 
                                  "loss: class-weights", scratch));
     if (axis != NULL)
         EBB_TRY(ebb_whole_parse(&f.axis, axis, NULL, "axis"));
+    EBB_TRY(ebb_whole_parse(&f.time_axis, option_of(s, "time-axis"), NULL, "time-axis"));
+    EBB_TRY(ebb_whole_parse(&f.blank, option_of(s, "blank"), NULL, "blank"));
     if (ignore != NULL)
         EBB_TRY(ebb_whole_parse(&f.ignore_index, ignore, NULL, "ignore_index"));
     f.is_sum = reduction != NULL && strcmp(reduction, "sum") == 0;

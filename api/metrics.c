@@ -154,6 +154,11 @@ static ebb_status settle(ebb_metrics *m)
 
 /* ---- making ---- */
 
+static bool is_of_lists(const ebb_loss_kind *kind)
+{
+    return kind != NULL && kind->task == EBB_TASK_LISTS;
+}
+
 static ebb_status make(ebb_metrics *m, const char *const *losses, const char *const *names)
 {
     size_t count = 0;
@@ -172,7 +177,8 @@ static ebb_status make(ebb_metrics *m, const char *const *losses, const char *co
         p->tally = (ebb_tally){.task = kind != NULL ? kind->task
                                        : told       ? EBB_TASK_CLASSES_OR_NUMBERS
                                                     : EBB_TASK_OTHER,
-                               .axis = p->facts->axis,
+                               .axis = is_of_lists(kind) ? p->facts->time_axis : p->facts->axis,
+                               .blank = p->facts->blank,
                                .ignore_index = p->facts->ignore_index,
                                .needs_likelihood = names == NULL || names[0] == NULL};
     }
@@ -215,6 +221,7 @@ void ebb_metrics_clear(ebb_metrics *m)
         ebb_tally_fini(&p->tally);
         p->tally = (ebb_tally){.task = kept.task,
                                .axis = kept.axis,
+                               .blank = kept.blank,
                                .ignore_index = kept.ignore_index,
                                .needs_likelihood = kept.needs_likelihood};
         p->sum = p->weight = 0;
@@ -294,8 +301,11 @@ static ebb_status count_batch(ebb_metrics *m, part *p, ebb_program *program, con
     bool fits = false;
     EBB_TRY(find_scores(m, program, p->facts, &scores));
     if (p->fits && target != NULL && scores.data != NULL) {
+        const ebb_named *steps =
+            p->facts->lengths != NULL ? find_target(batch, p->facts->lengths) : NULL;
         const ebb_tensor x = tensor_of(&scores), y = tensor_of(target);
-        EBB_TRY(ebb_tally_take(&p->tally, &x, &y, &fits));
+        const ebb_tensor lengths = steps != NULL ? tensor_of(steps) : (ebb_tensor){0};
+        EBB_TRY(ebb_tally_take(&p->tally, &x, &y, steps != NULL ? &lengths : NULL, &fits));
     }
     p->fits = fits;
     return NULL;
@@ -308,11 +318,16 @@ static int64_t rows_of(const ebb_batch *batch, const part *p)
     return n != NULL && n->rank > 0 ? n->dims[0] : 1;
 }
 
-/* A cross-entropy is a mean over targets, others over elements, of which rows have the same number. */
+/* These are means over targets, others over elements, of which rows have the same number. */
+static bool is_focal(const part *p)
+{
+    return strcmp(p->facts->kind, "focal") == 0; // whose weights of classes are not divided by
+}
+
 static bool counts_targets(const part *p)
 {
     return p->fits && p->tally.task == EBB_TASK_CLASSES &&
-           strcmp(p->facts->kind, "cross-entropy") == 0;
+           (strcmp(p->facts->kind, "cross-entropy") == 0 || is_focal(p));
 }
 
 /* What means are divided by: rows of this batch; or targets, or weights of their classes, so far. */
@@ -322,7 +337,7 @@ static double weight_of(const part *p, const ebb_batch *batch)
     double sum = 0;
     if (!counts_targets(p))
         return (double)rows_of(batch, p);
-    if (l->class_weights == NULL || l->is_sum)
+    if (l->class_weights == NULL || l->is_sum || is_focal(p))
         return (double)p->tally.counted;
     for (int64_t c = 0; c < p->tally.width && (size_t)c < l->class_weight_count; c++)
         sum += l->class_weights[c] * (double)p->tally.classes[c].wanted;

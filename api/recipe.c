@@ -1,7 +1,7 @@
 /* recipe.c: the pipeline of a training step, as text: the only place that knows which passes a step
  * begins and ends with.
  *
- *     make      flatten, train-mode, fold, fuse, loss, precision, gradient, optimizer,
+ *     make      flatten, train-mode, fold, fuse, [teacher], loss, precision, gradient, optimizer,
  *               [micro-batch], [costs], passes asked for, drop-saves, [fit], stream, alias, [costs]
  *     evaluate  the same without gradient and what follows from it
  *     use       train-mode with dropout off and batch norm frozen, [fold-norm]
@@ -13,6 +13,7 @@
 #include "api/api.h"
 
 #include "passes/pipeline_text.h"
+#include "passes/teacher.h"
 
 typedef struct recipe {
     const ebb_step_options *o;
@@ -194,12 +195,31 @@ static void add_budget(recipe *r)
     with(r, ',', "backend", o->backend);
 }
 
+/* Its outputs are there to be read. */
+static ebb_status add_teacher(recipe *r, const char *const *losses)
+{
+    const char *const file = r->o->teacher;
+    bool read = false;
+    if (file == NULL)
+        return NULL;
+    for (size_t i = 0; losses[i] != NULL; i++)
+        read = read || strstr(losses[i], "target=" EBB_TEACHER "/") != NULL;
+    if (!read)
+        return ebb_hint(ebb_error(EBB_USAGE, "no loss reads what the teacher %s says", file),
+                        "give one, e.g. --loss kl:target=teacher/OUTPUT, with the name of one of "
+                        "its outputs");
+    add(r, "teacher");
+    with(r, ':', "file", file);
+    return NULL;
+}
+
 /* Several are added up: until the last is there, the outputs stay for the others to read. */
 static ebb_status add_losses(recipe *r, bool keep)
 {
     const char *const one[2] = {r->o->loss, NULL};
     const char *const *list = r->o->losses != NULL && r->o->losses[0] != NULL ? r->o->losses : one;
     const bool several = list[0] != NULL && list[1] != NULL;
+    EBB_TRY(add_teacher(r, list));
     for (size_t i = 0; list[i] != NULL; i++) {
         char nth[32];
         (void)snprintf(nth, sizeof nth, "%zu", i + 1);

@@ -146,7 +146,7 @@ static void choose_task(ebb_tally *t, const ebb_tensor *target, int64_t scores, 
 }
 
 ebb_status ebb_tally_take(ebb_tally *t, const ebb_tensor *scores, const ebb_tensor *target,
-                          bool *fits)
+                          const ebb_tensor *lengths, bool *fits)
 {
     int64_t count, targets;
     *fits = is_number(scores) && is_number(target) && ebb_type_elements(&scores->type, &count) &&
@@ -154,6 +154,8 @@ ebb_status ebb_tally_take(ebb_tally *t, const ebb_tensor *scores, const ebb_tens
             ebb_dtype_is_float((ebb_dtype)scores->type.dtype);
     if (!*fits)
         return NULL;
+    if (t->task == EBB_TASK_LISTS)
+        return ebb_tally_lists(t, scores, target, lengths, fits);
     choose_task(t, target, count, targets);
     if (t->task == EBB_TASK_CLASSES)
         return take_classes(t, scores, target, targets, fits);
@@ -253,6 +255,12 @@ static double mae(const ebb_tally *t)
     return share(t->absolute, (double)t->counted);
 }
 
+/* The mean of the rows' distances, each weighted with its labels: as the word error rate is computed. */
+static double token_error_rate(const ebb_tally *t)
+{
+    return share((double)t->errors, (double)t->counted);
+}
+
 static double rmse(const ebb_tally *t)
 {
     return sqrt(share(t->squared, (double)t->counted));
@@ -285,7 +293,7 @@ static bool of_labels(const ebb_tally *t)
     return t->task == EBB_TASK_LABELS;
 }
 
-enum { C = EBB_TASK_CLASSES, L = EBB_TASK_LABELS, N = EBB_TASK_NUMBERS };
+enum { C = EBB_TASK_CLASSES, L = EBB_TASK_LABELS, N = EBB_TASK_NUMBERS, S = EBB_TASK_LISTS };
 
 // clang-format off
 const ebb_metric_row ebb_metric_rows[] = {
@@ -299,6 +307,7 @@ const ebb_metric_row ebb_metric_rows[] = {
     {"r2",         N,     false, false, always,          r2,         "coefficient of determination, mean over columns"},
     {"mae",        N,     true,  false, NULL,            mae,        "mean absolute error"},
     {"rmse",       N,     true,  false, NULL,            rmse,       "root of the mean squared error"},
+    {"token-error-rate", S, true, false, always,     token_error_rate, "labels to put in, leave out or replace in what is decoded greedily, by the number of labels"},
     {NULL,         0,     false, false, NULL,            NULL,       NULL},
 };
 // clang-format on

@@ -12,7 +12,7 @@
 
 #include "onnx/words/status.h"
 #include "onnx/words/tensor.h"
-#include "passes/primal/loss.h"
+#include "passes/loss/loss.h"
 
 typedef struct ebb_tally_class { /* a class, or a column of labels */
     int64_t hits, predicted, wanted;
@@ -25,11 +25,13 @@ typedef struct ebb_tally_column { /* of numbers */
 typedef struct ebb_tally {
     /* What the loss says of them. */
     ebb_task task;
-    int64_t axis, ignore_index;
-    bool needs_likelihood; /* for `nll`, which takes an exponential for each score */
+    int64_t axis, ignore_index; /* axis: of classes; of lists that of time */
+    int64_t blank;              /* of lists: the class that stands for no label */
+    bool needs_likelihood;      /* for `nll`, which takes an exponential for each score */
     /* Counted so far. */
     int64_t counted; /* targets that count */
     int64_t rows;
+    int64_t errors;           /* in lists: labels to put in, leave out or replace */
     int64_t correct, near;    /* targets met by the highest score; by one of the five highest */
     double nll;               /* sum of -log softmax(scores)[target] */
     double squared, absolute; /* sums of errors of numbers */
@@ -39,10 +41,13 @@ typedef struct ebb_tally {
     ebb_tally_column *columns;
 } ebb_tally;
 
-/* Adds a batch. *fits: false where the two shapes or types do not go together, and then nothing is
+/* Adds a batch. lengths: of lists, how many steps each row has; or NULL. *fits: false where the two shapes or types do not go together, and then nothing is
  * counted. EBB_USAGE: another number of classes or columns than before. */
 ebb_status ebb_tally_take(ebb_tally *t, const ebb_tensor *scores, const ebb_tensor *target,
-                          bool *fits);
+                          const ebb_tensor *lengths, bool *fits);
+/* tally_lists.c: the same for lists. */
+ebb_status ebb_tally_lists(ebb_tally *t, const ebb_tensor *scores, const ebb_tensor *target,
+                           const ebb_tensor *lengths, bool *fits);
 void ebb_tally_fini(ebb_tally *t);
 
 typedef struct ebb_metric_row {

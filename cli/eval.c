@@ -37,6 +37,7 @@ int cli_open_evaluation(const cli *c, cli_evaluation *e, const char *files, cons
                                            .batch = e->batch,
                                            .backend = cli_backend(c),
                                            .threads = cli_threads(c),
+                                           .teacher = cli_get(c, "--teacher", NULL),
                                            .bind = bind_sizes,
                                            .context = (void *)(uintptr_t)c};
     ebb_status status = cli_open_data(c, files, false, e->model, &e->data);

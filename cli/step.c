@@ -118,20 +118,11 @@ ebb_status cli_weights(const cli *c, ebb_model *model)
 
 const char *cli_step_option(const cli *c)
 {
-    static const char *const options[] = {"--loss",
-                                          "--optimizer",
-                                          "--lr-schedule",
-                                          "--clip-norm",
-                                          "--accumulate",
-                                          "--group",
-                                          "--ema",
-                                          "--train",
-                                          "--freeze",
-                                          "--allow-partial",
-                                          "--straight-through",
-                                          "--dropout",
-                                          "--batch-norm",
-                                          "--precision"};
+    static const char *const options[] = {"--loss",        "--teacher",       "--optimizer",
+                                          "--lr-schedule", "--clip-norm",     "--accumulate",
+                                          "--group",       "--ema",           "--train",
+                                          "--freeze",      "--allow-partial", "--straight-through",
+                                          "--dropout",     "--batch-norm",    "--precision"};
     for (size_t i = 0; i < sizeof options / sizeof options[0]; i++)
         if (cli_has(c, options[i]))
             return options[i];
@@ -216,6 +207,7 @@ static ebb_step_options step_options(const cli *c, lists *l)
                               .clip_norm = cli_number(c, "--clip-norm", 0),
                               .accumulate = cli_whole(c, "--accumulate", 1),
                               .groups = l->groups,
+                              .teacher = cli_get(c, "--teacher", NULL),
                               .ema = cli_number(c, "--ema", 0),
                               // a part of a model shows a failure as well
                               .allow_partial =

@@ -6,7 +6,7 @@
 // clang-format off
 #define MODEL "--dim", "--shape", "--trust"
 #define BACKEND "--backend", "--device", "--tf32"
-#define STEP "--head", "--loss", "--optimizer", "--lr-schedule", "--clip-norm", "--accumulate", "--group", "--ema", "--train", "--freeze", "--allow-partial", "--straight-through", "--dropout", "--batch-norm", "--precision", "--pass", \
+#define STEP "--head", "--loss", "--teacher", "--optimizer", "--lr-schedule", "--clip-norm", "--accumulate", "--group", "--ema", "--train", "--freeze", "--allow-partial", "--straight-through", "--dropout", "--batch-norm", "--precision", "--pass", \
              "--strict", "--print-after", "--verify-each", "--seed"
 #define PLANNING BACKEND, "--costs", "--budget", "--plan-time", "--allow"
 #define THREADS "--threads", "--deterministic"
@@ -376,7 +376,7 @@ static const cli_way trains[] = {
      WORDS(WITH_A_BUDGET, "--epochs", "!--steps", "--every", "--checkpoint", "--eval-map", "--eval", "--eval-split", "!--eval", "--log-every", "--log"), cli_train},
 };
 static const cli_way evals[] = {
-    {NULL, NULL, "MODEL --data FILE --loss KIND", 1, 1, WORDS(MODEL, BACKEND, RUN, DATA, "--seed", "--batch", "--loss", "--metric", "--json"),
+    {NULL, NULL, "MODEL --data FILE --loss KIND", 1, 1, WORDS(MODEL, BACKEND, RUN, DATA, "--seed", "--batch", "--loss", "--teacher", "--metric", "--json"),
      WORDS("--seed", "--init"), cli_eval},
 };
 static const cli_way diffs[] = {

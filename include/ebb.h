@@ -190,6 +190,8 @@ typedef struct ebb_step_options {
     const char *const *losses; /* instead of `loss`: one or several, which are added up,
                                   NULL-terminated; NULL: none */
     bool allow_partial;        /* less than half of what looks like a weight may be trained */
+    const char *teacher; /* a model that is computed beside it and not trained: its outputs are
+                                  targets, "kl:target=teacher/logits"; NULL: none */
 } ebb_step_options;
 
 /* The pipeline of a training step for ebb_rewrite: all passes from "flatten" to "alias", in the one
@@ -233,6 +235,8 @@ typedef struct ebb_loss_facts {
     double weight;               /* it is multiplied by */
     const double *class_weights; /* NULL: none */
     size_t class_weight_count;
+    int64_t time_axis, blank; /* of ctc */
+    const char *lengths;      /* the input that tells steps of time in each row; NULL: all count */
 } ebb_loss_facts;
 
 EBB_API ebb_status ebb_loss_facts_of(ebb_loss_facts **facts, const char *loss);
@@ -511,7 +515,7 @@ EBB_API const char *ebb_checkpoint_note(const ebb_program *program);
 
 typedef struct ebb_data ebb_data; /* named arrays in memory or mapped */
 
-/* .npz, .npy, .safetensors, or a test_data_set_* folder (inputs named by the model). An array's `data` is
+/* .npz, .npy, .safetensors, .csv, or a test_data_set_* folder (inputs named by the model). An array's `data` is
  * NULL where it is not in memory as it stands: its rows can be asked for. */
 EBB_API ebb_status ebb_data_open(ebb_data **data, const char *path, const ebb_model *model);
 EBB_API void ebb_data_close(ebb_data *data);
@@ -539,6 +543,8 @@ typedef struct ebb_data_options {
      * taken; NULL: so that it just covers the input. And the size, "224x224", of an input that
      * leaves it open. */
     const char *resize, *image_size;
+    /* Columns of .csv files side by side as one array: "x=sepal*,petal*". The others are an array each. */
+    const char *const *columns;
 } ebb_data_options;
 
 /* Files, folders and patterns ("part-*.npz"), at least one. A folder is of test data, of such files, or of
@@ -610,6 +616,7 @@ typedef struct ebb_evaluator_options {
      * no array gives; or NULL. */
     void (*bind)(void *context, ebb_model *model);
     void *context;
+    const char *teacher; /* as given to the step; or NULL */
 } ebb_evaluator_options;
 
 /* The model forward, dropout off and with running statistics. It is as exported, stays as it is and

@@ -9,6 +9,7 @@
 
 #include <cmocka.h>
 
+#include "api/tally.h"
 #include "onnx/file/file.h"
 #include "onnx/graph/infer.h"
 #include "onnx/text/text.h"
@@ -28,7 +29,8 @@ typedef struct problem {
     int rank; /* of x; the target drops dim `dropped`, -1: none */
     int64_t dims[4];
     int dropped, dtype;
-    size_t size; /* of an element of the target */
+    int64_t labels; /* in a row of the target; 0: it has the dims of x */
+    size_t size;    /* of an element of the target */
     const float *x;
     const void *target;
 } problem;
@@ -44,11 +46,13 @@ static ebb_status take(ebb_metrics *m, const problem *p, int64_t from, int64_t t
     for (int d = 0; d < p->rank; d++) {
         dims[d] = d == 0 ? to - from : p->dims[d];
         row *= d == 0 ? 1 : dims[d];
-        if (d == p->dropped)
+        if (d == p->dropped || (p->labels > 0 && d > 0))
             continue;
         target_row *= d == 0 ? 1 : dims[d];
         target[target_rank++] = dims[d];
     }
+    if (p->labels > 0)
+        target[target_rank++] = target_row = p->labels;
     const ebb_named in[2] = {{"x", 1, p->rank, dims, p->x + from * row},
                              {"target", p->dtype, target_rank, target,
                               (const char *)p->target + (size_t)(from * target_row) * p->size}};
@@ -104,6 +108,64 @@ static double value_of(const ebb_metrics *m, const char *name)
 #define GRAPH(in, out)                                                            \
     "<ir_version: 10, opset_import: [\"\" : 20]> g (float" in " x) => (float" out \
     " y) { y = Identity (x) }"
+
+static void lists_are_decoded_greedily_and_compared_as_torchmetrics_does(void **state)
+{
+    (void)state;
+    float x[9 * 6 * 4];
+    int64_t t[9 * 3];
+    draw(x, 9 * 6 * 4, 5);
+    for (int i = 0; i < 27; i++)
+        t[i] = i % 3 > i / 3 % 4 ? -100 : i * 7 % 5 % 3 + 1;
+    problem p = {.graph = GRAPH("[n,6,4]", "[n,6,4]"),
+                 .losses = LIST("ctc:time-axis=1,labels=3"),
+                 .names = LIST("token-error-rate"),
+                 .rank = 3,
+                 .dims = {9, 6, 4},
+                 .dropped = -1,
+                 .labels = 3,
+                 .dtype = 7,
+                 .size = 8,
+                 .x = x,
+                 .target = t};
+    ebb_metrics *m = evaluate(&p);
+    is_near(value_of(m, "token-error-rate"), 22.0 / 19, 1e-12);
+    assert_int_equal(ebb_metrics_at(m, 1).counted, 19);
+    assert_false(ebb_metrics_at(m, 1).higher_is_better);
+    ebb_metrics_free(m);
+    p.losses = LIST("ctc:time-axis=1,labels=3,blank=3"); // a label that is none is met by nothing
+    p.names = NULL;
+    m = evaluate(&p);
+    is_near(value_of(m, "token-error-rate"), 23.0 / 19, 1e-12);
+    ebb_metrics_free(m);
+}
+
+/* Both orders of the axes, and rows that end before the others. */
+static void lists_end_where_their_lengths_say(void **state)
+{
+    (void)state;
+    static const int64_t way[2][6] = {{0, 2, 2, 0, 2, 1}, {1, 1, 2, 2, 3, 3}};
+    static const int64_t said[2][3] = {{2, 1, -100}, {1, 2, 3}}, steps[2] = {6, 4};
+    float first[6][2][4] = {{{0}}}, second[2][6][4] = {{{0}}};
+    for (int n = 0; n < 2; n++)
+        for (int k = 0; k < 6; k++)
+            first[k][n][way[n][k]] = second[n][k][way[n][k]] = 1;
+    for (int axis = 0; axis < 2; axis++)
+        for (int ends = 0; ends < 2; ends++) {
+            bool fits = false;
+            const int64_t dims[2][3] = {{6, 2, 4}, {2, 6, 4}}, labels[2] = {2, 3}, two[1] = {2};
+            ebb_tally tally = {.task = EBB_TASK_LISTS, .axis = axis, .ignore_index = -100};
+            const ebb_tensor scores = {.type = ebb_type_tensor(EBB_F32, 3, dims[axis]),
+                                       .data = axis == 0 ? (const void *)first : second};
+            const ebb_tensor target = {.type = ebb_type_tensor(EBB_I64, 2, labels), .data = said};
+            const ebb_tensor lengths = {.type = ebb_type_tensor(EBB_I64, 1, two), .data = steps};
+            assert_null(ebb_tally_take(&tally, &scores, &target, ends ? &lengths : NULL, &fits));
+            assert_true(fits);
+            assert_int_equal(tally.counted, 5);
+            assert_int_equal(tally.errors, 1 + ends); // 2 2 1 for 2 1; and 1 2 for 1 2 3
+            ebb_tally_fini(&tally);
+        }
+}
 
 static void classes_are_counted_as_scikit_learn_does(void **state)
 {
@@ -372,6 +434,8 @@ static void the_table_has_an_end(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(lists_are_decoded_greedily_and_compared_as_torchmetrics_does),
+        cmocka_unit_test(lists_end_where_their_lengths_say),
         cmocka_unit_test(classes_are_counted_as_scikit_learn_does),
         cmocka_unit_test(the_mean_of_a_weighted_loss_is_that_of_all_rows),
         cmocka_unit_test(masks_are_of_classes_or_of_labels),

@@ -61,6 +61,44 @@ static void a_small_model_learns_what_a_larger_one_says(void **state)
     assert_true(number_after("steps, loss ") < number_after("epoch 1: mean loss "));
 }
 
+static bool are_equal(const char *a, const char *b)
+{
+    char command[96];
+    (void)snprintf(command, sizeof command, "cmp %s %s", a, b);
+    return run_command(command) == 0;
+}
+
+/* In the step, or before it, where it has to be made ready for use first. */
+static void a_teacher_in_the_step_says_what_it_says_alone(void **state)
+{
+    (void)state;
+#define TWO(target)                                                          \
+    "--loss cross-entropy:weight=0.3,target=target --loss kl:target=" target \
+    ",temperature=2,weight=0.7 "
+    says("train " CNN " " DATA "--loss cross-entropy --epochs 2 --save-model teacher.onnx", 0, "");
+    says("export teacher.onnx -o used.onnx", 0, "");
+    says("run used.onnx --data " DIGITS "digits.npz --save said.safetensors", 0, "logits");
+    says("train " MLP " " DATA "--data said.safetensors --map logits=said " TWO(
+             "said") "--threads 1 --save-model before.onnx",
+         0, "");
+    says("train " MLP " " DATA "--teacher teacher.onnx " TWO(
+             "teacher/logits") "--threads 1 --save-model beside.onnx --train '*'",
+         0, "training 10 of 10 weights");
+    assert_true(are_equal("before.onnx", "beside.onnx"));
+    says("train " MLP " " DATA
+         "--teacher teacher.onnx " TWO("teacher/logits") "--accumulate 2 --eval-split 0.1 "
+                                                         "--checkpoint c.safetensors --steps 20",
+         0, "loss/teacher/logits");
+    says("train " MLP " " DATA "--teacher teacher.onnx " TWO(
+             "teacher/logits") "--accumulate 2 --eval-split 0.1 --resume c.safetensors --steps 25",
+         0, "25 steps");
+    says("eval beside.onnx --data " DIGITS
+         "digits.npz --map label=target --teacher teacher.onnx " TWO("teacher/logits"),
+         0, "accuracy");
+    says("train " MLP " " DATA "--teacher teacher.onnx --loss cross-entropy", 2,
+         "no loss reads what the teacher teacher.onnx says");
+}
+
 static void a_loss_is_named_with_all_there_are(void **state)
 {
     (void)state;
@@ -75,7 +113,7 @@ static void every_loss_and_metric_is_written_down(void **state)
     (void)state;
     static const char *const losses[] = {
 #define EBB_LOSS(build, name, task, target, takes) name,
-#include "passes/primal/losses.def"
+#include "passes/loss/losses.def"
 #undef EBB_LOSS
     };
     static char page[1 << 16];
@@ -103,6 +141,7 @@ int main(void)
         cmocka_unit_test(metrics_are_told_at_the_end),
         cmocka_unit_test(a_metric_that_does_not_fit_is_refused_before_the_first_step),
         cmocka_unit_test(a_small_model_learns_what_a_larger_one_says),
+        cmocka_unit_test(a_teacher_in_the_step_says_what_it_says_alone),
         cmocka_unit_test(every_loss_and_metric_is_written_down),
         cmocka_unit_test(a_loss_is_named_with_all_there_are),
     };

@@ -122,6 +122,20 @@ case("kl:axis=-1,temperature=2.5", lambda x, t: kl(x.flatten(0, 1), t.flatten(0,
 
 
 
+def focal(x, t, gamma=2.0, w=None, reduction="mean", ignore=-100):  # as Lin et al. have it, of the softmax
+    each = F.cross_entropy(x, t, reduction="none", ignore_index=ignore)
+    each = each * (1 - torch.exp(-each)) ** gamma * (1 if w is None else w[t.clamp_min(0) * (t != ignore)])
+    return each.sum() if reduction == "sum" else each.sum() / (t != ignore).sum()
+
+
+for r in ["mean", "sum"]:
+    case(f"focal:axis=1,reduction={r}", lambda x, t: focal(x, t, reduction=r), x, gap)
+    case(f'focal:axis=1,gamma=1.5,class-weights="{text}",reduction={r}', lambda x, t: focal(x, t, 1.5, w, r), x, gap)
+case("focal:axis=1,gamma=1", lambda x, t: focal(x, t, 1.0), x, t)
+case('focal:axis=1,ignore_index=255,class-weights="0.5;1;2"', lambda x, t: focal(x, t, w=three, ignore=255), image, label)
+case("focal:axis=-1", lambda x, t: focal(x.flatten(0, 1), t.flatten()), words, next_word)
+
+
 def ctc(x, t, reduction, blank=0, lengths=None, zero_infinity=False):
     n = (t != -100).sum(1)
     lengths = torch.full((x.shape[1],), x.shape[0]) if lengths is None else lengths

@@ -62,6 +62,7 @@ static const struct {
     {"passes/mended", {"passes/.", "passes/mended/.", "onnx/"}},
     {"passes/primal",
      {"passes/.", "passes/flatten/", "passes/mended/", "rewrite/", "onnx/", RULER, "ebb.h"}},
+    {"passes/loss", {"passes/.", "passes/flatten/", "rewrite/", "onnx/", RULER, "ebb.h"}},
     {"passes/exported", {"passes/.", "rewrite/", "kernels/math/philox.h", "onnx/", RULER}},
     {"passes/gradient", {"passes/.", "passes/flatten/", "rewrite/", "onnx/", RULER}},
     {"passes/speed", {"passes/.", "rewrite/", "onnx/", RULER}},

@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "passes/primal/loss.h"
+#include "passes/loss/loss.h"
 
 enum { MOST_NUMBERS = 1 << 22 }; // there are no more classes
 

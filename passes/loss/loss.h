@@ -4,8 +4,8 @@
  * splits it as it splits a model, and other runtimes compute the same. It is what PyTorch defines
  * under that name, in the form that does not overflow.
  */
-#ifndef EBB_PASSES_PRIMAL_LOSS_H
-#define EBB_PASSES_PRIMAL_LOSS_H
+#ifndef EBB_PASSES_LOSS_LOSS_H
+#define EBB_PASSES_LOSS_LOSS_H
 
 #include "rewrite/rewrite.h"
 
@@ -19,6 +19,7 @@ typedef enum ebb_task {
     EBB_TASK_CLASSES = 1, /* scores of classes along an axis; the target is a class's number */
     EBB_TASK_LABELS = 2,  /* a score for each element, positive for yes; the target is 0 or 1 */
     EBB_TASK_NUMBERS = 4, /* the target is the number itself */
+    EBB_TASK_LISTS = 8,   /* scores of classes at each step of time; the target is a list of them */
     EBB_TASK_CLASSES_OR_LABELS = 3, /* the target tells: ebb_tally_take */
     EBB_TASK_CLASSES_OR_NUMBERS = 5,
 } ebb_task;

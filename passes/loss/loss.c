@@ -12,17 +12,19 @@
  *   nth=1, 2, ...  several losses, one pass each: from the second on they are added to those before,
  *                  which stay outputs; their sum is the loss
  *
- * A target may be an input that is there: that of another loss, or what the model reads.
+ * A target may be an input that is there: that of another loss, or what the model reads; or what the
+ * pass teacher computes.
  *
  * The predictions stop being a graph output, for else they would stay to the end of the step;
  * keep-output=1 keeps them.
  */
-#include "passes/primal/loss.h"
+#include "passes/loss/loss.h"
 
 #include <stdio.h>
 
 #include "passes/common.h"
 #include "passes/passes.h"
+#include "passes/teacher.h"
 
 static bool is_float_tensor(const ebb_graph *g, ebb_value v)
 {
@@ -53,12 +55,12 @@ static ebb_status find_output(ebb_edit *e, const char *name, ebb_value *output)
 // clang-format off
 static const char with_bar[] =
 #define EBB_LOSS(build, name, task, target, takes) "|" name
-#include "passes/primal/losses.def"
+#include "passes/loss/losses.def"
 #undef EBB_LOSS
     ;
 static const char doc_of_kind[] = "which loss:"
 #define EBB_LOSS(build, name, task, target, takes) " " name
-#include "passes/primal/losses.def"
+#include "passes/loss/losses.def"
 #undef EBB_LOSS
     ;
 // clang-format on
@@ -175,13 +177,40 @@ static bool may_be(const ebb_type *is, const ebb_type *wanted)
     return true;
 }
 
-/* A new input, or one that is there and asked for by its name. */
+static bool is_of_teacher(const char *name)
+{
+    return strncmp(name, EBB_TEACHER "/", strlen(EBB_TEACHER "/")) == 0;
+}
+
+/* What another model in the graph computes. */
+static ebb_status find_taught(const ebb_edit *e, const char *name, ebb_value *taught)
+{
+    const ebb_graph *g = e->g;
+    const char *all = "";
+    for (size_t i = 0; i < g->output_count && all != NULL; i++) {
+        const char *other = ebb_value_name(g, g->outputs[i]);
+        if (strcmp(other, name) == 0)
+            return *taught = g->outputs[i], NULL;
+        if (is_of_teacher(other))
+            all = ebb_arena_printf(e->scratch, "%s%s%s", all, all[0] != '\0' ? ", " : "", other);
+    }
+    if (all == NULL)
+        return ebb_error_memory();
+    return all[0] != '\0'
+               ? ebb_error(EBB_USAGE, "loss: there is no '%s'; the teacher has %s", name, all)
+               : ebb_error(EBB_USAGE, "loss: there is no '%s', as no teacher is given: --teacher",
+                           name);
+}
+
+/* A new input, or one that is there and asked for by its name, or what the teacher says. */
 static ebb_status find_target(ebb_loss_site *s, ebb_loss_target rule)
 {
     ebb_graph *g = s->e->g;
     ebb_type type = s->type;
     const char *name = ebb_option_string(s->e, "target");
-    const ebb_value there = find_input(g, name);
+    ebb_value there = find_input(g, name);
+    if (there.i == 0 && is_of_teacher(name))
+        EBB_TRY(find_taught(s->e, name, &there));
     if (rule == EBB_TARGET_CLASSES || (rule == EBB_TARGET_EITHER && s->axis >= 0)) {
         type.dtype = EBB_I64;
         drop_axis(&type, s->axis);
@@ -210,9 +239,9 @@ static ebb_status find_target(ebb_loss_site *s, ebb_loss_target rule)
     if (may_be(is, &type))
         return NULL;
     char own[256], wanted[256];
-    return ebb_error(EBB_USAGE, "loss: the input '%s' is %s, as a target of '%s' it should be %s",
-                     name, ebb_type_print(own, sizeof own, is, &g->model->names),
-                     ebb_value_name(g, s->x),
+    return ebb_error(EBB_USAGE, "loss: %s'%s' is %s, as a target of '%s' it should be %s",
+                     is_of_teacher(name) ? "" : "the input ", name,
+                     ebb_type_print(own, sizeof own, is, &g->model->names), ebb_value_name(g, s->x),
                      ebb_type_print(wanted, sizeof wanted, &type, &g->model->names));
 }
 
@@ -334,8 +363,11 @@ static ebb_status append(ebb_edit *e, const ebb_loss_kind *kind, ebb_value outpu
     const ebb_type target = *ebb_value_of(g, s.target)->type;
     let_go_of_outputs(e);
     EBB_TRY(put(e, &b, loss, name));
-    return ebb_note(e, "%s of '%s' against the %sinput '%s' %s", kind->name,
-                    ebb_value_name(g, output), s.is_new ? "new " : "", ebb_value_name(g, s.target),
+    return ebb_note(e, "%s of '%s' against %s'%s' %s", kind->name, ebb_value_name(g, output),
+                    s.is_new                                     ? "the new input "
+                    : is_of_teacher(ebb_value_name(g, s.target)) ? ""
+                                                                 : "the input ",
+                    ebb_value_name(g, s.target),
                     ebb_type_print(text, sizeof text, &target, &g->model->names));
 }
 
@@ -365,21 +397,21 @@ static ebb_status run(ebb_edit *e)
 static const ebb_option options[] = {
     {"kind",            EBB_OPTION_CHOICE, NULL,     NAMES,                          doc_of_kind},
     {"output",          EBB_OPTION_STRING, NULL,     NULL,                            "the predictions; default: the first floating-point output"},
-    {"target",          EBB_OPTION_STRING, "target", NULL,                            "name of the new graph input; or, where said, of one that is there"},
-    {"axis",            EBB_OPTION_INT,    NULL,     "[-12, 11]",                     "cross-entropy, cosine, kl: axis of the classes; default 1 for matrices. dice: the target is class numbers"},
-    {"ignore_index",    EBB_OPTION_INT,    "-100",   NULL,                            "cross-entropy, dice: targets of this class do not count; ctc: fills rows up"},
+    {"target",          EBB_OPTION_STRING, "target", NULL,                            "name of the new graph input; or, where said, of one that is there, or of what the teacher computes: teacher/OUTPUT"},
+    {"axis",            EBB_OPTION_INT,    NULL,     "[-12, 11]",                     "cross-entropy, cosine, kl: axis of the classes; default 1 for matrices. dice, focal: the target is class numbers"},
+    {"ignore_index",    EBB_OPTION_INT,    "-100",   NULL,                            "cross-entropy, dice, focal: targets of this class do not count; ctc: fills rows up"},
     {"reduction",       EBB_OPTION_CHOICE, "mean",   "mean|sum",                      "over the elements that count"},
     {"keep-output",     EBB_OPTION_INT,    "0",      "[0, 1]",                        "1: what were graph outputs stay so"},
     {"name",            EBB_OPTION_STRING, NULL,     NULL,                            "this output is the loss already"},
     {"weight",          EBB_OPTION_FLOAT,  "1",      "(0, inf)",                      "the loss is multiplied by this"},
     {"nth",             EBB_OPTION_INT,    "0",      "[0, 1000]",                      "of several: 1 for the first, more for one that is added to those before; --loss given twice says so by itself"},
-    {"class-weights",   EBB_OPTION_STRING, NULL,     NULL,                            "cross-entropy: one number a class, \"1,2.5\", or a file of them"},
+    {"class-weights",   EBB_OPTION_STRING, NULL,     NULL,                            "cross-entropy, focal: one number a class, \"1,2.5\", or a file of them"},
     {"label-smoothing", EBB_OPTION_FLOAT,  "0",      "[0, 1)",                        "cross-entropy: this share is spread over all classes"},
     {"pos-weight",      EBB_OPTION_STRING, NULL,     NULL,                            "bce-logits: weight of the elements that are 1: one number, one a column, or a file"},
     {"delta",           EBB_OPTION_FLOAT,  "1",      "(0, inf)",                      "huber: linear from this error on"},
     {"beta",            EBB_OPTION_FLOAT,  "1",      "(0, inf)",                      "smooth-l1: linear from this error on"},
     {"gamma",           EBB_OPTION_FLOAT,  "2",      "[1, inf)",                      "focal: how much less the easy elements count"},
-    {"alpha",           EBB_OPTION_FLOAT,  "0.25",   "[0, 1]",                        "focal: weight of the elements that are 1; the others have 1 - alpha"},
+    {"alpha",           EBB_OPTION_FLOAT,  "0.25",   "[0, 1]",                        "focal of 0 and 1: weight of the elements that are 1; the others have 1 - alpha"},
     {"smooth",          EBB_OPTION_FLOAT,  "1",      "(0, inf)",                      "dice: added above and below the fraction"},
     {"over",            EBB_OPTION_CHOICE, "sample", "sample|batch",                  "dice: what is summed before the fraction is formed"},
     {"temperature",     EBB_OPTION_FLOAT,  "1",      "(0, inf)",                      "kl: both logits are divided by it, the loss multiplied by its square"},

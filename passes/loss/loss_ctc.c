@@ -14,7 +14,7 @@
  *
  * Paper: Graves et al., "Connectionist temporal classification", ICML 2006.
  */
-#include "passes/primal/loss.h"
+#include "passes/loss/loss.h"
 
 #include <math.h>
 

@@ -9,14 +9,15 @@
  *   smooth-l1      huber / beta
  *   bce-logits     [softplus(x) - x t]; with pos-weight p:
  *                  [(1 - t) x + (1 + (p - 1) t) softplus(-x)]
- *   focal          [a_t m^gamma bce], m = s + t - 2 s t, s = sigmoid(x): how far it misses
+ *   focal          [a_t m^gamma bce], m = s + t - 2 s t, s = sigmoid(x): how far it misses;
+ *                  with `axis` [w[t] m^gamma l], l = -log softmax(x)[t], m = 1 - e^-l, by how many count
  *   dice           [1 - (2 sum p t + smooth) / (sum p + sum t + smooth)]: sums over an image, of p
  *                  sigmoid(x), or softmax(x) along `axis`
  *   cosine         [1 - x t / sqrt((x x + e) (t t + e))]: products along the axis, e = 1e-12
  *   ctc            loss_ctc.c
  *   kl             [T^2 sum p (log p - log q)], q = softmax(x / T), p = softmax(t / T)
  */
-#include "passes/primal/loss.h"
+#include "passes/loss/loss.h"
 
 #include <stdio.h>
 
@@ -145,6 +146,29 @@ static ebb_value as_matrix(site *s)
     return emit_2(s, EBB_OP_RESHAPE, x, ebb_const_ints(s->b, shape, 2));
 }
 
+/* Where a label does not count. */
+static ebb_value ignored(site *s, ebb_value label)
+{
+    return emit_2(s, EBB_OP_EQUAL, label,
+                  ebb_const_like(s->b, label, (double)ebb_option_int(s->e, "ignore_index")));
+}
+
+/* The weight of each label's class, 0 where it does not count. */
+static ebb_value own_weights(site *s, ebb_value label, ebb_value out, ebb_value weights)
+{
+    ebb_value safe = ebb_emit(s->b, EBB_OP_WHERE, out, ebb_const_like(s->b, label, 0), label);
+    ebb_with_int(s->b, "axis", 0);
+    ebb_value own = emit_2(s, EBB_OP_GATHER, weights, safe);
+    return ebb_emit(s->b, EBB_OP_WHERE, out, number(s, 0), own);
+}
+
+/* Labels that count: an integer until it is whole. */
+static ebb_value how_many(site *s, ebb_value out)
+{
+    ebb_value counts = ebb_emit_cast(s->b, emit_1(s, EBB_OP_NOT, out), EBB_I64);
+    return ebb_emit_cast(s->b, sum_of_all(s, counts), (ebb_dtype)s->type.dtype);
+}
+
 /* The share of the other classes, of log-probabilities with the classes on axis 1. What it is
  * divided by is made of the labels alone, and counted in integers where no class has a weight. */
 static ebb_value smoothing(site *s, ebb_value log_prob, ebb_value label, ebb_value weights)
@@ -156,26 +180,31 @@ static ebb_value smoothing(site *s, ebb_value log_prob, ebb_value label, ebb_val
         int64_t dims[EBB_MAX_RANK] = {classes, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
         each = emit_2(s, EBB_OP_MUL, each, ebb_emit_reshape(s->b, weights, dims, rank - 1));
     }
-    ebb_value out =
-        emit_2(s, EBB_OP_EQUAL, label,
-               ebb_const_like(s->b, label, (double)ebb_option_int(s->e, "ignore_index")));
+    ebb_value out = ignored(s, label);
     each = ebb_emit(s->b, EBB_OP_WHERE, out, zero, sum_along(s, each, 1, false));
     ebb_value sum =
         scaled(s, sum_of_all(s, each),
                -ebb_option_float(s->e, "label-smoothing") / (double)(classes > 0 ? classes : 1));
     if (is_sum(s))
         return sum;
-    ebb_value count;
-    if (weights.i != 0) {
-        ebb_value safe = ebb_emit(s->b, EBB_OP_WHERE, out, ebb_const_like(s->b, label, 0), label);
-        ebb_with_int(s->b, "axis", 0);
-        ebb_value own = emit_2(s, EBB_OP_GATHER, weights, safe);
-        count = sum_of_all(s, ebb_emit(s->b, EBB_OP_WHERE, out, zero, own));
-    } else {
-        ebb_value counts = ebb_emit_cast(s->b, emit_1(s, EBB_OP_NOT, out), EBB_I64);
-        count = ebb_emit_cast(s->b, sum_of_all(s, counts), (ebb_dtype)s->type.dtype);
-    }
-    return emit_2(s, EBB_OP_DIV, sum, count);
+    return emit_2(s, EBB_OP_DIV, sum,
+                  weights.i != 0 ? sum_of_all(s, own_weights(s, label, out, weights))
+                                 : how_many(s, out));
+}
+
+/* As the operator takes them: other axes than 1 by way of a matrix. */
+static ebb_status with_classes_first(site *s, ebb_value *x, ebb_value *label)
+{
+    const int64_t all = -1;
+    if (s->axis == 1)
+        return NULL;
+    if (s->type.dims[s->axis] < 0)
+        return ebb_error(EBB_USAGE, "loss: the number of classes of output '%s' is not known",
+                         ebb_value_name(s->e->g, s->x));
+    *x = as_matrix(s);
+    if (s->type.rank != 2)
+        *label = emit_2(s, EBB_OP_RESHAPE, *label, ebb_const_ints(s->b, &all, 1));
+    return NULL;
 }
 
 static ebb_status cross_entropy(site *s, ebb_value *loss)
@@ -184,15 +213,10 @@ static ebb_status cross_entropy(site *s, ebb_value *loss)
     ebb_value logits = s->x, label = s->target, weights;
     EBB_TRY(note_opset(s->e));
     EBB_TRY(numbers_along(s, "class-weights", s->axis, true, &weights));
-    if ((s->axis != 1 || smoothed > 0) && s->type.dims[s->axis] < 0)
+    if (smoothed > 0 && s->type.dims[s->axis] < 0)
         return ebb_error(EBB_USAGE, "loss: the number of classes of output '%s' is not known",
                          ebb_value_name(s->e->g, s->x));
-    if (s->axis != 1) {
-        int64_t all = -1;
-        logits = as_matrix(s);
-        if (s->type.rank != 2)
-            label = emit_2(s, EBB_OP_RESHAPE, label, ebb_const_ints(s->b, &all, 1));
-    }
+    EBB_TRY(with_classes_first(s, &logits, &label));
     ebb_with_string(s->b, "reduction", ebb_option_string(s->e, "reduction"));
     ebb_with_int(s->b, "ignore_index", ebb_option_int(s->e, "ignore_index"));
     if (smoothed == 0) {
@@ -267,18 +291,54 @@ static ebb_status bce_logits(site *s, ebb_value *loss)
     return ebb_loss_reduced(s, emit_2(s, EBB_OP_ADD, no, yes), loss);
 }
 
+/* each * miss^gamma */
+static ebb_value focused(site *s, ebb_value each, ebb_value miss)
+{
+    const double gamma = ebb_option_float(s->e, "gamma");
+    ebb_value power = gamma == 1   ? miss
+                      : gamma == 2 ? emit_2(s, EBB_OP_MUL, miss, miss)
+                                   : emit_2(s, EBB_OP_POW, miss, number(s, gamma));
+    return emit_2(s, EBB_OP_MUL, each, power);
+}
+
+/* Of the cross-entropy of each label; that of one which does not count is 0, and so it misses nothing. */
+static ebb_status focal_of_classes(site *s, ebb_value *loss)
+{
+    ebb_value label = s->target, x = s->x, weights;
+    if (ebb_option_given(s->e, "alpha"))
+        return ebb_hint(ebb_error(EBB_USAGE, "loss: focal: alpha is for targets of 0 and 1"),
+                        "classes have class-weights, one number each");
+    EBB_TRY(numbers_along(s, "class-weights", s->axis, true, &weights));
+    EBB_TRY(with_classes_first(s, &x, &label));
+    ebb_with_string(s->b, "reduction", "none");
+    ebb_with_int(s->b, "ignore_index", ebb_option_int(s->e, "ignore_index"));
+    ebb_value each = emit_2(s, EBB_OP_SOFTMAX_CROSS_ENTROPY_LOSS, x, label);
+    ebb_value hit = emit_1(s, EBB_OP_EXP, emit_1(s, EBB_OP_NEG, each));
+    ebb_value out = ignored(s, label);
+    each = focused(s, each, emit_2(s, EBB_OP_SUB, number(s, 1), hit));
+    if (weights.i != 0)
+        each = emit_2(s, EBB_OP_MUL, each, own_weights(s, label, out, weights));
+    if (is_sum(s))
+        return ebb_loss_reduced(s, each, loss);
+    ebb_value sum = sum_of_all(s, each), count = how_many(s, out);
+    name_last(s);
+    *loss = emit_2(s, EBB_OP_DIV, sum, count);
+    return s->b->status;
+}
+
 static ebb_status focal(site *s, ebb_value *loss)
 {
-    const double gamma = ebb_option_float(s->e, "gamma"), alpha = ebb_option_float(s->e, "alpha");
+    const double alpha = ebb_option_float(s->e, "alpha");
+    if (s->axis >= 0)
+        return focal_of_classes(s, loss);
+    if (ebb_option_given(s->e, "class-weights"))
+        return ebb_hint(ebb_error(EBB_USAGE, "loss: focal: class-weights are for class numbers"),
+                        "axis=1 says that the target is class numbers");
     ebb_value t = s->target, p = emit_1(s, EBB_OP_SIGMOID, s->x), one = number(s, 1);
     ebb_value each = binary(s);
     ebb_value miss = emit_2(
         s, EBB_OP_ADD, emit_2(s, EBB_OP_MUL, p, emit_2(s, EBB_OP_SUB, one, scaled(s, t, 2))), t);
-    if (gamma == 2)
-        each = emit_2(s, EBB_OP_MUL, each, emit_2(s, EBB_OP_MUL, miss, miss));
-    else
-        each = emit_2(s, EBB_OP_MUL, each,
-                      gamma == 1 ? miss : emit_2(s, EBB_OP_POW, miss, number(s, gamma)));
+    each = focused(s, each, miss);
     ebb_value share = emit_2(s, EBB_OP_ADD, scaled(s, t, 2 * alpha - 1), number(s, 1 - alpha));
     return ebb_loss_reduced(s, emit_2(s, EBB_OP_MUL, each, share), loss);
 }
@@ -314,9 +374,7 @@ static ebb_value one_hot(site *s, ebb_value *counts)
         own[d] = d == 0 ? classes : 1;
     ebb_type type = ebb_type_tensor(EBB_I64, s->type.rank - s->axis, own);
     ebb_value label = emit_2(s, EBB_OP_UNSQUEEZE, s->target, ebb_const_ints(s->b, at, 1));
-    ebb_value out =
-        emit_2(s, EBB_OP_EQUAL, label,
-               ebb_const_like(s->b, label, (double)ebb_option_int(s->e, "ignore_index")));
+    ebb_value out = ignored(s, label);
     // A label that is no class is an error, as it is in a cross-entropy.
     ebb_value known = ebb_loss_known_labels(s, label, classes);
     known = ebb_emit(s->b, EBB_OP_WHERE, out, ebb_const_like(s->b, label, 0), known);
@@ -407,7 +465,7 @@ static ebb_status kl(site *s, ebb_value *loss)
 static const ebb_loss_kind rows[] = {
 #define EBB_LOSS(build, name, task, target, takes) \
     {name, EBB_TASK_##task, EBB_TARGET_##target, takes, build},
-#include "passes/primal/losses.def"
+#include "passes/loss/losses.def"
 #undef EBB_LOSS
 };
 
