@@ -106,13 +106,12 @@ static void look_at_use(ebb_judge *j, readers *r, ebb_use use)
     take_note(j, r, use);
 }
 
-static readers readers_of(ebb_judge *j, ebb_value v)
+static void look_at_readers(ebb_judge *j, ebb_value v, readers *r)
 {
     enum { FAR = 6, MOST = 64 }; // an exported LSTM weight goes Slice, Concat, Unsqueeze
     const ebb_graph *g = j->g;
     ebb_value here[MOST] = {v};
     size_t count = 1, done = 0;
-    readers r = {0};
     for (int step = 0; step <= FAR && done < count; step++) {
         for (size_t end = count; done < end; done++) {
             const ebb_value_info *info = ebb_value_of(g, here[done]);
@@ -121,12 +120,35 @@ static readers readers_of(ebb_judge *j, ebb_value v)
                 bool moves =
                     ebb_use_of(g, use) == EBB_SLOT_MOVED && !joins_activations(g, use.node);
                 if (!moves)
-                    look_at_use(j, &r, use);
+                    look_at_use(j, r, use);
                 else if (count < MOST && ebb_out(g, use.node, 0).i != 0)
                     here[count++] = ebb_out(g, use.node, 0);
             }
         }
     }
+}
+
+/* What the body of a loop reads by its name is read there. */
+static void look_at_bodies(ebb_judge *j, ebb_value v, readers *r)
+{
+    EBB_EACH_NODE(j->g, n) {
+        const ebb_graph *body = ebb_node_body(j->g, n, "body");
+        ebb_value inner =
+            body != NULL ? ebb_value_named(body, ebb_value_of(j->g, v)->name) : EBB_NO_VALUE;
+        if (inner.i == 0 || (ebb_value_of(body, inner)->flags & EBB_IS_OUTER) == 0)
+            continue;
+        ebb_judge there = *j;
+        there.g = body;
+        look_at_readers(&there, inner, r);
+    }
+}
+
+static readers readers_of(ebb_judge *j, ebb_value v)
+{
+    readers r = {0};
+    look_at_readers(j, v, &r);
+    if ((ebb_value_of(j->g, v)->flags & EBB_IS_CAPTURED) != 0)
+        look_at_bodies(j, v, &r);
     return r;
 }
 
@@ -261,7 +283,7 @@ static ebb_weight judge_other(const ebb_judge *j, ebb_value v, ebb_look look, in
 {
     enum { ENOUGH = 64 };
     bool drawn = look == EBB_LOOK_DRAWN || look == EBB_LOOK_ONE_SIGN;
-    bool read = ebb_value_of(j->g, v)->use_count > 0;
+    bool read = ebb_value_is_read(j->g, v);
     return read && drawn && different >= ENOUGH
                ? doubtful("no operator that reads it tells what it is")
                : no_weight();
@@ -298,7 +320,7 @@ static ebb_weight judge_name(const ebb_judge *j, ebb_value v, const readers *r, 
     if (r->weight)
         return weight;
     bool several = known && (elements > 1 || (elements == 1 && ebb_is_parameter(j->g, v)));
-    return info->use_count > 0 && several ? weight : no_weight();
+    return ebb_value_is_read(j->g, v) && several ? weight : no_weight();
 }
 
 ebb_status ebb_weight_judge(ebb_judge *j, ebb_value v, ebb_weight *weight)

@@ -8,6 +8,8 @@
  */
 #include "exec/run/program.h"
 
+#include "exec/weigh/loop.h"
+
 /* ---- pointers ---- */
 
 static void *hand_out(ebb_program *p, uint32_t tensor, size_t bytes)
@@ -30,6 +32,18 @@ void *ebb_program_pointer(const ebb_program *program, ebb_value v)
     return (char *)program->block + program->plan.intervals[tensor - 1].offset;
 }
 
+/* What the body of a loop reads by its name. */
+static void point_captured(ebb_program *p, ebb_loop *loop)
+{
+    for (uint32_t i = 0; loop != NULL && i < loop->fixed_count; i++) {
+        struct ebb_loop_fixed *f = &loop->fixed[i];
+        size_t bytes = 0;
+        if (f->outside.i == 0 || !ebb_type_bytes(ebb_value_of(p->plan.g, f->outside)->type, &bytes))
+            continue;
+        f->data = hand_out(p, p->plan.memory.tensor_of[f->outside.i], bytes);
+    }
+}
+
 static void set_pointers(ebb_program *p)
 {
     const ebb_graph *g = p->plan.g;
@@ -46,6 +60,7 @@ static void set_pointers(ebb_program *p)
             if (node->out[i].i != 0)
                 call->out[i].data = hand_out(p, m->tensor_of[node->out[i].i], call->out[i].bytes);
         call->workspace = hand_out(p, m->workspace_of[p->plan.order[k].i], call->workspace_bytes);
+        point_captured(p, ebb_loop_of(call));
     }
     /* What no node reads is still copied in. */
     size_t bytes = 0;

@@ -36,7 +36,8 @@ typedef struct ruler {
     uint32_t *first;         /* by order of first appearance: value ids of roots' first members */
     uint32_t first_count;
     bool *seen_value, *seen_root;
-    uint32_t last; /* last position */
+    bool *elsewhere; /* by root: others weigh it */
+    uint32_t last;   /* last position */
     uint32_t align;
 } ruler;
 
@@ -79,6 +80,8 @@ static ebb_status touch(ruler *r, ebb_value v, uint32_t p)
     if (v.i == 0)
         return NULL;
     uint32_t root = root_of(r, v.i);
+    if (r->elsewhere[root])
+        return NULL;
     if (!r->seen_value[v.i]) {
         size_t bytes = 0;
         if (!ebb_type_bytes(ebb_value_of(r->g, v)->type, &bytes) ||
@@ -138,12 +141,16 @@ static void note_read(ruler *r, ebb_value v, ebb_phase reader)
 }
 
 /* The values outside that the node's subgraphs read are alive while it runs. */
-static ebb_status touch_captured(ruler *r, const ebb_graph *inner, uint32_t p)
+static ebb_status touch_captured(ruler *r, const ebb_graph *inner, uint32_t p, ebb_phase reader)
 {
     EBB_EACH_VALUE(inner, v) {
         const ebb_value_info *info = ebb_value_of(inner, v);
-        if (!info->dead && (info->flags & EBB_IS_OUTER))
-            EBB_TRY(touch(r, ebb_value_find(r->g, ebb_value_name(inner, v)), p));
+        if (info->dead || (info->flags & EBB_IS_OUTER) == 0)
+            continue;
+        ebb_value outside = ebb_value_find(r->g, ebb_value_name(inner, v));
+        EBB_TRY(touch(r, outside, p));
+        if (outside.i != 0)
+            note_read(r, outside, reader);
     }
     return NULL;
 }
@@ -178,7 +185,7 @@ static ebb_status touch_nodes(ruler *r)
             if (node->attr[a].type != EBB_ATTR_GRAPH && node->attr[a].type != EBB_ATTR_GRAPHS)
                 continue;
             for (uint32_t k = 0; k < node->attr[a].count; k++)
-                EBB_TRY(touch_captured(r, node->attr[a].graphs[k], p));
+                EBB_TRY(touch_captured(r, node->attr[a].graphs[k], p, (ebb_phase)node->phase));
         }
         p++;
     }
@@ -292,7 +299,7 @@ static ebb_status find_peak(ruler *r, ebb_memory *m, ebb_arena *scratch)
     return NULL;
 }
 
-static ebb_status weigh(ebb_memory *m, ebb_arena *arena, const ebb_graph *g,
+static ebb_status weigh(ebb_memory *m, ebb_arena *arena, const ebb_graph *g, const bool *elsewhere,
                         const size_t *workspace_bytes, uint32_t align, ebb_arena *scratch)
 {
     ruler r = {.g = g, .align = align};
@@ -312,9 +319,10 @@ static ebb_status weigh(ebb_memory *m, ebb_arena *arena, const ebb_graph *g,
     r.first = EBB_NEW(scratch, uint32_t, values);
     r.seen_value = EBB_NEW(scratch, bool, values);
     r.seen_root = EBB_NEW(scratch, bool, values);
+    r.elsewhere = EBB_NEW(scratch, bool, values);
     if (m->tensor_of == NULL || m->workspace_of == NULL || m->live == NULL || r.parent == NULL ||
         r.birth == NULL || r.death == NULL || r.bytes == NULL || r.holds == NULL ||
-        r.first == NULL || r.seen_value == NULL || r.seen_root == NULL)
+        r.first == NULL || r.seen_value == NULL || r.seen_root == NULL || r.elsewhere == NULL)
         return ebb_error_memory();
 
     for (uint32_t v = 0; v < values; v++)
@@ -327,18 +335,28 @@ static ebb_status weigh(ebb_memory *m, ebb_arena *arena, const ebb_graph *g,
                 unite(&r, node->out[k], in);
         }
     }
+    for (uint32_t v = 1; elsewhere != NULL && v < g->value_count; v++)
+        if (elsewhere[v])
+            r.elsewhere[root_of(&r, v)] = true;
     EBB_TRY(touch_initializers(&r));
     EBB_TRY(touch_nodes(&r));
     EBB_TRY(list_tensors(&r, m, arena, workspace_bytes));
     return find_peak(&r, m, scratch);
 }
 
-ebb_status ebb_memory_weigh(ebb_memory *memory, ebb_arena *arena, const ebb_graph *g,
-                            const size_t *workspace_bytes, uint32_t align)
+ebb_status ebb_memory_weigh_body(ebb_memory *memory, ebb_arena *arena, const ebb_graph *g,
+                                 const bool *elsewhere, const size_t *workspace_bytes,
+                                 uint32_t align)
 {
     *memory = (ebb_memory){0};
     ebb_arena scratch = {0};
-    ebb_status status = weigh(memory, arena, g, workspace_bytes, align, &scratch);
+    ebb_status status = weigh(memory, arena, g, elsewhere, workspace_bytes, align, &scratch);
     ebb_arena_fini(&scratch);
     return status;
+}
+
+ebb_status ebb_memory_weigh(ebb_memory *memory, ebb_arena *arena, const ebb_graph *g,
+                            const size_t *workspace_bytes, uint32_t align)
+{
+    return ebb_memory_weigh_body(memory, arena, g, NULL, workspace_bytes, align);
 }

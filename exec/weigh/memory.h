@@ -66,6 +66,11 @@ typedef struct ebb_memory {
  * EBB_REJECTED naming the value where a size is unknown or overflows. */
 ebb_status ebb_memory_weigh(ebb_memory *memory, ebb_arena *arena, const ebb_graph *g,
                             const size_t *workspace_bytes, uint32_t align);
+/* The same of a body, some of whose values (by id) lie where others weigh them: they take nothing, nor
+ * does what shares their memory. NULL: none. */
+ebb_status ebb_memory_weigh_body(ebb_memory *memory, ebb_arena *arena, const ebb_graph *g,
+                                 const bool *elsewhere, const size_t *workspace_bytes,
+                                 uint32_t align);
 
 #ifdef __cplusplus
 }

@@ -3,6 +3,7 @@
 
 #include "kernels/kernels.h"
 #include "onnx/graph/infer.h"
+#include "onnx/graph/scan.h"
 
 #include <stdlib.h>
 
@@ -69,6 +70,17 @@ double ebb_node_bytes(const ebb_graph *g, ebb_node n)
     return bytes;
 }
 
+static double loop_ns(const ebb_rates *rates, const ebb_graph *g, ebb_node n)
+{
+    ebb_scan s;
+    double ns = 0;
+    if (ebb_scan_read(&s, g, n) != NULL)
+        return 0;
+    EBB_EACH_NODE(s.body, k)
+        ns += ebb_node_ns_by(rates, s.body, k);
+    return ns * (double)s.trips;
+}
+
 double ebb_node_ns_by(const ebb_rates *rates, const ebb_graph *g, ebb_node n)
 {
     const ebb_node_info *node = ebb_node_of(g, n);
@@ -79,6 +91,8 @@ double ebb_node_ns_by(const ebb_rates *rates, const ebb_graph *g, ebb_node n)
     }
     if (ebb_op_has(node->op, EBB_VIEW))
         return 0;
+    if (node->op == EBB_OP_SCAN)
+        return loop_ns(rates, g, n);
     double operations = rates->operations;
     if (ebb_op_has(node->op, EBB_PRODUCTS) && node->in_count > 0)
         operations = of_products(rates, ebb_value_of(g, node->in[0])->type->dtype);

@@ -4,6 +4,7 @@
 
 #include "exec/weigh/call.h"
 #include "exec/weigh/allowance.h"
+#include "exec/weigh/loop.h"
 #include "exec/weigh/node_time.h"
 #include "kernels/parallel.h"
 #include "onnx/graph/infer.h"
@@ -167,7 +168,8 @@ static ebb_status make_calls(ebb_plan *plan, ebb_arena *arena, ebb_arena *passin
         EBB_TRY(find_sources(plan, call, n, at));
         plan->order[plan->count++] = n;
         add_cost(plan, rates, n);
-        ebb_status why = ebb_pick(call, backends);
+        ebb_status why = call->op == EBB_OP_SCAN ? ebb_loop_plan(call, arena, plan->g, n, setting)
+                                                 : ebb_pick(call, backends);
         if (why != NULL && ebb_status_code(why) != EBB_UNSUPPORTED)
             return why;
         if (why != NULL) {
@@ -219,14 +221,15 @@ static ebb_status estimate(ebb_plan *plan, ebb_arena *arena, ebb_arena *passing,
             return ebb_error_memory();
     }
     plan->align = plan->setting.backends[0]->device->align;
-    EBB_TRY(ebb_memory_weigh(&plan->memory, arena, g, workspace_bytes, plan->align));
+    EBB_TRY(ebb_memory_weigh_body(&plan->memory, arena, g, plan->elsewhere, workspace_bytes,
+                                  plan->align));
     return pack_tensors(plan, arena, scratch);
 }
 
 static ebb_status make(ebb_plan *plan, ebb_arena *arena, ebb_arena *passing, const ebb_graph *g,
-                       const ebb_setting *setting, const char **missing)
+                       const bool *elsewhere, const ebb_setting *setting, const char **missing)
 {
-    *plan = (ebb_plan){.g = g, .setting = *setting};
+    *plan = (ebb_plan){.g = g, .elsewhere = elsewhere, .setting = *setting};
     *missing = NULL;
     if (g->outer == NULL && g == g->model->graph)
         EBB_TRY(ebb_require_static(g));
@@ -244,7 +247,7 @@ ebb_status ebb_plan_estimate(ebb_plan *plan, ebb_arena *arena, const ebb_graph *
                              const ebb_setting *setting, const char **missing)
 {
     ebb_arena passing = {0};
-    ebb_status status = make(plan, arena, &passing, g, setting, missing);
+    ebb_status status = make(plan, arena, &passing, g, NULL, setting, missing);
     ebb_arena_fini(&passing);
     return status;
 }
@@ -253,11 +256,17 @@ ebb_status ebb_plan_make(ebb_plan *plan, ebb_arena *arena, const ebb_graph *g,
                          const ebb_setting *setting)
 {
     const char *missing;
-    EBB_TRY(make(plan, arena, NULL, g, setting, &missing));
+    EBB_TRY(make(plan, arena, NULL, g, NULL, setting, &missing));
     if (missing == NULL)
         return NULL;
     ebb_plan_release(plan);
     return ebb_error(EBB_UNSUPPORTED, "%s", missing);
+}
+
+ebb_status ebb_plan_body(ebb_plan *plan, ebb_arena *arena, const ebb_graph *body,
+                         const bool *elsewhere, const ebb_setting *setting, const char **missing)
+{
+    return make(plan, arena, NULL, body, elsewhere, setting, missing);
 }
 
 void ebb_plan_release(ebb_plan *plan)

@@ -29,6 +29,7 @@ ebb_status ebb_setting_read(ebb_setting *setting, const ebb_model *model, const 
 
 typedef struct ebb_plan {
     const ebb_graph *g;
+    const bool *elsewhere; /* of a body, by value id: others weigh it (memory.h); NULL: none */
     ebb_setting setting;
     ebb_node *order; /* nodes by position */
     ebb_call *calls; /* by position; data pointers not yet set */
@@ -49,6 +50,9 @@ ebb_status ebb_plan_make(ebb_plan *plan, ebb_arena *arena, const ebb_graph *g,
  * Calls have no operands, which together are larger than the graph. */
 ebb_status ebb_plan_estimate(ebb_plan *plan, ebb_arena *arena, const ebb_graph *g,
                              const ebb_setting *setting, const char **missing);
+/* Of the body of a loop (loop.h), some of whose values lie elsewhere; all calls have their operands. */
+ebb_status ebb_plan_body(ebb_plan *plan, ebb_arena *arena, const ebb_graph *body,
+                         const bool *elsewhere, const ebb_setting *setting, const char **missing);
 void ebb_plan_release(ebb_plan *plan); /* the kernels' states */
 
 /* What the file was made to fit (metadata "ebb.budget_bytes"); 0: nothing. And for how many threads

@@ -5,6 +5,8 @@
 #include <assert.h>
 #include <stdio.h>
 
+#include "onnx/graph/scan.h"
+
 bool ebb_grow_list(ebb_graph *g, void *array, uint32_t count, uint32_t *capacity, size_t size)
 {
     size_t room = *capacity;
@@ -89,6 +91,7 @@ bool ebb_value_is_state(const ebb_graph *g, ebb_value v)
 
 const ebb_tensor *ebb_value_constant(const ebb_graph *g, ebb_value v)
 {
+    v = ebb_value_meant(&g, v);
     const ebb_value_info *info = ebb_value_of(g, v);
     if (v.i == 0)
         return NULL;

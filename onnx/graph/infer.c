@@ -8,6 +8,7 @@
 #include "onnx/graph/infer.h"
 
 #include "onnx/graph/facts.h"
+#include "onnx/graph/scan.h"
 #include "onnx/graph/schema.h"
 
 /* ---- one node ---- */
@@ -105,6 +106,8 @@ static ebb_status infer_one(ebb_graph *g, ebb_node n, ebb_facts *facts, ebb_aren
     ebb_infer c;
     EBB_TRY(show(&c, g, n, facts, scratch));
     EBB_TRY(ebb_op_row_of(info->op)->infer(&c));
+    if (info->op == EBB_OP_SCAN) // no rule sees bodies
+        EBB_TRY(ebb_scan_infer(g, n, c.out));
     if (facts != NULL)
         ebb_facts_refine(facts, n, c.out);
     for (uint32_t k = 0; k < info->out_count; k++)
@@ -258,6 +261,8 @@ double ebb_node_flops(const ebb_graph *g, ebb_node n)
     const ebb_node_info *info = ebb_node_of(g, n);
     if (info->op == EBB_OP_UNKNOWN)
         return 0;
+    if (info->op == EBB_OP_SCAN)
+        return ebb_scan_flops(g, n);
     ebb_arena scratch = {0};
     ebb_infer c;
     double flops = 0;

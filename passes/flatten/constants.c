@@ -3,6 +3,7 @@
 
 #include "exec/run/eval.h"
 #include "onnx/graph/infer.h"
+#include "onnx/graph/scan.h"
 #include "passes/common.h"
 #include "passes/trainable.h"
 
@@ -19,6 +20,7 @@ static bool is_number(const ebb_graph *g, ebb_value v)
 
 const ebb_tensor *ebb_constant_foldable(const ebb_graph *g, ebb_value v)
 {
+    v = ebb_value_meant(&g, v);
     const ebb_tensor *t = v.i != 0 ? ebb_value_constant(g, v) : NULL;
     if (t == NULL || t->data == NULL)
         return NULL;

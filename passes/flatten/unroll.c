@@ -14,6 +14,9 @@
  * runs as often as its inputs are long; they are split once, so that their gradient is put together
  * once.
  *
+ * A loop of a known number of steps above `most` stays a loop, a Scan in one form (keep.h), which is run,
+ * planned and differentiated as it is. One that was kept stays so until `most` is given.
+ *
  * What is constant is folded before, between and after, since that is what decides; what a copy
  * brings is unrolled at once, since its shapes decide, too.
  *
@@ -21,6 +24,7 @@
  * or gathers where nothing is.
  */
 #include "passes/flatten/control.h"
+#include "passes/flatten/keep.h"
 #include "passes/flatten/simplify.h"
 #include "passes/passes.h"
 
@@ -41,7 +45,15 @@ static ebb_status round_of(ebb_unroll *u, size_t *applied, size_t *left)
         next = ebb_next(u->g, n);
         if (ebb_unroll_control(u->g, n) == EBB_OP_UNKNOWN)
             continue;
-        EBB_TRY(ebb_unroll_node(u, n, &why));
+        if (ebb_keep_wants(u, n)) {
+            bool changed;
+            EBB_TRY(ebb_keep_node(u, n, &why, &changed));
+            *applied += changed;
+            if (why == NULL)
+                continue;
+        } else {
+            EBB_TRY(ebb_unroll_node(u, n, &why));
+        }
         if (why == NULL) {
             ++*applied;
             continue;
@@ -72,14 +84,14 @@ static ebb_status run(ebb_edit *e)
 
 // clang-format off
 static const ebb_option options[] = {
-    {"most", EBB_OPTION_INT, "1024", "[1, 1048576]", "copies of one body at most"},
+    {"most", EBB_OPTION_INT, "1024", "[1, 1048576]", "copies of one body at most; a loop of more steps, of a known number of them, is kept as a loop"},
     {0},
 };
 // clang-format on
 
 const ebb_pass ebb_pass_unroll = {
     .name = "unroll",
-    .doc = "make nodes of the bodies of If, Loop and Scan",
+    .doc = "make nodes of the bodies of If, Loop and Scan; long loops stay loops",
     .exactness = EBB_EXACT,
     .options = options,
     .run = run,

@@ -10,6 +10,7 @@
 #include <stdio.h>
 
 #include "passes/common.h"
+#include "passes/gradient/loop.h"
 
 /* ---- what lies between a parameter and the loss ---- */
 
@@ -28,7 +29,7 @@ static ebb_value captured(const ebb_reverse *r, const ebb_graph *body, ebb_value
 }
 
 /* Whether a body of n reads what is wanted: no input of n shows it. mark: note that y depends on
- * that. */
+ * that, and that n is one more way there. */
 static bool body_wants(const ebb_reverse *r, ebb_node n, bool mark)
 {
     const ebb_node_info *info = ebb_node_of(r->g, n);
@@ -42,7 +43,10 @@ static bool body_wants(const ebb_reverse *r, ebb_node n, bool mark)
                 if (outside.i == 0 || !r->wants[outside.i])
                     continue;
                 any = true;
-                r->counts[outside.i] = r->counts[outside.i] || mark;
+                if (!mark)
+                    continue;
+                r->counts[outside.i] = true;
+                r->left[outside.i]++;
             }
     }
     return any;
@@ -101,7 +105,10 @@ static void mark_forwards(ebb_reverse *r)
 
 static void mark_backwards(ebb_reverse *r)
 {
-    r->counts[r->y.i] = r->wants[r->y.i];
+    if (r->ys == NULL)
+        r->counts[r->y.i] = r->wants[r->y.i];
+    for (size_t v = 0; r->ys != NULL && v < r->value_count; v++)
+        r->counts[v] = r->ys[v] && r->wants[v];
     for (size_t k = r->node_count; k-- > 0;) {
         const ebb_node_info *info = ebb_node_of(r->g, r->order[k]);
         bool reached = false;
@@ -144,7 +151,8 @@ ebb_status ebb_reverse_find_unsupported(ebb_reverse *r)
 {
     for (size_t k = 0; k < r->node_count; k++) {
         ebb_node n = r->order[k];
-        if (ebb_reverse_passes(r, n) && !ebb_op_has_grad(ebb_node_of(r->g, n)->op))
+        const ebb_op op = ebb_node_of(r->g, n)->op;
+        if (ebb_reverse_passes(r, n) && !ebb_op_has_grad(op) && op != EBB_OP_SCAN)
             EBB_TRY(add_unsupported(r, n, ebb_node_label(r->g, n)));
     }
     return NULL;
@@ -247,6 +255,22 @@ static ebb_status contribute(ebb_reverse *r, ebb_value x, ebb_value dx)
 
 /* ---- one node ---- */
 
+/* What the body of n reads by its name, and is wanted. */
+static ebb_status list_captured(ebb_reverse *r, ebb_node n, ebb_captured_grad **list, size_t *count)
+{
+    const ebb_graph *body = ebb_node_body(r->g, n, "body");
+    *list = EBB_SCRATCH(r->e, ebb_captured_grad, body->value_count);
+    *count = 0;
+    if (*list == NULL)
+        return ebb_error_memory();
+    EBB_EACH_VALUE(body, v) {
+        ebb_value outside = captured(r, body, v);
+        if (outside.i != 0 && r->wants[outside.i])
+            (*list)[(*count)++] = (ebb_captured_grad){outside, EBB_NO_VALUE};
+    }
+    return NULL;
+}
+
 static ebb_status visit(ebb_reverse *r, ebb_node n)
 {
     ebb_graph *g = r->g;
@@ -260,6 +284,10 @@ static ebb_status visit(ebb_reverse *r, ebb_node n)
     if (x == NULL || dx == NULL || wants == NULL || y == NULL || dy == NULL)
         return ebb_error_memory();
     bool any = false;
+    ebb_captured_grad *names = NULL;
+    size_t name_count = 0;
+    if (info->op == EBB_OP_SCAN)
+        EBB_TRY(list_captured(r, n, &names, &name_count));
     for (uint32_t i = 0; i < in_count; i++) {
         x[i] = info->in[i];
         wants[i] = x[i].i != 0 && r->wants[x[i].i];
@@ -279,7 +307,10 @@ static ebb_status visit(ebb_reverse *r, ebb_node n)
             return ebb_error_memory();
         ebb_grad c = {n, in_count, out_count, x, y, dy, wants, dx, ebb_node_attrs(g, n)};
         r->b.name = name;
-        ebb_grad_rule(&r->b, info->op, &c);
+        if (info->op == EBB_OP_SCAN)
+            ebb_build_fail(&r->b, ebb_loop_grad(r, n, dy, wants, dx, names, name_count));
+        else
+            ebb_grad_rule(&r->b, info->op, &c);
         r->b.name = NULL;
         if (ebb_status_code(r->b.status) == EBB_UNSUPPORTED) { // go on, to name the others too
             EBB_TRY(add_unsupported(r, n, ebb_status_text(r->b.status)));
@@ -296,6 +327,14 @@ static ebb_status visit(ebb_reverse *r, ebb_node n)
             EBB_TRY(r->adjust(r, n, i, &dx[i]));
         EBB_TRY(contribute(r, x[i], dx[i]));
     }
+    for (size_t i = 0; i < name_count; i++)
+        if (names[i].dx.i != 0) {
+            EBB_TRY(check_shape(r, n, names[i].x, names[i].dx));
+            EBB_TRY(contribute(r, names[i].x, names[i].dx));
+        }
+    for (size_t i = 0; i < name_count; i++)
+        if (--r->left[names[i].x.i] == 0 && r->finish != NULL)
+            EBB_TRY(r->finish(r, names[i].x));
     for (uint32_t i = 0; i < in_count; i++) // twice in one node counts twice
         if (wants[i] && --r->left[x[i].i] == 0 && r->finish != NULL)
             EBB_TRY(r->finish(r, x[i]));

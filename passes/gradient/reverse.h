@@ -19,6 +19,7 @@ typedef struct ebb_reverse {
     ebb_graph *g;
     ebb_build b;        /* where the nodes go */
     ebb_value y;        /* what is differentiated; its gradient is grad[y.i] */
+    bool *ys;           /* by value id: what is differentiated instead of y; NULL: y */
     size_t value_count; /* before the backward */
     bool *trains;       /* by value id: what y is differentiated by */
     bool *leaf;         /* by value id: given, whatever makes it; NULL: none */

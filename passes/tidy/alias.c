@@ -14,6 +14,7 @@
  * Declines where the input or a view of it is read again later, stays to the end of the step, or is
  * a constant; where the node reads the same memory through another operand; where the sizes differ.
  */
+#include "onnx/graph/scan.h"
 #include "onnx/graph/stream.h"
 #include "passes/common.h"
 #include "passes/passes.h"
@@ -29,6 +30,7 @@ typedef struct sharing {
     bool *fixed;         /* by root: a constant or parameter is in it */
     ebb_value *state;    /* by root: the state in it, if any */
     ebb_value *replaces; /* value id -> the state that a binding replaces by it */
+    uint32_t states;     /* of a loop's body: its first inputs, which its first outputs replace */
 } sharing;
 
 /* An optimizer's node for several tensors goes through them one by one: only the first one's new
@@ -104,9 +106,10 @@ static ebb_status find_lifetimes(sharing *s, ebb_arena *scratch)
     EBB_EACH_VALUE(g, v) {
         const ebb_value_info *info = ebb_value_of(g, v);
         s->group[v.i] = v.i;
+        const uint16_t given = EBB_IS_OUTER | (g->outer != NULL ? EBB_IS_INPUT : 0);
         if ((info->flags & EBB_IS_STATE) != 0)
             s->state[v.i] = v;
-        else if ((info->flags & EBB_IS_INITIALIZER) != 0 ||
+        else if ((info->flags & (EBB_IS_INITIALIZER | given)) != 0 ||
                  ebb_producer_op(g, v) == EBB_OP_CONSTANT)
             s->fixed[v.i] = true;
         if ((info->flags & EBB_IS_OUTPUT) != 0)
@@ -120,6 +123,11 @@ static ebb_status find_lifetimes(sharing *s, ebb_arena *scratch)
             if (info->out[k].i != 0)
                 read_until(s, info->out[k], s->at[n.i]);
         read_by_subgraphs(s, n);
+    }
+    for (uint32_t i = 0; i < s->states; i++) {
+        s->fixed[g->inputs[i].i] = false;
+        s->state[g->inputs[i].i] = g->inputs[i];
+        s->replaces[g->outputs[i].i] = g->inputs[i];
     }
     for (size_t i = 0; i < g->binding_count; i++) {
         ebb_value next = g->bindings[i].next;
@@ -160,6 +168,9 @@ static const char *refuses_view(const sharing *s, ebb_value out, ebb_value in)
     if (s->replaces[out.i].i != 0 && s->state[root].i != 0 &&
         !ebb_same_value(s->replaces[out.i], s->state[root]))
         return "the step carries the output into another state";
+    if (s->g->outer != NULL && s->last[group_of(s, out)] == NEVER_DIES &&
+        (s->fixed[root] || s->last[root] == NEVER_DIES))
+        return "the loop has a place of its own for what it shows";
     if (s->state[root].i != 0 && s->last[group_of(s, out)] == NEVER_DIES)
         return "it shows a state that the step replaces";
     return NULL;
@@ -219,9 +230,11 @@ static ebb_status place(ebb_edit *e, sharing *s, ebb_node n, uint32_t k, uint8_t
     return reason == NULL ? NULL : ebb_declined(e, n, reason);
 }
 
-static ebb_status run(ebb_edit *e)
+static ebb_status share(ebb_edit *e, uint32_t states)
 {
-    sharing s = {.g = e->g, .views_only = strcmp(ebb_option_string(e, "what"), "views") == 0};
+    sharing s = {.g = e->g,
+                 .views_only = strcmp(ebb_option_string(e, "what"), "views") == 0,
+                 .states = states};
     EBB_TRY(find_lifetimes(&s, e->scratch));
     EBB_EACH_NODE(e->g, n) {
         ebb_node_info *info = ebb_node_of(e->g, n);
@@ -232,6 +245,26 @@ static ebb_status run(ebb_edit *e)
                 EBB_TRY(place(e, &s, n, k, before != NULL ? before[k] : 0));
     }
     return NULL;
+}
+
+/* The body of a loop is a step of its own: its states are replaced in each of its steps. */
+static ebb_status share_within(ebb_edit *e)
+{
+    EBB_EACH_NODE(e->g, n) {
+        ebb_scan s;
+        if (ebb_node_of(e->g, n)->op != EBB_OP_SCAN || ebb_scan_read(&s, e->g, n) != NULL)
+            continue;
+        ebb_edit inner = *e;
+        inner.g = s.body;
+        EBB_TRY(share(&inner, s.states));
+    }
+    return NULL;
+}
+
+static ebb_status run(ebb_edit *e)
+{
+    EBB_TRY(share(e, 0));
+    return strcmp(ebb_option_string(e, "what"), "views") == 0 ? NULL : share_within(e);
 }
 
 static const ebb_option options[] = {

@@ -1,0 +1,53 @@
+/* scan.h: what a Scan says: how often its body runs, and which slice of what each of its values is.
+ *
+ *   h, all = Scan (h0, x [T, N]) <body = b (h, slice) => (h2, out)>     of opset 9 or newer
+ *
+ *   step t    reads   h: what step t - 1 made of it, at first h0     slice: x[t], or x[T - 1 - t]
+ *             makes   h2, which is h in the next step                out: all[t], or all[T - 1 - t]
+ *
+ * A Scan is the one form of a loop that is kept: a Loop that can be kept becomes one (passes/flatten). So
+ * executor, ruler and gradient know one loop, and the chain of its steps is a node that is easy to find.
+ */
+#ifndef EBB_ONNX_GRAPH_SCAN_H
+#define EBB_ONNX_GRAPH_SCAN_H
+
+#include "onnx/graph/graph.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct ebb_scan {
+    ebb_graph *body;
+    uint32_t states, inputs, outputs; /* outputs: those that are put together of slices */
+    int64_t trips;                    /* how often the body runs */
+} ebb_scan;
+
+/* Slice i of a tensor along an axis: `parts` pieces of `bytes` each, `stride` bytes apart, the first
+ * i * bytes from the start. */
+typedef struct ebb_slices {
+    int axis;
+    bool backwards; /* step 0 has the last one */
+    ebb_type type;  /* of one slice */
+    size_t parts, bytes, stride;
+} ebb_slices;
+
+/* NULL, or why its steps cannot be told apart before it runs: a clause. */
+const char *ebb_scan_read(ebb_scan *s, const ebb_graph *g, ebb_node n);
+/* Scanned input or output k; the type of the whole is known. NULL, or why not. */
+const char *ebb_scan_slices(ebb_slices *slices, const ebb_graph *g, ebb_node n, bool output,
+                            uint32_t k);
+
+/* Types of the outside into the body, through it, and out: out[] by output of the node. What is not
+ * known yet is left as it is. */
+ebb_status ebb_scan_infer(const ebb_graph *g, ebb_node n, ebb_type *out);
+/* Operations of all steps. */
+double ebb_scan_flops(const ebb_graph *g, ebb_node n);
+
+/* What a body's stand-in stands for: *g becomes the graph where that is. Others are themselves. */
+ebb_value ebb_value_meant(const ebb_graph **g, ebb_value v);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,456 @@
+/* keep.c: see keep.h. */
+#include "passes/flatten/keep.h"
+
+#include "onnx/graph/infer.h"
+#include "onnx/graph/scan.h"
+#include "onnx/graph/schema.h"
+#include "passes/flatten/simplify.h"
+
+enum {
+    MOST_STEPS = 1 << 24,  /* of a Loop, whose iterations become a constant */
+    INNER_STEPS = 1024,    /* of a loop within one, which becomes copies */
+    SMALL_BYTES = 1 << 12, /* constants of a body up to this size stay in it */
+};
+
+/* ---- questions ---- */
+
+static bool number(const ebb_graph *g, ebb_value v, int64_t *x)
+{
+    const ebb_tensor *t = v.i != 0 ? ebb_value_constant(g, v) : NULL;
+    int64_t count;
+    if (t == NULL || t->data == NULL || !ebb_type_elements(&t->type, &count) || count != 1)
+        return false;
+    *x = ebb_tensor_int(t, 0);
+    return true;
+}
+
+/* The mark of a loop that was kept, so that it stays one unless somebody asks for copies. */
+static const char mark[] = "ebb.loop";
+
+bool ebb_keep_wants(const ebb_unroll *u, ebb_node n)
+{
+    ebb_scan s;
+    int64_t trips;
+    if (ebb_node_of(u->g, n)->op == EBB_OP_LOOP)
+        return number(u->g, ebb_in(u->g, n, 0), &trips) && trips > u->most;
+    if (ebb_node_of(u->g, n)->op != EBB_OP_SCAN || ebb_scan_read(&s, u->g, n) != NULL)
+        return false;
+    bool kept = ebb_props_get(u->g, &ebb_node_of(u->g, n)->props, mark) != NULL;
+    return s.trips > u->most || (kept && !ebb_option_given(u->e, "most"));
+}
+
+static bool has_all_sizes(const ebb_graph *body)
+{
+    EBB_EACH_NODE(body, n) {
+        const ebb_node_info *info = ebb_node_of(body, n);
+        for (uint32_t k = 0; k < info->out_count; k++)
+            if (info->out[k].i != 0 && !ebb_type_is_static(ebb_value_of(body, info->out[k])->type))
+                return false;
+    }
+    return true;
+}
+
+/* ---- Loop to Scan ---- */
+
+/* v is an input of the body no more; what read it reads `with`. */
+static ebb_status give(ebb_graph *body, ebb_value v, ebb_value with)
+{
+    EBB_TRY(ebb_value_replace(body, v, with));
+    ebb_graph_remove_input(body, v);
+    return NULL;
+}
+
+static void set_output(ebb_graph *body, size_t k, ebb_value v)
+{
+    ebb_value old = body->outputs[k];
+    body->outputs[k] = v;
+    ebb_value_of(body, v)->flags |= EBB_IS_OUTPUT;
+    for (size_t i = 0; i < body->output_count; i++)
+        if (ebb_same_value(body->outputs[i], old))
+            return;
+    ebb_value_of(body, old)->flags &= (uint16_t)~EBB_IS_OUTPUT;
+}
+
+/* Results count while the condition held: of each state the one that does, and whether it still does. */
+static ebb_status count_while(ebb_edit *inner, ebb_value alive, size_t carried)
+{
+    ebb_graph *body = inner->g;
+    ebb_build b = ebb_edit_build(inner, EBB_NO_NODE, EBB_PHASE_NONE);
+    b.name = "loop";
+    ebb_value held = alive;
+    if (ebb_value_of(body, alive)->type->rank != 0)
+        held = ebb_emit_reshape(&b, alive, NULL, 0);
+    for (size_t i = 0; i < carried && b.status == NULL; i++)
+        set_output(body, 1 + i,
+                   ebb_emit(&b, EBB_OP_WHERE, held, body->outputs[1 + i], body->inputs[2 + i]));
+    EBB_TRY(b.status);
+    ebb_value goes_on = body->outputs[0];
+    if (!ebb_type_same_shape(ebb_value_of(body, goes_on)->type, ebb_value_of(body, alive)->type))
+        goes_on = ebb_emit_reshape_like(&b, goes_on, alive);
+    ebb_value next = ebb_emit(&b, EBB_OP_AND, alive, goes_on);
+    EBB_TRY(b.status);
+    set_output(body, 0, next);
+    return NULL;
+}
+
+/* 0, 1, 2 ..., as a Loop counts them. */
+static ebb_status count_up(ebb_unroll *u, ebb_node n, int64_t trips, bool vectors, ebb_value *v)
+{
+    int64_t *list = EBB_SCRATCH(u->e, int64_t, (size_t)trips);
+    const int64_t dims[2] = {trips, 1};
+    const ebb_type type = ebb_type_tensor(EBB_I64, vectors ? 2 : 1, dims);
+    const char *name = ebb_arena_printf(u->e->scratch, "%s/steps", ebb_unroll_place(u, n));
+    if (list == NULL || name == NULL)
+        return ebb_error_memory();
+    for (int64_t i = 0; i < trips; i++)
+        list[i] = i;
+    return ebb_graph_add_initializer(u->g, v, name, &type, list, EBB_ROLE_CONSTANT);
+}
+
+static ebb_edit within(const ebb_unroll *u, ebb_graph *body, ebb_report *report)
+{
+    ebb_edit inner = *u->e;
+    *report = (ebb_report){.pass = u->e->pass->name};
+    inner.g = body;
+    inner.report = report;
+    return inner;
+}
+
+/* The body of a Loop (iteration, condition, states) as one of a Scan (states, iteration). */
+static ebb_status turn_body(ebb_unroll *u, ebb_node n, ebb_graph *body, bool *counts_while,
+                            const char **why)
+{
+    ebb_report unread;
+    ebb_edit inner = within(u, body, &unread);
+    const size_t carried = ebb_node_of(u->g, n)->in_count - 2u;
+    const ebb_value iteration = body->inputs[0], condition = body->inputs[1];
+    int64_t go = 1;
+    const bool known = ebb_in(u->g, n, 1).i == 0 || number(u->g, ebb_in(u->g, n, 1), &go);
+    if (known && go == 0) {
+        *why = "its condition never holds, and it has more steps than are unrolled";
+        return NULL;
+    }
+    ebb_value last = body->outputs[0];
+    while (ebb_producer_op(body, last) == EBB_OP_IDENTITY)
+        last = ebb_in(body, ebb_value_of(body, last)->producer, 0);
+    *counts_while =
+        !known || (!ebb_same_value(last, condition) && (!number(body, last, &go) || !go));
+    if (*counts_while && body->output_count > 1 + carried) {
+        *why = "how often it runs is known in the run alone, and with it the length of its outputs";
+        return NULL;
+    }
+    if (*counts_while) {
+        for (size_t i = 0; i < carried; i++)
+            if (!ebb_type_same_shape(ebb_value_of(u->g, ebb_in(u->g, n, (uint32_t)(2 + i)))->type,
+                                     ebb_value_of(body, body->outputs[1 + i])->type))
+                *why =
+                    "how often it runs is known in the run alone, and what it carries changes its "
+                    "shape, or has one that is not known";
+        if (*why != NULL)
+            return NULL;
+        EBB_TRY(count_while(&inner, condition, carried));
+    } else {
+        ebb_build b = ebb_edit_build(&inner, EBB_NO_NODE, EBB_PHASE_NONE);
+        ebb_value yes = ebb_value_of(body, condition)->type->rank == 1
+                            ? ebb_const_tensor(&b,
+                                               &(ebb_type){.kind = EBB_KIND_TENSOR,
+                                                           .dtype = EBB_BOOL,
+                                                           .rank = 1,
+                                                           .dims = {1}},
+                                               &(uint8_t){1})
+                            : ebb_const_scalar(&b, EBB_BOOL, 1);
+        EBB_TRY(b.status);
+        EBB_TRY(give(body, condition, yes));
+        ebb_graph_remove_output(body, body->outputs[0]);
+    }
+    // the iteration goes to the end of the inputs
+    for (size_t i = 0; i + 1 < body->input_count; i++)
+        body->inputs[i] = body->inputs[i + 1];
+    body->inputs[body->input_count - 1] = iteration;
+    return NULL;
+}
+
+/* States have the types that they begin with; a Loop's body may say less, or other sizes. */
+static ebb_status type_states(ebb_unroll *u, ebb_node n, ebb_graph *body)
+{
+    for (uint32_t i = 2; i < ebb_node_of(u->g, n)->in_count; i++)
+        EBB_TRY(ebb_value_set_type(body, body->inputs[i],
+                                   ebb_value_of(u->g, ebb_in(u->g, n, i))->type));
+    ebb_type scalar = ebb_type_tensor(EBB_I64, 0, NULL);
+    if (ebb_value_of(body, body->inputs[0])->type->rank < 0)
+        EBB_TRY(ebb_value_set_type(body, body->inputs[0], &scalar));
+    scalar.dtype = EBB_BOOL;
+    if (ebb_value_of(body, body->inputs[1])->type->rank < 0)
+        EBB_TRY(ebb_value_set_type(body, body->inputs[1], &scalar));
+    EBB_EACH_VALUE(body, v) {
+        const ebb_graph *at = body;
+        ebb_value meant = ebb_value_of(body, v)->dead ? v : ebb_value_meant(&at, v);
+        if (at != body)
+            EBB_TRY(ebb_value_set_type(body, v, ebb_value_of(at, meant)->type));
+    }
+    return ebb_infer_graph(body);
+}
+
+static ebb_status loop_to_scan(ebb_unroll *u, ebb_node *n, const char **why)
+{
+    ebb_graph *g = u->g, *body;
+    const ebb_graph *from = ebb_node_body(g, *n, "body");
+    const ebb_node_info *info = ebb_node_of(g, *n);
+    const uint32_t carried = info->in_count > 2 ? info->in_count - 2u : 0, outs = info->out_count;
+    const size_t start = g->value_count;
+    int64_t trips = 0;
+    bool counts_while;
+    if (!number(g, ebb_in(g, *n, 0), &trips) || trips > MOST_STEPS || from == NULL ||
+        from->input_count != 2 + (size_t)carried) {
+        *why = trips > MOST_STEPS ? "it has more than 16 million steps"
+                                  : "its body has values of its own for what it is given";
+        return NULL;
+    }
+    EBB_TRY(ebb_graph_copy(&body, g, from));
+    EBB_TRY(ebb_while(type_states(u, *n, body), "in the body of %s", ebb_node_label(g, *n)));
+    const bool vectors = ebb_value_of(body, body->inputs[0])->type->rank == 1;
+    EBB_TRY(turn_body(u, *n, body, &counts_while, why));
+    if (*why != NULL)
+        return NULL;
+    const uint32_t states = carried + counts_while;
+    ebb_value *in = EBB_SCRATCH(u->e, ebb_value, states + 2u);
+    ebb_value *out = EBB_SCRATCH(u->e, ebb_value, body->output_count + 1);
+    if (in == NULL || out == NULL)
+        return ebb_error_memory();
+    ebb_build b = ebb_unroll_build(u, *n, ebb_unroll_place(u, *n));
+    if (counts_while)
+        in[0] = ebb_in(g, *n, 1).i != 0 ? ebb_in(g, *n, 1) : ebb_const_scalar(&b, EBB_BOOL, 1);
+    for (uint32_t i = 0; i < carried; i++)
+        in[counts_while + i] = ebb_in(g, *n, 2 + i);
+    EBB_TRY(b.status);
+    EBB_TRY(count_up(u, *n, trips, vectors, &in[states]));
+    for (size_t k = counts_while; k < body->output_count; k++) {
+        ebb_type open = ebb_type_none();
+        EBB_TRY(ebb_value_add(g, &out[k], NULL, &open));
+    }
+    ebb_node scan;
+    const ebb_attr attr = {.name = "body", .type = EBB_ATTR_GRAPH, .count = 1};
+    ebb_attr own = attr;
+    ebb_graph **list = EBB_NEW(&g->model->arena, ebb_graph *, 1);
+    if (list == NULL)
+        return ebb_error_memory();
+    list[0] = body;
+    own.graphs = list;
+    EBB_TRY(ebb_node_add(g, &scan, *n, EBB_DOMAIN_ONNX, "Scan", in, states + 1, out,
+                         (uint32_t)body->output_count));
+    EBB_TRY(ebb_node_set_attr(g, scan, &own));
+    EBB_TRY(ebb_node_set_int(g, scan, "num_scan_inputs", 1));
+    ebb_node_of(g, scan)->name = ebb_node_of(g, *n)->name;
+    ebb_node_of(g, scan)->phase = ebb_node_of(g, *n)->phase;
+    EBB_TRY(ebb_props_set(g, &ebb_node_of(g, scan)->props, "ebb.pass", u->e->pass->name));
+    ebb_captures_mark(g);
+    EBB_TRY(ebb_infer_node(g, scan));
+    EBB_TRY(ebb_body_stand_in(u->e, *n, out + counts_while, outs, start));
+    *n = scan;
+    return NULL;
+}
+
+/* ---- the body ---- */
+
+/* Loops and branches within become nodes. */
+static ebb_status unroll_within(ebb_unroll *u, ebb_edit *inner, const char **why)
+{
+    ebb_unroll v = {.e = inner,
+                    .g = inner->g,
+                    .most = u->most > INNER_STEPS ? u->most : INNER_STEPS,
+                    .nodes = u->nodes};
+    for (bool again = true; again && *why == NULL;) {
+        again = false;
+        for (ebb_node n = ebb_first(v.g), next; n.i != 0 && *why == NULL; n = next) {
+            next = ebb_next(v.g, n);
+            if (ebb_unroll_control(v.g, n) == EBB_OP_UNKNOWN)
+                continue;
+            EBB_TRY(ebb_unroll_node(&v, n, why));
+            again = true;
+        }
+        ebb_captures_mark(v.g);
+        if (again && *why == NULL)
+            EBB_TRY(ebb_fold_all(inner));
+    }
+    u->nodes = v.nodes;
+    if (*why != NULL)
+        *why = "its body has a loop or a branch that cannot be unrolled";
+    return NULL;
+}
+
+/* A stand-in in the body for `outside`; what read `old` reads it. */
+static ebb_status read_outside(ebb_graph *body, ebb_value old, const char *outside,
+                               const ebb_type *type)
+{
+    ebb_value taken = ebb_value_find(body, outside), v;
+    if (taken.i != 0) {
+        ebb_str fresh = ebb_graph_fresh(body, outside);
+        if (fresh.i == 0)
+            return ebb_error_memory();
+        EBB_TRY(ebb_value_rename(body, taken, ebb_text(body, fresh)));
+    }
+    EBB_TRY(ebb_value_add(body, &v, outside, type));
+    ebb_value_of(body, v)->flags |= EBB_IS_OUTER;
+    return ebb_value_replace(body, old, v);
+}
+
+/* Initializers that may be weights, and large ones, are those of the graph around. */
+static ebb_status lift_weights(ebb_unroll *u, ebb_edit *inner)
+{
+    ebb_graph *body = inner->g;
+    for (size_t i = body->initializer_count; i-- > 0;) {
+        ebb_value v = body->initializers[i], made;
+        const ebb_value_info *info = ebb_value_of(body, v);
+        int64_t count;
+        if (info->tensor == NULL || info->tensor->data == NULL ||
+            !ebb_type_elements(info->type, &count))
+            continue;
+        bool floats = ebb_dtype_is_float((ebb_dtype)info->type->dtype) && count > 1;
+        if (!floats && info->tensor->bytes <= SMALL_BYTES)
+            continue;
+        EBB_TRY(ebb_graph_add_initializer(u->g, &made, ebb_value_name(body, v), info->type,
+                                          info->tensor->data, (ebb_role)info->role));
+        for (size_t p = 0; p < info->props.count; p++)
+            EBB_TRY(ebb_props_set(u->g, &ebb_value_of(u->g, made)->props,
+                                  ebb_text(body, info->props.list[p].key),
+                                  ebb_text(body, info->props.list[p].value)));
+        ebb_value_of(u->g, made)->flags |= EBB_IS_CAPTURED;
+        EBB_TRY(read_outside(body, v, ebb_value_name(u->g, made), ebb_value_of(body, v)->type));
+        ebb_graph_remove_initializer(body, v);
+        ebb_applied(inner);
+    }
+    return NULL;
+}
+
+static bool is_same_in_each_step(const ebb_graph *body, ebb_node n)
+{
+    const ebb_node_info *info = ebb_node_of(body, n);
+    bool any = false;
+    if (info->op == EBB_OP_UNKNOWN || ebb_op_has(info->op, EBB_RANDOM))
+        return false;
+    for (uint32_t i = 0; i < info->in_count; i++) {
+        const uint16_t flags = ebb_value_of(body, info->in[i])->flags;
+        if (info->in[i].i != 0 && (flags & (EBB_IS_OUTER | EBB_IS_INITIALIZER)) == 0)
+            return false;
+        any = any || (flags & EBB_IS_OUTER) != 0;
+    }
+    for (uint32_t k = 0; k < info->out_count; k++)
+        if ((ebb_value_of(body, info->out[k])->flags & EBB_IS_OUTPUT) != 0)
+            return false;
+    return any;
+}
+
+/* A node of the body becomes one before the loop. */
+static ebb_status put_before(ebb_unroll *u, ebb_edit *inner, ebb_node loop, ebb_node n)
+{
+    ebb_graph *g = u->g, *body = inner->g;
+    const ebb_node_info *info = ebb_node_of(body, n);
+    const uint32_t in_count = info->in_count, out_count = info->out_count;
+    ebb_value *in = EBB_SCRATCH(u->e, ebb_value, in_count + 1u);
+    ebb_value *out = EBB_SCRATCH(u->e, ebb_value, out_count + 1u);
+    ebb_node put;
+    if (in == NULL || out == NULL)
+        return ebb_error_memory();
+    for (uint32_t i = 0; i < in_count; i++) {
+        const ebb_value_info *x = ebb_value_of(body, info->in[i]);
+        if ((x->flags & EBB_IS_OUTER) != 0)
+            in[i] = ebb_value_find(g, ebb_text(body, x->name));
+        else if (info->in[i].i != 0)
+            EBB_TRY(ebb_graph_add_initializer(g, &in[i], ebb_text(body, x->name), x->type,
+                                              x->tensor->data, (ebb_role)x->role));
+    }
+    for (uint32_t k = 0; k < out_count; k++)
+        if (info->out[k].i != 0)
+            EBB_TRY(ebb_value_add(g, &out[k], ebb_value_name(body, info->out[k]),
+                                  ebb_value_of(body, info->out[k])->type));
+    EBB_TRY(ebb_node_add(g, &put, loop, ebb_text(body, info->domain), ebb_text(body, info->op_name),
+                         in, in_count, out, out_count));
+    EBB_TRY(ebb_node_set_attrs(g, put, info->attr, info->attr_count));
+    ebb_node_of(g, put)->name = info->name;
+    ebb_node_of(g, put)->phase = ebb_node_of(g, loop)->phase;
+    EBB_TRY(ebb_props_set(g, &ebb_node_of(g, put)->props, "ebb.pass", u->e->pass->name));
+    for (uint32_t k = 0; k < out_count; k++)
+        if (out[k].i != 0)
+            EBB_TRY(read_outside(body, info->out[k], ebb_value_name(g, out[k]),
+                                 ebb_value_of(g, out[k])->type));
+    ebb_edit_remove(inner, n);
+    ebb_applied(inner);
+    return NULL;
+}
+
+static ebb_status hoist(ebb_unroll *u, ebb_edit *inner, ebb_node loop)
+{
+    for (ebb_node n = ebb_first(inner->g), next; n.i != 0; n = next) {
+        next = ebb_next(inner->g, n);
+        if (is_same_in_each_step(inner->g, n))
+            EBB_TRY(put_before(u, inner, loop, n));
+    }
+    return NULL;
+}
+
+/* What the body hands on is made by a node, and by no other output's. */
+static ebb_status part_outputs(ebb_edit *inner)
+{
+    ebb_graph *body = inner->g;
+    ebb_build b = ebb_edit_build(inner, EBB_NO_NODE, EBB_PHASE_NONE);
+    for (size_t k = 0; k < body->output_count; k++) {
+        ebb_value v = body->outputs[k];
+        bool apart = ebb_value_of(body, v)->producer.i != 0;
+        for (size_t i = 0; i < k; i++)
+            apart = apart && !ebb_same_value(body->outputs[i], v);
+        if (apart)
+            continue;
+        ebb_value own = ebb_emit(&b, EBB_OP_IDENTITY, v);
+        EBB_TRY(b.status);
+        set_output(body, k, own);
+        ebb_applied(inner);
+    }
+    return NULL;
+}
+
+static ebb_status bring_into_form(ebb_unroll *u, ebb_node n, const char **why, bool *changed)
+{
+    ebb_scan s;
+    ebb_report own;
+    *why = ebb_scan_read(&s, u->g, n);
+    if (*why != NULL)
+        return NULL;
+    for (size_t i = 0; i < s.states + s.inputs; i++)
+        if ((ebb_value_of(s.body, s.body->inputs[i])->flags & EBB_IS_INITIALIZER) != 0)
+            *why = "its body has values of its own for what it is given";
+    if (*why != NULL)
+        return NULL;
+    ebb_edit inner = within(u, s.body, &own);
+    EBB_TRY(ebb_infer_node(u->g, n));
+    EBB_TRY(ebb_fold_all(&inner));
+    EBB_TRY(unroll_within(u, &inner, why));
+    if (*why == NULL && !has_all_sizes(s.body))
+        *why = "a value of its body has no known size";
+    if (*why != NULL)
+        return NULL;
+    EBB_TRY(lift_weights(u, &inner));
+    EBB_TRY(hoist(u, &inner, n));
+    EBB_TRY(part_outputs(&inner));
+    (void)ebb_graph_sweep(s.body);
+    ebb_captures_mark(u->g);
+    *changed = own.applied > 0;
+    EBB_TRY(ebb_props_set(u->g, &ebb_node_of(u->g, n)->props, mark, "kept"));
+    return ebb_infer_node(u->g, n);
+}
+
+ebb_status ebb_keep_node(ebb_unroll *u, ebb_node n, const char **why, bool *changed)
+{
+    *why = NULL;
+    *changed = false;
+    EBB_TRY(ebb_schema_check(u->g, n));
+    if (ebb_node_of(u->g, n)->op == EBB_OP_LOOP) {
+        EBB_TRY(loop_to_scan(u, &n, why));
+        if (*why != NULL)
+            return NULL;
+        bool again;
+        EBB_TRY(bring_into_form(u, n, why, &again));
+        *changed = true;
+        return NULL;
+    }
+    return bring_into_form(u, n, why, changed);
+}

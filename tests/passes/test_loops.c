@@ -1,0 +1,442 @@
+/* test_loops.c: a loop that is kept gives what its copies give: values, gradients, draws; in the memory
+ * that was planned. */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "exec/run/program.h"
+#include "onnx/file/file.h"
+#include "onnx/graph/infer.h"
+#include "onnx/graph/scan.h"
+#include "passes/pipeline.h"
+
+#define HEAD "<ir_version: 10, opset_import: [\"\" : 20]>\n"
+
+static void good(ebb_status status)
+{
+    if (status != NULL)
+        fail_msg("%s", ebb_status_text(status));
+}
+
+/* ---- a run ---- */
+
+/* The same numbers for an input of the same name, whatever the program. */
+static double drawn(const char *name, size_t i)
+{
+    uint64_t x = i * UINT64_C(0x9E3779B97F4A7C15) + 1;
+    for (; *name != '\0'; name++)
+        x = (x ^ (unsigned char)*name) * UINT64_C(0x100000001B3);
+    x ^= x >> 31;
+    x *= UINT64_C(0xBF58476D1CE4E5B9);
+    x ^= x >> 29;
+    return (double)(x >> 11) * 0x1p-53 * 2 - 1;
+}
+
+static void *array_for(const char *name, const ebb_type *type)
+{
+    int64_t count = ebb_elements(type);
+    size_t bytes = 0;
+    assert_true(ebb_type_bytes(type, &bytes));
+    void *data = calloc(1, bytes + 8);
+    assert_non_null(data);
+    for (int64_t i = 0; i < count; i++) {
+        double x = drawn(name, (size_t)i);
+        if (type->dtype == EBB_F32)
+            ((float *)data)[i] = (float)x;
+        else if (type->dtype == EBB_F64)
+            ((double *)data)[i] = x;
+        else if (type->dtype == EBB_I64)
+            ((int64_t *)data)[i] = (int64_t)(x * 8);
+        else if (type->dtype == EBB_BOOL)
+            ((uint8_t *)data)[i] = x > 0;
+    }
+    return data;
+}
+
+typedef struct ran {
+    ebb_model *model;
+    ebb_program *program;
+    size_t loops; /* kept */
+} ran;
+
+static ebb_status prepare(ran *r, const char *text, const char *passes)
+{
+    const ebb_rewrite_options options = {.verify_each = true};
+    ebb_arena keep = {0};
+    ebb_report *reports;
+    size_t count;
+    *r = (ran){0};
+    ebb_status status = ebb_text_parse_model(&r->model, text);
+    if (status == NULL)
+        status = ebb_pipeline_run(r->model, passes, &options, &keep, &reports, &count);
+    ebb_arena_fini(&keep);
+    if (status == NULL)
+        EBB_EACH_NODE(r->model->graph, n)
+            r->loops += ebb_node_of(r->model->graph, n)->op == EBB_OP_SCAN;
+    return status;
+}
+
+static ebb_status step(ran *r, const ebb_compile_options *options)
+{
+    enum { MOST = 16 };
+    const ebb_graph *g = r->model->graph;
+    ebb_named named[MOST];
+    assert_true(g->input_count <= MOST);
+    if (r->program == NULL)
+        EBB_TRY(ebb_program_compile(&r->program, r->model, options));
+    for (size_t i = 0; i < g->input_count; i++) {
+        const ebb_type *type = ebb_value_of(g, g->inputs[i])->type;
+        const char *name = ebb_value_name(g, g->inputs[i]);
+        named[i] = (ebb_named){name, type->dtype, type->rank, type->dims, array_for(name, type)};
+    }
+    const ebb_batch batch = {named, g->input_count};
+    ebb_status status = ebb_program_step(r->program, &batch);
+    for (size_t i = 0; i < g->input_count; i++)
+        free((void *)(uintptr_t)named[i].data);
+    return status;
+}
+
+static void finish(ran *r)
+{
+    ebb_program_free(r->program);
+    ebb_model_free(r->model);
+}
+
+static double number_at(const ebb_named *t, int64_t i)
+{
+    switch (t->dtype) {
+    case EBB_F32:
+        return (double)((const float *)t->data)[i];
+    case EBB_F64:
+        return ((const double *)t->data)[i];
+    case EBB_I64:
+        return (double)((const int64_t *)t->data)[i];
+    default:
+        return ((const uint8_t *)t->data)[i];
+    }
+}
+
+/* Every output of the one is one of the other, and within `share` of its largest. */
+static void agree(const ran *a, const ran *b, double share)
+{
+    for (size_t k = 0; k < ebb_program_output_count(a->program); k++) {
+        ebb_named x, y;
+        const char *name = ebb_program_output_name(a->program, k);
+        good(ebb_program_get(a->program, name, &x));
+        good(ebb_program_get(b->program, name, &y));
+        assert_int_equal(x.rank, y.rank);
+        int64_t count = 1;
+        double largest = 0, off = 0;
+        for (int d = 0; d < x.rank; d++) {
+            assert_int_equal(x.dims[d], y.dims[d]);
+            count *= x.dims[d];
+        }
+        for (int64_t i = 0; i < count; i++) {
+            double u = number_at(&x, i), v = number_at(&y, i);
+            assert_true(isfinite(u) && isfinite(v));
+            largest = fabs(u) > largest ? fabs(u) : largest;
+            off = fabs(u - v) > off ? fabs(u - v) : off;
+        }
+        if (off > share * largest)
+            fail_msg("'%s' is off by %g of %g", name, off, largest);
+    }
+}
+
+static void planned_is_measured(const ran *r)
+{
+    ebb_program_facts facts = ebb_program_measure(r->program);
+    assert_int_equal(facts.planned_arena_bytes, facts.measured_arena_bytes);
+}
+
+/* Copies against loops, forward alone or with what comes behind. */
+static void same_kept_and_unrolled(const char *text, const char *behind, size_t loops,
+                                   const ebb_compile_options *options, double share)
+{
+    char passes[256];
+    ran copies, kept;
+    (void)snprintf(passes, sizeof passes, "opset,inline,fold,unroll%s", behind);
+    good(prepare(&copies, text, passes));
+    assert_int_equal(copies.loops, 0);
+    (void)snprintf(passes, sizeof passes, "opset,inline,fold,unroll:most=1%s", behind);
+    good(prepare(&kept, text, passes));
+    assert_int_equal(kept.loops, loops);
+    for (int steps = 0; steps < 2; steps++) { // the second one finds the memory used
+        good(step(&copies, options));
+        good(step(&kept, options));
+        agree(&copies, &kept, share);
+    }
+    planned_is_measured(&kept);
+    finish(&copies);
+    finish(&kept);
+}
+
+static const ebb_compile_options plain = {.backend = "plain", .threads = 1, .seed = 3},
+                                 cpu = {.threads = 1, .seed = 3};
+
+/* ---- loops ---- */
+
+/* Backwards over one input, along the second axis of the other; the results lie along their last axis. */
+static const char axes[] = HEAD
+    "g (float[2] s, float[5,2] a, float[2,5] b) => (float[2] last, float[2,5] all)\n"
+    "{\n"
+    "   last, all = Scan <num_scan_inputs = 2, scan_input_axes = [0, 1],"
+    " scan_input_directions = [1, 0], scan_output_axes = [-1], scan_output_directions = [1],"
+    " body = step (float[2] state, float[2] p, float[2] q) => (float[2] next, float[2] out) {\n"
+    "      m = Mul (p, q)\n"
+    "      next = Add (state, m)\n"
+    "      out = Identity (next)\n"
+    "   }> (s, a, b)\n"
+    "}\n";
+
+/* Two states that change places, one that is handed on as it is, and an output that is an input. */
+static const char exchange[] =
+    HEAD "g (float[3] s, float[3] u, float[4,3] x) => (float[3] p, float[3] q, float[3] r, "
+         "float[4,3] all,"
+         " float[4,3] same)\n"
+         "{\n"
+         "   p, q, r, all, same = Scan <num_scan_inputs = 1, body = step (float[3] a, float[3] b, "
+         "float[3] c,"
+         " float[3] t) => (float[3] b2, float[3] a2, float[3] c, float[3] sum, float[3] t) {\n"
+         "      b2 = Sin (b)\n"
+         "      a2 = Mul (a, t)\n"
+         "      sum = Add (a2, b2)\n"
+         "   }> (s, u, u, x)\n"
+         "}\n";
+
+/* A Loop that counts, with a weight of its own and a table outside. */
+static const char counting[] =
+    HEAD "g (float[2,3] x) => (float[2,3] y, float[6,2,3] all)\n"
+         "<float[6,3] table = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18}>\n"
+         "{\n"
+         "   trips = Constant <value = int64 {6}> ()\n"
+         "   y, all = Loop <body = b (int64 i, bool on, float[2,3] s)"
+         " => (bool on_next, float[2,3] s_next, float[2,3] out)\n"
+         "   <float[3,3] w = {0.5, 0.25, -0.5, 0.75, 0.5, 0.25, -0.25, 0.125, 0.5}> {\n"
+         "      on_next = Identity (on)\n"
+         "      row = Gather (table, i)\n"
+         "      t = MatMul (s, w)\n"
+         "      v = Add (t, row)\n"
+         "      s_next = Tanh (v)\n"
+         "      out = Mul (s_next, row)\n"
+         "   }> (trips, \"\", x)\n"
+         "}\n";
+
+/* What it carries counts while a sum is small: that is known in the run alone. */
+static const char conditional[] =
+    HEAD "g (float[2] x) => (float[2] y)\n"
+         "{\n"
+         "   trips = Constant <value = int64 {8}> ()\n"
+         "   y = Loop <body = b (int64 i, bool on, float[2] s) => (bool go, float[2] s_next) {\n"
+         "      step = Constant <value = float[2] {0.75, 0.5}> ()\n"
+         "      most = Constant <value = float {2.5}> ()\n"
+         "      s_next = Add (s, step)\n"
+         "      sum = ReduceSum <keepdims = 0> (s_next)\n"
+         "      go = Less (sum, most)\n"
+         "   }> (trips, \"\", x)\n"
+         "}\n";
+
+/* LSTM, the weights outside. */
+static const char lstm[] = HEAD
+    "g (float[2,3] h0, float[2,3] c0, float[7,2,2] x) => (float[7,2,3] y, float[2,3] h_end)\n"
+    "<float[2,12] w = {0.1, -0.2, 0.3, 0.4, -0.5, 0.6, 0.7, -0.8, 0.9, 0.15, 0.25, -0.35, 0.45, "
+    "0.55,"
+    " -0.65, 0.75, 0.85, -0.95, 0.12, 0.22, -0.32, 0.42, 0.52, -0.62},\n"
+    " float[3,12] r = {0.3, -0.1, 0.2, 0.5, -0.4, 0.1, 0.2, -0.3, 0.4, 0.25, 0.15, -0.45, 0.35, "
+    "0.5,"
+    " -0.15, 0.25, 0.65, -0.75, 0.32, 0.12, -0.22, 0.24, 0.25, -0.26, 0.1, -0.2, 0.3, 0.4, -0.5, "
+    "0.6,"
+    " 0.7, -0.8, 0.9, 0.15, 0.25, -0.35},\n"
+    " float[12] b = {0.01, 0.02, -0.03, 0.04, 0.05, -0.06, 0.07, 0.08, -0.09, 0.1, 0.11, -0.12}>\n"
+    "{\n"
+    "   h_end, c_end, y = Scan <num_scan_inputs = 1, body = cell (float[2,3] h, float[2,3] c,"
+    " float[2,2] xt) => (float[2,3] h2, float[2,3] c2, float[2,3] out) {\n"
+    "      xw = MatMul (xt, w)\n"
+    "      hr = MatMul (h, r)\n"
+    "      a0 = Add (xw, hr)\n"
+    "      a = Add (a0, b)\n"
+    "      ai, ao, af, ag = Split <axis = -1, num_outputs = 4> (a)\n"
+    "      gi = Sigmoid (ai)\n"
+    "      go = Sigmoid (ao)\n"
+    "      gf = Sigmoid (af)\n"
+    "      gg = Tanh (ag)\n"
+    "      fc = Mul (gf, c)\n"
+    "      ig = Mul (gi, gg)\n"
+    "      c2 = Add (fc, ig)\n"
+    "      tc = Tanh (c2)\n"
+    "      h2 = Mul (go, tc)\n"
+    "      out = Identity (h2)\n"
+    "   }> (h0, c0, x)\n"
+    "}\n";
+
+/* Noise in each step. */
+static const char noise[] =
+    HEAD "g (float[4] s, float[5,4] x) => (float[4] last, float[5,4] all)\n"
+         "{\n"
+         "   last, all = Scan <num_scan_inputs = 1, body = step (float[4] state, float[4] t)"
+         " => (float[4] next, float[4] out) {\n"
+         "      n = RandomNormalLike (t)\n"
+         "      next = Add (state, n)\n"
+         "      out = Mul (n, t)\n"
+         "   }> (s, x)\n"
+         "}\n";
+
+static const char branching[] =
+    HEAD "g (float[2] s, float[4,2] x) => (float[2] last)\n"
+         "{\n"
+         "   last = Scan <num_scan_inputs = 1, body = step (float[2] state, float[2] t)"
+         " => (float[2] next) {\n"
+         "      yes = Constant <value = bool {1}> ()\n"
+         "      u = If (yes) <then_branch = a () => (float[2] p) { p = Mul (state, t) },"
+         " else_branch = b () => (float[2] p) { p = Neg (t) }>\n"
+         "      twice = Constant <value = int64 {2}> ()\n"
+         "      next = Loop <body = c (int64 i, bool on, float[2] v) => (bool on2, float[2] v2) {\n"
+         "         on2 = Identity (on)\n"
+         "         v2 = Sin (v)\n"
+         "      }> (twice, \"\", u)\n"
+         "   }> (s, x)\n"
+         "}\n";
+
+/* A weight that is turned in each step is turned once, before. */
+static const char turning[] =
+    HEAD "g (float[2,3] s, float[4,2,2] x) => (float[2,3] y)\n"
+         "<float[3,2] w = {0.5, 0.25, -0.5, 0.75, 0.5, 0.25}, float[3] b = {0.1, 0.2, -0.3}>\n"
+         "{\n"
+         "   y = Scan <num_scan_inputs = 1, body = step (float[2,3] state, float[2,2] t)"
+         " => (float[2,3] next) {\n"
+         "      two = Constant <value = float {2}> ()\n"
+         "      turned = Transpose <perm = [1, 0]> (w)\n"
+         "      bias = Mul (b, two)\n"
+         "      p = MatMul (t, turned)\n"
+         "      q = Add (p, bias)\n"
+         "      r = Mul (q, state)\n"
+         "      next = Tanh (r)\n"
+         "   }> (s, x)\n"
+         "}\n";
+
+static void what_is_the_same_in_each_step_is_computed_once(void **state)
+{
+    (void)state;
+    ran r;
+    ebb_scan s;
+    good(prepare(&r, turning, "opset,inline,fold,unroll:most=1"));
+    const ebb_graph *g = r.model->graph;
+    assert_null(ebb_scan_read(&s, g, ebb_last(g)));
+    EBB_EACH_NODE(s.body, n)
+        assert_int_not_equal(ebb_node_of(s.body, n)->op, EBB_OP_TRANSPOSE);
+    assert_int_equal(ebb_node_of(g, ebb_first(g))->op, EBB_OP_TRANSPOSE);
+    finish(&r);
+}
+
+static void a_kept_loop_gives_what_its_copies_give(void **state)
+{
+    (void)state;
+    static const char *const texts[] = {axes, exchange,  counting, conditional,
+                                        lstm, branching, turning};
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        same_kept_and_unrolled(texts[i], "", 1, &plain, 0);
+        same_kept_and_unrolled(texts[i], ",alias", 1, &plain, 0);
+        same_kept_and_unrolled(texts[i], ",alias", 1, &cpu, 1e-6);
+    }
+}
+
+static void what_draws_draws_as_its_copies_do(void **state)
+{
+    (void)state;
+    same_kept_and_unrolled(noise, "", 1, &plain, 0);
+}
+
+static void a_kept_loop_is_differentiated_as_its_copies_are(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text, *behind;
+    } cases[] = {
+        {lstm, ",loss:mse,gradient"},
+        {lstm, ",loss:mse,gradient,alias"},
+        {lstm, ",loss:mse,gradient,optimizer:sgd,drop-saves,stream,alias"},
+        {counting, ",loss:mse,gradient"},
+        {turning, ",loss:mse,gradient,alias"},
+        {counting, ",loss:mse,gradient:train=\"w;table\",alias"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        same_kept_and_unrolled(cases[i].text, cases[i].behind, 2, &plain, 1e-6);
+        same_kept_and_unrolled(cases[i].text, cases[i].behind, 2, &cpu, 1e-6);
+    }
+}
+
+static void a_loop_stays_kept_until_copies_are_asked_for(void **state)
+{
+    (void)state;
+    ran r;
+    good(prepare(&r, axes, "unroll:most=1,unroll"));
+    assert_int_equal(r.loops, 1);
+    finish(&r);
+    good(prepare(&r, axes, "unroll:most=1,unroll:most=1024"));
+    assert_int_equal(r.loops, 0);
+    finish(&r);
+}
+
+static void an_error_tells_the_step(void **state)
+{
+    (void)state;
+    static const char text[] =
+        HEAD "g (float[3] s, float[3] x) => (float[3] y)\n"
+             "<int64[3] at = {0, 1, 9}>\n"
+             "{\n"
+             "   y = Scan <num_scan_inputs = 1, body = step (float[3] state, int64 i)"
+             " => (float[3] next) {\n"
+             "      row = Gather (x, i)\n"
+             "      next = Add (state, row)\n"
+             "   }> (s, at)\n"
+             "}\n";
+    ran r;
+    good(prepare(&r, text, "unroll:most=1"));
+    ebb_status status = step(&r, &plain);
+    assert_int_equal(ebb_status_code(status), EBB_RUNTIME);
+    assert_non_null(strstr(ebb_status_text(status), "in step 2 of Scan 'y'"));
+    assert_non_null(strstr(ebb_status_text(status), "Gather"));
+    finish(&r);
+}
+
+/* What it holds is what one step holds, and what is put together. */
+static void a_long_loop_takes_the_memory_of_its_ends_and_one_step(void **state)
+{
+    (void)state;
+    static const char text[] =
+        HEAD "g (float[64] s, float[100000,1] x) => (float[64] last)\n"
+             "{\n"
+             "   last = Scan <num_scan_inputs = 1, body = step (float[64] state, float[1] t)"
+             " => (float[64] next) {\n"
+             "      a = Mul (state, t)\n"
+             "      next = Sin (a)\n"
+             "   }> (s, x)\n"
+             "}\n";
+    ran r;
+    good(prepare(&r, text, "fold,unroll,alias"));
+    assert_int_equal(r.loops, 1);
+    good(step(&r, &plain));
+    planned_is_measured(&r);
+    assert_true(ebb_program_measure(r.program).planned_arena_bytes <= 400000 + 5 * 256 + 64);
+    finish(&r);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_kept_loop_gives_what_its_copies_give),
+        cmocka_unit_test(what_is_the_same_in_each_step_is_computed_once),
+        cmocka_unit_test(what_draws_draws_as_its_copies_do),
+        cmocka_unit_test(a_kept_loop_is_differentiated_as_its_copies_are),
+        cmocka_unit_test(a_loop_stays_kept_until_copies_are_asked_for),
+        cmocka_unit_test(an_error_tells_the_step),
+        cmocka_unit_test(a_long_loop_takes_the_memory_of_its_ends_and_one_step),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
