@@ -16,6 +16,7 @@
 #include <stdlib.h>
 #include <sys/stat.h>
 
+#include "api/artifacts_survey.h"
 #include "exec/data/ort_checkpoint.h"
 #include "onnx/file/file.h"
 #include "passes/common.h"
@@ -26,201 +27,6 @@ enum {
     IR_MOST = 10,    /* what its last release with training reads */
     IR_OPTIMIZER = 8 /* what one node needs, and what its tools write beside it */
 };
-
-typedef enum optimizer { NO_OPTIMIZER, ADAMW, SGD } optimizer;
-
-typedef struct recipe { /* the same for all parameters */
-    optimizer kind;
-    double alpha, beta, epsilon, decay;
-    int mode, correct; /* adam_mode, correct_bias */
-    ebb_value lr, step;
-} recipe;
-
-typedef struct trained {
-    ebb_value w, grad, m, v;
-} trained;
-
-typedef struct survey {
-    ebb_arena arena;
-    recipe recipe;
-    trained *list;
-    size_t count;
-    ebb_value *frozen; /* what the training graph reads beside them */
-    size_t frozen_count, narrowed;
-} survey;
-
-/* ---- what the step does ---- */
-
-static bool by(const ebb_graph *g, ebb_value v, ebb_op op, ebb_node *n)
-{
-    *n = v.i != 0 ? ebb_value_of(g, v)->producer : EBB_NO_NODE;
-    return n->i != 0 && ebb_node_of(g, *n)->op == op;
-}
-
-/* keep = 1 - lr decay; in x keep the other factor. */
-static bool is_decayed(const ebb_graph *g, ebb_value y, ebb_value lr, ebb_value *x, double *decay)
-{
-    ebb_node product, rest, part;
-    double one;
-    if (!by(g, y, EBB_OP_MUL, &product) || !by(g, ebb_in(g, product, 1), EBB_OP_SUB, &rest) ||
-        !ebb_scalar_of(g, ebb_in(g, rest, 0), &one) || one != 1 ||
-        !by(g, ebb_in(g, rest, 1), EBB_OP_MUL, &part) || !ebb_same_value(ebb_in(g, part, 0), lr) ||
-        !ebb_scalar_of(g, ebb_in(g, part, 1), decay))
-        return false;
-    *x = ebb_in(g, product, 0);
-    return true;
-}
-
-static void read_factors(const ebb_graph *g, ebb_node n, recipe *r)
-{
-    const ebb_attrs a = ebb_node_attrs(g, n);
-    r->kind = ADAMW;
-    r->alpha = ebb_attr_float(&a, "alpha", (double)0.9f);
-    r->beta = ebb_attr_float(&a, "beta", (double)0.999f);
-    r->epsilon = ebb_attr_float(&a, "epsilon", 0);
-    r->decay = ebb_attr_float(&a, "weight_decay", 0);
-}
-
-/* ai.onnx's Adam with the decay behind it. With the decay before it, which is PyTorch's order with
- * young moments as they are, it is no optimizer that ONNX Runtime has. */
-static bool read_adam(const ebb_graph *g, ebb_value w, ebb_value next, recipe *r, trained *t)
-{
-    ebb_node n, count;
-    ebb_value x = next;
-    double zero = 1, decay = 0;
-    if (by(g, next, EBB_OP_MUL, &n) && by(g, ebb_in(g, n, 0), EBB_OP_ADAM, &n)) {
-        if (!is_decayed(g, next, ebb_in(g, n, 0), &x, &decay))
-            return false;
-    }
-    if (!by(g, x, EBB_OP_ADAM, &n) || ebb_node_of(g, n)->in_count != 6)
-        return false;
-    const ebb_attrs a = ebb_node_attrs(g, n);
-    read_factors(g, n, r);
-    r->lr = ebb_in(g, n, 0);
-    r->mode = 1;
-    if (!ebb_same_value(ebb_in(g, n, 2), w))
-        return false;
-    r->decay = decay;
-    r->correct = by(g, ebb_in(g, n, 1), EBB_OP_ADD, &count);
-    if (r->correct)
-        r->step = ebb_in(g, count, 0);
-    else if (!ebb_scalar_of(g, ebb_in(g, n, 1), &zero) || zero != 0)
-        return false;
-    *t = (trained){w, ebb_in(g, n, 3), ebb_in(g, n, 4), ebb_in(g, n, 5)};
-    return r->mode == 1 && ebb_attr_float(&a, "norm_coefficient", 0) == 0 &&
-           ebb_attr_float(&a, "norm_coefficient_post", 0) == 0;
-}
-
-static bool read_update(const ebb_graph *g, ebb_value w, ebb_value next, recipe *r, trained *t)
-{
-    ebb_node n;
-    *r = (recipe){0};
-    if (by(g, next, EBB_OP_ADAMW, &n)) {
-        read_factors(g, n, r);
-        r->correct = 1;
-        r->lr = ebb_in(g, n, 0);
-        r->step = ebb_in(g, n, 1);
-        *t = (trained){w, ebb_in(g, n, 3), ebb_in(g, n, 4), ebb_in(g, n, 5)};
-        return ebb_same_value(ebb_in(g, n, 2), w);
-    }
-    if (by(g, next, EBB_OP_SGD, &n)) {
-        const ebb_attrs a = ebb_node_attrs(g, n);
-        r->kind = SGD;
-        r->lr = ebb_in(g, n, 0);
-        *t = (trained){w, ebb_in(g, n, 2), EBB_NO_VALUE, EBB_NO_VALUE};
-        return ebb_same_value(ebb_in(g, n, 1), w) && ebb_attr_float(&a, "weight_decay", 0) == 0;
-    }
-    return read_adam(g, w, next, r, t);
-}
-
-static bool same_recipe(const recipe *a, const recipe *b)
-{
-    return a->kind == b->kind && a->alpha == b->alpha && a->beta == b->beta &&
-           a->epsilon == b->epsilon && a->decay == b->decay && a->mode == b->mode &&
-           a->correct == b->correct && ebb_same_value(a->lr, b->lr) &&
-           ebb_same_value(a->step, b->step);
-}
-
-static ebb_status other_optimizer(const ebb_graph *g, ebb_value w)
-{
-    return ebb_hint(
-        ebb_error(EBB_UNSUPPORTED,
-                  "'%s' is updated otherwise than by AdamW or by SGD without decay, which are "
-                  "what ONNX Runtime trains with",
-                  ebb_value_name(g, w)),
-        "make the step with --optimizer adamw, adamw:order=transformers (correct-bias=0 with that "
-        "order alone) or sgd, and without passes that change its state or scale the loss");
-}
-
-/* What a step may do around the update, and the optimizer of ONNX Runtime does not. */
-static ebb_status check_around(const ebb_graph *g, const recipe *r, const trained *t)
-{
-    const ebb_node made = ebb_value_of(g, t->grad)->producer;
-    const char *name = ebb_value_name(g, t->w);
-    if (ebb_value_of(g, r->lr)->producer.i != 0)
-        return ebb_hint(ebb_error(EBB_UNSUPPORTED,
-                                  "the rate of '%s' follows a schedule, and ONNX "
-                                  "Runtime's optimizer takes it as an input",
-                                  name),
-                        "make the step without --lr-schedule");
-    if (made.i != 0 && ebb_node_of(g, made)->phase == EBB_UPDATE)
-        return ebb_hint(ebb_error(EBB_UNSUPPORTED,
-                                  "the gradient of '%s' is changed before the "
-                                  "update, which ONNX Runtime's optimizer does not",
-                                  name),
-                        "make the step without --clip-norm, and with adamw instead of adam with "
-                        "weight-decay");
-    if (ebb_value_of(g, ebb_graph_bound(g, t->w))->use_count > 0)
-        return ebb_hint(ebb_error(EBB_UNSUPPORTED,
-                                  "the step reads what '%s' becomes, for an "
-                                  "average of it, which has no place in the files",
-                                  name),
-                        "make the step without --ema");
-    return NULL;
-}
-
-static ebb_status survey_parameter(survey *s, const ebb_graph *g, ebb_value w)
-{
-    trained t = {w, {0}, {0}, {0}};
-    recipe r = {0};
-    ebb_value next = ebb_graph_bound(g, w);
-    if (next.i == 0) { // gradients are outputs: --optimizer none
-        char *name = ebb_arena_printf(&s->arena, "%s_grad", ebb_value_name(g, w));
-        if (name == NULL)
-            return ebb_error_memory();
-        t.grad = ebb_value_find(g, name);
-        if (t.grad.i == 0 || (ebb_value_of(g, t.grad)->flags & EBB_IS_OUTPUT) == 0)
-            return NULL;
-    } else if (!read_update(g, w, next, &r, &t)) {
-        return other_optimizer(g, w);
-    } else {
-        EBB_TRY(check_around(g, &r, &t));
-    }
-    if (s->count > 0 && !same_recipe(&s->recipe, &r))
-        return ebb_error(EBB_UNSUPPORTED,
-                         "'%s' is updated otherwise than '%s', and ONNX Runtime has one optimizer "
-                         "for all parameters",
-                         ebb_value_name(g, w), ebb_value_name(g, s->list[0].w));
-    s->recipe = r;
-    s->list[s->count++] = t;
-    return NULL;
-}
-
-static ebb_status survey_step(survey *s, const ebb_graph *g)
-{
-    s->list = EBB_NEW(&s->arena, trained, g->initializer_count + 1);
-    s->frozen = EBB_NEW(&s->arena, ebb_value, g->initializer_count + 1);
-    if (s->list == NULL || s->frozen == NULL)
-        return ebb_error_memory();
-    for (size_t i = 0; i < g->initializer_count; i++)
-        if (ebb_value_of(g, g->initializers[i])->role == EBB_ROLE_PARAMETER)
-            EBB_TRY(survey_parameter(s, g, g->initializers[i]));
-    if (s->count == 0 || g->loss.i == 0)
-        return ebb_hint(ebb_error(EBB_USAGE, "the model is no training step: it has no %s",
-                                  g->loss.i == 0 ? "loss" : "gradients of parameters"),
-                        "`ebb grad` makes one");
-    return NULL;
-}
 
 /* ---- what all models of the set share ---- */
 
@@ -272,7 +78,7 @@ static void keep_loss(ebb_graph *g)
 
 /* Weights that are read become inputs, in their order; what nobody reads goes. count_frozen: the
  * survey takes down those that are not trained. */
-static ebb_status ask_for_weights(ebb_graph *g, survey *s, bool count_frozen)
+static ebb_status ask_for_weights(ebb_graph *g, ebb_survey *s, bool count_frozen)
 {
     bool *trains = EBB_NEW(&s->arena, bool, g->value_count);
     ebb_value *list = EBB_NEW(&s->arena, ebb_value, g->initializer_count + 1);
@@ -310,9 +116,9 @@ static ebb_status add_value(ebb_graph *g, ebb_value *v, const ebb_type *type, co
 }
 
 /* The gradient gets the name that readers look for; what two parameters share becomes two. */
-static ebb_status name_gradient(ebb_graph *g, const survey *s, size_t k, const char *name)
+static ebb_status name_gradient(ebb_graph *g, const ebb_survey *s, size_t k, const char *name)
 {
-    trained *t = &s->list[k];
+    ebb_survey_trained *t = &s->list[k];
     ebb_value other = ebb_value_find(g, name);
     for (size_t i = 0; i < k; i++) {
         if (!ebb_same_value(s->list[i].grad, t->grad))
@@ -332,9 +138,9 @@ static ebb_status name_gradient(ebb_graph *g, const survey *s, size_t k, const c
     return ebb_value_rename(g, t->grad, name);
 }
 
-static ebb_status accumulate(ebb_graph *g, survey *s, size_t k, ebb_value reset)
+static ebb_status accumulate(ebb_graph *g, ebb_survey *s, size_t k, ebb_value reset)
 {
-    const trained *t = &s->list[k];
+    const ebb_survey_trained *t = &s->list[k];
     const char *w = ebb_value_name(g, t->w);
     char *grad = ebb_arena_printf(&s->arena, "%s_grad", w);
     char *buffer = ebb_arena_printf(&s->arena, "%s_grad.accumulation.buffer", w);
@@ -358,7 +164,7 @@ static ebb_status accumulate(ebb_graph *g, survey *s, size_t k, ebb_value reset)
 }
 
 /* A state that the step replaces has a place among the four files. */
-static bool has_place(const survey *s, const ebb_graph *g, const ebb_binding *b)
+static bool has_place(const ebb_survey *s, const ebb_graph *g, const ebb_binding *b)
 {
     for (size_t i = 0; i < s->count; i++)
         if (ebb_same_value(b->state, s->list[i].w) || ebb_same_value(b->state, s->list[i].m) ||
@@ -372,7 +178,7 @@ static bool has_place(const survey *s, const ebb_graph *g, const ebb_binding *b)
            ebb_same_value(ebb_in(g, next->producer, 2 + next->producer_slot), b->state);
 }
 
-static ebb_status check_states(const survey *s, const ebb_graph *g, const ebb_binding *list,
+static ebb_status check_states(const ebb_survey *s, const ebb_graph *g, const ebb_binding *list,
                                size_t count)
 {
     for (size_t i = 0; i < count; i++) {
@@ -392,7 +198,7 @@ static ebb_status check_states(const survey *s, const ebb_graph *g, const ebb_bi
     return NULL;
 }
 
-static ebb_status make_training(ebb_model *m, survey *s)
+static ebb_status make_training(ebb_model *m, ebb_survey *s)
 {
     ebb_graph *g = m->graph;
     size_t count = g->binding_count;
@@ -419,7 +225,7 @@ static ebb_status make_training(ebb_model *m, survey *s)
     return strip(m);
 }
 
-static ebb_status make_eval(ebb_model *m, survey *s)
+static ebb_status make_eval(ebb_model *m, ebb_survey *s)
 {
     ebb_graph *g = m->graph;
     ebb_pipeline_unmark(g);
@@ -441,7 +247,7 @@ static ebb_status add_list(ebb_graph *g, ebb_value *v, const char *name, uint8_t
     return ebb_graph_add_input(g, *v);
 }
 
-static ebb_status add_adam_attributes(ebb_graph *g, ebb_node n, const recipe *r)
+static ebb_status add_adam_attributes(ebb_graph *g, ebb_node n, const ebb_survey_recipe *r)
 {
     EBB_TRY(ebb_node_set_float(g, n, "alpha", r->alpha));
     EBB_TRY(ebb_node_set_float(g, n, "beta", r->beta));
@@ -452,11 +258,11 @@ static ebb_status add_adam_attributes(ebb_graph *g, ebb_node n, const recipe *r)
 }
 
 /* Inputs as the tools have them: a moment stands among those of SGD, too, and is read by nobody. */
-static ebb_status make_optimizer(ebb_model *m, const survey *s, uint8_t dtype)
+static ebb_status make_optimizer(ebb_model *m, const ebb_survey *s, uint8_t dtype)
 {
     static const char *const lists[] = {"params", "gradients", "first_order_moments",
                                         "second_order_moments"};
-    const bool adam = s->recipe.kind == ADAMW;
+    const bool adam = s->recipe.kind == EBB_SURVEY_ADAMW;
     const ebb_type one = ebb_type_tensor(EBB_BOOL, 1, (const int64_t[]){1});
     ebb_type rate = one, step = one;
     ebb_graph *g = m->graph;
@@ -500,16 +306,17 @@ static ebb_status named_of(const ebb_graph *g, ebb_value v, ebb_named *named)
 }
 
 /* SGD's list of moments has zeros in it, which its users look for. */
-static ebb_status list_moments(const ebb_graph *g, survey *s, ebb_ort_checkpoint *c)
+static ebb_status list_moments(const ebb_graph *g, ebb_survey *s, ebb_ort_checkpoint *c)
 {
     size_t most = 0;
     const void *zeros = NULL;
-    c->moment_count = s->recipe.kind == ADAMW ? 2 : 1;
+    c->moment_count = s->recipe.kind == EBB_SURVEY_ADAMW ? 2 : 1;
     for (size_t i = 0; i < s->count; i++) {
         size_t bytes = ebb_value_of(g, s->list[i].w)->tensor->bytes;
         most = bytes > most ? bytes : most;
     }
-    if (s->recipe.kind == SGD && (zeros = ebb_arena_zeroed(&s->arena, most + 1, 1)) == NULL)
+    if (s->recipe.kind == EBB_SURVEY_SGD &&
+        (zeros = ebb_arena_zeroed(&s->arena, most + 1, 1)) == NULL)
         return ebb_error_memory();
     for (unsigned k = 0; k < c->moment_count; k++) {
         ebb_named *list = EBB_NEW(&s->arena, ebb_named, s->count + 1);
@@ -518,7 +325,7 @@ static ebb_status list_moments(const ebb_graph *g, survey *s, ebb_ort_checkpoint
         for (size_t i = 0; i < s->count; i++) {
             list[i] = c->trained[i];
             list[i].data = zeros;
-            if (s->recipe.kind == ADAMW)
+            if (s->recipe.kind == EBB_SURVEY_ADAMW)
                 EBB_TRY(named_of(g, k == 0 ? s->list[i].m : s->list[i].v, &list[i]));
         }
         c->moments[k] = list;
@@ -526,13 +333,13 @@ static ebb_status list_moments(const ebb_graph *g, survey *s, ebb_ort_checkpoint
     return NULL;
 }
 
-static ebb_status fill_optimizer(const ebb_graph *g, survey *s, ebb_ort_checkpoint *c)
+static ebb_status fill_optimizer(const ebb_graph *g, ebb_survey *s, ebb_ort_checkpoint *c)
 {
     ebb_named rate, step = {0};
     EBB_TRY(list_moments(g, s, c));
     EBB_TRY(named_of(g, s->recipe.lr, &rate));
     if (rate.dtype != EBB_F32 || ebb_value_of(g, s->recipe.lr)->tensor->bytes != sizeof c->rate)
-        return other_optimizer(g, s->list[0].w);
+        return ebb_survey_other_optimizer(g, s->list[0].w);
     memcpy(&c->rate, rate.data, sizeof c->rate);
     if (s->recipe.step.i != 0)
         EBB_TRY(named_of(g, s->recipe.step, &step));
@@ -541,7 +348,7 @@ static ebb_status fill_optimizer(const ebb_graph *g, survey *s, ebb_ort_checkpoi
     return NULL;
 }
 
-static ebb_status fill_checkpoint(const ebb_graph *g, survey *s, ebb_ort_checkpoint *c)
+static ebb_status fill_checkpoint(const ebb_graph *g, ebb_survey *s, ebb_ort_checkpoint *c)
 {
     ebb_named *w = EBB_NEW(&s->arena, ebb_named, s->count + 1);
     ebb_named *frozen = EBB_NEW(&s->arena, ebb_named, s->frozen_count + 1);
@@ -551,7 +358,7 @@ static ebb_status fill_checkpoint(const ebb_graph *g, survey *s, ebb_ort_checkpo
                               .trained_count = s->count,
                               .frozen = frozen,
                               .frozen_count = s->frozen_count,
-                              .has_optimizer = s->recipe.kind != NO_OPTIMIZER};
+                              .has_optimizer = s->recipe.kind != EBB_SURVEY_NONE};
     for (size_t i = 0; i < s->count; i++)
         EBB_TRY(named_of(g, s->list[i].w, &w[i]));
     for (size_t i = 0; i < s->frozen_count; i++)
@@ -565,23 +372,23 @@ static const char *const file_names[] = {"training_model.onnx", "eval_model.onnx
                                          "optimizer_model.onnx", "checkpoint"};
 enum { TRAINING, EVAL, OPTIMIZER, MODELS, CHECKPOINT = MODELS, FILES };
 
-static ebb_status derive_training(ebb_model **m, const ebb_model *step, survey *s)
+static ebb_status derive_training(ebb_model **m, const ebb_model *step, ebb_survey *s)
 {
     EBB_TRY(ebb_model_copy(m, step));
     return make_training(*m, s);
 }
 
-static ebb_status derive_eval(ebb_model **m, const ebb_model *step, survey *s)
+static ebb_status derive_eval(ebb_model **m, const ebb_model *step, ebb_survey *s)
 {
     EBB_TRY(ebb_model_copy(m, step));
     return make_eval(*m, s);
 }
 
-static ebb_status derive_optimizer(ebb_model **m, const ebb_model *step, const survey *s)
+static ebb_status derive_optimizer(ebb_model **m, const ebb_model *step, const ebb_survey *s)
 {
     const ebb_graph *g = step->graph;
     const uint8_t dtype = ebb_value_of(g, s->list[0].w)->type->dtype;
-    if (s->recipe.kind == NO_OPTIMIZER)
+    if (s->recipe.kind == EBB_SURVEY_NONE)
         return NULL;
     for (size_t i = 1; i < s->count; i++)
         if (ebb_value_of(g, s->list[i].w)->type->dtype != dtype)
@@ -595,10 +402,10 @@ static ebb_status derive_optimizer(ebb_model **m, const ebb_model *step, const s
 }
 
 /* All is made, and found to be whole, before a file appears. */
-static ebb_status derive(const ebb_model *step, survey *s, ebb_model *models[MODELS],
+static ebb_status derive(const ebb_model *step, ebb_survey *s, ebb_model *models[MODELS],
                          ebb_ort_checkpoint *c)
 {
-    EBB_TRY(survey_step(s, step->graph));
+    EBB_TRY(ebb_survey_step(s, step->graph));
     EBB_TRY(derive_training(&models[TRAINING], step, s));
     EBB_TRY(derive_eval(&models[EVAL], step, s));
     EBB_TRY(derive_optimizer(&models[OPTIMIZER], step, s));
@@ -620,12 +427,12 @@ static ebb_status write_files(ebb_model *const models[MODELS], const ebb_ort_che
     return ebb_ort_checkpoint_write(path[CHECKPOINT], c);
 }
 
-static ebb_status report(const survey *s, char **json)
+static ebb_status report(const ebb_survey *s, char **json)
 {
     static const char *const names[] = {"none", "AdamWOptimizer", "SGDOptimizerV2"};
     json_t *files = json_array(), *notes = json_array();
     for (int i = 0; i < FILES; i++)
-        if (i != OPTIMIZER || s->recipe.kind != NO_OPTIMIZER)
+        if (i != OPTIMIZER || s->recipe.kind != EBB_SURVEY_NONE)
             json_array_append_new(files, json_string(file_names[i]));
     if (s->narrowed > 0)
         json_array_append_new(
@@ -641,7 +448,7 @@ static ebb_status report(const survey *s, char **json)
 
 EBB_API ebb_status ebb_artifacts_save(const ebb_model *step, const char *folder, char **json)
 {
-    survey s = {0};
+    ebb_survey s = {0};
     ebb_model *models[MODELS] = {NULL};
     ebb_ort_checkpoint c;
     ebb_status status = derive(step, &s, models, &c);
@@ -659,10 +466,10 @@ EBB_API ebb_status ebb_artifacts_save(const ebb_model *step, const char *folder,
 EBB_API ebb_status ebb_artifacts_checkpoint(const ebb_model *step, const char *path,
                                             const char *properties)
 {
-    survey s = {0};
+    ebb_survey s = {0};
     ebb_model *training = NULL;
     ebb_ort_checkpoint c;
-    ebb_status status = survey_step(&s, step->graph);
+    ebb_status status = ebb_survey_step(&s, step->graph);
     if (status == NULL)
         status = derive_training(&training, step, &s);
     if (status == NULL)

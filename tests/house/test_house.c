@@ -223,7 +223,6 @@ static struct long_file {
     {"onnx/file/read_graph.c", "a function for each message of the format", false},
     {"kernels/cuda/linear_codes.cu", "codes and products of them share how codes lie in bytes",
      false},
-    {"api/artifacts_write.c", "four files of one set, which name the same tensors", false},
     {"api/sensitivity.c", "one measurement, from the step to the answer", false},
     {"onnx/ops/move/move.c", "types of thirty operators, some lines each", false},
     {"kernels/call/move.c", "what calls of thirty operators say, some lines each", false},
