@@ -21,15 +21,13 @@
  */
 #include "api/api.h"
 
-#include <ctype.h>
 #include <math.h>
 #include <string.h>
 
+#include "api/sensitivity_met.h"
 #include "exec/json.h"
 #include "exec/run/program.h"
 #include "onnx/file/sink.h"
-#include "passes/memory/lossy/code_sites.h"
-#include "passes/memory/sign.h"
 #include "passes/pipeline.h"
 
 enum { GROUP = 256 }; /* quantise's own default */
@@ -40,12 +38,12 @@ typedef struct part { /* of all gradients: one parameter's */
     size_t bytes, offset;
 } part;
 
-typedef struct measured {   /* of one saved tensor */
-    const char *name, *own; /* own: what its own gradient is called */
+typedef struct measured { /* of one saved tensor */
+    const char *name;
     int64_t bytes;
     bool exponent;
-    ebb_value root, *met; /* met: gradients that meet it */
-    size_t met_count, met_capacity;
+    ebb_value root;
+    ebb_met met; /* the gradients that meet it */
     double range2, grad2, sensitivity;
     const char *skipped; /* why, as a clause; NULL: measured */
 } measured;
@@ -62,7 +60,7 @@ typedef struct study {
     unsigned char *exact, *g[3];
 } study;
 
-/* ---- the step ---- */
+/* ---- the step and its tensors ---- */
 
 static bool has_backward(const ebb_graph *g)
 {
@@ -121,155 +119,12 @@ static ebb_status find_parts(study *s)
     return NULL;
 }
 
-/* ---- which gradients meet a tensor ---- */
-
-/* "x_grad", "x_grad_2": of a value x that the forward makes. */
-static ebb_status is_named_gradient(study *s, ebb_value v, bool *is)
-{
-    const ebb_graph *g = s->base->graph;
-    char *name = ebb_arena_strdup(&s->arena, ebb_value_name(g, v));
-    *is = false;
-    if (name == NULL)
-        return ebb_error_memory();
-    size_t length = strlen(name), end = length;
-    while (end > 0 && isdigit((unsigned char)name[end - 1]))
-        end--;
-    if (end < length && end > 0 && name[end - 1] == '_')
-        name[length = end - 1] = '\0';
-    if (length <= 5 || strcmp(name + length - 5, "_grad") != 0)
-        return NULL;
-    name[length - 5] = '\0';
-    ebb_value of = ebb_value_find(g, name);
-    *is = of.i != 0 && s->sites.reads.saves.forward[of.i];
-    return NULL;
-}
-
-/* By value id: gradients, and what the backward makes of them; not what it computes again. */
-static ebb_status find_gradients(study *s, bool **gradient)
-{
-    const ebb_graph *g = s->base->graph;
-    bool *is = *gradient = EBB_NEW(&s->arena, bool, g->value_count);
-    if (is == NULL)
-        return ebb_error_memory();
-    EBB_EACH_NODE(g, n) {
-        const ebb_node_info *info = ebb_node_of(g, n);
-        bool of_one = false;
-        if (info->phase != EBB_BACKWARD)
-            continue;
-        for (uint32_t i = 0; i < info->in_count; i++)
-            of_one = of_one || is[info->in[i].i];
-        for (uint32_t i = 0; i < info->out_count; i++) {
-            bool named = of_one;
-            if (info->out[i].i != 0 && !named)
-                EBB_TRY(is_named_gradient(s, info->out[i], &named));
-            is[info->out[i].i] = named && info->out[i].i != 0;
-        }
-    }
-    return NULL;
-}
-
-static ebb_status meet(study *s, measured *m, ebb_value v)
-{
-    const ebb_graph *g = s->base->graph;
-    v = s->sites.reads.saves.root[v.i];
-    const ebb_value_info *info = ebb_value_of(g, v);
-    if (info->producer.i == 0 || !ebb_dtype_is_float((ebb_dtype)info->type->dtype))
-        return NULL;
-    for (size_t i = 0; i < m->met_count; i++)
-        if (ebb_same_value(m->met[i], v))
-            return NULL;
-    if (!ebb_arena_grow(&s->arena, &m->met, m->met_count, &m->met_capacity, sizeof *m->met))
-        return ebb_error_memory();
-    m->met[m->met_count++] = v;
-    return NULL;
-}
-
-typedef struct walk {
-    const bool *gradient;
-    bool *seen; /* by node id */
-    ebb_node *stack;
-    size_t height;
-} walk;
-
-static void push(walk *w, const ebb_graph *g, ebb_node n)
-{
-    if (w->seen[n.i] || ebb_node_of(g, n)->phase != EBB_BACKWARD)
-        return;
-    w->seen[n.i] = true;
-    w->stack[w->height++] = n;
-}
-
-/* The gradient of the tensor itself, or a part of it, where n makes that: "x_grad", "x_grad_1". */
-static ebb_value own_gradient(const study *s, const measured *m, ebb_node n)
-{
-    const ebb_graph *g = s->base->graph;
-    size_t length = strlen(m->own);
-    for (uint32_t i = 0; i < ebb_node_of(g, n)->out_count; i++) {
-        const char *name = ebb_value_name(g, ebb_out(g, n, i));
-        if (strncmp(name, m->own, length) == 0 &&
-            (name[length] == '\0' ||
-             (name[length] == '_' &&
-              name[length + 1 + strspn(name + length + 1, "0123456789")] == '\0')))
-            return ebb_out(g, n, i);
-    }
-    return EBB_NO_VALUE;
-}
-
-/* From a reader on, through what is made of the tensor alone, to where gradients come in. */
-static ebb_status follow(study *s, measured *m, walk *w)
-{
-    const ebb_graph *g = s->base->graph;
-    while (w->height > 0) {
-        ebb_node n = w->stack[--w->height];
-        const ebb_node_info *info = ebb_node_of(g, n);
-        ebb_value own = own_gradient(s, m, n);
-        bool met = own.i != 0;
-        if (met)
-            EBB_TRY(meet(s, m, own));
-        for (uint32_t i = 0; i < info->in_count && own.i == 0; i++)
-            if (w->gradient[info->in[i].i]) {
-                met = true;
-                EBB_TRY(meet(s, m, info->in[i]));
-            }
-        for (uint32_t i = 0; i < info->out_count && !met; i++) {
-            const ebb_value_info *out = ebb_value_of(g, info->out[i]);
-            for (size_t k = 0; info->out[i].i != 0 && k < out->use_count; k++)
-                push(w, g, out->uses[k].node);
-        }
-    }
-    return NULL;
-}
-
-static ebb_status find_met(study *s, measured *m, const ebb_code_site *site, const bool *gradient)
-{
-    const ebb_graph *g = s->base->graph;
-    ebb_sign_question q;
-    walk w = {.gradient = gradient,
-              .seen = EBB_NEW(&s->arena, bool, g->node_count),
-              .stack = EBB_NEW(&s->arena, ebb_node, g->node_count)};
-    if (w.seen == NULL || w.stack == NULL)
-        return ebb_error_memory();
-    for (uint32_t i = 0; i < site->count; i++)
-        if (!ebb_asks_sign(g, site->reads[i], &q)) // that is answered by a mask, exactly
-            push(&w, g, site->reads[i].node);
-    m->own = ebb_arena_printf(&s->arena, "%s_grad", m->name);
-    if (m->own == NULL)
-        return ebb_error_memory();
-    EBB_TRY(follow(s, m, &w));
-    ebb_value v = ebb_value_find(g, m->own);
-    if (m->met_count == 0 && v.i != 0)
-        EBB_TRY(meet(s, m, v));
-    if (m->met_count == 0)
-        m->skipped = "no gradient meets it in the backward";
-    return NULL;
-}
-
 static ebb_status find_tensors(study *s)
 {
     ebb_edit e = {.g = s->base->graph, .scratch = &s->arena, .keep = &s->arena};
-    bool *gradient;
     EBB_TRY(ebb_code_sites_find(&s->sites, &e, NULL));
-    EBB_TRY(find_gradients(s, &gradient));
+    ebb_meetings meetings = {e.g, &s->sites.reads.saves, &s->arena, NULL};
+    EBB_TRY(ebb_meetings_init(&meetings));
     s->list = EBB_NEW(&s->arena, measured, s->sites.count + 1);
     if (s->list == NULL)
         return ebb_error_memory();
@@ -282,7 +137,9 @@ static ebb_status find_tensors(study *s)
         m->name = ebb_arena_strdup(&s->arena, ebb_value_name(e.g, site->root));
         if (m->name == NULL)
             return ebb_error_memory();
-        EBB_TRY(find_met(s, m, site, gradient));
+        EBB_TRY(ebb_met_find(&m->met, &meetings, site, m->name));
+        if (m->met.count == 0)
+            m->skipped = "no gradient meets it in the backward";
     }
     return NULL;
 }
@@ -407,8 +264,8 @@ static ebb_status read_tensors(study *s, ebb_program *program)
             continue;
         EBB_TRY(read_value(s, program, m->root, &x));
         m->range2 = range2(&x);
-        for (size_t k = 0; k < m->met_count; k++) {
-            EBB_TRY(read_value(s, program, m->met[k], &x));
+        for (size_t k = 0; k < m->met.count; k++) {
+            EBB_TRY(read_value(s, program, m->met.list[k], &x));
             m->grad2 += squares(&x);
         }
         if (!isfinite(m->range2) || !isfinite(m->grad2))
@@ -429,8 +286,9 @@ static ebb_status look(study *s)
         if (m->skipped != NULL)
             continue;
         status = show(copy->graph, ebb_value_find(copy->graph, m->name));
-        for (size_t k = 0; status == NULL && k < m->met_count; k++)
-            status = show(copy->graph, ebb_value_find(copy->graph, ebb_value_name(g, m->met[k])));
+        for (size_t k = 0; status == NULL && k < m->met.count; k++)
+            status =
+                show(copy->graph, ebb_value_find(copy->graph, ebb_value_name(g, m->met.list[k])));
     }
     if (status == NULL)
         status = step(s, copy, &program);

@@ -1,4 +1,4 @@
-/* facts.c: see facts.h. */
+/* facts.c: what is known of values, and what nodes make of it. */
 #include "onnx/graph/facts.h"
 
 #include "onnx/graph/shape.h"
@@ -13,11 +13,6 @@ ebb_status ebb_facts_init(ebb_facts *facts, const ebb_graph *g, ebb_arena *arena
 static bool followed(ebb_dtype dtype)
 {
     return dtype == EBB_I64 || dtype == EBB_I32 || dtype == EBB_BOOL;
-}
-
-static ebb_fact_item known(int64_t value)
-{
-    return (ebb_fact_item){.value = value, .known = true};
 }
 
 /* Room for values that came after the start. False: no memory, and a hint less. */
@@ -56,14 +51,14 @@ static const ebb_fact *fact_of(ebb_facts *facts, ebb_value v)
     if (items == NULL)
         return NULL; // a hint less
     for (int64_t i = 0; i < count; i++)
-        items[i] = known(ebb_tensor_int(t, i));
+        items[i] = ebb_fact_known(ebb_tensor_int(t, i));
     fact->items = items;
     fact->count = (int)count;
     fact->rank = t->type.rank;
     return fact;
 }
 
-static const ebb_fact *input_fact(ebb_facts *facts, ebb_node n, uint32_t i)
+const ebb_fact *ebb_fact_of_input(ebb_facts *facts, ebb_node n, uint32_t i)
 {
     return fact_of(facts, ebb_in(facts->g, n, i));
 }
@@ -145,7 +140,7 @@ static bool from_shape(ebb_facts *facts, ebb_node n, learned *l)
     start = start < 0 ? start + rank : start;
     end = end < 0 ? end + rank : end;
     for (int64_t i = start < 0 ? 0 : start; i < end && i < rank; i++) {
-        ebb_fact_item item = known(x->dims[i]);
+        ebb_fact_item item = ebb_fact_known(x->dims[i]);
         if (x->dims[i] < 0)
             item = (ebb_fact_item){.symbol = x->symbols[i], .size = true};
         l->items[l->count++] = item;
@@ -158,13 +153,13 @@ static bool from_size(ebb_facts *facts, ebb_node n, learned *l)
     int64_t count;
     if (!ebb_type_elements(ebb_value_of(facts->g, ebb_in(facts->g, n, 0))->type, &count))
         return false;
-    l->items[l->count++] = known(count);
+    l->items[l->count++] = ebb_fact_known(count);
     return true;
 }
 
 static bool from_gather(ebb_facts *facts, ebb_node n, learned *l)
 {
-    const ebb_fact *x = input_fact(facts, n, 0), *index = input_fact(facts, n, 1);
+    const ebb_fact *x = ebb_fact_of_input(facts, n, 0), *index = ebb_fact_of_input(facts, n, 1);
     if (x == NULL || index == NULL || x->rank != 1)
         return false;
     for (int i = 0; i < index->count; i++) {
@@ -179,8 +174,8 @@ static bool from_gather(ebb_facts *facts, ebb_node n, learned *l)
 
 static bool from_slice(ebb_facts *facts, ebb_node n, learned *l)
 {
-    const ebb_fact *x = input_fact(facts, n, 0), *start = input_fact(facts, n, 1);
-    const ebb_fact *end = input_fact(facts, n, 2), *step = input_fact(facts, n, 4);
+    const ebb_fact *x = ebb_fact_of_input(facts, n, 0), *start = ebb_fact_of_input(facts, n, 1);
+    const ebb_fact *end = ebb_fact_of_input(facts, n, 2), *step = ebb_fact_of_input(facts, n, 4);
     bool has_step = ebb_in(facts->g, n, 4).i != 0;
     if (x == NULL || x->rank != 1 || start == NULL || end == NULL || start->count != 1 ||
         end->count != 1 || !start->items[0].known || !end->items[0].known ||
@@ -199,14 +194,9 @@ static bool from_concat(ebb_facts *facts, ebb_node n, learned *l)
 {
     uint32_t count = ebb_node_of(facts->g, n)->in_count;
     for (uint32_t i = 0; i < count; i++)
-        if (!copy_all(l, input_fact(facts, n, i)))
+        if (!copy_all(l, ebb_fact_of_input(facts, n, i)))
             return false;
     return true;
-}
-
-static bool is_number(ebb_fact_item item, int64_t value)
-{
-    return item.known && item.value == value;
 }
 
 /* One element of a binary operator; what is not known may still keep its name (x * 1). */
@@ -244,20 +234,20 @@ static ebb_fact_item combine(ebb_op op, ebb_fact_item a, ebb_fact_item b)
         default: // EQUAL
             r = a.value == b.value;
         }
-        return sound ? known(r) : (ebb_fact_item){0};
+        return sound ? ebb_fact_known(r) : (ebb_fact_item){0};
     }
     if (op == EBB_OP_EQUAL) {
         // a size is never negative
         bool differ = (a.size && b.known && b.value < 0) || (b.size && a.known && a.value < 0);
-        return differ ? known(0) : (ebb_fact_item){0};
+        return differ ? ebb_fact_known(0) : (ebb_fact_item){0};
     }
-    if ((op == EBB_OP_ADD || op == EBB_OP_SUB) && is_number(b, 0))
+    if ((op == EBB_OP_ADD || op == EBB_OP_SUB) && ebb_fact_is(b, 0))
         return a;
-    if (op == EBB_OP_ADD && is_number(a, 0))
+    if (op == EBB_OP_ADD && ebb_fact_is(a, 0))
         return b;
-    if ((op == EBB_OP_MUL || op == EBB_OP_DIV) && is_number(b, 1))
+    if ((op == EBB_OP_MUL || op == EBB_OP_DIV) && ebb_fact_is(b, 1))
         return a;
-    if (op == EBB_OP_MUL && is_number(a, 1))
+    if (op == EBB_OP_MUL && ebb_fact_is(a, 1))
         return b;
     open.size = (op == EBB_OP_ADD || op == EBB_OP_MUL) && (a.size || (a.known && a.value >= 0)) &&
                 (b.size || (b.known && b.value >= 0));
@@ -266,7 +256,7 @@ static ebb_fact_item combine(ebb_op op, ebb_fact_item a, ebb_fact_item b)
 
 static bool from_binary(ebb_facts *facts, ebb_node n, learned *l)
 {
-    const ebb_fact *a = input_fact(facts, n, 0), *b = input_fact(facts, n, 1);
+    const ebb_fact *a = ebb_fact_of_input(facts, n, 0), *b = ebb_fact_of_input(facts, n, 1);
     if (a == NULL || b == NULL || ebb_node_of(facts->g, n)->in_count != 2 ||
         (a->count != b->count && a->count != 1 && b->count != 1))
         return false;
@@ -289,7 +279,7 @@ static bool from_where(ebb_facts *facts, ebb_node n, learned *l)
     const ebb_fact *in[3];
     int count = 1;
     for (uint32_t k = 0; k < 3; k++) {
-        in[k] = input_fact(facts, n, k);
+        in[k] = ebb_fact_of_input(facts, n, k);
         if (in[k] == NULL)
             return false;
         count = in[k]->count != 1 ? in[k]->count : count;
@@ -312,13 +302,13 @@ static bool from_fill(ebb_facts *facts, ebb_node n, learned *l)
 {
     bool expand = ebb_node_of(facts->g, n)->op == EBB_OP_EXPAND;
     const ebb_type *type = ebb_value_of(facts->g, ebb_out(facts->g, n, 0))->type;
-    ebb_fact_item item = known(0);
+    ebb_fact_item item = ebb_fact_known(0);
     int64_t count;
     if (!ebb_type_elements(type, &count) || count > EBB_FACT_MAX || type->rank > 1 ||
         !followed((ebb_dtype)type->dtype))
         return false;
     if (expand) {
-        const ebb_fact *x = input_fact(facts, n, 0);
+        const ebb_fact *x = ebb_fact_of_input(facts, n, 0);
         if (x == NULL || x->count != 1)
             return x != NULL && x->count == count && copy_all(l, x);
         item = x->items[0];
@@ -330,7 +320,7 @@ static bool from_fill(ebb_facts *facts, ebb_node n, learned *l)
             if (value->tensor == NULL || value->tensor->data == NULL ||
                 !ebb_type_elements(&value->tensor->type, &one) || one != 1)
                 return false;
-            item = known(ebb_tensor_int(value->tensor, 0));
+            item = ebb_fact_known(ebb_tensor_int(value->tensor, 0));
         }
     }
     for (int64_t i = 0; i < count; i++)
@@ -340,7 +330,7 @@ static bool from_fill(ebb_facts *facts, ebb_node n, learned *l)
 
 static bool from_range(ebb_facts *facts, ebb_node n, learned *l)
 {
-    const ebb_fact *start = input_fact(facts, n, 0), *step = input_fact(facts, n, 2);
+    const ebb_fact *start = ebb_fact_of_input(facts, n, 0), *step = ebb_fact_of_input(facts, n, 2);
     const ebb_type *type = ebb_value_of(facts->g, ebb_out(facts->g, n, 0))->type;
     int64_t count, at;
     if (start == NULL || step == NULL || !start->items[0].known || !step->items[0].known ||
@@ -348,7 +338,7 @@ static bool from_range(ebb_facts *facts, ebb_node n, learned *l)
         return false;
     at = start->items[0].value;
     for (int64_t i = 0; i < count; i++) {
-        l->items[l->count++] = known(at);
+        l->items[l->count++] = ebb_fact_known(at);
         if (__builtin_add_overflow(at, step->items[0].value, &at))
             return i + 1 == count;
     }
@@ -357,12 +347,12 @@ static bool from_range(ebb_facts *facts, ebb_node n, learned *l)
 
 static bool from_product(ebb_facts *facts, ebb_node n, learned *l)
 {
-    const ebb_fact *x = input_fact(facts, n, 0);
+    const ebb_fact *x = ebb_fact_of_input(facts, n, 0);
     const ebb_type *type = ebb_value_of(facts->g, ebb_out(facts->g, n, 0))->type;
     int64_t count;
     if (x == NULL || !ebb_type_elements(type, &count) || count != 1 || x->rank != 1)
         return false;
-    ebb_fact_item product = known(1);
+    ebb_fact_item product = ebb_fact_known(1);
     for (int i = 0; i < x->count; i++)
         product = combine(EBB_OP_MUL, product, x->items[i]);
     l->items[l->count++] = product;
@@ -375,9 +365,9 @@ static bool from_constant(ebb_facts *facts, ebb_node n, learned *l)
     const ebb_attr *one = ebb_attr_find(&attrs, "value_int");
     const ebb_attr *many = ebb_attr_find(&attrs, "value_ints");
     if (one != NULL)
-        l->items[l->count++] = known(one->i);
+        l->items[l->count++] = ebb_fact_known(one->i);
     for (uint32_t i = 0; many != NULL && i < many->count && i < EBB_FACT_MAX; i++)
-        l->items[l->count++] = known(many->ints[i]);
+        l->items[l->count++] = ebb_fact_known(many->ints[i]);
     return one != NULL || (many != NULL && many->count <= EBB_FACT_MAX);
 }
 
@@ -389,7 +379,7 @@ static bool from_cast(ebb_facts *facts, ebb_node n, learned *l)
     ebb_value x = ebb_in(facts->g, n, 0);
     const ebb_tensor *t = x.i != 0 ? ebb_value_constant(facts->g, x) : NULL;
     int64_t count;
-    if (copy_all(l, input_fact(facts, n, 0)))
+    if (copy_all(l, ebb_fact_of_input(facts, n, 0)))
         return ebb_value_of(facts->g, ebb_out(facts->g, n, 0))->type->dtype != EBB_BOOL ||
                ebb_value_of(facts->g, x)->type->dtype == EBB_BOOL;
     if (t == NULL || t->data == NULL || !ebb_dtype_is_float((ebb_dtype)t->type.dtype) ||
@@ -400,14 +390,14 @@ static bool from_cast(ebb_facts *facts, ebb_node n, learned *l)
         double value = ebb_tensor_double(t, i);
         if (!(value > -limit && value < limit))
             return false;
-        l->items[l->count++] = known((int64_t)value);
+        l->items[l->count++] = ebb_fact_known((int64_t)value);
     }
     return true;
 }
 
 static bool from_copy(ebb_facts *facts, ebb_node n, learned *l)
 {
-    return copy_all(l, input_fact(facts, n, 0));
+    return copy_all(l, ebb_fact_of_input(facts, n, 0));
 }
 
 static bool from_none(ebb_facts *facts, ebb_node n, learned *l)
@@ -434,147 +424,4 @@ ebb_status ebb_facts_learn(ebb_facts *facts, ebb_node n)
     if (out.i == 0 || !rules[ebb_node_of(facts->g, n)->op](facts, n, &l))
         return NULL;
     return keep(facts, out, &l);
-}
-
-/* ---- refining ---- */
-
-static void set_item(ebb_type *type, int at, ebb_fact_item item)
-{
-    type->dims[at] = item.known && item.value >= 0 ? item.value : -1;
-    type->symbols[at] = item.known ? (ebb_str){0} : item.symbol;
-}
-
-/* Reshape to a list of which some items are only named. The -1 among them is what is left, once the
- * named sizes of x are matched with those of the list. */
-static void refine_reshape(const ebb_type *x, const ebb_fact *to, bool keep_zero, ebb_type *out)
-{
-    if (to->count > EBB_MAX_RANK)
-        return;
-    ebb_type type = ebb_type_ranked((ebb_dtype)x->dtype, to->count);
-    bool matched[EBB_MAX_RANK] = {false}, sound = x->rank >= 0;
-    int rest = -1;
-    int64_t have = 1, used = 1;
-    for (int i = 0; i < to->count; i++) {
-        ebb_fact_item item = to->items[i];
-        if (is_number(item, -1)) {
-            rest = i;
-            continue;
-        }
-        if (is_number(item, 0) && !keep_zero) {
-            if (i >= x->rank)
-                return;
-            ebb_type_put_dim(&type, i, x, i);
-        } else {
-            set_item(&type, i, item);
-        }
-        if (type.dims[i] >= 0) {
-            sound = sound && !__builtin_mul_overflow(used, type.dims[i], &used);
-            continue;
-        }
-        bool found = false;
-        for (int k = 0; k < x->rank && !found; k++)
-            if (!matched[k] && x->dims[k] < 0 && x->symbols[k].i != 0 &&
-                ebb_same_str(x->symbols[k], type.symbols[i]))
-                found = matched[k] = true;
-        sound = sound && found;
-    }
-    int open = -1;
-    for (int k = 0; k < x->rank; k++)
-        if (x->dims[k] >= 0) {
-            sound = sound && !__builtin_mul_overflow(have, x->dims[k], &have);
-        } else if (!matched[k]) {
-            sound = sound && open < 0;
-            open = k;
-        }
-    if (rest >= 0 && sound && open < 0 && used > 0 && have % used == 0)
-        ebb_type_set_dim(&type, rest, have / used);
-    else if (rest >= 0 && sound && open >= 0 && used == have)
-        ebb_type_put_dim(&type, rest, x, open);
-    *out = type;
-}
-
-static void refine_expand(const ebb_type *x, const ebb_fact *to, ebb_type *out)
-{
-    int rank = x->rank > to->count ? x->rank : to->count;
-    if (x->rank < 0 || rank > EBB_MAX_RANK)
-        return;
-    ebb_type type = ebb_type_ranked((ebb_dtype)x->dtype, rank);
-    for (int i = 0; i < rank; i++) {
-        int a = i - (rank - x->rank), t = i - (rank - to->count);
-        ebb_fact_item want = t < 0 ? known(1) : to->items[t];
-        if (a < 0 || x->dims[a] == 1)
-            set_item(&type, i, want);
-        else if (x->dims[a] > 1 || !want.known || want.value == 1)
-            ebb_type_put_dim(&type, i, x, a);
-        else
-            set_item(&type, i, want);
-        // a named size of x against another name: either could be the 1
-        if (a >= 0 && x->dims[a] < 0 && !want.known && !ebb_same_str(x->symbols[a], want.symbol))
-            ebb_type_set_dim(&type, i, -1);
-    }
-    *out = type;
-}
-
-/* SequenceAt of a SplitToSequence whose sizes and position are known. */
-static void refine_sequence_at(ebb_facts *facts, ebb_node n, ebb_type *out)
-{
-    const ebb_graph *g = facts->g;
-    ebb_node split = ebb_value_of(g, ebb_in(g, n, 0))->producer;
-    const ebb_fact *at = input_fact(facts, n, 1);
-    if (split.i == 0 || ebb_node_of(g, split)->op != EBB_OP_SPLIT_TO_SEQUENCE || at == NULL ||
-        at->count != 1 || !at->items[0].known)
-        return;
-    const ebb_fact *sizes = input_fact(facts, split, 1);
-    const ebb_type *x = ebb_value_of(g, ebb_in(g, split, 0))->type;
-    ebb_attrs attrs = ebb_node_attrs(g, split);
-    int64_t axis = ebb_attr_int(&attrs, "axis", 0), i = at->items[0].value;
-    axis = axis < 0 ? axis + x->rank : axis;
-    if (sizes == NULL || x->rank < 0 || out->rank != x->rank || axis < 0 || axis >= x->rank)
-        return;
-    if (sizes->rank == 1) {
-        i = i < 0 ? i + sizes->count : i;
-        if (i >= 0 && i < sizes->count)
-            set_item(out, (int)axis, sizes->items[i]);
-        return;
-    }
-    int64_t whole = x->dims[axis], each = sizes->items[0].value;
-    if (whole < 0 || !sizes->items[0].known || each < 1)
-        return;
-    int64_t parts = whole / each + (whole % each != 0);
-    i = i < 0 ? i + parts : i;
-    if (i >= 0 && i < parts)
-        ebb_type_set_dim(out, (int)axis, whole - i * each < each ? whole - i * each : each);
-}
-
-void ebb_facts_refine(ebb_facts *facts, ebb_node n, ebb_type *out)
-{
-    const ebb_graph *g = facts->g;
-    ebb_op op = ebb_node_of(g, n)->op;
-    if (op == EBB_OP_SEQUENCE_AT) {
-        refine_sequence_at(facts, n, &out[0]);
-        return;
-    }
-    if ((op != EBB_OP_RESHAPE && op != EBB_OP_EXPAND && op != EBB_OP_CONSTANT_OF_SHAPE &&
-         op != EBB_OP_RANGE) ||
-        ebb_type_is_static(&out[0]))
-        return;
-    const ebb_type *x = ebb_value_of(g, ebb_in(g, n, 0))->type;
-    const ebb_fact *to = input_fact(facts, n, op == EBB_OP_CONSTANT_OF_SHAPE ? 0 : 1);
-    if (to == NULL || to->count > EBB_MAX_RANK)
-        return;
-    ebb_attrs attrs = ebb_node_attrs(g, n);
-    if (op == EBB_OP_RESHAPE) {
-        refine_reshape(x, to, ebb_attr_int(&attrs, "allowzero", 0) != 0, &out[0]);
-    } else if (op == EBB_OP_EXPAND) {
-        refine_expand(x, to, &out[0]);
-    } else if (op == EBB_OP_CONSTANT_OF_SHAPE) {
-        out[0] = ebb_type_ranked((ebb_dtype)out[0].dtype, to->count);
-        for (int i = 0; i < to->count; i++)
-            set_item(&out[0], i, to->items[i]);
-    } else { // Range(0, size, 1) has that size
-        const ebb_fact *start = input_fact(facts, n, 0), *step = input_fact(facts, n, 2);
-        if (start != NULL && step != NULL && start->count == 1 && step->count == 1 &&
-            to->count == 1 && is_number(start->items[0], 0) && is_number(step->items[0], 1))
-            set_item(&out[0], 0, to->items[0]);
-    }
 }

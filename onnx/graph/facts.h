@@ -38,12 +38,24 @@ typedef struct ebb_facts {
     size_t count;
 } ebb_facts;
 
+static inline ebb_fact_item ebb_fact_known(int64_t value)
+{
+    return (ebb_fact_item){.value = value, .known = true};
+}
+static inline bool ebb_fact_is(ebb_fact_item item, int64_t value)
+{
+    return item.known && item.value == value;
+}
+
 ebb_status ebb_facts_init(ebb_facts *facts, const ebb_graph *g, ebb_arena *arena);
 
 /* The value as a constant: the graph's, or found by following. NULL: not known. */
 const ebb_tensor *ebb_facts_tensor(ebb_facts *facts, ebb_value v);
 
-/* Fills dims that the node's own rule left open. */
+/* The fact about input i; NULL: none. */
+const ebb_fact *ebb_fact_of_input(ebb_facts *facts, ebb_node n, uint32_t i);
+
+/* facts_refine.c: fills dims that the node's own rule left open. */
 void ebb_facts_refine(ebb_facts *facts, ebb_node n, ebb_type *out);
 
 /* What the node's first output holds. Its type is known by now. */
