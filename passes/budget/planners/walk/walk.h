@@ -17,6 +17,7 @@
  *   hrevolve.c       any number of levels
  *   multistage.c     multistage, double-checkpoint: transfers beside the steps
  *   join.c           chains that meet, in memory
+ *   pofo.c           stages of any size and time, offloaded or made again: pofo.h
  *
  * Time and memory of planning: revolve, multistage and double-checkpoint by closed forms, as long
  * as the walk; disk-revolve n log n for the states that are read again and n times the length of a
