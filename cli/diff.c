@@ -24,6 +24,29 @@ static void show_totals(const json_t *before, const json_t *after)
     }
 }
 
+static double in_place(const json_t *plan, const char *place)
+{
+    size_t i;
+    json_t *entry;
+    json_array_foreach(json_object_get(plan, "places"), i, entry)
+        if (strcmp(cli_text(entry, "place"), place) == 0)
+            return cli_real(entry, "bytes");
+    return 0;
+}
+
+/* What lies in other places, where either has any. */
+static void show_places(const json_t *before, const json_t *after)
+{
+    static const char *const places[] = {"host", "disk"};
+    for (size_t i = 0; i < sizeof places / sizeof places[0]; i++) {
+        char b[32], a[32], less[32];
+        const double was = in_place(before, places[i]), is = in_place(after, places[i]);
+        if (was > 0 || is > 0)
+            printf("%-18s %12s %12s %12s\n", places[i], cli_bytes(b, was), cli_bytes(a, is),
+                   cli_bytes(less, was - is));
+    }
+}
+
 static void show_categories(const json_t *before, const json_t *after)
 {
     const char *name;
@@ -116,6 +139,7 @@ void cli_show_diff(const json_t *o)
 {
     const json_t *before = json_object_get(o, "before"), *after = json_object_get(o, "after");
     show_totals(before, after);
+    show_places(before, after);
     show_categories(before, after);
     printf("%-18s %12lld %12lld\n", "nodes", (long long)cli_real(before, "nodes"),
            (long long)cli_real(after, "nodes"));

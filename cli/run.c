@@ -135,6 +135,7 @@ static ebb_status run_once(const cli *c, ebb_model *model, ebb_data *data, const
         .seed = cli_seed(c),
         .threads = cli_threads(c),
         .profile = cli_has(c, "--profile"),
+        .spill = cli_get(c, "--spill", NULL),
     };
     if (status == NULL)
         status = ebb_program_compile(&program, model, &options);

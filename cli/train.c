@@ -3,6 +3,8 @@
  */
 #include "cli/cli.h"
 
+#include <libgen.h>
+#include <limits.h>
 #include <math.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -184,6 +186,11 @@ static void print_object(const job *j, const ebb_trainer_facts *f, int code)
     if (p.device_bytes != 0) {
         set_whole(o, "device_bytes", (int64_t)p.device_bytes);
         set_whole(o, "process_bytes", (int64_t)p.process_bytes);
+    }
+    if (p.planned_disk_bytes != 0) {
+        set_whole(o, "disk_bytes", (int64_t)p.planned_disk_bytes);
+        set_whole(o, "measured_disk_bytes", (int64_t)p.disk_bytes);
+        set_whole(o, "waited_ns", p.waited_ns);
     }
     if (j->last != NULL)
         (void)json_object_set(o, "eval", j->last);
@@ -375,13 +382,24 @@ static int prepare_evaluation(job *j)
     return code;
 }
 
+/* The folder that a file lies in; NULL: none is named, or its name is too long. */
+static const char *folder_of(const char *path, char folder[PATH_MAX])
+{
+    const size_t length = path != NULL ? strlen(path) : PATH_MAX;
+    return length < PATH_MAX ? dirname(memcpy(folder, path, length + 1)) : NULL;
+}
+
 /* An exit code. */
 static int make_trainer(job *j)
 {
-    const ebb_compile_options options = {.backend = cli_backend(j->c),
-                                         .seed = j->o.seed,
-                                         .threads = cli_threads(j->c),
-                                         .profile = cli_has(j->c, "--profile")};
+    char beside[PATH_MAX];
+    const ebb_compile_options options = {
+        .backend = cli_backend(j->c),
+        .seed = j->o.seed,
+        .threads = cli_threads(j->c),
+        .profile = cli_has(j->c, "--profile"),
+        .spill = cli_get(j->c, "--spill", folder_of(j->o.checkpoint, beside)),
+    };
     ebb_status status = ebb_program_compile(&j->program, j->model, &options);
     if (status == NULL && ebb_program_note(j->program) != NULL)
         cli_note("ebb: %s", ebb_program_note(j->program));

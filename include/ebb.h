@@ -417,6 +417,7 @@ typedef struct ebb_compile_options {
     uint64_t seed;       /* for operators that draw without a key in the file */
     int threads;         /* 0: as many as the model says (ebb_set_threads) */
     bool profile;        /* time each node */
+    const char *spill;   /* a folder for what the step keeps on disk; NULL: $TMPDIR, or /var/tmp */
 } ebb_compile_options;
 
 EBB_API ebb_status ebb_program_compile(ebb_program **program, ebb_model *model,
@@ -446,6 +447,10 @@ typedef struct ebb_program_facts {
     uint64_t device_bytes, process_bytes;
     uint64_t steps;
     int64_t step_ns; /* the last one */
+    /* In other places: the length of the file, memory of the host; and how long all steps stood still
+     * for moves to and from them. */
+    uint64_t planned_disk_bytes, disk_bytes, planned_host_bytes, host_bytes;
+    int64_t waited_ns;
 } ebb_program_facts;
 
 EBB_API ebb_program_facts ebb_program_measure(const ebb_program *program);

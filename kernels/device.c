@@ -68,11 +68,16 @@ static ebb_status facts(void *queue, ebb_device_facts *f)
     return NULL;
 }
 
-/* One core of a present-day server processor. */
+/* One core of a present-day server processor, and a disk without moving parts. */
 static const ebb_rates *rates(void)
 {
-    static const ebb_rates core = {
-        .products16 = 50, .products32 = 50, .operations = 50, .bytes = 10, .node_ns = 1000};
+    static const ebb_rates core = {.products16 = 50,
+                                   .products32 = 50,
+                                   .operations = 50,
+                                   .bytes = 10,
+                                   .node_ns = 1000,
+                                   .disk = 1,
+                                   .link = 5};
     return &core;
 }
 

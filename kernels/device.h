@@ -51,6 +51,8 @@ typedef struct ebb_rates {
     double operations;             /* of all other nodes */
     double bytes;                  /* read or written */
     double node_ns;
+    double disk,
+        link; /* bytes moved to disk or back; to the host's memory or back, beside the step */
 } ebb_rates;
 
 typedef struct ebb_device {

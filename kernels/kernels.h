@@ -33,6 +33,7 @@ typedef struct ebb_operand {
     const struct ebb_call
         *source;        /* not NULL: it is never whole, this call decodes its tiles ... */
     int64_t tile_rows;  /* ... of so many rows of axis 0; see onnx/graph/tile.h */
+    uint32_t spot;      /* 1 + where the mover keeps it: it lies in another place; 0: at data */
     uint32_t over;      /* of an output: 1 + the input whose memory it takes over; 0: its own */
     uint32_t last_read; /* of an output: position of the last call that reads it; EBB_OUTLIVES
                            where it is wanted after the step's calls. Set when data is */
@@ -53,11 +54,12 @@ typedef struct ebb_call {
     bool streamed;      /* it decodes, and its reader asks for its tiles: nothing runs here */
     void *workspace;    /* never NULL in a run; workspace_bytes long, aligned as device.h says */
     size_t workspace_bytes;
-    void *state;         /* what prepare made; release() frees it */
-    uint64_t seed, step; /* for operators that draw without a key of their own */
-    uint64_t stream;     /* distinct per node: hash of its name */
-    void *queue;         /* of the device (device.h) */
-    uint32_t position;   /* in the program: names the call in a fault */
+    void *state;             /* what prepare made; release() frees it */
+    uint64_t seed, step;     /* for operators that draw without a key of their own */
+    uint64_t stream;         /* distinct per node: hash of its name */
+    void *queue;             /* of the device (device.h) */
+    struct ebb_mover *mover; /* of the program (mover.h); NULL: nothing lies in another place */
+    uint32_t position;       /* in the program: names the call in a fault */
 } ebb_call;
 
 /* Is this input there? -1 is none. */

@@ -127,6 +127,30 @@ static json_t *kernels_of(const ebb_plan *plan, ebb_arena *scratch)
     return list;
 }
 
+/* What lies in other places; NULL: nothing does. */
+static json_t *places_of(const ebb_plan *plan)
+{
+    json_t *list = json_array();
+    for (int place = 0; place < EBB_PLACE_COUNT; place++) {
+        const uint64_t peak = plan->memory.places[place].peak_bytes;
+        const uint32_t at = plan->memory.places[place].peak_position;
+        if (peak == 0)
+            continue;
+        json_t *entry =
+            json_pack("{s:s, s:I, s:I, s:s}", "place", ebb_place_name((ebb_place)place), "bytes",
+                      (json_int_t)plan->places[place].height, "peak_bytes", (json_int_t)peak,
+                      "peak_node", ebb_node_label(plan->g, plan->order[at]));
+        (void)json_object_set_new(
+            entry, "curve",
+            ebb_timeline_curve(plan->memory.places[place].live, plan->memory.positions));
+        (void)json_array_append_new(list, entry);
+    }
+    if (json_array_size(list) > 0)
+        return list;
+    json_decref(list);
+    return NULL;
+}
+
 static ebb_status plan_to_json(const ebb_plan *plan, const char *missing, json_t **out)
 {
     const ebb_memory *m = &plan->memory;
@@ -163,6 +187,9 @@ static ebb_status plan_to_json(const ebb_plan *plan, const char *missing, json_t
     json_t *on_host = host_work(plan);
     if (on_host != NULL)
         (void)json_object_set_new(o, "on_host", on_host);
+    json_t *places = places_of(plan);
+    if (places != NULL)
+        (void)json_object_set_new(o, "places", places);
     if (missing != NULL)
         (void)json_object_set_new(o, "unsupported", json_string(missing));
     ebb_arena_fini(&scratch);

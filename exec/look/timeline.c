@@ -10,18 +10,18 @@ static void set_int(json_t *object, const char *key, uint64_t value)
 
 /* ---- curve ---- */
 
-static json_t *curve(const ebb_memory *m)
+json_t *ebb_timeline_curve(const uint64_t *live, uint32_t positions)
 {
     json_t *list = json_array();
-    uint64_t points = m->positions < EBB_CURVE_POINTS ? m->positions : EBB_CURVE_POINTS;
+    uint64_t points = positions < EBB_CURVE_POINTS ? positions : EBB_CURVE_POINTS;
     for (uint64_t i = 0; i < points; i++) {
-        uint32_t from = (uint32_t)(i * m->positions / points);
-        uint32_t to = (uint32_t)((i + 1) * m->positions / points), most = from;
+        uint32_t from = (uint32_t)(i * positions / points);
+        uint32_t to = (uint32_t)((i + 1) * positions / points), most = from;
         for (uint32_t p = from; p < to; p++)
-            most = m->live[p] > m->live[most] ? p : most;
+            most = live[p] > live[most] ? p : most;
         json_t *point = json_object();
         set_int(point, "position", most);
-        set_int(point, "live_bytes", m->live[most]);
+        set_int(point, "live_bytes", live[most]);
         (void)json_array_append_new(list, point);
     }
     return list;
@@ -149,7 +149,8 @@ ebb_status ebb_timeline_json(json_t *plan_json, const ebb_plan *plan)
     const ebb_model *model = plan->g->model;
     int threads;
     uint64_t budget = ebb_budget_of(model, &threads);
-    (void)json_object_set_new(plan_json, "curve", curve(&plan->memory));
+    (void)json_object_set_new(plan_json, "curve",
+                              ebb_timeline_curve(plan->memory.live, plan->memory.positions));
     (void)json_object_set_new(plan_json, "phases", phases(plan));
     (void)json_object_set_new(plan_json, "neighbourhood", neighbourhood(plan));
     if (budget != 0)

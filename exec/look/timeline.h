@@ -22,6 +22,9 @@ enum { EBB_CURVE_POINTS = 512, EBB_NEAR_PEAK = 5 };
  *   budget_bytes   where the model says what it was made to fit ("ebb.budget_bytes") */
 ebb_status ebb_timeline_json(json_t *plan_json, const ebb_plan *plan);
 
+/* That curve, of any place. */
+json_t *ebb_timeline_curve(const uint64_t *live, uint32_t positions);
+
 #ifdef __cplusplus
 }
 #endif

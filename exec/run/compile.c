@@ -10,6 +10,8 @@
 
 #include "exec/weigh/loop.h"
 
+#include <stdlib.h>
+
 /* ---- pointers ---- */
 
 static void *hand_out(ebb_program *p, uint32_t tensor, size_t bytes)
@@ -44,6 +46,17 @@ static void point_captured(ebb_program *p, ebb_loop *loop)
     }
 }
 
+/* What lies in another place has its place there in stead of a pointer. */
+static void set_spots(ebb_program *p, ebb_call *call, const ebb_node_info *node)
+{
+    const uint32_t *away_of = p->plan.memory.away_of;
+    call->mover = p->mover;
+    for (uint32_t i = 0; i < call->input_count; i++)
+        call->in[i].spot = away_of[node->in[i].i];
+    for (uint32_t i = 0; i < call->output_count; i++)
+        call->out[i].spot = away_of[node->out[i].i];
+}
+
 static void set_pointers(ebb_program *p)
 {
     const ebb_graph *g = p->plan.g;
@@ -59,6 +72,8 @@ static void set_pointers(ebb_program *p)
         for (uint32_t i = 0; i < call->output_count; i++)
             if (node->out[i].i != 0)
                 call->out[i].data = hand_out(p, m->tensor_of[node->out[i].i], call->out[i].bytes);
+        if (m->away_of != NULL)
+            set_spots(p, call, node);
         call->workspace = hand_out(p, m->workspace_of[p->plan.order[k].i], call->workspace_bytes);
         point_captured(p, ebb_loop_of(call));
     }
@@ -209,6 +224,31 @@ static ebb_status keep_budget(ebb_program *p)
                           (unsigned long long)bytes);
 }
 
+/* Where values on disk go if nobody says where. */
+static const char *usual_folder(void)
+{
+    const char *folder = getenv("TMPDIR");
+    return folder != NULL && folder[0] != '\0' ? folder : "/var/tmp";
+}
+
+static ebb_status open_mover(ebb_program *p, const char *folder, ebb_arena *scratch)
+{
+    const ebb_memory *m = &p->plan.memory;
+    if (m->away_count == 0)
+        return NULL;
+    ebb_spot *spots = EBB_NEW(scratch, ebb_spot, m->away_count);
+    if (spots == NULL)
+        return ebb_error_memory();
+    for (size_t i = 0; i < m->away_count; i++)
+        spots[i] = (ebb_spot){m->away[i].place == EBB_PLACE_DISK, p->plan.away[i].offset};
+    const ebb_mover_plan plan = {.folder = folder != NULL ? folder : usual_folder(),
+                                 .disk_bytes = p->plan.places[EBB_PLACE_DISK].height,
+                                 .host_bytes = p->plan.places[EBB_PLACE_HOST].height,
+                                 .spots = spots,
+                                 .spot_count = m->away_count};
+    return ebb_mover_open(&p->mover, &plan);
+}
+
 static ebb_status compile(ebb_program *p, const ebb_graph *g, const ebb_compile_options *o)
 {
     ebb_setting setting;
@@ -233,9 +273,12 @@ static ebb_status compile(ebb_program *p, const ebb_graph *g, const ebb_compile_
         if (p->node_ns == NULL)
             return ebb_error_memory();
     }
-    set_pointers(p);
     ebb_arena scratch = {0};
-    ebb_status status = make_carries(p, &scratch);
+    ebb_status status = open_mover(p, o->spill, &scratch);
+    if (status == NULL) {
+        set_pointers(p);
+        status = make_carries(p, &scratch);
+    }
     if (status == NULL && backends[0]->group != NULL && !o->profile)
         status = group_calls(p, backends[0], &scratch);
     ebb_arena_fini(&scratch);
@@ -270,6 +313,7 @@ EBB_API void ebb_program_free(ebb_program *program)
 {
     if (program == NULL)
         return;
+    ebb_mover_close(program->mover);
     ebb_plan_release(&program->plan);
     if (program->block != NULL)
         program->device->release(program->queue, program->block);

@@ -8,6 +8,7 @@
 #define EBB_EXEC_RUN_PROGRAM_H
 
 #include "exec/weigh/plan.h"
+#include "kernels/mover.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -20,6 +21,7 @@ struct ebb_program {
     const ebb_device *device; /* where the block lies */
     void *queue;              /* of the device */
     void *block;              /* the one block: planned arena bytes */
+    ebb_mover *mover;         /* NULL: all values lie in the block */
     void **seen;              /* by value id: a copy on the host, where the device is another */
     uint64_t touched_bytes;   /* highest end handed out: what is measured */
     struct ebb_carry {        /* state <- next where they do not share memory */

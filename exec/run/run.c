@@ -228,6 +228,8 @@ static ebb_status run_calls(ebb_program *p, int64_t began, ebb_fault *fault)
             p->replayed += replays;
             return NULL;
         }
+        if (p->mover != NULL)
+            (void)ebb_mover_settle(p->mover); // what is under way belongs to what has failed
         first = status;
         if (!p->device->abandon(p->queue))
             return status;
@@ -347,6 +349,9 @@ EBB_API ebb_program_facts ebb_program_measure(const ebb_program *program)
     ebb_device_facts device = {0};
     if (!program->device->is_host && program->device->facts(program->queue, &device) != NULL)
         device = (ebb_device_facts){0};
+    ebb_mover_facts moved = {0};
+    if (program->mover != NULL)
+        moved = ebb_mover_measure(program->mover);
     return (ebb_program_facts){
         .device_bytes = device.allocated_bytes,
         .process_bytes = device.process_bytes,
@@ -356,6 +361,11 @@ EBB_API ebb_program_facts ebb_program_measure(const ebb_program *program)
         .measured_arena_bytes = program->touched_bytes,
         .steps = program->steps,
         .step_ns = program->step_ns,
+        .planned_disk_bytes = program->plan.places[EBB_PLACE_DISK].height,
+        .planned_host_bytes = program->plan.places[EBB_PLACE_HOST].height,
+        .disk_bytes = moved.disk_bytes,
+        .host_bytes = moved.host_bytes,
+        .waited_ns = moved.waited_ns,
     };
 }
 

@@ -39,6 +39,7 @@ typedef struct ruler {
     bool *elsewhere; /* by root: others weigh it */
     uint32_t last;   /* last position */
     uint32_t align;
+    size_t away_count; /* groups that lie in another place */
 } ruler;
 
 static uint32_t root_of(const ruler *r, uint32_t v)
@@ -84,8 +85,9 @@ static ebb_status touch(ruler *r, ebb_value v, uint32_t p)
         return NULL;
     if (!r->seen_value[v.i]) {
         size_t bytes = 0;
+        const ebb_place place = ebb_value_place(r->g, v);
         if (!ebb_type_bytes(ebb_value_of(r->g, v)->type, &bytes) ||
-            !ebb_size_align(&bytes, bytes, r->align))
+            !ebb_size_align(&bytes, bytes, place == EBB_PLACE_DISK ? EBB_DISK_ALIGN : r->align))
             return too_big(r->g, v);
         r->seen_value[v.i] = true;
         if (r->bytes[root] < bytes)
@@ -94,6 +96,7 @@ static ebb_status touch(ruler *r, ebb_value v, uint32_t p)
             r->seen_root[root] = true;
             r->first[r->first_count++] = v.i;
             r->birth[root] = r->death[root] = p;
+            r->away_count += place != EBB_PLACE_DEVICE;
         }
     }
     if (p < r->birth[root])
@@ -217,6 +220,16 @@ static ebb_category category_of(uint8_t holds)
     return EBB_TEMPORARY;
 }
 
+static void add_away(const ruler *r, ebb_memory *m, ebb_value v, uint32_t root)
+{
+    m->away[m->away_count++] = (ebb_memory_away){.place = ebb_value_place(r->g, v),
+                                                 .birth = r->birth[root],
+                                                 .death = r->death[root],
+                                                 .bytes = r->bytes[root],
+                                                 .value = v};
+    m->away_of[root] = (uint32_t)m->away_count;
+}
+
 /* One tensor of each group with bytes, then one of each workspace. */
 static ebb_status list_tensors(ruler *r, ebb_memory *m, ebb_arena *arena,
                                const size_t *workspace_bytes)
@@ -226,9 +239,19 @@ static ebb_status list_tensors(ruler *r, ebb_memory *m, ebb_arena *arena,
     m->tensors = EBB_NEW(arena, ebb_memory_tensor, most + 1);
     if (m->tensors == NULL)
         return ebb_error_memory();
+    if (r->away_count > 0) {
+        m->away = EBB_NEW(arena, ebb_memory_away, r->away_count);
+        m->away_of = EBB_NEW(arena, uint32_t, g->value_count + (size_t)1);
+        if (m->away == NULL || m->away_of == NULL)
+            return ebb_error_memory();
+    }
     for (uint32_t k = 0; k < r->first_count; k++) {
         ebb_value v = {r->first[k]};
         uint32_t root = root_of(r, v.i);
+        if (r->away_count > 0 && ebb_value_place(g, v) != EBB_PLACE_DEVICE) {
+            add_away(r, m, v, root);
+            continue;
+        }
         if (r->bytes[root] == 0)
             continue;
         ebb_memory_tensor *t = &m->tensors[m->tensor_count++];
@@ -244,8 +267,11 @@ static ebb_status list_tensors(ruler *r, ebb_memory *m, ebb_arena *arena,
             m->saved_bytes += t->bytes;
     }
     for (uint32_t v = 1; v < g->value_count; v++)
-        if (r->seen_value[v])
+        if (r->seen_value[v]) {
             m->tensor_of[v] = m->tensor_of[root_of(r, v)];
+            if (m->away_of != NULL)
+                m->away_of[v] = m->away_of[root_of(r, v)];
+        }
     if (workspace_bytes == NULL)
         return NULL;
     uint32_t p = 0;
@@ -299,6 +325,34 @@ static ebb_status find_peak(ruler *r, ebb_memory *m, ebb_arena *scratch)
     return NULL;
 }
 
+/* live[] of each place, by differences modulo 2^64. */
+static ebb_status find_peaks_away(const ruler *r, ebb_memory *m, ebb_arena *arena)
+{
+    const size_t span = (size_t)r->last + 2;
+    uint64_t all = 0;
+    for (size_t i = 0; i < m->away_count; i++) {
+        const ebb_memory_away *t = &m->away[i];
+        uint64_t **live = &m->places[t->place].live;
+        if (__builtin_add_overflow(all, t->bytes, &all))
+            return ebb_error(EBB_REJECTED, "what lies in other places passes 2^64 bytes");
+        if (*live == NULL && (*live = EBB_NEW(arena, uint64_t, span)) == NULL)
+            return ebb_error_memory();
+        (*live)[t->birth] += t->bytes;
+        (*live)[t->death + 1] -= t->bytes;
+    }
+    for (int place = 0; place < EBB_PLACE_COUNT; place++) {
+        uint64_t *live = m->places[place].live;
+        for (uint32_t p = 0; live != NULL && p <= r->last; p++) {
+            live[p] += p > 0 ? live[p - 1] : 0;
+            if (live[p] > m->places[place].peak_bytes) {
+                m->places[place].peak_bytes = live[p];
+                m->places[place].peak_position = p;
+            }
+        }
+    }
+    return NULL;
+}
+
 static ebb_status weigh(ebb_memory *m, ebb_arena *arena, const ebb_graph *g, const bool *elsewhere,
                         const size_t *workspace_bytes, uint32_t align, ebb_arena *scratch)
 {
@@ -334,6 +388,8 @@ static ebb_status weigh(ebb_memory *m, ebb_arena *arena, const ebb_graph *g, con
             if (in.i != 0 && node->out[k].i != 0)
                 unite(&r, node->out[k], in);
         }
+        if (node->op == EBB_OP_WAIT && ebb_out(g, n, 0).i != 0 && ebb_in(g, n, 0).i != 0)
+            unite(&r, node->out[0], node->in[0]);
     }
     for (uint32_t v = 1; elsewhere != NULL && v < g->value_count; v++)
         if (elsewhere[v])
@@ -341,7 +397,8 @@ static ebb_status weigh(ebb_memory *m, ebb_arena *arena, const ebb_graph *g, con
     EBB_TRY(touch_initializers(&r));
     EBB_TRY(touch_nodes(&r));
     EBB_TRY(list_tensors(&r, m, arena, workspace_bytes));
-    return find_peak(&r, m, scratch);
+    EBB_TRY(find_peak(&r, m, scratch));
+    return find_peaks_away(&r, m, arena);
 }
 
 ebb_status ebb_memory_weigh_body(ebb_memory *memory, ebb_arena *arena, const ebb_graph *g,

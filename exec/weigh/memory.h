@@ -13,11 +13,14 @@
  *
  * Sizes are rounded up to the alignment of the device that the graph is planned for, so that what
  * is weighed is what is allocated there.
+ *
+ * What lies in another place (onnx/graph/place.h) takes no memory of the device: it is listed and
+ * weighed apart.
  */
 #ifndef EBB_EXEC_WEIGH_MEMORY_H
 #define EBB_EXEC_WEIGH_MEMORY_H
 
-#include "onnx/graph/graph.h"
+#include "onnx/graph/place.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -47,6 +50,13 @@ typedef struct ebb_memory_tensor {
     ebb_node node;   /* who made it; workspace: whose it is */
 } ebb_memory_tensor;
 
+typedef struct ebb_memory_away { /* a tensor in another place */
+    ebb_place place;
+    uint32_t birth, death;
+    uint64_t bytes; /* rounded up to the alignment of the place */
+    ebb_value value;
+} ebb_memory_away;
+
 typedef struct ebb_memory {
     ebb_memory_tensor *tensors;
     size_t tensor_count;
@@ -60,6 +70,14 @@ typedef struct ebb_memory {
     uint64_t
         saved_bytes; /* forward values that the backward reads; inputs and initializers excluded */
     uint64_t total_bytes; /* of all tensors, if none shared */
+    ebb_memory_away *away;
+    size_t away_count;
+    uint32_t *away_of; /* by value id: index + 1 into away; NULL: all is where the step runs */
+    struct {
+        uint64_t peak_bytes;
+        uint32_t peak_position;
+        uint64_t *live;        /* by position; NULL: nothing lies there */
+    } places[EBB_PLACE_COUNT]; /* those away */
 } ebb_memory;
 
 /* Weighs g into arena memory. workspace_bytes by node id, or NULL: none. align: a power of two.

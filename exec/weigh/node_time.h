@@ -8,7 +8,7 @@
 #ifndef EBB_EXEC_WEIGH_NODE_TIME_H
 #define EBB_EXEC_WEIGH_NODE_TIME_H
 
-#include "onnx/graph/graph.h"
+#include "onnx/graph/place.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -28,6 +28,14 @@ double ebb_copy_ns(const ebb_graph *g); /* of a byte, which is read and written 
 /* From now on times are those of this back end's device: as in ebb_plan_options; NULL: the
  * default. */
 ebb_status ebb_estimate_for(ebb_model *model, const char *backend);
+
+/* A move of so many bytes to that place, or from it. */
+double ebb_move_ns(const ebb_graph *g, double bytes, ebb_place place);
+
+/* How long the step stands still at its Waits, if moves go on beside it at the device's rates, those to a
+ * place and those from it each one after the other. */
+ebb_status ebb_waits_ns(double *ns, const struct ebb_rates *rates, const ebb_graph *g,
+                        ebb_arena *scratch);
 
 #ifdef __cplusplus
 }

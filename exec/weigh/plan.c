@@ -165,6 +165,9 @@ static ebb_status make_calls(ebb_plan *plan, ebb_arena *arena, ebb_arena *passin
         EBB_TRY(ebb_call_make(call, goes ? passing : arena, plan->g, n, setting->seed));
         call->deterministic = setting->deterministic;
         at[n.i] = plan->count;
+        const char *misplaced = ebb_place_refuses(plan->g, n);
+        if (misplaced != NULL)
+            return ebb_error(EBB_REJECTED, "%s: %s", call->node, misplaced);
         EBB_TRY(find_sources(plan, call, n, at));
         plan->order[plan->count++] = n;
         add_cost(plan, rates, n);
@@ -201,6 +204,35 @@ static ebb_status pack_tensors(ebb_plan *plan, ebb_arena *arena, ebb_arena *scra
     return ebb_pack(&plan->packing, plan->intervals, m->tensor_count, &options, scratch);
 }
 
+/* Each other place is packed as the arena is. */
+static ebb_status pack_away(ebb_plan *plan, ebb_arena *arena, ebb_arena *scratch)
+{
+    const ebb_memory *m = &plan->memory;
+    if (m->away_count == 0)
+        return NULL;
+    plan->away = EBB_NEW(arena, ebb_interval, m->away_count);
+    ebb_interval *list = EBB_NEW(scratch, ebb_interval, m->away_count);
+    if (plan->away == NULL || list == NULL)
+        return ebb_error_memory();
+    for (int place = 0; place < EBB_PLACE_COUNT; place++) {
+        const ebb_pack_options options = {.alignment = place == EBB_PLACE_DISK ? EBB_DISK_ALIGN
+                                                                               : plan->align};
+        size_t count = 0, at = 0;
+        for (size_t i = 0; i < m->away_count; i++) {
+            const ebb_memory_away *t = &m->away[i];
+            if ((int)t->place == place)
+                list[count++] = (ebb_interval){t->birth, t->death + 1, t->bytes, 0};
+        }
+        if (count == 0)
+            continue;
+        EBB_TRY(ebb_pack(&plan->places[place], list, count, &options, scratch));
+        for (size_t i = 0; i < m->away_count; i++)
+            if ((int)m->away[i].place == place)
+                plan->away[i] = list[at++];
+    }
+    return NULL;
+}
+
 static ebb_status estimate(ebb_plan *plan, ebb_arena *arena, ebb_arena *passing, ebb_arena *scratch,
                            const char **missing)
 {
@@ -223,7 +255,11 @@ static ebb_status estimate(ebb_plan *plan, ebb_arena *arena, ebb_arena *passing,
     plan->align = plan->setting.backends[0]->device->align;
     EBB_TRY(ebb_memory_weigh_body(&plan->memory, arena, g, plan->elsewhere, workspace_bytes,
                                   plan->align));
-    return pack_tensors(plan, arena, scratch);
+    double waits;
+    EBB_TRY(ebb_waits_ns(&waits, plan->setting.backends[0]->device->rates(), g, scratch));
+    plan->planned_ns += waits;
+    EBB_TRY(pack_tensors(plan, arena, scratch));
+    return pack_away(plan, arena, scratch);
 }
 
 static ebb_status make(ebb_plan *plan, ebb_arena *arena, ebb_arena *passing, const ebb_graph *g,

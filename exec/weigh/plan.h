@@ -37,9 +37,13 @@ typedef struct ebb_plan {
     ebb_memory memory;
     ebb_interval *intervals; /* by tensor of `memory` */
     ebb_packing packing;     /* height = planned arena bytes */
-    uint32_t align;          /* of the device, bytes */
+    ebb_interval *away;      /* by tensor away: where in its place */
+    ebb_packing
+        places[EBB_PLACE_COUNT]; /* those away: height = bytes of the place's arena, or file */
+    uint32_t align;              /* of the device, bytes */
     double flops, recompute_flops;
-    double planned_ns; /* roofline estimate: flops and bytes against the rates of the device */
+    double
+        planned_ns; /* roofline estimate: flops and bytes against the rates of the device; and waits */
 } ebb_plan;
 
 /* Arena memory. EBB_UNSUPPORTED lists every node without a kernel, not only the first. */

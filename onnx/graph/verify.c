@@ -3,6 +3,7 @@
  * arrays.
  */
 #include "onnx/graph/infer.h"
+#include "onnx/graph/place.h"
 #include "onnx/graph/schema.h"
 #include "onnx/graph/stream.h"
 
@@ -160,6 +161,14 @@ static ebb_status streams_fit(const check *c, ebb_node n)
     return refused == NULL ? NULL
                            : ebb_error(EBB_VERIFY, "%s: it cannot be read in tiles: %s",
                                        ebb_node_label(c->g, n), refused);
+}
+
+/* What is moved between places is waited for, and read only where it is. */
+static ebb_status places_fit(const check *c, ebb_node n)
+{
+    const char *refused = ebb_place_refuses(c->g, n);
+    return refused == NULL ? NULL
+                           : ebb_error(EBB_VERIFY, "%s: %s", ebb_node_label(c->g, n), refused);
 }
 
 /* A producer that values name has them as outputs. */
@@ -362,6 +371,7 @@ static ebb_status check_all(check *c)
         EBB_TRY(ebb_schema_check(g, n));
         EBB_TRY(overwrites_fit(c, n));
         EBB_TRY(streams_fit(c, n));
+        EBB_TRY(places_fit(c, n));
         EBB_TRY(bodies_are_legal(c, n));
     }
     EBB_EACH_VALUE(g, v) {

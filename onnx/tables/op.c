@@ -19,6 +19,7 @@ enum {
     KEEPS = EBB_KEEPS,
     PRODUCTS = EBB_PRODUCTS,
     KEYED = EBB_KEYED,
+    STARTS = EBB_STARTS,
 };
 #define OVER(o, i) EBB_OVER(o, i)
 #define DOMAIN_ONNX EBB_DOMAIN_ONNX

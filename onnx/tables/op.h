@@ -45,8 +45,9 @@ enum {
     EBB_STATISTICS = 1 << 8, /* carries running statistics (batch norm) */
     EBB_DECODES = 1 << 9,    /* codes in, the whole tensor out; rows of axis 0 one by one */
     EBB_STEPS = 1 << 10,     /* its derivative is 0; its rule is the straight-through one */
-    EBB_KEEPS = 1 << 11, /* outputs but the first are kept for its gradient; no rule for theirs */
-    EBB_KEYED = 1 << 13, /* draws by an input that is a key: run twice it gives the same bits */
+    EBB_KEEPS = 1 << 11,  /* outputs but the first are kept for its gradient; no rule for theirs */
+    EBB_STARTS = 1 << 14, /* begins work that goes on beside the step (graph/place.h) */
+    EBB_KEYED = 1 << 13,  /* draws by an input that is a key: run twice it gives the same bits */
     EBB_PRODUCTS = 1 << 12, /* nearly all it does is multiply and add, as products of matrices do */
 };
 

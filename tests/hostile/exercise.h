@@ -131,6 +131,12 @@ static inline int exercise(ebb_model *model, draws *d, ebb_status *status)
     *status = ebb_infer_graph(model->graph);
     if (*status != NULL)
         return 0;
+    EBB_EACH_NODE(model->graph, n)
+        if (ebb_place_refuses(model->graph, n) != NULL) { // a move between places, alone
+            *status = exercise_plan(model->graph);
+            assert_non_null(*status);
+            return 0;
+        }
     *status = ebb_verify(model->graph);
     if (*status != NULL)
         return 0;

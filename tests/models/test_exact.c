@@ -15,9 +15,9 @@ enum { EXPORTERS = 2 };
 
 /* Alone with the gradients as outputs; together with an optimizer, whose states pile up
  * differences. */
-static const char *const alone[] = {"sign-mask",      "pool-index",   "pack-bools",
-                                    "dropout-mask",   "dropout-seed", "dropout-recompute",
-                                    "release,reorder"};
+static const char *const alone[] = {
+    "sign-mask",    "pool-index",        "pack-bools",      "dropout-mask",
+    "dropout-seed", "dropout-recompute", "release,reorder", "offload:least=1,values=*"};
 static const char *const together[] = {
     "sign-mask,dropout-seed,dropout-recompute",
     "pool-index,sign-mask,pack-bools,dropout-recompute,dropout-mask",

@@ -147,7 +147,8 @@ static void near(double ns, double expected)
 static void times_are_those_of_the_machine_that_the_model_is_planned_for(void **state)
 {
     (void)state;
-    static const ebb_rates bound = {1000, 100, 10, 1e9, 7}, moving = {1e9, 1e9, 1e9, 2, 5};
+    static const ebb_rates bound = {1000, 100, 10, 1e9, 7, 1, 1},
+                           moving = {1e9, 1e9, 1e9, 2, 5, 1, 1};
     ebb_model *m, *copy = NULL;
     good(ebb_text_parse_model(
         &m, "<ir_version: 10, opset_import: [\"\" : 20]> g (float[64,64] x, bfloat16[64,64] n) => "

@@ -23,21 +23,23 @@ typedef struct row {
 } row;
 
 /* products of 16 bits, of TF32, all else in float32: TFLOP/s, thousand operations a nanosecond;
- * memory: GB/s, bytes a nanosecond. */
-#define ROW(name, products, tf32, others, memory)                                 \
-    {                                                                             \
-        name, {1e3 * (products), 1e3 * (others), 1e3 * (others), memory, LAUNCH}, \
-        {                                                                         \
-            1e3 * (products), 1e3 * (tf32), 1e3 * (others), memory, LAUNCH        \
-        }                                                                         \
+ * memory: GB/s, bytes a nanosecond; link: the same, four fifths of what 16 lanes of PCIe 4.0 (31.5) or
+ * 5.0 (63) carry. */
+#define DISK 1
+#define ROW(name, products, tf32, others, memory, link)                                       \
+    {                                                                                         \
+        name, {1e3 * (products), 1e3 * (others), 1e3 * (others), memory, LAUNCH, DISK, link}, \
+        {                                                                                     \
+            1e3 * (products), 1e3 * (tf32), 1e3 * (others), memory, LAUNCH, DISK, link        \
+        }                                                                                     \
     }
 
 static const row rows[] = {
-    ROW("A100", 312, 156, 19.5, 2039),       // the first stands for those that are not here
-    ROW("H100", 989, 494, 67, 3350),         //
-    ROW("H200", 989, 494, 67, 4800),         //
-    ROW("L4", 121, 60, 30.3, 300),           //
-    ROW("RTX 4090", 165.2, 82.6, 82.6, 1008) //
+    ROW("A100", 312, 156, 19.5, 2039, 25),       // the first stands for those that are not here
+    ROW("H100", 989, 494, 67, 3350, 50),         //
+    ROW("H200", 989, 494, 67, 4800, 50),         //
+    ROW("L4", 121, 60, 30.3, 300, 25),           //
+    ROW("RTX 4090", 165.2, 82.6, 82.6, 1008, 25) //
 };
 
 /* Letters and digits alone, upper and lower case as one; the end of a word is told from its midst:

@@ -1,0 +1,374 @@
+/* mover.c: two threads with a bounded queue each, and one file.
+ *
+ *     step thread     store a   store b   wait a        fetch a   wait a'
+ *     writer                [a........][b........]
+ *     reader                                            [a......]
+ *
+ * Bytes go through a buffer of the thread, piece by piece: it is aligned as unbuffered reads and writes ask,
+ * and a piece is summed while it is in the cache.
+ */
+#define _GNU_SOURCE // O_DIRECT, O_TMPFILE
+#include "kernels/mover.h"
+
+#include "onnx/words/arena.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+enum { DEPTH = 64, PIECE = 1 << 20, BLOCK = 4096 };
+
+typedef enum direction { WRITER, READER, DIRECTIONS } direction;
+
+typedef struct move {
+    uint32_t spot;
+    void *memory;
+    size_t bytes;
+    const char *node;
+} move;
+
+typedef struct queue { /* moves first .. next - 1 are under way, move i in list[i % DEPTH] */
+    ebb_mover *mover;
+    direction way;
+    pthread_t thread;
+    bool runs;
+    void *piece;
+    uint64_t first, next;
+    move list[DEPTH];
+} queue;
+
+struct ebb_mover {
+    ebb_spot *spots;
+    uint64_t *sums; /* by spot: of what was written */
+    char *folder;
+    int file;   /* -1: none */
+    char *host; /* memory; NULL: none */
+    pthread_mutex_t lock;
+    pthread_cond_t changed; /* a queue, or `ends` */
+    bool ends;
+    ebb_status failed; /* the first failure */
+    queue queues[DIRECTIONS];
+    ebb_mover_facts facts;
+};
+
+/* ---- one move ---- */
+
+static ebb_status io_error(const ebb_mover *m, const move *v, const char *what)
+{
+    const int code = errno;
+    ebb_status status =
+        ebb_error(EBB_IO, "%s: %s %zu bytes in '%s': %s", v->node, what, v->bytes, m->folder,
+                  code != 0 ? strerror(code) : "the file ends too early");
+    return ebb_hint(status, code == ENOSPC ? "free space there, or name another folder with --spill"
+                                           : "name another folder with --spill");
+}
+
+/* A file system may refuse unbuffered access only when it is used. */
+static bool goes_buffered(int file)
+{
+    const int flags = fcntl(file, F_GETFL);
+    return errno == EINVAL && flags >= 0 && (flags & O_DIRECT) != 0 &&
+           fcntl(file, F_SETFL, flags & ~O_DIRECT) == 0;
+}
+
+/* All of the piece. errno 0: the file ended. */
+static bool transfer(int file, direction way, char *piece, size_t bytes, uint64_t offset)
+{
+    for (size_t done = 0; done < bytes;) {
+        errno = 0;
+        const ssize_t n = way == WRITER
+                              ? pwrite(file, piece + done, bytes - done, (off_t)(offset + done))
+                              : pread(file, piece + done, bytes - done, (off_t)(offset + done));
+        if (n > 0)
+            done += (size_t)n;
+        else if (n == 0 || (errno != EINTR && !goes_buffered(file)))
+            return false;
+    }
+    return true;
+}
+
+static ebb_status move_to_disk(ebb_mover *m, const move *v, char *piece)
+{
+    const uint64_t offset = m->spots[v->spot].offset;
+    XXH64_hash_t sum = 0;
+    for (size_t at = 0; at < v->bytes; at += PIECE) {
+        const size_t n = v->bytes - at < PIECE ? v->bytes - at : PIECE;
+        const size_t rounded = (n + BLOCK - 1) / BLOCK * BLOCK;
+        memcpy(piece, (const char *)v->memory + at, n);
+        memset(piece + n, 0, rounded - n);
+        sum = XXH3_64bits_withSeed(piece, n, sum);
+        if (!transfer(m->file, WRITER, piece, rounded, offset + at))
+            return io_error(m, v, "could not write");
+    }
+    m->sums[v->spot] = sum;
+    return NULL;
+}
+
+static ebb_status move_from_disk(ebb_mover *m, const move *v, char *piece)
+{
+    const uint64_t offset = m->spots[v->spot].offset;
+    XXH64_hash_t sum = 0;
+    for (size_t at = 0; at < v->bytes; at += PIECE) {
+        const size_t n = v->bytes - at < PIECE ? v->bytes - at : PIECE;
+        const size_t rounded = (n + BLOCK - 1) / BLOCK * BLOCK;
+        if (!transfer(m->file, READER, piece, rounded, offset + at))
+            return io_error(m, v, "could not read");
+        sum = XXH3_64bits_withSeed(piece, n, sum);
+        memcpy((char *)v->memory + at, piece, n);
+    }
+    if (m->sums[v->spot] != sum)
+        return ebb_hint(ebb_error(EBB_IO, "%s: the %zu bytes read in '%s' are not those written",
+                                  v->node, v->bytes, m->folder),
+                        "the disk is not to be trusted: name another folder with --spill");
+    return NULL;
+}
+
+static ebb_status carry_out(ebb_mover *m, const move *v, direction way, char *piece)
+{
+    const ebb_spot *spot = &m->spots[v->spot];
+    if (spot->on_disk)
+        return way == WRITER ? move_to_disk(m, v, piece) : move_from_disk(m, v, piece);
+    if (way == WRITER)
+        memcpy(m->host + spot->offset, v->memory, v->bytes);
+    else
+        memcpy(v->memory, m->host + spot->offset, v->bytes);
+    return NULL;
+}
+
+/* ---- the threads ---- */
+
+static void *work(void *context)
+{
+    queue *q = context;
+    ebb_mover *m = q->mover;
+    (void)pthread_mutex_lock(&m->lock);
+    for (;;) {
+        while (q->first == q->next && !m->ends)
+            (void)pthread_cond_wait(&m->changed, &m->lock);
+        if (q->first == q->next)
+            break;
+        const move v = q->list[q->first % DEPTH];
+        const bool goes = m->failed == NULL; // what follows a failure is not worth the time
+        (void)pthread_mutex_unlock(&m->lock);
+        ebb_status status = goes ? carry_out(m, &v, q->way, q->piece) : NULL;
+        (void)pthread_mutex_lock(&m->lock);
+        if (status != NULL && m->failed == NULL)
+            m->failed = status;
+        *(q->way == WRITER ? &m->facts.stored_bytes : &m->facts.fetched_bytes) += v.bytes;
+        q->first++;
+        (void)pthread_cond_broadcast(&m->changed);
+    }
+    (void)pthread_mutex_unlock(&m->lock);
+    return NULL;
+}
+
+/* Signals are for the thread that steps. */
+static ebb_status start_thread(queue *q)
+{
+    sigset_t all, before;
+    (void)sigfillset(&all);
+    (void)pthread_sigmask(SIG_SETMASK, &all, &before);
+    q->runs = pthread_create(&q->thread, NULL, work, q) == 0;
+    (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return q->runs ? NULL
+                   : ebb_error(EBB_RUNTIME, "no thread can be started that moves values to disk");
+}
+
+static int64_t now_ns(void)
+{
+    struct timespec t;
+    (void)clock_gettime(CLOCK_MONOTONIC, &t);
+    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+static ebb_status start(ebb_mover *m, direction way, const move *v)
+{
+    queue *q = &m->queues[way];
+    (void)pthread_mutex_lock(&m->lock);
+    if (q->next - q->first == DEPTH) {
+        const int64_t began = now_ns();
+        while (q->next - q->first == DEPTH)
+            (void)pthread_cond_wait(&m->changed, &m->lock);
+        m->facts.waited_ns += now_ns() - began;
+    }
+    ebb_status status = m->failed;
+    if (status == NULL && v->bytes > 0)
+        q->list[q->next++ % DEPTH] = *v;
+    (void)pthread_cond_broadcast(&m->changed);
+    (void)pthread_mutex_unlock(&m->lock);
+    return status;
+}
+
+ebb_status ebb_mover_store(ebb_mover *mover, uint32_t spot, void *memory, size_t bytes,
+                           const char *node)
+{
+    return start(mover, WRITER, &(move){spot, memory, bytes, node});
+}
+
+ebb_status ebb_mover_fetch(ebb_mover *mover, uint32_t spot, void *memory, size_t bytes,
+                           const char *node)
+{
+    return start(mover, READER, &(move){spot, memory, bytes, node});
+}
+
+/* memory NULL: of anything. */
+static bool is_under_way(const ebb_mover *m, const void *memory)
+{
+    for (int way = 0; way < DIRECTIONS; way++)
+        for (uint64_t i = m->queues[way].first; i != m->queues[way].next; i++)
+            if (memory == NULL || m->queues[way].list[i % DEPTH].memory == memory)
+                return true;
+    return false;
+}
+
+static ebb_status wait_for(ebb_mover *m, const void *memory, bool forgets)
+{
+    (void)pthread_mutex_lock(&m->lock);
+    if (is_under_way(m, memory)) {
+        const int64_t began = now_ns();
+        while (is_under_way(m, memory))
+            (void)pthread_cond_wait(&m->changed, &m->lock);
+        m->facts.waited_ns += now_ns() - began;
+    }
+    ebb_status status = m->failed;
+    if (forgets)
+        m->failed = NULL;
+    (void)pthread_mutex_unlock(&m->lock);
+    return status;
+}
+
+ebb_status ebb_mover_wait(ebb_mover *mover, const void *memory)
+{
+    return wait_for(mover, memory, false);
+}
+
+ebb_status ebb_mover_settle(ebb_mover *mover)
+{
+    return wait_for(mover, NULL, true);
+}
+
+/* ---- open and close ---- */
+
+/* A file that has no name, or no longer. */
+static int open_nameless(const char *folder)
+{
+    int file = open(folder, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+    if (file >= 0)
+        return file;
+    const size_t length = strlen(folder) + sizeof "/ebb-spill-XXXXXX";
+    char *path = ebb_alloc(length);
+    if (path == NULL)
+        return -1;
+    (void)snprintf(path, length, "%s/ebb-spill-XXXXXX", folder);
+    file = mkostemp(path, O_CLOEXEC);
+    if (file >= 0)
+        (void)unlink(path);
+    ebb_free(path);
+    return file;
+}
+
+static ebb_status open_file(ebb_mover *m, uint64_t bytes)
+{
+    m->file = open_nameless(m->folder);
+    if (m->file < 0)
+        return ebb_hint(ebb_error_io(m->folder, "no file can be made here for values on disk"),
+                        "name a folder with --spill");
+    const int why = bytes <= INT64_MAX ? posix_fallocate(m->file, 0, (off_t)bytes) : EFBIG;
+    if (why != 0)
+        return ebb_hint(ebb_error(EBB_IO, "%s: the step keeps %llu bytes on disk: %s", m->folder,
+                                  (unsigned long long)bytes, strerror(why)),
+                        "free space there, or name another folder with --spill");
+    struct stat made;
+    if (fstat(m->file, &made) == 0)
+        m->facts.disk_bytes = (uint64_t)made.st_size;
+    return NULL;
+}
+
+static ebb_status open_all(ebb_mover *m, const ebb_mover_plan *plan)
+{
+    m->spots = ebb_alloc((plan->spot_count + 1) * sizeof *m->spots);
+    m->sums = ebb_alloc((plan->spot_count + 1) * sizeof *m->sums);
+    const size_t length = strlen(plan->folder) + 1;
+    m->folder = ebb_alloc(length);
+    if (m->spots == NULL || m->sums == NULL || m->folder == NULL)
+        return ebb_error_memory();
+    memcpy(m->folder, plan->folder, length);
+    memcpy(m->spots, plan->spots, plan->spot_count * sizeof *m->spots);
+    if (plan->disk_bytes > 0)
+        EBB_TRY(open_file(m, plan->disk_bytes));
+    if (plan->host_bytes > 0) {
+        if (plan->host_bytes > SIZE_MAX ||
+            (m->host = ebb_alloc_aligned(64, (size_t)plan->host_bytes)) == NULL)
+            return ebb_error(EBB_RUNTIME,
+                             "the step keeps %llu bytes on the host, which cannot be allocated",
+                             (unsigned long long)plan->host_bytes);
+        m->facts.host_bytes = plan->host_bytes;
+    }
+    for (int way = 0; way < DIRECTIONS; way++) {
+        queue *q = &m->queues[way];
+        *q = (queue){.mover = m, .way = (direction)way};
+        if ((q->piece = ebb_alloc_aligned(BLOCK, PIECE)) == NULL)
+            return ebb_error_memory();
+        EBB_TRY(start_thread(q));
+    }
+    return NULL;
+}
+
+ebb_status ebb_mover_open(ebb_mover **mover, const ebb_mover_plan *plan)
+{
+    *mover = NULL;
+    ebb_mover *m = ebb_alloc(sizeof *m);
+    if (m == NULL)
+        return ebb_error_memory();
+    *m = (ebb_mover){.file = -1};
+    (void)pthread_mutex_init(&m->lock, NULL);
+    (void)pthread_cond_init(&m->changed, NULL);
+    ebb_status status = open_all(m, plan);
+    if (status != NULL)
+        ebb_mover_close(m);
+    else
+        *mover = m;
+    return status;
+}
+
+void ebb_mover_close(ebb_mover *mover)
+{
+    if (mover == NULL)
+        return;
+    (void)pthread_mutex_lock(&mover->lock);
+    mover->ends = true;
+    (void)pthread_cond_broadcast(&mover->changed);
+    (void)pthread_mutex_unlock(&mover->lock);
+    for (int way = 0; way < DIRECTIONS; way++) {
+        if (mover->queues[way].runs)
+            (void)pthread_join(mover->queues[way].thread, NULL);
+        ebb_free_aligned(mover->queues[way].piece);
+    }
+    if (mover->file >= 0)
+        (void)close(mover->file);
+    ebb_free_aligned(mover->host);
+    ebb_free(mover->folder);
+    ebb_free(mover->sums);
+    ebb_free(mover->spots);
+    (void)pthread_cond_destroy(&mover->changed);
+    (void)pthread_mutex_destroy(&mover->lock);
+    ebb_free(mover);
+}
+
+ebb_mover_facts ebb_mover_measure(ebb_mover *mover)
+{
+    (void)pthread_mutex_lock(&mover->lock);
+    const ebb_mover_facts facts = mover->facts;
+    (void)pthread_mutex_unlock(&mover->lock);
+    return facts;
+}

@@ -1,0 +1,62 @@
+/* mover.h: moves tensors to other places and back, while the step goes on.
+ *
+ * A program whose step stores has a mover. Two threads do what nodes start, one writing and one reading, each
+ * in the order in which it was started; so a step that waits for each move at once computes the same bits as
+ * one that waits late. What lies on disk is in one file without a name, as long as was planned, which the
+ * system takes back however the process ends.
+ *
+ * A move that fails is said by the next start, wait or settle: EBB_IO, with the node and the folder.
+ */
+#ifndef EBB_KERNELS_MOVER_H
+#define EBB_KERNELS_MOVER_H
+
+#include "onnx/words/status.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct ebb_mover ebb_mover;
+
+typedef struct ebb_spot { /* where a tensor lies in its place */
+    bool on_disk;         /* else in the host's memory */
+    uint64_t offset;      /* on disk a multiple of 4096, and so is the room behind it */
+} ebb_spot;
+
+typedef struct ebb_mover_plan {
+    const char *folder; /* of the file */
+    uint64_t disk_bytes, host_bytes;
+    const ebb_spot *spots;
+    size_t spot_count;
+} ebb_mover_plan;
+
+typedef struct ebb_mover_facts {
+    uint64_t disk_bytes, host_bytes; /* taken: the file's size, the memory's */
+    uint64_t stored_bytes, fetched_bytes;
+    int64_t waited_ns; /* the step stood still for moves */
+} ebb_mover_facts;
+
+/* Makes the file as long as it will be, so that a full disk is said before the first step. */
+ebb_status ebb_mover_open(ebb_mover **mover, const ebb_mover_plan *plan);
+void ebb_mover_close(ebb_mover *mover); /* NULL is fine. Ends what is under way */
+
+/* Start a move of the tensor at `memory`, which stays as it is until ebb_mover_wait(memory). They return at
+ * once, unless very many moves are under way. node: for errors; outlives the move. */
+ebb_status ebb_mover_store(ebb_mover *mover, uint32_t spot, void *memory, size_t bytes,
+                           const char *node);
+ebb_status ebb_mover_fetch(ebb_mover *mover, uint32_t spot, void *memory, size_t bytes,
+                           const char *node);
+/* Until no move of what lies at `memory` is under way. */
+ebb_status ebb_mover_wait(ebb_mover *mover, const void *memory);
+/* At the end of a step: until nothing is under way. A failure is said, and forgotten. */
+ebb_status ebb_mover_settle(ebb_mover *mover);
+
+ebb_mover_facts ebb_mover_measure(ebb_mover *mover);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,46 @@
+/* place.h: where the bytes of a value lie.
+ *
+ * Most lie in the memory of the device that runs the step. A node with the trait EBB_STARTS begins a move to
+ * another place, or back, that goes on beside the step. One Wait alone reads what it makes: there the move
+ * must be over, and until then the Wait holds what is moved.
+ *
+ *     s = Store <place = "disk"> (x)    starts to write x
+ *     k = Wait (s, x)                   it is written: x may go
+ *     f = Fetch (k)                     starts to read it back
+ *     y = Wait (f, k)                   the bytes of x again: k may go
+ *
+ * So the order of nodes alone says when a move begins, when it must be over and what it holds. What a Wait
+ * makes has the memory of what it waits for. To other runtimes all three are Identity.
+ */
+#ifndef EBB_ONNX_GRAPH_PLACE_H
+#define EBB_ONNX_GRAPH_PLACE_H
+
+#include "onnx/graph/graph.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef enum ebb_place {
+    EBB_PLACE_DEVICE,
+    EBB_PLACE_HOST, /* memory of the host, where the device is another */
+    EBB_PLACE_DISK,
+    EBB_PLACE_COUNT
+} ebb_place;
+
+enum { EBB_DISK_ALIGN = 4096 }; /* bytes: what unbuffered reads and writes are multiples of */
+
+const char *ebb_place_name(ebb_place place); /* "disk" */
+/* EBB_PLACE_COUNT: no such place. */
+ebb_place ebb_place_find(const char *name);
+
+/* Where v lies while the step runs. */
+ebb_place ebb_value_place(const ebb_graph *g, ebb_value v);
+
+/* NULL, or why n may not stand where it does, as far as places go: a full clause. */
+const char *ebb_place_refuses(const ebb_graph *g, ebb_node n);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,354 @@
+/* test_places.c: values that lie in another place: what the ruler says, what the mover does, and every way in
+ * which reading and writing a file can fail. */
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/types.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "exec/run/program.h"
+#include "onnx/file/file.h"
+#include "onnx/graph/infer.h"
+
+#define HEAD "<ir_version: 10, opset_import: [\"\" : 20, \"ai.ebb\" : 1]>\n"
+
+/* ---- a disk that fails: the linker puts these before the C library's ---- */
+
+ssize_t __real_pwrite(int file, const void *bytes, size_t count, off_t offset);
+ssize_t __real_pread(int file, void *bytes, size_t count, off_t offset);
+int __real_posix_fallocate(int file, off_t offset, off_t count);
+ssize_t __wrap_pwrite(int file, const void *bytes, size_t count, off_t offset);
+ssize_t __wrap_pread(int file, void *bytes, size_t count, off_t offset);
+int __wrap_posix_fallocate(int file, off_t offset, off_t count);
+
+enum { NEVER = -1 };
+enum way { FAILS, ENDS, STOPS_SHORT, IS_INTERRUPTED, LIES };
+static struct {
+    int write_at, read_at; /* calls until the one that goes wrong */
+    enum way way;
+    int code; /* of FAILS */
+    int no_room;
+} disk = {NEVER, NEVER, FAILS, 0, 0};
+
+static int goes_wrong(int *at)
+{
+    if (*at < 0)
+        return 0;
+    return (*at)-- == 0;
+}
+
+ssize_t __wrap_pwrite(int file, const void *bytes, size_t count, off_t offset)
+{
+    if (!goes_wrong(&disk.write_at))
+        return __real_pwrite(file, bytes, count, offset);
+    if (disk.way == STOPS_SHORT)
+        return __real_pwrite(file, bytes, count / 2, offset);
+    errno = disk.way == IS_INTERRUPTED ? EINTR : disk.code;
+    return disk.way == ENDS ? 0 : -1;
+}
+
+ssize_t __wrap_pread(int file, void *bytes, size_t count, off_t offset)
+{
+    if (!goes_wrong(&disk.read_at))
+        return __real_pread(file, bytes, count, offset);
+    if (disk.way == STOPS_SHORT)
+        return __real_pread(file, bytes, count / 2, offset);
+    if (disk.way == LIES) {
+        ssize_t n = __real_pread(file, bytes, count, offset);
+        ((unsigned char *)bytes)[5] ^= 1;
+        return n;
+    }
+    errno = disk.way == IS_INTERRUPTED ? EINTR : disk.code;
+    return disk.way == ENDS ? 0 : -1;
+}
+
+int __wrap_posix_fallocate(int file, off_t offset, off_t count)
+{
+    return disk.no_room ? ENOSPC : __real_posix_fallocate(file, offset, count);
+}
+
+/* ---- models ---- */
+
+static void good(ebb_status status)
+{
+    if (status != NULL)
+        fail_msg("%s", ebb_status_text(status));
+}
+
+static void fails(ebb_status status, ebb_code code, const char *part)
+{
+    assert_int_equal(ebb_status_code(status), code);
+    if (strstr(ebb_status_text(status), part) == NULL)
+        fail_msg("'%s' is not in: %s", part, ebb_status_text(status));
+}
+
+static ebb_model *model_of(const char *text)
+{
+    ebb_model *m = NULL;
+    good(ebb_text_parse_model(&m, text));
+    good(ebb_infer_graph(m->graph));
+    return m;
+}
+
+/* Two tensors of 300,000 floats go to PLACE and come back; b takes the room of a, which was read by then. */
+#define AWAY(place)                                                             \
+    HEAD "g (float[300000] x, float two) => (float[300000] y, float[300000] z)" \
+         "{\n"                                                                  \
+         "  a = Mul(x, two)\n"                                                  \
+         "  [\"store a\"] as = ai.ebb.Store <place = \"" place "\"> (a)\n"      \
+         "  ak = ai.ebb.Wait(as, a)\n"                                          \
+         "  p = Add(x, two)\n"                                                  \
+         "  [\"fetch a\"] af = ai.ebb.Fetch(ak)\n"                              \
+         "  aw = ai.ebb.Wait(af, ak)\n"                                         \
+         "  y = Add(aw, p)\n"                                                   \
+         "  b = Mul(p, two)\n"                                                  \
+         "  [\"store b\"] bs = ai.ebb.Store <place = \"" place "\"> (b)\n"      \
+         "  q = Mul(x, x)\n"                                                    \
+         "  bk = ai.ebb.Wait(bs, b)\n"                                          \
+         "  [\"fetch b\"] bf = ai.ebb.Fetch(bk)\n"                              \
+         "  r = Mul(q, two)\n"                                                  \
+         "  bw = ai.ebb.Wait(bf, bk)\n"                                         \
+         "  z = Add(bw, r)\n"                                                   \
+         "}\n"
+
+enum { N = 300000, TAKEN = (N * 4 + EBB_DISK_ALIGN - 1) / EBB_DISK_ALIGN * EBB_DISK_ALIGN };
+
+static float x_data[N];
+static const float two = 2;
+static const int64_t x_dims[] = {N};
+static const ebb_named inputs[] = {{"x", EBB_F32, 1, x_dims, x_data},
+                                   {"two", EBB_F32, 0, NULL, &two}};
+static const ebb_batch batch = {inputs, 2};
+
+static ebb_status compile(ebb_program **p, ebb_model *m, const char *folder)
+{
+    const ebb_compile_options options = {.spill = folder};
+    return ebb_program_compile(p, m, &options);
+}
+
+static void check_results(ebb_program *p)
+{
+    ebb_named y, z;
+    good(ebb_program_get(p, "y", &y));
+    good(ebb_program_get(p, "z", &z));
+    for (int i = 0; i < N; i++) {
+        const float x = x_data[i];
+        if (((const float *)y.data)[i] != x * 2 + (x + 2) ||
+            ((const float *)z.data)[i] != (x + 2) * 2 + x * x * 2)
+            fail_msg("element %d", i);
+    }
+}
+
+static int set_up(void **state)
+{
+    (void)state;
+    for (int i = 0; i < N; i++)
+        x_data[i] = (float)(i % 1000);
+    disk.write_at = disk.read_at = NEVER;
+    disk.no_room = 0;
+    return 0;
+}
+
+/* ---- what comes back ---- */
+
+static void bytes_come_back_and_the_file_is_as_long_as_planned(void **state)
+{
+    (void)state;
+    ebb_model *m = model_of(AWAY("disk"));
+    ebb_program *p = NULL;
+    good(compile(&p, m, NULL));
+    for (int step = 0; step < 3; step++) {
+        good(ebb_program_step(p, &batch));
+        check_results(p);
+    }
+    const ebb_program_facts f = ebb_program_measure(p);
+    assert_int_equal(f.planned_disk_bytes, TAKEN); // b lies where a was
+    assert_int_equal(f.disk_bytes, TAKEN);
+    assert_int_equal(f.planned_arena_bytes, f.measured_arena_bytes);
+    assert_int_equal(f.planned_host_bytes, 0);
+    ebb_program_free(p);
+    ebb_model_free(m);
+}
+
+static void memory_of_the_host_is_a_place_too(void **state)
+{
+    (void)state;
+    ebb_model *m = model_of(AWAY("host"));
+    ebb_program *p = NULL;
+    good(compile(&p, m, "/a folder that is not there")); // and is not asked for
+    good(ebb_program_step(p, &batch));
+    check_results(p);
+    const ebb_program_facts f = ebb_program_measure(p);
+    assert_true(f.planned_host_bytes >= N * 4 && f.planned_host_bytes < N * 4 + 64);
+    assert_int_equal(f.host_bytes, f.planned_host_bytes);
+    assert_int_equal(f.planned_disk_bytes, 0);
+    ebb_program_free(p);
+    ebb_model_free(m);
+}
+
+static void the_ruler_weighs_each_place_apart(void **state)
+{
+    (void)state;
+    ebb_model *m = model_of(AWAY("disk"));
+    ebb_arena arena = {0};
+    ebb_memory memory;
+    good(ebb_memory_weigh(&memory, &arena, m->graph, NULL, EBB_ALIGN));
+    assert_int_equal(memory.away_count, 2);
+    assert_int_equal(memory.places[EBB_PLACE_DISK].peak_bytes, TAKEN);
+    const ebb_memory_away *a = &memory.away[0];
+    assert_int_equal(a->birth, 1); // its Store
+    assert_int_equal(a->death, 5); // the Wait of its Fetch
+    assert_int_equal(memory.places[EBB_PLACE_DISK].live[6], 0);
+    const uint32_t *of = memory.tensor_of;
+    const ebb_graph *g = m->graph;
+    assert_int_equal(of[ebb_value_find(g, "as").i], 0); // no memory of the device
+    assert_int_equal(of[ebb_value_find(g, "ak").i], 0);
+    assert_int_equal(of[ebb_value_find(g, "aw").i], of[ebb_value_find(g, "af").i]);
+    const ebb_memory_tensor *first = &memory.tensors[of[ebb_value_find(g, "a").i] - 1];
+    assert_int_equal(first->death, 2); // where it is waited for
+    ebb_arena_fini(&arena);
+    ebb_model_free(m);
+}
+
+static void a_move_is_alive_until_it_is_waited_for(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *body, *why;
+    } wrong[] = {
+        {"s = ai.ebb.Store(x) y = Relu(x)", "must be read by one Wait alone"},
+        {"s = ai.ebb.Store(x) y = Relu(s)", "must be read by one Wait alone"},
+        {"s = ai.ebb.Store(x) k = ai.ebb.Wait(s, x) j = ai.ebb.Wait(s, x) y = Relu(x)",
+         "must be read by one Wait alone"},
+        {"a = Neg(x) s = ai.ebb.Store(x) k = ai.ebb.Wait(s, a) y = Relu(x)",
+         "second input must be"},
+        {"a = Neg(x) k = ai.ebb.Wait(a, x) y = Relu(x)", "first input must be"},
+        {"s = ai.ebb.Store(x) k = ai.ebb.Wait(s, x) y = Relu(k)", "lies in another place"},
+        {"s = ai.ebb.Store(x) y = ai.ebb.Wait(s, x)", "cannot outlive the step"},
+        {"f = ai.ebb.Fetch(x) y = ai.ebb.Wait(f, x)", "was not stored"},
+        {"s = ai.ebb.Store <place = \"moon\"> (x) k = ai.ebb.Wait(s, x) y = Relu(x)",
+         "\"disk\" or \"host\""},
+        {"s = ai.ebb.Store <place = \"device\"> (x) k = ai.ebb.Wait(s, x) y = Relu(x)",
+         "\"disk\" or \"host\""},
+        {"s = ai.ebb.Store(x) k = ai.ebb.Wait(s, x) t = ai.ebb.Store(k) l = ai.ebb.Wait(t, k) y = "
+         "Relu(x)",
+         "stored already"},
+    };
+    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
+        char text[1024];
+        ebb_model *m = NULL;
+        (void)snprintf(text, sizeof text, HEAD "g (float[4] x) => (float[4] y) { %s }",
+                       wrong[i].body);
+        ebb_status status = ebb_text_parse_model(&m, text);
+        if (status == NULL)
+            status = ebb_infer_graph(m->graph);
+        if (status == NULL)
+            status = ebb_verify(m->graph);
+        if (status == NULL)
+            fail_msg("%s", wrong[i].body);
+        fails(status, EBB_VERIFY, wrong[i].why);
+        ebb_model_free(m);
+    }
+}
+
+/* ---- what goes wrong ---- */
+
+/* Every call in its turn: the step says it in a sentence with the node, and the next one is right. */
+static void every_failure_is_said_and_forgotten(void **state)
+{
+    (void)state;
+    static const struct {
+        enum way way;
+        int code;
+        const char *why;
+    } kinds[] = {{FAILS, EIO, "Input/output error"},
+                 {FAILS, ENOSPC, "No space left"},
+                 {ENDS, 0, "too early"}};
+    ebb_model *m = model_of(AWAY("disk"));
+    ebb_program *p = NULL;
+    good(compile(&p, m, NULL));
+    for (size_t k = 0; k < sizeof kinds / sizeof kinds[0]; k++)
+        for (int reads = 0; reads < 2; reads++)
+            for (int call = 0; call < 4; call++) { // two tensors, two pieces each
+                disk.way = kinds[k].way;
+                disk.code = kinds[k].code;
+                *(reads ? &disk.read_at : &disk.write_at) = call;
+                ebb_status status = ebb_program_step(p, &batch);
+                fails(status, EBB_IO, kinds[k].why);
+                char node[32];
+                (void)snprintf(node, sizeof node, "%s %c", reads ? "fetch" : "store",
+                               call < 2 ? 'a' : 'b');
+                fails(status, EBB_IO, node);
+                good(ebb_program_step(p, &batch));
+                check_results(p);
+            }
+    ebb_program_free(p);
+    ebb_model_free(m);
+}
+
+static void short_and_interrupted_calls_go_on(void **state)
+{
+    (void)state;
+    ebb_model *m = model_of(AWAY("disk"));
+    ebb_program *p = NULL;
+    good(compile(&p, m, NULL));
+    for (int way = STOPS_SHORT; way <= IS_INTERRUPTED; way++)
+        for (int call = 0; call < 4; call++) {
+            disk.way = (enum way)way;
+            disk.read_at = disk.write_at = call;
+            good(ebb_program_step(p, &batch));
+            check_results(p);
+        }
+    ebb_program_free(p);
+    ebb_model_free(m);
+}
+
+static void bytes_that_changed_are_seen(void **state)
+{
+    (void)state;
+    ebb_model *m = model_of(AWAY("disk"));
+    ebb_program *p = NULL;
+    good(compile(&p, m, NULL));
+    for (int call = 0; call < 4; call++) {
+        disk.way = LIES;
+        disk.read_at = call;
+        fails(ebb_program_step(p, &batch), EBB_IO, "are not those written");
+    }
+    ebb_program_free(p);
+    ebb_model_free(m);
+}
+
+static void a_full_disk_is_said_before_the_first_step(void **state)
+{
+    (void)state;
+    ebb_model *m = model_of(AWAY("disk"));
+    ebb_program *p = NULL;
+    disk.no_room = 1;
+    fails(compile(&p, m, "/tmp"), EBB_IO,
+          "/tmp: the step keeps 1200128 bytes on disk: No space left");
+    disk.no_room = 0;
+    fails(compile(&p, m, "/a folder that is not there"), EBB_IO, "No such file");
+    ebb_model_free(m);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup(bytes_come_back_and_the_file_is_as_long_as_planned, set_up),
+        cmocka_unit_test_setup(memory_of_the_host_is_a_place_too, set_up),
+        cmocka_unit_test_setup(the_ruler_weighs_each_place_apart, set_up),
+        cmocka_unit_test_setup(a_move_is_alive_until_it_is_waited_for, set_up),
+        cmocka_unit_test_setup(every_failure_is_said_and_forgotten, set_up),
+        cmocka_unit_test_setup(short_and_interrupted_calls_go_on, set_up),
+        cmocka_unit_test_setup(bytes_that_changed_are_seen, set_up),
+        cmocka_unit_test_setup(a_full_disk_is_said_before_the_first_step, set_up),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
