@@ -1,49 +1,15 @@
 /* test_feed.c: arrays as a model wants them: numbers of another type, channels elsewhere, one-hot, scaled;
  * and what would lose something is refused by row and file.
  */
-#include "data_files.h"
-
 #include <math.h>
 
-#include "onnx/file/file.h"
-#include "onnx/graph/infer.h"
-#include "tests/status.h"
+#include "tests/exec/taken.h"
 
-/* A model of these inputs, which it gives back. */
-static ebb_model *model_of(const char *inputs, const char *body)
-{
-    char text[1024];
-    ebb_model *m;
-    (void)snprintf(text, sizeof text,
-                   "<ir_version: 10, opset_import: [\"\" : 20]> g (%s) => (y) { %s }", inputs,
-                   body);
-    good(ebb_text_parse_model(&m, text));
-    good(ebb_infer_graph(m->graph));
-    return m;
-}
-
-/* Opens, binds, and gives rows 0 .. count - 1; the status of the first call that fails. */
-static ebb_data *data;
-static ebb_batch batch;
-
+/* Rows 0 .. count - 1. */
 static ebb_status take(const char *path, const char *inputs, const char *body,
                        const ebb_data_options *options, size_t count)
 {
-    static const int64_t index[] = {0, 1, 2, 3, 4, 5, 6, 7};
-    const char *const paths[] = {path, NULL};
-    int64_t rows;
-    ebb_data_close(data);
-    data = NULL;
-    ebb_model *model = model_of(inputs, body);
-    ebb_status status = ebb_data_open_files(&data, paths, options);
-    if (status == NULL)
-        status = ebb_data_shape(data, model, NULL, (int64_t)count, &rows);
-    if (status == NULL)
-        status = ebb_data_bind(data, model, NULL);
-    if (status == NULL)
-        status = ebb_data_rows(data, index, count, NULL, &batch);
-    ebb_close(model);
-    return status;
+    return take_rows(path, inputs, body, options, 0, in_order, count);
 }
 
 static const ebb_named *only(void)
@@ -52,7 +18,7 @@ static const ebb_named *only(void)
     return &batch.tensors[0];
 }
 
-#define IDENTITY "y = Identity (x)"
+#define IDENTITY IDENTITY_OF("x")
 
 static const int64_t whole[4] = {3, 0, 1, 2};
 static const uint8_t bytes[4] = {3, 0, 1, 2};

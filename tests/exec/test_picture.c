@@ -1,5 +1,5 @@
 /* test_picture.c: folders of pictures as data; what is drawn for training; files that are not whole. */
-#include "data_files.h"
+#include "tests/exec/taken.h"
 
 #include <sys/stat.h>
 
@@ -7,9 +7,6 @@
 #include <png.h>
 
 #include "exec/data/picture/picture.h"
-#include "onnx/file/file.h"
-#include "onnx/graph/infer.h"
-#include "tests/status.h"
 
 /* ---- pictures ---- */
 
@@ -23,7 +20,7 @@ static void fill_pixels(void)
         pixels[i] = (unsigned char)((i * 37 + (i * i) % 251) % 256);
 }
 
-static void write_png(const char *path, const void *data, int height, int width, unsigned format)
+static void write_png(const char *path, const void *bytes, int height, int width, unsigned format)
 {
     png_image image;
     memset(&image, 0, sizeof image);
@@ -31,7 +28,7 @@ static void write_png(const char *path, const void *data, int height, int width,
     image.width = (png_uint_32)width;
     image.height = (png_uint_32)height;
     image.format = format;
-    assert_int_equal(png_image_write_to_file(&image, path, 0, data, 0, NULL), 1);
+    assert_int_equal(png_image_write_to_file(&image, path, 0, bytes, 0, NULL), 1);
 }
 
 static void write_jpeg(const char *path, int height, int width)
@@ -80,51 +77,13 @@ static const char *album(void)
     return path_of("album");
 }
 
-static ebb_data *data;
-static ebb_batch batch;
-
-static void closed(void)
-{
-    ebb_data_close(data);
-    data = NULL;
-}
-
-/* Rows of the album for an input; options may be NULL. */
-static ebb_status take(const char *path, const char *inputs, const char *body,
-                       const ebb_data_options *options, uint64_t epoch, const int64_t *index,
-                       size_t count)
-{
-    char text[512];
-    int64_t rows;
-    ebb_model *model;
-    const char *const paths[] = {path, NULL};
-    (void)snprintf(text, sizeof text,
-                   "<ir_version: 10, opset_import: [\"\" : 20]> g (%s) => (y) { %s }", inputs,
-                   body);
-    closed();
-    good(ebb_text_parse_model(&model, text));
-    good(ebb_infer_graph(model->graph));
-    ebb_status status = ebb_data_open_files(&data, paths, options);
-    if (status == NULL)
-        status = ebb_data_shape(data, model, NULL, (int64_t)count, &rows);
-    if (status == NULL)
-        status = ebb_data_bind(data, model, NULL);
-    if (status == NULL)
-        ebb_data_epoch(data, 7, epoch);
-    if (status == NULL)
-        status = ebb_data_rows(data, index, count, NULL, &batch);
-    ebb_close(model);
-    return status;
-}
-
-static const int64_t order[] = {0, 1, 2, 3, 4, 5, 6, 7};
 #define PICTURES "uint8[b,3,6,8] image"
-#define IDENTITY "y = Identity (image)"
+#define IDENTITY IDENTITY_OF("image")
 
 static void a_folder_of_pictures_is_images_and_labels(void **state)
 {
     (void)state;
-    good(take(album(), PICTURES ", int64[b] label", IDENTITY, NULL, 0, order, 3));
+    good(take_rows(album(), PICTURES ", int64[b] label", IDENTITY, NULL, 0, in_order, 3));
     assert_string_equal(ebb_data_metadata(data), "{\"classes\":[\"ant\",\"cat\"]}");
     assert_int_equal(ebb_data_find(data, "image")->dims[0], 3);
     const unsigned char *x = batch.tensors[0].data;
@@ -142,11 +101,11 @@ static void a_folder_of_pictures_is_images_and_labels(void **state)
         }
     // the last axis, one channel as Pillow makes it, and scaled
     static const unsigned char grey[8] = {31, 156, 43, 175, 127, 71, 108, 86};
-    good(take(album(), "uint8[b,6,8,1] image", IDENTITY, NULL, 0, order + 1, 1));
+    good(take_rows(album(), "uint8[b,6,8,1] image", IDENTITY, NULL, 0, in_order + 1, 1));
     assert_memory_equal(batch.tensors[0].data, grey, sizeof grey);
     const char *const scale[] = {"1/255", NULL};
-    good(take(album(), "float[b,3,6,8] image", IDENTITY, &(ebb_data_options){.scale = scale}, 0,
-              order + 1, 1));
+    good(take_rows(album(), "float[b,3,6,8] image", IDENTITY, &(ebb_data_options){.scale = scale},
+                   0, in_order + 1, 1));
     assert_true(((const float *)batch.tensors[0].data)[0] == (float)pixels[0] / 255.0f);
 }
 
@@ -209,19 +168,21 @@ static void pictures_are_resized_as_pillow_does(void **state)
 static void sizes_come_from_the_model_or_are_said(void **state)
 {
     (void)state;
-    good(take(album(), "float[b,3,4,4] image", IDENTITY, NULL, 0, order, 3)); // 4 x 5, the middle
-    refused(take(album(), "float[b,3,h,w] image", IDENTITY, NULL, 0, order, 3), EBB_USAGE,
+    good(take_rows(album(), "float[b,3,4,4] image", IDENTITY, NULL, 0, in_order,
+                   3)); // 4 x 5, the middle
+    refused(take_rows(album(), "float[b,3,h,w] image", IDENTITY, NULL, 0, in_order, 3), EBB_USAGE,
             "--image-size");
-    good(take(album(), "float[b,3,h,w] image", IDENTITY,
-              &(ebb_data_options){.image_size = "3x5", .resize = "8"}, 0, order, 3));
+    good(take_rows(album(), "float[b,3,h,w] image", IDENTITY,
+                   &(ebb_data_options){.image_size = "3x5", .resize = "8"}, 0, in_order, 3));
     assert_int_equal(batch.tensors[0].dims[2], 3);
     assert_int_equal(batch.tensors[0].dims[3], 5);
-    refused(take(album(), "float[b,3,6,8] image", IDENTITY, &(ebb_data_options){.resize = "3"}, 0,
-                 order, 3),
+    refused(take_rows(album(), "float[b,3,6,8] image", IDENTITY, &(ebb_data_options){.resize = "3"},
+                      0, in_order, 3),
             EBB_USAGE, "smaller than");
-    refused(take(album(), "float[b,5,6,8] image", IDENTITY, NULL, 0, order, 3), EBB_USAGE,
+    refused(take_rows(album(), "float[b,5,6,8] image", IDENTITY, NULL, 0, in_order, 3), EBB_USAGE,
             "1 or 3 channels");
-    refused(take(album(), PICTURES, IDENTITY, &(ebb_data_options){.image_size = "3"}, 0, order, 3),
+    refused(take_rows(album(), PICTURES, IDENTITY, &(ebb_data_options){.image_size = "3"}, 0,
+                      in_order, 3),
             EBB_USAGE, "224x224");
     ebb_data *d;
     const char *const two[] = {album(), album(), NULL};
@@ -255,7 +216,7 @@ static void draws_depend_on_seed_epoch_and_row_alone(void **state)
     const char *const augment[] = {"flip", "flip-vertical", NULL};
     const ebb_data_options options = {.augment = augment};
     float first[8 * SIDE * SIDE];
-    good(take(images(), IMAGES, IDENTITY, &options, 3, order, 8));
+    good(take_rows(images(), IMAGES, IDENTITY, &options, 3, in_order, 8));
     memcpy(first, batch.tensors[0].data, sizeof first);
     int flipped = 0;
     for (int n = 0; n < 8; n++) {
@@ -274,16 +235,16 @@ static void draws_depend_on_seed_epoch_and_row_alone(void **state)
             assert_int_equal(mask[p], (int)x[p]);
     }
     assert_true(flipped > 0 && flipped < 8);
-    // in another order, alone, ahead and again: the same
+    // in another in_order, alone, ahead and again: the same
     for (int64_t n = 7; n >= 0; n--) {
         good(ebb_data_rows(data, &n, 1, NULL, &batch));
         assert_memory_equal(batch.tensors[0].data, first + n * SIDE * SIDE, sizeof first / 8);
     }
-    good(ebb_data_ahead(data, order, 8, NULL));
-    good(ebb_data_rows(data, order, 8, NULL, &batch));
+    good(ebb_data_ahead(data, in_order, 8, NULL));
+    good(ebb_data_rows(data, in_order, 8, NULL, &batch));
     assert_memory_equal(batch.tensors[0].data, first, sizeof first);
     ebb_data_epoch(data, 7, 4);
-    good(ebb_data_rows(data, order, 8, NULL, &batch));
+    good(ebb_data_rows(data, in_order, 8, NULL, &batch));
     assert_memory_not_equal(batch.tensors[0].data, first, sizeof first);
 }
 
@@ -291,8 +252,8 @@ static void a_crop_moves_by_at_most_its_padding(void **state)
 {
     (void)state;
     const char *const augment[] = {"crop:padding=2", NULL};
-    good(take(images(), "float[b,5,5] image", IDENTITY, &(ebb_data_options){.augment = augment}, 0,
-              order, 8));
+    good(take_rows(images(), "float[b,5,5] image", IDENTITY,
+                   &(ebb_data_options){.augment = augment}, 0, in_order, 8));
     bool moved = false;
     for (int n = 0; n < 8; n++) {
         const float *x = (const float *)batch.tensors[0].data + n * SIDE * SIDE;
@@ -310,11 +271,12 @@ static void a_crop_moves_by_at_most_its_padding(void **state)
     }
     assert_true(moved);
     const char *const part[] = {"resized-crop:least=0.2", NULL};
-    good(take(album(), PICTURES, IDENTITY, &(ebb_data_options){.augment = part}, 0, order, 3));
+    good(take_rows(album(), PICTURES, IDENTITY, &(ebb_data_options){.augment = part}, 0, in_order,
+                   3));
     unsigned char before[3 * HEIGHT * WIDTH];
     memcpy(before, (const unsigned char *)batch.tensors[0].data + sizeof before, sizeof before);
     ebb_data_epoch(data, 7, 1);
-    good(ebb_data_rows(data, order, 3, NULL, &batch));
+    good(ebb_data_rows(data, in_order, 3, NULL, &batch));
     assert_memory_not_equal(before, (const unsigned char *)batch.tensors[0].data + sizeof before,
                             sizeof before);
 }
@@ -332,8 +294,8 @@ static void what_cannot_be_drawn_is_said(void **state)
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         const char *const augment[] = {cases[i].word, NULL};
-        refused(take(images(), cases[i].inputs, i == 6 ? "y = Identity (mask)" : IDENTITY,
-                     &(ebb_data_options){.augment = augment}, 0, order, 8),
+        refused(take_rows(images(), cases[i].inputs, i == 6 ? "y = Identity (mask)" : IDENTITY,
+                          &(ebb_data_options){.augment = augment}, 0, in_order, 8),
                 EBB_USAGE, cases[i].words);
     }
 }
@@ -388,7 +350,7 @@ static void a_bad_picture_is_named_with_its_row(void **state)
     assert_non_null(f);
     assert_int_equal(fwrite("GIF89a------", 1, 12, f), 12);
     assert_int_equal(fclose(f), 0);
-    ebb_status status = take(path_of("bad"), PICTURES, IDENTITY, NULL, 0, order, 2);
+    ebb_status status = take_rows(path_of("bad"), PICTURES, IDENTITY, NULL, 0, in_order, 2);
     refused(status, EBB_REJECTED, "neither JPEG nor PNG");
     assert_non_null(strstr(ebb_status_text(status), "bad/cat/2.png"));
     // a claim of 2^32 - 1 pixels
@@ -400,7 +362,7 @@ static void a_bad_picture_is_named_with_its_row(void **state)
     refused(ebb_picture_size(&p, 70000, 1), EBB_REJECTED, "70000 x 1");
     refused(ebb_picture_size(&p, 60000, 60000), EBB_REJECTED, "60000 x 60000");
     assert_int_equal(mkdir(path_of("bad/empty"), 0700), 0);
-    refused(take(path_of("bad"), PICTURES, IDENTITY, NULL, 0, order, 2), EBB_REJECTED,
+    refused(take_rows(path_of("bad"), PICTURES, IDENTITY, NULL, 0, in_order, 2), EBB_REJECTED,
             "without a picture");
 }
 
