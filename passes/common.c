@@ -2,6 +2,7 @@
 #include "passes/common.h"
 
 #include "exec/weigh/memory.h"
+#include "onnx/ops/common.h"
 #include "passes/noted.h"
 
 #include <ctype.h>
@@ -184,18 +185,7 @@ bool ebb_stops_gradient(const ebb_graph *g, ebb_node n)
 
 bool ebb_scalar_of(const ebb_graph *g, ebb_value v, double *x)
 {
-    const ebb_tensor *t = ebb_value_constant(g, v);
-    int64_t count;
-    if (t == NULL || ebb_is_parameter(g, v) || !ebb_type_elements(&t->type, &count) || count != 1)
-        return false;
-    ebb_dtype dtype = (ebb_dtype)t->type.dtype;
-    if (ebb_dtype_is_float(dtype))
-        *x = ebb_tensor_double(t, 0);
-    else if (ebb_dtype_is_integer(dtype) || dtype == EBB_BOOL)
-        *x = (double)ebb_tensor_int(t, 0);
-    else
-        return false;
-    return true;
+    return !ebb_is_parameter(g, v) && ebb_constant_scalar(g, v, x);
 }
 
 bool ebb_ints_of(const ebb_graph *g, ebb_value v, ebb_arena *scratch, const int64_t **list,

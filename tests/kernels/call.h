@@ -258,38 +258,45 @@ static inline void check_run(ebb_status status, const char *kernel)
         more_wait();
 }
 
-/* All phases. Workspace holds garbage, and its guards are checked like the operands'. */
-static inline void run_with(testing *t, const char *name)
+/* All phases by the call's kernel. Outputs begin as NaN and workspace holds garbage; its guards are
+ * checked like the operands'. */
+static inline void compute_picked(testing *t, const char *what)
 {
-    const ebb_kernel *k = kernel_named(name);
-    const char *why = declined_by(t, name);
-    if (why != NULL)
-        fail_msg("%s declines: %s", name, why);
     ebb_call *c = &t->call;
-    c->kernel = k;
-    c->queue = more_queue;
+    const ebb_kernel *k = c->kernel;
     c->workspace_bytes = 0;
     if (k->workspace != NULL)
-        check_status(k->workspace(c, &c->workspace_bytes), name);
+        check_status(k->workspace(c, &c->workspace_bytes), what);
     c->workspace = guarded(c->workspace_bytes);
     memset(c->workspace, 0xFF, c->workspace_bytes); // NaN as float32 and float64
     for (uint32_t o = 0; o < c->output_count; o++)
         if (t->out[o].data != NULL)
             memset(t->out[o].data, 0xFF, t->out[o].bytes);
     if (k->prepare != NULL)
-        check_status(k->prepare(c), name);
-    check_run(k->run(c), name);
-    if (k->release != NULL)
+        check_status(k->prepare(c), what);
+    check_run(k->run(c), what);
+    if (k->release != NULL && c->state != NULL)
         k->release(c);
-    check_guards(c->workspace, c->workspace_bytes, "workspace");
+    check_guards(c->workspace, c->workspace_bytes, what);
     for (uint32_t i = 0; i < c->input_count; i++)
         if (t->in[i].data != NULL)
-            check_guards(t->in[i].data, t->in[i].bytes, "an input");
+            check_guards(t->in[i].data, t->in[i].bytes, what);
     for (uint32_t o = 0; o < c->output_count; o++)
         if (t->out[o].data != NULL)
-            check_guards(t->out[o].data, t->out[o].bytes, "an output");
+            check_guards(t->out[o].data, t->out[o].bytes, what);
     unguard(c->workspace);
     c->workspace = NULL;
+    c->state = NULL;
+}
+
+static inline void run_with(testing *t, const char *name)
+{
+    const char *why = declined_by(t, name);
+    if (why != NULL)
+        fail_msg("%s declines: %s", name, why);
+    t->call.kernel = kernel_named(name);
+    t->call.queue = more_queue;
+    compute_picked(t, name);
 }
 
 /* Each |a - b| <= tolerance * (1 + largest |b|). */

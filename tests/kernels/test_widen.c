@@ -267,26 +267,8 @@ static void pick(testing *t, const char *backend, const char *what)
 
 static void compute(testing *t, const char *backend, const char *what)
 {
-    ebb_call *c = &t->call;
     pick(t, backend, what);
-    c->workspace_bytes = 0;
-    if (c->kernel->workspace != NULL)
-        check_status(c->kernel->workspace(c, &c->workspace_bytes), what);
-    c->workspace = guarded(c->workspace_bytes);
-    memset(c->workspace, 0xFF, c->workspace_bytes);
-    for (uint32_t k = 0; k < c->output_count; k++)
-        memset(t->out[k].data, 0xFF, t->out[k].bytes);
-    if (c->kernel->prepare != NULL)
-        check_status(c->kernel->prepare(c), what);
-    check_status(c->kernel->run(c), what);
-    if (c->kernel->release != NULL && c->state != NULL)
-        c->kernel->release(c);
-    check_guards(c->workspace, c->workspace_bytes, what);
-    for (uint32_t k = 0; k < c->output_count; k++)
-        check_guards(t->out[k].data, t->out[k].bytes, what);
-    unguard(c->workspace);
-    c->workspace = NULL;
-    c->state = NULL;
+    compute_picked(t, what);
 }
 
 static void compare(const sample *s, const format *f, const char *backend)
