@@ -92,6 +92,12 @@ const char *ebb_scan_slices(ebb_slices *slices, const ebb_graph *g, ebb_node n, 
     return NULL;
 }
 
+bool ebb_scan_is_kept(const ebb_graph *g, ebb_node n)
+{
+    const ebb_node_info *info = ebb_node_of(g, n);
+    return info->op == EBB_OP_SCAN && ebb_props_get(g, &info->props, EBB_KEPT_LOOP) != NULL;
+}
+
 /* ---- types ---- */
 
 static ebb_status set_type(ebb_graph *body, ebb_value v, const ebb_type *type)

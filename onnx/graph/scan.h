@@ -44,6 +44,10 @@ ebb_status ebb_scan_infer(const ebb_graph *g, ebb_node n, ebb_type *out);
 /* Operations of all steps. */
 double ebb_scan_flops(const ebb_graph *g, ebb_node n);
 
+/* The mark of a loop that is kept, and in the form of passes/flatten/keep.h: metadata "ebb.loop". */
+#define EBB_KEPT_LOOP "ebb.loop"
+bool ebb_scan_is_kept(const ebb_graph *g, ebb_node n);
+
 /* What a body's stand-in stands for: *g becomes the graph where that is. Others are themselves. */
 ebb_value ebb_value_meant(const ebb_graph **g, ebb_value v);
 

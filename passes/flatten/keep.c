@@ -24,9 +24,7 @@ static bool number(const ebb_graph *g, ebb_value v, int64_t *x)
     return true;
 }
 
-/* The mark of a loop that was kept, so that it stays one unless somebody asks for copies. */
-static const char mark[] = "ebb.loop";
-
+/* What was kept stays so unless somebody asks for copies. */
 bool ebb_keep_wants(const ebb_unroll *u, ebb_node n)
 {
     ebb_scan s;
@@ -35,8 +33,7 @@ bool ebb_keep_wants(const ebb_unroll *u, ebb_node n)
         return number(u->g, ebb_in(u->g, n, 0), &trips) && trips > u->most;
     if (ebb_node_of(u->g, n)->op != EBB_OP_SCAN || ebb_scan_read(&s, u->g, n) != NULL)
         return false;
-    bool kept = ebb_props_get(u->g, &ebb_node_of(u->g, n)->props, mark) != NULL;
-    return s.trips > u->most || (kept && !ebb_option_given(u->e, "most"));
+    return s.trips > u->most || (ebb_scan_is_kept(u->g, n) && !ebb_option_given(u->e, "most"));
 }
 
 static bool has_all_sizes(const ebb_graph *body)
@@ -434,7 +431,7 @@ static ebb_status bring_into_form(ebb_unroll *u, ebb_node n, const char **why, b
     (void)ebb_graph_sweep(s.body);
     ebb_captures_mark(u->g);
     *changed = own.applied > 0;
-    EBB_TRY(ebb_props_set(u->g, &ebb_node_of(u->g, n)->props, mark, "kept"));
+    EBB_TRY(ebb_props_set(u->g, &ebb_node_of(u->g, n)->props, EBB_KEPT_LOOP, "kept"));
     return ebb_infer_node(u->g, n);
 }
 

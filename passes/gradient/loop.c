@@ -79,10 +79,13 @@ static ebb_status reverse_step(ebb_loop_back *l)
     ebb_reverse *v = &l->v;
     for (uint32_t k = 0; k < l->s.states + l->s.outputs; k++) {
         ebb_value y = l->joint->outputs[k];
-        if (!v->ys[y.i] || !v->wants[y.i])
+        const bool arrives = v->ys[y.i] && v->wants[y.i];
+        // what a state gets in a step goes to the step before, whether that one's is made of it or not
+        if (!arrives && !(k < l->s.states && v->counts[l->inputs[k].i]))
             continue;
         EBB_TRY(add_input(l, &l->given[k], y));
-        v->grad[y.i] = l->given[k];
+        if (arrives)
+            v->grad[y.i] = l->given[k];
     }
     v->b = ebb_edit_build(&l->inner, EBB_NO_NODE, EBB_BACKWARD);
     v->b.phase = EBB_BACKWARD;

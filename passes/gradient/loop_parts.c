@@ -199,7 +199,13 @@ static ebb_status add_scanned(ebb_loop_back *l, const ebb_value *stacked)
         else
             EBB_TRY(scan_like(l, v, stacked[i], s->from == EBB_LOOP_KEPT, s->k));
     }
-    return NULL;
+    if (l->o.count > l->o.states)
+        return NULL;
+    ebb_value
+        count; // nothing differs from step to step, but how many there are is still to be told
+    EBB_TRY(ebb_value_add(l->joint, &count, NULL,
+                          ebb_value_of(l->joint, l->inputs[l->s.states])->type));
+    return scan_like(l, count, ebb_in(l->r->g, l->n, l->s.states), false, 0);
 }
 
 ebb_status ebb_loop_part(ebb_loop_back *l, ebb_value *made)

@@ -1,6 +1,8 @@
 /* habit.c: see habit.h. */
 #include "passes/primal/habit.h"
 
+#include "onnx/graph/scan.h"
+
 #include "passes/flatten/dialect/dialect.h"
 
 /* ---- every node ---- */
@@ -117,7 +119,8 @@ static bool branch(const ebb_graph *g, ebb_node n)
 
 static bool loop(const ebb_graph *g, ebb_node n)
 {
-    return ebb_node_of(g, n)->op == EBB_OP_LOOP || ebb_node_of(g, n)->op == EBB_OP_SCAN;
+    const ebb_op op = ebb_node_of(g, n)->op;
+    return op == EBB_OP_LOOP || (op == EBB_OP_SCAN && !ebb_scan_is_kept(g, n));
 }
 
 static bool sequence(const ebb_graph *g, ebb_node n)

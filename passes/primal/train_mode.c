@@ -15,9 +15,12 @@
  * same numbers come back in every run, device and recompute. Two batch norms that an optimiser made
  * share their statistics get their own again. What an exporter lost for good is noted (lost.h).
  */
+#include "onnx/graph/infer.h"
+#include "onnx/graph/scan.h"
 #include "passes/common.h"
 #include "passes/mended/copied.h"
 #include "passes/primal/drop_path.h"
+#include "passes/primal/loop_key.h"
 #include "passes/mended/dropped.h"
 #include "passes/primal/lost.h"
 #include "passes/mended/looked_up.h"
@@ -205,6 +208,13 @@ static ebb_status freeze_batch_norm(ebb_edit *e, ebb_node n)
 
 /* ---- dropout ---- */
 
+typedef struct mode {
+    bool on, keep; /* dropout */
+    const ebb_weight *weights;
+    ebb_graph *around; /* of the body of a loop: where it stands, and the loop; NULL: none */
+    ebb_node loop;
+} mode;
+
 static ebb_status remove_dropout(ebb_edit *e, ebb_node n)
 {
     ebb_value y = ebb_out(e->g, n, 0), x = ebb_in(e->g, n, 0);
@@ -227,7 +237,7 @@ static ebb_status ratio_of(const ebb_edit *e, ebb_node n, double *ratio)
 }
 
 /* What drops is one node again, or nothing; a path's mask is one number for each sample. */
-static ebb_status set_drop_path(ebb_edit *e, ebb_node n, const ebb_drop_path *d, bool on)
+static ebb_status set_drop_path(const mode *m, ebb_edit *e, ebb_node n, const ebb_drop_path *d)
 {
     ebb_graph *g = e->g;
     ebb_value x = d->x, key, y = ebb_out(g, n, 0);
@@ -235,10 +245,10 @@ static ebb_status set_drop_path(ebb_edit *e, ebb_node n, const ebb_drop_path *d,
     ebb_found(e);
     if (d->elements && ebb_option_given(e, "ratio"))
         EBB_TRY(ratio_of(e, n, &ratio));
-    if (!on || ratio <= 0) {
+    if (!m->on || ratio <= 0) {
         EBB_TRY(ebb_note(e, "the dropout that ends in %s is removed", ebb_node_label(g, n)));
     } else {
-        EBB_TRY(ebb_random_key(e, &key));
+        EBB_TRY(ebb_loop_key(e, m->around, m->loop, &key));
         ebb_build b = ebb_edit_build(e, n, EBB_FORWARD);
         b.name = name_of(g, n);
         ebb_value dropped = x;
@@ -260,7 +270,7 @@ static ebb_status set_drop_path(ebb_edit *e, ebb_node n, const ebb_drop_path *d,
     return NULL;
 }
 
-static ebb_status set_dropout(ebb_edit *e, ebb_node n, bool on)
+static ebb_status set_dropout(const mode *m, ebb_edit *e, ebb_node n)
 {
     ebb_graph *g = e->g;
     double ratio = 0.5, flag = 0;
@@ -272,9 +282,9 @@ static ebb_status set_dropout(ebb_edit *e, ebb_node n, bool on)
     bool flagged = ebb_in(g, n, 2).i != 0 && ebb_scalar_of(g, ebb_in(g, n, 2), &flag) && flag != 0;
     ebb_found(e);
     EBB_TRY(ratio_of(e, n, &ratio));
-    if (!on || ratio == 0)
+    if (!m->on || ratio == 0)
         return remove_dropout(e, n);
-    EBB_TRY(ebb_random_key(e, &key));
+    EBB_TRY(ebb_loop_key(e, m->around, m->loop, &key));
     ebb_build b = ebb_edit_build(e, n, EBB_FORWARD);
     b.name = name_of(g, n);
     ebb_with_float(&b, "ratio", ratio);
@@ -384,14 +394,57 @@ static ebb_status set_batch_norm(ebb_edit *e, ebb_node n, const ebb_weight *weig
     return train ? train_batch_norm(e, n) : freeze_batch_norm(e, n);
 }
 
+static ebb_status freeze_in_loop(ebb_edit *e, ebb_node n)
+{
+    EBB_TRY(ebb_note(e, "%s stands in a loop, and uses its running statistics",
+                     ebb_node_label(e->g, n)));
+    return freeze_batch_norm(e, n);
+}
+
+static ebb_status set_all(const mode *m, ebb_edit *e);
+
+/* The steps of a loop share the nodes of its body: each draws with a key of its own, and none of them can
+ * replace running statistics that the next one reads. */
+static ebb_status set_body(const mode *m, ebb_edit *e, ebb_node n)
+{
+    ebb_scan s;
+    if (!ebb_scan_is_kept(e->g, n) || ebb_scan_read(&s, e->g, n) != NULL)
+        return NULL;
+    mode inside = *m;
+    ebb_edit inner = *e;
+    inside.around = e->g;
+    inside.loop = n;
+    inner.g = s.body;
+    EBB_TRY(set_all(&inside, &inner));
+    return ebb_infer_node(e->g, n);
+}
+
+static ebb_status set_all(const mode *m, ebb_edit *e)
+{
+    ebb_drop_path path;
+    EBB_EACH_NODE(e->g, n) {
+        ebb_op op = ebb_node_of(e->g, n)->op;
+        if (op == EBB_OP_BATCH_NORMALIZATION && m->around != NULL)
+            EBB_TRY(freeze_in_loop(e, n));
+        else if (op == EBB_OP_BATCH_NORMALIZATION)
+            EBB_TRY(set_batch_norm(e, n, m->weights));
+        if (op == EBB_OP_DROPOUT && !m->keep)
+            EBB_TRY(set_dropout(m, e, n));
+        if (!m->keep && ebb_drop_path_at(e->g, n, &path))
+            EBB_TRY(set_drop_path(m, e, n, &path));
+        EBB_TRY(set_body(m, e, n));
+    }
+    return NULL;
+}
+
 static ebb_status run(ebb_edit *e)
 {
     const char *dropout = ebb_option_string(e, "dropout");
     ebb_trainable_source source;
     ebb_weight *weights;
-    bool on = strcmp(dropout, "on") == 0, keep = strcmp(dropout, "keep") == 0;
+    mode m = {.on = strcmp(dropout, "on") == 0, .keep = strcmp(dropout, "keep") == 0};
     bool all = strcmp(ebb_option_string(e, "batch-norm"), "train") == 0;
-    EBB_TRY(take_back(e, !all, !keep && (!on || ebb_option_given(e, "ratio"))));
+    EBB_TRY(take_back(e, !all, !m.keep && (!m.on || ebb_option_given(e, "ratio"))));
     EBB_TRY(part_merged(e));
     if (ebb_option_int(e, "split-shared") != 0)
         EBB_TRY(split_shared(e));
@@ -400,16 +453,8 @@ static ebb_status run(ebb_edit *e)
         return ebb_error_memory();
     if (strcmp(ebb_option_string(e, "batch-norm"), "trained") == 0)
         EBB_TRY(ebb_weights_judge(weights, &source, e->g, e->scratch));
-    ebb_drop_path path;
-    EBB_EACH_NODE(e->g, n) {
-        ebb_op op = ebb_node_of(e->g, n)->op;
-        if (op == EBB_OP_BATCH_NORMALIZATION)
-            EBB_TRY(set_batch_norm(e, n, weights));
-        if (op == EBB_OP_DROPOUT && !keep)
-            EBB_TRY(set_dropout(e, n, on));
-        if (!keep && ebb_drop_path_at(e->g, n, &path))
-            EBB_TRY(set_drop_path(e, n, &path, on));
-    }
+    m.weights = weights;
+    EBB_TRY(set_all(&m, e));
     return note_what_is_lost(e);
 }
 

@@ -1,0 +1,79 @@
+/* loop_key: see loop_key.h.
+ *
+ *   before   y = Scan (h, x) <body = ... Dropout (t) ...>
+ *   after    y = Scan (h, x, keys) <body = ... k = Add (ebb.key, keys[t])  ai.ebb.Dropout (t, k) ...>
+ *
+ * keys[t] = {(t + 1) * odd, 0} is added to {seed, step}: no two steps have one seed, and none that of the
+ * nodes outside.
+ */
+#include "passes/primal/loop_key.h"
+
+#include "onnx/graph/scan.h"
+#include "passes/common.h"
+
+static const char name[] = "ebb.key.of_step";
+
+/* One more 0 for an input that is walked through along its first axis, from the first on. */
+static ebb_status lengthen(ebb_graph *g, ebb_node n, const char *list_name, uint32_t count,
+                           ebb_arena *scratch)
+{
+    ebb_attrs attrs = ebb_node_attrs(g, n);
+    uint32_t old;
+    const int64_t *from = ebb_attr_ints(&attrs, list_name, &old);
+    int64_t *list = EBB_NEW(scratch, int64_t, count + (size_t)1);
+    if (list == NULL)
+        return ebb_error_memory();
+    if (from == NULL)
+        return NULL;
+    memcpy(list, from, (old < count ? old : count) * sizeof *list);
+    return ebb_node_set_ints(g, n, list_name, list, count + 1);
+}
+
+static ebb_status add_steps(ebb_edit *e, ebb_graph *around, ebb_node n, const ebb_scan *s,
+                            ebb_value *step)
+{
+    const int64_t dims[2] = {s->trips, 2};
+    const ebb_type whole = ebb_type_tensor(EBB_I64, 2, dims),
+                   slice = ebb_type_tensor(EBB_I64, 1, dims + 1);
+    int64_t *list = EBB_SCRATCH(e, int64_t, (size_t)s->trips * 2);
+    ebb_value keys;
+    if (list == NULL)
+        return ebb_error_memory();
+    for (int64_t t = 0; t < s->trips; t++)
+        list[2 * t] = (int64_t)((uint64_t)(t + 1) * UINT64_C(0x9E3779B97F4A7C15));
+    EBB_TRY(
+        ebb_graph_add_initializer(around, &keys, "ebb.key.steps", &whole, list, EBB_ROLE_CONSTANT));
+    EBB_TRY(ebb_node_set_input(around, n, s->states + s->inputs, keys));
+    EBB_TRY(ebb_node_set_int(around, n, "num_scan_inputs", s->inputs + (int64_t)1));
+    EBB_TRY(lengthen(around, n, "scan_input_axes", s->inputs, e->scratch));
+    EBB_TRY(lengthen(around, n, "scan_input_directions", s->inputs, e->scratch));
+    EBB_TRY(ebb_value_add(s->body, step, "ebb.key.step", &slice));
+    return ebb_graph_add_input(s->body, *step);
+}
+
+ebb_status ebb_loop_key(ebb_edit *e, ebb_graph *around, ebb_node n, ebb_value *key)
+{
+    ebb_scan s;
+    ebb_value outside, step, key_in;
+    ebb_edit out = *e;
+    if (around == NULL)
+        return ebb_random_key(e, key);
+    *key = ebb_value_find(e->g, name);
+    if (key->i != 0)
+        return NULL;
+    const char *why = ebb_scan_read(&s, around, n);
+    if (why != NULL)
+        return ebb_error(EBB_UNSUPPORTED, "%s: %s", ebb_node_label(around, n), why);
+    out.g = around;
+    EBB_TRY(ebb_random_key(&out, &outside));
+    EBB_TRY(add_steps(e, around, n, &s, &step));
+    EBB_TRY(ebb_value_add(e->g, &key_in, ebb_value_name(around, outside),
+                          ebb_value_of(around, outside)->type));
+    ebb_value_of(e->g, key_in)->flags |= EBB_IS_OUTER;
+    ebb_value_of(around, outside)->flags |= EBB_IS_CAPTURED;
+    ebb_build b = ebb_edit_build(e, ebb_first(e->g), EBB_FORWARD);
+    b.name = name;
+    ebb_with_name(&b, name);
+    *key = ebb_emit(&b, EBB_OP_ADD, key_in, step);
+    return b.status;
+}

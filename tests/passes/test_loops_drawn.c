@@ -1,0 +1,306 @@
+/* test_loops_drawn.c: loops that are drawn: any number of states, scanned inputs and outputs along any axis
+ * in either direction, values read from outside. Kept they are what their copies are, and their gradients
+ * are those of differences; and a Scan of an LSTM's or a GRU's cell has the gradients of the operator. */
+#include "tests/passes/loops.h"
+
+/* ---- drawing ---- */
+
+typedef struct drawing {
+    uint64_t state;
+    char text[8192];
+    size_t length;
+    int values; /* of the body so far */
+} drawing;
+
+static unsigned draw(drawing *d, unsigned below)
+{
+    d->state = d->state * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
+    return (unsigned)((d->state >> 33) % below);
+}
+
+static void put(drawing *d, const char *format, ...) EBB_PRINTF(2, 3);
+static void put(drawing *d, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    const int count = vsnprintf(d->text + d->length, sizeof d->text - d->length, format, args);
+    va_end(args);
+    assert_true(count >= 0 && d->length + (size_t)count < sizeof d->text);
+    d->length += (size_t)count;
+}
+
+/* Every value of a body is double[2,3], so that anything goes with anything. */
+enum { ROWS = 2, COLUMNS = 3, STEPS_MOST = 6 };
+
+static void put_whole(drawing *d, const char *name, unsigned axis, unsigned steps)
+{
+    put(d, "double[%u,%u,%u] %s", axis == 0 ? steps : ROWS,
+        axis == 0   ? (unsigned)ROWS
+        : axis == 1 ? steps
+                    : (unsigned)COLUMNS,
+        axis == 2 ? steps : COLUMNS, name);
+}
+
+static void put_list(drawing *d, const char *name, const unsigned *list, unsigned count)
+{
+    put(d, ", %s = [", name);
+    for (unsigned i = 0; i < count; i++)
+        put(d, "%s%u", i > 0 ? ", " : "", list[i]);
+    put(d, "]");
+}
+
+static const char *operand(drawing *d)
+{
+    static char names[4][16];
+    static unsigned next;
+    char *name = names[next++ % 4];
+    if (draw(d, 4) == 0)
+        (void)snprintf(name, 16, draw(d, 2) == 0 ? "u" : "w");
+    else
+        (void)snprintf(name, 16, "v%u", draw(d, (unsigned)d->values));
+    return name;
+}
+
+static void put_node(drawing *d)
+{
+    static const char *const unary[] = {"Tanh", "Sin", "Sigmoid", "Neg", "Cos", "Softsign"},
+                             *const binary[] = {"Add", "Sub", "Mul"};
+    switch (draw(d, 4)) {
+    case 0:
+        put(d, "      v%d = MatMul (%s, m)\n", d->values, operand(d));
+        break;
+    case 1:
+        put(d, "      v%d = %s (%s)\n", d->values, unary[draw(d, 6)], operand(d));
+        break;
+    case 2: // of rows, and back by broadcasting
+        put(d, "      s%d = ReduceMean <keepdims = 1> (%s, ax)\n", d->values, operand(d));
+        put(d, "      v%d = Mul (s%d, %s)\n", d->values, d->values, operand(d));
+        break;
+    default:
+        put(d, "      v%d = %s (%s, %s)\n", d->values, binary[draw(d, 3)], operand(d), operand(d));
+    }
+    d->values++;
+}
+
+static void put_weights(drawing *d)
+{
+    static const char *const names[] = {"w", "u", "m"};
+    put(d, "<int64[1] ax = {-1}");
+    for (unsigned i = 0; i < 3; i++) {
+        unsigned count = i == 2 ? COLUMNS * COLUMNS : ROWS * COLUMNS;
+        put(d, ", double[%u,3] %s = {", i == 2 ? COLUMNS : ROWS, names[i]);
+        for (unsigned k = 0; k < count; k++)
+            put(d, "%s%.4f", k > 0 ? ", " : "", (double)draw(d, 10000) / 5000.0 - 1);
+        put(d, "}");
+    }
+    put(d, ">\n");
+}
+
+/* y is the sum of a state's end and of what is put together, so that gradients come from both. */
+static void draw_loop(drawing *d, uint64_t seed)
+{
+    *d = (drawing){.state = seed * 77 + 5};
+    const unsigned states = 1 + draw(d, 3), inputs = 1 + draw(d, 3), outputs = 1 + draw(d, 2),
+                   steps = 2 + draw(d, STEPS_MOST - 1), nodes = 3 + draw(d, 6);
+    unsigned in_axes[3], in_back[3], out_axes[2], out_back[2];
+    for (unsigned i = 0; i < 3; i++) {
+        in_axes[i] = draw(d, 3);
+        in_back[i] = draw(d, 2);
+        out_axes[i % 2] = draw(d, 3);
+        out_back[i % 2] = draw(d, 2);
+    }
+    put(d, HEAD "g (double[2,3] h0");
+    for (unsigned i = 0; i < inputs; i++) {
+        char name[8];
+        (void)snprintf(name, sizeof name, "x%u", i);
+        put(d, ", ");
+        put_whole(d, name, in_axes[i], steps);
+    }
+    put(d, ") => (double[2,3] y)\n");
+    put_weights(d);
+    put(d, "{\n");
+    for (unsigned i = 0; i < states; i++)
+        put(d, "%se%u", i > 0 ? ", " : "   ", i);
+    for (unsigned k = 0; k < outputs; k++)
+        put(d, ", o%u", k);
+    put(d, " = Scan <num_scan_inputs = %u", inputs);
+    put_list(d, "scan_input_axes", in_axes, inputs);
+    put_list(d, "scan_input_directions", in_back, inputs);
+    put_list(d, "scan_output_axes", out_axes, outputs);
+    put_list(d, "scan_output_directions", out_back, outputs);
+    put(d, ", body = b (");
+    for (unsigned i = 0; i < states + inputs; i++)
+        put(d, "%sdouble[2,3] v%u", i > 0 ? ", " : "", i);
+    d->values = (int)(states + inputs);
+    put(d, ") => (");
+    const unsigned last = (unsigned)d->values + nodes;
+    bool taken[16] = {false};
+    for (unsigned i = 0; i < states + outputs; i++) { // any value, one that is given too
+        unsigned v = i == 0 || draw(d, 3) > 0 ? last - 1 - draw(d, nodes) : draw(d, last);
+        while (taken[v])
+            v = (v + 1) % last;
+        taken[v] = true;
+        put(d, "%sdouble[2,3] v%u", i > 0 ? ", " : "", v);
+    }
+    put(d, ") {\n");
+    while ((unsigned)d->values < last)
+        put_node(d);
+    put(d, "   }> (");
+    for (unsigned i = 0; i < states; i++)
+        put(d, "%s%s", i > 0 ? ", " : "", draw(d, 2) == 0 ? "h0" : "w");
+    for (unsigned i = 0; i < inputs; i++)
+        put(d, ", x%u", i);
+    put(d, ")\n   y0 = Identity (e0)\n");
+    for (unsigned k = 0; k < outputs; k++) {
+        put(d, "   ax%u = Constant <value = int64[1] {%u}> ()\n", k, out_axes[k]);
+        put(d, "   r%u = ReduceMean <keepdims = 0> (o%u, ax%u)\n", k, k, k);
+        put(d, "   y%u = Add (y%u, r%u)\n", k + 1, k, k);
+    }
+    put(d, "   y = Tanh (y%u)\n}\n", outputs);
+}
+
+static void drawn_loops_are_what_their_copies_are(void **state)
+{
+    (void)state;
+    drawing d;
+    for (uint64_t seed = 0; seed < 60; seed++) {
+        draw_loop(&d, seed);
+        if (getenv("EBB_SHOW") != NULL)
+            print_message("%s\n", d.text);
+        same_kept_and_unrolled(d.text, ",alias", 1, &plain, 1e-12);
+    }
+}
+
+static const char trained[] =
+    ",loss:mse,gradient:train=\"w u m\",partial=allow,optimizer:sgd,drop-saves,stream,alias";
+
+/* Whether the loop reads a weight at all; else there is nothing to differentiate. */
+static bool learns(const char *text)
+{
+    char passes[256];
+    ran r;
+    (void)snprintf(passes, sizeof passes, "opset,inline,fold,unroll%s", trained);
+    ebb_status status = prepare(&r, text, passes);
+    finish(&r);
+    return status == NULL;
+}
+
+static void gradients_of_drawn_loops_are_those_of_their_copies(void **state)
+{
+    (void)state;
+    drawing d;
+    size_t count = 0;
+    for (uint64_t seed = 100; seed < 160; seed++) {
+        draw_loop(&d, seed);
+        if (!learns(d.text))
+            continue;
+        if (getenv("EBB_SHOW") != NULL)
+            print_message("%s\n", d.text);
+        same_kept_and_unrolled(d.text, trained, 0, &plain, 1e-10);
+        count++;
+    }
+    assert_true(count >= 40);
+}
+
+/* ---- differences ---- */
+
+static double loss_of(ran *r)
+{
+    ebb_named t;
+    good(step(r, &plain));
+    good(ebb_program_get(r->program, ebb_program_loss_name(r->program), &t));
+    return number_at(&t, 0);
+}
+
+enum { WEIGHTS_MOST = 16 };
+
+typedef struct weights {
+    double at[3][WEIGHTS_MOST], by[3][WEIGHTS_MOST];
+} weights;
+
+static const char *const weight_names[] = {"w", "u", "m"};
+
+static void move(ran *r, const weights *w, double far)
+{
+    for (unsigned i = 0; i < 3; i++) {
+        double now[WEIGHTS_MOST];
+        ebb_named t;
+        if (ebb_value_find(r->model->graph, weight_names[i]).i == 0)
+            continue;
+        for (unsigned k = 0; k < WEIGHTS_MOST; k++)
+            now[k] = w->at[i][k] + far * w->by[i][k];
+        good(ebb_program_get(r->program, weight_names[i], &t));
+        t.data = now;
+        good(ebb_program_set(r->program, &t));
+    }
+}
+
+static double along_gradient(ran *r, const weights *w)
+{
+    double sum = 0;
+    for (unsigned i = 0; i < 3; i++) {
+        char name[16];
+        ebb_named t;
+        (void)snprintf(name, sizeof name, "%s_grad", weight_names[i]);
+        if (ebb_value_find(r->model->graph, name).i == 0)
+            continue;
+        good(ebb_program_get(r->program, name, &t));
+        for (unsigned k = 0; k < (i == 2 ? 9u : 6u); k++)
+            sum += number_at(&t, k) * w->by[i][k];
+    }
+    return sum;
+}
+
+static void gradients_are_those_of_differences(void **state)
+{
+    (void)state;
+    drawing d;
+    size_t count = 0;
+    for (uint64_t seed = 200; count < 20 && seed < 300; seed++) {
+        weights w;
+        ran r;
+        draw_loop(&d, seed);
+        if (prepare(&r, d.text,
+                    "opset,inline,fold,unroll:most=1,loss:mse,"
+                    "gradient:train=\"w u m\",partial=allow,alias") != NULL) {
+            finish(&r);
+            continue;
+        }
+        (void)loss_of(&r);
+        for (unsigned i = 0; i < 3; i++)
+            for (unsigned k = 0; k < WEIGHTS_MOST; k++) {
+                ebb_named t;
+                w.by[i][k] = (double)draw(&d, 2000) / 1000.0 - 1;
+                w.at[i][k] = 0;
+                if (ebb_value_find(r.model->graph, weight_names[i]).i == 0 ||
+                    k >= (i == 2 ? 9u : 6u))
+                    continue;
+                good(ebb_program_get(r.program, weight_names[i], &t));
+                w.at[i][k] = number_at(&t, k);
+            }
+        const double h = 1e-5;
+        move(&r, &w, h);
+        double more = loss_of(&r);
+        move(&r, &w, -h);
+        double less = loss_of(&r);
+        move(&r, &w, 0);
+        (void)loss_of(&r);
+        double difference = (more - less) / (2 * h), slope = along_gradient(&r, &w);
+        if (fabs(difference - slope) > 1e-8 + 1e-6 * fabs(slope))
+            fail_msg("loop %u: a difference of %.12g, a slope of %.12g\n%s", (unsigned)seed,
+                     difference, slope, d.text);
+        finish(&r);
+        count++;
+    }
+    assert_int_equal(count, 20);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(drawn_loops_are_what_their_copies_are),
+        cmocka_unit_test(gradients_of_drawn_loops_are_those_of_their_copies),
+        cmocka_unit_test(gradients_are_those_of_differences),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
