@@ -3,6 +3,7 @@
 
 #include "exec/weigh/node_time.h"
 #include "onnx/graph/infer.h"
+#include "onnx/graph/scan.h"
 
 #include <math.h>
 
@@ -54,10 +55,23 @@ bool ebb_allowance_evaluates(const ebb_graph *g, ebb_node n, size_t result_bytes
            KEPT_BYTES + 2 * ebb_allowance_of(g->model).given;
 }
 
+/* A loop takes its time though its nodes do nothing. */
+static double steps_of(const ebb_graph *g, ebb_node n)
+{
+    static const double OPERATIONS_A_CALL = 1e3;
+    ebb_scan s;
+    size_t nodes = 1;
+    if (ebb_node_of(g, n)->op != EBB_OP_SCAN || ebb_scan_read(&s, g, n) != NULL)
+        return 0;
+    EBB_EACH_NODE(s.body, k)
+        nodes++;
+    return (double)s.trips * (double)nodes * OPERATIONS_A_CALL;
+}
+
 ebb_status ebb_allowance_check(const ebb_allowance *a, const ebb_graph *g, ebb_node n,
                                size_t workspace_bytes)
 {
-    double operations = ebb_node_flops(g, n);
+    double operations = ebb_node_flops(g, n) + steps_of(g, n);
     double bytes = ebb_node_bytes(g, n) + (double)workspace_bytes;
     bool is_slow = operations > a->operations;
     if (!is_slow && !(bytes > a->bytes))

@@ -65,37 +65,41 @@ static const char conditional[] =
          "}\n";
 
 /* LSTM, the weights outside. */
-static const char lstm[] = HEAD
-    "g (float[2,3] h0, float[2,3] c0, float[7,2,2] x) => (float[7,2,3] y, float[2,3] h_end)\n"
-    "<float[2,12] w = {0.1, -0.2, 0.3, 0.4, -0.5, 0.6, 0.7, -0.8, 0.9, 0.15, 0.25, -0.35, 0.45, "
-    "0.55,"
-    " -0.65, 0.75, 0.85, -0.95, 0.12, 0.22, -0.32, 0.42, 0.52, -0.62},\n"
-    " float[3,12] r = {0.3, -0.1, 0.2, 0.5, -0.4, 0.1, 0.2, -0.3, 0.4, 0.25, 0.15, -0.45, 0.35, "
-    "0.5,"
-    " -0.15, 0.25, 0.65, -0.75, 0.32, 0.12, -0.22, 0.24, 0.25, -0.26, 0.1, -0.2, 0.3, 0.4, -0.5, "
-    "0.6,"
-    " 0.7, -0.8, 0.9, 0.15, 0.25, -0.35},\n"
-    " float[12] b = {0.01, 0.02, -0.03, 0.04, 0.05, -0.06, 0.07, 0.08, -0.09, 0.1, 0.11, -0.12}>\n"
-    "{\n"
-    "   h_end, c_end, y = Scan <num_scan_inputs = 1, body = cell (float[2,3] h, float[2,3] c,"
-    " float[2,2] xt) => (float[2,3] h2, float[2,3] c2, float[2,3] out) {\n"
-    "      xw = MatMul (xt, w)\n"
-    "      hr = MatMul (h, r)\n"
-    "      a0 = Add (xw, hr)\n"
-    "      a = Add (a0, b)\n"
-    "      ai, ao, af, ag = Split <axis = -1, num_outputs = 4> (a)\n"
-    "      gi = Sigmoid (ai)\n"
-    "      go = Sigmoid (ao)\n"
-    "      gf = Sigmoid (af)\n"
-    "      gg = Tanh (ag)\n"
-    "      fc = Mul (gf, c)\n"
-    "      ig = Mul (gi, gg)\n"
-    "      c2 = Add (fc, ig)\n"
-    "      tc = Tanh (c2)\n"
-    "      h2 = Mul (go, tc)\n"
-    "      out = Identity (h2)\n"
-    "   }> (h0, c0, x)\n"
-    "}\n";
+// clang-format off
+#define LSTM(steps) HEAD \
+    "g (float[2,3] h0, float[2,3] c0, float[" steps ",2,2] x) => (float[" steps ",2,3] y, float[2,3] h_end)\n" \
+    "<float[2,12] w = {0.1, -0.2, 0.3, 0.4, -0.5, 0.6, 0.7, -0.8, 0.9, 0.15, 0.25, -0.35, 0.45, " \
+    "0.55," \
+    " -0.65, 0.75, 0.85, -0.95, 0.12, 0.22, -0.32, 0.42, 0.52, -0.62},\n" \
+    " float[3,12] r = {0.3, -0.1, 0.2, 0.5, -0.4, 0.1, 0.2, -0.3, 0.4, 0.25, 0.15, -0.45, 0.35, " \
+    "0.5," \
+    " -0.15, 0.25, 0.65, -0.75, 0.32, 0.12, -0.22, 0.24, 0.25, -0.26, 0.1, -0.2, 0.3, 0.4, -0.5, " \
+    "0.6," \
+    " 0.7, -0.8, 0.9, 0.15, 0.25, -0.35},\n" \
+    " float[12] b = {0.01, 0.02, -0.03, 0.04, 0.05, -0.06, 0.07, 0.08, -0.09, 0.1, 0.11, -0.12}>\n" \
+    "{\n" \
+    "   h_end, c_end, y = Scan <num_scan_inputs = 1, body = cell (float[2,3] h, float[2,3] c," \
+    " float[2,2] xt) => (float[2,3] h2, float[2,3] c2, float[2,3] out) {\n" \
+    "      xw = MatMul (xt, w)\n" \
+    "      hr = MatMul (h, r)\n" \
+    "      a0 = Add (xw, hr)\n" \
+    "      a = Add (a0, b)\n" \
+    "      ai, ao, af, ag = Split <axis = -1, num_outputs = 4> (a)\n" \
+    "      gi = Sigmoid (ai)\n" \
+    "      go = Sigmoid (ao)\n" \
+    "      gf = Sigmoid (af)\n" \
+    "      gg = Tanh (ag)\n" \
+    "      fc = Mul (gf, c)\n" \
+    "      ig = Mul (gi, gg)\n" \
+    "      c2 = Add (fc, ig)\n" \
+    "      tc = Tanh (c2)\n" \
+    "      h2 = Mul (go, tc)\n" \
+    "      out = Identity (h2)\n" \
+    "   }> (h0, c0, x)\n" \
+    "}\n"
+// clang-format on
+
+static const char lstm[] = LSTM("7");
 
 /* Noise in each step. */
 static const char noise[] =
@@ -249,6 +253,109 @@ static void a_long_loop_takes_the_memory_of_its_ends_and_one_step(void **state)
     finish(&r);
 }
 
+/* Forward and backward of as many steps as no copies could have. */
+static void a_hundred_thousand_steps_are_trained(void **state)
+{
+    (void)state;
+    ran r;
+    ebb_named loss;
+    double first = 0, now = 0;
+    good(prepare(
+        &r, LSTM("100000"),
+        "opset,inline,fold,unroll,loss:mse,gradient,optimizer:sgd,lr=0.1,drop-saves,alias"));
+    assert_int_equal(r.loops, 2);
+    for (int i = 0; i < 3; i++) {
+        good(step(&r, &plain));
+        good(ebb_program_get(r.program, ebb_program_loss_name(r.program), &loss));
+        now = number_at(&loss, 0);
+        first = i == 0 ? now : first;
+    }
+    assert_true(now < first);
+    planned_is_measured(&r);
+    // x, its target, y, its gradient: 100,000 x 2 x 2 or 3 floats; and what the backward reads of each step
+    const double a_step = 4.0 * (4 + 6 * 14);
+    assert_true((double)ebb_program_measure(r.program).planned_arena_bytes < 1e5 * a_step);
+    finish(&r);
+}
+
+static void dropout_draws_anew_in_each_step(void **state)
+{
+    (void)state;
+    static const char text[] =
+        HEAD "g (float[64] s, float[8,64] x) => (float[8,64] all)\n"
+             "<float ratio = {0.5}>\n"
+             "{\n"
+             "   last, all = Scan <num_scan_inputs = 1, body = step (float[64] state, float[64] t)"
+             " => (float[64] next, float[64] out) {\n"
+             "      next = Identity (state)\n"
+             "      n = Mul (t, t)\n"
+             "      a = Sqrt (n)\n"
+             "      d = Div (a, a)\n"
+             "      out = Dropout (d, ratio)\n"
+             "   }> (s, x)\n"
+             "}\n";
+    ran r;
+    ebb_named all;
+    float before[8 * 64];
+    good(prepare(&r, text, "opset,inline,fold,unroll:most=1,train-mode,alias"));
+    for (int steps = 0; steps < 2; steps++) {
+        good(step(&r, &plain));
+        good(ebb_program_get(r.program, "all", &all));
+        const float *at = all.data;
+        for (int i = 0; i < 8; i++) {
+            int zeros = 0;
+            for (int k = 0; k < 64; k++)
+                zeros += at[i * 64 + k] == 0;
+            assert_in_range(zeros, 12, 52);
+            for (int j = 0; j < i; j++)
+                assert_memory_not_equal(at + i * 64, at + j * 64, 64 * sizeof *at);
+        }
+        if (steps > 0)
+            assert_memory_not_equal(before, at, sizeof before);
+        memcpy(before, at, sizeof before);
+    }
+    finish(&r);
+}
+
+/* Nothing of a file may make a step take for ever. */
+static void a_loop_of_endless_steps_over_nothing_is_refused(void **state)
+{
+    (void)state;
+    static const char text[] =
+        HEAD "g (float[4] s, float[1099511627776,0] x) => (float[4] y)\n"
+             "{\n"
+             "   y = Scan <num_scan_inputs = 1, body = step (float[4] state, float[0] t)"
+             " => (float[4] next) {\n"
+             "      next = Identity (state)\n"
+             "   }> (s, x)\n"
+             "}\n";
+    ran r;
+    good(prepare(&r, text, "unroll"));
+    refused(ebb_program_compile(&r.program, r.model, &plain), EBB_REJECTED, "Scan 'y'");
+    finish(&r);
+}
+
+/* What cannot be kept is named, with why. */
+static void what_cannot_be_kept_stays_and_is_named(void **state)
+{
+    (void)state;
+    static const char text[] = HEAD
+        "g (float[4] s, int64 trips, float[3000,4] x) => (float[4] y)\n"
+        "{\n"
+        "   y = Scan <num_scan_inputs = 1, body = step (float[4] state, float[4] t)"
+        " => (float[4] next) {\n"
+        "      next = Loop <body = c (int64 i, bool on, float[4] v) => (bool on2, float[4] v2) {\n"
+        "         on2 = Identity (on)\n"
+        "         v2 = Sin (v)\n"
+        "      }> (trips, \"\", state)\n"
+        "   }> (s, x)\n"
+        "}\n";
+    ran r;
+    good(prepare(&r, text, "unroll"));
+    refused(ebb_program_compile(&r.program, r.model, &plain), EBB_UNSUPPORTED, "Scan 'y'");
+    finish(&r);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -258,6 +365,10 @@ int main(void)
         cmocka_unit_test(a_kept_loop_is_differentiated_as_its_copies_are),
         cmocka_unit_test(a_loop_stays_kept_until_copies_are_asked_for),
         cmocka_unit_test(an_error_tells_the_step),
+        cmocka_unit_test(a_hundred_thousand_steps_are_trained),
+        cmocka_unit_test(dropout_draws_anew_in_each_step),
+        cmocka_unit_test(a_loop_of_endless_steps_over_nothing_is_refused),
+        cmocka_unit_test(what_cannot_be_kept_stays_and_is_named),
         cmocka_unit_test(a_long_loop_takes_the_memory_of_its_ends_and_one_step),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
