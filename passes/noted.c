@@ -3,6 +3,7 @@
 
 #include <ctype.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 ebb_noted_kind ebb_noted_kind_of(const ebb_graph *g, ebb_value v)
@@ -21,6 +22,24 @@ bool ebb_is_from_pytorch(const ebb_graph *g)
         if (ebb_props_get(g, &ebb_node_of(g, n)->props, "pkg.torch.onnx.fx_node") != NULL)
             return true;
     return false;
+}
+
+static bool is_named(const ebb_graph *g, ebb_value v, const char *begin)
+{
+    return v.i != 0 && strncmp(ebb_value_name(g, v), begin, strlen(begin)) == 0;
+}
+
+bool ebb_holds_norm(const ebb_graph *g, ebb_node n)
+{
+    const ebb_node_info *info = ebb_node_of(g, n);
+    const char *call = ebb_props_get(g, &info->props, "pkg.torch.onnx.fx_node"), *norm;
+    if (info->op != EBB_OP_CONV && info->op != EBB_OP_CONV_TRANSPOSE && info->op != EBB_OP_GEMM)
+        return false;
+    if (call != NULL)
+        return (norm = strstr(call, "batch_norm")) != NULL && norm < strchr(call, '(');
+    ebb_value weight = ebb_in(g, n, 1), bias = ebb_in(g, n, 2);
+    return is_named(g, weight, "ConvBnFusion_") ||
+           (g->model->torchscript && is_named(g, weight, "onnx::") && is_named(g, bias, "onnx::"));
 }
 
 void ebb_noted_sources(ebb_noted *noted, const ebb_graph *g, ebb_node n, const char *begin)
@@ -44,7 +63,92 @@ bool ebb_ends_in(const char *name, const char *end)
     return length > tail && strcmp(name + length - tail, end) == 0;
 }
 
-const char *ebb_noted_name(const ebb_graph *g, ebb_node n, const char *source, ebb_arena *scratch)
+/* ---- what is lost ---- */
+
+static int by_source(const void *a, const void *b)
+{
+    const ebb_noted_loss *x = a, *y = b;
+    return strcmp(x->source, y->source);
+}
+
+/* The next "p_fc_weight: PARAMETER target='fc.weight'" from at on; NULL: none. */
+static const char *read_parameter(ebb_noted_loss *p, const char *at, ebb_arena *scratch)
+{
+    static const char kind[] = ": PARAMETER target='";
+    const char *found = strstr(at, kind), *begin = found, *name, *end;
+    if (found == NULL)
+        return NULL;
+    while (begin > at && begin[-1] != '\n')
+        begin--;
+    name = found + sizeof kind - 1;
+    end = strchr(name, '\'');
+    if (end == NULL)
+        return NULL;
+    *p = (ebb_noted_loss){.source = ebb_arena_printf(scratch, "%.*s", (int)(found - begin), begin),
+                          .name = ebb_arena_printf(scratch, "%.*s", (int)(end - name), name)};
+    const char *dot = p->name != NULL ? strrchr(p->name, '.') : NULL;
+    p->module = dot != NULL ? (size_t)(dot - p->name) : 0;
+    return end;
+}
+
+static ebb_status read_parameters(ebb_noted_losses *l, const char *text, ebb_arena *scratch)
+{
+    size_t capacity = 0;
+    ebb_noted_loss p;
+    for (const char *at = text; (at = read_parameter(&p, at, scratch)) != NULL;) {
+        if (p.source == NULL || p.name == NULL ||
+            !ebb_arena_grow(scratch, &l->list, l->count, &capacity, sizeof *l->list))
+            return ebb_error_memory();
+        l->list[l->count++] = p;
+    }
+    if (l->count > 0)
+        qsort(l->list, l->count, sizeof *l->list, by_source);
+    return NULL;
+}
+
+static void strike_out(ebb_noted_losses *l, const char *source, bool *there)
+{
+    const ebb_noted_loss key = {.source = source};
+    const ebb_noted_loss *p = bsearch(&key, l->list, l->count, sizeof *l->list, by_source);
+    if (p != NULL)
+        there[p - l->list] = true;
+}
+
+ebb_status ebb_noted_losses_find(ebb_noted_losses *losses, const ebb_graph *g, ebb_arena *scratch)
+{
+    const char *text =
+        ebb_props_get(g, &g->props, "pkg.torch.export.ExportedProgram.graph_signature");
+    *losses = (ebb_noted_losses){.known = text != NULL};
+    if (text == NULL)
+        return NULL;
+    EBB_TRY(read_parameters(losses, text, scratch));
+    if (losses->count == 0)
+        return NULL;
+    bool *there = EBB_NEW(scratch, bool, losses->count);
+    ebb_noted *noted = EBB_NEW(scratch, ebb_noted, 1);
+    if (there == NULL || noted == NULL)
+        return ebb_error_memory();
+    EBB_EACH_NODE(g, n) {
+        ebb_noted_sources(noted, g, n, "p_");
+        for (int i = 0; i < noted->count; i++)
+            strike_out(losses, noted->name[i], there);
+    }
+    for (size_t i = 0; i < g->initializer_count; i++) {
+        const char *own =
+            ebb_props_get(g, &ebb_value_of(g, g->initializers[i])->props, EBB_NOTED_NAME);
+        if (own != NULL)
+            strike_out(losses, own, there);
+    }
+    size_t left = 0;
+    for (size_t i = 0; i < losses->count; i++)
+        if (!there[i] && ebb_value_find(g, losses->list[i].name).i == 0)
+            losses->list[left++] = losses->list[i];
+    losses->count = left;
+    return NULL;
+}
+
+/* The innermost module of a node: "['', 'model', 'model.norm', 'mul_5']" has "model.norm". */
+static const char *module_of(size_t *length, const ebb_graph *g, ebb_node n)
 {
     const char *scopes = ebb_props_get(g, &ebb_node_of(g, n)->props, "pkg.torch.onnx.name_scopes");
     const char *end = scopes != NULL ? strrchr(scopes, ',') : NULL, *begin;
@@ -52,6 +156,54 @@ const char *ebb_noted_name(const ebb_graph *g, ebb_node n, const char *source, e
         return NULL;
     for (begin = --end; begin > scopes && begin[-1] != '\'';)
         begin--;
+    *length = (size_t)(end - begin);
+    return begin;
+}
+
+const ebb_noted_loss *ebb_noted_loss_at(const ebb_noted_losses *losses, const ebb_graph *g,
+                                        ebb_node n)
+{
+    size_t length;
+    const char *module = losses->count > 0 ? module_of(&length, g, n) : NULL;
+    for (size_t i = 0; module != NULL && i < losses->count; i++)
+        if (losses->list[i].module == length && strncmp(losses->list[i].name, module, length) == 0)
+            return &losses->list[i];
+    return NULL;
+}
+
+/* Whether the bias beside a weight is lost, too: its source differs in the last part alone. */
+static bool has_lost_bias(const ebb_noted_losses *losses, const ebb_noted_loss *weight)
+{
+    for (size_t i = 0; i < losses->count; i++) {
+        const ebb_noted_loss *p = &losses->list[i];
+        if (p->module == weight->module && strncmp(p->name, weight->name, p->module) == 0 &&
+            strcmp(p->name + p->module, ".bias") == 0)
+            return true;
+    }
+    return false;
+}
+
+const ebb_noted_loss *ebb_noted_layer_below(const ebb_noted_losses *losses, const ebb_graph *g,
+                                            ebb_node n)
+{
+    size_t length;
+    const char *module = losses->count > 0 ? module_of(&length, g, n) : NULL;
+    for (size_t i = 0; module != NULL && i < losses->count; i++) {
+        const ebb_noted_loss *p = &losses->list[i];
+        bool within =
+            p->module > length && strncmp(p->name, module, length) == 0 && p->name[length] == '.';
+        if (within && strcmp(p->name + p->module, ".weight") == 0 && has_lost_bias(losses, p))
+            return p;
+    }
+    return NULL;
+}
+
+const char *ebb_noted_name(const ebb_graph *g, ebb_node n, const char *source, ebb_arena *scratch)
+{
+    size_t length;
+    const char *begin = module_of(&length, g, n), *end = begin != NULL ? begin + length : NULL;
+    if (begin == NULL)
+        return NULL;
     const char *rest = source + 2; // behind "p_"
     for (const char *c = begin; c < end; c++, rest++) {
         char plain = isalnum((unsigned char)*c) ? (char)tolower((unsigned char)*c) : '_';

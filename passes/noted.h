@@ -21,6 +21,12 @@ extern "C" {
 /* Whether one of PyTorch's exporters wrote it: they tell by names or notes what they folded and merged. */
 bool ebb_is_from_pytorch(const ebb_graph *g);
 
+/* Whether the file tells that a batch norm was folded into this convolution:
+ *   dynamo        it stands for the call of the batch norm
+ *   TorchScript   weight and bias both have lost their names, "onnx::Conv_25"
+ *   ONNX Runtime  its optimiser names them "ConvBnFusion_W_..." */
+bool ebb_holds_norm(const ebb_graph *g, ebb_node n);
+
 typedef enum ebb_noted_kind {
     EBB_NOTED_NOTHING = 0, /* no mark */
     EBB_NOTED_PARAMETER,
@@ -41,6 +47,29 @@ typedef struct ebb_noted { /* "p_fc_weight", ...: what a call reads of the modul
 void ebb_noted_sources(ebb_noted *noted, const ebb_graph *g, ebb_node n, const char *begin);
 
 bool ebb_ends_in(const char *name, const char *end);
+
+/* A parameter of the module that was exported, by the list that the exporter leaves at the graph, of
+ * which the file has no more than that: no initializer of its name, and no call that reads it. Folding
+ * made something of it, or it is tied to another. */
+typedef struct ebb_noted_loss {
+    const char *source, *name; /* "p_fc_weight", "fc.weight" */
+    size_t module;             /* length of "fc" */
+} ebb_noted_loss;
+
+typedef struct ebb_noted_losses {
+    ebb_noted_loss *list; /* in the order of their sources */
+    size_t count;
+    bool known; /* there is such a list */
+} ebb_noted_losses;
+
+ebb_status ebb_noted_losses_find(ebb_noted_losses *losses, const ebb_graph *g, ebb_arena *scratch);
+
+/* Of the module that the node was made in, the first; NULL: it has none. */
+const ebb_noted_loss *ebb_noted_loss_at(const ebb_noted_losses *losses, const ebb_graph *g,
+                                        ebb_node n);
+/* A weight within that module, whose bias is lost as well: a layer that was computed before the run. */
+const ebb_noted_loss *ebb_noted_layer_below(const ebb_noted_losses *losses, const ebb_graph *g,
+                                            ebb_node n);
 
 /* "b2.weight" of "p_b2_weight" where the node's innermost module is "b2"; else NULL. */
 const char *ebb_noted_name(const ebb_graph *g, ebb_node n, const char *source, ebb_arena *scratch);

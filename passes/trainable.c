@@ -205,6 +205,8 @@ ebb_status ebb_weights_judge(ebb_weight *list, ebb_trainable_source *source, con
     ebb_judge j = {.g = g, .scratch = scratch};
     *source = source_of(g);
     j.marked = *source == EBB_TRAINABLE_METADATA;
+    if (j.marked)
+        EBB_TRY(ebb_noted_losses_find(&j.losses, g, scratch));
     for (size_t i = 0; i < g->initializer_count; i++) {
         ebb_value v = g->initializers[i];
         const ebb_value_info *info = ebb_value_of(g, v);

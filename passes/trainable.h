@@ -26,6 +26,7 @@ typedef enum ebb_weight_kind {
 typedef struct ebb_weight {
     uint8_t kind;     /* ebb_weight_kind */
     bool lost;        /* sure, though it has neither mark nor name of a parameter */
+    bool made;        /* doubtful, and surely made of one: no more than another export has it */
     int64_t elements; /* doubtful: of how many numbers it seems to be made; 0: of all */
     /* Doubtful: why; sure: what it is instead of the parameter; a clause, or NULL. */
     const char *why;

@@ -32,6 +32,11 @@ typedef struct readers { /* what reads a tensor, through what only moves it */
     bool noted;          /* the exporter notes what they stand for */
     bool parameter;      /* and that it is a parameter */
     bool buffer;         /* or a buffer, and none beside it */
+    bool owner;          /* their module has a parameter that the file has lost */
+    bool layer;          /* or a module within it weight and bias */
+    bool alone;          /* they compute a function of it, or normalise it, in the run */
+    bool behind;         /* they scale or shift what a norm gives */
+    bool normed;         /* they stand for a batch norm */
 } readers;
 
 static bool is_from_input(const ebb_graph *g, ebb_value v)
@@ -44,6 +49,45 @@ static bool is_from_input(const ebb_graph *g, ebb_value v)
         if (ebb_slot_of(ebb_node_of(g, n)->op, 0) != EBB_SLOT_MOVED)
             return false;
         v = ebb_in(g, n, 0);
+    }
+    return false;
+}
+
+static bool is_norm(ebb_op op)
+{
+    return ebb_op_has(op, EBB_STATISTICS) || ebb_op_has(op, EBB_ROWWISE) ||
+           op == EBB_OP_INSTANCE_NORMALIZATION || op == EBB_OP_GROUP_NORMALIZATION ||
+           op == EBB_OP_GROUP_NORM;
+}
+
+bool ebb_use_is_alone(const ebb_graph *g, ebb_use use)
+{
+    switch (ebb_node_of(g, use.node)->op) {
+    case EBB_OP_EXP:
+    case EBB_OP_SIGMOID:
+    case EBB_OP_TANH:
+    case EBB_OP_SOFTPLUS:
+    case EBB_OP_SOFTMAX:
+        return true;
+    default:
+        return use.slot == 0 && is_norm(ebb_node_of(g, use.node)->op);
+    }
+}
+
+/* What a norm gives, or its product with a scale: a scale and a bias belong there. */
+static bool is_normed(const ebb_graph *g, ebb_value v)
+{
+    for (int steps = 0; steps < 4; steps++) {
+        ebb_node n = v.i != 0 ? ebb_value_of(g, v)->producer : EBB_NO_NODE;
+        ebb_op op = n.i != 0 ? ebb_node_of(g, n)->op : EBB_OP_UNKNOWN;
+        if (n.i == 0 || op == EBB_OP_SOFTMAX)
+            return false;
+        if (is_norm(op))
+            return true;
+        bool first = op == EBB_OP_MUL && ebb_value_constant(g, ebb_in(g, n, 0)) != NULL;
+        if (op != EBB_OP_MUL && ebb_slot_of(op, 0) != EBB_SLOT_MOVED)
+            return false;
+        v = ebb_in(g, n, first ? 1 : 0);
     }
     return false;
 }
@@ -68,6 +112,9 @@ static void take_note(const ebb_judge *j, readers *r, ebb_use use)
     }
     ebb_noted_sources(&noted, j->g, use.node, "b_");
     r->buffer |= !any && noted.count > 0;
+    r->owner |= ebb_noted_loss_at(&j->losses, j->g, use.node) != NULL;
+    r->layer |= ebb_noted_layer_below(&j->losses, j->g, use.node) != NULL;
+    r->normed |= ebb_holds_norm(j->g, use.node);
 }
 
 /* Concat of nothing but initializers, and of what is moved of them, only moves them. */
@@ -95,9 +142,10 @@ static void look_at_use(ebb_judge *j, readers *r, ebb_use use)
     r->added |= op == EBB_OP_ADD || op == EBB_OP_SUM;
     r->scales |= op == EBB_OP_MUL && !is_from_input(g, ebb_in(g, use.node, use.slot == 0));
     r->product |= weight && (op == EBB_OP_MATMUL || op == EBB_OP_FUSED_MATMUL);
-    r->norm |= weight && (ebb_op_has(op, EBB_STATISTICS) || ebb_op_has(op, EBB_ROWWISE) ||
-                          op == EBB_OP_INSTANCE_NORMALIZATION || op == EBB_OP_GROUP_NORMALIZATION ||
-                          op == EBB_OP_GROUP_NORM);
+    r->norm |= weight && is_norm(op) && op != EBB_OP_RMS_NORM; // that was made of a product
+    r->alone |= ebb_use_is_alone(g, use);
+    r->behind |=
+        (op == EBB_OP_MUL || op == EBB_OP_ADD) && is_normed(g, ebb_in(g, use.node, use.slot == 0));
     r->arithmetic |= ebb_use_of(g, use) == EBB_SLOT_ARITHMETIC || op == EBB_OP_CONCAT;
     if ((op == EBB_OP_SUB || op == EBB_OP_DIV) && use.slot == 1) {
         r->less = true;
@@ -179,6 +227,10 @@ bool ebb_name_is_of_arithmetic(const char *name)
 }
 
 static const char computed[] = "it was computed from weights before the run";
+static const char of_module[] =
+    "it was made, before the run, of a parameter of its module that the file no longer has";
+static const char scaled_by_zero[] =
+    "it was scaled by 0 before the run, as by a fresh batch norm, and nothing is left of it";
 
 static ebb_weight no_weight(void)
 {
@@ -236,9 +288,12 @@ static ebb_weight judge_slot(const ebb_judge *j, ebb_value v, const readers *r, 
         return no_weight();
     if (look == EBB_LOOK_EQUAL && r->norm && is_zero_or_one(info->tensor))
         return no_weight(); // what a norm without scale and bias is given
+    bool folded = r->noted && !r->parameter;
+    if (look == EBB_LOOK_EQUAL && (r->normed || folded) && info->type->rank > 1 &&
+        ebb_tensor_double(info->tensor, 0) == 0)
+        return (ebb_weight){.kind = EBB_DOUBTFUL_WEIGHT, .made = true, .why = scaled_by_zero};
     if (look == EBB_LOOK_EXPANDED)
         return doubtful(ebb_look_words(look));
-    bool folded = r->noted && !r->parameter;
     if (folded && r->product && info->type->rank > 3)
         return doubtful(computed);
     return sure(folded && !r->product
@@ -263,8 +318,12 @@ static ebb_weight judge_operand(const ebb_judge *j, ebb_value v, const readers *
     if (look == EBB_LOOK_EQUAL && one_axis && by_dynamo && !r->parameter &&
         ebb_name_is_of_arithmetic(name))
         return doubtful(computed);
+    if (look == EBB_LOOK_EQUAL && !one_axis)
+        return r->owner && !is_named_after(name, "zeros") && !is_named_after(name, "ones")
+                   ? doubtful(of_module)
+                   : no_weight();
     if (look == EBB_LOOK_EQUAL) // a scale for each channel; a number for all would be one number
-        return one_axis && (r->parameter || (r->scales && !is_zero_or_one(info->tensor)))
+        return r->parameter || r->owner || r->behind || (r->scales && !is_zero_or_one(info->tensor))
                    ? sure(NULL)
                    : no_weight();
     if (look != EBB_LOOK_DRAWN)
@@ -273,9 +332,20 @@ static ebb_weight judge_operand(const ebb_judge *j, ebb_value v, const readers *
         return sure(NULL);
     if (by_dynamo && (ebb_name_is_of_arithmetic(name) || (r->parameter && r->noted)))
         return doubtful(computed);
+    if (r->layer && !one_axis)
+        return doubtful("a layer was computed before the run, and this is what came of it");
     if (r->less)
         return doubtful("it is subtracted or divided by, as means and deviations are");
     return sure(NULL);
+}
+
+/* Of one that a gate, an exponential or the standardisation of a weight is computed of: of a constant that
+ * would have been done before. */
+static ebb_weight judge_alone(const ebb_judge *j, ebb_value v, ebb_look look)
+{
+    int64_t elements;
+    bool several = ebb_type_elements(ebb_value_of(j->g, v)->type, &elements) && elements > 1;
+    return several && !is_constant_by_look(look) ? sure(NULL) : no_weight();
 }
 
 /* Of one that goes where neither is expected: that it is left out is said where it is no constant. */
@@ -344,8 +414,10 @@ ebb_status ebb_weight_judge(ebb_judge *j, ebb_value v, ebb_weight *weight)
     EBB_TRY(ebb_values_look(&look, &different, ebb_value_of(g, v)->tensor, j->scratch));
     *weight = named          ? judge_name(j, v, &r, look)
               : r.weight     ? judge_slot(j, v, &r, look)
+              : r.alone      ? judge_alone(j, v, look)
               : r.arithmetic ? judge_operand(j, v, &r, look)
                              : judge_other(j, v, look, different);
     weight->elements = different;
+    weight->made |= weight->kind == EBB_DOUBTFUL_WEIGHT && (r.owner || r.layer);
     return NULL;
 }

@@ -2,6 +2,7 @@
 #ifndef EBB_PASSES_WEIGHTS_H
 #define EBB_PASSES_WEIGHTS_H
 
+#include "passes/noted.h"
 #include "passes/trainable.h"
 
 #ifdef __cplusplus
@@ -11,11 +12,15 @@ extern "C" {
 typedef struct ebb_judge {
     const ebb_graph *g;
     ebb_arena *scratch;
-    bool
-        marked; /* the exporter marked what it could: names are of calls, and say nothing for one */
+    /* the exporter marked what it could: names are of calls, and say nothing for one */
+    bool marked;
+    ebb_noted_losses losses;
 } ebb_judge;
 
 ebb_status ebb_weight_judge(ebb_judge *j, ebb_value v, ebb_weight *weight);
+
+/* Whether a node computes a function of it alone, or normalises it. */
+bool ebb_use_is_alone(const ebb_graph *g, ebb_use use);
 
 /* "mul_3": dynamo names what it folded after the call that made it. */
 bool ebb_name_is_of_arithmetic(const char *name);

@@ -83,8 +83,9 @@ static const char *reason_of(const ebb_chosen *chosen, const ebb_reverse *r, ebb
     return weight->kind == EBB_DOUBTFUL_WEIGHT ? weight->why : "the loss does not depend on it";
 }
 
-/* Takes down all that looks like a weight or is trained. NULL: no memory. */
-static ebb_training *count_weights(const ebb_chosen *chosen, const ebb_reverse *r)
+/* Takes down all that looks like a weight or is trained. gone: of how many the file has no more than
+ * what was made of them. NULL: no memory. */
+static ebb_training *count_weights(const ebb_chosen *chosen, const ebb_reverse *r, size_t *gone)
 {
     const ebb_graph *g = r->g;
     ebb_arena *keep = r->e->keep;
@@ -113,6 +114,7 @@ static ebb_training *count_weights(const ebb_chosen *chosen, const ebb_reverse *
         t->weights++;
         t->trained += trains;
         t->lost += trains && weight->lost;
+        *gone += !trains && weight->made;
         t->elements += elements;
         t->trained_elements += trains ? elements : 0;
     }
@@ -168,17 +170,21 @@ ebb_status ebb_chosen_tell(const ebb_chosen *chosen, const ebb_reverse *r)
     ebb_edit *e = r->e;
     if (chosen->source == EBB_TRAINABLE_ROLES || chosen->source == EBB_TRAINABLE_BINDINGS)
         return NULL;
-    ebb_training *t = count_weights(chosen, r);
+    size_t gone = 0;
+    ebb_training *t = count_weights(chosen, r, &gone);
     if (t != NULL)
         t->said = with_stand_ins(sentence_of(t, e->keep), chosen, r, e->keep);
     if (t == NULL || t->said == NULL)
         return ebb_error_memory();
     bool asked = chosen->train != NULL || chosen->freeze != NULL ||
                  strcmp(ebb_option_string(e, "partial"), "allow") == 0;
-    if (!asked && t->trained_elements < t->elements - t->trained_elements)
-        return ebb_hint(
-            ebb_error(EBB_REJECTED, "gradient: less than half would be trained: %s", t->said), "%s",
-            call_that_keeps_all(chosen, r->g));
+    const char *why = t->trained_elements < t->elements - t->trained_elements
+                          ? "less than half would be trained"
+                      : gone > 0 ? "not all would be trained that PyTorch trains"
+                                 : NULL;
+    if (!asked && why != NULL)
+        return ebb_hint(ebb_error(EBB_REJECTED, "gradient: %s: %s", why, t->said), "%s",
+                        call_that_keeps_all(chosen, r->g));
     e->report->training = t;
     return ebb_note(e, "%s", t->said);
 }

@@ -25,7 +25,7 @@ ebb_status ebb_chosen_take(const ebb_chosen *chosen, ebb_reverse *r, size_t *cou
 size_t ebb_chosen_lost(const ebb_chosen *chosen, const ebb_reverse *r);
 
 /* With r->counts: says how much is trained and what not, and refuses to train less than half of what
- * looks like a weight unless somebody asked for it. */
+ * looks like a weight, or less than all where the file lost some for good, unless somebody asked for it. */
 ebb_status ebb_chosen_tell(const ebb_chosen *chosen, const ebb_reverse *r);
 
 #ifdef __cplusplus

@@ -15,6 +15,7 @@
 #include "onnx/graph/build.h"
 #include "passes/noted.h"
 #include "passes/trainable.h"
+#include "passes/weights.h"
 
 enum { LEAST = 8 }; // elements that are left: fewer say nothing
 
@@ -58,6 +59,9 @@ static unsigned repeated_axes(const ebb_graph *g, ebb_value v)
         !ebb_type_elements(&t->type, &left) || left < LEAST || element == 0 ||
         t->bytes / element != (size_t)left || t->bytes % element != 0)
         return 0;
+    for (size_t i = 0; i < info->use_count; i++)
+        if (ebb_use_is_alone(g, info->uses[i]))
+            return 0; // a fresh weight with equal rows: what is repeated is repeated for the batch
     for (int k = 0; k < t->type.rank; k++) {
         if (t->type.dims[k] < 2 || !repeats(t, k))
             continue;

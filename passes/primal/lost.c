@@ -46,11 +46,6 @@ static ebb_status add(findings *f, ebb_lost_kind kind, ebb_node n, ebb_value v, 
 
 /* ---- batch norm folded into convolutions ---- */
 
-static bool begins(const char *text, const char *with)
-{
-    return strncmp(text, with, strlen(with)) == 0;
-}
-
 static const char *input_name(const ebb_graph *g, ebb_node n, uint32_t slot)
 {
     ebb_value v = ebb_in(g, n, slot);
@@ -61,26 +56,6 @@ static const char *input_name(const ebb_graph *g, ebb_node n, uint32_t slot)
 static const char *call_of(const ebb_graph *g, ebb_node n)
 {
     return ebb_props_get(g, &ebb_node_of(g, n)->props, "pkg.torch.onnx.fx_node");
-}
-
-static bool may_hold_norm(ebb_op op)
-{
-    return op == EBB_OP_CONV || op == EBB_OP_CONV_TRANSPOSE || op == EBB_OP_GEMM;
-}
-
-/* The file tells:
- *   dynamo        the convolution stands for the call of the batch norm
- *   TorchScript   weight and bias both have lost their names, "onnx::Conv_25"
- *   ONNX Runtime  its optimiser names them "ConvBnFusion_W_..." */
-static bool holds_norm(const ebb_graph *g, ebb_node n)
-{
-    const char *call = call_of(g, n), *weight = input_name(g, n, 1), *bias = input_name(g, n, 2);
-    if (!may_hold_norm(ebb_node_of(g, n)->op))
-        return false;
-    if (call != NULL)
-        return strstr(call, "batch_norm") != NULL && strstr(call, "batch_norm") < strchr(call, '(');
-    return begins(weight, "ConvBnFusion_") ||
-           (g->model->torchscript && begins(weight, "onnx::") && begins(bias, "onnx::"));
 }
 
 static bool is_activation(ebb_op op)
@@ -165,7 +140,7 @@ static ebb_status find_folded_norms(findings *f)
     size_t told = 0;
     bool normalised;
     EBB_EACH_NODE(g, n)
-        if (holds_norm(g, n))
+        if (ebb_holds_norm(g, n))
             first = told++ == 0 ? n : first;
     if (told > 0)
         return add(f, EBB_LOST_BATCH_NORM, first, EBB_NO_VALUE,

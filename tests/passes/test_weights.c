@@ -281,6 +281,37 @@ static void an_identity_that_is_multiplied_by_is_a_fresh_weight(void **state)
     ARE(EBB_NO_WEIGHT, true, {"Add", "8x8", 1, identity, NULL, NULL});
 }
 
+/* Of a constant it would have been done before. */
+static void what_a_function_is_computed_of_in_the_run_is_a_weight(void **state)
+{
+    (void)state;
+    ARE(EBB_SURE_WEIGHT, false, {"Exp", "8x8", 0, drawn, "onnx::Exp_4", NULL},
+        {"Exp", "8x8", 0, repeated, "onnx::Exp_4", NULL},
+        {"Sigmoid", "1x8x1x1", 0, one, "onnx::Sigmoid_4", NULL},
+        {"BatchNormalization", "1x8x8", 0, drawn, "onnx::BatchNormalization_4", NULL});
+    ARE(EBB_NO_WEIGHT, false, {"Exp", "8x8", 0, mask, "onnx::Exp_4", NULL},
+        {"Exp", "1", 0, drawn, "onnx::Exp_4", NULL}, {"Cos", "8", 0, drawn, "onnx::Cos_4", NULL});
+}
+
+static void fresh_scales_and_biases_behind_a_norm_are_weights(void **state)
+{
+    (void)state;
+    ebb_model *m = model_of(
+        HEAD
+        "g (float[2,4,3,3] x) => (float[2,4,3,3] y) <float[2] unit = {1,1}, float[2] nil = {0,0},"
+        " int64[3] s = {2,2,18}, int64[4] back = {2,4,3,3}, float[4,1,1] val_1 = {1,1,1,1},"
+        " float[4,1,1] val_2 = {0,0,0,0}, float[4,1,1] val_3 = {0,0,0,0}>"
+        "{ a = Reshape (x, s) b = InstanceNormalization (a, unit, nil) c = Reshape (b, back) "
+        "  d = Mul (c, val_1) e = Add (d, val_2) f = Relu (e) y = Add (f, val_3) }");
+    ebb_trainable_source source;
+    bool trains[64] = {false};
+    good(ebb_trainable_find(trains, &source, m->graph));
+    assert_true(trains[ebb_value_find(m->graph, "val_1").i]);
+    assert_true(trains[ebb_value_find(m->graph, "val_2").i]);
+    assert_false(trains[ebb_value_find(m->graph, "val_3").i]);
+    ebb_model_free(m);
+}
+
 static void slopes_of_heads_are_no_weights(void **state)
 {
     (void)state;
@@ -400,9 +431,6 @@ static void what_was_made_of_weights_is_doubtful_and_says_why(void **state)
         {{"Add", "1x32x8", 1, looked_up, NULL, NULL}, false, "looked up in a smaller table"},
         {{"Add", "32x8", 1, repeated, "expand", NULL}, true, "the same along an axis"},
         {{"Add", "24", 1, of_two_weights, "cat_1", NULL}, true, "a part of it is zero"},
-        {{"BatchNormalization", "1x8x8", 0, drawn, "onnx::BatchNormalization_4", NULL},
-         false,
-         "no operator that reads it"},
         {{"Mul", "1x8x8", 0, exponential, "unsqueeze_3", NULL}, true, "its values have one sign"},
         {{"Mul", "1", 1, drawn, "exp", NULL}, true, "computed from weights"},
         {{"Mul", "8x1", 1, drawn, "exp_1", NULL}, true, "computed from weights"},
@@ -592,6 +620,86 @@ static void less_than_half_is_refused_unless_it_is_asked_for(void **state)
     }
 }
 
+/* y = x w + a tensor, in the module "m", whose parameters the file lists. */
+static ebb_model *listed(const char *name, const char *shape, double (*of)(int64_t),
+                         const char *signature)
+{
+    ebb_model *m = model_of(HEAD "g (float[2,8,8] x) => (float[2,8,8] y) "
+                                 "<float[8,8] w = {1,2,3,4,5,6,7,8,1,2,3,4,5,6,7,8,1,2,3,4,5,6,7,"
+                                 "8,1,2,3,4,5,6,7,8,1,2,3,4,5,6,7,8,1,2,3,4,5,6,7,8,1,2,3,4,5,6,"
+                                 "7,8,1,2,3,4,5,6,7,8}>{ a = MatMul (x, w) y = Add (a, x) }");
+    ebb_graph *g = m->graph;
+    ebb_node n = ebb_value_of(g, ebb_value_find(g, "y"))->producer;
+    good(ebb_node_set_input(g, n, 1, add(m, name, shape, of)));
+    good(ebb_props_set(g, &ebb_node_of(g, n)->props, "pkg.torch.onnx.fx_node", "args = (%a, %b)"));
+    good(ebb_props_set(g, &ebb_value_of(g, ebb_value_find(g, "w"))->props,
+                       "pkg.torch.export.graph_signature.InputSpec.kind", "PARAMETER"));
+    good(ebb_props_set(g, &ebb_node_of(g, n)->props, "pkg.torch.onnx.name_scopes",
+                       "['', 'm', 'add']"));
+    good(
+        ebb_props_set(g, &g->props, "pkg.torch.export.ExportedProgram.graph_signature", signature));
+    good(ebb_infer_graph(g));
+    return m;
+}
+
+static void what_the_module_has_lost_is_refused(void **state)
+{
+    (void)state;
+    static const char lost[] = "# inputs\np_w: PARAMETER target='w'\n"
+                               "p_m_table: PARAMETER target='m.table'\nb_m_x: BUFFER target='m.x'";
+    static const char kept[] = "# inputs\np_w: PARAMETER target='w'\n";
+    static const char layer[] = "# inputs\np_m_fc_weight: PARAMETER target='m.fc.weight'\n"
+                                "p_m_fc_bias: PARAMETER target='m.fc.bias'\n";
+    const struct {
+        const char *name, *shape, *list;
+        double (*of)(int64_t);
+        bool refused;
+    } cases[] = {
+        {"unsqueeze", "1x8x8", lost, zero, true},   {"unsqueeze", "1x8x8", kept, zero, false},
+        {"mul_3", "1x8x8", lost, drawn, true},      {"mul_3", "1x8x8", kept, drawn, false},
+        {"zeros", "1x8x8", lost, zero, false},      {"permute_1", "1x8x8", layer, drawn, true},
+        {"permute_1", "1x8x8", kept, drawn, false}, {"view_1", "8", lost, zero, false},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        ebb_model *m = listed(cases[i].name, cases[i].shape, cases[i].of, cases[i].list);
+        ebb_status status = ebb_rewrite(m, "loss:mse,gradient:partial=allow", NULL, NULL);
+        good(status);
+        ebb_model_free(m);
+        m = listed(cases[i].name, cases[i].shape, cases[i].of, cases[i].list);
+        status = ebb_rewrite(m, "loss:mse,gradient", NULL, NULL);
+        bool refused = ebb_status_code(status) == EBB_REJECTED;
+        const char *text = refused ? ebb_status_text(status) : "";
+        if (cases[i].refused != (refused && strstr(text, "optimize=False") != NULL))
+            fail_msg("case %zu: %s", i, status != NULL ? ebb_status_text(status) : "not refused");
+        ebb_model_free(m);
+    }
+}
+
+static void a_convolution_that_was_scaled_by_zero_is_refused(void **state)
+{
+    (void)state;
+    static const char text[] =
+        HEAD "g (float[1,2,4,4] x) => (float[1,2,4,4] y) "
+             "<float[2,2,1,1] \"onnx::Conv_1\" = {0,0,0,0}, float[2] \"onnx::Conv_2\" = {0.5,0.25},"
+             " float[2,2,1,1] \"c.weight\" = {0,0,0,0}, float[2] \"c.bias\" = {0.5,0.25}>"
+             "{ a = Conv (x, \"c.weight\", \"c.bias\") b = Relu (a) "
+             "  y = Conv (b, %s, %s) }";
+    for (int i = 0; i < 2; i++) {
+        char whole[1024];
+        (void)snprintf(whole, sizeof whole, text, i == 0 ? "\"onnx::Conv_1\"" : "\"c.weight\"",
+                       i == 0 ? "\"onnx::Conv_2\"" : "\"c.bias\"");
+        ebb_model *m = model_of(whole);
+        m->torchscript = true;
+        ebb_status status = ebb_rewrite(m, "loss:mse,gradient", NULL, NULL);
+        assert_int_equal(ebb_status_code(status), i == 0 ? EBB_REJECTED : EBB_OK);
+        if (i == 0) {
+            assert_non_null(strstr(ebb_status_text(status), "scaled by 0"));
+            assert_non_null(strstr(ebb_status_text(status), "do_constant_folding=False"));
+        }
+        ebb_model_free(m);
+    }
+}
+
 static void running_out_of_memory_anywhere_is_an_error_and_no_crash(void **state)
 {
     (void)state;
@@ -618,6 +726,10 @@ int main(void)
         cmocka_unit_test(constants_are_told_by_their_values),
         cmocka_unit_test(a_fresh_scale_of_one_number_for_each_channel_is_a_weight),
         cmocka_unit_test(an_identity_that_is_multiplied_by_is_a_fresh_weight),
+        cmocka_unit_test(what_a_function_is_computed_of_in_the_run_is_a_weight),
+        cmocka_unit_test(fresh_scales_and_biases_behind_a_norm_are_weights),
+        cmocka_unit_test(what_the_module_has_lost_is_refused),
+        cmocka_unit_test(a_convolution_that_was_scaled_by_zero_is_refused),
         cmocka_unit_test(slopes_of_heads_are_no_weights),
         cmocka_unit_test(a_table_of_sines_is_held_fixed_and_named_though_it_is_marked),
         cmocka_unit_test(a_norm_without_scale_and_bias_has_none),

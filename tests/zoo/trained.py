@@ -197,6 +197,11 @@ def absorbed(model, tensors, known, wanted, covered):
         if n not in covered and sum(d > 1 for d in shape) > 1 and shape in instead:
             instead.remove(shape)
             lost.add(n)
+    for n in wanted:  # fresh weight norm: the weight has the values of its direction, and holds its length as well
+        direction = n.removesuffix("original0") + "original1"
+        if n.endswith(".parametrizations.weight.original0") and any(
+                direction in t["of"] and name != direction for name, t in tensors.items()):
+            lost.add(n)
     for n in wanted:
         size = known.values[n].size
         if n in lost:
