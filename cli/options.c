@@ -30,7 +30,7 @@ const cli_option cli_options[] = {
     REAL("--ema", "DECAY", "(0, 1)", "also keep a running average of the weights: what --eval and --save-model take"),
     EACH("--train", "GLOB", "train the weights whose names match; `lost`: those that an export took the names of, and no constants"),
     EACH("--freeze", "GLOB", "do not train those that match"),
-    TEXT("--allow-partial", NULL, "train what there is, though less than half of the weights' elements"),
+    TEXT("--allow-partial", NULL, "train what there is, though the file has lost weights"),
     TEXT("--straight-through", NULL, "let gradients pass through Round, Sign, QuantizeLinear ...: train a quantised model"),
     TEXT("--dropout", "on|off|P", "dropout: as exported (on), removed (off), or this ratio"),
     TEXT("--precision", "bf16|fp16", "compute in 16 bits, parameters in float32: the pass precision"),

@@ -402,12 +402,15 @@ ebb_status ebb_weight_judge(ebb_judge *j, ebb_value v, ebb_weight *weight)
     *weight = no_weight();
     if (kind == EBB_NOTED_OTHER)
         return NULL;
-    readers r = readers_of(j, v);
     if (kind == EBB_NOTED_PARAMETER && j->marked) {
-        *weight =
-            is_fixed_table(j, v, &r) ? doubtful(sines) : (ebb_weight){.kind = EBB_SURE_WEIGHT};
+        *weight = (ebb_weight){.kind = EBB_SURE_WEIGHT};
+        if (ebb_is_table_of_sines(ebb_value_of(g, v)->tensor)) {
+            readers r = readers_of(j, v);
+            *weight = is_fixed_table(j, v, &r) ? doubtful(sines) : *weight;
+        }
         return NULL;
     }
+    readers r = readers_of(j, v);
     bool named = !j->marked && !ebb_name_is_anonymous(ebb_value_name(g, v));
     if (is_fixed_by_use(g, v, &r))
         return NULL;

@@ -63,30 +63,6 @@ static ebb_status try_size(ebb_doctor *d, ebb_model **copy, int64_t size)
 
 /* ---- what has none ---- */
 
-static bool have_sizes(const ebb_graph *g, const ebb_value *list, uint32_t count)
-{
-    for (uint32_t i = 0; i < count; i++)
-        if (list[i].i != 0 && !ebb_type_is_static(ebb_value_of(g, list[i])->type))
-            return false;
-    return true;
-}
-
-static bool gives_no_size(const ebb_graph *g, ebb_node n)
-{
-    const ebb_node_info *info = ebb_node_of(g, n);
-    if (info->op == EBB_OP_UNKNOWN || info->op == EBB_OP_IF || info->op == EBB_OP_LOOP ||
-        info->op == EBB_OP_SCAN || !have_sizes(g, info->in, info->in_count))
-        return false; // or told elsewhere
-    for (uint32_t o = 0; o < info->out_count; o++) {
-        ebb_value y = info->out[o];
-        const ebb_type *type = y.i != 0 ? ebb_value_of(g, y)->type : NULL;
-        bool wanted = y.i != 0 && (ebb_value_is_read(g, y) || ebb_value_is_held(g, y));
-        if (wanted && type->kind == EBB_KIND_TENSOR && !ebb_type_is_static(type))
-            return true;
-    }
-    return false;
-}
-
 ebb_status ebb_doctor_sizes(ebb_doctor *d)
 {
     static const int64_t sizes[] = {2, 16, 64, 224}; // a batch or a length; then images
@@ -97,7 +73,7 @@ ebb_status ebb_doctor_sizes(ebb_doctor *d)
         EBB_TRY(try_size(d, &d->sized, sizes[i]));
     const ebb_graph *g = !open ? d->tidy->graph : d->sized != NULL ? d->sized->graph : NULL;
     for (ebb_node n = g != NULL ? ebb_first(g) : EBB_NO_NODE; n.i != 0; n = ebb_next(g, n)) {
-        if (!gives_no_size(g, n))
+        if (!ebb_node_gives_no_size(g, n))
             continue;
         ebb_finding *f = ebb_doctor_about(d, EBB_PROBLEM, "sizes", g, n);
         if (f == NULL)

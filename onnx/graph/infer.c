@@ -229,6 +229,57 @@ ebb_status ebb_bind_shape(ebb_graph *g, const char *input, const int64_t *dims, 
     return replaced ? forget_dims(g) : NULL;
 }
 
+static bool have_sizes(const ebb_graph *g, const ebb_value *list, uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i++)
+        if (list[i].i != 0 && !ebb_type_is_static(ebb_value_of(g, list[i])->type))
+            return false;
+    return true;
+}
+
+bool ebb_node_gives_no_size(const ebb_graph *g, ebb_node n)
+{
+    const ebb_node_info *info = ebb_node_of(g, n);
+    if (info->op == EBB_OP_UNKNOWN || info->op == EBB_OP_IF || info->op == EBB_OP_LOOP ||
+        info->op == EBB_OP_SCAN || !have_sizes(g, info->in, info->in_count))
+        return false; // or told elsewhere
+    for (uint32_t o = 0; o < info->out_count; o++) {
+        ebb_value y = info->out[o];
+        const ebb_type *type = y.i != 0 ? ebb_value_of(g, y)->type : NULL;
+        bool wanted = y.i != 0 && (ebb_value_is_read(g, y) || ebb_value_is_held(g, y));
+        if (wanted && type->kind == EBB_KIND_TENSOR && !ebb_type_is_static(type))
+            return true;
+    }
+    return false;
+}
+
+/* Sizes that follow from no input's: no --dim gives them. */
+static ebb_status refuse_sizes_of_values(const ebb_graph *g)
+{
+    ebb_arena scratch = {0};
+    bool *open = EBB_NEW(&scratch, bool, g->value_count); // itself, or what it is computed of
+    ebb_status status = open != NULL ? NULL : ebb_error_memory();
+    for (size_t k = 0; status == NULL && k < g->input_count; k++)
+        open[g->inputs[k].i] = !ebb_type_is_static(ebb_value_of(g, g->inputs[k])->type);
+    for (ebb_node n = ebb_first(g); status == NULL && n.i != 0; n = ebb_next(g, n)) {
+        const ebb_node_info *info = ebb_node_of(g, n);
+        bool of_open = false;
+        for (uint32_t i = 0; i < info->in_count; i++)
+            of_open |= open[info->in[i].i];
+        if (!of_open && ebb_node_gives_no_size(g, n))
+            status = ebb_hint(
+                ebb_error(EBB_UNSUPPORTED,
+                          "%s: how large its output is hangs on values, and a step has all "
+                          "its sizes before it runs",
+                          ebb_node_label(g, n)),
+                "weigh or mask places in place of choosing them by their values");
+        for (uint32_t o = 0; o < info->out_count; o++)
+            open[info->out[o].i] = of_open && info->out[o].i != 0;
+    }
+    ebb_arena_fini(&scratch);
+    return status;
+}
+
 ebb_status ebb_require_static(const ebb_graph *g)
 {
     for (size_t k = 0; k < g->input_count; k++) {
@@ -236,6 +287,8 @@ ebb_status ebb_require_static(const ebb_graph *g)
         if ((info->flags & EBB_IS_INITIALIZER) != 0 || info->type->kind != EBB_KIND_TENSOR)
             continue;
         const char *name = ebb_text(g, info->name);
+        if (!ebb_type_is_static(info->type))
+            EBB_TRY(refuse_sizes_of_values(g));
         if (info->type->rank < 0)
             return ebb_hint(ebb_error(EBB_USAGE, "the shape of input '%s' is not known", name),
                             "give it with --shape %s=DIM,DIM,...", name);

@@ -25,8 +25,12 @@ ebb_status ebb_infer_through(ebb_graph *g, ebb_contradicted told, void *context)
 ebb_status ebb_bind_dim(ebb_graph *g, const char *symbol, int64_t size, size_t *bound);
 ebb_status ebb_bind_shape(ebb_graph *g, const char *input, const int64_t *dims, int rank);
 
-/* The first input dim that is not known, as an error that names it and shows --dim; NULL when all
- * are. */
+/* Whether all that the node reads has a size, and something that it gives has none: NonZero and the like. */
+bool ebb_node_gives_no_size(const ebb_graph *g, ebb_node n);
+
+/* The first input dim that is not known, as an error that names it and shows --dim; or, where a node
+ * finds sizes in values while all that it is computed of has its own, that node; NULL when all are
+ * known. */
 ebb_status ebb_require_static(const ebb_graph *g);
 
 /* Floating-point operations of a node; 0 where unknown. */

@@ -275,7 +275,7 @@ static ebb_status run(ebb_edit *e)
 static const ebb_option options[] = {
     {"train",  EBB_OPTION_STRING, NULL, NULL, "patterns of the weights to train, separated by ; or space; the word lost: those that an export took the names of"},
     {"freeze", EBB_OPTION_STRING, NULL, NULL, "patterns of the weights not to train, and the same word"},
-    {"partial", EBB_OPTION_CHOICE, "refuse", "refuse|allow", "where less than half of what looks like a weight would be trained, and neither of those is given"},
+    {"partial", EBB_OPTION_CHOICE, "refuse", "refuse|allow", "where less than half of what looks like a weight would be trained, or the file has lost some for good, and neither of those is given"},
     {"padding", EBB_OPTION_CHOICE, "keep", "keep|train", "an embedding's one row of zeros: keep it zero, or train it"},
     {"straight-through", EBB_OPTION_CHOICE, "off", "off|on", "pass gradients straight through Round, Floor, Ceil, Sign and QuantizeLinear, whose derivative is 0"},
     {0},

@@ -208,6 +208,34 @@ static const ebb_type *type_of(const ebb_model *m, const char *name)
     return ebb_value_of(m->graph, ebb_value_find(m->graph, name))->type;
 }
 
+/* The dims of a target are those of what the model gives: no --dim sets what values decide. */
+static void a_size_that_hangs_on_values_is_its_nodes_and_no_inputs(void **state)
+{
+    (void)state;
+    const struct {
+        const char *text, *said;
+    } models[] = {
+        {"g (bool[5] m, int64[1,k] target) => (int64[1,k] y) { y = NonZero(m) }", "NonZero 'y'"},
+        {"g (bool[n] m, int64[1,k] target) => (int64[1,k] y) { y = NonZero(m) }", "--dim n=SIZE"},
+        {"g (float[n] x) => (float[n] y) <int64 one = {1}, int64 zero = {0}> "
+         "{ s = Shape(x) l = Squeeze(s) r = Range(zero, l, one) f = Cast<to = 1>(r) "
+         "  y = Add(x, f) }",
+         "--dim n=SIZE"},
+    };
+    for (size_t i = 0; i < sizeof models / sizeof models[0]; i++) {
+        char text[512];
+        (void)snprintf(text, sizeof text, HEAD "%s", models[i].text);
+        ebb_model *m = parsed(text);
+        assert_null(ebb_infer_graph(m->graph));
+        ebb_status status = ebb_require_static(m->graph);
+        assert_non_null(status);
+        if (strstr(ebb_status_text(status), models[i].said) == NULL)
+            fail_msg("case %zu: %s", i, ebb_status_text(status));
+        assert_int_equal(strstr(ebb_status_text(status), "--dim k") != NULL, 0);
+        ebb_model_free(m);
+    }
+}
+
 static void a_bound_dim_reaches_all_inputs_and_outputs(void **state)
 {
     (void)state;
@@ -367,6 +395,7 @@ int main(void)
         table[i] = (struct CMUnitTest){cases[i].nodes, types_come_out_as_written, NULL, NULL,
                                        (void *)(uintptr_t)&cases[i]};
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_size_that_hangs_on_values_is_its_nodes_and_no_inputs),
         cmocka_unit_test(a_bound_dim_reaches_all_inputs_and_outputs),
         cmocka_unit_test(a_shape_replaces_what_the_exporter_fixed),
         cmocka_unit_test(an_output_of_another_rank_or_dtype_is_rejected),
