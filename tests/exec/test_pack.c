@@ -53,18 +53,35 @@ static ebb_packing pack(ebb_interval *v, size_t count, uint64_t align)
     return p;
 }
 
+/* By a walk over those that are placed, which lie in `list` by offset. */
 static uint64_t lowest_free(const ebb_piece *list, uint32_t placed, const ebb_piece *z)
 {
     uint64_t offset = 0;
-    for (uint32_t k = 0; k < placed; k++) {
-        const ebb_piece *a = &list[k];
-        if (a->lower >= z->upper || z->lower >= a->upper || a->at + a->size <= offset ||
-            a->at >= offset + z->size)
-            continue;
-        offset = a->at + a->size;
-        k = UINT32_MAX; // from the first again
-    }
+    for (uint32_t k = 0; k < placed && list[k].at < offset + z->size; k++)
+        if (list[k].lower < z->upper && z->lower < list[k].upper &&
+            list[k].at + list[k].size > offset)
+            offset = list[k].at + list[k].size;
     return offset;
+}
+
+static void places_go_as_by_a_walk(const ebb_piece *list, uint32_t count)
+{
+    ebb_arena arena = {0};
+    ebb_space *space = ebb_space_new(list, count, &arena);
+    ebb_piece *placed = EBB_NEW(&arena, ebb_piece, count);
+    assert_non_null(space);
+    assert_non_null(placed);
+    for (uint32_t i = 0; i < count; i++) {
+        uint64_t offset = ebb_space_first(space, &list[i]);
+        assert_int_equal(offset, lowest_free(placed, i, &list[i]));
+        assert_true(ebb_space_take(space, &list[i], offset));
+        uint32_t k = i;
+        for (; k > 0 && placed[k - 1].at > offset; k--)
+            placed[k] = placed[k - 1];
+        placed[k] = list[i];
+        placed[k].at = offset;
+    }
+    ebb_arena_fini(&arena);
 }
 
 static void the_tree_finds_the_lowest_free_place(void **state)
@@ -74,21 +91,33 @@ static void the_tree_finds_the_lowest_free_place(void **state)
     static ebb_piece list[COUNT];
     random_state = 7;
     for (uint32_t span = 2; span < 5000; span *= 3) {
-        ebb_arena arena = {0};
         for (uint32_t i = 0; i < COUNT; i++) {
             uint32_t lower = draw(span), life = draw(4) == 0 ? span : 1 + span / 50;
             list[i] = (ebb_piece){.lower = lower, .upper = lower + 1 + draw(life)};
             list[i].size = 64 * (1 + (uint64_t)draw(4));
         }
-        ebb_space *space = ebb_space_new(list, COUNT, &arena);
-        assert_non_null(space);
-        for (uint32_t i = 0; i < COUNT; i++) {
-            list[i].at = ebb_space_first(space, &list[i]);
-            assert_int_equal(list[i].at, lowest_free(list, i, &list[i]));
-            assert_true(ebb_space_take(space, &list[i], list[i].at));
-        }
-        ebb_arena_fini(&arena);
+        places_go_as_by_a_walk(list, COUNT);
     }
+}
+
+/* Two nests of lives, which take turns, and then short lives in a row: what a training step has. */
+static void places_in_nests_of_lives_are_the_lowest(void **state)
+{
+    (void)state;
+    enum { NEST = 1200, SHORT = 2 * NEST, COUNT = 2 * NEST + 2 * SHORT };
+    static ebb_piece list[COUNT];
+    uint32_t n = 0;
+    random_state = 11;
+    for (uint32_t i = 0; i < NEST; i++) {
+        const uint32_t end = 4 * NEST, middle = 3 * NEST + draw(3);
+        list[n++] = (ebb_piece){.lower = i, .upper = end - 2 * i, .size = 64};
+        list[n++] = (ebb_piece){.lower = middle - i, .upper = middle + i + 1, .size = 64};
+    }
+    for (uint32_t i = 0; i < SHORT; i++)
+        list[n++] = (ebb_piece){.lower = 2 * i, .upper = 2 * i + 4 + draw(2), .size = 64};
+    for (uint32_t i = 0; i < SHORT; i++)
+        list[n++] = (ebb_piece){.lower = 2 * i, .upper = 2 * i + 1, .size = 64 * (1 + draw(20))};
+    places_go_as_by_a_walk(list, COUNT);
 }
 
 static void random_intervals_never_overlap(void **state)
@@ -462,6 +491,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_tree_finds_the_lowest_free_place),
+        cmocka_unit_test(places_in_nests_of_lives_are_the_lowest),
         cmocka_unit_test(random_intervals_never_overlap),
         cmocka_unit_test(nested_lives_reach_the_bound),
         cmocka_unit_test(training_steps_come_within_one_percent),

@@ -4,12 +4,25 @@
  * A node keeps two sets of offsets: `cover`, of the pieces that it is covered by, and `any`, of all
  * that live somewhere in its range. A new piece meets `any` of the nodes that it covers, and `cover`
  * of those above them. What lies on each other is one stretch of offsets, so sets stay short.
+ *
+ * Where many small pieces lie on each other, the sets of one new piece fill each other's gaps, and to
+ * look at them in turn takes a step for each gap. What is alive at the new piece's ends has few such
+ * gaps: so a few columns follow the positions at which pieces are asked for, and are looked at first.
+ * Pieces are asked for in orders in which neighbours are alike, so a column moves little each time;
+ * it may cost no more than the steps that were taken without.
  */
 #include "exec/weigh/pack/space.h"
 
 #include <stdlib.h>
 
+#include "exec/weigh/pack/column.h"
+
 enum { BASE = 8, LEVELS = 12 }; /* BASE to the power of LEVELS exceeds 2^33 */
+enum {
+    COLUMNS = 8,   /* two ends, of as many kinds of pieces as take turns */
+    NEAR = 256,    /* pieces that come or go: a column is moved so far rather than another */
+    MOVE_COST = 16 /* steps that it takes to put a piece into a column or to take it out */
+};
 
 typedef struct stretch {
     uint64_t from, to;
@@ -20,8 +33,24 @@ typedef struct stretches { /* apart from each other, upwards */
     uint32_t count, capacity;
 } stretches;
 
+typedef struct ends {        /* pieces by the leaf at which they begin, or end */
+    uint32_t *pieces, *from; /* those of leaf k: from[k] to from[k + 1] */
+} ends;
+
+typedef struct column {
+    ebb_column *alive; /* NULL: memory ran out */
+    uint32_t leaf;
+    uint64_t used; /* when */
+} column;
+
 struct ebb_space {
     ebb_arena *arena;
+    const ebb_piece *pieces;
+    uint64_t *offsets; /* by piece; UINT64_MAX: not there yet */
+    ends births, deaths;
+    column columns[COLUMNS];
+    uint64_t clock;
+    uint64_t credit;     /* steps taken without columns, less what these have cost */
     uint32_t *positions; /* where pieces begin and end, upwards, each once */
     uint32_t position_count;
     uint32_t levels; /* 0: a leaf for each position */
@@ -32,6 +61,46 @@ static int upwards(const void *a, const void *b)
 {
     const uint32_t *x = a, *y = b;
     return *x < *y ? -1 : *x > *y;
+}
+
+static uint32_t leaf_of(const ebb_space *s, uint32_t position)
+{
+    uint32_t low = 0, high = s->position_count;
+    while (high - low > 1) {
+        uint32_t middle = low + (high - low) / 2;
+        if (s->positions[middle] <= position)
+            low = middle;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+/* The last leaf of z; the first is leaf_of(z->lower). */
+static uint32_t last_leaf_of(const ebb_space *s, const ebb_piece *z)
+{
+    return leaf_of(s, z->upper) - 1;
+}
+
+/* By the leaf of the position that lies so many bytes into a piece. */
+static bool list_ends(ebb_space *s, ends *list, uint32_t count, size_t position)
+{
+    list->pieces = EBB_NEW(s->arena, uint32_t, count);
+    list->from = EBB_NEW(s->arena, uint32_t, (size_t)s->position_count + 2);
+    uint32_t *leaves = EBB_NEW(s->arena, uint32_t, count);
+    if (list->pieces == NULL || list->from == NULL || leaves == NULL)
+        return false;
+    for (uint32_t i = 0; i < count; i++) {
+        uint32_t at;
+        memcpy(&at, (const char *)&s->pieces[i] + position, sizeof at);
+        leaves[i] = leaf_of(s, at);
+        list->from[leaves[i] + 2]++;
+    }
+    for (uint32_t k = 1; k < s->position_count; k++)
+        list->from[k + 1] += list->from[k];
+    for (uint32_t i = 0; i < count; i++)
+        list->pieces[list->from[leaves[i] + 1]++] = i;
+    return true;
 }
 
 ebb_space *ebb_space_new(const ebb_piece *pieces, uint32_t count, ebb_arena *scratch)
@@ -48,7 +117,18 @@ ebb_space *ebb_space_new(const ebb_piece *pieces, uint32_t count, ebb_arena *scr
     for (size_t i = 0; i < 2 * (size_t)count; i++)
         if (kept == 0 || positions[kept - 1] != positions[i])
             positions[kept++] = positions[i];
-    *s = (ebb_space){.arena = scratch, .positions = positions, .position_count = kept};
+    *s = (ebb_space){.arena = scratch,
+                     .pieces = pieces,
+                     .offsets = EBB_NEW(scratch, uint64_t, count),
+                     .positions = positions,
+                     .position_count = kept};
+    if (s->offsets == NULL || !list_ends(s, &s->births, count, offsetof(ebb_piece, lower)) ||
+        !list_ends(s, &s->deaths, count, offsetof(ebb_piece, upper)))
+        return NULL;
+    for (uint32_t i = 0; i < count; i++)
+        s->offsets[i] = UINT64_MAX;
+    for (uint32_t k = 0; k < COLUMNS; k++)
+        s->columns[k] = (column){ebb_column_new(scratch), kept / COLUMNS * k, 0};
     for (size_t nodes = kept; s->levels == 0 || nodes > 1; nodes = nodes / BASE + 1) {
         s->any[s->levels] = EBB_NEW(scratch, stretches, nodes);
         s->cover[s->levels] = // who lives in a leaf covers it
@@ -114,31 +194,89 @@ static bool add(stretches *set, stretch z, ebb_arena *arena)
 
 /* ---- the tree ---- */
 
-static uint32_t leaf_of(const ebb_space *s, uint32_t position)
-{
-    uint32_t low = 0, high = s->position_count;
-    while (high - low > 1) {
-        uint32_t middle = low + (high - low) / 2;
-        if (s->positions[middle] <= position)
-            low = middle;
-        else
-            high = middle;
-    }
-    return low;
-}
-
 static bool cover(ebb_space *s, uint32_t level, uint32_t node, stretch taken)
 {
     return add(&s->any[level][node], taken, s->arena) &&
            (level == 0 || add(&s->cover[level][node], taken, s->arena));
 }
 
+/* ---- columns ---- */
+
+static void put(column *c, uint64_t offset, uint64_t size)
+{
+    if (c->alive != NULL && !ebb_column_add(c->alive, offset, size))
+        c->alive = NULL;
+}
+
+/* Pieces that come or go between two leaves. */
+static uint64_t distance(const ebb_space *s, uint32_t from, uint32_t to)
+{
+    uint32_t low = from < to ? from : to, high = from < to ? to : from;
+    return (uint64_t)(s->births.from[high + 1] - s->births.from[low + 1]) +
+           (s->deaths.from[high + 1] - s->deaths.from[low + 1]);
+}
+
+static void put_ends(const ebb_space *s, column *c, const ends *list, uint32_t leaf)
+{
+    for (uint32_t k = list->from[leaf]; k < list->from[leaf + 1]; k++)
+        if (s->offsets[list->pieces[k]] != UINT64_MAX)
+            put(c, s->offsets[list->pieces[k]], s->pieces[list->pieces[k]].size);
+}
+
+static void remove_ends(const ebb_space *s, column *c, const ends *list, uint32_t leaf)
+{
+    for (uint32_t k = list->from[leaf]; k < list->from[leaf + 1] && c->alive != NULL; k++)
+        if (s->offsets[list->pieces[k]] != UINT64_MAX)
+            ebb_column_remove(c->alive, s->offsets[list->pieces[k]]);
+}
+
+static void move_column(const ebb_space *s, column *c, uint32_t leaf)
+{
+    while (c->leaf < leaf) {
+        c->leaf++;
+        remove_ends(s, c, &s->deaths, c->leaf);
+        put_ends(s, c, &s->births, c->leaf);
+    }
+    while (c->leaf > leaf) {
+        remove_ends(s, c, &s->births, c->leaf);
+        put_ends(s, c, &s->deaths, c->leaf);
+        c->leaf--;
+    }
+}
+
+/* A column, none of those used at this time, at this leaf. NULL: it would cost too much. */
+static const ebb_column *column_at(ebb_space *s, uint32_t leaf)
+{
+    column *near = NULL, *unused = NULL;
+    for (column *c = s->columns; c < s->columns + COLUMNS; c++) {
+        if (c->used == s->clock)
+            continue;
+        if (near == NULL || distance(s, c->leaf, leaf) < distance(s, near->leaf, leaf))
+            near = c;
+        unused = unused == NULL || c->used < unused->used ? c : unused;
+    }
+    column *c = distance(s, near->leaf, leaf) <= NEAR ? near : unused;
+    uint64_t cost = distance(s, c->leaf, leaf) * MOVE_COST;
+    if (cost > s->credit)
+        return NULL;
+    s->credit -= cost;
+    c->used = s->clock;
+    move_column(s, c, leaf);
+    return c->alive;
+}
+
+/* ---- taking ---- */
+
 bool ebb_space_take(ebb_space *s, const ebb_piece *z, uint64_t offset)
 {
     stretch taken = {offset, offset + z->size};
-    uint32_t left = leaf_of(s, z->lower), right = leaf_of(s, z->upper) - 1;
+    uint32_t left = leaf_of(s, z->lower), right = last_leaf_of(s, z);
     uint32_t from = left, to = right + 1;
     bool good = true;
+    s->offsets[z - s->pieces] = offset;
+    for (column *c = s->columns; c < s->columns + COLUMNS; c++)
+        if (left <= c->leaf && c->leaf <= right)
+            put(c, offset, z->size);
     for (uint32_t h = 0; h < s->levels && good; h++) {
         bool top = h + 1 == s->levels;
         good = add(&s->any[h][left], taken, s->arena) &&
@@ -152,11 +290,15 @@ bool ebb_space_take(ebb_space *s, const ebb_piece *z, uint64_t offset)
     return good;
 }
 
+/* ---- looking ---- */
+
 /* What a new piece meets, from the bottom up. */
 typedef struct climb {
     uint64_t offset; /* all below is taken, or too narrow */
     uint64_t size;
+    uint64_t steps;
     uint32_t count;
+    const ebb_column *ends[2];
     struct {
         const stretch *at, *end;
     } met[LEVELS * 2 * (BASE + 1)];
@@ -170,26 +312,30 @@ static void meet(climb *c, const stretches *set)
     c->met[c->count++].end = set->list + set->count;
 }
 
-/* True where the set lets z lie at the offset; else the offset is raised. */
-static bool lets_pass(climb *c, uint32_t k)
+/* Raises the offset to where the set lets z lie. */
+static void pass_set(climb *c, uint32_t k)
 {
     const stretch *at = c->met[k].at, *end = c->met[k].end;
-    uint64_t before = c->offset;
     if (at < end && at->to <= c->offset)
         at = first_above(at, end, c->offset);
-    for (; at < end && at->from < c->offset + c->size; at++)
+    c->steps++;
+    for (; at < end && at->from < c->offset + c->size; at++, c->steps++)
         c->offset = at->to;
     c->met[k].at = at;
-    return c->offset == before;
 }
 
-uint64_t ebb_space_first(const ebb_space *s, const ebb_piece *z)
+uint64_t ebb_space_first(ebb_space *s, const ebb_piece *z)
 {
     climb c;
-    c.offset = c.count = 0;
-    c.size = z->size;
-    uint32_t left = leaf_of(s, z->lower), right = leaf_of(s, z->upper) - 1;
+    uint32_t left = leaf_of(s, z->lower), right = last_leaf_of(s, z);
     uint32_t from = left, to = right + 1;
+    c.offset = c.steps = c.count = 0;
+    c.size = z->size;
+    s->clock++;
+    c.ends[0] = column_at(s, left);
+    c.ends[1] = left != right ? column_at(s, right) : NULL;
+    if (left == right && c.ends[0] != NULL)
+        return ebb_column_first(c.ends[0], 0, z->size);
     for (uint32_t h = 0; h < s->levels; h++) {
         bool top = h + 1 == s->levels;
         meet(&c, &s->cover[h][left]);
@@ -201,7 +347,14 @@ uint64_t ebb_space_first(const ebb_space *s, const ebb_piece *z)
             meet(&c, &s->any[h][--to]);
         left /= BASE, right /= BASE, from /= BASE, to /= BASE;
     }
-    for (uint32_t k = 0, passed = 0; passed < c.count; k = (k + 1) % c.count)
-        passed = lets_pass(&c, k) ? passed + 1 : 0;
+    for (uint64_t before = UINT64_MAX; c.offset != before;) {
+        before = c.offset;
+        for (int k = 0; k < 2; k++)
+            if (c.ends[k] != NULL)
+                c.offset = ebb_column_first(c.ends[k], c.offset, c.size);
+        for (uint32_t k = 0; k < c.count; k++)
+            pass_set(&c, k);
+    }
+    s->credit += c.steps;
     return c.offset;
 }

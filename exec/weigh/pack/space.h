@@ -14,8 +14,8 @@ typedef struct ebb_space ebb_space;
 /* Empty, for these pieces. NULL: out of memory. */
 ebb_space *ebb_space_new(const ebb_piece *pieces, uint32_t count, ebb_arena *scratch);
 
-/* The lowest offset at which z lies free. */
-uint64_t ebb_space_first(const ebb_space *space, const ebb_piece *z);
+/* The lowest offset at which z, one of the pieces, lies free. */
+uint64_t ebb_space_first(ebb_space *space, const ebb_piece *z);
 
 /* z lies there from now on. False: out of memory. */
 bool ebb_space_take(ebb_space *space, const ebb_piece *z, uint64_t offset);
