@@ -114,12 +114,36 @@ static void strike_out(ebb_noted_losses *l, const char *source, bool *there)
         there[p - l->list] = true;
 }
 
+/* The innermost module of a node: "['', 'model', 'model.norm', 'mul_5']" has "model.norm". */
+static const char *module_of(size_t *length, const ebb_graph *g, ebb_node n)
+{
+    const char *scopes = ebb_props_get(g, &ebb_node_of(g, n)->props, "pkg.torch.onnx.name_scopes");
+    const char *end = scopes != NULL ? strrchr(scopes, ',') : NULL, *begin;
+    if (end == NULL || end == scopes || end[-1] != '\'')
+        return NULL;
+    for (begin = --end; begin > scopes && begin[-1] != '\'';)
+        begin--;
+    *length = (size_t)(end - begin);
+    return begin;
+}
+
+static void mark_run(ebb_noted_losses *l, const ebb_graph *g)
+{
+    size_t length;
+    EBB_EACH_NODE(g, n) {
+        const char *module = l->count > 0 ? module_of(&length, g, n) : NULL;
+        for (size_t i = 0; module != NULL && i < l->count; i++)
+            l->list[i].run |=
+                l->list[i].module == length && strncmp(l->list[i].name, module, length) == 0;
+    }
+}
+
 ebb_status ebb_noted_losses_find(ebb_noted_losses *losses, const ebb_graph *g, ebb_arena *scratch)
 {
     const char *text =
         ebb_props_get(g, &g->props, "pkg.torch.export.ExportedProgram.graph_signature");
-    *losses = (ebb_noted_losses){.known = text != NULL};
-    if (text == NULL)
+    *losses = (ebb_noted_losses){0};
+    if (text == NULL || g->model->torchscript || !ebb_is_from_pytorch(g))
         return NULL;
     EBB_TRY(read_parameters(losses, text, scratch));
     if (losses->count == 0)
@@ -144,20 +168,8 @@ ebb_status ebb_noted_losses_find(ebb_noted_losses *losses, const ebb_graph *g, e
         if (!there[i] && ebb_value_find(g, losses->list[i].name).i == 0)
             losses->list[left++] = losses->list[i];
     losses->count = left;
+    mark_run(losses, g);
     return NULL;
-}
-
-/* The innermost module of a node: "['', 'model', 'model.norm', 'mul_5']" has "model.norm". */
-static const char *module_of(size_t *length, const ebb_graph *g, ebb_node n)
-{
-    const char *scopes = ebb_props_get(g, &ebb_node_of(g, n)->props, "pkg.torch.onnx.name_scopes");
-    const char *end = scopes != NULL ? strrchr(scopes, ',') : NULL, *begin;
-    if (end == NULL || end == scopes || end[-1] != '\'')
-        return NULL;
-    for (begin = --end; begin > scopes && begin[-1] != '\'';)
-        begin--;
-    *length = (size_t)(end - begin);
-    return begin;
 }
 
 const ebb_noted_loss *ebb_noted_loss_at(const ebb_noted_losses *losses, const ebb_graph *g,
@@ -192,7 +204,8 @@ const ebb_noted_loss *ebb_noted_layer_below(const ebb_noted_losses *losses, cons
         const ebb_noted_loss *p = &losses->list[i];
         bool within =
             p->module > length && strncmp(p->name, module, length) == 0 && p->name[length] == '.';
-        if (within && strcmp(p->name + p->module, ".weight") == 0 && has_lost_bias(losses, p))
+        if (within && !p->run && strcmp(p->name + p->module, ".weight") == 0 &&
+            has_lost_bias(losses, p))
             return p;
     }
     return NULL;

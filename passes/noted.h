@@ -50,16 +50,16 @@ bool ebb_ends_in(const char *name, const char *end);
 
 /* A parameter of the module that was exported, by the list that the exporter leaves at the graph, of
  * which the file has no more than that: no initializer of its name, and no call that reads it. Folding
- * made something of it, or it is tied to another. */
+ * made something of it, or it is tied to another. Nothing is said of files without notes of calls. */
 typedef struct ebb_noted_loss {
     const char *source, *name; /* "p_fc_weight", "fc.weight" */
     size_t module;             /* length of "fc" */
+    bool run;                  /* the file has nodes of that module */
 } ebb_noted_loss;
 
 typedef struct ebb_noted_losses {
     ebb_noted_loss *list; /* in the order of their sources */
     size_t count;
-    bool known; /* there is such a list */
 } ebb_noted_losses;
 
 ebb_status ebb_noted_losses_find(ebb_noted_losses *losses, const ebb_graph *g, ebb_arena *scratch);
@@ -67,7 +67,8 @@ ebb_status ebb_noted_losses_find(ebb_noted_losses *losses, const ebb_graph *g, e
 /* Of the module that the node was made in, the first; NULL: it has none. */
 const ebb_noted_loss *ebb_noted_loss_at(const ebb_noted_losses *losses, const ebb_graph *g,
                                         ebb_node n);
-/* A weight within that module, whose bias is lost as well: a layer that was computed before the run. */
+/* A weight of a module within that one, whose bias is lost as well, and all of its nodes: a layer that was
+ * computed before the run. */
 const ebb_noted_loss *ebb_noted_layer_below(const ebb_noted_losses *losses, const ebb_graph *g,
                                             ebb_node n);
 

@@ -650,15 +650,18 @@ static void what_the_module_has_lost_is_refused(void **state)
     static const char kept[] = "# inputs\np_w: PARAMETER target='w'\n";
     static const char layer[] = "# inputs\np_m_fc_weight: PARAMETER target='m.fc.weight'\n"
                                 "p_m_fc_bias: PARAMETER target='m.fc.bias'\n";
+    static const char run[] = "# inputs\np_m_mm_weight: PARAMETER target='m.mm.weight'\n"
+                              "p_m_mm_bias: PARAMETER target='m.mm.bias'\n"; // that has a node
     const struct {
         const char *name, *shape, *list;
         double (*of)(int64_t);
         bool refused;
     } cases[] = {
-        {"unsqueeze", "1x8x8", lost, zero, true},   {"unsqueeze", "1x8x8", kept, zero, false},
-        {"mul_3", "1x8x8", lost, drawn, true},      {"mul_3", "1x8x8", kept, drawn, false},
-        {"zeros", "1x8x8", lost, zero, false},      {"permute_1", "1x8x8", layer, drawn, true},
-        {"permute_1", "1x8x8", kept, drawn, false}, {"view_1", "8", lost, zero, false},
+        {"unsqueeze", "1x8x8", lost, zero, true},  {"unsqueeze", "1x8x8", kept, zero, false},
+        {"mul_3", "1x8x8", lost, drawn, true},     {"mul_3", "1x8x8", kept, drawn, false},
+        {"zeros", "1x8x8", lost, zero, false},     {"permute_1", "1x8x8", layer, drawn, true},
+        {"permute_1", "1x8x8", run, drawn, false}, {"permute_1", "1x8x8", kept, drawn, false},
+        {"view_1", "8", lost, zero, false},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         ebb_model *m = listed(cases[i].name, cases[i].shape, cases[i].of, cases[i].list);
@@ -673,6 +676,21 @@ static void what_the_module_has_lost_is_refused(void **state)
             fail_msg("case %zu: %s", i, status != NULL ? ebb_status_text(status) : "not refused");
         ebb_model_free(m);
     }
+}
+
+/* A list of parameters alone says nothing: which of them calls read is not told. */
+static void what_a_file_without_notes_has_lost_is_not_known(void **state)
+{
+    (void)state;
+    ebb_model *m = listed("permute_1", "1x8x8", drawn,
+                          "# inputs\np_m_fc_weight: PARAMETER target='m.fc.weight'\n"
+                          "p_m_fc_bias: PARAMETER target='m.fc.bias'\n");
+    ebb_node n = ebb_value_of(m->graph, ebb_value_find(m->graph, "y"))->producer;
+    ebb_node_of(m->graph, n)->props.count = 0;
+    good(ebb_props_set(m->graph, &ebb_node_of(m->graph, n)->props, "pkg.torch.onnx.name_scopes",
+                       "['', 'm', 'add']"));
+    good(ebb_rewrite(m, "loss:mse,gradient", NULL, NULL));
+    ebb_model_free(m);
 }
 
 static void a_convolution_that_was_scaled_by_zero_is_refused(void **state)
@@ -729,6 +747,7 @@ int main(void)
         cmocka_unit_test(what_a_function_is_computed_of_in_the_run_is_a_weight),
         cmocka_unit_test(fresh_scales_and_biases_behind_a_norm_are_weights),
         cmocka_unit_test(what_the_module_has_lost_is_refused),
+        cmocka_unit_test(what_a_file_without_notes_has_lost_is_not_known),
         cmocka_unit_test(a_convolution_that_was_scaled_by_zero_is_refused),
         cmocka_unit_test(slopes_of_heads_are_no_weights),
         cmocka_unit_test(a_table_of_sines_is_held_fixed_and_named_though_it_is_marked),
