@@ -636,6 +636,8 @@ static ebb_model *listed(const char *name, const char *shape, double (*of)(int64
                        "pkg.torch.export.graph_signature.InputSpec.kind", "PARAMETER"));
     good(ebb_props_set(g, &ebb_node_of(g, n)->props, "pkg.torch.onnx.name_scopes",
                        "['', 'm', 'add']"));
+    good(ebb_props_set(g, &ebb_node_of(g, ebb_first(g))->props, "pkg.torch.onnx.name_scopes",
+                       "['', 'm', 'm.mm', 'matmul']"));
     good(
         ebb_props_set(g, &g->props, "pkg.torch.export.ExportedProgram.graph_signature", signature));
     good(ebb_infer_graph(g));
