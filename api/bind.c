@@ -14,15 +14,10 @@
 
 enum { MOST_ELEMENTS = 4096 }; /* of an input that is bound: sizes are few, and data is not */
 
-static bool is_control(ebb_op op)
-{
-    return op == EBB_OP_IF || op == EBB_OP_LOOP || op == EBB_OP_SCAN;
-}
-
 static bool is_open(const ebb_graph *g, ebb_node n)
 {
     const ebb_node_info *info = ebb_node_of(g, n);
-    bool open = is_control(info->op);
+    bool open = ebb_op_has(info->op, EBB_BODIES);
     for (uint32_t k = 0; k < info->out_count && !open; k++)
         open = info->out[k].i != 0 && !ebb_type_is_static(ebb_value_of(g, info->out[k])->type);
     return open;

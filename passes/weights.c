@@ -53,13 +53,6 @@ static bool is_from_input(const ebb_graph *g, ebb_value v)
     return false;
 }
 
-static bool is_norm(ebb_op op)
-{
-    return ebb_op_has(op, EBB_STATISTICS) || ebb_op_has(op, EBB_ROWWISE) ||
-           op == EBB_OP_INSTANCE_NORMALIZATION || op == EBB_OP_GROUP_NORMALIZATION ||
-           op == EBB_OP_GROUP_NORM;
-}
-
 bool ebb_use_is_alone(const ebb_graph *g, ebb_use use)
 {
     switch (ebb_node_of(g, use.node)->op) {
@@ -68,9 +61,10 @@ bool ebb_use_is_alone(const ebb_graph *g, ebb_use use)
     case EBB_OP_TANH:
     case EBB_OP_SOFTPLUS:
     case EBB_OP_SOFTMAX:
+    case EBB_OP_LOG_SOFTMAX:
         return true;
     default:
-        return use.slot == 0 && is_norm(ebb_node_of(g, use.node)->op);
+        return use.slot == 0 && ebb_op_has(ebb_node_of(g, use.node)->op, EBB_NORM);
     }
 }
 
@@ -80,9 +74,9 @@ static bool is_normed(const ebb_graph *g, ebb_value v)
     for (int steps = 0; steps < 4; steps++) {
         ebb_node n = v.i != 0 ? ebb_value_of(g, v)->producer : EBB_NO_NODE;
         ebb_op op = n.i != 0 ? ebb_node_of(g, n)->op : EBB_OP_UNKNOWN;
-        if (n.i == 0 || op == EBB_OP_SOFTMAX)
+        if (n.i == 0)
             return false;
-        if (is_norm(op))
+        if (ebb_op_has(op, EBB_NORM))
             return true;
         bool first = op == EBB_OP_MUL && ebb_value_constant(g, ebb_in(g, n, 0)) != NULL;
         if (op != EBB_OP_MUL && ebb_slot_of(op, 0) != EBB_SLOT_MOVED)
@@ -142,7 +136,8 @@ static void look_at_use(ebb_judge *j, readers *r, ebb_use use)
     r->added |= op == EBB_OP_ADD || op == EBB_OP_SUM;
     r->scales |= op == EBB_OP_MUL && !is_from_input(g, ebb_in(g, use.node, use.slot == 0));
     r->product |= weight && (op == EBB_OP_MATMUL || op == EBB_OP_FUSED_MATMUL);
-    r->norm |= weight && is_norm(op) && op != EBB_OP_RMS_NORM; // that was made of a product
+    r->norm |=
+        weight && ebb_op_has(op, EBB_NORM) && op != EBB_OP_RMS_NORM; // that was made of a product
     r->alone |= ebb_use_is_alone(g, use);
     r->behind |=
         (op == EBB_OP_MUL || op == EBB_OP_ADD) && is_normed(g, ebb_in(g, use.node, use.slot == 0));

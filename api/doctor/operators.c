@@ -109,7 +109,7 @@ static ebb_status look_at(void *context, const ebb_graph *g, ebb_node n)
 static bool is_rewritten(ebb_op op)
 {
     return op == EBB_OP_CONSTANT || op == EBB_OP_SPLIT_TO_SEQUENCE || op == EBB_OP_SEQUENCE_AT ||
-           op == EBB_OP_IF || op == EBB_OP_LOOP || op == EBB_OP_SCAN;
+           ebb_op_has(op, EBB_BODIES);
 }
 
 static bool has_kernel(ebb_op op, const ebb_backend *const *backends)

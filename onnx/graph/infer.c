@@ -240,8 +240,8 @@ static bool have_sizes(const ebb_graph *g, const ebb_value *list, uint32_t count
 bool ebb_node_gives_no_size(const ebb_graph *g, ebb_node n)
 {
     const ebb_node_info *info = ebb_node_of(g, n);
-    if (info->op == EBB_OP_UNKNOWN || info->op == EBB_OP_IF || info->op == EBB_OP_LOOP ||
-        info->op == EBB_OP_SCAN || !have_sizes(g, info->in, info->in_count))
+    if (info->op == EBB_OP_UNKNOWN || ebb_op_has(info->op, EBB_BODIES) ||
+        !have_sizes(g, info->in, info->in_count))
         return false; // or told elsewhere
     for (uint32_t o = 0; o < info->out_count; o++) {
         ebb_value y = info->out[o];

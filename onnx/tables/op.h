@@ -40,15 +40,16 @@ enum {
     EBB_RANDOM = 1 << 3,     /* draws; run twice it must be given the same key */
     EBB_FOLDS = 1 << 4,      /* worth evaluating when all inputs are constant */
     EBB_SHAPE_OF_0 = 1 << 5, /* reads only the shape of input 0, never its bytes */
-    EBB_ROWWISE = 1 << 6,    /* works row by row along an axis: softmax, layer norm */
+    EBB_NORM = 1 << 6,       /* a norm: batch norm, layer norm, their like; no gradient of one */
     EBB_UPDATES = 1 << 7,    /* an optimizer's step: outputs replace state */
     EBB_STATISTICS = 1 << 8, /* carries running statistics (batch norm) */
     EBB_DECODES = 1 << 9,    /* codes in, the whole tensor out; rows of axis 0 one by one */
     EBB_STEPS = 1 << 10,     /* its derivative is 0; its rule is the straight-through one */
-    EBB_KEEPS = 1 << 11,  /* outputs but the first are kept for its gradient; no rule for theirs */
-    EBB_STARTS = 1 << 14, /* begins work that goes on beside the step (graph/place.h) */
-    EBB_KEYED = 1 << 13,  /* draws by an input that is a key: run twice it gives the same bits */
+    EBB_KEEPS = 1 << 11, /* outputs but the first are kept for its gradient; no rule for theirs */
     EBB_PRODUCTS = 1 << 12, /* nearly all it does is multiply and add, as products of matrices do */
+    EBB_KEYED = 1 << 13,    /* draws by an input that is a key: run twice it gives the same bits */
+    EBB_STARTS = 1 << 14,   /* begins work that goes on beside the step (graph/place.h) */
+    EBB_BODIES = 1 << 15,   /* runs bodies: If, Loop, Scan */
 };
 
 /* Output o may be written over input i, element by element or because the kernel says so.

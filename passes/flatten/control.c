@@ -10,7 +10,7 @@
 ebb_op ebb_unroll_control(const ebb_graph *g, ebb_node n)
 {
     ebb_op op = ebb_node_of(g, n)->op;
-    return op == EBB_OP_IF || op == EBB_OP_LOOP || op == EBB_OP_SCAN ? op : EBB_OP_UNKNOWN;
+    return ebb_op_has(op, EBB_BODIES) ? op : EBB_OP_UNKNOWN;
 }
 
 /* The one element of a constant; false where it is not known. */

@@ -101,12 +101,10 @@ static bool has_own_bias(const ebb_graph *g, ebb_node n)
            strncmp(weight, bias, length - 6) == 0 && strcmp(bias + length - 6, "bias") == 0;
 }
 
-static bool is_norm(const ebb_graph *g, ebb_node n)
+static bool is_norm(const ebb_graph *g, ebb_node n) // other runtimes', too
 {
     const ebb_node_info *info = ebb_node_of(g, n);
-    bool rows = ebb_op_has(info->op, EBB_ROWWISE) && info->op != EBB_OP_SOFTMAX &&
-                info->op != EBB_OP_LOG_SOFTMAX && info->op != EBB_OP_SOFTMAX_CROSS_ENTROPY_LOSS;
-    return rows || ebb_op_has(info->op, EBB_STATISTICS) ||
+    return ebb_op_has(info->op, EBB_NORM) ||
            strstr(ebb_text(g, info->op_name), "Normalization") != NULL;
 }
 
