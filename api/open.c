@@ -38,6 +38,11 @@ static ebb_status open_at(ebb_model **model, const char *path, bool as_it_is)
     *model = NULL;
     const char *file = ebb_artifacts_file(&scratch, path);
     ebb_status status = file == NULL ? ebb_error_memory() : ebb_model_read(&m, file);
+    if (file != NULL && file != path && ebb_status_code(status) == EBB_IO)
+        status = ebb_hint(status,
+                          "%s is a folder: give an .onnx file, or a folder of ONNX "
+                          "Runtime's training artifacts",
+                          path);
     if (status == NULL)
         status = ebb_at(open_file(m, file, as_it_is), file);
     ebb_arena_fini(&scratch);

@@ -67,6 +67,8 @@ extern const int cli_verb_count;
 const cli_option *cli_find_option(const char *name);
 extern const cli_option cli_options[];
 extern const int cli_option_count;
+/* What other programs call an option, and what it is here; ends with NULL. */
+extern const char *const cli_elsewhere[][2];
 
 /* ---- words ---- */
 

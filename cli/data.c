@@ -48,12 +48,13 @@ ebb_status cli_open_data(const cli *c, const char *option, bool trains, const eb
 {
     const char *augment[MOST_WORDS + 1];
     const char *paths[MOST_WORDS + 1], *scale[MOST_WORDS + 1], *mean[MOST_WORDS + 1];
-    const char *std[MOST_WORDS + 1];
+    const char *std[MOST_WORDS + 1], *columns[MOST_WORDS + 1];
     list_words(c, option, paths);
     list_words(c, "--scale", scale);
     list_words(c, "--mean", mean);
     list_words(c, "--std", std);
     list_words(c, "--augment", augment);
+    list_words(c, "--columns", columns);
     const ebb_data_options options = {.model = model,
                                       .scale = scale,
                                       .mean = mean,
@@ -63,6 +64,7 @@ ebb_status cli_open_data(const cli *c, const char *option, bool trains, const eb
                                       .augment = trains ? augment : NULL,
                                       .resize = resize_of(c, trains),
                                       .image_size = cli_get(c, "--image-size", NULL),
+                                      .columns = columns,
                                       .allow_nan =
                                           strcmp(cli_get(c, "--on-nan", "stop"), "warn") == 0};
     return ebb_data_open_files(data, paths, &options);

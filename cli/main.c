@@ -207,6 +207,9 @@ static int unknown_option(const char *word)
 {
     const char *names[MOST_NAMES];
     int count = 0;
+    for (int i = 0; cli_elsewhere[i][0] != NULL; i++)
+        if (strcmp(cli_elsewhere[i][0], word) == 0)
+            return cli_usage("unknown option '%s': here it is %s", word, cli_elsewhere[i][1]);
     for (; count < cli_option_count && count < MOST_NAMES; count++)
         names[count] = cli_options[count].name;
     return unknown("option", word, names, count);

@@ -38,18 +38,20 @@ static const struct {
 enum { SIGNALS = sizeof signals / sizeof *signals };
 
 static ebb_trainer *running;
+static bool saves; /* something is written at the end */
 static volatile sig_atomic_t caught;
 
 /* The second one has its usual effect, at once. */
 static void stop_soon(int number)
 {
-    static const char text[] =
+    static const char saved[] =
         "\nebb: this step is finished and saved; once more ends it at once\n";
+    static const char lost[] = "\nebb: this step is finished; once more ends it at once\n";
     caught = number;
     ebb_trainer_stop(running);
     for (size_t i = 0; i < SIGNALS; i++)
         (void)signal(signals[i].number, SIG_DFL);
-    (void)!write(STDERR_FILENO, text, sizeof text - 1);
+    (void)!write(STDERR_FILENO, saves ? saved : lost, saves ? sizeof saved - 1 : sizeof lost - 1);
 }
 
 /* What was ignored stays so: nohup, and commands in the background of a script. A pipe that nobody
@@ -269,6 +271,10 @@ static void say_why_it_ended(const job *j, const ebb_trainer_facts *f)
 /* An exit code. */
 static int run(job *j)
 {
+    saves = j->o.checkpoint != NULL || j->o.save_model != NULL || j->o.save_adapter != NULL ||
+            j->o.save_ort != NULL;
+    if (!saves && !j->o.repeat_batch)
+        cli_note("note: nothing of this training is saved: --save-model FILE or --checkpoint FILE");
     catch_signals(j->trainer);
     ebb_status status = ebb_trainer_run(j->trainer);
     let_signals_go();
@@ -339,7 +345,8 @@ static int prepare(job *j)
     if (status == NULL)
         status = cli_bind_rows(j->model, j->data, &j->map, j->o.batch, &rows);
     if (status == NULL && rows < 0)
-        return cli_usage("%s has no array for any input of %s: name them with --map",
+        return cli_usage("%s has no array for any input of %s: name them with --map, columns of a "
+                         ".csv with --columns",
                          cli_get(c, "--data", ""), c->files[0]);
     if (status == NULL)
         status = count_rows(j, rows, &steps);

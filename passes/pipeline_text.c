@@ -56,6 +56,21 @@ static bool is_choice(const char *choices, const char *value)
     return false;
 }
 
+static ebb_status wrong_choice(const ebb_pass *pass, const ebb_option *o, const char *value)
+{
+    char word[64];
+    const char *near = NULL, *const name = word;
+    for (const char *c = o->choices; near == NULL && *c != '\0'; c += *c == '|') {
+        const size_t n = strcspn(c, "|");
+        (void)snprintf(word, sizeof word, "%.*s", (int)n, c);
+        near = ebb_nearest(value, &name, 1);
+        c += n;
+    }
+    ebb_status status = ebb_error(EBB_USAGE, "pass %s: option %s=%s should be %s", pass->name,
+                                  o->name, value, o->choices);
+    return near != NULL ? ebb_hint(status, "did you mean '%s'?", near) : status;
+}
+
 static ebb_status check_value(const ebb_pass *pass, const ebb_option *o, const char *value)
 {
     char what[128];
@@ -70,8 +85,7 @@ static ebb_status check_value(const ebb_pass *pass, const ebb_option *o, const c
                          o->name, pass->name);
     case EBB_OPTION_CHOICE:
         if (!is_choice(o->choices, value))
-            return ebb_error(EBB_USAGE, "pass %s: option %s=%s should be %s", pass->name, o->name,
-                             value, o->choices);
+            return wrong_choice(pass, o, value);
         break;
     case EBB_OPTION_STRING:
         break;
@@ -93,7 +107,9 @@ static ebb_status add_option(ebb_stages *p, ebb_stage *s, const char *name, cons
     if (found == NULL) {
         const char *near = ebb_nearest(name, names, count);
         ebb_status status = ebb_error(EBB_USAGE, "pass %s has no option '%s'", s->pass->name, name);
-        return near != NULL ? ebb_hint(status, "did you mean '%s'?", near) : status;
+        if (near != NULL)
+            return ebb_hint(status, "did you mean '%s'?", near);
+        return ebb_hint(status, "`ebb help passes` lists its options");
     }
     EBB_TRY(check_value(s->pass, found, value));
     if (!ebb_arena_grow(p->arena, &s->options, s->option_count, &s->option_capacity,

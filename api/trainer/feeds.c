@@ -65,7 +65,8 @@ ebb_status ebb_trainer_steps(int64_t *steps, const ebb_trainer_options *o)
                   per_epoch = o->row_count / batch;
     *steps = o->steps;
     if (per_epoch < 1)
-        return ebb_error(EBB_USAGE, "%lld rows are fewer than one batch of %lld",
+        return ebb_error(EBB_USAGE,
+                         "%lld rows are fewer than one batch of %lld: take a smaller one",
                          (long long)o->row_count, (long long)batch);
     if (o->steps > 0)
         return NULL;

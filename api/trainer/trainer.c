@@ -91,10 +91,14 @@ static ebb_status step(ebb_trainer *t)
     t->epoch_sum += f->loss;
     t->record_due = true;
     if (!isfinite(f->loss) && t->loss_name != NULL && !t->o.goes_on_after_nan)
-        return ebb_error(EBB_RUNTIME,
-                         "step %lld: the loss '%s' is %f; nothing was saved after it "
-                         "(--on-nan warn goes on)",
-                         (long long)f->steps, t->loss_name, f->loss);
+        return ebb_hint(
+            ebb_error(EBB_RUNTIME,
+                      "step %lld: the loss '%s' is %s; nothing was saved after it "
+                      "(--on-nan warn goes on)",
+                      (long long)f->steps, t->loss_name,
+                      isnan(f->loss) ? "not a number" : "infinite"),
+            "a smaller rate (lr=), a warm-up or --clip-norm often helps; so does a look "
+            "at the scale of the data");
     return NULL;
 }
 

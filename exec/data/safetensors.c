@@ -185,8 +185,11 @@ ebb_status ebb_safetensors_parse(ebb_data *data, const unsigned char *bytes, siz
     for (int i = 7; i >= 0; i--)
         length = length << 8 | bytes[i];
     if (length > HEADER_LIMIT || length > size - 8)
-        return ebb_error(EBB_REJECTED, "the header claims %llu bytes of the file's %zu",
-                         (unsigned long long)length, size);
+        return ebb_error(
+            EBB_REJECTED,
+            "it is no safetensors file, or not all of one: the header claims %llu bytes "
+            "of the file's %zu",
+            (unsigned long long)length, size);
     json_error_t error;
     json_t *root =
         json_loadb((const char *)bytes + 8, (size_t)length, JSON_REJECT_DUPLICATES, &error);

@@ -243,8 +243,12 @@ static ebb_status read_bytes(ebb_model *m, const void *bytes, size_t size)
     const ProtobufCMessageDescriptor *type = &onnx__model_proto__descriptor;
     const ebb_encoded whole = {bytes, size};
     ProtobufCMessage *frame;
-    EBB_TRY(ebb_wire_check(type, bytes, size));
-    ebb_status status = ebb_wire_part(&frame, &r.scratch, type, whole, EBB_MODEL_PARTS);
+    ebb_status status = ebb_wire_check(type, bytes, size);
+    if (ebb_status_code(status) == EBB_REJECTED)
+        return ebb_hint(status,
+                        "it is no ONNX model, or not all of one: was it copied to its end?");
+    EBB_TRY(status);
+    status = ebb_wire_part(&frame, &r.scratch, type, whole, EBB_MODEL_PARTS);
     if (status == NULL)
         status = read_model(&r, whole, (const Onnx__ModelProto *)(const void *)frame);
     ebb_arena_fini(&r.scratch);

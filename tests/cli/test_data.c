@@ -5,6 +5,9 @@
 
 #include <png.h>
 
+#include "onnx/file/file.h"
+#include "onnx/graph/infer.h"
+
 #define MLP DIGITS "mlp.onnx"
 #define DATA "--data " DIGITS "digits.npz "
 #define TRAIN "train " MLP " " DATA "--loss cross-entropy --batch 16 --steps 2 "
@@ -199,6 +202,73 @@ static void an_export_is_as_the_model_is_to_be_used(void **state)
     assert_false(exists("t.onnx"));
 }
 
+static void write_text(const char *name, const char *text)
+{
+    FILE *f = fopen(path_of(name), "w");
+    assert_non_null(f);
+    assert_true(fputs(text, f) >= 0);
+    assert_int_equal(fclose(f), 0);
+}
+
+/* Two clouds of points: the class is whether b is above a. */
+static void a_table_of_text_trains(void **state)
+{
+    (void)state;
+    static char text[64 * 200];
+    size_t used = (size_t)sprintf(text, "a,b,class,remark\n");
+    for (int i = 0; i < 200; i++)
+        used += (size_t)sprintf(text + used, "%d.5,%d.25,%d,\n", i * 7 % 10, i * 3 % 11,
+                                i * 3 % 11 >= i * 7 % 10 + 1);
+    write_text("points.csv", text);
+    ebb_model *model;
+    assert_null(ebb_text_parse_model(
+        &model, "<ir_version: 8, opset_import: [\"\" : 17]> g (float[n,2] x) => (float[n,2] y) "
+                "<float[2,2] weight = {0.1,-0.2,0.3,0.1}, float[2] bias = {0.1,0}> "
+                "{ y = Gemm (x, weight, bias) }"));
+    assert_null(ebb_infer_graph(model->graph));
+    assert_null(ebb_save(model, path_of("points.onnx")));
+    ebb_close(model);
+    says("train points.onnx --data points.csv --columns x=a,b --map class=target --batch 20 "
+         "--loss cross-entropy --optimizer adam:lr=0.1 --epochs 20 --eval-split 0.2 --seed 1",
+         0, "accuracy");
+    assert_non_null(strstr(output, "nothing of this training is saved"));
+    assert_true(strtod(strstr(output, "held out: ") + strlen("held out: loss "), NULL) < 0.2);
+    says("train points.onnx --data points.csv --map class=target --loss cross-entropy", 2,
+         "columns of a .csv with --columns");
+    says("train points.onnx --data points.csv --columns x=remark,b --map class=target "
+         "--loss cross-entropy",
+         1, "row ");
+    assert_non_null(strstr(output, "of 'x' in points.csv: element 1 is not a number"));
+    says("train points.onnx --data points.csv --columns x=c,d --loss mse", 2,
+         "no .csv file has a column of 'x=c,d'");
+    says("train points.onnx --data points.csv --columns x=a,b,class --map class=target "
+         "--loss cross-entropy",
+         2, "has no array 'class'"); // it is one of x
+    says("train points.onnx --data points.csv --columns x=a,b,remark --map class=target "
+         "--loss cross-entropy --on-nan warn",
+         6, "array 'x' of points.csv is float32[200,3], and input 'x' takes float32[n,2]");
+}
+
+/* What a newcomer types, and what is said. */
+static void wrong_words_and_files_are_answered_with_what_to_do(void **state)
+{
+    (void)state;
+    assert_int_equal(
+        run_command("head -c 60000 " MLP " > cut.onnx && cp " DIGITS "digits.npz not.safetensors"),
+        0);
+#define ASKS "train " MLP " " DATA "--map label=target --loss cross-entropy "
+    says(ASKS "--lr 0.1", 2, "unknown option '--lr': here it is --optimizer adamw:lr=0.001");
+    says(ASKS "--optimizer adam:learning-rate=1", 2, "`ebb help passes` lists its options");
+    says("train " MLP " " DATA "--map label=target --loss crossentropy", 2,
+         "did you mean 'cross-entropy'?");
+    says("train cut.onnx " DATA "--loss mse", 6, "it is no ONNX model, or not all of one");
+    says("train . " DATA "--loss mse", 8, ". is a folder: give an .onnx file");
+    says(ASKS "--resume not.safetensors", 6, "it is no safetensors file, or not all of one");
+    says(ASKS "--optimizer sgd:lr=1e30", 1, "is not a number; nothing was saved after it");
+    assert_non_null(strstr(output, "hint: a smaller rate"));
+    says(ASKS "--batch 5000", 2, "1437 rows are fewer than one batch of 5000: take a smaller one");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -208,6 +278,8 @@ int main(void)
         cmocka_unit_test(a_folder_of_pictures_trains),
         cmocka_unit_test(a_head_for_other_classes_is_trained_saved_and_used),
         cmocka_unit_test(an_export_is_as_the_model_is_to_be_used),
+        cmocka_unit_test(a_table_of_text_trains),
+        cmocka_unit_test(wrong_words_and_files_are_answered_with_what_to_do),
         cmocka_unit_test(a_run_takes_mapped_arrays_and_leaves_others_out_with_a_note),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);

@@ -158,6 +158,17 @@ static ebb_status count_rows(const ebb_data *data, const ebb_named *array, const
     return NULL;
 }
 
+/* Rows of other sizes than the model was exported with, which it turned out not to take. */
+static ebb_status name_shapes(ebb_status status, const ebb_data *data, const ebb_named *array,
+                              const char *input, const ebb_type *type, const ebb_graph *g)
+{
+    char have[256], need[256];
+    const ebb_type given = ebb_type_tensor((ebb_dtype)array->dtype, array->rank, array->dims);
+    return ebb_hint(status, "array '%s' of %s is %s, and input '%s' takes %s", array->name,
+                    data->path, ebb_type_print(have, sizeof have, &given, NULL), input,
+                    ebb_type_print(need, sizeof need, type, &g->model->names));
+}
+
 EBB_API ebb_status ebb_data_shape(ebb_data *data, ebb_model *model, const char *const *map,
                                   int64_t batch, int64_t *rows)
 {
@@ -176,8 +187,12 @@ EBB_API ebb_status ebb_data_shape(ebb_data *data, ebb_model *model, const char *
         EBB_TRY(count_rows(data, array, &first, rows));
         EBB_TRY(ebb_feed_fit(&feed, data, array, name, ebb_value_of(g, v)->type, &forced));
         feed.dims[0] = batch;
-        EBB_TRY(ebb_bind_shape(g, name, feed.dims, feed.rank));
-        EBB_TRY(ebb_infer_graph(g));
+        const ebb_type before = *ebb_value_of(g, v)->type;
+        ebb_status status = ebb_bind_shape(g, name, feed.dims, feed.rank);
+        if (status == NULL)
+            status = ebb_infer_graph(g);
+        if (status != NULL)
+            return forced ? name_shapes(status, data, array, name, &before, g) : status;
     }
     return NULL;
 }

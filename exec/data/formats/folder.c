@@ -67,7 +67,7 @@ static bool any_name(const char *name)
 
 static bool is_shard(const char *name)
 {
-    return has_ending(name, (const char *const[]){".npz", ".npy", ".safetensors", NULL});
+    return has_ending(name, (const char *const[]){".npz", ".npy", ".safetensors", ".csv", NULL});
 }
 
 static bool is_picture(const char *name)

@@ -16,6 +16,9 @@ ebb_status ebb_npy_read(ebb_data *data, const char *path);
 ebb_status ebb_npy_parse(ebb_data *data, const char *name, size_t name_length,
                          const unsigned char *bytes, size_t size);
 
+/* csv.c: columns are arrays, by the names in the first line. */
+ebb_status ebb_csv_read(ebb_data *data, const char *path);
+
 /* input_0.pb, input_1.pb ... of a test_data_set folder. */
 ebb_status ebb_test_data_read(ebb_data *data, const char *path, const ebb_model *model);
 

@@ -155,9 +155,13 @@ ebb_status ebb_npy_parse(ebb_data *data, const char *name, size_t name_length,
                          shown, name);
     ebb_dtype dtype = dtype_of_descr(h.descr);
     if (dtype == EBB_NONE)
-        return ebb_error(EBB_REJECTED,
-                         "array '%.*s' has the data type '%s', which is not supported", shown, name,
-                         h.descr);
+        return ebb_hint(
+            ebb_error(EBB_REJECTED, "array '%.*s' has the data type '%s', which is not supported",
+                      shown, name, h.descr),
+            "%s",
+            strpbrk(h.descr, "USO") == NULL
+                ? "numpy's astype makes another of it"
+                : "save it as numbers: classes by numpy.unique(a, return_inverse=True)[1]");
     return ebb_data_add(data, name, name_length, dtype, h.rank, h.dims, bytes + begin + length,
                         size - begin - length);
 }

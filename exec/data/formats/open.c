@@ -38,6 +38,11 @@ static bool is_safetensors(const char *path, bool folder)
     return !folder && ends_with(path, ".safetensors");
 }
 
+static bool is_csv(const char *path, bool folder)
+{
+    return !folder && ends_with(path, ".csv");
+}
+
 static bool is_test_data(const char *path, bool folder)
 {
     return folder && holds(path, "input_0.pb");
@@ -61,6 +66,12 @@ static ebb_status open_safetensors(ebb_data *data, const char *path, const ebb_m
     return ebb_safetensors_read(data, path);
 }
 
+static ebb_status open_csv(ebb_data *data, const char *path, const ebb_model *model)
+{
+    (void)model;
+    return ebb_csv_read(data, path);
+}
+
 static ebb_status open_path(ebb_data *data, const char *path, const ebb_model *model);
 
 static ebb_status open_shards(ebb_data *data, const char *path, const ebb_model *model)
@@ -81,6 +92,7 @@ static const struct {
     {".npz", is_npz, open_npz},
     {".npy", is_npy, open_npy},
     {".safetensors", is_safetensors, open_safetensors},
+    {".csv", is_csv, open_csv},
     {"a test_data_set folder", is_test_data, ebb_test_data_read},
     {"a folder of such files", ebb_shards_are, open_shards},
     {"a folder with pictures (.jpg, .png) in a sub-folder for each class", ebb_pictures_are,
@@ -152,6 +164,29 @@ static ebb_status copy_list(const char *const **copy, const char *const *list, e
     return NULL;
 }
 
+/* "x=a,b*" */
+static ebb_status check_columns(const char *const *words)
+{
+    for (size_t i = 0; words != NULL && words[i] != NULL; i++)
+        if (strchr(words[i], '=') == NULL || words[i][0] == '=')
+            return ebb_error(EBB_USAGE, "columns are told as ARRAY=NAMES, x=a,b*; not '%s'",
+                             words[i]);
+    return NULL;
+}
+
+/* Arrays of columns that no file has would be missed late, or never. */
+static ebb_status find_columns(const ebb_data *data, const char *const *words)
+{
+    char name[256];
+    for (size_t i = 0; words != NULL && words[i] != NULL; i++) {
+        (void)snprintf(name, sizeof name, "%.*s", (int)strcspn(words[i], "="), words[i]);
+        if (ebb_data_find(data, name) == NULL)
+            return ebb_error(EBB_USAGE, "%s: no .csv file has a column of '%s'", data->path,
+                             words[i]);
+    }
+    return NULL;
+}
+
 static ebb_status keep_options(ebb_data *data, const ebb_data_options *o)
 {
     ebb_fit *fit = EBB_NEW(&data->arena, ebb_fit, 1);
@@ -163,6 +198,8 @@ static ebb_status keep_options(ebb_data *data, const ebb_data_options *o)
         return ebb_error(EBB_USAGE, "a layout is nhwc or nchw, not '%s'", o->layout);
     if (o->layout != NULL)
         fit->layout = o->layout[1] == 'h' ? 'L' : 'F';
+    EBB_TRY(check_columns(o->columns));
+    EBB_TRY(copy_list(&fit->columns, o->columns, &data->arena));
     EBB_TRY(copy_list(&fit->scale, o->scale, &data->arena));
     EBB_TRY(copy_list(&fit->mean, o->mean, &data->arena));
     EBB_TRY(copy_list(&fit->std, o->std, &data->arena));
@@ -185,6 +222,8 @@ EBB_API ebb_status ebb_data_open_files(ebb_data **data, const char *const *paths
         status = keep_options(d, o);
     for (size_t i = 0; status == NULL && paths[i] != NULL; i++)
         status = open_pattern(d, paths[i], o->model);
+    if (status == NULL)
+        status = find_columns(d, o->columns);
     if (status != NULL) {
         ebb_data_close(d);
         return status;
