@@ -13,6 +13,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "exec/data/data.h"
 #include "onnx/file/sink.h"
 
 static void tell(ebb_trainer *t, ebb_trainer_event event)
@@ -30,32 +31,28 @@ int64_t ebb_trainer_clock(void)
 
 /* ---- one step ---- */
 
-/* Those of the batch at this place of the epoch. */
-static void list_rows(ebb_trainer *t, int64_t at)
+/* Those of the step behind so many. */
+static void list_rows(ebb_trainer *t, int64_t steps)
 {
+    const int64_t epoch = steps / t->per_epoch, from = steps % t->per_epoch * t->batch;
+    if (t->order != NULL && t->ordered != epoch)
+        ebb_shuffle_32(t->order, t->o.row_count, t->seed, (uint64_t)epoch);
+    t->ordered = epoch;
     for (int64_t i = 0; i < t->batch; i++) {
-        const int64_t row = t->order[at * t->batch + i];
+        const int64_t row = t->order != NULL ? t->order[from + i] : from + i;
         t->index[i] = t->o.rows != NULL ? t->o.rows[row] : row;
     }
+    ebb_data_epoch(t->data, t->seed, (uint64_t)epoch);
 }
 
 static ebb_status next_batch(ebb_trainer *t, ebb_batch *batch)
 {
-    const int64_t done = t->facts.steps, epoch = t->o.repeat_batch ? 0 : done / t->per_epoch;
-    const int64_t at = t->o.repeat_batch ? 0 : done % t->per_epoch;
-    if (at == 0 || !t->ordered) { // a resumed run starts in the middle of an epoch
-        t->ordered = true;
-        for (int64_t i = 0; i < t->o.row_count; i++)
-            t->order[i] = i;
-        if (!t->o.in_order)
-            ebb_shuffle(t->order, t->o.row_count, t->seed, (uint64_t)epoch);
-    }
-    list_rows(t, at);
-    ebb_data_epoch(t->data, t->seed, (uint64_t)epoch);
+    const int64_t steps = t->o.repeat_batch ? 0 : t->facts.steps;
+    list_rows(t, steps);
     EBB_TRY(ebb_data_rows(t->data, t->index, (size_t)t->batch, t->o.map, batch));
-    if (t->o.repeat_batch || at + 1 == t->per_epoch)
+    if (t->o.repeat_batch || steps + 1 >= t->facts.until)
         return NULL;
-    list_rows(t, at + 1); // which are read during this step
+    list_rows(t, steps + 1); // which are read during this step
     return ebb_data_ahead(t->data, t->index, (size_t)t->batch, t->o.map);
 }
 
@@ -302,6 +299,17 @@ static ebb_status find_rate(ebb_trainer *t)
     return NULL;
 }
 
+static ebb_status make_room(ebb_trainer *t)
+{
+    if (!t->o.in_order && t->o.row_count > (int64_t)UINT32_MAX + 1)
+        return ebb_error(EBB_USAGE, "%lld rows are too many to be shuffled: take them in order",
+                         (long long)t->o.row_count);
+    t->index = ebb_alloc((size_t)t->batch * sizeof *t->index);
+    t->order = !t->o.in_order ? ebb_alloc((size_t)t->o.row_count * sizeof *t->order) : NULL;
+    t->ordered = -1;
+    return t->index == NULL || (t->order == NULL && !t->o.in_order) ? ebb_error_memory() : NULL;
+}
+
 static ebb_status set_up(ebb_trainer *t)
 {
     const ebb_trainer_options *o = &t->o;
@@ -310,11 +318,8 @@ static ebb_status set_up(ebb_trainer *t)
     EBB_TRY(ebb_trainer_steps(&f->until, o));
     t->per_epoch = f->per_epoch = o->row_count / t->batch;
     f->left_out = o->row_count % t->batch;
-    t->order = ebb_alloc((size_t)o->row_count * sizeof *t->order);
-    t->index = ebb_alloc((size_t)t->batch * sizeof *t->index);
-    if (t->order == NULL || t->index == NULL)
-        return ebb_error_memory();
     EBB_TRY(ebb_trainer_resume(t));
+    EBB_TRY(make_room(t));
     f->epoch = (f->steps + t->per_epoch - 1) / t->per_epoch;
     t->saved_at = is_resumed && o->checkpoint != NULL && strcmp(o->resume, o->checkpoint) == 0
                       ? f->steps

@@ -24,8 +24,9 @@ struct ebb_trainer {
     const char *loss_name;
     volatile sig_atomic_t stop;
     /* the order of rows */
-    int64_t batch, per_epoch, *order, *index;
-    bool ordered; /* the order of this epoch is made */
+    int64_t batch, per_epoch, *index;
+    uint32_t *order; /* NULL: as they stand */
+    int64_t ordered; /* of this epoch; -1: of none yet */
     uint64_t seed;
     /* where it stands */
     ebb_trainer_facts facts;

@@ -364,17 +364,34 @@ EBB_API const char *ebb_data_note(const ebb_data *data, size_t index)
     return index < data->note_count ? data->notes[index] : NULL;
 }
 
-EBB_API void ebb_shuffle(int64_t *order, int64_t count, uint64_t seed, uint64_t epoch)
+/* With which of the places 0..i that at i changes. */
+static int64_t partner(int64_t i, uint64_t seed, uint64_t epoch)
 {
     const uint32_t stream =
         0x73687566; /* of its own, so that dropout with this seed is unrelated */
+    ebb_philox draw = ebb_philox_block(seed, epoch, stream, (uint64_t)i);
+    uint64_t word = (uint64_t)draw.word[0] << 32 | draw.word[1];
+    return (int64_t)(word % ((uint64_t)i + 1));
+}
+
+EBB_API void ebb_shuffle(int64_t *order, int64_t count, uint64_t seed, uint64_t epoch)
+{
     for (int64_t i = 0; i < count; i++)
         order[i] = i;
     for (int64_t i = count - 1; i > 0; i--) {
-        ebb_philox draw = ebb_philox_block(seed, epoch, stream, (uint64_t)i);
-        uint64_t word = (uint64_t)draw.word[0] << 32 | draw.word[1];
-        int64_t j = (int64_t)(word % ((uint64_t)i + 1));
-        int64_t keep = order[i];
+        int64_t j = partner(i, seed, epoch), keep = order[i];
+        order[i] = order[j];
+        order[j] = keep;
+    }
+}
+
+void ebb_shuffle_32(uint32_t *order, int64_t count, uint64_t seed, uint64_t epoch)
+{
+    for (int64_t i = 0; i < count; i++)
+        order[i] = (uint32_t)i;
+    for (int64_t i = count - 1; i > 0; i--) {
+        const int64_t j = partner(i, seed, epoch);
+        const uint32_t keep = order[i];
         order[i] = order[j];
         order[j] = keep;
     }

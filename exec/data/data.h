@@ -89,6 +89,9 @@ ebb_status ebb_data_read(const ebb_data *data, const ebb_named *array, int64_t f
 const char *ebb_data_place(char text[512], const ebb_data *data, const ebb_named *array,
                            int64_t row);
 
+/* ebb_shuffle in half the memory, for at most 2^32 rows. */
+void ebb_shuffle_32(uint32_t *order, int64_t count, uint64_t seed, uint64_t epoch);
+
 /* A sentence for the user, said once. */
 ebb_status ebb_data_add_note(ebb_data *data, const char *format, ...) EBB_PRINTF(2, 3);
 

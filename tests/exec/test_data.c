@@ -288,6 +288,10 @@ static void a_shuffle_is_a_permutation_and_repeatable(void **state)
         seen[a[i]]++;
     for (int i = 0; i < 257; i++)
         assert_int_equal(seen[i], 1);
+    uint32_t c[257];
+    ebb_shuffle_32(c, 257, 1, 0);
+    for (int i = 0; i < 257; i++)
+        assert_int_equal(c[i], a[i]);
     ebb_shuffle(b, 257, 1, 1);
     assert_memory_not_equal(a, b, sizeof a);
     ebb_shuffle(b, 0, 1, 1);
