@@ -15,8 +15,10 @@
  * Rounding: the same mathematics, rounded inside one kernel instead of after each node.
  */
 #include "passes/common.h"
+#include "passes/noted.h"
 #include "passes/primal/fuse_norm.h"
 #include "passes/passes.h"
+#include "passes/weights.h"
 
 /* ---- pointwise chains, as rules ---- */
 
@@ -145,6 +147,16 @@ static ebb_value transposed(const ebb_graph *g, ebb_value v)
     return ebb_in(g, n, 0);
 }
 
+/* A lone constant number; not "exp" of a temperature that is trained, which must be there when weights
+ * are looked for. */
+static bool is_factor(const ebb_graph *g, ebb_value v, double *c)
+{
+    bool made = (ebb_value_of(g, v)->flags & EBB_IS_INITIALIZER) != 0 &&
+                ebb_name_is_of_arithmetic(ebb_value_name(g, v)) && !g->model->torchscript &&
+                ebb_is_from_pytorch(g);
+    return ebb_scalar_of(g, v, c) && !made;
+}
+
 /* v = s x or x / d with a constant s or d of one element, read by this matmul alone: x, and
  * *factor. */
 static ebb_value scaled(const ebb_graph *g, ebb_value v, double *factor)
@@ -156,7 +168,7 @@ static ebb_value scaled(const ebb_graph *g, ebb_value v, double *factor)
     ebb_op op = ebb_node_of(g, n)->op;
     for (uint32_t i = 0; i < (op == EBB_OP_MUL ? 2u : op == EBB_OP_DIV ? 1u : 0u); i++) {
         ebb_value x = ebb_in(g, n, i), s = ebb_in(g, n, 1 - i);
-        if (!ebb_scalar_of(g, s, &c) || rank_of(g, s) > rank_of(g, x) ||
+        if (!is_factor(g, s, &c) || rank_of(g, s) > rank_of(g, x) ||
             ebb_value_constant(g, x) != NULL || (op == EBB_OP_DIV && c == 0))
             continue;
         *factor = op == EBB_OP_MUL ? c : 1 / c;
@@ -259,7 +271,7 @@ static ebb_status fuse_scale(ebb_edit *e, ebb_node n)
         ebb_node maker = ebb_value_of(g, v)->producer;
         double c;
         if (maker.i == 0 || !is_matmul(ebb_node_of(g, maker)->op) || ebb_only_user(g, v).i == 0 ||
-            s.i == 0 || !ebb_scalar_of(g, s, &c) || rank_of(g, v) < 2 ||
+            s.i == 0 || !is_factor(g, s, &c) || rank_of(g, v) < 2 ||
             rank_of(g, s) > rank_of(g, v) || (op == EBB_OP_DIV && c == 0))
             continue;
         product p = product_of(g, maker);

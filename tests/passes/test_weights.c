@@ -680,6 +680,34 @@ static void what_the_module_has_lost_is_refused(void **state)
     }
 }
 
+/* Joined with the product before it, it would be gone when weights are looked for. */
+static void the_exponential_of_a_temperature_is_missed(void **state)
+{
+    (void)state;
+    static const char *const signatures[] = {
+        "# inputs\np_w: PARAMETER target='w'\np_m_scale: PARAMETER target='m.scale'\n",
+        "# inputs\np_w: PARAMETER target='w'\n"};
+    for (int i = 0; i < 2; i++) {
+        ebb_model *m = model_of(HEAD "g (float[2,2] x) => (float[2,2] y) <float[2,2] w = {1,2,3,5},"
+                                     " float exp = {14.3}> { a = MatMul (x, w) y = Mul (a, exp) }");
+        ebb_graph *g = m->graph;
+        ebb_node n = ebb_value_of(g, ebb_value_find(g, "y"))->producer;
+        good(ebb_props_set(g, &ebb_node_of(g, n)->props, "pkg.torch.onnx.fx_node",
+                           "args = (%matmul, %exp)"));
+        good(ebb_props_set(g, &ebb_node_of(g, n)->props, "pkg.torch.onnx.name_scopes",
+                           "['', 'm', 'mul']"));
+        good(ebb_props_set(g, &ebb_value_of(g, ebb_value_find(g, "w"))->props,
+                           "pkg.torch.export.graph_signature.InputSpec.kind", "PARAMETER"));
+        good(ebb_props_set(g, &g->props, "pkg.torch.export.ExportedProgram.graph_signature",
+                           signatures[i]));
+        ebb_status status = ebb_rewrite(m, "fuse,loss:mse,gradient", NULL, NULL);
+        assert_int_equal(ebb_status_code(status), i == 0 ? EBB_REJECTED : EBB_OK);
+        if (i == 0)
+            assert_non_null(strstr(ebb_status_text(status), "not: 'exp' (it was computed"));
+        ebb_model_free(m);
+    }
+}
+
 /* A list of parameters alone says nothing: which of them calls read is not told. */
 static void what_a_file_without_notes_has_lost_is_not_known(void **state)
 {
@@ -749,6 +777,7 @@ int main(void)
         cmocka_unit_test(what_a_function_is_computed_of_in_the_run_is_a_weight),
         cmocka_unit_test(fresh_scales_and_biases_behind_a_norm_are_weights),
         cmocka_unit_test(what_the_module_has_lost_is_refused),
+        cmocka_unit_test(the_exponential_of_a_temperature_is_missed),
         cmocka_unit_test(what_a_file_without_notes_has_lost_is_not_known),
         cmocka_unit_test(a_convolution_that_was_scaled_by_zero_is_refused),
         cmocka_unit_test(slopes_of_heads_are_no_weights),
