@@ -44,7 +44,8 @@ ebb_status ebb_scan_infer(const ebb_graph *g, ebb_node n, ebb_type *out);
 /* Operations of all steps. */
 double ebb_scan_flops(const ebb_graph *g, ebb_node n);
 
-/* The mark of a loop that is kept, and in the form of passes/flatten/keep.h: metadata "ebb.loop". */
+/* The mark of a loop that is kept, and in the form of passes/flatten/keep.h: metadata "ebb.loop", which is
+ * "kept"; "forward" and "backward" once there is a gradient, that of "loop" being "loop_Grad/Scan". */
 #define EBB_KEPT_LOOP "ebb.loop"
 bool ebb_scan_is_kept(const ebb_graph *g, ebb_node n);
 

@@ -431,7 +431,8 @@ static ebb_status bring_into_form(ebb_unroll *u, ebb_node n, const char **why, b
     (void)ebb_graph_sweep(s.body);
     ebb_captures_mark(u->g);
     *changed = own.applied > 0;
-    EBB_TRY(ebb_props_set(u->g, &ebb_node_of(u->g, n)->props, EBB_KEPT_LOOP, "kept"));
+    if (!ebb_scan_is_kept(u->g, n))
+        EBB_TRY(ebb_props_set(u->g, &ebb_node_of(u->g, n)->props, EBB_KEPT_LOOP, "kept"));
     return ebb_infer_node(u->g, n);
 }
 

@@ -231,6 +231,7 @@ static ebb_status run(ebb_edit *e)
     choice c = {0};
     ebb_reverse r = {.e = e, .g = g, .adjust = leave_padding, .finish = finish, .context = &c};
     r.straight = strcmp(ebb_option_string(e, "straight-through"), "on") == 0;
+    r.again = strcmp(ebb_option_string(e, "loops"), "again") == 0;
     if (g->loss.i == 0)
         return ebb_hint(ebb_error(EBB_USAGE, "gradient: the graph has no loss"),
                         "append one with --loss cross-entropy, or name an output: loss:name=NAME");
@@ -278,6 +279,7 @@ static const ebb_option options[] = {
     {"partial", EBB_OPTION_CHOICE, "refuse", "refuse|allow", "where less than half of what looks like a weight would be trained, or the file has lost some for good, and neither of those is given"},
     {"padding", EBB_OPTION_CHOICE, "keep", "keep|train", "an embedding's one row of zeros: keep it zero, or train it"},
     {"straight-through", EBB_OPTION_CHOICE, "off", "off|on", "pass gradients straight through Round, Floor, Ceil, Sign and QuantizeLinear, whose derivative is 0"},
+    {"loops", EBB_OPTION_CHOICE, "keep", "keep|again", "of each step of a kept loop: keep what its backward reads, or its states alone and compute the step again"},
     {0},
 };
 // clang-format on

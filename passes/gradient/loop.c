@@ -9,7 +9,8 @@
  * that is put together over the steps, and an input of the backward that is walked through from the end.
  * A state's gradient goes from step to step as the state did, so it is a state of the backward; what the
  * body reads by name gets a sum, which is a state, too. Slices of what was scanned are read again where
- * they are, views are made again, and what the forward puts together anyway is kept once.
+ * they are, views are made again, and what the forward puts together anyway is kept once. With loops=again
+ * states alone are kept, and the backward computes each step again: the same bits, in less memory.
  */
 #include "passes/gradient/loop_parts.h"
 
@@ -132,6 +133,12 @@ static bool is_made(const ebb_loop_back *l, ebb_value v, uint32_t *k)
     return false;
 }
 
+static bool is_made_again(const ebb_loop_back *l, ebb_op op)
+{
+    const bool draws = ebb_op_has(op, EBB_RANDOM) && !ebb_op_has(op, EBB_KEYED);
+    return ebb_op_has(op, EBB_VIEW) || (l->r->again && !draws);
+}
+
 /* One operand of a node of the backward, or of a view that is made again: that node reads, too. */
 static ebb_status find_operand(ebb_loop_back *l, ebb_value v, bool *reads)
 {
@@ -149,7 +156,7 @@ static ebb_status find_operand(ebb_loop_back *l, ebb_value v, bool *reads)
     }
     if (is_made(l, v, &k))
         return save(l, v, EBB_LOOP_KEPT, k);
-    if (!ebb_op_has(ebb_node_of(l->joint, p)->op, EBB_VIEW))
+    if (!is_made_again(l, ebb_node_of(l->joint, p)->op))
         return save(l, v, EBB_LOOP_STACKED, 0);
     reads[p.i] = true;
     return NULL;

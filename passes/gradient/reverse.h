@@ -26,6 +26,7 @@ typedef struct ebb_reverse {
     bool *wants;        /* depends on one of those */
     bool *counts;       /* y depends on it */
     bool straight;      /* gradients go straight through steps (EBB_STEPS), which else stop them */
+    bool again;         /* of the steps of kept loops states alone are kept (loop.c) */
     bool *codes;        /* made by a step from numbers of another dtype; wanted like those */
     ebb_value *grad;    /* the sum so far */
     uint32_t *parts;    /* contributions so far */

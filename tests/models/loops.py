@@ -162,6 +162,10 @@ class Run:
         batch = {i.name: (rng.standard_normal([d.dim_value for d in i.type.tensor_type.shape.dim]))
                  .astype(np.float32) for i in onnx.load(loop).graph.input}
         ours = self.both(f"{kind} of {steps} steps", loop, batch)
+        again = self.rewritten(by_scan(kind, tensors, steps), "opset,fold,unroll:most=1" + behind +
+                               ",loops=again,drop-saves,alias")
+        for name, array in self.both(f"{kind} of {steps} steps, computed again", again, batch).items():
+            self.tell(f"{kind}, {name}, computed again", None if np.array_equal(array, ours[name]) else "other bits")
         operator = self.rewritten(by_operator(kind, tensors, steps), "opset,fold,unroll" + behind)
         theirs = by_ebb(self.ebb, operator, batch, self.folder)
         for name in ("loss", "W_grad", "R_grad", "B_grad"):

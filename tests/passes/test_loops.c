@@ -197,6 +197,41 @@ static void a_kept_loop_is_differentiated_as_its_copies_are(void **state)
     }
 }
 
+/* States alone are kept, and each step is computed again: the same bits from less. */
+static void a_step_that_is_computed_again_gives_the_same_bits(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text, *behind;
+    } cases[] = {{LSTM("500"), ",loss:mse,gradient%s,optimizer:sgd,drop-saves,alias"},
+                 {LSTM("500"), ",loss:mse,gradient%s,alias"},
+                 {turning, ",loss:mse,gradient%s,alias"},
+                 {counting, ",loss:mse,gradient%s"}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        ran keeps, computes;
+        for (int again = 0; again < 2; again++) {
+            char passes[256] = "opset,inline,fold,unroll:most=1";
+            size_t length = strlen(passes);
+            const char *hole = strstr(cases[i].behind, "%s");
+            (void)snprintf(passes + length, sizeof passes - length, "%.*s%s%s",
+                           (int)(hole - cases[i].behind), cases[i].behind,
+                           again ? ":loops=again" : "", hole + 2);
+            good(prepare(again ? &computes : &keeps, cases[i].text, passes));
+        }
+        for (int steps = 0; steps < 2; steps++) {
+            good(step(&keeps, &plain));
+            good(step(&computes, &plain));
+            agree(&keeps, &computes, 0);
+        }
+        planned_is_measured(&computes);
+        if (i == 0)
+            assert_true(ebb_program_measure(computes.program).planned_arena_bytes * 3 <
+                        ebb_program_measure(keeps.program).planned_arena_bytes * 2);
+        finish(&keeps);
+        finish(&computes);
+    }
+}
+
 static void a_loop_stays_kept_until_copies_are_asked_for(void **state)
 {
     (void)state;
@@ -363,6 +398,7 @@ int main(void)
         cmocka_unit_test(what_is_the_same_in_each_step_is_computed_once),
         cmocka_unit_test(what_draws_draws_as_its_copies_do),
         cmocka_unit_test(a_kept_loop_is_differentiated_as_its_copies_are),
+        cmocka_unit_test(a_step_that_is_computed_again_gives_the_same_bits),
         cmocka_unit_test(a_loop_stays_kept_until_copies_are_asked_for),
         cmocka_unit_test(an_error_tells_the_step),
         cmocka_unit_test(a_hundred_thousand_steps_are_trained),
