@@ -16,8 +16,8 @@ typedef struct findings {
 
 const char *ebb_lost_name(ebb_lost_kind kind)
 {
-    static const char *const names[EBB_LOST_KIND_COUNT] = {"batch-norm", "sharing", "name", "tie",
-                                                           "detach"};
+    static const char *const names[EBB_LOST_KIND_COUNT] = {"batch-norm", "sharing", "name",
+                                                           "tie",        "detach",  "weight"};
     return names[kind];
 }
 
@@ -31,6 +31,8 @@ const char *ebb_lost_help(ebb_lost_kind kind)
         "do_constant_folding=False (TorchScript) to keep names and shapes",
         "export with the weight shared, or freeze one of them with --freeze 'PATTERN'",
         "export with optimize=False, which keeps it",
+        "export with optimize=False (dynamo), or with do_constant_folding=False and "
+        "training=TrainingMode.TRAINING (TorchScript), which keep them",
     };
     return helps[kind];
 }
@@ -223,37 +225,54 @@ static ebb_status find_merged(findings *f)
 
 /* ---- parameters without name ---- */
 
+/* The names of those, the first few: "a, b ..."; NULL: no memory, "": none. */
+static const char *names_of(findings *f, const ebb_weight *list, bool gone, size_t *count,
+                            ebb_value *first)
+{
+    enum { NAMED = 8 };
+    const ebb_graph *g = f->g;
+    const char *names = "";
+    *count = 0;
+    for (size_t i = 0; i < g->initializer_count && names != NULL; i++) {
+        ebb_value v = g->initializers[i];
+        if (gone ? !list[v.i].made : !list[v.i].lost)
+            continue;
+        *first = *count == 0 ? v : *first;
+        if ((*count)++ < NAMED)
+            names = ebb_arena_printf(f->arena, "%s%s%s", names, *count > 1 ? ", " : "",
+                                     ebb_value_name(g, v));
+    }
+    return *count > NAMED && names != NULL ? ebb_arena_printf(f->arena, "%s ...", names) : names;
+}
+
 static ebb_status find_nameless(findings *f)
 {
-    const ebb_graph *g = f->g;
-    enum { NAMED = 8 };
-    ebb_value first = EBB_NO_VALUE;
-    size_t count = 0;
-    char *names = NULL;
     ebb_trainable_source source;
-    ebb_weight *list = EBB_NEW(f->arena, ebb_weight, g->value_count);
+    ebb_value first = EBB_NO_VALUE;
+    size_t count;
+    ebb_weight *list = EBB_NEW(f->arena, ebb_weight, f->g->value_count);
     if (list == NULL)
         return ebb_error_memory();
-    EBB_TRY(ebb_weights_judge(list, &source, g, f->arena));
-    for (size_t i = 0; i < g->initializer_count; i++) {
-        ebb_value v = g->initializers[i];
-        if (!list[v.i].lost)
-            continue;
-        if (count++ < NAMED)
-            names = ebb_arena_printf(f->arena, "%s%s%s", names != NULL ? names : "",
-                                     names != NULL ? ", " : "", ebb_value_name(g, v));
-        if (names == NULL)
-            return ebb_error_memory();
-        first = first.i == 0 ? v : first;
-    }
-    if (count == 0)
-        return NULL;
-    return add(
-        f, EBB_LOST_NAME, EBB_NO_NODE, first,
-        ebb_arena_printf(f->arena,
-                         "%zu weights have lost their names to constant folding, and may lie "
-                         "transposed: %s%s",
-                         count, names, count > NAMED ? " ..." : ""));
+    EBB_TRY(ebb_weights_judge(list, &source, f->g, f->arena));
+    const char *names = names_of(f, list, false, &count, &first);
+    if (names == NULL)
+        return ebb_error_memory();
+    if (count > 0)
+        EBB_TRY(add(f, EBB_LOST_NAME, EBB_NO_NODE, first,
+                    ebb_arena_printf(f->arena,
+                                     "%zu weights have lost their names to constant folding, and "
+                                     "may lie transposed: %s",
+                                     count, names)));
+    names = names_of(f, list, true, &count, &first);
+    if (names == NULL)
+        return ebb_error_memory();
+    return count == 0 ? NULL
+                      : add(f, EBB_LOST_WEIGHT, EBB_NO_NODE, first,
+                            ebb_arena_printf(f->arena,
+                                             "weights are gone, of which folding left only what it "
+                                             "computed of them, and no run trains the model "
+                                             "without --allow-partial: %s",
+                                             names));
 }
 
 /* ---- parameters that are stored twice ---- */

@@ -473,6 +473,31 @@ static void folded_merged_and_nameless_parameters_are_noticed(void **state)
     ebb_model_free(model);
 }
 
+static void weights_of_which_nothing_is_left_are_found(void **state)
+{
+    (void)state;
+    ebb_model *model = parsed(
+        HEADER "g (float[1,2,4,4] x) => (float[1,2,4,4] y) <float[2,2,1,1] \"onnx::Conv_1\" = "
+               "{0,0,0,0}, float[2] \"onnx::Conv_2\" = {0.5,0.25}>"
+               "{ y = Conv (x, \"onnx::Conv_1\", \"onnx::Conv_2\") }");
+    ebb_arena scratch = {0};
+    ebb_lost *list;
+    size_t count, found = 0;
+    model->torchscript = true;
+    assert_null(ebb_infer_graph(model->graph));
+    assert_null(ebb_lost_list(&list, &count, model->graph, &scratch));
+    for (size_t i = 0; i < count; i++) {
+        if (list[i].kind != EBB_LOST_WEIGHT)
+            continue;
+        found++;
+        assert_non_null(strstr(list[i].sentence, "onnx::Conv_1"));
+        assert_non_null(strstr(ebb_lost_help(list[i].kind), "do_constant_folding=False"));
+    }
+    assert_int_equal(found, 1);
+    ebb_arena_fini(&scratch);
+    ebb_model_free(model);
+}
+
 static void streams_of_dropout_are_positive_and_differ(void **state)
 {
     (void)state;
@@ -574,6 +599,7 @@ int main(void)
         cmocka_unit_test(a_weight_is_overwritten_by_its_own_update_alone),
         cmocka_unit_test(an_operand_read_twice_is_not_overwritten),
         cmocka_unit_test(folded_merged_and_nameless_parameters_are_noticed),
+        cmocka_unit_test(weights_of_which_nothing_is_left_are_found),
         cmocka_unit_test(streams_of_dropout_are_positive_and_differ),
         cmocka_unit_test(running_out_of_memory_anywhere_is_an_error_and_no_crash),
     };
