@@ -55,14 +55,10 @@ typedef struct weight {
 /* Zeros where a size is not known yet. */
 static weight weigh_as_marked(const ebb_graph *g)
 {
-    ebb_arena scratch = {0};
     ebb_memory memory;
-    weight w = {0};
-    if (ebb_require_static(g) == NULL &&
-        ebb_memory_weigh(&memory, &scratch, g, NULL, EBB_ALIGN) == NULL)
-        w = (weight){memory.peak_bytes, memory.saved_bytes};
-    ebb_arena_fini(&scratch);
-    return w;
+    if (ebb_require_static(g) != NULL || ebb_memory_total(&memory, g, EBB_ALIGN) != NULL)
+        return (weight){0};
+    return (weight){memory.peak_bytes, memory.saved_bytes};
 }
 
 static int64_t now_ns(void)

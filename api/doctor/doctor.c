@@ -116,10 +116,6 @@ ebb_status ebb_doctor_examine(ebb_doctor *d, const ebb_model *model)
     EBB_TRY(ebb_doctor_files(d));
     EBB_TRY(ebb_doctor_exporter(d));
     const size_t gradients = d->count;
-    if (d->tidy != NULL) {
-        ebb_model_free(d->raw);
-        d->raw = NULL;
-    }
     EBB_TRY(ebb_doctor_gradients(d)); // last, as it needs a model to spoil
     return move_before(d, before, gradients);
 }

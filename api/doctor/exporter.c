@@ -231,5 +231,9 @@ ebb_status ebb_doctor_exporter(ebb_doctor *d)
     EBB_TRY(tell_losses(d));
     for (size_t i = 0; i < count; i++)
         EBB_TRY(look_for(d, &rows[i]));
-    return d->tidy != NULL ? look_for_chains(d) : NULL;
+    if (d->tidy == NULL)
+        return NULL;
+    ebb_model_free(d->raw); // before another copy is made
+    d->raw = NULL;
+    return look_for_chains(d);
 }

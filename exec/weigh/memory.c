@@ -230,62 +230,61 @@ static void add_away(const ruler *r, ebb_memory *m, ebb_value v, uint32_t root)
     m->away_of[root] = (uint32_t)m->away_count;
 }
 
-/* One tensor of each group with bytes, then one of each workspace. */
-static ebb_status list_tensors(ruler *r, ebb_memory *m, ebb_arena *arena,
-                               const size_t *workspace_bytes)
+/* It counts: live[] holds differences, modulo 2^64, until the peak is looked for. */
+static ebb_status count_tensor(const ruler *r, ebb_memory *m, const ebb_memory_tensor *t)
 {
-    const ebb_graph *g = r->g;
-    size_t most = r->first_count + (size_t)(workspace_bytes != NULL ? m->positions : 0);
-    m->tensors = EBB_NEW(arena, ebb_memory_tensor, most + 1);
-    if (m->tensors == NULL)
-        return ebb_error_memory();
-    if (r->away_count > 0) {
-        m->away = EBB_NEW(arena, ebb_memory_away, r->away_count);
-        m->away_of = EBB_NEW(arena, uint32_t, g->value_count + (size_t)1);
-        if (m->away == NULL || m->away_of == NULL)
-            return ebb_error_memory();
-    }
+    if (__builtin_add_overflow(m->total_bytes, t->bytes, &m->total_bytes))
+        return ebb_error(EBB_REJECTED, "the values of graph '%s' together pass 2^64 bytes",
+                         ebb_text(r->g, r->g->name));
+    m->live[t->birth] += t->bytes;
+    m->live[t->death + (size_t)1] -= t->bytes;
+    return NULL;
+}
+
+/* One tensor of each group with bytes. Without a list of them each is only counted. */
+static ebb_status take_groups(ruler *r, ebb_memory *m)
+{
     for (uint32_t k = 0; k < r->first_count; k++) {
         ebb_value v = {r->first[k]};
         uint32_t root = root_of(r, v.i);
-        if (r->away_count > 0 && ebb_value_place(g, v) != EBB_PLACE_DEVICE) {
-            add_away(r, m, v, root);
+        if (r->away_count > 0 && ebb_value_place(r->g, v) != EBB_PLACE_DEVICE) {
+            if (m->away != NULL)
+                add_away(r, m, v, root);
             continue;
         }
         if (r->bytes[root] == 0)
             continue;
-        ebb_memory_tensor *t = &m->tensors[m->tensor_count++];
-        t->birth = r->birth[root];
-        t->death = r->death[root];
-        t->bytes = r->bytes[root];
-        t->category = category_of(r->holds[root]);
-        t->value = v;
-        t->node = ebb_value_of(g, v)->producer;
-        m->tensor_of[root] = (uint32_t)m->tensor_count;
+        const ebb_memory_tensor t = {.birth = r->birth[root],
+                                     .death = r->death[root],
+                                     .bytes = r->bytes[root],
+                                     .category = category_of(r->holds[root]),
+                                     .value = v,
+                                     .node = ebb_value_of(r->g, v)->producer};
+        EBB_TRY(count_tensor(r, m, &t));
         if ((r->holds[root] & HOLDS_SAVED) &&
             !(r->holds[root] & (HOLDS_PARAMETER | HOLDS_STATE | HOLDS_INPUT)))
-            m->saved_bytes += t->bytes;
+            m->saved_bytes += t.bytes;
+        if (m->tensors == NULL)
+            continue;
+        m->tensors[m->tensor_count++] = t;
+        m->tensor_of[root] = (uint32_t)m->tensor_count;
     }
-    for (uint32_t v = 1; v < g->value_count; v++)
-        if (r->seen_value[v]) {
-            m->tensor_of[v] = m->tensor_of[root_of(r, v)];
-            if (m->away_of != NULL)
-                m->away_of[v] = m->away_of[root_of(r, v)];
-        }
-    if (workspace_bytes == NULL)
-        return NULL;
+    return NULL;
+}
+
+static ebb_status take_workspaces(const ruler *r, ebb_memory *m, const size_t *workspace_bytes)
+{
     uint32_t p = 0;
-    EBB_EACH_NODE(g, n) {
+    EBB_EACH_NODE(r->g, n) {
         size_t bytes = workspace_bytes[n.i];
         if (bytes != 0) {
             if (!ebb_size_align(&bytes, bytes, r->align))
                 return ebb_error(EBB_REJECTED, "%s: its workspace of %zu bytes is too large",
-                                 ebb_node_label(g, n), workspace_bytes[n.i]);
-            ebb_memory_tensor *t = &m->tensors[m->tensor_count++];
-            t->birth = t->death = p;
-            t->bytes = bytes;
-            t->category = EBB_WORKSPACE;
-            t->node = n;
+                                 ebb_node_label(r->g, n), workspace_bytes[n.i]);
+            const ebb_memory_tensor t = {
+                .birth = p, .death = p, .bytes = bytes, .category = EBB_WORKSPACE, .node = n};
+            EBB_TRY(count_tensor(r, m, &t));
+            m->tensors[m->tensor_count++] = t;
             m->workspace_of[n.i] = (uint32_t)m->tensor_count;
         }
         p++;
@@ -293,27 +292,39 @@ static ebb_status list_tensors(ruler *r, ebb_memory *m, ebb_arena *arena,
     return NULL;
 }
 
-/* live[] by differences: what is born is added at its birth, and taken away after its death. */
-static ebb_status find_peak(ruler *r, ebb_memory *m, ebb_arena *scratch)
+/* Groups, then workspaces. */
+static ebb_status list_tensors(ruler *r, ebb_memory *m, ebb_arena *arena,
+                               const size_t *workspace_bytes)
 {
-    size_t span = (size_t)r->last + 1;
-    uint64_t *born = EBB_NEW(scratch, uint64_t, span), *dead = EBB_NEW(scratch, uint64_t, span + 1);
-    if (born == NULL || dead == NULL)
+    const ebb_graph *g = r->g;
+    size_t most = r->first_count + (size_t)(workspace_bytes != NULL ? m->positions : 0);
+    m->tensors = EBB_NEW(arena, ebb_memory_tensor, most + 1);
+    m->tensor_of = EBB_NEW(arena, uint32_t, g->value_count + (size_t)1);
+    m->workspace_of = EBB_NEW(arena, uint32_t, g->node_count + (size_t)1);
+    if (m->tensors == NULL || m->tensor_of == NULL || m->workspace_of == NULL)
         return ebb_error_memory();
-    for (size_t i = 0; i < m->tensor_count; i++) {
-        const ebb_memory_tensor *t = &m->tensors[i];
-        if (__builtin_add_overflow(m->total_bytes, t->bytes, &m->total_bytes))
-            return ebb_error(EBB_REJECTED, "the values of graph '%s' together pass 2^64 bytes",
-                             ebb_text(r->g, r->g->name));
-        born[t->birth] += t->bytes;
-        dead[t->death + 1] += t->bytes;
+    if (r->away_count > 0) {
+        m->away = EBB_NEW(arena, ebb_memory_away, r->away_count);
+        m->away_of = EBB_NEW(arena, uint32_t, g->value_count + (size_t)1);
+        if (m->away == NULL || m->away_of == NULL)
+            return ebb_error_memory();
     }
-    uint64_t live = 0;
-    for (size_t p = 0; p < span; p++) {
-        live = live - dead[p] + born[p];
-        m->live[p] = live;
-        if (live > m->peak_bytes) {
-            m->peak_bytes = live;
+    EBB_TRY(take_groups(r, m));
+    for (uint32_t v = 1; v < g->value_count; v++)
+        if (r->seen_value[v]) {
+            m->tensor_of[v] = m->tensor_of[root_of(r, v)];
+            if (m->away_of != NULL)
+                m->away_of[v] = m->away_of[root_of(r, v)];
+        }
+    return workspace_bytes != NULL ? take_workspaces(r, m, workspace_bytes) : NULL;
+}
+
+static void find_peak(const ruler *r, ebb_memory *m)
+{
+    for (size_t p = 0; p <= r->last; p++) {
+        m->live[p] += p > 0 ? m->live[p - 1] : 0;
+        if (m->live[p] > m->peak_bytes) {
+            m->peak_bytes = m->live[p];
             m->peak_position = (uint32_t)p;
         }
     }
@@ -322,7 +333,6 @@ static ebb_status find_peak(ruler *r, ebb_memory *m, ebb_arena *scratch)
         if (t->birth <= m->peak_position && m->peak_position <= t->death)
             m->at_peak[t->category] += t->bytes;
     }
-    return NULL;
 }
 
 /* live[] of each place, by differences modulo 2^64. */
@@ -353,6 +363,7 @@ static ebb_status find_peaks_away(const ruler *r, ebb_memory *m, ebb_arena *aren
     return NULL;
 }
 
+/* Without an arena nothing is listed. */
 static ebb_status weigh(ebb_memory *m, ebb_arena *arena, const ebb_graph *g, const bool *elsewhere,
                         const size_t *workspace_bytes, uint32_t align, ebb_arena *scratch)
 {
@@ -362,9 +373,7 @@ static ebb_status weigh(ebb_memory *m, ebb_arena *arena, const ebb_graph *g, con
         m->positions++;
     r.last = m->positions == 0 ? 0 : m->positions - 1;
 
-    m->tensor_of = EBB_NEW(arena, uint32_t, values);
-    m->workspace_of = EBB_NEW(arena, uint32_t, g->node_count + 1);
-    m->live = EBB_NEW(arena, uint64_t, (size_t)r.last + 1);
+    m->live = EBB_NEW(arena != NULL ? arena : scratch, uint64_t, (size_t)r.last + 2);
     r.parent = EBB_NEW(scratch, uint32_t, values);
     r.birth = EBB_NEW(scratch, uint32_t, values);
     r.death = EBB_NEW(scratch, uint32_t, values);
@@ -374,9 +383,9 @@ static ebb_status weigh(ebb_memory *m, ebb_arena *arena, const ebb_graph *g, con
     r.seen_value = EBB_NEW(scratch, bool, values);
     r.seen_root = EBB_NEW(scratch, bool, values);
     r.elsewhere = EBB_NEW(scratch, bool, values);
-    if (m->tensor_of == NULL || m->workspace_of == NULL || m->live == NULL || r.parent == NULL ||
-        r.birth == NULL || r.death == NULL || r.bytes == NULL || r.holds == NULL ||
-        r.first == NULL || r.seen_value == NULL || r.seen_root == NULL || r.elsewhere == NULL)
+    if (m->live == NULL || r.parent == NULL || r.birth == NULL || r.death == NULL ||
+        r.bytes == NULL || r.holds == NULL || r.first == NULL || r.seen_value == NULL ||
+        r.seen_root == NULL || r.elsewhere == NULL)
         return ebb_error_memory();
 
     for (uint32_t v = 0; v < values; v++)
@@ -396,9 +405,9 @@ static ebb_status weigh(ebb_memory *m, ebb_arena *arena, const ebb_graph *g, con
             r.elsewhere[root_of(&r, v)] = true;
     EBB_TRY(touch_initializers(&r));
     EBB_TRY(touch_nodes(&r));
-    EBB_TRY(list_tensors(&r, m, arena, workspace_bytes));
-    EBB_TRY(find_peak(&r, m, scratch));
-    return find_peaks_away(&r, m, arena);
+    EBB_TRY(arena != NULL ? list_tensors(&r, m, arena, workspace_bytes) : take_groups(&r, m));
+    find_peak(&r, m);
+    return arena != NULL ? find_peaks_away(&r, m, arena) : NULL;
 }
 
 ebb_status ebb_memory_weigh_body(ebb_memory *memory, ebb_arena *arena, const ebb_graph *g,
@@ -416,4 +425,11 @@ ebb_status ebb_memory_weigh(ebb_memory *memory, ebb_arena *arena, const ebb_grap
                             const size_t *workspace_bytes, uint32_t align)
 {
     return ebb_memory_weigh_body(memory, arena, g, NULL, workspace_bytes, align);
+}
+
+ebb_status ebb_memory_total(ebb_memory *memory, const ebb_graph *g, uint32_t align)
+{
+    ebb_status status = ebb_memory_weigh_body(memory, NULL, g, NULL, NULL, align);
+    memory->live = NULL; // it was scratch
+    return status;
 }

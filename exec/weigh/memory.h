@@ -90,6 +90,10 @@ ebb_status ebb_memory_weigh_body(ebb_memory *memory, ebb_arena *arena, const ebb
                                  const bool *elsewhere, const size_t *workspace_bytes,
                                  uint32_t align);
 
+/* Its peak_bytes, saved_bytes and total_bytes alone, without workspaces: no list is made, which takes
+ * half the memory. */
+ebb_status ebb_memory_total(ebb_memory *memory, const ebb_graph *g, uint32_t align);
+
 #ifdef __cplusplus
 }
 #endif
