@@ -195,8 +195,7 @@ static readers readers_of(ebb_judge *j, ebb_value v)
     return r;
 }
 
-/* "sub" of "sub_1" where dynamo names what it folded after the call that made it. */
-static bool is_named_after(const char *name, const char *call)
+bool ebb_name_is_after(const char *name, const char *call)
 {
     size_t length = strlen(call);
     if (strncmp(name, call, length) != 0)
@@ -216,7 +215,7 @@ bool ebb_name_is_of_arithmetic(const char *name)
         "conv2d",  "gelu",     "relu",   "cat",   "maximum",    "layer_norm", "clamp_max",
         "minimum", "softplus", "einsum", "silu"};
     for (size_t i = 0; i < sizeof calls / sizeof *calls; i++)
-        if (is_named_after(name, calls[i]))
+        if (ebb_name_is_after(name, calls[i]))
             return true;
     return false;
 }
@@ -309,12 +308,12 @@ static ebb_weight judge_operand(const ebb_judge *j, ebb_value v, const readers *
         (r->buffer && !r->parameter))
         return no_weight();
     if (elements < 2) // but for the temperature of a softmax
-        return j->marked && is_named_after(name, "exp") ? doubtful(computed) : no_weight();
+        return j->marked && ebb_name_is_after(name, "exp") ? doubtful(computed) : no_weight();
     if (look == EBB_LOOK_EQUAL && one_axis && by_dynamo && !r->parameter &&
         ebb_name_is_of_arithmetic(name))
         return doubtful(computed);
     if (look == EBB_LOOK_EQUAL && !one_axis)
-        return r->owner && !is_named_after(name, "zeros") && !is_named_after(name, "ones")
+        return r->owner && !ebb_name_is_after(name, "zeros") && !ebb_name_is_after(name, "ones")
                    ? doubtful(of_module)
                    : no_weight();
     if (look == EBB_LOOK_EQUAL) // a scale for each channel; a number for all would be one number

@@ -152,7 +152,7 @@ static ebb_value transposed(const ebb_graph *g, ebb_value v)
 static bool is_factor(const ebb_graph *g, ebb_value v, double *c)
 {
     bool made = (ebb_value_of(g, v)->flags & EBB_IS_INITIALIZER) != 0 &&
-                ebb_name_is_of_arithmetic(ebb_value_name(g, v)) && !g->model->torchscript &&
+                ebb_name_is_after(ebb_value_name(g, v), "exp") && !g->model->torchscript &&
                 ebb_is_from_pytorch(g);
     return ebb_scalar_of(g, v, c) && !made;
 }
