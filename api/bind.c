@@ -11,16 +11,33 @@
 
 #include "onnx/graph/graph.h"
 #include "onnx/graph/infer.h"
+#include "onnx/graph/scan.h"
 
 enum { MOST_ELEMENTS = 4096 }; /* of an input that is bound: sizes are few, and data is not */
 
 static bool is_open(const ebb_graph *g, ebb_node n)
 {
     const ebb_node_info *info = ebb_node_of(g, n);
-    bool open = ebb_op_has(info->op, EBB_BODIES);
+    bool open =
+        ebb_op_has(info->op, EBB_BODIES) && !ebb_scan_is_kept(g, n); // which waits for nothing
     for (uint32_t k = 0; k < info->out_count && !open; k++)
         open = info->out[k].i != 0 && !ebb_type_is_static(ebb_value_of(g, info->out[k])->type);
     return open;
+}
+
+/* What the bodies of n read by name. */
+static void mark_captured(const ebb_graph *g, ebb_node n, bool *marked)
+{
+    const ebb_node_info *info = ebb_node_of(g, n);
+    for (uint32_t i = 0; i < info->attr_count; i++)
+        for (uint32_t k = 0; info->attr[i].graphs != NULL && k < info->attr[i].count; k++) {
+            const ebb_graph *body = info->attr[i].graphs[k];
+            EBB_EACH_VALUE(body, v) {
+                const ebb_value_info *inner = ebb_value_of(body, v);
+                if (!inner->dead && (inner->flags & EBB_IS_OUTER) != 0)
+                    marked[ebb_value_find(g, ebb_text(body, inner->name)).i] = true;
+            }
+        }
 }
 
 /* By value id: what nodes of unknown size are made of. */
@@ -33,10 +50,9 @@ static void mark_upstream(const ebb_graph *g, bool *marked)
             reached = marked[info->out[k].i];
         for (uint32_t k = 0; reached && k < info->in_count; k++)
             marked[info->in[k].i] = true;
+        if (reached)
+            mark_captured(g, n, marked);
     }
-    EBB_EACH_VALUE(g, v)
-        if ((ebb_value_of(g, v)->flags & EBB_IS_CAPTURED) != 0) // by a body that is still there
-            marked[v.i] = true;
 }
 
 static const ebb_named *array_of(const ebb_batch *batch, const char *name)

@@ -77,6 +77,51 @@ static void trip_counts_conditions_and_shapes_may_be_inputs(void **state)
     ebb_close(model);
 }
 
+/* A trip count that only a batch tells, of more steps than become copies; and then a loop whose inputs
+ * decide nothing. */
+static void a_loop_of_many_steps_is_kept_when_its_trip_count_is_given(void **state)
+{
+    (void)state;
+    static const char text[] =
+        "<ir_version: 10, opset_import: [\"\" : 20]> "
+        "g (float[3] x, int64 n, float[2000] t) => (float[3] y, float[] z) <float one = {1}> {"
+        "y = Loop (n, \"\", x) <body = b (int64 i, bool c, float[3] v) => (bool c2, float[3] v2) {"
+        " c2 = Identity (c) v2 = Add (v, one) }> "
+        "zero = Constant <value = float {0}> () "
+        "z = Scan <num_scan_inputs = 1, body = s (float h, float u) => (float h2) {"
+        " h2 = Add (h, u) }> (zero, t) }";
+    static const int64_t three = 3, many = 2000;
+    static float t[2000];
+    const int64_t n = 5000;
+    const ebb_named list[] = {
+        {"x", 1, 1, &three, inputs}, {"n", 7, 0, NULL, &n}, {"t", 1, 1, &many, t}};
+    const ebb_batch batch = {list, 3};
+    const ebb_compile_options options = {.backend = "plain"};
+    ebb_model *model;
+    ebb_program *p;
+    ebb_named y;
+    size_t bound;
+    for (int i = 0; i < 2000; i++)
+        t[i] = 1;
+    good(ebb_text_parse_model(&model, text));
+    good(ebb_infer_graph(model->graph));
+    good(ebb_rewrite(model, "inline,fold,unroll", NULL, NULL));
+    good(ebb_bind_values(model, &batch, &bound));
+    assert_int_equal(bound, 2); // n, and x, which goes into the loop that waited for it
+    good(ebb_rewrite(model, "fold,unroll", NULL, NULL));
+    good(ebb_bind_values(model, &batch, &bound));
+    assert_int_equal(bound, 0);
+    good(ebb_program_compile(&p, model, &options));
+    good(ebb_program_step(p, &batch));
+    good(ebb_program_get(p, "y", &y));
+    for (int i = 0; i < 3; i++)
+        assert_float_equal(((const float *)y.data)[i], inputs[i] + 5000, 0);
+    good(ebb_program_get(p, "z", &y));
+    assert_float_equal(*(const float *)y.data, 2000, 0);
+    ebb_program_free(p);
+    ebb_close(model);
+}
+
 static void inputs_that_decide_nothing_stay(void **state)
 {
     (void)state;
@@ -122,6 +167,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(trip_counts_conditions_and_shapes_may_be_inputs),
+        cmocka_unit_test(a_loop_of_many_steps_is_kept_when_its_trip_count_is_given),
         cmocka_unit_test(inputs_that_decide_nothing_stay),
         cmocka_unit_test(inputs_with_a_value_in_the_file_may_be_given),
     };

@@ -232,6 +232,20 @@ static void a_step_that_is_computed_again_gives_the_same_bits(void **state)
     }
 }
 
+static void threads_change_no_bit_of_a_loop(void **state)
+{
+    (void)state;
+    static const ebb_compile_options many = {.backend = "plain", .threads = 4, .seed = 3};
+    ran one, four;
+    for (ran *r = &one; r != NULL; r = r == &one ? &four : NULL) {
+        good(prepare(r, LSTM("50"), "opset,inline,fold,unroll:most=1,loss:mse,gradient,alias"));
+        good(step(r, r == &one ? &plain : &many));
+    }
+    agree(&one, &four, 0);
+    finish(&one);
+    finish(&four);
+}
+
 static void a_loop_stays_kept_until_copies_are_asked_for(void **state)
 {
     (void)state;
@@ -399,6 +413,7 @@ int main(void)
         cmocka_unit_test(what_draws_draws_as_its_copies_do),
         cmocka_unit_test(a_kept_loop_is_differentiated_as_its_copies_are),
         cmocka_unit_test(a_step_that_is_computed_again_gives_the_same_bits),
+        cmocka_unit_test(threads_change_no_bit_of_a_loop),
         cmocka_unit_test(a_loop_stays_kept_until_copies_are_asked_for),
         cmocka_unit_test(an_error_tells_the_step),
         cmocka_unit_test(a_hundred_thousand_steps_are_trained),
