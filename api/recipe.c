@@ -91,6 +91,13 @@ static void add_train_mode(recipe *r)
     with(r, ',', "ratio", named ? NULL : dropout);
 }
 
+/* A further pass that is the gradient itself: its options are that one's. */
+static const char *options_of_gradient(const char *pass)
+{
+    static const char own[] = "gradient:";
+    return strncmp(pass, own, sizeof own - 1) == 0 ? pass + sizeof own - 1 : NULL;
+}
+
 static void add_gradient(recipe *r)
 {
     const char *const train = joined(r, r->o->train, ';'), *const freeze =
@@ -101,6 +108,14 @@ static void add_gradient(recipe *r)
     char before = train != NULL || freeze != NULL ? ',' : ':';
     with(r, before, "straight-through", r->o->straight_through ? "on" : NULL);
     with(r, r->o->straight_through ? ',' : before, "partial", r->o->allow_partial ? "allow" : NULL);
+    before = before == ',' || r->o->straight_through || r->o->allow_partial ? ',' : ':';
+    for (size_t i = 0; r->o->passes != NULL && r->o->passes[i] != NULL && r->text != NULL; i++) {
+        const char *options = options_of_gradient(r->o->passes[i]);
+        if (options == NULL)
+            continue;
+        r->text = ebb_arena_printf(r->arena, "%s%c%s", r->text, before, options);
+        before = ',';
+    }
 }
 
 static bool says(const ebb_stage *stage, const char *option)
@@ -175,10 +190,11 @@ static void add_costs(recipe *r)
     with(r, ':', "file", r->o->costs);
 }
 
-static void add_passes(recipe *r)
+static void add_passes(recipe *r, bool has_gradient)
 {
     for (size_t i = 0; r->o->passes != NULL && r->o->passes[i] != NULL; i++)
-        if (r->o->passes[i][0] != '\0')
+        if (r->o->passes[i][0] != '\0' &&
+            !(has_gradient && options_of_gradient(r->o->passes[i]) != NULL))
             add(r, r->o->passes[i]);
 }
 
@@ -245,7 +261,7 @@ static ebb_status make(recipe *r)
     EBB_TRY(add_optimizer(r));
     add_accumulation(r);
     add_costs(r);
-    add_passes(r);
+    add_passes(r, true);
     add(r, "drop-saves");
     add_budget(r);
     add(r, "stream,alias");
@@ -272,7 +288,7 @@ static ebb_status change(recipe *r)
     if (changes && asks)
         add(r, "inline,fold");
     add_costs(r);
-    add_passes(r);
+    add_passes(r, false);
     add_budget(r);
     if (changes)
         add_costs(r);
