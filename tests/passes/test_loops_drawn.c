@@ -111,7 +111,7 @@ static void draw_loop(drawing *d, uint64_t seed)
     }
     put(d, HEAD "g (double[2,3] h0");
     for (unsigned i = 0; i < inputs; i++) {
-        char name[8];
+        char name[16];
         (void)snprintf(name, sizeof name, "x%u", i);
         put(d, ", ");
         put_whole(d, name, in_axes[i], steps);
