@@ -179,6 +179,8 @@ typedef struct cli_map {
 /* The files that this option names ("--data"), as --scale and its like say; trains: and as --augment says. */
 ebb_status cli_open_data(const cli *c, const char *option, bool trains, const ebb_model *model,
                          ebb_data **data);
+/* The same arrays for an evaluation. */
+ebb_status cli_data_again(const cli *c, const ebb_data *of, ebb_data **data);
 /* "--map label=target"; or a sentence on stderr and false. Goes with cli_free_map either way. */
 bool cli_read_map(const cli *c, const char *option, cli_map *map);
 void cli_free_map(cli_map *map);
@@ -201,13 +203,14 @@ typedef struct cli_evaluation {
     ebb_model *model;
     const int64_t *rows;
     int64_t row_count, batch;
+    const ebb_data *of; /* whose rows they are; NULL: files are opened */
     const char *losses[MOST_WORDS + 1], *metrics[MOST_WORDS + 1];
     cli_map map;
     ebb_data *data;
     ebb_evaluator *evaluator;
 } cli_evaluation;
 
-/* The files that the option names, and the one that says which array feeds which input. An exit
+/* The files that the option names, unless data are given, and the one that says which array feeds which input. An exit
  * code. */
 int cli_open_evaluation(const cli *c, cli_evaluation *e, const char *files, const char *map);
 void cli_close_evaluation(cli_evaluation *e);

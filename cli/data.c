@@ -26,13 +26,6 @@ bool cli_read_map(const cli *c, const char *option, cli_map *map)
     return text != NULL;
 }
 
-static void list_words(const cli *c, const char *option, const char *list[MOST_WORDS + 1])
-{
-    int count = 0;
-    for (int at = 0; (list[count] = cli_next(c, option, &at)) != NULL;)
-        count++;
-}
-
 /* A part that is drawn has no resize before it; what is evaluated has. */
 static const char *resize_of(const cli *c, bool trains)
 {
@@ -43,31 +36,46 @@ static const char *resize_of(const cli *c, bool trains)
     return cli_get(c, "--resize", NULL);
 }
 
+/* Lists of words for the options, which last as long as this does. */
+typedef struct lists {
+    const char *paths[MOST_WORDS + 1], *scale[MOST_WORDS + 1], *mean[MOST_WORDS + 1];
+    const char *std[MOST_WORDS + 1], *columns[MOST_WORDS + 1], *augment[MOST_WORDS + 1];
+} lists;
+
+static ebb_data_options options_of(const cli *c, bool trains, lists *l)
+{
+    cli_list(c, "--scale", l->scale);
+    cli_list(c, "--mean", l->mean);
+    cli_list(c, "--std", l->std);
+    cli_list(c, "--augment", l->augment);
+    cli_list(c, "--columns", l->columns);
+    return (ebb_data_options){.scale = l->scale,
+                              .mean = l->mean,
+                              .std = l->std,
+                              .layout = cli_get(c, "--layout", NULL),
+                              .round = cli_has(c, "--round"),
+                              .augment = trains ? l->augment : NULL,
+                              .resize = resize_of(c, trains),
+                              .image_size = cli_get(c, "--image-size", NULL),
+                              .columns = l->columns,
+                              .allow_nan = strcmp(cli_get(c, "--on-nan", "stop"), "warn") == 0};
+}
+
 ebb_status cli_open_data(const cli *c, const char *option, bool trains, const ebb_model *model,
                          ebb_data **data)
 {
-    const char *augment[MOST_WORDS + 1];
-    const char *paths[MOST_WORDS + 1], *scale[MOST_WORDS + 1], *mean[MOST_WORDS + 1];
-    const char *std[MOST_WORDS + 1], *columns[MOST_WORDS + 1];
-    list_words(c, option, paths);
-    list_words(c, "--scale", scale);
-    list_words(c, "--mean", mean);
-    list_words(c, "--std", std);
-    list_words(c, "--augment", augment);
-    list_words(c, "--columns", columns);
-    const ebb_data_options options = {.model = model,
-                                      .scale = scale,
-                                      .mean = mean,
-                                      .std = std,
-                                      .layout = cli_get(c, "--layout", NULL),
-                                      .round = cli_has(c, "--round"),
-                                      .augment = trains ? augment : NULL,
-                                      .resize = resize_of(c, trains),
-                                      .image_size = cli_get(c, "--image-size", NULL),
-                                      .columns = columns,
-                                      .allow_nan =
-                                          strcmp(cli_get(c, "--on-nan", "stop"), "warn") == 0};
-    return ebb_data_open_files(data, paths, &options);
+    lists l;
+    ebb_data_options options = options_of(c, trains, &l);
+    options.model = model;
+    cli_list(c, option, l.paths);
+    return ebb_data_open_files(data, l.paths, &options);
+}
+
+ebb_status cli_data_again(const cli *c, const ebb_data *of, ebb_data **data)
+{
+    lists l;
+    const ebb_data_options options = options_of(c, false, &l);
+    return ebb_data_again(data, of, &options);
 }
 
 void cli_free_map(cli_map *map)

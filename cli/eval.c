@@ -40,7 +40,8 @@ int cli_open_evaluation(const cli *c, cli_evaluation *e, const char *files, cons
                                            .teacher = cli_get(c, "--teacher", NULL),
                                            .bind = bind_sizes,
                                            .context = (void *)(uintptr_t)c};
-    ebb_status status = cli_open_data(c, files, false, e->model, &e->data);
+    ebb_status status = e->of != NULL ? cli_data_again(c, e->of, &e->data)
+                                      : cli_open_data(c, files, false, e->model, &e->data);
     if (status == NULL)
         status = ebb_evaluator_new(&e->evaluator, e->model, e->data, &options);
     cli_notes(e->data);

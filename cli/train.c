@@ -381,6 +381,7 @@ static int prepare_evaluation(job *j)
     j->eval.batch = j->o.batch;
     if (!splits && !cli_has(c, "--eval"))
         return EBB_OK;
+    j->eval.of = splits ? j->data : NULL;
     int code = cli_open_evaluation(c, &j->eval, splits ? "--data" : "--eval",
                                    cli_has(c, "--eval-map") ? "--eval-map" : "--map");
     j->o.evaluator = j->eval.evaluator;

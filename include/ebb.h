@@ -561,6 +561,11 @@ typedef struct ebb_data_options {
 EBB_API ebb_status ebb_data_open_files(ebb_data **data, const char *const *paths,
                                        const ebb_data_options *options);
 
+/* The same arrays, of which nothing is read anew, to be taken in another way: for another model, by other
+ * options. `data` must outlive them. */
+EBB_API ebb_status ebb_data_again(ebb_data **again, const ebb_data *data,
+                                  const ebb_data_options *options);
+
 /* Which arrays feed the inputs of a model. map: pairs (array, input), NULL-terminated, or NULL; an
  * input that is in no pair takes the array of its own name. A pair of unknown names is EBB_USAGE,
  * with the arrays and the inputs that there are.

@@ -313,10 +313,11 @@ ebb_status ebb_data_init(ebb_data *data, const char *path)
 
 void ebb_data_fini(ebb_data *data)
 {
-    for (size_t i = 0; i < data->file_count; i++)
+    for (size_t i = 0; i < data->file_count && !data->borrows; i++)
         if (data->files[i].fd >= 0)
             (void)close(data->files[i].fd);
-    ebb_mappings_free(data->mappings);
+    if (!data->borrows)
+        ebb_mappings_free(data->mappings);
     ebb_arena_fini(&data->arena);
 }
 

@@ -58,6 +58,7 @@ struct ebb_data {
     bool checked;   /* safetensors: the bytes are those that the file's own checksum is of */
     const char **notes;
     size_t note_count, note_capacity;
+    bool borrows;              /* arrays and files are another's */
     const struct ebb_fit *fit; /* feed/feed.h: what the options say; NULL: nothing */
     struct ebb_reader *reader; /* feed/rows.h; NULL: no row was asked for yet */
 };

@@ -286,6 +286,35 @@ static void rows_read_ahead_are_those_that_were_asked_for(void **state)
     good(ebb_data_ahead(data, order, 50, NULL)); // and nobody comes for them
 }
 
+/* Two readers of the same bytes, each with its own rows ahead. */
+static void the_same_arrays_are_taken_in_another_way(void **state)
+{
+    (void)state;
+    ebb_data *once = NULL, *again = NULL;
+    ebb_batch one, two;
+    uint8_t x[4 * 3];
+    for (int i = 0; i < 12; i++)
+        x[i] = (uint8_t)i;
+    const member m = MEMBER("x", "|u1", "4, 3", x);
+    write_npz(path_of("again.npz"), &m, 1, true);
+    assert_null(ebb_data_open(&once, path_of("again.npz"), NULL));
+    const ebb_data_options bad = {.layout = "sideways"};
+    assert_int_equal(ebb_status_code(ebb_data_again(&again, once, &bad)), EBB_USAGE);
+    assert_null(again);
+    assert_null(ebb_data_again(&again, once, NULL));
+    assert_ptr_equal(ebb_data_find(again, "x"), ebb_data_find(once, "x"));
+    const int64_t first[] = {0, 1}, last[] = {3, 2};
+    assert_null(ebb_data_ahead(once, last, 2, NULL));
+    assert_null(ebb_data_rows(again, first, 2, NULL, &two));
+    assert_null(ebb_data_rows(once, last, 2, NULL, &one));
+    assert_memory_equal(one.tensors[0].data, ((const uint8_t[]){9, 10, 11, 6, 7, 8}), 6);
+    assert_memory_equal(two.tensors[0].data, ((const uint8_t[]){0, 1, 2, 3, 4, 5}), 6);
+    ebb_data_close(again);
+    assert_null(ebb_data_rows(once, first, 2, NULL, &one));
+    assert_memory_equal(one.tensors[0].data, ((const uint8_t[]){0, 1, 2, 3, 4, 5}), 6);
+    ebb_data_close(once);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -298,6 +327,7 @@ int main(void)
         cmocka_unit_test(bytes_are_scaled_as_pytorch_does),
         cmocka_unit_test(bad_rows_are_named_by_row_and_file),
         cmocka_unit_test(files_are_joined_by_rows_and_stand_side_by_side),
+        cmocka_unit_test(the_same_arrays_are_taken_in_another_way),
         cmocka_unit_test(rows_read_ahead_are_those_that_were_asked_for),
     };
     int failed = cmocka_run_group_tests(tests, make_folder, remove_folder);

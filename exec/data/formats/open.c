@@ -233,6 +233,28 @@ EBB_API ebb_status ebb_data_open_files(ebb_data **data, const char *const *paths
     return NULL;
 }
 
+EBB_API ebb_status ebb_data_again(ebb_data **again, const ebb_data *data,
+                                  const ebb_data_options *options)
+{
+    const ebb_data_options none = {0};
+    *again = NULL;
+    ebb_data *d = ebb_alloc(sizeof *d);
+    if (d == NULL)
+        return ebb_error_memory();
+    *d = *data;
+    d->arena = (ebb_arena){0};
+    d->borrows = true;
+    d->reader = NULL;
+    d->notes = NULL;
+    d->note_count = d->note_capacity = 0;
+    ebb_status status = keep_options(d, options != NULL ? options : &none);
+    if (status == NULL)
+        *again = d;
+    else
+        ebb_data_close(d);
+    return status;
+}
+
 EBB_API void ebb_data_close(ebb_data *data)
 {
     if (data == NULL)
