@@ -3,6 +3,9 @@
  *   before   a = F(x)  b = G(a)  ...  db = G'(a)          a waits from the forward to its backward
  *   after    a = F(x)  b = G(a)  ...  a' = F(x)  db = G'(a')
  *
+ * Some planners put values on disk, too, and fetch them back: Store, Fetch and Wait as of pass
+ * offload, at the places of a published schedule.
+ *
  * The planner sees numbers alone (planners/planner.h). What it returns is put into the list,
  * weighed as the executor would, and taken only if the arena keeps to the budget; where packing
  * needs more than the peak, the planner is asked again with less. A budget that cannot be met
@@ -106,7 +109,9 @@ static ebb_status run(ebb_edit *e)
 
 static const ebb_option options[] = {
     {"planner", EBB_OPTION_STRING, "search", NULL,
-     "which planner decides; `ebb help passes` lists them"},
+     "which planner decides: search, sqrt, uniform, chain-dp, chain-linear, revolve, rotor, dtr, "
+     "lower-set, ilp; with values on disk, too: disk-revolve, periodic-disk-revolve, hrevolve, "
+     "multistage, double-checkpoint, pofo"},
     {"budget", EBB_OPTION_BYTES, NULL, NULL, "bytes that the step may take: 6GiB, 512MB, 80%"},
     {"backend", EBB_OPTION_STRING, "cpu", NULL,
      "whose kernels' scratch counts: cpu, plain, cuda, cuda:h100"},

@@ -51,10 +51,10 @@ static double reverse(const ebb_pofo *c, uint32_t i, uint32_t j, uint32_t m)
 {
     const ebb_pofo_stage *s = &c->stage[i];
     double best = HUGE_VAL, own = s->forward + s->backward;
-    if (m >= larger(s->fill, s->back))
+    if (m >= larger(s->fill + c->stage[j].grad, s->back))
         best = i == j ? own : m >= s->saved ? own + reverse(c, i + 1, j, m - s->saved) : HUGE_VAL;
     for (uint32_t k = i + 1; k <= j; k++) {
-        if (m < larger(dropping(c, i, k), c->stage[k].in))
+        if (m < larger(dropping(c, i, k) + c->stage[j].grad, c->stage[k].in))
             continue;
         double time =
             running(c, i, k) + reverse(c, k, j, m - c->stage[k].in) + reverse(c, i, k - 1, m);
@@ -149,6 +149,7 @@ static void draw_chain(ebb_pofo *c, ebb_pofo_stage *stage)
         stage[s].drop = out + draw(2);
         stage[s].fill = larger(stage[s].saved, stage[s].drop) + draw(2);
         stage[s].back = stage[s].saved + draw(2);
+        stage[s].grad = draw(2);
     }
 }
 
@@ -196,7 +197,7 @@ static void more_memory_and_a_faster_link_take_no_more_time(void **state)
     ebb_pofo_stage stage[STAGES];
     double before[SLOTS + 1];
     for (uint32_t s = 0; s < STAGES; s++)
-        stage[s] = (ebb_pofo_stage){2, 4, s > 0, 3, 1, 3, 3};
+        stage[s] = (ebb_pofo_stage){2, 4, s > 0, 3, 1, 3, 3, 0};
     for (uint32_t m = 0; m <= SLOTS; m++)
         before[m] = HUGE_VAL;
     for (int link = 0; link < 4; link++) {

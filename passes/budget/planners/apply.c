@@ -1,4 +1,4 @@
-/* apply.c: puts a graph's nodes into a schedule's order, with copies for repeats.
+/* apply.c: puts a graph's nodes into a schedule's order, with copies for repeats and nodes for moves.
  *
  * Each execution is the node itself or a copy of it. The node stands where its values stay (the
  * last execution, if the step ends with them), else at the first. Reads take the latest copy; a
@@ -22,6 +22,9 @@ typedef struct applier {
     size_t node_count;   /* before any copy */
     bool backward;       /* has begun */
     size_t made, serial; /* copies; numbers in names */
+    ebb_value *moved;    /* graph value id of a root -> what its last move made */
+    ebb_value *held;     /* and what that one reads */
+    ebb_value *away;     /* and what lies in the other place */
 } applier;
 
 static ebb_status prepare(applier *a, const ebb_remat_schedule *schedule)
@@ -34,14 +37,20 @@ static ebb_status prepare(applier *a, const ebb_remat_schedule *schedule)
     a->view = EBB_NEW(scratch, ebb_value, a->s->value_count + 1);
     a->view_of = EBB_NEW(scratch, ebb_value, a->s->value_count + 1);
     a->placed = EBB_NEW(scratch, bool, a->g->node_count + 1);
-    if (a->name == NULL || a->own == NULL || a->copy == NULL || a->view == NULL ||
-        a->view_of == NULL || a->placed == NULL)
+    a->moved = EBB_NEW(scratch, ebb_value, a->s->value_count + 1);
+    a->held = EBB_NEW(scratch, ebb_value, a->s->value_count + 1);
+    a->away = EBB_NEW(scratch, ebb_value, a->s->value_count + 1);
+    if (a->moved == NULL || a->held == NULL || a->away == NULL || a->name == NULL ||
+        a->own == NULL || a->copy == NULL || a->view == NULL || a->view_of == NULL ||
+        a->placed == NULL)
         return ebb_error_memory();
     for (uint32_t u = 0; u < p->op_count; u++)
         a->own[u] = SIZE_MAX;
     for (size_t i = 0; i < schedule->count; i++) {
         uint32_t u = schedule->ops[i];
         bool stays = false;
+        if (ebb_remat_is_move(p, u))
+            continue;
         for (uint32_t k = 0; k < p->ops[u].out_count; k++)
             stays = stays || p->values[p->ops[u].out[k]].stays;
         if (a->own[u] == SIZE_MAX || stays)
@@ -200,6 +209,31 @@ static ebb_status execute(applier *a, uint32_t u, bool own, rewiring *later)
     return NULL;
 }
 
+/* Store, Wait, Fetch or Wait (onnx/graph/place.h), at the end of the list. */
+static ebb_status move(applier *a, uint32_t number)
+{
+    static const ebb_op ops[] = {EBB_OP_STORE, EBB_OP_WAIT, EBB_OP_FETCH, EBB_OP_WAIT};
+    const ebb_remat_problem *p = &a->s->problem;
+    const ebb_remat_move_kind kind = ebb_remat_moves_how(p, number);
+    const ebb_value v = a->s->value[ebb_remat_moves_what(p, number)];
+    ebb_build b = ebb_edit_build(a->e, EBB_NO_NODE, a->backward ? EBB_BACKWARD : EBB_FORWARD);
+    if (kind == EBB_REMAT_STORE) {
+        ebb_with_string(&b, "place", ebb_place_name(EBB_PLACE_DISK));
+        a->held[v.i] = a->copy[v.i];
+    } else if (kind == EBB_REMAT_FETCH) {
+        a->held[v.i] = a->away[v.i];
+    }
+    if (ops[kind] == EBB_OP_WAIT)
+        a->moved[v.i] = ebb_emit(&b, EBB_OP_WAIT, a->moved[v.i], a->held[v.i]);
+    else
+        a->moved[v.i] = ebb_emit(&b, ops[kind], a->held[v.i]);
+    if (kind == EBB_REMAT_AWAY)
+        a->away[v.i] = a->moved[v.i];
+    if (kind == EBB_REMAT_BACK)
+        a->copy[v.i] = a->moved[v.i];
+    return b.status;
+}
+
 static ebb_status execute_all(applier *a, const ebb_remat_schedule *schedule)
 {
     ebb_graph *g = a->g;
@@ -209,6 +243,10 @@ static ebb_status execute_all(applier *a, const ebb_remat_schedule *schedule)
         return ebb_error_memory();
     for (size_t i = 0; i < schedule->count; i++) {
         uint32_t u = schedule->ops[i];
+        if (ebb_remat_is_move(&a->s->problem, u)) {
+            EBB_TRY(move(a, u));
+            continue;
+        }
         bool own = a->own[u] == i;
         EBB_TRY(execute(a, u, own, &list[count]));
         count += own;

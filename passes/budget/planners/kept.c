@@ -270,6 +270,8 @@ ebb_status ebb_remat_settle(ebb_remat_schedule *schedule, ebb_remat_weight *weig
     ebb_remat_weight w;
     EBB_TRY(ebb_remat_prune(schedule, problem, from, arena));
     EBB_TRY(ebb_remat_weigh(weight, NULL, problem, schedule, arena));
+    if (ebb_remat_has_moves(problem, schedule))
+        return NULL;
     EBB_TRY(ebb_remat_late(&moved, problem, schedule, arena));
     EBB_TRY(ebb_remat_prune(&moved, problem, &moved, arena));
     EBB_TRY(ebb_remat_weigh(&w, NULL, problem, &moved, arena));
@@ -312,7 +314,7 @@ static ebb_status offer(ebb_remat_best *best, const ebb_remat_schedule *candidat
     ebb_remat_schedule settled;
     EBB_TRY(ebb_remat_settle(&settled, weight, best->problem, candidate, scratch));
     ebb_remat_weight filled = *weight;
-    if (weight->peak_bytes <= best->budget)
+    if (weight->peak_bytes <= best->budget && !ebb_remat_has_moves(best->problem, &settled))
         EBB_TRY(ebb_remat_refill(&settled, &filled, best->problem, best->budget, scratch));
     return better(best, &filled) ? take(best, &settled, &filled) : NULL;
 }

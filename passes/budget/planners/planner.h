@@ -64,12 +64,48 @@ typedef struct ebb_remat_problem {
     const ebb_remat_value *values;
     uint32_t value_count;
     uint64_t base_bytes; /* alive throughout: parameters, states, constants; counted in all peaks */
+    double move_ns;      /* of a byte to the slower place, or back */
 } ebb_remat_problem;
 
 typedef struct ebb_remat_schedule {
-    const uint32_t *ops; /* operators in the order of execution */
+    const uint32_t *ops; /* operators in the order of execution, and moves among them */
     size_t count;
 } ebb_remat_schedule;
+
+/* Moves of a value to a slower place and back (onnx/graph/place.h). What is stored is written once
+ * and may be fetched several times; what comes back is the latest copy from then on. */
+typedef enum ebb_remat_move_kind {
+    EBB_REMAT_STORE, /* starts to write the latest copy */
+    EBB_REMAT_AWAY,  /* waits for that: until here the copy is there */
+    EBB_REMAT_FETCH, /* starts to read: from here on a copy takes memory */
+    EBB_REMAT_BACK,  /* waits for that */
+} ebb_remat_move_kind;
+
+/* A schedule names a move by a number behind those of the operators. */
+static inline uint32_t ebb_remat_move(const ebb_remat_problem *problem, ebb_remat_move_kind kind,
+                                      uint32_t value)
+{
+    return problem->op_count + 4 * value + (uint32_t)kind;
+}
+
+static inline bool ebb_remat_is_move(const ebb_remat_problem *problem, uint32_t op)
+{
+    return op >= problem->op_count;
+}
+
+static inline ebb_remat_move_kind ebb_remat_moves_how(const ebb_remat_problem *problem,
+                                                      uint32_t move)
+{
+    return (ebb_remat_move_kind)((move - problem->op_count) % 4);
+}
+
+static inline uint32_t ebb_remat_moves_what(const ebb_remat_problem *problem, uint32_t move)
+{
+    return (move - problem->op_count) / 4;
+}
+
+/* Planners that change the schedules of others leave those with moves as they are. */
+bool ebb_remat_has_moves(const ebb_remat_problem *problem, const ebb_remat_schedule *schedule);
 
 /* ---- weigh.c: the referee ---- */
 
@@ -77,7 +113,8 @@ typedef struct ebb_remat_weight {
     uint64_t peak_bytes;
     size_t peak_at; /* index into the schedule */
     double cost_ns;
-    size_t repeats; /* executions beyond each operator's first */
+    size_t repeats;       /* executions beyond each operator's first */
+    uint64_t moved_bytes; /* to the slower place, and back */
 } ebb_remat_weight;
 
 /* Memory is that of exec/weigh/memory.h: a copy lives from its execution to the last read before the next

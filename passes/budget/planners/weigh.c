@@ -16,6 +16,10 @@ typedef struct referee {
     uint32_t *copy_base; /* execution -> its first copy: one per output, in order */
     uint32_t *last;      /* copy -> the execution that reads it last; its own where none does */
     uint32_t copies;
+    uint32_t *stored, *fetched; /* value -> the copy that is stored, being fetched, + 1; 0: none */
+    bool *away;                 /* value -> what was stored has been waited for */
+    double *over;               /* value -> when its move is over */
+    double line[2];             /* when the last write, the last read is over */
 } referee;
 
 static ebb_status mistake(const char *what, uint32_t op, size_t at)
@@ -24,15 +28,90 @@ static ebb_status mistake(const char *what, uint32_t op, size_t at)
                      at);
 }
 
+/* ---- moves ---- */
+
+static ebb_status resolve_move(referee *r, uint32_t i)
+{
+    uint32_t move = r->s->ops[i], v = ebb_remat_moves_what(r->p, move), copy = 0;
+    if (v >= r->p->value_count)
+        return mistake("names what there is not", move, i);
+    switch (ebb_remat_moves_how(r->p, move)) {
+    case EBB_REMAT_STORE:
+        copy = r->stored[v] == 0 || r->away[v] ? r->latest[v] : 0; // the one before is written
+        r->stored[v] = copy;
+        r->away[v] = false;
+        break;
+    case EBB_REMAT_AWAY:
+        copy = r->stored[v];
+        r->away[v] = true;
+        break;
+    case EBB_REMAT_FETCH:
+        if (r->away[v] && r->fetched[v] == 0)
+            copy = r->fetched[v] = ++r->copies;
+        r->copy_base[i] = r->copies - 1;
+        break;
+    case EBB_REMAT_BACK:
+        copy = r->latest[v] = r->fetched[v];
+        r->fetched[v] = 0;
+        break;
+    }
+    if (copy == 0)
+        return mistake("moves what is not there", move, i);
+    r->last[copy - 1] = i;
+    return NULL;
+}
+
+/* Its bytes, and the time that the step stands still for it. */
+static uint64_t add_up_move(referee *r, ebb_remat_weight *w, uint32_t i)
+{
+    uint32_t move = r->s->ops[i], v = ebb_remat_moves_what(r->p, move);
+    uint64_t bytes = r->p->values[v].bytes;
+    ebb_remat_move_kind how = ebb_remat_moves_how(r->p, move);
+    if (how == EBB_REMAT_AWAY || how == EBB_REMAT_BACK) {
+        w->cost_ns = r->over[v] > w->cost_ns ? r->over[v] : w->cost_ns;
+        r->latest[v] = how == EBB_REMAT_BACK ? r->fetched[v] : r->latest[v];
+        return 0;
+    }
+    double *line = &r->line[how == EBB_REMAT_FETCH];
+    *line = (*line > w->cost_ns ? *line : w->cost_ns) + (double)bytes * r->p->move_ns;
+    r->over[v] = *line;
+    w->moved_bytes += bytes;
+    if (how == EBB_REMAT_STORE)
+        return 0;
+    r->fetched[v] = r->copy_base[i] + 1;
+    return bytes;
+}
+
+static bool allocate_moves(referee *r, ebb_arena *scratch)
+{
+    size_t values = (size_t)r->p->value_count + 1;
+    if (!ebb_remat_has_moves(r->p, r->s))
+        return true;
+    r->stored = EBB_NEW(scratch, uint32_t, values);
+    r->fetched = EBB_NEW(scratch, uint32_t, values);
+    r->away = EBB_NEW(scratch, bool, values);
+    r->over = EBB_NEW(scratch, double, values);
+    return r->stored != NULL && r->fetched != NULL && r->away != NULL && r->over != NULL;
+}
+
+bool ebb_remat_has_moves(const ebb_remat_problem *problem, const ebb_remat_schedule *schedule)
+{
+    for (size_t i = 0; i < schedule->count; i++)
+        if (ebb_remat_is_move(problem, schedule->ops[i]))
+            return true;
+    return false;
+}
+
+/* ---- the walks ---- */
+
 /* Fills last[]: inputs of the problem are copies 0 .. value_count - 1, alive from the start. */
 static ebb_status resolve(referee *r, ebb_arena *scratch)
 {
     const ebb_remat_problem *p = r->p;
     size_t copies = p->value_count;
     for (size_t i = 0; i < r->s->count; i++) {
-        if (r->s->ops[i] >= p->op_count)
-            return mistake("names what there is not", r->s->ops[i], i);
-        copies += p->ops[r->s->ops[i]].out_count;
+        bool moves = ebb_remat_is_move(p, r->s->ops[i]);
+        copies += moves ? 1 : p->ops[r->s->ops[i]].out_count;
     }
     if (copies >= UINT32_MAX || r->s->count >= UINT32_MAX)
         return ebb_error(EBB_REJECTED, "a schedule of %zu executions is too long", r->s->count);
@@ -40,7 +119,8 @@ static ebb_status resolve(referee *r, ebb_arena *scratch)
     r->copy_base = EBB_NEW(scratch, uint32_t, r->s->count + 1);
     r->last = EBB_NEW(scratch, uint32_t, copies + 1);
     bool *done = EBB_NEW(scratch, bool, (size_t)p->op_count + 1);
-    if (r->latest == NULL || r->copy_base == NULL || r->last == NULL || done == NULL)
+    if (r->latest == NULL || r->copy_base == NULL || r->last == NULL || done == NULL ||
+        !allocate_moves(r, scratch))
         return ebb_error_memory();
     for (uint32_t v = 0; v < p->value_count; v++)
         if (p->values[v].op == EBB_REMAT_NONE)
@@ -48,6 +128,10 @@ static ebb_status resolve(referee *r, ebb_arena *scratch)
     r->copies = p->value_count;
     for (uint32_t i = 0; i < r->s->count; i++) {
         uint32_t u = r->s->ops[i];
+        if (ebb_remat_is_move(p, u)) {
+            EBB_TRY(resolve_move(r, i));
+            continue;
+        }
         const ebb_remat_op *op = &p->ops[u];
         if (done[u] && op->once)
             return mistake("repeats what must not be repeated", u, i);
@@ -114,7 +198,23 @@ static void add_up(referee *r, ebb_remat_weight *w, uint64_t *live_at, uint64_t 
             dying[r->last[v]] += value->bytes;
     }
     w->peak_bytes = live;
+    size_t moves = 0;
     for (uint32_t i = 0; i < r->s->count; i++) {
+        if (ebb_remat_is_move(p, r->s->ops[i])) {
+            uint64_t fetched = add_up_move(r, w, i);
+            live += fetched;
+            if (fetched > 0 && r->last[r->copy_base[i]] != TO_THE_END)
+                dying[r->last[r->copy_base[i]]] += fetched;
+            if (live_at != NULL)
+                live_at[i] = live;
+            if (live > w->peak_bytes) {
+                w->peak_bytes = live;
+                w->peak_at = i;
+            }
+            live -= dying[i];
+            moves++;
+            continue;
+        }
         const ebb_remat_op *op = &p->ops[r->s->ops[i]];
         uint64_t over = taken_over(r, r->latest, i);
         for (uint32_t k = 0; k < op->out_count; k++) {
@@ -134,7 +234,8 @@ static void add_up(referee *r, ebb_remat_weight *w, uint64_t *live_at, uint64_t 
         live -= dying[i];
         w->cost_ns += op->cost_ns;
     }
-    w->repeats = r->s->count > p->op_count ? r->s->count - p->op_count : 0;
+    size_t executed = r->s->count - moves;
+    w->repeats = executed > p->op_count ? executed - p->op_count : 0;
 }
 
 ebb_status ebb_remat_weigh(ebb_remat_weight *weight, uint64_t *live,
@@ -204,6 +305,36 @@ uint64_t ebb_remat_floor(const ebb_remat_problem *problem)
     return problem->base_bytes + (stays > widest ? stays : widest);
 }
 
+/* Backwards: bits of moving say who is wanted elsewhere. */
+enum { FETCH_WANTED = 1, STORE_WANTED = 2 };
+
+static bool move_is_wanted(const ebb_remat_problem *problem, uint32_t move, bool *wanted,
+                           uint8_t *moving)
+{
+    uint32_t v = ebb_remat_moves_what(problem, move);
+    bool needed = false;
+    switch (ebb_remat_moves_how(problem, move)) {
+    case EBB_REMAT_BACK:
+        needed = wanted[v];
+        wanted[v] = false;
+        moving[v] |= needed ? FETCH_WANTED : 0;
+        break;
+    case EBB_REMAT_FETCH:
+        needed = (moving[v] & FETCH_WANTED) != 0;
+        moving[v] = needed ? STORE_WANTED : moving[v];
+        break;
+    case EBB_REMAT_AWAY:
+        needed = (moving[v] & STORE_WANTED) != 0;
+        break;
+    case EBB_REMAT_STORE:
+        needed = (moving[v] & STORE_WANTED) != 0;
+        wanted[v] = wanted[v] || needed;
+        moving[v] &= (uint8_t)~STORE_WANTED;
+        break;
+    }
+    return needed;
+}
+
 /* Backwards: an execution is needed if a copy that it makes is read by a needed one, or stays. */
 ebb_status ebb_remat_prune(ebb_remat_schedule *schedule, const ebb_remat_problem *problem,
                            const ebb_remat_schedule *from, ebb_arena *arena)
@@ -211,11 +342,16 @@ ebb_status ebb_remat_prune(ebb_remat_schedule *schedule, const ebb_remat_problem
     uint32_t *ops = EBB_NEW(arena, uint32_t, from->count + 1);
     bool *wanted = EBB_NEW(arena, bool, (size_t)problem->value_count + 1);
     bool *needed = EBB_NEW(arena, bool, from->count + 1);
-    if (ops == NULL || wanted == NULL || needed == NULL)
+    uint8_t *moving = EBB_NEW(arena, uint8_t, (size_t)problem->value_count + 1);
+    if (ops == NULL || wanted == NULL || needed == NULL || moving == NULL)
         return ebb_error_memory();
     for (uint32_t v = 0; v < problem->value_count; v++)
         wanted[v] = problem->values[v].stays;
     for (size_t i = from->count; i-- > 0;) {
+        if (ebb_remat_is_move(problem, from->ops[i])) {
+            needed[i] = move_is_wanted(problem, from->ops[i], wanted, moving);
+            continue;
+        }
         const ebb_remat_op *op = &problem->ops[from->ops[i]];
         for (uint32_t k = 0; k < op->out_count; k++) {
             needed[i] = needed[i] || wanted[op->out[k]];

@@ -284,8 +284,14 @@ static ebb_status add(ebb_tape *tape, uint32_t u)
     if (!ebb_arena_grow(tape->arena, &tape->ops, tape->count, &tape->capacity, sizeof *tape->ops))
         return ebb_error_memory();
     tape->ops[tape->count++] = u;
-    tape->done[u] = true;
+    if (!ebb_remat_is_move(tape->chain->problem, u))
+        tape->done[u] = true;
     return NULL;
+}
+
+ebb_status ebb_tape_move(ebb_tape *tape, ebb_remat_move_kind kind, uint32_t value)
+{
+    return add(tape, ebb_remat_move(tape->chain->problem, kind, value));
 }
 
 static bool worth_repeating(const ebb_tape *tape, const ebb_remat_op *op)

@@ -73,6 +73,7 @@ ebb_status ebb_tape_start(ebb_tape *tape, const ebb_chain *chain, size_t most, e
 ebb_status ebb_tape_forward(ebb_tape *tape, uint32_t stage);
 ebb_status ebb_tape_backward(ebb_tape *tape, uint32_t stage);
 ebb_status ebb_tape_again(ebb_tape *tape, uint32_t op); /* one operator, where it may */
+ebb_status ebb_tape_move(ebb_tape *tape, ebb_remat_move_kind kind, uint32_t value);
 
 #ifdef __cplusplus
 }

@@ -11,34 +11,84 @@ static size_t cell(const ebb_pofo *c, uint32_t i, uint32_t j)
     return ((size_t)j * (j + 1) / 2 + i) * ((size_t)c->slots + 1);
 }
 
-static void improve(double *row, uint32_t slots, uint32_t least, uint32_t held, double time,
-                    const double *after, const double *inner)
+/* One way to reverse stages i .. j: from so many slots on, so many of them held, and its time before
+ * what follows. */
+typedef struct way {
+    uint32_t least, held;
+    double time;
+    size_t after, inner; /* cells; inner: SIZE_MAX, none */
+} way;
+
+static way keep_stage(const ebb_pofo *c, uint32_t i, uint32_t j)
 {
-    least = held > least ? held : least;
-    for (uint32_t m = least; m <= slots; m++) {
-        double sum = time + after[m - held] + (inner != NULL ? inner[m] : 0);
-        row[m] = sum < row[m] ? sum : row[m];
-    }
+    const ebb_pofo_stage *s = &c->stage[i];
+    uint32_t fill = s->fill + c->stage[j].grad, most = fill > s->back ? fill : s->back;
+    return (way){.least = most > s->saved ? most : s->saved,
+                 .held = s->saved,
+                 .time = s->forward + s->backward,
+                 .after = i < j ? cell(c, i + 1, j) : SIZE_MAX,
+                 .inner = SIZE_MAX};
+}
+
+/* highest: while stages i .. k-1 run and are dropped. */
+static way keep_state(const ebb_pofo *c, uint32_t i, uint32_t k, uint32_t j, uint32_t highest,
+                      double run)
+{
+    uint32_t most = highest + c->stage[j].grad, held = c->stage[k].in;
+    return (way){.least = most > held ? most : held,
+                 .held = held,
+                 .time = run,
+                 .after = cell(c, k, j),
+                 .inner = cell(c, i, k - 1)};
+}
+
+static double time_of(const way *w, const double *table, uint32_t m)
+{
+    if (m < w->least)
+        return HUGE_VAL;
+    return w->time + (w->after != SIZE_MAX ? table[w->after + m - w->held] : 0) +
+           (w->inner != SIZE_MAX ? table[w->inner + m] : 0);
+}
+
+static uint32_t dropping(const ebb_pofo *c, uint32_t i, uint32_t s, uint32_t highest)
+{
+    uint32_t here = c->stage[s].drop + (s > i ? c->stage[s].in : 0);
+    return here > highest ? here : highest;
 }
 
 static void fill_pair(const ebb_pofo *c, double *table, uint32_t i, uint32_t j)
 {
-    const ebb_pofo_stage *s = &c->stage[i];
     double *row = &table[cell(c, i, j)], run = 0;
-    uint32_t most = s->fill > s->back ? s->fill : s->back, highest = 0;
+    uint32_t highest = 0;
+    way all = keep_stage(c, i, j);
     for (uint32_t m = 0; m <= c->slots; m++)
-        row[m] = i == j && m >= most ? s->forward + s->backward : HUGE_VAL;
-    if (i == j)
-        return;
-    improve(row, c->slots, most, s->saved, s->forward + s->backward, &table[cell(c, i + 1, j)],
-            NULL);
-    for (uint32_t k = i + 1; k <= j; k++) { // drop i .. k-1, keep the state before k
-        uint32_t here = c->stage[k - 1].drop + (k - 1 > i ? c->stage[k - 1].in : 0);
-        highest = here > highest ? here : highest;
+        row[m] = time_of(&all, table, m);
+    for (uint32_t k = i + 1; k <= j; k++) {
+        highest = dropping(c, i, k - 1, highest);
         run += c->stage[k - 1].forward;
-        improve(row, c->slots, highest, c->stage[k].in, run, &table[cell(c, k, j)],
-                &table[cell(c, i, k - 1)]);
+        way state = keep_state(c, i, k, j, highest, run);
+        for (uint32_t m = state.least; m <= c->slots; m++) {
+            double time = time_of(&state, table, m);
+            row[m] = time < row[m] ? time : row[m];
+        }
     }
+}
+
+uint32_t ebb_pofo_split(const ebb_pofo *chain, const double *rotor, uint32_t i, uint32_t j,
+                        uint32_t m)
+{
+    way all = keep_stage(chain, i, j);
+    double best = time_of(&all, rotor, m), run = 0;
+    uint32_t at = 0, highest = 0;
+    for (uint32_t k = i + 1; k <= j; k++) {
+        highest = dropping(chain, i, k - 1, highest);
+        run += chain->stage[k - 1].forward;
+        way state = keep_state(chain, i, k, j, highest, run);
+        double time = time_of(&state, rotor, m);
+        at = time < best ? k : at;
+        best = time < best ? time : best;
+    }
+    return at;
 }
 
 double *ebb_pofo_rotor(const ebb_pofo *chain, ebb_arena *arena)
@@ -181,8 +231,7 @@ static double choose(maker *m, const place *p, ebb_pofo_unit *chosen)
     if (p->at + 1 < c->stages)
         best = keep_all(m, p, best, chosen);
     for (uint32_t end = p->at + 1; end < c->stages; end++) {
-        uint32_t here = c->stage[end - 1].drop + (end - 1 > p->at ? c->stage[end - 1].in : 0);
-        highest = here > highest ? here : highest;
+        highest = dropping(c, p->at, end - 1, highest);
         run += c->stage[end - 1].forward;
         best = drop_to(m, p, end, run, highest, best, chosen);
     }
@@ -206,8 +255,7 @@ static place behind(const maker *m, const place *p, const ebb_pofo_unit *u)
     uint32_t held = held_at(m, p), others = held + p->stays, highest = 0;
     double run = 0, time = 0;
     for (uint32_t s = u->first; s < u->end; s++) {
-        uint32_t here = c->stage[s].drop + (s > u->first ? c->stage[s].in : 0);
-        highest = here > highest ? here : highest;
+        highest = dropping(c, u->first, s, highest);
         run += c->stage[s].forward;
     }
     const ebb_pofo_stage *s = &c->stage[u->first];

@@ -37,6 +37,7 @@ typedef struct ebb_pofo_stage {
     uint32_t drop;  /* highest while it runs and keeps only what leaves it; without in */
     uint32_t fill;  /* highest while it runs and keeps all; without in */
     uint32_t back;  /* highest in its backward, with what it saved; without in */
+    uint32_t grad;  /* gradients that wait when its backward begins */
 } ebb_pofo_stage;
 
 typedef struct ebb_pofo {
@@ -61,6 +62,11 @@ typedef struct ebb_pofo_plan {
 /* rotor: the least time of stages i .. j from the state before them (which is not counted), forward
  * and back, in m slots: at ((j (j + 1) / 2 + i) (slots + 1) + m). HUGE_VAL: not so few. */
 double *ebb_pofo_rotor(const ebb_pofo *chain, ebb_arena *arena);
+
+/* How stages i .. j (at least two) are reversed in m slots, by that table: 0, keep all of stage i;
+ * else run on to the stage returned, whose state is kept. */
+uint32_t ebb_pofo_split(const ebb_pofo *chain, const double *rotor, uint32_t i, uint32_t j,
+                        uint32_t m);
 
 ebb_status ebb_pofo_make(ebb_pofo_plan *plan, const ebb_pofo *chain, const double *rotor,
                          ebb_arena *arena);

@@ -1,0 +1,157 @@
+/* test_schedules.c: walks over memory and disk as steps: the graph has the runs, writes and reads of
+ * the schedule, and trains with the same bits as the step without.
+ *
+ * Moves are taken to cost nothing, or much, so that little and much lies on disk.
+ */
+#include <stdio.h>
+
+#include "onnx/graph/infer.h"
+#include "passes/budget/trial.h"
+#include "tests/models/alike.h"
+
+static const char *const planners[] = {"disk-revolve", "periodic-disk-revolve", "hrevolve",
+                                       "multistage",   "double-checkpoint",     "pofo"};
+enum { PLANNERS = sizeof planners / sizeof *planners };
+static const uint64_t work = 1000 * 1000;
+
+typedef struct counts {
+    size_t moves[4], repeats;
+} counts;
+
+static counts counts_of_schedule(const ebb_remat_problem *p, const ebb_remat_schedule *s)
+{
+    counts c = {.repeats = s->count - p->op_count};
+    for (size_t i = 0; i < s->count; i++) {
+        if (!ebb_remat_is_move(p, s->ops[i]))
+            continue;
+        c.moves[ebb_remat_moves_how(p, s->ops[i])]++;
+        c.repeats--;
+    }
+    return c;
+}
+
+/* A Wait is of a Store or of a Fetch; a copy bears the name of what it repeats. Views are no runs. */
+static counts counts_of_graph(const ebb_graph *g)
+{
+    counts c = {.repeats = 0};
+    EBB_EACH_NODE(g, n) {
+        const ebb_node_info *node = ebb_node_of(g, n);
+        c.repeats += ebb_props_get(g, &node->props, "ebb.copied_from") != NULL &&
+                     !ebb_op_has(node->op, EBB_VIEW);
+        c.moves[EBB_REMAT_STORE] += node->op == EBB_OP_STORE;
+        c.moves[EBB_REMAT_FETCH] += node->op == EBB_OP_FETCH;
+        if (node->op != EBB_OP_WAIT)
+            continue;
+        const bool away = ebb_value_place(g, ebb_out(g, n, 0)) != EBB_PLACE_DEVICE;
+        c.moves[away ? EBB_REMAT_AWAY : EBB_REMAT_BACK]++;
+    }
+    return c;
+}
+
+/* One plan, applied as pass recompute does it. How many states it fetches. */
+static size_t check_plan(const run *kept, const char *path, const char *name, uint64_t budget,
+                         double move_ns)
+{
+    static const ebb_pass nobody = {.name = "test"};
+    ebb_report report = {.pass = nobody.name};
+    ebb_arena arena = {0};
+    run walked = {NULL, NULL};
+    ebb_trial trial;
+    ebb_remat_schedule schedule;
+    ebb_remat_weight weight;
+    size_t copies;
+    good(ebb_open(&walked.model, path));
+    ebb_graph *g = walked.model->graph;
+    good(ebb_trial_weigh(&trial, &arena, g, "cpu"));
+    trial.source.problem.move_ns = move_ns;
+    good(ebb_planner_find(name)->plan(&schedule, &trial.source.problem, budget, work, &arena));
+    good(ebb_remat_weigh(&weight, NULL, &trial.source.problem, &schedule, &arena));
+    ebb_edit e = {.g = g, .pass = &nobody, .scratch = &arena, .keep = &arena, .report = &report};
+    good(ebb_remat_apply(&e, &trial.source, &schedule, &copies));
+    const counts planned = counts_of_schedule(&trial.source.problem, &schedule);
+    const counts written = counts_of_graph(g);
+    assert_memory_equal(&planned, &written, sizeof planned);
+    assert_int_equal(planned.repeats, weight.repeats);
+    assert_int_equal(copies, weight.repeats);
+    assert_int_equal(planned.moves[EBB_REMAT_STORE], planned.moves[EBB_REMAT_AWAY]);
+    assert_int_equal(planned.moves[EBB_REMAT_FETCH], planned.moves[EBB_REMAT_BACK]);
+    good(ebb_pipeline_mark(g));
+    good(ebb_verify(g));
+    run_start(&walked);
+    compare(kept, &walked, name);
+    const ebb_program_facts f = ebb_program_measure(walked.program);
+    assert_int_equal(f.planned_arena_bytes, f.measured_arena_bytes);
+    assert_int_equal(f.planned_disk_bytes, f.disk_bytes);
+    assert_true(f.planned_arena_bytes + trial.source.spare_bytes >= weight.peak_bytes);
+    assert_true((f.disk_bytes > 0) == (planned.moves[EBB_REMAT_STORE] > 0));
+    run_close(&walked);
+    ebb_arena_fini(&arena);
+    return planned.moves[EBB_REMAT_FETCH];
+}
+
+static void schedules_on_disk_train_with_the_same_bits(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < SAMPLES; i++) {
+        char step[256];
+        run kept = {NULL, NULL};
+        write_step(step, sizeof step, "schedules", i);
+        run_open(&kept, step, "alias:what=views");
+        const uint64_t arena = ebb_program_measure(kept.program).planned_arena_bytes;
+        for (size_t k = 0; k < PLANNERS; k++) {
+            size_t fetched = 0;
+            for (double move_ns = 0; move_ns < 2; move_ns++)
+                fetched += check_plan(&kept, step, planners[k], arena / 2, move_ns);
+            print_message("%s, %s: %zu tensors fetched\n", samples[i].model, planners[k], fetched);
+            assert_true(fetched > 0 || i == 0); // the first has three layers
+        }
+        run_close(&kept);
+        (void)remove(step);
+    }
+}
+
+/* What pass recompute says of a plan is what it writes. */
+static void the_pass_keeps_its_budget_with_values_on_disk(void **state)
+{
+    (void)state;
+    char step[256], pass[128];
+    run kept = {NULL, NULL};
+    write_step(step, sizeof step, "schedules_pass", 2);
+    run_open(&kept, step, NULL);
+    const uint64_t arena = ebb_program_measure(kept.program).planned_arena_bytes;
+    for (size_t k = 0; k < PLANNERS; k++) {
+        size_t fits = 0;
+        for (uint64_t share = 85; share >= 65; share -= 20) {
+            const uint64_t budget = arena / 100 * share;
+            ebb_model *m = NULL;
+            (void)snprintf(pass, sizeof pass, "recompute:planner=%s,budget=%llu", planners[k],
+                           (unsigned long long)budget);
+            good(ebb_open(&m, step));
+            const ebb_status status = ebb_rewrite(m, pass, NULL, NULL);
+            ebb_close(m);
+            if (status != NULL) {
+                assert_int_equal(ebb_status_code(status), EBB_NO_PLAN);
+                continue;
+            }
+            run walked = {NULL, NULL};
+            run_open(&walked, step, pass);
+            compare(&kept, &walked, pass);
+            assert_true(ebb_program_measure(walked.program).measured_arena_bytes <= budget);
+            run_close(&walked);
+            fits++;
+        }
+        print_message("%s: %zu of 2 budgets\n", planners[k], fits);
+        assert_true(fits > 0);
+    }
+    run_close(&kept);
+    (void)remove(step);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(schedules_on_disk_train_with_the_same_bits),
+        cmocka_unit_test(the_pass_keeps_its_budget_with_values_on_disk),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
