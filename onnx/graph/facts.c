@@ -6,7 +6,7 @@
 ebb_status ebb_facts_init(ebb_facts *facts, const ebb_graph *g, ebb_arena *arena)
 {
     *facts = (ebb_facts){.g = g, .arena = arena, .count = g->value_count};
-    facts->list = EBB_NEW(arena, ebb_fact, g->value_count);
+    facts->list = EBB_NEW(arena, const ebb_fact *, g->value_count);
     return facts->list == NULL ? ebb_error_memory() : NULL;
 }
 
@@ -21,7 +21,7 @@ static bool reach(ebb_facts *facts, ebb_value v)
     if (v.i < facts->count)
         return true;
     size_t count = facts->g->value_count + facts->count;
-    ebb_fact *longer = EBB_NEW(facts->arena, ebb_fact, count);
+    const ebb_fact **longer = EBB_NEW(facts->arena, const ebb_fact *, count);
     if (longer == NULL)
         return false;
     memcpy(longer, facts->list, facts->count * sizeof *longer);
@@ -30,32 +30,36 @@ static bool reach(ebb_facts *facts, ebb_value v)
     return true;
 }
 
-/* The fact about v; constants of the graph become one when they are first asked for. NULL: none. */
-static const ebb_fact *fact_of(ebb_facts *facts, ebb_value v)
+/* What a constant of the graph says; without items: nothing. NULL: no memory. */
+static const ebb_fact *read_constant(ebb_facts *facts, ebb_value v)
 {
-    if (v.i == 0 || !reach(facts, v))
-        return NULL;
-    ebb_fact *fact = &facts->list[v.i];
-    if (fact->items != NULL)
-        return fact;
-    if (fact->looked)
-        return NULL;
-    fact->looked = true;
+    static const ebb_fact nothing = {0};
     const ebb_tensor *t = ebb_value_constant(facts->g, v);
     int64_t count;
     if (t == NULL || t->data == NULL || t->type.rank < 0 || t->type.rank > 1 ||
         !followed((ebb_dtype)t->type.dtype) || !ebb_type_elements(&t->type, &count) ||
         count > EBB_FACT_MAX)
-        return NULL;
+        return &nothing;
+    ebb_fact *fact = EBB_NEW(facts->arena, ebb_fact, 1);
     ebb_fact_item *items = EBB_NEW(facts->arena, ebb_fact_item, (size_t)count + 1);
-    if (items == NULL)
-        return NULL; // a hint less
+    if (fact == NULL || items == NULL)
+        return NULL;
     for (int64_t i = 0; i < count; i++)
         items[i] = ebb_fact_known(ebb_tensor_int(t, i));
-    fact->items = items;
-    fact->count = (int)count;
-    fact->rank = t->type.rank;
+    *fact = (ebb_fact){.items = items, .count = (int)count, .rank = t->type.rank};
     return fact;
+}
+
+/* The fact about v; constants of the graph become one when they are first asked for. NULL: none, or
+ * no memory, which is a hint less. */
+static const ebb_fact *fact_of(ebb_facts *facts, ebb_value v)
+{
+    if (v.i == 0 || !reach(facts, v))
+        return NULL;
+    const ebb_fact **fact = &facts->list[v.i];
+    if (*fact == NULL)
+        *fact = read_constant(facts, v);
+    return *fact != NULL && (*fact)->items != NULL ? *fact : NULL;
 }
 
 const ebb_fact *ebb_fact_of_input(ebb_facts *facts, ebb_node n, uint32_t i)
@@ -66,9 +70,7 @@ const ebb_fact *ebb_fact_of_input(ebb_facts *facts, ebb_node n, uint32_t i)
 const ebb_tensor *ebb_facts_tensor(ebb_facts *facts, ebb_value v)
 {
     const ebb_tensor *constant = ebb_value_constant(facts->g, v);
-    if (constant != NULL || v.i >= facts->count)
-        return constant;
-    return facts->list[v.i].tensor;
+    return constant != NULL ? constant : ebb_facts_learned(facts, v);
 }
 
 /* ---- learning ---- */
@@ -86,13 +88,16 @@ static ebb_status keep(ebb_facts *facts, ebb_value v, const learned *l)
                 (type->rank == 0 ? l->count == 1 : type->dims[0] < 0 || type->dims[0] == l->count);
     if (!fits || !reach(facts, v))
         return NULL;
-    ebb_fact *fact = &facts->list[v.i];
-    fact->items = EBB_NEW(facts->arena, ebb_fact_item, (size_t)l->count + 1);
-    if (fact->items == NULL)
+    ebb_fact *fact = EBB_NEW(facts->arena, ebb_fact, 1);
+    ebb_fact_item *items = EBB_NEW(facts->arena, ebb_fact_item, (size_t)l->count + 1);
+    if (fact == NULL || items == NULL)
         return ebb_error_memory();
-    memcpy(fact->items, l->items, (size_t)l->count * sizeof *l->items);
-    fact->count = l->count;
-    fact->rank = type->rank;
+    memcpy(items, l->items, (size_t)l->count * sizeof *items);
+    *fact = (ebb_fact){.items = items,
+                       .count = l->count,
+                       .rank = type->rank,
+                       .tensor = ebb_facts_learned(facts, v)};
+    facts->list[v.i] = fact;
     for (int i = 0; i < l->count; i++)
         if (!l->items[i].known)
             return NULL;

@@ -24,17 +24,16 @@ typedef struct ebb_fact_item {
 } ebb_fact_item;
 
 typedef struct ebb_fact {
-    ebb_fact_item *items; /* NULL: nothing is known */
+    const ebb_fact_item *items; /* NULL: nothing is known */
     int count;
-    int rank;           /* 0 or 1 */
-    bool looked;        /* constants: turned into items already */
-    ebb_tensor *tensor; /* all items, where all are known */
+    int rank;                 /* 0 or 1 */
+    const ebb_tensor *tensor; /* all items, where all are known */
 } ebb_fact;
 
 typedef struct ebb_facts {
     const ebb_graph *g;
     ebb_arena *arena;
-    ebb_fact *list; /* by value id */
+    const ebb_fact **list; /* by value id; NULL: nothing was learned, and no constant looked at */
     size_t count;
 } ebb_facts;
 
@@ -48,6 +47,13 @@ static inline bool ebb_fact_is(ebb_fact_item item, int64_t value)
 }
 
 ebb_status ebb_facts_init(ebb_facts *facts, const ebb_graph *g, ebb_arena *arena);
+
+/* What was learned of v, as a constant. NULL: nothing, or not all of it is known. */
+static inline const ebb_tensor *ebb_facts_learned(const ebb_facts *facts, ebb_value v)
+{
+    const ebb_fact *fact = v.i < facts->count ? facts->list[v.i] : NULL;
+    return fact != NULL ? fact->tensor : NULL;
+}
 
 /* The value as a constant: the graph's, or found by following. NULL: not known. */
 const ebb_tensor *ebb_facts_tensor(ebb_facts *facts, ebb_value v);

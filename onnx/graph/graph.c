@@ -121,7 +121,14 @@ const char *ebb_node_label(const ebb_graph *g, ebb_node n)
     const char *name = ebb_text(g, info->name);
     for (uint32_t i = 0; i < info->out_count && name[0] == '\0'; i++)
         name = ebb_value_name(g, info->out[i]);
-    (void)snprintf(text, BYTES, "%s '%s'", ebb_text(g, info->op_name), name);
+    const char *parts[] = {ebb_text(g, info->op_name), " '", name, "'"};
+    size_t at = 0;
+    for (int i = 0; i < 4; i++) { // not printed: inference asks for the label of every node
+        size_t length = strnlen(parts[i], BYTES - 1 - at);
+        memcpy(text + at, parts[i], length);
+        at += length;
+    }
+    text[at] = '\0';
     return text;
 }
 

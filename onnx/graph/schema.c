@@ -49,8 +49,8 @@ static ebb_status kind_fits(const ebb_graph *g, ebb_node n, const ebb_attr *a)
     if (a->ref != NULL)
         return NULL;
     for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
-        if (strcmp(known[i].name, a->name) != 0)
-            continue;
+        if (known[i].name[0] != a->name[0] || strcmp(known[i].name, a->name) != 0)
+            continue; // mostly by the first letter: all nodes are asked after each pass
         if (known[i].type == a->type)
             return NULL;
         wanted = kind_name(known[i].type);

@@ -138,7 +138,7 @@ ebb_status ebb_constant_fold(ebb_edit *e, ebb_node n, ebb_facts *facts, bool *do
         *done = true;
         return replace_by(e, n, &value, 1, EBB_ROLE_CONSTANT);
     }
-    const ebb_tensor *fact = facts->list[y.i < facts->count ? y.i : 0].tensor;
+    const ebb_tensor *fact = ebb_facts_learned(facts, y);
     if (fact != NULL && info->out_count == 1) {
         *done = true;
         return replace_by(e, n, fact, 1, EBB_ROLE_CONSTANT);

@@ -258,13 +258,12 @@ static ebb_node node_after(const ebb_graph *g, ebb_node n)
 
 ebb_status ebb_fold_between(ebb_edit *e, ebb_node after, ebb_node end)
 {
-    ebb_fact nothing = {0};
-    ebb_facts facts = {.g = e->g, .arena = e->scratch, .list = &nothing, .count = 1};
+    ebb_facts nothing = {.g = e->g, .arena = e->scratch};
     for (ebb_node n = node_after(e->g, after), next; !ebb_same_node(n, end); n = next) {
         bool done;
         next = ebb_next(e->g, n);
         if (ebb_node_of(e->g, n)->op != EBB_OP_UNKNOWN)
-            EBB_TRY(ebb_constant_fold(e, n, &facts, &done));
+            EBB_TRY(ebb_constant_fold(e, n, &nothing, &done));
     }
     return NULL;
 }
