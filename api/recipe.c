@@ -198,17 +198,21 @@ static void add_passes(recipe *r, bool has_gradient)
             add(r, r->o->passes[i]);
 }
 
-static void add_budget(recipe *r)
+/* "2GiB,disk=20GiB": of the device's memory, and of other places. */
+static ebb_status add_budget(recipe *r)
 {
     const ebb_step_options *o = r->o;
     if (o->budget == NULL)
-        return;
-    add(r, "fit");
-    with(r, ':', "budget", o->budget);
+        return NULL;
+    const char *amounts = ebb_arena_printf(r->arena, "budget=%s", o->budget);
+    if (amounts == NULL)
+        return ebb_error_memory();
+    EBB_TRY(add_spec(r, "fit", amounts));
     with(r, ',', "time", o->plan_time);
     with(r, ',', "allow", o->allow);
     with(r, ',', "costs", o->costs);
     with(r, ',', "backend", o->backend);
+    return NULL;
 }
 
 /* Its outputs are there to be read. */
@@ -263,7 +267,7 @@ static ebb_status make(recipe *r)
     add_costs(r);
     add_passes(r, true);
     add(r, "drop-saves");
-    add_budget(r);
+    EBB_TRY(add_budget(r));
     add(r, "stream,alias");
     add_costs(r);
     return NULL;
@@ -289,7 +293,7 @@ static ebb_status change(recipe *r)
         add(r, "inline,fold");
     add_costs(r);
     add_passes(r, false);
-    add_budget(r);
+    EBB_TRY(add_budget(r));
     if (changes)
         add_costs(r);
     return NULL;

@@ -163,6 +163,7 @@ const char *cli_step_option(const cli *c); /* the first of those options that wa
 int cli_check_step(const cli *c, int file, bool step);
 ebb_status cli_weights(const cli *c, ebb_model *model); /* --init, --weights */
 /* --budget, before anything is opened: a sentence and an exit code. */
+ebb_status cli_budget(ebb_amount *amount, const char *budget);
 int cli_check_planning(const cli *c);
 ebb_status cli_has_step(const ebb_model *model, bool *step);
 

@@ -51,7 +51,7 @@ const cli_option cli_options[] = {
     TEXT("--print-after", "PASS", "print the graph after this pass, or after `all`"),
     TEXT("--verify-each", NULL, "check every rule of a legal graph after each pass"),
     TEXT("--costs", "FILE", "plan by measured times: what `ebb bench --calibrate` wrote"),
-    TEXT("--budget", "6GiB|80%|none", "make the step fit: bytes, or a share of what it needs now"),
+    TEXT("--budget", "6GiB|80%|none[,disk=20GiB]", "make the step fit: bytes, or a share of what it needs now; with disk=BYTES values may wait there"),
     TEXT("--allow", "exact|rounding|lossy", "how exact the passes must be that a budget may bring in (default exact)"),
     REAL("--plan-time", "SECONDS", "seconds (0, 1e6]", "how long to look for a plan (with --budget)"),
     TEXT("--calibrate", NULL, "measure operators; write their times to -o FILE"),

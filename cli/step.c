@@ -146,11 +146,27 @@ static const char *budget_of(const cli *c)
     return budget != NULL && strcmp(budget, "none") != 0 ? budget : NULL;
 }
 
+/* "2GiB,disk=20GiB": the amount for the device's memory; those behind it are read too. */
+ebb_status cli_budget(ebb_amount *amount, const char *budget)
+{
+    ebb_amount one;
+    for (const char *part = budget;; part += strcspn(part, ",") + 1) {
+        char text[64];
+        const int length = (int)strcspn(part, ",");
+        (void)snprintf(text, sizeof text, "%.*s", length, part);
+        const char *equals = strchr(text, '=');
+        ebb_status status = ebb_amount_parse(part == budget ? amount : &one,
+                                             part == budget || equals == NULL ? text : equals + 1);
+        if (status != NULL || part[length] == '\0')
+            return status;
+    }
+}
+
 int cli_check_planning(const cli *c)
 {
     const char *budget = budget_of(c);
     ebb_amount amount;
-    ebb_status status = budget != NULL ? ebb_amount_parse(&amount, budget) : NULL;
+    ebb_status status = budget != NULL ? cli_budget(&amount, budget) : NULL;
     if (status != NULL) {
         int code = cli_fail(status);
         cli_note("  for --budget; `--budget none` asks for no plan");

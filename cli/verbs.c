@@ -182,7 +182,7 @@ static int show_plan(const cli *c, char *json, char *report)
     if (passes != NULL)
         (void)json_object_set(o, "passes", json_object_get(passes, "passes"));
     ebb_amount budget = {0};
-    if (cli_has(c, "--budget") && ebb_amount_parse(&budget, cli_get(c, "--budget", "")) == NULL &&
+    if (cli_has(c, "--budget") && cli_budget(&budget, cli_get(c, "--budget", "")) == NULL &&
         budget.bytes != 0) // a share is of what the pass weighed: the model tells
         (void)json_object_set_new(o, "budget_bytes", json_integer((json_int_t)budget.bytes));
     json_decref(passes);

@@ -179,7 +179,8 @@ typedef struct ebb_step_options {
     uint64_t seed;
     const char *const *passes; /* further ones, each a pipeline, NULL-terminated; NULL: none */
     const char *costs;         /* a file of measured times, for the plan; NULL: none */
-    const char *budget;        /* as ebb_amount_parse reads it; NULL: none. For it alone: */
+    const char *budget;        /* "6GiB", or "6GiB,disk=20GiB": amounts (ebb_amount_parse) of the
+                                  device's memory and of other places; NULL: none. For it alone: */
     const char *plan_time, *allow, *backend; /* NULL: what pass fit does by itself */
     const char *schedule; /* of the rate: "cosine:warmup=100,steps=1000"; NULL: ebb.lr as it is */
     int64_t steps;        /* of a schedule that does not say it: where it ends; 0: it must */

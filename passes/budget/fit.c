@@ -30,51 +30,7 @@
 
 #include "passes/common.h"
 #include "passes/passes.h"
-#include "passes/budget/planners/search.h"
-#include "passes/budget/trial.h"
-
-enum { VARIANTS = 8, PINNED = 4 };
-
-typedef struct wish { /* how a variant is made */
-    int parts;
-    double most_ns_per_byte, most_error;
-    size_t heard, taken;
-    ebb_exactness exactness; /* of the least exact that was taken */
-} wish;
-
-typedef struct variant {
-    wish wish;
-    ebb_model *model;
-    ebb_trial trial;
-    ebb_remat_point whole; /* every operator once */
-    bool searched;         /* its frontiers are found, and among the choices */
-    ebb_remat_frontier frontier;
-    ebb_remat_frontier optima; /* where the variant is small enough */
-    bool proven;               /* no plan is below the last of them */
-} variant;
-
-typedef struct choice {
-    variant *v; /* NULL: the step is left as it is */
-    const ebb_remat_point *point;
-    bool tried;
-    uint64_t bytes; /* of the arena; before it is tried, what it cannot be below */
-    double ns;
-} choice;
-
-typedef struct joint {
-    ebb_edit *e;
-    const char *backend;
-    ebb_exactness allowed;
-    double most_error;
-    const char *costs; /* measured times, for nodes that the offers make; NULL: none */
-    uint64_t steps;
-    ebb_trial before; /* the step as it is */
-    ebb_remat_point as_it_is;
-    variant variants[VARIANTS];
-    size_t variant_count;
-    choice *choices;
-    size_t choice_count, choice_capacity;
-} joint;
+#include "passes/budget/fit.h"
 
 /* ---- variants ---- */
 
@@ -309,86 +265,9 @@ static ebb_status find_lowest(joint *j, choice **lowest)
     return NULL;
 }
 
-static double times_as_long(const joint *j, const choice *c)
+double ebb_fit_slower(const joint *j, double ns)
 {
-    return j->before.estimate.ns > 0 ? c->ns / j->before.estimate.ns : 1;
-}
-
-/* ---- a budget that cannot be met ---- */
-
-typedef struct pin {
-    uint64_t bytes;
-    uint32_t value;
-} pin;
-
-static int largest_first(const void *a, const void *b)
-{
-    const pin *x = a, *y = b;
-    if (x->bytes != y->bytes)
-        return x->bytes > y->bytes ? -1 : 1;
-    return (x->value > y->value) - (x->value < y->value);
-}
-
-/* The largest tensors alive where the lowest schedule is fullest, as text. */
-static const char *what_pins(const joint *j, const choice *c)
-{
-    const ebb_remat_source *source = &c->v->trial.source;
-    const ebb_remat_problem *p = &source->problem;
-    const ebb_remat_schedule *s = &c->point->schedule;
-    const ebb_graph *g = c->v->model->graph;
-    ebb_arena *scratch = j->e->scratch;
-    ebb_remat_weight w;
-    size_t count = 0;
-    uint64_t others = 0;
-    pin *pins = EBB_NEW(scratch, pin, (size_t)p->value_count + 1);
-    if (pins == NULL || s->count == 0 || ebb_remat_weigh(&w, NULL, p, s, scratch) != NULL)
-        return "";
-    const bool *alive = ebb_remat_alive(p, s, w.peak_at, scratch);
-    for (uint32_t v = 0; alive != NULL && v < p->value_count; v++)
-        if (alive[v])
-            pins[count++] = (pin){p->values[v].bytes, v};
-    qsort(pins, count, sizeof *pins, largest_first);
-    const char *text = ebb_arena_printf(scratch, "; it is fullest at %s, with",
-                                        ebb_node_label(g, source->node[s->ops[w.peak_at]]));
-    for (size_t i = 0; i < count && text != NULL; i++)
-        if (i < PINNED && pins[i].bytes >= w.peak_bytes / 100)
-            text = ebb_arena_printf(scratch, "%s '%s' (%llu),", text,
-                                    ebb_value_name(g, source->value[pins[i].value]),
-                                    (unsigned long long)pins[i].bytes);
-        else
-            others += pins[i].bytes;
-    if (text != NULL)
-        text =
-            ebb_arena_printf(scratch, "%s other tensors (%llu) and what is there throughout (%llu)",
-                             text, (unsigned long long)others, (unsigned long long)p->base_bytes);
-    return text != NULL ? text : "";
-}
-
-static ebb_status refuse(const joint *j, uint64_t budget, const choice *least)
-{
-    if (least == NULL)
-        return ebb_error(EBB_NO_PLAN, "nothing in this step can be made smaller");
-    uint64_t floor = UINT64_MAX;
-    for (size_t i = 0; i < j->variant_count; i++) {
-        uint64_t f = ebb_remat_floor(&j->variants[i].trial.source.problem);
-        floor = f < floor ? f : floor;
-    }
-    if (least->v->proven && j->variant_count == 1 && !j->before.estimate.runs)
-        return ebb_hint(
-            ebb_error(EBB_NO_PLAN,
-                      "no plan keeps to %llu bytes, and none exists: the least that any "
-                      "order and any recomputation can reach is %llu bytes%s",
-                      (unsigned long long)budget, (unsigned long long)least->bytes,
-                      what_pins(j, least)),
-            "give a budget of at least %llu", (unsigned long long)least->bytes);
-    return ebb_hint(
-        ebb_error(EBB_NO_PLAN,
-                  "no plan keeps to %llu bytes: the least reached is %llu bytes, at %.2f times the "
-                  "step time, and no plan at all can be below %llu%s",
-                  (unsigned long long)budget, (unsigned long long)least->bytes,
-                  times_as_long(j, least), (unsigned long long)floor, what_pins(j, least)),
-        "give a budget of at least %llu%s", (unsigned long long)least->bytes,
-        j->allowed == EBB_EXACT ? ", or allow=rounding" : "");
+    return j->before.estimate.ns > 0 ? ns / j->before.estimate.ns : 1;
 }
 
 /* ---- the change ---- */
@@ -430,17 +309,38 @@ static ebb_status apply(joint *j, const choice *c)
                     "%llu -> %llu bytes, estimated time %.3f times (at most %.1f %% above the best "
                     "plan): %zu nodes run again, %zu of %zu offers taken",
                     (unsigned long long)j->before.bytes, (unsigned long long)c->bytes,
-                    times_as_long(j, c), 100 * gap_to_bound(j, c), copies, w->taken, w->heard);
+                    ebb_fit_slower(j, c->ns), 100 * gap_to_bound(j, c), copies, w->taken, w->heard);
+}
+
+static ebb_status apply_away(joint *j, ebb_fit_away *away)
+{
+    const wish *w = &away->of->wish;
+    ebb_model_adopt(j->e->g->model, away->model);
+    j->e->report->exactness = w->exactness;
+    for (size_t i = 0; i < away->copies + w->taken; i++) {
+        ebb_found(j->e);
+        ebb_applied(j->e);
+    }
+    return ebb_note(
+        j->e,
+        "%llu -> %llu bytes, estimated time %.3f times: %zu nodes run again, %zu of %zu offers "
+        "taken, %s",
+        (unsigned long long)j->before.bytes, (unsigned long long)away->bytes,
+        ebb_fit_slower(j, away->ns), away->copies, w->taken, w->heard, away->note);
 }
 
 static ebb_status plan_and_apply(joint *j, uint64_t budget)
 {
     choice *chosen;
+    ebb_fit_away away;
     EBB_TRY(make_variants(j));
     EBB_TRY(choose(j, budget, &chosen));
+    EBB_TRY(ebb_fit_move(j, budget, chosen, &away));
+    if (away.model != NULL)
+        return apply_away(j, &away);
     if (chosen == NULL) {
         EBB_TRY(find_lowest(j, &chosen));
-        return refuse(j, budget, chosen);
+        return ebb_fit_refuse(j, budget, chosen, away.bytes);
     }
     if (chosen->v == NULL)
         return ebb_note(j->e, "nothing to do: the step takes %llu bytes, within the budget of %llu",
@@ -475,6 +375,9 @@ static ebb_status run(ebb_edit *e)
 
 static const ebb_option options[] = {
     {"budget", EBB_OPTION_BYTES, NULL, NULL, "bytes that the step may take: 6GiB, 512MB, 80%"},
+    {"disk", EBB_OPTION_BYTES, NULL, NULL,
+     "bytes that may wait on disk, where that is faster than to make them again: 20GiB"},
+    {"host", EBB_OPTION_BYTES, NULL, NULL, "the same, in the host's memory, of a step on a GPU"},
     {"allow", EBB_OPTION_CHOICE, "exact", "exact|rounding|lossy",
      "how exact the passes must be whose offers are taken"},
     {"error", EBB_OPTION_FLOAT, "0.2", "[0, inf)",

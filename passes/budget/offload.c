@@ -44,6 +44,7 @@ typedef struct offload {
     ebb_edit *e;
     ebb_graph *g;
     ebb_place place;
+    uint64_t room; /* left there, bytes */
     ebb_saves saves;
     ebb_node *node; /* by position */
     double *starts; /* by position: when the node would start; one more for the end */
@@ -172,10 +173,18 @@ static ebb_status weigh(offload *o, const ebb_estimate *estimate)
     return NULL;
 }
 
+/* What the tensor takes in its place. */
+static uint64_t away_bytes(const offload *o, const site *s)
+{
+    const uint64_t align = o->place == EBB_PLACE_DISK ? EBB_DISK_ALIGN : EBB_ALIGN;
+    return (s->bytes + align - 1) / align * align;
+}
+
 /* It is not in the arena while the nodes from `gone` to `back` - 1 run. */
 static void take(offload *o, site *s)
 {
     s->taken = true;
+    o->room -= away_bytes(o, s);
     for (uint32_t p = s->gone; p < s->back; p++)
         o->live[p] -= s->bytes < o->live[p] ? s->bytes : o->live[p];
 }
@@ -194,7 +203,7 @@ static site *farthest(offload *o, uint32_t p)
 {
     site *best = NULL;
     for (site *s = o->sites; s != o->sites + o->site_count; s++)
-        if (!s->taken && s->gone <= p && p < s->back &&
+        if (!s->taken && away_bytes(o, s) <= o->room && s->gone <= p && p < s->back &&
             (best == NULL || s->next > best->next ||
              (s->next == best->next && s->bytes > best->bytes)))
             best = s;
@@ -215,7 +224,8 @@ static void choose(offload *o, uint64_t budget)
 static void choose_all(offload *o)
 {
     for (site *s = o->sites; s != o->sites + o->site_count; s++)
-        if (o->starts[s->next] - o->starts[s->last + 1] > 2 * s->move_ns)
+        if (away_bytes(o, s) <= o->room &&
+            o->starts[s->next] - o->starts[s->last + 1] > 2 * s->move_ns)
             take(o, s);
 }
 
@@ -352,6 +362,8 @@ static ebb_status prepare(offload *o, ebb_edit *e, const ebb_estimate *estimate)
     uint64_t least;
     *o = (offload){.e = e, .g = e->g, .place = ebb_place_find(ebb_option_string(e, "place"))};
     EBB_TRY(ebb_option_bytes(e, "least", 0, &least));
+    EBB_TRY(ebb_option_bytes(e, "room", 0, &o->room));
+    o->room = ebb_option_given(e, "room") ? o->room : UINT64_MAX;
     EBB_TRY(read_list(o));
     EBB_TRY(list_sites(o, least, ebb_option_string(e, "values")));
     return weigh(o, estimate);
@@ -362,8 +374,10 @@ static void decide(offload *o, uint64_t budget)
     if (budget > 0)
         choose(o, budget);
     else if (ebb_option_given(o->e, "values"))
-        for (size_t i = 0; i < o->site_count; i++)
-            take(o, &o->sites[i]);
+        for (site *s = o->sites; s != o->sites + o->site_count; s++) {
+            if (away_bytes(o, s) <= o->room)
+                take(o, s);
+        }
     else
         choose_all(o);
     const uint64_t peak = o->count > 0 ? o->live[fullest(o)] : 0;
@@ -456,6 +470,8 @@ static const ebb_option options[] = {
     {"budget", EBB_OPTION_BYTES, NULL, NULL,
      "bytes that the step may take: 6GiB, 512MB, 80%; not given: all goes whose moves cost no "
      "time"},
+    {"room", EBB_OPTION_BYTES, NULL, NULL,
+     "bytes that there are in that place; not given: any number"},
     {"least", EBB_OPTION_BYTES, "64KiB", NULL, "smaller tensors stay"},
     {"values", EBB_OPTION_STRING, NULL, NULL,
      "only tensors of these names (globs), whatever it costs"},

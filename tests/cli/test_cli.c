@@ -99,6 +99,9 @@ static void a_budget_is_read_before_anything_is_done(void **state)
             says(words, 2, "6GiB, 1.5G, 512MB, 1000 (bytes) or 80%");
         }
     says("plan nowhere.onnx --budget 6XB", 2, "its unit is not known");
+    says("plan " STEP "--budget 1GiB,disk", 2, "'disk' is no amount");
+    says("plan " STEP "--budget 1GiB,disk=6XB", 2, "its unit is not known");
+    says("plan " STEP "--budget 1GiB,moon=1GiB", 2, "moon");
     says("plan " STEP "--plan-time 5", 2, "needs a --budget");
     says("plan " STEP "--budget 1GiB --plan-time soon", 2, "number of seconds");
     says("plan " STEP "--budget 1GiB --plan-time 0", 2, "number of seconds");
