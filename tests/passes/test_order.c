@@ -86,7 +86,8 @@ static ebb_remat_problem make(const shape *s, ebb_arena *arena)
                     value[v].reader_count++;
                 }
     }
-    return (ebb_remat_problem){ops, n, value, values, 100};
+    return (ebb_remat_problem){
+        .ops = ops, .op_count = n, .values = value, .value_count = values, .base_bytes = 100};
 }
 
 static ebb_remat_weight weigh(const ebb_remat_problem *p, const ebb_remat_schedule *s)
