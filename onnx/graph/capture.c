@@ -7,7 +7,7 @@
  * A stand-in knows its value by name alone. So where the value is renamed, or another takes its
  * place, the stand-ins follow, down to the innermost body.
  */
-#include "onnx/graph/graph.h"
+#include "onnx/graph/scan.h"
 
 static bool is_body(const ebb_attr *a)
 {
@@ -78,4 +78,28 @@ void ebb_captures_mark(ebb_graph *g)
                 }
             }
     }
+}
+
+ebb_value *ebb_captures_of(const ebb_graph *g, ebb_node n, ebb_arena *arena, uint32_t *count)
+{
+    const ebb_node_info *info = ebb_node_of(g, n);
+    size_t most = 1;
+    *count = 0;
+    for (uint32_t i = 0; i < info->attr_count; i++)
+        for (uint32_t k = 0; is_body(&info->attr[i]) && k < info->attr[i].count; k++)
+            most += info->attr[i].graphs[k]->value_count;
+    ebb_value *list = EBB_NEW(arena, ebb_value, most);
+    for (uint32_t i = 0; list != NULL && i < info->attr_count; i++)
+        for (uint32_t k = 0; is_body(&info->attr[i]) && k < info->attr[i].count; k++) {
+            const ebb_graph *body = info->attr[i].graphs[k];
+            EBB_EACH_VALUE(body, v) {
+                const ebb_value_info *inner = ebb_value_of(body, v);
+                ebb_value outside = inner->dead || (inner->flags & EBB_IS_OUTER) == 0
+                                        ? EBB_NO_VALUE
+                                        : ebb_value_find(g, ebb_text(body, inner->name));
+                if (outside.i != 0)
+                    list[(*count)++] = outside;
+            }
+        }
+    return list;
 }

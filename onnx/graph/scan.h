@@ -49,6 +49,9 @@ double ebb_scan_flops(const ebb_graph *g, ebb_node n);
 #define EBB_KEPT_LOOP "ebb.loop"
 bool ebb_scan_is_kept(const ebb_graph *g, ebb_node n);
 
+/* The values of g that bodies of n read by their names; arena memory, NULL: none left. */
+ebb_value *ebb_captures_of(const ebb_graph *g, ebb_node n, ebb_arena *arena, uint32_t *count);
+
 /* What a body's stand-in stands for: *g becomes the graph where that is. Others are themselves. */
 ebb_value ebb_value_meant(const ebb_graph **g, ebb_value v);
 

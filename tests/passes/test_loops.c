@@ -160,6 +160,73 @@ static void what_is_the_same_in_each_step_is_computed_once(void **state)
     finish(&r);
 }
 
+/* A value that is computed before the loop, and that each step reads by its name. */
+static const char context[] =
+    HEAD "g (float[4,16] h0, float[40,4,16] x, float[4,8] c) => (float[40,4,6] y)\n"
+         "<float[8,16] w1 = {$128}, float[16,16] w = {$256}, float[16,16] r = {$256},"
+         " float[16,64] w3 = {$1024}, float[64,6] w4 = {$384}>\n"
+         "{\n"
+         "   p = MatMul (c, w1)\n"
+         "   ctx = Tanh (p)\n"
+         "   e, s = Scan <num_scan_inputs = 1, body = b (float[4,16] h, float[4,16] t)"
+         " => (float[4,16] h2, float[4,16] o) {\n"
+         "      u = MatMul (t, w)\n"
+         "      v = MatMul (h, r)\n"
+         "      a = Add (u, v)\n"
+         "      k = Add (a, ctx)\n"
+         "      h2 = Tanh (k)\n"
+         "      o = Identity (h2)\n"
+         "   }> (h0, x)\n"
+         "   q = MatMul (s, w3)\n"
+         "   z = Relu (q)\n"
+         "   y = MatMul (z, w4)\n"
+         "}\n";
+
+/* "$3" is three numbers. */
+static const char *filled(const char *from)
+{
+    static char text[1 << 16];
+    size_t at = 0;
+    for (; *from != '\0' && at + 32 < sizeof text; from++) {
+        if (*from != '$') {
+            text[at++] = *from;
+            continue;
+        }
+        char *end;
+        const long count = strtol(from + 1, &end, 10);
+        for (long i = 0; i < count && at + 32 < sizeof text; i++)
+            at += (size_t)snprintf(text + at, 32, "%s%.4f", i > 0 ? ", " : "",
+                                   0.3 * drawn("weight", (size_t)i + at));
+        from = end - 1;
+    }
+    text[at] = '\0';
+    return text;
+}
+
+static void planners_know_what_a_body_reads_by_name(void **state)
+{
+    (void)state;
+    static const char *const passes[] = {"reorder", "fit:budget=95%", "recompute:budget=97%",
+                                         "release,reorder"};
+    for (size_t i = 0; i < sizeof passes / sizeof *passes; i++) {
+        char text[256];
+        ran as_it_is, planned;
+        (void)snprintf(text, sizeof text,
+                       "opset,inline,fold,unroll:most=1,loss:mse,gradient:train=\"w*;r\",%s,"
+                       "stream,alias",
+                       passes[i]);
+        good(prepare(&planned, filled(context), text));
+        good(prepare(&as_it_is, filled(context),
+                     "opset,inline,fold,unroll:most=1,loss:mse,gradient:train=\"w*;r\""));
+        good(step(&as_it_is, &plain));
+        good(step(&planned, &plain));
+        agree(&as_it_is, &planned, 0);
+        planned_is_measured(&planned);
+        finish(&as_it_is);
+        finish(&planned);
+    }
+}
+
 static void a_kept_loop_gives_what_its_copies_give(void **state)
 {
     (void)state;
@@ -409,6 +476,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_kept_loop_gives_what_its_copies_give),
+        cmocka_unit_test(planners_know_what_a_body_reads_by_name),
         cmocka_unit_test(what_is_the_same_in_each_step_is_computed_once),
         cmocka_unit_test(what_draws_draws_as_its_copies_do),
         cmocka_unit_test(a_kept_loop_is_differentiated_as_its_copies_are),

@@ -7,6 +7,7 @@
  */
 #include <stdio.h>
 
+#include "onnx/graph/scan.h"
 #include "passes/budget/planners/problem.h"
 
 typedef struct applier {
@@ -180,6 +181,22 @@ typedef struct rewiring {
     ebb_value *in;
 } rewiring;
 
+/* Views that a body reads by their names stand before its node. */
+static ebb_status place_named(applier *a, ebb_node n)
+{
+    uint32_t count;
+    ebb_value shown;
+    if (!ebb_op_has(ebb_node_of(a->g, n)->op, EBB_BODIES))
+        return NULL;
+    const ebb_value *names = ebb_captures_of(a->g, n, a->e->scratch, &count);
+    if (names == NULL)
+        return ebb_error_memory();
+    for (uint32_t i = 0; i < count; i++)
+        if (names[i].i < a->s->value_count)
+            EBB_TRY(latest(a, names[i], &shown));
+    return NULL;
+}
+
 static ebb_status execute(applier *a, uint32_t u, bool own, rewiring *later)
 {
     ebb_graph *g = a->g;
@@ -192,6 +209,7 @@ static ebb_status execute(applier *a, uint32_t u, bool own, rewiring *later)
     for (uint32_t i = 0; i < ins; i++)
         if (ebb_node_of(g, n)->in[i].i != 0)
             EBB_TRY(latest(a, ebb_node_of(g, n)->in[i], &in[i]));
+    EBB_TRY(place_named(a, n));
     if (own) {
         a->placed[n.i] = true;
         ebb_node_move(g, n, EBB_NO_NODE);

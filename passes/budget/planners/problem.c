@@ -3,6 +3,8 @@
 
 #include <stdlib.h>
 
+#include "onnx/graph/scan.h"
+
 typedef struct maker {
     const ebb_graph *g;
     const ebb_estimate *estimate;
@@ -10,7 +12,8 @@ typedef struct maker {
     ebb_remat_source *s;
     ebb_remat_op *ops;
     ebb_remat_value *values;
-    uint32_t *at; /* node id -> operator + 1; 0: a view, or no node */
+    uint32_t *at;   /* node id -> operator + 1; 0: a view, or no node */
+    bool *is_named; /* by operator: a body reads by name what it makes */
 } maker;
 
 /* ---- bytes ---- */
@@ -131,6 +134,17 @@ static uint32_t value_at(const maker *m, ebb_value v) /* NONE: counted in the ba
 
 /* ---- operators ---- */
 
+/* What the bodies of a node read by name; most nodes have none. */
+static ebb_status names_of(const maker *m, ebb_node n, ebb_value **list, uint32_t *count)
+{
+    *list = NULL;
+    *count = 0;
+    if (!ebb_op_has(ebb_node_of(m->g, n)->op, EBB_BODIES))
+        return NULL;
+    *list = ebb_captures_of(m->g, n, m->arena, count);
+    return *list != NULL ? NULL : ebb_error_memory();
+}
+
 static bool has_subgraph(const ebb_node_info *node)
 {
     for (uint32_t a = 0; a < node->attr_count; a++)
@@ -199,13 +213,26 @@ static ebb_status mark_stays(maker *m)
 {
     const ebb_graph *g = m->g;
     reads r = {0};
-    EBB_EACH_VALUE(g, v) {
-        const uint16_t lasting = EBB_IS_OUTPUT | EBB_IS_CAPTURED;
-        if (!ebb_value_of(g, v)->dead && (ebb_value_of(g, v)->flags & lasting) != 0)
+    EBB_EACH_VALUE(g, v)
+        if (!ebb_value_of(g, v)->dead && (ebb_value_of(g, v)->flags & EBB_IS_OUTPUT) != 0)
             EBB_TRY(stay(m, &r, v));
-    }
     for (size_t i = 0; i < g->binding_count; i++)
         EBB_TRY(stay(m, &r, g->bindings[i].next));
+    return NULL;
+}
+
+/* A body reads by name what the node itself makes, not a copy: that runs once. */
+static ebb_status mark_named(maker *m)
+{
+    m->is_named = EBB_NEW(m->arena, bool, m->s->problem.op_count + (size_t)1);
+    if (m->is_named == NULL)
+        return ebb_error_memory();
+    EBB_EACH_VALUE(m->g, v) {
+        const ebb_value_info *info = ebb_value_of(m->g, v);
+        ebb_node by = ebb_value_of(m->g, m->s->root[v.i])->producer;
+        if (!info->dead && (info->flags & EBB_IS_CAPTURED) != 0 && by.i != 0 && m->at[by.i] != 0)
+            m->is_named[m->at[by.i] - 1] = true;
+    }
     return NULL;
 }
 
@@ -244,8 +271,13 @@ static ebb_status make_op(maker *m, ebb_node n)
     if (out == NULL)
         return ebb_error_memory();
     m->s->node[at] = n;
+    ebb_value *names;
+    uint32_t name_count;
+    EBB_TRY(names_of(m, n, &names, &name_count));
     for (uint32_t i = 0; i < node->in_count; i++)
         EBB_TRY(add_reads(m, &in, node->in[i], 0));
+    for (uint32_t i = 0; i < name_count; i++)
+        EBB_TRY(add_reads(m, &in, names[i], 0));
     for (uint32_t k = 0; k < node->out_count; k++)
         if (node->out[k].i != 0)
             out[op->out_count++] = m->s->number[node->out[k].i] - 1;
@@ -257,7 +289,7 @@ static ebb_status make_op(maker *m, ebb_node n)
     op->before = EBB_REMAT_NONE;
     op->cost_ns = ebb_node_ns(m->g, n);
     op->backward = node->phase == EBB_BACKWARD || node->phase == EBB_UPDATE;
-    op->once = must_not_repeat(node);
+    op->once = must_not_repeat(node) || m->is_named[at];
     op->workspace = m->s->has_arena && m->estimate->workspace_bytes != NULL
                         ? m->estimate->workspace_bytes[n.i]
                         : 0;
@@ -296,6 +328,9 @@ static void constrain(maker *m, ebb_value state, ebb_value next)
         for (uint32_t i = 0; i < other->in_count && reader > at; i++)
             if (other->in[i].i != 0 && ebb_same_value(m->s->root[other->in[i].i], state))
                 return; // it is read after the update as it stands: nothing is written over it
+        if (reader > at && ebb_op_has(other->op, EBB_BODIES) &&
+            (ebb_value_of(m->g, state)->flags & EBB_IS_CAPTURED) != 0)
+            return; // or may be
     }
     m->values[made].bytes = 0;
 }
@@ -322,13 +357,17 @@ static ebb_status constrain_all(maker *m)
         if (m->at[n.i] == 0)
             continue;
         ebb_remat_op *op = &m->ops[m->at[n.i] - 1];
-        uint32_t *befores = NULL;
-        for (uint32_t i = 0; i < node->in_count; i++) {
-            uint32_t by = node->in[i].i == 0 ? 0 : written[m->s->root[node->in[i].i].i];
+        uint32_t *befores = NULL, name_count;
+        ebb_value *names;
+        EBB_TRY(names_of(m, n, &names, &name_count));
+        for (uint32_t i = 0; i < node->in_count + name_count; i++) {
+            const ebb_value in = i < node->in_count ? node->in[i] : names[i - node->in_count];
+            uint32_t by = in.i == 0 ? 0 : written[m->s->root[in.i].i];
             if (by == 0 || by == m->at[n.i])
                 continue;
             if (befores == NULL)
-                op->befores = befores = EBB_NEW(m->arena, uint32_t, node->in_count);
+                op->befores = befores =
+                    EBB_NEW(m->arena, uint32_t, node->in_count + (size_t)name_count);
             if (befores == NULL)
                 return ebb_error_memory();
             add_once(befores, &op->before_count, by - 1);
@@ -370,6 +409,7 @@ ebb_status ebb_remat_source_make(ebb_remat_source *source, ebb_arena *arena, con
     EBB_TRY(find_roots(&m));
     EBB_TRY(number_values(&m));
     EBB_TRY(mark_stays(&m));
+    EBB_TRY(mark_named(&m));
     m.ops = EBB_NEW(arena, ebb_remat_op, (size_t)source->problem.op_count + 1);
     source->node = EBB_NEW(arena, ebb_node, (size_t)source->problem.op_count + 1);
     if (m.ops == NULL || source->node == NULL)
