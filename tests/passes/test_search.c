@@ -152,7 +152,11 @@ static ebb_remat_problem random_problem(ebb_arena *arena, traits shape)
     if (!shape.plain && n > 3)
         draw_befores(&d);
     draw_readers(&d);
-    return (ebb_remat_problem){d.ops, shape.ops, d.values, d.value_count, below(50)};
+    return (ebb_remat_problem){.ops = d.ops,
+                               .op_count = shape.ops,
+                               .values = d.values,
+                               .value_count = d.value_count,
+                               .base_bytes = below(50)};
 }
 
 static ebb_remat_weight weighed(const ebb_remat_problem *p, const ebb_remat_schedule *s,

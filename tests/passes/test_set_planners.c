@@ -91,7 +91,11 @@ static ebb_remat_problem finished(ebb_arena *arena)
             uint32_t v = s->in[u][k];
             s->readers[v][s->value[v].reader_count++] = u;
         }
-    return (ebb_remat_problem){s->op, s->op_count, s->value, s->value_count, s->base};
+    return (ebb_remat_problem){.ops = s->op,
+                               .op_count = s->op_count,
+                               .values = s->value,
+                               .value_count = s->value_count,
+                               .base_bytes = s->base};
 }
 
 /* Forward operators with branches, a backward that reads them in reverse, updates of states that
