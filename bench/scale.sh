@@ -20,6 +20,7 @@ for form in chain residual wide fan unet transformer shapes calls; do
     "$build/bench_scale" $form "$nodes" model.onnx
     row "$form check" "$build/ebb" check model.onnx
     row "$form grad" "$build/ebb" grad model.onnx --loss mse -o step.onnx
+    row "$form plan" "$build/ebb" plan step.onnx
     "$build/bench_scale" $form $((nodes / 4)) quarter.onnx
     "$build/ebb" grad quarter.onnx --loss mse -o step.onnx >/dev/null 2>&1
     row "$form plan, step of a quarter" "$build/ebb" plan step.onnx
