@@ -11,6 +11,7 @@ a long and a short run, so that opening does not count. --cold drops the file fr
 Exit 1 where 400 MB or 3 % are exceeded.
 """
 import argparse
+import json
 import os
 import subprocess
 import sys
@@ -43,17 +44,19 @@ def draw(random, rows, shape, dtype):
 
 def train(arguments, data, steps):
     command = [arguments.ebb, "train", arguments.model, "--data", data, "--map", "label=target", "--loss",
-               "cross-entropy", "--batch", str(arguments.batch), "--steps", str(steps), "--optimizer", "sgd:lr=0.001"]
+               "cross-entropy", "--batch", str(arguments.batch), "--steps", str(steps), "--optimizer", "sgd:lr=0.001",
+               "--json"]
     if arguments.dtype == "uint8":
         command += ["--scale", "1/255"]
     began = time.monotonic()
-    child = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
-    said = child.stderr.read()
+    child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    said = child.stdout.read()
     _, status, usage = os.wait4(child.pid, 0)
     if status != 0:
         sys.exit(f"{' '.join(command)}\n{said.decode()}")
-    # ru_maxrss counts units of 1024 bytes; MB are of 1e6
-    return numpy.array([time.monotonic() - began, usage.ru_utime + usage.ru_stime]), usage.ru_maxrss * 1.024e-3
+    # not ru_maxrss, which begins with what this program held when it was forked
+    return (numpy.array([time.monotonic() - began, usage.ru_utime + usage.ru_stime]),
+            json.loads(said)["resident_bytes"] / 1e6)
 
 
 def main():

@@ -160,9 +160,21 @@ static void tell(void *context, ebb_trainer *trainer, ebb_trainer_event event)
 
 /* ---- at the end ---- */
 
+/* What getrusage says starts at what the process held before it became this program: that of its parent,
+ * where it is a fork. */
 static double resident_bytes(void)
 {
+    char line[256];
+    double kib = 0;
+    FILE *status = fopen("/proc/self/status", "r");
+    while (status != NULL && kib == 0 && fgets(line, sizeof line, status) != NULL)
+        if (strncmp(line, "VmHWM:", strlen("VmHWM:")) == 0)
+            kib = strtod(line + strlen("VmHWM:"), NULL);
+    if (status != NULL)
+        (void)fclose(status);
     struct rusage usage;
+    if (kib > 0)
+        return kib * 1024;
     return getrusage(RUSAGE_SELF, &usage) == 0 ? (double)usage.ru_maxrss * 1024 : 0; // of Linux
 }
 

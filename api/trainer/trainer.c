@@ -68,6 +68,16 @@ static ebb_status read_number(double *number, ebb_program *program, const char *
     return NULL;
 }
 
+/* A row that cannot be taken ends the run, but the steps before it are good. */
+static ebb_status save_steps_before(ebb_trainer *t, ebb_status status)
+{
+    const bool done = t->o.checkpoint != NULL && t->facts.steps > 0;
+    if (done && (t->saved_at == t->facts.steps || ebb_trainer_save(t) == NULL))
+        return ebb_hint(status, "%s has the %lld steps before it: --resume goes on from there",
+                        t->o.checkpoint, (long long)t->facts.steps);
+    return status;
+}
+
 static ebb_status step(ebb_trainer *t)
 {
     ebb_batch batch;
@@ -76,7 +86,9 @@ static ebb_status step(ebb_trainer *t)
         f->epoch_steps = 0;
         t->epoch_sum = 0;
     }
-    EBB_TRY(next_batch(t, &batch));
+    ebb_status status = next_batch(t, &batch);
+    if (status != NULL)
+        return save_steps_before(t, status);
     EBB_TRY(ebb_program_step(t->program, &batch));
     EBB_TRY(read_number(&f->loss, t->program, t->loss_name));
     EBB_TRY(read_number(&f->rate, t->program, t->rate_name));

@@ -249,6 +249,31 @@ static void a_table_of_text_trains(void **state)
          6, "array 'x' of points.csv is float32[200,3], and input 'x' takes float32[n,2]");
 }
 
+/* Hours of work do not end at a row that somebody mistyped. */
+static void steps_before_a_bad_row_are_saved_and_gone_on_with(void **state)
+{
+    (void)state;
+    for (int bad = 0; bad < 2; bad++) {
+        FILE *f = fopen(path_of(bad ? "bad.csv" : "whole.csv"), "w");
+        assert_non_null(f);
+        (void)fprintf(f, "a,b,class\n");
+        for (int i = 0; i < 200; i++)
+            (void)fprintf(f, "%d.5,%d.25,%d\n", i * 7 % 10, i * 3 % 11,
+                          bad && i == 117 ? 2 : i * 3 % 11 >= i * 7 % 10 + 1);
+        assert_int_equal(fclose(f), 0);
+    }
+#define POINTS(file)                                                                             \
+    "train points.onnx --data " file " --columns x=a,b --map class=target --loss cross-entropy " \
+    "--batch 20 --epochs 2 --no-shuffle --threads 1 --save-model "
+    says(POINTS("whole.csv") "whole.onnx", 0, "20 steps");
+    says(POINTS("bad.csv") "bad.onnx --checkpoint p.safetensors", 1,
+         "row 117 of 'class' in bad.csv: label 2 is outside 0..1");
+    assert_non_null(strstr(output, "p.safetensors has the 5 steps before it"));
+    assert_false(exists("bad.onnx"));
+    says(POINTS("whole.csv") "again.onnx --resume p.safetensors", 0, "20 steps");
+    assert_int_equal(run_command("cmp whole.onnx again.onnx"), 0);
+}
+
 /* What a newcomer types, and what is said. */
 static void wrong_words_and_files_are_answered_with_what_to_do(void **state)
 {
@@ -279,6 +304,7 @@ int main(void)
         cmocka_unit_test(a_head_for_other_classes_is_trained_saved_and_used),
         cmocka_unit_test(an_export_is_as_the_model_is_to_be_used),
         cmocka_unit_test(a_table_of_text_trains),
+        cmocka_unit_test(steps_before_a_bad_row_are_saved_and_gone_on_with),
         cmocka_unit_test(wrong_words_and_files_are_answered_with_what_to_do),
         cmocka_unit_test(a_run_takes_mapped_arrays_and_leaves_others_out_with_a_note),
     };

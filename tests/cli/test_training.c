@@ -431,9 +431,29 @@ static void a_model_in_training_mode_still_takes_a_loss(void **state)
     }
 }
 
+/* Not what the program held that started it. */
+static void what_was_resident_is_that_of_the_training(void **state)
+{
+    (void)state;
+    enum { BYTES = 300 << 20 };
+    char *held = malloc(BYTES);
+    assert_non_null(held);
+    memset(held, 1, BYTES);
+    assert_int_equal(run_command("exec " EBB " " TRAIN "--steps 1 --json 2>/dev/null"), 0);
+    json_t *o = json_loads(output, 0, NULL);
+    const double bytes = real_of(o, "resident_bytes");
+    json_decref(o);
+    assert_int_equal(held[BYTES - 1], 1);
+    free(held);
+    assert_true(bytes > 1e6);
+    if (bytes > 250e6)
+        fail_msg("%.0f bytes", bytes);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_was_resident_is_that_of_the_training),
         cmocka_unit_test(each_epoch_is_evaluated_and_the_best_is_kept),
         cmocka_unit_test(each_row_of_an_evaluation_counts_once),
         cmocka_unit_test(a_share_of_the_rows_is_held_out),
