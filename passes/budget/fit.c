@@ -314,8 +314,10 @@ static ebb_status apply(joint *j, const choice *c)
 
 static ebb_status apply_away(joint *j, ebb_fit_away *away)
 {
-    const wish *w = &away->of->wish;
-    ebb_model_adopt(j->e->g->model, away->model);
+    variant *v = away->chosen->v;
+    const wish *w = &v->wish;
+    ebb_model_adopt(j->e->g->model, v->model);
+    v->model = NULL;
     j->e->report->exactness = w->exactness;
     for (size_t i = 0; i < away->copies + w->taken; i++) {
         ebb_found(j->e);
@@ -336,7 +338,7 @@ static ebb_status plan_and_apply(joint *j, uint64_t budget)
     EBB_TRY(make_variants(j));
     EBB_TRY(choose(j, budget, &chosen));
     EBB_TRY(ebb_fit_move(j, budget, chosen, &away));
-    if (away.model != NULL)
+    if (away.chosen != NULL)
         return apply_away(j, &away);
     if (chosen == NULL) {
         EBB_TRY(find_lowest(j, &chosen));

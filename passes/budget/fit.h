@@ -59,8 +59,9 @@ ebb_status ebb_fit_refuse(const joint *j, uint64_t budget, const choice *least, 
 
 /* fit_away.c: a step with some values made again and others moved to another place. */
 typedef struct ebb_fit_away {
-    ebb_model *model; /* NULL: none is faster than what was chosen */
-    const variant *of;
+    const choice
+        *chosen; /* its variant's model is the step; NULL: none is faster than what was chosen */
+    const char *place, *room;
     uint64_t
         bytes; /* where none keeps to the budget the least reached; UINT64_MAX: no place is named */
     double ns;

@@ -42,23 +42,22 @@ static ebb_status move(joint *j, ebb_model *m, const choice *c, const char *plac
     return NULL;
 }
 
+/* On a copy, which lives no longer than what it was made of. */
 static ebb_status try_point(joint *j, const choice *c, const char *place, const char *room,
                             uint64_t budget, ebb_fit_away *best)
 {
-    ebb_fit_away made = {.of = c->v};
+    ebb_fit_away made = {.chosen = c, .place = place, .room = room};
     ebb_model *copy = NULL;
     EBB_TRY(ebb_model_copy(&copy, c->v->model));
     ebb_status status = move(j, copy, c, place, room, budget, &made);
-    if (status == NULL && budget == 0 && made.bytes < best->bytes)
-        best->bytes = made.bytes;
-    if (status == NULL && made.bytes <= budget && made.ns < best->ns) {
-        ebb_model_free(best->model);
-        *best = made;
-        best->model = copy;
-        return NULL;
-    }
     ebb_model_free(copy);
-    return status != NULL && ebb_status_code(status) != EBB_NO_PLAN ? status : NULL;
+    if (status != NULL)
+        return ebb_status_code(status) != EBB_NO_PLAN ? status : NULL;
+    if (budget == 0 && made.bytes < best->bytes)
+        best->bytes = made.bytes;
+    if (made.bytes <= budget && made.ns < best->ns)
+        *best = made;
+    return NULL;
 }
 
 ebb_status ebb_fit_move(joint *j, uint64_t budget, const choice *chosen, ebb_fit_away *best)
@@ -81,10 +80,12 @@ ebb_status ebb_fit_move(joint *j, uint64_t budget, const choice *chosen, ebb_fit
         const bool searches = room != NULL && chosen == NULL; // for the least, where nothing fits
         for (size_t k = 0; room != NULL && k < (searches ? 2 : 1) * tried; k++) {
             const size_t at =
-                tried > 1 ? k % tried * (count - 1) / (tried - 1) : 0; // first and last, too
-            if (k < tried || best->model == NULL)
+                tried > 1 ? k % tried * (count - 1) / (tried - 1) : 0; // first, last, too
+            if (k < tried || best->chosen == NULL)
                 EBB_TRY(try_point(j, list[at], places[p], room, k < tried ? budget : 0, best));
         }
     }
-    return NULL;
+    const ebb_fit_away b = *best;
+    return b.chosen == NULL ? NULL
+                            : move(j, b.chosen->v->model, b.chosen, b.place, b.room, budget, best);
 }
