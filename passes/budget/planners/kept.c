@@ -347,6 +347,18 @@ ebb_status ebb_remat_best_start(ebb_remat_best *best, const ebb_remat_problem *p
     return status;
 }
 
+ebb_status ebb_remat_best_ask(ebb_remat_best *best, const char *planner, uint64_t steps)
+{
+    ebb_arena scratch = {0};
+    ebb_remat_schedule schedule;
+    ebb_status status =
+        ebb_planner_find(planner)->plan(&schedule, best->problem, best->budget, steps, &scratch);
+    if (status == NULL)
+        status = ebb_remat_best_offer(best, &schedule, NULL);
+    ebb_arena_fini(&scratch);
+    return status;
+}
+
 /* ---- a dial ---- */
 
 static ebb_status offer_setting(ebb_remat_best *best, uint64_t setting, ebb_remat_dial dial,

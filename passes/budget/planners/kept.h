@@ -68,6 +68,9 @@ ebb_status ebb_remat_best_start(ebb_remat_best *best, const ebb_remat_problem *p
 ebb_status ebb_remat_best_offer(ebb_remat_best *best, const ebb_remat_schedule *candidate,
                                 ebb_remat_weight *weight);
 
+/* Offers what the planner of this name makes of the same problem and budget. */
+ebb_status ebb_remat_best_ask(ebb_remat_best *best, const char *planner, uint64_t steps);
+
 /* A method with one dial: a larger setting is cheaper and needs more bytes, nearly always. Makes a
  * schedule in scratch; count 0 where the setting gives none. */
 typedef ebb_status (*ebb_remat_dial)(void *self, uint64_t setting, ebb_remat_schedule *schedule,

@@ -267,9 +267,10 @@ static ebb_status plan(ebb_remat_schedule *schedule, const ebb_remat_problem *pr
                        uint64_t budget, uint64_t steps, ebb_arena *arena)
 {
     ebb_remat_best best;
-    (void)steps; // always the same work: SLOTS and STAGES bound it
     EBB_TRY(ebb_remat_best_start(&best, problem, budget, arena));
     bool all = best.fits;
+    if (!all) // rotor's table is finer
+        EBB_TRY(ebb_remat_best_ask(&best, "rotor", steps));
     for (uint32_t most = STAGES; most >= FEWEST && !all; most /= 2) {
         ebb_arena scratch = {0};
         stepper t = {.rotor = NULL};

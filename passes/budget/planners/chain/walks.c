@@ -177,7 +177,8 @@ static ebb_status try_stages(ebb_remat_best *best, method plan, uint32_t most, u
     return ebb_remat_best_turn(best, 1, chain.stages, tries, by_slots, &k);
 }
 
-static ebb_status plan_by(method plan, ebb_remat_schedule *schedule,
+/* without: the planner for the same without a disk, or NULL where the method is always of both. */
+static ebb_status plan_by(method plan, const char *without, ebb_remat_schedule *schedule,
                           const ebb_remat_problem *problem, uint64_t budget, uint64_t steps,
                           ebb_arena *arena)
 {
@@ -186,6 +187,8 @@ static ebb_status plan_by(method plan, ebb_remat_schedule *schedule,
     EBB_TRY(ebb_remat_best_start(&best, problem, budget, arena));
     if (best.fits)
         stages = 0;
+    else if (without != NULL)
+        EBB_TRY(ebb_remat_best_ask(&best, without, steps));
     for (uint32_t most = MOST_STAGES; most >= LEAST_STAGES && stages > 0; most /= 2) {
         ebb_arena scratch = {0};
         ebb_status status = try_stages(&best, plan, most, tries < 4 ? 4 : tries, &stages, &scratch);
@@ -196,27 +199,29 @@ static ebb_status plan_by(method plan, ebb_remat_schedule *schedule,
     return NULL;
 }
 
-#define WALKS(id, title, line, by)                                                              \
+#define WALKS(id, title, without, line, by)                                                     \
     static ebb_status plan_##id(ebb_remat_schedule *schedule, const ebb_remat_problem *problem, \
                                 uint64_t budget, uint64_t steps, ebb_arena *arena)              \
     {                                                                                           \
-        return plan_by(ebb_walk_##id, schedule, problem, budget, steps, arena);                 \
+        return plan_by(ebb_walk_##id, without, schedule, problem, budget, steps, arena);        \
     }                                                                                           \
     const ebb_planner ebb_planner_##id = {                                                      \
         .name = title, .doc = line, .paper = by, .plan = plan_##id}
 
-WALKS(disk_revolve, "disk-revolve", "few states in memory, any number on disk, at least time",
+WALKS(disk_revolve, "disk-revolve", "revolve",
+      "few states in memory, any number on disk, at least time",
       "Aupy, Herrmann, Hovland, Robert, \"Optimal multistage algorithm for adjoint computation\", "
       "2016");
-WALKS(periodic_disk_revolve, "periodic-disk-revolve",
+WALKS(periodic_disk_revolve, "periodic-disk-revolve", NULL,
       "the same with every m-th state on disk, for the best m",
       "Aupy and Herrmann, \"Periodicity in optimal hierarchical checkpointing schemes\", 2017");
-WALKS(hrevolve, "hrevolve", "memory and disk as levels with slots and times, at least time",
+WALKS(hrevolve, "hrevolve", "revolve",
+      "memory and disk as levels with slots and times, at least time",
       "Herrmann and Pallez, \"H-Revolve: a framework for adjoint computation on synchronous "
       "hierarchical platforms\", 2020");
-WALKS(multistage, "multistage",
+WALKS(multistage, "multistage", NULL,
       "states on disk as often as moves beside the step allow, revolve between them",
       "Kukreja, Hueckelheim, Gorman, arXiv 1806.01117");
-WALKS(double_checkpoint, "double-checkpoint",
+WALKS(double_checkpoint, "double-checkpoint", NULL,
       "the same, with square-root checkpoints between them: two runs more at most",
       "Bencheikh, Finkbeiner, Neftci, arXiv 2412.11810");
