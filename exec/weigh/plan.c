@@ -204,7 +204,8 @@ static ebb_status pack_tensors(ebb_plan *plan, ebb_arena *arena, ebb_arena *scra
     return ebb_pack(&plan->packing, plan->intervals, m->tensor_count, &options, scratch);
 }
 
-/* Each other place is packed as the arena is. */
+/* Each other place is packed as the arena is, but bytes there are not worth a search: an eighth more than can
+ * be needed is well. */
 static ebb_status pack_away(ebb_plan *plan, ebb_arena *arena, ebb_arena *scratch)
 {
     const ebb_memory *m = &plan->memory;
@@ -215,8 +216,10 @@ static ebb_status pack_away(ebb_plan *plan, ebb_arena *arena, ebb_arena *scratch
     if (plan->away == NULL || list == NULL)
         return ebb_error_memory();
     for (int place = 0; place < EBB_PLACE_COUNT; place++) {
+        const uint64_t peak = m->places[place].peak_bytes;
         const ebb_pack_options options = {.alignment = place == EBB_PLACE_DISK ? EBB_DISK_ALIGN
-                                                                               : plan->align};
+                                                                               : plan->align,
+                                          .capacity = peak + peak / 8};
         size_t count = 0, at = 0;
         for (size_t i = 0; i < m->away_count; i++) {
             const ebb_memory_away *t = &m->away[i];

@@ -196,7 +196,7 @@ static ebb_status loop_to_scan(ebb_unroll *u, ebb_node *n, const char **why)
     const uint32_t carried = info->in_count > 2 ? info->in_count - 2u : 0, outs = info->out_count;
     const size_t start = g->value_count;
     int64_t trips = 0;
-    bool counts_while;
+    bool counts_while = false;
     if (!number(g, ebb_in(g, *n, 0), &trips) || trips > MOST_STEPS || from == NULL ||
         from->input_count != 2 + (size_t)carried) {
         *why = trips > MOST_STEPS ? "it has more than 16 million steps"

@@ -6,11 +6,7 @@
 #include "exec/weigh/plan.h"
 #include "tests/models/alike.h"
 
-#ifdef __SANITIZE_ADDRESS__
-enum { DRAWS = 5 };
-#else
 enum { DRAWS = 50 };
-#endif
 
 static ebb_program_facts check(const run *kept, const char *path, const char *pass)
 {
