@@ -4,10 +4,10 @@
  *     writer                [a........][b........]
  *     reader                                            [a......]
  *
- * Bytes go through a buffer of the thread, piece by piece: it is aligned as unbuffered reads and writes ask,
- * and a piece is summed while it is in the cache.
+ * Bytes are written from where they lie and read to where they will, piece by piece, so that a piece is summed
+ * while it is in the cache.
  */
-#define _GNU_SOURCE // O_DIRECT, O_TMPFILE
+#define _GNU_SOURCE // O_TMPFILE
 #include "kernels/mover.h"
 
 #include "onnx/words/arena.h"
@@ -26,7 +26,7 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
-enum { DEPTH = 64, PIECE = 1 << 20, BLOCK = 4096 };
+enum { DEPTH = 64, PIECE = 1 << 20 };
 
 typedef enum direction { WRITER, READER, DIRECTIONS } direction;
 
@@ -42,7 +42,6 @@ typedef struct queue { /* moves first .. next - 1 are under way, move i in list[
     direction way;
     pthread_t thread;
     bool runs;
-    void *piece;
     uint64_t first, next;
     move list[DEPTH];
 } queue;
@@ -73,14 +72,6 @@ static ebb_status io_error(const ebb_mover *m, const move *v, const char *what)
                                            : "name another folder with --spill");
 }
 
-/* A file system may refuse unbuffered access only when it is used. */
-static bool goes_buffered(int file)
-{
-    const int flags = fcntl(file, F_GETFL);
-    return errno == EINVAL && flags >= 0 && (flags & O_DIRECT) != 0 &&
-           fcntl(file, F_SETFL, flags & ~O_DIRECT) == 0;
-}
-
 /* All of the piece. errno 0: the file ended. */
 static bool transfer(int file, direction way, char *piece, size_t bytes, uint64_t offset)
 {
@@ -91,57 +82,39 @@ static bool transfer(int file, direction way, char *piece, size_t bytes, uint64_
                               : pread(file, piece + done, bytes - done, (off_t)(offset + done));
         if (n > 0)
             done += (size_t)n;
-        else if (n == 0 || (errno != EINTR && !goes_buffered(file)))
+        else if (n == 0 || errno != EINTR)
             return false;
     }
     return true;
 }
 
-static ebb_status move_to_disk(ebb_mover *m, const move *v, char *piece)
+static ebb_status move_on_disk(ebb_mover *m, const move *v, direction way)
 {
     const uint64_t offset = m->spots[v->spot].offset;
     XXH64_hash_t sum = 0;
     for (size_t at = 0; at < v->bytes; at += PIECE) {
         const size_t n = v->bytes - at < PIECE ? v->bytes - at : PIECE;
-        const size_t rounded = (n + BLOCK - 1) / BLOCK * BLOCK;
-        memcpy(piece, (const char *)v->memory + at, n);
-        memset(piece + n, 0, rounded - n);
+        char *piece = (char *)v->memory + at;
+        if (!transfer(m->file, way, piece, n, offset + at))
+            return io_error(m, v, way == WRITER ? "could not write" : "could not read");
         sum = XXH3_64bits_withSeed(piece, n, sum);
-        if (!transfer(m->file, WRITER, piece, rounded, offset + at))
-            return io_error(m, v, "could not write");
     }
-    m->sums[v->spot] = sum;
-    return NULL;
-}
-
-static ebb_status move_from_disk(ebb_mover *m, const move *v, char *piece)
-{
-    const uint64_t offset = m->spots[v->spot].offset;
-    XXH64_hash_t sum = 0;
-    for (size_t at = 0; at < v->bytes; at += PIECE) {
-        const size_t n = v->bytes - at < PIECE ? v->bytes - at : PIECE;
-        const size_t rounded = (n + BLOCK - 1) / BLOCK * BLOCK;
-        if (!transfer(m->file, READER, piece, rounded, offset + at))
-            return io_error(m, v, "could not read");
-        sum = XXH3_64bits_withSeed(piece, n, sum);
-        memcpy((char *)v->memory + at, piece, n);
-    }
-    if (m->sums[v->spot] != sum)
+    if (way == WRITER)
+        m->sums[v->spot] = sum;
+    else if (m->sums[v->spot] != sum)
         return ebb_hint(ebb_error(EBB_IO, "%s: the %zu bytes read in '%s' are not those written",
                                   v->node, v->bytes, m->folder),
                         "the disk is not to be trusted: name another folder with --spill");
     return NULL;
 }
 
-static ebb_status carry_out(ebb_mover *m, const move *v, direction way, char *piece)
+static ebb_status carry_out(ebb_mover *m, const move *v, direction way)
 {
     const ebb_spot *spot = &m->spots[v->spot];
     if (spot->on_disk)
-        return way == WRITER ? move_to_disk(m, v, piece) : move_from_disk(m, v, piece);
-    if (way == WRITER)
-        memcpy(m->host + spot->offset, v->memory, v->bytes);
-    else
-        memcpy(v->memory, m->host + spot->offset, v->bytes);
+        return move_on_disk(m, v, way);
+    char *there = m->host + spot->offset;
+    memcpy(way == WRITER ? there : v->memory, way == WRITER ? v->memory : there, v->bytes);
     return NULL;
 }
 
@@ -160,7 +133,7 @@ static void *work(void *context)
         const move v = q->list[q->first % DEPTH];
         const bool goes = m->failed == NULL; // what follows a failure is not worth the time
         (void)pthread_mutex_unlock(&m->lock);
-        ebb_status status = goes ? carry_out(m, &v, q->way, q->piece) : NULL;
+        ebb_status status = goes ? carry_out(m, &v, q->way) : NULL;
         (void)pthread_mutex_lock(&m->lock);
         if (status != NULL && m->failed == NULL)
             m->failed = status;
@@ -317,8 +290,6 @@ static ebb_status open_all(ebb_mover *m, const ebb_mover_plan *plan)
     for (int way = 0; way < DIRECTIONS; way++) {
         queue *q = &m->queues[way];
         *q = (queue){.mover = m, .way = (direction)way};
-        if ((q->piece = ebb_alloc_aligned(BLOCK, PIECE)) == NULL)
-            return ebb_error_memory();
         EBB_TRY(start_thread(q));
     }
     return NULL;
@@ -349,11 +320,9 @@ void ebb_mover_close(ebb_mover *mover)
     mover->ends = true;
     (void)pthread_cond_broadcast(&mover->changed);
     (void)pthread_mutex_unlock(&mover->lock);
-    for (int way = 0; way < DIRECTIONS; way++) {
+    for (int way = 0; way < DIRECTIONS; way++)
         if (mover->queues[way].runs)
             (void)pthread_join(mover->queues[way].thread, NULL);
-        ebb_free_aligned(mover->queues[way].piece);
-    }
     if (mover->file >= 0)
         (void)close(mover->file);
     ebb_free_aligned(mover->host);

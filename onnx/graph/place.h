@@ -28,7 +28,7 @@ typedef enum ebb_place {
     EBB_PLACE_COUNT
 } ebb_place;
 
-enum { EBB_DISK_ALIGN = 4096 }; /* bytes: what unbuffered reads and writes are multiples of */
+enum { EBB_DISK_ALIGN = 4096 }; /* bytes: a page of the file */
 
 const char *ebb_place_name(ebb_place place); /* "disk" */
 /* EBB_PLACE_COUNT: no such place. */

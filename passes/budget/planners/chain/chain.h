@@ -75,6 +75,9 @@ ebb_status ebb_tape_backward(ebb_tape *tape, uint32_t stage);
 ebb_status ebb_tape_again(ebb_tape *tape, uint32_t op); /* one operator, where it may */
 ebb_status ebb_tape_move(ebb_tape *tape, ebb_remat_move_kind kind, uint32_t value);
 
+/* Most bytes beside `base` where every stage keeps all that its backward reads; at least 1. */
+uint64_t ebb_chain_all_kept(const ebb_chain *c);
+
 #ifdef __cplusplus
 }
 #endif

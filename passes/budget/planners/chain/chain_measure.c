@@ -298,3 +298,15 @@ ebb_status ebb_chain_measure(ebb_chain *chain, const uint64_t *crossing, ebb_are
     EBB_TRY(find_stages(&m));
     return weigh_stages(&m);
 }
+
+uint64_t ebb_chain_all_kept(const ebb_chain *c)
+{
+    uint64_t sum = 0, most = 1;
+    for (uint32_t s = 0; s < c->stages; s++) {
+        uint64_t fills = c->fill[s] + c->grad[s];
+        uint64_t here = sum + (c->back[s] > fills ? c->back[s] : fills);
+        most = here > most ? here : most;
+        sum += c->saved[s];
+    }
+    return most;
+}

@@ -74,18 +74,6 @@ static ebb_status in_slots(stepper *t, uint64_t bytes, ebb_arena *scratch)
     return t->rotor != NULL ? NULL : ebb_error_memory();
 }
 
-static uint64_t all_kept(const ebb_chain *c)
-{
-    uint64_t sum = 0, most = 1;
-    for (uint32_t s = 0; s < c->stages; s++) {
-        uint64_t run = c->fill[s] + c->grad[s];
-        uint64_t here = sum + (c->back[s] > run ? c->back[s] : run);
-        most = here > most ? here : most;
-        sum += c->saved[s];
-    }
-    return most;
-}
-
 /* ---- what is moved, and when ---- */
 
 /* Kept for a unit: the state before it, and what else its neighbour saved. */
@@ -257,7 +245,7 @@ static ebb_status turn(stepper *t, ebb_remat_best *best, uint32_t most, ebb_aren
 {
     EBB_TRY(ebb_chain_make(&t->chain, best->problem, most, scratch));
     t->stage = EBB_NEW(scratch, ebb_pofo_stage, (size_t)t->chain.stages + 1);
-    t->most = all_kept(&t->chain);
+    t->most = ebb_chain_all_kept(&t->chain);
     if (t->stage == NULL)
         return ebb_error_memory();
     return t->chain.stages > 1 ? ebb_remat_best_turn(best, 1, SETTINGS, TRIES, by_bytes, t) : NULL;

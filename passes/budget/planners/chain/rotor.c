@@ -284,18 +284,6 @@ static ebb_status prepare(rotor *r, const ebb_remat_problem *p, uint32_t most, e
     return NULL;
 }
 
-static uint64_t all_kept(const ebb_chain *c)
-{
-    uint64_t sum = 0, most = 1;
-    for (uint32_t s = 0; s < c->stages; s++) {
-        uint64_t run = c->fill[s] + c->grad[s];
-        uint64_t here = sum + (c->back[s] > run ? c->back[s] : run);
-        most = here > most ? here : most;
-        sum += c->saved[s];
-    }
-    return most;
-}
-
 static uint64_t least_slots(const rotor *r)
 {
     const float *row = cell(r, 0, r->chain.stages - 1);
@@ -309,7 +297,7 @@ static uint64_t least_slots(const rotor *r)
  * ones are made in smaller slots, up to twice what the budget leaves. */
 static ebb_status turn(rotor *r, ebb_remat_best *best, uint32_t tries)
 {
-    uint64_t bytes = all_kept(&r->chain), base = r->chain.base;
+    uint64_t bytes = ebb_chain_all_kept(&r->chain), base = r->chain.base;
     for (uint32_t round = 0; round < 3; round++) {
         fill(r, bytes);
         EBB_TRY(ebb_remat_best_turn(best, least_slots(r), SLOTS, tries, by_slots, r));
