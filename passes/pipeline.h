@@ -1,7 +1,7 @@
 /* pipeline.h: a list of passes, run over a model one by one.
  *
  * The text is that of pipeline_text.h: "name:option=value,option=value,name,...". Presets stand for
- * lists, with options where they need some: "flatten" is differentiate,opset,inline,fold,unroll
+ * lists, with options where they need some: "flatten" is decoder,differentiate,opset,inline,fold,unroll
  * (ebb_presets).
  *
  * Passes run in the order of the text, but for those that change the primal: they run before

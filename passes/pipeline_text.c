@@ -8,12 +8,13 @@
 
 /* ---- presets ---- */
 
-#define FLATTEN "differentiate,opset,inline,fold,unroll"
+#define FLATTEN "decoder,differentiate,opset,inline,fold,unroll"
 
 static const ebb_preset presets[] = {
     {"flatten", FLATTEN,
-     "one flat graph of today's operators: the bodies of functions, control flow and Gradient put "
-     "in, constants computed"},
+     "one flat graph of today's operators: no past, the bodies of functions, control flow and "
+     "Gradient "
+     "put in, constants computed"},
     {"normalise", FLATTEN ",fuse", "what exporters took apart, put together again"},
     {"default", "drop-saves,stream,alias", "what every step ends with"},
     {"tempo", "invert,norm-from-output,softmax-from-output,dropout-mask,dropout-recompute",

@@ -39,7 +39,7 @@ static ebb_status open_dim(ebb_doctor *d, const char *input, int dim, const char
 
 static ebb_status find_open_dims(ebb_doctor *d)
 {
-    const ebb_graph *g = d->raw->graph;
+    const ebb_graph *g = (d->tidy != NULL ? d->tidy : d->raw)->graph; // without a past
     for (size_t i = 0; i < g->input_count; i++) {
         const ebb_value_info *info = ebb_value_of(g, g->inputs[i]);
         if ((info->flags & EBB_IS_INITIALIZER) != 0 || info->type->kind != EBB_KIND_TENSOR)

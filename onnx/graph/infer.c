@@ -157,77 +157,7 @@ ebb_status ebb_infer_graph(ebb_graph *g)
     return ebb_infer_through(g, NULL, NULL);
 }
 
-/* ---- sizes that the user gives ---- */
-
-ebb_status ebb_bind_dim(ebb_graph *g, const char *symbol, int64_t size, size_t *bound)
-{
-    *bound = 0;
-    if (size < 1)
-        return ebb_error(EBB_USAGE, "dim '%s' cannot have size %lld", symbol, (long long)size);
-    ebb_str name = ebb_names_find(&g->model->names, symbol);
-    if (name.i == 0)
-        return NULL;
-    EBB_EACH_VALUE(g, v) {
-        ebb_value_info *info = ebb_value_of(g, v);
-        ebb_type type = *info->type;
-        bool changed = false;
-        for (int i = 0; i < type.rank; i++)
-            if (type.dims[i] < 0 && ebb_same_str(type.symbols[i], name)) {
-                type.dims[i] = size;
-                type.symbols[i] = (ebb_str){0};
-                changed = true;
-            }
-        if (changed)
-            EBB_TRY(ebb_value_set_type(g, v, &type));
-        if (changed && (info->flags & EBB_IS_INPUT) != 0)
-            ++*bound;
-    }
-    return NULL;
-}
-
-/* What was said of inner values held for the old shape: only their rank still does. */
-static ebb_status forget_dims(ebb_graph *g)
-{
-    EBB_EACH_VALUE(g, v) {
-        ebb_value_info *info = ebb_value_of(g, v);
-        if (info->producer.i == 0 || ebb_node_of(g, info->producer)->op == EBB_OP_UNKNOWN)
-            continue;
-        ebb_type type = *info->type;
-        for (int i = 0; i < type.rank; i++) {
-            type.dims[i] = -1;
-            type.symbols[i] = (ebb_str){0};
-        }
-        EBB_TRY(ebb_value_set_type(g, v, &type));
-    }
-    return NULL;
-}
-
-ebb_status ebb_bind_shape(ebb_graph *g, const char *input, const int64_t *dims, int rank)
-{
-    ebb_value v = ebb_value_find(g, input);
-    if (v.i == 0 || (ebb_value_of(g, v)->flags & EBB_IS_INPUT) == 0)
-        return ebb_error(EBB_USAGE, "there is no input '%s'", input);
-    ebb_type type = *ebb_value_of(g, v)->type;
-    if (rank < 0 || rank > EBB_MAX_RANK || (type.rank >= 0 && type.rank != rank))
-        return ebb_error(EBB_USAGE, "input '%s' has rank %d, not %d", input, (int)type.rank, rank);
-    bool replaced = type.rank < 0;
-    for (int i = 0; i < rank; i++) {
-        if (dims[i] < 0)
-            return ebb_error(EBB_USAGE, "input '%s': dim %d cannot have size %lld", input, i,
-                             (long long)dims[i]);
-        // A symbol stands for one size everywhere: the other inputs get it too.
-        if (type.rank >= 0 && type.dims[i] < 0 && type.symbols[i].i != 0 && dims[i] > 0) {
-            size_t bound;
-            EBB_TRY(ebb_bind_dim(g, ebb_text(g, type.symbols[i]), dims[i], &bound));
-        }
-        replaced = replaced || (type.dims[i] >= 0 && type.dims[i] != dims[i]);
-        type.dims[i] = dims[i];
-        type.symbols[i] = (ebb_str){0};
-    }
-    type.rank = (int8_t)rank;
-    EBB_TRY(ebb_value_set_type(g, v, &type));
-    return replaced ? forget_dims(g) : NULL;
-}
+/* ---- open sizes ---- */
 
 static bool have_sizes(const ebb_graph *g, const ebb_value *list, uint32_t count)
 {

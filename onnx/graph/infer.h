@@ -20,10 +20,18 @@ ebb_status ebb_infer_graph(ebb_graph *g);
 typedef ebb_status (*ebb_contradicted)(void *context, ebb_node n, ebb_status why);
 ebb_status ebb_infer_through(ebb_graph *g, ebb_contradicted told, void *context);
 
-/* Gives symbolic dim `symbol` its size everywhere (inputs first; run ebb_infer_graph afterwards).
- * *bound counts the inputs changed. */
+/* given.c: gives symbolic dim `symbol` its size everywhere, also within a sum ("past + sequence"; run
+ * ebb_infer_graph afterwards). *bound counts the inputs changed. */
 ebb_status ebb_bind_dim(ebb_graph *g, const char *symbol, int64_t size, size_t *bound);
 ebb_status ebb_bind_shape(ebb_graph *g, const char *input, const int64_t *dims, int rank);
+
+/* Of an input that is a decoder's past of keys or values ("past_key_values.0.key"), the axis of its
+ * length, which is open or 0; else -1. */
+int ebb_past_axis(const ebb_graph *g, ebb_value v);
+/* An input that says how a decoder is used: use_cache_branch, num_logits_to_keep. */
+bool ebb_is_switch(const ebb_graph *g, ebb_value v);
+/* One of these: pass decoder takes an empty past, and the whole of the text, where nothing is given. */
+bool ebb_may_be_left_out(const ebb_graph *g, ebb_value v);
 
 /* Whether all that the node reads has a size, and something that it gives has none: NonZero and the like. */
 bool ebb_node_gives_no_size(const ebb_graph *g, ebb_node n);

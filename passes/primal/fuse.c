@@ -217,6 +217,15 @@ static const char *name_of(const ebb_graph *g, ebb_node n)
     return name[0] != '\0' ? name : ebb_value_name(g, ebb_out(g, n, 0));
 }
 
+/* Which of two nodes names the one that is made of both: the product, whose path is a module's, where
+ * the file has names. */
+static ebb_node named_of(const ebb_graph *g, ebb_node maker, ebb_node n)
+{
+    const bool named = ebb_text(g, ebb_node_of(g, n)->name)[0] != '\0' &&
+                       ebb_text(g, ebb_node_of(g, maker)->name)[0] != '\0';
+    return named ? maker : n;
+}
+
 /* The attributes of a product that is not the plainest. */
 static void put_product(ebb_build *b, const product *p)
 {
@@ -229,15 +238,15 @@ static void put_product(ebb_build *b, const product *p)
 }
 
 /* Replaces node `last`, which made the product's value, by one FusedMatMul there. */
-static ebb_status emit_product(ebb_edit *e, ebb_node last, const product *p)
+static ebb_status emit_product(ebb_edit *e, ebb_node last, ebb_node named, const product *p)
 {
     ebb_graph *g = e->g;
     ebb_build b = ebb_edit_build(e, last, EBB_PHASE_NONE);
-    b.name = name_of(g, last);
+    b.name = name_of(g, named);
     put_product(&b, p);
     ebb_value y = ebb_emit(&b, EBB_OP_FUSED_MATMUL, p->a, p->b);
     EBB_TRY(b.status);
-    ebb_keep_name(g, b.last, last);
+    ebb_keep_name(g, b.last, named);
     ebb_value old = ebb_out(g, last, 0);
     EBB_TRY(ebb_edit_replace(e, old, y));
     ebb_edit_remove(e, last);
@@ -258,7 +267,7 @@ static ebb_status fuse_operands(ebb_edit *e, ebb_node n)
     if (!changed)
         return NULL;
     ebb_found(e);
-    return emit_product(e, n, &p);
+    return emit_product(e, n, n, &p);
 }
 
 /* n = Mul(MatMul(a, b), s) or Div by s. */
@@ -279,7 +288,7 @@ static ebb_status fuse_scale(ebb_edit *e, ebb_node n)
             continue;
         p.alpha *= op == EBB_OP_MUL ? c : 1 / c;
         ebb_found(e);
-        return emit_product(e, n, &p);
+        return emit_product(e, n, named_of(g, maker, n), &p);
     }
     return NULL;
 }
@@ -322,14 +331,16 @@ static bool is_linear(const ebb_graph *g, const product *p, ebb_value y)
            ebb_type_elements(ebb_value_of(g, y)->type, &elements) && elements > 0;
 }
 
-static ebb_status emit_linear(ebb_edit *e, ebb_node n, product p, ebb_value bias,
+static ebb_status emit_linear(ebb_edit *e, ebb_node n, ebb_node maker, ebb_value bias,
                               uint32_t old_nodes)
 {
     ebb_graph *g = e->g;
+    product p = product_of(g, maker);
+    const ebb_node named = named_of(g, maker, n);
     const ebb_value old = ebb_out(g, n, 0);
     const ebb_type y = *ebb_value_of(g, old)->type;
     ebb_build b = ebb_edit_build(e, n, EBB_PHASE_NONE);
-    b.name = name_of(g, n);
+    b.name = name_of(g, named);
     if (y.rank > 2)
         p.a = as_rows(&b, p.a, old_nodes);
     put_product(&b, &p);
@@ -338,7 +349,7 @@ static ebb_status emit_linear(ebb_edit *e, ebb_node n, product p, ebb_value bias
     if (y.rank > 2)
         out = ebb_emit_reshape(&b, out, y.dims, y.rank);
     EBB_TRY(b.status);
-    ebb_keep_name(g, gemm, n);
+    ebb_keep_name(g, gemm, named);
     EBB_TRY(ebb_edit_replace(e, old, out));
     ebb_edit_remove(e, n);
     ebb_applied(e);
@@ -355,13 +366,13 @@ static ebb_status fuse_bias(ebb_edit *e, ebb_node n, uint32_t old_nodes)
         if (maker.i == 0 || !is_matmul(ebb_node_of(g, maker)->op) || ebb_only_user(g, v).i == 0 ||
             rank_of(g, bias) != 1 || rank_of(g, v) < 2)
             continue;
-        product p = product_of(g, maker);
+        const product p = product_of(g, maker);
         const ebb_type *y = ebb_value_of(g, v)->type, *c = ebb_value_of(g, bias)->type;
         if (!is_linear(g, &p, v) || y->dims[y->rank - 1] < 0 ||
             c->dims[0] != y->dims[y->rank - 1] || !ebb_dtype_is_float((ebb_dtype)y->dtype))
             continue;
         ebb_found(e);
-        return emit_linear(e, n, p, bias, old_nodes);
+        return emit_linear(e, n, maker, bias, old_nodes);
     }
     return NULL;
 }

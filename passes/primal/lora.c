@@ -23,6 +23,7 @@
 #include "ebb.h"
 #include "passes/common.h"
 #include "passes/passes.h"
+#include "passes/primal/module.h"
 #include "passes/trainable.h"
 
 typedef struct layer {
@@ -48,37 +49,6 @@ typedef struct adapters {
 } adapters;
 
 /* ---- names ---- */
-
-static void drop_end(char *text, const char *end)
-{
-    size_t n = strlen(text), m = strlen(end);
-    if (n > m && strcmp(text + n - m, end) == 0)
-        text[n - m] = '\0';
-}
-
-/* "h.0.fc.weight" -> "h.0.fc"; "/h.0/fc/MatMul_1" -> "h.0.fc". */
-static char *module_of(adapters *l, ebb_node n, ebb_value stored)
-{
-    const ebb_graph *g = l->g;
-    const char *name = ebb_value_name(g, stored), *node = ebb_text(g, ebb_node_of(g, n)->name);
-    bool by_weight = stored.i != 0 && !ebb_name_is_anonymous(name);
-    if (!by_weight && node[0] == '\0')
-        return ebb_arena_strdup(l->e->scratch, ebb_value_name(g, ebb_out(g, n, 0)));
-    const char *from = by_weight ? name : node + (node[0] == '/');
-    char *module = ebb_arena_strdup(l->e->scratch, from);
-    if (module == NULL || by_weight) {
-        if (module != NULL)
-            drop_end(module, ".weight");
-        return module;
-    }
-    for (char *c = module; *c != '\0'; c++)
-        *c = *c == '/' ? '.' : *c;
-    char *last = strrchr(module, '.');
-    const char *op = ebb_text(g, ebb_node_of(g, n)->op_name);
-    if (last != NULL && strncmp(last + 1, op, strlen(op)) == 0)
-        *last = '\0';
-    return module;
-}
 
 static bool is_targeted(const adapters *l, ebb_node n, ebb_value stored, const char *module)
 {
@@ -298,7 +268,7 @@ static ebb_status adapt_all(adapters *l)
         if (has_weight(l, n, &list[nodes]))
             nodes++;
     for (size_t i = 0; i < nodes; i++) {
-        list[i].module = module_of(l, list[i].node, list[i].stored);
+        list[i].module = ebb_module_of(g, list[i].node, list[i].stored, l->e->scratch);
         if (list[i].module == NULL)
             return ebb_error_memory();
         if (!is_targeted(l, list[i].node, list[i].stored, list[i].module))

@@ -129,11 +129,17 @@ static ebb_status check_inputs(const ebb_data *data, const ebb_graph *g, const c
     return NULL;
 }
 
+/* What a decoder can do without needs no array. */
+static bool is_wanted(const ebb_graph *g, ebb_value v)
+{
+    return is_fed(g, v) && !ebb_may_be_left_out(g, v);
+}
+
 static ebb_status check_fed(const ebb_data *data, const ebb_graph *g, const char *const *map)
 {
     for (size_t i = 0; i < g->input_count; i++) {
         const char *name = ebb_value_name(g, g->inputs[i]);
-        if (is_fed(g, g->inputs[i]) && array_for(data, map, name) == NULL)
+        if (is_wanted(g, g->inputs[i]) && array_for(data, map, name) == NULL)
             return name_both(ebb_error(EBB_USAGE,
                                        "no array feeds input '%s': say which with --map ARRAY=%s",
                                        name, name),

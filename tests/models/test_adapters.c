@@ -1,0 +1,367 @@
+/* test_adapters.c: adapters beside the layers of exported language models, against what PyTorch
+ * computed for them in float64: loss and gradients of adapters and of weights, with no past given, and
+ * two steps of AdamW against its formula.
+ *
+ * The models and their numbers are not part of the repository: without ../shared/models_q4 this test
+ * skips. Bounds: 8 times PyTorch's own float32 noise, relative to the largest magnitude in the tensor
+ * or to a thousandth of the largest gradient, where that is larger.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+#include <jansson.h>
+
+#include "ebb.h"
+#include "onnx/graph/graph.h"
+#include "tests/status.h"
+
+#define FOLDER EBB_SOURCE_DIR "/../shared/models_q4/"
+
+enum { MOST_INPUTS = 64, SKIPPED = 77 };
+
+static const char *const models[] = {"qwen2_float"};
+
+typedef struct recorded {
+    char folder[1024];
+    json_t *manifest;
+    ebb_data *reference;
+    ebb_named inputs[MOST_INPUTS];
+    size_t input_count;
+} recorded;
+
+/* The inputs, but for a past, which is empty where none is given. */
+static void open_recorded(recorded *r, const char *model)
+{
+    char path[1200];
+    *r = (recorded){0};
+    (void)snprintf(r->folder, sizeof r->folder, "%s%s", FOLDER, model);
+    (void)snprintf(path, sizeof path, "%s/manifest.json", r->folder);
+    r->manifest = json_load_file(path, 0, NULL);
+    assert_non_null(r->manifest);
+    (void)snprintf(path, sizeof path, "%s/reference.safetensors", r->folder);
+    good(ebb_data_open(&r->reference, path, NULL));
+    for (size_t i = 0; i < ebb_data_count(r->reference); i++) {
+        ebb_named t = *ebb_data_at(r->reference, i);
+        const bool input = strncmp(t.name, "input/", 6) == 0;
+        if ((!input || strstr(t.name, "past") != NULL) && strcmp(t.name, "target") != 0)
+            continue;
+        t.name += input ? 6 : 0;
+        assert_true(r->input_count < MOST_INPUTS);
+        r->inputs[r->input_count++] = t;
+    }
+}
+
+static void close_recorded(recorded *r)
+{
+    ebb_data_close(r->reference);
+    json_decref(r->manifest);
+}
+
+static double noise_of(const recorded *r, const char *what)
+{
+    const json_t *noise = json_object_get(r->manifest, "float32_noise");
+    return json_number_value(json_object_get(json_object_get(noise, what), "max_rel"));
+}
+
+/* The file's initializers that hold the framework's float parameters, for the option `also`. */
+static void list_floats(const recorded *r, char *text, size_t size)
+{
+    const char *name;
+    json_t *places, *place;
+    size_t i, used = 0;
+    text[0] = '\0';
+    json_object_foreach(json_object_get(r->manifest, "float_parameters"), name, places)
+        json_array_foreach(places, i, place)
+            used += (size_t)snprintf(text + used, size - used, "%s%s", used > 0 ? ";" : "",
+                                     json_string_value(json_object_get(place, "initializer")));
+    assert_true(used < size);
+}
+
+static void make(recorded *r, const char *optimizer, bool floats, ebb_model **model,
+                 ebb_program **program)
+{
+    char path[1200], also[8192] = "", lora[10000], *text;
+    const char *passes[] = {lora, NULL};
+    const json_t *loss = json_object_get(r->manifest, "loss");
+    (void)snprintf(path, sizeof path, "%s/model.onnx", r->folder);
+    good(ebb_open(model, path));
+    for (size_t i = 0; i < r->input_count; i++)
+        if (strcmp(r->inputs[i].name, "target") != 0)
+            good(ebb_set_shape(*model, r->inputs[i].name, r->inputs[i].dims, r->inputs[i].rank));
+    if (floats)
+        list_floats(r, also, sizeof also);
+    (void)snprintf(lora, sizeof lora, "lora:file=\"%s/adapters.safetensors\",alpha=8%s%s%s",
+                   r->folder, floats ? ",also=\"" : "", also, floats ? "\"" : "");
+    char of_loss[200];
+    (void)snprintf(of_loss, sizeof of_loss,
+                   "cross-entropy:output=logits,axis=%lld,ignore_index=-100",
+                   (long long)json_integer_value(json_object_get(loss, "class_axis")));
+    good(ebb_step_pipeline(
+        &text, &(ebb_step_options){.loss = of_loss, .optimizer = optimizer, .passes = passes}));
+    good(ebb_rewrite(*model, text, &(ebb_rewrite_options){.verify_each = true}, NULL));
+    ebb_release(text);
+    good(ebb_program_compile(program, *model, NULL));
+}
+
+static void step(recorded *r, ebb_program *program)
+{
+    good(ebb_program_step(program, &(ebb_batch){r->inputs, r->input_count}));
+    const ebb_program_facts f = ebb_program_measure(program);
+    assert_true(f.planned_arena_bytes == f.measured_arena_bytes);
+}
+
+static size_t elements(const ebb_named *t)
+{
+    size_t n = 1;
+    for (int d = 0; d < t->rank; d++)
+        n *= (size_t)t->dims[d];
+    return n;
+}
+
+/* ---- gradients ---- */
+
+static double largest_gradient(const recorded *r)
+{
+    double most = 0;
+    for (size_t i = 0; i < ebb_data_count(r->reference); i++) {
+        const ebb_named *t = ebb_data_at(r->reference, i);
+        for (size_t k = 0; strncmp(t->name, "grad/", 5) == 0 && k < elements(t); k++)
+            most = fmax(most, fabs((double)((const float *)t->data)[k]));
+    }
+    return most;
+}
+
+/* want, turned where it lies transposed in the file, against the output `name`. */
+static void agree(const recorded *r, ebb_program *program, const char *name, const double *want,
+                  const int64_t dims[2], bool turned)
+{
+    ebb_named got;
+    double most = 0, worst = 0;
+    const int64_t rows = dims[0], columns = dims[1];
+    good(ebb_program_get(program, name, &got));
+    assert_int_equal(elements(&got), rows * columns);
+    for (int64_t i = 0; i < rows; i++)
+        for (int64_t k = 0; k < columns; k++) {
+            const double x = want[i * columns + k],
+                         y = (double)((const float *)
+                                          got.data)[turned ? k * rows + i : i * columns + k];
+            most = fmax(most, fabs(x));
+            worst = isnan(y) ? INFINITY : fmax(worst, fabs(x - y));
+        }
+    const double bound = 8 * noise_of(r, "grad") * fmax(most, largest_gradient(r) / 1000);
+    if (!(worst <= bound))
+        fail_msg("%s: %s is %.3g away, %.3g times its bound", r->folder, name, worst,
+                 worst / bound);
+}
+
+/* [rows, columns] of what is recorded; a vector has one column. */
+static double *taken(const recorded *r, const char *parameter, int64_t dims[2])
+{
+    char name[512];
+    (void)snprintf(name, sizeof name, "grad/%s", parameter);
+    const ebb_named *t = ebb_data_find(r->reference, name);
+    if (t == NULL)
+        fail_msg("%s: '%s' is not recorded", r->folder, name);
+    double *list = calloc(elements(t) + 1, sizeof *list);
+    assert_non_null(list);
+    for (size_t i = 0; i < elements(t); i++)
+        list[i] = (double)((const float *)t->data)[i];
+    dims[0] = t->rank > 0 ? t->dims[0] : 1;
+    dims[1] = dims[0] > 0 ? (int64_t)elements(t) / dims[0] : 0;
+    return list;
+}
+
+static size_t compare_adapters(const recorded *r, ebb_program *program)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < ebb_data_count(r->reference); i++) {
+        const char *name = ebb_data_at(r->reference, i)->name;
+        char output[512];
+        int64_t dims[2];
+        if (strncmp(name, "grad/", 5) != 0 || strstr(name, ".lora_") == NULL)
+            continue;
+        (void)snprintf(output, sizeof output, "%s_grad", name + 5);
+        double *want = taken(r, name + 5, dims);
+        agree(r, program, output, want, dims, false);
+        free(want);
+        count++;
+    }
+    return count;
+}
+
+/* The parameter that a weight of the file was found to be a copy of; or the weight itself. */
+static const char *kept_as(const ebb_model *model, const char *initializer)
+{
+    const ebb_graph *g = model->graph;
+    for (size_t i = 0; i < g->initializer_count; i++) {
+        const char *copy =
+            ebb_props_get(g, &ebb_value_of(g, g->initializers[i])->props, "ebb.copied_as");
+        if (copy != NULL && strcmp(copy, initializer) == 0)
+            return ebb_value_name(g, g->initializers[i]);
+    }
+    return initializer;
+}
+
+/* Gradients of what the file has twice add up: the copy's own is added to its parameter's. */
+static void add_copies(const recorded *r, const ebb_model *model, const char *parameter,
+                       const char *initializer, double *want)
+{
+    const char *other;
+    json_t *places;
+    json_object_foreach(json_object_get(r->manifest, "float_parameters"), other, places) {
+        const char *there =
+            json_string_value(json_object_get(json_array_get(places, 0), "initializer"));
+        int64_t dims[2];
+        if (strcmp(other, parameter) == 0 || strcmp(kept_as(model, there), initializer) != 0)
+            continue;
+        double *more = taken(r, other, dims);
+        for (int64_t i = 0; i < dims[0] * dims[1]; i++)
+            want[i] += more[i];
+        free(more);
+    }
+}
+
+static size_t compare_floats(const recorded *r, const ebb_model *model, ebb_program *program)
+{
+    const char *parameter;
+    json_t *places;
+    size_t count = 0;
+    json_object_foreach(json_object_get(r->manifest, "float_parameters"), parameter, places) {
+        const json_t *place = json_array_get(places, 0);
+        const char *there = json_string_value(json_object_get(place, "initializer"));
+        char output[512];
+        int64_t dims[2];
+        if (strcmp(kept_as(model, there), there) != 0)
+            continue;
+        (void)snprintf(output, sizeof output, "%s_grad", there);
+        double *want = taken(r, parameter, dims);
+        add_copies(r, model, parameter, there, want);
+        agree(r, program, output, want, dims, json_is_true(json_object_get(place, "transposed")));
+        free(want);
+        count++;
+    }
+    return count;
+}
+
+static void gradients_are_those_recorded(void **state)
+{
+    (void)state;
+    for (size_t k = 0; k < sizeof models / sizeof *models; k++) {
+        recorded r;
+        ebb_model *model;
+        ebb_program *program;
+        ebb_named loss;
+        open_recorded(&r, models[k]);
+        make(&r, "none", true, &model, &program);
+        step(&r, program);
+        good(ebb_program_get(program, "loss", &loss));
+        const double want = (double)*(const float *)ebb_data_find(r.reference, "loss")->data;
+        assert_true(fabs((double)*(const float *)loss.data - want) <=
+                    fabs(want) * fmax(8 * noise_of(&r, "loss"), 3e-7));
+        const size_t adapters = compare_adapters(&r, program);
+        const size_t floats = compare_floats(&r, model, program);
+        print_message("%s: %zu adapters, %zu weights\n", models[k], adapters, floats);
+        assert_true(adapters > 0 && floats > 0);
+        ebb_program_free(program);
+        ebb_close(model);
+        close_recorded(&r);
+    }
+}
+
+/* ---- AdamW ---- */
+
+enum { STEPS = 2 };
+
+typedef struct moments { /* of one adapter, in double */
+    double *x, *m, *v;
+} moments;
+
+/* Adam's formula with the defaults of ebb, on gradients that the step without an optimizer gives. */
+static void update(moments *a, const float *g, size_t count, int t)
+{
+    const double rate = 1e-3, b1 = 0.9, b2 = 0.999, epsilon = 1e-8, decay = 0.01;
+    for (size_t i = 0; i < count; i++) {
+        a->m[i] = b1 * a->m[i] + (1 - b1) * (double)g[i];
+        a->v[i] = b2 * a->v[i] + (1 - b2) * (double)g[i] * (double)g[i];
+        const double m = a->m[i] / (1 - pow(b1, t)), v = a->v[i] / (1 - pow(b2, t));
+        a->x[i] -= rate * (m / (sqrt(v) + epsilon) + decay * a->x[i]);
+    }
+}
+
+static void two_steps_of_adamw_follow_its_formula(void **state)
+{
+    (void)state;
+    for (size_t k = 0; k < sizeof models / sizeof *models; k++) {
+        recorded r;
+        ebb_model *model, *bare;
+        ebb_program *program, *gradients;
+        open_recorded(&r, models[k]);
+        make(&r, "adamw:lr=1e-3,weight-decay=0.01", false, &model, &program);
+        make(&r, "none", false, &bare, &gradients);
+        const size_t all = ebb_data_count(r.reference);
+        moments *list = calloc(all, sizeof *list);
+        for (int t = 1; t <= STEPS; t++) {
+            step(&r, program);
+            step(&r, gradients);
+            for (size_t i = 0; i < all; i++) {
+                const ebb_named *t0 = ebb_data_at(r.reference, i);
+                char name[512];
+                ebb_named now, g;
+                if (strncmp(t0->name, "grad/", 5) != 0 || strstr(t0->name, ".lora_") == NULL)
+                    continue;
+                const size_t count = elements(t0);
+                good(ebb_program_get(gradients, t0->name + 5, &now));
+                if (list[i].x == NULL) {
+                    list[i].x = calloc(3 * count, sizeof(double));
+                    assert_non_null(list[i].x);
+                    list[i].m = list[i].x + count;
+                    list[i].v = list[i].m + count;
+                    for (size_t e = 0; e < count; e++)
+                        list[i].x[e] = (double)((const float *)now.data)[e];
+                }
+                (void)snprintf(name, sizeof name, "%s_grad", t0->name + 5);
+                good(ebb_program_get(gradients, name, &g));
+                update(&list[i], g.data, count, t);
+            }
+            for (size_t i = 0; i < all; i++) { // both go on from the same numbers
+                ebb_named now;
+                if (list[i].x == NULL)
+                    continue;
+                good(ebb_program_get(program, ebb_data_at(r.reference, i)->name + 5, &now));
+                for (size_t e = 0; e < elements(&now); e++)
+                    assert_true(fabs((double)((const float *)now.data)[e] - list[i].x[e]) <= 2e-6);
+                good(ebb_program_set(gradients, &now));
+            }
+        }
+        for (size_t i = 0; i < all; i++)
+            free(list[i].x);
+        free(list);
+        ebb_program_free(program);
+        ebb_program_free(gradients);
+        ebb_close(model);
+        ebb_close(bare);
+        close_recorded(&r);
+    }
+}
+
+int main(void)
+{
+    FILE *there = fopen(FOLDER "qwen2_float/manifest.json", "r");
+    if (there == NULL) {
+        printf("SKIP: no recorded models beside the repository\n");
+        return SKIPPED;
+    }
+    fclose(there);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(gradients_are_those_recorded),
+        cmocka_unit_test(two_steps_of_adamw_follow_its_formula),
+    };
+    return cmocka_run_group_tests_name("adapters", tests, NULL, NULL);
+}
