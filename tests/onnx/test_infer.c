@@ -252,7 +252,24 @@ static void a_bound_dim_reaches_all_inputs_and_outputs(void **state)
     assert_int_equal(type_of(m, "y")->dims[0], 8);
     assert_null(ebb_bind_dim(m->graph, "no_such_dim", 8, &bound));
     assert_int_equal(bound, 0);
-    assert_int_equal(ebb_status_code(ebb_bind_dim(m->graph, "batch", 0, &bound)), EBB_USAGE);
+    assert_int_equal(ebb_status_code(ebb_bind_dim(m->graph, "batch", -1, &bound)), EBB_USAGE);
+    ebb_model_free(m);
+}
+
+static void a_dim_that_is_a_sum_is_known_when_its_parts_are(void **state)
+{
+    (void)state;
+    size_t bound = 0;
+    ebb_model *m = parsed(HEAD "g (float[\"past + S\",\"S + past + 1\"] x, float[\"past + S2\"] z) "
+                               "=> (float[A,B] y) { y = Neg(x) w = Neg(z) }");
+    assert_null(ebb_bind_dim(m->graph, "S", 5, &bound));
+    assert_int_equal(bound, 1);
+    assert_string_equal(ebb_text(m->graph, type_of(m, "x")->symbols[0]), "past + 5");
+    assert_string_equal(ebb_text(m->graph, type_of(m, "x")->symbols[1]), "past + 6");
+    assert_null(ebb_bind_dim(m->graph, "past", 0, &bound));
+    assert_int_equal(type_of(m, "x")->dims[0], 5);
+    assert_int_equal(type_of(m, "x")->dims[1], 6);
+    assert_string_equal(ebb_text(m->graph, type_of(m, "z")->symbols[0]), "S2");
     ebb_model_free(m);
 }
 
@@ -397,6 +414,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_size_that_hangs_on_values_is_its_nodes_and_no_inputs),
         cmocka_unit_test(a_bound_dim_reaches_all_inputs_and_outputs),
+        cmocka_unit_test(a_dim_that_is_a_sum_is_known_when_its_parts_are),
         cmocka_unit_test(a_shape_replaces_what_the_exporter_fixed),
         cmocka_unit_test(an_output_of_another_rank_or_dtype_is_rejected),
         cmocka_unit_test(operations_are_counted),
