@@ -25,14 +25,6 @@ static void set_reason(json_t *row, ebb_status why)
     (void)json_object_set_new(row, "reason", json_stringn(text, strcspn(text, "\n")));
 }
 
-static void add_probe(void *to, const char *what, const char *why)
-{
-    json_t *row = json_pack("{s:s, s:b}", "what", what, "agrees", why == NULL);
-    if (row != NULL && why != NULL)
-        (void)json_object_set_new(row, "reason", json_string(why));
-    (void)json_array_append_new(to, row);
-}
-
 static json_t *plugin_row(const char *name, const ebb_plugin *plugin, ebb_status why)
 {
     json_t *row = json_pack("{s:s, s:b}", "backend", name, "available", 1);
@@ -56,9 +48,6 @@ static json_t *plugin_row(const char *name, const ebb_plugin *plugin, ebb_status
     (void)json_object_set_new(row, "version", json_integer(f.version));
     (void)json_object_set_new(row, "total_bytes", json_integer((json_int_t)f.total_bytes));
     (void)json_object_set_new(row, "free_bytes", json_integer((json_int_t)f.free_bytes));
-    json_t *probes = json_array();
-    plugin->probes(add_probe, probes);
-    (void)json_object_set_new(row, "probes", probes);
     return row;
 }
 

@@ -56,7 +56,6 @@ MIB = 2**20
 EXACT = ("pool-index", "sign-mask", "pack-bools", "dropout-seed", "dropout-recompute", "release")
 TILED = ("attention", "chunk-loss")
 JOINED = ("relu-epilogue",)
-LINEAR = ("linear-grad",)  # before release, which moves what it joins
 NO_PLAN_FITS = 3  # exit codes of ebb
 # Seconds that anything may take, and that must be left for it to begin.
 LONGEST = {"make": 240, "eager": 120, "compile": 240, "ebb": 120}
@@ -226,9 +225,9 @@ class Ebb:
         self.tell = options.dry_run
         self.ways = {"plain": [], "exact": self.passes(EXACT)}
         if case.tiled:
-            self.ways["rounding"] = self.passes(TILED + LINEAR + EXACT)
+            self.ways["rounding"] = self.passes(TILED + EXACT)
         elif case.channels_last:
-            self.ways["rounding"] = self.passes(LINEAR + EXACT + JOINED)
+            self.ways["rounding"] = self.passes(EXACT + JOINED)
         for share in (50, 30):
             self.ways[f"{share} %"] = ["--budget", f"{share}%", "--allow", "rounding"]
         self.plans = {}

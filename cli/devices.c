@@ -17,18 +17,6 @@ const char *cli_backend(const cli *c)
     return text;
 }
 
-/* What a library may do in place of own kernels, and what the device says of it. */
-static void show_probes(const json_t *list)
-{
-    size_t i;
-    json_t *probe;
-    json_array_foreach(list, i, probe) {
-        const bool agrees = json_is_true(json_object_get(probe, "agrees"));
-        printf("       %s has the bits of the own kernel: %s%s\n", cli_text(probe, "what"),
-               agrees ? "yes" : "no, ", agrees ? "" : cli_text(probe, "reason"));
-    }
-}
-
 static void show(const json_t *o)
 {
     size_t i;
@@ -48,7 +36,6 @@ static void show(const json_t *o)
                    cli_bytes(total, cli_real(row, "total_bytes")),
                    (double)((int)cli_real(row, "driver") / 1000),
                    (double)((int)cli_real(row, "driver") % 1000 / 10));
-        show_probes(json_object_get(row, "probes"));
     }
     if (json_array_size(json_object_get(o, "described")) == 0)
         return;

@@ -19,11 +19,7 @@ extern "C" {
 
 /* Raise it when ebb_call, ebb_kernel, ebb_backend or ebb_device change, or ops.def: the object must
  * be built from the same tree. EBB_OP_COUNT is compared too. */
-enum { EBB_PLUGIN_VERSION = 8 };
-
-/* An answer of the device to a question of a library's results; why: not; NULL: they have the bits
- * of the own kernels. */
-typedef void (*ebb_plugin_tell)(void *to, const char *what, const char *why);
+enum { EBB_PLUGIN_VERSION = 9 };
 
 typedef struct ebb_plugin {
     uint32_t version, op_count;
@@ -31,9 +27,6 @@ typedef struct ebb_plugin {
     /* Libraries found, as "cuDNN 9.19.0, cuBLASLt 13.1.0, NVRTC 13.0", and why those that are
      * missing are: for `ebb devices`. */
     void (*libraries)(char *text, size_t size);
-    /* What a library may do in place of own kernels if the device that is here shows that the bits
-     * are the same: each question, asked now. Uses the device; nothing where there is none. */
-    void (*probes)(ebb_plugin_tell tell, void *to);
     /* Workspaces and kernels from now on are those of a described device ("h100"), which need not
      * be here: for plans. NULL: of the one that is here. EBB_USAGE lists the known names. */
     ebb_status (*describe)(const char *device);

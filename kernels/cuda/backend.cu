@@ -4,7 +4,7 @@
 #include "kernels/cuda/library/cudnn_plans.h"
 #endif
 #include "kernels/cuda/fuse/compile.h"
-#include "kernels/cuda/library/cublas.h"
+#include "kernels/cuda/library/lt.h"
 #include "kernels/cuda/library/find_library.h"
 #include "kernels/cuda/library/lt.h"
 #include "kernels/cuda/norm.h"
@@ -440,18 +440,6 @@ static void libraries(char *text, size_t size)
     ebb_nvrtc_library(text, size);
 }
 
-static void probes(ebb_plugin_tell tell, void *to)
-{
-#if defined(EBB_CUBLASLT)
-    void *queue = NULL;
-    if (open_queue(&queue) == NULL)
-        ebb_cublas_probes((ebb_cuda_queue *)queue, tell, to);
-    close_queue(queue);
-#else
-    (void)tell, (void)to;
-#endif
-}
-
 /* ---- the table ---- */
 
 #define FAMILY(name) {ebb_cuda_##name, &ebb_cuda_##name##_count},
@@ -491,7 +479,6 @@ __attribute__((visibility("default"))) const ebb_plugin ebb_plugin_table = {
     .op_count = EBB_OP_COUNT,
     .backend = &ebb_backend_cuda,
     .libraries = libraries,
-    .probes = probes,
     .describe = describe,
     .described = DESCRIBED,
     .shared = ebb_gpu_shared,

@@ -32,7 +32,7 @@ EBB_CUDA_FAMILIES(EBB_CUDA_DECLARE)
 
 /* By libraries that only the GPU's build has; asked before all others. */
 #if defined(EBB_CUBLASLT)
-#define EBB_CUDA_LIBRARIES(X) X(cublas) X(cublas_sums)
+#define EBB_CUDA_LIBRARIES(X) X(cublas)
 EBB_CUDA_LIBRARIES(EBB_CUDA_DECLARE)
 void ebb_cuda_cublas_close(void *opened); /* ebb_cuda_queue.cublas */
 #else

@@ -64,12 +64,11 @@ typedef struct ebb_cuda_products {
     /* Of p->parts; enough for a product of our own as well. */
     size_t (*bytes)(const ebb_cuda_product *p, uint8_t dtype);
     /* In prepare(): an algorithm, which the queue keeps. *chosen NULL: there is none, the product
-     * is our own. Where p has its pointers the algorithms race on them, and y is written. */
+     * is our own. */
     ebb_status (*choose)(const ebb_call *c, const ebb_cuda_product *p, uint8_t dtype,
                          const void **chosen);
     ebb_status (*run)(const ebb_call *c, const ebb_cuda_product *p, uint8_t dtype,
                       const void *chosen);
-    ebb_cuda_grouper group; /* of a product and what follows it */
 } ebb_cuda_products;
 
 /* NULL where the build has no library, as the host's. */

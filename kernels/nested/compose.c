@@ -19,7 +19,7 @@ enum { PARTS = 4, INPUTS = 6, OUTPUTS = 6 };
 #define IN(i) ((i) + 1)
 #define OUT(o) (-(o)-1)
 
-typedef enum attributes { NO_ATTRIBUTES, THE_WHOLES, LEFT_TURNED, OVER_ROWS } attributes;
+typedef enum attributes { NO_ATTRIBUTES, THE_WHOLES } attributes;
 
 typedef struct part {
     ebb_op op;
@@ -51,31 +51,12 @@ static const recipe recipes[] = {
     {EBB_OP_CONV_RELU, {CONVOLUTION(EBB_OP_CONV), RELU, BITS(1)}, 0, 0},
     {EBB_OP_CONV_RELU_NHWC, {CONVOLUTION(EBB_OP_CONV_NHWC), RELU, BITS(1)}, 0, 0},
     {EBB_OP_CONV_ADD_RELU_NHWC, {CONVOLUTION(EBB_OP_CONV_NHWC), PLUS(3), RELU, BITS(1)}, 0, 0},
-    {EBB_OP_LINEAR_GRAD,
-     {{EBB_OP_GEMM, {IN(0), IN(1)}, {OUT(0)}, LEFT_TURNED},
-      {EBB_OP_REDUCE_SUM, {IN(0)}, {OUT(1)}, OVER_ROWS},
-      {EBB_OP_REDUCE_SUM, {IN(1)}, {OUT(2)}, OVER_ROWS}}, 0, 0},
 };
 // clang-format on
 
-static const int64_t rows[] = {0};
-static const ebb_attr turned[] = {{.name = "transA", .type = EBB_ATTR_INT, .i = 1}};
-static const ebb_attr over_rows[] = {
-    {.name = "axes", .type = EBB_ATTR_INTS, .count = 1, .ints = rows},
-    {.name = "keepdims", .type = EBB_ATTR_INT, .i = 0}};
-
 static ebb_attrs attributes_of(const part *what, const ebb_call *whole)
 {
-    switch (what->attributes) {
-    case THE_WHOLES:
-        return whole->attrs;
-    case LEFT_TURNED:
-        return (ebb_attrs){turned, 1};
-    case OVER_ROWS:
-        return (ebb_attrs){over_rows, 2};
-    default:
-        return (ebb_attrs){NULL, 0};
-    }
+    return what->attributes == THE_WHOLES ? whole->attrs : (ebb_attrs){NULL, 0};
 }
 
 static const recipe *recipe_of(ebb_op op)

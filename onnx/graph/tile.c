@@ -188,19 +188,6 @@ static const char *product(node *n)
     return of_matrices(n, flag(n, "transA"), flag(n, "transB"));
 }
 
-/* Over the rows, as that product is, and so are the sums beside it. */
-static const char *linear_grad(node *n)
-{
-    for (uint32_t i = 0; i < 2; i++) {
-        if (!has_rows(n, in_of(n, i)))
-            return "its reader's operands have other rows";
-        n->t->in[i] = EBB_TILE_ROWS;
-    }
-    for (uint32_t k = 0; k < n->out_count; k++)
-        n->t->out[k] = EBB_TILE_SUM;
-    return NULL;
-}
-
 /* Column tile of ops.def. */
 static const char *(*const roles[EBB_OP_COUNT])(node *n) = {
     [EBB_OP_UNKNOWN] = none,

@@ -72,9 +72,6 @@ static const body_case cases[] = {
     {EBB_OP_CONV_WEIGHT_GRAD, NEAR, "float[2,4,4,4] d, float[2,4,8,8] x", "", "w = ai.ebb.ConvWeightGrad <kernel_shape = [3, 3], dilations = [2, 2], group = 4> (d, x)"},
     {EBB_OP_CONV_WEIGHT_GRAD, NEAR, "float[3,2,4] d, float[3,5,9] x", "", "w = ai.ebb.ConvWeightGrad <kernel_shape = [3], strides = [2]> (d, x)"},
 
-    {EBB_OP_LINEAR_GRAD, 0, "float[7,5] d, float[7,3] x", "", "w, s = ai.ebb.LinearGrad (d, x)"},
-    {EBB_OP_LINEAR_GRAD, 0, "double[9,2] x, double[9,6] d", "", "w, r, s = ai.ebb.LinearGrad (x, d)"},
-    {EBB_OP_LINEAR_GRAD, 0, "float[4,3] x, float[4,1] d", "", "w, s, t = ai.ebb.LinearGrad (x, d)"},
 
     {EBB_OP_CONV_NHWC, NEAR, "float[2,6,5,3] x, float[4,3,3,3] w, float[4] b", "", "y = ai.ebb.ConvNhwc <kernel_shape = [3, 3], pads = [1, 1, 1, 1], strides = [1, 1], dilations = [1, 1]> (x, w, b)"},
     {EBB_OP_CONV_NHWC, NEAR, "float[2,8,7,4] x, float[6,3,2,2] w", "", "y = ai.ebb.ConvNhwc <kernel_shape = [3, 2], pads = [0, 1, 2, 0], strides = [2, 1], dilations = [1, 2], group = 2> (x, w)"},

@@ -112,55 +112,12 @@ static void exact_passes_change_no_bit_of_any_small_model(void **state)
     assert_int_equal(failures, 0);
 }
 
-static size_t linear_grads(const ebb_model *model)
-{
-    const ebb_graph *g = model->graph;
-    size_t count = 0;
-    EBB_EACH_NODE(g, n)
-        count += ebb_node_of(g, n)->op == EBB_OP_LINEAR_GRAD;
-    return count;
-}
-
-/* On the CPU the parts of that node are the nodes that were there; a library's sums would not be. */
-static void gradients_of_a_linear_layer_in_one_node_change_no_bit_on_the_cpu(void **state)
-{
-    (void)state;
-    static const struct {
-        const char *model, *before, *after;
-        size_t layers;
-    } cases[] = {{"mlp_digits", "", "linear-grad,release", 3},
-                 {"bert_tiny", "precision:bf16", "precision:bf16,linear-grad", 14},
-                 {"gpt2_tiny", "micro-batch:parts=2", "micro-batch:parts=2,linear-grad", 2 * 8}};
-    int failures = 0;
-    if (getenv("EBB_TEST_BACKEND") != NULL) {
-        print_message("SKIP: a device may have a kernel for both\n");
-        skip();
-    }
-    for (size_t m = 0; m < sizeof cases / sizeof cases[0]; m++) {
-        recorded opened, *r = &opened;
-        ebb_model *model = NULL;
-        ebb_program *program = NULL;
-        if (!recorded_open(r, cases[m].model, exporters[m % EXPORTERS]))
-            skip();
-        compare(r, "momentum", cases[m].before, &cases[m].after, 1);
-        MUST(run(r, "momentum", cases[m].after, &model, &program));
-        assert_int_equal(linear_grads(model), cases[m].layers);
-    done:
-        failures += r->failures;
-        ebb_program_free(program);
-        ebb_close(model);
-        recorded_close(r);
-    }
-    assert_int_equal(failures, 0);
-}
-
 int main(void)
 {
     if (models_are_missing())
         return SKIPPED;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(exact_passes_change_no_bit_of_any_small_model),
-        cmocka_unit_test(gradients_of_a_linear_layer_in_one_node_change_no_bit_on_the_cpu),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

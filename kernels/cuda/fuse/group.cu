@@ -8,7 +8,6 @@
  *     k + 5   adamw
  */
 #include "kernels/cuda/fuse/group.h"
-#include "kernels/cuda/product.h"
 
 static ebb_status run_nothing(const ebb_call *c)
 {
@@ -32,11 +31,7 @@ bool ebb_cuda_exactly_over(const ebb_operand *a, const ebb_operand *b)
 
 ebb_status ebb_cuda_group(ebb_call *calls, uint32_t count)
 {
-    const ebb_cuda_grouper groupers[] = {
-        ebb_cuda_group_chain,
-        ebb_cuda_group_optim,
-        ebb_cuda_products_by != NULL ? ebb_cuda_products_by->group : NULL,
-    };
+    const ebb_cuda_grouper groupers[] = {ebb_cuda_group_chain, ebb_cuda_group_optim};
     ebb_device_facts facts;
     memset(&facts, 0, sizeof facts);
     if (ebb_gpu_facts(&facts) != NULL)
@@ -44,8 +39,7 @@ ebb_status ebb_cuda_group(ebb_call *calls, uint32_t count)
     for (uint32_t k = 0; k < count;) {
         uint32_t taken = 0;
         for (size_t i = 0; i < sizeof groupers / sizeof groupers[0] && taken == 0; i++)
-            if (groupers[i] != NULL)
-                EBB_TRY(groupers[i](&calls[k], count - k, facts.version, &taken));
+            EBB_TRY(groupers[i](&calls[k], count - k, facts.version, &taken));
         k += taken == 0 ? 1 : taken;
     }
     return NULL;

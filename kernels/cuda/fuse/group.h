@@ -3,7 +3,6 @@
  *     group.cu          walks over a step's calls and asks, at each, one grouper after another
  *     group_chains.cu   pointwise calls: a kernel whose source is written for them (chain.h)
  *     group_optim.cu    optimizers' steps: one launch over many tensors (many.h)
- *     cublas_after.cu   a product and the ReLU or mask behind it: by cuBLASLt, on the way out
  *
  * A grouper takes calls[0] and what follows it, or nothing: then the next is asked, and at last the
  * walk goes on at calls[1]. What it takes gets other kernels: the first call does the work of all,

@@ -2,30 +2,30 @@
  * has products inside (product.h). For the GPU alone: the host's build has no such library, and no
  * list of kernels names these there.
  *
- *     choose:  problem -> kept for it on this device and by this library? that one
- *                         else at most 8 algorithms -> a race (choose.h) on the operands' memory
- *                         -> kept
+ *     choose:  problem -> the library's first algorithm for it, kept by the queue
  *     run:     (c spread over y) -> one call
  *
- * Float32 is float32, unless ebb_cuda_tf32. Sums are never cut into parts that are added in any
- * order. A choice that cannot be kept is the library's first: another run would choose otherwise,
- * and round otherwise. Where the library has no algorithm, or cannot use the device, the product is
- * our own: workspace serves both.
- *
- * A bias is added on the way out; ReLU, its bits and its gradient where they are as our own
- * (cublas_after.cu). Sums for the gradient of a bias have an order that nobody says, so they never
- * take the place of a node that sums: they are a node's of their own (cublas_sums.cu).
+ * Float32 is float32, unless ebb_cuda_tf32. Where the library has no algorithm, or cannot use the
+ * device, the product is our own: workspace serves both. A bias is added on the way out. What else the
+ * library can do there (ReLU, its bits and gradient, the sums for a bias's gradient) is not asked of
+ * it: nobody documents its NaN, its -0, its bits' order or its sums' order.
  */
 #if defined(EBB_CUBLASLT)
 
-#include "kernels/cuda/library/choose.h"
-#include "kernels/cuda/library/cublas.h"
+#include "kernels/cuda/library/lt.h"
+#include "kernels/cuda/product.h"
 #include "onnx/words/arena.h"
 
-#include <stdio.h>
+typedef struct chosen { /* one a problem; kept by the queue */
+    struct chosen *next;
+    ebb_lt_problem problem;
+    ebb_lt_plan *plan; /* NULL: there is no algorithm */
+} chosen;
 
-typedef ebb_cublas_choice chosen;
-typedef ebb_cublas library;
+typedef struct library { /* ebb_cuda_queue.cublas */
+    void *handle;        /* NULL: it cannot use the device, products are our own */
+    chosen *first;
+} library;
 
 void ebb_cuda_cublas_close(void *opened)
 {
@@ -41,19 +41,16 @@ void ebb_cuda_cublas_close(void *opened)
     ebb_free(l);
 }
 
-ebb_status ebb_cublas_open(ebb_cuda_queue *q)
+/* Makes q->cublas, once. */
+static ebb_status open_library(ebb_cuda_queue *q)
 {
-    ebb_device_facts f;
     if (q->cublas != NULL)
         return NULL;
     library *l = (library *)ebb_alloc(sizeof *l);
     if (l == NULL)
         return ebb_error_memory();
     memset(l, 0, sizeof *l);
-    memset(&f, 0, sizeof f);
-    if (ebb_gpu_facts(&f) == NULL)
-        (void)ebb_lt_handle_new(&l->handle); // `ebb devices` says why there is none
-    (void)snprintf(l->device, sizeof l->device, "%s-%d", f.name, f.driver);
+    (void)ebb_lt_handle_new(&l->handle); // `ebb devices` says why there is none
     q->cublas = l;
     return NULL;
 }
@@ -98,7 +95,7 @@ static const char *read_problem(ebb_lt_problem *problem, const ebb_cuda_product 
     problem->workspace_bytes = bound_of(p, dtype);
     problem->dtype = dtype;
     problem->align = p->align;
-    problem->after = third_of(p, dtype) == EPILOGUE ? EBB_LT_BIAS : EBB_LT_NOTHING;
+    problem->bias = third_of(p, dtype) == EPILOGUE;
     problem->tf32 = ebb_cuda_tf32 && dtype == EBB_F32;
     problem->wide = p->wide_y && is_narrow(dtype);
     if (is_narrow(dtype) && third_of(p, dtype) == WHOLE && p->wide_c != p->wide_y)
@@ -118,10 +115,18 @@ static const char *declines_product(const ebb_cuda_product *p, uint8_t dtype)
 
 /* ---- running one ---- */
 
-static ebb_lt_operands operands_of(const ebb_cuda_product *p, third how,
-                                   const ebb_cublas_beside *beside)
+static ebb_status run_product(const ebb_call *c, const ebb_cuda_product *p, uint8_t dtype,
+                              const void *state)
 {
+    const ebb_cuda_queue *q = ebb_cuda_queue_of(c);
+    const chosen *one = (const chosen *)state;
     ebb_lt_operands o;
+    if (one == NULL || one->plan == NULL)
+        return ebb_cuda_product_run(c, p, dtype);
+    // the caller may have nothing to add this time, though it has at others
+    third how = third_of(p, dtype);
+    if (p->c == NULL && how != EPILOGUE)
+        how = ABSENT;
     memset(&o, 0, sizeof o);
     o.a = p->a;
     o.b = p->b;
@@ -131,133 +136,25 @@ static ebb_lt_operands operands_of(const ebb_cuda_product *p, third how,
     o.c = how == WHOLE ? p->c : p->y;
     o.bias = how == EPILOGUE ? (void *)(uintptr_t)p->c : NULL;
     o.workspace = p->parts;
-    if (beside != NULL) {
-        o.aux = beside->aux;
-        o.bias = beside->sums != NULL ? beside->sums : o.bias;
-    }
-    return o;
-}
-
-bool ebb_cublas_adds_bias(const ebb_cuda_product *p, uint8_t dtype)
-{
-    return third_of(p, dtype) == EPILOGUE;
-}
-
-ebb_status ebb_cublas_run(const ebb_call *c, const ebb_cuda_product *p, uint8_t dtype,
-                          ebb_lt_plan *plan, uint32_t i, const ebb_cublas_beside *beside)
-{
-    const ebb_cuda_queue *q = ebb_cuda_queue_of(c);
-    // the caller may have nothing to add this time, though it has at others
-    third how = third_of(p, dtype);
-    if (p->c == NULL && how != EPILOGUE)
-        how = ABSENT;
-    const ebb_lt_operands o = operands_of(p, how, beside);
     if (how == SPREAD)
         EBB_TRY(ebb_cuda_product_fill(c, p, dtype));
-    return ebb_lt_plan_run(plan, ((const library *)q->cublas)->handle, i, &o, q->stream);
-}
-
-static ebb_status run_product(const ebb_call *c, const ebb_cuda_product *p, uint8_t dtype,
-                              const void *state)
-{
-    const chosen *one = (const chosen *)state;
-    if (one == NULL || one->plan == NULL)
-        return ebb_cuda_product_run(c, p, dtype);
-    return ebb_cublas_run(c, p, dtype, one->plan, one->algorithm, NULL);
+    return ebb_lt_plan_run(one->plan, ((const library *)q->cublas)->handle, &o, q->stream);
 }
 
 /* ---- the choice of an algorithm ---- */
 
-typedef struct stopwatch {
-    chosen *one;
-    const ebb_cuda_queue *queue;
-    ebb_lt_operands operands;
-    void *marks[2];
-} stopwatch;
-
-static ebb_status trial(void *context, int candidate, int64_t *ns)
-{
-    stopwatch *w = (stopwatch *)context;
-    const library *l = (const library *)w->queue->cublas;
-    EBB_TRY(ebb_gpu_mark(w->queue->stream, &w->marks[0]));
-    EBB_TRY(ebb_lt_plan_run(w->one->plan, l->handle, (uint32_t)candidate, &w->operands,
-                            w->queue->stream));
-    EBB_TRY(ebb_gpu_mark(w->queue->stream, &w->marks[1]));
-    EBB_TRY(ebb_gpu_wait(w->queue->stream));
-    *ns = ebb_gpu_between(w->marks[0], w->marks[1]);
-    return NULL;
-}
-
-static bool has_operands(const ebb_cuda_product *p, third how, uint64_t workspace_bytes)
-{
-    return p->a != NULL && p->b != NULL && p->y != NULL && (how != EPILOGUE || p->c != NULL) &&
-           (workspace_bytes == 0 || p->parts != NULL);
-}
-
-static void race(chosen *one, const ebb_call *c, const ebb_cuda_product *p,
-                 const ebb_cublas_beside *beside)
-{
-    uint8_t bytes[EBB_LT_ALGORITHM], kept[EBB_LT_ALGORITHM];
-    const library *l = (const library *)ebb_cuda_queue_of(c)->cublas;
-    const third how = third_of(p, (uint8_t)one->problem.dtype);
-    if (!has_operands(p, how, one->problem.workspace_bytes) ||
-        (ebb_lt_has_sums(one->problem.after) && beside->sums == NULL))
-        return;
-    stopwatch w;
-    memset(&w, 0, sizeof w);
-    w.one = one;
-    w.queue = ebb_cuda_queue_of(c);
-    w.operands = operands_of(p, how, beside);
-    w.operands.c = p->y; // what is added may be made later, and takes as long
-    one->raced = true;
-    const int winner = ebb_choose((int)ebb_lt_plan_count(one->plan), trial, &w);
-    for (int i = 0; i < 2; i++)
-        ebb_gpu_unmark(w.marks[i]);
-    if (winner < 0)
-        return;
-    ebb_lt_plan_save(one->plan, (uint32_t)winner, bytes);
-    ebb_lt_keep(l->device, &one->problem, bytes);
-    if (ebb_lt_recall(l->device, &one->problem, kept) && memcmp(kept, bytes, sizeof kept) == 0)
-        one->algorithm = (uint32_t)winner;
-}
-
-/* What is kept of a problem whose calls are faster one after the other: no algorithm's bytes. */
-static const uint8_t no_algorithm[EBB_LT_ALGORITHM] = {0};
-
-static void forget_plan(chosen *one)
-{
-    ebb_lt_plan_free(one->plan);
-    one->plan = NULL;
-}
-
 static ebb_status make_plan(chosen *one, const library *l)
 {
-    uint8_t bytes[EBB_LT_ALGORITHM];
-    const bool kept = ebb_lt_recall(l->device, &one->problem, bytes);
-    one->raced = one->compared = true; // in its time
-    if (kept && memcmp(bytes, no_algorithm, sizeof bytes) == 0)
-        return NULL;
     EBB_TRY(ebb_lt_plan_new(&one->plan, &one->problem));
-    if (kept && ebb_lt_plan_restore(one->plan, l->handle, bytes) == NULL)
-        return NULL;
-    one->raced = one->compared = false;
-    if (ebb_lt_plan_find(one->plan, l->handle) != NULL)
-        forget_plan(one); // our own, then
+    if (ebb_lt_plan_find(one->plan, l->handle) != NULL) {
+        ebb_lt_plan_free(one->plan);
+        one->plan = NULL; // our own, then
+    }
     return NULL;
 }
 
-void ebb_cublas_keep_apart(const ebb_call *c, ebb_cublas_choice *one)
-{
-    uint8_t kept[EBB_LT_ALGORITHM];
-    const library *l = (const library *)ebb_cuda_queue_of(c)->cublas;
-    ebb_lt_keep(l->device, &one->problem, no_algorithm);
-    if (ebb_lt_recall(l->device, &one->problem, kept) &&
-        memcmp(kept, no_algorithm, sizeof kept) == 0)
-        forget_plan(one);
-}
-
-static ebb_status choose_with(const ebb_call *c, const ebb_cuda_product *p, uint8_t dtype,
-                              uint32_t after, const ebb_cublas_beside *beside, chosen **state)
+static ebb_status choose(const ebb_call *c, const ebb_cuda_product *p, uint8_t dtype,
+                         const void **state)
 {
     ebb_cuda_queue *q = ebb_cuda_queue_of(c);
     ebb_lt_problem problem;
@@ -265,9 +162,7 @@ static ebb_status choose_with(const ebb_call *c, const ebb_cuda_product *p, uint
     if (declines_product(p, dtype) != NULL)
         return NULL;
     (void)read_problem(&problem, p, dtype);
-    if (after != EBB_LT_NOTHING)
-        problem.after = after;
-    EBB_TRY(ebb_cublas_open(q));
+    EBB_TRY(open_library(q));
     library *l = (library *)q->cublas;
     if (l->handle == NULL)
         return NULL;
@@ -284,30 +179,11 @@ static ebb_status choose_with(const ebb_call *c, const ebb_cuda_product *p, uint
         l->first = one; // the queue's from here on, whatever comes
         EBB_TRY(make_plan(one, l));
     }
-    if (one->plan != NULL && !one->raced && ebb_lt_plan_count(one->plan) > 1)
-        race(one, c, p, beside);
     *state = one;
     return NULL;
 }
 
-static ebb_status choose(const ebb_call *c, const ebb_cuda_product *p, uint8_t dtype,
-                         const void **state)
-{
-    chosen *one = NULL;
-    ebb_status status = choose_with(c, p, dtype, EBB_LT_NOTHING, NULL, &one);
-    *state = one;
-    return status;
-}
-
-ebb_status ebb_cublas_choose_sums(const ebb_call *c, const ebb_cuda_product *p, uint8_t dtype,
-                                  uint32_t after, void *sums, ebb_cublas_choice **one)
-{
-    const ebb_cublas_beside beside = {NULL, sums};
-    return choose_with(c, p, dtype, after, &beside, one);
-}
-
-static const ebb_cuda_products products = {declines_product, bound_of, choose, run_product,
-                                           ebb_cublas_group};
+static const ebb_cuda_products products = {declines_product, bound_of, choose, run_product};
 const ebb_cuda_products *ebb_cuda_products_by = &products;
 
 /* ---- MatMul, FusedMatMul, Gemm, Einsum ---- */
@@ -330,7 +206,7 @@ static ebb_status workspace(const ebb_call *c, size_t *bytes)
     return NULL;
 }
 
-void ebb_cublas_read(ebb_cuda_product *p, const ebb_call *c)
+static void read_call(ebb_cuda_product *p, const ebb_call *c)
 {
     ebb_cuda_product_read(p, c);
     p->y = c->out[0].data;
@@ -340,7 +216,9 @@ void ebb_cublas_read(ebb_cuda_product *p, const ebb_call *c)
     p->parts = c->workspace;
 }
 
-uint32_t ebb_cublas_align(const ebb_operand *o)
+/* Where it begins: at a multiple of so many bytes. A tile's operands lie where its rows begin
+ * (kernels/nested/stream.c), and are not known yet. */
+static uint32_t alignment(const ebb_operand *o)
 {
     const int64_t rows = o->type.rank > 0 ? o->type.dims[0] : 1;
     return ebb_cuda_align_of(o->data != NULL ? (uintptr_t)o->data
@@ -353,7 +231,7 @@ static uint32_t align_of(const ebb_call *c)
     const ebb_operand *all[] = {&c->in[0], &c->in[1], &c->out[0]};
     uint32_t least = 256;
     for (int i = 0; i < 3; i++) {
-        const uint32_t align = ebb_cublas_align(all[i]);
+        const uint32_t align = alignment(all[i]);
         least = align < least ? align : least;
     }
     return least;
@@ -363,7 +241,7 @@ static ebb_status prepare(ebb_call *c)
 {
     ebb_cuda_product p;
     const void *state = NULL;
-    ebb_cublas_read(&p, c);
+    read_call(&p, c);
     p.align = align_of(c);
     EBB_TRY(choose(c, &p, c->in[0].type.dtype, &state));
     c->state = (void *)(uintptr_t)state;
@@ -373,7 +251,7 @@ static ebb_status prepare(ebb_call *c)
 static ebb_status run(const ebb_call *c)
 {
     ebb_cuda_product p;
-    ebb_cublas_read(&p, c);
+    read_call(&p, c);
     return run_product(c, &p, c->in[0].type.dtype, c->state);
 }
 

@@ -161,9 +161,9 @@ static void *pointer(const prepared *p, const ebb_call *c, const ebb_work_part *
     }
 }
 
-static ebb_status run_plan(const prepared *p, const ebb_call *c, int k, const ebb_cudnn_plan *plan,
-                           int64_t slice)
+static ebb_status run_plan(const prepared *p, const ebb_call *c, int k, int64_t slice)
 {
+    const ebb_cudnn_plan *plan = p->plan[k];
     const ebb_work_part *part = &p->work.part[k];
     ebb_cuda_queue *q = ebb_cuda_queue_of(c);
     void *pointers[EBB_WORK_TENSORS];
@@ -176,49 +176,6 @@ static ebb_status run_plan(const prepared *p, const ebb_call *c, int k, const eb
     const bool wants = ebb_cudnn_plan_choice(plan)->workspace_bytes > 0;
     return ebb_cudnn_plan_run(plan, q->cudnn, part->count, part->roles, pointers,
                               wants ? (char *)c->workspace + p->at[EBB_WORK_SCRATCH] : NULL);
-}
-
-/* ---- the race ---- */
-
-typedef struct stopwatch {
-    const prepared *p;
-    const ebb_call *call;
-    int part;
-    void *marks[2];
-} stopwatch;
-
-static ebb_status trial(void *context, const ebb_cudnn_plan *plan, int64_t *ns)
-{
-    stopwatch *w = context;
-    const ebb_cuda_queue *q = ebb_cuda_queue_of(w->call);
-    EBB_TRY(ebb_gpu_mark(q->stream, &w->marks[0]));
-    EBB_TRY(run_plan(w->p, w->call, w->part, plan, 0));
-    EBB_TRY(ebb_gpu_mark(q->stream, &w->marks[1]));
-    EBB_TRY(ebb_gpu_wait(q->stream));
-    *ns = ebb_gpu_between(w->marks[0], w->marks[1]);
-    return NULL;
-}
-
-/* A tile's call has no operands yet when it is prepared. */
-static bool has_operands(const ebb_call *c)
-{
-    for (uint32_t i = 0; i < c->input_count; i++)
-        if (ebb_call_has(c, i) && c->in[i].data == NULL)
-            return false;
-    for (uint32_t o = 0; o < c->output_count; o++)
-        if (ebb_call_wants(c, o) && c->out[o].data == NULL)
-            return false;
-    return c->workspace_bytes == 0 || c->workspace != NULL;
-}
-
-static void race(const prepared *p, const ebb_call *c, int part)
-{
-    stopwatch w = {p, c, part, {NULL, NULL}};
-    if (p->described || !has_operands(c))
-        return;
-    ebb_cuda_cudnn_race(&p->work.part[part].ask, trial, &w);
-    for (int i = 0; i < 2; i++)
-        ebb_gpu_unmark(w.marks[i]);
 }
 
 /* ---- the phases ---- */
@@ -239,7 +196,6 @@ ebb_status ebb_work_prepare(ebb_call *c, ebb_work_reader read)
     (void)lay_out(&p->work, p->at);
     p->described = ebb_cuda_cudnn_described();
     for (int i = 0; i < p->work.parts; i++) {
-        race(p, c, i);
         p->plan[i] = plan_of(&why, &p->work, i);
         if (p->plan[i] == NULL)
             return ebb_call_error(c, "%s", why);
@@ -267,7 +223,7 @@ ebb_status ebb_work_run(const ebb_call *c)
         for (int64_t slice = 0; slice < p->work.slices; slice++) {
             if (p->work.before != NULL && (i == 0 || p->work.slices > 1))
                 EBB_TRY(p->work.before(c, p->work.slices, slice));
-            EBB_TRY(run_plan(p, c, i, p->plan[i], slice));
+            EBB_TRY(run_plan(p, c, i, slice));
         }
     }
     for (int i = 0; i < p->work.copies; i++) {

@@ -14,9 +14,6 @@
  * be large, a family can let the batch be cut: its plans are then for a part of it, and run once for
  * each, in turn, in the same workspace. How many parts is the least that fits, and so the device's
  * and the call's business alone.
- *
- * In prepare(), with a device, the plans race against others that compute the same (cudnn_plans.h):
- * on the operands' own memory, where nothing lies yet that the step needs.
  */
 #ifndef EBB_KERNELS_CUDA_LIBRARY_CUDNN_CALL_H
 #define EBB_KERNELS_CUDA_LIBRARY_CUDNN_CALL_H

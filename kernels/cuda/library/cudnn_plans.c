@@ -14,7 +14,7 @@ typedef struct made { /* a plan, or why there is none */
     struct made *next;
     ebb_cuda_cudnn_ask ask;
     const char *device; /* a described one's name; NULL: the one that is here */
-    bool tf32, raced;
+    bool tf32;
     ebb_cudnn_plan *plan;
     bool again; /* there was none for want of memory: to be asked for again */
     char why[240];
@@ -207,26 +207,4 @@ const ebb_cudnn_plan *ebb_cuda_cudnn_plan(const char **why, const ebb_cuda_cudnn
     }
     (void)pthread_mutex_unlock(&lock);
     return plan;
-}
-
-void ebb_cuda_cudnn_race(const ebb_cuda_cudnn_ask *ask,
-                         ebb_status (*trial)(void *context, const ebb_cudnn_plan *plan,
-                                             int64_t *ns),
-                         void *context)
-{
-    ebb_cudnn_target target;
-    ebb_cudnn_graph *graph = NULL;
-    ebb_cudnn_plan *winner = NULL;
-    ebb_cudnn_rules rules;
-    (void)pthread_mutex_lock(&lock);
-    made *m = !describes && find_target(&target) == NULL ? find(ask, &target) : NULL;
-    if (m != NULL && m->plan != NULL && !m->raced && ready(&graph, &rules, m) == NULL) {
-        const int64_t bytes = ebb_cudnn_plan_choice(m->plan)->workspace_bytes;
-        if (ebb_cudnn_plan_raced(&winner, graph, &target, &rules, bytes, trial, context) == NULL &&
-            winner != NULL)
-            m->plan = winner; // the one before may be in use: it stays
-        m->raced = true;
-    }
-    ebb_cudnn_graph_free(graph);
-    (void)pthread_mutex_unlock(&lock);
 }

@@ -57,14 +57,6 @@ typedef struct ebb_cuda_cudnn_ask { /* cleared first: equal bytes are equal plan
  * is computed as float32 unless ebb_cuda_tf32; sums are in one order always. */
 const ebb_cudnn_plan *ebb_cuda_cudnn_plan(const char **why, const ebb_cuda_cudnn_ask *ask);
 
-/* Lets the plan of an ask race against its rivals of no more workspace, once a device (cache.h);
- * from then on the winner is what ebb_cuda_cudnn_plan() gives. Nothing happens where plans are for
- * a described device. Plans given before stay good. */
-void ebb_cuda_cudnn_race(const ebb_cuda_cudnn_ask *ask,
-                         ebb_status (*trial)(void *context, const ebb_cudnn_plan *plan,
-                                             int64_t *ns),
-                         void *context);
-
 #ifdef __cplusplus
 }
 #endif

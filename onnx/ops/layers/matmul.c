@@ -121,41 +121,6 @@ double ebb_cost_gemm(const ebb_infer *c)
     return product_cost(c, flag(&c->attrs, "transA")) + sum;
 }
 
-/* LinearGrad(A, B) -> A' B, and the sums over the rows of A and of B. */
-ebb_status ebb_infer_linear_grad(ebb_infer *c)
-{
-    EBB_TRY(ebb_infer_need(c, 2));
-    EBB_TRY(ebb_infer_same_dtype(c, 0, 1));
-    const ebb_type *a = c->in[0], *b = c->in[1];
-    for (unsigned i = 0; i < 2; i++)
-        if (c->in[i]->rank >= 0 && c->in[i]->rank != 2)
-            return ebb_infer_error(c, "input %u has rank %d, not 2", i, (int)c->in[i]->rank);
-    if (a->rank == 2 && b->rank == 2 && a->dims[0] >= 0 && b->dims[0] >= 0 &&
-        a->dims[0] != b->dims[0])
-        return ebb_infer_error(c, "input 0 has %lld rows, input 1 has %lld", (long long)a->dims[0],
-                               (long long)b->dims[0]);
-    c->out[0] = ebb_type_ranked((ebb_dtype)a->dtype, 2);
-    for (uint32_t i = 0; i < 2; i++) {
-        ebb_type sums = ebb_type_ranked((ebb_dtype)a->dtype, 1);
-        if (c->in[i]->rank == 2) {
-            ebb_type_put_dim(&c->out[0], (int)i, c->in[i], 1);
-            ebb_type_put_dim(&sums, 0, c->in[i], 1);
-        }
-        if (c->output_count > i + 1)
-            c->out[i + 1] = sums;
-    }
-    return NULL;
-}
-
-double ebb_cost_linear_grad(const ebb_infer *c)
-{
-    double sums = 0.0;
-    for (uint32_t i = 0; i < 2; i++)
-        if (c->output_count > i + 1 && c->out_wanted[i + 1])
-            sums += ebb_type_count(c->in[i]);
-    return product_cost(c, true) + sums;
-}
-
 /* ---- gradients ---- */
 
 /* alpha op(a) op(b) by the plainest operator that can. */

@@ -79,16 +79,6 @@ const char *ebb_parts_weight_grad(node *b)
     return NULL;
 }
 
-/* The rows are summed over. */
-const char *ebb_parts_linear_grad(node *b)
-{
-    if (!ask(b, 0, 0) || !ask(b, 1, 0))
-        return ebb_batch_crossed;
-    for (uint32_t k = 0; k < out_count(b); k++)
-        b->out[k] = (form){.where = EBB_BATCH_SUM};
-    return NULL;
-}
-
 /* Images and channels are pooled one by one; with two inputs, both are so split. */
 const char *ebb_parts_pool(node *b)
 {

@@ -94,7 +94,6 @@ REFUSES(cublasLtMatmulPreferenceCreate, is("idle") ? 0 : 1)
 REFUSES(cublasLtMatmulPreferenceDestroy, is("idle") ? 0 : 1)
 REFUSES(cublasLtMatmulPreferenceSetAttribute, is("idle") ? 0 : 1)
 REFUSES(cublasLtMatmulAlgoGetHeuristic, is("idle") ? 15 : 1) // not supported
-REFUSES(cublasLtMatmulAlgoCheck, is("idle") ? 0 : 1)
 REFUSES(cublasLtMatmul, is("idle") ? 0 : 1)
 REFUSES(nvrtcCreateProgram, 1)
 REFUSES(nvrtcCompileProgram, 1)

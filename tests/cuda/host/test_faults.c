@@ -260,10 +260,7 @@ static int make_step(void **state)
 {
     if (make_folder(state) != 0)
         return -1;
-    said("",
-         "grad " DIGITS
-         "mlp.onnx --dim batch=2 --loss cross-entropy --pass linear-grad -o step.onnx",
-         0, "");
+    said("", "grad " DIGITS "mlp.onnx --dim batch=2 --loss cross-entropy -o step.onnx", 0, "");
     return 0;
 }
 
@@ -396,26 +393,6 @@ libraries_that_are_not_what_they_should_be_are_told_and_own_kernels_compute(void
     }
 }
 
-/* A line a probe; what each finds is for cuda.lt_products. This library has no algorithms. */
-static void what_a_library_may_do_is_asked_and_told(void **state)
-{
-    (void)state;
-    char with[1024];
-    (void)snprintf(with, sizeof with,
-                   "EBB_FAKE_LIBRARY=idle EBB_CUDNN=/nowhere EBB_NVRTC=/nowhere EBB_CUBLASLT=%s",
-                   EBB_FAKE_LIBRARY);
-    said(with, "devices", 0,
-         "cuBLASLt's ReLU and its bits in float16 has the bits of the own kernel: no, cuBLASLt: ");
-    int lines = 0;
-    for (const char *at = output; (at = strstr(at, "has the bits of the own kernel: ")) != NULL;
-         at++)
-        lines++;
-    assert_int_equal(lines, 15);
-    said(with, "devices --json", 0, "\"agrees\":");
-    said(WITHOUT, "devices", 0, "a device of the tests");
-    assert_null(strstr(output, "own kernel"));
-}
-
 static void the_real_runtime_over_a_driver_that_cannot_serve_it(void **state)
 {
     (void)state;
@@ -460,7 +437,6 @@ int main(void)
         cmocka_unit_test(memory_that_others_hold_and_kernels_that_fail_exit_with_1),
         cmocka_unit_test(
             libraries_that_are_not_what_they_should_be_are_told_and_own_kernels_compute),
-        cmocka_unit_test(what_a_library_may_do_is_asked_and_told),
         cmocka_unit_test(the_real_runtime_over_a_driver_that_cannot_serve_it),
     };
     void *plugin = dlopen(PLUGIN, RTLD_NOW | RTLD_LOCAL);

@@ -4,10 +4,7 @@
 
 #include "kernels/cuda/library/cache_files.h"
 #include "kernels/cuda/library/cudnn/cache.h"
-#include "kernels/cuda/library/choose.h"
 #include "onnx/words/arena.h"
-
-enum { RIVALS = 4 }; /* each may have to be compiled */
 
 /* ---- where ---- */
 
@@ -92,58 +89,5 @@ ebb_status ebb_cudnn_plan_cached(ebb_cudnn_plan **plan, const ebb_cudnn_graph *g
         return NULL;
     EBB_TRY(ebb_cudnn_plans_make(plan, 1, &made, graph, target, rules));
     ebb_cudnn_plan_keep(*plan, graph, target, rules);
-    return NULL;
-}
-
-/* ---- races ---- */
-
-typedef struct race {
-    ebb_cudnn_plan *plans[RIVALS];
-    ebb_cudnn_trial trial;
-    void *context;
-} race;
-
-static ebb_status try_one(void *context, int candidate, int64_t *ns)
-{
-    const race *r = context;
-    return r->trial(r->context, r->plans[candidate], ns);
-}
-
-ebb_status ebb_cudnn_plan_raced(ebb_cudnn_plan **plan, const ebb_cudnn_graph *graph,
-                                const ebb_cudnn_target *target, const ebb_cudnn_rules *rules,
-                                int64_t workspace_bytes, ebb_cudnn_trial trial, void *context)
-{
-    race r = {.trial = trial, .context = context};
-    ebb_cudnn_rules narrow = *rules;
-    char path[4096];
-    int made = 0;
-    *plan = NULL;
-    if (ebb_cudnn_cache_path(path, sizeof path, graph, target, rules) != NULL)
-        return NULL;
-    ebb_cudnn_plan *before = look(graph, target, rules);
-    if (before != NULL && ebb_cudnn_plan_choice(before)->timed &&
-        ebb_cudnn_plan_choice(before)->workspace_bytes <= workspace_bytes) {
-        *plan = before;
-        return NULL;
-    }
-    ebb_cudnn_plan_free(before);
-    narrow.workspace_bytes = workspace_bytes;
-    EBB_TRY(ebb_cudnn_plans_make(r.plans, RIVALS, &made, graph, target, &narrow));
-    const bool complete = !ebb_cudnn_plan_choice(r.plans[made - 1])->makeshift;
-    int winner = complete ? ebb_choose(made, try_one, &r) : -1;
-    if (winner >= 0) {
-        *plan = r.plans[winner];
-        ebb_cudnn_plan_won(*plan);
-        ebb_cudnn_plan_keep(*plan, graph, target, rules);
-        ebb_cudnn_plan *kept = look(graph, target, rules);
-        if (kept == NULL) { /* another run would race again, and might choose otherwise */
-            ebb_cudnn_plan_free(*plan);
-            *plan = NULL;
-        }
-        ebb_cudnn_plan_free(kept);
-    }
-    for (int i = 0; i < made; i++)
-        if (i != winner)
-            ebb_cudnn_plan_free(r.plans[i]);
     return NULL;
 }

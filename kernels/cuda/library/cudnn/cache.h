@@ -21,19 +21,6 @@ ebb_status ebb_cudnn_plan_cached(ebb_cudnn_plan **plan, const ebb_cudnn_graph *g
                                  const ebb_cudnn_target *target, const ebb_cudnn_rules *rules,
                                  bool *cached);
 
-/* Runs a plan once on the device; *ns: how long it took. */
-typedef ebb_status (*ebb_cudnn_trial)(void *context, const ebb_cudnn_plan *plan, int64_t *ns);
-
-/* A plan that has won against the rivals that the rules admit, whose workspace is no more than
- * `workspace_bytes`: that of the first, for which memory is planned already. One that has won
- * before, on this device and by this cuDNN, wins again untimed: equal runs compute equal bits.
- * Where there is no folder to keep a choice in none is made: NULL in *plan, as where no rival can
- * be run, or where one of them could not be made for want of memory.
- */
-ebb_status ebb_cudnn_plan_raced(ebb_cudnn_plan **plan, const ebb_cudnn_graph *graph,
-                                const ebb_cudnn_target *target, const ebb_cudnn_rules *rules,
-                                int64_t workspace_bytes, ebb_cudnn_trial trial, void *context);
-
 /* This one is what plan_cached() gives from now on. */
 void ebb_cudnn_plan_keep(const ebb_cudnn_plan *plan, const ebb_cudnn_graph *graph,
                          const ebb_cudnn_target *target, const ebb_cudnn_rules *rules);

@@ -162,11 +162,6 @@ const ebb_cudnn_choice *ebb_cudnn_plan_choice(const ebb_cudnn_plan *plan)
     return &plan->choice;
 }
 
-void ebb_cudnn_plan_won(ebb_cudnn_plan *plan)
-{
-    plan->choice.timed = true;
-}
-
 ebb_status ebb_cudnn_plan_begin(ebb_cudnn_plan **plan, const ebb_cudnn_graph *graph)
 {
     *plan = NULL;

@@ -59,7 +59,6 @@ typedef struct ebb_cudnn_choice {
     int64_t workspace_bytes;
     uint32_t numeric, behaviour;
     bool fallback;  /* not of the heuristics proper */
-    bool timed;     /* it won a race on the device */
     bool makeshift; /* a better one could not be made for want of memory: not to be kept */
     bool runs; /* false: a described device whose kernel was compiled but could not be loaded */
 } ebb_cudnn_choice;
@@ -86,7 +85,6 @@ ebb_status ebb_cudnn_plan_read(ebb_cudnn_plan **plan, const ebb_cudnn_graph *gra
                                const ebb_cudnn_target *target, const char *text);
 
 const ebb_cudnn_choice *ebb_cudnn_plan_choice(const ebb_cudnn_plan *plan);
-void ebb_cudnn_plan_won(ebb_cudnn_plan *plan); /* a race: choice->timed */
 void ebb_cudnn_plan_free(ebb_cudnn_plan *plan);
 
 /* Enqueues on the handle's stream. roles[i] lies at pointers[i], on the device; numbers by value

@@ -1,6 +1,6 @@
 /* plan_text.c: a plan as JSON and back.
  *
- *     {"ebb": 1, "cudnn": 91900, "device": "h100", "graph": "...", "engine": 3,
+ *     {"ebb": 3, "cudnn": 91900, "device": "h100", "graph": "...", "engine": 3,
  *      "knobs": [[2, 13], ...], "workspace": 0, "numeric": 1, "behaviour": 0, "fallback": false,
  *      "runs": true, "plan": "..."}
  */
@@ -66,12 +66,12 @@ ebb_status ebb_cudnn_plan_write(const ebb_cudnn_plan *plan, char **text)
     for (int i = 0; i < c->knobs; i++)
         (void)json_array_append_new(
             knobs, json_pack("[I,I]", (json_int_t)c->knob[i], (json_int_t)c->value[i]));
-    json_t *root = json_pack(
-        "{s:i, s:I, s:s, s:I, s:o, s:I, s:I, s:I, s:b, s:b, s:b, s:s*}", "ebb", 2, "cudnn",
-        (json_int_t)ebb_cudnn_version(), "graph", ebb_cudnn_graph_text(plan->graph), "engine",
-        (json_int_t)c->engine, "knobs", knobs, "workspace", (json_int_t)c->workspace_bytes,
-        "numeric", (json_int_t)c->numeric, "behaviour", (json_int_t)c->behaviour, "fallback",
-        c->fallback, "timed", c->timed, "runs", c->runs, "plan", own);
+    json_t *root =
+        json_pack("{s:i, s:I, s:s, s:I, s:o, s:I, s:I, s:I, s:b, s:b, s:s*}", "ebb", 3, "cudnn",
+                  (json_int_t)ebb_cudnn_version(), "graph", ebb_cudnn_graph_text(plan->graph),
+                  "engine", (json_int_t)c->engine, "knobs", knobs, "workspace",
+                  (json_int_t)c->workspace_bytes, "numeric", (json_int_t)c->numeric, "behaviour",
+                  (json_int_t)c->behaviour, "fallback", c->fallback, "runs", c->runs, "plan", own);
     char *dumped = root != NULL ? json_dumps(root, JSON_INDENT(1)) : NULL;
     if (root != NULL)
         json_decref(root);
@@ -103,7 +103,7 @@ static bool read_choice(ebb_cudnn_choice *c, const ebb_cudnn_graph *graph, const
     const char *text = json_string_value(json_object_get(root, "graph"));
     const json_t *knobs = json_object_get(root, "knobs");
     memset(c, 0, sizeof *c);
-    if (!whole(root, "ebb", 2, &form) || form != 2 || !whole(root, "cudnn", INT64_MAX, &version) ||
+    if (!whole(root, "ebb", 3, &form) || form != 3 || !whole(root, "cudnn", INT64_MAX, &version) ||
         version != ebb_cudnn_version() || text == NULL ||
         strcmp(text, ebb_cudnn_graph_text(graph)) != 0 ||
         !whole(root, "engine", INT32_MAX, &c->engine) ||
@@ -112,13 +112,11 @@ static bool read_choice(ebb_cudnn_choice *c, const ebb_cudnn_graph *graph, const
         !whole(root, "behaviour", UINT32_MAX, &behaviour) || !json_is_array(knobs) ||
         json_array_size(knobs) > EBB_CUDNN_KNOBS ||
         !json_is_boolean(json_object_get(root, "fallback")) ||
-        !json_is_boolean(json_object_get(root, "timed")) ||
         !json_is_boolean(json_object_get(root, "runs")))
         return false;
     c->numeric = (uint32_t)numeric;
     c->behaviour = (uint32_t)behaviour;
     c->fallback = json_is_true(json_object_get(root, "fallback"));
-    c->timed = json_is_true(json_object_get(root, "timed"));
     c->runs = json_is_true(json_object_get(root, "runs"));
     for (; c->knobs < (int)json_array_size(knobs); c->knobs++) {
         const json_t *pair = json_array_get(knobs, (size_t)c->knobs);

@@ -18,7 +18,7 @@
     X(Create) X(Destroy) X(GetVersion) X(GetStatusString) X(MatmulDescCreate) X(MatmulDescDestroy)           \
     X(MatmulDescSetAttribute) X(MatrixLayoutCreate) X(MatrixLayoutDestroy)                     \
     X(MatrixLayoutSetAttribute) X(MatmulPreferenceCreate) X(MatmulPreferenceDestroy)           \
-    X(MatmulPreferenceSetAttribute) X(MatmulAlgoGetHeuristic) X(MatmulAlgoCheck) X(Matmul)
+    X(MatmulPreferenceSetAttribute) X(MatmulAlgoGetHeuristic) X(Matmul)
 // clang-format on
 
 #define PLACE(name) __typeof__(&cublasLt##name) name;
@@ -115,8 +115,8 @@ struct ebb_lt_plan {
     ebb_lt_problem problem;
     cublasLtMatmulDesc_t product;
     cublasLtMatrixLayout_t left, right, result;
-    cublasLtMatmulHeuristicResult_t found[EBB_LT_PLANS];
-    uint32_t count;
+    cublasLtMatmulAlgo_t algorithm;
+    bool has_algorithm;
 };
 
 static uint32_t align_of(const ebb_lt_problem *p)
@@ -163,32 +163,12 @@ static ebb_status set(ebb_lt_plan *plan, cublasLtMatmulDescAttributes_t what, co
                  "describing a product");
 }
 
-/* What the pointers of a call are; their alignment is all that matters before. */
-static ebb_status set_pointers(ebb_lt_plan *plan, void *bias, void *aux)
+/* A call's bias; only its alignment matters before. */
+static ebb_status set_bias(ebb_lt_plan *plan, void *bias)
 {
-    if (ebb_lt_has_bias(plan->problem.after) || ebb_lt_has_sums(plan->problem.after))
-        EBB_TRY(set(plan, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias, sizeof bias));
-    if (!ebb_lt_has_aux(plan->problem.after))
+    if (plan->problem.bias == 0)
         return NULL;
-    return set(plan, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, &aux, sizeof aux);
-}
-
-static ebb_status describe_after(ebb_lt_plan *plan)
-{
-    static const cublasLtEpilogue_t epilogues[] = {
-        CUBLASLT_EPILOGUE_DEFAULT,   CUBLASLT_EPILOGUE_BIAS,        CUBLASLT_EPILOGUE_RELU,
-        CUBLASLT_EPILOGUE_RELU_BIAS, CUBLASLT_EPILOGUE_RELU_AUX,    CUBLASLT_EPILOGUE_RELU_AUX_BIAS,
-        CUBLASLT_EPILOGUE_DRELU,     CUBLASLT_EPILOGUE_DRELU_BGRAD, CUBLASLT_EPILOGUE_BGRADB,
-        CUBLASLT_EPILOGUE_BGRADA}; // b is the library's A (lt_map.h)
-    const ebb_lt_problem *p = &plan->problem;
-    if (p->after >= EBB_LT_AFTERS)
-        return ebb_error(EBB_USAGE, "%u is nothing that can be done after a product", p->after);
-    EBB_TRY(
-        set(plan, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogues[p->after], sizeof epilogues[p->after]));
-    if (ebb_lt_has_aux(p->after))
-        EBB_TRY(set(plan, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, &p->aux_lead, sizeof p->aux_lead));
-    void *aligned = (void *)(uintptr_t)align_of(p);
-    return set_pointers(plan, aligned, aligned);
+    return set(plan, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias, sizeof bias);
 }
 
 static ebb_status describe(ebb_lt_plan *plan)
@@ -201,7 +181,10 @@ static ebb_status describe(ebb_lt_plan *plan)
                   "describing a product"));
     EBB_TRY(set(plan, CUBLASLT_MATMUL_DESC_TRANSA, &turned[0], sizeof turned[0]));
     EBB_TRY(set(plan, CUBLASLT_MATMUL_DESC_TRANSB, &turned[1], sizeof turned[1]));
-    EBB_TRY(describe_after(plan));
+    const cublasLtEpilogue_t epilogue =
+        p->bias != 0 ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT;
+    EBB_TRY(set(plan, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof epilogue));
+    EBB_TRY(set_bias(plan, (void *)(uintptr_t)align_of(p)));
     EBB_TRY(make_layout(&plan->left, p, &p->map.left));
     EBB_TRY(make_layout(&plan->right, p, &p->map.right));
     return make_layout(&plan->result, p, &p->map.result);
@@ -240,8 +223,10 @@ void ebb_lt_plan_free(ebb_lt_plan *plan)
 
 static ebb_status ask(ebb_lt_plan *plan, void *handle, cublasLtMatmulPreference_t wishes)
 {
+    enum { PROPOSALS = 8 };
+    cublasLtMatmulHeuristicResult_t found[PROPOSALS];
     const uint64_t bytes = plan->problem.workspace_bytes;
-    const uint32_t schemes = plan->problem.splits != 0 ? CUBLASLT_REDUCTION_SCHEME_MASK : 0;
+    const uint32_t schemes = 0; // no sums of parts
     int count = 0;
     EBB_TRY(check(lt.MatmulPreferenceSetAttribute(wishes, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
                                                   &bytes, sizeof bytes),
@@ -258,13 +243,14 @@ static ebb_status ask(ebb_lt_plan *plan, void *handle, cublasLtMatmulPreference_
                       "asking for algorithms"));
     EBB_TRY(check(lt.MatmulAlgoGetHeuristic((cublasLtHandle_t)handle, plan->product, plan->left,
                                             plan->right, plan->result, plan->result, wishes,
-                                            EBB_LT_PLANS, plan->found, &count),
+                                            PROPOSALS, found, &count),
                   "asking for algorithms"));
-    plan->count = 0;
-    for (int i = 0; i < count; i++)
-        if (plan->found[i].state == CUBLAS_STATUS_SUCCESS && plan->found[i].workspaceSize <= bytes)
-            plan->found[plan->count++] = plan->found[i];
-    if (plan->count > 0)
+    for (int i = 0; i < count && !plan->has_algorithm; i++)
+        if (found[i].state == CUBLAS_STATUS_SUCCESS && found[i].workspaceSize <= bytes) {
+            plan->algorithm = found[i].algo;
+            plan->has_algorithm = true;
+        }
+    if (plan->has_algorithm)
         return NULL;
     return ebb_error(EBB_UNSUPPORTED, "cuBLASLt has no algorithm for this product");
 }
@@ -278,49 +264,19 @@ ebb_status ebb_lt_plan_find(ebb_lt_plan *plan, void *handle)
     return status;
 }
 
-void ebb_lt_plan_save(const ebb_lt_plan *plan, uint32_t i, uint8_t bytes[EBB_LT_ALGORITHM])
-{
-    _Static_assert(sizeof plan->found[i].algo == EBB_LT_ALGORITHM, "an algorithm has other bytes");
-    memcpy(bytes, &plan->found[i].algo, EBB_LT_ALGORITHM);
-}
-
-ebb_status ebb_lt_plan_restore(ebb_lt_plan *plan, void *handle,
-                               const uint8_t bytes[EBB_LT_ALGORITHM])
-{
-    cublasLtMatmulHeuristicResult_t found;
-    cublasLtMatmulAlgo_t algorithm;
-    memset(&found, 0, sizeof found);
-    memcpy(&algorithm, bytes, sizeof algorithm);
-    EBB_TRY(check(lt.MatmulAlgoCheck((cublasLtHandle_t)handle, plan->product, plan->left,
-                                     plan->right, plan->result, plan->result, &algorithm, &found),
-                  "an algorithm that was kept"));
-    if (found.state != CUBLAS_STATUS_SUCCESS || found.workspaceSize > plan->problem.workspace_bytes)
-        return ebb_error(EBB_UNSUPPORTED, "cuBLASLt: an algorithm that was kept does not fit");
-    plan->found[0] = found;
-    memcpy(&plan->found[0].algo, &algorithm, sizeof algorithm);
-    plan->count = 1;
-    return NULL;
-}
-
-uint32_t ebb_lt_plan_count(const ebb_lt_plan *plan)
-{
-    return plan->count;
-}
-
-ebb_status ebb_lt_plan_run(ebb_lt_plan *plan, void *handle, uint32_t i, const ebb_lt_operands *o,
-                           void *stream)
+ebb_status ebb_lt_plan_run(ebb_lt_plan *plan, void *handle, const ebb_lt_operands *o, void *stream)
 {
     const float narrow[2] = {(float)o->alpha, (float)o->beta};
     const double wide[2] = {o->alpha, o->beta};
     const bool is_wide = plan->problem.dtype == EBB_F64;
-    if (i >= plan->count)
-        return ebb_error(EBB_USAGE, "cuBLASLt: there is no algorithm %u of %u", i, plan->count);
-    EBB_TRY(set_pointers(plan, o->bias, o->aux));
+    if (!plan->has_algorithm)
+        return ebb_error(EBB_USAGE, "cuBLASLt: no algorithm was found for this product");
+    EBB_TRY(set_bias(plan, o->bias));
     return check(lt.Matmul((cublasLtHandle_t)handle, plan->product,
                            is_wide ? (const void *)&wide[0] : &narrow[0], o->b, plan->left, o->a,
                            plan->right, is_wide ? (const void *)&wide[1] : &narrow[1],
                            o->beta != 0 ? o->c : o->y, plan->result, o->y, plan->result,
-                           &plan->found[i].algo, o->workspace, plan->problem.workspace_bytes,
+                           &plan->algorithm, o->workspace, plan->problem.workspace_bytes,
                            (cudaStream_t)stream),
                  "a product");
 }
