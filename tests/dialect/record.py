@@ -377,5 +377,35 @@ case(f'y, y1 = {ML}LinearClassifier <{linear}, classlabels_ints = [7, 3], post_t
 case(f'y, y1 = {ML}LinearClassifier <{linear}, classlabels_ints = [7, 3], post_transform = "LOGISTIC"> (x)',
      x=draw(4, 3))
 
+# attention by groups of heads, in full
+packed = dict(x=draw(2, 4, 64), l=ints(3, 3, dtype=np.int32), n=np.int32(4))
+GROUPS = f"{MS}GroupQueryAttention <num_heads = 2, kv_num_heads = 1"
+EMPTY = '"", "", "", ""'
+wave = dict(cos=np.cos(angle), sin=np.sin(angle))
+case(f"y, k, v = {GROUPS}, do_rotary = 1, local_window_size = 2, softcap = 1.5> "
+     f'(x, {EMPTY}, l, n, cos, sin, "", "", x1)', **packed, **wave, x1=draw(2))
+case(f'y, k, v = {GROUPS}, softcap = 0.5> (x, {EMPTY}, l, n, "", "", "", x1, x2)', **packed, x1=draw(1, 2, 4, 4), x2=draw(2))
+case(f"y, k, v = {GROUPS}, smooth_softmax = 1> (x, {EMPTY}, l, n)", **packed)
+case(f"y, k, v = {GROUPS}, causal = 0> (x, {EMPTY}, l, n)", **packed | dict(l=ints(2, 3, dtype=np.int32)))
+case(f"y, k, v = {GROUPS}, do_rotary = 1> (x, {EMPTY}, l, n, cos, sin, at)", **packed, **wave,
+     at=ints(2, 0, 1, 2, 0, 1, 0, 1).reshape(2, 4))
+wide = np.arange(6, dtype=np.float32)[:, None] * np.exp(-np.arange(8, dtype=np.float32))
+case(f"y, k, v = {GROUPS}, do_rotary = 1> (x, {EMPTY}, l, n, cos, sin)", **packed | dict(x=draw(2, 4, 128)),
+     cos=np.cos(wide), sin=np.sin(wide))
+
+
+def normed_groups(x, l, n, g, h):
+    """Packed rows of two heads that share a key, RMS norm of each head before the product."""
+    q, k, v = x.split([32, 16, 16], 2)
+    q = F.rms_norm(q.reshape(2, 4, 2, 16).transpose(1, 2), (16,), g, 1e-3)
+    k = F.rms_norm(k.reshape(2, 4, 1, 16).transpose(1, 2), (16,), h, 1e-3)
+    v = v.reshape(2, 4, 1, 16).transpose(1, 2)
+    y = F.scaled_dot_product_attention(q, k.expand(2, 2, 4, 16), v.expand(2, 2, 4, 16), is_causal=True)
+    return y.transpose(1, 2).flatten(2), k, v
+
+
+formula(f'y, k, v = {GROUPS}, qk_norm_epsilon = 0.001> (x, {EMPTY}, l, n, "", "", "", "", "", "", "", x1, x2)',
+        normed_groups, **packed, x1=positive(16), x2=positive(16))
+
 pathlib.Path(__file__).with_name("recorded.txt").write_text("\n".join(lines) + "\n")
 print(sum(line.startswith("case ") for line in lines), "cases")

@@ -61,7 +61,7 @@ double ebb_heads_lowest(const ebb_build *b, ebb_value like)
     return half ? -65504.0 : -3.402823466e38;
 }
 
-/* bool [1, 1, S, T]: key t is seen from s: t <= s + T - S, and not too far before. */
+/* bool [1, 1, S, T]: key t is seen from s: t <= s + T - S, and not too far before; a sink always. */
 static ebb_value seen(ebb_build *b, ebb_foreign *f, const ebb_heads *h, int64_t s, int64_t t)
 {
     bool *list = EBB_NEW(f->scratch, bool, (size_t)(s * t) + 1);
@@ -73,8 +73,8 @@ static ebb_value seen(ebb_build *b, ebb_foreign *f, const ebb_heads *h, int64_t 
     }
     for (int64_t i = 0; i < s; i++)
         for (int64_t j = 0; j < t; j++) {
-            int64_t last = i + t - s;
-            list[i * t + j] = j <= last && (h->window == 0 || j > last - h->window);
+            const int64_t keys = t - h->sinks, last = i + keys - s;
+            list[i * t + j] = j >= keys || (j <= last && (h->window == 0 || j > last - h->window));
         }
     return ebb_const_tensor(b, &type, list);
 }
@@ -154,6 +154,10 @@ ebb_value ebb_heads_attend(ebb_build *b, ebb_foreign *f, ebb_heads *h)
     }
     if (h->scale == 0)
         h->scale = 1 / sqrt((double)q.dims[3]);
+    if (h->sinks > 0 && h->past.i != 0) {
+        f->declines = "it has sinks and goes on from a past";
+        return EBB_NO_VALUE;
+    }
     ebb_value s = scores_of(b, h, ebb_heads_shared(b, h, h->k));
     if (h->causal) {
         if (q.dims[2] < 0 || k.dims[2] < 0 || q.dims[2] > LENGTH_MOST || k.dims[2] > LENGTH_MOST) {
@@ -170,8 +174,7 @@ ebb_value ebb_heads_attend(ebb_build *b, ebb_foreign *f, ebb_heads *h)
     return ebb_heads_together(b, ebb_emit(b, EBB_OP_MATMUL, p, ebb_heads_shared(b, h, h->v)));
 }
 
-/* Inputs `from` .. of the call that only generation has. */
-static bool generates(ebb_foreign *f, uint32_t from, uint32_t to)
+bool ebb_heads_generates(ebb_foreign *f, uint32_t from, uint32_t to)
 {
     for (uint32_t i = from; i <= to; i++)
         if (i < EBB_DIALECT_INPUTS && f->x[i].i != 0)
@@ -191,7 +194,7 @@ void ebb_dialect_attention(ebb_build *b, ebb_foreign *f)
                    .scale = ebb_attr_float(&f->attrs, "scale", 0),
                    .causal = ebb_attr_int(&f->attrs, "unidirectional", 0) != 0};
     if (!ebb_foreign_ranked(b, f, 0, &x) || !ebb_foreign_ranked(b, f, 1, &w) ||
-        generates(f, 7, EBB_DIALECT_INPUTS - 1))
+        ebb_heads_generates(f, 7, EBB_DIALECT_INPUTS - 1))
         return;
     if (w.rank != 2 || w.dims[1] < 0 || x.rank != 3 || h.count <= 0 ||
         ebb_attr_int(&f->attrs, "do_rotary", 0) != 0) {
@@ -225,7 +228,7 @@ static ebb_value with_bias(ebb_build *b, ebb_value x, ebb_value bias, int64_t fr
     return bias.i == 0 ? x : ebb_emit_plus(b, x, ebb_emit_between(b, bias, 0, from, from + size));
 }
 
-static int64_t last_dim(const ebb_build *b, ebb_value x)
+int64_t ebb_heads_last_dim(const ebb_build *b, ebb_value x)
 {
     const ebb_type *t = b->status == NULL ? ebb_build_type(b, x) : NULL;
     return t != NULL && t->rank > 0 ? t->dims[t->rank - 1] : -1;
@@ -243,7 +246,7 @@ static void find_heads(ebb_build *b, ebb_foreign *f, ebb_heads *h)
             f->declines = "it is packed and has a bias";
         return;
     }
-    int64_t size = last_dim(b, query);
+    int64_t size = ebb_heads_last_dim(b, query);
     int rank = b->status == NULL ? ebb_build_type(b, key)->rank : 0;
     if (size < 0) {
         f->declines = "the size of its queries is not known";
@@ -257,7 +260,7 @@ static void find_heads(ebb_build *b, ebb_foreign *f, ebb_heads *h)
         h->k = key;
         h->v = value;
     } else {
-        int64_t of_v = last_dim(b, value), of_k = last_dim(b, key);
+        int64_t of_v = ebb_heads_last_dim(b, value), of_k = ebb_heads_last_dim(b, key);
         h->k = ebb_heads_apart(b, with_bias(b, key, bias, size, of_k), h->count);
         h->v = ebb_heads_apart(b, with_bias(b, value, bias, size + of_k, of_v), h->count);
     }
@@ -273,7 +276,7 @@ void ebb_dialect_multi_head_attention(ebb_build *b, ebb_foreign *f)
     ebb_heads h = {.count = ebb_attr_int(&f->attrs, "num_heads", 0),
                    .scale = ebb_attr_float(&f->attrs, "scale", 0),
                    .causal = ebb_attr_int(&f->attrs, "unidirectional", 0) != 0};
-    if (!ebb_foreign_ranked(b, f, 0, &x) || generates(f, 9, EBB_DIALECT_INPUTS - 1))
+    if (!ebb_foreign_ranked(b, f, 0, &x) || ebb_heads_generates(f, 9, EBB_DIALECT_INPUTS - 1))
         return;
     if (h.count <= 0 || f->wants[3] || (f->x[1].i == 0 && x.rank != 5)) {
         f->declines = "it is of a form that is not known here";
@@ -287,145 +290,5 @@ void ebb_dialect_multi_head_attention(ebb_build *b, ebb_foreign *f)
     h.bias = bias_of_keys(b, f, f->x[4], ebb_build_type(b, h.k)->dims[2], (ebb_dtype)x.dtype);
     if (f->x[5].i != 0)
         h.bias = ebb_emit_plus(b, f->x[5], h.bias);
-    f->y[0] = ebb_heads_attend(b, f, &h);
-}
-
-/* ---- rotary positions ---- */
-
-/* Rows of a table [positions, size / 2] for `at`, [B, 1, S, size / 2]; at none: 0 .. S - 1. */
-static ebb_value rows_of(ebb_build *b, ebb_value table, ebb_value at, int64_t length)
-{
-    if (b->status != NULL)
-        return EBB_NO_VALUE;
-    int64_t half = ebb_build_type(b, table)->dims[1];
-    const int64_t one[4] = {1, 1, -1, half}, each[4] = {0, 1, -1, half};
-    if (at.i == 0)
-        return ebb_emit_shaped(b, ebb_emit_between(b, table, 0, 0, length), one, 4);
-    return ebb_emit_shaped(b, ebb_emit(b, EBB_OP_GATHER, table, at), each, 4);
-}
-
-/* x [B, N, S, h], its first 2 half of h turned by cos and sin. */
-static ebb_value rotated(ebb_build *b, ebb_value x, ebb_value cos, ebb_value sin, int64_t half,
-                         bool interleaved)
-{
-    int64_t size = last_dim(b, x), pairs[5] = {0, 0, -1, half, 2}, one[4] = {0, 0, -1, half};
-    ebb_value turned = ebb_emit_between(b, x, 3, 0, 2 * half), part[2];
-    if (interleaved) {
-        ebb_value five = ebb_emit_shaped(b, turned, pairs, 5);
-        for (int64_t i = 0; i < 2; i++)
-            part[i] = ebb_emit_shaped(b, ebb_emit_between(b, five, 4, i, i + 1), one, 4);
-    } else {
-        for (int64_t i = 0; i < 2; i++)
-            part[i] = ebb_emit_between(b, turned, 3, i * half, (i + 1) * half);
-    }
-    ebb_value left = ebb_emit(b, EBB_OP_SUB, ebb_emit(b, EBB_OP_MUL, part[0], cos),
-                              ebb_emit(b, EBB_OP_MUL, part[1], sin));
-    ebb_value right = ebb_emit(b, EBB_OP_ADD, ebb_emit(b, EBB_OP_MUL, part[1], cos),
-                               ebb_emit(b, EBB_OP_MUL, part[0], sin));
-    if (interleaved) {
-        const int64_t narrow[5] = {0, 0, -1, half, 1}, flat[4] = {0, 0, -1, 2 * half};
-        left = ebb_emit_shaped(b, left, narrow, 5);
-        right = ebb_emit_shaped(b, right, narrow, 5);
-        ebb_with_int(b, "axis", 4);
-        turned = ebb_emit_shaped(b, ebb_emit(b, EBB_OP_CONCAT, left, right), flat, 4);
-    } else {
-        ebb_with_int(b, "axis", 3);
-        turned = ebb_emit(b, EBB_OP_CONCAT, left, right);
-    }
-    if (2 * half == size)
-        return turned;
-    ebb_value rest = ebb_emit_between(b, x, 3, 2 * half, size);
-    ebb_with_int(b, "axis", 3);
-    return ebb_emit(b, EBB_OP_CONCAT, turned, rest);
-}
-
-/* RotaryEmbedding(X, positions, cos, sin) -> Y, of X's form. */
-void ebb_dialect_rotary_embedding(ebb_build *b, ebb_foreign *f)
-{
-    ebb_type x, at, cos;
-    int64_t count = ebb_attr_int(&f->attrs, "num_heads", 0);
-    bool interleaved = ebb_attr_int(&f->attrs, "interleaved", 0) != 0;
-    if (!ebb_foreign_ranked(b, f, 0, &x) || !ebb_foreign_ranked(b, f, 1, &at) ||
-        !ebb_foreign_ranked(b, f, 2, &cos))
-        return;
-    int64_t half = cos.rank == 2 ? cos.dims[1] : -1, last = x.rank > 0 ? x.dims[x.rank - 1] : -1;
-    if (x.rank == 3 && count == 0 && half > 0 && last > 0)
-        count = last / (2 * half);
-    int64_t length = x.rank == 4 ? x.dims[2] : x.rank == 3 ? x.dims[1] : -1;
-    double first = 0;
-    if (at.rank < 2 && !ebb_foreign_scalar(b, f, 1, 0, &first))
-        return;
-    if (half <= 0 || length < 0 || (x.rank == 3 && count <= 0) || first != floor(first) ||
-        first < 0 || first > 1e9 || ebb_attr_int(&f->attrs, "is_packed_batching", 0) != 0 ||
-        ebb_attr_float(&f->attrs, "scale", 1) != 1) {
-        f->declines = "it is of a form that is not known here, or its shapes are not";
-        return;
-    }
-    ebb_value table[2], in = x.rank == 3 ? ebb_heads_apart(b, f->x[0], count) : f->x[0];
-    for (uint32_t k = 0; k < 2; k++) {
-        ebb_value all = f->x[2 + k];
-        if (first > 0)
-            all = ebb_emit_between(b, all, 0, (int64_t)first, (int64_t)first + length);
-        table[k] = rows_of(b, all, at.rank < 2 ? EBB_NO_VALUE : f->x[1], length);
-    }
-    ebb_value y = rotated(b, in, table[0], table[1], half, interleaved);
-    f->y[0] = x.rank == 3 ? ebb_heads_together(b, y) : y;
-}
-
-/* ---- groups of heads ---- */
-
-/* Q, K and V from three inputs, or from one [B, S, (N + 2 K) h]. */
-static void split_groups(ebb_build *b, ebb_foreign *f, ebb_heads *h, int64_t width)
-{
-    ebb_value part[3] = {f->x[0], f->x[1], f->x[2]};
-    if (f->x[1].i == 0) {
-        int64_t size = width / (h->count + 2 * h->of_keys), at = h->count * size;
-        part[0] = ebb_emit_between(b, f->x[0], 2, 0, at);
-        part[1] = ebb_emit_between(b, f->x[0], 2, at, at + h->of_keys * size);
-        part[2] = ebb_emit_between(b, f->x[0], 2, at + h->of_keys * size, width);
-    }
-    h->q = ebb_heads_apart(b, part[0], h->count);
-    h->k = ebb_heads_apart(b, part[1], h->of_keys);
-    h->v = ebb_heads_apart(b, part[2], h->of_keys);
-}
-
-/* GroupQueryAttention(Q, K?, V?, past K?, past V?, lengths - 1, total length, cos?, sin?,
- * positions?, attention bias?) -> Y, K, V. Causal, so that without a past the lengths, of rows
- * filled up at their end, change nothing in the part that counts. */
-void ebb_dialect_group_query_attention(ebb_build *b, ebb_foreign *f)
-{
-    ebb_type x;
-    int64_t window = ebb_attr_int(&f->attrs, "local_window_size", -1);
-    ebb_heads h = {.count = ebb_attr_int(&f->attrs, "num_heads", 0),
-                   .of_keys = ebb_attr_int(&f->attrs, "kv_num_heads", 0),
-                   .scale = ebb_attr_float(&f->attrs, "scale", 0),
-                   .cap = ebb_attr_float(&f->attrs, "softcap", 0),
-                   .window = window > 0 ? window : 0,
-                   .causal = true};
-    if (!ebb_foreign_ranked(b, f, 0, &x))
-        return;
-    bool rotary = ebb_attr_int(&f->attrs, "do_rotary", 0) != 0;
-    if (x.rank != 3 || x.dims[1] < 0 || x.dims[2] < 0 || h.count <= 0 || h.of_keys <= 0 ||
-        h.count % h.of_keys != 0 || ebb_attr_int(&f->attrs, "smooth_softmax", 0) > 0 ||
-        generates(f, 11, EBB_DIALECT_INPUTS - 1) ||
-        (rotary && (f->x[7].i == 0 || f->x[8].i == 0))) {
-        f->declines = "it is of a form that is not known here";
-        return;
-    }
-    split_groups(b, f, &h, x.dims[2]);
-    ebb_value at = ebb_heads_places(b, f, &h, x.dims[1]);
-    if (rotary) {
-        int64_t half = last_dim(b, f->x[7]);
-        bool interleaved = ebb_attr_int(&f->attrs, "rotary_interleaved", 0) != 0;
-        at = f->x[9].i != 0 ? f->x[9] : at;
-        ebb_value cos = rows_of(b, f->x[7], at, x.dims[1]);
-        ebb_value sin = rows_of(b, f->x[8], at, x.dims[1]);
-        h.q = rotated(b, h.q, cos, sin, half, interleaved);
-        h.k = rotated(b, h.k, cos, sin, half, interleaved);
-    }
-    h.bias = f->x[10];
-    ebb_heads_insert(b, f, &h, x.dims[1]);
-    f->y[1] = h.k;
-    f->y[2] = h.v;
     f->y[0] = ebb_heads_attend(b, f, &h);
 }

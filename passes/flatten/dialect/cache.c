@@ -18,8 +18,7 @@ static ebb_value joined(ebb_build *b, ebb_value first, ebb_value second, int64_t
     return ebb_emit(b, EBB_OP_CONCAT, first, second);
 }
 
-/* 0 .. count - 1. */
-static ebb_value counting(ebb_build *b, ebb_foreign *f, int64_t count)
+ebb_value ebb_heads_counting(ebb_build *b, ebb_foreign *f, int64_t count)
 {
     int64_t *list = NULL;
     if (count >= 0 && count <= PLACES_MOST)
@@ -135,7 +134,7 @@ ebb_value ebb_heads_places(ebb_build *b, ebb_foreign *f, ebb_heads *h, int64_t l
     ebb_value past =
         ebb_emit(b, EBB_OP_SUB, ends, ebb_const_scalar(b, EBB_I64, (double)length - 1));
     h->past = ebb_emit_shaped(b, past, four, 4);
-    return ebb_emit(b, EBB_OP_ADD, past, counting(b, f, length));
+    return ebb_emit(b, EBB_OP_ADD, past, ebb_heads_counting(b, f, length));
 }
 
 /* Rows of past and present, [B, K, L, h], at the places that each row of the batch has them. */
@@ -160,7 +159,7 @@ void ebb_heads_insert(ebb_build *b, ebb_foreign *f, ebb_heads *h, int64_t length
         f->declines = "it goes on from a past, and its sizes are not known or too large";
         return;
     }
-    ebb_value j = ebb_emit_shaped(b, counting(b, f, all), along, 4);
+    ebb_value j = ebb_emit_shaped(b, ebb_heads_counting(b, f, all), along, 4);
     ebb_value from_new = ebb_emit(b, EBB_OP_SUB, j, h->past);
     ebb_value last = ebb_const_scalar(b, EBB_I64, (double)length - 1);
     ebb_value within = ebb_emit(b, EBB_OP_MIN, from_new, last); // what lies behind is hidden
@@ -174,7 +173,8 @@ ebb_value ebb_heads_seen_from(ebb_build *b, ebb_foreign *f, const ebb_heads *h, 
                               int64_t t)
 {
     static const int64_t rows[4] = {1, 1, -1, 1};
-    ebb_value i = ebb_emit_shaped(b, counting(b, f, s), rows, 4), j = counting(b, f, t);
+    ebb_value i = ebb_emit_shaped(b, ebb_heads_counting(b, f, s), rows, 4),
+              j = ebb_heads_counting(b, f, t);
     ebb_value last = ebb_emit(b, EBB_OP_ADD, i, h->past);
     ebb_value on = ebb_emit(b, EBB_OP_LESS_OR_EQUAL, j, last);
     if (h->window == 0)

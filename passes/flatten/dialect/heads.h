@@ -15,6 +15,7 @@ typedef struct ebb_heads {
     double scale, cap;
     int64_t count, of_keys; /* heads of Q; of K and V, fewer where several share them */
     int64_t window;         /* keys that a query sees at most, with causal; 0: all before it */
+    int64_t sinks;          /* so many keys at the end are seen by all queries */
     bool causal;
 } ebb_heads;
 
@@ -34,6 +35,12 @@ double ebb_heads_lowest(const ebb_build *b, ebb_value like);
 ebb_value ebb_heads_bias_of_lengths(ebb_build *b, ebb_foreign *f, ebb_value lengths, int64_t t,
                                     ebb_dtype dtype, double hidden);
 
+/* The size along the last axis, or -1. */
+int64_t ebb_heads_last_dim(const ebb_build *b, ebb_value x);
+
+/* Whether the call has one of the inputs `from` .. `to`, which only generation has: then it is declined. */
+bool ebb_heads_generates(ebb_foreign *f, uint32_t from, uint32_t to);
+
 /* softmax(scale Q K^T + bias) V, as [B, S, N h]; none where the call is declined. */
 ebb_value ebb_heads_attend(ebb_build *b, ebb_foreign *f, ebb_heads *h);
 
@@ -45,6 +52,9 @@ void ebb_heads_append(ebb_build *b, ebb_foreign *f, ebb_heads *h, ebb_value past
                       ebb_value past_v, ebb_value filled);
 /* The same for a past of both, [2, B, N, P, h]; y[1], where wanted, is both as one. */
 void ebb_heads_pair(ebb_build *b, ebb_foreign *f, ebb_heads *h, ebb_value past, ebb_value filled);
+
+/* 0 .. count - 1. */
+ebb_value ebb_heads_counting(ebb_build *b, ebb_foreign *f, int64_t count);
 
 /* For GroupQueryAttention, whose rows each have a past of their own length: fills h->past where the
  * call has a past, and gives the positions of the `length` queries, [B, length]; else none. */
