@@ -165,7 +165,7 @@ static double seconds_of(ebb_dnnl_plan *plan, const char *why, const int *args)
 static ebb_dnnl_layout any(int rank, int64_t a, int64_t b, int64_t c, int64_t d, int64_t e)
 {
     ebb_dnnl_layout layout;
-    ebb_dnnl_any(&layout, rank, (const int64_t[]){a, b, c, d, e});
+    ebb_dnnl_any(&layout, EBB_F32, rank, (const int64_t[]){a, b, c, d, e});
     return layout;
 }
 

@@ -34,12 +34,10 @@ static bool is_countable(const ebb_type *type)
     return type->rank == 0 || type->dims[0] <= INT32_MAX;
 }
 
-static const char *declines_operand(const ebb_operand *o, bool plain)
+const char *ebb_dnnl_declines_shape(const ebb_operand *o, bool plain)
 {
     if (o->type.dtype == EBB_NONE)
         return NULL;
-    if (o->type.dtype != EBB_F32)
-        return "computes in float32 only";
     if (!ebb_type_is_static(&o->type))
         return "a dim is not known";
     for (int i = 0; i < o->type.rank; i++)
@@ -50,6 +48,13 @@ static const char *declines_operand(const ebb_operand *o, bool plain)
     if (plain && o->type.layout.kind != EBB_LAYOUT_PLAIN)
         return "works on row-major tensors only";
     return NULL;
+}
+
+static const char *declines_operand(const ebb_operand *o, bool plain)
+{
+    if (o->type.dtype != EBB_NONE && o->type.dtype != EBB_F32)
+        return "computes in float32 only";
+    return ebb_dnnl_declines_shape(o, plain);
 }
 
 static const char *declines_operands(const ebb_call *call, bool plain)

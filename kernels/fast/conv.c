@@ -37,6 +37,11 @@ static void read_form(form *f, const ebb_call *call, const ebb_geometry *w)
 enum { ROWS = 8 };          /* of a product: fewer are not worth a piece */
 enum { SMALL_IMAGE = 128 }; /* elements; between 7x7 and 14x14, which were measured */
 
+static ebb_dtype dtype_of(const ebb_type *type)
+{
+    return (ebb_dtype)type->dtype;
+}
+
 static bool is_plain(const ebb_type *type)
 {
     return type->layout.kind == EBB_LAYOUT_PLAIN;
@@ -46,7 +51,7 @@ static const char *free_choice(ebb_dnnl_layout *md, const ebb_type *type, bool f
 {
     if (!is_plain(type) && !freely)
         return ebb_dnnl_of_type(md, type);
-    ebb_dnnl_any(md, type->rank, type->dims);
+    ebb_dnnl_any(md, (ebb_dtype)type->dtype, type->rank, type->dims);
     return NULL;
 }
 
@@ -60,7 +65,8 @@ static bool is_product(const ebb_geometry *w, const form *f)
     return w->groups == 1 && is_plain(f->wide) && is_plain(f->narrow);
 }
 
-static const char *make_product(ebb_dnnl_plan *plan, const ebb_call *call, const ebb_geometry *w)
+static const char *make_product(ebb_dnnl_plan *plan, const ebb_call *call, const ebb_geometry *w,
+                                const form *f)
 {
     int64_t C = w->wide_channels, M = w->narrow_channels, V = ebb_geometry_volume(w->wide);
     bool forward = call->op == EBB_OP_CONV;
@@ -69,9 +75,9 @@ static const char *make_product(ebb_dnnl_plan *plan, const ebb_call *call, const
     const int64_t pieces = ebb_dnnl_pieces(call, w->batch, 1), images = w->batch / pieces;
     const int64_t from[] = {images, forward ? C : M, V}, to[] = {images, forward ? M : C, V};
     ebb_dnnl_layout weight, source, result;
-    ebb_dnnl_strided(&weight, 3, weight_dims, weight_strides);
-    ebb_dnnl_plain(&source, 3, from);
-    ebb_dnnl_plain(&result, 3, to);
+    ebb_dnnl_strided(&weight, dtype_of(f->weight), 3, weight_dims, weight_strides);
+    ebb_dnnl_plain(&source, dtype_of(forward ? f->wide : f->narrow), 3, from);
+    ebb_dnnl_plain(&result, dtype_of(forward ? f->narrow : f->wide), 3, to);
     const char *why = ebb_dnnl_describe_product(plan, &weight, &source, NULL, &result, 1.0f, false);
     if (why == NULL)
         why = ebb_dnnl_add(plan, DNNL_ARG_SRC, false, 1, &weight);
@@ -82,22 +88,22 @@ static const char *make_product(ebb_dnnl_plan *plan, const ebb_call *call, const
     if (why != NULL)
         return why;
     plan->pieces = pieces;
-    plan->port[1].piece = (size_t)(images * from[1] * V) * sizeof(float);
-    plan->port[2].piece = (size_t)(images * to[1] * V) * sizeof(float);
+    plan->port[1].piece = (size_t)(images * from[1] * V) * ebb_dnnl_size(&source);
+    plan->port[2].piece = (size_t)(images * to[1] * V) * ebb_dnnl_size(&result);
     return NULL;
 }
 
 /* dW, one image after the other into the same matrix. */
 static const char *make_sum_of_products(ebb_dnnl_plan *plan, const ebb_call *call,
-                                        const ebb_geometry *w)
+                                        const ebb_geometry *w, const form *f)
 {
     int64_t C = w->wide_channels, all = w->narrow_channels, V = ebb_geometry_volume(w->wide);
     const int64_t pieces = ebb_dnnl_pieces(call, all, ROWS), M = all / pieces;
     const int64_t left[] = {M, V}, right[] = {V, C}, to[] = {M, C}, turned[] = {1, V};
     ebb_dnnl_layout source, weight, result;
-    ebb_dnnl_plain(&source, 2, left);
-    ebb_dnnl_strided(&weight, 2, right, turned);
-    ebb_dnnl_plain(&result, 2, to);
+    ebb_dnnl_plain(&source, dtype_of(f->narrow), 2, left);
+    ebb_dnnl_strided(&weight, dtype_of(f->wide), 2, right, turned);
+    ebb_dnnl_plain(&result, EBB_F32, 2, to);
     const char *why = ebb_dnnl_describe_product(plan, &source, &weight, NULL, &result, 1.0f, true);
     if (why == NULL)
         why = ebb_dnnl_add(plan, DNNL_ARG_SRC, false, 0, &source);
@@ -109,11 +115,12 @@ static const char *make_sum_of_products(ebb_dnnl_plan *plan, const ebb_call *cal
         return why;
     plan->repeat = w->batch;
     plan->port[2].adds = true;
+    plan->port[2].rounded = dtype_of(f->weight) != EBB_F32;
     plan->pieces = pieces;
-    plan->port[0].piece = (size_t)(M * V) * sizeof(float);
-    plan->port[2].piece = (size_t)(M * C) * sizeof(float);
-    plan->port[0].step = (size_t)(all * V) * sizeof(float);
-    plan->port[1].step = (size_t)(C * V) * sizeof(float);
+    plan->port[0].piece = (size_t)(M * V) * ebb_dnnl_size(&source);
+    plan->port[2].piece = (size_t)(M * C) * ebb_dnnl_size(&result);
+    plan->port[0].step = (size_t)(all * V) * ebb_dnnl_size(&source);
+    plan->port[1].step = (size_t)(C * V) * ebb_dnnl_size(&weight);
     return NULL;
 }
 
@@ -141,7 +148,7 @@ static const char *bias_of(ebb_dnnl_layout *md, const ebb_call *call, int64_t ch
     const ebb_type *type = &call->in[2].type;
     if (type->rank != 1 || type->dims[0] != channels)
         return "the bias has the wrong shape";
-    ebb_dnnl_plain(md, 1, type->dims);
+    ebb_dnnl_plain(md, (ebb_dtype)type->dtype, 1, type->dims);
     return NULL;
 }
 
@@ -165,7 +172,7 @@ static void weight_as_it_lies(ebb_dnnl_layout *md, const form *f)
     int64_t strides[EBB_MAX_RANK], step = 1;
     int channels = f->weight_rank - f->weight->rank + 1;
     if (is_plain(f->weight)) {
-        ebb_dnnl_plain(md, f->weight_rank, f->weight_dims);
+        ebb_dnnl_plain(md, dtype_of(f->weight), f->weight_rank, f->weight_dims);
         return;
     }
     strides[channels] = 1;
@@ -176,7 +183,7 @@ static void weight_as_it_lies(ebb_dnnl_layout *md, const form *f)
         strides[i] = step;
         step *= f->weight_dims[i];
     }
-    ebb_dnnl_strided(md, f->weight_rank, f->weight_dims, strides);
+    ebb_dnnl_strided(md, dtype_of(f->weight), f->weight_rank, f->weight_dims, strides);
 }
 
 /* The weight gradient of some of the narrow channels, with all that it reads of the narrow tensor:
@@ -202,7 +209,7 @@ static const char *as_it_lies(ebb_dnnl_layout *md, const ebb_type *part, const e
     if (part == whole)
         return ebb_dnnl_of_type(md, whole);
     ebb_strides(strides, whole->rank, whole->dims);
-    ebb_dnnl_strided(md, whole->rank, part->dims, strides);
+    ebb_dnnl_strided(md, dtype_of(whole), whole->rank, part->dims, strides);
     return NULL;
 }
 
@@ -230,7 +237,9 @@ static const char *make_direct(ebb_dnnl_plan *plan, const ebb_call *call, const 
         why = bias_of(&bias, call, w->narrow_channels);
     if (why != NULL)
         return why;
-    ebb_dnnl_any(&weight, f->weight_rank, f->weight_dims);
+    // A gradient stays float32 until it is written: it may be the sum of several parts.
+    ebb_dnnl_any(&weight, call->op == EBB_OP_CONV_WEIGHT_GRAD ? EBB_F32 : dtype_of(f->weight),
+                 f->weight_rank, f->weight_dims);
     weight_as_it_lies(&weight_outer, f);
     plan->least_images = least_images(call, w);
     if (call->op == EBB_OP_CONV) {
@@ -260,29 +269,22 @@ static const char *make_direct(ebb_dnnl_plan *plan, const ebb_call *call, const 
     why = ebb_dnnl_add(plan, DNNL_ARG_DIFF_WEIGHTS, true, 0, &weight_outer);
     if (why == NULL && plan->pieces > 1) {
         const int64_t channels = f->narrow->dims[1];
-        plan->port[0].piece = (size_t)(channels * ebb_geometry_volume(w->narrow)) * sizeof(float);
+        plan->port[0].piece =
+            (size_t)(channels * ebb_geometry_volume(w->narrow)) * ebb_dnnl_size(&narrow_outer);
         plan->port[2].piece =
-            (size_t)(weight_outer.dims[0] * weight_outer.strides[0]) * sizeof(float);
+            (size_t)(weight_outer.dims[0] * weight_outer.strides[0]) * ebb_dnnl_size(&weight_outer);
     }
     return why;
-}
-
-/* Some layouts have none but oneDNN's reference loops, which are slower than any copy. */
-static bool is_slow(const ebb_dnnl_plan *plan)
-{
-    const char *name = NULL;
-    return dnnl_primitive_desc_query(plan->descriptor, dnnl_query_impl_info_str, 0, &name) ==
-               dnnl_success &&
-           name != NULL && strncmp(name, "ref", 3) == 0;
 }
 
 static const char *make_nhwc(ebb_dnnl_plan *plan, const ebb_call *call, const ebb_geometry *w,
                              const form *f)
 {
     const char *why = make_direct(plan, call, w, f, false);
-    if (why == NULL && !is_slow(plan))
+    if (why == NULL && !ebb_dnnl_is_slow(plan))
         return NULL;
-    dnnl_primitive_desc_destroy(plan->descriptor);
+    if (plan->descriptor != NULL)
+        dnnl_primitive_desc_destroy(plan->descriptor);
     *plan = (ebb_dnnl_plan){.descriptor = NULL};
     return make_direct(plan, call, w, f, true);
 }
@@ -297,7 +299,7 @@ static const char *make(ebb_dnnl_plan *plan, const ebb_call *call)
     if (why == NULL && nhwc)
         call = &view.call;
     if (why == NULL)
-        why = ebb_dnnl_floats(call);
+        why = ebb_dnnl_numbers(call);
     if (why == NULL)
         why = ebb_conv_read(&w, call);
     if (why != NULL)
@@ -310,14 +312,16 @@ static const char *make(ebb_dnnl_plan *plan, const ebb_call *call)
         (!is_plain(f.wide) || call->in[2].type.rank != 1 ||
          call->in[2].type.dims[0] != w.wide_channels))
         return "a bias beside a layout that is not row-major, or of the wrong shape";
+    if (biased && call->op == EBB_OP_CONV_TRANSPOSE && dtype_of(f.wide) != EBB_F32)
+        return "a bias that is added to float32 alone";
     if (nhwc)
         return make_nhwc(plan, call, &w, &f);
     if (call->op == EBB_OP_CONV_WEIGHT_GRAD && is_product(&w, &f))
-        return make_sum_of_products(plan, call, &w);
+        return make_sum_of_products(plan, call, &w, &f);
     // At 7x7 the product took 1.3 times as long as the direct kernels with their copies.
     if (call->op != EBB_OP_CONV_WEIGHT_GRAD && is_product(&w, &f) &&
         ebb_geometry_volume(w.wide) >= SMALL_IMAGE && !(biased && call->op == EBB_OP_CONV))
-        return make_product(plan, call, &w);
+        return make_product(plan, call, &w, &f);
     return make_direct(plan, call, &w, &f, false);
 }
 

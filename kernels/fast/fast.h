@@ -13,6 +13,8 @@
 extern "C" {
 #endif
 
+/* Of one operand: static, of at least one element, countable; row-major, if asked. */
+const char *ebb_dnnl_declines_shape(const ebb_operand *o, bool plain);
 /* Every operand there is: float32, static, of at least one element. */
 const char *ebb_dnnl_floats(const ebb_call *call);
 /* And row-major. */

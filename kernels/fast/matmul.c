@@ -9,6 +9,7 @@
 #include "kernels/fast/onednn.h"
 
 typedef struct matrix { /* the last two dims of an operand and its batch dims, aligned right */
+    ebb_dtype dtype;
     int64_t dims[EBB_MAX_RANK], strides[EBB_MAX_RANK];
     size_t piece; /* bytes from one of the plan's pieces to the next */
 } matrix;
@@ -23,6 +24,7 @@ static void swap(int64_t *a, int64_t *b)
 /* type seen with `rank` dims, missing ones 1. A vector is a row (left) or a column. */
 static void view(matrix *m, const ebb_type *type, int rank, bool transposed, bool left)
 {
+    m->dtype = (ebb_dtype)type->dtype;
     bool vector = type->rank == 1;
     int own = vector ? 2 : type->rank;
     for (int i = 0; i < rank - own; i++)
@@ -115,7 +117,8 @@ static void cut(ebb_dnnl_plan *plan, const ebb_call *call, matrix *a, matrix *b,
         if (all[m] == NULL || contracts || all[m]->dims[axis] != count)
             continue;
         all[m]->dims[axis] /= plan->pieces;
-        all[m]->piece = (size_t)(all[m]->dims[axis] * all[m]->strides[axis]) * sizeof(float);
+        all[m]->piece = (size_t)(all[m]->dims[axis] * all[m]->strides[axis]) *
+                        ebb_dtype_bits(all[m]->dtype) / 8;
     }
 }
 
@@ -126,10 +129,10 @@ static const char *describe(ebb_dnnl_plan *plan, const ebb_call *call, matrix *a
     a->piece = b->piece = out->piece = 0;
     cut(plan, call, a, b, out, c, rank);
     if (c != NULL)
-        ebb_dnnl_strided(&added, rank, c->dims, c->strides);
-    ebb_dnnl_strided(&source, rank, a->dims, a->strides);
-    ebb_dnnl_strided(&weights, rank, b->dims, b->strides);
-    ebb_dnnl_strided(&result, rank, out->dims, out->strides);
+        ebb_dnnl_strided(&added, c->dtype, rank, c->dims, c->strides);
+    ebb_dnnl_strided(&source, a->dtype, rank, a->dims, a->strides);
+    ebb_dnnl_strided(&weights, b->dtype, rank, b->dims, b->strides);
+    ebb_dnnl_strided(&result, out->dtype, rank, out->dims, out->strides);
     const char *why =
         ebb_dnnl_describe_product(plan, &source, &weights, bias, &result, alpha, false);
     if (why == NULL)
@@ -165,7 +168,7 @@ static const char *shapes_agree(const matrix *a, const matrix *b, const matrix *
 
 static const char *make_matmul(ebb_dnnl_plan *plan, const ebb_call *call)
 {
-    const char *why = ebb_dnnl_plain_floats(call);
+    const char *why = ebb_dnnl_plain_numbers(call);
     if (why != NULL)
         return why;
     const ebb_type *first = &call->in[0].type, *second = &call->in[1].type;
@@ -183,6 +186,7 @@ static const char *make_matmul(ebb_dnnl_plan *plan, const ebb_call *call)
     matrix a, b, out;
     view(&a, first, rank, left, true);
     view(&b, second, rank, right, false);
+    out.dtype = (ebb_dtype)result->dtype;
     for (int i = 0; i < rank - 2; i++)
         out.dims[i] = a.dims[i] == 1 ? b.dims[i] : a.dims[i];
     out.dims[rank - 2] = a.dims[rank - 2];
@@ -205,7 +209,7 @@ static const char *make_matmul(ebb_dnnl_plan *plan, const ebb_call *call)
 
 static const char *make_gemm(ebb_dnnl_plan *plan, const ebb_call *call)
 {
-    const char *why = ebb_dnnl_plain_floats(call);
+    const char *why = ebb_dnnl_plain_numbers(call);
     if (why != NULL)
         return why;
     float alpha = (float)ebb_attr_float(&call->attrs, "alpha", 1.0);
@@ -235,6 +239,7 @@ static const char *make_gemm(ebb_dnnl_plan *plan, const ebb_call *call)
             return "the shape of C disagrees";
     }
     c.piece = 0;
+    c.dtype = (ebb_dtype)type->dtype;
     ebb_strides(c.strides, 2, c.dims);
     return describe(plan, call, &a, &b, &out, &c, 2, 1.0f);
 }

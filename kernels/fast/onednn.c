@@ -1,5 +1,6 @@
 /* onednn.c: the phases of a call, and its runs; see onednn.h. */
 #include "kernels/fast/onednn_plan.h"
+#include "kernels/halves.h"
 
 enum { PIECES = EBB_DNNL_PIECES };
 
@@ -22,7 +23,7 @@ ebb_status ebb_dnnl_workspace(const ebb_call *call, size_t *bytes, ebb_dnnl_make
     if (why != NULL)
         return ebb_call_error(call, "%s", why);
     ebb_dnnl_drop_plans(&all);
-    return ebb_size_mul(bytes, all.bytes, all.slots)
+    return ebb_dnnl_bytes_of(bytes, &all)
                ? NULL
                : ebb_call_error(call, "the scratch memory is too large to address");
 }
@@ -122,7 +123,7 @@ static ebb_status prepare(ebb_call *call, const ebb_dnnl_plans *from)
 {
     size_t need, size;
     runner *all = NULL;
-    if (!ebb_size_mul(&need, from->bytes, from->slots) || need > call->workspace_bytes)
+    if (!ebb_dnnl_bytes_of(&need, from) || need > call->workspace_bytes)
         return ebb_call_error(call,
                               "needs %zu bytes of workspace and has %zu; was the number of "
                               "threads changed after planning?",
@@ -209,8 +210,8 @@ static dnnl_status_t bind(const ready *r, char *workspace)
 }
 
 /* Run i of a piece; first: of this slot. */
-static dnnl_status_t run_once(const ready *r, const ebb_call *call, int64_t piece, int64_t i,
-                              bool first)
+static dnnl_status_t run_once(const ready *r, const ebb_call *call, char *sum, int64_t piece,
+                              int64_t i, bool first)
 {
     dnnl_exec_arg_t args[EBB_DNNL_PORTS + 1];
     dnnl_status_t got = dnnl_success;
@@ -220,7 +221,7 @@ static dnnl_status_t run_once(const ready *r, const ebb_call *call, int64_t piec
     for (uint32_t p = 0; got == dnnl_success && p < r->count; p++) {
         const move *m = &r->move[p];
         const ebb_dnnl_port *port = &m->port;
-        char *data = operand_of(call, port)->data;
+        char *data = port->rounded ? sum : operand_of(call, port)->data;
         args[count++] = (dnnl_exec_arg_t){port->arg, m->inner != NULL ? m->inner : m->outer};
         const bool stays = port->step == 0 && (port->piece == 0 || i > 0);
         if (!first && stays)
@@ -238,6 +239,11 @@ static dnnl_status_t run_once(const ready *r, const ebb_call *call, int64_t piec
     return got;
 }
 
+static char *sum_of(const runner *all, const ebb_call *call)
+{
+    return (char *)call->workspace + all->slots * all->bytes;
+}
+
 /* What falls to a slot of part k: every slots-th piece, with all its runs, or every slots-th run. */
 static dnnl_status_t run_slot(const runner *all, const ebb_call *call, uint32_t k, uint32_t slot)
 {
@@ -247,7 +253,8 @@ static dnnl_status_t run_slot(const runner *all, const ebb_call *call, uint32_t 
     dnnl_status_t got = bind(r, (char *)call->workspace + slot * all->bytes);
     for (int64_t job = slot; got == dnnl_success && job < jobs; job += all->slots)
         for (int64_t i = 0; got == dnnl_success && i < runs; i++)
-            got = run_once(r, call, by_piece ? job : 0, by_piece ? i : job, job == slot && i == 0);
+            got = run_once(r, call, sum_of(all, call), by_piece ? job : 0, by_piece ? i : job,
+                           job == slot && i == 0);
     return got == dnnl_success ? dnnl_stream_wait(r->stream) : got;
 }
 
@@ -271,19 +278,32 @@ static dnnl_status_t run_part(const runner *all, const ebb_call *call, uint32_t 
     return got[0];
 }
 
+static void begin_sum(const runner *all, const ebb_call *call, const ebb_dnnl_port *port)
+{
+    const ebb_operand *sum = operand_of(call, port);
+    if (port->rounded)
+        memset(sum_of(all, call), 0, (size_t)ebb_elements(&sum->type) * sizeof(float));
+    else
+        memset(sum->data, 0, sum->bytes);
+}
+
 ebb_status ebb_dnnl_run(const ebb_call *call)
 {
     const runner *all = call->state;
     const ready *first = &all->part[0][0];
     dnnl_status_t got = ebb_dnnl_has_crumbs() ? dnnl_success : dnnl_out_of_memory;
     for (uint32_t p = 0; p < first->count; p++)
-        if (first->move[p].port.adds) {
-            const ebb_operand *sum = operand_of(call, &first->move[p].port);
-            memset(sum->data, 0, sum->bytes);
-        }
+        if (first->move[p].port.adds)
+            begin_sum(all, call, &first->move[p].port);
     for (uint32_t k = 0; k < EBB_DNNL_PARTS && all->part[0][k].primitive != NULL; k++)
         if (got == dnnl_success)
             got = run_part(all, call, k);
+    for (uint32_t p = 0; got == dnnl_success && p < first->count; p++)
+        if (first->move[p].port.rounded) {
+            const ebb_operand *to = operand_of(call, &first->move[p].port);
+            ebb_narrow(to->data, (const float *)sum_of(all, call), (ebb_dtype)to->type.dtype,
+                       ebb_elements(&to->type));
+        }
     if (got == dnnl_success)
         return NULL;
     return got == dnnl_out_of_memory

@@ -12,6 +12,9 @@
  *
  *     workspace:  | copy of X | copy of W | copy of Y | scratch |    each aligned to 64
  *
+ * Tensors of 16 bits are multiplied as they are, sums are float32, and what is written is rounded
+ * once: what nested/widen.c means, in another order of the sum. Numbers below 2^-126 count as 0.
+ *
  * Where the copies of whole operands would be large, the batch goes through in parts of a few
  * images, and the copies are those of one part; operands without images (weights) are copied once.
  * A result without images (dW) is the sum of the parts', added in their order:
@@ -39,8 +42,9 @@ typedef struct ebb_dnnl_port { /* one operand of the primitive */
     ebb_dnnl_layout outer;
     ebb_dnnl_descriptor inner; /* the plan's descriptor's */
     size_t inner_bytes;
-    bool images; /* dim 0 counts images that do not know of each other */
-    bool adds;   /* an output that starts as 0, and each run adds to it */
+    bool images;  /* dim 0 counts images that do not know of each other */
+    bool adds;    /* an output that starts as 0, and each run adds to it */
+    bool rounded; /* it is added up as float32 behind the workspace's slots, and has 16 bits */
     bool copied;
     size_t offset;      /* of the copy in the workspace */
     size_t start, step; /* of a repeated primitive: byte of the first run, bytes to the next */
@@ -57,6 +61,11 @@ typedef struct ebb_dnnl_plan {
     int64_t pieces;       /* it computes one of so many parts of the result; 0: all of it */
     int64_t least_images; /* of one run: fewer would leave threads idle */
 } ebb_dnnl_plan;
+
+/* As ebb_dnnl_floats and ebb_dnnl_plain_floats (fast.h), or in 16 bits where the processor
+ * multiplies these. */
+const char *ebb_dnnl_numbers(const ebb_call *call);
+const char *ebb_dnnl_plain_numbers(const ebb_call *call);
 
 /* Makes a plan of a call, or returns why it cannot; *plan is zeroed before. */
 typedef const char *(*ebb_dnnl_make)(ebb_dnnl_plan *plan, const ebb_call *call);
@@ -102,6 +111,9 @@ const char *ebb_dnnl_describe_pool(ebb_dnnl_plan *plan, bool most, bool padded,
                                    const ebb_dnnl_layout *from, const ebb_dnnl_layout *to,
                                    const ebb_dnnl_windows *windows);
 
+/* Whether oneDNN has nothing but its reference loops for it, which are slower than any copy. */
+bool ebb_dnnl_is_slow(const ebb_dnnl_plan *plan);
+
 /* Into how many pieces `count` things are divided, each a multiple of `least`: 1 where the call need
  * not give the same bits for every number of threads. */
 int64_t ebb_dnnl_pieces(const ebb_call *call, int64_t count, int64_t least);
@@ -116,9 +128,11 @@ const char *ebb_dnnl_add_images(ebb_dnnl_plan *plan, int arg, bool output, uint3
 /* Layouts of a tensor: as its layout says; row-major with other dims of the same count;
  * with strides; and leaving the layout to the primitive. */
 const char *ebb_dnnl_of_type(ebb_dnnl_layout *md, const ebb_type *type);
-void ebb_dnnl_plain(ebb_dnnl_layout *md, int rank, const int64_t *dims);
-void ebb_dnnl_strided(ebb_dnnl_layout *md, int rank, const int64_t *dims, const int64_t *strides);
-void ebb_dnnl_any(ebb_dnnl_layout *md, int rank, const int64_t *dims);
+void ebb_dnnl_plain(ebb_dnnl_layout *md, ebb_dtype dtype, int rank, const int64_t *dims);
+void ebb_dnnl_strided(ebb_dnnl_layout *md, ebb_dtype dtype, int rank, const int64_t *dims,
+                      const int64_t *strides);
+void ebb_dnnl_any(ebb_dnnl_layout *md, ebb_dtype dtype, int rank, const int64_t *dims);
+size_t ebb_dnnl_size(const ebb_dnnl_layout *md); /* of an element */
 
 /* The phases of a file whose make function is `make`. */
 #define EBB_DNNL_PHASES(make)                                        \

@@ -18,25 +18,31 @@ int64_t ebb_dnnl_pieces(const ebb_call *call, int64_t count, int64_t least)
 
 /* ---- layouts ---- */
 
-void ebb_dnnl_strided(ebb_dnnl_layout *md, int rank, const int64_t *dims, const int64_t *strides)
+void ebb_dnnl_strided(ebb_dnnl_layout *md, ebb_dtype dtype, int rank, const int64_t *dims,
+                      const int64_t *strides)
 {
-    *md = (ebb_dnnl_layout){.rank = rank};
+    *md = (ebb_dnnl_layout){.dtype = dtype, .rank = rank};
     for (int i = 0; i < rank; i++) {
         md->dims[i] = dims[i];
         md->strides[i] = strides[i];
     }
 }
 
-void ebb_dnnl_plain(ebb_dnnl_layout *md, int rank, const int64_t *dims)
+size_t ebb_dnnl_size(const ebb_dnnl_layout *md)
+{
+    return ebb_dtype_bits(md->dtype) / 8;
+}
+
+void ebb_dnnl_plain(ebb_dnnl_layout *md, ebb_dtype dtype, int rank, const int64_t *dims)
 {
     int64_t strides[EBB_MAX_RANK];
     ebb_strides(strides, rank, dims);
-    ebb_dnnl_strided(md, rank, dims, strides);
+    ebb_dnnl_strided(md, dtype, rank, dims, strides);
 }
 
-void ebb_dnnl_any(ebb_dnnl_layout *md, int rank, const int64_t *dims)
+void ebb_dnnl_any(ebb_dnnl_layout *md, ebb_dtype dtype, int rank, const int64_t *dims)
 {
-    ebb_dnnl_plain(md, rank, dims);
+    ebb_dnnl_plain(md, dtype, rank, dims);
     md->tag = dnnl_format_tag_any;
 }
 
@@ -48,7 +54,7 @@ static const char *blocked(ebb_dnnl_layout *md, const ebb_type *type)
     int64_t block = type->layout.block;
     if (spatial < 1 || spatial > 3 || (block != 8 && block != 16))
         return "a blocked layout that oneDNN does not have";
-    ebb_dnnl_plain(md, type->rank, type->dims);
+    ebb_dnnl_plain(md, (ebb_dtype)type->dtype, type->rank, type->dims);
     md->strides[0] = md->strides[1] * ((type->dims[1] + block - 1) / block * block);
     md->tag = (block == 16 ? by_16 : by_8)[spatial - 1];
     return NULL;
@@ -59,7 +65,7 @@ const char *ebb_dnnl_of_type(ebb_dnnl_layout *md, const ebb_type *type)
     if (type->layout.kind == EBB_LAYOUT_BLOCKED)
         return blocked(md, type);
     if (type->layout.kind == EBB_LAYOUT_PLAIN || type->rank < 3) {
-        ebb_dnnl_plain(md, type->rank, type->dims);
+        ebb_dnnl_plain(md, (ebb_dtype)type->dtype, type->rank, type->dims);
         return NULL;
     }
     int64_t strides[EBB_MAX_RANK], step = type->dims[1];
@@ -69,16 +75,61 @@ const char *ebb_dnnl_of_type(ebb_dnnl_layout *md, const ebb_type *type)
         step *= type->dims[i];
     }
     strides[0] = step;
-    ebb_dnnl_strided(md, type->rank, type->dims, strides);
+    ebb_dnnl_strided(md, (ebb_dtype)type->dtype, type->rank, type->dims, strides);
     return NULL;
+}
+
+/* ---- operands ---- */
+
+static const char *declines_number(const ebb_operand *o, bool plain)
+{
+    const ebb_dtype dtype = (ebb_dtype)o->type.dtype;
+    if (ebb_is_narrow(&o->type) && !ebb_dnnl_multiplies(dtype))
+        return "the processor multiplies no such 16 bits";
+    if (dtype != EBB_NONE && dtype != EBB_F32 && !ebb_is_narrow(&o->type))
+        return "computes in float32, or 16 bits";
+    return ebb_dnnl_declines_shape(o, plain);
+}
+
+static const char *declines_numbers(const ebb_call *call, bool plain)
+{
+    const char *why = NULL;
+    for (uint32_t i = 0; why == NULL && i < call->input_count; i++)
+        why = declines_number(&call->in[i], plain);
+    for (uint32_t o = 0; why == NULL && o < call->output_count; o++)
+        why = declines_number(&call->out[o], plain);
+    return why;
+}
+
+const char *ebb_dnnl_numbers(const ebb_call *call)
+{
+    return declines_numbers(call, false);
+}
+
+const char *ebb_dnnl_plain_numbers(const ebb_call *call)
+{
+    return declines_numbers(call, true);
 }
 
 /* ---- operations ---- */
 
-/* The rest of a description: gives back what it needed. */
+bool ebb_dnnl_is_slow(const ebb_dnnl_plan *plan)
+{
+    const char *name = NULL;
+    return dnnl_primitive_desc_query(plan->descriptor, dnnl_query_impl_info_str, 0, &name) ==
+               dnnl_success &&
+           name != NULL && strncmp(name, "ref", 3) == 0;
+}
+
+/* The rest of a description: gives back what it needed. A node of 16 bits is computed in float32
+ * rather than by loops of oneDNN's reference. */
 static const char *described(ebb_dnnl_plan *plan, dnnl_status_t got, ebb_dnnl_descriptors *d,
                              dnnl_primitive_attr_t attr)
 {
+    if (got == dnnl_success && d->dtype != EBB_F32 && ebb_dnnl_is_slow(plan)) {
+        dnnl_primitive_desc_destroy(plan->descriptor);
+        got = dnnl_unimplemented;
+    }
     ebb_dnnl_drop_all(d);
     if (attr != NULL)
         dnnl_primitive_attr_destroy(attr);
@@ -100,29 +151,43 @@ const char *ebb_dnnl_describe_product(ebb_dnnl_plan *plan, const ebb_dnnl_layout
     return described(plan, got, &d, attr);
 }
 
+/* A backward primitive wants a forward one as a hint, which has weights of the images' dtype. */
+static dnnl_status_t create_conv(dnnl_primitive_desc_t *made, ebb_dnnl_conv_kind kind,
+                                 const ebb_dnnl_descriptors *d, const ebb_dnnl_layout *weight,
+                                 const ebb_dnnl_windows *windows, const_dnnl_primitive_attr_t attr)
+{
+    if (kind == EBB_DNNL_FORWARD)
+        return ebb_dnnl_create_forward(made, d, windows, attr);
+    ebb_dnnl_descriptors own, hint = *d;
+    dnnl_primitive_desc_t forward = NULL;
+    ebb_dnnl_layout as_images = *weight;
+    as_images.dtype = d->dtype;
+    ebb_dnnl_hold_all(&own, (const ebb_dnnl_layout *const[]){NULL, &as_images, NULL, NULL});
+    hint.of[1] = own.of[1];
+    dnnl_status_t got =
+        own.fine ? ebb_dnnl_create_forward(&forward, &hint, windows, attr) : dnnl_out_of_memory;
+    ebb_dnnl_drop_all(&own);
+    if (got == dnnl_success && !ebb_dnnl_has_room())
+        got = dnnl_out_of_memory;
+    if (got == dnnl_success)
+        got = ebb_dnnl_create_backward(made, kind == EBB_DNNL_BY_DATA, d, windows, attr, forward);
+    if (forward != NULL)
+        dnnl_primitive_desc_destroy(forward);
+    return got;
+}
+
 const char *ebb_dnnl_describe_conv(ebb_dnnl_plan *plan, ebb_dnnl_conv_kind kind,
                                    const ebb_dnnl_layout *wide, const ebb_dnnl_layout *weight,
                                    const ebb_dnnl_layout *bias, const ebb_dnnl_layout *narrow,
                                    const ebb_dnnl_windows *windows)
 {
     ebb_dnnl_descriptors d;
-    dnnl_primitive_desc_t forward = NULL; // the hint of a backward one
     ebb_dnnl_hold_all(&d, (const ebb_dnnl_layout *const[]){wide, weight, bias, narrow});
     dnnl_primitive_attr_t attr = d.fine ? ebb_dnnl_attributes(1.0f, false) : NULL;
-    dnnl_status_t got = !d.fine        ? dnnl_unimplemented
-                        : attr == NULL ? dnnl_out_of_memory
-                                       : ebb_dnnl_create_forward(&forward, &d, windows, attr);
-    if (kind == EBB_DNNL_FORWARD) {
-        plan->descriptor = forward;
-        return described(plan, got, &d, attr);
-    }
-    if (got == dnnl_success && !ebb_dnnl_has_room())
-        got = dnnl_out_of_memory;
-    if (got == dnnl_success)
-        got = ebb_dnnl_create_backward(&plan->descriptor, kind == EBB_DNNL_BY_DATA, &d, windows,
-                                       attr, forward);
-    if (forward != NULL)
-        dnnl_primitive_desc_destroy(forward);
+    dnnl_status_t got = !d.fine ? dnnl_unimplemented
+                        : attr == NULL
+                            ? dnnl_out_of_memory
+                            : create_conv(&plan->descriptor, kind, &d, weight, windows, attr);
     return described(plan, got, &d, attr);
 }
 
@@ -260,12 +325,15 @@ static const char *make_part(ebb_dnnl_plan *plan, const ebb_call *call, ebb_dnnl
     const char *why = make(plan, call);
     for (uint32_t p = 0; why == NULL && repeat > 0 && p < plan->count; p++) {
         ebb_dnnl_port *port = &plan->port[p];
-        size_t image = (size_t)port->outer.strides[0] * sizeof(float);
+        size_t image = (size_t)port->outer.strides[0] * ebb_dnnl_size(&port->outer);
         if (port->images) {
             port->start = (size_t)first * image;
             port->step = (size_t)images * image;
         } else if (port->output) {
             port->adds = true;
+            port->rounded = port->outer.dtype != EBB_F32;
+            port->piece = port->piece / ebb_dnnl_size(&port->outer) * sizeof(float);
+            port->outer.dtype = EBB_F32;
             if (!port->copied && !take(plan, port->inner_bytes, &port->offset))
                 why = "the scratch memory is too large to address";
             port->copied = true;
@@ -358,6 +426,22 @@ static bool adds_up(const ebb_dnnl_plan *plan)
     return false;
 }
 
+/* Bytes of the sum that is rounded at the end. */
+static bool sum_of(size_t *bytes, const ebb_dnnl_plan *plan, const ebb_call *call)
+{
+    *bytes = 0;
+    for (uint32_t p = 0; p < plan->count; p++)
+        if (plan->port[p].rounded)
+            return ebb_size_mul(bytes, sizeof(float),
+                                (size_t)ebb_elements(&call->out[plan->port[p].index].type));
+    return true;
+}
+
+bool ebb_dnnl_bytes_of(size_t *bytes, const ebb_dnnl_plans *all)
+{
+    return ebb_size_mul(bytes, all->bytes, all->slots) && ebb_size_add(bytes, *bytes, all->sum);
+}
+
 /* How many pieces of a plan can be computed at once. */
 static int64_t pieces_of(const ebb_dnnl_plan *plan)
 {
@@ -383,6 +467,8 @@ const char *ebb_dnnl_make_plans(ebb_dnnl_plans *all, const ebb_call *call, ebb_d
     const char *why = make_all_parts(all, call, make);
     ebb_threads_leave(before);
     all->slots = slots_of(all, call);
+    if (why == NULL && !sum_of(&all->sum, &all->part[0], call))
+        why = "the scratch memory is too large to address";
     if (why != NULL)
         ebb_dnnl_drop_plans(all);
     return why;

@@ -24,11 +24,15 @@ typedef struct ebb_dnnl_plans {
     ebb_dnnl_plan part[EBB_DNNL_PARTS];
     size_t bytes; /* of a slot */
     uint32_t slots;
+    size_t sum; /* bytes behind the slots: see ebb_dnnl_port */
 } ebb_dnnl_plans;
 
 /* NULL, or why there are none: then nothing is left to drop. */
 const char *ebb_dnnl_make_plans(ebb_dnnl_plans *all, const ebb_call *call, ebb_dnnl_make make);
 void ebb_dnnl_drop_plans(ebb_dnnl_plans *all);
+
+/* Bytes of workspace of all slots and the sum. False: more than can be addressed. */
+bool ebb_dnnl_bytes_of(size_t *bytes, const ebb_dnnl_plans *all);
 
 /* The reorder that a copied operand needs. */
 const char *ebb_dnnl_reorder_of(dnnl_primitive_desc_t *reorder, const ebb_dnnl_port *port);

@@ -93,16 +93,38 @@ void ebb_dnnl_drop(ebb_dnnl_held *h)
 }
 #endif
 
+static dnnl_data_type_t data_type_of(ebb_dtype dtype)
+{
+    return dtype == EBB_F32    ? dnnl_f32
+           : dtype == EBB_BF16 ? dnnl_bf16
+           : dtype == EBB_F16  ? dnnl_f16
+                               : dnnl_data_type_undef;
+}
+
+bool ebb_dnnl_multiplies(ebb_dtype dtype)
+{
+    const unsigned has = (unsigned)dnnl_get_effective_cpu_isa();
+#if DNNL_VERSION_MAJOR == 2
+    const unsigned f16 = ~0u; // none
+#else
+    const unsigned f16 = dnnl_cpu_isa_avx512_core_fp16;
+#endif
+    const unsigned asked = dtype == EBB_BF16 ? dnnl_cpu_isa_avx512_core_amx : f16;
+    return (has & asked) == asked;
+}
+
 void ebb_dnnl_hold_all(ebb_dnnl_descriptors *d, const ebb_dnnl_layout *const *layouts)
 {
     memset(d, 0, sizeof *d);
     d->fine = true;
+    d->dtype = EBB_F32;
     for (int i = 0; i < 4; i++) {
         const ebb_dnnl_layout *l = layouts[i];
         if (l == NULL)
             continue;
-        d->fine =
-            d->fine && ebb_dnnl_hold(&d->held[i], l->rank, l->dims, l->strides, dnnl_f32, l->tag);
+        d->dtype = l->dtype != EBB_F32 ? l->dtype : d->dtype;
+        d->fine = d->fine && ebb_dnnl_hold(&d->held[i], l->rank, l->dims, l->strides,
+                                           data_type_of(l->dtype), l->tag);
         d->of[i] = d->fine ? ebb_dnnl_look(&d->held[i]) : NULL;
     }
 }

@@ -25,6 +25,10 @@ dnnl_engine_t ebb_dnnl_engine(void); /* NULL: oneDNN could not start */
 /* NULL, or a sentence. */
 const char *ebb_dnnl_why_not(dnnl_status_t got);
 
+/* Whether the processor multiplies bfloat16 or float16 faster than float32. What oneDNN has beside
+ * that computes in other instructions, and is slower. */
+bool ebb_dnnl_multiplies(ebb_dtype dtype);
+
 /* ---- descriptors ---- */
 
 #if DNNL_VERSION_MAJOR == 2
@@ -33,7 +37,8 @@ typedef const dnnl_memory_desc_t *ebb_dnnl_descriptor;
 typedef const_dnnl_memory_desc_t ebb_dnnl_descriptor;
 #endif
 
-typedef struct ebb_dnnl_layout { /* of a float32 tensor, as plain numbers */
+typedef struct ebb_dnnl_layout { /* of a tensor, as plain numbers */
+    ebb_dtype dtype;
     int rank;
     dnnl_dims_t dims, strides;
     dnnl_format_tag_t tag; /* 0: by its strides; any: the primitive chooses; or of blocks */
@@ -52,6 +57,7 @@ typedef struct ebb_dnnl_descriptors {
     ebb_dnnl_held held[4];
     ebb_dnnl_descriptor of[4];
     bool fine;
+    ebb_dtype dtype; /* float32, or the 16 bits that one has */
 } ebb_dnnl_descriptors;
 
 void ebb_dnnl_hold_all(ebb_dnnl_descriptors *d, const ebb_dnnl_layout *const *layouts);

@@ -5,7 +5,7 @@
 static const char *make(ebb_dnnl_plan *plan, const ebb_call *call)
 {
     ebb_geometry w;
-    const char *why = ebb_dnnl_wants(call, 1) ? "no Indices" : ebb_dnnl_floats(call);
+    const char *why = ebb_dnnl_wants(call, 1) ? "no Indices" : ebb_dnnl_numbers(call);
     if (why == NULL)
         why = ebb_pool_read(&w, call);
     if (why != NULL)

@@ -22,59 +22,6 @@
 #include "kernels/nested/on_host.h"
 #include "kernels/parallel.h"
 
-/* ---- numbers ---- */
-
-typedef union word {
-    float f;
-    uint32_t u;
-} word;
-
-static float half_to_float(uint16_t half)
-{
-    word w = {.u = (uint32_t)(half & 0x7FFFu) << 13};
-    w.f *= 0x1p112f; // moves the exponent, and makes subnormals normal
-    w.u |= w.f >= 0x1p16f ? 0x7F800000u : 0;
-    w.u |= (uint32_t)(half & 0x8000u) << 16;
-    return w.f;
-}
-
-static uint16_t float_to_bfloat(float x)
-{
-    word w = {.f = x};
-    uint32_t rounded = (w.u + 0x7FFFu + (w.u >> 16 & 1u)) >> 16;
-    return (uint16_t)(x != x ? w.u >> 16 | 0x40u : rounded);
-}
-
-void ebb_widen(float *to, const void *from, ebb_dtype dtype, int64_t count)
-{
-    const uint16_t *x = from;
-    if (dtype == EBB_BF16) {
-        EBB_PARALLEL_FOR(count)
-        for (int64_t i = 0; i < count; i++) {
-            word w = {.u = (uint32_t)x[i] << 16};
-            to[i] = w.f;
-        }
-    } else {
-        EBB_PARALLEL_FOR(count)
-        for (int64_t i = 0; i < count; i++)
-            to[i] = half_to_float(x[i]);
-    }
-}
-
-void ebb_narrow(void *to, const float *from, ebb_dtype dtype, int64_t count)
-{
-    uint16_t *y = to;
-    if (dtype == EBB_BF16) {
-        EBB_PARALLEL_FOR(count)
-        for (int64_t i = 0; i < count; i++)
-            y[i] = float_to_bfloat(from[i]);
-    } else {
-        EBB_PARALLEL_FOR(count)
-        for (int64_t i = 0; i < count; i++)
-            y[i] = ebb_float_to_half(from[i]);
-    }
-}
-
 /* What codes keep beside themselves has 16 bits whatever the tensor has: ranges and averages. */
 static bool makes_codes(ebb_op op)
 {

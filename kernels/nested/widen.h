@@ -2,6 +2,7 @@
 #ifndef EBB_KERNELS_NESTED_WIDEN_H
 #define EBB_KERNELS_NESTED_WIDEN_H
 
+#include "kernels/halves.h"
 #include "kernels/kernels.h"
 
 #ifdef __cplusplus
@@ -14,10 +15,6 @@ bool ebb_can_widen(const ebb_call *call);
 /* Gives the call the kernel that widens its operands and runs, among the call's back ends, one that
  * takes them as float32. EBB_UNSUPPORTED, naming the node, where none takes them so either. */
 ebb_status ebb_pick_widened(ebb_call *call);
-
-/* count elements; exact. And back: to nearest, ties to even; beyond the largest is infinity. */
-void ebb_widen(float *to, const void *from, ebb_dtype dtype, int64_t count);
-void ebb_narrow(void *to, const float *from, ebb_dtype dtype, int64_t count);
 
 #ifdef __cplusplus
 }

@@ -150,6 +150,10 @@ static inline double value_of(const ebb_operand *o, size_t i)
         return (double)((const int64_t *)o->data)[i];
     case EBB_I32:
         return (double)((const int32_t *)o->data)[i];
+    case EBB_BF16:
+        return (double)ebb_bf16_to_float(((const uint16_t *)o->data)[i]);
+    case EBB_F16:
+        return (double)ebb_half_to_float(((const uint16_t *)o->data)[i]);
     default:
         fail_msg("a dtype that this test does not read");
         return 0;
@@ -164,6 +168,10 @@ static inline void set_value(ebb_operand *o, size_t i, double value)
         ((double *)o->data)[i] = value;
     else if (o->type.dtype == EBB_U8)
         ((uint8_t *)o->data)[i] = (uint8_t)(127.0 * value + 128.0);
+    else if (o->type.dtype == EBB_BF16)
+        ((uint16_t *)o->data)[i] = ebb_float_to_bf16((float)value);
+    else if (o->type.dtype == EBB_F16)
+        ((uint16_t *)o->data)[i] = ebb_float_to_half((float)value);
     else
         ((int64_t *)o->data)[i] = (int64_t)value;
 }

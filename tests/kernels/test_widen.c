@@ -280,6 +280,14 @@ static void compare(const sample *s, const format *f, const char *backend)
     compute(&narrow, backend, s->what);
     for (uint32_t k = 0; k < wide.call.output_count; k++) {
         const ebb_operand *a = &wide.out[k], *b = &narrow.out[k];
+        // in another order of the sum where oneDNN multiplies 16 bits
+        const bool summed = strncmp(narrow.call.kernel->name, "dnnl.", 5) == 0;
+        if (a->type.dtype == b->type.dtype && summed) {
+            double *expected = values_of(a);
+            check_close(b, expected, 1e-5, s->what);
+            free(expected);
+            continue;
+        }
         if (a->type.dtype == b->type.dtype) {
             if (memcmp(a->data, b->data, a->bytes) != 0)
                 fail_msg("%s (%s): output %u is not that of float32", s->what, backend,
@@ -289,6 +297,8 @@ static void compare(const sample *s, const format *f, const char *backend)
         for (size_t i = 0; i < count_of(a); i++) {
             double expected = round_to((double)((const float *)a->data)[i], f);
             double got = number_of(((const uint16_t *)b->data)[i], f);
+            if (summed && fabs(got - expected) <= 0x1p-7 * fabs(expected) + 1e-5)
+                continue;
             if (got != expected && !(isnan(got) && isnan(expected)))
                 fail_msg("%s (%s, %s): output %u[%zu] is %.9g, expected %.9g", s->what, backend,
                          ebb_dtype_name(f->dtype), (unsigned)k, i, got, expected);

@@ -1,11 +1,13 @@
 /* cast.c: Cast and CastLike among floats (64 to 4 bits), integers (64 to 2 bits) and bool.
  *
  * A piece is read into int64 or double and written from there, so that there are 2 x 22 loops and
- * not 22 x 22. Float to integer truncates; what does not fit takes the nearest end, NaN becomes 0;
- * but integers of 4 and 2 bits keep the low bits of what float was truncated to, as ONNX has it.
- * Every number is rounded once. Integer to integer keeps the low bits. To bool: everything but zero is true. Pieces begin at
- * whole bytes in every dtype.
+ * not 22 x 22; but float32 and 16 bits go straight into each other. Float to integer truncates; what
+ * does not fit takes the nearest end, NaN becomes 0; but integers of 4 and 2 bits keep the low bits
+ * of what float was truncated to, as ONNX has it. Every number is rounded once. Integer to integer
+ * keeps the low bits. To bool: everything but zero is true. Pieces begin at whole bytes in every
+ * dtype.
  */
+#include "kernels/halves.h"
 #include "kernels/math/round_once.h"
 #include "kernels/plain/plain.h"
 
@@ -193,12 +195,25 @@ static void write_ints(void *to, const piece *p, int64_t n, const casting *c)
     }
 }
 
+static bool has_half(ebb_dtype dtype)
+{
+    return dtype == EBB_F16 || dtype == EBB_BF16;
+}
+
 static void cast_piece(const ebb_call *c, const casting *k, int64_t first, int64_t n)
 {
     piece p;
-    size_t from = (size_t)first * ebb_dtype_bits(k->from) / 8;
+    const void *from = (const char *)c->in[0].data + (size_t)first * ebb_dtype_bits(k->from) / 8;
     void *to = (char *)c->out[0].data + (size_t)first * ebb_dtype_bits(k->to) / 8;
-    read_piece(&p, (const char *)c->in[0].data + from, n, k->from);
+    if (k->from == EBB_F32 && has_half(k->to)) {
+        ebb_narrow_here(to, from, k->to, n);
+        return;
+    }
+    if (k->to == EBB_F32 && has_half(k->from)) {
+        ebb_widen_here(to, from, k->from, n);
+        return;
+    }
+    read_piece(&p, from, n, k->from);
     if (reads_real(k->from))
         write_floats(to, &p, n, k);
     else

@@ -1,0 +1,93 @@
+/* halves.c: see halves.h. */
+#include "kernels/halves.h"
+
+#include "kernels/parallel.h"
+
+#include <string.h>
+
+static float float_of(uint32_t bits)
+{
+    float f;
+    memcpy(&f, &bits, sizeof f);
+    return f;
+}
+
+static uint32_t bits_of(float f)
+{
+    uint32_t bits;
+    memcpy(&bits, &f, sizeof bits);
+    return bits;
+}
+
+static float half_to_float(uint16_t half)
+{
+    float f = float_of((uint32_t)(half & 0x7FFFu) << 13);
+    f *= 0x1p112f; // moves the exponent, and makes subnormals normal
+    uint32_t bits = bits_of(f) | (f >= 0x1p16f ? 0x7F800000u : 0);
+    return float_of(bits | (uint32_t)(half & 0x8000u) << 16);
+}
+
+/* Each case for all, and then a choice. */
+static uint16_t float_to_half(float x)
+{
+    const uint32_t bits = bits_of(x), sign = bits >> 16 & 0x8000u, rest = bits & 0x7FFFFFFFu;
+    const uint32_t odd = rest >> 13 & 1u;
+    const uint32_t normal = (rest - 0x38000000u + 0xFFFu + odd) >> 13;
+    const uint32_t subnormal = bits_of(float_of(rest) + 0.5f) - bits_of(0.5f);
+    uint32_t half = rest < 0x38800000u ? subnormal : normal;
+    half = rest >= 0x477FF000u ? 0x7C00u : half; // rounds to 65536 or more
+    half = rest > 0x7F800000u ? 0x7E00u : half;
+    return (uint16_t)(sign | half);
+}
+
+static uint16_t float_to_bfloat(float x)
+{
+    const uint32_t bits = bits_of(x);
+    const uint32_t rounded = (bits + 0x7FFFu + (bits >> 16 & 1u)) >> 16;
+    return (uint16_t)((bits & 0x7FFFFFFFu) > 0x7F800000u ? bits >> 16 | 0x40u : rounded);
+}
+
+void ebb_widen_here(float *to, const void *from, ebb_dtype dtype, int64_t count)
+{
+    const uint16_t *x = from;
+    if (dtype == EBB_BF16) {
+        EBB_SIMD
+        for (int64_t i = 0; i < count; i++)
+            to[i] = float_of((uint32_t)x[i] << 16);
+    } else {
+        EBB_SIMD
+        for (int64_t i = 0; i < count; i++)
+            to[i] = half_to_float(x[i]);
+    }
+}
+
+void ebb_narrow_here(void *to, const float *from, ebb_dtype dtype, int64_t count)
+{
+    uint16_t *y = to;
+    if (dtype == EBB_BF16) {
+        EBB_SIMD
+        for (int64_t i = 0; i < count; i++)
+            y[i] = float_to_bfloat(from[i]);
+    } else {
+        EBB_SIMD
+        for (int64_t i = 0; i < count; i++)
+            y[i] = float_to_half(from[i]);
+    }
+}
+
+enum { PIECE = 1 << 12 };
+
+void ebb_widen(float *to, const void *from, ebb_dtype dtype, int64_t count)
+{
+    EBB_PARALLEL_FOR(count)
+    for (int64_t i = 0; i < count; i += PIECE)
+        ebb_widen_here(to + i, (const uint16_t *)from + i, dtype,
+                       count - i < PIECE ? count - i : PIECE);
+}
+
+void ebb_narrow(void *to, const float *from, ebb_dtype dtype, int64_t count)
+{
+    EBB_PARALLEL_FOR(count)
+    for (int64_t i = 0; i < count; i += PIECE)
+        ebb_narrow_here((uint16_t *)to + i, from + i, dtype, count - i < PIECE ? count - i : PIECE);
+}
