@@ -103,3 +103,20 @@ ebb_value *ebb_captures_of(const ebb_graph *g, ebb_node n, ebb_arena *arena, uin
         }
     return list;
 }
+
+ebb_status ebb_bodies_own(ebb_graph *g, ebb_node n)
+{
+    for (uint32_t i = 0; i < ebb_node_of(g, n)->attr_count; i++) {
+        ebb_attr attr = ebb_node_of(g, n)->attr[i];
+        if (!is_body(&attr))
+            continue;
+        ebb_graph **list = EBB_NEW(&g->model->arena, ebb_graph *, attr.count);
+        if (list == NULL)
+            return ebb_error_memory();
+        for (uint32_t k = 0; k < attr.count; k++)
+            EBB_TRY(ebb_graph_copy(&list[k], g, attr.graphs[k]));
+        attr.graphs = list;
+        EBB_TRY(ebb_node_set_attr(g, n, &attr));
+    }
+    return NULL;
+}

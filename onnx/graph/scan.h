@@ -52,6 +52,9 @@ bool ebb_scan_is_kept(const ebb_graph *g, ebb_node n);
 /* The values of g that bodies of n read by their names; arena memory, NULL: none left. */
 ebb_value *ebb_captures_of(const ebb_graph *g, ebb_node n, ebb_arena *arena, uint32_t *count);
 
+/* The bodies that n shares with the node whose attributes it took become copies of its own. */
+ebb_status ebb_bodies_own(ebb_graph *g, ebb_node n);
+
 /* What a body's stand-in stands for: *g becomes the graph where that is. Others are themselves. */
 ebb_value ebb_value_meant(const ebb_graph **g, ebb_value v);
 

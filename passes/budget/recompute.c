@@ -12,7 +12,7 @@
  * changes nothing.
  *
  * Exact: copies run the same kernels on the same bytes; our dropout draws the same bits, and what
- * draws otherwise, updates a state or holds a subgraph is never repeated.
+ * draws otherwise or updates a state is never repeated, nor is a loop that holds such a node.
  *
  * `fit` is this with the best of all planners and the offers of other passes.
  */

@@ -8,7 +8,8 @@
  * the forward's nodes go with the forward, where what the backward's nodes read of them becomes an output
  * that is put together over the steps, and an input of the backward that is walked through from the end.
  * A state's gradient goes from step to step as the state did, so it is a state of the backward; what the
- * body reads by name gets a sum, which is a state, too. Slices of what was scanned are read again where
+ * body reads by name gets a sum, which is a state, too, and begins with what later nodes have given: so a
+ * loop in several parts adds up as one does. Slices of what was scanned are read again where
  * they are, views are made again, and what the forward puts together anyway is kept once. With loops=again
  * states alone are kept, and the backward computes each step again: the same bits, in less memory.
  */
@@ -227,9 +228,11 @@ static ebb_status carry_states(ebb_loop_back *l)
         ebb_value d = l->v.trains[x.i] ? l->v.grad[x.i] : EBB_NO_VALUE;
         if (d.i == 0)
             continue;
+        ebb_value so_far = l->captured[i].dx;
+        if (so_far.i == 0)
+            so_far = ebb_emit_zeros_like(&l->r->b, l->captured[i].x);
         EBB_TRY(add_input(l, &l->sum[i], x));
-        carry(l, l->sum[i], ebb_emit_zeros_like(&l->r->b, l->captured[i].x),
-              ebb_emit(b, EBB_OP_ADD, l->sum[i], d));
+        carry(l, l->sum[i], so_far, ebb_emit(b, EBB_OP_ADD, l->sum[i], d));
     }
     l->o.states = l->o.count;
     EBB_TRY(b->status);

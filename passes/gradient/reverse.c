@@ -288,6 +288,8 @@ static ebb_status visit(ebb_reverse *r, ebb_node n)
     size_t name_count = 0;
     if (info->op == EBB_OP_SCAN)
         EBB_TRY(list_captured(r, n, &names, &name_count));
+    for (size_t i = 0; i < name_count; i++)
+        names[i].dx = r->grad[names[i].x.i];
     for (uint32_t i = 0; i < in_count; i++) {
         x[i] = info->in[i];
         wants[i] = x[i].i != 0 && r->wants[x[i].i];
@@ -319,6 +321,12 @@ static ebb_status visit(ebb_reverse *r, ebb_node n)
         }
         EBB_TRY(ebb_while(r->b.status, "making the gradient of %s", ebb_node_label(g, n)));
     }
+    for (size_t i = 0; i < name_count; i++)
+        if (!ebb_same_value(names[i].dx, r->grad[names[i].x.i])) {
+            EBB_TRY(check_shape(r, n, names[i].x, names[i].dx));
+            r->grad[names[i].x.i] = names[i].dx; // its sum so far is in it
+            r->parts[names[i].x.i]++;
+        }
     for (uint32_t i = 0; i < in_count; i++) {
         if (!wants[i] || dx[i].i == 0)
             continue;
@@ -327,11 +335,6 @@ static ebb_status visit(ebb_reverse *r, ebb_node n)
             EBB_TRY(r->adjust(r, n, i, &dx[i]));
         EBB_TRY(contribute(r, x[i], dx[i]));
     }
-    for (size_t i = 0; i < name_count; i++)
-        if (names[i].dx.i != 0) {
-            EBB_TRY(check_shape(r, n, names[i].x, names[i].dx));
-            EBB_TRY(contribute(r, names[i].x, names[i].dx));
-        }
     for (size_t i = 0; i < name_count; i++)
         if (--r->left[names[i].x.i] == 0 && r->finish != NULL)
             EBB_TRY(r->finish(r, names[i].x));

@@ -106,6 +106,7 @@ static ebb_status copy_node(applier *a, ebb_node n, const char *name, const ebb_
         ebb_attr attr = ebb_node_of(g, n)->attr[i];
         EBB_TRY(ebb_node_set_attr(g, made, &attr));
     }
+    EBB_TRY(ebb_bodies_own(g, made));
     for (size_t i = 0; i < ebb_node_of(g, n)->props.count; i++) {
         ebb_prop prop = ebb_node_of(g, n)->props.list[i];
         EBB_TRY(ebb_props_set(g, &ebb_node_of(g, made)->props, ebb_text(g, prop.key),
