@@ -1,6 +1,10 @@
 /* linear_codes.c: the operands of quantisation with a scale, checked for all back ends. */
 #include "kernels/call/linear_codes.h"
 
+#include <string.h>
+
+#include "kernels/operand.h"
+
 /* ---- which scale ---- */
 
 static const char *read_blocks(ebb_scales *s, const ebb_call *c, int axis)
@@ -96,4 +100,121 @@ const char *ebb_coded_conv_read(ebb_geometry *w, const ebb_call *c)
         ebb_elements(&c->in[p.bias].type) != w->narrow_channels)
         why = "the bias has the wrong shape";
     return why;
+}
+
+/* ---- a matrix in few bits ---- */
+
+enum { FROZEN_INPUTS = EBB_FROZEN_LEVELS + 1 };
+
+static const char *read_frozen(ebb_frozen *f, const ebb_call *c)
+{
+    const ebb_type *in[FROZEN_INPUTS] = {NULL};
+    for (uint32_t i = 0; i < c->input_count && i < FROZEN_INPUTS; i++)
+        in[i] = ebb_call_has(c, i) ? &c->in[i].type : NULL;
+    return ebb_frozen_read(f, c->op == EBB_OP_MATMUL_CODES, &c->attrs, in, FROZEN_INPUTS);
+}
+
+const char *ebb_frozen_misfit(const ebb_call *c)
+{
+    ebb_frozen f;
+    const char *why = ebb_call_any_bits(c);
+    if (why == NULL)
+        why = read_frozen(&f, c);
+    if (why != NULL)
+        return why;
+    const ebb_type *a = &c->in[0].type, *y = &c->out[0].type;
+    if (a->rank < 1 || y->rank != a->rank || y->dims[y->rank - 1] != ebb_frozen_columns(&f))
+        return "the output has another shape";
+    for (int d = 0; d + 1 < a->rank; d++)
+        if (a->dims[d] != y->dims[d])
+            return "the output has another shape";
+    return NULL;
+}
+
+/* Bytes lie wherever a file has them, so they are copied out. */
+static double real(const void *data, ebb_dtype dtype, int64_t i)
+{
+    float f;
+    double d;
+    uint16_t h;
+    switch (dtype) {
+    case EBB_F64:
+        memcpy(&d, (const char *)data + (size_t)i * sizeof d, sizeof d);
+        return d;
+    case EBB_F16:
+    case EBB_BF16:
+        memcpy(&h, (const char *)data + (size_t)i * sizeof h, sizeof h);
+        return (double)(dtype == EBB_F16 ? ebb_half_to_float(h) : ebb_bf16_to_float(h));
+    default:
+        memcpy(&f, (const char *)data + (size_t)i * sizeof f, sizeof f);
+        return (double)f;
+    }
+}
+
+static double level_of(const ebb_frozen_matrix *m, const ebb_call *c, unsigned code)
+{
+    const ebb_dtype dtype = m->of.dtype;
+    if (dtype == EBB_NONE)
+        return real(c->in[EBB_FROZEN_LEVELS].data, (ebb_dtype)c->in[EBB_FROZEN_LEVELS].type.dtype,
+                    code);
+    if (ebb_dtype_is_small_float(dtype))
+        return ebb_small_to_double(dtype, code);
+    const bool has_sign = dtype == EBB_I8 || dtype == EBB_I4 || dtype == EBB_I2;
+    return has_sign ? (double)ebb_bits_signed(code, m->of.bits) : (double)code;
+}
+
+void ebb_frozen_open(ebb_frozen_matrix *m, const ebb_call *c)
+{
+    *m = (ebb_frozen_matrix){0};
+    (void)read_frozen(&m->of, c);
+    m->codes = c->in[EBB_FROZEN_CODES].data;
+    m->scales = c->in[EBB_FROZEN_SCALES].data;
+    m->scale_dtype = (ebb_dtype)c->in[EBB_FROZEN_SCALES].type.dtype;
+    if (m->of.zero != EBB_ZERO_NONE) {
+        m->zeros = c->in[EBB_FROZEN_ZEROS].data;
+        m->zero_dtype = (ebb_dtype)c->in[EBB_FROZEN_ZEROS].type.dtype;
+    }
+    const unsigned count = 1u << m->of.bits;
+    for (unsigned i = 0; i < count; i++)
+        m->level[i] = level_of(m, c, i);
+    m->flip = m->level[0] > m->level[count / 2] ? count / 2 : 0; // of signed numbers
+    m->least = m->level[m->flip];
+    m->linear = true;
+    for (unsigned i = 0; i < count; i++)
+        m->linear = m->linear && m->level[i ^ m->flip] == m->least + (double)i;
+}
+
+static unsigned code_at(const uint8_t *data, int64_t i, unsigned bits, bool high_first)
+{
+    return ebb_bits_get(data, high_first ? i ^ (8 / (int64_t)bits - 1) : i, bits);
+}
+
+unsigned ebb_frozen_code(const ebb_frozen_matrix *m, int64_t n, int64_t k)
+{
+    return code_at(m->codes, n * m->of.row + k, m->of.bits, m->of.high_first);
+}
+
+double ebb_frozen_scale(const ebb_frozen_matrix *m, int64_t n, int64_t k)
+{
+    return real(m->scales, m->scale_dtype, ebb_frozen_block(&m->of, n, k));
+}
+
+double ebb_frozen_zero(const ebb_frozen_matrix *m, int64_t n, int64_t k)
+{
+    const ebb_frozen *f = &m->of;
+    switch (f->zero) {
+    case EBB_ZERO_BYTE:
+        return (double)ebb_bits_get(m->zeros, 0, f->bits);
+    case EBB_ZERO_PACKED: // blocks that run on have no rows
+        return (double)ebb_bits_get(
+            m->zeros, f->runs_on ? ebb_frozen_block(f, n, k) : n * f->zero_row + k / f->block_k,
+            f->bits);
+    case EBB_ZERO_REAL:
+        return real(m->zeros, m->zero_dtype, ebb_frozen_block(f, n, k));
+    case EBB_ZERO_CODE:
+        return m->level[ebb_bits_get(m->zeros, ebb_frozen_block(f, n, k), f->bits)];
+    case EBB_ZERO_NONE:
+        break;
+    }
+    return 0.0;
 }

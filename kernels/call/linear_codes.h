@@ -6,6 +6,7 @@
  *     MatMulInteger      (a, b, a_zero?, b_zero?) -> int32;     ConvInteger the same
  *     QLinearMatMul      (a, a_scale, a_zero, b, b_scale, b_zero, y_scale, y_zero) -> codes;
  *                        QLinearConv the same, and a bias
+ *     MatMulCodes, MatMulDequantized     A and a matrix in few bits, which is decoded element by element
  *
  * What codes mean is in kernels/plain/codes/linear_codes.c.
  */
@@ -14,6 +15,7 @@
 
 #include "kernels/call/geometry.h"
 #include "kernels/kernels.h"
+#include "onnx/words/frozen.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -48,6 +50,37 @@ ebb_coded_product ebb_coded_product_of(const ebb_call *call);
  * QLinearConv. The dtypes of scales are not looked at. */
 const char *ebb_coded_matmul_misfit(const ebb_call *call);
 const char *ebb_coded_conv_read(ebb_geometry *window, const ebb_call *call);
+
+/* ---- a matrix in few bits (onnx/words/frozen.h), with its bytes ---- */
+
+typedef struct ebb_frozen_matrix {
+    ebb_frozen of;
+    const uint8_t *codes;
+    const void *scales, *zeros; /* zeros: NULL where there are none */
+    ebb_dtype scale_dtype, zero_dtype;
+    /* What a code stands for: level[code]; and where it is `linear`, (code ^ flip) + least. */
+    double level[256];
+    bool linear;
+    unsigned flip;
+    double least;
+} ebb_frozen_matrix;
+
+/* Of a MatMulCodes or MatMulDequantized: NULL, or why shapes and attributes do not fit. Dtypes of A
+ * and of the result are the back end's to check. */
+const char *ebb_frozen_misfit(const ebb_call *c);
+
+/* Of a call that fits, in a run. */
+void ebb_frozen_open(ebb_frozen_matrix *m, const ebb_call *c);
+
+unsigned ebb_frozen_code(const ebb_frozen_matrix *m, int64_t n, int64_t k);
+double ebb_frozen_scale(const ebb_frozen_matrix *m, int64_t n, int64_t k);
+double ebb_frozen_zero(const ebb_frozen_matrix *m, int64_t n, int64_t k);
+
+static inline double ebb_frozen_at(const ebb_frozen_matrix *m, int64_t n, int64_t k)
+{
+    return (m->level[ebb_frozen_code(m, n, k)] - ebb_frozen_zero(m, n, k)) *
+           ebb_frozen_scale(m, n, k);
+}
 
 #ifdef __cplusplus
 }

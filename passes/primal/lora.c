@@ -31,7 +31,9 @@ typedef struct layer {
     ebb_value weight; /* the operand */
     ebb_value stored; /* the initializer behind it; through Cast, DequantizeLinear, Transpose */
     char *module;
-    bool turned; /* the weight lies [out, in] */
+    bool turned;     /* the weight lies [out, in] */
+    bool frozen;     /* it is kept in few bits */
+    ebb_dtype dtype; /* of the adapter */
     int64_t in, out;
 } layer;
 
@@ -81,14 +83,35 @@ static bool has_weight(const adapters *l, ebb_node n, layer *found)
 {
     *found = (layer){.node = n, .weight = ebb_in(l->g, n, 1)};
     ebb_op op = ebb_node_of(l->g, n)->op;
-    if (op != EBB_OP_MATMUL && op != EBB_OP_FUSED_MATMUL && op != EBB_OP_GEMM && op != EBB_OP_CONV)
+    found->frozen = op == EBB_OP_MATMUL_CODES || op == EBB_OP_MATMUL_DEQUANTIZED;
+    if (!found->frozen && op != EBB_OP_MATMUL && op != EBB_OP_FUSED_MATMUL && op != EBB_OP_GEMM &&
+        op != EBB_OP_CONV)
         return false;
     found->stored = stored_of(l->g, found->weight);
-    if (found->stored.i == 0)
-        return false;
+    if (found->stored.i == 0 || found->frozen)
+        return found->stored.i != 0;
     uint8_t role = ebb_value_of(l->g, found->stored)->role;
     return l->trains[found->stored.i] ||
            (found->stored.i != found->weight.i && role != EBB_ROLE_STATISTIC);
+}
+
+/* Adapters beside 16 bits are float32: steps of theirs would be lost in rounding. */
+static ebb_dtype adapter_dtype(const ebb_type *type)
+{
+    return ebb_is_narrow(type) ? EBB_F32 : (ebb_dtype)type->dtype;
+}
+
+static const char *measure_frozen(const adapters *l, layer *found)
+{
+    const ebb_graph *g = l->g;
+    const ebb_type *x = ebb_value_of(g, ebb_in(g, found->node, 0))->type;
+    const ebb_type *y = ebb_value_of(g, ebb_out(g, found->node, 0))->type;
+    if (x->rank < 1 || y->rank < 1 || x->dims[x->rank - 1] <= 0 || y->dims[y->rank - 1] <= 0)
+        return "its weight is no matrix of known size";
+    found->dtype = adapter_dtype(x);
+    found->in = x->dims[x->rank - 1];
+    found->out = y->dims[y->rank - 1];
+    return NULL;
 }
 
 /* NULL, or why it can have no adapter. */
@@ -100,10 +123,13 @@ static const char *measure(const adapters *l, layer *found)
     ebb_attrs attrs = ebb_node_attrs(g, found->node);
     if (op == EBB_OP_CONV)
         return "it is a convolution; adapters go beside linear layers";
+    if (found->frozen)
+        return measure_frozen(l, found);
     if (w->kind != EBB_KIND_TENSOR || w->rank != 2 || w->dims[0] <= 0 || w->dims[1] <= 0)
         return "its weight is no matrix of known size";
-    if (w->dtype != EBB_F32 && w->dtype != EBB_F64)
-        return "its weight is neither float32 nor float64: apply precision after lora";
+    if (!ebb_dtype_is_float((ebb_dtype)w->dtype))
+        return "its weight holds no floats";
+    found->dtype = adapter_dtype(w);
     if (ebb_attr_int(&attrs, "transA", 0) != 0 || ebb_attr_int(&attrs, "transBatchA", 0) != 0)
         return "it reads its input transposed";
     found->turned = ebb_attr_int(&attrs, "transB", 0) != 0;
@@ -167,7 +193,7 @@ static ebb_status rank_of(const adapters *l, const layer *found, int64_t *rank)
 static ebb_status add_tensor(adapters *l, const layer *found, const char *part, int64_t rows,
                              int64_t columns, ebb_value *made)
 {
-    ebb_dtype dtype = (ebb_dtype)ebb_value_of(l->g, found->weight)->type->dtype;
+    const ebb_dtype dtype = found->dtype;
     ebb_type type = ebb_type_tensor(dtype, 2, (int64_t[]){rows, columns});
     size_t bytes;
     char *name = ebb_arena_printf(l->e->scratch, "%s.lora_%s.weight", found->module, part);
@@ -198,7 +224,7 @@ static ebb_status remember(adapters *l, const layer *found, ebb_value a, ebb_val
         return ebb_error_memory();
     EBB_TRY(ebb_props_set(l->g, props, "ebb.adapter.a", ebb_value_name(l->g, a)));
     EBB_TRY(ebb_props_set(l->g, props, "ebb.adapter.scale", text));
-    if (found->stored.i != found->weight.i) // what is quantised or cast takes no sum
+    if (found->frozen || found->stored.i != found->weight.i) // takes no sum
         return NULL;
     EBB_TRY(ebb_props_set(l->g, props, "ebb.adapter.weight", ebb_value_name(l->g, found->weight)));
     return ebb_props_set(l->g, props, "ebb.adapter.order", found->turned ? "out,in" : "in,out");
@@ -235,11 +261,14 @@ static ebb_status adapt(adapters *l, const layer *found)
     EBB_TRY(tensors_of(l, found, rank, &a, &b));
     ebb_build at = ebb_edit_build(l->e, found->node, EBB_PHASE_NONE);
     at.name = found->module;
+    const ebb_dtype dtype = (ebb_dtype)ebb_value_of(g, x)->type->dtype;
+    x = ebb_emit_cast(&at, x, found->dtype);
     ebb_with_int(&at, "transB", 1);
     ebb_value narrow = ebb_emit(&at, EBB_OP_FUSED_MATMUL, x, a);
     ebb_with_int(&at, "transB", 1);
     ebb_with_float(&at, "alpha", l->alpha / (double)rank);
     ebb_value wide = ebb_emit(&at, EBB_OP_FUSED_MATMUL, narrow, b);
+    wide = ebb_emit_cast(&at, wide, dtype);
     const ebb_node_info *info = ebb_node_of(g, found->node);
     ebb_with_attrs_of(&at, found->node);
     ebb_value base = ebb_emit_list(&at, info->op, info->in, info->in_count);

@@ -18,7 +18,7 @@ from onnx import helper
 
 rng = np.random.default_rng(11)
 torch.manual_seed(11)
-KINDS = {"float32": "float", "int64": "int64", "int32": "int32", "bool": "bool"}
+KINDS = {"float32": "float", "uint8": "uint8", "int8": "int8", "int64": "int64", "int32": "int32", "bool": "bool"}
 CODES = {"float": 1, "int32": 6, "int64": 7, "bool": 9}
 lines = []
 ML = "ai.onnx.ml."
@@ -406,6 +406,36 @@ def normed_groups(x, l, n, g, h):
 
 formula(f'y, k, v = {GROUPS}, qk_norm_epsilon = 0.001> (x, {EMPTY}, l, n, "", "", "", "", "", "", "", x1, x2)',
         normed_groups, **packed, x1=positive(16), x2=positive(16))
+
+# weights in few bits; accuracy_level 1 computes in float32
+few = np.random.default_rng(12)
+
+
+def codes(*dims):
+    return few.integers(0, 256, dims, np.uint8)
+
+
+def scales(*dims):
+    return few.uniform(-0.3, 0.3, dims).astype(np.float32)
+
+
+def few_bits(x, options, *more, names="c, s", **tensors):
+    case(f"y = {MS}MatMulNBits <{options}, accuracy_level = 1> (x, {names})", x=x, **tensors)
+
+
+few_bits(draw(2, 40), "K = 40, N = 3, bits = 4, block_size = 16", c=codes(3, 3, 8), s=scales(3, 3))
+few_bits(draw(2, 2, 40), "K = 40, N = 3, bits = 4, block_size = 16", names="c, s, z", c=codes(3, 3, 8), s=scales(3, 3), z=codes(3, 2))
+few_bits(draw(2, 40), "K = 40, N = 3, bits = 4, block_size = 16", names="c, s, z", c=codes(3, 3, 8), s=scales(9), z=codes(6))
+few_bits(draw(2, 40), "K = 40, N = 3, bits = 4, block_size = 16", names="c, s, z, , b", c=codes(3, 3, 8), s=scales(3, 3),
+         z=few.uniform(0, 15, (3, 3)).astype(np.float32), b=scales(3))
+few_bits(draw(3, 20), "K = 20, N = 4, bits = 8, block_size = 16", c=codes(4, 2, 16), s=scales(4, 2))
+few_bits(draw(3, 64), "K = 64, N = 2, bits = 8, block_size = 32", names="c, s, z", c=codes(2, 2, 32), s=scales(2, 2), z=codes(2, 2))
+few_bits(draw(3, 72), "K = 72, N = 2, bits = 2, block_size = 16", c=codes(2, 5, 4), s=scales(2, 5))
+few_bits(draw(3, 72), "K = 72, N = 2, bits = 2, block_size = 16", names="c, s, z", c=codes(2, 5, 4), s=scales(2, 5), z=codes(2, 2))
+few_bits(draw(2, 40), "K = 40, N = 3, bits = 4, block_size = 16", names="c, s, , g", c=codes(3, 3, 8), s=scales(3, 3),
+         g=np.arange(40, dtype=np.int32) // 16)
+case(f"y = {MS}MatMulBnb4 <K = 24, N = 3, block_size = 16, quant_type = 1> (x, c, s)", x=draw(2, 24), c=codes(36), s=scales(5))
+case(f"y = {MS}MatMulBnb4 <K = 32, N = 3, block_size = 16, quant_type = 0> (x, c, s)", x=draw(2, 32), c=codes(48), s=scales(6))
 
 pathlib.Path(__file__).with_name("recorded.txt").write_text("\n".join(lines) + "\n")
 print(sum(line.startswith("case ") for line in lines), "cases")

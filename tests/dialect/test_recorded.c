@@ -25,7 +25,7 @@
 
 #define RECORD EBB_SOURCE_DIR "/tests/dialect/recorded.txt"
 
-enum { LINE = 1 << 16, OUTPUTS = 6, CASES_AT_LEAST = 80, DIFFERENTIATED_AT_LEAST = 40 };
+enum { LINE = 1 << 16, OUTPUTS = 6, CASES_AT_LEAST = 120, DIFFERENTIATED_AT_LEAST = 60 };
 
 typedef struct recorded {
     char name[512], model[LINE];

@@ -64,6 +64,12 @@ const char *ebb_parts_gemm(node *b)
     return ask(b, 2, at) ? NULL : ebb_batch_crossed;
 }
 
+/* Rows beside a weight in few bits. */
+const char *ebb_parts_frozen(node *b)
+{
+    return ebb_batch_beside(b, in_type(b, 0)->rank - 1);
+}
+
 /* ---- convolution and pooling: the batch is axis 0 ---- */
 
 const char *ebb_parts_images(node *b)

@@ -1,0 +1,74 @@
+/* frozen.h: a matrix of weights in few bits, as products read it: where its codes, scales and zero
+ * points lie. Nobody trains it and nobody holds it in float: readers decode what they need.
+ *
+ *     X[n, k] = (level(code of n, k) - zero of its block) * scale of its block
+ *
+ * One description for all formats:
+ *
+ *     ai.ebb MatMulCodes          bytes in rows: MatMulNBits, MatMulBnb4
+ *     ai.ebb MatMulDequantized    a tensor as DequantizeLinear takes it: QDQ, dynamic int8
+ *
+ * Codes of a row lie one behind the other, from the low bits of a byte to its high ones (or from high
+ * to low). A level is the number itself, or a table's entry (NF4, FP4, floats of 8 bits).
+ */
+#ifndef EBB_ONNX_WORDS_FROZEN_H
+#define EBB_ONNX_WORDS_FROZEN_H
+
+#include "onnx/words/attr.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Their inputs. */
+enum { EBB_FROZEN_CODES = 1, EBB_FROZEN_SCALES, EBB_FROZEN_ZEROS, EBB_FROZEN_LEVELS };
+
+typedef enum ebb_zero_kind {
+    EBB_ZERO_NONE,
+    EBB_ZERO_BYTE,   /* one byte of codes for all */
+    EBB_ZERO_PACKED, /* codes, a row of whole bytes for each row of blocks */
+    EBB_ZERO_REAL,   /* floats, placed as the scales are */
+    EBB_ZERO_CODE,   /* codes of the matrix's own dtype, placed as the scales are */
+} ebb_zero_kind;
+
+typedef struct ebb_frozen {
+    int64_t n, k; /* X is [n, k] */
+    bool turned;  /* the product is A X^T, else A X */
+    unsigned bits;
+    bool high_first;
+    ebb_dtype dtype;                            /* of the codes; EBB_NONE: levels are an input */
+    int64_t row;                                /* codes from one row of X to the next */
+    int64_t block_n, block_k, scale_n, scale_k; /* see ebb_frozen_block */
+    bool runs_on;                               /* blocks run on from row to row */
+    ebb_zero_kind zero;
+    int64_t zero_row; /* packed: codes from one row of zero points to the next */
+} ebb_frozen;
+
+/* Which scale element (n, k) has. */
+static inline int64_t ebb_frozen_block(const ebb_frozen *f, int64_t n, int64_t k)
+{
+    return f->runs_on ? (n * f->row + k) / f->block_k
+                      : n / f->block_n * f->scale_n + k / f->block_k * f->scale_k;
+}
+
+/* Columns of what is multiplied with X, and of the product. */
+static inline int64_t ebb_frozen_inner(const ebb_frozen *f)
+{
+    return f->turned ? f->k : f->n;
+}
+
+static inline int64_t ebb_frozen_columns(const ebb_frozen *f)
+{
+    return f->turned ? f->n : f->k;
+}
+
+/* Reads attributes and the types of inputs (NULL: absent; dims may be unknown), A first, of a
+ * MatMulCodes (bytes) or MatMulDequantized. NULL, or what is wrong with them: a literal that names the
+ * input. Where dims are unknown the description is not complete. */
+const char *ebb_frozen_read(ebb_frozen *f, bool bytes, const ebb_attrs *attrs,
+                            const ebb_type *const *in, uint32_t count);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
