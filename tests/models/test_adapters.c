@@ -26,7 +26,8 @@
 
 enum { MOST_INPUTS = 64, SKIPPED = 77 };
 
-static const char *const models[] = {"qwen2_float"};
+static const char *const models[] = {"qwen2_float", "qwen2_q4", "qwen2_q4_asym16", "qwen2_q8",
+                                     "llama_bnb4"};
 
 typedef struct recorded {
     char folder[1024];
