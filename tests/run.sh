@@ -42,8 +42,8 @@ run() {
 # cuDNN plans one layer in 48 on each described device: all of them compile thousands of kernels, for
 # half an hour the first time. EBB_CUDNN_SHARE=1 asks for all.
 export EBB_CUDNN_SHARE=${EBB_CUDNN_SHARE:-48}
-# Each pass writes files of every third recorded model for ONNX Runtime. EBB_PORTABLE_SHARE=1 asks for all.
-export EBB_PORTABLE_SHARE=${EBB_PORTABLE_SHARE:-3}
+# Each pass writes files of every fourth recorded model for ONNX Runtime. EBB_PORTABLE_SHARE=1 asks for all.
+export EBB_PORTABLE_SHARE=${EBB_PORTABLE_SHARE:-4}
 # Without a GPU its kernels are only compiled; and of each recorded model one exporter's file is asked where
 # both would take long. EBB_TEST_BY_TURNS= asks for both.
 cmake_options=(-DEBB_TESTS=ON)
