@@ -10,14 +10,15 @@
  *
  * So every operator means in 16 bits: computed and accumulated in float32, each output rounded
  * once. Operands of other dtypes pass as they are, so that dtypes may be mixed (a norm of bfloat16
- * rows with a float32 scale). Operators that work element by element go piece by piece, and take
- * little workspace; the others are widened whole.
+ * rows with a float32 scale). Operators that work element by element or row by row go piece by piece
+ * (cut.h), and take little workspace; the others are widened whole.
  *
  * On a device the same is done whole, for the calls that its kernels do not take in 16 bits: its
  * Cast widens and rounds, and nothing is copied to the host.
  */
 #include "kernels/nested/widen.h"
 
+#include "kernels/nested/cut.h"
 #include "kernels/nested/nested.h"
 #include "kernels/nested/on_host.h"
 #include "kernels/parallel.h"
@@ -49,83 +50,19 @@ bool ebb_can_widen(const ebb_call *c)
     return false;
 }
 
-/* ---- how a call is cut ---- */
+/* ---- the calls of a piece ---- */
 
-enum { PIECE = 1 << 16 }; /* elements of a piece: the widened operands stay in the second cache */
-
-typedef enum cut {
-    WHOLE,    /* one piece */
-    ELEMENTS, /* every operand is one element or as many as the output: pieces of a flat array */
-    ROWS,     /* operands broadcast: pieces are rows of axis 0 */
-} cut;
-
-typedef struct piece {
-    int64_t units; /* elements, rows, or 1; 0: there is no such piece */
-    ebb_call call; /* on float32 */
-} piece;
+typedef struct calls {
+    ebb_call most, rest; /* on float32: of a piece, and of the last along the axis */
+} calls;
 
 typedef struct widened {
     ebb_arena arena;
-    cut cut;
-    int64_t units, per_piece;
-    piece whole, rest;
-    size_t *in_at, *out_at; /* in the workspace, of the operands that are widened */
+    ebb_cut cut;
+    calls *slot;            /* one for each of the cut's */
+    size_t *in_at, *out_at; /* in a slot's workspace, of the operands that are widened */
     size_t scratch_at, bytes;
 } widened;
-
-/* The kernel must see an element alone, without its place: a drawn mask depends on the place. */
-static bool is_pointwise(const ebb_call *c)
-{
-    return ebb_op_has(c->op, EBB_POINTWISE) && !ebb_op_has(c->op, EBB_RANDOM) &&
-           c->op != EBB_OP_EBB_DROPOUT_SEED_GRAD && c->output_count == 1 &&
-           c->out[0].type.dtype != EBB_NONE && c->out[0].type.rank > 0;
-}
-
-/* Whether an operand advances along the pieces; else it is the same for all. */
-static bool advances(const ebb_call *c, cut how, const ebb_type *t)
-{
-    const ebb_type *y = &c->out[0].type;
-    if (how == ELEMENTS)
-        return ebb_type_same_shape(t, y) && ebb_elements(y) > 1;
-    return how == ROWS && t->rank == y->rank && t->dims[0] == y->dims[0];
-}
-
-static cut find_cut(const ebb_call *c)
-{
-    bool flat = true, rows = true;
-    if (!is_pointwise(c))
-        return WHOLE;
-    const ebb_type *y = &c->out[0].type;
-    for (uint32_t i = 0; i < c->input_count; i++) {
-        const ebb_type *t = &c->in[i].type;
-        if (t->dtype == EBB_NONE)
-            continue;
-        flat = flat && (ebb_type_same_shape(t, y) || ebb_elements(t) == 1);
-        rows = rows && (t->rank < y->rank ||
-                        (t->rank == y->rank && (t->dims[0] == y->dims[0] || t->dims[0] == 1)));
-    }
-    return flat ? ELEMENTS : rows && y->dims[0] > 1 ? ROWS : WHOLE;
-}
-
-static void find_units(widened *w, const ebb_call *c)
-{
-    w->cut = (*c->backends)->device->is_host ? find_cut(c) : WHOLE;
-    w->units = w->per_piece = 1;
-    if (w->cut == WHOLE)
-        return;
-    const ebb_type *y = &c->out[0].type;
-    int64_t n = ebb_elements(y);
-    w->units = w->cut == ELEMENTS ? n : y->dims[0];
-    if (n == 0) {
-        w->cut = WHOLE;
-        w->units = 1;
-        return;
-    }
-    w->per_piece = w->cut == ELEMENTS ? PIECE : PIECE / (n / w->units);
-    w->per_piece = w->per_piece < 1 ? 1 : w->per_piece > w->units ? w->units : w->per_piece;
-}
-
-/* ---- the calls of a piece ---- */
 
 /* A constant that kernels may look at before they run: its numbers as float32. */
 static ebb_status widen_constant(widened *w, ebb_operand *o)
@@ -147,29 +84,32 @@ static ebb_status widen_constant(widened *w, ebb_operand *o)
     return NULL;
 }
 
+/* As an operand of a piece with `units` of the axis. */
+static ebb_status cut_operand(widened *w, ebb_operand *o, int64_t units)
+{
+    const int64_t before = ebb_elements(&o->type);
+    ebb_cut_type(&w->cut, &o->type, units);
+    o->bytes = o->bytes / (size_t)before * (size_t)ebb_elements(&o->type);
+    if (ebb_elements(&o->type) != before)
+        o->constant = NULL;
+    if (o->constant == NULL || ebb_is_narrow(&o->type))
+        return NULL;
+    ebb_tensor *same = EBB_NEW(&w->arena, ebb_tensor, 1);
+    if (same == NULL)
+        return ebb_error_memory();
+    *same = *o->constant;
+    same->type = o->type;
+    o->constant = same;
+    return NULL;
+}
+
 static ebb_status make_operand(widened *w, ebb_operand *o, const ebb_call *c, int64_t units,
                                bool narrow)
 {
     if (o->type.dtype == EBB_NONE)
         return NULL;
-    if (advances(c, w->cut, &o->type)) {
-        if (w->cut == ELEMENTS)
-            o->type = ebb_type_tensor((ebb_dtype)o->type.dtype, 1, &units);
-        else
-            o->type.dims[0] = units;
-        o->bytes = o->bytes / (size_t)w->units * (size_t)units;
-        o->constant = NULL;
-    } else if (w->cut == ELEMENTS) {
-        o->type.rank = 0; // so that it broadcasts against a flat piece
-        if (o->constant != NULL && !narrow) {
-            ebb_tensor *scalar = EBB_NEW(&w->arena, ebb_tensor, 1);
-            if (scalar == NULL)
-                return ebb_error_memory();
-            *scalar = *o->constant;
-            scalar->type.rank = 0;
-            o->constant = scalar;
-        }
-    }
+    if (!w->cut.whole)
+        EBB_TRY(cut_operand(w, o, units));
     if (!narrow)
         return NULL;
     o->type.dtype = EBB_F32;
@@ -178,10 +118,8 @@ static ebb_status make_operand(widened *w, ebb_operand *o, const ebb_call *c, in
     return o->constant != NULL ? widen_constant(w, o) : NULL;
 }
 
-static ebb_status make_piece(widened *w, piece *p, const ebb_call *c, int64_t units)
+static ebb_status make_piece(widened *w, ebb_call *call, const ebb_call *c, int64_t units)
 {
-    ebb_call *call = &p->call;
-    p->units = units;
     EBB_TRY(ebb_nested_copy(call, c, &w->arena));
     for (uint32_t i = 0; i < c->input_count; i++)
         EBB_TRY(make_operand(w, &call->in[i], c, units, widens_in(c, i)));
@@ -205,29 +143,58 @@ static ebb_status lay_out(widened *w, const ebb_call *c)
         return ebb_error_memory();
     for (uint32_t i = 0; i < c->input_count; i++)
         if (widens_in(c, i))
-            fits = fits && ebb_size_room(&w->in_at[i], &w->bytes, w->whole.call.in[i].bytes, align);
+            fits = fits && ebb_size_room(&w->in_at[i], &w->bytes, w->slot->most.in[i].bytes, align);
     for (uint32_t o = 0; o < c->output_count; o++)
         if (widens_out(c, o))
             fits =
-                fits && ebb_size_room(&w->out_at[o], &w->bytes, w->whole.call.out[o].bytes, align);
+                fits && ebb_size_room(&w->out_at[o], &w->bytes, w->slot->most.out[o].bytes, align);
     fits = fits && ebb_size_room(&w->scratch_at, &w->bytes, scratch, align);
     return fits ? NULL : ebb_call_error(c, "its operands in float32 pass what memory can be");
 }
 
+/* A slot is one thread: its calls are planned for one. */
+static ebb_threads_before enter(const widened *w)
+{
+    return ebb_threads_enter(w->cut.slots > 1 ? 1 : ebb_threads());
+}
+
+static ebb_status make_slots(widened *w, const ebb_call *c)
+{
+    const int64_t rest = ebb_cut_rest(&w->cut);
+    for (uint32_t i = 0; i < w->cut.slots; i++) {
+        EBB_TRY(make_piece(w, &w->slot[i].most, c, w->cut.per_piece));
+        if (rest != 0)
+            EBB_TRY(make_piece(w, &w->slot[i].rest, c, rest));
+    }
+    return lay_out(w, c);
+}
+
 static ebb_status build(widened *w, const ebb_call *c)
 {
-    find_units(w, c);
-    EBB_TRY(make_piece(w, &w->whole, c, w->per_piece));
-    if (w->units % w->per_piece != 0)
-        EBB_TRY(make_piece(w, &w->rest, c, w->units % w->per_piece));
-    return lay_out(w, c);
+    w->cut = ebb_cut_find(c);
+    w->slot = EBB_NEW(&w->arena, calls, w->cut.slots);
+    if (w->slot == NULL)
+        return ebb_error_memory();
+    memset(w->slot, 0, w->cut.slots * sizeof *w->slot);
+    const ebb_threads_before before = enter(w);
+    ebb_status status = make_slots(w, c);
+    ebb_threads_leave(before);
+    return status;
+}
+
+static ebb_status all_bytes(size_t *bytes, const widened *w, const ebb_call *c)
+{
+    if (!ebb_size_mul(bytes, w->bytes, w->cut.slots))
+        return ebb_call_error(c, "its operands in float32 pass what memory can be");
+    return NULL;
 }
 
 static ebb_status workspace(const ebb_call *c, size_t *bytes)
 {
     widened w = {0};
     ebb_status status = build(&w, c);
-    *bytes = w.bytes;
+    if (status == NULL)
+        status = all_bytes(bytes, &w, c);
     ebb_arena_fini(&w.arena);
     return status;
 }
@@ -253,72 +220,110 @@ static ebb_status cast(const ebb_call *c, const ebb_operand *to, const ebb_opera
     return one.kernel->run(&one);
 }
 
-static ebb_status widen_operand(const ebb_call *c, const ebb_operand *to, const ebb_operand *from)
+static ebb_status widen_operand(const widened *w, const ebb_call *c, const ebb_operand *to,
+                                const ebb_operand *from)
 {
     if (!(*c->backends)->device->is_host)
         return cast(c, to, from);
-    ebb_widen(to->data, from->data, (ebb_dtype)from->type.dtype, ebb_elements(&to->type));
+    (w->cut.whole ? ebb_widen : ebb_widen_here)(to->data, from->data, (ebb_dtype)from->type.dtype,
+                                                ebb_elements(&to->type));
     return NULL;
 }
 
-static ebb_status narrow_operand(const ebb_call *c, const ebb_operand *to, const ebb_operand *from)
+static ebb_status narrow_operand(const widened *w, const ebb_call *c, const ebb_operand *to,
+                                 const ebb_operand *from)
 {
     if (!(*c->backends)->device->is_host)
         return cast(c, to, from);
-    ebb_narrow(to->data, from->data, (ebb_dtype)to->type.dtype, ebb_elements(&from->type));
+    (w->cut.whole ? ebb_narrow : ebb_narrow_here)(to->data, from->data, (ebb_dtype)to->type.dtype,
+                                                  ebb_elements(&from->type));
     return NULL;
 }
 
 /* ---- a run ---- */
 
-/* The operand with its data from `unit` on. */
-static ebb_operand place(const widened *w, const ebb_call *c, const ebb_operand *o, int64_t unit)
+/* The operand with its data from there on. */
+static ebb_operand place(const widened *w, const ebb_operand *o, int64_t first)
 {
-    size_t skip = advances(c, w->cut, &o->type) ? o->bytes / (size_t)w->units * (size_t)unit : 0;
     ebb_operand here = *o;
-    here.data = o->data != NULL ? (char *)o->data + skip : NULL;
+    const size_t size = ebb_dtype_bits((ebb_dtype)o->type.dtype) / 8;
+    if (o->data != NULL && !w->cut.whole)
+        here.data = (char *)o->data + (size_t)first * size;
     return here;
 }
 
 /* Where the piece's operands lie. */
-static void point(const widened *w, piece *p, const ebb_call *c, int64_t unit)
+static void point(const widened *w, ebb_call *call, const ebb_call *c, uint32_t s, int64_t piece)
 {
-    ebb_call *call = &p->call;
+    const size_t at = s * w->bytes;
     for (uint32_t i = 0; i < c->input_count; i++)
-        call->in[i].data = widens_in(c, i) ? (char *)c->workspace + w->in_at[i]
-                                           : place(w, c, &c->in[i], unit).data;
+        call->in[i].data =
+            widens_in(c, i)
+                ? (char *)c->workspace + at + w->in_at[i]
+                : place(w, &c->in[i], ebb_cut_first(&w->cut, &c->in[i].type, piece)).data;
     for (uint32_t o = 0; o < c->output_count; o++)
-        call->out[o].data = widens_out(c, o) ? (char *)c->workspace + w->out_at[o]
-                                             : place(w, c, &c->out[o], unit).data;
-    ebb_nested_point(call, c, w->scratch_at);
+        call->out[o].data =
+            widens_out(c, o)
+                ? (char *)c->workspace + at + w->out_at[o]
+                : place(w, &c->out[o], ebb_cut_first(&w->cut, &c->out[o].type, piece)).data;
+    ebb_nested_point(call, c, at + w->scratch_at);
 }
 
-static ebb_status compute(const widened *w, piece *p, const ebb_call *c, int64_t unit)
+/* before: the piece that this slot had before, or -1. What lies at the same place is there yet. */
+static ebb_status compute(const widened *w, ebb_call *call, const ebb_call *c, uint32_t s,
+                          int64_t piece, int64_t before)
 {
-    ebb_call *call = &p->call;
-    point(w, p, c, unit);
+    point(w, call, c, s, piece);
     for (uint32_t i = 0; i < c->input_count; i++) {
-        if (!widens_in(c, i) || (unit > 0 && !advances(c, w->cut, &c->in[i].type)))
+        if (!widens_in(c, i) || (ebb_op_has(c->op, EBB_SHAPE_OF_0) && i == 0)) // it may be gone
             continue;
-        const ebb_operand from = place(w, c, &c->in[i], unit);
-        if (!(ebb_op_has(c->op, EBB_SHAPE_OF_0) && i == 0)) // its bytes may be gone
-            EBB_TRY(widen_operand(c, &call->in[i], &from));
+        const int64_t first = ebb_cut_first(&w->cut, &c->in[i].type, piece);
+        if (before >= 0 && first == ebb_cut_first(&w->cut, &c->in[i].type, before))
+            continue;
+        const ebb_operand from = place(w, &c->in[i], first);
+        EBB_TRY(widen_operand(w, c, &call->in[i], &from));
     }
     EBB_TRY(call->kernel->run(call));
     for (uint32_t o = 0; o < c->output_count; o++) {
-        const ebb_operand to = place(w, c, &c->out[o], unit);
+        const ebb_operand to = place(w, &c->out[o], ebb_cut_first(&w->cut, &c->out[o].type, piece));
         if (widens_out(c, o))
-            EBB_TRY(narrow_operand(c, &to, &call->out[o]));
+            EBB_TRY(narrow_operand(w, c, &to, &call->out[o]));
+    }
+    return NULL;
+}
+
+/* A slot has neighbouring pieces: what is repeated over them is widened once. */
+static ebb_status run_slot(const widened *w, const ebb_call *c, uint32_t s)
+{
+    const ebb_cut *k = &w->cut;
+    const int64_t first = k->pieces * s / k->slots, end = k->pieces * (s + 1) / k->slots;
+    const int64_t along = k->pieces / k->outer;
+    for (int64_t piece = first; piece < end; piece++) {
+        const bool last = ebb_cut_rest(k) != 0 && piece % along == along - 1;
+        calls *own = &w->slot[s];
+        EBB_TRY(compute(w, last ? &own->rest : &own->most, c, s, piece,
+                        piece > first ? piece - 1 : -1));
     }
     return NULL;
 }
 
 static ebb_status run(const ebb_call *c)
 {
-    widened *w = c->state;
-    for (int64_t unit = 0; unit < w->units; unit += w->per_piece)
-        EBB_TRY(compute(w, w->units - unit >= w->per_piece ? &w->whole : &w->rest, c, unit));
-    return NULL;
+    const widened *w = c->state;
+    if (w->cut.slots == 1)
+        return run_slot(w, c, 0);
+    ebb_status first = NULL;
+    EBB_PARALLEL_FOR(EBB_PARALLEL_WORTH + 1)
+    for (uint32_t s = 0; s < w->cut.slots; s++) {
+        const ebb_threads_before before = enter(w);
+        ebb_status status = run_slot(w, c, s);
+        ebb_threads_leave(before);
+        if (status != NULL) {
+            EBB_PRAGMA(omp critical)
+            first = first == NULL ? status : first;
+        }
+    }
+    return first;
 }
 
 /* ---- from call to call ---- */
@@ -326,11 +331,26 @@ static ebb_status run(const ebb_call *c)
 static void release(ebb_call *c)
 {
     widened *w = c->state;
-    ebb_nested_release(&w->whole.call);
-    ebb_nested_release(&w->rest.call);
+    for (uint32_t s = 0; w->slot != NULL && s < w->cut.slots; s++) {
+        ebb_nested_release(&w->slot[s].most);
+        ebb_nested_release(&w->slot[s].rest);
+    }
     ebb_arena_fini(&w->arena);
     ebb_free(w);
     c->state = NULL;
+}
+
+static ebb_status prepare_slots(widened *w, ebb_call *c)
+{
+    for (uint32_t s = 0; s < w->cut.slots; s++) {
+        point(w, &w->slot[s].most, c, s, 0);
+        EBB_TRY(ebb_nested_prepare(&w->slot[s].most));
+        if (w->slot[s].rest.kernel == NULL)
+            continue;
+        point(w, &w->slot[s].rest, c, s, 0);
+        EBB_TRY(ebb_nested_prepare(&w->slot[s].rest));
+    }
+    return NULL;
 }
 
 static ebb_status prepare(ebb_call *c)
@@ -340,14 +360,14 @@ static ebb_status prepare(ebb_call *c)
         return ebb_error_memory();
     *w = (widened){0};
     c->state = w;
+    size_t bytes = 0;
     EBB_TRY(build(w, c));
-    EBB_TRY(ebb_nested_fits(c, w->bytes));
-    point(w, &w->whole, c, 0);
-    EBB_TRY(ebb_nested_prepare(&w->whole.call));
-    if (w->rest.units == 0)
-        return NULL;
-    point(w, &w->rest, c, 0);
-    return ebb_nested_prepare(&w->rest.call);
+    EBB_TRY(all_bytes(&bytes, w, c));
+    EBB_TRY(ebb_nested_fits(c, bytes));
+    const ebb_threads_before before = enter(w);
+    ebb_status status = prepare_slots(w, c);
+    ebb_threads_leave(before);
+    return status;
 }
 
 static const ebb_kernel kernel = {.name = "widen",
