@@ -14,12 +14,25 @@ static json_t *timed_json(const char *name, const ebb_timed *t)
 static ebb_status time_models(ebb_costs *costs, ebb_model *const *models, size_t count,
                               const ebb_timing *timing, json_t *list)
 {
+    double scale = 1;
     for (size_t i = 0; i < count; i++) {
         ebb_timed timed;
         EBB_TRY(ebb_at(ebb_costs_time(costs, &timed, models[i], timing), models[i]->path));
         (void)json_array_append_new(list, timed_json(models[i]->path, &timed));
+        if (i == 0 && timed.nodes_ns > 0)
+            scale = timed.step_ns / timed.nodes_ns;
     }
-    return NULL;
+    return ebb_at(ebb_costs_time_moves(costs, models[0], timing, scale), models[0]->path);
+}
+
+/* Beside which of our steps moves are measured: of all threads, and short. */
+static ebb_status time_moves(ebb_costs *costs, const ebb_timing *timing)
+{
+    ebb_model *model;
+    EBB_TRY(ebb_sweep_make(&model, 0));
+    ebb_status status = ebb_costs_time_moves(costs, model, timing, 1);
+    ebb_model_free(model);
+    return ebb_while(status, "timing moves to disk beside the step '%s'", ebb_sweep_name(0));
 }
 
 static ebb_status time_sweep(ebb_costs *costs, ebb_timing timing, json_t *list)
@@ -34,7 +47,7 @@ static ebb_status time_sweep(ebb_costs *costs, ebb_timing timing, json_t *list)
         EBB_TRY(ebb_while(status, "timing the step '%s'", ebb_sweep_name(i)));
         (void)json_array_append_new(list, timed_json(ebb_sweep_name(i), &timed));
     }
-    return NULL;
+    return time_moves(costs, &timing);
 }
 
 static ebb_status summary(const ebb_costs *c, const char *path, json_t *steps, char **json)
@@ -46,11 +59,13 @@ static ebb_status summary(const ebb_costs *c, const char *path, json_t *steps, c
                              "entries", (json_int_t)c->rates[i].entries, "fixed_ns",
                              c->rates[i].fixed_ns, "ns_per_flop", c->rates[i].ns_per_flop,
                              "ns_per_byte", c->rates[i].ns_per_byte, "error", c->rates[i].error));
-    return ebb_json_text(json,
-                         json_pack("{s:s, s:s, s:s, s:i, s:s, s:I, s:o, s:O}", "schema",
-                                   "ebb.bench/1", "path", path, "processor", c->processor,
-                                   "threads", c->threads, "backend", c->backend, "entries",
-                                   (json_int_t)c->entry_count, "rates", rates, "steps", steps));
+    json_t *root =
+        json_pack("{s:s, s:s, s:s, s:i, s:s, s:I, s:o, s:O}", "schema", "ebb.bench/1", "path", path,
+                  "processor", c->processor, "threads", c->threads, "backend", c->backend,
+                  "entries", (json_int_t)c->entry_count, "rates", rates, "steps", steps);
+    if (c->moves)
+        (void)json_object_set_new(root, "disk", ebb_costs_moves_json(c));
+    return ebb_json_text(json, root);
 }
 
 ebb_status ebb_calibrate(ebb_model *const *models, size_t count,
@@ -60,7 +75,8 @@ ebb_status ebb_calibrate(ebb_model *const *models, size_t count,
     const ebb_timing timing = {.backend = o->backend != NULL ? o->backend : "cpu",
                                .seed = o->seed,
                                .threads = o->threads,
-                               .steps = o->steps};
+                               .steps = o->steps,
+                               .spill = o->spill};
     json_t *steps = json_array();
     ebb_costs *costs = NULL;
     ebb_status status = ebb_costs_new(&costs, timing.backend, timing.threads);

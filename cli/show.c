@@ -304,6 +304,16 @@ void cli_show_bench(const json_t *o)
                (long long)cli_real(p, "entries"), cli_real(p, "fixed_ns") / 1e3,
                flop > 0 ? 1 / flop : 0, byte > 0 ? 1 / byte : 0, 100 * cli_real(p, "error"));
     }
+    const json_t *disk = json_object_get(o, "disk");
+    static const char *const ways[] = {"store", "fetch"};
+    for (i = 0; disk != NULL && i < 2; i++) {
+        p = json_object_get(disk, ways[i]);
+        printf("disk, %s: %.2f GB/s, beside a step %.2f; a GB keeps a processor busy for %.3f s "
+               "and makes "
+               "the step longer by %.3f s\n",
+               ways[i], 1 / cli_real(p, "alone_ns"), 1 / cli_real(p, "beside_ns"),
+               cli_real(p, "processor_ns"), cli_real(p, "taken_ns"));
+    }
     printf("%lld signatures, %zu operators, %lld threads: %s\n", (long long)cli_real(o, "entries"),
            json_array_size(json_object_get(o, "rates")), (long long)cli_real(o, "threads"),
            cli_text(o, "path"));

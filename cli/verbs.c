@@ -276,7 +276,8 @@ static int calibrate(const cli *c)
     const ebb_calibrate_options options = {.backend = cli_backend(c),
                                            .seed = cli_seed(c),
                                            .threads = cli_threads(c),
-                                           .steps = (int)cli_whole(c, "--steps", 0)};
+                                           .steps = (int)cli_whole(c, "--steps", 0),
+                                           .spill = cli_get(c, "--spill", NULL)};
     if (code == EBB_OK)
         status =
             ebb_calibrate(models, (size_t)c->file_count, &options, cli_get(c, "-o", NULL), &json);
@@ -384,9 +385,9 @@ static const cli_way diffs[] = {
      WORDS("--steps", "--run"), diff},
 };
 static const cli_way benches[] = {
-    {"--calibrate", NULL, "--calibrate -o COSTS", 0, 0, WORDS("-o", "--calibrate", BACKEND, "--threads", "--seed", "--steps", "--json"), NULL, calibrate},
+    {"--calibrate", NULL, "--calibrate -o COSTS", 0, 0, WORDS("-o", "--calibrate", BACKEND, "--threads", "--seed", "--steps", "--spill", "--json"), NULL, calibrate},
     {"--calibrate", NULL, "MODEL... --calibrate -o COSTS", 1, 8,
-     WORDS("-o", "--calibrate", MODEL, STEP, PLANNING, RUN, "--steps", "--json"), WORDS(WITH_A_BUDGET), calibrate},
+     WORDS("-o", "--calibrate", MODEL, STEP, PLANNING, RUN, "--steps", "--spill", "--json"), WORDS(WITH_A_BUDGET), calibrate},
     {"--sweep", NULL, "--sweep FILE -o LINES", 0, 8,
      WORDS("-o", "--sweep", MODEL, STEP, PLANNING, RUN, "--run", DATA, "--batch", "--steps", "--json"), NULL, cli_sweep},
     {"--passes", NULL, "MODEL... --passes LIST -o LINES", 0, 8,

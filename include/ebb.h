@@ -331,13 +331,14 @@ EBB_API ebb_status ebb_diff_json(ebb_model *before, ebb_model *after,
 typedef struct ebb_calibrate_options {
     const char *backend; /* NULL: "cpu" */
     uint64_t seed;
-    int threads; /* 0: as many as processors */
-    int steps;   /* timed for each model; 0: 7, fewer where they take long */
+    int threads;       /* 0: as many as processors */
+    int steps;         /* timed for each model; 0: 7, fewer where they take long */
+    const char *spill; /* the folder whose disk is timed; NULL: $TMPDIR, or /var/tmp */
 } ebb_calibrate_options;
 
 /* Times every node of these models within steps of theirs (random data) and writes to `path` what
- * operators cost on this machine, for the pass `cost`. count 0: steps of its own, over operators
- * and sizes. json: what was measured; or NULL. */
+ * operators cost on this machine, for the pass `cost`; and what moves to disk and back take, beside
+ * steps of the first. count 0: steps of its own, over operators and sizes. json: what was measured; or NULL. */
 EBB_API ebb_status ebb_calibrate(ebb_model *const *models, size_t count,
                                  const ebb_calibrate_options *options, const char *path,
                                  char **json);

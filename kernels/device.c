@@ -68,7 +68,8 @@ static ebb_status facts(void *queue, ebb_device_facts *f)
     return NULL;
 }
 
-/* One core of a present-day server processor, and a disk without moving parts. */
+/* One core of a present-day server processor, and a disk without moving parts, whose bytes are copied and
+ * summed by cores that else compute. */
 static const ebb_rates *rates(void)
 {
     static const ebb_rates core = {.products16 = 50,
@@ -76,8 +77,8 @@ static const ebb_rates *rates(void)
                                    .operations = 50,
                                    .bytes = 10,
                                    .node_ns = 1000,
-                                   .disk = 1,
-                                   .link = 5};
+                                   .disk = {1, 1, 0.25},
+                                   .link = {0.2, 0.2, 0.2}};
     return &core;
 }
 

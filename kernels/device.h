@@ -45,14 +45,19 @@ typedef struct ebb_device_facts {
     uint64_t allocated_bytes;         /* by this queue */
 } ebb_device_facts;
 
+/* To another place and back, beside the step: nanoseconds of a byte. */
+typedef struct ebb_way {
+    double alone, beside; /* that a move takes while the step stands still, and while it computes */
+    double taken;         /* by which it makes the step longer: who moves may be who computes */
+} ebb_way;
+
 /* What a machine does at best in a nanosecond, and what each node costs it beside. */
 typedef struct ebb_rates {
     double products16, products32; /* operations of products, by the bits of what they multiply */
     double operations;             /* of all other nodes */
     double bytes;                  /* read or written */
     double node_ns;
-    double disk,
-        link; /* bytes moved to disk or back; to the host's memory or back, beside the step */
+    ebb_way disk, link; /* link: to the host's memory, of another device */
 } ebb_rates;
 
 typedef struct ebb_device {

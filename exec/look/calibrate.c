@@ -29,8 +29,7 @@ static double quartile(double *list, size_t count)
     return list[count / 4];
 }
 
-/* Weights for a graph whose numbers do not matter: small, and the same in each run. */
-static ebb_status fill_weights(ebb_program *p)
+ebb_status ebb_costs_fill(ebb_program *p)
 {
     const ebb_graph *g = p->plan.g;
     ebb_arena scratch = {0};
@@ -98,8 +97,9 @@ static ebb_status add_nodes(ebb_costs *costs, ebb_timed *timed, times *t, const 
         timed->nodes_ns += quartile(&t->node[k * t->most], t->count);
     double scale = !sweep && timed->nodes_ns > 0 ? timed->step_ns / timed->nodes_ns : 1;
     for (uint32_t k = 0; k < p->plan.count; k++)
-        EBB_TRY(ebb_costs_add(costs, p->plan.g, p->plan.order[k],
-                              t->node[k * t->most + t->count / 4] * scale));
+        if (!ebb_op_moves(ebb_node_of(p->plan.g, p->plan.order[k])->op))
+            EBB_TRY(ebb_costs_add(costs, p->plan.g, p->plan.order[k],
+                                  t->node[k * t->most + t->count / 4] * scale));
     return NULL;
 }
 
@@ -109,7 +109,7 @@ static ebb_status time_program(ebb_costs *costs, ebb_timed *timed, ebb_program *
     times t = {.most = o->steps > 0 ? (size_t)o->steps : STEPS};
     ebb_batch batch;
     if (o->sweep)
-        EBB_TRY(fill_weights(p));
+        EBB_TRY(ebb_costs_fill(p));
     EBB_TRY(ebb_sample_batch(&batch, p->plan.g, o->seed, scratch));
     t.node = ebb_arena_zeroed(scratch, (p->plan.count + (size_t)1) * t.most, sizeof *t.node);
     t.seen = EBB_NEW(scratch, int64_t, p->plan.count + (size_t)1);

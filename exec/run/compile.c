@@ -224,10 +224,9 @@ static ebb_status keep_budget(ebb_program *p)
                           (unsigned long long)bytes);
 }
 
-/* Where values on disk go if nobody says where. */
-static const char *usual_folder(void)
+const char *ebb_spill_folder(const char *asked)
 {
-    const char *folder = getenv("TMPDIR");
+    const char *folder = asked != NULL ? asked : getenv("TMPDIR");
     return folder != NULL && folder[0] != '\0' ? folder : "/var/tmp";
 }
 
@@ -241,7 +240,7 @@ static ebb_status open_mover(ebb_program *p, const char *folder, ebb_arena *scra
         return ebb_error_memory();
     for (size_t i = 0; i < m->away_count; i++)
         spots[i] = (ebb_spot){m->away[i].place == EBB_PLACE_DISK, p->plan.away[i].offset};
-    const ebb_mover_plan plan = {.folder = folder != NULL ? folder : usual_folder(),
+    const ebb_mover_plan plan = {.folder = ebb_spill_folder(folder),
                                  .disk_bytes = p->plan.places[EBB_PLACE_DISK].height,
                                  .host_bytes = p->plan.places[EBB_PLACE_HOST].height,
                                  .spots = spots,

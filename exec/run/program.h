@@ -46,6 +46,8 @@ struct ebb_program {
 /* As ebb_program_compile, for a graph that need not be the model's own (its initialization). */
 ebb_status ebb_program_compile_graph(ebb_program **program, ebb_model *model, const ebb_graph *g,
                                      const ebb_compile_options *options);
+/* Where values on disk go; asked NULL: nobody says where. */
+const char *ebb_spill_folder(const char *asked);
 /* Initializers' bytes into place. EBB_RUNTIME naming those whose bytes are missing. */
 ebb_status ebb_program_fill(ebb_program *program);
 /* Where the value lies in the block, on the program's device; NULL where it takes no memory. */

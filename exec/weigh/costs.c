@@ -419,7 +419,7 @@ static ebb_status read_root(ebb_costs *c, const json_t *root)
         return ebb_error_memory();
     for (size_t i = 0; i < json_array_size(rates); i++)
         EBB_TRY(read_rate(c, json_array_get(rates, i), i));
-    return NULL;
+    return ebb_costs_moves_read(c, json_object_get(root, "disk"));
 }
 
 ebb_status ebb_costs_read(ebb_costs **costs, const char *path)
@@ -477,6 +477,8 @@ ebb_status ebb_costs_write(const ebb_costs *costs, const char *path)
                              costs->processor, "processors", costs->processors, "threads",
                              costs->threads, "backend", costs->backend, "entries",
                              entries_json(costs), "rates", rates_json(costs));
+    if (costs->moves)
+        (void)json_object_set_new(root, "disk", ebb_costs_moves_json(costs));
     char *all = NULL;
     ebb_sink sink;
     ebb_status status = ebb_json_dump(root, &all);

@@ -11,12 +11,20 @@
  * float32", "fixed_ns": 700, "ns_per_flop": 0, "ns_per_byte": 0.02, "entries": 12, "error": 0.08},
  * ...]}
  *
- * costs.c keeps, reads and writes; rates.c fits; calibrate.c measures.
+ * Of moves to disk and back, where a folder's were measured, as of a byte (move_time.h):
+ *
+ *     "disk": {"store": {"alone_ns": 0.3, "beside_ns": 0.5, "taken_ns": 0.2, "processor_ns": 0.3}, "fetch": {...}}
+ *
+ * costs.c keeps, reads and writes; costs_moves.c of moves; rates.c fits; calibrate.c and calibrate_moves.c
+ * measure.
  */
 #ifndef EBB_EXEC_WEIGH_COSTS_H
 #define EBB_EXEC_WEIGH_COSTS_H
 
+#include "exec/weigh/move_time.h"
 #include "onnx/graph/graph.h"
+
+#include <jansson.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -45,7 +53,10 @@ typedef struct ebb_costs {
     ebb_names signatures; /* id = index + 1 */
     ebb_cost_rate *rates;
     size_t rate_count;
-    ebb_names families; /* of the rates: id = index + 1 */
+    ebb_names families;     /* of the rates: id = index + 1 */
+    bool moves;             /* to disk and back were measured: */
+    ebb_move_time ways[2];  /* of a byte */
+    double processor_ns[2]; /* what a processor is busy with a byte */
 } ebb_costs;
 
 /* Of this machine, without entries. Both are freed with ebb_costs_free. */
@@ -69,6 +80,10 @@ typedef enum ebb_cost_source {
 
 /* *ns is set unless the source is EBB_COST_UNKNOWN. */
 ebb_cost_source ebb_costs_of(const ebb_costs *costs, const ebb_graph *g, ebb_node n, double *ns);
+
+/* costs_moves.c: as they stand in the file. disk NULL: none were measured. */
+json_t *ebb_costs_moves_json(const ebb_costs *costs);
+ebb_status ebb_costs_moves_read(ebb_costs *costs, const json_t *disk);
 
 /* What is measured apart: operator, dtypes and dims of the operands, integer constants of few
  * elements, and attributes by name, without those that choose random numbers. Printable ASCII. */
@@ -95,9 +110,10 @@ double ebb_rate_ns(const ebb_cost_rate *rate, double flops, double bytes);
 typedef struct ebb_timing {
     const char *backend; /* NULL: "cpu" */
     uint64_t seed;
-    int threads; /* 0: as many as processors */
-    int steps;   /* timed; 0: 7, fewer where they take long */
-    bool sweep;  /* the model is one of ours: weights are made up, times taken undisturbed */
+    int threads;       /* 0: as many as processors */
+    int steps;         /* timed; 0: 7, fewer where they take long */
+    bool sweep;        /* the model is one of ours: weights are made up, times taken undisturbed */
+    const char *spill; /* moves: the folder; NULL: the usual one */
 } ebb_timing;
 
 typedef struct ebb_timed {
@@ -112,6 +128,16 @@ typedef struct ebb_timed {
  * sweep's steps stand for nobody's, and are left as they are. */
 ebb_status ebb_costs_time(ebb_costs *costs, ebb_timed *timed, ebb_model *model,
                           const ebb_timing *options);
+
+/* Weights for a graph whose numbers do not matter: small, and the same in each run. */
+ebb_status ebb_costs_fill(ebb_program *program);
+
+/* ---- calibrate_moves.c ---- */
+
+/* Moves bytes to disk and back, by themselves and beside steps of this model, and adds the times, all
+ * multiplied by `scale`, as those of nodes are. Nothing where steps are another device's. */
+ebb_status ebb_costs_time_moves(ebb_costs *costs, ebb_model *model, const ebb_timing *options,
+                                double scale);
 
 #ifdef __cplusplus
 }

@@ -85,6 +85,10 @@ static double loop_ns(const ebb_rates *rates, const ebb_graph *g, ebb_node n)
 double ebb_node_ns_by(const ebb_rates *rates, const ebb_graph *g, ebb_node n)
 {
     const ebb_node_info *node = ebb_node_of(g, n);
+    if (node->op == EBB_OP_WAIT)
+        return rates->node_ns;            // for how long it stands still its neighbours tell
+    if (ebb_op_has(node->op, EBB_STARTS)) // the move goes on beside the step
+        return rates->node_ns + ebb_move_time_by(rates, g, n).taken;
     const char *measured = ebb_props_get(g, &node->props, "ebb.cost_ns");
     if (measured != NULL) {
         double ns = strtod(measured, NULL);
@@ -94,50 +98,10 @@ double ebb_node_ns_by(const ebb_rates *rates, const ebb_graph *g, ebb_node n)
         return 0;
     if (node->op == EBB_OP_SCAN)
         return loop_ns(rates, g, n);
-    if (ebb_op_has(node->op, EBB_STARTS) || node->op == EBB_OP_WAIT)
-        return rates->node_ns; // the move goes on beside the step
     double operations = rates->operations;
     if (ebb_op_has(node->op, EBB_PRODUCTS) && node->in_count > 0)
         operations = of_products(rates, ebb_value_of(g, node->in[0])->type->dtype);
     return roofline(rates, operations, ebb_node_flops(g, n), ebb_node_bytes(g, n));
-}
-
-static double move_ns_by(const ebb_rates *rates, double bytes, ebb_place place)
-{
-    const double rate = place == EBB_PLACE_DISK ? rates->disk : rates->link;
-    return rate > 0 ? bytes / rate : 0;
-}
-
-double ebb_move_ns(const ebb_graph *g, double bytes, ebb_place place)
-{
-    return move_ns_by(rates_of(g), bytes, place);
-}
-
-ebb_status ebb_waits_ns(double *ns, const ebb_rates *rates, const ebb_graph *g, ebb_arena *scratch)
-{
-    double now = 0, idle[2] = {0, 0}; // since when nothing is under way to a place, or from one
-    double *done = NULL;              // by node id
-    *ns = 0;
-    EBB_EACH_NODE(g, n) {
-        const ebb_node_info *node = ebb_node_of(g, n);
-        now += ebb_node_ns_by(rates, g, n);
-        if (ebb_op_has(node->op, EBB_STARTS)) {
-            if (done == NULL &&
-                (done = EBB_NEW(scratch, double, g->node_count + (size_t)1)) == NULL)
-                return ebb_error_memory();
-            const bool fetches = node->op == EBB_OP_FETCH;
-            const ebb_value away = fetches ? ebb_in(g, n, 0) : ebb_out(g, n, 0);
-            double *queue = &idle[fetches];
-            *queue = (*queue > now ? *queue : now) +
-                     move_ns_by(rates, bytes_of(g, away), ebb_value_place(g, away));
-            done[n.i] = *queue;
-        } else if (node->op == EBB_OP_WAIT && done != NULL) {
-            const double over = done[ebb_value_of(g, ebb_in(g, n, 0))->producer.i];
-            *ns += over > now ? over - now : 0;
-            now = over > now ? over : now;
-        }
-    }
-    return NULL;
 }
 
 double ebb_node_ns(const ebb_graph *g, ebb_node n)

@@ -3,12 +3,13 @@
  *     time of a node = node_ns + the longer of  operations / rate  and  bytes / rate
  *
  * by the rates (kernels/device.h) of the machine that the model is planned for. Where a node bears
- * the metadata "ebb.cost_ns" (the `cost` pass writes it from measurements), that is its time.
+ * the metadata "ebb.cost_ns" (the `cost` pass writes it from measurements), that is its time. What starts a
+ * move takes what the move takes from the step (move_time.h).
  */
 #ifndef EBB_EXEC_WEIGH_NODE_TIME_H
 #define EBB_EXEC_WEIGH_NODE_TIME_H
 
-#include "onnx/graph/place.h"
+#include "exec/weigh/move_time.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -28,14 +29,6 @@ double ebb_copy_ns(const ebb_graph *g); /* of a byte, which is read and written 
 /* From now on times are those of this back end's device: as in ebb_plan_options; NULL: the
  * default. */
 ebb_status ebb_estimate_for(ebb_model *model, const char *backend);
-
-/* A move of so many bytes to that place, or from it. */
-double ebb_move_ns(const ebb_graph *g, double bytes, ebb_place place);
-
-/* How long the step stands still at its Waits, if moves go on beside it at the device's rates, those to a
- * place and those from it each one after the other. */
-ebb_status ebb_waits_ns(double *ns, const struct ebb_rates *rates, const ebb_graph *g,
-                        ebb_arena *scratch);
 
 #ifdef __cplusplus
 }

@@ -16,6 +16,11 @@ ebb_place ebb_place_find(const char *name)
     return (ebb_place)place;
 }
 
+bool ebb_op_moves(ebb_op op)
+{
+    return ebb_op_has(op, EBB_STARTS) || op == EBB_OP_WAIT;
+}
+
 static ebb_place stored_to(const ebb_graph *g, ebb_node n)
 {
     ebb_attrs attrs = ebb_node_attrs(g, n);
@@ -73,7 +78,7 @@ static const char *refuses_wait(const ebb_graph *g, ebb_node n)
 const char *ebb_place_refuses(const ebb_graph *g, ebb_node n)
 {
     const ebb_node_info *info = ebb_node_of(g, n);
-    if (g->outer != NULL && (ebb_op_has(info->op, EBB_STARTS) || info->op == EBB_OP_WAIT))
+    if (g->outer != NULL && ebb_op_moves(info->op))
         return "moves between places cannot stand in a body";
     if (ebb_op_has(info->op, EBB_STARTS))
         return refuses_start(g, n);

@@ -37,6 +37,9 @@ ebb_place ebb_place_find(const char *name);
 /* Where v lies while the step runs. */
 ebb_place ebb_value_place(const ebb_graph *g, ebb_value v);
 
+/* It starts a move, or waits for one. */
+bool ebb_op_moves(ebb_op op);
+
 /* NULL, or why n may not stand where it does, as far as places go: a full clause. */
 const char *ebb_place_refuses(const ebb_graph *g, ebb_node n);
 

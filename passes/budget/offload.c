@@ -60,8 +60,7 @@ typedef struct offload {
 
 static bool is_move(const ebb_graph *g, ebb_node n)
 {
-    const ebb_op op = ebb_node_of(g, n)->op;
-    return ebb_op_has(op, EBB_STARTS) || op == EBB_OP_WAIT;
+    return ebb_op_moves(ebb_node_of(g, n)->op);
 }
 
 static ebb_status read_list(offload *o)
@@ -124,13 +123,14 @@ static ebb_status list_sites(offload *o, uint64_t least, const char *names)
         if (bytes < least || bytes == 0 ||
             (names != NULL && !ebb_glob(names, ebb_value_name(g, v))))
             continue;
-        o->sites[o->site_count] = (site){.root = v,
-                                         .bytes = bytes,
-                                         .move_ns = ebb_move_ns(g, (double)bytes, o->place),
-                                         .made = made,
-                                         .last = made,
-                                         .next = made + 1,
-                                         .gone = made};
+        o->sites[o->site_count] =
+            (site){.root = v,
+                   .bytes = bytes,
+                   .move_ns = ebb_move_time_of(g, (double)bytes, o->place, false).beside,
+                   .made = made,
+                   .last = made,
+                   .next = made + 1,
+                   .gone = made};
         number[v.i] = (uint32_t)++o->site_count;
     }
     EBB_EACH_VALUE(g, v) // what a subgraph reads has readers that no list shows

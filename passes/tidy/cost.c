@@ -3,6 +3,8 @@
  *   before   y = Conv(x, w)
  *   after    y = Conv(x, w)      # ebb.cost_ns = 1834520
  *
+ * What moves to disk and back take it writes on the model (exec/weigh/move_time.h).
+ *
  * The file is what `ebb bench --calibrate` wrote. A node whose signature (operator, operand types,
  * attributes) was measured gets that time, another of a family that was measured a time by the
  * family's rates; for the rest ebb_node_ns goes on to estimate from operations and bytes.
@@ -54,12 +56,19 @@ static ebb_status stamp_all(ebb_edit *e, const ebb_costs *costs)
     size_t from[3] = {0};
     EBB_EACH_NODE(e->g, n) {
         double ns = 0;
+        if (ebb_op_moves(ebb_node_of(e->g, n)->op))
+            continue; // by the model's rates
         ebb_cost_source source = ebb_costs_of(costs, e->g, n, &ns);
         from[source]++;
         if (source == EBB_COST_UNKNOWN)
             EBB_TRY(ebb_declined(e, n, "the file has no measurement of its operator"));
         else
             EBB_TRY(stamp(e, n, ns));
+    }
+    if (costs->moves) {
+        char text[EBB_WAYS_BYTES];
+        ebb_ways_print(text, costs->ways);
+        EBB_TRY(ebb_props_set(e->g, &e->g->model->props, ebb_ways_key, text));
     }
     return describe(e, costs, from);
 }

@@ -155,6 +155,10 @@ static void a_file_gives_back_what_was_measured(void **state)
     good(ebb_costs_new(&costs, "cpu", 2));
     good(ebb_costs_add(costs, g, relu, 500));
     good(ebb_costs_add(costs, g, relu, 700)); // the mean of both
+    costs->moves = true;
+    costs->ways[0] = (ebb_move_time){0.5, 1, 0.25};
+    costs->ways[1] = (ebb_move_time){0.25, 0.75, 0.125};
+    costs->processor_ns[1] = 0.375;
     good(ebb_costs_fit(costs));
     good(ebb_costs_write(costs, path_of("costs.json")));
     good(ebb_costs_read(&read, path_of("costs.json")));
@@ -164,6 +168,9 @@ static void a_file_gives_back_what_was_measured(void **state)
     assert_int_equal(read->entries[0].nodes, 2);
     assert_int_equal(ebb_costs_of(read, g, relu, &ns), EBB_COST_MEASURED);
     near(ns, 600);
+    assert_true(read->moves);
+    assert_memory_equal(read->ways, costs->ways, sizeof costs->ways);
+    near(read->processor_ns[1], 0.375);
     assert_int_equal(ebb_costs_of(read, g, wide, &ns), EBB_COST_RATE);
     near(ns, 1200); // one measurement: all of it goes to the bytes
     assert_int_equal(ebb_costs_of(read, g, softmax, &ns), EBB_COST_UNKNOWN);
@@ -178,6 +185,8 @@ static void a_file_gives_back_what_was_measured(void **state)
 #define RATE                                                                                     \
     "{\"family\": \"f\", \"fixed_ns\": 1, \"ns_per_flop\": 0, \"ns_per_byte\": 0, \"entries\": " \
     "1, \"error\": 0}"
+#define WAY(last) "{\"alone_ns\": 1, \"beside_ns\": 1, \"taken_ns\": 0, \"processor_ns\": " last "}"
+#define DISK(store, fetch) "], \"disk\": {\"store\": " store ", \"fetch\": " fetch "}, \"more\": ["
 #define FILE_OF(entries, rates)                                                               \
     "{\"schema\": \"ebb.costs/1\", \"processor\": \"p\", \"processors\": 2, \"threads\": 2, " \
     "\"backend\": \"cpu\", \"entries\": [" entries "], \"rates\": [" rates "]}"
@@ -203,6 +212,9 @@ static void a_broken_file_is_refused_at_its_place(void **state)
         {FILE_OF("{\"signature\": \"s\", \"family\": \"f\", \"ns\": \"5\"}", ""), "entry 0: 'ns'"},
         {FILE_OF(ENTRY, RATE "," RATE), "rate 1: 'f' is there twice"},
         {FILE_OF("", "{\"family\": \"f\", \"fixed_ns\": -5}"), "rate 0: 'fixed_ns'"},
+        {FILE_OF("", RATE DISK(WAY("1"), WAY("-1"))), "disk, fetch: 'alone_ns'"},
+        {FILE_OF("", RATE DISK("7", WAY("1"))), "disk, store: 'alone_ns'"},
+        {FILE_OF("", RATE "], \"disk\": [7"), "disk, store: 'alone_ns'"},
     };
     for (size_t i = 0; i < sizeof broken / sizeof *broken; i++) {
         ebb_costs *costs;
@@ -218,8 +230,13 @@ static void a_broken_file_is_refused_at_its_place(void **state)
     }
     ebb_costs *costs;
     assert_int_equal(ebb_status_code(ebb_costs_read(&costs, path_of("nowhere.json"))), EBB_IO);
-    write_text("whole.json", FILE_OF(ENTRY, RATE));
+    write_text("whole.json", FILE_OF(ENTRY, RATE DISK(WAY("1"), WAY("0"))));
     good(ebb_costs_read(&costs, path_of("whole.json")));
+    assert_true(costs->moves);
+    ebb_costs_free(costs);
+    write_text("older.json", FILE_OF(ENTRY, RATE));
+    good(ebb_costs_read(&costs, path_of("older.json")));
+    assert_false(costs->moves);
     ebb_costs_free(costs);
 }
 
@@ -271,6 +288,29 @@ static void what_is_added_adds_up_to_the_step(void **state)
     ebb_model_free(m);
 }
 
+static void moves_are_timed_by_themselves_and_beside_steps(void **state)
+{
+    (void)state;
+    ebb_model *m =
+        model_of(HEADER "g (float[256,256] x) => (float[256,256] y) { y = MatMul (x, x) }");
+    ebb_costs *costs;
+    good(ebb_costs_new(&costs, "cpu", 1));
+    good(ebb_costs_time_moves(costs, m, &(ebb_timing){.threads = 1, .steps = 2}, 10));
+    assert_true(costs->moves);
+    for (int way = 0; way < 2; way++) {
+        assert_true(costs->ways[way].alone > 0);
+        assert_true(costs->ways[way].beside > 0);
+        assert_true(costs->processor_ns[way] > 0.01); // it is copied and summed
+        assert_true(costs->ways[way].taken == 0 ||    // another than that which computes moves
+                    costs->ways[way].taken == 10 * costs->processor_ns[way]);
+    }
+    assert_int_equal(ebb_status_code(ebb_costs_time_moves(
+                         costs, m, &(ebb_timing){.spill = "/nowhere at all", .steps = 1}, 1)),
+                     EBB_IO);
+    ebb_costs_free(costs);
+    ebb_model_free(m);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -283,6 +323,7 @@ int main(void)
         cmocka_unit_test(a_broken_file_is_refused_at_its_place),
         cmocka_unit_test(a_file_cut_anywhere_is_refused),
         cmocka_unit_test(what_is_added_adds_up_to_the_step),
+        cmocka_unit_test(moves_are_timed_by_themselves_and_beside_steps),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }

@@ -147,8 +147,8 @@ static void near(double ns, double expected)
 static void times_are_those_of_the_machine_that_the_model_is_planned_for(void **state)
 {
     (void)state;
-    static const ebb_rates bound = {1000, 100, 10, 1e9, 7, 1, 1},
-                           moving = {1e9, 1e9, 1e9, 2, 5, 1, 1};
+    static const ebb_rates bound = {1000, 100, 10, 1e9, 7, {0, 0, 0}, {0, 0, 0}},
+                           moving = {1e9, 1e9, 1e9, 2, 5, {0, 0, 0}, {0, 0, 0}};
     ebb_model *m, *copy = NULL;
     good(ebb_text_parse_model(
         &m, "<ir_version: 10, opset_import: [\"\" : 20]> g (float[64,64] x, bfloat16[64,64] n) => "
@@ -172,6 +172,43 @@ static void times_are_those_of_the_machine_that_the_model_is_planned_for(void **
     ebb_model_free(m);
 }
 
+static void what_moves_take_is_of_the_model(void **state)
+{
+    (void)state;
+    ebb_model *m, *calibrated = parse();
+    ebb_costs *costs;
+    double stood;
+    ebb_arena scratch = {0};
+    good(ebb_costs_new(&costs, "cpu", 2));
+    good(ebb_costs_add(costs, calibrated->graph, ebb_first(calibrated->graph), 5120));
+    costs->moves = true;
+    costs->ways[0] = (ebb_move_time){0.5, 1, 0.25};
+    costs->ways[1] = (ebb_move_time){2, 4, 0};
+    good(ebb_costs_fit(costs));
+    good(ebb_costs_write(costs, path));
+    ebb_costs_free(costs);
+    good(ebb_text_parse_model(
+        &m, "<ir_version: 10, opset_import: [\"\" : 20, \"ai.ebb\" : 1]> g (float[1000] x) => "
+            "(float[1000] y) { a = Relu (x) s = ai.ebb.Store (a) k = ai.ebb.Wait (s, a) "
+            "f = ai.ebb.Fetch (k) b = Neg (x) w = ai.ebb.Wait (f, k) y = Add (w, b) }"));
+    good(ebb_infer_graph(m->graph));
+    good(run(m, pipeline, false));
+    const ebb_graph *g = m->graph;
+    const ebb_rates rates = {1e9, 1e9, 1e9, 1e9, 7, {9, 9, 9}, {9, 9, 9}};
+    near(ebb_node_ns_by(&rates, g, node_of(g, "s")), 7 + 4000 * 0.25);
+    near(ebb_node_ns_by(&rates, g, node_of(g, "f")), 7);
+    near(ebb_node_ns_by(&rates, g, node_of(g, "k")), 7);
+    /* All of the store but what went on during it: half as long as beside a step, and nothing taken. Of the
+     * fetch, b goes on beside it. */
+    good(ebb_waits_ns(&stood, &rates, g, &scratch));
+    const double store = 4000 - 1000 - 7,
+                 fetch = 16000 - ebb_node_ns_by(&rates, g, node_of(g, "b")) - 7;
+    near(stood, store / 2 - store * 0.25 + fetch / 2);
+    ebb_arena_fini(&scratch);
+    ebb_model_free(m);
+    ebb_model_free(calibrated);
+}
+
 static void without_a_file_it_says_how_one_is_made(void **state)
 {
     (void)state;
@@ -186,6 +223,7 @@ int main(void)
         cmocka_unit_test(a_second_run_changes_nothing_and_a_wrong_time_is_overwritten),
         cmocka_unit_test(times_are_those_of_the_machine_that_the_model_is_planned_for),
         cmocka_unit_test(marks_of_shared_memory_stay),
+        cmocka_unit_test(what_moves_take_is_of_the_model),
         cmocka_unit_test(without_a_file_it_says_how_one_is_made),
     };
     return cmocka_run_group_tests(tests, write_file, remove_file);

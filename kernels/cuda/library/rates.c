@@ -25,13 +25,21 @@ typedef struct row {
 /* products of 16 bits, of TF32, all else in float32: TFLOP/s, thousand operations a nanosecond;
  * memory: GB/s, bytes a nanosecond; link: the same, four fifths of what 16 lanes of PCIe 4.0 (31.5) or
  * 5.0 (63) carry. */
-#define DISK 1
-#define ROW(name, products, tf32, others, memory, link)                                       \
-    {                                                                                         \
-        name, {1e3 * (products), 1e3 * (others), 1e3 * (others), memory, LAUNCH, DISK, link}, \
-        {                                                                                     \
-            1e3 * (products), 1e3 * (tf32), 1e3 * (others), memory, LAUNCH, DISK, link        \
-        }                                                                                     \
+#define DISK    \
+    {           \
+        1, 1, 0 \
+    } // 1 GB/s; the device computes on
+#define LINK(rate)                    \
+    {                                 \
+        1.0 / (rate), 1.0 / (rate), 0 \
+    }
+#define ROW(name, products, tf32, others, memory, link)                                           \
+    {                                                                                             \
+        name,                                                                                     \
+            {1e3 * (products), 1e3 * (others), 1e3 * (others), memory, LAUNCH, DISK, LINK(link)}, \
+        {                                                                                         \
+            1e3 * (products), 1e3 * (tf32), 1e3 * (others), memory, LAUNCH, DISK, LINK(link)      \
+        }                                                                                         \
     }
 
 static const row rows[] = {

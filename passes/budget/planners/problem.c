@@ -414,7 +414,7 @@ ebb_status ebb_remat_source_make(ebb_remat_source *source, ebb_arena *arena, con
     if (m.ops == NULL || source->node == NULL)
         return ebb_error_memory();
     source->problem.ops = m.ops;
-    source->problem.move_ns = ebb_move_ns(g, 1, EBB_PLACE_DISK);
+    source->problem.move_ns = ebb_move_time_of(g, 1, EBB_PLACE_DISK, false).beside;
     EBB_EACH_NODE(g, n)
         if (m.at[n.i] != 0)
             EBB_TRY(make_op(&m, n));

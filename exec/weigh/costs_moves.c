@@ -1,0 +1,42 @@
+/* costs_moves.c: moves to disk and back in a file of costs. */
+#include "exec/weigh/costs.h"
+
+static const char *const names[2] = {"store", "fetch"};
+
+json_t *ebb_costs_moves_json(const ebb_costs *c)
+{
+    json_t *disk = json_object();
+    for (int way = 0; way < 2; way++) {
+        const ebb_move_time *t = &c->ways[way];
+        (void)json_object_set_new(disk, names[way],
+                                  json_pack("{s:f, s:f, s:f, s:f}", "alone_ns", t->alone,
+                                            "beside_ns", t->beside, "taken_ns", t->taken,
+                                            "processor_ns", c->processor_ns[way]));
+    }
+    return disk;
+}
+
+/* Finite, and no disk is slower than a byte a second. */
+static bool read_number(double *number, const json_t *o, const char *key)
+{
+    const json_t *value = json_object_get(o, key);
+    *number = json_number_value(value);
+    return json_is_number(value) && *number >= 0 && *number <= 1e9;
+}
+
+ebb_status ebb_costs_moves_read(ebb_costs *c, const json_t *disk)
+{
+    c->moves = disk != NULL;
+    for (int way = 0; c->moves && way < 2; way++) {
+        const json_t *o = json_object_get(disk, names[way]);
+        ebb_move_time *t = &c->ways[way];
+        if (!read_number(&t->alone, o, "alone_ns") || !read_number(&t->beside, o, "beside_ns") ||
+            !read_number(&t->taken, o, "taken_ns") ||
+            !read_number(&c->processor_ns[way], o, "processor_ns"))
+            return ebb_error(EBB_REJECTED,
+                             "disk, %s: 'alone_ns', 'beside_ns', 'taken_ns' and 'processor_ns' "
+                             "should be numbers from 0 to 1e9",
+                             names[way]);
+    }
+    return NULL;
+}
