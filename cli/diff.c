@@ -37,7 +37,7 @@ static double in_place(const json_t *plan, const char *place)
 /* What lies in other places, where either has any. */
 static void show_places(const json_t *before, const json_t *after)
 {
-    static const char *const places[] = {"host", "disk"};
+    static const char *const places[] = {"host", "disk", "mapped"};
     for (size_t i = 0; i < sizeof places / sizeof places[0]; i++) {
         char b[32], a[32], less[32];
         const double was = in_place(before, places[i]), is = in_place(after, places[i]);

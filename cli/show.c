@@ -241,8 +241,11 @@ void cli_show_plan(const json_t *o)
            100 * (cli_real(o, "arena_bytes") / cli_real(o, "lower_bound_bytes") - 1));
     printf("saved  %s kept by forward for backward\n", bytes_of(o, "saved_bytes"));
     json_array_foreach(json_object_get(o, "places"), i, t)
-        printf("%-6s %s, most at %s\n", cli_text(t, "place"), bytes_of(t, "bytes"),
-               cli_text(t, "peak_node"));
+        if (strcmp(cli_text(t, "place"), "mapped") == 0)
+            printf("mapped %s, read in the model's file\n", bytes_of(t, "bytes"));
+        else
+            printf("%-6s %s, most at %s\n", cli_text(t, "place"), bytes_of(t, "bytes"),
+                   cli_text(t, "peak_node"));
     printf("at the peak\n");
     show_categories(o);
     json_array_foreach(json_object_get(o, "peak_tensors"), i, t)

@@ -8,6 +8,7 @@
  */
 #include "exec/run/program.h"
 
+#include "exec/weigh/call.h"
 #include "exec/weigh/loop.h"
 
 #include <stdlib.h>
@@ -29,6 +30,10 @@ static void *hand_out(ebb_program *p, uint32_t tensor, size_t bytes)
 void *ebb_program_pointer(const ebb_program *program, ebb_value v)
 {
     uint32_t tensor = program->plan.memory.tensor_of[v.i];
+    if (program->mapped[v.i])
+        return program->seen[v.i] != NULL
+                   ? program->seen[v.i]
+                   : ebb_read_only(ebb_value_of(program->plan.g, v)->tensor->data);
     if (tensor == 0)
         return NULL;
     return (char *)program->block + program->plan.intervals[tensor - 1].offset;
@@ -43,6 +48,21 @@ static void point_captured(ebb_program *p, ebb_loop *loop)
         if (f->outside.i == 0 || !ebb_type_bytes(ebb_value_of(p->plan.g, f->outside)->type, &bytes))
             continue;
         f->data = hand_out(p, p->plan.memory.tensor_of[f->outside.i], bytes);
+    }
+}
+
+void ebb_program_point_mapped(ebb_program *p)
+{
+    for (uint32_t k = 0; k < p->plan.count; k++) {
+        ebb_call *call = &p->plan.calls[k];
+        const ebb_node_info *node = ebb_node_of(p->plan.g, p->plan.order[k]);
+        const ebb_loop *loop = ebb_loop_of(call);
+        for (uint32_t i = 0; i < call->input_count; i++)
+            if (p->mapped[node->in[i].i])
+                call->in[i].data = ebb_program_pointer(p, node->in[i]);
+        for (uint32_t i = 0; loop != NULL && i < loop->fixed_count; i++)
+            if (p->mapped[loop->fixed[i].outside.i])
+                loop->fixed[i].data = ebb_program_pointer(p, loop->fixed[i].outside);
     }
 }
 
@@ -264,9 +284,12 @@ static ebb_status compile(ebb_program *p, const ebb_graph *g, const ebb_compile_
     size_t bytes = (size_t)p->plan.packing.height;
     EBB_TRY(p->device->allocate(p->queue, bytes != 0 ? bytes : p->plan.align, &p->block));
     p->filled = EBB_NEW(&p->arena, bool, g->value_count + 1);
+    p->mapped = EBB_NEW(&p->arena, bool, g->value_count + 1);
     p->seen = EBB_NEW(&p->arena, void *, g->value_count + 1);
-    if (p->filled == NULL || p->seen == NULL)
+    if (p->filled == NULL || p->mapped == NULL || p->seen == NULL)
         return ebb_error_memory();
+    for (size_t i = 0; i < p->plan.memory.mapped_count; i++)
+        p->mapped[p->plan.memory.mapped[i].i] = true;
     if (o->profile) {
         p->node_ns = EBB_NEW(&p->arena, int64_t, p->plan.count + (size_t)1);
         if (p->node_ns == NULL)

@@ -22,9 +22,11 @@ struct ebb_program {
     void *queue;              /* of the device */
     void *block;              /* the one block: planned arena bytes */
     ebb_mover *mover;         /* NULL: all values lie in the block */
-    void **seen;              /* by value id: a copy on the host, where the device is another */
-    uint64_t touched_bytes;   /* highest end handed out: what is measured */
-    struct ebb_carry {        /* state <- next where they do not share memory */
+    void **seen;  /* by value id: a copy on the host, where the device is another, and what
+                                 is read instead of a mapped weight that a caller set */
+    bool *mapped; /* by value id: it is read where the model has it */
+    uint64_t touched_bytes; /* highest end handed out: what is measured */
+    struct ebb_carry {      /* state <- next where they do not share memory */
         void *to;
         const void *from;
         size_t bytes;
@@ -50,7 +52,12 @@ ebb_status ebb_program_compile_graph(ebb_program **program, ebb_model *model, co
 const char *ebb_spill_folder(const char *asked);
 /* Initializers' bytes into place. EBB_RUNTIME naming those whose bytes are missing. */
 ebb_status ebb_program_fill(ebb_program *program);
-/* Where the value lies in the block, on the program's device; NULL where it takes no memory. */
+/* Bytes of weights that its calls read where the model's files are mapped. */
+uint64_t ebb_program_mapped(const ebb_program *program);
+/* Mapped weights' places into the calls that read them; again when one has moved. */
+void ebb_program_point_mapped(ebb_program *program);
+/* Where the value lies on the program's device; NULL where it takes no memory. What is mapped is only
+ * read. */
 void *ebb_program_pointer(const ebb_program *program, ebb_value v);
 /* What a checkpoint holds: bound initializers, and those whose role says that a step changes them.
  */

@@ -9,6 +9,7 @@
 #include "exec/json.h"
 #include "kernels/parallel.h"
 #include "onnx/graph/infer.h"
+#include "onnx/words/map.h"
 
 #include <stdlib.h>
 #include <time.h>
@@ -44,6 +45,20 @@ static ebb_status check_named(const ebb_graph *g, ebb_value v, const char *what,
                          ebb_type_print(need, sizeof need, type, &g->model->names));
     }
     return ebb_error(EBB_USAGE, "%s '%s' has no data", what, named->name);
+}
+
+/* A caller's bytes for a weight that is mapped: where they differ, they are read instead of it. */
+static ebb_status replace_mapped(ebb_program *p, ebb_value v, const void *data)
+{
+    const ebb_tensor *t = ebb_value_of(p->plan.g, v)->tensor;
+    const void *now = ebb_program_pointer(p, v);
+    if (now != NULL && memcmp(now, data, t->bytes) == 0)
+        return NULL;
+    if (p->seen[v.i] == NULL && (p->seen[v.i] = ebb_arena_alloc(&p->arena, t->bytes)) == NULL)
+        return ebb_error_memory();
+    memcpy(p->seen[v.i], data, t->bytes);
+    ebb_program_point_mapped(p);
+    return NULL;
 }
 
 static ebb_status copy_in(ebb_program *p, ebb_value v, const void *data)
@@ -129,10 +144,11 @@ ebb_status ebb_program_fill(ebb_program *p)
         if (bytes != 0 && info->tensor->bytes != bytes)
             return ebb_error(EBB_REJECTED, "initializer '%s' has %zu bytes, its type needs %zu",
                              ebb_value_name(g, v), info->tensor->bytes, bytes);
-        if (bytes != 0)
+        if (bytes != 0 && !p->mapped[v.i])
             EBB_TRY(copy_in(p, v, info->tensor->data));
         p->filled[v.i] = true;
     }
+    ebb_program_point_mapped(p);
     if (missing_count == 0)
         return NULL;
     return ebb_hint(ebb_error(EBB_RUNTIME, "%zu initializer%s no bytes: '%s'%s%s%s%s%s%s%s",
@@ -334,7 +350,8 @@ EBB_API ebb_status ebb_program_set(ebb_program *program, const ebb_named *named)
     if (v.i == 0 || !is_initializer(g, v))
         return ebb_error(EBB_USAGE, "the program has no initializer '%s'", named->name);
     EBB_TRY(check_named(g, v, "initializer", named));
-    EBB_TRY(copy_in(program, v, named->data));
+    EBB_TRY(program->mapped[v.i] ? replace_mapped(program, v, named->data)
+                                 : copy_in(program, v, named->data));
     program->filled[v.i] = true;
     return NULL;
 }
@@ -342,6 +359,26 @@ EBB_API ebb_status ebb_program_set(ebb_program *program, const ebb_named *named)
 bool ebb_program_is_state(const ebb_program *program, ebb_value v)
 {
     return !ebb_value_of(program->plan.g, v)->dead && ebb_value_is_state(program->plan.g, v);
+}
+
+/* A copy of a model has its files mapped by the original. */
+static bool is_in_file(const ebb_model *model, const void *data)
+{
+    bool in = model->mappings == NULL;
+    for (const ebb_mapping *m = model->mappings; m != NULL && !in; m = m->older)
+        in = (uintptr_t)data - (uintptr_t)m->data < m->bytes;
+    return in;
+}
+
+uint64_t ebb_program_mapped(const ebb_program *p)
+{
+    uint64_t bytes = 0;
+    for (size_t i = 0; i < p->plan.memory.mapped_count; i++) {
+        const ebb_value v = p->plan.memory.mapped[i];
+        if (p->filled[v.i] && is_in_file(p->model, ebb_program_pointer(p, v)))
+            bytes += ebb_value_of(p->plan.g, v)->tensor->bytes;
+    }
+    return bytes;
 }
 
 EBB_API ebb_program_facts ebb_program_measure(const ebb_program *program)

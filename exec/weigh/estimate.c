@@ -19,6 +19,7 @@ ebb_status ebb_estimate_make(ebb_estimate *estimate, ebb_arena *arena, const ebb
         estimate->runs = missing == NULL;
         estimate->threads = setting.threads;
         estimate->align = plan.align;
+        estimate->maps = setting.backends[0]->device->is_host;
         estimate->arena_bytes = plan.packing.height;
         estimate->peak_bytes = plan.memory.peak_bytes;
         estimate->ns = plan.planned_ns;

@@ -106,6 +106,50 @@ static ebb_status touch(ruler *r, ebb_value v, uint32_t p)
     return NULL;
 }
 
+/* ---- what is read in the model's file ---- */
+
+/* They take nothing of the device. What shares its memory with another value does: that may be written. */
+static ebb_status find_mapped(ruler *r, ebb_memory *m, ebb_arena *arena, ebb_arena *scratch)
+{
+    const ebb_graph *g = r->g;
+    bool *shares = EBB_NEW(scratch, bool, g->value_count + (size_t)1);
+    m->mapped = EBB_NEW(arena, ebb_value, g->initializer_count + 1);
+    if (shares == NULL || m->mapped == NULL)
+        return ebb_error_memory();
+    for (uint32_t v = 1; v < g->value_count; v++)
+        if (root_of(r, v) != v)
+            shares[root_of(r, v)] = true;
+    for (size_t i = 0; i < g->initializer_count; i++) {
+        const ebb_value v = g->initializers[i];
+        if (root_of(r, v.i) != v.i || shares[v.i] || !ebb_memory_maps(g, v))
+            continue;
+        r->elsewhere[v.i] = true;
+        m->mapped[m->mapped_count++] = v;
+    }
+    return NULL;
+}
+
+/* All of them, from the first node to the last. */
+static ebb_status weigh_mapped(const ruler *r, ebb_memory *m, ebb_arena *arena)
+{
+    uint64_t all = 0;
+    for (size_t i = 0; i < m->mapped_count; i++)
+        if (__builtin_add_overflow(all, ebb_value_of(r->g, m->mapped[i])->tensor->bytes, &all))
+            return ebb_error(EBB_REJECTED, "the weights in the model's file pass 2^64 bytes");
+    if (all == 0)
+        return NULL;
+    uint64_t *live = EBB_NEW(arena, uint64_t, (size_t)r->last + 2);
+    if (live == NULL)
+        return ebb_error_memory();
+    for (uint32_t p = 0; p <= r->last; p++)
+        live[p] = all;
+    m->places[EBB_PLACE_MAPPED].live = live;
+    m->places[EBB_PLACE_MAPPED].peak_bytes = all;
+    return NULL;
+}
+
+/* ---- births and deaths ---- */
+
 static ebb_status touch_initializers(ruler *r)
 {
     const ebb_graph *g = r->g;
@@ -364,10 +408,10 @@ static ebb_status find_peaks_away(const ruler *r, ebb_memory *m, ebb_arena *aren
 }
 
 /* Without an arena nothing is listed. */
-static ebb_status weigh(ebb_memory *m, ebb_arena *arena, const ebb_graph *g, const bool *elsewhere,
-                        const size_t *workspace_bytes, uint32_t align, ebb_arena *scratch)
+static ebb_status weigh(ebb_memory *m, ebb_arena *arena, const ebb_graph *g,
+                        const ebb_memory_terms *terms, ebb_arena *scratch)
 {
-    ruler r = {.g = g, .align = align};
+    ruler r = {.g = g, .align = terms->align};
     size_t values = g->value_count + 1;
     EBB_EACH_NODE(g, n)
         m->positions++;
@@ -400,36 +444,35 @@ static ebb_status weigh(ebb_memory *m, ebb_arena *arena, const ebb_graph *g, con
         if (node->op == EBB_OP_WAIT && ebb_out(g, n, 0).i != 0 && ebb_in(g, n, 0).i != 0)
             unite(&r, node->out[0], node->in[0]);
     }
-    for (uint32_t v = 1; elsewhere != NULL && v < g->value_count; v++)
-        if (elsewhere[v])
+    for (uint32_t v = 1; terms->elsewhere != NULL && v < g->value_count; v++)
+        if (terms->elsewhere[v])
             r.elsewhere[root_of(&r, v)] = true;
+    if (terms->maps && arena != NULL)
+        EBB_TRY(find_mapped(&r, m, arena, scratch));
     EBB_TRY(touch_initializers(&r));
     EBB_TRY(touch_nodes(&r));
-    EBB_TRY(arena != NULL ? list_tensors(&r, m, arena, workspace_bytes) : take_groups(&r, m));
+    EBB_TRY(arena != NULL ? list_tensors(&r, m, arena, terms->workspace_bytes)
+                          : take_groups(&r, m));
     find_peak(&r, m);
-    return arena != NULL ? find_peaks_away(&r, m, arena) : NULL;
+    if (arena == NULL)
+        return NULL;
+    EBB_TRY(find_peaks_away(&r, m, arena));
+    return weigh_mapped(&r, m, arena);
 }
 
-ebb_status ebb_memory_weigh_body(ebb_memory *memory, ebb_arena *arena, const ebb_graph *g,
-                                 const bool *elsewhere, const size_t *workspace_bytes,
-                                 uint32_t align)
+ebb_status ebb_memory_weigh(ebb_memory *memory, ebb_arena *arena, const ebb_graph *g,
+                            const ebb_memory_terms *terms)
 {
     *memory = (ebb_memory){0};
     ebb_arena scratch = {0};
-    ebb_status status = weigh(memory, arena, g, elsewhere, workspace_bytes, align, &scratch);
+    ebb_status status = weigh(memory, arena, g, terms, &scratch);
     ebb_arena_fini(&scratch);
     return status;
 }
 
-ebb_status ebb_memory_weigh(ebb_memory *memory, ebb_arena *arena, const ebb_graph *g,
-                            const size_t *workspace_bytes, uint32_t align)
-{
-    return ebb_memory_weigh_body(memory, arena, g, NULL, workspace_bytes, align);
-}
-
 ebb_status ebb_memory_total(ebb_memory *memory, const ebb_graph *g, uint32_t align)
 {
-    ebb_status status = ebb_memory_weigh_body(memory, NULL, g, NULL, NULL, align);
+    ebb_status status = ebb_memory_weigh(memory, NULL, g, &(ebb_memory_terms){.align = align});
     memory->live = NULL; // it was scratch
     return status;
 }

@@ -15,7 +15,8 @@
  * is weighed is what is allocated there.
  *
  * What lies in another place (onnx/graph/place.h) takes no memory of the device: it is listed and
- * weighed apart.
+ * weighed apart. Where the device is the host, that is also so of weights that no step changes: they are
+ * read where the model's file is mapped.
  */
 #ifndef EBB_EXEC_WEIGH_MEMORY_H
 #define EBB_EXEC_WEIGH_MEMORY_H
@@ -26,7 +27,8 @@
 extern "C" {
 #endif
 
-enum { EBB_ALIGN = 64 }; /* the host's; another device's: ebb_device.align */
+enum { EBB_ALIGN = 64 };          /* the host's; another device's: ebb_device.align */
+enum { EBB_MAPPED_LEAST = 4096 }; /* bytes: of a smaller weight more than itself would be read */
 
 typedef enum ebb_category {                /* PyTorch's names where they exist */
                             EBB_PARAMETER, /* weights, buffers and constants */
@@ -73,6 +75,8 @@ typedef struct ebb_memory {
     ebb_memory_away *away;
     size_t away_count;
     uint32_t *away_of; /* by value id: index + 1 into away; NULL: all is where the step runs */
+    ebb_value *mapped; /* initializers that are read in the model's file */
+    size_t mapped_count;
     struct {
         uint64_t peak_bytes;
         uint32_t peak_position;
@@ -80,19 +84,29 @@ typedef struct ebb_memory {
     } places[EBB_PLACE_COUNT]; /* those away */
 } ebb_memory;
 
-/* Weighs g into arena memory. workspace_bytes by node id, or NULL: none. align: a power of two.
- * EBB_REJECTED naming the value where a size is unknown or overflows. */
+typedef struct ebb_memory_terms {
+    const size_t *workspace_bytes; /* by node id; NULL: none */
+    uint32_t align;                /* a power of two */
+    bool maps;                     /* the device reads the model's file where it is mapped */
+    /* By value id: others weigh it. It takes nothing, nor does what shares its memory. NULL: none. */
+    const bool *elsewhere;
+} ebb_memory_terms;
+
+/* Weighs g into arena memory. EBB_REJECTED naming the value where a size is unknown or overflows. */
 ebb_status ebb_memory_weigh(ebb_memory *memory, ebb_arena *arena, const ebb_graph *g,
-                            const size_t *workspace_bytes, uint32_t align);
-/* The same of a body, some of whose values (by id) lie where others weigh them: they take nothing, nor
- * does what shares their memory. NULL: none. */
-ebb_status ebb_memory_weigh_body(ebb_memory *memory, ebb_arena *arena, const ebb_graph *g,
-                                 const bool *elsewhere, const size_t *workspace_bytes,
-                                 uint32_t align);
+                            const ebb_memory_terms *terms);
 
 /* Its peak_bytes, saved_bytes and total_bytes alone, without workspaces: no list is made, which takes
  * half the memory. */
 ebb_status ebb_memory_total(ebb_memory *memory, const ebb_graph *g, uint32_t align);
+
+/* ---- mapped.c ---- */
+
+/* Whether v is a weight that can be read where the model's file is mapped: no step and no caller changes
+ * it, it is worth it, and its elements are aligned there. In an external file the offset says so, whether
+ * or not the file is there; a .onnx file aligns nothing, so of what it holds itself only elements of a
+ * byte are. */
+bool ebb_memory_maps(const ebb_graph *g, ebb_value v);
 
 #ifdef __cplusplus
 }

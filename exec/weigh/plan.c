@@ -209,6 +209,8 @@ static ebb_status pack_tensors(ebb_plan *plan, ebb_arena *arena, ebb_arena *scra
 static ebb_status pack_away(ebb_plan *plan, ebb_arena *arena, ebb_arena *scratch)
 {
     const ebb_memory *m = &plan->memory;
+    const uint64_t mapped = m->places[EBB_PLACE_MAPPED].peak_bytes;
+    plan->places[EBB_PLACE_MAPPED] = (ebb_packing){.height = mapped, .lower_bound = mapped};
     if (m->away_count == 0)
         return NULL;
     plan->away = EBB_NEW(arena, ebb_interval, m->away_count);
@@ -256,8 +258,11 @@ static ebb_status estimate(ebb_plan *plan, ebb_arena *arena, ebb_arena *passing,
             return ebb_error_memory();
     }
     plan->align = plan->setting.backends[0]->device->align;
-    EBB_TRY(ebb_memory_weigh_body(&plan->memory, arena, g, plan->elsewhere, workspace_bytes,
-                                  plan->align));
+    const ebb_memory_terms terms = {.workspace_bytes = workspace_bytes,
+                                    .align = plan->align,
+                                    .maps = plan->setting.backends[0]->device->is_host,
+                                    .elsewhere = plan->elsewhere};
+    EBB_TRY(ebb_memory_weigh(&plan->memory, arena, g, &terms));
     double waits;
     EBB_TRY(ebb_waits_ns(&waits, plan->setting.backends[0]->device->rates(), g, scratch));
     plan->planned_ns += waits;

@@ -1,7 +1,7 @@
 /* place.c: places of values, and what may be done with what lies elsewhere. */
 #include "onnx/graph/place.h"
 
-static const char *const names[EBB_PLACE_COUNT] = {"device", "host", "disk"};
+static const char *const names[EBB_PLACE_COUNT] = {"device", "host", "disk", "mapped"};
 
 const char *ebb_place_name(ebb_place place)
 {
@@ -57,7 +57,7 @@ static const char *refuses_start(const ebb_graph *g, ebb_node n)
     if (ebb_node_of(g, n)->op == EBB_OP_FETCH)
         return away ? NULL : "what it fetches was not stored";
     const ebb_place place = stored_to(g, n);
-    if (place == EBB_PLACE_COUNT || place == EBB_PLACE_DEVICE)
+    if (place != EBB_PLACE_DISK && place != EBB_PLACE_HOST)
         return "its place must be \"disk\" or \"host\"";
     return away ? "what it stores is stored already" : NULL;
 }

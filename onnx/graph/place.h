@@ -11,6 +11,9 @@
  *
  * So the order of nodes alone says when a move begins, when it must be over and what it holds. What a Wait
  * makes has the memory of what it waits for. To other runtimes all three are Identity.
+ *
+ * Weights that no step changes need not be brought anywhere: kernels read them where the model's file is
+ * mapped (exec/weigh/memory.h).
  */
 #ifndef EBB_ONNX_GRAPH_PLACE_H
 #define EBB_ONNX_GRAPH_PLACE_H
@@ -25,6 +28,7 @@ typedef enum ebb_place {
     EBB_PLACE_DEVICE,
     EBB_PLACE_HOST, /* memory of the host, where the device is another */
     EBB_PLACE_DISK,
+    EBB_PLACE_MAPPED, /* the model's own file, which is only read */
     EBB_PLACE_COUNT
 } ebb_place;
 
@@ -34,7 +38,7 @@ const char *ebb_place_name(ebb_place place); /* "disk" */
 /* EBB_PLACE_COUNT: no such place. */
 ebb_place ebb_place_find(const char *name);
 
-/* Where v lies while the step runs. */
+/* Where the nodes of the file put v. */
 ebb_place ebb_value_place(const ebb_graph *g, ebb_value v);
 
 /* It starts a move, or waits for one. */

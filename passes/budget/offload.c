@@ -165,8 +165,10 @@ static ebb_status weigh(offload *o, const ebb_estimate *estimate)
     ebb_memory memory;
     ebb_status status = ebb_pipeline_mark(o->g);
     if (status == NULL)
-        status = ebb_memory_weigh(&memory, o->e->scratch, o->g, estimate->workspace_bytes,
-                                  estimate->align);
+        status = ebb_memory_weigh(&memory, o->e->scratch, o->g,
+                                  &(ebb_memory_terms){.workspace_bytes = estimate->workspace_bytes,
+                                                      .align = estimate->align,
+                                                      .maps = estimate->maps});
     ebb_pipeline_unmark(o->g);
     EBB_TRY(status);
     o->live = memory.live;

@@ -71,7 +71,7 @@ static void a_step_is_weighed_as_by_hand(void **state)
     ebb_model *m = step_model();
     ebb_arena arena = {0};
     ebb_memory w;
-    assert_null(ebb_memory_weigh(&w, &arena, m->graph, NULL, EBB_ALIGN));
+    assert_null(ebb_memory_weigh(&w, &arena, m->graph, &(ebb_memory_terms){.align = EBB_ALIGN}));
     assert_int_equal(w.positions, 7);
     assert_int_equal(tensor_of(&w, m, "w")->category, EBB_PARAMETER);
     assert_int_equal(tensor_of(&w, m, "w")->death, 6);
@@ -107,14 +107,15 @@ static void sizes_are_rounded_for_the_device(void **state)
     ebb_arena arena = {0};
     ebb_memory w;
     size_t bytes[64] = {0};
-    assert_null(ebb_memory_weigh(&w, &arena, m->graph, NULL, 256));
+    assert_null(ebb_memory_weigh(&w, &arena, m->graph, &(ebb_memory_terms){.align = 256}));
     assert_int_equal(tensor_of(&w, m, "lr")->bytes, 256);
     assert_int_equal(w.peak_position, 4);
     assert_int_equal(w.peak_bytes, 7 * 256);
     for (size_t i = 0; i < 64; i++)
         bytes[i] = 257;
     assert_true(m->graph->node_count < 64);
-    assert_null(ebb_memory_weigh(&w, &arena, m->graph, bytes, 256));
+    assert_null(ebb_memory_weigh(&w, &arena, m->graph,
+                                 &(ebb_memory_terms){.workspace_bytes = bytes, .align = 256}));
     assert_int_equal(w.peak_bytes, 9 * 256);
     assert_int_equal(w.at_peak[EBB_WORKSPACE], 512);
     adds_up(&w);
@@ -135,7 +136,7 @@ static void values_in_place_are_one_tensor(void **state)
     assert_null(ebb_node_set_over(g, sgd, 0, 1));  /* w_next over w */
     ebb_arena arena = {0};
     ebb_memory w;
-    assert_null(ebb_memory_weigh(&w, &arena, g, NULL, EBB_ALIGN));
+    assert_null(ebb_memory_weigh(&w, &arena, g, &(ebb_memory_terms){.align = EBB_ALIGN}));
     assert_ptr_equal(tensor_of(&w, m, "h"), tensor_of(&w, m, "r"));
     assert_ptr_equal(tensor_of(&w, m, "h"), tensor_of(&w, m, "h_grad"));
     assert_int_equal(tensor_of(&w, m, "h")->birth, 0);
@@ -158,7 +159,8 @@ static void a_workspace_lives_while_its_node_runs(void **state)
     ebb_memory w;
     size_t *bytes = EBB_NEW(&arena, size_t, m->graph->node_count);
     bytes[relu.i] = 1000;
-    assert_null(ebb_memory_weigh(&w, &arena, m->graph, bytes, EBB_ALIGN));
+    assert_null(ebb_memory_weigh(
+        &w, &arena, m->graph, &(ebb_memory_terms){.workspace_bytes = bytes, .align = EBB_ALIGN}));
     const ebb_memory_tensor *t = &w.tensors[w.workspace_of[relu.i] - 1];
     assert_int_equal(t->bytes, 1024);
     assert_int_equal(t->birth, 1);
@@ -176,7 +178,8 @@ static void an_unknown_size_is_refused_by_name(void **state)
     ebb_model *m = model_of(HEAD "g (float[batch,3] x) => (float[batch,3] y) { y = Relu(x) }");
     ebb_arena arena = {0};
     ebb_memory w;
-    ebb_status status = ebb_memory_weigh(&w, &arena, m->graph, NULL, EBB_ALIGN);
+    ebb_status status =
+        ebb_memory_weigh(&w, &arena, m->graph, &(ebb_memory_terms){.align = EBB_ALIGN});
     assert_int_equal(ebb_status_code(status), EBB_REJECTED);
     assert_non_null(strstr(ebb_status_text(status), "'x'"));
     ebb_arena_fini(&arena);
@@ -189,7 +192,7 @@ static void empty_tensors_take_nothing(void **state)
     ebb_model *m = model_of(HEAD "g (float[0,3] x) => (float[0,3] y) { y = Relu(x) }");
     ebb_arena arena = {0};
     ebb_memory w;
-    assert_null(ebb_memory_weigh(&w, &arena, m->graph, NULL, EBB_ALIGN));
+    assert_null(ebb_memory_weigh(&w, &arena, m->graph, &(ebb_memory_terms){.align = EBB_ALIGN}));
     assert_int_equal(w.tensor_count, 0);
     assert_int_equal(w.peak_bytes, 0);
     ebb_arena_fini(&arena);
@@ -204,7 +207,8 @@ static void running_out_of_memory_is_a_status(void **state)
         ebb_arena arena = {0};
         ebb_memory w;
         ebb_alloc_fail_after(n);
-        ebb_status status = ebb_memory_weigh(&w, &arena, m->graph, NULL, EBB_ALIGN);
+        ebb_status status =
+            ebb_memory_weigh(&w, &arena, m->graph, &(ebb_memory_terms){.align = EBB_ALIGN});
         ebb_alloc_fail_after(0);
         ebb_arena_fini(&arena);
         if (status == NULL)

@@ -199,7 +199,7 @@ static void the_ruler_weighs_each_place_apart(void **state)
     ebb_model *m = model_of(AWAY("disk"));
     ebb_arena arena = {0};
     ebb_memory memory;
-    good(ebb_memory_weigh(&memory, &arena, m->graph, NULL, EBB_ALIGN));
+    good(ebb_memory_weigh(&memory, &arena, m->graph, &(ebb_memory_terms){.align = EBB_ALIGN}));
     assert_int_equal(memory.away_count, 2);
     assert_int_equal(memory.places[EBB_PLACE_DISK].peak_bytes, TAKEN);
     const ebb_memory_away *a = &memory.away[0];

@@ -223,12 +223,14 @@ static void codes_take_the_bytes_that_their_bits_say(void **state)
         ebb_memory before, after;
         ebb_model *model = parsed(two_products);
         assert_null(run(model, STEP "alias"));
-        assert_null(ebb_memory_weigh(&before, &keep, model->graph, NULL, EBB_ALIGN));
+        assert_null(ebb_memory_weigh(&before, &keep, model->graph,
+                                     &(ebb_memory_terms){.align = EBB_ALIGN}));
         ebb_model_free(model);
         model = parsed(two_products);
         (void)snprintf(passes, sizeof passes, STEP "quantise:bits=%d,group=64,alias", bits);
         assert_null(run(model, passes));
-        assert_null(ebb_memory_weigh(&after, &keep, model->graph, NULL, EBB_ALIGN));
+        assert_null(
+            ebb_memory_weigh(&after, &keep, model->graph, &(ebb_memory_terms){.align = EBB_ALIGN}));
         /* before: s and what the loss keeps, x being an input; then codes of x and s, 8 rows of 64
          * with a range of 4 bytes each, and what the loss keeps */
         assert_int_equal(before.saved_bytes, 2 * 8 * 64 * 4);
@@ -255,7 +257,8 @@ static ebb_model *full(const char *name, int64_t batch, const char *passes, ebb_
     ebb_status status = run(model, pipeline);
     if (status != NULL)
         fail_msg("%s: %s", name, ebb_status_text(status));
-    assert_null(ebb_memory_weigh(memory, &keep, model->graph, NULL, EBB_ALIGN));
+    assert_null(
+        ebb_memory_weigh(memory, &keep, model->graph, &(ebb_memory_terms){.align = EBB_ALIGN}));
     return model;
 }
 

@@ -99,7 +99,8 @@ static ebb_status number_values(maker *m)
         return ebb_error_memory();
     for (size_t i = 0; i < g->initializer_count; i++) {
         uint64_t bytes;
-        if (ebb_value_of(g, g->initializers[i])->dead)
+        if (ebb_value_of(g, g->initializers[i])->dead ||
+            (m->estimate->maps && ebb_memory_maps(g, g->initializers[i])))
             continue;
         EBB_TRY(bytes_of(m, g->initializers[i], &bytes));
         if (__builtin_add_overflow(s->problem.base_bytes, bytes, &s->problem.base_bytes))
