@@ -1,0 +1,103 @@
+/* lora.h: what the files of pass lora share: the layers of a model, and the adapters beside them.
+ *
+ *   lora_layer.c    which nodes are linear layers with a weight, how large, and what their modules are
+ *   lora_file.c     adapters that are there already: a safetensors file, or a folder of PEFT
+ *   lora_tensor.c   initializers for an adapter: drawn, or from that file; what is to be remembered
+ *   lora.c          nodes beside a layer, what is frozen, and the pass
+ */
+#ifndef EBB_PASSES_PRIMAL_LORA_H
+#define EBB_PASSES_PRIMAL_LORA_H
+
+#include <jansson.h>
+
+#include "ebb.h"
+#include "passes/common.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum { EBB_LORA_PARTS = 3 };
+
+/* Rows of a layer's output that are a module of their own: q, k and v of one product. */
+typedef struct ebb_lora_part {
+    char *module;  /* what its adapter is called */
+    char *in_file; /* what the model's file calls it; often the same */
+    int64_t rows;
+} ebb_lora_part;
+
+typedef struct ebb_lora_layer {
+    ebb_node node;
+    ebb_value weight; /* the operand */
+    ebb_value stored; /* the initializer behind it; through Cast, DequantizeLinear, Transpose */
+    ebb_lora_part whole;
+    ebb_lora_part part[EBB_LORA_PARTS];
+    int part_count;  /* 0: it is one module */
+    bool turned;     /* the weight lies [out, in] */
+    bool frozen;     /* it is kept in few bits */
+    ebb_dtype dtype; /* of the adapter */
+    int64_t in, out;
+} ebb_lora_layer;
+
+/* ---- lora_layer.c ---- */
+
+/* Whether n reads a weight in slot 1, whatever it does with it. trains: by value id. */
+bool ebb_lora_has_weight(const ebb_graph *g, const bool *trains, ebb_node n, ebb_lora_layer *found);
+/* Its modules. */
+ebb_status ebb_lora_name(const ebb_graph *g, ebb_lora_layer *found, ebb_arena *scratch);
+/* Its sizes; NULL, or why it can have no adapter. */
+const char *ebb_lora_measure(const ebb_graph *g, ebb_lora_layer *found);
+/* Whether nothing but views and pointwise nodes stand between it and the loss: a head. */
+bool ebb_lora_is_head(const ebb_graph *g, const ebb_lora_layer *layer);
+
+/* ---- lora_file.c ---- */
+
+typedef struct ebb_lora_file {
+    const char *path; /* as it was given; NULL: there is none */
+    ebb_data *data;
+    json_t *config; /* of a folder of PEFT; NULL: the file says all */
+    double alpha;
+    bool has_alpha, by_root;
+} ebb_lora_file;
+
+ebb_status ebb_lora_file_open(ebb_lora_file *file, const char *path, ebb_arena *scratch);
+void ebb_lora_file_close(ebb_lora_file *file);
+/* "lora_A" of a module; NULL: it is not in the file. */
+const ebb_named *ebb_lora_file_find(const ebb_lora_file *file, const char *module, const char *part,
+                                    ebb_arena *scratch);
+/* That of the module that a tensor of the file belongs to; NULL: it is of none. */
+const char *ebb_lora_file_module(const char *name, ebb_arena *scratch);
+/* alpha of a module: the file may have others for some. */
+double ebb_lora_file_alpha(const ebb_lora_file *file, const char *module);
+
+/* ---- lora_tensor.c ---- */
+
+typedef struct ebb_lora_made { /* an adapter */
+    ebb_value weight;
+    int part;
+    ebb_value a, b;
+    double scale;
+} ebb_lora_made;
+
+typedef struct ebb_adapters {
+    ebb_edit *e;
+    ebb_graph *g;
+    ebb_lora_file file;
+    const bool *trains; /* by value id, as without this pass */
+    double alpha;
+    int64_t rank;
+    bool by_root; /* alpha / sqrt(rank) */
+    ebb_lora_made *made;
+    size_t made_count;
+} ebb_adapters;
+
+/* The rank of an adapter of these rows; 0: the file has none for the module. */
+ebb_status ebb_lora_rank(const ebb_adapters *l, const ebb_lora_part *part, int64_t *rank);
+/* That of a part of the layer (-1: the whole), which others of the same weight share. */
+ebb_status ebb_lora_make(ebb_adapters *l, const ebb_lora_layer *layer, int part, int64_t rank,
+                         ebb_lora_made *made);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,127 @@
+/* lora_file.c: adapters that are there already.
+ *
+ *     adapter_model.safetensors    base_model.model.MODULE.lora_A.weight [r, in], lora_B.weight [out, r]
+ *     adapter_config.json          {"peft_type": "LORA", "r", "lora_alpha", "use_rslora", ...}
+ *
+ * are a folder of PEFT; a lone file has rank and alpha in its metadata, as ebb writes it.
+ */
+#include "passes/primal/lora.h"
+
+#include <stdio.h>
+#include <sys/stat.h>
+
+static const char prefix[] = "base_model.model.";
+
+static bool is_true(const json_t *o, const char *key)
+{
+    const json_t *value = json_object_get(o, key);
+    return value != NULL && !json_is_null(value) && !json_is_false(value);
+}
+
+/* What PEFT offers and this pass does not compute. */
+static ebb_status check_config(const ebb_lora_file *file)
+{
+    static const char *const others[] = {"use_dora",
+                                         "lora_bias",
+                                         "use_qalora",
+                                         "alora_invocation_tokens",
+                                         "trainable_token_indices",
+                                         "megatron_config"};
+    const char *type = json_string_value(json_object_get(file->config, "peft_type"));
+    if (type == NULL || strcmp(type, "LORA") != 0)
+        return ebb_error(EBB_REJECTED, "lora: %s: peft_type is %s; LORA is read", file->path,
+                         type != NULL ? type : "missing");
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+        if (is_true(file->config, others[i]))
+            return ebb_error(EBB_UNSUPPORTED,
+                             "lora: %s: its adapters have %s, which is not computed", file->path,
+                             others[i]);
+    return NULL;
+}
+
+static ebb_status read_config(ebb_lora_file *file, ebb_arena *scratch)
+{
+    json_error_t wrong;
+    char *path = ebb_arena_printf(scratch, "%s/adapter_config.json", file->path);
+    if (path == NULL)
+        return ebb_error_memory();
+    file->config = json_load_file(path, 0, &wrong);
+    if (!json_is_object(file->config))
+        return ebb_error(EBB_REJECTED, "lora: %s: %s", path,
+                         file->config == NULL ? wrong.text : "is no object");
+    EBB_TRY(check_config(file));
+    const json_t *alpha = json_object_get(file->config, "lora_alpha");
+    file->alpha = json_number_value(alpha);
+    file->has_alpha = json_is_number(alpha) && file->alpha > 0 && file->alpha <= 1e6;
+    file->by_root = is_true(file->config, "use_rslora");
+    return file->has_alpha
+               ? NULL
+               : ebb_error(EBB_REJECTED, "lora: %s: lora_alpha is no number above 0", path);
+}
+
+static void read_metadata(ebb_lora_file *file)
+{
+    const char *text = ebb_data_metadata(file->data);
+    json_t *o = text != NULL ? json_loads(text, 0, NULL) : NULL;
+    const char *alpha = json_string_value(json_object_get(o, "lora_alpha"));
+    const char *root = json_string_value(json_object_get(o, "use_rslora"));
+    file->has_alpha =
+        alpha != NULL && ebb_real_parse(&file->alpha, alpha, "(0, 1e6]", "lora_alpha") == NULL;
+    file->by_root = root != NULL && strcmp(root, "true") == 0;
+    json_decref(o);
+}
+
+ebb_status ebb_lora_file_open(ebb_lora_file *file, const char *path, ebb_arena *scratch)
+{
+    struct stat is;
+    *file = (ebb_lora_file){.path = path};
+    if (path == NULL)
+        return NULL;
+    if (stat(path, &is) != 0 || !S_ISDIR(is.st_mode)) {
+        EBB_TRY(ebb_data_open(&file->data, path, NULL));
+        read_metadata(file);
+        return NULL;
+    }
+    char *tensors = ebb_arena_printf(scratch, "%s/adapter_model.safetensors", path);
+    if (tensors == NULL)
+        return ebb_error_memory();
+    EBB_TRY(read_config(file, scratch));
+    return ebb_data_open(&file->data, tensors, NULL);
+}
+
+void ebb_lora_file_close(ebb_lora_file *file)
+{
+    ebb_data_close(file->data);
+    json_decref(file->config);
+}
+
+const ebb_named *ebb_lora_file_find(const ebb_lora_file *file, const char *module, const char *part,
+                                    ebb_arena *scratch)
+{
+    char *name = ebb_arena_printf(scratch, "%s%s.%s.weight", prefix, module, part);
+    const ebb_named *t = name != NULL ? ebb_data_find(file->data, name) : NULL;
+    return t != NULL || name == NULL ? t : ebb_data_find(file->data, name + sizeof prefix - 1);
+}
+
+const char *ebb_lora_file_module(const char *name, ebb_arena *scratch)
+{
+    const char *from =
+        strncmp(name, prefix, sizeof prefix - 1) == 0 ? name + sizeof prefix - 1 : name;
+    const char *end = strstr(from, ".lora_");
+    return end != NULL ? ebb_arena_printf(scratch, "%.*s", (int)(end - from), from) : NULL;
+}
+
+double ebb_lora_file_alpha(const ebb_lora_file *file, const char *module)
+{
+    const char *pattern;
+    json_t *alpha;
+    const size_t length = strlen(module);
+    json_object_foreach(json_object_get(file->config, "alpha_pattern"), pattern, alpha) {
+        const size_t n = strlen(pattern);
+        const bool ends = n <= length && strcmp(module + length - n, pattern) == 0 &&
+                          (n == length || module[length - n - 1] == '.');
+        if (ends && json_is_number(alpha))
+            return json_number_value(alpha);
+    }
+    return file->alpha;
+}
