@@ -48,8 +48,9 @@ static int check_outputs(const cli *c)
                 return cli_usage("%s and %s would both be written to %s", c->words[k].option->name,
                                  w->option->name, w->value);
         if (w->option->repeats || (cli_is_ort(c) && strcmp(w->option->name, "-o") == 0))
-            continue; // a log, a folder
-        ebb_status status = ebb_output_check(w->value);
+            continue;                                                         // a log, a folder
+        const bool adapters = strcmp(w->option->name, "--save-adapter") == 0; // a file or a folder
+        ebb_status status = adapters ? ebb_adapters_check(w->value) : ebb_output_check(w->value);
         if (status != NULL)
             return cli_fail(status);
     }

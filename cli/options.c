@@ -83,7 +83,7 @@ const cli_option cli_options[] = {
     TEXT("--keep", "best|last|N", "checkpoints: the last N stay; best: results are those of the best evaluation; both: best,N (default last)"),
     TEXT("--resume", "FILE", "go on from a checkpoint"),
     OUT("--save-model", "FILE", "the exported model with trained weights, nothing else changed"),
-    OUT("--save-adapter", "FILE", "what pass lora trained, by itself (safetensors as PEFT has them)"),
+    OUT("--save-adapter", "FILE", "what pass lora trained, by itself: FILE.safetensors, or a folder that PEFT loads"),
     TEXT("--eval", "FILE", "after each epoch, loss and metrics on these arrays: dropout off, running statistics"),
     REAL("--eval-split", "SHARE", "(0, 1)", "the same on a share of --data, which is not trained on: 0.1"),
     WHOLE("--eval-every", "N", "[1, inf)", "evaluate every N steps instead of after each epoch; at the end in any case"),

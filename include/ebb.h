@@ -501,9 +501,12 @@ EBB_API const char *ebb_metric_name(size_t index);    /* the table; NULL behind 
  * keeps (optimizer option `ema`) gets them as its weights. */
 EBB_API ebb_status ebb_program_store(ebb_program *program, ebb_model *target);
 
-/* The adapters of pass lora, and what else is trained, into a safetensors file as PEFT has it;
- * EBB_USAGE where there are none. Pass lora starts from such a file by its option `file`. */
+/* The adapters of pass lora, and what else is trained, into a safetensors file; or where `path` is a folder,
+ * or a name without an ending, into one that PEFT loads (adapter_model.safetensors, adapter_config.json).
+ * EBB_USAGE where there are none. Pass lora starts from either by its option `file`.
+ * _check: whether they can be written there, before there are any. Nothing is changed. */
 EBB_API ebb_status ebb_adapters_save(ebb_program *program, const char *path);
+EBB_API ebb_status ebb_adapters_check(const char *path);
 
 /* Writes all states and `extra` (JSON text kept for you) to a safetensors file, whole or not at all;
  * and reads them back. A file in which a bit has changed is refused: its checksum is wrong. A file that

@@ -1,14 +1,15 @@
 /* adapters.c: low-rank adapters saved by themselves, and merged into the weights that they change.
  *
  * The file is what PEFT calls adapter_model.safetensors: base_model.model.MODULE.lora_A.weight
- * [r, in] and ...lora_B.weight [out, r]. Rank and alpha, which PEFT has in a file of its own, are
- * in the metadata too ("r", "lora_alpha"). What is trained beside the adapters (a head) goes in
- * under its own name.
+ * [r, in] and ...lora_B.weight [out, r]. Rank and alpha, which PEFT has in a file of its own
+ * (adapters_peft.c), are in the metadata too ("r", "lora_alpha"). What is trained beside the adapters (a
+ * head) goes in under its own name; in a folder, as PEFT names it.
  */
 #include "exec/data/adapters.h"
 
 #include "exec/data/average.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -29,12 +30,15 @@ bool ebb_adapter_of(const ebb_graph *g, ebb_value b, ebb_adapter *adapter)
 {
     const char *a = prop(g, b, "ebb.adapter.a"), *scale = prop(g, b, "ebb.adapter.scale");
     const char *weight = prop(g, b, "ebb.adapter.weight"), *order = prop(g, b, "ebb.adapter.order");
+    const char *from = prop(g, b, "ebb.adapter.from");
     if (a == NULL || scale == NULL)
         return false;
     *adapter = (ebb_adapter){.a = ebb_value_find(g, a),
                              .b = b,
                              .weight = weight != NULL ? ebb_value_find(g, weight) : EBB_NO_VALUE,
                              .turned = order != NULL && strcmp(order, "out,in") == 0,
+                             .from = from != NULL ? strtoll(from, NULL, 10) : 0,
+                             .by_root = prop(g, b, "ebb.adapter.rslora") != NULL,
                              .scale = strtod(scale, NULL)};
     if (!is_matrix(g, adapter->a) || !is_matrix(g, b))
         return false;
@@ -45,7 +49,9 @@ bool ebb_adapter_of(const ebb_graph *g, ebb_value b, ebb_adapter *adapter)
         return true;
     const ebb_type *w = ebb_value_of(g, adapter->weight)->type;
     return is_matrix(g, adapter->weight) && w->dtype == ta->dtype &&
-           w->dims[adapter->turned] == ta->dims[1] && w->dims[!adapter->turned] == tb->dims[0];
+           w->dims[adapter->turned] == ta->dims[1] && adapter->from >= 0 &&
+           tb->dims[0] <= w->dims[!adapter->turned] &&
+           adapter->from <= w->dims[!adapter->turned] - tb->dims[0];
 }
 
 static double at(const ebb_named *t, int64_t i)
@@ -53,44 +59,65 @@ static double at(const ebb_named *t, int64_t i)
     return t->dtype == EBB_F32 ? (double)((const float *)t->data)[i] : ((const double *)t->data)[i];
 }
 
+/* The bytes of v in memory of their own: those of a later one may lie where the earlier ones did. */
+static ebb_status copy_of(ebb_program *program, ebb_value v, const ebb_graph *to, ebb_named *t,
+                          void **copy)
+{
+    size_t bytes;
+    *copy = NULL;
+    EBB_TRY(ebb_average_get(program, v, to, t));
+    if (ebb_type_bytes(ebb_value_of(program->plan.g, v)->type, &bytes))
+        *copy = malloc(bytes + 1);
+    if (*copy == NULL)
+        return ebb_error_memory();
+    t->data = memcpy(*copy, t->data, bytes);
+    return NULL;
+}
+
+/* sum: W, to which s A' B' is added. */
+static ebb_status add_product(ebb_program *program, const ebb_adapter *adapter, const ebb_graph *to,
+                              const ebb_named *w, void *sum)
+{
+    ebb_named a, b;
+    void *copy[2] = {NULL};
+    ebb_status status = copy_of(program, adapter->a, to, &a, &copy[0]);
+    if (status == NULL)
+        status = copy_of(program, adapter->b, to, &b, &copy[1]);
+    const int64_t out_all = w->dims[!adapter->turned];
+    for (int64_t o = 0; status == NULL && o < b.dims[0]; o++)
+        for (int64_t i = 0; i < a.dims[1]; i++) {
+            const int64_t row = adapter->from + o;
+            const int64_t place = adapter->turned ? row * a.dims[1] + i : i * out_all + row;
+            double x = 0;
+            for (int64_t r = 0; r < a.dims[0]; r++)
+                x += at(&b, o * a.dims[0] + r) * at(&a, r * a.dims[1] + i);
+            x = at(w, place) + adapter->scale * x;
+            if (w->dtype == EBB_F32)
+                ((float *)sum)[place] = (float)x;
+            else
+                ((double *)sum)[place] = x;
+        }
+    free(copy[0]);
+    free(copy[1]);
+    return status;
+}
+
 ebb_status ebb_adapter_merge(ebb_program *program, const ebb_adapter *adapter, const ebb_graph *to,
                              void **merged)
 {
     const ebb_graph *g = program->plan.g;
-    ebb_value list[3] = {adapter->weight, adapter->a, adapter->b};
-    void *copy[3] = {NULL};
-    ebb_named t[3];
-    size_t bytes[3] = {0};
-    ebb_status status = NULL;
-    *merged = NULL;
-    for (int k = 0; k < 3 && status == NULL; k++) { // a later one may lie where the earlier one did
-        status = ebb_average_get(program, list[k], to, &t[k]);
-        if (status == NULL && ebb_type_bytes(ebb_value_of(g, list[k])->type, &bytes[k]))
-            copy[k] = malloc(bytes[k] + 1);
-        if (status == NULL && copy[k] == NULL)
-            status = ebb_error_memory();
-        if (status == NULL)
-            t[k].data = memcpy(copy[k], t[k].data, bytes[k]);
+    ebb_named w;
+    ebb_status status = copy_of(program, adapter->weight, to, &w, merged);
+    for (size_t i = 0; status == NULL && i < g->initializer_count; i++) {
+        ebb_adapter other;
+        if (ebb_adapter_of(g, g->initializers[i], &other) &&
+            ebb_same_value(other.weight, adapter->weight))
+            status = add_product(program, &other, to, &w, *merged);
     }
-    int64_t in = status == NULL ? t[1].dims[1] : 0, out = status == NULL ? t[2].dims[0] : 0;
-    for (int64_t o = 0; o < out; o++)
-        for (int64_t i = 0; i < in; i++) {
-            int64_t place = adapter->turned ? o * in + i : i * out + o;
-            double sum = 0;
-            for (int64_t r = 0; r < t[1].dims[0]; r++)
-                sum += at(&t[2], o * t[1].dims[0] + r) * at(&t[1], r * in + i);
-            sum = at(&t[0], place) + adapter->scale * sum;
-            if (t[0].dtype == EBB_F32)
-                ((float *)copy[0])[place] = (float)sum;
-            else
-                ((double *)copy[0])[place] = sum;
-        }
-    free(copy[1]);
-    free(copy[2]);
-    if (status != NULL)
-        free(copy[0]);
-    else
-        *merged = copy[0];
+    if (status != NULL) {
+        free(*merged);
+        *merged = NULL;
+    }
     return status;
 }
 
@@ -99,10 +126,13 @@ ebb_status ebb_adapter_merge(ebb_program *program, const ebb_adapter *adapter, c
 typedef struct saving {
     ebb_program *program;
     ebb_arena arena;
+    bool folder;
     ebb_named *list;
-    size_t count, adapters;
-    double alpha;
-    int64_t rank;
+    size_t count;
+    ebb_adapter_facts *adapters;
+    const char **whole; /* modules that are trained as they are */
+    size_t adapter_count, whole_count;
+    bool by_root;
 } saving;
 
 static ebb_status add(saving *s, ebb_value v, bool prefixed)
@@ -124,45 +154,82 @@ static ebb_status add(saving *s, ebb_value v, bool prefixed)
     return NULL;
 }
 
+static char *without(ebb_arena *arena, const char *name, const char *end)
+{
+    const size_t n = strlen(name), m = strlen(end);
+    const bool ends = n > m && strcmp(name + n - m, end) == 0;
+    return ebb_arena_printf(arena, "%.*s", (int)(ends ? n - m : n), name);
+}
+
+static ebb_status add_adapter(saving *s, const ebb_adapter *adapter)
+{
+    const ebb_graph *g = s->program->plan.g;
+    ebb_adapter_facts *facts = &s->adapters[s->adapter_count++];
+    const double rank = (double)ebb_value_of(g, adapter->a)->type->dims[0];
+    facts->module = without(&s->arena, ebb_value_name(g, adapter->b), ".lora_B.weight");
+    facts->rank = (int64_t)rank;
+    facts->alpha = adapter->scale * (adapter->by_root ? sqrt(rank) : rank);
+    s->by_root = adapter->by_root;
+    if (facts->module == NULL)
+        return ebb_error_memory();
+    EBB_TRY(add(s, adapter->a, true));
+    return add(s, adapter->b, true);
+}
+
 static ebb_status collect(saving *s)
 {
     const ebb_graph *g = s->program->plan.g;
+    const size_t all = g->initializer_count + 1;
     bool *part = ebb_arena_zeroed(&s->arena, g->value_count + 1, sizeof *part);
-    s->list = EBB_NEW(&s->arena, ebb_named, g->initializer_count + 1);
-    if (part == NULL || s->list == NULL)
+    s->list = EBB_NEW(&s->arena, ebb_named, all);
+    s->adapters = EBB_NEW(&s->arena, ebb_adapter_facts, all);
+    s->whole = EBB_NEW(&s->arena, const char *, all);
+    if (part == NULL || s->list == NULL || s->adapters == NULL || s->whole == NULL)
         return ebb_error_memory();
     for (size_t i = 0; i < g->initializer_count; i++) {
         ebb_adapter adapter;
         if (!ebb_adapter_of(g, g->initializers[i], &adapter))
             continue;
-        s->adapters++;
-        s->rank = ebb_value_of(g, adapter.a)->type->dims[0];
-        s->alpha = adapter.scale * (double)s->rank;
         part[adapter.a.i] = part[adapter.b.i] = true;
-        EBB_TRY(add(s, adapter.a, true));
-        EBB_TRY(add(s, adapter.b, true));
+        EBB_TRY(add_adapter(s, &adapter));
     }
     for (size_t i = 0; i < g->initializer_count; i++) {
         ebb_value v = g->initializers[i];
-        if (!part[v.i] && ebb_value_of(g, v)->role == EBB_ROLE_PARAMETER)
-            EBB_TRY(add(s, v, false));
+        if (part[v.i] || ebb_value_of(g, v)->role != EBB_ROLE_PARAMETER)
+            continue;
+        s->whole[s->whole_count] = without(&s->arena, ebb_value_name(g, v), ".weight");
+        if (s->whole[s->whole_count++] == NULL)
+            return ebb_error_memory();
+        EBB_TRY(add(s, v, s->folder));
     }
     return NULL;
 }
 
+static ebb_status save(saving *s, const char *path)
+{
+    char metadata[200];
+    const ebb_adapter_facts *last = &s->adapters[s->adapter_count - 1];
+    if (s->folder)
+        EBB_TRY(ebb_adapters_write_config(path, s->adapters, s->adapter_count, s->by_root, s->whole,
+                                          s->whole_count));
+    (void)snprintf(metadata, sizeof metadata,
+                   "{\"format\":\"%s\",\"r\":\"%lld\",\"lora_alpha\":\"%.17g\"%s}",
+                   s->folder ? "pt" : "ebb.adapter/1", (long long)last->rank, last->alpha,
+                   s->by_root ? ",\"use_rslora\":\"true\"" : "");
+    const char *file =
+        s->folder ? ebb_arena_printf(&s->arena, "%s/adapter_model.safetensors", path) : path;
+    return file != NULL ? ebb_tensors_save(file, s->list, s->count, metadata) : ebb_error_memory();
+}
+
 EBB_API ebb_status ebb_adapters_save(ebb_program *program, const char *path)
 {
-    saving s = {.program = program};
-    char metadata[160];
+    saving s = {.program = program, .folder = ebb_adapters_is_folder(path)};
     ebb_status status = collect(&s);
-    if (status == NULL && s.adapters == 0)
+    if (status == NULL && s.adapter_count == 0)
         status = ebb_hint(ebb_error(EBB_USAGE, "%s: the program has no adapters to save", path),
                           "pass lora adds them");
-    (void)snprintf(metadata, sizeof metadata,
-                   "{\"format\":\"ebb.adapter/1\",\"r\":\"%lld\",\"lora_alpha\":\"%.17g\"}",
-                   (long long)s.rank, s.alpha);
     if (status == NULL)
-        status = ebb_tensors_save(path, s.list, s.count, metadata);
+        status = save(&s, path);
     ebb_arena_fini(&s.arena);
     return status;
 }

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 #include <jansson.h>
@@ -264,6 +265,135 @@ static void what_matches_nothing_or_fits_nowhere_is_said(void **state)
     ebb_close(plain);
 }
 
+/* A folder as PEFT has it is written and read again; its alpha and its scaling come along. */
+static void a_folder_of_adapters_goes_out_and_in(void **state)
+{
+    (void)state;
+    char folder[] = "/tmp/ebb_lora_XXXXXX", path[64], passes[128];
+    assert_non_null(mkdtemp(folder));
+    ebb_model *adapted = step("lora:rank=2,alpha=4,rslora=on,also=down.bias,", "adamw,lr=0.05");
+    ebb_program *p = compile(adapted);
+    for (int i = 0; i < 4; i++)
+        run(p);
+    good(ebb_adapters_check(folder));
+    good(ebb_adapters_save(p, folder));
+    (void)snprintf(path, sizeof path, "%s/adapter_config.json", folder);
+    json_t *config = json_load_file(path, 0, NULL);
+    assert_string_equal(json_string_value(json_object_get(config, "peft_type")), "LORA");
+    assert_int_equal(json_integer_value(json_object_get(config, "r")), 2);
+    assert_int_equal(json_integer_value(json_object_get(config, "lora_alpha")), 4);
+    assert_true(json_is_true(json_object_get(config, "use_rslora")));
+    assert_int_equal(json_array_size(json_object_get(config, "target_modules")), 2);
+    assert_int_equal(json_array_size(json_object_get(config, "modules_to_save")), 1);
+    json_decref(config);
+    const float b = get(p, "up.lora_B.weight")[3];
+    (void)snprintf(passes, sizeof passes, "lora:file=%s,", folder);
+    ebb_model *again = step(passes, "none"), *scaled;
+    ebb_program *q = compile(again);
+    run(q);
+    assert_true(get(q, "up.lora_B.weight")[3] == b && b != 0);
+    const ebb_graph *here = again->graph;
+    const char *root =
+        ebb_props_get(here, &ebb_value_of(here, ebb_value_find(here, "up.lora_B.weight"))->props,
+                      "ebb.adapter.scale");
+    assert_true(fabs(strtod(root, NULL) - 4 / sqrt(2)) < 1e-12);
+    (void)snprintf(passes, sizeof passes, "lora:file=%s,rslora=off,", folder);
+    scaled = step(passes, "none");
+    const ebb_graph *g = scaled->graph;
+    const char *scale = ebb_props_get(
+        g, &ebb_value_of(g, ebb_value_find(g, "up.lora_B.weight"))->props, "ebb.adapter.scale");
+    assert_string_equal(scale, "2");
+    ebb_close(scaled);
+    ebb_program_free(q);
+    ebb_close(again);
+    ebb_program_free(p);
+    ebb_close(adapted);
+    (void)remove(path);
+    (void)snprintf(path, sizeof path, "%s/adapter_model.safetensors", folder);
+    (void)remove(path);
+    (void)rmdir(folder);
+}
+
+#define PACKED                                                                                    \
+    "<ir_version: 10, opset_import: [\"\" : 20]>"                                                 \
+    "g (float[6,5] x) => (float[6,1] y) <float[5,7] \"onnx::MatMul_1\", int64[1] a = {0}, "       \
+    "int64[1] b = {3}, "                                                                          \
+    "int64[1] c = {5}, int64[1] d = {7}, int64[1] last = {1}> "                                   \
+    "{ [\"/attn/qkv_proj/MatMul\"] h = MatMul (x, \"onnx::MatMul_1\") q = Slice (h, a, b, last) " \
+    "k = Slice (h, b, c, last) v = Slice (h, c, d, last) t = ReduceSum (q, last) "                \
+    "u = ReduceProd (k) z = ReduceSum (v, last) m = Add (t, u) y = Add (m, z) }"
+
+/* q, k and v of one product have an adapter each, of their own rows; what is merged is their sum. */
+static void packed_rows_have_adapters_of_their_own(void **state)
+{
+    (void)state;
+    ebb_model *m = NULL, *to = NULL;
+    good(ebb_text_parse_model(&m, PACKED));
+    good(ebb_text_parse_model(&to, PACKED));
+    for (int k = 0; k < 2; k++) {
+        const ebb_graph *g = (k == 0 ? m : to)->graph;
+        ebb_tensor *t = ebb_value_of(g, ebb_value_find(g, "onnx::MatMul_1"))->tensor;
+        t->data = weights;
+        t->bytes = IN * MID * sizeof *weights;
+    }
+    good(ebb_rewrite(
+        m, "loss:mse,lora:rank=2,alpha=3,target=*k_proj;*v_proj,gradient,optimizer:adamw,lr=0.1",
+        NULL, NULL));
+    assert_int_equal(ebb_value_find(m->graph, "attn.q_proj.lora_B.weight").i, 0);
+    ebb_program *p = compile(m), *merged;
+    static const int64_t of_x[2] = {ROWS, IN}, of_y[2] = {ROWS, 1};
+    const ebb_named tensors[2] = {{"x", 1, 2, of_x, inputs}, {"target", 1, 2, of_y, targets}};
+    for (int i = 0; i < 3; i++)
+        good(ebb_program_step(p, &(ebb_batch){tensors, 2}));
+    good(ebb_program_store(p, to));
+    good(ebb_program_step(p, &(ebb_batch){tensors, 2}));
+    const float loss = loss_of(p);
+    good(ebb_rewrite(to, "loss:mse", NULL, NULL));
+    merged = compile(to);
+    good(ebb_program_step(merged, &(ebb_batch){tensors, 2}));
+    close_to((double)loss_of(merged), (double)loss, 1e-5, "loss of the merged");
+    const ebb_tensor *w =
+        ebb_value_of(to->graph, ebb_value_find(to->graph, "onnx::MatMul_1"))->tensor;
+    for (int i = 0; i < IN; i++)
+        for (int k = 0; k < MID; k++) // q has none
+            assert_true((k < 3) == (((const float *)w->data)[i * MID + k] == weights[i * MID + k]));
+    ebb_program_free(merged);
+    ebb_program_free(p);
+    ebb_close(to);
+    ebb_close(m);
+}
+
+/* LoRA-FA: the input of a layer is not kept where only B is trained. */
+static void a_frozen_a_keeps_a_narrow_product(void **state)
+{
+    (void)state;
+    ebb_model *m = step("lora:rank=2,target=up,train=b,", "none");
+    const ebb_graph *g = m->graph;
+    assert_int_equal(ebb_value_find(g, "up.lora_A.weight_grad").i, 0);
+    assert_int_not_equal(ebb_value_find(g, "up.lora_B.weight_grad").i, 0);
+    const ebb_value_info *x = ebb_value_of(g, ebb_value_find(g, "x"));
+    for (size_t i = 0; i < x->use_count; i++)
+        assert_int_not_equal(ebb_node_of(g, x->uses[i].node)->phase, EBB_BACKWARD);
+    ebb_close(m);
+}
+
+/* With nearly all of its input dropped an adapter says little; what the layer itself reads stays. */
+static void dropout_is_of_the_adapter_alone(void **state)
+{
+    (void)state;
+    ebb_model *m = step("lora:rank=2,target=up,dropout=0.5,", "none"), *plain = step("", "none");
+    ebb_program *p = compile(m), *q = compile(plain);
+    run(p);
+    run(q);
+    assert_true(loss_of(p) == loss_of(q)); // B is zero
+    const ebb_graph *g = m->graph;
+    assert_int_not_equal(ebb_value_find(g, "ebb.key").i, 0);
+    ebb_program_free(p);
+    ebb_program_free(q);
+    ebb_close(m);
+    ebb_close(plain);
+}
+
 int main(void)
 {
     draw(weights, sizeof weights / sizeof *weights, 1);
@@ -274,6 +404,10 @@ int main(void)
         cmocka_unit_test(the_first_step_computes_what_the_model_did),
         cmocka_unit_test(frozen_weights_have_no_gradient_and_what_is_named_is_trained_whole),
         cmocka_unit_test(trained_adapters_are_saved_loaded_and_merged),
+        cmocka_unit_test(a_folder_of_adapters_goes_out_and_in),
+        cmocka_unit_test(packed_rows_have_adapters_of_their_own),
+        cmocka_unit_test(a_frozen_a_keeps_a_narrow_product),
+        cmocka_unit_test(dropout_is_of_the_adapter_alone),
         cmocka_unit_test(what_matches_nothing_or_fits_nowhere_is_said),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
