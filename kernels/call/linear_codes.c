@@ -218,3 +218,38 @@ double ebb_frozen_zero(const ebb_frozen_matrix *m, int64_t n, int64_t k)
     }
     return 0.0;
 }
+
+static void reals(float *to, int64_t step, const void *data, ebb_dtype dtype, int64_t first,
+                  int64_t count, int64_t by)
+{
+    if (dtype == EBB_F32)
+        for (int64_t i = 0; i < count; i++)
+            memcpy(&to[i * step], (const char *)data + (size_t)(first + i * by) * sizeof(float),
+                   sizeof(float));
+    else
+        for (int64_t i = 0; i < count; i++)
+            to[i * step] = (float)real(data, dtype, first + i * by);
+}
+
+void ebb_frozen_blocks(const ebb_frozen_matrix *m, int64_t n, int64_t k, int64_t count,
+                       float *scales, float *zeros, int64_t step)
+{
+    const ebb_frozen *f = &m->of;
+    const int64_t column = k / f->block_k,
+                  first = n / f->block_n * f->scale_n + column * f->scale_k;
+    const int64_t packed = n * f->zero_row + column;
+    const float least = m->linear ? (float)m->least : 0.0f;
+    reals(scales, step, m->scales, m->scale_dtype, first, count, f->scale_k);
+    if (f->zero == EBB_ZERO_REAL)
+        reals(zeros, step, m->zeros, m->zero_dtype, first, count, f->scale_k);
+    for (int64_t i = 0; i < count; i++)
+        if (f->zero == EBB_ZERO_PACKED)
+            zeros[i * step] = (float)ebb_bits_get(m->zeros, packed + i, f->bits) - least;
+        else if (f->zero == EBB_ZERO_CODE)
+            zeros[i * step] =
+                (float)m->level[ebb_bits_get(m->zeros, first + i * f->scale_k, f->bits)] - least;
+        else if (f->zero == EBB_ZERO_BYTE)
+            zeros[i * step] = (float)ebb_bits_get(m->zeros, 0, f->bits) - least;
+        else
+            zeros[i * step] = (f->zero == EBB_ZERO_REAL ? zeros[i * step] : 0.0f) - least;
+}

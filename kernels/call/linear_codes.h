@@ -76,6 +76,11 @@ unsigned ebb_frozen_code(const ebb_frozen_matrix *m, int64_t n, int64_t k);
 double ebb_frozen_scale(const ebb_frozen_matrix *m, int64_t n, int64_t k);
 double ebb_frozen_zero(const ebb_frozen_matrix *m, int64_t n, int64_t k);
 
+/* The scales, and zero points less `least` where codes are linear, of `count` blocks of row n, from that
+ * of column k on; each `step` floats behind the last. Of a matrix whose blocks do not run on. */
+void ebb_frozen_blocks(const ebb_frozen_matrix *m, int64_t n, int64_t k, int64_t count,
+                       float *scales, float *zeros, int64_t step);
+
 static inline double ebb_frozen_at(const ebb_frozen_matrix *m, int64_t n, int64_t k)
 {
     return (m->level[ebb_frozen_code(m, n, k)] - ebb_frozen_zero(m, n, k)) *

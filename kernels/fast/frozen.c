@@ -1,0 +1,442 @@
+/* frozen.c: products with a matrix in few bits. A thread decodes a tile of it, straight into the panels
+ * that tile.h multiplies by, and multiplies all rows of A by the tile before it decodes the next:
+ *
+ *     columns of Y  |====|====|====|==|   each a job: one thread's
+ *                     | for each DEPTH of what is summed over
+ *     tile          [ | | ]               decoded; the thread's own, in the workspace
+ *                     |
+ *     Y[rows, tile] += A[rows, DEPTH] tile
+ *
+ * Panels have a column of X^T or of X in each lane. Of X^T (forward) a lane is a row of codes: a word of
+ * each of the rows is loaded, and gives as many rows of the panel as it has codes. Of X (backward) lanes
+ * are neighbours in a row. Scales and zero points of a tile are floats before it is decoded.
+ *
+ * Sums are in an order that hangs on neither threads nor jobs.
+ */
+#include "kernels/call/linear_codes.h"
+#include "kernels/fast/fast.h"
+#include "kernels/fast/tile.h"
+
+enum {
+    LANES = EBB_TILE_LANES,
+    PANEL = EBB_TILE_COLUMNS,
+    DEPTH = 256, /* rows of a panel: it stays in the first cache */
+    WIDEST =
+        512,     /* columns of a tile: it stays in the second, and A is read once for all of them */
+    GRID = 8192, /* scales of a tile */
+    TOGETHER =
+        192, /* rows of A that meet all panels of a tile while they are in the second cache */
+};
+
+/* What a thread has, in floats. */
+enum {
+    AT_SCALES = WIDEST * DEPTH,
+    AT_ZEROS = AT_SCALES + GRID,
+    AT_RAGGED = AT_ZEROS + GRID,
+    SCRATCH = AT_RAGGED + EBB_TILE_ROWS * PANEL,
+};
+
+typedef struct product {
+    ebb_frozen_matrix m;
+    float level[256];
+    const float *a;
+    float *y;
+    int64_t rows, inner, columns;
+    int64_t inner_group, column_group; /* neighbours that share a scale; all: INT64_MAX */
+    int64_t width, parts;              /* of a job: columns; and the rows are in so many parts */
+    bool quick;                        /* lanes can decode it */
+} product;
+
+typedef struct tile {
+    const product *p;
+    float *panels, *scales, *zeros, *ragged;
+    int64_t column, columns, from, depth; /* of Y, and of what is summed over */
+    int64_t grid_row;                     /* scales of one group of what is summed over */
+} tile;
+
+/* ---- scales and zero points ---- */
+
+/* Beside columns c and their likes; group 0 is that of the tile's first. */
+static int64_t group_of(int64_t group, int64_t first, int64_t i)
+{
+    return group == INT64_MAX ? 0 : (first + i) / group - first / group;
+}
+
+/* The first place of group g. */
+static int64_t start_of(int64_t group, int64_t first, int64_t g)
+{
+    return group == INT64_MAX || g == 0 ? first : (first / group + g) * group;
+}
+
+static void expand_scales(tile *t)
+{
+    const product *p = t->p;
+    const ebb_frozen_matrix *m = &p->m;
+    const int64_t inner = group_of(p->inner_group, t->from, t->depth - 1) + 1;
+    const int64_t across = group_of(p->column_group, t->column, t->columns - 1) + 1;
+    t->grid_row = p->column_group == 1 ? ebb_tile_width(t->columns) : across;
+    if (m->of.turned) {
+        for (int64_t h = 0; h < across; h++)
+            ebb_frozen_blocks(m, start_of(p->column_group, t->column, h), t->from, inner,
+                              t->scales + h, t->zeros + h, t->grid_row);
+    } else {
+        for (int64_t g = 0; g < inner; g++)
+            ebb_frozen_blocks(m, start_of(p->inner_group, t->from, g), t->column, across,
+                              t->scales + g * t->grid_row, t->zeros + g * t->grid_row, 1);
+    }
+    for (int64_t g = 0; g < inner; g++)
+        for (int64_t h = across; h < t->grid_row; h++)
+            t->scales[g * t->grid_row + h] = t->zeros[g * t->grid_row + h] = 0.0f;
+}
+
+/* ---- decoding, element by element ---- */
+
+static void decode_slowly(tile *t)
+{
+    const product *p = t->p;
+    for (int64_t first = 0; first < t->columns; first += PANEL) {
+        float *to = t->panels + first * t->depth;
+        for (int64_t i = 0; i < t->depth; i++)
+            for (int64_t j = 0; j < PANEL; j++, to++) {
+                const int64_t c = t->column + first + j, at = t->from + i;
+                *to = first + j >= t->columns ? 0.0f
+                      : p->m.of.turned        ? (float)ebb_frozen_at(&p->m, c, at)
+                                              : (float)ebb_frozen_at(&p->m, at, c);
+            }
+    }
+}
+
+/* ---- decoding by lanes ---- */
+
+#if defined(__GNUC__)
+
+typedef int32_t lanes_of_codes __attribute__((vector_size(LANES * sizeof(int32_t))));
+typedef uint8_t lanes_of_bytes __attribute__((vector_size(LANES)));
+
+EBB_TILE_INLINE ebb_lanes levels_of(const product *p, lanes_of_codes q, int bits)
+{
+    if (p->m.linear)
+        return __builtin_convertvector(q ^ (int32_t)p->m.flip, ebb_lanes);
+#if defined(__AVX512F__)
+    if (bits <= 4) {
+        __m512 table = _mm512_loadu_ps(p->level);
+        return (ebb_lanes)_mm512_permutexvar_ps((__m512i)q, table);
+    }
+#endif
+    (void)bits;
+    ebb_lanes x;
+    for (int l = 0; l < LANES; l++)
+        x[l] = p->level[q[l]];
+    return x;
+}
+
+/* The scales, or zero points, of lanes in a group of what is summed over: `at` is where the lanes' first is
+ * in a row of the grid. */
+EBB_TILE_INLINE ebb_lanes beside(const tile *t, const float *grid, int64_t group, int64_t at)
+{
+    ebb_lanes x;
+    const float *from = grid + group * t->grid_row + at;
+    if (t->p->column_group == 1)
+        memcpy(&x, from, sizeof x);
+    else
+        x = (ebb_lanes){0} + *from;
+    return x;
+}
+
+/* Of lanes from column c of the tile on. */
+static inline int64_t grid_at(const tile *t, int64_t c)
+{
+    return t->p->column_group == 1 ? c : group_of(t->p->column_group, t->column, c);
+}
+
+EBB_TILE_INLINE void put(const tile *t, float *to, lanes_of_codes q, ebb_lanes zero,
+                         ebb_lanes scale, int bits)
+{
+    const ebb_lanes x = (levels_of(t->p, q, bits) - zero) * scale;
+    memcpy(to, &x, sizeof x);
+}
+
+/* Counts groups of what is summed over without dividing. */
+typedef struct counter {
+    int64_t group, left, size;
+} counter;
+
+static inline counter count_from(const product *p, int64_t from)
+{
+    const int64_t size = p->inner_group;
+    return (counter){0, size == INT64_MAX ? size : size - from % size, size};
+}
+
+/* Whether the next one is in another group. */
+static inline bool step_on(counter *c)
+{
+    if (--c->left > 0)
+        return false;
+    c->left = c->size;
+    c->group++;
+    return true;
+}
+
+enum { WORD = 32 };
+
+/* Lanes are rows of codes: LANES columns of a panel, from column c of the tile on. */
+EBB_TILE_INLINE void decode_across(const tile *t, float *to, int64_t c, const int bits)
+{
+    const product *p = t->p;
+    const ebb_frozen *f = &p->m.of;
+    const int64_t row_bytes = f->row * bits / 8, start = t->from * bits / 8;
+    const int64_t bytes = (t->depth * bits + 7) / 8;
+    const uint8_t *lane[LANES];
+    for (int l = 0; l < LANES; l++) {
+        const int64_t n = t->column + c + l;
+        lane[l] = p->m.codes + (n < f->n ? n : f->n - 1) * row_bytes + start;
+    }
+    counter at = count_from(p, t->from);
+    const int64_t grid = grid_at(t, c);
+    ebb_lanes zero = beside(t, t->zeros, 0, grid), scale = beside(t, t->scales, 0, grid);
+    for (int64_t i = 0, b = 0; i < t->depth; b += 4) {
+        uint32_t words[LANES] = {0};
+        if (bytes - b >= 4)
+            for (int l = 0; l < LANES; l++)
+                memcpy(&words[l], lane[l] + b, 4);
+        else
+            for (int l = 0; l < LANES; l++)
+                memcpy(&words[l], lane[l] + b, (size_t)(bytes - b));
+        lanes_of_codes word;
+        memcpy(&word, words, sizeof word);
+        for (int j = 0; j < WORD / bits && i < t->depth; j++, i++, to += PANEL) {
+            const int shift = f->high_first ? (j * bits) ^ (8 - bits) : j * bits;
+            put(t, to, (word >> shift) & ((1 << bits) - 1), zero, scale, bits);
+            if (step_on(&at) && i + 1 < t->depth) {
+                zero = beside(t, t->zeros, at.group, grid);
+                scale = beside(t, t->scales, at.group, grid);
+            }
+        }
+    }
+}
+
+/* Codes of LANES neighbours, of 2 or 4 bits, lie in so many words: */
+#define WORDS(bits) (LANES * (bits) > WORD ? LANES * (bits) / WORD : 1)
+
+/* Where a lane's code lies in its word; all bits of `second`: that is the second. */
+typedef struct places {
+    lanes_of_codes second, shift;
+} places;
+
+static inline places places_of(const ebb_frozen *f)
+{
+    const int bits = (int)f->bits;
+    places p;
+    for (int l = 0; l < LANES; l++) {
+        p.second[l] = l * bits < WORD ? 0 : -1;
+        p.shift[l] = l * bits % WORD ^ (f->high_first ? 8 - bits : 0);
+    }
+    return p;
+}
+
+/* `bytes`: how many there are, at most those of LANES codes. */
+EBB_TILE_INLINE lanes_of_codes codes_of(const uint8_t *row, size_t bytes, const places *at,
+                                        const int bits)
+{
+    if (bits == 8) {
+        lanes_of_bytes raw = {0};
+        memcpy(&raw, row, bytes);
+        return __builtin_convertvector(raw, lanes_of_codes);
+    }
+    uint32_t words[2] = {0};
+    memcpy(words, row, bytes);
+    lanes_of_codes word = (lanes_of_codes){0} + (int32_t)words[0];
+    if (WORDS(bits) > 1)
+        word = (word & ~at->second) | (((lanes_of_codes){0} + (int32_t)words[1]) & at->second);
+    return (word >> at->shift) & ((1 << bits) - 1);
+}
+
+/* Lanes are neighbours in a row of codes: LANES columns of a panel, from column c of the tile on. */
+EBB_TILE_INLINE void decode_along(const tile *t, float *to, int64_t c, const int bits)
+{
+    const product *p = t->p;
+    const ebb_frozen *f = &p->m.of;
+    const places at_lane = places_of(f);
+    const int64_t row_bytes = f->row * bits / 8, start = (t->column + c) * bits / 8;
+    const int64_t full = LANES * bits / 8, left = row_bytes - start;
+    const uint8_t *row = p->m.codes + t->from * row_bytes + (left > 0 ? start : 0);
+    counter at = count_from(p, t->from);
+    const int64_t grid = grid_at(t, c);
+    ebb_lanes zero = beside(t, t->zeros, 0, grid), scale = beside(t, t->scales, 0, grid);
+    for (int64_t i = 0; i < t->depth; i++, to += PANEL, row += row_bytes) {
+        const lanes_of_codes q = left >= full
+                                     ? codes_of(row, (size_t)full, &at_lane, bits)
+                                     : codes_of(row, left > 0 ? (size_t)left : 0, &at_lane, bits);
+        put(t, to, q, zero, scale, bits);
+        if (step_on(&at) && i + 1 < t->depth) {
+            zero = beside(t, t->zeros, at.group, grid);
+            scale = beside(t, t->scales, at.group, grid);
+        }
+    }
+}
+
+EBB_TILE_INLINE void decode_by(const tile *t, const int bits)
+{
+    for (int64_t c = 0; c < ebb_tile_width(t->columns); c += LANES) {
+        float *to = t->panels + c / PANEL * PANEL * t->depth + c % PANEL;
+        if (t->p->m.of.turned)
+            decode_across(t, to, c, bits);
+        else
+            decode_along(t, to, c, bits);
+    }
+}
+
+static void decode_quickly(tile *t)
+{
+    expand_scales(t);
+    switch (t->p->m.of.bits) {
+    case 2:
+        decode_by(t, 2);
+        break;
+    case 4:
+        decode_by(t, 4);
+        break;
+    default:
+        decode_by(t, 8);
+    }
+}
+
+/* A scale is the same for all lanes or another for each, and rows of codes are whole bytes. */
+static bool lanes_can(const product *p)
+{
+    const ebb_frozen *f = &p->m.of;
+    const int64_t in = p->inner_group, across = p->column_group;
+    const bool even = across == 1 || across == INT64_MAX || across % LANES == 0;
+    const int64_t grid =
+        (in == INT64_MAX ? 1 : DEPTH / in + 2) * (across == INT64_MAX ? 1 : WIDEST / across + 2);
+    return !f->runs_on && f->row * (int64_t)f->bits % 8 == 0 && even && grid <= GRID;
+}
+
+#else
+
+static void decode_quickly(tile *t)
+{
+    decode_slowly(t);
+}
+
+static bool lanes_can(const product *p)
+{
+    (void)p;
+    return false;
+}
+
+#endif
+
+/* ---- the product ---- */
+
+static void multiply(const tile *t, int64_t row, int64_t rows)
+{
+    const product *p = t->p;
+    const bool adds = t->from > 0;
+    const float *a = p->a + row * p->inner + t->from;
+    float *y = p->y + row * p->columns + t->column;
+    const int64_t whole = t->columns / PANEL * PANEL, rest = t->columns - whole;
+    ebb_tile_multiply(y, p->columns, a, p->inner, 1, t->panels, rows, whole, t->depth, t->depth,
+                      adds);
+    for (int64_t r = 0; r < rows && rest > 0; r += EBB_TILE_ROWS) {
+        const int64_t some = rows - r < EBB_TILE_ROWS ? rows - r : EBB_TILE_ROWS;
+        ebb_tile_multiply(t->ragged, PANEL, a + r * p->inner, p->inner, 1,
+                          t->panels + whole * t->depth, some, PANEL, t->depth, t->depth, false);
+        for (int64_t q = 0; q < some; q++) {
+            float *to = y + (r + q) * p->columns + whole;
+            const float *from = t->ragged + q * PANEL;
+            for (int64_t j = 0; j < rest; j++)
+                to[j] = adds ? to[j] + from[j] : from[j];
+        }
+    }
+}
+
+static void compute(const product *p, float *scratch, int64_t job)
+{
+    const int64_t part = job % p->parts, first = p->rows * part / p->parts,
+                  end = p->rows * (part + 1) / p->parts;
+    tile t = {.p = p,
+              .panels = scratch,
+              .scales = scratch + AT_SCALES,
+              .zeros = scratch + AT_ZEROS,
+              .ragged = scratch + AT_RAGGED,
+              .column = job / p->parts * p->width};
+    t.columns = p->columns - t.column < p->width ? p->columns - t.column : p->width;
+    for (t.from = 0; t.from < p->inner; t.from += DEPTH) {
+        t.depth = p->inner - t.from < DEPTH ? p->inner - t.from : DEPTH;
+        if (p->quick)
+            decode_quickly(&t);
+        else
+            decode_slowly(&t);
+        for (int64_t row = first; row < end; row += TOGETHER)
+            multiply(&t, row, end - row < TOGETHER ? end - row : TOGETHER);
+    }
+}
+
+/* Jobs for all threads: of fewer columns, and where these are too few of some of the rows. */
+static void divide(product *p, int64_t threads)
+{
+    const int64_t panels = ebb_tile_width(p->columns) / PANEL, widest = WIDEST / PANEL;
+    int64_t each = (panels + threads - 1) / threads;
+    each = each < 1 ? 1 : each > widest ? widest : each;
+    p->width = each * PANEL;
+    const int64_t jobs = (panels + each - 1) / each, most = p->rows / TOGETHER;
+    p->parts = jobs >= threads ? 1 : (threads + jobs - 1) / jobs;
+    p->parts = p->parts > most ? most : p->parts;
+    p->parts = p->parts < 1 ? 1 : p->parts;
+}
+
+static const char *dtypes(const ebb_call *c)
+{
+    return c->in[0].type.dtype == EBB_F32 && c->out[0].type.dtype == EBB_F32
+               ? NULL
+               : "multiplies float32 only";
+}
+
+static const char *declines(const ebb_call *c)
+{
+    const char *why = ebb_frozen_misfit(c);
+    return why != NULL                         ? why
+           : ebb_elements(&c->in[0].type) == 0 ? "there is nothing to compute"
+                                               : NULL;
+}
+
+static ebb_status workspace(const ebb_call *c, size_t *bytes)
+{
+    if (!ebb_size_mul(bytes, SCRATCH * sizeof(float), (size_t)ebb_threads()))
+        return ebb_call_error(c, "there are too many threads");
+    return NULL;
+}
+
+static ebb_status run(const ebb_call *c)
+{
+    product p = {.a = c->in[0].data, .y = c->out[0].data};
+    ebb_frozen_open(&p.m, c);
+    const ebb_frozen *f = &p.m.of;
+    for (unsigned i = 0; i < 1u << f->bits; i++)
+        p.level[i] = (float)p.m.level[i];
+    p.inner = ebb_frozen_inner(f);
+    p.columns = ebb_frozen_columns(f);
+    p.rows = ebb_elements(&c->in[0].type) / p.inner;
+    const int64_t of_n = f->scale_n != 0 ? f->block_n : INT64_MAX,
+                  of_k = f->scale_k != 0 ? f->block_k : INT64_MAX;
+    p.inner_group = f->turned ? of_k : of_n;
+    p.column_group = f->turned ? of_n : of_k;
+    p.quick = lanes_can(&p);
+    const int64_t slots = (int64_t)(c->workspace_bytes / (SCRATCH * sizeof(float)));
+    divide(&p, slots);
+    const int64_t jobs = (p.columns + p.width - 1) / p.width * p.parts;
+    EBB_PARALLEL_FOR(p.rows * p.inner * p.columns)
+    for (int64_t slot = 0; slot < slots; slot++)
+        for (int64_t job = slot; job < jobs; job += slots)
+            compute(&p, (float *)c->workspace + slot * SCRATCH, job);
+    return NULL;
+}
+
+// clang-format off
+const ebb_kernel ebb_dnnl_frozen[] = {
+    {.name = "tiles.matmul_codes",       .op = EBB_OP_MATMUL_CODES,       .dtypes = dtypes, .fits = declines, .workspace = workspace, .run = run},
+    {.name = "tiles.matmul_dequantized", .op = EBB_OP_MATMUL_DEQUANTIZED, .dtypes = dtypes, .fits = declines, .workspace = workspace, .run = run},
+};
+// clang-format on
+EBB_DNNL_COUNT(frozen)
