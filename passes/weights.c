@@ -226,6 +226,9 @@ static const char of_module[] =
 static const char scaled_by_zero[] =
     "it was scaled by 0 before the run, as by a fresh batch norm, and nothing is left of it";
 
+static const char does_nothing[] =
+    "it does nothing as it is, as what was folded of a weight that was never trained";
+
 static ebb_weight no_weight(void)
 {
     return (ebb_weight){0};
@@ -296,6 +299,20 @@ static ebb_weight judge_slot(const ebb_judge *j, ebb_value v, const readers *r, 
                     : NULL);
 }
 
+/* Of equal numbers. TorchScript folds constants alone into nodes, and states into initializers that it names
+ * after their reader; nobody writes down a sum with a table of zeros or a product with ones. A vector of
+ * zeros may be a bias that is held fixed. */
+static ebb_weight judge_equal(const ebb_judge *j, ebb_value v, const readers *r)
+{
+    const ebb_value_info *info = ebb_value_of(j->g, v);
+    const double x = ebb_tensor_double(info->tensor, 0);
+    const bool adds_nothing = r->added && x == 0 && ebb_long_axes(info->type) > 1;
+    if (j->g->model->torchscript && strncmp(ebb_value_name(j->g, v), "onnx::", 6) == 0 &&
+        (adds_nothing || (r->scales && x == 1)))
+        return (ebb_weight){.kind = EBB_DOUBTFUL_WEIGHT, .made = true, .why = does_nothing};
+    return no_weight();
+}
+
 /* Of such a one that is added or multiplied. */
 static ebb_weight judge_operand(const ebb_judge *j, ebb_value v, const readers *r, ebb_look look)
 {
@@ -315,11 +332,11 @@ static ebb_weight judge_operand(const ebb_judge *j, ebb_value v, const readers *
     if (look == EBB_LOOK_EQUAL && !one_axis)
         return r->owner && !ebb_name_is_after(name, "zeros") && !ebb_name_is_after(name, "ones")
                    ? doubtful(of_module)
-                   : no_weight();
+                   : judge_equal(j, v, r);
     if (look == EBB_LOOK_EQUAL) // a scale for each channel; a number for all would be one number
         return r->parameter || r->owner || r->behind || (r->scales && !is_zero_or_one(info->tensor))
                    ? sure(NULL)
-                   : no_weight();
+                   : judge_equal(j, v, r);
     if (look != EBB_LOOK_DRAWN)
         return doubtful(ebb_look_words(look));
     if (one_axis && r->parameter)

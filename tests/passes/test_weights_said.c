@@ -1,0 +1,345 @@
+/* test_weights_said.c: what pass gradient says of what it trains and leaves out, and what it refuses.
+ */
+#include "tests/passes/weights_given.h"
+
+/* ---- pass gradient ---- */
+
+#define SIXTEEN "= {1,2,3,4,5,6,7,8,9,1,2,3,4,5,6,7}"
+
+static const char folded[] =
+    HEAD "g (float[4,4] x) => (float[4,4] y) <float[4] \"fc.bias\" = {0.1,0.2,0.3,0.5}, float[4,4] "
+         "val_3 " SIXTEEN ", float[4,4] unsqueeze " SIXTEEN ", float[4,4] val_5 " SIXTEEN ">"
+         "{ a = MatMul (x, val_3) b = Add (a, \"fc.bias\") c = Add (b, unsqueeze) y = Add (c, "
+         "val_5) }";
+
+/* A linear layer whose weight was folded, a table that was looked up in, and a mask. */
+static ebb_model *folded_model(void)
+{
+    static float numbers[3][16];
+    static double (*const of[3])(int64_t) = {drawn, looked_up, mask};
+    static const char *const names[3] = {"val_3", "unsqueeze", "val_5"};
+    ebb_model *m = NULL;
+    good(ebb_text_parse_model(&m, folded));
+    ebb_graph *g = m->graph;
+    for (int i = 0; i < 3; i++) {
+        for (int k = 0; k < 16; k++)
+            numbers[i][k] = (float)of[i](k);
+        ebb_value_of(g, ebb_value_find(g, names[i]))->tensor->data = numbers[i];
+    }
+    ebb_value bias = ebb_value_find(g, "fc.bias");
+    good(ebb_props_set(g, &ebb_value_of(g, bias)->props,
+                       "pkg.torch.export.graph_signature.InputSpec.kind", "PARAMETER"));
+    return m;
+}
+
+static json_t *training_of(ebb_model *m, const char *pipeline)
+{
+    char *text = NULL;
+    good(ebb_infer_graph(m->graph));
+    good(ebb_rewrite(m, pipeline, NULL, &text));
+    json_t *o = json_loads(text, 0, NULL), *training = json_incref(json_object_get(o, "training"));
+    json_decref(o);
+    ebb_release(text);
+    return training;
+}
+
+static bool has_gradient(const ebb_model *m, const char *name)
+{
+    char text[64];
+    (void)snprintf(text, sizeof text, "%s_grad", name);
+    return ebb_value_find(m->graph, text).i != 0;
+}
+
+static void what_is_trained_and_what_not_is_said(void **state)
+{
+    (void)state;
+    ebb_model *m = folded_model();
+    json_t *t = training_of(m, "loss:mse,gradient");
+    assert_true(has_gradient(m, "val_3") && has_gradient(m, "fc.bias"));
+    assert_false(has_gradient(m, "unsqueeze") || has_gradient(m, "val_5"));
+    assert_int_equal(json_integer_value(json_object_get(t, "trained")), 2);
+    assert_int_equal(json_integer_value(json_object_get(t, "weights")), 3);
+    assert_int_equal(json_integer_value(json_object_get(t, "lost")), 1);
+    assert_int_equal(json_integer_value(json_object_get(t, "trained_elements")), 20);
+    assert_int_equal(json_integer_value(json_object_get(t, "elements")), 29); // 9 in the table
+    const char *said = json_string_value(json_object_get(t, "said"));
+    assert_non_null(strstr(said, "training 2 of 3 weights, 69.0 % of the elements; not: "
+                                 "'unsqueeze' (its values come again"));
+    json_decref(t);
+    ebb_model_free(m);
+}
+
+static void what_stands_in_for_a_weight_is_said_to(void **state)
+{
+    (void)state;
+    ebb_model *m = NULL;
+    good(ebb_text_parse_model(
+        &m,
+        HEAD "g (float[1,2,4,4] x) => (float[1,2,4,4] y) <float[2,2,1,1] mul = {0.1,0.7,0.2,-3}, "
+             "float[2] b = {0.5,0.25}> { y = Conv (x, mul, b) }"));
+    ebb_graph *g = m->graph;
+    good(ebb_props_set(g, &ebb_value_of(g, ebb_value_find(g, "b"))->props,
+                       "pkg.torch.export.graph_signature.InputSpec.kind", "PARAMETER"));
+    good(ebb_props_set(g, &ebb_node_of(g, ebb_first(g))->props, "pkg.torch.onnx.fx_node",
+                       "%conv : call_function(args = (%x, %mul, %p_0_bias), kwargs = {})"));
+    json_t *t = training_of(m, "loss:mse,gradient");
+    assert_non_null(strstr(json_string_value(json_object_get(t, "said")),
+                           "training 2 of 2 weights, 100 % of the elements; 'mul': it was computed "
+                           "from weights, as weight norm"));
+    json_decref(t);
+    ebb_model_free(m);
+}
+
+static void lost_stands_for_the_lost_weights_and_only_these(void **state)
+{
+    (void)state;
+    ebb_model *m = folded_model();
+    json_decref(training_of(m, "loss:mse,gradient:train=lost"));
+    assert_true(has_gradient(m, "val_3"));
+    assert_false(has_gradient(m, "fc.bias") || has_gradient(m, "unsqueeze") ||
+                 has_gradient(m, "val_5"));
+    ebb_model_free(m);
+    m = folded_model();
+    json_decref(training_of(m, "loss:mse,gradient:train=\"*bias;lost\""));
+    assert_true(has_gradient(m, "val_3") && has_gradient(m, "fc.bias"));
+    ebb_model_free(m);
+    m = folded_model();
+    json_decref(training_of(m, "loss:mse,gradient:freeze=lost"));
+    assert_true(!has_gradient(m, "val_3") && has_gradient(m, "fc.bias"));
+    ebb_model_free(m);
+    m = folded_model();
+    json_decref(training_of(m, "loss:mse,gradient:train=unsq*")); // asked for by its name
+    assert_true(has_gradient(m, "unsqueeze") && !has_gradient(m, "val_3"));
+    ebb_model_free(m);
+}
+
+static void less_than_half_is_refused_unless_it_is_asked_for(void **state)
+{
+    (void)state;
+    const char *const refused = "loss:mse,gradient", *const asked[] = {
+                                                         "loss:mse,gradient:partial=allow",
+                                                         "loss:mse,gradient:train=fc*",
+                                                         "loss:mse,gradient:freeze=nothing"};
+    for (int torchscript = 0; torchscript < 3; torchscript++) {
+        ebb_model *m = folded_model();
+        ebb_value w = ebb_value_find(m->graph, "val_3"), bias = ebb_value_find(m->graph, "fc.bias");
+        good(ebb_props_set(m->graph, &ebb_value_of(m->graph, w)->props,
+                           "pkg.torch.export.graph_signature.InputSpec.kind", "BUFFER"));
+        if (torchscript > 0) { // no marks, and nothing but the table beside the bias
+            ebb_value_of(m->graph, bias)->props.count = 0;
+            ebb_value_of(m->graph, w)->props.count = 0;
+            ebb_value_of(m->graph, w)->role = EBB_ROLE_CONSTANT;
+            good(ebb_value_rename(m->graph, ebb_value_find(m->graph, "unsqueeze"), "onnx::Add_7"));
+            m->torchscript = torchscript == 1;
+        }
+        good(ebb_infer_graph(m->graph));
+        ebb_status status = ebb_rewrite(m, refused, NULL, NULL);
+        assert_int_equal(ebb_status_code(status), EBB_REJECTED);
+        const char *text = ebb_status_text(status);
+        assert_non_null(strstr(text, "training 1 of 2 weights, 30.8 % of the elements; not: "));
+        assert_non_null(strstr(text, torchscript == 0   ? "dynamo=True, optimize=False"
+                                     : torchscript == 1 ? "training=TrainingMode.TRAINING, "
+                                                          "do_constant_folding=False"
+                                                        : "without constant folding"));
+        ebb_model_free(m);
+    }
+    for (size_t i = 0; i < 3; i++) {
+        ebb_model *m = folded_model();
+        good(ebb_props_set(m->graph,
+                           &ebb_value_of(m->graph, ebb_value_find(m->graph, "val_3"))->props,
+                           "pkg.torch.export.graph_signature.InputSpec.kind", "BUFFER"));
+        good(ebb_infer_graph(m->graph));
+        ebb_status status = ebb_rewrite(m, asked[i], NULL, NULL);
+        if (i == 2) // that it fits nothing is another matter
+            assert_int_equal(ebb_status_code(status), EBB_USAGE);
+        else
+            good(status);
+        ebb_model_free(m);
+    }
+}
+
+/* y = x w + a tensor, in the module "m", whose parameters the file lists. */
+static ebb_model *listed(const char *name, const char *shape, double (*of)(int64_t),
+                         const char *signature)
+{
+    ebb_model *m = model_of(HEAD "g (float[2,8,8] x) => (float[2,8,8] y) "
+                                 "<float[8,8] w = {1,2,3,4,5,6,7,8,1,2,3,4,5,6,7,8,1,2,3,4,5,6,7,"
+                                 "8,1,2,3,4,5,6,7,8,1,2,3,4,5,6,7,8,1,2,3,4,5,6,7,8,1,2,3,4,5,6,"
+                                 "7,8,1,2,3,4,5,6,7,8}>{ a = MatMul (x, w) y = Add (a, x) }");
+    ebb_graph *g = m->graph;
+    ebb_node n = ebb_value_of(g, ebb_value_find(g, "y"))->producer;
+    good(ebb_node_set_input(g, n, 1, add(m, name, shape, of)));
+    good(ebb_props_set(g, &ebb_node_of(g, n)->props, "pkg.torch.onnx.fx_node", "args = (%a, %b)"));
+    good(ebb_props_set(g, &ebb_value_of(g, ebb_value_find(g, "w"))->props,
+                       "pkg.torch.export.graph_signature.InputSpec.kind", "PARAMETER"));
+    good(ebb_props_set(g, &ebb_node_of(g, n)->props, "pkg.torch.onnx.name_scopes",
+                       "['', 'm', 'add']"));
+    good(ebb_props_set(g, &ebb_node_of(g, ebb_first(g))->props, "pkg.torch.onnx.name_scopes",
+                       "['', 'm', 'm.mm', 'matmul']"));
+    good(
+        ebb_props_set(g, &g->props, "pkg.torch.export.ExportedProgram.graph_signature", signature));
+    good(ebb_infer_graph(g));
+    return m;
+}
+
+static void what_the_module_has_lost_is_refused(void **state)
+{
+    (void)state;
+    static const char lost[] = "# inputs\np_w: PARAMETER target='w'\n"
+                               "p_m_table: PARAMETER target='m.table'\nb_m_x: BUFFER target='m.x'";
+    static const char kept[] = "# inputs\np_w: PARAMETER target='w'\n";
+    static const char layer[] = "# inputs\np_m_fc_weight: PARAMETER target='m.fc.weight'\n"
+                                "p_m_fc_bias: PARAMETER target='m.fc.bias'\n";
+    static const char run[] = "# inputs\np_m_mm_weight: PARAMETER target='m.mm.weight'\n"
+                              "p_m_mm_bias: PARAMETER target='m.mm.bias'\n"; // that has a node
+    const struct {
+        const char *name, *shape, *list;
+        double (*of)(int64_t);
+        bool refused;
+    } cases[] = {
+        {"unsqueeze", "1x8x8", lost, zero, true},  {"unsqueeze", "1x8x8", kept, zero, false},
+        {"mul_3", "1x8x8", lost, drawn, true},     {"mul_3", "1x8x8", kept, drawn, false},
+        {"zeros", "1x8x8", lost, zero, false},     {"permute_1", "1x8x8", layer, drawn, true},
+        {"permute_1", "1x8x8", run, drawn, false}, {"permute_1", "1x8x8", kept, drawn, false},
+        {"view_1", "8", lost, zero, false},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        ebb_model *m = listed(cases[i].name, cases[i].shape, cases[i].of, cases[i].list);
+        ebb_status status = ebb_rewrite(m, "loss:mse,gradient:partial=allow", NULL, NULL);
+        good(status);
+        ebb_model_free(m);
+        m = listed(cases[i].name, cases[i].shape, cases[i].of, cases[i].list);
+        status = ebb_rewrite(m, "loss:mse,gradient", NULL, NULL);
+        bool refused = ebb_status_code(status) == EBB_REJECTED;
+        const char *text = refused ? ebb_status_text(status) : "";
+        if (cases[i].refused != (refused && strstr(text, "optimize=False") != NULL))
+            fail_msg("case %zu: %s", i, status != NULL ? ebb_status_text(status) : "not refused");
+        ebb_model_free(m);
+    }
+}
+
+/* Joined with the product before it, it would be gone when weights are looked for. */
+static void the_exponential_of_a_temperature_is_missed(void **state)
+{
+    (void)state;
+    static const char *const signatures[] = {
+        "# inputs\np_w: PARAMETER target='w'\np_m_scale: PARAMETER target='m.scale'\n",
+        "# inputs\np_w: PARAMETER target='w'\n"};
+    for (int i = 0; i < 2; i++) {
+        ebb_model *m = model_of(HEAD "g (float[2,2] x) => (float[2,2] y) <float[2,2] w = {1,2,3,5},"
+                                     " float exp = {14.3}> { a = MatMul (x, w) y = Mul (a, exp) }");
+        ebb_graph *g = m->graph;
+        ebb_node n = ebb_value_of(g, ebb_value_find(g, "y"))->producer;
+        good(ebb_props_set(g, &ebb_node_of(g, n)->props, "pkg.torch.onnx.fx_node",
+                           "args = (%matmul, %exp)"));
+        good(ebb_props_set(g, &ebb_node_of(g, n)->props, "pkg.torch.onnx.name_scopes",
+                           "['', 'm', 'mul']"));
+        good(ebb_props_set(g, &ebb_value_of(g, ebb_value_find(g, "w"))->props,
+                           "pkg.torch.export.graph_signature.InputSpec.kind", "PARAMETER"));
+        good(ebb_props_set(g, &g->props, "pkg.torch.export.ExportedProgram.graph_signature",
+                           signatures[i]));
+        ebb_status status = ebb_rewrite(m, "fuse,loss:mse,gradient", NULL, NULL);
+        assert_int_equal(ebb_status_code(status), i == 0 ? EBB_REJECTED : EBB_OK);
+        if (i == 0)
+            assert_non_null(strstr(ebb_status_text(status), "not: 'exp' (it was computed"));
+        ebb_model_free(m);
+    }
+}
+
+/* A list of parameters alone says nothing: which of them calls read is not told. */
+static void what_a_file_without_notes_has_lost_is_not_known(void **state)
+{
+    (void)state;
+    ebb_model *m = listed("permute_1", "1x8x8", drawn,
+                          "# inputs\np_m_fc_weight: PARAMETER target='m.fc.weight'\n"
+                          "p_m_fc_bias: PARAMETER target='m.fc.bias'\n");
+    ebb_node n = ebb_value_of(m->graph, ebb_value_find(m->graph, "y"))->producer;
+    ebb_node_of(m->graph, n)->props.count = 0;
+    good(ebb_props_set(m->graph, &ebb_node_of(m->graph, n)->props, "pkg.torch.onnx.name_scopes",
+                       "['', 'm', 'add']"));
+    good(ebb_rewrite(m, "loss:mse,gradient", NULL, NULL));
+    ebb_model_free(m);
+}
+
+/* TorchScript folds constants of their own into nodes, so an initializer of its making was a parameter's. */
+static void what_does_nothing_was_folded_of_a_fresh_weight(void **state)
+{
+    (void)state;
+    const struct {
+        given given;
+        bool torchscript, refused;
+    } cases[] = {
+        {{"Mul", "1x8x1", 1, one, "onnx::Mul_458", NULL}, true, true},
+        {{"Add", "2x8x8", 1, zero, "onnx::Add_263", NULL}, true, true},
+        {{"Mul", "1x8x1", 1, one, "onnx::Mul_458", NULL}, false, false},
+        {{"Mul", "1x8x1", 1, one, "/m/Constant_output_0", NULL}, true, false},
+        {{"Mul", "2x8x8", 1, zero, "onnx::Mul_3", NULL}, true, false}, // a mask
+        {{"Add", "1x8", 1, zero, "onnx::Add_3", NULL}, true, false},   // a bias that is a buffer
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        ebb_model *m = model_with(&cases[i].given, false);
+        m->torchscript = cases[i].torchscript;
+        ebb_weight weight = judged_in(m, cases[i].given.name);
+        if (weight.made != cases[i].refused)
+            fail_msg("case %zu: %s", i, weight.why != NULL ? weight.why : "no weight");
+        ebb_model_free(m);
+    }
+}
+
+static void a_convolution_that_was_scaled_by_zero_is_refused(void **state)
+{
+    (void)state;
+    static const char text[] =
+        HEAD "g (float[1,2,4,4] x) => (float[1,2,4,4] y) "
+             "<float[2,2,1,1] \"onnx::Conv_1\" = {0,0,0,0}, float[2] \"onnx::Conv_2\" = {0.5,0.25},"
+             " float[2,2,1,1] \"c.weight\" = {0,0,0,0}, float[2] \"c.bias\" = {0.5,0.25}>"
+             "{ a = Conv (x, \"c.weight\", \"c.bias\") b = Relu (a) "
+             "  y = Conv (b, %s, %s) }";
+    for (int i = 0; i < 2; i++) {
+        char whole[1024];
+        (void)snprintf(whole, sizeof whole, text, i == 0 ? "\"onnx::Conv_1\"" : "\"c.weight\"",
+                       i == 0 ? "\"onnx::Conv_2\"" : "\"c.bias\"");
+        ebb_model *m = model_of(whole);
+        m->torchscript = true;
+        ebb_status status = ebb_rewrite(m, "loss:mse,gradient", NULL, NULL);
+        assert_int_equal(ebb_status_code(status), i == 0 ? EBB_REJECTED : EBB_OK);
+        if (i == 0) {
+            assert_non_null(strstr(ebb_status_text(status), "scaled by 0"));
+            assert_non_null(strstr(ebb_status_text(status), "do_constant_folding=False"));
+        }
+        ebb_model_free(m);
+    }
+}
+
+static void running_out_of_memory_anywhere_is_an_error_and_no_crash(void **state)
+{
+    (void)state;
+    bool done = false;
+    for (long n = 1; !done && n < 4000; n++) {
+        ebb_model *m = folded_model();
+        good(ebb_infer_graph(m->graph));
+        ebb_alloc_fail_after(n);
+        ebb_status status = ebb_rewrite(m, "loss:mse,gradient", NULL, NULL);
+        ebb_alloc_fail_after(0);
+        done = status == NULL;
+        ebb_model_free(m);
+    }
+    assert_true(done);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_the_module_has_lost_is_refused),
+        cmocka_unit_test(the_exponential_of_a_temperature_is_missed),
+        cmocka_unit_test(what_a_file_without_notes_has_lost_is_not_known),
+        cmocka_unit_test(what_does_nothing_was_folded_of_a_fresh_weight),
+        cmocka_unit_test(a_convolution_that_was_scaled_by_zero_is_refused),
+        cmocka_unit_test(what_is_trained_and_what_not_is_said),
+        cmocka_unit_test(what_stands_in_for_a_weight_is_said_to),
+        cmocka_unit_test(lost_stands_for_the_lost_weights_and_only_these),
+        cmocka_unit_test(less_than_half_is_refused_unless_it_is_asked_for),
+        cmocka_unit_test(running_out_of_memory_anywhere_is_an_error_and_no_crash),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
