@@ -198,6 +198,35 @@ static void add_passes(recipe *r, bool has_gradient)
             add(r, r->o->passes[i]);
 }
 
+/* Adapters that are there already. */
+static void add_adapters(recipe *r)
+{
+    if (r->o->adapters == NULL)
+        return;
+    add(r, "lora");
+    with(r, ':', "file", r->o->adapters);
+}
+
+/* What of the passes is a part of the model: adapters, which drop nothing here. */
+static ebb_status add_parts_of_model(recipe *r)
+{
+    add_adapters(r);
+    for (size_t i = 0; r->o->passes != NULL && r->o->passes[i] != NULL; i++) {
+        ebb_stages stages;
+        EBB_TRY(ebb_stages_read(&stages, r->o->passes[i], r->arena));
+        for (size_t k = 0; k < stages.count; k++) {
+            const ebb_stage *s = &stages.list[k];
+            if (strcmp(s->pass->name, "lora") != 0)
+                continue;
+            add(r, "lora");
+            for (size_t n = 0, given = 0; n < s->option_count; n++)
+                if (strcmp(s->options[n].name, "dropout") != 0)
+                    with(r, given++ == 0 ? ':' : ',', s->options[n].name, s->options[n].value);
+        }
+    }
+    return NULL;
+}
+
 /* "2GiB,disk=20GiB": of the device's memory, and of other places. */
 static ebb_status add_budget(recipe *r)
 {
@@ -265,6 +294,7 @@ static ebb_status make(recipe *r)
     EBB_TRY(add_optimizer(r));
     add_accumulation(r);
     add_costs(r);
+    add_adapters(r);
     add_passes(r, true);
     add(r, "drop-saves");
     EBB_TRY(add_budget(r));
@@ -277,6 +307,7 @@ static ebb_status evaluate(recipe *r)
 {
     add(r, "flatten,train-mode:dropout=off,batch-norm=frozen,fold,fuse");
     EBB_TRY(add_losses(r, true));
+    EBB_TRY(add_parts_of_model(r));
     add(r, "drop-saves,stream,alias");
     return NULL;
 }

@@ -205,7 +205,7 @@ typedef struct cli_evaluation {
     const int64_t *rows;
     int64_t row_count, batch;
     const ebb_data *of; /* whose rows they are; NULL: files are opened */
-    const char *losses[MOST_WORDS + 1], *metrics[MOST_WORDS + 1];
+    const char *losses[MOST_WORDS + 1], *metrics[MOST_WORDS + 1], *passes[MOST_WORDS + 1];
     cli_map map;
     ebb_data *data;
     ebb_evaluator *evaluator;

@@ -27,6 +27,7 @@ int cli_open_evaluation(const cli *c, cli_evaluation *e, const char *files, cons
 {
     cli_list(c, "--loss", e->losses);
     cli_list(c, "--metric", e->metrics);
+    cli_list(c, "--pass", e->passes);
     if (!cli_read_map(c, map, &e->map))
         return EBB_USAGE;
     const ebb_evaluator_options options = {.losses = e->losses,
@@ -38,6 +39,8 @@ int cli_open_evaluation(const cli *c, cli_evaluation *e, const char *files, cons
                                            .backend = cli_backend(c),
                                            .threads = cli_threads(c),
                                            .teacher = cli_get(c, "--teacher", NULL),
+                                           .passes = e->passes,
+                                           .adapters = cli_get(c, "--adapter", NULL),
                                            .bind = bind_sizes,
                                            .context = (void *)(uintptr_t)c};
     ebb_status status = e->of != NULL ? cli_data_again(c, e->of, &e->data)

@@ -19,6 +19,7 @@ const cli_option cli_options[] = {
     TEXT("--json", NULL, "one JSON object on stdout instead of tables"),
     EACH("--dim", "NAME=N", "size of a symbolic dimension, e.g. batch=8"),
     EACH("--shape", "INPUT:AxBxC", "shape of an input, e.g. x:1x3x224x224"),
+    TEXT("--adapter", "PATH", "start from these adapters (a folder of PEFT, or FILE.safetensors): pass lora with file=PATH"),
     EACH("--pass", "NAME:OPT=V,...", "a pass to run, in this order; `ebb help passes`"),
     EACH("--loss", "KIND:OPT=V,...", "cross-entropy, mse, huber ...: `ebb help passes` has all; or name=OUTPUT for one that is there; several are added up"),
     TEXT("--teacher", "MODEL", "compute this model beside it, forward and not trained; its outputs are targets: --loss kl:target=teacher/OUTPUT"),

@@ -77,8 +77,9 @@ static ebb_status print_json(ebb_program *program, const char *profile)
 
 /* A model to be run on these arrays: tidied, and its sizes found from their values where they need
  * that. */
-static ebb_status settle(ebb_model *model, const ebb_batch *batch)
+static ebb_status settle(const cli *c, ebb_model *model, const ebb_batch *batch)
 {
+    char lora[1200];
     size_t bound = 1;
     ebb_status status = ebb_bind_defaults(model, batch, &bound);
     if (status == NULL)
@@ -88,6 +89,10 @@ static ebb_status settle(ebb_model *model, const ebb_batch *batch)
         status = ebb_bind_values(model, batch, &bound);
         if (status == NULL && bound > 0)
             status = ebb_rewrite(model, "fold,unroll,fold", NULL, NULL);
+    }
+    if (status == NULL && cli_has(c, "--adapter")) {
+        (void)snprintf(lora, sizeof lora, "lora:file=\"%.1150s\"", cli_get(c, "--adapter", NULL));
+        status = ebb_rewrite(model, lora, NULL, NULL);
     }
     return status;
 }
@@ -126,7 +131,7 @@ static ebb_status run_once(const cli *c, ebb_model *model, ebb_data *data, const
         if (lists_input(before, list[i].name)) // it may have open dims
             status = ebb_set_shape(model, list[i].name, list[i].dims, list[i].rank);
     if (status == NULL && !before->is_step) // a step file is the plan: it is run as it stands
-        status = settle(model, &batch);
+        status = settle(c, model, &batch);
     if (status == NULL)
         status = leave_out_bound(before, model, &batch, list);
     ebb_release(before);

@@ -118,11 +118,22 @@ ebb_status cli_weights(const cli *c, ebb_model *model)
 
 const char *cli_step_option(const cli *c)
 {
-    static const char *const options[] = {"--loss",        "--teacher",       "--optimizer",
-                                          "--lr-schedule", "--clip-norm",     "--accumulate",
-                                          "--group",       "--ema",           "--train",
-                                          "--freeze",      "--allow-partial", "--straight-through",
-                                          "--dropout",     "--batch-norm",    "--precision"};
+    static const char *const options[] = {"--loss",
+                                          "--teacher",
+                                          "--optimizer",
+                                          "--lr-schedule",
+                                          "--clip-norm",
+                                          "--accumulate",
+                                          "--group",
+                                          "--ema",
+                                          "--train",
+                                          "--freeze",
+                                          "--adapter",
+                                          "--allow-partial",
+                                          "--straight-through",
+                                          "--dropout",
+                                          "--batch-norm",
+                                          "--precision"};
     for (size_t i = 0; i < sizeof options / sizeof options[0]; i++)
         if (cli_has(c, options[i]))
             return options[i];
@@ -225,6 +236,7 @@ static ebb_step_options step_options(const cli *c, lists *l)
                               .groups = l->groups,
                               .teacher = cli_get(c, "--teacher", NULL),
                               .ema = cli_number(c, "--ema", 0),
+                              .adapters = cli_get(c, "--adapter", NULL),
                               // a part of a model shows a failure as well
                               .allow_partial =
                                   cli_has(c, "--allow-partial") || cli_has(c, "--fails")};

@@ -6,7 +6,7 @@
 // clang-format off
 #define MODEL "--dim", "--shape", "--trust"
 #define BACKEND "--backend", "--device", "--tf32"
-#define STEP "--head", "--loss", "--teacher", "--optimizer", "--lr-schedule", "--clip-norm", "--accumulate", "--group", "--ema", "--train", "--freeze", "--allow-partial", "--straight-through", "--dropout", "--batch-norm", "--precision", "--pass", \
+#define STEP "--head", "--loss", "--teacher", "--optimizer", "--lr-schedule", "--clip-norm", "--accumulate", "--group", "--ema", "--train", "--freeze", "--adapter", "--allow-partial", "--straight-through", "--dropout", "--batch-norm", "--precision", "--pass", \
              "--strict", "--print-after", "--verify-each", "--seed"
 #define PLANNING BACKEND, "--costs", "--budget", "--plan-time", "--allow"
 #define THREADS "--threads", "--deterministic"
@@ -367,7 +367,7 @@ static const cli_way plans[] = {
     {NULL, NULL, "STEP", 1, 1, WORDS(MODEL, STEP, PLANNING, RUN, "--run", "--json"), WORDS(WITH_A_BUDGET), plan},
 };
 static const cli_way runs[] = {
-    {NULL, NULL, "MODEL --data FILE", 1, 1, WORDS(MODEL, BACKEND, RUN, DATA, "--save", "--seed", "--profile", "--spill", "--json"), NULL, cli_run},
+    {NULL, NULL, "MODEL --data FILE", 1, 1, WORDS(MODEL, BACKEND, RUN, DATA, "--adapter", "--save", "--seed", "--profile", "--spill", "--json"), NULL, cli_run},
 };
 static const cli_way trains[] = {
     {NULL, NULL, "MODEL --data FILE", 1, 1,
@@ -377,7 +377,7 @@ static const cli_way trains[] = {
      WORDS(WITH_A_BUDGET, "--epochs", "!--steps", "--every", "--checkpoint", "--eval-map", "--eval", "--eval-split", "!--eval", "--log-every", "--log"), cli_train},
 };
 static const cli_way evals[] = {
-    {NULL, NULL, "MODEL --data FILE --loss KIND", 1, 1, WORDS(MODEL, BACKEND, RUN, DATA, "--seed", "--batch", "--loss", "--teacher", "--metric", "--json"),
+    {NULL, NULL, "MODEL --data FILE --loss KIND", 1, 1, WORDS(MODEL, BACKEND, RUN, DATA, "--seed", "--batch", "--loss", "--teacher", "--adapter", "--metric", "--json"),
      WORDS("--seed", "--init"), cli_eval},
 };
 static const cli_way diffs[] = {

@@ -193,12 +193,14 @@ typedef struct ebb_step_options {
     bool allow_partial;        /* less than half of what looks like a weight may be trained */
     const char *teacher; /* a model that is computed beside it and not trained: its outputs are
                                   targets, "kl:target=teacher/logits"; NULL: none */
+    const char *
+        adapters; /* a file or folder of adapters to start from, as pass lora reads them; NULL: none */
 } ebb_step_options;
 
 /* The pipeline of a training step for ebb_rewrite: all passes from "flatten" to "alias", in the one
  * order in which they go together. options NULL: all zero. To release with ebb_release.
  * _evaluation_: the model forward on data that it was not trained on, dropout off and running
- * statistics, with its outputs beside the loss. _change_: passes, costs and budget alone, on a
+ * statistics, with its outputs beside the loss; of the passes lora alone, so that it has the adapters. _change_: passes, costs and budget alone, on a
  * model as it stands; the text is empty where there is nothing to do. */
 EBB_API ebb_status ebb_step_pipeline(char **text, const ebb_step_options *options);
 EBB_API ebb_status ebb_evaluation_pipeline(char **text, const ebb_step_options *options);
@@ -630,7 +632,9 @@ typedef struct ebb_evaluator_options {
      * no array gives; or NULL. */
     void (*bind)(void *context, ebb_model *model);
     void *context;
-    const char *teacher; /* as given to the step; or NULL */
+    const char *teacher;       /* as given to the step; or NULL */
+    const char *const *passes; /* as given to the step, for adapters; NULL: none */
+    const char *adapters;      /* as given to the step; or NULL */
 } ebb_evaluator_options;
 
 /* The model forward, dropout off and with running statistics. It is as exported, stays as it is and

@@ -38,18 +38,22 @@ static ebb_status make_part(part *p, const ebb_evaluator *e, ebb_program *traine
     int64_t rows;
     char *pipeline = NULL;
     const ebb_evaluator_options *o = &e->o;
-    const ebb_step_options step = {.losses = o->losses, .teacher = o->teacher};
+    const ebb_step_options step = {
+        .losses = o->losses, .teacher = o->teacher, .passes = o->passes, .adapters = o->adapters};
     const ebb_compile_options options = {.backend = o->backend, .threads = o->threads};
     *p = (part){NULL};
     EBB_TRY(ebb_model_copy(&p->model, e->exported));
     EBB_TRY(ebb_data_shape(e->data, p->model, o->map, batch, &rows));
     if (o->bind != NULL)
         o->bind(o->context, p->model);
-    if (trained != NULL)
-        EBB_TRY(ebb_program_store(trained, p->model));
     EBB_TRY(ebb_evaluation_pipeline(&pipeline, &step));
-    ebb_status status = ebb_rewrite(p->model, pipeline, NULL, NULL);
+    const bool adapted = strstr(pipeline, ",lora") != NULL; // the values have their places then
+    ebb_status status = trained != NULL && !adapted ? ebb_program_store(trained, p->model) : NULL;
+    if (status == NULL)
+        status = ebb_rewrite(p->model, pipeline, NULL, NULL);
     ebb_release(pipeline);
+    if (status == NULL && trained != NULL && adapted)
+        status = ebb_program_store(trained, p->model);
     EBB_TRY(status);
     EBB_TRY(ebb_data_shape(e->data, p->model, o->map, batch, &rows)); // the target is there now
     EBB_TRY(ebb_feeds_of(&p->feeds, p->model, e->data, o->map));

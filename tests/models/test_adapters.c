@@ -14,6 +14,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 #include <jansson.h>
@@ -377,6 +378,60 @@ static void two_steps_of_adamw_follow_its_formula(void **state)
     }
 }
 
+/* ---- evaluation ---- */
+
+/* What was trained beside a weight in few bits cannot be added into it: the evaluated model has adapters of
+ * its own. Those of a saved folder give the same loss. */
+static void adapters_beside_codes_are_evaluated(void **state)
+{
+    (void)state;
+    recorded r;
+    ebb_model *model, *exported;
+    ebb_program *program;
+    ebb_data *data;
+    ebb_evaluator *trained, *saved;
+    char path[1200], folder[] = "/tmp/ebb_adapters_XXXXXX", batch[64];
+    const char *losses[] = {"cross-entropy:output=logits,axis=-1", NULL};
+    const char *passes[] = {"lora:rank=4,dropout=0.5", NULL};
+    open_recorded(&r, &models[1]);
+    assert_non_null(mkdtemp(folder));
+    (void)snprintf(batch, sizeof batch, "%s/batch.safetensors", folder);
+    good(ebb_tensors_save(batch, r.inputs, r.input_count, NULL));
+    good(ebb_data_open_files(&data, (const char *const[]){batch, NULL}, NULL));
+    make(&r, "adamw:lr=1e-2", false, &model, &program);
+    for (int i = 0; i < 3; i++)
+        step(&r, program);
+    good(ebb_adapters_save(program, folder));
+    (void)snprintf(path, sizeof path, "%s/model.onnx", r.folder);
+    good(ebb_open(&exported, path));
+    good(ebb_evaluator_new(
+        &trained, exported, data,
+        &(ebb_evaluator_options){.losses = losses, .batch = 2, .passes = passes}));
+    good(ebb_evaluator_new(
+        &saved, exported, data,
+        &(ebb_evaluator_options){.losses = losses, .batch = 2, .adapters = folder}));
+    good(ebb_evaluator_run(trained, program, NULL, NULL));
+    good(ebb_evaluator_run(saved, NULL, NULL, NULL));
+    const double loss = ebb_evaluator_at(trained, 0).value;
+    const double before = (double)*(const float *)ebb_data_find(r.reference, "loss")->data;
+    assert_true(loss < before);
+    assert_true(fabs(ebb_evaluator_at(saved, 0).value - loss) <= 1e-6 * loss);
+    ebb_evaluator_free(trained);
+    ebb_evaluator_free(saved);
+    ebb_close(exported);
+    ebb_data_close(data);
+    ebb_program_free(program);
+    ebb_close(model);
+    static const char *const files[] = {"batch.safetensors", "adapter_config.json",
+                                        "adapter_model.safetensors"};
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+        (void)snprintf(path, sizeof path, "%s/%s", folder, files[i]);
+        assert_int_equal(remove(path), 0);
+    }
+    (void)rmdir(folder);
+    close_recorded(&r);
+}
+
 int main(void)
 {
     FILE *there = fopen(FOLDER "qwen2_float/manifest.json", "r");
@@ -388,6 +443,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(gradients_are_those_recorded),
         cmocka_unit_test(two_steps_of_adamw_follow_its_formula),
+        cmocka_unit_test(adapters_beside_codes_are_evaluated),
     };
     return cmocka_run_group_tests_name("adapters", tests, NULL, NULL);
 }
