@@ -3,37 +3,15 @@
 
 #include "kernels/parallel.h"
 
-#include <string.h>
-
-static float float_of(uint32_t bits)
-{
-    float f;
-    memcpy(&f, &bits, sizeof f);
-    return f;
-}
-
-static uint32_t bits_of(float f)
-{
-    uint32_t bits;
-    memcpy(&bits, &f, sizeof bits);
-    return bits;
-}
-
-static float half_to_float(uint16_t half)
-{
-    float f = float_of((uint32_t)(half & 0x7FFFu) << 13);
-    f *= 0x1p112f; // moves the exponent, and makes subnormals normal
-    uint32_t bits = bits_of(f) | (f >= 0x1p16f ? 0x7F800000u : 0);
-    return float_of(bits | (uint32_t)(half & 0x8000u) << 16);
-}
-
 /* Each case for all, and then a choice. */
 static uint16_t float_to_half(float x)
 {
-    const uint32_t bits = bits_of(x), sign = bits >> 16 & 0x8000u, rest = bits & 0x7FFFFFFFu;
+    const uint32_t bits = ebb_half_float_bits(x), sign = bits >> 16 & 0x8000u,
+                   rest = bits & 0x7FFFFFFFu;
     const uint32_t odd = rest >> 13 & 1u;
     const uint32_t normal = (rest - 0x38000000u + 0xFFFu + odd) >> 13;
-    const uint32_t subnormal = bits_of(float_of(rest) + 0.5f) - bits_of(0.5f);
+    const uint32_t subnormal =
+        ebb_half_float_bits(ebb_half_bits_float(rest) + 0.5f) - ebb_half_float_bits(0.5f);
     uint32_t half = rest < 0x38800000u ? subnormal : normal;
     half = rest >= 0x477FF000u ? 0x7C00u : half; // rounds to 65536 or more
     half = rest > 0x7F800000u ? 0x7E00u : half;
@@ -42,7 +20,7 @@ static uint16_t float_to_half(float x)
 
 static uint16_t float_to_bfloat(float x)
 {
-    const uint32_t bits = bits_of(x);
+    const uint32_t bits = ebb_half_float_bits(x);
     const uint32_t rounded = (bits + 0x7FFFu + (bits >> 16 & 1u)) >> 16;
     return (uint16_t)((bits & 0x7FFFFFFFu) > 0x7F800000u ? bits >> 16 | 0x40u : rounded);
 }
@@ -53,11 +31,11 @@ void ebb_widen_here(float *to, const void *from, ebb_dtype dtype, int64_t count)
     if (dtype == EBB_BF16) {
         EBB_SIMD
         for (int64_t i = 0; i < count; i++)
-            to[i] = float_of((uint32_t)x[i] << 16);
+            to[i] = ebb_wide_bf16(x[i]);
     } else {
         EBB_SIMD
         for (int64_t i = 0; i < count; i++)
-            to[i] = half_to_float(x[i]);
+            to[i] = ebb_wide_half(x[i]);
     }
 }
 

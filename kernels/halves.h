@@ -7,6 +7,8 @@
 #ifndef EBB_KERNELS_HALVES_H
 #define EBB_KERNELS_HALVES_H
 
+#include <string.h>
+
 #include "onnx/words/tensor.h"
 
 #ifdef __cplusplus
@@ -20,6 +22,95 @@ void ebb_narrow(void *to, const float *from, ebb_dtype dtype, int64_t count);
 /* By the thread that calls. */
 void ebb_widen_here(float *to, const void *from, ebb_dtype dtype, int64_t count);
 void ebb_narrow_here(void *to, const float *from, ebb_dtype dtype, int64_t count);
+
+/* ---- one number, for loops that become vector code ---- */
+
+static inline float ebb_half_bits_float(uint32_t bits)
+{
+    float f;
+    memcpy(&f, &bits, sizeof f);
+    return f;
+}
+
+static inline uint32_t ebb_half_float_bits(float f)
+{
+    uint32_t bits;
+    memcpy(&bits, &f, sizeof bits);
+    return bits;
+}
+
+static inline float ebb_wide_bf16(uint16_t bits)
+{
+    return ebb_half_bits_float((uint32_t)bits << 16);
+}
+
+static inline float ebb_wide_half(uint16_t half)
+{
+    float f = ebb_half_bits_float((uint32_t)(half & 0x7FFFu) << 13);
+    f *= 0x1p112f; // moves the exponent, and makes subnormals normal
+    const uint32_t bits = ebb_half_float_bits(f) | (f >= 0x1p16f ? 0x7F800000u : 0);
+    return ebb_half_bits_float(bits | (uint32_t)(half & 0x8000u) << 16);
+}
+
+/* ---- pieces of an operand, for loops over float32 that take 16 bits as well ----
+ *
+ *     const float *x = ebb_look_f32(data, dtype, at, n, buffer);      elements at .. at + n
+ *     float *y = ebb_place_f32(data, dtype, at, buffer);              y[0 .. n] = ...
+ *     ebb_put_f32(data, dtype, at, n, y);
+ *
+ * Of float32 it is the operand itself; 16 bits go through the buffer, of n elements. The same for
+ * float64, which is always itself: for texts that are included for both types. */
+static inline bool ebb_is_half(ebb_dtype dtype)
+{
+    return dtype == EBB_F16 || dtype == EBB_BF16;
+}
+
+static inline const float *ebb_look_f32(const void *data, ebb_dtype dtype, int64_t at, int64_t n,
+                                        float *buffer)
+{
+    if (!ebb_is_half(dtype))
+        return (const float *)data + at;
+    ebb_widen_here(buffer, (const uint16_t *)data + at, dtype, n);
+    return buffer;
+}
+
+static inline float *ebb_place_f32(void *data, ebb_dtype dtype, int64_t at, float *buffer)
+{
+    return ebb_is_half(dtype) ? buffer : (float *)data + at;
+}
+
+static inline void ebb_put_f32(void *data, ebb_dtype dtype, int64_t at, int64_t n,
+                               const float *from)
+{
+    if (ebb_is_half(dtype))
+        ebb_narrow_here((uint16_t *)data + at, from, dtype, n);
+}
+
+static inline const double *ebb_look_f64(const void *data, ebb_dtype dtype, int64_t at, int64_t n,
+                                         double *buffer)
+{
+    (void)dtype;
+    (void)n;
+    (void)buffer;
+    return (const double *)data + at;
+}
+
+static inline double *ebb_place_f64(void *data, ebb_dtype dtype, int64_t at, double *buffer)
+{
+    (void)dtype;
+    (void)buffer;
+    return (double *)data + at;
+}
+
+static inline void ebb_put_f64(void *data, ebb_dtype dtype, int64_t at, int64_t n,
+                               const double *from)
+{
+    (void)data;
+    (void)dtype;
+    (void)at;
+    (void)n;
+    (void)from;
+}
 
 #ifdef __cplusplus
 }

@@ -13,7 +13,7 @@ static bool is_pointwise(const ebb_call *c)
 }
 
 /* How many leading axes the call's result can be cut along: what is before the axis of a softmax or
- * a norm, all of what is pointwise. */
+ * a norm, images and channels of a pool, all of what is pointwise. */
 static int free_axes(const ebb_call *c, int rank)
 {
     const bool flat = c->op == EBB_OP_SOFTMAX_FLAT || c->op == EBB_OP_LOG_SOFTMAX_FLAT;
@@ -33,6 +33,13 @@ static int free_axes(const ebb_call *c, int rank)
         axis = (int)ebb_attr_int(&c->attrs, "axis", flat ? 1 : -1);
         axis = axis < 0 ? axis + rank : axis;
         return axis < 0 || axis > rank ? 0 : axis;
+    case EBB_OP_MAX_POOL: // indices count through all images
+        return ebb_call_wants(c, 1) || rank < 3 ? 0 : 2;
+    case EBB_OP_AVERAGE_POOL:
+    case EBB_OP_MAX_POOL_GRAD:
+    case EBB_OP_AVERAGE_POOL_GRAD:
+    case EBB_OP_GLOBAL_AVERAGE_POOL:
+        return rank < 3 ? 0 : 2;
     default:
         return 0;
     }

@@ -4,6 +4,7 @@
  * in recompute, and however elements are dealt out to threads.
  */
 #include "kernels/call/misfit.h"
+#include "kernels/halves.h"
 #include "kernels/math/philox.h"
 #include "kernels/plain/plain.h"
 
@@ -50,56 +51,77 @@ static void pack(uint8_t *bits, const uint32_t *words, uint32_t threshold, int64
     }
 }
 
-/* mask, a byte an element, and bits may be NULL; y may be x. */
-#define DEFINE_DROPOUT(T)                                                                     \
-    static void dropout_##T(T *y, uint8_t *mask, uint8_t *bits, const T *x, int64_t n,        \
-                            const source *s, uint32_t threshold, T scale)                     \
+typedef struct dropping {
+    const ebb_operand *x, *y; /* which may be the same memory */
+    uint8_t *mask, *bits;     /* a byte or a bit an element, or NULL */
+    uint32_t threshold;
+    float scale;
+} dropping;
+
+#define DEFINE_DROPOUT(T, suffix)                                                             \
+    static void dropout_##suffix(const dropping *d, const source *s)                          \
     {                                                                                         \
+        const ebb_dtype from = (ebb_dtype)d->x->type.dtype, to = (ebb_dtype)d->y->type.dtype; \
+        const int64_t n = ebb_elements(&d->x->type);                                          \
+        const uint32_t threshold = d->threshold;                                              \
+        const T scale = (T)d->scale;                                                          \
         EBB_PARALLEL_FOR(n)                                                                   \
         for (int64_t first = 0; first < n; first += PIECE) {                                  \
             uint32_t words[PIECE];                                                            \
+            T buffer[PIECE];                                                                  \
             int64_t count = least(n - first, PIECE);                                          \
+            const T *x = ebb_look_##suffix(d->x->data, from, first, count, buffer);           \
+            T *y = ebb_place_##suffix(d->y->data, to, first, buffer);                         \
             draw(words, s, first);                                                            \
             EBB_SIMD                                                                          \
             for (int64_t i = 0; i < count; i++)                                               \
-                y[first + i] = words[i] >= threshold ? x[first + i] * scale : 0;              \
-            if (bits != NULL)                                                                 \
-                pack(bits + first / 8, words, threshold, count);                              \
-            if (mask == NULL)                                                                 \
+                y[i] = words[i] >= threshold ? x[i] * scale : 0;                              \
+            ebb_put_##suffix(d->y->data, to, first, count, y);                                \
+            if (d->bits != NULL)                                                              \
+                pack(d->bits + first / 8, words, threshold, count);                           \
+            if (d->mask == NULL)                                                              \
                 continue;                                                                     \
+            uint8_t *mask = d->mask + first;                                                  \
             EBB_SIMD                                                                          \
             for (int64_t i = 0; i < count; i++)                                               \
-                mask[first + i] = words[i] >= threshold;                                      \
+                mask[i] = words[i] >= threshold;                                              \
         }                                                                                     \
     }                                                                                         \
                                                                                               \
-    static void dropout_grad_##T(T *dx, const T *dy, const uint8_t *mask, int64_t n, T scale) \
+    static void dropout_grad_##suffix(const ebb_operand *dx, const ebb_operand *dy,           \
+                                      const uint8_t *mask, T scale)                           \
     {                                                                                         \
+        const ebb_dtype from = (ebb_dtype)dy->type.dtype, to = (ebb_dtype)dx->type.dtype;     \
+        const int64_t n = ebb_elements(&dy->type);                                            \
         EBB_PARALLEL_FOR(n)                                                                   \
         for (int64_t first = 0; first < n; first += PIECE) {                                  \
-            int64_t end = least(n, first + PIECE);                                            \
+            T buffer[PIECE];                                                                  \
+            const int64_t count = least(n - first, PIECE);                                    \
+            const T *g = ebb_look_##suffix(dy->data, from, first, count, buffer);             \
+            T *out = ebb_place_##suffix(dx->data, to, first, buffer);                         \
             EBB_SIMD                                                                          \
-            for (int64_t i = first; i < end; i++)                                             \
-                dx[i] = mask[i] != 0 ? dy[i] * scale : 0;                                     \
+            for (int64_t i = 0; i < count; i++)                                               \
+                out[i] = mask[first + i] != 0 ? g[i] * scale : 0;                             \
+            ebb_put_##suffix(dx->data, to, first, count, out);                                \
         }                                                                                     \
     }
 
-DEFINE_DROPOUT(float)
-DEFINE_DROPOUT(double)
+DEFINE_DROPOUT(float, f32)
+DEFINE_DROPOUT(double, f64)
 
 static ebb_status drop(const ebb_call *c, const source *s, double ratio, bool wants_mask)
 {
-    const ebb_operand *x = &c->in[0];
-    int64_t n = ebb_elements(&x->type);
-    bool packed = c->op == EBB_OP_EBB_DROPOUT_PACKED;
-    uint8_t *mask = wants_mask && !packed ? c->out[1].data : NULL;
-    uint8_t *bits = wants_mask && packed ? c->out[1].data : NULL;
-    float scale = (float)(1.0 / (1.0 - ratio));
-    uint32_t threshold = ebb_dropout_threshold(ratio);
-    if (x->type.dtype == EBB_F64)
-        dropout_double(c->out[0].data, mask, bits, x->data, n, s, threshold, (double)scale);
+    const bool packed = c->op == EBB_OP_EBB_DROPOUT_PACKED;
+    const dropping d = {.x = &c->in[0],
+                        .y = &c->out[0],
+                        .mask = wants_mask && !packed ? c->out[1].data : NULL,
+                        .bits = wants_mask && packed ? c->out[1].data : NULL,
+                        .threshold = ebb_dropout_threshold(ratio),
+                        .scale = (float)(1.0 / (1.0 - ratio))};
+    if (d.x->type.dtype == EBB_F64)
+        dropout_f64(&d, s);
     else
-        dropout_float(c->out[0].data, mask, bits, x->data, n, s, threshold, scale);
+        dropout_f32(&d, s);
     return NULL;
 }
 
@@ -165,11 +187,10 @@ static ebb_status run_dropout_grad(const ebb_call *c)
     if (ratio != 1.0)
         EBB_TRY(check_ratio(c, ratio));
     float scale = ratio == 1.0 ? 0.0f : (float)(1.0 / (1.0 - ratio));
-    int64_t n = ebb_elements(&dy->type);
     if (dy->type.dtype == EBB_F64)
-        dropout_grad_double(c->out[0].data, dy->data, c->in[1].data, n, (double)scale);
+        dropout_grad_f64(&c->out[0], dy, c->in[1].data, (double)scale);
     else
-        dropout_grad_float(c->out[0].data, dy->data, c->in[1].data, n, scale);
+        dropout_grad_f32(&c->out[0], dy, c->in[1].data, scale);
     return NULL;
 }
 
@@ -184,8 +205,8 @@ static ebb_status run_keyed(const ebb_call *c)
 
 static const char *misfit_dropout(const ebb_call *c)
 {
-    if (c->in[0].type.dtype != EBB_F32 && c->in[0].type.dtype != EBB_F64)
-        return "computes in float32 and float64 only";
+    if (!ebb_dtype_is_float((ebb_dtype)c->in[0].type.dtype))
+        return "computes in floats only";
     return ebb_dropout_misfit(c);
 }
 

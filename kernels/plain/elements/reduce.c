@@ -4,6 +4,7 @@
  * copy into the workspace, so that each reduction is of [outer, n, inner]. One thread makes one
  * output (or one block of neighbours), so the order of additions is fixed.
  */
+#include "kernels/halves.h"
 #include "kernels/plain/plain.h"
 
 #include <math.h>
@@ -108,15 +109,48 @@ static uint64_t size_of(uint64_t x)
         return (T)sum;                                                 \
     }
 
+#define HALF_PARTS(suffix, TO_FLOAT, TO_HALF)                          \
+    static uint16_t better_##suffix(ebb_op op, uint16_t a, uint16_t b) \
+    {                                                                  \
+        return TO_HALF(better_f32(op, TO_FLOAT(a), TO_FLOAT(b)));      \
+    }                                                                  \
+    static double start_##suffix(ebb_op op)                            \
+    {                                                                  \
+        return start_real(op);                                         \
+    }                                                                  \
+    static double step_##suffix(ebb_op op, double sum, double x)       \
+    {                                                                  \
+        return step_real(op, sum, x);                                  \
+    }                                                                  \
+    static uint16_t finish_##suffix(const reduction *r, double sum)    \
+    {                                                                  \
+        return TO_HALF((float)finish_real(r, sum));                    \
+    }
+
 FLOAT_PARTS(float, f32)
+HALF_PARTS(bf16, ebb_bf16_to_float, ebb_float_to_bf16)
+HALF_PARTS(f16, ebb_half_to_float, ebb_float_to_half)
 FLOAT_PARTS(double, f64)
 INTEGER_PARTS(int32_t, i32)
 INTEGER_PARTS(int64_t, i64)
 INTEGER_PARTS(uint8_t, u8)
 INTEGER_PARTS(int8_t, i8)
 
-#define T float
 #define REAL double
+#define T uint16_t
+#define NAMED(x) x##_bf16
+#define READ(x) ((double)ebb_wide_bf16(x))
+#include "kernels/plain/elements/reduce_loops.inc"
+#undef NAMED
+#undef READ
+#define NAMED(x) x##_f16
+#define READ(x) ((double)ebb_wide_half(x))
+#include "kernels/plain/elements/reduce_loops.inc"
+#undef T
+#undef NAMED
+#undef READ
+#define READ(x) ((REAL)(x))
+#define T float
 #define NAMED(x) x##_f32
 #include "kernels/plain/elements/reduce_loops.inc"
 #undef T
@@ -149,6 +183,7 @@ INTEGER_PARTS(int8_t, i8)
 #undef T
 #undef NAMED
 #undef REAL
+#undef READ
 
 /* ---- which axes ---- */
 
@@ -251,6 +286,7 @@ static void fill_of_nothing(const ebb_operand *y, bool largest)
         double d;
         int64_t i64;
         int32_t i32;
+        uint16_t u16;
         int8_t i8;
         uint8_t u8;
     } v;
@@ -260,6 +296,12 @@ static void fill_of_nothing(const ebb_operand *y, bool largest)
         break;
     case EBB_F64:
         v.d = largest ? -(double)INFINITY : (double)INFINITY;
+        break;
+    case EBB_BF16:
+        v.u16 = largest ? 0xFF80u : 0x7F80u;
+        break;
+    case EBB_F16:
+        v.u16 = largest ? 0xFC00u : 0x7C00u;
         break;
     case EBB_I64:
         v.i64 = largest ? INT64_MIN : INT64_MAX;
@@ -312,6 +354,10 @@ static ebb_status run_reduce(const ebb_call *c)
         RUN(float, f32);
     case EBB_F64:
         RUN(double, f64);
+    case EBB_BF16:
+        RUN(uint16_t, bf16);
+    case EBB_F16:
+        RUN(uint16_t, f16);
     case EBB_I32:
         RUN(int32_t, i32);
     case EBB_I64:
@@ -332,6 +378,10 @@ static const char *dtypes_of_reduce(const ebb_call *c)
     case EBB_F32:
     case EBB_F64:
         return ebb_call_any(c);
+    case EBB_F16:
+    case EBB_BF16:
+        return c->out[0].type.dtype == c->in[0].type.dtype ? ebb_call_any(c)
+                                                           : "the result has another dtype";
     case EBB_I32:
     case EBB_I64:
     case EBB_U8:
@@ -342,7 +392,7 @@ static const char *dtypes_of_reduce(const ebb_call *c)
                    ? "integers have no root or logarithm here"
                    : ebb_call_any(c);
     default:
-        return "the dtype is not one of float32, float64, int32, int64, uint8, int8, bool";
+        return "the dtype is not a float or one of int32, int64, uint8, int8, bool";
     }
 }
 

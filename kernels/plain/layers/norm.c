@@ -4,6 +4,7 @@
 
 #include <math.h>
 
+#include "kernels/halves.h"
 #include "kernels/plain/plain.h"
 #include "kernels/plain/vmath.h"
 
@@ -13,6 +14,7 @@ typedef struct batch { /* x: [n, c, s] */
     int64_t n, c, s;
     double epsilon, momentum;
     bool unbiased;
+    int64_t threads; /* jobs: with a buffer each where x has 16 bits */
 } batch;
 
 static batch read_batch(const ebb_call *call, const ebb_type *x)
@@ -22,6 +24,7 @@ static batch read_batch(const ebb_call *call, const ebb_type *x)
         b.s *= x->dims[d];
     b.epsilon = ebb_attr_float(&call->attrs, "epsilon", (double)1e-5f);
     b.momentum = ebb_attr_float(&call->attrs, "momentum", 0.9);
+    b.threads = ebb_threads();
     b.unbiased =
         call->op == EBB_OP_BATCH_NORM_TRAINING && ebb_attr_int(&call->attrs, "unbiased", 1) != 0;
     return b;
@@ -33,7 +36,7 @@ static batch read_batch(const ebb_call *call, const ebb_type *x)
 static ebb_status run_forward(const ebb_call *c)
 {
     batch b = read_batch(c, &c->in[0].type);
-    bool single = c->in[0].type.dtype == EBB_F32;
+    bool single = c->in[0].type.dtype != EBB_F64;
     bool train =
         c->op == EBB_OP_BATCH_NORM_TRAINING || ebb_attr_int(&c->attrs, "training_mode", 0) != 0;
     if (train && single)
@@ -61,7 +64,8 @@ void ebb_norm_read_kept(const ebb_call *call, ebb_norm_kept *kept, double *slope
 static ebb_norm_channels read_channels(const ebb_call *call)
 {
     batch b = read_batch(call, &call->in[1].type);
-    ebb_norm_channels c = {.call = call, .n = b.n, .c = b.c, .s = b.s, .slope = 1};
+    ebb_norm_channels c = {
+        .call = call, .n = b.n, .c = b.c, .s = b.s, .slope = 1, .threads = b.threads};
     if (call->op == EBB_OP_BATCH_NORM_GRAD_FROM_OUTPUT)
         ebb_norm_read_kept(call, &c.kept, &c.slope, &c.elu, &c.least);
     return c;
@@ -70,7 +74,7 @@ static ebb_norm_channels read_channels(const ebb_call *call)
 static ebb_status run_gradient(const ebb_call *c)
 {
     ebb_norm_channels b = read_channels(c);
-    if (c->in[1].type.dtype == EBB_F32)
+    if (c->in[1].type.dtype != EBB_F64)
         gradient_f32(&b);
     else
         gradient_f64(&b);
@@ -81,19 +85,60 @@ ebb_status ebb_plain_batch_norm_rows(const ebb_call *tile, const ebb_call *whole
 {
     ebb_norm_channels b = read_channels(tile);
     double count = (double)(whole->in[1].type.dims[0] * b.s);
+    const ebb_operand to = {.type = tile->in[1].type, .data = dx};
     if (tile->in[1].type.dtype == EBB_F32)
-        gradient_rows_f32(&b, whole, count, dx);
+        gradient_rows_f32(&b, whole, count, &to);
     else
-        gradient_rows_f64(&b, whole, count, dx);
+        gradient_rows_f64(&b, whole, count, &to);
+    return NULL;
+}
+
+/* ---- what is asked ---- */
+
+static bool is_gradient(const ebb_call *c)
+{
+    return c->op == EBB_OP_BATCH_NORM_GRAD || c->op == EBB_OP_BATCH_NORM_GRAD_FROM_OUTPUT;
+}
+
+/* x, y, dy and dx may have 16 bits, where all else is float32. */
+static const char *dtypes(const ebb_call *c)
+{
+    enum { OPERANDS = 8 };
+    ebb_operand in[OPERANDS], out[OPERANDS];
+    ebb_call wide = *c;
+    if (c->input_count > OPERANDS || c->output_count > OPERANDS)
+        return "more operands than a batch norm has";
+    memcpy(in, c->in, c->input_count * sizeof *in);
+    memcpy(out, c->out, c->output_count * sizeof *out);
+    wide.in = in;
+    wide.out = out;
+    for (uint32_t i = 0; i < (is_gradient(c) ? 2u : 1u) && i < c->input_count; i++)
+        if (ebb_is_narrow(&in[i].type))
+            in[i].type.dtype = EBB_F32;
+    if (c->output_count > 0 && ebb_is_narrow(&out[0].type))
+        out[0].type.dtype = EBB_F32;
+    return ebb_plain_floats(&wide);
+}
+
+/* Two rows for each thread, where an operand has 16 bits. */
+static ebb_status workspace(const ebb_call *c, size_t *bytes)
+{
+    const batch b = read_batch(c, &c->in[is_gradient(c) ? 1 : 0].type);
+    bool narrow = c->output_count > 0 && ebb_is_narrow(&c->out[0].type);
+    for (uint32_t i = 0; i < c->input_count; i++)
+        narrow = narrow || ebb_is_narrow(&c->in[i].type);
+    *bytes = 0;
+    if (narrow && !ebb_size_mul(bytes, (size_t)b.s, (size_t)b.threads * 2 * sizeof(float)))
+        return ebb_call_error(c, "its rows are too long");
     return NULL;
 }
 
 // clang-format off
 const ebb_kernel ebb_plain_norm[] = {
-    {.name = "plain.batch_norm",                  .op = EBB_OP_BATCH_NORMALIZATION,         .dtypes = ebb_plain_floats, .run = run_forward},
-    {.name = "plain.batch_norm_training",         .op = EBB_OP_BATCH_NORM_TRAINING,         .dtypes = ebb_plain_floats, .run = run_forward},
-    {.name = "plain.batch_norm_grad",             .op = EBB_OP_BATCH_NORM_GRAD,             .dtypes = ebb_plain_floats, .run = run_gradient},
-    {.name = "plain.batch_norm_grad_from_output", .op = EBB_OP_BATCH_NORM_GRAD_FROM_OUTPUT, .dtypes = ebb_plain_floats, .run = run_gradient},
+    {.name = "plain.batch_norm",                  .op = EBB_OP_BATCH_NORMALIZATION,         .dtypes = dtypes, .workspace = workspace, .run = run_forward},
+    {.name = "plain.batch_norm_training",         .op = EBB_OP_BATCH_NORM_TRAINING,         .dtypes = dtypes, .workspace = workspace, .run = run_forward},
+    {.name = "plain.batch_norm_grad",             .op = EBB_OP_BATCH_NORM_GRAD,             .dtypes = dtypes, .workspace = workspace, .run = run_gradient},
+    {.name = "plain.batch_norm_grad_from_output", .op = EBB_OP_BATCH_NORM_GRAD_FROM_OUTPUT, .dtypes = dtypes, .workspace = workspace, .run = run_gradient},
 };
 // clang-format on
 EBB_PLAIN_COUNT(norm)

@@ -20,6 +20,7 @@ typedef struct ebb_norm_channels {
     int64_t n, c, s; /* [N, C, S] */
     ebb_norm_kept kept;
     double slope, elu, least;
+    int64_t threads;
 } ebb_norm_channels;
 
 /* `kept` and its numbers, of a ...GradFromOutput. */

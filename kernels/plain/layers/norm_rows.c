@@ -2,6 +2,7 @@
  * output. */
 #include <math.h>
 
+#include "kernels/halves.h"
 #include "kernels/plain/layers/norm.h"
 #include "kernels/plain/plain.h"
 
@@ -65,11 +66,24 @@ static ebb_status run_forward(const ebb_call *c)
     return NULL;
 }
 
+static bool is_narrow(const ebb_call *c)
+{
+    bool narrow = false;
+    for (uint32_t i = 0; i < c->input_count; i++)
+        narrow = narrow || ebb_is_narrow(&c->in[i].type);
+    for (uint32_t o = 0; o < c->output_count; o++)
+        narrow = narrow || ebb_is_narrow(&c->out[o].type);
+    return narrow;
+}
+
 static ebb_status workspace(const ebb_call *c, size_t *bytes)
 {
     rows r;
     EBB_TRY(read_rows(&r, c, &c->in[1].type, &c->in[2].type));
-    if (!ebb_size_mul(bytes, (size_t)r.n, (size_t)(BLOCKS + r.from_output) * 2 * sizeof(double)))
+    // beside the sums: 1 / scale and bias, and what 16 bits go through
+    const size_t floats = is_narrow(c) ? 3 + 2 * BLOCKS : 0;
+    const size_t row = (size_t)(BLOCKS + r.from_output) * 2 * sizeof(double);
+    if (!ebb_size_mul(bytes, (size_t)r.n, row + floats * sizeof(float)))
         return ebb_call_error(c, "the rows are too long");
     return NULL;
 }
@@ -78,7 +92,7 @@ static ebb_status run_backward(const ebb_call *c)
 {
     rows r;
     EBB_TRY(read_rows(&r, c, &c->in[1].type, &c->in[2].type));
-    if (c->in[1].type.dtype == EBB_F32)
+    if (c->in[1].type.dtype != EBB_F64)
         backward_f32(&r, c);
     else
         backward_f64(&r, c);
@@ -111,20 +125,39 @@ static const char *forward_declines(const ebb_call *c)
     return ebb_call_any(c);
 }
 
+/* All in float64, or each in float32 or 16 bits; statistics never in 16. */
+static const char *backward_dtypes(const ebb_call *c, const rows *r)
+{
+    const bool wide = c->in[1].type.dtype == EBB_F64;
+    const uint32_t statistics = r->from_output && r->centred ? 4 : 3;
+    for (uint32_t i = 0; i < c->input_count; i++) {
+        const ebb_dtype t = (ebb_dtype)c->in[i].type.dtype;
+        if (t == EBB_NONE)
+            continue;
+        if (!ebb_dtype_is_float(t) || (i >= statistics && ebb_is_half(t)))
+            return "statistics are not float32 or float64";
+        if (i < statistics && (t == EBB_F64) != wide)
+            return "dY, scale or bias has another dtype than the input";
+    }
+    for (uint32_t o = 0; o < c->output_count; o++)
+        if (ebb_call_wants(c, o) && (c->out[o].type.dtype == EBB_F64) != wide)
+            return "an output has another dtype than the input";
+    return NULL;
+}
+
 static const char *backward_declines(const ebb_call *c)
 {
-    uint8_t t = c->in[1].type.dtype;
     rows r;
-    if (t != EBB_F32 && t != EBB_F64)
-        return "the dtype is not float32 or float64";
-    if (c->in[0].type.dtype != t || c->in[2].type.dtype != t)
-        return "dY or scale has another dtype than the input";
+    if (!ebb_dtype_is_float((ebb_dtype)c->in[1].type.dtype))
+        return "the dtype is not a float";
     if (read_rows(&r, c, &c->in[1].type, &c->in[2].type) != NULL ||
         !covers(&r, &c->in[1].type, &c->in[2].type))
         return "the scale does not cover the normalised axes";
-    if (r.from_output && r.centred &&
-        (c->in[3].type.dtype != t || ebb_elements(&c->in[3].type) != r.period))
-        return "bias and scale differ in shape or dtype";
+    const char *why = backward_dtypes(c, &r);
+    if (why != NULL)
+        return why;
+    if (r.from_output && r.centred && ebb_elements(&c->in[3].type) != r.period)
+        return "bias and scale differ in shape";
     return ebb_call_any(c);
 }
 
