@@ -211,3 +211,86 @@ const char *ebb_frozen_read(ebb_frozen *f, bool bytes, const ebb_attrs *attrs,
         return "the last dim of input 0 is not the side of the weight that it is multiplied with";
     return NULL;
 }
+
+/* ---- GatherBlockQuantized ---- */
+
+static bool known_axis(int *axis, int64_t given_axis, int rank)
+{
+    *axis = (int)(given_axis < 0 && given_axis >= -rank ? given_axis + rank : given_axis);
+    return given_axis >= -rank && given_axis < rank;
+}
+
+/* Shapes that are known differ in no dim but `axis`, which is `places` long. */
+static bool is_beside(const ebb_type *t, const ebb_type *whole, int axis, int64_t places)
+{
+    if (t->rank < 0)
+        return true;
+    if (t->rank != whole->rank)
+        return false;
+    for (int d = 0; d < t->rank; d++) {
+        const int64_t want = d == axis ? places : whole->dims[d];
+        if (t->dims[d] >= 0 && want >= 0 && t->dims[d] != want)
+            return false;
+    }
+    return true;
+}
+
+const char *ebb_frozen_table_read(ebb_frozen_table *t, const ebb_attrs *attrs,
+                                  const ebb_type *const *in, uint32_t count)
+{
+    *t = (ebb_frozen_table){0};
+    const ebb_type *data = given(in, count, 0), *indices = given(in, count, 1),
+                   *scales = given(in, count, 2), *zeros = given(in, count, 3);
+    if (data == NULL || indices == NULL || scales == NULL || data->rank < 0 || scales->rank < 0)
+        return NULL;
+    t->whole = *data;
+    t->dtype = (ebb_dtype)data->dtype;
+    t->bits = ebb_dtype_bits(t->dtype);
+    const int64_t bits = ebb_attr_int(attrs, "bits", 4);
+    if (t->dtype == EBB_U8) {
+        if (bits != 2 && bits != 4 && bits != 8)
+            return "bits is none of 2, 4 and 8";
+        t->bits = (unsigned)bits;
+    } else if (!ebb_dtype_is_small_float(t->dtype) && t->dtype != EBB_I4 && t->dtype != EBB_U4 &&
+               t->dtype != EBB_NONE) {
+        return "input 0, the table, has neither bytes nor integers of 4 bits nor small floats";
+    }
+    if (!is_of(indices, EBB_I32) && !is_of(indices, EBB_I64))
+        return "input 1, the indices, is neither int32 nor int64";
+    if (!holds_floats(scales))
+        return "input 2, the scales, holds no floats";
+    int axis;
+    t->block = ebb_attr_int(attrs, "block_size", 128);
+    if (t->block < 1 || t->block > LARGEST)
+        return "block_size is not a number from 1 to 2^31 - 1";
+    if (!known_axis(&t->gather, ebb_attr_int(attrs, "gather_axis", 0), data->rank) ||
+        !known_axis(&axis, ebb_attr_int(attrs, "quantize_axis", 1), data->rank))
+        return "gather_axis or quantize_axis is none of the table's";
+    const int last = data->rank - 1;
+    if (t->dtype == EBB_U8 && t->bits < 8) {
+        if (t->gather == last)
+            return "gather_axis is the one along which codes share bytes";
+        if (data->dims[last] > LARGEST)
+            return "input 0, the table, has a row that is too long";
+        t->whole.dims[last] = data->dims[last] < 0 ? -1 : data->dims[last] * (8 / (int64_t)t->bits);
+    }
+    t->along = t->whole.dims[axis];
+    t->behind = 1;
+    for (int d = axis + 1; d < data->rank; d++)
+        t->behind *= t->whole.dims[d] < 0 ? 1 : t->whole.dims[d];
+    t->blocks = t->along < 0 ? -1 : up(t->along, t->block);
+    if (!is_beside(scales, &t->whole, axis, t->blocks))
+        return "input 2 has not one scale for each block";
+    if (zeros == NULL)
+        return NULL;
+    if (!is_of(zeros, t->dtype))
+        return "input 3, the zero points, is of another dtype than the table";
+    t->packed = t->dtype == EBB_U8 && t->bits < 8;
+    if (t->packed && axis != last)
+        return "input 3: packed zero points are for blocks of the last axis";
+    const int64_t per = 8 / (int64_t)t->bits, bytes = t->blocks < 0 ? -1 : up(t->blocks, per);
+    t->zero_row = bytes * per;
+    return is_beside(zeros, &t->whole, axis, t->packed ? bytes : t->blocks)
+               ? NULL
+               : "input 3 has not one zero point for each block";
+}

@@ -68,6 +68,22 @@ static inline int64_t ebb_frozen_columns(const ebb_frozen *f)
 const char *ebb_frozen_read(ebb_frozen *f, bool bytes, const ebb_attrs *attrs,
                             const ebb_type *const *in, uint32_t count);
 
+/* ---- rows of a table: com.microsoft GatherBlockQuantized(data, indices, scales, zeros?) ---- */
+
+typedef struct ebb_frozen_table {
+    ebb_type whole;        /* the table decoded, of no dtype */
+    int gather;            /* the axis that indices are of */
+    unsigned bits;         /* of a code */
+    ebb_dtype dtype;       /* what codes are as numbers: EBB_U8 where they are packed into bytes */
+    int64_t along, behind; /* elements of the axis that blocks are of, and of those behind it */
+    int64_t block, blocks; /* of an element, and of the axis */
+    bool packed;           /* zero points are rows of bytes, of zero_row codes each */
+    int64_t zero_row;
+} ebb_frozen_table;
+
+const char *ebb_frozen_table_read(ebb_frozen_table *t, const ebb_attrs *attrs,
+                                  const ebb_type *const *in, uint32_t count);
+
 #ifdef __cplusplus
 }
 #endif

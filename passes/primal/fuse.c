@@ -10,12 +10,14 @@
  *   after    r = Reshape(x)  q = Gemm(r, w, bias)  y = Reshape(q)       views take no memory
  *
  * Also: GELU by tanh, SiLU, quick-GELU, Mish, LayerNorm, RMSNorm, LogSoftmax with NLL loss, a
- * constant factor around a MatMul, SplitToSequence with SequenceAt (Split).
+ * constant factor around a MatMul, SplitToSequence with SequenceAt (Split), products with a
+ * quantised weight (fuse_codes.c).
  *
  * Rounding: the same mathematics, rounded inside one kernel instead of after each node.
  */
 #include "passes/common.h"
 #include "passes/noted.h"
+#include "passes/primal/fuse_codes.h"
 #include "passes/primal/fuse_norm.h"
 #include "passes/passes.h"
 #include "passes/weights.h"
@@ -388,12 +390,17 @@ static ebb_status fuse_node(ebb_edit *e, ebb_node n, uint32_t old_nodes)
         return done ? NULL : fuse_bias(e, n, old_nodes);
     case EBB_OP_MUL:
         EBB_TRY(ebb_fuse_rms_norm(e, n, &done));
+        if (!done)
+            EBB_TRY(ebb_fuse_integer_product(e, n, &done));
         return done ? NULL : fuse_scale(e, n);
     case EBB_OP_DIV:
         return fuse_scale(e, n);
+    case EBB_OP_GEMM:
+        return ebb_fuse_dequantized(e, n, &done);
     case EBB_OP_MATMUL:
     case EBB_OP_FUSED_MATMUL:
-        return fuse_operands(e, n);
+        EBB_TRY(ebb_fuse_dequantized(e, n, &done));
+        return done ? NULL : fuse_operands(e, n);
     default:
         return NULL;
     }
@@ -410,7 +417,9 @@ static ebb_status run(ebb_edit *e)
 
 const ebb_pass ebb_pass_fuse = {
     .name = "fuse",
-    .doc = "put decomposed GELU, SiLU, norms, losses and matrix products together again",
+    .doc = "put decomposed GELU, SiLU, norms, losses and matrix products together again; products "
+           "with "
+           "quantised weights decode what they read",
     .exactness = EBB_ROUNDING,
     .run = run,
 };

@@ -1,7 +1,7 @@
 /* frozen.c: products with a matrix in few bits: a row of what is decoded at a time, then a sum for each
- * row of A. */
+ * row of A; and rows of a table in few bits. */
 #include "kernels/call/linear_codes.h"
-#include "kernels/plain/plain.h"
+#include "kernels/plain/number.h"
 
 static const char *dtypes(const ebb_call *c)
 {
@@ -58,9 +58,71 @@ static ebb_status run(const ebb_call *c)
     return NULL;
 }
 
+/* ---- rows of a table ---- */
+
+static const char *read_table(ebb_frozen_table *t, const ebb_call *c)
+{
+    const ebb_type *in[4] = {NULL};
+    for (uint32_t i = 0; i < c->input_count && i < 4; i++)
+        in[i] = ebb_call_has(c, i) ? &c->in[i].type : NULL;
+    return ebb_frozen_table_read(t, &c->attrs, in, 4);
+}
+
+static const char *misfit_table(const ebb_call *c)
+{
+    ebb_frozen_table t;
+    const char *why = ebb_call_any_bits(c);
+    if (why == NULL)
+        why = read_table(&t, c);
+    if (why == NULL && c->out[0].type.dtype != c->in[2].type.dtype)
+        why = "the output is of another dtype than the scales";
+    return why;
+}
+
+/* Element i of the table decoded. */
+static double table_at(const ebb_frozen_table *t, const ebb_call *c, int64_t i)
+{
+    const bool bytes = t->dtype == EBB_U8;
+    const int64_t row = i / t->behind / t->along, place = i / t->behind % t->along / t->block;
+    const int64_t block = (row * t->blocks + place) * t->behind + i % t->behind;
+    const double level =
+        bytes ? (double)ebb_bits_get(c->in[0].data, i, t->bits) : ebb_plain_real(&c->in[0], i);
+    double zero = bytes ? (double)(1u << (t->bits - 1)) : 0.0;
+    if (ebb_call_has(c, 3))
+        zero = t->packed ? (double)ebb_bits_get(c->in[3].data, row * t->zero_row + place, t->bits)
+                         : ebb_plain_real(&c->in[3], block);
+    return (level - zero) * ebb_plain_real(&c->in[2], block);
+}
+
+static ebb_status run_gather(const ebb_call *c)
+{
+    ebb_frozen_table t;
+    const char *why = read_table(&t, c);
+    if (why != NULL)
+        return ebb_call_error(c, "%s", why);
+    const ebb_span s = ebb_span_of(&t.whole, t.gather);
+    const int64_t picked = ebb_elements(&c->in[1].type);
+    for (int64_t j = 0; j < picked; j++) {
+        const int64_t at = ebb_plain_int(&c->in[1], j);
+        if (at < -s.n || at >= s.n)
+            return ebb_call_error(c, "index %lld is outside of the %lld rows of the table",
+                                  (long long)at, (long long)s.n);
+    }
+    EBB_PARALLEL_FOR(s.outer * picked * s.inner)
+    for (int64_t row = 0; row < s.outer * picked; row++) {
+        const int64_t given = ebb_plain_int(&c->in[1], row % picked);
+        const int64_t at = given < 0 ? given + s.n : given;
+        const int64_t from = (row / picked * s.n + at) * s.inner;
+        for (int64_t i = 0; i < s.inner; i++)
+            ebb_plain_put(&c->out[0], row * s.inner + i, table_at(&t, c, from + i));
+    }
+    return NULL;
+}
+
 // clang-format off
 const ebb_kernel ebb_plain_frozen[] = {
     {.name = "plain.matmul_codes",       .op = EBB_OP_MATMUL_CODES,       .dtypes = dtypes, .fits = ebb_frozen_misfit, .workspace = workspace, .run = run},
+    {.name = "plain.gather_block_quantized", .op = EBB_OP_GATHER_BLOCK_QUANTIZED, .fits = misfit_table, .run = run_gather},
     {.name = "plain.matmul_dequantized", .op = EBB_OP_MATMUL_DEQUANTIZED, .dtypes = dtypes, .fits = ebb_frozen_misfit, .workspace = workspace, .run = run},
 };
 // clang-format on

@@ -63,3 +63,39 @@ void ebb_grad_matmul_frozen(ebb_build *b, ebb_grad *c)
     ebb_with_int(b, "transB", !turned);
     c->dx[0] = ebb_emit_list(b, op, in, c->input_count < 5 ? c->input_count : 5);
 }
+
+/* (data, indices, scales, zeros?) -> the rows, decoded, in the dtype of the scales. */
+ebb_status ebb_infer_gather_block_quantized(ebb_infer *c)
+{
+    ebb_frozen_table t;
+    EBB_TRY(ebb_infer_need(c, 3));
+    const char *why = ebb_frozen_table_read(&t, &c->attrs, c->in, c->input_count);
+    if (why != NULL)
+        return ebb_infer_error(c, "%s", why);
+    const ebb_type *index = c->in[1];
+    c->out[0] = ebb_type_unranked((ebb_dtype)c->in[2]->dtype);
+    if (c->in[0]->rank < 0 || c->in[2]->rank < 0 || index->rank < 0)
+        return NULL;
+    const int rank = t.whole.rank - 1 + index->rank;
+    if (rank > EBB_MAX_RANK)
+        return ebb_infer_error(c, "rank %d is above the limit of %d", rank, EBB_MAX_RANK);
+    ebb_type out = ebb_type_ranked((ebb_dtype)c->in[2]->dtype, rank);
+    int at = 0;
+    for (int i = 0; i < t.gather; i++)
+        ebb_type_put_dim(&out, at++, &t.whole, i);
+    for (int i = 0; i < index->rank; i++)
+        ebb_type_put_dim(&out, at++, index, i);
+    for (int i = t.gather + 1; i < t.whole.rank; i++)
+        ebb_type_put_dim(&out, at++, &t.whole, i);
+    c->out[0] = out;
+    return NULL;
+}
+
+void ebb_grad_gather_frozen(ebb_build *b, ebb_grad *c)
+{
+    for (uint32_t i = 0; i < c->input_count; i++)
+        if (i != 1 && ebb_grad_wants(c, i))
+            ebb_grad_fail(b, c,
+                          "its table is kept in few bits: scales and zero points of it are not "
+                          "trained");
+}

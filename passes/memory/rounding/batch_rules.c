@@ -229,6 +229,15 @@ const char *ebb_parts_gather(node *b)
     return NULL;
 }
 
+/* Rows of a table that nobody trains. */
+const char *ebb_parts_gather_frozen(node *b)
+{
+    if (!is_parts(b, 1) || !all_whole_from(b, 2) || !is_whole(b, 0))
+        return ebb_batch_mixes;
+    give(b, 0, normal(int_attr(b, "gather_axis", 0), in_type(b, 0)->rank) + b->in[1].axis);
+    return NULL;
+}
+
 /* (shape, indices, dY): samples that gather from one table add up in its gradient. */
 const char *ebb_parts_gather_grad(node *b)
 {
