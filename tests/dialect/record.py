@@ -434,6 +434,11 @@ few_bits(draw(3, 72), "K = 72, N = 2, bits = 2, block_size = 16", c=codes(2, 5, 
 few_bits(draw(3, 72), "K = 72, N = 2, bits = 2, block_size = 16", names="c, s, z", c=codes(2, 5, 4), s=scales(2, 5), z=codes(2, 2))
 few_bits(draw(2, 40), "K = 40, N = 3, bits = 4, block_size = 16", names="c, s, , g", c=codes(3, 3, 8), s=scales(3, 3),
          g=np.arange(40, dtype=np.int32) // 16)
+for bits, table in ((4, codes(5, 16)), (8, codes(5, 32)), (2, codes(5, 8))):
+    options = f"bits = {bits}, block_size = 16, gather_axis = 0, quantize_axis = 1"
+    case(f"y = {MS}GatherBlockQuantized <{options}> (c, i, s)", c=table, i=ints(3, 0, 4), s=scales(5, 2))
+    case(f"y = {MS}GatherBlockQuantized <{options}> (c, i, s, z)", c=table, i=ints(4, 1, 4, 2).reshape(2, 2),
+         s=scales(5, 2), z=codes(5, bits * 2 // 8 or 1))
 case(f"y = {MS}MatMulBnb4 <K = 24, N = 3, block_size = 16, quant_type = 1> (x, c, s)", x=draw(2, 24), c=codes(36), s=scales(5))
 case(f"y = {MS}MatMulBnb4 <K = 32, N = 3, block_size = 16, quant_type = 0> (x, c, s)", x=draw(2, 32), c=codes(48), s=scales(6))
 
