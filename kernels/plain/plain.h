@@ -17,7 +17,7 @@ extern "C" {
 
 // clang-format off
 #define EBB_PLAIN_FAMILIES(X)                                                                      \
-    X(pointwise) X(cast) X(reduce) X(matmul) X(conv) X(pool) X(norm)    \
+    X(pointwise) X(cast) X(reduce) X(along) X(matmul) X(conv) X(pool) X(norm)    \
     X(norm_rows) X(norm_group) X(loss) X(cross_entropy) X(linear_loss) X(move) X(move_shape) X(move_index) X(scatter)           \
     X(recurrent) X(random) X(sample) X(optim) X(low_bit) X(packed) X(attention) X(codes) X(invert) X(few_bit)   \
     X(linear_codes) X(frozen) X(place) X(select) X(heads) X(resize) X(grid) X(roi) X(signal) X(algebra) \

@@ -8,7 +8,7 @@
 #include "kernels/plain/plain.h"
 #include "kernels/plain/vmath.h"
 
-enum { TOGETHER = 16 }; // neighbouring channels of one thread, where they are innermost
+enum { TOGETHER = 256, LINE = 16 }; // neighbouring channels, where they are innermost
 
 typedef struct batch { /* x: [n, c, s] */
     int64_t n, c, s;
@@ -28,6 +28,14 @@ static batch read_batch(const ebb_call *call, const ebb_type *x)
     b.unbiased =
         call->op == EBB_OP_BATCH_NORM_TRAINING && ebb_attr_int(&call->attrs, "unbiased", 1) != 0;
     return b;
+}
+
+/* How many neighbouring channels a thread takes at once, where they are innermost: as many as there are
+ * for each, in whole lines of the cache, so that it walks along memory. */
+static int64_t width_of(int64_t channels, int64_t threads)
+{
+    const int64_t width = ((channels + threads - 1) / threads + LINE - 1) / LINE * LINE;
+    return width < TOGETHER ? width : TOGETHER;
 }
 
 #define LOOPS "kernels/plain/layers/norm_loops.inc"
