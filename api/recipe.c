@@ -1,7 +1,7 @@
 /* recipe.c: the pipeline of a training step, as text: the only place that knows which passes a step
  * begins and ends with.
  *
- *     make      flatten, train-mode, fold, fuse, [teacher], loss, precision, gradient, optimizer,
+ *     make      flatten, train-mode, fold, fuse, [segments], [teacher], loss, precision, gradient, optimizer,
  *               [micro-batch], [costs], passes asked for, drop-saves, [fit], stream, alias, [costs]
  *     evaluate  the same without gradient and what follows from it
  *     use       train-mode with dropout off and batch norm frozen, [fold-norm]
@@ -285,6 +285,8 @@ static ebb_status make(recipe *r)
     add(r, "flatten");
     add_train_mode(r);
     add(r, "fold,fuse");
+    if (o->segments)
+        add(r, "segments");
     EBB_TRY(add_losses(r, false));
     if (o->precision != NULL) {
         add(r, "precision");
@@ -306,6 +308,8 @@ static ebb_status make(recipe *r)
 static ebb_status evaluate(recipe *r)
 {
     add(r, "flatten,train-mode:dropout=off,batch-norm=frozen,fold,fuse");
+    if (r->o->segments)
+        add(r, "segments");
     EBB_TRY(add_losses(r, true));
     EBB_TRY(add_parts_of_model(r));
     add(r, "drop-saves,stream,alias");

@@ -58,6 +58,8 @@ static ebb_data_options options_of(const cli *c, bool trains, lists *l)
                               .resize = resize_of(c, trains),
                               .image_size = cli_get(c, "--image-size", NULL),
                               .columns = l->columns,
+                              .sequence = cli_whole(c, "--sequence", 0),
+                              .pack = cli_has(c, "--pack"),
                               .allow_nan = strcmp(cli_get(c, "--on-nan", "stop"), "warn") == 0};
 }
 

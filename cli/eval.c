@@ -41,6 +41,7 @@ int cli_open_evaluation(const cli *c, cli_evaluation *e, const char *files, cons
                                            .teacher = cli_get(c, "--teacher", NULL),
                                            .passes = e->passes,
                                            .adapters = cli_get(c, "--adapter", NULL),
+                                           .segments = cli_has(c, "--pack"),
                                            .bind = bind_sizes,
                                            .context = (void *)(uintptr_t)c};
     ebb_status status = e->of != NULL ? cli_data_again(c, e->of, &e->data)

@@ -237,6 +237,7 @@ static ebb_step_options step_options(const cli *c, lists *l)
                               .teacher = cli_get(c, "--teacher", NULL),
                               .ema = cli_number(c, "--ema", 0),
                               .adapters = cli_get(c, "--adapter", NULL),
+                              .segments = cli_has(c, "--pack"),
                               // a part of a model shows a failure as well
                               .allow_partial =
                                   cli_has(c, "--allow-partial") || cli_has(c, "--fails")};

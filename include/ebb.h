@@ -195,6 +195,7 @@ typedef struct ebb_step_options {
                                   targets, "kl:target=teacher/logits"; NULL: none */
     const char *
         adapters; /* a file or folder of adapters to start from, as pass lora reads them; NULL: none */
+    bool segments; /* rows hold several texts, which input segment_ids tells apart */
 } ebb_step_options;
 
 /* The pipeline of a training step for ebb_rewrite: all passes from "flatten" to "alias", in the one
@@ -556,6 +557,12 @@ typedef struct ebb_data_options {
     const char *resize, *image_size;
     /* Columns of .csv files side by side as one array: "x=sepal*,petal*". The others are an array each. */
     const char *const *columns;
+    /* Texts that are token ids become rows of so many tokens; 0: arrays as they are. input_ids (or tokens) is
+     * one stream, or has a text in each row; beside it may be lengths, labels (-100: not learned) or loss_mask.
+     * Arrays are then input_ids, target (the next token), attention_mask, position_ids. pack: several texts
+     * in a row, and segment_ids, which pass segments reads. */
+    int64_t sequence;
+    bool pack;
 } ebb_data_options;
 
 /* Files, folders and patterns ("part-*.npz"), at least one. A folder is of test data, of such files, or of
@@ -635,6 +642,7 @@ typedef struct ebb_evaluator_options {
     const char *teacher;       /* as given to the step; or NULL */
     const char *const *passes; /* as given to the step, for adapters; NULL: none */
     const char *adapters;      /* as given to the step; or NULL */
+    bool segments;             /* as given to the step */
 } ebb_evaluator_options;
 
 /* The model forward, dropout off and with running statistics. It is as exported, stays as it is and

@@ -38,8 +38,11 @@ static ebb_status make_part(part *p, const ebb_evaluator *e, ebb_program *traine
     int64_t rows;
     char *pipeline = NULL;
     const ebb_evaluator_options *o = &e->o;
-    const ebb_step_options step = {
-        .losses = o->losses, .teacher = o->teacher, .passes = o->passes, .adapters = o->adapters};
+    const ebb_step_options step = {.losses = o->losses,
+                                   .teacher = o->teacher,
+                                   .passes = o->passes,
+                                   .adapters = o->adapters,
+                                   .segments = o->segments};
     const ebb_compile_options options = {.backend = o->backend, .threads = o->threads};
     *p = (part){NULL};
     EBB_TRY(ebb_model_copy(&p->model, e->exported));

@@ -465,6 +465,128 @@ static void adapters_beside_codes_are_evaluated(void **state)
     close_recorded(&r);
 }
 
+/* ---- several texts in a row ---- */
+
+enum { LENGTH = 20 };
+
+typedef struct texts { /* one step on a batch of all rows */
+    ebb_data *data;
+    ebb_model *model;
+    ebb_program *program;
+} texts;
+
+/* Two texts, filled up or packed; `other` stands where nothing counts. */
+static void compute(texts *t, const char *model, bool pack, int64_t other)
+{
+    static const int64_t lengths[] = {7, 9}, one[] = {16}, two[] = {2}, index[] = {0, 1};
+    static const int32_t ids[] = {3, 50, 61, 7, 88, 12, 4, 9, 100, 31, 77, 2, 15, 42, 8, 60};
+    const ebb_named tensors[] = {{"tokens", 6, 1, one, ids}, {"lengths", 7, 1, two, lengths}};
+    const char *passes[] = {"lora:rank=2", NULL};
+    char file[] = "/tmp/ebb_texts_XXXXXX.safetensors", path[1200], *text;
+    int64_t rows, order[2 * LENGTH];
+    const int handle = mkstemps(file, (int)strlen(".safetensors"));
+    assert_true(handle >= 0 && close(handle) == 0);
+    good(ebb_tensors_save(file, tensors, 2, NULL));
+    good(ebb_data_open_files(&t->data, (const char *const[]){file, NULL},
+                             &(ebb_data_options){.sequence = LENGTH, .pack = pack}));
+    (void)remove(file);
+    (void)snprintf(path, sizeof path, "%s%s/model.onnx", FOLDER, model);
+    good(ebb_open(&t->model, path));
+    good(ebb_data_shape(t->data, t->model, NULL, pack ? 1 : 2, &rows));
+    assert_int_equal(rows, pack ? 1 : 2);
+    good(ebb_step_pipeline(
+        &text, &(ebb_step_options){.loss = "cross-entropy:output=logits,axis=-1,ignore_index=-100",
+                                   .optimizer = "none",
+                                   .passes = passes,
+                                   .segments = pack}));
+    good(ebb_rewrite(t->model, text, &(ebb_rewrite_options){.verify_each = true}, NULL));
+    ebb_release(text);
+    good(ebb_data_bind(t->data, t->model, NULL));
+    good(ebb_program_compile(&t->program, t->model, NULL));
+    const ebb_graph *g = t->model->graph; // B is zero at first, and A would have no gradient
+    for (size_t i = 0; i < g->initializer_count; i++) {
+        const ebb_value v = g->initializers[i];
+        if (strstr(ebb_value_name(g, v), ".lora_B.weight") == NULL)
+            continue;
+        ebb_named b;
+        good(ebb_program_get(t->program, ebb_value_name(g, v), &b));
+        float *values = calloc(elements(&b), sizeof *values);
+        assert_non_null(values);
+        for (size_t k = 0; k < elements(&b); k++)
+            values[k] = 0.05f * (float)cos(1.0 + (double)(k + elements(&b)));
+        b.data = values;
+        good(ebb_program_set(t->program, &b));
+        free(values);
+    }
+    ebb_batch batch;
+    good(ebb_data_rows(t->data, index, pack ? 1 : 2, NULL, &batch));
+    ebb_named list[8];
+    assert_true(batch.count <= 8);
+    for (size_t i = 0; i < batch.count; i++) {
+        list[i] = batch.tensors[i];
+        if (strcmp(list[i].name, "input_ids") != 0)
+            continue;
+        for (size_t k = 0; k < elements(&list[i]); k++)
+            order[k] = ((const int64_t *)list[i].data)[k];
+        for (int64_t k = 0; !pack && k < 2 * LENGTH; k++)
+            order[k] = k % LENGTH < lengths[k / LENGTH] ? order[k] : other;
+        list[i].data = order;
+    }
+    good(ebb_program_step(t->program, &(ebb_batch){list, batch.count}));
+}
+
+static void let_go(texts *t)
+{
+    ebb_program_free(t->program);
+    ebb_close(t->model);
+    ebb_data_close(t->data);
+}
+
+/* The largest difference of a gradient of an adapter, as a share of its largest number. */
+static double apart(const texts *a, const texts *b, size_t *count)
+{
+    double worst = 0;
+    *count = 0;
+    for (size_t i = 0; i < ebb_program_output_count(a->program); i++) {
+        const char *name = ebb_program_output_name(a->program, i);
+        ebb_named x, y;
+        double most = 0, off = 0;
+        good(ebb_program_get(a->program, name, &x));
+        good(ebb_program_get(b->program, name, &y));
+        assert_int_equal(elements(&x), elements(&y));
+        for (size_t k = 0; k < elements(&x); k++) {
+            const double p = (double)((const float *)x.data)[k],
+                         q = (double)((const float *)y.data)[k];
+            most = fmax(most, fabs(p));
+            off = fmax(off, fabs(p - q));
+        }
+        assert_true(most > 0 && isfinite(most));
+        worst = fmax(worst, off / most);
+        ++*count;
+    }
+    return worst;
+}
+
+static void packed_texts_have_the_gradients_of_separate_ones(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"qwen2_float", "llama_genai_int4"};
+    for (size_t k = 0; k < 2; k++) {
+        texts separate, packed, others;
+        size_t count;
+        compute(&separate, names[k], false, 0);
+        compute(&packed, names[k], true, 0);
+        const double off = apart(&separate, &packed, &count);
+        print_message("%s: packed %.2g\n", names[k], off);
+        assert_true(count > 20 && off <= 1e-5);
+        compute(&others, names[k], false, 77); // what fills a row up has no say at all
+        assert_true(apart(&separate, &others, &count) == 0);
+        let_go(&others);
+        let_go(&packed);
+        let_go(&separate);
+    }
+}
+
 int main(void)
 {
     FILE *there = fopen(FOLDER "qwen2_float/manifest.json", "r");
@@ -477,6 +599,7 @@ int main(void)
         cmocka_unit_test(gradients_are_those_recorded),
         cmocka_unit_test(two_steps_of_adamw_follow_its_formula),
         cmocka_unit_test(adapters_beside_codes_are_evaluated),
+        cmocka_unit_test(packed_texts_have_the_gradients_of_separate_ones),
     };
     return cmocka_run_group_tests_name("adapters", tests, NULL, NULL);
 }

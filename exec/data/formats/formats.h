@@ -29,6 +29,9 @@ ebb_status ebb_shards_list(const char *const **paths, const char *path, ebb_aren
 bool ebb_pictures_are(const char *path, bool folder);
 ebb_status ebb_pictures_read(ebb_data *data, const char *path, const ebb_model *model);
 
+/* tokens.c: rows of `sequence` tokens from the texts of `from`, padded or packed. */
+ebb_status ebb_tokens_read(ebb_data *to, const ebb_data *from, int64_t sequence, bool pack);
+
 /* stored.c: where the bytes of an entry lie in a mapped .npz that holds them as they are: stored, not
  * compressed. False: they do not, or the archive contradicts itself. */
 bool ebb_npz_stored(const unsigned char *archive, size_t size, const char *entry,

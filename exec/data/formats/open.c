@@ -207,10 +207,8 @@ static ebb_status keep_options(ebb_data *data, const ebb_data_options *o)
     return NULL;
 }
 
-EBB_API ebb_status ebb_data_open_files(ebb_data **data, const char *const *paths,
-                                       const ebb_data_options *options)
+static ebb_status open_all(ebb_data **data, const char *const *paths, const ebb_data_options *o)
 {
-    const ebb_data_options none = {0}, *o = options != NULL ? options : &none;
     *data = NULL;
     if (paths == NULL || paths[0] == NULL)
         return ebb_error(EBB_USAGE, "no file of data is named");
@@ -231,6 +229,41 @@ EBB_API ebb_status ebb_data_open_files(ebb_data **data, const char *const *paths
     ebb_data_settle(d);
     *data = d;
     return NULL;
+}
+
+/* What is in files is as their authors had it; what a model is given are rows of tokens. */
+static ebb_status make_rows(ebb_data **rows, const ebb_data *texts, const ebb_data_options *o)
+{
+    ebb_data *d = ebb_alloc(sizeof *d);
+    *rows = NULL;
+    if (d == NULL)
+        return ebb_error_memory();
+    ebb_status status = ebb_data_init(d, texts->path);
+    if (status == NULL)
+        status = keep_options(d, o);
+    if (status == NULL)
+        status = ebb_tokens_read(d, texts, o->sequence, o->pack);
+    if (status != NULL) {
+        ebb_data_close(d);
+        return status;
+    }
+    ebb_data_settle(d);
+    *rows = d;
+    return NULL;
+}
+
+EBB_API ebb_status ebb_data_open_files(ebb_data **data, const char *const *paths,
+                                       const ebb_data_options *options)
+{
+    const ebb_data_options none = {0}, *o = options != NULL ? options : &none;
+    ebb_data *texts;
+    EBB_TRY(open_all(data, paths, o));
+    if (o->sequence <= 0)
+        return NULL;
+    texts = *data;
+    ebb_status status = make_rows(data, texts, o);
+    ebb_data_close(texts);
+    return status;
 }
 
 EBB_API ebb_status ebb_data_again(ebb_data **again, const ebb_data *data,

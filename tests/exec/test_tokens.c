@@ -1,0 +1,150 @@
+/* test_tokens.c: texts of token ids become rows of one length: cut, filled up, packed, and what is to be
+ * predicted in them. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "ebb.h"
+#include "tests/status.h"
+
+enum { NO = -100 };
+
+static char path[] = "/tmp/ebb_tokens_XXXXXX.safetensors";
+
+static ebb_status open_rows(ebb_data **data, const ebb_named *tensors, size_t count, int64_t length,
+                            bool pack)
+{
+    good(ebb_tensors_save(path, tensors, count, NULL));
+    return ebb_data_open_files(data, (const char *const[]){path, NULL},
+                               &(ebb_data_options){.sequence = length, .pack = pack});
+}
+
+static void has(const ebb_data *data, const char *name, int64_t rows, int64_t columns,
+                const int32_t *want)
+{
+    const ebb_named *t = ebb_data_find(data, name);
+    assert_non_null(t);
+    assert_int_equal(t->rank, 2);
+    assert_int_equal(t->dims[0], rows);
+    assert_int_equal(t->dims[1], columns);
+    for (int64_t i = 0; i < rows * columns; i++)
+        if ((int32_t)ebb_element(t, (size_t)i) != want[i])
+            fail_msg("%s[%lld] is %d, not %d", name, (long long)i, (int)ebb_element(t, (size_t)i),
+                     want[i]);
+}
+
+static void a_stream_is_cut_and_goes_on_in_the_next_row(void **state)
+{
+    (void)state;
+    static const int64_t ids[] = {5, 6, 7, 8, 9, 10, 11}, dims[] = {7};
+    ebb_data *d;
+    good(open_rows(&d, &(ebb_named){"input_ids", 7, 1, dims, ids}, 1, 3, false));
+    has(d, "input_ids", 2, 3, (const int32_t[]){5, 6, 7, 8, 9, 10}); // the last predicts nothing
+    has(d, "target", 2, 3, (const int32_t[]){6, 7, 8, 9, 10, 11});
+    has(d, "attention_mask", 2, 3, (const int32_t[]){1, 1, 1, 1, 1, 1});
+    has(d, "position_ids", 2, 3, (const int32_t[]){0, 1, 2, 0, 1, 2});
+    assert_null(ebb_data_find(d, "segment_ids"));
+    ebb_data_close(d);
+}
+
+static void texts_are_filled_up_on_the_right(void **state)
+{
+    (void)state;
+    static const int32_t ids[] = {5, 6, 7, 8, 9, 10, 11}, mask[] = {0, 0, 1, 0, 1, 1, 1};
+    static const int64_t lengths[] = {3, 4}, seven[] = {7}, two[] = {2};
+    const ebb_named tensors[] = {{"tokens", 6, 1, seven, ids},
+                                 {"loss_mask", 6, 1, seven, mask},
+                                 {"lengths", 7, 1, two, lengths}};
+    ebb_data *d;
+    good(open_rows(&d, tensors, 3, 5, false));
+    has(d, "input_ids", 2, 5, (const int32_t[]){5, 6, 7, 0, 0, 8, 9, 10, 11, 0});
+    has(d, "target", 2, 5, (const int32_t[]){NO, 7, NO, NO, NO, 9, 10, 11, NO, NO});
+    has(d, "attention_mask", 2, 5, (const int32_t[]){1, 1, 1, 0, 0, 1, 1, 1, 1, 0});
+    ebb_data_close(d);
+}
+
+static void texts_are_packed_with_numbers_of_their_own(void **state)
+{
+    (void)state;
+    static const int32_t ids[] = {5, 6, 7, 8, 9, 10, 11, 12, 13};
+    static const int64_t lengths[] = {3, 4, 2}, nine[] = {9}, three[] = {3};
+    const ebb_named tensors[] = {{"tokens", 6, 1, nine, ids}, {"lengths", 7, 1, three, lengths}};
+    ebb_data *d;
+    good(open_rows(&d, tensors, 2, 5, true));
+    has(d, "input_ids", 2, 5, (const int32_t[]){5, 6, 7, 12, 13, 8, 9, 10, 11, 0});
+    has(d, "target", 2, 5, (const int32_t[]){6, 7, NO, 13, NO, 9, 10, 11, NO, NO});
+    has(d, "segment_ids", 2, 5, (const int32_t[]){1, 1, 1, 2, 2, 1, 1, 1, 1, 0});
+    has(d, "position_ids", 2, 5, (const int32_t[]){0, 1, 2, 0, 1, 0, 1, 2, 3, 0});
+    ebb_data_close(d);
+}
+
+static void rows_have_labels_and_a_mask(void **state)
+{
+    (void)state;
+    static const int64_t ids[] = {5, 6, 7, 0, 8, 9, 10, 11},
+                         labels[] = {NO, 6, 7, NO, NO, NO, 2, 11},
+                         mask[] = {1, 1, 1, 0, 1, 1, 1, 1}, dims[] = {2, 4};
+    const ebb_named tensors[] = {{"input_ids", 7, 2, dims, ids},
+                                 {"labels", 7, 2, dims, labels},
+                                 {"attention_mask", 7, 2, dims, mask}};
+    ebb_data *d;
+    good(open_rows(&d, tensors, 3, 4, false));
+    has(d, "target", 2, 4, (const int32_t[]){6, 7, NO, NO, NO, 2, 11, NO});
+    has(d, "attention_mask", 2, 4, (const int32_t[]){1, 1, 1, 0, 1, 1, 1, 1});
+    ebb_data_close(d);
+}
+
+static void what_is_wrong_with_texts_is_said(void **state)
+{
+    (void)state;
+    static const int64_t ids[] = {5, 6, 7, 8}, minus[] = {5, -1, 7, 8}, left[] = {0, 1, 1, 1};
+    static const int64_t four[] = {4}, square[] = {2, 2}, row[] = {1, 4}, one[] = {1}, five[] = {5};
+    static const float reals[] = {1, 2, 3, 4};
+    static const struct {
+        ebb_named tensors[2];
+        const char *says;
+    } cases[] = {
+        {{{"a", 7, 1, four, ids}, {"b", 7, 1, four, ids}}, "which array holds tokens"},
+        {{{"input_ids", 1, 1, four, reals}, {"b", 7, 1, four, ids}}, "whole numbers"},
+        {{{"input_ids", 7, 1, four, minus}, {"b", 7, 1, four, ids}}, "is no token"},
+        {{{"input_ids", 7, 1, four, ids}, {"labels", 7, 2, square, ids}},
+         "a number for each token"},
+        {{{"input_ids", 7, 1, four, ids}, {"lengths", 7, 1, one, five}},
+         "a length that the tokens"},
+        {{{"input_ids", 7, 2, row, ids}, {"attention_mask", 7, 2, row, left}},
+         "filled up on the right"},
+        {{{"input_ids", 7, 1, one, ids}, {"b", 7, 1, one, ids}},
+         "no token of it is to be predicted"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        ebb_data *d;
+        ebb_status status = open_rows(&d, cases[i].tensors, 2, 4, false);
+        if (status == NULL || strstr(ebb_status_text(status), cases[i].says) == NULL)
+            fail_msg("%zu: %s", i, status != NULL ? ebb_status_text(status) : "no error");
+    }
+}
+
+int main(void)
+{
+    const int file = mkstemps(path, (int)strlen(".safetensors"));
+    if (file < 0)
+        return 1;
+    (void)close(file);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_stream_is_cut_and_goes_on_in_the_next_row),
+        cmocka_unit_test(texts_are_filled_up_on_the_right),
+        cmocka_unit_test(texts_are_packed_with_numbers_of_their_own),
+        cmocka_unit_test(rows_have_labels_and_a_mask),
+        cmocka_unit_test(what_is_wrong_with_texts_is_said),
+    };
+    const int failed = cmocka_run_group_tests_name("tokens", tests, NULL, NULL);
+    (void)remove(path);
+    return failed;
+}
