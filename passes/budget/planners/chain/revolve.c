@@ -14,7 +14,7 @@
 
 #include "passes/budget/planners/chain/chain.h"
 
-enum { MOST_STAGES = 256, LEAST_STAGES = 4, MOST_TRIES = 80, LONGEST = 40 };
+enum { MOST_STAGES = 1024, LEAST_STAGES = 4, MOST_TRIES = 80, LONGEST = 40 };
 
 /* Stages first .. end-1, whose input is stored; slots with its own. Depth: at most the slots. */
 static ebb_status go_back(ebb_tape *tape, uint32_t first, uint32_t end, uint64_t slots)

@@ -16,7 +16,7 @@
 #include "passes/budget/planners/chain/chain.h"
 #include "passes/budget/planners/walk/walk.h"
 
-enum { MOST_STAGES = 256, LEAST_STAGES = 4, MOST_TRIES = 80, LONGEST = 40 };
+enum { MOST_STAGES = 1024, LEAST_STAGES = 4, MOST_TRIES = 80, LONGEST = 40 };
 
 typedef ebb_status (*method)(ebb_walk *, const ebb_course *, double *);
 
