@@ -135,30 +135,51 @@ typedef struct seeds {
     size_t count, capacity;
 } seeds;
 
+static ebb_status ask(seeds *all, const ebb_planner *planner, uint32_t at, uint64_t budget,
+                      const ebb_remat_problem *problem, uint64_t steps, ebb_arena *arena)
+{
+    ebb_remat_schedule schedule;
+    ebb_remat_weight weight;
+    EBB_TRY(planner->plan(&schedule, problem, budget, steps, arena));
+    EBB_TRY(ebb_remat_weigh(&weight, NULL, problem, &schedule, arena));
+    if (weight.peak_bytes > budget)
+        return NULL;
+    if (!ebb_arena_grow(arena, &all->list, all->count, &all->capacity, sizeof *all->list))
+        return ebb_error_memory();
+    all->list[all->count++] = (seed){at, {weight.peak_bytes, weight.cost_ns, schedule}};
+    return NULL;
+}
+
+/* Below the last levels, where few methods still find something: those of chains, which are made for it. A
+ * long sequence in parts goes down to a hundredth and less. The numbers go on behind those of levels. */
+static ebb_status sow_deep(seeds *all, uint64_t peak, const ebb_remat_problem *problem,
+                           uint64_t steps, ebb_arena *arena)
+{
+    static const char *const chains[] = {"revolve", "rotor"};
+    uint32_t at = LEVELS;
+    for (size_t before = 0; before < all->count; at++, peak -= peak / 4) {
+        before = all->count;
+        for (size_t i = 0; i < sizeof chains / sizeof *chains; i++)
+            EBB_TRY(ask(all, ebb_planner_find(chains[i]), at, peak, problem, steps / 32, arena));
+    }
+    return NULL;
+}
+
 /* Schedules of other planners at every tenth level; steps: for all of them. */
 static ebb_status sow(seeds *all, const level *levels, const ebb_remat_problem *problem,
                       uint64_t steps, ebb_arena *arena)
 {
     size_t count;
     const ebb_planner *const *roll = ebb_planners(&count);
+    const uint32_t last = LEVELS - SEED_EVERY;
     uint64_t share = steps / (LEVELS / SEED_EVERY) / (count + 1);
-    for (uint32_t k = SEED_EVERY; k < LEVELS; k += SEED_EVERY) {
-        for (size_t i = 0; i < count; i++) {
-            ebb_remat_schedule schedule;
-            ebb_remat_weight weight;
-            uint64_t budget = (uint64_t)levels[k].budget;
-            if (roll[i]->seeds == 0 || roll[i]->seeds < problem->op_count)
-                continue;
-            EBB_TRY(roll[i]->plan(&schedule, problem, budget, share, arena));
-            EBB_TRY(ebb_remat_weigh(&weight, NULL, problem, &schedule, arena));
-            if (weight.peak_bytes > budget)
-                continue;
-            if (!ebb_arena_grow(arena, &all->list, all->count, &all->capacity, sizeof *all->list))
-                return ebb_error_memory();
-            all->list[all->count++] = (seed){k, {weight.peak_bytes, weight.cost_ns, schedule}};
-        }
-    }
-    return NULL;
+    for (uint32_t k = SEED_EVERY; k < LEVELS; k += SEED_EVERY)
+        for (size_t i = 0; i < count; i++)
+            if (roll[i]->seeds != 0 && roll[i]->seeds >= problem->op_count)
+                EBB_TRY(ask(all, roll[i], k, (uint64_t)levels[k].budget, problem, share, arena));
+    if (all->count == 0 || all->list[all->count - 1].level < last)
+        return NULL;
+    return sow_deep(all, (uint64_t)levels[last].budget, problem, steps, arena);
 }
 
 /* Takes up a seed if, made to fit, it is cheaper than `best`. */
