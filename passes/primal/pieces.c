@@ -2,6 +2,7 @@
 #include "passes/primal/pieces.h"
 
 #include "onnx/graph/infer.h"
+#include "passes/common.h"
 
 /* ---- lengths ---- */
 
@@ -23,7 +24,7 @@ static void range_of(const ebb_pieces *s, const ebb_whole *w, uint32_t p, int64_
 
 static ebb_build build(const ebb_pieces *s)
 {
-    ebb_build b = ebb_edit_build(s->e, s->n, EBB_PHASE_NONE);
+    ebb_build b = ebb_edit_build(s->e, s->before, EBB_PHASE_NONE);
     b.name = s->name;
     return b;
 }
@@ -32,7 +33,7 @@ ebb_status ebb_pieces_add_node(const ebb_pieces *s, ebb_node *made, const char *
                                const char *name, const ebb_value *in, uint32_t in_count,
                                const ebb_value *out, uint32_t out_count)
 {
-    EBB_TRY(ebb_node_add(s->g, made, s->n, EBB_DOMAIN_ONNX, op, in, in_count, out, out_count));
+    EBB_TRY(ebb_node_add(s->g, made, s->before, EBB_DOMAIN_ONNX, op, in, in_count, out, out_count));
     ebb_node_info *info = ebb_node_of(s->g, *made);
     info->name = ebb_graph_fresh(s->g, name);
     info->phase = ebb_node_of(s->g, s->n)->phase;
@@ -49,24 +50,41 @@ ebb_status ebb_pieces_add_value(const ebb_pieces *s, ebb_value *v, const char *n
 
 /* ---- what is walked through ---- */
 
-static bool is_of_pieces(const ebb_pieces *s, const ebb_whole *w)
+/* A Squeeze that leaves the first axis where it is, which is the one walked along. */
+static ebb_node squeezed_by(const ebb_pieces *s, const ebb_whole *w)
 {
     const ebb_node by = ebb_value_of(s->g, w->v)->producer;
+    const int64_t *axes;
+    uint32_t count;
+    if (ebb_producer_op(s->g, w->v) != EBB_OP_SQUEEZE || w->axis != 0 ||
+        !ebb_ints_of(s->g, ebb_in(s->g, by, 1), s->e->scratch, &axes, &count))
+        return EBB_NO_NODE;
+    for (uint32_t i = 0; i < count; i++)
+        if (axes[i] <= 0) // one that is counted from the end is not worth the while
+            return EBB_NO_NODE;
+    return by;
+}
+
+/* The Concat that puts v together of such pieces; none: it is not. */
+static ebb_node joined_by(const ebb_pieces *s, const ebb_whole *w)
+{
+    const ebb_value v = w->squeeze.i != 0 ? ebb_in(s->g, w->squeeze, 0) : w->v;
+    const ebb_node by = ebb_value_of(s->g, v)->producer;
     const ebb_node_info *info = ebb_node_of(s->g, by);
     if (by.i == 0 || info->op != EBB_OP_CONCAT || info->in_count != s->parts)
-        return false;
+        return EBB_NO_NODE;
     ebb_attrs attrs = ebb_node_attrs(s->g, by);
     if (ebb_attr_int(&attrs, "axis", -1) != w->axis)
-        return false;
+        return EBB_NO_NODE;
     for (uint32_t p = 0; p < s->parts; p++) {
         int64_t from, to;
         range_of(s, w, p, &from, &to);
         const ebb_type *type =
             ebb_value_of(s->g, info->in[w->backwards ? s->parts - 1 - p : p])->type;
         if (type->rank <= w->axis || type->dims[w->axis] != to - from)
-            return false;
+            return EBB_NO_NODE;
     }
-    return true;
+    return by;
 }
 
 static bool is_table(const ebb_pieces *s, const ebb_whole *w)
@@ -115,15 +133,18 @@ static ebb_status split(const ebb_pieces *s, ebb_whole *w)
 
 ebb_status ebb_whole_open(const ebb_pieces *s, ebb_whole *w)
 {
-    const bool of_pieces = is_of_pieces(s, w);
-    if (!of_pieces && w->v.i < s->value_count && !s->learns[w->v.i])
+    w->squeeze = squeezed_by(s, w);
+    const ebb_node concat = joined_by(s, w);
+    w->joined = concat.i != 0;
+    if (!w->joined)
+        w->squeeze = EBB_NO_NODE;
+    if (!w->joined && w->v.i < s->value_count && !s->learns[w->v.i])
         return NULL;
     w->piece = EBB_SCRATCH(s->e, ebb_value, s->parts);
     if (w->piece == NULL)
         return ebb_error_memory();
-    if (!of_pieces)
+    if (!w->joined)
         return split(s, w);
-    const ebb_node concat = ebb_value_of(s->g, w->v)->producer;
     for (uint32_t p = 0; p < s->parts; p++)
         w->piece[p] = ebb_in(s->g, concat, w->backwards ? s->parts - 1 - p : p);
     return NULL;
@@ -132,14 +153,16 @@ ebb_status ebb_whole_open(const ebb_pieces *s, ebb_whole *w)
 ebb_status ebb_whole_take(const ebb_pieces *s, const ebb_whole *w, uint32_t p, ebb_value *piece)
 {
     int64_t from, to, axis = w->axis;
+    ebb_build b = build(s);
     if (w->piece != NULL) {
         *piece = w->piece[p];
-        return NULL;
+        if (w->squeeze.i != 0)
+            *piece = ebb_emit(&b, EBB_OP_SQUEEZE, *piece, ebb_in(s->g, w->squeeze, 1));
+        return b.status;
     }
     if (is_table(s, w))
         return take_rows(s, w, p, piece);
     range_of(s, w, p, &from, &to);
-    ebb_build b = build(s);
     *piece = ebb_emit(&b, EBB_OP_SLICE, w->v, ebb_const_ints(&b, &from, 1),
                       ebb_const_ints(&b, &to, 1), ebb_const_ints(&b, &axis, 1));
     return b.status;

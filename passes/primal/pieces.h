@@ -3,7 +3,7 @@
  * Parts are counted as they are gone through: of what is walked through backwards, part 0 has the end. What is
  * walked through is sliced where its part begins, unless a gradient is to come back to it: then it is split
  * once, so that the gradients of its pieces are put together once. What is itself put together of such
- * pieces gives those, and a table that the model has becomes tables.
+ * pieces, and perhaps squeezed, gives those, and a table that the model has becomes tables.
  */
 #ifndef EBB_PASSES_PRIMAL_PIECES_H
 #define EBB_PASSES_PRIMAL_PIECES_H
@@ -17,7 +17,8 @@ extern "C" {
 typedef struct ebb_pieces {
     ebb_edit *e;
     ebb_graph *g;
-    ebb_node n; /* nodes go before it */
+    ebb_node before; /* where nodes go, and of which phase they are */
+    ebb_node n;      /* what is cut */
     const char *name;
     int64_t steps;
     uint32_t parts;     /* of one length, but for a step */
@@ -30,6 +31,8 @@ typedef struct ebb_whole { /* walked through, or put together */
     int axis;
     bool backwards;
     ebb_value *piece; /* by part; NULL: sliced when wanted */
+    ebb_node squeeze; /* what is still to be done with each; none: nothing */
+    bool joined;      /* it is put together of them */
 } ebb_whole;
 
 /* Of what is walked through. */

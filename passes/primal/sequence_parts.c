@@ -9,8 +9,11 @@
  * states on disk, by the published schedules. Parts are of one length but for a step, whatever the number of
  * steps is. With no length given, a part keeps about as much as all states between parts take.
  *
- * A loop gives the same bits: its gradient adds up its steps in the same order (passes/gradient/loop.c). The
- * gradients of RNN, GRU and LSTM sum over their steps within one product, which are now several.
+ * Layers one behind the other go through their parts together: what is between them need not be whole.
+ *
+ * A loop gives the same bits: its gradient adds up its steps in the same order (passes/gradient/loop.c), but
+ * where two that go together read one weight. The gradients of RNN, GRU and LSTM sum over their steps within
+ * one product, which are now several.
  *
  * Declines what goes both ways, sequences of unlike lengths, and loops that draw by the number of a step.
  */
@@ -181,6 +184,41 @@ static ebb_status make_part(const sequence *s, const lists *l, uint32_t p, ebb_v
     return NULL;
 }
 
+/* Whatever else the node reads is there from the start. */
+static ebb_status needs_nothing_else(const sequence *s, const lists *l, bool *nothing)
+{
+    const ebb_graph *g = s->of.g;
+    uint32_t count;
+    const ebb_value *names = ebb_captures_of(g, s->of.n, s->of.e->scratch, &count);
+    if (names == NULL)
+        return ebb_error_memory();
+    *nothing = true;
+    for (uint32_t i = 0; i < ebb_node_of(g, s->of.n)->in_count; i++)
+        *nothing = *nothing &&
+                   (l->read[i].joined || (l->read[i].piece == NULL &&
+                                          ebb_value_of(g, ebb_in(g, s->of.n, i))->producer.i == 0));
+    for (uint32_t i = 0; i < count; i++)
+        *nothing = *nothing && ebb_value_of(g, names[i])->producer.i == 0;
+    return NULL;
+}
+
+/* A part stands right behind the one whose piece it reads, where it can: so of two layers no more is
+ * alive at a time than the states of both, and they are one chain. */
+static ebb_status find_leader(const sequence *s, const lists *l, const ebb_whole **leader)
+{
+    bool nothing;
+    uint32_t count = 0;
+    *leader = NULL;
+    EBB_TRY(needs_nothing_else(s, l, &nothing));
+    for (uint32_t i = 0; nothing && i < l->in_count; i++)
+        if (l->read[i].v.i != 0 && l->read[i].joined) {
+            *leader = &l->read[i];
+            count++;
+        }
+    *leader = count == 1 && !(*leader)->backwards ? *leader : NULL;
+    return NULL;
+}
+
 /* A state that nobody reads behind the sequence is still handed on. */
 static ebb_status name_states(const sequence *s)
 {
@@ -205,8 +243,14 @@ static ebb_status cut(const sequence *s)
         return ebb_error_memory();
     for (uint32_t i = 0; i < ebb_node_of(s->of.g, s->of.n)->in_count; i++)
         in[i] = ebb_in(s->of.g, s->of.n, i);
-    for (uint32_t p = 0; p < s->of.parts; p++)
-        EBB_TRY(make_part(s, &l, p, in, out));
+    const ebb_whole *leader;
+    sequence here = *s;
+    EBB_TRY(find_leader(s, &l, &leader));
+    for (uint32_t p = 0; p < s->of.parts; p++) {
+        if (leader != NULL)
+            here.of.before = ebb_next(s->of.g, ebb_value_of(s->of.g, leader->piece[p])->producer);
+        EBB_TRY(make_part(&here, &l, p, in, out));
+    }
     for (uint32_t i = 0; i < s->states; i++)
         EBB_TRY(ebb_edit_replace(s->of.e, ebb_out(s->of.g, s->of.n, state_out(s, i)),
                                  in[state_in(s, i)]));
@@ -260,7 +304,9 @@ static bool is_part(const sequence *s)
 
 static ebb_status visit(ebb_edit *e, ebb_node n, const bool *learns, size_t value_count)
 {
-    sequence s = {.of = {.e = e, .g = e->g, .n = n, .learns = learns, .value_count = value_count}};
+    sequence s = {
+        .of = {
+            .e = e, .g = e->g, .n = n, .before = n, .learns = learns, .value_count = value_count}};
     s.op = ebb_node_of(e->g, n)->op;
     const bool gates = s.op == EBB_OP_RNN || s.op == EBB_OP_GRU || s.op == EBB_OP_LSTM;
     if ((!gates && s.op != EBB_OP_SCAN) || is_part(&s))

@@ -166,13 +166,13 @@ static size_t count_of(const ran *r, ebb_op op)
 
 static const char two[] =
     HEAD "g (float[2] s, float[9,2] x) => (float[2] end)\n"
-         "<float[2] w = {0.5, -0.25}>\n"
+         "<float[2] w = {0.5, -0.25}, float[2] v = {0.75, 0.5}>\n"
          "{\n"
          "   first, all = Scan <num_scan_inputs = 1, body = a (float[2] h, float[2] t)"
          " => (float[2] h2, float[2] out) { ht = Add (h, t)  p = Mul (ht, w)  h2 = Tanh (p)"
          "  out = Sin (h2) }> (s, x)\n"
          "   end = Scan <num_scan_inputs = 1, body = b (float[2] k, float[2] u)"
-         " => (float[2] k2) { ku = Add (k, u)  q = Mul (ku, w)  k2 = Tanh (q) }> (s, all)\n"
+         " => (float[2] k2) { ku = Add (k, u)  q = Mul (ku, v)  k2 = Tanh (q) }> (s, all)\n"
          "}\n";
 
 static void parts_of_one_loop_are_those_of_the_next(void **state)
@@ -186,6 +186,48 @@ static void parts_of_one_loop_are_those_of_the_next(void **state)
     assert_int_equal(count_of(&r, EBB_OP_CONCAT), 0);
     assert_int_equal(count_of(&r, EBB_OP_SPLIT), 0);
     assert_int_equal(count_of(&r, EBB_OP_SLICE), 5);
+    finish(&r);
+}
+
+/* Two layers as PyTorch writes them: the parts of both by turns, and nothing is whole between them. */
+static void layers_go_through_their_parts_together(void **state)
+{
+    (void)state;
+    static const char layers[] = HEAD
+        "g (float[12,2,4] x) => (float[1,2,3] y)\n"
+        "<float[1,12,4] w, float[1,12,3] r, float[1,24] b, float[1,12,3] w2, float[1,12,3] r2>\n"
+        "{\n"
+        "   axis = Constant <value = int64[1] {1}> ()\n"
+        "   all = LSTM <hidden_size = 3> (x, w, r, b)\n"
+        "   between = Squeeze (all, axis)\n"
+        "   all2, y = LSTM <hidden_size = 3> (between, w2, r2)\n"
+        "}\n";
+    ran whole, cut;
+    good(prepare(&whole, layers, "opset,inline,fold,unroll,loss:mse,gradient:train=*,alias"));
+    good(prepare(&cut, layers,
+                 "opset,inline,fold,unroll,sequence-parts:steps=4,loss:mse,gradient:train=*,"
+                 "drop-saves,alias"));
+    assert_int_equal(count_of(&cut, EBB_OP_CONCAT), 0);
+    assert_int_equal(count_of(&cut, EBB_OP_SPLIT), 0);
+    good(ebb_program_compile(&whole.program, whole.model, &cpu));
+    good(ebb_program_compile(&cut.program, cut.model, &cpu));
+    give_weights(&whole);
+    give_weights(&cut);
+    good(step(&whole, &cpu));
+    good(step(&cut, &cpu));
+    agree(&whole, &cut, LOOSE);
+    finish(&whole);
+    finish(&cut);
+    ran r;
+    char order[16] = "";
+    good(prepare(&r, layers, "fold,sequence-parts:steps=4,drop-saves"));
+    EBB_EACH_NODE(r.model->graph, n)
+        if (ebb_node_of(r.model->graph, n)->op == EBB_OP_LSTM) {
+            const bool first =
+                strcmp(ebb_value_name(r.model->graph, ebb_in(r.model->graph, n, 1)), "w") == 0;
+            (void)strcat(order, first ? "a" : "b");
+        }
+    assert_string_equal(order, "ababab");
     finish(&r);
 }
 
@@ -240,6 +282,34 @@ static void published_schedules_run_on_loops(void **state)
     finish(&kept);
 }
 
+/* Far below a hundredth of what keeps everything, where the levels of the search end. */
+static void fit_keeps_a_long_sequence_in_little(void **state)
+{
+    (void)state;
+    static const char deep[] =
+        HEAD "g (float[16,8] s, float[4000,1,1] x) => (float[16,8] end)\n"
+             "<float[8] w = {0.5, -0.25, 0.75, 0.5, 0.1, -0.9, 0.3, 0.2}>\n"
+             "{\n"
+             "   end = Scan <num_scan_inputs = 1, body = cell (float[16,8] h, float[1,1] t)"
+             " => (float[16,8] h2) { hw = Mul (h, w)  a = Add (hw, t)"
+             "  b = Tanh (a)  c = Sigmoid (a)  h2 = Mul (b, c) }> (s, x)\n"
+             "}\n";
+    ran kept, r;
+    good(
+        prepare(&kept, deep, "opset,inline,fold,unroll:most=1,loss:mse,gradient,drop-saves,alias"));
+    good(prepare(&r, deep,
+                 "opset,inline,fold,unroll:most=1,sequence-parts:steps=10,loss:mse,gradient,"
+                 "drop-saves,fit:budget=1.85%,time=1,alias"));
+    good(step(&kept, &cpu));
+    good(step(&r, &cpu));
+    agree(&kept, &r, 0);
+    planned_is_measured(&r);
+    assert_true(ebb_program_measure(r.program).planned_arena_bytes <
+                ebb_program_measure(kept.program).planned_arena_bytes / 50);
+    finish(&r);
+    finish(&kept);
+}
+
 /* ---- what stays whole ---- */
 
 static size_t parts_of(const char *text, const char *passes, ebb_op op)
@@ -274,6 +344,8 @@ int main(void)
         cmocka_unit_test(recurrent_operators_in_parts_agree),
         cmocka_unit_test(parts_of_one_loop_are_those_of_the_next),
         cmocka_unit_test(published_schedules_run_on_loops),
+        cmocka_unit_test(layers_go_through_their_parts_together),
+        cmocka_unit_test(fit_keeps_a_long_sequence_in_little),
         cmocka_unit_test(what_cannot_be_cut_stays_whole),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
