@@ -178,15 +178,28 @@ ebb_status ebb_lora_name(const ebb_graph *g, ebb_lora_layer *found, ebb_arena *s
     return name_parts(g, found, scratch);
 }
 
+static bool loss_reads(const ebb_graph *g, ebb_value y)
+{
+    const ebb_value_info *info = ebb_value_of(g, y);
+    for (size_t i = 0; i < info->use_count; i++)
+        if (ebb_node_of(g, info->uses[i].node)->phase == EBB_LOSS)
+            return true;
+    return false;
+}
+
 bool ebb_lora_is_head(const ebb_graph *g, const ebb_lora_layer *layer)
 {
     enum { FAR = 12 };
     ebb_value y = ebb_out(g, layer->node, 0);
+    const int rank = ebb_value_of(g, y)->type->rank;
     for (int step = 0; step < FAR; step++) {
-        const ebb_node n = ebb_only_user(g, y);
-        if (n.i == 0 || ebb_node_of(g, n)->phase == EBB_LOSS)
-            return n.i != 0 || (ebb_value_of(g, y)->flags & EBB_IS_OUTPUT) != 0;
-        const ebb_op op = ebb_node_of(g, n)->op;
+        const ebb_value_info *info = ebb_value_of(g, y);
+        if (loss_reads(g, y))
+            return true;
+        if ((info->flags & EBB_IS_OUTPUT) != 0) // not a value that is kept for a next call
+            return g->loss.i == 0 && info->type->rank == rank;
+        const ebb_node n = info->use_count == 1 ? info->uses[0].node : EBB_NO_NODE;
+        const ebb_op op = n.i != 0 ? ebb_node_of(g, n)->op : EBB_OP_UNKNOWN;
         if (op != EBB_OP_ADD && op != EBB_OP_RESHAPE && op != EBB_OP_CAST && op != EBB_OP_TANH &&
             op != EBB_OP_MUL && op != EBB_OP_DIV && op != EBB_OP_TRANSPOSE)
             return false;

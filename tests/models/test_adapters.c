@@ -413,6 +413,28 @@ static void two_steps_of_adamw_follow_its_formula(void **state)
 
 /* ---- evaluation ---- */
 
+/* The head is told by the loss, also where keys and values are outputs as well. */
+static void all_layers_but_the_head(const ebb_model *exported, const char *const *passes)
+{
+    ebb_model *copy;
+    char *text;
+    size_t count = 0;
+    good(ebb_model_copy(&copy, exported));
+    good(ebb_set_dim(copy, "batch_size", 2));
+    good(ebb_set_dim(copy, "sequence_length", 20));
+    good(ebb_evaluation_pipeline(
+        &text,
+        &(ebb_step_options){.loss = "cross-entropy:output=logits,axis=-1", .passes = passes}));
+    good(ebb_rewrite(copy, text, NULL, NULL));
+    ebb_release(text);
+    for (size_t i = 0; i < copy->graph->initializer_count; i++)
+        count +=
+            strstr(ebb_value_name(copy->graph, copy->graph->initializers[i]), ".lora_B.") != NULL;
+    assert_int_equal(count, 14);
+    assert_int_equal(ebb_value_find(copy->graph, "lm_head.lora_B.weight").i, 0);
+    ebb_close(copy);
+}
+
 /* What was trained beside a weight in few bits cannot be added into it: the evaluated model has adapters of
  * its own. Those of a saved folder give the same loss. */
 static void adapters_beside_codes_are_evaluated(void **state)
@@ -426,6 +448,7 @@ static void adapters_beside_codes_are_evaluated(void **state)
     char path[1200], folder[] = "/tmp/ebb_adapters_XXXXXX", batch[64];
     const char *losses[] = {"cross-entropy:output=logits,axis=-1", NULL};
     const char *passes[] = {"lora:rank=4,dropout=0.5", NULL};
+    const char *linear[] = {"lora:rank=4,target=all-linear", NULL};
     open_recorded(&r, &models[1]);
     assert_non_null(mkdtemp(folder));
     (void)snprintf(batch, sizeof batch, "%s/batch.safetensors", folder);
@@ -445,6 +468,7 @@ static void adapters_beside_codes_are_evaluated(void **state)
         &(ebb_evaluator_options){.losses = losses, .batch = 2, .adapters = folder}));
     good(ebb_evaluator_run(trained, program, NULL, NULL));
     good(ebb_evaluator_run(saved, NULL, NULL, NULL));
+    all_layers_but_the_head(exported, linear);
     const double loss = ebb_evaluator_at(trained, 0).value;
     const double before = (double)*(const float *)ebb_data_find(r.reference, "loss")->data;
     assert_true(loss < before);
