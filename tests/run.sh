@@ -44,6 +44,8 @@ run() {
 export EBB_CUDNN_SHARE=${EBB_CUDNN_SHARE:-48}
 # Each pass writes files of every fourth recorded model for ONNX Runtime. EBB_PORTABLE_SHARE=1 asks for all.
 export EBB_PORTABLE_SHARE=${EBB_PORTABLE_SHARE:-4}
+# What nvcc emits is executed for one suite of kernels in twelve, by turns. EBB_PTX_SHARE=1 asks for all.
+export EBB_PTX_SHARE=${EBB_PTX_SHARE:-12}
 # Without a GPU its kernels are only compiled; and of each recorded model one exporter's file is asked where
 # both would take long. EBB_TEST_BY_TURNS= asks for both.
 cmake_options=(-DEBB_TESTS=ON)

@@ -32,10 +32,35 @@ EBB_BOTH int64_t ebb_whole_power(int64_t base, int64_t exponent)
     return (int64_t)result;
 }
 
-/* To a float power: truncated, and held inside the type. */
+/* base^exponent, both whole, in *power; false: it does not fit, or they are not. */
+EBB_BOTH bool ebb_whole_product(double base, double exponent, double *power)
+{
+    const uint64_t most = 0x7FFFFFFFFFFFFFFFULL;
+    if (!(exponent >= 0 && exponent <= 64) || exponent != trunc(exponent) || !(fabs(base) < 9.2e18))
+        return false;
+    const uint64_t size = (uint64_t)fabs(base);
+    uint64_t product = 1;
+    for (int k = 0; k < (int)exponent; k++) {
+        if (size != 0 && product > most / size)
+            return false;
+        product *= size;
+    }
+    *power = base < 0 && (int)exponent % 2 != 0 ? -(double)product : (double)product;
+    return true;
+}
+
+/* To a float power: truncated, and held inside the type. A device's pow() is off by two units in
+ * the last place, of which truncation would make a whole one: so products are products, and what
+ * is that near to a whole number is it. */
 EBB_BOTH int64_t ebb_whole_real_power(double base, double exponent)
 {
-    double v = trunc(pow(base, exponent));
+    double v;
+    if (!ebb_whole_product(base, exponent, &v)) {
+        v = exponent == 0.5 ? sqrt(base) : pow(base, exponent);
+        if (fabs(v - rint(v)) <= fabs(v) * 0x1p-50)
+            v = rint(v);
+    }
+    v = trunc(v);
     return v != v ? 0 : v >= 9.2e18 ? INT64_MAX : v <= -9.2e18 ? INT64_MIN : (int64_t)v;
 }
 

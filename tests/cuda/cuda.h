@@ -45,19 +45,15 @@ static inline void with_cuda(void)
 
 #else
 
-#if defined(EBB_TEST_CHECKED) // every access is watched: kernels/cuda/host/check.c
 #include "kernels/cuda/runtime.h"
-#endif
 
 extern const ebb_backend ebb_backend_cuda;
 
 static inline void with_cuda(void)
 {
     more_backend = &ebb_backend_cuda;
-#if defined(EBB_TEST_CHECKED)
-    more_allocate = ebb_gpu_shared;
+    more_allocate = ebb_gpu_shared; // who watches accesses knows of it
     more_free = ebb_gpu_release;
-#endif
     if (ebb_backend_cuda.device->open(&more_queue) != NULL)
         abort();
 }

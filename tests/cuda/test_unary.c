@@ -23,7 +23,7 @@ static const operator_ unary[] = {
     {EBB_OP_ERF, "erf", "", -4, 4, 3, false},
     {EBB_OP_SIN, "sin", "", -9, 9, 1, false},
     {EBB_OP_COS, "cos", "", -9, 9, 1, false},
-    {EBB_OP_TAN, "tan", "", -9, 9, 1, false},
+    {EBB_OP_TAN, "tan", "", -9, 9, 4, false}, /* what CUDA states of tanf() */
     {EBB_OP_ATAN, "atan", "", -9, 9, 1, false},
     {EBB_OP_ASIN, "asin", "", -1, 1, 1, false},
     {EBB_OP_ACOS, "acos", "", -1, 1, 1, false},

@@ -28,6 +28,7 @@ static struct {
     size_fn log_size, code_size;
     text_fn log, code;
     destroy_fn destroy;
+    void *library;
     int opened; /* version, 0: not there */
 } nvrtc;
 
@@ -55,6 +56,7 @@ static void open_library(void)
     if (library == NULL)
         return;
     trouble[0] = 0;
+    nvrtc.library = library;
     look_up(library, "nvrtcVersion", &nvrtc.version);
     look_up(library, "nvrtcCreateProgram", &nvrtc.create);
     look_up(library, "nvrtcCompileProgram", &nvrtc.compile);
@@ -107,23 +109,33 @@ static ebb_status complaint(void *program, int version)
                      version / 10, log);
 }
 
-static ebb_status compile(const char *source, int version, void **image, size_t *bytes)
+static ebb_status compile(const char *source, int version, bool as_ptx, void **image, size_t *bytes)
 {
     char arch[64];
-    const char *options[] = {arch, "--std=c++17", "--fmad=false"};
+    const char *options[] = {arch, "--std=c++17", "--fmad=false", "--generate-line-info"};
+    size_fn size = nvrtc.code_size;
+    text_fn code = nvrtc.code;
     void *program = NULL;
-    (void)snprintf(arch, sizeof arch, "--gpu-architecture=sm_%d", version / 10);
+    trouble[0] = 0;
+    if (as_ptx) {
+        look_up(nvrtc.library, "nvrtcGetPTXSize", &size);
+        look_up(nvrtc.library, "nvrtcGetPTX", &code);
+    }
+    if (trouble[0] != 0)
+        return ebb_error(EBB_DEVICE, "%s", trouble);
+    (void)snprintf(arch, sizeof arch, "--gpu-architecture=%s_%d", as_ptx ? "compute" : "sm",
+                   version / 10);
     if (nvrtc.create(&program, source, "chain.cu", EBB_CHAIN_HEADERS, ebb_chain_header_texts,
                      ebb_chain_header_names) != 0)
         return ebb_error(EBB_RUNTIME, "NVRTC does not take the source of a chain");
     ebb_status status = NULL;
-    if (nvrtc.compile(program, 3, options) != 0)
+    if (nvrtc.compile(program, as_ptx ? 4 : 3, options) != 0)
         status = complaint(program, version);
-    if (status == NULL && (nvrtc.code_size(program, bytes) != 0 || *bytes == 0))
+    if (status == NULL && (size(program, bytes) != 0 || *bytes == 0))
         status = ebb_error(EBB_RUNTIME, "NVRTC made no code of a chain");
     if (status == NULL && (*image = ebb_alloc(*bytes)) == NULL)
         status = ebb_error_memory();
-    if (status == NULL && nvrtc.code(program, (char *)*image) != 0) {
+    if (status == NULL && code(program, (char *)*image) != 0) {
         ebb_free(*image);
         *image = NULL;
         status = ebb_error(EBB_RUNTIME, "NVRTC made no code of a chain");
@@ -208,6 +220,24 @@ static void keep(char *path, const char *source, const void *image, size_t bytes
     ebb_free(file);
 }
 
+static ebb_status is_there(void)
+{
+    if (ebb_nvrtc_version() != 0)
+        return NULL;
+    return ebb_hint(ebb_error(EBB_DEVICE, "NVRTC cannot be opened, so chains of operators "
+                                          "cannot be compiled"),
+                    "install it (the wheel nvidia-cuda-nvrtc or NVIDIA's package), and name "
+                    "its folder in EBB_CUDA_LIBS or the file libnvrtc.so.13 in EBB_NVRTC");
+}
+
+ebb_status ebb_nvrtc_ptx(const char *source, int version, void **text, size_t *bytes)
+{
+    *text = NULL;
+    *bytes = 0;
+    EBB_TRY(is_there());
+    return compile(source, version, true, text, bytes);
+}
+
 ebb_status ebb_nvrtc_compile(const char *source, int version, void **image, size_t *bytes,
                              bool *cached)
 {
@@ -216,18 +246,14 @@ ebb_status ebb_nvrtc_compile(const char *source, int version, void **image, size
     *bytes = 0;
     if (cached != NULL)
         *cached = false;
-    if (ebb_nvrtc_version() == 0)
-        return ebb_hint(ebb_error(EBB_DEVICE, "NVRTC cannot be opened, so chains of operators "
-                                              "cannot be compiled"),
-                        "install it (the wheel nvidia-cuda-nvrtc or NVIDIA's package), and name "
-                        "its folder in EBB_CUDA_LIBS or the file libnvrtc.so.13 in EBB_NVRTC");
+    EBB_TRY(is_there());
     bool keeps = ebb_nvrtc_cache_path(source, version, path, sizeof path) == NULL;
     if (keeps && read_cached(path, source, image, bytes)) {
         if (cached != NULL)
             *cached = true;
         return NULL;
     }
-    EBB_TRY(compile(source, version, image, bytes));
+    EBB_TRY(compile(source, version, false, image, bytes));
     if (keeps)
         keep(path, source, *image, *bytes);
     return NULL;

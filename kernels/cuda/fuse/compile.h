@@ -30,6 +30,9 @@ void ebb_nvrtc_library(char *text, size_t size);
 ebb_status ebb_nvrtc_compile(const char *source, int version, void **image, size_t *bytes,
                              bool *cached);
 
+/* The same as PTX, which ends in a zero byte, and is kept nowhere. */
+ebb_status ebb_nvrtc_ptx(const char *source, int version, void **text, size_t *bytes);
+
 /* Where it would be kept. EBB_IO where the environment names no folder. */
 ebb_status ebb_nvrtc_cache_path(const char *source, int version, char *path, size_t size);
 

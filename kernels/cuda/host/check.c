@@ -4,9 +4,7 @@
  *     thread 5   writes shared[40] ─┐ no barrier between them: which comes first is not known
  *     thread 70  reads  shared[40] ─┘
  *
- * For each byte it is kept who wrote and who read it last in this launch. Two accesses, of which
- * one writes, are a race where they are of two blocks, or of two threads of a block between the
- * same two barriers; exchanges of a warp order its lanes. Atomic ones do not race with each other.
+ * For each byte it is kept who wrote and who read it last in this launch; what is a race: races.h.
  * Also told:
  *   - memory that is not the device's: a pointer into the host;
  *   - shared memory that was not asked for, or is read before this block wrote it;
@@ -15,6 +13,7 @@
  * The first finding of a launch is its error. `+0x...` is a place in the program, for addr2line.
  */
 #include "kernels/cuda/host/check.h"
+#include "kernels/cuda/host/races.h"
 #include "kernels/cuda/host/words.h"
 #include "onnx/words/arena.h"
 
@@ -22,17 +21,8 @@
 #include <stdio.h>
 #include <string.h>
 
-typedef struct access {
-    uint32_t launch, block, epoch, round;
-    uint16_t thread;
-    uint8_t threads; /* of reads since the last barrier: several, of 1: one warp, 2: more */
-    uint8_t blocks;  /* of reads: several */
-    bool atomic;
-} access;
-
-typedef struct cell {
-    access write, read;
-} cell;
+typedef ebb_race_access access;
+typedef ebb_race_cell cell;
 
 enum { PAGE = 1024, BUCKETS = 1 << 14, MOST_BLOCKS = 8192, WARPS = 32, WATCHED = 3 };
 
@@ -125,56 +115,12 @@ static bool is_device(uintptr_t at)
     return false;
 }
 
-/* Nothing says which of the two is first. */
-static bool races(const access *a, const access *b)
-{
-    if (a->launch != b->launch || (a->atomic && b->atomic))
-        return false;
-    if (a->block != b->block)
-        return true;
-    return a->epoch == b->epoch && a->thread != b->thread &&
-           !(a->thread / 32 == b->thread / 32 && a->round != b->round);
-}
-
-static void note_read(cell *c, const access *me)
-{
-    access *r = &c->read;
-    const bool now = r->launch == me->launch, here = now && r->block == me->block;
-    const bool blocks = now && (r->blocks || !here);
-    uint8_t threads = 0;
-    if (here && r->epoch == me->epoch) {
-        const bool warp = r->thread / 32 == me->thread / 32;
-        threads = r->threads == 2 || !warp                           ? 2
-                  : r->round == me->round && r->thread != me->thread ? 1
-                  : r->round == me->round                            ? r->threads
-                                                                     : 0;
-    }
-    *r = *me;
-    r->blocks = blocks;
-    r->threads = threads;
-}
-
 static void meet(cell *c, const access *me, bool writes, uintptr_t at, const void *caller)
 {
-    const access *r = &c->read;
-    if (!writes && r->launch == me->launch && r->block == me->block && r->epoch == me->epoch &&
-        (r->threads == 2 || (r->thread == me->thread && r->round == me->round)) &&
-        (c->write.launch != me->launch ||
-         (c->write.block == me->block && c->write.epoch != me->epoch)))
-        return; // nothing new: most of all reads
-    if (races(&c->write, me))
-        tell(writes ? "writes, as another thread may,"
-                    : "reads what another thread may be writing,",
-             at, &c->write, caller);
-    if (writes && r->launch == me->launch && !(r->atomic && me->atomic) &&
-        (r->blocks || races(r, me) ||
-         (r->epoch == me->epoch &&
-          (r->threads == 2 || (r->threads == 1 && r->round == me->round)))))
-        tell("writes what another thread may be reading,", at, r, caller);
-    if (writes)
-        c->write = *me;
-    else
-        note_read(c, me);
+    access other;
+    const char *wrong = ebb_race_meet(c, me, writes, &other);
+    if (wrong != NULL)
+        tell(wrong, at, &other, caller);
 }
 
 /* ---- an access ---- */
@@ -190,14 +136,12 @@ static void see(const void *p, size_t bytes, bool writes, const void *caller)
             tell("writes its arguments at", at, NULL, caller);
         return;
     }
-    access me = {check.serial,
-                 check.block,
-                 check.epoch,
-                 check.round[ebb_host.thread / 32 % WARPS],
-                 (uint16_t)ebb_host.thread,
-                 0,
-                 0,
-                 check.launch.atomic};
+    access me = {.launch = check.serial,
+                 .block = check.block,
+                 .epoch = (uint16_t)check.epoch,
+                 .round = (uint16_t)check.round[ebb_host.thread / 32 % WARPS],
+                 .thread = (uint16_t)ebb_host.thread,
+                 .atomic = check.launch.atomic};
     const unsigned size = at % 4 == 0 && bytes % 4 == 0 ? 2 : 0;
     if (at >= shared && at < shared + check.launch.shared_room) {
         if (at + bytes > shared + check.launch.shared_bytes)

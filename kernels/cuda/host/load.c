@@ -1,5 +1,8 @@
-/* load.c: chains on the host: by the C compiler that made this file, as a shared object. For
- * tests alone, like all of this folder: it needs the source tree. */
+/* load.c: chains on the host: by the C compiler that made this file, as a shared object; or by
+ * NVRTC as PTX, where a player executes that. For tests alone, like all of this folder: it needs
+ * the source tree. */
+#include "kernels/cuda/fuse/compile.h"
+#include "kernels/cuda/host/player.h"
 #include "kernels/cuda/host/words.h"
 #include "kernels/cuda/runtime.h"
 #include "onnx/words/arena.h"
@@ -31,9 +34,12 @@ static ebb_status take_file(const char *path, void **image, size_t *bytes)
 ebb_status ebb_gpu_compile(const char *source, int version, void **image, size_t *bytes)
 {
     char c[] = "/tmp/ebb-chain-XXXXXX.c", so[] = "/tmp/ebb-chain-XXXXXX", command[2048];
+    const ebb_host_player *player = ebb_host_player_named();
     (void)version;
     *image = NULL;
     *bytes = 0;
+    if (player != NULL)
+        return ebb_nvrtc_ptx(source, player->target(), image, bytes);
     int from = mkstemps(c, 2), to = mkstemp(so);
     FILE *file = from >= 0 ? fdopen(from, "w") : NULL;
     if (to >= 0)
@@ -60,9 +66,14 @@ ebb_status ebb_gpu_compile(const char *source, int version, void **image, size_t
 ebb_status ebb_gpu_load(const void *image, size_t bytes, const char *name, void **module,
                         ebb_gpu_kernel *kernel)
 {
+    const ebb_host_player *player = ebb_host_player_named();
+    *module = NULL;
+    if (player != NULL) {
+        const char *wrong = player->load(image, bytes, name, module, kernel);
+        return wrong != NULL ? ebb_error(EBB_RUNTIME, "a chain: %s", wrong) : NULL;
+    }
     char path[] = "/tmp/ebb-chain-XXXXXX";
     int file = mkstemp(path);
-    *module = NULL;
     if (file < 0)
         return ebb_error(EBB_IO, "no file for a compiled chain can be made in /tmp");
     bool good = write(file, image, bytes) == (ssize_t)bytes;
@@ -83,6 +94,9 @@ ebb_status ebb_gpu_load(const void *image, size_t bytes, const char *name, void 
 
 void ebb_gpu_unload(void *module)
 {
-    if (module != NULL)
+    const ebb_host_player *player = ebb_host_player_named();
+    if (module != NULL && player != NULL)
+        player->unload(module);
+    else if (module != NULL)
         (void)dlclose(module);
 }

@@ -7,7 +7,8 @@
  * A kernel without barriers thus runs on one fiber at the speed of a loop; one with barriers takes
  * as many fibers as threads. Threads that never meet at a barrier, or memory that is read before it
  * is written, show: shared memory begins as NaNs, and $EBB_CUDA_ORDER=reverse starts the threads
- * from the last, which must change nothing. Built to be watched, each access is (check.c).
+ * from the last, which must change nothing. Built to be watched, each access is (check.c). Where
+ * $EBB_CUDA_PLAYER names who executes launches (player.h), it does, and hears of memory.
  *
  * It is for tests: no device is faster than none.
  */
@@ -15,6 +16,7 @@
 #include "kernels/cuda/runtime.h"
 
 #include "kernels/cuda/host/check.h"
+#include "kernels/cuda/host/player.h"
 #include "kernels/cuda/host/words.h"
 #include "onnx/words/arena.h"
 
@@ -294,6 +296,12 @@ static ebb_status run_blocks(ebb_gpu_grid blocks, uint32_t shared_bytes)
 static ebb_status run_kernel(ebb_gpu_kernel kernel, ebb_gpu_grid blocks, uint32_t threads,
                              uint32_t shared_bytes, const void *args, size_t bytes)
 {
+    const ebb_host_player *player = ebb_host_player_named();
+    if (player != NULL) {
+        const uint32_t grid[3] = {blocks.x, blocks.y, blocks.z};
+        const char *wrong = player->launch(kernel, grid, threads, shared_bytes, args, bytes);
+        return wrong != NULL ? ebb_error(EBB_RUNTIME, "a kernel: %s", wrong) : NULL;
+    }
     const char *order = getenv("EBB_CUDA_ORDER");
     host.reverse = order != NULL && strcmp(order, "reverse") == 0;
     host.kernel = kernel;
@@ -309,6 +317,22 @@ static ebb_status run_kernel(ebb_gpu_kernel kernel, ebb_gpu_grid blocks, uint32_
 }
 
 /* ---- runtime.h ---- */
+
+static void tell_allocated(const void *memory, size_t bytes, bool is_written)
+{
+    const ebb_host_player *player = ebb_host_player_named();
+    ebb_check_allocated(memory, bytes);
+    if (player != NULL)
+        player->allocated(memory, bytes, is_written);
+}
+
+static void tell_released(const void *memory)
+{
+    const ebb_host_player *player = ebb_host_player_named();
+    ebb_check_released(memory);
+    if (player != NULL)
+        player->released(memory);
+}
 
 /* $EBB_CUDA_ABSENT: what a machine without a device says, for tests. */
 static ebb_status present(void)
@@ -342,7 +366,7 @@ ebb_status ebb_gpu_allocate(size_t bytes, void **memory)
     if (limit == NULL || bytes <= strtoull(limit, NULL, 10))
         *memory = ebb_alloc_aligned(256, bytes);
     if (*memory != NULL) {
-        ebb_check_allocated(*memory, bytes);
+        tell_allocated(*memory, bytes, false);
         return NULL;
     }
     return ebb_hint(ebb_error(EBB_RUNTIME, "%zu bytes of device memory cannot be had: %s are free",
@@ -354,13 +378,13 @@ void *ebb_gpu_shared(size_t bytes)
 {
     void *memory = ebb_alloc_aligned(256, bytes);
     if (memory != NULL)
-        ebb_check_allocated(memory, bytes);
+        tell_allocated(memory, bytes, true); // the host writes it too, and nobody hears
     return memory;
 }
 
 void ebb_gpu_release(void *memory)
 {
-    ebb_check_released(memory);
+    tell_released(memory);
     ebb_free_aligned(memory);
 }
 
@@ -386,10 +410,13 @@ static ebb_status move(void *opened, void *to, const void *from, size_t bytes)
         noted n = {.to = to, .from = from, .bytes = bytes};
         return note(s, &n, NULL);
     }
+    const ebb_host_player *player = ebb_host_player_named();
     if (from == NULL)
         memset(to, 0, bytes);
     else if (bytes > 0)
         memmove(to, from, bytes);
+    if (player != NULL)
+        player->written(to, bytes);
     return NULL;
 }
 

@@ -1,0 +1,237 @@
+/* arithmetic.h: what the rows of ops.def need beyond C's operators. For execute.c alone.
+ *
+ * Approximations: a device's result is known only within a bound. Here it is as far from the exact
+ * value as the bound allows, up or down by a hash of the argument and the seed, so that nothing
+ * can lean on luck. Bounds: PTX ISA 9.0, "Floating Point Instructions" of each opcode.
+ */
+#ifndef EBB_TESTS_CUDA_PTX_ARITHMETIC_H
+#define EBB_TESTS_CUDA_PTX_ARITHMETIC_H
+
+#include "tests/cuda/ptx/ptx.h"
+
+#include <fenv.h>
+#include <math.h>
+#include <string.h>
+
+__extension__ typedef __int128 wide;
+__extension__ typedef unsigned __int128 uwide;
+
+/* ---- integers ---- */
+
+static inline uint32_t carried(warp *w, int lane, uint64_t sum)
+{
+    w->carry[lane] = (uint32_t)(sum >> 32) & 1;
+    return (uint32_t)sum;
+}
+
+static inline int64_t negated(int64_t a)
+{
+    return (int64_t)(0 - (uint64_t)a);
+}
+
+static inline int32_t dot_bytes(uint32_t a, uint32_t b, int32_t c)
+{
+    for (int k = 0; k < 32; k += 8)
+        c += (int8_t)(a >> k) * (int8_t)(b >> k);
+    return c;
+}
+
+static inline uint32_t reversed(uint32_t a)
+{
+    uint32_t r = 0;
+    for (int k = 0; k < 32; k++)
+        r |= (a >> k & 1) << (31 - k);
+    return r;
+}
+
+/* Byte k of the result is byte (c >> 4k & 7) of b:a, or eight times its sign. */
+static inline uint32_t permuted(uint32_t a, uint32_t b, uint32_t c)
+{
+    const uint64_t all = (uint64_t)b << 32 | a;
+    uint32_t r = 0;
+    for (int k = 0; k < 4; k++) {
+        const uint32_t pick = c >> (4 * k) & 15;
+        uint32_t byte = (uint32_t)(all >> (8 * (pick & 7))) & 255;
+        if (pick & 8)
+            byte = byte & 128 ? 255 : 0;
+        r |= byte << (8 * k);
+    }
+    return r;
+}
+
+static inline uint64_t extracted(uint64_t a, uint32_t from, uint32_t count, uint32_t bits)
+{
+    from &= 255;
+    count &= 255;
+    if (from >= bits || count == 0)
+        return 0;
+    return a >> from & (count >= 64 ? ~(uint64_t)0 : ((uint64_t)1 << count) - 1);
+}
+
+/* The low `count` bits of a lie in b from bit `from`. */
+static inline uint64_t inserted(uint64_t a, uint64_t b, uint32_t from, uint32_t count,
+                                uint32_t bits)
+{
+    from &= 255;
+    count &= 255;
+    if (from >= bits || count == 0)
+        return b;
+    const uint64_t mask = (count >= 64 ? ~(uint64_t)0 : ((uint64_t)1 << count) - 1) << from;
+    return (b & ~mask) | (a << from & mask);
+}
+
+/* ---- floats ---- */
+
+static inline float one_nan(float v)
+{
+    const union {
+        uint32_t bits;
+        float f;
+    } nan = {0x7FFFFFFF};
+    return v == v ? v : nan.f;
+}
+
+static inline float flushed(float v)
+{
+    return fabsf(v) < 0x1p-126f ? copysignf(0, v) : v;
+}
+
+static __attribute__((noinline)) double rounded_by(int way, double x, double y, char sign,
+                                                   bool narrow)
+{
+    volatile double a = x, b = y, r;
+    volatile float n = (float)x, m = (float)y;
+    (void)fesetround(way);
+    if (narrow && sign == '*' && y == 1) // a conversion: x may have more bits
+        n = (float)a, r = (double)n;
+    else if (narrow)
+        n = sign == '+' ? n + m : sign == '-' ? n - m : n * m, r = (double)n;
+    else
+        r = sign == '+' ? a + b : sign == '-' ? a - b : a * b;
+    (void)fesetround(FE_TONEAREST);
+    return r;
+}
+
+static __attribute__((noinline)) double fused_by(int way, double x, double y, double z, bool narrow)
+{
+    volatile double a = x, b = y, c = z, r;
+    volatile float n = (float)x, m = (float)y, k = (float)z, s;
+    (void)fesetround(way);
+    if (narrow)
+        s = __builtin_fmaf(n, m, k), r = (double)s;
+    else
+        r = __builtin_fma(a, b, c);
+    (void)fesetround(FE_TONEAREST);
+    return r;
+}
+
+static inline double least(double a, double b)
+{
+    if (a != a || b != b)
+        return a != a ? (b != b ? (double)one_nan((float)NAN) : b) : a;
+    return a < b || (a == b && signbit(a)) ? a : b;
+}
+
+static inline double most(double a, double b)
+{
+    if (a != a || b != b)
+        return a != a ? (b != b ? (double)one_nan((float)NAN) : b) : a;
+    return a > b || (a == b && !signbit(a)) ? a : b;
+}
+
+static inline double clamped(double v, double low, double high, double of_nan)
+{
+    return v != v ? of_nan : v < low ? low : v > high ? high : v;
+}
+
+static inline int64_t clamped_s64(double v)
+{
+    return v != v ? INT64_MIN : v < -0x1p63 ? INT64_MIN : v >= 0x1p63 ? INT64_MAX : (int64_t)v;
+}
+
+static inline uint64_t clamped_u64(double v)
+{
+    return v != v ? (uint64_t)1 << 63 : v <= 0 ? 0 : v >= 0x1p64 ? UINT64_MAX : (uint64_t)v;
+}
+
+/* ---- approximations ---- */
+
+/* -1 .. 1, of the argument and the seed; most of all the two ends. */
+static inline double error_of(double a)
+{
+    uint64_t h;
+    memcpy(&h, &a, sizeof h);
+    h = (h ^ ptx_seed) * 0x9E3779B97F4A7C15u;
+    h ^= h >> 29;
+    h *= 0xBF58476D1CE4E5B9u;
+    h ^= h >> 32;
+    return h & 3 ? (h & 4 ? 1.0 : -1.0) : (double)(int64_t)h * 0x1p-63;
+}
+
+/* v, off by at most bound * |v|, and no further once it is rounded to float. */
+static inline float about(double v, double bound, double key)
+{
+    if (!isfinite(v) || v == 0)
+        return one_nan((float)v);
+    return (float)(v + v * error_of(key) * (bound - 0x1p-24));
+}
+
+static inline float about_ex2(float a)
+{
+    return a == 0 ? 1 : about(exp2((double)a), 0x1p-22, (double)a);
+}
+
+static inline float about_lg2(float a)
+{
+    const double v = log2((double)a);
+    if (a > 0.5f && a < 2) // here the bound is absolute
+        return one_nan((float)(v + error_of((double)a) * 0x1p-22));
+    return about(v, 0x1p-22, (double)a);
+}
+
+static inline float about_rsqrt(float a)
+{
+    return about(a == 0 ? copysign(INFINITY, (double)a) : 1 / sqrt((double)a), 0x1p-22 / 1.87,
+                 (double)a);
+}
+
+/* Off by so many units in the last place; of a divisor above 2^126 zero is also right. */
+static inline float about_quotient(float a, float b, int units)
+{
+    const double v = (double)a / (double)b;
+    if (!isfinite(v) || v == 0)
+        return one_nan((float)v);
+    const double unit = ldexp(1, ilogb(v) - 23);
+    return (float)(v + unit * (units - 0.5) * error_of(v));
+}
+
+/* The upper half of the bits, of which the last is off. */
+static inline double upper_half(double v)
+{
+    uint64_t bits;
+    if (!isfinite(v) || v == 0)
+        return v;
+    v *= 1 + error_of(v) * 0x1p-20;
+    memcpy(&bits, &v, sizeof bits);
+    bits &= ~(uint64_t)0xFFFFFFFF;
+    memcpy(&v, &bits, sizeof v);
+    return v;
+}
+
+static inline double flushed_f64(double v)
+{
+    return fabs(v) < 0x1p-1022 ? copysign(0, v) : v;
+}
+
+static inline double gross(double one, double a)
+{
+    return flushed_f64(upper_half(one / flushed_f64(a)));
+}
+
+static inline double gross_rsqrt(double a)
+{
+    a = flushed_f64(a);
+    return upper_half(a == 0 ? copysign(INFINITY, a) : 1 / sqrt(a));
+}
+
+#endif

@@ -1,0 +1,259 @@
+/* test_opcodes.c: single opcodes against vectors.txt, which vectors.py computed by fractions; and
+ * what the interpreter refuses. */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <dlfcn.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "kernels/cuda/host/player.h"
+
+enum { MOST = 6, LINE = 400 };
+
+typedef struct probe_args {
+    uint64_t *out;
+    uint64_t in[MOST];
+} probe_args;
+
+static const ebb_host_player *player;
+static uint64_t *result;
+
+static const char *run_text(const char *body, const uint64_t *in)
+{
+    char text[4096];
+    void *module = NULL;
+    void (*kernel)(void) = NULL;
+    const uint32_t one[3] = {1, 1, 1};
+    probe_args args = {.out = result};
+    (void)snprintf(
+        text, sizeof text,
+        ".version 9.0\n.target sm_90\n.address_size 64\n"
+        ".extern .shared .align 16 .b8 room[];\n"
+        ".visible .entry probe(.param .align 8 .b8 p[56])\n.maxntid 32, 1, 1\n{\n"
+        ".reg .b64 %%x<12>;\n.reg .pred %%p<4>;\n"
+        "ld.param.u64 %%x0, [p];\nld.param.u64 %%x1, [p+8];\nld.param.u64 %%x2, [p+16];\n"
+        "ld.param.u64 %%x3, [p+24];\nld.param.u64 %%x4, [p+32];\n"
+        "ld.param.u64 %%x5, [p+40];\nmov.u64 %%x7, 0;\n"
+        "mov.u32 %%x9, %%tid.x;\nsetp.ne.u32 %%p1, %%x9, 0;\n"
+        "%s\n@%%p1 bra $end;\nst.global.u64 [%%x0], %%x7;\n$end:\nret;\n}\n",
+        body);
+    if (in != NULL)
+        memcpy(args.in, in, sizeof args.in);
+    const char *wrong = player->load(text, strlen(text), "probe", &module, &kernel);
+    if (wrong == NULL)
+        wrong = player->launch(kernel, one, 32, 64, &args, sizeof args);
+    static char kept[1024];
+    if (wrong != NULL)
+        (void)snprintf(kept, sizeof kept, "%s", wrong);
+    if (module != NULL)
+        player->unload(module);
+    return wrong != NULL ? kept : NULL;
+}
+
+static int open_player(void **state)
+{
+    (void)state;
+    void *library = dlopen(EBB_PTX_FILE, RTLD_NOW);
+    player = library != NULL ? dlsym(library, EBB_HOST_PLAYER) : NULL;
+    result = aligned_alloc(256, 256);
+    if (player == NULL || result == NULL)
+        return 1;
+    player->allocated(result, 256, true);
+    return 0;
+}
+
+static int close_player(void **state)
+{
+    (void)state;
+    player->released(result);
+    free(result);
+    return 0;
+}
+
+/* ---- vectors ---- */
+
+typedef struct vector {
+    char name[2][40];
+    int first, count; /* inputs of the first of two opcodes; of all */
+    uint64_t in[MOST], low, high;
+} vector;
+
+static bool read_vector(char *line, vector *v)
+{
+    char *save = NULL, *word = strtok_r(line, " \n", &save);
+    memset(v, 0, sizeof *v);
+    if (word == NULL)
+        return false;
+    char *plus = strchr(word, '+');
+    if (plus != NULL)
+        *plus = '\0';
+    (void)snprintf(v->name[0], sizeof v->name[0], "%s", word);
+    (void)snprintf(v->name[1], sizeof v->name[1], "%s", plus != NULL ? plus + 1 : "");
+    while ((word = strtok_r(NULL, " \n", &save)) != NULL && strcmp(word, "=") != 0)
+        v->in[v->count++] = strtoull(word, NULL, 16);
+    v->first = plus != NULL ? 2 : v->count;
+    word = strtok_r(NULL, " \n", &save);
+    if (word == NULL)
+        return false;
+    const char *dots = strstr(word, "..");
+    v->low = strtoull(word, NULL, 16);
+    v->high = dots != NULL ? strtoull(dots + 2, NULL, 16) : v->low;
+    return true;
+}
+
+static void write_body(const vector *v, char *body, size_t size)
+{
+    size_t used = 0;
+    for (int part = 0, k = 0; part < 2 && v->name[part][0] != '\0'; part++) {
+        const int end = part == 0 ? v->first : v->count;
+        used += (size_t)snprintf(body + used, size - used, "%s %%x7", v->name[part]);
+        for (; k < end; k++)
+            used += (size_t)snprintf(body + used, size - used, ", %%x%d", k + 1);
+        used += (size_t)snprintf(body + used, size - used, ";\n");
+    }
+}
+
+static void each_opcode_gives_what_fractions_give(void **state)
+{
+    (void)state;
+    char line[LINE], body[LINE];
+    int count = 0, wrong = 0;
+    FILE *file = fopen(EBB_SOURCE_DIR "/tests/cuda/ptx/vectors.txt", "r");
+    assert_non_null(file);
+    while (fgets(line, sizeof line, file) != NULL) {
+        vector v;
+        if (!read_vector(line, &v))
+            continue;
+        write_body(&v, body, sizeof body);
+        *result = 0xDEADDEADDEADDEAD;
+        const char *error = run_text(body, v.in);
+        count++;
+        if (error == NULL && *result >= v.low && *result <= v.high)
+            continue;
+        if (wrong++ < 20)
+            print_error("%s of %llx %llx %llx is %llx, not %llx..%llx %s\n", body,
+                        (unsigned long long)v.in[0], (unsigned long long)v.in[1],
+                        (unsigned long long)v.in[2], (unsigned long long)*result,
+                        (unsigned long long)v.low, (unsigned long long)v.high,
+                        error != NULL ? error : "");
+    }
+    (void)fclose(file);
+    assert_int_equal(wrong, 0);
+    assert_true(count > 2000);
+}
+
+static const char *const rows[] = {
+#define ROW(name, count, spellings, D, A, B, C, value) spellings,
+#include "tests/cuda/ptx/ops.def"
+#undef ROW
+};
+
+static bool is_spelled(const char *spellings, const char *name)
+{
+    const char *at = spellings;
+    const size_t length = strlen(name);
+    while (length > 0 && (at = strstr(at, name)) != NULL) {
+        if ((at == spellings || at[-1] == ' ') && (at[length] == ' ' || at[length] == '\0'))
+            return true;
+        at++;
+    }
+    return false;
+}
+
+static void no_opcode_is_without_a_vector(void **state)
+{
+    (void)state;
+    enum { ROWS = sizeof rows / sizeof rows[0] };
+    bool seen[ROWS] = {false};
+    char line[LINE];
+    int missing = 0;
+    FILE *file = fopen(EBB_SOURCE_DIR "/tests/cuda/ptx/vectors.txt", "r");
+    assert_non_null(file);
+    while (fgets(line, sizeof line, file) != NULL) {
+        vector v;
+        if (!read_vector(line, &v))
+            continue;
+        for (size_t k = 0; k < ROWS; k++)
+            seen[k] = seen[k] || is_spelled(rows[k], v.name[v.name[1][0] != '\0']);
+    }
+    (void)fclose(file);
+    for (size_t k = 0; k < ROWS; k++)
+        if (!seen[k] && missing++ < 20)
+            print_error("no vector: %s\n", rows[k]);
+    assert_int_equal(missing, 0);
+}
+
+/* ---- what is refused, with a word that says why ---- */
+
+static void what_is_unknown_is_refused(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *body, *says;
+    } all[] = {
+        {"lop3.b32 %x7, %x1, %x2, %x3, 0x80;", "unknown opcode 'lop3.b32'"},
+        {"add.sat.s32 %x7, %x1, %x2;", "unknown opcode 'add.sat.s32'"},
+        {"add.s32 %x7, %x1, %x2, %x3;", "more operands"},
+        {"add.s32 %x7, %x1, %y2;", "unknown register '%y2'"},
+        {"add.s32 %x7, %x1, %x12;", "unknown register '%x12'"},
+        {"ld.weak.global.u64 %x7, [%x0];", "unknown opcode 'ld.weak.global.u64'"},
+        {"ld.global.v3.u32 %x7, [%x0];", "unknown opcode 'ld.global.v3.u32'"},
+        {"mov.u64 %x7, elsewhere;", "unknown operand 'elsewhere'"},
+        {"bra $nowhere;", "unknown label '$nowhere'"},
+        {"call.uni nobody, ();", "a function that is not there"},
+        {".tex .u64 t;", "unknown directive '.tex'"},
+        {"bar.sync 1;", "unknown barrier '1'"},
+        {"trap;", "comes to a trap"},
+        {"ld.global.u64 %x7, [%x0+1];", "not aligned to 8 bytes"},
+        {"ld.global.u64 %x7, [%x0+256];", "memory that is not the device's"},
+        {"ld.u64 %x7, [%x7];", "memory that is not the device's"},
+        {"ld.param.u64 %x7, [p+56];", "its arguments"},
+        {"ld.shared.u32 %x7, [room];", "no thread of its block wrote"},
+        {"st.shared.u32 [room+64], %x1;", "shared memory that was asked for"},
+        {"st.shared.u32 [room], %x9;", "as another thread may"},
+        {"mov.u32 %x8, %tid.x;\nmul.lo.u32 %x8, %x8, 2;\nst.shared.u16 [%x8], %x1;\nadd.u32 %x8, "
+         "%x8, 2;\nand.b32 %x8, %x8, 63;\nld.shared.u16 %x7, [%x8];",
+         "may be writing"},
+        {"@%p1 bra $skip;\nbar.sync 0;\n$skip:", "lanes of its warp that do not come"},
+        {"@%p1 bra $skip;\nshfl.sync.idx.b32 %x7|%p2, %x1, 0, 31, -1;\n$skip:", "of its warp"},
+    };
+    for (size_t k = 0; k < sizeof all / sizeof all[0]; k++) {
+        const char *error = run_text(all[k].body, NULL);
+        if (error == NULL || strstr(error, all[k].says) == NULL)
+            fail_msg("%s: \"%s\", where \"%s\" is expected", all[k].body,
+                     error != NULL ? error : "nothing", all[k].says);
+    }
+}
+
+static void lanes_meet_again_where_branches_join(void **state)
+{
+    (void)state;
+    /* Lanes below 16 go one way; then all add up what they have. */
+    assert_null(run_text("mov.u32 %x8, %tid.x;\nsetp.lt.u32 %p2, %x8, 16;\nmov.u32 %x10, 1;\n"
+                         "@%p2 bra $low;\nmov.u32 %x10, 100;\nbra.uni $join;\n"
+                         "$low:\nadd.u32 %x10, %x10, 1;\n$join:\n"
+                         "shfl.sync.bfly.b32 %x11|%p3, %x10, 16, 31, -1;\n"
+                         "add.u32 %x7, %x10, %x11;",
+                         NULL));
+    assert_int_equal(*result, 102);
+    assert_null(run_text("setp.eq.u32 %p2, %x9, 3;\nvote.sync.ballot.b32 %x7, %p2, -1;", NULL));
+    assert_int_equal(*result, 8);
+    assert_null(run_text("atom.global.add.u32 %x7, [%x0+8], 0;", NULL));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(each_opcode_gives_what_fractions_give),
+        cmocka_unit_test(no_opcode_is_without_a_vector),
+        cmocka_unit_test(what_is_unknown_is_refused),
+        cmocka_unit_test(lanes_meet_again_where_branches_join),
+    };
+    return cmocka_run_group_tests_name("one instruction of PTX", tests, open_player, close_player);
+}
