@@ -3,6 +3,7 @@
 
 #include "onnx/graph/scan.h"
 
+#include "passes/common.h"
 #include "passes/flatten/dialect/dialect.h"
 
 /* ---- every node ---- */
@@ -151,6 +152,50 @@ static bool foreign(const ebb_graph *g, ebb_node n)
     return ebb_node_of(g, n)->op == EBB_OP_UNKNOWN && ebb_dialect_knows(g, n);
 }
 
+/* ---- made for generating alone ---- */
+
+static bool is_called(const ebb_graph *g, ebb_node n, const char *name)
+{
+    return strcmp(ebb_text(g, ebb_node_of(g, n)->op_name), name) == 0;
+}
+
+/* Of a language model's states, [batch, tokens, size], those of the last token. */
+static bool last_token(const ebb_graph *g, ebb_node n)
+{
+    ebb_attrs attrs = ebb_node_attrs(g, n);
+    ebb_value x = ebb_in(g, n, 0), at = ebb_in(g, n, 1);
+    double index;
+    if (ebb_node_of(g, n)->op != EBB_OP_GATHER || ebb_attr_int(&attrs, "axis", 0) != 1 ||
+        ebb_value_find(g, "input_ids").i == 0 || !ebb_scalar_of(g, at, &index) || index != -1)
+        return false;
+    const ebb_type *t = ebb_value_of(g, x)->type;
+    return t->rank < 0 || (t->rank == 3 && ebb_dtype_is_float((ebb_dtype)t->dtype));
+}
+
+static bool paged(const ebb_graph *g, ebb_node n)
+{
+    return is_called(g, n, "PagedAttention");
+}
+
+static bool coded_cache(const ebb_graph *g, ebb_node n)
+{
+    ebb_attrs attrs = ebb_node_attrs(g, n);
+    const char *keys = ebb_attr_string(&attrs, "k_quant_type", "NONE");
+    return is_called(g, n, "GroupQueryAttention") && strcmp(keys, "NONE") != 0;
+}
+
+static bool packed_for_device(const ebb_graph *g, ebb_node n)
+{
+    ebb_attrs attrs = ebb_node_attrs(g, n);
+    return ebb_attr_int(&attrs, "weight_prepacked", 0) != 0 ||
+           ebb_attr_int(&attrs, "weights_prepacked", 0) != 0;
+}
+
+static bool compiled(const ebb_graph *g, ebb_node n)
+{
+    return is_called(g, n, "EPContext");
+}
+
 // clang-format off
 static const ebb_habit table[] = {
     {"frozen-batch-norm", "batch norm that uses its running statistics, as in inference", "train-mode",
@@ -178,6 +223,15 @@ static const ebb_habit table[] = {
     {"quantised", "quantised values (QuantizeLinear, DequantizeLinear)", NULL,
      "weights in integers are constants and are not trained: to train them export the model in floating point, "
      "before it is quantised, or with QuantizeLinear on the floating-point weights and --straight-through", false, quantised},
+    {"last-token", "states of the last token alone, before the head: no other token is predicted", NULL,
+     "build the file without prune_lm_head, or export logits of all tokens", false, last_token},
+    {"paged-attention", "attention over pages of a cache, as servers generate", NULL,
+     "build the file without use_paged_attention", false, paged},
+    {"coded-cache", "keys and values in few bits", NULL, "build the file without a quantised cache", false, coded_cache},
+    {"packed-weight", "weights that are laid out for one kind of device", NULL,
+     "build the file with matmulnbits_weights_prepacked=0 and qmoe_weights_prepacked=0", false, packed_for_device},
+    {"compiled", "parts that are compiled for one device (EPContext)", NULL,
+     "take the file from before they were compiled", false, compiled},
 };
 // clang-format on
 
