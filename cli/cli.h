@@ -115,6 +115,11 @@ int cli_show(const cli *c, char *json, void (*show)(const json_t *object));
 const char *cli_text(const json_t *object, const char *key);
 double cli_real(const json_t *object, const char *key);
 
+/* manual.c: what a package installs, "man", "bash", "zsh" or "fish", on stdout. */
+bool cli_has_page(const char *name);
+int cli_print_page(const char *name);
+extern const char cli_exit_codes[];
+
 /* show.c: the tables */
 void cli_show_inspect(const json_t *o);
 void cli_show_check(const json_t *o);

@@ -162,18 +162,22 @@ static void print_verb(const cli_verb *v)
     }
 }
 
+const char cli_exit_codes[] =
+    "0 ok, 1 a run failed, 2 usage, 3 no plan fits, 4 verification failed,\n"
+    "5 operator or gradient not supported, or a pass found nothing under --strict, 6 model "
+    "rejected, 7 no such device, 8 I/O;\n130, 143: a training was stopped by Ctrl-C or SIGTERM, "
+    "and has saved.";
+
 static void print_overview(void)
 {
     puts("ebb: train an exported ONNX model in less memory\n\nusage: ebb VERB [ARGUMENTS] "
          "[OPTIONS]\n");
     for (int i = 0; i < cli_verb_count; i++)
         printf("  %-9s %s\n", cli_verbs[i].name, cli_verbs[i].doc);
-    puts("\n`ebb help VERB` lists a verb's options; `ebb help passes` lists the passes.\n"
-         "Exit codes: 0 ok, 1 a run failed, 2 usage, 3 no plan fits, 4 verification failed,\n"
-         "5 operator or gradient not supported, or a pass found nothing under --strict, 6 model "
-         "rejected, 7 no such device, 8 I/O;\n130, 143: a training was stopped by Ctrl-C or "
-         "SIGTERM, "
-         "and has saved.");
+    printf(
+        "\n`ebb help VERB` lists a verb's options; `ebb help passes` lists the passes; `ebb help "
+        "man|bash|zsh|fish` is\na manual page, or completion for a shell.\nExit codes: %s\n",
+        cli_exit_codes);
 }
 
 static const cli_verb *find_verb(const char *name)
@@ -230,6 +234,8 @@ static int help(int count, char **words)
         return status != NULL ? cli_fail(status)
                               : cli_show(wanted ? &as_json : &nothing, json, cli_show_passes);
     }
+    if (cli_has_page(words[0]))
+        return cli_print_page(words[0]);
     const cli_verb *verb = find_verb(words[0]);
     if (verb == NULL)
         return unknown_verb(words[0]);
