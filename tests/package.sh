@@ -23,10 +23,14 @@ use() {
     # shellcheck disable=SC2046
     cc -o "$work/shared" samples/five_verbs.c $(pkg-config "${redefine[@]}" --cflags --libs ebb)
     "$work/shared" samples/digits/cnn.onnx samples/digits/digits.npz
-    printf '#include <ebb.h>\n#include <cstdio>\nint main() { std::puts(ebb_version()); }\n' >"$work/version.cpp"
-    # shellcheck disable=SC2046
-    c++ -o "$work/version" "$work/version.cpp" $(pkg-config "${redefine[@]}" --cflags --libs ebb)
-    [ "$("$work/version")" = "$("$1/bin/ebb" --version | cut -d ' ' -f 2)" ]
+    if command -v c++ >/dev/null 2>&1; then
+        printf '#include <ebb.h>\n#include <cstdio>\nint main() { std::puts(ebb_version()); }\n' >"$work/version.cpp"
+        # shellcheck disable=SC2046
+        c++ -o "$work/version" "$work/version.cpp" $(pkg-config "${redefine[@]}" --cflags --libs ebb)
+        [ "$("$work/version")" = "$("$1/bin/ebb" --version | cut -d ' ' -f 2)" ]
+    else
+        echo "no C++ compiler: the header is not tried by one"
+    fi
     # What the archive needs is suggested by the package, and not there where it is bare.
     if [ -f "$(dirname "$libraries")/libebb.a" ] && [ "$1" != /usr ]; then
         # shellcheck disable=SC2046
