@@ -60,6 +60,7 @@ const cli_option cli_options[] = {
     TEXT("--sensitivity", NULL, "measure how much each saved tensor of a step bears to be coded, for quantise:bits=mixed,measured=FILE"),
     EACH("--passes", "LIST", "compare the step with these passes to the one without"),
     TEXT("--spill", "DIR", "the folder for what the step keeps on disk (default: that of --checkpoint, else $TMPDIR or /var/tmp)"),
+    TEXT("--spill-unchecked", NULL, "do not compare what is read there with a checksum of what was written"),
     TEXT("--run", NULL, "also run a step and report what was measured"),
     EACH("--data", "FILE", "arrays: .npz, .npy, .safetensors, .csv, a folder of them or of pictures by class, or a pattern such as 'part-*.npz'"),
     EACH("--map", "ARRAY=INPUT", "which array feeds which input where names differ"),

@@ -141,6 +141,7 @@ static ebb_status run_once(const cli *c, ebb_model *model, ebb_data *data, const
         .threads = cli_threads(c),
         .profile = cli_has(c, "--profile"),
         .spill = cli_get(c, "--spill", NULL),
+        .spill_unchecked = cli_has(c, "--spill-unchecked"),
     };
     if (status == NULL)
         status = ebb_program_compile(&program, model, &options);

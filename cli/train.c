@@ -206,6 +206,10 @@ static void print_object(const job *j, const ebb_trainer_facts *f, int code)
         set_whole(o, "measured_disk_bytes", (int64_t)p.disk_bytes);
         set_whole(o, "waited_ns", p.waited_ns);
     }
+    if (p.planned_mapped_bytes != 0) {
+        set_whole(o, "mapped_bytes", (int64_t)p.planned_mapped_bytes);
+        set_whole(o, "measured_mapped_bytes", (int64_t)p.mapped_bytes);
+    }
     if (j->last != NULL)
         (void)json_object_set(o, "eval", j->last);
     static const char *const of_making[] = {"training", "warnings"};
@@ -419,6 +423,7 @@ static int make_trainer(job *j)
         .threads = cli_threads(j->c),
         .profile = cli_has(j->c, "--profile"),
         .spill = cli_get(j->c, "--spill", folder_of(j->o.checkpoint, beside)),
+        .spill_unchecked = cli_has(j->c, "--spill-unchecked"),
     };
     ebb_status status = ebb_program_compile(&j->program, j->model, &options);
     if (status == NULL && ebb_program_note(j->program) != NULL)

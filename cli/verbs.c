@@ -367,13 +367,13 @@ static const cli_way plans[] = {
     {NULL, NULL, "STEP", 1, 1, WORDS(MODEL, STEP, PLANNING, RUN, "--run", "--json"), WORDS(WITH_A_BUDGET), plan},
 };
 static const cli_way runs[] = {
-    {NULL, NULL, "MODEL --data FILE", 1, 1, WORDS(MODEL, BACKEND, RUN, DATA, "--adapter", "--save", "--seed", "--profile", "--spill", "--json"), NULL, cli_run},
+    {NULL, NULL, "MODEL --data FILE", 1, 1, WORDS(MODEL, BACKEND, RUN, DATA, "--adapter", "--save", "--seed", "--profile", "--spill", "--spill-unchecked", "--json"), NULL, cli_run},
 };
 static const cli_way trains[] = {
     {NULL, NULL, "MODEL --data FILE", 1, 1,
      WORDS(MODEL, STEP, PLANNING, RUN, DATA, "--augment", "--batch", "--epochs", "--steps", "--no-shuffle", "--repeat-batch", "--checkpoint",
            "--every", "--resume", "--save-model", "--save-adapter", "--save-checkpoint", "--keep", "--eval", "--eval-split", "--eval-every", "--eval-map", "--metric", "--patience",
-           "--log", "--log-every", "--on-nan", "--profile", "--spill", "--json"),
+           "--log", "--log-every", "--on-nan", "--profile", "--spill", "--spill-unchecked", "--json"),
      WORDS(WITH_A_BUDGET, "--epochs", "!--steps", "--every", "--checkpoint", "--eval-map", "--eval", "--eval-split", "!--eval", "--log-every", "--log"), cli_train},
 };
 static const cli_way evals[] = {

@@ -422,6 +422,8 @@ typedef struct ebb_compile_options {
     int threads;         /* 0: as many as the model says (ebb_set_threads) */
     bool profile;        /* time each node */
     const char *spill;   /* a folder for what the step keeps on disk; NULL: $TMPDIR, or /var/tmp */
+    bool
+        spill_unchecked; /* what is read there is not compared with the checksum of what was written */
 } ebb_compile_options;
 
 EBB_API ebb_status ebb_program_compile(ebb_program **program, ebb_model *model,
@@ -455,6 +457,8 @@ typedef struct ebb_program_facts {
      * for moves to and from them. */
     uint64_t planned_disk_bytes, disk_bytes, planned_host_bytes, host_bytes;
     int64_t waited_ns;
+    /* Of the model's files: weights that kernels read where these are mapped. */
+    uint64_t planned_mapped_bytes, mapped_bytes;
 } ebb_program_facts;
 
 EBB_API ebb_program_facts ebb_program_measure(const ebb_program *program);

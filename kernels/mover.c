@@ -7,10 +7,9 @@
  * Bytes are written from where they lie and read to where they will, piece by piece, so that a piece is summed
  * while it is in the cache.
  */
-#define _GNU_SOURCE // O_TMPFILE
 #include "kernels/mover.h"
 
-#include "onnx/words/arena.h"
+#include "onnx/words/map.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -50,8 +49,9 @@ struct ebb_mover {
     ebb_spot *spots;
     uint64_t *sums; /* by spot: of what was written */
     char *folder;
-    int file;   /* -1: none */
-    char *host; /* memory; NULL: none */
+    bool unchecked; /* no sums are made */
+    int file;       /* -1: none */
+    char *host;     /* memory; NULL: none */
     pthread_mutex_t lock;
     pthread_cond_t changed; /* a queue, or `ends` */
     bool ends;
@@ -97,11 +97,12 @@ static ebb_status move_on_disk(ebb_mover *m, const move *v, direction way)
         char *piece = (char *)v->memory + at;
         if (!transfer(m->file, way, piece, n, offset + at))
             return io_error(m, v, way == WRITER ? "could not write" : "could not read");
-        sum = XXH3_64bits_withSeed(piece, n, sum);
+        if (!m->unchecked)
+            sum = XXH3_64bits_withSeed(piece, n, sum);
     }
     if (way == WRITER)
         m->sums[v->spot] = sum;
-    else if (m->sums[v->spot] != sum)
+    else if (!m->unchecked && m->sums[v->spot] != sum)
         return ebb_hint(ebb_error(EBB_IO, "%s: the %zu bytes read in '%s' are not those written",
                                   v->node, v->bytes, m->folder),
                         "the disk is not to be trusted: name another folder with --spill");
@@ -232,27 +233,9 @@ ebb_status ebb_mover_settle(ebb_mover *mover)
 
 /* ---- open and close ---- */
 
-/* A file that has no name, or no longer. */
-static int open_nameless(const char *folder)
-{
-    int file = open(folder, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
-    if (file >= 0)
-        return file;
-    const size_t length = strlen(folder) + sizeof "/ebb-spill-XXXXXX";
-    char *path = ebb_alloc(length);
-    if (path == NULL)
-        return -1;
-    (void)snprintf(path, length, "%s/ebb-spill-XXXXXX", folder);
-    file = mkostemp(path, O_CLOEXEC);
-    if (file >= 0)
-        (void)unlink(path);
-    ebb_free(path);
-    return file;
-}
-
 static ebb_status open_file(ebb_mover *m, uint64_t bytes)
 {
-    m->file = open_nameless(m->folder);
+    m->file = ebb_nameless_open(m->folder);
     if (m->file < 0)
         return ebb_hint(ebb_error_io(m->folder, "no file can be made here for values on disk"),
                         "name a folder with --spill");
@@ -276,6 +259,7 @@ static ebb_status open_all(ebb_mover *m, const ebb_mover_plan *plan)
     if (m->spots == NULL || m->sums == NULL || m->folder == NULL)
         return ebb_error_memory();
     memcpy(m->folder, plan->folder, length);
+    m->unchecked = plan->unchecked;
     memcpy(m->spots, plan->spots, plan->spot_count * sizeof *m->spots);
     if (plan->disk_bytes > 0)
         EBB_TRY(open_file(m, plan->disk_bytes));

@@ -28,6 +28,7 @@ typedef struct ebb_spot { /* where a tensor lies in its place */
 
 typedef struct ebb_mover_plan {
     const char *folder; /* of the file */
+    bool unchecked;     /* what is read there is taken without a checksum of what was written */
     uint64_t disk_bytes, host_bytes;
     const ebb_spot *spots;
     size_t spot_count;

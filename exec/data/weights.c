@@ -1,6 +1,6 @@
-/* weights.c: bytes into a model: drawn by its initialization graph, read from a file, or taken back
- * from a program.
- */
+/* weights.c: bytes into a model: read from a file, or taken back from a program. */
+#include "exec/data/weights.h"
+
 #include "exec/data/average.h"
 #include "exec/data/data.h"
 #include "exec/data/ort_checkpoint.h"
@@ -13,27 +13,32 @@
 
 /* ---- into the model ---- */
 
-/* The initializer gets its own copy of the bytes. What the file said of its form (data type,
- * external or not) stays, so that a save changes the numbers alone. */
-static ebb_status give_bytes(ebb_graph *g, ebb_value v, const void *data, size_t bytes)
+ebb_status ebb_weights_point(ebb_graph *g, ebb_value v, const void *data, size_t bytes)
 {
     ebb_value_info *info = ebb_value_of(g, v);
     ebb_tensor *tensor = EBB_NEW(&g->model->arena, ebb_tensor, 1);
-    void *copy = ebb_arena_alloc(&g->model->arena, bytes + 1);
-    if (tensor == NULL || copy == NULL)
+    if (tensor == NULL)
         return ebb_error_memory();
-    if (bytes != 0)
-        memcpy(copy, data, bytes);
     if (info->tensor != NULL)
         *tensor = *info->tensor;
     tensor->type = *info->type;
-    tensor->data = copy;
+    tensor->data = data;
     tensor->bytes = bytes;
     info->tensor = tensor;
     return NULL;
 }
 
-static bool same_type(const ebb_type *type, const ebb_named *named)
+ebb_status ebb_weights_give(ebb_graph *g, ebb_value v, const void *data, size_t bytes)
+{
+    void *copy = ebb_arena_alloc(&g->model->arena, bytes + 1);
+    if (copy == NULL)
+        return ebb_error_memory();
+    if (bytes != 0)
+        memcpy(copy, data, bytes);
+    return ebb_weights_point(g, v, copy, bytes);
+}
+
+bool ebb_weights_fit(const ebb_type *type, const ebb_named *named)
 {
     bool same = named->dtype == (int)type->dtype && named->rank == type->rank;
     for (int i = 0; same && i < named->rank; i++)
@@ -72,7 +77,7 @@ static void *turned(const ebb_type *last, const void *from, bool back)
     return to;
 }
 
-static ebb_status differs(const char *name, const ebb_type *need, const ebb_named *given)
+ebb_status ebb_weights_differ(const char *name, const ebb_type *need, const ebb_named *given)
 {
     char have[256], want[256];
     ebb_type type = ebb_type_tensor((ebb_dtype)given->dtype, given->rank, given->dims);
@@ -84,73 +89,6 @@ static ebb_status differs(const char *name, const ebb_type *need, const ebb_name
 static bool is_initializer(const ebb_graph *g, ebb_value v)
 {
     return v.i != 0 && (ebb_value_of(g, v)->flags & EBB_IS_INITIALIZER);
-}
-
-/* ---- drawn ---- */
-
-/* Another seed for every node of the initialization graph: its own seed (a float that holds an
- * integer) XOR the given one, within the 24 bits that a float holds exactly. */
-static ebb_status reseed(ebb_program *p, uint64_t seed)
-{
-    for (uint32_t k = 0; k < p->plan.count; k++) {
-        ebb_call *call = &p->plan.calls[k];
-        if (ebb_attr_find(&call->attrs, "seed") == NULL)
-            continue;
-        ebb_attr *list = EBB_NEW(&p->arena, ebb_attr, call->attrs.count);
-        if (list == NULL)
-            return ebb_error_memory();
-        memcpy(list, call->attrs.list, call->attrs.count * sizeof *list);
-        for (uint32_t a = 0; a < call->attrs.count; a++) {
-            if (strcmp(list[a].name, "seed") != 0)
-                continue;
-            uint64_t own = list[a].f > 0 && list[a].f < 1e18 ? (uint64_t)list[a].f : 0;
-            uint64_t mixed = own ^ seed ^ (seed >> 24) ^ (seed >> 48);
-            list[a].f = (double)(mixed & 0xFFFFFF);
-        }
-        call->attrs.list = list;
-    }
-    return NULL;
-}
-
-static ebb_status keep_drawn(ebb_model *model, const ebb_program *p)
-{
-    for (size_t i = 0; i < model->init_binding_count; i++) {
-        const struct ebb_init_binding *b = &model->init_bindings[i];
-        const char *name = ebb_names_text(&model->names, b->state);
-        ebb_value v = ebb_value_find(model->graph, name);
-        if (!is_initializer(model->graph, v))
-            continue; /* a rewrite removed it */
-        const ebb_type *need = ebb_value_of(model->graph, v)->type;
-        const ebb_type *drawn = ebb_value_of(p->plan.g, b->value)->type;
-        ebb_named named = {name, drawn->dtype, drawn->rank, drawn->dims, NULL};
-        if (!same_type(need, &named))
-            return differs(name, need, &named);
-        size_t bytes = 0;
-        if (ebb_type_bytes(need, &bytes))
-            EBB_TRY(give_bytes(model->graph, v, ebb_program_pointer(p, b->value), bytes));
-    }
-    return NULL;
-}
-
-EBB_API ebb_status ebb_init_weights(ebb_model *model, uint64_t seed)
-{
-    if (model->initialization == NULL)
-        return ebb_hint(
-            ebb_error(EBB_USAGE, "the model says nothing about how to draw its weights"),
-            "give them with --weights FILE.safetensors");
-    ebb_compile_options options = {.backend = "cpu", .seed = seed};
-    ebb_program *p = NULL;
-    ebb_status status = ebb_infer_graph(model->initialization);
-    if (status == NULL)
-        status = ebb_program_compile_graph(&p, model, model->initialization, &options);
-    if (status == NULL && seed != 0)
-        status = reseed(p, seed);
-    if (status == NULL)
-        status = ebb_program_step(p, NULL);
-    if (status == NULL)
-        status = keep_drawn(model, p);
-    ebb_program_free(p);
-    return ebb_while(status, "drawing weights by the model's initialization graph");
 }
 
 /* ---- from a file ---- */
@@ -169,7 +107,7 @@ static const ebb_named *given_to(const ebb_graph *g, ebb_value v, const ebb_data
         return named;
     const ebb_named *mean = ebb_data_find(data, average);
     const ebb_type type = ebb_type_tensor((ebb_dtype)named->dtype, named->rank, named->dims);
-    return mean != NULL && same_type(&type, mean) ? mean : named;
+    return mean != NULL && ebb_weights_fit(&type, mean) ? mean : named;
 }
 
 static ebb_status take_weights(ebb_graph *g, const ebb_data *data)
@@ -184,8 +122,8 @@ static ebb_status take_weights(ebb_graph *g, const ebb_data *data)
         size_t bytes = 0;
         if (info->dead)
             continue;
-        if (named != NULL && !same_type(info->type, named) && !is_turned(g, v, named))
-            return differs(ebb_value_name(g, v), info->type, named);
+        if (named != NULL && !ebb_weights_fit(info->type, named) && !is_turned(g, v, named))
+            return ebb_weights_differ(ebb_value_name(g, v), info->type, named);
         bool absent = named == NULL && (info->tensor == NULL || info->tensor->data == NULL) &&
                       ebb_type_bytes(info->type, &bytes) && bytes != 0;
         if (absent && missing_count < SHOWN)
@@ -208,7 +146,7 @@ static ebb_status take_weights(ebb_graph *g, const ebb_data *data)
             is_turned(g, v, named) ? turned(ebb_value_of(g, v)->type, named->data, false) : NULL;
         if (copy == NULL && is_turned(g, v, named))
             return ebb_error_memory();
-        ebb_status status = give_bytes(g, v, copy != NULL ? copy : named->data, bytes);
+        ebb_status status = ebb_weights_give(g, v, copy != NULL ? copy : named->data, bytes);
         free(copy);
         EBB_TRY(status);
     }
@@ -222,8 +160,8 @@ static ebb_status keep_inputs(ebb_graph *g, const ebb_data *data, size_t trained
         ebb_value v = ebb_value_find(g, data->list[i].name);
         if (v.i == 0 || (ebb_value_of(g, v)->flags & EBB_IS_INPUT) == 0 || is_initializer(g, v))
             continue;
-        if (!same_type(ebb_value_of(g, v)->type, &data->list[i]))
-            return differs(data->list[i].name, ebb_value_of(g, v)->type, &data->list[i]);
+        if (!ebb_weights_fit(ebb_value_of(g, v)->type, &data->list[i]))
+            return ebb_weights_differ(data->list[i].name, ebb_value_of(g, v)->type, &data->list[i]);
         EBB_TRY(ebb_graph_keep_input(g, v, i < trained ? EBB_ROLE_PARAMETER : EBB_ROLE_FROZEN));
     }
     return NULL;
@@ -276,11 +214,11 @@ static ebb_status store_adapters(ebb_program *program, ebb_graph *to, size_t *st
                           "none in floats for it",
                           ebb_value_name(g, adapter.b)),
                 "save the adapters by themselves instead");
-        if (!same_type(ebb_value_of(to, v)->type, &named))
-            return differs(name, ebb_value_of(to, v)->type, &named);
+        if (!ebb_weights_fit(ebb_value_of(to, v)->type, &named))
+            return ebb_weights_differ(name, ebb_value_of(to, v)->type, &named);
         EBB_TRY(ebb_adapter_merge(program, &adapter, to, &merged));
-        ebb_status status =
-            ebb_type_bytes(type, &bytes) ? give_bytes(to, v, merged, bytes) : ebb_error_memory();
+        ebb_status status = ebb_type_bytes(type, &bytes) ? ebb_weights_give(to, v, merged, bytes)
+                                                         : ebb_error_memory();
         free(merged);
         EBB_TRY(status);
         ++*stored;
@@ -308,15 +246,15 @@ EBB_API ebb_status ebb_program_store(ebb_program *program, ebb_model *target)
             const ebb_named wanted = {name, into->dtype, into->rank, into->dims, NULL};
             bool turns = is_turned(g, g->initializers[i], &wanted) &&
                          ebb_props_get(to, &ebb_value_of(to, v)->props, "ebb.turned") == NULL;
-            if (!turns && !same_type(into, &named))
-                return differs(name, into, &named);
+            if (!turns && !ebb_weights_fit(into, &named))
+                return ebb_weights_differ(name, into, &named);
             if (pass == 0 || !ebb_type_bytes(into, &bytes))
                 continue;
             void *copy =
                 turns ? turned(ebb_value_of(g, g->initializers[i])->type, named.data, true) : NULL;
             if (turns && copy == NULL)
                 return ebb_error_memory();
-            ebb_status status = give_bytes(to, v, turns ? copy : named.data, bytes);
+            ebb_status status = ebb_weights_give(to, v, turns ? copy : named.data, bytes);
             free(copy);
             EBB_TRY(status);
             stored++;

@@ -250,7 +250,7 @@ const char *ebb_spill_folder(const char *asked)
     return folder != NULL && folder[0] != '\0' ? folder : "/var/tmp";
 }
 
-static ebb_status open_mover(ebb_program *p, const char *folder, ebb_arena *scratch)
+static ebb_status open_mover(ebb_program *p, const ebb_compile_options *o, ebb_arena *scratch)
 {
     const ebb_memory *m = &p->plan.memory;
     if (m->away_count == 0)
@@ -260,7 +260,8 @@ static ebb_status open_mover(ebb_program *p, const char *folder, ebb_arena *scra
         return ebb_error_memory();
     for (size_t i = 0; i < m->away_count; i++)
         spots[i] = (ebb_spot){m->away[i].place == EBB_PLACE_DISK, p->plan.away[i].offset};
-    const ebb_mover_plan plan = {.folder = ebb_spill_folder(folder),
+    const ebb_mover_plan plan = {.folder = ebb_spill_folder(o->spill),
+                                 .unchecked = o->spill_unchecked,
                                  .disk_bytes = p->plan.places[EBB_PLACE_DISK].height,
                                  .host_bytes = p->plan.places[EBB_PLACE_HOST].height,
                                  .spots = spots,
@@ -296,7 +297,7 @@ static ebb_status compile(ebb_program *p, const ebb_graph *g, const ebb_compile_
             return ebb_error_memory();
     }
     ebb_arena scratch = {0};
-    ebb_status status = open_mover(p, o->spill, &scratch);
+    ebb_status status = open_mover(p, o, &scratch);
     if (status == NULL) {
         set_pointers(p);
         status = make_carries(p, &scratch);

@@ -52,8 +52,6 @@ ebb_status ebb_program_compile_graph(ebb_program **program, ebb_model *model, co
 const char *ebb_spill_folder(const char *asked);
 /* Initializers' bytes into place. EBB_RUNTIME naming those whose bytes are missing. */
 ebb_status ebb_program_fill(ebb_program *program);
-/* Bytes of weights that its calls read where the model's files are mapped. */
-uint64_t ebb_program_mapped(const ebb_program *program);
 /* Mapped weights' places into the calls that read them; again when one has moved. */
 void ebb_program_point_mapped(ebb_program *program);
 /* Where the value lies on the program's device; NULL where it takes no memory. What is mapped is only

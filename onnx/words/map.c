@@ -1,8 +1,11 @@
 /* map.c: map a file, unmap a list of them. */
+#define _GNU_SOURCE // O_TMPFILE
 #include "onnx/words/map.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -45,6 +48,43 @@ ebb_status ebb_mapping_open(ebb_mapping **list, const char *path)
 {
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); // a pipe must not make us wait
     return fd < 0 ? ebb_error_io(path, "opening") : ebb_mapping_take(list, fd, path);
+}
+
+/* ---- files without a name ---- */
+
+int ebb_nameless_open(const char *folder)
+{
+    int file = open(folder, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+    if (file >= 0)
+        return file;
+    const size_t length = strlen(folder) + sizeof "/ebb-spill-XXXXXX";
+    char *path = ebb_alloc(length);
+    if (path == NULL)
+        return -1;
+    (void)snprintf(path, length, "%s/ebb-spill-XXXXXX", folder);
+    file = mkostemp(path, O_CLOEXEC);
+    if (file >= 0)
+        (void)unlink(path);
+    ebb_free(path);
+    return file;
+}
+
+ebb_status ebb_mapping_make(ebb_mapping **list, int *file, const char *folder, size_t bytes)
+{
+    *file = ebb_nameless_open(folder);
+    if (*file < 0)
+        return ebb_error_io(folder, "making a file in");
+    const int why = bytes <= INT64_MAX ? posix_fallocate(*file, 0, (off_t)bytes) : EFBIG;
+    const int again = why == 0 ? dup(*file) : -1; // the mapping closes the one that it is given
+    if (again < 0)
+        errno = why != 0 ? why : errno;
+    ebb_status status = again >= 0 ? ebb_mapping_take(list, again, folder)
+                                   : ebb_error_io(folder, "making a file in");
+    if (status != NULL) {
+        close(*file);
+        *file = -1;
+    }
+    return status;
 }
 
 void ebb_mappings_free(ebb_mapping *list)

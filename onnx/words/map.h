@@ -27,6 +27,11 @@ ebb_status ebb_mapping_open(ebb_mapping **list, const char *path);
 ebb_status ebb_mapping_take(ebb_mapping **list, int fd, const char *name);
 void ebb_mappings_free(ebb_mapping *list); /* NULL is fine */
 
+/* A file that has no name, or no longer, and goes with its descriptor; -1 and errno. */
+int ebb_nameless_open(const char *folder);
+/* Maps such a file of so many bytes, which the caller writes through *file and closes it. */
+ebb_status ebb_mapping_make(ebb_mapping **list, int *file, const char *folder, size_t bytes);
+
 /* external.c: the file `location` beside the model, mapped once and kept in the list. A name that
  * leads out of the folder, by text or by a link of either kind, is EBB_REJECTED, and so is a link
  * to an absolute path. A file that is not there gives a mapping with `absent` set. */

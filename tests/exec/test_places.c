@@ -325,6 +325,25 @@ static void bytes_that_changed_are_seen(void **state)
     ebb_model_free(m);
 }
 
+static void without_the_checksum_what_a_disk_says_is_taken(void **state)
+{
+    (void)state;
+    const ebb_compile_options options = {.spill_unchecked = true};
+    ebb_model *m = model_of(AWAY("disk"));
+    ebb_program *p = NULL;
+    ebb_named y;
+    good(ebb_program_compile(&p, m, &options));
+    good(ebb_program_step(p, &batch));
+    check_results(p);
+    disk.way = LIES;
+    disk.read_at = 0;
+    good(ebb_program_step(p, &batch));
+    good(ebb_program_get(p, "y", &y));
+    assert_true(((const float *)y.data)[1] != x_data[1] * 2 + (x_data[1] + 2)); // its fifth byte
+    ebb_program_free(p);
+    ebb_model_free(m);
+}
+
 static void a_full_disk_is_said_before_the_first_step(void **state)
 {
     (void)state;
@@ -348,6 +367,7 @@ int main(void)
         cmocka_unit_test_setup(every_failure_is_said_and_forgotten, set_up),
         cmocka_unit_test_setup(short_and_interrupted_calls_go_on, set_up),
         cmocka_unit_test_setup(bytes_that_changed_are_seen, set_up),
+        cmocka_unit_test_setup(without_the_checksum_what_a_disk_says_is_taken, set_up),
         cmocka_unit_test_setup(a_full_disk_is_said_before_the_first_step, set_up),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

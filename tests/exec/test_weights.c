@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "exec/run/program.h"
+#include "onnx/words/map.h"
 #include "tests/text.h"
 
 #define HEAD "<ir_version: 10, opset_import: [\"\" : 20]>\n"
@@ -239,10 +240,37 @@ static void a_test_data_set_names_its_inputs_by_the_model(void **state)
     assert_int_equal(rmdir(folder), 0);
 }
 
+static bool is_mapped(const ebb_model *m, const void *data)
+{
+    for (const ebb_mapping *file = m->mappings; file != NULL; file = file->older)
+        if ((uintptr_t)data - (uintptr_t)file->data < file->bytes)
+            return true;
+    return false;
+}
+
+static void what_is_drawn_lies_in_a_file_that_is_mapped_where_one_can_be_made(void **state)
+{
+    (void)state;
+    const char *folder = getenv("TMPDIR");
+    char *before = folder != NULL ? strdup(folder) : NULL;
+    ebb_model *m = skeleton(), *other = skeleton();
+    good(ebb_init_weights(m, 0));
+    assert_true(is_mapped(m, tensor_of(m, "weight")->data));
+    assert_int_equal(setenv("TMPDIR", "/a folder that is not there", 1), 0);
+    good(ebb_init_weights(other, 0));
+    assert_int_equal(before != NULL ? setenv("TMPDIR", before, 1) : unsetenv("TMPDIR"), 0);
+    assert_false(is_mapped(other, tensor_of(other, "weight")->data));
+    assert_memory_equal(tensor_of(m, "weight")->data, tensor_of(other, "weight")->data, 16384);
+    free(before);
+    ebb_model_free(other);
+    ebb_model_free(m);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_skeleton_draws_its_weights_by_seed),
+        cmocka_unit_test(what_is_drawn_lies_in_a_file_that_is_mapped_where_one_can_be_made),
         cmocka_unit_test(a_model_without_initialization_says_so),
         cmocka_unit_test(weights_come_from_a_file_by_name),
         cmocka_unit_test(a_weight_stored_with_channels_last_is_turned_on_its_way),
