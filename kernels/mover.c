@@ -18,6 +18,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
@@ -52,6 +53,7 @@ struct ebb_mover {
     bool unchecked; /* no sums are made */
     int file;       /* -1: none */
     char *host;     /* memory; NULL: none */
+    void *view;     /* of the file, to be read; NULL: not yet */
     pthread_mutex_t lock;
     pthread_cond_t changed; /* a queue, or `ends` */
     bool ends;
@@ -70,6 +72,13 @@ static ebb_status io_error(const ebb_mover *m, const move *v, const char *what)
                   code != 0 ? strerror(code) : "the file ends too early");
     return ebb_hint(status, code == ENOSPC ? "free space there, or name another folder with --spill"
                                            : "name another folder with --spill");
+}
+
+static ebb_status lies(const ebb_mover *m, const char *node, size_t bytes)
+{
+    return ebb_hint(ebb_error(EBB_IO, "%s: the %zu bytes read in '%s' are not those written", node,
+                              bytes, m->folder),
+                    "the disk is not to be trusted: name another folder with --spill");
 }
 
 /* All of the piece. errno 0: the file ended. */
@@ -103,9 +112,7 @@ static ebb_status move_on_disk(ebb_mover *m, const move *v, direction way)
     if (way == WRITER)
         m->sums[v->spot] = sum;
     else if (!m->unchecked && m->sums[v->spot] != sum)
-        return ebb_hint(ebb_error(EBB_IO, "%s: the %zu bytes read in '%s' are not those written",
-                                  v->node, v->bytes, m->folder),
-                        "the disk is not to be trusted: name another folder with --spill");
+        return lies(m, v->node, v->bytes);
     return NULL;
 }
 
@@ -231,6 +238,37 @@ ebb_status ebb_mover_settle(ebb_mover *mover)
     return wait_for(mover, NULL, true);
 }
 
+/* ---- looking ---- */
+
+static ebb_status map_file(ebb_mover *m)
+{
+    if (m->view != NULL)
+        return NULL;
+    void *view = mmap(NULL, (size_t)m->facts.disk_bytes, PROT_READ, MAP_SHARED, m->file, 0);
+    if (view == MAP_FAILED)
+        return ebb_error_io(m->folder, "mapping the file of values on disk in");
+    m->view = view;
+    return NULL;
+}
+
+ebb_status ebb_mover_look(ebb_mover *m, const void **data, uint32_t spot, size_t bytes,
+                          const char *name)
+{
+    const ebb_spot *s = &m->spots[spot];
+    EBB_TRY(ebb_mover_settle(m));
+    if (!s->on_disk) {
+        *data = m->host + s->offset;
+        return NULL;
+    }
+    EBB_TRY(map_file(m));
+    const char *at = (const char *)m->view + s->offset;
+    *data = at;
+    XXH64_hash_t sum = 0;
+    for (size_t k = 0; k < bytes && !m->unchecked; k += PIECE)
+        sum = XXH3_64bits_withSeed(at + k, bytes - k < PIECE ? bytes - k : PIECE, sum);
+    return m->unchecked || sum == m->sums[spot] ? NULL : lies(m, name, bytes);
+}
+
 /* ---- open and close ---- */
 
 static ebb_status open_file(ebb_mover *m, uint64_t bytes)
@@ -307,6 +345,8 @@ void ebb_mover_close(ebb_mover *mover)
     for (int way = 0; way < DIRECTIONS; way++)
         if (mover->queues[way].runs)
             (void)pthread_join(mover->queues[way].thread, NULL);
+    if (mover->view != NULL)
+        (void)munmap(mover->view, (size_t)mover->facts.disk_bytes);
     if (mover->file >= 0)
         (void)close(mover->file);
     ebb_free_aligned(mover->host);

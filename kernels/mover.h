@@ -52,6 +52,9 @@ ebb_status ebb_mover_fetch(ebb_mover *mover, uint32_t spot, void *memory, size_t
                            const char *node);
 /* Until no move of what lies at `memory` is under way. */
 ebb_status ebb_mover_wait(ebb_mover *mover, const void *memory);
+/* The bytes of a tensor in its place, to be read until the next step. name: for errors. */
+ebb_status ebb_mover_look(ebb_mover *mover, const void **data, uint32_t spot, size_t bytes,
+                          const char *name);
 /* At the end of a step: until nothing is under way. A failure is said, and forgotten. */
 ebb_status ebb_mover_settle(ebb_mover *mover);
 

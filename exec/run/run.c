@@ -6,6 +6,7 @@
  */
 #include "exec/run/program.h"
 
+#include "exec/weigh/call.h"
 #include "kernels/parallel.h"
 #include "onnx/graph/infer.h"
 #include "onnx/words/map.h"
@@ -59,9 +60,28 @@ static ebb_status replace_mapped(ebb_program *p, ebb_value v, const void *data)
     return NULL;
 }
 
+/* 1 + where the mover has it; 0: it does not lie in another place. */
+static uint32_t spot_of(const ebb_program *p, ebb_value v)
+{
+    const uint32_t *away_of = p->plan.memory.away_of;
+    return away_of != NULL ? away_of[v.i] : 0;
+}
+
+/* The writing thread reads it alone. */
+static ebb_status put_away(ebb_program *p, ebb_value v, const void *data, size_t bytes)
+{
+    ebb_status status = ebb_mover_store(p->mover, spot_of(p, v) - 1, ebb_read_only(data), bytes,
+                                        ebb_value_name(p->plan.g, v));
+    ebb_status settled = ebb_mover_settle(p->mover);
+    return status != NULL ? status : settled;
+}
+
 static ebb_status copy_in(ebb_program *p, ebb_value v, const void *data)
 {
     size_t bytes = 0;
+    if (spot_of(p, v) != 0 && data != NULL &&
+        ebb_type_bytes(ebb_value_of(p->plan.g, v)->type, &bytes))
+        return put_away(p, v, data, bytes);
     void *to = ebb_program_pointer(p, v);
     if (to == NULL || data == NULL || !ebb_type_bytes(ebb_value_of(p->plan.g, v)->type, &bytes))
         return NULL;
@@ -296,6 +316,19 @@ static ebb_status show(ebb_program *p, ebb_value v, void **data)
     return NULL;
 }
 
+/* Where it lies in another place. */
+static ebb_status show_away(ebb_program *p, ebb_value v, void **data)
+{
+    const void *there;
+    size_t bytes = 0;
+    const uint32_t spot = spot_of(p, v);
+    if (spot == 0 || !ebb_type_bytes(ebb_value_of(p->plan.g, v)->type, &bytes))
+        return NULL;
+    EBB_TRY(ebb_mover_look(p->mover, &there, spot - 1, bytes, ebb_value_name(p->plan.g, v)));
+    *data = ebb_read_only(there);
+    return NULL;
+}
+
 EBB_API ebb_status ebb_program_get(ebb_program *program, const char *name, ebb_named *named)
 {
     const ebb_graph *g = program->plan.g;
@@ -311,6 +344,7 @@ EBB_API ebb_status ebb_program_get(ebb_program *program, const char *name, ebb_n
     void *data = ebb_program_pointer(program, v);
     if (data != NULL && !program->device->is_host)
         EBB_TRY(show(program, v, &data));
+    EBB_TRY(show_away(program, v, &data));
     *named = (ebb_named){.name = ebb_value_name(g, v),
                          .dtype = info->type->dtype,
                          .rank = info->type->rank,

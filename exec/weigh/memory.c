@@ -444,6 +444,9 @@ static ebb_status weigh(ebb_memory *m, ebb_arena *arena, const ebb_graph *g,
         if (node->op == EBB_OP_WAIT && ebb_out(g, n, 0).i != 0 && ebb_in(g, n, 0).i != 0)
             unite(&r, node->out[0], node->in[0]);
     }
+    for (size_t i = 0; i < g->binding_count; i++) // what lies elsewhere is written where it lay
+        if (ebb_value_place(g, g->bindings[i].next) != EBB_PLACE_DEVICE)
+            unite(&r, g->bindings[i].state, g->bindings[i].next);
     for (uint32_t v = 1; terms->elsewhere != NULL && v < g->value_count; v++)
         if (terms->elsewhere[v])
             r.elsewhere[root_of(&r, v)] = true;

@@ -35,6 +35,8 @@ static ebb_node maker(const ebb_graph *g, ebb_value v)
 ebb_place ebb_value_place(const ebb_graph *g, ebb_value v)
 {
     ebb_node n = maker(g, v);
+    if (n.i == 0 && v.i != 0 && (ebb_value_of(g, v)->flags & EBB_IS_STATE) != 0)
+        n = maker(g, ebb_graph_bound(g, v));
     if (n.i != 0 && ebb_node_of(g, n)->op == EBB_OP_WAIT)
         n = maker(g, ebb_in(g, n, 0));
     return n.i != 0 && ebb_node_of(g, n)->op == EBB_OP_STORE ? stored_to(g, n) : EBB_PLACE_DEVICE;
@@ -44,6 +46,43 @@ static bool is_wanted(const ebb_graph *g, ebb_value v)
 {
     const ebb_value_info *info = ebb_value_of(g, v);
     return (info->flags & (EBB_IS_OUTPUT | EBB_IS_CAPTURED)) != 0 || info->bound != 0;
+}
+
+static bool is_shown(const ebb_graph *g, ebb_value v)
+{
+    return (ebb_value_of(g, v)->flags & (EBB_IS_OUTPUT | EBB_IS_CAPTURED | EBB_IS_INPUT)) != 0;
+}
+
+/* A state is written where it lies, by n and those behind it: nothing may read it there any more. */
+static bool is_read_from(const ebb_graph *g, ebb_value state, ebb_node n)
+{
+    for (; n.i != 0; n = ebb_next(g, n)) {
+        ebb_node reader = n;
+        if (ebb_node_of(g, n)->op == EBB_OP_WAIT)
+            reader = maker(g, ebb_in(g, n, 0));
+        if (reader.i != 0 && ebb_node_of(g, reader)->op == EBB_OP_FETCH &&
+            ebb_same_value(ebb_in(g, reader, 0), state))
+            return true;
+    }
+    return false;
+}
+
+/* v lies in another place, and states are replaced by it. */
+static const char *refuses_next(const ebb_graph *g, ebb_value v)
+{
+    const ebb_node store = maker(g, ebb_in(g, maker(g, v), 0));
+    if (ebb_value_of(g, v)->bound > 1)
+        return "what it makes lies in another place, where two states cannot lie at once";
+    for (size_t i = 0; i < g->binding_count; i++) {
+        const ebb_value state = g->bindings[i].state;
+        if (!ebb_same_value(g->bindings[i].next, v))
+            continue;
+        if (is_shown(g, state))
+            return "it replaces a state that lies in another place and is read by its name";
+        if (is_read_from(g, state, store))
+            return "it replaces a state that lies in another place and is still read there";
+    }
+    return NULL;
 }
 
 static const char *refuses_start(const ebb_graph *g, ebb_node n)
@@ -70,9 +109,11 @@ static const char *refuses_wait(const ebb_graph *g, ebb_node n)
     if (!ebb_same_value(ebb_in(g, n, 1), ebb_in(g, start, 0)))
         return "its second input must be what the move that it waits for reads";
     const ebb_value made = ebb_out(g, n, 0);
-    if (made.i != 0 && is_wanted(g, made) && ebb_value_place(g, made) != EBB_PLACE_DEVICE)
+    if (made.i == 0 || ebb_value_place(g, made) == EBB_PLACE_DEVICE)
+        return NULL;
+    if (is_shown(g, made))
         return "what it makes lies in another place and cannot outlive the step: fetch it";
-    return NULL;
+    return refuses_next(g, made);
 }
 
 const char *ebb_place_refuses(const ebb_graph *g, ebb_node n)

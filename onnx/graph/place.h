@@ -12,6 +12,11 @@
  * So the order of nodes alone says when a move begins, when it must be over and what it holds. What a Wait
  * makes has the memory of what it waits for. To other runtimes all three are Identity.
  *
+ * A state that the step replaces by what lies elsewhere lies there itself, from step to step:
+ *
+ *     f = Fetch (m)   n = Wait (f, m)              m is read ...
+ *     m_new = F (n)   s = Store (m_new)   k = Wait (s, m_new)    ... and written where it was; m <- k
+ *
  * Weights that no step changes need not be brought anywhere: kernels read them where the model's file is
  * mapped (exec/weigh/memory.h).
  */

@@ -1,4 +1,4 @@
-/* offload: what waits long for its next reader waits in another place.
+/* offload: what waits long for its next reader waits in another place; what=state: offload_state.c.
  *
  *   before   a = F(x)  b = G(a)  ...                     ...  db = G'(a)       a waits in the arena
  *   after    a = F(x)  s = Store(a)  b = G(a)  k = Wait(s, a)  ...
@@ -22,6 +22,7 @@
 #include <stdlib.h>
 
 #include "onnx/graph/stream.h"
+#include "passes/budget/offload.h"
 #include "passes/budget/trial.h"
 #include "passes/common.h"
 #include "passes/passes.h"
@@ -430,6 +431,8 @@ static ebb_status run(ebb_edit *e)
     const char *backend = ebb_option_string(e, "backend");
     ebb_trial before, after;
     uint64_t budget, aim;
+    if (strcmp(ebb_option_string(e, "what"), "state") == 0)
+        return ebb_offload_states(e);
     EBB_TRY(ebb_trial_weigh(&before, e->scratch, e->g, backend));
     EBB_TRY(ebb_option_bytes(e, "budget", before.bytes, &budget));
     if (budget > 0) {
@@ -469,6 +472,8 @@ static ebb_status run(ebb_edit *e)
 
 static const ebb_option options[] = {
     {"place", EBB_OPTION_CHOICE, "disk", "disk|host", "where to; `host` is for steps on a GPU"},
+    {"what", EBB_OPTION_CHOICE, "tensors", "tensors|state",
+     "tensors of a step; or states of the optimizer, from step to step, whatever it costs"},
     {"budget", EBB_OPTION_BYTES, NULL, NULL,
      "bytes that the step may take: 6GiB, 512MB, 80%; not given: all goes whose moves cost no "
      "time"},

@@ -22,6 +22,7 @@ digits = os.path.join(here, "..", "..", "samples", "digits")
 MODEL, DATA = os.path.join(digits, "cnn.onnx"), os.path.join(digits, "digits.npz")
 STEPS = 60
 RESULTS = ["c.st", "c-best.st", "m.onnx"]
+more = []  # words of each training
 
 
 class Broken(Exception):
@@ -33,7 +34,7 @@ def arguments(ebb, resume=None):
              "momentum:lr=0.1", "--seed", "4", "--threads", "1", "--steps", str(STEPS), "--checkpoint", "c.st",
              "--every", "2", "--keep", "best,3", "--save-model", "m.onnx", "--eval-split", "0.05", "--eval-every", "7",
              "--log", "l.jsonl"]
-    return words + (["--resume", resume] if resume else [])
+    return words + more + (["--resume", resume] if resume else [])
 
 
 def fill(folder):
@@ -142,7 +143,9 @@ def main():
     parser.add_argument("--ebb", required=True)
     parser.add_argument("--count", type=int, default=24)
     parser.add_argument("--seed", type=int, default=int(time.time()))
+    parser.add_argument("--also", default="", help="more words for the trainings")
     options = parser.parse_args()
+    more.extend(options.also.split())
     ebb = os.path.abspath(options.ebb)
     random.seed(options.seed)
     with tempfile.TemporaryDirectory(prefix="ebb-instants-") as scratch:

@@ -1,0 +1,207 @@
+/* test_states_away.c: states of optimizers that lie on disk from step to step: the bits of the step that keeps
+ * them in memory, bytes as planned, the same checkpoint; and where a file may not say so. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "onnx/graph/infer.h"
+#include "tests/models/alike.h"
+
+static const char pass[] = "offload:what=state,least=1";
+
+/* ---- whole steps ---- */
+
+static void write_with(const char *step, size_t i, const ebb_step_options *options)
+{
+    char path[1024], *pipeline = NULL;
+    ebb_model *m = NULL;
+    (void)snprintf(path, sizeof path, EBB_SOURCE_DIR "/samples/%s", samples[i].model);
+    good(ebb_open(&m, path));
+    good(ebb_set_dim(m, "batch", samples[i].batch));
+    good(ebb_step_pipeline(&pipeline, options));
+    good(ebb_rewrite(m, pipeline, NULL, NULL));
+    good(ebb_save(m, step));
+    ebb_release(pipeline);
+    ebb_close(m);
+}
+
+static void same_file(const char *a, const char *b)
+{
+    FILE *x = fopen(a, "rb"), *y = fopen(b, "rb");
+    assert_true(x != NULL && y != NULL);
+    for (int c = 0, d; c != EOF;) {
+        c = getc(x);
+        d = getc(y);
+        if (c != d)
+            fail_msg("%s and %s differ at %ld", a, b, ftell(x));
+    }
+    (void)fclose(x);
+    (void)fclose(y);
+}
+
+static void check_bytes(const run *r)
+{
+    const ebb_program_facts f = ebb_program_measure(r->program);
+    assert_int_equal(f.planned_arena_bytes, f.measured_arena_bytes);
+    assert_int_equal(f.planned_disk_bytes, f.disk_bytes);
+    assert_int_equal(f.planned_host_bytes, f.host_bytes);
+}
+
+/* Steps from a checkpoint of the other one, both ways. */
+static void go_on(const char *path, const char *checkpoint, bool away, const char *end)
+{
+    run r = {NULL, NULL};
+    run_open(&r, path, away ? pass : NULL); // two steps, which the checkpoint undoes
+    good(ebb_checkpoint_load(r.program, checkpoint, NULL));
+    good(ebb_checkpoint_save(r.program, end, NULL));
+    check_bytes(&r);
+    run_close(&r);
+    same_file(checkpoint, end);
+}
+
+static void check_step(const char *path, const char *what)
+{
+    static const char *const files[] = {EBB_BINARY_DIR "/states_kept.st",
+                                        EBB_BINARY_DIR "/states_away.st",
+                                        EBB_BINARY_DIR "/states_end.st"};
+    const char *const saved = EBB_BINARY_DIR "/states_away.onnx";
+    run kept = {NULL, NULL}, away = {NULL, NULL}, host = {NULL, NULL}, again = {NULL, NULL};
+    run_open(&kept, path, NULL);
+    run_open(&away, path, pass);
+    run_open(&host, path, "offload:what=state,least=1,place=host");
+    compare(&kept, &away, what);
+    compare(&kept, &host, what);
+    check_bytes(&away);
+    check_bytes(&host);
+    const ebb_program_facts f = ebb_program_measure(away.program);
+    if (f.planned_disk_bytes == 0)
+        fail_msg("%s: nothing lies on disk", what);
+    assert_true(ebb_program_measure(host.program).host_bytes > 0);
+    assert_true(f.planned_arena_bytes <= ebb_program_measure(kept.program).planned_arena_bytes);
+
+    good(ebb_checkpoint_save(kept.program, files[0], NULL));
+    good(ebb_checkpoint_save(away.program, files[1], NULL));
+    same_file(files[0], files[1]);
+    go_on(path, files[0], true, files[2]);
+    go_on(path, files[1], false, files[2]);
+
+    good(ebb_save(away.model, saved)); // what it holds is where it was
+    run_open(&again, saved, NULL);
+    assert_int_equal(ebb_program_measure(again.program).planned_disk_bytes, f.planned_disk_bytes);
+    assert_int_equal(ebb_program_measure(again.program).planned_arena_bytes, f.planned_arena_bytes);
+    compare(&kept, &again, what);
+    for (size_t i = 0; i < 3; i++)
+        (void)remove(files[i]);
+    (void)remove(saved);
+    run_close(&again);
+    run_close(&host);
+    run_close(&away);
+    run_close(&kept);
+}
+
+static void samples_train_alike_wherever_their_states_lie(void **state)
+{
+    static const char *const optimizers[] = {"adam", "momentum:lr=0.1",      "adamw",    "adagrad",
+                                             "lion", "rmsprop:momentum=0.9", "adafactor"};
+    (void)state;
+    for (size_t i = 0; i < SAMPLES; i++)
+        for (size_t k = 0; k < sizeof optimizers / sizeof *optimizers; k++) {
+            char what[256];
+            const char *const step = EBB_BINARY_DIR "/states.onnx";
+            if (i > 0 && k > 1 && i + k != 5) // all on the smallest, and two on each
+                continue;
+            (void)snprintf(what, sizeof what, "%s, %s", samples[i].model, optimizers[k]);
+            write_with(step, i,
+                       &(ebb_step_options){.loss = samples[i].loss,
+                                           .optimizer = optimizers[k],
+                                           .clip_norm = k % 2 == 0 ? 1 : 0,
+                                           .ema = k == 2 ? 0.9 : 0});
+            check_step(step, what);
+            (void)remove(step);
+        }
+}
+
+static void states_leave_the_arena(void **state)
+{
+    (void)state;
+    const char *const step = EBB_BINARY_DIR "/states.onnx";
+    run kept = {NULL, NULL}, away = {NULL, NULL};
+    write_with(step, 0, &(ebb_step_options){.loss = samples[0].loss, .optimizer = "adam"});
+    run_open(&kept, step, NULL);
+    run_open(&away, step, pass);
+    const ebb_program_facts a = ebb_program_measure(kept.program),
+                            b = ebb_program_measure(away.program);
+    /* Two of each parameter's size leave; some of them are here at a time. */
+    if (b.planned_arena_bytes >= a.planned_arena_bytes * 3 / 4)
+        fail_msg("%llu of %llu", (unsigned long long)b.planned_arena_bytes,
+                 (unsigned long long)a.planned_arena_bytes);
+    (void)remove(step);
+    run_close(&away);
+    run_close(&kept);
+}
+
+/* ---- what a file may say ---- */
+
+static const char *refused_because(const char *nodes, bool twice)
+{
+    static char said[512];
+    char text[1024];
+    ebb_model *m = NULL;
+    (void)snprintf(text, sizeof text,
+                   "<ir_version: 10, opset_import: [\"\" : 20, \"ai.ebb\" : 1]>\n"
+                   "g (float[4] x, float[4] m, float[4] o) => (float[4] y) { %s }",
+                   nodes);
+    good(ebb_text_parse_model(&m, text));
+    ebb_graph *g = m->graph;
+    const ebb_value k = ebb_value_find(g, "k");
+    good(ebb_graph_keep_input(g, ebb_value_find(g, "o"), EBB_ROLE_OPTIMIZER));
+    good(ebb_graph_keep_input(g, ebb_value_find(g, "m"), EBB_ROLE_OPTIMIZER));
+    good(ebb_graph_bind(g, ebb_value_find(g, "m"), k));
+    if (twice)
+        good(ebb_graph_bind(g, ebb_value_find(g, "o"), k));
+    ebb_status status = ebb_infer_graph(g);
+    if (status == NULL)
+        status = ebb_verify(g);
+    (void)snprintf(said, sizeof said, "%s", status != NULL ? ebb_status_text(status) : "");
+    ebb_model_free(m);
+    return said;
+}
+
+static void a_state_is_read_before_it_is_written_where_it_lies(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *nodes, *why;
+        bool twice;
+    } cases[] = {
+        {"f = ai.ebb.Fetch(m) n = ai.ebb.Wait(f, m) p = Add(n, x) s = ai.ebb.Store(p) "
+         "k = ai.ebb.Wait(s, p) y = Relu(p)",
+         "", false},
+        {"p = Relu(x) s = ai.ebb.Store(p) k = ai.ebb.Wait(s, p) f = ai.ebb.Fetch(m) "
+         "n = ai.ebb.Wait(f, m) y = Add(n, x)",
+         "is still read there", false},
+        {"f = ai.ebb.Fetch(m) p = Relu(x) s = ai.ebb.Store(p) n = ai.ebb.Wait(f, m) "
+         "k = ai.ebb.Wait(s, p) y = Add(n, x)",
+         "is still read there", false},
+        {"y = Add(m, x) s = ai.ebb.Store(x) k = ai.ebb.Wait(s, x)", "it reads what lies in another",
+         false},
+        {"f = ai.ebb.Fetch(m) n = ai.ebb.Wait(f, m) p = Add(n, x) s = ai.ebb.Store(p) "
+         "k = ai.ebb.Wait(s, p) y = Relu(p)",
+         "two states cannot lie at once", true},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const char *said = refused_because(cases[i].nodes, cases[i].twice);
+        if (cases[i].why[0] == '\0' ? said[0] != '\0' : strstr(said, cases[i].why) == NULL)
+            fail_msg("%s\n'%s', expected '%s'", cases[i].nodes, said, cases[i].why);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_state_is_read_before_it_is_written_where_it_lies),
+        cmocka_unit_test(states_leave_the_arena),
+        cmocka_unit_test(samples_train_alike_wherever_their_states_lie),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
