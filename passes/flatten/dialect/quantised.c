@@ -11,6 +11,12 @@
 
 #include "passes/common.h"
 
+/* What ends the walk: without the product nothing of the model can be trained. */
+static void refuse(ebb_build *b, const ebb_foreign *f, ebb_code code, const char *why)
+{
+    ebb_build_fail(b, ebb_error(code, "%s: %s", ebb_node_label(b->g, f->node), why));
+}
+
 static ebb_value input(const ebb_foreign *f, uint32_t i)
 {
     return i < f->input_count ? f->x[i] : EBB_NO_VALUE;
@@ -70,14 +76,19 @@ void ebb_dialect_matmul_nbits(ebb_build *b, ebb_foreign *f)
     const int64_t bits = ebb_attr_int(&f->attrs, "bits", 4), rows = ebb_attr_int(&f->attrs, "N", 0),
                   block = ebb_attr_int(&f->attrs, "block_size", 0);
     if (input(f, A).i == 0 || input(f, B).i == 0 || input(f, SCALES).i == 0)
-        f->declines = "an input that it needs is missing";
+        refuse(b, f, EBB_REJECTED, "one of inputs 0, 1 and 2 is missing");
     else if (bits != 2 && bits != 4 && bits != 8)
-        f->declines = "its bits are none of 2, 4 and 8";
+        refuse(b, f, EBB_REJECTED, "bits is none of 2, 4 and 8");
+    else if (block < 16 || (block & (block - 1)) != 0)
+        refuse(b, f, EBB_REJECTED, "block_size is no power of 2 from 16 on");
     else if (ebb_attr_int(&f->attrs, "weight_prepacked", 0) != 0)
-        f->declines = "its weight is packed for one kind of device (weight_prepacked)";
+        refuse(b, f, EBB_UNSUPPORTED,
+               "input 1 is packed for one kind of device (weight_prepacked): export it without");
     else if (input(f, G_IDX).i != 0 && !follows_columns(b, input(f, G_IDX), block))
-        f->declines = "its columns are in another order than its blocks (g_idx)";
-    if (f->declines != NULL)
+        refuse(b, f, EBB_UNSUPPORTED,
+               "input 4 (g_idx) has blocks in another order than columns, which is not read: "
+               "quantise without act-order");
+    if (b->status != NULL)
         return;
     for (int i = 0; i < 1 << bits; i++)
         list[i] = i;
@@ -115,10 +126,10 @@ void ebb_dialect_matmul_bnb4(ebb_build *b, ebb_foreign *f)
 {
     const int64_t kind = ebb_attr_int(&f->attrs, "quant_type", -1);
     if (f->input_count < 3 || f->x[0].i == 0 || f->x[1].i == 0 || f->x[2].i == 0)
-        f->declines = "an input that it needs is missing";
+        refuse(b, f, EBB_REJECTED, "one of inputs 0, 1 and 2 is missing");
     else if (kind != 0 && kind != 1)
-        f->declines = "its quant_type is neither 0 (FP4) nor 1 (NF4)";
-    if (f->declines != NULL)
+        refuse(b, f, EBB_REJECTED, "quant_type is neither 0 (FP4) nor 1 (NF4)");
+    if (b->status != NULL)
         return;
     ebb_value table = levels(b, f->x[2], kind == 1 ? nf4 : fp4, 16), zeros = one_zero(b, 0);
     ebb_with_foreign(b, f, "K");
