@@ -222,34 +222,58 @@ double ebb_frozen_zero(const ebb_frozen_matrix *m, int64_t n, int64_t k)
 static void reals(float *to, int64_t step, const void *data, ebb_dtype dtype, int64_t first,
                   int64_t count, int64_t by)
 {
-    if (dtype == EBB_F32)
+    const char *from = (const char *)data + (size_t)first * sizeof(float);
+    if (dtype == EBB_F32 && step == 1 && by == 1)
+        memcpy(to, from, (size_t)count * sizeof(float));
+    else if (dtype == EBB_F32)
         for (int64_t i = 0; i < count; i++)
-            memcpy(&to[i * step], (const char *)data + (size_t)(first + i * by) * sizeof(float),
-                   sizeof(float));
+            memcpy(&to[i * step], from + (size_t)(i * by) * sizeof(float), sizeof(float));
     else
         for (int64_t i = 0; i < count; i++)
             to[i * step] = (float)real(data, dtype, first + i * by);
+}
+
+/* Codes of a row of zero points, from number `first` on, as numbers less `least`. */
+static void zeros_of_codes(float *to, int64_t step, const ebb_frozen_matrix *m, int64_t first,
+                           int64_t count, int64_t by, float least)
+{
+    const unsigned bits = m->of.bits, log = bits == 2 ? 2 : bits == 4 ? 1 : 0; // of codes a byte
+    const uint8_t *codes = m->zeros;
+    for (int64_t i = 0; i < count; i++) {
+        const uint64_t at = (uint64_t)(first + i * by);
+        const unsigned low = (unsigned)(at & ((1u << log) - 1)) * bits;
+        const unsigned code = (unsigned)codes[at >> log] >> low & ((1u << bits) - 1);
+        to[i * step] =
+            m->of.zero == EBB_ZERO_CODE ? (float)m->level[code] - least : (float)code - least;
+    }
 }
 
 void ebb_frozen_blocks(const ebb_frozen_matrix *m, int64_t n, int64_t k, int64_t count,
                        float *scales, float *zeros, int64_t step)
 {
     const ebb_frozen *f = &m->of;
-    const int64_t column = k / f->block_k,
-                  first = n / f->block_n * f->scale_n + column * f->scale_k;
-    const int64_t packed = n * f->zero_row + column;
+    const int64_t column = k / f->block_k;
+    const int64_t first = n / f->block_n * f->scale_n + column * f->scale_k;
     const float least = m->linear ? (float)m->least : 0.0f;
     reals(scales, step, m->scales, m->scale_dtype, first, count, f->scale_k);
-    if (f->zero == EBB_ZERO_REAL)
+    switch (f->zero) {
+    case EBB_ZERO_REAL:
         reals(zeros, step, m->zeros, m->zero_dtype, first, count, f->scale_k);
-    for (int64_t i = 0; i < count; i++)
-        if (f->zero == EBB_ZERO_PACKED)
-            zeros[i * step] = (float)ebb_bits_get(m->zeros, packed + i, f->bits) - least;
-        else if (f->zero == EBB_ZERO_CODE)
-            zeros[i * step] =
-                (float)m->level[ebb_bits_get(m->zeros, first + i * f->scale_k, f->bits)] - least;
-        else if (f->zero == EBB_ZERO_BYTE)
-            zeros[i * step] = (float)ebb_bits_get(m->zeros, 0, f->bits) - least;
-        else
-            zeros[i * step] = (f->zero == EBB_ZERO_REAL ? zeros[i * step] : 0.0f) - least;
+        for (int64_t i = 0; i < count; i++)
+            zeros[i * step] -= least;
+        break;
+    case EBB_ZERO_PACKED:
+        zeros_of_codes(zeros, step, m, n * f->zero_row + column, count, 1, least);
+        break;
+    case EBB_ZERO_CODE:
+        zeros_of_codes(zeros, step, m, first, count, f->scale_k, least);
+        break;
+    case EBB_ZERO_BYTE:
+        zeros_of_codes(zeros, step, m, 0, count, 0, least);
+        break;
+    case EBB_ZERO_NONE:
+        for (int64_t i = 0; i < count; i++)
+            zeros[i * step] = -least;
+        break;
+    }
 }

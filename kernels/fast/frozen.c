@@ -113,20 +113,33 @@ static void decode_slowly(tile *t)
 typedef int32_t lanes_of_codes __attribute__((vector_size(LANES * sizeof(int32_t))));
 typedef uint8_t lanes_of_bytes __attribute__((vector_size(LANES)));
 
-EBB_TILE_INLINE ebb_lanes levels_of(const product *p, lanes_of_codes q, int bits)
+/* What turns codes into numbers, out of memory that stores might change. */
+typedef struct reading {
+    lanes_of_codes flip;
+    ebb_lanes table; /* of up to LANES levels */
+    const float *level;
+    bool linear, small;
+} reading;
+
+static inline reading reading_of(const product *p)
 {
-    if (p->m.linear)
-        return __builtin_convertvector(q ^ (int32_t)p->m.flip, ebb_lanes);
-#if defined(__AVX512F__)
-    if (bits <= 4) {
-        __m512 table = _mm512_loadu_ps(p->level);
-        return (ebb_lanes)_mm512_permutexvar_ps((__m512i)q, table);
-    }
-#endif
-    (void)bits;
+    reading r = {.flip = (lanes_of_codes){0} + (int32_t)p->m.flip,
+                 .level = p->level,
+                 .linear = p->m.linear,
+                 .small = 1 << p->m.of.bits <= LANES};
+    memcpy(&r.table, p->level, sizeof r.table);
+    return r;
+}
+
+EBB_TILE_INLINE ebb_lanes levels_of(const reading *r, lanes_of_codes q)
+{
+    if (r->linear)
+        return __builtin_convertvector(q ^ r->flip, ebb_lanes);
+    if (r->small)
+        return __builtin_shuffle(r->table, q);
     ebb_lanes x;
     for (int l = 0; l < LANES; l++)
-        x[l] = p->level[q[l]];
+        x[l] = r->level[q[l]];
     return x;
 }
 
@@ -149,10 +162,10 @@ static inline int64_t grid_at(const tile *t, int64_t c)
     return t->p->column_group == 1 ? c : group_of(t->p->column_group, t->column, c);
 }
 
-EBB_TILE_INLINE void put(const tile *t, float *to, lanes_of_codes q, ebb_lanes zero,
-                         ebb_lanes scale, int bits)
+EBB_TILE_INLINE void put(const reading *r, float *to, lanes_of_codes q, ebb_lanes zero,
+                         ebb_lanes scale)
 {
-    const ebb_lanes x = (levels_of(t->p, q, bits) - zero) * scale;
+    const ebb_lanes x = (levels_of(r, q) - zero) * scale;
     memcpy(to, &x, sizeof x);
 }
 
@@ -167,10 +180,11 @@ static inline counter count_from(const product *p, int64_t from)
     return (counter){0, size == INT64_MAX ? size : size - from % size, size};
 }
 
-/* Whether the next one is in another group. */
-static inline bool step_on(counter *c)
+/* Goes `by` on, within a group: whether the next one is in another. */
+static inline bool step_by(counter *c, int64_t by)
 {
-    if (--c->left > 0)
+    c->left -= by;
+    if (c->left > 0)
         return false;
     c->left = c->size;
     c->group++;
@@ -179,38 +193,56 @@ static inline bool step_on(counter *c)
 
 enum { WORD = 32 };
 
-/* Lanes are rows of codes: LANES columns of a panel, from column c of the tile on. */
+/* Lanes are rows of codes: LANES columns of a panel, from column c of the tile on. Groups are of whole
+ * words, or of one code each. */
 EBB_TILE_INLINE void decode_across(const tile *t, float *to, int64_t c, const int bits)
 {
     const product *p = t->p;
     const ebb_frozen *f = &p->m.of;
+    const reading r = reading_of(p);
     const int64_t row_bytes = f->row * bits / 8, start = t->from * bits / 8;
-    const int64_t bytes = (t->depth * bits + 7) / 8;
+    const int64_t bytes = (t->depth * bits + 7) / 8, grid = grid_at(t, c), depth = t->depth;
+    const int turned_round = f->high_first ? 8 - bits : 0;
+    const bool alone = p->inner_group == 1;
     const uint8_t *lane[LANES];
     for (int l = 0; l < LANES; l++) {
         const int64_t n = t->column + c + l;
         lane[l] = p->m.codes + (n < f->n ? n : f->n - 1) * row_bytes + start;
     }
     counter at = count_from(p, t->from);
-    const int64_t grid = grid_at(t, c);
     ebb_lanes zero = beside(t, t->zeros, 0, grid), scale = beside(t, t->scales, 0, grid);
-    for (int64_t i = 0, b = 0; i < t->depth; b += 4) {
-        uint32_t words[LANES] = {0};
-        if (bytes - b >= 4)
-            for (int l = 0; l < LANES; l++)
-                memcpy(&words[l], lane[l] + b, 4);
-        else
-            for (int l = 0; l < LANES; l++)
-                memcpy(&words[l], lane[l] + b, (size_t)(bytes - b));
-        lanes_of_codes word;
-        memcpy(&word, words, sizeof word);
-        for (int j = 0; j < WORD / bits && i < t->depth; j++, i++, to += PANEL) {
-            const int shift = f->high_first ? (j * bits) ^ (8 - bits) : j * bits;
-            put(t, to, (word >> shift) & ((1 << bits) - 1), zero, scale, bits);
-            if (step_on(&at) && i + 1 < t->depth) {
-                zero = beside(t, t->zeros, at.group, grid);
-                scale = beside(t, t->scales, at.group, grid);
+    for (int64_t i = 0, b = 0; i < depth; b += 4) {
+        lanes_of_codes word = {0};
+        if (bytes - b >= 4) {
+            for (int l = 0; l < LANES; l++) {
+                int32_t w;
+                memcpy(&w, lane[l] + b, 4);
+                word[l] = w;
             }
+        } else {
+            for (int l = 0; l < LANES; l++) {
+                uint32_t w = 0;
+                memcpy(&w, lane[l] + b, (size_t)(bytes - b));
+                word[l] = (int32_t)w;
+            }
+        }
+        const int64_t count = depth - i < WORD / bits ? depth - i : WORD / bits;
+        EBB_TILE_UNROLL
+        for (int j = 0; j < WORD / bits; j++) {
+            if (j >= count)
+                break;
+            put(&r, to + j * PANEL, (word >> (j * bits ^ turned_round)) & ((1 << bits) - 1), zero,
+                scale);
+            if (alone && i + j + 1 < depth) {
+                zero = beside(t, t->zeros, i + j + 1, grid);
+                scale = beside(t, t->scales, i + j + 1, grid);
+            }
+        }
+        i += count;
+        to += count * PANEL;
+        if (!alone && step_by(&at, count) && i < depth) {
+            zero = beside(t, t->zeros, at.group, grid);
+            scale = beside(t, t->scales, at.group, grid);
         }
     }
 }
@@ -257,18 +289,20 @@ EBB_TILE_INLINE void decode_along(const tile *t, float *to, int64_t c, const int
     const product *p = t->p;
     const ebb_frozen *f = &p->m.of;
     const places at_lane = places_of(f);
+    const reading r = reading_of(p);
+    const int64_t depth = t->depth;
     const int64_t row_bytes = f->row * bits / 8, start = (t->column + c) * bits / 8;
     const int64_t full = LANES * bits / 8, left = row_bytes - start;
     const uint8_t *row = p->m.codes + t->from * row_bytes + (left > 0 ? start : 0);
     counter at = count_from(p, t->from);
     const int64_t grid = grid_at(t, c);
     ebb_lanes zero = beside(t, t->zeros, 0, grid), scale = beside(t, t->scales, 0, grid);
-    for (int64_t i = 0; i < t->depth; i++, to += PANEL, row += row_bytes) {
+    for (int64_t i = 0; i < depth; i++, to += PANEL, row += row_bytes) {
         const lanes_of_codes q = left >= full
                                      ? codes_of(row, (size_t)full, &at_lane, bits)
                                      : codes_of(row, left > 0 ? (size_t)left : 0, &at_lane, bits);
-        put(t, to, q, zero, scale, bits);
-        if (step_on(&at) && i + 1 < t->depth) {
+        put(&r, to, q, zero, scale);
+        if (step_by(&at, 1) && i + 1 < depth) {
             zero = beside(t, t->zeros, at.group, grid);
             scale = beside(t, t->scales, at.group, grid);
         }
@@ -307,9 +341,10 @@ static bool lanes_can(const product *p)
     const ebb_frozen *f = &p->m.of;
     const int64_t in = p->inner_group, across = p->column_group;
     const bool even = across == 1 || across == INT64_MAX || across % LANES == 0;
+    const bool whole = !f->turned || in == 1 || in == INT64_MAX || in % (WORD / f->bits) == 0;
     const int64_t grid =
         (in == INT64_MAX ? 1 : DEPTH / in + 2) * (across == INT64_MAX ? 1 : WIDEST / across + 2);
-    return !f->runs_on && f->row * (int64_t)f->bits % 8 == 0 && even && grid <= GRID;
+    return !f->runs_on && f->row * (int64_t)f->bits % 8 == 0 && even && whole && grid <= GRID;
 }
 
 #else
@@ -329,26 +364,55 @@ static bool lanes_can(const product *p)
 
 /* ---- the product ---- */
 
+/* What is added to is far away: it is asked for while the block is computed. */
+static inline void ask_for(const float *y, int64_t row)
+{
+#if defined(__GNUC__)
+    for (int r = 0; r < EBB_TILE_ROWS; r++) {
+        __builtin_prefetch(y + r * row, 1);
+        __builtin_prefetch(y + r * row + LANES, 1);
+    }
+#else
+    (void)y;
+    (void)row;
+#endif
+}
+
+/* Some rows of A by one panel of the tile, from column c of it on. */
+static void multiply_panel(const tile *t, const float *a, float *y, int64_t rows, int64_t c)
+{
+    const product *p = t->p;
+    const bool adds = t->from > 0, whole = t->columns - c >= PANEL;
+    const float *panel = t->panels + c * t->depth;
+    int64_t r = 0;
+    for (; r + EBB_TILE_ROWS <= rows && whole; r += EBB_TILE_ROWS) {
+        ask_for(y + r * p->columns, p->columns);
+        ebb_tile_block(y + r * p->columns, p->columns, a + r * p->inner, p->inner, 1, panel,
+                       t->depth, EBB_TILE_ROWS, adds);
+    }
+    if (whole) {
+        ebb_tile_multiply(y + r * p->columns, p->columns, a + r * p->inner, p->inner, 1, panel,
+                          rows - r, PANEL, t->depth, t->depth, adds);
+        return;
+    }
+    for (; r < rows; r += EBB_TILE_ROWS) {
+        const int64_t some = rows - r < EBB_TILE_ROWS ? rows - r : EBB_TILE_ROWS;
+        ebb_tile_multiply(t->ragged, PANEL, a + r * p->inner, p->inner, 1, panel, some, PANEL,
+                          t->depth, t->depth, false);
+        for (int64_t q = 0; q < some; q++)
+            for (int64_t j = 0; j < t->columns - c; j++) {
+                float *to = y + (r + q) * p->columns + j;
+                *to = adds ? *to + t->ragged[q * PANEL + j] : t->ragged[q * PANEL + j];
+            }
+    }
+}
+
 static void multiply(const tile *t, int64_t row, int64_t rows)
 {
     const product *p = t->p;
-    const bool adds = t->from > 0;
-    const float *a = p->a + row * p->inner + t->from;
-    float *y = p->y + row * p->columns + t->column;
-    const int64_t whole = t->columns / PANEL * PANEL, rest = t->columns - whole;
-    ebb_tile_multiply(y, p->columns, a, p->inner, 1, t->panels, rows, whole, t->depth, t->depth,
-                      adds);
-    for (int64_t r = 0; r < rows && rest > 0; r += EBB_TILE_ROWS) {
-        const int64_t some = rows - r < EBB_TILE_ROWS ? rows - r : EBB_TILE_ROWS;
-        ebb_tile_multiply(t->ragged, PANEL, a + r * p->inner, p->inner, 1,
-                          t->panels + whole * t->depth, some, PANEL, t->depth, t->depth, false);
-        for (int64_t q = 0; q < some; q++) {
-            float *to = y + (r + q) * p->columns + whole;
-            const float *from = t->ragged + q * PANEL;
-            for (int64_t j = 0; j < rest; j++)
-                to[j] = adds ? to[j] + from[j] : from[j];
-        }
-    }
+    for (int64_t c = 0; c < t->columns; c += PANEL)
+        multiply_panel(t, p->a + row * p->inner + t->from, p->y + row * p->columns + t->column + c,
+                       rows, c);
 }
 
 static void compute(const product *p, float *scratch, int64_t job)
