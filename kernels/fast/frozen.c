@@ -20,12 +20,11 @@
 enum {
     LANES = EBB_TILE_LANES,
     PANEL = EBB_TILE_COLUMNS,
-    DEPTH = 256, /* rows of a panel: it stays in the first cache */
-    WIDEST =
-        512,     /* columns of a tile: it stays in the second, and A is read once for all of them */
-    GRID = 8192, /* scales of a tile */
-    TOGETHER =
-        192, /* rows of A that meet all panels of a tile while they are in the second cache */
+    DEPTH = 256,   /* rows of a panel */
+    WIDEST = 512,  /* columns of a tile: A is read once for all of them */
+    GRID = 8192,   /* scales of a tile */
+    TOGETHER = 24, /* rows of A that meet all panels of a tile while they are in the first cache */
+    PART = 128,    /* rows of a job, at least: each decodes for itself */
 };
 
 /* What a thread has, in floats. */
@@ -193,6 +192,13 @@ static inline bool step_by(counter *c, int64_t by)
 
 enum { WORD = 32 };
 
+EBB_TILE_INLINE int32_t word_at(const uint8_t *at, size_t bytes)
+{
+    int32_t word = 0;
+    memcpy(&word, at, bytes);
+    return word;
+}
+
 /* Lanes are rows of codes: LANES columns of a panel, from column c of the tile on. Groups are of whole
  * words, or of one code each. */
 EBB_TILE_INLINE void decode_across(const tile *t, float *to, int64_t c, const int bits)
@@ -213,19 +219,12 @@ EBB_TILE_INLINE void decode_across(const tile *t, float *to, int64_t c, const in
     ebb_lanes zero = beside(t, t->zeros, 0, grid), scale = beside(t, t->scales, 0, grid);
     for (int64_t i = 0, b = 0; i < depth; b += 4) {
         lanes_of_codes word = {0};
-        if (bytes - b >= 4) {
-            for (int l = 0; l < LANES; l++) {
-                int32_t w;
-                memcpy(&w, lane[l] + b, 4);
-                word[l] = w;
-            }
-        } else {
-            for (int l = 0; l < LANES; l++) {
-                uint32_t w = 0;
-                memcpy(&w, lane[l] + b, (size_t)(bytes - b));
-                word[l] = (int32_t)w;
-            }
-        }
+        if (bytes - b >= 4)
+            for (int l = 0; l < LANES; l++)
+                word[l] = word_at(lane[l] + b, 4);
+        else
+            for (int l = 0; l < LANES; l++)
+                word[l] = word_at(lane[l] + b, (size_t)(bytes - b));
         const int64_t count = depth - i < WORD / bits ? depth - i : WORD / bits;
         EBB_TILE_UNROLL
         for (int j = 0; j < WORD / bits; j++) {
@@ -323,16 +322,12 @@ EBB_TILE_INLINE void decode_by(const tile *t, const int bits)
 static void decode_quickly(tile *t)
 {
     expand_scales(t);
-    switch (t->p->m.of.bits) {
-    case 2:
+    if (t->p->m.of.bits == 2)
         decode_by(t, 2);
-        break;
-    case 4:
+    else if (t->p->m.of.bits == 4)
         decode_by(t, 4);
-        break;
-    default:
+    else
         decode_by(t, 8);
-    }
 }
 
 /* A scale is the same for all lanes or another for each, and rows of codes are whole bytes. */
@@ -372,10 +367,8 @@ static inline void ask_for(const float *y, int64_t row)
         __builtin_prefetch(y + r * row, 1);
         __builtin_prefetch(y + r * row + LANES, 1);
     }
-#else
-    (void)y;
-    (void)row;
 #endif
+    (void)y, (void)row;
 }
 
 /* Some rows of A by one panel of the tile, from column c of it on. */
@@ -444,7 +437,7 @@ static void divide(product *p, int64_t threads)
     int64_t each = (panels + threads - 1) / threads;
     each = each < 1 ? 1 : each > widest ? widest : each;
     p->width = each * PANEL;
-    const int64_t jobs = (panels + each - 1) / each, most = p->rows / TOGETHER;
+    const int64_t jobs = (panels + each - 1) / each, most = p->rows / PART;
     p->parts = jobs >= threads ? 1 : (threads + jobs - 1) / jobs;
     p->parts = p->parts > most ? most : p->parts;
     p->parts = p->parts < 1 ? 1 : p->parts;
@@ -452,9 +445,8 @@ static void divide(product *p, int64_t threads)
 
 static const char *dtypes(const ebb_call *c)
 {
-    return c->in[0].type.dtype == EBB_F32 && c->out[0].type.dtype == EBB_F32
-               ? NULL
-               : "multiplies float32 only";
+    const bool floats = c->in[0].type.dtype == EBB_F32 && c->out[0].type.dtype == EBB_F32;
+    return floats ? NULL : "multiplies float32 only";
 }
 
 static const char *declines(const ebb_call *c)
