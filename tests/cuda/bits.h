@@ -64,6 +64,10 @@ static inline bool both_nan(const ebb_operand *o, size_t byte, const void *a, co
             float v;
             memcpy(&v, (const char *)of[k] + byte / sizeof v * sizeof v, sizeof v);
             x[k] = (double)v;
+        } else if (o->type.dtype == EBB_F16 || o->type.dtype == EBB_BF16) {
+            uint16_t v;
+            memcpy(&v, (const char *)of[k] + byte / sizeof v * sizeof v, sizeof v);
+            x[k] = (v & 0x7FFF) > (o->type.dtype == EBB_F16 ? 0x7C00 : 0x7F80) ? (double)NAN : 0;
         } else if (o->type.dtype == EBB_F64) {
             memcpy(&x[k], (const char *)of[k] + byte / sizeof x[k] * sizeof x[k], sizeof x[k]);
         }
@@ -71,7 +75,7 @@ static inline bool both_nan(const ebb_operand *o, size_t byte, const void *a, co
 }
 
 /* All outputs, of any dtype; the oracle may be the kernel itself, which then meets both orders.
- * computes: float32 and float64 results are made, not moved, so that any NaN is as good. */
+ * computes: floats are made, not moved, so that any NaN is as good. */
 static inline void same_bits_but(testing *t, const char *kernel, const char *oracle, bool computes)
 {
     unsigned char *expected[8] = {NULL};

@@ -27,8 +27,8 @@ static const operator_ unary[] = {
     {EBB_OP_ATAN, "atan", "", -9, 9, 1, false},
     {EBB_OP_ASIN, "asin", "", -1, 1, 1, false},
     {EBB_OP_ACOS, "acos", "", -1, 1, 1, false},
-    {EBB_OP_SINH, "sinh", "", -9, 9, 2, false},
-    {EBB_OP_COSH, "cosh", "", -9, 9, 2, false},
+    {EBB_OP_SINH, "sinh", "", -9, 9, 3, false}, /* ex2 may be off by two, and a sum is rounded */
+    {EBB_OP_COSH, "cosh", "", -9, 9, 3, false},
     {EBB_OP_ASINH, "asinh", "", -9, 9, 2, false},
     {EBB_OP_ACOSH, "acosh", "", 1, 9, 2, false},
     {EBB_OP_ATANH, "atanh", "", -1, 1, 2, false},

@@ -425,23 +425,26 @@ static bool add_variable(decoding *d, word type)
     return true;
 }
 
+/* .reg .b32 %r<10>; or .reg .u32 a, b, c; */
 static bool add_registers(decoding *d)
 {
     word w;
     uint64_t count = 0;
-    if (!ptx_next(&d->r, &w) || !ptx_next(&d->r, &w) ||
-        !more(&d->sets, d->set_count, &d->set_room, sizeof *d->sets))
-        return false;
-    registers set = {w.at, w.length, d->f->registers, 0};
-    (void)ptx_next(&d->r, &w);
-    if (ptx_is(w, "<")) {
-        if (!ptx_next(&d->r, &w) || !ptx_number(w, &count) || count == 0 || count > 1u << 20 ||
-            !expect(d, ">") || !ptx_next(&d->r, &w))
-            return refuse(d, w, "unknown count of registers");
-        set.count = (uint32_t)count;
-    }
-    d->f->registers += set.count > 0 ? set.count : 1;
-    d->sets[d->set_count++] = set;
+    (void)ptx_next(&d->r, &w); // all are cells
+    do {
+        if (!ptx_next(&d->r, &w) || !more(&d->sets, d->set_count, &d->set_room, sizeof *d->sets))
+            return false;
+        registers set = {w.at, w.length, d->f->registers, 0};
+        (void)ptx_next(&d->r, &w);
+        if (ptx_is(w, "<")) {
+            if (!ptx_next(&d->r, &w) || !ptx_number(w, &count) || count == 0 || count > 1u << 20 ||
+                !expect(d, ">") || !ptx_next(&d->r, &w))
+                return refuse(d, w, "unknown count of registers");
+            set.count = (uint32_t)count;
+        }
+        d->f->registers += set.count > 0 ? set.count : 1;
+        d->sets[d->set_count++] = set;
+    } while (ptx_is(w, ","));
     return ptx_is(w, ";") || refuse(d, w, "unexpected");
 }
 

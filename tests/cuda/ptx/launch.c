@@ -159,6 +159,8 @@ static function *entry_of(kernel_at kernel)
     module *m = name_of(kernel, unit, name) ? module_of(unit) : NULL;
     function *f = m != NULL ? entry_named(m, name) : NULL;
     if (f != NULL && ptx_decode(f)) {
+        if (getenv("EBB_PTX_TELL") != NULL)
+            (void)fprintf(stderr, "ran %.*s\n", (int)f->name_length, f->name);
         known[k].kernel = kernel;
         known[k].entry = f;
         return f;
@@ -349,7 +351,7 @@ static bool run(function *entry, const uint32_t blocks[3], uint32_t threads, uin
     return true;
 }
 
-/* $EBB_PTX_TELL: how much was done, for who looks at speed. */
+/* $EBB_PTX_TELL: how much was done and by which kernels, for who looks at speed or at mutants. */
 __attribute__((destructor)) static void tell(void)
 {
     if (getenv("EBB_PTX_TELL") != NULL)
