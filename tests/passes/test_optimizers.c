@@ -85,7 +85,7 @@ static double root_mean_square(const double *v, int n)
 static void adafactor_step(double *w, const double *g, memory *m, int p, int t, const rule *r)
 {
     const int n = size_of(p), height = rows[p], width = columns[p];
-    double share = pow(t, -0.8), q[MOST], mean = 0;
+    double share = pow(t, -0.8), q[MOST] = {0}, mean = 0;
     const double eps1 = (double)1.1920929e-7f;
     double alpha = fmax(1e-3, root_mean_square(w, n)) * fmin(r->lr, 1 / sqrt(t));
     for (int i = 0; i < height && height > 1; i++) {
