@@ -72,7 +72,7 @@ const cli_option cli_options[] = {
     EACH("--columns", "ARRAY=NAMES", "columns of .csv files side by side as one array: x=sepal*,petal*; the others are an array each"),
     TEXT("--resize", "N|HxW", "of pictures: shorter side, or both, before the middle is taken"),
     TEXT("--image-size", "HxW", "of pictures, where the model leaves it open"),
-    WHOLE("--sequence", "N", "[2, inf)", "texts of token ids become rows of N tokens, with the next token as `target`"),
+    WHOLE("--sequence", "N", "[2, 16777216]", "texts of token ids become rows of N tokens, with the next token as `target`"),
     TEXT("--pack", NULL, "of --sequence: several texts in a row; none sees another (pass segments)"),
     TEXT("--round", NULL, "round floats that the model's type cannot hold, such as float64 for float32"),
     OUT("--save", "FILE", "write all outputs to a safetensors file"),

@@ -176,6 +176,20 @@ static ebb_status add_adapter(saving *s, const ebb_adapter *adapter)
     return add(s, adapter->b, true);
 }
 
+/* The module of a weight or a bias, once. */
+static ebb_status add_whole(saving *s, const char *name)
+{
+    const char *module = without(&s->arena, name, ".weight");
+    module = module != NULL ? without(&s->arena, module, ".bias") : NULL;
+    if (module == NULL)
+        return ebb_error_memory();
+    for (size_t i = 0; i < s->whole_count; i++)
+        if (strcmp(s->whole[i], module) == 0)
+            return NULL;
+    s->whole[s->whole_count++] = module;
+    return NULL;
+}
+
 static ebb_status collect(saving *s)
 {
     const ebb_graph *g = s->program->plan.g;
@@ -197,9 +211,7 @@ static ebb_status collect(saving *s)
         ebb_value v = g->initializers[i];
         if (part[v.i] || ebb_value_of(g, v)->role != EBB_ROLE_PARAMETER)
             continue;
-        s->whole[s->whole_count] = without(&s->arena, ebb_value_name(g, v), ".weight");
-        if (s->whole[s->whole_count++] == NULL)
-            return ebb_error_memory();
+        EBB_TRY(add_whole(s, ebb_value_name(g, v)));
         EBB_TRY(add(s, v, s->folder));
     }
     return NULL;

@@ -198,8 +198,8 @@ static ebb_status check_all_taken(const ebb_adapters *l)
         return NULL;
     for (size_t i = 0; i < ebb_data_count(l->file.data); i++) {
         const char *name = ebb_data_at(l->file.data, i)->name;
-        char *module = (char *)(uintptr_t)ebb_lora_file_module(name, l->e->scratch);
-        char *b =
+        const char *module = ebb_lora_file_module(name, l->e->scratch);
+        const char *b =
             module != NULL ? ebb_arena_printf(l->e->scratch, "%s.lora_B.weight", module) : NULL;
         if (module != NULL && b == NULL)
             return ebb_error_memory();
@@ -208,6 +208,38 @@ static ebb_status check_all_taken(const ebb_adapters *l)
                 ebb_error(EBB_REJECTED, "lora: %s has '%s', and the model has no such layer",
                           l->file.path, name),
                 "ebb inspect shows the nodes; target=PATTERN takes some of the adapters");
+    }
+    return NULL;
+}
+
+/* What was trained whole beside adapters is in their file, too: the model's weights become it. */
+static ebb_status take_wholes(ebb_adapters *l)
+{
+    ebb_graph *g = l->g;
+    for (size_t i = 0; l->file.data != NULL && i < ebb_data_count(l->file.data); i++) {
+        const ebb_named *t = ebb_data_at(l->file.data, i);
+        const ebb_value v = ebb_value_find(g, ebb_lora_file_plain(t->name));
+        const ebb_type type = ebb_type_tensor((ebb_dtype)t->dtype, t->rank, t->dims);
+        size_t bytes;
+        if (strstr(t->name, ".lora_") != NULL)
+            continue;
+        if (v.i == 0 || (ebb_value_of(g, v)->flags & EBB_IS_INITIALIZER) == 0 ||
+            ebb_value_of(g, v)->type->dtype != type.dtype ||
+            !ebb_type_same_shape(ebb_value_of(g, v)->type, &type) ||
+            !ebb_type_bytes(&type, &bytes) || t->data == NULL)
+            return ebb_error(
+                EBB_REJECTED,
+                "lora: %s has the weight '%s', and the model has none of that name, type "
+                "and shape",
+                l->file.path, t->name);
+        ebb_tensor *tensor = EBB_NEW(&g->model->arena, ebb_tensor, 1);
+        void *copy = ebb_arena_alloc(&g->model->arena, bytes + 1);
+        if (tensor == NULL || copy == NULL)
+            return ebb_error_memory();
+        *tensor = (ebb_tensor){.type = *ebb_value_of(g, v)->type,
+                               .data = memcpy(copy, t->data, bytes),
+                               .bytes = bytes};
+        ebb_value_of(g, v)->tensor = tensor;
     }
     return NULL;
 }
@@ -241,6 +273,7 @@ static ebb_status adapt_all(ebb_adapters *l)
                         nodes > 0 ? list[0].whole.module : "",
                         nodes > 0 ? list[nodes - 1].whole.module : "");
     EBB_TRY(check_all_taken(l));
+    EBB_TRY(take_wholes(l));
     if (l->made_count == 0)
         return ebb_error(EBB_UNSUPPORTED,
                          "lora: none of the %zu layers that match target=%s can have an adapter",

@@ -103,10 +103,14 @@ const ebb_named *ebb_lora_file_find(const ebb_lora_file *file, const char *modul
     return t != NULL || name == NULL ? t : ebb_data_find(file->data, name + sizeof prefix - 1);
 }
 
+const char *ebb_lora_file_plain(const char *name)
+{
+    return strncmp(name, prefix, sizeof prefix - 1) == 0 ? name + sizeof prefix - 1 : name;
+}
+
 const char *ebb_lora_file_module(const char *name, ebb_arena *scratch)
 {
-    const char *from =
-        strncmp(name, prefix, sizeof prefix - 1) == 0 ? name + sizeof prefix - 1 : name;
+    const char *from = ebb_lora_file_plain(name);
     const char *end = strstr(from, ".lora_");
     return end != NULL ? ebb_arena_printf(scratch, "%.*s", (int)(end - from), from) : NULL;
 }

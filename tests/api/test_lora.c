@@ -286,12 +286,13 @@ static void a_folder_of_adapters_goes_out_and_in(void **state)
     assert_int_equal(json_array_size(json_object_get(config, "target_modules")), 2);
     assert_int_equal(json_array_size(json_object_get(config, "modules_to_save")), 1);
     json_decref(config);
-    const float b = get(p, "up.lora_B.weight")[3];
+    const float b = get(p, "up.lora_B.weight")[3], bias = get(p, "down.bias")[1];
     (void)snprintf(passes, sizeof passes, "lora:file=%s,", folder);
     ebb_model *again = step(passes, "none"), *scaled;
     ebb_program *q = compile(again);
     run(q);
     assert_true(get(q, "up.lora_B.weight")[3] == b && b != 0);
+    assert_true(get(q, "down.bias")[1] == bias && bias != weights[IN * MID + OUT * MID + 1]);
     const ebb_graph *here = again->graph;
     const char *root =
         ebb_props_get(here, &ebb_value_of(here, ebb_value_find(here, "up.lora_B.weight"))->props,

@@ -16,7 +16,7 @@
 
 #include "ebb.h"
 
-enum { IGNORED = -100, OPEN_ROWS = 256 };
+enum { IGNORED = -100, OPEN_ROWS = 256, LONGEST = 1 << 24 };
 
 typedef struct text {
     int64_t from, length; /* tokens of the whole */
@@ -300,6 +300,8 @@ static ebb_status make(ebb_data *to, corpus *c, bool pack)
 ebb_status ebb_tokens_read(ebb_data *to, const ebb_data *from, int64_t sequence, bool pack)
 {
     corpus c = {.data = from, .sequence = sequence};
+    if (sequence > LONGEST)
+        return ebb_error(EBB_USAGE, "a row of %lld tokens is too long", (long long)sequence);
     ebb_status status = make(to, &c, pack);
     ebb_arena_fini(&c.arena);
     return status;
