@@ -445,7 +445,7 @@ static ebb_status weigh(ebb_memory *m, ebb_arena *arena, const ebb_graph *g,
             unite(&r, node->out[0], node->in[0]);
     }
     for (size_t i = 0; i < g->binding_count; i++) // what lies elsewhere is written where it lay
-        if (ebb_value_place(g, g->bindings[i].next) != EBB_PLACE_DEVICE)
+        if (ebb_value_place(g, g->bindings[i].state) != EBB_PLACE_DEVICE)
             unite(&r, g->bindings[i].state, g->bindings[i].next);
     for (uint32_t v = 1; terms->elsewhere != NULL && v < g->value_count; v++)
         if (terms->elsewhere[v])

@@ -77,7 +77,7 @@ static const char *refuses_next(const ebb_graph *g, ebb_value v)
         const ebb_value state = g->bindings[i].state;
         if (!ebb_same_value(g->bindings[i].next, v))
             continue;
-        if (is_shown(g, state))
+        if (is_shown(g, state) || ebb_value_of(g, state)->bound != 0)
             return "it replaces a state that lies in another place and is read by its name";
         if (is_read_from(g, state, store))
             return "it replaces a state that lies in another place and is still read there";
