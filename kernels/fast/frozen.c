@@ -226,10 +226,7 @@ EBB_TILE_INLINE void decode_across(const tile *t, float *to, int64_t c, const in
             for (int l = 0; l < LANES; l++)
                 word[l] = word_at(lane[l] + b, (size_t)(bytes - b));
         const int64_t count = depth - i < WORD / bits ? depth - i : WORD / bits;
-        EBB_TILE_UNROLL
-        for (int j = 0; j < WORD / bits; j++) {
-            if (j >= count)
-                break;
+        for (int j = 0; j < count; j++) {
             put(&r, to + j * PANEL, (word >> (j * bits ^ turned_round)) & ((1 << bits) - 1), zero,
                 scale);
             if (alone && i + j + 1 < depth) {
