@@ -2,15 +2,15 @@
 """Long sequences: what schedules on disk and in memory cost, at 1,000 to 100,000 steps in the same memory.
 
     bench/long_sequences.py [--ebb build/release/ebb] [--steps 1000,10000,100000] [--only LSTM,GRU,Scan]
-                            [--svg docs/long_sequences.svg]
+                            [--svg docs/long_sequences.svg] [--rows FILE...]
 
 Makes, with the onnx package, a network of one recurrent layer (an LSTM, a GRU, or a cell in a Scan) whose last
-state is regressed. For each length the step is made with everything kept, and by each schedule within one budget,
-in parts of one length (passes sequence-parts and recompute): revolve and multistage in the same memory beside the batch,
-double-checkpoint in what the shortest takes with everything kept. It is run through the library in a process of its own:
-one step to begin with, then at least one whose processor time is taken, that of the threads which move values to disk and
-back included. So the other work on a machine does not count, nor does waiting for the disk. Prints a table in
-Markdown, and draws the time of a step by the length.
+state is regressed. For each length the step is made with everything kept, and by each schedule in parts of one length
+(passes sequence-parts and recompute): revolve and multistage in the same memory beside the batch, double-checkpoint in
+what the shortest takes with everything kept. All steps of a kind are run through the library in one process, by turns;
+of some rounds the least processor time is taken, that of the threads which move values to disk and back included. So
+what else a machine does counts for little, and waiting for the disk not at all. Prints a table in Markdown, draws the
+time of a step by the length, and says each row as a line of JSON on stderr, of which --rows makes both again.
 
 "runs" is how often a part is run forward, for each part; by its formula revolve takes (t(l, s) + l) / l of them for l
 parts and s states (Griewank and Walther), and the s that comes nearest stands beside it.
@@ -33,6 +33,7 @@ from onnx import helper, numpy_helper
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 FLOAT = onnx.TensorProto.FLOAT
 BATCH, INPUT = 2, 1
+ALIKE = 20000  # steps that are measured at a time, where a sequence is shorter
 # kind: hidden units, steps of a part, memory beside the batch in MiB
 CASES = {"LSTM": (64, 100, 1.0), "GRU": (64, 100, 0.75), "Scan": (128, 100, 0.875)}
 SCHEDULES = ("revolve", "multistage", "double-checkpoint")
@@ -43,8 +44,9 @@ def value(name, *dims):
 
 
 def network(kind, hidden, steps):
+    """Its gradients vanish within some steps: so hardly any arithmetic is on subnormal numbers, which takes longer."""
     rng = np.random.default_rng(1)
-    draw = lambda *dims: (rng.standard_normal(dims) * 0.8 / np.sqrt(dims[-1])).astype(np.float32)
+    draw = lambda *dims: (rng.standard_normal(dims) * 0.05 / np.sqrt(dims[-1])).astype(np.float32)
     make = helper.make_node
     if kind == "Scan":
         weights = {"W": draw(INPUT, hidden), "R": draw(hidden, hidden), "B": draw(hidden)}
@@ -57,7 +59,7 @@ def network(kind, hidden, steps):
     else:
         gates = {"LSTM": 4, "GRU": 3}[kind]
         weights = {"W": draw(1, gates * hidden, INPUT), "R": draw(1, gates * hidden, hidden),
-                   "B": draw(1, 2 * gates * hidden), "zero": np.array([0])}
+                   "B": draw(1, 2 * gates * hidden) - np.float32(2), "zero": np.array([0])}
         more = {"linear_before_reset": 1} if kind == "GRU" else {}
         nodes = [make(kind, ["x", "W", "R", "B"], ["", "end"], name="loop", hidden_size=hidden, **more),
                  make("Squeeze", ["end", "zero"], ["last"])]
@@ -86,8 +88,8 @@ class Options(ctypes.Structure):
                 ("profile", ctypes.c_bool), ("spill", ctypes.c_char_p)]
 
 
-def measure(library, step, spill, least):
-    """Prints the processor seconds of a step: of as many as take `least` seconds."""
+def measure(library, files, spill, rounds):
+    """Prints the processor seconds of a step of each file: the least of some rounds, in which they take turns."""
     ebb = ctypes.CDLL(library)
     for name in ("ebb_open", "ebb_program_compile", "ebb_program_step"):
         getattr(ebb, name).restype = ctypes.c_void_p
@@ -97,28 +99,35 @@ def measure(library, step, spill, least):
         if status:
             raise SystemExit(ebb.ebb_status_text(ctypes.c_void_p(status)).decode())
 
-    model, program = ctypes.c_void_p(), ctypes.c_void_p()
-    good(ebb.ebb_open(ctypes.byref(model), step.encode()))
-    options = Options(None, 0, 1, False, spill.encode())
-    good(ebb.ebb_program_compile(ctypes.byref(program), model, ctypes.byref(options)))
-    graph = onnx.load(step).graph
-    given = {i.name for i in graph.initializer}
-    rng, named, keep = np.random.default_rng(2), [], []
-    for i in graph.input:
-        dims = [d.dim_value for d in i.type.tensor_type.shape.dim]
-        if i.name in given:
-            continue
-        array = rng.standard_normal(dims).astype(np.float32)
-        sizes = (ctypes.c_int64 * len(dims))(*dims)
-        keep += [array, sizes]
-        named.append(Named(i.name.encode(), FLOAT, len(dims), sizes, array.ctypes.data))
-    batch = Batch((Named * len(named))(*named), len(named))
-    good(ebb.ebb_program_step(program, ctypes.byref(batch)))
-    begin, count = time.process_time(), 0
-    while count < 1 or time.process_time() - begin < least:
-        good(ebb.ebb_program_step(program, ctypes.byref(batch)))
-        count += 1
-    print((time.process_time() - begin) / count)
+    def load(path):
+        model, program = ctypes.c_void_p(), ctypes.c_void_p()
+        good(ebb.ebb_open(ctypes.byref(model), path.encode()))
+        options = Options(None, 0, 1, False, spill.encode())
+        good(ebb.ebb_program_compile(ctypes.byref(program), model, ctypes.byref(options)))
+        graph = onnx.load(path).graph
+        given = {i.name for i in graph.initializer}
+        rng, named, keep = np.random.default_rng(2), [], []
+        for i in graph.input:
+            dims = [d.dim_value for d in i.type.tensor_type.shape.dim]
+            if i.name in given:
+                continue
+            array = rng.standard_normal(dims).astype(np.float32)
+            sizes = (ctypes.c_int64 * len(dims))(*dims)
+            keep += [array, sizes]
+            named.append(Named(i.name.encode(), FLOAT, len(dims), sizes, array.ctypes.data))
+        batch = Batch((Named * len(named))(*named), len(named))
+        return program, batch, keep, max(i.type.tensor_type.shape.dim[0].dim_value for i in graph.input)
+
+    programs = [load(path) for path in files]
+    least = [math.inf] * len(files)
+    for _ in range(rounds):
+        for k, (program, batch, _, steps) in enumerate(programs):
+            count = max(1, ALIKE // steps)
+            begin = time.process_time()
+            for _ in range(count):
+                good(ebb.ebb_program_step(program, ctypes.byref(batch)))
+            least[k] = min(least[k], (time.process_time() - begin) / count)
+    print(json.dumps(least))
 
 
 # ---- here ----
@@ -154,7 +163,8 @@ class Bench:
 
     def step(self, kind, steps, method):
         hidden, part, budget = CASES[kind]
-        source, flat, made = (os.path.join(self.folder, f"{n}.onnx") for n in ("model", "kept", "step"))
+        source, flat = (os.path.join(self.folder, f"{n}.onnx") for n in ("model", "kept"))
+        made = os.path.join(self.folder, f"{kind}_{steps}_{method}.onnx")
         onnx.save(network(kind, hidden, steps), source)
         child([self.ebb, "rewrite", source, "-o", flat, "--pass", "unroll:most=1"], self.env)
         room = int(budget * 2**20) + 4 * BATCH * INPUT * steps
@@ -162,8 +172,6 @@ class Bench:
             room = next(r["arena"] for r in self.rows if r["kind"] == kind)
         passes = [] if method == "all kept" else [
             "--pass", f"sequence-parts:steps={part}", "--pass", f"recompute:planner={method},budget={room}"]
-        if os.path.exists(made):
-            os.remove(made)
         seconds, resident, said, error = child([self.ebb, "grad", flat, "-o", made, "--loss", "mse", "--optimizer",
                                                 "sgd:lr=0.0001", "--threads", "1", *passes], self.env)
         row = {"kind": kind, "steps": steps, "method": method, "plan_s": seconds, "plan_mib": resident}
@@ -176,13 +184,18 @@ class Bench:
         runs = sum(n.op_type in forward and "_Grad/" not in n.name for n in graph.node)
         disk = sum(p["bytes"] for p in plan.get("places", []) if p["place"] == "disk")
         parts = 1 if method == "all kept" else math.ceil(steps / part)
-        seconds, _, said, error = child([sys.executable, __file__, "--measure", made, "--ebb", self.ebb], self.env)
+        row |= {"arena": plan["arena_bytes"], "disk": disk, "parts": parts, "runs": runs, "file": made}
+        self.rows.append(row)
+
+    def measure(self, kind, rounds):
+        rows = [r for r in self.rows if r["kind"] == kind]
+        _, _, said, error = child([sys.executable, __file__, "--ebb", self.ebb, "--rounds", rounds, "--measure",
+                                   *(r["file"] for r in rows)], self.env)
         if said is None:
             raise SystemExit(error)
-        row |= {"arena": plan["arena_bytes"], "disk": disk, "parts": parts, "runs": runs,
-                "us": float(said) / steps * 1e6, "planned_us": plan["planned_ns"] / steps / 1e3}
-        self.rows.append(row)
-        print(json.dumps(row), file=sys.stderr, flush=True)
+        for row, seconds in zip(rows, json.loads(said)):
+            row["us"] = seconds / row["steps"] * 1e6
+            print(json.dumps(row), file=sys.stderr, flush=True)
 
     def print(self):
         print("| | steps | schedule | arena | disk | runs of a part | by formula | a step, µs | beside the shortest, all kept | planned in |")
@@ -237,18 +250,23 @@ def main():
     parser.add_argument("--only", default="LSTM,GRU,Scan")
     parser.add_argument("--schedules", default=",".join(SCHEDULES))
     parser.add_argument("--svg")
-    parser.add_argument("--measure", help=argparse.SUPPRESS)
+    parser.add_argument("--rows", nargs="+", help="files of lines that were written before: measure nothing")
+    parser.add_argument("--rounds", default=3, type=int)
+    parser.add_argument("--measure", nargs="+", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.measure:
-        measure(str(options.ebb.parent / "libebb.so"), options.measure, tempfile.gettempdir(), 0.5)
+        measure(str(options.ebb.parent / "libebb.so"), options.measure, tempfile.gettempdir(), options.rounds)
         return 0
     with tempfile.TemporaryDirectory() as folder:
         bench = Bench(options.ebb, folder)
-        for kind in options.only.split(","):
+        if options.rows:
+            bench.rows = [json.loads(line) for path in options.rows for line in open(path) if line.startswith("{")]
+        for kind in options.only.split(",") if not options.rows else []:
             for steps in map(int, options.steps.split(",")):
                 for method in ["all kept", *options.schedules.split(",")]:
                     if method != "double-checkpoint" or any(r["kind"] == kind and r["steps"] < steps for r in bench.rows):
                         bench.step(kind, steps, method)
+            bench.measure(kind, options.rounds)
         bench.print()
         if options.svg:
             bench.draw(options.svg)

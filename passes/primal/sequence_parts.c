@@ -26,7 +26,11 @@
 #include "passes/primal/pieces.h"
 #include "passes/trainable.h"
 
-enum { MOST_PARTS = 256, KEPT_BY_GATES = 8 };
+enum {
+    MOST_PARTS = 256,         /* where no length is given */
+    MOST_ASKED_FOR = 1 << 16, /* each is a node, with a body of its own */
+    KEPT_BY_GATES = 8
+};
 
 typedef struct sequence { /* what is cut */
     ebb_pieces of;
@@ -317,6 +321,8 @@ static ebb_status visit(ebb_edit *e, ebb_node n, const bool *learns, size_t valu
     set_parts(&s);
     if (s.of.steps < 2 || s.of.parts < 2)
         return NULL;
+    if (s.of.parts > MOST_ASKED_FOR)
+        return ebb_declined(e, n, "it would be in more than 65,536 parts: give more steps");
     ebb_found(e);
     s.of.name = ebb_text(e->g, ebb_node_of(e->g, n)->name);
     for (uint32_t k = 0; s.of.name[0] == '\0'; k++)

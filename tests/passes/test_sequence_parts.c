@@ -331,6 +331,12 @@ static void what_cannot_be_cut_stays_whole(void **state)
                         "{ y = RNN <hidden_size = 3, direction = \"bidirectional\"> (x, w, r) }\n");
     assert_int_equal(parts_of(text, "sequence-parts:steps=4", EBB_OP_RNN), 1);
     assert_int_equal(parts_of(two, "unroll:most=1,sequence-parts:steps=9", EBB_OP_SCAN), 2);
+    (void)snprintf(text, sizeof text,
+                   HEAD "g (float[70000,1,1] x) => (float[1,1,1] y)\n"
+                        "<float[1,1,1] w, float[1,1,1] r>\n"
+                        "{ all, y = RNN <hidden_size = 1> (x, w, r) }\n");
+    assert_int_equal(parts_of(text, "sequence-parts:steps=1", EBB_OP_RNN), 1);
+    assert_int_equal(parts_of(text, "sequence-parts", EBB_OP_RNN), 256);
     // once is enough
     assert_int_equal(
         parts_of(two, "unroll:most=1,sequence-parts:steps=5,sequence-parts:steps=2", EBB_OP_SCAN),
