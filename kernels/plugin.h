@@ -19,7 +19,7 @@ extern "C" {
 
 /* Raise it when ebb_call, ebb_kernel, ebb_backend or ebb_device change, or ops.def: the object must
  * be built from the same tree. EBB_OP_COUNT is compared too. */
-enum { EBB_PLUGIN_VERSION = 9 };
+enum { EBB_PLUGIN_VERSION = 10 };
 
 typedef struct ebb_plugin {
     uint32_t version, op_count;

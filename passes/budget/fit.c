@@ -342,7 +342,7 @@ static ebb_status plan_and_apply(joint *j, uint64_t budget)
         return apply_away(j, &away);
     if (chosen == NULL) {
         EBB_TRY(find_lowest(j, &chosen));
-        return ebb_fit_refuse(j, budget, chosen, away.bytes);
+        return ebb_fit_refuse(j, budget, chosen, away.least);
     }
     if (chosen->v == NULL)
         return ebb_note(j->e, "nothing to do: the step takes %llu bytes, within the budget of %llu",

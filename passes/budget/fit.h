@@ -61,9 +61,7 @@ ebb_status ebb_fit_refuse(const joint *j, uint64_t budget, const choice *least, 
 typedef struct ebb_fit_away {
     const choice
         *chosen; /* its variant's model is the step; NULL: none is faster than what was chosen */
-    const char *place, *room;
-    uint64_t
-        bytes; /* where none keeps to the budget the least reached; UINT64_MAX: no place is named */
+    uint64_t bytes, least; /* least: that was tried; UINT64_MAX: none was */
     double ns;
     size_t copies; /* nodes run again */
     const char *note;

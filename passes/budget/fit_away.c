@@ -1,91 +1,288 @@
 /* fit_away.c: values that wait in another place, beside values that are made again.
  *
- * What a budget takes beyond a point of a frontier is moved by pass offload, on a copy. A point that makes
- * less again has more to move: of several, spread over the frontiers, the fastest is taken. */
-#include <stdio.h>
+ * Of each variant some points are taken, spread over its frontier, and of each point plans of what is moved
+ * (planners/away.h), from a little to all that can be. Points and plans do not depend on the budget: so with
+ * more bytes, in memory or in the other place, no step is slower. In the order of their times they are packed,
+ * and what packs is tried on a copy; the first that keeps to the budget is taken, if it is faster than what
+ * does without. */
 #include <stdlib.h>
 
 #include "passes/budget/fit.h"
+#include "passes/budget/moved.h"
 #include "passes/common.h"
 
-enum { TRIED = 12 };
+enum { POINTS = 6, LEVELS = 48, PACKED = 32, LEAST_BYTES = 1 << 16 };
 
-/* The model of the point, what is too much moved to `place`. EBB_NO_PLAN where it cannot be. Budget 0: all
- * that can be moved is. */
-static ebb_status move(joint *j, ebb_model *m, const choice *c, const char *place, const char *room,
-                       uint64_t budget, ebb_fit_away *made)
+typedef struct base { /* a point's step, and what may go of it */
+    const choice *c;
+    ebb_moved_places places;
+    ebb_model *model; /* a copy; NULL: none yet */
+    ebb_edit edit;
+    ebb_report report;
+    ebb_moved moved;
+    double ns;     /* of the step with nothing moved */
+    double excess; /* a plan's bytes, packed, by those alive; of the last that was too large */
+    size_t copies;
+} base;
+
+typedef struct plan {
+    base *base;
+    ebb_moved_plan plan;
+    double ns;
+} plan;
+
+typedef struct plans {
+    joint *j;
+    const choice *chosen;
+    base *bases;
+    size_t base_count;
+    plan *list;
+    size_t count;
+    uint64_t room[EBB_PLACE_COUNT]; /* bytes; 0: not named */
+} plans;
+
+/* ---- points ---- */
+
+static int by_cost(const void *a, const void *b)
+{
+    const choice *const *x = a, *const *y = b;
+    const ebb_remat_point *p = (*x)->point, *q = (*y)->point;
+    if (p->cost_ns != q->cost_ns)
+        return p->cost_ns < q->cost_ns ? -1 : 1;
+    return (p->peak_bytes > q->peak_bytes) - (p->peak_bytes < q->peak_bytes);
+}
+
+static bool is_cheaper(const plans *all, const choice *c)
+{
+    return all->chosen == NULL || c->point->cost_ns < all->chosen->point->cost_ns;
+}
+
+/* The variant as it is, and some of its other points. */
+static size_t pick_points(const plans *all, const variant *v, const choice **list,
+                          const choice **picked)
+{
+    size_t count = 0, found = 0;
+    for (size_t i = 0; i < all->j->choice_count; i++) {
+        const choice *c = &all->j->choices[i];
+        if (c->v == v && c->point == &v->whole && is_cheaper(all, c))
+            picked[found++] = c;
+        else if (c->v == v)
+            list[count++] = c;
+    }
+    if (count > 1)
+        qsort(list, count, sizeof *list, by_cost);
+    const size_t tried = count < POINTS ? count : POINTS;
+    for (size_t k = 0; k < tried; k++) {
+        const choice *c = list[tried > 1 ? k * (count - 1) / (tried - 1) : 0];
+        if (is_cheaper(all, c))
+            picked[found++] = c;
+    }
+    return found;
+}
+
+/* ---- steps of points ---- */
+
+/* The point's step on model m, and what may go of it. */
+static ebb_status make_base(const joint *j, base *b, ebb_model *m)
 {
     static const ebb_pass nobody = {.name = "fit"};
     ebb_arena *scratch = j->e->scratch;
-    ebb_report report = {.pass = nobody.name};
-    ebb_edit e = {
-        .g = m->graph, .pass = &nobody, .scratch = scratch, .keep = scratch, .report = &report};
     ebb_remat_source source;
-    ebb_trial after;
-    char bytes[32];
-    (void)snprintf(bytes, sizeof bytes, "%llu", (unsigned long long)budget);
-    const struct ebb_option_value options[] = {
-        {"place", place},
-        {"room", room},
-        {"backend", j->backend},
-        {budget > 0 ? "budget" : "values", budget > 0 ? bytes : "*"},
-        {NULL, NULL}};
-    EBB_TRY(ebb_remat_source_make(&source, scratch, m->graph, &c->v->trial.estimate));
-    EBB_TRY(ebb_remat_apply(&e, &source, &c->point->schedule, &made->copies));
+    ebb_trial whole;
+    b->report = (ebb_report){.pass = nobody.name};
+    b->edit = (ebb_edit){
+        .g = m->graph, .pass = &nobody, .scratch = scratch, .keep = scratch, .report = &b->report};
+    EBB_TRY(ebb_remat_source_make(&source, scratch, m->graph, &b->c->v->trial.estimate));
+    EBB_TRY(ebb_remat_apply(&b->edit, &source, &b->c->point->schedule, &b->copies));
     (void)ebb_graph_sweep(m->graph);
-    EBB_TRY(ebb_pipeline_one(m->graph, ebb_pass_find("offload"), options, NULL, NULL, scratch,
-                             &report));
-    EBB_TRY(ebb_trial_weigh(&after, scratch, m->graph, j->backend));
-    made->bytes = after.bytes;
-    made->ns = after.estimate.ns;
-    made->note = report.note_count > 0 ? report.notes[0] : "";
+    EBB_TRY(ebb_trial_weigh(&whole, scratch, m->graph, j->backend));
+    b->ns = whole.estimate.ns;
+    return ebb_moved_begin(&b->moved, &b->edit, &b->places, LEAST_BYTES, NULL, &whole.estimate);
+}
+
+static ebb_status add_plan(plans *all, base *b, ebb_moved_plan p, bool *lowest)
+{
+    EBB_TRY(ebb_moved_look(&b->moved, &p));
+    *lowest = p.peak_bytes > p.aim;
+    all->list[all->count++] = (plan){b, p, b->ns + p.added_ns};
     return NULL;
 }
 
-/* On a copy, which lives no longer than what it was made of. */
-static ebb_status try_point(joint *j, const choice *c, const char *place, const char *room,
-                            uint64_t budget, ebb_fit_away *best)
+static ebb_status add_base(plans *all, const choice *c, const ebb_moved_places *places)
 {
-    ebb_fit_away made = {.chosen = c, .place = place, .room = room};
-    ebb_model *copy = NULL;
-    EBB_TRY(ebb_model_copy(&copy, c->v->model));
-    ebb_status status = move(j, copy, c, place, room, budget, &made);
-    ebb_model_free(copy);
-    if (status != NULL)
-        return ebb_status_code(status) != EBB_NO_PLAN ? status : NULL;
-    if (budget == 0 && made.bytes < best->bytes)
-        best->bytes = made.bytes;
-    if (made.bytes <= budget && made.ns < best->ns)
-        *best = made;
+    base *b = &all->bases[all->base_count++];
+    *b = (base){.c = c, .places = *places, .excess = 1};
+    EBB_TRY(ebb_model_copy(&b->model, c->v->model));
+    EBB_TRY(make_base(all->j, b, b->model));
+    const uint64_t peak = b->moved.memory.peak_bytes;
+    for (int way = 0; way < 2; way++) {
+        bool lowest = false;
+        for (uint64_t i = LEVELS - 1; i > 0 && !lowest; i--)
+            EBB_TRY(add_plan(all, b, (ebb_moved_plan){.aim = peak / LEVELS * i, .all = way == 1},
+                             &lowest));
+    }
     return NULL;
+}
+
+/* With one place no plan depends on its room; with both, where the nearer one is full the other is used. */
+static ebb_status add_bases(plans *all, const choice *c)
+{
+    static const ebb_place by_distance[] = {EBB_PLACE_HOST, EBB_PLACE_DISK};
+    ebb_moved_places both = {.count = 0};
+    for (int k = 0; k < EBB_AWAY_PLACES; k++) {
+        const ebb_place place = by_distance[k];
+        if (all->room[place] == 0)
+            continue;
+        both.place[both.count] = place;
+        both.room[both.count++] = all->room[place];
+        EBB_TRY(add_base(all, c,
+                         &(ebb_moved_places){.count = 1, .place = {place}, .room = {UINT64_MAX}}));
+    }
+    return both.count > 1 ? add_base(all, c, &both) : NULL;
+}
+
+/* ---- the choice ---- */
+
+static int fastest_first(const void *a, const void *b)
+{
+    const plan *x = a, *y = b;
+    if (x->ns != y->ns)
+        return x->ns < y->ns ? -1 : 1;
+    if (x->plan.peak_bytes != y->plan.peak_bytes)
+        return x->plan.peak_bytes < y->plan.peak_bytes ? -1 : 1;
+    return (x > y) - (x < y);
+}
+
+static bool has_room(const plans *all, const plan *p)
+{
+    for (size_t k = 0; k < p->base->places.count; k++)
+        if (p->plan.away_bytes[k] > all->room[p->base->places.place[k]])
+            return false;
+    return true;
+}
+
+/* The plan on a copy. */
+static ebb_status try_plan(const plans *all, const plan *p, uint64_t budget, ebb_fit_away *best)
+{
+    ebb_moved_plan again = p->plan;
+    uint64_t bytes;
+    double ns;
+    EBB_TRY(ebb_moved_look(&p->base->moved, &again));
+    EBB_TRY(ebb_moved_try(&p->base->moved, all->j->backend, &bytes, &ns));
+    if (bytes < best->least)
+        best->least = bytes;
+    if (bytes > budget || ns >= best->ns)
+        return NULL;
+    best->chosen = p->base->c;
+    best->bytes = bytes;
+    best->ns = ns;
+    best->copies = p->base->copies;
+    return NULL;
+}
+
+/* Whether it is worth a copy: it packs, and is not like one that did not. */
+static ebb_status packs(const plan *p, uint64_t budget, bool *fits)
+{
+    ebb_moved_plan again = p->plan;
+    base *b = p->base;
+    uint64_t height;
+    const double likely = (double)p->plan.peak_bytes * (1 + (b->excess - 1) / 2);
+    *fits = false;
+    if (likely > (double)budget)
+        return NULL;
+    EBB_TRY(ebb_moved_look(&b->moved, &again));
+    EBB_TRY(ebb_moved_pack(&b->moved, budget, &height));
+    *fits = height <= budget;
+    if (!*fits)
+        b->excess = (double)height / (double)again.peak_bytes;
+    return NULL;
+}
+
+static ebb_status take_fastest(plans *all, uint64_t budget, ebb_fit_away *best, const plan **taken)
+{
+    int packed = 0;
+    *taken = NULL;
+    for (size_t i = 0; i < all->count && *taken == NULL && packed < PACKED; i++) {
+        const plan *p = &all->list[i];
+        bool fits;
+        if (p->ns >= best->ns)
+            return NULL;
+        if (p->plan.peak_bytes > budget || !has_room(all, p))
+            continue;
+        EBB_TRY(packs(p, budget, &fits));
+        packed++;
+        if (fits)
+            EBB_TRY(try_plan(all, p, budget, best));
+        if (best->chosen != NULL)
+            *taken = p;
+    }
+    return NULL;
+}
+
+/* All that can be moved of each point, where nothing else keeps to the budget: for the least, too. */
+static ebb_status take_lowest(plans *all, uint64_t budget, ebb_fit_away *best, const plan **taken)
+{
+    for (size_t i = 0; i < all->count && *taken == NULL; i++) {
+        const plan *p = &all->list[i];
+        if (p->plan.peak_bytes <= p->plan.aim || !p->plan.all || !has_room(all, p))
+            continue;
+        EBB_TRY(try_plan(all, p, budget, best));
+        if (best->chosen != NULL)
+            *taken = p;
+    }
+    return NULL;
+}
+
+/* The chosen variant's model becomes the step. */
+static ebb_status make_step(const plans *all, const plan *p, ebb_fit_away *best)
+{
+    base b = {.c = p->base->c, .places = p->base->places};
+    ebb_moved_plan again = p->plan;
+    EBB_TRY(make_base(all->j, &b, b.c->v->model));
+    EBB_TRY(ebb_moved_look(&b.moved, &again));
+    EBB_TRY(ebb_moved_apply(&b.moved));
+    best->note = ebb_moved_text(&b.moved);
+    return best->note != NULL ? NULL : ebb_error_memory();
+}
+
+static ebb_status look_at_all(plans *all, uint64_t budget, ebb_fit_away *best)
+{
+    joint *j = all->j;
+    const plan *taken;
+    const size_t most = j->variant_count * (POINTS + 1);
+    const choice **list =
+        (const choice **)ebb_arena_zeroed(j->e->scratch, j->choice_count + 1, sizeof *list);
+    const choice **picked =
+        (const choice **)ebb_arena_zeroed(j->e->scratch, POINTS + 1, sizeof *picked);
+    all->bases = EBB_NEW(j->e->scratch, base, most * (EBB_AWAY_PLACES + 1) + 1);
+    all->list = EBB_NEW(j->e->scratch, plan, most * (EBB_AWAY_PLACES + 1) * 2 * LEVELS + 1);
+    if (list == NULL || picked == NULL || all->bases == NULL || all->list == NULL)
+        return ebb_error_memory();
+    for (size_t i = 0; i < j->variant_count; i++) {
+        const size_t count = pick_points(all, &j->variants[i], list, picked);
+        for (size_t k = 0; k < count; k++)
+            EBB_TRY(add_bases(all, picked[k]));
+    }
+    if (all->count > 1)
+        qsort(all->list, all->count, sizeof *all->list, fastest_first);
+    EBB_TRY(take_fastest(all, budget, best, &taken));
+    if (taken == NULL && all->chosen == NULL)
+        EBB_TRY(take_lowest(all, budget, best, &taken));
+    return taken != NULL ? make_step(all, taken, best) : NULL;
 }
 
 ebb_status ebb_fit_move(joint *j, uint64_t budget, const choice *chosen, ebb_fit_away *best)
 {
-    static const char *const places[] = {"host", "disk"};
-    size_t count = 0;
-    *best = (ebb_fit_away){.bytes = UINT64_MAX, .ns = chosen != NULL ? chosen->ns : INFINITY};
-    const choice **list =
-        (const choice **)ebb_arena_zeroed(j->e->scratch, j->choice_count + 1, sizeof *list);
-    if (list == NULL)
-        return ebb_error_memory();
-    for (size_t i = 0; i < j->choice_count; i++) {
-        const choice *c = &j->choices[i];
-        if (c->v != NULL && (chosen == NULL || c->point->cost_ns < chosen->point->cost_ns))
-            list[count++] = c;
-    }
-    const size_t tried = count < TRIED ? count : TRIED;
-    for (size_t p = 0; p < sizeof places / sizeof places[0]; p++) {
-        const char *room = ebb_option_string(j->e, places[p]);
-        const bool searches = room != NULL && chosen == NULL; // for the least, where nothing fits
-        for (size_t k = 0; room != NULL && k < (searches ? 2 : 1) * tried; k++) {
-            const size_t at =
-                tried > 1 ? k % tried * (count - 1) / (tried - 1) : 0; // first, last, too
-            if (k < tried || best->chosen == NULL)
-                EBB_TRY(try_point(j, list[at], places[p], room, k < tried ? budget : 0, best));
-        }
-    }
-    const ebb_fit_away b = *best;
-    return b.chosen == NULL ? NULL
-                            : move(j, b.chosen->v->model, b.chosen, b.place, b.room, budget, best);
+    plans all = {.j = j, .chosen = chosen};
+    *best = (ebb_fit_away){.least = UINT64_MAX, .ns = chosen != NULL ? chosen->ns : INFINITY};
+    if (ebb_option_given(j->e, "host"))
+        EBB_TRY(ebb_option_bytes(j->e, "host", 0, &all.room[EBB_PLACE_HOST]));
+    if (ebb_option_given(j->e, "disk"))
+        EBB_TRY(ebb_option_bytes(j->e, "disk", 0, &all.room[EBB_PLACE_DISK]));
+    if (all.room[EBB_PLACE_HOST] == 0 && all.room[EBB_PLACE_DISK] == 0)
+        return NULL;
+    ebb_status status = look_at_all(&all, budget, best);
+    for (size_t i = 0; i < all.base_count; i++)
+        ebb_model_free(all.bases[i].model);
+    return status;
 }

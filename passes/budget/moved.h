@@ -1,0 +1,57 @@
+/* moved.h: tensors moved to other places, in steps: for who looks at many plans of one step. */
+#ifndef EBB_PASSES_BUDGET_MOVED_H
+#define EBB_PASSES_BUDGET_MOVED_H
+
+#include "passes/budget/planners/away.h"
+#include "passes/budget/trial.h"
+#include "passes/common.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct ebb_moved_places { /* the nearest first */
+    size_t count;
+    ebb_place place[EBB_AWAY_PLACES];
+    uint64_t room[EBB_AWAY_PLACES];
+} ebb_moved_places;
+
+typedef struct ebb_moved {
+    ebb_edit *e;
+    ebb_graph *g;
+    const ebb_moved_places *places;
+    ebb_saves saves;
+    ebb_node *node; /* by position */
+    double *starts;
+    uint32_t *at; /* by node id: position */
+    ebb_memory memory;
+    uint32_t align; /* of a tensor in the arena */
+    ebb_away_problem problem;
+    ebb_value *shown; /* by value id: what shows it after it came back */
+} ebb_moved;
+
+/* A plan: how it is looked for, and what is said of it in numbers. */
+typedef struct ebb_moved_plan {
+    uint64_t aim; /* bytes alive at most */
+    bool all;     /* as ebb_away_find */
+    uint64_t peak_bytes, away_bytes[EBB_AWAY_PLACES];
+    double added_ns;
+} ebb_moved_plan;
+
+/* What may go of the graph of e, whose marks are off; `places` outlives it. */
+ebb_status ebb_moved_begin(ebb_moved *o, ebb_edit *e, const ebb_moved_places *places,
+                           uint64_t least, const char *names, const ebb_estimate *estimate);
+/* By the plan's aim; what is found is the plan of o from then on. */
+ebb_status ebb_moved_look(const ebb_moved *o, ebb_moved_plan *plan);
+/* What the plan of o takes, packed; what is below `enough` may be said to be that. */
+ebb_status ebb_moved_pack(const ebb_moved *o, uint64_t enough, uint64_t *height);
+/* What the step is with it, on a copy. */
+ebb_status ebb_moved_try(const ebb_moved *o, const char *backend, uint64_t *bytes, double *ns);
+ebb_status ebb_moved_apply(ebb_moved *o);
+/* "12 tensors, 8192 bytes a step, wait on the disk"; NULL: no memory. */
+const char *ebb_moved_text(const ebb_moved *o);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,373 @@
+/* away.c: moments of a placement, what they cost, and the search for a placement. */
+#include "passes/budget/planners/away.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+enum { STAGES = 4, MOST_LEAVES = 100000 };
+
+typedef enum stage { STORE, LEAVE, FETCH, RETURN } stage;
+
+typedef struct event {
+    uint32_t position; /* before this operator */
+    uint32_t stage, site;
+} event;
+
+typedef struct search {
+    const ebb_away_problem *p;
+    uint64_t most;
+    uint64_t *live, *rest; /* by position: with what is placed; with all that is not decided away */
+    uint64_t room[EBB_AWAY_PLACES];
+    uint32_t *by_made; /* sites */
+    event *events;
+    double *over;    /* by site and way: when its move is over */
+    uint32_t *best;  /* by site: its place */
+    uint32_t *order; /* sites by what they free, for branch and bound */
+    double best_ns;
+    uint64_t best_peak;
+    size_t leaves;
+    bool gave_up;
+} search;
+
+/* ---- a placement ---- */
+
+uint64_t ebb_away_bytes(const ebb_away_place *place, const ebb_away_site *site)
+{
+    return (site->bytes + place->align - 1) / place->align * place->align;
+}
+
+static uint64_t highest(const uint64_t *live, uint32_t count, uint32_t *at)
+{
+    uint32_t best = 0;
+    for (uint32_t p = 1; p < count; p++)
+        if (live[p] > live[best])
+            best = p;
+    *at = best;
+    return count > 0 ? live[best] : 0;
+}
+
+static void free_bytes(uint64_t *live, const ebb_away_site *s)
+{
+    for (uint32_t q = s->last + 1; q < s->next; q++)
+        live[q] -= s->bytes < live[q] ? s->bytes : live[q];
+}
+
+static void hold_bytes(uint64_t *live, const ebb_away_site *s)
+{
+    for (uint32_t q = s->last + 1; q < s->next; q++)
+        live[q] += s->bytes;
+}
+
+static const ebb_move_time *way_of(const ebb_away_problem *p, const ebb_away_site *s, bool back)
+{
+    return &p->places[s->place - 1].way[back];
+}
+
+/* Waits as late as a write takes, behind those before it. */
+static void place_waits(search *w, uint64_t most)
+{
+    const ebb_away_problem *p = w->p;
+    double idle = 0;
+    for (size_t i = 0; i < p->site_count; i++) {
+        ebb_away_site *s = &p->sites[w->by_made[i]];
+        if (s->place == 0)
+            continue;
+        const double begins = p->starts[s->made + 1];
+        idle = (idle > begins ? idle : begins) + way_of(p, s, false)->beside * (double)s->bytes;
+        for (; s->gone + 1 < s->back && p->starts[s->gone] < idle &&
+               w->live[s->gone] + s->bytes <= most;
+             s->gone++)
+            w->live[s->gone] += s->bytes;
+    }
+}
+
+/* Fetches as early as a read takes, so that those after it are not late. */
+static void place_fetches(search *w, uint64_t most)
+{
+    const ebb_away_problem *p = w->p;
+    double busy = p->starts[p->count];
+    for (size_t i = p->site_count; i-- > 0;) {
+        ebb_away_site *s = &p->sites[i];
+        if (s->place == 0)
+            continue;
+        const double needed = p->starts[s->next];
+        busy = (busy < needed ? busy : needed) - way_of(p, s, true)->beside * (double)s->bytes;
+        for (; s->back > s->gone + 1 && p->starts[s->back] > busy &&
+               w->live[s->back - 1] + s->bytes <= most;
+             s->back--)
+            w->live[s->back - 1] += s->bytes;
+    }
+}
+
+static int in_order(const void *a, const void *b)
+{
+    const event *x = a, *y = b;
+    if (x->position != y->position)
+        return x->position < y->position ? -1 : 1;
+    if (x->stage != y->stage)
+        return x->stage < y->stage ? -1 : 1;
+    return (x->site > y->site) - (x->site < y->site);
+}
+
+static double clock_moves(search *w)
+{
+    const ebb_away_problem *p = w->p;
+    ebb_move_clock clock = {0};
+    size_t count = 0;
+    double computed = 0, added = 0;
+    for (uint32_t i = 0; i < p->site_count; i++) {
+        const ebb_away_site *s = &p->sites[i];
+        const uint32_t at[STAGES] = {s->made + 1, s->gone, s->back, s->next};
+        for (uint32_t k = 0; s->place != 0 && k < STAGES; k++)
+            w->events[count++] = (event){at[k], k, i};
+    }
+    if (count > 1)
+        qsort(w->events, count, sizeof *w->events, in_order);
+    for (size_t i = 0; i < count; i++) {
+        const event *e = &w->events[i];
+        const ebb_away_site *s = &p->sites[e->site];
+        const bool back = e->stage == FETCH || e->stage == RETURN;
+        const ebb_move_time *way = way_of(p, s, back);
+        const double bytes = (double)s->bytes;
+        const ebb_move_time t = {bytes * way->alone, bytes * way->beside, bytes * way->taken};
+        double *over = &w->over[2 * e->site + back];
+        clock.now += p->starts[e->position] - computed + p->node_ns;
+        computed = p->starts[e->position];
+        added += p->node_ns;
+        if (e->stage == STORE || e->stage == FETCH) {
+            *over = ebb_move_clock_start(&clock, &t, back);
+            added += t.taken;
+        } else {
+            ebb_move_clock_wait(&clock, *over, &t, back);
+        }
+    }
+    return added + clock.stood;
+}
+
+static void weigh(search *w, ebb_away_weight *weight)
+{
+    const ebb_away_problem *p = w->p;
+    uint32_t at;
+    memcpy(w->live, p->live, p->count * sizeof *w->live);
+    for (size_t i = 0; i < p->site_count; i++) {
+        ebb_away_site *s = &p->sites[i];
+        s->gone = s->last + 1;
+        s->back = s->next;
+        if (s->place != 0)
+            free_bytes(w->live, s);
+    }
+    weight->peak_bytes = highest(w->live, p->count, &at);
+    const uint64_t most = weight->peak_bytes > w->most ? weight->peak_bytes : w->most;
+    place_waits(w, most);
+    place_fetches(w, most);
+    weight->added_ns = clock_moves(w);
+}
+
+/* ---- the search ---- */
+
+/* The best so far: what keeps to the bytes before what does not. */
+static void consider(search *w)
+{
+    ebb_away_weight now;
+    weigh(w, &now);
+    const bool fits = now.peak_bytes <= w->most, did = w->best_peak <= w->most;
+    if (fits != did ? !fits : fits ? now.added_ns >= w->best_ns : now.peak_bytes >= w->best_peak)
+        return;
+    w->best_ns = now.added_ns;
+    w->best_peak = now.peak_bytes;
+    for (size_t i = 0; i < w->p->site_count; i++)
+        w->best[i] = w->p->sites[i].place;
+}
+
+static uint32_t nearest(const search *w, const ebb_away_site *s)
+{
+    for (uint32_t k = 0; k < w->p->place_count; k++)
+        if (ebb_away_bytes(&w->p->places[k], s) <= w->room[k])
+            return k + 1;
+    return 0;
+}
+
+static void put(search *w, ebb_away_site *s, uint32_t place)
+{
+    s->place = place;
+    w->room[place - 1] -= ebb_away_bytes(&w->p->places[place - 1], s);
+}
+
+static void put_back(search *w, ebb_away_site *s)
+{
+    w->room[s->place - 1] += ebb_away_bytes(&w->p->places[s->place - 1], s);
+    s->place = 0;
+}
+
+/* Where it is fullest the one that is needed again last, until all is low enough. */
+static void take_farthest(search *w)
+{
+    const ebb_away_problem *p = w->p;
+    uint32_t at;
+    while (highest(w->live, p->count, &at) > w->most) {
+        ebb_away_site *best = NULL;
+        for (ebb_away_site *s = p->sites; s != p->sites + p->site_count; s++)
+            if (s->place == 0 && s->last < at && at < s->next && nearest(w, s) != 0 &&
+                (best == NULL || s->next > best->next ||
+                 (s->next == best->next && s->bytes > best->bytes)))
+                best = s;
+        if (best == NULL)
+            return;
+        put(w, best, nearest(w, best));
+        free_bytes(w->live, best);
+    }
+}
+
+/* From the largest on, what stays low enough with it staying. */
+static void leave_needless(search *w)
+{
+    for (size_t i = 0; i < w->p->site_count; i++) {
+        ebb_away_site *s = &w->p->sites[w->order[i]];
+        bool stays = s->place != 0;
+        for (uint32_t q = s->last + 1; q < s->next && stays; q++)
+            stays = w->live[q] + s->bytes <= w->most;
+        if (stays) {
+            put_back(w, s);
+            hold_bytes(w->live, s);
+        }
+    }
+}
+
+static bool reaches(const search *w, const ebb_away_site *s)
+{
+    for (uint32_t q = s->last + 1; q < s->next; q++)
+        if (w->rest[q] + s->bytes > w->most)
+            return false;
+    return true;
+}
+
+/* Places of the sites from `depth` on, those before it decided at a cost of `ns`. */
+static void branch(search *w, size_t depth, double ns)
+{
+    const ebb_away_problem *p = w->p;
+    if (w->leaves >= MOST_LEAVES) {
+        w->gave_up = true;
+        return;
+    }
+    if (w->best_peak <= w->most && ns >= w->best_ns)
+        return;
+    if (depth == p->site_count) {
+        w->leaves++;
+        consider(w);
+        return;
+    }
+    ebb_away_site *s = &p->sites[w->order[depth]];
+    if (reaches(w, s)) {
+        hold_bytes(w->rest, s);
+        branch(w, depth + 1, ns);
+        free_bytes(w->rest, s);
+    }
+    for (uint32_t k = 1; k <= p->place_count; k++) {
+        const ebb_away_place *place = &p->places[k - 1];
+        if (ebb_away_bytes(place, s) > w->room[k - 1])
+            continue;
+        put(w, s, k);
+        branch(w, depth + 1,
+               ns + STAGES * p->node_ns +
+                   (double)s->bytes * (place->way[0].taken + place->way[1].taken));
+        put_back(w, s);
+    }
+}
+
+static void look_at_all(search *w)
+{
+    const ebb_away_problem *p = w->p;
+    memcpy(w->rest, p->live, p->count * sizeof *w->rest);
+    for (size_t i = 0; i < p->site_count; i++) {
+        if (p->sites[i].place != 0)
+            put_back(w, &p->sites[i]);
+        free_bytes(w->rest, &p->sites[i]);
+    }
+    uint32_t at;
+    if (highest(w->rest, p->count, &at) <= w->most)
+        branch(w, 0, 0);
+}
+
+/* ---- */
+
+typedef struct key {
+    uint64_t first, second;
+    uint32_t site;
+} key;
+
+static int ascending(const void *a, const void *b)
+{
+    const key *x = a, *y = b;
+    if (x->first != y->first)
+        return x->first < y->first ? -1 : 1;
+    if (x->second != y->second)
+        return x->second < y->second ? -1 : 1;
+    return (x->site > y->site) - (x->site < y->site);
+}
+
+static void sort_sites(uint32_t *list, key *keys, size_t count)
+{
+    if (count > 1)
+        qsort(keys, count, sizeof *keys, ascending);
+    for (size_t i = 0; i < count; i++)
+        list[i] = keys[i].site;
+}
+
+static ebb_status begin(search *w, const ebb_away_problem *p, uint64_t most, ebb_arena *scratch)
+{
+    const size_t n = p->site_count;
+    *w = (search){.p = p, .most = most, .best_ns = INFINITY, .best_peak = UINT64_MAX};
+    key *keys = EBB_NEW(scratch, key, n + 1);
+    w->live = EBB_NEW(scratch, uint64_t, p->count + (size_t)1);
+    w->rest = EBB_NEW(scratch, uint64_t, p->count + (size_t)1);
+    w->by_made = EBB_NEW(scratch, uint32_t, n + 1);
+    w->order = EBB_NEW(scratch, uint32_t, n + 1);
+    w->best = EBB_NEW(scratch, uint32_t, n + 1);
+    w->events = EBB_NEW(scratch, event, STAGES * n + 1);
+    w->over = EBB_NEW(scratch, double, 2 * n + 1);
+    if (keys == NULL || w->live == NULL || w->rest == NULL || w->by_made == NULL ||
+        w->order == NULL || w->best == NULL || w->events == NULL || w->over == NULL)
+        return ebb_error_memory();
+    for (uint32_t i = 0; i < n; i++)
+        keys[i] = (key){p->sites[i].made, i, i};
+    sort_sites(w->by_made, keys, n);
+    for (uint32_t i = 0; i < n; i++)
+        keys[i] = (key){UINT64_MAX - p->sites[i].bytes, p->sites[i].next, i};
+    sort_sites(w->order, keys, n);
+    return NULL;
+}
+
+ebb_status ebb_away_weigh(ebb_away_weight *weight, const ebb_away_problem *p, uint64_t most,
+                          ebb_arena *scratch)
+{
+    search w;
+    EBB_TRY(begin(&w, p, most, scratch));
+    *weight = (ebb_away_weight){0};
+    weigh(&w, weight);
+    return NULL;
+}
+
+ebb_status ebb_away_find(ebb_away_weight *weight, const ebb_away_problem *p, uint64_t most,
+                         bool all, ebb_arena *scratch)
+{
+    search w;
+    EBB_TRY(begin(&w, p, most, scratch));
+    for (size_t k = 0; k < p->place_count; k++)
+        w.room[k] = p->places[k].room;
+    for (size_t i = 0; i < p->site_count; i++)
+        p->sites[i].place = 0;
+    memcpy(w.live, p->live, p->count * sizeof *w.live);
+    take_farthest(&w);
+    if (!all)
+        leave_needless(&w);
+    consider(&w);
+    *weight = (ebb_away_weight){0};
+    if (!all && p->site_count <= EBB_AWAY_FEW) {
+        look_at_all(&w);
+        weight->proven = !w.gave_up;
+    }
+    for (size_t i = 0; i < p->site_count; i++)
+        p->sites[i].place = w.best[i];
+    weigh(&w, weight);
+    return NULL;
+}

@@ -1,0 +1,74 @@
+/* away.h: which tensors wait in another place, in which, and from when until when.
+ *
+ * Numbers in, a plan out. A site is a tensor and the longest time between two of its readers; while it is
+ * away, from before operator `gone` until before operator `back`, it takes no memory. It is written from when
+ * it was made and read back before `next`, each way one move after the other (exec/weigh/move_time.h):
+ *
+ *     position     made     last      gone              back       next
+ *     operators     a        r         .    .    .   .   .    .     r'
+ *     moves            [store.......]                    [fetch...]
+ *     memory       |==================|                  |==========...
+ *
+ * A placement is the place of every site. Moments follow from it: a write is waited for as late, and a read
+ * begins as early, as it takes beside the step, unless the peak would rise for it. Of all placements that keep
+ * to so many bytes alive, one is looked for that makes the step longer by least: where there are few sites the
+ * best, by branch and bound; else what Belady's rule takes (needed again last), less what it need not take.
+ */
+#ifndef EBB_PASSES_BUDGET_PLANNERS_AWAY_H
+#define EBB_PASSES_BUDGET_PLANNERS_AWAY_H
+
+#include "exec/weigh/estimate.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum { EBB_AWAY_PLACES = 2, EBB_AWAY_FEW = 12 }; /* the best is looked for among so many sites */
+
+typedef struct
+    ebb_away_site {  /* by `next`, then by `made`: so moves at one position follow each other */
+    uint32_t tensor; /* the caller's */
+    uint64_t bytes;
+    uint32_t made, last, next;
+    uint32_t place; /* found. 0: it stays; else index + 1 */
+    uint32_t gone, back;
+} ebb_away_site;
+
+typedef struct ebb_away_place {
+    uint64_t room, align; /* bytes for all that goes there in a step, each rounded up */
+    ebb_move_time way[2]; /* of a byte: there, and back */
+} ebb_away_place;
+
+typedef struct ebb_away_problem {
+    const double
+        *starts; /* by position: when the operator starts if nothing is moved; one more: the end */
+    const uint64_t *live; /* by position: bytes alive if nothing is moved */
+    uint32_t count;
+    double node_ns; /* of an operator that starts or waits */
+    ebb_away_site *sites;
+    size_t site_count;
+    ebb_away_place places[EBB_AWAY_PLACES]; /* the nearest first */
+    size_t place_count;
+} ebb_away_problem;
+
+typedef struct ebb_away_weight {
+    uint64_t peak_bytes;
+    double added_ns; /* by which the step is longer */
+    bool proven;     /* ebb_away_find: no placement adds less, or no placement keeps to the bytes */
+} ebb_away_weight;
+
+/* What the tensor takes there. */
+uint64_t ebb_away_bytes(const ebb_away_place *place, const ebb_away_site *site);
+/* The moments of the sites by their places, and what they cost. The peak may rise to `most`, where it is below
+ * that. */
+ebb_status ebb_away_weigh(ebb_away_weight *weight, const ebb_away_problem *p, uint64_t most,
+                          ebb_arena *scratch);
+/* Places, too. A peak above `most`: none that keeps to it was found, and these are the lowest. `all` that the
+ * rule takes is more than need be, which packs better. */
+ebb_status ebb_away_find(ebb_away_weight *weight, const ebb_away_problem *p, uint64_t most,
+                         bool all, ebb_arena *scratch);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

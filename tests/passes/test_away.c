@@ -1,0 +1,289 @@
+/* test_away.c: placements in numbers against exhaustive search, and steps of real graphs against every choice
+ * of what may go. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "onnx/file/file.h"
+#include "onnx/graph/infer.h"
+#include "passes/budget/planners/away.h"
+#include "passes/budget/trial.h"
+#include "tests/status.h"
+
+enum { GRAPHS = 50, MOST_VALUES = 12, MOST_POSITIONS = 2 * MOST_VALUES + 1 };
+
+static uint64_t draw(uint64_t *state)
+{
+    *state = *state * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
+    return *state >> 33;
+}
+
+/* ---- problems in numbers ---- */
+
+typedef struct drawn {
+    ebb_away_problem p;
+    ebb_away_site sites[MOST_VALUES];
+    double starts[MOST_POSITIONS + 1];
+    uint64_t live[MOST_POSITIONS];
+    uint64_t most;
+} drawn;
+
+/* A forward of `count` operators and a backward that reads what they made, in the other order or any; one or
+ * two places, of little room or much, of all mixtures of fast and slow, busy and free. */
+static void draw_problem(drawn *d, uint64_t seed)
+{
+    uint64_t s = seed * 7919 + 1;
+    const uint32_t count = 3 + (uint32_t)(draw(&s) % (MOST_VALUES - 2));
+    *d = (drawn){.p.count = 2 * count + 1, .p.node_ns = (double)(draw(&s) % 3)};
+    for (uint32_t i = 0; i < d->p.count; i++)
+        d->starts[i + 1] = d->starts[i] + 1 + (double)(draw(&s) % 100);
+    for (uint32_t i = 0; i < d->p.count; i++)
+        d->live[i] = draw(&s) % 64;
+    for (uint32_t i = 0; i < count; i++) {
+        const uint32_t made = i, last = i + (uint32_t)(draw(&s) % 2);
+        uint32_t next = d->p.count - 1 - i;
+        if (draw(&s) % 3 == 0)
+            next = last + 2 + (uint32_t)draw(&s) % (d->p.count - last - 2);
+        const uint64_t bytes = 1 + draw(&s) % 200;
+        for (uint32_t q = made; q <= next; q++)
+            d->live[q] += bytes;
+        if (next > last + 2) {
+            ebb_away_site *to = &d->sites[d->p.site_count++];
+            *to = (ebb_away_site){
+                .tensor = i, .bytes = bytes, .made = made, .last = last, .next = next};
+            for (; to > d->sites && (to[-1].next > to->next); to--) {
+                const ebb_away_site swap = *to;
+                *to = to[-1];
+                to[-1] = swap;
+            }
+        }
+    }
+    d->p.place_count = 1 + draw(&s) % 2;
+    for (size_t k = 0; k < d->p.place_count; k++) {
+        ebb_away_place *place = &d->p.places[k];
+        place->align = draw(&s) % 2 ? 1 : 64;
+        place->room = draw(&s) % 3 == 0 ? 100 + draw(&s) % 400 : UINT64_MAX;
+        for (int way = 0; way < 2; way++) {
+            const double beside = (double)(1 + draw(&s) % 40) / 40 * (k == 0 ? 1 : 4);
+            place->way[way] = (ebb_move_time){beside * (double)(1 + draw(&s) % 4) / 4, beside,
+                                              draw(&s) % 3 ? (double)(draw(&s) % 10) / 20 : 0};
+        }
+    }
+    d->p.starts = d->starts;
+    d->p.live = d->live;
+    d->p.sites = d->sites;
+    uint64_t peak = 0, least = 0;
+    for (uint32_t q = 0; q < d->p.count; q++) {
+        uint64_t low = d->live[q];
+        for (size_t i = 0; i < d->p.site_count; i++)
+            if (d->sites[i].last < q && q < d->sites[i].next)
+                low -= d->sites[i].bytes;
+        peak = d->live[q] > peak ? d->live[q] : peak;
+        least = low > least ? low : least;
+    }
+    d->most = least + (peak - least) * (draw(&s) % 100) / 100;
+}
+
+static bool has_room(const drawn *d)
+{
+    uint64_t taken[EBB_AWAY_PLACES] = {0};
+    for (size_t i = 0; i < d->p.site_count; i++) {
+        const ebb_away_site *s = &d->sites[i];
+        if (s->place == 0)
+            continue;
+        const uint64_t align = d->p.places[s->place - 1].align;
+        taken[s->place - 1] += (s->bytes + align - 1) / align * align;
+    }
+    for (size_t k = 0; k < d->p.place_count; k++)
+        if (taken[k] > d->p.places[k].room)
+            return false;
+    return true;
+}
+
+static bool next_placement(drawn *d)
+{
+    for (size_t i = 0; i < d->p.site_count; i++) {
+        if (++d->sites[i].place <= d->p.place_count)
+            return true;
+        d->sites[i].place = 0;
+    }
+    return false;
+}
+
+static void few_values_are_placed_as_well_as_can_be(void **state)
+{
+    (void)state;
+    ebb_arena scratch = {0};
+    size_t moved = 0, impossible = 0, placements = 0;
+    for (uint64_t seed = 0; seed < GRAPHS; seed++) {
+        drawn d;
+        ebb_away_weight found, one;
+        draw_problem(&d, seed);
+        good(ebb_away_find(&found, &d.p, d.most, false, &scratch));
+        assert_true(found.proven);
+        assert_true(has_room(&d));
+        for (size_t i = 0; i < d.p.site_count; i++)
+            moved += d.sites[i].place != 0;
+        double best = INFINITY;
+        memset(&one, 0, sizeof one);
+        for (size_t i = 0; i < d.p.site_count; i++)
+            d.sites[i].place = 0;
+        do {
+            placements++;
+            if (!has_room(&d))
+                continue;
+            good(ebb_away_weigh(&one, &d.p, d.most, &scratch));
+            if (one.peak_bytes <= d.most && one.added_ns < best)
+                best = one.added_ns;
+            ebb_arena_fini(&scratch);
+        } while (next_placement(&d));
+        impossible += best == INFINITY;
+        if (best == INFINITY ? found.peak_bytes <= d.most : found.added_ns > best * (1 + 1e-12))
+            fail_msg("seed %llu: %g ns are added, and %g would do", (unsigned long long)seed,
+                     found.added_ns, best);
+    }
+    assert_true(moved > GRAPHS);
+    assert_true(impossible < GRAPHS / 4);
+    assert_true(placements > 100000);
+    ebb_arena_fini(&scratch);
+}
+
+/* The bytes alive and the time that a placement takes, once more: position by position, from what is alive when
+ * and from moves that go on a little at a time. */
+static void what_a_placement_takes_is_what_happens(void **state)
+{
+    (void)state;
+    ebb_arena scratch = {0};
+    for (uint64_t seed = 0; seed < GRAPHS; seed++) {
+        drawn d;
+        ebb_away_weight found;
+        draw_problem(&d, seed);
+        good(ebb_away_find(&found, &d.p, d.most, seed % 2, &scratch));
+        uint64_t peak = 0;
+        for (uint32_t q = 0; q < d.p.count; q++) {
+            uint64_t alive = d.live[q];
+            for (size_t i = 0; i < d.p.site_count; i++) {
+                const ebb_away_site *s = &d.sites[i];
+                if (s->place != 0) {
+                    assert_true(s->last < s->gone && s->gone < s->back && s->back <= s->next);
+                    alive -= s->gone <= q && q < s->back ? s->bytes : 0;
+                }
+            }
+            peak = alive > peak ? alive : peak;
+        }
+        assert_true(peak <= (found.peak_bytes > d.most ? found.peak_bytes : d.most));
+        assert_true(found.added_ns >= 0);
+    }
+    ebb_arena_fini(&scratch);
+}
+
+/* ---- real graphs ---- */
+
+/* Layers of two widths, read again in the other order. */
+static ebb_model *draw_graph(uint64_t seed, int layers)
+{
+    static const char *const names[] = {"Sin", "Exp", "Relu", "Tanh"};
+    char text[4096];
+    uint64_t s = seed * 104729 + 7;
+    size_t at = (size_t)snprintf(
+        text, sizeof text,
+        "<ir_version: 10, opset_import: [\"\" : 20]> g (float[64] v0, float[128,64] w0, "
+        "float[512,64] w1) => (float[64] y) <int64[1] axis = {0}> { ");
+    for (int i = 0; i < layers; i++)
+        at += (size_t)snprintf(text + at, sizeof text - at,
+                               "h%d = Mul(w%d, v%d) a%d = %s(h%d) "
+                               "v%d = ReduceMax<keepdims = 0>(a%d, axis) ",
+                               i, (int)(draw(&s) % 2), i, i, names[draw(&s) % 4], i, i + 1, i);
+    at += (size_t)snprintf(text + at, sizeof text - at, "b%d = Neg(v%d) ", layers, layers);
+    for (int i = layers; i-- > 0;)
+        at += (size_t)snprintf(text + at, sizeof text - at,
+                               "g%d = Mul(a%d, b%d) b%d = ReduceMin<keepdims = 0>(g%d, axis) ", i,
+                               i, i + 1, i, i);
+    (void)snprintf(text + at, sizeof text - at, "y = Neg(b0) }");
+    ebb_model *m;
+    good(ebb_text_parse_model(&m, text));
+    good(ebb_infer_graph(m->graph));
+    return m;
+}
+
+/* The step's time with this pass; NAN: it does not keep to the budget. */
+static double time_with(const ebb_model *model, const char *pass, uint64_t *bytes)
+{
+    ebb_model *m = NULL;
+    const ebb_rewrite_options options = {.verify_each = true};
+    ebb_arena memory = {0};
+    ebb_report *reports;
+    size_t count;
+    ebb_trial trial;
+    double ns = NAN;
+    good(ebb_model_copy(&m, model));
+    ebb_status status =
+        pass == NULL ? NULL : ebb_pipeline_run(m, pass, &options, &memory, &reports, &count);
+    if (status == NULL) {
+        good(ebb_trial_weigh(&trial, &memory, m->graph, "plain"));
+        ns = trial.estimate.ns;
+        *bytes = trial.bytes;
+    } else {
+        assert_int_equal(ebb_status_code(status), EBB_NO_PLAN);
+    }
+    ebb_model_free(m);
+    ebb_arena_fini(&memory);
+    return ns;
+}
+
+/* By the ruler itself: whatever is kept from going, the step is no faster. */
+static void no_choice_among_few_tensors_is_faster(void **state)
+{
+    (void)state;
+    int better = 0, made = 0;
+    for (uint64_t seed = 0; seed < GRAPHS; seed++) {
+        const int layers = 3 + (int)(seed % 4);
+        ebb_model *m = draw_graph(seed, layers);
+        uint64_t all, bytes = 0, s = seed;
+        (void)time_with(m, NULL, &all);
+        const uint64_t budget = all * (60 + draw(&s) % 35) / 100;
+        char pass[512];
+        (void)snprintf(pass, sizeof pass, "offload:backend=plain,least=1,budget=%llu",
+                       (unsigned long long)budget);
+        const double ns = time_with(m, pass, &bytes);
+        if (!isnan(ns)) {
+            made++;
+            assert_true(bytes <= budget);
+        }
+        for (unsigned set = 1; set + 1 < 1u << layers; set++) {
+            int at =
+                snprintf(pass, sizeof pass, "offload:backend=plain,least=1,budget=%llu,values=none",
+                         (unsigned long long)budget);
+            for (int i = 0; i < layers; i++)
+                if (set >> i & 1)
+                    at += snprintf(pass + at, sizeof pass - (size_t)at, ";a%d", i);
+            const double other = time_with(m, pass, &bytes);
+            if (!isnan(other) && !(ns <= other * (1 + 1e-9))) {
+                better++;
+                printf("seed %llu, %d layers, budget %llu of %llu: %.0f ns, and %.0f with %s\n",
+                       (unsigned long long)seed, layers, (unsigned long long)budget,
+                       (unsigned long long)all, ns, other, pass);
+            }
+        }
+        ebb_model_free(m);
+    }
+    assert_true(made > GRAPHS / 2);
+    assert_int_equal(better, 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(few_values_are_placed_as_well_as_can_be),
+        cmocka_unit_test(what_a_placement_takes_is_what_happens),
+        cmocka_unit_test(no_choice_among_few_tensors_is_faster),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
