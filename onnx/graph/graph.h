@@ -96,7 +96,6 @@ enum {                              /* ebb_value_info.flags */
        EBB_IS_STATE = 1 << 3,       /* key of an update binding: the step replaces it */
        EBB_IS_OUTER = 1 << 4,       /* subgraph: stands for a value of the graph outside */
        EBB_IS_CAPTURED = 1 << 5,    /* a subgraph reads it: it has uses that no list shows */
-       EBB_IS_UNNAMED = 1 << 6,     /* gone: its name may be another's */
 };
 
 typedef enum ebb_role { /* what an initializer is for; metadata "ebb.role" */

@@ -103,7 +103,7 @@ static ebb_status name_apart(ebb_loop_back *l)
     const size_t count = body->value_count;
     for (ebb_value v = {1}; v.i < count; v.i++) {
         const ebb_value_info *info = ebb_value_of(body, v);
-        if (info->dead || (info->flags & (EBB_IS_OUTER | EBB_IS_UNNAMED)) != 0)
+        if (info->dead || (info->flags & EBB_IS_OUTER) != 0)
             continue;
         const char *name =
             ebb_arena_printf(l->r->e->scratch, "%s_Grad/%s", l->name, ebb_text(body, info->name));
