@@ -63,7 +63,7 @@ completes() {
     offers ebb trai -- train
     offers ebb train --precision "" -- "bf16 fp16"
     offers ebb grad --pass sign -- sign-mask
-    offers ebb run --spil -- --spill
+    offers ebb grad --teac -- --teacher
 }
 
 if [ "$1" = --bare ]; then

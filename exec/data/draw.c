@@ -101,10 +101,10 @@ static ebb_status draw_with(const drawing *d, ebb_model *copy, size_t first, siz
     if (gone == NULL)
         return ebb_error_memory();
     memset(gone, true, g->value_count + (size_t)1);
+    ebb_graph_remove_outputs(g, gone); // those of the file need not be what is bound
     for (size_t i = first; i < last; i++)
         if (drawn_of(d->model, i).i != 0)
-            gone[copy->init_bindings[i].value.i] = false;
-    ebb_graph_remove_outputs(g, gone);
+            EBB_TRY(ebb_graph_add_output(g, copy->init_bindings[i].value));
     (void)ebb_graph_sweep(g);
     EBB_TRY(ebb_infer_graph(g));
     EBB_TRY(ebb_program_compile_graph(p, copy, g, &options));

@@ -34,7 +34,7 @@ static batch read_batch(const ebb_call *call, const ebb_type *x)
  * for each, in whole lines of the cache, so that it walks along memory. */
 static int64_t width_of(int64_t channels, int64_t threads)
 {
-    const int64_t width = ((channels + threads - 1) / threads + LINE - 1) / LINE * LINE;
+    const int64_t width = (channels / threads + LINE) / LINE * LINE; // there may be no channel
     return width < TOGETHER ? width : TOGETHER;
 }
 

@@ -43,13 +43,19 @@ void ebb_grad_affine_grid(ebb_build *b, ebb_grad *c)
     bool align = ebb_attr_int(&c->attrs, "align_corners", 0) != 0;
     if (!ebb_grad_shape(b, c, c->y[0], &y))
         return;
-    int64_t rank = y.rank - 2, area = 1;
-    size_t bytes;
+    const int64_t rank = y.rank - 2;
+    if (rank < 1) { // as a file may say where size is not known
+        ebb_build_fail(b, ebb_error(EBB_REJECTED, "%s: a grid has 3 dims at least, not %d",
+                                    ebb_node_label(b->g, c->node), (int)y.rank));
+        return;
+    }
+    size_t count = 1, bytes = 0;
+    bool fits = true;
     for (int d = 1; d <= rank; d++)
-        area *= y.dims[d];
-    double *places = ebb_size_mul(&bytes, (size_t)area, (size_t)(rank + 1) * sizeof *places)
-                         ? ebb_alloc(bytes)
-                         : NULL;
+        fits = fits && ebb_size_mul(&count, count, (size_t)y.dims[d]);
+    fits = fits && ebb_size_mul(&bytes, count, (size_t)(rank + 1) * sizeof(double));
+    const int64_t area = (int64_t)count;
+    double *places = fits ? ebb_alloc(bytes) : NULL;
     if (places == NULL) {
         ebb_build_fail(b, ebb_error_memory());
         return;
