@@ -11,6 +11,11 @@ source=$PWD
 work=$(mktemp -d)
 trap 'rm -rf --one-file-system "$work"' EXIT
 
+# It leaves its step where it runs.
+tried() {
+    (cd "$work" && "$1" "$source/samples/digits/cnn.onnx" "$source/samples/digits/digits.npz")
+}
+
 # use PREFIX: everything below is done with what lies there.
 use() {
     local libraries
@@ -22,7 +27,7 @@ use() {
     export LD_LIBRARY_PATH=$(dirname "$libraries")
     # shellcheck disable=SC2046
     cc -o "$work/shared" samples/five_verbs.c $(pkg-config "${redefine[@]}" --cflags --libs ebb)
-    "$work/shared" samples/digits/cnn.onnx samples/digits/digits.npz
+    tried "$work/shared"
     if command -v c++ >/dev/null 2>&1; then
         printf '#include <ebb.h>\n#include <cstdio>\nint main() { std::puts(ebb_version()); }\n' >"$work/version.cpp"
         # shellcheck disable=SC2046
@@ -36,7 +41,7 @@ use() {
         # shellcheck disable=SC2046
         cc -o "$work/static" samples/five_verbs.c $(pkg-config "${redefine[@]}" --cflags ebb) \
             "$(dirname "$libraries")/libebb.a" $(pkg-config "${redefine[@]}" --static --libs ebb | sed 's/-lebb\>//')
-        (unset LD_LIBRARY_PATH; "$work/static" samples/digits/cnn.onnx samples/digits/digits.npz)
+        (unset LD_LIBRARY_PATH; tried "$work/static")
     fi
     mkdir -p "$work/project"
     printf '%s\n' 'cmake_minimum_required(VERSION 3.16)' 'project(user C)' 'find_package(ebb 0.1 REQUIRED)' \
@@ -44,7 +49,7 @@ use() {
         >"$work/project/CMakeLists.txt"
     cmake -S "$work/project" -B "$work/project/build" -DCMAKE_PREFIX_PATH="$1" >"$work/log" 2>&1 &&
         cmake --build "$work/project/build" >>"$work/log" 2>&1 || { cat "$work/log"; exit 1; }
-    "$work/project/build/user" samples/digits/cnn.onnx samples/digits/digits.npz
+    tried "$work/project/build/user"
     grep -q '^.SS train' "$1/share/man/man1/ebb.1"
     completes "$1/share/bash-completion/completions/ebb"
 }
