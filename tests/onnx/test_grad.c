@@ -22,8 +22,8 @@ static void every_rule_agrees_with_the_difference_quotient(void **state)
 }
 
 /* What reads weights in few bits is differentiated beside ONNX Runtime's results (dialect.recorded). */
-static const ebb_op elsewhere[] = {EBB_OP_MATMUL_CODES, EBB_OP_MATMUL_DEQUANTIZED,
-                                   EBB_OP_GATHER_BLOCK_QUANTIZED};
+static const char *const elsewhere[] = {"MATMUL_CODES", "MATMUL_DEQUANTIZED",
+                                        "GATHER_BLOCK_QUANTIZED"};
 
 static void every_row_with_a_rule_has_a_case(void **state)
 {
@@ -34,7 +34,7 @@ static void every_row_with_a_rule_has_a_case(void **state)
         for (size_t k = 0; !found && k < sizeof all / sizeof all[0]; k++)
             found = all[k].op == (ebb_op)op;
         for (size_t k = 0; !found && k < sizeof elsewhere / sizeof elsewhere[0]; k++)
-            found = elsewhere[k] == (ebb_op)op;
+            found = strcmp(elsewhere[k], ebb_op_row_of((ebb_op)op)->id) == 0;
         if (!found) {
             print_error("%s has a gradient rule and no case here\n", ebb_op_row_of((ebb_op)op)->id);
             bad++;
