@@ -35,7 +35,7 @@ typedef struct states {
     ebb_graph *g;
     ebb_place place;
     uint32_t *at;   /* by node id: position */
-    ebb_node *node; /* by position */
+    ebb_node *node; /* by position; none: it was moved from there */
     uint32_t count;
     piece *list;
     size_t piece_count;
@@ -173,8 +173,12 @@ static void start_sooner(states *s, const piece *p, const piece *before, uint64_
     uint32_t to = from;
     while (to > bound + 1 && s->live[to - 1] + p->bytes <= most)
         s->live[--to] += p->bytes;
-    if (to < from)
-        ebb_node_move(s->g, p->fetch, s->node[to]);
+    while (to < from && s->node[to].i == 0)
+        to++;
+    if (to == from)
+        return;
+    ebb_node_move(s->g, p->fetch, s->node[to]);
+    s->node[from] = EBB_NO_NODE;
 }
 
 /* Up to one update behind: before `after` begins to be stored. */
@@ -184,8 +188,12 @@ static void end_later(states *s, const piece *p, const piece *after, uint64_t mo
     uint32_t to = from;
     while (to + 1 < bound && s->live[to + 1] + p->bytes <= most)
         s->live[++to] += p->bytes;
-    if (to > from)
-        ebb_node_move(s->g, p->written, s->node[to + 1]);
+    if (to == from)
+        return;
+    for (to++; to < bound && s->node[to].i == 0; to++)
+        ;
+    ebb_node_move(s->g, p->written, s->node[to]);
+    s->node[from] = EBB_NO_NODE;
 }
 
 /* Pieces stand in the order of their updates; those of one update go together. */

@@ -40,8 +40,11 @@ class Refused(Exception):
     """A command of ebb that ended with a code other than 0, and its sentence."""
 
     def __init__(self, code, sentence):
-        super().__init__(sentence)
-        self.code = code
+        super().__init__(code, sentence) # both, or it cannot go from a process to another
+        self.code, self.sentence = code, sentence
+
+    def __str__(self):
+        return self.sentence
 
 
 def ask(ebb, *words):
