@@ -8,7 +8,7 @@
 
 /* ---- presets ---- */
 
-#define FLATTEN "decoder,differentiate,opset,inline,fold,unroll"
+#define FLATTEN "differentiate,decoder,opset,inline,fold,unroll"
 
 static const ebb_preset presets[] = {
     {"flatten", FLATTEN,

@@ -145,8 +145,8 @@ static void presets_stand_for_lists(void **state)
     (void)state;
     ebb_model *model = step(linear, "normalise,default");
     assert_int_equal(report_count, 10);
-    assert_string_equal(reports[0].pass, "decoder");
-    assert_string_equal(reports[1].pass, "differentiate");
+    assert_string_equal(reports[0].pass, "differentiate");
+    assert_string_equal(reports[1].pass, "decoder");
     assert_string_equal(reports[2].pass, "opset");
     assert_string_equal(reports[5].pass, "unroll");
     assert_string_equal(reports[8].pass, "stream");
