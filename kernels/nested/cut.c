@@ -137,8 +137,8 @@ int64_t ebb_cut_first(const ebb_cut *k, const ebb_type *t, int64_t piece)
     if (k->whole || k->flat)
         return k->flat && ebb_elements(t) > 1 ? start : 0;
     int64_t behind = 1;
-    for (int d = t->rank - 1; d > k->axis - (k->rank - t->rank); d--)
-        behind *= t->dims[d];
+    for (int d = k->rank - 1; d > k->axis; d--)
+        behind *= dim_of(t, k->rank, d);
     for (int d = k->axis; d >= k->rank - t->rank; d--) {
         const int64_t own = dim_of(t, k->rank, d);
         const int64_t index = d == k->axis ? start : place % k->dims[d];
