@@ -1,22 +1,24 @@
 /* test_group.c: which pointwise calls, and which optimizers' steps, become one launch, and that
  * they may.
  */
-#define ebb_gpu_launch counted_launch
-#include "kernels/cuda/optim.cu"
-#undef ebb_gpu_launch
-
 #include "tests/cuda/cuda.h"
 
-static int launches; /* of optimizers */
+static int launches;
 
-ebb_status ebb_gpu_launch(void *stream, ebb_gpu_kernel kernel, ebb_gpu_grid blocks,
-                          uint32_t threads, uint32_t shared_bytes, const void *args, size_t bytes);
+/* Linked in place of ebb_gpu_launch(): see tests/CMakeLists.txt. */
+ebb_status __real_ebb_gpu_launch(void *stream, ebb_gpu_kernel kernel, ebb_gpu_grid blocks,
+                                 uint32_t threads, uint32_t shared_bytes, const void *args,
+                                 size_t bytes);
+ebb_status __wrap_ebb_gpu_launch(void *stream, ebb_gpu_kernel kernel, ebb_gpu_grid blocks,
+                                 uint32_t threads, uint32_t shared_bytes, const void *args,
+                                 size_t bytes);
 
-ebb_status counted_launch(void *stream, ebb_gpu_kernel kernel, ebb_gpu_grid blocks,
-                          uint32_t threads, uint32_t shared_bytes, const void *args, size_t bytes)
+ebb_status __wrap_ebb_gpu_launch(void *stream, ebb_gpu_kernel kernel, ebb_gpu_grid blocks,
+                                 uint32_t threads, uint32_t shared_bytes, const void *args,
+                                 size_t bytes)
 {
     launches++;
-    return ebb_gpu_launch(stream, kernel, blocks, threads, shared_bytes, args, bytes);
+    return __real_ebb_gpu_launch(stream, kernel, blocks, threads, shared_bytes, args, bytes);
 }
 
 enum { N = 1000, CALLS = 4 };
@@ -54,10 +56,18 @@ static void put(step *s, ebb_op op, float *y, float *a, float *b, uint32_t last)
     check_status(ebb_pick(c, backends), "pick");
 }
 
+/* Memory that kernels may reach. */
+static void *zeroed(size_t bytes)
+{
+    void *p = more_allocate(bytes);
+    assert_non_null(p);
+    memset(p, 0, bytes);
+    return p;
+}
+
 static step *fresh(void)
 {
-    step *s = calloc(1, sizeof *s);
-    assert_non_null(s);
+    step *s = zeroed(sizeof *s);
     for (int b = 0; b < 6; b++)
         for (int i = 0; i < N + 8; i++)
             s->buffer[b][i] = (float)((i * 37 + b * 101) % 211) / 100.0f - 1.0f;
@@ -75,7 +85,7 @@ static void finish(step *s)
     for (uint32_t k = 0; k < s->count; k++)
         if (s->calls[k].kernel->release != NULL && s->calls[k].state != NULL)
             s->calls[k].kernel->release(&s->calls[k]);
-    free(s);
+    more_free(s);
 }
 
 static bool is(const step *s, uint32_t k, const char *kernel)
@@ -109,7 +119,7 @@ static void a_chain_is_one_launch_and_stores_what_is_read_later(void **state)
     assert_memory_equal(one->buffer[3], all->buffer[3], N * sizeof(float));
     step *before = fresh(); // x is as it was: what is read by nobody later is not stored
     assert_memory_equal(all->buffer[0], before->buffer[0], N * sizeof(float));
-    free(before);
+    more_free(before);
     finish(one);
     finish(all);
 }
@@ -219,8 +229,7 @@ static void put_update(updates *u, uint32_t k, ebb_op op, int states, bool besid
 
 static updates *updates_of(ebb_op op, int states, bool beside)
 {
-    updates *u = calloc(1, sizeof *u);
-    assert_non_null(u);
+    updates *u = zeroed(sizeof *u);
     u->rates[0] = 0.25f;
     u->rates[1] = 0.125f;
     u->count = 3;
@@ -267,8 +276,8 @@ static void steps_of_optimizers_share_launches_and_keep_their_bits(void **state)
             assert_int_equal(few, beside ? 72 - 6 : 3);
             assert_memory_equal(one->memory, all->memory, sizeof one->memory);
             all->calls[0].kernel->release(&all->calls[0]);
-            free(one);
-            free(all);
+            more_free(one);
+            more_free(all);
         }
 }
 
@@ -285,7 +294,7 @@ static void a_call_between_two_steps_parts_them(void **state)
     assert_string_equal(u->calls[1].kernel->name, "cuda.add");
     assert_string_equal(u->calls[2].kernel->name, "cuda.sgd");
     finish(s);
-    free(u);
+    more_free(u);
 }
 
 int main(void)

@@ -1,8 +1,10 @@
-/* arithmetic.h: what the rows of ops.def need beyond C's operators. For execute.c alone.
+/* arithmetic.h: what the rows of ops.def need beyond C's operators. For value.c alone.
  *
  * Approximations: a device's result is known only within a bound. Here it is as far from the exact
  * value as the bound allows, up or down by a hash of the argument and the seed, so that nothing
- * can lean on luck. Bounds: PTX ISA 9.0, "Floating Point Instructions" of each opcode.
+ * can lean on luck. Bounds: PTX ISA 9.0, 9.7.3 "Floating Point Instructions": of ex2 2 units in the
+ * last place, of lg2 2^-22 (absolute within (0.5, 2), else relative), of rcp 1 unit, of div 2, of
+ * rsqrt 2^-22.9 relative; of rcp and rsqrt in double none is stated.
  */
 #ifndef EBB_TESTS_CUDA_PTX_ARITHMETIC_H
 #define EBB_TESTS_CUDA_PTX_ARITHMETIC_H
@@ -176,11 +178,20 @@ static inline float about(double v, double bound, double key)
     return (float)(v + v * error_of(key) * (bound - 0x1p-24));
 }
 
+/* v, off by at most so many units in the last place. */
+static inline float about_units(double v, int units, double key)
+{
+    if (!isfinite(v) || v == 0)
+        return one_nan((float)v);
+    const int exponent = ilogb(v) > -126 ? ilogb(v) : -126;
+    return (float)(v + ldexp(units - 0.5, exponent - 23) * error_of(key));
+}
+
 /* Of whole numbers it is exact: libdevice's double tanh() is wrong by 1e-8 where it is not. */
 static inline float about_ex2(float a)
 {
     return a == rintf(a) ? one_nan((float)exp2((double)a))
-                         : about(exp2((double)a), 0x1p-22, (double)a);
+                         : about_units(exp2((double)a), 2, (double)a);
 }
 
 static inline float about_lg2(float a)
@@ -193,18 +204,15 @@ static inline float about_lg2(float a)
 
 static inline float about_rsqrt(float a)
 {
-    return about(a == 0 ? copysign(INFINITY, (double)a) : 1 / sqrt((double)a), 0x1p-22 / 1.87,
-                 (double)a);
+    static const double bound = 0x1p-22 / 1.866; // 2^-22.9
+    return about(a == 0 ? copysign(INFINITY, (double)a) : 1 / sqrt((double)a), bound, (double)a);
 }
 
-/* Off by so many units in the last place; of a divisor above 2^126 zero is also right. */
+/* Of a divisor above 2^126 zero is also right. */
 static inline float about_quotient(float a, float b, int units)
 {
     const double v = (double)a / (double)b;
-    if (!isfinite(v) || v == 0)
-        return one_nan((float)v);
-    const double unit = ldexp(1, ilogb(v) - 23);
-    return (float)(v + unit * (units - 0.5) * error_of(v));
+    return about_units(v, units, v);
 }
 
 /* The upper half of the bits, of which the last is off. */

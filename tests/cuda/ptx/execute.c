@@ -1,32 +1,5 @@
-/* execute.c: one warp: which lanes go on, and what an instruction does to each of them. */
-#include "tests/cuda/ptx/ptx.h"
-
-#include "tests/cuda/ptx/arithmetic.h"
-
-uint64_t ptx_seed;
-
-typedef int8_t T_s8;
-typedef uint8_t T_u8;
-typedef int16_t T_s16;
-typedef uint16_t T_u16;
-typedef int32_t T_s32;
-typedef uint32_t T_u32;
-typedef int64_t T_s64;
-typedef uint64_t T_u64;
-typedef float T_f32;
-typedef double T_f64;
-
-static const uint32_t ALL = 0xFFFFFFFF;
-
-typedef struct group { /* the lanes that go on together, and where */
-    function *f;
-    uint32_t lanes, pc, base, bytes, depth;
-    uint32_t meets; /* the place at which others of this frame wait */
-} group;
-
-#define EACH(l, lanes)                                                                          \
-    for (uint32_t l, rest_ = (lanes); rest_ != 0 && (l = (uint32_t)__builtin_ctz(rest_), true); \
-         rest_ &= rest_ - 1)
+/* execute.c: one warp: which lanes go on, and where to. */
+#include "tests/cuda/ptx/execute.h"
 
 /* ---- groups ---- */
 
@@ -67,18 +40,17 @@ static bool choose(const warp *w, group *g)
     return true;
 }
 
-static void leave(warp *w, const group *g, uint32_t lanes, uint32_t pc)
+static void leave(warp *w, uint32_t lanes, uint32_t pc)
 {
     EACH(l, lanes)
     w->pc[l] = pc;
-    (void)g;
 }
 
 /* All lanes that are asked for must come to this place. False: these wait for the rest. */
 static bool gather(warp *w, group *g, uint32_t asked)
 {
     uint32_t come = g->lanes;
-    leave(w, g, g->lanes, g->pc);
+    leave(w, g->lanes, g->pc);
     EACH(l, w->waits)
     if (w->in[l] == g->f && w->pc[l] == g->pc)
         come |= 1u << l;
@@ -105,127 +77,21 @@ static bool explain(const machine *m, const warp *w, const group *g, const instr
                     g->f->name, w->number * LANES + lane, m->block.number, what);
 }
 
-/* ---- memory ---- */
-
-static void *reach(machine *m, warp *w, const group *g, const instruction *i, uint32_t l,
-                   uint32_t where, uint64_t at, bool writes, bool atomic)
+static bool stuck(machine *m, const warp *w)
 {
-    const uint32_t bytes = (uint32_t)i->size * i->count;
-    if (at % bytes != 0) {
-        (void)ptx_fail("accesses what is not aligned to %u bytes, at %#llx", bytes,
-                       (unsigned long long)at);
-        return NULL;
-    }
-    if (where == GENERIC) {
-        static const uint8_t windows[] = {GLOBAL, SHARED, LOCAL, PARAM};
-        if (at >> 56 > 3) {
-            (void)ptx_fail("accesses what is no address, %#llx", (unsigned long long)at);
-            return NULL;
-        }
-        where = windows[at >> 56];
-        at &= SHARED_BASE - 1;
-    }
-    if (where == PARAM && (at & FRAME_PARAM) != 0) {
-        where = LOCAL;
-        at &= ~FRAME_PARAM;
-    }
-    const seeing who = {w->number * LANES + l, w->round, writes, atomic};
-    switch (where) {
-    case GLOBAL:
-        return ptx_global(&m->block, at, bytes, who);
-    case SHARED:
-        return ptx_shared(&m->block, at, bytes, who);
-    case LOCAL:
-        if (at + bytes <= g->bytes + g->f->frame_bytes)
-            return w->local + (size_t)l * LOCAL_BYTES + at;
-        (void)ptx_fail("goes beyond its local memory, at %#llx", (unsigned long long)at);
-        return NULL;
-    default:
-        if (!writes && at + bytes <= m->block.args_bytes)
-            return (uint8_t *)(uintptr_t)m->block.args + at;
-        (void)ptx_fail("%s its arguments, at %llu", writes ? "writes" : "goes beyond",
-                       (unsigned long long)at);
-        return NULL;
-    }
-}
-
-static const cell *row(const warp *w, const group *g, cell (*frame)[LANES], operand x)
-{
-    return x >= 0 ? frame[x] : ~x < SPECIALS ? w->special[~x] : g->f->constants[~x - SPECIALS];
-}
-
-static void load(cell *to, const uint8_t *from, uint32_t size, bool is_signed)
-{
-    switch (size) {
-    case 1:
-        to->u64 = is_signed ? (uint64_t)(int64_t)(int8_t)*from : *from;
-        break;
-    case 2: {
-        uint16_t v;
-        memcpy(&v, from, sizeof v);
-        to->u64 = is_signed ? (uint64_t)(int64_t)(int16_t)v : v;
-        break;
-    }
-    case 4: {
-        uint32_t v;
-        memcpy(&v, from, sizeof v);
-        to->u64 = is_signed ? (uint64_t)(int64_t)(int32_t)v : v;
-        break;
-    }
-    default:
-        memcpy(to, from, sizeof *to);
-    }
-}
-
-static bool access_memory(machine *m, warp *w, const group *g, const instruction *i, uint32_t lanes)
-{
-    cell(*const frame)[LANES] = w->cells + g->base;
-    const cell *a = row(w, g, frame, i->a);
-    const bool writes = i->op == OP_ST;
-    EACH(l, lanes)
-    {
-        const uint64_t at = a[l].u64 + (uint64_t)i->offset + (i->in_frame ? g->bytes : 0);
-        uint8_t *p = reach(m, w, g, i, l, i->space, at, writes, false);
-        if (p == NULL)
-            return explain(m, w, g, i, l);
-        for (uint32_t k = 0; k < i->count; k++, p += i->size)
-            if (writes)
-                memcpy(p, &row(w, g, frame, i->more[k])[l], i->size); // little-endian
-            else
-                load(&frame[i->more[k]][l], p, i->size, i->kind);
-    }
-    return true;
-}
-
-static bool exchange_atomically(machine *m, warp *w, const group *g, const instruction *i,
-                                uint32_t lanes)
-{
-    cell(*const frame)[LANES] = w->cells + g->base;
-    const cell *a = row(w, g, frame, i->a), *b = row(w, g, frame, i->b);
-    EACH(l, lanes)
-    {
-        uint8_t *p = reach(m, w, g, i, l, i->space, a[l].u64 + (uint64_t)i->offset, true, true);
-        cell old = {0}, new;
-        if (p == NULL)
-            return explain(m, w, g, i, l);
-        load(&old, p, i->size, false);
-        new.u64 = i->kind == '+'       ? old.u64 + b[l].u64
-                  : i->kind == '|'     ? old.u64 | b[l].u64
-                  : old.u64 < b[l].u64 ? old.u64
-                                       : b[l].u64;
-        memcpy(p, &new, i->size);
-        frame[i->d][l] = old;
-    }
-    return true;
+    const uint32_t l = (uint32_t)__builtin_ctz(w->waits);
+    const group g = {.f = w->in[l], .lanes = w->waits};
+    (void)ptx_fail("waits for lanes of its warp that do not come (%08x of %08x are here)", w->waits,
+                   w->alive);
+    return explain(m, w, &g, &w->in[l]->code[w->pc[l]], l);
 }
 
 /* ---- between lanes ---- */
 
 static void shuffle(warp *w, const group *g, const instruction *i, uint32_t lanes)
 {
-    cell(*const frame)[LANES] = w->cells + g->base;
-    const cell *a = row(w, g, frame, i->a), *b = row(w, g, frame, i->b),
-               *c = row(w, g, frame, i->c);
+    cell(*const frame)[LANES] = frame_of(w, g);
+    const cell *a = row(w, g, i->a), *b = row(w, g, i->b), *c = row(w, g, i->c);
     uint32_t got[LANES], inside[LANES];
     EACH(l, lanes)
     {
@@ -261,8 +127,8 @@ static void shuffle(warp *w, const group *g, const instruction *i, uint32_t lane
 
 static void vote(warp *w, const group *g, const instruction *i, uint32_t lanes, uint32_t members)
 {
-    cell(*const frame)[LANES] = w->cells + g->base;
-    const cell *a = row(w, g, frame, i->a);
+    cell(*const frame)[LANES] = frame_of(w, g);
+    const cell *a = row(w, g, i->a);
     uint32_t bits = 0;
     EACH(l, lanes)
     bits |= ((a[l].u32 & 1) ^ i->negated) << l;
@@ -320,64 +186,114 @@ static void go_back(warp *w, const group *g, uint32_t lanes)
 
 /* ---- one after another ---- */
 
-static void pack(cell *d, const instruction *i, const warp *w, const group *g, uint32_t lanes)
+typedef enum going { /* the group, after an instruction */
+                     ON,
+                     THERE, /* it is where it goes on already */
+                     APART, /* its lanes are left where they go on, or wait */
+                     HELD,  /* at a barrier */
+                     WRONG
+} going;
+
+static going branch(warp *w, group *g, const instruction *i, uint32_t lanes)
 {
-    cell(*const frame)[LANES] = w->cells + g->base;
-    EACH(l, lanes)
-    {
-        cell whole = {0};
-        for (uint32_t k = 0; k < i->count; k++)
-            memcpy((uint8_t *)&whole + k * i->size, &row(w, g, frame, i->more[k])[l], i->size);
-        d[l] = whole;
+    if (lanes == g->lanes) {
+        g->pc = (uint32_t)i->offset;
+        return THERE;
     }
+    leave(w, g->lanes & ~lanes, g->pc + 1);
+    leave(w, lanes, (uint32_t)i->offset);
+    return APART;
 }
 
-static void unpack(const instruction *i, const warp *w, const group *g, uint32_t lanes)
+static going return_or_exit(warp *w, const group *g, const instruction *i, uint32_t lanes)
 {
-    cell(*const frame)[LANES] = w->cells + g->base;
-    const cell *a = row(w, g, frame, i->a);
-    EACH(l, lanes)
-    {
-        const cell whole = a[l];
-        for (uint32_t k = 0; k < i->count; k++)
-            load(&frame[i->more[k]][l], (const uint8_t *)&whole + k * i->size, i->size, false);
-    }
+    leave(w, g->lanes & ~lanes, g->pc + 1);
+    if (i->op == OP_EXIT)
+        w->alive &= ~lanes;
+    else
+        go_back(w, g, lanes);
+    return APART;
 }
 
-#define IVDEP _Pragma("GCC ivdep")
-/* The rest of the register becomes zero: addresses of 32 bits are read as ones of 64. */
-#define VALUE(D, A, B, C, value)   \
-    {                              \
-        const T_##A a = pa[l].A;   \
-        const T_##B b = pb[l].B;   \
-        const T_##C c = pc[l].C;   \
-        cell made = {.u64 = 0};    \
-        (void)a, (void)b, (void)c; \
-        made.D = (T_##D)(value);   \
-        d[l] = made;               \
-    }
-
-/* A value of each lane. */
-static void compute(warp *w, const group *g, const instruction *i, uint32_t lanes)
+static going speak(machine *m, warp *w, group *g, const instruction *i, uint32_t lanes)
 {
-    cell(*const frame)[LANES] = w->cells + g->base;
-    cell *d = frame[i->d];
-    const cell *pa = row(w, g, frame, i->a), *pb = row(w, g, frame, i->b),
-               *pc = row(w, g, frame, i->c);
+    const uint32_t first = (uint32_t)__builtin_ctz(lanes);
+    const uint32_t members = row(w, g, i->op == OP_SHFL ? i->more[1] : i->b)[first].u32;
+    if (lanes != g->lanes || (members & g->lanes) != g->lanes) {
+        (void)ptx_fail("comes to a word of its warp without the lanes that it names");
+        (void)explain(m, w, g, i, first);
+        return WRONG;
+    }
+    if (!gather(w, g, members))
+        return APART;
+    if (i->op == OP_SHFL)
+        shuffle(w, g, i, g->lanes);
+    else
+        vote(w, g, i, g->lanes, members);
+    w->round++;
+    return ON;
+}
+
+static going halt(warp *w, group *g)
+{
+    if (!gather(w, g, ALL))
+        return APART;
+    w->barrier_pc = g->pc;
+    w->barrier_in = g->f;
+    w->state = AT_BARRIER;
+    leave(w, g->lanes, g->pc + 1);
+    return HELD;
+}
+
+static going carry_out(machine *m, warp *w, group *g, const instruction *i, uint32_t lanes)
+{
+    uint32_t lane = (uint32_t)__builtin_ctz(lanes);
     switch (i->op) {
-#define ROW(name, count, spellings, D, A, B, C, value)                          \
-    case OP_##name:                                                             \
-        if (lanes == ALL) {                                                     \
-            IVDEP for (uint32_t l = 0; l < LANES; l++) VALUE(D, A, B, C, value) \
-        } else {                                                                \
-            EACH(l, lanes) VALUE(D, A, B, C, value)                             \
-        }                                                                       \
+    case OP_BRA:
+        return branch(w, g, i, lanes);
+    case OP_LD:
+    case OP_ST:
+        if (ptx_access(m, w, g, i, lanes, &lane))
+            return ON;
         break;
-#include "tests/cuda/ptx/ops.def"
-#undef ROW
+    case OP_ATOM:
+        if (ptx_exchange(m, w, g, i, lanes, &lane))
+            return ON;
+        break;
+    case OP_PLACE:
+        EACH(l, lanes)
+        frame_of(w, g)[i->d][l].u64 = g->bytes + (uint64_t)i->offset;
+        return ON;
+    case OP_PACK:
+        ptx_pack(w, g, i, lanes);
+        return ON;
+    case OP_UNPACK:
+        ptx_unpack(w, g, i, lanes);
+        return ON;
+    case OP_BFI:
+        ptx_insert(w, g, i, lanes);
+        return ON;
+    case OP_CALL:
+        leave(w, g->lanes & ~lanes, g->pc + 1);
+        if (enter(w, g, i, lanes))
+            return APART;
+        break;
+    case OP_RET:
+    case OP_EXIT:
+        return return_or_exit(w, g, i, lanes);
+    case OP_SHFL:
+    case OP_VOTE:
+        return speak(m, w, g, i, lanes);
+    case OP_BAR:
+        return halt(w, g);
+    case OP_TRAP:
+        (void)ptx_fail("comes to a trap");
+        break;
     default:
-        break;
+        (void)ptx_fail("an instruction without a meaning");
     }
+    (void)explain(m, w, g, i, lane);
+    return WRONG;
 }
 
 /* Lanes that are not kept out by the predicate. */
@@ -385,20 +301,34 @@ static uint32_t guarded(const warp *w, const group *g, const instruction *i)
 {
     if (i->guard < 0)
         return g->lanes;
-    const cell *p = w->cells[g->base + (uint32_t)i->guard];
+    const cell *p = frame_of(w, g)[i->guard];
     uint32_t lanes = 0;
     for (uint32_t l = 0; l < LANES; l++)
         lanes |= (p[l].u32 & 1) << l;
     return (i->negated ? ~lanes : lanes) & g->lanes;
 }
 
-static bool stuck(machine *m, const warp *w)
+/* The group goes on until its lanes part or meet others. */
+static going follow(machine *m, warp *w, group *g, uint32_t *steps)
 {
-    const uint32_t l = (uint32_t)__builtin_ctz(w->waits);
-    const group g = {.f = w->in[l], .lanes = w->waits};
-    (void)ptx_fail("waits for lanes of its warp that do not come (%08x of %08x are here)", w->waits,
-                   w->alive);
-    return explain(m, w, &g, &w->in[l]->code[w->pc[l]], l);
+    for (; *steps > 0; --*steps) {
+        instruction *i = &g->f->code[g->pc];
+        const uint32_t lanes = guarded(w, g, i);
+        going next = ON;
+        m->executed += (uint32_t)__builtin_popcount(g->lanes);
+        i->has_run = true;
+        if (i->op < OP_ROWS && lanes != 0)
+            ptx_compute(w, g, i, lanes);
+        else if (lanes != 0)
+            next = carry_out(m, w, g, i, lanes);
+        if (next > THERE)
+            return next;
+        g->pc += next == ON;
+        if (g->pc >= g->meets)
+            break;
+    }
+    leave(w, g->lanes, g->pc);
+    return APART;
 }
 
 bool ptx_run(machine *m, warp *w, uint32_t steps)
@@ -411,127 +341,14 @@ bool ptx_run(machine *m, warp *w, uint32_t steps)
             w->state = DONE;
             return true;
         }
-        for (bool goes = true; goes && steps > 0; steps--) {
-            const instruction *i = &g.f->code[g.pc];
-            const uint32_t lanes = guarded(w, &g, i);
-            m->executed += (uint32_t)__builtin_popcount(g.lanes);
-            if (lanes == 0) {
-                g.pc++;
-                goes = g.pc < g.meets;
-                continue;
-            }
-            if (i->op < OP_ROWS) {
-                compute(w, &g, i, lanes);
-                g.pc++;
-                goes = g.pc < g.meets;
-                continue;
-            }
-            cell(*const frame)[LANES] = w->cells + g.base;
-            const uint32_t first = (uint32_t)__builtin_ctz(lanes);
-            switch (i->op) {
-            case OP_BRA:
-                if (lanes == g.lanes) {
-                    g.pc = (uint32_t)i->offset;
-                    goes = g.pc < g.meets;
-                    continue;
-                }
-                leave(w, &g, g.lanes & ~lanes, g.pc + 1);
-                leave(w, &g, lanes, (uint32_t)i->offset);
-                g.lanes = 0;
-                goes = false;
-                continue;
-            case OP_LD:
-            case OP_ST:
-                if (!access_memory(m, w, &g, i, lanes))
-                    return false;
-                break;
-            case OP_ATOM:
-                if (!exchange_atomically(m, w, &g, i, lanes))
-                    return false;
-                break;
-            case OP_PLACE:
-                EACH(l, lanes)
-                frame[i->d][l].u64 = g.bytes + (uint64_t)i->offset;
-                break;
-            case OP_PACK:
-                pack(frame[i->d], i, w, &g, lanes);
-                break;
-            case OP_UNPACK:
-                unpack(i, w, &g, lanes);
-                break;
-            case OP_BFI: {
-                const cell *a = row(w, &g, frame, i->a), *b = row(w, &g, frame, i->b),
-                           *c = row(w, &g, frame, i->c), *n = row(w, &g, frame, i->more[0]);
-                EACH(l, lanes)
-                frame[i->d][l].u64 =
-                    i->size == 8 ? inserted(a[l].u64, b[l].u64, c[l].u32, n[l].u32, 64)
-                                 : (uint32_t)inserted(a[l].u32, b[l].u32, c[l].u32, n[l].u32, 32);
-                break;
-            }
-            case OP_CALL:
-                leave(w, &g, g.lanes & ~lanes, g.pc + 1);
-                if (!enter(w, &g, i, lanes))
-                    return explain(m, w, &g, i, first);
-                g.lanes = 0;
-                goes = false;
-                continue;
-            case OP_RET:
-            case OP_EXIT:
-                leave(w, &g, g.lanes & ~lanes, g.pc + 1);
-                if (i->op == OP_EXIT)
-                    w->alive &= ~lanes;
-                else
-                    go_back(w, &g, lanes);
-                g.lanes = 0;
-                goes = false;
-                continue;
-            case OP_TRAP:
-                (void)ptx_fail("comes to a trap");
-                return explain(m, w, &g, i, first);
-            case OP_SHFL:
-            case OP_VOTE: {
-                const uint32_t members =
-                    row(w, &g, frame, i->op == OP_SHFL ? i->more[1] : i->b)[first].u32;
-                if (lanes != g.lanes || (members & g.lanes) != g.lanes) {
-                    (void)ptx_fail("comes to a word of its warp without the lanes that it names");
-                    return explain(m, w, &g, i, first);
-                }
-                if (!gather(w, &g, members)) {
-                    g.lanes = 0;
-                    goes = false;
-                    continue;
-                }
-                if (i->op == OP_SHFL)
-                    shuffle(w, &g, i, g.lanes);
-                else
-                    vote(w, &g, i, g.lanes, members);
-                w->round++;
-                break;
-            }
-            case OP_BAR:
-                if (!gather(w, &g, ALL)) {
-                    g.lanes = 0;
-                    goes = false;
-                    continue;
-                }
-                w->barrier_pc = g.pc;
-                w->barrier_in = g.f;
-                w->state = AT_BARRIER;
-                leave(w, &g, g.lanes, g.pc + 1);
-                return true;
-            default:
-                (void)ptx_fail("an instruction without a meaning");
-                return explain(m, w, &g, i, first);
-            }
-            g.pc++;
-            goes = g.pc < g.meets;
-        }
-        leave(w, &g, g.lanes, g.pc);
+        const going next = follow(m, w, &g, &steps);
+        if (next >= HELD)
+            return next == HELD;
     }
     return true;
 }
 
-void ptx_start(machine *m, warp *w, function *entry, uint32_t threads)
+void ptx_start(warp *w, function *entry, uint32_t threads)
 {
     const uint32_t first = w->number * LANES;
     w->alive = threads - first >= LANES ? ALL : (1u << (threads - first)) - 1;
@@ -546,5 +363,4 @@ void ptx_start(machine *m, warp *w, function *entry, uint32_t threads)
         w->special[WARPID][l].u64 = w->number;
         w->special[ZERO][l].u64 = 0;
     }
-    (void)m;
 }

@@ -275,7 +275,7 @@ static bool run_block(machine *m, function *entry, uint32_t threads, uint64_t *t
     m->block.epoch = 0;
     memset(m->block.shared, 0xFF, m->block.shared_bytes);
     for (uint32_t k = 0; k < warps; k++)
-        ptx_start(m, m->warps[k], entry, threads);
+        ptx_start(m->warps[k], entry, threads);
     for (bool is_done = false; !is_done;) {
         uint32_t ready[MAX_WARPS], count = 0;
         for (uint32_t k = 0; k < warps; k++)

@@ -4,6 +4,8 @@
  *     decode.c     a function's text -> instructions, when it is first needed
  *     ops.def      one row an opcode: spellings, operands' types, value
  *     execute.c    a warp: 32 lanes in step, apart where they branch
+ *     value.c      ... what an instruction makes of each lane's registers
+ *     access.c     ... and of memory
  *     memory.c     what an address is; races, bounds, alignment, reads of what nobody wrote
  *     launch.c     grids and blocks; which entry a kernel of the host is
  *
@@ -88,6 +90,7 @@ typedef struct instruction {
     uint8_t kind;       /* ld: is signed; shfl, vote, atom: which */
     bool negated;       /* the predicate is */
     bool in_frame;      /* the address counts from the lane's frame */
+    bool has_run;       /* for who looks at what no test comes to */
     operand guard;      /* the predicate; ZERO's: none */
     operand d, a, b, c; /* d2: shfl's predicate, in `more` */
     operand more[MAX_VECTOR];
@@ -240,11 +243,9 @@ typedef struct machine {
     uint64_t seed, executed;
 } machine;
 
-void ptx_start(machine *m, warp *w, function *entry, uint32_t threads);
+void ptx_start(warp *w, function *entry, uint32_t threads);
 /* Up to so many steps, or to a barrier or the end. */
 bool ptx_run(machine *m, warp *w, uint32_t steps);
 extern uint64_t ptx_seed;
-
-/* d = a op b, in hexadecimal: for tests of single opcodes. Launches nothing. */
 
 #endif

@@ -12,4 +12,5 @@ if [ -z "${EBB_CUDA_PTX:-}" ]; then # of these sources, or made anew
     export EBB_CUDA_PTX=$build/ptx/$sources-${EBB_PTX_TARGET:-90}
 fi
 export EBB_PTX_MAKE=$here/make.sh EBB_PTX_BUILD=$build
+export OMP_NUM_THREADS=1 # of the plain kernels beside it: their threads would only wait
 exec "$@"
