@@ -6,12 +6,10 @@
 /* Each case for all, and then a choice. */
 static uint16_t float_to_half(float x)
 {
-    const uint32_t bits = ebb_half_float_bits(x), sign = bits >> 16 & 0x8000u,
-                   rest = bits & 0x7FFFFFFFu;
+    const uint32_t bits = ebb_float_bits(x), sign = bits >> 16 & 0x8000u, rest = bits & 0x7FFFFFFFu;
     const uint32_t odd = rest >> 13 & 1u;
     const uint32_t normal = (rest - 0x38000000u + 0xFFFu + odd) >> 13;
-    const uint32_t subnormal =
-        ebb_half_float_bits(ebb_half_bits_float(rest) + 0.5f) - ebb_half_float_bits(0.5f);
+    const uint32_t subnormal = ebb_float_bits(ebb_bits_float(rest) + 0.5f) - ebb_float_bits(0.5f);
     uint32_t half = rest < 0x38800000u ? subnormal : normal;
     half = rest >= 0x477FF000u ? 0x7C00u : half; // rounds to 65536 or more
     half = rest > 0x7F800000u ? 0x7E00u : half;
@@ -20,7 +18,7 @@ static uint16_t float_to_half(float x)
 
 static uint16_t float_to_bfloat(float x)
 {
-    const uint32_t bits = ebb_half_float_bits(x);
+    const uint32_t bits = ebb_float_bits(x);
     const uint32_t rounded = (bits + 0x7FFFu + (bits >> 16 & 1u)) >> 16;
     return (uint16_t)((bits & 0x7FFFFFFFu) > 0x7F800000u ? bits >> 16 | 0x40u : rounded);
 }

@@ -25,14 +25,14 @@ void ebb_narrow_here(void *to, const float *from, ebb_dtype dtype, int64_t count
 
 /* ---- one number, for loops that become vector code ---- */
 
-static inline float ebb_half_bits_float(uint32_t bits)
+static inline float ebb_bits_float(uint32_t bits)
 {
     float f;
     memcpy(&f, &bits, sizeof f);
     return f;
 }
 
-static inline uint32_t ebb_half_float_bits(float f)
+static inline uint32_t ebb_float_bits(float f)
 {
     uint32_t bits;
     memcpy(&bits, &f, sizeof bits);
@@ -41,15 +41,15 @@ static inline uint32_t ebb_half_float_bits(float f)
 
 static inline float ebb_wide_bf16(uint16_t bits)
 {
-    return ebb_half_bits_float((uint32_t)bits << 16);
+    return ebb_bits_float((uint32_t)bits << 16);
 }
 
 static inline float ebb_wide_half(uint16_t half)
 {
-    float f = ebb_half_bits_float((uint32_t)(half & 0x7FFFu) << 13);
+    float f = ebb_bits_float((uint32_t)(half & 0x7FFFu) << 13);
     f *= 0x1p112f; // moves the exponent, and makes subnormals normal
-    const uint32_t bits = ebb_half_float_bits(f) | (f >= 0x1p16f ? 0x7F800000u : 0);
-    return ebb_half_bits_float(bits | (uint32_t)(half & 0x8000u) << 16);
+    const uint32_t bits = ebb_float_bits(f) | (f >= 0x1p16f ? 0x7F800000u : 0);
+    return ebb_bits_float(bits | (uint32_t)(half & 0x8000u) << 16);
 }
 
 /* ---- pieces of an operand, for loops over float32 that take 16 bits as well ----

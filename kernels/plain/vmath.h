@@ -11,9 +11,10 @@
 #ifndef EBB_KERNELS_PLAIN_VMATH_H
 #define EBB_KERNELS_PLAIN_VMATH_H
 
+#include "kernels/halves.h"
+
 #include <math.h>
 #include <stdint.h>
-#include <string.h>
 
 #define EBB_VECTOR(name) ebb_##name /* what V(name) is of float32: see kernels/math/words.h */
 
@@ -22,20 +23,6 @@
 #else
 #define EBB_FMA(a, b, c) ((a) * (b) + (c))
 #endif
-
-static inline float ebb_bits_float(uint32_t bits)
-{
-    float f;
-    memcpy(&f, &bits, sizeof f);
-    return f;
-}
-
-static inline uint32_t ebb_float_bits(float f)
-{
-    uint32_t bits;
-    memcpy(&bits, &f, sizeof bits);
-    return bits;
-}
 
 /* e^x = 2^n e^r, |r| <= ln 2 / 2. Adding 1.5 * 2^23 rounds to an integer and leaves it in the low
  * bits; 2^n goes on in two factors, so that results may be subnormal and overflow is infinity. */

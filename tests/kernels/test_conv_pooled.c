@@ -1,16 +1,9 @@
 /* test_conv_pooled.c: ConvWeightGradPooled is ConvWeightGrad of X made of its cells' averages: with
  * that X in memory in float64; and oneDNN's products against the plain loops in float32.
  */
-#include "tests/kernels/call.h"
+#include "tests/kernels/conv_shape.h"
 
 static const double TOLERANCE = 2e-5; /* of the largest: sums of up to some thousand terms */
-
-typedef struct shape {
-    const char *what;
-    int spatial;
-    int64_t n, c, m, groups;
-    int64_t size[3], kernel[3], stride[3], dilation[3], pads[6];
-} shape;
 
 // clang-format off
 static const shape shapes[] = {
@@ -40,26 +33,11 @@ static const shape shapes[] = {
 // clang-format on
 enum { SHAPES = sizeof shapes / sizeof shapes[0] };
 
-typedef struct dims {
-    int rank;
-    int64_t x[5], w[5], y[5], m[5];
-} dims;
-
-static dims dims_of(const shape *s, int64_t p)
+/* M holds the averages of cells of p by p. */
+static void cells_of(int64_t *m, const dims *d, int64_t p)
 {
-    dims d = {.rank = s->spatial + 2};
-    d.x[0] = d.y[0] = d.m[0] = s->n;
-    d.x[1] = d.m[1] = s->c;
-    d.y[1] = d.w[0] = s->m;
-    d.w[1] = s->c / s->groups;
-    for (int i = 0; i < s->spatial; i++) {
-        int64_t reach = (s->kernel[i] - 1) * s->dilation[i] + 1;
-        d.x[2 + i] = s->size[i];
-        d.w[2 + i] = s->kernel[i];
-        d.y[2 + i] = (s->size[i] + s->pads[i] + s->pads[s->spatial + i] - reach) / s->stride[i] + 1;
-        d.m[2 + i] = (s->size[i] + p - 1) / p;
-    }
-    return d;
+    for (int i = 0; i < d->rank; i++)
+        m[i] = i < 2 ? d->x[i] : (d->x[i] + p - 1) / p;
 }
 
 /* Everything but M or X, which is `second`. */
@@ -68,10 +46,7 @@ static void put(testing *t, ebb_op op, const shape *s, const dims *d, int64_t p,
 {
     begin(t, op);
     t->call.node = s->what;
-    put_ints(t, "strides", (uint32_t)s->spatial, s->stride);
-    put_ints(t, "dilations", (uint32_t)s->spatial, s->dilation);
-    put_ints(t, "pads", 2 * (uint32_t)s->spatial, s->pads);
-    put_ints(t, "kernel_shape", (uint32_t)s->spatial, s->kernel);
+    put_window(t, s);
     put_int(t, "group", s->groups);
     if (op == EBB_OP_CONV_WEIGHT_GRAD_POOLED) {
         put_int(t, "p", p);
@@ -83,13 +58,13 @@ static void put(testing *t, ebb_op op, const shape *s, const dims *d, int64_t p,
 }
 
 /* The cell in which element i of X lies. */
-static size_t cell_of(const dims *d, int64_t p, size_t i)
+static size_t cell_of(const dims *d, const int64_t *m, int64_t p, size_t i)
 {
     size_t cell = 0, place = 1;
     for (int axis = d->rank - 1; axis >= 0; axis--) {
         size_t size = (size_t)d->x[axis], side = axis < 2 ? 1 : (size_t)p;
         cell += i % size / side * place;
-        place *= (size_t)d->m[axis];
+        place *= (size_t)m[axis];
         i /= size;
     }
     return cell;
@@ -100,13 +75,15 @@ static void it_is_the_gradient_by_the_averages_in_float64(void **state)
     (void)state;
     for (size_t i = 0; i < SHAPES; i++)
         for (int64_t p = 2; p <= 4; p++) {
-            dims d = dims_of(&shapes[i], p);
+            const dims d = dims_of(&shapes[i]);
+            int64_t by[5];
+            cells_of(by, &d, p);
             testing whole, cells;
-            put(&cells, EBB_OP_CONV_WEIGHT_GRAD_POOLED, &shapes[i], &d, p, EBB_F64, d.m);
+            put(&cells, EBB_OP_CONV_WEIGHT_GRAD_POOLED, &shapes[i], &d, p, EBB_F64, by);
             put(&whole, EBB_OP_CONV_WEIGHT_GRAD, &shapes[i], &d, p, EBB_F64, d.x);
             double *m = values_of(&cells.in[1]);
             for (size_t e = 0; e < count_of(&whole.in[1]); e++)
-                set_value(&whole.in[1], e, m[cell_of(&d, p, e)]);
+                set_value(&whole.in[1], e, m[cell_of(&d, by, p, e)]);
             run_with(&whole, "plain.conv_weight_grad");
             run_with(&cells, "plain.conv_weight_grad_pooled");
             double *expected = values_of(&whole.out[0]);
@@ -123,9 +100,11 @@ static void products_agree_with_the_plain_loops(void **state)
     (void)state;
     for (size_t i = 0; i < SHAPES; i++)
         for (int64_t p = 1; p <= 4; p++) {
-            dims d = dims_of(&shapes[i], p);
+            const dims d = dims_of(&shapes[i]);
+            int64_t by[5];
+            cells_of(by, &d, p);
             testing t;
-            put(&t, EBB_OP_CONV_WEIGHT_GRAD_POOLED, &shapes[i], &d, p, EBB_F32, d.m);
+            put(&t, EBB_OP_CONV_WEIGHT_GRAD_POOLED, &shapes[i], &d, p, EBB_F32, by);
             check_agree(&t, "dnnl.conv_weight_grad_pooled", "plain.conv_weight_grad_pooled",
                         TOLERANCE);
             end(&t);
@@ -139,12 +118,14 @@ static void contradictions_are_declined(void **state)
                                         "plain.conv_weight_grad_pooled"};
     for (int wrong = 0; wrong < 5; wrong++)
         for (int k = 0; k < 2; k++) {
-            dims d = dims_of(&shapes[0], 2);
+            const dims d = dims_of(&shapes[0]);
+            int64_t by[5];
             int64_t p = wrong == 0 ? 0 : wrong == 1 ? INT64_MAX : 2;
-            d.m[2] += wrong == 2;
-            d.m[1] -= wrong == 3;
+            cells_of(by, &d, 2);
+            by[2] += wrong == 2;
+            by[1] -= wrong == 3;
             testing t;
-            put(&t, EBB_OP_CONV_WEIGHT_GRAD_POOLED, &shapes[0], &d, p, EBB_F32, d.m);
+            put(&t, EBB_OP_CONV_WEIGHT_GRAD_POOLED, &shapes[0], &d, p, EBB_F32, by);
             if (wrong == 4)
                 t.call.attrs.count--; // input_shape
             assert_non_null(declined_by(&t, names[k]));

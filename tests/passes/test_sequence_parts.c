@@ -121,6 +121,17 @@ static void give_weights(ran *r)
     }
 }
 
+#define LEARNT ",loss:mse,gradient:train=*,drop-saves,alias"
+
+/* One step of weights that the text leaves without numbers. */
+static ebb_status step_of(ran *r, const char *text, const char *passes)
+{
+    EBB_TRY(prepare(r, text, passes));
+    EBB_TRY(ebb_program_compile(&r->program, r->model, &cpu));
+    give_weights(r);
+    return step(r, &cpu);
+}
+
 static void recurrent_operators_in_parts_agree(void **state)
 {
     (void)state;
@@ -137,16 +148,8 @@ static void recurrent_operators_in_parts_agree(void **state)
         char text[1024];
         ran whole, cut;
         recurrent(text, sizeof text, cases[i].op, cases[i].gates, cases[i].more);
-        good(prepare(&whole, text, "opset,inline,fold,unroll,loss:mse,gradient:train=*,alias"));
-        good(prepare(&cut, text,
-                     "opset,inline,fold,unroll,sequence-parts:steps=4,loss:mse,gradient:train=*,"
-                     "alias"));
-        good(ebb_program_compile(&whole.program, whole.model, &cpu));
-        good(ebb_program_compile(&cut.program, cut.model, &cpu));
-        give_weights(&whole);
-        give_weights(&cut);
-        good(step(&whole, &cpu));
-        good(step(&cut, &cpu));
+        good(step_of(&whole, text, "opset,inline,fold,unroll" LEARNT));
+        good(step_of(&cut, text, "opset,inline,fold,unroll,sequence-parts:steps=4" LEARNT));
         agree(&whole, &cut, LOOSE);
         planned_is_measured(&cut);
         finish(&whole);
@@ -203,18 +206,10 @@ static void layers_go_through_their_parts_together(void **state)
         "   all2, y = LSTM <hidden_size = 3> (between, w2, r2)\n"
         "}\n";
     ran whole, cut;
-    good(prepare(&whole, layers, "opset,inline,fold,unroll,loss:mse,gradient:train=*,alias"));
-    good(prepare(&cut, layers,
-                 "opset,inline,fold,unroll,sequence-parts:steps=4,loss:mse,gradient:train=*,"
-                 "drop-saves,alias"));
+    good(step_of(&whole, layers, "opset,inline,fold,unroll" LEARNT));
+    good(step_of(&cut, layers, "opset,inline,fold,unroll,sequence-parts:steps=4" LEARNT));
     assert_int_equal(count_of(&cut, EBB_OP_CONCAT), 0);
     assert_int_equal(count_of(&cut, EBB_OP_SPLIT), 0);
-    good(ebb_program_compile(&whole.program, whole.model, &cpu));
-    good(ebb_program_compile(&cut.program, cut.model, &cpu));
-    give_weights(&whole);
-    give_weights(&cut);
-    good(step(&whole, &cpu));
-    good(step(&cut, &cpu));
     agree(&whole, &cut, LOOSE);
     finish(&whole);
     finish(&cut);

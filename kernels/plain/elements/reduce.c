@@ -58,13 +58,7 @@ static double finish_real(const reduction *r, double sum)
     return r->op == EBB_OP_REDUCE_L2 ? sqrt(sum) : sum;
 }
 
-#define FLOAT_PARTS(T, suffix)                                   \
-    static T better_##suffix(ebb_op op, T a, T b)                \
-    {                                                            \
-        if (a != a || b != b)                                    \
-            return a != a ? a : b;                               \
-        return (op == EBB_OP_REDUCE_MAX) == (a > b) ? a : b;     \
-    }                                                            \
+#define REAL_SUMS(suffix)                                        \
     static double start_##suffix(ebb_op op)                      \
     {                                                            \
         return start_real(op);                                   \
@@ -72,10 +66,19 @@ static double finish_real(const reduction *r, double sum)
     static double step_##suffix(ebb_op op, double sum, double x) \
     {                                                            \
         return step_real(op, sum, x);                            \
-    }                                                            \
-    static T finish_##suffix(const reduction *r, double sum)     \
-    {                                                            \
-        return (T)finish_real(r, sum);                           \
+    }
+
+#define FLOAT_PARTS(T, suffix)                               \
+    REAL_SUMS(suffix)                                        \
+    static T better_##suffix(ebb_op op, T a, T b)            \
+    {                                                        \
+        if (a != a || b != b)                                \
+            return a != a ? a : b;                           \
+        return (op == EBB_OP_REDUCE_MAX) == (a > b) ? a : b; \
+    }                                                        \
+    static T finish_##suffix(const reduction *r, double sum) \
+    {                                                        \
+        return (T)finish_real(r, sum);                       \
     }
 
 /* ---- integers: sums in wrapping 64 bits ---- */
@@ -110,17 +113,10 @@ static uint64_t size_of(uint64_t x)
     }
 
 #define HALF_PARTS(suffix, TO_FLOAT, TO_HALF)                          \
+    REAL_SUMS(suffix)                                                  \
     static uint16_t better_##suffix(ebb_op op, uint16_t a, uint16_t b) \
     {                                                                  \
         return TO_HALF(better_f32(op, TO_FLOAT(a), TO_FLOAT(b)));      \
-    }                                                                  \
-    static double start_##suffix(ebb_op op)                            \
-    {                                                                  \
-        return start_real(op);                                         \
-    }                                                                  \
-    static double step_##suffix(ebb_op op, double sum, double x)       \
-    {                                                                  \
-        return step_real(op, sum, x);                                  \
     }                                                                  \
     static uint16_t finish_##suffix(const reduction *r, double sum)    \
     {                                                                  \
