@@ -491,7 +491,7 @@ static void check_in_parts(testing *t, const char *kernel, const char *oracle)
     assert_true(bytes > 0);
     assert_true(bytes < (all + t->out[0].bytes) * 3 / 4);
     /* One thread adds up 368,000 products one after the other, two threads half as many each. */
-    check_agree(t, kernel, oracle, deterministic ? 3 * TOLERANCE : TOLERANCE);
+    check_agree(t, kernel, oracle, 3 * TOLERANCE);
     void *first = malloc(t->out[0].bytes);
     assert_non_null(first);
     run_with(t, kernel);

@@ -140,6 +140,8 @@ static void stream_input(testing *code, ebb_operand *x, int64_t rows, int64_t ti
 static void compare(const sample *s, const char *backend, int64_t tile_rows)
 {
     testing whole, tiled, code;
+    /* The library's product of a few rows may add up in another order than that of many. */
+    const bool ordered = s->op != EBB_OP_FUSED_MATMUL || strcmp(backend, "cpu") != 0;
     make(&whole, s);
     make(&tiled, s);
     compute(&whole, backend, s->what);
@@ -152,7 +154,7 @@ static void compare(const sample *s, const char *backend, int64_t tile_rows)
     for (uint32_t k = 0; k < whole.call.output_count; k++)
         for (size_t i = 0; i < count_of(&whole.out[k]); i++) {
             double a = value_of(&whole.out[k], i), b = value_of(&tiled.out[k], i);
-            if (s->exact ? a != b : !(fabs(a - b) <= 2e-5 * (1 + fabs(a))))
+            if (s->exact && ordered ? a != b : !(fabs(a - b) <= 2e-5 * (1 + fabs(a))))
                 fail_msg("%s (%s, tiles of %d rows): output %u[%zu] is %g, whole it is %g", s->what,
                          backend, (int)tile_rows, (unsigned)k, i, b, a);
         }

@@ -143,12 +143,9 @@ static inline ebb_status recorded_rewrite(const recorded *r, ebb_model *model, c
     return recorded_report(r, model, dropout, optimizer, memory, NULL);
 }
 
-/* Opens a small model, binds the shapes of the recorded inputs, makes the step and compiles it for
- * the back end that the environment names in EBB_TEST_BACKEND. json: the report, or NULL. */
-static inline ebb_status recorded_program_report(const recorded *r, const char *dropout,
-                                                 const char *optimizer, const char *memory,
-                                                 ebb_model **model, ebb_program **program,
-                                                 ebb_named *inputs, size_t *count, char **json)
+/* Opens a small model and binds the shapes of the recorded inputs, which it gives with the target. */
+static inline ebb_status recorded_model(const recorded *r, ebb_model **model, ebb_named *inputs,
+                                        size_t *count)
 {
     char path[1024];
     *count = 0;
@@ -166,6 +163,17 @@ static inline ebb_status recorded_program_report(const recorded *r, const char *
         }
         ++*count;
     }
+    return status;
+}
+
+/* The same, made a step and compiled for the back end that the environment names in
+ * EBB_TEST_BACKEND. json: the report, or NULL. */
+static inline ebb_status recorded_program_report(const recorded *r, const char *dropout,
+                                                 const char *optimizer, const char *memory,
+                                                 ebb_model **model, ebb_program **program,
+                                                 ebb_named *inputs, size_t *count, char **json)
+{
+    ebb_status status = recorded_model(r, model, inputs, count);
     if (status == NULL)
         status = recorded_report(r, *model, dropout, optimizer, memory, json);
     const ebb_compile_options options = {.backend = getenv("EBB_TEST_BACKEND")};
