@@ -37,9 +37,20 @@ bool ebb_dnnl_has_crumbs(void)
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static dnnl_engine_t the_engine;
 
+/* The code of products is made when the first of them runs, by whichever thread, and cannot fail
+ * there but by ending the process. */
+static dnnl_status_t make_code_of_products(void)
+{
+    static const float ones[16] = {1};
+    float product[16];
+    return !ebb_dnnl_has_room() ? dnnl_out_of_memory
+                                : dnnl_sgemm('N', 'N', 4, 4, 4, 1, ones, 4, ones, 4, 0, product, 4);
+}
+
 static void start(void)
 {
-    if (!ebb_dnnl_has_room() || dnnl_engine_create(&the_engine, dnnl_cpu, 0) != dnnl_success)
+    if (make_code_of_products() != dnnl_success || !ebb_dnnl_has_room() ||
+        dnnl_engine_create(&the_engine, dnnl_cpu, 0) != dnnl_success)
         the_engine = NULL;
 }
 

@@ -218,8 +218,8 @@ static void planners_know_what_a_body_reads_by_name(void **state)
         good(prepare(&planned, filled(context), text));
         good(prepare(&as_it_is, filled(context),
                      "opset,inline,fold,unroll:most=1,loss:mse,gradient:train=\"w*;r\""));
-        good(step(&as_it_is, &plain));
-        good(step(&planned, &plain));
+        good(step(&as_it_is, &cpu));
+        good(step(&planned, &cpu));
         agree(&as_it_is, &planned, 0);
         planned_is_measured(&planned);
         finish(&as_it_is);
