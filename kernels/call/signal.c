@@ -58,11 +58,18 @@ ebb_status ebb_dft_read(ebb_transforms *t, const ebb_call *c, ebb_signal_number 
 
 /* ---- STFT(signal, step, window?, frame length?) ---- */
 
+/* Numbers of an element of the signal: 1, or 2 where it is complex. */
+static int64_t parts_of_signal(const ebb_type *x)
+{
+    return x->rank == 2 ? 1 : x->dims[2];
+}
+
 const char *ebb_stft_misfit(const ebb_call *c)
 {
     const ebb_type *x = &c->in[0].type, *y = &c->out[0].type;
-    bool fits = x->rank == 3 && x->dims[2] >= 1 && x->dims[2] <= 2 && y->rank == 4 &&
-                y->dims[0] == x->dims[0] && y->dims[3] == 2;
+    bool fits = (x->rank == 2 || x->rank == 3) && parts_of_signal(x) >= 1 &&
+                parts_of_signal(x) <= 2 && y->rank == 4 && y->dims[0] == x->dims[0] &&
+                y->dims[3] == 2;
     return fits ? NULL : "the signal is not [batch, length, 1 or 2]";
 }
 
@@ -81,7 +88,7 @@ ebb_status ebb_stft_read(ebb_transforms *t, const ebb_call *c, ebb_signal_number
         t->bins != (half ? t->n / 2 + 1 : t->n))
         return ebb_call_error(c, "frames of %lld by steps of %lld are not the planned ones",
                               (long long)t->n, (long long)step);
-    t->parts = (int32_t)x->dims[2];
+    t->parts = (int32_t)parts_of_signal(x);
     t->made = 2;
     t->lines = y->dims[0] * frames;
     t->have = t->n;

@@ -94,6 +94,12 @@ def transforms():
              .transpose(1, 2), x=draw(2, 12, 1), x1=positive(5), n=torch.tensor(2))
 
 
+def bare_signal():
+    """As PyTorch's TorchScript exporter writes it: without the axis of one."""
+    case("y = STFT (x, n, x1)", lambda x, w, n: torch.view_as_real(torch.stft(x, 5, 2, 5, w, center=False, return_complex=True)).transpose(1, 2),
+         x=draw(2, 12), x1=positive(5), n=torch.tensor(2))
+
+
 def attention():
     f = F.scaled_dot_product_attention
     case("y = Attention (x, x1, x2)", f, x=draw(2, 2, 3, 4), x1=draw(2, 2, 5, 4), x2=draw(2, 2, 5, 2))
@@ -217,7 +223,8 @@ def write_training(name, steps=20, rate=1.0):
 
 
 if __name__ == "__main__":
-    for name, parts in (("recorded_algebra.txt", (functions, places, products, transforms, attention)), ("recorded_straight.txt", (straight,))):
+    for name, parts in (("recorded_algebra.txt", (functions, places, products, transforms, attention, bare_signal)),
+                        ("recorded_straight.txt", (straight,))):
         cases.clear()
         torch.manual_seed(9)
         for part in parts:

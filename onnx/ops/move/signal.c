@@ -62,7 +62,8 @@ ebb_status ebb_infer_stft(ebb_infer *c)
     EBB_TRY(ebb_infer_need(c, 2));
     const ebb_type *x = c->in[0];
     int64_t step = 0, frame = -1;
-    if (x->rank >= 0 && x->rank != 3)
+    if (x->rank >= 0 && x->rank != 3 &&
+        x->rank != 2) // 2: as PyTorch's TorchScript exporter writes it
         return ebb_infer_error(c, "the signal has rank %d, not 3", (int)x->rank);
     if (is_given(c, 3)) {
         if (!constant_number(c, 3, &frame))
@@ -71,7 +72,7 @@ ebb_status ebb_infer_stft(ebb_infer *c)
             return ebb_infer_error(c, "the frame length is %lld", (long long)frame);
     } else if (is_given(c, 2) && c->in[2]->rank == 1) {
         frame = c->in[2]->dims[0];
-    } else if (x->rank == 3 && !is_given(c, 2)) {
+    } else if (x->rank >= 2 && !is_given(c, 2)) {
         frame = x->dims[1];
     }
     bool known = constant_number(c, 1, &step);
@@ -81,7 +82,7 @@ ebb_status ebb_infer_stft(ebb_infer *c)
     ebb_type_set_dim(&out, 3, 2);
     bool onesided = ebb_attr_int(&c->attrs, "onesided", 1) != 0;
     ebb_type_set_dim(&out, 2, frame < 0 ? -1 : onesided ? frame / 2 + 1 : frame);
-    if (x->rank == 3) {
+    if (x->rank >= 2) {
         ebb_type_put_dim(&out, 0, x, 0);
         if (known && frame > 0 && x->dims[1] >= 0) {
             if (frame > x->dims[1])

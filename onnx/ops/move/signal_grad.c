@@ -126,7 +126,7 @@ static ebb_value places(ebb_build *b, int64_t frames, int64_t n, int64_t step)
     return ebb_const_tensor(b, &type, list);
 }
 
-/* (signal [batch, length, parts], step, window?, frame length?) -> [batch, frames, bins, 2]:
+/* (signal [batch, length, parts] or [batch, length], step, window?, frame length?) -> [batch, frames, bins, 2]:
  * y = F (w s), s the frames of the signal. ds = w g and dw = sum g s, with g = F* dy; what frames
  * share is added up. */
 void ebb_grad_stft(ebb_build *b, ebb_grad *c)
@@ -152,18 +152,21 @@ void ebb_grad_stft(ebb_build *b, ebb_grad *c)
     }
     ebb_value at = places(b, frames, n, (int64_t)step);
     ebb_value g = ebb_emit_scaled(b, transform(b, c->dy[0], n, 2, true, false), (double)n);
-    g = fitted(b, g, 3, x.dims[2]);
+    g = fitted(b, g, 3, x.rank == 2 ? 1 : x.dims[2]);
+    if (x.rank == 2)
+        g = ebb_emit_reshape(b, g, (const int64_t[3]){y->dims[0], frames, n}, 3);
     if (w != NULL && ebb_grad_wants(c, 2)) {
         ebb_with_int(b, "axis", 1);
         ebb_value s = ebb_emit(b, EBB_OP_GATHER, c->x[0], at);
         const int64_t others[3] = {0, 1, 3};
         s = ebb_emit(b, EBB_OP_MUL, s, g);
-        c->dx[2] = ebb_emit_reduce(b, EBB_OP_REDUCE_SUM, s, others, 3, false);
+        c->dx[2] = ebb_emit_reduce(b, EBB_OP_REDUCE_SUM, s, others, (uint32_t)x.rank, false);
     }
     if (!ebb_grad_wants(c, 0))
         return;
     if (w != NULL)
-        g = ebb_emit(b, EBB_OP_MUL, g, ebb_emit_reshape(b, c->x[2], (const int64_t[2]){n, 1}, 2));
+        g = ebb_emit(b, EBB_OP_MUL, g,
+                     ebb_emit_reshape(b, c->x[2], (const int64_t[2]){n, 1}, x.rank - 1));
     ebb_value shape = ebb_const_shape(b, c->x[0]);
     ebb_with_int(b, "axis", 1);
     c->dx[0] = ebb_emit(b, EBB_OP_GATHER_GRAD, shape, at, g);
