@@ -38,7 +38,7 @@ static const char *resize_of(const cli *c, bool trains)
 
 /* Lists of words for the options, which last as long as this does. */
 typedef struct lists {
-    const char *paths[MOST_WORDS + 1], *scale[MOST_WORDS + 1], *mean[MOST_WORDS + 1];
+    const char *paths[MOST_WORDS + 2], *scale[MOST_WORDS + 1], *mean[MOST_WORDS + 1];
     const char *std[MOST_WORDS + 1], *columns[MOST_WORDS + 1], *augment[MOST_WORDS + 1];
 } lists;
 
@@ -70,6 +70,11 @@ ebb_status cli_open_data(const cli *c, const char *option, bool trains, const eb
     ebb_data_options options = options_of(c, trains, &l);
     options.model = model;
     cli_list(c, option, l.paths);
+    size_t count = 0;
+    while (l.paths[count] != NULL)
+        count++;
+    l.paths[count] = cli_get(c, "--tokenizer", NULL); // a file of the data, too
+    l.paths[count + 1] = NULL;
     return ebb_data_open_files(data, l.paths, &options);
 }
 

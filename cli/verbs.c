@@ -11,11 +11,11 @@
 #define PLANNING BACKEND, "--costs", "--budget", "--plan-time", "--allow"
 #define THREADS "--threads", "--deterministic"
 #define RUN THREADS, "--init", "--weights"
-#define DATA "--data", "--map", "--scale", "--mean", "--std", "--layout", "--round", "--columns", "--resize", "--image-size", "--sequence", "--pack"
+#define DATA "--data", "--map", "--scale", "--mean", "--std", "--layout", "--round", "--columns", "--resize", "--image-size", "--sequence", "--pack", "--tokenizer"
 #define WORDS(...) (const char *const[]){__VA_ARGS__, NULL}
 #define WITH_A_BUDGET "--plan-time", "--budget", "--allow", "--budget"
 #define OF_ROWS "--map", "--data", "--batch", "--data", "--scale", "--data", "--mean", "--data", "--std", "--data", "--layout", "--data", \
-                "--round", "--data", "--columns", "--data", "--resize", "--data", "--image-size", "--data", "--sequence", "--data", "--pack", "--sequence"
+                "--round", "--data", "--columns", "--data", "--resize", "--data", "--image-size", "--data", "--sequence", "--data", "--pack", "--sequence", "--tokenizer", "--sequence"
 // clang-format on
 
 /* ---- verbs ---- */

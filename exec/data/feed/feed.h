@@ -74,8 +74,9 @@ typedef struct ebb_fit {
     int64_t padding;                                   /* of crop: pixels of 0 on each side */
     double least;                                      /* of resized-crop: share of the picture */
     int64_t resize_short, resize_height, resize_width; /* of pictures; 0: as the size wants */
-    const char *const *columns;                        /* of .csv: "x=a,b*"; or NULL */
-    int64_t image_height, image_width;                 /* where the model leaves them open; or 0 */
+    const char *tokenizer;             /* of .jsonl and .txt: its tokenizer.json; or NULL */
+    const char *const *columns;        /* of .csv: "x=a,b*"; or NULL */
+    int64_t image_height, image_width; /* where the model leaves them open; or 0 */
 } ebb_fit;
 
 /* Chooses. type: of the input, perhaps with open dims; EBB_USAGE where no way leads there. `forced`:

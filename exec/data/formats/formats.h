@@ -32,6 +32,10 @@ ebb_status ebb_pictures_read(ebb_data *data, const char *path, const ebb_model *
 /* tokens.c: rows of `sequence` tokens from the texts of `from`, padded or packed. */
 ebb_status ebb_tokens_read(ebb_data *to, const ebb_data *from, int64_t sequence, bool pack);
 
+/* texts.c: .jsonl and .txt, by the tokenizer of the options, as tokens.c takes them. */
+ebb_status ebb_jsonl_read(ebb_data *data, const char *path);
+ebb_status ebb_txt_read(ebb_data *data, const char *path);
+
 /* stored.c: where the bytes of an entry lie in a mapped .npz that holds them as they are: stored, not
  * compressed. False: they do not, or the archive contradicts itself. */
 bool ebb_npz_stored(const unsigned char *archive, size_t size, const char *entry,

@@ -43,6 +43,16 @@ static bool is_csv(const char *path, bool folder)
     return !folder && ends_with(path, ".csv");
 }
 
+static bool is_jsonl(const char *path, bool folder)
+{
+    return !folder && ends_with(path, ".jsonl");
+}
+
+static bool is_txt(const char *path, bool folder)
+{
+    return !folder && ends_with(path, ".txt");
+}
+
 static bool is_test_data(const char *path, bool folder)
 {
     return folder && holds(path, "input_0.pb");
@@ -72,6 +82,18 @@ static ebb_status open_csv(ebb_data *data, const char *path, const ebb_model *mo
     return ebb_csv_read(data, path);
 }
 
+static ebb_status open_jsonl(ebb_data *data, const char *path, const ebb_model *model)
+{
+    (void)model;
+    return ebb_jsonl_read(data, path);
+}
+
+static ebb_status open_txt(ebb_data *data, const char *path, const ebb_model *model)
+{
+    (void)model;
+    return ebb_txt_read(data, path);
+}
+
 static ebb_status open_path(ebb_data *data, const char *path, const ebb_model *model);
 
 static ebb_status open_shards(ebb_data *data, const char *path, const ebb_model *model)
@@ -93,6 +115,8 @@ static const struct {
     {".npy", is_npy, open_npy},
     {".safetensors", is_safetensors, open_safetensors},
     {".csv", is_csv, open_csv},
+    {".jsonl", is_jsonl, open_jsonl},
+    {".txt", is_txt, open_txt},
     {"a test_data_set folder", is_test_data, ebb_test_data_read},
     {"a folder of such files", ebb_shards_are, open_shards},
     {"a folder with pictures (.jpg, .png) in a sub-folder for each class", ebb_pictures_are,
@@ -187,7 +211,26 @@ static ebb_status find_columns(const ebb_data *data, const char *const *words)
     return NULL;
 }
 
-static ebb_status keep_options(ebb_data *data, const ebb_data_options *o)
+/* A .json among the files is what text becomes tokens by. */
+static bool is_tokenizer(const char *path)
+{
+    return ends_with(path, ".json");
+}
+
+static ebb_status keep_tokenizer(ebb_data *data, ebb_fit *fit, const char *const *paths,
+                                 const ebb_data_options *o)
+{
+    for (size_t i = 0; paths != NULL && paths[i] != NULL; i++)
+        if (is_tokenizer(paths[i]) &&
+            (fit->tokenizer = ebb_arena_strdup(&data->arena, paths[i])) == NULL)
+            return ebb_error_memory();
+    if (fit->tokenizer != NULL && o->sequence <= 0)
+        return ebb_error(EBB_USAGE, "%s: tokens become rows of --sequence N of them: give N",
+                         fit->tokenizer);
+    return NULL;
+}
+
+static ebb_status keep_options(ebb_data *data, const char *const *paths, const ebb_data_options *o)
 {
     ebb_fit *fit = EBB_NEW(&data->arena, ebb_fit, 1);
     if (fit == NULL)
@@ -198,6 +241,7 @@ static ebb_status keep_options(ebb_data *data, const ebb_data_options *o)
         return ebb_error(EBB_USAGE, "a layout is nhwc or nchw, not '%s'", o->layout);
     if (o->layout != NULL)
         fit->layout = o->layout[1] == 'h' ? 'L' : 'F';
+    EBB_TRY(keep_tokenizer(data, fit, paths, o));
     EBB_TRY(check_columns(o->columns));
     EBB_TRY(copy_list(&fit->columns, o->columns, &data->arena));
     EBB_TRY(copy_list(&fit->scale, o->scale, &data->arena));
@@ -217,9 +261,10 @@ static ebb_status open_all(ebb_data **data, const char *const *paths, const ebb_
         return ebb_error_memory();
     ebb_status status = ebb_data_init(d, paths[0]);
     if (status == NULL)
-        status = keep_options(d, o);
+        status = keep_options(d, paths, o);
     for (size_t i = 0; status == NULL && paths[i] != NULL; i++)
-        status = open_pattern(d, paths[i], o->model);
+        if (!is_tokenizer(paths[i]))
+            status = open_pattern(d, paths[i], o->model);
     if (status == NULL)
         status = find_columns(d, o->columns);
     if (status != NULL) {
@@ -240,7 +285,7 @@ static ebb_status make_rows(ebb_data **rows, const ebb_data *texts, const ebb_da
         return ebb_error_memory();
     ebb_status status = ebb_data_init(d, texts->path);
     if (status == NULL)
-        status = keep_options(d, o);
+        status = keep_options(d, NULL, o);
     if (status == NULL)
         status = ebb_tokens_read(d, texts, o->sequence, o->pack);
     if (status != NULL) {
@@ -280,7 +325,7 @@ EBB_API ebb_status ebb_data_again(ebb_data **again, const ebb_data *data,
     d->reader = NULL;
     d->notes = NULL;
     d->note_count = d->note_capacity = 0;
-    ebb_status status = keep_options(d, options != NULL ? options : &none);
+    ebb_status status = keep_options(d, NULL, options != NULL ? options : &none);
     if (status == NULL)
         *again = d;
     else
