@@ -18,6 +18,9 @@
  * start. In float16 all is float32 within, x and dx too: its gradients need the scale of the loss,
  * which they are given behind the sweep.
  *
+ * Where the layer's matrix is one in few bits, or an adapter stands beside it, the blocks are nodes, one behind
+ * the other (chunk_blocks.c): then nothing of the matrix is trained.
+ *
  * Rounding: sums over rows are made block by block.
  *
  * Declines where scores, log-probabilities or gradients are read by something else too, and where
@@ -104,36 +107,6 @@ static ebb_status put(ebb_chunk_site *s, ebb_value old, ebb_value with)
     return ebb_edit_replace(s->e, old, with);
 }
 
-/* x with the rows that the loss counts. */
-static ebb_value cut_rows(const ebb_chunk_site *s, ebb_build *b)
-{
-    ebb_value x = s->x;
-    for (int i = s->cut_count; i-- > 0;) {
-        const ebb_chunk_cut *c = &s->cuts[i];
-        uint32_t n = (uint32_t)c->count;
-        x = ebb_emit_reshape(b, x, c->from.dims, c->from.rank);
-        x = ebb_emit(b, EBB_OP_SLICE, x, ebb_const_ints(b, c->starts, n),
-                     ebb_const_ints(b, c->ends, n), ebb_const_ints(b, c->axes, n),
-                     ebb_const_ints(b, c->steps, n));
-    }
-    return x;
-}
-
-/* The gradient of those rows as that of x: 0 elsewhere. */
-static ebb_value uncut_rows(const ebb_chunk_site *s, ebb_build *b, ebb_value dx)
-{
-    for (int i = 0; i < s->cut_count; i++) {
-        const ebb_chunk_cut *c = &s->cuts[i];
-        uint32_t n = (uint32_t)c->count;
-        dx = ebb_emit_reshape(b, dx, c->to.dims, c->to.rank);
-        dx = ebb_emit(b, EBB_OP_SLICE_GRAD, dx,
-                      ebb_const_ints(b, c->from.dims, (uint32_t)c->from.rank),
-                      ebb_const_ints(b, c->starts, n), ebb_const_ints(b, c->ends, n),
-                      ebb_const_ints(b, c->axes, n), ebb_const_ints(b, c->steps, n));
-    }
-    return dx;
-}
-
 /* The same number in float32: what it was before it was cast, where that is known. */
 static ebb_value wide(const ebb_chunk_site *s, ebb_build *b, ebb_value v)
 {
@@ -161,7 +134,7 @@ static ebb_status put_gradient(ebb_chunk_site *s, ebb_value old, ebb_value made)
         return NULL;
     double scale;
     ebb_value dy = ebb_in(s->g, s->grad, 0);
-    bool rows = ebb_same_value(old, s->dx);
+    bool rows = ebb_same_value(old, s->dx) || ebb_same_value(old, s->dlow);
     old = rows ? old : behind_cast(s, old);
     ebb_type type = *type_of(s, old);
     ebb_build b = ebb_edit_build(s->e, ebb_value_of(s->g, old)->producer, EBB_PHASE_NONE);
@@ -171,49 +144,63 @@ static ebb_status put_gradient(ebb_chunk_site *s, ebb_value old, ebb_value made)
             ebb_emit(&b, EBB_OP_MUL, ebb_emit_cast(&b, made, (ebb_dtype)type_of(s, dy)->dtype), dy);
     made = ebb_emit_cast(&b, made, (ebb_dtype)type.dtype);
     if (rows)
-        made = uncut_rows(s, &b, made);
+        made = ebb_chunk_uncut_rows(s, &b, made, type.dims[type.rank - 1]);
     made = ebb_emit_reshape(&b, made, type.dims, type.rank);
     EBB_TRY(b.status);
     return put(s, old, made);
+}
+
+enum { LOSS, DX, DW, DBIAS, OUTPUTS };
+
+/* One operator for the whole: scores of a block exist within it. */
+static ebb_status put_operator(const ebb_chunk_site *s, ebb_build *b, ebb_chunk_made *made)
+{
+    ebb_attrs attrs = ebb_node_attrs(s->g, s->loss);
+    ebb_value in[5] = {EBB_NO_VALUE, s->w, s->bias, ebb_in(s->g, s->loss, 1),
+                       ebb_in(s->g, s->loss, 2)};
+    ebb_value out[OUTPUTS] = {{0}};
+    in[0] = ebb_chunk_cut_rows(s, b, s->x);
+    if (type_of(s, s->x)->dtype == EBB_F16) {
+        in[0] = ebb_emit_cast(b, in[0], EBB_F32);
+        in[1] = wide(s, b, in[1]);
+    }
+    if (s->widened)
+        in[2] = wide(s, b, in[2]);
+    if (in[2].i != 0)
+        in[2] = ebb_emit_reshape(b, in[2], &s->classes, 1);
+    if (s->turned)
+        ebb_with_int(b, "transB", 1);
+    if (s->alpha != 1)
+        ebb_with_float(b, "alpha", s->alpha);
+    ebb_with_string(b, "reduction", ebb_attr_string(&attrs, "reduction", "mean"));
+    if (ebb_attr_find(&attrs, "ignore_index") != NULL)
+        ebb_with_int(b, "ignore_index", ebb_attr_int(&attrs, "ignore_index", 0));
+    ebb_with_int(b, "rows", s->block);
+    if (type_of(s, s->x)->dtype == EBB_F64)
+        ebb_with_int(b, "to", EBB_F64);
+    uint32_t wanted =
+        1u | (s->dx.i != 0 ? 2u : 0) | (s->dw.i != 0 ? 4u : 0) | (s->dbias.i != 0 ? 8u : 0);
+    ebb_emit_node(b, EBB_OP_LINEAR_CROSS_ENTROPY, in, 5, out, OUTPUTS, wanted);
+    *made = (ebb_chunk_made){.loss = out[LOSS], .dx = out[DX], .dw = out[DW], .dbias = out[DBIAS]};
+    return b->status;
 }
 
 static ebb_status rewrite(ebb_chunk_site *s)
 {
     ebb_graph *g = s->g;
     ebb_build b = ebb_edit_build(s->e, s->loss, EBB_PHASE_NONE);
-    ebb_attrs attrs = ebb_node_attrs(g, s->loss);
     const char *name = ebb_text(g, ebb_node_of(g, s->loss)->name);
-    ebb_value in[5] = {EBB_NO_VALUE, s->w, s->bias, ebb_in(g, s->loss, 1), ebb_in(g, s->loss, 2)};
-    ebb_value out[4] = {{0}};
+    ebb_chunk_made made = {.loss = EBB_NO_VALUE};
     b.name = name[0] != '\0' ? name : ebb_value_name(g, ebb_out(g, s->loss, 0));
-    in[0] = cut_rows(s, &b);
-    if (type_of(s, s->x)->dtype == EBB_F16) {
-        in[0] = ebb_emit_cast(&b, in[0], EBB_F32);
-        in[1] = wide(s, &b, in[1]);
-    }
-    if (s->widened)
-        in[2] = wide(s, &b, in[2]);
-    if (in[2].i != 0)
-        in[2] = ebb_emit_reshape(&b, in[2], &s->classes, 1);
-    if (s->turned)
-        ebb_with_int(&b, "transB", 1);
-    if (s->alpha != 1)
-        ebb_with_float(&b, "alpha", s->alpha);
-    ebb_with_string(&b, "reduction", ebb_attr_string(&attrs, "reduction", "mean"));
-    if (ebb_attr_find(&attrs, "ignore_index") != NULL)
-        ebb_with_int(&b, "ignore_index", ebb_attr_int(&attrs, "ignore_index", 0));
-    ebb_with_int(&b, "rows", s->block);
-    if (type_of(s, s->x)->dtype == EBB_F64)
-        ebb_with_int(&b, "to", EBB_F64);
-    uint32_t wanted =
-        1u | (s->dx.i != 0 ? 2u : 0) | (s->dw.i != 0 ? 4u : 0) | (s->dbias.i != 0 ? 8u : 0);
-    ebb_emit_node(&b, EBB_OP_LINEAR_CROSS_ENTROPY, in, 5, out, 4, wanted);
-    EBB_TRY(b.status);
+    EBB_TRY(s->frozen || s->low.i != 0 ? ebb_chunk_put_blocks(s, &b, &made)
+                                       : put_operator(s, &b, &made));
     ebb_keep_name(g, b.last, s->loss);
-    EBB_TRY(put_gradient(s, s->dx, out[1]));
-    EBB_TRY(put_gradient(s, s->dw, out[2]));
-    EBB_TRY(put_gradient(s, s->dbias, out[3]));
-    EBB_TRY(put(s, ebb_out(g, s->loss, 0), out[0]));
+    EBB_TRY(put_gradient(s, s->dx, made.dx));
+    EBB_TRY(put_gradient(s, s->dw, made.dw));
+    EBB_TRY(put_gradient(s, s->dbias, made.dbias));
+    EBB_TRY(put_gradient(s, s->dlow, made.dlow));
+    EBB_TRY(put_gradient(s, s->dup, made.dup));
+    EBB_TRY(put(s, ebb_out(g, s->loss, 0), made.loss));
     ebb_applied(s->e);
     return NULL;
 }

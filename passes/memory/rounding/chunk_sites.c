@@ -1,16 +1,12 @@
-/* chunk_sites.c: from a cross-entropy up to the linear layer that makes its scores, and from the
- * gradient of the scores down to the products that read it.
+/* chunk_sites.c: from a cross-entropy up to the linear layer that makes its scores.
  *
  *     x, w -> MatMul -> (Add) -> (Cast) -> (Reshape, Transpose, Slice) -> SoftmaxCrossEntropyLoss
- *                                                                               |
- *     dx <- MatMul  <-  (Cast) <- (Reshape, Transpose, Pad) <- SoftmaxCrossEntropyLossGrad
- *     dw <- MatMul  <-|
- *  dbias <- ReduceSum <
+ *                         |
+ *     low, up -> FusedMatMul                an adapter: of fewer columns than x has
  */
 #include "passes/memory/rounding/chunk_sites.h"
 
 static const char read_elsewhere[] = "its scores are read by something else";
-static const char grad_elsewhere[] = "the gradient of its scores is read by something else";
 const char ebb_chunk_unknown_shape[] = "the shape of its scores is not known";
 static const char no_layer[] = "its scores are not made by a linear layer";
 
@@ -18,7 +14,7 @@ static const char no_layer[] = "its scores are not made by a linear layer";
 
 /* Where the classes' axis `axis` of one type is in another with the same rows in the same order:
  * as many elements before and behind it. -1: nowhere. */
-static int axis_in(const ebb_type *to, const ebb_type *from, int axis)
+int ebb_chunk_axis_in(const ebb_type *to, const ebb_type *from, int axis)
 {
     int64_t before = 1, behind = 1, so_far = 1;
     for (int d = 0; d < from->rank; d++) {
@@ -37,7 +33,7 @@ static int axis_in(const ebb_type *to, const ebb_type *from, int axis)
 
 /* The same through a Transpose, whose output's axis i is its input's perm[i]: all other axes must
  * stay in order. */
-static int axis_transposed(const ebb_graph *g, ebb_node n, int axis, bool upwards)
+int ebb_chunk_axis_transposed(const ebb_graph *g, ebb_node n, int axis, bool upwards)
 {
     const ebb_type *t = ebb_value_of(g, ebb_in(g, n, 0))->type;
     ebb_attrs attrs = ebb_node_attrs(g, n);
@@ -151,18 +147,88 @@ static const char *take_bias(ebb_chunk_site *s, ebb_value bias, int rank, int ax
     return NULL;
 }
 
-/* y = Add(scores, bias), either way round: *v becomes the scores. */
+/* v = alpha low up', for nobody else: what an adapter adds. */
+static bool is_adapter(const ebb_chunk_site *s, ebb_value v)
+{
+    const ebb_graph *g = s->g;
+    const ebb_node n = ebb_value_of(g, v)->producer;
+    if (n.i == 0 || ebb_node_of(g, n)->op != EBB_OP_FUSED_MATMUL || ebb_only_user(g, v).i == 0)
+        return false;
+    ebb_attrs attrs = ebb_node_attrs(g, n);
+    const ebb_type *low = type_of(s, ebb_in(g, n, 0)), *up = type_of(s, ebb_in(g, n, 1));
+    return ebb_attr_int(&attrs, "transB", 0) != 0 && ebb_attr_int(&attrs, "transA", 0) == 0 &&
+           ebb_attr_int(&attrs, "transBatchA", 0) == 0 &&
+           ebb_attr_int(&attrs, "transBatchB", 0) == 0 && is_known(low) && is_known(up) &&
+           low->rank >= 2 && up->rank == 2 && up->dims[0] == s->classes &&
+           low->rank == type_of(s, v)->rank;
+}
+
+/* Columns of what makes v, a product. */
+static int64_t inner_of(const ebb_chunk_site *s, ebb_value v)
+{
+    const ebb_node n = ebb_value_of(s->g, v)->producer;
+    const ebb_type *a = n.i != 0 ? type_of(s, ebb_in(s->g, n, 0)) : NULL;
+    return a != NULL && a->rank > 0 ? a->dims[a->rank - 1] : INT64_MAX;
+}
+
+static const char *take_adapter(ebb_chunk_site *s, ebb_value v, int axis)
+{
+    const ebb_node n = ebb_value_of(s->g, v)->producer;
+    ebb_attrs attrs = ebb_node_attrs(s->g, n);
+    if (s->low.i != 0)
+        return "two things are added to its scores";
+    if (axis != type_of(s, v)->rank - 1)
+        return "the rows of its scores are rearranged";
+    s->low = ebb_in(s->g, n, 0);
+    s->up = ebb_in(s->g, n, 1);
+    s->low_alpha = ebb_attr_float(&attrs, "alpha", 1);
+    return NULL;
+}
+
+/* y = Add(scores, bias), or what an adapter adds, either way round: *v becomes the scores. */
 static const char *read_add(ebb_chunk_site *s, ebb_node n, int axis, ebb_value *v)
 {
     const ebb_type *y = type_of(s, ebb_out(s->g, n, 0));
     for (uint32_t i = 0; i < 2; i++) {
-        ebb_value scores = ebb_in(s->g, n, i), bias = ebb_in(s->g, n, 1 - i);
-        if (!ebb_type_same_shape(type_of(s, scores), y) || !is_bias(s, bias, y->rank, axis))
+        ebb_value scores = ebb_in(s->g, n, i), other = ebb_in(s->g, n, 1 - i);
+        if (!ebb_type_same_shape(type_of(s, scores), y))
             continue;
         *v = scores;
-        return take_bias(s, bias, y->rank, axis);
+        if (is_bias(s, other, y->rank, axis))
+            return take_bias(s, other, y->rank, axis);
+        if (is_adapter(s, other) && inner_of(s, other) < inner_of(s, scores))
+            return take_adapter(s, other, axis);
     }
-    return "what is added to its scores is not one number a class";
+    return "what is added to its scores is neither one number a class nor an adapter's";
+}
+
+/* The layer's matrix: in few bits, or of floats. */
+static const char *read_matrix(ebb_chunk_site *s, ebb_op op, const ebb_attrs *attrs)
+{
+    const ebb_type *w = type_of(s, s->w);
+    s->alpha = 1;
+    s->frozen = op == EBB_OP_MATMUL_CODES || op == EBB_OP_MATMUL_DEQUANTIZED;
+    if (s->frozen) {
+        s->turned = ebb_attr_int(attrs, "transB", op == EBB_OP_MATMUL_CODES) != 0;
+        return NULL;
+    }
+    if (op != EBB_OP_MATMUL) {
+        s->alpha = ebb_attr_float(attrs, "alpha", 1);
+        s->turned = ebb_attr_int(attrs, "transB", 0) != 0;
+        if (ebb_attr_int(attrs, "transA", 0) != 0)
+            return "the input of its layer is transposed";
+    }
+    return w->rank != 2 ? "its scores are not made by one matrix" : NULL;
+}
+
+/* Rows of an adapter are those of the layer. */
+static bool is_beside(const ebb_chunk_site *s)
+{
+    const ebb_type *x = type_of(s, s->x), *low = type_of(s, s->low);
+    bool same = x->rank == low->rank && !s->widened && x->dtype == low->dtype;
+    for (int d = 0; same && d + 1 < x->rank; d++)
+        same = x->dims[d] == low->dims[d];
+    return same;
 }
 
 static const char *read_layer(ebb_chunk_site *s, ebb_node n, int axis)
@@ -174,15 +240,16 @@ static const char *read_layer(ebb_chunk_site *s, ebb_node n, int axis)
     s->layer = n;
     s->x = ebb_in(g, n, 0);
     s->w = ebb_in(g, n, 1);
-    s->alpha = op == EBB_OP_MATMUL ? 1 : ebb_attr_float(&attrs, "alpha", 1);
-    s->turned = op != EBB_OP_MATMUL && ebb_attr_int(&attrs, "transB", 0) != 0;
-    const ebb_type *x = type_of(s, s->x), *w = type_of(s, s->w);
-    if (x->rank < 2 || w->rank != 2 || axis != y->rank - 1 || y->rank != x->rank)
+    const ebb_type *x = type_of(s, s->x);
+    const char *why = read_matrix(s, op, &attrs);
+    if (why != NULL)
+        return why;
+    if (x->rank < 2 || axis != y->rank - 1 || y->rank != x->rank)
         return "its scores are not made by one matrix";
-    if (op != EBB_OP_MATMUL && ebb_attr_int(&attrs, "transA", 0) != 0)
-        return "the input of its layer is transposed";
     if (!s->widened && x->dtype != EBB_F32 && x->dtype != EBB_F64)
         return "its loss is neither float32 nor float64";
+    if (s->low.i != 0 && !is_beside(s))
+        return "its adapter has other rows, or another dtype";
     ebb_value bias = op == EBB_OP_GEMM ? ebb_in(g, n, 2) : EBB_NO_VALUE;
     if (bias.i == 0)
         return NULL;
@@ -219,7 +286,7 @@ static const char *step_up(ebb_chunk_site *s, ebb_value *v, int *axis)
         why = read_cast(s, n);
         break;
     case EBB_OP_TRANSPOSE:
-        *axis = axis_transposed(g, n, *axis, true);
+        *axis = ebb_chunk_axis_transposed(g, n, *axis, true);
         break;
     case EBB_OP_SLICE:
         why = read_cut(s, n, *axis);
@@ -230,13 +297,15 @@ static const char *step_up(ebb_chunk_site *s, ebb_value *v, int *axis)
     case EBB_OP_MATMUL:
     case EBB_OP_FUSED_MATMUL:
     case EBB_OP_GEMM:
+    case EBB_OP_MATMUL_CODES:
+    case EBB_OP_MATMUL_DEQUANTIZED:
         in = EBB_NO_VALUE;
         why = read_layer(s, n, *axis);
         break;
     default:
         if (!is_view(ebb_node_of(g, n)->op))
             return no_layer;
-        *axis = axis_in(type_of(s, in), type_of(s, *v), *axis);
+        *axis = ebb_chunk_axis_in(type_of(s, in), type_of(s, *v), *axis);
     }
     *v = in;
     return why == NULL && *axis < 0 ? "the rows of its scores are rearranged" : why;
@@ -255,187 +324,10 @@ static const char *find_layer(ebb_chunk_site *s)
         if (why != NULL)
             return why;
     }
-    int64_t inner = type_of(s, s->x)->dims[type_of(s, s->x)->rank - 1];
-    for (int i = 0; i < s->cut_count; i++) {
-        s->cuts[i].from.dims[s->cuts[i].from.rank - 1] = inner;
-        s->cuts[i].to.dims[s->cuts[i].to.rank - 1] = inner;
-    }
     return NULL;
 }
 
-/* ---- from the gradient of the scores down to dx, dw and dbias ---- */
-
-typedef struct spot { /* a value that is the gradient of the scores */
-    ebb_value v;
-    int axis; /* the classes' */
-    int cut;  /* how many of the cuts are undone */
-} spot;
-
-/* Whether n undoes cut c: SliceGrad with its bounds, or a Pad of zeros with its frame. */
-static bool undoes(const ebb_chunk_site *s, ebb_node n, const ebb_chunk_cut *c, const spot *at)
-{
-    const ebb_graph *g = s->g;
-    ebb_value sliced = ebb_in(g, c->node, 0), part = ebb_out(g, c->node, 0);
-    if (at->axis != c->axis || !ebb_type_same_shape(type_of(s, at->v), type_of(s, part)) ||
-        !ebb_type_same_shape(type_of(s, ebb_out(g, n, 0)), type_of(s, sliced)))
-        return false;
-    if (ebb_node_of(g, n)->op == EBB_OP_SLICE_GRAD) {
-        for (uint32_t i = 1; i < 5; i++)
-            if (!ebb_same_value(ebb_in(g, n, i + 1), ebb_in(g, c->node, i)))
-                return false;
-        return true;
-    }
-    const int64_t *pads;
-    uint32_t count;
-    ebb_attrs attrs = ebb_node_attrs(g, n);
-    int rank = type_of(s, sliced)->rank;
-    if (ebb_in(g, n, 2).i != 0 || ebb_in(g, n, 3).i != 0 ||
-        strcmp(ebb_attr_string(&attrs, "mode", "constant"), "constant") != 0 ||
-        !ebb_ints_of(g, ebb_in(g, n, 1), s->e->scratch, &pads, &count) ||
-        count != 2u * (uint32_t)rank)
-        return false;
-    for (int d = 0; d < rank; d++) {
-        int64_t first = 0, have = d < c->axis ? d : d - 1;
-        for (int i = 0; d != c->axis && i < c->count; i++) {
-            if (c->axes[i] != have)
-                continue;
-            int64_t size = type_of(s, sliced)->dims[d], start = c->starts[i];
-            if (c->steps[i] != 1)
-                return false;
-            start = start < 0 ? start + size : start;
-            first = start < 0 ? 0 : start > size ? size : start;
-        }
-        if (pads[d] != first)
-            return false;
-    }
-    return true;
-}
-
-/* x, or x as a matrix. */
-static bool is_rows_of_x(const ebb_chunk_site *s, ebb_value v)
-{
-    const ebb_graph *g = s->g;
-    const ebb_type *x = type_of(s, s->x), *t = type_of(s, v);
-    if (t->rank != 2 || t->dims[1] != x->dims[x->rank - 1])
-        return false;
-    while (!ebb_same_value(v, s->x)) {
-        ebb_node n = ebb_value_of(g, v)->producer;
-        if (n.i == 0 || !is_view(ebb_node_of(g, n)->op))
-            return false;
-        v = ebb_in(g, n, 0);
-    }
-    return true;
-}
-
-static bool take(const ebb_chunk_site *s, ebb_value *place, ebb_value v)
-{
-    if (place->i != 0 || (ebb_value_of(s->g, v)->flags & EBB_IS_CAPTURED) != 0)
-        return false;
-    *place = v;
-    return true;
-}
-
-/* n is a product with the gradient: dx = alpha g w', or dw = alpha x' g, or its transpose. */
-static bool take_product(ebb_chunk_site *s, ebb_node n, const spot *at)
-{
-    const ebb_graph *g = s->g;
-    ebb_op op = ebb_node_of(g, n)->op;
-    ebb_attrs attrs = ebb_node_attrs(g, n);
-    bool plain = op == EBB_OP_MATMUL;
-    bool turn_a = !plain && ebb_attr_int(&attrs, "transA", 0) != 0;
-    bool turn_b = !plain && ebb_attr_int(&attrs, "transB", 0) != 0;
-    double alpha = plain ? 1 : ebb_attr_float(&attrs, "alpha", 1);
-    ebb_value a = ebb_in(g, n, 0), b = ebb_in(g, n, 1), out = ebb_out(g, n, 0);
-    int rank = type_of(s, at->v)->rank;
-    if (at->cut != s->cut_count || at->axis != rank - 1 || alpha != s->alpha ||
-        (op == EBB_OP_GEMM && ebb_in(g, n, 2).i != 0))
-        return false;
-    if (ebb_same_value(a, at->v) && !turn_a && ebb_same_value(b, s->w) && turn_b == !s->turned)
-        return take(s, &s->dx, out);
-    if (rank != 2 || turn_b || !turn_a)
-        return false;
-    if (s->turned ? ebb_same_value(a, at->v) && is_rows_of_x(s, b)
-                  : ebb_same_value(b, at->v) && is_rows_of_x(s, a))
-        return take(s, &s->dw, out);
-    return false;
-}
-
-/* n sums the gradient over all rows, and over nothing else. */
-static bool take_sum(ebb_chunk_site *s, ebb_node n, const spot *at)
-{
-    const ebb_type *t = type_of(s, at->v);
-    ebb_attrs attrs = ebb_node_attrs(s->g, n);
-    uint32_t count = 0;
-    const int64_t *axes = ebb_attr_ints(&attrs, "axes", &count);
-    bool reduced[EBB_MAX_RANK] = {false};
-    if (s->bias.i == 0 || (ebb_in(s->g, n, 1).i != 0 &&
-                           !ebb_ints_of(s->g, ebb_in(s->g, n, 1), s->e->scratch, &axes, &count)))
-        return false;
-    for (uint32_t i = 0; i < count; i++) {
-        int64_t axis = axes[i] < 0 ? axes[i] + t->rank : axes[i];
-        if (axis < 0 || axis >= t->rank)
-            return false;
-        reduced[axis] = true;
-    }
-    for (int d = 0; d < t->rank; d++)
-        if (reduced[d] == (d == at->axis) && (d == at->axis || t->dims[d] != 1))
-            return false;
-    return take(s, &s->dbias, ebb_out(s->g, n, 0));
-}
-
-/* Where one reader of the gradient leads: a further spot (*next), or an end. */
-static bool follow(ebb_chunk_site *s, ebb_node n, const spot *at, spot *next)
-{
-    const ebb_graph *g = s->g;
-    ebb_op op = ebb_node_of(g, n)->op;
-    ebb_value out = ebb_out(g, n, 0);
-    *next = (spot){out, at->axis, at->cut};
-    if (is_view(op)) {
-        next->axis = axis_in(type_of(s, out), type_of(s, at->v), at->axis);
-        return next->axis >= 0;
-    }
-    switch (op) {
-    case EBB_OP_CAST:
-        return s->widened && type_of(s, out)->dtype == type_of(s, s->x)->dtype;
-    case EBB_OP_TRANSPOSE:
-        next->axis = axis_transposed(g, n, at->axis, false);
-        return next->axis >= 0;
-    case EBB_OP_PAD:
-    case EBB_OP_SLICE_GRAD:
-        next->cut++;
-        return at->cut < s->cut_count && ebb_same_value(ebb_in(g, n, 0), at->v) &&
-               undoes(s, n, &s->cuts[at->cut], at);
-    case EBB_OP_MATMUL:
-    case EBB_OP_FUSED_MATMUL:
-    case EBB_OP_GEMM:
-        next->v = EBB_NO_VALUE;
-        return take_product(s, n, at);
-    case EBB_OP_REDUCE_SUM:
-        next->v = EBB_NO_VALUE;
-        return take_sum(s, n, at);
-    default:
-        return false;
-    }
-}
-
-static const char *find_gradients(ebb_chunk_site *s)
-{
-    enum { MOST = 32 };
-    spot spots[MOST] = {{ebb_out(s->g, s->grad, 0), 1, 0}};
-    for (int i = 0, count = 1; i < count; i++) {
-        const ebb_value_info *info = ebb_value_of(s->g, spots[i].v);
-        if (ebb_value_is_held(s->g, spots[i].v))
-            return grad_elsewhere;
-        for (size_t u = 0; u < info->use_count; u++) {
-            spot next;
-            if (count == MOST || !follow(s, info->uses[u].node, &spots[i], &next))
-                return grad_elsewhere;
-            if (next.v.i != 0)
-                spots[count++] = next;
-        }
-    }
-    return NULL;
-}
+/* ---- the gradient of the loss ---- */
 
 /* The one reader of the log-probabilities: the gradient of the loss. */
 static const char *find_grad(ebb_chunk_site *s)
@@ -471,5 +363,5 @@ const char *ebb_chunk_site_find(ebb_chunk_site *s, ebb_edit *e, ebb_node loss)
     const char *why = find_grad(s);
     if (why == NULL)
         why = find_layer(s);
-    return why == NULL ? find_gradients(s) : why;
+    return why == NULL ? ebb_chunk_find_gradients(s) : why;
 }
