@@ -2,7 +2,7 @@
  * begins and ends with.
  *
  *     make      flatten, train-mode, fold, fuse, [segments], [teacher], loss, precision, gradient, optimizer,
- *               [micro-batch], [costs], passes asked for, drop-saves, [fit], stream, alias, [costs]
+ *               [data-parallel], [micro-batch], [costs], passes asked for, drop-saves, [fit], stream, alias, [costs]
  *     evaluate  the same without gradient and what follows from it
  *     use       train-mode with dropout off and batch norm frozen, [fold-norm]
  *     change    [inline, fold], [costs], passes asked for, [fit], [costs]
@@ -169,6 +169,18 @@ static ebb_status add_optimizer(recipe *r)
     return NULL;
 }
 
+/* Each process has its part of the rows. */
+static void add_ranks(recipe *r)
+{
+    char ranks[32];
+    if (r->o->ranks < 2)
+        return;
+    (void)snprintf(ranks, sizeof ranks, "%d", r->o->ranks);
+    add(r, "data-parallel");
+    with(r, ':', "ranks", ranks);
+    with(r, ',', "require", "1");
+}
+
 /* Batch norm sees one part at a time, as where gradients are accumulated in a loop. */
 static void add_accumulation(recipe *r)
 {
@@ -294,6 +306,7 @@ static ebb_status make(recipe *r)
     }
     add_gradient(r);
     EBB_TRY(add_optimizer(r));
+    add_ranks(r);
     add_accumulation(r);
     add_costs(r);
     add_adapters(r);

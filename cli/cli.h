@@ -233,6 +233,16 @@ bool cli_trainer_options(const cli *c, ebb_trainer_options *o);
 bool cli_is_terminal(void);
 void cli_draw_progress(const ebb_trainer_facts *f);
 void cli_clear_progress(void);
+
+/* ---- launch.c: several processes ---- */
+
+/* The group that this process was started in, once, before anything is said: NULL where it is none. */
+ebb_status cli_join(void);
+ebb_group *cli_group(void);
+void cli_leave(void);
+bool cli_speaks(void); /* whether it is this process that says an error */
+
+int cli_launch(const cli *c);
 int cli_run(const cli *c);
 int cli_train(const cli *c);
 int cli_eval(const cli *c);

@@ -87,6 +87,8 @@ static void say(const char *label, const char *text)
 {
     bool color = cli_color(stderr);
     (void)snprintf(last_said, sizeof last_said, "%.*s", (int)strcspn(text, "\n"), text);
+    if (!cli_speaks())
+        return;
     fprintf(stderr, "%s%s%s", color ? "\033[1;31m" : "", label, color ? "\033[0m" : "");
     for (; *text != '\0'; text++)
         fputc(*text != '\n' && iscntrl((unsigned char)*text) ? '?' : *text, stderr);

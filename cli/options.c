@@ -112,7 +112,9 @@ const cli_option cli_options[] = {
     TEXT("--exit", "N|crash|timeout", "reduce: how COMMAND ends where a model is of interest (default 0)"),
     WHOLE("--timeout", "SECONDS", "seconds [1, 1000000]", "reduce: how long COMMAND may take for one model (default 60)"),
     WHOLE("--tests", "N", "[1, inf)", "reduce: stop after so many"),
-    TEXT("--", "COMMAND...", "reduce: the test; {} is a candidate's file, which else is the last argument"),
+    TEXT("--", "COMMAND...", "reduce: the test; {} is a candidate's file, which else is the last argument; launch: what to start"),
+    WHOLE("-n", "N", "[1, 64]", "launch: so many processes (default 1)"),
+    REAL("--late", "SECONDS", "seconds (0, 1e6]", "launch: end all where one keeps the others waiting so long (default 600)"),
     WHOLE("--align", "BYTES", "bytes [1, 1073741824]", "offsets are multiples of this (default 1)"),
 };
 const int cli_option_count = (int)(sizeof cli_options / sizeof cli_options[0]);

@@ -210,6 +210,11 @@ static void print_object(const job *j, const ebb_trainer_facts *f, int code)
         set_whole(o, "mapped_bytes", (int64_t)p.planned_mapped_bytes);
         set_whole(o, "measured_mapped_bytes", (int64_t)p.mapped_bytes);
     }
+    if (cli_group() != NULL) {
+        set_whole(o, "ranks", ebb_group_ranks(cli_group()));
+        set_whole(o, "exchanges", (int64_t)p.exchanges);
+        set_whole(o, "sent_bytes", (int64_t)p.sent_bytes);
+    }
     if (j->last != NULL)
         (void)json_object_set(o, "eval", j->last);
     static const char *const of_making[] = {"training", "warnings"};
@@ -358,8 +363,9 @@ static int prepare(job *j)
         return code;
     if (status == NULL)
         status = cli_open_data(c, "--data", true, j->model, &j->data);
+    const int64_t batch = j->o.batch / (step ? ebb_group_ranks(cli_group()) : 1); // of the file
     if (status == NULL)
-        status = cli_bind_rows(j->model, j->data, &j->map, j->o.batch, &rows);
+        status = cli_bind_rows(j->model, j->data, &j->map, batch, &rows);
     if (status == NULL && rows < 0)
         return cli_usage("%s has no array for any input of %s: name them with --map, columns of a "
                          ".csv with --columns",
@@ -424,6 +430,7 @@ static int make_trainer(job *j)
         .profile = cli_has(j->c, "--profile"),
         .spill = cli_get(j->c, "--spill", folder_of(j->o.checkpoint, beside)),
         .spill_unchecked = cli_has(j->c, "--spill-unchecked"),
+        .group = cli_group(),
     };
     ebb_status status = ebb_program_compile(&j->program, j->model, &options);
     if (status == NULL && ebb_program_note(j->program) != NULL)
@@ -451,7 +458,10 @@ int cli_train(const cli *c)
 {
     job j = {.c = c, .times = json_array(), .epochs = json_array(), .evaluations = json_array()};
     int code = EBB_USAGE;
-    if (!cli_has(c, "--data"))
+    ebb_status status = cli_join();
+    if (status != NULL)
+        code = cli_fail(status);
+    else if (!cli_has(c, "--data"))
         code = cli_usage("say what to train on: --data FILE");
     else if (cli_check_planning(c) == EBB_OK && read_options(&j))
         code = prepare(&j);
@@ -465,6 +475,7 @@ int cli_train(const cli *c)
         code = show_profile(&j);
     ebb_trainer_free(j.trainer);
     ebb_program_free(j.program);
+    cli_leave();
     cli_close_evaluation(&j.eval);
     json_decref(j.times);
     json_decref(j.epochs);

@@ -376,6 +376,9 @@ static const cli_way trains[] = {
            "--log", "--log-every", "--on-nan", "--profile", "--spill", "--spill-unchecked", "--json"),
      WORDS(WITH_A_BUDGET, "--epochs", "!--steps", "--every", "--checkpoint", "--eval-map", "--eval", "--eval-split", "!--eval", "--log-every", "--log"), cli_train},
 };
+static const cli_way launches[] = {
+    {"--", NULL, "-n N -- COMMAND...", 0, 0, WORDS("-n", "--late", "--"), NULL, cli_launch},
+};
 static const cli_way evals[] = {
     {NULL, NULL, "MODEL --data FILE --loss KIND", 1, 1, WORDS(MODEL, BACKEND, RUN, DATA, "--seed", "--batch", "--loss", "--teacher", "--adapter", "--metric", "--json"),
      WORDS("--seed", "--init"), cli_eval},
@@ -425,6 +428,8 @@ const cli_verb cli_verbs[] = {
     {"plan", "what it will need: peak, arena, categories, who pins the peak", WAYS(plans), NULL},
     {"run", "evaluate a graph once", WAYS(runs), NULL},
     {"train", "train: an exported model, or a step made by `ebb grad`", WAYS(trains), NULL},
+    {"launch", "start a command in N processes on this machine, which train one model: `ebb train` in them takes its part of each batch", WAYS(launches),
+     "say what to start: ebb launch -n 4 -- ebb train MODEL ..."},
     {"eval", "loss and metrics of a model on data, each row counted once: dropout off, running statistics", WAYS(evals), NULL},
     {"diff", "two files, counted byte by byte", WAYS(diffs), NULL},
     {"bench", "measure what operators cost on this machine, or what passes save, cost and change", WAYS(benches),

@@ -196,6 +196,7 @@ typedef struct ebb_step_options {
     const char *
         adapters; /* a file or folder of adapters to start from, as pass lora reads them; NULL: none */
     bool segments; /* rows hold several texts, which input segment_ids tells apart */
+    int ranks; /* the step is computed by so many processes, each with its part of the rows; 0, 1: one */
 } ebb_step_options;
 
 /* The pipeline of a training step for ebb_rewrite: all passes from "flatten" to "alias", in the one
@@ -395,6 +396,40 @@ EBB_API ebb_status ebb_init_weights(ebb_model *model, uint64_t seed);
  * error naming them; others are ignored. */
 EBB_API ebb_status ebb_load_weights(ebb_model *model, const char *path);
 
+/* ---- several processes, which compute one step together ----
+ *
+ *     ebb_group *group;
+ *     ebb_group_join(&group);                                     in each of those that ebb_launch started
+ *     ebb_rewrite(m, "data-parallel:ranks=4", NULL, NULL);        or ebb_step_options.ranks
+ *     ebb_program_compile(&p, m, &(ebb_compile_options){.group = group});
+ *
+ * All hold the same step and make it at the same time; each gives it its own part of a batch's rows.
+ */
+typedef struct ebb_group ebb_group;
+
+/* The group that this process was started in; NULL: it was started alone. To leave before it ends,
+ * after its programs are gone. Once in a process. */
+EBB_API ebb_status ebb_group_join(ebb_group **group);
+EBB_API void ebb_group_leave(ebb_group *group);      /* NULL is fine */
+EBB_API int ebb_group_rank(const ebb_group *group);  /* from 0; of NULL 0 */
+EBB_API int ebb_group_ranks(const ebb_group *group); /* how many; of NULL 1 */
+/* For an error that may be everybody's: true in the first process that asks, which is to say it. */
+EBB_API bool ebb_group_speaks(ebb_group *group);
+
+typedef struct ebb_launch_options {
+    const char *const
+        *command;  /* a program, found as a shell does, and its words; NULL-terminated */
+    int ranks;     /* [1, 64] */
+    double late_s; /* a rank may keep the others waiting so long; 0: ten minutes */
+    /* A signal's number that the caller has caught and rank 0 is to get, which stops all; NULL: none. */
+    volatile int *signal;
+} ebb_launch_options;
+
+/* Starts the command so many times on this machine and waits until all have ended. Where one fails the
+ * others end within seconds; all end when this process does. *code: of the first that failed, or 0. A
+ * status: what no process could say itself. */
+EBB_API ebb_status ebb_launch(const ebb_launch_options *options, int *code);
+
 /* ---- running ---- */
 
 typedef struct ebb_named { /* a named array, row-major */
@@ -424,6 +459,8 @@ typedef struct ebb_compile_options {
     const char *spill;   /* a folder for what the step keeps on disk; NULL: $TMPDIR, or /var/tmp */
     bool
         spill_unchecked; /* what is read there is not compared with the checksum of what was written */
+    struct ebb_group
+        *group; /* the processes that compute the step together; NULL: this one alone */
 } ebb_compile_options;
 
 EBB_API ebb_status ebb_program_compile(ebb_program **program, ebb_model *model,
@@ -453,6 +490,8 @@ typedef struct ebb_program_facts {
     uint64_t device_bytes, process_bytes;
     uint64_t steps;
     int64_t step_ns; /* the last one */
+    uint64_t exchanges,
+        sent_bytes; /* with the other processes of its group, so far; 0: there are none */
     /* In other places: the length of the file, memory of the host; and how long all steps stood still
      * for moves to and from them. */
     uint64_t planned_disk_bytes, disk_bytes, planned_host_bytes, host_bytes;

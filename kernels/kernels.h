@@ -59,6 +59,7 @@ typedef struct ebb_call {
     uint64_t stream;         /* distinct per node: hash of its name */
     void *queue;             /* of the device (device.h) */
     struct ebb_mover *mover; /* of the program (mover.h); NULL: nothing lies in another place */
+    struct ebb_group *group; /* of the program (group.h); NULL: this process alone */
     uint32_t position;       /* in the program: names the call in a fault */
 } ebb_call;
 

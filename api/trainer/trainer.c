@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "exec/data/data.h"
+#include "exec/run/program.h"
 #include "onnx/file/sink.h"
 
 static void tell(ebb_trainer *t, ebb_trainer_event event)
@@ -45,15 +46,18 @@ static void list_rows(ebb_trainer *t, int64_t steps)
     ebb_data_epoch(t->data, t->seed, (uint64_t)epoch);
 }
 
+/* A process takes its own of each batch's. */
 static ebb_status next_batch(ebb_trainer *t, ebb_batch *batch)
 {
     const int64_t steps = t->o.repeat_batch ? 0 : t->facts.steps;
+    const size_t rows = (size_t)(t->batch / ebb_group_ranks(t->group));
+    const int64_t *own = t->index + rows * (size_t)ebb_group_rank(t->group);
     list_rows(t, steps);
-    EBB_TRY(ebb_data_rows(t->data, t->index, (size_t)t->batch, t->o.map, batch));
+    EBB_TRY(ebb_data_rows(t->data, own, rows, t->o.map, batch));
     if (t->o.repeat_batch || steps + 1 >= t->facts.until)
         return NULL;
     list_rows(t, steps + 1); // which are read during this step
-    return ebb_data_ahead(t->data, t->index, (size_t)t->batch, t->o.map);
+    return ebb_data_ahead(t->data, own, rows, t->o.map);
 }
 
 /* NaN where there is no such value. */
@@ -216,17 +220,30 @@ static ebb_status finish(ebb_trainer *t)
     return t->o.keep_best && t->best_is_saved ? NULL : ebb_trainer_write_results(t);
 }
 
+static ebb_status goes_on(bool *more, ebb_trainer *t)
+{
+    const bool can = t->facts.steps < t->facts.until && !is_impatient(t);
+    *more = can && t->stop == 0;
+    EBB_TRY(ebb_trainer_ask_all(more, t));
+    if (can && !*more)
+        t->stop = 1; // perhaps by another
+    return NULL;
+}
+
 ebb_status ebb_trainer_run(ebb_trainer *t)
 {
+    bool more;
     ebb_trainer_facts *f = &t->facts;
     t->began_ns = t->saved_ns = ebb_trainer_clock();
     t->first = f->steps;
     if (must_evaluate(t)) // it was stopped before it could
         EBB_TRY(evaluate(t));
     f->was_over = f->steps >= f->until || is_impatient(t);
-    while (f->steps < f->until && t->stop == 0 && !is_impatient(t)) {
+    EBB_TRY(goes_on(&more, t));
+    while (more) {
         EBB_TRY(step(t));
         EBB_TRY(do_what_is_due(t));
+        EBB_TRY(goes_on(&more, t));
     }
     f->stopped_early = f->steps < f->until && is_impatient(t);
     f->was_stopped = t->stop != 0 && f->steps < f->until && !f->stopped_early;
@@ -328,6 +345,9 @@ static ebb_status set_up(ebb_trainer *t)
     ebb_trainer_facts *f = &t->facts;
     const bool is_resumed = o->resume != NULL;
     EBB_TRY(ebb_trainer_steps(&f->until, o));
+    if (t->batch % ebb_group_ranks(t->group) != 0)
+        return ebb_error(EBB_USAGE, "a batch of %lld rows is not divisible by %d processes",
+                         (long long)t->batch, ebb_group_ranks(t->group));
     t->per_epoch = f->per_epoch = o->row_count / t->batch;
     f->left_out = o->row_count % t->batch;
     EBB_TRY(ebb_trainer_resume(t));
@@ -340,6 +360,7 @@ static ebb_status set_up(ebb_trainer *t)
                        is_there(o->save_ort); // by the run that is gone on with
     t->tokens_per_row = tokens_of(t->data, o->map);
     EBB_TRY(find_rate(t));
+    EBB_TRY(ebb_trainer_agree(t));
     return ebb_logs_open(&t->logs, o->logs, o->evaluator, is_resumed ? f->steps : -1);
 }
 
@@ -352,6 +373,9 @@ ebb_status ebb_trainer_new(ebb_trainer **trainer, ebb_program *program, ebb_data
         return ebb_error_memory();
     *t = (ebb_trainer){.o = *options, .program = program, .data = data, .seed = options->seed};
     t->batch = options->batch > 0 ? options->batch : EBB_USUAL_BATCH;
+    t->group = program->group;
+    if (ebb_group_rank(t->group) > 0)
+        ebb_trainer_write_nothing(&t->o);
     t->loss_name = ebb_program_loss_name(program);
     t->facts = (ebb_trainer_facts){
         .loss = (double)NAN, .epoch_loss = (double)NAN, .rate = (double)NAN, .best = (double)NAN};

@@ -1,6 +1,7 @@
 /* trainer.h: what the files of this folder share.
  *
  *   trainer.c    the loop: a batch, a step, what is due after it
+ *   together.c   what the processes of a group ask each other
  *   position.c   where it stands, in a checkpoint and back; which checkpoints are kept;
  *                the model, the adapters and the artifacts that were asked for
  *   evaluator.c  trained parameters on other data
@@ -21,6 +22,7 @@ struct ebb_trainer {
     ebb_trainer_options o;
     ebb_program *program;
     ebb_data *data;
+    ebb_group *group; /* of the program; NULL: this process alone */
     const char *loss_name;
     volatile sig_atomic_t stop;
     /* the order of rows */
@@ -47,6 +49,15 @@ int64_t ebb_trainer_clock(void); /* ns */
 /* From arrays to inputs, for ebb_data_rows; to ebb_free. Names are the data's and the model's own. */
 ebb_status ebb_feeds_of(const char ***feeds, const ebb_model *model, ebb_data *data,
                         const char *const *map);
+
+/* ---- together.c: nothing to do for a process alone ---- */
+
+/* Before the first step, and before anything is written: that all do the same. */
+ebb_status ebb_trainer_agree(ebb_trainer *t);
+/* *all: whether it is so in all of them. */
+ebb_status ebb_trainer_ask_all(bool *all, ebb_trainer *t);
+/* All compute; rank 0 writes for all. */
+void ebb_trainer_write_nothing(ebb_trainer_options *o);
 
 /* Loads the checkpoint of the options, if there is one, and takes its place in the run. */
 ebb_status ebb_trainer_resume(ebb_trainer *t);

@@ -85,6 +85,7 @@ static void set_pointers(ebb_program *p)
         ebb_call *call = &p->plan.calls[k];
         const ebb_node_info *node = ebb_node_of(g, p->plan.order[k]);
         call->queue = p->queue;
+        call->group = p->group;
         call->position = k;
         for (uint32_t i = 0; i < call->input_count; i++)
             if (node->in[i].i != 0)
@@ -269,6 +270,29 @@ static ebb_status open_mover(ebb_program *p, const ebb_compile_options *o, ebb_a
     return ebb_mover_open(&p->mover, &plan);
 }
 
+/* A step for several processes means something else in another number of them. */
+static ebb_status check_ranks(const ebb_program *p)
+{
+    const int ranks = ebb_group_ranks(p->group);
+    bool together = false;
+    for (uint32_t k = 0; k < p->plan.count; k++) {
+        const ebb_call *call = &p->plan.calls[k];
+        if (!ebb_op_has(call->op, EBB_TOGETHER))
+            continue;
+        const int64_t wanted = ebb_attr_int(&call->attrs, "ranks", 1);
+        together = true;
+        if (wanted != ranks)
+            return ebb_hint(
+                ebb_error(EBB_USAGE, "%s: the step is for %lld processes, and %d %s here",
+                          call->node, (long long)wanted, ranks, ranks == 1 ? "is" : "are"),
+                "start it by `ebb launch -n %lld -- ebb train ...`", (long long)wanted);
+    }
+    if (ranks > 1 && !together)
+        return ebb_hint(ebb_error(EBB_USAGE, "the step is for one process, and %d are here", ranks),
+                        "make it with --pass data-parallel:ranks=%d", ranks);
+    return NULL;
+}
+
 static ebb_status compile(ebb_program *p, const ebb_graph *g, const ebb_compile_options *o)
 {
     ebb_setting setting;
@@ -277,7 +301,9 @@ static ebb_status compile(ebb_program *p, const ebb_graph *g, const ebb_compile_
     p->device = backends[0]->device;
     EBB_TRY(p->device->open(&p->queue));
     p->seed = o->seed;
+    p->group = o->group;
     EBB_TRY(ebb_plan_make(&p->plan, &p->arena, g, &setting));
+    EBB_TRY(check_ranks(p));
     if (g == p->model->graph)
         EBB_TRY(keep_budget(p));
     if (p->plan.packing.height > SIZE_MAX - p->plan.align)

@@ -8,6 +8,7 @@
 #define EBB_EXEC_RUN_PROGRAM_H
 
 #include "exec/weigh/plan.h"
+#include "kernels/group.h"
 #include "kernels/mover.h"
 
 #ifdef __cplusplus
@@ -22,6 +23,7 @@ struct ebb_program {
     void *queue;              /* of the device */
     void *block;              /* the one block: planned arena bytes */
     ebb_mover *mover;         /* NULL: all values lie in the block */
+    ebb_group *group;         /* the caller's; NULL: this process alone */
     void **seen;  /* by value id: a copy on the host, where the device is another, and what
                                  is read instead of a mapped weight that a caller set */
     bool *mapped; /* by value id: it is read where the model has it */

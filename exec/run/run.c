@@ -430,6 +430,8 @@ EBB_API ebb_program_facts ebb_program_measure(const ebb_program *program)
         .measured_arena_bytes = program->touched_bytes,
         .steps = program->steps,
         .step_ns = program->step_ns,
+        .exchanges = program->group != NULL ? program->group->exchanges : 0,
+        .sent_bytes = program->group != NULL ? program->group->sent_bytes : 0,
         .planned_disk_bytes = program->plan.places[EBB_PLACE_DISK].height,
         .planned_host_bytes = program->plan.places[EBB_PLACE_HOST].height,
         .disk_bytes = moved.disk_bytes,

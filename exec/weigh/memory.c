@@ -325,8 +325,12 @@ static ebb_status take_workspaces(const ruler *r, ebb_memory *m, const size_t *w
             if (!ebb_size_align(&bytes, bytes, r->align))
                 return ebb_error(EBB_REJECTED, "%s: its workspace of %zu bytes is too large",
                                  ebb_node_label(r->g, n), workspace_bytes[n.i]);
-            const ebb_memory_tensor t = {
-                .birth = p, .death = p, .bytes = bytes, .category = EBB_WORKSPACE, .node = n};
+            const bool together = ebb_op_has(ebb_node_of(r->g, n)->op, EBB_TOGETHER);
+            const ebb_memory_tensor t = {.birth = p,
+                                         .death = p,
+                                         .bytes = bytes,
+                                         .category = together ? EBB_COMM : EBB_WORKSPACE,
+                                         .node = n};
             EBB_TRY(count_tensor(r, m, &t));
             m->tensors[m->tensor_count++] = t;
             m->workspace_of[n.i] = (uint32_t)m->tensor_count;

@@ -24,6 +24,7 @@ static const struct body {
 #include "onnx/tables/bodies_algebra.def"
 #include "onnx/tables/bodies_recurrent.def"
 #include "onnx/tables/bodies_places.def"
+#include "onnx/tables/bodies_group.def"
 #undef EBB_BODY
 #undef EBB_BODY_BEFORE
 };

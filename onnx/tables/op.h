@@ -50,6 +50,8 @@ enum {
     EBB_KEYED = 1 << 13,    /* draws by an input that is a key: run twice it gives the same bits */
     EBB_STARTS = 1 << 14,   /* begins work that goes on beside the step (graph/place.h) */
     EBB_BODIES = 1 << 15,   /* runs bodies: If, Loop, Scan */
+    EBB_TOGETHER =
+        1 << 16, /* asks the group of processes that compute the step (kernels/group.h) */
 };
 
 /* Output o may be written over input i, element by element or because the kernel says so.

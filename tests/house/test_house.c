@@ -68,6 +68,8 @@ static const struct {
     {"passes/gradient", {"passes/.", "passes/flatten/", "rewrite/", "onnx/", RULER}},
     {"passes/speed", {"passes/.", "rewrite/", "onnx/", RULER}},
     {"passes/memory", {"passes/.", "passes/memory/.", "rewrite/", "onnx/", RULER}},
+    {"passes/spread",
+     {"passes/.", "passes/memory/rounding/batch_split.h", "rewrite/", "onnx/", RULER}},
     {"passes/budget", {"passes/budget/planners/", "passes/.", "rewrite/", "onnx/", RULER}},
     {"passes/budget/planners", {"rewrite/rewrite.h", "passes/budget/planners/.", "onnx/", RULER}},
     {"passes/tidy", {"passes/.", "rewrite/", "onnx/", RULER}},

@@ -202,6 +202,8 @@ static const body_case cases[] = {
     {EBB_OP_STORE, 0, "", "float[3] x = {1, 2, 3}", "s = ai.ebb.Store <place = \"disk\"> (x)"},
     {EBB_OP_FETCH, 0, "", "int64[3] x = {1, 2, 3}", "f = ai.ebb.Fetch (x)"},
     {EBB_OP_WAIT, 0, "", "uint8[3] x = {1, 2, 3}, uint8[3] y = {4, 5, 6}", "d = ai.ebb.Wait (x, y)"},
+    {EBB_OP_ALL_REDUCE, 0, "", "float[3] x = {1, 2, 3}", "y = ai.ebb.AllReduce <ranks = 1> (x)"},
+    {EBB_OP_RANK, 0, "", "", "r = ai.ebb.Rank <ranks = 1> ()"},
     {EBB_OP_UNPACK_BITS, 0, "", "uint8[2] x = {165, 7}", "b = ai.ebb.UnpackBits <shape = [11]> (x)"},
     {EBB_OP_UNPACK_BITS, 0, "", "uint8[2] x = {165, 44}", "b = ai.ebb.UnpackBits <shape = [2, 1, 8]> (x)"},
     {EBB_OP_MASK_GRAD, 0, "", "float[4] d = {inf, nan, -inf, -1}, uint8[1] b = {1}", "y = ai.ebb.MaskGrad (d, b)"},

@@ -30,6 +30,15 @@ static ebb_status put(splitting *s, ebb_value old, ebb_value with)
     return ebb_edit_replace(s->e, old, with);
 }
 
+/* Of part i. A process names its own without a number: the file is the same for all. */
+static void name_part(char text[560], const splitting *s, const char *name, int64_t i)
+{
+    if (s->spread)
+        (void)snprintf(text, 560, "%.500s/part", name);
+    else
+        (void)snprintf(text, 560, "%.500s/part_%lld", name, (long long)i);
+}
+
 /* ---- parts of whole values ---- */
 
 static ebb_type part_type(const splitting *s, ebb_value v, int axis)
@@ -50,6 +59,26 @@ static ebb_value open_axis(splitting *s, ebb_value v, form f)
     dims[f.axis] = f.outer;
     dims[f.axis + 1] /= f.outer;
     return ebb_emit_reshape(&s->b, v, dims, t->rank + 1);
+}
+
+/* Elements rank * size .. of an axis: which rank it is the run alone knows. */
+static ebb_value own_slice(splitting *s, ebb_value v, int64_t along, int64_t size)
+{
+    ebb_build *b = &s->b;
+    if (s->rank.i == 0) {
+        ebb_with_int(b, "ranks", s->parts);
+        s->rank = ebb_emit_list(b, EBB_OP_RANK, NULL, 0);
+    }
+    const ebb_type t = ebb_type_tensor(EBB_I64, 1, &size);
+    int64_t *each = EBB_SCRATCH(s->e, int64_t, (size_t)size);
+    if (each == NULL)
+        return ebb_build_fail(b, ebb_error_memory()), EBB_NO_VALUE;
+    for (int64_t i = 0; i < size; i++)
+        each[i] = i;
+    ebb_value first = ebb_emit(b, EBB_OP_MUL, s->rank, ebb_const_scalar(b, EBB_I64, (double)size));
+    ebb_value rows = ebb_emit(b, EBB_OP_ADD, first, ebb_const_tensor(b, &t, each));
+    ebb_with_int(b, "axis", along);
+    return ebb_emit(b, EBB_OP_GATHER, v, rows);
 }
 
 /* Part i of a whole value: made small where it is made by repetition, else a slice. */
@@ -76,6 +105,8 @@ static ebb_value slice_of(splitting *s, ebb_value v, form f, int64_t i)
         v = open_axis(s, v, f);
         along++;
     }
+    if (s->spread)
+        return ebb_emit_reshape(b, own_slice(s, v, along, size), t.dims, t.rank);
     v = ebb_emit(b, EBB_OP_SLICE, v, ebb_const_ints(b, &from, 1), ebb_const_ints(b, &to, 1),
                  ebb_const_ints(b, &along, 1));
     return ebb_emit_reshape(b, v, t.dims, t.rank);
@@ -99,12 +130,20 @@ static ebb_status get_slice(splitting *s, ebb_value v, form f, int64_t i, ebb_va
 static ebb_status get_input(splitting *s, ebb_value v, form f, int64_t i, ebb_value *in)
 {
     *in = v;
+    if (v.i != 0 && s->early[v.i])
+        *in = s->sum[v.i];
     if (v.i == 0 || f.where == EBB_BATCH_WHOLE)
         return NULL;
     if (s->form[v.i].where == EBB_BATCH_WHOLE)
         return get_slice(s, v, f, i, in);
     *in = s->part[v.i][i];
     return NULL;
+}
+
+static ebb_value sum_of_group(splitting *s, ebb_value v)
+{
+    ebb_with_int(&s->b, "ranks", s->parts);
+    return ebb_emit(&s->b, EBB_OP_ALL_REDUCE, v);
 }
 
 /* ---- what the labels of a loss count ---- */
@@ -116,7 +155,7 @@ static ebb_value count_labels(splitting *s, ebb_value labels, ebb_value weights,
     const ebb_type t = *ebb_value_of(s->g, labels)->type;
     int64_t elements, axes[EBB_MAX_RANK];
     if (!ignores && weights.i == 0 && ebb_type_elements(&t, &elements))
-        return ebb_const_scalar(b, dtype, (double)elements);
+        return ebb_const_scalar(b, dtype, (double)elements * (s->spread ? (double)s->parts : 1));
     ebb_value out = EBB_NO_VALUE, one = ebb_const_scalar(b, dtype, 1), each = one;
     if (ignores)
         out = ebb_emit(b, EBB_OP_EQUAL, labels, ebb_const_like(b, labels, (double)ignored));
@@ -130,7 +169,8 @@ static ebb_value count_labels(splitting *s, ebb_value labels, ebb_value weights,
         each = ebb_emit(b, EBB_OP_WHERE, out, ebb_const_scalar(b, dtype, 0), each);
     for (int d = 0; d < t.rank; d++)
         axes[d] = d;
-    return ebb_emit_reduce(b, EBB_OP_REDUCE_SUM, each, axes, (uint32_t)t.rank, false);
+    ebb_value count = ebb_emit_reduce(b, EBB_OP_REDUCE_SUM, each, axes, (uint32_t)t.rank, false);
+    return s->spread ? sum_of_group(s, count) : count;
 }
 
 uint32_t ebb_batch_labels(ebb_op op)
@@ -158,7 +198,8 @@ static ebb_status get_total(splitting *s, ebb_node n, uint32_t labels_at, ebb_va
     if (ebb_node_of(s->g, n)->op == EBB_OP_LINEAR_CROSS_ENTROPY)
         dtype = (ebb_dtype)ebb_value_of(s->g, ebb_out(s->g, n, 0))->type->dtype;
     s->b.name = ebb_value_name(s->g, labels);
-    *value = count_labels(s, labels, weights, ignores, ignored, dtype);
+    const ebb_value here = s->spread ? s->part[labels.i][0] : labels;
+    *value = count_labels(s, here, weights, ignores, ignored, dtype);
     s->totals[s->total_count++] = (ebb_batch_count){labels, weights, *value, ignored, ignores};
     return s->b.status;
 }
@@ -229,7 +270,7 @@ static ebb_status mark(splitting *s, ebb_node n, ebb_node made, int64_t i)
     (void)snprintf(text, sizeof text, "%.500s", name);
     EBB_TRY(ebb_props_set(g, &ebb_node_of(g, made)->props, "ebb.part_of", text));
     EBB_TRY(ebb_props_set(g, &ebb_node_of(g, made)->props, "ebb.pass", s->e->pass->name));
-    (void)snprintf(text, sizeof text, "%.500s/part_%lld", name, (long long)i);
+    name_part(text, s, name, i);
     ebb_str own = ebb_graph_intern(g, text);
     if (own.i == 0)
         return ebb_error_memory();
@@ -255,7 +296,7 @@ static ebb_status copy_node(splitting *s, ebb_node n, int64_t i, const ebb_value
         bool sliced = b->out[k].where == EBB_BATCH_PARTS;
         ebb_type type = sliced ? part_type(s, old, b->out[k].axis) : *ebb_value_of(g, old)->type;
         char text[560];
-        (void)snprintf(text, sizeof text, "%.500s/part_%lld", ebb_value_name(g, old), (long long)i);
+        name_part(text, s, ebb_value_name(g, old), i);
         EBB_TRY(ebb_value_add(g, &out[k], text, &type));
         s->part[old.i][i] = out[k];
     }
@@ -313,11 +354,12 @@ static ebb_status add_shares(splitting *s, ebb_node n, int64_t i)
     uint32_t outs = ebb_node_of(s->g, n)->out_count;
     for (uint32_t k = 0; k < outs; k++) {
         ebb_value v = ebb_out(s->g, n, k);
-        if (v.i == 0 || s->form[v.i].where != EBB_BATCH_SUM || !s->needed[v.i])
+        if (v.i == 0 || !s->needed[v.i] || (s->form[v.i].where != EBB_BATCH_SUM && !s->early[v.i]))
             continue;
         s->b.name = ebb_value_name(s->g, v);
-        s->sum[v.i] =
-            i == 0 ? s->part[v.i][0] : ebb_emit(&s->b, EBB_OP_ADD, s->sum[v.i], s->part[v.i][i]);
+        s->sum[v.i] = i > 0       ? ebb_emit(&s->b, EBB_OP_ADD, s->sum[v.i], s->part[v.i][i])
+                      : s->spread ? sum_of_group(s, s->part[v.i][0])
+                                  : s->part[v.i][0];
         EBB_TRY(s->b.status);
     }
     return NULL;
@@ -360,8 +402,9 @@ ebb_status ebb_batch_compute(splitting *s, ebb_node n, int64_t i)
 ebb_status ebb_batch_put_together(splitting *s, ebb_value v)
 {
     form f = s->form[v.i];
-    ebb_value with = f.where == EBB_BATCH_SUM ? s->sum[v.i] : s->part[v.i][s->parts - 1];
-    if (f.where == EBB_BATCH_PARTS) {
+    const bool is_sum = f.where == EBB_BATCH_SUM || s->early[v.i];
+    ebb_value with = is_sum ? s->sum[v.i] : s->part[v.i][s->spread ? 0 : s->parts - 1];
+    if (f.where == EBB_BATCH_PARTS && !s->spread) {
         const ebb_type t = *ebb_value_of(s->g, v)->type;
         s->b.name = ebb_value_name(s->g, v);
         for (int64_t i = 0; f.outer > 1 && i < s->parts; i++)

@@ -1,5 +1,14 @@
-/* batch_split.h: a step that is computed in parts of its batch: what micro_batch.c decides, and how
- * batch_split.c makes nodes of it. */
+/* batch_split.h: a step that is computed in parts of its batch: by one process one after another (pass
+ * micro-batch), or each by a process of its own (pass data-parallel).
+ *
+ *   batch_forms.c   which form each value has (batch_rules.h)
+ *   batch_split.c   one node of one part
+ *   batch_step.c    all of them, in their order
+ *
+ * A process has its part alone: graph inputs come in PARTS, and so does what is computed of them, labels
+ * too. It computes part 0 of what it has, which is any part of the whole, and sums are those of the
+ * group. What is made of labels alone and adds up (how many count) is needed by other nodes of the part: it is
+ * summed at once and WHOLE from there on. */
 #ifndef EBB_PASSES_MEMORY_ROUNDING_BATCH_SPLIT_H
 #define EBB_PASSES_MEMORY_ROUNDING_BATCH_SPLIT_H
 
@@ -24,6 +33,8 @@ typedef struct ebb_batch_split {
     ebb_edit *e;
     ebb_graph *g;
     int64_t parts;
+    bool spread; /* each by a process of its own */
+    bool norm_per_part;
     int axis; /* of the batch in graph inputs */
     size_t value_count, node_count;
     ebb_batch_form *form;     /* by value id */
@@ -34,13 +45,22 @@ typedef struct ebb_batch_split {
     bool *later;              /* by node id: when all parts are done */
     ebb_batch_node **rule;    /* by node id: of those computed in parts */
     ebb_value **part;         /* by value id: what each part has */
-    ebb_value *sum;           /* by value id: the running sum */
+    ebb_value *sum;           /* by value id: the running sum; that of the group */
+    bool *early;              /* by value id: the group's sum, which parts read */
+    ebb_value rank;           /* of this process; none: nobody has asked */
     ebb_batch_slices *slices; /* by value id */
     ebb_batch_count *totals;
     size_t total_count;
     ebb_node end; /* new nodes go before it */
     ebb_build b;
 } ebb_batch_split;
+
+/* Makes the step one of parts, or declines; option `require`: EBB_UNSUPPORTED where it would. The caller
+ * says e, g, parts, spread and norm_per_part. */
+ebb_status ebb_batch_step(ebb_batch_split *s);
+
+/* *why: why the step cannot be computed in parts, a literal, and at which node; or NULL. */
+ebb_status ebb_batch_analyse(ebb_batch_split *s, const char **why, ebb_node *at);
 
 /* Emits part i of node n before s->end, and adds its shares to running sums. */
 ebb_status ebb_batch_compute(ebb_batch_split *s, ebb_node n, int64_t i);

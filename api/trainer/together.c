@@ -1,0 +1,69 @@
+/* together.c: a training in several processes: that all of them do the same, and who writes. */
+#include "api/trainer/trainer.h"
+
+#include "exec/data/checksum.h"
+#include "exec/run/program.h"
+#include "onnx/file/file.h"
+
+/* Of the nodes, and of all that is known before the first batch. */
+static ebb_status sum_of(ebb_program *p, uint64_t *sum)
+{
+    const ebb_graph *g = p->plan.g;
+    ebb_checksum c;
+    char *text = NULL;
+    ebb_checksum_begin(&c);
+    EBB_TRY(ebb_text_print(&text, g));
+    ebb_checksum_add(&c, text, strlen(text));
+    ebb_free(text);
+    for (size_t i = 0; i < g->initializer_count; i++) {
+        ebb_named t;
+        size_t bytes = 0;
+        const ebb_value_info *info = ebb_value_of(g, g->initializers[i]);
+        if (info->dead || !ebb_type_bytes(info->type, &bytes) || bytes == 0)
+            continue;
+        EBB_TRY(ebb_program_get(p, ebb_value_name(g, g->initializers[i]), &t));
+        ebb_checksum_add(&c, t.data, bytes);
+    }
+    *sum = ebb_checksum_end(&c);
+    return NULL;
+}
+
+static uint64_t sum_of_options(const ebb_trainer *t)
+{
+    const ebb_trainer_options *o = &t->o;
+    const int64_t numbers[] = {t->facts.steps,       t->facts.until,      t->batch,
+                               o->row_count,         (int64_t)t->seed,    o->in_order,
+                               o->eval_every,        o->patience,         o->repeat_batch,
+                               o->goes_on_after_nan, o->evaluator != NULL};
+    ebb_checksum c;
+    ebb_checksum_begin(&c);
+    ebb_checksum_add(&c, numbers, sizeof numbers);
+    return ebb_checksum_end(&c);
+}
+
+ebb_status ebb_trainer_agree(ebb_trainer *t)
+{
+    uint64_t sum;
+    if (t->group == NULL)
+        return NULL;
+    EBB_TRY(sum_of(t->program, &sum));
+    EBB_TRY(ebb_group_agree(t->group, "the step, by a checksum of its nodes and weights,", sum));
+    return ebb_group_agree(t->group, "the training, by a checksum of its rows and options,",
+                           sum_of_options(t));
+}
+
+ebb_status ebb_trainer_ask_all(bool *all, ebb_trainer *t)
+{
+    int64_t least = *all;
+    if (t->group == NULL)
+        return NULL;
+    EBB_TRY(ebb_group_least(t->group, "the end of a step", &least));
+    *all = least != 0;
+    return NULL;
+}
+
+void ebb_trainer_write_nothing(ebb_trainer_options *o)
+{
+    o->checkpoint = o->save_model = o->save_adapter = o->save_ort = NULL;
+    o->logs = NULL;
+}

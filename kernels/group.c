@@ -1,0 +1,100 @@
+/* group.c: what a group does whatever its transport is. */
+#include "kernels/group.h"
+
+#include "kernels/group_shared.h"
+#include "onnx/words/arena.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- joining ---- */
+
+EBB_API ebb_status ebb_group_join(ebb_group **group)
+{
+    *group = NULL;
+    const char *where = getenv(EBB_SHARED_VARIABLE);
+    if (where == NULL)
+        return NULL;
+    ebb_group *g = ebb_alloc(sizeof *g);
+    if (g == NULL)
+        return ebb_error_memory();
+    *g = (ebb_group){.transport = &ebb_transport_shared, .ranks = 1};
+    ebb_status status = ebb_shared_join(&g->context, &g->rank, &g->ranks, where);
+    if (status == NULL)
+        *group = g;
+    else
+        ebb_free(g);
+    (void)unsetenv(EBB_SHARED_VARIABLE); // what this process starts is no member
+    return status;
+}
+
+EBB_API void ebb_group_leave(ebb_group *group)
+{
+    if (group == NULL)
+        return;
+    group->transport->close(group->context);
+    ebb_free(group);
+}
+
+EBB_API int ebb_group_rank(const ebb_group *group)
+{
+    return group != NULL ? group->rank : 0;
+}
+
+EBB_API int ebb_group_ranks(const ebb_group *group)
+{
+    return group != NULL ? group->ranks : 1;
+}
+
+EBB_API bool ebb_group_speaks(ebb_group *group)
+{
+    return group == NULL || group->transport->speaks(group->context);
+}
+
+/* ---- exchanging ---- */
+
+static void count(ebb_group *group, size_t block)
+{
+    group->exchanges++;
+    group->sent_bytes += (uint64_t)block * (uint64_t)(group->ranks - 1);
+}
+
+ebb_status ebb_group_all_to_all(ebb_group *group, const void *from, void *to, size_t block,
+                                const char *what)
+{
+    if (ebb_group_ranks(group) == 1)
+        return memmove(to, from, block), NULL;
+    count(group, block);
+    return group->transport->all_to_all(group->context, from, to, block, what);
+}
+
+ebb_status ebb_group_all_gather(ebb_group *group, const void *own, void *all, size_t block,
+                                const char *what)
+{
+    if (ebb_group_ranks(group) == 1)
+        return memmove(all, own, block), NULL;
+    count(group, block);
+    return group->transport->all_gather(group->context, own, all, block, what);
+}
+
+ebb_status ebb_group_agree(ebb_group *group, const char *what, uint64_t number)
+{
+    uint64_t all[EBB_GROUP_MOST];
+    EBB_TRY(ebb_group_all_gather(group, &number, all, sizeof number, what));
+    for (int r = 1; r < ebb_group_ranks(group); r++)
+        if (all[r] != all[0])
+            return ebb_error(EBB_USAGE,
+                             "%s differs between processes: rank 0 has %llx, rank %d has %llx: all "
+                             "must be started with the same files and options",
+                             what, (unsigned long long)all[0], r, (unsigned long long)all[r]);
+    return NULL;
+}
+
+ebb_status ebb_group_least(ebb_group *group, const char *what, int64_t *number)
+{
+    int64_t all[EBB_GROUP_MOST];
+    EBB_TRY(ebb_group_all_gather(group, number, all, sizeof *number, what));
+    for (int r = 0; r < ebb_group_ranks(group); r++)
+        *number = all[r] < *number ? all[r] : *number;
+    return NULL;
+}

@@ -1,0 +1,61 @@
+/* group.h: the processes that compute a step together.
+ *
+ * All hold the same step; each has its own rows, and a rank that tells which. Nodes with the trait
+ * EBB_TOGETHER exchange bytes with the others. The order of nodes is the order of exchanges, so it is the
+ * same in all processes, and each says at which node it is: where two differ, both are told.
+ *
+ * A transport brings the bytes. It has two verbs, which return when what arrives has arrived:
+ *
+ *     rank 0 [a0 a1]   all_to_all   [a0 b0]        rank 0 [a]   all_gather   [a b]
+ *     rank 1 [b0 b1]   --------->   [a1 b1]        rank 1 [b]   --------->   [a b]
+ *
+ * Sums are made of the first by whoever asks, in the order of ranks: their bits depend on no transport.
+ */
+#ifndef EBB_KERNELS_GROUP_H
+#define EBB_KERNELS_GROUP_H
+
+#include "onnx/words/status.h"
+
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum {
+    EBB_GROUP_MOST = 64,
+    EBB_GROUP_PIECE = 1 << 20
+}; /* ranks; bytes that a rank gives at once */
+
+typedef struct ebb_transport {
+    /* Blocks of `block` bytes, one for each rank and one from each. what: for errors, and to be compared. */
+    ebb_status (*all_to_all)(void *context, const void *from, void *to, size_t block,
+                             const char *what);
+    ebb_status (*all_gather)(void *context, const void *own, void *all, size_t block,
+                             const char *what);
+    bool (*speaks)(void *context); /* of all processes the first that asks is the one that does */
+    void (*close)(void *context);
+} ebb_transport;
+
+struct ebb_group {
+    const ebb_transport *transport;
+    void *context;
+    int rank, ranks;
+    uint64_t exchanges, sent_bytes; /* to the others */
+};
+
+/* Of a group of one they copy. */
+ebb_status ebb_group_all_to_all(ebb_group *group, const void *from, void *to, size_t block,
+                                const char *what);
+ebb_status ebb_group_all_gather(ebb_group *group, const void *own, void *all, size_t block,
+                                const char *what);
+
+/* EBB_USAGE where a number is not the same in all processes: names `what`, a rank and both. */
+ebb_status ebb_group_agree(ebb_group *group, const char *what, uint64_t number);
+/* The least of all processes' numbers. */
+ebb_status ebb_group_least(ebb_group *group, const char *what, int64_t *number);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

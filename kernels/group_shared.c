@@ -1,0 +1,333 @@
+/* group_shared.c: see group_shared.h. Waiting is a futex, so that processes without a processor of their
+ * own cost the others nothing. */
+#define _GNU_SOURCE // memfd_create, seals
+#include "kernels/group_shared.h"
+
+#include "onnx/words/arena.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <linux/futex.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { TURNS = 64, PATIENCE_NS = 20000000, LINE = 64, WHAT = 232 };
+
+static const uint64_t magic = UINT64_C(0x7072672f31626265);
+
+typedef struct post { /* what a rank gives in a turn */
+    uint64_t block;
+    uint32_t verb;
+    char what[WHAT];
+} post;
+
+typedef struct member {
+    uint64_t arrived; /* turns */
+    uint32_t is_taken, has_left;
+    post posts[2];
+} member;
+
+struct ebb_shared {
+    uint64_t magic;
+    uint32_t late_ms;
+    uint32_t tick;   /* a futex: something has changed */
+    uint32_t failed; /* 1 + the rank that ended first with an error */
+    uint32_t said;
+    union {
+        member is;
+        char room[(sizeof(member) + LINE - 1) / LINE * LINE];
+    } member[EBB_GROUP_MOST];
+};
+
+enum { HEAD = (sizeof(struct ebb_shared) + 4095) / 4096 * 4096 };
+
+typedef struct side { /* one process's */
+    ebb_shared *shared;
+    size_t bytes;
+    int rank, ranks; /* copied out: the memory is others' too */
+    uint64_t turn;
+} side;
+
+typedef enum verb { TO_ALL, GATHER } verb;
+
+static char *half_of(const side *s, int rank, uint64_t turn)
+{
+    return (char *)s->shared + HEAD +
+           ((size_t)rank * 2 + (size_t)(turn & 1)) * (size_t)EBB_GROUP_PIECE;
+}
+
+static member *member_of(const side *s, int rank)
+{
+    return &s->shared->member[rank].is;
+}
+
+static size_t bytes_for(int ranks)
+{
+    return HEAD + (size_t)ranks * 2 * EBB_GROUP_PIECE;
+}
+
+/* The size is sealed; what stands in the memory any of them could change. */
+static int ranks_in(size_t bytes)
+{
+    const size_t ranks = (bytes - HEAD) / (2 * (size_t)EBB_GROUP_PIECE);
+    return ranks <= EBB_GROUP_MOST ? (int)ranks : -1;
+}
+
+static void wake(ebb_shared *shared)
+{
+    (void)__atomic_add_fetch(&shared->tick, 1, __ATOMIC_SEQ_CST);
+    (void)syscall(SYS_futex, &shared->tick, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
+}
+
+/* ---- waiting ---- */
+
+static int64_t now_ms(void)
+{
+    struct timespec t;
+    (void)clock_gettime(CLOCK_MONOTONIC, &t);
+    return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
+}
+
+/* The first that has not arrived, or -1. */
+static int missing(const side *s, uint64_t turn)
+{
+    for (int r = 0; r < s->ranks; r++)
+        if (__atomic_load_n(&member_of(s, r)->arrived, __ATOMIC_ACQUIRE) < turn)
+            return r;
+    return -1;
+}
+
+static ebb_status ended(int rank, const char *what)
+{
+    return ebb_error(EBB_RUNTIME, "%s: rank %d has ended", what, rank);
+}
+
+static ebb_status too_late(const side *s, int rank, const char *what)
+{
+    return ebb_error(EBB_RUNTIME,
+                     "%s: rank %d did not come within %g s (--late): it is at something else, or "
+                     "stands still",
+                     what, rank, (double)s->shared->late_ms / 1000);
+}
+
+static ebb_status wait_for_all(side *s, uint64_t turn, const char *what)
+{
+    const struct timespec patience = {.tv_nsec = PATIENCE_NS};
+    const int64_t until = now_ms() + s->shared->late_ms;
+    for (int tries = 0;; tries++) {
+        const uint32_t tick = __atomic_load_n(&s->shared->tick, __ATOMIC_SEQ_CST);
+        const int rank = missing(s, turn);
+        if (rank < 0)
+            return NULL;
+        const uint32_t failed = __atomic_load_n(&s->shared->failed, __ATOMIC_ACQUIRE);
+        if (failed != 0)
+            return ended((int)failed - 1, what);
+        if (__atomic_load_n(&member_of(s, rank)->has_left, __ATOMIC_ACQUIRE) != 0 &&
+            missing(s, turn) == rank)
+            return ended(rank, what);
+        if (now_ms() > until)
+            return too_late(s, rank, what);
+        if (tries < TURNS)
+            (void)sched_yield();
+        else
+            (void)syscall(SYS_futex, &s->shared->tick, FUTEX_WAIT, tick, &patience, NULL, 0);
+    }
+}
+
+/* ---- a turn ---- */
+
+static void write_post(side *s, verb v, size_t block, const char *what)
+{
+    post *p = &member_of(s, s->rank)->posts[s->turn & 1];
+    p->block = block;
+    p->verb = v;
+    (void)snprintf(p->what, sizeof p->what, "%s", what);
+}
+
+/* A copy, since the memory is others' too. */
+static post read_post(const side *s, int rank)
+{
+    post p = member_of(s, rank)->posts[s->turn & 1];
+    p.what[WHAT - 1] = '\0';
+    return p;
+}
+
+static ebb_status compare(const side *s)
+{
+    const post own = read_post(s, s->rank);
+    for (int r = 0; r < s->ranks; r++) {
+        const post p = read_post(s, r);
+        if (p.verb != own.verb || p.block != own.block || strcmp(p.what, own.what) != 0)
+            return ebb_error(EBB_RUNTIME,
+                             "rank %d is at %s (%llu bytes) and rank %d at %s (%llu bytes): all "
+                             "must be started with the same files and options",
+                             s->rank, own.what, (unsigned long long)own.block, r, p.what,
+                             (unsigned long long)p.block);
+    }
+    return NULL;
+}
+
+static ebb_status exchange(side *s, verb v, const void *from, void *to, size_t block,
+                           const char *what)
+{
+    const size_t given = v == TO_ALL ? block * (size_t)s->ranks : block;
+    if (block > EBB_GROUP_PIECE / (size_t)s->ranks)
+        return ebb_error(EBB_RUNTIME, "%s: a block of %zu bytes is more than goes at once", what,
+                         block);
+    memcpy(half_of(s, s->rank, s->turn), from, given);
+    write_post(s, v, block, what);
+    __atomic_store_n(&member_of(s, s->rank)->arrived, s->turn + 1, __ATOMIC_RELEASE);
+    wake(s->shared);
+    EBB_TRY(wait_for_all(s, s->turn + 1, what));
+    EBB_TRY(compare(s));
+    for (int r = 0; r < s->ranks; r++)
+        memcpy((char *)to + (size_t)r * block,
+               half_of(s, r, s->turn) + (v == TO_ALL ? (size_t)s->rank * block : 0), block);
+    s->turn++;
+    return NULL;
+}
+
+static ebb_status all_to_all(void *context, const void *from, void *to, size_t block,
+                             const char *what)
+{
+    return exchange(context, TO_ALL, from, to, block, what);
+}
+
+static ebb_status all_gather(void *context, const void *own, void *all, size_t block,
+                             const char *what)
+{
+    return exchange(context, GATHER, own, all, block, what);
+}
+
+static bool speaks(void *context)
+{
+    const side *s = context;
+    return __atomic_exchange_n(&s->shared->said, 1, __ATOMIC_SEQ_CST) == 0;
+}
+
+static void leave(void *context)
+{
+    side *s = context;
+    (void)munmap(s->shared, s->bytes);
+    ebb_free(s);
+}
+
+const ebb_transport ebb_transport_shared = {
+    .all_to_all = all_to_all, .all_gather = all_gather, .speaks = speaks, .close = leave};
+
+/* ---- joining ---- */
+
+/* Whatever stands in the environment: memory that can neither shrink nor is of another kind. */
+static ebb_status look_at(int descriptor, size_t *bytes)
+{
+    struct stat facts;
+    const int seals = fcntl(descriptor, F_GET_SEALS);
+    if (fstat(descriptor, &facts) != 0 || seals < 0 || (seals & F_SEAL_SHRINK) == 0 ||
+        facts.st_size < HEAD)
+        return ebb_error(EBB_USAGE,
+                         EBB_SHARED_VARIABLE " names no group: start the processes by `ebb "
+                                             "launch`");
+    *bytes = (size_t)facts.st_size;
+    return NULL;
+}
+
+static ebb_status check(const ebb_shared *shared, size_t bytes, long rank)
+{
+    const int ranks = ranks_in(bytes);
+    if (shared->magic != magic || ranks < 1 || ranks > EBB_GROUP_MOST || bytes != bytes_for(ranks))
+        return ebb_error(EBB_USAGE,
+                         EBB_SHARED_VARIABLE ": the memory is of another version of ebb");
+    if (rank < 0 || rank >= ranks)
+        return ebb_error(EBB_USAGE, EBB_SHARED_VARIABLE ": there is no rank %ld among %d", rank,
+                         ranks);
+    return NULL;
+}
+
+static ebb_status take_rank(side *s, long rank)
+{
+    s->rank = (int)rank;
+    s->ranks = ranks_in(s->bytes);
+    if (__atomic_exchange_n(&member_of(s, s->rank)->is_taken, 1, __ATOMIC_SEQ_CST) != 0)
+        return ebb_error(EBB_USAGE,
+                         "rank %d has begun already: `ebb launch` starts each process "
+                         "for one training",
+                         s->rank);
+    return NULL;
+}
+
+ebb_status ebb_shared_join(void **context, int *rank, int *ranks, const char *where)
+{
+    char *end, *rest;
+    const long descriptor = strtol(where, &end, 10);
+    const long own = *end == ':' && end[1] != '\0' ? strtol(end + 1, &rest, 10) : -1;
+    size_t bytes = 0;
+    if (end == where || descriptor < 0 || descriptor > INT_MAX || own < 0 || *rest != '\0')
+        return ebb_error(EBB_USAGE, EBB_SHARED_VARIABLE "=%.40s is not DESCRIPTOR:RANK", where);
+    EBB_TRY(look_at((int)descriptor, &bytes));
+    void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, (int)descriptor, 0);
+    if (memory == MAP_FAILED)
+        return ebb_error_io("the group's memory", "mapping it");
+    side *s = ebb_alloc(sizeof *s);
+    ebb_status status = s == NULL ? ebb_error_memory() : check(memory, bytes, own);
+    if (status == NULL) {
+        *s = (side){.shared = memory, .bytes = bytes};
+        status = take_rank(s, own);
+    }
+    if (status != NULL) {
+        (void)munmap(memory, bytes);
+        ebb_free(s);
+        return status;
+    }
+    (void)close((int)descriptor);
+    *context = s;
+    *rank = s->rank;
+    *ranks = s->ranks;
+    return NULL;
+}
+
+/* ---- for who starts the processes ---- */
+
+ebb_status ebb_shared_make(ebb_shared **shared, int *descriptor, int ranks, uint32_t late_ms)
+{
+    const size_t bytes = bytes_for(ranks);
+    *descriptor = memfd_create("ebb-group", MFD_ALLOW_SEALING);
+    if (*descriptor < 0)
+        return ebb_error_io("the group's memory", "making it");
+    void *memory = MAP_FAILED;
+    if (ftruncate(*descriptor, (off_t)bytes) == 0 &&
+        fcntl(*descriptor, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) == 0)
+        memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, *descriptor, 0);
+    if (memory == MAP_FAILED) {
+        ebb_status status = ebb_error_io("the group's memory", "making it");
+        (void)close(*descriptor);
+        return status;
+    }
+    *shared = memory;
+    (*shared)->late_ms = late_ms;
+    (*shared)->magic = magic;
+    return NULL;
+}
+
+void ebb_shared_drop(ebb_shared *shared, int descriptor, int ranks)
+{
+    (void)munmap(shared, bytes_for(ranks));
+    (void)close(descriptor);
+}
+
+void ebb_shared_ended(ebb_shared *shared, int r, bool failed)
+{
+    uint32_t nobody = 0;
+    if (failed)
+        (void)__atomic_compare_exchange_n(&shared->failed, &nobody, (uint32_t)r + 1, false,
+                                          __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
+    __atomic_store_n(&shared->member[r].is.has_left, 1, __ATOMIC_RELEASE);
+    wake(shared);
+}

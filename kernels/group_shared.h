@@ -1,0 +1,39 @@
+/* group_shared.h: the transport between processes of one machine: memory that they share.
+ *
+ *     | header: who has arrived where | rank 0: even turns, odd turns | rank 1: ... |
+ *
+ * It is a file without a name, which a launcher makes and its processes inherit: nobody else can find it,
+ * and it goes with the last of them, however that ends. Its size is sealed. In turn t a rank writes what it
+ * gives into its half t mod 2, says that it has arrived, and reads the others' when all have: whoever
+ * writes that half again has seen all arrive at turn t + 1, so nobody reads it any more.
+ */
+#ifndef EBB_KERNELS_GROUP_SHARED_H
+#define EBB_KERNELS_GROUP_SHARED_H
+
+#include "kernels/group.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define EBB_SHARED_VARIABLE "EBB_GROUP" /* in the environment: "DESCRIPTOR:RANK" */
+
+extern const ebb_transport ebb_transport_shared;
+
+/* EBB_USAGE: the text names no such memory, or another process has its rank. */
+ebb_status ebb_shared_join(void **context, int *rank, int *ranks, const char *where);
+
+/* ---- for who starts the processes ---- */
+
+typedef struct ebb_shared ebb_shared;
+
+/* late_ms: so long a rank may keep the others waiting. */
+ebb_status ebb_shared_make(ebb_shared **shared, int *descriptor, int ranks, uint32_t late_ms);
+void ebb_shared_drop(ebb_shared *shared, int descriptor, int ranks);
+/* Rank r is there no more; failed: all others are to end as well, at their next exchange. */
+void ebb_shared_ended(ebb_shared *shared, int r, bool failed);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,51 @@
+/* data-parallel: compute the step in several processes, each with its own rows of the batch.
+ *
+ *   before   y = f(x, w)    loss = mean(y)    dw = g(x, y)       w' = update(w, dw)
+ *   after    y = f(x, w)    l = mean(y) / 4   d = g(x, y)        x: a quarter of the rows
+ *            loss = AllReduce(l)              dw = AllReduce(d)  w' = update(w, dw)
+ *
+ * The file is the same for all processes, and the order of its nodes is the order in which they exchange
+ * sums: none can wait for another that is elsewhere. Which rows a process gets its trainer decides by
+ * its rank; where a node needs a part of a constant, node Rank tells.
+ *
+ * The parts are those of pass micro-batch (batch_rules.h), computed at the same time, and AllReduce adds
+ * in the order of ranks: so N processes have the bits that micro-batch:parts=N has in one, but where
+ * class weights are counted, whose sum is made of sums. Updates are computed by all of them alike.
+ *
+ * Labels that do not count, and class weights, are counted over all processes before a loss divides by
+ * them. A graph output with a batch axis has this process's rows.
+ *
+ * Rounding: sums over the batch are made part by part.
+ *
+ * Declines, naming the node, what micro-batch declines: batch norm that takes the batch's statistics,
+ * say; and dropout, whose draws would be the same in all processes.
+ */
+#include "passes/memory/rounding/batch_split.h"
+#include "passes/passes.h"
+
+static ebb_status run(ebb_edit *e)
+{
+    ebb_batch_split s = {.e = e, .g = e->g, .parts = ebb_option_int(e, "ranks"), .spread = true};
+    if (!ebb_option_given(e, "ranks"))
+        return ebb_error(EBB_USAGE, "data-parallel: say for how many processes: ranks=4");
+    return ebb_batch_step(&s);
+}
+
+// clang-format off
+static const ebb_option options[] = {
+    {"ranks",   EBB_OPTION_INT, NULL, "[2, 64]", "how many processes; the batch must be divisible by it"},
+    {"axis",    EBB_OPTION_INT, "0",  "[0, 11]", "the batch's in the graph inputs"},
+    {"require", EBB_OPTION_INT, "0",  "[0, 1]",  "1: a step that cannot be split is an error"},
+    {0},
+};
+// clang-format on
+
+const ebb_pass ebb_pass_data_parallel = {
+    .name = "data-parallel",
+    .doc =
+        "compute the step in several processes, each with its own rows, and add up the gradients",
+    .paper = "Li et al., PyTorch Distributed, VLDB 2020",
+    .exactness = EBB_ROUNDING,
+    .options = options,
+    .run = run,
+};

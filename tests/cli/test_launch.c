@@ -1,0 +1,268 @@
+/* test_launch.c: `ebb train` in several processes: the bits of one process that computes parts, the row
+ * that is whose, what is said where processes differ, and what is left when one of them dies.
+ *
+ * A process tells its rank by the end of $EBB_GROUP: so a test makes one of them differ.
+ */
+#include "cli.h"
+
+#include <signal.h>
+
+#define CLASSES \
+    "--data " DIGITS "digits.npz --map label=target --loss cross-entropy --seed 4 --threads 1 "
+#define TEXT                                                                                  \
+    EBB_SOURCE_DIR "/samples/text/char.onnx --data " EBB_SOURCE_DIR "/samples/text/text.npz " \
+                   "--loss cross-entropy:axis=-1 --seed 4 --threads 1 "
+#define RANK "${EBB_GROUP##*:}"
+
+/* ---- bits ---- */
+
+static void same_bytes(const char *a, const char *b, const char *what)
+{
+    char command[512];
+    (void)snprintf(command, sizeof command, "cmp %s %s 2>&1", a, b);
+    if (run_command(command) != 0)
+        fail_msg("%s: %s", what, output);
+}
+
+/* Five steps of AdamW: all states, by N processes and by one that computes N parts. */
+static void same_as_parts(const char *words, int ranks)
+{
+    char command[2048];
+    (void)snprintf(command, sizeof command,
+                   "train %s --batch 32 --steps 5 --pass micro-batch:parts=%d,require=1 "
+                   "--checkpoint one.st",
+                   words, ranks);
+    says(command, 0, "planned and measured equal");
+    (void)snprintf(command, sizeof command,
+                   "launch -n %d -- " EBB " train %s --batch 32 --steps 5 --checkpoint all.st",
+                   ranks, words);
+    says(command, 0, "planned and measured equal");
+    same_bytes("one.st", "all.st", words);
+}
+
+static void processes_have_the_bits_of_parts(void **state)
+{
+    (void)state;
+    same_as_parts(DIGITS "mlp.onnx --dropout off --eval-split 0.1 --eval-every 2 " CLASSES, 2);
+    same_as_parts(DIGITS "mlp.onnx --dropout off " CLASSES, 4);
+    same_as_parts(DIGITS "cnn.onnx --dropout off --batch-norm frozen " CLASSES, 2);
+    same_as_parts(DIGITS "transformer.onnx --dropout off --clip-norm 1 " CLASSES, 4);
+    same_as_parts(TEXT "--dropout off", 2);
+}
+
+/* Rows whose label is ignored stand anywhere: some processes have more of them than others. */
+static void what_counts_is_counted_over_all(void **state)
+{
+    (void)state;
+    same_as_parts(DIGITS "mlp.onnx --dropout off --no-shuffle --data " DIGITS
+                         "digits.npz --map label=target --loss cross-entropy:ignore_index=3 "
+                         "--threads 1",
+                  4);
+}
+
+/* In turn, and in parts of each process. */
+static void a_process_computes_its_rows_in_parts(void **state)
+{
+    (void)state;
+    says("launch -n 2 -- " EBB " train " DIGITS "mlp.onnx --dropout off " CLASSES
+         "--batch 8 --accumulate 4 --steps 3 --json",
+         0, "\"ranks\":2");
+}
+
+static long long number_after(const char *key)
+{
+    const char *at = strstr(output, key);
+    long long n = -1;
+    if (at == NULL || sscanf(at + strlen(key), "%lld", &n) != 1)
+        fail_msg("no number %s in:\n%s", key, output);
+    return n;
+}
+
+/* Twice (N - 1) blocks of each gradient and of the loss, a block being its Nth part, rounded up. */
+static void the_plan_has_its_scratch_and_the_run_its_traffic(void **state)
+{
+    (void)state;
+    says("grad " DIGITS "mlp.onnx --loss cross-entropy --dropout off --dim batch=8 --pass "
+         "data-parallel:ranks=2 -o two.onnx",
+         0, "wrote two.onnx");
+    says("plan two.onnx --json", 0, "\"COMM\"");
+    says("inspect two.onnx --text", 0, "AllReduce <ranks = 2>");
+    static const char train[] = "launch -n 2 -- " EBB " train " DIGITS
+                                "mlp.onnx --dropout off " CLASSES "--batch 32 --json --steps ";
+    char command[2048];
+    long long sent[2], made[2];
+    for (int k = 0; k < 2; k++) {
+        (void)snprintf(command, sizeof command, "%s%d", train, k + 1);
+        says(command, 0, "\"sent_bytes\":");
+        sent[k] = number_after("\"sent_bytes\":");
+        made[k] = number_after("\"exchanges\":");
+        assert_int_equal(number_after("\"arena_bytes\":"),
+                         number_after("\"measured_arena_bytes\":"));
+    }
+    /* What the second step adds: all weights, whose sizes are even; the loss and the count of labels, a
+     * number each; and the end of the step, which is asked of all by 8 bytes. */
+    says("inspect " DIGITS "mlp.onnx --json", 0, "\"schema\"");
+    assert_int_equal(sent[1] - sent[0], number_after("\"initializer_bytes\":") + 2 * 8 + 8);
+    assert_int_equal(made[1] - made[0], 2 * (10 + 2) + 1);
+}
+
+/* ---- who says what ---- */
+
+static void a_step_for_others_is_not_run_alone(void **state)
+{
+    (void)state;
+    says("grad " DIGITS "mlp.onnx --loss cross-entropy --dropout off --dim batch=8 --pass "
+         "data-parallel:ranks=2 -o two.onnx",
+         0, "wrote two.onnx");
+    says("train two.onnx --batch 4 --steps 1 --data " DIGITS "digits.npz --map label=target", 2,
+         "the step is for 2 processes, and 1 is here");
+    says("train two.onnx --batch 4 --steps 1 --data " DIGITS "digits.npz --map label=target", 2,
+         "ebb launch -n 2 --");
+    says("launch -n 3 -- " EBB " train two.onnx --batch 12 --steps 1 --data " DIGITS
+         "digits.npz --map label=target",
+         2, "the step is for 2 processes, and 3 are here");
+    says("launch -n 2 -- " EBB " train two.onnx --batch 8 --steps 2 --data " DIGITS
+         "digits.npz --map label=target",
+         0, "2 steps, loss");
+}
+
+static void what_cannot_be_split_is_refused(void **state)
+{
+    (void)state;
+    says("launch -n 2 -- " EBB " train " DIGITS "cnn.onnx --dropout off --steps 1 " CLASSES, 5,
+         "batch norm takes its statistics over the whole batch");
+    says("launch -n 2 -- " EBB " train " DIGITS
+         "cnn.onnx --batch-norm frozen --dropout 0.5 --steps 1 " CLASSES,
+         5, "each process would draw the same");
+    says("launch -n 3 -- " EBB " train " DIGITS
+         "mlp.onnx --dropout off --batch 32 --steps 1 " CLASSES,
+         5, "the batch is not divisible by the number of parts");
+}
+
+static int times_in_output(const char *words)
+{
+    int count = 0;
+    for (const char *at = output; (at = strstr(at, words)) != NULL; at++)
+        count++;
+    return count;
+}
+
+static void one_process_speaks_for_all(void **state)
+{
+    (void)state;
+    says("launch -n 4 -- " EBB " train " DIGITS "mlp.onnx --dropout off --steps 2 " CLASSES, 0,
+         "2 steps, loss");
+    assert_int_equal(times_in_output("2 steps, loss"), 1);
+    says("launch -n 4 -- " EBB " train " DIGITS "nowhere.onnx --steps 2 " CLASSES, 8,
+         "nowhere.onnx");
+    assert_int_equal(times_in_output("ebb: "), 1);
+    says("launch -n 2 -- no-such-command", 2, "no-such-command: it cannot be started");
+    says("launch -n 65 -- true", 2, "-n");
+    says("launch -n 2", 2, "say what to start");
+    says("launch -n 2 -- true", 0, "");
+    says("launch -n 2 -- false", 1, "");
+}
+
+static void processes_that_differ_are_told(void **state)
+{
+    (void)state;
+    char command[2048];
+    static const char line[] =
+        EBB " launch -n 2 -- sh -c 'exec " EBB " train " DIGITS
+            "mlp.onnx --dropout off --batch 32 --data " DIGITS
+            "digits.npz --map label=target --loss cross-entropy --threads 1 %s' 2>&1";
+    static const char *const cases[][2] = {
+        {"--steps 1" RANK, "the training, by a checksum of its rows and options, differs"},
+        {"--steps 3 --seed " RANK, "the training, by a checksum of its rows and options, differs"},
+        {"--steps 3 --optimizer sgd:lr=0." RANK "1",
+         "the step, by a checksum of its nodes and weights, differs"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        (void)snprintf(command, sizeof command, line, cases[i][0]);
+        const int code = run_command(command);
+        if (code != 2 || strstr(output, cases[i][1]) == NULL || times_in_output("ebb: ") != 1)
+            fail_msg("%s: exit %d, said:\n%s", cases[i][0], code, output);
+    }
+}
+
+/* ---- one that dies ---- */
+
+#define ENDLESS                                                                         \
+    "mlp.onnx --dropout off --batch 32 --data " DIGITS "digits.npz --map label=target " \
+    "--loss cross-entropy --seed 4 --threads 1 --checkpoint c.st --every 3 "
+
+static bool is_any_left(void)
+{
+    return run_command(
+               "pgrep -f 'ebb train .*mlp.onnx.*c.st' | grep -v $$ | head -1 | grep -q .") == 0;
+}
+
+/* What is left is a whole checkpoint, from which one process goes on to the bytes of a run that nobody ended. */
+static void goes_on_alone(void)
+{
+    says("train " DIGITS ENDLESS "--pass micro-batch:parts=2 --resume c.st --steps 400", 0,
+         "steps, loss");
+    says("train " DIGITS "mlp.onnx --dropout off " CLASSES
+         "--batch 32 --pass micro-batch:parts=2 --checkpoint never.st --steps 400",
+         0, "400 steps");
+    same_bytes("c.st", "never.st", "resumed after a process died");
+}
+
+static void all_end_when_one_is_killed(void **state)
+{
+    (void)state;
+    const int code = run_command("rm -f c.st; timeout 60 " EBB " launch -n 2 -- sh -c 'if [ " RANK
+                                 " = 1 ]; then (while [ ! "
+                                 "-s c.st ]; do sleep 0.05; done; kill -9 $$) & fi; exec " EBB
+                                 " train " DIGITS ENDLESS "--steps 399' 2>&1");
+    if (code == 0) // it was faster than the one that ends it
+        return;
+    assert_int_equal(code, 128 + SIGKILL);
+    assert_non_null(strstr(output, "rank 1 of 2 was ended by signal 9"));
+    assert_false(is_any_left());
+    goes_on_alone();
+}
+
+static void one_that_stands_still_is_named(void **state)
+{
+    (void)state;
+    const int code = run_command(
+        "rm -f c.st; timeout 60 " EBB " launch -n 2 --late 1 -- sh -c 'if [ " RANK " = 1 ]; then "
+        "(while [ ! -s c.st ]; do sleep 0.05; done; kill -STOP $$) & fi; exec " EBB
+        " train " DIGITS ENDLESS "--steps 100000' 2>&1");
+    if (code != 1 || strstr(output, "rank 1 did not come within 1 s") == NULL)
+        fail_msg("exit %d, said:\n%s", code, output);
+    assert_false(is_any_left());
+}
+
+static void a_signal_stops_all_after_the_same_step(void **state)
+{
+    (void)state;
+    const int code = run_command(
+        "rm -f c.st; " EBB " launch -n 2 -- " EBB " train " DIGITS ENDLESS
+        "--steps 100000 > said 2>&1 & PID=$!; while [ ! -s c.st ]; do sleep 0.05; done; kill "
+        "-TERM $PID; wait $PID; CODE=$?; cat said; exit $CODE");
+    if (code != 128 + SIGTERM || strstr(output, "stopped by SIGTERM after step") == NULL)
+        fail_msg("exit %d, said:\n%s", code, output);
+    assert_false(is_any_left());
+    says("train " DIGITS ENDLESS "--pass micro-batch:parts=2 --resume c.st --steps 1", 0,
+         "steps are done");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(processes_have_the_bits_of_parts),
+        cmocka_unit_test(what_counts_is_counted_over_all),
+        cmocka_unit_test(a_process_computes_its_rows_in_parts),
+        cmocka_unit_test(the_plan_has_its_scratch_and_the_run_its_traffic),
+        cmocka_unit_test(a_step_for_others_is_not_run_alone),
+        cmocka_unit_test(what_cannot_be_split_is_refused),
+        cmocka_unit_test(one_process_speaks_for_all),
+        cmocka_unit_test(processes_that_differ_are_told),
+        cmocka_unit_test(all_end_when_one_is_killed),
+        cmocka_unit_test(one_that_stands_still_is_named),
+        cmocka_unit_test(a_signal_stops_all_after_the_same_step),
+    };
+    return cmocka_run_group_tests(tests, make_folder, remove_folder);
+}

@@ -1,0 +1,318 @@
+/* test_group.c: processes of a group that share memory: sums in the order of ranks, and what is said where
+ * one of them does something else, comes late, ends, or was never one.
+ *
+ * Each process is a fork; it ends with the number of what went wrong in it.
+ */
+#include "call.h"
+
+#include "kernels/group_shared.h"
+
+#include <sys/wait.h>
+#include <unistd.h>
+
+typedef int each_process(ebb_group *group);
+
+enum { CANNOT_JOIN = 90 };
+
+/* How each of them ended; a rank whose bit `gone` has ends before it joins. */
+static void run_all(int ranks, uint32_t late_ms, unsigned gone, each_process *what, int ends[])
+{
+    ebb_shared *shared;
+    int descriptor;
+    pid_t pids[EBB_GROUP_MOST];
+    check_status(ebb_shared_make(&shared, &descriptor, ranks, late_ms), "making the memory");
+    for (int r = 0; r < ranks; r++) {
+        pids[r] = fork();
+        assert_true(pids[r] >= 0);
+        if (pids[r] != 0)
+            continue;
+        char where[64];
+        ebb_group *group = NULL;
+        (void)snprintf(where, sizeof where, "%d:%d", descriptor, r);
+        (void)setenv(EBB_SHARED_VARIABLE, where, 1);
+        if ((gone >> r & 1) != 0)
+            _exit(1);
+        if (ebb_group_join(&group) != NULL || ebb_group_rank(group) != r ||
+            ebb_group_ranks(group) != ranks)
+            _exit(CANNOT_JOIN);
+        const int end = what(group);
+        ebb_group_leave(group);
+        _exit(end);
+    }
+    for (int r = 0, status; r < ranks; r++) {
+        if ((gone >> r & 1) == 0)
+            continue;
+        assert_int_equal(waitpid(pids[r], &status, 0), pids[r]);
+        ebb_shared_ended(shared, r, true);
+    }
+    for (int r = 0, status; r < ranks; r++) {
+        if ((gone >> r & 1) != 0)
+            continue;
+        assert_int_equal(waitpid(pids[r], &status, 0), pids[r]);
+        ends[r] = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+    }
+    ebb_shared_drop(shared, descriptor, ranks);
+}
+
+static void all_are_right(int ranks, each_process *what)
+{
+    int ends[EBB_GROUP_MOST] = {0};
+    run_all(ranks, 60000, 0, what, ends);
+    for (int r = 0; r < ranks; r++)
+        if (ends[r] != 0)
+            fail_msg("rank %d of %d: its check %d failed", r, ranks, ends[r]);
+}
+
+/* ---- sums ---- */
+
+/* What rank r has: magnitudes far apart, so that another order of adding gives other bits. */
+static void fill(ebb_operand *o, int rank)
+{
+    uint64_t draws = 77 + (uint64_t)rank;
+    for (size_t i = 0; i < count_of(o); i++) {
+        draws = draws * 6364136223846793005u + 1442695040888963407u;
+        const double x = (double)(draws >> 40) / 8388608.0 - 1.0;
+        if (o->type.dtype == EBB_I32)
+            ((int32_t *)o->data)[i] = (int32_t)(x * 2e9);
+        else
+            set_value(o, i,
+                      o->type.dtype == EBB_I64 ? x * 1e15 : ldexp(x, (int)(draws >> 33 & 15)));
+    }
+}
+
+static void put_filled(testing *t, ebb_dtype dtype, int64_t n, int rank)
+{
+    ebb_operand *o = &t->in[t->call.input_count++];
+    make_operand(o, dtype, 1, D(n));
+    fill(o, rank);
+}
+
+/* Operator Add, one rank after another. */
+static void add_all(testing *t, int ranks, ebb_dtype dtype, int64_t n)
+{
+    begin(t, EBB_OP_ADD);
+    put_filled(t, dtype, n, 0);
+    put_filled(t, dtype, n, 0);
+    put_out(t, dtype, 1, D(n));
+    const ebb_backend *const plain[] = {&ebb_backend_plain, NULL};
+    check_status(ebb_pick(&t->call, plain), "Add");
+    for (int r = 1; r < ranks; r++) {
+        fill(&t->in[1], r);
+        compute_picked(t, "Add");
+        memcpy(t->in[0].data, t->out[0].data, t->out[0].bytes);
+    }
+}
+
+static int sum_is_right(ebb_group *group, ebb_dtype dtype, int64_t n)
+{
+    testing sum, expected;
+    begin(&sum, EBB_OP_ALL_REDUCE);
+    put_int(&sum, "ranks", group->ranks);
+    put_filled(&sum, dtype, n, group->rank);
+    put_out(&sum, dtype, 1, D(n));
+    sum.call.group = group;
+    run_with(&sum, "plain.all_reduce");
+    add_all(&expected, group->ranks, dtype, n);
+    const int differs = memcmp(sum.out[0].data, expected.in[0].data, sum.out[0].bytes);
+    end(&expected);
+    end(&sum);
+    return differs != 0;
+}
+
+static int sums_are_right(ebb_group *group)
+{
+    static const ebb_dtype dtypes[] = {EBB_F32, EBB_F64, EBB_F16, EBB_BF16, EBB_I32, EBB_I64};
+    static const int64_t sizes[] = {1, 2, 3, 1000, 4099};
+    int check = 1;
+    for (size_t d = 0; d < sizeof dtypes / sizeof *dtypes; d++)
+        for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++, check++)
+            if (sum_is_right(group, dtypes[d], sizes[s]))
+                return check;
+    return sum_is_right(group, EBB_F32, 3 * EBB_GROUP_PIECE / 4 + 5) ? check : 0; // in pieces
+}
+
+static void sums_have_the_bits_of_adding_one_rank_after_another(void **state)
+{
+    (void)state;
+    all_are_right(1, sums_are_right);
+    all_are_right(2, sums_are_right);
+    all_are_right(3, sums_are_right);
+    all_are_right(7, sums_are_right);
+}
+
+/* What a ring sends: twice all blocks but one's own. */
+static int traffic_is_as_said(ebb_group *group)
+{
+    (void)sum_is_right(group, EBB_F32, 1000);
+    const uint64_t ranks = (uint64_t)group->ranks, block = (1000 + ranks - 1) / ranks;
+    return group->exchanges != 2 || group->sent_bytes != 2 * (ranks - 1) * block * 4;
+}
+
+static void traffic_is_counted_to_the_byte(void **state)
+{
+    (void)state;
+    all_are_right(2, traffic_is_as_said);
+    all_are_right(3, traffic_is_as_said);
+}
+
+/* ---- what goes wrong ---- */
+
+static bool is_said(ebb_status status, const char *words)
+{
+    if (status != NULL && strstr(ebb_status_text(status), words) != NULL)
+        return true;
+    fprintf(stderr, "said: %s\nexpected: %s\n",
+            status != NULL ? ebb_status_text(status) : "nothing", words);
+    return false;
+}
+
+static int each_is_elsewhere(ebb_group *group)
+{
+    int64_t own = 1, all[4];
+    const char *const what = group->rank == 1 ? "Add 'b'" : "Add 'a'";
+    ebb_status status = ebb_group_all_gather(group, &own, all, sizeof own, what);
+    return !is_said(status, group->rank == 1 ? "rank 1 is at Add 'b'" : "rank 1 at Add 'b'");
+}
+
+static void two_at_different_nodes_are_told(void **state)
+{
+    (void)state;
+    all_are_right(2, each_is_elsewhere);
+}
+
+static int numbers_differ(ebb_group *group)
+{
+    if (ebb_group_agree(group, "the seed", 5) != NULL)
+        return 1;
+    ebb_status status = ebb_group_agree(group, "the seed", group->rank == 2 ? 6 : 5);
+    return is_said(status, "the seed differs between processes: rank 0 has 5, rank 2 has 6") ? 0
+                                                                                             : 2;
+}
+
+static void a_number_that_differs_is_told_to_all(void **state)
+{
+    (void)state;
+    all_are_right(3, numbers_differ);
+}
+
+static int one_stays_away(ebb_group *group)
+{
+    int64_t own = 1, all[4];
+    if (group->rank == 1)
+        return usleep(1500000), 0;
+    ebb_status status = ebb_group_all_gather(group, &own, all, sizeof own, "Conv 'late'");
+    return !is_said(status, "Conv 'late': rank 1 did not come within 0.2 s");
+}
+
+static void one_that_does_not_come_is_named(void **state)
+{
+    (void)state;
+    int ends[3] = {0};
+    run_all(3, 200, 0, one_stays_away, ends);
+    assert_true(ends[0] == 0 && ends[1] == 0 && ends[2] == 0);
+}
+
+static int waits_for_all(ebb_group *group)
+{
+    int64_t own = 1, all[4];
+    return !is_said(ebb_group_all_gather(group, &own, all, sizeof own, "Conv 'c'"),
+                    "Conv 'c': rank 1 has ended");
+}
+
+static void nobody_waits_for_one_that_has_ended(void **state)
+{
+    (void)state;
+    int ends[3] = {0};
+    run_all(3, 60000, 2, waits_for_all, ends);
+    assert_true(ends[0] == 0 && ends[2] == 0);
+}
+
+static int one_speaks(ebb_group *group)
+{
+    int64_t speaks = ebb_group_speaks(group) ? 1 : 0, all[4] = {0}, sum = 0;
+    if (ebb_group_all_gather(group, &speaks, all, sizeof speaks, "who speaks") != NULL)
+        return 1;
+    for (int r = 0; r < group->ranks; r++)
+        sum += all[r];
+    return sum == 1 ? 0 : 2;
+}
+
+static void one_alone_speaks(void **state)
+{
+    (void)state;
+    all_are_right(4, one_speaks);
+}
+
+/* ---- what is no group ---- */
+
+static void not_joined(const char *where, const char *words)
+{
+    ebb_group *group;
+    (void)setenv(EBB_SHARED_VARIABLE, where, 1);
+    ebb_status status = ebb_group_join(&group);
+    if (status == NULL || ebb_status_code(status) != EBB_USAGE || group != NULL)
+        fail_msg("%s was joined", where);
+    assert_true(is_said(status, words));
+}
+
+static void what_is_no_group_is_not_joined(void **state)
+{
+    (void)state;
+    char where[64];
+    ebb_shared *shared;
+    int descriptor;
+    FILE *file = tmpfile();
+    assert_non_null(file);
+    not_joined("", "is not DESCRIPTOR:RANK");
+    not_joined("x:1", "is not DESCRIPTOR:RANK");
+    not_joined("3", "is not DESCRIPTOR:RANK");
+    not_joined("3:", "is not DESCRIPTOR:RANK");
+    not_joined("99999999999999999999:0", "is not DESCRIPTOR:RANK");
+    not_joined("987:0", "names no group");
+    (void)snprintf(where, sizeof where, "%d:0", fileno(file));
+    not_joined(where, "names no group"); // a file that others could shorten
+    check_status(ebb_shared_make(&shared, &descriptor, 2, 1000), "making the memory");
+    const int other = dup(descriptor);
+    (void)snprintf(where, sizeof where, "%d:2", descriptor);
+    not_joined(where, "there is no rank 2 among 2");
+    (void)snprintf(where, sizeof where, "%d:0", descriptor);
+    (void)setenv(EBB_SHARED_VARIABLE, where, 1);
+    ebb_group *group;
+    check_status(ebb_group_join(&group), "joining");
+    (void)snprintf(where, sizeof where, "%d:0", other);
+    not_joined(where, "rank 0 has begun already");
+    ebb_group_leave(group);
+    ebb_shared_drop(shared, other, 2);
+    fclose(file);
+}
+
+static void a_process_alone_is_a_group_of_one(void **state)
+{
+    (void)state;
+    ebb_group *group;
+    uint64_t own = 7, all = 0;
+    (void)unsetenv(EBB_SHARED_VARIABLE);
+    check_status(ebb_group_join(&group), "joining");
+    assert_null(group);
+    assert_int_equal(ebb_group_ranks(group), 1);
+    assert_int_equal(ebb_group_rank(group), 0);
+    assert_true(ebb_group_speaks(group));
+    check_status(ebb_group_all_gather(group, &own, &all, sizeof own, "alone"), "alone");
+    assert_int_equal(all, 7);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(sums_have_the_bits_of_adding_one_rank_after_another),
+        cmocka_unit_test(traffic_is_counted_to_the_byte),
+        cmocka_unit_test(two_at_different_nodes_are_told),
+        cmocka_unit_test(a_number_that_differs_is_told_to_all),
+        cmocka_unit_test(one_that_does_not_come_is_named),
+        cmocka_unit_test(nobody_waits_for_one_that_has_ended),
+        cmocka_unit_test(one_alone_speaks),
+        cmocka_unit_test(what_is_no_group_is_not_joined),
+        cmocka_unit_test(a_process_alone_is_a_group_of_one),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
