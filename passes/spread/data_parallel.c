@@ -17,8 +17,10 @@
  *
  * Rounding: sums over the batch are made part by part.
  *
+ * Dropout draws by a key made of the step's and of the rank, as the parts of micro-batch do.
+ *
  * Declines, naming the node, what micro-batch declines: batch norm that takes the batch's statistics,
- * say; and dropout, whose draws would be the same in all processes.
+ * say; and what draws without a key of the step, which would be the same in all processes.
  */
 #include "passes/memory/rounding/batch_split.h"
 #include "passes/passes.h"

@@ -44,9 +44,9 @@ static void processes_have_the_bits_of_parts(void **state)
 {
     (void)state;
     same_as_parts(DIGITS "mlp.onnx --dropout off --eval-split 0.1 --eval-every 2 " CLASSES, 2);
-    same_as_parts(DIGITS "mlp.onnx --dropout off " CLASSES, 4);
+    same_as_parts(DIGITS "mlp.onnx " CLASSES, 4);
     same_as_parts(DIGITS "cnn.onnx --dropout off --batch-norm frozen " CLASSES, 2);
-    same_as_parts(DIGITS "transformer.onnx --dropout off --clip-norm 1 " CLASSES, 4);
+    same_as_parts(DIGITS "transformer.onnx --clip-norm 1 " CLASSES, 4);
     same_as_parts(TEXT "--dropout off", 2);
 }
 
@@ -131,9 +131,6 @@ static void what_cannot_be_split_is_refused(void **state)
     (void)state;
     says("launch -n 2 -- " EBB " train " DIGITS "cnn.onnx --dropout off --steps 1 " CLASSES, 5,
          "batch norm takes its statistics over the whole batch");
-    says("launch -n 2 -- " EBB " train " DIGITS
-         "cnn.onnx --batch-norm frozen --dropout 0.5 --steps 1 " CLASSES,
-         5, "each process would draw the same");
     says("launch -n 3 -- " EBB " train " DIGITS
          "mlp.onnx --dropout off --batch 32 --steps 1 " CLASSES,
          5, "the batch is not divisible by the number of parts");

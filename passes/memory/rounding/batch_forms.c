@@ -163,8 +163,8 @@ static ebb_status classify(splitting *s, ebb_node n, const char **why)
         *why = "its labels are computed in parts";
         return NULL;
     }
-    if (s->spread && ebb_op_has(info->op, EBB_RANDOM)) {
-        *why = "each process would draw the same: --dropout off";
+    if (s->spread && ebb_op_has(info->op, EBB_RANDOM) && info->op != EBB_OP_EBB_DROPOUT) {
+        *why = "each process would draw the same numbers, since no key of the step tells them";
         return NULL;
     }
     take_forms(s, n, b, false, true);

@@ -61,21 +61,27 @@ static ebb_value open_axis(splitting *s, ebb_value v, form f)
     return ebb_emit_reshape(&s->b, v, dims, t->rank + 1);
 }
 
+static ebb_value rank_of(splitting *s)
+{
+    if (s->rank.i == 0) {
+        ebb_with_int(&s->b, "ranks", s->parts);
+        s->rank = ebb_emit_list(&s->b, EBB_OP_RANK, NULL, 0);
+    }
+    return s->rank;
+}
+
 /* Elements rank * size .. of an axis: which rank it is the run alone knows. */
 static ebb_value own_slice(splitting *s, ebb_value v, int64_t along, int64_t size)
 {
     ebb_build *b = &s->b;
-    if (s->rank.i == 0) {
-        ebb_with_int(b, "ranks", s->parts);
-        s->rank = ebb_emit_list(b, EBB_OP_RANK, NULL, 0);
-    }
     const ebb_type t = ebb_type_tensor(EBB_I64, 1, &size);
     int64_t *each = EBB_SCRATCH(s->e, int64_t, (size_t)size);
     if (each == NULL)
         return ebb_build_fail(b, ebb_error_memory()), EBB_NO_VALUE;
     for (int64_t i = 0; i < size; i++)
         each[i] = i;
-    ebb_value first = ebb_emit(b, EBB_OP_MUL, s->rank, ebb_const_scalar(b, EBB_I64, (double)size));
+    ebb_value first =
+        ebb_emit(b, EBB_OP_MUL, rank_of(s), ebb_const_scalar(b, EBB_I64, (double)size));
     ebb_value rows = ebb_emit(b, EBB_OP_ADD, first, ebb_const_tensor(b, &t, each));
     ebb_with_int(b, "axis", along);
     return ebb_emit(b, EBB_OP_GATHER, v, rows);
@@ -206,6 +212,28 @@ static ebb_status get_total(splitting *s, ebb_node n, uint32_t labels_at, ebb_va
 
 /* ---- one node of one part ---- */
 
+/* The process's own, or of part i: {seed, step} with another seed for each part, and for part 0 the
+ * key as it is. Forward and backward share it. */
+static ebb_status get_key(splitting *s, ebb_value key, int64_t i, ebb_value *own)
+{
+    static const int64_t apart[2] = {INT64_C(0x9E3779B97F4A7C1), 0}; // seeds that nobody names
+    ebb_build *b = &s->b;
+    *own = key;
+    if (!s->spread && i == 0)
+        return NULL;
+    if (s->key.i != 0 && s->key_part == i && ebb_same_value(s->key_of, key))
+        return *own = s->key, NULL;
+    int64_t by[2] = {(int64_t)((uint64_t)apart[0] * (uint64_t)i), 0};
+    ebb_value more = ebb_const_ints(b, s->spread ? apart : by, 2);
+    if (s->spread)
+        more = ebb_emit(b, EBB_OP_MUL, rank_of(s), more);
+    b->name = ebb_value_name(s->g, key);
+    s->key = *own = ebb_emit(b, EBB_OP_ADD, key, more);
+    s->key_part = i;
+    s->key_of = key;
+    return b->status;
+}
+
 /* The stream of part i: that of the node for part 0, so that few names change. */
 static int64_t stream_of(int64_t stream, int64_t part)
 {
@@ -223,9 +251,6 @@ static ebb_status fit_attributes(splitting *s, ebb_node n, ebb_node made, int64_
     const ebb_batch_node *b = s->rule[n.i];
     ebb_attrs attrs = ebb_node_attrs(g, n);
     switch (ebb_node_of(g, n)->op) {
-    case EBB_OP_EBB_DROPOUT:
-    case EBB_OP_EBB_DROPOUT_SEED_GRAD:
-        return ebb_node_set_int(g, made, "stream", stream_of(ebb_attr_int(&attrs, "stream", 0), i));
     case EBB_OP_DROPOUT:
     case EBB_OP_RANDOM_NORMAL_LIKE:
     case EBB_OP_RANDOM_UNIFORM_LIKE:
@@ -381,6 +406,8 @@ ebb_status ebb_batch_compute(splitting *s, ebb_node n, int64_t i)
                                                         : *ebb_value_of(g, y)->type;
         in[b->shape_input] = ebb_const_ints(&s->b, t.dims, (uint32_t)t.rank);
     }
+    if (op == EBB_OP_EBB_DROPOUT || op == EBB_OP_EBB_DROPOUT_SEED_GRAD)
+        EBB_TRY(get_key(s, ebb_in(g, n, 1), i, &in[1]));
     if (op == EBB_OP_BATCH_NORM_TRAINING && i > 0)
         for (uint32_t k = 1; k < 3; k++) // running statistics go on from the part before
             if (ebb_out(g, n, k).i != 0)

@@ -17,8 +17,8 @@
  * depend on the batch is computed once, and sliced where a part needs it. Graph outputs with a batch
  * axis are put together again.
  *
- * Dropout: the parts are different samples and draw different bits. Part 0 keeps the stream of the
- * node, part i draws from a stream made of it and i; forward and backward agree. So with dropout on
+ * Dropout: the parts are different samples and draw different bits. Part 0 keeps the key, part i has
+ * one made of it and i; forward and backward agree. So with dropout on
  * the step is one of the same distribution, not of the same bits.
  *
  * Batch norm takes its statistics over what it sees, so it is refused; batch-norm=per-part allows
