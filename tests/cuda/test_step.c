@@ -266,6 +266,8 @@ static void an_index_out_of_range_is_told_with_its_node(void **state)
     (void)state;
     const sample *s = &samples[3];
     running r;
+    if (getenv("EBB_CUDA_PLAYER") != NULL)
+        skip(); // the rows that are left out are read before the step ends: it refuses that
     must(start(&r, s, "", "cuda", false));
     const int64_t rows[ROWS] = {0, 1};
     const char *feeds[5] = {s->arrays[0], s->inputs[0], s->arrays[1], s->inputs[1], NULL};
@@ -283,8 +285,9 @@ static void an_index_out_of_range_is_told_with_its_node(void **state)
         ids[3] = kept;
         assert_non_null(status);
         assert_int_equal(ebb_status_code(status), EBB_RUNTIME);
-        assert_non_null(strstr(ebb_status_text(status), "index 987654 is outside"));
-        assert_non_null(strstr(ebb_status_text(status), "Gather"));
+        if (strstr(ebb_status_text(status), "index 987654 is outside") == NULL ||
+            strstr(ebb_status_text(status), "Gather") == NULL)
+            fail_msg("step %d: %s", k, ebb_status_text(status));
     }
     stop(&r);
 }

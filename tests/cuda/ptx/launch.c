@@ -159,8 +159,6 @@ static function *entry_of(kernel_at kernel)
     module *m = name_of(kernel, unit, name) ? module_of(unit) : NULL;
     function *f = m != NULL ? entry_named(m, name) : NULL;
     if (f != NULL && ptx_decode(f)) {
-        if (getenv("EBB_PTX_TELL") != NULL)
-            (void)fprintf(stderr, "ran %.*s\n", (int)f->name_length, f->name);
         known[k].kernel = kernel;
         known[k].entry = f;
         return f;
@@ -351,12 +349,23 @@ static bool run(function *entry, const uint32_t blocks[3], uint32_t threads, uin
     return true;
 }
 
-/* $EBB_PTX_TELL: how much was done and by which kernels, for who looks at speed or at mutants. */
+/* Lines of a module that were come to. */
+static void tell_lines(const char *unit, const module *m)
+{
+    for (uint32_t k = 0; m != NULL && k < m->function_count; k++)
+        for (uint32_t i = 0; i < m->functions[k].length; i++)
+            if (m->functions[k].code[i].has_run)
+                (void)fprintf(stderr, "at %s:%u\n", unit, m->functions[k].code[i].line);
+}
+
+/* $EBB_PTX_TELL: how much was done, and which lines, for who looks at speed or at mutants. */
 __attribute__((destructor)) static void tell(void)
 {
-    if (getenv("EBB_PTX_TELL") != NULL)
-        (void)fprintf(stderr, "%llu instructions of threads\n",
-                      (unsigned long long)player.executed);
+    if (getenv("EBB_PTX_TELL") == NULL)
+        return;
+    for (size_t k = 0; k < module_count; k++)
+        tell_lines(modules[k].unit, modules[k].parsed);
+    (void)fprintf(stderr, "%llu instructions of threads\n", (unsigned long long)player.executed);
 }
 
 static const char *launch(kernel_at kernel, const uint32_t blocks[3], uint32_t threads,

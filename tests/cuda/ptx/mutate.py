@@ -5,7 +5,8 @@
 
 FOLDER holds NAME.ptx (cuda/ptx/make.sh makes them). A change: a barrier left out, a predicate turned
 round, an immediate of one more. A source's suite has the source's name. Places are drawn among the
-instructions of entries that the suite runs at all; what no test tells is printed, and is looked at.
+instructions that the suite comes to at all (how many of those that could be changed is printed);
+what no test tells is printed with the line of its source, and is looked at.
 """
 import argparse
 import os
@@ -33,17 +34,14 @@ def changed(line):
     return None
 
 
-def places_of(text, entries):
-    """Numbers of lines that can be changed, in the entries that are run."""
-    inside, found = False, []
-    for number, line in enumerate(text):
-        if line.startswith(".entry") or line.startswith(".visible .entry"):
-            inside = any(line.split(".entry ")[1].startswith(e) for e in entries)
-        elif line.startswith(".func"):
-            inside = False
-        elif inside and changed(line):
-            found.append(number)
-    return found
+def source_of(text, at):
+    """The file and the line that an instruction comes from."""
+    files = dict(m.groups() for m in (re.match(r'\s*\.file\s+(\d+)\s+"([^"]*)"', line) for line in text) if m)
+    for line in reversed(text[:at]):
+        found = re.match(r"\s*\.loc\s+(\d+)\s+(\d+)", line)
+        if found and found[2] != "0":
+            return f"{pathlib.Path(files.get(found[1], '?')).name}:{found[2]}"
+    return "?"
 
 
 def main():
@@ -74,8 +72,10 @@ def main():
         whole = run(name, folder, EBB_PTX_TELL="1")
         if whole is None or whole.returncode != 0:
             raise SystemExit(f"{name}: its suite fails, or is too long, before anything is changed")
-        entries = re.findall(r"^ran (\S+)$", whole.stderr, re.M)
-        places[name] = places_of(texts[name], entries)
+        run_lines = {int(n) - 1 for n in re.findall(rf"^at {name}\.c:(\d+)$", whole.stderr, re.M)}
+        could = [n for n, line in enumerate(texts[name]) if changed(line)]
+        places[name] = [n for n in could if n in run_lines]
+        print(f"{name}: {len(places[name])} of {len(could)} places are come to", flush=True)
     for number in range(options.count):
         name = sources[number % len(sources)]
         at = random.choice(places[name])
@@ -90,7 +90,7 @@ def main():
         if done is None or done.returncode != 0:
             killed += 1
         else:
-            survived.append(f"{name}.ptx:{at + 1}: {how}: {texts[name][at].strip()}")
+            survived.append(f"{name}.ptx:{at + 1} ({source_of(texts[name], at)}): {how}: {texts[name][at].strip()}")
             print("survives", survived[-1], flush=True)
     print(f"{killed} of {options.count} are told, {len(survived)} are not")
 
