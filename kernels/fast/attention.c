@@ -11,12 +11,17 @@
  * left out where masking them gives probability 0: half of the work of a causal mask, and padding.
  * What is dropped is told by the sign of P from its drawing to the end of the tile.
  *
+ * Operands of 16 bits are read as float32, a head's keys or a tile's rows at a time, and each result
+ * is rounded once where it is written: the bits are those of float32, rounded.
+ *
  * Heads are dealt out to slots, each with memory of its own in the workspace. A head is computed by
  * one thread, tile after tile, so results depend on no thread count.
  */
 #include "kernels/call/attention.h"
 #include "kernels/fast/fast.h"
 #include "kernels/fast/tile.h"
+#include "kernels/halves.h"
+#include "kernels/operand.h"
 #include "kernels/plain/vmath.h"
 
 enum { TILE = 8 * EBB_TILE_ROWS, GAP = EBB_TILE_LANES };
@@ -26,6 +31,7 @@ typedef struct layout { /* of a slot: offsets in floats */
     int64_t step;       /* between rows of x and g */
     int64_t dp, ep;     /* d and e in whole panels */
     int64_t x, g, scaled, kt, k, vt, v, q, dy, out, dk, dv, part, kept;
+    int64_t wide, bias; /* of 16 bits as float32: keys, or rows of Q and dY behind them; a row */
     int64_t size;
 } layout;
 
@@ -36,7 +42,12 @@ static int64_t take(layout *l, int64_t floats)
     return at;
 }
 
-static layout layout_of(const ebb_attention *a, bool grad)
+static int64_t larger(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
+}
+
+static layout layout_of(const ebb_attention *a, const ebb_call *c)
 {
     layout l = {.rows = a->t > 4096   ? TILE / 4
                         : a->t > 1024 ? TILE / 2
@@ -48,11 +59,15 @@ static layout layout_of(const ebb_attention *a, bool grad)
     l.step = tp + GAP; // not a power of two: rows would share cache sets
     l.x = take(&l, l.rows * l.step);
     l.kt = take(&l, tp * a->d);
-    l.out = take(&l, l.rows * (l.dp > l.ep ? l.dp : l.ep));
+    l.out = take(&l, l.rows * larger(l.dp, l.ep));
     l.scaled = take(&l, l.rows * a->d);
     l.part = take(&l, l.rows);
     l.kept = take(&l, (a->t + 3) / 4);
-    if (!grad) {
+    if (ebb_is_half((ebb_dtype)c->in[0].type.dtype)) {
+        l.wide = take(&l, larger(a->t * larger(a->d, a->e), l.rows * (a->d + a->e)));
+        l.bias = take(&l, a->t);
+    }
+    if (!ebb_attention_is_grad(c->op)) {
         l.v = take(&l, l.ep * a->t);
         return l;
     }
@@ -72,23 +87,41 @@ typedef struct head { /* one head's problem; inputs and outputs begin at its fir
     const layout *l;
     float *memory; /* the slot */
     int64_t index;
-    const float *q, *k, *v, *dy, *max, *sum;
-    float *y, *dq, *dk, *dv, *max_out, *sum_out;
+    ebb_dtype dtype; /* of what is a void pointer */
+    const void *q, *k, *v, *dy, *bias;
+    void *y, *dq, *dk, *dv;
+    const float *max, *sum;
+    float *max_out, *sum_out;
     const uint8_t *keep;
-    const float *bias;
     const int64_t *key;
     bool biased, all_kept; /* there is a bias other than 0; keep is true everywhere */
     bool may_skip;         /* masked keys have probability 0 beside any other */
 } head;
 
-static const float *rows_in(const ebb_call *c, uint32_t i, int64_t first)
+static const void *rows_in(const ebb_call *c, uint32_t i, int64_t first)
 {
-    return (const float *)c->in[i].data + first;
+    return (const char *)c->in[i].data + (size_t)first * ebb_element_bytes(&c->in[i].type);
 }
 
-static float *rows_out(const ebb_call *c, uint32_t o, int64_t first)
+static void *rows_out(const ebb_call *c, uint32_t o, int64_t first)
 {
-    return ebb_dnnl_wants(c, o) ? (float *)c->out[o].data + first : NULL;
+    return ebb_dnnl_wants(c, o)
+               ? (char *)c->out[o].data + (size_t)first * ebb_element_bytes(&c->out[o].type)
+               : NULL;
+}
+
+/* Elements at .. at + n of an operand; of 16 bits in the buffer. */
+static const float *look(const head *h, const void *operand, int64_t at, int64_t n, int64_t buffer)
+{
+    return ebb_look_f32(operand, h->dtype, at, n, h->memory + buffer);
+}
+
+static void store(const head *h, void *operand, int64_t at, int64_t n, const float *from)
+{
+    if (ebb_is_half(h->dtype))
+        ebb_put_f32(operand, h->dtype, at, n, from);
+    else
+        memcpy((float *)operand + at, from, (size_t)n * sizeof *from);
 }
 
 static head head_of(const ebb_attention *a, const ebb_call *c, const layout *l, float *memory,
@@ -97,6 +130,7 @@ static head head_of(const ebb_attention *a, const ebb_call *c, const layout *l, 
     uint32_t first = ebb_attention_first(c->op);
     int64_t rows = index * a->s, keys = index * a->t;
     head h = {.a = a, .call = c, .l = l, .memory = memory, .index = index};
+    h.dtype = (ebb_dtype)c->in[0].type.dtype;
     h.q = rows_in(c, first, rows * a->d);
     h.k = rows_in(c, first + 1, keys * a->d);
     h.v = rows_in(c, first + 2, keys * a->e);
@@ -115,7 +149,7 @@ static head head_of(const ebb_attention *a, const ebb_call *c, const layout *l, 
         h.max_out = rows_out(c, 1, rows);
         h.sum_out = rows_out(c, 2, rows);
     }
-    h.biased = !a->bias.single || h.bias[0] != 0.0f;
+    h.biased = !a->bias.single || look(&h, h.bias, 0, 1, l->bias)[0] != 0.0f;
     h.all_kept = a->keep.single && h.keep[0] != 0;
     h.may_skip = !h.biased && a->fill < -1e30;
     return h;
@@ -169,8 +203,9 @@ static void mask_row(const head *h, float *x, int64_t i, int64_t n)
         x[j] = replace ? fill : x[j] + fill;
     if (!h->biased)
         return;
-    const float *bias = h->bias + ebb_attention_row(a, &a->bias, h->index, i);
-    const int64_t bias_step = a->bias.stride[a->rank - 1];
+    const int64_t bias_step = a->bias.stride[a->rank - 1]; // 0 or 1
+    const float *bias = look(h, h->bias, ebb_attention_row(a, &a->bias, h->index, i),
+                             bias_step == 0 ? 1 : n, h->l->bias);
     for (int64_t j = 0; j < n; j++)
         x[j] += bias[j * bias_step];
 }
@@ -238,7 +273,7 @@ static float softmax_row(const head *h, float *x, int64_t i, int64_t n)
 static void products(const head *h, float *x, int64_t first, int64_t m, int64_t n)
 {
     const ebb_attention *a = h->a;
-    const float *q = h->q + first * a->d, scale = (float)a->scale;
+    const float *q = look(h, h->q, first * a->d, m * a->d, h->l->wide), scale = (float)a->scale;
     float *scaled = h->memory + h->l->scaled;
     EBB_SIMD
     for (int64_t i = 0; i < m * a->d; i++)
@@ -252,8 +287,9 @@ static void forward(const head *h)
     const ebb_attention *a = h->a;
     const layout *l = h->l;
     float *x = h->memory + l->x, *out = h->memory + l->out, *part = h->memory + l->part;
-    ebb_tile_pack(h->memory + l->kt, h->k, a->feature_stride, a->key_stride, a->d, a->t);
-    ebb_tile_pack(h->memory + l->v, h->v, a->e, 1, a->t, a->e);
+    ebb_tile_pack(h->memory + l->kt, look(h, h->k, 0, a->t * a->d, l->wide), a->feature_stride,
+                  a->key_stride, a->d, a->t);
+    ebb_tile_pack(h->memory + l->v, look(h, h->v, 0, a->t * a->e, l->wide), a->e, 1, a->t, a->e);
     for (int64_t first = 0; first < a->s; first += l->rows) {
         int64_t end = first + l->rows < a->s ? first + l->rows : a->s, m = end - first;
         int64_t n = keys_of(h, first, end);
@@ -263,9 +299,13 @@ static void forward(const head *h)
             part[r] = softmax_row(h, x + r * l->step, first + r, n);
         }
         ebb_tile_multiply(out, l->ep, x, l->step, 1, h->memory + l->v, m, a->e, n, a->t, false);
-        for (int64_t r = 0; r < m; r++)
+        for (int64_t r = 0; r < m; r++) {
+            const int64_t at = (first + r) * a->e;
+            float *y = ebb_place_f32(h->y, h->dtype, at, out + r * l->ep);
             for (int64_t f = 0; f < a->e; f++)
-                h->y[(first + r) * a->e + f] = out[r * l->ep + f] * part[r];
+                y[f] = out[r * l->ep + f] * part[r];
+            ebb_put_f32(h->y, h->dtype, at, a->e, y);
+        }
     }
 }
 
@@ -331,7 +371,8 @@ static void backward_tile(const head *h, int64_t first, int64_t m)
     const ebb_attention *a = h->a;
     const layout *l = h->l;
     float *x = h->memory + l->x, *g = h->memory + l->g, *out = h->memory + l->out;
-    const float *q = h->q + first * a->d, *dy = h->dy + first * a->e;
+    const float *q = look(h, h->q, first * a->d, m * a->d, l->wide);
+    const float *dy = look(h, h->dy, first * a->e, m * a->e, l->wide + l->rows * a->d);
     int64_t n = keys_of(h, first, first + m);
     ebb_tile_pack(h->memory + l->q, q, a->d, 1, m, a->d);
     ebb_tile_pack(h->memory + l->dy, dy, a->e, 1, m, a->e);
@@ -355,7 +396,18 @@ static void backward_tile(const head *h, int64_t first, int64_t m)
         return;
     ebb_tile_multiply(out, l->dp, x, l->step, 1, h->memory + l->k, m, a->d, n, a->t, false);
     for (int64_t r = 0; r < m; r++)
-        memcpy(h->dq + (first + r) * a->d, out + r * l->dp, (size_t)a->d * sizeof *out);
+        store(h, h->dq, (first + r) * a->d, a->d, out + r * l->dp);
+}
+
+/* The gradient of K, which lies as K does. */
+static void store_keys(const head *h, const float *dk)
+{
+    const ebb_attention *a = h->a;
+    float *to = ebb_place_f32(h->dk, h->dtype, 0, h->memory + h->l->wide);
+    for (int64_t j = 0; j < a->t; j++)
+        for (int64_t f = 0; f < a->d; f++)
+            to[j * a->key_stride + f * a->feature_stride] = dk[j * h->l->dp + f];
+    ebb_put_f32(h->dk, h->dtype, 0, a->t * a->d, to);
 }
 
 static void backward(const head *h)
@@ -363,18 +415,18 @@ static void backward(const head *h)
     const ebb_attention *a = h->a;
     const layout *l = h->l;
     float *dk = h->memory + l->dk, *dv = h->memory + l->dv;
-    ebb_tile_pack(h->memory + l->kt, h->k, a->feature_stride, a->key_stride, a->d, a->t);
-    ebb_tile_pack(h->memory + l->k, h->k, a->key_stride, a->feature_stride, a->t, a->d);
-    ebb_tile_pack(h->memory + l->vt, h->v, 1, a->e, a->e, a->t);
+    const float *k = look(h, h->k, 0, a->t * a->d, l->wide);
+    ebb_tile_pack(h->memory + l->kt, k, a->feature_stride, a->key_stride, a->d, a->t);
+    ebb_tile_pack(h->memory + l->k, k, a->key_stride, a->feature_stride, a->t, a->d);
+    ebb_tile_pack(h->memory + l->vt, look(h, h->v, 0, a->t * a->e, l->wide), 1, a->e, a->e, a->t);
     memset(dk, 0, (size_t)(l->dp * a->t) * sizeof *dk);
     memset(dv, 0, (size_t)(l->ep * a->t) * sizeof *dv);
     for (int64_t first = 0; first < a->s; first += l->rows)
         backward_tile(h, first, first + l->rows < a->s ? l->rows : a->s - first);
-    for (int64_t j = 0; h->dk != NULL && j < a->t; j++)
-        for (int64_t f = 0; f < a->d; f++)
-            h->dk[j * a->key_stride + f * a->feature_stride] = dk[j * l->dp + f];
+    if (h->dk != NULL)
+        store_keys(h, dk);
     for (int64_t j = 0; h->dv != NULL && j < a->t; j++)
-        memcpy(h->dv + j * a->e, dv + j * l->ep, (size_t)a->e * sizeof *dv);
+        store(h, h->dv, j * a->e, a->e, dv + j * l->ep);
 }
 
 /* ---- the kernel ---- */
@@ -386,8 +438,8 @@ static const char *declines(const ebb_call *c)
     const char *why = ebb_attention_read(&a, c);
     if (why != NULL)
         return why;
-    if (c->in[0].type.dtype != EBB_F32)
-        return "computes in float32 only";
+    if (c->in[0].type.dtype == EBB_F64)
+        return "computes in float32 and on 16 bits only";
     if (a.s < 1 || a.heads < 1 || a.e < 1 || (double)a.t * (double)(a.d + a.e + 64) > most * most)
         return "there is nothing to compute, or too much";
     return NULL;
@@ -399,7 +451,7 @@ static ebb_status workspace(const ebb_call *c, size_t *bytes)
     const char *why = ebb_attention_read(&a, c);
     if (why != NULL)
         return ebb_call_error(c, "%s", why);
-    layout l = layout_of(&a, ebb_attention_is_grad(c->op));
+    layout l = layout_of(&a, c);
     int64_t slots = a.heads < ebb_threads() ? a.heads : ebb_threads();
     if (!ebb_size_mul(bytes, (size_t)l.size * sizeof(float), (size_t)slots))
         return ebb_call_error(c, "the rows are too long");
@@ -413,7 +465,7 @@ static ebb_status run(const ebb_call *c)
     if (why != NULL)
         return ebb_call_error(c, "%s", why);
     bool grad = ebb_attention_is_grad(c->op);
-    layout l = layout_of(&a, grad);
+    layout l = layout_of(&a, c);
     int64_t slots = (int64_t)(c->workspace_bytes / ((size_t)l.size * sizeof(float)));
     EBB_PARALLEL_FOR(a.heads * a.s * a.t)
     for (int64_t slot = 0; slot < slots; slot++)

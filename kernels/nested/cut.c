@@ -55,14 +55,21 @@ static int64_t dim_of(const ebb_type *t, int rank, int axis)
     return axis < rank - t->rank ? 1 : t->dims[axis - (rank - t->rank)];
 }
 
+/* Whether it has places that can be counted in bytes: some elements, of whole bytes, in a row. */
+static bool is_counted(const ebb_type *t)
+{
+    return ebb_elements(t) > 0 && ebb_dtype_bits((ebb_dtype)t->dtype) % 8 == 0 &&
+           t->layout.kind == EBB_LAYOUT_PLAIN;
+}
+
 /* Whether the operand can be cut along y's axis and those before it, where each is its own or is
  * repeated over. */
 static bool follows(const ebb_cut *k, const ebb_type *t)
 {
-    bool fine = t->rank <= k->rank && ebb_dtype_bits((ebb_dtype)t->dtype) % 8 == 0;
+    bool fine = t->rank <= k->rank && is_counted(t);
     for (int d = 0; fine && d <= k->axis; d++)
         fine = dim_of(t, k->rank, d) == 1 || dim_of(t, k->rank, d) == k->dims[d];
-    return fine && t->layout.kind == EBB_LAYOUT_PLAIN;
+    return fine;
 }
 
 static bool all_follow(const ebb_cut *k, const ebb_call *c)
@@ -78,10 +85,11 @@ static bool is_flat(const ebb_call *c)
     const ebb_type *y = &c->out[0].type;
     for (uint32_t i = 0; i < c->input_count; i++) {
         const ebb_type *t = &c->in[i].type;
-        if (t->dtype != EBB_NONE && !ebb_type_same_shape(t, y) && ebb_elements(t) != 1)
+        const bool fine = is_counted(t) && (ebb_type_same_shape(t, y) || ebb_elements(t) == 1);
+        if (t->dtype != EBB_NONE && !fine)
             return false;
     }
-    return is_pointwise(c);
+    return is_pointwise(c) && is_counted(y);
 }
 
 ebb_cut ebb_cut_find(const ebb_call *c)

@@ -74,6 +74,104 @@ static void tiles_agree_with_rows(void **state)
     }
 }
 
+/* ---- operands of 16 bits ---- */
+
+/* A gradient's statistics are any numbers: its bits are asked for, not what they mean. */
+static void make_narrow(testing *t, const problem *p, ebb_dtype dtype, bool grad)
+{
+    const int64_t y[] = {p->b, p->h, p->s, p->e}, row[] = {p->b, p->h, p->s, 1};
+    const bool drops = p->ratio > 0;
+    const ebb_op forward = drops ? EBB_OP_EBB_ATTENTION_DROPOUT : EBB_OP_EBB_ATTENTION;
+    const ebb_op backward = drops ? EBB_OP_EBB_ATTENTION_DROPOUT_GRAD : EBB_OP_EBB_ATTENTION_GRAD;
+    begin(t, grad ? backward : forward);
+    put_attributes(t, p);
+    if (grad)
+        put_in(t, dtype, 4, y);
+    put_operands(t, p, dtype);
+    for (int i = 0; grad && i < 2; i++) {
+        ebb_operand *o = put_in(t, EBB_F32, 4, row);
+        for (size_t k = 0; k < count_of(o); k++)
+            set_value(o, k, i == 0 ? 3 : (double)p->t);
+    }
+    put_key(t, p);
+    put_out(t, dtype, 4, grad ? t->in[1].type.dims : y);
+    for (int i = 1; i < 3; i++)
+        put_out(t, grad ? dtype : EBB_F32, 4, grad ? t->in[1 + i].type.dims : row);
+}
+
+/* What is drawn, as 16 bits hold it. */
+static void round_inputs(testing *wide, const testing *narrow)
+{
+    for (uint32_t i = 0; i < wide->call.input_count; i++)
+        for (size_t k = 0; wide->in[i].type.dtype == EBB_F32 && k < count_of(&wide->in[i]); k++)
+            set_value(&wide->in[i], k, value_of(&narrow->in[i], k));
+}
+
+static double rounded(double x, ebb_dtype dtype)
+{
+    return dtype == EBB_BF16  ? (double)ebb_bf16_to_float(ebb_float_to_bf16((float)x))
+           : dtype == EBB_F16 ? (double)ebb_half_to_float(ebb_float_to_half((float)x))
+                              : x;
+}
+
+static void check_narrow(const problem *p, ebb_dtype dtype, bool grad)
+{
+    const bool drops = p->ratio > 0;
+    const char *kernel = drops && grad ? "dnnl.attention_dropout_grad"
+                         : drops       ? "dnnl.attention_dropout"
+                         : grad        ? "dnnl.attention_grad"
+                                       : "dnnl.attention";
+    testing wide, narrow;
+    make_narrow(&narrow, p, dtype, grad);
+    make_narrow(&wide, p, EBB_F32, grad);
+    round_inputs(&wide, &narrow);
+    run_with(&wide, kernel);
+    run_with(&narrow, kernel);
+    for (uint32_t o = 0; o < 3; o++)
+        for (size_t k = 0; k < count_of(&wide.out[o]); k++) {
+            const double got = value_of(&narrow.out[o], k);
+            const double expected =
+                rounded(value_of(&wide.out[o], k), (ebb_dtype)narrow.out[o].type.dtype);
+            if (got != expected && !(isnan(got) && isnan(expected)))
+                fail_msg("%s, %s: output %u[%zu] is %.9g, expected %.9g", kernel,
+                         ebb_dtype_name(dtype), (unsigned)o, k, got, expected);
+        }
+    end(&wide);
+    end(&narrow);
+}
+
+/* Widening the operands and rounding the results around the same kernel would give these bits. */
+static void of_16_bits_it_is_that_of_float32_rounded(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof problems / sizeof problems[0]; i++)
+        for (int k = 0; k < 4; k++)
+            check_narrow(&problems[i], k < 2 ? EBB_BF16 : EBB_F16, k % 2 == 1);
+}
+
+/* No copy of the operands: what grows with the number of heads is not in the workspace. */
+static void of_16_bits_it_takes_no_copy_of_all_heads(void **state)
+{
+    (void)state;
+    problem p = {4, 16, 64, 64, 64, 64, true, false, false, OPEN, -INFINITY, 0, 0, 0};
+    size_t few = 0, many = 0, wide = 0;
+    const ebb_threads_before before = ebb_threads_enter(2);
+    for (int k = 0; k < 3; k++) {
+        testing t;
+        p.b = k == 0 ? 1 : 4;
+        make_narrow(&t, &p, k == 2 ? EBB_F32 : EBB_BF16, true);
+        check_status(kernel_named("dnnl.attention_grad")
+                         ->workspace(&t.call, k == 0   ? &few
+                                              : k == 1 ? &many
+                                                       : &wide),
+                     "workspace");
+        end(&t);
+    }
+    ebb_threads_leave(before);
+    assert_int_equal(few, many);
+    assert_true(many < wide + wide / 4);
+}
+
 /* A row of NaN stays one where nobody guards. */
 static void a_row_that_sees_no_key_is_no_number(void **state)
 {
@@ -136,6 +234,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(tiles_agree_with_rows),
+        cmocka_unit_test(of_16_bits_it_is_that_of_float32_rounded),
+        cmocka_unit_test(of_16_bits_it_takes_no_copy_of_all_heads),
         cmocka_unit_test(a_row_that_sees_no_key_is_no_number),
         cmocka_unit_test(any_number_of_threads_gives_the_same_bits),
     };
