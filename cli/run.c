@@ -130,7 +130,8 @@ static ebb_status run_once(const cli *c, ebb_model *model, ebb_data *data, const
     for (size_t i = 0; i < batch.count && status == NULL; i++)
         if (lists_input(before, list[i].name)) // it may have open dims
             status = ebb_set_shape(model, list[i].name, list[i].dims, list[i].rank);
-    if (status == NULL && !before->is_step) // a step file is the plan: it is run as it stands
+    // what has a backward is the plan: it is run as it stands
+    if (status == NULL && !before->is_step && !before->has_gradient)
         status = settle(c, model, &batch);
     if (status == NULL)
         status = leave_out_bound(before, model, &batch, list);

@@ -6,10 +6,17 @@
 ebb_status ebb_estimate_make(ebb_estimate *estimate, ebb_arena *arena, const ebb_graph *g,
                              const char *backend)
 {
+    return ebb_estimate_within(estimate, arena, g, backend, 0);
+}
+
+ebb_status ebb_estimate_within(ebb_estimate *estimate, ebb_arena *arena, const ebb_graph *g,
+                               const char *backend, uint64_t enough)
+{
     const char *missing = NULL;
     ebb_setting setting;
     *estimate = (ebb_estimate){0};
     EBB_TRY(ebb_setting_read(&setting, g->model, backend, 0, 0));
+    setting.enough = enough;
     ebb_plan plan;
     EBB_TRY(ebb_plan_estimate(&plan, arena, g, &setting, &missing));
     estimate->workspace_bytes = EBB_NEW(arena, size_t, g->node_count + 1);

@@ -25,6 +25,9 @@ typedef struct ebb_estimate {
 /* Arena memory. backend: as in ebb_plan_options; NULL: the default. */
 ebb_status ebb_estimate_make(ebb_estimate *estimate, ebb_arena *arena, const ebb_graph *g,
                              const char *backend);
+/* The same, sooner: the arena is not packed lower than `enough` bytes. UINT64_MAX: who does not ask for it. */
+ebb_status ebb_estimate_within(ebb_estimate *estimate, ebb_arena *arena, const ebb_graph *g,
+                               const char *backend, uint64_t enough);
 
 #ifdef __cplusplus
 }

@@ -21,6 +21,7 @@ typedef struct ebb_setting {
     uint64_t seed;
     int threads; /* of the host */
     bool deterministic;
+    uint64_t enough; /* bytes of an arena that need not be packed lower; 0: as low as can be */
 } ebb_setting;
 
 /* Of a model's steps, by a back end's name; threads 0: as many as the model says. */

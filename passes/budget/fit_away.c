@@ -1,7 +1,8 @@
 /* fit_away.c: values that wait in another place, beside values that are made again.
  *
- * Of each variant some points are taken, spread over its frontier, and of each point plans of what is moved
- * (planners/away.h), from a little to all that can be. Points and plans do not depend on the budget: so with
+ * Of each variant some points are taken, spread over its frontier; each as it is, with the optimizer's states in
+ * the other place from step to step, and with these and the weights there (offload_state.c). Of each there are
+ * plans of what else is moved (planners/away.h), from a little to all that can be. Points and plans do not depend on the budget: so with
  * more bytes, in memory or in the other place, no step is slower. In the order of their times they are packed,
  * and what packs is tried on a copy; the first that keeps to the budget is taken, if it is faster than what
  * does without. */
@@ -9,13 +10,19 @@
 
 #include "passes/budget/fit.h"
 #include "passes/budget/moved.h"
+#include "passes/budget/offload.h"
 #include "passes/common.h"
 
 enum { POINTS = 6, LEVELS = 48, PACKED = 32, LEAST_BYTES = 1 << 16 };
 
+/* Where lies what lasts from step to step. */
+typedef enum lasting { HERE, STATES_AWAY, WEIGHTS_AWAY, LASTINGS } lasting;
+
 typedef struct base { /* a point's step, and what may go of it */
     const choice *c;
-    ebb_moved_places places;
+    ebb_moved_places places; /* the last is that of what lies there from step to step */
+    lasting lasts;
+    ebb_away_states states;
     ebb_model *model; /* a copy; NULL: none yet */
     ebb_edit edit;
     ebb_report report;
@@ -88,16 +95,24 @@ static ebb_status make_base(const joint *j, base *b, ebb_model *m)
     static const ebb_pass nobody = {.name = "fit"};
     ebb_arena *scratch = j->e->scratch;
     ebb_remat_source source;
-    ebb_trial whole;
+    ebb_estimate whole;
     b->report = (ebb_report){.pass = nobody.name};
     b->edit = (ebb_edit){
         .g = m->graph, .pass = &nobody, .scratch = scratch, .keep = scratch, .report = &b->report};
     EBB_TRY(ebb_remat_source_make(&source, scratch, m->graph, &b->c->v->trial.estimate));
     EBB_TRY(ebb_remat_apply(&b->edit, &source, &b->c->point->schedule, &b->copies));
     (void)ebb_graph_sweep(m->graph);
-    EBB_TRY(ebb_trial_weigh(&whole, scratch, m->graph, j->backend));
-    b->ns = whole.estimate.ns;
-    return ebb_moved_begin(&b->moved, &b->edit, &b->places, LEAST_BYTES, NULL, &whole.estimate);
+    if (b->lasts != HERE) {
+        b->states = (ebb_away_states){.place = b->places.place[b->places.count - 1],
+                                      .weights = b->lasts == WEIGHTS_AWAY,
+                                      .least = LEAST_BYTES,
+                                      .room = UINT64_MAX,
+                                      .backend = j->backend};
+        EBB_TRY(ebb_states_move(&b->edit, &b->states));
+    }
+    EBB_TRY(ebb_trial_measure(&whole, scratch, m->graph, j->backend, UINT64_MAX));
+    b->ns = whole.ns;
+    return ebb_moved_begin(&b->moved, &b->edit, &b->places, LEAST_BYTES, NULL, &whole);
 }
 
 static ebb_status add_plan(plans *all, base *b, ebb_moved_plan p, bool *lowest)
@@ -108,10 +123,11 @@ static ebb_status add_plan(plans *all, base *b, ebb_moved_plan p, bool *lowest)
     return NULL;
 }
 
-static ebb_status add_base(plans *all, const choice *c, const ebb_moved_places *places)
+static ebb_status add_base(plans *all, const choice *c, const ebb_moved_places *places,
+                           lasting lasts)
 {
     base *b = &all->bases[all->base_count++];
-    *b = (base){.c = c, .places = *places, .excess = 1};
+    *b = (base){.c = c, .places = *places, .lasts = lasts, .excess = 1};
     EBB_TRY(ebb_model_copy(&b->model, c->v->model));
     EBB_TRY(make_base(all->j, b, b->model));
     const uint64_t peak = b->moved.memory.peak_bytes;
@@ -120,6 +136,40 @@ static ebb_status add_base(plans *all, const choice *c, const ebb_moved_places *
         for (uint64_t i = LEVELS - 1; i > 0 && !lowest; i--)
             EBB_TRY(add_plan(all, b, (ebb_moved_plan){.aim = peak / LEVELS * i, .all = way == 1},
                              &lowest));
+    }
+    return NULL;
+}
+
+/* What lies there from step to step, about; and what moving it takes from the step, at least. */
+static uint64_t bytes_away(const ebb_graph *g, ebb_place place, lasting lasts, double *ns)
+{
+    uint64_t bytes = 0;
+    for (size_t i = 0; i < g->binding_count && lasts != HERE; i++) {
+        const ebb_value state = g->bindings[i].state;
+        const ebb_role role = ebb_value_of(g, state)->role;
+        const uint64_t own = (uint64_t)ebb_stored_bytes(g, state);
+        if (own >= LEAST_BYTES &&
+            (role == EBB_ROLE_OPTIMIZER || (role == EBB_ROLE_PARAMETER && lasts == WEIGHTS_AWAY)))
+            bytes += own;
+    }
+    *ns = ebb_move_time_of(g, (double)bytes, place, false).taken +
+          ebb_move_time_of(g, (double)bytes, place, true).taken;
+    return bytes;
+}
+
+/* Each way that is another than the one before it, and not dearer from the start than what was chosen. */
+static ebb_status add_lasting(plans *all, const choice *c, const ebb_moved_places *places)
+{
+    const ebb_graph *g = c->v->model->graph;
+    uint64_t before = UINT64_MAX;
+    for (int k = HERE; k < LASTINGS; k++) {
+        double ns;
+        const uint64_t bytes = bytes_away(g, places->place[places->count - 1], (lasting)k, &ns);
+        if (bytes == before)
+            continue;
+        before = bytes;
+        if (all->chosen == NULL || c->point->cost_ns + ns < all->chosen->point->cost_ns)
+            EBB_TRY(add_base(all, c, places, (lasting)k));
     }
     return NULL;
 }
@@ -135,10 +185,10 @@ static ebb_status add_bases(plans *all, const choice *c)
             continue;
         both.place[both.count] = place;
         both.room[both.count++] = all->room[place];
-        EBB_TRY(add_base(all, c,
-                         &(ebb_moved_places){.count = 1, .place = {place}, .room = {UINT64_MAX}}));
+        EBB_TRY(add_lasting(
+            all, c, &(ebb_moved_places){.count = 1, .place = {place}, .room = {UINT64_MAX}}));
     }
-    return both.count > 1 ? add_base(all, c, &both) : NULL;
+    return both.count > 1 ? add_lasting(all, c, &both) : NULL;
 }
 
 /* ---- the choice ---- */
@@ -155,9 +205,13 @@ static int fastest_first(const void *a, const void *b)
 
 static bool has_room(const plans *all, const plan *p)
 {
-    for (size_t k = 0; k < p->base->places.count; k++)
-        if (p->plan.away_bytes[k] > all->room[p->base->places.place[k]])
+    const size_t count = p->base->places.count;
+    for (size_t k = 0; k < count; k++) {
+        const uint64_t stays = k + 1 == count ? p->base->states.pages : 0;
+        const uint64_t room = all->room[p->base->places.place[k]];
+        if (stays > room || p->plan.away_bytes[k] > room - stays)
             return false;
+    }
     return true;
 }
 
@@ -168,7 +222,7 @@ static ebb_status try_plan(const plans *all, const plan *p, uint64_t budget, ebb
     uint64_t bytes;
     double ns;
     EBB_TRY(ebb_moved_look(&p->base->moved, &again));
-    EBB_TRY(ebb_moved_try(&p->base->moved, all->j->backend, &bytes, &ns));
+    EBB_TRY(ebb_moved_try(&p->base->moved, all->j->backend, budget, &bytes, &ns));
     if (bytes < best->least)
         best->least = bytes;
     if (bytes > budget || ns >= best->ns)
@@ -219,12 +273,17 @@ static ebb_status take_fastest(plans *all, uint64_t budget, ebb_fit_away *best, 
     return NULL;
 }
 
-/* All that can be moved of each point, where nothing else keeps to the budget: for the least, too. */
+static bool is_lowest(const plans *all, const plan *p)
+{
+    return p->plan.peak_bytes > p->plan.aim && p->plan.all && has_room(all, p);
+}
+
+/* All that can be moved of each point, where nothing else keeps to the budget. */
 static ebb_status take_lowest(plans *all, uint64_t budget, ebb_fit_away *best, const plan **taken)
 {
     for (size_t i = 0; i < all->count && *taken == NULL; i++) {
         const plan *p = &all->list[i];
-        if (p->plan.peak_bytes <= p->plan.aim || !p->plan.all || !has_room(all, p))
+        if (p->plan.peak_bytes > budget || !is_lowest(all, p))
             continue;
         EBB_TRY(try_plan(all, p, budget, best));
         if (best->chosen != NULL)
@@ -233,15 +292,36 @@ static ebb_status take_lowest(plans *all, uint64_t budget, ebb_fit_away *best, c
     return NULL;
 }
 
+/* For the error: the lowest there is, as low as it can be packed. */
+static ebb_status find_least(const plans *all, ebb_fit_away *best)
+{
+    const plan *lowest = NULL;
+    for (const plan *p = all->list; p != all->list + all->count; p++)
+        if (is_lowest(all, p) && (lowest == NULL || p->plan.peak_bytes < lowest->plan.peak_bytes))
+            lowest = p;
+    return lowest != NULL ? try_plan(all, lowest, 0, best) : NULL;
+}
+
 /* The chosen variant's model becomes the step. */
 static ebb_status make_step(const plans *all, const plan *p, ebb_fit_away *best)
 {
-    base b = {.c = p->base->c, .places = p->base->places};
+    base b = {.c = p->base->c, .places = p->base->places, .lasts = p->base->lasts};
     ebb_moved_plan again = p->plan;
+    ebb_estimate step;
     EBB_TRY(make_base(all->j, &b, b.c->v->model));
     EBB_TRY(ebb_moved_look(&b.moved, &again));
     EBB_TRY(ebb_moved_apply(&b.moved));
+    (void)ebb_graph_sweep(b.moved.g);
+    EBB_TRY(ebb_trial_measure(&step, all->j->e->scratch, b.moved.g, all->j->backend, 0));
+    if (step.runs)
+        best->bytes = step.arena_bytes; // packed as low as can be
     best->note = ebb_moved_text(&b.moved);
+    if (best->note != NULL && b.states.count > 0) {
+        const char *states = ebb_states_text(&b.edit, &b.states);
+        best->note = states == NULL
+                         ? NULL
+                         : ebb_arena_printf(all->j->e->scratch, "%s; %s", best->note, states);
+    }
     return best->note != NULL ? NULL : ebb_error_memory();
 }
 
@@ -249,13 +329,13 @@ static ebb_status look_at_all(plans *all, uint64_t budget, ebb_fit_away *best)
 {
     joint *j = all->j;
     const plan *taken;
-    const size_t most = j->variant_count * (POINTS + 1);
+    const size_t most = j->variant_count * (POINTS + 1), ways = (EBB_AWAY_PLACES + 1) * LASTINGS;
     const choice **list =
         (const choice **)ebb_arena_zeroed(j->e->scratch, j->choice_count + 1, sizeof *list);
     const choice **picked =
         (const choice **)ebb_arena_zeroed(j->e->scratch, POINTS + 1, sizeof *picked);
-    all->bases = EBB_NEW(j->e->scratch, base, most * (EBB_AWAY_PLACES + 1) + 1);
-    all->list = EBB_NEW(j->e->scratch, plan, most * (EBB_AWAY_PLACES + 1) * 2 * LEVELS + 1);
+    all->bases = EBB_NEW(j->e->scratch, base, most * ways + 1);
+    all->list = EBB_NEW(j->e->scratch, plan, most * ways * 2 * LEVELS + 1);
     if (list == NULL || picked == NULL || all->bases == NULL || all->list == NULL)
         return ebb_error_memory();
     for (size_t i = 0; i < j->variant_count; i++) {
@@ -268,6 +348,8 @@ static ebb_status look_at_all(plans *all, uint64_t budget, ebb_fit_away *best)
     EBB_TRY(take_fastest(all, budget, best, &taken));
     if (taken == NULL && all->chosen == NULL)
         EBB_TRY(take_lowest(all, budget, best, &taken));
+    if (taken == NULL && all->chosen == NULL)
+        return find_least(all, best);
     return taken != NULL ? make_step(all, taken, best) : NULL;
 }
 

@@ -298,26 +298,36 @@ ebb_status ebb_moved_begin(ebb_moved *o, ebb_edit *e, const ebb_moved_places *pl
     return weigh(o, estimate);
 }
 
-ebb_status ebb_moved_try(const ebb_moved *o, const char *backend, uint64_t *bytes, double *ns)
+static ebb_status try(const ebb_moved *o, const char *backend, uint64_t enough, ebb_graph *g,
+                      ebb_arena *arena, uint64_t *bytes, double *ns)
+{
+    ebb_report report = {.pass = o->e->pass->name};
+    ebb_edit edit = *o->e;
+    ebb_moved trial = *o;
+    ebb_trial after = {.bytes = 0};
+    edit.g = trial.g = g;
+    edit.report = &report;
+    edit.scratch = edit.keep = arena;
+    trial.e = &edit;
+    EBB_TRY(ebb_moved_apply(&trial));
+    (void)ebb_graph_sweep(g);
+    EBB_TRY(ebb_trial_measure(&after.estimate, arena, g, backend, enough));
+    after.bytes = after.estimate.arena_bytes;
+    if (!after.estimate.runs)
+        EBB_TRY(ebb_trial_weigh(&after, arena, g, backend));
+    *bytes = after.bytes;
+    *ns = after.estimate.ns;
+    return NULL;
+}
+
+ebb_status ebb_moved_try(const ebb_moved *o, const char *backend, uint64_t enough, uint64_t *bytes,
+                         double *ns)
 {
     ebb_model *copy = NULL;
+    ebb_arena arena = {0};
     EBB_TRY(ebb_model_copy(&copy, o->g->model));
-    ebb_edit edit = *o->e;
-    ebb_report report = {.pass = edit.pass->name};
-    ebb_moved trial = *o;
-    ebb_trial after;
-    edit.g = trial.g = copy->graph;
-    edit.report = &report;
-    trial.e = &edit;
-    ebb_status status = ebb_moved_apply(&trial);
-    if (status == NULL) {
-        (void)ebb_graph_sweep(copy->graph);
-        status = ebb_trial_weigh(&after, edit.scratch, copy->graph, backend);
-    }
-    if (status == NULL) {
-        *bytes = after.bytes;
-        *ns = after.estimate.ns;
-    }
+    ebb_status status = try(o, backend, enough, copy->graph, &arena, bytes, ns);
+    ebb_arena_fini(&arena);
     ebb_model_free(copy);
     return status;
 }

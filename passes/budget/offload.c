@@ -1,4 +1,4 @@
-/* offload: what waits long for its next reader waits in another place; what=state: offload_state.c.
+/* offload: what waits long for its next reader waits in another place; what=state, weights: offload_state.c.
  *
  *   before   a = F(x)  b = G(a)  ...                     ...  db = G'(a)       a waits in the arena
  *   after    a = F(x)  s = Store(a)  b = G(a)  k = Wait(s, a)  ...
@@ -110,7 +110,7 @@ static ebb_status find_plan(const ebb_moved *o, const char *backend, uint64_t be
         way *w = &ways[k == 0 ? first : 1 - first];
         for (int i = 0; i < TRIES; i++) {
             EBB_TRY(look(o, budget, w, &height));
-            EBB_TRY(ebb_moved_try(o, backend, &bytes, &ns));
+            EBB_TRY(ebb_moved_try(o, backend, budget, &bytes, &ns));
             least = bytes < least ? bytes : least;
             if (bytes <= budget)
                 return NULL;
@@ -143,7 +143,7 @@ static ebb_status run(ebb_edit *e)
     uint64_t budget, least;
     ebb_moved o;
     ebb_moved_places places;
-    if (strcmp(ebb_option_string(e, "what"), "state") == 0)
+    if (strcmp(ebb_option_string(e, "what"), "tensors") != 0)
         return ebb_offload_states(e);
     EBB_TRY(ebb_trial_weigh(&before, e->scratch, e->g, backend));
     EBB_TRY(ebb_option_bytes(e, "budget", before.bytes, &budget));
@@ -168,8 +168,10 @@ static ebb_status run(ebb_edit *e)
 
 static const ebb_option options[] = {
     {"place", EBB_OPTION_CHOICE, "disk", "disk|host", "where to; `host` is for steps on a GPU"},
-    {"what", EBB_OPTION_CHOICE, "tensors", "tensors|state",
-     "tensors of a step; or states of the optimizer, from step to step, whatever it costs"},
+    {"what", EBB_OPTION_CHOICE, "tensors", "tensors|state|weights",
+     "tensors of a step; or states of the optimizer, from step to step, whatever it costs; or "
+     "these and "
+     "trained weights"},
     {"budget", EBB_OPTION_BYTES, NULL, NULL,
      "bytes that the step may take: 6GiB, 512MB, 80%; not given: all goes whose moves cost no "
      "time"},

@@ -1,14 +1,30 @@
-/* offload.h: what pass offload has in two files. */
+/* offload.h: what a step replaces, moved to another place: for passes offload and fit. */
 #ifndef EBB_PASSES_BUDGET_OFFLOAD_H
 #define EBB_PASSES_BUDGET_OFFLOAD_H
 
+#include "onnx/graph/place.h"
 #include "rewrite/rewrite.h"
 
 #ifdef __cplusplus
 extern "C" {
 #endif
 
-/* offload_state.c: what=state, with the options of the pass. */
+/* Which states lie in another place from step to step, and what they are. */
+typedef struct ebb_away_states {
+    ebb_place place;
+    bool weights;         /* trained weights, too */
+    uint64_t least, room; /* bytes: smaller ones stay; what there is in that place */
+    const char *names;    /* only these (globs); NULL: all */
+    const char *backend;
+    size_t count; /* found */
+    uint64_t bytes, pages;
+} ebb_away_states;
+
+/* offload_state.c. Marks of shared memory must be off. */
+ebb_status ebb_states_move(ebb_edit *e, ebb_away_states *wish);
+/* "12 states, 8192 bytes, lie on the disk from step to step"; NULL: no memory. */
+const char *ebb_states_text(const ebb_edit *e, const ebb_away_states *away);
+/* what=state, what=weights, with the options of the pass. */
 ebb_status ebb_offload_states(ebb_edit *e);
 
 #ifdef __cplusplus

@@ -1,17 +1,19 @@
-/* offload_state.c: states of the optimizer lie in another place from step to step, and are here while they are
- * updated.
+/* offload_state.c: what a step replaces lies in another place from step to step, and is here while it is read and
+ * replaced: states of the optimizer; trained weights, too, where they are asked for.
  *
  *   before   ...  w', m' = F(w, g, m)                                         m <- m'
  *   after    ...  f = Fetch(m)  n = Wait(f, m)  w', m' = F(w, g, n)
  *                 s = Store(m')  k = Wait(s, m')                              m <- k
  *
- * The arena holds those of a few updates at a time. A state is fetched as early as the update before its own,
- * and waited for on its way back as late as the one behind it, where the peak does not rise for it: by the
- * ruler, with memory shared as the alias pass shares it.
+ * The arena holds those of a few nodes at a time. Where two readers are further apart than it takes to fetch the
+ * bytes, they are fetched again: a weight forward and backward. They are fetched as early as those before them are
+ * waited for, and waited for on their way back until those behind them are stored, where the peak does not rise
+ * for it: by the ruler, with memory shared as the alias pass shares it.
  *
- * Declines for states that are read by name, or smaller than `least`.
+ * Declines for what is read by name, or smaller than `least`.
  *
- * Paper: Ren et al., "ZeRO-Offload: democratizing billion-scale model training", USENIX ATC 2021.
+ * Paper: Ren et al., "ZeRO-Offload: democratizing billion-scale model training", USENIX ATC 2021; of weights:
+ * Rajbhandari et al., "ZeRO-Infinity", SC 2021.
  */
 #include "passes/budget/offload.h"
 
@@ -22,23 +24,24 @@
 #include "passes/common.h"
 #include "passes/pipeline.h"
 
-typedef struct piece { /* a state */
-    ebb_value state, next;
+typedef struct stay {      /* of a state in the arena */
+    ebb_value state, next; /* next: none, but where the state is replaced */
     uint64_t bytes;
     uint32_t first,
         last; /* positions: its first reader; the last one, or who makes its next value */
     ebb_node fetch, read, store, written;
-} piece;
+} stay;
 
 typedef struct states {
     ebb_edit *e;
     ebb_graph *g;
-    ebb_place place;
+    ebb_away_states *wish;
     uint32_t *at;   /* by node id: position */
     ebb_node *node; /* by position; none: it was moved from there */
     uint32_t count;
-    piece *list;
-    size_t piece_count;
+    double *starts; /* by position */
+    stay *list;
+    size_t stay_count, capacity;
     uint64_t *live; /* by position, of the arena */
 } states;
 
@@ -47,79 +50,109 @@ static ebb_status read_list(states *s)
     s->count = 0;
     s->at = ebb_graph_positions(s->g, s->e->scratch);
     s->node = EBB_SCRATCH(s->e, ebb_node, s->g->node_count + (size_t)1);
-    if (s->at == NULL || s->node == NULL)
+    s->starts = EBB_SCRATCH(s->e, double, s->g->node_count + (size_t)1);
+    if (s->at == NULL || s->node == NULL || s->starts == NULL)
         return ebb_error_memory();
-    EBB_EACH_NODE(s->g, n)
+    EBB_EACH_NODE(s->g, n) {
+        s->starts[s->count + 1] = s->starts[s->count] + ebb_node_ns(s->g, n);
         s->node[s->count++] = n;
+    }
     return NULL;
 }
 
 /* ---- which ---- */
 
-static bool may_go(const ebb_graph *g, ebb_value state, ebb_value next)
+static bool may_go(const states *s, ebb_value state, ebb_value next)
 {
+    const ebb_graph *g = s->g;
     const ebb_value_info *was = ebb_value_of(g, state), *is = ebb_value_of(g, next);
     const int named = EBB_IS_OUTPUT | EBB_IS_CAPTURED | EBB_IS_INPUT;
-    return was->role == EBB_ROLE_OPTIMIZER && ((was->flags | is->flags) & named) == 0 &&
-           was->bound == 0 && is->bound == 1 && is->producer.i != 0 &&
+    const bool is_meant =
+        was->role == EBB_ROLE_OPTIMIZER || (was->role == EBB_ROLE_PARAMETER && s->wish->weights);
+    return is_meant && ((was->flags | is->flags) & named) == 0 && was->bound == 0 &&
+           is->bound == 1 && is->producer.i != 0 &&
            !ebb_op_moves(ebb_node_of(g, is->producer)->op) && was->use_count > 0;
 }
 
-static piece piece_of(const states *s, ebb_value state, ebb_value next, uint64_t bytes)
+static int ascending(const void *a, const void *b)
 {
-    const ebb_value_info *info = ebb_value_of(s->g, state);
-    piece p = {.state = state, .next = next, .bytes = bytes, .first = s->count};
-    p.last = s->at[ebb_value_of(s->g, next)->producer.i];
-    for (size_t k = 0; k < info->use_count; k++) {
-        const uint32_t reader = s->at[info->uses[k].node.i];
-        p.first = reader < p.first ? reader : p.first;
-        p.last = reader > p.last ? reader : p.last;
-    }
-    return p;
+    const uint32_t *x = a, *y = b;
+    return (*x > *y) - (*x < *y);
 }
 
-static int by_update(const void *a, const void *b)
+static ebb_status add_stay(states *s, stay one)
 {
-    const piece *x = a, *y = b;
+    if (!ebb_arena_grow(s->e->scratch, &s->list, s->stay_count, &s->capacity, sizeof *s->list))
+        return ebb_error_memory();
+    s->list[s->stay_count++] = one;
+    return NULL;
+}
+
+/* Of its readers, in their order, those that are close to each other see it in one stay. */
+static ebb_status add_stays(states *s, ebb_value state, ebb_value next, uint64_t bytes)
+{
+    const ebb_value_info *info = ebb_value_of(s->g, state);
+    const double fetch_ns = ebb_move_time_of(s->g, (double)bytes, s->wish->place, true).beside;
+    uint32_t *readers = EBB_SCRATCH(s->e, uint32_t, info->use_count);
+    if (readers == NULL)
+        return ebb_error_memory();
+    for (size_t k = 0; k < info->use_count; k++)
+        readers[k] = s->at[info->uses[k].node.i];
+    qsort(readers, info->use_count, sizeof *readers, ascending);
+    stay one = {.state = state, .bytes = bytes, .first = readers[0], .last = readers[0]};
+    for (size_t k = 1; k < info->use_count; k++) {
+        if (s->starts[readers[k]] - s->starts[one.last + 1] > fetch_ns) {
+            EBB_TRY(add_stay(s, one));
+            one.first = readers[k];
+        }
+        one.last = readers[k];
+    }
+    const uint32_t made = s->at[ebb_value_of(s->g, next)->producer.i];
+    one.last = made > one.last ? made : one.last;
+    one.next = next;
+    return add_stay(s, one);
+}
+
+static int by_first(const void *a, const void *b)
+{
+    const stay *x = a, *y = b;
     if (x->first != y->first)
         return x->first < y->first ? -1 : 1;
     return x->state.i < y->state.i ? -1 : x->state.i > y->state.i;
 }
 
-static ebb_status list_pieces(states *s)
+static ebb_status list_stays(states *s)
 {
     const ebb_graph *g = s->g;
-    const char *names = ebb_option_string(s->e, "values");
-    uint64_t least, room;
-    EBB_TRY(ebb_option_bytes(s->e, "least", 0, &least));
-    EBB_TRY(ebb_option_bytes(s->e, "room", 0, &room));
-    room = ebb_option_given(s->e, "room") ? room : UINT64_MAX;
-    s->list = EBB_SCRATCH(s->e, piece, g->binding_count + 1);
-    if (s->list == NULL)
-        return ebb_error_memory();
+    ebb_away_states *w = s->wish;
     for (size_t i = 0; i < g->binding_count; i++) {
         const ebb_value state = g->bindings[i].state, next = g->bindings[i].next;
         const uint64_t bytes = (uint64_t)ebb_stored_bytes(g, state);
         const uint64_t pages = (bytes + EBB_DISK_ALIGN - 1) / EBB_DISK_ALIGN * EBB_DISK_ALIGN;
-        if (!may_go(g, state, next) || bytes == 0 || bytes < least || pages > room ||
-            (names != NULL && !ebb_glob(names, ebb_value_name(g, state))))
+        if (!may_go(s, state, next) || bytes == 0 || bytes < w->least ||
+            pages > w->room - w->pages ||
+            (w->names != NULL && !ebb_glob(w->names, ebb_value_name(g, state))))
             continue;
-        room -= pages;
-        s->list[s->piece_count++] = piece_of(s, state, next, bytes);
+        w->pages += pages;
+        w->bytes += bytes;
+        w->count++;
+        EBB_TRY(add_stays(s, state, next, bytes));
     }
-    if (s->piece_count > 1)
-        qsort(s->list, s->piece_count, sizeof *s->list, by_update);
+    if (s->stay_count > 1)
+        qsort(s->list, s->stay_count, sizeof *s->list, by_first);
     return NULL;
 }
 
 /* ---- the change ---- */
 
-static ebb_status store(states *s, piece *p)
+static ebb_status store(states *s, stay *p)
 {
+    if (p->next.i == 0)
+        return NULL;
     const ebb_node behind = p->last + 1 < s->count ? s->node[p->last + 1] : EBB_NO_NODE;
     ebb_build b = ebb_edit_build(s->e, behind, EBB_UPDATE);
     b.name = ebb_value_name(s->g, p->state);
-    ebb_with_string(&b, "place", ebb_place_name(s->place));
+    ebb_with_string(&b, "place", ebb_place_name(s->wish->place));
     const ebb_value stored = ebb_emit(&b, EBB_OP_STORE, p->next);
     const ebb_value written = ebb_emit(&b, EBB_OP_WAIT, stored, p->next);
     EBB_TRY(b.status);
@@ -129,9 +162,9 @@ static ebb_status store(states *s, piece *p)
     return ebb_graph_bind(s->g, p->state, written);
 }
 
-static ebb_status fetch(states *s, piece *p)
+static ebb_status fetch(states *s, stay *p)
 {
-    ebb_build b = ebb_edit_build(s->e, s->node[p->first], EBB_UPDATE);
+    ebb_build b = ebb_edit_build(s->e, s->node[p->first], EBB_PHASE_NONE);
     b.name = ebb_value_name(s->g, p->state);
     const ebb_value fetched = ebb_emit(&b, EBB_OP_FETCH, p->state);
     const ebb_value read = ebb_emit(&b, EBB_OP_WAIT, fetched, p->state);
@@ -153,7 +186,7 @@ static ebb_status weigh(states *s)
 {
     ebb_estimate estimate;
     ebb_memory memory;
-    EBB_TRY(ebb_estimate_make(&estimate, s->e->scratch, s->g, ebb_option_string(s->e, "backend")));
+    EBB_TRY(ebb_estimate_within(&estimate, s->e->scratch, s->g, s->wish->backend, UINT64_MAX));
     const ebb_memory_terms terms = {.workspace_bytes = estimate.workspace_bytes,
                                     .align = estimate.align,
                                     .maps = estimate.maps};
@@ -167,7 +200,7 @@ static ebb_status weigh(states *s)
 }
 
 /* Up to one update ahead: behind where what `before` fetched is waited for. */
-static void start_sooner(states *s, const piece *p, const piece *before, uint64_t most)
+static void start_sooner(states *s, const stay *p, const stay *before, uint64_t most)
 {
     const uint32_t from = s->at[p->fetch.i], bound = s->at[before->read.i];
     uint32_t to = from;
@@ -182,7 +215,7 @@ static void start_sooner(states *s, const piece *p, const piece *before, uint64_
 }
 
 /* Up to one update behind: before `after` begins to be stored. */
-static void end_later(states *s, const piece *p, const piece *after, uint64_t most)
+static void end_later(states *s, const stay *p, const stay *after, uint64_t most)
 {
     const uint32_t from = s->at[p->written.i], bound = s->at[after->store.i];
     uint32_t to = from;
@@ -196,46 +229,74 @@ static void end_later(states *s, const piece *p, const piece *after, uint64_t mo
     s->node[from] = EBB_NO_NODE;
 }
 
-/* Pieces stand in the order of their updates; those of one update go together. */
+/* Stays stand in the order of their first readers; those of one reader go together. */
 static void spread(states *s)
 {
     uint64_t most = 0;
-    size_t before = 0, after = s->piece_count;
+    size_t before = 0;
     for (uint32_t at = 0; at < s->count; at++)
         most = s->live[at] > most ? s->live[at] : most;
-    for (size_t i = 1; i < s->piece_count; i++) {
+    for (size_t i = 1; i < s->stay_count; i++) {
         if (s->list[i].first != s->list[i - 1].first)
             before = i;
         if (before > 0)
             start_sooner(s, &s->list[i], &s->list[before - 1], most);
     }
-    for (size_t i = s->piece_count; i-- > 0;) {
-        if (i + 1 < s->piece_count && s->list[i].first != s->list[i + 1].first)
-            after = i + 1;
-        if (after < s->piece_count)
-            end_later(s, &s->list[i], &s->list[after], most);
+    const stay *after = NULL, *last = NULL; // of those that are stored
+    for (size_t i = s->stay_count; i-- > 0;) {
+        const stay *one = &s->list[i];
+        if (one->store.i == 0)
+            continue;
+        if (last != NULL && one->first != last->first)
+            after = last;
+        if (after != NULL)
+            end_later(s, one, after, most);
+        last = one;
     }
+}
+
+ebb_status ebb_states_move(ebb_edit *e, ebb_away_states *wish)
+{
+    states s = {.e = e, .g = e->g, .wish = wish};
+    wish->bytes = wish->pages = 0;
+    wish->count = 0;
+    EBB_TRY(read_list(&s));
+    EBB_TRY(list_stays(&s));
+    if (s.stay_count == 0)
+        return NULL;
+    for (size_t i = 0; i < s.stay_count; i++) // what frees memory goes first
+        EBB_TRY(store(&s, &s.list[i]));
+    for (size_t i = 0; i < s.stay_count; i++)
+        EBB_TRY(fetch(&s, &s.list[i]));
+    EBB_TRY(read_list(&s));
+    EBB_TRY(weigh(&s));
+    spread(&s);
+    return NULL;
+}
+
+const char *ebb_states_text(const ebb_edit *e, const ebb_away_states *away)
+{
+    return ebb_arena_printf(e->scratch, "%zu states, %llu bytes, lie on the %s from step to step",
+                            away->count, (unsigned long long)away->bytes,
+                            ebb_place_name(away->place));
 }
 
 ebb_status ebb_offload_states(ebb_edit *e)
 {
-    states s = {.e = e, .g = e->g, .place = ebb_place_find(ebb_option_string(e, "place"))};
-    uint64_t bytes = 0;
+    const char *what = ebb_option_string(e, "what");
+    ebb_away_states wish = {.place = ebb_place_find(ebb_option_string(e, "place")),
+                            .weights = strcmp(what, "weights") == 0,
+                            .room = UINT64_MAX,
+                            .names = ebb_option_string(e, "values"),
+                            .backend = ebb_option_string(e, "backend")};
     if (ebb_option_given(e, "budget"))
-        return ebb_error(EBB_USAGE, "what=state moves all states that may go: it takes no budget");
-    EBB_TRY(read_list(&s));
-    EBB_TRY(list_pieces(&s));
-    if (s.piece_count == 0)
+        return ebb_error(EBB_USAGE, "what=%s moves all that may go: it takes no budget", what);
+    EBB_TRY(ebb_option_bytes(e, "least", 0, &wish.least));
+    if (ebb_option_given(e, "room"))
+        EBB_TRY(ebb_option_bytes(e, "room", 0, &wish.room));
+    EBB_TRY(ebb_states_move(e, &wish));
+    if (wish.count == 0)
         return NULL;
-    for (size_t i = 0; i < s.piece_count; i++) // what frees memory goes first
-        EBB_TRY(store(&s, &s.list[i]));
-    for (size_t i = 0; i < s.piece_count; i++) {
-        EBB_TRY(fetch(&s, &s.list[i]));
-        bytes += s.list[i].bytes;
-    }
-    EBB_TRY(read_list(&s));
-    EBB_TRY(weigh(&s));
-    spread(&s);
-    return ebb_note(e, "%zu states, %llu bytes, lie on the %s from step to step", s.piece_count,
-                    (unsigned long long)bytes, ebb_place_name(s.place));
+    const char *text = ebb_states_text(e, &wish);
+    return text != NULL ? ebb_note(e, "%s", text) : ebb_error_memory();
 }

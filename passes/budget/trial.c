@@ -2,17 +2,22 @@
  */
 #include "passes/budget/trial.h"
 
-ebb_status ebb_trial_weigh(ebb_trial *trial, ebb_arena *arena, ebb_graph *g, const char *backend)
+ebb_status ebb_trial_measure(ebb_estimate *estimate, ebb_arena *arena, ebb_graph *g,
+                             const char *backend, uint64_t enough)
 {
-    *trial = (ebb_trial){.bytes = 0};
     EBB_TRY(ebb_estimate_for(g->model, backend));
     ebb_status status = ebb_pipeline_mark(g);
     if (status == NULL)
-        status = ebb_estimate_make(&trial->estimate, arena, g, backend);
+        status = ebb_estimate_within(estimate, arena, g, backend, enough);
     ebb_pipeline_unmark(g);
-    if (status == NULL)
-        status = ebb_remat_source_make(&trial->source, arena, g, &trial->estimate);
-    EBB_TRY(status);
+    return status;
+}
+
+ebb_status ebb_trial_weigh(ebb_trial *trial, ebb_arena *arena, ebb_graph *g, const char *backend)
+{
+    *trial = (ebb_trial){.bytes = 0};
+    EBB_TRY(ebb_trial_measure(&trial->estimate, arena, g, backend, 0));
+    EBB_TRY(ebb_remat_source_make(&trial->source, arena, g, &trial->estimate));
     trial->bytes = trial->estimate.arena_bytes;
     if (trial->estimate.runs)
         return NULL;

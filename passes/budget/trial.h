@@ -18,6 +18,10 @@ typedef struct ebb_trial {
 /* Weighs g as it stands; its marks must be off, and are off afterwards. Arena memory. */
 ebb_status ebb_trial_weigh(ebb_trial *trial, ebb_arena *arena, ebb_graph *g, const char *backend);
 
+/* The arena of g as it stands, packed until `enough` bytes do (ebb_estimate_within), and its time. */
+ebb_status ebb_trial_measure(ebb_estimate *estimate, ebb_arena *arena, ebb_graph *g,
+                             const char *backend, uint64_t enough);
+
 /* What g would take with the schedule applied: *bytes as in ebb_trial, *ns the step's time. g is
  * not changed. */
 ebb_status ebb_trial_schedule(uint64_t *bytes, double *ns, const ebb_trial *trial, ebb_graph *g,

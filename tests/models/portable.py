@@ -128,8 +128,8 @@ ALSO = {"loss": ["kind=cross-entropy,axis=-1,label-smoothing=0.1", "kind=dice,ax
 CANNOT = {"cost": "it needs a file of measured times, and writes nothing but metadata",
           "decoder": "no model here was exported to generate: test_adapters.c has such",
           "segments": "none attends to tokens under a mask of its own: test_adapters.c has such"}
-# States that lie on disk are no outputs of a step, which here all are: tests/models/test_states_away.c.
-NOT_HERE = {"offload:what=state"}
+# States and weights that lie on disk are no outputs of a step, which here all are: tests/models/test_states_away.c.
+NOT_HERE = {"offload:what=state", "offload:what=weights"}
 
 # What stock ONNX Runtime, or ONNX itself, cannot do: words of its error -> the reason.
 LIMITS = [
