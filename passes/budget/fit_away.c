@@ -222,7 +222,7 @@ static ebb_status try_plan(const plans *all, const plan *p, uint64_t budget, ebb
     uint64_t bytes;
     double ns;
     EBB_TRY(ebb_moved_look(&p->base->moved, &again));
-    EBB_TRY(ebb_moved_try(&p->base->moved, all->j->backend, budget, &bytes, &ns));
+    EBB_TRY(ebb_moved_try(&p->base->moved, all->j->backend, &bytes, &ns));
     if (bytes < best->least)
         best->least = bytes;
     if (bytes > budget || ns >= best->ns)
@@ -307,14 +307,9 @@ static ebb_status make_step(const plans *all, const plan *p, ebb_fit_away *best)
 {
     base b = {.c = p->base->c, .places = p->base->places, .lasts = p->base->lasts};
     ebb_moved_plan again = p->plan;
-    ebb_estimate step;
     EBB_TRY(make_base(all->j, &b, b.c->v->model));
     EBB_TRY(ebb_moved_look(&b.moved, &again));
     EBB_TRY(ebb_moved_apply(&b.moved));
-    (void)ebb_graph_sweep(b.moved.g);
-    EBB_TRY(ebb_trial_measure(&step, all->j->e->scratch, b.moved.g, all->j->backend, 0));
-    if (step.runs)
-        best->bytes = step.arena_bytes; // packed as low as can be
     best->note = ebb_moved_text(&b.moved);
     if (best->note != NULL && b.states.count > 0) {
         const char *states = ebb_states_text(&b.edit, &b.states);

@@ -298,8 +298,8 @@ ebb_status ebb_moved_begin(ebb_moved *o, ebb_edit *e, const ebb_moved_places *pl
     return weigh(o, estimate);
 }
 
-static ebb_status try(const ebb_moved *o, const char *backend, uint64_t enough, ebb_graph *g,
-                      ebb_arena *arena, uint64_t *bytes, double *ns)
+static ebb_status try(const ebb_moved *o, const char *backend, ebb_graph *g, ebb_arena *arena,
+                      uint64_t *bytes, double *ns)
 {
     ebb_report report = {.pass = o->e->pass->name};
     ebb_edit edit = *o->e;
@@ -311,7 +311,7 @@ static ebb_status try(const ebb_moved *o, const char *backend, uint64_t enough, 
     trial.e = &edit;
     EBB_TRY(ebb_moved_apply(&trial));
     (void)ebb_graph_sweep(g);
-    EBB_TRY(ebb_trial_measure(&after.estimate, arena, g, backend, enough));
+    EBB_TRY(ebb_trial_measure(&after.estimate, arena, g, backend, 0));
     after.bytes = after.estimate.arena_bytes;
     if (!after.estimate.runs)
         EBB_TRY(ebb_trial_weigh(&after, arena, g, backend));
@@ -320,13 +320,12 @@ static ebb_status try(const ebb_moved *o, const char *backend, uint64_t enough, 
     return NULL;
 }
 
-ebb_status ebb_moved_try(const ebb_moved *o, const char *backend, uint64_t enough, uint64_t *bytes,
-                         double *ns)
+ebb_status ebb_moved_try(const ebb_moved *o, const char *backend, uint64_t *bytes, double *ns)
 {
     ebb_model *copy = NULL;
     ebb_arena arena = {0};
     EBB_TRY(ebb_model_copy(&copy, o->g->model));
-    ebb_status status = try(o, backend, enough, copy->graph, &arena, bytes, ns);
+    ebb_status status = try(o, backend, copy->graph, &arena, bytes, ns);
     ebb_arena_fini(&arena);
     ebb_model_free(copy);
     return status;

@@ -45,9 +45,8 @@ ebb_status ebb_moved_begin(ebb_moved *o, ebb_edit *e, const ebb_moved_places *pl
 ebb_status ebb_moved_look(const ebb_moved *o, ebb_moved_plan *plan);
 /* What the plan of o takes, packed; what is below `enough` may be said to be that. */
 ebb_status ebb_moved_pack(const ebb_moved *o, uint64_t enough, uint64_t *height);
-/* What the step is with it, on a copy; packed until `enough` bytes do, 0: as low as can be. */
-ebb_status ebb_moved_try(const ebb_moved *o, const char *backend, uint64_t enough, uint64_t *bytes,
-                         double *ns);
+/* What the step is with it, on a copy; packed as the executor packs it. */
+ebb_status ebb_moved_try(const ebb_moved *o, const char *backend, uint64_t *bytes, double *ns);
 ebb_status ebb_moved_apply(ebb_moved *o);
 /* "12 tensors, 8192 bytes a step, wait on the disk"; NULL: no memory. */
 const char *ebb_moved_text(const ebb_moved *o);

@@ -110,7 +110,7 @@ static ebb_status find_plan(const ebb_moved *o, const char *backend, uint64_t be
         way *w = &ways[k == 0 ? first : 1 - first];
         for (int i = 0; i < TRIES; i++) {
             EBB_TRY(look(o, budget, w, &height));
-            EBB_TRY(ebb_moved_try(o, backend, budget, &bytes, &ns));
+            EBB_TRY(ebb_moved_try(o, backend, &bytes, &ns));
             least = bytes < least ? bytes : least;
             if (bytes <= budget)
                 return NULL;
