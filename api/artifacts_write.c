@@ -448,6 +448,8 @@ static ebb_status report(const ebb_survey *s, char **json)
 
 EBB_API ebb_status ebb_artifacts_save(const ebb_model *step, const char *folder, char **json)
 {
+    EBB_NEED(step);
+    EBB_NEED(folder);
     ebb_survey s = {0};
     ebb_model *models[MODELS] = {NULL};
     ebb_ort_checkpoint c;
@@ -466,6 +468,8 @@ EBB_API ebb_status ebb_artifacts_save(const ebb_model *step, const char *folder,
 EBB_API ebb_status ebb_artifacts_checkpoint(const ebb_model *step, const char *path,
                                             const char *properties)
 {
+    EBB_NEED(step);
+    EBB_NEED(path);
     ebb_survey s = {0};
     ebb_model *training = NULL;
     ebb_ort_checkpoint c;

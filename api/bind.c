@@ -92,6 +92,9 @@ static ebb_status fix(ebb_graph *g, ebb_value v, const ebb_named *t)
 
 ebb_status ebb_bind_values(ebb_model *model, const ebb_batch *batch, size_t *count)
 {
+    EBB_NEED(model);
+    EBB_NEED(batch);
+    EBB_NEED(count);
     ebb_graph *g = model->graph;
     ebb_arena scratch = {0};
     *count = 0;
@@ -114,6 +117,9 @@ ebb_status ebb_bind_values(ebb_model *model, const ebb_batch *batch, size_t *cou
 
 ebb_status ebb_bind_defaults(ebb_model *model, const ebb_batch *batch, size_t *count)
 {
+    EBB_NEED(model);
+    EBB_NEED(batch);
+    EBB_NEED(count);
     ebb_graph *g = model->graph;
     *count = 0;
     for (size_t i = 0; i < g->input_count; i++) {

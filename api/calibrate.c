@@ -3,6 +3,7 @@
 
 #include "api/sweep.h"
 #include "exec/weigh/costs.h"
+#include "onnx/words/options.h"
 
 static json_t *timed_json(const char *name, const ebb_timed *t)
 {
@@ -71,7 +72,13 @@ static ebb_status summary(const ebb_costs *c, const char *path, json_t *steps, c
 ebb_status ebb_calibrate(ebb_model *const *models, size_t count,
                          const ebb_calibrate_options *options, const char *path, char **json)
 {
-    const ebb_calibrate_options nothing = {0}, *o = options != NULL ? options : &nothing;
+    EBB_NEED(path);
+    ebb_calibrate_options own, *o = &own;
+    EBB_TRY(EBB_OPTIONS_TAKE(ebb_calibrate_options, o, spill, options));
+    EBB_NEED_COUNT(o->threads);
+    EBB_NEED_COUNT(o->steps);
+    if (count > 0)
+        EBB_NEED(models);
     const ebb_timing timing = {.backend = o->backend != NULL ? o->backend : "cpu",
                                .seed = o->seed,
                                .threads = o->threads,

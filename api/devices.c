@@ -53,6 +53,7 @@ static json_t *plugin_row(const char *name, const ebb_plugin *plugin, ebb_status
 
 EBB_API ebb_status ebb_devices_json(char **json)
 {
+    EBB_NEED(json);
     json_t *rows = json_pack("[o]", cpu_row()), *described = json_array();
     const char *name;
     for (size_t i = 0; (name = ebb_plugin_name(i)) != NULL; i++) {

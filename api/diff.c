@@ -18,6 +18,7 @@
 #include "exec/look/diff.h"
 #include "exec/weigh/estimate.h"
 #include "exec/json.h"
+#include "onnx/words/options.h"
 #include "passes/pipeline.h"
 
 enum { MOST = 32 };
@@ -304,11 +305,17 @@ static ebb_status by_pass(json_t *root, study *s, const json_t *old, const json_
 ebb_status ebb_diff_json(ebb_model *before, ebb_model *after, const ebb_plan_options *options,
                          char **json)
 {
-    static const ebb_plan_options nothing = {0};
+    EBB_NEED(before);
+    EBB_NEED(after);
+    EBB_NEED(json);
+    ebb_plan_options own;
     ebb_arena arena = {0};
-    study s = {.before = before, .options = options != NULL ? options : &nothing, .arena = &arena};
-    json_t *root = json_object(), *old = passes_of(before), *new = passes_of(after);
     *json = NULL;
+    EBB_TRY(EBB_OPTIONS_TAKE(ebb_plan_options, &own, brief, options));
+    EBB_NEED_COUNT(own.steps);
+    EBB_NEED_COUNT(own.threads);
+    study s = {.before = before, .options = &own, .arena = &arena};
+    json_t *root = json_object(), *old = passes_of(before), *new = passes_of(after);
     (void)json_object_set_new(root, "schema", json_string("ebb.diff/1"));
     ebb_status status = ebb_diff_measure(root, before, after, s.options);
     if (status == NULL && !s.options->brief)

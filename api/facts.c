@@ -3,6 +3,8 @@
 
 #include <math.h>
 
+#include "exec/weigh/plan.h"
+#include "onnx/words/options.h"
 #include "onnx/words/tensor.h"
 #include "passes/pipeline_text.h"
 #include "passes/loss/loss.h"
@@ -46,16 +48,49 @@ static const ebb_named *take_values(block *b, const ebb_graph *g, const ebb_valu
     return values;
 }
 
+static const char *role_name(uint8_t role)
+{
+    static const char *const names[EBB_ROLE_COUNT] = {
+        [EBB_ROLE_NONE] = "none",           [EBB_ROLE_PARAMETER] = "parameter",
+        [EBB_ROLE_FROZEN] = "frozen",       [EBB_ROLE_STATISTIC] = "statistic",
+        [EBB_ROLE_OPTIMIZER] = "optimizer", [EBB_ROLE_RANDOM] = "random",
+        [EBB_ROLE_CONSTANT] = "constant"};
+    return names[role];
+}
+
+static const ebb_weight_facts *const *take_weights(block *b, const ebb_graph *g)
+{
+    const ebb_weight_facts **list = take(b, g->initializer_count * sizeof *list);
+    for (size_t i = 0; i < g->initializer_count; i++) {
+        const ebb_value v = g->initializers[i];
+        const ebb_value_info *info = ebb_value_of(g, v);
+        ebb_weight_facts *facts = take(b, sizeof *facts);
+        const ebb_named *named = take_values(b, g, &v, 1);
+        if (facts == NULL)
+            continue;
+        *facts = (ebb_weight_facts){.value = *named,
+                                    .bytes = info->tensor != NULL ? info->tensor->bytes : 0,
+                                    .role = role_name(info->role),
+                                    .is_replaced = ebb_graph_bound(g, v).i != 0};
+        facts->value.data = info->tensor != NULL ? info->tensor->data : NULL;
+        list[i] = facts;
+    }
+    return list;
+}
+
 static void take_all(block *b, ebb_model_facts *f, const ebb_graph *g, const ebb_value *inputs)
 {
     f->inputs = take_values(b, g, inputs, f->input_count);
     f->outputs = take_values(b, g, g->outputs, f->output_count);
+    f->weights = take_weights(b, g);
     f->loss = g->loss.i != 0 ? take_text(b, ebb_value_name(g, g->loss)) : NULL;
 }
 
 static ebb_status fill(ebb_model_facts **facts, const ebb_graph *g, ebb_arena *scratch)
 {
-    ebb_model_facts f = {.output_count = g->output_count, .is_step = g->binding_count > 0};
+    ebb_model_facts f = {.output_count = g->output_count,
+                         .is_step = g->binding_count > 0,
+                         .weight_count = g->initializer_count};
     ebb_value *inputs = EBB_NEW(scratch, ebb_value, g->input_count + 1);
     if (inputs == NULL)
         return ebb_error_memory();
@@ -86,10 +121,74 @@ static ebb_status fill(ebb_model_facts **facts, const ebb_graph *g, ebb_arena *s
 
 ebb_status ebb_facts_of(ebb_model_facts **facts, const ebb_model *model)
 {
+    EBB_NEED(facts);
+    EBB_NEED(model);
     ebb_arena scratch = {0};
     *facts = NULL;
     ebb_status status = fill(facts, model->graph, &scratch);
     ebb_arena_fini(&scratch);
+    return status;
+}
+
+/* ---- a plan ---- */
+
+static void take_plan(block *b, ebb_plan_facts *f, const ebb_plan *plan, const char *missing)
+{
+    const ebb_memory *m = &plan->memory;
+    *f = (ebb_plan_facts){.peak_bytes = m->peak_bytes,
+                          .arena_bytes = plan->packing.height,
+                          .saved_bytes = m->saved_bytes,
+                          .parameter_bytes = m->at_peak[EBB_PARAMETER],
+                          .gradient_bytes = m->at_peak[EBB_GRADIENT],
+                          .optimizer_bytes = m->at_peak[EBB_OPTIMIZER_STATE],
+                          .input_bytes = m->at_peak[EBB_INPUT],
+                          .activation_bytes = m->at_peak[EBB_ACTIVATION],
+                          .temporary_bytes = m->at_peak[EBB_TEMPORARY] + m->at_peak[EBB_COMM],
+                          .workspace_bytes = m->at_peak[EBB_WORKSPACE],
+                          .disk_bytes = plan->places[EBB_PLACE_DISK].height,
+                          .host_bytes = plan->places[EBB_PLACE_HOST].height,
+                          .mapped_bytes = plan->places[EBB_PLACE_MAPPED].height,
+                          .planned_ns = (int64_t)plan->planned_ns};
+    if (m->peak_position < plan->count)
+        f->peak_node = take_text(b, ebb_node_label(plan->g, plan->order[m->peak_position]));
+    if (missing != NULL)
+        f->missing = take_text(b, missing);
+}
+
+static ebb_status give_plan(ebb_plan_facts **facts, const ebb_plan *plan, const char *missing)
+{
+    ebb_plan_facts f;
+    block b = {0};
+    (void)take(&b, sizeof f);
+    take_plan(&b, &f, plan, missing);
+    b = (block){.at = ebb_alloc(b.used)};
+    if (b.at == NULL)
+        return ebb_error_memory();
+    *facts = take(&b, sizeof f);
+    take_plan(&b, *facts, plan, missing);
+    return NULL;
+}
+
+ebb_status ebb_plan_facts_of(ebb_plan_facts **facts, ebb_model *model,
+                             const ebb_plan_options *options)
+{
+    EBB_NEED(facts);
+    EBB_NEED(model);
+    const char *missing = NULL;
+    ebb_plan_options own;
+    ebb_setting setting;
+    ebb_arena arena = {0};
+    ebb_plan plan;
+    *facts = NULL;
+    EBB_TRY(EBB_OPTIONS_TAKE(ebb_plan_options, &own, brief, options));
+    EBB_NEED_COUNT(own.threads);
+    EBB_TRY(ebb_setting_read(&setting, model, own.backend, own.seed, own.threads));
+    ebb_status status = ebb_plan_estimate(&plan, &arena, model->graph, &setting, &missing);
+    if (status == NULL) {
+        status = give_plan(facts, &plan, missing);
+        ebb_plan_release(&plan);
+    }
+    ebb_arena_fini(&arena);
     return status;
 }
 
@@ -155,6 +254,8 @@ static ebb_status fill_loss(ebb_loss_facts **facts, const char *loss, ebb_arena 
 
 ebb_status ebb_loss_facts_of(ebb_loss_facts **facts, const char *loss)
 {
+    EBB_NEED(facts);
+    EBB_NEED(loss);
     ebb_arena scratch = {0};
     *facts = NULL;
     ebb_status status = fill_loss(facts, loss, &scratch);

@@ -13,6 +13,8 @@ static json_t *list_of(const double *list, size_t count)
 ebb_status ebb_few_bit_json(const char *function, double alpha, unsigned bits, bool normal,
                             char **json)
 {
+    EBB_NEED(function);
+    EBB_NEED(json);
     ebb_arena arena = {0};
     ebb_few_bit_table table;
     *json = NULL;

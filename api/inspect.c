@@ -49,6 +49,8 @@ static json_t *count_operators(const ebb_graph *g)
 
 ebb_status ebb_inspect_json(const ebb_model *model, char **json)
 {
+    EBB_NEED(model);
+    EBB_NEED(json);
     const ebb_graph *g = model->graph;
     size_t bytes = 0, external = 0, missing = 0, nodes = 0;
     EBB_EACH_NODE(g, n)
@@ -81,6 +83,8 @@ static ebb_status hand_out(char **out, char *text)
 
 ebb_status ebb_inspect_text(const ebb_model *model, char **text)
 {
+    EBB_NEED(model);
+    EBB_NEED(text);
     char *printed = NULL;
     EBB_TRY(ebb_text_print(&printed, model->graph));
     return hand_out(text, printed);
@@ -101,14 +105,17 @@ static json_t *operands(const ebb_graph *g, const ebb_value *list, uint32_t coun
     return array;
 }
 
-ebb_status ebb_inspect_node(const ebb_model *model, const char *name, char **text)
+ebb_status ebb_inspect_node(const ebb_model *model, const char *node, char **text)
 {
+    EBB_NEED(model);
+    EBB_NEED(node);
+    EBB_NEED(text);
     const ebb_graph *g = model->graph;
-    ebb_node n = ebb_node_find(g, name);
+    ebb_node n = ebb_node_find(g, node);
     if (n.i == 0)
-        n = ebb_value_of(g, ebb_value_find(g, name))->producer;
+        n = ebb_value_of(g, ebb_value_find(g, node))->producer;
     if (n.i == 0)
-        return ebb_error(EBB_USAGE, "no node is named '%s' or makes a value of that name", name);
+        return ebb_error(EBB_USAGE, "no node is named '%s' or makes a value of that name", node);
     const ebb_node_info *info = ebb_node_of(g, n);
     json_t *attrs = json_object();
     for (uint32_t i = 0; i < info->attr_count; i++) {

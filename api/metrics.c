@@ -189,6 +189,8 @@ static ebb_status make(ebb_metrics *m, const char *const *losses, const char *co
 ebb_status ebb_metrics_new(ebb_metrics **metrics, const char *const *losses,
                            const char *const *names)
 {
+    EBB_NEED(metrics);
+    EBB_NEED(losses);
     ebb_metrics *m = ebb_alloc(sizeof *m);
     *metrics = NULL;
     if (m == NULL)
@@ -357,8 +359,12 @@ static ebb_status take_loss(ebb_metrics *m, size_t k, double weight, ebb_program
     return NULL;
 }
 
-ebb_status ebb_metrics_take(ebb_metrics *m, ebb_program *program, const ebb_batch *batch)
+ebb_status ebb_metrics_take(ebb_metrics *metrics, ebb_program *program, const ebb_batch *batch)
 {
+    EBB_NEED(metrics);
+    EBB_NEED(program);
+    EBB_NEED(batch);
+    ebb_metrics *m = metrics;
     for (size_t k = 0; k < m->part_count; k++) {
         part *p = &m->parts[k];
         EBB_TRY(count_batch(m, p, program, batch));

@@ -4,6 +4,7 @@
 #include "kernels/parallel.h"
 #include "onnx/file/file.h"
 #include "onnx/graph/infer.h"
+#include "onnx/words/options.h"
 #include "passes/pipeline.h"
 
 #include <stdlib.h>
@@ -20,12 +21,16 @@ void ebb_close(ebb_model *model)
 
 ebb_status ebb_save(const ebb_model *model, const char *path)
 {
+    EBB_NEED(model);
+    EBB_NEED(path);
     const ebb_write_options options = {0};
     return ebb_model_write(model, path, &options);
 }
 
 ebb_status ebb_set_threads(ebb_model *model, int threads)
 {
+    EBB_NEED(model);
+    EBB_NEED_COUNT(threads);
     int count;
     EBB_TRY(ebb_threads_read(&count, threads));
     model->threads = threads;
@@ -57,10 +62,14 @@ static const char *open_symbols(const ebb_graph *g, char *text, size_t size)
 
 ebb_status ebb_set_dim(ebb_model *model, const char *symbol, int64_t size)
 {
+    EBB_NEED(model);
+    EBB_NEED(symbol);
     char open[512];
     size_t bound = 0;
     if (size < 0)
-        return ebb_error(EBB_USAGE, "--dim takes NAME=N with a whole number, not '%s'", symbol);
+        return ebb_error(EBB_USAGE,
+                         "dim '%s': size is %lld, and must be 0 or more (--dim takes NAME=N)",
+                         symbol, (long long)size);
     EBB_TRY(ebb_bind_dim(model->graph, symbol, size, &bound));
     if (bound == 0)
         return ebb_error(EBB_USAGE, "no input has a dimension '%s'; open ones: %s", symbol,
@@ -70,9 +79,18 @@ ebb_status ebb_set_dim(ebb_model *model, const char *symbol, int64_t size)
 
 ebb_status ebb_set_shape(ebb_model *model, const char *input, const int64_t *dims, int rank)
 {
+    EBB_NEED(model);
+    EBB_NEED(input);
     if (rank < 0)
-        return ebb_error(EBB_USAGE, "--shape takes INPUT:AxBxC, as in x:1x3x224x224; '%s' is not",
-                         input);
+        return ebb_error(
+            EBB_USAGE,
+            "'%s': rank is %d, and must be 0 or more (--shape takes INPUT:AxBxC, as in "
+            "x:1x3x224x224)",
+            input, rank);
+    if (rank > 0)
+        EBB_NEED(dims);
+    for (int i = 0; i < rank; i++)
+        EBB_NEED_COUNT(dims[i]);
     EBB_TRY(ebb_bind_shape(model->graph, input, dims, rank));
     return ebb_infer_graph(model->graph);
 }
@@ -170,14 +188,22 @@ static json_t *training_to_json(const ebb_training *t)
                      (json_int_t)t->trained_elements, "not", left);
 }
 
+enum { /* what size 0 stands for: as far as version 0.1 has it */
+       FIRST_FACTS = offsetof(ebb_rewrite_facts, exactness) + sizeof(char *)
+};
+
 static ebb_status tell(const ebb_report *reports, size_t count, ebb_rewrite_facts *facts,
                        ebb_arena *arena, char **json)
 {
-    ebb_rewrite_facts unread;
+    ebb_rewrite_facts own;
     bool *techniques = EBB_NEW(arena, bool, count + 1);
     if (techniques == NULL)
         return ebb_error_memory();
-    find_techniques(techniques, facts != NULL ? facts : &unread, reports, count);
+    find_techniques(techniques, &own, reports, count);
+    if (facts != NULL) {
+        own.size = facts->size;
+        ebb_facts_give(facts, own.size != 0 ? own.size : FIRST_FACTS, &own, sizeof own);
+    }
     if (json == NULL)
         return NULL;
     json_t *list = json_array(), *training = NULL;
@@ -195,14 +221,16 @@ static ebb_status tell(const ebb_report *reports, size_t count, ebb_rewrite_fact
 ebb_status ebb_rewrite(ebb_model *model, const char *pipeline, const ebb_rewrite_options *options,
                        char **json)
 {
-    const ebb_rewrite_options nothing = {0};
+    EBB_NEED(model);
+    EBB_NEED(pipeline);
+    ebb_rewrite_options own;
     ebb_arena keep = {0};
     ebb_report *reports = NULL;
     size_t count = 0;
-    options = options != NULL ? options : &nothing;
-    ebb_status status = ebb_pipeline_run(model, pipeline, options, &keep, &reports, &count);
+    EBB_TRY(EBB_OPTIONS_TAKE(ebb_rewrite_options, &own, facts, options));
+    ebb_status status = ebb_pipeline_run(model, pipeline, &own, &keep, &reports, &count);
     if (status == NULL)
-        status = tell(reports, count, options->facts, &keep, json);
+        status = tell(reports, count, own.facts, &keep, json);
     ebb_arena_fini(&keep);
     return status;
 }
@@ -215,6 +243,7 @@ static const char *option_kind_name(ebb_option_kind kind)
 
 ebb_status ebb_passes_json(char **json)
 {
+    EBB_NEED(json);
     size_t count;
     const ebb_pass *const *passes = ebb_passes(&count);
     json_t *list = json_array();

@@ -44,6 +44,7 @@ static json_t *row(const char *node, const char *domain, const char *name, int64
 
 ebb_status ebb_ops_json(const ebb_model *model, char **json)
 {
+    EBB_NEED(json);
     bool used[EBB_OP_COUNT] = {false};
     json_t *list = json_array();
     char kernels[64];

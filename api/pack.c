@@ -12,6 +12,7 @@
 
 #include "exec/weigh/pack.h"
 #include "onnx/file/sink.h"
+#include "onnx/words/options.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -465,11 +466,14 @@ static ebb_status pack(table *t, const char *out, const ebb_pack_csv_options *gi
 ebb_status ebb_pack_csv(const char *in, const char *out, const ebb_pack_csv_options *options,
                         char **json)
 {
-    const ebb_pack_csv_options none = {0};
+    EBB_NEED(in);
+    ebb_pack_csv_options own;
+    EBB_TRY(EBB_OPTIONS_TAKE(ebb_pack_csv_options, &own, time_ns, options));
+    EBB_NEED_COUNT(own.time_ns);
     table t = {.path = in};
     if (json != NULL)
         *json = NULL;
-    ebb_status status = pack(&t, out, options != NULL ? options : &none, json);
+    ebb_status status = pack(&t, out, &own, json);
     ebb_free(t.bytes);
     ebb_arena_fini(&t.arena);
     return status;

@@ -14,6 +14,7 @@
 
 #include "passes/pipeline_text.h"
 #include "passes/teacher.h"
+#include "onnx/words/options.h"
 
 typedef struct recipe {
     const ebb_step_options *o;
@@ -350,10 +351,13 @@ static ebb_status change(recipe *r)
 static ebb_status write_text(char **text, const ebb_step_options *options, const ebb_model *model,
                              ebb_status (*fill)(recipe *r))
 {
-    const ebb_step_options nothing = {0};
+    ebb_step_options own;
     ebb_arena arena = {0};
-    recipe r = {options != NULL ? options : &nothing, model, &arena, ""};
+    recipe r = {&own, model, &arena, ""};
     *text = NULL;
+    EBB_TRY(EBB_OPTIONS_TAKE(ebb_step_options, &own, segments, options));
+    EBB_NEED_COUNT(own.steps);
+    EBB_NEED_COUNT(own.accumulate);
     ebb_status status = fill(&r);
     if (status == NULL && r.text != NULL && (*text = ebb_alloc(strlen(r.text) + 1)) != NULL)
         (void)strcpy(*text, r.text);
@@ -363,11 +367,13 @@ static ebb_status write_text(char **text, const ebb_step_options *options, const
 
 ebb_status ebb_step_pipeline(char **text, const ebb_step_options *options)
 {
+    EBB_NEED(text);
     return write_text(text, options, NULL, make);
 }
 
 ebb_status ebb_evaluation_pipeline(char **text, const ebb_step_options *options)
 {
+    EBB_NEED(text);
     return write_text(text, options, NULL, evaluate);
 }
 
@@ -386,10 +392,13 @@ static ebb_status infer_folded(recipe *r)
 
 ebb_status ebb_inference_pipeline(char **text, bool fold)
 {
+    EBB_NEED(text);
     return write_text(text, NULL, NULL, fold ? infer_folded : infer);
 }
 
 ebb_status ebb_change_pipeline(char **text, const ebb_model *model, const ebb_step_options *options)
 {
+    EBB_NEED(text);
+    EBB_NEED(model);
     return write_text(text, options, model, change);
 }

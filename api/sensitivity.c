@@ -29,6 +29,7 @@
 #include "exec/run/program.h"
 #include "onnx/file/sink.h"
 #include "passes/pipeline.h"
+#include "onnx/words/options.h"
 
 enum { GROUP = 256 }; /* quantise's own default */
 
@@ -477,9 +478,13 @@ static ebb_status run(study *s, const ebb_model *model)
 ebb_status ebb_sensitivity(const ebb_model *model, const ebb_sensitivity_options *options,
                            const char *path, char **json)
 {
-    study s = {.o = options};
+    EBB_NEED(model);
+    ebb_sensitivity_options own;
+    EBB_TRY(EBB_OPTIONS_TAKE(ebb_sensitivity_options, &own, context, options));
+    EBB_NEED_COUNT(own.threads);
+    study s = {.o = &own};
     char *text = NULL;
-    if (options == NULL || options->batch == NULL)
+    if (own.batch == NULL)
         return ebb_error(EBB_USAGE, "sensitivities are measured on a batch: give one");
     if (path != NULL)
         EBB_TRY(check_writable(path));

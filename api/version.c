@@ -5,3 +5,8 @@ const char *ebb_version(void)
 {
     return EBB_VERSION;
 }
+
+int ebb_version_number(void)
+{
+    return EBB_VERSION_NUMBER;
+}

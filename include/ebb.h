@@ -1,22 +1,74 @@
 /* ebb.h: the public API of libebb, to be read top to bottom as a manual.
  *
  * ebb takes an exported ONNX model, makes its training graph, rewrites it to need less memory,
- * weighs it, and runs it. Five verbs do everything:
+ * weighs it, and runs it. Five verbs do everything; this is a whole program, in C and in C++:
  *
- *     ebb_open(&m, "model.onnx");
- *     ebb_step_pipeline(&text, &(ebb_step_options){.loss = "cross-entropy"});
- *     ebb_rewrite(m, text, NULL, NULL);
- *     ebb_save(m, "step.onnx");
- *     ebb_program_compile(&p, m, NULL);
- *     while (next(&batch))
- *         ebb_program_step(p, &batch);
+ *     #include <ebb.h>
+ *     #include <stdio.h>
+ *
+ *     static ebb_status train(ebb_model **m, ebb_program **p, ebb_data **d)
+ *     {
+ *         static const char *const map[] = {"image", "image", "label", "target", NULL};
+ *         int64_t rows[16];
+ *         char *text;
+ *         ebb_batch batch;
+ *         ebb_named loss;
+ *         ebb_status s;
+ *         ebb_step_options options = {sizeof options};
+ *         options.loss = "cross-entropy";
+ *         if ((s = ebb_open(m, "model.onnx")) != NULL ||
+ *             (s = ebb_set_dim(*m, "batch", 16)) != NULL ||
+ *             (s = ebb_step_pipeline(&text, &options)) != NULL)
+ *             return s;
+ *         s = ebb_rewrite(*m, text, NULL, NULL);
+ *         ebb_release(text);
+ *         if (s != NULL || (s = ebb_save(*m, "step.onnx")) != NULL ||
+ *             (s = ebb_program_compile(p, *m, NULL)) != NULL ||
+ *             (s = ebb_data_open(d, "data.npz", *m)) != NULL)
+ *             return s;
+ *         for (int64_t step = 0; step < 50; step++) {
+ *             for (int64_t i = 0; i < 16; i++)
+ *                 rows[i] = step * 16 + i;
+ *             if ((s = ebb_data_rows(*d, rows, 16, map, &batch)) != NULL ||
+ *                 (s = ebb_program_step(*p, &batch)) != NULL)
+ *                 return s;
+ *         }
+ *         s = ebb_program_get(*p, ebb_program_loss_name(*p), &loss);
+ *         if (s == NULL)
+ *             printf("loss %.4f\n", ebb_element(&loss, 0));
+ *         return s;
+ *     }
+ *
+ *     int main(void)
+ *     {
+ *         ebb_model *m = NULL;
+ *         ebb_program *p = NULL;
+ *         ebb_data *d = NULL;
+ *         ebb_status s = train(&m, &p, &d);
+ *         if (s != NULL)
+ *             fprintf(stderr, "%s\n", ebb_status_text(s));
+ *         ebb_program_free(p);
+ *         ebb_data_close(d);
+ *         ebb_close(m);
+ *         return ebb_status_code(s);
+ *     }
  *
  * Errors: each call returns NULL, or a status: a sentence and a code. A status needs no freeing. It
  * can be read until 64 later errors of the same thread. The library never prints and never exits.
+ * Where a call that returns a status is given a NULL that it cannot take, or a count below zero, the
+ * status (EBB_USAGE) names the argument. Other calls take no NULL, but where they say so.
  *
  * Ownership: what ebb_open, ebb_data_open or ebb_program_compile gives is yours, until you call its
- * _close or _free. JSON and other texts go with ebb_release. Everything else that is returned belongs
- * to the thing that you asked. A model must live longer than its programs.
+ * _close or _free. JSON and other texts go with ebb_release, and so do facts that a call makes. All
+ * else that is returned belongs to the thing that you asked. A model must live longer than its
+ * programs.
+ *
+ * Versions: a program goes on to work with a later library of the same number behind the name
+ * (libebb.so.0). Structs with a `size` may get more fields at their end. What you fill
+ * (ebb_..._options) has sizeof(the struct) there: of a program that is older than the library fewer
+ * fields are read, and a field that the library is too old for is an error unless it is zero. 0 stands
+ * for the fields of version 0.1. Facts that a call makes and you read may grow as well. Other structs
+ * (ebb_named, ebb_batch, ebb_amount, ebb_metric) stay as they are.
  *
  * Threads: use a model or a program from one thread at a time; it need not be the same one. Several
  * threads may use several models and programs at once. A program computes with as many threads as it
@@ -40,7 +92,9 @@ extern "C" {
 #endif
 
 #define EBB_VERSION "0.1.0"
-EBB_API const char *ebb_version(void);
+#define EBB_VERSION_NUMBER 100 /* 10000 for the first part, 100 for the second, 1 for the third */
+EBB_API const char *ebb_version(void); /* of the library, whatever header you compiled with */
+EBB_API int ebb_version_number(void);
 
 /* ---- status ---- */
 
@@ -88,6 +142,55 @@ EBB_API ebb_status ebb_whole_parse(int64_t *number, const char *text, const char
 EBB_API ebb_status ebb_real_parse(double *number, const char *text, const char *range,
                                   const char *what);
 
+/* ---- arrays ---- */
+
+typedef enum ebb_dtype { /* the numbers of ONNX's TensorProto.DataType */
+                         EBB_NONE = 0,
+                         EBB_F32 = 1,
+                         EBB_U8 = 2,
+                         EBB_I8 = 3,
+                         EBB_U16 = 4,
+                         EBB_I16 = 5,
+                         EBB_I32 = 6,
+                         EBB_I64 = 7,
+                         EBB_STRING = 8,
+                         EBB_BOOL = 9,
+                         EBB_F16 = 10,
+                         EBB_F64 = 11,
+                         EBB_U32 = 12,
+                         EBB_U64 = 13,
+                         EBB_C64 = 14,
+                         EBB_C128 = 15,
+                         EBB_BF16 = 16,
+                         EBB_F8E4M3FN = 17,
+                         EBB_F8E4M3FNUZ = 18,
+                         EBB_F8E5M2 = 19,
+                         EBB_F8E5M2FNUZ = 20,
+                         EBB_U4 = 21, /* from here on two or four elements in a byte */
+                         EBB_I4 = 22,
+                         EBB_F4E2M1 = 23,
+                         EBB_F8E8M0 = 24, /* but this one: a byte each */
+                         EBB_U2 = 25,
+                         EBB_I2 = 26,
+} ebb_dtype;
+
+typedef struct ebb_named { /* a named array, row-major */
+    const char *name;
+    int dtype; /* ebb_dtype */
+    int rank;
+    const int64_t *dims;
+    const void *data;
+} ebb_named;
+
+/* Element `index` of any type as a number, bool as 0 or 1: NaN where it is none. */
+EBB_API double ebb_element(const ebb_named *named, size_t index);
+EBB_API const char *ebb_dtype_text(int dtype); /* "float16"; "?" where there is no such type */
+
+typedef struct ebb_batch { /* the inputs of a step, by name */
+    const ebb_named *tensors;
+    size_t count;
+} ebb_batch;
+
 /* ---- models ---- */
 
 typedef struct ebb_model ebb_model;
@@ -99,6 +202,10 @@ EBB_API ebb_status ebb_open(ebb_model **model, const char *path);
 /* As ebb_open, but it also opens a model whose types contradict each other: for ebb_check_json, which
  * names every such place, and for ebb_reduce. */
 EBB_API ebb_status ebb_open_as_is(ebb_model **model, const char *path);
+/* An .onnx file that is in memory already. Its bytes are not copied: they stay as they are until the
+ * model is closed. folder: where its external data are; NULL: it has none, or is EBB_REJECTED. */
+EBB_API ebb_status ebb_open_memory(ebb_model **model, const void *bytes, size_t size,
+                                   const char *folder);
 /* From now on the nodes of this model, and of what is made from it, may ask for any amount of work. Without
  * it a plan refuses (EBB_REJECTED) a node whose operations or bytes are out of proportion to the bytes
  * of the model's weights and inputs: a file of 200 bytes could keep a machine busy for years. */
@@ -130,23 +237,23 @@ EBB_API ebb_status ebb_set_shape(ebb_model *model, const char *input, const int6
 EBB_API ebb_status ebb_set_threads(ebb_model *model, int threads);
 EBB_API void ebb_set_deterministic(ebb_model *model, bool deterministic);
 
-struct ebb_batch;
 /* Fixes the inputs that sizes, trip counts and conditions still depend on to their values in the
  * batch: nodes read constants instead, which pass fold carries on. *count: how many; 0: none is
  * needed, or none would help. _defaults: those alone that have a value in the file as well, which
  * pass fold would take. */
-EBB_API ebb_status ebb_bind_defaults(ebb_model *model, const struct ebb_batch *batch,
-                                     size_t *count);
-EBB_API ebb_status ebb_bind_values(ebb_model *model, const struct ebb_batch *batch, size_t *count);
+EBB_API ebb_status ebb_bind_defaults(ebb_model *model, const ebb_batch *batch, size_t *count);
+EBB_API ebb_status ebb_bind_values(ebb_model *model, const ebb_batch *batch, size_t *count);
 
 /* What the techniques of a pipeline did. A pass that makes a step (gradient), or that every step is
  * brought into order with (fold), is not a technique. */
 typedef struct ebb_rewrite_facts {
+    size_t size;           /* yours, as in options */
     size_t applied;        /* sites */
     const char *exactness; /* of the least exact that applied: "exact", "rounding", "lossy" */
 } ebb_rewrite_facts;
 
 typedef struct ebb_rewrite_options {
+    size_t size;
     bool strict;             /* a requested pass that applies nowhere is EBB_UNSUPPORTED */
     bool verify_each;        /* check every rule of a legal graph after each pass */
     const char *print_after; /* NULL, a pass's name, or "all" */
@@ -165,6 +272,7 @@ EBB_API void ebb_release(void *memory);
 
 /* What a training step is to be. All zero is one with adamw, for a model that has its loss. */
 typedef struct ebb_step_options {
+    size_t size;
     const char *loss;      /* "cross-entropy:axis=1"; NULL: none is added */
     const char *optimizer; /* "adamw:lr=0.003"; NULL: "adamw" */
     /* Globs of parameters, NULL-terminated; NULL: none. The word "lost": the weights that an export
@@ -216,14 +324,23 @@ EBB_API ebb_status ebb_inference_pipeline(char **text, bool fold);
 /* ---- facts: what a program asks of a model ---- */
 
 typedef struct ebb_model_facts {
-    const struct ebb_named *inputs, *outputs; /* without data; dims of no known size are -1 */
-    size_t input_count, output_count;         /* initializers are no inputs */
-    size_t node_count, parameter_count;       /* parameters: weights that the step has marked so */
-    const char *loss;                         /* the output that is the loss; NULL: none */
-    bool has_gradient;                        /* it has a backward */
-    bool is_step;                             /* it replaces states at its end */
+    const ebb_named *inputs, *outputs;  /* without data; dims of no known size are -1 */
+    size_t input_count, output_count;   /* initializers are no inputs */
+    size_t node_count, parameter_count; /* parameters: weights that the step has marked so */
+    const char *loss;                   /* the output that is the loss; NULL: none */
+    bool has_gradient;                  /* it has a backward */
+    bool is_step;                       /* it replaces states at its end */
     bool trains; /* more of them than the running statistics and keys that pass train-mode adds */
+    const struct ebb_weight_facts *const *weights; /* all initializers */
+    size_t weight_count;
 } ebb_model_facts;
+
+typedef struct ebb_weight_facts {
+    ebb_named value; /* data: the model's own, until it is changed; NULL: its bytes are not there */
+    uint64_t bytes;  /* of the data */
+    const char *role; /* "parameter", "constant", "statistic", "optimizer" ... */
+    bool is_replaced; /* by what a step makes, at its end */
+} ebb_weight_facts;
 
 /* A copy, to release with ebb_release. */
 EBB_API ebb_status ebb_facts_of(ebb_model_facts **facts, const ebb_model *model);
@@ -276,6 +393,7 @@ EBB_API ebb_status ebb_few_bit_json(const char *function, double alpha, unsigned
 /* ---- reducing ---- */
 
 typedef struct ebb_reduce_options {
+    size_t size;
     /* Which failure of ebb's own: "types" (they contradict each other), "check" (ebb_check_json has
      * problems), "rewrite" (the pipeline ends in an error), "plan" (so does planning, after the
      * pipeline), "run" (so does one run on random numbers, after that), "nan" (an output of that
@@ -310,9 +428,8 @@ EBB_API ebb_status ebb_reduce(const ebb_model *model, const char *path,
 
 /* ---- weighing ---- */
 
-typedef struct ebb_batch ebb_batch; /* below: the inputs of a step */
-
 typedef struct ebb_plan_options {
+    size_t size;
     const char *backend; /* "cpu" (default), "plain", "cuda"; of a described device: "cuda:h100" */
     bool run;            /* also run a step and report what was measured */
     uint64_t seed;
@@ -323,6 +440,22 @@ typedef struct ebb_plan_options {
     bool brief;             /* do not find out which pass saved what */
 } ebb_plan_options;
 
+/* What a step needs, without running one (`run` is not looked at). To release with ebb_release. */
+typedef struct ebb_plan_facts {
+    uint64_t peak_bytes;  /* alive together at most */
+    uint64_t arena_bytes; /* the one block that the step runs in */
+    uint64_t saved_bytes; /* made forward and kept for the backward */
+    /* At the peak; they add up to it. */
+    uint64_t parameter_bytes, gradient_bytes, optimizer_bytes, input_bytes, activation_bytes,
+        temporary_bytes, workspace_bytes;
+    uint64_t disk_bytes, host_bytes, mapped_bytes; /* in other places */
+    int64_t planned_ns;                            /* an estimate, by the rates of the device */
+    const char *peak_node;                         /* where the peak is; NULL: there are no nodes */
+    const char *missing; /* what the back end has no kernel for; NULL: nothing */
+} ebb_plan_facts;
+
+EBB_API ebb_status ebb_plan_facts_of(ebb_plan_facts **facts, ebb_model *model,
+                                     const ebb_plan_options *options);
 EBB_API ebb_status ebb_plan_json(ebb_model *model, const ebb_plan_options *options, char **json);
 /* Both plans; with a run also how far apart every output, state and parameter's gradient is after
  * one step of both from the same weights on the same batch: largest differences, cosine, and
@@ -333,6 +466,7 @@ EBB_API ebb_status ebb_diff_json(ebb_model *before, ebb_model *after,
 /* ---- costs ---- */
 
 typedef struct ebb_calibrate_options {
+    size_t size;
     const char *backend; /* NULL: "cpu" */
     uint64_t seed;
     int threads;       /* 0: as many as processors */
@@ -350,6 +484,7 @@ EBB_API ebb_status ebb_calibrate(ebb_model *const *models, size_t count,
 /* ---- sensitivities ---- */
 
 typedef struct ebb_sensitivity_options {
+    size_t size;
     const ebb_batch *batch; /* what the step runs on: needed */
     const char *backend;    /* NULL: "cpu" */
     uint64_t seed;
@@ -370,6 +505,7 @@ EBB_API ebb_status ebb_sensitivity(const ebb_model *model, const ebb_sensitivity
 /* ---- packing: intervals in, offsets out, as the arena is packed ---- */
 
 typedef struct ebb_pack_csv_options {
+    size_t size;
     uint64_t alignment; /* of offsets, in bytes; 0: 1 */
     uint64_t capacity;  /* bytes; stop as soon as it is met; 0: as low as can be */
     int64_t time_ns;    /* search at most so long; 0: a fraction of a second of counted steps, with
@@ -432,26 +568,10 @@ EBB_API ebb_status ebb_launch(const ebb_launch_options *options, int *code);
 
 /* ---- running ---- */
 
-typedef struct ebb_named { /* a named array, row-major */
-    const char *name;
-    int dtype; /* ONNX TensorProto.DataType */
-    int rank;
-    const int64_t *dims;
-    const void *data;
-} ebb_named;
-
-/* Element `index` of any type as a number, bool as 0 or 1: NaN where it is none. */
-EBB_API double ebb_element(const ebb_named *named, size_t index);
-EBB_API const char *ebb_dtype_text(int dtype); /* "float16"; "?" where there is no such type */
-
-struct ebb_batch { /* the inputs of a step, by name */
-    const ebb_named *tensors;
-    size_t count;
-};
-
 typedef struct ebb_program ebb_program;
 
 typedef struct ebb_compile_options {
+    size_t size;
     const char *backend; /* NULL: "cpu" */
     uint64_t seed;       /* for operators that draw without a key in the file */
     int threads;         /* 0: as many as the model says (ebb_set_threads) */
@@ -500,7 +620,15 @@ typedef struct ebb_program_facts {
     uint64_t planned_mapped_bytes, mapped_bytes;
 } ebb_program_facts;
 
-EBB_API ebb_program_facts ebb_program_measure(const ebb_program *program);
+/* The first `size` bytes of them. */
+EBB_API void ebb_program_measure_to(const ebb_program *program, ebb_program_facts *facts,
+                                    size_t size);
+static inline ebb_program_facts ebb_program_measure(const ebb_program *program)
+{
+    ebb_program_facts facts;
+    ebb_program_measure_to(program, &facts, sizeof facts);
+    return facts;
+}
 EBB_API ebb_status ebb_program_profile_json(const ebb_program *program, char **json);
 
 /* ---- metrics: how good predictions are, over the batches of an evaluation ----
@@ -583,6 +711,7 @@ EBB_API const ebb_named *ebb_data_find(const ebb_data *data, const char *name);
 /* How data are opened, and how rows of arrays become rows of inputs. All zero: as the files and the
  * model have it. Lists are NULL-terminated; NULL: none. */
 typedef struct ebb_data_options {
+    size_t size;
     const ebb_model *model; /* its inputs name the arrays of a test_data_set_* folder */
     /* For inputs of floats: (x * scale - mean) / std, one number or one for each channel. "0.5,0.4,0.4"
      * is for images of bytes (arrays of at least 3 dims); "image=0.5,0.4,0.4" for this input. A scale
@@ -616,6 +745,11 @@ typedef struct ebb_data_options {
  * large file little is in memory at a time. options NULL: all zero. */
 EBB_API ebb_status ebb_data_open_files(ebb_data **data, const char *const *paths,
                                        const ebb_data_options *options);
+
+/* Arrays that are in memory: they are not copied, and stay yours as long as the data. What their rows
+ * become is said by the options, as for files. */
+EBB_API ebb_status ebb_data_of(ebb_data **data, const ebb_named *arrays, size_t count,
+                               const ebb_data_options *options);
 
 /* The same arrays, of which nothing is read anew, to be taken in another way: for another model, by other
  * options. `data` must outlive them. */
@@ -670,6 +804,7 @@ EBB_API ebb_status ebb_tensors_save(const char *path, const ebb_named *tensors, 
 typedef struct ebb_evaluator ebb_evaluator;
 
 typedef struct ebb_evaluator_options {
+    size_t size;
     const char *const *losses;  /* as given to the step, NULL-terminated */
     const char *const *metrics; /* as ebb_metrics_new takes them */
     const char *const *map;     /* pairs (array, input), NULL-terminated; NULL: names agree */
@@ -723,6 +858,7 @@ typedef enum ebb_trainer_event {
 } ebb_trainer_event;
 
 typedef struct ebb_trainer_options {
+    size_t size;
     const char *const *map;    /* as ebb_data_rows takes it */
     const int64_t *rows;       /* of the data, row_count of them; NULL: all */
     int64_t row_count;         /* how many there are */
@@ -776,7 +912,15 @@ EBB_API ebb_status ebb_trainer_new(ebb_trainer **trainer, ebb_program *program, 
 EBB_API ebb_status ebb_trainer_run(ebb_trainer *trainer);
 /* It ends after the step that is being computed. May be called by a signal handler. */
 EBB_API void ebb_trainer_stop(ebb_trainer *trainer);
-EBB_API ebb_trainer_facts ebb_trainer_measure(const ebb_trainer *trainer);
+/* The first `size` bytes of them. */
+EBB_API void ebb_trainer_measure_to(const ebb_trainer *trainer, ebb_trainer_facts *facts,
+                                    size_t size);
+static inline ebb_trainer_facts ebb_trainer_measure(const ebb_trainer *trainer)
+{
+    ebb_trainer_facts facts;
+    ebb_trainer_measure_to(trainer, &facts, sizeof facts);
+    return facts;
+}
 EBB_API void ebb_trainer_free(ebb_trainer *trainer); /* NULL is fine */
 
 /* Holds out a share of rows for evaluation, the same whatever the seed: order[0..rows - *held) are to

@@ -145,6 +145,9 @@ static json_t *json_of(const ebb_doctor *d)
 
 ebb_status ebb_check(const ebb_model *model, ebb_code *code, char **json)
 {
+    EBB_NEED(model);
+    EBB_NEED(code);
+    EBB_NEED(json);
     ebb_doctor d;
     ebb_status status = ebb_doctor_examine(&d, model);
     *code = ebb_doctor_code(&d);
@@ -156,6 +159,8 @@ ebb_status ebb_check(const ebb_model *model, ebb_code *code, char **json)
 
 ebb_status ebb_check_json(const ebb_model *model, char **json)
 {
+    EBB_NEED(model);
+    EBB_NEED(json);
     ebb_code code;
     return ebb_check(model, &code, json);
 }

@@ -5,6 +5,7 @@
 
 #include "onnx/file/file.h"
 #include "onnx/graph/infer.h"
+#include "onnx/words/options.h"
 
 static json_t *sizes_of(const ebb_model *model)
 {
@@ -105,7 +106,11 @@ static ebb_status report(const ebb_reducer *r, const ebb_model *model, const cha
 ebb_status ebb_reduce(const ebb_model *model, const char *path, const ebb_reduce_options *options,
                       char **json)
 {
-    ebb_reducer r = {.options = options, .limit = options->most_tests};
+    EBB_NEED(model);
+    ebb_reduce_options own;
+    EBB_TRY(EBB_OPTIONS_TAKE(ebb_reduce_options, &own, threads, options));
+    EBB_NEED_COUNT(own.threads);
+    ebb_reducer r = {.options = &own, .limit = own.most_tests};
     ebb_status status = begin(&r, model);
     if (status == NULL)
         status = ebb_reduce_search(&r);

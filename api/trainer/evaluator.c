@@ -7,6 +7,7 @@
  */
 #include "api/trainer/trainer.h"
 
+#include "onnx/words/options.h"
 struct ebb_evaluator {
     ebb_evaluator_options o;
     const ebb_model *exported;
@@ -146,13 +147,21 @@ static ebb_status list_rows(ebb_evaluator *e)
 ebb_status ebb_evaluator_new(ebb_evaluator **evaluator, const ebb_model *exported, ebb_data *data,
                              const ebb_evaluator_options *options)
 {
-    ebb_evaluator *e = ebb_alloc(sizeof *e);
+    EBB_NEED(evaluator);
+    EBB_NEED(exported);
+    EBB_NEED(data);
+    EBB_NEED(options);
     *evaluator = NULL;
+    ebb_evaluator_options own;
+    EBB_TRY(EBB_OPTIONS_TAKE(ebb_evaluator_options, &own, segments, options));
+    EBB_NEED_COUNT(own.row_count);
+    EBB_NEED_COUNT(own.batch);
+    ebb_evaluator *e = ebb_alloc(sizeof *e);
     if (e == NULL)
         return ebb_error_memory();
-    *e = (ebb_evaluator){.o = *options, .exported = exported, .data = data};
-    e->batch = options->batch > 0 ? options->batch : EBB_USUAL_BATCH;
-    ebb_status status = ebb_metrics_new(&e->metrics, options->losses, options->metrics);
+    *e = (ebb_evaluator){.o = own, .exported = exported, .data = data};
+    e->batch = own.batch > 0 ? own.batch : EBB_USUAL_BATCH;
+    ebb_status status = ebb_metrics_new(&e->metrics, own.losses, own.metrics);
     if (status == NULL)
         status = list_rows(e);
     if (status == NULL)
@@ -164,9 +173,11 @@ ebb_status ebb_evaluator_new(ebb_evaluator **evaluator, const ebb_model *exporte
     return status;
 }
 
-ebb_status ebb_evaluator_run(ebb_evaluator *e, ebb_program *trained, bool (*stop)(void *context),
-                             void *context)
+ebb_status ebb_evaluator_run(ebb_evaluator *evaluator, ebb_program *trained,
+                             bool (*stop)(void *context), void *context)
 {
+    EBB_NEED(evaluator);
+    ebb_evaluator *e = evaluator;
     const asking ask = {stop, context};
     const int64_t whole = e->row_count / e->batch * e->batch;
     ebb_metrics_clear(e->metrics);

@@ -2,6 +2,7 @@
 #include "api/trainer/trainer.h"
 
 #include "onnx/graph/graph.h"
+#include "onnx/words/options.h"
 
 static const char *array_for(const char *const *map, const char *input)
 {
@@ -36,6 +37,9 @@ ebb_status ebb_feeds_of(const char ***feeds, const ebb_model *model, ebb_data *d
 /* Both parts ascend, so that rows in order stay in order. */
 ebb_status ebb_rows_split(int64_t *order, int64_t rows, double share, int64_t *held)
 {
+    EBB_NEED(order);
+    EBB_NEED(held);
+    EBB_NEED_COUNT(rows);
     *held = (int64_t)((double)rows * share + 0.5);
     if (*held < 1 || *held >= rows)
         return ebb_error(EBB_USAGE, "%g of %lld rows is not a part of them to evaluate on", share,
@@ -59,8 +63,16 @@ ebb_status ebb_rows_split(int64_t *order, int64_t rows, double share, int64_t *h
     return NULL;
 }
 
-ebb_status ebb_trainer_steps(int64_t *steps, const ebb_trainer_options *o)
+ebb_status ebb_trainer_steps(int64_t *steps, const ebb_trainer_options *options)
 {
+    EBB_NEED(steps);
+    EBB_NEED(options);
+    ebb_trainer_options own, *o = &own;
+    EBB_TRY(EBB_OPTIONS_TAKE(ebb_trainer_options, o, context, options));
+    EBB_NEED_COUNT(o->row_count);
+    EBB_NEED_COUNT(o->batch);
+    EBB_NEED_COUNT(o->steps);
+    EBB_NEED_COUNT(o->epochs);
     const int64_t batch = o->batch > 0 ? o->batch : EBB_USUAL_BATCH,
                   per_epoch = o->row_count / batch;
     *steps = o->steps;

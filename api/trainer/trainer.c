@@ -16,6 +16,7 @@
 #include "exec/data/data.h"
 #include "exec/run/program.h"
 #include "onnx/file/sink.h"
+#include "onnx/words/options.h"
 
 static void tell(ebb_trainer *t, ebb_trainer_event event)
 {
@@ -230,8 +231,10 @@ static ebb_status goes_on(bool *more, ebb_trainer *t)
     return NULL;
 }
 
-ebb_status ebb_trainer_run(ebb_trainer *t)
+ebb_status ebb_trainer_run(ebb_trainer *trainer)
 {
+    EBB_NEED(trainer);
+    ebb_trainer *t = trainer;
     bool more;
     ebb_trainer_facts *f = &t->facts;
     t->began_ns = t->saved_ns = ebb_trainer_clock();
@@ -274,7 +277,7 @@ static int64_t median(const ebb_trainer *t)
     return sorted[count / 2];
 }
 
-ebb_trainer_facts ebb_trainer_measure(const ebb_trainer *t)
+void ebb_trainer_measure_to(const ebb_trainer *t, ebb_trainer_facts *facts, size_t size)
 {
     ebb_trainer_facts f = t->facts;
     const int64_t here = f.steps - t->first;
@@ -286,7 +289,7 @@ ebb_trainer_facts ebb_trainer_measure(const ebb_trainer *t)
         f.tokens_per_second = f.rows_per_second * (double)t->tokens_per_row;
         f.left_ns = (int64_t)((double)(f.until - f.steps) * ns / (double)here);
     }
-    return f;
+    ebb_facts_give(facts, size, &f, sizeof f);
 }
 
 /* ---- making ---- */
@@ -367,12 +370,23 @@ static ebb_status set_up(ebb_trainer *t)
 ebb_status ebb_trainer_new(ebb_trainer **trainer, ebb_program *program, ebb_data *data,
                            const ebb_trainer_options *options)
 {
-    ebb_trainer *t = ebb_alloc(sizeof *t);
+    EBB_NEED(trainer);
+    EBB_NEED(program);
+    EBB_NEED(data);
+    EBB_NEED(options);
     *trainer = NULL;
+    ebb_trainer_options own;
+    EBB_TRY(EBB_OPTIONS_TAKE(ebb_trainer_options, &own, context, options));
+    EBB_NEED_COUNT(own.eval_every);
+    EBB_NEED_COUNT(own.patience);
+    EBB_NEED_COUNT(own.keep);
+    EBB_NEED_COUNT(own.every);
+    EBB_NEED_COUNT(own.log_every);
+    ebb_trainer *t = ebb_alloc(sizeof *t);
     if (t == NULL)
         return ebb_error_memory();
-    *t = (ebb_trainer){.o = *options, .program = program, .data = data, .seed = options->seed};
-    t->batch = options->batch > 0 ? options->batch : EBB_USUAL_BATCH;
+    *t = (ebb_trainer){.o = own, .program = program, .data = data, .seed = own.seed};
+    t->batch = own.batch > 0 ? own.batch : EBB_USUAL_BATCH;
     t->group = program->group;
     if (ebb_group_rank(t->group) > 0)
         ebb_trainer_write_nothing(&t->o);
@@ -399,5 +413,6 @@ void ebb_trainer_free(ebb_trainer *t)
 
 ebb_status ebb_output_check(const char *path)
 {
+    EBB_NEED(path);
     return ebb_sink_check(path);
 }

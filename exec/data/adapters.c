@@ -235,6 +235,8 @@ static ebb_status save(saving *s, const char *path)
 
 EBB_API ebb_status ebb_adapters_save(ebb_program *program, const char *path)
 {
+    EBB_NEED(program);
+    EBB_NEED(path);
     saving s = {.program = program, .folder = ebb_adapters_is_folder(path)};
     ebb_status status = collect(&s);
     if (status == NULL && s.adapter_count == 0)

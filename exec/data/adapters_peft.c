@@ -85,6 +85,7 @@ ebb_status ebb_adapters_write_config(const char *folder, const ebb_adapter_facts
 
 EBB_API ebb_status ebb_adapters_check(const char *path)
 {
+    EBB_NEED(path);
     struct stat is;
     ebb_arena arena = {0};
     const char *file = path;

@@ -149,6 +149,7 @@ static ebb_status write_file(const char *path, const header *h, const ebb_named 
 EBB_API ebb_status ebb_tensors_save(const char *path, const ebb_named *tensors, size_t count,
                                     const char *metadata_json)
 {
+    EBB_NEED(path);
     json_t *root = json_object();
     header h = {.json = NULL};
     ebb_status status = root == NULL
@@ -183,6 +184,8 @@ static ebb_status list_states(ebb_program *p, ebb_arena *scratch, ebb_named **li
 
 EBB_API ebb_status ebb_checkpoint_save(ebb_program *program, const char *path, const char *extra)
 {
+    EBB_NEED(program);
+    EBB_NEED(path);
     ebb_arena scratch = {0};
     ebb_named *list = NULL;
     size_t count = 0;
@@ -393,6 +396,8 @@ static ebb_status load(ebb_program *p, ebb_data *data, const char *path, char **
 
 EBB_API ebb_status ebb_checkpoint_load(ebb_program *program, const char *path, char **extra)
 {
+    EBB_NEED(program);
+    EBB_NEED(path);
     if (extra != NULL)
         *extra = NULL;
     ebb_arena scratch = {0};

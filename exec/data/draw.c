@@ -176,6 +176,7 @@ static ebb_status draw(drawing *d, ebb_arena *scratch)
 
 EBB_API ebb_status ebb_init_weights(ebb_model *model, uint64_t seed)
 {
+    EBB_NEED(model);
     if (model->initialization == NULL)
         return ebb_hint(
             ebb_error(EBB_USAGE, "the model says nothing about how to draw its weights"),

@@ -180,6 +180,8 @@ static ebb_status read_weights(ebb_data *data, ebb_graph *g, const char *path)
 
 EBB_API ebb_status ebb_load_weights(ebb_model *model, const char *path)
 {
+    EBB_NEED(model);
+    EBB_NEED(path);
     ebb_data data;
     ebb_status status = ebb_data_init(&data, path);
     if (status == NULL)
@@ -228,6 +230,8 @@ static ebb_status store_adapters(ebb_program *program, ebb_graph *to, size_t *st
 
 EBB_API ebb_status ebb_program_store(ebb_program *program, ebb_model *target)
 {
+    EBB_NEED(program);
+    EBB_NEED(target);
     const ebb_graph *g = program->plan.g;
     ebb_graph *to = target->graph;
     size_t stored = 0;

@@ -11,11 +11,10 @@
 #include "exec/data/sample.h"
 #include "exec/look/timeline.h"
 #include "kernels/nested/on_host.h"
+#include "onnx/words/options.h"
 
 #include <math.h>
 #include <stdlib.h>
-
-static const ebb_plan_options no_options = {0};
 
 /* ---- a plan ---- */
 
@@ -255,11 +254,22 @@ static ebb_status finish(ebb_status status, json_t *root, char **json)
     return status;
 }
 
+static ebb_status take_options(ebb_plan_options *own, const ebb_plan_options *options)
+{
+    EBB_TRY(EBB_OPTIONS_TAKE(ebb_plan_options, own, brief, options));
+    EBB_NEED_COUNT(own->threads);
+    EBB_NEED_COUNT(own->steps);
+    return NULL;
+}
+
 EBB_API ebb_status ebb_plan_json(ebb_model *model, const ebb_plan_options *options, char **json)
 {
-    const ebb_plan_options *o = options != NULL ? options : &no_options;
+    EBB_NEED(model);
+    EBB_NEED(json);
+    ebb_plan_options own, *o = &own;
     json_t *root = NULL;
     *json = NULL;
+    EBB_TRY(take_options(o, options));
     ebb_status status = NULL;
     if (!o->run) {
         status = estimate(model, o, &root);

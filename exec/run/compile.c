@@ -10,6 +10,7 @@
 
 #include "exec/weigh/call.h"
 #include "exec/weigh/loop.h"
+#include "onnx/words/options.h"
 
 #include <stdlib.h>
 
@@ -355,7 +356,12 @@ ebb_status ebb_program_compile_graph(ebb_program **program, ebb_model *model, co
 EBB_API ebb_status ebb_program_compile(ebb_program **program, ebb_model *model,
                                        const ebb_compile_options *options)
 {
-    return ebb_program_compile_graph(program, model, model->graph, options);
+    EBB_NEED(program);
+    EBB_NEED(model);
+    ebb_compile_options own;
+    EBB_TRY(EBB_OPTIONS_TAKE(ebb_compile_options, &own, spill_unchecked, options));
+    EBB_NEED_COUNT(own.threads);
+    return ebb_program_compile_graph(program, model, model->graph, &own);
 }
 
 EBB_API void ebb_program_free(ebb_program *program)

@@ -84,6 +84,8 @@ static ebb_status profile(const ebb_program *p, ebb_arena *scratch, json_t **roo
 
 EBB_API ebb_status ebb_program_profile_json(const ebb_program *program, char **json)
 {
+    EBB_NEED(program);
+    EBB_NEED(json);
     *json = NULL;
     if (program->node_ns == NULL)
         return ebb_error(EBB_USAGE, "the program was compiled without profile");

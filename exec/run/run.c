@@ -10,6 +10,7 @@
 #include "kernels/parallel.h"
 #include "onnx/graph/infer.h"
 #include "onnx/words/map.h"
+#include "onnx/words/options.h"
 
 #include <time.h>
 
@@ -292,6 +293,10 @@ static ebb_status step(ebb_program *p, const ebb_batch *batch)
 
 EBB_API ebb_status ebb_program_step(ebb_program *program, const ebb_batch *batch)
 {
+    EBB_NEED(program);
+    EBB_NEED(batch);
+    if (batch->count > 0)
+        EBB_NEED(batch->tensors);
     const ebb_threads_before before = ebb_threads_enter(program->plan.setting.threads);
     ebb_status status = step(program, batch);
     ebb_threads_leave(before);
@@ -331,6 +336,9 @@ static ebb_status show_away(ebb_program *p, ebb_value v, void **data)
 
 EBB_API ebb_status ebb_program_get(ebb_program *program, const char *name, ebb_named *named)
 {
+    EBB_NEED(program);
+    EBB_NEED(name);
+    EBB_NEED(named);
     const ebb_graph *g = program->plan.g;
     ebb_value v = ebb_value_find(g, name);
     const ebb_value_info *info = ebb_value_of(g, v);
@@ -377,6 +385,8 @@ EBB_API const char *ebb_program_loss_name(const ebb_program *program)
 
 EBB_API ebb_status ebb_program_set(ebb_program *program, const ebb_named *named)
 {
+    EBB_NEED(program);
+    EBB_NEED(named);
     const ebb_graph *g = program->plan.g;
     ebb_value v = ebb_value_find(g, named->name);
     if (v.i == 0 || !is_initializer(g, v))
@@ -413,7 +423,8 @@ static uint64_t mapped_bytes(const ebb_program *p)
     return bytes;
 }
 
-EBB_API ebb_program_facts ebb_program_measure(const ebb_program *program)
+EBB_API void ebb_program_measure_to(const ebb_program *program, ebb_program_facts *facts,
+                                    size_t size)
 {
     ebb_device_facts device = {0};
     if (!program->device->is_host && program->device->facts(program->queue, &device) != NULL)
@@ -421,7 +432,7 @@ EBB_API ebb_program_facts ebb_program_measure(const ebb_program *program)
     ebb_mover_facts moved = {0};
     if (program->mover != NULL)
         moved = ebb_mover_measure(program->mover);
-    return (ebb_program_facts){
+    const ebb_program_facts own = {
         .device_bytes = device.allocated_bytes,
         .process_bytes = device.process_bytes,
         .arena_bytes = program->plan.packing.height,
@@ -440,4 +451,5 @@ EBB_API ebb_program_facts ebb_program_measure(const ebb_program *program)
         .planned_mapped_bytes = program->plan.places[EBB_PLACE_MAPPED].height,
         .mapped_bytes = mapped_bytes(program),
     };
+    ebb_facts_give(facts, size, &own, sizeof own);
 }

@@ -73,6 +73,8 @@ static uint64_t unit_of(const char *text)
 
 EBB_API ebb_status ebb_amount_parse(ebb_amount *amount, const char *text)
 {
+    EBB_NEED(amount);
+    EBB_NEED(text);
     uint64_t whole = 0;
     double fraction = 0;
     *amount = (ebb_amount){0};

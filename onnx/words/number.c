@@ -75,6 +75,9 @@ static ebb_status refuse(const char *text, const char *kind, const range *r, con
 EBB_API ebb_status ebb_whole_parse(int64_t *number, const char *text, const char *range_text,
                                    const char *what)
 {
+    EBB_NEED(number);
+    EBB_NEED(text);
+    EBB_NEED(what);
     const range r = read_range(range_text);
     const char *digits = text + (text[0] == '-');
     bool fits = digits[0] != '\0' && strspn(digits, "0123456789") == strlen(digits);
@@ -94,6 +97,9 @@ EBB_API ebb_status ebb_whole_parse(int64_t *number, const char *text, const char
 EBB_API ebb_status ebb_real_parse(double *number, const char *text, const char *range_text,
                                   const char *what)
 {
+    EBB_NEED(number);
+    EBB_NEED(text);
+    EBB_NEED(what);
     const range r = read_range(range_text);
     char *end;
     const double x = strtod(text, &end);

@@ -101,6 +101,16 @@ ebb_status ebb_error(ebb_code code, const char *format, ...)
     return error;
 }
 
+ebb_status ebb_error_argument(const char *function, const char *argument, long long value)
+{
+    const char *dot = strrchr(argument, '.'),
+               *arrow = strrchr(argument, '>'); // own.threads: threads
+    argument = dot != NULL ? dot + 1 : arrow != NULL ? arrow + 1 : argument;
+    return value == 0 ? ebb_error(EBB_USAGE, "%s: %s is NULL", function, argument)
+                      : ebb_error(EBB_USAGE, "%s: %s is %lld, and must be 0 or more", function,
+                                  argument, value);
+}
+
 ebb_status ebb_error_memory(void)
 {
     static const struct ebb_error memory = {EBB_RUNTIME, "out of memory"};

@@ -41,6 +41,22 @@ extern "C" {
             return ebb_try_status_;          \
     } while (0)
 
+/* What a public function needs of its caller. */
+#define EBB_NEED(argument)                                     \
+    do {                                                       \
+        if ((argument) == NULL)                                \
+            return ebb_error_argument(__func__, #argument, 0); \
+    } while (0)
+#define EBB_NEED_COUNT(argument)                                                   \
+    do {                                                                           \
+        if ((argument) < 0)                                                        \
+            return ebb_error_argument(__func__, #argument, (long long)(argument)); \
+    } while (0)
+
+/* value 0: it is NULL; else it is a count below zero. */
+ebb_status ebb_error_argument(const char *function, const char *argument,
+                              long long value) EBB_NEVER_NULL;
+
 /* Makes an error. The sentence names the place and says what is wrong; no full stop, no newline. */
 ebb_status ebb_error(ebb_code code, const char *format, ...) EBB_PRINTF(2, 3) EBB_NEVER_NULL;
 

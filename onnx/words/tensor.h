@@ -14,37 +14,7 @@ extern "C" {
 
 enum { EBB_MAX_RANK = 12 }; /* oneDNN's limit; no exported model seen goes beyond 6 */
 
-/* ONNX TensorProto.DataType numbers. */
-typedef enum ebb_dtype {
-    EBB_NONE = 0,
-    EBB_F32 = 1,
-    EBB_U8 = 2,
-    EBB_I8 = 3,
-    EBB_U16 = 4,
-    EBB_I16 = 5,
-    EBB_I32 = 6,
-    EBB_I64 = 7,
-    EBB_STRING = 8,
-    EBB_BOOL = 9,
-    EBB_F16 = 10,
-    EBB_F64 = 11,
-    EBB_U32 = 12,
-    EBB_U64 = 13,
-    EBB_C64 = 14,
-    EBB_C128 = 15,
-    EBB_BF16 = 16,
-    EBB_F8E4M3FN = 17,
-    EBB_F8E4M3FNUZ = 18,
-    EBB_F8E5M2 = 19,
-    EBB_F8E5M2FNUZ = 20,
-    EBB_U4 = 21,
-    EBB_I4 = 22,
-    EBB_F4E2M1 = 23,
-    EBB_F8E8M0 = 24,
-    EBB_U2 = 25,
-    EBB_I2 = 26,
-    EBB_DTYPE_COUNT
-} ebb_dtype;
+#define EBB_DTYPE_COUNT (EBB_I2 + 1) /* of ebb_dtype */
 
 const char *ebb_dtype_name(ebb_dtype dtype);      /* "float32"; "?" when out of range */
 const char *ebb_dtype_onnx_name(ebb_dtype dtype); /* "float", as the ONNX text syntax spells it */

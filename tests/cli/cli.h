@@ -49,7 +49,7 @@ static inline int ebb(const char *arguments)
 }
 
 /* Its data alone, which go to stdout. */
-static inline int ebb_data_of(const char *arguments)
+static inline int stdout_of(const char *arguments)
 {
     char command[6144];
     (void)snprintf(command, sizeof command, EBB " %s 2>/dev/null", arguments);

@@ -47,7 +47,7 @@ static void a_run_takes_mapped_arrays_and_leaves_others_out_with_a_note(void **s
     assert_non_null(strstr(output, "feeds no input"));
     assert_null(strstr(output, "'test_image' of")); // that one is taken
     says("run " MLP " " DATA, 0, "float32[1437,10]");
-    assert_int_equal(ebb_data_of("run " MLP " " DATA "--json"), 0);
+    assert_int_equal(stdout_of("run " MLP " " DATA "--json"), 0);
     assert_int_equal(output[0], '{');
 }
 

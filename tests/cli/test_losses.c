@@ -30,8 +30,8 @@ static void metrics_are_told_at_the_end(void **state)
     assert_true(number_after("top-5 ") > 0.98);
     assert_true(number_after("f1 ") > 0.85);
     assert_true(number_after("perplexity ") > 1 && number_after("perplexity ") < 3);
-    assert_int_equal(ebb_data_of("train " CNN " " DATA EVAL
-                                 "--loss cross-entropy --epochs 2 --metric f1-macro --json"),
+    assert_int_equal(stdout_of("train " CNN " " DATA EVAL
+                               "--loss cross-entropy --epochs 2 --metric f1-macro --json"),
                      0);
     assert_true(number_after("\"f1-macro\":") > 0.1);
     assert_null(strstr(output, "accuracy"));

@@ -13,7 +13,7 @@
 /* The one JSON object that the command prints, whatever its exit code is. */
 static json_t *object_of(const char *arguments, int code)
 {
-    int got = ebb_data_of(arguments);
+    int got = stdout_of(arguments);
     json_t *o = json_loads(output, 0, NULL);
     if (got != code || !json_is_object(o))
         fail_msg("ebb %s\nexit %d, expected %d; on stdout:\n%s", arguments, got, code, output);

@@ -10,7 +10,7 @@
 
 static json_t *all_passes(void)
 {
-    assert_int_equal(ebb_data_of("help passes --json"), 0);
+    assert_int_equal(stdout_of("help passes --json"), 0);
     json_t *o = json_loads(output, 0, NULL), *list = json_incref(json_object_get(o, "passes"));
     json_decref(o);
     assert_true(json_array_size(list) > 20);
@@ -131,7 +131,7 @@ static int strict_on(const char *command, const char *pass)
 {
     char words[1024];
     (void)snprintf(words, sizeof words, "%s--pass %s --json", command, pass);
-    int code = ebb_data_of(words);
+    int code = stdout_of(words);
     if (code == 2)
         return code;
     if (code != 0)
@@ -183,7 +183,7 @@ static void what_tidies_may_find_nothing_under_strict(void **state)
                        "rewrite " DIGITS
                        "mlp.onnx --dim batch=8 --pass %s%s --strict --dry-run --json",
                        name, costs ? ":file=costs.json" : "");
-        if (ebb_data_of(words) != 0)
+        if (stdout_of(words) != 0)
             fail_msg("%s:\n%s", words, output);
         nothing += applied(name) == 0;
     }
@@ -218,7 +218,7 @@ static void what_changes_the_primal_goes_before_the_gradient_wherever_it_is_name
     for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
         char words[1024];
         (void)snprintf(words, sizeof words, GRAD("cnn.onnx") "--json %s", ways[i]);
-        if (ebb_data_of(words) != 0)
+        if (stdout_of(words) != 0)
             fail_msg("%s:\n%s", words, output);
         assert_true(place_of("lora") < place_of("layout"));
         assert_true(place_of("lora") < place_of("precision"));

@@ -90,7 +90,7 @@ static void a_small_part_is_refused_with_the_call_that_keeps_all(void **state)
 
 static json_t *object_of(const char *arguments)
 {
-    assert_int_equal(ebb_data_of(arguments), 0);
+    assert_int_equal(stdout_of(arguments), 0);
     json_t *o = json_loads(output, 0, NULL);
     assert_non_null(o);
     return o;

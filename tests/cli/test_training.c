@@ -21,7 +21,7 @@
 
 static json_t *json_of(const char *arguments)
 {
-    int code = ebb_data_of(arguments);
+    int code = stdout_of(arguments);
     json_t *o = json_loads(output, 0, NULL);
     if (code != 0 || !json_is_object(o))
         fail_msg("ebb %s\nexit %d; on stdout:\n%s", arguments, code, output);

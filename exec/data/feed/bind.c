@@ -178,6 +178,9 @@ static ebb_status name_shapes(ebb_status status, const ebb_data *data, const ebb
 EBB_API ebb_status ebb_data_shape(ebb_data *data, ebb_model *model, const char *const *map,
                                   int64_t batch, int64_t *rows)
 {
+    EBB_NEED(data);
+    EBB_NEED(model);
+    EBB_NEED(rows);
     ebb_graph *g = model->graph;
     const ebb_named *first = NULL;
     *rows = -1;
@@ -224,6 +227,8 @@ static ebb_status make_feed(ebb_feed *feed, ebb_data *data, const ebb_graph *g, 
 
 EBB_API ebb_status ebb_data_bind(ebb_data *data, const ebb_model *model, const char *const *map)
 {
+    EBB_NEED(data);
+    EBB_NEED(model);
     const ebb_graph *g = model->graph;
     const ebb_named *first = NULL;
     int64_t rows;
@@ -295,6 +300,9 @@ static ebb_status take_whole(ebb_named *out, ebb_data *data, const ebb_graph *g,
 EBB_API ebb_status ebb_data_whole(ebb_data *data, const ebb_model *model, const char *const *map,
                                   ebb_batch *batch)
 {
+    EBB_NEED(data);
+    EBB_NEED(model);
+    EBB_NEED(batch);
     const ebb_graph *g = model->graph;
     EBB_TRY(check_arrays(data, g, map));
     EBB_TRY(check_inputs(data, g, map, true));

@@ -395,6 +395,8 @@ ebb_status ebb_reader_bind(ebb_data *data, const ebb_feed *feeds, size_t count)
 EBB_API ebb_status ebb_data_rows(ebb_data *data, const int64_t *index, size_t count,
                                  const char *const *map, ebb_batch *batch)
 {
+    EBB_NEED(data);
+    EBB_NEED(batch);
     EBB_TRY(make_reader(data));
     struct ebb_reader *reader = data->reader;
     const bool ready = reader->pending;
@@ -422,6 +424,7 @@ EBB_API ebb_status ebb_data_rows(ebb_data *data, const int64_t *index, size_t co
 EBB_API ebb_status ebb_data_ahead(ebb_data *data, const int64_t *index, size_t count,
                                   const char *const *map)
 {
+    EBB_NEED(data);
     EBB_TRY(make_reader(data));
     struct ebb_reader *reader = data->reader;
     settle_pending(reader);

@@ -1,6 +1,7 @@
 /* open.c: the formats, and how several files become one set of arrays. */
 #include "exec/data/feed/rows.h"
 #include "exec/data/formats/formats.h"
+#include "onnx/words/options.h"
 
 #include <glob.h>
 #include <stdio.h>
@@ -297,25 +298,93 @@ static ebb_status make_rows(ebb_data **rows, const ebb_data *texts, const ebb_da
     return NULL;
 }
 
-EBB_API ebb_status ebb_data_open_files(ebb_data **data, const char *const *paths,
-                                       const ebb_data_options *options)
+/* Of texts, rows of tokens. */
+static ebb_status rows_of(ebb_data **data, const ebb_data_options *o)
 {
-    const ebb_data_options none = {0}, *o = options != NULL ? options : &none;
-    ebb_data *texts;
-    EBB_TRY(open_all(data, paths, o));
-    if (o->sequence <= 0)
+    ebb_data *texts = *data;
+    if (o->sequence == 0)
         return NULL;
-    texts = *data;
     ebb_status status = make_rows(data, texts, o);
     ebb_data_close(texts);
     return status;
 }
 
+static ebb_status take_options(ebb_data_options *own, const ebb_data_options *options)
+{
+    EBB_TRY(EBB_OPTIONS_TAKE(ebb_data_options, own, pack, options));
+    EBB_NEED_COUNT(own->sequence);
+    return NULL;
+}
+
+EBB_API ebb_status ebb_data_open_files(ebb_data **data, const char *const *paths,
+                                       const ebb_data_options *options)
+{
+    EBB_NEED(data);
+    ebb_data_options own;
+    *data = NULL;
+    EBB_TRY(take_options(&own, options));
+    EBB_TRY(open_all(data, paths, &own));
+    return rows_of(data, &own);
+}
+
+static ebb_status add_arrays(ebb_data *data, const ebb_named *arrays, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        const ebb_named *a = &arrays[i];
+        size_t bytes = 0;
+        EBB_NEED(a->name);
+        EBB_NEED_COUNT(a->rank);
+        if (a->rank > EBB_MAX_RANK)
+            return ebb_error(EBB_USAGE, "array '%.200s' has %d dims: at most %d are taken", a->name,
+                             a->rank, EBB_MAX_RANK);
+        if (a->rank > 0)
+            EBB_NEED(a->dims);
+        const ebb_type type = ebb_type_tensor((ebb_dtype)a->dtype, a->rank, a->dims);
+        if (!ebb_type_bytes(&type, &bytes))
+            return ebb_error(EBB_USAGE, "array '%.200s' is of no type and size that there is",
+                             a->name);
+        if (bytes > 0)
+            EBB_NEED(a->data);
+        EBB_TRY(ebb_data_add(data, a->name, strlen(a->name), (ebb_dtype)a->dtype, a->rank, a->dims,
+                             a->data, bytes));
+    }
+    return NULL;
+}
+
+EBB_API ebb_status ebb_data_of(ebb_data **data, const ebb_named *arrays, size_t count,
+                               const ebb_data_options *options)
+{
+    EBB_NEED(data);
+    ebb_data_options own;
+    *data = NULL;
+    if (count > 0)
+        EBB_NEED(arrays);
+    EBB_TRY(take_options(&own, options));
+    ebb_data *d = ebb_alloc(sizeof *d);
+    if (d == NULL)
+        return ebb_error_memory();
+    ebb_status status = ebb_data_init(d, "memory");
+    if (status == NULL)
+        status = keep_options(d, NULL, &own);
+    d->opened = 1;
+    if (status == NULL)
+        status = add_arrays(d, arrays, count);
+    if (status != NULL) {
+        ebb_data_close(d);
+        return status;
+    }
+    *data = d;
+    return rows_of(data, &own);
+}
+
 EBB_API ebb_status ebb_data_again(ebb_data **again, const ebb_data *data,
                                   const ebb_data_options *options)
 {
-    const ebb_data_options none = {0};
+    EBB_NEED(again);
+    EBB_NEED(data);
+    ebb_data_options own;
     *again = NULL;
+    EBB_TRY(take_options(&own, options));
     ebb_data *d = ebb_alloc(sizeof *d);
     if (d == NULL)
         return ebb_error_memory();
@@ -325,7 +394,7 @@ EBB_API ebb_status ebb_data_again(ebb_data **again, const ebb_data *data,
     d->reader = NULL;
     d->notes = NULL;
     d->note_count = d->note_capacity = 0;
-    ebb_status status = keep_options(d, NULL, options != NULL ? options : &none);
+    ebb_status status = keep_options(d, NULL, &own);
     if (status == NULL)
         *again = d;
     else
@@ -344,6 +413,8 @@ EBB_API void ebb_data_close(ebb_data *data)
 
 EBB_API ebb_status ebb_data_open(ebb_data **data, const char *path, const ebb_model *model)
 {
+    EBB_NEED(data);
+    EBB_NEED(path);
     const char *const paths[] = {path, NULL};
     return ebb_data_open_files(data, paths, &(ebb_data_options){.model = model});
 }

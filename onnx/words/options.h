@@ -1,0 +1,33 @@
+/* options.h: structs of ebb.h that may get more fields, from and to a caller whose header is older or
+ * newer than the library.
+ *
+ *     caller's   | size | a | b |                    an older one: c counts as zero
+ *     own        | size | a | b | c |
+ *     caller's   | size | a | b | c | d |            a newer one: d must be zero
+ *
+ * A new field goes to the end, behind the padding.
+ */
+#ifndef EBB_ONNX_WORDS_OPTIONS_H
+#define EBB_ONNX_WORDS_OPTIONS_H
+
+#include "onnx/words/status.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* `given`, or all zero where it is NULL, as this version has it. first: the bytes of version 0.1, which
+ * size 0 stands for. EBB_USAGE: a field that this version does not have is set. */
+ebb_status ebb_options_take(void *own, size_t own_size, size_t first, const void *given,
+                            const char *type);
+/* last: the last field of version 0.1. */
+#define EBB_OPTIONS_TAKE(type, own, last, given) \
+    ebb_options_take(own, sizeof(type), offsetof(type, last) + sizeof((own)->last), given, #type)
+
+/* The first `size` bytes of what the caller reads; what is not there is zero. */
+void ebb_facts_give(void *facts, size_t size, const void *own, size_t own_size);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
