@@ -456,15 +456,6 @@ static ebb_status write_file(const char *path, const char *text)
     return status;
 }
 
-/* Before all the runs, whose results would be lost where nothing can be written. */
-static ebb_status check_writable(const char *path)
-{
-    ebb_sink sink;
-    EBB_TRY(ebb_sink_open(&sink, path));
-    ebb_sink_close(&sink);
-    return NULL;
-}
-
 static ebb_status run(study *s, const ebb_model *model)
 {
     EBB_TRY(ebb_model_copy(&s->base, model));
@@ -487,7 +478,7 @@ ebb_status ebb_sensitivity(const ebb_model *model, const ebb_sensitivity_options
     if (own.batch == NULL)
         return ebb_error(EBB_USAGE, "sensitivities are measured on a batch: give one");
     if (path != NULL)
-        EBB_TRY(check_writable(path));
+        EBB_TRY(ebb_sink_check(path)); // or the results of all the runs would be lost
     ebb_status status = ebb_at(run(&s, model), model->path);
     if (status == NULL)
         status = ebb_json_text(&text, answer(&s, model->path));
