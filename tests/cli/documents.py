@@ -17,7 +17,7 @@ import tempfile
 
 SOURCE = Path(__file__).resolve().parents[2]
 DOCUMENTS = ("README.md", "docs/tutorial.md")
-# What runs all tests cannot be one of them; house.package installs and uses what these make.
+# What runs all tests cannot be one of them.
 ELSEWHERE = {"tests/run.sh": "is what runs the tests", "samples/quickstart.sh": "is run by tests/run.sh"}
 EXIT = re.compile(r"\s+# exits with (\d+)$")
 
