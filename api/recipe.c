@@ -355,7 +355,7 @@ static ebb_status write_text(char **text, const ebb_step_options *options, const
     ebb_arena arena = {0};
     recipe r = {&own, model, &arena, ""};
     *text = NULL;
-    EBB_TRY(EBB_OPTIONS_TAKE(ebb_step_options, &own, segments, options));
+    EBB_TRY(EBB_OPTIONS_TAKE(ebb_step_options, &own, ranks, options));
     EBB_NEED_COUNT(own.steps);
     EBB_NEED_COUNT(own.accumulate);
     ebb_status status = fill(&r);

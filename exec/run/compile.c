@@ -359,7 +359,7 @@ EBB_API ebb_status ebb_program_compile(ebb_program **program, ebb_model *model,
     EBB_NEED(program);
     EBB_NEED(model);
     ebb_compile_options own;
-    EBB_TRY(EBB_OPTIONS_TAKE(ebb_compile_options, &own, spill_unchecked, options));
+    EBB_TRY(EBB_OPTIONS_TAKE(ebb_compile_options, &own, group, options));
     EBB_NEED_COUNT(own.threads);
     return ebb_program_compile_graph(program, model, model->graph, &own);
 }
