@@ -111,7 +111,7 @@ class Model:
     def least(self, allow):
         """The smallest that fit reaches: the error of a hopeless budget tells it."""
         refused = self.ask(f"fit:allow={allow}", MIB)
-        found = re.search(r"the least reached is (\d+) bytes", refused["why"])
+        found = re.search(r"give a budget of at least (\d+)", refused["why"])
         return self.ask(f"fit:allow={allow}", int(found.group(1))) if found else refused
 
     def measure(self):

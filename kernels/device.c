@@ -2,6 +2,7 @@
 #include "kernels/device.h"
 
 #include "onnx/words/arena.h"
+#include "onnx/words/amount.h"
 
 #include <string.h>
 
@@ -24,7 +25,8 @@ static ebb_status allocate(void *queue, size_t bytes, void **block)
     *block = ebb_alloc_aligned(ALIGN, bytes);
     if (*block != NULL)
         return NULL;
-    return ebb_error(EBB_RUNTIME, "a step needs %zu bytes, which cannot be allocated", bytes);
+    return ebb_error(EBB_RUNTIME, "a step needs %s, which cannot be allocated",
+                     ebb_bytes(bytes).text);
 }
 
 static void release(void *queue, void *block)

@@ -10,6 +10,7 @@
 #include "kernels/mover.h"
 
 #include "onnx/words/map.h"
+#include "onnx/words/amount.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -279,8 +280,8 @@ static ebb_status open_file(ebb_mover *m, uint64_t bytes)
                         "name a folder with --spill");
     const int why = bytes <= INT64_MAX ? posix_fallocate(m->file, 0, (off_t)bytes) : EFBIG;
     if (why != 0)
-        return ebb_hint(ebb_error(EBB_IO, "%s: the step keeps %llu bytes on disk: %s", m->folder,
-                                  (unsigned long long)bytes, strerror(why)),
+        return ebb_hint(ebb_error(EBB_IO, "%s: the step keeps %s on disk: %s", m->folder,
+                                  ebb_bytes(bytes).text, strerror(why)),
                         "free space there, or name another folder with --spill");
     struct stat made;
     if (fstat(m->file, &made) == 0)
@@ -305,8 +306,8 @@ static ebb_status open_all(ebb_mover *m, const ebb_mover_plan *plan)
         if (plan->host_bytes > SIZE_MAX ||
             (m->host = ebb_alloc_aligned(64, (size_t)plan->host_bytes)) == NULL)
             return ebb_error(EBB_RUNTIME,
-                             "the step keeps %llu bytes on the host, which cannot be allocated",
-                             (unsigned long long)plan->host_bytes);
+                             "the step keeps %s on the host, which cannot be allocated",
+                             ebb_bytes(plan->host_bytes).text);
         m->facts.host_bytes = plan->host_bytes;
     }
     for (int way = 0; way < DIRECTIONS; way++) {

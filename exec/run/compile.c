@@ -10,6 +10,7 @@
 
 #include "exec/weigh/call.h"
 #include "exec/weigh/loop.h"
+#include "onnx/words/amount.h"
 #include "onnx/words/options.h"
 
 #include <stdlib.h>
@@ -227,16 +228,16 @@ static ebb_status keep_budget(ebb_program *p)
         return NULL;
     if (bytes <= budget) {
         if (others)
-            p->note = ebb_arena_printf(&p->arena,
-                                       "the step was planned for --threads %d; with %d it takes "
-                                       "%llu bytes, within its budget of %llu",
-                                       planned, threads, (unsigned long long)bytes,
-                                       (unsigned long long)budget);
+            p->note =
+                ebb_arena_printf(&p->arena,
+                                 "the step was planned for --threads %d; with %d it takes "
+                                 "%s, within its budget of %s",
+                                 planned, threads, ebb_bytes(bytes).text, ebb_bytes(budget).text);
         return NULL;
     }
-    ebb_status status = ebb_error(
-        EBB_NO_PLAN, "with %d thread%s the step takes %llu bytes, above its budget of %llu",
-        threads, threads == 1 ? "" : "s", (unsigned long long)bytes, (unsigned long long)budget);
+    ebb_status status =
+        ebb_error(EBB_NO_PLAN, "with %d thread%s the step takes %s, above its budget of %s",
+                  threads, threads == 1 ? "" : "s", ebb_bytes(bytes).text, ebb_bytes(budget).text);
     return others
                ? ebb_hint(status,
                           "it was planned for --threads %d: run it so, or plan it for "

@@ -3,9 +3,12 @@
  * Read by hand, because strtod would also take "inf", "0x10", "1e9" and "-1", and would round what
  * is given to the byte. Digits before the point are exact; a fraction is rounded down to a byte.
  */
-#include "onnx/words/status.h"
+#include "onnx/words/amount.h"
 
+#include <stdio.h>
 #include <string.h>
+
+#include "onnx/words/status.h"
 
 static const struct {
     const char *name;
@@ -108,4 +111,16 @@ EBB_API uint64_t ebb_amount_of(const ebb_amount *amount, uint64_t whole)
         return whole;
     double bytes = (double)whole / 100 * amount->percent;
     return bytes < 9223372036854774784.0 ? (uint64_t)bytes : INT64_MAX;
+}
+
+ebb_bytes_text ebb_bytes(uint64_t bytes)
+{
+    static const char *const names[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
+    ebb_bytes_text t;
+    double number = (double)bytes;
+    int unit = 0;
+    for (; number >= 1024.0; unit++)
+        number /= 1024.0;
+    (void)snprintf(t.text, sizeof t.text, unit == 0 ? "%.0f %s" : "%.2f %s", number, names[unit]);
+    return t;
 }

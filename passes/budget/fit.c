@@ -31,6 +31,7 @@
 #include "passes/common.h"
 #include "passes/passes.h"
 #include "passes/budget/fit.h"
+#include "onnx/words/amount.h"
 
 /* ---- variants ---- */
 
@@ -306,9 +307,9 @@ static ebb_status apply(joint *j, const choice *c)
     if (w->parts > 1)
         EBB_TRY(ebb_note(e, "the batch is computed in %d parts", w->parts));
     return ebb_note(e,
-                    "%llu -> %llu bytes, estimated time %.3f times (at most %.1f %% above the best "
+                    "%s -> %s, estimated time %.3f times (at most %.1f %% above the best "
                     "plan): %zu nodes run again, %zu of %zu offers taken",
-                    (unsigned long long)j->before.bytes, (unsigned long long)c->bytes,
+                    ebb_bytes(j->before.bytes).text, ebb_bytes(c->bytes).text,
                     ebb_fit_slower(j, c->ns), 100 * gap_to_bound(j, c), copies, w->taken, w->heard);
 }
 
@@ -323,12 +324,11 @@ static ebb_status apply_away(joint *j, ebb_fit_away *away)
         ebb_found(j->e);
         ebb_applied(j->e);
     }
-    return ebb_note(
-        j->e,
-        "%llu -> %llu bytes, estimated time %.3f times: %zu nodes run again, %zu of %zu offers "
-        "taken, %s",
-        (unsigned long long)j->before.bytes, (unsigned long long)away->bytes,
-        ebb_fit_slower(j, away->ns), away->copies, w->taken, w->heard, away->note);
+    return ebb_note(j->e,
+                    "%s -> %s, estimated time %.3f times: %zu nodes run again, %zu of %zu offers "
+                    "taken, %s",
+                    ebb_bytes(j->before.bytes).text, ebb_bytes(away->bytes).text,
+                    ebb_fit_slower(j, away->ns), away->copies, w->taken, w->heard, away->note);
 }
 
 static ebb_status plan_and_apply(joint *j, uint64_t budget)
@@ -345,8 +345,8 @@ static ebb_status plan_and_apply(joint *j, uint64_t budget)
         return ebb_fit_refuse(j, budget, chosen, away.least);
     }
     if (chosen->v == NULL)
-        return ebb_note(j->e, "nothing to do: the step takes %llu bytes, within the budget of %llu",
-                        (unsigned long long)j->before.bytes, (unsigned long long)budget);
+        return ebb_note(j->e, "nothing to do: the step takes %s, within the budget of %s",
+                        ebb_bytes(j->before.bytes).text, ebb_bytes(budget).text);
     return apply(j, chosen);
 }
 

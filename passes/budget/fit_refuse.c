@@ -3,6 +3,7 @@
 
 #include "passes/budget/fit.h"
 #include "passes/common.h"
+#include "onnx/words/amount.h"
 
 enum { PINNED = 4 };
 
@@ -42,17 +43,19 @@ static const char *what_pins(const joint *j, const choice *c)
                                         ebb_node_label(g, source->node[s->ops[w.peak_at]]));
     for (size_t i = 0; i < count && text != NULL; i++)
         if (i < PINNED && pins[i].bytes >= w.peak_bytes / 100)
-            text = ebb_arena_printf(scratch, "%s '%s' (%llu),", text,
+            text = ebb_arena_printf(scratch, "%s '%s' (%s),", text,
                                     ebb_value_name(g, source->value[pins[i].value]),
-                                    (unsigned long long)pins[i].bytes);
+                                    ebb_bytes(pins[i].bytes).text);
         else
             others += pins[i].bytes;
     if (text != NULL)
-        text =
-            ebb_arena_printf(scratch, "%s other tensors (%llu) and what is there throughout (%llu)",
-                             text, (unsigned long long)others, (unsigned long long)p->base_bytes);
+        text = ebb_arena_printf(scratch, "%s other tensors (%s) and what is there throughout (%s)",
+                                text, ebb_bytes(others).text, ebb_bytes(p->base_bytes).text);
     return text != NULL ? text : "";
 }
+
+/* To the byte, so that it can be given as it stands. */
+static const char at_least[] = "give a budget of at least %llu (%s)%s";
 
 ebb_status ebb_fit_refuse(const joint *j, uint64_t budget, const choice *least, uint64_t moved)
 {
@@ -60,12 +63,12 @@ ebb_status ebb_fit_refuse(const joint *j, uint64_t budget, const choice *least, 
         return ebb_error(EBB_NO_PLAN, "nothing in this step can be made smaller");
     if (moved < least->bytes)
         return ebb_hint(
-            ebb_error(EBB_NO_PLAN,
-                      "no plan keeps to %llu bytes: the least reached is %llu bytes, with what "
-                      "can be moved in other places, and %llu bytes without",
-                      (unsigned long long)budget, (unsigned long long)moved,
-                      (unsigned long long)least->bytes),
-            "give a budget of at least %llu", (unsigned long long)moved);
+            ebb_error(
+                EBB_NO_PLAN,
+                "no plan keeps to %s: the least reached is %s, with what can be moved in other "
+                "places, and %s without",
+                ebb_bytes(budget).text, ebb_bytes(moved).text, ebb_bytes(least->bytes).text),
+            at_least, (unsigned long long)moved, ebb_bytes(moved).text, "");
     uint64_t floor = UINT64_MAX;
     for (size_t i = 0; i < j->variant_count; i++) {
         uint64_t f = ebb_remat_floor(&j->variants[i].trial.source.problem);
@@ -74,17 +77,17 @@ ebb_status ebb_fit_refuse(const joint *j, uint64_t budget, const choice *least, 
     if (least->v->proven && j->variant_count == 1 && !j->before.estimate.runs)
         return ebb_hint(
             ebb_error(EBB_NO_PLAN,
-                      "no plan keeps to %llu bytes, and none exists: the least that any "
-                      "order and any recomputation can reach is %llu bytes%s",
-                      (unsigned long long)budget, (unsigned long long)least->bytes,
-                      what_pins(j, least)),
-            "give a budget of at least %llu", (unsigned long long)least->bytes);
+                      "no plan keeps to %s, and none exists: the least that any order and any "
+                      "recomputation can reach is %s%s",
+                      ebb_bytes(budget).text, ebb_bytes(least->bytes).text, what_pins(j, least)),
+            at_least, (unsigned long long)least->bytes, ebb_bytes(least->bytes).text, "");
     return ebb_hint(
-        ebb_error(EBB_NO_PLAN,
-                  "no plan keeps to %llu bytes: the least reached is %llu bytes, at %.2f times the "
-                  "step time, and no plan at all can be below %llu%s",
-                  (unsigned long long)budget, (unsigned long long)least->bytes,
-                  ebb_fit_slower(j, least->ns), (unsigned long long)floor, what_pins(j, least)),
-        "give a budget of at least %llu%s", (unsigned long long)least->bytes,
+        ebb_error(
+            EBB_NO_PLAN,
+            "no plan keeps to %s: the least reached is %s, at %.2f times the step time, and no "
+            "plan at all can be below %s%s",
+            ebb_bytes(budget).text, ebb_bytes(least->bytes).text, ebb_fit_slower(j, least->ns),
+            ebb_bytes(floor).text, what_pins(j, least)),
+        at_least, (unsigned long long)least->bytes, ebb_bytes(least->bytes).text,
         j->allowed == EBB_EXACT ? ", or allow=rounding" : "");
 }

@@ -6,6 +6,7 @@
 #include "exec/weigh/pack.h"
 #include "onnx/graph/stream.h"
 #include "passes/pipeline.h"
+#include "onnx/words/amount.h"
 
 /* ---- who may go ---- */
 
@@ -342,8 +343,8 @@ const char *ebb_moved_text(const ebb_moved *o)
                 bytes += o->problem.sites[i].bytes;
                 tensors++;
             }
-        text = ebb_arena_printf(o->e->scratch, "%s%s%zu tensors, %llu bytes a step, wait on the %s",
-                                text, k > 1 ? "; " : "", tensors, (unsigned long long)bytes,
+        text = ebb_arena_printf(o->e->scratch, "%s%s%zu tensors, %s a step, wait on the %s", text,
+                                k > 1 ? "; " : "", tensors, ebb_bytes(bytes).text,
                                 ebb_place_name(o->places->place[k - 1]));
     }
     return text;

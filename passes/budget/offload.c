@@ -21,6 +21,7 @@
 #include "passes/budget/moved.h"
 #include "passes/budget/offload.h"
 #include "passes/passes.h"
+#include "onnx/words/amount.h"
 
 enum { TRIES = 6, HALVES = 2 };
 
@@ -83,11 +84,10 @@ static ebb_status does_not_fit(uint64_t budget, uint64_t reached)
 {
     return ebb_hint(
         ebb_error(EBB_NO_PLAN,
-                  "no tensors can be moved so that the step takes %llu bytes: the least reached "
-                  "is %llu bytes",
-                  (unsigned long long)budget, (unsigned long long)reached),
-        "give a budget of at least %llu bytes, a smaller `least`, or let `fit` drop tensors first",
-        (unsigned long long)reached);
+                  "no tensors can be moved so that the step takes %s: the least reached is %s",
+                  ebb_bytes(budget).text, ebb_bytes(reached).text),
+        "give a budget of at least %llu (%s), a smaller `least`, or let `fit` drop tensors first",
+        (unsigned long long)reached, ebb_bytes(reached).text);
 }
 
 /* Sooner tried: what packs, and of that what is faster. */
@@ -151,9 +151,8 @@ static ebb_status run(ebb_edit *e)
         e->report->holds = true; // or the run fails
         EBB_TRY(ebb_remember_budget(e, budget, before.estimate.threads));
         if (budget >= before.bytes)
-            return ebb_note(e,
-                            "nothing to do: the step takes %llu bytes, within the budget of %llu",
-                            (unsigned long long)before.bytes, (unsigned long long)budget);
+            return ebb_note(e, "nothing to do: the step takes %s, within the budget of %s",
+                            ebb_bytes(before.bytes).text, ebb_bytes(budget).text);
     }
     EBB_TRY(ebb_option_bytes(e, "least", 0, &least));
     EBB_TRY(read_places(e, &places));

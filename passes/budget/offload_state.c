@@ -23,6 +23,7 @@
 #include "exec/weigh/memory.h"
 #include "passes/common.h"
 #include "passes/pipeline.h"
+#include "onnx/words/amount.h"
 
 typedef struct stay {      /* of a state in the arena */
     ebb_value state, next; /* next: none, but where the state is replaced */
@@ -276,9 +277,8 @@ ebb_status ebb_states_move(ebb_edit *e, ebb_away_states *wish)
 
 const char *ebb_states_text(const ebb_edit *e, const ebb_away_states *away)
 {
-    return ebb_arena_printf(e->scratch, "%zu states, %llu bytes, lie on the %s from step to step",
-                            away->count, (unsigned long long)away->bytes,
-                            ebb_place_name(away->place));
+    return ebb_arena_printf(e->scratch, "%zu states, %s, lie on the %s from step to step",
+                            away->count, ebb_bytes(away->bytes).text, ebb_place_name(away->place));
 }
 
 ebb_status ebb_offload_states(ebb_edit *e)

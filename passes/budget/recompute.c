@@ -21,6 +21,7 @@
 #include "passes/common.h"
 #include "passes/passes.h"
 #include "passes/budget/trial.h"
+#include "onnx/words/amount.h"
 
 enum { TRIES = 8 };
 static const uint64_t work = 3u * 1000 * 1000; // a few seconds; `fit` spends more
@@ -40,12 +41,13 @@ static ebb_status unknown_planner(const char *name)
 static ebb_status does_not_fit(const ebb_planner *planner, uint64_t budget, uint64_t reached,
                                double slower)
 {
-    return ebb_hint(
-        ebb_error(EBB_NO_PLAN,
-                  "planner %s finds no plan within %llu bytes: the least that it "
-                  "reaches is %llu bytes, at %.2f times the step time",
-                  planner->name, (unsigned long long)budget, (unsigned long long)reached, slower),
-        "give a budget of at least %llu bytes, or let `fit` choose", (unsigned long long)reached);
+    return ebb_hint(ebb_error(EBB_NO_PLAN,
+                              "planner %s finds no plan within %s: the least that it "
+                              "reaches is %s, at %.2f times the step time",
+                              planner->name, ebb_bytes(budget).text, ebb_bytes(reached).text,
+                              slower),
+                    "give a budget of at least %llu (%s), or let `fit` choose",
+                    (unsigned long long)reached, ebb_bytes(reached).text);
 }
 
 static ebb_status apply(ebb_edit *e, const ebb_trial *before, const ebb_remat_schedule *schedule,
@@ -57,8 +59,8 @@ static ebb_status apply(ebb_edit *e, const ebb_trial *before, const ebb_remat_sc
         ebb_found(e);
         ebb_applied(e);
     }
-    return ebb_note(e, "%zu nodes run again; %llu -> %llu bytes, estimated time %.3f times", copies,
-                    (unsigned long long)before->bytes, (unsigned long long)bytes,
+    return ebb_note(e, "%zu nodes run again; %s -> %s, estimated time %.3f times", copies,
+                    ebb_bytes(before->bytes).text, ebb_bytes(bytes).text,
                     before->estimate.ns > 0 ? ns / before->estimate.ns : 1.0);
 }
 
@@ -79,8 +81,8 @@ static ebb_status run(ebb_edit *e)
     e->report->holds = true; // or the run fails
     EBB_TRY(ebb_remember_budget(e, budget, before.estimate.threads));
     if (budget >= before.bytes)
-        return ebb_note(e, "nothing to do: the step takes %llu bytes, within the budget of %llu",
-                        (unsigned long long)before.bytes, (unsigned long long)budget);
+        return ebb_note(e, "nothing to do: the step takes %s, within the budget of %s",
+                        ebb_bytes(before.bytes).text, ebb_bytes(budget).text);
     uint64_t aim = budget, least = before.bytes;
     double slower = 1;
     for (int i = 0; i < TRIES; i++) {

@@ -15,6 +15,7 @@
 #include "passes/common.h"
 #include "passes/passes.h"
 #include "passes/budget/trial.h"
+#include "onnx/words/amount.h"
 
 static const uint64_t work = 3u * 1000 * 1000; // about three seconds at most
 
@@ -60,8 +61,8 @@ static ebb_status apply(ebb_edit *e, const ebb_trial *before, const ebb_remat_sc
             ebb_found(e);
             ebb_applied(e);
         }
-    return ebb_note(e, "%zu nodes moved; %llu -> %llu bytes", moved,
-                    (unsigned long long)before->bytes, (unsigned long long)bytes);
+    return ebb_note(e, "%zu nodes moved; %s -> %s", moved, ebb_bytes(before->bytes).text,
+                    ebb_bytes(bytes).text);
 }
 
 static ebb_status run(ebb_edit *e)

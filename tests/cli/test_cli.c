@@ -130,11 +130,11 @@ static void a_step_is_made_to_fit(void **state)
     long long less = number_after("\"planned_ns\"");
     says("plan " STEP "--budget 100GiB --json", 0, "\"fit\""); // the more room the faster
     assert_true(number_after("\"planned_ns\"") <= (less < ns ? less : ns));
-    says("plan " STEP "--budget 1KiB --plan-time 1", 3, "1024 bytes");
-    says("grad " STEP "-o fits.onnx --budget 1KiB --plan-time 1", 3, "1024 bytes");
+    says("plan " STEP "--budget 1KiB --plan-time 1", 3, "1.00 KiB");
+    says("grad " STEP "-o fits.onnx --budget 1KiB --plan-time 1", 3, "1.00 KiB");
     says("train " STEP "--data " DATA " --map label=target --batch 8 --steps 1 --budget 1KiB "
          "--plan-time 1 --checkpoint fits.st",
-         3, "1024 bytes");
+         3, "1.00 KiB");
     assert_false(exists("fits.onnx"));
     assert_false(exists("fits.st"));
     says("grad " STEP "-o fits.onnx --budget 80% --plan-time 1", 0, "fit ");

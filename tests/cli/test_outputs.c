@@ -41,7 +41,7 @@ static void an_error_is_one_object_as_well(void **state)
         {TRAIN "--bacth 9 --json", 2, "did you mean '--batch'"},
         {"inspect nowhere.onnx --json", 8, "nowhere.onnx"},
         {"plan " MODEL " --dim batch=8 --loss cross-entropy --budget 1KiB --plan-time 0.1 --json",
-         3, "1024 bytes"},
+         3, "1.00 KiB"},
     };
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         json_t *o = object_of(wrong[i].words, wrong[i].code);

@@ -36,9 +36,9 @@ static void a_step_says_for_how_many_threads_it_was_planned(void **state)
     long long one = number_after("\"arena_bytes\"");
     says("plan one.onnx --threads 16 --json", 0, "\"threads\": 16");
     assert_true(number_after("\"arena_bytes\"") > one);
-    says("train one.onnx " ROWS "--threads 16", 3, "above its budget of 4194304");
+    says("train one.onnx " ROWS "--threads 16", 3, "above its budget of 4.00 MiB");
     says("train one.onnx " ROWS "--threads 16", 3, "it was planned for --threads 1");
-    says("plan one.onnx --threads 16 --run", 3, "above its budget of 4194304");
+    says("plan one.onnx --threads 16 --run", 3, "above its budget of 4.00 MiB");
     assert_int_equal(ebb("train one.onnx " ROWS "--threads 1"), 0);
     assert_null(strstr(output, "planned for"));
 }

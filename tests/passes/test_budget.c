@@ -128,6 +128,17 @@ static void a_larger_budget_is_never_slower_and_a_smaller_one_never_larger(void 
 
 /* ---- a budget that cannot be met ---- */
 
+/* "1.25 MiB" */
+static uint64_t bytes_of(const char *text)
+{
+    char unit;
+    double number;
+    assert_int_equal(sscanf(text, "%lf %c", &number, &unit), 2);
+    for (const char *units = "BKMGT"; *units != unit; units++)
+        number *= 1024;
+    return (uint64_t)number;
+}
+
 static void a_refusal_names_the_largest_tensors_first(void **state)
 {
     (void)state;
@@ -141,7 +152,7 @@ static void a_refusal_names_the_largest_tensors_first(void **state)
         const char *at = strstr(p.why, "it is fullest at ");
         assert_non_null(at);
         for (at = strstr(at, ", with"); at != NULL && (at = strstr(at, "' (")) != NULL; names++) {
-            uint64_t bytes = strtoull(at + 3, NULL, 10);
+            uint64_t bytes = bytes_of(at + 3);
             if (bytes > last)
                 fail_msg("%s: a smaller tensor is named first: %s", samples[i], p.why);
             last = bytes;
@@ -157,7 +168,7 @@ static void a_refusal_names_the_largest_tensors_first(void **state)
 static void the_least_that_a_refusal_names_is_met_and_nothing_below_it(void **state)
 {
     (void)state;
-    static const char words[] = "the least reached is ";
+    static const char words[] = "give a budget of at least ";
     static const char *const more[] = {"", ",allow=lossy"};
     for (size_t i = 0; i < sizeof more / sizeof more[0]; i++) {
         ebb_model *step = step_of("cnn");

@@ -36,6 +36,7 @@
  * MLSys 2020. The solver is CBC.
  */
 #include "passes/budget/planners/planner.h"
+#include "onnx/words/amount.h"
 
 #ifndef EBB_HAS_CBC
 
@@ -376,9 +377,8 @@ static ebb_status solve(ebb_remat_schedule *schedule, const program *m, uint64_t
         Cbc_setMaximumNodes(cbc, nodes > INT_MAX ? INT_MAX : (int)nodes);
         Cbc_solve(cbc);
         if (Cbc_isProvenInfeasible(cbc))
-            status =
-                ebb_error(EBB_NO_PLAN, "no schedule of Checkmate's form needs at most %llu bytes",
-                          (unsigned long long)m->budget);
+            status = ebb_error(EBB_NO_PLAN, "no schedule of Checkmate's form needs at most %s",
+                               ebb_bytes(m->budget).text);
         else if (Cbc_bestSolution(cbc) == NULL)
             status = ebb_error(EBB_NO_PLAN, "%llu nodes of the search found no schedule that fits",
                                (unsigned long long)nodes);
@@ -408,8 +408,8 @@ static ebb_status plan(ebb_remat_schedule *schedule, const ebb_remat_problem *pr
         if (problem->values[v].op == EBB_REMAT_NONE)
             there += problem->values[v].bytes;
     if (budget <= there)
-        return ebb_error(EBB_NO_PLAN, "the budget of %llu bytes does not hold the inputs",
-                         (unsigned long long)budget);
+        return ebb_error(EBB_NO_PLAN, "the budget of %s does not hold the inputs",
+                         ebb_bytes(budget).text);
     m.grain = grain_of(problem);
     m.scale = unit / (double)(budget - there);
     EBB_TRY(number_values(&m));
