@@ -11,6 +11,12 @@
 /* Text of a JSON object for the caller to ebb_release; the object is released. */
 ebb_status ebb_json_text(char **text, json_t *object);
 
+/* inspect.c: sizes, or names where they are open. */
+json_t *ebb_dims_json(const ebb_graph *g, const ebb_type *type);
+/* inspect_weights.c: "weights" of ebb_inspect_json: [{name, dtype, dims, bytes, role, trained, why}],
+ * one for each initializer: what a training without further options makes of it. */
+ebb_status ebb_weights_json(json_t **list, const ebb_model *model);
+
 json_t *ebb_report_to_json(const ebb_report *report);
 
 #endif

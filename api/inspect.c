@@ -6,7 +6,7 @@
 #include "onnx/file/file.h"
 #include "onnx/graph/infer.h"
 
-static json_t *dims_of(const ebb_graph *g, const ebb_type *t)
+json_t *ebb_dims_json(const ebb_graph *g, const ebb_type *t)
 {
     json_t *dims = json_array();
     for (int i = 0; i < t->rank; i++) {
@@ -27,7 +27,7 @@ static json_t *values_of(const ebb_graph *g, const ebb_value *list, size_t count
             continue;
         json_array_append_new(array, json_pack("{s:s, s:s, s:o}", "name", ebb_text(g, v->name),
                                                "dtype", ebb_dtype_name((ebb_dtype)v->type->dtype),
-                                               "dims", dims_of(g, v->type)));
+                                               "dims", ebb_dims_json(g, v->type)));
     }
     return array;
 }
@@ -61,16 +61,18 @@ ebb_status ebb_inspect_json(const ebb_model *model, char **json)
         external += t->external ? t->bytes : 0;
         missing += t->data == NULL ? t->bytes : 0;
     }
+    json_t *weights = NULL;
+    EBB_TRY(ebb_weights_json(&weights, model));
     json_t *o = json_pack(
-        "{s:s, s:s, s:I, s:I, s:I, s:b, s:s, s:o, s:o, s:o, s:I, s:I, s:I, s:I, s:I}", "schema",
-        "ebb.inspect/1", "path", model->path, "ir_version", (json_int_t)model->ir_version, "opset",
-        (json_int_t)ebb_model_opset(model, ""), "nodes", (json_int_t)nodes, "is_step",
+        "{s:s, s:s, s:I, s:I, s:I, s:b, s:s, s:o, s:o, s:o, s:I, s:I, s:I, s:I, s:I, s:o}",
+        "schema", "ebb.inspect/1", "path", model->path, "ir_version", (json_int_t)model->ir_version,
+        "opset", (json_int_t)ebb_model_opset(model, ""), "nodes", (json_int_t)nodes, "is_step",
         (int)(g->binding_count > 0), "loss", g->loss.i != 0 ? ebb_value_name(g, g->loss) : "",
         "inputs", values_of(g, g->inputs, g->input_count, true), "outputs",
         values_of(g, g->outputs, g->output_count, false), "operators", count_operators(g),
         "initializers", (json_int_t)g->initializer_count, "initializer_bytes", (json_int_t)bytes,
         "external_bytes", (json_int_t)external, "missing_bytes", (json_int_t)missing, "functions",
-        (json_int_t)model->function_count);
+        (json_int_t)model->function_count, "weights", weights);
     return ebb_json_text(json, o);
 }
 
@@ -115,7 +117,9 @@ ebb_status ebb_inspect_node(const ebb_model *model, const char *node, char **tex
     if (n.i == 0)
         n = ebb_value_of(g, ebb_value_find(g, node))->producer;
     if (n.i == 0)
-        return ebb_error(EBB_USAGE, "no node is named '%s' or makes a value of that name", node);
+        return ebb_hint(
+            ebb_error(EBB_USAGE, "no node is named '%s' or makes a value of that name", node),
+            "`ebb inspect MODEL --text` shows them all");
     const ebb_node_info *info = ebb_node_of(g, n);
     json_t *attrs = json_object();
     for (uint32_t i = 0; i < info->attr_count; i++) {
