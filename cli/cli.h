@@ -59,7 +59,8 @@ typedef struct cli_verb {
     const char *doc; /* one line */
     const cli_way *ways;
     int way_count;
-    const char *ask; /* what to say where none of the ways was asked for */
+    const char *ask;             /* what to say where none of the ways was asked for */
+    const char *const *examples; /* what follows its name, NULL-terminated; a test runs them all */
 } cli_verb;
 
 extern const cli_verb cli_verbs[];
@@ -67,6 +68,11 @@ extern const int cli_verb_count;
 const cli_option *cli_find_option(const char *name);
 extern const cli_option cli_options[];
 extern const int cli_option_count;
+/* The options are in groups: a title, and the first that belongs to it. Ends with NULL. */
+typedef struct cli_group {
+    const char *title, *first;
+} cli_group;
+extern const cli_group cli_groups[];
 /* What other programs call an option, and what it is here; ends with NULL. */
 extern const char *const cli_elsewhere[][2];
 
@@ -138,6 +144,9 @@ void cli_show_neighbourhood(const json_t *plan);
 void cli_show_pack(const json_t *o);
 /* reduce.c */
 void cli_show_reduce(const json_t *o);
+/* look/: --html, --svg and --perfetto of a plan or a diff; without them it loses what they alone need.
+ * An exit code. */
+int cli_save_lives(const cli *c, json_t *o);
 
 /* ---- models ---- */
 

@@ -15,12 +15,13 @@ static void show_totals(const json_t *before, const json_t *after)
     static const struct {
         const char *label, *key;
     } rows[] = {{"peak", "peak_bytes"}, {"arena", "arena_bytes"}, {"saved", "saved_bytes"}};
-    printf("%-18s %12s %12s %12s\n", "", "before", "after", "less");
+    printf("%-18s %12s %12s %12s\n", "", "before", "after", "change");
     for (size_t r = 0; r < sizeof rows / sizeof rows[0]; r++) {
-        char less[32];
+        char change[32];
         double b = cli_real(before, rows[r].key), a = cli_real(after, rows[r].key);
-        printf("%-18s %12s %12s %12s  %5.1f %%\n", rows[r].label, bytes_of(before, rows[r].key),
-               bytes_of(after, rows[r].key), cli_bytes(less, b - a), b > 0 ? a / b * 100 : 0);
+        printf("%-18s %12s %12s %12s  %+6.1f %%\n", rows[r].label, bytes_of(before, rows[r].key),
+               bytes_of(after, rows[r].key), cli_bytes(change, a - b),
+               b > 0 ? (a / b - 1) * 100 : 0);
     }
 }
 
@@ -39,11 +40,11 @@ static void show_places(const json_t *before, const json_t *after)
 {
     static const char *const places[] = {"host", "disk", "mapped"};
     for (size_t i = 0; i < sizeof places / sizeof places[0]; i++) {
-        char b[32], a[32], less[32];
+        char b[32], a[32], change[32];
         const double was = in_place(before, places[i]), is = in_place(after, places[i]);
         if (was > 0 || is > 0)
             printf("%-18s %12s %12s %12s\n", places[i], cli_bytes(b, was), cli_bytes(a, is),
-                   cli_bytes(less, was - is));
+                   cli_bytes(change, is - was));
     }
 }
 
@@ -54,10 +55,10 @@ static void show_categories(const json_t *before, const json_t *after)
     const json_t *b = json_object_get(before, "categories"),
                  *a = json_object_get(after, "categories");
     json_object_foreach((json_t *)(uintptr_t)b, name, bytes) {
-        char less[32];
+        char change[32];
         if (cli_real(a, name) > 0 || cli_real(b, name) > 0)
             printf("  %-16s %12s %12s %12s\n", name, bytes_of(b, name), bytes_of(a, name),
-                   cli_bytes(less, cli_real(b, name) - cli_real(a, name)));
+                   cli_bytes(change, cli_real(a, name) - cli_real(b, name)));
     }
 }
 

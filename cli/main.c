@@ -142,6 +142,32 @@ const char *cli_time(char text[32], double ns)
     return text;
 }
 
+/* ---- tables ---- */
+
+const cli_option *cli_find_option(const char *name)
+{
+    for (int i = 0; i < cli_option_count; i++)
+        if (strcmp(cli_options[i].name, name) == 0)
+            return &cli_options[i];
+    return NULL;
+}
+
+static bool is_among(const char *const *options, const char *name)
+{
+    for (int i = 0; options[i] != NULL; i++)
+        if (strcmp(options[i], name) == 0)
+            return true;
+    return false;
+}
+
+static bool takes(const cli_verb *verb, const char *name)
+{
+    for (int i = 0; i < verb->way_count; i++)
+        if (is_among(verb->ways[i].options, name))
+            return true;
+    return false;
+}
+
 /* ---- help ---- */
 
 static void print_option(const cli_option *o)
@@ -150,18 +176,60 @@ static void print_option(const cli_option *o)
     (void)snprintf(left, sizeof left, "%s%s%s", o->name, o->value != NULL ? " " : "",
                    o->value != NULL ? o->value : "");
     const char *range = o->whole != NULL ? o->whole : o->real;
-    printf("  %-26s %s%s%s%s\n", left, o->doc, o->repeats ? " (repeatable)" : "",
+    printf("  %-26s %s%s%s%s", left, o->doc, o->repeats ? " (repeatable)" : "",
            range != NULL ? "; " : "", range != NULL ? range : "");
+}
+
+/* Which ways take it, where it is one or two of several. */
+static void print_ways(const cli_verb *v, const char *option)
+{
+    const char *signs[2] = {NULL};
+    int count = 0;
+    bool all = true;
+    for (const cli_way *w = v->ways; w < v->ways + v->way_count; w++) {
+        const bool again = w > v->ways && w->sign != NULL && w[-1].sign != NULL &&
+                           strcmp(w->sign, w[-1].sign) == 0;
+        all = all && is_among(w->options, option);
+        if (again || w->sign == NULL || strcmp(w->sign, option) == 0 ||
+            !is_among(w->options, option))
+            continue;
+        signs[count % 2] = w->sign;
+        count++;
+    }
+    if (all || count == 0 || count > 2)
+        printf("\n");
+    else
+        printf("  [with %s%s%s]\n", signs[0], count > 1 ? ", " : "", count > 1 ? signs[1] : "");
+}
+
+static void print_group(const cli_verb *v, const cli_option *from, const cli_option *to,
+                        const char *title)
+{
+    bool begun = false;
+    for (const cli_option *o = from; o < to; o++) {
+        if (!takes(v, o->name))
+            continue;
+        if (!begun)
+            printf("\n%s:\n", title);
+        begun = true;
+        print_option(o);
+        print_ways(v, o->name);
+    }
 }
 
 static void print_verb(const cli_verb *v)
 {
-    printf("%s\n", v->doc);
-    for (const cli_way *w = v->ways; w < v->ways + v->way_count; w++) {
-        printf("\nebb %s %s\n\n", v->name, w->arguments);
-        for (int i = 0; w->options[i] != NULL; i++)
-            print_option(cli_find_option(w->options[i]));
-    }
+    printf("%s\n\n", v->doc);
+    for (const cli_way *w = v->ways; w < v->ways + v->way_count; w++)
+        printf("  ebb %s %s\n", v->name, w->arguments);
+    for (const cli_group *g = cli_groups; g->title != NULL; g++)
+        print_group(v, cli_find_option(g->first),
+                    g[1].title != NULL ? cli_find_option(g[1].first)
+                                       : cli_options + cli_option_count,
+                    g->title);
+    printf("\nexamples:\n");
+    for (const char *const *e = v->examples; *e != NULL; e++)
+        printf("  ebb %s %s\n", v->name, *e);
 }
 
 const char cli_exit_codes[] =
@@ -190,14 +258,6 @@ static const cli_verb *find_verb(const char *name)
     return NULL;
 }
 
-static int unknown(const char *what, const char *word, const char *const *names, int count)
-{
-    const char *near = ebb_nearest(word, names, (size_t)count);
-    if (near != NULL)
-        return cli_usage("unknown %s '%s': did you mean '%s'?", what, word, near);
-    return cli_usage("unknown %s '%s': see `ebb help`", what, word);
-}
-
 enum { MOST_NAMES = 128 };
 
 static int unknown_verb(const char *word)
@@ -206,19 +266,33 @@ static int unknown_verb(const char *word)
     int count = 0;
     for (; count < cli_verb_count && count < MOST_NAMES; count++)
         names[count] = cli_verbs[count].name;
-    return unknown("verb", word, names, count);
+    const char *near = ebb_nearest(word, names, (size_t)count);
+    return near != NULL ? cli_usage("unknown verb '%s': did you mean '%s'?", word, near)
+                        : cli_usage("unknown verb '%s': see `ebb help`", word);
 }
 
-static int unknown_option(const char *word)
+/* Is what the hint begins with an option of the verb? */
+static bool helps(const cli_verb *verb, const char *hint)
+{
+    char name[64];
+    (void)snprintf(name, sizeof name, "%.*s", (int)strcspn(hint, " "), hint);
+    return takes(verb, name);
+}
+
+/* Only what this verb takes is named: another hint would end in the next error. */
+static int unknown_option(const cli_verb *verb, const char *word)
 {
     const char *names[MOST_NAMES];
     int count = 0;
     for (int i = 0; cli_elsewhere[i][0] != NULL; i++)
-        if (strcmp(cli_elsewhere[i][0], word) == 0)
+        if (strcmp(cli_elsewhere[i][0], word) == 0 && helps(verb, cli_elsewhere[i][1]))
             return cli_usage("unknown option '%s': here it is %s", word, cli_elsewhere[i][1]);
-    for (; count < cli_option_count && count < MOST_NAMES; count++)
-        names[count] = cli_options[count].name;
-    return unknown("option", word, names, count);
+    for (int i = 0; i < cli_option_count && count < MOST_NAMES; i++)
+        if (takes(verb, cli_options[i].name))
+            names[count++] = cli_options[i].name;
+    const char *near = ebb_nearest(word, names, (size_t)count);
+    return near != NULL ? cli_usage("unknown option '%s': did you mean '%s'?", word, near)
+                        : cli_usage("unknown option '%s': see `ebb help %s`", word, verb->name);
 }
 
 static int help(int count, char **words)
@@ -246,30 +320,6 @@ static int help(int count, char **words)
 }
 
 /* ---- parsing ---- */
-
-const cli_option *cli_find_option(const char *name)
-{
-    for (int i = 0; i < cli_option_count; i++)
-        if (strcmp(cli_options[i].name, name) == 0)
-            return &cli_options[i];
-    return NULL;
-}
-
-static bool is_among(const char *const *options, const char *name)
-{
-    for (int i = 0; options[i] != NULL; i++)
-        if (strcmp(options[i], name) == 0)
-            return true;
-    return false;
-}
-
-static bool takes(const cli_verb *verb, const char *name)
-{
-    for (int i = 0; i < verb->way_count; i++)
-        if (is_among(verb->ways[i].options, name))
-            return true;
-    return false;
-}
 
 static int takes_none(const cli *c, const char *name)
 {
@@ -302,7 +352,7 @@ static int parse_option(cli *c, int count, char **words, int *at)
     (void)snprintf(name, sizeof name, "%.*s", (int)(length < 63 ? length : 63), word);
     const cli_option *option = cli_find_option(name);
     if (option == NULL)
-        return unknown_option(name);
+        return unknown_option(c->verb, name);
     if (!takes(c->verb, name))
         return takes_none(c, name);
     if (option->value == NULL && equals != NULL)

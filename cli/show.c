@@ -55,6 +55,8 @@ int cli_show(const cli *c, char *json, void (*show)(const json_t *object))
         json_error_t error;
         disarm(json);
         json_t *o = json_loads(json, 0, &error);
+        if (o != NULL && cli_has(c, "-v"))
+            (void)json_object_set_new(o, "verbose", json_true());
         if (o != NULL)
             show(o);
         json_decref(o);
@@ -77,22 +79,59 @@ static const char *time_of(const json_t *o, const char *key)
     return cli_time(ring[next++ % 4], cli_real(o, key));
 }
 
+/* "float[batch,10]" */
+static const char *type_of(char text[160], const json_t *v)
+{
+    size_t d;
+    json_t *dim;
+    size_t used = (size_t)snprintf(text, 160, "%s[", cli_text(v, "dtype"));
+    json_array_foreach(json_object_get(v, "dims"), d, dim) {
+        if (used > 120) {
+            (void)strcpy(text + used, ",...");
+            used += 4;
+            break;
+        }
+        used += (size_t)(json_is_string(dim) ? snprintf(text + used, 30, "%s%.24s",
+                                                        d > 0 ? "," : "", json_string_value(dim))
+                                             : snprintf(text + used, 30, "%s%lld", d > 0 ? "," : "",
+                                                        (long long)json_integer_value(dim)));
+    }
+    (void)strcpy(text + used, "]");
+    return text;
+}
+
 static void show_values(const char *title, const json_t *list)
 {
-    size_t i, d;
-    json_t *v, *dim;
+    size_t i;
+    json_t *v;
+    char type[160];
     printf("%s\n", title);
-    json_array_foreach((json_t *)(uintptr_t)list, i, v) {
-        printf("  %-36s %s[", cli_text(v, "name"), cli_text(v, "dtype"));
-        json_array_foreach(json_object_get(v, "dims"), d, dim) {
-            printf("%s", d > 0 ? "," : "");
-            if (json_is_string(dim))
-                printf("%s", json_string_value(dim));
-            else
-                printf("%lld", (long long)json_integer_value(dim));
-        }
-        printf("]\n");
-    }
+    json_array_foreach((json_t *)(uintptr_t)list, i, v)
+        printf("  %-36s %s\n", cli_text(v, "name"), type_of(type, v));
+}
+
+static void show_weights(const json_t *o)
+{
+    enum { SHOWN = 40 };
+    const json_t *list = json_object_get(o, "weights");
+    const size_t most = json_is_true(json_object_get(o, "verbose")) ? SIZE_MAX : SHOWN;
+    size_t i, trained = 0, count = json_array_size(list);
+    json_t *w;
+    char type[160];
+    json_array_foreach((json_t *)(uintptr_t)list, i, w)
+        trained += json_is_true(json_object_get(w, "trained"));
+    printf("weights\n  %zu initializers, %s, of them %s external, %s missing; %zu %s trained\n",
+           count, bytes_of(o, "initializer_bytes"), bytes_of(o, "external_bytes"),
+           bytes_of(o, "missing_bytes"), trained,
+           json_is_true(json_object_get(o, "is_step")) ? "are" : "would be");
+    json_array_foreach((json_t *)(uintptr_t)list, i, w)
+        if (i < most)
+            printf("  %-40s %-22s %-9s %s%s\n", cli_text(w, "name"), type_of(type, w),
+                   cli_text(w, "role"),
+                   json_is_true(json_object_get(w, "trained")) ? "" : "not trained: ",
+                   cli_text(w, "why"));
+    if (count > most)
+        printf("  and %zu more (-v shows them)\n", count - most);
 }
 
 void cli_show_inspect(const json_t *o)
@@ -105,9 +144,7 @@ void cli_show_inspect(const json_t *o)
            json_is_true(json_object_get(o, "is_step")) ? ", a training step" : "");
     show_values("inputs", json_object_get(o, "inputs"));
     show_values("outputs", json_object_get(o, "outputs"));
-    printf("weights\n  %lld initializers, %s, of them %s external, %s missing\n",
-           (long long)cli_real(o, "initializers"), bytes_of(o, "initializer_bytes"),
-           bytes_of(o, "external_bytes"), bytes_of(o, "missing_bytes"));
+    show_weights(o);
     printf("operators\n");
     json_object_foreach(json_object_get(o, "operators"), op, count)
         printf("  %6lld  %s\n", (long long)json_integer_value(count), op);
@@ -159,34 +196,59 @@ void cli_show_ops(const json_t *o)
     }
 }
 
+static void show_descriptor(const json_t *p)
+{
+    size_t k;
+    json_t *s;
+    printf("%-14s %-9s %s\n", cli_text(p, "name"), cli_text(p, "exactness"), cli_text(p, "doc"));
+    json_array_foreach(json_object_get(p, "options"), k, s)
+        printf("    %-18s %-12s %s%s%s\n", cli_text(s, "name"), cli_text(s, "default"),
+               cli_text(s, "doc"), cli_text(s, "range")[0] != '\0' ? "; " : "",
+               cli_text(s, "range"));
+}
+
+static void show_report(const json_t *p)
+{
+    size_t k;
+    json_t *s;
+    printf("%-13s found %4lld  applied %4lld", cli_text(p, "name"), (long long)cli_real(p, "found"),
+           (long long)cli_real(p, "applied"));
+    if (cli_real(p, "peak_before_bytes") > 0)
+        printf("  peak %s -> %s  saved %s", bytes_of(p, "peak_before_bytes"),
+               bytes_of(p, "peak_after_bytes"), bytes_of(p, "saved_bytes"));
+    printf("  (%s)\n", time_of(p, "ns"));
+    json_array_foreach(json_object_get(p, "skipped"), k, s)
+        printf("    skipped %lld: %s (%s)\n", (long long)cli_real(s, "count"),
+               cli_text(s, "reason"),
+               json_string_value(json_array_get(json_object_get(s, "nodes"), 0)));
+    json_array_foreach(json_object_get(p, "notes"), k, s)
+        printf("    %s\n", json_string_value(s));
+}
+
+/* A technique was asked for, and says so too where it found nothing; the others run in every step. */
+static bool says_nothing(const json_t *p)
+{
+    return cli_real(p, "found") == 0 && json_array_size(json_object_get(p, "notes")) == 0 &&
+           (json_is_true(json_object_get(p, "tidies")) ||
+            strcmp(cli_text(p, "exactness"), "makes") == 0);
+}
+
 /* Both the descriptors (help passes) and the reports of a rewrite. */
 void cli_show_passes(const json_t *o)
 {
-    size_t i, k;
-    json_t *p, *s;
+    const bool verbose = json_is_true(json_object_get(o, "verbose"));
+    size_t i, left_out = 0;
+    json_t *p;
     json_array_foreach(json_object_get(o, "passes"), i, p) {
-        if (json_object_get(p, "doc") != NULL) {
-            printf("%-14s %-9s %s\n", cli_text(p, "name"), cli_text(p, "exactness"),
-                   cli_text(p, "doc"));
-            json_array_foreach(json_object_get(p, "options"), k, s)
-                printf("    %-18s %-12s %s%s%s\n", cli_text(s, "name"), cli_text(s, "default"),
-                       cli_text(s, "doc"), cli_text(s, "range")[0] != '\0' ? "; " : "",
-                       cli_text(s, "range"));
-            continue;
-        }
-        printf("%-13s found %4lld  applied %4lld", cli_text(p, "name"),
-               (long long)cli_real(p, "found"), (long long)cli_real(p, "applied"));
-        if (cli_real(p, "peak_before_bytes") > 0)
-            printf("  peak %s -> %s  saved %s", bytes_of(p, "peak_before_bytes"),
-                   bytes_of(p, "peak_after_bytes"), bytes_of(p, "saved_bytes"));
-        printf("  (%s)\n", time_of(p, "ns"));
-        json_array_foreach(json_object_get(p, "skipped"), k, s)
-            printf("    skipped %lld: %s (%s)\n", (long long)cli_real(s, "count"),
-                   cli_text(s, "reason"),
-                   json_string_value(json_array_get(json_object_get(s, "nodes"), 0)));
-        json_array_foreach(json_object_get(p, "notes"), k, s)
-            printf("    %s\n", json_string_value(s));
+        if (json_object_get(p, "doc") != NULL)
+            show_descriptor(p);
+        else if (verbose || !says_nothing(p))
+            show_report(p);
+        else
+            left_out++;
     }
+    if (left_out > 0)
+        printf("%zu passes that run in every step found nothing (-v shows them)\n", left_out);
     json_array_foreach(json_object_get(o, "presets"), i, p)
         printf("%-14s preset    %s\n    %s\n", cli_text(p, "name"), cli_text(p, "doc"),
                cli_text(p, "stands_for"));

@@ -12,6 +12,7 @@
 #define THREADS "--threads", "--deterministic"
 #define RUN THREADS, "--init", "--weights"
 #define DATA "--data", "--map", "--scale", "--mean", "--std", "--layout", "--round", "--columns", "--resize", "--image-size", "--sequence", "--pack", "--tokenizer"
+#define LOOK "--html", "--svg", "--perfetto"
 #define WORDS(...) (const char *const[]){__VA_ARGS__, NULL}
 #define WITH_A_BUDGET "--plan-time", "--budget", "--allow", "--budget"
 #define OF_ROWS "--map", "--data", "--batch", "--data", "--scale", "--data", "--mean", "--data", "--std", "--data", "--layout", "--data", \
@@ -34,11 +35,21 @@ static int finish(const cli *c, ebb_model *model, ebb_status status, char *json,
     return code;
 }
 
+/* A model that contradicts itself, too: to look at it is what these verbs are for. */
+static ebb_status open_as_is(const cli *c, ebb_model **model)
+{
+    ebb_status status = ebb_open_as_is(model, c->files[0]);
+    if (status != NULL)
+        return status;
+    status = cli_bind(c, *model);
+    return ebb_status_code(status) == EBB_REJECTED ? NULL : status;
+}
+
 static int inspect(const cli *c)
 {
     ebb_model *model = NULL;
     char *text = NULL;
-    ebb_status status = cli_open(c, &model);
+    ebb_status status = open_as_is(c, &model);
     bool plain_text = cli_has(c, "--text") || cli_has(c, "--node");
     if (status == NULL && cli_has(c, "--node"))
         status = ebb_inspect_node(model, cli_get(c, "--node", NULL), &text);
@@ -54,16 +65,13 @@ static int inspect(const cli *c)
     return finish(c, model, status, text, cli_show_inspect);
 }
 
-/* A model that contradicts itself is opened as it is: that is what the doctor is for. */
 static int check(const cli *c)
 {
     ebb_model *model = NULL;
     char *json = NULL;
     ebb_code found = EBB_OK;
-    ebb_status status = ebb_open_as_is(&model, c->files[0]);
+    ebb_status status = open_as_is(c, &model);
     if (status == NULL)
-        status = cli_bind(c, model);
-    if (status == NULL || (model != NULL && ebb_status_code(status) == EBB_REJECTED))
         status = ebb_check(model, &found, &json);
     int code = finish(c, model, status, json, cli_show_check);
     return code == EBB_OK ? (int)found : code;
@@ -186,12 +194,13 @@ static int show_plan(const cli *c, char *json, char *report)
         budget.bytes != 0) // a share is of what the pass weighed: the model tells
         (void)json_object_set_new(o, "budget_bytes", json_integer((json_int_t)budget.bytes));
     json_decref(passes);
+    const int code = cli_save_lives(c, o);
     if (cli_has(c, "--json"))
         cli_print_json(o, JSON_INDENT(2));
     else
         cli_show_plan(o);
     json_decref(o);
-    return EBB_OK;
+    return code;
 }
 
 static int plan(const cli *c)
@@ -235,7 +244,17 @@ static int diff(const cli *c)
     if (status == NULL)
         status = ebb_diff_json(before, after, &options, &json);
     ebb_close(after);
-    return finish(c, before, status, json, cli_show_diff);
+    int code = EBB_OK;
+    json_t *o = status == NULL ? json_loads(json, 0, NULL) : NULL;
+    if (o != NULL)
+        code = cli_save_lives(c, o);
+    if (o != NULL && cli_has(c, "--json")) { // without what a page alone needs
+        ebb_release(json);
+        json = json_dumps(o, JSON_INDENT(1));
+    }
+    json_decref(o);
+    const int shown = finish(c, before, status, json, cli_show_diff);
+    return shown != EBB_OK ? shown : code;
 }
 
 /* The model as it will run: a step is made or left as it is, another graph is tidied. An exit code.
@@ -347,24 +366,24 @@ static int export(const cli *c)
 static const cli_way inspects[] = {
     {"--node", NULL, "MODEL --node NAME", 1, 1, WORDS(MODEL, "--node"), NULL, inspect},
     {"--text", NULL, "MODEL --text", 1, 1, WORDS(MODEL, "--text"), NULL, inspect},
-    {NULL, NULL, "MODEL", 1, 1, WORDS(MODEL, "--json"), NULL, inspect},
+    {NULL, NULL, "MODEL", 1, 1, WORDS(MODEL, "-v", "--json"), NULL, inspect},
 };
 static const cli_way checks[] = {{NULL, NULL, "MODEL", 1, 1, WORDS(MODEL, "--json"), NULL, check}};
 static const cli_way lists_ops[] = {{NULL, NULL, "[MODEL]", 0, 1, WORDS("--json"), NULL, ops}};
 static const cli_way grads[] = {
-    {NULL, NULL, "MODEL -o STEP", 1, 1, WORDS("-o", "--dialect", MODEL, STEP, PLANNING, THREADS, "--init", "--weights", "--dry-run", "--json"),
+    {NULL, NULL, "MODEL -o STEP", 1, 1, WORDS("-o", "--dialect", MODEL, STEP, PLANNING, THREADS, "--init", "--weights", "--dry-run", "-v", "--json"),
      WORDS(WITH_A_BUDGET, "--backend", "--budget", "--device", "--budget", "--tf32", "--budget"), grad},
 };
 static const cli_way rewrites[] = {
     {NULL, NULL, "MODEL -o MODEL --pass NAME", 1, 1,
-     WORDS("-o", "--dialect", MODEL, THREADS, "--pass", "--costs", "--strict", "--print-after", "--verify-each", "--init", "--weights", "--seed", "--dry-run", "--json"),
+     WORDS("-o", "--dialect", MODEL, THREADS, "--pass", "--costs", "--strict", "--print-after", "--verify-each", "--init", "--weights", "--seed", "--dry-run", "-v", "--json"),
      WORDS("--seed", "--init"), rewrite},
 };
 static const cli_way exports[] = {
-    {NULL, NULL, "MODEL -o MODEL", 1, 1, WORDS("-o", MODEL, "--fold", "--init", "--weights", "--seed", "--json"), WORDS("--seed", "--init"), export},
+    {NULL, NULL, "MODEL -o MODEL", 1, 1, WORDS("-o", MODEL, "--fold", "--init", "--weights", "--seed", "-v", "--json"), WORDS("--seed", "--init"), export},
 };
 static const cli_way plans[] = {
-    {NULL, NULL, "STEP", 1, 1, WORDS(MODEL, STEP, PLANNING, RUN, "--run", "--json"), WORDS(WITH_A_BUDGET), plan},
+    {NULL, NULL, "STEP", 1, 1, WORDS(MODEL, STEP, PLANNING, RUN, "--run", LOOK, "--json"), WORDS(WITH_A_BUDGET), plan},
 };
 static const cli_way runs[] = {
     {NULL, NULL, "MODEL --data FILE", 1, 1, WORDS(MODEL, BACKEND, RUN, DATA, "--adapter", "--save", "--seed", "--profile", "--spill", "--spill-unchecked", "--json"), NULL, cli_run},
@@ -384,7 +403,7 @@ static const cli_way evals[] = {
      WORDS("--seed", "--init"), cli_eval},
 };
 static const cli_way diffs[] = {
-    {NULL, NULL, "BEFORE AFTER", 2, 2, WORDS(MODEL, "--run", "--steps", "--seed", BACKEND, THREADS, "--json"),
+    {NULL, NULL, "BEFORE AFTER", 2, 2, WORDS(MODEL, "--run", "--steps", "--seed", BACKEND, THREADS, LOOK, "--json"),
      WORDS("--steps", "--run"), diff},
 };
 static const cli_way benches[] = {
@@ -419,27 +438,45 @@ static const cli_way versions[] = {{NULL, NULL, "", 0, 0, WORDS("--json"), NULL,
 
 #define WAYS(list) list, (int)(sizeof list / sizeof list[0])
 const cli_verb cli_verbs[] = {
-    {"inspect", "what is in a model: inputs, outputs, operators, weights", WAYS(inspects), NULL},
-    {"check", "the doctor: all that would keep it from being trained, what its exporter did and lost, what would help", WAYS(checks), NULL},
-    {"ops", "operators: kernel, gradient; of a model or all", WAYS(lists_ops), NULL},
-    {"grad", "make the training step: loss, gradient, optimizer, memory passes", WAYS(grads), NULL},
-    {"rewrite", "run passes over a model or step", WAYS(rewrites), NULL},
-    {"export", "a trained model as it is to be used: dropout gone, batch norm by its running statistics", WAYS(exports), NULL},
-    {"plan", "what it will need: peak, arena, categories, who pins the peak", WAYS(plans), NULL},
-    {"run", "evaluate a graph once", WAYS(runs), NULL},
-    {"train", "train: an exported model, or a step made by `ebb grad`", WAYS(trains), NULL},
+    {"inspect", "what is in a model: inputs, outputs, operators, weights", WAYS(inspects), NULL,
+     WORDS("model.onnx", "model.onnx --text", "model.onnx --node /0/Conv")},
+    {"check", "the doctor: all that would keep it from being trained, what its exporter did and lost, what would help", WAYS(checks), NULL,
+     WORDS("model.onnx")},
+    {"ops", "operators: kernel, gradient; of a model or all", WAYS(lists_ops), NULL,
+     WORDS("", "model.onnx")},
+    {"grad", "make the training step: loss, gradient, optimizer, memory passes", WAYS(grads), NULL,
+     WORDS("model.onnx -o step.onnx --dim batch=16 --loss cross-entropy", "model.onnx -o smaller.onnx --dim batch=16 --loss cross-entropy --pass sign-mask --pass dropout-seed")},
+    {"rewrite", "run passes over a model or step", WAYS(rewrites), NULL,
+     WORDS("step.onnx -o masked.onnx --pass sign-mask")},
+    {"plan", "what it will need: peak, arena, categories, who pins the peak", WAYS(plans), NULL,
+     WORDS("step.onnx", "step.onnx --html plan.html", "model.onnx --dim batch=16 --loss cross-entropy --budget 80%")},
+    {"run", "evaluate a graph once", WAYS(runs), NULL,
+     WORDS("model.onnx --data data.npz --save outputs.safetensors")},
+    {"train", "train: an exported model, or a step made by `ebb grad`", WAYS(trains), NULL,
+     WORDS("model.onnx --data data.npz --map label=target --loss cross-entropy --epochs 3 --save-model trained.onnx", "step.onnx --data data.npz --map label=target --batch 16 --steps 100 --checkpoint state.safetensors")},
     {"launch", "start a command in N processes on this machine, which train one model: `ebb train` in them takes its part of each batch", WAYS(launches),
-     "say what to start: ebb launch -n 4 -- ebb train MODEL ..."},
-    {"eval", "loss and metrics of a model on data, each row counted once: dropout off, running statistics", WAYS(evals), NULL},
-    {"diff", "two files, counted byte by byte", WAYS(diffs), NULL},
+     "say what to start: ebb launch -n 4 -- ebb train MODEL ...",
+     WORDS("-n 2 -- ebb train model.onnx --data data.npz --map label=target --loss cross-entropy --batch-norm frozen --epochs 3")},
+    {"eval", "loss and metrics of a model on data, each row counted once: dropout off, running statistics", WAYS(evals), NULL,
+     WORDS("trained.onnx --data data.npz --map label=target --loss cross-entropy --metric accuracy")},
+    {"export", "a trained model as it is to be used: dropout gone, batch norm by its running statistics", WAYS(exports), NULL,
+     WORDS("trained.onnx -o used.onnx --fold")},
+    {"diff", "two files, counted byte by byte", WAYS(diffs), NULL,
+     WORDS("step.onnx smaller.onnx", "step.onnx smaller.onnx --run --html diff.html")},
     {"bench", "measure what operators cost on this machine, or what passes save, cost and change", WAYS(benches),
-     "say what to measure: --calibrate times operators, --sweep or --passes compares steps, --sensitivity codes their tensors one by one"},
+     "say what to measure: --calibrate times operators, --sweep or --passes compares steps, --sensitivity codes their tensors one by one",
+     WORDS("step.onnx --calibrate -o costs.json", "model.onnx --passes sign-mask --passes invert -o lines.jsonl --dim batch=16 --loss cross-entropy")},
     {"reduce", "the smallest model that still fails: by a criterion of ebb's own, or by a command that exits with 0 for it", WAYS(reduces),
-     "say what failing is: --fails types|check|grad|rewrite|plan|run|nan, or -- COMMAND {} that exits with 0 where a model still shows it"},
-    {"pack", "give intervals offsets: columns id, lower, upper, size and perhaps offset", WAYS(packs), NULL},
-    {"few-bit", "levels for the derivative of an activation, as pass few-bit has them", WAYS(few_bits), NULL},
-    {"devices", "what can run a step here, and what can be planned for", WAYS(lists_devices), NULL},
-    {"version", "the version", WAYS(versions), NULL},
+     "say what failing is: --fails types|check|grad|rewrite|plan|run|nan, or -- COMMAND {} that exits with 0 where a model still shows it",
+     WORDS("broken.onnx -o small.onnx --fails check", "broken.onnx -o small.onnx -- ./still-fails.sh {}")},
+    {"pack", "give intervals offsets: columns id, lower, upper, size and perhaps offset", WAYS(packs), NULL,
+     WORDS("intervals.csv -o packed.csv --capacity 1048576")},
+    {"few-bit", "levels for the derivative of an activation, as pass few-bit has them", WAYS(few_bits), NULL,
+     WORDS("--function gelu --bits 3 --weight normal")},
+    {"devices", "what can run a step here, and what can be planned for", WAYS(lists_devices), NULL,
+     WORDS("")},
+    {"version", "the version", WAYS(versions), NULL,
+     WORDS("")},
 };
 // clang-format on
 const int cli_verb_count = (int)(sizeof cli_verbs / sizeof cli_verbs[0]);

@@ -144,6 +144,66 @@ static json_t *neighbourhood(const ebb_plan *plan)
     return list;
 }
 
+/* ---- every tensor, every node ---- */
+
+static void add_life(json_t *list, const char *name, ebb_category category, ebb_place place,
+                     uint64_t bytes, uint32_t birth, uint32_t death)
+{
+    json_t *life = json_object();
+    (void)json_object_set_new(life, "name", json_string(name));
+    (void)json_object_set_new(life, "category", json_string(ebb_category_name(category)));
+    (void)json_object_set_new(life, "place", json_string(ebb_place_name(place)));
+    set_int(life, "bytes", bytes);
+    set_int(life, "birth", birth);
+    set_int(life, "death", death);
+    (void)json_array_append_new(list, life);
+}
+
+/* What lies elsewhere is a state, or waits there for the backward. */
+static ebb_category away_category(const ebb_graph *g, ebb_value v)
+{
+    const ebb_value_info *info = ebb_value_of(g, v);
+    return info->role == EBB_ROLE_OPTIMIZER          ? EBB_OPTIMIZER_STATE
+           : (info->flags & EBB_IS_INITIALIZER) != 0 ? EBB_PARAMETER
+                                                     : EBB_ACTIVATION;
+}
+
+static json_t *lives_of(const ebb_graph *g, const ebb_memory *m)
+{
+    json_t *list = json_array();
+    const uint32_t last = m->positions > 0 ? m->positions - 1 : 0;
+    for (size_t i = 0; i < m->tensor_count; i++) {
+        const ebb_memory_tensor *t = &m->tensors[i];
+        add_life(list, t->value.i != 0 ? ebb_value_name(g, t->value) : "workspace", t->category,
+                 EBB_PLACE_DEVICE, t->bytes, t->birth, t->death);
+    }
+    for (size_t i = 0; i < m->away_count; i++) {
+        const ebb_memory_away *t = &m->away[i];
+        add_life(list, ebb_value_name(g, t->value), away_category(g, t->value), t->place, t->bytes,
+                 t->birth, t->death);
+    }
+    for (size_t i = 0; i < m->mapped_count; i++) {
+        const ebb_value_info *info = ebb_value_of(g, m->mapped[i]);
+        add_life(list, ebb_text(g, info->name), EBB_PARAMETER, EBB_PLACE_MAPPED,
+                 info->tensor->bytes, 0, last);
+    }
+    return list;
+}
+
+static json_t *order_of(const ebb_plan *plan)
+{
+    json_t *order = json_array();
+    for (uint32_t p = 0; p < plan->count; p++) {
+        json_t *row = json_object();
+        ebb_node n = plan->order[p];
+        (void)json_object_set_new(row, "node", json_string(ebb_node_label(plan->g, n)));
+        (void)json_object_set_new(row, "phase",
+                                  json_string(phase_name(ebb_node_of(plan->g, n)->phase)));
+        (void)json_array_append_new(order, row);
+    }
+    return order;
+}
+
 ebb_status ebb_timeline_json(json_t *plan_json, const ebb_plan *plan)
 {
     const ebb_model *model = plan->g->model;
@@ -153,6 +213,10 @@ ebb_status ebb_timeline_json(json_t *plan_json, const ebb_plan *plan)
                               ebb_timeline_curve(plan->memory.live, plan->memory.positions));
     (void)json_object_set_new(plan_json, "phases", phases(plan));
     (void)json_object_set_new(plan_json, "neighbourhood", neighbourhood(plan));
+    if (plan->count <= EBB_MOST_LIVES) {
+        (void)json_object_set_new(plan_json, "tensors", lives_of(plan->g, &plan->memory));
+        (void)json_object_set_new(plan_json, "order", order_of(plan));
+    }
     if (budget != 0)
         set_int(plan_json, "budget_bytes", budget);
     if (threads != 0)

@@ -10,7 +10,7 @@
 extern "C" {
 #endif
 
-enum { EBB_CURVE_POINTS = 512, EBB_NEAR_PEAK = 5 };
+enum { EBB_CURVE_POINTS = 512, EBB_NEAR_PEAK = 5, EBB_MOST_LIVES = 20000 };
 
 /* Sets in `plan_json`:
  *   curve          [{position, live_bytes}], ascending, at most EBB_CURVE_POINTS: of each stretch
@@ -19,6 +19,9 @@ enum { EBB_CURVE_POINTS = 512, EBB_NEAR_PEAK = 5 };
  *   neighbourhood  EBB_NEAR_PEAK positions to either side of the peak: [{position, node, phase,
  *                  live_bytes, born_bytes, dies_bytes, born, dies}]; the last two list the largest
  *                  tensors [{name, bytes}]
+ *   tensors        [{name, category, place, bytes, birth, death}]: all, alive from the node at
+ *                  position birth to the one at death; of at most EBB_MOST_LIVES nodes
+ *   order          [{node, phase}], by position; likewise
  *   budget_bytes   where the model says what it was made to fit ("ebb.budget_bytes") */
 ebb_status ebb_timeline_json(json_t *plan_json, const ebb_plan *plan);
 
