@@ -456,7 +456,7 @@ const cli_verb cli_verbs[] = {
      WORDS("model.onnx --data data.npz --map label=target --loss cross-entropy --epochs 3 --save-model trained.onnx", "step.onnx --data data.npz --map label=target --batch 16 --steps 100 --checkpoint state.safetensors")},
     {"launch", "start a command in N processes on this machine, which train one model: `ebb train` in them takes its part of each batch", WAYS(launches),
      "say what to start: ebb launch -n 4 -- ebb train MODEL ...",
-     WORDS("-n 2 -- ebb train model.onnx --data data.npz --map label=target --loss cross-entropy --batch-norm frozen --epochs 3")},
+     WORDS("-n 2 -- ebb train model.onnx --data data.npz --map label=target --loss cross-entropy --batch-norm frozen --epochs 1")},
     {"eval", "loss and metrics of a model on data, each row counted once: dropout off, running statistics", WAYS(evals), NULL,
      WORDS("trained.onnx --data data.npz --map label=target --loss cross-entropy --metric accuracy")},
     {"export", "a trained model as it is to be used: dropout gone, batch norm by its running statistics", WAYS(exports), NULL,
