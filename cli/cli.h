@@ -247,7 +247,7 @@ void cli_clear_progress(void);
 
 /* The group that this process was started in, once, before anything is said: NULL where it is none. */
 ebb_status cli_join(void);
-ebb_group *cli_group(void);
+ebb_group *cli_launched(void);
 void cli_leave(void);
 bool cli_speaks(void); /* whether it is this process that says an error */
 

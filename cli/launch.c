@@ -57,7 +57,7 @@ ebb_status cli_join(void)
     return NULL;
 }
 
-ebb_group *cli_group(void)
+ebb_group *cli_launched(void)
 {
     return group;
 }

@@ -238,7 +238,7 @@ static ebb_step_options step_options(const cli *c, lists *l)
                               .ema = cli_number(c, "--ema", 0),
                               .adapters = cli_get(c, "--adapter", NULL),
                               .segments = cli_has(c, "--pack"),
-                              .ranks = ebb_group_ranks(cli_group()),
+                              .ranks = ebb_group_ranks(cli_launched()),
                               // a part of a model shows a failure as well
                               .allow_partial =
                                   cli_has(c, "--allow-partial") || cli_has(c, "--fails")};

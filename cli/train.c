@@ -210,8 +210,8 @@ static void print_object(const job *j, const ebb_trainer_facts *f, int code)
         set_whole(o, "mapped_bytes", (int64_t)p.planned_mapped_bytes);
         set_whole(o, "measured_mapped_bytes", (int64_t)p.mapped_bytes);
     }
-    if (cli_group() != NULL) {
-        set_whole(o, "ranks", ebb_group_ranks(cli_group()));
+    if (cli_launched() != NULL) {
+        set_whole(o, "ranks", ebb_group_ranks(cli_launched()));
         set_whole(o, "exchanges", (int64_t)p.exchanges);
         set_whole(o, "sent_bytes", (int64_t)p.sent_bytes);
     }
@@ -363,7 +363,7 @@ static int prepare(job *j)
         return code;
     if (status == NULL)
         status = cli_open_data(c, "--data", true, j->model, &j->data);
-    const int64_t batch = j->o.batch / (step ? ebb_group_ranks(cli_group()) : 1); // of the file
+    const int64_t batch = j->o.batch / (step ? ebb_group_ranks(cli_launched()) : 1); // of the file
     if (status == NULL)
         status = cli_bind_rows(j->model, j->data, &j->map, batch, &rows);
     if (status == NULL && rows < 0)
@@ -430,7 +430,7 @@ static int make_trainer(job *j)
         .profile = cli_has(j->c, "--profile"),
         .spill = cli_get(j->c, "--spill", folder_of(j->o.checkpoint, beside)),
         .spill_unchecked = cli_has(j->c, "--spill-unchecked"),
-        .group = cli_group(),
+        .group = cli_launched(),
     };
     ebb_status status = ebb_program_compile(&j->program, j->model, &options);
     if (status == NULL && ebb_program_note(j->program) != NULL)
