@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "kernels/group_shared.h"
+#include "onnx/words/options.h"
 
 enum { LOOK_NS = 10000000, GRACE_S = 3, LATE_MS = 600000, NOT_STARTED = 127 };
 
@@ -155,8 +156,12 @@ static ebb_status tell(const launch *l, int *code)
     return NULL;
 }
 
-EBB_API ebb_status ebb_launch(const ebb_launch_options *o, int *code)
+EBB_API ebb_status ebb_launch(const ebb_launch_options *options, int *code)
 {
+    EBB_NEED(options);
+    EBB_NEED(code);
+    ebb_launch_options own, *o = &own;
+    EBB_TRY(EBB_OPTIONS_TAKE(ebb_launch_options, &own, signal, options));
     launch l = {.o = o, .failed = -1};
     *code = EBB_USAGE;
     if (o->ranks < 1 || o->ranks > EBB_GROUP_MOST || o->command == NULL || o->command[0] == NULL)

@@ -553,6 +553,7 @@ EBB_API int ebb_group_ranks(const ebb_group *group); /* how many; of NULL 1 */
 EBB_API bool ebb_group_speaks(ebb_group *group);
 
 typedef struct ebb_launch_options {
+    size_t size;
     const char *const
         *command;  /* a program, found as a shell does, and its words; NULL-terminated */
     int ranks;     /* [1, 64] */

@@ -11,6 +11,7 @@
 
 EBB_API ebb_status ebb_group_join(ebb_group **group)
 {
+    EBB_NEED(group);
     *group = NULL;
     const char *where = getenv(EBB_SHARED_VARIABLE);
     if (where == NULL)
