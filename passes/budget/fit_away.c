@@ -1,7 +1,7 @@
 /* fit_away.c: values that wait in another place, beside values that are made again.
  *
  * Of each variant some points are taken, spread over its frontier; each as it is, with the optimizer's states in
- * the other place from step to step, and with these and the weights there (offload_state.c). Of each there are
+ * the other place from step to step, and with these and the weights there (states.c). Of each there are
  * plans of what else is moved (planners/away.h), from a little to all that can be. Points and plans do not depend on the budget: so with
  * more bytes, in memory or in the other place, no step is slower. In the order of their times they are packed,
  * and what packs is tried on a copy; the first that keeps to the budget is taken, if it is faster than what
@@ -10,7 +10,7 @@
 
 #include "passes/budget/fit.h"
 #include "passes/budget/moved.h"
-#include "passes/budget/offload.h"
+#include "passes/budget/states.h"
 #include "passes/common.h"
 
 enum { POINTS = 6, LEVELS = 48, PACKED = 32, LEAST_BYTES = 1 << 16 };

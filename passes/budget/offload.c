@@ -1,4 +1,4 @@
-/* offload: what waits long for its next reader waits in another place; what=state, weights: offload_state.c.
+/* offload: what waits long for its next reader waits in another place; what=state, weights: states.c.
  *
  *   before   a = F(x)  b = G(a)  ...                     ...  db = G'(a)       a waits in the arena
  *   after    a = F(x)  s = Store(a)  b = G(a)  k = Wait(s, a)  ...
@@ -19,7 +19,7 @@
 #include <stdlib.h>
 
 #include "passes/budget/moved.h"
-#include "passes/budget/offload.h"
+#include "passes/budget/states.h"
 #include "passes/passes.h"
 #include "onnx/words/amount.h"
 

@@ -350,8 +350,7 @@ static void a_full_disk_is_said_before_the_first_step(void **state)
     ebb_model *m = model_of(AWAY("disk"));
     ebb_program *p = NULL;
     disk.no_room = 1;
-    fails(compile(&p, m, "/tmp"), EBB_IO,
-          "/tmp: the step keeps 1.14 MiB on disk: No space left");
+    fails(compile(&p, m, "/tmp"), EBB_IO, "/tmp: the step keeps 1.14 MiB on disk: No space left");
     disk.no_room = 0;
     fails(compile(&p, m, "/a folder that is not there"), EBB_IO, "No such file");
     ebb_model_free(m);

@@ -1,4 +1,4 @@
-/* offload_state.c: what a step replaces lies in another place from step to step, and is here while it is read and
+/* states.c: what a step replaces lies in another place from step to step, and is here while it is read and
  * replaced: states of the optimizer; trained weights, too, where they are asked for.
  *
  *   before   ...  w', m' = F(w, g, m)                                         m <- m'
@@ -15,7 +15,7 @@
  * Paper: Ren et al., "ZeRO-Offload: democratizing billion-scale model training", USENIX ATC 2021; of weights:
  * Rajbhandari et al., "ZeRO-Infinity", SC 2021.
  */
-#include "passes/budget/offload.h"
+#include "passes/budget/states.h"
 
 #include <stdlib.h>
 

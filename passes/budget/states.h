@@ -1,6 +1,6 @@
-/* offload.h: what a step replaces, moved to another place: for passes offload and fit. */
-#ifndef EBB_PASSES_BUDGET_OFFLOAD_H
-#define EBB_PASSES_BUDGET_OFFLOAD_H
+/* states.h: what a step replaces, moved to another place: for passes offload and fit. */
+#ifndef EBB_PASSES_BUDGET_STATES_H
+#define EBB_PASSES_BUDGET_STATES_H
 
 #include "onnx/graph/place.h"
 #include "rewrite/rewrite.h"
@@ -20,7 +20,7 @@ typedef struct ebb_away_states {
     uint64_t bytes, pages;
 } ebb_away_states;
 
-/* offload_state.c. Marks of shared memory must be off. */
+/* states.c. Marks of shared memory must be off. */
 ebb_status ebb_states_move(ebb_edit *e, ebb_away_states *wish);
 /* "12 states, 8192 bytes, lie on the disk from step to step"; NULL: no memory. */
 const char *ebb_states_text(const ebb_edit *e, const ebb_away_states *away);
