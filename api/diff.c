@@ -311,7 +311,7 @@ ebb_status ebb_diff_json(ebb_model *before, ebb_model *after, const ebb_plan_opt
     ebb_plan_options own;
     ebb_arena arena = {0};
     *json = NULL;
-    EBB_TRY(EBB_OPTIONS_TAKE(ebb_plan_options, &own, brief, options));
+    EBB_TRY(EBB_OPTIONS_TAKE(ebb_plan_options, &own, lives, options));
     EBB_NEED_COUNT(own.steps);
     EBB_NEED_COUNT(own.threads);
     study s = {.before = before, .options = &own, .arena = &arena};

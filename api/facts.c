@@ -180,7 +180,7 @@ ebb_status ebb_plan_facts_of(ebb_plan_facts **facts, ebb_model *model,
     ebb_arena arena = {0};
     ebb_plan plan;
     *facts = NULL;
-    EBB_TRY(EBB_OPTIONS_TAKE(ebb_plan_options, &own, brief, options));
+    EBB_TRY(EBB_OPTIONS_TAKE(ebb_plan_options, &own, lives, options));
     EBB_NEED_COUNT(own.threads);
     EBB_TRY(ebb_setting_read(&setting, model, own.backend, own.seed, own.threads));
     ebb_status status = ebb_plan_estimate(&plan, &arena, model->graph, &setting, &missing);

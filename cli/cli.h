@@ -144,9 +144,10 @@ void cli_show_neighbourhood(const json_t *plan);
 void cli_show_pack(const json_t *o);
 /* reduce.c */
 void cli_show_reduce(const json_t *o);
-/* look/: --html, --svg and --perfetto of a plan or a diff; without them it loses what they alone need.
- * An exit code. */
-int cli_save_lives(const cli *c, json_t *o);
+/* look/: --html, --svg and --perfetto of a plan or a diff with `lives`; whether one is asked for. An
+ * exit code. */
+bool cli_wants_lives(const cli *c);
+int cli_save_lives(const cli *c, const json_t *o);
 
 /* ---- models ---- */
 

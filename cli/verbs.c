@@ -177,7 +177,8 @@ static ebb_plan_options plan_options(const cli *c)
     return (ebb_plan_options){.backend = cli_backend(c),
                               .run = cli_has(c, "--run"),
                               .seed = cli_seed(c),
-                              .threads = cli_threads(c)};
+                              .threads = cli_threads(c),
+                              .lives = cli_wants_lives(c)};
 }
 
 /* What the passes said, beside what came of it. */
@@ -245,13 +246,9 @@ static int diff(const cli *c)
         status = ebb_diff_json(before, after, &options, &json);
     ebb_close(after);
     int code = EBB_OK;
-    json_t *o = status == NULL ? json_loads(json, 0, NULL) : NULL;
+    json_t *o = status == NULL && cli_wants_lives(c) ? json_loads(json, 0, NULL) : NULL;
     if (o != NULL)
         code = cli_save_lives(c, o);
-    if (o != NULL && cli_has(c, "--json")) { // without what a page alone needs
-        ebb_release(json);
-        json = json_dumps(o, JSON_INDENT(1));
-    }
     json_decref(o);
     const int shown = finish(c, before, status, json, cli_show_diff);
     return shown != EBB_OK ? shown : code;

@@ -438,6 +438,8 @@ typedef struct ebb_plan_options {
     const ebb_batch *batch; /* what both run on; NULL: random numbers */
     int steps;              /* then time so many more, in turns; 0: none */
     bool brief;             /* do not find out which pass saved what */
+    bool
+        lives; /* as JSON also `tensors`, each from its birth to its death, and the nodes in `order` */
 } ebb_plan_options;
 
 /* What a step needs, without running one (`run` is not looked at). To release with ebb_release. */

@@ -147,7 +147,7 @@ static int save_form(const cli *c, const char *option, const json_t *o, const cl
 static const char *const forms[] = {"--html", "--svg", "--perfetto"};
 enum { FORMS = sizeof forms / sizeof *forms };
 
-static bool wants_lives(const cli *c)
+bool cli_wants_lives(const cli *c)
 {
     bool wants = false;
     for (int i = 0; i < FORMS; i++)
@@ -155,23 +155,12 @@ static bool wants_lives(const cli *c)
     return wants;
 }
 
-/* As JSON they are given to those who ask for a page as well. */
-static void leave_out(json_t *o)
-{
-    if (o == NULL)
-        return;
-    (void)json_object_del(o, "tensors");
-    (void)json_object_del(o, "order");
-    leave_out(json_object_get(o, "before"));
-    leave_out(json_object_get(o, "after"));
-}
-
-int cli_save_lives(const cli *c, json_t *o)
+int cli_save_lives(const cli *c, const json_t *o)
 {
     cli_lives sides[2];
     int code = EBB_OK;
-    if (!wants_lives(c))
-        return leave_out(o), EBB_OK;
+    if (!cli_wants_lives(c))
+        return EBB_OK;
     const int count = cli_read_lives(sides, o);
     if (count == 0)
         code = (cli_usage("it has too many nodes for a page"), EBB_UNSUPPORTED);

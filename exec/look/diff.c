@@ -150,7 +150,7 @@ static json_t *places_of(const ebb_plan *plan)
     return NULL;
 }
 
-static ebb_status plan_to_json(const ebb_plan *plan, const char *missing, json_t **out)
+static ebb_status plan_to_json(const ebb_plan *plan, const char *missing, bool lives, json_t **out)
 {
     const ebb_memory *m = &plan->memory;
     ebb_arena scratch = {0};
@@ -193,6 +193,8 @@ static ebb_status plan_to_json(const ebb_plan *plan, const char *missing, json_t
         (void)json_object_set_new(o, "unsupported", json_string(missing));
     ebb_arena_fini(&scratch);
     *out = o;
+    if (lives)
+        ebb_timeline_lives(o, plan);
     return ebb_timeline_json(o, plan);
 }
 
@@ -206,7 +208,7 @@ static ebb_status estimate(ebb_model *model, const ebb_plan_options *o, json_t *
     ebb_plan plan;
     ebb_status status = ebb_plan_estimate(&plan, &arena, model->graph, &setting, &missing);
     if (status == NULL) {
-        status = plan_to_json(&plan, missing, out);
+        status = plan_to_json(&plan, missing, o->lives, out);
         ebb_plan_release(&plan);
     }
     ebb_arena_fini(&arena);
@@ -233,10 +235,10 @@ static ebb_status step(ebb_program *p, uint64_t seed)
     return status;
 }
 
-static ebb_status measured(const ebb_program *p, json_t **out)
+static ebb_status measured(const ebb_program *p, bool lives, json_t **out)
 {
     ebb_program_facts facts = ebb_program_measure(p);
-    EBB_TRY(plan_to_json(&p->plan, NULL, out));
+    EBB_TRY(plan_to_json(&p->plan, NULL, lives, out));
     set_int(*out, "measured_arena_bytes", facts.measured_arena_bytes);
     if (facts.device_bytes != 0) {
         set_int(*out, "device_bytes", facts.device_bytes);
@@ -256,7 +258,7 @@ static ebb_status finish(ebb_status status, json_t *root, char **json)
 
 static ebb_status take_options(ebb_plan_options *own, const ebb_plan_options *options)
 {
-    EBB_TRY(EBB_OPTIONS_TAKE(ebb_plan_options, own, brief, options));
+    EBB_TRY(EBB_OPTIONS_TAKE(ebb_plan_options, own, lives, options));
     EBB_NEED_COUNT(own->threads);
     EBB_NEED_COUNT(own->steps);
     return NULL;
@@ -279,7 +281,7 @@ EBB_API ebb_status ebb_plan_json(ebb_model *model, const ebb_plan_options *optio
         for (int i = 0; i < 2 && status == NULL; i++) /* the first also prepares and touches */
             status = step(p, o->seed);
         if (status == NULL)
-            status = measured(p, &root);
+            status = measured(p, o->lives, &root);
         ebb_program_free(p);
     }
     if (status == NULL)
@@ -365,9 +367,9 @@ static ebb_status run_both(ebb_model *before, ebb_model *after, const ebb_plan_o
     const ebb_batch *batch = o->batch != NULL ? o->batch : &random;
     EBB_TRY(ebb_while(ebb_program_step(*p, batch), "in the model before"));
     EBB_TRY(ebb_while(ebb_program_step(*q, batch), "in the model after"));
-    EBB_TRY(measured(*p, &first));
+    EBB_TRY(measured(*p, o->lives, &first));
     (void)json_object_set_new(root, "before", first);
-    EBB_TRY(measured(*q, &second));
+    EBB_TRY(measured(*q, o->lives, &second));
     (void)json_object_set_new(root, "after", second);
     EBB_TRY(ebb_deviation_json(root, *p, *q, &kept, scratch));
     return o->steps > 0 ? time_both(*p, *q, o, batch, scratch, root) : NULL;

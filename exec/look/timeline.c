@@ -213,14 +213,18 @@ ebb_status ebb_timeline_json(json_t *plan_json, const ebb_plan *plan)
                               ebb_timeline_curve(plan->memory.live, plan->memory.positions));
     (void)json_object_set_new(plan_json, "phases", phases(plan));
     (void)json_object_set_new(plan_json, "neighbourhood", neighbourhood(plan));
-    if (plan->count <= EBB_MOST_LIVES) {
-        (void)json_object_set_new(plan_json, "tensors", lives_of(plan->g, &plan->memory));
-        (void)json_object_set_new(plan_json, "order", order_of(plan));
-    }
     if (budget != 0)
         set_int(plan_json, "budget_bytes", budget);
     if (threads != 0)
         set_int(plan_json, "budget_threads", (uint64_t)threads);
     set_int(plan_json, "threads", (uint64_t)plan->setting.threads);
     return plan_json != NULL ? NULL : ebb_error_memory();
+}
+
+void ebb_timeline_lives(json_t *plan_json, const ebb_plan *plan)
+{
+    if (plan->count > EBB_MOST_LIVES)
+        return;
+    (void)json_object_set_new(plan_json, "tensors", lives_of(plan->g, &plan->memory));
+    (void)json_object_set_new(plan_json, "order", order_of(plan));
 }

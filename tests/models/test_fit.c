@@ -278,8 +278,10 @@ static uint64_t bound_of(recorded *r, const whole *w)
     MUST(model_again(r, w, &model));
     ebb_status status = ebb_rewrite(model, "fit:budget=1,time=0.01", NULL, NULL);
     const char *said = status != NULL ? strstr(ebb_status_text(status), words) : NULL;
-    if (said != NULL)
-        bound = strtoull(said + strlen(words), NULL, 10);
+    char unit;
+    double amount;
+    if (said != NULL && sscanf(said + strlen(words), "%lf %c", &amount, &unit) == 2)
+        bound = (uint64_t)(amount * (unit == 'M' ? 1 << 20 : unit == 'K' ? 1 << 10 : 1));
 done:
     ebb_close(model);
     return bound;
