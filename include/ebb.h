@@ -594,7 +594,7 @@ EBB_API void ebb_program_free(ebb_program *program);
  * number of threads. */
 EBB_API const char *ebb_program_note(const ebb_program *program);
 
-/* One walk over the program, then the update bindings. Inputs are copied in. */
+/* One walk over the program, then the update bindings. Inputs are copied in; NULL: there are none. */
 EBB_API ebb_status ebb_program_step(ebb_program *program, const ebb_batch *batch);
 
 /* A graph output or initializer after the step, in the program's memory. *named is borrowed until

@@ -294,8 +294,7 @@ static ebb_status step(ebb_program *p, const ebb_batch *batch)
 EBB_API ebb_status ebb_program_step(ebb_program *program, const ebb_batch *batch)
 {
     EBB_NEED(program);
-    EBB_NEED(batch);
-    if (batch->count > 0)
+    if (batch != NULL && batch->count > 0)
         EBB_NEED(batch->tensors);
     const ebb_threads_before before = ebb_threads_enter(program->plan.setting.threads);
     ebb_status status = step(program, batch);

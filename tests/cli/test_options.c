@@ -188,7 +188,7 @@ static void illegal_marks_of_memory_reject_the_file(void **state)
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         write_with("bad.onnx", "marks.onnx", "0:2 1:4 2:5", wrong[i].marks);
         says("plan bad.onnx", 6, wrong[i].says);
-        says("inspect bad.onnx", 6, wrong[i].says);
+        says("check bad.onnx", 6, wrong[i].says);
         says("train bad.onnx --data " DATA " --map label=target --batch 8", 6, wrong[i].says);
     }
 }

@@ -163,7 +163,8 @@ static void a_pass_that_applies_nowhere_is_exit_5_under_strict(void **state)
             *(codes[k] == 0 ? &somewhere : codes[k] == 5 ? &nowhere : &incomplete) += 1;
     }
     assert_true(nowhere > 5 && somewhere > 5);
-    assert_int_equal(incomplete, 2 * 3); // micro-batch: parts; recompute, fit: budget
+    assert_int_equal(incomplete,
+                     2 * 4); // micro-batch: parts; data-parallel: ranks; recompute, fit: budget
     json_decref(list);
 }
 

@@ -41,7 +41,7 @@ static const hostile_file corpus_text[] = {
     RUN("size", "lp_pool_window_huge", EBB_UNSUPPORTED, "its windows have more elements than can be counted", MODEL("float[4] x", "float[] y", "int64[5] s = {1, 1, 1, 2, 2}", "a = Reshape(x, s) y = LpPool <kernel_shape = [4194304, 2097152, 2097152], pads = [2097152, 1048576, 1048576, 2097152, 1048576, 1048576]> (a)")),
     GRADED("size", "grad_matmul_huge", EBB_REJECTED, "the shape of 'y' is too large", MODEL("float[4611686018427387904,2,1] x", "float[] loss", "float[1,2] w = {1.0, 2.0}", "y = MatMul(x, w) loss = ReduceMean <keepdims = 0> (y)")),
     PLANNED("size", "conv_past_32_bits", EBB_OK, "peak", MODEL("float[2,16,2147483647,8] x, float[32,16,3,3] w", "float[] y", "", "y = Conv <pads = [1, 1, 1, 1]> (x, w)")),
-    {"size", "terabytes_trusted.onnx", "run % --trust --data x.safetensors", EBB_RUNTIME, "a step needs 4398046511296 bytes, which cannot be allocated", MODEL("float[4] x", "float[] y", "int64[2] s = {1048576, 1048576}", "a = ConstantOfShape(s) m = ReduceSum <keepdims = 0> (a) y = Add(m, x)")},
+    {"size", "terabytes_trusted.onnx", "run % --trust --data x.safetensors", EBB_RUNTIME, "a step needs 4.00 TiB, which cannot be allocated", MODEL("float[4] x", "float[] y", "int64[2] s = {1048576, 1048576}", "a = ConstantOfShape(s) m = ReduceSum <keepdims = 0> (a) y = Add(m, x)")},
     RUN("size", "terabytes", EBB_REJECTED, "ConstantOfShape 'a': takes 4.4e+12 bytes of memory", MODEL("float[4] x", "float[] y", "int64[2] s = {1048576, 1048576}", "a = ConstantOfShape(s) m = ReduceSum <keepdims = 0> (a) y = Add(m, x)")),
 
     /* work out of proportion to the file */

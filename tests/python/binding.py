@@ -78,7 +78,7 @@ ebb_calibrate.models ebb_sensitivity.path ebb_pack_csv.out ebb_checkpoint_save.e
 ebb_data_open.model ebb_data_shape.map ebb_data_bind.map ebb_data_whole.map ebb_data_rows.map ebb_data_rows.index
 ebb_data_ahead.map ebb_data_ahead.index ebb_tensors_save.tensors ebb_tensors_save.metadata_json ebb_metrics_new.names
 ebb_evaluator_run.trained ebb_evaluator_run.stop ebb_evaluator_run.context ebb_set_shape.dims ebb_whole_parse.range
-ebb_real_parse.range ebb_data_of.arrays ebb_data_open_files.paths""".split()
+ebb_real_parse.range ebb_data_of.arrays ebb_data_open_files.paths ebb_program_step.batch""".split()
 
 
 def is_named(function, at):
