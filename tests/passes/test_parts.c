@@ -302,7 +302,7 @@ static const refusal refusals[] = {
     {"g (float[8,2] x, int64[8] t) => (float loss) <float[2,3] w> { y = MatMul (x, w) z = Neg (y) loss = SoftmaxCrossEntropyLoss (z, t) }",
      "loss:name=loss,gradient", "chunk-loss:rows=2", "its scores are not made by a linear layer"},
     {"g (float[8,2] x, float[8,3] b, int64[8] t) => (float loss) <float[2,3] w> { y = MatMul (x, w) z = Add (y, b) loss = SoftmaxCrossEntropyLoss (z, t) }",
-     "loss:name=loss,gradient", "chunk-loss:rows=2", "what is added to its scores is not one number a class"},
+     "loss:name=loss,gradient", "chunk-loss:rows=2", "what is added to its scores is neither one number a class nor an adapter's"},
     {"g (float[8,2] x, int64[8] t) => (float loss) <float[2,5] w, int64[1] from = {1}, int64[1] to = {4}, int64[1] axis = {1}> { y = MatMul (x, w) z = Slice (y, from, to, axis) loss = SoftmaxCrossEntropyLoss (z, t) }",
      "loss:name=loss,gradient", "chunk-loss:rows=2", "some of its classes are sliced away"},
     {"g (float[8,2] x, int64[6] t) => (float loss) <float[2,3] w, int64[2] shape = {6, 4}> { y = MatMul (x, w) z = Reshape (y, shape) loss = SoftmaxCrossEntropyLoss (z, t) }",
