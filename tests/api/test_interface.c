@@ -113,7 +113,7 @@ static void a_null_or_a_count_below_zero_is_named(void **state)
     refused(ebb_trainer_steps(&steps, &(ebb_trainer_options){.row_count = 9, .batch = -3}),
             EBB_USAGE, "batch is -3");
     good(ebb_program_compile(&p, m, NULL));
-    refused(ebb_program_step(p, NULL), EBB_USAGE, "ebb_program_step: batch is NULL");
+    refused(ebb_program_step(p, NULL), EBB_USAGE, "input 'x' is missing");
     refused(ebb_program_step(p, &batch), EBB_USAGE, "ebb_program_step: tensors is NULL");
     ebb_program_free(p);
     ebb_close(m);
