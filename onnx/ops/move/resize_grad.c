@@ -333,9 +333,12 @@ static ebb_value turned_in_run(ebb_build *b, ebb_value dy, const int64_t *span, 
 }
 
 /* Why shares cannot be made in the run, or NULL. */
-static const char *declines_run(const ebb_build *b, const ebb_grad *c, const ebb_resize *r)
+static const char *declines_run(const ebb_build *b, const ebb_grad *c, const ebb_resize *r,
+                                bool old)
 {
     const char *policy = ebb_attr_string(&c->attrs, "keep_aspect_ratio_policy", "stretch");
+    if (!has_input(c, old ? 1 : 2) && (old || !has_input(c, 3)))
+        return "it has neither scales nor sizes";
     if (has_input(c, 3) && strcmp(policy, "stretch") != 0)
         return "its sizes or roi are not constant, and its aspect ratio is kept";
     if (ebb_model_opset(b->g->model, EBB_DOMAIN_ONNX) < 10)
@@ -375,7 +378,7 @@ void ebb_grad_resize(ebb_build *b, ebb_grad *c)
     const char *wrong = read_scales(&r, b, c, old, &known);
     int64_t of_x = 0, of_y = 0, entry[EBB_MAX_RANK];
     if (wrong == NULL && !known)
-        wrong = declines_run(b, c, &r);
+        wrong = declines_run(b, c, &r, old);
     if (wrong != NULL) {
         ebb_grad_fail(b, c, wrong);
         return;
