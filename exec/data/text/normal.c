@@ -37,10 +37,11 @@ static ebb_status read_into(ebb_normalizer *n, const json_t *o, size_t *capacity
     const json_t *parts = json_object_get(o, "normalizers");
     if (o == NULL || json_is_null(o))
         return NULL;
-    for (size_t i = 0; strcmp(kind, "Sequence") == 0 && i < json_array_size(parts); i++)
-        EBB_TRY(read_into(n, json_array_get(parts, i), capacity, arena));
-    if (strcmp(kind, "Sequence") == 0)
+    if (strcmp(kind, "Sequence") == 0) {
+        for (size_t i = 0; i < json_array_size(parts); i++)
+            EBB_TRY(read_into(n, json_array_get(parts, i), capacity, arena));
         return NULL;
+    }
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
         if (strcmp(kinds[i], kind) != 0)
             continue;
