@@ -1,11 +1,12 @@
 /* kernels.c: how fast the kernels of the "cpu" back end are, case by case.
  *
- *     bench_kernels [word]      only cases whose name contains the word
+ *     bench_kernels [--bf16] [word]      only cases whose name contains the word
  *
  * One line a case: the kernel that ebb_pick() chose, its GFLOP/s including the copies that it
  * makes, beside what oneDNN does when every operand already lies as its primitive likes best; and
  * how much workspace the kernel takes, as a part of its operands. Where the two rates are far
  * apart, copies cost too much. Best of several runs; the machine should have nothing else to do.
+ * --bf16: our kernels' operands have 16 bits, beside oneDNN's float32.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -123,6 +124,7 @@ static void *memory(size_t bytes)
 /* ---- oneDNN with every layout its own ---- */
 
 static dnnl_stream_t stream;
+static ebb_dtype dtype = EBB_F32; /* of our operands */
 
 static dnnl_exec_arg_t argument(int arg, ebb_dnnl_descriptor md)
 {
@@ -255,9 +257,9 @@ static void run_product(const product *p)
     const int64_t b[] = {p->batch, p->right ? p->n : p->k, p->right ? p->k : p->n};
     const int64_t y[] = {p->batch, p->m, p->n};
     int from = p->batch == 1 ? 1 : 0;
-    ebb_operand in[] = {{.type = ebb_type_tensor(EBB_F32, 3 - from, a + from)},
-                        {.type = ebb_type_tensor(EBB_F32, 3 - from, b + from)}};
-    ebb_operand out = {.type = ebb_type_tensor(EBB_F32, 3 - from, y + from)};
+    ebb_operand in[] = {{.type = ebb_type_tensor(dtype, 3 - from, a + from)},
+                        {.type = ebb_type_tensor(dtype, 3 - from, b + from)}};
+    ebb_operand out = {.type = ebb_type_tensor(dtype, 3 - from, y + from)};
     ebb_call call = {
         .op = EBB_OP_FUSED_MATMUL, .version = 1, .node = p->name, .in = in, .out = &out};
     call.input_count = 2;
@@ -279,8 +281,8 @@ static void run_convolution(const convolution *c, ebb_op op)
                               integers("output_padding", 2, extra), integer("group", c->groups)};
     const int64_t x[] = {c->n, c->c, c->size, c->size}, y[] = {c->n, c->m, size, size};
     const int64_t w[] = {c->m, c->c / c->groups, c->kernel, c->kernel};
-    ebb_type tx = ebb_type_tensor(EBB_F32, 4, x), ty = ebb_type_tensor(EBB_F32, 4, y);
-    ebb_type tw = ebb_type_tensor(EBB_F32, 4, w);
+    ebb_type tx = ebb_type_tensor(dtype, 4, x), ty = ebb_type_tensor(dtype, 4, y);
+    ebb_type tw = ebb_type_tensor(dtype, 4, w);
     bool forward = op == EBB_OP_CONV, by_data = op == EBB_OP_CONV_TRANSPOSE;
     ebb_operand in[] = {{.type = forward ? tx : ty}, {.type = forward || by_data ? tw : tx}};
     ebb_operand out = {.type = forward ? ty : by_data ? tx : tw};
@@ -295,7 +297,9 @@ static void run_convolution(const convolution *c, ebb_op op)
 
 int main(int argc, char **argv)
 {
-    const char *word = argc > 1 ? argv[1] : "";
+    const bool narrow = argc > 1 && strcmp(argv[1], "--bf16") == 0;
+    const char *word = argc > 1 + narrow ? argv[1 + narrow] : "";
+    dtype = narrow ? EBB_BF16 : EBB_F32;
     stop_at(ebb_dnnl_engine() == NULL ||
                 dnnl_stream_create(&stream, ebb_dnnl_engine(), dnnl_stream_default_flags) !=
                     dnnl_success,

@@ -3,6 +3,7 @@
 # which keep assertions, and under TSan two programs in two threads.
 # Oracles by package, pinned by hash, go to .oracles (ignored by git); a test without its oracle skips.
 #   tests/run.sh [--quick]      --quick: no sanitizer build
+# What takes long is tried in part (tests/share.h); EBB_TEST_ALL=1 tests/run.sh tries all, for hours.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . cmake/setup.sh
@@ -39,20 +40,9 @@ run() {
     build "$preset"
     (cd "build/$preset" && ctest --output-on-failure -j 2 --timeout 900)
 }
-# cuDNN plans one layer in 48 on each described device: all of them compile thousands of kernels, for
-# half an hour the first time. EBB_CUDNN_SHARE=1 asks for all.
-export EBB_CUDNN_SHARE=${EBB_CUDNN_SHARE:-48}
-# Each pass writes files of every fourth recorded model for ONNX Runtime. EBB_PORTABLE_SHARE=1 asks for all.
-export EBB_PORTABLE_SHARE=${EBB_PORTABLE_SHARE:-4}
-# What nvcc emits is executed for one suite of kernels in twelve, by turns. EBB_PTX_SHARE=1 asks for all.
-export EBB_PTX_SHARE=${EBB_PTX_SHARE:-12}
-# Without a GPU its kernels are only compiled; and of each recorded model one exporter's file is asked where
-# both would take long. EBB_TEST_BY_TURNS= asks for both.
+# Without a GPU its kernels are only compiled.
 cmake_options=(-DEBB_TESTS=ON)
-if ! nvidia-smi -L >/dev/null 2>&1; then
-    cmake_options+=(-DEBB_CUDA_OPTIMIZE=OFF)
-    export EBB_TEST_BY_TURNS=${EBB_TEST_BY_TURNS-1}
-fi
+nvidia-smi -L >/dev/null 2>&1 || cmake_options+=(-DEBB_CUDA_OPTIMIZE=OFF)
 samples/quickstart.sh
 run release
 if [ "${1:-}" != --quick ]; then

@@ -1,7 +1,7 @@
 /* test_little_memory.c: a training with less address space than it needs says so, whatever it is
  * that finds none; it is never ended by a signal. */
 #include "tests/cli/cli.h"
-#include "tests/sanitized.h"
+#include "tests/share.h"
 
 #include <fcntl.h>
 #include <signal.h>

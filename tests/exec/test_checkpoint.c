@@ -16,7 +16,7 @@
 #include "exec/data/checksum.h"
 #include "onnx/file/file.h"
 #include "onnx/graph/infer.h"
-#include "tests/sanitized.h"
+#include "tests/share.h"
 #include "tests/status.h"
 
 static const char step_text[] = "<ir_version: 10, opset_import: [\"\" : 18]>\n"

@@ -11,7 +11,7 @@
 #include "exec/weigh/pack.h"
 #include "exec/weigh/pack/exact.h"
 #include "exec/weigh/pack/space.h"
-#include "tests/sanitized.h"
+#include "tests/share.h"
 
 static const ebb_pack_options by_64 = {.alignment = 64};
 static uint64_t random_state;

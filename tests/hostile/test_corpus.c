@@ -15,7 +15,7 @@
 #include <sys/wait.h>
 
 #include "tests/hostile/corpus.h"
-#include "tests/sanitized.h"
+#include "tests/share.h"
 
 static char folder[] = "/tmp/ebb-corpus-XXXXXX";
 

@@ -4,7 +4,7 @@
  * (wire.h). Each goes through check, grad, plan, run and reduce (verbs.h) in a process of its own.
  *     test_hostile_fields 17 out.onnx      writes one, and says what each verb says
  *     test_hostile_fields FILE             only says
- * $EBB_HOSTILE_SHARE=1 asks for all, 20 for one in twenty.
+ * A part of them; EBB_TEST_ALL=1 asks for all.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -140,7 +140,7 @@ static bool write_mutant(const char *path, unsigned number, const glob_t *golden
 static void no_mutant_crashes_hangs_or_swallows_memory(void **state)
 {
     (void)state;
-    const unsigned share = watch_share(SANITIZED ? 4 : 3);
+    const unsigned one_in = share(SANITIZED ? 4 : 3);
     char path[] = "/tmp/ebb-fields-XXXXXX", what[512];
     watch_tally t = {0};
     glob_t goldens;
@@ -149,7 +149,7 @@ static void no_mutant_crashes_hangs_or_swallows_memory(void **state)
     close(file);
     (void)setenv("OMP_NUM_THREADS", "1", 1);
     assert_int_equal(glob(EBB_SOURCE_DIR "/tests/passes/*.txt", 0, NULL, &goldens), 0);
-    for (unsigned i = 0; i < MUTANTS && t.failures < 10; i += share) {
+    for (unsigned i = 0; i < MUTANTS && t.failures < 10; i += one_in) {
         if (!write_mutant(path, i, &goldens, what, sizeof what))
             continue;
         watch_one(&t, verbs_on, path, NULL, what);

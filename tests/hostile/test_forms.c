@@ -2,7 +2,7 @@
  * (verbs.h), each by a process of its own; one in a hundred also by the command.
  *     test_hostile_forms --list            what each number is
  *     test_hostile_forms 123 out.onnx      writes one, and says what each verb says
- * $EBB_HOSTILE_SHARE=1 asks for all, 20 for one in twenty.
+ * A part of them; EBB_TEST_ALL=1 asks for all.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -29,7 +29,7 @@ static void every_form_of_control_flow_ends_with_a_code(void **state)
 {
     (void)state;
     static const char *const verbs[][4] = {{"check"}, {"grad", "--loss", "mse"}, {"plan"}, {"ops"}};
-    const unsigned share = watch_share(SANITIZED ? 40 : 10);
+    const unsigned one_in = share(SANITIZED ? 40 : 10);
     char path[] = "/tmp/ebb-form-XXXXXX", what[512];
     watch_tally t = {0};
     form f;
@@ -38,7 +38,7 @@ static void every_form_of_control_flow_ends_with_a_code(void **state)
     close(file);
     (void)setenv("OMP_NUM_THREADS", "1", 1);
     for (unsigned i = 0; form_of(&f, i) && t.failures < 10; i++) {
-        if (i % share != 0 && i >= 3) // the three plain ones always
+        if (i % one_in != 0 && i >= 3) // the three plain ones always
             continue;
         size_t at = (size_t)snprintf(what, sizeof what, "form %u (", i);
         form_print(what + at, sizeof what - at - 2, &f);

@@ -15,7 +15,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "tests/sanitized.h"
+#include "tests/share.h"
 
 enum { WATCH_REPORT = 99, WATCH_ILLEGAL = 98, WATCH_CODES = 9 };
 
@@ -72,14 +72,6 @@ static inline int watch(int (*use)(const char *path), const char *path, char *co
     if (child < 0 || waitpid(child, &status, 0) != child)
         return -SIGCHLD;
     return WIFSIGNALED(status) ? -WTERMSIG(status) : WEXITSTATUS(status);
-}
-
-/* Which of so many are done: one in $EBB_HOSTILE_SHARE (1: all), else one in `otherwise`. */
-static inline unsigned watch_share(unsigned otherwise)
-{
-    const char *text = getenv("EBB_HOSTILE_SHARE");
-    unsigned long share = text != NULL ? strtoul(text, NULL, 10) : 0;
-    return share > 0 ? (unsigned)share : otherwise;
 }
 
 /* ---- what comes of all of them ---- */

@@ -13,6 +13,7 @@
 
 #include "ebb.h"
 #include "onnx/file/file.h"
+#include "tests/share.h"
 #include "tests/status.h"
 
 enum { STEPS = 2, MOST_INPUTS = 16 };

@@ -10,6 +10,7 @@
 #include <jansson.h>
 
 #include "ebb.h"
+#include "tests/share.h"
 
 #define SHARED EBB_SOURCE_DIR "/../shared/models/"
 
@@ -20,12 +21,10 @@ static const char *const full_models[] = {"resnet18", "resnet50",  "mobilenet_v2
                                           "vit_b16",  "bert_base", "bert_large",   "gpt2"};
 static const char *const exporters[] = {"ts.onnx", "dynamo.onnx"};
 
-/* Is this exporter's file of the model to be asked? Both are; with $EBB_TEST_BY_TURNS, where both
- * would take long, one a model. */
+/* Is this exporter's file of the model to be asked? Where both would take long, one a model is. */
 static inline bool has_turn(size_t model, size_t exporter)
 {
-    const char *by_turns = getenv("EBB_TEST_BY_TURNS");
-    return by_turns == NULL || by_turns[0] == '\0' || exporter == model % 2;
+    return exporter % share(2) == model % share(2);
 }
 
 enum { MOST_INPUTS = 16 };

@@ -15,7 +15,7 @@
 #include "exec/weigh/estimate.h"
 #include "kernels/device.h"
 #include "onnx/file/file.h"
-#include "tests/sanitized.h"
+#include "tests/share.h"
 
 typedef struct plan {
     bool fits;

@@ -9,7 +9,7 @@
 #include <cmocka.h>
 
 #include "tests/passes/chain_steps.h"
-#include "tests/sanitized.h"
+#include "tests/share.h"
 
 /* 0: x -> a (100 bytes)   1: a -> b (10)   2: b -> c (10)   3: c, a -> d (10), which stays
  * Each operator takes 50, a move 1 a byte. */

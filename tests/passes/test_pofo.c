@@ -8,7 +8,7 @@
 #include <cmocka.h>
 
 #include "passes/budget/planners/walk/pofo.h"
-#include "tests/sanitized.h"
+#include "tests/share.h"
 
 #define OK(call) assert_null(call)
 

@@ -16,7 +16,7 @@
 #include "passes/budget/planners/problem.h"
 #include "passes/budget/planners/search.h"
 #include "passes/budget/planners/slots.h"
-#include "tests/sanitized.h"
+#include "tests/share.h"
 
 enum { MOST_IN = 3, MOST_OUT = 2, MOST_UPDATES = 3 };
 

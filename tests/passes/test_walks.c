@@ -12,7 +12,7 @@
 #include <sys/resource.h>
 
 #include "passes/budget/planners/chain/revolve.h"
-#include "tests/sanitized.h"
+#include "tests/share.h"
 
 /* ---- published numbers ---- */
 

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 
 #include "passes/budget/planners/chain/revolve.h"
-#include "tests/sanitized.h"
+#include "tests/share.h"
 
 static uint64_t seed;
 

@@ -16,6 +16,7 @@
 
 #include "kernels/cuda/library/cudnn/cache.h"
 #include "kernels/cuda/library/cudnn/shapes.h"
+#include "tests/share.h"
 
 enum {
     BIAS = EBB_CUDNN_WITH_BIAS,
@@ -180,16 +181,15 @@ static ebb_status attention(ebb_cudnn_graph **g, size_t i)
     return status;
 }
 
-/* With $EBB_CUDNN_SHARE each row is planned on one of the devices, in turn. */
+/* Each row is planned on one of the devices, in turn. */
 static bool in_share(size_t row, const char *device)
 {
-    const char *share = getenv("EBB_CUDNN_SHARE");
     const char *const *names = ebb_cudnn_device_names();
     size_t count = 0, index = 0;
     for (; names[count] != NULL; count++)
         if (strcmp(names[count], device) == 0)
             index = count;
-    return share == NULL || strtol(share, NULL, 10) < 2 || row % count == index;
+    return share(2) == 1 || row % count == index;
 }
 
 static void the_table_holds_on_a_described_device(void **state)

@@ -3,8 +3,8 @@
  *
  *     test_cudnn_plans [DEVICE]       all of them without
  *
- * $EBB_CUDNN_SHARE=6: each device plans one layer in six, another sixth than the other devices,
- * which is what tests/run.sh asks for: all layers compile thousands of kernels.
+ * Each device plans one layer in 48, others than the other devices; EBB_TEST_ALL=1 asks for all,
+ * which compile thousands of kernels, for half an hour the first time.
  *
  * layers.txt has each distinct layer once. What a device cannot do is a line `refused ...` there:
  * one that is missing fails the test, and so does one that is no longer true. Plans are kept in the
@@ -23,6 +23,7 @@
 
 #include "kernels/cuda/library/cudnn/cache.h"
 #include "kernels/cuda/library/cudnn/shapes.h"
+#include "tests/share.h"
 
 enum { NUMBERS = 20, LINE = 512, REFUSED = 512 };
 
@@ -331,11 +332,11 @@ static void walk(void (*each)(const char *line))
 /* Is the layer of this row, without models, in this device's share? */
 static bool in_share(const char *row)
 {
-    const char *share = getenv("EBB_CUDNN_SHARE");
-    uint64_t hash = 14695981039346656037u, parts = share != NULL ? strtoull(share, NULL, 10) : 1;
+    const uint64_t parts = share(48);
+    uint64_t hash = 14695981039346656037u;
     for (const char *c = row; *c != 0; c++)
         hash = (hash ^ (uint64_t)(unsigned char)*c) * 1099511628211u;
-    return parts < 2 || (hash >> 20) % parts == at.index % parts;
+    return parts == 1 || (hash >> 20) % parts == at.index % parts;
 }
 
 static void refusal_line(const char *line)
@@ -388,7 +389,7 @@ static void every_layer_has_plans_on_a_described_device(void **state)
                   "%d refused as expected, most workspace %.1f MiB\n",
                   at.device.name, at.plans, at.compiled, at.cached, at.refused,
                   (double)at.most_bytes / (1 << 20));
-    assert_true(at.plans > (getenv("EBB_CUDNN_SHARE") == NULL ? 100 : 10)); /* it was read */
+    assert_true(at.plans > (share(2) == 1 ? 100 : 10)); /* it was read */
     assert_int_equal(at.broken, 0);
 }
 

@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# A test on what nvcc emits, when it is its turn: one in $EBB_PTX_SHARE each day.
+# A test on what nvcc emits, when it is its turn: one in twelve each day.
 #   turn.sh BUILD NUMBER COMMAND...      exit code 77: another day's, or there is no nvcc
-# EBB_PTX_SHARE=1, as when it is not set, runs all. EBB_PTX_TARGET: 90, or 80.
+# EBB_TEST_ALL=1 runs all. EBB_PTX_TARGET: 90, or 80.
 build=$1 turn=$2
 shift 2
 here=$(cd "$(dirname "$0")" && pwd)
 grep -q 'nvcc.*\.cu' "$build/compile_commands.json" || { echo "SKIP: no nvcc, so there is no PTX to execute"; exit 77; }
-(((turn + 10#$(date +%j)) % ${EBB_PTX_SHARE:-1} == 0)) || { echo "SKIP: another day's turn; EBB_PTX_SHARE=1 asks for all"; exit 77; }
+[ "${EBB_TEST_ALL:-}" = 1 ] || (((turn + 10#$(date +%j)) % 12 == 0)) || { echo "SKIP: another day's turn; EBB_TEST_ALL=1 asks for all"; exit 77; }
 if [ -z "${EBB_CUDA_PTX:-}" ]; then # of these sources, or made anew
     sources=$(cat "$here"/../../../kernels/{cuda,math}/*.* "$here"/../../../kernels/cuda/*/*.cu | cksum | tr ' ' -)
     export EBB_CUDA_PTX=$build/ptx/$sources-${EBB_PTX_TARGET:-90}
