@@ -3,6 +3,34 @@
 
 #include <stdlib.h>
 
+/* Cuts the first pair off: text is "ARRAY=INPUT", and what follows a comma is the next pair where it has a '=',
+ * too. NULL: that was the last. */
+static char *cut_pair(char *text)
+{
+    char *end = text;
+    while ((end = strchr(end, ',')) != NULL) {
+        const size_t length = strcspn(++end, ",");
+        if (memchr(end, '=', length) != NULL) {
+            end[-1] = '\0';
+            return end;
+        }
+    }
+    return NULL;
+}
+
+static bool add_pair(cli_map *map, const char *option, char *text)
+{
+    char *equals = strchr(text, '=');
+    if (equals == NULL)
+        return cli_usage("%s takes ARRAY=INPUT, not '%s'", option, text), false;
+    if ((size_t)map->count + 2 >= sizeof map->pairs / sizeof *map->pairs)
+        return cli_usage("%s: at most %d pairs", option, map->count / 2), false;
+    *equals = '\0';
+    map->pairs[map->count++] = text;
+    map->pairs[map->count++] = equals + 1;
+    return true;
+}
+
 bool cli_read_map(const cli *c, const char *option, cli_map *map)
 {
     int at = 0;
@@ -15,12 +43,11 @@ bool cli_read_map(const cli *c, const char *option, cli_map *map)
     for (at = 0; text != NULL && (word = cli_next(c, option, &at)) != NULL;) {
         size_t length = strlen(word) + 1;
         memcpy(text, word, length);
-        char *equals = strchr(text, '=');
-        if (equals == NULL)
-            return cli_usage("%s takes ARRAY=INPUT, not '%s'", option, word), false;
-        *equals = '\0';
-        map->pairs[map->count++] = text;
-        map->pairs[map->count++] = equals + 1;
+        for (char *pair = text, *next; pair != NULL; pair = next) {
+            next = cut_pair(pair);
+            if (!add_pair(map, option, pair))
+                return false;
+        }
         text += length;
     }
     return text != NULL;

@@ -104,9 +104,6 @@ static int measure(job *j)
     const cli *c = j->c;
     ebb_batch batch = {0};
     char *json = NULL;
-    if (j->rows < 0)
-        return cli_usage("%s has no array for any input of %s: name them with --map",
-                         cli_get(c, "--data", ""), c->files[0]);
     if (j->rows < j->batch)
         return cli_usage("%lld rows are fewer than one batch of %lld", (long long)j->rows,
                          (long long)j->batch);

@@ -366,10 +366,6 @@ static int prepare(job *j)
     const int64_t batch = j->o.batch / (step ? ebb_group_ranks(cli_launched()) : 1); // of the file
     if (status == NULL)
         status = cli_bind_rows(j->model, j->data, &j->map, batch, &rows);
-    if (status == NULL && rows < 0)
-        return cli_usage("%s has no array for any input of %s: name them with --map, columns of a "
-                         ".csv with --columns",
-                         cli_get(c, "--data", ""), c->files[0]);
     if (status == NULL)
         status = count_rows(j, rows, &steps);
     if (status == NULL)

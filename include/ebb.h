@@ -764,7 +764,7 @@ EBB_API ebb_status ebb_data_again(ebb_data **again, const ebb_data *data,
  * with the arrays and the inputs that there are.
  * _shape, before a step is made of the model: inputs get the shapes of their arrays, with `batch`
  * rows; inputs on the right that are not there yet may come with the loss. *rows: of the arrays that
- * are used, which have equally many; -1 where no input has one.
+ * are used, which have equally many; -1 where no input needs one. That none has one is EBB_USAGE.
  * _bind, on the finished model: each of its inputs has an array, and each pair an input. From now on
  * rows come as these inputs take them: numbers of another type where they stay the same numbers,
  * channels first or last, [N] beside [N, 1], one-hot and class numbers, scaled. */

@@ -39,6 +39,18 @@ static void a_map_of_unknown_names_is_an_error_that_names_both_sides(void **stat
     assert_non_null(strstr(output, "'label'"));
 }
 
+static void a_map_takes_several_pairs_and_is_told_apart_when_turned_round(void **state)
+{
+    (void)state;
+    says(TRAIN "--map test_image=image,test_label=target", 0, "2 steps");
+    says(TRAIN "--map test_image=image,test_label=targt", 2, "no input 'targt'");
+    says(TRAIN "--map test_image=image,test_label", 2, "no input 'image,test_label'");
+    says(TRAIN "--map test_image", 2, "ARRAY=INPUT");
+    says(TRAIN "--map target=label", 2, "the array comes first: label=target");
+    says("train " MLP " --data " DIGITS "../text/text.npz --loss cross-entropy --batch 16", 2,
+         "no array feeds input 'image'");
+}
+
 static void a_run_takes_mapped_arrays_and_leaves_others_out_with_a_note(void **state)
 {
     (void)state;
@@ -234,7 +246,7 @@ static void a_table_of_text_trains(void **state)
     assert_non_null(strstr(output, "nothing of this training is saved"));
     assert_true(strtod(strstr(output, "held out: ") + strlen("held out: loss "), NULL) < 0.2);
     says("train points.onnx --data points.csv --map class=target --loss cross-entropy", 2,
-         "columns of a .csv with --columns");
+         "which columns with --columns x=NAMES");
     says("train points.onnx --data points.csv --columns x=remark,b --map class=target "
          "--loss cross-entropy",
          1, "row ");
@@ -306,6 +318,7 @@ int main(void)
         cmocka_unit_test(a_table_of_text_trains),
         cmocka_unit_test(steps_before_a_bad_row_are_saved_and_gone_on_with),
         cmocka_unit_test(wrong_words_and_files_are_answered_with_what_to_do),
+        cmocka_unit_test(a_map_takes_several_pairs_and_is_told_apart_when_turned_round),
         cmocka_unit_test(a_run_takes_mapped_arrays_and_leaves_others_out_with_a_note),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);

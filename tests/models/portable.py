@@ -540,8 +540,8 @@ def main():
     parser.add_argument("--ebb", default="ebb")
     parser.add_argument("--pass", action="append", dest="passes", help="only these")
     parser.add_argument("--all", action="store_true", help="every value of every option on every model")
-    parser.add_argument("--share", type=int, default=1 if os.environ.get("EBB_TEST_ALL") == "1" else 8,
-                        help="a pass's defaults meet one model in so many (8; EBB_TEST_ALL=1: 1)")
+    parser.add_argument("--share", type=int, default=1 if os.environ.get("EBB_TEST_ALL") == "1" else 16,
+                        help="a pass's defaults meet one model in so many (16; EBB_TEST_ALL=1: 1)")
     parser.add_argument("--jobs", type=int, default=2)
     args = parser.parse_args()
     passes = [p for p in passes_of(args.ebb) if not args.passes or p.name in args.passes]

@@ -277,6 +277,8 @@ static void memory_passes_find_the_sites_that_they_found_before(void **state)
         for (size_t k = 0; k < sizeof passes / sizeof passes[0]; k++) {
             recorded opened, *r = &opened;
             char memory[64], *reports[2] = {NULL, NULL};
+            if ((m + k) % share(2) != 0)
+                continue;
             if (!recorded_open(r, models[m], exporters[1]))
                 skip();
             (void)snprintf(memory, sizeof memory, "%s,", passes[k]);
@@ -298,7 +300,7 @@ static void memory_passes_find_the_sites_that_they_found_before(void **state)
             ebb_release(reports[1]);
             recorded_close(r);
         }
-    assert_true(all > 20);
+    assert_true(all > 20 / (int64_t)share(2));
 }
 
 /* No back end of the CPU has a kernel for the whole, so the parts' compute it. */

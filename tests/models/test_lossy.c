@@ -317,7 +317,8 @@ static int all_rows(size_t m, size_t e)
     for (size_t i = 0; i < ROWS; i++) {
         int k = base_of(&rows[i]);
         bool turn = k > 0 ? e == 0 : has_turn(m, e); // 16 bits are slow on a CPU
-        if (!wants(&rows[i], model) || !turn)
+        const bool of_all = rows[i].models[0] == '\0';
+        if (!wants(&rows[i], model) || !turn || (of_all && (i + m) % share(2) != 0))
             continue;
         ebb_status status = exact[k].program == NULL ? step_run(&r, bases[k], &exact[k]) : NULL;
         if (status != NULL)

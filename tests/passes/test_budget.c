@@ -120,9 +120,9 @@ static void a_larger_budget_is_never_slower_and_a_smaller_one_never_larger(void 
     (void)state;
     static const char *const more[] = {"", ",allow=rounding", ",allow=lossy"};
     for (size_t i = 0; i < sizeof more / sizeof more[0]; i += FEWER) {
-        walk_down("cnn", more[i], 30);
-        walk_down("transformer", more[i], 8);
-        walk_down("mlp", more[i], 50);
+        walk_down("cnn", more[i], 30 / share(3));
+        walk_down("transformer", more[i], 8 / share(2));
+        walk_down("mlp", more[i], 50 / share(5));
     }
 }
 

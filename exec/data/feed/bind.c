@@ -78,11 +78,14 @@ static ebb_status name_both(ebb_status status, const ebb_data *data, const ebb_g
 static ebb_status unknown_array(const ebb_data *data, const ebb_graph *g, const char *const *pair)
 {
     const char *near = NULL;
+    ebb_status status =
+        ebb_error(EBB_USAGE, "%s=%s: %s has no array '%s'", pair[0], pair[1], data->path, pair[0]);
+    if (ebb_data_find(data, pair[1]) != NULL)
+        return ebb_hint(name_both(status, data, g, NULL), "the array comes first: %s=%s", pair[1],
+                        pair[0]);
     for (size_t i = 0; near == NULL && i < data->count; i++)
         near = ebb_nearest(pair[0], &data->list[i].name, 1);
-    return name_both(
-        ebb_error(EBB_USAGE, "%s=%s: %s has no array '%s'", pair[0], pair[1], data->path, pair[0]),
-        data, g, near);
+    return name_both(status, data, g, near);
 }
 
 static ebb_status unknown_input(const ebb_data *data, const ebb_graph *g, const char *const *pair)
@@ -137,12 +140,16 @@ static bool is_wanted(const ebb_graph *g, ebb_value v)
 
 static ebb_status check_fed(const ebb_data *data, const ebb_graph *g, const char *const *map)
 {
+    const bool table = strstr(data->path, ".csv") != NULL;
     for (size_t i = 0; i < g->input_count; i++) {
         const char *name = ebb_value_name(g, g->inputs[i]);
         if (is_wanted(g, g->inputs[i]) && array_for(data, map, name) == NULL)
             return name_both(ebb_error(EBB_USAGE,
-                                       "no array feeds input '%s': say which with --map ARRAY=%s",
-                                       name, name),
+                                       "no array feeds input '%s': say which with --map "
+                                       "ARRAY=%s%s%s%s",
+                                       name, name,
+                                       table ? ", or which columns with --columns " : "",
+                                       table ? name : "", table ? "=NAMES" : ""),
                              data, g, NULL);
     }
     return NULL;
@@ -203,7 +210,7 @@ EBB_API ebb_status ebb_data_shape(ebb_data *data, ebb_model *model, const char *
         if (status != NULL)
             return forced ? name_shapes(status, data, array, name, &before, g) : status;
     }
-    return NULL;
+    return first != NULL ? NULL : check_fed(data, g, map);
 }
 
 /* The feed of an input of a finished model. */
