@@ -359,8 +359,8 @@ static int parse_option(cli *c, int count, char **words, int *at)
         return cli_usage("%s takes no value", name);
     if (option->value != NULL && equals != NULL)
         value = equals + 1;
-    else if (option->value != NULL && *at + 1 < count)
-        value = words[++*at];
+    else if (option->value != NULL && *at + 1 < count && cli_find_option(words[*at + 1]) == NULL)
+        value = words[++*at]; // an option that follows is no value; --name=--other means it
     else if (option->value != NULL)
         return cli_usage("%s needs a value: %s %s", name, name, option->value);
     return add_word(c, option, value);

@@ -109,6 +109,16 @@ static void a_value_stays_the_value_of_its_option(void **state)
     assert_true(exists("step.onnx"));
 }
 
+static void an_option_is_no_value_of_the_one_before(void **state)
+{
+    (void)state;
+    says("grad " MODEL " -o --loss mse", 2, "-o needs a value: -o FILE");
+    says("train " MODEL " --data --batch 8", 2, "--data needs a value: --data FILE");
+    says(TRAIN "--resume", 2, "--resume needs a value");
+    says(TRAIN "--resume --seed 3", 2, "--resume needs a value");
+    says(TRAIN "--resume=--seed", 8, "--seed"); // a file of that name is meant
+}
+
 /* ---- numbers that come out ---- */
 
 /* The mean of (w x)^2, which is 14 / 3, in a type of its own. */
@@ -200,6 +210,7 @@ int main(void)
         cmocka_unit_test(numbers_in_a_sweep_file_have_the_same_ranges),
         cmocka_unit_test(an_optimizers_numbers_have_ranges),
         cmocka_unit_test(a_value_stays_the_value_of_its_option),
+        cmocka_unit_test(an_option_is_no_value_of_the_one_before),
         cmocka_unit_test(a_loss_is_read_as_what_it_is),
         cmocka_unit_test(illegal_marks_of_memory_reject_the_file),
     };
