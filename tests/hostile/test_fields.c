@@ -140,7 +140,7 @@ static bool write_mutant(const char *path, unsigned number, const glob_t *golden
 static void no_mutant_crashes_hangs_or_swallows_memory(void **state)
 {
     (void)state;
-    const unsigned one_in = share(SANITIZED ? 4 : 3);
+    const unsigned one_in = share(SANITIZED ? 10 : 3);
     char path[] = "/tmp/ebb-fields-XXXXXX", what[512];
     watch_tally t = {0};
     glob_t goldens;

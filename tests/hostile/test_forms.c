@@ -29,7 +29,7 @@ static void every_form_of_control_flow_ends_with_a_code(void **state)
 {
     (void)state;
     static const char *const verbs[][4] = {{"check"}, {"grad", "--loss", "mse"}, {"plan"}, {"ops"}};
-    const unsigned one_in = share(SANITIZED ? 40 : 10);
+    const unsigned one_in = share(SANITIZED ? 80 : 10);
     char path[] = "/tmp/ebb-form-XXXXXX", what[512];
     watch_tally t = {0};
     form f;

@@ -17,7 +17,7 @@
 #include "ebb.h"
 #include "tests/hostile/watch.h"
 
-enum { MUTANTS = SANITIZED ? 1000 : 2000, COMMANDS = 50 };
+enum { MUTANTS = SANITIZED ? 500 : 2000, COMMANDS = 50 };
 
 static const char *const originals[] = {
     EBB_SOURCE_DIR "/samples/digits/cnn.onnx",
