@@ -23,13 +23,12 @@ enum {
         4 * EBB_TILE_ROWS, /* rows of A that meet all panels while they are in the first cache */
 };
 
-/* What a slot has, in floats. */
-enum {
-    AT_ROWS = DEPTH * WIDE,
-    AT_SUM = AT_ROWS + TOGETHER * DEPTH,
-    AT_LINE = AT_SUM + TALL * WIDE,
-    SLOT = AT_LINE + WIDE,
-};
+/* Blocks of Y, and what a slot has for one: offsets in floats. Small products need little. */
+typedef struct jobs {
+    int64_t batches, tall, wide, depth, down, across; /* tall x wide: so many down and across */
+    int64_t count, slots;
+    int64_t turned, sum, line, floats;
+} jobs;
 
 typedef struct side { /* A, B, C or Y of one product: element (i, j) at i * row + j * column */
     const char *data;
@@ -40,10 +39,11 @@ typedef struct side { /* A, B, C or Y of one product: element (i, j) at i * row 
 
 typedef struct block { /* of Y, what a job computes */
     const ebb_product *p;
+    const jobs *all;
     side a, b, c;
     char *y;
     int64_t row, rows, column, columns, inner;
-    float *panels, *narrow, *sum, *line; /* the slot's */
+    float *panels, *turned, *sum, *line; /* the slot's */
 } block;
 
 /* ---- reading ---- */
@@ -126,17 +126,17 @@ static rows read_rows(const block *k, int64_t row, int64_t count, int64_t first,
         return (rows){(const float *)(const void *)a->data + at, a->row, 1};
     if (a->column == 1) {
         for (int64_t r = 0; r < count; r++)
-            ebb_widen_here(k->narrow + r * DEPTH, a->data + (size_t)(at + r * a->row) * a->size,
+            ebb_widen_here(k->turned + r * depth, a->data + (size_t)(at + r * a->row) * a->size,
                            a->dtype, depth);
-        return (rows){k->narrow, DEPTH, 1};
+        return (rows){k->turned, depth, 1};
     }
     if (a->dtype == EBB_F32)
-        turn_rows(k->narrow, a, row, count, first, depth, EBB_F32);
+        turn_rows(k->turned, a, row, count, first, depth, EBB_F32);
     else if (a->dtype == EBB_BF16)
-        turn_rows(k->narrow, a, row, count, first, depth, EBB_BF16);
+        turn_rows(k->turned, a, row, count, first, depth, EBB_BF16);
     else
-        turn_rows(k->narrow, a, row, count, first, depth, EBB_F16);
-    return (rows){k->narrow, 1, TOGETHER};
+        turn_rows(k->turned, a, row, count, first, depth, EBB_F16);
+    return (rows){k->turned, 1, TOGETHER};
 }
 
 /* ---- a job ---- */
@@ -165,31 +165,34 @@ static void write_row(const block *k, int64_t row, const float *sum)
 
 static void compute(const block *k)
 {
+    const int64_t wide = k->all->wide;
     for (int64_t first = 0; first < k->inner; first += DEPTH) {
         const int64_t depth = k->inner - first < DEPTH ? k->inner - first : DEPTH;
         pack(k, first, depth);
         for (int64_t r = 0; r < k->rows; r += TOGETHER) {
             const int64_t count = k->rows - r < TOGETHER ? k->rows - r : TOGETHER;
             const rows a = read_rows(k, k->row + r, count, first, depth);
-            ebb_tile_multiply(k->sum + r * WIDE, WIDE, a.data, a.row, a.column, k->panels, count,
+            ebb_tile_multiply(k->sum + r * wide, wide, a.data, a.row, a.column, k->panels, count,
                               k->columns, depth, depth, first > 0);
         }
     }
     for (int64_t r = 0; r < k->rows; r++)
-        write_row(k, r, k->sum + r * WIDE);
+        write_row(k, r, k->sum + r * wide);
 }
 
 /* ---- all of them ---- */
 
-typedef struct jobs {
-    int64_t batches, tall, wide, down, across; /* blocks of tall x wide: so many down and across */
-} jobs;
+static int64_t least(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
 
 /* Blocks for all threads, some of them of fewer rows than the most, and then of fewer columns. */
-static jobs divide(const ebb_product *p, int64_t threads)
+static jobs divide(const ebb_product *p)
 {
     const int64_t m = p->out.dims[p->rank - 2], n = p->out.dims[p->rank - 1];
-    jobs j = {.batches = 1, .tall = TALL, .wide = WIDE};
+    const int64_t threads = ebb_threads();
+    jobs j = {.batches = 1, .tall = least(m, TALL), .wide = least(ebb_tile_width(n), WIDE)};
     for (int i = 0; i < p->rank - 2; i++)
         j.batches *= p->out.dims[i];
     for (;;) {
@@ -197,13 +200,20 @@ static jobs divide(const ebb_product *p, int64_t threads)
         j.across = (n + j.wide - 1) / j.wide;
         if (j.batches * j.down * j.across >= 2 * threads)
             break;
-        if (m > j.tall / 2 && j.tall > 2 * TOGETHER)
-            j.tall /= 2;
-        else if (n > j.wide / 2 && j.wide > 2 * PANEL)
-            j.wide /= 2;
+        if (j.tall > 2 * TOGETHER)
+            j.tall = (j.tall + 1) / 2;
+        else if (j.wide > 2 * PANEL)
+            j.wide = ebb_tile_width((j.wide + 1) / 2);
         else
             break;
     }
+    j.depth = least(p->a.dims[p->rank - 1], DEPTH);
+    j.count = j.batches * j.down * j.across;
+    j.slots = least(threads, j.count);
+    j.turned = j.depth * j.wide;
+    j.sum = j.turned + TOGETHER * j.depth;
+    j.line = j.sum + j.tall * j.wide;
+    j.floats = (j.line + j.wide + PANEL - 1) / PANEL * PANEL;
     return j;
 }
 
@@ -232,15 +242,16 @@ static void compute_job(const ebb_call *c, const ebb_product *p, const jobs *all
     const int64_t m = p->out.dims[p->rank - 2], n = p->out.dims[p->rank - 1];
     side y = side_of(&p->out, p->rank, NULL);
     block k = {.p = p,
+               .all = all,
                .a = side_of(&p->a, p->rank, c->in[0].data),
                .b = side_of(&p->b, p->rank, c->in[1].data),
                .row = in / all->across * all->tall,
                .column = in % all->across * all->wide,
                .inner = p->a.dims[p->rank - 1],
                .panels = slot,
-               .narrow = slot + AT_ROWS,
-               .sum = slot + AT_SUM,
-               .line = slot + AT_LINE};
+               .turned = slot + all->turned,
+               .sum = slot + all->sum,
+               .line = slot + all->line};
     if (p->biased)
         k.c = side_of(&p->c, 2, c->in[2].data);
     k.rows = m - k.row < all->tall ? m - k.row : all->tall;
@@ -274,7 +285,12 @@ static const char *fits(const ebb_call *c)
 
 static ebb_status workspace(const ebb_call *c, size_t *bytes)
 {
-    if (!ebb_size_mul(bytes, SLOT * sizeof(float), (size_t)ebb_threads()))
+    ebb_product p;
+    const char *why = ebb_product_read(&p, c);
+    if (why != NULL)
+        return ebb_call_error(c, "%s", why);
+    const jobs all = divide(&p);
+    if (!ebb_size_mul(bytes, (size_t)all.floats * sizeof(float), (size_t)all.slots))
         return ebb_call_error(c, "there are too many threads");
     return NULL;
 }
@@ -282,16 +298,14 @@ static ebb_status workspace(const ebb_call *c, size_t *bytes)
 static ebb_status run(const ebb_call *c)
 {
     ebb_product p;
-    const int64_t slots = (int64_t)(c->workspace_bytes / (SLOT * sizeof(float)));
     const char *why = ebb_product_read(&p, c);
     if (why != NULL)
         return ebb_call_error(c, "%s", why);
-    const jobs all = divide(&p, slots);
-    const int64_t count = all.batches * all.down * all.across;
+    const jobs all = divide(&p);
     EBB_PARALLEL_FOR(ebb_elements(&c->out[0].type) * p.a.dims[p.rank - 1])
-    for (int64_t slot = 0; slot < slots; slot++)
-        for (int64_t job = slot; job < count; job += slots)
-            compute_job(c, &p, &all, job, (float *)c->workspace + slot * SLOT);
+    for (int64_t slot = 0; slot < all.slots; slot++)
+        for (int64_t job = slot; job < all.count; job += all.slots)
+            compute_job(c, &p, &all, job, (float *)c->workspace + slot * all.floats);
     return NULL;
 }
 
