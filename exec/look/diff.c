@@ -76,16 +76,15 @@ static json_t *host_work(const ebb_plan *plan)
     return NULL;
 }
 
-static void add_int(json_t *object, const char *key, uint64_t more)
-{
-    set_int(object, key, (uint64_t)json_integer_value(json_object_get(object, key)) + more);
-}
+typedef struct work { /* of one kernel for one operator */
+    const char *op, *kernel;
+    uint64_t nodes, bytes;
+} work;
 
 static int most_bytes_first(const void *a, const void *b)
 {
-    json_int_t x = json_integer_value(json_object_get(*(json_t *const *)a, "bytes"));
-    json_int_t y = json_integer_value(json_object_get(*(json_t *const *)b, "bytes"));
-    return x < y ? 1 : x > y ? -1 : 0;
+    const work *x = a, *y = b;
+    return x->bytes < y->bytes ? 1 : x->bytes > y->bytes ? -1 : 0;
 }
 
 static uint64_t operand_bytes(const ebb_graph *g, ebb_node n)
@@ -104,25 +103,31 @@ static uint64_t operand_bytes(const ebb_graph *g, ebb_node n)
 /* Which kernel computes the nodes of each operator, with the bytes of their operands. */
 static json_t *kernels_of(const ebb_plan *plan, ebb_arena *scratch)
 {
-    json_t **rows = EBB_NEW(scratch, json_t *, plan->count + (size_t)1), *list = json_array();
-    size_t count = 0, at;
-    for (uint32_t k = 0; rows != NULL && k < plan->count; k++) {
+    json_t *list = json_array();
+    work *rows = NULL;
+    size_t count = 0, capacity = 0, at;
+    for (uint32_t k = 0; k < plan->count; k++) {
         const ebb_call *call = &plan->calls[k];
         const char *op = ebb_op_row_of(call->op)->name;
         const char *kernel = call->kernel != NULL ? call->kernel->name : "none";
         for (at = 0; at < count; at++)
-            if (strcmp(json_string_value(json_object_get(rows[at], "operator")), op) == 0 &&
-                strcmp(json_string_value(json_object_get(rows[at], "kernel")), kernel) == 0)
+            if (strcmp(rows[at].op, op) == 0 && strcmp(rows[at].kernel, kernel) == 0)
                 break;
-        if (at == count)
-            rows[count++] = json_pack("{s:s, s:s}", "operator", op, "kernel", kernel);
-        add_int(rows[at], "nodes", 1);
-        add_int(rows[at], "bytes", operand_bytes(plan->g, plan->order[k]));
+        if (!ebb_arena_grow(scratch, &rows, at, &capacity, sizeof *rows))
+            break;
+        count += at == count;
+        rows[at].op = op;
+        rows[at].kernel = kernel;
+        rows[at].nodes++;
+        rows[at].bytes += operand_bytes(plan->g, plan->order[k]);
     }
     if (count > 0)
         qsort(rows, count, sizeof *rows, most_bytes_first);
     for (size_t i = 0; i < count; i++)
-        (void)json_array_append_new(list, rows[i]);
+        (void)json_array_append_new(list, json_pack("{s:s, s:s, s:I, s:I}", "operator", rows[i].op,
+                                                    "kernel", rows[i].kernel, "nodes",
+                                                    (json_int_t)rows[i].nodes, "bytes",
+                                                    (json_int_t)rows[i].bytes));
     return list;
 }
 

@@ -345,7 +345,9 @@ static ebb_status list_tensors(ruler *r, ebb_memory *m, ebb_arena *arena,
                                const size_t *workspace_bytes)
 {
     const ebb_graph *g = r->g;
-    size_t most = r->first_count + (size_t)(workspace_bytes != NULL ? m->positions : 0);
+    size_t most = r->first_count;
+    for (size_t i = 0; workspace_bytes != NULL && i < g->node_count; i++)
+        most += workspace_bytes[i] != 0;
     m->tensors = EBB_NEW(arena, ebb_memory_tensor, most + 1);
     m->tensor_of = EBB_NEW(arena, uint32_t, g->value_count + (size_t)1);
     m->workspace_of = EBB_NEW(arena, uint32_t, g->node_count + (size_t)1);

@@ -266,7 +266,9 @@ static ebb_status read_file(ebb_model *m, const char *path)
         return ebb_error_memory();
     EBB_TRY(ebb_mapping_open(&m->mappings, path));
     const ebb_mapping *file = m->mappings;
-    return ebb_at(read_bytes(m, file->data, file->bytes), path);
+    ebb_status status = read_bytes(m, file->data, file->bytes);
+    ebb_mappings_rest(file);
+    return ebb_at(status, path);
 }
 
 ebb_status ebb_model_read(ebb_model **model, const char *path)

@@ -49,8 +49,10 @@ static void put_piece(ebb_pieces *pieces, ebb_writer *w, const ProtobufCMessage 
     out *o = (out *)(void *)pieces;
     put_head(o, o->field, protobuf_c_message_get_packed_size(message));
     put_fields(o, message);
-    if (w->arena.used_bytes > SCRATCH_BYTES)
+    if (w->arena.used_bytes > SCRATCH_BYTES) {
         ebb_arena_fini(&w->arena);
+        ebb_mappings_rest(w->model->mappings);
+    }
 }
 
 static void put_graph(out *o, ebb_writer *w, const Onnx__GraphProto *frame)

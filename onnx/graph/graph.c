@@ -210,16 +210,6 @@ static void unlink_node(ebb_graph *g, ebb_node n)
     ebb_node_of(g, next)->prev = prev;
 }
 
-static ebb_status copy_values(ebb_graph *g, ebb_value **list, const ebb_value *from, uint32_t count)
-{
-    *list = EBB_NEW(&g->model->arena, ebb_value, count);
-    if (*list == NULL)
-        return ebb_error_memory();
-    if (count > 0)
-        memcpy(*list, from, count * sizeof *from);
-    return NULL;
-}
-
 static void set_producer(ebb_graph *g, ebb_value v, ebb_node n, uint32_t slot)
 {
     if (v.i == 0)
@@ -245,8 +235,14 @@ ebb_status ebb_node_add(ebb_graph *g, ebb_node *node, ebb_node before, const cha
     if (info.op_name.i == 0 || (domain[0] != '\0' && info.domain.i == 0) ||
         !MAKE_BLOCK(g, g->nodes, block))
         return ebb_error_memory();
-    EBB_TRY(copy_values(g, &info.in, in, in_count));
-    EBB_TRY(copy_values(g, &info.out, out, out_count));
+    info.in = EBB_NEW(&g->model->arena, ebb_value, (size_t)in_count + out_count);
+    if (info.in == NULL)
+        return ebb_error_memory();
+    info.out = info.in + in_count;
+    if (in_count > 0)
+        memcpy(info.in, in, in_count * sizeof *in);
+    if (out_count > 0)
+        memcpy(info.out, out, out_count * sizeof *out);
     g->nodes[block][at] = info;
     g->node_count++;
     link_before(g, n, before);

@@ -8,8 +8,11 @@
 static bool put_on_list(ebb_graph *g, ebb_value **list, size_t *count, size_t *capacity,
                         ebb_value v)
 {
+    const ebb_value *old = *list;
     if (!ebb_arena_grow(&g->model->arena, list, *count, capacity, sizeof **list))
         return false;
+    if (old != *list)
+        ebb_arena_drop(&g->model->arena, old);
     (*list)[(*count)++] = v;
     return true;
 }
@@ -182,9 +185,12 @@ ebb_status ebb_graph_bind(ebb_graph *g, ebb_value state, ebb_value next)
 {
     ebb_value_info *info = ebb_value_of(g, state);
     if (info->binding == 0) {
+        const ebb_binding *old = g->bindings;
         if (!ebb_arena_grow(&g->model->arena, &g->bindings, g->binding_count, &g->binding_capacity,
                             sizeof *g->bindings))
             return ebb_error_memory();
+        if (old != g->bindings)
+            ebb_arena_drop(&g->model->arena, old);
         g->bindings[g->binding_count++] = (ebb_binding){.state = state};
         info->binding = (uint32_t)g->binding_count;
         info->flags |= EBB_IS_STATE;

@@ -126,6 +126,20 @@ static void copy_blocks(ebb_arena *arena, void *blocks, size_t count, size_t siz
     }
 }
 
+static void copy_operands(ebb_arena *arena, ebb_node_info *n, bool *failed)
+{
+    ebb_value *in = EBB_NEW(arena, ebb_value, (size_t)n->in_count + n->out_count);
+    *failed = *failed || in == NULL;
+    if (in == NULL)
+        return;
+    if (n->in_count > 0)
+        memcpy(in, n->in, n->in_count * sizeof *in);
+    if (n->out_count > 0)
+        memcpy(in + n->in_count, n->out, n->out_count * sizeof *in);
+    n->in = in;
+    n->out = in + n->in_count;
+}
+
 static ebb_status copy_graph(ebb_graph **to, ebb_model *model, ebb_graph *outer,
                              const ebb_graph *from);
 
@@ -187,14 +201,11 @@ static ebb_status copy_graph(ebb_graph **to, ebb_model *model, ebb_graph *outer,
         ebb_value_info *v = ebb_value_of(g, (ebb_value){i});
         COPY(arena, v->uses, v->use_count, &failed);
         v->use_capacity = v->use_count;
-        copy_props(arena, &v->props, &failed);
-        if (v->tensor != NULL)
-            COPY(arena, v->tensor, 1, &failed);
+        copy_props(arena, &v->props, &failed); // its tensor is not changed, but for another
     }
     for (uint32_t i = 1; i < g->node_count; i++) {
         ebb_node_info *n = ebb_node_of(g, (ebb_node){i});
-        COPY(arena, n->in, n->in_count, &failed);
-        COPY(arena, n->out, n->out_count, &failed);
+        copy_operands(arena, n, &failed);
         if (n->over != NULL)
             COPY(arena, n->over, n->out_count, &failed);
         copy_props(arena, &n->props, &failed);

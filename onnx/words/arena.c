@@ -34,6 +34,11 @@ void *ebb_alloc(size_t bytes)
     return refused() ? NULL : malloc(bytes > 0 ? bytes : 1);
 }
 
+static void *alloc_zeroed(size_t bytes)
+{
+    return refused() ? NULL : calloc(1, bytes);
+}
+
 void *ebb_realloc(void *old, size_t bytes)
 {
     return refused() ? NULL : realloc(old, bytes > 0 ? bytes : 1);
@@ -88,8 +93,9 @@ void ebb_arena_take(ebb_arena *arena, ebb_arena *from)
 }
 
 /* A chunk of this size at least; NULL: out of memory. Blocks that are large beside a chunk get one
- * of their own behind the newest, which goes on being filled. */
-static struct ebb_arena_chunk *add_chunk(ebb_arena *arena, size_t least)
+ * of their own behind the newest, which goes on being filled. *clean: it is wanted zeroed; and then,
+ * whether it is, by a system whose pages cost nothing until they are touched. */
+static struct ebb_arena_chunk *add_chunk(ebb_arena *arena, size_t least, bool *clean)
 {
     size_t bytes = arena->chunk == NULL ? FIRST_CHUNK : arena->chunk->bytes * 2;
     if (bytes > LARGEST_CHUNK)
@@ -100,7 +106,8 @@ static struct ebb_arena_chunk *add_chunk(ebb_arena *arena, size_t least)
         bytes = least;
     if (!ebb_size_add(&whole, bytes, sizeof(struct ebb_arena_chunk)))
         return NULL;
-    struct ebb_arena_chunk *c = ebb_alloc(whole);
+    *clean = *clean && alone;
+    struct ebb_arena_chunk *c = *clean ? alloc_zeroed(whole) : ebb_alloc(whole);
     if (c == NULL)
         return NULL;
     c->bytes = bytes;
@@ -113,29 +120,33 @@ static struct ebb_arena_chunk *add_chunk(ebb_arena *arena, size_t least)
     return c;
 }
 
-void *ebb_arena_alloc(ebb_arena *arena, size_t bytes)
+static void *take(ebb_arena *arena, size_t bytes, bool zeroed)
 {
     size_t rounded;
     if (!ebb_size_align(&rounded, bytes > 0 ? bytes : 1, GRAIN))
         return NULL;
     struct ebb_arena_chunk *c = arena->chunk;
-    if (c == NULL || c->bytes - c->used < rounded)
-        c = add_chunk(arena, rounded);
+    const bool full = c == NULL || c->bytes - c->used < rounded;
+    bool clean = zeroed && full;
+    if (full)
+        c = add_chunk(arena, rounded, &clean);
     if (c == NULL)
         return NULL;
     void *memory = c->data + c->used;
     c->used += rounded;
     arena->used_bytes += rounded;
-    return memory;
+    return zeroed && !clean ? memset(memory, 0, bytes) : memory;
+}
+
+void *ebb_arena_alloc(ebb_arena *arena, size_t bytes)
+{
+    return take(arena, bytes, false);
 }
 
 void *ebb_arena_zeroed(ebb_arena *arena, size_t count, size_t size)
 {
     size_t bytes;
-    if (!ebb_size_mul(&bytes, count, size))
-        return NULL;
-    void *memory = ebb_arena_alloc(arena, bytes);
-    return memory == NULL ? NULL : memset(memory, 0, bytes);
+    return ebb_size_mul(&bytes, count, size) ? take(arena, bytes, true) : NULL;
 }
 
 char *ebb_arena_strdup(ebb_arena *arena, const char *text)
@@ -159,19 +170,28 @@ char *ebb_arena_printf(ebb_arena *arena, const char *format, ...)
     return text;
 }
 
-void *ebb_arena_extend(ebb_arena *arena, void *block, size_t had, size_t bytes)
+/* Whether a block at the end of the newest chunk could be made longer where it is. */
+static bool lengthen(ebb_arena *arena, const void *block, size_t had, size_t bytes)
 {
     struct ebb_arena_chunk *c = arena->chunk;
     size_t was, is;
-    if (!ebb_size_align(&was, had, GRAIN) || !ebb_size_align(&is, bytes, GRAIN))
-        return NULL;
-    if (had > 0 && c != NULL && c->used >= was &&
-        c->data + (c->used - was) == (unsigned char *)block && c->bytes - c->used >= is - was) {
-        c->used += is - was;
-        arena->used_bytes += is - was;
+    if (had == 0 || c == NULL || !ebb_size_align(&was, had, GRAIN) ||
+        !ebb_size_align(&is, bytes, GRAIN) || c->used < was ||
+        c->data + (c->used - was) != (const unsigned char *)block || c->bytes - c->used < is - was)
+        return false;
+    c->used += is - was;
+    arena->used_bytes += is - was;
+    return true;
+}
+
+/* What is new of it is zero. */
+void *ebb_arena_extend(ebb_arena *arena, void *block, size_t had, size_t bytes)
+{
+    if (lengthen(arena, block, had, bytes)) {
+        memset((unsigned char *)block + had, 0, bytes - had);
         return block;
     }
-    void *copy = ebb_arena_alloc(arena, bytes);
+    void *copy = ebb_arena_zeroed(arena, bytes, 1);
     return copy == NULL || had == 0 ? copy : memcpy(copy, block, had);
 }
 
@@ -202,7 +222,6 @@ bool ebb_arena_grow(ebb_arena *arena, void *array, size_t count, size_t *capacit
     void *block = ebb_arena_extend(arena, old, *capacity * size, bytes);
     if (block == NULL)
         return false;
-    memset((unsigned char *)block + *capacity * size, 0, bytes - *capacity * size);
     memcpy(array, &block, sizeof block);
     *capacity = wanted;
     return true;

@@ -87,15 +87,27 @@ ebb_status ebb_mapping_make(ebb_mapping **list, int *file, const char *folder, s
     return status;
 }
 
+/* What mmap gave, without const. */
+static void *given(const ebb_mapping *m)
+{
+    void *data;
+    memcpy(&data, &m->data, sizeof data);
+    return data;
+}
+
+void ebb_mappings_rest(const ebb_mapping *list)
+{
+    for (const ebb_mapping *m = list; m != NULL; m = m->older)
+        if (m->data != NULL)
+            (void)madvise(given(m), m->bytes, MADV_DONTNEED);
+}
+
 void ebb_mappings_free(ebb_mapping *list)
 {
     for (ebb_mapping *m = list, *older; m != NULL; m = older) {
         older = m->older;
-        if (m->data != NULL) {
-            void *data;
-            memcpy(&data, &m->data, sizeof data); // munmap takes what mmap gave, without const
-            munmap(data, m->bytes);
-        }
+        if (m->data != NULL)
+            munmap(given(m), m->bytes);
         ebb_free(m);
     }
 }

@@ -26,6 +26,8 @@ ebb_status ebb_mapping_open(ebb_mapping **list, const char *path);
 /* The same of a file that is open, which it closes; `name` is for messages. */
 ebb_status ebb_mapping_take(ebb_mapping **list, int fd, const char *name);
 void ebb_mappings_free(ebb_mapping *list); /* NULL is fine */
+/* The files' bytes take no memory of the process until they are read again. */
+void ebb_mappings_rest(const ebb_mapping *list);
 
 /* A file that has no name, or no longer, and goes with its descriptor; -1 and errno. */
 int ebb_nameless_open(const char *folder);
