@@ -138,7 +138,34 @@ static void dims_of_one_come_and_go(void **state)
     write_npz(path_of("a.npz"), (const member[]){MEMBER("x", "<f4", "1, 2, 2", floats)}, 1, false);
     good(take(path_of("a.npz"), "float[1,1,2,2] x", IDENTITY, NULL, 1));
     assert_int_equal(only()->dims[3], 2);
-    refused(take(path_of("a.npz"), "float[1,4] x", IDENTITY, NULL, 1), EBB_USAGE, "rank 2, not 3");
+    refused(take(path_of("a.npz"), "float[1,5] x", IDENTITY, NULL, 1), EBB_USAGE, "rank 2, not 3");
+}
+
+static void lines_of_a_picture_come_behind_each_other_or_below(void **state)
+{
+    (void)state;
+    static const uint8_t lines[12] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 255};
+    const ebb_data_options scaled = {.scale = (const char *const[]){"1/255", NULL}};
+    write_npz(path_of("a.npz"), (const member[]){MEMBER("x", "|u1", "2, 6", lines)}, 1, false);
+    good(take(path_of("a.npz"), "float[b,1,3,2] x", IDENTITY, &scaled, 2));
+    assert_int_equal(only()->rank, 4);
+    assert_int_equal(only()->dims[2], 3);
+    for (size_t i = 0; i < 12; i++)
+        assert_true(((const float *)only()->data)[i] == (float)lines[i] / 255.0f);
+    assert_non_null(strstr(ebb_data_note(data, 0), "line by line"));
+    write_npz(path_of("a.npz"), (const member[]){MEMBER("x", "|u1", "2, 3, 2", lines)}, 1, false);
+    good(take(path_of("a.npz"), "float[b,6] x", IDENTITY, NULL, 2));
+    assert_int_equal(only()->rank, 2);
+    assert_true(((const float *)only()->data)[7] == 7);
+    // an order that the shape does not say, or numbers that are no picture's
+#define TURNED "y = Transpose <perm = [0, 3, 2, 1]> (x)"
+    write_npz(path_of("a.npz"), (const member[]){MEMBER("x", "|u1", "1, 12", lines)}, 1, false);
+    refused(take(path_of("a.npz"), "float[b,3,2,2] x", TURNED, NULL, 1), EBB_USAGE,
+            "x.reshape(-1, 3, 2, 2)");
+    refused(take(path_of("a.npz"), "int32[b,1,3,4] x", TURNED, NULL, 1), EBB_USAGE, "reshape");
+    ebb_status status = take(path_of("a.npz"), "float[b,1,3,5] x", TURNED, NULL, 1);
+    assert_null(strstr(ebb_status_text(status), "reshape"));
+    refused(status, EBB_USAGE, "12");
 }
 
 static void one_hot_becomes_class_numbers_and_back(void **state)
@@ -323,6 +350,7 @@ int main(void)
         cmocka_unit_test(a_number_that_would_change_is_refused_by_row_and_file),
         cmocka_unit_test(channels_are_moved_to_where_the_model_has_them),
         cmocka_unit_test(dims_of_one_come_and_go),
+        cmocka_unit_test(lines_of_a_picture_come_behind_each_other_or_below),
         cmocka_unit_test(one_hot_becomes_class_numbers_and_back),
         cmocka_unit_test(bytes_are_scaled_as_pytorch_does),
         cmocka_unit_test(bad_rows_are_named_by_row_and_file),

@@ -171,12 +171,29 @@ static ebb_status count_rows(const ebb_data *data, const ebb_named *array, const
     return NULL;
 }
 
+/* In which order the elements go there, only the user knows. */
+static ebb_status name_reshape(ebb_status status, const ebb_named *array, const ebb_type *type)
+{
+    char dims[256] = "-1";
+    if (!ebb_rows_hold_as_much(array, type))
+        return status;
+    for (int i = 1; i < type->rank; i++) {
+        const size_t used = strlen(dims);
+        (void)snprintf(dims + used, sizeof dims - used, ", %lld", (long long)type->dims[i]);
+    }
+    return ebb_hint(status,
+                    "a row has as many elements: if they lie in this order, save it as "
+                    "%s.reshape(%s)",
+                    array->name, dims);
+}
+
 /* Rows of other sizes than the model was exported with, which it turned out not to take. */
 static ebb_status name_shapes(ebb_status status, const ebb_data *data, const ebb_named *array,
                               const char *input, const ebb_type *type, const ebb_graph *g)
 {
     char have[256], need[256];
     const ebb_type given = ebb_type_tensor((ebb_dtype)array->dtype, array->rank, array->dims);
+    status = name_reshape(status, array, type);
     return ebb_hint(status, "array '%s' of %s is %s, and input '%s' takes %s", array->name,
                     data->path, ebb_type_print(have, sizeof have, &given, NULL), input,
                     ebb_type_print(need, sizeof need, type, &g->model->names));
@@ -213,6 +230,22 @@ EBB_API ebb_status ebb_data_shape(ebb_data *data, ebb_model *model, const char *
     return first != NULL ? NULL : check_fed(data, g, map);
 }
 
+static ebb_status note_regrouped(ebb_data *data, const ebb_feed *feed)
+{
+    char have[256], need[256];
+    const ebb_named *a = feed->array;
+    ebb_type from = ebb_type_tensor((ebb_dtype)a->dtype, a->rank, a->dims),
+             to = ebb_type_tensor(feed->to, feed->rank, feed->dims);
+    from.dims[0] = to.dims[0] = -1;
+    return !feed->regrouped
+               ? NULL
+               : ebb_data_add_note(data,
+                                   "rows of '%s', %s, go to input '%s', %s, line by line, as "
+                                   "reshape takes them",
+                                   a->name, ebb_type_print(have, sizeof have, &from, NULL),
+                                   feed->input, ebb_type_print(need, sizeof need, &to, NULL));
+}
+
 /* The feed of an input of a finished model. */
 static ebb_status make_feed(ebb_feed *feed, ebb_data *data, const ebb_graph *g, ebb_value v,
                             const ebb_named *array)
@@ -223,10 +256,13 @@ static ebb_status make_feed(ebb_feed *feed, ebb_data *data, const ebb_graph *g, 
     if (forced) {
         char have[256], need[256];
         const ebb_type given = ebb_type_tensor((ebb_dtype)array->dtype, array->rank, array->dims);
-        return ebb_error(EBB_USAGE, "array '%s' is %s, and its rows do not make input '%s', %s",
-                         array->name, ebb_type_print(have, sizeof have, &given, NULL), feed->input,
-                         ebb_type_print(need, sizeof need, type, NULL));
+        return name_reshape(ebb_error(EBB_USAGE,
+                                      "array '%s' is %s, and its rows do not make input '%s', %s",
+                                      array->name, ebb_type_print(have, sizeof have, &given, NULL),
+                                      feed->input, ebb_type_print(need, sizeof need, type, NULL)),
+                            array, type);
     }
+    EBB_TRY(note_regrouped(data, feed));
     ebb_find_span(&feed->span, g, v);
     ebb_feed_find_geometry(feed, data);
     return ebb_feed_normalise(feed, data);
@@ -298,9 +334,11 @@ static ebb_status take_whole(ebb_named *out, ebb_data *data, const ebb_graph *g,
     if (array->rank < 1)
         return NULL;
     EBB_TRY(ebb_feed_fit(feed, data, array, name, ebb_value_of(g, v)->type, &forced));
+    EBB_TRY(note_regrouped(data, feed));
     EBB_TRY(ebb_feed_normalise(feed, data));
     const bool same = feed->move == EBB_MOVE_NONE && feed->normal == NULL &&
-                      (int)feed->to == array->dtype && feed->rank == array->rank;
+                      (int)feed->to == array->dtype && feed->rank == array->rank &&
+                      memcmp(feed->dims, array->dims, (size_t)feed->rank * sizeof *feed->dims) == 0;
     return same && array->data != NULL ? NULL : convert_whole(out, data, feed);
 }
 

@@ -56,6 +56,7 @@ typedef struct ebb_feed {
     int rank;
     int64_t dims[EBB_MAX_RANK]; /* of the input; dims[0] is the batch's */
     ebb_move move;
+    bool regrouped; /* [784] are [28, 28], or back */
     int64_t outer, channels, inner;
     size_t raw_count, count; /* elements of a row, before and after */
     size_t bytes;            /* of a row, after */
@@ -83,6 +84,8 @@ typedef struct ebb_fit {
  * the array's own dims, where nothing fits. */
 ebb_status ebb_feed_fit(ebb_feed *feed, const ebb_data *data, const ebb_named *array,
                         const char *input, const ebb_type *type, bool *forced);
+/* Whether a row has as many elements as one of this type, of which no dim is open. */
+bool ebb_rows_hold_as_much(const ebb_named *array, const ebb_type *type);
 /* As the array is. */
 ebb_status ebb_feed_plain(ebb_feed *feed, const ebb_data *data, const ebb_named *array,
                           const char *input);

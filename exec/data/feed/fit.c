@@ -1,8 +1,8 @@
 /* fit.c: chooses how the rows of an array become those of an input, by their shapes and types.
  *
  * In this order, dim 0 aside: the dims as they are; channels moved, for images and what has more dims;
- * dims of 1 that only one side has; one-hot rows to class numbers and back. An open dim of the input
- * takes any size.
+ * dims of 1 that only one side has; one-hot rows to class numbers and back; the elements of a picture of one
+ * channel behind each other, and back. An open dim of the input takes any size.
  */
 #include "exec/data/feed/feed.h"
 
@@ -135,6 +135,39 @@ static bool try_one_hot(ebb_feed *feed, const ebb_type *type)
     return false;
 }
 
+static int long_dims(const ebb_type *type)
+{
+    int count = 0;
+    for (int i = 1; i < type->rank; i++)
+        count += type->dims[i] != 1;
+    return count;
+}
+
+bool ebb_rows_hold_as_much(const ebb_named *array, const ebb_type *type)
+{
+    int64_t need;
+    ebb_type row = *type;
+    row.dims[0] = 1;
+    return type->rank > 0 && ebb_type_elements(&row, &need) && need > 0 &&
+           need == product(array->dims, 1, array->rank);
+}
+
+/* All elements of a row in one dim on one side, and in lines on the other. With channels there would be two
+ * orders, and a shape alone does not say which. */
+static bool try_lines(ebb_feed *feed, const ebb_type *type)
+{
+    const ebb_named *a = feed->array;
+    const ebb_type given = ebb_type_tensor((ebb_dtype)a->dtype, a->rank, a->dims);
+    const int from = long_dims(&given), to = long_dims(type);
+    if (!((from == 1 && to == 2) || (from == 2 && to == 1)) ||
+        !ebb_dtype_is_float((ebb_dtype)type->dtype) || !ebb_rows_hold_as_much(a, type))
+        return false;
+    take_dims(feed, type->rank, type->dims);
+    feed->dims[0] = a->dims[0];
+    feed->regrouped = true;
+    return true;
+}
+
 static bool choose(ebb_feed *feed, const ebb_type *type, int layout)
 {
     const ebb_named *a = feed->array;
@@ -146,7 +179,8 @@ static bool choose(ebb_feed *feed, const ebb_type *type, int layout)
         return true;
     }
     return (!moves && (try_channels(feed, type, true) || try_channels(feed, type, false))) ||
-           try_ones(feed, type) || try_index(feed, type) || try_one_hot(feed, type);
+           try_ones(feed, type) || try_index(feed, type) || try_one_hot(feed, type) ||
+           try_lines(feed, type);
 }
 
 /* Pictures have the size that the input says, or the options where it leaves that open. */

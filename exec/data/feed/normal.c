@@ -23,9 +23,9 @@ static const char *numbers_of(const char *word, const char *input, bool *named, 
     return equals != NULL ? equals + 1 : word;
 }
 
-static bool is_image(const ebb_named *array)
+static bool is_image(const ebb_feed *feed)
 {
-    return array->dtype == EBB_U8 && array->rank >= 3;
+    return feed->array->dtype == EBB_U8 && (feed->array->rank >= 3 || feed->regrouped);
 }
 
 static bool takes_normal(const ebb_feed *feed)
@@ -42,7 +42,7 @@ static const char *word_for(const char *const *list, const ebb_feed *feed)
     for (size_t i = 0; list != NULL && list[i] != NULL; i++) {
         bool named, is_it;
         const char *text = numbers_of(list[i], feed->input, &named, &is_it);
-        if (is_it || (!named && !found_named && is_image(feed->array) && takes_normal(feed))) {
+        if (is_it || (!named && !found_named && is_image(feed) && takes_normal(feed))) {
             found = text;
             found_named = is_it;
         }
@@ -138,7 +138,7 @@ ebb_status ebb_feed_normalise(ebb_feed *feed, ebb_data *data)
     const char *s = word_for(fit->scale, feed), *m = word_for(fit->mean, feed);
     const char *d = word_for(fit->std, feed);
     if (s == NULL && m == NULL && d == NULL) {
-        if (is_image(feed->array) && takes_normal(feed) && feed->to != EBB_U8)
+        if (is_image(feed) && takes_normal(feed) && feed->to != EBB_U8)
             return ebb_data_add_note(
                 data,
                 "the bytes of '%s' go to input '%s' as 0 to 255: --scale 1/255 "
@@ -188,7 +188,7 @@ static ebb_status check_list(const char *const *list, const char *what, const eb
         bool used = false, named = false, is_it = false;
         for (size_t k = 0; k < count && !used; k++) {
             (void)numbers_of(list[i], feeds[k].input, &named, &is_it);
-            used = feeds[k].normal != NULL && (is_it || (!named && is_image(feeds[k].array)));
+            used = feeds[k].normal != NULL && (is_it || (!named && is_image(&feeds[k])));
         }
         if (!used)
             return ebb_error(EBB_USAGE,
