@@ -180,7 +180,8 @@ bool ebb_is_detach(const ebb_graph *g, ebb_node n)
 
 bool ebb_stops_gradient(const ebb_graph *g, ebb_node n)
 {
-    return ebb_op_stops_grad(ebb_node_of(g, n)->op) || ebb_is_detach(g, n);
+    return ebb_op_stops_grad(ebb_node_of(g, n)->op) || ebb_is_detach(g, n) ||
+           ebb_is_straight_through(g, n);
 }
 
 bool ebb_scalar_of(const ebb_graph *g, ebb_value v, double *x)

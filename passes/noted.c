@@ -63,6 +63,24 @@ bool ebb_ends_in(const char *name, const char *end)
     return length > tail && strcmp(name + length - tail, end) == 0;
 }
 
+/* Whether the file may have had a detach() before n that it does not tell of. */
+static bool may_have_lost_detach(const ebb_graph *g, ebb_node n)
+{
+    const char *call = ebb_props_get(g, &ebb_node_of(g, n)->props, "pkg.torch.onnx.fx_node");
+    return call != NULL ? strstr(call, "%detach") != NULL : g->model->torchscript;
+}
+
+bool ebb_is_straight_through(const ebb_graph *g, ebb_node n)
+{
+    const ebb_value y = ebb_out(g, n, 0), x = ebb_in(g, n, 1);
+    if (ebb_node_of(g, n)->op != EBB_OP_SUB || ebb_value_of(g, y)->use_count != 1)
+        return false;
+    const ebb_use use = ebb_value_of(g, y)->uses[0];
+    return ebb_node_of(g, use.node)->op == EBB_OP_ADD && use.slot < 2 &&
+           ebb_in(g, use.node, 1 - use.slot).i == x.i && ebb_value_constant(g, x) == NULL &&
+           may_have_lost_detach(g, use.node);
+}
+
 /* ---- what is lost ---- */
 
 static int by_source(const void *a, const void *b)
@@ -181,6 +199,18 @@ const ebb_noted_loss *ebb_noted_loss_at(const ebb_noted_losses *losses, const eb
         if (losses->list[i].module == length && strncmp(losses->list[i].name, module, length) == 0)
             return &losses->list[i];
     return NULL;
+}
+
+bool ebb_noted_weight_at(const ebb_noted_losses *losses, const ebb_graph *g, ebb_node n)
+{
+    const ebb_noted_loss *first = ebb_noted_loss_at(losses, g, n);
+    for (size_t i = 0; first != NULL && i < losses->count; i++) {
+        const ebb_noted_loss *p = &losses->list[i];
+        if (p->module == first->module && strncmp(p->name, first->name, p->module) == 0 &&
+            strstr(p->name + p->module, "weight") != NULL)
+            return true;
+    }
+    return false;
 }
 
 /* Whether the bias beside a weight is lost, too: its source differs in the last part alone. */

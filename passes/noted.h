@@ -46,6 +46,9 @@ typedef struct ebb_noted { /* "p_fc_weight", ...: what a call reads of the modul
 /* Those that begin with `begin`: "p_", "b_". */
 void ebb_noted_sources(ebb_noted *noted, const ebb_graph *g, ebb_node n, const char *begin);
 
+/* Whether n is the q - x of x + (q - x), in a file that may have lost a detach() there: without one nobody
+ * would write it, and with one the gradient goes to x as though it had not been rounded, or looked up. */
+bool ebb_is_straight_through(const ebb_graph *g, ebb_node n);
 bool ebb_ends_in(const char *name, const char *end);
 
 /* A parameter of the module that was exported, by the list that the exporter leaves at the graph, of
@@ -67,6 +70,8 @@ ebb_status ebb_noted_losses_find(ebb_noted_losses *losses, const ebb_graph *g, e
 /* Of the module that the node was made in, the first; NULL: it has none. */
 const ebb_noted_loss *ebb_noted_loss_at(const ebb_noted_losses *losses, const ebb_graph *g,
                                         ebb_node n);
+/* Whether one of those is called a weight, which may have been normalised or scaled. */
+bool ebb_noted_weight_at(const ebb_noted_losses *losses, const ebb_graph *g, ebb_node n);
 /* A weight of a module within that one, whose bias is lost as well, and all of its nodes: a layer that was
  * computed before the run. */
 const ebb_noted_loss *ebb_noted_layer_below(const ebb_noted_losses *losses, const ebb_graph *g,

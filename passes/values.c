@@ -9,6 +9,7 @@
  *               elements where a constant was added
  *   across      x[k+1] = x[k] everywhere along an axis
  *   ratios      x[k+1] = q x[k] to the last bits: of few numbers, of which nothing else is said
+ *   windows     x[k] = x[n-k] or x[n-1-k], up to the middle and down again: Hann's, Blackman's, Kaiser's
  *
  * Numbers of 16 bits come again by themselves, so that nothing is said of tensors that hold only such.
  */
@@ -26,7 +27,7 @@ enum {
 };
 
 /* How far from its rule, in parts of the largest, or of itself. */
-static const double CLOSE = 1e-3, SINE_CLOSE = 3e-5, POWER_CLOSE = 1e-6;
+static const double CLOSE = 1e-3, SINE_CLOSE = 3e-5, POWER_CLOSE = 1e-6, WINDOW_CLOSE = 1e-5;
 
 const char *ebb_look_words(ebb_look look)
 {
@@ -216,6 +217,19 @@ static bool is_powers(const ebb_tensor *t, int64_t count)
     return at == count;
 }
 
+/* From `first` on it is the same from both ends, and nowhere less towards the middle. */
+static bool is_window_from(const ebb_tensor *t, int64_t first, int64_t count)
+{
+    const double most = ebb_tensor_double(t, (first + count - 1) / 2);
+    for (int64_t i = first, k = count - 1; i <= k; i++, k--) {
+        const double x = ebb_tensor_double(t, i);
+        if (!(fabs(x - ebb_tensor_double(t, k)) <= WINDOW_CLOSE * most) ||
+            (i > 0 && !(x >= ebb_tensor_double(t, i - 1) - WINDOW_CLOSE * most)))
+            return false;
+    }
+    return most > 0;
+}
+
 static bool is_equal_along(const ebb_tensor *t, axis a)
 {
     int64_t lines = a.outer * a.inner, looked = lines < SAMPLE ? lines : SAMPLE;
@@ -308,6 +322,9 @@ ebb_status ebb_values_look(ebb_look *look, int64_t *different, const ebb_tensor 
         *look = EBB_LOOK_DRAWN;
     else if (s.distinct <= 3)
         *look = EBB_LOOK_MASK;
+    else if (ebb_long_axes(&t->type) == 1 &&
+             (is_window_from(t, 0, count) || is_window_from(t, 1, count)))
+        *look = EBB_LOOK_COMPUTED;
     else if ((*look = look_along(t, different)) == EBB_LOOK_DRAWN)
         *look = look_of_numbers(t, &s);
     return NULL;

@@ -13,7 +13,7 @@ typedef enum ebb_look {
     EBB_LOOK_EQUAL,     /* one number everywhere */
     EBB_LOOK_MASK,      /* two or three numbers, or one that is infinite or as large */
     EBB_LOOK_WHOLE,     /* whole numbers: indices, regions, counts */
-    EBB_LOOK_COMPUTED,  /* each line along an axis goes on by a rule: sines, steps, powers */
+    EBB_LOOK_COMPUTED, /* each line along an axis goes on by a rule: sines, steps, powers, a window */
     EBB_LOOK_EXPANDED,  /* the same along a whole axis */
     EBB_LOOK_LOOKED_UP, /* numbers come again, as those that were taken from a smaller table */
     EBB_LOOK_PADDED,    /* of one axis, and zero in a large part of it */

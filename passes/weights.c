@@ -33,6 +33,7 @@ typedef struct readers { /* what reads a tensor, through what only moves it */
     bool parameter;      /* and that it is a parameter */
     bool buffer;         /* or a buffer, and none beside it */
     bool owner;          /* their module has a parameter that the file has lost */
+    bool rule;           /* and none that is called a weight: one was computed of others */
     bool layer;          /* or a module within it weight and bias */
     bool alone;          /* they compute a function of it, or normalise it, in the run */
     bool behind;         /* they scale or shift what a norm gives */
@@ -106,7 +107,9 @@ static void take_note(const ebb_judge *j, readers *r, ebb_use use)
     }
     ebb_noted_sources(&noted, j->g, use.node, "b_");
     r->buffer |= !any && noted.count > 0;
-    r->owner |= ebb_noted_loss_at(&j->losses, j->g, use.node) != NULL;
+    const bool owner = ebb_noted_loss_at(&j->losses, j->g, use.node) != NULL;
+    r->owner |= owner;
+    r->rule |= owner && !ebb_noted_weight_at(&j->losses, j->g, use.node);
     r->layer |= ebb_noted_layer_below(&j->losses, j->g, use.node) != NULL;
     r->normed |= ebb_holds_norm(j->g, use.node);
 }
@@ -291,6 +294,9 @@ static ebb_weight judge_slot(const ebb_judge *j, ebb_value v, const readers *r, 
         return (ebb_weight){.kind = EBB_DOUBTFUL_WEIGHT, .made = true, .why = scaled_by_zero};
     if (look == EBB_LOOK_EXPANDED)
         return doubtful(ebb_look_words(look));
+    if (folded && r->rule && !r->normed &&
+        (!r->product || ebb_name_is_of_arithmetic(ebb_value_name(j->g, v))))
+        return doubtful(of_module);
     if (folded && r->product && info->type->rank > 3)
         return doubtful(computed);
     return sure(folded && !r->product
@@ -299,16 +305,21 @@ static ebb_weight judge_slot(const ebb_judge *j, ebb_value v, const readers *r, 
                     : NULL);
 }
 
-/* Of equal numbers. TorchScript folds constants alone into nodes, and states into initializers that it names
- * after their reader; nobody writes down a sum with a table of zeros or a product with ones. A vector of
+/* TorchScript folds constants alone into nodes, and states into initializers that it names after their
+ * reader. */
+static bool is_folded_state(const ebb_judge *j, ebb_value v)
+{
+    return j->g->model->torchscript && strncmp(ebb_value_name(j->g, v), "onnx::", 6) == 0;
+}
+
+/* Of equal numbers: nobody writes down a sum with a table of zeros or a product with ones. A vector of
  * zeros may be a bias that is held fixed. */
 static ebb_weight judge_equal(const ebb_judge *j, ebb_value v, const readers *r)
 {
     const ebb_value_info *info = ebb_value_of(j->g, v);
     const double x = ebb_tensor_double(info->tensor, 0);
     const bool adds_nothing = r->added && x == 0 && ebb_long_axes(info->type) > 1;
-    if (j->g->model->torchscript && strncmp(ebb_value_name(j->g, v), "onnx::", 6) == 0 &&
-        (adds_nothing || (r->scales && x == 1)))
+    if (is_folded_state(j, v) && (adds_nothing || (r->scales && x == 1)))
         return (ebb_weight){.kind = EBB_DOUBTFUL_WEIGHT, .made = true, .why = does_nothing};
     return no_weight();
 }
@@ -324,6 +335,8 @@ static ebb_weight judge_operand(const ebb_judge *j, ebb_value v, const readers *
     if (!ebb_type_elements(info->type, &elements) || is_constant_by_look(look) ||
         (r->buffer && !r->parameter))
         return no_weight();
+    if (elements < 2 && is_folded_state(j, v))
+        return (ebb_weight){.kind = EBB_DOUBTFUL_WEIGHT, .made = true, .why = computed};
     if (elements < 2) // but for the temperature of a softmax
         return j->marked && ebb_name_is_after(name, "exp") ? doubtful(computed) : no_weight();
     if (look == EBB_LOOK_EQUAL && one_axis && by_dynamo && !r->parameter &&
@@ -382,6 +395,23 @@ static bool is_fixed_by_use(const ebb_graph *g, ebb_value v, const readers *r)
            (r->input && !r->weight && ebb_type_elements(info->type, &elements) && elements <= 4);
 }
 
+static const char not_told[] =
+    "its values are no drawn ones, and TorchScript files do not tell a buffer from a fresh "
+    "parameter: "
+    "--train or --freeze it by name, or export with dynamo=True, which marks them";
+
+/* Of a name that no layer gives to its weight, in a file without marks: values of a filter, a transform, a
+ * grid or a mask are mostly a buffer's. */
+static bool may_be_buffer(const ebb_judge *j, ebb_value v, ebb_look look)
+{
+    const ebb_tensor *t = ebb_value_of(j->g, v)->tensor;
+    const char *part = ebb_last_part(ebb_value_name(j->g, v));
+    return j->g->model->torchscript && strstr(part, "weight") == NULL &&
+           strstr(part, "bias") == NULL &&
+           (is_constant_by_look(look) || look == EBB_LOOK_EXPANDED || look == EBB_LOOK_LOOKED_UP ||
+            (look == EBB_LOOK_EQUAL && !is_zero_or_one(t)));
+}
+
 /* Of a tensor with a name: all that its author had as state, but what its values tell otherwise. A
  * lone number is a constant where the file does not tell. */
 static ebb_weight judge_name(const ebb_judge *j, ebb_value v, const readers *r, ebb_look look)
@@ -398,8 +428,13 @@ static ebb_weight judge_name(const ebb_judge *j, ebb_value v, const readers *r, 
         return no_weight();
     if (is_fixed_table(j, v, r))
         return doubtful(sines);
+    if (r->weight && may_be_buffer(j, v, look))
+        return (ebb_weight){.kind = EBB_DOUBTFUL_WEIGHT, .made = true, .why = not_told};
     if (r->weight)
         return weight;
+    if (!r->alone && !is_constant_by_look(look) && look != EBB_LOOK_EQUAL &&
+        may_be_buffer(j, v, look))
+        return (ebb_weight){.kind = EBB_DOUBTFUL_WEIGHT, .made = true, .why = not_told};
     bool several = known && (elements > 1 || (elements == 1 && ebb_is_parameter(j->g, v)));
     return ebb_value_is_read(j->g, v) && several ? weight : no_weight();
 }

@@ -341,16 +341,46 @@ static bool is_kept(const ebb_graph *g, const char *name)
     return false;
 }
 
+static bool reads_straight_through(const ebb_graph *g, ebb_node n)
+{
+    for (uint32_t i = 0; i < ebb_node_of(g, n)->in_count; i++) {
+        const ebb_value v = ebb_in(g, n, i);
+        const ebb_node by = v.i != 0 ? ebb_value_of(g, v)->producer : EBB_NO_NODE;
+        if (by.i != 0 && ebb_is_straight_through(g, by))
+            return true;
+    }
+    return false;
+}
+
+static ebb_status find_straight_through(findings *f)
+{
+    ebb_node first = EBB_NO_NODE;
+    size_t count = 0;
+    EBB_EACH_NODE(f->g, n)
+        if (ebb_is_straight_through(f->g, n))
+            first = count++ == 0 ? n : first;
+    if (count == 0)
+        return NULL;
+    return add(
+        f, EBB_LOST_DETACH, first, EBB_NO_VALUE,
+        ebb_arena_printf(f->arena,
+                         "%zu difference%s q - x, to which x is added again, %s taken to have "
+                         "been detached, as straight-through estimators are written",
+                         count, count == 1 ? "" : "s", count == 1 ? "is" : "are"));
+}
+
 /* The dynamo exporter's optimiser drops the nodes of detach(); calls still name what it gave them. */
 static ebb_status find_lost_detach(findings *f)
 {
     const ebb_graph *g = f->g;
     ebb_node first = EBB_NO_NODE;
     size_t count = 0;
+    EBB_TRY(find_straight_through(f));
     EBB_EACH_NODE(g, n) {
         char name[DETACH_LENGTH];
         const char *call = call_of(g, n), *at = call != NULL ? strstr(call, "args = (") : NULL;
         bool lost = false;
+        at = reads_straight_through(g, n) ? NULL : at;
         while (at != NULL && !lost && (at = read_detached(name, at)) != NULL)
             lost = !is_kept(g, name);
         first = lost && count == 0 ? n : first;

@@ -77,6 +77,47 @@ static void constants_are_told_by_their_values(void **state)
             {"MatMul", "8x8", 1, mask, NULL, NULL}, {"MatMul", "64x64", 1, window, NULL, NULL});
 }
 
+/* Whatever they are called, and a trained vector that is nearly as symmetric is none. */
+static void windows_are_no_weights(void **state)
+{
+    (void)state;
+    ARE(EBB_NO_WEIGHT, false, {"Mul", "32", 1, blackman, "model.w", NULL},
+        {"Mul", "1x1x32", 1, blackman, NULL, NULL}, {"Mul", "16", 1, triangle, NULL, NULL});
+    ARE(EBB_SURE_WEIGHT, false, {"Mul", "8x31", 1, blackman, "model.w", NULL},
+        {"Mul", "31", 1, blackman, "model.w", NULL}, {"Mul", "32", 1, drawn, "model.w", NULL});
+}
+
+/* TorchScript files name buffers as they name parameters. */
+static void what_may_be_a_buffer_by_its_values_is_not_trained_unasked(void **state)
+{
+    (void)state;
+    const struct {
+        given given;
+        bool doubtful;
+    } cases[] = {
+        {{"MatMul", "8x8", 1, mask, "model.adjacency", NULL}, true},
+        {{"MatMul", "32x8", 1, position, "model.dct", NULL}, true},
+        {{"Conv", "8x8x3", 1, repeated, "model.blur", NULL}, true},
+        {{"Conv", "8x8x3", 1, quarter, "model.box", NULL}, true},
+        {{"Add", "1x8x8", 1, looked_up, "model.points", NULL}, true},
+        {{"Add", "1x8x8", 1, looked_up, "model.bias_table", NULL}, false},
+        {{"Exp", "8x8", 0, repeated, "model.A_log", NULL}, false},
+        {{"Conv", "8x8x3", 1, zero, "model.zero", NULL}, false},
+        {{"MatMul", "8x8", 1, mask, "model.fc.weight", NULL}, false},
+        {{"MatMul", "8x8", 1, drawn, "model.adjacency", NULL}, false},
+    };
+    for (size_t i = 0; i < 2 * sizeof cases / sizeof cases[0]; i++) {
+        const given *c = &cases[i / 2].given;
+        ebb_model *m = model_with(c, false);
+        m->torchscript = i % 2 == 1;
+        ebb_weight weight = judged_in(m, c->name);
+        if (weight.made != (cases[i / 2].doubtful && m->torchscript) ||
+            (weight.kind == EBB_SURE_WEIGHT) == weight.made)
+            fail_msg("case %zu: %d %s", i, weight.kind, weight.why != NULL ? weight.why : "");
+        ebb_model_free(m);
+    }
+}
+
 static void an_identity_that_is_multiplied_by_is_a_fresh_weight(void **state)
 {
     (void)state;
@@ -276,6 +317,8 @@ int main(void)
         cmocka_unit_test(a_token_that_is_repeated_and_joined_is_a_weight),
         cmocka_unit_test(states_of_a_cell_are_no_weights),
         cmocka_unit_test(constants_are_told_by_their_values),
+        cmocka_unit_test(windows_are_no_weights),
+        cmocka_unit_test(what_may_be_a_buffer_by_its_values_is_not_trained_unasked),
         cmocka_unit_test(a_fresh_scale_of_one_number_for_each_channel_is_a_weight),
         cmocka_unit_test(an_identity_that_is_multiplied_by_is_a_fresh_weight),
         cmocka_unit_test(what_a_function_is_computed_of_in_the_run_is_a_weight),

@@ -218,6 +218,39 @@ static void what_the_module_has_lost_is_refused(void **state)
     }
 }
 
+/* A weight of a filter's cut-offs, or of the embeddings of nodes, is not the parameter; one that was
+ * normalised nearly is. */
+static void what_was_computed_of_other_parameters_stands_in_for_none(void **state)
+{
+    (void)state;
+    static const char lost[] = "# inputs\np_w: PARAMETER target='w'\n"
+                               "p_m_low: PARAMETER target='m.low'\n";
+    static const char normed[] = "# inputs\np_w: PARAMETER target='w'\n"
+                                 "p_m_gain: PARAMETER target='m.gain'\n"
+                                 "p_m_weight: PARAMETER target='m.weight'\n";
+    const struct {
+        const char *op, *name, *list;
+        bool made;
+    } cases[] = {
+        {"MatMul", "softmax", lost, true},    {"MatMul", "softmax", normed, false},
+        {"MatMul", "permute", lost, false},   {"Conv", "unsqueeze", lost, true},
+        {"Conv", "unsqueeze", normed, false},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        const given c = {cases[i].op, "8x8", 1, drawn, cases[i].name, "args = (%a, %b)"};
+        ebb_model *m = model_with(&c, true);
+        ebb_graph *g = m->graph;
+        ebb_node n = ebb_value_of(g, ebb_value_find(g, "y"))->producer;
+        good(ebb_props_set(g, &ebb_node_of(g, n)->props, "pkg.torch.onnx.name_scopes",
+                           "['', 'm', 'y']"));
+        good(ebb_props_set(g, &g->props, "pkg.torch.export.ExportedProgram.graph_signature",
+                           cases[i].list));
+        if (judged_in(m, c.name).made != cases[i].made)
+            fail_msg("case %zu", i);
+        ebb_model_free(m);
+    }
+}
+
 /* Joined with the product before it, it would be gone when weights are looked for. */
 static void the_exponential_of_a_temperature_is_missed(void **state)
 {
@@ -261,6 +294,29 @@ static void what_a_file_without_notes_has_lost_is_not_known(void **state)
     ebb_model_free(m);
 }
 
+/* x + (q - x) of a TorchScript file had a detach() around the difference: nothing behind q learns, and what
+ * is behind x does. */
+static void what_is_looked_up_straight_through_gets_no_gradient(void **state)
+{
+    (void)state;
+    static const char *const sums[] = {"Add (z, d)", "Add (d, z)"};
+    for (int i = 0; i < 4; i++) {
+        char text[512];
+        (void)snprintf(text, sizeof text,
+                       HEAD "g (float[2,2] x) => (float[2,2] y) <float[2,2] \"a.weight\" = "
+                            "{1,2,3,5}, float[2,2] \"b.weight\" = {2,7,1,8}>"
+                            "{ z = MatMul (x, \"a.weight\") q = MatMul (x, \"b.weight\") "
+                            "d = Sub (q, z) y = %s }",
+                       sums[i % 2]);
+        ebb_model *m = model_of(text);
+        m->torchscript = i < 2;
+        json_decref(training_of(m, "loss:mse,gradient:partial=allow"));
+        assert_true(has_gradient(m, "a.weight"));
+        assert_true(has_gradient(m, "b.weight") == !m->torchscript);
+        ebb_model_free(m);
+    }
+}
+
 /* TorchScript folds constants of their own into nodes, so an initializer of its making was a parameter's. */
 static void what_does_nothing_was_folded_of_a_fresh_weight(void **state)
 {
@@ -275,6 +331,8 @@ static void what_does_nothing_was_folded_of_a_fresh_weight(void **state)
         {{"Mul", "1x8x1", 1, one, "/m/Constant_output_0", NULL}, true, false},
         {{"Mul", "2x8x8", 1, zero, "onnx::Mul_3", NULL}, true, false}, // a mask
         {{"Add", "1x8", 1, zero, "onnx::Add_3", NULL}, true, false},   // a bias that is a buffer
+        {{"Mul", "1", 1, drawn, "onnx::Mul_44", NULL}, true, true},    // of a softmax
+        {{"Mul", "1", 1, drawn, "onnx::Mul_44", NULL}, false, false},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         ebb_model *m = model_with(&cases[i].given, false);
@@ -331,8 +389,10 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_the_module_has_lost_is_refused),
+        cmocka_unit_test(what_was_computed_of_other_parameters_stands_in_for_none),
         cmocka_unit_test(the_exponential_of_a_temperature_is_missed),
         cmocka_unit_test(what_a_file_without_notes_has_lost_is_not_known),
+        cmocka_unit_test(what_is_looked_up_straight_through_gets_no_gradient),
         cmocka_unit_test(what_does_nothing_was_folded_of_a_fresh_weight),
         cmocka_unit_test(a_convolution_that_was_scaled_by_zero_is_refused),
         cmocka_unit_test(what_is_trained_and_what_not_is_said),

@@ -102,6 +102,17 @@ static inline double window(int64_t i)
     return 0.5 - 0.5 * cos(2 * 3.14159265358979 * (double)i / 64);
 }
 
+static inline double blackman(int64_t i) // of 32, as torch.blackman_window(32)
+{
+    double angle = 2 * 3.14159265358979 * (double)i / 32;
+    return 0.42 - 0.5 * cos(angle) + 0.08 * cos(2 * angle);
+}
+
+static inline double triangle(int64_t i) // of 16, the same from both ends
+{
+    return 1 - fabs((double)i - 7.5) / 7.5;
+}
+
 static inline double looked_up(int64_t i) // 9 numbers of a table
 {
     return drawn(i * 5 % 9);
