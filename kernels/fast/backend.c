@@ -12,6 +12,7 @@ static const ebb_family families[] = {
 #if defined(EBB_ONEDNN)
     EBB_ONEDNN_LAST(FAMILY)
 #endif
+    EBB_OWN_LAST(FAMILY)
     {NULL, NULL}};
 // clang-format on
 

@@ -1,6 +1,5 @@
 /* fast.h: kernels that are faster than the plain ones: by oneDNN (onednn.h), and by loops of our
- * own, which need nothing of it. Built with -DEBB_ONEDNN=OFF only the latter are there, and the
- * plain kernels compute the rest.
+ * own, which need nothing of it. Built with -DEBB_ONEDNN=OFF only the latter are there.
  */
 #ifndef EBB_KERNELS_FAST_FAST_H
 #define EBB_KERNELS_FAST_FAST_H
@@ -35,6 +34,7 @@ static inline bool ebb_dnnl_wants(const ebb_call *call, uint32_t o)
 #define EBB_ONEDNN_FIRST(X) X(matmul) X(pool) X(conv_pooled) X(linear_loss) X(sketch)
 #define EBB_OWN_LOOPS(X) X(product_tiles) X(depthwise) X(pool_rows) X(attention) X(frozen)
 #define EBB_ONEDNN_LAST(X) X(conv) X(pool_most)
+#define EBB_OWN_LAST(X) X(conv_tiles)
 
 #define EBB_DNNL_DECLARE(name)                 \
     extern const ebb_kernel ebb_dnnl_##name[]; \
@@ -42,6 +42,7 @@ static inline bool ebb_dnnl_wants(const ebb_call *call, uint32_t o)
 EBB_ONEDNN_FIRST(EBB_DNNL_DECLARE)
 EBB_OWN_LOOPS(EBB_DNNL_DECLARE)
 EBB_ONEDNN_LAST(EBB_DNNL_DECLARE)
+EBB_OWN_LAST(EBB_DNNL_DECLARE)
 
 #define EBB_DNNL_COUNT(name) \
     const size_t ebb_dnnl_##name##_count = sizeof ebb_dnnl_##name / sizeof ebb_dnnl_##name[0];

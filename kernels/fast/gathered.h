@@ -1,0 +1,49 @@
+/* gathered.h: products by the tiles of tile.h, of operands that need not lie anywhere.
+ *
+ *   C[m, n] = sum over k of A[m, k] B[k, n]          for each of `batches`
+ *
+ * A and B are asked for line by line while they are packed: of a convolution, one of them is the windows
+ * of an image, which are never written down as a whole. C is computed in blocks, each by one thread in
+ * memory of its own, a stretch of k after the other, and its rows are then handed out. How it is cut
+ * follows from the sizes alone: the bits do not depend on the number of threads.
+ */
+#ifndef EBB_KERNELS_FAST_GATHERED_H
+#define EBB_KERNELS_FAST_GATHERED_H
+
+#include "kernels/kernels.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct ebb_gathered ebb_gathered;
+
+struct ebb_gathered {
+    int64_t batches, m, n, k;
+    const void *form; /* what the functions below read */
+    /* `count` elements from `first` on along k of A's row `index`. */
+    void (*left)(const ebb_gathered *p, float *to, int64_t batch, int64_t index, int64_t first,
+                 int64_t count);
+    /* Of B's row `index` along n; or, where B goes by columns, of its column along k. */
+    void (*right)(const ebb_gathered *p, float *to, int64_t batch, int64_t index, int64_t first,
+                  int64_t count, const int64_t *places);
+    bool by_columns;
+    /* What all lines of a stretch have in common, which right() is then given: place_rows x count
+     * numbers. NULL: nothing. */
+    void (*places)(const ebb_gathered *p, int64_t *to, int64_t first, int64_t count);
+    int64_t place_rows;
+    /* `count` elements from column `first` on of C's row. */
+    void (*store)(const ebb_gathered *p, const float *from, int64_t batch, int64_t row,
+                  int64_t first, int64_t count);
+};
+
+/* ---- gathered.c ---- */
+
+ebb_status ebb_gathered_workspace(const ebb_gathered *p, const ebb_call *call, size_t *bytes);
+/* No size is 0. The workspace is that of the call. */
+void ebb_gathered_run(const ebb_gathered *p, const ebb_call *call);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
