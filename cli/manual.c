@@ -90,6 +90,26 @@ static void print_roff(const char *text)
     print_escaped(text, "\\-");
 }
 
+/* An option, under its group's title where it is the first. */
+static void print_option(const cli_option *o)
+{
+    const char *range = o->whole != NULL ? o->whole : o->real;
+    for (const cli_group *g = cli_groups; g->title != NULL; g++)
+        if (strcmp(g->first, o->name) == 0)
+            printf(".SS %c%s\n", toupper((unsigned char)g->title[0]), g->title + 1);
+    printf(".TP\n.B ");
+    print_roff(o->name);
+    if (o->value != NULL) {
+        printf(" \\fI");
+        print_roff(o->value);
+        printf("\\fR");
+    }
+    putchar('\n');
+    print_roff(o->doc);
+    printf("%s%s%s\n", o->repeats ? " (repeatable)" : "", range != NULL ? "; " : "",
+           range != NULL ? range : "");
+}
+
 static void print_man(const char *passes)
 {
     (void)passes;
@@ -114,21 +134,8 @@ static void print_man(const char *passes)
         }
     }
     printf(".SH OPTIONS\n");
-    for (int i = 0; i < cli_option_count; i++) {
-        const cli_option *o = &cli_options[i];
-        const char *range = o->whole != NULL ? o->whole : o->real;
-        printf(".TP\n.B ");
-        print_roff(o->name);
-        if (o->value != NULL) {
-            printf(" \\fI");
-            print_roff(o->value);
-            printf("\\fR");
-        }
-        putchar('\n');
-        print_roff(o->doc);
-        printf("%s%s%s\n", o->repeats ? " (repeatable)" : "", range != NULL ? "; " : "",
-               range != NULL ? range : "");
-    }
+    for (int i = 0; i < cli_option_count; i++)
+        print_option(&cli_options[i]);
     printf(".SH EXIT STATUS\n");
     print_roff(cli_exit_codes);
     printf("\n.SH SEE ALSO\n.B ebb help passes\nlists the passes and their options.\n");

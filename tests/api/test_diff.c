@@ -14,7 +14,7 @@
 
 #include "onnx/file/file.h"
 #include "onnx/graph/infer.h"
-#include "tests/status.h"
+#include "tests/text.h"
 
 #define MODEL EBB_SOURCE_DIR "/samples/digits/cnn.onnx"
 #define STEP                                                               \
@@ -245,6 +245,39 @@ static void gradients_are_compared_whatever_the_optimizer(void **state)
     }
 }
 
+static ebb_model *two_outputs(const char *large, const char *small)
+{
+    char text[400];
+    (void)snprintf(
+        text, sizeof text,
+        "<ir_version: 10, opset_import: [\"\" : 20]> g (float[64] x) => (float[64] y, "
+        "float[64] z) <float a = {%s}, float b = {%s}> { y = Mul (x, a) z = Mul (x, b) }",
+        large, small);
+    return model_of(text);
+}
+
+/* Half of an output is twice as large in the other: told, unless the output is noise beside the rest. */
+static void a_relative_error_is_not_that_of_what_is_next_to_zero(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *large, *small, *large_after, *small_after;
+        double relative;
+    } cases[] = {{"3", "0.5", "3", "1", 1},
+                 {"3", "1e-6", "3", "2e-6", 0},
+                 {"3", "1e-6", "4.5", "2e-6", 0.5},
+                 {"1e-12", "2e-12", "1e-12", "4e-12", 1}}; // all are small
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        ebb_model *before = two_outputs(cases[i].large, cases[i].small);
+        ebb_model *after = two_outputs(cases[i].large_after, cases[i].small_after);
+        json_t *o = run_diff(before, after, NULL);
+        assert_true(fabs(real(o, "max_rel_error") - cases[i].relative) < 1e-5);
+        json_decref(o);
+        ebb_close(before);
+        ebb_close(after);
+    }
+}
+
 static ebb_program *stepped(ebb_model *model, const ebb_batch *batch)
 {
     ebb_program *p;
@@ -399,6 +432,7 @@ int main(void)
         cmocka_unit_test(savings_are_those_of_running_the_passes_by_hand),
         cmocka_unit_test(steps_made_with_and_without_passes_are_told_apart),
         cmocka_unit_test(what_cannot_be_run_again_says_why),
+        cmocka_unit_test(a_relative_error_is_not_that_of_what_is_next_to_zero),
         cmocka_unit_test(gradients_are_compared_whatever_the_optimizer),
         cmocka_unit_test(the_distance_of_a_gradient_is_what_one_computes_by_hand),
         cmocka_unit_test(curve_and_neighbourhood_agree_with_the_peak),
