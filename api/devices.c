@@ -3,16 +3,9 @@
 
 #include "kernels/parallel.h"
 #include "kernels/plugin.h"
+#include "kernels/processor.h"
 
 #include <unistd.h>
-
-static json_t *cpu_row(void)
-{
-    int threads;
-    (void)ebb_threads_read(&threads, 0);
-    return json_pack("{s:s, s:b, s:s, s:s, s:I}", "backend", "cpu", "available", 1, "name",
-                     "the processor", "libraries", "oneDNN, plain", "threads", (json_int_t)threads);
-}
 
 /* An error's sentence, and what would help. */
 static void set_reason(json_t *row, ebb_status why)
@@ -23,6 +16,28 @@ static void set_reason(json_t *row, ebb_status why)
     if (help != NULL)
         (void)json_object_set_new(row, "help", json_string(help + strlen(hint)));
     (void)json_object_set_new(row, "reason", json_stringn(text, strcspn(text, "\n")));
+}
+
+static json_t *cpu_row(void)
+{
+    int threads;
+    const ebb_processor *processor;
+    json_t *row = json_pack("{s:s, s:b}", "backend", "cpu", "available", 1);
+    ebb_status why = ebb_processor_choose(&processor);
+    if (row == NULL || why != NULL) {
+        if (row != NULL)
+            set_reason(row, why);
+        return row;
+    }
+    (void)ebb_threads_read(&threads, 0);
+    (void)json_object_set_new(row, "name", json_string("the processor"));
+    (void)json_object_set_new(row, "kernels", json_string(processor->name));
+    (void)json_object_set_new(row, "threads", json_integer(threads));
+    const ebb_kernel *product = ebb_backend_find(processor->cpu[0], EBB_OP_MATMUL);
+    bool has_onednn = product != NULL && strncmp(product->name, "dnnl.", 5) == 0;
+    (void)json_object_set_new(row, "libraries",
+                              json_string(has_onednn ? "oneDNN, plain" : "plain"));
+    return row;
 }
 
 static json_t *plugin_row(const char *name, const ebb_plugin *plugin, ebb_status why)

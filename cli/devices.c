@@ -30,6 +30,8 @@ static void show(const json_t *o)
             printf("       hint: %s\n", cli_text(row, "help"));
         if (cli_text(row, "libraries")[0] != '\0')
             printf("       with %s\n", cli_text(row, "libraries"));
+        if (cli_text(row, "kernels")[0] != '\0')
+            printf("       kernels for: %s\n", cli_text(row, "kernels"));
         if (there && json_object_get(row, "total_bytes") != NULL)
             printf("       compute capability %.1f, %s of %s free, driver for CUDA %.0f.%.0f\n",
                    cli_real(row, "version") / 100, cli_bytes(unused, cli_real(row, "free_bytes")),

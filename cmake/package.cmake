@@ -35,7 +35,7 @@ install(FILES ${CMAKE_CURRENT_BINARY_DIR}/ebb.pc DESTINATION ${CMAKE_INSTALL_LIB
 # For programs that want no shared one: pkg-config --static --libs ebb.
 if(EBB_STATIC)
   add_library(ebb_static STATIC $<TARGET_OBJECTS:ebb_api> $<TARGET_OBJECTS:event_schema> $<TARGET_OBJECTS:onnx_schema> $<TARGET_OBJECTS:ebb_passes>
-    $<TARGET_OBJECTS:ebb_exec> $<TARGET_OBJECTS:ebb_rewrite> $<TARGET_OBJECTS:ebb_kernels> $<TARGET_OBJECTS:ebb_onnx>)
+    $<TARGET_OBJECTS:ebb_exec> $<TARGET_OBJECTS:ebb_rewrite> $<TARGET_OBJECTS:ebb_kernels> $<TARGET_OBJECTS:ebb_onnx> ${kernel_objects})
   set_target_properties(ebb_static PROPERTIES OUTPUT_NAME ebb)
   install(TARGETS ebb_static ARCHIVE COMPONENT development)
 endif()
@@ -55,6 +55,10 @@ install(FILES ${pages}/bash DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion
 install(FILES ${pages}/zsh DESTINATION ${CMAKE_INSTALL_DATADIR}/zsh/vendor-completions RENAME _ebb COMPONENT command)
 install(FILES ${pages}/fish DESTINATION ${CMAKE_INSTALL_DATADIR}/fish/vendor_completions.d RENAME ebb.fish COMPONENT command)
 
+if(EBB_NATIVE)
+  message(STATUS "No packages of this build: it is for this machine's processor alone (--preset package)")
+  return()
+endif()
 set(CPACK_GENERATOR DEB)
 set(CPACK_PACKAGE_CONTACT "the authors of ebb <ebb@localhost>")
 set(CPACK_PACKAGE_DESCRIPTION_SUMMARY "train exported ONNX models in less memory")

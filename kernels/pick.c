@@ -2,13 +2,11 @@
 #include "kernels/nested/compose.h"
 #include "kernels/nested/on_host.h"
 #include "kernels/plugin.h"
+#include "kernels/processor.h"
 #include "kernels/nested/stream.h"
 #include "kernels/nested/widen.h"
 
 #include <stdio.h>
-
-static const ebb_backend *const cpu[] = {&ebb_backend_dnnl, &ebb_backend_plain, NULL};
-static const ebb_backend *const plain[] = {&ebb_backend_plain, NULL};
 
 static ebb_status no_backend(const char *name)
 {
@@ -27,12 +25,14 @@ static ebb_status no_backend(const char *name)
 ebb_status ebb_backends(const char *name, const ebb_backend *const **list)
 {
     *list = NULL;
-    if (name == NULL || strcmp(name, "cpu") == 0)
-        *list = cpu;
-    else if (strcmp(name, "plain") == 0)
-        *list = plain;
-    else
+    bool plain = name != NULL && strcmp(name, "plain") == 0;
+    if (plain || name == NULL || strcmp(name, "cpu") == 0) {
+        const ebb_processor *processor;
+        EBB_TRY(ebb_processor_choose(&processor));
+        *list = plain ? processor->plain : processor->cpu;
+    } else {
         EBB_TRY(ebb_plugin_backends(list, name));
+    }
     return *list != NULL ? NULL : no_backend(name);
 }
 

@@ -16,6 +16,8 @@
 
 #if defined(__AVX512F__) || defined(__FMA__)
 #include <immintrin.h>
+#elif defined(__ARM_NEON)
+#include <arm_neon.h>
 #endif
 
 #ifdef __cplusplus
@@ -27,6 +29,8 @@ extern "C" {
 enum { EBB_TILE_LANES = 16, EBB_TILE_ROWS = 8 };
 #elif defined(__AVX__)
 enum { EBB_TILE_LANES = 8, EBB_TILE_ROWS = 6 };
+#elif defined(__aarch64__)
+enum { EBB_TILE_LANES = 4, EBB_TILE_ROWS = 8 };
 #else
 enum { EBB_TILE_LANES = 4, EBB_TILE_ROWS = 4 };
 #endif
@@ -40,6 +44,8 @@ typedef float ebb_lanes __attribute__((vector_size(EBB_TILE_LANES * sizeof(float
 #define EBB_TILE_FMA(x, y, sum) _mm512_fmadd_ps(_mm512_set1_ps(x), (y), (sum))
 #elif defined(__FMA__)
 #define EBB_TILE_FMA(x, y, sum) _mm256_fmadd_ps(_mm256_set1_ps(x), (y), (sum))
+#elif defined(__ARM_NEON)
+#define EBB_TILE_FMA(x, y, sum) vfmaq_n_f32((sum), (y), (x))
 #else
 #define EBB_TILE_FMA(x, y, sum) ((sum) + (x) * (y))
 #endif

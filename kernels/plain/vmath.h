@@ -18,7 +18,7 @@
 
 #define EBB_VECTOR(name) ebb_##name /* what V(name) is of float32: see kernels/math/words.h */
 
-#if defined(__FMA__)
+#if defined(__FMA__) || defined(__ARM_FEATURE_FMA)
 #define EBB_FMA(a, b, c) fmaf((a), (b), (c))
 #else
 #define EBB_FMA(a, b, c) ((a) * (b) + (c))

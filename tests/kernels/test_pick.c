@@ -10,6 +10,7 @@
 #include <cmocka.h>
 
 #include "kernels/plugin.h"
+#include "kernels/processor.h"
 
 static void says(const char *name, ebb_code code, const char *words)
 {
@@ -51,17 +52,48 @@ static void backends_of_this_machine_are_there(void **state)
     (void)state;
     const ebb_backend *const *list;
     assert_null(ebb_backends("cpu", &list));
-    assert_ptr_equal(list[0], &ebb_backend_dnnl);
-    assert_ptr_equal(list[1], &ebb_backend_plain);
+    assert_string_equal(list[0]->name, "dnnl");
+    assert_string_equal(list[1]->name, "plain");
     assert_null(list[2]);
+    const ebb_backend *plain = list[1];
     assert_null(ebb_backends("plain", &list));
-    assert_ptr_equal(list[0], &ebb_backend_plain);
+    assert_ptr_equal(list[0], plain);
     assert_null(list[1]);
+}
+
+/* Each kind of processor that this machine can stand for has kernels of its own, and keeps to them. */
+static void a_processor_is_chosen_by_its_name(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"avx512", "avx2", "baseline", "native"};
+    const char *before = getenv("EBB_CPU");
+    char asked[32];
+    (void)snprintf(asked, sizeof asked, "%s", before != NULL ? before : "");
+    const ebb_backend *seen[4];
+    size_t count = 0;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        const ebb_processor *chosen;
+        const ebb_backend *const *list;
+        assert_int_equal(setenv("EBB_CPU", names[i], 1), 0);
+        if (ebb_processor_choose(&chosen) != NULL)
+            continue;
+        assert_string_equal(chosen->name, names[i]);
+        assert_null(ebb_backends("plain", &list));
+        assert_ptr_equal(list[0], chosen->cpu[1]);
+        for (size_t k = 0; k < count; k++)
+            assert_ptr_not_equal(list[0], seen[k]);
+        seen[count++] = list[0];
+    }
+    assert_true(count > 0);
+    assert_int_equal(setenv("EBB_CPU", "z80", 1), 0);
+    says("plain", EBB_USAGE, "EBB_CPU is 'z80'");
+    assert_int_equal(asked[0] != '\0' ? setenv("EBB_CPU", asked, 1) : unsetenv("EBB_CPU"), 0);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_processor_is_chosen_by_its_name),
         cmocka_unit_test(a_backend_that_is_not_there_is_told_which_are),
         cmocka_unit_test(every_plugin_is_asked_by_its_name),
         cmocka_unit_test(backends_of_this_machine_are_there),
