@@ -11,7 +11,7 @@
  * each of the rows is loaded, and gives as many rows of the panel as it has codes. Of X (backward) lanes
  * are neighbours in a row. Scales and zero points of a tile are floats before it is decoded.
  *
- * Sums are in an order that hangs on neither threads nor jobs.
+ * Sums are in an order that hangs on neither threads nor jobs. Rows of zeros cost no product.
  */
 #include "kernels/call/linear_codes.h"
 #include "kernels/fast/fast.h"
@@ -405,6 +405,58 @@ static void multiply(const tile *t, int64_t row, int64_t rows)
                        rows, c);
 }
 
+/* Nothing but zeros of a row of A meets the tile: nothing is added. Rows are masked so where nobody asks
+ * for the result, and the gradient of padding is so by itself. */
+static bool is_zero(const tile *t, int64_t row)
+{
+    const float *a = t->p->a + row * t->p->inner + t->from;
+    for (int64_t i = 0; i < t->depth; i++)
+        if (a[i] != 0)
+            return false;
+    return true;
+}
+
+/* Rows from `row` on that are as it is, all zeros or not. */
+static int64_t alike(const tile *t, int64_t row, int64_t end, bool zero)
+{
+    int64_t next = row + 1;
+    while (next < end && is_zero(t, next) == zero)
+        next++;
+    return next - row;
+}
+
+static void clear(const tile *t, int64_t row, int64_t rows)
+{
+    for (int64_t r = row; r < row + rows; r++)
+        memset(t->p->y + r * t->p->columns + t->column, 0, (size_t)t->columns * sizeof(float));
+}
+
+static void decode(tile *t)
+{
+    if (t->p->quick)
+        decode_quickly(t);
+    else
+        decode_slowly(t);
+}
+
+static void multiply_rows(tile *t, int64_t first, int64_t end)
+{
+    bool decoded = false;
+    for (int64_t row = first; row < end;) {
+        const bool zero = is_zero(t, row);
+        const int64_t most = end - row < TOGETHER ? end : row + TOGETHER,
+                      rows = alike(t, row, zero ? end : most, zero);
+        if (!zero && !decoded)
+            decode(t);
+        decoded = decoded || !zero;
+        if (!zero)
+            multiply(t, row, rows);
+        else if (t->from == 0)
+            clear(t, row, rows);
+        row += rows;
+    }
+}
+
 static void compute(const product *p, float *scratch, int64_t job)
 {
     const int64_t part = job % p->parts, first = p->rows * part / p->parts,
@@ -418,12 +470,7 @@ static void compute(const product *p, float *scratch, int64_t job)
     t.columns = p->columns - t.column < p->width ? p->columns - t.column : p->width;
     for (t.from = 0; t.from < p->inner; t.from += DEPTH) {
         t.depth = p->inner - t.from < DEPTH ? p->inner - t.from : DEPTH;
-        if (p->quick)
-            decode_quickly(&t);
-        else
-            decode_slowly(&t);
-        for (int64_t row = first; row < end; row += TOGETHER)
-            multiply(&t, row, end - row < TOGETHER ? end - row : TOGETHER);
+        multiply_rows(&t, first, end);
     }
 }
 

@@ -270,6 +270,38 @@ static void without_a_label_that_counts_the_mean_is_no_number_and_gradients_are_
     }
 }
 
+/* What a product with such a row would give is no number, nor is what it would be added to. */
+static void rows_that_do_not_count_cost_no_product(void **state)
+{
+    (void)state;
+    for (int64_t block = 0; block < 40; block += 6) {
+        layer y = layers[1];
+        testing t;
+        y.block = block;
+        make(&t, &y, EBB_F32);
+        run_with(&t, PLAIN);
+        double *expected[4];
+        for (uint32_t o = 0; o < 4; o++)
+            expected[o] = values_of(&t.out[o]);
+        for (int64_t i = 0; i < y.rows * y.inner; i++)
+            if (label_of(&y, i / y.inner) == -100)
+                ((float *)t.in[0].data)[i] = NAN;
+        run_with(&t, DNNL);
+        for (uint32_t o = 0; o < 4; o++) {
+            check_close(&t.out[o], expected[o], 2e-6, "without rows that do not count");
+            free(expected[o]);
+        }
+        for (size_t i = 0; i < count_of(&t.in[1]); i++)
+            set_value(&t.in[1], i, NAN);
+        run_with(&t, DNNL);
+        for (int64_t i = 0; i < y.rows * y.inner; i++) {
+            const float dx = ((const float *)t.out[1].data)[i];
+            assert_true(label_of(&y, i / y.inner) == -100 ? dx == 0 : isnan(dx));
+        }
+        end(&t);
+    }
+}
+
 static void a_label_outside_the_classes_is_named(void **state)
 {
     (void)state;
@@ -324,6 +356,7 @@ int main(void)
         cmocka_unit_test(the_plain_one_does_not_depend_on_the_number_of_threads),
         cmocka_unit_test(two_runs_of_onednn_give_the_same_bits),
         cmocka_unit_test(without_a_label_that_counts_the_mean_is_no_number_and_gradients_are_zero),
+        cmocka_unit_test(rows_that_do_not_count_cost_no_product),
         cmocka_unit_test(a_label_outside_the_classes_is_named),
         cmocka_unit_test(what_does_not_fit_is_declined),
     };

@@ -22,7 +22,7 @@ typedef struct products { /* [m, k] x [k, n] */
 enum { X, W, BIAS, TARGET, WEIGHTS };
 enum { LOSS, DX, DW, DBIAS };
 
-static void read_sizes(const ebb_call *c, ebb_linear_loss *l)
+void ebb_linear_loss_sizes(const ebb_call *c, ebb_linear_loss *l)
 {
     const ebb_type *x = &c->in[X].type, *w = &c->in[W].type;
     *l = (ebb_linear_loss){.rows = 1};
@@ -55,7 +55,7 @@ const char *ebb_linear_loss_misfit(const ebb_call *c)
     if (c->in[X].type.rank < 2 || c->in[W].type.rank != 2)
         return "the operands are no matrices";
     ebb_linear_loss l;
-    read_sizes(c, &l);
+    ebb_linear_loss_sizes(c, &l);
     if (c->in[X].type.dims[c->in[X].type.rank - 1] != l.inner)
         return "the shapes of the operands disagree";
     if (ebb_elements(&c->in[TARGET].type) != l.rows)
@@ -76,7 +76,7 @@ ebb_status ebb_linear_loss_workspace(const ebb_call *c, size_t *bytes)
 {
     ebb_linear_loss l;
     size_t elements, each;
-    read_sizes(c, &l);
+    ebb_linear_loss_sizes(c, &l);
     if (!ebb_size_mul(&elements, (size_t)l.block, (size_t)l.classes) ||
         !ebb_size_mul(bytes, elements, ebb_element_bytes(&c->in[X].type)) ||
         !ebb_size_mul(&each, (size_t)l.block + 8, sizeof(double)) || // 8: so that it is aligned
@@ -87,7 +87,7 @@ ebb_status ebb_linear_loss_workspace(const ebb_call *c, size_t *bytes)
 
 ebb_status ebb_linear_loss_begin(const ebb_call *c, ebb_linear_loss *l)
 {
-    read_sizes(c, l);
+    ebb_linear_loss_sizes(c, l);
     EBB_TRY(ebb_labels_read(c, &c->in[TARGET], l->classes, &l->labels));
     l->x = c->in[X].data;
     l->w = c->in[W].data;

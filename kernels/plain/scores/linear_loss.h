@@ -27,11 +27,14 @@ typedef struct ebb_linear_loss {
     const void *x, *w, *bias, *weights; /* bias, weights: NULL where absent */
     void *dx, *dw, *dbias;              /* NULL where nobody wants them */
     void *scores;
-    double *each; /* the loss of each row of a block */
+    double *each;    /* the loss of each row of a block */
+    int64_t *picked; /* the rows of a block; NULL: they lie together */
 } ebb_linear_loss;
 
 /* Why these operands and attributes are no such call, or NULL. */
 const char *ebb_linear_loss_misfit(const ebb_call *c);
+/* All but pointers and labels. */
+void ebb_linear_loss_sizes(const ebb_call *c, ebb_linear_loss *l);
 ebb_status ebb_linear_loss_workspace(const ebb_call *c, size_t *bytes);
 
 /* Sizes, pointers and labels; each label is checked. */

@@ -1,12 +1,14 @@
 /* chunk_blocks.c: the layer, its loss and their gradients as nodes, a block of rows behind the other, for a matrix in
  * few bits and for an adapter beside one.
  *
- *     x0 = Slice (x)   scores = MatMulCodes (x0, codes ...) + low0 up'
+ *     x0 = Slice (x), 0 where the label is ignored
+ *                      scores = MatMulCodes (x0, codes ...) + low0 up'
  *                      l0, p = SoftmaxCrossEntropyLoss {sum}   ds = ...Grad (1 / labels that count, p)
  *                      dx0 = MatMulCodes (ds, codes ...)   dlow0 = ds up   dup = ds' low0
  *     x1 = Slice (x)   ...                                                 dup = dup + ds' low1
  *     loss = (l0 + l1 ...) / labels that count   dx = Concat (dx0, dx1 ...)
  *
+ * Rows of zeros cost no product there (kernels/fast/frozen.c), so that rows without a label cost none.
  * Scores, log-probabilities and their gradient lie one over the other, of one block at a time.
  */
 #include "passes/memory/rounding/chunk_sites.h"
@@ -57,8 +59,8 @@ ebb_value ebb_chunk_uncut_rows(const ebb_chunk_site *s, ebb_build *b, ebb_value 
 typedef struct blocks {
     const ebb_chunk_site *s;
     ebb_build *b;
-    ebb_value x, low, labels, weights, bias,
-        per; /* as matrices; per: one over the labels that count */
+    ebb_value x, low, labels, weights, bias; /* as matrices */
+    ebb_value ignored, per; /* bool [rows, 1], none where all count; one over the labels that do */
     ebb_value *dx, *dlow;
     uint32_t count;
 } blocks;
@@ -74,23 +76,32 @@ static ebb_value as_matrix(const ebb_chunk_site *s, ebb_build *b, ebb_value v)
     return s->widened ? ebb_emit_cast(b, v, EBB_F32) : v;
 }
 
-/* One over the labels that count in the mean; 1 for a sum. */
-static ebb_value share_of(const ebb_chunk_site *s, ebb_build *b, ebb_value labels, ebb_dtype dtype)
+/* Whether each row is ignored; none: none is. */
+static ebb_value ignored_of(const ebb_chunk_site *s, ebb_build *b, ebb_value labels)
 {
-    const int64_t axis[] = {0};
     ebb_attrs attrs = ebb_node_attrs(s->g, s->loss);
     const ebb_type *t = ebb_build_type(b, labels);
+    const int64_t dims[2] = {t->dims[0], 1};
+    if (ebb_attr_find(&attrs, "ignore_index") == NULL)
+        return EBB_NO_VALUE;
+    const double ignored = (double)ebb_attr_int(&attrs, "ignore_index", 0);
+    ebb_value number = ebb_emit_cast(b, ebb_const_scalar(b, EBB_F64, ignored), (ebb_dtype)t->dtype);
+    return ebb_emit_reshape(b, ebb_emit(b, EBB_OP_EQUAL, labels, number), dims, 2);
+}
+
+/* One over the labels that count in the mean; 1 for a sum. */
+static ebb_value share_of(const blocks *k, int64_t rows, ebb_dtype dtype)
+{
+    const int64_t axes[] = {0, 1};
+    ebb_build *b = k->b;
+    ebb_attrs attrs = ebb_node_attrs(k->s->g, k->s->loss);
     if (strcmp(ebb_attr_string(&attrs, "reduction", "mean"), "mean") != 0)
         return ebb_const_scalar(b, dtype, 1);
-    if (ebb_attr_find(&attrs, "ignore_index") == NULL)
-        return ebb_const_scalar(b, dtype, 1.0 / (double)t->dims[0]);
-    const double ignored = (double)ebb_attr_int(&attrs, "ignore_index", 0);
-    ebb_value out =
-        ebb_emit(b, EBB_OP_EQUAL, labels,
-                 ebb_emit_cast(b, ebb_const_scalar(b, EBB_F64, ignored), (ebb_dtype)t->dtype));
-    ebb_value counted = ebb_emit_cast(b, ebb_emit(b, EBB_OP_NOT, out), dtype);
+    if (k->ignored.i == 0)
+        return ebb_const_scalar(b, dtype, 1.0 / (double)rows);
+    ebb_value counted = ebb_emit_cast(b, ebb_emit(b, EBB_OP_NOT, k->ignored), dtype);
     return ebb_emit(b, EBB_OP_RECIPROCAL,
-                    ebb_emit_reduce(b, EBB_OP_REDUCE_SUM, counted, axis, 1, false));
+                    ebb_emit_reduce(b, EBB_OP_REDUCE_SUM, counted, axes, 2, false));
 }
 
 static ebb_value rows_of(const blocks *k, ebb_value v, int64_t from, int64_t to)
@@ -98,6 +109,17 @@ static ebb_value rows_of(const blocks *k, ebb_value v, int64_t from, int64_t to)
     const int64_t axis[] = {0};
     return ebb_emit(k->b, EBB_OP_SLICE, v, ebb_const_ints(k->b, &from, 1),
                     ebb_const_ints(k->b, &to, 1), ebb_const_ints(k->b, axis, 1));
+}
+
+/* Rows of x, those that are ignored as zeros: a matrix in few bits is not multiplied with these. Its
+ * gradients of such rows are zeros by themselves. */
+static ebb_value rows_that_count(const blocks *k, int64_t from, int64_t to)
+{
+    const ebb_value rows = rows_of(k, k->x, from, to);
+    if (!k->s->frozen || k->ignored.i == 0)
+        return rows;
+    return ebb_emit(k->b, EBB_OP_WHERE, rows_of(k, k->ignored, from, to),
+                    ebb_const_scalar(k->b, (ebb_dtype)ebb_build_type(k->b, rows)->dtype, 0), rows);
 }
 
 /* The layer's product with rows of x, or the other way round (`back`) with the gradient of its scores. */
@@ -147,7 +169,7 @@ static void put_block(blocks *k, int64_t from, int64_t to, ebb_chunk_made *made)
     const ebb_chunk_site *s = k->s;
     ebb_build *b = k->b;
     ebb_value labels = rows_of(k, k->labels, from, to), low = EBB_NO_VALUE, out[2] = {{0}};
-    ebb_value scores = through_layer(k, rows_of(k, k->x, from, to), false);
+    ebb_value scores = through_layer(k, rows_that_count(k, from, to), false);
     if (k->low.i != 0) {
         low = rows_of(k, k->low, from, to);
         scores = ebb_emit(b, EBB_OP_ADD, scores, beside(k, low, s->up, false, true));
@@ -200,7 +222,8 @@ ebb_status ebb_chunk_put_blocks(const ebb_chunk_site *s, ebb_build *b, ebb_chunk
         k.low = as_matrix(s, b, s->low);
     if (s->bias.i != 0)
         k.bias = ebb_emit_cast(b, ebb_emit_reshape(b, s->bias, &s->classes, 1), dtype);
-    k.per = share_of(s, b, k.labels, dtype);
+    k.ignored = ignored_of(s, b, k.labels);
+    k.per = share_of(&k, rows, dtype);
     for (int64_t from = 0; from < rows && b->status == NULL; from += s->block)
         put_block(&k, from, from + s->block < rows ? from + s->block : rows, made);
     made->dx = joined(&k, k.dx);

@@ -21,6 +21,10 @@
  * Where the layer's matrix is one in few bits, or an adapter stands beside it, the blocks are nodes, one behind
  * the other (chunk_blocks.c): then nothing of the matrix is trained.
  *
+ * Rows whose label is ignored cost no product: the operator passes them by, and the blocks of a matrix in
+ * few bits have zeros there, which its kernel does not multiply. So nothing need be known of how many
+ * there are: no operator more, and no bound on them. A float matrix beside an adapter multiplies all rows.
+ *
  * Rounding: sums over rows are made block by block.
  *
  * Declines where scores, log-probabilities or gradients are read by something else too, and where
