@@ -1,6 +1,7 @@
 /* habit.c: see habit.h. */
 #include "passes/primal/habit.h"
 
+#include "onnx/graph/infer.h"
 #include "onnx/graph/scan.h"
 
 #include "passes/common.h"
@@ -172,6 +173,19 @@ static bool last_token(const ebb_graph *g, ebb_node n)
     return t->rank < 0 || (t->rank == 3 && ebb_dtype_is_float((ebb_dtype)t->dtype));
 }
 
+/* What a head would read is what a decoder gives out. */
+static bool headless(const ebb_graph *g, ebb_node n)
+{
+    const ebb_value y = ebb_out(g, n, 0);
+    if (y.i == 0 || (ebb_value_of(g, y)->flags & EBB_IS_OUTPUT) == 0 ||
+        strcmp(ebb_value_name(g, y), "hidden_states") != 0 || ebb_value_find(g, "logits").i != 0)
+        return false;
+    for (size_t i = 0; i < g->input_count; i++)
+        if (ebb_past_axis(g, g->inputs[i]) >= 0)
+            return true;
+    return false;
+}
+
 static bool paged(const ebb_graph *g, ebb_node n)
 {
     return is_called(g, n, "PagedAttention");
@@ -205,9 +219,10 @@ static const ebb_habit table[] = {
     {"function", "calls of the model's own functions", "inline",
      "give the function's operators the opset of the model", false, ebb_calls_function},
     {"foreign", "operators of other runtimes", "inline",
-     "export without the optimisation that fused it", false, foreign},
+     "what is said of them must be otherwise: build the file without that option, or take it from before it was optimised", false, foreign},
     {"if", "branches (If)", "unroll",
-     "both branches run where they are alike; else export with the condition as a constant", false, branch},
+     "where it hangs on a length (two rotary tables, say) give that with --dim; both branches run where they are alike; "
+     "else export with the condition as a constant", false, branch},
     {"loop", "loops (Loop, Scan)", "unroll",
      "export with a constant trip count, or unrolled: what is trained cannot lie before such a loop", false, loop},
     {"sequence", "lists of tensors", "fold",
@@ -225,6 +240,8 @@ static const ebb_habit table[] = {
      "before it is quantised, or with QuantizeLinear on the floating-point weights and --straight-through", false, quantised},
     {"last-token", "states of the last token alone, before the head: no other token is predicted", NULL,
      "build the file without prune_lm_head, or export logits of all tokens", false, last_token},
+    {"no-head", "hidden states come out, and no logits: the head was left out", NULL,
+     "build the file without exclude_lm_head", false, headless},
     {"paged-attention", "attention over pages of a cache, as servers generate", NULL,
      "build the file without use_paged_attention", false, paged},
     {"coded-cache", "keys and values in few bits", NULL, "build the file without a quantised cache", false, coded_cache},
