@@ -742,10 +742,10 @@ typedef struct ebb_data_options {
 
 /* Files, folders and patterns ("part-*.npz"), at least one. A folder is of test data, of such files, or of
  * pictures (.jpg, .png) in a sub-folder for each class: then the arrays are "image" and "label", and the
- * metadata {"classes": [names]}. Arrays of one name in several
- * files are joined by rows, in the order given; of other names they stand side by side. What is in a
- * file as it is (.npy, .safetensors, .npz that is not compressed) is mapped and read row by row: of a
- * large file little is in memory at a time. options NULL: all zero. */
+ * metadata {"classes": [names]}. Arrays of one name in several files are joined by rows, in the order given;
+ * of other names they stand side by side. What is in a file as it is (.npy, .safetensors, .npz that is not
+ * compressed) is mapped and read row by row: little of a large file is in memory at a time. Texts (.jsonl,
+ * .txt) need `sequence`, and one more path: what ends in .json is their tokenizer. options NULL: all zero. */
 EBB_API ebb_status ebb_data_open_files(ebb_data **data, const char *const *paths,
                                        const ebb_data_options *options);
 
