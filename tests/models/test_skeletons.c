@@ -11,6 +11,7 @@
 
 #include "onnx/graph/graph.h"
 #include "tests/models/models.h"
+#include "tests/status.h"
 
 static double real(const json_t *o, const char *key)
 {
@@ -66,6 +67,45 @@ static void every_skeleton_can_be_planned(void **state)
             recorded_close(&r);
         }
     assert_int_equal(failures, 0);
+}
+
+/* ---- adapters beside layers in few bits ---- */
+
+/* Qwen2.5-0.5B in 4 bits, adapters of rank 8 beside all its layers, AdamW, 256 tokens: docs/performance.md. */
+static void adapters_of_half_a_billion_weights_are_trained_in_136_mebibytes(void **state)
+{
+    (void)state;
+    static const char path[] = SHARED "../models_q4/skeletons/qwen25_05b_q4/model.onnx";
+    static const char *const passes[] = {"lora:rank=8,target=all-linear",
+                                         "attention",
+                                         "chunk-loss:rows=32",
+                                         "release",
+                                         "recompute:planner=lower-set,budget=136MiB",
+                                         NULL};
+    const ebb_step_options options = {.loss =
+                                          "cross-entropy:output=logits,axis=-1,ignore_index=-100",
+                                      .optimizer = "adamw",
+                                      .passes = passes};
+    ebb_model *model;
+    char *text;
+    FILE *there = fopen(path, "r");
+    if (there == NULL) {
+        print_message("SKIP: no recorded models beside the repository\n");
+        skip();
+    }
+    fclose(there);
+    good(ebb_open(&model, path));
+    good(ebb_set_dim(model, "batch_size", 1));
+    good(ebb_set_dim(model, "sequence_length", 256));
+    good(ebb_step_pipeline(&text, &options));
+    good(ebb_rewrite(model, text, NULL, NULL));
+    ebb_release(text);
+    good(ebb_plan_json(model, NULL, &text));
+    json_t *plan = json_loads(text, 0, NULL);
+    assert_true(real(plan, "arena_bytes") <= 136 * 1048576.0);
+    json_decref(plan);
+    ebb_release(text);
+    ebb_close(model);
 }
 
 /* ---- attention in one node ---- */
@@ -125,6 +165,7 @@ int main(void)
         return SKIPPED;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_skeleton_can_be_planned),
+        cmocka_unit_test(adapters_of_half_a_billion_weights_are_trained_in_136_mebibytes),
         cmocka_unit_test(attention_in_one_node_leaves_no_scores_behind),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
