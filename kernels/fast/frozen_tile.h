@@ -1,0 +1,47 @@
+/* frozen_tile.h: a product with a matrix in few bits, and the tile of it that a thread has decoded
+ * (frozen.c multiplies, frozen_decode.c decodes).
+ */
+#ifndef EBB_KERNELS_FAST_FROZEN_TILE_H
+#define EBB_KERNELS_FAST_FROZEN_TILE_H
+
+#include "kernels/call/linear_codes.h"
+#include "kernels/fast/tile.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum {
+    EBB_PANEL_DEPTH = 256,  /* rows of a panel */
+    EBB_PANEL_WIDEST = 512, /* columns of a tile: A is read once for all of them */
+    EBB_PANEL_GRID = 8192,  /* scales of a tile */
+};
+
+typedef struct ebb_frozen_product {
+    ebb_frozen_matrix m;
+    float level[256];
+    const float *a;
+    float *y;
+    int64_t rows, inner, columns;
+    int64_t inner_group, column_group; /* neighbours that share a scale; all: INT64_MAX */
+    int64_t width, parts;              /* of a job: columns; and the rows are in so many parts */
+    bool quick;                        /* lanes can decode it */
+} ebb_frozen_product;
+
+typedef struct ebb_frozen_tile {
+    const ebb_frozen_product *p;
+    float *panels, *scales, *zeros, *ragged;
+    int64_t column, columns, from, depth; /* of Y, and of what is summed over */
+    int64_t grid_row;                     /* scales of one group of what is summed over */
+} ebb_frozen_tile;
+
+/* Fills `panels` with what is decoded, zeros behind its last column. */
+void ebb_frozen_decode(ebb_frozen_tile *t);
+
+/* Whether lanes can decode it: `quick`. */
+bool ebb_frozen_lanes_can(const ebb_frozen_product *p);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
