@@ -19,4 +19,11 @@ ebb_status ebb_weights_json(json_t **list, const ebb_model *model);
 
 json_t *ebb_report_to_json(const ebb_report *report);
 
+/* metrics.c: an evaluation by several processes, in turns of one batch each. NULL: this one has none left,
+ * but for the first turn. */
+ebb_status ebb_metrics_turn(ebb_metrics *metrics, ebb_group *group, ebb_program *program,
+                            const ebb_batch *batch);
+/* At its end: what each counted, in all of them. */
+ebb_status ebb_metrics_merge(ebb_metrics *metrics, ebb_group *group);
+
 #endif

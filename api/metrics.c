@@ -13,7 +13,11 @@ typedef struct part { /* a loss with what is counted for it */
     ebb_loss_facts *facts;
     ebb_tally tally;
     double sum, weight; /* of the loss times its weights; of those */
-    bool fits;          /* so far each batch could be counted */
+    struct term {
+        double sum, weight;
+    } last;     /* those of the last batch */
+    double own; /* weights of the batches that were counted here */
+    bool fits;  /* so far each batch could be counted */
 } part;
 
 typedef struct wanted {        /* a metric of a part, or its loss */
@@ -226,7 +230,7 @@ void ebb_metrics_clear(ebb_metrics *m)
                                .blank = kept.blank,
                                .ignore_index = kept.ignore_index,
                                .needs_likelihood = kept.needs_likelihood};
-        p->sum = p->weight = 0;
+        p->sum = p->weight = p->own = 0;
         p->fits = true;
     }
     m->count = 1; // the loss
@@ -351,12 +355,30 @@ static ebb_status take_loss(ebb_metrics *m, size_t k, double weight, ebb_program
     part *p = &m->parts[k];
     ebb_named value;
     const char *name = loss_output(m, program, k);
+    p->last = (struct term){0};
     if (name == NULL || weight <= 0) // a batch without a target that counts has no mean
         return NULL;
     EBB_TRY(ebb_program_get(program, name, &value));
-    p->sum += ebb_element(&value, 0) * (p->facts->is_sum ? 1 : weight);
-    p->weight += weight;
+    p->last = (struct term){ebb_element(&value, 0) * (p->facts->is_sum ? 1 : weight), weight};
+    p->own += weight;
     return NULL;
+}
+
+static void add_term(part *p, struct term t)
+{
+    p->sum += t.weight > 0 ? t.sum : 0;
+    p->weight += t.weight;
+}
+
+static ebb_status take(ebb_metrics *m, ebb_program *program, const ebb_batch *batch)
+{
+    for (size_t k = 0; k < m->part_count; k++) {
+        part *p = &m->parts[k];
+        EBB_TRY(count_batch(m, p, program, batch));
+        const double all = weight_of(p, batch), now = counts_targets(p) ? all - p->own : all;
+        EBB_TRY(take_loss(m, k, now, program));
+    }
+    return m->settled ? NULL : settle(m);
 }
 
 ebb_status ebb_metrics_take(ebb_metrics *metrics, ebb_program *program, const ebb_batch *batch)
@@ -364,14 +386,39 @@ ebb_status ebb_metrics_take(ebb_metrics *metrics, ebb_program *program, const eb
     EBB_NEED(metrics);
     EBB_NEED(program);
     EBB_NEED(batch);
-    ebb_metrics *m = metrics;
+    EBB_TRY(take(metrics, program, batch));
+    for (size_t k = 0; k < metrics->part_count; k++)
+        add_term(&metrics->parts[k], metrics->parts[k].last);
+    return NULL;
+}
+
+/* ---- by several processes ---- */
+
+ebb_status ebb_metrics_turn(ebb_metrics *m, ebb_group *group, ebb_program *program,
+                            const ebb_batch *batch)
+{
+    struct term all[EBB_GROUP_MOST];
+    if (batch != NULL)
+        EBB_TRY(take(m, program, batch));
     for (size_t k = 0; k < m->part_count; k++) {
         part *p = &m->parts[k];
-        EBB_TRY(count_batch(m, p, program, batch));
-        const double all = weight_of(p, batch), now = counts_targets(p) ? all - p->weight : all;
-        EBB_TRY(take_loss(m, k, now, program));
+        const struct term own = batch != NULL ? p->last : (struct term){0};
+        EBB_TRY(ebb_group_all_gather(group, &own, all, sizeof own, "the loss of an evaluation"));
+        for (int r = 0; r < ebb_group_ranks(group); r++)
+            add_term(p, all[r]);
     }
-    return m->settled ? NULL : settle(m);
+    return NULL;
+}
+
+ebb_status ebb_metrics_merge(ebb_metrics *m, ebb_group *group)
+{
+    for (size_t k = 0; k < m->part_count; k++) {
+        int64_t fits = m->parts[k].fits;
+        EBB_TRY(ebb_group_least(group, "the metrics of an evaluation", &fits));
+        m->parts[k].fits = fits != 0;
+        EBB_TRY(ebb_tally_merge(&m->parts[k].tally, group));
+    }
+    return NULL;
 }
 
 /* ---- the end ---- */

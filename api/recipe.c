@@ -63,6 +63,12 @@ static const char *joined(recipe *r, const char *const *globs, char between)
     return text;
 }
 
+/* By the statistics of all processes' rows: of one process it is "train". */
+static bool is_synced(const ebb_step_options *o)
+{
+    return o->batch_norm != NULL && strcmp(o->batch_norm, "sync") == 0;
+}
+
 /* Where weights are chosen, a layer that is not keeps its statistics. */
 static void with_batch_norm(recipe *r)
 {
@@ -70,9 +76,9 @@ static void with_batch_norm(recipe *r)
     const char *const train = joined(r, o->train, ';'), *const freeze = joined(r, o->freeze, ';');
     bool chosen = o->batch_norm == NULL && (train != NULL || freeze != NULL);
     with(r, ',', "batch-norm",
-         chosen                  ? "trained"
-         : o->batch_norm != NULL ? o->batch_norm
-                                 : "train");
+         chosen                                   ? "trained"
+         : o->batch_norm != NULL && !is_synced(o) ? o->batch_norm
+                                                  : "train");
     with(r, ',', "train", chosen ? train : NULL);
     with(r, ',', "freeze", chosen ? freeze : NULL);
 }
@@ -179,6 +185,7 @@ static void add_ranks(recipe *r)
     (void)snprintf(ranks, sizeof ranks, "%d", r->o->ranks);
     add(r, "data-parallel");
     with(r, ':', "ranks", ranks);
+    with(r, ',', "batch-norm", is_synced(r->o) ? "sync" : NULL);
     with(r, ',', "require", "1");
 }
 

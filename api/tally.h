@@ -10,6 +10,7 @@
 #ifndef EBB_API_TALLY_H
 #define EBB_API_TALLY_H
 
+#include "kernels/group.h"
 #include "onnx/words/status.h"
 #include "onnx/words/tensor.h"
 #include "passes/loss/loss.h"
@@ -48,6 +49,9 @@ ebb_status ebb_tally_take(ebb_tally *t, const ebb_tensor *scores, const ebb_tens
 /* tally_lists.c: the same for lists. */
 ebb_status ebb_tally_lists(ebb_tally *t, const ebb_tensor *scores, const ebb_tensor *target,
                            const ebb_tensor *lengths, bool *fits);
+/* trainer/tally_merge.c: that of all processes together, in each; they counted batches of their own, at least one
+ * each. */
+ebb_status ebb_tally_merge(ebb_tally *t, ebb_group *group);
 void ebb_tally_fini(ebb_tally *t);
 
 typedef struct ebb_metric_row {

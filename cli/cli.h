@@ -171,6 +171,13 @@ ebb_status cli_make_step(const cli *c, ebb_model *model, int64_t steps, char **j
 /* told.c */
 json_t *cli_warnings(const ebb_model *model); /* of the doctor, to decref */
 void cli_tell_made(char **json, json_t *warnings);
+/* The step of one of so many processes. */
+ebb_status cli_step_for(const cli *c, ebb_model *model, int ranks, char **json);
+/* ranks.c: what one of 1, 2, 4 ... --ranks processes needs, as "table" of a plan (an exit code); and as
+ * text. */
+int cli_plan_ranks(const cli *c, const ebb_plan_options *options, json_t *plan);
+void cli_show_ranks(const json_t *plan);
+
 /* The pipeline of cli_rewrite as text, to release; "" where nothing is to be done. */
 ebb_status cli_pipeline(const cli *c, const ebb_model *model, bool make, char **text);
 const char *cli_step_option(const cli *c); /* the first of those options that was given, or NULL */

@@ -133,7 +133,8 @@ const char *cli_step_option(const cli *c)
                                           "--straight-through",
                                           "--dropout",
                                           "--batch-norm",
-                                          "--precision"};
+                                          "--precision",
+                                          "--ranks"};
     for (size_t i = 0; i < sizeof options / sizeof options[0]; i++)
         if (cli_has(c, options[i]))
             return options[i];
@@ -294,6 +295,19 @@ ebb_status cli_make_step(const cli *c, ebb_model *model, int64_t steps, char **j
         cli_tell_made(json, warnings);
     ebb_release(text);
     json_decref(warnings);
+    return status;
+}
+
+ebb_status cli_step_for(const cli *c, ebb_model *model, int ranks, char **json)
+{
+    lists l;
+    char *text;
+    ebb_step_options options = step_options(c, &l);
+    options.ranks = ranks;
+    ebb_status status = ebb_step_pipeline(&text, &options);
+    if (status == NULL)
+        status = run_pipeline(c, model, text, json, NULL);
+    ebb_release(text);
     return status;
 }
 

@@ -195,11 +195,14 @@ static int show_plan(const cli *c, char *json, char *report)
         budget.bytes != 0) // a share is of what the pass weighed: the model tells
         (void)json_object_set_new(o, "budget_bytes", json_integer((json_int_t)budget.bytes));
     json_decref(passes);
-    const int code = cli_save_lives(c, o);
-    if (cli_has(c, "--json"))
+    int code = cli_save_lives(c, o);
+    const ebb_plan_options options = plan_options(c);
+    if (code == EBB_OK)
+        code = cli_plan_ranks(c, &options, o);
+    if (code == EBB_OK && cli_has(c, "--json"))
         cli_print_json(o, JSON_INDENT(2));
-    else
-        cli_show_plan(o);
+    else if (code == EBB_OK)
+        cli_show_plan(o), cli_show_ranks(o);
     json_decref(o);
     return code;
 }
@@ -221,8 +224,10 @@ static int plan(const cli *c)
         ebb_close(model);
         return code;
     }
+    const int ranks = (int)cli_whole(c, "--ranks", 1);
     if (status == NULL)
-        status = cli_rewrite(c, model, cli_step_option(c) != NULL, &report, NULL);
+        status = ranks > 1 ? cli_step_for(c, model, ranks, &report)
+                           : cli_rewrite(c, model, cli_step_option(c) != NULL, &report, NULL);
     ebb_plan_options options = plan_options(c);
     if (status == NULL)
         status = ebb_plan_json(model, &options, &json);
@@ -380,7 +385,7 @@ static const cli_way exports[] = {
     {NULL, NULL, "MODEL -o MODEL", 1, 1, WORDS("-o", MODEL, "--fold", "--init", "--weights", "--seed", "-v", "--json"), WORDS("--seed", "--init"), export},
 };
 static const cli_way plans[] = {
-    {NULL, NULL, "STEP", 1, 1, WORDS(MODEL, STEP, PLANNING, RUN, "--run", LOOK, "--json"), WORDS(WITH_A_BUDGET), plan},
+    {NULL, NULL, "STEP", 1, 1, WORDS(MODEL, STEP, PLANNING, RUN, "--run", LOOK, "--ranks", "--link", "--json"), WORDS(WITH_A_BUDGET, "--link", "--ranks"), plan},
 };
 static const cli_way runs[] = {
     {NULL, NULL, "MODEL --data FILE", 1, 1, WORDS(MODEL, BACKEND, RUN, DATA, "--adapter", "--save", "--seed", "--profile", "--spill", "--spill-unchecked", "--json"), NULL, cli_run},
@@ -446,7 +451,7 @@ const cli_verb cli_verbs[] = {
     {"rewrite", "run passes over a model or step", WAYS(rewrites), NULL,
      WORDS("step.onnx -o masked.onnx --pass sign-mask")},
     {"plan", "what it will need: peak, arena, categories, who pins the peak", WAYS(plans), NULL,
-     WORDS("step.onnx", "step.onnx --html plan.html", "model.onnx --dim batch=16 --loss cross-entropy --budget 80%")},
+     WORDS("step.onnx", "step.onnx --html plan.html", "model.onnx --dim batch=16 --loss cross-entropy --budget 80%", "model.onnx --dim batch=64 --loss cross-entropy --batch-norm sync --pass shard --ranks 64 --link ndr400")},
     {"run", "evaluate a graph once", WAYS(runs), NULL,
      WORDS("model.onnx --data data.npz --save outputs.safetensors")},
     {"train", "train: an exported model, or a step made by `ebb grad`", WAYS(trains), NULL,

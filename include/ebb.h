@@ -280,8 +280,8 @@ typedef struct ebb_step_options {
     const char *const *train, *const *freeze;
     bool straight_through;  /* gradients pass through Round, Sign ... */
     const char *dropout;    /* "on", "off", or the ratio everywhere; NULL: "on" */
-    const char *batch_norm; /* "train", "frozen"; NULL: "train", but frozen in layers
-                                                 that are not trained */
+    const char *batch_norm; /* "train", "frozen"; "sync": by the rows of all processes; NULL:
+                                                 "train", but frozen in layers that are not trained */
     bool onnx_statistics;   /* running variances as ONNX has them, instead of PyTorch's */
     const char *precision;  /* "bf16", "fp16"; NULL: as it is */
     uint64_t seed;

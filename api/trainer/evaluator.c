@@ -4,10 +4,15 @@
  * states, so it cannot tell. A copy of the exported model gets the trained values and is run forward
  * with dropout off and running statistics; what is left of the rows after whole batches makes a
  * batch of its own, so that each row counts once.
+ *
+ * Of several processes each takes every Nth batch; losses are added in the order of batches, so that all,
+ * and one alone, find the same one the best. With fewer batches than processes each counts them all.
  */
 #include "api/trainer/trainer.h"
 
+#include "exec/run/program.h"
 #include "onnx/words/options.h"
+
 struct ebb_evaluator {
     ebb_evaluator_options o;
     const ebb_model *exported;
@@ -15,7 +20,8 @@ struct ebb_evaluator {
     ebb_metrics *metrics;
     int64_t *rows; /* row_count of them */
     int64_t row_count, batch;
-    struct kept { /* of the last run; names also of the first batch */
+    bool was_stopped; /* the last run */
+    struct kept {     /* of the last run; names also of the first batch */
         ebb_metric *list;
         size_t count;
     } kept;
@@ -67,18 +73,36 @@ static ebb_status make_part(part *p, const ebb_evaluator *e, ebb_program *traine
 typedef struct asking {
     bool (*stop)(void *context);
     void *context;
+    ebb_group *all,
+        *group; /* that is asked, and that shares the batches; NULL: this process alone */
 } asking;
+
+/* Whether all go on: one that was told to stop may not leave the others waiting. */
+static ebb_status go_on(ebb_evaluator *e, const asking *ask)
+{
+    int64_t on = ask->stop == NULL || !ask->stop(ask->context);
+    if (ask->all != NULL)
+        EBB_TRY(ebb_group_least(ask->all, "an evaluation", &on));
+    e->was_stopped = on == 0;
+    return on != 0 ? NULL : ebb_error(EBB_RUNTIME, "the evaluation was stopped");
+}
+
+static ebb_status run_batch(ebb_evaluator *e, part *p, int64_t at, int64_t batch, const asking *ask)
+{
+    ebb_batch now;
+    EBB_TRY(ebb_data_rows(e->data, e->rows + at, (size_t)batch, p->feeds, &now));
+    EBB_TRY(ebb_program_step(p->program, &now));
+    return ebb_metrics_turn(e->metrics, ask->group, p->program, &now);
+}
 
 static ebb_status run_rows(ebb_evaluator *e, part *p, int64_t from, int64_t to, int64_t batch,
                            const asking *ask)
 {
-    for (int64_t at = from; at < to; at += batch) {
-        ebb_batch now;
-        if (ask->stop != NULL && ask->stop(ask->context))
-            return ebb_error(EBB_RUNTIME, "the evaluation was stopped");
-        EBB_TRY(ebb_data_rows(e->data, e->rows + at, (size_t)batch, p->feeds, &now));
-        EBB_TRY(ebb_program_step(p->program, &now));
-        EBB_TRY(ebb_metrics_take(e->metrics, p->program, &now));
+    const int64_t own = batch * ebb_group_rank(ask->group);
+    for (int64_t at = from; at < to; at += batch * ebb_group_ranks(ask->group)) {
+        EBB_TRY(go_on(e, ask));
+        EBB_TRY(at + own < to ? run_batch(e, p, at + own, batch, ask)
+                              : ebb_metrics_turn(e->metrics, ask->group, p->program, NULL));
     }
     return NULL;
 }
@@ -178,12 +202,22 @@ ebb_status ebb_evaluator_run(ebb_evaluator *evaluator, ebb_program *trained,
 {
     EBB_NEED(evaluator);
     ebb_evaluator *e = evaluator;
-    const asking ask = {stop, context};
+    ebb_group *const all = trained != NULL ? trained->group : NULL;
+    asking ask = {stop, context, all, all};
     const int64_t whole = e->row_count / e->batch * e->batch;
+    if (e->row_count / e->batch < ebb_group_ranks(ask.group))
+        ask.group = NULL;
     ebb_metrics_clear(e->metrics);
     EBB_TRY(run_part(e, trained, 0, whole, e->batch, &ask));
     EBB_TRY(run_part(e, trained, whole, e->row_count, e->row_count - whole, &ask));
+    if (ask.group != NULL)
+        EBB_TRY(ebb_metrics_merge(e->metrics, ask.group));
     return keep(e);
+}
+
+bool ebb_evaluator_was_stopped(const ebb_evaluator *e)
+{
+    return e->was_stopped;
 }
 
 int64_t ebb_evaluator_rows(const ebb_evaluator *e)

@@ -15,6 +15,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "exec/data/checkpoint.h"
+
 /* ---- there ---- */
 
 /* For free(). Nothing in it depends on when it was written. */
@@ -224,6 +226,8 @@ static ebb_status keep_last(const ebb_trainer *t)
 
 static ebb_status save_as(ebb_trainer *t, const char *path)
 {
+    if (path == NULL)
+        return t->gives ? ebb_checkpoint_give(t->program) : NULL;
     char *text = position(t);
     if (text == NULL)
         return ebb_error_memory();
@@ -236,7 +240,7 @@ ebb_status ebb_trainer_save(ebb_trainer *t)
 {
     t->saved_ns = ebb_trainer_clock();
     if (t->o.checkpoint == NULL)
-        return NULL;
+        return save_as(t, NULL);
     EBB_TRY(keep_last(t));
     EBB_TRY(save_as(t, t->o.checkpoint));
     if (t->o.keep > 1)
@@ -249,7 +253,7 @@ ebb_status ebb_trainer_save_best(ebb_trainer *t)
 {
     char name[4096];
     if (t->o.checkpoint == NULL)
-        return NULL;
+        return save_as(t, NULL);
     if (!beside(name, t->o.checkpoint, "best"))
         return ebb_error(EBB_USAGE, "%s: the name is too long", t->o.checkpoint);
     return save_as(t, name);

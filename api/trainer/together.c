@@ -2,6 +2,7 @@
 #include "api/trainer/trainer.h"
 
 #include "exec/data/checksum.h"
+#include "exec/data/shards.h"
 #include "exec/run/program.h"
 #include "onnx/file/file.h"
 
@@ -19,7 +20,8 @@ static ebb_status sum_of(ebb_program *p, uint64_t *sum)
         ebb_named t;
         size_t bytes = 0;
         const ebb_value_info *info = ebb_value_of(g, g->initializers[i]);
-        if (info->dead || !ebb_type_bytes(info->type, &bytes) || bytes == 0)
+        if (info->dead || !ebb_type_bytes(info->type, &bytes) || bytes == 0 ||
+            ebb_is_shard(p, g->initializers[i]))
             continue;
         EBB_TRY(ebb_program_get(p, ebb_value_name(g, g->initializers[i]), &t));
         ebb_checksum_add(&c, t.data, bytes);
@@ -62,8 +64,28 @@ ebb_status ebb_trainer_ask_all(bool *all, ebb_trainer *t)
     return NULL;
 }
 
-void ebb_trainer_write_nothing(ebb_trainer_options *o)
+ebb_status ebb_trainer_follow(bool *due, ebb_trainer *t)
 {
+    if (!t->gives)
+        return NULL;
+    *due = *due || ebb_group_rank(t->group) > 0;
+    return ebb_trainer_ask_all(due, t);
+}
+
+ebb_status ebb_trainer_share(ebb_trainer *t)
+{
+    ebb_trainer_options *o = &t->o;
+    const bool parts = ebb_has_shards(t->program);
+    if (parts && o->save_ort != NULL)
+        return ebb_hint(ebb_error(EBB_UNSUPPORTED,
+                                  "%s: the step's states are in parts, which "
+                                  "training artifacts have no words for",
+                                  o->save_ort),
+                        "train without pass shard, or save a checkpoint");
+    t->gives = parts && o->checkpoint != NULL;
+    if (ebb_group_rank(t->group) == 0)
+        return NULL;
     o->checkpoint = o->save_model = o->save_adapter = o->save_ort = NULL;
     o->logs = NULL;
+    return NULL;
 }

@@ -76,7 +76,7 @@ static ebb_status read_number(double *number, ebb_program *program, const char *
 /* A row that cannot be taken ends the run, but the steps before it are good. */
 static ebb_status save_steps_before(ebb_trainer *t, ebb_status status)
 {
-    const bool done = t->o.checkpoint != NULL && t->facts.steps > 0;
+    const bool done = t->o.checkpoint != NULL && t->facts.steps > 0 && !t->gives;
     if (done && (t->saved_at == t->facts.steps || ebb_trainer_save(t) == NULL))
         return ebb_hint(status, "%s has the %lld steps before it: --resume goes on from there",
                         t->o.checkpoint, (long long)t->facts.steps);
@@ -170,8 +170,9 @@ static ebb_status evaluate(ebb_trainer *t)
     const int64_t began = ebb_trainer_clock();
     ebb_status status = ebb_evaluator_run(t->o.evaluator, t->program, is_stopped, t);
     t->evaluating_ns += ebb_trainer_clock() - began;
-    if (status != NULL)
-        return t->stop != 0 ? NULL : status; // a resumed run does it
+    if (status != NULL && ebb_evaluator_was_stopped(t->o.evaluator))
+        return t->stop = 1, NULL; // a resumed run does it
+    EBB_TRY(status);
     const double loss = ebb_evaluator_at(t->o.evaluator, 0).value;
     const bool better = isfinite(loss) && !(loss >= f->best); // also where there was none
     f->evaluated_at = f->steps;
@@ -201,13 +202,15 @@ static bool must_save(const ebb_trainer *t)
 static ebb_status do_what_is_due(ebb_trainer *t)
 {
     const bool ends = ends_epoch(t) || t->facts.steps == t->facts.until;
-    if (must_evaluate(t) && t->stop == 0)
+    if (must_evaluate(t) && (t->stop == 0 || t->group != NULL)) // of a group all begin it
         EBB_TRY(evaluate(t));
     EBB_TRY(add_record(t, NULL));
     tell(t, EBB_TRAINER_STEP);
     if (ends)
         tell(t, EBB_TRAINER_EPOCH);
-    if (must_save(t)) {
+    bool save = must_save(t);
+    EBB_TRY(ebb_trainer_follow(&save, t));
+    if (save) {
         EBB_TRY(ebb_trainer_save(t));
         tell(t, EBB_TRAINER_SAVED);
     }
@@ -216,7 +219,9 @@ static ebb_status do_what_is_due(ebb_trainer *t)
 
 static ebb_status finish(ebb_trainer *t)
 {
-    if (t->saved_at != t->facts.steps)
+    bool save = t->saved_at != t->facts.steps;
+    EBB_TRY(ebb_trainer_follow(&save, t));
+    if (save)
         EBB_TRY(ebb_trainer_save(t));
     return t->o.keep_best && t->best_is_saved ? NULL : ebb_trainer_write_results(t);
 }
@@ -388,12 +393,12 @@ ebb_status ebb_trainer_new(ebb_trainer **trainer, ebb_program *program, ebb_data
     *t = (ebb_trainer){.o = own, .program = program, .data = data, .seed = own.seed};
     t->batch = own.batch > 0 ? own.batch : EBB_USUAL_BATCH;
     t->group = program->group;
-    if (ebb_group_rank(t->group) > 0)
-        ebb_trainer_write_nothing(&t->o);
     t->loss_name = ebb_program_loss_name(program);
     t->facts = (ebb_trainer_facts){
         .loss = (double)NAN, .epoch_loss = (double)NAN, .rate = (double)NAN, .best = (double)NAN};
-    ebb_status status = set_up(t);
+    ebb_status status = ebb_trainer_share(t);
+    if (status == NULL)
+        status = set_up(t);
     if (status == NULL)
         *trainer = t;
     else

@@ -5,6 +5,7 @@
  *   position.c   where it stands, in a checkpoint and back; which checkpoints are kept;
  *                the model, the adapters and the artifacts that were asked for
  *   evaluator.c  trained parameters on other data
+ *   tally_merge.c  what several processes counted of an evaluation
  *   feeds.c      which array feeds which input; which rows are held out
  *   log.c        one record a step: JSON lines, CSV; events.c: TensorBoard's files
  */
@@ -23,6 +24,7 @@ struct ebb_trainer {
     ebb_program *program;
     ebb_data *data;
     ebb_group *group; /* of the program; NULL: this process alone */
+    bool gives; /* states are there in parts, which rank 0 writes as a whole: all meet there */
     const char *loss_name;
     volatile sig_atomic_t stop;
     /* the order of rows */
@@ -56,8 +58,13 @@ ebb_status ebb_feeds_of(const char ***feeds, const ebb_model *model, ebb_data *d
 ebb_status ebb_trainer_agree(ebb_trainer *t);
 /* *all: whether it is so in all of them. */
 ebb_status ebb_trainer_ask_all(bool *all, ebb_trainer *t);
-/* All compute; rank 0 writes for all. */
-void ebb_trainer_write_nothing(ebb_trainer_options *o);
+/* *due: what rank 0 decides, where all take part in it. */
+ebb_status ebb_trainer_follow(bool *due, ebb_trainer *t);
+/* All compute; rank 0 writes for all. EBB_UNSUPPORTED: what is asked for has no way for that. */
+ebb_status ebb_trainer_share(ebb_trainer *t);
+
+/* The last evaluation, by this process or another of its group. */
+bool ebb_evaluator_was_stopped(const ebb_evaluator *e);
 
 /* Loads the checkpoint of the options, if there is one, and takes its place in the run. */
 ebb_status ebb_trainer_resume(ebb_trainer *t);

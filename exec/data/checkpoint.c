@@ -10,6 +10,7 @@
 #include "exec/data/checksum.h"
 #include "exec/data/data.h"
 #include "exec/data/settings.h"
+#include "exec/data/shards.h"
 #include "exec/json.h"
 #include "exec/run/program.h"
 #include "onnx/file/sink.h"
@@ -175,11 +176,25 @@ static ebb_status list_states(ebb_program *p, ebb_arena *scratch, ebb_named **li
     *list = EBB_NEW(scratch, ebb_named, g->initializer_count + 1);
     if (*list == NULL)
         return ebb_error_memory();
-    for (size_t i = 0; i < g->initializer_count; i++)
-        if (ebb_program_is_state(p, g->initializers[i]))
-            EBB_TRY(
-                ebb_program_get(p, ebb_value_name(g, g->initializers[i]), &(*list)[(*count)++]));
+    for (size_t i = 0; i < g->initializer_count; i++) {
+        const ebb_value v = g->initializers[i];
+        if (!ebb_program_is_state(p, v))
+            continue;
+        ebb_named *state = &(*list)[(*count)++];
+        EBB_TRY(ebb_program_get(p, ebb_value_name(g, v), state));
+        EBB_TRY(ebb_shards_gather(state, p, v, scratch));
+    }
     return NULL;
+}
+
+ebb_status ebb_checkpoint_give(ebb_program *program)
+{
+    ebb_arena scratch = {0};
+    ebb_named *list = NULL;
+    size_t count = 0;
+    ebb_status status = list_states(program, &scratch, &list, &count);
+    ebb_arena_fini(&scratch);
+    return status;
 }
 
 EBB_API ebb_status ebb_checkpoint_save(ebb_program *program, const char *path, const char *extra)
@@ -359,16 +374,20 @@ static ebb_status load(ebb_program *p, ebb_data *data, const char *path, char **
     EBB_TRY(ebb_safetensors_read(data, path));
     ebb_named *list = EBB_NEW(scratch, ebb_named, g->initializer_count + 1);
     bool *keeps = EBB_NEW(scratch, bool, g->initializer_count + 1);
+    ebb_type *types = EBB_NEW(scratch, ebb_type, g->initializer_count + 1);
     size_t count = 0;
     const char *note;
     told t = {0, NULL, NULL};
-    if (list == NULL || keeps == NULL)
+    if (list == NULL || keeps == NULL || types == NULL)
         return ebb_error_memory();
     for (size_t i = 0; i < g->initializer_count; i++) {
-        const ebb_value_info *info = ebb_value_of(g, g->initializers[i]);
-        if (ebb_program_is_state(p, g->initializers[i]))
-            list[count++] = (ebb_named){ebb_value_name(g, g->initializers[i]), info->type->dtype,
-                                        info->type->rank, info->type->dims, NULL};
+        const ebb_value v = g->initializers[i];
+        if (!ebb_program_is_state(p, v))
+            continue;
+        ebb_type *type = &types[count];
+        EBB_TRY(ebb_at(ebb_whole_type(type, p, v), path));
+        list[count++] =
+            (ebb_named){ebb_value_name(g, v), type->dtype, type->rank, type->dims, NULL};
     }
     EBB_TRY(ebb_at(compare(data, list, count, scratch), path));
     EBB_TRY(ebb_at(read_metadata(&t, data, scratch), path));
@@ -381,7 +400,8 @@ static ebb_status load(ebb_program *p, ebb_data *data, const char *path, char **
         if (!ebb_program_is_state(p, g->initializers[i]) || keeps[i])
             continue;
         const char *name = ebb_value_name(g, g->initializers[i]);
-        ebb_status status = ebb_program_set(p, ebb_data_find(data, name));
+        ebb_status status =
+            ebb_shards_set(p, g->initializers[i], ebb_data_find(data, name), scratch);
         if (status != NULL && extra != NULL) {
             ebb_free(*extra);
             *extra = NULL;

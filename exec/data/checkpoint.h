@@ -5,6 +5,7 @@
 #ifndef EBB_EXEC_DATA_CHECKPOINT_H
 #define EBB_EXEC_DATA_CHECKPOINT_H
 
+#include "ebb.h"
 #include "onnx/words/tensor.h"
 
 #define EBB_CHECKSUM_KEY "ebb.checksum"
@@ -19,6 +20,10 @@ extern "C" {
 
 /* "F32"; NULL where the format has no name for it. */
 const char *ebb_safetensors_dtype(ebb_dtype dtype);
+
+/* What a process does that writes no checkpoint while another of its group writes one: it gives its part
+ * of the states that are there in parts (shards.h). */
+ebb_status ebb_checkpoint_give(ebb_program *program);
 
 /* Where `words` begins in text[0..length), or NULL. */
 const char *ebb_text_find(const char *text, size_t length, const char *words);

@@ -10,6 +10,7 @@
 #include "exec/run/program.h"
 #include "exec/data/sample.h"
 #include "exec/look/timeline.h"
+#include "exec/weigh/traffic.h"
 #include "kernels/nested/on_host.h"
 #include "onnx/words/options.h"
 
@@ -191,6 +192,13 @@ static ebb_status plan_to_json(const ebb_plan *plan, const char *missing, bool l
     json_t *on_host = host_work(plan);
     if (on_host != NULL)
         (void)json_object_set_new(o, "on_host", on_host);
+    const ebb_traffic t = ebb_traffic_of(plan->g);
+    if (t.ranks > 1)
+        (void)json_object_set_new(o, "group",
+                                  json_pack("{s:I, s:I, s:I, s:I}", "ranks", (json_int_t)t.ranks,
+                                            "nodes", (json_int_t)t.nodes, "exchanges",
+                                            (json_int_t)t.exchanges, "sent_bytes",
+                                            (json_int_t)t.sent_bytes));
     json_t *places = places_of(plan);
     if (places != NULL)
         (void)json_object_set_new(o, "places", places);

@@ -1,9 +1,13 @@
-/* group.c: sums over the processes of a group, and who one is among them.
+/* group.c: sums over the processes of a group, parts of tensors of which each has its own, and who one is
+ * among them.
  *
- * A tensor goes piece by piece. Rank r gets block r of the piece from all, adds them in the order of ranks
- * and gives the sum to all:
+ * A tensor goes piece by piece. In an AllReduce rank r gets block r of the piece from all, adds them in the
+ * order of ranks and gives the sum to all:
  *
  *     workspace |-- piece: one block from each rank --|-- end: a last piece that blocks do not divide --|
+ *
+ * In a ReduceScatter and an AllGather a piece has a block from the part of each rank, and the part is
+ * what a rank has of the whole tensor: elements r * len .. of it, zeros behind its end.
  *
  * Each number is added as operator Add does, in its own dtype: so the sum of what N ranks have has the bits
  * that adding N parts one after another has in one process.
@@ -22,19 +26,34 @@ static size_t size_of(const ebb_call *c)
     return ebb_dtype_bits((ebb_dtype)c->in[0].type.dtype) / 8;
 }
 
+/* The tensor that parts are of: the last input. */
+static int64_t whole_of(const ebb_call *c)
+{
+    return ebb_elements(&c->in[c->input_count - 1].type);
+}
+
+/* Elements that each rank has of it. */
+static int64_t part_of(const ebb_call *c)
+{
+    const int64_t ranks = ranks_of(c), n = whole_of(c);
+    return n / ranks + (n % ranks != 0);
+}
+
+static int64_t least(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
 /* Elements of a block of a whole piece: what a rank adds at once. */
 static int64_t block_of(const ebb_call *c)
 {
-    const int64_t ranks = ranks_of(c), n = ebb_elements(&c->in[0].type);
-    const int64_t size = (int64_t)size_of(c);
-    const int64_t most = EBB_GROUP_PIECE / ranks / size, need = (n + ranks - 1) / ranks;
-    return need < most ? need : most;
+    return least(part_of(c), EBB_GROUP_PIECE / ranks_of(c) / (int64_t)size_of(c));
 }
 
 static const char *misfit(const ebb_call *c)
 {
     const int64_t ranks = ranks_of(c);
-    return ranks < 1 || ranks > EBB_GROUP_MOST ? "a group has 1 to 64 processes" : NULL;
+    return ranks < 1 || ranks > 4096 ? "a group has 1 to 4096 processes" : NULL;
 }
 
 static const char *misfit_sum(const ebb_call *c)
@@ -50,6 +69,12 @@ static ebb_status workspace(const ebb_call *c, size_t *bytes)
 {
     const size_t size = size_of(c);
     *bytes = ranks_of(c) > 1 ? 2 * (size_t)block_of(c) * (size_t)ranks_of(c) * size : 0;
+    return NULL;
+}
+
+static ebb_status workspace_of_parts(const ebb_call *c, size_t *bytes)
+{
+    *bytes = ranks_of(c) > 1 ? (size_t)block_of(c) * (size_t)ranks_of(c) * size_of(c) : 0;
     return NULL;
 }
 
@@ -95,12 +120,19 @@ static void add(void *sum, const void *from, ebb_dtype dtype, int64_t count)
         add_halves(sum, from, dtype, count);
 }
 
-/* ---- running ---- */
+/* The sum of `ranks` blocks, in the first. */
+static void add_blocks(char *piece, const ebb_call *c, int64_t block)
+{
+    const ebb_dtype dtype = (ebb_dtype)c->in[0].type.dtype;
+    for (int64_t r = 1; r < ranks_of(c); r++)
+        add(piece, piece + (size_t)(r * block) * size_of(c), dtype, block);
+}
+
+/* ---- sums for all ---- */
 
 /* Elements at .. at + block * ranks, where the last piece may end before. */
 static ebb_status reduce_piece(const ebb_call *c, int64_t at, int64_t block)
 {
-    const ebb_dtype dtype = (ebb_dtype)c->in[0].type.dtype;
     const size_t size = size_of(c), bytes = (size_t)block * size;
     const int64_t ranks = ranks_of(c), left = ebb_elements(&c->in[0].type) - at;
     const bool is_whole = left >= block * ranks;
@@ -113,29 +145,97 @@ static ebb_status reduce_piece(const ebb_call *c, int64_t at, int64_t block)
         memcpy(end, from, here);
     }
     EBB_TRY(ebb_group_all_to_all(c->group, is_whole ? from : end, piece, bytes, c->node));
-    for (int64_t r = 1; r < ranks; r++)
-        add(piece, piece + (size_t)r * bytes, dtype, block);
+    add_blocks(piece, c, block);
     EBB_TRY(ebb_group_all_gather(c->group, piece, is_whole ? to : end, bytes, c->node));
     if (!is_whole)
         memcpy(to, end, here);
     return NULL;
 }
 
-static ebb_status run_all_reduce(const ebb_call *c)
+/* *alone: the group is this process, and its part the whole, which is copied. */
+static ebb_status begin(const ebb_call *c, bool *alone)
 {
-    const int64_t ranks = ranks_of(c), n = ebb_elements(&c->in[0].type), block = block_of(c);
+    const int64_t ranks = ranks_of(c);
     if (ebb_group_ranks(c->group) != ranks)
         return ebb_call_error(c, "it is for %lld processes, and %d are here", (long long)ranks,
                               ebb_group_ranks(c->group));
-    if (ranks == 1) {
-        if (c->out[0].data != c->in[0].data)
-            ebb_plain_memcpy(c->out[0].data, c->in[0].data, c->in[0].bytes);
-        return NULL;
+    *alone = ranks == 1;
+    if (*alone)
+        ebb_plain_memcpy(c->out[0].data, c->in[0].data, c->in[0].bytes);
+    return NULL;
+}
+
+static ebb_status run_all_reduce(const ebb_call *c)
+{
+    const int64_t ranks = ranks_of(c), n = ebb_elements(&c->in[0].type), block = block_of(c);
+    bool alone;
+    EBB_TRY(begin(c, &alone));
+    for (int64_t at = 0; !alone && at < n; at += block * ranks)
+        EBB_TRY(reduce_piece(c, at, least(block, (n - at + ranks - 1) / ranks)));
+    return NULL;
+}
+
+/* ---- parts ---- */
+
+/* How many of `count` elements from `at` on the whole tensor has. */
+static size_t there(const ebb_call *c, int64_t at, int64_t count)
+{
+    const int64_t n = whole_of(c);
+    return at >= n ? 0 : (size_t)least(count, n - at) * size_of(c);
+}
+
+static void take(char *to, const ebb_call *c, int64_t at, int64_t count)
+{
+    const size_t bytes = there(c, at, count);
+    if (bytes > 0)
+        memcpy(to, (const char *)c->in[0].data + (size_t)at * size_of(c), bytes);
+    memset(to + bytes, 0, (size_t)count * size_of(c) - bytes);
+}
+
+static ebb_status run_reduce_scatter(const ebb_call *c)
+{
+    const int64_t ranks = ranks_of(c), part = part_of(c), block = block_of(c);
+    const size_t size = size_of(c);
+    char *piece = c->workspace, *own = piece + (size_t)(ranks * block) * size;
+    bool alone;
+    EBB_TRY(begin(c, &alone));
+    for (int64_t at = 0, n; !alone && at < part; at += n) {
+        n = least(block, part - at);
+        for (int64_t r = 0; r < ranks; r++)
+            take(own + (size_t)(r * n) * size, c, r * part + at, n);
+        EBB_TRY(ebb_group_all_to_all(c->group, own, piece, (size_t)n * size, c->node));
+        add_blocks(piece, c, n);
+        memcpy((char *)c->out[0].data + (size_t)at * size, piece, (size_t)n * size);
     }
-    for (int64_t at = 0; at < n; at += block * ranks) {
-        const int64_t rest = (n - at + ranks - 1) / ranks;
-        EBB_TRY(reduce_piece(c, at, rest < block ? rest : block));
+    return NULL;
+}
+
+static ebb_status run_all_gather(const ebb_call *c)
+{
+    const int64_t ranks = ranks_of(c), part = part_of(c), block = block_of(c);
+    const size_t size = size_of(c);
+    char *piece = c->workspace;
+    bool alone;
+    EBB_TRY(begin(c, &alone));
+    for (int64_t at = 0, n; !alone && at < part; at += n) {
+        n = least(block, part - at);
+        EBB_TRY(ebb_group_all_gather(c->group, (const char *)c->in[0].data + (size_t)at * size,
+                                     piece, (size_t)n * size, c->node));
+        for (int64_t r = 0; r < ranks; r++)
+            if (there(c, r * part + at, n) > 0)
+                memcpy((char *)c->out[0].data + (size_t)(r * part + at) * size,
+                       piece + (size_t)(r * n) * size, there(c, r * part + at, n));
     }
+    return NULL;
+}
+
+static ebb_status run_shard(const ebb_call *c)
+{
+    const int64_t part = part_of(c);
+    bool alone;
+    EBB_TRY(begin(c, &alone));
+    if (!alone)
+        take(c->out[0].data, c, ebb_group_rank(c->group) * part, part);
     return NULL;
 }
 
@@ -148,8 +248,11 @@ static ebb_status run_rank(const ebb_call *c)
 
 // clang-format off
 const ebb_kernel ebb_plain_group[] = {
-    {.name = "plain.all_reduce", .op = EBB_OP_ALL_REDUCE, .dtypes = misfit_sum,   .workspace = workspace, .run = run_all_reduce},
-    {.name = "plain.rank",       .op = EBB_OP_RANK,       .dtypes = ebb_call_any, .fits = misfit, .run = run_rank},
+    {.name = "plain.all_reduce",     .op = EBB_OP_ALL_REDUCE,     .dtypes = misfit_sum,   .workspace = workspace,          .run = run_all_reduce},
+    {.name = "plain.reduce_scatter", .op = EBB_OP_REDUCE_SCATTER, .dtypes = misfit_sum,   .workspace = workspace,          .run = run_reduce_scatter},
+    {.name = "plain.all_gather",     .op = EBB_OP_ALL_GATHER,     .dtypes = ebb_call_any, .fits = misfit, .workspace = workspace_of_parts, .run = run_all_gather},
+    {.name = "plain.shard",          .op = EBB_OP_SHARD,          .dtypes = ebb_call_any, .fits = misfit, .run = run_shard},
+    {.name = "plain.rank",           .op = EBB_OP_RANK,           .dtypes = ebb_call_any, .fits = misfit, .run = run_rank},
 };
 // clang-format on
 EBB_PLAIN_COUNT(group)

@@ -13,31 +13,38 @@
  * class weights are counted, whose sum is made of sums. Updates are computed by all of them alike.
  *
  * Labels that do not count, and class weights, are counted over all processes before a loss divides by
- * them. A graph output with a batch axis has this process's rows.
+ * them; so is any other sum over the batch that rows are computed of, as the statistics of a batch norm
+ * (batch-norm=sync). A graph output with a batch axis has this process's rows.
  *
  * Rounding: sums over the batch are made part by part.
  *
  * Dropout draws by a key made of the step's and of the rank, as the parts of micro-batch do.
  *
- * Declines, naming the node, what micro-batch declines: batch norm that takes the batch's statistics,
- * say; and what draws without a key of the step, which would be the same in all processes.
+ * Declines, naming the node, what micro-batch declines: batch norm that takes the batch's statistics
+ * where sync is not asked for, say; and what draws without a key of the step, which would be the same in all processes.
  */
+#include "onnx/graph/infer.h"
 #include "passes/memory/rounding/batch_split.h"
 #include "passes/passes.h"
+#include "passes/spread/sync_norm.h"
 
 static ebb_status run(ebb_edit *e)
 {
     ebb_batch_split s = {.e = e, .g = e->g, .parts = ebb_option_int(e, "ranks"), .spread = true};
     if (!ebb_option_given(e, "ranks"))
         return ebb_error(EBB_USAGE, "data-parallel: say for how many processes: ranks=4");
+    EBB_TRY(ebb_require_static(e->g));
+    if (strcmp(ebb_option_string(e, "batch-norm"), "sync") == 0)
+        EBB_TRY(ebb_sync_norms(e));
     return ebb_batch_step(&s);
 }
 
 // clang-format off
 static const ebb_option options[] = {
-    {"ranks",   EBB_OPTION_INT, NULL, "[2, 64]", "how many processes; the batch must be divisible by it"},
-    {"axis",    EBB_OPTION_INT, "0",  "[0, 11]", "the batch's in the graph inputs"},
-    {"require", EBB_OPTION_INT, "0",  "[0, 1]",  "1: a step that cannot be split is an error"},
+    {"ranks",      EBB_OPTION_INT,    NULL,     "[2, 4096]",   "how many processes; the batch must be divisible by it"},
+    {"axis",       EBB_OPTION_INT,    "0",      "[0, 11]",     "the batch's in the graph inputs"},
+    {"batch-norm", EBB_OPTION_CHOICE, "refuse", "refuse|sync", "sync: its statistics are those of all processes' rows"},
+    {"require",    EBB_OPTION_INT,    "0",      "[0, 1]",      "1: a step that cannot be split is an error"},
     {0},
 };
 // clang-format on

@@ -5,6 +5,7 @@
  */
 #include "cli.h"
 
+#include <math.h>
 #include <signal.h>
 
 #define CLASSES \
@@ -24,8 +25,8 @@ static void same_bytes(const char *a, const char *b, const char *what)
         fail_msg("%s: %s", what, output);
 }
 
-/* Five steps of AdamW: all states, by N processes and by one that computes N parts. */
-static void same_as_parts(const char *words, int ranks)
+/* Five steps of AdamW: all states, by N processes, which pass more words, and by one that computes N parts. */
+static void same_with(const char *words, int ranks, const char *more)
 {
     char command[2048];
     (void)snprintf(command, sizeof command,
@@ -34,10 +35,15 @@ static void same_as_parts(const char *words, int ranks)
                    words, ranks);
     says(command, 0, "planned and measured equal");
     (void)snprintf(command, sizeof command,
-                   "launch -n %d -- " EBB " train %s --batch 32 --steps 5 --checkpoint all.st",
-                   ranks, words);
+                   "launch -n %d -- " EBB " train %s --batch 32 --steps 5 --checkpoint all.st%s",
+                   ranks, words, more);
     says(command, 0, "planned and measured equal");
     same_bytes("one.st", "all.st", words);
+}
+
+static void same_as_parts(const char *words, int ranks)
+{
+    same_with(words, ranks, "");
 }
 
 static void processes_have_the_bits_of_parts(void **state)
@@ -67,6 +73,37 @@ static void a_process_computes_its_rows_in_parts(void **state)
     says("launch -n 2 -- " EBB " train " DIGITS "mlp.onnx --dropout off " CLASSES
          "--batch 8 --accumulate 4 --steps 3 --json",
          0, "\"ranks\":2");
+}
+
+/* Gradients in parts, of any size; states that start as zeros, and one that starts as its weight. */
+static void parts_of_the_states_have_the_bits_of_the_whole(void **state)
+{
+    (void)state;
+    same_with(DIGITS "mlp.onnx --dropout off --ema 0.9 " CLASSES, 2, " --pass shard:least=1");
+    same_with(DIGITS "mlp.onnx --dropout off --optimizer nesterov " CLASSES, 4,
+              " --pass shard:least=1");
+    same_with(DIGITS "transformer.onnx --dropout off " CLASSES, 4, " --pass shard");
+}
+
+/* A checkpoint has states whole: another number of processes goes on from it, and so does one. */
+static void a_checkpoint_of_parts_is_read_by_any_number(void **state)
+{
+    (void)state;
+#define MLP "train " DIGITS "mlp.onnx --dropout off --batch 32 " CLASSES
+    says("launch -n 4 -- " EBB " " MLP "--pass shard --steps 3 --every 2 --checkpoint four.st", 0,
+         "3 steps, loss");
+    says("launch -n 2 -- " EBB " " MLP "--pass shard:least=1 --steps 3 --resume four.st "
+         "--checkpoint two.st",
+         0, "steps are done");
+    same_bytes("four.st", "two.st", "read by two");
+    says(MLP "--pass micro-batch:parts=4 --steps 5 --resume four.st --checkpoint one.st", 0,
+         "5 steps");
+    says("launch -n 4 -- " EBB " " MLP "--pass shard --steps 5 --resume four.st "
+         "--checkpoint again.st",
+         0, "5 steps");
+    same_bytes("again.st", "one.st", "read by one");
+    says("launch -n 2 -- " EBB " " MLP "--pass shard --steps 1 --save-checkpoint ort", 5,
+         "states are in parts");
 }
 
 static long long number_after(const char *key)
@@ -104,6 +141,109 @@ static void the_plan_has_its_scratch_and_the_run_its_traffic(void **state)
     says("inspect " DIGITS "mlp.onnx --json", 0, "\"schema\"");
     assert_int_equal(sent[1] - sent[0], number_after("\"initializer_bytes\":") + 2 * 8 + 8);
     assert_int_equal(made[1] - made[0], 2 * (10 + 2) + 1);
+}
+
+/* ---- what is counted over all ---- */
+
+static double real_after(const char *key)
+{
+    const char *at = strstr(output, key);
+    double x = 0;
+    if (at == NULL || sscanf(at + strlen(key), "%lf", &x) != 1)
+        fail_msg("no number %s in:\n%s", key, output);
+    return x;
+}
+
+static void near(double a, double b, double part, const char *what)
+{
+    if (!(fabs(a - b) <= part * fabs(b)))
+        fail_msg("%s: %.9g in one process, %.9g in several", what, b, a);
+}
+
+/* Of the last step and of an evaluation, which reads the running statistics. */
+static void losses_are_near(const char *words, const char *one, const char *more, double part)
+{
+    char command[2048];
+    double loss[2], eval[2];
+    for (int k = 0; k < 2; k++) {
+        (void)snprintf(command, sizeof command,
+                       "%s train %s %s --batch 32 --steps 6 --eval-split 0.2 --optimizer "
+                       "momentum --json",
+                       k == 0 ? "" : "launch -n 4 -- " EBB, words, k == 0 ? one : more);
+        says(command, 0, "\"evaluations\":");
+        loss[k] = real_after("\"steps\":6,\"loss\":");
+        memmove(output, strstr(output, "\"eval\":"), strlen(strstr(output, "\"eval\":")) + 1);
+        eval[k] = real_after("\"loss\":");
+    }
+    near(loss[1], loss[0], part, words);
+    near(eval[1], eval[0], part, words);
+}
+
+static void batch_norm_takes_the_statistics_of_all_rows(void **state)
+{
+    (void)state;
+    losses_are_near(DIGITS "cnn.onnx --dropout off " CLASSES, "--batch-norm train",
+                    "--batch-norm sync", 1e-4);
+}
+
+static void weights_of_classes_are_counted_over_all(void **state)
+{
+    (void)state;
+    losses_are_near(DIGITS
+                    "mlp.onnx --dropout off --no-shuffle --data " DIGITS
+                    "digits.npz --map label=target --threads 1 --loss "
+                    "'cross-entropy:class-weights=\"9,1,0.1,4,1,0.5,1,1,7,1\",ignore_index=3'",
+                    "", "", 1e-5);
+}
+
+/* Of an evaluation: each row once, in whichever process, and the same decisions in all. */
+static void evaluation_counts_each_row_once(void **state)
+{
+    (void)state;
+    static const char words[] = "train " DIGITS "mlp.onnx --dropout off " CLASSES
+                                "--batch 32 --steps 6 --eval-split 0.2 --eval-every 2 --json "
+                                "--metric accuracy --metric f1-macro";
+    char command[2048], one[4096];
+    (void)snprintf(command, sizeof command, "%s --pass micro-batch:parts=4,require=1", words);
+    says(command, 0, "\"counted\":287");
+    const char *at = strstr(output, "\"evaluations\":");
+    (void)snprintf(one, sizeof one, "%.*s", (int)(strstr(at, "]") - at), at);
+    (void)snprintf(command, sizeof command, "launch -n 4 -- " EBB " %s", words);
+    says(command, 0, one);
+}
+
+/* ---- what is planned ---- */
+
+/* What one more step sends is what the plan says, and 8 bytes to each other by which all ask who goes on. */
+static void sends_what_is_planned(const char *words)
+{
+    char command[2048];
+    long long planned[2], sent[2], made[2];
+    (void)snprintf(command, sizeof command,
+                   "plan " DIGITS "mlp.onnx --loss cross-entropy --dropout off --dim batch=32 "
+                   "--ranks 4 --json %s",
+                   words);
+    says(command, 0, "\"group\"");
+    planned[0] = number_after("\"exchanges\":");
+    planned[1] = number_after("\"sent_bytes\":");
+    for (int k = 0; k < 2; k++) {
+        (void)snprintf(command, sizeof command,
+                       "launch -n 4 -- " EBB " train " DIGITS "mlp.onnx --dropout off " CLASSES
+                       "--batch 32 --json --steps %d %s",
+                       k + 1, words);
+        says(command, 0, "\"sent_bytes\":");
+        made[k] = number_after("\"exchanges\":");
+        sent[k] = number_after("\"sent_bytes\":");
+    }
+    assert_int_equal(made[1] - made[0], planned[0] + 1);
+    assert_int_equal(sent[1] - sent[0], planned[1] + 8 * 3);
+}
+
+static void a_run_sends_what_its_plan_says(void **state)
+{
+    (void)state;
+    sends_what_is_planned("");
+    sends_what_is_planned("--pass shard:least=7");
 }
 
 /* ---- who says what ---- */
@@ -252,6 +392,12 @@ int main(void)
         cmocka_unit_test(processes_have_the_bits_of_parts),
         cmocka_unit_test(what_counts_is_counted_over_all),
         cmocka_unit_test(a_process_computes_its_rows_in_parts),
+        cmocka_unit_test(parts_of_the_states_have_the_bits_of_the_whole),
+        cmocka_unit_test(a_checkpoint_of_parts_is_read_by_any_number),
+        cmocka_unit_test(batch_norm_takes_the_statistics_of_all_rows),
+        cmocka_unit_test(weights_of_classes_are_counted_over_all),
+        cmocka_unit_test(evaluation_counts_each_row_once),
+        cmocka_unit_test(a_run_sends_what_its_plan_says),
         cmocka_unit_test(the_plan_has_its_scratch_and_the_run_its_traffic),
         cmocka_unit_test(a_step_for_others_is_not_run_alone),
         cmocka_unit_test(what_cannot_be_split_is_refused),

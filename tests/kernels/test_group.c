@@ -1,67 +1,9 @@
 /* test_group.c: processes of a group that share memory: sums in the order of ranks, and what is said where
  * one of them does something else, comes late, ends, or was never one.
- *
- * Each process is a fork; it ends with the number of what went wrong in it.
  */
 #include "call.h"
 
-#include "kernels/group_shared.h"
-
-#include <sys/wait.h>
-#include <unistd.h>
-
-typedef int each_process(ebb_group *group);
-
-enum { CANNOT_JOIN = 90 };
-
-/* How each of them ended; a rank whose bit `gone` has ends before it joins. */
-static void run_all(int ranks, uint32_t late_ms, unsigned gone, each_process *what, int ends[])
-{
-    ebb_shared *shared;
-    int descriptor;
-    pid_t pids[EBB_GROUP_MOST];
-    check_status(ebb_shared_make(&shared, &descriptor, ranks, late_ms), "making the memory");
-    for (int r = 0; r < ranks; r++) {
-        pids[r] = fork();
-        assert_true(pids[r] >= 0);
-        if (pids[r] != 0)
-            continue;
-        char where[64];
-        ebb_group *group = NULL;
-        (void)snprintf(where, sizeof where, "%d:%d", descriptor, r);
-        (void)setenv(EBB_SHARED_VARIABLE, where, 1);
-        if ((gone >> r & 1) != 0)
-            _exit(1);
-        if (ebb_group_join(&group) != NULL || ebb_group_rank(group) != r ||
-            ebb_group_ranks(group) != ranks)
-            _exit(CANNOT_JOIN);
-        const int end = what(group);
-        ebb_group_leave(group);
-        _exit(end);
-    }
-    for (int r = 0, status; r < ranks; r++) {
-        if ((gone >> r & 1) == 0)
-            continue;
-        assert_int_equal(waitpid(pids[r], &status, 0), pids[r]);
-        ebb_shared_ended(shared, r, true);
-    }
-    for (int r = 0, status; r < ranks; r++) {
-        if ((gone >> r & 1) != 0)
-            continue;
-        assert_int_equal(waitpid(pids[r], &status, 0), pids[r]);
-        ends[r] = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-    }
-    ebb_shared_drop(shared, descriptor, ranks);
-}
-
-static void all_are_right(int ranks, each_process *what)
-{
-    int ends[EBB_GROUP_MOST] = {0};
-    run_all(ranks, 60000, 0, what, ends);
-    for (int r = 0; r < ranks; r++)
-        if (ends[r] != 0)
-            fail_msg("rank %d of %d: its check %d failed", r, ranks, ends[r]);
-}
+#include "tests/processes.h"
 
 /* ---- sums ---- */
 
@@ -139,6 +81,80 @@ static void sums_have_the_bits_of_adding_one_rank_after_another(void **state)
     all_are_right(2, sums_are_right);
     all_are_right(3, sums_are_right);
     all_are_right(7, sums_are_right);
+}
+
+/* ---- parts ---- */
+
+static void put_ranks(testing *t, ebb_op op, int64_t ranks)
+{
+    begin(t, op);
+    put_int(t, "ranks", ranks);
+}
+
+/* A rank's part of the sum of all is what it has of it in an AllReduce, zeros behind its end. */
+static int part_is_right(ebb_group *group, int64_t n)
+{
+    testing whole, part;
+    const int64_t ranks = group->ranks, length = (n + ranks - 1) / ranks;
+    put_ranks(&whole, EBB_OP_ALL_REDUCE, ranks);
+    put_filled(&whole, EBB_F32, n, group->rank);
+    put_out(&whole, EBB_F32, 1, D(n));
+    whole.call.group = group;
+    run_with(&whole, "plain.all_reduce");
+    put_ranks(&part, EBB_OP_REDUCE_SCATTER, ranks);
+    put_filled(&part, EBB_F32, n, group->rank);
+    put_out(&part, EBB_F32, 1, D(length));
+    part.call.group = group;
+    run_with(&part, "plain.reduce_scatter");
+    const float *sum = whole.out[0].data, *own = part.out[0].data;
+    int differs = 0;
+    for (int64_t i = 0, at = group->rank * length; i < length; i++)
+        differs |= own[i] != (at + i < n ? sum[at + i] : 0);
+    end(&whole);
+    end(&part);
+    return differs;
+}
+
+/* What was cut is put together again. */
+static int whole_is_right(ebb_group *group, ebb_dtype dtype, int64_t n)
+{
+    testing cut, all;
+    const int64_t ranks = group->ranks, length = (n + ranks - 1) / ranks;
+    put_ranks(&cut, EBB_OP_SHARD, ranks);
+    put_filled(&cut, dtype, n, 5);
+    put_out(&cut, dtype, 1, D(length));
+    cut.call.group = group;
+    run_with(&cut, "plain.shard");
+    put_ranks(&all, EBB_OP_ALL_GATHER, ranks);
+    put_filled(&all, dtype, length, 0);
+    memcpy(all.in[0].data, cut.out[0].data, cut.out[0].bytes);
+    put_filled(&all, dtype, n, group->rank);
+    put_out(&all, dtype, 1, D(n));
+    all.call.group = group;
+    run_with(&all, "plain.all_gather");
+    const int differs = memcmp(all.out[0].data, cut.in[0].data, cut.in[0].bytes);
+    end(&cut);
+    end(&all);
+    return differs != 0;
+}
+
+static int parts_are_right(ebb_group *group)
+{
+    static const int64_t sizes[] = {1, 2, 3, 1000, 4099, 3 * EBB_GROUP_PIECE / 4 + 5};
+    int check = 1;
+    for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++, check += 3)
+        if (part_is_right(group, sizes[s]) || whole_is_right(group, EBB_F32, sizes[s]) ||
+            whole_is_right(group, EBB_BF16, sizes[s]))
+            return check;
+    return 0;
+}
+
+static void parts_have_the_bits_of_the_whole(void **state)
+{
+    (void)state;
+    all_are_right(1, parts_are_right);
+    all_are_right(2, parts_are_right);
+    all_are_right(7, parts_are_right);
 }
 
 /* What a ring sends: twice all blocks but one's own. */
@@ -306,6 +322,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(sums_have_the_bits_of_adding_one_rank_after_another),
+        cmocka_unit_test(parts_have_the_bits_of_the_whole),
         cmocka_unit_test(traffic_is_counted_to_the_byte),
         cmocka_unit_test(two_at_different_nodes_are_told),
         cmocka_unit_test(a_number_that_differs_is_told_to_all),

@@ -106,13 +106,38 @@ static bool counts_labels(const splitting *s, ebb_node n)
     return made <= most;
 }
 
-/* What labels alone tell, part by part, is wanted of all parts before any of them goes on. */
-static void take_early_sums(splitting *s, ebb_node n)
+/* Whether rows are computed of v, or of what is made of it: a statistic of the batch. */
+static bool rows_need(splitting *s, ebb_value v)
+{
+    const ebb_graph *g = s->g;
+    const uint32_t now = ++s->looks;
+    size_t count = 1;
+    s->look[0] = v;
+    while (count > 0) {
+        const ebb_value_info *info = ebb_value_of(g, s->look[--count]);
+        for (uint32_t u = 0; u < info->use_count; u++) {
+            const ebb_node n = info->uses[u].node;
+            if (s->looked[n.i] == now || ebb_node_of(g, n)->phase == EBB_UPDATE)
+                continue;
+            s->looked[n.i] = now;
+            if (look(s, n).parts)
+                return true;
+            for (uint32_t k = 0; k < ebb_node_of(g, n)->out_count; k++)
+                if (ebb_out(g, n, k).i != 0)
+                    s->look[count++] = ebb_out(g, n, k);
+        }
+    }
+    return false;
+}
+
+/* Sums that are wanted of all parts before any of them goes on: what labels alone tell, part by part,
+ * and what rows need. */
+static void take_early_sums(splitting *s, ebb_node n, bool all)
 {
     const ebb_node_info *info = ebb_node_of(s->g, n);
     for (uint32_t k = 0; k < info->out_count; k++) {
         const ebb_value v = info->out[k];
-        if (v.i == 0 || s->form[v.i].where != EBB_BATCH_SUM)
+        if (v.i == 0 || s->form[v.i].where != EBB_BATCH_SUM || (!all && !rows_need(s, v)))
             continue;
         s->early[v.i] = s->needed[v.i] = true;
         s->form[v.i] = (form){EBB_BATCH_WHOLE, -1, 0};
@@ -170,8 +195,8 @@ static ebb_status classify(splitting *s, ebb_node n, const char **why)
     take_forms(s, n, b, false, true);
     for (uint32_t k = 0; k < info->out_count; k++)
         s->labels[info->out[k].i] = s->spread && !all.floats;
-    if (s->spread && !all.floats)
-        take_early_sums(s, n);
+    if (s->spread)
+        take_early_sums(s, n, !all.floats);
     s->clones[n.i] = true;
     s->rule[n.i] = b;
     return NULL;
@@ -229,6 +254,8 @@ static ebb_status allocate(splitting *s)
     s->depends = EBB_NEW(scratch, bool, g->value_count);
     s->labels = EBB_NEW(scratch, bool, g->value_count);
     s->early = EBB_NEW(scratch, bool, g->value_count);
+    s->look = EBB_NEW(scratch, ebb_value, g->value_count + 1);
+    s->looked = EBB_NEW(scratch, uint32_t, g->node_count);
     s->needed = EBB_NEW(scratch, bool, g->value_count);
     s->clones = EBB_NEW(scratch, bool, g->node_count);
     s->later = EBB_NEW(scratch, bool, g->node_count);
@@ -239,7 +266,8 @@ static ebb_status allocate(splitting *s)
     s->totals = EBB_NEW(scratch, ebb_batch_count, g->node_count);
     if (s->form == NULL || s->early == NULL || s->depends == NULL || s->labels == NULL ||
         s->needed == NULL || s->clones == NULL || s->later == NULL || s->rule == NULL ||
-        s->part == NULL || s->sum == NULL || s->slices == NULL || s->totals == NULL)
+        s->look == NULL || s->looked == NULL || s->part == NULL || s->sum == NULL ||
+        s->slices == NULL || s->totals == NULL)
         return ebb_error_memory();
     for (size_t v = 0; v < g->value_count; v++)
         s->form[v].axis = -1;

@@ -7,8 +7,8 @@
  *
  * A process has its part alone: graph inputs come in PARTS, and so does what is computed of them, labels
  * too. It computes part 0 of what it has, which is any part of the whole, and sums are those of the
- * group. What is made of labels alone and adds up (how many count) is needed by other nodes of the part: it is
- * summed at once and WHOLE from there on. */
+ * group. What is made of labels alone and adds up (how many count) is needed by other nodes of the part, and
+ * so are statistics that rows are computed of: such a sum is made at once, and WHOLE from there on. */
 #ifndef EBB_PASSES_MEMORY_ROUNDING_BATCH_SPLIT_H
 #define EBB_PASSES_MEMORY_ROUNDING_BATCH_SPLIT_H
 
@@ -37,18 +37,20 @@ typedef struct ebb_batch_split {
     bool norm_per_part;
     int axis; /* of the batch in graph inputs */
     size_t value_count, node_count;
-    ebb_batch_form *form;  /* by value id */
-    bool *depends;         /* by value id: on the batch */
-    bool *labels;          /* by value: whole, and depends on inputs without floats alone */
-    bool *needed;          /* by value id: its total */
-    bool *clones;          /* by node id: computed part by part */
-    bool *later;           /* by node id: when all parts are done */
-    ebb_batch_node **rule; /* by node id: of those computed in parts */
-    ebb_value **part;      /* by value id: what each part has */
-    ebb_value *sum;        /* by value id: the running sum; that of the group */
-    bool *early;           /* by value id: the group's sum, which parts read */
-    ebb_value rank;        /* of this process; none: nobody has asked */
-    ebb_value key, key_of; /* of random bits, last asked for; of which key and part */
+    ebb_batch_form *form;    /* by value id */
+    bool *depends;           /* by value id: on the batch */
+    bool *labels;            /* by value: whole, and depends on inputs without floats alone */
+    bool *needed;            /* by value id: its total */
+    bool *clones;            /* by node id: computed part by part */
+    bool *later;             /* by node id: when all parts are done */
+    ebb_batch_node **rule;   /* by node id: of those computed in parts */
+    ebb_value **part;        /* by value id: what each part has */
+    ebb_value *sum;          /* by value id: the running sum; that of the group */
+    bool *early;             /* by value id: the group's sum, which parts read */
+    ebb_value *look;         /* values to look at */
+    uint32_t *looked, looks; /* by node id: in which look it was seen last; how many there were */
+    ebb_value rank;          /* of this process; none: nobody has asked */
+    ebb_value key, key_of;   /* of random bits, last asked for; of which key and part */
     int64_t key_part;
     ebb_batch_slices *slices; /* by value id */
     ebb_batch_count *totals;

@@ -98,8 +98,10 @@ static ebb_status rewrite(splitting *s)
 static bool is_split(const ebb_edit *e)
 {
     EBB_EACH_NODE(e->g, n) {
-        const char *pass = ebb_props_get(e->g, &ebb_node_of(e->g, n)->props, "ebb.pass");
-        if (pass != NULL && strcmp(pass, e->pass->name) == 0)
+        const ebb_props *props = &ebb_node_of(e->g, n)->props;
+        const char *pass = ebb_props_get(e->g, props, "ebb.pass");
+        if (pass != NULL && strcmp(pass, e->pass->name) == 0 &&
+            ebb_props_get(e->g, props, "ebb.part_of") != NULL)
             return true;
     }
     return false;

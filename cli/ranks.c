@@ -1,0 +1,119 @@
+/* ranks.c: `ebb plan --ranks N`: what each of N processes needs and gives to the others, for any number of
+ * them, none of which is there. Shapes of one are everybody's, so bytes are exact; time is a model: a message
+ * takes the link's delay and its bytes by the link's rate, and the step waits for each exchange.
+ */
+#include "cli/cli.h"
+
+#include <math.h>
+
+/* Delay of a message and bytes a second: what is usual, from data sheets and published measurements. */
+typedef struct link {
+    const char *name;
+    double us, gb;
+} link;
+
+static const link links[] = {
+    {"1gbe", 50, 0.117}, {"10gbe", 30, 1.17},   {"100gbe", 5, 11.5},
+    {"ndr400", 5, 47},   {"nvlink4", 3.4, 360},
+};
+
+static bool read_link(link *l, const char *text)
+{
+    char end;
+    for (size_t i = 0; i < sizeof links / sizeof *links; i++)
+        if (strcmp(links[i].name, text) == 0)
+            return *l = links[i], true;
+    *l = (link){.name = text};
+    return sscanf(text, "%lf,%lf%c", &l->us, &l->gb, &end) == 2 && l->us >= 0 && l->gb > 0 &&
+           isfinite(l->us) && isfinite(l->gb);
+}
+
+/* Each exchange has a message to every other process, one after another. */
+static double ns_of(const json_t *plan, const link *l)
+{
+    const json_t *g = json_object_get(plan, "group");
+    if (g == NULL)
+        return 0;
+    return cli_real(g, "exchanges") * (cli_real(g, "ranks") - 1) * l->us * 1e3 +
+           cli_real(g, "sent_bytes") / l->gb;
+}
+
+static json_t *row_of(const json_t *plan, int ranks, const link *l)
+{
+    const json_t *g = json_object_get(plan, "group");
+    const json_t *categories = json_object_get(plan, "categories");
+    const double comm = ns_of(plan, l);
+    return json_pack("{s:i, s:I, s:I, s:O, s:I, s:I, s:I, s:I}", "ranks", ranks, "peak_bytes",
+                     (json_int_t)cli_real(plan, "peak_bytes"), "arena_bytes",
+                     (json_int_t)cli_real(plan, "arena_bytes"), "categories", categories,
+                     "exchanges", (json_int_t)(g != NULL ? cli_real(g, "exchanges") : 0),
+                     "sent_bytes", (json_int_t)(g != NULL ? cli_real(g, "sent_bytes") : 0),
+                     "exchange_ns", (json_int_t)comm, "step_ns",
+                     (json_int_t)(cli_real(plan, "planned_ns") + comm));
+}
+
+static ebb_status plan_for(const cli *c, const ebb_plan_options *options, int ranks, json_t **plan)
+{
+    ebb_model *model = NULL;
+    char *report = NULL, *json = NULL;
+    ebb_status status = cli_open(c, &model);
+    if (status == NULL)
+        status = cli_step_for(c, model, ranks, &report);
+    if (status == NULL)
+        status = ebb_plan_json(model, options, &json);
+    *plan = json != NULL ? json_loads(json, 0, NULL) : NULL;
+    ebb_release(report);
+    ebb_release(json);
+    ebb_close(model);
+    return status;
+}
+
+int cli_plan_ranks(const cli *c, const ebb_plan_options *options, json_t *plan)
+{
+    const char *text = cli_get(c, "--link", "10gbe");
+    const int most = (int)cli_whole(c, "--ranks", 1);
+    link l;
+    if (most < 2)
+        return EBB_OK;
+    if (!read_link(&l, text))
+        return cli_usage("--link %s: it is none of 1gbe, 10gbe, 100gbe, ndr400, nvlink4, nor "
+                         "MICROSECONDS,GBYTES_PER_SECOND",
+                         text);
+    json_t *table = json_array();
+    ebb_status status = NULL;
+    for (int ranks = 1; ranks < most && status == NULL; ranks *= 2) {
+        json_t *one = NULL;
+        if (most % ranks == 0)
+            status = plan_for(c, options, ranks, &one);
+        if (one != NULL)
+            (void)json_array_append_new(table, row_of(one, ranks, &l));
+        json_decref(one);
+    }
+    (void)json_array_append_new(table, row_of(plan, most, &l));
+    (void)json_object_set_new(plan, "table", table);
+    (void)json_object_set_new(plan, "link",
+                              json_pack("{s:s, s:f, s:f}", "name", l.name, "us", l.us, "gb", l.gb));
+    return status != NULL ? cli_fail(status) : EBB_OK;
+}
+
+void cli_show_ranks(const json_t *plan)
+{
+    const json_t *table = json_object_get(plan, "table"), *by = json_object_get(plan, "link");
+    const double alone = cli_real(json_array_get(table, 0), "step_ns");
+    size_t i;
+    json_t *row;
+    if (table == NULL)
+        return;
+    printf("\nof N processes each, by link %s (%g us, %g GB/s); the batch is that of all\n",
+           cli_text(by, "name"), cli_real(by, "us"), cli_real(by, "gb"));
+    printf("%6s  %12s  %12s  %10s  %12s  %12s  %10s\n", "N", "peak", "sent a step", "exchanges",
+           "exchanging", "step", "efficiency");
+    json_array_foreach(table, i, row) {
+        char peak[32], sent[32];
+        const double n = cli_real(row, "ranks"), step = cli_real(row, "step_ns");
+        printf("%6.0f  %12s  %12s  %10.0f  %9.3f ms  %9.3f ms  %8.1f %%\n", n,
+               cli_bytes(peak, cli_real(row, "peak_bytes")),
+               cli_bytes(sent, cli_real(row, "sent_bytes")), cli_real(row, "exchanges"),
+               cli_real(row, "exchange_ns") / 1e6, step / 1e6, 100 * alone / (n * step));
+    }
+}

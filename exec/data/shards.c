@@ -1,0 +1,118 @@
+/* shards.c: see shards.h. */
+#include "exec/data/shards.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static const char *dims_of(const ebb_graph *g, ebb_value v)
+{
+    return ebb_props_get(g, &ebb_value_of(g, v)->props, "ebb.shard");
+}
+
+bool ebb_is_shard(const ebb_program *p, ebb_value v)
+{
+    return dims_of(p->plan.g, v) != NULL;
+}
+
+bool ebb_has_shards(const ebb_program *p)
+{
+    const ebb_graph *g = p->plan.g;
+    for (size_t i = 0; i < g->initializer_count; i++)
+        if (ebb_program_is_state(p, g->initializers[i]) && ebb_is_shard(p, g->initializers[i]))
+            return true;
+    return false;
+}
+
+/* "64x32" */
+static bool read_dims(ebb_type *type, const char *text)
+{
+    for (type->rank = 0; type->rank < EBB_MAX_RANK; text++) {
+        char *end;
+        type->dims[type->rank++] = strtoll(text, &end, 10);
+        if (end == text || *text == '-' || (*end != 'x' && *end != '\0'))
+            return false;
+        text = end;
+        if (*end == '\0')
+            return true;
+    }
+    return false;
+}
+
+ebb_status ebb_whole_type(ebb_type *type, const ebb_program *p, ebb_value v)
+{
+    const ebb_graph *g = p->plan.g;
+    const int64_t ranks = ebb_group_ranks(p->group);
+    const ebb_type *part = ebb_value_of(g, v)->type;
+    const char *text = dims_of(g, v);
+    int64_t n;
+    *type = *part;
+    if (text == NULL)
+        return NULL;
+    if (!read_dims(type, text) || !ebb_type_elements(type, &n) || part->rank != 1 ||
+        part->dims[0] != n / ranks + (n % ranks != 0))
+        return ebb_error(EBB_REJECTED, "'%s' is no part of %.100s for %lld processes",
+                         ebb_value_name(g, v), text, (long long)ranks);
+    return NULL;
+}
+
+/* ---- whole ---- */
+
+/* Part r's elements from `at` on into their places; what is behind the end is not there. */
+static void put(char *whole, const char *from, int64_t n, int64_t at, int64_t count, size_t size)
+{
+    const int64_t here = at >= n ? 0 : n - at < count ? n - at : count;
+    if (here > 0)
+        memcpy(whole + (size_t)at * size, from, (size_t)here * size);
+}
+
+ebb_status ebb_shards_gather(ebb_named *t, ebb_program *p, ebb_value v, ebb_arena *scratch)
+{
+    ebb_type *type = EBB_NEW(scratch, ebb_type, 1);
+    size_t bytes;
+    int64_t n;
+    if (dims_of(p->plan.g, v) == NULL)
+        return NULL;
+    if (type == NULL)
+        return ebb_error_memory();
+    EBB_TRY(ebb_whole_type(type, p, v));
+    const int ranks = ebb_group_ranks(p->group);
+    const int64_t part = t->dims[0];
+    const size_t size = ebb_dtype_bits((ebb_dtype)t->dtype) / 8;
+    const int64_t most = EBB_GROUP_PIECE / ranks / (int64_t)size;
+    char *piece = ebb_arena_alloc(scratch, (size_t)most * size * (size_t)ranks), *whole = NULL;
+    if (!ebb_type_bytes(type, &bytes) || !ebb_type_elements(type, &n) || piece == NULL)
+        return ebb_error_memory();
+    if (ebb_group_rank(p->group) == 0 && (whole = ebb_arena_alloc(scratch, bytes)) == NULL)
+        return ebb_error_memory();
+    for (int64_t at = 0, count; at < part; at += count) {
+        count = part - at < most ? part - at : most;
+        EBB_TRY(ebb_group_all_gather(p->group, (const char *)t->data + (size_t)at * size, piece,
+                                     (size_t)count * size, t->name));
+        for (int r = 0; whole != NULL && r < ranks; r++)
+            put(whole, piece + (size_t)(r * count) * size, n, r * part + at, count, size);
+    }
+    *t = (ebb_named){t->name, t->dtype, type->rank, type->dims, whole};
+    return NULL;
+}
+
+/* ---- and a part again ---- */
+
+ebb_status ebb_shards_set(ebb_program *p, ebb_value v, const ebb_named *t, ebb_arena *scratch)
+{
+    const ebb_type *part = ebb_value_of(p->plan.g, v)->type;
+    ebb_type type;
+    size_t bytes, all;
+    if (dims_of(p->plan.g, v) == NULL)
+        return ebb_program_set(p, t);
+    EBB_TRY(ebb_whole_type(&type, p, v));
+    if (!ebb_type_bytes(part, &bytes) || !ebb_type_bytes(&type, &all))
+        return ebb_error_memory();
+    const size_t from = bytes * (size_t)ebb_group_rank(p->group);
+    char *own = ebb_arena_zeroed(scratch, bytes + 1, 1);
+    if (own == NULL)
+        return ebb_error_memory();
+    if (from < all)
+        memcpy(own, (const char *)t->data + from, all - from < bytes ? all - from : bytes);
+    const ebb_named named = {t->name, part->dtype, 1, part->dims, own};
+    return ebb_program_set(p, &named);
+}

@@ -1,0 +1,35 @@
+/* shards.h: states of which each process of a group has its part (pass shard): whole in a checkpoint.
+ *
+ * Such an initializer has metadata "ebb.shard", the dims of the whole ("64x32"). A part is ceil(n / ranks) of
+ * its n elements in one row; the last is filled up with zeros.
+ */
+#ifndef EBB_EXEC_DATA_SHARDS_H
+#define EBB_EXEC_DATA_SHARDS_H
+
+#include "exec/run/program.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Whether an initializer is a part. */
+bool ebb_is_shard(const ebb_program *program, ebb_value v);
+/* Whether a state of the program is there in parts. */
+bool ebb_has_shards(const ebb_program *program);
+
+/* What a checkpoint has of the initializer: its type; or, where it is a part, that of the whole.
+ * EBB_REJECTED: the metadata does not go with the part. */
+ebb_status ebb_whole_type(ebb_type *type, const ebb_program *program, ebb_value v);
+
+/* Of all processes at once: t, a part, becomes the whole in scratch memory of rank 0; the others get no
+ * data. Nothing happens to what is no part. */
+ebb_status ebb_shards_gather(ebb_named *t, ebb_program *program, ebb_value v, ebb_arena *scratch);
+
+/* ebb_program_set with this process's part of t. */
+ebb_status ebb_shards_set(ebb_program *program, ebb_value v, const ebb_named *t,
+                          ebb_arena *scratch);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,23 @@
+/* traffic.h: what a step gives to the other processes of its group. */
+#ifndef EBB_EXEC_WEIGH_TRAFFIC_H
+#define EBB_EXEC_WEIGH_TRAFFIC_H
+
+#include "onnx/graph/graph.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Of one process, as kernels/plain/group.c exchanges it. */
+typedef struct ebb_traffic {
+    int64_t ranks; /* 1: the step is for one */
+    uint64_t nodes, exchanges, sent_bytes;
+} ebb_traffic;
+
+/* Shapes are known. */
+ebb_traffic ebb_traffic_of(const ebb_graph *g);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,371 @@
+/* shard: each process keeps and updates its part of what the optimizer keeps.
+ *
+ *   before   g = AllReduce(d)                     w', m', v' = AdamW(w, g, m, v)       m, v: [n]
+ *   after    s = ReduceScatter(d)  u = Shard(w)   u', m', v' = AdamW(u, s, m, v)       m, v: [n / ranks]
+ *                                                 w' = AllGather(u', w)
+ *
+ * With the states the gradient's sum is there in parts alone, and the whole gradient of a process goes when
+ * it has given its parts: what ZeRO calls stages 1 and 2 is one thing where nodes have an order. The bytes
+ * sent are those of before: an AllReduce is a ReduceScatter and an AllGather.
+ *
+ * A part is ceil(n / ranks) elements of the tensor in one row, the last filled up with zeros. The step
+ * that uses the gradient must be computed element by element, as SGD, momentum, Adam and AdamW are, and
+ * those made of standard nodes: then each element has the bits that it had. A state that starts as zeros
+ * gets the shape of the part, and metadata "ebb.shard", its own shape before ("64x32"), by which checkpoints
+ * have it whole. Another (an average that starts as w) stays whole and is cut in each step, as w is.
+ *
+ * Rounding: the norm of all gradients is made of sums of parts. All else is exact.
+ *
+ * Declines small gradients, and those that someone wants whole: a graph output, an update by rows and
+ * columns (Adafactor) or by products (Muon).
+ */
+#include <stdio.h>
+
+#include "onnx/graph/infer.h"
+#include "passes/common.h"
+#include "passes/passes.h"
+
+typedef struct sharding {
+    ebb_edit *e;
+    ebb_graph *g;
+    size_t value_count, node_count; /* of before */
+    ebb_value *part;                /* by value id: this process's; none: it is whole */
+    uint32_t *reached;              /* by node id: the gradient whose step it is in, from 1 */
+    ebb_value *list;                /* values to look at */
+    ebb_build b;
+} sharding;
+
+/* ---- which gradients ---- */
+
+static bool is_one(const ebb_graph *g, ebb_value v)
+{
+    int64_t n;
+    return ebb_type_elements(ebb_value_of(g, v)->type, &n) && n == 1;
+}
+
+/* Of the same elements in the same order. */
+static bool is_like(const ebb_graph *g, ebb_value v, const ebb_type *like)
+{
+    const ebb_type *t = ebb_value_of(g, v)->type;
+    return ebb_type_same_shape(t, like) && t->layout.kind == EBB_LAYOUT_PLAIN;
+}
+
+/* Of all elements: the norm of the gradients. */
+static bool is_sum_of_squares(const ebb_graph *g, ebb_node n)
+{
+    return ebb_node_of(g, n)->op == EBB_OP_REDUCE_SUM_SQUARE && is_one(g, ebb_out(g, n, 0));
+}
+
+static bool is_by_element(const ebb_graph *g, ebb_node n, const ebb_type *like)
+{
+    const ebb_node_info *info = ebb_node_of(g, n);
+    bool is = (ebb_op_has(info->op, EBB_POINTWISE) || ebb_op_has(info->op, EBB_UPDATES)) &&
+              !ebb_op_has(info->op, EBB_RANDOM);
+    for (uint32_t i = 0; i < info->in_count; i++)
+        is = is && (info->in[i].i == 0 || is_one(g, info->in[i]) || is_like(g, info->in[i], like));
+    for (uint32_t k = 0; k < info->out_count; k++)
+        is = is && (info->out[k].i == 0 || is_like(g, info->out[k], like));
+    return is;
+}
+
+/* All that is computed of a gradient, by nodes marked `mark`; or why it must be whole. */
+static const char *follow(sharding *s, ebb_value grad, uint32_t mark)
+{
+    const ebb_graph *g = s->g;
+    const ebb_type *like = ebb_value_of(g, grad)->type;
+    size_t count = 1;
+    s->list[0] = grad;
+    while (count > 0) {
+        const ebb_value_info *info = ebb_value_of(g, s->list[--count]);
+        if ((info->flags & (EBB_IS_OUTPUT | EBB_IS_CAPTURED)) != 0)
+            return "an output of the graph is made of it";
+        for (uint32_t u = 0; u < info->use_count; u++) {
+            const ebb_node n = info->uses[u].node;
+            if (s->reached[n.i] == mark)
+                continue;
+            if (s->reached[n.i] != 0)
+                return "another gradient is in its step";
+            const bool ends = is_sum_of_squares(g, n);
+            if (!ends && !is_by_element(g, n, like))
+                return "what is computed of it is not computed element by element";
+            s->reached[n.i] = mark;
+            for (uint32_t k = 0; !ends && k < ebb_node_of(g, n)->out_count; k++)
+                if (ebb_out(g, n, k).i != 0)
+                    s->list[count++] = ebb_out(g, n, k);
+        }
+    }
+    return NULL;
+}
+
+static void forget(sharding *s, uint32_t mark)
+{
+    for (size_t n = 0; n < s->node_count; n++)
+        if (s->reached[n] == mark)
+            s->reached[n] = 0;
+}
+
+/* ---- a part of what is whole ---- */
+
+static int64_t ranks_of(const ebb_graph *g, ebb_node n)
+{
+    const ebb_attrs attrs = ebb_node_attrs(g, n);
+    return ebb_attr_int(&attrs, "ranks", 1);
+}
+
+static ebb_type part_type(const ebb_type *whole, int64_t ranks)
+{
+    int64_t n = 0;
+    const bool known = ebb_type_elements(whole, &n);
+    const int64_t length = known ? n / ranks + (n % ranks != 0) : -1;
+    return ebb_type_tensor((ebb_dtype)whole->dtype, 1, &length);
+}
+
+static struct ebb_init_binding *drawn_by(const ebb_model *m, ebb_str state)
+{
+    for (size_t i = 0; i < m->init_binding_count; i++)
+        if (ebb_same_str(m->init_bindings[i].state, state))
+            return &m->init_bindings[i];
+    return NULL;
+}
+
+/* The ConstantOfShape that draws the zeros of a state without bytes; none: they are not so drawn. */
+static ebb_node zeros_of(const ebb_model *m, ebb_str state)
+{
+    const struct ebb_init_binding *b = drawn_by(m, state);
+    const bool is =
+        b != NULL && ebb_producer_op(m->initialization, b->value) == EBB_OP_CONSTANT_OF_SHAPE;
+    const ebb_node n = is ? ebb_value_of(m->initialization, b->value)->producer : EBB_NO_NODE;
+    return is && ebb_node_of(m->initialization, n)->attr_count == 0 ? n : EBB_NO_NODE;
+}
+
+static bool is_zero(const ebb_tensor *t)
+{
+    const char *bytes = t->data;
+    return t->bytes > 0 && bytes[0] == 0 && memcmp(bytes, bytes + 1, t->bytes - 1) == 0;
+}
+
+/* A state of the optimizer that starts as zeros and that its step alone reads and replaces. */
+static bool is_state_of_parts(const sharding *s, ebb_value v)
+{
+    const ebb_value_info *info = ebb_value_of(s->g, v);
+    const ebb_value next = ebb_graph_bound(s->g, v);
+    if (info->role != EBB_ROLE_OPTIMIZER || next.i == 0 || info->tensor == NULL ||
+        (info->flags & (EBB_IS_OUTPUT | EBB_IS_INPUT | EBB_IS_CAPTURED)) != 0 ||
+        next.i >= s->value_count || s->reached[ebb_value_of(s->g, next)->producer.i] == 0)
+        return false;
+    for (uint32_t u = 0; u < info->use_count; u++)
+        if (info->uses[u].node.i >= s->node_count || s->reached[info->uses[u].node.i] == 0)
+            return false;
+    return info->tensor->data != NULL ? is_zero(info->tensor)
+                                      : zeros_of(s->g->model, info->name).i != 0;
+}
+
+/* A skeleton's zeros are drawn. */
+static ebb_status draw_part(const sharding *s, ebb_value v, const ebb_type *part)
+{
+    ebb_model *m = s->g->model;
+    const ebb_node n = zeros_of(m, ebb_value_of(s->g, v)->name);
+    ebb_build b = ebb_build_at(m->initialization, n, EBB_PHASE_NONE, NULL);
+    const ebb_value shape = ebb_const_ints(&b, part->dims, 1);
+    EBB_TRY(b.status);
+    EBB_TRY(ebb_node_set_input(m->initialization, n, 0, shape));
+    return ebb_value_set_type(m->initialization, ebb_out(m->initialization, n, 0), part);
+}
+
+static ebb_status keep_part(const sharding *s, ebb_value v, const ebb_type *part)
+{
+    ebb_value_info *info = ebb_value_of(s->g, v);
+    char dims[EBB_MAX_RANK * 21 + 1] = "";
+    for (int d = 0, at = 0; d < info->type->rank; d++)
+        at += snprintf(dims + at, sizeof dims - (size_t)at, "%s%lld", d > 0 ? "x" : "",
+                       (long long)info->type->dims[d]);
+    EBB_TRY(ebb_props_set(s->g, &info->props, "ebb.shard", dims));
+    if (info->tensor->data == NULL)
+        EBB_TRY(draw_part(s, v, part));
+    ebb_tensor *t = EBB_NEW(&s->g->model->arena, ebb_tensor, 1);
+    if (t == NULL)
+        return ebb_error_memory();
+    *t = (ebb_tensor){.type = *part, .data = info->tensor->data};
+    if (!ebb_type_bytes(part, &t->bytes))
+        return ebb_error_memory();
+    info->tensor = t;
+    info->origin = NULL;
+    return ebb_value_set_type(s->g, v, part);
+}
+
+/* What node n reads instead of v. */
+static ebb_status part_of(sharding *s, ebb_node n, ebb_value v, int64_t ranks, ebb_value *part)
+{
+    *part = v;
+    if (v.i == 0 || is_one(s->g, v))
+        return NULL;
+    if (s->part[v.i].i != 0)
+        return *part = s->part[v.i], NULL;
+    if (is_state_of_parts(s, v)) {
+        const ebb_type type = part_type(ebb_value_of(s->g, v)->type, ranks);
+        s->part[v.i] = v;
+        return keep_part(s, v, &type);
+    }
+    s->b.before = n;
+    s->b.name = ebb_value_name(s->g, v);
+    ebb_with_int(&s->b, "ranks", ranks);
+    *part = s->part[v.i] = ebb_emit(&s->b, EBB_OP_SHARD, v);
+    return s->b.status;
+}
+
+/* ---- one node ---- */
+
+/* The state that a binding replaces by v; none. */
+static ebb_value replaced_by(const ebb_graph *g, ebb_value v)
+{
+    for (size_t i = 0; ebb_value_is_bound(g, v) && i < g->binding_count; i++)
+        if (ebb_same_value(g->bindings[i].next, v))
+            return g->bindings[i].state;
+    return EBB_NO_VALUE;
+}
+
+/* What replaces a whole state is put together of its parts, under its name. */
+static ebb_status gather(sharding *s, ebb_node n, ebb_value v, int64_t ranks)
+{
+    ebb_graph *g = s->g;
+    const ebb_value state = replaced_by(g, v);
+    char name[560], aside[580];
+    if (state.i == 0 || ebb_same_value(s->part[state.i], state))
+        return NULL;
+    (void)snprintf(name, sizeof name, "%.550s", ebb_value_name(g, v));
+    (void)snprintf(aside, sizeof aside, "%s/part", name);
+    EBB_TRY(ebb_value_rename(g, v, ebb_text(g, ebb_graph_fresh(g, aside))));
+    s->b.before = ebb_next(g, n);
+    s->b.name = ebb_value_name(g, state);
+    ebb_with_int(&s->b, "ranks", ranks);
+    ebb_with_name(&s->b, name);
+    const ebb_value whole = ebb_emit(&s->b, EBB_OP_ALL_GATHER, v, state);
+    EBB_TRY(s->b.status);
+    return ebb_graph_bind(g, state, whole);
+}
+
+/* The sum over a part becomes that over all. */
+static ebb_status sum_squares(sharding *s, ebb_node n, int64_t ranks)
+{
+    ebb_graph *g = s->g;
+    const ebb_value old = ebb_out(g, n, 0);
+    s->b.before = n;
+    s->b.name = ebb_value_name(g, old);
+    ebb_with_int(&s->b, "keepdims", 0);
+    ebb_value sum = ebb_emit(&s->b, EBB_OP_REDUCE_SUM_SQUARE, s->part[ebb_in(g, n, 0).i]);
+    sum = ebb_emit_reshape_like(&s->b, sum, old);
+    ebb_with_int(&s->b, "ranks", ranks);
+    sum = ebb_emit(&s->b, EBB_OP_ALL_REDUCE, sum);
+    EBB_TRY(s->b.status);
+    EBB_TRY(ebb_edit_replace(s->e, old, sum));
+    ebb_edit_remove(s->e, n);
+    return NULL;
+}
+
+static ebb_status compute_part(sharding *s, ebb_node n, int64_t ranks)
+{
+    ebb_graph *g = s->g;
+    s->b.phase = (ebb_phase)ebb_node_of(g, n)->phase;
+    if (is_sum_of_squares(g, n))
+        return sum_squares(s, n, ranks);
+    for (uint32_t i = 0; i < ebb_node_of(g, n)->in_count; i++) {
+        ebb_value part;
+        EBB_TRY(part_of(s, n, ebb_in(g, n, i), ranks, &part));
+        EBB_TRY(ebb_node_set_input(g, n, i, part));
+    }
+    for (uint32_t k = 0; k < ebb_node_of(g, n)->out_count; k++) {
+        const ebb_value v = ebb_out(g, n, k);
+        if (v.i == 0)
+            continue;
+        const ebb_type type = part_type(ebb_value_of(g, v)->type, ranks);
+        EBB_TRY(ebb_value_set_type(g, v, &type));
+        s->part[v.i] = v;
+    }
+    EBB_TRY(ebb_infer_node(g, n));
+    for (uint32_t k = 0; k < ebb_node_of(g, n)->out_count; k++)
+        if (ebb_out(g, n, k).i != 0)
+            EBB_TRY(gather(s, n, ebb_out(g, n, k), ranks));
+    return NULL;
+}
+
+/* ---- the step ---- */
+
+static ebb_status scatter(sharding *s, ebb_node n)
+{
+    ebb_graph *g = s->g;
+    const ebb_value grad = ebb_out(g, n, 0);
+    s->b.before = n;
+    s->b.phase = (ebb_phase)ebb_node_of(g, n)->phase;
+    s->b.name = ebb_value_name(g, grad);
+    ebb_with_int(&s->b, "ranks", ranks_of(g, n));
+    s->part[grad.i] = ebb_emit(&s->b, EBB_OP_REDUCE_SCATTER, ebb_in(g, n, 0));
+    EBB_TRY(s->b.status);
+    ebb_applied(s->e);
+    return NULL;
+}
+
+/* What is small (a count, a loss) is no site. */
+static bool is_gradient(const sharding *s, ebb_node n)
+{
+    int64_t elements;
+    const ebb_value v = ebb_out(s->g, n, 0);
+    return ebb_node_of(s->g, n)->op == EBB_OP_ALL_REDUCE &&
+           ebb_type_elements(ebb_value_of(s->g, v)->type, &elements) &&
+           ebb_dtype_is_float((ebb_dtype)ebb_value_of(s->g, v)->type->dtype) &&
+           elements >= ebb_option_int(s->e, "least") && elements >= ranks_of(s->g, n) &&
+           ranks_of(s->g, n) > 1;
+}
+
+static ebb_status find(sharding *s, int64_t *ranks)
+{
+    uint32_t mark = 0;
+    EBB_EACH_NODE(s->g, n) {
+        if (!is_gradient(s, n))
+            continue;
+        const char *why = follow(s, ebb_out(s->g, n, 0), ++mark);
+        ebb_found(s->e);
+        if (why != NULL) {
+            forget(s, mark);
+            EBB_TRY(ebb_skipped(s->e, n, why));
+            continue;
+        }
+        *ranks = ranks_of(s->g, n);
+        EBB_TRY(scatter(s, n));
+    }
+    return NULL;
+}
+
+static ebb_status run(ebb_edit *e)
+{
+    ebb_graph *g = e->g;
+    sharding s = {.e = e, .g = g, .value_count = g->value_count, .node_count = g->node_count};
+    int64_t ranks = 1;
+    EBB_TRY(ebb_require_static(g));
+    s.part = EBB_SCRATCH(e, ebb_value, g->value_count);
+    s.list = EBB_SCRATCH(e, ebb_value, g->value_count + 1);
+    s.reached = EBB_SCRATCH(e, uint32_t, 2 * g->node_count); // those that are made as well
+    if (s.part == NULL || s.list == NULL || s.reached == NULL)
+        return ebb_error_memory();
+    s.b = ebb_edit_build(e, EBB_NO_NODE, EBB_UPDATE);
+    EBB_TRY(find(&s, &ranks));
+    EBB_EACH_NODE(g, n)
+        if (n.i < s.node_count && s.reached[n.i] != 0)
+            EBB_TRY(compute_part(&s, n, ranks));
+    return NULL;
+}
+
+// clang-format off
+static const ebb_option options[] = {
+    {"least", EBB_OPTION_INT, "256", "[1, inf)", "gradients of fewer elements stay whole"},
+    {0},
+};
+// clang-format on
+
+const ebb_pass ebb_pass_shard = {
+    .name = "shard",
+    .doc = "each process keeps and updates its part of the optimizer's states and of the gradients",
+    .paper = "Rajbhandari et al., ZeRO, SC 2020",
+    .exactness = EBB_ROUNDING,
+    .options = options,
+    .run = run,
+};
