@@ -289,8 +289,9 @@ done:
 
 /* In 16 bits: beside the step in 16 bits that nothing was asked of. What can go is little: states,
  * and the copies in float32 that the largest operator computes with, are most of these steps; and
- * in float16 every gradient waits until all are known to be finite, which the bound does not know.
- * So of what is above the bound a third must go, and a quarter. */
+ * in float16 every gradient waits until all are known to be finite, which the bound does not know:
+ * there the peak is mostly the optimizer's. So of what is above the bound a third must go, and a
+ * twentieth. */
 static void check_halves(recorded *r)
 {
     static const char *const models[] = {"cnn_digits", "bert_tiny", "gelu_block_dropout"};
@@ -301,7 +302,7 @@ static void check_halves(recorded *r)
     for (int k = 0; k < 2 && wanted; k++) {
         whole w = {0};
         MUST(whole_open_in(&w, r, k == 0 ? "none" : "adamw", precisions[k]));
-        uint64_t bound = bound_of(r, &w), budget = w.bytes - (w.bytes - bound) / (k == 0 ? 3 : 4);
+        uint64_t bound = bound_of(r, &w), budget = w.bytes - (w.bytes - bound) / (k == 0 ? 3 : 20);
         int percent = (int)((100 * budget + w.bytes - 1) / w.bytes);
         bool fits = fit(r, &w, NULL, NULL, percent, true).fits;
         print_message("%-19s %-14s %d %% %s, no plan below %d %%\n", r->model, precisions[k],
