@@ -79,7 +79,7 @@ const cli_option cli_options[] = {
     TEXT("--on-nan", "stop|warn", "what to do when the loss is not a number (default stop)"),
     OUT("--checkpoint", "FILE", "write the state here at the end, atomically"),
     TEXT("--every", "N|10min", "also write the checkpoint every N steps, or after so much time: 90s, 10min, 2h"),
-    TEXT("--keep", "best|last|N", "checkpoints: the last N stay; best: results are those of the best evaluation; both: best,N (default last)"),
+    TEXT("--keep", "best[:METRIC]|last|N", "checkpoints: the last N stay; best: results are those of the best evaluation, by its loss or by METRIC; both: best,N (default last)"),
     TEXT("--resume", "FILE", "go on from a checkpoint"),
     LOG("--log", "FILE", "one record a step, appended: .jsonl, .csv, or FOLDER/ for TensorBoard"),
     WHOLE("--log-every", "N", "[1, inf)", "of every Nth step alone"),

@@ -223,7 +223,8 @@ static void print_object(const job *j, const ebb_trainer_facts *f, int code)
             (void)json_object_set(o, of_making[i], json_object_get(j->made, of_making[i]));
     if (isfinite(f->best))
         (void)json_object_set_new(
-            o, "best", json_pack("{s:I, s:f}", "step", (json_int_t)f->best_at, "loss", f->best));
+            o, "best",
+            json_pack("{s:I, s:f}", "step", (json_int_t)f->best_at, f->best_by, f->best));
     if (isfinite(f->rate))
         set_number(o, "rate", f->rate);
     set_whole(o, "median_step_ns", f->median_ns);
@@ -267,8 +268,8 @@ static void print_lines(const job *j, const ebb_trainer_facts *f)
     printf("%s: ", evaluated_on(j->c));
     cli_print_metrics(stdout, j->last);
     if (j->o.keep_best && f->best_at > 0)
-        printf("best: step %lld, loss %.6f, which is what was saved\n", (long long)f->best_at,
-               f->best);
+        printf("best: step %lld, %s %.6f, which is what was saved\n", (long long)f->best_at,
+               f->best_by, f->best);
 }
 
 static void say_why_it_ended(const job *j, const ebb_trainer_facts *f)

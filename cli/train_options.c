@@ -31,18 +31,33 @@ static bool read_every(const cli *c, ebb_trainer_options *o)
     return false;
 }
 
+/* "best" or "best:accuracy", and whatever stands behind its comma. */
+static const char *read_best(ebb_trainer_options *o, const char *text)
+{
+    static char metric[256];
+    o->keep_best = strncmp(text, "best", 4) == 0 && strchr(":,", text[4]) != NULL;
+    if (!o->keep_best)
+        return text;
+    text += 4;
+    if (*text == ':') {
+        const size_t length = strcspn(++text, ",");
+        (void)snprintf(metric, sizeof metric, "%.*s", (int)length, text);
+        o->best_by = metric;
+        text += length;
+    }
+    return text + (*text == ',');
+}
+
 /* "best", "last", or how many checkpoints; also "best,3". */
 static bool read_keep(const cli *c, ebb_trainer_options *o)
 {
-    const char *text = cli_get(c, "--keep", "last");
+    const char *text = read_best(o, cli_get(c, "--keep", "last"));
     int64_t count = 1;
-    o->keep_best = strncmp(text, "best", 4) == 0 && (text[4] == ',' || text[4] == '\0');
-    text += o->keep_best ? 4 + (text[4] == ',') : 0;
     if (text[0] == '\0' ? !o->keep_best : strcmp(text, "last") != 0) {
         ebb_status status = ebb_whole_parse(&count, text, "[1, 1000]", "--keep");
         if (status != NULL) {
             (void)cli_fail(status);
-            cli_note("  or best, last, or both as in best,3");
+            cli_note("  or best, best:accuracy, last, or both as in best,3");
             return false;
         }
     }

@@ -887,6 +887,7 @@ typedef struct ebb_trainer_options {
     const char *save_model, *save_adapter, *save_ort; /* results; NULL: none */
     void (*tell)(void *context, ebb_trainer *trainer, ebb_trainer_event event); /* or NULL */
     void *context;
+    const char *best_by; /* the metric of the evaluator that says which is better; NULL: its loss */
 } ebb_trainer_options;
 
 typedef struct ebb_trainer_facts {
@@ -901,8 +902,9 @@ typedef struct ebb_trainer_facts {
     int64_t step_ns, median_ns, left_ns; /* the last; of the last 101; until the end */
     double rows_per_second, tokens_per_second; /* by the clock; 0 tokens: the rows are no texts */
     int64_t evaluated_at, best_at, not_better; /* steps; evaluations since the best */
-    double best;                               /* loss of the evaluator; NaN: there is none */
+    double best;                               /* of the evaluator; NaN: there is none */
     bool stopped_early, was_stopped, was_over; /* patience; ebb_trainer_stop; nothing was left */
+    const char *best_by;                       /* the metric that `best` is of: "loss" */
 } ebb_trainer_facts;
 
 /* How many steps a run with these options takes. EBB_USAGE: rows are fewer than a batch. */

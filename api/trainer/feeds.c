@@ -68,7 +68,7 @@ ebb_status ebb_trainer_steps(int64_t *steps, const ebb_trainer_options *options)
     EBB_NEED(steps);
     EBB_NEED(options);
     ebb_trainer_options own, *o = &own;
-    EBB_TRY(EBB_OPTIONS_TAKE(ebb_trainer_options, o, context, options));
+    EBB_TRY(EBB_OPTIONS_TAKE(ebb_trainer_options, o, best_by, options));
     EBB_NEED_COUNT(o->row_count);
     EBB_NEED_COUNT(o->batch);
     EBB_NEED_COUNT(o->steps);

@@ -31,6 +31,7 @@ static char *position(const ebb_trainer *t)
     if (f->evaluated_at > 0) {
         (void)json_object_set_new(o, "evaluated_at", json_integer((json_int_t)f->evaluated_at));
         (void)json_object_set_new(o, "not_better", json_integer((json_int_t)f->not_better));
+        (void)json_object_set_new(o, "best_by", json_string(f->best_by));
     }
     if (isfinite(f->best)) {
         (void)json_object_set_new(o, "best", json_real(f->best));
@@ -43,7 +44,7 @@ static char *position(const ebb_trainer *t)
 
 /* ---- and back ---- */
 
-typedef enum value_form { WHOLE, TRUTH, REAL } value_form;
+typedef enum value_form { WHOLE, TRUTH, REAL, TEXT } value_form;
 
 typedef struct key {
     const char *name;
@@ -55,7 +56,7 @@ static const key keys[] = {
     {"steps", WHOLE, true},         {"seed", WHOLE, true},        {"batch", WHOLE, true},
     {"rows", WHOLE, true},          {"shuffle", TRUTH, true},     {"epoch_sum", REAL, false},
     {"evaluated_at", WHOLE, false}, {"not_better", WHOLE, false}, {"best", REAL, false},
-    {"best_at", WHOLE, false},
+    {"best_at", WHOLE, false},      {"best_by", TEXT, false},
 };
 enum { KEYS = sizeof keys / sizeof *keys };
 
@@ -63,6 +64,7 @@ static bool is_of(const json_t *value, value_form form)
 {
     return form == WHOLE   ? json_is_integer(value) && json_integer_value(value) >= 0
            : form == TRUTH ? json_is_boolean(value)
+           : form == TEXT  ? json_is_string(value)
                            : json_is_number(value);
 }
 
@@ -89,6 +91,19 @@ static const char *odd_key(json_t *o)
 static int64_t whole_of(const json_t *o, const char *name)
 {
     return json_integer_value(json_object_get(o, name));
+}
+
+/* Of another metric there is no best yet. */
+static void take_best(ebb_trainer_facts *f, const json_t *o)
+{
+    const json_t *by = json_object_get(o, "best_by"); // older files: the loss
+    f->evaluated_at = whole_of(o, "evaluated_at");
+    if (strcmp(by != NULL ? json_string_value(by) : "loss", f->best_by) != 0)
+        return;
+    f->not_better = whole_of(o, "not_better");
+    f->best_at = whole_of(o, "best_at");
+    if (json_object_get(o, "best") != NULL)
+        f->best = json_number_value(json_object_get(o, "best"));
 }
 
 static ebb_status take_place(ebb_trainer *t, json_t *o)
@@ -122,11 +137,7 @@ static ebb_status take_place(ebb_trainer *t, json_t *o)
     f->epoch_steps = f->steps % t->per_epoch;
     if (f->epoch_steps > 0)
         t->epoch_sum = json_number_value(json_object_get(o, "epoch_sum"));
-    f->evaluated_at = whole_of(o, "evaluated_at");
-    f->not_better = whole_of(o, "not_better");
-    f->best_at = whole_of(o, "best_at");
-    if (json_object_get(o, "best") != NULL)
-        f->best = json_number_value(json_object_get(o, "best"));
+    take_best(f, o);
     return NULL;
 }
 

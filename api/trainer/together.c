@@ -40,6 +40,7 @@ static uint64_t sum_of_options(const ebb_trainer *t)
     ebb_checksum c;
     ebb_checksum_begin(&c);
     ebb_checksum_add(&c, numbers, sizeof numbers);
+    ebb_checksum_add(&c, t->facts.best_by, strlen(t->facts.best_by));
     return ebb_checksum_end(&c);
 }
 

@@ -163,7 +163,23 @@ static ebb_status add_record(ebb_trainer *t, const ebb_evaluator *evaluator)
     return ebb_logs_add(t->logs, &r);
 }
 
-/* The loss decides which evaluation is the best. */
+/* What decides which evaluation is the best. */
+static bool find_metric(ebb_metric *found, const ebb_trainer *t, const char *name)
+{
+    for (size_t i = 0; i < ebb_evaluator_count(t->o.evaluator); i++) {
+        *found = ebb_evaluator_at(t->o.evaluator, i);
+        if (strcmp(found->name, name) == 0)
+            return true;
+    }
+    return false;
+}
+
+static bool is_better(const ebb_metric *now, double best) // or there was none
+{
+    return isfinite(now->value) &&
+           !(now->higher_is_better ? now->value <= best : now->value >= best);
+}
+
 static ebb_status evaluate(ebb_trainer *t)
 {
     ebb_trainer_facts *f = &t->facts;
@@ -173,13 +189,13 @@ static ebb_status evaluate(ebb_trainer *t)
     if (status != NULL && ebb_evaluator_was_stopped(t->o.evaluator))
         return t->stop = 1, NULL; // a resumed run does it
     EBB_TRY(status);
-    const double loss = ebb_evaluator_at(t->o.evaluator, 0).value;
-    const bool better = isfinite(loss) && !(loss >= f->best); // also where there was none
+    ebb_metric now;
+    const bool better = find_metric(&now, t, f->best_by) && is_better(&now, f->best);
     f->evaluated_at = f->steps;
     t->saved_at = -1; // a checkpoint tells of it, so that of before is not of here
     f->not_better = better ? 0 : f->not_better + 1;
     if (better) {
-        f->best = loss;
+        f->best = now.value;
         f->best_at = f->steps;
     }
     if (better && t->o.keep_best) {
@@ -336,6 +352,26 @@ static ebb_status find_rate(ebb_trainer *t)
     return NULL;
 }
 
+static ebb_status find_best_by(ebb_trainer *t)
+{
+    const char *name = t->o.best_by, *names[32];
+    ebb_metric m;
+    size_t count = 0;
+    t->facts.best_by = "loss";
+    if (name == NULL)
+        return NULL;
+    if (t->o.evaluator != NULL && find_metric(&m, t, name))
+        return t->facts.best_by = m.name, NULL;
+    for (; t->o.evaluator != NULL && count < 32 && count < ebb_evaluator_count(t->o.evaluator);
+         count++)
+        names[count] = ebb_evaluator_at(t->o.evaluator, count).name;
+    const char *near = ebb_nearest(name, names, count);
+    ebb_status status =
+        ebb_error(EBB_USAGE, "the best by '%s': no evaluation has this metric", name);
+    return near != NULL ? ebb_hint(status, "did you mean '%s'?", near)
+                        : ebb_hint(status, "--metric %s lets one have it", name);
+}
+
 static ebb_status make_room(ebb_trainer *t)
 {
     if (!t->o.in_order && t->o.row_count > (int64_t)UINT32_MAX + 1)
@@ -358,6 +394,7 @@ static ebb_status set_up(ebb_trainer *t)
                          (long long)t->batch, ebb_group_ranks(t->group));
     t->per_epoch = f->per_epoch = o->row_count / t->batch;
     f->left_out = o->row_count % t->batch;
+    EBB_TRY(find_best_by(t));
     EBB_TRY(ebb_trainer_resume(t));
     EBB_TRY(make_room(t));
     f->epoch = (f->steps + t->per_epoch - 1) / t->per_epoch;
@@ -381,7 +418,7 @@ ebb_status ebb_trainer_new(ebb_trainer **trainer, ebb_program *program, ebb_data
     EBB_NEED(options);
     *trainer = NULL;
     ebb_trainer_options own;
-    EBB_TRY(EBB_OPTIONS_TAKE(ebb_trainer_options, &own, context, options));
+    EBB_TRY(EBB_OPTIONS_TAKE(ebb_trainer_options, &own, best_by, options));
     EBB_NEED_COUNT(own.eval_every);
     EBB_NEED_COUNT(own.patience);
     EBB_NEED_COUNT(own.keep);

@@ -81,6 +81,34 @@ static void each_epoch_is_evaluated_and_the_best_is_kept(void **state)
     json_decref(o);
 }
 
+/* With this rate and order it is another evaluation than that of the least loss. */
+static void the_best_is_by_the_metric_that_is_named(void **state)
+{
+    (void)state;
+#define BY                                                                                 \
+    "train " MODEL " --data " DATA " --map label=target --loss cross-entropy --optimizer " \
+    "momentum:lr=0.1 --seed 6 --threads 1 " EVAL "--eval-every 6 --checkpoint by.st "
+    json_t *o = json_of(BY "--steps 66 --keep best:accuracy,2 --save-model by.onnx --json"), *e;
+    const json_t *best = json_object_get(o, "best");
+    size_t i;
+    double most = 0, at = 0;
+    json_array_foreach(json_object_get(o, "evaluations"), i, e) {
+        at = real_of(e, "accuracy") > most ? real_of(e, "step") : at;
+        most = fmax(most, real_of(e, "accuracy"));
+    }
+    assert_true(real_of(best, "accuracy") == most && real_of(best, "step") == at);
+    json_decref(o);
+    o = json_of("eval by.onnx " TEST "--threads 1 --json");
+    assert_true(real_of(o, "accuracy") == most);
+    json_decref(o);
+    o = json_of(BY "--steps 69 --keep best --resume by.st --json"); // no best by that yet
+    assert_true(real_of(json_object_get(o, "best"), "step") == 69);
+    assert_non_null(json_object_get(json_object_get(o, "best"), "loss"));
+    json_decref(o);
+    says(BY "--epochs 1 --keep best:acuracy", 2, "did you mean 'accuracy'");
+    says(BY "--epochs 1 --keep best:f1", 2, "--metric f1");
+}
+
 /* In batches of 7, of 360 and all at once: a mean over all rows does not know. */
 static void each_row_of_an_evaluation_counts_once(void **state)
 {
@@ -455,6 +483,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_was_resident_is_that_of_the_training),
         cmocka_unit_test(each_epoch_is_evaluated_and_the_best_is_kept),
+        cmocka_unit_test(the_best_is_by_the_metric_that_is_named),
         cmocka_unit_test(each_row_of_an_evaluation_counts_once),
         cmocka_unit_test(a_share_of_the_rows_is_held_out),
         cmocka_unit_test(patience_ends_a_training),
