@@ -3,6 +3,7 @@
 #include "passes/flatten/functions.h"
 
 #include "onnx/graph/infer.h"
+#include "onnx/graph/schema.h"
 #include "passes/common.h"
 #include "passes/flatten/body.h"
 #include "passes/flatten/calls.h"
@@ -104,6 +105,24 @@ static ebb_status copy_attributes(ebb_edit *e, ebb_node to, const ebb_node_info 
     return NULL;
 }
 
+/* A function is looked at where it is called: what is wrong in the bodies of its nodes is the file's fault. */
+static ebb_status check_bodies(const ebb_graph *g, ebb_node n)
+{
+    const ebb_node_info *info = ebb_node_of(g, n);
+    for (uint32_t i = 0; i < info->attr_count; i++) {
+        const ebb_attr *a = &info->attr[i];
+        for (uint32_t k = 0; a->graphs != NULL && k < a->count; k++)
+            EBB_EACH_NODE(a->graphs[k], inner) {
+                ebb_status status = ebb_schema_check(a->graphs[k], inner);
+                if (status == NULL)
+                    status = check_bodies(a->graphs[k], inner);
+                EBB_TRY(ebb_while(status, "checking attribute '%s' of %s", a->name,
+                                  ebb_node_label(g, n)));
+            }
+    }
+    return NULL;
+}
+
 /* One node of the body, before the call. map: the body's values here. */
 static ebb_status put_node(ebb_edit *e, const ebb_function *f, ebb_node call, ebb_node n,
                            ebb_value *map, ebb_node *put)
@@ -136,6 +155,7 @@ static ebb_status put_node(ebb_edit *e, const ebb_function *f, ebb_node call, eb
                          from.out_count));
     ebb_attrs attrs = ebb_node_attrs(g, call);
     EBB_TRY(copy_attributes(e, *put, &from, &attrs, f, map));
+    EBB_TRY(check_bodies(g, *put));
     ebb_node_info *to = ebb_node_of(g, *put), *caller = ebb_node_of(g, call);
     to->overload = from.overload;
     to->doc = caller->doc;
