@@ -68,8 +68,8 @@ def fault_of(ebb, name, passes, folder):
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--ebb", required=True)
-    parser.add_argument("--share", type=int, default=os.environ.get("EBB_PORTABLE_SHARE", "1"),
-                        help="one case in so many ($EBB_PORTABLE_SHARE; 1)")
+    parser.add_argument("--share", type=int, default=1 if os.environ.get("EBB_TEST_ALL") == "1" else 4,
+                        help="one case in so many (4; EBB_TEST_ALL=1: 1)")
     parser.add_argument("models", nargs="*")
     given = parser.parse_args()
     if not os.path.isdir(FOLDER):
