@@ -15,7 +15,8 @@
 #include "tests/text.h"
 
 #define HEADER "<ir_version: 10, opset_import: [\"\" : 20]> "
-#define WEIGHT "float[4,4] w = {1,0,0,0, 0,1,0,0, 0,0,1,0, 0,0,0,1}"
+#define NUMBERS " = {1,0,0,0, 0,1,0,0, 0,0,1,0, 0,0,0,1}"
+#define WEIGHT "float[4,4] w" NUMBERS
 #define VECTOR " = {0,0,0,0}"
 
 static ebb_arena keep;
@@ -371,17 +372,18 @@ static void statistics_and_lone_numbers_are_not_parameters(void **state)
 static void a_lone_number_from_pytorch_is_a_parameter(void **state)
 {
     (void)state;
-    ebb_model *model = parsed(HEADER "g (float[2,4] x) => (float[2,4] y) <" WEIGHT
-                                     ", float scale = {0.5}, float \"onnx::Mul_7\" = {2}>"
-                                     "{ p = MatMul (x, w) e = Exp (scale) q = Mul (p, e) "
-                                     "y = Mul (q, \"onnx::Mul_7\") }");
+    ebb_model *model =
+        parsed(HEADER "g (float[2,4] x) => (float[2,4] y) <float[4,4] \"fc.weight\"" NUMBERS
+                      ", float scale = {0.5}, float \"onnx::Mul_7\" = {2}>"
+                      "{ p = MatMul (x, \"fc.weight\") e = Exp (scale) q = Mul (p, e) "
+                      "y = Mul (q, \"onnx::Mul_7\") }");
     const ebb_graph *g = model->graph;
     for (int exported = 0; exported < 2; exported++) {
         bool trains[64] = {false};
         ebb_trainable_source source;
         model->torchscript = exported;
         assert_null(ebb_trainable_find(trains, &source, g));
-        assert_true(trains[ebb_value_find(g, "w").i]);
+        assert_true(trains[ebb_value_find(g, "fc.weight").i]);
         assert_int_equal(trains[ebb_value_find(g, "scale").i], exported);
         assert_false(trains[ebb_value_find(g, "onnx::Mul_7").i]);
     }
