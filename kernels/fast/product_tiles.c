@@ -48,6 +48,11 @@ typedef struct block { /* of Y, what a job computes */
 
 /* ---- reading ---- */
 
+static int64_t least(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
 EBB_TILE_INLINE float number(const char *at, const ebb_dtype dtype)
 {
     uint16_t bits;
@@ -60,63 +65,52 @@ EBB_TILE_INLINE float number(const char *at, const ebb_dtype dtype)
     return dtype == EBB_BF16 ? ebb_wide_bf16(bits) : ebb_wide_half(bits);
 }
 
-/* to[i * PANEL + j] = s(first + i, column + j), 0 beyond `columns`. */
-EBB_TILE_INLINE void pack_panel(float *to, const side *s, int64_t first, int64_t depth,
-                                int64_t column, int64_t columns, const ebb_dtype dtype)
+/* Lines of up to `most` numbers, the first of each `apart` from that of the line before, and the others `step`
+ * from their neighbour: to[i * most + j] for j < n, 0 beyond. */
+EBB_TILE_INLINE void read_lines_of(float *to, const char *from, int64_t apart, int64_t step,
+                                   int64_t lines, int64_t n, const int64_t most,
+                                   const ebb_dtype dtype)
 {
     const size_t size = dtype == EBB_F32 ? 4 : 2;
-    const int64_t width = columns < PANEL ? columns : PANEL;
-    const char *from = s->data + (size_t)(first * s->row + column * s->column) * size;
-    for (int64_t i = 0; i < depth; i++, to += PANEL, from += (size_t)s->row * size) {
-        if (s->column == 1 && width == PANEL) {
+    for (int64_t i = 0; i < lines; i++, to += most, from += (size_t)apart * size) {
+        if (step == 1 && n == most) {
             EBB_SIMD
-            for (int64_t j = 0; j < PANEL; j++)
+            for (int64_t j = 0; j < most; j++)
                 to[j] = number(from + (size_t)j * size, dtype);
             continue;
         }
-        for (int64_t j = 0; j < width; j++)
-            to[j] = number(from + (size_t)(j * s->column) * size, dtype);
-        for (int64_t j = width; j < PANEL; j++)
+        for (int64_t j = 0; j < n; j++)
+            to[j] = number(from + (size_t)(j * step) * size, dtype);
+        for (int64_t j = n; j < most; j++)
             to[j] = 0.0f;
     }
+}
+
+/* Of a side from `at` on, of its dtype. */
+EBB_TILE_INLINE void read_lines(float *to, const side *s, int64_t at, int64_t apart, int64_t step,
+                                int64_t lines, int64_t n, const int64_t most)
+{
+    const char *from = s->data + (size_t)at * s->size;
+    if (s->dtype == EBB_F32)
+        read_lines_of(to, from, apart, step, lines, n, most, EBB_F32);
+    else if (s->dtype == EBB_BF16)
+        read_lines_of(to, from, apart, step, lines, n, most, EBB_BF16);
+    else
+        read_lines_of(to, from, apart, step, lines, n, most, EBB_F16);
 }
 
 static void pack(const block *k, int64_t first, int64_t depth)
 {
     const side *b = &k->b;
-    for (int64_t c = 0; c < k->columns; c += PANEL) {
-        float *to = k->panels + c * depth;
-        if (b->dtype == EBB_F32)
-            pack_panel(to, b, first, depth, k->column + c, k->columns - c, EBB_F32);
-        else if (b->dtype == EBB_BF16)
-            pack_panel(to, b, first, depth, k->column + c, k->columns - c, EBB_BF16);
-        else
-            pack_panel(to, b, first, depth, k->column + c, k->columns - c, EBB_F16);
-    }
+    for (int64_t c = 0; c < k->columns; c += PANEL)
+        read_lines(k->panels + c * depth, b, first * b->row + (k->column + c) * b->column, b->row,
+                   b->column, depth, least(k->columns - c, PANEL), PANEL);
 }
 
 typedef struct rows { /* of A as float32 */
     const float *data;
     int64_t row, column;
 } rows;
-
-/* to[i * TOGETHER + r] = a(row + r, first + i): where A lies by columns. */
-EBB_TILE_INLINE void turn_rows(float *to, const side *a, int64_t row, int64_t count, int64_t first,
-                               int64_t depth, const ebb_dtype dtype)
-{
-    const size_t size = dtype == EBB_F32 ? 4 : 2;
-    const char *from = a->data + (size_t)(row * a->row + first * a->column) * size;
-    for (int64_t i = 0; i < depth; i++, to += TOGETHER, from += (size_t)a->column * size) {
-        if (a->row == 1 && count == TOGETHER) {
-            EBB_SIMD
-            for (int64_t r = 0; r < TOGETHER; r++)
-                to[r] = number(from + (size_t)r * size, dtype);
-            continue;
-        }
-        for (int64_t r = 0; r < count; r++)
-            to[r] = number(from + (size_t)(r * a->row) * size, dtype);
-    }
-}
 
 static rows read_rows(const block *k, int64_t row, int64_t count, int64_t first, int64_t depth)
 {
@@ -130,12 +124,7 @@ static rows read_rows(const block *k, int64_t row, int64_t count, int64_t first,
                            a->dtype, depth);
         return (rows){k->turned, depth, 1};
     }
-    if (a->dtype == EBB_F32)
-        turn_rows(k->turned, a, row, count, first, depth, EBB_F32);
-    else if (a->dtype == EBB_BF16)
-        turn_rows(k->turned, a, row, count, first, depth, EBB_BF16);
-    else
-        turn_rows(k->turned, a, row, count, first, depth, EBB_F16);
+    read_lines(k->turned, a, at, a->column, a->row, depth, count, TOGETHER); // it lies by columns
     return (rows){k->turned, 1, TOGETHER};
 }
 
@@ -143,10 +132,9 @@ static rows read_rows(const block *k, int64_t row, int64_t count, int64_t first,
 
 static float added(const side *c, int64_t row, int64_t column)
 {
-    const char *at = c->data + (size_t)(row * c->row + column * c->column) * c->size;
-    return c->dtype == EBB_F32    ? number(at, EBB_F32)
-           : c->dtype == EBB_BF16 ? number(at, EBB_BF16)
-                                  : number(at, EBB_F16);
+    float x;
+    read_lines(&x, c, row * c->row + column * c->column, 0, 1, 1, 1, 1);
+    return x;
 }
 
 static void write_row(const block *k, int64_t row, const float *sum)
@@ -167,10 +155,10 @@ static void compute(const block *k)
 {
     const int64_t wide = k->all->wide;
     for (int64_t first = 0; first < k->inner; first += DEPTH) {
-        const int64_t depth = k->inner - first < DEPTH ? k->inner - first : DEPTH;
+        const int64_t depth = least(k->inner - first, DEPTH);
         pack(k, first, depth);
         for (int64_t r = 0; r < k->rows; r += TOGETHER) {
-            const int64_t count = k->rows - r < TOGETHER ? k->rows - r : TOGETHER;
+            const int64_t count = least(k->rows - r, TOGETHER);
             const rows a = read_rows(k, k->row + r, count, first, depth);
             ebb_tile_multiply(k->sum + r * wide, wide, a.data, a.row, a.column, k->panels, count,
                               k->columns, depth, depth, first > 0);
@@ -181,11 +169,6 @@ static void compute(const block *k)
 }
 
 /* ---- all of them ---- */
-
-static int64_t least(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
 
 /* Blocks for all threads, some of them of fewer rows than the most, and then of fewer columns. */
 static jobs divide(const ebb_product *p)
@@ -217,34 +200,36 @@ static jobs divide(const ebb_product *p)
     return j;
 }
 
-static side side_of(const ebb_matrix *m, int rank, const void *data)
-{
-    return (side){.data = data,
-                  .dtype = m->dtype,
-                  .size = ebb_dtype_bits(m->dtype) / 8,
-                  .row = m->dims[rank - 2] == 1 ? 0 : m->strides[rank - 2],
-                  .column = m->dims[rank - 1] == 1 ? 0 : m->strides[rank - 1]};
-}
-
-/* To the product of that number: operands of one batch, or none, stay. */
-static void go_to(side *s, const ebb_product *p, const ebb_matrix *m, int64_t batch)
+/* The matrix of that number of the batch, in elements: operands that have one for all stay. */
+static int64_t matrix_at(const ebb_matrix *m, const ebb_product *p, int64_t batch)
 {
     int64_t at = 0;
     for (int i = p->rank - 3; i >= 0; batch /= p->out.dims[i], i--)
         at += m->dims[i] == 1 ? 0 : batch % p->out.dims[i] * m->strides[i];
-    s->data += (size_t)at * s->size;
+    return at;
+}
+
+/* An operand of so many dims, from element `at` on. */
+static side side_of(const ebb_matrix *m, int rank, const void *data, int64_t at)
+{
+    const size_t size = ebb_dtype_bits(m->dtype) / 8;
+    return (side){.data = (const char *)data + (size_t)at * size,
+                  .dtype = m->dtype,
+                  .size = size,
+                  .row = m->dims[rank - 2] == 1 ? 0 : m->strides[rank - 2],
+                  .column = m->dims[rank - 1] == 1 ? 0 : m->strides[rank - 1]};
 }
 
 static void compute_job(const ebb_call *c, const ebb_product *p, const jobs *all, int64_t job,
                         float *slot)
 {
     const int64_t batch = job / (all->down * all->across), in = job % (all->down * all->across);
-    const int64_t m = p->out.dims[p->rank - 2], n = p->out.dims[p->rank - 1];
-    side y = side_of(&p->out, p->rank, NULL);
+    const size_t y_at = (size_t)matrix_at(&p->out, p, batch) * ebb_dtype_bits(p->out.dtype) / 8;
     block k = {.p = p,
                .all = all,
-               .a = side_of(&p->a, p->rank, c->in[0].data),
-               .b = side_of(&p->b, p->rank, c->in[1].data),
+               .a = side_of(&p->a, p->rank, c->in[0].data, matrix_at(&p->a, p, batch)),
+               .b = side_of(&p->b, p->rank, c->in[1].data, matrix_at(&p->b, p, batch)),
+               .y = (char *)c->out[0].data + y_at,
                .row = in / all->across * all->tall,
                .column = in % all->across * all->wide,
                .inner = p->a.dims[p->rank - 1],
@@ -253,14 +238,9 @@ static void compute_job(const ebb_call *c, const ebb_product *p, const jobs *all
                .sum = slot + all->sum,
                .line = slot + all->line};
     if (p->biased)
-        k.c = side_of(&p->c, 2, c->in[2].data);
-    k.rows = m - k.row < all->tall ? m - k.row : all->tall;
-    k.columns = n - k.column < all->wide ? n - k.column : all->wide;
-    y.data = c->out[0].data;
-    go_to(&k.a, p, &p->a, batch);
-    go_to(&k.b, p, &p->b, batch);
-    go_to(&y, p, &p->out, batch);
-    k.y = (char *)c->out[0].data + (y.data - (const char *)c->out[0].data);
+        k.c = side_of(&p->c, 2, c->in[2].data, 0);
+    k.rows = least(p->out.dims[p->rank - 2] - k.row, all->tall);
+    k.columns = least(p->out.dims[p->rank - 1] - k.column, all->wide);
     compute(&k);
 }
 
