@@ -245,3 +245,13 @@ const char *ebb_taps_misfit(const ebb_geometry *w, const ebb_call *call)
         return "the taps are not a code for each window";
     return NULL;
 }
+
+const char *ebb_conv_bias_misfit(const ebb_geometry *geometry, const ebb_call *call)
+{
+    if (call->op == EBB_OP_CONV_WEIGHT_GRAD || !ebb_call_has(call, 2))
+        return NULL;
+    const int64_t channels =
+        call->op == EBB_OP_CONV ? geometry->narrow_channels : geometry->wide_channels;
+    const ebb_type *bias = &call->in[2].type;
+    return bias->rank != 1 || bias->dims[0] != channels ? "the bias has the wrong shape" : NULL;
+}

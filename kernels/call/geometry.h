@@ -49,6 +49,8 @@ const char *ebb_channels_first_read(ebb_channels_view *view, const ebb_call *cal
 /* The same for a whole call: Conv, ConvTranspose, ConvWeightGrad, channels first or last; and the
  * pools and their gradients (not the global ones). */
 const char *ebb_conv_read(ebb_geometry *geometry, const ebb_call *call);
+/* Of Conv, ConvTranspose or ConvWeightGrad: NULL, or why its bias, if it has one, does not fit. */
+const char *ebb_conv_bias_misfit(const ebb_geometry *geometry, const ebb_call *call);
 const char *ebb_pool_read(ebb_geometry *geometry, const ebb_call *call);
 
 /* The same for ConvWeightGradPooled: wide is X, as the attribute input_shape has it, of which the

@@ -198,12 +198,7 @@ static const char *misfit(const ebb_call *call)
         return why;
     if (f.w.groups > 1 && product_of(&f).m < 4)
         return "too few channels a group";
-    if (call->op == EBB_OP_CONV_WEIGHT_GRAD || !ebb_dnnl_has(call, 2))
-        return NULL;
-    int64_t channels = f.op == EBB_OP_CONV ? f.w.narrow_channels : f.w.wide_channels;
-    if (call->in[2].type.rank != 1 || call->in[2].type.dims[0] != channels)
-        return "the bias has the wrong shape";
-    return NULL;
+    return ebb_conv_bias_misfit(&f.w, call);
 }
 
 static ebb_status workspace(const ebb_call *call, size_t *bytes)

@@ -211,10 +211,7 @@ static const char *misfit(const ebb_call *call)
     int64_t narrowest = call->op == EBB_OP_CONV_WEIGHT_GRAD ? NARROWEST_FOR_WEIGHTS : NARROWEST;
     if (w.wide[2] < narrowest || w.wide[2] > WIDEST || w.narrow[2] > WIDEST)
         return "rows that are too short or too long";
-    if (call->op != EBB_OP_CONV_WEIGHT_GRAD && ebb_dnnl_has(call, 2) &&
-        (call->in[2].type.rank != 1 || call->in[2].type.dims[0] != w.groups))
-        return "the bias has the wrong shape";
-    return NULL;
+    return ebb_conv_bias_misfit(&w, call);
 }
 
 static ebb_status run(const ebb_call *call)

@@ -71,12 +71,7 @@ static const char *misfit(const ebb_call *call)
     if (call->op == EBB_OP_CONV_WEIGHT_GRAD_POOLED)
         return ebb_pooled_read(&w, p.side, p.cells, call);
     const char *why = ebb_conv_read(&w, call);
-    if (why != NULL || call->op == EBB_OP_CONV_WEIGHT_GRAD || !ebb_call_has(call, 2))
-        return why;
-    int64_t channels = call->op == EBB_OP_CONV ? w.narrow_channels : w.wide_channels;
-    if (call->in[2].type.rank != 1 || call->in[2].type.dims[0] != channels)
-        return "the bias has the wrong shape";
-    return NULL;
+    return why != NULL ? why : ebb_conv_bias_misfit(&w, call);
 }
 
 static ebb_status run(const ebb_call *call)
