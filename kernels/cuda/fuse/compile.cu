@@ -1,7 +1,7 @@
 /* compile.cu: chains by NVRTC, and what it made on disk. */
 #include "kernels/cuda/fuse/compile.h"
 
-#include "kernels/cuda/library/cache_files.h"
+#include "kernels/cuda/fuse/cache_files.h"
 #include "kernels/cuda/fuse/chain.h"
 #include "kernels/cuda/library/find_library.h"
 #include "onnx/words/arena.h"

@@ -2,7 +2,6 @@
 #include "kernels/cuda/library/cudnn_plans.h"
 
 #include "kernels/cuda/cuda.h"
-#include "kernels/cuda/library/cudnn/cache.h"
 #include "kernels/cuda/library/find_library.h"
 
 #include <pthread.h>
@@ -27,7 +26,7 @@ static bool describes;
 
 static struct {
     ebb_cudnn_target target; /* with no handle: there was none the last time */
-    char key[320], why[240];
+    char why[240];
 } present;
 
 /* The first line: hints are for whom the error reaches. */
@@ -65,18 +64,13 @@ bool ebb_cuda_cudnn_described(void)
 static void find_present(void)
 {
     ebb_device_facts f;
-    memset(&f, 0, sizeof f);
     ebb_status status = ebb_cudnn_open();
     if (status == NULL)
-        status = ebb_gpu_facts(&f);
+        status = ebb_gpu_facts(&f); /* says what is missing */
     if (status == NULL)
         status = ebb_cudnn_handle_new(&present.target.handle);
-    if (status != NULL) {
+    if (status != NULL)
         keep_reason(present.why, sizeof present.why, status);
-        return;
-    }
-    (void)snprintf(present.key, sizeof present.key, "%s-%d", f.name, f.driver);
-    present.target.key = present.key;
 }
 
 /* NULL, or why there is no device to plan for. */
@@ -164,7 +158,7 @@ static void make(made *m, const ebb_cudnn_target *target)
     ebb_cudnn_rules rules;
     ebb_status status = ready(&graph, &rules, m);
     if (status == NULL)
-        status = ebb_cudnn_plan_cached(&m->plan, graph, target, &rules, NULL);
+        status = ebb_cudnn_plan_make(&m->plan, graph, target, &rules);
     m->again = status != NULL && ebb_status_code(status) != EBB_UNSUPPORTED;
     if (status != NULL)
         keep_reason(m->why, sizeof m->why, status);

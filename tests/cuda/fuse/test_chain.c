@@ -5,7 +5,7 @@
  */
 #include "tests/cuda/numbers.h"
 
-#include "kernels/cuda/library/cache_files.h"
+#include "kernels/cuda/fuse/cache_files.h"
 #include "kernels/cuda/fuse/chain.h"
 #include "kernels/cuda/fuse/compile.h"
 #include "onnx/words/arena.h"

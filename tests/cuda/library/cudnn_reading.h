@@ -4,7 +4,7 @@
 
 #include "tests/cuda/cuda.h"
 
-#include "kernels/cuda/library/cudnn/cache.h"
+#include "kernels/cuda/library/cudnn/plan.h"
 #include "kernels/cuda/library/cudnn_call.h"
 
 /* Types only: a plan needs no bytes. */
@@ -86,7 +86,7 @@ static inline size_t library_bytes(const ebb_work *w, const char *device)
                 ? ebb_cudnn_attention_forward(&g, &ask->of.attention, ask->with)
                 : ebb_cudnn_attention_backward(&g, &ask->of.attention, &scratch),
             "graph");
-        check_status(ebb_cudnn_plan_cached(&plan, g, &target, &rules, NULL), device);
+        check_status(ebb_cudnn_plan_make(&plan, g, &target, &rules), device);
         const size_t bytes = (size_t)ebb_cudnn_plan_choice(plan)->workspace_bytes;
         most = bytes > most ? bytes : most;
         ebb_cudnn_plan_free(plan);
@@ -135,8 +135,6 @@ static inline const char *nothing_plans(void)
 static inline int read_then_plan(const struct CMUnitTest *calls, size_t call_count,
                                  const struct CMUnitTest *plans, size_t plan_count)
 {
-    if (setenv("EBB_CACHE", EBB_BINARY_DIR "/cudnn_cache_of_tests", 1) != 0)
-        return 1;
     with_cuda();
     const int failed = _cmocka_run_group_tests("calls", calls, call_count, NULL, NULL);
     const char *why = nothing_plans();

@@ -1,9 +1,8 @@
-/* test_cudnn_failures.c: a plan that could not be made for want of memory is asked for again, in
- * this process and in the next: only what cuDNN cannot do is remembered. Plans are for a described
+/* test_cudnn_failures.c: a plan that could not be made for want of memory is asked for again:
+ * only what cuDNN cannot do is remembered. Plans are for a described
  * device; failures are the test's. */
 #include "tests/kernels/call.h"
 
-#include "kernels/cuda/library/cudnn/cache.h"
 #include "kernels/cuda/library/cudnn/internal.h"
 #include "kernels/cuda/library/cudnn_plans.h"
 
@@ -83,53 +82,12 @@ static void what_cudnn_cannot_do_is_asked_for_once(void **state)
     break_down(CUDNN_STATUS_SUCCESS, 0, 0);
 }
 
-/* The first configuration's plan gets no memory, the second's does: it serves, but is not kept. */
-static void a_plan_beside_one_that_got_no_memory_is_not_kept(void **state)
-{
-    (void)state;
-    ebb_cudnn_device h100;
-    ebb_cudnn_conv_sizes s;
-    ebb_cudnn_graph *g = NULL;
-    ebb_cudnn_plan *first = NULL, *again = NULL;
-    const ebb_cudnn_target target = {.device = &h100};
-    const ebb_cudnn_rules rules = EBB_CUDNN_EXACT;
-    bool cached = true;
-    int made = 0;
-    char path[1024];
-    put_conv(&s, 64);
-    check_status(ebb_cudnn_device_find(&h100, "h100"), "h100");
-    check_status(ebb_cudnn_conv_forward(&g, &s, 0), "graph");
-    check_status(ebb_cudnn_cache_path(path, sizeof path, g, &target, &rules), "path");
-    (void)remove(path);
-    break_down(CUDNN_STATUS_SUCCESS, ALL, 0);
-    check_status(ebb_cudnn_plans_make(&again, 1, &made, g, &target, &rules), "undisturbed");
-    const int steps = ALL - fault.before; // the last of which makes the plan
-    break_down(CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED, steps - 1, 1);
-    check_status(ebb_cudnn_plan_cached(&first, g, &target, &rules, &cached), "makeshift");
-    assert_int_equal(fault.fails, 0);
-    assert_false(cached);
-    ebb_cudnn_plan_free(first);
-    check_status(ebb_cudnn_plan_cached(&first, g, &target, &rules, &cached), "once more");
-    assert_false(cached); // it was not kept
-    assert_int_equal(ebb_cudnn_plan_choice(first)->engine, ebb_cudnn_plan_choice(again)->engine);
-    ebb_cudnn_plan_free(first);
-    check_status(ebb_cudnn_plan_cached(&first, g, &target, &rules, &cached), "from the cache");
-    assert_true(cached);
-    ebb_cudnn_plan_free(first);
-    ebb_cudnn_plan_free(again);
-    ebb_cudnn_graph_free(g);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_failed_for_want_of_memory_is_made_the_next_time),
         cmocka_unit_test(what_cudnn_cannot_do_is_asked_for_once),
-        cmocka_unit_test(a_plan_beside_one_that_got_no_memory_is_not_kept),
     };
-    if (setenv("EBB_CACHE", EBB_BINARY_DIR "/cudnn_cache_of_failures", 1) != 0 ||
-        system("rm -rf " EBB_BINARY_DIR "/cudnn_cache_of_failures") != 0)
-        return 1;
     ebb_status status = ebb_cudnn_open();
     if (status == NULL)
         status = ebb_cuda_cudnn_describe("h100");

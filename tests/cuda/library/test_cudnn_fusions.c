@@ -14,7 +14,7 @@
 
 #include <cmocka.h>
 
-#include "kernels/cuda/library/cudnn/cache.h"
+#include "kernels/cuda/library/cudnn/plan.h"
 #include "kernels/cuda/library/cudnn/shapes.h"
 #include "tests/share.h"
 
@@ -209,7 +209,7 @@ static void the_table_holds_on_a_described_device(void **state)
                             : fusions[i].kind <= ROWS_BACK ? rows(&g, i)
                                                            : attention(&g, i);
         if (status == NULL)
-            status = ebb_cudnn_plan_cached(&plan, g, &target, &rules, NULL);
+            status = ebb_cudnn_plan_make(&plan, g, &target, &rules);
         if (status != NULL)
             assert_int_equal(ebb_status_code(status), EBB_UNSUPPORTED);
         if ((status == NULL) != fusions[i].plans) {
@@ -234,8 +234,6 @@ int main(void)
                               : "no libcuda.so.1 and no stub of it (EBB_CUDA_STUB)");
         return 77;
     }
-    if (setenv("EBB_CACHE", EBB_BINARY_DIR "/cudnn_plans", 1) != 0)
-        return 1;
     for (const char *const *name = ebb_cudnn_device_names(); *name != NULL && count < 16; name++)
         tests[count++] = (struct CMUnitTest){.name = *name,
                                              .test_func = the_table_holds_on_a_described_device,

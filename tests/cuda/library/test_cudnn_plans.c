@@ -4,12 +4,11 @@
  *     test_cudnn_plans [DEVICE]       all of them without
  *
  * Each device plans one layer in 48, others than the other devices; EBB_TEST_ALL=1 asks for all,
- * which compile thousands of kernels, for half an hour the first time.
+ * which compile thousands of kernels, for half an hour.
  *
  * layers.txt has each distinct layer once. What a device cannot do is a line `refused ...` there:
- * one that is missing fails the test, and so does one that is no longer true. Plans are kept in the
- * build folder, so that only the first run compiles kernels; a table of them, with workspaces, is
- * written beside it.
+ * one that is missing fails the test, and so does one that is no longer true. A table of the plans,
+ * with workspaces, is written into the build folder.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -21,7 +20,7 @@
 
 #include <cmocka.h>
 
-#include "kernels/cuda/library/cudnn/cache.h"
+#include "kernels/cuda/library/cudnn/plan.h"
 #include "kernels/cuda/library/cudnn/shapes.h"
 #include "tests/share.h"
 
@@ -41,7 +40,7 @@ static struct {
     ebb_cudnn_device device;
     FILE *table;
     uint64_t index; /* in ebb_cudnn_device_names */
-    int plans, compiled, cached, refused, broken;
+    int plans, compiled, refused, broken;
     int64_t most_bytes;
 } at;
 
@@ -96,9 +95,8 @@ static void plan(const char *name, const layer *l, ebb_status built, ebb_cudnn_g
     const ebb_cudnn_target target = {.device = &at.device};
     const ebb_cudnn_rules rules = EBB_CUDNN_EXACT;
     ebb_cudnn_plan *made = NULL;
-    bool cached = false, expected = is_refused(name, l->row);
-    ebb_status status =
-        built != NULL ? built : ebb_cudnn_plan_cached(&made, graph, &target, &rules, &cached);
+    bool expected = is_refused(name, l->row);
+    ebb_status status = built != NULL ? built : ebb_cudnn_plan_make(&made, graph, &target, &rules);
     if (status != NULL) {
         at.refused += expected;
         at.broken += !expected;
@@ -108,7 +106,6 @@ static void plan(const char *name, const layer *l, ebb_status built, ebb_cudnn_g
     } else {
         const ebb_cudnn_choice *c = ebb_cudnn_plan_choice(made);
         at.plans++;
-        at.cached += cached;
         at.compiled += (c->behaviour & 1) != 0;
         at.most_bytes = c->workspace_bytes > at.most_bytes ? c->workspace_bytes : at.most_bytes;
         if (at.table != NULL)
@@ -370,7 +367,7 @@ static void every_layer_has_plans_on_a_described_device(void **state)
     at.index = 0;
     while (ebb_cudnn_device_names()[at.index] != *state)
         at.index++;
-    at.plans = at.compiled = at.cached = at.refused = at.broken = 0;
+    at.plans = at.compiled = at.refused = at.broken = 0;
     at.most_bytes = 0;
     refusals = 0;
     memset(met, 0, sizeof met);
@@ -385,9 +382,9 @@ static void every_layer_has_plans_on_a_described_device(void **state)
             at.broken++;
             print_error("refused %s: no layer has this graph\n", refused[i]);
         }
-    print_message("%s: %d plans (%d of kernels compiled at run time; %d found in the cache), "
+    print_message("%s: %d plans (%d of kernels compiled at run time), "
                   "%d refused as expected, most workspace %.1f MiB\n",
-                  at.device.name, at.plans, at.compiled, at.cached, at.refused,
+                  at.device.name, at.plans, at.compiled, at.refused,
                   (double)at.most_bytes / (1 << 20));
     assert_true(at.plans > (share(2) == 1 ? 100 : 10)); /* it was read */
     assert_int_equal(at.broken, 0);
@@ -404,8 +401,6 @@ int main(int argc, char **argv)
                               : "no libcuda.so.1 and no stub of it (EBB_CUDA_STUB)");
         return 77;
     }
-    if (setenv("EBB_CACHE", EBB_BINARY_DIR "/cudnn_plans", 1) != 0)
-        return 1;
     for (const char *const *name = ebb_cudnn_device_names(); *name != NULL && count < 16; name++)
         if (argc < 2 || strcmp(argv[1], *name) == 0)
             tests[count++] =

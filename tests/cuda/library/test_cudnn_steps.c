@@ -192,9 +192,8 @@ int main(void)
                                   h100),
         cmocka_unit_test_prestate(attention_is_cudnns, h100),
     };
-    if (setenv("EBB_CACHE", EBB_BINARY_DIR "/cudnn_cache_of_tests", 1) != 0 ||
-        setenv("EBB_CUDA_PLUGIN", EBB_BINARY_DIR "/kernels/cuda/libebb_cuda_plans_plugin.so", 1) !=
-            0)
+    if (setenv("EBB_CUDA_PLUGIN", EBB_BINARY_DIR "/kernels/cuda/libebb_cuda_plans_plugin.so", 1) !=
+        0)
         return 1;
     ebb_status status = ebb_cudnn_open();
     if (status == NULL && ebb_cudnn_compiles())

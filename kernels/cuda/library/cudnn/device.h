@@ -40,7 +40,7 @@ const char *const *ebb_cudnn_device_names(void);
  * name is EBB_DEVICE, with the names that there are. */
 ebb_status ebb_cudnn_device_find(ebb_cudnn_device *device, const char *name);
 
-/* The same from text, such as a file that was dumped on a real device. text must stay: the device
+/* The same from text. text must stay: the device
  * keeps the pointer, and name. EBB_DEVICE where a field is absent or no number. */
 ebb_status ebb_cudnn_device_read(ebb_cudnn_device *device, const char *name, const char *text);
 

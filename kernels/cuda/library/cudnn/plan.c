@@ -1,9 +1,15 @@
-/* plan.c: heuristics, rules, plans, execution. The text of a plan: plan_text.c. */
-#include "kernels/cuda/library/cudnn/plan_internal.h"
+/* plan.c: heuristics, rules, plans, execution. */
+#include "kernels/cuda/library/cudnn/internal.h"
 
 #include <stdio.h>
 
 enum { CONFIGURATIONS = 64 }; /* as many as are asked of one heuristic mode */
+
+struct ebb_cudnn_plan {
+    ebb_cudnn_graph *graph; /* one owner of it */
+    ebb_cudnn_choice choice;
+    cudnnBackendDescriptor_t plan, config;
+};
 
 /* ---- small things ---- */
 
@@ -29,8 +35,9 @@ static uint32_t note_bits(cudnnBackendDescriptor_t engine, cudnnBackendAttribute
     return bits;
 }
 
-ebb_status ebb_cudnn_describe(cudnnBackendDescriptor_t *made, const char *label,
-                              const ebb_cudnn_target *target)
+/* The described device of a target, as cuDNN has it; NULL, and no error, for the present one. */
+static ebb_status describe(cudnnBackendDescriptor_t *made, const char *label,
+                           const ebb_cudnn_target *target)
 {
     *made = NULL;
     if (target->handle != NULL || target->device == NULL)
@@ -53,11 +60,10 @@ ebb_status ebb_cudnn_describe(cudnnBackendDescriptor_t *made, const char *label,
 /* ---- a configuration ---- */
 
 /* What a configuration says of itself. */
-static ebb_status read_choice(ebb_cudnn_choice *choice, const char *label,
+static ebb_status read_choice(ebb_cudnn_choice *choice, bool *may_pass, const char *label,
                               cudnnBackendDescriptor_t config)
 {
-    cudnnBackendDescriptor_t engine = NULL, knobs[EBB_CUDNN_KNOBS] = {NULL};
-    int64_t count = 0;
+    cudnnBackendDescriptor_t engine = NULL;
     memset(choice, 0, sizeof *choice);
     EBB_TRY(ebb_cudnn_check(ebb_cudnn.make(CUDNN_BACKEND_ENGINE_DESCRIPTOR, &engine), label,
                             "an engine"));
@@ -70,25 +76,7 @@ static ebb_status read_choice(ebb_cudnn_choice *choice, const char *label,
     choice->behaviour =
         note_bits(engine, CUDNN_ATTR_ENGINE_BEHAVIOR_NOTE, CUDNN_TYPE_BEHAVIOR_NOTE);
     (void)ebb_cudnn.drop(engine);
-    int made = 0;
-    while (code == CUDNN_STATUS_SUCCESS && made < EBB_CUDNN_KNOBS) {
-        code = ebb_cudnn.make(CUDNN_BACKEND_KNOB_CHOICE_DESCRIPTOR, &knobs[made]);
-        made += code == CUDNN_STATUS_SUCCESS;
-    }
-    if (code == CUDNN_STATUS_SUCCESS)
-        code = ebb_cudnn.get(config, CUDNN_ATTR_ENGINECFG_KNOB_CHOICES,
-                             CUDNN_TYPE_BACKEND_DESCRIPTOR, EBB_CUDNN_KNOBS, &count, knobs);
-    for (int64_t i = 0; code == CUDNN_STATUS_SUCCESS && i < count && i < EBB_CUDNN_KNOBS; i++) {
-        cudnnBackendKnobType_t type = CUDNN_KNOB_TYPE_COUNTS;
-        code = get_one(knobs[i], CUDNN_ATTR_KNOB_CHOICE_KNOB_TYPE, CUDNN_TYPE_KNOB_TYPE, &type);
-        if (code == CUDNN_STATUS_SUCCESS)
-            code = get_one(knobs[i], CUDNN_ATTR_KNOB_CHOICE_KNOB_VALUE, CUDNN_TYPE_INT64,
-                           &choice->value[i]);
-        choice->knob[choice->knobs++] = (int64_t)type;
-    }
-    for (int i = 0; i < made; i++)
-        (void)ebb_cudnn.drop(knobs[i]);
-    choice->makeshift = ebb_cudnn_may_pass(code);
+    *may_pass = ebb_cudnn_may_pass(code);
     return ebb_cudnn_check(code, label, "reading a configuration");
 }
 
@@ -148,11 +136,6 @@ void ebb_cudnn_plan_free(ebb_cudnn_plan *plan)
         (void)ebb_cudnn.drop(plan->plan);
     if (plan->config != NULL)
         (void)ebb_cudnn.drop(plan->config);
-    if (plan->engine != NULL)
-        (void)ebb_cudnn.drop(plan->engine);
-    for (int i = 0; i < EBB_CUDNN_KNOBS; i++)
-        if (plan->knob[i] != NULL)
-            (void)ebb_cudnn.drop(plan->knob[i]);
     ebb_cudnn_graph_free(plan->graph);
     ebb_free(plan);
 }
@@ -162,11 +145,9 @@ const ebb_cudnn_choice *ebb_cudnn_plan_choice(const ebb_cudnn_plan *plan)
     return &plan->choice;
 }
 
-ebb_status ebb_cudnn_plan_begin(ebb_cudnn_plan **plan, const ebb_cudnn_graph *graph)
+/* An empty plan of a graph. */
+static ebb_status begin(ebb_cudnn_plan **plan, const ebb_cudnn_graph *graph)
 {
-    *plan = NULL;
-    if (graph->graph == NULL || graph->broken != NULL)
-        return ebb_error(EBB_RUNTIME, "%s: the graph was not ended", graph->label);
     ebb_cudnn_plan *made = ebb_alloc(sizeof *made);
     if (made == NULL)
         return ebb_error_memory();
@@ -182,7 +163,7 @@ static ebb_status aim(ebb_cudnn_plan *plan, const ebb_cudnn_target *target)
     cudnnBackendDescriptor_t device = NULL;
     cudnnHandle_t handle = (cudnnHandle_t)target->handle;
     cudnnStatus_t code = CUDNN_STATUS_SUCCESS;
-    EBB_TRY(ebb_cudnn_describe(&device, plan->graph->label, target));
+    EBB_TRY(describe(&device, plan->graph->label, target));
     if (device != NULL)
         code = ebb_cudnn.set(plan->plan, CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP,
                              CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &device);
@@ -194,34 +175,27 @@ static ebb_status aim(ebb_cudnn_plan *plan, const ebb_cudnn_target *target)
     return ebb_cudnn_check(code, plan->graph->label, "the plan's device");
 }
 
-ebb_status ebb_cudnn_plan_finish(ebb_cudnn_plan *plan, const ebb_cudnn_target *target,
-                                 const char *json)
+/* The finalised one, from its configuration. */
+static ebb_status finish(ebb_cudnn_plan *plan, bool *may_pass, const ebb_cudnn_target *target)
 {
     const char *label = plan->graph->label;
     EBB_TRY(ebb_cudnn_check(ebb_cudnn.make(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR, &plan->plan),
                             label, "a plan"));
-    if (json != NULL)
-        EBB_TRY(
-            ebb_cudnn_check(ebb_cudnn.set(plan->plan, CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION,
-                                          CUDNN_TYPE_CHAR, (int64_t)strlen(json) + 1, json),
-                            label, "a plan from text"));
-    else
-        EBB_TRY(ebb_cudnn_check(ebb_cudnn.set(plan->plan, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG,
-                                              CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &plan->config),
-                                label, "the plan's configuration"));
+    EBB_TRY(ebb_cudnn_check(ebb_cudnn.set(plan->plan, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG,
+                                          CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &plan->config),
+                            label, "the plan's configuration"));
     EBB_TRY(aim(plan, target));
     cudnnStatus_t code = ebb_cudnn.finalize(plan->plan);
     plan->choice.runs = code == CUDNN_STATUS_SUCCESS;
     if (code == CUDNN_STATUS_SUCCESS)
         code = get_one(plan->plan, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, CUDNN_TYPE_INT64,
                        &plan->choice.workspace_bytes);
-    else if (code == CUDNN_STATUS_EXECUTION_FAILED_CUDA_DRIVER && target->handle == NULL &&
-             plan->config != NULL)
+    else if (code == CUDNN_STATUS_EXECUTION_FAILED_CUDA_DRIVER && target->handle == NULL)
         /* The kernel was compiled for the described device, and there is no driver to load it:
          * all that planning can know is known. */
         code = get_one(plan->config, CUDNN_ATTR_ENGINECFG_WORKSPACE_SIZE, CUDNN_TYPE_INT64,
                        &plan->choice.workspace_bytes);
-    plan->choice.makeshift = ebb_cudnn_may_pass(code);
+    *may_pass = ebb_cudnn_may_pass(code);
     return ebb_cudnn_check(code, label, "making the plan");
 }
 
@@ -232,8 +206,8 @@ typedef struct search {
     const ebb_cudnn_target *target;
     const ebb_cudnn_rules *rules;
     cudnnBackendDescriptor_t device;
-    ebb_cudnn_plan **plans;
-    int wanted, made, seen, refused;
+    ebb_cudnn_plan *plan; /* the first that the rules admit */
+    int seen, refused;
     const char *refusal; /* the last rule that refused */
     ebb_status last;     /* why the last configuration made no plan */
     char passing[240];   /* and one that another time might have; "" where there was none */
@@ -252,30 +226,30 @@ static void note_failure(search *s, ebb_status status, bool may_pass)
 static ebb_status try_configuration(search *s, cudnnBackendDescriptor_t config, bool fallback)
 {
     ebb_cudnn_plan *plan = NULL;
-    ebb_status status = ebb_cudnn_plan_begin(&plan, s->graph);
+    ebb_status status = begin(&plan, s->graph);
     if (status != NULL) {
         (void)ebb_cudnn.drop(config);
         return status;
     }
+    bool may_pass = false;
     plan->config = config;
     s->seen++;
-    status = read_choice(&plan->choice, s->graph->label, config);
+    status = read_choice(&plan->choice, &may_pass, s->graph->label, config);
     plan->choice.fallback = fallback;
     const char *why = status == NULL ? refuse(&plan->choice, s->rules, s->floats) : NULL;
     if (status == NULL && why == NULL)
-        status = ebb_cudnn_plan_finish(plan, s->target, NULL);
+        status = finish(plan, &may_pass, s->target);
     if (status == NULL && why == NULL) /* once more: now its workspace is known */
         why = refuse(&plan->choice, s->rules, s->floats);
     if (status == NULL && why == NULL) {
-        plan->choice.makeshift = s->passing[0] != '\0';
-        s->plans[s->made++] = plan;
+        s->plan = plan;
         return NULL;
     }
     if (why != NULL) {
         s->refused++;
         s->refusal = why;
     } else {
-        note_failure(s, status, plan->choice.makeshift);
+        note_failure(s, status, may_pass);
     }
     ebb_cudnn_plan_free(plan);
     return NULL;
@@ -305,7 +279,7 @@ static ebb_status heuristics(const search *s, bool *may_pass, cudnnBackendDescri
     return ebb_cudnn_check(code, label, "the heuristics");
 }
 
-/* Asks one mode, and tries what it answers until there are as many plans as wanted. */
+/* Asks one mode, and tries what it answers until there is a plan. */
 static ebb_status ask(search *s, cudnnBackendHeurMode_t mode)
 {
     cudnnBackendDescriptor_t heuristic = NULL, configs[CONFIGURATIONS];
@@ -325,7 +299,7 @@ static ebb_status ask(search *s, cudnnBackendHeurMode_t mode)
         }
     }
     int64_t i = 0;
-    for (; i < count && i < made && status == NULL && s->made < s->wanted; i++)
+    for (; i < count && i < made && status == NULL && s->plan == NULL; i++)
         status = try_configuration(s, configs[i], mode == CUDNN_HEUR_MODE_FALLBACK);
     for (; i < made; i++)
         (void)ebb_cudnn.drop(configs[i]);
@@ -359,96 +333,25 @@ static ebb_status nothing(const search *s)
     return status;
 }
 
-ebb_status ebb_cudnn_plans_make(ebb_cudnn_plan **plans, int count, int *made,
-                                const ebb_cudnn_graph *graph, const ebb_cudnn_target *target,
-                                const ebb_cudnn_rules *rules)
+ebb_status ebb_cudnn_plan_make(ebb_cudnn_plan **plan, const ebb_cudnn_graph *graph,
+                               const ebb_cudnn_target *target, const ebb_cudnn_rules *rules)
 {
-    search s = {.graph = graph,
-                .target = target,
-                .rules = rules,
-                .plans = plans,
-                .wanted = count,
-                .floats = may_round(graph)};
-    *made = 0;
+    search s = {.graph = graph, .target = target, .rules = rules, .floats = may_round(graph)};
+    *plan = NULL;
     if (graph->graph == NULL || graph->broken != NULL)
         return ebb_error(EBB_RUNTIME, "%s: the graph was not ended", graph->label);
-    EBB_TRY(ebb_cudnn_describe(&s.device, graph->label, target));
+    EBB_TRY(describe(&s.device, graph->label, target));
     if (target->handle == NULL)
         (void)ebb_cudnn_compiles(); /* before the first question */
     ebb_status status = ask(&s, CUDNN_HEUR_MODE_A);
-    if (status == NULL && s.made < count)
+    if (status == NULL && s.plan == NULL)
         status = ask(&s, CUDNN_HEUR_MODE_FALLBACK);
     if (s.device != NULL)
         (void)ebb_cudnn.drop(s.device);
-    *made = s.made;
-    if (s.made > 0)
+    *plan = s.plan;
+    if (s.plan != NULL)
         return NULL;
     return status != NULL ? status : nothing(&s);
-}
-
-/* ---- a plan from a choice ---- */
-
-static ebb_status configure(ebb_cudnn_plan *plan, const ebb_cudnn_target *target)
-{
-    const ebb_cudnn_choice *choice = &plan->choice;
-    cudnnBackendDescriptor_t device = NULL;
-    const char *label = plan->graph->label;
-    EBB_TRY(ebb_cudnn_describe(&device, label, target));
-    cudnnStatus_t code = ebb_cudnn.make(CUDNN_BACKEND_ENGINE_DESCRIPTOR, &plan->engine);
-    if (code == CUDNN_STATUS_SUCCESS)
-        code = ebb_cudnn.set(plan->engine, CUDNN_ATTR_ENGINE_OPERATION_GRAPH,
-                             CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &plan->graph->graph);
-    if (code == CUDNN_STATUS_SUCCESS)
-        code = ebb_cudnn.set(plan->engine, CUDNN_ATTR_ENGINE_GLOBAL_INDEX, CUDNN_TYPE_INT64, 1,
-                             &choice->engine);
-    if (code == CUDNN_STATUS_SUCCESS && device != NULL)
-        code = ebb_cudnn.set(plan->engine, CUDNN_ATTR_ENGINE_DEVICEPROP,
-                             CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &device);
-    if (code == CUDNN_STATUS_SUCCESS)
-        code = ebb_cudnn.finalize(plan->engine);
-    if (device != NULL)
-        (void)ebb_cudnn.drop(device);
-    for (int i = 0; i < choice->knobs && code == CUDNN_STATUS_SUCCESS; i++) {
-        cudnnBackendKnobType_t type = (cudnnBackendKnobType_t)choice->knob[i];
-        code = ebb_cudnn.make(CUDNN_BACKEND_KNOB_CHOICE_DESCRIPTOR, &plan->knob[i]);
-        if (code == CUDNN_STATUS_SUCCESS)
-            code = ebb_cudnn.set(plan->knob[i], CUDNN_ATTR_KNOB_CHOICE_KNOB_TYPE,
-                                 CUDNN_TYPE_KNOB_TYPE, 1, &type);
-        if (code == CUDNN_STATUS_SUCCESS)
-            code = ebb_cudnn.set(plan->knob[i], CUDNN_ATTR_KNOB_CHOICE_KNOB_VALUE, CUDNN_TYPE_INT64,
-                                 1, &choice->value[i]);
-        if (code == CUDNN_STATUS_SUCCESS)
-            code = ebb_cudnn.finalize(plan->knob[i]);
-    }
-    if (code == CUDNN_STATUS_SUCCESS)
-        code = ebb_cudnn.make(CUDNN_BACKEND_ENGINECFG_DESCRIPTOR, &plan->config);
-    if (code == CUDNN_STATUS_SUCCESS)
-        code = ebb_cudnn.set(plan->config, CUDNN_ATTR_ENGINECFG_ENGINE,
-                             CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &plan->engine);
-    if (code == CUDNN_STATUS_SUCCESS && choice->knobs > 0)
-        code = ebb_cudnn.set(plan->config, CUDNN_ATTR_ENGINECFG_KNOB_CHOICES,
-                             CUDNN_TYPE_BACKEND_DESCRIPTOR, choice->knobs, plan->knob);
-    if (code == CUDNN_STATUS_SUCCESS)
-        code = ebb_cudnn.finalize(plan->config);
-    return ebb_cudnn_check(code, label, "a configuration made before");
-}
-
-ebb_status ebb_cudnn_plan_of(ebb_cudnn_plan **plan, const ebb_cudnn_graph *graph,
-                             const ebb_cudnn_target *target, const ebb_cudnn_choice *choice)
-{
-    EBB_TRY(ebb_cudnn_plan_begin(plan, graph));
-    (*plan)->choice = *choice;
-    ebb_status status =
-        choice->knobs < 0 || choice->knobs > EBB_CUDNN_KNOBS
-            ? ebb_error(EBB_REJECTED, "%s: a choice of %d knobs", graph->label, choice->knobs)
-            : configure(*plan, target);
-    if (status == NULL)
-        status = ebb_cudnn_plan_finish(*plan, target, NULL);
-    if (status != NULL) {
-        ebb_cudnn_plan_free(*plan);
-        *plan = NULL;
-    }
-    return status;
 }
 
 /* ---- running ---- */

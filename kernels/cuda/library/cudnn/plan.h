@@ -4,9 +4,7 @@
  * first; those that the caller's rules forbid go; of the rest the first that can be made a plan is
  * taken. A plan knows its workspace before anything runs:
  *
- *     graph ── heuristics A, then FALLBACK ──> configurations ── rules ──> plans ──> run
- *                                                                            │
- *                                                        cache (cache.h) <───┘
+ *     graph ── heuristics A, then FALLBACK ──> configurations ── rules ──> plan ──> run
  *
  * The device is either the present one (a handle) or a described one (device.h), for which the
  * workspace is exact and nothing can be run.
@@ -30,12 +28,7 @@ bool ebb_cudnn_compiles(void);
 typedef struct ebb_cudnn_target {
     void *handle;                   /* the present device, or NULL */
     const ebb_cudnn_device *device; /* a described one, where handle is NULL */
-    const char *key; /* of the present device in the cache: product and driver; unread otherwise */
 } ebb_cudnn_target;
-
-/* What cuDNN knows of a target, in the JSON that ebb_cudnn_device_read() takes: from a real device,
- * a file for devices/. Allocated by ebb_alloc(). */
-ebb_status ebb_cudnn_device_dump(const ebb_cudnn_target *target, char **text);
 
 typedef struct ebb_cudnn_rules {
     bool tf32;             /* float32 may be rounded to ten bits before it is multiplied */
@@ -49,40 +42,22 @@ typedef struct ebb_cudnn_rules {
 /* float32 is float32, every run gives the same bits, any workspace. */
 #define EBB_CUDNN_EXACT ((ebb_cudnn_rules){.workspace_bytes = -1})
 
-enum { EBB_CUDNN_KNOBS = 48 };
-
 /* Bits of numeric and behaviour are 1 << CUDNN_NUMERICAL_NOTE_... and CUDNN_BEHAVIOR_NOTE_... */
 typedef struct ebb_cudnn_choice {
     int64_t engine; /* its global index */
-    int knobs;
-    int64_t knob[EBB_CUDNN_KNOBS], value[EBB_CUDNN_KNOBS];
     int64_t workspace_bytes;
     uint32_t numeric, behaviour;
-    bool fallback;  /* not of the heuristics proper */
-    bool makeshift; /* a better one could not be made for want of memory: not to be kept */
-    bool runs; /* false: a described device whose kernel was compiled but could not be loaded */
+    bool fallback; /* not of the heuristics proper */
+    bool runs;     /* false: a described device whose kernel was compiled but could not be loaded */
 } ebb_cudnn_choice;
 
 typedef struct ebb_cudnn_plan ebb_cudnn_plan;
 
-/* Makes the first count plans that the rules admit, best first: plans[0..*made). At least one, or
- * EBB_UNSUPPORTED with what cuDNN said of the last configuration and how many the rules refused;
- * where memory or the device failed any other code, and to ask again may help. count is 1 unless
- * the caller means to time them. */
-ebb_status ebb_cudnn_plans_make(ebb_cudnn_plan **plans, int count, int *made,
-                                const ebb_cudnn_graph *graph, const ebb_cudnn_target *target,
-                                const ebb_cudnn_rules *rules);
-
-/* The plan of a choice that was made before, of the same graph and cuDNN. */
-ebb_status ebb_cudnn_plan_of(ebb_cudnn_plan **plan, const ebb_cudnn_graph *graph,
-                             const ebb_cudnn_target *target, const ebb_cudnn_choice *choice);
-
-/* The plan in text and back. cuDNN's own form is inside, so that nothing is compiled again; where
- * it cannot be loaded, the choice alone is read and the plan made of that. Text is allocated by
- * ebb_alloc(). EBB_REJECTED for text that is no plan of this graph and this cuDNN. */
-ebb_status ebb_cudnn_plan_write(const ebb_cudnn_plan *plan, char **text);
-ebb_status ebb_cudnn_plan_read(ebb_cudnn_plan **plan, const ebb_cudnn_graph *graph,
-                               const ebb_cudnn_target *target, const char *text);
+/* Makes the first plan that the rules admit, or says EBB_UNSUPPORTED with what cuDNN said of the last
+ * configuration and how many the rules refused; where memory or the device failed any other code,
+ * and to ask again may help. */
+ebb_status ebb_cudnn_plan_make(ebb_cudnn_plan **plan, const ebb_cudnn_graph *graph,
+                               const ebb_cudnn_target *target, const ebb_cudnn_rules *rules);
 
 const ebb_cudnn_choice *ebb_cudnn_plan_choice(const ebb_cudnn_plan *plan);
 void ebb_cudnn_plan_free(ebb_cudnn_plan *plan);

@@ -6,8 +6,8 @@
  * A file is written beside its place and renamed into it, so that another process never sees half
  * of one. Whether what a file holds is to be believed, its reader decides.
  */
-#ifndef EBB_KERNELS_CUDA_LIBRARY_CACHE_FILES_H
-#define EBB_KERNELS_CUDA_LIBRARY_CACHE_FILES_H
+#ifndef EBB_KERNELS_CUDA_FUSE_CACHE_FILES_H
+#define EBB_KERNELS_CUDA_FUSE_CACHE_FILES_H
 
 #include "onnx/words/status.h"
 

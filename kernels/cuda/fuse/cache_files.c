@@ -1,5 +1,5 @@
 /* cache_files.c: files of the cache. Both reading and writing without errors, as a cache may. */
-#include "kernels/cuda/library/cache_files.h"
+#include "kernels/cuda/fuse/cache_files.h"
 
 #include <stdio.h>
 #include <stdlib.h>
