@@ -42,6 +42,7 @@ run() {
 }
 # Without a GPU its kernels are only compiled.
 cmake_options=(-DEBB_TESTS=ON)
+[ "${EBB_TEST_ALL:-}" = 1 ] && cmake_options+=(-DEBB_CHECK_ALL=ON)
 nvidia-smi -L >/dev/null 2>&1 || cmake_options+=(-DEBB_CUDA_OPTIMIZE=OFF)
 samples/quickstart.sh
 export OMP_WAIT_POLICY=passive # two tests run side by side: threads that wait must not spin
