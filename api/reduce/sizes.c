@@ -60,24 +60,20 @@ static ebb_status shrink_tensor(ebb_graph *g, ebb_value v, int64_t from, int64_t
     ebb_value_info *info = ebb_value_of(g, v);
     ebb_type type = *info->type;
     int64_t strides[EBB_MAX_RANK];
-    ebb_tensor *made = EBB_NEW(&g->model->arena, ebb_tensor, 1);
-    if (made == NULL)
-        return ebb_error_memory();
     ebb_strides(strides, type.rank, type.dims);
     (void)shrink_type(&type, from, to);
-    *made = (ebb_tensor){.type = type};
+    ebb_tensor made = {.type = type};
     size_t element = ebb_dtype_bits((ebb_dtype)type.dtype) / 8;
-    if (!ebb_type_bytes(&type, &made->bytes))
+    if (!ebb_type_bytes(&type, &made.bytes))
         return ebb_error(EBB_REJECTED, "initializer '%s' has no size", ebb_value_name(g, v));
-    if (info->tensor->data != NULL && made->bytes > 0) {
-        unsigned char *bytes = ebb_arena_alloc(&g->model->arena, made->bytes);
+    if (info->tensor->data != NULL && made.bytes > 0) {
+        unsigned char *bytes = ebb_arena_alloc(&g->model->arena, made.bytes);
         if (bytes == NULL)
             return ebb_error_memory();
         take_corner(bytes, info->tensor->data, &type, strides, element, 0);
-        made->data = bytes;
+        made.data = bytes;
     }
-    info->tensor = made;
-    return ebb_value_set_type(g, v, &type);
+    return ebb_value_set_tensor(g, v, &made);
 }
 
 /* Numbers of a small constant of int64 that are `from` become `to`. */
@@ -98,14 +94,12 @@ static ebb_status shrink_numbers(ebb_graph *g, ebb_value v, int64_t from, int64_
     }
     if (!any)
         return NULL;
-    ebb_tensor *made = EBB_NEW(&g->model->arena, ebb_tensor, 1);
     int64_t *bytes = EBB_NEW(&g->model->arena, int64_t, (size_t)count);
-    if (made == NULL || bytes == NULL)
+    if (bytes == NULL)
         return ebb_error_memory();
     memcpy(bytes, numbers, (size_t)count * sizeof *bytes);
-    *made = (ebb_tensor){.type = *info->type, .data = bytes, .bytes = t->bytes};
-    info->tensor = made;
-    return NULL;
+    const ebb_tensor made = {.type = *info->type, .data = bytes, .bytes = t->bytes};
+    return ebb_value_set_tensor(g, v, &made);
 }
 
 ebb_status ebb_less_size(ebb_model *copy, size_t at, size_t size, bool *applies)

@@ -88,7 +88,7 @@ static ebb_status keep(const drawing *d, const ebb_program *p, size_t binding)
     if (d->at[binding] == NOT_THERE)
         return ebb_weights_give(g, v, from, bytes);
     EBB_TRY(write_at(d, from, bytes, d->at[binding]));
-    return ebb_weights_point(g, v, d->data + d->at[binding], bytes);
+    return ebb_value_point(g, v, d->data + d->at[binding]);
 }
 
 /* Bindings first .. last - 1, by a copy of the graph that makes nothing else. */

@@ -13,21 +13,6 @@
 
 /* ---- into the model ---- */
 
-ebb_status ebb_weights_point(ebb_graph *g, ebb_value v, const void *data, size_t bytes)
-{
-    ebb_value_info *info = ebb_value_of(g, v);
-    ebb_tensor *tensor = EBB_NEW(&g->model->arena, ebb_tensor, 1);
-    if (tensor == NULL)
-        return ebb_error_memory();
-    if (info->tensor != NULL)
-        *tensor = *info->tensor;
-    tensor->type = *info->type;
-    tensor->data = data;
-    tensor->bytes = bytes;
-    info->tensor = tensor;
-    return NULL;
-}
-
 ebb_status ebb_weights_give(ebb_graph *g, ebb_value v, const void *data, size_t bytes)
 {
     void *copy = ebb_arena_alloc(&g->model->arena, bytes + 1);
@@ -35,7 +20,7 @@ ebb_status ebb_weights_give(ebb_graph *g, ebb_value v, const void *data, size_t 
         return ebb_error_memory();
     if (bytes != 0)
         memcpy(copy, data, bytes);
-    return ebb_weights_point(g, v, copy, bytes);
+    return ebb_value_point(g, v, copy);
 }
 
 bool ebb_weights_fit(const ebb_type *type, const ebb_named *named)

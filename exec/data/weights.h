@@ -10,9 +10,8 @@
 extern "C" {
 #endif
 
-/* The initializer has these bytes from now on; they outlive the model. What the file said of its form
- * (data type, external or not) stays, so that a save changes the numbers alone. _give: its own copy. */
-ebb_status ebb_weights_point(ebb_graph *g, ebb_value v, const void *data, size_t bytes);
+/* The initializer has a copy of these bytes from now on. What the file said of its form (data type,
+ * external or not) stays, so that a save changes the numbers alone. */
 ebb_status ebb_weights_give(ebb_graph *g, ebb_value v, const void *data, size_t bytes);
 
 /* Whether an array is of this type, and the sentence where it is not. */

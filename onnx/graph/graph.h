@@ -117,10 +117,10 @@ typedef struct ebb_value_info {
     uint16_t flags;
     uint8_t role; /* ebb_role */
     bool dead;
-    uint32_t binding;   /* as state: its place among the bindings, from 1; 0: none */
-    uint32_t bound;     /* how many bindings have it as next */
-    ebb_tensor *tensor; /* initializer, or known constant (see ebb_value_constant) */
-    ebb_use *uses;      /* unordered; kept by the functions below */
+    uint32_t binding;         /* as state: its place among the bindings, from 1; 0: none */
+    uint32_t bound;           /* how many bindings have it as next */
+    const ebb_tensor *tensor; /* of an initializer; others may share it. ebb_value_set_tensor */
+    ebb_use *uses;            /* unordered; kept by the functions below */
     uint32_t use_count, use_capacity;
     ebb_props props;    /* metadata of the value_info or initializer */
     const void *origin; /* ValueInfoProto, or NULL */
@@ -179,13 +179,14 @@ typedef struct ebb_function {
     const void *origin; /* FunctionProto; NULL for bodies that the writer adds for ai.ebb */
 } ebb_function;
 
-enum { EBB_SHARED_ATTRS = 64 };
+enum { EBB_SHARED_ATTRS = 64, EBB_SHARED_TENSORS = 16 };
 
 struct ebb_model { /* ebb_model in ebb.h */
     ebb_arena arena;
     ebb_names names;
     ebb_types types;                   /* of its values */
     ebb_attrs attrs[EBB_SHARED_ATTRS]; /* lists that nodes share: of each hash the last */
+    const ebb_tensor *tensors[EBB_SHARED_TENSORS]; /* that values share: of each hash the last */
     ebb_graph *graph;
     int64_t ir_version;
     ebb_import *imports;
@@ -376,6 +377,11 @@ void ebb_graph_remove_outputs(ebb_graph *g, const bool *gone); /* by value id */
 /* An initializer with its own copy of the bytes (data NULL: bytes missing). */
 ebb_status ebb_graph_add_initializer(ebb_graph *g, ebb_value *value, const char *name,
                                      const ebb_type *type, const void *data, ebb_role role);
+/* An initializer's bytes from now on, of its present type: not copied, and they outlive the model. What
+ * the file said of their form stays. */
+ebb_status ebb_value_point(ebb_graph *g, ebb_value v, const void *data);
+/* And type and form, too: those of `tensor`, of which the value gets a copy or an equal one. */
+ebb_status ebb_value_set_tensor(ebb_graph *g, ebb_value v, const ebb_tensor *tensor);
 /* An input, of static shape, becomes an initializer whose bytes are missing. */
 ebb_status ebb_graph_keep_input(ebb_graph *g, ebb_value v, ebb_role role);
 /* The other way: the bytes of an initializer are the caller's to give from now on. */

@@ -65,32 +65,50 @@ void ebb_graph_remove_outputs(ebb_graph *g, const bool *gone)
 
 /* ---- initializers ---- */
 
-static ebb_tensor *copy_tensor(ebb_graph *g, const ebb_tensor *t)
+/* The equal tensor that other values have, or a copy. States of the optimizer that start with the same
+ * zeros are what a large step has most of. */
+static const ebb_tensor *share_tensor(ebb_model *m, const ebb_tensor *t)
 {
-    ebb_tensor *copy = EBB_NEW(&g->model->arena, ebb_tensor, 1);
+    uint64_t hash = ((uintptr_t)t->data ^ t->bytes) * UINT64_C(0x9e3779b97f4a7c15);
+    const ebb_tensor **shared = &m->tensors[hash >> 32 & (EBB_SHARED_TENSORS - 1)];
+    if (*shared != NULL && memcmp(*shared, t, sizeof *t) == 0)
+        return *shared;
+    ebb_tensor *copy = EBB_NEW(&m->arena, ebb_tensor, 1);
     if (copy == NULL)
         return NULL;
-    *copy = *t;
-    if (t->data != NULL) {
-        void *data = ebb_arena_alloc(&g->model->arena, t->bytes);
-        if (data == NULL)
-            return NULL;
-        if (t->bytes > 0)
-            memcpy(data, t->data, t->bytes);
-        copy->data = data;
-    }
+    *shared = memcpy(copy, t, sizeof *t);
     return copy;
 }
 
-/* v, which nothing makes, holds these bytes from now on. */
-static ebb_status initialize(ebb_graph *g, ebb_value v, const ebb_tensor *given, ebb_role role)
+ebb_status ebb_value_set_tensor(ebb_graph *g, ebb_value v, const ebb_tensor *tensor)
 {
-    ebb_tensor *tensor = copy_tensor(g, given);
-    if (tensor == NULL ||
-        !put_on_list(g, &g->initializers, &g->initializer_count, &g->initializer_capacity, v))
+    const ebb_tensor *shared = share_tensor(g->model, tensor);
+    if (shared == NULL)
+        return ebb_error_memory();
+    ebb_value_of(g, v)->tensor = shared;
+    return ebb_value_set_type(g, v, &tensor->type);
+}
+
+ebb_status ebb_value_point(ebb_graph *g, ebb_value v, const void *data)
+{
+    const ebb_value_info *info = ebb_value_of(g, v);
+    ebb_tensor t = {.type = ebb_type_unknown};
+    if (info->tensor != NULL)
+        t = *info->tensor;
+    t.type = *info->type;
+    t.data = data;
+    if (!ebb_type_bytes(&t.type, &t.bytes))
+        return ebb_error(EBB_REJECTED, "initializer '%s' has no size", ebb_value_name(g, v));
+    return ebb_value_set_tensor(g, v, &t);
+}
+
+/* v, which nothing makes, becomes an initializer whose bytes are missing. */
+static ebb_status initialize(ebb_graph *g, ebb_value v, ebb_role role)
+{
+    EBB_TRY(ebb_value_point(g, v, NULL));
+    if (!put_on_list(g, &g->initializers, &g->initializer_count, &g->initializer_capacity, v))
         return ebb_error_memory();
     ebb_value_info *info = ebb_value_of(g, v);
-    info->tensor = tensor;
     info->role = (uint8_t)role;
     info->flags |= EBB_IS_INITIALIZER;
     return NULL;
@@ -99,20 +117,28 @@ static ebb_status initialize(ebb_graph *g, ebb_value v, const ebb_tensor *given,
 ebb_status ebb_graph_add_initializer(ebb_graph *g, ebb_value *value, const char *name,
                                      const ebb_type *type, const void *data, ebb_role role)
 {
-    ebb_tensor given = {.type = *type, .data = data};
-    if (!ebb_type_bytes(type, &given.bytes))
+    size_t bytes;
+    if (!ebb_type_bytes(type, &bytes))
         return ebb_error(EBB_REJECTED, "initializer '%s' has no size", name != NULL ? name : "");
     EBB_TRY(ebb_value_add(g, value, name, type));
-    return initialize(g, *value, &given, role);
+    EBB_TRY(initialize(g, *value, role));
+    if (data == NULL)
+        return NULL;
+    void *copy = ebb_arena_alloc(&g->model->arena, bytes);
+    if (copy == NULL)
+        return ebb_error_memory();
+    if (bytes > 0)
+        memcpy(copy, data, bytes);
+    return ebb_value_point(g, *value, copy);
 }
 
 ebb_status ebb_graph_keep_input(ebb_graph *g, ebb_value v, ebb_role role)
 {
-    ebb_tensor given = {.type = *ebb_value_of(g, v)->type};
-    if (!ebb_type_bytes(&given.type, &given.bytes))
+    size_t bytes;
+    if (!ebb_type_bytes(ebb_value_of(g, v)->type, &bytes))
         return ebb_error(EBB_REJECTED, "input '%s' has no fixed size: it cannot be a weight",
                          ebb_value_name(g, v));
-    EBB_TRY(initialize(g, v, &given, role));
+    EBB_TRY(initialize(g, v, role));
     take_off_list(g->inputs, &g->input_count, v);
     ebb_value_of(g, v)->flags &= (uint16_t)~EBB_IS_INPUT;
     return NULL;

@@ -27,17 +27,12 @@ static ebb_status value_named(ebb_graph *g, ebb_value *v, const char *name)
 /* Gives a value a tensor, and a place among the initializers. */
 static ebb_status make_initializer(ebb_graph *g, ebb_value v, const ebb_tensor *tensor)
 {
-    ebb_value_info *info = ebb_value_of(g, v);
-    ebb_arena *arena = &g->model->arena;
-    ebb_tensor *copy = EBB_NEW(arena, ebb_tensor, 1);
-    if (copy == NULL || !ebb_arena_grow(arena, &g->initializers, g->initializer_count,
-                                        &g->initializer_capacity, sizeof *g->initializers))
+    if (!ebb_arena_grow(&g->model->arena, &g->initializers, g->initializer_count,
+                        &g->initializer_capacity, sizeof *g->initializers))
         return ebb_error_memory();
-    *copy = *tensor;
-    info->tensor = copy;
-    info->flags |= EBB_IS_INITIALIZER;
+    ebb_value_of(g, v)->flags |= EBB_IS_INITIALIZER;
     g->initializers[g->initializer_count++] = v;
-    return ebb_value_set_type(g, v, &tensor->type);
+    return ebb_value_set_tensor(g, v, tensor);
 }
 
 /* ["location": "weights.bin", ...]: external data is not fetched for a text; the tensor is left

@@ -76,16 +76,11 @@ static const char *read_site(const ebb_graph *g, ebb_node norm, site *s)
 static ebb_status give(ebb_edit *e, ebb_value v, const float *numbers)
 {
     ebb_graph *g = e->g;
-    ebb_value_info *info = ebb_value_of(g, v);
-    ebb_tensor *tensor = EBB_NEW(&g->model->arena, ebb_tensor, 1);
-    void *copy = tensor != NULL ? ebb_arena_alloc(&g->model->arena, info->tensor->bytes + 1) : NULL;
+    size_t bytes = ebb_value_of(g, v)->tensor->bytes;
+    void *copy = ebb_arena_alloc(&g->model->arena, bytes + 1);
     if (copy == NULL)
         return ebb_error_memory();
-    memcpy(copy, numbers, info->tensor->bytes);
-    *tensor = *info->tensor; // the file's form of it stays
-    tensor->data = copy;
-    info->tensor = tensor;
-    return NULL;
+    return ebb_value_point(g, v, memcpy(copy, numbers, bytes));
 }
 
 static double factor_of(const site *s, int64_t channel)

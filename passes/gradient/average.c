@@ -21,7 +21,7 @@ static ebb_status add_average(ebb_edit *e, ebb_value w, ebb_value *average)
                          ebb_value_name(g, w));
     type.layout = (ebb_layout){0};
     EBB_TRY(ebb_graph_add_initializer(g, average, name, &type, NULL, EBB_ROLE_OPTIMIZER));
-    ebb_value_of(g, *average)->tensor->data = ebb_value_of(g, w)->tensor->data;
+    EBB_TRY(ebb_value_point(g, *average, ebb_value_of(g, w)->tensor->data));
     for (size_t i = 0; i < m->init_binding_count; i++)
         if (m->init_bindings[i].state.i == ebb_value_of(g, w)->name.i)
             return ebb_draw_also(m, ebb_value_of(g, *average)->name, m->init_bindings[i].value);

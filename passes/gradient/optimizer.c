@@ -87,8 +87,7 @@ static ebb_status add_state(const ebb_update *u, const char *suffix, const ebb_t
     EBB_TRY(ebb_graph_add_initializer(g, state, name, &type, NULL, EBB_ROLE_OPTIMIZER));
     if (bare)
         return draw_zeros(g->model, name, &type, ebb_value_of(g, *state)->name);
-    ebb_value_of(g, *state)->tensor->data = u->all->zeros;
-    return NULL;
+    return ebb_value_point(g, *state, u->all->zeros);
 }
 
 uint32_t ebb_update_state(ebb_update *u, const char *suffix, const ebb_type *type)

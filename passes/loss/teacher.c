@@ -152,7 +152,7 @@ static ebb_status put_weights(teaching *s, ebb_body *body)
         if (name == NULL)
             return ebb_error_memory();
         EBB_TRY(ebb_graph_add_initializer(s->g, put, name, &tensor->type, NULL, EBB_ROLE_CONSTANT));
-        ebb_value_of(s->g, *put)->tensor->data = tensor->data;
+        EBB_TRY(ebb_value_point(s->g, *put, tensor->data));
     }
     return NULL;
 }

@@ -232,14 +232,10 @@ static ebb_status take_wholes(ebb_adapters *l)
                 "lora: %s has the weight '%s', and the model has none of that name, type "
                 "and shape",
                 l->file.path, t->name);
-        ebb_tensor *tensor = EBB_NEW(&g->model->arena, ebb_tensor, 1);
         void *copy = ebb_arena_alloc(&g->model->arena, bytes + 1);
-        if (tensor == NULL || copy == NULL)
+        if (copy == NULL)
             return ebb_error_memory();
-        *tensor = (ebb_tensor){.type = *ebb_value_of(g, v)->type,
-                               .data = memcpy(copy, t->data, bytes),
-                               .bytes = bytes};
-        ebb_value_of(g, v)->tensor = tensor;
+        EBB_TRY(ebb_value_point(g, v, memcpy(copy, t->data, bytes)));
     }
     return NULL;
 }

@@ -182,15 +182,11 @@ static ebb_status keep_part(const sharding *s, ebb_value v, const ebb_type *part
     EBB_TRY(ebb_props_set(s->g, &info->props, "ebb.shard", dims));
     if (info->tensor->data == NULL)
         EBB_TRY(draw_part(s, v, part));
-    ebb_tensor *t = EBB_NEW(&s->g->model->arena, ebb_tensor, 1);
-    if (t == NULL)
+    ebb_tensor t = {.type = *part, .data = info->tensor->data};
+    if (!ebb_type_bytes(part, &t.bytes))
         return ebb_error_memory();
-    *t = (ebb_tensor){.type = *part, .data = info->tensor->data};
-    if (!ebb_type_bytes(part, &t->bytes))
-        return ebb_error_memory();
-    info->tensor = t;
     info->origin = NULL;
-    return ebb_value_set_type(s->g, v, part);
+    return ebb_value_set_tensor(s->g, v, &t);
 }
 
 /* What node n reads instead of v. */

@@ -96,9 +96,11 @@ static void weights_in_a_file_above_two_gibibytes_are_no_problem_unless_it_is_mi
     assert_null(ebb_text_parse_model(&model, "<ir_version: 10, opset_import: [\"\" : 20]>\n"
                                              "g (float[1,40000] x) => (float[1,40000] y)\n"
                                              "<float[40000,40000] w> { y = MatMul (x, w) }"));
-    ebb_tensor *t = ebb_value_of(model->graph, model->graph->initializers[0])->tensor;
-    t->external = true;
-    t->location = "model.onnx.data";
+    const ebb_value w = model->graph->initializers[0];
+    ebb_tensor t = *ebb_value_of(model->graph, w)->tensor;
+    t.external = true;
+    t.location = "model.onnx.data";
+    assert_null(ebb_value_set_tensor(model->graph, w, &t));
     char *text = examined(model);
     assert_non_null(strstr(text, "note large-file 0: 6.40 GB"));
     assert_non_null(strstr(text, "problem external-data 1: 1 weights (6400 MB) have no values, "

@@ -44,12 +44,9 @@ static ebb_model *source(void)
     static const char *const names[3] = {"up.weight", "down.weight", "down.bias"};
     const float *from = weights;
     for (int k = 0; k < 3; k++) {
-        ebb_tensor *t = ebb_value_of(m->graph, ebb_value_find(m->graph, names[k]))->tensor;
-        size_t bytes;
-        assert_true(ebb_type_bytes(&t->type, &bytes));
-        t->data = from;
-        t->bytes = bytes;
-        from += bytes / sizeof *from;
+        const ebb_value v = ebb_value_find(m->graph, names[k]);
+        good(ebb_value_point(m->graph, v, from));
+        from += ebb_value_of(m->graph, v)->tensor->bytes / sizeof *from;
     }
     return m;
 }
@@ -332,10 +329,8 @@ static void packed_rows_have_adapters_of_their_own(void **state)
     good(ebb_text_parse_model(&m, PACKED));
     good(ebb_text_parse_model(&to, PACKED));
     for (int k = 0; k < 2; k++) {
-        const ebb_graph *g = (k == 0 ? m : to)->graph;
-        ebb_tensor *t = ebb_value_of(g, ebb_value_find(g, "onnx::MatMul_1"))->tensor;
-        t->data = weights;
-        t->bytes = IN * MID * sizeof *weights;
+        ebb_graph *g = (k == 0 ? m : to)->graph;
+        good(ebb_value_point(g, ebb_value_find(g, "onnx::MatMul_1"), weights));
     }
     good(ebb_rewrite(
         m, "loss:mse,lora:rank=2,alpha=3,target=*k_proj;*v_proj,gradient,optimizer:adamw,lr=0.1",

@@ -51,7 +51,7 @@ static void set_weights(ebb_model *m, const char *name)
 {
     ebb_value v = ebb_value_find(m->graph, name);
     if (v.i != 0)
-        ebb_value_of(m->graph, v)->tensor->data = weights;
+        good(ebb_value_point(m->graph, v, weights));
 }
 
 static ebb_model *make(const char *text, const char *passes)
@@ -461,9 +461,9 @@ static void what_bears_no_fewer_than_8_bits_is_measured_at_8(void **state)
     good(ebb_text_parse_model(&m, text));
     good(ebb_infer_graph(m->graph));
     for (size_t i = 0; i < m->graph->initializer_count; i++) {
-        ebb_value_info *info = ebb_value_of(m->graph, m->graph->initializers[i]);
-        if (info->tensor->data == NULL)
-            info->tensor->data = w;
+        const ebb_value v = m->graph->initializers[i];
+        if (ebb_value_of(m->graph, v)->tensor->data == NULL)
+            good(ebb_value_point(m->graph, v, w));
     }
     good(ebb_rewrite(m, "fuse,loss:mse,gradient,attention", NULL, &json));
     ebb_release(json);

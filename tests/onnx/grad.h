@@ -410,7 +410,8 @@ static double weighed(const bench *t)
 static ebb_status loss_at(bench *t, uint32_t which, const double *v, double step, double *loss)
 {
     ebb_value_info *info = ebb_value_of(t->g, t->x[which]);
-    ebb_tensor *here = info->tensor, moved = *here;
+    const ebb_tensor *here = info->tensor;
+    ebb_tensor moved = *here;
     int64_t n = (int64_t)(here->bytes / sizeof(double));
     double *data = ebb_arena_alloc(&t->arena, here->bytes + 1);
     assert_non_null(data);

@@ -122,7 +122,8 @@ static bool loss_along(pair *p, ebb_value x, const double *v, double step, doubl
 {
     bench *t = &p->first;
     ebb_value_info *info = ebb_value_of(t->g, x);
-    ebb_tensor *here = info->tensor, moved = *here;
+    const ebb_tensor *here = info->tensor;
+    ebb_tensor moved = *here;
     double *data = ebb_arena_alloc(&t->arena, here->bytes + 1);
     assert_non_null(data);
     for (int64_t i = 0; i < elements(t, x); i++)

@@ -76,8 +76,7 @@ static ebb_model *model_of(const char *text, numbers of, const char *name)
         bytes[i] = (float)of(h, p / SIDE, p % SIDE);
     }
     ebb_value t = ebb_value_find(m->graph, "t");
-    ebb_value_of(m->graph, t)->tensor->data = bytes;
-    ebb_value_of(m->graph, t)->tensor->bytes = sizeof bytes;
+    good(ebb_value_point(m->graph, t, bytes));
     good(ebb_value_rename(m->graph, t, name));
     m->torchscript = true;
     good(ebb_infer_graph(m->graph));

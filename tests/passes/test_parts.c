@@ -160,16 +160,17 @@ static void draw_weights(ebb_model *model, drawn *d)
 {
     ebb_graph *g = model->graph;
     for (size_t i = 0; i < g->initializer_count; i++) {
-        ebb_tensor *t = ebb_value_of(g, g->initializers[i])->tensor;
+        const ebb_tensor *t = ebb_value_of(g, g->initializers[i])->tensor;
+        size_t bytes = 0;
         if (t->data != NULL)
             continue;
         assert_int_equal(t->type.dtype, EBB_F32);
-        assert_true(ebb_type_bytes(&t->type, &t->bytes));
-        float *data = ebb_arena_zeroed(&model->arena, t->bytes, 1);
+        assert_true(ebb_type_bytes(&t->type, &bytes));
+        float *data = ebb_arena_zeroed(&model->arena, bytes, 1);
         assert_non_null(data);
-        for (size_t k = 0; k < t->bytes / sizeof *data; k++)
+        for (size_t k = 0; k < bytes / sizeof *data; k++)
             data[k] = (float)draw(d);
-        t->data = data;
+        assert_null(ebb_value_point(g, g->initializers[i], data));
     }
 }
 

@@ -24,7 +24,7 @@ static ebb_model *folded_model(void)
     for (int i = 0; i < 3; i++) {
         for (int k = 0; k < 16; k++)
             numbers[i][k] = (float)of[i](k);
-        ebb_value_of(g, ebb_value_find(g, names[i]))->tensor->data = numbers[i];
+        good(ebb_value_point(g, ebb_value_find(g, names[i]), numbers[i]));
     }
     ebb_value bias = ebb_value_find(g, "fc.bias");
     good(ebb_props_set(g, &ebb_value_of(g, bias)->props,

@@ -229,11 +229,11 @@ static ebb_status make_codes(const coder *c, state *s)
     dims[0] = bytes_of(c, n);
     ebb_type type = ebb_type_tensor(EBB_U8, 1, dims);
     EBB_TRY(ebb_graph_add_initializer(g, &s->codes, codes_name, &type, NULL, EBB_ROLE_OPTIMIZER));
-    ebb_value_of(g, s->codes)->tensor->data = codes;
+    EBB_TRY(ebb_value_point(g, s->codes, codes));
     dims[0] = n / c->block + (n % c->block != 0);
     type = ebb_type_tensor((ebb_dtype)from->type.dtype, 1, dims);
     EBB_TRY(ebb_graph_add_initializer(g, &s->scale, scale_name, &type, NULL, EBB_ROLE_OPTIMIZER));
-    ebb_value_of(g, s->scale)->tensor->data = scales;
+    EBB_TRY(ebb_value_point(g, s->scale, scales));
     return from->data == NULL ? draw_codes(c, s) : NULL;
 }
 
