@@ -2,8 +2,9 @@
 # On Debian with root, packages come from apt; elsewhere it says what to install.
 
 packages="gcc libc6-dev cmake ninja-build pkg-config protobuf-c-compiler libprotobuf-c-dev libdnnl-dev libjansson-dev libzip-dev libjpeg62-turbo-dev libpng-dev libxxhash-dev"
-# Without these ebb builds too, and says what is missing: the solver of the planner `ilp`; text by a tokenizer.
-optional_packages="coinor-libcbc-dev libpcre2-dev libutf8proc-dev"
+# Without these ebb builds too, and says what is missing: the solver of the planner `ilp`, which is opened when it is
+# asked for; text by a tokenizer.
+optional_packages="coinor-libcbc3 libpcre2-dev libutf8proc-dev"
 
 say() { printf '%s\n' "$*" >&2; }
 

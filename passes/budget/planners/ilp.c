@@ -35,22 +35,10 @@
  * Paper: Jain et al., "Checkmate: breaking the memory wall with optimal tensor rematerialization",
  * MLSys 2020. The solver is CBC.
  */
+#include "passes/budget/planners/cbc.h"
 #include "passes/budget/planners/planner.h"
 #include "onnx/words/amount.h"
 
-#ifndef EBB_HAS_CBC
-
-static ebb_status plan(ebb_remat_schedule *schedule, const ebb_remat_problem *problem,
-                       uint64_t budget, uint64_t steps, ebb_arena *arena)
-{
-    (void)schedule, (void)problem, (void)budget, (void)steps, (void)arena;
-    return ebb_hint(ebb_error(EBB_UNSUPPORTED, "this ebb was built without the solver of 'ilp'"),
-                    "install coinor-libcbc-dev and build again, or use another planner");
-}
-
-#else
-
-#include <Cbc_C_Interface.h>
 #include <float.h>
 #include <limits.h>
 
@@ -324,9 +312,9 @@ static void add_memory(program *m, uint32_t t)
 
 /* ---- the solver ---- */
 
-static ebb_status load(Cbc_Model *cbc, const program *m)
+static ebb_status load(const ebb_cbc *cbc, ebb_cbc_model *model, const program *m)
 {
-    CoinBigIndex *start = EBB_NEW(m->arena, CoinBigIndex, (size_t)m->columns + 2);
+    int *start = EBB_NEW(m->arena, int, (size_t)m->columns + 2);
     int *row = EBB_NEW(m->arena, int, m->entry_count + 1);
     double *factor = EBB_NEW(m->arena, double, m->entry_count + 1);
     if (start == NULL || row == NULL || factor == NULL)
@@ -336,15 +324,15 @@ static ebb_status load(Cbc_Model *cbc, const program *m)
     for (int j = 0; j < m->columns; j++)
         start[j + 2] += start[j + 1];
     for (size_t i = 0; i < m->entry_count; i++) {
-        CoinBigIndex at = start[m->entries[i].column + 1]++;
+        int at = start[m->entries[i].column + 1]++;
         row[at] = m->entries[i].row;
         factor[at] = m->entries[i].factor;
     }
-    Cbc_loadProblem(cbc, m->columns, m->rows, start, row, factor, m->lower, m->upper, m->cost,
-                    m->row_lower, m->row_upper);
+    cbc->load(model, m->columns, m->rows, start, row, factor, m->lower, m->upper, m->cost,
+              m->row_lower, m->row_upper);
     for (int j = 0; j < m->columns; j++)
         if (m->integer[j])
-            Cbc_setInteger(cbc, j);
+            cbc->set_integer(model, j);
     return NULL;
 }
 
@@ -365,27 +353,29 @@ static ebb_status read_schedule(ebb_remat_schedule *schedule, const program *m,
 
 static ebb_status solve(ebb_remat_schedule *schedule, const program *m, uint64_t steps)
 {
-    Cbc_Model *cbc = Cbc_newModel();
-    if (cbc == NULL)
+    const ebb_cbc *cbc;
+    EBB_TRY(ebb_cbc_open(&cbc));
+    ebb_cbc_model *model = cbc->create();
+    if (model == NULL)
         return ebb_error_memory();
-    Cbc_setLogLevel(cbc, 0);
-    Cbc_setAllowableGap(cbc, 1 - 1e-3); // costs are whole
-    ebb_status status = load(cbc, m);
+    cbc->set_log_level(model, 0);
+    cbc->set_gap(model, 1 - 1e-3); // costs are whole
+    ebb_status status = load(cbc, model, m);
     if (status == NULL) {
         // A node solves a linear program: microseconds in the order of its rows.
         uint64_t nodes = steps / ((uint64_t)m->rows + 1) + 1;
-        Cbc_setMaximumNodes(cbc, nodes > INT_MAX ? INT_MAX : (int)nodes);
-        Cbc_solve(cbc);
-        if (Cbc_isProvenInfeasible(cbc))
+        cbc->set_most_nodes(model, nodes > INT_MAX ? INT_MAX : (int)nodes);
+        (void)cbc->solve(model);
+        if (cbc->is_infeasible(model))
             status = ebb_error(EBB_NO_PLAN, "no schedule of Checkmate's form needs at most %s",
                                ebb_bytes(m->budget).text);
-        else if (Cbc_bestSolution(cbc) == NULL)
+        else if (cbc->solution(model) == NULL)
             status = ebb_error(EBB_NO_PLAN, "%llu nodes of the search found no schedule that fits",
                                (unsigned long long)nodes);
         else
-            status = read_schedule(schedule, m, Cbc_bestSolution(cbc));
+            status = read_schedule(schedule, m, cbc->solution(model));
     }
-    Cbc_deleteModel(cbc);
+    cbc->release(model);
     return status;
 }
 
@@ -423,8 +413,6 @@ static ebb_status plan(ebb_remat_schedule *schedule, const ebb_remat_problem *pr
         return ebb_error_memory();
     return solve(schedule, &m, steps);
 }
-
-#endif
 
 const ebb_planner ebb_planner_ilp = {
     .name = "ilp",
