@@ -1,5 +1,5 @@
 """The Python package, by its own words: what ebb.h says of structs and arguments, arrays that are not copied, errors
-that carry the sentence, memory that stays flat, the sample, and an installation by pip.
+that carry the sentence, memory that stays flat, and the sample. Its installation by pip: install.py.
 
     tests/python/binding.py LIBRARY         exits with 77 where there is no numpy
 """
@@ -7,7 +7,6 @@ import ctypes
 import os
 from pathlib import Path
 import re
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -234,27 +233,11 @@ def the_sample_is_fifteen_lines_and_learns():
     assert len(losses) == 3 and losses[2] < losses[0], said
 
 
-def pip_installs_it():
-    tool = [sys.executable, "-m", "pip", "install", "-q", "--no-build-isolation", "--no-deps", "--no-index"]
-    if subprocess.run([sys.executable, "-c", "import pip, setuptools, wheel"], capture_output=True).returncode != 0:
-        print("  SKIP: no pip, setuptools or wheel")
-        return
-    with tempfile.TemporaryDirectory() as folder:
-        for name in ("python", "include"):  # a build leaves files beside what it is built of
-            shutil.copytree(SOURCE / name, Path(folder) / name, ignore=shutil.ignore_patterns("__pycache__"))
-        clean = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
-        subprocess.run([*tool, "--target", Path(folder) / "there", Path(folder) / "python"], check=True, env=clean)
-        where = os.pathsep.join([str(Path(folder) / "there"), *sys.path[1:3]])
-        said = subprocess.run([sys.executable, "-c", "import ebb; print(ebb.__file__, ebb.version())"], text=True,
-                              capture_output=True, check=True, env={**clean, "PYTHONPATH": where}, cwd=folder).stdout
-        assert said.startswith(str(Path(folder) / "there")) and said.strip().endswith(ebb.version()), said
-
-
 if __name__ == "__main__":
     for test in (structs_lie_as_the_recorded_interface_has_them, a_null_is_named_by_every_call_that_returns_a_status,
                  a_step_computes_what_numpy_does, arrays_are_not_copied, weights_are_set,
                  a_model_tells_its_facts, an_exception_carries_the_sentence, a_trainer_tells_and_learns,
                  what_a_callback_raises_is_raised_by_run, memory_stays_flat_over_a_thousand_steps,
-                 the_sample_is_fifteen_lines_and_learns, pip_installs_it):
+                 the_sample_is_fifteen_lines_and_learns):
         print(test.__name__, flush=True)
         test()
