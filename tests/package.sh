@@ -1,57 +1,86 @@
 #!/usr/bin/env bash
-# What is installed, used as somebody does who has nothing else: samples/five_verbs.c by pkg-config, shared and
-# static, by find_package, as C and as C++; the manual page; completion.
+# What is installed, used as somebody does who has nothing else: README's commands; samples/five_verbs.c by pkg-config,
+# shared and static, and by find_package, as C and as C++; the manual page; completion.
 #
 #   tests/package.sh BUILD           installs BUILD into a folder of its own, and uses it from there
-#   tests/package.sh --bare BUILD    makes the .deb files of BUILD, and installs, uses and removes them in a bare
-#                                    Debian 12 (debootstrap, as root, some minutes), as a user who is not root
+#   tests/package.sh --bare BUILD    makes the .deb files of BUILD, installs them in a bare Debian 12 (debootstrap, some
+#                                    minutes), uses them as a user who is not root, and removes them. Exit code 77:
+#                                    without root, debootstrap or a network there is no such Debian
 set -euo pipefail
 cd "$(dirname "$0")/.."
 source=$PWD
 work=$(mktemp -d)
 trap 'rm -rf --one-file-system "$work"' EXIT
 
+# quietly COMMAND...: what it says is shown where it fails.
+quietly() {
+    "$@" >"$work/log" 2>&1 || { tail -n 20 "$work/log"; return 1; }
+}
+
 # It leaves its step where it runs.
 tried() {
-    (cd "$work" && "$1" "$source/samples/digits/cnn.onnx" "$source/samples/digits/digits.npz")
+    (cd "$work" && "$1" "$source/samples/digits/cnn.onnx" "$source/samples/digits/digits.npz" >said)
+    grep -q '^epoch 3: last loss 0' "$work/said"
+}
+
+# The commands below "The command" in README.md, one after the other, as they stand there.
+run_readme() {
+    mkdir "$work/readme"
+    ln -s "$source/samples" "$work/readme"
+    awk '/^## /{here = /^## The command/} here && sub(/^\$ /, ""){goes = 1} goes{print; goes = /\\$/}' README.md \
+        >"$work/readme/commands"
+    [ "$(grep -c '^ebb' "$work/readme/commands")" -gt 4 ]
+    (cd "$work/readme" && quietly sh -eux commands && [ -s used.onnx ])
 }
 
 # use PREFIX: everything below is done with what lies there.
 use() {
-    local libraries
-    libraries=$(dirname "$(find "$1" -name ebb.pc)")
-    export PKG_CONFIG_PATH=$libraries
-    local redefine=()
-    [ "$1" = /usr ] || redefine=("--define-variable=prefix=$1" "--define-variable=libdir=$(dirname "$libraries")"
-        "--define-variable=includedir=$1/include")
-    export LD_LIBRARY_PATH=$(dirname "$libraries")
+    local libraries redefine=() needs
+    libraries=$(dirname "$(dirname "$(find "$1/lib" -name ebb.pc)")")
+    export PKG_CONFIG_PATH=$libraries/pkgconfig
+    if [ "$1" != /usr ]; then
+        redefine=("--define-variable=prefix=$1" "--define-variable=libdir=$libraries" "--define-variable=includedir=$1/include")
+        export LD_LIBRARY_PATH=$libraries PATH=$1/bin:$PATH
+    fi
+    run_readme
+    # A solver and what it computes with are opened by the one planner that asks.
+    if command -v readelf >/dev/null; then
+        needs=$(readelf -d "$libraries/libebb.so" | grep -i -E 'NEEDED.*(cbc|clp|blas|lapack|opencl)' || true)
+        [ -z "$needs" ] || { echo "libebb needs $needs"; exit 1; }
+    fi
     # shellcheck disable=SC2046
     cc -o "$work/shared" samples/five_verbs.c $(pkg-config "${redefine[@]}" --cflags --libs ebb)
     tried "$work/shared"
-    if command -v c++ >/dev/null 2>&1; then
-        printf '#include <ebb.h>\n#include <cstdio>\nint main() { std::puts(ebb_version()); }\n' >"$work/version.cpp"
-        # shellcheck disable=SC2046
-        c++ -o "$work/version" "$work/version.cpp" $(pkg-config "${redefine[@]}" --cflags --libs ebb)
-        [ "$("$work/version")" = "$("$1/bin/ebb" --version | cut -d ' ' -f 2)" ]
-    else
-        echo "no C++ compiler: the header is not tried by one"
-    fi
     # What the archive needs is suggested by the package, and not there where it is bare.
-    if [ -f "$(dirname "$libraries")/libebb.a" ] && [ "$1" != /usr ]; then
+    if [ -f "$libraries/libebb.a" ] && [ "$1" != /usr ]; then
         # shellcheck disable=SC2046
         cc -o "$work/static" samples/five_verbs.c $(pkg-config "${redefine[@]}" --cflags ebb) \
-            "$(dirname "$libraries")/libebb.a" $(pkg-config "${redefine[@]}" --static --libs ebb | sed 's/-lebb\>//')
+            "$libraries/libebb.a" $(pkg-config "${redefine[@]}" --static --libs ebb | sed 's/-lebb\>//')
         (unset LD_LIBRARY_PATH; tried "$work/static")
     fi
     mkdir -p "$work/project"
-    printf '%s\n' 'cmake_minimum_required(VERSION 3.16)' 'project(user C)' 'find_package(ebb 0.1 REQUIRED)' \
-        "add_executable(user $PWD/samples/five_verbs.c)" 'target_link_libraries(user PRIVATE ebb::ebb)' \
-        >"$work/project/CMakeLists.txt"
-    cmake -S "$work/project" -B "$work/project/build" -DCMAKE_PREFIX_PATH="$1" >"$work/log" 2>&1 &&
-        cmake --build "$work/project/build" >>"$work/log" 2>&1 || { cat "$work/log"; exit 1; }
-    tried "$work/project/build/user"
+    cp samples/five_verbs.c "$work/project/user.c"
+    cp samples/five_verbs.c "$work/project/also.cpp"
+    printf '%s\n' 'cmake_minimum_required(VERSION 3.16)' 'project(user LANGUAGES ${LANGUAGE})' 'find_package(ebb 0.1 REQUIRED)' \
+        'add_executable(user ${SOURCE})' 'target_link_libraries(user PRIVATE ebb::ebb)' >"$work/project/CMakeLists.txt"
+    found_by_cmake "$1" C user.c
+    if command -v c++ >/dev/null; then
+        # shellcheck disable=SC2046
+        c++ -o "$work/shared" "$work/project/also.cpp" $(pkg-config "${redefine[@]}" --cflags --libs ebb)
+        tried "$work/shared"
+        found_by_cmake "$1" CXX also.cpp
+    else
+        echo "SKIP: no C++ compiler, so C++ is not tried"
+    fi
     grep -q '^.SS train' "$1/share/man/man1/ebb.1"
     completes "$1/share/bash-completion/completions/ebb"
+}
+
+# found_by_cmake PREFIX LANGUAGE SOURCE
+found_by_cmake() {
+    quietly cmake -S "$work/project" -B "$work/project/$2" -DCMAKE_PREFIX_PATH="$1" -DLANGUAGE="$2" -DSOURCE="$3"
+    quietly cmake --build "$work/project/$2"
+    tried "$work/project/$2/user"
 }
 
 # The words that bash offers behind a few beginnings.
@@ -71,27 +100,42 @@ completes() {
     offers ebb grad --teac -- --teacher
 }
 
-if [ "$1" = --bare ]; then
-    build=$2
-    (cd "$build" && cpack >/dev/null)
-    root=$work/root
-    debootstrap --variant=minbase --include=gcc,g++,libc6-dev,cmake,make,pkg-config bookworm "$root" >"$work/log" 2>&1 ||
-        { tail -n 20 "$work/log"; exit 1; }
+# bare BUILD
+bare() {
+    local root=$work/root packages path left=""
+    [ "$(id -u)" -eq 0 ] && command -v debootstrap >/dev/null || { echo "SKIP: a bare Debian wants root and debootstrap"; exit 77; }
+    (cd "$1" && quietly cpack)
+    quietly debootstrap --variant=minbase --include=gcc,g++,libc6-dev,cmake,make,pkg-config bookworm "$root" ||
+        { echo "SKIP: there is no bare Debian"; exit 77; }
     mkdir -p "$root/packages" "$root/home/user/ebb/tests"
-    cp "$build"/*.deb "$root/packages"
-    cp -r samples "$root/home/user/ebb"
+    cp "$1"/*.deb "$root/packages"
+    cp -r samples README.md "$root/home/user/ebb"
     cp tests/package.sh "$root/home/user/ebb/tests"
-    chroot "$root" sh -c 'apt-get update -qq && apt-get install -qq -y --no-install-recommends /packages/*.deb' \
-        >"$work/log" 2>&1 || { tail -n 20 "$work/log"; exit 1; }
-    chroot "$root" sh -c 'useradd user && chown -R user /home/user'
+    packages=$(for path in "$root"/packages/*.deb; do dpkg-deb -f "$path" Package; done)
+    export LC_ALL=C DEBIAN_FRONTEND=noninteractive
+    # shellcheck disable=SC2016
+    quietly chroot "$root" sh -ec 'apt-get update; apt-get install -y --no-install-recommends /packages/*.deb'
+    chroot "$root" sh -ec 'useradd user && chown -R user /home/user'
     chroot "$root" su user -c 'cd /home/user/ebb && tests/package.sh --installed'
-    chroot "$root" sh -c 'apt-get purge -qq -y ebb libebb-dev libebb0' >/dev/null 2>&1
-    left=$(find "$root/usr" -name '*ebb*' ! -path '*/locale/*' -newer "$work/log" | head)
-    [ -z "$left" ] || { echo "left behind: $left"; exit 1; }
-elif [ "$1" = --installed ]; then
-    use /usr
-else
+    # shellcheck disable=SC2086
+    chroot "$root" dpkg -L $packages | grep '^/.*ebb' | sort -u >"$work/files"
+    [ "$(wc -l <"$work/files")" -gt 10 ]
+    # shellcheck disable=SC2086
+    quietly chroot "$root" apt-get purge -y $packages
+    while read -r path; do
+        [ ! -e "$root$path" ] || left="$left $path"
+    done <"$work/files"
+    [ -z "$left" ] || { echo "left behind:$left"; exit 1; }
+    # shellcheck disable=SC2086
+    echo "in a bare Debian:" $packages
+}
+
+case $1 in
+--bare) bare "$2" ;;
+--installed) use /usr ;;
+*)
     cmake --install "$1" --prefix "$work/prefix" >/dev/null
     use "$work/prefix"
-fi
-echo "installed, used$([ "$1" != --bare ] || echo ", removed"): $source"
+    ;;
+esac
+echo "installed, used$([ "$1" != --bare ] || echo ", removed")"
