@@ -19,8 +19,8 @@ class Error(Exception):
 
 def _find():
     built = Path(__file__).resolve().parents[2] / "build" / "release" / "libebb.so"
-    for place in (os.environ.get("EBB_LIBRARY"), built if built.exists() else None, "libebb.so.0",
-                  ctypes.util.find_library("ebb")):
+    named = os.environ.get("EBB_LIBRARY")
+    for place in [named] if named else [built if built.exists() else None, "libebb.so.0", ctypes.util.find_library("ebb")]:
         try:
             if place:
                 return ctypes.CDLL(str(place))

@@ -48,4 +48,4 @@ def main(library):
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(str(Path(sys.argv[1]).resolve()))
