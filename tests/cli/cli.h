@@ -24,7 +24,7 @@
 #define EBB EBB_BINARY_DIR "/ebb"
 #define DIGITS EBB_SOURCE_DIR "/samples/digits/"
 
-static char output[1 << 20];
+static char output[4 << 20];
 
 /* In the folder, where temporary files go as well. Exit code; what was said in `output`. */
 static inline int run_command(const char *command)

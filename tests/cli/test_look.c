@@ -278,6 +278,34 @@ static void a_browser_answers_a_click_and_zooms(void **state)
     assert_true(fabs(from - 215) < 2 && fabs(wide - 430) < 4);
 }
 
+/* Some thousand nodes in a file that is sent by mail, and shown within two seconds. */
+static void the_page_of_a_large_step_is_small_and_opens_soon(void **state)
+{
+    (void)state;
+    static const char model[] = EBB_SOURCE_DIR "/../shared/models/gpt2/ts.onnx";
+    if (access(model, R_OK) != 0) {
+        print_message("SKIP: no recorded models beside the repository\n");
+        skip();
+    }
+    char command[1024];
+    static const char *const steps[] = {"-o large.onnx", "-o less.onnx --pass attention"};
+    for (size_t i = 0; i < 2; i++) {
+        (void)snprintf(command, sizeof command,
+                       "grad %s %s --dim batch=4 --loss cross-entropy:axis=-1", model, steps[i]);
+        assert_int_equal(ebb(command), 0);
+    }
+    assert_int_equal(ebb("diff large.onnx less.onnx --html large.html " ALIKE), 0);
+    assert_in_range(strlen(text_of(path_of("large.html"))), 100000, 2000000);
+    open_page("large.html", "addEventListener(\"load\", () => requestAnimationFrame(() => "
+                            "document.title = `READY ${performance.now()}`))");
+    double ms;
+    const char *title = strstr(output, "<title>READY ");
+    assert_non_null(title);
+    assert_int_equal(sscanf(title, "<title>READY %lf", &ms), 1);
+    print_message("shown after %.0f ms\n", ms);
+    assert_true(ms < 2000);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -291,6 +319,7 @@ int main(void)
         cmocka_unit_test(the_picture_of_the_readme_is_made_by_this),
         cmocka_unit_test(a_browser_shows_who_is_alive_at_the_peaks),
         cmocka_unit_test(a_browser_answers_a_click_and_zooms),
+        cmocka_unit_test(the_page_of_a_large_step_is_small_and_opens_soon),
     };
     return cmocka_run_group_tests(tests, make_steps, remove_folder);
 }
