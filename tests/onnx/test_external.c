@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include <errno.h>
+#include <fcntl.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <pthread.h>
@@ -94,7 +95,11 @@ static void look_at_each(bool follows)
 static void links_may_lead_to_what_is_below_the_folder_alone(void **state)
 {
     (void)state;
-    look_at_each(true);
+    // An emulator or an old system may not know the call, which wants a structure of some size.
+    const bool known = syscall(SYS_openat2, AT_FDCWD, "", NULL, 0) != -1 || errno != ENOSYS;
+    if (!known)
+        print_message("there is no openat2 here: links are refused\n");
+    look_at_each(known);
 }
 
 /* From here on this process has no openat2. */

@@ -26,7 +26,7 @@ def main(library):
             skip("this Python makes no environments (Debian: python3-venv)")
         python = folder / "fresh" / "bin" / "python"
         pip = [python, "-m", "pip", "--disable-pip-version-check", "-q"]
-        fetched = subprocess.run([*pip, "install", "numpy"], env=clean, capture_output=True, text=True)
+        fetched = subprocess.run([*pip, "install", "--no-compile", "numpy"], env=clean, capture_output=True, text=True)
         if fetched.returncode != 0:
             skip("numpy cannot be fetched: " + (fetched.stderr.strip().splitlines() or ["?"])[-1])
         for part in ("python", "include"):  # a build leaves files beside what it is built of
